@@ -42,6 +42,8 @@ static const char *find_missing_member(const struct pier_backend *backend)
 		return "close_export";
 	if (!backend->begin_cpu != !backend->end_cpu)
 		return backend->begin_cpu ? "end_cpu" : "begin_cpu";
+	if (!backend->copy_start != !backend->copy_query)
+		return backend->copy_start ? "copy_query" : "copy_start";
 	return NULL;
 }
 

@@ -161,12 +161,13 @@ def header_page(header):
         lines += [".Pp"] if lines[-1] != ".Sh TYPES AND CONSTANTS" else []
         lines += [prose(line.strip()) for line in block.text.split("\n") if line.strip()]
         lines += literal(re.sub(r"\n\n.*", "", block.code, flags=re.DOTALL).strip())
-    lines += [".Sh FUNCTIONS", ".Bl -tag -width Ds"]
+    if header.pages:
+        lines += [".Sh FUNCTIONS", ".Bl -tag -width Ds"]
     for block in header.pages:
         names = list(dict.fromkeys(block.functions))
         lines += [".It " + " , ".join("Xr %s 3" % n for n in names),
                   escape(first_sentence(block.text))]
-    return name, lines + [".El"] + see_also(), []
+    return name, lines + ([".El"] if header.pages else []) + see_also(), []
 
 
 def overview(headers):

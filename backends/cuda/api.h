@@ -35,6 +35,7 @@
 	X(CUDA_ERROR_INVALID_HANDLE, 400)                                   \
 	X(CUDA_ERROR_ILLEGAL_STATE, 401)                                    \
 	X(CUDA_ERROR_NOT_FOUND, 500)                                        \
+	X(CUDA_ERROR_NOT_READY, 600)                                        \
 	X(CUDA_ERROR_ILLEGAL_ADDRESS, 700)                                  \
 	X(CUDA_ERROR_LAUNCH_TIMEOUT, 702)                                   \
 	X(CUDA_ERROR_CONTEXT_IS_DESTROYED, 709)                             \
@@ -89,6 +90,8 @@
 	X(CU_CTX_SYNC_MEMOPS, 0x80)                                         \
 	X(CU_STREAM_CAPTURE_MODE_RELAXED, 2)                                \
 	X(CU_STREAM_NON_BLOCKING, 1)                                        \
+	X(CU_EVENT_BLOCKING_SYNC, 1)                                        \
+	X(CU_EVENT_DISABLE_TIMING, 2)                                       \
 	X(CU_MEMHOSTALLOC_PORTABLE, 1)                                      \
 	X(CU_MEMHOSTREGISTER_PORTABLE, 1)                                   \
 	X(CU_MEM_ALLOCATION_TYPE_PINNED, 1)                                 \
@@ -149,6 +152,7 @@ typedef unsigned long long CUmemGenericAllocationHandle;
 typedef uint64_t cuuint64_t;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUstream_st *CUstream;
+typedef struct CUevent_st *CUevent;
 typedef struct pier_cu_location CUmemLocation;
 typedef struct pier_cu_allocation_prop CUmemAllocationProp;
 typedef struct pier_cu_access_desc CUmemAccessDesc;
@@ -191,6 +195,12 @@ typedef struct pier_cu_access_desc CUmemAccessDesc;
 	  (CUstream * ret_stream, unsigned int flags))                                   \
 	X(cuStreamDestroy, 4000, "cuStreamDestroy_v2", (CUstream stream))                \
 	X(cuStreamSynchronize, 2000, "cuStreamSynchronize", (CUstream stream))           \
+	X(cuEventCreate, 2000, "cuEventCreate",                                          \
+	  (CUevent * ret_event, unsigned int flags))                                     \
+	X(cuEventDestroy, 4000, "cuEventDestroy_v2", (CUevent event))                    \
+	X(cuEventRecord, 2000, "cuEventRecord", (CUevent event, CUstream stream))        \
+	X(cuEventQuery, 2000, "cuEventQuery", (CUevent event))                           \
+	X(cuEventSynchronize, 2000, "cuEventSynchronize", (CUevent event))               \
 	X(cuMemAlloc, 3020, "cuMemAlloc_v2", (CUdeviceptr * ret_address, size_t length)) \
 	X(cuMemFree, 3020, "cuMemFree_v2", (CUdeviceptr address))                        \
 	X(cuMemsetD8Async, 3020, "cuMemsetD8Async",                                      \

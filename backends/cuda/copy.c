@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "copy.h"
@@ -36,17 +37,27 @@ static CUresult start_copy(const struct pier_cuda *cuda, const struct copy *copy
 	}
 }
 
-/*
- * Use a stream of pier's own. In the default stream the copy would wait for the
- * application's kernels, and one of those may wait for these bytes.
- */
-static int run_copy(const struct pier_cuda_memory *memory, const struct copy *copy)
+static int fail_copy(const struct pier_cuda_memory *memory, CUresult error,
+		     const struct copy *copy)
 {
 	static const char *const words[][2] = {
 		[WRITE] = { "copying", "to" },
 		[READ] = { "copying", "from" },
 		[CLEAR] = { "clearing", "at" },
 	};
+
+	return pier_cuda_fail(memory->cuda, error,
+			      "%s %" PRIu64 " bytes %s %#" PRIx64 " of CUDA device %d",
+			      words[copy->direction][0], copy->length,
+			      words[copy->direction][1], copy->address, memory->device);
+}
+
+/*
+ * Use a stream of pier's own. In the default stream the copy would wait for the
+ * application's kernels, and one of those may wait for these bytes.
+ */
+static int run_copy(const struct pier_cuda_memory *memory, const struct copy *copy)
+{
 	struct pier_cuda *cuda = memory->cuda;
 	CUstream stream;
 	CUresult error;
@@ -59,12 +70,7 @@ static int run_copy(const struct pier_cuda_memory *memory, const struct copy *co
 	if (error == CUDA_SUCCESS)
 		error = cuda->call.cuStreamSynchronize(stream);
 	pier_cuda_put_stream(cuda, memory->context, stream);
-	if (error == CUDA_SUCCESS)
-		return 0;
-	return pier_cuda_fail(cuda, error,
-			      "%s %" PRIu64 " bytes %s %#" PRIx64 " of CUDA device %d",
-			      words[copy->direction][0], copy->length,
-			      words[copy->direction][1], copy->address, memory->device);
+	return error == CUDA_SUCCESS ? 0 : fail_copy(memory, error, copy);
 }
 
 int pier_cuda_clear(const struct pier_cuda_memory *memory)
@@ -110,6 +116,156 @@ int pier_cuda_copy_from(const struct pier_memory *memory, uint64_t offset,
 		return run_live_copy(state, &copy);
 	memcpy(destination, (const char *)memory->cpu + offset, length);
 	return 0;
+}
+
+/* A copy that copy_start() has put into a stream, with an event behind it. */
+struct started_copy {
+	const struct pier_cuda_memory *memory;
+	struct copy copy;
+	CUevent event;
+};
+
+/*
+ * Put a copy and its event into a stream. cuEventRecord() captures the work that is in
+ * the stream at the call, so work that follows does not delay the event.
+ */
+static CUresult queue_copy(struct started_copy *started, CUstream stream)
+{
+	const struct pier_cuda *cuda = started->memory->cuda;
+	CUresult error = cuda->call.cuEventCreate(
+		&started->event, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
+
+	if (error != CUDA_SUCCESS)
+		return error;
+	error = start_copy(cuda, &started->copy, stream);
+	if (error == CUDA_SUCCESS) {
+		error = cuda->call.cuEventRecord(started->event, stream);
+		/* The caller may reuse its memory after an error. */
+		if (error != CUDA_SUCCESS)
+			cuda->call.cuStreamSynchronize(stream);
+	}
+	if (error != CUDA_SUCCESS)
+		cuda->call.cuEventDestroy(started->event);
+	return error;
+}
+
+/*
+ * With the context entered. cuStreamDestroy() of pier's own stream does not wait: the
+ * driver releases it when its work is done.
+ */
+static int start_in_stream(struct started_copy *started, CUstream stream)
+{
+	const struct pier_cuda_memory *memory = started->memory;
+	bool own = !stream;
+	CUresult error;
+	int result = pier_cuda_check_live(memory);
+
+	if (result == 0 && own)
+		result = pier_cuda_take_stream(memory->cuda, memory->device,
+					       memory->context, &stream);
+	if (result != 0)
+		return result;
+	error = queue_copy(started, stream);
+	if (own)
+		pier_cuda_put_stream(memory->cuda, memory->context, stream);
+	return error == CUDA_SUCCESS ? 0 : fail_copy(memory, error, &started->copy);
+}
+
+/* The CPU copies memory that it reaches, after the work of the stream. */
+static int wait_for_stream(const struct pier_cuda_memory *memory, CUstream stream)
+{
+	struct pier_cuda_scope scope;
+	CUresult error;
+	int result = pier_cuda_enter_memory(memory, &scope);
+
+	if (result != 0)
+		return result;
+	error = memory->cuda->call.cuStreamSynchronize(stream);
+	if (error != CUDA_SUCCESS)
+		result = pier_cuda_fail(memory->cuda, error,
+					"waiting for a stream of CUDA device %d",
+					memory->device);
+	pier_cuda_leave(memory->cuda, &scope);
+	return result;
+}
+
+static int copy_by_cpu(const struct pier_memory *memory,
+		       const struct pier_backend_copy *copy)
+{
+	int result = copy->stream ? wait_for_stream(memory->state, copy->stream) : 0;
+
+	if (result != 0)
+		return result;
+	return copy->to_host ? pier_cuda_copy_from(memory, copy->offset, copy->host,
+						   copy->length)
+			     : pier_cuda_copy_to(memory, copy->offset, copy->host,
+						 copy->length);
+}
+
+int pier_cuda_copy_start(const struct pier_memory *memory,
+			 const struct pier_backend_copy *copy, void **ret_copy)
+{
+	const struct pier_cuda_memory *state = memory->state;
+	struct pier_cuda_scope scope;
+	struct started_copy *started;
+	int result;
+
+	if (memory->cpu)
+		return copy_by_cpu(memory, copy);
+	started = malloc(sizeof(*started));
+	if (!started)
+		return pier_fail(ENOMEM, "no memory for a copy's description");
+	*started = (struct started_copy){
+		.memory = state,
+		.copy = { copy->to_host ? READ : WRITE, state->address + copy->offset,
+			  copy->length, copy->host },
+	};
+	result = pier_cuda_enter_memory(state, &scope);
+	if (result == 0) {
+		result = start_in_stream(started, copy->stream);
+		pier_cuda_leave(state->cuda, &scope);
+	}
+	if (result == 0)
+		*ret_copy = started;
+	else
+		free(started);
+	return result;
+}
+
+/* Not ready: nothing has changed. In all other cases the event is gone. */
+static CUresult query_event(const struct pier_cuda *cuda, CUevent event, bool wait)
+{
+	CUresult error = wait ? cuda->call.cuEventSynchronize(event)
+			      : cuda->call.cuEventQuery(event);
+
+	if (!wait && error == CUDA_ERROR_NOT_READY)
+		return error;
+	/* Nothing of a copy that failed may be under way. */
+	if (!wait && error != CUDA_SUCCESS)
+		cuda->call.cuEventSynchronize(event);
+	cuda->call.cuEventDestroy(event);
+	return error;
+}
+
+int pier_cuda_copy_query(void *copy, bool wait)
+{
+	struct started_copy *started = copy;
+	const struct pier_cuda_memory *memory = started->memory;
+	struct pier_cuda_scope scope;
+	CUresult error;
+	/* It fails if the context was destroyed, and its streams and events with it. */
+	int result = pier_cuda_enter_memory(memory, &scope);
+
+	if (result == 0) {
+		error = query_event(memory->cuda, started->event, wait);
+		pier_cuda_leave(memory->cuda, &scope);
+		if (!wait && error == CUDA_ERROR_NOT_READY)
+			return 0;
+		result = error == CUDA_SUCCESS ? 1
+					       : fail_copy(memory, error, &started->copy);
+	}
+	free(started);
+	return result;
 }
 
 int pier_cuda_lock_host(const struct pier_memory *memory, void *addr, uint64_t length)

@@ -72,4 +72,6 @@ const struct pier_backend pier_cuda_backend = {
 	.lock_host = pier_cuda_lock_host,
 	.unlock_host = pier_cuda_unlock_host,
 	.expose = pier_cuda_expose,
+	.copy_start = pier_cuda_copy_start,
+	.copy_query = pier_cuda_copy_query,
 };

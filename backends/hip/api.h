@@ -14,6 +14,7 @@
  */
 
 struct ihipStream_t;
+struct ihipEvent_t;
 
 /* hipError_t: the values that the code distinguishes. The others are in error.c. */
 enum {
@@ -24,12 +25,14 @@ enum {
 	PIER_HIP_NO_DEVICE = 100,
 	PIER_HIP_INVALID_HANDLE = 400,
 	PIER_HIP_NOT_FOUND = 500,
+	PIER_HIP_NOT_READY = 600,
 	PIER_HIP_CONTEXT_IS_DESTROYED = 709,
 };
 
 /*
- * hipMemcpyKind, flags of hipExtMallocWithFlags(), hipHostRegister() and
- * hipStreamCreateWithFlags(), and one of hipStreamCaptureMode.
+ * hipMemcpyKind, flags of hipExtMallocWithFlags(), hipHostRegister(),
+ * hipStreamCreateWithFlags() and hipEventCreateWithFlags(), and one of
+ * hipStreamCaptureMode.
  */
 enum {
 	PIER_HIP_HOST_TO_DEVICE = 1,
@@ -37,6 +40,8 @@ enum {
 	PIER_HIP_FINE_GRAINED = 1,
 	PIER_HIP_REGISTER_PORTABLE = 1,
 	PIER_HIP_STREAM_NON_BLOCKING = 1,
+	PIER_HIP_EVENT_BLOCKING_SYNC = 1,
+	PIER_HIP_EVENT_DISABLE_TIMING = 2,
 	PIER_HIP_CAPTURE_RELAXED = 2,
 };
 
@@ -137,6 +142,11 @@ struct pier_hsa_hdp_flush {
 	X(hipStreamCreateWithFlags, (struct ihipStream_t * *stream, unsigned int flags)) \
 	X(hipStreamDestroy, (struct ihipStream_t * stream))                              \
 	X(hipStreamSynchronize, (struct ihipStream_t * stream))                          \
+	X(hipEventCreateWithFlags, (struct ihipEvent_t * *event, unsigned int flags))    \
+	X(hipEventDestroy, (struct ihipEvent_t * event))                                 \
+	X(hipEventRecord, (struct ihipEvent_t * event, struct ihipStream_t * stream))    \
+	X(hipEventQuery, (struct ihipEvent_t * event))                                   \
+	X(hipEventSynchronize, (struct ihipEvent_t * event))                             \
 	X(hipMemGetAddressRange, (void **base, size_t *size, void *pointer))             \
 	X(hipPointerGetAttribute, (void *data, unsigned int attribute, void *pointer))
 

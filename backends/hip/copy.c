@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "copy.h"
@@ -57,13 +58,22 @@ static int try_copy(const struct pier_hip_memory *state, const struct copy *copy
 	return 0;
 }
 
-static int run_copy(const struct pier_hip_memory *state, const struct copy *copy)
+static int fail_copy(const struct pier_hip_memory *state, unsigned int error,
+		     const struct copy *copy)
 {
 	static const char *const words[][2] = {
 		[WRITE] = { "copying", "to" },
 		[READ] = { "copying", "from" },
 		[CLEAR] = { "clearing", "on" },
 	};
+
+	return pier_hip_fail(state->hip, error, "%s %llu bytes %s device %d",
+			     words[copy->direction][0], (unsigned long long)copy->length,
+			     words[copy->direction][1], state->device);
+}
+
+static int run_copy(const struct pier_hip_memory *state, const struct copy *copy)
+{
 	unsigned int error = PIER_HIP_SUCCESS;
 	bool gone = false;
 	int result = try_copy(state, copy, &error, &gone);
@@ -72,9 +82,7 @@ static int run_copy(const struct pier_hip_memory *state, const struct copy *copy
 		result = try_copy(state, copy, &error, &gone);
 	if (result != 0 || error == PIER_HIP_SUCCESS)
 		return result;
-	return pier_hip_fail(state->hip, error, "%s %llu bytes %s device %d",
-			     words[copy->direction][0], (unsigned long long)copy->length,
-			     words[copy->direction][1], state->device);
+	return fail_copy(state, error, copy);
 }
 
 int pier_hip_clear(const struct pier_hip_memory *state, void *pointer, uint64_t length)
@@ -84,22 +92,40 @@ int pier_hip_clear(const struct pier_hip_memory *state, void *pointer, uint64_t 
 	return run_copy(state, &copy);
 }
 
-/* One HIP copy cannot cross segments. */
+/* One HIP copy cannot cross segments: how much of [device, device + left) it can copy. */
+static int measure_piece(const struct pier_hip_memory *state, const void *device,
+			 uint64_t left, uint64_t *ret_length)
+{
+	uint64_t address = (uint64_t)(uintptr_t)device, start, length;
+
+	*ret_length = left;
+	if (state->segments <= 1)
+		return 0;
+	if (!pier_hip_read_segment(state->hip, address, &start, &length))
+		return pier_fail(EFAULT, "nothing is mapped at %#llx any more",
+				 (unsigned long long)address);
+	length -= address - start;
+	if (length < left)
+		*ret_length = length;
+	return 0;
+}
+
+static void skip_piece(struct copy *piece)
+{
+	piece->device = (char *)piece->device + piece->length;
+	piece->host = (char *)piece->host + piece->length;
+}
+
 static int copy_by_segments(const struct pier_hip_memory *state, struct copy copy)
 {
-	uint64_t left = copy.length, address, start, length;
+	uint64_t left = copy.length;
 	int result = 0;
 
 	for (; result == 0 && left > 0; left -= copy.length) {
-		address = (uint64_t)(uintptr_t)copy.device;
-		if (!pier_hip_read_segment(state->hip, address, &start, &length))
-			return pier_fail(EFAULT, "nothing is mapped at %#llx any more",
-					 (unsigned long long)address);
-		length -= address - start;
-		copy.length = left < length ? left : length;
-		result = run_copy(state, &copy);
-		copy.device = (char *)copy.device + copy.length;
-		copy.host = (char *)copy.host + copy.length;
+		result = measure_piece(state, copy.device, left, &copy.length);
+		if (result == 0)
+			result = run_copy(state, &copy);
+		skip_piece(&copy);
 	}
 	return result;
 }
@@ -116,10 +142,8 @@ static int run_live_copy(const struct pier_memory *memory, const struct copy *co
 	result = pier_hip_enter(state->hip, state->device, &scope);
 	if (result == 0)
 		result = pier_hip_check_live(memory);
-	if (result == 0 && state->segments > 1)
+	if (result == 0)
 		result = copy_by_segments(state, *copy);
-	else if (result == 0)
-		result = run_copy(state, copy);
 	pier_hip_leave(state->hip, &scope);
 	return result;
 }
@@ -148,31 +172,190 @@ int pier_hip_copy_from(const struct pier_memory *memory, uint64_t offset,
 	return 0;
 }
 
-/*
- * Writes over PCIe pass the device's host data path, which may hold them back. A write to
- * its register flushes it, and a read of the register waits for that. clr does this for
- * the CPU's writes (KernelArgImpl::DeviceKernelArgsHDP), and RCCL for a NIC's. A kernel
- * that is launched afterwards begins with a system-scope acquire, so its caches hold
- * nothing older. A device that is coherent with the CPU lacks the register
- * (HSA_AMD_AGENT_INFO_HDP_FLUSH), and needs no flush. This does not wait for writes that
- * are still on their way from a NIC whose completion was seen: PCIe does not order them
- * with the CPU's read, unless both take the same path to the device.
- */
-int pier_hip_flush(const struct pier_memory *memory,
-		   const struct pier_backend_flush *range)
+/* A copy that copy_start() has put into a stream, with an event behind it. */
+struct started_copy {
+	const struct pier_hip_memory *state;
+	struct copy copy;
+	struct ihipEvent_t *event;
+};
+
+/* Returns an errno; with 0, HIP's error is in ret_error. */
+static int queue_pieces(const struct started_copy *started, struct ihipStream_t *stream,
+			unsigned int *ret_error)
 {
-	const struct pier_hip_memory *state = memory->state;
+	const struct pier_hip_memory *state = started->state;
+	struct copy piece = started->copy;
+	uint64_t left = piece.length;
+	int result = 0;
+
+	for (; result == 0 && *ret_error == PIER_HIP_SUCCESS && left > 0;
+	     left -= piece.length) {
+		result = measure_piece(state, piece.device, left, &piece.length);
+		if (result == 0)
+			*ret_error = start_copy(state->hip, &piece, stream);
+		skip_piece(&piece);
+	}
+	if (result == 0 && *ret_error == PIER_HIP_SUCCESS)
+		*ret_error = state->hip->hipEventRecord(started->event, stream);
+	return result;
+}
+
+static int queue_copy(struct started_copy *started, struct ihipStream_t *stream,
+		      unsigned int *ret_error)
+{
+	const struct pier_hip_memory *state = started->state;
+	const struct pier_hip *hip = state->hip;
 	int result;
 
-	(void)range; /* the register flushes all of a device */
-	if (!state->flush)
+	*ret_error = hip->hipEventCreateWithFlags(&started->event,
+						  PIER_HIP_EVENT_DISABLE_TIMING |
+							  PIER_HIP_EVENT_BLOCKING_SYNC);
+	if (*ret_error != PIER_HIP_SUCCESS)
 		return 0;
+	result = queue_pieces(started, stream, ret_error);
+	if (result == 0 && *ret_error == PIER_HIP_SUCCESS)
+		return 0;
+	/* The caller may reuse its memory after an error. */
+	hip->hipStreamSynchronize(stream);
+	hip->hipEventDestroy(started->event);
+	return result;
+}
+
+/* In pier's own stream; a second time if hipDeviceReset() has destroyed it. */
+static int queue_in_own_stream(struct started_copy *started, unsigned int *ret_error)
+{
+	const struct pier_hip_memory *state = started->state;
+	struct ihipStream_t *stream;
+	bool gone = true;
+	int result = 0;
+
+	for (int tries = 0; result == 0 && gone && tries < 2; tries++) {
+		stream = NULL;
+		result = pier_hip_take_stream(state->hip, state->device, &stream);
+		if (result != 0)
+			return result;
+		result = queue_copy(started, stream, ret_error);
+		gone = pier_hip_put_stream(state->hip, state->device, stream, *ret_error);
+	}
+	return result;
+}
+
+static int start_in_stream(const struct pier_memory *memory, struct started_copy *started,
+			   struct ihipStream_t *stream)
+{
+	const struct pier_hip_memory *state = started->state;
+	struct pier_hip_scope scope;
+	unsigned int error = PIER_HIP_SUCCESS;
+	int result = pier_hip_enter(state->hip, state->device, &scope);
+
+	if (result == 0)
+		result = pier_hip_check_live(memory);
+	if (result == 0)
+		result = stream ? queue_copy(started, stream, &error)
+				: queue_in_own_stream(started, &error);
+	pier_hip_leave(state->hip, &scope);
+	if (result == 0 && error != PIER_HIP_SUCCESS)
+		result = fail_copy(state, error, &started->copy);
+	return result;
+}
+
+/* The CPU copies memory that it reaches, after the work of the stream. */
+static int wait_for_stream(const struct pier_hip_memory *state,
+			   struct ihipStream_t *stream)
+{
+	struct pier_hip_scope scope;
+	unsigned int error;
+	int result = pier_hip_check_owner(state->hip);
+
+	if (result != 0)
+		return result;
+	result = pier_hip_enter(state->hip, state->device, &scope);
+	if (result == 0) {
+		error = state->hip->hipStreamSynchronize(stream);
+		if (error != PIER_HIP_SUCCESS)
+			result = pier_hip_fail(state->hip, error,
+					       "waiting for a stream of device %d",
+					       state->device);
+	}
+	pier_hip_leave(state->hip, &scope);
+	return result;
+}
+
+static int copy_by_cpu(const struct pier_memory *memory,
+		       const struct pier_backend_copy *copy)
+{
+	int result = copy->stream ? wait_for_stream(memory->state, copy->stream) : 0;
+
+	if (result != 0)
+		return result;
+	return copy->to_host
+		       ? pier_hip_copy_from(memory, copy->offset, copy->host,
+					    copy->length)
+		       : pier_hip_copy_to(memory, copy->offset, copy->host, copy->length);
+}
+
+int pier_hip_copy_start(const struct pier_memory *memory,
+			const struct pier_backend_copy *copy, void **ret_copy)
+{
+	const struct pier_hip_memory *state = memory->state;
+	struct started_copy *started;
+	int result;
+
+	if (memory->cpu)
+		return copy_by_cpu(memory, copy);
 	result = pier_hip_check_owner(state->hip);
 	if (result != 0)
 		return result;
-	*state->flush = 1;
-	(void)*state->flush;
-	return 0;
+	started = malloc(sizeof(*started));
+	if (!started)
+		return pier_fail(ENOMEM, "no memory for a copy's description");
+	*started = (struct started_copy){
+		.state = state,
+		.copy = { copy->to_host ? READ : WRITE,
+			  (void *)(uintptr_t)(memory->address + copy->offset), copy->host,
+			  copy->length },
+	};
+	result = start_in_stream(memory, started, copy->stream);
+	if (result == 0)
+		*ret_copy = started;
+	else
+		free(started);
+	return result;
+}
+
+/* Not ready: nothing has changed. In all other cases the event is gone. */
+static unsigned int query_event(const struct pier_hip *hip, struct ihipEvent_t *event,
+				bool wait)
+{
+	unsigned int error = wait ? hip->hipEventSynchronize(event)
+				  : hip->hipEventQuery(event);
+
+	if (!wait && error == PIER_HIP_NOT_READY)
+		return error;
+	/* Nothing of a copy that failed may be under way. */
+	if (!wait && error != PIER_HIP_SUCCESS)
+		hip->hipEventSynchronize(event);
+	hip->hipEventDestroy(event);
+	return error;
+}
+
+int pier_hip_copy_query(void *copy, bool wait)
+{
+	struct started_copy *started = copy;
+	const struct pier_hip_memory *state = started->state;
+	struct pier_hip_scope scope;
+	unsigned int error;
+	int result;
+
+	/* A query needs no current device, so a failure of this does not matter. */
+	pier_hip_enter(state->hip, state->device, &scope);
+	error = query_event(state->hip, started->event, wait);
+	pier_hip_leave(state->hip, &scope);
+	if (!wait && error == PIER_HIP_NOT_READY)
+		return 0;
+	result = error == PIER_HIP_SUCCESS ? 1 : fail_copy(state, error, &started->copy);
+	free(started);
+	return result;
 }
 
 int pier_hip_lock_host(const struct pier_memory *memory, void *addr, uint64_t length)

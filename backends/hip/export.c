@@ -150,6 +150,22 @@ static int check_memory(const struct pier_memory *memory)
 	return 0;
 }
 
+static int check_request(const struct pier_memory *memory, enum pier_mapping mapping)
+{
+	const struct pier_hip_memory *state = memory->state;
+	struct pier_hip_scope scope;
+	int result = check_memory(memory);
+
+	if (result == 0)
+		result = check_functions(state->hip, mapping);
+	if (result != 0)
+		return result;
+	pier_hip_enter(state->hip, -1, &scope);
+	result = pier_hip_check_live(memory);
+	pier_hip_leave(state->hip, &scope);
+	return result;
+}
+
 int pier_hip_export(const struct pier_memory *memory,
 		    const struct pier_backend_request *request,
 		    struct pier_backend_export *ret_export)
@@ -161,15 +177,8 @@ int pier_hip_export(const struct pier_memory *memory,
 	struct pier_hip_scope scope;
 	unsigned int status;
 	uint64_t offset = 0;
-	int fd = -1, result = check_memory(memory);
+	int fd = -1, result = check_request(memory, mapping);
 
-	if (result == 0)
-		result = check_functions(hip, mapping);
-	if (result != 0)
-		return result;
-	pier_hip_enter(hip, -1, &scope);
-	result = pier_hip_check_live(memory);
-	pier_hip_leave(hip, &scope);
 	if (result != 0)
 		return result;
 	/* HSA counts its users: it must stay initialised until the export is closed. */

@@ -5,6 +5,7 @@
 #include "copy.h"
 #include "device.h"
 #include "export.h"
+#include "flush.h"
 #include "load.h"
 #include "pointer.h"
 #include "unit.h"
@@ -84,4 +85,6 @@ const struct pier_backend pier_hip_backend = {
 	.unit = pier_hip_unit,
 	.lock_host = pier_hip_lock_host,
 	.unlock_host = pier_hip_unlock_host,
+	.copy_start = pier_hip_copy_start,
+	.copy_query = pier_hip_copy_query,
 };

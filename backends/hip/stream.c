@@ -51,6 +51,8 @@ bool pier_hip_put_stream(const struct pier_hip *hip, int device,
 			 struct ihipStream_t *stream, unsigned int error)
 {
 	if (device >= MOST_KEPT) {
+		/* hipStreamDestroy() may destroy a stream whose work is under way. */
+		hip->hipStreamSynchronize(stream);
 		hip->hipStreamDestroy(stream);
 		return false;
 	}

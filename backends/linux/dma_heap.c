@@ -148,7 +148,7 @@ int pier_open_dma_heap(const char *folder, const char *name, int *ret_fd)
 	return 0;
 }
 
-static int allocate(int heap, const char *name, uint64_t length, int *ret_fd)
+static int allocate_from_heap(int heap, const char *name, uint64_t length, int *ret_fd)
 {
 	struct dma_heap_allocation_data data = {
 		.len = length,
@@ -182,7 +182,7 @@ static int alloc_dma_heap(const char *unit, uint64_t length,
 	if (result == 0)
 		result = pier_whole_pages("dma-buf", length, &rounded);
 	if (result == 0)
-		result = allocate(heap, name, rounded, &dmabuf);
+		result = allocate_from_heap(heap, name, rounded, &dmabuf);
 	if (result == 0)
 		result = pier_map_fd("dma-buf", dmabuf, rounded, &cpu);
 	if (result != 0)
@@ -203,11 +203,6 @@ static int find_dma_heap(uint64_t address, uint64_t length,
 	return pier_fd_memory_find(&allocations, address, ret_memory);
 }
 
-static void put_dma_heap(struct pier_memory *memory)
-{
-	pier_fd_memory_put(&allocations, memory);
-}
-
 const struct pier_backend pier_dma_heap_backend = {
 	.abi = PIER_BACKEND_ABI,
 	.size = sizeof(struct pier_backend),
@@ -216,9 +211,9 @@ const struct pier_backend pier_dma_heap_backend = {
 	.dmabuf = true,
 	.probe = probe_dma_heap,
 	.alloc = alloc_dma_heap,
-	.free = put_dma_heap,
+	.free = pier_fd_memory_put,
 	.find = find_dma_heap,
-	.release = put_dma_heap,
+	.release = pier_fd_memory_put,
 	.export_range = pier_fd_memory_export,
 	.close_export = pier_fd_memory_close_export,
 	.begin_cpu = pier_fd_memory_begin_cpu,

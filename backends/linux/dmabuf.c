@@ -42,11 +42,6 @@ static int find_dmabuf(uint64_t address, uint64_t length, struct pier_memory *re
 	return pier_fd_memory_find(&allocations, address, ret_memory);
 }
 
-static void put_dmabuf(struct pier_memory *memory)
-{
-	pier_fd_memory_put(&allocations, memory);
-}
-
 /* Not in the registry: no spec can name it. */
 const struct pier_backend pier_dmabuf_backend = {
 	.abi = PIER_BACKEND_ABI,
@@ -56,9 +51,9 @@ const struct pier_backend pier_dmabuf_backend = {
 	.dmabuf = true,
 	.probe = probe_dmabuf,
 	.alloc = alloc_dmabuf,
-	.free = put_dmabuf,
+	.free = pier_fd_memory_put,
 	.find = find_dmabuf,
-	.release = put_dmabuf,
+	.release = pier_fd_memory_put,
 	.export_range = pier_fd_memory_export,
 	.close_export = pier_fd_memory_close_export,
 	.begin_cpu = pier_fd_memory_begin_cpu,

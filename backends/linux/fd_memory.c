@@ -34,6 +34,7 @@ int pier_fd_memory_consume(struct pier_fd_memory_list *list,
 		return pier_fail(ENOMEM, "no memory for an allocation's description");
 	}
 	*allocation = *range;
+	allocation->list = list;
 	allocation->users = 1;
 	pier_fork_lock(&list->lock);
 	pier_list_append(&list->allocations, &allocation->link);
@@ -64,9 +65,10 @@ int pier_fd_memory_find(struct pier_fd_memory_list *list, uint64_t address,
 	return result;
 }
 
-void pier_fd_memory_put(struct pier_fd_memory_list *list, struct pier_memory *memory)
+void pier_fd_memory_put(struct pier_memory *memory)
 {
 	struct pier_fd_memory *allocation = memory->state;
+	struct pier_fd_memory_list *list = allocation->list;
 	bool last;
 
 	pier_fork_lock(&list->lock);
@@ -110,7 +112,7 @@ static int sync_dmabuf(const struct pier_memory *memory, uint64_t edge, bool wri
 
 	/* The wait for the buffer's fences is interruptible. */
 	while (ioctl(allocation->fd, DMA_BUF_IOCTL_SYNC, &sync) != 0) {
-		if (errno != EINTR && errno != EAGAIN)
+		if (!pier_is_transient(errno))
 			return pier_fail(errno, "DMA_BUF_IOCTL_SYNC of fd %d: %m",
 					 allocation->fd);
 	}

@@ -17,6 +17,7 @@
  * into a buffer outlives the buffer.
  */
 struct pier_fd_memory {
+	struct pier_fd_memory_list *list;
 	struct pier_list link;
 	unsigned int users; /* under the list's lock */
 	int fd;		    /* exports it */
@@ -50,7 +51,7 @@ int pier_fd_memory_consume(struct pier_fd_memory_list *list,
 /* find(), and free() or release(): the last user unmaps the range and closes the fd. */
 int pier_fd_memory_find(struct pier_fd_memory_list *list, uint64_t address,
 			struct pier_memory *ret_memory);
-void pier_fd_memory_put(struct pier_fd_memory_list *list, struct pier_memory *memory);
+void pier_fd_memory_put(struct pier_memory *memory);
 
 int pier_fd_memory_export(const struct pier_memory *memory,
 			  const struct pier_backend_request *request,

@@ -70,11 +70,6 @@ static int find_memfd(uint64_t address, uint64_t length, struct pier_memory *ret
 	return pier_fd_memory_find(&allocations, address, ret_memory);
 }
 
-static void put_memfd(struct pier_memory *memory)
-{
-	pier_fd_memory_put(&allocations, memory);
-}
-
 const struct pier_backend pier_memfd_backend = {
 	.abi = PIER_BACKEND_ABI,
 	.size = sizeof(struct pier_backend),
@@ -83,9 +78,9 @@ const struct pier_backend pier_memfd_backend = {
 	.memfd = true,
 	.probe = probe_memfd,
 	.alloc = alloc_memfd,
-	.free = put_memfd,
+	.free = pier_fd_memory_put,
 	.find = find_memfd,
-	.release = put_memfd,
+	.release = pier_fd_memory_put,
 	.export_range = pier_fd_memory_export,
 	.close_export = pier_fd_memory_close_export,
 };

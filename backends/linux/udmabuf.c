@@ -224,11 +224,6 @@ static int find_udmabuf(uint64_t address, uint64_t length, struct pier_memory *r
 	return pier_fd_memory_find(&allocations, address, ret_memory);
 }
 
-static void put_udmabuf(struct pier_memory *memory)
-{
-	pier_fd_memory_put(&allocations, memory);
-}
-
 const struct pier_backend pier_udmabuf_backend = {
 	.abi = PIER_BACKEND_ABI,
 	.size = sizeof(struct pier_backend),
@@ -237,9 +232,9 @@ const struct pier_backend pier_udmabuf_backend = {
 	.dmabuf = true,
 	.probe = probe_udmabuf,
 	.alloc = alloc_udmabuf,
-	.free = put_udmabuf,
+	.free = pier_fd_memory_put,
 	.find = find_udmabuf,
-	.release = put_udmabuf,
+	.release = pier_fd_memory_put,
 	.export_range = pier_fd_memory_export,
 	.close_export = pier_fd_memory_close_export,
 	.begin_cpu = pier_fd_memory_begin_cpu,

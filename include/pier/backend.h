@@ -194,6 +194,22 @@ struct pier_backend_flush {
 	const char *device;
 };
 
+/** A copy for copy_start(). */
+struct pier_backend_copy {
+	size_t size;
+	uint64_t offset; /**< of the first byte, from the allocation's `address` on */
+	uint64_t length; /**< in bytes, not 0 */
+	/** Host memory; with `to_host` it is written, otherwise only read. */
+	void *host;
+	/** Copy from the allocation to `host`, not from `host` to the allocation. */
+	bool to_host;
+	/**
+	 * The caller's stream, of the backend's own type (CUstream, hipStream_t). NULL: a
+	 * stream of the backend's, where the copy does not wait for the caller's work.
+	 */
+	void *stream;
+};
+
 struct pier_backend {
 	/** PIER_BACKEND_ABI. */
 	uint32_t abi;
@@ -268,7 +284,8 @@ struct pier_backend {
 
 	/**
 	 * Copy between the allocation and host memory. Optional if `cpu` is set: then the
-	 * library uses memcpy(), between begin_cpu() and end_cpu().
+	 * library uses memcpy(), between begin_cpu() and end_cpu(). Also optional with
+	 * copy_start(): then the library starts a copy and waits for it.
 	 */
 	int (*copy_to)(const struct pier_memory *memory, uint64_t offset,
 		       const void *source, uint64_t length);
@@ -349,6 +366,39 @@ struct pier_backend {
 	 * which saves the library an export for each part.
 	 */
 	bool parts;
+
+	/**
+	 * Optional, both or neither: copy in the order of a stream, and report when the
+	 * copy is done. A backend with both may omit copy_to() and copy_from().
+	 *
+	 * copy_start() queues a copy behind all work that is in the stream already. It
+	 * must not keep a pointer to `copy` itself. Until the copy is done, the library
+	 * does not free() or release() the allocation; the host memory stays valid.
+	 *
+	 * cuda and hip queue an asynchronous copy and an event behind it
+	 * (cuMemcpyHtoDAsync() and cuEventRecord(), hipMemcpyAsync() and
+	 * hipEventRecord()), and copy_query() calls cuEventQuery() or hipEventQuery(). If
+	 * the host memory is not page-locked, the driver may copy before copy_start()
+	 * returns.
+	 *
+	 * ret_copy  for copy_query(); NULL: the copy is already done
+	 *
+	 * Errors: no part of the copy is running.
+	 */
+	int (*copy_start)(const struct pier_memory *memory,
+			  const struct pier_backend_copy *copy, void **ret_copy);
+
+	/**
+	 * Any thread may call it, but only one at a time for the same copy.
+	 *
+	 * wait  return only when the copy is done or has failed
+	 *
+	 * Returns 1 if the copy is done, 0 if it is still running (never with `wait`), or
+	 * -errno. 1 and an error both release `copy`; the library does not use it again.
+	 * After an error, no part of the copy is running, and the contents of the
+	 * destination are undefined.
+	 */
+	int (*copy_query)(void *copy, bool wait);
 };
 
 /** Element `index` of an array whose elements may be longer than this header's. */

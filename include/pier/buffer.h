@@ -11,203 +11,227 @@
 PIER_BEGIN_DECLS
 
 /**
- * Buffers: pieces of memory that came from an allocator backend.
+ * Buffers: memory from an allocator backend.
  *
- * Which backend is said by a spec, "NAME" or "NAME:UNIT", where the unit is the
- * backend's own: "host", "host:huge", "memfd", "udmabuf", "dma_heap:system", "cuda:1".
- * pier_backend_list() tells which work here, and why others do not.
+ * A spec, "NAME" or "NAME:UNIT", selects a backend. The meaning of the unit depends on
+ * the backend. Examples: "host", "host:huge", "memfd", "udmabuf", "dma_heap:system",
+ * "cuda:1". pier_backend_list() reports which backends work on this machine, and why
+ * others do not.
  *
- * Threads: any thread may call any function; one buffer must not be freed
- * while another thread uses it.
+ * Threads: any thread may call any function. A buffer must not be freed while another
+ * thread uses it.
  *
- * Processes: a child of fork(2) has its parent's buffers too. Memory of the backend
- * "host" is a copy there, that of memfd, udmabuf and dma_heap is shared with the
- * parent; that of a backend from elsewhere is as its documentation says. The child
- * may use them all, and free them, which takes away its own mapping and
- * descriptors and nothing of the parent's. A buffer that had regions at the fork
- * cannot be freed in the child (-EBUSY), and goes with it.
+ * Processes: a child of fork(2) inherits the buffers of its parent. Memory of the
+ * backend "host" is copied; memory of memfd, udmabuf and dma_heap is shared with the
+ * parent; for other backends, see their documentation. The child may use and free these
+ * buffers. Freeing removes only the child's own mapping and descriptors; the parent's
+ * buffers are unaffected. A buffer that had regions at the time of the fork cannot be
+ * freed in the child (-EBUSY); it lasts until the child exits.
  */
 
 struct pier_buffer;
+struct pier_copy;
 
 /** One entry of pier_backend_list(). */
 struct pier_backend_info {
 	char name[32];	      /**< the NAME of a spec */
-	char description[96]; /**< what its memory is */
-	bool available;	      /**< whether it can allocate here */
+	char description[96]; /**< a description of its memory */
+	bool available;	      /**< whether it can allocate on this machine */
 	bool dmabuf;	      /**< whether its memory can be exported as a dma-buf */
-	/** Why it is not available, or else its limits; may be empty. */
+	/**
+	 * If the backend is not available, the reason; otherwise its limits. May be
+	 * empty.
+	 */
 	char detail[256];
-	/** The shared object it was loaded from; "" for one that is built in. */
+	/** The shared object from which it was loaded; "" if it is built in. */
 	char origin[256];
 };
 
 /**
- * How a dma-buf of device memory is mapped for who imports it: some NICs can use one,
- * some the other (CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE in CUDA 12.8,
+ * How a dma-buf of device memory is mapped for the device that imports it. Some NICs
+ * can use only one of these mappings, some only the other
+ * (CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE in CUDA 12.8,
  * HSA_AMD_DMABUF_MAPPING_TYPE_PCIE in ROCm 6.4).
  */
 enum pier_mapping {
-	/** Of registrations: what the NIC is known to take, or else the default. */
+	/**
+	 * For registrations: the mapping that the NIC is known to accept, otherwise the
+	 * default one.
+	 */
 	PIER_MAPPING_AUTO = 0,
-	/** As the driver thinks best: over NVLink-C2C where there is that. */
+	/** The driver's choice: over NVLink-C2C if available. */
 	PIER_MAPPING_DEFAULT = 1,
 	/** Over PCIe. */
 	PIER_MAPPING_PCIE = 2,
 };
 
-/** "auto", "default" or "pcie"; "unknown" for another. */
+/**
+ * Return the name of a mapping: "auto", "default" or "pcie"; "unknown" for any other
+ * value. Cannot fail.
+ */
 PIER_API const char *pier_mapping_name(enum pier_mapping mapping);
 
-/** What a buffer's memory is. */
+/** A description of a buffer's memory. */
 struct pier_buffer_info {
 	char backend[32]; /**< the NAME of a spec */
-	char unit[32];	  /**< the UNIT that has it: "0"; "" where there are none */
-	char kind[48];	  /**< "cuMemAlloc", "managed memory"; "" unknown */
-	/** Why it cannot be exported as a dma-buf, and the way out; "": it can. */
+	char unit[32];	  /**< the UNIT that holds it: "0"; "" if there are none */
+	char kind[48];	  /**< "cuMemAlloc", "managed memory"; "" if unknown */
+	/**
+	 * Why the memory cannot be exported as a dma-buf, and the remedy; "" if it can.
+	 */
 	char no_export[256];
-	char pci[16];	     /**< PCI address of what has it, "0000:17:00.0"; "" none */
-	int numa_node;	     /**< or -1 */
-	bool mappable;	     /**< pier_buffer_map() works */
-	bool wrapped;	     /**< the memory is the caller's */
-	uint64_t allocation; /**< address of the allocation around it */
+	char pci[16];		    /**< its PCI address, "0000:17:00.0"; or "" */
+	int numa_node;		    /**< -1 if unknown */
+	bool mappable;		    /**< whether pier_buffer_map() works */
+	bool wrapped;		    /**< whether the memory belongs to the caller */
+	uint64_t allocation;	    /**< address of the allocation that contains it */
 	uint64_t allocation_length; /**< in bytes */
 };
 
 /**
- * A dma-buf that covers a piece of a buffer.
+ * A dma-buf of a range of a buffer.
  *
- * The kernel wants `offset` and `iova` to agree modulo the page
- * (ib_umem_dmabuf_get() and the check before it in uverbs), which they do here.
+ * `offset` and `iova` are equal modulo the page size, as the kernel requires
+ * (ib_umem_dmabuf_get() and the check before it in uverbs).
  */
 struct pier_dmabuf {
-	int fd;		   /**< close-on-exec; -1 when there is none */
-	uint64_t offset;   /**< of the piece's first byte in the dma-buf */
-	uint64_t length;   /**< of the piece, in bytes */
-	uint64_t iova;	   /**< the piece's address: what to register it at */
-	const void *owner; /**< the library's; do not touch */
+	int fd;		   /**< close-on-exec; -1 if there is none */
+	uint64_t offset;   /**< of the range's first byte in the dma-buf, in bytes */
+	uint64_t length;   /**< of the range, in bytes */
+	uint64_t iova;	   /**< the range's address, for the registration */
+	const void *owner; /**< private to the library; do not change */
 };
 
 /**
- * List the allocator backends: those that are built in, then those found in
- * the directories that the environment variable PIER_BACKEND_PATH names
- * (separated by colons; each *.so in them is tried). An object that cannot be
- * loaded is listed as not available with the reason.
+ * List the allocator backends. The built-in ones come first, then those found in the
+ * directories of the environment variable PIER_BACKEND_PATH. The directories are
+ * separated by colons, and the library tries each *.so file in them. A file that cannot
+ * be loaded is listed as not available, with the reason.
  *
- * ret_list   the caller's, to be given to pier_backend_list_free()
+ * ret_list   the list; free it with pier_backend_list_free()
  * ret_count  its length
  *
  * Errors: -ENOMEM.
  */
 PIER_API int pier_backend_list(struct pier_backend_info **ret_list, size_t *ret_count);
 
-/** Free what pier_backend_list() gave; NULL is fine. */
+/** Free a list from pier_backend_list(). NULL is allowed. */
 PIER_API void pier_backend_list_free(struct pier_backend_info *list);
 
 /**
- * Allocate `length` bytes from the backend that `spec` names.
+ * Allocate a buffer from the backend that `spec` selects.
  *
- * The memory reads as zero. It may be larger than `length` (whole pages); the
- * rest is not the caller's.
+ * spec    "NAME" or "NAME:UNIT"
+ * length  in bytes, more than 0
  *
- * Errors: -EINVAL length 0, malformed spec or unknown unit; -ENOENT no such
- * backend (the sentence lists those that exist); -EOPNOTSUPP the backend does
- * not work here (the sentence says why); -ENOMEM; -E2BIG beyond a limit of the
- * backend, which the sentence names; others of the backend's system calls.
+ * The memory is zeroed. The allocation may be larger than `length`, to fill whole
+ * pages; the caller must not use the remainder. Free the buffer with
+ * pier_buffer_free().
+ *
+ * Errors: -EINVAL length is 0, the spec is malformed, or the unit is unknown; -ENOENT
+ * there is no such backend (pier_error_message() lists those that exist); -EOPNOTSUPP
+ * the backend does not work on this machine (pier_error_message() gives the reason);
+ * -ENOMEM; -E2BIG length exceeds a limit of the backend, which pier_error_message()
+ * names; others of the backend's system calls.
  */
 PIER_API int pier_buffer_alloc(const char *spec, size_t length,
 			       struct pier_buffer **ret_buffer);
 
 /**
- * Make a buffer of memory that the caller already has and keeps. The owner is
- * found by asking the backends; memory that none of them owns is treated as
- * host memory.
+ * Make a buffer of memory that the caller already has. The caller keeps ownership of
+ * the memory. The library asks each backend whether it owns the memory, and treats
+ * memory that no backend owns as host memory.
  *
- * addr, length  [addr, addr + length) stays valid until pier_buffer_free(),
- *               which does not free it. Inside another buffer of the built-in
- *               backends memfd, udmabuf and dma_heap it stays valid by itself:
- *               that memory goes when both buffers are freed.
+ * addr, length  [addr, addr + length) must stay valid until pier_buffer_free(), which
+ *               does not free it. A range inside another buffer of the built-in
+ *               backends memfd, udmabuf or dma_heap stays valid by itself: its memory
+ *               is freed when both buffers have been freed.
  *
- * Errors: -EINVAL addr NULL, length 0 or past the end of the address space;
- * -ERANGE the range starts in an allocation of a backend and leaves it;
+ * Errors: -EINVAL addr is NULL, length is 0, or the range exceeds the address space;
+ * -ERANGE the range starts inside an allocation of a backend and ends outside it;
  * -ENOMEM; others of a backend that was asked.
  */
 PIER_API int pier_buffer_wrap(void *addr, size_t length, struct pier_buffer **ret_buffer);
 
 /**
- * Make a buffer of a range of a dma-buf that the caller has, from another library, driver
- * or process. It is registered as a dma-buf (ibv_reg_dmabuf_mr()), at an iova that agrees
- * with its offset modulo the page, as the kernel demands. The buffer can be mapped if
- * mmap(2) of the dma-buf works for reading and writing; its address is reserved if not.
- * The library brackets its copies with DMA_BUF_IOCTL_SYNC.
+ * Make a buffer of a range of a dma-buf from another library, driver or process. The
+ * range is registered as a dma-buf (ibv_reg_dmabuf_mr(3)), at an iova that equals its
+ * offset modulo the page size, as the kernel requires. The buffer can be mapped if the
+ * dma-buf supports mmap(2) for reading and writing; otherwise its address is only
+ * reserved. The library brackets its copies with DMA_BUF_IOCTL_SYNC.
  *
- * A memfd works as well; it then is memory of the backend "memfd". The caller must not
- * shrink it while it is wrapped.
+ * A memfd is accepted as well; the buffer's memory is then memory of the backend
+ * "memfd". The caller must not shrink the memfd while it is wrapped.
  *
- * fd              borrowed: the buffer has a duplicate, which keeps the dma-buf's memory
+ * fd              borrowed; the buffer holds a duplicate, which keeps the dma-buf's
+ *                 memory
  * offset, length  in bytes, of any alignment
  *
  * Errors: -EBADF fd is not open; -EINVAL fd is neither a dma-buf nor a memfd, or length
- * is 0; -ERANGE the range leaves the dma-buf, whose size lseek(2) reports; -EMFILE;
+ * is 0; -ERANGE the range exceeds the dma-buf, whose size lseek(2) reports; -EMFILE;
  * -ENOMEM.
  */
 PIER_API int pier_buffer_wrap_dmabuf(int fd, uint64_t offset, size_t length,
 				     struct pier_buffer **ret_buffer);
 
 /**
- * Free a buffer and, unless it was wrapped, its memory; NULL is fine.
+ * Free a buffer and, unless it was wrapped, its memory. NULL is allowed.
  *
- * Regions of its memory that a registration cache only keeps are deregistered
- * first.
+ * Idle regions of a registration cache on this memory are deregistered first.
  *
- * Errors: -EBUSY memory regions of it are registered, one is handed out by a
- * registration cache, or exported dma-bufs are not closed; nothing was changed.
- * -ETIMEDOUT another thread has been deregistering one of them for 30 s.
+ * Errors: -EBUSY the buffer still has registered regions, regions in use from a
+ * registration cache, exported dma-bufs that are not closed, or started copies that were
+ * not waited for; nothing was changed. -ETIMEDOUT another thread has been deregistering
+ * one of the cached regions for 30 s.
  */
 PIER_API int pier_buffer_free(struct pier_buffer *buffer);
 
 /**
- * The address of the first byte: a host pointer for host memory, the device's
- * own address for device memory. Never 0. Cannot fail.
+ * Return the address of the first byte of a buffer. This is a host pointer for host
+ * memory, and the device's own address for device memory. Never 0. Cannot fail.
  */
 PIER_API uint64_t pier_buffer_address(const struct pier_buffer *buffer);
 
-/** The length that was asked for, in bytes. Cannot fail. */
+/** Return the length that the caller requested, in bytes. Cannot fail. */
 PIER_API size_t pier_buffer_length(const struct pier_buffer *buffer);
 
-/** The name of the backend; valid as long as the buffer. Cannot fail. */
+/** Return the name of the backend; valid as long as the buffer. Cannot fail. */
 PIER_API const char *pier_buffer_backend(const struct pier_buffer *buffer);
 
 /**
- * Tell what a buffer's memory is: its kind, whether it can be exported, and what
- * hardware has it.
+ * Describe a buffer's memory: its kind, whether it can be exported, and which device
+ * holds it.
  *
- * Errors: those of a backend that cannot tell where its memory is.
+ * Errors: those of a backend that cannot determine where its memory is.
  */
 PIER_API int pier_buffer_query(const struct pier_buffer *buffer,
 			       struct pier_buffer_info *ret_info);
 
 /**
- * Where the CPU can read and write the buffer with ordinary instructions; the
- * same pointer every time, valid until the buffer is freed.
+ * Return a pointer through which the CPU can read and write the buffer with ordinary
+ * instructions. Every call returns the same pointer, which is valid until the buffer is
+ * freed.
  *
- * Where devices are not coherent with the CPU's caches (not so on x86-64),
- * memory of dma_heap and udmabuf needs more than ordinary instructions
- * (DMA_BUF_IOCTL_SYNC), which the copy functions do.
+ * On machines whose devices are not coherent with the CPU's caches (x86-64 is not one
+ * of them), memory of dma_heap and udmabuf also needs DMA_BUF_IOCTL_SYNC around each
+ * access. The copy functions below issue it.
  *
- * Errors: -EOPNOTSUPP the CPU cannot reach this memory: use
- * pier_buffer_copy_to() and pier_buffer_copy_from().
+ * Errors: -EOPNOTSUPP the CPU cannot reach this memory; use pier_buffer_copy_to() and
+ * pier_buffer_copy_from().
  */
 PIER_API int pier_buffer_map(struct pier_buffer *buffer, void **ret_pointer);
 
 /**
- * Copy `length` bytes from host memory into the buffer at `offset`, or from
- * there to host memory. Length 0 does nothing. On return the bytes are there.
- * Device code that writes the same bytes, or is to be done with them, is not
- * waited for: the caller waits for its stream first.
+ * Copy bytes from host memory into a buffer, or from a buffer to host memory.
  *
- * Errors: -ERANGE [offset, offset + length) is not inside the buffer;
- * -EOPNOTSUPP the backend has no way to copy; those of the backend.
+ * offset  in the buffer, in bytes
+ * length  in bytes; 0 does nothing
+ *
+ * The copy is complete when the call returns. These functions do not wait for device
+ * code that accesses the same bytes: wait for its stream first.
+ *
+ * Errors: -ERANGE [offset, offset + length) is not inside the buffer; -EOPNOTSUPP the
+ * backend cannot copy; those of the backend.
  */
 PIER_API int pier_buffer_copy_to(struct pier_buffer *buffer, size_t offset,
 				 const void *source, size_t length);
@@ -215,35 +239,93 @@ PIER_API int pier_buffer_copy_from(struct pier_buffer *buffer, size_t offset,
 				   void *destination, size_t length);
 
 /**
+ * Start a copy of `length` bytes as pier_buffer_copy_to() or pier_buffer_copy_from()
+ * makes it, and return before it is done if the backend can do that (`copy_start` in
+ * <pier/backend.h>; cuda and hip can). Other backends finish the copy first.
+ *
+ * Only copies of device memory from and to page-locked host memory continue in the
+ * background. Page-locked are buffers of "cuda:N:host" and "hip:N:host", and what
+ * cuMemHostRegister() or hipHostRegister() locked. For other host memory, CUDA returns
+ * when it has staged the bytes, or when a copy to the host is done ("API synchronization
+ * behavior" in the CUDA driver API reference), and hipMemcpyAsync() returns when the copy
+ * is done. If pier_buffer_map() can map the buffer, the CPU waits for the stream and
+ * copies before this function returns.
+ *
+ * The buffer cannot be freed until pier_copy_wait() has freed the copy.
+ *
+ * source       host memory; the caller must not change it until the copy is done
+ * destination  host memory; the caller must not access it until the copy is done
+ * stream       a CUstream of the memory's context, or a hipStream_t of its device, not
+ *              being captured. The copy runs after all work that is in the stream, and
+ *              before work that is put into it later. Use CU_STREAM_LEGACY or
+ *              hipStreamLegacy for the default stream. NULL: a stream of pier's own; the
+ *              copy does not wait for the caller's work.
+ * ret_copy     free it with pier_copy_wait()
+ *
+ * Errors: those of pier_buffer_copy_to(); -EOPNOTSUPP also if `stream` is not NULL and
+ * the backend has no streams; -ENOMEM. After an error, no part of the copy is running.
+ */
+PIER_API int pier_buffer_copy_start_to(struct pier_buffer *buffer, size_t offset,
+				       const void *source, size_t length, void *stream,
+				       struct pier_copy **ret_copy);
+PIER_API int pier_buffer_copy_start_from(struct pier_buffer *buffer, size_t offset,
+					 void *destination, size_t length, void *stream,
+					 struct pier_copy **ret_copy);
+
+/**
+ * Report whether a copy is done, without waiting. Only one thread at a time may use a
+ * copy.
+ *
+ * Returns 1 if the copy is done, 0 if it is still running. May be called again after any
+ * result.
+ *
+ * Errors: those of the backend: the copy failed, and no part of it is running; -ECHILD
+ * this process is a child of the one that started the copy.
+ */
+PIER_API int pier_copy_query(struct pier_copy *copy);
+
+/**
+ * Wait until a copy is done or has failed, and free it in both cases; NULL is allowed.
+ *
+ * Errors: those of pier_copy_query(); -ECHILD does not free the copy.
+ */
+PIER_API int pier_copy_wait(struct pier_copy *copy);
+
+/**
  * Export [offset, offset + length) of a buffer as a dma-buf.
  *
- * The dma-buf covers whole host pages; ret_dmabuf says where in it the range
- * lies. It must be closed with pier_dmabuf_close() before the buffer is freed;
- * a memory region registered from it keeps its own reference, so close it as
- * soon as the registration returned, whatever it returned.
+ * offset      in the buffer, in bytes
+ * length      in bytes, more than 0
+ * ret_dmabuf  the dma-buf; close it with pier_dmabuf_close()
  *
- * Memory of the backend "memfd" gives the memfd itself, which only soft0 takes
- * for a dma-buf.
+ * The dma-buf covers whole host pages; ret_dmabuf gives the range's offset in it. Close
+ * the dma-buf before you free the buffer. A memory region registered from it holds its
+ * own reference, so close it as soon as the registration has returned, with or without
+ * an error.
  *
- * Errors: -ERANGE outside the buffer; -EINVAL length 0; -EOPNOTSUPP this
- * memory cannot be exported; -ENOMEM; those of the backend (-EMFILE).
+ * For memory of the backend "memfd" the fd is the memfd itself, which only soft0
+ * accepts as a dma-buf.
+ *
+ * Errors: -ERANGE the range is not inside the buffer; -EINVAL length is 0; -EOPNOTSUPP
+ * this memory cannot be exported; -ENOMEM; those of the backend (-EMFILE).
  */
 PIER_API int pier_dmabuf_export(struct pier_buffer *buffer, size_t offset, size_t length,
 				struct pier_dmabuf *ret_dmabuf);
 
 /**
- * pier_dmabuf_export() with a mapping of the caller's choice.
+ * Export a range of a buffer as a dma-buf with a given mapping. Otherwise this is
+ * pier_dmabuf_export().
  *
- * mapping  PIER_MAPPING_AUTO is the default one
+ * mapping  PIER_MAPPING_AUTO selects the default one
  *
- * Errors: those of pier_dmabuf_export(); -EOPNOTSUPP also: the driver does not have
- * this mapping; -EINVAL not one of enum pier_mapping.
+ * Errors: those of pier_dmabuf_export(); -EOPNOTSUPP also if the driver does not
+ * support this mapping; -EINVAL also if mapping is not in enum pier_mapping.
  */
 PIER_API int pier_dmabuf_export_mapped(struct pier_buffer *buffer, size_t offset,
 				       size_t length, enum pier_mapping mapping,
 				       struct pier_dmabuf *ret_dmabuf);
 
-/** Close an exported dma-buf and set its fd to -1; one with fd -1 is fine. */
+/** Close an exported dma-buf and set its fd to -1. A dma-buf with fd -1 is allowed. */
 PIER_API void pier_dmabuf_close(struct pier_dmabuf *dmabuf);
 
 PIER_END_DECLS

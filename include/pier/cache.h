@@ -15,58 +15,57 @@
 PIER_BEGIN_DECLS
 
 /**
- * The registration cache: regions that are kept after use, for the next request
- * on the same memory.
+ * The registration cache: regions that are kept after use, for later requests on the
+ * same memory.
  *
- * A cache has one protection domain. A request is a hit if a kept region
- * encloses its range, has at least its rights and equal other flags
- * (RELAXED_ORDERING and ON_DEMAND are no rights: they must be the same), and
- * still stands for the memory that is there now. So a region that is handed out
- * may be larger than what was asked for, and may allow more: describe to a peer
- * what it shall have with pier_mr_remote() and pier_remote_sub(), and mind that
- * its key opens all of the region.
+ * A cache belongs to one protection domain. A request is a hit if a kept region
+ * encloses its range, has at least the requested rights, has the same other flags
+ * (RELAXED_ORDERING and ON_DEMAND are not rights and must be equal), and still refers
+ * to the memory that is at these addresses now. A region from the cache can therefore
+ * be larger than the request and allow more. Use pier_mr_remote() and pier_remote_sub()
+ * to describe only the requested range to a peer. The region's key still gives access
+ * to all of the region.
  *
- * Memory that is freed and comes back must not hit. How that is known depends on
- * whose memory it is:
+ * If memory is freed and its addresses are used again, a request must not hit the old
+ * region. How the cache detects this depends on the owner of the memory:
  *
- * Buffers that are given as such (pier_mr_cache_get_buffer()): pier_buffer_free()
- * drops their regions. Pointers into memory of a backend that tells allocations
- * apart (`identity` in <pier/backend.h>): it is asked at each hit. Pointers into
- * memory of a backend that has find() and release(), such as memfd, udmabuf and
- * dma_heap: the kept region holds the allocation, and pier_buffer_free() drops
- * the region first.
+ * Buffers given to pier_mr_cache_get_buffer(): pier_buffer_free() drops their regions.
+ * Pointers into memory of a backend that identifies allocations (`identity` in
+ * <pier/backend.h>): the cache asks the backend at each hit. Pointers into memory of a
+ * backend that has find() and release(), such as memfd, udmabuf and dma_heap: the kept
+ * region holds the allocation, and pier_buffer_free() drops the region first.
  *
- * Host memory of the program (malloc(3), mmap(2)): its pages are watched by
- * userfaultfd(2), for munmap(2), mremap(2), brk(2), mmap(2) with MAP_FIXED and
- * madvise(2) with MADV_DONTNEED, MADV_FREE and MADV_REMOVE. Such a call waits
- * until a thread of pier has taken note, some tens of microseconds; when it has
- * returned, no request on any thread hits the old memory, and memory that another
- * thread was given at the same address in the meantime does not hit either. At
- * each hit the kernel is asked by one cheap ioctl(2) whether such a call is under
- * way. All caches of a process share the watch. No page is ever write-protected.
+ * Host memory of the program (malloc(3), mmap(2)): userfaultfd(2) watches its pages for
+ * munmap(2), mremap(2), brk(2), mmap(2) with MAP_FIXED, and madvise(2) with
+ * MADV_DONTNEED, MADV_FREE and MADV_REMOVE. Such a call waits some tens of microseconds
+ * until a thread of pier has processed it. After it has returned, no request on any
+ * thread hits the old memory, nor does memory that another thread received at the same
+ * address in the meantime. At each hit the cache asks the kernel by one cheap ioctl(2)
+ * whether such a call is in progress. All caches of a process share the watch. No page
+ * is ever write-protected.
  *
- * Not seen, so that pier_mr_cache_invalidate() is the caller's: a shared file or
- * memfd that is truncated or punched through its fd, by whichever process;
- * mprotect(2), after which the old rights still hit; memory that the program
- * frees while another thread asks for it; what a child of vfork(2) does, and
- * UFFDIO_MOVE.
+ * The cache does not see the following changes; the caller must report them with
+ * pier_mr_cache_invalidate(): a shared file or memfd that any process truncates or
+ * punches through its fd; mprotect(2), after which the old rights still hit; memory
+ * that the program frees while another thread requests it; changes by a child of
+ * vfork(2); and UFFDIO_MOVE.
  *
- * Not watched, so that it is registered anew for each request ("uncached"):
- * private or shared mappings of files, which includes a program's own data and
- * constants; huge pages of hugetlbfs unless the range has whole ones; pages that
- * a userfaultfd of the program watches; mappings of device memory; what would
- * take more mappings than vm.max_map_count; and everything where userfaultfd(2)
- * cannot be had or is older than Linux 5.7, of which the log and the statistics
- * tell. PIER_MR_CACHE_UNWATCHED caches all of it, and leaves it to the caller to
- * tell what was freed.
+ * The following memory is not watched, so each request registers it again ("uncached"):
+ * private and shared mappings of files, including a program's own data and constants;
+ * ranges of hugetlbfs that are not whole huge pages; pages that a userfaultfd of the
+ * program watches; mappings of device memory; ranges whose watch would exceed
+ * vm.max_map_count mappings; and all host memory if userfaultfd(2) is unavailable or
+ * Linux is older than 5.7, which the log and the statistics report. With
+ * PIER_MR_CACHE_UNWATCHED all of it is cached, and the caller must report what was
+ * freed.
  *
- * No lock is held while a region is registered or deregistered or a backend is
- * asked. Several threads that miss the same range at once may each register it;
- * one region stays, and the others are deregistered before the calls return.
+ * The cache holds no lock while it registers or deregisters a region or calls a
+ * backend. If several threads miss the same range at once, each may register it; one
+ * region stays, and the others are deregistered before the calls return.
  *
- * Threads: any thread may call any function at once, but a cache must not be
- * destroyed while another thread uses it. Processes: a child of fork(2) must not
- * use its parent's caches.
+ * Threads: any thread may call any function at any time, but a cache must not be
+ * destroyed while another thread uses it. Processes: a child of fork(2) must not use
+ * its parent's caches.
  */
 
 struct pier_mr_cache;
@@ -74,22 +73,25 @@ struct pier_mr_cache;
 /** Flags of struct pier_mr_cache_attr, ored together. */
 enum pier_mr_cache_flags {
 	/**
-	 * Watch nothing: the caller says with pier_mr_cache_invalidate() when host
-	 * memory goes, before it is freed.
+	 * Watch nothing. Before host memory is freed, the caller must call
+	 * pier_mr_cache_invalidate().
 	 */
 	PIER_MR_CACHE_UNWATCHED = 1,
 };
 
-/** What a cache is like; begin with pier_mr_cache_attr_init(). */
+/** The attributes of a cache. Set them up with pier_mr_cache_attr_init(). */
 struct pier_mr_cache_attr {
 	size_t size;		 /**< sizeof(struct pier_mr_cache_attr) */
-	size_t max_count;	 /**< regions that are kept at most; 0: none */
-	uint64_t max_bytes;	 /**< and bytes of them together */
-	enum pier_policy policy; /**< as pier_reg_buffer_mr() takes it */
-	uint32_t flags;		 /**< enum pier_mr_cache_flags */
+	size_t max_count;	 /**< the most regions to keep; 0: none */
+	uint64_t max_bytes;	 /**< the most bytes of all kept regions together */
+	enum pier_policy policy; /**< of each registration, as for pier_reg_buffer_mr() */
+	uint32_t flags;		 /**< enum pier_mr_cache_flags, ored */
 };
 
-/** Set every field to its default. Cannot fail. */
+/**
+ * Set every field to its default: 4096 regions of any length, direct paths, watched.
+ * Cannot fail.
+ */
 static inline void pier_mr_cache_attr_init(struct pier_mr_cache_attr *attr)
 {
 	memset(attr, 0, sizeof(*attr));
@@ -99,69 +101,70 @@ static inline void pier_mr_cache_attr_init(struct pier_mr_cache_attr *attr)
 	attr->policy = PIER_POLICY_DIRECT;
 }
 
-/** What a cache did since it was made, and what it has now. */
+/** Counts since the cache was created, and its present contents. */
 struct pier_mr_cache_stats {
-	uint64_t hits;		/**< requests served by a region that was kept */
-	uint64_t misses;	/**< requests for which one was registered */
-	uint64_t evictions;	/**< kept regions that made room for others */
-	uint64_t invalidations; /**< kept regions whose memory went, or was said to */
+	uint64_t hits;		/**< requests served by a kept region */
+	uint64_t misses;	/**< requests that registered a region */
+	uint64_t evictions;	/**< kept regions dropped to make room */
+	uint64_t invalidations; /**< kept regions whose memory went, or was reported */
 	uint64_t uncached;	/**< misses whose region is not kept after use */
-	uint64_t unwatched;	/**< of these, because nobody can watch the memory */
-	size_t count;		/**< regions that are kept now, in use or not */
-	uint64_t bytes;		/**< of them */
-	size_t in_use;		/**< regions that are handed out now, kept or not */
-	size_t watched;		/**< of those kept, how many the kernel watches */
-	bool watching;		/**< host memory can be watched in this process */
+	uint64_t unwatched;	/**< of `uncached`: the memory cannot be watched */
+	size_t count;		/**< regions kept now, in use or idle */
+	uint64_t bytes;		/**< of the kept regions */
+	size_t in_use;		/**< regions in use now, kept or not */
+	size_t watched;		/**< kept regions that the kernel watches */
+	bool watching;		/**< whether this process can watch host memory */
 };
 
 /**
- * Make a registration cache of a protection domain.
+ * Create a registration cache for a protection domain.
  *
- * pd    stays the caller's, and busy until pier_mr_cache_destroy()
- * attr  NULL: the defaults, 4096 regions of any length, watched
+ * pd    borrowed; pier_dealloc_pd() fails with -EBUSY until pier_mr_cache_destroy()
+ * attr  NULL: the defaults, which are 4096 regions of any length, watched
  *
- * The first watching cache of a process starts two threads, which the last one
- * ends. Where host memory cannot be watched the cache is made all the same, and
- * the log (PIER_LOG_WARNING) says why.
+ * The first watching cache of a process starts two threads; destroying the last one
+ * ends them. If host memory cannot be watched, the cache is created all the same, and
+ * the log (PIER_LOG_WARNING) gives the reason.
  *
- * Errors: -EINVAL attr->size is not that of any version, a field that this
- * library does not know is not zero, an unknown policy or flag; -ENOMEM.
+ * Errors: -EINVAL attr->size matches no version, a field that this library does not
+ * know is not zero, or a policy or flag is unknown; -ENOMEM.
  */
 PIER_API int pier_mr_cache_create(struct pier_pd *pd,
 				  const struct pier_mr_cache_attr *attr,
 				  struct pier_mr_cache **ret_cache);
 
 /**
- * Deregister what is kept and give the cache back; NULL is fine.
+ * Deregister the kept regions and destroy a cache. NULL is allowed.
  *
- * Errors: -EBUSY a region is handed out, or could not be deregistered because
- * something is bound to it; -ETIMEDOUT another thread of pier has been
- * deregistering one of its regions for 30 s. Nothing that is seen was changed.
+ * Errors: -EBUSY a region is in use, or could not be deregistered because something is
+ * bound to it; -ETIMEDOUT another thread of pier has been deregistering one of the
+ * regions for 30 s. On failure the cache is unchanged for its callers.
  */
 PIER_API int pier_mr_cache_destroy(struct pier_mr_cache *cache);
 
 /**
- * A region of [addr, addr + length), of whichever memory that is; see
- * pier_buffer_wrap() on how its owner is found.
+ * Get a region for [addr, addr + length), for memory of any owner. pier_buffer_wrap()
+ * describes how the owner is found.
  *
+ * length  in bytes, more than 0
  * access  enum pier_access, ored
  *
- * The region is the cache's: it is given back with pier_mr_cache_put(), once for
- * each time it was handed out, and never to pier_dereg_mr(). Its iovas are the
- * memory's addresses. The memory must stay until it was put.
+ * The region belongs to the cache. Return it with pier_mr_cache_put() once for each
+ * time that you got it, and never with pier_dereg_mr(). Its iovas are the addresses of
+ * the memory. The memory must stay valid until then.
  *
- * Errors: those of pier_buffer_wrap() and pier_reg_buffer_mr(). A registration
- * that failed with -ENOMEM is tried again without the regions that are kept and
- * not in use.
+ * Errors: those of pier_buffer_wrap() and pier_reg_buffer_mr(). If a registration fails
+ * with -ENOMEM, the cache deregisters its idle regions and tries once more.
  */
 PIER_API int pier_mr_cache_get(struct pier_mr_cache *cache, void *addr, size_t length,
 			       int access, struct pier_mr **ret_mr);
 
 /**
- * The same of [offset, offset + length) of a buffer.
+ * Get a region for [offset, offset + length) of a buffer. Otherwise this is
+ * pier_mr_cache_get().
  *
- * While the region is handed out pier_buffer_free() is -EBUSY; one that is only
- * kept does not hinder it.
+ * While the region is in use, pier_buffer_free() fails with -EBUSY. A region that is
+ * only kept does not prevent it.
  *
  * Errors: those of pier_reg_buffer_mr().
  */
@@ -170,33 +173,37 @@ PIER_API int pier_mr_cache_get_buffer(struct pier_mr_cache *cache,
 				      size_t length, int access, struct pier_mr **ret_mr);
 
 /**
- * Give back a region when no request on it is outstanding; NULL is fine. It is
- * kept for later, or deregistered if it could not be cached or its memory went
- * in the meantime.
+ * Return a region to its cache after all requests on it have completed. NULL is
+ * allowed. The cache keeps the region, or deregisters it if it is uncached or its
+ * memory was freed in the meantime.
  *
- * Errors: -EINVAL not from this cache, or given back more often than handed out;
- * those of pier_dereg_mr(), in which case pier_mr_cache_flush() tries again.
+ * Errors: -EINVAL the region is not from this cache, or was returned more often than it
+ * was handed out; those of pier_dereg_mr(), after which pier_mr_cache_flush() tries
+ * again.
  */
 PIER_API int pier_mr_cache_put(struct pier_mr_cache *cache, struct pier_mr *mr);
 
 /**
- * The memory of [addr, addr + length) is about to go, or has gone: no later
- * request hits a region that overlaps it. Those that are not in use are
- * deregistered before this returns, those that are when they are put.
+ * Drop the regions of [addr, addr + length), because this memory is about to be freed
+ * or was freed. Later requests do not hit a region that overlaps the range. Idle
+ * regions are deregistered before this call returns, regions in use when they are
+ * returned.
  *
- * Errors: -EINVAL the range leaves the address space; those of pier_dereg_mr().
+ * length  in bytes
+ *
+ * Errors: -EINVAL the range exceeds the address space; those of pier_dereg_mr().
  */
 PIER_API int pier_mr_cache_invalidate(struct pier_mr_cache *cache, void *addr,
 				      size_t length);
 
 /**
- * Deregister all regions that are not in use.
+ * Deregister all idle regions.
  *
- * Errors: those of pier_dereg_mr(), after all were tried.
+ * Errors: those of pier_dereg_mr(), after all idle regions were tried.
  */
 PIER_API int pier_mr_cache_flush(struct pier_mr_cache *cache);
 
-/** What the cache did and has. Cannot fail. */
+/** Return the statistics of a cache. Cannot fail. */
 PIER_API void pier_mr_cache_query_stats(struct pier_mr_cache *cache,
 					struct pier_mr_cache_stats *ret_stats);
 

@@ -18,133 +18,148 @@
 PIER_BEGIN_DECLS
 
 /**
- * Channels: one reliable connected queue pair, its completion queue, and the
- * bookkeeping that makes it safe.
+ * Channels: reliable connections between two processes.
+ *
+ * A channel is one reliable connected queue pair, its completion queue, and the
+ * bookkeeping that makes both safe.
  *
  *	pier_channel_create(pd, NULL, &channel);
  *	pier_channel_handshake(channel, read_fd, write_fd, timeout_ms);
  *	pier_channel_write(channel, &element, 1, &remote, timeout_ms);
  *	pier_channel_destroy(channel);
  *
- * Requests complete in the order of posting on each of the two queues (sends,
- * writes and reads on one; receives on the other).
+ * A channel has two queues: one for sends, writes and reads, the other for receives.
+ * The requests of each queue complete in the order of posting.
  *
- * Time: timeout_ms is in milliseconds; 0 asks without waiting;
- * PIER_TIMEOUT_DEFAULT takes the channel's own; other negative numbers are
- * -EINVAL and do nothing. There is no waiting for ever.
+ * Time: timeout_ms is in milliseconds. 0 checks once without waiting.
+ * PIER_TIMEOUT_DEFAULT selects the channel's own timeout. Any other negative number
+ * fails with -EINVAL and has no effect. No wait is unlimited.
  *
- * Threads: one thread at a time may use a channel, also to connect and to destroy it;
- * it may move between threads when the caller orders that, by a mutex or a join for
- * instance. Different channels are independent, also those of one protection domain,
- * device or shared receive queue. A receive pool or a counter that is bound to a channel
- * belongs to the thread of that channel.
+ * Threads: one thread at a time may use a channel, including to connect and to destroy
+ * it. A channel may move between threads if the caller orders the accesses, for
+ * instance by a mutex or a join. Different channels are independent, even if they share
+ * a protection domain, a device or a shared receive queue. A receive pool or a counter
+ * that is bound to a channel belongs to the thread of that channel.
  *
- * Processes: in a child of fork(2), all that is not a plain question about a
- * channel of the parent is -ECHILD (<pier/device.h>).
+ * Processes: in a child of fork(2), every call except plain queries fails with -ECHILD
+ * for a channel of the parent (<pier/device.h>).
  */
 
 struct pier_channel;
 struct pier_srq;
 
-/** Wait as long as the channel's attributes say. */
+/** Use the timeout in the channel's attributes. */
 #define PIER_TIMEOUT_DEFAULT (-1)
 
-/** What a wait does until something completes. */
+/** How a wait spends its time until something completes. */
 enum pier_waiting {
 	/**
-	 * Looks again and again for spin_us, and then sleeps: a completion that comes
-	 * soon costs no system call and no switch of threads, one that takes long
-	 * costs no processor. The default.
+	 * Poll for spin_us, then sleep. A completion that arrives soon costs no system
+	 * call and no context switch; one that takes long occupies no CPU. The default.
 	 */
 	PIER_WAIT_ADAPTIVE = 0,
-	/** Looks until the time is up, and never sleeps: the shortest latency. */
+	/** Poll until the timeout and never sleep: the lowest latency. */
 	PIER_WAIT_POLL = 1,
-	/** Sleeps at once. */
+	/** Sleep at once. */
 	PIER_WAIT_EVENT = 2,
 };
 
-/** How a channel is made. Begin with pier_channel_attr_init(). */
+/** The attributes of a new channel. Set them up with pier_channel_attr_init(). */
 struct pier_channel_attr {
 	/** sizeof(struct pier_channel_attr), so that fields can be added. */
 	size_t size;
-	uint32_t port;	       /**< of the device, from 1 */
-	uint32_t max_send_wr;  /**< sends, writes and reads outstanding at once */
-	uint32_t max_recv_wr;  /**< receives outstanding at once */
-	uint32_t max_send_sge; /**< elements in one send, write or read */
-	uint32_t max_recv_sge; /**< elements in one receive */
+	uint32_t port;	       /**< port of the device, from 1 */
+	uint32_t max_send_wr;  /**< outstanding sends, writes and reads, at most */
+	uint32_t max_recv_wr;  /**< outstanding receives, at most */
+	uint32_t max_send_sge; /**< elements per send, write or read, at most */
+	uint32_t max_recv_sge; /**< elements per receive, at most */
 	/**
-	 * Sends and writes up to this many bytes are copied by the CPU at posting,
-	 * which needs memory that it reaches at the region's iova; 0: none.
+	 * The CPU copies sends and writes of up to this many bytes when they are
+	 * posted, so it must be able to reach their memory at the region's iova. 0: no
+	 * inline data.
 	 */
 	uint32_t max_inline;
-	/** In bytes; clamped to the port's and the peer's; 0: the port's. */
+	/** In bytes; clamped to the port's MTU and the peer's; 0: the port's MTU. */
 	uint32_t mtu;
 	/**
-	 * Reads and atomics under way at once; clamped to the device's, and to what the
-	 * peer serves. What this end serves: max_dest_rd_atomic.
+	 * Reads and atomics in flight at once; clamped to the device's limit and to the
+	 * number that the peer serves. max_dest_rd_atomic is the number that this end
+	 * serves.
 	 */
 	uint8_t max_rd_atomic;
-	/** Local ack timeout, 4.096 us * 2^n, n < 32; 0: none (not advised). */
+	/** Local ack timeout, 4.096 us * 2^n, n < 32; 0: no timeout (not recommended). */
 	uint8_t timeout;
-	uint8_t retry_count;	 /**< transport retries, 0 to 7; rxe takes 7 for ever */
-	uint8_t rnr_retry_count; /**< 0 to 6; 7: for ever */
-	/** Code 0 to 31 of IBTA table 45, 12: 0.64 ms; see pier_rnr_timer_from_us(). */
+	/** Transport retries, 0 to 7; rxe takes 7 as no limit. */
+	uint8_t retry_count;
+	/** Retries after an RNR NAK, 0 to 6; 7: no limit. */
+	uint8_t rnr_retry_count;
+	/** Code 0 to 31 of IBTA table 45; 12 is 0.64 ms. See pier_rnr_timer_from_us(). */
 	uint8_t min_rnr_timer;
 	uint8_t service_level; /**< 0 to 15 */
 	uint8_t traffic_class;
 	uint8_t hop_limit;
-	/** Index into the port's GID table; -1: chosen (RoCE v2 preferred). */
+	/** Index into the port's GID table; -1: pier chooses, preferring RoCE v2. */
 	int gid_index;
 	/**
-	 * First PSN, 24 bits; PIER_PSN_RANDOM: chosen at random. pier_channel_reset()
-	 * always chooses another.
+	 * First PSN, 24 bits; PIER_PSN_RANDOM: a random one. pier_channel_reset()
+	 * always chooses a new one.
 	 */
 	uint32_t psn;
-	/** What peers may do with regions through this channel, enum pier_access. */
+	/**
+	 * What peers may do with regions through this channel: enum pier_access, ored.
+	 */
 	int access;
-	/** For calls with PIER_TIMEOUT_DEFAULT; more than 0. */
+	/** In milliseconds, for calls with PIER_TIMEOUT_DEFAULT; more than 0. */
 	int timeout_ms;
-	/** Index into the port's partition table (P_Key); 0 is the usual one. */
+	/** Index into the port's partition table (P_Key); usually 0. */
 	uint32_t pkey_index;
-	/** What waits on the channel do; later: pier_channel_set_waiting(). */
+	/**
+	 * How waits on the channel spend their time. Change it with
+	 * pier_channel_set_waiting().
+	 */
 	enum pier_waiting waiting;
-	/** Of PIER_WAIT_ADAPTIVE: microseconds before sleeping, up to 1,000,000. */
+	/**
+	 * PIER_WAIT_ADAPTIVE: microseconds of polling before sleeping, up to 1,000,000.
+	 */
 	uint32_t spin_us;
 	/**
-	 * Where the channel takes its receives from: see <pier/srq.h>; then
-	 * max_recv_wr and max_recv_sge are not looked at. NULL: it has its own.
+	 * The shared receive queue that provides the channel's receives (<pier/srq.h>);
+	 * max_recv_wr and max_recv_sge are then ignored. NULL: the channel has its own
+	 * receives.
 	 */
 	struct pier_srq *srq;
 	/**
-	 * Entries of the completion queue; 0: one for each request of both queues. Fewer
-	 * are refused: a completion queue that overran is lost, with its channel.
+	 * Entries of the completion queue; 0: one for each request of both queues.
+	 * Fewer are refused, because an overrun of the completion queue makes the queue
+	 * and its channel unusable.
 	 */
 	uint32_t cq_depth;
-	/** Completion vector, and so the interrupt, from 0 to num_comp_vectors - 1. */
+	/** Completion vector, which selects the interrupt; 0 to num_comp_vectors - 1. */
 	uint32_t comp_vector;
-	/** Of packets with a GID, 20 bits; 0: the device's choice. */
+	/** Flow label of packets with a GID, 20 bits; 0: the device chooses. */
 	uint32_t flow_label;
 	/**
-	 * When nothing has completed on a connected channel for this long, pier looks
-	 * whether the peer lives; 0: never. See <pier/recovery.h>. The peer's access must
-	 * include PIER_ACCESS_REMOTE_WRITE, and timeout must not be 0.
+	 * Check that the peer is alive when nothing has completed on a connected
+	 * channel for this many milliseconds; 0: never. See <pier/recovery.h>. The
+	 * peer's access must include PIER_ACCESS_REMOTE_WRITE, and timeout must not be
+	 * 0.
 	 */
 	uint32_t keepalive_ms;
 	/**
 	 * Reads and atomics that this end serves at once, up to 255; clamped to the
-	 * device's; PIER_RD_ATOMIC_SAME: as max_rd_atomic.
+	 * device's limit. PIER_RD_ATOMIC_SAME: the value of max_rd_atomic.
 	 */
 	uint16_t max_dest_rd_atomic;
-	/** InfiniBand: low bits of the LID that is sent from, less than 2^LMC. */
+	/** InfiniBand: low bits of the source LID, less than 2^LMC. */
 	uint16_t src_path_bits;
-	/** Most that is sent, enum ibv_rate; 0: what the port can. */
+	/** Limit of the sending rate, enum ibv_rate; 0: the port's full rate. */
 	uint32_t static_rate;
 };
 
 #define PIER_PSN_RANDOM	    UINT32_MAX
 #define PIER_RD_ATOMIC_SAME UINT16_MAX
 
-/** Set every field to its default; docs/design.md says why these. Cannot fail. */
+/** Set every field to its default; docs/design.md gives the reasons. Cannot fail. */
 static inline void pier_channel_attr_init(struct pier_channel_attr *attr)
 {
 	memset(attr, 0, sizeof(*attr));
@@ -170,128 +185,141 @@ static inline void pier_channel_attr_init(struct pier_channel_attr *attr)
 }
 
 /**
- * Make a channel that is not connected: its queue pair is in INIT, so receives
- * can be posted.
+ * Create a channel. It is not connected yet: its queue pair is in INIT, so receives can
+ * be posted.
  *
- * attr  borrowed; NULL: the defaults, lowered to what the device can
+ * attr  borrowed; NULL: the defaults, clamped to the device's limits
  *
- * Errors: -EINVAL a value out of range (the sentence names it, and the device's
- * limit), or srq is of another protection domain; -ENETDOWN the port is not active;
- * -EADDRNOTAVAIL the port has no usable GID and needs one; -ENOMEM; others of
+ * Errors: -EINVAL a value is out of range (the error message names it and the device's
+ * limit), or srq belongs to another protection domain; -ENETDOWN the port is not
+ * active; -EADDRNOTAVAIL the port needs a GID and has no usable one; -ENOMEM; others of
  * ibv_create_cq(3), ibv_create_qp(3) and ibv_modify_qp(3).
  */
 PIER_API int pier_channel_create(struct pier_pd *pd, const struct pier_channel_attr *attr,
 				 struct pier_channel **ret_channel);
 
 /**
- * What became of the attributes: as they were given, but for what was chosen or clamped,
- * which are mtu (once connected, that of the path), max_inline (less where the device
- * gave less), cq_depth, max_rd_atomic, max_dest_rd_atomic, gid_index and psn.
+ * Return the effective attributes, after defaults and clamping.
  *
- * ret_attr  its size must be set before; begin with pier_channel_attr_init()
+ * Only these can differ from the attributes that were given: mtu (the path's, once
+ * connected), max_inline (less if the device granted less), cq_depth, max_rd_atomic,
+ * max_dest_rd_atomic, gid_index and psn.
  *
- * Errors: -EINVAL ret_attr->size is that of no header.
+ * ret_attr  its size must be set beforehand: call pier_channel_attr_init()
+ *
+ * Errors: -EINVAL ret_attr->size is not the size of any version of the struct.
  */
 PIER_API int pier_channel_query(const struct pier_channel *channel,
 				struct pier_channel_attr *ret_attr);
 
-/** What the peer must know. Errors: those of the provider. */
+/**
+ * Return the endpoint that the peer needs to connect to this channel.
+ *
+ * Errors: those of the provider.
+ */
 PIER_API int pier_channel_endpoint(struct pier_channel *channel,
 				   struct pier_endpoint *ret_endpoint);
 
 /**
- * Connect to a peer that was told pier_channel_endpoint() and connects to us:
- * INIT to RTR to RTS. The peer may be without pier: see struct pier_endpoint.
+ * Connect to a peer: INIT to RTR to RTS.
  *
- * Nothing says that the peer is ready. Requests that arrive too early are
- * retried as the attributes say; pier_channel_handshake() waits for the peer.
+ * The peer must have the endpoint that pier_channel_endpoint() returned, and must
+ * connect to this channel. It may be without pier: see struct pier_endpoint.
  *
- * Errors: -EINVAL an endpoint that cannot be (the sentence names the field);
- * -EISCONN connected before, and nothing was changed; -ESTALE the endpoint is of the
- * connection before pier_channel_reset(), and nothing was changed: the peer is to be
- * reset too, and its new endpoint to be asked for; -ETIMEDOUT, -EHOSTUNREACH,
- * -ECONNREFUSED the peer's NIC cannot be reached; others of ibv_modify_qp(3).
- * After other errors the channel can only be reset or destroyed.
+ * This call does not wait for the peer to be ready; pier_channel_handshake() does.
+ * Requests that arrive too early are retried according to the attributes.
+ *
+ * Errors: -EINVAL the endpoint is invalid (the error message names the field); -EISCONN
+ * the channel was connected before, and nothing was changed; -ESTALE the endpoint
+ * belongs to the connection before pier_channel_reset(), and nothing was changed: reset
+ * the peer too and fetch its new endpoint; -ETIMEDOUT, -EHOSTUNREACH, -ECONNREFUSED the
+ * peer's NIC cannot be reached; others of ibv_modify_qp(3). After any error except
+ * -EISCONN and -ESTALE the channel can only be reset or destroyed.
  */
 PIER_API int pier_channel_connect(struct pier_channel *channel,
 				  const struct pier_endpoint *peer);
 
 /**
- * Exchange endpoints with the peer over a pair of file descriptors (one socket,
- * or two pipes), connect, and wait until the peer is connected too. The peer
- * does the same at the same time.
+ * Exchange endpoints with the peer, connect, and wait until the peer is connected too.
  *
- * read_fd, write_fd  borrowed; blocking or not; left as they were, and not one
- *                    byte beyond the handshake is read
- * timeout_ms         for all of it
+ * The endpoints are exchanged over a pair of file descriptors: one socket, or two
+ * pipes. The peer must do the same at the same time.
+ *
+ * read_fd, write_fd  borrowed, and left as they were; blocking or not. No byte beyond
+ *                    the handshake is read
+ * timeout_ms         for the whole call
  *
  * Errors: those of pier_channel_connect(); -ETIMEDOUT the peer did not answer;
- * -ECONNRESET the peer closed the connection; -EBADMSG it sent something else;
- * -EPROTONOSUPPORT it speaks another version; -ECONNREFUSED it could not
- * connect; -ESTALE one end connects to an endpoint from before a reset of the other;
- * -EBADF an fd is not open; others of read(2), write(2). After an error the channel can
- * only be reset or destroyed.
+ * -ECONNRESET the peer closed the connection; -EBADMSG the peer sent something other
+ * than a handshake; -EPROTONOSUPPORT the peer uses another version of the handshake;
+ * -ECONNREFUSED the peer could not connect; -ESTALE one end connects to an endpoint
+ * from before a reset of the other; -EBADF an fd is not open; others of read(2) and
+ * write(2). After an error the channel can only be reset or destroyed.
  */
 PIER_API int pier_channel_handshake(struct pier_channel *channel, int read_fd,
 				    int write_fd, int timeout_ms);
 
 /**
- * Destroy a channel; NULL is fine. Outstanding requests are stopped and given
- * up, so that afterwards the NIC does not touch their memory. Never waits for
- * the peer. What counters have bound on the channel ends with it.
+ * Destroy a channel; NULL is allowed.
  *
- * Memory windows of the channel (pier_bind_sub_mr()) lose their keys, and are
- * still to be deregistered.
+ * Outstanding requests are stopped and discarded; afterwards the NIC does not touch
+ * their memory. Never waits for the peer. Bindings of counters to the channel end.
  *
- * Errors: those of ibv_dealloc_mw(3), ibv_destroy_qp(3) and ibv_destroy_cq(3),
- * which do not happen by anything that a caller can do.
+ * Memory windows of the channel (pier_bind_sub_mr()) lose their keys, but must still be
+ * passed to pier_dereg_mr().
+ *
+ * Errors: those of ibv_dealloc_mw(3), ibv_destroy_qp(3) and ibv_destroy_cq(3), none of
+ * which a caller can cause.
  */
 PIER_API int pier_channel_destroy(struct pier_channel *channel);
 
-/** Values of pier_result.opcode: what completed. */
+/** The kind of request that completed: values of pier_result.opcode. */
 enum pier_opcode {
 	PIER_OP_SEND = 1,
 	PIER_OP_WRITE = 2,
 	PIER_OP_READ = 3,
 	/** A send of the peer arrived in a receive. */
 	PIER_OP_RECV = 4,
-	/** A write with immediate of the peer used up a receive. */
+	/** A write with immediate data of the peer used up a receive. */
 	PIER_OP_RECV_WRITE_IMM = 5,
 	/** A memory window was bound: pier_bind_sub_mr(). */
 	PIER_OP_BIND = 6,
 	/** Atomics: <pier/post.h>. */
 	PIER_OP_COMPARE_SWAP = 7,
 	PIER_OP_FETCH_ADD = 8,
-	/** pier's own, to see whether the peer lives: pier_channel_attr.keepalive_ms. */
+	/** A keepalive, posted by pier itself: pier_channel_attr.keepalive_ms. */
 	PIER_OP_KEEPALIVE = 9,
 };
 
 /** How a request ended. */
 struct pier_result {
 	/**
-	 * 0, or a negative errno for the verbs status: -ECANCELED flushed behind
-	 * another error, -ETIMEDOUT the peer did not answer, -EAGAIN it posted no
-	 * receive, -EACCES it refused the access, -EREMOTEIO it failed,
-	 * -EMSGSIZE the message did not fit, -EFAULT local memory refused, -EIO
-	 * anything else.
+	 * 0, or a negative errno for the verbs status: -ECANCELED the request was
+	 * flushed behind another error; -ETIMEDOUT the peer did not answer; -EAGAIN the
+	 * peer had posted no receive; -EACCES the peer refused the access; -EREMOTEIO
+	 * the peer failed; -EMSGSIZE the message did not fit; -EFAULT local memory was
+	 * refused; -EIO any other error.
 	 */
 	int error;
 	uint32_t status;	   /**< enum ibv_wc_status */
-	uint32_t vendor_error;	   /**< the device's own code; 0 without error */
-	enum pier_opcode opcode;   /**< valid without error */
-	uint32_t byte_length;	   /**< received or read, in bytes; valid without error */
-	uint32_t immediate;	   /**< in host order; if has_immediate */
-	uint32_t invalidated_rkey; /**< if has_invalidated */
-	bool has_immediate;	   /**< of a receive */
-	bool has_invalidated;	   /**< of a receive: the peer's send ended a window */
+	uint32_t vendor_error;	   /**< the device's own code; 0 without an error */
+	enum pier_opcode opcode;   /**< valid without an error */
+	uint32_t byte_length;	   /**< bytes received or read; valid without an error */
+	uint32_t immediate;	   /**< in host order; valid if has_immediate */
+	uint32_t invalidated_rkey; /**< valid if has_invalidated */
+	bool has_immediate;	   /**< receives only */
+	bool has_invalidated; /**< receives only: the peer's send invalidated a window */
 };
 
 /**
- * An outstanding request. A value: copy it, ask for it once. The channel keeps the
- * result until pier_work_poll() or pier_work_wait() handed it out, or pier_work_drop()
- * gave it up; it can keep at least max_send_wr of those of the send queue, and
- * max_recv_wr of the receive queue. One that nobody asks for and nobody gives up takes
- * one of these places until the channel is gone, and does no other harm.
+ * The handle of an outstanding request. It is a value, can be copied, and yields its
+ * result once.
+ *
+ * The channel keeps the result until pier_work_poll() or pier_work_wait() returns it or
+ * pier_work_drop() discards it. It can keep at least max_send_wr results of the send
+ * queue and max_recv_wr of the receive queue. A result that is neither fetched nor
+ * dropped occupies one of these places until the channel is destroyed, and does no
+ * other harm.
  */
 struct pier_work {
 	uint64_t id;
@@ -300,29 +328,29 @@ struct pier_work {
 /**
  * Post one request, without waiting for it.
  *
- * sg_list, num_sge  the elements, up to max_send_sge or max_recv_sge; borrowed
- *                   for the call; 0 elements: an empty message. A write or read of
- *                   more of them becomes several requests: pier_post_write_vec()
- * remote            for write and read: as long as the elements together, or
- *                   longer (the rest is left alone); NULL only without
- *                   elements: immediate data alone
- * immediate         32 bits that the peer finds in its receive, in host order;
- *                   verbs, and so a peer without pier, has them in network order
- * ret_work          handle of the request; NULL: nobody will ask, and its slot
- *                   is given back when it completes (an error still breaks the
- *                   channel and is found by whatever is asked next)
+ * sg_list, num_sge  the elements, up to max_send_sge or max_recv_sge; borrowed for the
+ *                   call. 0 elements: an empty message. A write or read with more
+ *                   elements becomes several requests: see pier_post_write_vec()
+ * remote            for writes and reads: at least as long as the elements together;
+ *                   the rest is not touched. May be NULL only without elements, that
+ *                   is, with immediate data alone
+ * immediate         32 bits that the peer finds in its receive, in host order. Verbs,
+ *                   and so a peer without pier, has them in network order
+ * ret_work          handle of the request. NULL: no handle, and the place in the queue
+ *                   is free again when the request completes; an error still breaks the
+ *                   channel, and the next call that fetches a result reports it
  *
- * A posted request owns nothing; its memory must stay registered until it has
- * completed.
+ * A posted request does not own its memory, which must stay registered until the
+ * request has completed.
  *
- * Errors: -EINVAL too many elements of a send or receive, or remote is NULL; -ERANGE
- * remote is shorter than the elements; -EMSGSIZE longer than the port's max_msg_size;
- * -EAGAIN the queue is full: wait for something first; or it keeps too many results
- * that nobody has asked for; -EINVAL also a receive, and the channel has a shared
- * receive queue;
- * -ENOTCONN not connected (a receive may be posted before); -EPIPE the channel is broken
- * (the sentence tells the first cause); -EOPNOTSUPP a read, and max_rd_atomic of one end
- * is 0; others of ibv_post_send(3) and ibv_post_recv(3).
+ * Errors: -EINVAL a send or receive has too many elements, remote is NULL, or a receive
+ * is posted although the channel has a shared receive queue; -ERANGE remote is shorter
+ * than the elements; -EMSGSIZE the message is longer than the port's max_msg_size;
+ * -EAGAIN the queue is full (wait for a request first), or it keeps too many results
+ * that were not fetched; -ENOTCONN the channel is not connected (a receive may be
+ * posted before); -EPIPE the channel is broken (the error message gives the first
+ * cause); -EOPNOTSUPP a read, and max_rd_atomic of one end is 0; others of
+ * ibv_post_send(3) and ibv_post_recv(3).
  */
 PIER_API int pier_post_send(struct pier_channel *channel,
 			    const struct pier_gather *sg_list, int num_sge,
@@ -346,47 +374,53 @@ PIER_API int pier_post_read(struct pier_channel *channel,
 			    const struct pier_remote *remote, struct pier_work *ret_work);
 
 /**
- * Whether a request has completed; does not wait.
+ * Check whether a request has completed, without waiting.
  *
- * Returns 1 and writes the result, after which the handle is used up; 0 and
- * writes nothing while it is outstanding. A request that failed is complete: 1,
- * with the error in the result and its sentence in pier_error_message().
+ * Returns 1 and writes the result if the request has completed; the handle is then used
+ * up. Returns 0 and writes nothing while the request is outstanding. A failed request
+ * has completed: 1 is returned, the result has the error, and pier_error_message()
+ * describes it.
  *
- * Errors: -ESTALE the handle was used up before, or is of another channel;
- * -EIO ibv_poll_cq(3) failed.
+ * Errors: -ESTALE the handle is used up or belongs to another channel; -EIO
+ * ibv_poll_cq(3) failed.
  */
 PIER_API int pier_work_poll(struct pier_channel *channel, struct pier_work work,
 			    struct pier_result *ret_result);
 
 /**
- * Wait for a request to complete, asleep where it takes long.
+ * Wait until a request has completed.
  *
- * ret_result  may be NULL; also written when the request failed
+ * pier_channel_set_waiting() sets how long the call polls before it sleeps.
  *
- * When the time is up (with 0: at once), or waiting fails, the queue pair is
- * driven to the error state and what was outstanding is collected, so that
- * memory is safe to use again; the channel is then broken, and the handle used
- * up. To ask without that: pier_work_poll().
+ * ret_result  may be NULL; also written if the request failed
+ *
+ * At the timeout (with timeout_ms 0: at once), or if waiting fails, the queue pair is
+ * driven to the error state and all outstanding requests are collected, so their memory
+ * is safe to reuse. The channel is then broken and the handle is used up.
+ * pier_work_poll() checks without this effect.
  *
  * Returns 0, or the request's error (ret_result->error).
- * Errors: also -ETIMEDOUT the time was up (the result then says what became of
- * the request, which may have completed at the last moment); -ESTALE as
- * pier_work_poll(); -EINVAL timeout_ms; -EIO and others of ibv_poll_cq(3),
+ *
+ * Errors: also -ETIMEDOUT the timeout passed (the result then shows how the request
+ * ended; it may have completed at the last moment); -ESTALE as for pier_work_poll();
+ * -EINVAL timeout_ms is invalid; -EIO and others of ibv_poll_cq(3),
  * ibv_req_notify_cq(3) and poll(2).
  */
 PIER_API int pier_work_wait(struct pier_channel *channel, struct pier_work work,
 			    int timeout_ms, struct pier_result *ret_result);
 
 /**
- * Nobody will ask for this request any more: its handle is used up, and its place is
- * given back when it completes. What pier_post_send() with NULL does at once.
+ * Drop a request whose result is not needed. The handle is used up at once, and the
+ * place in the queue is free again when the request completes, as if pier_post_send()
+ * had been called with ret_work NULL.
  *
- * Errors: -ESTALE as pier_work_poll().
+ * Errors: -ESTALE as for pier_work_poll().
  */
 PIER_API int pier_work_drop(struct pier_channel *channel, struct pier_work work);
 
 /**
- * Post one request and wait for it: pier_post_...() and pier_work_wait().
+ * Post one request and wait for it: pier_post_...() followed by pier_work_wait().
+ *
  * Errors: those of both.
  */
 PIER_API int pier_channel_send(struct pier_channel *channel,
@@ -410,33 +444,36 @@ PIER_API int pier_channel_read(struct pier_channel *channel,
 			       const struct pier_remote *remote, int timeout_ms);
 
 /**
- * Post a write to, or a read from, a remote vector: in as few requests as it takes,
- * without waiting.
+ * Post a write to, or a read from, a remote vector, without waiting.
  *
- * sg_list, num_sge  the elements, any number of them, as of pier_mr_gather_list();
- *                   borrowed for the call
- * parts, count      as long as the elements together, or longer (the rest is left
- *                   alone); borrowed for the call
- * ret_work          handle of all of it, or NULL, as of pier_post_write()
+ * sg_list, num_sge  the elements, any number of them, for instance from
+ *                   pier_mr_gather_list(); borrowed for the call
+ * parts, count      the remote vector, at least as long as the elements together; the
+ *                   rest is not touched; borrowed for the call
+ * ret_work          handle of the whole transfer, or NULL, as for pier_post_write()
  *
- * A request ends at the end of a remote part, after max_send_sge elements (reads: also
- * max_sge_rd of ibv_query_device(3)) or with the port's max_msg_size. Elements and parts
- * of length 0 do not count; where nothing is to be moved, one empty request is posted.
+ * The transfer is split into as few requests as possible. A request ends at the end of
+ * a remote part, after max_send_sge elements (reads: also after max_sge_rd of
+ * ibv_query_device(3)), or at the port's max_msg_size. Elements and parts of length 0
+ * are skipped. A transfer of 0 bytes posts one empty request.
  *
- * The requests are in the order of the bytes, and nobody watches any but the last: they
- * complete in order, so its completion is that of all (InfiniBand Architecture
- * Specification, volume 1, 9.5). When another of them failed it ends with -ECANCELED,
- * and the sentence tells the cause. Its result has the byte_length of the last request.
+ * The requests are in the order of the bytes, and only the last one has a handle. They
+ * complete in order, so its completion is the completion of all (InfiniBand
+ * Architecture Specification, volume 1, 9.5). If an earlier request fails, the last one
+ * ends with -ECANCELED, and the error message gives the cause. The result's byte_length
+ * is that of the last request.
  *
- * All is checked before anything is posted. If the device then refuses a request behind
- * the first, which is not to be expected, the channel is broken and what was posted is
- * stopped, so that the memory is free again and nobody takes a part of it for all of it;
- * how much of it arrived is not known.
+ * All arguments are checked before anything is posted. If the device then refuses a
+ * request after it accepted others, which is not expected, the posted requests are
+ * stopped and the channel is broken. The memory is then safe to reuse, a partial
+ * transfer cannot be mistaken for a complete one, and the number of bytes that arrived
+ * is unknown.
  *
- * Errors: those of pier_post_write() and pier_post_read(); -ERANGE the vector is shorter
- * than the elements, or as pier_remote_vec_length(); -EAGAIN the send queue has too few
- * free places now: wait for something first; -E2BIG more requests are needed than
- * max_send_wr (the sentence says how many): pier_channel_write_vec() can do that.
+ * Errors: those of pier_post_write() and pier_post_read(); -ERANGE the vector is
+ * shorter than the elements, or an error of pier_remote_vec_length(); -EAGAIN the send
+ * queue has too little room now: wait for a request first; -E2BIG the transfer needs
+ * more than max_send_wr requests (the error message gives the number): use
+ * pier_channel_write_vec().
  */
 PIER_API int pier_post_write_vec(struct pier_channel *channel,
 				 const struct pier_gather *sg_list, uint32_t num_sge,
@@ -448,18 +485,20 @@ PIER_API int pier_post_read_vec(struct pier_channel *channel,
 				struct pier_work *ret_work);
 
 /**
- * Write to, or read from, a remote vector, and wait until all of it is done: any number
- * of requests, which are posted as the send queue takes them.
+ * Write to, or read from, a remote vector, and wait until all of it is done.
  *
- * timeout_ms  for all of it
+ * timeout_ms  for the whole transfer
  *
- * What is wrong with the arguments is found before anything is posted. Later, on every
- * error, the channel is broken, nothing is under way any more, and how much of it
- * arrived is not known.
+ * The transfer may need any number of requests, which are posted as the send queue has
+ * room for them.
  *
- * Errors: those of pier_post_write_vec() but -E2BIG, -EAGAIN only where the send queue
- * takes no request at all; those of pier_work_wait(); where a request failed, that one's
- * (or of another on the channel that failed before).
+ * Invalid arguments are found before anything is posted. After any later error the
+ * channel is broken, nothing is in flight, and the number of bytes that arrived is
+ * unknown.
+ *
+ * Errors: those of pier_post_write_vec() except -E2BIG, and -EAGAIN only if the send
+ * queue takes no request at all; those of pier_work_wait(); if a request failed, its
+ * error, or that of a request on the channel that failed earlier.
  */
 PIER_API int pier_channel_write_vec(struct pier_channel *channel,
 				    const struct pier_gather *sg_list, uint32_t num_sge,
@@ -471,75 +510,84 @@ PIER_API int pier_channel_read_vec(struct pier_channel *channel,
 				   int timeout_ms);
 
 /**
- * Let the peer of a channel use a part of a region: [offset, offset + length) becomes
- * a sub-region with rights of its own, whose addresses are those of the region and
- * whose key is not. What the peer is to be told is given by pier_mr_remote().
+ * Let the peer of a channel access the range [offset, offset + length) of a region.
  *
- * access      PIER_ACCESS_REMOTE_READ, _REMOTE_WRITE and _REMOTE_ATOMIC, one of them
- *             or more; writing and atomics need a region with LOCAL_WRITE. The
- *             channel's own access must allow it too
- * timeout_ms  for the binding of a window
+ * The range becomes a sub-region with its own rights and its own key, and with the
+ * addresses of the region. pier_mr_remote() returns the address and key for the peer.
  *
- * It is a memory window of type 2 where the device has those, the region was
+ * access      PIER_ACCESS_REMOTE_READ, _REMOTE_WRITE and _REMOTE_ATOMIC, at least one
+ *             of them. Writes and atomics need a region with LOCAL_WRITE. The channel's
+ *             own access must also allow them
+ * timeout_ms  for binding a window
+ *
+ * The sub-region is a memory window of type 2 if the device has them, the region was
  * registered with PIER_ACCESS_MW_BIND and has one key for its own addresses, and the
- * channel is connected; or else a region of its own, as of pier_reg_sub_mr().
- * pier_mr_is_window() tells which. A region of its own costs a registration and can
- * be used by every peer in the protection domain that knows its key; a window costs
- * one request on the channel, and its key is good on this channel alone.
+ * channel is connected. Otherwise it is a region of its own, as created by
+ * pier_reg_sub_mr(). pier_mr_is_window() returns which of the two it is. A region of
+ * its own costs a registration, and every peer in the protection domain that knows its
+ * key can use it. A window costs one request on the channel, and its key is valid on
+ * this channel only.
  *
- * A window is for the peer: it has no lkey, elements of it are refused with -EACCES,
- * and it can have no sub-regions; use the region for these. The region is kept:
- * deregistering it is -EBUSY until the window is gone. pier_dereg_mr() of the window
- * takes the right away, without asking the peer: what the peer then has under way
- * with that key fails on its end with -EACCES, which breaks the channel, and may have
- * been done in part. Packets that the device was working on may still be written:
- * the memory is its owner's alone when the region is deregistered or the channel is
- * destroyed. pier_channel_destroy() takes the right away as well; the struct is
- * still to be given to pier_dereg_mr(), before or afterwards, from any thread.
+ * A window is for the peer only: it has no lkey, its elements are refused with -EACCES,
+ * and it cannot have sub-regions. Use the region for these. The window keeps the
+ * region: deregistering the region fails with -EBUSY until the window is gone.
  *
- * rxe does not look at the bounds of a window, so that a window there is bound to a
- * region of its own, registered for it, with no rights for any peer.
+ * pier_dereg_mr() of the window revokes the right without asking the peer. Requests
+ * that the peer then has in flight with that key fail at its end with -EACCES, which
+ * breaks the channel; they may have been executed in part. The device may still write
+ * packets that it was processing. Only when the region is deregistered or the channel
+ * is destroyed does the memory belong to its owner alone. pier_channel_destroy()
+ * revokes the right as well; the struct must still be passed to pier_dereg_mr(), before
+ * or afterwards, from any thread.
  *
- * Errors: -EINVAL timeout_ms, length 0, an access that is not possible, a region that
- * is a window, or that is in another protection domain than the channel; -ERANGE the
- * part leaves the region; -EPIPE the channel is broken; -ENOTCONN it failed to
- * connect; -EOPNOTSUPP REMOTE_ATOMIC, and the device has no atomics; -EAGAIN the send
- * queue is full; of a window also -ENOMEM and others of ibv_alloc_mw(3), and what
- * pier_work_wait() returns for a request that failed (-EIO: the device refused to bind)
- * or whose time was up, either of which breaks the channel; of a region also those of
- * pier_reg_sub_mr(). Nothing stays registered.
+ * rxe does not check the bounds of a window. On rxe a window is therefore bound to a
+ * region that is registered for it alone, and that gives no rights to any peer.
+ *
+ * Errors: -EINVAL timeout_ms is invalid, length is 0, access is not possible, the
+ * region is a window, or the region and the channel are in different protection
+ * domains; -ERANGE the range is not inside the region; -EPIPE the channel is broken;
+ * -ENOTCONN the channel failed to connect; -EOPNOTSUPP REMOTE_ATOMIC, and the device
+ * has no atomics; -EAGAIN the send queue is full. For a window also -ENOMEM and others
+ * of ibv_alloc_mw(3), and the errors that pier_work_wait() returns for a failed request
+ * (-EIO: the device refused to bind) or a timeout, both of which break the channel. For
+ * a region also those of pier_reg_sub_mr(). After an error nothing stays registered.
  */
 PIER_API int pier_bind_sub_mr(struct pier_channel *channel, struct pier_mr *mr,
 			      uint64_t offset, uint64_t length, int access,
 			      int timeout_ms, struct pier_mr **ret_mr);
 
 /**
- * Collect completions, without waiting. The other calls do this by themselves.
+ * Collect completions, without waiting. The other calls do this themselves.
  *
- * Returns how many were collected, 0 if none.
+ * Returns the number of completions collected, or 0.
+ *
  * Errors: -EIO ibv_poll_cq(3) failed.
  */
 PIER_API int pier_channel_poll(struct pier_channel *channel);
 
 /**
- * An fd that poll(2) and epoll(7) report as readable after something completed
- * that was not collected when pier_channel_arm() was called. It is the
- * channel's: do not read or close it. Cannot fail.
+ * Return an fd for poll(2) and epoll(7). After pier_channel_arm(), it becomes readable
+ * at the next completion that the call did not collect. The channel owns the fd: do not
+ * read or close it. Cannot fail.
  */
 PIER_API int pier_channel_fd(const struct pier_channel *channel);
 
 /**
- * Ask for pier_channel_fd() to become readable at the next completion, and take
- * away what made it readable before. What is complete already is collected
- * first, so no wake-up is lost: arm, look at the requests, then sleep.
+ * Make pier_channel_fd() readable at the next completion, and clear its current
+ * readiness.
  *
- * Returns how many completions were collected, or more where a receiver has left some
- * (<pier/receiver.h>): if not 0, look before sleeping.
+ * Completions that are already present are collected first, so no wake-up is lost. Arm,
+ * check the requests, then sleep.
+ *
+ * Returns the number of completions collected, or a larger number if a receiver left
+ * some uncollected (<pier/receiver.h>). If it is not 0, check the requests before
+ * sleeping.
+ *
  * Errors: those of ibv_req_notify_cq(3); -EIO ibv_poll_cq(3) failed.
  */
 PIER_API int pier_channel_arm(struct pier_channel *channel);
 
-/** How many requests are posted and not completed. Cannot fail. */
+/** Return the number of requests that are posted and not completed. Cannot fail. */
 PIER_API uint32_t pier_channel_outstanding(const struct pier_channel *channel);
 
 PIER_END_DECLS

@@ -11,25 +11,27 @@
 PIER_BEGIN_DECLS
 
 /**
- * Elements: pieces of local regions that a request gathers from or scatters to.
+ * Elements: ranges of local regions that a request gathers from or scatters to.
  *
- * Two types, so that the compiler keeps memory that is read apart from memory
- * that is written. Both have the layout of struct ibv_sge (ibv_post_send(3)).
+ * There are two types, so the compiler can tell memory that is read from memory that is
+ * written. Both have the layout of struct ibv_sge (ibv_post_send(3)).
  *
- * There are three strengths: checked; checked in debug builds only; unchecked.
+ * Each function has three forms: checked, checked in debug builds only, and unchecked.
  *
- * An element is a value: it owns nothing. Its memory must stay registered and,
- * until the request completes, unchanged (gather) or untouched (scatter).
+ * An element is a value and owns nothing. Until the request completes, its memory must
+ * stay registered, and must not be changed (gather) or accessed (scatter).
+ *
+ * Threads: any thread may call any function.
  */
 
-/** A piece that is read: by send, and as the source of an RDMA write. */
+/** A range that is read: by a send, or as the source of an RDMA write. */
 struct pier_gather {
 	uint64_t addr;	 /**< in the region's iovas */
 	uint32_t length; /**< in bytes */
 	uint32_t lkey;
 };
 
-/** A piece that is written: by receive, and as the target of an RDMA read. */
+/** A range that is written: by a receive, or as the target of an RDMA read. */
 struct pier_scatter {
 	uint64_t addr;
 	uint32_t length;
@@ -37,13 +39,13 @@ struct pier_scatter {
 };
 
 /**
- * Make an element of [addr, addr + length) of a region, checked.
+ * Make an element of [addr, addr + length) of a region, with checks.
  *
- * addr    in the region's iovas (for ordinary memory: its address)
- * length  in bytes; 0 is possible
+ * addr    in the region's iovas; for memory of pier_reg_mr() this is its address
+ * length  in bytes, may be 0
  *
- * Errors: -EMSGSIZE length does not fit into 32 bits; -ERANGE the range leaves
- * the region; -EXDEV it crosses a seam of a region of several parts: see
+ * Errors: -EMSGSIZE length does not fit into 32 bits; -ERANGE the range is not inside
+ * the region; -EXDEV the range crosses a seam of a region of several parts: see
  * pier_mr_gather_list(); -EACCES the region is a memory window, or (scatter) was
  * registered without LOCAL_WRITE.
  */
@@ -53,9 +55,9 @@ PIER_API int pier_mr_scatter(const struct pier_mr *mr, uint64_t addr, size_t len
 			     struct pier_scatter *ret_element);
 
 /**
- * The same without the checks: for callers that have made them. A range that
- * leaves the region fails when the request runs, with a local protection error.
- * Not of a memory window.
+ * Make an element without checks, in code that has already made them. The region must
+ * not be a memory window. If the range is not inside the region, the request fails when
+ * it executes, with a local protection error. Cannot fail.
  */
 PIER_API struct pier_gather pier_mr_gather_unchecked(const struct pier_mr *mr,
 						     uint64_t addr, uint32_t length);
@@ -63,9 +65,10 @@ PIER_API struct pier_scatter pier_mr_scatter_unchecked(const struct pier_mr *mr,
 						       uint64_t addr, uint32_t length);
 
 /**
- * The same with the checks and errors of pier_mr_gather() and pier_mr_scatter() where
- * the caller is compiled without NDEBUG (assert(3)), and without any, always 0,
- * where it is compiled with it: for code whose tests run without NDEBUG.
+ * Make an element, with checks in debug builds only. In code compiled without NDEBUG
+ * (assert(3)), these functions have the checks and errors of pier_mr_gather() and
+ * pier_mr_scatter(). In code compiled with NDEBUG, they check nothing and return 0. Use
+ * them in code whose tests run without NDEBUG.
  */
 static inline int pier_mr_gather_debug(const struct pier_mr *mr, uint64_t addr,
 				       size_t length, struct pier_gather *ret_element)
@@ -90,29 +93,35 @@ static inline int pier_mr_scatter_debug(const struct pier_mr *mr, uint64_t addr,
 }
 
 /**
- * How many elements a range of a region needs: one for each part that it touches,
- * more where a piece is longer than 32 bits can say; none for a length of 0.
+ * Count the elements that a range of a region needs. A range needs one for each part
+ * that it touches, and more if a piece is longer than 32 bits can express. A length of
+ * 0 needs none.
  *
- * Errors: -ERANGE the range leaves the region; -EMSGSIZE they are more than 32 bits
- * can count.
+ * addr    in the region's iovas
+ * length  in bytes
+ *
+ * Errors: -ERANGE the range is not inside the region; -EMSGSIZE the count does not fit
+ * into 32 bits.
  */
 PIER_API int pier_mr_count_elements(const struct pier_mr *mr, uint64_t addr,
 				    uint64_t length, uint32_t *ret_count);
 
 /**
- * Make the elements of [addr, addr + length) of a region, which may cross its seams;
- * in order, checked.
+ * Make the elements of [addr, addr + length) of a region, in order, with checks. The
+ * range may cross the region's seams.
  *
  * addr      in the region's iovas
- * length    in bytes; with 0 there are no elements
- * ret_list  of room for `capacity` elements; not written on an error
+ * length    in bytes; 0 gives no elements
+ * ret_list  an array of `capacity` elements; not written on an error
+ * capacity  at least the number from pier_mr_count_elements()
  *
- * A range of one part is one element, as of pier_mr_gather(). Lists that are longer
- * than a request takes go to pier_post_write_vec() and pier_post_read_vec().
+ * A range within one part is one element, as from pier_mr_gather(). Use
+ * pier_post_write_vec() and pier_post_read_vec() for a list that is longer than one
+ * request accepts.
  *
- * Errors: -ERANGE the range leaves the region; -EACCES the region is a memory window,
- * or (scatter) was registered without LOCAL_WRITE; -ENOSPC more than `capacity` are
- * needed (the sentence says how many; see pier_mr_count_elements()).
+ * Errors: -ERANGE the range is not inside the region; -EACCES the region is a memory
+ * window, or (scatter) was registered without LOCAL_WRITE; -ENOSPC the range needs more
+ * than `capacity` elements (pier_error_message() gives the number).
  */
 PIER_API int pier_mr_gather_list(const struct pier_mr *mr, uint64_t addr, uint64_t length,
 				 struct pier_gather *ret_list, uint32_t capacity,
@@ -122,15 +131,17 @@ PIER_API int pier_mr_scatter_list(const struct pier_mr *mr, uint64_t addr,
 				  uint32_t capacity, uint32_t *ret_count);
 
 /**
- * The same without the checks: for callers that have made them.
+ * Make the elements of a range without checks, in code that has already made them.
  *
- * ret_list  has room for as many as pier_mr_count_elements() says; nothing here knows
- *           how large it is
+ * addr      in the region's iovas
+ * length    in bytes; 0 gives no elements
+ * ret_list  an array of at least as many elements as pier_mr_count_elements() returns;
+ *           the function cannot check its size
  *
- * What leaves the region is put to the region's last part, and fails when the
- * request runs, with a local protection error.
+ * Addresses outside the region are assigned to its last part; the request fails when it
+ * executes, with a local protection error.
  *
- * Returns how many elements were made.
+ * Returns the number of elements.
  */
 PIER_API uint32_t pier_mr_gather_list_unchecked(const struct pier_mr *mr, uint64_t addr,
 						uint64_t length,
@@ -140,9 +151,10 @@ PIER_API uint32_t pier_mr_scatter_list_unchecked(const struct pier_mr *mr, uint6
 						 struct pier_scatter *ret_list);
 
 /**
- * The same with the checks and errors of pier_mr_gather_list() and
- * pier_mr_scatter_list() where the caller is compiled without NDEBUG (assert(3)), and
- * without any, always 0, where it is compiled with it.
+ * Make the elements of a range, with checks in debug builds only. In code compiled
+ * without NDEBUG (assert(3)), these functions have the checks and errors of
+ * pier_mr_gather_list() and pier_mr_scatter_list(). In code compiled with NDEBUG, they
+ * check nothing and return 0.
  */
 static inline int pier_mr_gather_list_debug(const struct pier_mr *mr, uint64_t addr,
 					    uint64_t length, struct pier_gather *ret_list,

@@ -14,51 +14,55 @@ PIER_BEGIN_DECLS
 #define PIER_ENDPOINT_ADDRESS_MAX 192
 
 /**
- * One end of a channel: what the other end must know to connect to it.
+ * One end of a channel: everything that the other end needs to connect to it.
  *
- * A value that owns nothing. pier_channel_endpoint() makes one.
+ * An endpoint is a value that owns nothing. pier_channel_endpoint() creates one.
  *
- * For a peer that does not use pier, it may be filled in by hand, from numbers
- * that came some other way: zero all of it, then set what is said below to be
- * needed. All numbers are in host order. docs/wire.md, "A peer without pier",
- * tells what the peer does with the numbers of this end.
+ * For a peer without pier, fill it in by hand from numbers obtained in another way:
+ * zero all of it, then set the fields that are marked as needed below. All numbers are
+ * in host order. docs/wire.md, "A peer without pier", describes how the peer uses the
+ * numbers of this end.
  */
 struct pier_endpoint {
-	/** Queue pair number, 24 bits, from 2 (ibv_qp.qp_num). Needed. */
+	/** Queue pair number, 24 bits, at least 2 (ibv_qp.qp_num). Needed. */
 	uint32_t qpn;
 	/**
-	 * Number of the first packet that this end sends, 24 bits: sq_psn of this
-	 * end (ibv_modify_qp(3)), and rq_psn of the other. Needed.
+	 * Number of the first packet that this end sends, 24 bits: sq_psn of this end
+	 * (ibv_modify_qp(3)) and rq_psn of the other end. Needed.
 	 */
 	uint32_t psn;
-	/** Of the port (ibv_query_port(3)). Needed on InfiniBand, 0 on Ethernet. */
+	/** LID of the port (ibv_query_port(3)). Needed on InfiniBand, 0 on Ethernet. */
 	uint16_t lid;
-	/** Unspecified: as the other end's. */
+	/** Link layer of the port; unspecified: that of the other end. */
 	enum pier_link_layer link_layer;
 	/**
-	 * Of the port, as union ibv_gid and its raw[16]: in network order, so that of
-	 * 192.0.2.1 ends with the bytes c0 00 02 01. Needed on Ethernet, and it must be
-	 * of the other end's type (RoCE v1 or v2; see pier_query_gid()); zero: none.
+	 * GID of the port, as raw[16] of union ibv_gid, in network order: the GID of
+	 * 192.0.2.1 ends with the bytes c0 00 02 01. Needed on Ethernet, where it must
+	 * have the type of the other end's GID (RoCE v1 or v2; see pier_query_gid());
+	 * zero: none.
 	 */
 	uint8_t gid[16];
 	/**
-	 * The most that this end takes in a packet: 256, 512, 1024, 2048 or 4096
-	 * bytes, not enum ibv_mtu. Both ends use the smaller of their two, as path_mtu;
-	 * 0: unknown, and the other end's is used.
+	 * The largest packet payload that this end receives: 256, 512, 1024, 2048 or
+	 * 4096 bytes; not enum ibv_mtu. Both ends use the smaller of their two as
+	 * path_mtu. 0: unknown; the value of the other end is used.
 	 */
 	uint32_t mtu;
 	/**
-	 * Reads and atomics that this end serves at once (its max_dest_rd_atomic), and
-	 * so the most that the other may have under way (its max_rd_atomic). Needed if
-	 * the other end reads; 0: none.
+	 * Number of reads and atomics that this end serves at once (its
+	 * max_dest_rd_atomic), and so the most that the other end may have in flight
+	 * (its max_rd_atomic). Needed if the other end reads; 0: none.
 	 */
 	uint8_t max_rd_atomic;
 	/**
-	 * Tells the connections of this end apart: random at first, one more with each
-	 * pier_channel_reset(). 0: unknown, which nothing is taken for stale by.
+	 * Identifies one connection of this end: random at first, incremented by each
+	 * pier_channel_reset(). 0: unknown; disables stale-endpoint detection.
 	 */
 	uint32_t generation;
-	/** The provider's own, e.g. where soft0 listens; length 0 for real NICs. */
+	/**
+	 * Data of the provider, for instance the address on which soft0 listens;
+	 * address_length is 0 for real NICs.
+	 */
 	uint16_t address_length;
 	uint8_t address[PIER_ENDPOINT_ADDRESS_MAX];
 };
@@ -67,41 +71,51 @@ struct pier_endpoint {
 #define PIER_ENDPOINT_WIRE_MAX 256
 
 /**
- * Write the wire form: little-endian, with magic, version and length (see
- * docs/wire.md).
+ * Write the wire form of an endpoint.
  *
- * Returns its size in bytes, at most PIER_ENDPOINT_WIRE_MAX.
- * Errors: -EINVAL a field is out of its range, -ENOSPC size is too small.
+ * It is little-endian, with magic, version and length (see docs/wire.md).
+ *
+ * size  of ret_wire, in bytes
+ *
+ * Returns the size of the wire form in bytes, at most PIER_ENDPOINT_WIRE_MAX.
+ *
+ * Errors: -EINVAL a field is out of range; -ENOSPC size is too small.
  */
 PIER_API int pier_endpoint_pack(const struct pier_endpoint *endpoint, void *ret_wire,
 				size_t size);
 
 /**
- * Read the wire form, which may be hostile.
+ * Read the wire form of an endpoint. The bytes may be hostile.
  *
- * Errors: -EMSGSIZE shorter or longer than its own length says; -EBADMSG not an
- * endpoint, or a field out of its range; -EPROTONOSUPPORT of a version that
- * this library does not know.
+ * size  of wire, in bytes
+ *
+ * Errors: -EMSGSIZE the wire form is shorter or longer than its own length field;
+ * -EBADMSG it is not an endpoint, or a field is out of range; -EPROTONOSUPPORT the
+ * library does not know its version.
  */
 PIER_API int pier_endpoint_unpack(const void *wire, size_t size,
 				  struct pier_endpoint *ret_endpoint);
 
-/** The longest text form, with its final NUL. */
+/** The longest text form, in bytes, including the final NUL. */
 #define PIER_ENDPOINT_TEXT_MAX (16 + 2 * PIER_ENDPOINT_WIRE_MAX)
 
 /**
- * Write the text form: "pier-endpoint:" and the wire form in hexadecimal; for
- * a file, a mail or a command line.
+ * Write the text form of an endpoint, for a file, an e-mail or a command line.
  *
- * Errors: as pier_endpoint_pack(); -ENOSPC size is too small.
+ * It is "pier-endpoint:" followed by the wire form in hexadecimal.
+ *
+ * size  of ret_text, in bytes
+ *
+ * Errors: those of pier_endpoint_pack(); -ENOSPC size is too small.
  */
 PIER_API int pier_endpoint_to_text(const struct pier_endpoint *endpoint, char *ret_text,
 				   size_t size);
 
 /**
- * Read the text form; blanks around it are skipped.
+ * Read the text form of an endpoint. Blanks around it are skipped.
  *
- * Errors: -EBADMSG not a text form, or NULL; others as pier_endpoint_unpack().
+ * Errors: -EBADMSG text is NULL or not a text form; others as for
+ * pier_endpoint_unpack().
  */
 PIER_API int pier_endpoint_from_text(const char *text,
 				     struct pier_endpoint *ret_endpoint);

@@ -7,21 +7,23 @@
 PIER_BEGIN_DECLS
 
 /**
- * How functions of pier report failure: they return a negative errno value
- * and write none of their `ret_...` parameters. Errno values are those of the
- * system call or verb below, where there is one; "this device, memory or build
- * cannot do that" is always -EOPNOTSUPP.
+ * How functions of pier report errors.
+ *
+ * A function that fails returns a negative errno value, and writes none of its
+ * `ret_...` parameters. A function that wraps a system call or verb uses the errno
+ * values of that call. If the device, the memory or the build does not support a
+ * request, the value is always -EOPNOTSUPP.
  */
 
 /**
- * The last failure on this thread, as one sentence without a final newline.
+ * Return the last failure on this thread as one sentence, without a final newline.
  *
- * It names the step, the inputs, the rule or the errno, and where it can what
- * to do. A successful call does not clear it, as with errno.
+ * The sentence names the step, the inputs, the rule or the errno, and, if possible, the
+ * remedy. Like errno, it is not cleared by a successful call.
  *
- * Returns a string that is never NULL ("" before the first failure). It belongs
- * to the thread and is valid until the next failing call on the same thread.
- * Any thread, any time. Cannot fail.
+ * Returns a string that is never NULL; "" before the first failure. The string belongs
+ * to the thread and is valid until the next failing call on that thread. Any thread may
+ * call this function at any time. Cannot fail.
  */
 PIER_API const char *pier_error_message(void);
 

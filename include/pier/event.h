@@ -13,38 +13,42 @@
 PIER_BEGIN_DECLS
 
 /**
- * Registrations that nobody waits for. Registering pins memory and can take the
- * driver long: pier_reg_mr_async() leaves that to threads of an event queue and
- * returns a handle, and an event tells the result.
+ * Asynchronous registration: threads of an event queue register memory for the caller.
+ * Registering pins memory, and the driver can take long. pier_reg_mr_async() therefore
+ * returns a handle at once, and an event reports the result.
  *
- * Each call that succeeded has exactly one event, unless its handle is closed
- * before that is read; a call that failed has none. The handle is written before
- * any thread can read the event. It stays valid until it is closed, which is due
- * for every handle, whenever and by whichever thread, also long after the event.
+ * Each successful call of pier_reg_mr_async() has exactly one event, unless its handle
+ * is closed before the event is read. A failed call has none. The handle is written
+ * before any thread can read the event. It is valid until it is closed. Every handle
+ * must be closed, by any thread, before or after its event is read.
  *
- * While a registration goes on it keeps its PD and its buffers as a region does:
- * giving them back is -EBUSY. Host memory must stay until the event was read or the
- * handle was closed. A region that nobody gets is never reachable: until its event
- * is read nobody has its keys.
+ * While a registration is in progress, it keeps its PD and its buffers as a region
+ * does: deallocating or freeing them fails with -EBUSY. Host memory must stay valid
+ * until the event was read or the handle was closed. A peer cannot access the new
+ * region before the event is read, because nobody has its keys yet.
  *
- * A driver cannot be interrupted, so no call here waits for one that runs: it ends
- * in its own time, and what came of it is then taken back. Who has to know when
- * that is cancels, waits for the event, and closes then.
+ * A driver call cannot be interrupted, so no function of this header waits for one that
+ * is running. If a registration is cancelled or its handle is closed meanwhile, the
+ * driver call runs to its end, and its result is then undone. To learn when this has
+ * finished: cancel, wait for the event, then close.
  *
- * Threads: any thread may call any function at any time, with handles and queues
- * that were not given back.
+ * Threads: any thread may call any function at any time, with handles and queues that
+ * have not been closed or destroyed.
  */
 
 struct pier_event_queue;
 struct pier_registration;
 
-/** How an event queue is made. Begin with pier_event_queue_attr_init(). */
+/** The attributes of an event queue. Set them up with pier_event_queue_attr_init(). */
 struct pier_event_queue_attr {
 	/** sizeof(struct pier_event_queue_attr), so that fields can be added. */
 	size_t size;
-	/** Threads that register, and so registrations at once: 1 to 64. */
+	/**
+	 * The number of threads, and thus of registrations in progress at once: 1 to
+	 * 64.
+	 */
 	uint32_t workers;
-	/** Registrations whose event was not read, from 1. */
+	/** The most registrations whose event has not been read, from 1. */
 	uint32_t depth;
 };
 
@@ -58,119 +62,124 @@ static inline void pier_event_queue_attr_init(struct pier_event_queue_attr *attr
 }
 
 /**
- * Make an event queue, and start its threads, which take no signals.
+ * Create an event queue and start its threads, which block all signals.
  *
  * attr  NULL: the defaults
  *
- * Errors: -EINVAL size, workers or depth is not possible; -EAGAIN no thread can be
- * had (pthread_create(3)); -EMFILE, -ENFILE no fd; -ENOMEM.
+ * Errors: -EINVAL size, workers or depth is not possible; -EAGAIN a thread cannot be
+ * created (pthread_create(3)); -EMFILE, -ENFILE no fd is available; -ENOMEM.
  */
 PIER_API int pier_event_queue_create(const struct pier_event_queue_attr *attr,
 				     struct pier_event_queue **ret_queue);
 
 /**
- * End an event queue and its threads; NULL is fine. Does not wait for a driver.
+ * Destroy an event queue and end its threads. NULL is allowed. Does not wait for a
+ * driver.
  *
- * Errors: -EBUSY there are registrations that were not closed, or the driver still
- * works on one that was, and nothing was changed.
+ * Errors: -EBUSY the queue has registrations whose handle is not closed, or the driver
+ * is still working on a closed one; nothing was changed.
  */
 PIER_API int pier_event_queue_destroy(struct pier_event_queue *queue);
 
 /**
- * An fd that is readable while an event can be read: for poll(2), epoll(7) and the
- * like. It is the queue's, is not to be read or closed, and stays the same. With
- * EPOLLET read events until there is none. Cannot fail.
+ * Return an fd that is readable while an event can be read, for poll(2), epoll(7) and
+ * similar calls. The fd belongs to the queue and never changes; do not read or close
+ * it. With EPOLLET, read events until there are none. Cannot fail.
  */
 PIER_API int pier_event_queue_fd(const struct pier_event_queue *queue);
 
 /**
- * Register memory as pier_reg_mr_attr() does, by a thread of the queue, with an
- * event for the result.
+ * Register memory asynchronously. A thread of the queue does the work of
+ * pier_reg_mr_attr(), and an event reports the result.
  *
- * attr              borrowed with all that it points to until this returns: also
- *                   fds may be closed then
- * ret_registration  the caller's, to be given to pier_registration_close(); written
- *                   before the event can be read
+ * attr              borrowed, with everything it points to, until this call returns;
+ *                   fds may then be closed, too
+ * ret_registration  the handle; give it to pier_registration_close(). Written before
+ *                   the event can be read
  *
- * Whose memory it is is found, and all is checked that can be without the driver,
- * before this returns.
+ * Before this call returns, it determines the owner of the memory, and makes all checks
+ * that do not need the driver.
  *
- * Errors: -EAGAIN as many events are unread as the queue is deep; -EMFILE no fd for
- * the duplicate of one; -EINVAL, -ERANGE, -EBADF, -EOPNOTSUPP, -E2BIG, -ENOMEM as of
- * pier_reg_mr_attr(). There is neither a handle nor an event then.
+ * Errors: -EAGAIN the queue already has `depth` registrations whose event has not been
+ * read; -EMFILE no fd is available for the duplicate of an fd; -EINVAL, -ERANGE,
+ * -EBADF, -EOPNOTSUPP, -E2BIG, -ENOMEM as for pier_reg_mr_attr(). After an error there
+ * is neither a handle nor an event.
  */
 PIER_API int pier_reg_mr_async(struct pier_event_queue *queue, struct pier_pd *pd,
 			       const struct pier_mr_attr *attr,
 			       struct pier_registration **ret_registration);
 
-/** What an event tells. */
+/** The kind of an event. */
 enum pier_event_kind {
-	/** A registration is over: there is a region, or an error. */
+	/** A registration has finished, with a region or an error. */
 	PIER_EVENT_MR_REGISTERED = 1,
 };
 
 #define PIER_EVENT_SENTENCE_SIZE 768
 
-/** An event. Whoever read it has the region from then on. */
+/** An event. The thread that reads it takes ownership of the region. */
 struct pier_event {
 	enum pier_event_kind kind;
 	/**
-	 * What is 0, or why there is no region: the errors of pier_reg_mr_attr(),
-	 * or -ECANCELED.
+	 * 0, or the reason why there is no region: an error of pier_reg_mr_attr(), or
+	 * -ECANCELED.
 	 */
 	int error;
-	/** The handle; it may be closed already by another thread. */
+	/** The handle. Another thread may have closed it already. */
 	struct pier_registration *registration;
-	struct pier_mr *mr; /**< for pier_dereg_mr(); NULL with an error */
+	struct pier_mr *mr; /**< for pier_dereg_mr(); NULL after an error */
 	void *context;	    /**< attr.context of the registration */
-	/** Of an error what pier_error_message() would be, or "". */
+	/** The error message, as from pier_error_message(); "" without an error. */
 	char sentence[PIER_EVENT_SENTENCE_SIZE];
 };
 
 /**
- * Read an event, if there is one: the oldest. Does not wait, and cannot fail.
+ * Read the oldest event, if there is one. Does not wait.
  *
- * Returns 1 and the event, or 0.
+ * Returns 1 and the event, or 0 if there is none.
  *
- * Errors: -ECHILD the queue is that of the process which forked this one, as from
- * all calls with an event queue or a registration.
+ * Errors: -ECHILD the queue belongs to the parent process. All functions for event
+ * queues and registrations fail in this way in a child of fork(2).
  */
 PIER_API int pier_event_queue_read(struct pier_event_queue *queue,
 				   struct pier_event *ret_event);
 
 /**
- * Read an event, and wait for one.
+ * Wait for an event and read it.
  *
  * timeout_ms  in milliseconds, from 0
  *
- * Returns 0 and the event; what came of the registration is in there.
+ * Returns 0 and the event, which holds the result of the registration.
  *
- * Errors: -ETIMEDOUT there was none; -EINVAL timeout_ms is negative; others of
- * poll(2).
+ * Errors: -ETIMEDOUT there was no event in time; -EINVAL timeout_ms is negative; others
+ * of poll(2).
  */
 PIER_API int pier_event_queue_wait(struct pier_event_queue *queue, int timeout_ms,
 				   struct pier_event *ret_event);
 
 /**
- * End a registration early: its event has -ECANCELED. That comes at once where no
- * thread began with it, and otherwise when the driver is done and the region was
- * deregistered. Should the driver refuse that, the event is that of a region which
- * was not cancelled. Again is as once, while the driver is not done.
+ * Cancel a registration. Its event then has the error -ECANCELED. If no thread has
+ * started on the registration, the event can be read at once. Otherwise it can be read
+ * after the driver has finished and the region has been deregistered. If the driver
+ * refuses to deregister it, the event reports the region, as if the registration had
+ * not been cancelled. Until the driver has finished, a second cancellation has no
+ * further effect.
  *
- * Errors: -EALREADY it is over, and nothing was changed: its event can be read, or
- * was.
+ * Errors: -EALREADY the registration has finished, and its event can be read or was
+ * read; nothing was changed.
  */
 PIER_API int pier_registration_cancel(struct pier_registration *registration);
 
 /**
- * Give a handle back; NULL is fine. Of one whose event was read this is all: the
- * region stays. Any other has no event any more, and its region, if there is
- * one, is deregistered: by this call where it is there already, or else when the
- * driver is done with it. Should the driver refuse that later, the log has a warning
- * and the region stays, as does its PD.
+ * Close a registration's handle. NULL is allowed. If the event was read, this only
+ * closes the handle; the region stays.
  *
- * Errors: those of ibv_dereg_mr(3) for a region that is there: the handle is not
- * closed then, and the event can be read.
+ * Otherwise there will be no event. If the region exists already, this call deregisters
+ * it; if not, it is deregistered when the driver has finished. If the driver refuses
+ * this later deregistration, a warning is logged, and the region and its PD stay.
+ *
+ * Errors: those of ibv_dereg_mr(3) for an existing region; the handle is then not
+ * closed, and its event can be read.
  */
 PIER_API int pier_registration_close(struct pier_registration *registration);
 

@@ -2,7 +2,7 @@
 #ifndef PIER_EXPORT_H
 #define PIER_EXPORT_H
 
-/* What every public header needs: linkage for C++ and symbol visibility. */
+/* Linkage for C++ and symbol visibility, for every public header. */
 
 #ifdef __cplusplus
 #define PIER_BEGIN_DECLS extern "C" {

@@ -16,7 +16,7 @@
 PIER_BEGIN_DECLS
 
 /**
- * Groups: a process among others, with a channel to each of them.
+ * Groups: sets of processes, each with a channel to every other one.
  *
  *	pier_group_create(pd, rank, size, NULL, &group);
  *	pier_group_endpoints(group, mine, size * PIER_GROUP_BLOB_SIZE);
@@ -27,30 +27,31 @@ PIER_BEGIN_DECLS
  *	pier_group_barrier(group, timeout_ms);
  *	pier_group_destroy(group);
  *
- * The members are numbered: ranks from 0 to size - 1. How they exchange their blobs
- * is theirs to choose: a launcher such as MPI, a file, a socket each.
+ * The members are numbered: ranks from 0 to size - 1. They may exchange their blobs by
+ * any means: a launcher such as MPI, a file, or a socket for each pair.
  *
- * Requests on many channels are posted on all of them before any is waited for. A
- * member that fails, or is too late, is named in the sentence and in its result; the
- * requests of the others end as if it were not there, and their channels stay good.
+ * Requests on many channels are all posted before the call waits for any of them. If a
+ * member fails or is too late, the error message names it, and the results of its
+ * requests have the error. The requests of the other members end as if that member did
+ * not exist, and their channels keep working.
  *
- * A group has two channels for each other rank. One is for requests: those of
- * pier_group_exchange() and its like, and those that the user posts on
- * pier_group_channel(). The other one carries the messages of barriers, so that the
- * user's receives and those of barriers never meet; it holds 8 requests, and no
- * memory. To itself a rank has one channel, which is connected with itself.
+ * A group has two channels for each other rank. One carries requests: those of
+ * pier_group_exchange() and similar calls, and those that the user posts on
+ * pier_group_channel(). The other carries the messages of barriers, so the user's
+ * receives and those of barriers never mix; it has room for 8 requests and uses no
+ * memory. For itself a rank has one channel, which is connected to itself.
  *
- * Time: as for channels (<pier/channel.h>); PIER_TIMEOUT_DEFAULT is that of the
- * channels' attributes. A deadline is one for all ranks of a call, not one for each.
+ * Time: as for channels (<pier/channel.h>). PIER_TIMEOUT_DEFAULT selects the timeout in
+ * the channels' attributes. A call has one deadline for all ranks, not one for each.
  *
- * Lifetime: a group keeps its protection domain. Its channels are its own, and are
- * destroyed with it.
+ * Lifetime: a group keeps its protection domain. It owns its channels, and destroys
+ * them.
  *
- * Threads: one thread at a time may use a group, which includes its channels; it may
- * move between threads when the caller orders that. Different groups are independent.
+ * Threads: one thread at a time may use a group and its channels. A group may move
+ * between threads if the caller orders the accesses. Different groups are independent.
  *
- * Processes: in a child of fork(2), all that is not a plain question about a group of
- * the parent is -ECHILD (<pier/device.h>).
+ * Processes: in a child of fork(2), every call except plain queries fails with -ECHILD
+ * for a group of the parent (<pier/device.h>).
  */
 
 struct pier_group;
@@ -58,35 +59,38 @@ struct pier_group;
 /** The most members that a group may have. */
 #define PIER_GROUP_MAX 65536
 
-/** Who tells whom in a barrier of n ranks. */
+/** The pattern of messages in a barrier of n ranks. */
 enum pier_barrier_algorithm {
 	/**
-	 * All tell the first rank, which then tells all: 2 steps, in which the first
-	 * rank handles n - 1 messages each. It knows exactly who is missing.
+	 * All ranks notify the first rank, which then notifies all: 2 steps, in which
+	 * the first rank handles n - 1 messages each. The first rank can name every
+	 * missing rank.
 	 */
 	PIER_BARRIER_CENTRAL = 1,
-	/** Up a binary tree and down again: 2 log2(n) steps, 3 messages for a rank. */
+	/** Up a binary tree and down again: 2 log2(n) steps, 3 messages per rank. */
 	PIER_BARRIER_BINARY_TREE = 2,
-	/** Each tells one at distance 1, 2, 4 and so on: log2(n) steps for all. */
+	/**
+	 * Each rank notifies one at distance 1, 2, 4 and so on: log2(n) steps for all.
+	 */
 	PIER_BARRIER_DISSEMINATION = 3,
 };
 
-/** How a group is made. Begin with pier_group_attr_init(). */
+/** The attributes of a new group. Set them up with pier_group_attr_init(). */
 struct pier_group_attr {
 	/** sizeof(struct pier_group_attr), so that fields can be added. */
 	size_t size;
 	/**
-	 * Of the channels for requests; borrowed. NULL: those of
-	 * pier_channel_create(), but with rnr_retry_count 7: a send waits for the
-	 * peer's receive as long as the deadline of the call allows.
+	 * Attributes of the channels for requests; borrowed. NULL: the defaults of
+	 * pier_channel_create(), except rnr_retry_count 7: a send waits for the peer's
+	 * receive until the deadline of the call.
 	 */
 	const struct pier_channel_attr *channel;
-	/** Of pier_group_barrier(); the same in all members. */
+	/** For pier_group_barrier(); must be the same in all members. */
 	enum pier_barrier_algorithm barrier;
-	uint32_t flags; /**< none are known: 0 */
+	uint32_t flags; /**< must be 0: no flag is defined */
 };
 
-/** Set every field to its default; docs/design.md says why these. Cannot fail. */
+/** Set every field to its default; docs/design.md gives the reasons. Cannot fail. */
 static inline void pier_group_attr_init(struct pier_group_attr *attr)
 {
 	memset(attr, 0, sizeof(*attr));
@@ -95,13 +99,13 @@ static inline void pier_group_attr_init(struct pier_group_attr *attr)
 }
 
 /**
- * Make a member of a group, whose channels are not connected.
+ * Create a member of a group. Its channels are not connected yet.
  *
- * rank  of this member, below `size`
- * size  members, from 1 to PIER_GROUP_MAX
+ * rank  of this member, less than `size`
+ * size  number of members, 1 to PIER_GROUP_MAX
  * attr  borrowed; NULL: the defaults
  *
- * Errors: -EINVAL rank, size or an attribute is out of its range; -ENOMEM; others of
+ * Errors: -EINVAL rank, size or an attribute is out of range; -ENOMEM; others of
  * pier_channel_create().
  */
 PIER_API int pier_group_create(struct pier_pd *pd, uint32_t rank, uint32_t size,
@@ -109,11 +113,13 @@ PIER_API int pier_group_create(struct pier_pd *pd, uint32_t rank, uint32_t size,
 			       struct pier_group **ret_group);
 
 /**
- * Destroy a group, with its channels; NULL is fine. Outstanding requests are stopped
- * and given up. Never waits for a peer, and may be called as soon as the last
- * operation has returned: a barrier that returned 0 has told all whom it had to.
+ * Destroy a group and its channels; NULL is allowed.
  *
- * Errors: those of pier_channel_destroy(), after which it can be called again.
+ * Outstanding requests are stopped and discarded. Never waits for a peer. May be called
+ * as soon as the last operation has returned: a barrier that returned 0 has notified
+ * every rank that it had to.
+ *
+ * Errors: those of pier_channel_destroy(), after which the call can be repeated.
  */
 PIER_API int pier_group_destroy(struct pier_group *group);
 
@@ -121,13 +127,14 @@ PIER_API int pier_group_destroy(struct pier_group *group);
 #define PIER_GROUP_BLOB_SIZE 536
 
 /**
- * What the other members must know: one blob for each rank, that of rank r at r *
- * PIER_GROUP_BLOB_SIZE, so that MPI_Alltoall() with blocks of that size delivers them.
+ * Return the blobs that the other members need to connect: one for each rank. The blob
+ * for rank r is at offset r * PIER_GROUP_BLOB_SIZE, so MPI_Alltoall() with blocks of
+ * that size delivers them.
  *
- * size  of ret_blobs, in bytes: the group's size * PIER_GROUP_BLOB_SIZE or more
+ * size  of ret_blobs, in bytes: at least the group's size * PIER_GROUP_BLOB_SIZE
  *
- * With soft0 the blobs hold the secrets by which channels prove who they are: send
- * them only over what you trust.
+ * With soft0 the blobs contain the secrets by which channels authenticate: send them
+ * only over a trusted connection.
  *
  * Errors: -ENOSPC size is too small; those of pier_channel_endpoint().
  */
@@ -136,105 +143,111 @@ PIER_API int pier_group_endpoints(struct pier_group *group, void *ret_blobs, siz
 /**
  * Connect to all other members, which do the same, and wait until all are connected.
  *
- * blobs       what each rank made for this one, that of rank r at r *
- *             PIER_GROUP_BLOB_SIZE; they may be hostile. The one of this rank itself
- *             is not looked at
+ * blobs       the blob that each rank made for this one; that of rank r at offset r *
+ *             PIER_GROUP_BLOB_SIZE. They may be hostile. The blob of this rank is
+ *             ignored
  * size        in bytes: exactly the group's size * PIER_GROUP_BLOB_SIZE
- * timeout_ms  for all of it
+ * timeout_ms  for the whole call
  *
- * Members should call it within a second of each other: a message to one that is not
- * there yet is repeated, as the channel's attributes say (but for at least 1.8
- * seconds), and then fails.
+ * Members should call it within a second of each other. A message to a member that is
+ * not ready is repeated according to the channel's attributes, but for at least 1.8
+ * seconds, and then fails.
  *
- * When it returns 0 all others have connected to this member, and requests to any of
- * them arrive. When it fails the sentence names the rank, as pier_group_failed_rank()
- * does, those that are connected are told, and the group can only be destroyed.
+ * If 0 is returned, all other members have connected to this one, and requests to any
+ * of them arrive. If the call fails, the error message and pier_group_failed_rank()
+ * name the rank, the members that are connected are notified, and the group can only be
+ * destroyed.
  *
- * Errors: -EMSGSIZE size is another; of a blob: -EBADMSG not one, -EPROTONOSUPPORT of
- * another version, -EINVAL of another rank, for another rank, of a group of another
- * size, or an endpoint that cannot be; -EISCONN connected before; -ETIMEDOUT a rank did
- * not connect in time; -ECONNREFUSED a rank could not connect, as it says or another
- * one says of it; -ECONNRESET a rank is gone; others of pier_channel_connect().
+ * Errors: -EMSGSIZE size is wrong; -EBADMSG a blob is invalid; -EPROTONOSUPPORT a blob
+ * has another version; -EINVAL a blob is from another rank, for another rank, or from a
+ * group of another size, or has an invalid endpoint; -EISCONN connected before;
+ * -ETIMEDOUT a rank did not connect in time; -ECONNREFUSED a rank could not connect, as
+ * it or another rank reported; -ECONNRESET a rank is gone; others of
+ * pier_channel_connect().
  */
 PIER_API int pier_group_connect(struct pier_group *group, const void *blobs, size_t size,
 				int timeout_ms);
 
 /**
- * Exchange blobs with all other members over a socket to each, and connect: for those
- * who have no launcher. The others do the same at the same time.
+ * Exchange blobs with all other members over one socket each, and connect. This is for
+ * programs without a launcher. The other members must do the same at the same time.
  *
- * sockets     by rank, `size` of them: connected stream sockets (TCP, Unix), borrowed;
- *             blocking or not; left as they were, and not one byte beyond the blobs
- *             is read. The one of this rank itself is not looked at
- * timeout_ms  for all of it
+ * sockets     by rank, `size` of them: connected stream sockets (TCP, Unix). They are
+ *             borrowed, and left as they were; blocking or not. No byte beyond the
+ *             blobs is read. The entry of this rank is ignored
+ * timeout_ms  for the whole call
  *
- * When it fails the sentence names the rank, and the group can only be destroyed.
+ * If the call fails, the error message names the rank, and the group can only be
+ * destroyed.
  *
- * Errors: those of pier_group_connect(); -EBADF an fd is not open, which changes
- * nothing where it is negative; -ETIMEDOUT a rank did not send its blob; -ECONNRESET a
- * rank closed its socket; -ENOMEM; others of poll(2), recv(2) and send(2), such as
+ * Errors: those of pier_group_connect(); -EBADF an fd is not open (nothing is changed
+ * if it is negative); -ETIMEDOUT a rank did not send its blob; -ECONNRESET a rank
+ * closed its socket; -ENOMEM; others of poll(2), recv(2) and send(2), such as
  * -ENOTSOCK.
  */
 PIER_API int pier_group_handshake(struct pier_group *group, const int *sockets,
 				  int timeout_ms);
 
-/** This member's number, and how many there are. Cannot fail. */
+/** Return this member's rank, and the number of members. Cannot fail. */
 PIER_API uint32_t pier_group_rank(const struct pier_group *group);
 PIER_API uint32_t pier_group_size(const struct pier_group *group);
 
 /**
- * The channel for requests to a rank, also to this rank itself; NULL for a rank that
- * there is not.
+ * Return the channel for requests to a rank, which may be this rank itself. Returns
+ * NULL if the group has no such rank. Cannot fail otherwise.
  *
- * It is the group's: do with it what can be done with a channel but destroy it
- * (-EBUSY) and connect it (which is pier_group_connect()'s). Receives that are posted
- * on it take what the peer sends in their order, whether they or the peer's sends were
- * posted by pier_group_exchange() or by pier_post_recv(). Cannot fail otherwise.
+ * The group owns the channel. Everything that can be done with a channel is allowed,
+ * except destroying it (-EBUSY) and connecting it, which pier_group_connect() does. The
+ * peer's sends arrive in this rank's receives in the order in which each side posted
+ * them. It makes no difference whether pier_group_exchange() or the user, for instance
+ * by pier_post_recv(), posted them.
  */
 PIER_API struct pier_channel *pier_group_channel(const struct pier_group *group,
 						 uint32_t rank);
 
-/** One request of many. What its opcode does not use is not looked at. */
+/** One request of a group call. Fields that the opcode does not use are ignored. */
 struct pier_group_request {
 	uint32_t rank; /**< the peer */
 	/** PIER_OP_SEND, _WRITE, _READ or _RECV; 0: see pier_group_scatter(). */
 	enum pier_opcode opcode;
 	union {
-		const struct pier_gather *gather;   /**< of a send or write */
-		const struct pier_scatter *scatter; /**< of a read or receive */
+		const struct pier_gather *gather;   /**< for sends and writes */
+		const struct pier_scatter *scatter; /**< for reads and receives */
 	};
-	int num_sge;			  /**< how many elements; 0: none */
-	const struct pier_remote *remote; /**< of a write or read */
-	bool has_immediate;		  /**< of a send or write: it carries */
-	uint32_t immediate;		  /**< this, in host order */
+	int num_sge;			  /**< number of elements; 0: none */
+	const struct pier_remote *remote; /**< for writes and reads */
+	bool has_immediate;		  /**< sends and writes: carry immediate */
+	uint32_t immediate;		  /**< in host order */
 };
 
 /**
  * Post requests to several ranks at once, and wait until all have ended.
  *
- * requests, count  in any order, any number of them, several for one rank too; borrowed
- *                  for the call. Those of one rank are posted in their order on each
- *                  of the two queues, as the queues take them
- * timeout_ms       for all of them
- * ret_results      one for each request, in the same order; or NULL. Also written when
+ * requests, count  in any order, any number of them, also several for one rank;
+ *                  borrowed for the call. The requests for one rank are posted in their
+ *                  order on each of its two queues, as the queues have room
+ * timeout_ms       for all of them together
+ * ret_results      one for each request, in the same order; or NULL. Also written if
  *                  requests failed
  *
  * pier_group_exchange() takes all four opcodes, so that ranks can send and receive at
- * once. pier_group_scatter() takes writes, which is also what opcode 0 stands for, and
- * sends; pier_group_gather() takes reads, or opcode 0, and receives.
+ * the same time. pier_group_scatter() takes writes and sends; opcode 0 is a write.
+ * pier_group_gather() takes reads and receives; opcode 0 is a read.
  *
- * Of a request that was refused when it was posted, the result has the error that its
- * post call returned, and 0 for a status. Of one that did not end in time the error is
- * -ETIMEDOUT; its channel is stopped, so that its memory is safe to use again, and
- * broken, as by pier_work_wait(). No other rank's channel is touched.
+ * If a request was refused when it was posted, its result has the error of the post
+ * call and the status 0. If a request did not end in time, its error is -ETIMEDOUT. Its
+ * channel is then stopped, so that its memory is safe to reuse, and is broken, as for
+ * pier_work_wait(). The channels of other ranks are not affected.
  *
- * Returns 0 if all went well; else the error of the first of the requests that failed,
- * with a sentence that says why and names the ranks of all that did.
+ * Returns 0 if all requests succeeded; otherwise the error of the first request that
+ * failed, with an error message that gives the reason and names the ranks of all failed
+ * requests.
+ *
  * Errors: those of pier_post_write(), pier_post_read(), pier_post_send() and
- * pier_post_recv() but -EAGAIN for a full queue, and of completions, in their
- * pier_result.error; before anything is posted, and without results: -EINVAL
- * timeout_ms, a rank that there is not, or an opcode that the call does not take;
- * -ENOTCONN not connected; -ENOMEM.
+ * pier_post_recv(), except -EAGAIN for a full queue; those of completions
+ * (pier_result.error). Before anything is posted, and without results: -EINVAL
+ * timeout_ms is invalid, a rank does not exist, or the call does not take an opcode;
+ * -ENOTCONN the group is not connected; -ENOMEM.
  */
 PIER_API int pier_group_exchange(struct pier_group *group,
 				 const struct pier_group_request *requests,
@@ -247,19 +260,21 @@ PIER_API int pier_group_gather(struct pier_group *group,
 			       const struct pier_group_request *requests, uint32_t count,
 			       int timeout_ms, struct pier_result *ret_results);
 
-/** Where one copy of a multicast goes. */
+/** The destination of one copy of a multicast. */
 struct pier_group_target {
 	uint32_t rank;
-	const struct pier_remote *remote; /**< of a write */
+	const struct pier_remote *remote; /**< for writes */
 };
 
 /**
  * Write or send the same elements to several ranks at once, and wait until all have
- * them: pier_group_scatter() of one request to many targets.
+ * them. Like pier_group_scatter(), with one request and many targets.
  *
- * request  its rank and remote are not looked at; opcode 0: a write
+ * request         its rank and remote are ignored; opcode 0: a write
+ * targets, count  borrowed for the call
+ * ret_results     one for each target, or NULL
  *
- * Returns and errors: as pier_group_scatter(); one result for each target.
+ * Returns and errors: as for pier_group_scatter().
  */
 PIER_API int pier_group_multicast(struct pier_group *group,
 				  const struct pier_group_request *request,
@@ -273,48 +288,55 @@ struct pier_group_work {
 };
 
 /**
- * Wait for requests that were posted on several channels of a group, as
- * pier_post_write(pier_group_channel(group, rank), ...) does: for all at once, asleep
- * where it takes long. Their handles are used up, whatever they ended with.
+ * Wait for requests that were posted on several channels of a group.
  *
- * Returns, errors and results: as pier_group_exchange(), with those of pier_work_wait().
+ * pier_post_write(pier_group_channel(group, rank), ...), for instance, posts such a
+ * request. The call waits for all of them at once, and sleeps if that takes long. Their
+ * handles are used up, whatever the results.
+ *
+ * Returns, errors and results: as for pier_group_exchange(), and those of
+ * pier_work_wait().
  */
 PIER_API int pier_group_wait(struct pier_group *group,
 			     const struct pier_group_work *works, uint32_t count,
 			     int timeout_ms, struct pier_result *ret_results);
 
 /**
- * Wait until all ranks, or all of some ranks, have come here; any number of times.
+ * Wait until all ranks, or all of the given ranks, have reached the barrier. May be
+ * called any number of times.
  *
- * algorithm   the same in all ranks that take part; 0: the group's
- * ranks       in ascending order, this rank among them; the same in all of them;
- *             borrowed. NULL: all ranks
- * count       of ranks; without ranks it is not looked at
- * timeout_ms  for this rank. Who waits longest should have the longest: the first that
- *             gives up ends the barrier for all that are still in it
+ * algorithm   must be the same in all ranks that take part; 0: that of the group
+ * ranks       in ascending order, including this rank; must be the same in all ranks
+ *             that take part; borrowed. NULL: all ranks
+ * count       number of ranks; ignored if ranks is NULL
+ * timeout_ms  for this rank. The first rank that gives up ends the barrier for all that
+ *             are still waiting, so give the longest timeout to the rank that waits
+ *             longest
  *
- * Any two ranks come to the barriers that they share in the same order. Returning 0
- * says that all have come. What a rank wrote, and what had completed before it came,
- * is in memory then; requests that are still outstanding are not ordered by it.
+ * Any two ranks must reach the barriers that they share in the same order. If 0 is
+ * returned, all ranks have reached the barrier. Everything that a rank wrote, and that
+ * completed before the rank reached the barrier, is in memory then. The barrier does
+ * not order requests that are still outstanding.
  *
- * When a barrier fails this rank says so to all others, for up to 50 ms beyond its
- * deadline, so that those who wait for it, or will, fail at once and can name the same
- * culprit; pier_group_failed_rank() tells it. From then on barriers of this member are
- * -EPIPE. Requests are not concerned, and work with all members whose channels are good.
- * A barrier may fail in some ranks and succeed in those that had no more to wait for;
- * these find out at the next one.
+ * When a barrier fails, this rank notifies all others, for up to 50 ms beyond its
+ * deadline. Ranks that wait for it, now or later, then fail at once and name the same
+ * failed rank, which pier_group_failed_rank() returns. From then on barriers of this
+ * member fail with -EPIPE. Requests are not affected, and work with all members whose
+ * channels are intact. A barrier may fail in some ranks and succeed in others that had
+ * nothing more to wait for; the others fail at the next barrier.
  *
- * Who is blamed: with PIER_BARRIER_CENTRAL the first rank names all that did not come.
- * Otherwise it is the one whom this rank waited for, or whom another rank named: that
- * one may itself have waited for somebody, who is not known here. A member that is
- * gone is named itself, as soon as the device notices (soft0: at once).
+ * Which rank is named depends on the algorithm. With PIER_BARRIER_CENTRAL the first
+ * rank names all ranks that are missing. With the others, each rank names the one that
+ * it waited for, or the one that another rank named. That rank may itself have been
+ * waiting for another one, which is unknown here. If a member is gone, its own rank is
+ * named as soon as the device notices (soft0: at once).
  *
- * Errors: -ETIMEDOUT a rank did not come in time; -ECONNRESET a rank is gone;
- * -EPROTO a rank is in another barrier (of another algorithm or other ranks), or sent
- * something other than a barrier message; -EPIPE a barrier failed before, and the
- * sentence gives its reason; -ENOTCONN not connected; -EINVAL timeout_ms, algorithm, or
- * ranks (the sentence says what is wrong with them), which breaks nothing; others of
- * pier_work_wait().
+ * Errors: -ETIMEDOUT a rank did not reach the barrier in time; -ECONNRESET a rank is
+ * gone; -EPROTO a rank is in another barrier (another algorithm or other ranks), or
+ * sent something other than a barrier message; -EPIPE a barrier failed before, and the
+ * error message gives its reason; -ENOTCONN the group is not connected; -EINVAL
+ * timeout_ms, algorithm or ranks is invalid (the error message gives the reason), which
+ * breaks nothing; others of pier_work_wait().
  */
 PIER_API int pier_group_barrier(struct pier_group *group, int timeout_ms);
 PIER_API int pier_group_barrier_of(struct pier_group *group,
@@ -322,8 +344,8 @@ PIER_API int pier_group_barrier_of(struct pier_group *group,
 				   const uint32_t *ranks, uint32_t count, int timeout_ms);
 
 /**
- * The rank that a failed barrier or pier_group_connect() is blamed on: the first if
- * there are several. It may be this rank itself, where another one says so.
+ * Return the rank that caused a barrier or pier_group_connect() to fail; the first if
+ * there are several. It can be this rank itself, if another rank reported it.
  *
  * Returns -1 if neither has failed. Cannot fail.
  */

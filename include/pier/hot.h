@@ -16,20 +16,22 @@
 PIER_BEGIN_DECLS
 
 /**
- * Private: the layout that the functions of <pier/inline.h> know. Everything here is part
- * of the ABI and changes with the soname alone, but nothing here is for programs.
+ * Private: the memory layout that the functions of <pier/inline.h> use.
  *
- * A region and a channel each have one of these structs behind their object header, at
- * PIER_HOT_OFFSET. The library embeds the struct that is declared here, and checks the
- * offset when it is compiled.
+ * Everything here is part of the ABI and changes only with the soname, but programs
+ * must not use it directly.
+ *
+ * A region and a channel each contain one of these structs after their object header,
+ * at PIER_HOT_OFFSET. The library embeds the struct declared here, and checks the
+ * offset at compile time.
  */
 
 #define PIER_HOT_OFFSET 64
 
 /*
- * Compiled into every caller, and never on its own (gnu_inline: "Function Attributes" in
- * gcc's manual). Not static, because C lets no inline function of another linkage call a
- * static one (C11, 6.7.4).
+ * Compiled into every caller, and never emitted on its own (gnu_inline: "Function
+ * Attributes" in gcc's manual). Not static, because an inline function with external
+ * linkage must not refer to a static one (C11, 6.7.4).
  */
 #if defined(__GNUC__)
 #define PIER_INLINE extern inline __attribute__((__gnu_inline__, __always_inline__))
@@ -46,26 +48,26 @@ struct pier_hot_mr {
 	uint64_t iova;
 	uint64_t length;
 	uint32_t lkey;
-	uint32_t uses; /* what elements can be made of without further ado */
+	uint32_t uses; /* enum pier_hot_use, ored: elements that can be built inline */
 };
 
 enum pier_entry_state {
-	PIER_ENTRY_UNWATCHED, /* nobody will ask: posted, or done, or nothing yet */
-	PIER_ENTRY_WATCHED,   /* posted, and somebody will ask */
-	PIER_ENTRY_DONE,      /* and somebody will ask */
+	PIER_ENTRY_UNWATCHED, /* no result needed: posted, completed or never used */
+	PIER_ENTRY_WATCHED,   /* posted; its result will be fetched */
+	PIER_ENTRY_DONE,      /* completed; its result will be fetched */
 };
 
 /* A request: see queue.h in pier's source. */
 struct pier_entry {
 	uint64_t id;
-	uint64_t kind; /* state | opcode << 16 | count of keys << 32; atomic */
+	uint64_t kind; /* state | opcode << 16 | number of keys << 32; atomic */
 	/*
-	 * lkey of the first element | length << 32 that a result says of it, unless the
-	 * completion does; atomic. Other keys stand in queue->keys.
+	 * lkey of the first element | length << 32; atomic. The length goes into the
+	 * result if the completion has none. Other keys are in queue->keys.
 	 */
 	uint64_t key;
-	struct pier_result result; /* of one that is done */
-	uint64_t unused;	   /* so that finding one is a shift */
+	struct pier_result result; /* if the request is completed */
+	uint64_t unused;	   /* pads to 64 bytes, so an index is a shift */
 };
 
 #define PIER_ENTRY_KIND(state, opcode, keys) \
@@ -103,27 +105,27 @@ PIER_INLINE void pier_entry_set_state(struct pier_entry *entry,
 }
 
 struct pier_queue {
-	uint64_t head;	/* of the next request; what is before it is posted; atomic */
-	uint64_t tail;	/* what is before it has completed, and was collected; atomic */
-	uint32_t limit; /* most outstanding at once now: depth, or 0 */
-	uint32_t mask;	/* of positions: entries are a power of 2, not fewer than depth */
+	uint64_t head; /* position of the next request; those before are posted; atomic */
+	uint64_t tail; /* requests before it are completed and collected; atomic */
+	uint32_t limit; /* outstanding requests allowed now: depth, or 0 */
+	uint32_t mask;	/* entry count - 1; the count is a power of 2, at least depth */
 	struct pier_entry *entries;
-	uint32_t *keys; /* max_sge for each entry; the first is not used */
+	uint32_t *keys; /* max_sge for each entry; the first is unused */
 	uint32_t max_sge;
-	uint32_t depth; /* that of the device, or of a window (<pier/scope.h>) */
-	uint32_t kept;	/* results in the ring that nobody has asked for */
+	uint32_t depth; /* of the device, or of a window (<pier/scope.h>) */
+	uint32_t kept;	/* results in the ring that were not fetched */
 	uint32_t aside_count, max_aside;
-	struct pier_entry *aside; /* in no order */
+	struct pier_entry *aside; /* unordered */
 };
 
 struct pier_hot_channel {
 	struct ibv_qp *qp;
 	struct ibv_cq *cq;
 	struct pier_queue sends;
-	uint32_t least_plain; /* bytes of a message that is not inline data */
-	uint32_t plain_span;  /* how many lengths from there on are one message */
-	uint32_t read_depth;  /* reads issued at once; 0: the peer serves none */
-	uint32_t idle_calls;  /* an empty poll is not all that is to be done */
+	uint32_t least_plain; /* shortest message that is not inline data, in bytes */
+	uint32_t plain_span;  /* number of lengths from there that fit one message */
+	uint32_t read_depth;  /* reads in flight at once; 0: the peer serves none */
+	uint32_t idle_calls;  /* an empty poll has more to do: keepalives */
 };
 
 #define pier_hot_unlikely(condition) __builtin_expect(!!(condition), 0)
@@ -139,20 +141,29 @@ PIER_INLINE struct pier_hot_channel *pier_channel_hot(struct pier_channel *chann
 }
 
 /**
- * Private: the rest of pier_work_poll() after ibv_poll_cq(3) returned `count`: 1, and wc
- * is not the plain completion of `work`; 0; or an error. Errors: those of
- * pier_work_poll().
+ * Private: the rest of pier_work_poll() after ibv_poll_cq(3).
+ *
+ * count  the return value of ibv_poll_cq(3): an error, 0, or 1 with a wc that is not
+ *        the plain completion of `work`
+ *
+ * Errors: those of pier_work_poll().
  */
 PIER_API int pier_hot_complete(struct pier_channel *channel, const struct ibv_wc *wc,
 			       int count, struct pier_work work,
 			       struct pier_result *ret_result);
-/** Private: the device refused a request. Errors: those of ibv_post_send(3). */
+/**
+ * Private: report that the device refused a request.
+ *
+ * Errors: those of ibv_post_send(3).
+ */
 PIER_API int pier_hot_refused(struct pier_channel *channel, int error,
 			      enum pier_opcode opcode);
 
 /**
- * Private: the same functions as without "hot_". A function of <pier/inline.h> cannot
- * call the library's function of its own name: a compiler takes that for a recursion.
+ * Private: the same functions as those without "hot_".
+ *
+ * A function of <pier/inline.h> cannot call the library's function of the same name,
+ * because the compiler would treat the call as recursion.
  */
 PIER_API int pier_hot_mr_gather(const struct pier_mr *mr, uint64_t addr, size_t length,
 				struct pier_gather *ret_element);

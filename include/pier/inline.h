@@ -17,21 +17,24 @@
 PIER_BEGIN_DECLS
 
 /**
- * The calls of a loop of transfers, compiled into the caller. Include this header, and
+ * Inline versions of the calls in a transfer loop.
+ *
+ * If a program includes this header, these functions are compiled into it:
  *
  *	pier_mr_gather()   pier_mr_gather_unchecked()
  *	pier_mr_scatter()  pier_mr_scatter_unchecked()
  *	pier_remote_sub()  pier_work_poll()
  *	pier_post_send()   pier_post_write()   pier_post_read()
  *
- * are done in line where they are plain: one element of at least a byte, room in the
- * queue, a completion without error. In all other cases they call the library. Checks,
- * results and errors are the same. The address of such a function is the library's.
+ * The inline code handles the plain case: one element of at least one byte, room in the
+ * queue, a completion without an error. In all other cases it calls the library.
+ * Checks, results and errors are the same. The address of such a function is that of
+ * the library's function.
  *
- * <pier/pier.h> does not include this header: it needs the header of libibverbs, and it
- * ties the program to the layout in <pier/hot.h>, which is part of the ABI and changes
- * with the soname alone. A compiler that is not like gcc calls the library, as without
- * this header.
+ * <pier/pier.h> does not include this header, for two reasons: it needs the header of
+ * libibverbs, and it ties the program to the layout in <pier/hot.h>, which is part of
+ * the ABI and changes only with the soname. A compiler that is not compatible with gcc
+ * ignores the inline versions and calls the library.
  */
 
 #if defined(__GNUC__)
@@ -108,7 +111,10 @@ PIER_INLINE int pier_remote_sub(const struct pier_remote *remote, uint64_t offse
 	return 0;
 }
 
-/* Whether one element is a message as most are, and has room in the queue. */
+/*
+ * Whether the request is the common case: one element of a usual length, and room in
+ * the queue.
+ */
 PIER_INLINE int pier_hot_is_plain(const struct pier_hot_channel *hot,
 				  const struct pier_gather *sg_list, int num_sge)
 {
@@ -167,8 +173,9 @@ PIER_INLINE int pier_post_send(struct pier_channel *channel,
 }
 
 /*
- * What is handed to a function that is not inline has to be in memory. So they get
- * copies, and the caller's own remote parts and results can stay in registers.
+ * Arguments of a function that is not inline have to be in memory. The slow paths
+ * therefore pass copies, and the caller's own remote parts and results can stay in
+ * registers.
  */
 PIER_INLINE int pier_post_write(struct pier_channel *channel,
 				const struct pier_gather *sg_list, int num_sge,
@@ -238,7 +245,7 @@ PIER_INLINE int pier_work_poll(struct pier_channel *channel, struct pier_work wo
 			*ret_result = other;
 		return count;
 	}
-	/* A device that breaks the order makes the queue look fuller than it is. */
+	/* If a device completes out of order, the queue looks fuller than it is. */
 	__atomic_store_n(&hot->sends.tail, work.id + 1, __ATOMIC_RELAXED);
 	ret_result->error = 0;
 	ret_result->status = IBV_WC_SUCCESS;

@@ -9,15 +9,15 @@
 PIER_BEGIN_DECLS
 
 /**
- * The live objects of this process: how many there are, and which calls created
- * them. Use this in tests, and to find leaks.
+ * The live objects of this process: their number, and the calls that created them. Use
+ * these functions in tests and to find leaks.
  *
  * If pier_close_device() fails because the device still has objects, it logs each of
  * them as a debug message (PIER_LOG=debug, or pier_log_set() with PIER_LOG_DEBUG).
  *
  * Threads: any thread may call any of these functions at any time.
  *
- * Processes: a child of fork(2) has copies of its parent's objects. They appear in the
+ * Processes: a child of fork(2) has copies of its parent's objects, which appear in the
  * child's counts and lists.
  */
 
@@ -38,6 +38,7 @@ enum pier_object_kind {
 	PIER_OBJECT_SRQ,   /**< a shared receive queue */
 	PIER_OBJECT_RECV_POOL,
 	PIER_OBJECT_RECEIVER,
+	PIER_OBJECT_COPY,  /**< started and not yet waited for */
 	PIER_OBJECT_KINDS, /**< the number of kinds */
 };
 

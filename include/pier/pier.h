@@ -2,7 +2,7 @@
 #ifndef PIER_H
 #define PIER_H
 
-/* Everything but <pier/backend.h> and <pier/verbs.h>. */
+/* Includes every public header except <pier/backend.h> and <pier/verbs.h>. */
 
 #include <pier/buffer.h>
 #include <pier/cache.h>

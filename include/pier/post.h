@@ -12,113 +12,119 @@
 PIER_BEGIN_DECLS
 
 /**
- * Requests with all that verbs lets one say: flags, atomics, and many under one
- * doorbell. The calls of <pier/channel.h> are these with fewer arguments; threads,
- * handles and memory are as there.
+ * Requests with all options of verbs: flags, atomics, and many under one doorbell.
+ *
+ * The calls of <pier/channel.h> are these calls with fewer arguments. The rules for
+ * threads, handles and memory are the same.
  */
 
-/** How a request is executed: values of pier_request.flags. */
+/** Flags of a request: values of pier_request.flags, ored. */
 enum pier_post_flag {
-	/** Of a send or write: carries pier_request.immediate. */
+	/** Sends and writes: carry pier_request.immediate. */
 	PIER_POST_IMMEDIATE = 1 << 0,
 	/**
-	 * Of a send: the peer's device invalidates the memory window with the key
-	 * pier_request.invalidate_rkey before its receive completes (IBTA 9.4.1.1.1).
+	 * Sends: before its receive completes, the peer's device invalidates the memory
+	 * window whose key is pier_request.invalidate_rkey (IBTA 9.4.1.1.1).
 	 */
 	PIER_POST_INVALIDATE = 1 << 1,
-	/** Begins when the reads and atomics before it are complete (IBV_SEND_FENCE). */
+	/** Begin when the reads and atomics before it are complete (IBV_SEND_FENCE). */
 	PIER_POST_FENCE = 1 << 2,
 	/**
-	 * Of a send, or a write with immediate: the peer is also woken where it waits
-	 * for solicited completions alone (IBV_SEND_SOLICITED). pier's own waits wait
-	 * for any.
+	 * Sends and writes with immediate data: also wake a peer that waits for
+	 * solicited completions only (IBV_SEND_SOLICITED). pier's own waits wait for
+	 * any completion.
 	 */
 	PIER_POST_SOLICITED = 1 << 3,
 };
 
-/** A request of the send queue. What the opcode does not use is not looked at. */
+/** A request of the send queue. Fields that the opcode does not use are ignored. */
 struct pier_request {
 	/** PIER_OP_SEND, _WRITE, _READ, _COMPARE_SWAP or _FETCH_ADD. */
 	enum pier_opcode opcode;
-	int flags; /**< of enum pier_post_flag */
+	int flags; /**< enum pier_post_flag, ored */
 	union {
-		const struct pier_gather *gather;   /**< of a send or write */
-		const struct pier_scatter *scatter; /**< of a read or atomic */
+		const struct pier_gather *gather;   /**< for sends and writes */
+		const struct pier_scatter *scatter; /**< for reads and atomics */
 	};
-	int num_sge; /**< how many elements; 0: none */
+	int num_sge; /**< number of elements; 0: none */
 	union {
 		uint32_t immediate;	  /**< in host order */
-		uint32_t invalidate_rkey; /**< of the peer */
+		uint32_t invalidate_rkey; /**< key of the peer's window */
 	};
-	const struct pier_remote *remote; /**< but of a send */
-	uint64_t compare; /**< _COMPARE_SWAP: what must be there for the swap */
-	uint64_t operand; /**< _COMPARE_SWAP: what is put there; _FETCH_ADD: is added */
+	const struct pier_remote *remote; /**< not for sends */
+	uint64_t compare;		  /**< _COMPARE_SWAP: the expected value */
+	/** _COMPARE_SWAP: the new value; _FETCH_ADD: the value to add. */
+	uint64_t operand;
 };
 
 /**
  * Post a request, as pier_post_send(), pier_post_write() and pier_post_read() do.
  *
- * request   borrowed for the call, with what it points to
- * ret_work  as of pier_post_send()
+ * request   borrowed for the call, with everything it points to
+ * ret_work  as for pier_post_send()
  *
- * Atomics change 8 bytes of the peer, at an address that 8 divides, as a number in the
- * peer's byte order, and give back what was there before, in the byte order of this
- * host; remote is of 8 bytes or more (the rest is left alone), the elements of 8
- * together. They are atomic with each other on one device, and with the peer's CPU
- * only if its device says so (atomic_cap of ibv_query_device(3)).
+ * An atomic changes 8 bytes of the peer, as a number in the peer's byte order, and
+ * returns the previous value in this host's byte order. The remote address must be a
+ * multiple of 8, the remote range at least 8 bytes long (the rest is not touched), and
+ * the elements 8 bytes in total. Atomics are atomic with respect to each other on one
+ * device. They are atomic with respect to the peer's CPU only if the peer's device
+ * guarantees it (atomic_cap of ibv_query_device(3)).
  *
- * A write or read of more elements than a request takes is posted as several requests
- * with one handle, as by pier_post_write_vec(); immediate data goes with the last.
+ * A write or read with more elements than fit into one request is posted as several
+ * requests with one handle, as by pier_post_write_vec(). The last of them carries the
+ * immediate data.
  *
  * Errors: those of pier_post_send(), pier_post_write() and pier_post_write_vec();
- * -EINVAL also an opcode or flag that is not of the send queue, or a flag that does not
- * go with the opcode; elements of an atomic that are not of 8 bytes together, or its
- * address; -EOPNOTSUPP also an atomic, and the device has none; an invalidation, and
- * the device has no memory windows.
+ * -EINVAL also if the opcode or a flag is not one of the send queue, a flag does not
+ * apply to the opcode, the elements of an atomic are not 8 bytes in total, or its
+ * address is not a multiple of 8; -EOPNOTSUPP also for an atomic if the device has no
+ * atomics, and for an invalidation if the device has no memory windows.
  */
 PIER_API int pier_post_request(struct pier_channel *channel,
 			       const struct pier_request *request,
 			       struct pier_work *ret_work);
 
 /**
- * Post many requests in the given order under one doorbell: the device is told once for
- * up to 32 of them, and completes the last one only.
+ * Post many requests in the given order under one doorbell. The doorbell is rung once
+ * for up to 32 requests, and the device completes only the last one.
  *
- * requests, count  borrowed for the call; from 1 to max_send_wr
+ * requests, count  borrowed for the call; 1 to max_send_wr
  * ret_work         handle of all of them, or NULL
  *
- * Its completion is that of all, because they complete in order. When another of them
- * failed it ends with -ECANCELED, and the sentence tells the cause. Its result is that
- * of the last request. Each has to be one request: a list of too many elements is
- * -EINVAL here.
+ * The requests complete in order, so the completion of the last is the completion of
+ * all. If an earlier request fails, the last one ends with -ECANCELED, and the error
+ * message gives the cause. The result is that of the last request. No request is split
+ * here: a list of too many elements fails with -EINVAL.
  *
- * All is checked before anything is posted. If the device then refuses one behind the
- * first, which is not to be expected, the channel is broken and what was posted is
- * stopped, as by pier_post_write_vec().
+ * All arguments are checked before anything is posted. If the device then refuses a
+ * request after it accepted others, which is not expected, the posted requests are
+ * stopped and the channel is broken, as for pier_post_write_vec().
  *
- * Errors: those of pier_post_request(), with the number of the request in the sentence;
- * -EINVAL count is 0; -E2BIG more than max_send_wr; -EAGAIN the send queue has too few
- * free places now: see pier_channel_wait_room().
+ * Errors: those of pier_post_request(), with the number of the request in the error
+ * message; -EINVAL count is 0; -E2BIG count is more than max_send_wr; -EAGAIN the send
+ * queue has too little room now: see pier_channel_wait_room().
  */
 PIER_API int pier_post_batch(struct pier_channel *channel,
 			     const struct pier_request *requests, uint32_t count,
 			     struct pier_work *ret_work);
 
-/** One element, and the part of the peer's memory that it is written to. */
+/** One element, and the part of the peer's memory to write it to. */
 struct pier_write_pair {
 	struct pier_gather gather;
-	struct pier_remote remote; /**< as long as the element, or longer */
+	struct pier_remote remote; /**< at least as long as the element */
 };
 
-/** One element, and the part of the peer's memory that is read into it. */
+/** One element, and the part of the peer's memory to read into it. */
 struct pier_read_pair {
 	struct pier_scatter scatter;
-	struct pier_remote remote; /**< as long as the element, or longer */
+	struct pier_remote remote; /**< at least as long as the element */
 };
 
 /**
- * Post many plain writes, or reads, of one element each: as pier_post_batch(), of what
- * most batches are, and cheaper. Errors: those of pier_post_batch().
+ * Post many plain writes, or reads, of one element each. Like pier_post_batch(), but
+ * cheaper, for the most common kind of batch.
+ *
+ * Errors: those of pier_post_batch().
  */
 PIER_API int pier_post_writes(struct pier_channel *channel,
 			      const struct pier_write_pair *pairs, uint32_t count,
@@ -128,8 +134,9 @@ PIER_API int pier_post_reads(struct pier_channel *channel,
 			     struct pier_work *ret_work);
 
 /**
- * Compare 8 bytes of the peer with `compare`, and where they are equal put `swap` there;
- * or add to them. What was there before goes into the element. See pier_post_request().
+ * Atomically change 8 bytes of the peer, without waiting. Compare-and-swap replaces
+ * them by `swap` if they are equal to `compare`; fetch-and-add adds `add`. Both write
+ * the previous value to the element. See pier_post_request().
  */
 PIER_API int pier_post_compare_swap(struct pier_channel *channel,
 				    const struct pier_scatter *element,
@@ -140,7 +147,7 @@ PIER_API int pier_post_fetch_add(struct pier_channel *channel,
 				 const struct pier_remote *remote, uint64_t add,
 				 struct pier_work *ret_work);
 
-/** Post one request and wait for it: the call above and pier_work_wait(). */
+/** Post one atomic and wait for it: the call above followed by pier_work_wait(). */
 PIER_API int pier_channel_compare_swap(struct pier_channel *channel,
 				       const struct pier_scatter *element,
 				       const struct pier_remote *remote, uint64_t compare,
@@ -151,19 +158,19 @@ PIER_API int pier_channel_fetch_add(struct pier_channel *channel,
 				    int timeout_ms);
 
 /**
- * Wait until the send queue has room for `count` more requests: what keeps a window of
- * outstanding work full without ever being refused.
+ * Wait until the send queue has room for `count` more requests. Keeps a window of
+ * outstanding requests full without running into -EAGAIN.
  *
- * count       from 1 to max_send_wr
- * timeout_ms  as everywhere; when it is over nothing is stopped
+ * count       1 to max_send_wr
+ * timeout_ms  as for all calls, but a timeout stops nothing
  *
- * Errors: -EINVAL count, timeout_ms; -ETIMEDOUT; -EPIPE the channel is broken; -EIO and
- * others of ibv_poll_cq(3), ibv_req_notify_cq(3) and poll(2).
+ * Errors: -EINVAL count or timeout_ms is invalid; -ETIMEDOUT; -EPIPE the channel is
+ * broken; -EIO and others of ibv_poll_cq(3), ibv_req_notify_cq(3) and poll(2).
  */
 PIER_API int pier_channel_wait_room(struct pier_channel *channel, uint32_t count,
 				    int timeout_ms);
 
-/** How many more requests the send queue takes now, without asking the device. */
+/** Return how many more requests the send queue takes now, without asking the device. */
 PIER_API uint32_t pier_channel_send_room(const struct pier_channel *channel);
 
 PIER_END_DECLS

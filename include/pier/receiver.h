@@ -14,10 +14,10 @@
 PIER_BEGIN_DECLS
 
 /**
- * Receivers: the other end of a transfer that writes and announces its chunks
- * (PIER_TRANSFER_ANNOUNCE). For memory of devices, where bytes that have come are still
- * to be copied or flushed (<pier/sync.h>): it does so chunk by chunk, while later chunks
- * are on their way; and for whoever wants to know how much has come.
+ * Receivers: the receiving end of a transfer that writes and announces its chunks
+ * (PIER_TRANSFER_ANNOUNCE). A receiver is for device memory, where arrived bytes must
+ * still be copied or flushed (<pier/sync.h>): it does this chunk by chunk, while later
+ * chunks are in flight. It also reports how much has arrived.
  *
  *	struct pier_receiver_rail rail = { .channel = channel, .mr = mr };
  *	struct pier_receiver_attr attr;
@@ -31,99 +31,112 @@ PIER_BEGIN_DECLS
  *	while ((result = pier_receiver_wait(receiver, timeout_ms)) == 0)
  *		;
  *
- * Its rails are the other ends of the transfer's, each with the region here that the peer
- * writes to by it: each region may have a bounce buffer of its own, so what came
- * by a rail is copied from that of this rail.
+ * The receiver's rails are the other ends of the transfer's rails. Each has the local
+ * region that the peer writes to through it. Each region may have its own bounce
+ * buffer, so the receiver copies the bytes that arrived on a rail from the bounce
+ * buffer of that rail's region.
  *
- * Receives: a receiver fills the receive queue of each channel with receives that have no
- * elements, one of which each chunk takes; it posts them again. So a channel must have a
- * receive queue of its own with no receives posted, and is not to be used for receiving
- * as long as the receiver lives. A sender that has more chunks in flight than there are
- * receives is told to wait and tries again (RNR NAK), as often as the rnr_retry_count of
- * its channel says: with 7 for ever, so that only its stall_ms ends it. The default of 6
- * times bridges some milliseconds, which copying can take longer than. So let
- * rnr_retry_count be 7 there, and max_recv_wr here not less than the transfer's window.
+ * Receives: a receiver fills the receive queue of each channel with receives without
+ * elements. Each chunk consumes one, and the receiver posts it again. A channel must
+ * therefore have its own receive queue without posted receives, and must not be used
+ * for other receives while the receiver exists. If a sender has more chunks in flight
+ * than there are receives, its NIC gets RNR NAKs and tries again, as often as
+ * rnr_retry_count of its channel allows. The default of 6 retries lasts some
+ * milliseconds, which copying can exceed. With 7 the NIC retries without limit, so that
+ * only stall_ms of the sender ends the wait. Therefore set rnr_retry_count to 7 at the
+ * sender, and max_recv_wr here to at least the transfer's window.
  *
- * A chunk that comes again, because a rail of the sender failed after it had arrived, is
- * counted once. What the peer announces is not believed: a number that cannot be ends
- * the receiver, and nothing is copied.
+ * A chunk that arrives again, because a rail of the sender failed after it had been
+ * delivered, is counted once. The receiver does not trust the peer's announcements: an
+ * impossible number ends the receiver, and nothing is copied.
  *
- * Receives that are posted cannot be taken back from a queue pair. So those that are left
- * when a receiver has ended stay its own: pier_receiver_next() uses them for the next
- * transfer over the same channels, and pier_receiver_resume() to go on.
- * pier_receiver_destroy() stops the channels that have some, which are broken afterwards,
- * as by pier_channel_cancel(): to be reset, or destroyed.
+ * Posted receives cannot be taken back from a queue pair. When a receiver has ended, it
+ * keeps those that are left: pier_receiver_resume() uses them to continue, and
+ * pier_receiver_next() for the next transfer over the same channels.
+ * pier_receiver_destroy() stops the channels that have some left. These channels are
+ * then broken, as after pier_channel_cancel(), and must be reset or destroyed.
  *
- * When a receiver has ended it touches its regions no more, but the peer may still write
- * to the memory, until its transfer has ended too; and where one of its channels failed,
- * until this end of that channel was reset or destroyed.
+ * When a receiver has ended, it no longer accesses its regions. The peer may still
+ * write to the memory until its transfer has ended, too. If one of the channels failed,
+ * the peer may still write until this end of that channel has been reset or destroyed.
  *
- * Neither end is told how the other one ended, but by its channel; so:
+ * Neither end is notified of how the other one ended; each can only observe its
+ * channels:
  *
- *	the sender's	A device that hears that the peer's queue pair is gone
- *	rail failed	fails the rail here with -ECANCELED; others hear nothing, and
- *			stall_ms ends the receiver. Both are resumed, when the channel
- *			was reset at both ends.
- *	the sender's	Its channel works and nothing comes: stall_ms ends the
- *	copy failed,	receiver. Both are resumed as they are.
+ *	the sender's	If the device notices that the peer's queue pair is gone, the
+ *	rail failed	rail here fails with -ECANCELED; otherwise stall_ms ends the
+ *			receiver. Reset the channel at both ends, and resume both.
+ *	the sender's	Its channel works, but nothing arrives: stall_ms ends the
+ *	copy failed,	receiver. Resume both ends; no reset is needed.
  *	or its request
  *	was refused
- *	a rail failed	The sender's ends with -ECANCELED, or with -ETIMEDOUT. Both
- *	here		are resumed, when the channel was reset at both ends.
- *	a copy failed	The receiver ends, and its channels work: while they have
- *	here		receives the sender goes on, and may end without an error.
- *			Begin anew at both ends.
+ *	a rail failed	The sender's rail fails with -ECANCELED or -ETIMEDOUT. Reset
+ *	here		the channel at both ends, and resume both.
+ *	a copy failed	The receiver ends, and its channels work: the sender
+ *	here		continues while they have receives, and may end without an
+ *			error. Start again with a new receiver and a new transfer.
  *
- * What the transfer counts the receiver has come to count as soon as it is resumed, but
- * for bytes whose copy failed, and for those whose completions the device here lost, or
- * made errors of though it had answered the peer, as when a completion queue overran. Of
- * these the receiver knows nothing: resumed, it waits for them until stall_ms is over,
- * and the transfer has ended. Then begin anew at both ends.
+ * A resumed receiver soon counts the same bytes as the transfer. There are two
+ * exceptions: bytes whose copy failed, and bytes whose completions the local device
+ * lost, or reported as errors after it had acknowledged the data to the peer, for
+ * instance when a completion queue overran. The receiver cannot detect the second case:
+ * after it is resumed, it waits for these bytes until stall_ms expires, while the
+ * transfer has ended. Then start again at both ends.
  *
- * So a transfer without an error says that all bytes came to what the NIC writes to, and
- * the receiver alone that they are there for device code: who has to know it at the other
- * end must be told by the caller.
+ * A transfer that ends without an error therefore means that all bytes have arrived in
+ * the memory that the NIC writes to. Only the receiver determines that they are visible
+ * to device code. If the other end must know this, the caller must tell it.
  *
- * Until it has ended, its regions must stay, and until it is destroyed or goes on without
- * them its channels, but for those that failed. If it is to be resumed, regions of
- * channels that did not fail must stay until then.
+ * The regions must stay valid until the receiver has ended. The channels, except those
+ * that failed, must stay valid until the receiver is destroyed or continues without
+ * them. If you want to resume the receiver, the regions of channels that did not fail
+ * must stay valid until then.
  *
- * Threads: one thread at a time may use a receiver, and with it the channels of its
+ * Threads: one thread at a time may use a receiver together with the channels of its
  * rails.
  *
- * Processes: in a child of fork(2), all that is not a plain question about a receiver of
- * the parent is -ECHILD (<pier/device.h>).
+ * Processes: in a child of fork(2), all functions except pier_receiver_query() and
+ * pier_receiver_query_rail() fail with -ECHILD for a receiver of the parent
+ * (<pier/device.h>).
  */
 
 struct pier_receiver;
 
-/** Where bytes come. Byte 0 of the transfer is at the offset. */
+/** A channel on which bytes arrive. The offset refers to byte 0 of the transfer. */
 struct pier_receiver_rail {
-	/** Connected, or only prepared: then receives are there before the peer is. */
+	/**
+	 * Connected, or only prepared: its receives are then posted before the peer
+	 * connects.
+	 */
 	struct pier_channel *channel;
-	struct pier_mr *mr; /**< what the peer writes to, in the channel's PD */
+	struct pier_mr *mr; /**< the target of the peer's writes, in the channel's PD */
 	uint64_t offset;    /**< in the region, in bytes */
 };
 
-/** What is to come and how. Begin with pier_receiver_attr_init(). */
+/** The attributes of a receiver. Set them up with pier_receiver_attr_init(). */
 struct pier_receiver_attr {
 	/** sizeof(struct pier_receiver_attr), so that fields can be added. */
 	size_t size;
 	const struct pier_receiver_rail *rails; /**< borrowed for the call */
 	uint32_t rail_count;			/**< 1 to PIER_RAILS_MAX; all different */
 	/**
-	 * When no byte has come for so long that had not come before, the receiver ends.
-	 * In milliseconds, more than 0; PIER_TIMEOUT_DEFAULT: the longest timeout_ms of
-	 * the channels.
+	 * The receiver ends if no new byte has arrived for this time; repeated chunks
+	 * do not count. In milliseconds, more than 0; PIER_TIMEOUT_DEFAULT: the longest
+	 * timeout_ms of the channels.
 	 */
 	int stall_ms;
 	uint64_t length; /**< of the transfer, in bytes, up to 16 TiB */
-	/** For all of it; PIER_TIMEOUT_DEFAULT: no limit but stall_ms. */
+	/**
+	 * The time limit for everything, in milliseconds, more than 0;
+	 * PIER_TIMEOUT_DEFAULT: no limit except stall_ms.
+	 */
 	int timeout_ms;
 	int flags; /**< 0 */
 };
 
-/** Set every field to its default: no rails, no time limit but stall_ms. Cannot fail. */
+/**
+ * Set every field to its default: no rails, no time limit except stall_ms. Cannot fail.
+ */
 static inline void pier_receiver_attr_init(struct pier_receiver_attr *attr)
 {
 	memset(attr, 0, sizeof(*attr));
@@ -133,126 +146,137 @@ static inline void pier_receiver_attr_init(struct pier_receiver_attr *attr)
 }
 
 /**
- * Make a receiver, and post its receives. Then the peer may be told to begin. What cannot
- * be posted is how a rail fails.
+ * Create a receiver and post its receives. After that, the peer may be told to begin.
+ * If a receive cannot be posted, its rail fails; this function does not.
  *
- * attr         borrowed, with all that it points to but regions and channels
- * ret_receiver  the caller's, to be given to pier_receiver_destroy()
+ * attr          borrowed for the call, with everything it points to except the regions
+ *               and channels
+ * ret_receiver  the receiver; give it to pier_receiver_destroy()
  *
  * Errors: -EINVAL size, flags, stall_ms, timeout_ms, length or rail_count is not
- * possible, a channel is there twice, has a shared receive queue, a receive pool or none
- * of its own, or a region is in another protection domain; -EBUSY a channel has receives
- * posted; -ERANGE the bytes leave a region; -EPIPE a channel is broken; -ENOTCONN it
- * failed to connect; -ENOMEM.
+ * possible, a channel appears twice, has a shared receive queue, a receive pool or no
+ * receive queue of its own, or a region is in another protection domain; -EBUSY a
+ * channel has receives posted; -ERANGE the bytes are not inside a region; -EPIPE a
+ * channel is broken; -ENOTCONN a channel failed to connect; -ENOMEM.
  */
 PIER_API int pier_receiver_begin(const struct pier_receiver_attr *attr,
 				 struct pier_receiver **ret_receiver);
 
 /**
- * Do what can be done now: take chunks that have come, copy what is to be copied, post
- * receives again. Some chunks of each rail, since others may come as fast as these are
- * copied; that there are more is what pier_channel_arm() tells. Copying takes its time;
- * nothing else is waited for, unless a rail fails: stopping its channel can take a
- * second.
+ * Drive a receiver: take chunks that have arrived, copy bytes if necessary, and post
+ * receives again. Each call takes a bounded number of chunks from each rail, because
+ * new chunks may arrive as fast as they are copied; pier_channel_arm() reports whether
+ * more are left. Does not wait, except for copies, and for stopping the channel of a
+ * failed rail, which can take a second.
  *
- * To drive a receiver from an event loop, do with it as with a transfer:
+ * To drive a receiver from an event loop, do the same as for a transfer: see
  * pier_transfer_progress().
  *
- * Returns 1 when all bytes have come, and are there for device code; 0 while it goes on.
+ * Returns 1 when all bytes have arrived and are visible to device code; 0 while the
+ * receiver is in progress.
  *
- * Errors: the receiver has ended, and it is said again at each call. -ECANCELED it was
- * cancelled; -ETIMEDOUT stall_ms or timeout_ms was over; -EBADMSG the peer announced what
- * cannot be; those of pier_mr_sync_for_device(), where bytes that came cannot be copied
- * (see pier_receiver_resume()), or where all have come and cannot be made visible: then
- * there is pier_reader_read_back(); or no rail is left, and this is how the last one
- * failed: struct pier_result's errors, those of pier_post_recv(), -EIO of ibv_poll_cq(3).
+ * Errors: the receiver has ended, and every later call returns the same error.
+ * -ECANCELED it was cancelled; -ETIMEDOUT stall_ms or timeout_ms has expired; -EBADMSG
+ * the peer made an impossible announcement; those of pier_mr_sync_for_device(), if
+ * arrived bytes cannot be copied (see pier_receiver_resume()), or if all bytes have
+ * arrived and cannot be made visible: use pier_reader_read_back(). Otherwise no rail is
+ * left, and the error is that of the last one: an error of struct pier_result, those of
+ * pier_post_recv(), -EIO of ibv_poll_cq(3).
  */
 PIER_API int pier_receiver_progress(struct pier_receiver *receiver);
 
 /**
- * Wait until a receiver has ended, asleep where it takes long.
+ * Drive a receiver until it has ended, asleep during long waits.
  *
  * timeout_ms  in milliseconds, from 0
  *
- * Returns 1 when all bytes have come; 0 when the time is up, which changes nothing.
+ * Returns 1 when all bytes have arrived; 0 if the time expired first, which changes
+ * nothing.
  *
  * Errors: -EINVAL timeout_ms is negative; those of pier_receiver_progress().
  */
 PIER_API int pier_receiver_wait(struct pier_receiver *receiver, int timeout_ms);
 
 /**
- * End a receiver early: the next call that drives it takes no chunk any more, and its
- * error is -ECANCELED, unless all bytes had come.
+ * Cancel a receiver. The next call that drives it takes no more chunks, and returns
+ * -ECANCELED unless all bytes had arrived.
  *
- * Errors: -EALREADY it has ended, and nothing was changed.
+ * Errors: -EALREADY the receiver has ended; nothing was changed.
  */
 PIER_API int pier_receiver_cancel(struct pier_receiver *receiver);
 
 /**
- * Go on with a receiver that ended with an error: what has come stays counted, so the
- * peer resumes its transfer (pier_transfer_resume()). All times begin anew.
+ * Resume a receiver that ended with an error. Bytes that have arrived stay counted, so
+ * the peer must resume its transfer (pier_transfer_resume()). All time limits start
+ * again.
  *
- * rails, count  those that have not failed, which is what pier_receiver_query_rail()
- * tells, must be among them as they were: what came by them meanwhile is not lost
+ * rails, count  must include, unchanged, every rail that has not failed (see
+ *               pier_receiver_query_rail()), so that chunks which arrived on it
+ *               meanwhile are not lost
  *
- * Errors: -EBUSY it has not ended; -EALREADY all bytes have come; -EINVAL a rail is
- * missing; -EIO bytes that had come could not be copied, so the peer believes that they
- * are here and will not move them again: begin anew at both ends; -EBADMSG as
- * pier_receiver_progress(), of what came meanwhile; others as pier_receiver_begin(). The
- * receiver is then as before.
+ * Errors: -EBUSY the receiver has not ended; -EALREADY all bytes have arrived; -EINVAL
+ * a rail is missing; -EIO bytes that had arrived could not be copied; the peer regards
+ * them as delivered and will not move them again, so start again at both ends; -EBADMSG
+ * as for pier_receiver_progress(), for chunks that arrived meanwhile; others as for
+ * pier_receiver_begin(). The receiver is then unchanged.
  */
 PIER_API int pier_receiver_resume(struct pier_receiver *receiver,
 				  const struct pier_receiver_rail *rails, uint32_t count);
 
 /**
- * Make a receiver that has ended without an error the one of another transfer, or one
- * whose bytes have all come and could only not be flushed (pier_reader_read_back()): with
- * the receives that its channels still have. What comes from now on is of that transfer,
- * and so is what came since the receiver ended; so a peer may begin as soon as its last
- * transfer has ended. Where any rail of that failed, at either end, the channels of all
- * rails must have been reset at both ends before: what the failed one had brought may
- * have come again by any other, and would be counted.
+ * Use a receiver for another transfer, with the receives that its channels still have.
+ * The receiver must have ended without an error, or with all bytes arrived and only the
+ * flush failed (pier_reader_read_back()).
  *
- * rails, count, length  as of struct pier_receiver_attr. A channel of before that is not
- *                       among them is stopped, as by pier_receiver_destroy().
+ * Chunks that arrive from now on belong to the new transfer, and so do chunks that
+ * arrived after the receiver ended. A peer may therefore begin as soon as its last
+ * transfer has ended. If any rail of the last transfer failed, at either end, the
+ * channels of all rails must first have been reset at both ends. Otherwise chunks that
+ * the failed rail had delivered may arrive again on other rails and be counted for the
+ * new transfer.
  *
- * Errors: -EBUSY it has not ended, or ended with another error; others as
- * pier_receiver_begin(). The receiver is then as before.
+ * rails, count, length  as in struct pier_receiver_attr. A previous channel that is not
+ *                       among them is stopped, as by pier_receiver_destroy()
+ *
+ * Errors: -EBUSY the receiver has not ended, or ended with another error; others as for
+ * pier_receiver_begin(). The receiver is then unchanged.
  */
 PIER_API int pier_receiver_next(struct pier_receiver *receiver,
 				const struct pier_receiver_rail *rails, uint32_t count,
 				uint64_t length);
 
 /**
- * Give a receiver back, whether it has ended or not; NULL is fine. Channels that still
- * have receives of it are stopped, and are broken afterwards.
+ * Destroy a receiver, whether it has ended or not. NULL is allowed. Channels that still
+ * have receives of the receiver are stopped and are then broken.
  *
- * Errors: -ECHILD.
+ * Errors: -ECHILD the receiver belongs to the parent process.
  */
 PIER_API int pier_receiver_destroy(struct pier_receiver *receiver);
 
-/** How far a receiver is. */
+/** The progress of a receiver. */
 struct pier_receiver_status {
-	uint64_t length;	/**< of all, in bytes */
-	uint64_t done;		/**< that have come and were copied, each counted once */
-	uint32_t rails;		/**< how many */
-	uint32_t working_rails; /**< that have not failed */
-	uint32_t receives;	/**< posted, or taken and not looked at yet */
-	int ended;		/**< not 0: it has, with or without an error */
-	int error;		/**< 0, or what it ended with */
+	uint64_t length;	/**< of the transfer, in bytes */
+	uint64_t done;		/**< bytes arrived and copied, each counted once */
+	uint32_t rails;		/**< the number of rails */
+	uint32_t working_rails; /**< rails that have not failed */
+	uint32_t receives;	/**< posted, or consumed and not processed yet */
+	int ended;		/**< not 0: ended, with or without an error */
+	int error;		/**< 0, or the error with which it ended */
 };
 
 /**
- * Tell how far a receiver is. What is written to memory directly is there for device code
- * when the receiver has ended without an error; what is copied, as it is counted. Cannot
- * fail.
+ * Return the progress of a receiver. Bytes from bounce buffers are visible to device
+ * code once they are counted. Other bytes are visible when the receiver has ended
+ * without an error. Cannot fail.
  */
 PIER_API void pier_receiver_query(const struct pier_receiver *receiver,
 				  struct pier_receiver_status *ret_status);
 
 /**
- * Tell how a rail is, counted from 0 in the order in which they were given: `done` are
- * the bytes that it brought first, `in_flight` its receives.
+ * Return the state of a rail. `done` is the number of bytes that arrived first on this
+ * rail, and `in_flight` the number of its receives.
+ *
+ * index  from 0, in the order in which the rails were given
  *
  * Errors: -ERANGE there is no such rail.
  */

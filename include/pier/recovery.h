@@ -11,8 +11,9 @@
 PIER_BEGIN_DECLS
 
 /**
- * When a channel fails: what was first, how to go on with it, and how a peer that is
- * gone is noticed. Threads and processes are those of <pier/channel.h>.
+ * Recovery: the first error of a channel, reconnecting, and detecting a dead peer.
+ *
+ * The rules for threads and processes are those of <pier/channel.h>.
  *
  *	if (pier_channel_error(channel, &failure)) {
  *		fputs(failure.sentence, stderr);
@@ -23,95 +24,107 @@ PIER_BEGIN_DECLS
 
 #define PIER_FAILURE_SENTENCE_SIZE 512
 
-/** The first thing that went wrong on a channel. */
+/** The first error of a channel. */
 struct pier_channel_failure {
 	/**
-	 * How the first request failed; its opcode is valid too. Of PIER_CLASS_STOPPED
-	 * there is no such request: the error alone.
+	 * The result of the first request that failed, with its opcode. For
+	 * PIER_CLASS_STOPPED no request failed, and only the error is set.
 	 */
 	struct pier_result first;
 	enum pier_error_class error_class;
-	/** Other requests that were flushed, and have been collected. */
+	/** Other requests that were flushed and have been collected. */
 	uint64_t flushed;
-	/** As in pier_error_message(), of any thread. */
+	/** As returned by pier_error_message(), but independent of the thread. */
 	char sentence[PIER_FAILURE_SENTENCE_SIZE];
 };
 
 /**
- * Whether a channel is broken, and by what: kept apart from what was flushed behind it,
- * in whatever order the two queues completed, until the channel is reset.
+ * Check whether a channel is broken, and return its first error.
  *
- * Does not collect: pier_channel_poll() does.
+ * The first error is kept until the channel is reset. Requests that were flushed after
+ * it do not replace it, in whatever order the two queues complete.
  *
- * ret_failure  may be NULL; not written where the result is 0
+ * This call does not collect completions; pier_channel_poll() does.
  *
- * Returns 0: not broken, or the first error, a negative errno.
+ * ret_failure  may be NULL; not written if 0 is returned
+ *
+ * Returns 0 if the channel is not broken; otherwise its first error, a negative errno.
  */
 PIER_API int pier_channel_error(const struct pier_channel *channel,
 				struct pier_channel_failure *ret_failure);
 
 /**
- * Bring a channel back to where pier_channel_create() left it: at any time, after an
- * error or without one. It is then connected again, by pier_channel_handshake() or with
- * the peer's new endpoint; the peer has to do the same.
+ * Reset a channel to its state after pier_channel_create().
  *
- * What is outstanding is stopped, as by pier_work_wait() when the time is up; its handles
- * stay to be asked for, and their results say -ECANCELED if they had not completed.
- * Receives have to be posted anew. Memory windows of the channel lose their keys, as by
- * pier_channel_destroy(). Attributes, counters that are bound and pier_channel_fd()
- * stay. The port is looked at again: its address may be another.
+ * The reset is possible after an error and at any other time. Afterwards connect the
+ * channel again, by pier_channel_handshake() or with the peer's new endpoint. The peer
+ * has to do the same.
  *
- * The endpoint has a new generation and a new PSN, which is far from that of the last
- * packet sent: late packets of the old connection do not fit into the new one, and who
- * connects with an endpoint from before is refused.
+ * Outstanding requests are stopped, as when pier_work_wait() times out. Their handles
+ * stay valid; the result of a request that had not completed is -ECANCELED. Receives
+ * have to be posted again. Memory windows of the channel lose their keys, as in
+ * pier_channel_destroy(). Attributes, bound counters and pier_channel_fd() stay. The
+ * port is queried again, because its address may have changed.
  *
- * Never waits for the peer; for the device at most a second.
+ * The endpoint has a new generation and a new PSN, far from that of the last packet
+ * sent. Late packets of the old connection are therefore not accepted by the new one,
+ * and a peer that connects with the old endpoint is refused.
+ *
+ * Never waits for the peer; waits at most one second for the device.
  *
  * Errors: -EBUSY the channel belongs to a group, and nothing was changed; -EIO polling
- * the completion queue fails: one that overran does so for ever, and then the channel
- * can only be destroyed; -ENETDOWN, -EADDRNOTAVAIL and others as of
- * pier_channel_create(); others of ibv_modify_qp(3) and ibv_dealloc_mw(3). Nothing is
- * outstanding then, the channel is broken by it, and can be reset again, or destroyed.
+ * the completion queue fails, which is permanent if the queue has overrun: the channel
+ * can then only be destroyed; -ENETDOWN, -EADDRNOTAVAIL and others as for
+ * pier_channel_create(); others of ibv_modify_qp(3) and ibv_dealloc_mw(3). After an
+ * error other than -EBUSY nothing is outstanding, and the channel is broken; it can be
+ * reset again or destroyed.
  */
 PIER_API int pier_channel_reset(struct pier_channel *channel);
 
 /**
- * A peer that dies says nothing, and who only waits for it sends nothing that could fail.
- * With pier_channel_attr.keepalive_ms, pier posts an empty write when nothing has
- * completed for that long and no request is outstanding that would fail by itself. It
- * needs neither a receive nor a key nor a place in the send queue. If the peer does not
- * answer, the channel is broken as by any other request: what waits for it ends, and
- * pier_channel_fd() becomes readable. If the peer refuses it, because its channel gives
- * no PIER_ACCESS_REMOTE_WRITE, the channel is broken too.
+ * Return how long a thread may sleep before a keepalive is due.
  *
- * A peer is so noticed within
+ * A dead peer sends nothing, and a side that only waits for it sends nothing that could
+ * fail. pier_channel_attr.keepalive_ms makes pier post an empty write when nothing has
+ * completed for that long and no request of the send queue is outstanding that would
+ * fail by itself. The write needs no receive, no key and no place in the send queue. If
+ * the peer does not answer, the channel breaks as after any failed request: waits end,
+ * and pier_channel_fd() becomes readable. If the peer refuses the write, because its
+ * channel lacks PIER_ACCESS_REMOTE_WRITE, the channel breaks too.
+ *
+ * A dead peer is detected within
  *
  *	keepalive_ms + (retry_count + 1) * pier_ack_timeout_to_us(timeout)
  *
- * where devices may take up to 4 times the ack timeout (IBTA 9.7.6.1.3); soft0 takes at
- * least 2 s + 0.4 s * retry_count, and 5 s where the peer was never connected. By a
- * thread that does nothing but pier_work_poll() in a loop, keepalive_ms later.
+ * A device may take up to 4 times the ack timeout (IBTA 9.7.6.1.3). soft0 takes at
+ * least 2 s + 0.4 s * retry_count, and 5 s if the peer was never connected. A thread
+ * that only calls pier_work_poll() in a loop detects it keepalive_ms later.
  *
- * Nobody but the caller's thread uses a channel: pier looks after the peer while it waits
- * in pier (pier_work_wait(), pier_channel_recv(), pier_counter_wait() and so on), and in
- * pier_channel_poll(), pier_work_poll() and pier_channel_arm(). A thread that waits in
- * its own loop asks how long it may sleep:
+ * Only the caller's thread uses a channel. pier therefore sends keepalives while that
+ * thread waits in pier (pier_work_wait(), pier_channel_recv(), pier_counter_wait() and
+ * so on), and in pier_channel_poll(), pier_work_poll() and pier_channel_arm(). A thread
+ * that waits in its own loop calls this function for its timeout.
  *
- * Returns the milliseconds until pier_channel_poll() or pier_channel_arm() is to be
- * called; or -1, which is for ever to poll(2) and epoll_wait(2). Cannot fail.
+ * Returns the milliseconds after which pier_channel_poll() or pier_channel_arm() must
+ * be called; or -1 if there is no limit, which poll(2) and epoll_wait(2) take as an
+ * infinite timeout. Cannot fail.
  */
 PIER_API int pier_channel_next_ms(struct pier_channel *channel);
 
-/** The time of an RNR timer code (IBTA table 45), 0 to 31, in microseconds. */
+/** Convert an RNR timer code (IBTA table 45), 0 to 31, to microseconds. */
 PIER_API uint32_t pier_rnr_timer_to_us(uint8_t code);
 
 /**
- * The code of the shortest RNR timer that is not shorter than `us` microseconds, for
- * pier_channel_attr.min_rnr_timer; of the longest, 0 (655,360 us), if all are shorter.
+ * Return the code of the shortest RNR timer of at least `us` microseconds. It is the
+ * value for pier_channel_attr.min_rnr_timer. If all timers are shorter, return the code
+ * of the longest, 0 (655,360 us).
  */
 PIER_API uint8_t pier_rnr_timer_from_us(uint32_t us);
 
-/** The time of an ack timeout exponent, 1 to 31, in microseconds; of 0, for ever, 0. */
+/**
+ * Convert an ack timeout exponent, 1 to 31, to microseconds. Returns 0 for 0, which
+ * means no timeout.
+ */
 PIER_API uint64_t pier_ack_timeout_to_us(uint8_t exponent);
 
 PIER_END_DECLS

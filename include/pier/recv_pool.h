@@ -15,7 +15,7 @@
 PIER_BEGIN_DECLS
 
 /**
- * Receive pools: receives that post themselves again, so that messages just arrive.
+ * Receive pools: receives that are posted again as soon as their messages are released.
  *
  *	pier_recv_pool_create(channel, NULL, &pool);
  *	while (pier_recv_pool_wait(pool, timeout_ms, &message) == 0) {
@@ -28,104 +28,120 @@ PIER_BEGIN_DECLS
  *	while (pier_recv_pool_deliver(pool, timeout_ms) >= 0)
  *		;
  *
- * A pool has a number of slots of one length, in one region. Each is posted as a receive,
- * gets a message, is the user's until the function returned or the message was released
- * (in any order), and is posted again, several under one doorbell. Slots that the user
- * keeps are missing until then; with none left, senders are retried as their
- * rnr_retry_count says.
+ * A pool has a number of slots of equal length in one region. Each slot is posted as a
+ * receive. When a message arrives in it, the slot belongs to the user until the
+ * function returns or the message is released, in any order. It is then posted again,
+ * together with others under one doorbell. Slots that the user keeps cannot receive. If
+ * no slot is left, senders retry according to their rnr_retry_count.
  *
- * A pool receives either for one channel (pier_recv_pool_create()), or for any number of
- * them (pier_recv_pool_create_shared()) by a shared receive queue of its own, which needs
- * memory for what arrives and not for every peer; what <pier/srq.h> says about those
- * holds.
+ * A pool receives for one channel (pier_recv_pool_create()), or for any number of
+ * channels through a shared receive queue of its own (pier_recv_pool_create_shared()).
+ * The latter needs memory for messages that arrive, not for every peer, and follows the
+ * rules of <pier/srq.h>.
  *
- * Messages are sends and writes with immediate; the latter use up a slot, and put no
- * bytes into it. Messages of one channel come in the order in which the peer posted
- * them; those of different channels take turns. A message may be empty, or as long as a
- * slot. A longer one breaks its channel, on both ends.
+ * Messages are sends and writes with immediate data. The latter use up a slot but put
+ * no bytes into it. Messages of one channel are returned in the order in which the peer
+ * posted them; channels of a shared pool take turns. A message may be empty, and at
+ * most as long as a slot. A longer one breaks its channel at both ends.
  *
- * When a channel breaks, what had arrived is handed out first. Then the calls that ask
- * for messages return -EPIPE, with the cause in pier_error_message() and the channel in
- * pier_recv_pool_broken(): of a pool of one channel from then on; of a shared pool once
- * for each such channel, whereupon the others go on, and from then on when none is left.
+ * When a channel breaks, the messages that had arrived are returned first. Then the
+ * calls that return messages fail with -EPIPE; pier_error_message() has the cause, and
+ * pier_recv_pool_broken() returns the channel. A pool of one channel fails this way
+ * from then on. A shared pool fails once for each broken channel and continues with the
+ * others; when no working channel is left, it fails from then on.
  *
- * On a pool's own channel pier_post_recv() can be used as well: receives get messages in
- * the order in which they were posted, the pool's and the others.
+ * On the channel of a pool for one channel, pier_post_recv() may be used as well.
+ * Receives get messages in the order in which they were posted, whether the pool or the
+ * caller posted them.
  *
- * Lifetime: a pool keeps its protection domain, and a region that it was given. A channel
- * may be destroyed before its pool: what had arrived and was not handed out is then lost,
- * messages that were handed out stay until they are released.
+ * Lifetime: a pool keeps its protection domain, and the region that it was given. A
+ * channel may be destroyed before its pool. Messages that had arrived and were not
+ * returned are then lost; messages that were returned stay valid until they are
+ * released.
  *
- * Threads: one thread at a time uses a pool, and it uses the pool's channels with it: the
- * channel that it was made on; of a shared pool all of them, also to prepare and destroy
- * them. Other threads can do so when the caller orders that. A message that was handed
- * out may be read by any thread, and is released by the one that uses the pool.
+ * Threads: one thread at a time may use a pool, and the same thread uses the pool's
+ * channels: the channel on which it was created, or all channels of a shared pool,
+ * including to create and destroy them. Pool and channels may move to another thread if
+ * the caller orders the accesses. Any thread may read a message that was returned; the
+ * thread that uses the pool releases it.
  *
- * Processes: in a child of fork(2) all calls are -ECHILD for a pool of the parent
- * (<pier/device.h>).
+ * Processes: in a child of fork(2), every call except plain queries fails with -ECHILD
+ * for a pool of the parent (<pier/device.h>).
  */
 
 struct pier_recv_pool;
 
-/** A message in a slot. A value: copy it, release it once. */
+/** A message in a slot. It is a value: it can be copied, and is released once. */
 struct pier_pool_message {
 	struct pier_channel *channel; /**< on which it arrived */
-	/** Where the CPU reads it, or NULL: the pool was given its region, or cannot. */
+	/**
+	 * The CPU's pointer to the bytes; NULL if the pool was given its region, or the
+	 * CPU cannot reach the memory.
+	 */
 	const void *pointer;
-	struct pier_mr *mr; /**< of the pool */
+	struct pier_mr *mr; /**< the region of the pool */
 	uint64_t iova;	    /**< of the slot, for elements of mr */
 	uint64_t offset;    /**< of the slot, from the beginning of mr */
 	uint32_t length;    /**< bytes in the slot; 0 for a write with immediate */
-	uint32_t slot;	    /**< its number, from 0 */
-	uint64_t sequence;  /**< how many messages the pool handed out before it */
-	/** As of a receive: immediate, what was written, invalidated_rkey. No error. */
+	uint32_t slot;	    /**< number of the slot, from 0 */
+	uint64_t sequence;  /**< messages that the pool returned before it */
+	/**
+	 * As for a receive: immediate, byte_length (for a write with immediate, the
+	 * bytes that it wrote), invalidated_rkey. Never an error.
+	 */
 	struct pier_result result;
 };
 
-/** What a pier_deliver_fn returns. */
+/** Return values of a pier_deliver_fn. */
 enum pier_delivery {
-	PIER_DELIVERED = 0, /**< the slot is posted again */
-	PIER_KEPT = 1,	    /**< it stays until pier_recv_pool_release() */
+	PIER_DELIVERED = 0, /**< post the slot again */
+	PIER_KEPT = 1,	    /**< keep the slot until pier_recv_pool_release() */
 };
 
 /**
- * Gets a message, on the thread that called pier_recv_pool_deliver(). It may use the
- * channel (and answer, and wait), release other messages of the pool, but neither ask the
- * pool for messages nor destroy it (-EBUSY), nor destroy its channels.
+ * Function that processes a message. Runs on the thread that called
+ * pier_recv_pool_deliver(). It may use the channel (post requests and wait for them)
+ * and release other messages of the pool. It must not ask the pool for messages or
+ * destroy it (-EBUSY), nor destroy the pool's channels.
  *
- * message  valid until it returns; copy it to keep it
- * context  of the attributes
+ * message  valid until the function returns; copy it to keep it
+ * context  from the attributes
  */
 typedef enum pier_delivery (*pier_deliver_fn)(const struct pier_pool_message *message,
 					      void *context);
 
-/** How a pool is made. Begin with pier_recv_pool_attr_init(). */
+/** The attributes of a new pool. Set them up with pier_recv_pool_attr_init(). */
 struct pier_recv_pool_attr {
 	/** sizeof(struct pier_recv_pool_attr), so that fields can be added. */
 	size_t size;
 	/**
-	 * Slots, at least 1. Of a pool of one channel as many are posted at once as
-	 * max_recv_wr allows; more help when messages are kept.
+	 * Number of slots, at least 1. A pool of one channel posts at most max_recv_wr
+	 * of them at once; more slots help if messages are kept.
 	 */
 	uint32_t count;
 	uint32_t length; /**< of a slot, in bytes, at least 1 */
-	/** Memory of the pool's own, as of pier_buffer_alloc(); with mr not looked at. */
-	const char *spec;
-	enum pier_policy policy; /**< for registering that */
-	int timeout_ms;		 /**< for calls with PIER_TIMEOUT_DEFAULT; more than 0 */
 	/**
-	 * Or a region of the caller with LOCAL_WRITE, of the same protection domain; it
-	 * is kept. Slot n has the bytes from offset + n * length; none may cross a seam.
+	 * Memory that the pool allocates: a specification for pier_buffer_alloc().
+	 * Ignored if mr is set.
+	 */
+	const char *spec;
+	enum pier_policy policy; /**< for registering the allocated memory */
+	/** In milliseconds, for calls with PIER_TIMEOUT_DEFAULT; more than 0. */
+	int timeout_ms;
+	/**
+	 * Instead of spec: a region of the caller with LOCAL_WRITE, in the same
+	 * protection domain; the pool keeps it. Slot n begins at offset + n * length,
+	 * in bytes. No slot may cross a seam.
 	 */
 	struct pier_mr *mr;
 	uint64_t offset;
 	pier_deliver_fn deliver; /**< for pier_recv_pool_deliver(), or NULL */
-	void *context;		 /**< of deliver */
+	void *context;		 /**< passed to deliver */
 };
 
 /**
- * Set every field to its default: 16 slots of 4 KiB host memory that the pool allocates.
- * Cannot fail.
+ * Set every field to its default: 16 slots of 4 KiB of host memory that the pool
+ * allocates. Cannot fail.
  */
 static inline void pier_recv_pool_attr_init(struct pier_recv_pool_attr *attr)
 {
@@ -139,93 +155,107 @@ static inline void pier_recv_pool_attr_init(struct pier_recv_pool_attr *attr)
 }
 
 /**
- * Make a pool on a channel with receives of its own, connected or only prepared, and post
- * its slots.
+ * Create a pool on a channel with receives of its own, and post its slots. The channel
+ * may be connected or not.
  *
- * attr  borrowed, as all that it points to, but mr is kept; NULL: the defaults
+ * attr  borrowed with everything it points to, except mr, which is kept; NULL: the
+ *       defaults
  *
- * Errors: -EINVAL count, length, timeout_ms, neither spec nor mr, mr of another
- * protection domain, a channel with a shared receive queue; -EBUSY the channel has a
- * pool; -EMSGSIZE length is more than the port's max_msg_size; -ERANGE the slots leave
- * mr; -EXDEV one crosses a seam of it; -EACCES it lacks LOCAL_WRITE; -EPIPE the channel
- * is broken; -ENOMEM; others of pier_buffer_alloc(), pier_reg_buffer_mr() and
- * ibv_post_recv(3). If the device took some of the receives and then refused one, which
- * is not to be expected, the channel is stopped, and broken afterwards.
+ * Errors: -EINVAL count, length or timeout_ms is invalid, neither spec nor mr is set,
+ * mr belongs to another protection domain, or the channel has a shared receive queue;
+ * -EBUSY the channel has a pool; -EMSGSIZE length is more than the port's max_msg_size;
+ * -ERANGE the slots do not fit into mr; -EXDEV a slot crosses a seam of mr; -EACCES mr
+ * lacks LOCAL_WRITE; -EPIPE the channel is broken; -ENOMEM; others of
+ * pier_buffer_alloc(), pier_reg_buffer_mr() and ibv_post_recv(3). If the device refuses
+ * a receive after it accepted others, which is not expected, the channel is stopped and
+ * broken.
  */
 PIER_API int pier_recv_pool_create(struct pier_channel *channel,
 				   const struct pier_recv_pool_attr *attr,
 				   struct pier_recv_pool **ret_pool);
 
 /**
- * Make a pool with a shared receive queue of its own, and post its slots. Channels have
- * it that were prepared with pier_recv_pool_srq() in their attributes.
+ * Create a pool with a shared receive queue of its own, and post its slots. To use it,
+ * create channels with pier_recv_pool_srq() in their attributes.
  *
- * Errors: as pier_recv_pool_create() and pier_create_srq().
+ * attr  as for pier_recv_pool_create()
+ *
+ * Errors: as for pier_recv_pool_create() and pier_create_srq().
  */
 PIER_API int pier_recv_pool_create_shared(struct pier_pd *pd,
 					  const struct pier_recv_pool_attr *attr,
 					  struct pier_recv_pool **ret_pool);
 
 /**
- * For the attributes of channels that are to be of a shared pool; the pool's, so that it
- * cannot be posted to or destroyed. NULL of a pool of one channel. Cannot fail.
+ * Return the shared receive queue of a pool, for the attributes of its channels.
+ *
+ * Returns NULL for a pool of one channel. The queue belongs to the pool: posting to it
+ * and destroying it fail. Cannot fail.
  */
 PIER_API struct pier_srq *pier_recv_pool_srq(const struct pier_recv_pool *pool);
 
 /**
- * Destroy a pool, with the memory that it allocated; NULL is fine.
+ * Destroy a pool and the memory that it allocated; NULL is allowed.
  *
- * A receive that is posted cannot be taken back: so a channel that still has some is
- * stopped, and is broken afterwards.
+ * Posted receives cannot be withdrawn. A channel that still has some of them is
+ * therefore stopped and is broken afterwards.
  *
- * Errors: -EBUSY messages are not released, or channels have the shared receive queue,
- * or it is delivering; others of pier_dereg_mr() and ibv_destroy_srq(3).
+ * Errors: -EBUSY messages are not released, channels use the shared receive queue, or
+ * pier_recv_pool_deliver() is running; others of pier_dereg_mr() and
+ * ibv_destroy_srq(3).
  */
 PIER_API int pier_recv_pool_destroy(struct pier_recv_pool *pool);
 
 /**
- * The next message; does not wait.
+ * Take the next message, without waiting.
  *
- * Returns 1 and writes the message, which is to be given to pier_recv_pool_release();
- * 0 and writes nothing while there is none.
+ * Returns 1 and writes the message, which must be passed to pier_recv_pool_release();
+ * returns 0 and writes nothing if there is none.
  *
- * Errors: -EPIPE as above; -EBUSY it is delivering; -EIO ibv_poll_cq(3) failed; others of
- * ibv_post_recv(3) and ibv_post_srq_recv(3), when slots could not be posted: they stay
- * for the next call.
+ * Errors: -EPIPE a channel is broken, as described in <pier/recv_pool.h>; -EBUSY
+ * pier_recv_pool_deliver() is running; -EIO ibv_poll_cq(3) failed; others of
+ * ibv_post_recv(3) and ibv_post_srq_recv(3) if slots could not be posted: the next call
+ * tries again.
  */
 PIER_API int pier_recv_pool_poll(struct pier_recv_pool *pool,
 				 struct pier_pool_message *ret_message);
 
 /**
- * Wait for the next message, asleep where it takes long. When the time is up nothing is
- * stopped. PIER_TIMEOUT_DEFAULT takes the pool's.
+ * Wait for the next message. Sleeps if that takes long. A timeout stops nothing.
  *
- * Errors: -ETIMEDOUT; -EINVAL timeout_ms; those of pier_recv_pool_poll(); -ENOMEM;
- * others of ibv_req_notify_cq(3) and poll(2).
+ * timeout_ms  PIER_TIMEOUT_DEFAULT: the pool's timeout
+ *
+ * Errors: -ETIMEDOUT; -EINVAL timeout_ms is invalid; those of pier_recv_pool_poll();
+ * -ENOMEM; others of ibv_req_notify_cq(3) and poll(2).
  */
 PIER_API int pier_recv_pool_wait(struct pier_recv_pool *pool, int timeout_ms,
 				 struct pier_pool_message *ret_message);
 
 /**
- * Give the slot of a message back, to be posted again.
+ * Release a message: its slot can be posted again.
  *
- * Errors: -ESTALE it was given back before, or is not of this pool.
+ * Errors: -ESTALE the message was released before, or belongs to another pool.
  */
 PIER_API int pier_recv_pool_release(struct pier_recv_pool *pool,
 				    const struct pier_pool_message *message);
 
 /**
- * Wait until there is a message, and deliver what is there, at most as many as the pool
- * has slots, by the function of the attributes.
+ * Wait for messages, and pass them to the function in the attributes.
  *
- * Returns how many: at least 1, or with timeout_ms 0 also 0. What goes wrong behind the
- * first message is told by the next call.
+ * The call waits until there is a message. It then delivers all messages that are
+ * present, at most as many as the pool has slots.
  *
- * Errors: -EINVAL the pool has no function; else as pier_recv_pool_wait().
+ * Returns the number of messages delivered: at least 1, or 0 with timeout_ms 0. The
+ * next call reports an error that occurs after the first message.
+ *
+ * Errors: -EINVAL the pool has no function; others as for pier_recv_pool_wait().
  */
 PIER_API int pier_recv_pool_deliver(struct pier_recv_pool *pool, int timeout_ms);
 
-/** The channel of the last -EPIPE; NULL: none, or it is destroyed. Cannot fail. */
+/**
+ * Return the channel of the last -EPIPE; NULL: there was none, or the channel is
+ * destroyed. Cannot fail.
+ */
 PIER_API struct pier_channel *pier_recv_pool_broken(const struct pier_recv_pool *pool);
 
 PIER_END_DECLS

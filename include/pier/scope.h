@@ -18,8 +18,9 @@
 PIER_BEGIN_DECLS
 
 /**
- * Scopes: everything posted on a channel within one is complete when it ends, whichever
- * way the block is left, and what failed is told.
+ * Scopes: everything posted inside a scope has completed when the scope ends.
+ *
+ * A scope belongs to one channel, and reports all failures at its end.
  *
  *	struct pier_scope_report report;
  *
@@ -34,55 +35,63 @@ PIER_BEGIN_DECLS
  *	if (report.error)
  *		fprintf(stderr, "%s\n", pier_error_message());
  *
- * A scope covers both queues: receives too must have completed when it ends. What was
- * posted before it is none of its business. Scopes nest, the last one that began ends
- * first, and a request belongs to the innermost. Posting costs nothing more in a scope.
+ * A scope ends however its block is left. It covers both queues, so receives too must
+ * have completed. It ignores requests that were posted before it began. Scopes nest:
+ * the last one to begin ends first, and a request belongs to the innermost scope.
+ * Posting costs nothing extra inside a scope.
  *
- * A scope has a deadline, counted from its beginning, and one within another has no later
- * one. What has not completed by then is stopped as by pier_work_wait(): the channel is
- * broken, and nothing is in flight.
+ * A scope has a deadline, counted from its beginning. The deadline of an inner scope is
+ * never later than that of the outer one. Requests that have not completed by then are
+ * stopped, as when pier_work_wait() times out: the channel is broken, and nothing is in
+ * flight.
  *
- * Results that the body asked for are its own business. Those that nobody asked for are
- * collected by the end; their handles are used up.
+ * The body handles the results that it fetches. The end of the scope collects all
+ * others, and uses up their handles.
  *
- * Threads and processes are as in <pier/channel.h>: a scope is of the channel's thread.
+ * Threads and processes: as in <pier/channel.h>. A scope belongs to the thread of its
+ * channel.
  */
 
-/** What a scope is like: values of pier_scope_attr.flags. */
+/** Flags of a scope: values of pier_scope_attr.flags, ored. */
 enum pier_scope_flag {
 	/**
-	 * The body asks for every handle itself. One that is left when the body ends
-	 * without an error is a mistake, and reported as one: -ENOTEMPTY. What was
-	 * posted without a handle is collected by the end.
+	 * The body fetches the result of every handle itself. A handle that is left
+	 * when the body ends without an error is a mistake, reported as -ENOTEMPTY. The
+	 * end of the scope collects requests that were posted without a handle.
 	 */
 	PIER_SCOPE_MANUAL = 1 << 0,
 };
 
-/** A request of a scope that failed. */
+/** A failed request of a scope. */
 struct pier_scope_failure {
-	struct pier_work work; /**< the handle that it had, or would have had */
+	struct pier_work work; /**< its handle, or the one it would have had */
 	struct pier_result result;
 };
 
-/** How a scope is made. Begin with pier_scope_attr_init(). */
+/** The attributes of a new scope. Set them up with pier_scope_attr_init(). */
 struct pier_scope_attr {
 	/** sizeof(struct pier_scope_attr), so that fields can be added. */
 	size_t size;
-	/** From the beginning on; PIER_TIMEOUT_DEFAULT: the channel's. */
-	int timeout_ms;
-	int flags; /**< of enum pier_scope_flag */
 	/**
-	 * Most requests of the send queue outstanding at once, with those from before:
-	 * posts wait for room, up to the scope's deadline, instead of being refused
-	 * with -EAGAIN. What is more than max_send_wr is max_send_wr. 0: no window,
-	 * and what a scope around this one has stays.
+	 * In milliseconds from the beginning; PIER_TIMEOUT_DEFAULT: the channel's
+	 * timeout.
+	 */
+	int timeout_ms;
+	int flags; /**< enum pier_scope_flag, ored */
+	/**
+	 * Limit for the outstanding requests of the send queue, including those from
+	 * before the scope. A post beyond it waits for room, up to the scope's
+	 * deadline, instead of failing with -EAGAIN. Values above max_send_wr count as
+	 * max_send_wr. 0: no window of its own; that of an outer scope stays in effect.
 	 */
 	uint32_t window;
-	/** How many `failures` has room for. */
+	/** Number of entries in `failures`. */
 	uint32_t max_failures;
 	/**
-	 * The caller's, until the end: where failures are listed, those of the send
-	 * queue first, each queue's in the order of posting. NULL with 0: counted only.
+	 * Array that the end of the scope fills with the failures: those of the send
+	 * queue first, those of each queue in the order of posting. Failures beyond
+	 * max_failures are counted, not listed. The caller owns the array and keeps it
+	 * until the end. NULL with max_failures 0: failures are only counted.
 	 */
 	struct pier_scope_failure *failures;
 };
@@ -95,29 +104,30 @@ static inline void pier_scope_attr_init(struct pier_scope_attr *attr)
 	attr->timeout_ms = PIER_TIMEOUT_DEFAULT;
 }
 
-/** How a scope ended. */
+/** The outcome of a scope. */
 struct pier_scope_report {
-	/** What pier_scope_end() returned. */
+	/** The return value of pier_scope_end(). */
 	int error;
-	/** Why the body failed, as the body said; 0: it did not. */
+	/** The error that the body reported; 0: none. */
 	int body_error;
 	/**
-	 * 0, or why requests failed whose results the body did not ask for:
-	 * -ETIMEDOUT when the deadline was over; else the error of the first that
-	 * failed, and not only because of another (-ECANCELED: all of them did).
+	 * 0, or the reason why requests failed whose results the body did not fetch.
+	 * -ETIMEDOUT: the deadline passed. Otherwise the error of the first request
+	 * that failed by itself, not as a consequence of another; -ECANCELED if there
+	 * is none.
 	 */
 	int drain_error;
-	uint64_t posted;   /**< requests, without those of scopes within */
-	uint64_t failed;   /**< of them, without those that the body asked for */
-	uint64_t unpolled; /**< handles that the body did not ask for */
+	uint64_t posted;   /**< requests, not counting those of inner scopes */
+	uint64_t failed;   /**< failed ones whose results the body did not fetch */
+	uint64_t unpolled; /**< handles whose results the body did not fetch */
 	struct pier_work first_unpolled;
-	/** The first that failed, as for drain_error; if failed is not 0. */
+	/** The first failure, chosen as for drain_error; valid if failed is not 0. */
 	struct pier_scope_failure cause;
 };
 
 /**
- * A scope that is open. The caller's, on its stack for instance: it stays where it is
- * until pier_scope_end(). All of it is private.
+ * An open scope. The caller owns it, for instance on its stack, and must not move it
+ * until pier_scope_end(). All fields are private.
  */
 struct pier_scope {
 	struct pier_channel *channel;
@@ -137,26 +147,30 @@ struct pier_scope {
  *
  * attr  borrowed; NULL: the defaults
  *
- * Errors: -EINVAL a value of attr (the sentence names it); -EPIPE the channel is broken.
+ * Errors: -EINVAL a value of attr is invalid (the error message names it); -EPIPE the
+ * channel is broken.
  */
 PIER_API int pier_scope_begin(struct pier_channel *channel,
 			      const struct pier_scope_attr *attr,
 			      struct pier_scope *ret_scope);
 
 /**
- * End a scope: wait until all that was posted in it has completed, also when requests
- * or the body failed. On return nothing of it is in flight.
+ * End a scope: wait until everything posted in it has completed.
  *
- * body_error  0, or why the body failed; a number of the caller's, mostly -errno
- * ret_report  may be NULL; written whatever is returned, but for -ECHILD and -EALREADY
+ * The call waits even if requests or the body failed. On return no request of the scope
+ * is in flight.
  *
- * Returns the first of these that is not 0: body_error; report.drain_error; -EBUSY a
- * scope within this one is still open, and was ended with it; -ENOTEMPTY the body of a
- * manual scope did not ask for all its handles. The sentence tells of the body's error
- * and of what was found at the end.
+ * body_error  0, or the error of the body: any number, usually -errno
+ * ret_report  may be NULL; written whatever is returned, except for -ECHILD and
+ *             -EALREADY
  *
- * When the channel was destroyed in the scope, what was outstanding then has failed with
- * -ECANCELED.
+ * Returns the first of these that is not 0: body_error; report.drain_error; -EBUSY if
+ * an inner scope was still open, which was then ended too; -ENOTEMPTY if the body of a
+ * manual scope did not fetch all its results. The error message gives the error of the
+ * body and those found at the end.
+ *
+ * If the channel was destroyed inside the scope, the requests that were outstanding
+ * then have failed with -ECANCELED.
  *
  * Errors: also -EALREADY the scope was ended before; -ETIMEDOUT, -EIO and others of
  * pier_work_wait() as the drain_error.
@@ -167,20 +181,22 @@ PIER_API int pier_scope_end(struct pier_scope *scope, int body_error,
 /**
  * PIER_SCOPE(channel, attr, report) { ... }
  *
- * A block in a scope, which ends on every way out: through its end, by break, continue,
- * return and goto, and in C++ by an exception; not by longjmp(3). Each argument is
- * evaluated once. The body tells its error by writing report->body_error; leaving it by
- * an exception is one, -ECANCELED. When the scope cannot begin, the block does not run
- * and report->error says why. break and continue are those of this block, not of a loop
- * around it.
+ * A block inside a scope. The scope ends however the block is left: at its end, by
+ * break, continue, return and goto, and in C++ by an exception; but not by longjmp(3).
+ * Each argument is evaluated once.
  *
- * Only where the compiler has the attribute "cleanup": gcc, clang.
+ * The body reports an error by setting report->body_error. An exception that leaves the
+ * block counts as the error -ECANCELED. If the scope cannot begin, the block does not
+ * run, and report->error has the reason. break and continue refer to this block, not to
+ * a loop around it.
+ *
+ * PIER_SCOPE needs a compiler with the attribute "cleanup", such as gcc or clang.
  */
 #ifdef __GNUC__
 #define PIER_SCOPE(channel, attr, report) \
 	PIER_SCOPE_AT_LINE(__LINE__, channel, attr, report)
 
-/* Two steps, so that __LINE__ becomes its number before it is joined. */
+/* Two steps, so that __LINE__ is expanded before it is pasted. */
 #define PIER_SCOPE_AT_LINE(line, channel, attr, report) \
 	PIER_SCOPE_ON_LINE(line, channel, attr, report)
 #define PIER_SCOPE_ON_LINE(line, channel, attr, report)                                 \

@@ -10,54 +10,72 @@
 PIER_BEGIN_DECLS
 
 /**
- * What the status of a completion means: pier_result.status, enum ibv_wc_status of
- * ibv_poll_cq(3). Any thread may ask at any time; nothing here can fail.
+ * The meaning of a completion's status.
+ *
+ * The status is pier_result.status, a value of enum ibv_wc_status (ibv_poll_cq(3)).
+ *
+ * Threads: any thread may call any function. No function can fail.
  */
 
-/** Who has to look: a class for every status. */
+/** Classes of statuses. The class shows where to look for the cause of an error. */
 enum pier_error_class {
 	PIER_CLASS_SUCCESS = 0,
-	/** This end asked for what it may not: memory, keys, lengths of its own. */
+	/** This end made an invalid request: its own memory, keys or lengths. */
 	PIER_CLASS_LOCAL = 1,
-	/** The peer's device refused it: keys, ranges, rights, the length of a receive.
+	/**
+	 * The peer's device refused the request: keys, ranges, rights, length of a
+	 * receive.
 	 */
 	PIER_CLASS_REFUSED = 2,
-	/** The peer took it, and failed at it. */
+	/** The peer accepted the request and failed to execute it. */
 	PIER_CLASS_REMOTE = 3,
 	/** The peer had posted no receive. */
 	PIER_CLASS_NOT_READY = 4,
-	/** The peer does not answer: gone, not connected, or behind a broken network. */
+	/**
+	 * The peer does not answer: it is gone, not connected, or cut off by the
+	 * network.
+	 */
 	PIER_CLASS_UNREACHABLE = 5,
-	/** Not tried, or not to its end: the queue pair had stopped before. */
+	/**
+	 * The request was not executed, or not completely: the queue pair had stopped.
+	 */
 	PIER_CLASS_FLUSHED = 6,
 	/** This end's device or driver failed. */
 	PIER_CLASS_DEVICE = 7,
 	/**
-	 * No status: pier stopped the channel, because the time of a wait was up or the
+	 * Not a status: pier stopped the channel, because a wait timed out or the
 	 * device refused a request.
 	 */
 	PIER_CLASS_STOPPED = 8,
-	/** A status that this library does not know. */
+	/** The library does not know the status. */
 	PIER_CLASS_UNKNOWN = 9,
 };
 
 /**
- * The class of a status.
+ * Return the class of a status.
  *
- * opcode  of the request: some statuses mean another thing of a receive
+ * opcode  of the request: some statuses have another meaning for a receive
  */
 PIER_API enum pier_error_class pier_status_class(uint32_t status,
 						 enum pier_opcode opcode);
 
-/** "local", "refused", ...; "unknown" of what is no class. */
+/**
+ * Return the name of a class: "local", "refused" and so on; "unknown" if it is not a
+ * class.
+ */
 PIER_API const char *pier_error_class_name(enum pier_error_class error_class);
 
-/** "IBV_WC_RETRY_EXC_ERR", ...; "unknown status" of what is none. */
+/**
+ * Return the name of a status: "IBV_WC_RETRY_EXC_ERR" and so on; "unknown status" if it
+ * is not a status.
+ */
 PIER_API const char *pier_status_name(uint32_t status);
 
 /**
- * What probably happened, and what to check; in English, without a full stop.
- * pier_error_message() holds it after a request failed.
+ * Explain a status: the probable cause, and the things to check.
+ *
+ * Returns English text without a final full stop. pier_error_message() contains it
+ * after a request failed.
  */
 PIER_API const char *pier_status_explain(uint32_t status, enum pier_opcode opcode);
 

@@ -11,82 +11,92 @@
 PIER_BEGIN_DECLS
 
 /**
- * Visibility: when the device's code and the NIC see what the other wrote.
+ * Visibility: synchronisation between device code and the NIC on the same memory.
  *
- * A completion says that the NIC is done with the memory. It does not say that code on
- * a GPU sees the bytes: NVIDIA's devices of several generations may still have the
- * writes under way (CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING). And of a
- * region with a bounce buffer (PIER_PATH_BOUNCE) the NIC knows that buffer only. The
- *rule:
+ * A completion means that the NIC has finished with the memory. It does not mean that
+ * code on a GPU sees the bytes: on several generations of NVIDIA devices the writes may
+ * still be in flight (CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING). If a region
+ * has a bounce buffer (PIER_PATH_BOUNCE), the NIC accesses only that buffer. The rule
+ * is:
  *
- *	device code wrote; its stream or kernel was waited for
- *	pier_mr_sync_for_nic()	before the request that reads it is posted, or
+ *	device code writes; wait for its stream or kernel
+ *	pier_mr_sync_for_nic()	before the request that reads the memory is posted, or
  *				before a peer is told that it may read
  *	...
- *	the completion, or the peer's message, of what wrote to the memory arrived
- *	pier_mr_sync_for_device()	before the launch of device code that reads it
+ *	wait for the completion, or the peer's message, of the request that wrote
+ *	pier_mr_sync_for_device()	before device code that reads is launched
  *
- * Where nothing needs to be done they return at once, so a program that calls both is
- * right on every path. Transfers (<pier/transfer.h>) call them for this end's region, and
- * receivers (<pier/receiver.h>) at the other end; everything else leaves it to the
- * caller.
+ * Both functions return at once if no synchronisation is needed, so a program that
+ * always calls them is correct on every path. Transfers (<pier/transfer.h>) call them
+ * for this end's region, and receivers (<pier/receiver.h>) at the other end. In all
+ * other cases the caller must call them.
  *
- * What host memory, memfd, udmabuf and dma_heap have in place of a device is the CPU.
- * If a region has a bounce buffer, the caller must not let both sides write the same
+ * For host memory, memfd, udmabuf and dma_heap, the CPU takes the role of the device.
+ * If a region has a bounce buffer, device code and the NIC must not both write the same
  * bytes between two of these calls.
  *
- * The copies to and from bounce buffers are over when the call returns, and are ordered
- *with nothing else that runs on the device: whoever wrote with a kernel waits for its
- *stream first. Of the backends cuda and hip they are in a stream of pier's that waits for
- *no other (CU_STREAM_NON_BLOCKING, hipStreamNonBlocking), so that device code may poll
- *for bytes to come in any stream; of hip as long as the device has a hardware queue for
- *each (GPU_MAX_HW_QUEUES).
+ * A copy to or from a bounce buffer is complete when the call returns. It is not
+ * ordered with other work on the device: after a kernel writes, wait for its stream
+ * before you call. The backends cuda and hip copy in a stream of pier that does not
+ * wait for other streams (CU_STREAM_NON_BLOCKING, hipStreamNonBlocking). Device code in
+ * any stream may therefore poll for incoming bytes; with hip, this requires a hardware
+ * queue for each stream (GPU_MAX_HW_QUEUES).
  *
- * Threads: any thread, several at once on parts of a region that do not overlap.
+ * Threads: any thread may call any function; several threads may call at once for
+ * ranges of a region that do not overlap.
  */
 
 /**
- * What device code, or pier_buffer_copy_to(), wrote to [offset, offset + length) of a
- * region is there for the NIC when this returns: it is copied to the bounce buffer, if
- * there is one.
+ * Make bytes that device code or pier_buffer_copy_to() wrote visible to the NIC. If the
+ * region has a bounce buffer, the bytes are copied to it.
  *
- * Errors: -ERANGE the bytes leave the region; -ECHILD; others of the backend, by the name
- * of the driver's error: the bytes are then not to be sent.
+ * offset  in the region, in bytes
+ * length  in bytes
+ *
+ * Errors: -ERANGE the range is not inside the region; -ECHILD the region belongs to the
+ * parent process; others of the backend, with the name of the driver's error. After an
+ * error do not send these bytes.
  */
 PIER_API int pier_mr_sync_for_nic(struct pier_mr *mr, uint64_t offset, uint64_t length);
 
 /**
- * What the NIC wrote to [offset, offset + length) of a region, and of which a completion
- * has told, is there for device code that is launched after this returns: it
- * is copied from the bounce buffer, if there is one; in a region without one, the
- * device's writes are flushed where it orders them only by that
+ * Make bytes that the NIC wrote visible to device code that is launched after this call
+ * returns. The completion of these writes must have been received before. If the region
+ * has a bounce buffer, the bytes are copied from it. Otherwise the device's incoming
+ * writes are flushed, if the device orders them only by a flush
  * (cuFlushGPUDirectRDMAWrites()).
  *
- * Of a dma-buf that was given as an fd, and of a device's pointer that was given as host
- * memory, pier does not know the device, and flushes nothing: there is
+ * offset  in the region, in bytes
+ * length  in bytes
+ *
+ * If the memory was given as the fd of a dma-buf, or a device pointer was given as host
+ * memory, pier does not know the device and flushes nothing: use
  * pier_reader_read_back().
  *
- * Errors: as pier_mr_sync_for_nic(); -EOPNOTSUPP the device neither orders such writes
- * nor can flush them: then there is pier_reader_read_back().
+ * Errors: as for pier_mr_sync_for_nic(); -EOPNOTSUPP the device neither orders such
+ * writes nor can flush them: use pier_reader_read_back().
  */
 PIER_API int pier_mr_sync_for_device(struct pier_mr *mr, uint64_t offset,
 				     uint64_t length);
 
 /**
- * A flush for devices that have none: the NIC reads a byte of the memory that it wrote.
- * On PCIe no read overtakes the writes before it (PCI Express Base Specification, 2.4.1,
- * transaction ordering rules), so when the byte is here they have arrived. That is not
- * so for regions with PIER_ACCESS_RELAXED_ORDERING, nor for what another NIC wrote.
+ * A flush for devices that have none: the NIC reads back a byte of the memory that it
+ * wrote. On PCIe no read overtakes earlier writes (PCI Express Base Specification,
+ * 2.4.1, transaction ordering rules), so the writes have arrived when the byte is
+ * returned. This does not hold for regions with PIER_ACCESS_RELAXED_ORDERING, nor for
+ * writes by another NIC.
  *
- * It is two channels of a protection domain that are connected to each other, and a
- * byte of host memory. Threads: one at a time. Processes: as channels.
+ * A reader consists of two channels of one protection domain, connected to each other,
+ * and a byte of host memory. Threads: one thread at a time may use it. Processes: the
+ * rules of channels apply.
  */
 struct pier_reader;
 
 /**
- * Make one, of a protection domain of the NIC that writes.
+ * Create a reader in a protection domain of the NIC that writes.
  *
- * timeout_ms  how long a read may take, as of struct pier_channel_attr
+ * timeout_ms  the timeout of each read, as in struct pier_channel_attr
+ * ret_reader  the reader; give it to pier_reader_destroy()
  *
  * Errors: those of pier_channel_create(), pier_channel_connect() and pier_reg_mr().
  */
@@ -94,22 +104,25 @@ PIER_API int pier_reader_create(struct pier_pd *pd, int timeout_ms,
 				struct pier_reader **ret_reader);
 
 /**
- * Read the byte at `offset` of a region, in the reader's protection domain and with
- * PIER_ACCESS_REMOTE_READ: what the NIC has written to that device before, and of which
- * a completion has told, is there when this returns. Of a region on several devices
- * each needs a read of its own.
+ * Read back a byte of a region, to flush the NIC's writes. After this call returns, all
+ * bytes that the NIC wrote to that device have arrived, if their completion was
+ * received before the call. A region on several devices needs one call for each device.
  *
- * Errors: -ERANGE offset is not in the region; -EACCES the region has no remote reading;
- * -EINVAL it is in another protection domain; others of pier_channel_read(): after them
- * the reader is broken (-EPIPE), to be freed and made anew.
+ * mr      a region with PIER_ACCESS_REMOTE_READ in the reader's protection domain
+ * offset  of the byte, in the region
+ *
+ * Errors: -ERANGE offset is not in the region; -EACCES the region has no remote read
+ * access; -EINVAL the region is in another protection domain; others of
+ * pier_channel_read(), after which the reader is broken (-EPIPE): destroy it and create
+ * another.
  */
 PIER_API int pier_reader_read_back(struct pier_reader *reader, struct pier_mr *mr,
 				   uint64_t offset);
 
 /**
- * Give it back; NULL is fine.
+ * Destroy a reader. NULL is allowed.
  *
- * Errors: -ECHILD it is the parent's, and nothing was changed.
+ * Errors: -ECHILD the reader belongs to the parent process; nothing was changed.
  */
 PIER_API int pier_reader_destroy(struct pier_reader *reader);
 

@@ -14,8 +14,8 @@
 PIER_BEGIN_DECLS
 
 /**
- * Transfers: any number of bytes from memory here to memory of a peer, or from there
- * to here, in chunks, over one channel or several.
+ * Transfers: bytes moved to or from the memory of a peer, over one or several channels.
+ * A transfer moves any number of bytes, in chunks, between local memory and the peer's.
  *
  *	struct pier_rail rail = {
  *		.channel = channel, .mr = mr, .parts = parts, .count = count,
@@ -28,143 +28,157 @@ PIER_BEGIN_DECLS
  *	attr.length = pier_mr_length(mr);
  *	error = pier_transfer_run(&attr);
  *
- * Each channel is a rail, with a local region and a remote vector of its own for the
- * same bytes: other devices have other keys for them. A rail that has completed a chunk
- * takes the next one, so a fast rail moves more than a slow one. A chunk is one
- * request: it ends also at the end of a remote part, after as many elements as the
- * channel takes, and with the port's max_msg_size.
+ * Each channel is a rail. It has its own local region and remote vector for the same
+ * bytes, because different devices have different keys for the same memory. A rail that
+ * has completed a chunk takes the next one, so a fast rail moves more than a slow one.
+ * A chunk is one request. It ends at the chunk size, at the end of a remote part, after
+ * as many elements as the channel accepts, or at the port's max_msg_size.
  *
- * Chunks of one rail arrive in order, those of several in any. A chunk whose request
- * failed may have arrived, in part or as a whole, and is moved again: so the source has
- * to stay as it is, and nobody may use the target, until the transfer has ended. Moving
- * a chunk twice does no harm, since it is the same bytes to the same place.
+ * Chunks of one rail arrive in order; chunks of several rails arrive in any order. If
+ * the request of a chunk failed, some or all of its bytes may have arrived, and the
+ * transfer moves the chunk again. Therefore the source must not change, and nobody may
+ * use the target, until the transfer has ended. Moving a chunk twice is harmless,
+ * because the same bytes go to the same place.
  *
- * When a rail fails, what it had not completed is moved by the others. When none is
- * left, the transfer ends with an error, and what arrived is not forgotten:
- * pier_transfer_resume() goes on with other rails, or with the same ones after their
- * channels were brought back (pier_channel_reset()). A rail that failed because a request
- * was refused, or a copy, has a channel that works as before. Of a write there is one
- * thing to know: packets of a channel that failed here can still be on their way. They
- * carry the bytes that the transfer moves again; but a peer that uses its memory for
- * something else then should first have destroyed or reset its end of that channel.
+ * When a rail fails, the other rails move the chunks that it had not completed. When no
+ * rail is left, the transfer ends with an error, but keeps the record of what has
+ * arrived: pier_transfer_resume() continues with other rails, or with the same ones
+ * after their channels have been reset (pier_channel_reset()). If a rail failed because
+ * a request was refused or a copy failed, its channel still works. A write has one more
+ * rule: after a channel failed at this end, its packets may still arrive at the peer.
+ * They carry bytes that the transfer moves again. Before the peer uses the memory for
+ * anything else, it must destroy or reset its end of that channel.
  *
- * When a transfer has ended, with or without an error, nothing of it is in flight, and
- * it touches neither its channels nor its regions any more. Until then they must stay.
+ * When a transfer has ended, with or without an error, it has no requests in flight,
+ * and no longer accesses its channels or regions. Until then they must stay valid.
  *
- * Memory of devices: what pier_mr_sync_for_nic() and pier_mr_sync_for_device() are for
- * (<pier/sync.h>) is done for this end's memory. If a region has a bounce buffer, the
- *bytes of a chunk are copied just before it is posted, or when it has come, while the NIC
- *has others in flight; what was written to memory directly is flushed once, when all has
- *come. So what is read is there for device code when the transfer has ended without an
- *error, and not before. A copy that fails is how its rail fails. The peer looks after its
- *own memory: with a receiver (<pier/receiver.h>), or with these two calls.
+ * Device memory: at this end, the transfer does the work of pier_mr_sync_for_nic() and
+ * pier_mr_sync_for_device() (<pier/sync.h>). If a region has a bounce buffer, the bytes
+ * of a chunk are copied just before the chunk is posted, or after it was read, while
+ * other chunks are in flight. Memory that is read into directly is flushed once, after
+ * all bytes have arrived. Bytes that were read are therefore visible to device code
+ * only after the transfer has ended without an error. A copy that fails makes its rail
+ * fail. The peer synchronises its own memory with a receiver (<pier/receiver.h>) or
+ * with these two functions.
  *
- * Threads: one thread at a time may use a transfer and, until it has ended, the channels
- * of its rails, on which the same thread may have other requests. Different transfers
- * on different channels are independent.
+ * Threads: one thread at a time may use a transfer and, until it has ended, the
+ * channels of its rails. That thread may post other requests on them. Transfers on
+ * different channels are independent.
  *
- * Processes: in a child of fork(2), all that is not a plain question about a transfer of
- * the parent is -ECHILD (<pier/device.h>).
+ * Processes: in a child of fork(2), all functions except pier_transfer_query() and
+ * pier_transfer_query_rail() fail with -ECHILD for a transfer of the parent
+ * (<pier/device.h>).
  */
 
 struct pier_transfer;
 
-/** One way for the bytes. Byte 0 of the transfer is at both offsets. */
+/**
+ * A channel that moves bytes of a transfer. Both offsets refer to byte 0 of the
+ * transfer.
+ */
 struct pier_rail {
 	struct pier_channel *channel; /**< connected */
-	struct pier_mr *mr;	      /**< the memory here, in the channel's PD */
+	struct pier_mr *mr;	      /**< the local memory, in the channel's PD */
 	uint64_t offset;	      /**< in the region, in bytes */
-	/** The memory of the peer, for this channel: borrowed for the call. */
+	/** The peer's memory, with keys for this channel. Borrowed for the call. */
 	const struct pier_remote *parts;
-	uint32_t count;		/**< of parts */
+	uint32_t count;		/**< the number of parts */
 	uint64_t remote_offset; /**< in the remote vector, in bytes */
 };
 
-/** How many rails a transfer can have. */
+/** The most rails of a transfer. */
 #define PIER_RAILS_MAX 64
 
-/** Which way the bytes go. */
+/** The direction of a transfer. */
 enum pier_transfer_direction {
 	PIER_TRANSFER_WRITE = 1, /**< from here to the peer */
 	PIER_TRANSFER_READ = 2,	 /**< from the peer to here */
 };
 
-/** What pier_transfer_attr.flags may have, ored. */
+/** Flags of struct pier_transfer_attr, ored together. */
 enum pier_transfer_flags {
 	/** The first rail that fails ends the transfer; the others do not take over. */
 	PIER_TRANSFER_FAIL_FAST = 1,
 	/**
-	 * When all bytes have arrived, a write with immediate data and without bytes
-	 * tells the peer, who needs a receive on each rail: the first rail that lives is
-	 * taken, and should it fail just then, another. So the peer may be told more
-	 * than once. What it is told of is all that came through the same device of its;
-	 * where its ends of the rails are on several devices, tell it by
+	 * After all bytes have arrived, notify the peer with a write of no bytes with
+	 * immediate data. The peer needs a receive posted on each rail. The first
+	 * working rail sends the notification; if it fails in doing so, another does.
+	 * The peer can therefore be notified more than once. The notification covers
+	 * all bytes that arrived through the same device of the peer. If the peer's
+	 * ends of the rails are on several devices, notify it with
 	 * pier_post_write_imm() on each.
 	 */
 	PIER_TRANSFER_NOTIFY = 2,
 	/**
-	 * Each chunk tells the peer that it has come, who needs a receive for each on its
-	 * rail, as a receiver has them (<pier/receiver.h>): it is written with immediate
-	 * data, its offset in the transfer in blocks of 4 KiB. So `chunk` must be a
-	 * multiple of that, and all remote parts must end on one but the last; transfers
-	 * have up to 16 TiB. Not with reading, nor with PIER_TRANSFER_NOTIFY.
+	 * Announce each chunk to the peer. Each chunk is written with immediate data:
+	 * its offset in the transfer, in blocks of 4 KiB. The peer needs a receive
+	 * posted on the rail for each chunk; a receiver provides them
+	 * (<pier/receiver.h>). `chunk` must be a multiple of 4 KiB, all remote parts
+	 * except the last must end on a block boundary, and the transfer may have up to
+	 * 16 TiB. Not allowed for reads, nor with PIER_TRANSFER_NOTIFY.
 	 */
 	PIER_TRANSFER_ANNOUNCE = 4,
 };
 
-/** What is to be moved and how. Begin with pier_transfer_attr_init(). */
+/** The attributes of a transfer. Set them up with pier_transfer_attr_init(). */
 struct pier_transfer_attr {
 	/** sizeof(struct pier_transfer_attr), so that fields can be added. */
 	size_t size;
 	enum pier_transfer_direction direction;
 	uint32_t rail_count;	       /**< 1 to PIER_RAILS_MAX */
 	const struct pier_rail *rails; /**< borrowed for the call */
-	uint64_t length;	       /**< in bytes; 0: nothing is moved */
-	/** The most bytes of a chunk; 0: 1 MiB. docs/design.md says why. */
+	uint64_t length;	       /**< in bytes; 0 moves nothing */
+	/**
+	 * The most bytes of a chunk; 0: 1 MiB. docs/design/transfer.md gives the
+	 * reason.
+	 */
 	uint32_t chunk;
 	/**
-	 * Chunks in flight on each rail, at most as many as its send queue has places.
-	 * 0: as many as half of the send queue has, 16 at most: the rest is for other
-	 * requests on the channel. When these fill the queue, chunks wait.
+	 * The most chunks in flight on each rail, limited to the length of its send
+	 * queue. 0: half of the send queue, at most 16; the other half is for other
+	 * requests on the channel. If other requests fill the queue, chunks wait.
 	 */
 	uint32_t window;
 	/**
-	 * A rail on which no chunk completes for so long has failed: its channel is
-	 * broken then, as by pier_work_wait(). Also one whose send queue was full of
-	 * other requests for so long; that channel is left alone. In milliseconds, more
-	 * than 0; PIER_TIMEOUT_DEFAULT: the timeout_ms of each channel.
+	 * In milliseconds, more than 0; PIER_TIMEOUT_DEFAULT: the timeout_ms of each
+	 * channel. A rail on which no chunk completes for this time has failed, and its
+	 * channel is broken, as after a timeout of pier_work_wait(). A rail whose send
+	 * queue was full of other requests for this time has also failed; its channel
+	 * is left alone.
 	 */
 	int stall_ms;
 	/**
-	 * For all of it, in milliseconds, more than 0; PIER_TIMEOUT_DEFAULT: no limit
-	 * but stall_ms. When the time is up no chunk is posted any more, and those in
-	 * flight are waited for, on each rail while it does not stall.
+	 * The time limit for the whole transfer, in milliseconds, more than 0;
+	 * PIER_TIMEOUT_DEFAULT: no limit except stall_ms. After this time no more
+	 * chunks are posted. The transfer waits for those in flight, on each rail until
+	 * it stalls.
 	 */
 	int timeout_ms;
 	int flags;	    /**< enum pier_transfer_flags, ored */
-	uint32_t immediate; /**< with PIER_TRANSFER_NOTIFY; in host order */
+	uint32_t immediate; /**< with PIER_TRANSFER_NOTIFY; in host byte order */
 	/**
-	 * NULL, or called by the thread that drives the transfer when bytes have
-	 * arrived, and when all have. Not 0 cancels it: pier_transfer_cancel(). It must
-	 * not call anything else with this transfer than pier_transfer_query() and
+	 * NULL, or a callback. The thread that drives the transfer calls it when bytes
+	 * have arrived, and when all have. A return value other than 0 cancels the
+	 * transfer: see pier_transfer_cancel(). The callback must not call any function
+	 * with this transfer except pier_transfer_query() and
 	 * pier_transfer_query_rail().
 	 */
 	int (*progress)(void *context, uint64_t done, uint64_t length);
-	void *context; /**< of progress */
-	/** The least time between two calls of progress, in ms, from 0. */
+	void *context; /**< the first argument of progress */
+	/** The minimum time between two calls of progress, in milliseconds, from 0. */
 	int progress_ms;
 	/**
-	 * NULL, or what pier_transfer_pack() wrote for a transfer of as many bytes:
-	 * only those are moved that it does not say have arrived. Borrowed for the
-	 * call, and may be hostile.
+	 * NULL, or the state that pier_transfer_pack() wrote for a transfer of the same
+	 * length. Only bytes that have not arrived according to the state are moved.
+	 * Borrowed for the call. May be hostile.
 	 */
 	const void *state;
 	size_t state_size; /**< in bytes */
 };
 
 /**
- * Set every field to its default: a write without rails, the default chunk and window, no
- * time limit but stall_ms. Cannot fail.
+ * Set every field to its default: a write without rails, the default chunk and window,
+ * no time limit except stall_ms. Cannot fail.
  */
 static inline void pier_transfer_attr_init(struct pier_transfer_attr *attr)
 {
@@ -176,128 +190,138 @@ static inline void pier_transfer_attr_init(struct pier_transfer_attr *attr)
 }
 
 /**
- * Move bytes, and wait until all have arrived: pier_transfer_begin(),
- * pier_transfer_wait() and pier_transfer_destroy(). What had arrived when it fails is
- * told by the sentence alone; to go on from there make a transfer.
+ * Run a transfer and wait until all bytes have arrived. This is pier_transfer_begin(),
+ * pier_transfer_wait() and pier_transfer_destroy(). If it fails, only
+ * pier_error_message() reports how much had arrived. To be able to resume, use
+ * pier_transfer_begin() instead.
  *
  * Errors: those of pier_transfer_begin() and pier_transfer_progress().
  */
 PIER_API int pier_transfer_run(const struct pier_transfer_attr *attr);
 
 /**
- * Make a transfer. Nothing is posted yet: pier_transfer_progress() does that.
+ * Create a transfer. Nothing is posted before pier_transfer_progress().
  *
- * attr          borrowed, with all that it points to but regions and channels
- * ret_transfer  the caller's, to be given to pier_transfer_destroy()
+ * attr          borrowed for the call, with everything it points to except the regions
+ *               and channels
+ * ret_transfer  the transfer; give it to pier_transfer_destroy()
  *
  * Errors: -EINVAL size, direction, flags, stall_ms, timeout_ms, progress_ms or
- * rail_count is not possible, a region is in another protection domain than its channel,
- * a channel takes no elements, or chunks cannot be announced (PIER_TRANSFER_ANNOUNCE):
- * also where 4 KiB of the region have more parts than a request has elements, or `state`
- * is of a transfer that did not announce; -ERANGE the bytes leave a region or a remote
- * vector, or as pier_remote_vec_length(); -EACCES a region is a memory window, or
- * (reading) was registered without LOCAL_WRITE; -ENOTCONN a channel is not connected;
- * -EPIPE one is broken; -EOPNOTSUPP reading, and max_rd_atomic of one end of a channel is
- * 0; -EMSGSIZE a port's max_msg_size is 0, or `state` has a wrong size; -EBADMSG `state`
- * is not the state of a transfer of this length; -EPROTONOSUPPORT it is of a version that
- * this library does not know; -ENOMEM.
+ * rail_count is not possible, a region is in another protection domain than its
+ * channel, a channel accepts no elements, or chunks cannot be announced
+ * (PIER_TRANSFER_ANNOUNCE), which includes a region with more parts in 4 KiB than a
+ * request has elements, and a `state` of a transfer that did not announce; -ERANGE the
+ * bytes are not inside a region or a remote vector, or an error of
+ * pier_remote_vec_length(); -EACCES a region is a memory window, or (reading) was
+ * registered without LOCAL_WRITE; -ENOTCONN a channel is not connected; -EPIPE a
+ * channel is broken; -EOPNOTSUPP reading, and max_rd_atomic of one end of a channel is
+ * 0; -EMSGSIZE a port's max_msg_size is 0, or `state` has the wrong size; -EBADMSG
+ * `state` is not the state of a transfer of this length; -EPROTONOSUPPORT this library
+ * does not support the version of `state`; -ENOMEM.
  */
 PIER_API int pier_transfer_begin(const struct pier_transfer_attr *attr,
 				 struct pier_transfer **ret_transfer);
 
 /**
- * Do what can be done now: see what has arrived, and post what there is room for.
- * Does not wait, unless a rail's time is up: stopping its channel can take a second.
+ * Drive a transfer: collect the chunks that have completed, and post as many as there
+ * is room for. Does not wait, except that stopping the channel of a stalled rail can
+ * take a second.
  *
  * To drive a transfer from an event loop, watch pier_channel_fd() of all rails. Call
- * this until it returns 0; call pier_channel_arm() for each rail, and begin again if
- * that collected something; then sleep, no longer than the least time that shall be
- * noticed.
+ * this function until it returns 0, then pier_channel_arm() for each rail. If that
+ * collected a completion, start again. Otherwise sleep, for no longer than the shortest
+ * time limit that must be noticed.
  *
- * Returns 1 when all bytes have arrived; 0 while the transfer goes on.
+ * Returns 1 when all bytes have arrived; 0 while the transfer is in progress.
  *
- * Errors: the transfer has ended, and it is said again at each call. -ECANCELED it was
- * cancelled; -ETIMEDOUT timeout_ms was over; or no rail is left, and this is how the last
- * one failed: struct pier_result's errors, -ETIMEDOUT or -EAGAIN as stall_ms says, those
- * of pier_post_write() and pier_post_read(), those of pier_mr_sync_for_nic() and
- * pier_mr_sync_for_device(), -EIO of ibv_poll_cq(3), or, where the channel was broken by
- * another request, that one's. -EOPNOTSUPP or others of pier_mr_sync_for_device() also
- * when all bytes were read and cannot be made visible to the device: then there is
- * pier_reader_read_back().
+ * Errors: the transfer has ended, and every later call returns the same error.
+ * -ECANCELED it was cancelled; -ETIMEDOUT timeout_ms has expired. Otherwise no rail is
+ * left, and the error is that of the last one: an error of struct pier_result;
+ * -ETIMEDOUT no chunk completed for stall_ms; -EAGAIN other requests filled the send
+ * queue for stall_ms; those of pier_post_write(), pier_post_read(),
+ * pier_mr_sync_for_nic() and pier_mr_sync_for_device(); -EIO of ibv_poll_cq(3); or, if
+ * another request broke the channel, the error of that request. -EOPNOTSUPP and other
+ * errors of pier_mr_sync_for_device() are also returned if all bytes were read but
+ * cannot be made visible to the device: use pier_reader_read_back().
  */
 PIER_API int pier_transfer_progress(struct pier_transfer *transfer);
 
 /**
- * Wait until a transfer has ended, asleep where it takes long.
+ * Drive a transfer until it has ended, asleep during long waits.
  *
  * timeout_ms  in milliseconds, from 0
  *
- * Returns 1 when all bytes have arrived; 0 when the time is up, which changes nothing:
- * the transfer goes on, but posts nothing more until it is driven again.
+ * Returns 1 when all bytes have arrived; 0 if the time expired first. The transfer is
+ * then still in progress, but posts nothing more until it is driven again.
  *
  * Errors: -EINVAL timeout_ms is negative; those of pier_transfer_progress().
  */
 PIER_API int pier_transfer_wait(struct pier_transfer *transfer, int timeout_ms);
 
 /**
- * End a transfer early: no chunk is posted any more. It has ended when those in flight
- * have completed, so drive it until then: its error is -ECANCELED, unless all bytes have
- * arrived all the same.
+ * Cancel a transfer: no more chunks are posted. The transfer ends when those in flight
+ * have completed, so continue to drive it. Its error is then -ECANCELED, unless all
+ * bytes have arrived.
  *
- * Errors: -EALREADY it has ended, and nothing was changed.
+ * Errors: -EALREADY the transfer has ended; nothing was changed.
  */
 PIER_API int pier_transfer_cancel(struct pier_transfer *transfer);
 
 /**
- * Go on with a transfer that ended with an error, or was cancelled: with exactly the
- * bytes that are not known to have arrived. All its times begin anew.
+ * Resume a transfer that ended with an error or was cancelled. It moves exactly the
+ * bytes that are not known to have arrived. All time limits start again.
  *
- * rails, count  as of struct pier_transfer_attr: the same ones or others; any
- *               number of them. To bring back one rail while others work: cancel, drive
- *               it to its end, resume.
+ * rails, count  as in struct pier_transfer_attr: the same rails or others, in any
+ *               number
  *
- * Errors: -EBUSY it has not ended; -EALREADY all bytes have arrived; others as
- * pier_transfer_begin(). The transfer is then as before.
+ * To bring back one rail while others work, cancel the transfer, drive it to its end,
+ * and resume it.
+ *
+ * Errors: -EBUSY the transfer has not ended; -EALREADY all bytes have arrived; others
+ * as for pier_transfer_begin(). The transfer is then unchanged.
  */
 PIER_API int pier_transfer_resume(struct pier_transfer *transfer,
 				  const struct pier_rail *rails, uint32_t count);
 
 /**
- * Give a transfer back; NULL is fine. One that has not ended is cancelled first, and
- * what is in flight is waited for, on each rail while it does not stall (stall_ms).
+ * Destroy a transfer. NULL is allowed. A transfer that has not ended is cancelled
+ * first, and the function waits for the chunks in flight, on each rail until it stalls
+ * (stall_ms).
  *
- * Errors: -ECHILD.
+ * Errors: -ECHILD the transfer belongs to the parent process.
  */
 PIER_API int pier_transfer_destroy(struct pier_transfer *transfer);
 
-/** How far a transfer is. */
+/** The progress of a transfer. */
 struct pier_transfer_status {
-	uint64_t length;	/**< of all, in bytes */
+	uint64_t length;	/**< of the transfer, in bytes */
 	uint64_t done;		/**< known to have arrived, in bytes */
-	uint32_t rails;		/**< how many */
-	uint32_t working_rails; /**< that have not failed */
+	uint32_t rails;		/**< the number of rails */
+	uint32_t working_rails; /**< rails that have not failed */
 	uint32_t in_flight;	/**< requests */
-	int ended;		/**< not 0: it has, with or without an error */
-	int error;		/**< 0, or what it ended with */
+	int ended;		/**< not 0: ended, with or without an error */
+	int error;		/**< 0, or the error with which it ended */
 };
 
-/** Tell how far a transfer is. Cannot fail. */
+/** Return the progress of a transfer. Cannot fail. */
 PIER_API void pier_transfer_query(const struct pier_transfer *transfer,
 				  struct pier_transfer_status *ret_status);
 
 #define PIER_RAIL_SENTENCE_SIZE 512
 
-/** How a rail is. */
+/** The state of a rail. */
 struct pier_rail_status {
 	struct pier_channel *channel;
-	uint64_t done;	    /**< bytes that it moved since it began, or was resumed */
+	uint64_t done;	    /**< bytes moved since the start or the resumption */
 	uint32_t in_flight; /**< requests */
-	int error;	    /**< 0, or how it failed */
-	char sentence[PIER_RAIL_SENTENCE_SIZE]; /**< why; "" without an error */
+	int error;	    /**< 0, or the error with which it failed */
+	char sentence[PIER_RAIL_SENTENCE_SIZE]; /**< the reason; "" without an error */
 };
 
 /**
- * Tell how a rail is, counted from 0 in the order in which they were given.
+ * Return the state of a rail.
+ *
+ * index  from 0, in the order in which the rails were given
  *
  * Errors: -ERANGE there is no such rail.
  */
@@ -306,20 +330,22 @@ PIER_API int pier_transfer_query_rail(const struct pier_transfer *transfer,
 				      struct pier_rail_status *ret_status);
 
 /**
- * Write down what has arrived, for a transfer of the same bytes in another process, at
- * any time: see `state` of struct pier_transfer_attr. What is in flight counts as not
- * arrived. Whoever writes it to a file has to see to it that the bytes that arrived are
- * as durable.
+ * Write the state of a transfer, at any time. A transfer of the same bytes in another
+ * process can continue from it: see `state` of struct pier_transfer_attr. Chunks in
+ * flight count as not arrived. If you store the state in a file, make sure that the
+ * bytes which have arrived are stored as durably.
  *
- * The form is little-endian, with magic and version (docs/wire.md), and has 16 bytes for
- * each range that is missing: few, since these are a range for each chunk that is or was
- * in flight at most, and the rest.
+ * The form is little-endian, with magic and version (docs/wire.md), and has 16 bytes
+ * for each range that is missing. There are few: at most one for each chunk that is or
+ * was in flight, and one for the rest.
  *
- * ret_state  NULL: only the size is asked for
- * size       of it, in bytes
+ * ret_state  NULL: only return the size
+ * size       of ret_state, in bytes
  *
- * Returns the size of the form, in bytes.
- * Errors: -ENOSPC size is too small; -ENOMEM; -ECHILD.
+ * Returns the size of the form in bytes.
+ *
+ * Errors: -ENOSPC size is too small; -ENOMEM; -ECHILD the transfer belongs to the
+ * parent process.
  */
 PIER_API int pier_transfer_pack(const struct pier_transfer *transfer, void *ret_state,
 				size_t size);

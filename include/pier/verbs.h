@@ -12,50 +12,51 @@
 PIER_BEGIN_DECLS
 
 /**
- * The verbs objects beneath, for those who want to do more with them. Not
- * included by <pier/pier.h>.
+ * Return the verbs object behind a pier object, for direct use with libibverbs.
+ * <pier/pier.h> does not include this header.
  *
- * They stay pier's: do not destroy them. On soft0, and behind a plan of faults,
- * only the inline functions
- * that dispatch through the context (ibv_post_send, ibv_post_recv, ibv_poll_cq,
- * ibv_req_notify_cq) may be used on them; the others of libibverbs would ask
- * the kernel for an object that it does not have.
+ * The objects belong to pier: do not destroy them. On soft0 and on a device with a
+ * fault plan, only the inline functions that dispatch through the context may be used
+ * (ibv_post_send, ibv_post_recv, ibv_poll_cq, ibv_req_notify_cq). The other functions
+ * of libibverbs would pass the kernel an object that it does not have.
  *
- * Polling a channel's completion queue takes completions away from the channel.
- * The functions that return an object cannot fail.
+ * Polling a channel's completion queue takes completions away from the channel. The
+ * functions that return an object cannot fail.
  */
 PIER_API struct ibv_context *pier_device_context(const struct pier_device *device);
 PIER_API struct ibv_pd *pier_pd_verbs(const struct pier_pd *pd);
 /**
- * Its addr is the offset, not the iova, for a dma-buf: use pier_mr_iova(). NULL for a
- * memory window.
+ * Return the verbs object of a region or a channel. pier_mr_verbs() returns NULL for a
+ * memory window. For a dma-buf, the addr of the MR is the offset, not the iova: use
+ * pier_mr_iova().
  */
 PIER_API struct ibv_mr *pier_mr_verbs(const struct pier_mr *mr);
 PIER_API struct ibv_qp *pier_channel_qp(const struct pier_channel *channel);
 PIER_API struct ibv_cq *pier_channel_cq(const struct pier_channel *channel);
 
 /**
- * Use a protection domain that the program already has: register memory in it and create
- * channels on it with pier, beside the program's own regions and queue pairs.
+ * Import a protection domain that the program already has. The program can then use
+ * pier to register memory and create channels in it, beside its own regions and queue
+ * pairs.
  *
- * verbs   of ibv_alloc_pd(3), or pier_pd_verbs(). Borrowed: pier neither deallocates it
- *         nor closes its context. The program keeps both until pier_dealloc_pd(), which
- *         gives back pier's part alone
- * ret_pd  the caller's, to be given to pier_dealloc_pd()
+ * verbs   from ibv_alloc_pd(3) or pier_pd_verbs(). Borrowed: pier neither deallocates
+ *         it nor closes its context. The program must keep both until pier_dealloc_pd()
+ * ret_pd  the imported protection domain; give it to pier_dealloc_pd(), which frees
+ *         only pier's part
  *
- * The first import of a context that pier did not open asks the device what it can do, as
- * pier_open_device() does; this makes and frees a protection domain. All imports of that
- * context then share one device, pier_pd_device(). It ends with its last protection
- * domain: pier_close_device() of it is -EBUSY. A protection domain may be imported more
- * than once.
+ * The first import from a context that pier did not open queries the device's
+ * capabilities, as pier_open_device() does; this allocates and deallocates a protection
+ * domain. All imports from that context share one device, pier_pd_device(), which is
+ * freed with its last protection domain. pier_close_device() of this device fails with
+ * -EBUSY. A protection domain may be imported more than once.
  *
- * Threads: any thread. Processes: -ECHILD in a child of fork(2) if the parent imported or
- * opened the same context.
+ * Threads: any thread may call this function. Processes: in a child of fork(2), it
+ * fails with -ECHILD if the parent imported from or opened the same context.
  *
- * A queue pair cannot be imported; docs/design/device.md has the reason.
+ * A queue pair cannot be imported; docs/design/device.md gives the reason.
  *
- * Errors: -EINVAL verbs is NULL; -ECHILD; -ENOMEM; those of ibv_query_device(3) and
- * ibv_alloc_pd(3).
+ * Errors: -EINVAL verbs is NULL; -ECHILD the context belongs to the parent process;
+ * -ENOMEM; those of ibv_query_device(3) and ibv_alloc_pd(3).
  */
 PIER_API int pier_import_pd(struct ibv_pd *verbs, struct pier_pd **ret_pd);
 

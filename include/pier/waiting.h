@@ -10,37 +10,42 @@
 PIER_BEGIN_DECLS
 
 /**
- * How a channel waits, and giving up on all that it waits for. Threads and processes are
- * as in <pier/channel.h>.
+ * Choosing how a channel waits, and cancelling everything that it waits for.
+ *
+ * The rules for threads and processes are those of <pier/channel.h>.
  */
 
 /**
- * Set how all waits on the channel wait from now on: pier_work_wait(), the blocking
- * calls, pier_channel_wait_room(), the ends of scopes, and waits for counters, receive
- * pools, groups, transfers and receivers. A wait on several channels polls for as long as
- * the channel that polls longest.
+ * Set how all waits on the channel spend their time from now on.
  *
- * spin_us  of PIER_WAIT_ADAPTIVE: microseconds, up to 1,000,000; 0 sleeps at once
+ * This covers pier_work_wait(), the blocking calls, pier_channel_wait_room(), the ends
+ * of scopes, and waits for counters, receive pools, groups, transfers and receivers. A
+ * wait on several channels polls for the longest time that one of them asks for. A
+ * thread that sleeps in its own loop, in epoll(7) with pier_channel_fd(), is not
+ * affected.
  *
- * A thread that sleeps elsewhere, in epoll(7) with pier_channel_fd(), is not affected.
+ * spin_us  for PIER_WAIT_ADAPTIVE: microseconds of polling, up to 1,000,000; 0: sleep
+ *          at once
  *
- * Errors: -EINVAL one of the values.
+ * Errors: -EINVAL waiting or spin_us is invalid.
  */
 PIER_API int pier_channel_set_waiting(struct pier_channel *channel,
 				      enum pier_waiting waiting, uint32_t spin_us);
 
 /**
- * Cancel everything that is outstanding: the queue pair is driven to the error state, and
- * its completions are collected. On return nothing is in flight, in either direction,
- * and all memory is safe to use again. Verbs can cancel no single request.
+ * Cancel everything that is outstanding. The queue pair is driven to the error state,
+ * and its completions are collected. On return nothing is in flight in either
+ * direction, and all memory is safe to reuse. Verbs cannot cancel a single request.
  *
- * Handles stay: those that were outstanding end with -ECANCELED, or as they ended where
- * they completed at the last moment. The channel is broken from then on: what is posted
- * is refused with -EPIPE, and the peer's requests fail.
+ * Handles stay valid. Requests that were outstanding end with -ECANCELED, unless they
+ * completed at the last moment: those have their own result. The channel is broken from
+ * then on: new requests are refused with -EPIPE, and the peer's requests fail.
  *
- * Never waits for the peer; a device that gives no completions is waited for up to a
- * second and then reset. Of a channel that is broken already, what is still outstanding
- * is collected. Fails in no other way than as all calls in a child of fork(2).
+ * Never waits for the peer. A device that delivers no completions is given up to one
+ * second and then reset. If the channel is broken already, its outstanding requests are
+ * collected.
+ *
+ * Errors: only -ECHILD, in a child of fork(2).
  */
 PIER_API int pier_channel_cancel(struct pier_channel *channel);
 

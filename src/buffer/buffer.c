@@ -303,13 +303,16 @@ int pier_buffer_wrap_dmabuf(int fd, uint64_t offset, size_t length,
 	return 0;
 }
 
-/* Regions are children of their PDs, so count them as the users that are no dma-bufs. */
+/* Regions are children of their PDs, so count them as the users that are nothing else. */
 static int refuse_to_free(const struct pier_buffer *buffer, size_t users)
 {
 	size_t dmabufs = pier_object_children(&buffer->object, PIER_OBJECT_DMABUF);
+	size_t copies = pier_object_children(&buffer->object, PIER_OBJECT_COPY);
+	size_t others = dmabufs + copies;
 	size_t counts[PIER_OBJECT_KINDS] = {
 		[PIER_OBJECT_DMABUF] = dmabufs,
-		[PIER_OBJECT_MR] = users > dmabufs ? users - dmabufs : 0,
+		[PIER_OBJECT_COPY] = copies,
+		[PIER_OBJECT_MR] = users > others ? users - others : 0,
 	};
 	char children[64];
 

@@ -16,7 +16,7 @@ struct pier_buffer {
 	uint64_t address;	   /* where the buffer begins in it */
 	size_t length;
 	bool wrapped;	   /* the memory is the caller's */
-	atomic_uint users; /* regions and exported dma-bufs */
+	atomic_uint users; /* regions, exported dma-bufs, started copies */
 };
 
 /* Count one more user of a buffer, or one less. A buffer with users is not freed. */

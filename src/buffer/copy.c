@@ -38,6 +38,27 @@ static int end_cpu(const struct pier_buffer *buffer, bool write)
 					: 0;
 }
 
+/* For a backend without copy_to() or copy_from(). */
+static int start_and_wait(struct pier_buffer *buffer, uint64_t offset, void *host,
+			  size_t length, bool to_host)
+{
+	const struct pier_backend *backend = buffer->backend;
+	struct pier_backend_copy copy = {
+		.size = sizeof(copy),
+		.offset = offset,
+		.length = length,
+		.host = host,
+		.to_host = to_host,
+	};
+	void *started = NULL;
+	int result = backend->copy_start(&buffer->memory, &copy, &started);
+
+	if (result != 0 || !started)
+		return result;
+	result = backend->copy_query(started, true);
+	return result > 0 ? 0 : -pier_backend_errno(result);
+}
+
 static int copy_in(struct pier_buffer *buffer, uint64_t offset, const void *source,
 		   size_t length)
 {
@@ -45,6 +66,9 @@ static int copy_in(struct pier_buffer *buffer, uint64_t offset, const void *sour
 
 	if (buffer->backend->copy_to)
 		return buffer->backend->copy_to(&buffer->memory, offset, source, length);
+	if (buffer->backend->copy_start)
+		return start_and_wait(buffer, offset, (void *)(uintptr_t)source, length,
+				      false);
 	result = begin_cpu(buffer, true);
 	if (result != 0)
 		return result;
@@ -60,6 +84,8 @@ static int copy_out(struct pier_buffer *buffer, uint64_t offset, void *destinati
 	if (buffer->backend->copy_from)
 		return buffer->backend->copy_from(&buffer->memory, offset, destination,
 						  length);
+	if (buffer->backend->copy_start)
+		return start_and_wait(buffer, offset, destination, length, true);
 	result = begin_cpu(buffer, false);
 	if (result != 0)
 		return result;

@@ -6,7 +6,7 @@
 #include <pier/post.h>
 #include <pier/verbs.h>
 
-#include "device/device.h"
+#include "device/pd.h"
 #include "provider/provider.h"
 #include "queue.h"
 #include "core/list.h"

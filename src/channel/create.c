@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
-#include "channel/extra/counter.h"
+#include "channel/extra/binding.h"
 #include "channel/extra/scope.h"
 #include "channel/recv/recv_pool.h"
 #include "channel/recv/srq.h"

@@ -3,6 +3,7 @@
 #define PIER_CORE_FD_H
 
 #include <errno.h>
+#include <stdbool.h>
 #include <unistd.h>
 
 /* Closes an fd if there is one, keeps errno, returns -1 to store in its place. */
@@ -15,6 +16,12 @@ static inline int pier_close_fd(int fd)
 		close(fd);
 	errno = saved;
 	return -1;
+}
+
+/* The call on an fd did nothing and may be repeated. On Linux EWOULDBLOCK is EAGAIN. */
+static inline bool pier_is_transient(int error)
+{
+	return error == EAGAIN || error == EINTR;
 }
 
 /* An fd that is closed when the block is left; pier_take_fd() keeps it open. */

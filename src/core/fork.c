@@ -37,7 +37,7 @@ static void in_child(void)
 }
 
 /* Under the lock. */
-static int watch(void)
+static int install_fork_handlers(void)
 {
 	int error = 0;
 
@@ -52,7 +52,7 @@ int pier_watch_forks(void)
 	int error;
 
 	pthread_mutex_lock(&forks.lock);
-	error = watch();
+	error = install_fork_handlers();
 	pthread_mutex_unlock(&forks.lock);
 	return error ? pier_fail(error, "no memory for the handlers of fork(2)") : 0;
 }
@@ -62,7 +62,7 @@ void pier_fork_add(struct pier_fork_mutex *mutex)
 {
 	pthread_mutex_lock(&forks.lock);
 	/* Without memory now, pier_watch_forks() says so at the first device. */
-	watch();
+	install_fork_handlers();
 	if (!atomic_load(&mutex->known)) {
 		mutex->next = forks.mutexes;
 		forks.mutexes = mutex;

@@ -21,7 +21,7 @@ static const char *const level_names[] = {
  * Messages hold file names and text from peers, which must not steer the user's
  * terminal or pass for a line of their own.
  */
-static void escape(const char *message, char *ret_line, size_t size)
+static void escape_message(const char *message, char *ret_line, size_t size)
 {
 	char *end = ret_line;
 
@@ -42,7 +42,7 @@ static void print_to_stderr(enum pier_log_level level, const char *message,
 	char line[4 * MESSAGE_MAX];
 
 	(void)argument;
-	escape(message, line, sizeof(line));
+	escape_message(message, line, sizeof(line));
 	fprintf(stderr, "pier: %s: %s\n", level_names[level], line);
 }
 

@@ -41,6 +41,7 @@ const char *pier_object_kind_name(enum pier_object_kind kind)
 		[PIER_OBJECT_GROUP] = "group",
 		[PIER_OBJECT_SRQ] = "shared receive queue",
 		[PIER_OBJECT_RECV_POOL] = "receive pool",
+		[PIER_OBJECT_COPY] = "copy request",
 	};
 
 	return (unsigned int)kind < PIER_OBJECT_KINDS ? names[kind] : "unknown";
@@ -101,7 +102,7 @@ static bool is_below(const struct pier_object *object, const struct pier_object 
 	return object == ancestor;
 }
 
-static void describe(const struct pier_object *object, char *ret_text, size_t size)
+static void describe_object(const struct pier_object *object, char *ret_text, size_t size)
 {
 	if (object->describe)
 		object->describe(object, ret_text, size);
@@ -127,7 +128,8 @@ static size_t copy_below(const struct pier_object *ancestor,
 			.parent = object->parent,
 			.caller = object->caller,
 		};
-		describe(object, list[count - 1].description, sizeof(list->description));
+		describe_object(object, list[count - 1].description,
+				sizeof(list->description));
 	}
 	return count;
 }
@@ -250,7 +252,7 @@ int pier_fail_inherited(const struct pier_object *object)
 {
 	char text[PIER_OBJECT_DESCRIPTION_SIZE];
 
-	describe(object, text, sizeof(text));
+	describe_object(object, text, sizeof(text));
 	return pier_fail(ECHILD,
 			 "the %s is the parent's, which made it before fork(2): a child "
 			 "opens the device again, and closes nothing of the parent's",

@@ -56,24 +56,4 @@ struct pier_pd {
 int pier_open_in_order(const char *name, const struct pier_near_device *order,
 		       size_t count, struct pier_device **ret_device);
 
-/* A protection domain without its verbs object. NULL without memory. */
-struct pier_pd *pier_new_pd(struct pier_device *device);
-
-/* Something that has requests outstanding on regions of a PD: a channel. */
-struct pier_region_user {
-	struct pier_list link;
-	/*
-	 * What it does with the region of that key, "write"; or NULL. Any thread,
-	 * with the PD locked; what happens at the same time may be missed.
-	 */
-	const char *(*uses)(const struct pier_region_user *user, uint32_t lkey);
-};
-
-/* Add a user to the PD, and remove it; removing it twice is harmless. */
-void pier_add_region_user(struct pier_pd *pd, struct pier_region_user *user);
-void pier_remove_region_user(struct pier_pd *pd, struct pier_region_user *user);
-
-/* The name of the kind of request that is outstanding on a region, or NULL. */
-const char *pier_region_in_use(struct pier_pd *pd, uint32_t lkey);
-
 #endif

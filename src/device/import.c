@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "device.h"
+#include "pd.h"
 #include "probe.h"
 #include "registry.h"
 #include "core/caller.h"

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "device.h"
+#include "pd.h"
 #include "registry.h"
 #include "core/caller.h"
 #include "core/error.h"

@@ -8,6 +8,7 @@
 #include "message.h"
 #include "core/deadline.h"
 #include "core/error.h"
+#include "core/fd.h"
 
 /*
  * Exchange blobs over a socket to each other rank. All are read and written at once, as
@@ -34,11 +35,6 @@ static bool is_over(const struct blob_exchange *exchange)
 	       exchange->got == PIER_GROUP_BLOB_SIZE;
 }
 
-static bool try_again(int error)
-{
-	return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
-}
-
 static int break_for_socket(struct pier_group *group, uint32_t rank, const char *step,
 			    int error)
 {
@@ -60,7 +56,7 @@ static int read_some(struct pier_group *group, struct blob_exchanges *all, uint3
 		return pier_group_break(group, rank, ECONNRESET,
 					"rank %u of %u closed its socket after %zu bytes",
 					rank, group->size, exchange->got);
-	else if (!try_again(errno))
+	else if (!pier_is_transient(errno))
 		return break_for_socket(group, rank, "read from", errno);
 	return 0;
 }
@@ -75,7 +71,7 @@ static int write_some(struct pier_group *group, struct blob_exchanges *all, uint
 
 	if (count >= 0)
 		exchange->sent += (size_t)count;
-	else if (!try_again(errno))
+	else if (!pier_is_transient(errno))
 		return break_for_socket(group, rank, "write to", errno);
 	return 0;
 }

@@ -23,7 +23,8 @@ static int check_copies(const struct pier_buffer *buffer)
 {
 	const struct pier_backend *backend = buffer->backend;
 
-	if (buffer->memory.cpu || (backend->copy_to && backend->copy_from))
+	if (buffer->memory.cpu || backend->copy_start ||
+	    (backend->copy_to && backend->copy_from))
 		return 0;
 	return pier_fail(EOPNOTSUPP, "the backend %s has no way to copy", backend->name);
 }

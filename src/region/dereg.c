@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/object.h"
 #include "dereg.h"
+#include "device/pd.h"
 #include "window.h"
 
 /* Deregistering, and cleaning up after a registration that failed. */

@@ -162,8 +162,9 @@ static int make_blocks(uint64_t length, uint64_t **ret_blocks)
 }
 
 /* Begin with no bytes arrived. On an error the receiver is unchanged. */
-static int restart(struct pier_receiver *receiver, const struct pier_receiver_rail *rails,
-		   uint32_t count, uint64_t length)
+static int restart_receiver(struct pier_receiver *receiver,
+			    const struct pier_receiver_rail *rails, uint32_t count,
+			    uint64_t length)
 {
 	struct pier_recv_rail *made = NULL;
 	uint64_t *blocks = NULL;
@@ -220,7 +221,7 @@ int pier_receiver_begin(const struct pier_receiver_attr *attr,
 	receiver->drive.ops = &pier_receiver_drive_ops;
 	receiver->drive.timeout_ms = known.timeout_ms;
 	receiver->drive.incoming = true;
-	error = restart(receiver, known.rails, known.rail_count, known.length);
+	error = restart_receiver(receiver, known.rails, known.rail_count, known.length);
 	if (error) {
 		free_receiver(receiver);
 		return error;
@@ -252,7 +253,7 @@ int pier_receiver_next(struct pier_receiver *receiver,
 					 "error: more of its chunks may come");
 	if (!error)
 		error = check_size(count, length);
-	return error ? error : restart(receiver, rails, count, length);
+	return error ? error : restart_receiver(receiver, rails, count, length);
 }
 
 /* Whether a working rail continues unchanged. */

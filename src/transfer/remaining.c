@@ -8,7 +8,7 @@
 #include "remaining.h"
 #include "core/error.h"
 
-static int reserve(struct pier_remaining *remaining, uint32_t room)
+static int reserve_ranges(struct pier_remaining *remaining, uint32_t room)
 {
 	struct pier_range *ranges = reallocarray(remaining->ranges, room,
 						 sizeof(*ranges));
@@ -25,7 +25,7 @@ int pier_remaining_init(struct pier_remaining *remaining, uint64_t length, uint3
 	int error;
 
 	*remaining = (struct pier_remaining){ 0 };
-	error = reserve(remaining, room ? room : 1);
+	error = reserve_ranges(remaining, room ? room : 1);
 	if (error || length == 0)
 		return error;
 	remaining->ranges[0] = (struct pier_range){ 0, length };
@@ -43,7 +43,7 @@ int pier_remaining_grow(struct pier_remaining *remaining, uint32_t more)
 {
 	if (remaining->room - remaining->count >= more)
 		return 0;
-	return reserve(remaining, remaining->count + more);
+	return reserve_ranges(remaining, remaining->count + more);
 }
 
 static void remove_range(struct pier_remaining *remaining, uint32_t index)

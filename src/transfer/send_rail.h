@@ -47,18 +47,6 @@ struct pier_send_rail {
 };
 
 /*
- * Check what the caller gave, and copy it.
- *
- * index  for error sentences
- *
- * Errors: those of pier_transfer_begin(). Nothing is left to free.
- */
-int pier_send_rail_init(struct pier_send_rail *rail, uint32_t index,
-			const struct pier_rail *given,
-			const struct pier_transfer_attr *attr);
-void pier_send_rail_free(struct pier_send_rail *rail);
-
-/*
  * Post a chunk of at most range.length bytes, starting at range.offset.
  *
  * Returns its length; 0 if there is no room; or the error with which the rail failed.

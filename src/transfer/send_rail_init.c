@@ -9,7 +9,7 @@
 #include "announce.h"
 #include "channel/channel.h"
 #include "region/mr.h"
-#include "send_rail.h"
+#include "send_rail_init.h"
 #include "core/error.h"
 
 /* Checks the caller's description of a rail, and copies it. */

@@ -4,7 +4,7 @@
 #include <limits.h>
 #include <string.h>
 
-#include "remaining.h"
+#include "state.h"
 #include "core/checked.h"
 #include "core/error.h"
 #include "core/wire.h"

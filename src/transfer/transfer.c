@@ -6,6 +6,8 @@
 #include <stdlib.h>
 
 #include "announce.h"
+#include "send_rail_init.h"
+#include "state.h"
 #include "transfer.h"
 #include "core/caller.h"
 #include "core/error.h"

@@ -2,7 +2,9 @@
 #ifndef BENCH_H
 #define BENCH_H
 
-/* What the programs of this folder share. Before this, PROGRAM is defined: the name. */
+/*
+ * Shared by the programs of this folder. The includer defines PROGRAM, its name, first.
+ */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +19,7 @@ static inline void die(const char *step)
 	exit(1);
 }
 
-/* In seconds, from any time on. */
+/* Seconds since an arbitrary time. */
 static inline double now(void)
 {
 	struct timespec time;
@@ -34,7 +36,7 @@ static inline int compare_times(const void *a, const void *b)
 	return (first > second) - (first < second);
 }
 
-/* Both ends send at the same time, no more than a socket holds. */
+/* Both ends send at the same time, at most as much as a socket's buffer holds. */
 static inline void exchange(int fd, const void *mine, void *theirs, size_t size)
 {
 	size_t got = 0;

@@ -40,7 +40,7 @@ struct plan {
 	uint32_t chunk, window, rounds;
 };
 
-/* One end: its memory, and what it is registered as. */
+/* One end: its memory and its regions. */
 struct side {
 	struct pier_device *device;
 	struct pier_pd *pd;
@@ -73,7 +73,7 @@ static void open_memory(struct side *side, const struct plan *plan)
 	if (!bytes || pier_buffer_alloc("gpu", plan->length, &side->buffer))
 		die("memory");
 	memset(bytes, 1, plan->length);
-	/* No page comes into being while it is measured. */
+	/* Touch all pages before measuring. */
 	if (pier_buffer_copy_to(side->buffer, 0, bytes, plan->length))
 		die("copy");
 	free(bytes);

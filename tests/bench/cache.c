@@ -44,7 +44,7 @@ struct bench {
 	size_t regions;
 };
 
-/* Also the name that callgrind is given. */
+/* The name is also an argument of callgrind. */
 void measure_hits(const struct bench *bench, const uint32_t *order, uint64_t hits);
 
 static void open_bench(struct bench *bench, const char *device, size_t regions,
@@ -90,7 +90,7 @@ __attribute__((noinline)) void measure_hits(const struct bench *bench,
 		get_and_put(bench, order[i]);
 }
 
-/* Regions in a random order, of which the first has all there are. */
+/* A random order of regions, beginning with one pass over all of them. */
 static uint32_t *make_order(size_t regions, uint64_t hits)
 {
 	uint32_t *order = malloc(hits * sizeof(*order));
@@ -120,7 +120,7 @@ static void check_hits(const struct bench *bench, uint64_t hits)
 	exit(1);
 }
 
-/* Seconds of one hit. */
+/* Returns the seconds of one hit. */
 static double run_hits(const char *device, size_t regions, uint64_t hits, uint32_t flags)
 {
 	struct bench bench;
@@ -157,7 +157,7 @@ static double hit_once(const struct bench *bench, uint64_t count)
 	struct pier_mr *mr;
 	double start = 0;
 
-	/* The first is none. */
+	/* The first get is no hit. */
 	for (uint64_t i = 0; i <= count; i++) {
 		if (i == 1)
 			start = now();

@@ -137,7 +137,7 @@ static void make_buffer(const struct way *way, struct bench *bench)
 		die("the buffer");
 }
 
-/* Once before, so that what is done at the first time alone is not measured. */
+/* One run before, so that one-time costs are not measured. */
 static double run_timed(const struct way *way, struct bench *bench)
 {
 	uint64_t count = bench->count;

@@ -40,10 +40,10 @@ enum {
 	BATCH = 16,
 	RING = 64,
 	LENGTH = 64,
-	PIECES = 64, /* in the region */
+	PIECES = 64, /* segments of the region */
 };
 
-/* The device: what is signalled completes at once. */
+/* The device: signalled requests complete immediately. */
 static uint64_t completed[RING];
 static uint64_t head, tail;
 
@@ -151,7 +151,7 @@ static struct pier_device device = {
 };
 static struct pier_pd pd = { .device = &device, .pd = &verbs_pd };
 
-/* A region as any other, but for its registration, of which nothing is measured. */
+/* A region without a real registration, which is not measured. */
 static struct ibv_mr verbs_mr = { .lkey = 7, .rkey = 9 };
 static struct pier_mr mr = { .pd = &pd,
 			     .mr = &verbs_mr,

@@ -28,7 +28,7 @@
 
 enum {
 	LENGTH = 64,
-	POLLS = 1000, /* for a time that a clock can tell */
+	POLLS = 1000, /* enough for the clock's resolution */
 };
 
 struct bench {
@@ -79,7 +79,7 @@ static uint64_t open_bench(struct bench *bench, const char *device)
 	struct rlimit files;
 	uint64_t before;
 
-	/* Each channel has some, and the usual limit is 1024. */
+	/* Each channel has several fds, and the usual limit is 1024. */
 	getrlimit(RLIMIT_NOFILE, &files);
 	files.rlim_cur = files.rlim_max;
 	setrlimit(RLIMIT_NOFILE, &files);
@@ -153,7 +153,7 @@ static void write_polled(struct bench *bench)
 		die("completion");
 }
 
-/* All others stay armed: nothing comes on them. */
+/* All others stay armed, because nothing completes on them. */
 static void write_epoll(struct bench *bench)
 {
 	struct pier_channel *channel = bench->channels[0];

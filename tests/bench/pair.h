@@ -2,7 +2,7 @@
 #ifndef BENCH_PAIR_H
 #define BENCH_PAIR_H
 
-/* Two processes with a socket between them. After bench.h. */
+/* Two processes joined by a socket. Include bench.h first. */
 
 #include <signal.h>
 #include <sys/prctl.h>
@@ -11,7 +11,7 @@
 
 struct plan;
 
-/* Run both sides, the first one here; 1 when the other one failed. */
+/* Run both sides, the first one in this process. Returns 1 if the other one failed. */
 static inline int run_pair(const struct plan *plan,
 			   void (*run_side)(const struct plan *plan, int fd, int first))
 {

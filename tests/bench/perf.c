@@ -57,7 +57,7 @@ struct plan {
 enum {
 	MAX_BATCH = 32,
 	RECEIVES = 512,
-	SMALL = 64, /* what is taken along with the request */
+	SMALL = 64, /* bytes that are copied into the request (inline) */
 };
 
 static void open_side(struct side *side, const struct plan *plan, int fd)
@@ -108,7 +108,7 @@ static void wait_for(struct side *side, struct pier_work work)
 		die("write");
 }
 
-/* Element and target of a write from the second half into the peer's first. */
+/* Element and target of a write from this side's second half into the peer's first. */
 static void aim(struct side *side, size_t size, struct pier_gather *ret_source,
 		struct pier_remote *ret_target)
 {
@@ -119,7 +119,7 @@ static void aim(struct side *side, size_t size, struct pier_gather *ret_source,
 		die("element");
 }
 
-/* One after the other from here, all into the same memory. */
+/* Consecutive sources here, all into the same target. */
 static int post_batch(struct side *side, const struct plan *plan, uint32_t count,
 		      struct pier_work *ret_work)
 {
@@ -138,8 +138,8 @@ static int post_batch(struct side *side, const struct plan *plan, uint32_t count
 }
 
 /*
- * Half of the depth is posted as soon as half of it is free: with one completion for
- * each batch, as what perftest calls moderation.
+ * As soon as half of the depth is free, a batch of that size is posted, with one
+ * completion. perftest calls this CQ moderation.
  */
 static void bandwidth(struct side *side, const struct plan *plan)
 {
@@ -164,7 +164,7 @@ static void bandwidth(struct side *side, const struct plan *plan)
 	printf("%.0f\n", (double)plan->size * (double)plan->count / (now() - start));
 }
 
-/* The other end of sends: as many receives posted as there can be. */
+/* The receiving end of sends: keeps as many receives posted as possible. */
 static void receive_all(struct side *side, const struct plan *plan)
 {
 	struct pier_scatter target;
@@ -186,7 +186,7 @@ static void receive_all(struct side *side, const struct plan *plan)
 	}
 }
 
-/* Half of the way to and fro: on the average, or as half of the messages at most. */
+/* Prints half of the round trip: the average, or the median. */
 static void print_latency(double *times, const struct plan *plan)
 {
 	double sum = 0;
@@ -199,8 +199,8 @@ static void print_latency(double *times, const struct plan *plan)
 }
 
 /*
- * soft0 goes on while somebody polls; a device needs nobody, and is asked now and then
- * for the sake of errors.
+ * soft0 makes progress while the channel is polled. A device does not need this, and is
+ * polled occasionally to detect errors.
  */
 static void wait_for_byte(struct side *side, const struct plan *plan, uint8_t number)
 {
@@ -212,7 +212,7 @@ static void wait_for_byte(struct side *side, const struct plan *plan, uint8_t nu
 	}
 }
 
-/* The last byte of a message carries its number; what lies before it is there. */
+/* The last byte of a message has its number. When it arrives, all earlier bytes have. */
 static void bounce(struct side *side, const struct plan *plan, int first)
 {
 	double *times = calloc(plan->count, sizeof(*times)), start = now(), end;
@@ -255,7 +255,7 @@ static void run_memcpy(const struct plan *plan)
 	start = now();
 	for (uint64_t i = 0; i < plan->count; i++) {
 		memcpy(target, source, plan->size);
-		/* Keep the compiler from dropping copies that nobody reads. */
+		/* Keep the compiler from dropping copies that are never read. */
 		__asm__ volatile("" : : "r"(target) : "memory");
 	}
 	printf("%.0f\n", (double)plan->size * (double)plan->count / (now() - start));

@@ -111,7 +111,7 @@ struct contestant {
 	void (*run)(const struct bench *bench);
 };
 
-/* Each beside the least that it could take. */
+/* Each contestant with the least that it could cost. */
 static const struct {
 	struct contestant bare, beside;
 } pairs[] = {
@@ -180,7 +180,7 @@ static double median(double *samples, size_t count)
 	return samples[count / 2];
 }
 
-/* In turn, the one first and then the other: what is in caches is the same for both. */
+/* The contestants alternate in running first, so that caches favour neither. */
 static void run_pair(const struct bench *bench, size_t pair, size_t rounds,
 		     double *samples)
 {

@@ -67,7 +67,7 @@ static void open_side(struct side *side, const struct plan *plan, int fd)
 	if (pier_buffer_alloc(plan->memory, plan->length, &side->buffer) ||
 	    pier_buffer_map(side->buffer, &memory))
 		die("memory");
-	/* No page comes into being while it is measured. */
+	/* Touch all pages before measuring. */
 	memset(memory, 1, plan->length);
 	if (pier_reg_buffer_mr(side->pd, side->buffer, 0, plan->length,
 			       PIER_ACCESS_SHARED, PIER_POLICY_ANY, &side->mr) ||
@@ -126,7 +126,7 @@ static void post(struct side *side, const struct plan *plan, uint64_t index,
 		die("write");
 }
 
-/* The channels in turn; the oldest chunk of all is waited for. */
+/* Uses the channels in turn and waits for the oldest chunk. */
 static void run_loop(struct side *side, const struct plan *plan)
 {
 	struct pier_work works[MAX_RAILS * MAX_WINDOW];

@@ -7,7 +7,7 @@
 #include "cases.h"
 #include "world.h"
 
-/* Regions that threads of an event queue register, used like any other. */
+/* Regions registered by threads of an event queue. */
 
 static int register_area(struct pier_event_queue *queue, const struct end *end,
 			 size_t offset, size_t length,
@@ -37,7 +37,7 @@ static struct pier_event next_event(struct pier_event_queue *queue)
 	return event;
 }
 
-static void writes_through_regions_of_a_queue(void **state)
+static void peer_writes_into_async_region(void **state)
 {
 	enum {
 		OFFSET = 4099,
@@ -81,7 +81,7 @@ static void cancel_maybe(struct pier_registration *registration)
 	assert_true(error == 0 || error == -EALREADY);
 }
 
-/* What was closed may be with the driver, for a moment. */
+/* The driver may still be registering a closed region. */
 static void destroy_soon(struct pier_event_queue *queue)
 {
 	time_t deadline = time(NULL) + PATIENT / 1000;
@@ -93,8 +93,8 @@ static void destroy_soon(struct pier_event_queue *queue)
 	expect_ok(error);
 }
 
-/* Whenever a registration is ended, nothing of it is left. */
-static void ends_early(void **state)
+/* A registration may be cancelled or closed at any moment, and leaves nothing behind. */
+static void cancelled_registration_leaves_nothing(void **state)
 {
 	enum {
 		ROUNDS = 100
@@ -130,8 +130,8 @@ static void ends_early(void **state)
 int run_asynchronous_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(writes_through_regions_of_a_queue),
-		world_case(ends_early),
+		world_case(peer_writes_into_async_region),
+		world_case(cancelled_registration_leaves_nothing),
 	};
 
 	return cmocka_run_group_tests_name("asynchronous registration", cases, NULL,

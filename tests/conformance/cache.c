@@ -7,13 +7,13 @@
 #include "world.h"
 
 /*
- * Regions of the registration cache, by the bytes that a peer writes through them:
- * they land in the memory that is there now, not in what was there before.
+ * Regions of the registration cache. A peer writes through them, and the bytes must
+ * arrive in the memory that is mapped now, not in memory mapped before.
  */
 
 enum {
 	LENGTH = 40000,
-	GUARD = 100, /* behind what is written; before it as well */
+	GUARD = 100, /* bytes before and behind the written ones */
 };
 
 static struct pier_mr_cache *make_cache(struct world *world)
@@ -24,7 +24,7 @@ static struct pier_mr_cache *make_cache(struct world *world)
 	return cache;
 }
 
-/* The peer writes all but the guards of a region; the memory has what it wrote. */
+/* The peer writes all of a region except the guards, and the memory has its bytes. */
 static void write_through(struct world *world, struct pier_mr *mr, uint8_t *memory)
 {
 	struct pier_gather source = gather_at(&world->a.area, 0, LENGTH - 2 * GUARD);
@@ -62,7 +62,7 @@ static uint8_t *map_at(void *place, int flags)
 	return memory;
 }
 
-static void memory_that_comes_back(void **state)
+static void reallocated_memory_is_registered_again(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_mr_cache *cache = make_cache(world);
@@ -88,8 +88,8 @@ static void memory_that_comes_back(void **state)
 	expect_ok(pier_mr_cache_destroy(cache));
 }
 
-/* Of the backend under test: kept after use, and freed all the same. */
-static void buffers_that_come_back(void **state)
+/* The cache keeps the region after use, but does not prevent freeing the buffer. */
+static void cached_buffer_can_be_freed(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_mr_cache *cache = make_cache(world);
@@ -120,7 +120,7 @@ static void buffers_that_come_back(void **state)
 	expect_ok(pier_mr_cache_destroy(cache));
 }
 
-static void keeps_its_parent(void **state)
+static void cache_keeps_its_pd(void **state)
 {
 	struct world *world = world_prepared(state, NULL);
 	struct end *end = &world->a;
@@ -139,9 +139,9 @@ static void keeps_its_parent(void **state)
 int run_cache_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(memory_that_comes_back),
-		world_case(buffers_that_come_back),
-		world_case(keeps_its_parent),
+		world_case(reallocated_memory_is_registered_again),
+		world_case(cached_buffer_can_be_freed),
+		world_case(cache_keeps_its_pd),
 	};
 
 	return cmocka_run_group_tests_name("cache", cases, NULL, NULL);

@@ -2,7 +2,7 @@
 #ifndef CONFORMANCE_CASES_H
 #define CONFORMANCE_CASES_H
 
-/* Each file of cases runs its group; how many failed. */
+/* Each file of cases runs its group and returns the number of failures. */
 int run_message_cases(void);
 int run_onesided_cases(void);
 int run_wait_cases(void);
@@ -17,7 +17,7 @@ int run_dmabuf_cases(void);
 int run_handshake_cases(void);
 int run_counter_cases(void);
 int run_counter_imm_cases(void);
-int run_rally_cases(void);
+int run_ping_pong_cases(void);
 int run_receive_cases(void);
 int run_process_cases(void);
 int run_vector_cases(void);

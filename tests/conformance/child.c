@@ -14,31 +14,31 @@ enum {
 	CHILD_FAILED = 3,
 };
 
-static int complain(const char *step)
+static int report_failure(const char *step)
 {
 	fprintf(stderr, "child: %s: %s\n", step, pier_error_message());
 	return CHILD_FAILED;
 }
 
-/* Opens an end, meets the peer over the stream, and tells it where to write. */
+/* Opens an end, connects to the peer over the stream, and sends the remote region. */
 static int child_meet(struct end *end, int stream)
 {
 	uint8_t wire[PIER_REMOTE_WIRE_SIZE];
 	struct pier_remote remote;
 
 	if (end_open(end, test_peer_device) || end_prepare(end, NULL))
-		return complain("open");
+		return report_failure("open");
 	if (pier_channel_handshake(end->channel, stream, stream, PATIENT))
-		return complain("handshake");
+		return report_failure("handshake");
 	if (pier_mr_remote(end->area.mr, &remote))
-		return complain("remote");
+		return report_failure("remote");
 	pier_remote_pack(&remote, wire);
 	if (write(stream, wire, sizeof(wire)) != (ssize_t)sizeof(wire))
-		return complain("write");
+		return report_failure("write");
 	return 0;
 }
 
-/* Only waits; then looks whether its memory holds what it must. */
+/* Waits, and then checks its memory. */
 static int child_target(int stream)
 {
 	struct end end = { 0 };
@@ -48,17 +48,17 @@ static int child_target(int stream)
 	if (status)
 		return status;
 	if (pier_channel_recv(end.channel, NULL, 0, PATIENT, &result))
-		return complain("receive");
+		return report_failure("receive");
 	for (size_t i = 0; i < CHILD_MOVED; i++)
 		end.area.image[CHILD_TARGET + i] = child_byte(result.immediate, i);
 	if (area_compare(&end.area) >= 0) {
 		fprintf(stderr, "child: byte %ld is wrong\n", area_compare(&end.area));
 		return CHILD_FAILED;
 	}
-	return end_close(&end) ? complain("close") : 0;
+	return end_close(&end) ? report_failure("close") : 0;
 }
 
-/* Until it is killed, or its parent is gone. */
+/* Waits until it is killed or its parent is gone. */
 static int child_victim(int stream)
 {
 	struct end end = { 0 };
@@ -70,7 +70,7 @@ static int child_victim(int stream)
 	return status;
 }
 
-/* Needs no memory of the peer, and gives none. */
+/* Neither sends nor needs a remote region. */
 static int child_idle(int stream)
 {
 	struct end end = { 0 };
@@ -78,7 +78,7 @@ static int child_idle(int stream)
 
 	if (end_open(&end, test_peer_device) || end_prepare(&end, NULL) ||
 	    pier_channel_handshake(end.channel, stream, stream, PATIENT))
-		return complain("open");
+		return report_failure("open");
 	while (read(stream, &byte, 1) > 0)
 		continue;
 	return 0;
@@ -106,7 +106,7 @@ static void become_child(const char *role, int stream)
 {
 	char number[16];
 
-	/* The other end, and all that is open here, is closed by execv(3). */
+	/* execv(3) closes the other end of the stream and all other fds. */
 	if (fcntl(stream, F_SETFD, 0) < 0)
 		_exit(CHILD_FAILED);
 	snprintf(number, sizeof(number), "%d", stream);

@@ -6,9 +6,9 @@
 #include <sys/types.h>
 
 /*
- * Another process with an end of its own, which is this program again: drivers of GPUs
- * do not work in a child of fork(2) whose parent has used them. It says what goes wrong
- * by its exit status, since cmocka's assertions belong to the parent.
+ * Another process with its own end. It runs this program again, because drivers of GPUs
+ * do not work in a child of fork(2) whose parent has used them. It reports failures by
+ * its exit status, because cmocka's assertions belong to the parent.
  */
 
 enum {
@@ -16,26 +16,26 @@ enum {
 	CHILD_MOVED = 70001,  /* bytes */
 };
 
-/* What stands at byte `i` of what is moved. */
+/* The value of byte `i` of the bytes that are moved. */
 static inline uint8_t child_byte(uint64_t pattern, size_t i)
 {
 	return (uint8_t)((pattern + i) * 37 >> 3);
 }
 
 /*
- * Start one that plays a role:
+ * Start a child with a role. All of them connect to the peer first.
  *
- *	target	meets the peer, tells it of its memory, waits for immediate data, and
- *		looks whether its memory has the bytes of that pattern
- *	victim	meets the peer, tells it of its memory, and waits to be killed
- *	idle	meets the peer, and waits to be killed
+ *	target	sends its remote region, waits for immediate data, and checks that its
+ *		memory has the bytes of that pattern
+ *	victim	sends its remote region, and waits to be killed
+ *	idle	waits to be killed
  */
 pid_t child_start(const char *role, int *ret_stream);
 
-/* Kill one that has not ended. */
+/* Kill a running child. */
 void child_kill(pid_t child);
 
-/* In the child: play the role; returns the exit status. */
+/* In the child: play the role. Returns the exit status. */
 int child_play(const char *role, int stream);
 
 #endif

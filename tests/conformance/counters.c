@@ -4,7 +4,7 @@
 #include "cases.h"
 #include "world.h"
 
-/* Writes of peers that the device counts by itself, where it does. */
+/* Writes of peers that the device counts by itself, if it can. */
 
 static bool counts(struct pier_device *device)
 {
@@ -22,7 +22,7 @@ static struct pier_counter *counter_of(const struct end *end)
 	return counter;
 }
 
-/* Connected, if the device of b counts. */
+/* A connected world. Skips the case if the device of b does not count. */
 static struct world *world_counting(void **state)
 {
 	struct world *world = world_connected(state);
@@ -32,14 +32,14 @@ static struct world *world_counting(void **state)
 	return world;
 }
 
-/* Ends what counts for a region, and the counter. */
+/* Unbinds the counter from the region and destroys it. */
 static void release(struct pier_counter *counter, struct pier_mr *mr)
 {
 	expect_ok(pier_counter_unbind(counter, mr));
 	expect_ok(pier_counter_destroy(counter));
 }
 
-static void says_whether_it_counts(void **state)
+static void binding_needs_a_counting_device(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_counter *counter = counter_of(&world->b);
@@ -56,7 +56,7 @@ static void says_whether_it_counts(void **state)
 	expect_ok(pier_counter_destroy(counter));
 }
 
-/* One request of a to b that counts (1), or does not (0). */
+/* Makes one random request of a to b. Returns 1 if it must be counted, otherwise 0. */
 static uint64_t do_something(struct world *world)
 {
 	size_t length = 1 + test_random_below(&world->random, 70000);
@@ -91,7 +91,7 @@ static uint64_t do_something(struct world *world)
 	return 1;
 }
 
-static void counts_writes_and_nothing_else(void **state)
+static void only_writes_are_counted(void **state)
 {
 	struct world *world = world_counting(state);
 	struct pier_counter *counter = counter_of(&world->b);
@@ -105,13 +105,13 @@ static void counts_writes_and_nothing_else(void **state)
 		assert_int_equal(pier_counter_read(counter), expected);
 	}
 	release(counter, world->b.area.mr);
-	/* Nothing counts afterwards. */
+	/* Afterwards writes still work, uncounted. */
 	for (int i = 0; i < 6; i++)
 		do_something(world);
 	world_expect(world);
 }
 
-static void counts_no_refused_write(void **state)
+static void refused_write_is_not_counted(void **state)
 {
 	struct world *world = world_counting(state);
 	struct pier_counter *counter = counter_of(&world->b);
@@ -134,8 +134,8 @@ static void write_some(struct world *world, const struct pier_remote *target)
 	expect_ok(pier_channel_write(world->a.channel, &source, 1, target, PATIENT));
 }
 
-/* Each key counts for itself. */
-static void counts_for_the_region_that_was_meant(void **state)
+/* Writes count for the key that they use. */
+static void write_counts_for_its_own_key(void **state)
 {
 	struct world *world = world_counting(state);
 	struct pier_counter *of_base = counter_of(&world->b);
@@ -163,7 +163,7 @@ static void counts_for_the_region_that_was_meant(void **state)
 	expect_ok(pier_dereg_mr(sub_mr));
 }
 
-/* The part of a region that has these bytes. */
+/* These bytes of a region, by the key of their part. */
 static struct pier_remote part_at(const struct pier_mr *mr, uint64_t offset,
 				  uint64_t length)
 {
@@ -177,8 +177,8 @@ static struct pier_remote part_at(const struct pier_mr *mr, uint64_t offset,
 				     part.rkey };
 }
 
-/* Whether they have one key or one each. */
-static void counts_for_all_ranges(void **state)
+/* The ranges may have one key or one each. */
+static void writes_to_every_range_count(void **state)
 {
 	enum {
 		HALF = 8192
@@ -207,7 +207,7 @@ static void counts_for_all_ranges(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-static void keeps_what_is_bound(void **state)
+static void bound_region_is_kept(void **state)
 {
 	struct world *world = world_counting(state);
 	struct pier_counter *counter = counter_of(&world->b);
@@ -221,7 +221,7 @@ static void keeps_what_is_bound(void **state)
 	expect_result(pier_counter_destroy(counter), -EBUSY);
 	expect_result(pier_dereg_mr(mr), -EBUSY);
 	test_assert_sentence("a counter is bound");
-	/* None of which changed anything. */
+	/* The refusals changed nothing. */
 	write_some(world, &target);
 	expect_ok(pier_counter_wait(counter, 1, PATIENT));
 	assert_int_equal(pier_counter_read(second), 0);
@@ -233,7 +233,7 @@ static void keeps_what_is_bound(void **state)
 	expect_ok(pier_counter_destroy(counter));
 }
 
-static void times_out_without_harm(void **state)
+static void counter_works_after_timeout(void **state)
 {
 	struct world *world = world_counting(state);
 	struct pier_counter *counter = counter_of(&world->b);
@@ -250,8 +250,8 @@ static void times_out_without_harm(void **state)
 	release(counter, world->b.area.mr);
 }
 
-/* A counter is no region, but keeps the protection domain as one does. */
-static void keeps_its_domain(void **state)
+/* A counter keeps its protection domain, as a region does. */
+static void counter_keeps_its_pd(void **state)
 {
 	struct world *world = world_empty(state);
 	struct end *end = &world->a;
@@ -266,7 +266,7 @@ static void keeps_its_domain(void **state)
 	end->pd = NULL;
 }
 
-static void refuses_regions_that_peers_do_not_write(void **state)
+static void binding_unwritable_region_is_refused(void **state)
 {
 	struct world *world = world_counting(state);
 	struct pier_counter *counter = counter_of(&world->b);
@@ -285,15 +285,15 @@ static void refuses_regions_that_peers_do_not_write(void **state)
 int run_counter_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(says_whether_it_counts),
-		world_case(counts_writes_and_nothing_else),
-		world_case(counts_no_refused_write),
-		world_case(counts_for_the_region_that_was_meant),
-		world_case(counts_for_all_ranges),
-		world_case(keeps_what_is_bound),
-		world_case(times_out_without_harm),
-		world_case(keeps_its_domain),
-		world_case(refuses_regions_that_peers_do_not_write),
+		world_case(binding_needs_a_counting_device),
+		world_case(only_writes_are_counted),
+		world_case(refused_write_is_not_counted),
+		world_case(write_counts_for_its_own_key),
+		world_case(writes_to_every_range_count),
+		world_case(bound_region_is_kept),
+		world_case(counter_works_after_timeout),
+		world_case(counter_keeps_its_pd),
+		world_case(binding_unwritable_region_is_refused),
 	};
 
 	return cmocka_run_group_tests_name("counters", cases, NULL, NULL);

@@ -4,7 +4,7 @@
 #include "cases.h"
 #include "world.h"
 
-/* Writes that peers announce by a number: with any device. */
+/* Writes counted by their immediate data, on any device. */
 
 enum {
 	NUMBER = 0x80000001,
@@ -19,7 +19,7 @@ static struct pier_counter *counter_of(const struct end *end)
 	return counter;
 }
 
-/* b counts what a announces by NUMBER. */
+/* Returns a counter of b that counts the writes of a with this NUMBER. */
 static struct pier_counter *bound(struct world *world)
 {
 	struct pier_counter *counter = counter_of(&world->b);
@@ -35,7 +35,7 @@ static void release(struct world *world, struct pier_counter *counter)
 	expect_ok(pier_counter_destroy(counter));
 }
 
-/* A write of some bytes, announced so, for which b has a receive. */
+/* a writes some bytes with this number as immediate data. b posts a receive for it. */
 static void announce(struct world *world, uint32_t number)
 {
 	size_t length = test_random_below(&world->random, 70000);
@@ -50,7 +50,7 @@ static void announce(struct world *world, uint32_t number)
 	image_copy(&world->b.area, to, &world->a.area, from, length);
 }
 
-static void counts_what_is_announced(void **state)
+static void only_writes_with_the_number_are_counted(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_counter *counter = bound(world);
@@ -76,8 +76,8 @@ static void counts_what_is_announced(void **state)
 	world_expect(world);
 }
 
-/* Who has a handle gets the result, whoever collected the completion. */
-static void hands_results_out_as_ever(void **state)
+/* A handle returns the result even if the counter collected the completion. */
+static void counted_receive_still_returns_its_result(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_counter *counter = bound(world);
@@ -104,7 +104,7 @@ static void hands_results_out_as_ever(void **state)
 	release(world, counter);
 }
 
-static void keeps_what_is_bound(void **state)
+static void bound_region_is_kept(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_counter *counter = bound(world), *second = counter_of(&world->b);
@@ -127,7 +127,7 @@ static void keeps_what_is_bound(void **state)
 	release(world, counter);
 }
 
-static void ends_with_its_channel(void **state)
+static void destroying_channel_unbinds_counter(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_counter *counter = bound(world);
@@ -144,7 +144,7 @@ static void ends_with_its_channel(void **state)
 	expect_ok(pier_counter_destroy(counter));
 }
 
-static void times_out_without_harm(void **state)
+static void counter_works_after_timeout(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_counter *counter = bound(world);
@@ -157,7 +157,7 @@ static void times_out_without_harm(void **state)
 	release(world, counter);
 }
 
-static void tells_of_a_broken_channel(void **state)
+static void wait_on_broken_channel_fails(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_counter *counter = bound(world);
@@ -168,7 +168,7 @@ static void tells_of_a_broken_channel(void **state)
 	release(world, counter);
 }
 
-static void refuses_what_peers_cannot_write(void **state)
+static void binding_unwritable_region_is_refused(void **state)
 {
 	struct pier_channel_attr attr = test_attr();
 	struct world *world = world_connected(state);
@@ -194,13 +194,13 @@ static void refuses_what_peers_cannot_write(void **state)
 int run_counter_imm_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(counts_what_is_announced),
-		world_case(hands_results_out_as_ever),
-		world_case(keeps_what_is_bound),
-		world_case(ends_with_its_channel),
-		world_case(times_out_without_harm),
-		world_case(tells_of_a_broken_channel),
-		world_case(refuses_what_peers_cannot_write),
+		world_case(only_writes_with_the_number_are_counted),
+		world_case(counted_receive_still_returns_its_result),
+		world_case(bound_region_is_kept),
+		world_case(destroying_channel_unbinds_counter),
+		world_case(counter_works_after_timeout),
+		world_case(wait_on_broken_channel_fails),
+		world_case(binding_unwritable_region_is_refused),
 	};
 
 	return cmocka_run_group_tests_name("counters of announced writes", cases, NULL,

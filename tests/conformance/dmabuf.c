@@ -6,7 +6,7 @@
 #include "cases.h"
 #include "world.h"
 
-/* Exported memory, registered by the caller's own hand at an iova of its choice. */
+/* Exported memory that the caller registers at an iova of its choice. */
 
 static const struct {
 	size_t offset, length;
@@ -15,7 +15,7 @@ static const struct {
 	{ 4096, 4096 },	    { 77, 9999 }, { 70001, 100000 },
 };
 
-/* An export, and a region of it; the fd is closed as soon as that is made. */
+/* Registers an export, and closes the fd as soon as the region exists. */
 static int reg_export(struct end *end, size_t offset, size_t length, uint64_t iova_base,
 		      struct pier_mr **ret_mr)
 {
@@ -40,7 +40,7 @@ static int reg_export(struct end *end, size_t offset, size_t length, uint64_t io
 	return error;
 }
 
-/* A memfd is no dma-buf, but to a device that says so. */
+/* A memfd is no dma-buf, except on a device that accepts it as one. */
 static bool is_memfd(struct end *end)
 {
 	struct pier_dmabuf dmabuf;
@@ -53,7 +53,7 @@ static bool is_memfd(struct end *end)
 	return memfd;
 }
 
-/* The first export tells whether this device and memory can at all. */
+/* The first export shows whether this device and memory support dma-bufs. */
 static void skip_if_impossible(struct world *world)
 {
 	struct pier_device_attr attr;
@@ -92,7 +92,7 @@ static void write_and_read_back(struct world *world, size_t part, uint64_t iova_
 	expect_ok(pier_dereg_mr(mr));
 }
 
-static void reaches_memory_at_its_own_address(void **state)
+static void peer_reaches_dmabuf_at_its_address(void **state)
 {
 	struct world *world = world_connected(state);
 
@@ -101,7 +101,7 @@ static void reaches_memory_at_its_own_address(void **state)
 		write_and_read_back(world, i, 0);
 }
 
-static void reaches_memory_at_another_iova(void **state)
+static void peer_reaches_dmabuf_at_another_iova(void **state)
 {
 	static const uint64_t bases[] = { UINT64_C(0x100000), UINT64_C(1) << 46 };
 	struct world *world = world_connected(state);
@@ -111,8 +111,8 @@ static void reaches_memory_at_another_iova(void **state)
 		write_and_read_back(world, i, bases[i % 2]);
 }
 
-/* The local side of requests uses the region's iova too. */
-static void gathers_at_another_iova(void **state)
+/* The local elements of requests also use the region's iova. */
+static void gathers_from_dmabuf_at_another_iova(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_remote target = remote_at(&world->b.area, 3, 5000);
@@ -128,7 +128,7 @@ static void gathers_at_another_iova(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-static void guards_the_ends_of_the_region(void **state)
+static void write_past_dmabuf_region_is_refused(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 0, 101);
@@ -146,7 +146,7 @@ static void guards_the_ends_of_the_region(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-static void keeps_the_page_rule(void **state)
+static void invalid_dmabuf_ranges_are_refused(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_dmabuf dmabuf;
@@ -174,8 +174,8 @@ static void keeps_the_page_rule(void **state)
 	expect_result(pier_dmabuf_export(world->b.area.buffer, 0, 0, &dmabuf), -EINVAL);
 }
 
-/* The caller may close its fd at once: the buffer has its own. */
-static void wraps_a_dmabuf_as_a_buffer(void **state)
+/* The caller may close its fd at once, because the buffer has its own. */
+static void wrapped_dmabuf_outlives_the_callers_fd(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 0, 9999);
@@ -207,12 +207,12 @@ static void wraps_a_dmabuf_as_a_buffer(void **state)
 int run_dmabuf_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(reaches_memory_at_its_own_address),
-		world_case(reaches_memory_at_another_iova),
-		world_case(gathers_at_another_iova),
-		world_case(guards_the_ends_of_the_region),
-		world_case(keeps_the_page_rule),
-		world_case(wraps_a_dmabuf_as_a_buffer),
+		world_case(peer_reaches_dmabuf_at_its_address),
+		world_case(peer_reaches_dmabuf_at_another_iova),
+		world_case(gathers_from_dmabuf_at_another_iova),
+		world_case(write_past_dmabuf_region_is_refused),
+		world_case(invalid_dmabuf_ranges_are_refused),
+		world_case(wrapped_dmabuf_outlives_the_callers_fd),
 	};
 
 	return cmocka_run_group_tests_name("dma-buf", cases, NULL, NULL);

@@ -4,9 +4,12 @@
 #include "cases.h"
 #include "world.h"
 
-/* Requests that must fail: how, what is flushed behind, and no byte moved. */
+/*
+ * Requests that must fail: with which error, which requests are flushed, and no byte is
+ * moved.
+ */
 
-/* A request, a second one behind it, and a receive of the same end. */
+/* Posts the bad request, a good one behind it, and a receive at the same end. */
 static void expect_refused(struct world *world, const struct pier_remote *remote,
 			   bool read)
 {
@@ -32,7 +35,7 @@ static void expect_refused(struct world *world, const struct pier_remote *remote
 	world_expect(world);
 }
 
-static void refuses_a_wrong_key(void **state)
+static void write_with_wrong_key_is_refused(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_remote remote = remote_at(&world->b.area, 0, 1000);
@@ -41,7 +44,7 @@ static void refuses_a_wrong_key(void **state)
 	expect_refused(world, &remote, false);
 }
 
-static void refuses_a_wrong_key_of_a_read(void **state)
+static void read_with_wrong_key_is_refused(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_remote remote = remote_at(&world->b.area, 0, 1000);
@@ -50,7 +53,7 @@ static void refuses_a_wrong_key_of_a_read(void **state)
 	expect_refused(world, &remote, true);
 }
 
-static void refuses_the_byte_past_the_end(void **state)
+static void write_past_region_is_refused(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_remote remote = remote_at(&world->b.area, AREA_LENGTH - 999, 999);
@@ -59,7 +62,7 @@ static void refuses_the_byte_past_the_end(void **state)
 	expect_refused(world, &remote, false);
 }
 
-static void refuses_the_byte_before_the_start(void **state)
+static void read_before_region_is_refused(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_remote remote = remote_at(&world->b.area, 0, 1000);
@@ -68,7 +71,7 @@ static void refuses_the_byte_before_the_start(void **state)
 	expect_refused(world, &remote, true);
 }
 
-static void refuses_addresses_that_wrap(void **state)
+static void wrapping_address_is_refused(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_remote remote = remote_at(&world->b.area, 0, 1000);
@@ -77,7 +80,7 @@ static void refuses_addresses_that_wrap(void **state)
 	expect_refused(world, &remote, false);
 }
 
-static void refuses_a_key_that_was_given_back(void **state)
+static void deregistered_key_is_refused(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_remote remote;
@@ -90,7 +93,7 @@ static void refuses_a_key_that_was_given_back(void **state)
 	expect_refused(world, &remote, false);
 }
 
-/* A region of that access, and the right that it does not give. */
+/* A region with this access refuses a read or a write. */
 static void expect_no_right(void **state, int access, bool read)
 {
 	struct world *world = world_connected(state);
@@ -104,17 +107,17 @@ static void expect_no_right(void **state, int access, bool read)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-static void refuses_writing_without_the_right(void **state)
+static void write_without_right_is_refused(void **state)
 {
 	expect_no_right(state, PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_READ, false);
 }
 
-static void refuses_reading_without_the_right(void **state)
+static void read_without_right_is_refused(void **state)
 {
 	expect_no_right(state, PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_WRITE, true);
 }
 
-static void refuses_what_the_channel_does_not_give(void **state)
+static void write_without_channel_access_is_refused(void **state)
 {
 	struct pier_channel_attr attr = test_attr();
 	struct pier_remote remote;
@@ -126,8 +129,8 @@ static void refuses_what_the_channel_does_not_give(void **state)
 	expect_refused(world, &remote, false);
 }
 
-/* Elements that the checked functions would not have made. */
-static void refuses_local_memory_outside(void **state)
+/* Unchecked elements, which the checked functions would have refused. */
+static void local_element_outside_region_fails(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather outside = pier_mr_gather_unchecked(
@@ -140,7 +143,7 @@ static void refuses_local_memory_outside(void **state)
 	world_expect(world);
 }
 
-static void refuses_to_read_into_read_only_memory(void **state)
+static void read_into_read_only_memory_fails(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_remote source = remote_at(&world->b.area, 0, 10);
@@ -158,7 +161,7 @@ static void refuses_to_read_into_read_only_memory(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-static void tells_that_nobody_receives(void **state)
+static void send_without_receive_fails(void **state)
 {
 	struct pier_channel_attr attr = test_attr();
 	struct pier_gather source;
@@ -177,8 +180,8 @@ static void tells_that_nobody_receives(void **state)
 	world_expect(world);
 }
 
-/* Both ends fail, each in its way; the guard behind the receive stays. */
-static void refuses_what_is_longer_than_the_receive(void **state)
+/* Both ends fail, each with its own error. The guard behind the receive is unchanged. */
+static void message_longer_than_receive_fails(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 0, 9001);
@@ -190,14 +193,14 @@ static void refuses_what_is_longer_than_the_receive(void **state)
 	expect_ok(pier_post_send(world->a.channel, &source, 1, &send));
 	expect_vague_end(world->b.channel, receive, -EMSGSIZE, -EIO);
 	expect_vague_end(world->a.channel, send, -EMSGSIZE, -EREMOTEIO);
-	/* How much of the receive was written is the device's choice. */
+	/* The device may have written any part of the receive. */
 	expect_ok(pier_buffer_copy_from(world->b.area.buffer, 100, now, sizeof(now)));
 	memcpy(guarded, now, sizeof(now));
 	world_expect(world);
 }
 
-/* The peer closes without a word, once with our requests under way. */
-static void notices_that_the_peer_closed(void **state)
+/* The peer destroys its channel while this end's requests are outstanding. */
+static void peer_closing_fails_requests(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 0, 1000);
@@ -216,7 +219,7 @@ static void notices_that_the_peer_closed(void **state)
 	world_expect(world);
 }
 
-static void checks_before_it_posts(void **state)
+static void arguments_are_checked_before_posting(void **state)
 {
 	struct world *world = world_prepared(state, NULL);
 	struct pier_gather six[6];
@@ -242,21 +245,21 @@ static void checks_before_it_posts(void **state)
 int run_error_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(refuses_a_wrong_key),
-		world_case(refuses_a_wrong_key_of_a_read),
-		world_case(refuses_the_byte_past_the_end),
-		world_case(refuses_the_byte_before_the_start),
-		world_case(refuses_addresses_that_wrap),
-		world_case(refuses_a_key_that_was_given_back),
-		world_case(refuses_writing_without_the_right),
-		world_case(refuses_reading_without_the_right),
-		world_case(refuses_what_the_channel_does_not_give),
-		world_case(refuses_local_memory_outside),
-		world_case(refuses_to_read_into_read_only_memory),
-		world_case(tells_that_nobody_receives),
-		world_case(refuses_what_is_longer_than_the_receive),
-		world_case(notices_that_the_peer_closed),
-		world_case(checks_before_it_posts),
+		world_case(write_with_wrong_key_is_refused),
+		world_case(read_with_wrong_key_is_refused),
+		world_case(write_past_region_is_refused),
+		world_case(read_before_region_is_refused),
+		world_case(wrapping_address_is_refused),
+		world_case(deregistered_key_is_refused),
+		world_case(write_without_right_is_refused),
+		world_case(read_without_right_is_refused),
+		world_case(write_without_channel_access_is_refused),
+		world_case(local_element_outside_region_fails),
+		world_case(read_into_read_only_memory_fails),
+		world_case(send_without_receive_fails),
+		world_case(message_longer_than_receive_fails),
+		world_case(peer_closing_fails_requests),
+		world_case(arguments_are_checked_before_posting),
 	};
 
 	return cmocka_run_group_tests_name("errors", cases, NULL, NULL);

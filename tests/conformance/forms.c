@@ -8,10 +8,13 @@
 #include "cases.h"
 #include "world.h"
 
-/* Every form of registration by attributes, and that bytes go where they say. */
+/*
+ * Every form of registration by attributes: the bytes must arrive where the attributes
+ * say.
+ */
 
 enum {
-	OFFSET = 4173, /* in the areas; neither on a page nor at its end */
+	OFFSET = 4173, /* in the areas; not aligned to pages */
 	LENGTH = 9999,
 	KEY = 4711,
 };
@@ -37,7 +40,7 @@ static uint64_t host_page(void)
 	return (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* `a` writes all of a region of `b` that has the bytes from OFFSET on. */
+/* `a` writes all of a region of `b`, which covers the bytes from OFFSET on. */
 static void write_all(struct world *world, const struct pier_mr *mr)
 {
 	struct pier_gather source = gather_at(&world->a.area, 1, LENGTH);
@@ -50,7 +53,7 @@ static void write_all(struct world *world, const struct pier_mr *mr)
 	world_expect(world);
 }
 
-static void writes_at_every_address(void **state)
+static void peer_writes_with_every_addressing(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_mr_range range = range_of(&world->b);
@@ -81,7 +84,7 @@ static void writes_at_every_address(void **state)
 	}
 }
 
-static void takes_any_pointer(void **state)
+static void pointer_into_buffer_is_recognised(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_buffer *buffer = world->b.area.buffer;
@@ -98,7 +101,7 @@ static void takes_any_pointer(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-static void has_keys_that_are_asked_for(void **state)
+static void requested_key_is_used(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_mr_range range = range_of(&world->b);
@@ -130,7 +133,7 @@ static void has_keys_that_are_asked_for(void **state)
 	assert_null(second);
 }
 
-/* Whether whole pages of this memory must get one key: see pier_reg_mr_attr(). */
+/* True if whole pages of this memory must get one key: see pier_reg_mr_attr(). */
 static bool must_join(struct end *end)
 {
 	struct pier_device_attr device;
@@ -148,13 +151,13 @@ static bool must_join(struct end *end)
 	return memfd;
 }
 
-/* Pages of the area under one key, in another order than in memory. */
-static void joins_whole_pages(void **state)
+/* One key covers pages of the area in a different order than in memory. */
+static void whole_pages_get_one_key(void **state)
 {
 	struct world *world = world_connected(state);
 	size_t page = host_page(), length = 3 * page + 100 + 50;
 	struct pier_buffer *buffer = world->b.area.buffer;
-	/* Begins and ends in the middle of a page. */
+	/* The first range begins, and the last ends, in the middle of a page. */
 	struct pier_mr_range ranges[] = {
 		pier_mr_range_buffer(buffer, 3 * page - 100, 100),
 		pier_mr_range_buffer(buffer, 0, 2 * page),
@@ -188,8 +191,8 @@ static void joins_whole_pages(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-/* Pages that nobody has touched, or that are not there yet. */
-static void registers_on_demand(void **state)
+/* The pages have never been touched, and are not accessible yet. */
+static void on_demand_region_covers_unmapped_pages(void **state)
 {
 	struct world *world = world_connected(state);
 	size_t length = 4 * host_page();
@@ -220,7 +223,7 @@ static void registers_on_demand(void **state)
 	world_expect(world);
 }
 
-static void refuses_what_the_device_lacks(void **state)
+static void unsupported_access_is_refused(void **state)
 {
 	struct world *world = world_prepared(state, NULL);
 	uint8_t *memory = mmap(NULL, 100, PROT_READ | PROT_WRITE,
@@ -253,12 +256,12 @@ static void refuses_what_the_device_lacks(void **state)
 int run_form_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(writes_at_every_address),
-		world_case(takes_any_pointer),
-		world_case(has_keys_that_are_asked_for),
-		world_case(joins_whole_pages),
-		world_case(registers_on_demand),
-		world_case(refuses_what_the_device_lacks),
+		world_case(peer_writes_with_every_addressing),
+		world_case(pointer_into_buffer_is_recognised),
+		world_case(requested_key_is_used),
+		world_case(whole_pages_get_one_key),
+		world_case(on_demand_region_covers_unmapped_pages),
+		world_case(unsupported_access_is_refused),
 	};
 
 	return cmocka_run_group_tests_name("forms", cases, NULL, NULL);

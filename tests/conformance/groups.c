@@ -7,14 +7,14 @@
 #include "cases.h"
 #include "world.h"
 
-/* Groups of members in threads, each with a device, memory and channels of its own. */
+/* Groups whose members are threads, each with its own device, memory and channels. */
 
 enum {
 	MEMBERS = 4,
-	PIECE = 3001, /* bytes for or of each rank */
+	SEGMENT = 3001, /* bytes to or from each rank */
 	TARGET = 20011,
 	SLACK_MS = 5000, /* on a busy or emulated machine */
-	TIME = 1500,	 /* for what does not come: longer than stopping a channel */
+	TIME = 1500,	 /* for waits that must time out */
 	BARRIERS = 4,
 };
 
@@ -27,7 +27,7 @@ enum {
 	ALGORITHMS = sizeof(algorithms) / sizeof(algorithms[0]),
 };
 
-/* What a case of a group runs in; before the case's own world. */
+/* The members of the running case, closed before its world is. */
 static struct crew crew;
 
 static struct crew *crew_prepared(void **state, uint32_t size)
@@ -65,61 +65,63 @@ static int group_teardown(void **state)
 #define group_case(body) \
 	cmocka_unit_test_setup_teardown(body, world_setup, group_teardown)
 
-static size_t piece_at(uint32_t rank)
+static size_t segment_at(uint32_t rank)
 {
-	return (size_t)rank * (PIECE + 1);
+	return (size_t)rank * (SEGMENT + 1);
 }
 
-struct piece {
+struct segment {
 	struct pier_gather from;
 	struct pier_scatter to;
 	struct pier_remote remote;
 };
 
-/* Piece r of rank 0 to the same place behind TARGET of rank r. */
-static struct pier_group_request write_to(uint32_t rank, struct piece *piece)
+/* Writes segment r of rank 0 to the same offset behind TARGET of rank r. */
+static struct pier_group_request write_to(uint32_t rank, struct segment *segment)
 {
-	expect_ok(crew_gather(&crew.members[0], piece_at(rank), PIECE, &piece->from));
-	expect_ok(crew_remote(&crew.members[rank], TARGET + piece_at(rank), PIECE,
-			      &piece->remote));
+	expect_ok(
+		crew_gather(&crew.members[0], segment_at(rank), SEGMENT, &segment->from));
+	expect_ok(crew_remote(&crew.members[rank], TARGET + segment_at(rank), SEGMENT,
+			      &segment->remote));
 	return (struct pier_group_request){ .rank = rank,
-					    .gather = &piece->from,
+					    .gather = &segment->from,
 					    .num_sge = 1,
-					    .remote = &piece->remote };
+					    .remote = &segment->remote };
 }
 
 static void copied(uint32_t to, size_t to_offset, uint32_t from, size_t from_offset)
 {
 	memmove(crew.members[to].image + to_offset,
-		crew.members[from].image + from_offset, PIECE);
+		crew.members[from].image + from_offset, SEGMENT);
 }
 
 static void scatters_and_gathers(void **state)
 {
 	struct pier_group_request requests[MEMBERS];
 	struct pier_result results[MEMBERS];
-	struct piece pieces[MEMBERS];
+	struct segment segments[MEMBERS];
 
 	crew_connected(state, MEMBERS);
 	for (uint32_t rank = 0; rank < MEMBERS; rank++) {
-		requests[rank] = write_to(rank, &pieces[rank]);
-		copied(rank, TARGET + piece_at(rank), 0, piece_at(rank));
+		requests[rank] = write_to(rank, &segments[rank]);
+		copied(rank, TARGET + segment_at(rank), 0, segment_at(rank));
 	}
 	expect_ok(pier_group_scatter(crew.members[0].group, requests, MEMBERS, PATIENT,
 				     results));
 	assert_int_equal(crew_differs(&crew), -1);
-	/* Back, into places next to each other. */
+	/* Gather them back into adjacent ranges. */
 	for (uint32_t rank = 0; rank < MEMBERS; rank++) {
-		size_t place = (size_t)(MEMBERS - 1 - rank) * PIECE;
+		size_t place = (size_t)(MEMBERS - 1 - rank) * SEGMENT;
 
-		expect_ok(crew_scatter(&crew.members[0], place, PIECE, &pieces[rank].to));
-		requests[rank].scatter = &pieces[rank].to;
-		copied(0, place, rank, TARGET + piece_at(rank));
+		expect_ok(crew_scatter(&crew.members[0], place, SEGMENT,
+				       &segments[rank].to));
+		requests[rank].scatter = &segments[rank].to;
+		copied(0, place, rank, TARGET + segment_at(rank));
 	}
 	expect_ok(pier_group_gather(crew.members[0].group, requests, MEMBERS, PATIENT,
 				    results));
 	for (uint32_t rank = 0; rank < MEMBERS; rank++)
-		assert_int_equal(results[rank].byte_length, PIECE);
+		assert_int_equal(results[rank].byte_length, SEGMENT);
 	assert_int_equal(crew_differs(&crew), -1);
 }
 
@@ -131,11 +133,11 @@ static void multicasts(void **state)
 	struct pier_gather from;
 
 	crew_connected(state, MEMBERS);
-	expect_ok(crew_gather(&crew.members[1], 77, PIECE, &from));
+	expect_ok(crew_gather(&crew.members[1], 77, SEGMENT, &from));
 	request.gather = &from;
 	for (uint32_t rank = 0; rank < MEMBERS; rank++) {
-		expect_ok(
-			crew_remote(&crew.members[rank], TARGET, PIECE, &remotes[rank]));
+		expect_ok(crew_remote(&crew.members[rank], TARGET, SEGMENT,
+				      &remotes[rank]));
 		targets[rank] = (struct pier_group_target){ rank, &remotes[rank] };
 		copied(rank, TARGET, 1, 77);
 	}
@@ -144,31 +146,31 @@ static void multicasts(void **state)
 	assert_int_equal(crew_differs(&crew), -1);
 }
 
-/* A message from each to each, itself included. */
+/* Each rank sends a message to each rank, including itself. */
 static int exchange_messages(struct crew_member *member)
 {
 	struct pier_group_request requests[2 * MEMBERS];
 	struct pier_result results[2 * MEMBERS];
-	struct piece pieces[MEMBERS];
+	struct segment segments[MEMBERS];
 	int error = 0;
 
 	for (uint32_t rank = 0; rank < MEMBERS && !error; rank++) {
-		struct piece *piece = &pieces[rank];
+		struct segment *segment = &segments[rank];
 
-		error = crew_gather(member, piece_at(rank), PIECE, &piece->from);
+		error = crew_gather(member, segment_at(rank), SEGMENT, &segment->from);
 		if (!error)
-			error = crew_scatter(member, TARGET + piece_at(rank), PIECE,
-					     &piece->to);
+			error = crew_scatter(member, TARGET + segment_at(rank), SEGMENT,
+					     &segment->to);
 		requests[2 * rank] = (struct pier_group_request){
 			.rank = rank,
 			.opcode = PIER_OP_RECV,
-			.scatter = &piece->to,
+			.scatter = &segment->to,
 			.num_sge = 1,
 		};
 		requests[2 * rank + 1] = (struct pier_group_request){
 			.rank = rank,
 			.opcode = PIER_OP_SEND,
-			.gather = &piece->from,
+			.gather = &segment->from,
 			.num_sge = 1,
 			.has_immediate = true,
 			.immediate = 100 * member->rank + rank,
@@ -190,14 +192,14 @@ static void exchanges_messages(void **state)
 	expect_ok(crew_run(&crew, exchange_messages));
 	for (uint32_t from = 0; from < MEMBERS; from++) {
 		for (uint32_t to = 0; to < MEMBERS; to++)
-			copied(to, TARGET + piece_at(from), from, piece_at(to));
+			copied(to, TARGET + segment_at(from), from, segment_at(to));
 	}
 	assert_int_equal(crew_differs(&crew), -1);
 }
 
 /*
- * In each round the ranks write in a ring and meet: whoever is through finds what its
- * neighbour wrote, in every round of every algorithm.
+ * In each round every rank writes to the next one and enters a barrier. After the barrier
+ * it must find its neighbour's value, in every round of every algorithm.
  */
 static int write_round_a_ring(struct crew_member *member)
 {
@@ -226,14 +228,14 @@ static int write_round_a_ring(struct crew_member *member)
 						      sizeof(found));
 		if (!error && found != i * 1000 + previous)
 			error = -EBADE;
-		/* Not before all have looked. */
+		/* No rank may overwrite a value before its reader has compared it. */
 		if (!error)
 			error = pier_group_barrier(member->group, PATIENT);
 	}
 	return error;
 }
 
-static void finds_what_was_written_before_a_barrier(void **state)
+static void barrier_makes_earlier_writes_visible(void **state)
 {
 	static const uint32_t sizes[] = { 1, 2, 5 };
 
@@ -245,7 +247,7 @@ static void finds_what_was_written_before_a_barrier(void **state)
 	crew.size = 0;
 }
 
-/* Of 3 and 1; the others do not take part. */
+/* A barrier of ranks 3 and 1 only. */
 static int meet_some(struct crew_member *member)
 {
 	static const uint32_t ranks[] = { 1, 3 };
@@ -257,25 +259,25 @@ static int meet_some(struct crew_member *member)
 	return error ? error : pier_group_barrier(member->group, PATIENT);
 }
 
-static void some_ranks_meet(void **state)
+static void barrier_of_some_ranks_completes(void **state)
 {
 	crew_connected(state, MEMBERS);
 	expect_ok(crew_run(&crew, meet_some));
 }
 
-static void names_who_refuses(void **state)
+static void error_names_the_refusing_rank(void **state)
 {
 	struct pier_group_request requests[MEMBERS];
 	struct pier_result results[MEMBERS];
-	struct piece pieces[MEMBERS];
+	struct segment segments[MEMBERS];
 
 	crew_connected(state, MEMBERS);
 	for (uint32_t rank = 0; rank < MEMBERS; rank++) {
-		requests[rank] = write_to(rank, &pieces[rank]);
+		requests[rank] = write_to(rank, &segments[rank]);
 		if (rank != 2)
-			copied(rank, TARGET + piece_at(rank), 0, piece_at(rank));
+			copied(rank, TARGET + segment_at(rank), 0, segment_at(rank));
 	}
-	pieces[2].remote.addr += CREW_AREA;
+	segments[2].remote.addr += CREW_AREA;
 	expect_result(pier_group_scatter(crew.members[0].group, requests, MEMBERS,
 					 PATIENT, results),
 		      -EACCES);
@@ -295,7 +297,7 @@ static int meet_briefly(struct crew_member *member)
 				     member->crew->timeout_ms);
 }
 
-static void nobody_waits_for_ever(void **state)
+static void barrier_without_a_rank_times_out(void **state)
 {
 	for (int i = 0; i < ALGORITHMS; i++) {
 		tested = algorithms[i];
@@ -319,30 +321,30 @@ static void nobody_waits_for_ever(void **state)
 	crew.size = 0;
 }
 
-static void ends_with_one_deadline(void **state)
+static void requests_share_one_deadline(void **state)
 {
 	struct pier_group_request requests[MEMBERS];
 	struct pier_result results[MEMBERS];
-	struct piece pieces[MEMBERS];
+	struct segment segments[MEMBERS];
 	int64_t start;
 
 	crew_connected(state, MEMBERS);
 	for (uint32_t rank = 0; rank < MEMBERS; rank++) {
-		expect_ok(crew_scatter(&crew.members[0], TARGET + piece_at(rank), PIECE,
-				       &pieces[rank].to));
+		expect_ok(crew_scatter(&crew.members[0], TARGET + segment_at(rank),
+				       SEGMENT, &segments[rank].to));
 		requests[rank] = (struct pier_group_request){
 			.rank = rank,
 			.opcode = PIER_OP_RECV,
-			.scatter = &pieces[rank].to,
+			.scatter = &segments[rank].to,
 			.num_sge = 1,
 		};
 	}
-	expect_ok(crew_gather(&crew.members[3], 5, PIECE, &pieces[3].from));
+	expect_ok(crew_gather(&crew.members[3], 5, SEGMENT, &segments[3].from));
 	requests[0].opcode = PIER_OP_READ;
-	expect_ok(crew_remote(&crew.members[0], 1, PIECE, &pieces[0].remote));
-	requests[0].remote = &pieces[0].remote;
+	expect_ok(crew_remote(&crew.members[0], 1, SEGMENT, &segments[0].remote));
+	requests[0].remote = &segments[0].remote;
 	expect_ok(pier_post_send(pier_group_channel(crew.members[3].group, 0),
-				 &pieces[3].from, 1, NULL));
+				 &segments[3].from, 1, NULL));
 	start = crew_milliseconds();
 	expect_result(pier_group_gather(crew.members[0].group, requests, MEMBERS, TIME,
 					results),
@@ -353,12 +355,12 @@ static void ends_with_one_deadline(void **state)
 		assert_int_equal(results[rank].error,
 				 rank == 1 || rank == 2 ? -ETIMEDOUT : 0);
 	copied(0, TARGET, 0, 1);
-	copied(0, TARGET + piece_at(3), 3, 5);
+	copied(0, TARGET + segment_at(3), 3, 5);
 	assert_int_equal(crew_differs(&crew), -1);
 }
 
-/* Killed while others are in a barrier with it: all of them end in time. */
-static void ends_when_a_member_is_killed(void **state)
+/* If a rank is killed, all others waiting with it in a barrier return in time. */
+static void killed_member_ends_barriers(void **state)
 {
 	world_empty(state);
 	for (uint32_t i = 0; i < ALGORITHMS; i++) {
@@ -394,12 +396,12 @@ int run_group_cases(void)
 		group_case(scatters_and_gathers),
 		group_case(multicasts),
 		group_case(exchanges_messages),
-		group_case(finds_what_was_written_before_a_barrier),
-		group_case(some_ranks_meet),
-		group_case(names_who_refuses),
-		group_case(nobody_waits_for_ever),
-		group_case(ends_with_one_deadline),
-		group_case(ends_when_a_member_is_killed),
+		group_case(barrier_makes_earlier_writes_visible),
+		group_case(barrier_of_some_ranks_completes),
+		group_case(error_names_the_refusing_rank),
+		group_case(barrier_without_a_rank_times_out),
+		group_case(requests_share_one_deadline),
+		group_case(killed_member_ends_barriers),
 	};
 
 	return cmocka_run_group_tests_name("groups", cases, NULL, NULL);

@@ -8,7 +8,7 @@
 #include "cases.h"
 #include "world.h"
 
-/* Two ends of this process that meet over a stream, each on a thread. */
+/* Two ends of this process that connect over a stream, each on its own thread. */
 
 struct party {
 	struct pier_channel *channel;
@@ -50,7 +50,7 @@ static void expect_connected(struct world *world, struct party *a, struct party 
 	world_expect(world);
 }
 
-/* The stream stays usable, from the first byte behind the handshake. */
+/* The handshake must not consume bytes behind it: the stream stays usable. */
 static void expect_rest(int from, int to)
 {
 	char rest[8];
@@ -80,17 +80,17 @@ static void meets_over(void **state, int socket_flags)
 	close(fds[1]);
 }
 
-static void meets_over_a_socket(void **state)
+static void handshake_over_socket_connects(void **state)
 {
 	meets_over(state, 0);
 }
 
-static void meets_over_a_nonblocking_socket(void **state)
+static void handshake_over_nonblocking_socket_connects(void **state)
 {
 	meets_over(state, SOCK_NONBLOCK);
 }
 
-static void meets_over_two_pipes(void **state)
+static void handshake_over_two_pipes_connects(void **state)
 {
 	struct world *world = world_prepared(state, NULL);
 	int to_a[2], to_b[2];
@@ -110,7 +110,7 @@ static void meets_over_two_pipes(void **state)
 	}
 }
 
-static void gives_up_on_a_silent_peer(void **state)
+static void handshake_with_silent_peer_times_out(void **state)
 {
 	struct world *world = world_prepared(state, NULL);
 	int fds[2];
@@ -126,7 +126,7 @@ static void gives_up_on_a_silent_peer(void **state)
 	close(fds[0]);
 }
 
-static void refuses_garbage(void **state)
+static void handshake_with_garbage_is_refused(void **state)
 {
 	struct world *world = world_prepared(state, NULL);
 	uint8_t garbage[600];
@@ -143,8 +143,8 @@ static void refuses_garbage(void **state)
 	close(fds[1]);
 }
 
-/* The endpoint travels by any means, here as a text. */
-static void meets_by_text(void **state)
+/* Endpoints can be exchanged by any means, here as text. */
+static void endpoints_in_text_form_connect(void **state)
 {
 	struct world *world = world_prepared(state, NULL);
 	char text[2][PIER_ENDPOINT_TEXT_MAX];
@@ -165,12 +165,12 @@ static void meets_by_text(void **state)
 int run_handshake_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(meets_over_a_socket),
-		world_case(meets_over_a_nonblocking_socket),
-		world_case(meets_over_two_pipes),
-		world_case(gives_up_on_a_silent_peer),
-		world_case(refuses_garbage),
-		world_case(meets_by_text),
+		world_case(handshake_over_socket_connects),
+		world_case(handshake_over_nonblocking_socket_connects),
+		world_case(handshake_over_two_pipes_connects),
+		world_case(handshake_with_silent_peer_times_out),
+		world_case(handshake_with_garbage_is_refused),
+		world_case(endpoints_in_text_form_connect),
 	};
 
 	return cmocka_run_group_tests_name("handshake", cases, NULL, NULL);

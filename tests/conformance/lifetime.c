@@ -10,9 +10,9 @@
 #include "cases.h"
 #include "world.h"
 
-/* What keeps what, and that closing is always possible, at once and for good. */
+/* Objects keep their parents. A channel can always be closed, immediately. */
 
-static void keeps_parents(void **state)
+static void parents_cannot_be_closed_first(void **state)
 {
 	struct world *world = world_prepared(state, NULL);
 	struct end *end = &world->a;
@@ -35,8 +35,8 @@ static void keeps_parents(void **state)
 	end->device = NULL;
 }
 
-/* -EBUSY changed nothing: everything still works. */
-static void works_after_a_refused_close(void **state)
+/* A close refused with -EBUSY changes nothing. */
+static void refused_close_changes_nothing(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 0, 777);
@@ -50,8 +50,8 @@ static void works_after_a_refused_close(void **state)
 	world_expect(world);
 }
 
-/* The keys of the imported protection domain are those of the one that it is made of. */
-static void writes_from_an_imported_pd(void **state)
+/* Regions of an imported protection domain work on channels of the original one. */
+static void imported_pd_shares_keys_with_its_pd(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_remote target = remote_at(&world->b.area, 1, 777);
@@ -74,7 +74,7 @@ static void writes_from_an_imported_pd(void **state)
 	world_expect(world);
 }
 
-static void closes_with_work_outstanding(void **state)
+static void channel_closes_with_outstanding_requests(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 0, 100000);
@@ -89,14 +89,14 @@ static void closes_with_work_outstanding(void **state)
 	world->a.channel = NULL;
 	expect_ok(pier_channel_destroy(world->b.channel));
 	world->b.channel = NULL;
-	/* Nothing writes any more: what is put there now stays. */
+	/* No DMA continues, so bytes written now stay. */
 	area_shuffle(world, &world->b.area);
 	area_shuffle(world, &world->a.area);
 	world_expect(world);
 }
 
-/* The closed end's memory is its own again, while the peer still sends. */
-static void leaves_memory_alone_after_closing(void **state)
+/* After its channel is destroyed, an end's memory is unchanged by the peer's sends. */
+static void closed_channel_receives_nothing(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 0, 5000);
@@ -109,7 +109,7 @@ static void leaves_memory_alone_after_closing(void **state)
 	world_expect(world);
 }
 
-static void closes_what_never_connected(void **state)
+static void unconnected_channel_closes(void **state)
 {
 	struct world *world = world_prepared(state, NULL);
 	struct pier_scatter target = scatter_at(&world->a.area, 0, 10);
@@ -117,7 +117,7 @@ static void closes_what_never_connected(void **state)
 
 	for (int i = 0; i < 16; i++)
 		expect_ok(pier_post_recv(world->a.channel, &target, 1, NULL));
-	/* One of the two connects; the peer goes away. */
+	/* One of the two connects, and its peer is destroyed. */
 	expect_ok(pier_channel_endpoint(world->a.channel, &endpoint));
 	expect_ok(pier_channel_connect(world->b.channel, &endpoint));
 	expect_ok(pier_channel_destroy(world->a.channel));
@@ -128,19 +128,19 @@ static void closes_what_never_connected(void **state)
 	world_expect(world);
 }
 
-static void connects_only_once(void **state)
+static void second_connect_is_refused(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_endpoint endpoint;
 
 	expect_ok(pier_channel_endpoint(world->b.channel, &endpoint));
 	expect_result(pier_channel_connect(world->a.channel, &endpoint), -EISCONN);
-	/* And is none the worse for the attempt. */
+	/* The refused call does not break the channel. */
 	expect_ok(pier_channel_write(world->a.channel, NULL, 0,
 				     &(struct pier_remote){ 0 }, PATIENT));
 }
 
-/* A region that could not be deregistered is as it was: used afterwards. */
+/* The region cannot be deregistered while a request of this kind uses it. */
 static void expect_kept(struct pier_mr *mr, const char *kind)
 {
 	char words[64];
@@ -156,7 +156,7 @@ static void expect_dereg(struct area *area)
 	area->mr = NULL;
 }
 
-static void keeps_regions_of_posted_requests(void **state)
+static void regions_of_posted_requests_are_kept(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 3, 5000);
@@ -166,7 +166,7 @@ static void keeps_regions_of_posted_requests(void **state)
 	expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
 	expect_kept(world->b.area.mr, "receive");
 	expect_ok(pier_post_send(world->a.channel, &source, 1, &send));
-	/* Also when it has completed, which nobody knows before it is collected. */
+	/* The region is in use until the completion has been polled. */
 	expect_kept(world->a.area.mr, "send");
 	expect_end(world->a.channel, send, 0);
 	expect_kept(world->b.area.mr, "receive");
@@ -177,7 +177,7 @@ static void keeps_regions_of_posted_requests(void **state)
 	world_expect(world);
 }
 
-static void keeps_regions_of_writes_and_reads(void **state)
+static void regions_of_writes_and_reads_are_kept(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 0, 5000);
@@ -192,14 +192,14 @@ static void keeps_regions_of_writes_and_reads(void **state)
 	expect_kept(world->a.area.mr, "read");
 	expect_end(world->a.channel, work, 0);
 	expect_dereg(&world->a.area);
-	/* It is not known at b what a does there. */
+	/* b's device does not report the peer's requests, so its region is not in use. */
 	expect_dereg(&world->b.area);
 	image_copy(&world->b.area, 1, &world->a.area, 0, 5000);
 	image_copy(&world->a.area, 9000, &world->b.area, 1, 5000);
 	world_expect(world);
 }
 
-/* A time that is not waited for, unless something is wrong. */
+/* Whether PATIENT has passed since `begin`: only if something is wrong. */
 static bool too_late(const struct timespec *begin)
 {
 	struct timespec now;
@@ -208,7 +208,7 @@ static bool too_late(const struct timespec *begin)
 	return (now.tv_sec - begin->tv_sec) * 1000 > PATIENT;
 }
 
-static void keeps_regions_until_somebody_polls(void **state)
+static void regions_are_kept_until_polled(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 0, 100);
@@ -228,7 +228,7 @@ static void keeps_regions_until_somebody_polls(void **state)
 	world_expect(world);
 }
 
-static void lets_regions_go_with_the_channel(void **state)
+static void destroying_channel_releases_regions(void **state)
 {
 	struct world *world = world_prepared(state, NULL);
 	struct pier_scatter target = scatter_at(&world->a.area, 0, 100);
@@ -237,7 +237,7 @@ static void lets_regions_go_with_the_channel(void **state)
 	expect_ok(area_open(&other, world->a.pd, PIER_ACCESS_SHARED));
 	expect_ok(pier_post_recv(world->a.channel, &target, 1, NULL));
 	expect_kept(world->a.area.mr, "receive");
-	/* Others of the same protection domain are free. */
+	/* Other regions of the protection domain are not in use. */
 	expect_ok(area_close(&other));
 	expect_ok(pier_channel_destroy(world->a.channel));
 	world->a.channel = NULL;
@@ -245,7 +245,7 @@ static void lets_regions_go_with_the_channel(void **state)
 	world_expect(world);
 }
 
-/* In a child, where cmocka does not assert; how many were not refused. */
+/* Runs in a child, where cmocka does not assert. Returns the number of wrong results. */
 static int use_the_parents(const struct world *world)
 {
 	const struct end *end = &world->a;
@@ -271,7 +271,7 @@ static int use_the_parents(const struct world *world)
 	return failures;
 }
 
-static void refuses_a_child_its_parents_objects(void **state)
+static void child_cannot_use_parents_objects(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 50, 12345);
@@ -289,8 +289,8 @@ static void refuses_a_child_its_parents_objects(void **state)
 	world_expect(world);
 }
 
-/* Connections are made anew, one after the other, on the same devices. */
-static void connects_again_and_again(void **state)
+/* Connect new channels of the same devices, one pair after the other. */
+static void channels_connect_repeatedly(void **state)
 {
 	struct world *world = world_connected(state);
 
@@ -312,7 +312,7 @@ static void connects_again_and_again(void **state)
 	world_expect(world);
 }
 
-static void refuses_impossible_attributes(void **state)
+static void impossible_attributes_are_refused(void **state)
 {
 	struct world *world = world_prepared(state, NULL);
 	struct pier_channel_attr attr = test_attr();
@@ -341,20 +341,20 @@ static void refuses_impossible_attributes(void **state)
 int run_lifetime_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(keeps_parents),
-		world_case(works_after_a_refused_close),
-		world_case(writes_from_an_imported_pd),
-		world_case(closes_with_work_outstanding),
-		world_case(leaves_memory_alone_after_closing),
-		world_case(closes_what_never_connected),
-		world_case(connects_only_once),
-		world_case(keeps_regions_of_posted_requests),
-		world_case(keeps_regions_of_writes_and_reads),
-		world_case(keeps_regions_until_somebody_polls),
-		world_case(lets_regions_go_with_the_channel),
-		world_case(refuses_a_child_its_parents_objects),
-		world_case(connects_again_and_again),
-		world_case(refuses_impossible_attributes),
+		world_case(parents_cannot_be_closed_first),
+		world_case(refused_close_changes_nothing),
+		world_case(imported_pd_shares_keys_with_its_pd),
+		world_case(channel_closes_with_outstanding_requests),
+		world_case(closed_channel_receives_nothing),
+		world_case(unconnected_channel_closes),
+		world_case(second_connect_is_refused),
+		world_case(regions_of_posted_requests_are_kept),
+		world_case(regions_of_writes_and_reads_are_kept),
+		world_case(regions_are_kept_until_polled),
+		world_case(destroying_channel_releases_regions),
+		world_case(child_cannot_use_parents_objects),
+		world_case(channels_connect_repeatedly),
+		world_case(impossible_attributes_are_refused),
 	};
 
 	return cmocka_run_group_tests_name("lifetime", cases, NULL, NULL);

@@ -9,15 +9,15 @@
 #include "world.h"
 
 /*
- * What every device must do with the memory of every backend. The cases name
- * neither: this program is told which, and is run once for each pair.
+ * Requirements on every device with the memory of every backend. The cases name neither:
+ * the program takes both as options, and runs once for each pair.
  */
 
 enum {
-	EXIT_SKIPPED = 77, /* meson's number for a skipped test */
+	EXIT_SKIPPED = 77, /* meson's exit status for a skipped test */
 };
 
-/* This is a process that a case has started: see child.h. */
+/* Set in a process that a case has started: see child.h. */
 static const char *child_role;
 static int child_stream = -1;
 
@@ -68,8 +68,8 @@ static void read_options(int argc, char **argv)
 }
 
 /*
- * A device or memory that is not here, or the one for the other, is a reason to
- * skip; any other failure is for the cases to report.
+ * If the device or the memory is missing, or they do not fit each other, all cases are
+ * skipped. The cases report any other failure.
  */
 static void look_for_problem(const char *device)
 {
@@ -101,7 +101,7 @@ int main(int argc, char **argv)
 		run_handshake_cases,
 		run_counter_cases,
 		run_counter_imm_cases,
-		run_rally_cases,
+		run_ping_pong_cases,
 		run_vector_cases,
 		run_subregion_cases,
 		run_cache_cases,

@@ -9,7 +9,7 @@ enum {
 	LENGTHS = sizeof(lengths) / sizeof(lengths[0])
 };
 
-static void arrives_byte_for_byte(void **state)
+static void message_arrives_unchanged(void **state)
 {
 	struct world *world = world_connected(state);
 
@@ -31,7 +31,7 @@ static void arrives_byte_for_byte(void **state)
 	}
 }
 
-static void carries_immediates(void **state)
+static void immediate_arrives(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 1, 99);
@@ -51,7 +51,7 @@ static void carries_immediates(void **state)
 	world_expect(world);
 }
 
-static void sends_nothing(void **state)
+static void empty_message_arrives(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather nothing = gather_at(&world->a.area, 5, 0);
@@ -78,9 +78,9 @@ static void sends_nothing(void **state)
 	world_expect(world);
 }
 
-static void gathers_and_scatters(void **state)
+static void messages_gather_and_scatter(void **state)
 {
-	static const size_t pieces[5] = { 1, 4096, 33, 0, 5000 };
+	static const size_t segments[5] = { 1, 4096, 33, 0, 5000 };
 	static const size_t holes[3] = { 4000, 30, 6000 };
 	struct world *world = world_connected(state);
 	uint8_t joined[9130], *end = joined;
@@ -91,9 +91,9 @@ static void gathers_and_scatters(void **state)
 	size_t left;
 
 	for (size_t i = 0; i < 5; i++) {
-		source[i] = gather_at(&world->a.area, 20001 * i + 1, pieces[i]);
-		memcpy(end, world->a.area.image + 20001 * i + 1, pieces[i]);
-		end += pieces[i];
+		source[i] = gather_at(&world->a.area, 20001 * i + 1, segments[i]);
+		memcpy(end, world->a.area.image + 20001 * i + 1, segments[i]);
+		end += segments[i];
 	}
 	left = (size_t)(end - joined);
 	assert_int_equal(left, sizeof(joined));
@@ -113,7 +113,7 @@ static void gathers_and_scatters(void **state)
 	world_expect(world);
 }
 
-static void leaves_the_rest_of_a_receive(void **state)
+static void short_message_leaves_rest_unchanged(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 11, 100);
@@ -127,37 +127,37 @@ static void leaves_the_rest_of_a_receive(void **state)
 	world_expect(world);
 }
 
-/* As many as the queues take, asked for in the opposite order. */
-static void keeps_results_until_asked(void **state)
+/* Fills both queues and polls the handles in the opposite order. */
+static void results_are_kept_until_polled(void **state)
 {
 	enum {
 		DEPTH = 16,
-		PIECE = 1001
+		SEGMENT = 1001
 	};
 	struct world *world = world_connected(state);
 	struct pier_work sends[DEPTH], receives[DEPTH];
 
 	for (size_t i = 0; i < DEPTH; i++) {
-		struct pier_scatter target = scatter_at(&world->b.area, i * PIECE + 1,
-							PIECE);
+		struct pier_scatter target = scatter_at(&world->b.area, i * SEGMENT + 1,
+							SEGMENT);
 
 		expect_ok(pier_post_recv(world->b.channel, &target, 1, &receives[i]));
 	}
 	for (size_t i = 0; i < DEPTH; i++) {
-		struct pier_gather source = gather_at(&world->a.area, i * PIECE,
-						      PIECE - i);
+		struct pier_gather source = gather_at(&world->a.area, i * SEGMENT,
+						      SEGMENT - i);
 
 		expect_ok(pier_post_send_imm(world->a.channel, &source, 1, (uint32_t)i,
 					     &sends[i]));
-		image_copy(&world->b.area, i * PIECE + 1, &world->a.area, i * PIECE,
-			   PIECE - i);
+		image_copy(&world->b.area, i * SEGMENT + 1, &world->a.area, i * SEGMENT,
+			   SEGMENT - i);
 	}
 	assert_true(pier_channel_outstanding(world->b.channel) <= DEPTH);
 	for (size_t i = DEPTH; i-- > 0;) {
 		struct pier_result result = expect_end(world->b.channel, receives[i], 0);
 
 		assert_int_equal(result.immediate, i);
-		assert_int_equal(result.byte_length, PIECE - i);
+		assert_int_equal(result.byte_length, SEGMENT - i);
 		expect_end(world->a.channel, sends[i], 0);
 	}
 	assert_int_equal(pier_channel_outstanding(world->a.channel), 0);
@@ -165,7 +165,7 @@ static void keeps_results_until_asked(void **state)
 	world_expect(world);
 }
 
-static void goes_both_ways_at_once(void **state)
+static void both_directions_at_once(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather from_a = gather_at(&world->a.area, 0, 50000);
@@ -185,8 +185,8 @@ static void goes_both_ways_at_once(void **state)
 	world_expect(world);
 }
 
-/* The sender is retried until the receiver, who blocks, has posted. */
-static void waits_for_a_late_receive(void **state)
+/* The device retries the send until the blocking receiver has posted. */
+static void send_waits_for_late_receive(void **state)
 {
 	struct pier_channel_attr attr = test_attr();
 	struct pier_scatter target;
@@ -211,7 +211,7 @@ static void waits_for_a_late_receive(void **state)
 }
 
 /* Receives may be posted before the channel is connected. */
-static void receives_before_it_connects(void **state)
+static void receives_are_posted_before_connecting(void **state)
 {
 	struct world *world = world_prepared(state, NULL);
 	struct pier_gather source = gather_at(&world->a.area, 0, 1000);
@@ -226,7 +226,7 @@ static void receives_before_it_connects(void **state)
 	world_expect(world);
 }
 
-static void copies_small_messages_at_posting(void **state)
+static void inline_send_copies_at_posting(void **state)
 {
 	struct pier_channel_attr attr = test_attr();
 	struct pier_scatter target;
@@ -237,7 +237,7 @@ static void copies_small_messages_at_posting(void **state)
 
 	attr.max_inline = 64;
 	world = world_connected_with(state, &attr);
-	/* Only the CPU's own memory, at its own address, can be copied by it. */
+	/* Inline data can only be copied from host memory at its own address. */
 	if (pier_buffer_map(world->a.area.buffer, &pointer) != 0 ||
 	    (uintptr_t)pointer != area_at(&world->a.area, 0))
 		world_skip("this memory is not at an address of the CPU");
@@ -253,16 +253,16 @@ static void copies_small_messages_at_posting(void **state)
 int run_message_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(arrives_byte_for_byte),
-		world_case(carries_immediates),
-		world_case(sends_nothing),
-		world_case(gathers_and_scatters),
-		world_case(leaves_the_rest_of_a_receive),
-		world_case(keeps_results_until_asked),
-		world_case(goes_both_ways_at_once),
-		world_case(waits_for_a_late_receive),
-		world_case(receives_before_it_connects),
-		world_case(copies_small_messages_at_posting),
+		world_case(message_arrives_unchanged),
+		world_case(immediate_arrives),
+		world_case(empty_message_arrives),
+		world_case(messages_gather_and_scatter),
+		world_case(short_message_leaves_rest_unchanged),
+		world_case(results_are_kept_until_polled),
+		world_case(both_directions_at_once),
+		world_case(send_waits_for_late_receive),
+		world_case(receives_are_posted_before_connecting),
+		world_case(inline_send_copies_at_posting),
 	};
 
 	return cmocka_run_group_tests_name("messages", cases, NULL, NULL);

@@ -4,14 +4,14 @@
 #include "cases.h"
 #include "world.h"
 
-/* Writes and reads; the target's application does nothing at all meanwhile. */
+/* Writes and reads. The target's program makes no calls meanwhile. */
 
 static const size_t lengths[] = { 1, 3, 64, 4095, 4096, 4097, 65537, 150001 };
 enum {
 	LENGTHS = sizeof(lengths) / sizeof(lengths[0])
 };
 
-static void writes_byte_for_byte(void **state)
+static void write_arrives_unchanged(void **state)
 {
 	struct world *world = world_connected(state);
 
@@ -27,7 +27,7 @@ static void writes_byte_for_byte(void **state)
 	}
 }
 
-static void reads_byte_for_byte(void **state)
+static void read_arrives_unchanged(void **state)
 {
 	struct world *world = world_connected(state);
 
@@ -47,9 +47,9 @@ static void reads_byte_for_byte(void **state)
 	}
 }
 
-static void gathers_and_scatters(void **state)
+static void writes_gather_and_reads_scatter(void **state)
 {
-	static const size_t pieces[4] = { 4097, 1, 0, 30000 };
+	static const size_t segments[4] = { 4097, 1, 0, 30000 };
 	struct world *world = world_connected(state);
 	struct pier_remote whole = remote_at(&world->b.area, 9, 34098);
 	struct pier_gather source[4];
@@ -57,9 +57,10 @@ static void gathers_and_scatters(void **state)
 	size_t at = 9;
 
 	for (size_t i = 0; i < 4; i++) {
-		source[i] = gather_at(&world->a.area, 1 + 35001 * i, pieces[i]);
-		image_copy(&world->b.area, at, &world->a.area, 1 + 35001 * i, pieces[i]);
-		at += pieces[i];
+		source[i] = gather_at(&world->a.area, 1 + 35001 * i, segments[i]);
+		image_copy(&world->b.area, at, &world->a.area, 1 + 35001 * i,
+			   segments[i]);
+		at += segments[i];
 	}
 	expect_ok(pier_channel_write(world->a.channel, source, 4, &whole, PATIENT));
 	world_expect(world);
@@ -67,15 +68,16 @@ static void gathers_and_scatters(void **state)
 	area_shuffle(world, &world->b.area);
 	at = 9;
 	for (size_t i = 0; i < 4; i++) {
-		target[i] = scatter_at(&world->a.area, 7 + 34999 * i, pieces[i]);
-		image_copy(&world->a.area, 7 + 34999 * i, &world->b.area, at, pieces[i]);
-		at += pieces[i];
+		target[i] = scatter_at(&world->a.area, 7 + 34999 * i, segments[i]);
+		image_copy(&world->a.area, 7 + 34999 * i, &world->b.area, at,
+			   segments[i]);
+		at += segments[i];
 	}
 	expect_ok(pier_channel_read(world->a.channel, target, 4, &whole, PATIENT));
 	world_expect(world);
 }
 
-static void moves_nothing(void **state)
+static void empty_write_and_read_succeed(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_remote end = remote_at(&world->b.area, AREA_LENGTH, 0);
@@ -91,7 +93,7 @@ static void moves_nothing(void **state)
 	world_expect(world);
 }
 
-static void leaves_the_rest_of_a_remote(void **state)
+static void longer_remote_is_partly_used(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 0, 100);
@@ -105,7 +107,7 @@ static void leaves_the_rest_of_a_remote(void **state)
 	world_expect(world);
 }
 
-static void uses_up_a_receive(void **state)
+static void write_with_immediate_uses_a_receive(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_scatter unused = scatter_at(&world->b.area, 0, 10);
@@ -118,7 +120,7 @@ static void uses_up_a_receive(void **state)
 	expect_ok(pier_post_recv(world->b.channel, &unused, 1, &receives[0]));
 	expect_ok(pier_post_recv(world->b.channel, NULL, 0, &receives[1]));
 	expect_ok(pier_post_recv(world->b.channel, NULL, 0, &receives[2]));
-	/* A write without immediate uses none. */
+	/* A write without immediate uses no receive. */
 	expect_ok(pier_channel_write(world->a.channel, &source, 1, &target, PATIENT));
 	expect_ok(pier_channel_write_imm(world->a.channel, &source, 1, &target, 7,
 					 PATIENT));
@@ -138,8 +140,8 @@ static void uses_up_a_receive(void **state)
 	world_expect(world);
 }
 
-/* A region of a part of the buffer; all around it is guarded. */
-static void stays_in_a_part_of_a_buffer(void **state)
+/* The region covers a part of the buffer, and all other bytes must stay unchanged. */
+static void region_of_part_of_buffer_is_respected(void **state)
 {
 	static const struct {
 		size_t offset, length;
@@ -174,7 +176,7 @@ struct request {
 
 static void post_random(struct world *world, struct request *request, size_t lane)
 {
-	/* Lanes do not overlap: what is in flight at once has no order. */
+	/* Lanes do not overlap, because simultaneous requests have no order. */
 	size_t start = lane * 20000, half = 10000;
 
 	request->read = test_random_below(&world->random, 2);
@@ -204,7 +206,7 @@ static void post_random(struct world *world, struct request *request, size_t lan
 	}
 }
 
-static void survives_random_traffic(void **state)
+static void random_requests_move_the_right_bytes(void **state)
 {
 	enum {
 		ROUNDS = 40,
@@ -227,14 +229,14 @@ static void survives_random_traffic(void **state)
 int run_onesided_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(writes_byte_for_byte),
-		world_case(reads_byte_for_byte),
-		world_case(gathers_and_scatters),
-		world_case(moves_nothing),
-		world_case(leaves_the_rest_of_a_remote),
-		world_case(uses_up_a_receive),
-		world_case(stays_in_a_part_of_a_buffer),
-		world_case(survives_random_traffic),
+		world_case(write_arrives_unchanged),
+		world_case(read_arrives_unchanged),
+		world_case(writes_gather_and_reads_scatter),
+		world_case(empty_write_and_read_succeed),
+		world_case(longer_remote_is_partly_used),
+		world_case(write_with_immediate_uses_a_receive),
+		world_case(region_of_part_of_buffer_is_respected),
+		world_case(random_requests_move_the_right_bytes),
 	};
 
 	return cmocka_run_group_tests_name("one-sided", cases, NULL, NULL);

@@ -8,15 +8,15 @@
 /* Batches, flags and atomics. */
 
 enum {
-	PIECES = 40, /* more than are told to a device at once */
-	PIECE = 3001,
+	SEGMENTS = 40, /* more than one call of the device takes */
+	SEGMENT = 3001,
 };
 
 static struct pier_channel_attr deep_attr(void)
 {
 	struct pier_channel_attr attr = test_attr();
 
-	attr.max_send_wr = 2 * PIECES;
+	attr.max_send_wr = 2 * SEGMENTS;
 	return attr;
 }
 
@@ -29,24 +29,24 @@ static struct world *deep_world(void **state)
 
 static size_t from_of(int i)
 {
-	return 1 + (size_t)i * (PIECE + 2);
+	return 1 + (size_t)i * (SEGMENT + 2);
 }
 
 static size_t to_of(int i)
 {
-	return (size_t)(PIECES - 1 - i) * PIECE;
+	return (size_t)(SEGMENTS - 1 - i) * SEGMENT;
 }
 
-static void writes_in_batches(void **state)
+static void batches_of_writes_arrive(void **state)
 {
 	struct world *world = deep_world(state);
-	struct pier_request requests[PIECES] = { 0 };
-	struct pier_gather elements[PIECES];
-	struct pier_remote parts[PIECES];
+	struct pier_request requests[SEGMENTS] = { 0 };
+	struct pier_gather elements[SEGMENTS];
+	struct pier_remote parts[SEGMENTS];
 	struct pier_work work;
 
-	for (int i = 0; i < PIECES; i++) {
-		size_t length = i % 7 == 3 ? 0 : PIECE;
+	for (int i = 0; i < SEGMENTS; i++) {
+		size_t length = i % 7 == 3 ? 0 : SEGMENT;
 
 		elements[i] = gather_at(&world->a.area, from_of(i), length);
 		parts[i] = remote_at(&world->b.area, to_of(i), length);
@@ -56,41 +56,41 @@ static void writes_in_batches(void **state)
 		requests[i].remote = &parts[i];
 		image_copy(&world->b.area, to_of(i), &world->a.area, from_of(i), length);
 	}
-	expect_ok(pier_post_batch(world->a.channel, requests, PIECES, &work));
+	expect_ok(pier_post_batch(world->a.channel, requests, SEGMENTS, &work));
 	expect_end(world->a.channel, work, 0);
 	assert_int_equal(pier_channel_outstanding(world->a.channel), 0);
 	world_expect(world);
 }
 
-static void moves_pairs(void **state)
+static void pairs_are_written_and_read(void **state)
 {
 	struct world *world = deep_world(state);
-	struct pier_write_pair writes[PIECES];
-	struct pier_read_pair reads[PIECES];
+	struct pier_write_pair writes[SEGMENTS];
+	struct pier_read_pair reads[SEGMENTS];
 	struct pier_work work;
 
-	for (int i = 0; i < PIECES; i++) {
-		writes[i].gather = gather_at(&world->a.area, from_of(i), PIECE);
-		writes[i].remote = remote_at(&world->b.area, to_of(i), PIECE);
-		image_copy(&world->b.area, to_of(i), &world->a.area, from_of(i), PIECE);
+	for (int i = 0; i < SEGMENTS; i++) {
+		writes[i].gather = gather_at(&world->a.area, from_of(i), SEGMENT);
+		writes[i].remote = remote_at(&world->b.area, to_of(i), SEGMENT);
+		image_copy(&world->b.area, to_of(i), &world->a.area, from_of(i), SEGMENT);
 	}
-	expect_ok(pier_post_writes(world->a.channel, writes, PIECES, &work));
+	expect_ok(pier_post_writes(world->a.channel, writes, SEGMENTS, &work));
 	expect_end(world->a.channel, work, 0);
 	world_expect(world);
 
 	area_shuffle(world, &world->b.area);
-	for (int i = 0; i < PIECES; i++) {
-		reads[i].scatter = scatter_at(&world->a.area, to_of(i), PIECE);
-		reads[i].remote = remote_at(&world->b.area, from_of(i), PIECE);
-		image_copy(&world->a.area, to_of(i), &world->b.area, from_of(i), PIECE);
+	for (int i = 0; i < SEGMENTS; i++) {
+		reads[i].scatter = scatter_at(&world->a.area, to_of(i), SEGMENT);
+		reads[i].remote = remote_at(&world->b.area, from_of(i), SEGMENT);
+		image_copy(&world->a.area, to_of(i), &world->b.area, from_of(i), SEGMENT);
 	}
-	expect_ok(pier_post_reads(world->a.channel, reads, PIECES, &work));
+	expect_ok(pier_post_reads(world->a.channel, reads, SEGMENTS, &work));
 	expect_end(world->a.channel, work, 0);
 	world_expect(world);
 }
 
-/* A write behind a fence sees what the read before it brought. */
-static void keeps_to_fences(void **state)
+/* A fenced write sends the bytes that the preceding read fetched. */
+static void fence_orders_write_after_read(void **state)
 {
 	struct world *world = deep_world(state);
 	struct pier_scatter here = scatter_at(&world->a.area, 11, 50000);
@@ -117,8 +117,8 @@ static void keeps_to_fences(void **state)
 	world_expect(world);
 }
 
-/* Bytes first, and the immediate of another request behind them. */
-static void announces_a_batch(void **state)
+/* The bytes come first, and the immediate of a separate request behind them. */
+static void immediate_follows_a_batch(void **state)
 {
 	struct world *world = deep_world(state);
 	struct pier_scatter unused = scatter_at(&world->b.area, 0, 0);
@@ -147,49 +147,50 @@ static void announces_a_batch(void **state)
 	expect_end(world->a.channel, work, 0);
 }
 
-/* One in the middle is refused by the peer: the batch ends, and tells the cause. */
-static void ends_a_batch_that_fails(void **state)
+/* The peer refuses a request in the middle: the batch ends and reports the cause. */
+static void failed_batch_reports_the_cause(void **state)
 {
 	struct world *world = deep_world(state);
 	struct pier_write_pair writes[3];
 	struct pier_work work;
 
 	for (int i = 0; i < 3; i++) {
-		writes[i].gather = gather_at(&world->a.area, from_of(i), PIECE);
-		writes[i].remote = remote_at(&world->b.area, to_of(i), PIECE);
+		writes[i].gather = gather_at(&world->a.area, from_of(i), SEGMENT);
+		writes[i].remote = remote_at(&world->b.area, to_of(i), SEGMENT);
 	}
 	writes[1].remote.rkey ^= 0x5a5a5a;
 	expect_ok(pier_post_writes(world->a.channel, writes, 3, &work));
 	expect_end(world->a.channel, work, -ECANCELED);
 	test_assert_sentence("refused");
-	image_copy(&world->b.area, to_of(0), &world->a.area, from_of(0), PIECE);
+	image_copy(&world->b.area, to_of(0), &world->a.area, from_of(0), SEGMENT);
 	world_expect(world);
 }
 
-static void splits_long_lists(void **state)
+static void long_lists_are_split(void **state)
 {
 	struct pier_channel_attr attr = deep_attr();
-	struct pier_gather source[PIECES];
-	struct pier_scatter target[PIECES];
+	struct pier_gather source[SEGMENTS];
+	struct pier_scatter target[SEGMENTS];
 	struct pier_remote whole;
 	struct world *world;
 	size_t at = 7;
 
 	attr.max_send_sge = 3;
 	world = world_connected_with(state, &attr);
-	whole = remote_at(&world->b.area, 7, PIECES * 100);
-	for (int i = 0; i < PIECES; i++, at += 100) {
+	whole = remote_at(&world->b.area, 7, SEGMENTS * 100);
+	for (int i = 0; i < SEGMENTS; i++, at += 100) {
 		source[i] = gather_at(&world->a.area, from_of(i), 100);
 		image_copy(&world->b.area, at, &world->a.area, from_of(i), 100);
 	}
-	expect_ok(pier_channel_write(world->a.channel, source, PIECES, &whole, PATIENT));
+	expect_ok(
+		pier_channel_write(world->a.channel, source, SEGMENTS, &whole, PATIENT));
 	world_expect(world);
-	for (int i = 0; i < PIECES; i++) {
+	for (int i = 0; i < SEGMENTS; i++) {
 		target[i] = scatter_at(&world->a.area, from_of(i) + 9, 100);
 		image_copy(&world->a.area, from_of(i) + 9, &world->b.area,
 			   7 + 100 * (size_t)i, 100);
 	}
-	expect_ok(pier_channel_read(world->a.channel, target, PIECES, &whole, PATIENT));
+	expect_ok(pier_channel_read(world->a.channel, target, SEGMENTS, &whole, PATIENT));
 	world_expect(world);
 }
 
@@ -225,8 +226,8 @@ static struct world *atomic_world(void **state, struct pier_mr **ret_mr)
 	return world;
 }
 
-/* The areas begin at a page, and offsets here are multiples of 8. */
-static void changes_numbers_atomically(void **state)
+/* The areas begin at a page and the offsets are multiples of 8, so all are aligned. */
+static void atomics_are_atomic(void **state)
 {
 	struct pier_mr *numbers;
 	struct world *world = atomic_world(state, &numbers);
@@ -267,13 +268,13 @@ static void changes_numbers_atomically(void **state)
 int run_post_cases(void)
 {
 	const struct CMUnitTest tests[] = {
-		world_case(writes_in_batches),
-		world_case(moves_pairs),
-		world_case(keeps_to_fences),
-		world_case(announces_a_batch),
-		world_case(ends_a_batch_that_fails),
-		world_case(splits_long_lists),
-		world_case(changes_numbers_atomically),
+		world_case(batches_of_writes_arrive),
+		world_case(pairs_are_written_and_read),
+		world_case(fence_orders_write_after_read),
+		world_case(immediate_follows_a_batch),
+		world_case(failed_batch_reports_the_cause),
+		world_case(long_lists_are_split),
+		world_case(atomics_are_atomic),
 	};
 
 	return cmocka_run_group_tests_name("posts", tests, NULL, NULL);

@@ -18,7 +18,7 @@ enum {
 	MOVED = CHILD_MOVED,
 };
 
-/* The parent's end: opened, connected, and told where to write. */
+/* Opens and connects the parent's end, and returns the child's remote region. */
 static struct pier_remote parent_meet(struct world *world, int stream)
 {
 	uint8_t wire[PIER_REMOTE_WIRE_SIZE];
@@ -38,7 +38,7 @@ static struct pier_remote parent_meet(struct world *world, int stream)
 	return remote;
 }
 
-static void crosses_processes(void **state)
+static void write_reaches_another_process(void **state)
 {
 	struct world *world = world_empty(state);
 	uint32_t pattern = (uint32_t)test_random_next(&world->random);
@@ -75,7 +75,7 @@ static int64_t milliseconds(void)
 	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-static void notices_a_killed_peer(void **state)
+static void killed_peer_fails_requests(void **state)
 {
 	struct world *world = world_empty(state);
 	struct pier_remote target;
@@ -100,8 +100,8 @@ static void notices_a_killed_peer(void **state)
 	close(stream);
 }
 
-/* Killed with requests under way: each of them ends. */
-static void ends_what_a_killed_peer_left(void **state)
+/* The peer is killed while requests are outstanding: each of them ends. */
+static void killed_peer_ends_outstanding_requests(void **state)
 {
 	enum {
 		DEPTH = 8
@@ -121,7 +121,7 @@ static void ends_what_a_killed_peer_left(void **state)
 			pier_post_write(world->a.channel, &source, 1, &target, &work[i]));
 	child_kill(child);
 	killed = milliseconds();
-	/* Those that were done before it died are fine. */
+	/* Requests completed before its death may have succeeded. */
 	for (int i = 0; i < DEPTH; i++)
 		assert_int_not_equal(
 			pier_work_wait(world->a.channel, work[i], PATIENT, NULL),
@@ -136,9 +136,9 @@ static void ends_what_a_killed_peer_left(void **state)
 int run_process_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(crosses_processes),
-		world_case(notices_a_killed_peer),
-		world_case(ends_what_a_killed_peer_left),
+		world_case(write_reaches_another_process),
+		world_case(killed_peer_fails_requests),
+		world_case(killed_peer_ends_outstanding_requests),
 	};
 
 	return cmocka_run_group_tests_name("processes", cases, NULL, NULL);

@@ -5,13 +5,13 @@
 #include "world.h"
 
 /*
- * Transfers that announce their chunks, and receivers at their other end: both are driven
- * by one thread. The first rail is the world's channel, the other is made here.
+ * Transfers that announce their chunks, and receivers at the other end. One thread drives
+ * both. The first rail is the world's channel, the second is made here.
  */
 
 enum {
 	CHUNK = 8192,
-	HERE = 1000, /* where the bytes are in the area of a, and in that of b */
+	HERE = 1000, /* offset of the bytes in the area of a; THERE: in that of b */
 	THERE = 4097,
 	LENGTH = AREA_LENGTH - THERE - 999,
 	PARTS = 2, /* of the remote vector */
@@ -19,7 +19,7 @@ enum {
 };
 
 struct rails {
-	struct pier_channel *near, *far; /* of the second */
+	struct pier_channel *near, *far; /* of the second rail */
 	struct pier_remote parts[PARTS];
 	struct pier_rail list[RAILS];
 	struct pier_receiver_rail receivers[RAILS];
@@ -104,7 +104,7 @@ static void begin_receiver(struct rails *rails, uint32_t count, uint64_t length)
 	expect_ok(pier_receiver_begin(&attr, &rails->receiver));
 }
 
-/* Until both have ended: how they did. */
+/* Drives both until they have ended, and returns their results. */
 static void drive(struct rails *rails, int *ret_sent, int *ret_came)
 {
 	*ret_sent = *ret_came = 0;
@@ -114,7 +114,7 @@ static void drive(struct rails *rails, int *ret_sent, int *ret_came)
 	}
 }
 
-static void expect_landed(struct world *world, struct rails *rails, uint64_t length)
+static void expect_received(struct world *world, struct rails *rails, uint64_t length)
 {
 	struct pier_receiver_status status;
 	int sent, came;
@@ -128,8 +128,8 @@ static void expect_landed(struct world *world, struct rails *rails, uint64_t len
 	world_expect(world);
 }
 
-/* One receiver after the other, over the same channels. */
-static void lands_chunks(void **state)
+/* Receivers of different lengths use the same channels, one after the other. */
+static void receiver_copies_announced_chunks(void **state)
 {
 	static const uint64_t lengths[] = { 0, 1, 4096, CHUNK, CHUNK + 1, LENGTH };
 	struct world *world = world_connected(state);
@@ -144,13 +144,13 @@ static void lands_chunks(void **state)
 		expect_ok(pier_receiver_next(rails.receiver, rails.receivers, RAILS,
 					     lengths[i]));
 		begin(&rails, RAILS, lengths[i]);
-		expect_landed(world, &rails, lengths[i]);
+		expect_received(world, &rails, lengths[i]);
 	}
 	close_rails(&rails);
 }
 
-/* The receiving end of a rail stops in the middle; the other one brings the rest. */
-static void counts_once_what_comes_twice(void **state)
+/* The receiving end of a rail stops in the middle, and the other rail moves the rest. */
+static void repeated_chunk_is_counted_once(void **state)
 {
 	struct world *world = world_connected(state);
 	struct rails rails = make_rails(world);
@@ -165,12 +165,15 @@ static void counts_once_what_comes_twice(void **state)
 		pier_receiver_query(rails.receiver, &status);
 	}
 	expect_ok(pier_channel_cancel(rails.far));
-	expect_landed(world, &rails, LENGTH);
+	expect_received(world, &rails, LENGTH);
 	close_rails(&rails);
 }
 
-/* On the very channels that failed; what had come stays counted. */
-static void resumes_on_channels_that_were_reset(void **state)
+/*
+ * The channels that failed are reset and used again. Chunks that had arrived stay
+ * counted.
+ */
+static void receiver_resumes_on_reset_channels(void **state)
 {
 	struct world *world = world_connected(state);
 	struct rails rails = make_rails(world);
@@ -193,12 +196,12 @@ static void resumes_on_channels_that_were_reset(void **state)
 	expect_ok(ends_connect(&world->a, &world->b));
 	expect_ok(pier_receiver_resume(rails.receiver, rails.receivers, 1));
 	expect_ok(pier_transfer_resume(rails.transfer, rails.list, 1));
-	expect_landed(world, &rails, LENGTH);
+	expect_received(world, &rails, LENGTH);
 	close_rails(&rails);
 }
 
-/* A number that no transfer of this length has; the writes went nowhere they may not. */
-static void believes_no_number(void **state)
+/* No transfer of this length has this chunk number. Only the write itself arrives. */
+static void invalid_chunk_number_is_refused(void **state)
 {
 	struct world *world = world_connected(state);
 	struct rails rails = make_rails(world);
@@ -218,10 +221,10 @@ static void believes_no_number(void **state)
 int run_receiver_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(lands_chunks),
-		world_case(counts_once_what_comes_twice),
-		world_case(resumes_on_channels_that_were_reset),
-		world_case(believes_no_number),
+		world_case(receiver_copies_announced_chunks),
+		world_case(repeated_chunk_is_counted_once),
+		world_case(receiver_resumes_on_reset_channels),
+		world_case(invalid_chunk_number_is_refused),
 	};
 
 	return cmocka_run_group_tests_name("receivers", cases, NULL, NULL);

@@ -4,18 +4,18 @@
 #include "cases.h"
 #include "world.h"
 
-/* Shared receive queues, and pools of receives that post themselves again. */
+/* Shared receive queues, and receive pools. */
 
 enum {
 	PAIRS = 3,
 	SLOTS = 12,
-	LENGTH = 1001, /* of a slot: no multiple of anything */
+	LENGTH = 1001, /* of a slot: a multiple of nothing */
 	ROUNDS = 12,
-	FIRST = 2003, /* of the slots in the area of b */
+	FIRST = 2003, /* offset of the slots in the area of b */
 	ELSEWHERE = 100000,
 };
 
-/* Channels from a to b beside those of the world; all of b take from one queue. */
+/* Channels from a to b besides those of the world. All of b use one receive queue. */
 struct hub {
 	struct world *world;
 	struct pier_srq *srq;
@@ -56,7 +56,7 @@ static void add_pair(struct hub *hub, int i)
 
 	expect_ok(pier_channel_create(hub->world->a.pd, &attr, &hub->from[i]));
 	attr.srq = hub->srq;
-	/* The rest of its completion queue is for what arrives. */
+	/* The rest of its completion queue is for received messages. */
 	attr.max_send_wr = 1;
 	expect_ok(pier_channel_create(hub->world->b.pd, &attr, &hub->to[i]));
 	connect_pair(hub->from[i], hub->to[i]);
@@ -104,7 +104,7 @@ static size_t slot_at(uintptr_t slot)
 	return FIRST + (size_t)slot * LENGTH;
 }
 
-/* In two elements, with the seam at an odd place. */
+/* Posts two elements with the seam at an odd offset. */
 static void post_slot(struct hub *hub, uintptr_t slot)
 {
 	struct pier_scatter halves[] = {
@@ -125,7 +125,7 @@ static uint32_t length_of(uint32_t number)
 	return number * 331 % (LENGTH + 1);
 }
 
-/* The immediate says which message it is, of which pair. */
+/* The immediate data has the numbers of the pair and of the message. */
 static void send_number(struct world *world, struct pier_channel *from, uint32_t pair,
 			uint32_t number)
 {
@@ -157,7 +157,7 @@ static void take_from_pair(struct hub *hub, int pair)
 	post_slot(hub, (uintptr_t)message.context);
 }
 
-static void shares_receives_among_channels(void **state)
+static void channels_share_receives(void **state)
 {
 	struct hub hub = open_hub(state);
 
@@ -180,8 +180,8 @@ static void shares_receives_among_channels(void **state)
 	close_hub(&hub);
 }
 
-/* The whole queue's worth arrives on one channel before it is looked at. */
-static void lets_one_channel_have_all(void **state)
+/* One channel gets messages for the whole queue before it is polled. */
+static void one_channel_can_use_all_receives(void **state)
 {
 	struct hub hub = open_hub(state);
 	struct pier_message message;
@@ -204,7 +204,7 @@ static void lets_one_channel_have_all(void **state)
 	close_hub(&hub);
 }
 
-static void retries_until_somebody_posts(void **state)
+static void sender_retries_until_a_receive_is_posted(void **state)
 {
 	struct hub hub = open_hub(state);
 	struct pier_gather source = gather_at(&hub.world->a.area, source_of(3),
@@ -221,7 +221,7 @@ static void retries_until_somebody_posts(void **state)
 	close_hub(&hub);
 }
 
-/* How much of it was written is the device's choice. */
+/* The device may have written any part of the slot. */
 static void accept_slot(struct world *world, size_t offset, size_t length)
 {
 	expect_ok(pier_buffer_copy_from(world->b.area.buffer, offset,
@@ -237,8 +237,8 @@ static void expect_too_long(struct world *world, struct pier_channel *from, size
 	expect_vague_end(from, work, -EMSGSIZE, -EREMOTEIO);
 }
 
-/* The other channels go on, and a new one too. */
-static void breaks_one_channel_alone(void **state)
+/* The other channels keep working, and so does a new one. */
+static void error_breaks_only_its_channel(void **state)
 {
 	struct hub hub = open_hub(state);
 	struct pier_message message;
@@ -265,24 +265,24 @@ static void breaks_one_channel_alone(void **state)
 	close_hub(&hub);
 }
 
-static void loses_no_receive_with_a_channel(void **state)
+static void destroying_channel_loses_no_receive(void **state)
 {
 	struct hub hub = open_hub(state);
 
 	for (uintptr_t slot = 0; slot < SLOTS; slot++)
 		post_slot(&hub, slot);
 	for (int round = 0; round < 3; round++) {
-		/* Collected and not taken, and not even collected. */
+		/* One message is polled but not taken, the other not even polled. */
 		send_number(hub.world, hub.from[0], 0, 1);
 		assert_true(pier_channel_poll(hub.to[0]) >= 0);
 		send_number(hub.world, hub.from[0], 0, 1);
 		remove_pair(&hub, 0);
 		assert_int_equal(pier_srq_outstanding(hub.srq), SLOTS);
 		add_pair(&hub, 0);
-		/* They wrote to slots that nobody knows. */
+		/* The messages were written to unknown slots. */
 		for (uintptr_t slot = 0; slot < SLOTS; slot++)
 			accept_slot(hub.world, slot_at(slot), LENGTH);
-		/* All of them are there. */
+		/* All receives are still posted. */
 		for (int i = 0; i < SLOTS; i++)
 			send_number(hub.world, hub.from[1], 1, hub.sent[1]++);
 		for (int i = 0; i < SLOTS; i++)
@@ -291,8 +291,8 @@ static void loses_no_receive_with_a_channel(void **state)
 	close_hub(&hub);
 }
 
-/* Nothing is outstanding on it that would be flushed. */
-static void notices_that_its_channel_was_stopped(void **state)
+/* The channel has no outstanding request that would be flushed. */
+static void wait_on_stopped_channel_fails(void **state)
 {
 	struct hub hub = open_hub(state);
 	struct pier_message message;
@@ -305,8 +305,8 @@ static void notices_that_its_channel_was_stopped(void **state)
 	close_hub(&hub);
 }
 
-/* A reset takes what nobody has polled out of the completion queue. */
-static void keeps_what_arrived_before_a_reset(void **state)
+/* A reset removes unpolled completions from the completion queue. */
+static void reset_keeps_arrived_messages(void **state)
 {
 	struct hub hub = open_hub(state);
 
@@ -323,7 +323,7 @@ static void keeps_what_arrived_before_a_reset(void **state)
 		area_expect(&hub.world->b.area);
 		connect_pair(hub.from[0], hub.to[0]);
 	}
-	/* All of them are there. */
+	/* All receives are still posted. */
 	for (int i = 0; i < SLOTS; i++)
 		send_number(hub.world, hub.from[0], 0, hub.sent[0]++);
 	for (int i = 0; i < SLOTS; i++)
@@ -331,7 +331,7 @@ static void keeps_what_arrived_before_a_reset(void **state)
 	close_hub(&hub);
 }
 
-/* Pools, of one channel and shared. */
+/* Pools of one channel and shared pools. */
 
 static struct pier_recv_pool_attr pool_attr(const struct world *world)
 {
@@ -375,8 +375,8 @@ static struct pier_pool_message take_pooled(struct world *world,
 	return message;
 }
 
-/* Some at a time, and given back in any order. */
-static void posts_itself_again(void **state)
+/* Several messages are held at a time, and released in any order. */
+static void pool_reposts_its_slots(void **state)
 {
 	struct world *world = connected_for_pool(state);
 	struct pier_recv_pool *pool = pool_of_b(world);
@@ -388,7 +388,7 @@ static void posts_itself_again(void **state)
 							    SLOTS - count + 1);
 		uint32_t left = sent + more;
 
-		/* What waits for others to be posted with is posted here. */
+		/* Polling posts the released slots that wait for a full batch. */
 		expect_result(pier_recv_pool_poll(pool, &held[count]), 0);
 		while (sent < left)
 			send_number(world, world->a.channel, 0, sent++);
@@ -413,7 +413,7 @@ static void posts_itself_again(void **state)
 	world_expect(world);
 }
 
-static void takes_writes_with_immediate(void **state)
+static void pool_receives_writes_with_immediate(void **state)
 {
 	struct world *world = connected_for_pool(state);
 	struct pier_recv_pool *pool = pool_of_b(world);
@@ -435,8 +435,11 @@ static void takes_writes_with_immediate(void **state)
 	world_expect(world);
 }
 
-/* In memory of its own, as long as a slot; then one byte longer. */
-static void ends_with_a_message_that_is_too_long(void **state)
+/*
+ * The pool has its own memory. One message is as long as a slot, the next one byte
+ * longer.
+ */
+static void too_long_message_fails_the_pool(void **state)
 {
 	struct world *world = connected_for_pool(state);
 	struct pier_recv_pool_attr attr;
@@ -466,8 +469,8 @@ static void ends_with_a_message_that_is_too_long(void **state)
 	world_expect(world);
 }
 
-/* Whatever the peer sends from then on does not arrive. */
-static void takes_its_memory_back(void **state)
+/* Messages that the peer sends afterwards do not arrive. */
+static void destroyed_pool_receives_nothing(void **state)
 {
 	struct world *world = connected_for_pool(state);
 	struct pier_recv_pool *pool = pool_of_b(world);
@@ -479,7 +482,7 @@ static void takes_its_memory_back(void **state)
 	world_expect(world);
 }
 
-static void waits_in_vain(void **state)
+static void pool_wait_times_out(void **state)
 {
 	struct world *world = connected_for_pool(state);
 	struct pier_recv_pool *pool = pool_of_b(world);
@@ -497,7 +500,7 @@ static void waits_in_vain(void **state)
 	world_expect(world);
 }
 
-/* The function that messages are delivered to answers each. */
+/* The function that receives the messages answers each. */
 struct echo {
 	struct hub hub;
 	uint32_t count;
@@ -517,7 +520,7 @@ static enum pier_delivery answer(const struct pier_pool_message *message, void *
 	return PIER_DELIVERED;
 }
 
-/* A message of that pair goes there, and its answer comes back. */
+/* Sends a message of that pair and receives its answer. */
 static void ask(struct echo *echo, struct pier_recv_pool *pool, uint32_t pair)
 {
 	struct hub *hub = &echo->hub;
@@ -531,7 +534,7 @@ static void ask(struct echo *echo, struct pier_recv_pool *pool, uint32_t pair)
 	assert_int_equal(result.immediate, pair << 16 | (hub->arrived[pair] - 1));
 }
 
-static void serves_many_peers(void **state)
+static void pool_serves_many_channels(void **state)
 {
 	struct echo echo = { .hub.world = two_ends(state) };
 	struct pier_recv_pool_attr attr = pool_attr(echo.hub.world);
@@ -549,7 +552,7 @@ static void serves_many_peers(void **state)
 		ask(&echo, pool,
 		    (uint32_t)test_random_below(&echo.hub.world->random, PAIRS));
 	assert_int_equal(echo.count, ROUNDS * SLOTS);
-	/* One goes, with a message that nobody took; the others stay. */
+	/* One channel is destroyed while it has an untaken message. The others stay. */
 	send_number(echo.hub.world, echo.hub.from[1], 1, 0);
 	remove_pair(&echo.hub, 1);
 	for (uintptr_t slot = 0; slot < SLOTS; slot++)
@@ -571,19 +574,19 @@ static void serves_many_peers(void **state)
 int run_receive_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(shares_receives_among_channels),
-		world_case(lets_one_channel_have_all),
-		world_case(retries_until_somebody_posts),
-		world_case(breaks_one_channel_alone),
-		world_case(loses_no_receive_with_a_channel),
-		world_case(notices_that_its_channel_was_stopped),
-		world_case(keeps_what_arrived_before_a_reset),
-		world_case(posts_itself_again),
-		world_case(takes_writes_with_immediate),
-		world_case(ends_with_a_message_that_is_too_long),
-		world_case(takes_its_memory_back),
-		world_case(waits_in_vain),
-		world_case(serves_many_peers),
+		world_case(channels_share_receives),
+		world_case(one_channel_can_use_all_receives),
+		world_case(sender_retries_until_a_receive_is_posted),
+		world_case(error_breaks_only_its_channel),
+		world_case(destroying_channel_loses_no_receive),
+		world_case(wait_on_stopped_channel_fails),
+		world_case(reset_keeps_arrived_messages),
+		world_case(pool_reposts_its_slots),
+		world_case(pool_receives_writes_with_immediate),
+		world_case(too_long_message_fails_the_pool),
+		world_case(destroyed_pool_receives_nothing),
+		world_case(pool_wait_times_out),
+		world_case(pool_serves_many_channels),
 	};
 
 	return cmocka_run_group_tests_name("receives", cases, NULL, NULL);

@@ -11,14 +11,15 @@
 #include "child.h"
 #include "world.h"
 
-/* A channel that failed is brought back; a peer that is gone is noticed. */
+/* Reset of failed channels, and detection of dead peers. */
 
 enum {
-	PIECE = 3000,
+	SEGMENT = 3000,
 	DEPTH = 16,
-	ROUNDS = 500,	       /* with a reset of each end */
+	ROUNDS = 500,	       /* rounds with a reset of each end */
 	KEEPALIVE = 20,	       /* ms */
-	NOTICED_WITHIN = 8000, /* soft0: 3.2 s and the keepalive; and a slow machine */
+	NOTICED_WITHIN = 8000, /* ms; soft0 takes 3.2 s and the keepalive, and the machine
+				  may be slow */
 };
 
 static void reset_both(struct world *world)
@@ -27,14 +28,14 @@ static void reset_both(struct world *world)
 	expect_ok(pier_channel_reset(world->b.channel));
 }
 
-/* One piece each way, at places that are not those of anybody else. */
+/* Writes one segment each way, at offsets that no other write uses. */
 static void expect_usable(struct world *world)
 {
 	struct area *a = &world->a.area, *b = &world->b.area;
-	struct pier_gather from_a = gather_at(a, 7, PIECE),
-			   from_b = gather_at(b, 9, PIECE);
-	struct pier_remote to_b = remote_at(b, 100000, PIECE);
-	struct pier_scatter in_a = scatter_at(a, 100000, PIECE);
+	struct pier_gather from_a = gather_at(a, 7, SEGMENT),
+			   from_b = gather_at(b, 9, SEGMENT);
+	struct pier_remote to_b = remote_at(b, 100000, SEGMENT);
+	struct pier_scatter in_a = scatter_at(a, 100000, SEGMENT);
 	struct pier_work receive;
 	struct pier_result result;
 
@@ -42,19 +43,19 @@ static void expect_usable(struct world *world)
 	expect_ok(pier_channel_write(world->a.channel, &from_a, 1, &to_b, PATIENT));
 	expect_ok(pier_channel_send(world->b.channel, &from_b, 1, PATIENT));
 	result = expect_end(world->a.channel, receive, 0);
-	assert_int_equal(result.byte_length, PIECE);
-	image_copy(b, 100000, a, 7, PIECE);
-	image_copy(a, 100000, b, 9, PIECE);
+	assert_int_equal(result.byte_length, SEGMENT);
+	image_copy(b, 100000, a, 7, SEGMENT);
+	image_copy(a, 100000, b, 9, SEGMENT);
 	world_expect(world);
 	assert_int_equal(pier_channel_error(world->a.channel, NULL), 0);
 	assert_int_equal(pier_channel_error(world->b.channel, NULL), 0);
 }
 
-static void recovers_from_an_error(void **state)
+static void channel_works_after_reset_from_error(void **state)
 {
 	struct world *world = world_connected(state);
-	struct pier_gather source = gather_at(&world->a.area, 0, PIECE);
-	struct pier_remote bad = remote_at(&world->b.area, 0, PIECE);
+	struct pier_gather source = gather_at(&world->a.area, 0, SEGMENT);
+	struct pier_remote bad = remote_at(&world->b.area, 0, SEGMENT);
 	struct pier_channel_failure failure;
 	struct pier_work work, behind, receive;
 
@@ -73,7 +74,7 @@ static void recovers_from_an_error(void **state)
 	expect_usable(world);
 }
 
-static void recovers_from_a_wait_that_was_over(void **state)
+static void channel_works_after_reset_from_timeout(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_channel_failure failure;
@@ -87,10 +88,10 @@ static void recovers_from_a_wait_that_was_over(void **state)
 }
 
 /*
- * Whatever was under way has an end, and nothing of it arrives once both ends are
- * reset: not in memory that has other bytes by then, and not as a message.
+ * All outstanding requests complete. Once both ends are reset, none of them arrives,
+ * neither in memory nor as a message.
  */
-static void resets_during_traffic(void **state)
+static void reset_during_traffic_completes_requests(void **state)
 {
 	struct world *world = world_connected(state);
 
@@ -117,7 +118,7 @@ static void resets_during_traffic(void **state)
 		for (int i = 0; i < DEPTH; i++) {
 			int error = pier_work_wait(world->a.channel, work[i], 0, &result);
 
-			/* The end that was reset first breaks the other one. */
+			/* Resetting one end breaks the other. */
 			assert_true(error == 0 || error == -ECANCELED ||
 				    error == -ETIMEDOUT || error == -EREMOTEIO ||
 				    error == -EACCES);
@@ -129,13 +130,15 @@ static void resets_during_traffic(void **state)
 	}
 }
 
-/* The other one still has its old peer: what it sends must not arrive. */
-static void one_side_alone_is_not_reached(void **state)
+/*
+ * The other end is still connected to the old queue pair: its messages must not arrive.
+ */
+static void late_packets_do_not_reach_a_reset_end(void **state)
 {
 	struct world *world = world_connected(state);
-	struct pier_gather source = gather_at(&world->b.area, 0, PIECE);
-	struct pier_remote target = remote_at(&world->a.area, 0, PIECE);
-	struct pier_scatter place = scatter_at(&world->a.area, 5000, PIECE);
+	struct pier_gather source = gather_at(&world->b.area, 0, SEGMENT);
+	struct pier_remote target = remote_at(&world->a.area, 0, SEGMENT);
+	struct pier_scatter place = scatter_at(&world->a.area, 5000, SEGMENT);
 	struct pier_work receive;
 
 	expect_ok(pier_channel_reset(world->a.channel));
@@ -147,14 +150,14 @@ static void one_side_alone_is_not_reached(void **state)
 	world_expect(world);
 	expect_ok(pier_channel_reset(world->b.channel));
 	expect_ok(ends_connect(&world->a, &world->b));
-	source = gather_at(&world->b.area, 0, PIECE);
+	source = gather_at(&world->b.area, 0, SEGMENT);
 	expect_ok(pier_channel_send(world->b.channel, &source, 1, PATIENT));
 	expect_end(world->a.channel, receive, 0);
-	image_copy(&world->a.area, 5000, &world->b.area, 0, PIECE);
+	image_copy(&world->a.area, 5000, &world->b.area, 0, SEGMENT);
 	expect_usable(world);
 }
 
-static void refuses_endpoints_from_before(void **state)
+static void stale_endpoint_is_refused(void **state)
 {
 	struct world *world = world_prepared(state, NULL);
 	struct pier_endpoint old_a, old_b, a, b;
@@ -189,8 +192,8 @@ static void *shake(void *argument)
 	return NULL;
 }
 
-/* Again and again over the same stream. */
-static void shakes_hands_again(void **state)
+/* Several handshakes use the same stream. */
+static void handshake_reconnects_after_reset(void **state)
 {
 	struct world *world = world_prepared(state, NULL);
 	struct party a = { .channel = world->a.channel },
@@ -215,7 +218,7 @@ static void shakes_hands_again(void **state)
 	close(fds[1]);
 }
 
-static void resets_without_end(void **state)
+static void channels_survive_many_resets(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 7, 100);
@@ -235,8 +238,8 @@ static void resets_without_end(void **state)
 	test_assert_census(&before);
 }
 
-/* Empty writes that a living peer answers change nothing. */
-static void finds_the_peer_alive(void **state)
+/* Empty writes that a living peer acknowledges change nothing. */
+static void keepalive_finds_the_peer_alive(void **state)
 {
 	struct pier_channel_attr attr = test_attr();
 	struct pier_channel_failure failure;
@@ -254,8 +257,8 @@ static void finds_the_peer_alive(void **state)
 	expect_usable(world);
 }
 
-/* It says so, and does not call the peer dead. */
-static void needs_the_right_to_write(void **state)
+/* The error names the missing right, and does not report the peer as dead. */
+static void keepalive_needs_write_access(void **state)
 {
 	struct pier_channel_attr attr = test_attr();
 	struct pier_channel_failure failure;
@@ -279,8 +282,10 @@ static int64_t milliseconds(void)
 	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Nobody sends anything: the receive alone would wait for its whole time. */
-static void notices_a_killed_peer_while_idle(void **state)
+/*
+ * Neither side sends, so without keepalive the receive would wait for its full timeout.
+ */
+static void keepalive_detects_a_killed_peer(void **state)
 {
 	struct world *world = world_empty(state);
 	struct pier_channel_attr attr = test_attr();
@@ -300,10 +305,10 @@ static void notices_a_killed_peer_while_idle(void **state)
 		      -ECANCELED);
 	assert_true(milliseconds() - killed < NOTICED_WITHIN);
 	assert_true(pier_channel_error(world->a.channel, NULL) < 0);
-	/* And goes on with another one. */
+	/* The channel works again with another peer. */
 	expect_ok(pier_channel_reset(world->a.channel));
 	expect_ok(pier_channel_handshake(world->a.channel, second, second, PATIENT));
-	/* An empty write: it needs nothing of the heir but that it lives. */
+	/* An empty write needs only a living peer. */
 	expect_ok(pier_channel_write(world->a.channel, NULL, 0, NULL, PATIENT));
 	child_kill(heir);
 	close(first);
@@ -313,16 +318,16 @@ static void notices_a_killed_peer_while_idle(void **state)
 int run_recovery_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(recovers_from_an_error),
-		world_case(recovers_from_a_wait_that_was_over),
-		world_case(resets_during_traffic),
-		world_case(one_side_alone_is_not_reached),
-		world_case(refuses_endpoints_from_before),
-		world_case(shakes_hands_again),
-		world_case(resets_without_end),
-		world_case(finds_the_peer_alive),
-		world_case(needs_the_right_to_write),
-		world_case(notices_a_killed_peer_while_idle),
+		world_case(channel_works_after_reset_from_error),
+		world_case(channel_works_after_reset_from_timeout),
+		world_case(reset_during_traffic_completes_requests),
+		world_case(late_packets_do_not_reach_a_reset_end),
+		world_case(stale_endpoint_is_refused),
+		world_case(handshake_reconnects_after_reset),
+		world_case(channels_survive_many_resets),
+		world_case(keepalive_finds_the_peer_alive),
+		world_case(keepalive_needs_write_access),
+		world_case(keepalive_detects_a_killed_peer),
 	};
 
 	return cmocka_run_group_tests_name("recovery", cases, NULL, NULL);

@@ -6,7 +6,7 @@
 #include "cases.h"
 #include "world.h"
 
-/* Many registrations, half of which must fail, and nothing left of any. */
+/* Many registrations, half of which must fail. None may leave anything behind. */
 
 enum {
 	REGISTRATIONS = 10000,
@@ -86,7 +86,7 @@ static int unmapped(struct attempt *attempt)
 static const struct {
 	int (*attempt)(struct attempt *attempt);
 	int error;
-	bool dmabuf; /* -EOPNOTSUPP is right too */
+	bool dmabuf; /* -EOPNOTSUPP is also correct */
 } failures[] = {
 	{ past_the_end, -ERANGE, false },   { no_length, -EINVAL, false },
 	{ overflowing, -ERANGE, false },    { remote_write_alone, -EINVAL, false },
@@ -120,7 +120,7 @@ static void register_random_part(struct attempt *attempt)
 	expect_ok(pier_dereg_mr(attempt->mr));
 }
 
-static void leaves_nothing_behind(void **state)
+static void failed_registrations_leave_nothing(void **state)
 {
 	struct world *world = world_prepared(state, NULL);
 	struct attempt attempt = { .world = world };
@@ -141,8 +141,8 @@ static void leaves_nothing_behind(void **state)
 	world_expect(world);
 }
 
-/* Many at once, so that keys and tables grow and shrink. */
-static void holds_many_at_once(void **state)
+/* Many regions at once make the tables of keys grow and shrink. */
+static void many_regions_exist_at_once(void **state)
 {
 	enum {
 		MANY = 300
@@ -170,8 +170,8 @@ static void holds_many_at_once(void **state)
 int run_registration_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(leaves_nothing_behind),
-		world_case(holds_many_at_once),
+		world_case(failed_registrations_leave_nothing),
+		world_case(many_regions_exist_at_once),
 	};
 
 	return cmocka_run_group_tests_name("registration", cases, NULL, NULL);

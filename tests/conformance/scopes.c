@@ -4,36 +4,41 @@
 #include "cases.h"
 #include "world.h"
 
-/* What was posted in a scope is complete when it ends; what failed is told. */
+/*
+ * All requests posted in a scope have completed when it ends, and its report lists
+ * failures.
+ */
 
 enum {
-	PIECE = 700,
-	PIECES = 100,
+	SEGMENT = 700,
+	SEGMENTS = 100,
 	WINDOW = 5,
 };
 
-/* Leaves its block from the middle; the report is the caller's. */
+/* Returns from inside the scope's block. The report belongs to the caller. */
 static void write_some(struct world *world, const struct pier_scope_attr *attr, int count,
 		       struct pier_scope_report *report)
 {
 	PIER_SCOPE(world->a.channel, attr, report)
 	{
-		for (int i = 0; i < PIECES; i++) {
-			size_t at = (size_t)i * (PIECE + 1);
-			struct pier_gather source = gather_at(&world->a.area, at, PIECE);
-			struct pier_remote target = remote_at(&world->b.area, at, PIECE);
+		for (int i = 0; i < SEGMENTS; i++) {
+			size_t at = (size_t)i * (SEGMENT + 1);
+			struct pier_gather source = gather_at(&world->a.area, at,
+							      SEGMENT);
+			struct pier_remote target = remote_at(&world->b.area, at,
+							      SEGMENT);
 
 			if (i == count)
 				return;
 			expect_ok(pier_post_write(world->a.channel, &source, 1, &target,
 						  NULL));
 			assert_true(pier_channel_outstanding(world->a.channel) <= WINDOW);
-			image_copy(&world->b.area, at, &world->a.area, at, PIECE);
+			image_copy(&world->b.area, at, &world->a.area, at, SEGMENT);
 		}
 	}
 }
 
-static void completes_all_in_its_window(void **state)
+static void scope_completes_its_requests(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_scope_attr attr;
@@ -41,11 +46,11 @@ static void completes_all_in_its_window(void **state)
 
 	pier_scope_attr_init(&attr);
 	attr.window = WINDOW;
-	write_some(world, &attr, PIECES, &report);
+	write_some(world, &attr, SEGMENTS, &report);
 	assert_int_equal(report.error, 0);
-	assert_int_equal(report.posted, PIECES);
+	assert_int_equal(report.posted, SEGMENTS);
 	assert_int_equal(pier_channel_outstanding(world->a.channel), 0);
-	/* Of writes that are complete, the bytes are there. */
+	/* The bytes of completed writes have arrived. */
 	world_expect(world);
 	area_shuffle(world, &world->a.area);
 	write_some(world, &attr, 7, &report);
@@ -55,7 +60,7 @@ static void completes_all_in_its_window(void **state)
 	world_expect(world);
 }
 
-static void completes_receives_too(void **state)
+static void scope_completes_receives(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 11, 100);
@@ -67,7 +72,7 @@ static void completes_receives_too(void **state)
 		struct pier_scope_report sent;
 
 		expect_ok(pier_post_recv(world->b.channel, &target, 1, NULL));
-		/* Scopes of different channels have nothing to do with each other. */
+		/* Scopes of different channels are independent. */
 		PIER_SCOPE(world->a.channel, NULL, &sent)
 		expect_ok(pier_post_send(world->a.channel, &source, 1, NULL));
 		assert_int_equal(sent.error, 0);
@@ -78,13 +83,13 @@ static void completes_receives_too(void **state)
 	world_expect(world);
 }
 
-/* The cause, and what was flushed behind it, on both queues; no byte is moved. */
-static void tells_what_failed(void **state)
+/* The report has the cause and the flushed requests of both queues. No byte is moved. */
+static void report_lists_failures(void **state)
 {
 	struct world *world = world_connected(state);
-	struct pier_gather source = gather_at(&world->a.area, 0, PIECE);
-	struct pier_scatter target = scatter_at(&world->a.area, 0, PIECE);
-	struct pier_remote good = remote_at(&world->b.area, 0, PIECE), bad = good;
+	struct pier_gather source = gather_at(&world->a.area, 0, SEGMENT);
+	struct pier_scatter target = scatter_at(&world->a.area, 0, SEGMENT);
+	struct pier_remote good = remote_at(&world->b.area, 0, SEGMENT), bad = good;
 	struct pier_scope_attr attr;
 	struct pier_scope_failure failures[4];
 	struct pier_scope_report report;
@@ -98,7 +103,7 @@ static void tells_what_failed(void **state)
 	{
 		expect_ok(pier_post_recv(world->a.channel, &target, 1, NULL));
 		expect_ok(pier_post_write(world->a.channel, &source, 1, &bad, NULL));
-		/* The first may have failed before this is posted. */
+		/* The first request may have failed before this one is posted. */
 		if (pier_post_write(world->a.channel, &source, 1, &good, &behind) != 0)
 			report.body_error = -ENODATA;
 	}
@@ -118,11 +123,11 @@ static void tells_what_failed(void **state)
 	world_expect(world);
 }
 
-static void stops_at_its_deadline(void **state)
+static void scope_ends_at_its_deadline(void **state)
 {
 	struct world *world = world_connected(state);
-	struct pier_gather source = gather_at(&world->a.area, 0, PIECE);
-	struct pier_scatter target = scatter_at(&world->b.area, 0, PIECE);
+	struct pier_gather source = gather_at(&world->a.area, 0, SEGMENT);
+	struct pier_scatter target = scatter_at(&world->b.area, 0, SEGMENT);
 	struct pier_scope_attr attr;
 	struct pier_scope_report report;
 
@@ -133,16 +138,16 @@ static void stops_at_its_deadline(void **state)
 	assert_int_equal(report.error, -ETIMEDOUT);
 	assert_int_equal(report.failed, 1);
 	assert_int_equal(pier_channel_outstanding(world->b.channel), 0);
-	/* What comes now finds nobody, and the memory is left alone. */
+	/* A message that arrives now finds no receive, and the memory is unchanged. */
 	assert_true(pier_channel_send(world->a.channel, &source, 1, PATIENT) < 0);
 	world_expect(world);
 }
 
-static void knows_what_a_manual_body_forgot(void **state)
+static void unpolled_handles_are_an_error(void **state)
 {
 	struct world *world = world_connected(state);
-	struct pier_gather source = gather_at(&world->a.area, 5, PIECE);
-	struct pier_remote target = remote_at(&world->b.area, 5, PIECE);
+	struct pier_gather source = gather_at(&world->a.area, 5, SEGMENT);
+	struct pier_remote target = remote_at(&world->b.area, 5, SEGMENT);
 	struct pier_scope_attr attr;
 	struct pier_scope_report report;
 	struct pier_work first, second;
@@ -160,7 +165,9 @@ static void knows_what_a_manual_body_forgot(void **state)
 	assert_int_equal(report.unpolled, 1);
 	assert_int_equal(report.first_unpolled.id, second.id);
 	assert_int_equal(report.drain_error, 0);
-	/* The same with an error of the body is none of its mistakes. */
+	/*
+	 * If the body reports an error, the unpolled handles are not an additional error.
+	 */
 	PIER_SCOPE(world->a.channel, &attr, &report)
 	{
 		expect_ok(
@@ -169,14 +176,14 @@ static void knows_what_a_manual_body_forgot(void **state)
 	}
 	assert_int_equal(report.error, -ENODATA);
 	assert_int_equal(report.unpolled, 1);
-	image_copy(&world->b.area, 5, &world->a.area, 5, PIECE);
+	image_copy(&world->b.area, 5, &world->a.area, 5, SEGMENT);
 	world_expect(world);
 }
 
-static void ends_after_its_channel(void **state)
+static void scope_can_outlive_its_channel(void **state)
 {
 	struct world *world = world_connected(state);
-	struct pier_scatter target = scatter_at(&world->a.area, 0, PIECE);
+	struct pier_scatter target = scatter_at(&world->a.area, 0, SEGMENT);
 	struct pier_scope_report report;
 
 	PIER_SCOPE(world->a.channel, NULL, &report)
@@ -193,12 +200,12 @@ static void ends_after_its_channel(void **state)
 int run_scope_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(completes_all_in_its_window),
-		world_case(completes_receives_too),
-		world_case(tells_what_failed),
-		world_case(stops_at_its_deadline),
-		world_case(knows_what_a_manual_body_forgot),
-		world_case(ends_after_its_channel),
+		world_case(scope_completes_its_requests),
+		world_case(scope_completes_receives),
+		world_case(report_lists_failures),
+		world_case(scope_ends_at_its_deadline),
+		world_case(unpolled_handles_are_an_error),
+		world_case(scope_can_outlive_its_channel),
 	};
 
 	return cmocka_run_group_tests_name("scopes", cases, NULL, NULL);

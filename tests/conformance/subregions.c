@@ -5,9 +5,9 @@
 #include "world.h"
 
 /*
- * Parts of a region with rights of their own: what the peer can do with one, and
- * what it cannot. Each case for a part that is registered, and for one that is bound
- * to the peer's channel, which is a memory window where there are such.
+ * Sub-regions: what their rights allow the peer and what they do not. Each case runs with
+ * a registered sub-region, and with one bound to the peer's channel, which is a memory
+ * window if the device has them.
  */
 
 enum {
@@ -21,7 +21,7 @@ enum {
 	WRITE = PIER_ACCESS_REMOTE_WRITE,
 };
 
-/* The second end's: a region of a piece of its area, and a part of that. */
+/* The second end's base, a region of a part of its area, and a sub-region of the base. */
 struct part {
 	struct world *world;
 	struct pier_mr *base, *mr;
@@ -46,8 +46,8 @@ static int bind_part(struct part *part, int access)
 }
 
 /*
- * The base gives the peer no right itself, so that all it can do it can by the part;
- * and it takes windows where the device and the memory can.
+ * The base grants the peer no right, so every access needs the sub-region. It allows
+ * windows if the device and the memory support them.
  */
 static void open_base(struct part *part, struct world *world)
 {
@@ -123,7 +123,7 @@ static void expect_read(struct part *part, size_t offset, size_t length)
 	world_expect(world);
 }
 
-/* No byte moves, and the channel is of no more use. */
+/* The request moves no byte and breaks the channel. */
 static void expect_refused(struct part *part, uint64_t addr, bool read)
 {
 	struct world *world = part->world;
@@ -151,7 +151,7 @@ static void connect_anew(struct world *world)
 	expect_ok(ends_connect(&world->a, &world->b));
 }
 
-static void gives_what_its_access_says(void **state, make_part make)
+static void grants_its_rights(void **state, make_part make)
 {
 	struct part part = open_both(state, make, READ | WRITE);
 
@@ -163,8 +163,11 @@ static void gives_what_its_access_says(void **state, make_part make)
 	close_both(&part);
 }
 
-/* By one byte on both sides, in the base and beyond it. */
-static void gives_nothing_outside(void **state, make_part make)
+/*
+ * Accesses that exceed the sub-region by one byte on either side, inside the base and
+ * beyond it.
+ */
+static void refuses_bytes_outside(void **state, make_part make)
 {
 	const uint64_t beyond[] = {
 		-(uint64_t)1,
@@ -185,7 +188,7 @@ static void gives_nothing_outside(void **state, make_part make)
 	close_both(&part);
 }
 
-static void gives_no_other_right(void **state, make_part make)
+static void refuses_other_rights(void **state, make_part make)
 {
 	struct part part = open_both(state, make, READ);
 
@@ -199,8 +202,8 @@ static void gives_no_other_right(void **state, make_part make)
 	close_both(&part);
 }
 
-/* Two parts of the same bytes differ in their rights. */
-static void stands_beside_others(void **state, make_part make)
+/* Two sub-regions of the same bytes have different rights. */
+static void may_overlap_others(void **state, make_part make)
 {
 	struct part reading = open_both(state, make, READ), writing = reading;
 
@@ -213,7 +216,7 @@ static void stands_beside_others(void **state, make_part make)
 	close_both(&reading);
 }
 
-static void ends_with_its_deregistration(void **state, make_part make)
+static void is_refused_after_deregistration(void **state, make_part make)
 {
 	struct part part = open_both(state, make, READ | WRITE);
 
@@ -223,8 +226,8 @@ static void ends_with_its_deregistration(void **state, make_part make)
 	close_both(&part);
 }
 
-/* A window has lost its key with its channel, and is deregistered all the same. */
-static void is_closed_after_its_channel(void **state, make_part make)
+/* A window loses its key with its channel, but must still be deregistered. */
+static void closes_after_its_channel(void **state, make_part make)
 {
 	struct part part = open_both(state, make, READ | WRITE);
 
@@ -237,8 +240,8 @@ static void is_closed_after_its_channel(void **state, make_part make)
 	close_both(&part);
 }
 
-/* A window's key is good on its channel alone. */
-static void bound_sub_is_for_its_peer_alone(void **state)
+/* A window's key is valid only on its channel. */
+static void bound_sub_refuses_other_peers(void **state)
 {
 	struct part part = open_both(state, bind_part, READ | WRITE);
 	struct end *a = &part.world->a, *b = &part.world->b;
@@ -260,11 +263,11 @@ static void bound_sub_is_for_its_peer_alone(void **state)
 }
 
 /*
- * A message of the peer takes the right away from itself, before it is received. rxe says
- * so with the kernel's flag (IB_WC_WITH_INVALIDATE in do_complete() of rxe_resp.c), which
- * is another one for libibverbs.
+ * A message of the peer invalidates the peer's own key before it is received. rxe reports
+ * this with the kernel's flag (IB_WC_WITH_INVALIDATE in do_complete() of rxe_resp.c),
+ * which has another value than that of libibverbs.
  */
-static void bound_sub_ends_with_a_message(void **state)
+static void send_with_invalidate_ends_bound_sub(void **state)
 {
 	struct part part = open_both(state, bind_part, READ | WRITE);
 	struct pier_request last = { .opcode = PIER_OP_SEND,
@@ -290,7 +293,7 @@ static void bound_sub_ends_with_a_message(void **state)
 	close_both(&part);
 }
 
-static void bound_sub_refuses_what_cannot_be(void **state)
+static void invalid_bound_subs_are_refused(void **state)
 {
 	struct part part = { 0 };
 	struct world *world = world_connected(state);
@@ -311,14 +314,14 @@ static void bound_sub_refuses_what_cannot_be(void **state)
 				       &untouched),
 		      -EINVAL);
 	assert_null(untouched);
-	/* And the channel is none the worse for it. */
+	/* The refused calls do not break the channel. */
 	open_part(&part, bind_part, READ);
 	expect_read(&part, 0, SOME);
 	close_both(&part);
 }
 
-/* Devices count what is written into regions. */
-static void bound_sub_is_not_counted(void **state)
+/* Devices count writes into regions, not into windows. */
+static void windows_cannot_have_counters(void **state)
 {
 	struct part part = open_both(state, bind_part, WRITE);
 	struct pier_counter *counter;
@@ -341,30 +344,30 @@ static void bound_sub_is_not_counted(void **state)
 		body(state, bind_part);                 \
 	}
 
-both_ways(gives_what_its_access_says) both_ways(gives_nothing_outside)
-	both_ways(gives_no_other_right) both_ways(stands_beside_others)
-		both_ways(ends_with_its_deregistration)
-			both_ways(is_closed_after_its_channel)
+both_ways(grants_its_rights) both_ways(refuses_bytes_outside)
+	both_ways(refuses_other_rights) both_ways(may_overlap_others)
+		both_ways(is_refused_after_deregistration)
+			both_ways(closes_after_its_channel)
 
 				int run_subregion_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(registered_sub_gives_what_its_access_says),
-		world_case(bound_sub_gives_what_its_access_says),
-		world_case(registered_sub_gives_nothing_outside),
-		world_case(bound_sub_gives_nothing_outside),
-		world_case(registered_sub_gives_no_other_right),
-		world_case(bound_sub_gives_no_other_right),
-		world_case(registered_sub_stands_beside_others),
-		world_case(bound_sub_stands_beside_others),
-		world_case(registered_sub_ends_with_its_deregistration),
-		world_case(bound_sub_ends_with_its_deregistration),
-		world_case(registered_sub_is_closed_after_its_channel),
-		world_case(bound_sub_is_closed_after_its_channel),
-		world_case(bound_sub_is_for_its_peer_alone),
-		world_case(bound_sub_ends_with_a_message),
-		world_case(bound_sub_refuses_what_cannot_be),
-		world_case(bound_sub_is_not_counted),
+		world_case(registered_sub_grants_its_rights),
+		world_case(bound_sub_grants_its_rights),
+		world_case(registered_sub_refuses_bytes_outside),
+		world_case(bound_sub_refuses_bytes_outside),
+		world_case(registered_sub_refuses_other_rights),
+		world_case(bound_sub_refuses_other_rights),
+		world_case(registered_sub_may_overlap_others),
+		world_case(bound_sub_may_overlap_others),
+		world_case(registered_sub_is_refused_after_deregistration),
+		world_case(bound_sub_is_refused_after_deregistration),
+		world_case(registered_sub_closes_after_its_channel),
+		world_case(bound_sub_closes_after_its_channel),
+		world_case(bound_sub_refuses_other_peers),
+		world_case(send_with_invalidate_ends_bound_sub),
+		world_case(invalid_bound_subs_are_refused),
+		world_case(windows_cannot_have_counters),
 	};
 
 	return cmocka_run_group_tests_name("sub-regions", cases, NULL, NULL);

@@ -5,14 +5,14 @@
 #include "world.h"
 
 /*
- * Transfers: bytes in chunks, over one rail and over several, with rails that die. The
- * first rail is the world's channel, the others are made here.
+ * Transfers in chunks over one rail or several, some of which fail. The first rail is the
+ * world's channel, the others are made here.
  */
 
 enum {
 	MORE_RAILS = 2,
 	CHUNK = 5000,
-	HERE = 1000, /* where the bytes are in the area of a, and in that of b */
+	HERE = 1000, /* offset of the bytes in the area of a; THERE: in that of b */
 	THERE = 4097,
 	LENGTH = AREA_LENGTH - THERE - 999,
 	PARTS = 3, /* of the remote vector */
@@ -24,7 +24,7 @@ struct rails {
 	struct pier_rail list[1 + MORE_RAILS];
 };
 
-/* Channels beside those of the world. */
+/* Adds a pair of channels besides those of the world. */
 static void add_rail(struct world *world, struct rails *rails, int index)
 {
 	struct pier_channel *near = world->a.channel, *far = world->b.channel;
@@ -104,7 +104,7 @@ static void move(struct world *world, struct pier_transfer_attr *attr)
 	expect_moved(world, attr->length, true);
 }
 
-static void moves_chunks(void **state)
+static void transfer_moves_all_bytes(void **state)
 {
 	static const uint64_t lengths[] = { 0, 1, CHUNK - 1, CHUNK, CHUNK + 1, LENGTH };
 	struct world *world = world_connected(state);
@@ -131,7 +131,7 @@ static int count_calls(void *context, uint64_t done, uint64_t length)
 	return 0;
 }
 
-static void tells_how_far_it_is_and_the_peer(void **state)
+static void progress_is_reported_and_announced(void **state)
 {
 	struct world *world = world_connected(state);
 	struct rails rails = make_rails(world);
@@ -155,7 +155,9 @@ static void tells_how_far_it_is_and_the_peer(void **state)
 	close_rails(&rails);
 }
 
-/* From the callback: the far ends of rails die when half of it has arrived. */
+/*
+ * The progress callback stops the far ends of rails when half of the bytes have arrived.
+ */
 struct killer {
 	struct pier_channel **first;
 	int count;
@@ -172,7 +174,7 @@ static int kill_rails(void *context, uint64_t done, uint64_t length)
 	return 0;
 }
 
-static void others_take_over(void **state)
+static void other_rails_take_over(void **state)
 {
 	struct world *world = world_connected(state);
 	struct rails rails = make_rails(world);
@@ -199,7 +201,7 @@ static void resume(struct world *world, struct pier_transfer *transfer,
 	assert_int_equal(status.working_rails, 0);
 	assert_true(status.done >= LENGTH / 2 && status.done < LENGTH);
 	missing = LENGTH - status.done;
-	/* The world's channel has not been used yet. */
+	/* The only rail is now the world's channel, which has not been used yet. */
 	attr_of(world, rails, 1, LENGTH);
 	expect_ok(pier_transfer_resume(transfer, rails->list, 1));
 	expect_result(pier_transfer_wait(transfer, PATIENT), 1);
@@ -207,7 +209,7 @@ static void resume(struct world *world, struct pier_transfer *transfer,
 	assert_int_equal(rail.done, missing);
 }
 
-static void resumes_after_all_rails_died(void **state)
+static void transfer_resumes_after_all_rails_failed(void **state)
 {
 	struct world *world = world_connected(state);
 	struct rails rails = make_rails(world);
@@ -236,7 +238,10 @@ static void resumes_after_all_rails_died(void **state)
 	close_rails(&rails);
 }
 
-/* From the callback: the far end of the only rail stops once, half of it being there. */
+/*
+ * The progress callback stops the far end of the only rail once, when half of the bytes
+ * have arrived.
+ */
 static int stop_far_end(void *context, uint64_t done, uint64_t length)
 {
 	struct pier_channel **far = context;
@@ -248,8 +253,8 @@ static int stop_far_end(void *context, uint64_t done, uint64_t length)
 	return 0;
 }
 
-/* On the very channel that failed, with the bytes that are missing. */
-static void resumes_on_a_channel_that_was_reset(void **state)
+/* The failed channel is reset, and the missing bytes follow over it. */
+static void transfer_resumes_on_a_reset_channel(void **state)
 {
 	struct world *world = world_connected(state);
 	struct rails rails = make_rails(world);
@@ -270,8 +275,10 @@ static void resumes_on_a_channel_that_was_reset(void **state)
 	close_rails(&rails);
 }
 
-/* A peer that refuses breaks the rail; nothing stays in flight, nothing is written. */
-static void ends_when_the_peer_refuses(void **state)
+/*
+ * A refusal by the peer breaks the rail. Nothing stays in flight, and nothing is written.
+ */
+static void refused_write_ends_the_transfer(void **state)
 {
 	struct world *world = world_connected(state);
 	struct rails rails = make_rails(world);
@@ -289,12 +296,12 @@ static void ends_when_the_peer_refuses(void **state)
 int run_transfer_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(moves_chunks),
-		world_case(tells_how_far_it_is_and_the_peer),
-		world_case(others_take_over),
-		world_case(resumes_after_all_rails_died),
-		world_case(resumes_on_a_channel_that_was_reset),
-		world_case(ends_when_the_peer_refuses),
+		world_case(transfer_moves_all_bytes),
+		world_case(progress_is_reported_and_announced),
+		world_case(other_rails_take_over),
+		world_case(transfer_resumes_after_all_rails_failed),
+		world_case(transfer_resumes_on_a_reset_channel),
+		world_case(refused_write_ends_the_transfer),
 	};
 
 	return cmocka_run_group_tests_name("transfers", cases, NULL, NULL);

@@ -5,18 +5,18 @@
 #include "world.h"
 
 /*
- * Regions of several ranges: whatever number of keys a device has for them, the peer
- * writes and reads them as one. All around the ranges is guarded.
+ * Regions of several ranges. The peer writes and reads them as one, however many keys the
+ * device uses for them. All bytes around the ranges must stay unchanged.
  */
 
 enum {
 	RANGES = 5,
 	LENGTH = 4097 + 9999 + 1 + 33333 + 4096,
-	MAX_ELEMENTS = 5, /* what test_attr() has */
+	MAX_ELEMENTS = 5, /* as in test_attr() */
 	MAX_PARTS = RANGES,
 };
 
-/* Of an area's buffer, in an order that is not that of the addresses. */
+/* Ranges of an area's buffer, not in the order of their addresses. */
 static const struct {
 	size_t offset, length;
 } layout[RANGES] = {
@@ -40,7 +40,7 @@ static struct pier_mr *reg_ranges(const struct end *end)
 	return mr;
 }
 
-/* Where in the area a byte of the region is. */
+/* Returns the offset in the area of a byte of the region. */
 static size_t find_byte(size_t offset)
 {
 	int range = 0;
@@ -50,7 +50,7 @@ static size_t find_byte(size_t offset)
 	return layout[range].offset + offset;
 }
 
-/* The images say that bytes of one region were copied to the other. */
+/* Copies bytes from one region's image to the other's. */
 static void image_copy_ranges(struct area *to, size_t to_offset, const struct area *from,
 			      size_t from_offset, size_t length)
 {
@@ -81,7 +81,7 @@ static uint32_t scatter_list_at(const struct pier_mr *mr, size_t offset, size_t 
 	return count;
 }
 
-/* What the peer makes of the bytes that describe the region. */
+/* The remote vector that the peer unpacks from the region's wire form. */
 static uint32_t remote_vec_at(const struct pier_mr *mr, size_t offset, size_t length,
 			      struct pier_remote *ret_parts)
 {
@@ -133,14 +133,16 @@ static void read_ranges(struct world *world, const struct pier_mr *to,
 	world_expect(world);
 }
 
-/* Over all seams, over one on one side alone, within a range, and nothing. */
+/*
+ * Moves across all seams, across one on one side only, within a range, and of no bytes.
+ */
 static const struct move moves[] = {
 	{ 0, 0, LENGTH },      { 4000, 4096, 9001 }, { 14095, 3, 4000 },
 	{ 5000, 5000, 1 },     { 4096, 14096, 2 },   { 18000, 14096, 33334 },
 	{ LENGTH, LENGTH, 0 }, { 1, 2, LENGTH - 2 },
 };
 
-static void moves_over_seams(void **state)
+static void vector_moves_across_seams(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_mr *a = reg_ranges(&world->a), *b = reg_ranges(&world->b);
@@ -154,8 +156,8 @@ static void moves_over_seams(void **state)
 	expect_ok(pier_dereg_mr(b));
 }
 
-/* More requests than the send queue takes, of one element each. */
-static void moves_through_a_short_queue(void **state)
+/* More requests than fit into the send queue, of one element each. */
+static void long_vector_fits_a_short_queue(void **state)
 {
 	struct pier_channel_attr attr = test_attr();
 	struct world *world;
@@ -183,8 +185,8 @@ static void moves_through_a_short_queue(void **state)
 	expect_ok(pier_dereg_mr(b));
 }
 
-/* Without waiting: the handle is that of all requests. */
-static void posts_over_seams(void **state)
+/* Posted without waiting: one handle covers all requests. */
+static void posted_vector_crosses_seams(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_mr *a = reg_ranges(&world->a), *b = reg_ranges(&world->b);
@@ -212,8 +214,8 @@ static void posts_over_seams(void **state)
 	expect_ok(pier_dereg_mr(b));
 }
 
-/* One message: its elements are those of the seams on both sides. */
-static void sends_over_seams(void **state)
+/* One message whose elements split at the seams of both sides. */
+static void message_crosses_seams(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_mr *a = reg_ranges(&world->a), *b = reg_ranges(&world->b);
@@ -234,8 +236,8 @@ static void sends_over_seams(void **state)
 	expect_ok(pier_dereg_mr(b));
 }
 
-/* Nothing is written where the vector ends before the elements do. */
-static void refuses_what_is_too_long(void **state)
+/* If the vector is shorter than the elements, nothing is written. */
+static void too_short_remote_vector_is_refused(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_mr *a = reg_ranges(&world->a), *b = reg_ranges(&world->b);
@@ -261,11 +263,11 @@ static void refuses_what_is_too_long(void **state)
 int run_vector_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(moves_over_seams),
-		world_case(moves_through_a_short_queue),
-		world_case(posts_over_seams),
-		world_case(sends_over_seams),
-		world_case(refuses_what_is_too_long),
+		world_case(vector_moves_across_seams),
+		world_case(long_vector_fits_a_short_queue),
+		world_case(posted_vector_crosses_seams),
+		world_case(message_crosses_seams),
+		world_case(too_short_remote_vector_is_refused),
 	};
 
 	return cmocka_run_group_tests_name("vectors", cases, NULL, NULL);

@@ -8,9 +8,9 @@
 #include "cases.h"
 #include "world.h"
 
-/* Handles, sleeping, and what happens when the time is up. */
+/* Handles, sleeping, and timeouts. */
 
-static void sleeps_until_something_completes(void **state)
+static void wait_sleeps_until_completion(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pollfd fd = { .fd = pier_channel_fd(world->b.channel), .events = POLLIN };
@@ -34,8 +34,8 @@ static void sleeps_until_something_completes(void **state)
 	world_expect(world);
 }
 
-/* What completed before the arming is told by its result, not by the fd. */
-static void loses_no_wake_up(void **state)
+/* Arming reports completions from before it by its result. The fd does not. */
+static void arming_loses_no_wake_up(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_work work;
@@ -55,7 +55,7 @@ static void loses_no_wake_up(void **state)
 	}
 }
 
-static void knows_its_handles(void **state)
+static void handles_are_used_once(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_work work, receive, none = { 0 };
@@ -73,7 +73,7 @@ static void knows_its_handles(void **state)
 	expect_result(pier_work_poll(world->b.channel, receive, &result), -ESTALE);
 }
 
-static void tells_when_a_queue_is_full(void **state)
+static void full_queue_is_reported(void **state)
 {
 	struct pier_channel_attr attr = test_attr();
 	struct world *world;
@@ -90,7 +90,7 @@ static void tells_when_a_queue_is_full(void **state)
 	expect_result(pier_post_recv(world->b.channel, NULL, 0, NULL), -EAGAIN);
 }
 
-/* Whoever has no handle sleeps until anything completes. */
+/* Without a handle: sleeps until anything completes. */
 static void wait_for_any(struct pier_channel *channel)
 {
 	struct pollfd fd = { .fd = pier_channel_fd(channel), .events = POLLIN };
@@ -101,8 +101,8 @@ static void wait_for_any(struct pier_channel *channel)
 		assert_int_equal(poll(&fd, 1, PATIENT), 1);
 }
 
-/* Without handles a queue may be used for ever. */
-static void gives_unwatched_slots_back(void **state)
+/* A queue must not fill up with requests that have no handle. */
+static void requests_without_handles_free_their_slots(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_gather source = gather_at(&world->a.area, 3, 9);
@@ -125,7 +125,7 @@ static void gives_unwatched_slots_back(void **state)
 	world_expect(world);
 }
 
-static void gives_memory_back_when_the_time_is_up(void **state)
+static void timeout_releases_memory(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_scatter target = scatter_at(&world->b.area, 0, 5000);
@@ -141,13 +141,13 @@ static void gives_memory_back_when_the_time_is_up(void **state)
 	assert_int_equal(pier_channel_outstanding(world->b.channel), 0);
 	expect_end(world->b.channel, other, -ECANCELED);
 	expect_result(pier_post_recv(world->b.channel, &target, 1, NULL), -EPIPE);
-	/* The peer's message finds nobody, and the memory is left alone. */
+	/* The peer's message finds no receive, and the memory is unchanged. */
 	assert_true(pier_channel_send(world->a.channel, &source, 1, PATIENT) < 0);
 	world_expect(world);
 }
 
-/* 0 asks once; nothing there is a time that is up. */
-static void asks_without_waiting(void **state)
+/* A timeout of 0 polls once, and fails with -ETIMEDOUT if nothing has completed. */
+static void zero_timeout_polls_once(void **state)
 {
 	struct world *world = world_connected(state);
 
@@ -155,15 +155,15 @@ static void asks_without_waiting(void **state)
 	expect_result(pier_channel_recv(world->b.channel, NULL, 0, 0, NULL), -EPIPE);
 }
 
-/* A thread that does nothing but when epoll(7) says so. Nothing in it asserts. */
+/* A thread that acts only when epoll(7) reports the fd. It must not assert. */
 struct loop {
 	struct pier_channel *channel;
 	uint32_t events; /* EPOLLIN, with EPOLLET or without */
-	int receives;	 /* posted, one after the other */
+	int receives;	 /* number of receives, posted one after the other */
 	int done, error;
 };
 
-/* All that is complete, and the next receive for each. */
+/* Takes all completed receives and posts the next one for each. */
 static int serve(struct loop *loop, struct pier_work *work)
 {
 	int done = 0;
@@ -185,7 +185,7 @@ static int wait_in_epoll(struct loop *loop, int epoll, struct pier_work *work)
 
 	if (count < 0)
 		return count;
-	/* Looking where arming found nothing would hide that a wake-up was lost. */
+	/* Polling although arming reported nothing would hide a lost wake-up. */
 	if (count > 0)
 		return serve(loop, work);
 	count = epoll_wait(epoll, &event, 1, PATIENT);
@@ -211,7 +211,7 @@ static void *run_loop(void *argument)
 	return NULL;
 }
 
-/* The peer sends when it likes, before and after the thread sleeps. */
+/* The peer sends at random moments, before and after the thread sleeps. */
 static void wake_in_epoll(void **state, uint32_t events)
 {
 	struct pier_channel_attr attr = test_attr();
@@ -219,7 +219,7 @@ static void wake_in_epoll(void **state, uint32_t events)
 	struct world *world;
 	pthread_t thread;
 
-	/* The next receive is posted some time after the last. */
+	/* The next receive is posted some time after the previous message. */
 	attr.rnr_retry_count = 7;
 	attr.min_rnr_timer = 1;
 	world = world_connected_with(state, &attr);
@@ -232,17 +232,17 @@ static void wake_in_epoll(void **state, uint32_t events)
 	assert_int_equal(loop.done, loop.receives);
 }
 
-static void wakes_level_triggered(void **state)
+static void epoll_level_triggered_wakes(void **state)
 {
 	wake_in_epoll(state, EPOLLIN);
 }
 
-static void wakes_edge_triggered(void **state)
+static void epoll_edge_triggered_wakes(void **state)
 {
 	wake_in_epoll(state, EPOLLIN | EPOLLET);
 }
 
-static void waits_in_every_way(void **state)
+static void every_waiting_mode_completes(void **state)
 {
 	static const enum pier_waiting ways[] = { PIER_WAIT_POLL, PIER_WAIT_EVENT,
 						  PIER_WAIT_ADAPTIVE };
@@ -261,8 +261,8 @@ static void waits_in_every_way(void **state)
 	world_expect(world);
 }
 
-/* At once, with nothing in flight afterwards in either direction. */
-static void cancels_everything(void **state)
+/* Returns immediately, and afterwards nothing is in flight in either direction. */
+static void cancel_ends_all_requests(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_scatter target = scatter_at(&world->a.area, 0, 5000);
@@ -287,17 +287,17 @@ static void cancels_everything(void **state)
 int run_wait_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(sleeps_until_something_completes),
-		world_case(loses_no_wake_up),
-		world_case(knows_its_handles),
-		world_case(tells_when_a_queue_is_full),
-		world_case(gives_unwatched_slots_back),
-		world_case(gives_memory_back_when_the_time_is_up),
-		world_case(asks_without_waiting),
-		world_case(wakes_level_triggered),
-		world_case(wakes_edge_triggered),
-		world_case(waits_in_every_way),
-		world_case(cancels_everything),
+		world_case(wait_sleeps_until_completion),
+		world_case(arming_loses_no_wake_up),
+		world_case(handles_are_used_once),
+		world_case(full_queue_is_reported),
+		world_case(requests_without_handles_free_their_slots),
+		world_case(timeout_releases_memory),
+		world_case(zero_timeout_polls_once),
+		world_case(epoll_level_triggered_wakes),
+		world_case(epoll_edge_triggered_wakes),
+		world_case(every_waiting_mode_completes),
+		world_case(cancel_ends_all_requests),
 	};
 
 	return cmocka_run_group_tests_name("waiting", cases, NULL, NULL);

@@ -34,7 +34,7 @@ static int query_gid(struct ibv_context *context, uint8_t port, uint32_t index,
 	if (index >= FAKE_GIDS) {
 		if (!fake.gid_beyond || index != 256)
 			return ENODATA;
-		/* Of an IPv4 address. */
+		/* A GID of an IPv4 address. */
 		*ret_entry = (struct ibv_gid_entry){
 			.gid.raw = { [10] = 0xff, [11] = 0xff, [12] = 10 },
 			.gid_index = index,
@@ -270,7 +270,7 @@ static void log_send(const struct ibv_send_wr *wr)
 	fake.logged++;
 }
 
-/* Each request of a list is a call of its own to `fail_call`. */
+/* Each request of a list counts as a call for `fail_call`. */
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	(void)qp;
@@ -291,7 +291,7 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 	return 0;
 }
 
-/* As for sends: each of a list is a call. */
+/* As for sends, each request of a list counts as a call. */
 static int take_recvs(struct ibv_recv_wr *wr, struct ibv_recv_wr **bad, uint64_t *ids,
 		      int *count)
 {
@@ -341,8 +341,8 @@ static int take_completions(int count, struct ibv_wc *ret_wc)
 }
 
 /*
- * A caller that has armed the CQ and polls it once more is about to sleep. A send that
- * was to complete at a later poll completes right after this one, and raises the event.
+ * A caller that has armed the CQ and polls it once more is about to sleep. A send
+ * scheduled for a later poll then completes right after this one, and raises the event.
  */
 static int poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *ret_wc)
 {

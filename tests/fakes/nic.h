@@ -6,49 +6,50 @@
 #include "provider/provider.h"
 
 /*
- * A NIC that moves nothing: it remembers what it was told, and completes what
- * the test says, when the test says. One at a time.
+ * A NIC that moves no bytes. It records calls, and completes requests when the test asks
+ * for it. There can be only one at a time.
  */
 
 enum {
 	FAKE_QUEUE = 128,
 	FAKE_GIDS = 4,
 	FAKE_SGE = 8,
-	FAKE_MW_KEY = 0x20ff, /* the next is 0x2000: 8 bits of it count */
+	FAKE_MW_KEY = 0x20ff, /* the next key is 0x2000: 8 bits of it count */
 };
 
-/* A request of the send queue, as it was posted. */
+/* A request of the send queue as it was posted. */
 struct fake_send {
 	struct ibv_send_wr wr;
 	struct ibv_sge sg_list[FAKE_SGE];
 };
 
 struct fake_nic {
-	/* What the test may change before it prepares a channel. */
+	/* Settings that the test may change before it prepares a channel. */
 	struct ibv_port_attr port;
 	struct ibv_gid_entry gids[FAKE_GIDS]; /* zero: empty */
 	bool never_flushes;
-	int fail_call;	      /* this call of the provider fails, from 1; 0: none */
-	int fail_result;      /* what a post that fails returns */
-	bool gid_beyond;      /* the best GID has an index past FAKE_GIDS: 256 */
-	int poll_error;	      /* what poll_cq returns instead of completions */
-	uint32_t less_inline; /* bytes that a queue pair has less than was asked for */
-	uint32_t sq_psn;      /* what query_qp() says */
+	int fail_call;	 /* the number of the provider call that fails, from 1; 0: none */
+	int fail_result; /* result of a failing post */
+	bool gid_beyond; /* the best GID has an index past FAKE_GIDS: 256 */
+	int poll_error;	 /* result of poll_cq() instead of completions */
+	uint32_t
+		less_inline; /* inline bytes that a queue pair lacks of those requested */
+	uint32_t sq_psn;     /* result of query_qp() */
 	/*
-	 * The oldest send completes with this call of poll_cq(), or earlier, with an
-	 * event, when the channel is about to sleep; 0: never.
+	 * The oldest send completes at this call of poll_cq(), or earlier with an event
+	 * if the channel is about to sleep; 0: never.
 	 */
 	int complete_at_poll;
-	/* What is sent completes at once, in this way. */
+	/* Sends complete immediately, with these values. */
 	bool completes;
 	enum ibv_wc_status completes_with;
 
-	/* What the channel did. */
+	/* Recorded calls of the channel. */
 	int calls;
 	int channels, cqs, qps; /* alive */
 	int mrs, mws;
 	int mws_at_destroy; /* when the queue pair was destroyed */
-	/* As reg_mr() and alloc_mw() got them. */
+	/* Arguments of reg_mr() and alloc_mw(). */
 	struct ibv_mr last_mr;
 	uint64_t last_mr_iova;
 	int last_mr_access;
@@ -56,19 +57,21 @@ struct fake_nic {
 	int events_given, events_acked;
 	int polls, notifies; /* calls of poll_cq() and req_notify_cq() */
 	int comp_vector;
-	struct ibv_qp_cap cap; /* as create_qp() got it */
+	struct ibv_qp_cap cap; /* argument of create_qp() */
 	enum ibv_qp_state state;
-	enum ibv_qp_state states[FAKE_QUEUE]; /* all that were entered */
+	enum ibv_qp_state states[FAKE_QUEUE]; /* all states entered */
 	int changes;
-	struct ibv_qp_attr init, rtr, rts; /* as modify_qp() got them */
+	struct ibv_qp_attr init, rtr, rts; /* arguments of modify_qp() */
 	struct ibv_send_wr last_send;
 	int doorbells;			  /* calls of post_send() */
-	struct fake_send log[FAKE_QUEUE]; /* the first ones */
+	struct fake_send log[FAKE_QUEUE]; /* the first requests */
 	int logged;
 	uint64_t send_ids[FAKE_QUEUE], recv_ids[FAKE_QUEUE]; /* outstanding */
 	int sends, recvs;
 	int recv_doorbells; /* calls of post_recv() and post_srq_recv() */
-	/* Of shared receive queues: as posted; a test that completes one of them says it.
+	/*
+	 * Receives of shared receive queues as posted. A test that completes one names
+	 * it.
 	 */
 	struct ibv_srq_attr last_srq;
 	struct ibv_recv_wr last_recv;
@@ -77,7 +80,7 @@ struct fake_nic {
 	uint64_t shared_ids[FAKE_QUEUE];
 	int srqs, shared;
 
-	/* Insides. */
+	/* Internal state. */
 	struct ibv_wc queue[FAKE_QUEUE];
 	int queued;
 	bool armed, event;
@@ -90,7 +93,7 @@ struct fake_nic {
 
 extern struct fake_nic fake;
 
-/* A fresh one: an active RoCE port with one GID. */
+/* Resets the NIC: an active RoCE port with one GID. */
 struct pier_pd *fake_reset(void);
 
 /* Complete a request, in any order. */

@@ -6,7 +6,7 @@
 
 #include "../conformance/world.h"
 
-/* What takes more than one fault, or more than one request. */
+/* Cases that need several faults or several requests. */
 
 enum {
 	LENGTH = 1000,
@@ -35,7 +35,10 @@ static int post_write(struct world *world, size_t offset, struct pier_work *ret_
 	return error;
 }
 
-/* The other end hears of it: what this end waits for may be over before it is there. */
+/*
+ * Posts a write with immediate data. The peer's receive shows that it arrived, even if
+ * this end has given up by then.
+ */
 static int post_heard_write(struct world *world, size_t offset,
 			    struct pier_work *ret_work, struct pier_work *ret_heard)
 {
@@ -47,7 +50,7 @@ static int post_heard_write(struct world *world, size_t offset,
 	return pier_post_write_imm(world->a.channel, &source, 1, &target, 7, ret_work);
 }
 
-/* Neither time that is up nor later failures replace it. */
+/* Neither a timeout nor later failures replace the first cause. */
 static void keeps_the_first_cause(void **state)
 {
 	struct world *world = behind(state, "wc@1=REM_OP_ERR,lost@2+");
@@ -67,7 +70,7 @@ static void keeps_the_first_cause(void **state)
 	world_expect(world);
 }
 
-/* A completion behind the lost one does not make it complete. */
+/* A completion behind the lost one does not complete it. */
 static void makes_up_what_was_lost(void **state)
 {
 	struct world *world = behind(state, "lost@1");
@@ -83,7 +86,7 @@ static void makes_up_what_was_lost(void **state)
 	world_expect(world);
 }
 
-/* What a device refused takes no place in a queue. */
+/* A request that the device refused takes no entry in a queue. */
 static void gives_back_what_is_refused(void **state)
 {
 	struct world *world = behind(state, "post_send@1+=ENOSPC,post_recv@1+=ENOSPC");
@@ -96,7 +99,10 @@ static void gives_back_what_is_refused(void **state)
 	world_expect(world);
 }
 
-/* The queue pair is stopped by ERR, whose flush is waited for, where it comes. */
+/*
+ * The queue pair is stopped by ERR. If the device flushes its requests, the flush is
+ * awaited.
+ */
 static void stops_in_order(void **state)
 {
 	struct world *world = behind(state, "late@1=300ms");
@@ -112,7 +118,7 @@ static void stops_in_order(void **state)
 	world_expect(world);
 }
 
-/* A queue pair that cannot be brought to ERR is reset: nothing is left to it. */
+/* If a queue pair cannot be moved to ERR, it is reset, and has no requests left. */
 static void stops_where_err_is_refused(void **state)
 {
 	struct world *world = behind(state, "modify_qp@4=EIO,dead@1=3600s");
@@ -127,7 +133,7 @@ static void stops_where_err_is_refused(void **state)
 	assert_int_equal(pier_channel_outstanding(world->a.channel), 0);
 }
 
-/* Its completion queue stays with it, and is dead. */
+/* The channel keeps its completion queue, which no longer works. */
 static void is_not_reset_after_an_overrun(void **state)
 {
 	struct world *world = behind(state, "overrun@1");

@@ -7,7 +7,7 @@
 #include "core/deadline.h"
 
 enum {
-	CASE_SECONDS = 30, /* what takes longer hangs */
+	CASE_SECONDS = 30, /* a case that takes longer hangs */
 };
 
 /* One cell of the matrix: operations[index / faults] and faults[index % faults]. */
@@ -57,7 +57,7 @@ static int teardown(void **state)
 	return error;
 }
 
-/* It is not told before that, and soon after. */
+/* The operation must not return before its time, and must return soon after it. */
 static void expect_time(const struct scene *scene, int64_t start)
 {
 	int64_t took = (pier_now() - start) / 1000000;

@@ -8,14 +8,14 @@
 #include "../conformance/world.h"
 
 /*
- * Each operation meets each fault: that is a case, and outcomes.c says how it must
- * end. docs/testing.md says how an operation, a fault or an outcome is added.
+ * Each operation with each fault is a case, and outcomes.c defines how it must end.
+ * docs/testing.md describes how to add an operation, a fault or an outcome.
  */
 
 enum {
-	SOURCE = 1001,	   /* offset of what is moved, in the area it comes from */
-	RECEIVER = 70007,  /* and where it goes */
-	FREE = 150001,	   /* where nothing else happens */
+	SOURCE = 1001,	   /* offset of the moved bytes in their source area */
+	RECEIVER = 70007,  /* and in their target area */
+	FREE = 150001,	   /* offset that nothing else uses */
 	LENGTH = 5003,	   /* bytes */
 	NUMBER = 0xabcd12, /* immediate data */
 	/* The times of the plans in faults.c. */
@@ -23,42 +23,43 @@ enum {
 	IMPATIENT_MS = 40,
 };
 
-/* What an operation is, as bits. */
+/* Traits of an operation, as bits. */
 enum trait {
-	SENDS = 1 << 0,		/* its request goes to the send queue */
-	RECEIVES = 1 << 1,	/* or to the receive queue */
-	REMOTE = 1 << 2,	/* it names memory of the peer */
+	SENDS = 1 << 0,		/* its request uses the send queue */
+	RECEIVES = 1 << 1,	/* or the receive queue */
+	REMOTE = 1 << 2,	/* it has a remote region */
 	NEEDS_RECEIVE = 1 << 3, /* of the peer */
 	INTO_PEER = 1 << 4,	/* bytes go to the peer */
-	INTO_US = 1 << 5,	/* or come from it */
-	WAITS = 1 << 6,		/* until it is complete, by pier_work_wait() */
-	POLLS = 1 << 7,		/* it is asked for again and again: pier_work_poll() */
+	INTO_US = 1 << 5,	/* or come from the peer */
+	WAITS = 1 << 6,		/* for completion, with pier_work_wait() */
+	POLLS = 1 << 7,		/* repeatedly, with pier_work_poll() */
 	REGISTERS = 1 << 8,
 	CONNECTS = 1 << 9,
 	PREPARES = 1 << 10,
-	WATCHES = 1 << 11, /* it waits for something else than a request of its own */
+	WATCHES = 1 << 11, /* it waits for something other than its own request */
 	BINDS_COUNTER = 1 << 12,
-	SEVERAL = 1 << 13, /* requests */
-	LAST = 1 << 14,	   /* of which the handle is that of the last */
-	ONCE = 1 << 15,	   /* and which complete once */
+	SEVERAL = 1 << 13, /* several requests */
+	LAST = 1 << 14,	   /* whose handle is that of the last */
+	ONCE = 1 << 15,	   /* with one completion */
 	POSTS = SENDS | RECEIVES,
 };
 
-/* How a fault is brought about, but for its plan. */
+/* Means of a fault other than its plan. */
 enum means {
-	FORGE_LKEY = 1 << 0,   /* elements have a key that is no region's */
-	FORGE_RKEY = 1 << 1,   /* what is named of the peer has another key */
-	NO_RECEIVE = 1 << 2,   /* the peer posts none */
-	BREAK_BEFORE = 1 << 3, /* a request fails that was posted before */
-	KILL_PEER = 1 << 4,    /* it is another process, and killed */
-	IMPATIENT = 1 << 5,    /* the time is up after IMPATIENT_MS */
-	SLOW = 1 << 6,	       /* and nothing ends before LATE_MS */
-	HITS_SENDS = 1 << 7,   /* the first one, so there is no other one before */
+	FORGE_LKEY = 1 << 0,   /* elements have a key of no region */
+	FORGE_RKEY = 1 << 1,   /* the remote region has a wrong key */
+	NO_RECEIVE = 1 << 2,   /* the peer posts no receive */
+	BREAK_BEFORE = 1 << 3, /* an earlier request fails */
+	KILL_PEER = 1 << 4,    /* the peer is another process, which is killed */
+	IMPATIENT = 1 << 5,    /* timeouts are IMPATIENT_MS */
+	SLOW = 1 << 6,	       /* nothing ends before LATE_MS */
+	HITS_SENDS = 1 << 7,   /* it hits the first send, so none is posted before */
 	HITS_RECEIVES = 1 << 8,
-	HITS_COMPLETIONS = 1 << 9, /* the first, or polls or events for it */
-	LOSES_ALL = 1 << 10,	   /* that is, also all behind it */
+	HITS_COMPLETIONS =
+		1 << 9,	     /* it hits the first completion, or polls or events for it */
+	LOSES_ALL = 1 << 10, /* and all behind it */
 	HITS_SECOND_SEND = 1 << 11,
-	AT_CONNECTING = 1 << 12, /* so that there is no channel for anything else */
+	AT_CONNECTING = 1 << 12, /* so the channel never connects */
 };
 
 struct scene;
@@ -66,21 +67,21 @@ struct scene;
 struct operation {
 	const char *name;
 	unsigned int traits;
-	/* What it returned, or how its request ended; -EINPROGRESS: not. */
+	/* Returns its result or that of its request; -EINPROGRESS: not complete. */
 	int (*run)(struct scene *scene);
 };
 
 struct fault {
 	const char *name;
-	const char *plan; /* of the device of the first end; "": none */
+	const char *plan; /* for the device of the first end; "": none */
 	unsigned int means;
 	const char *how; /* for docs/testing.md */
 };
 
-/* What becomes of the channel. */
+/* State of the channel afterwards. */
 enum aftermath {
 	WORKS,	/* as before */
-	BROKEN, /* everything outstanding is flushed, and nothing can be posted */
+	BROKEN, /* all outstanding requests are flushed, and posting fails */
 	DEAF,	/* polling fails; the next wait breaks it */
 	USELESS /* it can only be destroyed */
 };
@@ -91,30 +92,33 @@ enum {
 
 struct outcome {
 	const char *fault;
-	/* Of the operations with all of `with`, and none of `without`. */
+	/* Applies to operations with all traits in `with` and none in `without`. */
 	unsigned int with, without;
 	int error;
-	int or_error; /* where time or chance decides; 0: they do not */
+	int or_error; /* a second possible error if timing decides, or 0 */
 	enum aftermath aftermath;
-	/* What the sentence says, and what is said of the channel behind it. */
+	/* Part of the error sentence, and of the channel's later ones. */
 	const char *sentence;
 };
 
-/* A case while it runs. */
+/* A running case. */
 struct scene {
 	struct world *world;
 	const struct operation *operation;
 	const struct fault *fault;
 	int timeout_ms;
 	struct pier_remote target; /* at RECEIVER of the peer's area, or SOURCE to read */
-	/* Of the request, once it was handed out. */
+	/* The request's handle has been used. */
 	bool used_up;
 	struct pier_work work;
 	bool has_bystander;
-	/* In the other queue, and never complete: no message, or no receive, for it. */
+	/*
+	 * A request in the other queue that cannot complete: it has no message, or no
+	 * receive.
+	 */
 	struct pier_work bystander;
-	pid_t peer; /* its process; 0: this one */
-	int stream; /* to it */
+	pid_t peer; /* the peer's process; 0: this one */
+	int stream; /* to the peer's process */
 };
 
 extern const struct operation operations[];
@@ -122,21 +126,21 @@ extern const size_t operation_count;
 extern const struct fault faults[];
 extern const size_t fault_count;
 
-/* Success that leaves all as it is, where outcomes.c says nothing. */
+/* If outcomes.c has no line, the outcome is success without side effects. */
 const struct outcome *find_outcome(const struct operation *operation,
 				   const struct fault *fault);
 
-/* The table of docs/testing.md, as it must be there. */
+/* Prints the table that docs/testing.md must contain. */
 void print_outcomes(FILE *file);
 
-/* The elements of an operation, with what the fault forges. */
+/* The elements of an operation, with forged keys if the fault forges them. */
 struct pier_gather scene_source(const struct scene *scene);
 struct pier_scatter scene_receiver(const struct scene *scene);
 
-/* stage.c: before and behind an operation */
+/* stage.c: before and after an operation */
 void stage_open(struct scene *scene, void **state);
 void stage_kill_peer(struct scene *scene);
-/* error: what the operation returned, which may be 0 with OR_SUCCESS. */
+/* error: the operation's result, which may be 0 with OR_SUCCESS. */
 void stage_expect(struct scene *scene, const struct outcome *outcome, int error);
 
 #endif

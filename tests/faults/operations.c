@@ -21,7 +21,7 @@ static int wait_work(struct scene *scene, int error, struct pier_work work)
 	if (error)
 		return error;
 	returned = pier_work_wait(channel_of(scene), work, scene->timeout_ms, &result);
-	/* Time was up, or waiting failed, but for that it is the request's. */
+	/* The result is the request's, unless the wait timed out or failed itself. */
 	if (returned != -ETIMEDOUT && returned != -EIO)
 		assert_int_equal(returned, result.error);
 	scene->used_up = true;
@@ -100,7 +100,7 @@ static int read_now(struct scene *scene)
 				 scene->timeout_ms);
 }
 
-/* Of two parts, so that it is two requests. */
+/* Two remote parts, so the write takes two requests. */
 static void split_target(const struct scene *scene, struct pier_remote ret_parts[2])
 {
 	expect_ok(pier_remote_sub(&scene->target, 0, LENGTH / 2, &ret_parts[0]));
@@ -227,7 +227,7 @@ static int post_writes(struct scene *scene)
 	return finish(scene, error, work);
 }
 
-/* The peer writes with a number. */
+/* The peer writes with immediate data. */
 static int wait_for_arrivals(struct scene *scene)
 {
 	const struct end *end = &scene->world->a;
@@ -259,7 +259,10 @@ static int bind_counter(struct scene *scene)
 	return error;
 }
 
-/* A region that was made is given back; one that was not was not written. */
+/*
+ * Deregisters a region that was registered. After a failure the pointer must be
+ * untouched.
+ */
 static int give_back(int error, struct pier_mr *const *mr)
 {
 	if (error)
@@ -326,7 +329,7 @@ static int reg_sub_mr(struct scene *scene)
 			 &mr);
 }
 
-/* A region of its own: the area's gives no windows. */
+/* Needs a region of its own, because the area's region does not allow windows. */
 static int bind_sub_mr(struct scene *scene)
 {
 	const struct end *end = &scene->world->a;
@@ -357,7 +360,7 @@ static int reg_mr_async(struct scene *scene)
 	give_back(event.error, &event.mr);
 	expect_ok(pier_registration_close(registration));
 	expect_ok(pier_event_queue_destroy(queue));
-	/* An event has a sentence of its own, which the caller could fail with. */
+	/* An event has its own sentence, with which the caller could fail. */
 	if (event.error)
 		pier_fail(-event.error, "%s", event.sentence);
 	return event.error;
@@ -377,7 +380,7 @@ static int get_from_cache(struct scene *scene)
 		assert_null(mr);
 	else
 		expect_ok(pier_mr_cache_put(cache, mr));
-	/* What failed is not kept: the next one has it. */
+	/* The cache does not keep a failed registration: the next get succeeds. */
 	if (error)
 		expect_ok(pier_mr_cache_get_buffer(cache, end->area.buffer, FREE, LENGTH,
 						   PIER_ACCESS_SHARED, &mr));
@@ -400,7 +403,7 @@ static int prepare(struct scene *scene)
 	return error;
 }
 
-/* What the peer was told is not enough: it is not there any more, or never will be. */
+/* Connects to an endpoint alone: its process may be gone already. */
 static int connect_channel(struct scene *scene)
 {
 	struct pier_endpoint peer;
@@ -452,7 +455,7 @@ static int handshake(struct scene *scene)
 	pthread_join(thread, NULL);
 	close(fds[0]);
 	close(fds[1]);
-	/* Both know. */
+	/* Both ends know of the failure. */
 	assert_int_equal(peer.error, error ? -ECONNREFUSED : 0);
 	return error;
 }

@@ -4,7 +4,7 @@
 
 #include "matrix.h"
 
-/* The first that fits counts. */
+/* The first matching line counts. */
 static const struct outcome outcomes[] = {
 	{ "local error", LAST, 0, -ECANCELED, 0, BROKEN, "LOC_PROT_ERR" },
 	{ "local error", POSTS, 0, -EFAULT, 0, BROKEN, "LOC_PROT_ERR" },
@@ -16,12 +16,14 @@ static const struct outcome outcomes[] = {
 	{ "remote access error", LAST, 0, -ECANCELED, 0, BROKEN, "REM_ACCESS_ERR" },
 	{ "remote access error", REMOTE, 0, -EACCES, 0, BROKEN, "REM_ACCESS_ERR" },
 
-	{ "remote access error, told", LAST, ONCE, -ECANCELED, 0, BROKEN,
+	{ "remote access error, reported", LAST, ONCE, -ECANCELED, 0, BROKEN,
 	  "REM_ACCESS_ERR" },
-	{ "remote access error, told", SENDS, 0, -EACCES, 0, BROKEN, "REM_ACCESS_ERR" },
-	{ "remote access error, told", RECEIVES, 0, -EFAULT, 0, BROKEN,
+	{ "remote access error, reported", SENDS, 0, -EACCES, 0, BROKEN,
 	  "REM_ACCESS_ERR" },
-	{ "remote access error, told", WATCHES, 0, -EPIPE, 0, BROKEN, "REM_ACCESS_ERR" },
+	{ "remote access error, reported", RECEIVES, 0, -EFAULT, 0, BROKEN,
+	  "REM_ACCESS_ERR" },
+	{ "remote access error, reported", WATCHES, 0, -EPIPE, 0, BROKEN,
+	  "REM_ACCESS_ERR" },
 
 	{ "remote operation error", LAST, ONCE, -ECANCELED, 0, BROKEN, "REM_OP_ERR" },
 	{ "remote operation error", POSTS, 0, -EREMOTEIO, 0, BROKEN, "REM_OP_ERR" },
@@ -59,9 +61,9 @@ static const struct outcome outcomes[] = {
 	{ "poll fails", POSTS | POLLS, 0, -EIO, 0, WORKS, "poll the completion queue" },
 	{ "poll fails", WATCHES, 0, -EIO, 0, WORKS, "poll the completion queue" },
 
-	{ "no event to be had", POSTS | WAITS, 0, -EIO, 0, BROKEN,
+	{ "arming fails", POSTS | WAITS, 0, -EIO, 0, BROKEN,
 	  "ask the completion queue for an event" },
-	{ "no event to be had", WATCHES, 0, -EIO, 0, WORKS,
+	{ "arming fails", WATCHES, 0, -EIO, 0, WORKS,
 	  "ask the completion queue for an event" },
 
 	{ "send refused", SENDS, 0, -ENOSPC, 0, WORKS, "post_send@1=ENOSPC" },
@@ -72,13 +74,12 @@ static const struct outcome outcomes[] = {
 	{ "registration failure", REGISTERS, 0, -ENOMEM, 0, WORKS, "reg@2=ENOMEM" },
 	{ "counter refused", BINDS_COUNTER, 0, -ENOSPC, 0, WORKS,
 	  "bind_counter@1=ENOSPC" },
-	{ "no queue pair", PREPARES, 0, -ENOMEM, 0, WORKS, "create_qp@2=ENOMEM" },
+	{ "queue pair refused", PREPARES, 0, -ENOMEM, 0, WORKS, "create_qp@2=ENOMEM" },
 
 	{ "address refused", CONNECTS, 0, -EHOSTUNREACH, 0, USELESS,
 	  "set_qp_address@1=EHOSTUNREACH" },
-	{ "no way to RTR", CONNECTS, 0, -ENETUNREACH, 0, USELESS,
-	  "modify_qp@2=ENETUNREACH" },
-	{ "no way to RTS", CONNECTS, 0, -EIO, 0, USELESS, "modify_qp@3=EIO" },
+	{ "RTR fails", CONNECTS, 0, -ENETUNREACH, 0, USELESS, "modify_qp@2=ENETUNREACH" },
+	{ "RTS fails", CONNECTS, 0, -EIO, 0, USELESS, "modify_qp@3=EIO" },
 	{ "peer killed", CONNECTS | WAITS, 0, -ECONNRESET, 0, USELESS, "closed" },
 	{ "peer killed", CONNECTS, 0, -ECONNREFUSED, OR_SUCCESS, USELESS, "" },
 };
@@ -92,7 +93,7 @@ static bool fits(const struct outcome *outcome, const struct operation *operatio
 {
 	unsigned int any = outcome->with & POSTS, all = outcome->with & ~any;
 
-	/* POSTS: one queue or the other. */
+	/* POSTS matches either queue. */
 	if (strcmp(outcome->fault, fault->name) != 0)
 		return false;
 	if (any && !(operation->traits & any))
@@ -152,7 +153,7 @@ static void print_outcome(FILE *file, const struct outcome *outcome,
 
 void print_outcomes(FILE *file)
 {
-	fprintf(file, "| fault | brought about by | operations | end with | and the "
+	fprintf(file, "| fault | cause | operations | result | and the "
 		      "channel |\n|---|---|---|---|---|\n");
 	for (size_t f = 0; f < fault_count; f++) {
 		for (size_t i = 0; i < OUTCOMES; i++) {

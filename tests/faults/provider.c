@@ -10,14 +10,14 @@
 #include "provider/fault/fault.h"
 #include "core/deadline.h"
 
-/* What a plan of faults does to completions, requests and events. */
+/* The effect of fault plans on completions, requests and events. */
 
 enum {
 	LENGTH = 1000,
 	LATE_MS = 60,
 };
 
-/* The first end is behind a plan; both are connected. */
+/* Connects both ends. The first end's device has a fault plan. */
 static struct world *behind_with(void **state, const char *plan,
 				 const struct pier_channel_attr *attr)
 {
@@ -60,7 +60,7 @@ static void is_known_by_name(void **state)
 	assert_true(attr.memfd_as_dmabuf);
 	expect_ok(pier_open_device(pier_device_name(world->a.device), &again));
 	expect_ok(pier_close_device(again));
-	/* The area was the first. */
+	/* The area's registration was the first. */
 	expect_ok(pier_reg_mr(world->a.pd, bytes, 64, PIER_ACCESS_SHARED, &mr));
 	expect_ok(pier_dereg_mr(mr));
 	expect_result(pier_reg_mr(world->a.pd, bytes, 64, PIER_ACCESS_SHARED, &mr),
@@ -122,7 +122,10 @@ static void fails_a_completion(void **state)
 	assert_int_equal(result.status, IBV_WC_REM_OP_ERR);
 	assert_int_equal(result.vendor_error, 0xfa17);
 	test_assert_sentence("0xfa17");
-	/* What was done all the same counts as flushed; the other queue is too. */
+	/*
+	 * A request that was executed still counts as flushed, and the other queue is
+	 * flushed too.
+	 */
 	result = expect_end(world->a.channel, third, -ECANCELED);
 	test_assert_sentence("IBV_WC_REM_OP_ERR");
 	expect_end(world->a.channel, receive, -ECANCELED);
@@ -137,7 +140,10 @@ static void is_late_by_time(void **state)
 
 	first = post_write(world, 0);
 	second = post_write(world, LENGTH + 1);
-	/* Asleep: the fd wakes whoever sleeps on it. The second does not overtake. */
+	/*
+	 * The thread sleeps, and the fd wakes it. The second completion does not
+	 * overtake.
+	 */
 	expect_end(world->a.channel, second, 0);
 	assert_true(pier_now() - start >= LATE_MS * INT64_C(1000000));
 	expect_end(world->a.channel, first, 0);
@@ -158,7 +164,10 @@ static void is_late_by_polls(void **state)
 	assert_int_equal(result.error, 0);
 }
 
-/* Whoever sleeps does not poll: it is woken until it has. */
+/*
+ * A sleeping thread does not poll. It is woken repeatedly until it has polled often
+ * enough.
+ */
 static void is_late_by_polls_for_a_sleeper(void **state)
 {
 	struct world *world = behind(state, "late@1=400polls");
@@ -167,7 +176,7 @@ static void is_late_by_polls_for_a_sleeper(void **state)
 	world_expect(world);
 }
 
-/* What waits holds up its own queue pair alone. */
+/* A late completion delays only its own queue pair. */
 static void overtakes_on_another_channel(void **state)
 {
 	struct world *world = behind(state, "late@1=3600s");
@@ -233,7 +242,7 @@ static void breaks_queue_pairs_by_an_overrun(void **state)
 	assert_int_equal(pier_channel_qp(world->a.channel)->state, IBV_QPS_ERR);
 }
 
-/* What was withheld for a dead peer, and is stopped before its time. */
+/* Completions withheld for a dead peer are flushed if the channel is stopped earlier. */
 static void flushes_what_is_withheld(void **state)
 {
 	struct world *world = behind(state, "dead@1=3600s");
@@ -248,13 +257,13 @@ static void flushes_what_is_withheld(void **state)
 	expect_result(pier_work_wait(world->a.channel, work[0], BRIEF, &result),
 		      -ETIMEDOUT);
 	assert_int_equal(result.error, -ECANCELED);
-	/* Not by a reset, which gives no completions. */
+	/* The state is ERR, not RESET, which gives no completions. */
 	assert_int_equal(pier_channel_qp(world->a.channel)->state, IBV_QPS_ERR);
 	expect_end(world->a.channel, work[1], -ECANCELED);
 	world_expect(world);
 }
 
-/* What is held back of a queue pair goes when that is reset. */
+/* A reset discards the withheld completions of a queue pair. */
 static void forgets_at_a_reset(void **state)
 {
 	struct world *world = behind(state, "late@1=3600s");
@@ -293,11 +302,11 @@ static void lets_the_peer_die(void **state)
 	assert_true(pier_now() - start >= LATE_MS * INT64_C(1000000));
 	expect_end(world->a.channel, work[2], -ECANCELED);
 	expect_end(world->a.channel, receive, -ECANCELED);
-	/* Nothing of it was sent. */
+	/* No byte was sent. */
 	world_expect(world);
 }
 
-/* A slow peer answers what was sent before it died, however late that is. */
+/* A slow peer answers the requests sent before it died, however late. */
 static void lets_the_peer_answer_first(void **state)
 {
 	struct pier_channel_attr attr = test_attr();
@@ -359,7 +368,7 @@ static void gives_events_late(void **state)
 	post_write(world, 0);
 	assert_int_equal(poll(&fd, 1, PATIENT), 1);
 	assert_true(pier_now() - start >= LATE_MS * INT64_C(1000000));
-	/* The timer may ring before the device is done. */
+	/* The timer may expire before the device is done. */
 	while (pier_channel_arm(world->a.channel) == 0)
 		assert_int_equal(poll(&fd, 1, PATIENT), 1);
 	post_write(world, LENGTH + 1);
@@ -368,7 +377,7 @@ static void gives_events_late(void **state)
 	world_expect(world);
 }
 
-/* Also of what completed while the device was not asked for an event. */
+/* Also for completions from before the device was armed. */
 static void gives_an_event_of_before(void **state)
 {
 	struct world *world = behind(state, "event@1=60ms");
@@ -378,13 +387,13 @@ static void gives_an_event_of_before(void **state)
 
 	expect_ok(pier_channel_arm(world->a.channel));
 	post_write(world, 0);
-	/* The timer may ring before the device is done. */
+	/* The timer may expire before the device is done. */
 	do
 		assert_int_equal(poll(&fd, 1, PATIENT), 1);
 	while (pier_fault_get_cq_event(cq->channel, &found, &context));
 	assert_ptr_equal(found, cq);
 	assert_ptr_equal(context, cq->cq_context);
-	pier_fault_ack_cq_events(cq, 1);
+	ibv_ack_cq_events(cq, 1);
 	assert_int_equal(poll(&fd, 1, 0), 0);
 	assert_int_equal(pier_fault_get_cq_event(cq->channel, &found, &context), -1);
 	assert_int_equal(errno, EAGAIN);

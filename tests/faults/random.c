@@ -6,28 +6,28 @@
 #include "core/deadline.h"
 
 /*
- * Random work behind random plans of faults. Whatever fails: every request ends once,
- * with an error that can be, in time; bytes are where they were or where they go, and
- * nothing is left.
+ * Random work on devices with random fault plans. Whatever fails, every request ends
+ * once, in time, with a plausible error; each byte is unchanged or has the value sent to
+ * it; and nothing is left behind.
  */
 
 enum {
 	ROUNDS = 12,
 	STEPS = 150,
 	OUTSTANDING = 12,
-	/* Bytes keep their offset: writes, then reads, sends, receives. */
+	/* Bytes keep their offset in the area: writes, then reads, sends, receives. */
 	READS_FROM = 60000,
 	SENDS_FROM = 120000,
 	RECEIVES_FROM = 130000,
 	MESSAGE = 5003,
 	LONGEST = 9000,
 	SHORTLY_MS = 30,
-	/* A second for a flush that does not come, and slow machines. */
+	/* A missing flush costs a second, and machines may be slow. */
 	AT_MOST_MS = 15000,
 	TRIES = 200,
 };
 
-/* One area as it may become: what was to come at some time, and what came. */
+/* The possible contents of an area: bytes that may have arrived, and bytes that have. */
 struct fate {
 	uint8_t touched[AREA_LENGTH], arrived[AREA_LENGTH];
 };
@@ -54,7 +54,7 @@ static void choose_plan(struct play *play, char *ret_plan, size_t size)
 {
 	enum side {
 		ANY,
-		/* Not both: pier_channel_create() tries once to take back. */
+		/* Not both, because pier_channel_create() tries only once to undo. */
 		TAKES,
 		GIVES_BACK,
 	};
@@ -77,7 +77,7 @@ static void choose_plan(struct play *play, char *ret_plan, size_t size)
 		{ "wc", 10, 80, "=REM_OP_ERR" },
 		{ "late", 2, 10, "=2ms" },
 		{ "late", 2, 10, "=20polls" },
-		/* From there on: a device does not lose one completion alone. */
+		/* "+": a device does not lose a single completion. */
 		{ "lost", 20, 100, "+" },
 		{ "overrun", 50, 200, "" },
 		{ "dead", 20, 100, "=10ms" },
@@ -131,7 +131,7 @@ static void expect_request_error(int error)
 		fail_msg("a request: %d: %s", error, pier_error_message());
 }
 
-/* Of what can be refused once or twice: again, until it is taken back. */
+/* Closing may be refused once or twice: repeat it until it succeeds. */
 #define INSIST(call)                                                             \
 	do {                                                                     \
 		int tries_ = 0;                                                  \
@@ -157,7 +157,7 @@ static void remember(struct play *play, struct fate *fate, size_t offset, size_t
 		     int error, struct pier_work work)
 {
 	expect_post_error(error);
-	/* Also of a request that was refused: it is as if it were lost. */
+	/* A refused request counts as lost. */
 	memset(fate->touched + offset, 1, length);
 	if (!error)
 		play->requests[play->count++] = (struct request){ work, fate, offset,
@@ -203,7 +203,7 @@ static void post_read(struct play *play)
 	remember(play, &play->a, offset, length, error, work);
 }
 
-/* All messages are the same one, so that it does not matter which receive has which. */
+/* All messages are equal, so any receive may get any message. */
 static void post_send(struct play *play)
 {
 	struct world *world = play->world;
@@ -215,7 +215,7 @@ static void post_send(struct play *play)
 	/* The peer's end may be broken already. */
 	pier_post_recv(world->b.channel, &receiver, 1, NULL);
 	error = pier_post_send(world->a.channel, &source, 1, &work);
-	/* Without a receive it is retried, and may end so. */
+	/* Without a receive the send is retried, and may fail with RNR. */
 	remember(play, &play->b, SENDS_FROM, MESSAGE, error, work);
 }
 
@@ -326,7 +326,7 @@ static void step(struct play *play)
 		posts[below(play, sizeof(posts) / sizeof(posts[0]))](play);
 }
 
-/* Bytes keep their offset, so what was to come is what the other area has there. */
+/* Bytes keep their offset, so the expected bytes are those of the other area there. */
 static void expect_bytes(const struct area *area, const struct area *other,
 			 const struct fate *fate)
 {
@@ -348,7 +348,7 @@ static void open_again(struct play *play, const char *plan)
 	struct world *world = play->world;
 	int tries = 0, error = end_open(&world->a, plan);
 
-	/* The area itself may be refused. */
+	/* The registration of the area may fail, too. */
 	while (error && ++tries < TRIES) {
 		INSIST(area_close(&world->a.area));
 		error = area_open(&world->a.area, world->a.pd, PIER_ACCESS_SHARED);

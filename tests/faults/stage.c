@@ -9,7 +9,7 @@
 #include "matrix.h"
 
 enum {
-	FORGED = 0x01010100, /* added to a key: that of no region */
+	FORGED = 0x01010100, /* added to a key to get that of no region */
 };
 
 static bool is(const struct scene *scene, unsigned int traits)
@@ -42,8 +42,8 @@ struct pier_scatter scene_receiver(const struct scene *scene)
 }
 
 /*
- * The end that something goes wrong at, and the patient other one. What stands by in
- * the send queue waits for a receive for ever.
+ * Prepares the end where the fault happens, or the patient other one. The bystander in
+ * the send queue waits for a receive without limit.
  */
 static int prepare_end(const struct scene *scene, struct end *end, bool patient)
 {
@@ -54,7 +54,7 @@ static int prepare_end(const struct scene *scene, struct end *end, bool patient)
 	return end_prepare(end, &attr);
 }
 
-/* The other process: until it is killed, or its parent is gone. */
+/* The other process: runs until it is killed or its parent is gone. */
 static int play_victim(const struct scene *scene, int stream)
 {
 	uint8_t wire[PIER_ENDPOINT_WIRE_MAX + PIER_REMOTE_WIRE_SIZE];
@@ -83,7 +83,7 @@ static int play_victim(const struct scene *scene, int stream)
 	return 0;
 }
 
-/* Before anything is opened here. */
+/* Must be called before anything is opened in this process. */
 static void start_victim(struct scene *scene)
 {
 	int fds[2];
@@ -135,7 +135,7 @@ static void open_ends(struct scene *scene)
 	area_shuffle(world, &world->b.area);
 }
 
-/* What is named of the peer: where bytes go, or come from. */
+/* The remote region: the target or the source of the bytes. */
 static void choose_target(struct scene *scene, const struct pier_remote *whole)
 {
 	expect_ok(pier_remote_sub(whole, is(scene, INTO_US) ? SOURCE : RECEIVER, LENGTH,
@@ -157,7 +157,7 @@ static void connect_ends(struct scene *scene)
 	choose_target(scene, &whole);
 }
 
-/* In the queue that the operation does not use. */
+/* Posts to the queue that the operation does not use. */
 static void post_bystander(struct scene *scene)
 {
 	struct pier_channel *channel = scene->world->a.channel;
@@ -172,7 +172,7 @@ static void post_bystander(struct scene *scene)
 	scene->has_bystander = true;
 }
 
-/* Its completion is there when the event is, and nobody has taken it yet. */
+/* When the event is there, so is the completion, which has not been polled yet. */
 static void break_channel(struct scene *scene)
 {
 	const struct area *area = &scene->world->a.area;
@@ -223,7 +223,7 @@ void stage_open(struct scene *scene, void **state)
 		play_peer(scene);
 }
 
-/* The first cause is told to whoever comes later, and everything is flushed. */
+/* Later calls return the first cause, and everything is flushed. */
 static void expect_broken(struct scene *scene, const char *cause)
 {
 	struct pier_channel *channel = scene->world->a.channel;
@@ -233,7 +233,10 @@ static void expect_broken(struct scene *scene, const char *cause)
 		int error = pier_work_wait(channel, scene->bystander, PATIENT, &result);
 
 		assert_int_equal(error, result.error);
-		/* In the send queue it is what noticed that the peer is gone. */
+		/*
+		 * A bystander in the send queue is the request that detected the dead
+		 * peer.
+		 */
 		if (!scene->peer || !is(scene, RECEIVES))
 			assert_int_equal(error, -ECANCELED);
 		assert_true(error < 0);
@@ -242,7 +245,9 @@ static void expect_broken(struct scene *scene, const char *cause)
 	test_assert_sentence(cause);
 	expect_result(pier_post_send(channel, NULL, 0, NULL), -EPIPE);
 	test_assert_sentence(cause);
-	/* Also what nobody has a handle of, as soon as the device has flushed it. */
+	/*
+	 * Requests without a handle end as well, as soon as the device has flushed them.
+	 */
 	while (pier_channel_outstanding(channel) > 0)
 		assert_true(pier_channel_poll(channel) >= 0);
 }
@@ -261,7 +266,7 @@ static void expect_deaf(struct scene *scene, const char *cause)
 	expect_broken(scene, cause);
 }
 
-/* Nothing else waits in the send queue, and no fault waits for something to hit. */
+/* True if the send queue is empty and no fault is pending. */
 static bool can_move_bytes(const struct scene *scene)
 {
 	if (scene->peer || is(scene, RECEIVES) || by(scene, LOSES_ALL | HITS_SECOND_SEND))
@@ -271,7 +276,7 @@ static bool can_move_bytes(const struct scene *scene)
 	return !by(scene, HITS_SENDS) || is(scene, SENDS);
 }
 
-/* By polling: the second event may be what a plan refuses. */
+/* Polls, because a plan may refuse the second event. */
 static void move_bytes(struct scene *scene)
 {
 	struct world *world = scene->world;
@@ -325,8 +330,8 @@ static void expect_aftermath(struct scene *scene, const struct outcome *outcome)
 }
 
 /*
- * Where bytes were to go there are those that were there or those that were to come,
- * these alone after success; and all others are as they were.
+ * The target range has the old or the new bytes, and only the new ones after success. All
+ * other bytes are unchanged.
  */
 static void expect_landed(const struct scene *scene, bool all)
 {
@@ -356,7 +361,7 @@ void stage_expect(struct scene *scene, const struct outcome *outcome, int error)
 	if (scene->used_up)
 		expect_result(pier_work_poll(world->a.channel, scene->work, &result),
 			      -ESTALE);
-	/* Nothing moves behind this. */
+	/* No byte moves after this. */
 	expect_ok(pier_channel_destroy(world->a.channel));
 	world->a.channel = NULL;
 	if (scene->peer) {

@@ -8,9 +8,9 @@
 #include "core/error.h"
 
 /*
- * A script of most that pier does, in which first the first call of the device fails,
- * then the second, and so on until it succeeds: each failure has an error with its cause,
- * and when all that was made has been given back, nothing is left.
+ * A script of most of pier's calls. First the first call of the device fails, then the
+ * second, and so on until the script succeeds. Each failure must return an error with its
+ * cause, and when all objects have been destroyed, nothing may be left.
  */
 
 enum {
@@ -22,7 +22,7 @@ enum {
 	SOON_MS = 5000, /* well below the peer's patience */
 };
 
-/* What was made; NULL: not, or given back. */
+/* The objects that exist; NULL: not created, or destroyed. */
 struct script {
 	struct end a, b;
 	struct pier_mr *host, *vector, *part, *cached;
@@ -38,10 +38,10 @@ struct script {
 
 static uint8_t memory[2][LENGTH];
 
-/* Of the faults that struck, by the log. */
+/* Number of faults injected, counted from the log. */
 static int strikes;
 static char last_strike[256];
-/* All of a sweep. */
+/* The log of a whole sweep. */
 static char heard[64 * 1024];
 
 static void hear(enum pier_log_level level, const char *message, void *argument)
@@ -101,7 +101,7 @@ static int register_by_thread(struct script *script)
 	if (error)
 		return error;
 	script->registered = event.mr;
-	/* An event has a sentence of its own. */
+	/* An event has its own sentence. */
 	return event.error ? pier_fail(-event.error, "%s", event.sentence) : 0;
 }
 
@@ -178,7 +178,7 @@ static int count_writes(struct script *script)
 	return pier_counter_wait(script->counter, 1, SOON_MS);
 }
 
-/* What fails first. */
+/* Runs the script until the first failure, and returns it. */
 static int play(struct script *script, const char *device)
 {
 	struct pier_channel_attr attr = test_attr();
@@ -206,7 +206,7 @@ static int play(struct script *script, const char *device)
 	return error ? error : count_writes(script);
 }
 
-/* What a device refuses to take back once, it takes back the next time. */
+/* If a destructor fails once, it succeeds the next time. */
 #define GIVE_BACK(call)                                  \
 	do {                                             \
 		int returned_ = (call);                  \
@@ -218,7 +218,7 @@ static int play(struct script *script, const char *device)
 		}                                        \
 	} while (0)
 
-/* Returns how many calls failed. */
+/* Returns the number of failed calls. */
 static int give_back(struct script *script)
 {
 	int failures = 0;
@@ -245,7 +245,10 @@ static int give_back(struct script *script)
 	return failures;
 }
 
-/* One run: how many of its calls failed, each with that in its sentence. */
+/*
+ * Runs the script once. Returns the number of failed calls, each of which had the cause
+ * in its sentence.
+ */
 static int run_once(void **state, const char *plan, const char *cause)
 {
 	struct world *world = *state;
@@ -268,15 +271,15 @@ static int run_once(void **state, const char *plan, const char *cause)
 	return failures;
 }
 
-/* What pier can do without. */
+/* True for calls whose failure pier tolerates. */
 static bool may_be_passed_over(void)
 {
 	return strstr(last_strike, "query_on_demand") || strstr(last_strike, "event");
 }
 
 /*
- * The first, the second, ... until nothing strikes any more. Returns how many there
- * were.
+ * Fails the first call, then the second, and so on until no fault is injected. Returns
+ * the number of calls.
  */
 static int sweep(void **state, const char *word, const char *value, const char *cause)
 {
@@ -333,7 +336,7 @@ static void each_completion_overruns(void **state)
 
 static void each_poll_fails(void **state)
 {
-	/* Each of the five calls that wait polls once at least; more often if it must. */
+	/* Each of the five waiting calls polls at least once. */
 	assert_true(sweep(state, "poll_cq", "=EIO", "poll the completion queue") >= 5);
 }
 

@@ -33,7 +33,7 @@ void case_ends(void)
 	alarm(0);
 }
 
-/* Between its marks the page has what print() prints. */
+/* The page must have the output of print() between its marks. */
 static void is_documented(void **state)
 {
 	const char *path = getenv("PIER_TEST_DOCUMENT");

@@ -4,22 +4,25 @@
 
 #include <stdio.h>
 
-/* A program of many cases whose outcomes are a table of docs/testing.md. */
+/* A program of many cases whose outcomes are a table in docs/testing.md. */
 struct outcome_table {
 	const char *program;
 	const char *name; /* in its marks: <!-- NAME: begin --> and <!-- NAME: end --> */
 	void (*print)(FILE *file);
-	/* The cases that match a pattern, or all (NULL). Returns how many failed. */
+	/*
+	 * Runs the cases that match a pattern, or all (NULL). Returns the number of
+	 * failures.
+	 */
 	int (*run)(const char *pattern);
 };
 
 /*
- * What main() is: "--table" prints the table, another word is a pattern of cases, and
- * without any the table is compared with the page's as well.
+ * The program's main(): "--table" prints the table, and any other word is a pattern of
+ * cases. Without a word all cases run, and the table is compared with the page's.
  */
 int table_main(int argc, char **argv, const struct outcome_table *table);
 
-/* A case that takes longer than so many seconds hangs: the program ends with its name. */
+/* If a case takes longer than this, the program aborts and prints its name. */
 void case_begins(const char *name, unsigned int seconds);
 void case_ends(void);
 

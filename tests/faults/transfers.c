@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Each kind of transfer meets each fault, as transfers.h says. */
+/* Runs each kind of transfer with each fault: see transfers.h. */
 #include "../support/cmocka.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "transfers.h"
 
 enum {
-	CASE_SECONDS = 60, /* what takes longer hangs */
+	CASE_SECONDS = 60, /* a case that takes longer hangs */
 };
 
 struct transfer_case {

@@ -7,12 +7,12 @@
 #include <stdio.h>
 
 /*
- * Each kind of transfer of memory that the NIC does not reach meets each fault: that is
- * a case, and transfers_outcomes.c says how it must end at both ends, and how both go on.
+ * Each kind of transfer of memory that the NIC cannot reach, with each fault, is a case.
+ * transfers_outcomes.c defines how it must end at both ends, and how both continue.
  * "Here" is the end that has the transfer, "there" its peer, with a receiver or without.
  */
 
-/* What a kind of transfer is, as bits. */
+/* Traits of a kind of transfer, as bits. */
 enum kind_trait {
 	READS = 1 << 0,
 	LANDS = 1 << 1,	       /* its chunks are announced to a receiver */
@@ -20,35 +20,36 @@ enum kind_trait {
 	BOUNCED_THERE = 1 << 3, /* the receiver copies them; else it flushes at the end */
 };
 
-/* How a fault is brought about, but for its plans. */
+/* Means of a fault other than its plans. */
 enum transfer_means {
-	FORGE_LKEY = 1 << 0,   /* the region here has a key that is no region's */
-	FORGE_RKEY = 1 << 1,   /* what is named of the peer, from PARTED chunks on */
-	LANDS_LATER = 1 << 2,  /* the receiver is driven when the transfer has ended */
-	FEW_RECEIVES = 1 << 3, /* the receiver has RECEIVES of them */
-	GIVES_UP_RNR = 1 << 4, /* the channel here tries again once */
-	STALLS_HERE = 1 << 5,  /* STALL_MS is the transfer's patience */
-	STALLS_THERE = 1 << 6, /* or the receiver's */
+	FORGE_LKEY = 1 << 0, /* the region here has a key of no region */
+	FORGE_RKEY = 1 << 1, /* the remote region has a wrong key from chunk PARTED on */
+	LANDS_LATER =
+		1 << 2, /* the receiver is not driven before the transfer has ended */
+	FEW_RECEIVES = 1 << 3, /* the receiver has only RECEIVES receives */
+	GIVES_UP_RNR = 1 << 4, /* the channel here retries once */
+	STALLS_HERE = 1 << 5,  /* the transfer's stall timeout is STALL_MS */
+	STALLS_THERE = 1 << 6, /* or the receiver's is */
 	BREAK_HERE = 1 << 7,   /* another request fails after HIT chunks */
-	BREAK_THERE = 1 << 8,  /* likewise, on the receiver's channel */
-	KILL_THERE = 1 << 9,   /* it is another process, which is killed after HIT */
-	KILL_HERE = 1 << 10,   /* likewise */
-	LOSE_DEVICE_HERE = 1 << 11, /* the STRUCKth copy fails, and all behind it */
+	BREAK_THERE = 1 << 8,  /* the same on the receiver's channel */
+	KILL_THERE = 1 << 9,   /* the peer is another process, killed after HIT chunks */
+	KILL_HERE = 1 << 10,   /* the same here */
+	LOSE_DEVICE_HERE = 1 << 11, /* copy STRUCK and all later ones fail */
 	LOSE_DEVICE_THERE = 1 << 12,
 	NO_FLUSH_THERE = 1 << 13,
-	OVER_IN_TIME = 1 << 14,	      /* timeout_ms of the transfer is over */
-	OVER_IN_TIME_THERE = 1 << 15, /* or of the receiver */
+	OVER_IN_TIME = 1 << 14,	      /* the transfer's timeout_ms expires */
+	OVER_IN_TIME_THERE = 1 << 15, /* or the receiver's does */
 };
 
 enum {
 	PARTED = 8,   /* chunks in the first part of the peer's memory */
-	HIT = 5,      /* chunks that have arrived when something else happens */
-	STRUCK = 4,   /* the number in the plans: three chunks were before it */
-	RECEIVES = 6, /* few */
+	HIT = 5,      /* chunks that have arrived when another failure happens */
+	STRUCK = 4,   /* the number in the plans: three chunks precede it */
+	RECEIVES = 6, /* a small number */
 	STALL_MS = 800,
 };
 
-/* What is not known beforehand, of chunks. */
+/* The number of chunks is not known beforehand. */
 #define ANY (-1)
 
 struct kind {
@@ -60,28 +61,29 @@ struct transfer_fault {
 	const char *name;
 	const char *here, *there; /* plans of the devices; "": none */
 	unsigned int means;
-	const char *how; /* for docs/testing.md, where it is no plan */
+	const char *how; /* for docs/testing.md, if there is no plan */
 };
 
-/* How both go on when they have ended. */
+/* How both continue after they have ended. */
 enum sequel {
-	NOTHING,     /* all is there */
-	RESUMED,     /* both as they are: their channels work */
-	AFTER_RESET, /* both, when both ends of the channel were reset */
-	LACKING,     /* both begin anew: the receiver may lack what the transfer counts */
-	LOST,	     /* both begin anew: it knows that bytes are lost */
-	GONE,	     /* the other process is */
+	NOTHING,     /* all bytes have arrived */
+	RESUMED,     /* both resume, because their channels work */
+	AFTER_RESET, /* both resume after both ends of the channel were reset */
+	LACKING, /* both restart: the receiver may lack bytes that the transfer counts */
+	LOST,	 /* both restart: the receiver reports that bytes are lost */
+	GONE,	 /* the other process is gone */
 };
 
 struct transfer_outcome {
 	const char *fault;
-	/* Of the kinds with all of `with`, and none of `without`. */
+	/* Applies to kinds with all traits in `with` and none in `without`. */
 	unsigned int with, without;
-	int error, or_error;	   /* the transfer's; or_error: where time decides */
-	int receiver, or_receiver; /* the receiver's; 0 where it has none */
-	int chunks, landed;	   /* whole ones that each has counted, or ANY */
+	int error,
+		or_error; /* the transfer's; or_error: a second one if timing decides */
+	int receiver, or_receiver; /* the receiver's, or 0 */
+	int chunks, landed;	   /* whole chunks that each has counted, or ANY */
 	enum sequel sequel;
-	/* What the sentences say. */
+	/* Parts of the error sentences. */
 	const char *sentence, *receiver_sentence;
 };
 
@@ -90,21 +92,21 @@ extern const size_t kind_count;
 extern const struct transfer_fault transfer_faults[];
 extern const size_t transfer_fault_count;
 
-/* Success at both ends, where there is no line. */
+/* If there is no line, the outcome is success at both ends. */
 const struct transfer_outcome *find_transfer_outcome(const struct kind *kind,
 						     const struct transfer_fault *fault);
 
-/* Whether the fault can be brought about. */
+/* True if the fault applies to this kind. */
 bool can_meet(const struct kind *kind, const struct transfer_fault *fault);
 
-/* The table of docs/testing.md, as it must be there. */
+/* Prints the table that docs/testing.md must contain. */
 void print_transfer_outcomes(FILE *file);
 
-/* transfers_play.c: a case */
+/* transfers_play.c: runs a case */
 void play_transfer(const struct kind *kind, const struct transfer_fault *fault);
-/* Of no transfer: its region is refused. */
+/* Without a transfer: the registration of the region is refused. */
 void refuse_registrations(void **state);
-/* Before and behind each. */
+/* Before and after each case. */
 int transfers_begin(void **state);
 int transfers_end(void **state);
 int transfer_setup(void **state);

@@ -8,10 +8,10 @@
 
 #include "core/wire.h"
 
-/* How both ends are when they have ended, and what is in memory. */
+/* Checks the state of both ends after they have ended, and their memory. */
 
 enum {
-	STATE_HEADER = 24, /* of pier_transfer_pack(): docs/wire.md */
+	STATE_HEADER = 24, /* of pier_transfer_pack(): see docs/wire.md */
 	STATE_RANGE = 16,
 };
 
@@ -26,7 +26,9 @@ static void expect_error(const char *end, int found, const char *sentence, int e
 		fail_msg("%s: \"%s\" is not in: %s", end, part, sentence);
 }
 
-/* Exactly, or at most where it may have stalled before something went wrong. */
+/*
+ * Exactly this number, or at most, if the transfer may have stalled before the failure.
+ */
 static void expect_chunks(uint64_t done, int chunks, bool stalls)
 {
 	if (chunks == ANY)
@@ -38,12 +40,12 @@ static void expect_chunks(uint64_t done, int chunks, bool stalls)
 
 static void expect_here(const struct transfer_outcome *outcome)
 {
-	struct pier_channel *channel = rig.here.channels[0];
+	struct pier_channel *channel = fixture.here.channels[0];
 	struct pier_transfer_status now = status();
 
 	expect_error("the transfer", stage.error, stage.sentence, outcome->error,
 		     outcome->or_error, outcome->sentence);
-	expect_result(pier_transfer_progress(rig.transfer), stage.error);
+	expect_result(pier_transfer_progress(fixture.transfer), stage.error);
 	assert_true(now.ended);
 	assert_int_equal(now.error, stage.error < 0 ? stage.error : 0);
 	assert_int_equal(now.in_flight, 0);
@@ -58,16 +60,19 @@ static void expect_here(const struct transfer_outcome *outcome)
 
 static void expect_there(const struct transfer_outcome *outcome)
 {
-	struct pier_channel *channel = rig.there.channels[0];
+	struct pier_channel *channel = fixture.there.channels[0];
 	struct pier_rail_status rail = receiver_rail();
 
 	expect_error("the receiver", stage.receiver_error, stage.receiver_sentence,
 		     outcome->receiver, outcome->or_receiver, outcome->receiver_sentence);
-	expect_result(pier_receiver_progress(rig.receiver), stage.receiver_error);
+	expect_result(pier_receiver_progress(fixture.receiver), stage.receiver_error);
 	assert_true(landed().ended);
 	assert_int_equal(landed().error,
 			 stage.receiver_error < 0 ? stage.receiver_error : 0);
-	/* A rail that failed has no receives left; what others have came, or is there. */
+	/*
+	 * A failed rail has no receives left. Those of other rails have completed or are
+	 * posted.
+	 */
 	assert_in_range(rail.in_flight, pier_channel_outstanding(channel),
 			rail.error ? 0 : MANY_RECEIVES);
 	assert_int_equal(landed().receives, rail.in_flight);
@@ -86,15 +91,15 @@ static void expect_there(const struct transfer_outcome *outcome)
 static uint8_t *read_memory(const struct side *side)
 {
 	uint8_t *bytes = malloc(AREA);
-	int lost_from = rig.gpu->lost_at_from;
+	int lost_from = fixture.gpu->lost_at_from;
 
-	rig.gpu->lost_at_from = 0;
+	fixture.gpu->lost_at_from = 0;
 	expect_ok(pier_buffer_copy_from(side->buffer, 0, bytes, AREA));
-	rig.gpu->lost_at_from = lost_from;
+	fixture.gpu->lost_at_from = lost_from;
 	return bytes;
 }
 
-/* What is there of [from, to): the new bytes, the old ones, or of each some. */
+/* The contents of [from, to): the new bytes, the old ones, or a mixture. */
 static void expect_bytes(const uint8_t *now, const struct side *source,
 			 const struct side *target, uint64_t from, uint64_t to,
 			 bool may_be_old, bool may_be_new)
@@ -113,19 +118,19 @@ static void expect_guards(const uint8_t *now, const struct side *target)
 }
 
 /*
- * What the transfer counts has come, and what it does not count either may have, or not
- * where its own copies are what brings it.
+ * Counted bytes have arrived. Uncounted ones may have, except where the transfer's own
+ * copies would bring them.
  */
 static void expect_counted(const struct side *source, const struct side *target)
 {
 	uint8_t *now = read_memory(target), *wire;
-	int size = pier_transfer_pack(rig.transfer, NULL, 0);
+	int size = pier_transfer_pack(fixture.transfer, NULL, 0);
 	bool exact = is(READS);
 	uint64_t at = 0, offset, length;
 
 	assert_true(size >= STATE_HEADER);
 	wire = malloc((size_t)size);
-	expect_result(pier_transfer_pack(rig.transfer, wire, (size_t)size), size);
+	expect_result(pier_transfer_pack(fixture.transfer, wire, (size_t)size), size);
 	for (int i = STATE_HEADER; i < size; i += STATE_RANGE) {
 		offset = pier_get_le64(wire + i);
 		length = pier_get_le64(wire + i + 8);
@@ -153,8 +158,8 @@ static void expect_landed(const struct side *source, const struct side *target)
 
 static void expect_all_memory(void)
 {
-	const struct side *source = is(READS) ? &rig.there : &rig.here;
-	const struct side *target = is(READS) ? &rig.here : &rig.there;
+	const struct side *source = is(READS) ? &fixture.there : &fixture.here;
+	const struct side *target = is(READS) ? &fixture.here : &fixture.there;
 
 	if (target->buffer && is(LANDS))
 		expect_landed(source, target);
@@ -168,7 +173,7 @@ static void expect_all_memory(void)
 	}
 }
 
-/* Both have all, and nothing else has changed. */
+/* Both ends have all bytes, and no other byte has changed. */
 static void expect_all(void)
 {
 	assert_int_equal(status().done, LENGTH);

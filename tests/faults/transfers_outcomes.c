@@ -12,23 +12,26 @@ const struct kind kinds[] = {
 };
 const size_t kind_count = sizeof(kinds) / sizeof(kinds[0]);
 
-/* What is counted is of the transfer, or of the receiver: nothing else goes on there. */
+/*
+ * The plans count only calls of the transfer or of the receiver: nothing else uses the
+ * devices.
+ */
 const struct transfer_fault transfer_faults[] = {
 	{ "none", "", "", 0, "nothing goes wrong" },
 	{ "local error", "", "", FORGE_LKEY | STALLS_THERE,
 	  "a region with a wrong lkey" },
-	{ "local error, told", "wc@4=LOC_PROT_ERR", "", STALLS_THERE, "" },
+	{ "local error, reported", "wc@4=LOC_PROT_ERR", "", STALLS_THERE, "" },
 	{ "local queue pair error", "wc@4=LOC_QP_OP_ERR", "", STALLS_THERE, "" },
 	{ "remote access error", "", "", FORGE_RKEY | STALLS_THERE,
 	  "a wrong rkey from the ninth chunk on" },
-	{ "remote access error, told", "wc@4=REM_ACCESS_ERR", "", STALLS_THERE, "" },
+	{ "remote access error, reported", "wc@4=REM_ACCESS_ERR", "", STALLS_THERE, "" },
 	{ "remote operation error", "wc@4=REM_OP_ERR", "", STALLS_THERE, "" },
 	{ "RNR exhausted", "", "",
 	  LANDS_LATER | FEW_RECEIVES | GIVES_UP_RNR | STALLS_THERE,
-	  "nobody drives the receiver, whose receives are few" },
+	  "the receiver has few receives and is not driven" },
 	{ "retry exhausted", "dead@4=20ms", "", STALLS_THERE, "" },
-	{ "peer killed", "", "", KILL_THERE, "the peer's process is" },
-	{ "sender killed", "", "", KILL_HERE, "the transfer's process is" },
+	{ "peer killed", "", "", KILL_THERE, "the peer's process is killed" },
+	{ "sender killed", "", "", KILL_HERE, "the transfer's process is killed" },
 	{ "flush", "", "", BREAK_HERE | STALLS_THERE,
 	  "another write fails, with a wrong rkey" },
 	{ "late completion", "late@4=30ms", "", 0, "" },
@@ -40,13 +43,13 @@ const struct transfer_fault transfer_faults[] = {
 	{ "lost completion", "lost@4", "", STALLS_HERE | STALLS_THERE, "" },
 	{ "CQ overrun", "overrun@4", "", STALLS_THERE, "" },
 	{ "poll fails", "poll_cq@1=EIO", "", STALLS_THERE, "" },
-	{ "no event to be had", "late@4=30ms,req_notify_cq@1=EIO", "", 0, "" },
+	{ "arming fails", "late@4=30ms,req_notify_cq@1=EIO", "", 0, "" },
 	{ "send refused", "post_send@4=ENOSPC", "", STALLS_THERE, "" },
 	{ "device lost", "", "", LOSE_DEVICE_HERE | STALLS_THERE,
 	  "its fourth copy fails" },
 	{ "receive fails", "", "wc@4=LOC_QP_OP_ERR", FEW_RECEIVES, "" },
 	{ "flush of receives", "", "", BREAK_THERE,
-	  "another write of the receiver's end fails" },
+	  "another write at the receiver's end fails" },
 	{ "late receive", "", "late@4=30ms", 0, "" },
 	{ "late receive and event", "", "late@4=30ms,event@1=50ms", 0, "" },
 	{ "receive later than the stall", "", "late@4=3s", STALLS_THERE, "" },
@@ -54,7 +57,7 @@ const struct transfer_fault transfer_faults[] = {
 	{ "lost receive", "", "lost@4", STALLS_THERE, "" },
 	{ "CQ overrun of receives", "", "overrun@4", FEW_RECEIVES, "" },
 	{ "poll for receives fails", "", "poll_cq@1=EIO", FEW_RECEIVES, "" },
-	{ "no event for receives", "", "late@4=30ms,req_notify_cq@1=EIO", 0, "" },
+	{ "arming for receives fails", "", "late@4=30ms,req_notify_cq@1=EIO", 0, "" },
 	{ "receive refused", "", "post_recv@3=ENOMEM", 0, "" },
 	{ "receive refused later", "", "post_recv@9=ENOMEM", FEW_RECEIVES, "" },
 	{ "receiver's device lost", "", "", LOSE_DEVICE_THERE, "its fourth copy fails" },
@@ -67,20 +70,20 @@ const size_t transfer_fault_count = sizeof(transfer_faults) / sizeof(transfer_fa
 #define FAILED "rail 0 of 1 failed"
 
 /*
- * The first that fits counts. A NIC is not told that the other end's queue pair is gone:
- * then it is time that ends the one that waits. Soft0 is, mostly.
+ * The first matching line counts. A NIC does not learn that the other end's queue pair is
+ * gone, so a timeout ends the waiting end. soft0 learns it in most cases.
  */
 static const struct transfer_outcome outcomes[] = {
 	{ "local error", 0, 0, -EFAULT, 0, -ECANCELED, -ETIMEDOUT, 0, 0, AFTER_RESET,
 	  "LOC_PROT_ERR", "" },
-	{ "local error, told", 0, 0, -EFAULT, 0, -ECANCELED, -ETIMEDOUT, 3, ANY,
+	{ "local error, reported", 0, 0, -EFAULT, 0, -ECANCELED, -ETIMEDOUT, 3, ANY,
 	  AFTER_RESET, "LOC_PROT_ERR", "" },
 	{ "local queue pair error", 0, 0, -EIO, 0, -ECANCELED, -ETIMEDOUT, 3, ANY,
 	  AFTER_RESET, "LOC_QP_OP_ERR", "" },
 	{ "remote access error", 0, 0, -EACCES, 0, -ECANCELED, -ETIMEDOUT, 8, 8,
 	  AFTER_RESET, "REM_ACCESS_ERR", "" },
-	{ "remote access error, told", 0, 0, -EACCES, 0, -ECANCELED, -ETIMEDOUT, 3, ANY,
-	  AFTER_RESET, "REM_ACCESS_ERR", "" },
+	{ "remote access error, reported", 0, 0, -EACCES, 0, -ECANCELED, -ETIMEDOUT, 3,
+	  ANY, AFTER_RESET, "REM_ACCESS_ERR", "" },
 	{ "remote operation error", 0, 0, -EREMOTEIO, 0, -ECANCELED, -ETIMEDOUT, 3, ANY,
 	  AFTER_RESET, "REM_OP_ERR", "" },
 	{ "RNR exhausted", 0, 0, -EAGAIN, 0, -ECANCELED, -ETIMEDOUT, RECEIVES, RECEIVES,
@@ -153,7 +156,7 @@ const struct transfer_outcome *find_transfer_outcome(const struct kind *kind,
 	return &untouched;
 }
 
-/* What is to go wrong at a receiver, or with copies of one, wants one. */
+/* A fault at a receiver, or in its copies, needs a receiver. */
 bool can_meet(const struct kind *kind, const struct transfer_fault *fault)
 {
 	unsigned int of_receivers = LANDS_LATER | FEW_RECEIVES | BREAK_THERE | KILL_HERE |
@@ -208,10 +211,11 @@ static void print_outcome(FILE *file, const struct transfer_outcome *outcome,
 {
 	static const char *const sequels[] = {
 		[NOTHING] = "",
-		[RESUMED] = "resumed as they are",
-		[AFTER_RESET] = "resumed over channels that were reset, or others",
-		[LACKING] = "begun anew: the receiver may lack what the transfer counts",
-		[LOST] = "begun anew: bytes are lost that count as arrived",
+		[RESUMED] = "resumed unchanged",
+		[AFTER_RESET] = "resumed over reset or other channels",
+		[LACKING] =
+			"restarted: the receiver may lack bytes that the transfer counts",
+		[LOST] = "restarted: bytes that count as arrived are lost",
 		[GONE] = "",
 	};
 
@@ -227,7 +231,7 @@ static void print_outcome(FILE *file, const struct transfer_outcome *outcome,
 
 void print_transfer_outcomes(FILE *file)
 {
-	fprintf(file, "| fault | brought about by | transfers | the transfer ends with | "
+	fprintf(file, "| fault | cause | transfers | the transfer ends with | "
 		      "its receiver with | both are |\n|---|---|---|---|---|---|\n");
 	for (size_t f = 0; f < transfer_fault_count; f++) {
 		for (size_t i = 0; i < OUTCOMES; i++) {

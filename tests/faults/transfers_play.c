@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How transfers of memory that the NIC does not reach end when something fails. */
+/* Runs transfers of memory that the NIC cannot reach, with a failure. */
 #include "transfers_expect.h"
 
 #include "core/deadline.h"
@@ -15,32 +15,32 @@ static void keep_sentence(char *ret_sentence, size_t size, int error)
 
 static void wait_receiver(void)
 {
-	stage.receiver_error = pier_receiver_wait(rig.receiver, PATIENT);
+	stage.receiver_error = pier_receiver_wait(fixture.receiver, PATIENT);
 	keep_sentence(stage.receiver_sentence, sizeof(stage.receiver_sentence),
 		      stage.receiver_error);
 }
 
-/* Until so many chunks have landed, or time is up. */
+/* Drives the receiver until enough chunks have arrived, or the timeout expires. */
 static void land_some(void)
 {
 	int64_t deadline = pier_deadline(PATIENT);
 	int result = 0;
 
 	while (result == 0 && landed().done < HIT * CHUNK && pier_now() < deadline)
-		result = pier_receiver_wait(rig.receiver, 1);
+		result = pier_receiver_wait(fixture.receiver, 1);
 }
 
-/* In a thread, where nothing can be asserted. */
+/* Runs in a thread and must not assert. */
 static void *land(void *argument)
 {
 	struct pier_work work;
 
 	if (by(BREAK_THERE) && !stage.hit_there) {
-		struct pier_channel *channel = rig.there.channels[0];
+		struct pier_channel *channel = fixture.there.channels[0];
 
 		stage.hit_there = true;
 		land_some();
-		stage.broken = post_forged(channel, rig.there.mrs[0], &work);
+		stage.broken = post_forged(channel, fixture.there.mrs[0], &work);
 		if (!stage.broken)
 			stage.broken = pier_work_wait(channel, work, PATIENT, NULL);
 		sem_post(&stage.gate);
@@ -51,25 +51,25 @@ static void *land(void *argument)
 
 static void wait_transfer(void)
 {
-	stage.error = pier_transfer_wait(rig.transfer, PATIENT);
+	stage.error = pier_transfer_wait(fixture.transfer, PATIENT);
 	keep_sentence(stage.sentence, sizeof(stage.sentence), stage.error);
 }
 
-/* Both ends, each in a thread of its own, until they have ended. */
+/* Drives both ends, each in its own thread, until they have ended. */
 static void run_both(bool later)
 {
 	pthread_t lander;
 
-	if (rig.receiver && !later)
+	if (fixture.receiver && !later)
 		assert_int_equal(pthread_create(&lander, NULL, land, NULL), 0);
 	wait_transfer();
-	if (rig.receiver && !later)
+	if (fixture.receiver && !later)
 		assert_int_equal(pthread_join(lander, NULL), 0);
-	else if (rig.receiver)
+	else if (fixture.receiver)
 		wait_receiver();
 }
 
-/* The sender's process dies when some of its chunks have landed. */
+/* The sender's process dies when some of its chunks have arrived. */
 static void run_receiver(void)
 {
 	land_some();
@@ -78,17 +78,18 @@ static void run_receiver(void)
 	wait_receiver();
 }
 
-/* What was wrong is right from now on. */
+/* Ends the cause of the failure. */
 static void mend(void)
 {
-	rig.gpu->lost_at_to = rig.gpu->lost_at_from = rig.gpu->flush_error = 0;
-	if (rig.here.mrs[0])
-		pier_mr_verbs(rig.here.mrs[0])->lkey -= stage.forged_lkey;
+	fixture.gpu->lost_at_to = fixture.gpu->lost_at_from = fixture.gpu->flush_error =
+		0;
+	if (fixture.here.mrs[0])
+		pier_mr_verbs(fixture.here.mrs[0])->lkey -= stage.forged_lkey;
 	stage.parts[1].rkey -= stage.forged_rkey;
 	stage.forged_lkey = stage.forged_rkey = 0;
 }
 
-/* Reset; or another one, where that is no use: what overran says so. */
+/* Resets the channel, or replaces it if a reset fails, as after a CQ overrun. */
 static void remake(struct side *side, const char *plan, bool another,
 		   struct pier_channel_attr attr)
 {
@@ -104,30 +105,31 @@ static void remake(struct side *side, const char *plan, bool another,
 	expect_ok(pier_channel_create(side->pd, &attr, channel));
 }
 
-/* The peer of who gave up is waited for longer from now on. */
+/* From now on both ends wait longer. */
 static void remake_both(void)
 {
 	struct pier_channel_attr here = attr_here();
 
 	here.rnr_retry_count = 7;
-	remake(&rig.here, stage.fault->here, by(GIVES_UP_RNR), here);
-	remake(&rig.there, stage.fault->there, false, attr_there());
+	remake(&fixture.here, stage.fault->here, by(GIVES_UP_RNR), here);
+	remake(&fixture.there, stage.fault->there, false, attr_there());
 	stage.remade = true;
 	connect_ends();
-	rig.rails[0].channel = rig.here.channels[0];
+	fixture.rails[0].channel = fixture.here.channels[0];
 	name_receiver();
 }
 
 static void resume_receiver(void)
 {
 	if (is(LANDS) && landed().error)
-		expect_ok(pier_receiver_resume(rig.receiver, rig.receiver_rails, 1));
+		expect_ok(pier_receiver_resume(fixture.receiver, fixture.receiver_rails,
+					       1));
 }
 
 static void resume_transfer(void)
 {
 	if (status().error)
-		expect_ok(pier_transfer_resume(rig.transfer, rig.rails, 1));
+		expect_ok(pier_transfer_resume(fixture.transfer, fixture.rails, 1));
 }
 
 static void resume_ends(void)
@@ -136,7 +138,7 @@ static void resume_ends(void)
 	resume_transfer();
 }
 
-/* On a busy machine those that stall soon may do so again. */
+/* On a busy machine, an end with a short stall timeout may stall again. */
 static bool stalled_again(void)
 {
 	return (by(STALLS_HERE | OVER_IN_TIME) && stage.error == -ETIMEDOUT) ||
@@ -159,7 +161,10 @@ static void expect_both_end(void)
 	expect_all();
 }
 
-/* What the transfer counts the receiver has, where its device told it of all. */
+/*
+ * The receiver has all chunks that the transfer counts, if its device reported all of
+ * them.
+ */
 static void resume_both(void)
 {
 	resume_receiver();
@@ -169,43 +174,46 @@ static void resume_both(void)
 	expect_both_end();
 }
 
-/* A channel that is broken is told so. */
+/* Resuming on a broken channel is refused. */
 static void expect_refused(void)
 {
-	if (status().error && pier_channel_error(rig.here.channels[0], NULL))
-		expect_result(pier_transfer_resume(rig.transfer, rig.rails, 1), -EPIPE);
-	if (is(LANDS) && landed().error &&
-	    pier_channel_error(rig.there.channels[0], NULL))
-		expect_result(pier_receiver_resume(rig.receiver, rig.receiver_rails, 1),
+	if (status().error && pier_channel_error(fixture.here.channels[0], NULL))
+		expect_result(pier_transfer_resume(fixture.transfer, fixture.rails, 1),
 			      -EPIPE);
+	if (is(LANDS) && landed().error &&
+	    pier_channel_error(fixture.there.channels[0], NULL))
+		expect_result(
+			pier_receiver_resume(fixture.receiver, fixture.receiver_rails, 1),
+			-EPIPE);
 }
 
-/* What the transfer believes to be missing comes; the receiver is driven beside it. */
+/*
+ * The transfer sends the chunks that it counts as missing, while the receiver is driven.
+ */
 static void send_missing(void)
 {
 	int64_t deadline = pier_deadline(PATIENT);
 
 	resume_transfer();
 	while (!status().ended && pier_now() < deadline) {
-		assert_true(pier_receiver_wait(rig.receiver, 1) >= 0);
-		pier_transfer_wait(rig.transfer, 1);
+		assert_true(pier_receiver_wait(fixture.receiver, 1) >= 0);
+		pier_transfer_wait(fixture.transfer, 1);
 	}
-	expect_result(pier_transfer_progress(rig.transfer), 1);
+	expect_result(pier_transfer_progress(fixture.transfer), 1);
 }
 
 static void begin_anew(void)
 {
-	expect_ok(pier_receiver_destroy(rig.receiver));
-	rig.receiver = NULL;
-	assert_true(pier_channel_error(rig.there.channels[0], NULL) < 0);
-	assert_int_equal(pier_channel_outstanding(rig.there.channels[0]), 0);
+	expect_ok(pier_receiver_destroy(fixture.receiver));
+	fixture.receiver = NULL;
+	assert_true(pier_channel_error(fixture.there.channels[0], NULL) < 0);
+	assert_int_equal(pier_channel_outstanding(fixture.there.channels[0]), 0);
 	remake_both();
 	begin_both();
 	expect_both_end();
 }
 
-/* Where that was not all the receiver waits for the rest, and never says that it has all.
- */
+/* If more is missing, the receiver waits for the rest and never reports completion. */
 static void lack_some(void)
 {
 	uint64_t counted = status().done;
@@ -214,12 +222,12 @@ static void lack_some(void)
 	remake_both();
 	resume_receiver();
 	lacks = counted > landed().done;
-	/* What came behind it is not lost by the reset. */
+	/* The reset loses no chunk that arrived behind the lost one. */
 	if (strstr(stage.fault->there, "lost"))
 		assert_int_equal(landed().done, LENGTH - CHUNK);
 	if (status().error)
 		send_missing();
-	expect_result(pier_receiver_wait(rig.receiver, BRIEF), !lacks);
+	expect_result(pier_receiver_wait(fixture.receiver, BRIEF), !lacks);
 	assert_int_equal(landed().done < LENGTH, lacks);
 	if (lacks)
 		begin_anew();
@@ -229,10 +237,12 @@ static void lack_some(void)
 
 static void lose_some(void)
 {
-	expect_result(pier_receiver_resume(rig.receiver, rig.receiver_rails, 1), -EIO);
+	expect_result(pier_receiver_resume(fixture.receiver, fixture.receiver_rails, 1),
+		      -EIO);
 	test_assert_sentence("the peer will not send them again");
-	expect_result(pier_receiver_next(rig.receiver, rig.receiver_rails, 1, LENGTH),
-		      -EBUSY);
+	expect_result(
+		pier_receiver_next(fixture.receiver, fixture.receiver_rails, 1, LENGTH),
+		-EBUSY);
 	begin_anew();
 }
 
@@ -240,8 +250,8 @@ static void expect_sequel(enum sequel sequel)
 {
 	mend();
 	if (sequel == RESUMED) {
-		expect_result(pier_channel_error(rig.here.channels[0], NULL), 0);
-		expect_result(pier_channel_error(rig.there.channels[0], NULL), 0);
+		expect_result(pier_channel_error(fixture.here.channels[0], NULL), 0);
+		expect_result(pier_channel_error(fixture.there.channels[0], NULL), 0);
 		resume_both();
 	} else if (sequel == AFTER_RESET) {
 		expect_refused();
@@ -271,7 +281,7 @@ void play_transfer(const struct kind *kind, const struct transfer_fault *fault)
 		run_both(by(LANDS_LATER));
 		expect_here(outcome);
 	}
-	if (rig.receiver) {
+	if (fixture.receiver) {
 		expect_there(outcome);
 		assert_int_equal(stage.broken, by(BREAK_THERE) ? -EACCES : 0);
 	}
@@ -279,7 +289,7 @@ void play_transfer(const struct kind *kind, const struct transfer_fault *fault)
 	expect_sequel(outcome->sequel);
 }
 
-/* Nothing is left of a region that was not made, nor of the steps down to one. */
+/* A failed registration, and each failed step of it, must leave nothing behind. */
 static int register_here(bool reaches, const char *plan)
 {
 	struct test_census before;
@@ -288,26 +298,29 @@ static int register_here(bool reaches, const char *plan)
 	int error;
 
 	snprintf(device, sizeof(device), "fault:%s=ENOMEM:soft0", plan);
-	open_side(&rig.here, device);
+	open_side(&fixture.here, device);
 	before = test_take_census();
-	rig.gpu->export_error = reaches ? 0 : EPERM;
-	error = pier_reg_buffer_mr(rig.here.pd, rig.here.buffer, 0, AREA,
+	fixture.gpu->export_error = reaches ? 0 : EPERM;
+	error = pier_reg_buffer_mr(fixture.here.pd, fixture.here.buffer, 0, AREA,
 				   PIER_ACCESS_SHARED, PIER_POLICY_BOUNCE, &mr);
-	rig.gpu->export_error = 0;
+	fixture.gpu->export_error = 0;
 	if (error)
 		test_assert_sentence("strikes reg_");
 	assert_int_equal(!error, mr != NULL);
-	assert_int_equal(rig.gpu->locks - rig.gpu->unlocks,
+	assert_int_equal(fixture.gpu->locks - fixture.gpu->unlocks,
 			 mr && pier_mr_path(mr) == PIER_PATH_BOUNCE);
 	expect_ok(pier_dereg_mr(mr));
-	assert_int_equal(rig.gpu->open_exports, 0);
-	assert_int_equal(rig.gpu->locks, rig.gpu->unlocks);
+	assert_int_equal(fixture.gpu->open_exports, 0);
+	assert_int_equal(fixture.gpu->locks, fixture.gpu->unlocks);
 	test_assert_census(&before);
-	close_side(&rig.here);
+	close_side(&fixture.here);
 	return error;
 }
 
-/* One path that is refused is left for the next; all are, from the first or second on. */
+/*
+ * If one path is refused, the next one is tried. All paths from the first or the second
+ * on are refused in turn.
+ */
 void refuse_registrations(void **state)
 {
 	static const int refused[] = { 2, 1 }; /* peer memory and the copy; the dma-buf */
@@ -330,7 +343,7 @@ int transfers_begin(void **state)
 {
 	int error = make_folder(state);
 
-	stage.seed = rig.random;
+	stage.seed = fixture.random;
 	return error || sem_init(&stage.gate, 0, 0);
 }
 
@@ -343,16 +356,16 @@ int transfers_end(void **state)
 int transfer_setup(void **state)
 {
 	(void)state;
-	memset(rig.gpu, 0, sizeof(*rig.gpu));
-	rig.before = test_take_census();
-	pier_channel_attr_init(&rig.attr);
-	rig.attr.rnr_retry_count = 7;
-	rig.attr.min_rnr_timer = 1;
-	rig.attr.retry_count = 1;
-	rig.attr.timeout_ms = PATIENT;
-	rig.attr.max_recv_wr = MANY_RECEIVES;
-	rig.transfer = NULL;
-	rig.receiver = NULL;
+	memset(fixture.gpu, 0, sizeof(*fixture.gpu));
+	fixture.before = test_take_census();
+	pier_channel_attr_init(&fixture.attr);
+	fixture.attr.rnr_retry_count = 7;
+	fixture.attr.min_rnr_timer = 1;
+	fixture.attr.retry_count = 1;
+	fixture.attr.timeout_ms = PATIENT;
+	fixture.attr.max_recv_wr = MANY_RECEIVES;
+	fixture.transfer = NULL;
+	fixture.receiver = NULL;
 	return 0;
 }
 

@@ -16,12 +16,11 @@
 
 #include "transfers.h"
 
-/* Both ends of a case, and what goes wrong at them. Of transfers.c alone, as the rig is.
- */
+/* Both ends of a case and their faults. Only transfers_play.c includes this file. */
 
 enum {
-	FORGED = 0x01010100, /* added to a key: that of no region */
-	MANY_RECEIVES = 64,  /* more than there are chunks, in all rounds */
+	FORGED = 0x01010100, /* added to a key to get that of no region */
+	MANY_RECEIVES = 64,  /* more than the chunks of all rounds */
 	SALT_HERE = 0xaaaa,
 	SALT_THERE = 0xbbbb0000,
 };
@@ -30,15 +29,15 @@ static struct {
 	const struct kind *kind;
 	const struct transfer_fault *fault;
 	struct test_random seed;
-	pid_t peer;	     /* its process; 0: this one */
-	int stream;	     /* to it; -1 */
-	bool hit, hit_there; /* what happens after HIT chunks has happened */
-	bool remade;	     /* the channels, after that */
-	sem_t gate;	     /* it has, at the receiver */
+	pid_t peer;	     /* the end's process; 0: this one */
+	int stream;	     /* to that process, or -1 */
+	bool hit, hit_there; /* the failure after HIT chunks has happened */
+	bool remade;	     /* the channels were made anew after that */
+	sem_t gate;	     /* posted when HIT chunks have arrived at the receiver */
 	struct pier_remote parts[2];
 	uint32_t forged_lkey, forged_rkey;
 	int error, receiver_error;
-	int broken; /* how another request there ended */
+	int broken; /* result of the other request at the receiver */
 	char sentence[1024], receiver_sentence[1024];
 } stage = { .stream = -1 };
 
@@ -83,22 +82,22 @@ static void open_end(struct side *side, const char *plan, bool bounced, uint64_t
 
 static void open_here(void)
 {
-	open_end(&rig.here, stage.fault->here, is(BOUNCED_HERE), SALT_HERE);
+	open_end(&fixture.here, stage.fault->here, is(BOUNCED_HERE), SALT_HERE);
 }
 
 static void open_there(void)
 {
-	open_end(&rig.there, stage.fault->there, is(BOUNCED_THERE), SALT_THERE);
+	open_end(&fixture.there, stage.fault->there, is(BOUNCED_THERE), SALT_THERE);
 }
 
-/* An end that another process has: what is in it. */
+/* The expected bytes of an end in another process. */
 static void imagine(struct side *side, uint64_t salt)
 {
 	side->image = malloc(AREA);
 	fill(side, salt);
 }
 
-/* In two parts, of which the second may have a wrong key. */
+/* Two parts, the second of which may have a wrong key. */
 static void name_parts(const struct pier_remote *whole)
 {
 	expect_ok(pier_remote_sub(whole, GUARD, PARTED * CHUNK, &stage.parts[0]));
@@ -106,23 +105,24 @@ static void name_parts(const struct pier_remote *whole)
 				  &stage.parts[1]));
 	stage.forged_rkey = by(FORGE_RKEY) ? FORGED : 0;
 	stage.parts[1].rkey += stage.forged_rkey;
-	rig.rails[0] = (struct pier_rail){ .channel = rig.here.channels[0],
-					   .mr = rig.here.mrs[0],
-					   .parts = stage.parts,
-					   .count = 2 };
-	rig.rails[0].offset = GUARD;
+	fixture.rails[0] = (struct pier_rail){ .channel = fixture.here.channels[0],
+					       .mr = fixture.here.mrs[0],
+					       .parts = stage.parts,
+					       .count = 2 };
+	fixture.rails[0].offset = GUARD;
 }
 
 static void name_receiver(void)
 {
-	rig.receiver_rails[0] = (struct pier_receiver_rail){
-		.channel = rig.there.channels[0], .mr = rig.there.mrs[0], .offset = GUARD
-	};
+	fixture.receiver_rails[0] =
+		(struct pier_receiver_rail){ .channel = fixture.there.channels[0],
+					     .mr = fixture.there.mrs[0],
+					     .offset = GUARD };
 }
 
 static struct pier_channel_attr attr_here(void)
 {
-	struct pier_channel_attr attr = rig.attr;
+	struct pier_channel_attr attr = fixture.attr;
 
 	if (by(GIVES_UP_RNR))
 		attr.rnr_retry_count = 1;
@@ -131,7 +131,7 @@ static struct pier_channel_attr attr_here(void)
 
 static struct pier_channel_attr attr_there(void)
 {
-	struct pier_channel_attr attr = rig.attr;
+	struct pier_channel_attr attr = fixture.attr;
 
 	if (by(FEW_RECEIVES))
 		attr.max_recv_wr = RECEIVES;
@@ -143,21 +143,21 @@ static void begin_receiver(void)
 	struct pier_receiver_attr attr;
 
 	pier_receiver_attr_init(&attr);
-	attr.rails = rig.receiver_rails;
+	attr.rails = fixture.receiver_rails;
 	attr.rail_count = 1;
 	attr.length = LENGTH;
 	if (by(STALLS_THERE))
 		attr.stall_ms = STALL_MS;
 	if (by(OVER_IN_TIME_THERE))
 		attr.timeout_ms = STALL_MS;
-	expect_ok(pier_receiver_begin(&attr, &rig.receiver));
+	expect_ok(pier_receiver_begin(&attr, &fixture.receiver));
 }
 
 static struct pier_receiver_status landed(void)
 {
 	struct pier_receiver_status now;
 
-	pier_receiver_query(rig.receiver, &now);
+	pier_receiver_query(fixture.receiver, &now);
 	return now;
 }
 
@@ -165,7 +165,7 @@ static struct pier_rail_status receiver_rail(void)
 {
 	struct pier_rail_status now;
 
-	expect_ok(pier_receiver_query_rail(rig.receiver, 0, &now));
+	expect_ok(pier_receiver_query_rail(fixture.receiver, 0, &now));
 	return now;
 }
 
@@ -189,7 +189,7 @@ static int wait_for_gate(void)
 	return sem_timedwait(&stage.gate, &until);
 }
 
-/* The transfer's callback: 0 goes on. */
+/* The transfer's callback. 0 continues. */
 static int hit(void *context, uint64_t done, uint64_t length)
 {
 	uint8_t byte;
@@ -200,7 +200,7 @@ static int hit(void *context, uint64_t done, uint64_t length)
 		return 0;
 	stage.hit = true;
 	if (by(BREAK_HERE))
-		return post_forged(rig.here.channels[0], rig.here.mrs[0], NULL);
+		return post_forged(fixture.here.channels[0], fixture.here.mrs[0], NULL);
 	if (by(BREAK_THERE) && is(LANDS))
 		return wait_for_gate();
 	if (by(KILL_THERE))
@@ -228,7 +228,7 @@ static void begin_transfer(void)
 	begin(&attr);
 }
 
-/* With a sender in another process. */
+/* Connects to a sender in another process. */
 static void meet_sender(void)
 {
 	uint8_t wire[PIER_REMOTE_WIRE_SIZE];
@@ -236,13 +236,14 @@ static void meet_sender(void)
 	struct pier_remote remote;
 
 	open_there();
-	expect_ok(pier_channel_create(rig.there.pd, &attr, &rig.there.channels[0]));
+	expect_ok(
+		pier_channel_create(fixture.there.pd, &attr, &fixture.there.channels[0]));
 	name_receiver();
 	if (is(LANDS))
 		begin_receiver();
-	expect_ok(pier_channel_handshake(rig.there.channels[0], stage.stream,
+	expect_ok(pier_channel_handshake(fixture.there.channels[0], stage.stream,
 					 stage.stream, PATIENT));
-	expect_ok(pier_mr_remote(rig.there.mrs[0], &remote));
+	expect_ok(pier_mr_remote(fixture.there.mrs[0], &remote));
 	pier_remote_pack(&remote, wire);
 	assert_int_equal(write(stage.stream, wire, sizeof(wire)), sizeof(wire));
 }
@@ -253,16 +254,16 @@ static void meet_receiver(void)
 	struct pier_channel_attr attr = attr_here();
 	struct pier_remote remote;
 
-	expect_ok(pier_channel_create(rig.here.pd, &attr, &rig.here.channels[0]));
-	expect_ok(pier_channel_handshake(rig.here.channels[0], stage.stream, stage.stream,
-					 PATIENT));
+	expect_ok(pier_channel_create(fixture.here.pd, &attr, &fixture.here.channels[0]));
+	expect_ok(pier_channel_handshake(fixture.here.channels[0], stage.stream,
+					 stage.stream, PATIENT));
 	assert_int_equal(recv(stage.stream, wire, sizeof(wire), MSG_WAITALL),
 			 sizeof(wire));
 	expect_ok(pier_remote_unpack(wire, sizeof(wire), &remote));
 	name_parts(&remote);
 }
 
-/* The other process: until it is killed, or its parent is gone. */
+/* The other process: runs until it is killed or its parent is gone. */
 static void play_peer(void)
 {
 	uint8_t byte;
@@ -271,17 +272,17 @@ static void play_peer(void)
 		open_here();
 		meet_receiver();
 		begin_transfer();
-		pier_transfer_wait(rig.transfer, PATIENT);
+		pier_transfer_wait(fixture.transfer, PATIENT);
 	} else {
 		meet_sender();
 		if (is(LANDS))
-			pier_receiver_wait(rig.receiver, PATIENT);
+			pier_receiver_wait(fixture.receiver, PATIENT);
 	}
 	while (read(stage.stream, &byte, 1) > 0)
 		continue;
 }
 
-/* Before anything is opened here. What it asserts aborts it. */
+/* Must be called before anything is opened here. A failed assertion aborts the child. */
 static void start_peer(void)
 {
 	int fds[2];
@@ -302,18 +303,19 @@ static void connect_ends(void)
 {
 	struct pier_endpoint here, there;
 
-	expect_ok(pier_channel_endpoint(rig.here.channels[0], &here));
-	expect_ok(pier_channel_endpoint(rig.there.channels[0], &there));
-	expect_ok(pier_channel_connect(rig.here.channels[0], &there));
-	expect_ok(pier_channel_connect(rig.there.channels[0], &here));
+	expect_ok(pier_channel_endpoint(fixture.here.channels[0], &here));
+	expect_ok(pier_channel_endpoint(fixture.there.channels[0], &there));
+	expect_ok(pier_channel_connect(fixture.here.channels[0], &there));
+	expect_ok(pier_channel_connect(fixture.there.channels[0], &here));
 }
 
 static void make_channels(void)
 {
 	struct pier_channel_attr here = attr_here(), there = attr_there();
 
-	expect_ok(pier_channel_create(rig.here.pd, &here, &rig.here.channels[0]));
-	expect_ok(pier_channel_create(rig.there.pd, &there, &rig.there.channels[0]));
+	expect_ok(pier_channel_create(fixture.here.pd, &here, &fixture.here.channels[0]));
+	expect_ok(pier_channel_create(fixture.there.pd, &there,
+				      &fixture.there.channels[0]));
 	connect_ends();
 	name_receiver();
 }
@@ -322,7 +324,7 @@ static void name_ends(void)
 {
 	struct pier_remote whole;
 
-	expect_ok(pier_mr_remote(rig.there.mrs[0], &whole));
+	expect_ok(pier_mr_remote(fixture.there.mrs[0], &whole));
 	name_parts(&whole);
 }
 
@@ -333,24 +335,24 @@ static void begin_both(void)
 	begin_transfer();
 }
 
-/* Of elements here. */
+/* Forges the key of this end's elements. */
 static void forge_lkey(void)
 {
 	stage.forged_lkey = by(FORGE_LKEY) ? FORGED : 0;
-	pier_mr_verbs(rig.here.mrs[0])->lkey += stage.forged_lkey;
+	pier_mr_verbs(fixture.here.mrs[0])->lkey += stage.forged_lkey;
 }
 
 static void lose_devices(void)
 {
-	rig.gpu->copies_to = rig.gpu->copies_from = 0;
+	fixture.gpu->copies_to = fixture.gpu->copies_from = 0;
 	if (by(LOSE_DEVICE_HERE) && is(READS))
-		rig.gpu->lost_at_to = STRUCK;
+		fixture.gpu->lost_at_to = STRUCK;
 	else if (by(LOSE_DEVICE_HERE))
-		rig.gpu->lost_at_from = STRUCK;
+		fixture.gpu->lost_at_from = STRUCK;
 	if (by(LOSE_DEVICE_THERE))
-		rig.gpu->lost_at_to = STRUCK;
+		fixture.gpu->lost_at_to = STRUCK;
 	if (by(NO_FLUSH_THERE))
-		rig.gpu->flush_error = EOPNOTSUPP;
+		fixture.gpu->flush_error = EOPNOTSUPP;
 }
 
 static void open_stage(void)
@@ -358,13 +360,13 @@ static void open_stage(void)
 	if (by(KILL_THERE | KILL_HERE))
 		start_peer();
 	if (by(KILL_HERE)) {
-		imagine(&rig.here, SALT_HERE);
+		imagine(&fixture.here, SALT_HERE);
 		meet_sender();
 		return;
 	}
 	open_here();
 	if (by(KILL_THERE)) {
-		imagine(&rig.there, SALT_THERE);
+		imagine(&fixture.there, SALT_THERE);
 		meet_receiver();
 		begin_transfer();
 		return;

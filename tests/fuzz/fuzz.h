@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a target defines; libFuzzer or replay.c calls it. */
+/* Every target defines this function; libFuzzer or replay.c calls it. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* assert(), but in every build, and seen by libFuzzer as a crash. */
+/* assert() for every build. libFuzzer sees a failure as a crash. */
 #define FUZZ_CHECK(condition)                                                           \
 	do {                                                                            \
 		if (!(condition)) {                                                     \
@@ -20,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 		}                                                                       \
 	} while (0)
 
-/* The input as a string, to be freed; it ends at the first NUL in it. */
+/* Returns the input up to its first NUL as a string. The caller frees it. */
 static inline char *fuzz_string(const uint8_t *data, size_t size)
 {
 	char *text = malloc(size + 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pier_group_unpack_blob(): pier_group_pack_blob() gives back the bytes it accepted. */
+/* pier_group_unpack_blob(): pier_group_pack_blob() reproduces accepted inputs. */
 #include <string.h>
 
 #include "fuzz.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pier_channel_handshake() with a peer that says anything and then closes. Nothing is
- * left open, whatever it says.
+ * pier_channel_handshake() with a peer that sends arbitrary bytes and then closes.
+ * Nothing may be left open.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -34,8 +34,8 @@ static int count_fds(void)
 }
 
 /*
- * An endpoint may name any address, and what is found by searching must not be
- * connected to. The kept inputs name none but this host's.
+ * An endpoint may contain any address, and fuzzing must not connect to one that it found.
+ * The kept inputs contain only this host's.
  */
 static void leave_network(void)
 {
@@ -44,7 +44,7 @@ static void leave_network(void)
 		return;
 	printf("skip: no network namespace of its own can be made here\n");
 	fflush(stdout);
-	_exit(77); /* libFuzzer takes exit() for a crash */
+	_exit(77); /* libFuzzer reports exit() as a crash */
 #endif
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes the corpus files that have names: each form as it should be, and wrong
-in the ways that its reader looks for. Files named by hashes came from libFuzzer.
+"""Writes the corpus files that have names: each form correct, and with each mistake
+that its reader checks for. Files named by hashes came from libFuzzer.
 """
 
 import pathlib
@@ -158,7 +158,7 @@ TRANSFER_STATES = {
 
 
 def texts(prefix, wires):
-    """The text forms of wire forms, and the valid one's wrong in the ways of texts."""
+    """The text forms of wire forms, and the valid one with the mistakes of texts."""
     forms = {name: prefix + wire.hex().encode() for name, wire in wires.items()}
     valid = forms["valid"]
     return {
@@ -183,7 +183,7 @@ def verdict(error=0, generation=1):
 
 
 HANDSHAKES = {
-    # A port of this host where nobody listens.
+    # A port of this host on which no process listens.
     "address": message(1, endpoint(address=struct.pack("<BBH", 1, 1, 1) + bytes(16) +
                                    bytes(10) + b"\xff\xff\x7f\x00\x00\x01")),
     "endpoint_only": message(1, endpoint()),
@@ -208,7 +208,7 @@ HANDSHAKES = {
 
 def frame(opcode, length=0, msn=0, flags=0, syndrome=0, timer=0, key=b"rkey", address=0x10000,
           immediate=0, reserved=0, payload=None):
-    """The key is a mark, for which the target puts the key of its region."""
+    """The key is a mark, which the target replaces by the key of its region."""
     if payload is None:
         payload = bytes([opcode]) * {5: 0, 6: 16, 7: 16, 16: 0, 17: 0}.get(opcode, length)
     return struct.pack("<BBBBII4sQII", opcode, flags, syndrome, timer, msn, length, key,
@@ -368,7 +368,7 @@ FORMS = {
     "empty": b"",
 }
 
-# Four bytes each: what is done (of enum operation in soft_seal.c), three arguments.
+# Four bytes each: an operation (of enum operation in soft_seal.c) and three arguments.
 RECORD, LARGEST, TAGGED, EMPTY, TOO_LONG, RAW, CHANGED, REPEATED, LEFT_OUT, UNSTARTED = range(10)
 FINAL = 3  # crypto_secretstream_xchacha20poly1305_TAG_FINAL
 REKEY = 2

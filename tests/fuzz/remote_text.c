@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pier_remote_from_text(): what it takes goes to text and back unchanged. */
+/* pier_remote_from_text(): accepted inputs convert to text and back unchanged. */
 #include <string.h>
 #include <strings.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pier_remote_unpack(): what it takes comes out of pack() as it went in. */
+/* pier_remote_unpack(): pack() reproduces accepted inputs. */
 #include <string.h>
 
 #include <pier/remote.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The main program of a fuzz target where libFuzzer is not: runs the target
- * once for each file of the folders given, a test case each.
+ * The main program of a fuzz target without libFuzzer. Runs the target once for each file
+ * of the given folders; each file is a test case.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -27,7 +27,7 @@ static void run_file(const char *path, const char *name)
 
 	if (!file || fstat(fileno(file), &status))
 		die(path);
-	/* Of the exact size, so that ASan sees one byte too many being read. */
+	/* Allocated with the exact size, so ASan detects a read past the end. */
 	data = malloc((size_t)status.st_size + !status.st_size);
 	if (!data ||
 	    fread(data, 1, (size_t)status.st_size, file) != (size_t)status.st_size)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the software NIC reads of a peer in one piece: the header of a frame, the
- * hello of a caller, the address in an endpoint. What is taken packs to the same.
+ * The fixed forms that the software NIC reads from a peer: a frame's header, a caller's
+ * hello, the address in an endpoint. Packing reproduces accepted inputs.
  */
 #include <string.h>
 

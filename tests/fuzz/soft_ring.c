@@ -25,8 +25,8 @@
 #include "provider/soft/soft.h"
 
 enum {
-	FORMS = 4,	       /* before the messages */
-	LONGEST_INPUT = 65536, /* fits the socket and the ring, so that nothing waits */
+	FORMS = 4,	       /* bytes before the messages */
+	LONGEST_INPUT = 65536, /* fits the socket and the ring, so nothing blocks */
 	MAX_STEPS = 100000,
 	GUARD = 4096,
 	REGION = 4096,
@@ -35,21 +35,24 @@ enum {
 	LANDING = 3 * RECEIVE,
 	PATTERN = 0x5a,
 	/* Flags */
-	WITH_FD = 1,	/* a file comes with the messages, as large as our region */
-	FALSE_HEAD = 2, /* the ring has 8 bytes of position before its own */
-	MORE_FDS = 4,	/* the file comes three times */
-	LOOSE_FD = 8	/* a file whose size is not final */
+	WITH_FD = 1,	/* the messages carry a file as large as our region */
+	FALSE_HEAD = 2, /* the ring's bytes begin with 8 bytes of position */
+	MORE_FDS = 4,	/* the file is sent three times */
+	LOOSE_FD = 8	/* a file without a final size (unsealed) */
 };
 
-/* In an input: the key of a region inside a file, and that of a whole file. */
+/*
+ * Marks in an input: replaced by the key of a region inside a file, and by that of a
+ * whole file.
+ */
 static const uint8_t part_mark[4] = { 'r', 'k', 'e', 'y' };
 static const uint8_t whole_mark[4] = { 'w', 'k', 'e', 'y' };
 
 struct stage {
-	struct rig rig;
+	struct soft_fixture fixture;
 	struct ibv_mr *mr, *whole;
 	int file, whole_file;
-	int theirs, loose; /* memory of a region of the peer's */
+	int theirs, loose; /* memory of one of the peer's regions */
 	uint8_t *guarded;
 	struct soft_shared_memory *memory;
 	int peer;
@@ -68,12 +71,12 @@ static void open_stage(struct stage *stage)
 {
 	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 			   IBV_ACCESS_REMOTE_READ;
-	const struct rig_options options = { .stepped = 1 };
-	struct rig_endpoint self;
+	const struct fixture_options options = { .stepped = 1 };
+	struct fixture_endpoint self;
 
-	rig_open(&stage->rig, &options);
-	rig_describe(&stage->rig, &self);
-	rig_connect(&stage->rig, &self);
+	fixture_open(&stage->fixture, &options);
+	fixture_describe(&stage->fixture, &self);
+	fixture_connect(&stage->fixture, &self);
 	stage->file = open_file(GUARD + REGION + GUARD, SOFT_FINAL_SEALS);
 	stage->whole_file = open_file(REGION, SOFT_FINAL_SEALS);
 	stage->theirs = open_file(REGION, SOFT_FINAL_SEALS);
@@ -82,17 +85,17 @@ static void open_stage(struct stage *stage)
 			      MAP_SHARED, stage->file, 0);
 	FUZZ_CHECK(stage->guarded != MAP_FAILED);
 	memset(stage->guarded, PATTERN, GUARD + REGION + GUARD);
-	stage->mr = pier_soft_provider.reg_dmabuf_mr(stage->rig.pd, GUARD, REGION, IOVA,
-						     stage->file, access);
-	stage->whole = pier_soft_provider.reg_dmabuf_mr(stage->rig.pd, 0, REGION, IOVA,
-							stage->whole_file, access);
+	stage->mr = pier_soft_provider.reg_dmabuf_mr(stage->fixture.pd, GUARD, REGION,
+						     IOVA, stage->file, access);
+	stage->whole = pier_soft_provider.reg_dmabuf_mr(stage->fixture.pd, 0, REGION,
+							IOVA, stage->whole_file, access);
 	FUZZ_CHECK(stage->mr && stage->whole);
 }
 
-/* In place of the queue pair's link to itself; our side is that of the halves[1]. */
+/* Replaces the queue pair's link to itself. Our side is that of the halves[1]. */
 static void attach_peer(struct stage *stage)
 {
-	struct soft_context *context = (struct soft_context *)stage->rig.context;
+	struct soft_context *context = (struct soft_context *)stage->fixture.context;
 	struct soft_ring *ring;
 	int fds[2];
 
@@ -104,22 +107,23 @@ static void attach_peer(struct stage *stage)
 	ring = pier_soft_create_ring(stage->memory, 0);
 	FUZZ_CHECK(ring);
 	pier_soft_lock(context);
-	FUZZ_CHECK(!pier_soft_attach_link((struct soft_qp *)stage->rig.qp, fds[0], fds[0],
-					  ring, NULL));
+	FUZZ_CHECK(!pier_soft_attach_link((struct soft_qp *)stage->fixture.qp, fds[0],
+					  fds[0], ring, NULL));
 	pier_soft_unlock(context);
 	stage->peer = fds[1];
 }
 
-/* Requests of our own: answers have something to answer, and keys are asked for. */
+/* Post requests of our own, so that answers match something and keys are requested. */
 static void post_requests(struct stage *stage)
 {
-	struct rig_endpoint nowhere = { .rkey = 1, .address = IOVA };
+	struct fixture_endpoint nowhere = { .rkey = 1, .address = IOVA };
 
-	FUZZ_CHECK(!rig_post_recv(&stage->rig, 1, 0, RECEIVE));
-	FUZZ_CHECK(!rig_post_recv(&stage->rig, 2, RECEIVE, RECEIVE));
+	FUZZ_CHECK(!fixture_post_recv(&stage->fixture, 1, 0, RECEIVE));
+	FUZZ_CHECK(!fixture_post_recv(&stage->fixture, 2, RECEIVE, RECEIVE));
 	for (int i = 0; i < 2; i++)
-		FUZZ_CHECK(!rig_post(&stage->rig, IBV_WR_RDMA_READ, 3, 2 * RECEIVE,
-				     RECEIVE, &nowhere, 0, IBV_SEND_SIGNALED));
+		FUZZ_CHECK(!fixture_post(&stage->fixture, IBV_WR_RDMA_READ, 3,
+					 2 * RECEIVE, RECEIVE, &nowhere, 0,
+					 IBV_SEND_SIGNALED));
 }
 
 static void run(struct stage *stage)
@@ -127,7 +131,7 @@ static void run(struct stage *stage)
 	uint8_t sink[4096];
 
 	for (int i = 0; i < MAX_STEPS; i++) {
-		bool moved = pier_soft_step(stage->rig.context);
+		bool moved = pier_soft_step(stage->fixture.context);
 
 		while (read(stage->peer, sink, sizeof(sink)) > 0)
 			moved = true;
@@ -193,13 +197,13 @@ static void feed(struct stage *stage, const uint8_t *data, size_t size)
 		messages = size - FORMS;
 	for (int i = 0; i < SOFT_MAX_GRANTS; i++)
 		atomic_store(&stage->memory->layout->directions[0].valid[i], copy[1]);
-	run(stage); /* it requests a grant */
+	run(stage); /* the request asks for a grant */
 	fill_ring(stage, copy + FORMS + messages, size - FORMS - messages,
 		  copy[0] & FALSE_HEAD);
 	send_messages(stage, copy + FORMS, messages, copy[0]);
 	free(copy);
 	run(stage);
-	/* It uses whatever grants it has. */
+	/* The queue pair uses the grants that it has. */
 	post_requests(stage);
 	run(stage);
 	close(stage->peer);
@@ -213,15 +217,15 @@ static void check_guards(const struct stage *stage)
 		FUZZ_CHECK(stage->guarded[i] == PATTERN);
 		FUZZ_CHECK(stage->guarded[GUARD + REGION + i] == PATTERN);
 	}
-	for (int i = LANDING; i < RIG_MEMORY; i++)
-		FUZZ_CHECK(!stage->rig.memory[i]);
+	for (int i = LANDING; i < FIXTURE_MEMORY; i++)
+		FUZZ_CHECK(!stage->fixture.memory[i]);
 }
 
 static void close_stage(struct stage *stage)
 {
 	FUZZ_CHECK(!pier_soft_provider.dereg_mr(stage->mr));
 	FUZZ_CHECK(!pier_soft_provider.dereg_mr(stage->whole));
-	rig_close(&stage->rig);
+	fixture_close(&stage->fixture);
 	pier_soft_release_shared_memory(stage->memory);
 	munmap(stage->guarded, GUARD + REGION + GUARD);
 	close(stage->file);
@@ -233,7 +237,7 @@ static void close_stage(struct stage *stage)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	int before = rig_count_fds();
+	int before = fixture_count_fds();
 	struct stage stage;
 
 	if (size < FORMS || size > LONGEST_INPUT)
@@ -244,6 +248,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	feed(&stage, data, size);
 	check_guards(&stage);
 	close_stage(&stage);
-	FUZZ_CHECK(rig_count_fds() == before);
+	FUZZ_CHECK(fixture_count_fds() == before);
 	return 0;
 }

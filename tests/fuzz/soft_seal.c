@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The reader of a TCP link's records, with keys that the input knows: so it also comes
- * to what is behind the authentication. Whatever is put into the stream, what is
- * delivered is a beginning of what the peer sealed, and all of it if nobody interfered.
+ * The reader of a TCP link's records. The input's records are sealed with the right keys,
+ * so fuzzing also reaches the code behind the authentication. Whatever the stream
+ * contains, the delivered bytes are a prefix of the sealed ones, and all of them if the
+ * stream was not changed.
  */
 #include <errno.h>
 #include <string.h>
@@ -20,15 +21,15 @@
 #include "core/wire.h"
 
 enum operation {
-	RECORD,	   /* of so many bytes, as the peer sends it */
-	LARGEST,   /* of so many bytes less than the most */
-	TAGGED,	   /* with any tag of libsodium's */
+	RECORD,	   /* of this many bytes, as the peer sends it */
+	LARGEST,   /* of this many bytes less than the maximum */
+	TAGGED,	   /* with any tag of libsodium */
 	EMPTY,	   /* of no bytes */
-	TOO_LONG,  /* of one byte too many */
-	RAW,	   /* so many bytes of the input, as they are */
-	CHANGED,   /* with one byte of it changed */
-	REPEATED,  /* twice */
-	LEFT_OUT,  /* not at all */
+	TOO_LONG,  /* of one byte more than the maximum */
+	RAW,	   /* this many bytes of the input, unchanged */
+	CHANGED,   /* with one byte changed */
+	REPEATED,  /* sent twice */
+	LEFT_OUT,  /* not sent */
 	UNSTARTED, /* the stream's header again */
 	OPERATIONS
 };
@@ -44,12 +45,12 @@ struct stage {
 	crypto_secretstream_xchacha20poly1305_state peer;
 	uint8_t start[SOFT_SEAL_START_SIZE];
 	int fds[2];
-	bool broken;   /* the reader refused */
-	bool tampered; /* the stream is no longer what the peer sealed */
+	bool broken;   /* the reader has refused a record */
+	bool tampered; /* the stream differs from the sealed one */
 	uint8_t *expected;
 	size_t sealed, delivered;
 	uint8_t record[CIPHER_MAX];
-	uint8_t next; /* plaintext counts on */
+	uint8_t next; /* the next byte of the plaintext */
 };
 
 static void open_stage(struct stage *stage)
@@ -79,7 +80,7 @@ static void close_stage(struct stage *stage)
 	free(stage->expected);
 }
 
-/* Into memory of `want` bytes with a guard behind it, as long as there is something. */
+/* Read all available bytes into memory of `want` bytes with a guard behind it. */
 static void read_all(struct stage *stage, size_t want)
 {
 	static uint8_t memory[SOFT_MAX_RECORD + 1];
@@ -118,7 +119,7 @@ static void feed(struct stage *stage, const uint8_t *bytes, size_t length, size_
 	}
 }
 
-/* Counts as sealed by the peer if a pier would have sent it like that. */
+/* A record counts as sealed by the peer if pier could have sent it. */
 static size_t make_record(struct stage *stage, size_t length, uint8_t tag)
 {
 	static uint8_t plain[SOFT_MAX_RECORD + 1];
@@ -163,8 +164,8 @@ static void play(struct stage *stage, const uint8_t *four, const uint8_t *rest,
 			 : operation == EMPTY ? 0
 					      : SOFT_MAX_RECORD + 1;
 	if (number > 4096 && want < 64)
-		want = 64; /* byte by byte it would take long */
-	/* What is changed or left out is sealed, but must never be delivered. */
+		want = 64; /* reading byte by byte would take long */
+	/* Changed or omitted records are sealed, but must never be delivered. */
 	stage->tampered |= operation == CHANGED || operation == LEFT_OUT;
 	length = make_record(stage, number, operation == TAGGED ? four[3] : 0);
 	if (length == 0 || operation == LEFT_OUT)

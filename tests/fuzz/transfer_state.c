@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The state of a transfer: what is taken comes out as it went in, and is all in order. */
+/*
+ * The state of a transfer: packing reproduces accepted inputs, whose ranges are in order.
+ */
 #include <string.h>
 
 #include "fuzz.h"
-#include "transfer/remaining.h"
+#include "transfer/state.h"
 #include "core/wire.h"
 
 static void check_ranges(const struct pier_remaining *remaining, uint64_t length)
@@ -23,7 +25,7 @@ static void check_ranges(const struct pier_remaining *remaining, uint64_t length
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	/* The length that the state is of, or what is too short has none. */
+	/* The transfer's length from the state. An input that is too short has none. */
 	uint64_t length = size >= 24 ? pier_get_le64(data + 16) : 100;
 	struct pier_remaining remaining;
 	uint8_t *wire;
@@ -37,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	FUZZ_CHECK(pier_remaining_pack(&remaining, length, wire, size) == (int)size);
 	FUZZ_CHECK(!memcmp(wire, data, size));
 	free(wire);
-	/* And can be handed out to its end. */
+	/* All missing ranges can be taken. */
 	while (!pier_remaining_empty(&remaining))
 		pier_remaining_take(&remaining, pier_remaining_first(&remaining).length);
 	pier_remaining_free(&remaining);

@@ -23,15 +23,15 @@
 #include "kernels.h"
 
 enum {
-	BEFORE = 4096 + 61, /* around the region, in the buffer */
+	BEFORE = 4096 + 61, /* bytes around the region in the buffer */
 	BEHIND = 12345,
-	REGION = 5 * GPU_MIB + 17, /* over seams of segments */
-	PARTS = 8,		   /* more than a region of segments has */
-	STEPS = 3,		   /* that either side is told of, at most */
-	PART = 70001,		   /* what is synchronised and written alone, and where */
+	REGION = 5 * GPU_MIB + 17, /* crosses seams of segments */
+	PARTS = 8,		   /* more than a region of several segments has */
+	STEPS = 3,		   /* at most this many per side */
+	PART = 70001, /* a range that is synchronised and written alone, and its offset */
 	PART_AT = 2 * GPU_BLOCK - BEFORE - 1000,
 
-	/* Seeds: of what was there, of the two directions, and of the part. */
+	/* Seeds: of the old bytes, of the two directions, and of the part. */
 	OLD = 1000000007,
 	THERE = 2000000011,
 	BACK = 300000007,
@@ -50,7 +50,10 @@ struct side {
 	int told;
 };
 
-/* Everything but the region, and the region, of which a part may be another's. */
+/*
+ * Compares everything around the region, and the region, of which a part may have another
+ * seed.
+ */
 static int64_t count_wrong(const struct side *side, uint64_t seed, uint64_t part_seed)
 {
 	static const struct {
@@ -110,7 +113,7 @@ static int close_side(struct side *side)
 	       pier_close_device(side->device);
 }
 
-/* With a deadline: the other process may hang. */
+/* Has a deadline, because the other process may hang. */
 static int receive(int socket, void *ret_bytes, size_t length)
 {
 	struct pollfd wait = { .fd = socket, .events = POLLIN };
@@ -127,8 +130,8 @@ static int send_all(int socket, const void *bytes, size_t length)
 }
 
 /*
- * One side says that it is done with a step, the other waits for that one: by messages on
- * the channel, whose completion is what pier_mr_sync_for_device() is called after.
+ * One side reports the end of a step, and the other waits for it. Both use messages on
+ * the channel, because pier_mr_sync_for_device() is called after their completion.
  */
 static int tell(struct side *side, char step)
 {
@@ -172,7 +175,7 @@ static int complain(const char *step)
 	return 1;
 }
 
-/* The peer looks at what came, and then gives something of its own. */
+/* The peer checks the received bytes, and then provides its own. */
 static int play(struct side *side)
 {
 	if (await(side, 'w') || pier_mr_sync_for_device(side->mr, 0, REGION))
@@ -204,7 +207,7 @@ static int play_peer(int socket, const char *spec)
 	return close_side(&side) ? complain("close") : 0;
 }
 
-/* [offset, offset + length) of the region, to the same place of the peer's. */
+/* Writes [offset, offset + length) of the region to the same offset of the peer's. */
 static void write_range(struct side *side, uint64_t offset, uint64_t length)
 {
 	struct pier_gather elements[PARTS];
@@ -232,7 +235,10 @@ static void read_all(struct side *side)
 	expect_ok(pier_mr_sync_for_device(side->mr, 0, REGION));
 }
 
-/* The same by transfers, which see to this end's memory: chunks, several in flight. */
+/*
+ * The same by transfers, which synchronise this end's memory themselves: chunks, several
+ * in flight.
+ */
 static void transfer_all(struct side *side, enum pier_transfer_direction direction)
 {
 	struct pier_rail rail = { .channel = side->channel,
@@ -320,7 +326,7 @@ static void copies(void **state)
 	expect_ok(close_side(&side));
 }
 
-/* A peer of a test that failed waits no longer. */
+/* Ends the peer of a test that failed. */
 static int end_peer(void **state)
 {
 	close(rig.socket);

@@ -12,7 +12,7 @@
 
 struct gpu gpu;
 
-/* As a plan of TAP without cases, and for people. */
+/* Prints a TAP plan without cases, and the reason for people. */
 static void skip_program(const char *reason)
 {
 	printf("skip: %s\n1..0 # skip %s\n", reason, reason);
@@ -107,7 +107,7 @@ int gpu_attribute(CUdevice_attribute attribute)
 {
 	int value = 0;
 
-	/* Of a driver that does not know it: as if it were not there. */
+	/* A driver that does not support the attribute counts as lacking the feature. */
 	if (gpu.call.cuDeviceGetAttribute(&value, attribute, gpu.device) != CUDA_SUCCESS)
 		return 0;
 	return value;
@@ -193,7 +193,7 @@ int gpu_setup(void **state)
 	return 0;
 }
 
-/* Fds are for gpu_run_steady(). */
+/* gpu_run_steady() checks the fds. */
 int gpu_teardown(void **state)
 {
 	(void)state;

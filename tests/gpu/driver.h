@@ -3,8 +3,8 @@
 #define TESTS_GPU_DRIVER_H
 
 /*
- * The CUDA driver beside pier: what an application does with it. The programs of this
- * folder are linked with libpier alone, and open the driver as it does.
+ * The CUDA driver as an application uses it, next to pier. The programs of this folder
+ * are linked with libpier only, and open the driver as it does.
  */
 
 #include <stdbool.h>
@@ -13,7 +13,7 @@
 
 #include <pier/pier.h>
 
-/* Types, values and forms of the calls, which are compared with cuda.h. */
+/* Types, values and forms of the calls. They are compared with cuda.h. */
 #include "backends/cuda/api.h"
 
 typedef struct CUmod_st *CUmodule;
@@ -21,9 +21,9 @@ typedef struct CUfunc_st *CUfunction;
 
 enum {
 	GPU_MIB = 1 << 20,
-	GPU_BLOCK = 2 << 20, /* what the driver maps device memory in */
+	GPU_BLOCK = 2 << 20, /* granularity in which the driver maps device memory */
 	GPU_PATIENT = 60000, /* milliseconds */
-	GPU_SKIPPED = 77,    /* exit status, as meson and tests/run have it */
+	GPU_SKIPPED = 77,    /* exit status of a skip for meson and tests/run */
 
 	GPU_MEM_ATTACH_GLOBAL = 1,
 	GPU_ATTRIBUTE_COMPUTE_MAJOR = 75,
@@ -32,7 +32,7 @@ enum {
 	GPU_ATTRIBUTE_MEMORY_POOLS = 115,
 };
 
-/* What the backend does not call: name, symbol, parameters. */
+/* Functions that the backend does not call: name, symbol, parameters. */
 #define GPU_CALLS(X)                                                                \
 	X(cuCtxGetCurrent, "cuCtxGetCurrent", (CUcontext * ret_context))            \
 	X(cuCtxCreate, "cuCtxCreate_v2",                                            \
@@ -63,17 +63,17 @@ enum {
 
 #define GPU_MEMBER(name, symbol, parameters) CUresult(*name) parameters;
 struct gpu {
-	struct pier_cu_calls call; /* those that the driver lacks are NULL */
+	struct pier_cu_calls call; /* functions that the driver lacks are NULL */
 	struct {
 		GPU_CALLS(GPU_MEMBER)
 	} more;
 	int version;	   /* 12080 is CUDA 12.8 */
-	int count;	   /* of devices */
-	int device;	   /* that is tested: PIER_GPU_DEVICE, or 0 */
-	CUcontext context; /* its primary one; not current */
+	int count;	   /* number of devices */
+	int device;	   /* the tested device: PIER_GPU_DEVICE, or 0 */
+	CUcontext context; /* its primary context; not current */
 	bool fake;
-	bool silent;		 /* gpu_say() says nothing */
-	struct pier_device *nic; /* soft0, by gpu_open_nic() */
+	bool silent;		 /* gpu_say() prints nothing */
+	struct pier_device *nic; /* soft0, opened by gpu_open_nic() */
 	struct pier_pd *pd;
 };
 #undef GPU_MEMBER
@@ -81,42 +81,45 @@ struct gpu {
 extern struct gpu gpu;
 
 /*
- * Open the driver and the device. Where there is none it says why, as a skip of the
- * whole program, and exits with GPU_SKIPPED. With a real driver it takes a while.
+ * Open the driver and the device. If there is none, skips the whole program: prints the
+ * reason and exits with GPU_SKIPPED. A real driver takes a while to open.
  */
 void gpu_open(void);
 
-/* The device's context around own calls of the driver: pier's are made without. */
+/*
+ * Make the device's context current for the test's own calls of the driver. pier is
+ * called without one.
+ */
 void gpu_push(void);
 void gpu_pop(void);
 
-/* A call that must succeed, with the context current; else the test fails. */
+/* A call that must succeed with the context current; otherwise the test fails. */
 #define gpu_must(call) gpu_check((call), #call)
 void gpu_check(CUresult error, const char *call);
 
-/* "CUDA_ERROR_NOT_SUPPORTED", or "ok"; until the next call. */
+/* "CUDA_ERROR_NOT_SUPPORTED" and the like, or "ok". Valid until the next call. */
 const char *gpu_error(CUresult error);
 int gpu_attribute(CUdevice_attribute attribute);
 
-/* "cuda:N", and what is behind it; until the next call. */
+/* "cuda:N" followed by `rest`. Valid until the next call. */
 const char *gpu_spec(const char *rest);
 
-/* A line of what is recorded, where a machine may answer in one way or another. */
+/* Prints a line for the record, where machines may differ. */
 void gpu_say(const char *format, ...) PIER_PRINTF(1, 2);
-/* The end of a test that cannot be run here. */
+/* Skips a test that cannot run here. */
 void gpu_skip(const char *format, ...) PIER_PRINTF(1, 2);
 
 /*
- * The driver opens files at the first use of many a thing, and keeps them. So a body runs
- * once, and what it leaves is looked for behind two more times.
+ * The driver opens files at the first use of many features, and keeps them. The body
+ * therefore runs once first, and is checked for leaks in two more runs.
  */
 void gpu_run_steady(void (*body)(void *argument), void *argument);
 
-/* cmocka's, of a group: soft0 and a protection domain. */
+/* Group setup of cmocka: opens soft0 and a protection domain. */
 int gpu_open_nic(void **state);
 int gpu_close_nic(void **state);
 
-/* cmocka's: that nothing is left behind of pier's, and no context current. */
+/* Setup and teardown of cmocka: no object of pier and no current context may be left. */
 int gpu_setup(void **state);
 int gpu_teardown(void **state);
 

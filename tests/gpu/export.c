@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Exports of every kind of memory with every mapping. What the driver answers is printed,
- * not assumed. What must be so is what pier promises: a dma-buf whose size covers the
- * range and whose offset agrees with the address, or a refusal with its reason; and that
- * pier gets what the bare driver gives.
+ * Exports every kind of memory with every mapping. The driver's answers are printed, not
+ * assumed. The test only requires what pier promises: a dma-buf whose size covers the
+ * range and whose offset agrees with the address, or a refusal with its reason. pier must
+ * get the same dma-buf as the bare driver.
  */
 #include "../support/cmocka.h"
 #include "../support/census.h"
@@ -20,9 +20,9 @@
 
 struct place {
 	const char *name;
-	const char *spec; /* behind "cuda:N" */
+	const char *spec; /* appended to "cuda:N" */
 	size_t length;	  /* of the buffer */
-	size_t offset;	  /* of the range in it, and its length */
+	size_t offset;	  /* of the range in the buffer, and its length */
 	size_t range;
 	enum pier_mapping mapping;
 };
@@ -46,19 +46,19 @@ enum {
 
 static size_t page;
 
-/* What an fd is, as the kernel names it, and its size. */
+/* The kernel's name of an fd's file, and its size. */
 struct thing {
 	char name[64];
 	off_t size;
 };
 
-/* What the bare driver gives. */
+/* The bare driver's answer. */
 struct answer {
 	CUresult error;
 	struct thing thing;
 };
 
-/* Of the range's pages, and of all that the driver has around its first byte. */
+/* For the range's pages, and for the whole allocation around its first byte. */
 struct answers {
 	struct answer range;
 	struct answer whole;
@@ -98,7 +98,9 @@ static struct answer ask_driver(uint64_t start, uint64_t end, enum pier_mapping 
 	return answer;
 }
 
-/* The allocation, or the segment, where the range lies in it: else CUDA_ERROR_NOT_FOUND.
+/*
+ * Exports the allocation or the segment that contains the range, or returns
+ * CUDA_ERROR_NOT_FOUND.
  */
 static struct answer ask_around(uint64_t start, uint64_t end, enum pier_mapping mapping)
 {
@@ -150,7 +152,7 @@ static void fill(struct pier_buffer *buffer)
 	free(bytes);
 }
 
-/* The CPU's view of a dma-buf, where its exporter has one: the range's own bytes. */
+/* If the exporter supports mmap(), the CPU must see the range's bytes. */
 static int look_inside(const struct pier_dmabuf *dmabuf, size_t offset)
 {
 	uint64_t skipped = dmabuf->offset & (page - 1);
@@ -169,7 +171,7 @@ static int look_inside(const struct pier_dmabuf *dmabuf, size_t offset)
 	return 0;
 }
 
-/* A refusal of the fd must say what is wrong with it, by an errno that has a name. */
+/* If the fd is refused, the errno must have a name and the sentence a reason. */
 static int register_fd(const struct pier_dmabuf *dmabuf)
 {
 	struct pier_mr *mr = NULL;
@@ -185,7 +187,7 @@ static int register_fd(const struct pier_dmabuf *dmabuf)
 	return error;
 }
 
-/* What pier says of the dma-buf, whatever it is. */
+/* Checks pier's description of any dma-buf. */
 static void check_numbers(const struct pier_dmabuf *dmabuf, struct pier_buffer *buffer,
 			  const struct place *place)
 {
@@ -195,7 +197,7 @@ static void check_numbers(const struct pier_dmabuf *dmabuf, struct pier_buffer *
 	assert_int_equal((dmabuf->offset ^ dmabuf->iova) & (page - 1), 0);
 }
 
-/* It is what the bare driver gives, for the same mapping. */
+/* The dma-buf must be the same as the bare driver's with the same mapping. */
 static void check_dmabuf(const struct pier_dmabuf *dmabuf, struct pier_buffer *buffer,
 			 const struct place *place, const struct answers *bare)
 {
@@ -206,7 +208,7 @@ static void check_dmabuf(const struct pier_dmabuf *dmabuf, struct pier_buffer *b
 	if (!is_answer(&thing, &bare->range) && !is_answer(&thing, &bare->whole))
 		fail_msg("%s of %lld bytes is not what the driver gives", thing.name,
 			 (long long)thing.size);
-	/* By the fake, in place of a dma-buf that no NIC can attach to. */
+	/* The fake returns this instead of a dma-buf that no NIC can attach to. */
 	if (gpu.fake && strncmp(thing.name, "anon_inode:", 11) == 0) {
 		assert_int_equal(register_fd(dmabuf), -EINVAL);
 		return;
@@ -220,7 +222,7 @@ static void check_dmabuf(const struct pier_dmabuf *dmabuf, struct pier_buffer *b
 	register_fd(dmabuf);
 }
 
-/* Pier has no reason to refuse what the driver gives, unless it names one. */
+/* pier may refuse what the driver exports only with a reason. */
 static void check_refusal(int error, const struct answers *bare,
 			  struct pier_buffer *buffer)
 {
@@ -236,7 +238,7 @@ static void check_refusal(int error, const struct answers *bare,
 		fail_msg("the bare driver exports it: %s", pier_error_message());
 }
 
-/* On every machine there is a way for who accepts a copy. */
+/* If the caller accepts a copy, registration must work on every machine. */
 static void check_bounce(struct pier_buffer *buffer, const struct place *place)
 {
 	struct pier_mr *mr = NULL;
@@ -288,7 +290,8 @@ static void exports(void **state)
 	gpu_run_steady(export_once, *state);
 }
 
-/* A second allocation of the driver's block: neither its start nor its end is a page's.
+/*
+ * A second allocation in the driver's block: neither its start nor its end is at a page.
  */
 static void export_small(void *argument)
 {
@@ -329,7 +332,7 @@ static void exports_a_part_of_a_block(void **state)
 	gpu_run_steady(export_small, NULL);
 }
 
-/* More than one at once, and of a buffer that has some; the buffer waits for them. */
+/* Several exports of a buffer at once, which keep the buffer. */
 static void hold_many(void *argument)
 {
 	struct pier_dmabuf dmabufs[8];
@@ -355,7 +358,7 @@ static void holds_many_at_once(void **state)
 	gpu_run_steady(hold_many, NULL);
 }
 
-/* Each place with each mapping, and the rest. */
+/* Each range with each mapping, and the other tests. */
 int main(void)
 {
 	static struct place cases[PLACES * MAPPINGS];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the machine says of itself and its GPU, as a block for docs/hardware.md; and that
- * pier says the same.
+ * Prints facts about the machine and its GPU as a block for docs/hardware.md, and checks
+ * that pier reports the same.
  */
 #include "../support/cmocka.h"
 #include "../support/expect.h"
@@ -14,7 +14,7 @@
 
 #include "driver.h"
 
-/* The first line of a file that has `part` in it, without its end; or "". */
+/* The first line of a file that contains `part`, without its newline, or "". */
 static void read_line(const char *path, const char *part, char *ret_line, size_t size)
 {
 	FILE *file = fopen(path, "re");
@@ -47,7 +47,7 @@ static void say_machine(void)
 	gpu_say("nvidia_peermem: %s", line[0] ? "loaded" : "not loaded");
 }
 
-/* The regions of its PCI device: "START END FLAGS" in each line. */
+/* Prints the regions of its PCI device: each line is "START END FLAGS". */
 static void say_bars(const char *pci)
 {
 	unsigned long long start, end, flags;
@@ -125,7 +125,7 @@ static void tells_what_there_is(void **state)
 	gpu_say("-----");
 }
 
-/* The backend is there, with as many devices. */
+/* The backend exists and has the same number of devices. */
 static void is_what_pier_tells(void **state)
 {
 	struct pier_backend_info *list = NULL;

@@ -10,8 +10,8 @@ enum {
 };
 
 /*
- * Each thread takes every so manieth byte. For sm_50 and PTX 6.0, which every driver
- * since CUDA 9 compiles for its device.
+ * Each thread handles every n-th byte. The code is for sm_50 and PTX 6.0, which every
+ * driver since CUDA 9 compiles for its device.
  */
 #define PARAMETERS                            \
 	"	ld.param.u64 %d1, [address];\n"     \
@@ -25,7 +25,7 @@ enum {
 	"	cvt.u64.u32 %d5, %r3;\n"            \
 	"	mad.wide.u32 %d5, %r1, %r2, %d5;\n" \
 	"	mul.wide.u32 %d6, %r4, %r2;\n"
-/* Of byte %d5: the pattern's in %d7, its address in %d9. */
+/* For byte %d5: the pattern's value in %d7, its address in %d9. */
 #define PATTERN                                       \
 	"	setp.ge.u64 %p1, %d5, %d2;\n"               \
 	"	@%p1 bra done;\n"                           \
@@ -54,7 +54,7 @@ const char *const gpu_ptx =
 	"done:\n"
 	"	ret;\n"
 	"}\n"
-	/* found: how many differ, and the lowest of them. */
+	/* found: the number of different bytes, and the lowest index. */
 	".visible .entry count_wrong(.param .u64 address, .param .u64 length,\n"
 	"			    .param .u64 seed, .param .u64 first,\n"
 	"			    .param .u64 found)\n"
@@ -125,7 +125,7 @@ static int complain(const char *step, const char *cause)
 	return -1;
 }
 
-/* And wait for its end. */
+/* Launches a kernel and waits for its end. */
 static CUresult launch(CUfunction function, void **parameters)
 {
 	CUresult error = gpu.more.cuLaunchKernel(function, BLOCKS, 1, 1, THREADS, 1, 1, 0,

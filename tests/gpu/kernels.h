@@ -5,32 +5,32 @@
 #include "driver.h"
 
 /*
- * Bytes of device memory as device code writes and sees them. They are those of a
- * pattern: byte `i` of pattern `seed`, so that none can lie in the wrong place unseen.
+ * Bytes of device memory as device code writes and reads them. They form a pattern, byte
+ * `i` of pattern `seed`, so every misplaced byte is detected.
  */
 
-/* As the kernels have it. */
+/* The same values as in the kernels. */
 uint8_t gpu_pattern(uint64_t seed, uint64_t i);
 
-/* What the driver is given to compile. */
+/* The source that the driver compiles. */
 extern const char *const gpu_ptx;
 
 /*
- * Load the kernels. False: the driver has no compiler for them (said in `ret_why`), and
- * the functions below go by copies of pier's in place of kernels.
+ * Load the kernels. Returns false if the driver has no compiler for them, with the reason
+ * in `ret_why`. The functions below then use pier's copies instead of kernels.
  */
 bool gpu_load_kernels(char *ret_why, size_t size);
 
 /*
- * Write [offset, offset + length) of a buffer: its first byte is byte `first` of the
- * pattern. Returns 0, or -1 and says why on standard error.
+ * Write [offset, offset + length) of a buffer, beginning with byte `first` of the
+ * pattern. Returns 0, or -1 after printing the reason to standard error.
  */
 int gpu_fill(struct pier_buffer *buffer, size_t offset, size_t length, uint64_t seed,
 	     uint64_t first);
 
 /*
- * Compare: how many bytes differ, and the first that does, counted from offset; -1: that
- * failed, and was said on standard error.
+ * Compare. Returns the number of different bytes, and the first of them relative to
+ * offset, or -1 after printing the reason to standard error.
  */
 int64_t gpu_count_wrong(struct pier_buffer *buffer, size_t offset, size_t length,
 			uint64_t seed, uint64_t first, uint64_t *ret_first_wrong);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * That the kernels by which the other programs judge can be believed: what they write is
- * what the CPU makes of the pattern, and what they are to find they find. With --ptx it
- * prints what the driver is given to compile.
+ * Tests the kernels with which the other programs check bytes: they must write what the
+ * CPU computes for the pattern, and detect every difference. With --ptx, prints the
+ * source that the driver compiles.
  */
 #include "../support/cmocka.h"
 #include "../support/expect.h"
@@ -14,7 +14,7 @@
 
 enum {
 	LENGTH = 3 * GPU_MIB + 5,
-	AROUND = 4099, /* in front of what is written and behind it */
+	AROUND = 4099, /* guard bytes before and behind the written range */
 	SEED = 1234567,
 	FIRST = 99,
 };
@@ -87,7 +87,7 @@ static void find_what_is_wrong(void **state)
 	expect_wrong(AROUND, LENGTH, 3, 7);
 	expect_wrong(AROUND + 8, LENGTH - 9, 1, 70001 - 8);
 	expect_wrong(AROUND + 8, 0, 0, UINT64_MAX);
-	/* Another place of the pattern is another pattern. */
+	/* A shifted pattern differs. */
 	assert_true(gpu_count_wrong(buffer, AROUND, LENGTH, SEED, FIRST + 1,
 				    &(uint64_t){ 0 }) > LENGTH / 2);
 }

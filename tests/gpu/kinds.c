@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Memory that the application has from the driver itself: pier finds out what it is,
- * copies to and from all of it, and refuses by name what cannot be exported. And what is
- * no memory of CUDA's, or not any more.
+ * Memory that the application allocates from the driver itself: pier recognises its kind,
+ * copies to and from all of it, and refuses with a reason what cannot be exported. Also
+ * memory that is not CUDA's, or no longer is.
  */
 #include "../support/cmocka.h"
 #include "../support/expect.h"
@@ -16,7 +16,7 @@
 
 enum {
 	LENGTH = GPU_MIB,
-	/* A part that begins and ends within pages. */
+	/* A part that begins and ends inside pages. */
 	SKEW = 12345,
 	PART = 70001,
 };
@@ -25,10 +25,10 @@ struct kind {
 	const char *name;
 	CUresult (*take)(CUdeviceptr *ret_address);
 	CUresult (*give)(CUdeviceptr address);
-	const char *kind;	      /* in pier's words */
-	const char *refused;	      /* for what; NULL: the driver decides */
-	uint64_t length;	      /* of the allocation */
-	CUdevice_attribute attribute; /* that the device must have; or 0 */
+	const char *kind;    /* pier's name for the kind */
+	const char *refused; /* the reason of the refusal; NULL: the driver decides */
+	uint64_t length;     /* of the allocation */
+	CUdevice_attribute attribute; /* an attribute that the device must have, or 0 */
 	bool host;
 };
 
@@ -169,7 +169,10 @@ enum {
 	KINDS = sizeof(kinds) / sizeof(kinds[0]),
 };
 
-/* Whole, so that both segments are told, but of what pier says of a part. */
+/*
+ * The whole memory, so that both segments are listed. pier's description of a part must
+ * agree.
+ */
 static void check_query(const struct kind *kind, CUdeviceptr address)
 {
 	struct pier_buffer *buffer = NULL;
@@ -197,7 +200,10 @@ static void check_query(const struct kind *kind, CUdeviceptr address)
 	expect_ok(pier_buffer_free(buffer));
 }
 
-/* Where it is refused: by its name, on every direct way, and with the way out. */
+/*
+ * If an export is refused, the sentence names the kind on every direct path, and a
+ * remedy.
+ */
 static void check_refusals(const struct kind *kind, struct pier_buffer *buffer)
 {
 	struct pier_dmabuf dmabuf;
@@ -227,7 +233,7 @@ static void check_copies(struct pier_buffer *buffer)
 	assert_memory_equal(found, bytes, PART);
 }
 
-/* For who accepts all that pier can do, there is a region. */
+/* With a policy that accepts every path, registration must succeed. */
 static void check_region(const struct kind *kind, struct pier_buffer *buffer)
 {
 	struct pier_mr *mr = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Pointers and specs that there is a catch to: of contexts of the application's own,
- * freed, foreign, too long, or of devices that do not exist.
+ * Problematic pointers and specs: memory of the application's own contexts, freed or
+ * foreign pointers, ranges too long, and missing devices.
  */
 #include "../support/cmocka.h"
 #include "../support/expect.h"
@@ -15,7 +15,7 @@ enum {
 	LENGTH = 2 * GPU_BLOCK,
 };
 
-/* Memory of a context of the application's own, which is current nowhere. */
+/* Memory of the application's own context, which is current in no thread. */
 static void wrap_in_own_context(void *argument)
 {
 	static uint8_t bytes[1000], found[1000];
@@ -77,7 +77,10 @@ static void refuse_freed(void *argument)
 	if (!info.no_export[0])
 		test_assert_sentence("was freed");
 	expect_ok(pier_buffer_free(before));
-	/* Nobody's memory now: taken for the host's, of which nothing is there. */
+	/*
+	 * The memory has been freed. It is treated as host memory, which is not mapped
+	 * there.
+	 */
 	if (pier_buffer_wrap((void *)(uintptr_t)address, 4096, &after)) {
 		gpu_say("freed, then wrapped: %s", pier_error_message());
 		return;
@@ -123,7 +126,7 @@ static void leaves_foreign_pointers_alone(void **state)
 	expect_ok(pier_buffer_wrap(bytes, sizeof(bytes), &buffer));
 	assert_string_equal(pier_buffer_backend(buffer), "host");
 	expect_ok(pier_buffer_free(buffer));
-	/* Where nobody has memory. */
+	/* An unmapped address. */
 	expect_ok(pier_buffer_wrap((void *)4096, 4096, &buffer));
 	assert_string_equal(pier_buffer_backend(buffer), "host");
 	expect_no_region(buffer, "an address of nobody's");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the device says of the order in which its own code sees a NIC's writes, and that
- * pier_mr_sync_for_device() does by it: nothing, a flush, or a refusal.
+ * The device's attributes define the order in which its code sees a NIC's writes.
+ * pier_mr_sync_for_device() must act accordingly: do nothing, flush, or refuse.
  */
 #include "../support/cmocka.h"
 #include "../support/expect.h"
@@ -44,7 +44,7 @@ static void tells_of_the_device(void **state)
 	gpu_say("cuFlushGPUDirectRDMAWrites: %s", gpu_error(error));
 }
 
-/* Of a direct region: where the device's words hold, and no matter what of soft0's. */
+/* A direct region: the device's attributes decide, whatever soft0 does. */
 static void sync_direct(void *argument)
 {
 	struct pier_buffer *buffer = argument;
@@ -81,8 +81,7 @@ static void syncs_a_direct_region(void **state)
 	expect_ok(pier_buffer_free(buffer));
 }
 
-/* With a bounce buffer or without: the copy is done when it returns, and no flush is
- * needed for it. */
+/* With or without a bounce buffer: the copy is complete on return, and needs no flush. */
 static void sync_any(void *argument)
 {
 	struct pier_buffer *buffer = NULL;

@@ -4,6 +4,7 @@
 #include <grp.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include <pier/device.h>
+#include <pier/error.h>
 
 #include "../support/cmocka.h"
 #include "backends/backend.h"
@@ -46,7 +48,8 @@ static int look(size_t backends)
 
 	if (pier_log_takes(PIER_LOG_DEBUG))
 		obeyed |= OBEYED_LOG;
-	if (!opens(NULL))
+	/* Without the variable it may fail too: there may be no RDMA device. */
+	if (!opens(NULL) && strstr(pier_error_message(), "nosuch"))
 		obeyed |= OBEYED_DEVICE;
 	if (!opens("soft0"))
 		obeyed |= OBEYED_ADDRESS;
@@ -55,15 +58,15 @@ static int look(size_t backends)
 	return obeyed;
 }
 
-struct scene {
+struct fixture {
 	char folder[64];
 	char program[96];
 };
 
-static void copy_program(struct scene *scene)
+static void copy_program(struct fixture *fixture)
 {
 	int from = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
-	int to = open(scene->program, O_WRONLY | O_CREAT | O_CLOEXEC, 0755);
+	int to = open(fixture->program, O_WRONLY | O_CREAT | O_CLOEXEC, 0755);
 	struct stat stat;
 
 	assert_int_equal(fstat(from, &stat), 0);
@@ -81,30 +84,31 @@ static void copy_program(struct scene *scene)
 static int set_up(void **state)
 {
 	const char *parent = getenv("TMPDIR");
-	struct scene *scene = calloc(1, sizeof(*scene));
+	struct fixture *fixture = calloc(1, sizeof(*fixture));
 
-	snprintf(scene->folder, sizeof(scene->folder), "%s/set-uid-XXXXXX",
+	snprintf(fixture->folder, sizeof(fixture->folder), "%s/set-uid-XXXXXX",
 		 parent && strlen(parent) < 40 ? parent : "/tmp");
-	*state = scene;
-	if (!mkdtemp(scene->folder) || chmod(scene->folder, 0755) < 0)
+	*state = fixture;
+	if (!mkdtemp(fixture->folder) || chmod(fixture->folder, 0755) < 0)
 		return -1;
-	snprintf(scene->program, sizeof(scene->program), "%s/program", scene->folder);
-	copy_program(scene);
+	snprintf(fixture->program, sizeof(fixture->program), "%s/program",
+		 fixture->folder);
+	copy_program(fixture);
 	return 0;
 }
 
 static int tear_down(void **state)
 {
-	struct scene *scene = *state;
+	struct fixture *fixture = *state;
 
-	unlink(scene->program);
-	rmdir(scene->folder);
-	free(scene);
+	unlink(fixture->program);
+	rmdir(fixture->folder);
+	free(fixture);
 	return 0;
 }
 
 /* Run the copy as another user who chose the environment. */
-static int run_as_nobody(const struct scene *scene)
+static int run_as_nobody(const struct fixture *fixture)
 {
 	static char device[] = "PIER_DEVICE=nosuch", address[] = "PIER_SOFT_ADDRESS=x",
 		    log[] = "PIER_LOG=debug", path[] = "PIER_BACKEND_PATH=/missing";
@@ -113,7 +117,7 @@ static int run_as_nobody(const struct scene *scene)
 	char backends[16];
 	char name[] = "program", *const words[] = { name, backends, NULL };
 	/* Opened before the rights go: other users may not reach the folder. */
-	int status, program = open(scene->program, O_RDONLY | O_CLOEXEC);
+	int status, program = open(fixture->program, O_RDONLY | O_CLOEXEC);
 	pid_t pid;
 
 	snprintf(backends, sizeof(backends), "%zu", pier_backend_entries(&entries));
@@ -131,13 +135,13 @@ static int run_as_nobody(const struct scene *scene)
 }
 
 /* Skips where another user cannot run the copy. */
-static void need_another_user(const struct scene *scene)
+static void need_another_user(const struct fixture *fixture)
 {
 	struct statvfs fs;
 
-	assert_int_equal(statvfs(scene->folder, &fs), 0);
+	assert_int_equal(statvfs(fixture->folder, &fs), 0);
 	if (geteuid() == 0 && !(fs.f_flag & (ST_NOSUID | ST_NOEXEC)) &&
-	    run_as_nobody(scene) != NOT_RUN)
+	    run_as_nobody(fixture) != NOT_RUN)
 		return;
 	print_message("skip: takes root, and a TMPDIR that is mounted without nosuid and "
 		      "noexec\n");
@@ -152,11 +156,11 @@ static void plain_program_reads_its_variables(void **state)
 
 static void set_uid_program_ignores_its_variables(void **state)
 {
-	const struct scene *scene = *state;
+	const struct fixture *fixture = *state;
 
-	need_another_user(scene);
-	assert_int_equal(chmod(scene->program, 04755), 0);
-	assert_int_equal(run_as_nobody(scene), 0);
+	need_another_user(fixture);
+	assert_int_equal(chmod(fixture->program, 04755), 0);
+	assert_int_equal(run_as_nobody(fixture), 0);
 }
 
 int main(int argc, char **argv)

@@ -63,26 +63,27 @@ static void be_dumpable(void)
 
 static void attacker_body(int socket, void (*change)(void))
 {
-	struct rig_endpoint mine, its;
-	struct rig rig;
+	struct fixture_endpoint mine, its;
+	struct soft_fixture fixture;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	change();
-	rig_open(&rig, NULL);
-	rig_describe(&rig, &mine);
-	rig_exchange(socket, &mine, &its);
-	rig_connect(&rig, &its);
-	rig_read_all(socket, &its.rkey, sizeof(its.rkey));
+	fixture_open(&fixture, NULL);
+	fixture_describe(&fixture, &mine);
+	fixture_exchange(socket, &mine, &its);
+	fixture_connect(&fixture, &its);
+	fixture_read_all(socket, &its.rkey, sizeof(its.rkey));
 	its.address = 0;
 	for (int i = 0; i < 5; i++) {
-		if (rig_post(&rig, IBV_WR_RDMA_WRITE, 1, 0, SIZE, &its, 0,
-			     IBV_SEND_SIGNALED) ||
-		    rig_wait(&rig, rig.send_cq, NULL).status != IBV_WC_SUCCESS)
+		if (fixture_post(&fixture, IBV_WR_RDMA_WRITE, 1, 0, SIZE, &its, 0,
+				 IBV_SEND_SIGNALED) ||
+		    fixture_wait(&fixture, fixture.send_cq, NULL).status !=
+			    IBV_WC_SUCCESS)
 			_exit(97);
 	}
-	rig_write_all(socket, "d", 1);
-	rig_read_all(socket, &its.rkey, 1);
-	rig_close(&rig);
+	fixture_write_all(socket, "d", 1);
+	fixture_read_all(socket, &its.rkey, 1);
+	fixture_close(&fixture);
 	_exit(0);
 }
 
@@ -94,8 +95,8 @@ static bool gives_fd_to(void (*change)(void), bool in_new_pid_namespace)
 {
 	int file = peer_memfd(SIZE, 0, FINAL), sockets[2], status;
 	const struct soft_ring *ring;
-	struct rig_endpoint mine, its;
-	struct rig owner;
+	struct fixture_endpoint mine, its;
+	struct soft_fixture owner;
 	struct ibv_mr *mr;
 	bool given;
 	pid_t child;
@@ -109,24 +110,24 @@ static bool gives_fd_to(void (*change)(void), bool in_new_pid_namespace)
 	if (child == 0)
 		attacker_body(sockets[1], change);
 	close(sockets[1]);
-	rig_open(&owner, NULL);
+	fixture_open(&owner, NULL);
 	mr = soft->reg_dmabuf_mr(owner.pd, 0, SIZE, 0, file, BOTH);
 	assert_non_null(mr);
-	rig_describe(&owner, &mine);
-	rig_exchange(sockets[0], &mine, &its);
-	rig_connect(&owner, &its);
+	fixture_describe(&owner, &mine);
+	fixture_exchange(sockets[0], &mine, &its);
+	fixture_connect(&owner, &its);
 	change_later();
-	rig_write_all(sockets[0], &mr->rkey, sizeof(mr->rkey));
-	rig_read_all(sockets[0], &done, 1);
+	fixture_write_all(sockets[0], &mr->rkey, sizeof(mr->rkey));
+	fixture_read_all(sockets[0], &done, 1);
 	pier_soft_lock(soft_context(owner.context));
 	ring = peer_qp(&owner)->link.ring;
 	given = ring && ring->given[0].mr;
 	pier_soft_unlock(soft_context(owner.context));
-	rig_write_all(sockets[0], "x", 1);
+	fixture_write_all(sockets[0], "x", 1);
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	assert_int_equal(soft->dereg_mr(mr), 0);
-	rig_close(&owner);
+	fixture_close(&owner);
 	close(sockets[0]);
 	close(file);
 	return given;

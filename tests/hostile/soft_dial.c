@@ -50,10 +50,10 @@ static bool was_called(const struct canary *canary)
 }
 
 /* The endpoint is right but for the address, and its name makes us call. */
-static struct rig_endpoint make_bait(uint16_t port)
+static struct fixture_endpoint make_bait(uint16_t port)
 {
 	struct soft_address address = { .port = port, .count = 1 };
-	struct rig_endpoint bait = { .qpn = 77 };
+	struct fixture_endpoint bait = { .qpn = 77 };
 
 	memset(bait.gid.raw, 0xff, sizeof(bait.gid.raw));
 	memcpy(bait.gid.raw, "\xfd\0pier\0", 8);
@@ -77,25 +77,25 @@ static void set_or_unset(const char *name, const char *value)
 static void check(const char *address, const char *peers, const struct canary *canary,
 		  const char *word)
 {
-	struct rig_endpoint bait = make_bait(canary->port);
+	struct fixture_endpoint bait = make_bait(canary->port);
 	char port[16];
-	struct rig rig;
+	struct soft_fixture fixture;
 
 	set_or_unset("PIER_SOFT_ADDRESS", address);
 	set_or_unset("PIER_SOFT_PEERS", peers);
-	rig_open(&rig, NULL);
-	assert_int_equal(
-		pier_soft_provider.set_qp_address(rig.qp, bait.blob, bait.blob_length),
-		0);
-	assert_int_equal(rig_to_init(&rig), 0);
-	assert_int_not_equal(rig_to_rtr(&rig, &bait), 0);
+	fixture_open(&fixture, NULL);
+	assert_int_equal(pier_soft_provider.set_qp_address(fixture.qp, bait.blob,
+							   bait.blob_length),
+			 0);
+	assert_int_equal(fixture_to_init(&fixture), 0);
+	assert_int_not_equal(fixture_to_rtr(&fixture, &bait), 0);
 	assert_int_equal(was_called(canary), !word);
 	if (word)
 		test_assert_sentence(word);
 	snprintf(port, sizeof(port), "port %u", canary->port);
 	if (word && (address || peers))
 		test_assert_sentence(port);
-	rig_close(&rig);
+	fixture_close(&fixture);
 	unsetenv("PIER_SOFT_ADDRESS");
 	unsetenv("PIER_SOFT_PEERS");
 }
@@ -174,25 +174,25 @@ static void test_listed_address_is_called(void **state)
 /* A GID that would be a line of its own for a service that reads text. */
 static void test_gid_that_is_not_of_a_soft_nic(void **state)
 {
-	struct rig_endpoint bait;
+	struct fixture_endpoint bait;
 	struct canary canary;
-	struct rig rig;
+	struct soft_fixture fixture;
 
 	(void)state;
 	assert_true(try_port(&canary, 0));
 	bait = make_bait(canary.port);
 	memcpy(bait.gid.raw, "\r\nflush_all\r\n\r\n\r", sizeof(bait.gid.raw));
 	setenv("PIER_SOFT_PEERS", "127.0.0.1", 1);
-	rig_open(&rig, NULL);
+	fixture_open(&fixture, NULL);
 	unsetenv("PIER_SOFT_PEERS");
-	assert_int_equal(
-		pier_soft_provider.set_qp_address(rig.qp, bait.blob, bait.blob_length),
-		0);
-	assert_int_equal(rig_to_init(&rig), 0);
-	assert_int_equal(rig_to_rtr(&rig, &bait), EINVAL);
+	assert_int_equal(pier_soft_provider.set_qp_address(fixture.qp, bait.blob,
+							   bait.blob_length),
+			 0);
+	assert_int_equal(fixture_to_init(&fixture), 0);
+	assert_int_equal(fixture_to_rtr(&fixture, &bait), EINVAL);
 	test_assert_sentence("GID");
 	assert_false(was_called(&canary));
-	rig_close(&rig);
+	fixture_close(&fixture);
 	close(canary.fd);
 }
 

@@ -16,20 +16,20 @@
  * of the process.
  */
 
-static const struct rig_options stepped = { .stepped = 1 };
+static const struct fixture_options stepped = { .stepped = 1 };
 
 /* Each byte of a hello with two fds, for which a buffer for one has room. */
 static void fds_with_a_hello_are_refused(void **state)
 {
 	struct fake fake;
-	struct rig rig;
+	struct soft_fixture fixture;
 	int socket, before;
 
 	(void)state;
-	rig_open(&rig, NULL);
-	fake_make(&fake, &rig);
-	before = rig_count_fds();
-	socket = fake_dial(&rig);
+	fixture_open(&fixture, NULL);
+	fake_make(&fake, &fixture);
+	before = fixture_count_fds();
+	socket = fake_dial(&fixture);
 	for (int i = 0; i < SOFT_HELLO_SIZE; i++) {
 		if (peer_send(socket, "p", 1, STDIN_FILENO, 2) < 0)
 			break;
@@ -37,7 +37,7 @@ static void fds_with_a_hello_are_refused(void **state)
 	assert_true(fake_hangs_up(socket));
 	close(socket);
 	peer_expect_fds(before);
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
 static void send_proof(const struct fake *fake, int socket, const uint8_t *transcript,
@@ -46,8 +46,8 @@ static void send_proof(const struct fake *fake, int socket, const uint8_t *trans
 	uint8_t proof[SOFT_PROOF_SIZE];
 	struct soft_address its;
 
-	assert_int_equal(pier_soft_unpack_address(fake->to_rig.blob,
-						  fake->to_rig.blob_length, &its),
+	assert_int_equal(pier_soft_unpack_address(fake->to_fixture.blob,
+						  fake->to_fixture.blob_length, &its),
 			 0);
 	pier_soft_prove(its.secret, SOFT_CALLER_PROVES, transcript, proof);
 	pier_soft_prove(fake->address.secret, SOFT_CALLER_IDENTITY, transcript,
@@ -64,19 +64,19 @@ static void fds_with_a_proof_are_refused(void **state)
 	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
 		uint8_t transcript[SOFT_MAC_SIZE];
 		struct fake fake;
-		struct rig rig;
+		struct soft_fixture fixture;
 		int socket, before;
 
-		rig_open(&rig, NULL);
-		fake_make(&fake, &rig);
-		before = rig_count_fds();
-		socket = fake_dial(&rig);
+		fixture_open(&fixture, NULL);
+		fake_make(&fake, &fixture);
+		before = fixture_count_fds();
+		socket = fake_dial(&fixture);
 		fake_say_hello(&fake, socket, transcript);
 		send_proof(&fake, socket, transcript, counts[i]);
 		assert_true(fake_hangs_up(socket));
 		close(socket);
 		peer_expect_fds(before);
-		rig_close(&rig);
+		fixture_close(&fixture);
 	}
 }
 
@@ -85,21 +85,21 @@ static void foreign_fd_with_a_proof_is_closed(void **state)
 {
 	uint8_t transcript[SOFT_MAC_SIZE], welcome[SOFT_WELCOME_SIZE];
 	struct fake fake;
-	struct rig rig;
+	struct soft_fixture fixture;
 	int socket, before;
 
 	(void)state;
-	rig_open(&rig, NULL);
-	fake_make(&fake, &rig);
-	before = rig_count_fds();
-	socket = fake_dial(&rig);
+	fixture_open(&fixture, NULL);
+	fake_make(&fake, &fixture);
+	before = fixture_count_fds();
+	socket = fake_dial(&fixture);
 	fake_say_hello(&fake, socket, transcript);
 	send_proof(&fake, socket, transcript, 1);
-	rig_read_all(socket, welcome, sizeof(welcome));
+	fixture_read_all(socket, welcome, sizeof(welcome));
 	/* Ours, and the one that waits for the queue pair. */
 	peer_expect_fds(before + 2);
 	close(socket);
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
 /* One fd with each byte of a proof that does not hold. */
@@ -107,14 +107,14 @@ static void fds_with_a_false_proof_do_not_pile_up(void **state)
 {
 	uint8_t transcript[SOFT_MAC_SIZE];
 	struct fake fake;
-	struct rig rig;
+	struct soft_fixture fixture;
 	int socket, before;
 
 	(void)state;
-	rig_open(&rig, NULL);
-	fake_make(&fake, &rig);
-	before = rig_count_fds();
-	socket = fake_dial(&rig);
+	fixture_open(&fixture, NULL);
+	fake_make(&fake, &fixture);
+	before = fixture_count_fds();
+	socket = fake_dial(&fixture);
 	fake_say_hello(&fake, socket, transcript);
 	for (int i = 0; i < SOFT_PROOF_SIZE; i++) {
 		if (peer_send(socket, "p", 1, STDIN_FILENO, 1) < 0)
@@ -123,7 +123,7 @@ static void fds_with_a_false_proof_do_not_pile_up(void **state)
 	assert_true(fake_hangs_up(socket));
 	close(socket);
 	peer_expect_fds(before);
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
 /* More fds than a grant has pieces, with messages of a peer that knows the secret. */
@@ -139,18 +139,18 @@ static void fds_with_control_messages_do_not_pile_up(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(messages) / sizeof(messages[0]); i++) {
-		int before = rig_count_fds();
-		struct rig a, b;
+		int before = fixture_count_fds();
+		struct soft_fixture a, b;
 
-		rig_open_pair(&a, &b, &stepped);
-		assert_int_equal(rig_post_recv(&b, 11, 0, 8), 0);
+		fixture_open_pair(&a, &b, &stepped);
+		assert_int_equal(fixture_post_recv(&b, 11, 0, 8), 0);
 		for (int k = 0; k < 3; k++)
 			peer_send(peer_qp(&a)->link.tx_fd, messages[i].bytes,
 				  messages[i].length, STDIN_FILENO, PEER_MAX_FDS);
-		rig_expect(&b, b.recv_cq, NULL, 11, IBV_WC_WR_FLUSH_ERR);
-		rig_close(&a);
-		rig_close(&b);
-		assert_int_equal(rig_count_fds(), before);
+		fixture_expect(&b, b.recv_cq, NULL, 11, IBV_WC_WR_FLUSH_ERR);
+		fixture_close(&a);
+		fixture_close(&b);
+		assert_int_equal(fixture_count_fds(), before);
 	}
 }
 
@@ -162,12 +162,12 @@ struct flood {
 static void *send_grant_requests(void *argument)
 {
 	struct flood *flood = argument;
-	uint64_t end = rig_milliseconds() + 3000;
+	uint64_t end = fixture_milliseconds() + 3000;
 	static uint8_t asks[1 << 20];
 
 	for (size_t i = 0; i < sizeof(asks); i += 8)
 		asks[i] = 2;
-	while (!atomic_load(&flood->over) && rig_milliseconds() < end)
+	while (!atomic_load(&flood->over) && fixture_milliseconds() < end)
 		send(flood->socket, asks, sizeof(asks), MSG_NOSIGNAL | MSG_DONTWAIT);
 	return NULL;
 }
@@ -178,24 +178,25 @@ static void endless_control_messages_do_not_stop_the_engine(void **state)
 	struct flood flood;
 	pthread_t thread;
 	uint64_t start, longest = 0;
-	struct rig a, b;
+	struct soft_fixture a, b;
 
 	(void)state;
-	rig_open_pair(&a, &b, &stepped);
+	fixture_open_pair(&a, &b, &stepped);
 	flood.socket = peer_qp(&a)->link.tx_fd;
 	atomic_init(&flood.over, false);
 	assert_int_equal(pthread_create(&thread, NULL, send_grant_requests, &flood), 0);
-	for (uint64_t end = rig_milliseconds() + 1000; rig_milliseconds() < end;) {
-		start = rig_milliseconds();
-		rig_step(&b, NULL);
-		if (rig_milliseconds() - start > longest)
-			longest = rig_milliseconds() - start;
+	for (uint64_t end = fixture_milliseconds() + 1000;
+	     fixture_milliseconds() < end;) {
+		start = fixture_milliseconds();
+		fixture_step(&b, NULL);
+		if (fixture_milliseconds() - start > longest)
+			longest = fixture_milliseconds() - start;
 	}
 	atomic_store(&flood.over, true);
 	pthread_join(thread, NULL);
 	assert_in_range(longest, 0, 1000);
-	rig_close(&a);
-	rig_close(&b);
+	fixture_close(&a);
+	fixture_close(&b);
 }
 
 int main(void)

@@ -105,7 +105,7 @@ static void many_links_share_one_bound(void **state)
 static void regions_of_many_pieces(void **state)
 {
 	int fd = peer_memfd(LENGTH, 0, FINAL), mappings;
-	int before = rig_count_fds(), fds[SOFT_GRANT_SEGMENTS];
+	int before = fixture_count_fds(), fds[SOFT_GRANT_SEGMENTS];
 	struct pair pairs[2];
 
 	(void)state;
@@ -121,7 +121,7 @@ static void regions_of_many_pieces(void **state)
 	assert_in_range(mappings, 1, 2 * 1024);
 	for (int i = 0; i < 2; i++)
 		close_pair(&pairs[i]);
-	assert_int_equal(rig_count_fds(), before);
+	assert_int_equal(fixture_count_fds(), before);
 	close(fd);
 }
 

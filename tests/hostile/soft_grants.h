@@ -20,23 +20,23 @@
  */
 
 static const struct pier_provider *const soft = &pier_soft_provider;
-static const struct rig_options stepped = { .stepped = 1 };
+static const struct fixture_options stepped = { .stepped = 1 };
 
 enum {
-	LENGTH = RIG_MEMORY, /* enough to request a grant at the first use of a key */
+	LENGTH = FIXTURE_MEMORY, /* enough to request a grant at the first use of a key */
 	FINAL = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
 	KEYS = 16
 };
 
 struct pair {
-	struct rig victim, peer;
+	struct soft_fixture victim, peer;
 	struct ibv_mr *mrs[KEYS]; /* of the peer: reached through the ring */
 };
 
 static inline void open_pair(struct pair *pair)
 {
 	memset(pair, 0, sizeof(*pair));
-	rig_open_pair(&pair->victim, &pair->peer, &stepped);
+	fixture_open_pair(&pair->victim, &pair->peer, &stepped);
 	for (int i = 0; i < KEYS; i++) {
 		pair->mrs[i] = soft->reg_mr(pair->peer.pd, pair->peer.memory, LENGTH, 0,
 					    IBV_ACCESS_LOCAL_WRITE |
@@ -50,8 +50,8 @@ static inline void close_pair(struct pair *pair)
 {
 	for (int i = 0; i < KEYS; i++)
 		assert_int_equal(soft->dereg_mr(pair->mrs[i]), 0);
-	rig_close(&pair->victim);
-	rig_close(&pair->peer);
+	fixture_close(&pair->victim);
+	fixture_close(&pair->peer);
 }
 
 static inline enum ibv_wc_status write_all(struct pair *pair, int key)
@@ -66,12 +66,12 @@ static inline void intercept_grant_request(struct pair *pair)
 {
 	struct pollfd waited = { .fd = peer_qp(&pair->peer)->link.rx_fd,
 				 .events = POLLIN };
-	uint64_t deadline = rig_milliseconds() + RIG_DEADLINE_MS;
+	uint64_t deadline = fixture_milliseconds() + FIXTURE_DEADLINE_MS;
 	char bytes[256];
 
 	do {
-		assert_true(rig_milliseconds() < deadline);
-		rig_step(&pair->victim, NULL);
+		assert_true(fixture_milliseconds() < deadline);
+		fixture_step(&pair->victim, NULL);
 	} while (poll(&waited, 1, 0) == 0);
 	assert_true(recv(waited.fd, bytes, sizeof(bytes), MSG_DONTWAIT) > 0);
 }
@@ -84,7 +84,7 @@ static inline void give_grant(struct pair *pair, int key, const int *fds,
 			      uint32_t fd_count, uint64_t offset, uint64_t length,
 			      uint32_t pieces)
 {
-	struct rig_endpoint remote = { .rkey = pair->mrs[key]->rkey };
+	struct fixture_endpoint remote = { .rkey = pair->mrs[key]->rkey };
 	struct soft_grant_message message = {
 		.key = remote.rkey,
 		.slot = (uint32_t)key,
@@ -98,15 +98,16 @@ static inline void give_grant(struct pair *pair, int key, const int *fds,
 		message.segments[i].length = length;
 		message.segments[i].fd = i % fd_count;
 	}
-	assert_int_equal(rig_post(&pair->victim, IBV_WR_RDMA_WRITE, 1, 0, LENGTH, &remote,
-				  0, IBV_SEND_SIGNALED),
+	assert_int_equal(fixture_post(&pair->victim, IBV_WR_RDMA_WRITE, 1, 0, LENGTH,
+				      &remote, 0, IBV_SEND_SIGNALED),
 			 0);
 	intercept_grant_request(pair);
 	atomic_store(&peer_ring(&pair->peer)->in->valid[message.slot], message.serial);
 	assert_true(pier_soft_send_grant(peer_qp(&pair->peer), &message, fds));
-	rig_expect(&pair->victim, pair->victim.send_cq, &pair->peer, 1, IBV_WC_SUCCESS);
+	fixture_expect(&pair->victim, pair->victim.send_cq, &pair->peer, 1,
+		       IBV_WC_SUCCESS);
 	for (int i = 0; i < 20; i++)
-		rig_step(&pair->victim, &pair->peer);
+		fixture_step(&pair->victim, &pair->peer);
 }
 
 static inline void give_file(struct pair *pair, int key, int fd)

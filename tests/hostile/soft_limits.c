@@ -17,39 +17,41 @@
 
 /* Settings of the machine or the process under which soft0 must not be killed. */
 
-static void connect_rig(struct rig *rig, int socket, struct rig_endpoint *ret_its)
+static void connect_fixture(struct soft_fixture *fixture, int socket,
+			    struct fixture_endpoint *ret_its)
 {
-	const struct rig_options options = { .timeout = RIG_IMPATIENT };
-	struct rig_endpoint mine;
+	const struct fixture_options options = { .timeout = FIXTURE_IMPATIENT };
+	struct fixture_endpoint mine;
 
-	rig_open(rig, &options);
-	rig_describe(rig, &mine);
-	rig_exchange(socket, &mine, ret_its);
-	rig_connect(rig, ret_its);
+	fixture_open(fixture, &options);
+	fixture_describe(fixture, &mine);
+	fixture_exchange(socket, &mine, ret_its);
+	fixture_connect(fixture, ret_its);
 }
 
 /* A link between two processes, and one WRITE over it. */
 static enum ibv_wc_status connect_and_write(int socket)
 {
-	struct rig_endpoint its;
+	struct fixture_endpoint its;
 	struct ibv_wc completion;
-	struct rig rig;
+	struct soft_fixture fixture;
 
-	connect_rig(&rig, socket, &its);
-	if (rig_post(&rig, IBV_WR_RDMA_WRITE, 1, 0, 64, &its, 0, IBV_SEND_SIGNALED) != 0)
+	connect_fixture(&fixture, socket, &its);
+	if (fixture_post(&fixture, IBV_WR_RDMA_WRITE, 1, 0, 64, &its, 0,
+			 IBV_SEND_SIGNALED) != 0)
 		return IBV_WC_GENERAL_ERR;
-	completion = rig_wait(&rig, rig.send_cq, NULL);
-	rig_close(&rig);
+	completion = fixture_wait(&fixture, fixture.send_cq, NULL);
+	fixture_close(&fixture);
 	return completion.status;
 }
 
 static void peer_body(int socket)
 {
-	struct rig_endpoint its;
-	struct rig rig;
+	struct fixture_endpoint its;
+	struct soft_fixture fixture;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	connect_rig(&rig, socket, &its);
+	connect_fixture(&fixture, socket, &its);
 	for (;;)
 		pause();
 }

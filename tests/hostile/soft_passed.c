@@ -131,12 +131,12 @@ static bool is_refused_within(int fd, int limit_ms, pid_t *ret_child)
 	assert_true(*ret_child >= 0);
 	if (*ret_child == 0) {
 		fixed = pier_soft_is_fixed(fd);
-		rig_write_all(ends[1], &fixed, 1);
+		fixture_write_all(ends[1], &fixed, 1);
 		_exit(0);
 	}
 	waited.fd = ends[0];
 	if (poll(&waited, 1, limit_ms) == 1)
-		rig_read_all(ends[0], &fixed, 1);
+		fixture_read_all(ends[0], &fixed, 1);
 	close(ends[0]);
 	close(ends[1]);
 	return !fixed;
@@ -194,16 +194,16 @@ static int make_lingering_socket(int *ret_listener)
 	return fd;
 }
 
-static const struct rig_options stepped = { .stepped = 1 };
+static const struct fixture_options stepped = { .stepped = 1 };
 
 /* Steps the victim, in whose hands the last copy of the socket is. */
-static void expect_quick_steps(struct rig *rig)
+static void expect_quick_steps(struct soft_fixture *fixture)
 {
-	uint64_t start = rig_milliseconds();
+	uint64_t start = fixture_milliseconds();
 
 	for (int i = 0; i < 20; i++)
-		rig_step(rig, NULL);
-	assert_in_range(rig_milliseconds() - start, 0, LIMIT_MS);
+		fixture_step(fixture, NULL);
+	assert_in_range(fixture_milliseconds() - start, 0, LIMIT_MS);
 }
 
 /* A process of our own user that knows no secret. */
@@ -214,29 +214,29 @@ static void lingering_socket_with_a_false_proof(void **state)
 	int door, sent, listener, before;
 	struct fake fake;
 	uint64_t start;
-	struct rig rig;
+	struct soft_fixture fixture;
 
 	(void)state;
-	rig_open(&rig, NULL);
-	fake_make(&fake, &rig);
-	before = rig_count_fds();
-	door = fake_dial(&rig);
+	fixture_open(&fixture, NULL);
+	fake_make(&fake, &fixture);
+	before = fixture_count_fds();
+	door = fake_dial(&fixture);
 	fake_say_hello(&fake, door, transcript);
 	sent = make_lingering_socket(&listener);
-	pier_soft_lock(soft_context(rig.context));
+	pier_soft_lock(soft_context(fixture.context));
 	assert_int_equal(peer_send(door, junk, sizeof(junk), sent, 1), sizeof(junk));
 	close(sent); /* not the last copy any more: one is on its way */
-	pier_soft_unlock(soft_context(rig.context));
+	pier_soft_unlock(soft_context(fixture.context));
 	assert_true(fake_hangs_up(door));
 	/* It hangs up before it closes the fd, with the engine locked until then. */
-	start = rig_milliseconds();
-	pier_soft_lock(soft_context(rig.context));
-	assert_in_range(rig_milliseconds() - start, 0, LIMIT_MS);
-	assert_int_equal(rig_count_fds(), before + 2);
-	pier_soft_unlock(soft_context(rig.context));
+	start = fixture_milliseconds();
+	pier_soft_lock(soft_context(fixture.context));
+	assert_in_range(fixture_milliseconds() - start, 0, LIMIT_MS);
+	assert_int_equal(fixture_count_fds(), before + 2);
+	pier_soft_unlock(soft_context(fixture.context));
 	close(door);
 	close(listener);
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
 /* A peer that knows the secret, with messages and a grant that was not requested. */
@@ -250,21 +250,21 @@ static void lingering_socket_with_messages(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(messages) / sizeof(messages[0]); i++) {
-		struct rig victim, peer;
+		struct soft_fixture victim, peer;
 		int sent, listener;
 		uint64_t start;
 
-		rig_open_pair(&victim, &peer, &stepped);
+		fixture_open_pair(&victim, &peer, &stepped);
 		sent = make_lingering_socket(&listener);
 		assert_int_equal(peer_send(peer_qp(&peer)->link.tx_fd, messages[i].bytes,
 					   messages[i].length, sent, 1),
 				 messages[i].length);
 		close(sent);
 		expect_quick_steps(&victim);
-		start = rig_milliseconds();
-		rig_close(&victim);
-		assert_in_range(rig_milliseconds() - start, 0, LIMIT_MS);
-		rig_close(&peer);
+		start = fixture_milliseconds();
+		fixture_close(&victim);
+		assert_in_range(fixture_milliseconds() - start, 0, LIMIT_MS);
+		fixture_close(&peer);
 		close(listener);
 	}
 }
@@ -273,21 +273,21 @@ static void lingering_socket_with_messages(void **state)
 static void grant_with_too_many_fds_ends_the_link(void **state)
 {
 	const uint8_t grant[] = { 5, 1 };
-	struct rig victim, peer;
+	struct soft_fixture victim, peer;
 	int before;
 
 	(void)state;
-	rig_open_pair(&victim, &peer, &stepped);
+	fixture_open_pair(&victim, &peer, &stepped);
 	expect_quick_steps(&victim);
-	before = rig_count_fds();
+	before = fixture_count_fds();
 	assert_int_equal(peer_send(peer_qp(&peer)->link.tx_fd, grant, sizeof(grant),
 				   STDIN_FILENO, SOFT_GRANT_SEGMENTS),
 			 sizeof(grant));
 	expect_quick_steps(&victim);
 	assert_false(pier_soft_link_open(&peer_qp(&victim)->link));
-	assert_in_range(rig_count_fds(), 0, before);
-	rig_close(&victim);
-	rig_close(&peer);
+	assert_in_range(fixture_count_fds(), 0, before);
+	fixture_close(&victim);
+	fixture_close(&peer);
 }
 
 /* A peer that returns a grant while it copies would stall the owner. */
@@ -295,15 +295,16 @@ static void returning_a_grant_in_use_ends_the_link(void **state)
 {
 	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 			   IBV_ACCESS_REMOTE_READ;
-	int file = peer_memfd(RIG_MEMORY, 0, SOFT_FINAL_SEALS);
-	struct rig victim, peer;
+	int file = peer_memfd(FIXTURE_MEMORY, 0, SOFT_FINAL_SEALS);
+	struct soft_fixture victim, peer;
 	struct soft_given_grant *given;
 	uint64_t start;
 	struct ibv_mr *mr;
 
 	(void)state;
-	rig_open_pair(&victim, &peer, &stepped);
-	mr = pier_soft_provider.reg_dmabuf_mr(victim.pd, 0, RIG_MEMORY, 0, file, access);
+	fixture_open_pair(&victim, &peer, &stepped);
+	mr = pier_soft_provider.reg_dmabuf_mr(victim.pd, 0, FIXTURE_MEMORY, 0, file,
+					      access);
 	assert_non_null(mr);
 	assert_true(pier_soft_send_grant_request(peer_qp(&peer), mr->rkey));
 	expect_quick_steps(&victim);
@@ -311,16 +312,16 @@ static void returning_a_grant_in_use_ends_the_link(void **state)
 	assert_non_null(given->mr);
 	atomic_store(&peer_ring(&peer)->out->busy, 1);
 	pier_soft_send_grant_returned(peer_qp(&peer), 0, given->serial);
-	start = rig_milliseconds();
+	start = fixture_milliseconds();
 	for (int i = 0; i < 20; i++)
-		rig_step(&victim, NULL);
+		fixture_step(&victim, NULL);
 	atomic_store(&peer_ring(&peer)->out->busy, 0);
 	/* Less than the second that a copy which was stopped is waited for. */
-	assert_in_range(rig_milliseconds() - start, 0, 900);
+	assert_in_range(fixture_milliseconds() - start, 0, 900);
 	assert_false(pier_soft_link_open(&peer_qp(&victim)->link));
 	assert_int_equal(pier_soft_provider.dereg_mr(mr), 0);
-	rig_close(&victim);
-	rig_close(&peer);
+	fixture_close(&victim);
+	fixture_close(&peer);
 	close(file);
 }
 
@@ -329,14 +330,15 @@ static void denial_before_a_grant_leaves_the_grant_its_fds(void **state)
 {
 	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 			   IBV_ACCESS_REMOTE_READ;
-	int file = peer_memfd(RIG_MEMORY, 0, SOFT_FINAL_SEALS);
+	int file = peer_memfd(FIXTURE_MEMORY, 0, SOFT_FINAL_SEALS);
 	struct soft_received_grant *held;
-	struct rig owner, asker;
+	struct soft_fixture owner, asker;
 	struct ibv_mr *mr;
 
 	(void)state;
-	rig_open_pair(&owner, &asker, &stepped);
-	mr = pier_soft_provider.reg_dmabuf_mr(owner.pd, 0, RIG_MEMORY, 0, file, access);
+	fixture_open_pair(&owner, &asker, &stepped);
+	mr = pier_soft_provider.reg_dmabuf_mr(owner.pd, 0, FIXTURE_MEMORY, 0, file,
+					      access);
 	assert_non_null(mr);
 	held = peer_ring(&asker)->received;
 	for (int i = 0; i < 2; i++) {
@@ -349,9 +351,9 @@ static void denial_before_a_grant_leaves_the_grant_its_fds(void **state)
 	assert_true(pier_soft_link_open(&peer_qp(&asker)->link));
 	assert_int_equal(held[0].state, SOFT_GRANT_DENIED);
 	assert_int_equal(held[1].state, SOFT_GRANT_RECEIVED);
-	rig_close(&asker);
+	fixture_close(&asker);
 	assert_int_equal(pier_soft_provider.dereg_mr(mr), 0);
-	rig_close(&owner);
+	fixture_close(&owner);
 	close(file);
 }
 

@@ -69,16 +69,16 @@ int peer_memfd(uint64_t size, unsigned int flags, int seals)
 	return fd;
 }
 
-enum ibv_wc_status peer_transfer(struct rig *from, struct rig *to,
+enum ibv_wc_status peer_transfer(struct soft_fixture *from, struct soft_fixture *to,
 				 enum ibv_wr_opcode opcode, uint32_t key,
 				 uint64_t address, uint32_t length)
 {
-	struct rig_endpoint remote = { .rkey = key };
+	struct fixture_endpoint remote = { .rkey = key };
 
-	assert_int_equal(
-		rig_post(from, opcode, 1, 0, length, &remote, address, IBV_SEND_SIGNALED),
-		0);
-	return rig_wait(from, from->send_cq, to).status;
+	assert_int_equal(fixture_post(from, opcode, 1, 0, length, &remote, address,
+				      IBV_SEND_SIGNALED),
+			 0);
+	return fixture_wait(from, from->send_cq, to).status;
 }
 
 void peer_become_nobody(void)
@@ -98,9 +98,9 @@ bool peer_is_root(void)
 
 void peer_expect_fds(int expected)
 {
-	uint64_t deadline = rig_milliseconds() + RIG_DEADLINE_MS;
+	uint64_t deadline = fixture_milliseconds() + FIXTURE_DEADLINE_MS;
 
-	while (rig_count_fds() != expected && rig_milliseconds() < deadline)
+	while (fixture_count_fds() != expected && fixture_milliseconds() < deadline)
 		;
-	assert_int_equal(rig_count_fds(), expected);
+	assert_int_equal(fixture_count_fds(), expected);
 }

@@ -27,19 +27,19 @@ int peer_memfd(uint64_t size, unsigned int flags, int seals);
 /* Waits for it: the engine's thread may still be closing some. */
 void peer_expect_fds(int expected);
 
-static inline struct soft_qp *peer_qp(const struct rig *rig)
+static inline struct soft_qp *peer_qp(const struct soft_fixture *fixture)
 {
-	return (struct soft_qp *)rig->qp;
+	return (struct soft_qp *)fixture->qp;
 }
 
-static inline struct soft_ring *peer_ring(const struct rig *rig)
+static inline struct soft_ring *peer_ring(const struct soft_fixture *fixture)
 {
-	assert_non_null(peer_qp(rig)->link.ring);
-	return peer_qp(rig)->link.ring;
+	assert_non_null(peer_qp(fixture)->link.ring);
+	return peer_qp(fixture)->link.ring;
 }
 
 /* Posts one request to `key` and steps both ends until it has completed. */
-enum ibv_wc_status peer_transfer(struct rig *from, struct rig *to,
+enum ibv_wc_status peer_transfer(struct soft_fixture *from, struct soft_fixture *to,
 				 enum ibv_wr_opcode opcode, uint32_t key,
 				 uint64_t address, uint32_t length);
 

@@ -47,59 +47,60 @@ static bool is_filled(const uint8_t *memory, int number)
 	return memcmp(memory, wanted, LENGTH) == 0;
 }
 
-static void post_recv(struct rig *rig, int number)
+static void post_recv(struct soft_fixture *fixture, int number)
 {
 	/* A queue pair that is broken takes it, too, and flushes it. */
-	memset(rig->memory + number % SLOTS * LENGTH, 0, LENGTH);
-	assert_int_equal(
-		rig_post_recv(rig, (uint64_t)number, number % SLOTS * LENGTH, LENGTH), 0);
+	memset(fixture->memory + number % SLOTS * LENGTH, 0, LENGTH);
+	assert_int_equal(fixture_post_recv(fixture, (uint64_t)number,
+					   number % SLOTS * LENGTH, LENGTH),
+			 0);
 }
 
 /* How many messages arrived before the link broke. All of them must be right. */
-static int receive_messages(struct rig *rig)
+static int receive_messages(struct soft_fixture *fixture)
 {
 	for (int i = 0; i < MESSAGES; i++) {
-		struct ibv_wc wc = rig_wait(rig, rig->recv_cq, NULL);
+		struct ibv_wc wc = fixture_wait(fixture, fixture->recv_cq, NULL);
 
 		if (wc.status != IBV_WC_SUCCESS) {
 			assert_int_equal(wc.status, IBV_WC_WR_FLUSH_ERR);
 			return i;
 		}
 		assert_int_equal(wc.wr_id, i);
-		assert_true(is_filled(rig->memory + i % SLOTS * LENGTH, i));
+		assert_true(is_filled(fixture->memory + i % SLOTS * LENGTH, i));
 		if (i + SLOTS < MESSAGES)
-			post_recv(rig, i + SLOTS);
+			post_recv(fixture, i + SLOTS);
 	}
 	return MESSAGES;
 }
 
 static void receiver_body(int fd)
 {
-	struct rig_options options = { .rnr_retry = 7, .max_rd_atomic = 4 };
-	struct rig_endpoint mine, its;
-	struct rig rig;
+	struct fixture_options options = { .rnr_retry = 7, .max_rd_atomic = 4 };
+	struct fixture_endpoint mine, its;
+	struct soft_fixture fixture;
 	int arrived;
 	char word;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	rig_open(&rig, &options);
-	fill(rig.memory + CONSTANT_AT, 99);
-	rig_describe(&rig, &mine);
-	rig_exchange(fd, &mine, &its);
-	rig_connect(&rig, &its);
+	fixture_open(&fixture, &options);
+	fill(fixture.memory + CONSTANT_AT, 99);
+	fixture_describe(&fixture, &mine);
+	fixture_exchange(fd, &mine, &its);
+	fixture_connect(&fixture, &its);
 	for (int i = 0; i < SLOTS; i++)
-		post_recv(&rig, i);
-	rig_write_all(fd, "r", 1);
-	arrived = receive_messages(&rig);
-	rig_write_all(fd, &arrived, sizeof(arrived));
-	rig_read_all(fd, &word, 1);
-	rig_close(&rig);
+		post_recv(&fixture, i);
+	fixture_write_all(fd, "r", 1);
+	arrived = receive_messages(&fixture);
+	fixture_write_all(fd, &arrived, sizeof(arrived));
+	fixture_read_all(fd, &word, 1);
+	fixture_close(&fixture);
 	_exit(0);
 }
 
-static bool complete(struct rig *rig, uint64_t wr_id)
+static bool complete(struct soft_fixture *fixture, uint64_t wr_id)
 {
-	struct ibv_wc wc = rig_wait(rig, rig->send_cq, NULL);
+	struct ibv_wc wc = fixture_wait(fixture, fixture->send_cq, NULL);
 
 	assert_int_equal(wc.wr_id, wr_id);
 	if (wc.status == IBV_WC_SUCCESS)
@@ -110,26 +111,27 @@ static bool complete(struct rig *rig, uint64_t wr_id)
 }
 
 /* A message and a read at once, again and again until the link breaks. */
-static int send_messages(struct rig *rig, const struct rig_endpoint *its)
+static int send_messages(struct soft_fixture *fixture, const struct fixture_endpoint *its)
 {
 	for (int i = 0; i < MESSAGES; i++) {
-		fill(rig->memory, i);
-		assert_int_equal(rig_post(rig, IBV_WR_SEND, i, 0, LENGTH, NULL, 0,
-					  IBV_SEND_SIGNALED),
+		fill(fixture->memory, i);
+		assert_int_equal(fixture_post(fixture, IBV_WR_SEND, i, 0, LENGTH, NULL, 0,
+					      IBV_SEND_SIGNALED),
 				 0);
-		memset(rig->memory + LANDING_AT, 0, LENGTH);
-		assert_int_equal(rig_post(rig, IBV_WR_RDMA_READ, 1000 + i, LANDING_AT,
-					  LENGTH, its, CONSTANT_AT, IBV_SEND_SIGNALED),
+		memset(fixture->memory + LANDING_AT, 0, LENGTH);
+		assert_int_equal(fixture_post(fixture, IBV_WR_RDMA_READ, 1000 + i,
+					      LANDING_AT, LENGTH, its, CONSTANT_AT,
+					      IBV_SEND_SIGNALED),
 				 0);
-		if (!complete(rig, i) || !complete(rig, 1000 + i))
+		if (!complete(fixture, i) || !complete(fixture, 1000 + i))
 			return i;
-		assert_true(is_filled(rig->memory + LANDING_AT, 99));
+		assert_true(is_filled(fixture->memory + LANDING_AT, 99));
 	}
 	return MESSAGES;
 }
 
 /* Puts the relay's port in the place of an end's; returns that of the end. */
-static uint16_t reroute(struct rig_endpoint *endpoint, uint16_t port)
+static uint16_t reroute(struct fixture_endpoint *endpoint, uint16_t port)
 {
 	struct soft_address address;
 	uint16_t real;
@@ -151,10 +153,10 @@ struct outcome {
 
 static struct outcome play(struct relay *relay)
 {
-	struct rig_options options = { .rnr_retry = 7, .max_rd_atomic = 4 };
-	struct rig_endpoint mine, its, passed;
+	struct fixture_options options = { .rnr_retry = 7, .max_rd_atomic = 4 };
+	struct fixture_endpoint mine, its, passed;
 	struct outcome outcome;
-	struct rig rig;
+	struct soft_fixture fixture;
 	uint16_t ports[2];
 	int fds[2], status;
 	pid_t child;
@@ -167,21 +169,21 @@ static struct outcome play(struct relay *relay)
 		receiver_body(fds[1]);
 	close(fds[1]);
 	relay_listen(relay, ports);
-	rig_open(&rig, &options);
-	rig_describe(&rig, &mine);
+	fixture_open(&fixture, &options);
+	fixture_describe(&fixture, &mine);
 	passed = mine;
 	relay->targets[0] = reroute(&passed, ports[0]);
-	rig_exchange(fds[0], &passed, &its);
+	fixture_exchange(fds[0], &passed, &its);
 	relay->targets[1] = reroute(&its, ports[1]);
 	relay_start(relay);
-	rig_connect(&rig, &its);
-	rig_read_all(fds[0], &word, 1);
-	outcome.sent = send_messages(&rig, &its);
+	fixture_connect(&fixture, &its);
+	fixture_read_all(fds[0], &word, 1);
+	outcome.sent = send_messages(&fixture, &its);
 	if (outcome.sent < MESSAGES) /* its end learns of it at once */
-		assert_int_equal(rig_to(&rig, IBV_QPS_ERR), 0);
-	rig_read_all(fds[0], &outcome.arrived, sizeof(outcome.arrived));
-	rig_write_all(fds[0], "x", 1);
-	rig_close(&rig);
+		assert_int_equal(fixture_to(&fixture, IBV_QPS_ERR), 0);
+	fixture_read_all(fds[0], &outcome.arrived, sizeof(outcome.arrived));
+	fixture_write_all(fds[0], "x", 1);
+	fixture_close(&fixture);
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	relay_join(relay);

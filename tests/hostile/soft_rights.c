@@ -14,7 +14,7 @@
  */
 
 static const struct pier_provider *const soft = &pier_soft_provider;
-static const struct rig_options stepped = { .stepped = 1 };
+static const struct fixture_options stepped = { .stepped = 1 };
 
 enum {
 	SIZE = 65536,
@@ -23,14 +23,15 @@ enum {
 };
 
 /* The fd that the owner sends for a key; -1: none. */
-static int request_fd(struct rig *attacker, struct rig *owner, uint32_t key)
+static int request_fd(struct soft_fixture *attacker, struct soft_fixture *owner,
+		      uint32_t key)
 {
 	uint8_t message[SOFT_MAX_CONTROL];
 	int fd;
 
 	assert_true(pier_soft_send_grant_request(peer_qp(attacker), key));
 	for (int i = 0; i < 20; i++)
-		rig_step(owner, NULL);
+		fixture_step(owner, NULL);
 	assert_true(peer_receive(peer_qp(attacker)->link.rx_fd, message, sizeof(message),
 				 &fd) > 0);
 	return fd;
@@ -52,8 +53,8 @@ static bool can_write_outside(int fd, uint64_t offset)
 	return written;
 }
 
-static void expect_no_fd(struct rig *attacker, struct rig *owner, uint32_t key, int file,
-			 uint64_t outside)
+static void expect_no_fd(struct soft_fixture *attacker, struct soft_fixture *owner,
+			 uint32_t key, int file, uint64_t outside)
 {
 	int fd = request_fd(attacker, owner, key);
 	char byte = 0;
@@ -71,18 +72,18 @@ static void expect_no_fd(struct rig *attacker, struct rig *owner, uint32_t key, 
 static void expect_region_without_fd(uint64_t offset, uint64_t length, int access,
 				     int seals, uint64_t outside)
 {
-	int file = peer_memfd(SIZE, 0, seals), before = rig_count_fds();
-	struct rig attacker, owner;
+	int file = peer_memfd(SIZE, 0, seals), before = fixture_count_fds();
+	struct soft_fixture attacker, owner;
 	struct ibv_mr *mr;
 
-	rig_open_pair(&attacker, &owner, &stepped);
+	fixture_open_pair(&attacker, &owner, &stepped);
 	mr = soft->reg_dmabuf_mr(owner.pd, offset, length, offset, file, access);
 	assert_non_null(mr);
 	expect_no_fd(&attacker, &owner, mr->rkey, file, outside);
 	assert_int_equal(soft->dereg_mr(mr), 0);
-	rig_close(&attacker);
-	rig_close(&owner);
-	assert_int_equal(rig_count_fds(), before);
+	fixture_close(&attacker);
+	fixture_close(&owner);
+	assert_int_equal(fixture_count_fds(), before);
 	close(file);
 }
 
@@ -118,18 +119,18 @@ static void queue_pair_with_one_right_gives_no_fd(void **state)
 {
 	struct ibv_qp_attr attr = { .qp_access_flags = IBV_ACCESS_REMOTE_READ };
 	int file = peer_memfd(SIZE, 0, FINAL);
-	struct rig attacker, owner;
+	struct soft_fixture attacker, owner;
 	struct ibv_mr *mr;
 
 	(void)state;
-	rig_open_pair(&attacker, &owner, &stepped);
+	fixture_open_pair(&attacker, &owner, &stepped);
 	mr = soft->reg_dmabuf_mr(owner.pd, 0, SIZE, 0, file, BOTH);
 	assert_non_null(mr);
 	assert_int_equal(soft->modify_qp(owner.qp, &attr, IBV_QP_ACCESS_FLAGS), 0);
 	expect_no_fd(&attacker, &owner, mr->rkey, file, 0);
 	assert_int_equal(soft->dereg_mr(mr), 0);
-	rig_close(&attacker);
-	rig_close(&owner);
+	fixture_close(&attacker);
+	fixture_close(&owner);
 	close(file);
 }
 
@@ -137,13 +138,13 @@ static void queue_pair_with_one_right_gives_no_fd(void **state)
 static void key_of_something_else_gives_no_fd(void **state)
 {
 	int file = peer_memfd(SIZE, 0, FINAL);
-	struct rig attacker, owner;
+	struct soft_fixture attacker, owner;
 	struct ibv_pd *other;
 	struct ibv_mr *mr;
 	struct ibv_mw *mw;
 
 	(void)state;
-	rig_open_pair(&attacker, &owner, &stepped);
+	fixture_open_pair(&attacker, &owner, &stepped);
 	other = soft->alloc_pd(owner.context);
 	assert_non_null(other);
 	mr = soft->reg_dmabuf_mr(other, 0, SIZE, 0, file, BOTH);
@@ -156,8 +157,8 @@ static void key_of_something_else_gives_no_fd(void **state)
 	assert_int_equal(soft->dealloc_mw(mw), 0);
 	assert_int_equal(soft->dereg_mr(mr), 0);
 	assert_int_equal(soft->dealloc_pd(other), 0);
-	rig_close(&attacker);
-	rig_close(&owner);
+	fixture_close(&attacker);
+	fixture_close(&owner);
 	close(file);
 }
 
@@ -165,11 +166,11 @@ static void key_of_something_else_gives_no_fd(void **state)
 static void key_of_a_whole_file_gives_its_fd(void **state)
 {
 	int file = peer_memfd(SIZE, 0, FINAL), fd;
-	struct rig attacker, owner;
+	struct soft_fixture attacker, owner;
 	struct ibv_mr *mr;
 
 	(void)state;
-	rig_open_pair(&attacker, &owner, &stepped);
+	fixture_open_pair(&attacker, &owner, &stepped);
 	mr = soft->reg_dmabuf_mr(owner.pd, 0, SIZE, 0, file, BOTH);
 	assert_non_null(mr);
 	fd = request_fd(&attacker, &owner, mr->rkey);
@@ -180,8 +181,8 @@ static void key_of_a_whole_file_gives_its_fd(void **state)
 	assert_int_equal(lseek(file, 0, SEEK_CUR), 0);
 	close(fd);
 	assert_int_equal(soft->dereg_mr(mr), 0);
-	rig_close(&attacker);
-	rig_close(&owner);
+	fixture_close(&attacker);
+	fixture_close(&owner);
 	close(file);
 }
 

@@ -22,7 +22,7 @@
  * take all slots of connections that are not authenticated.
  */
 
-static const struct rig_options stepped = { .stepped = 1 };
+static const struct fixture_options stepped = { .stepped = 1 };
 
 enum {
 	LINGER_SECONDS = 4
@@ -52,22 +52,22 @@ static int make_lingering_socket(int *ret_listener)
 }
 
 /* Another user, whose connection is not even accepted: its fds are closed with it. */
-static void stranger_body(const struct rig *rig, int ready, bool lingers)
+static void stranger_body(const struct soft_fixture *fixture, int ready, bool lingers)
 {
 	int door, sent, listener = -1;
 	char byte;
 
 	peer_become_nobody();
-	door = fake_dial(rig);
+	door = fake_dial(fixture);
 	sent = lingers ? make_lingering_socket(&listener) : STDIN_FILENO;
 	/* The last copy of the socket is the one that takes long to close. */
 	for (int i = 0; i < (lingers ? 1 : SOFT_HELLO_SIZE); i++)
 		peer_send(door, "p", 1, sent, lingers ? 1 : 2);
 	if (lingers)
 		close(sent);
-	rig_write_all(ready, "r", 1);
+	fixture_write_all(ready, "r", 1);
 	/* The listener is there until the parent has seen enough. */
-	rig_read_all(ready, &byte, 1);
+	fixture_read_all(ready, &byte, 1);
 	_exit(0);
 }
 
@@ -75,28 +75,28 @@ static void check_stranger(bool lingers)
 {
 	int before, sockets[2], status;
 	uint64_t start;
-	struct rig rig;
+	struct soft_fixture fixture;
 	pid_t child;
 	char byte;
 
-	rig_open(&rig, &stepped);
+	fixture_open(&fixture, &stepped);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
-	before = rig_count_fds();
+	before = fixture_count_fds();
 	child = fork();
 	assert_true(child >= 0);
 	if (child == 0)
-		stranger_body(&rig, sockets[1], lingers);
-	rig_read_all(sockets[0], &byte, 1);
-	start = rig_milliseconds();
-	fake_step(&rig);
-	assert_in_range(rig_milliseconds() - start, 0, 1000 * LINGER_SECONDS / 2);
-	assert_in_range(rig_count_fds(), before, before + 1);
-	rig_write_all(sockets[0], "x", 1);
+		stranger_body(&fixture, sockets[1], lingers);
+	fixture_read_all(sockets[0], &byte, 1);
+	start = fixture_milliseconds();
+	fake_step(&fixture);
+	assert_in_range(fixture_milliseconds() - start, 0, 1000 * LINGER_SECONDS / 2);
+	assert_in_range(fixture_count_fds(), before, before + 1);
+	fixture_write_all(sockets[0], "x", 1);
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	close(sockets[0]);
 	close(sockets[1]);
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
 static void stranger_leaves_no_fds_with_root(void **state)
@@ -112,10 +112,11 @@ enum {
 };
 
 /* Connects as often as it can, sends nothing, and connects again when it is closed. */
-static void crowd_body(const struct rig *rig, int ready)
+static void crowd_body(const struct soft_fixture *fixture, int ready)
 {
 	struct sockaddr_un name;
-	socklen_t length = pier_soft_unix_name(&soft_context(rig->context)->gid, &name);
+	socklen_t length = pier_soft_unix_name(&soft_context(fixture->context)->gid,
+					       &name);
 	struct pollfd doors[CROWD];
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -134,7 +135,7 @@ static void crowd_body(const struct rig *rig, int ready)
 			connect(doors[i].fd, (struct sockaddr *)&name, length);
 		}
 		if (round == 3)
-			rig_write_all(ready, "r", 1);
+			fixture_write_all(ready, "r", 1);
 		poll(doors, CROWD, 10);
 	}
 }
@@ -145,32 +146,32 @@ static void crowd_only_delays_a_caller(void **state)
 	int sockets[2], door;
 	struct fake fake;
 	uint64_t start;
-	struct rig rig;
+	struct soft_fixture fixture;
 	pid_t child;
 	char byte;
 
 	(void)state;
-	rig_open(&rig, NULL);
-	fake_make(&fake, &rig);
+	fixture_open(&fixture, NULL);
+	fake_make(&fake, &fixture);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
 	child = fork();
 	assert_true(child >= 0);
 	if (child == 0)
-		crowd_body(&rig, sockets[1]);
-	rig_read_all(sockets[0], &byte, 1);
-	start = rig_milliseconds();
+		crowd_body(&fixture, sockets[1]);
+	fixture_read_all(sockets[0], &byte, 1);
+	start = fixture_milliseconds();
 	for (int i = 0; i < 3; i++) {
-		door = fake_call(&fake, &rig);
+		door = fake_call(&fake, &fixture);
 		close(door);
 	}
 	print_message("three calls through the crowd: %llu ms\n",
-		      (unsigned long long)(rig_milliseconds() - start));
-	assert_in_range(rig_milliseconds() - start, 0, 3 * 5000);
+		      (unsigned long long)(fixture_milliseconds() - start));
+	assert_in_range(fixture_milliseconds() - start, 0, 3 * 5000);
 	kill(child, SIGKILL);
 	assert_int_equal(waitpid(child, NULL, 0), child);
 	close(sockets[0]);
 	close(sockets[1]);
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
 static bool kernel_refuses_fds(void)

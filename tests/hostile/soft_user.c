@@ -32,13 +32,13 @@ enum attack {
 	STAY_SILENT   /* accepts and says nothing */
 };
 
-struct scene {
+struct attempt {
 	enum attack attack;
 	bool is_nobody; /* the attacker is not of the user that runs the test */
 	bool far;	/* the peer is in another network namespace, and has no TCP */
 	bool may_call;	/* the caller may use TCP */
-	struct rig rig;
-	struct rig_endpoint mine, its;
+	struct soft_fixture fixture;
+	struct fixture_endpoint mine, its;
 	pid_t peer, attacker;
 	int peer_fd, attacker_fd;
 };
@@ -60,65 +60,66 @@ static pid_t fork_child(int *ret_fd, int *ret_child_fd)
 }
 
 /* The peer does what the byte says: 'm': wait for the message, 'x': end. */
-static void peer_body(const struct scene *scene, int fd)
+static void peer_body(const struct attempt *attempt, int fd)
 {
-	struct rig_endpoint mine, its;
-	struct rig rig;
+	struct fixture_endpoint mine, its;
+	struct soft_fixture fixture;
 	char word;
 
-	if (scene->far && unshare(CLONE_NEWNET) < 0)
+	if (attempt->far && unshare(CLONE_NEWNET) < 0)
 		_exit(97);
-	if (!scene->far) { /* as if it were on another host */
+	if (!attempt->far) { /* as if it were on another host */
 		setenv("PIER_SOFT_UNIX", "off", 1);
 		setenv("PIER_SOFT_ADDRESS", "127.0.0.1", 1);
 	}
-	rig_open(&rig, NULL);
-	rig_describe(&rig, &mine);
-	rig_exchange(fd, &mine, &its);
-	rig_connect(&rig, &its);
-	assert_int_equal(rig_post_recv(&rig, 1, 0, 4096), 0);
-	rig_write_all(fd, "r", 1);
-	rig_read_all(fd, &word, 1);
+	fixture_open(&fixture, NULL);
+	fixture_describe(&fixture, &mine);
+	fixture_exchange(fd, &mine, &its);
+	fixture_connect(&fixture, &its);
+	assert_int_equal(fixture_post_recv(&fixture, 1, 0, 4096), 0);
+	fixture_write_all(fd, "r", 1);
+	fixture_read_all(fd, &word, 1);
 	if (word == 'm') {
-		rig_expect(&rig, rig.recv_cq, NULL, 1, IBV_WC_SUCCESS);
-		assert_memory_equal(rig.memory, needle, sizeof(needle));
-		rig_write_all(fd, "y", 1);
-		rig_read_all(fd, &word, 1);
+		fixture_expect(&fixture, fixture.recv_cq, NULL, 1, IBV_WC_SUCCESS);
+		assert_memory_equal(fixture.memory, needle, sizeof(needle));
+		fixture_write_all(fd, "y", 1);
+		fixture_read_all(fd, &word, 1);
 	}
-	rig_close(&rig);
+	fixture_close(&fixture);
 	_exit(0);
 }
 
 /* A socket on the peer's host, which a second process of the user has there. */
-static int make_outgoing(const struct scene *scene)
+static int make_outgoing(const struct attempt *attempt)
 {
 	char path[64];
 	int space;
 
-	if (scene->far) {
-		snprintf(path, sizeof(path), "/proc/%d/ns/net", (int)scene->peer);
+	if (attempt->far) {
+		snprintf(path, sizeof(path), "/proc/%d/ns/net", (int)attempt->peer);
 		space = open(path, O_RDONLY | O_CLOEXEC);
 		if (space < 0 || setns(space, CLONE_NEWNET) < 0)
 			_exit(97);
 		close(space);
 	}
-	return socket(scene->far ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	return socket(attempt->far ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 }
 
-static void reach_peer(const struct scene *scene, int fd)
+static void reach_peer(const struct attempt *attempt, int fd)
 {
 	struct sockaddr_in tcp = { .sin_family = AF_INET };
 	struct soft_address address;
 	struct sockaddr_un name;
-	socklen_t length = pier_soft_unix_name(&scene->its.gid, &name);
+	socklen_t length = pier_soft_unix_name(&attempt->its.gid, &name);
 	int error;
 
-	if (pier_soft_unpack_address(scene->its.blob, scene->its.blob_length, &address))
+	if (pier_soft_unpack_address(attempt->its.blob, attempt->its.blob_length,
+				     &address))
 		_exit(96);
 	tcp.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	tcp.sin_port = htons(address.port);
-	error = scene->far ? connect(fd, (struct sockaddr *)&name, length)
-			   : connect(fd, (struct sockaddr *)&tcp, sizeof(tcp));
+	error = attempt->far ? connect(fd, (struct sockaddr *)&name, length)
+			     : connect(fd, (struct sockaddr *)&tcp, sizeof(tcp));
 	if (error)
 		_exit(95);
 }
@@ -140,8 +141,8 @@ static void pass_on(int caller, int peer, int report)
 			if (count <= 0)
 				_exit(0);
 			if (memmem(bytes, (size_t)count, needle, sizeof(needle) - 1))
-				rig_write_all(report, "f", 1);
-			rig_write_all(ends[1 - i].fd, bytes, (size_t)count);
+				fixture_write_all(report, "f", 1);
+			fixture_write_all(ends[1 - i].fd, bytes, (size_t)count);
 		}
 	}
 }
@@ -155,58 +156,58 @@ static void fill_backlog(const struct sockaddr_un *name, socklen_t length)
 	}
 }
 
-static void attacker_body(const struct scene *scene, int report)
+static void attacker_body(const struct attempt *attempt, int report)
 {
 	struct sockaddr_un name;
-	socklen_t length = pier_soft_unix_name(&scene->its.gid, &name);
+	socklen_t length = pier_soft_unix_name(&attempt->its.gid, &name);
 	int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), caller;
-	int peer = make_outgoing(scene);
+	int peer = make_outgoing(attempt);
 
-	if (scene->is_nobody) {
+	if (attempt->is_nobody) {
 		peer_become_nobody();
 		prctl(PR_SET_PDEATHSIG, SIGKILL); /* the change of user clears it */
 	}
 	if (bind(listener, (struct sockaddr *)&name, length) < 0 ||
 	    listen(listener, 0) < 0)
 		_exit(94);
-	if (scene->attack == FILL_BACKLOG)
+	if (attempt->attack == FILL_BACKLOG)
 		fill_backlog(&name, length);
-	rig_write_all(report, "r", 1);
-	if (scene->attack == FILL_BACKLOG)
+	fixture_write_all(report, "r", 1);
+	if (attempt->attack == FILL_BACKLOG)
 		pause();
 	caller = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-	if (scene->attack == STAY_SILENT)
+	if (attempt->attack == STAY_SILENT)
 		pause();
-	reach_peer(scene, peer);
+	reach_peer(attempt, peer);
 	pass_on(caller, peer, report);
 }
 
 /* Our end has the lower name, so that it calls even where neither listens on TCP. */
-static void open_scene(struct scene *scene)
+static void open_attempt(struct attempt *attempt)
 {
 	int child_fd;
 	char byte;
 
-	scene->peer = fork_child(&scene->peer_fd, &child_fd);
-	if (scene->peer == 0)
-		peer_body(scene, child_fd);
-	rig_read_all(scene->peer_fd, &scene->its, sizeof(scene->its));
-	if (scene->may_call)
+	attempt->peer = fork_child(&attempt->peer_fd, &child_fd);
+	if (attempt->peer == 0)
+		peer_body(attempt, child_fd);
+	fixture_read_all(attempt->peer_fd, &attempt->its, sizeof(attempt->its));
+	if (attempt->may_call)
 		setenv("PIER_SOFT_PEERS", "127.0.0.1", 1);
 	for (;;) {
-		rig_open(&scene->rig, NULL);
-		rig_describe(&scene->rig, &scene->mine);
-		if (memcmp(&scene->mine.gid, &scene->its.gid, 16) < 0)
+		fixture_open(&attempt->fixture, NULL);
+		fixture_describe(&attempt->fixture, &attempt->mine);
+		if (memcmp(&attempt->mine.gid, &attempt->its.gid, 16) < 0)
 			break;
-		rig_close(&scene->rig);
+		fixture_close(&attempt->fixture);
 	}
 	unsetenv("PIER_SOFT_PEERS");
-	scene->attacker = fork_child(&scene->attacker_fd, &child_fd);
-	if (scene->attacker == 0)
-		attacker_body(scene, child_fd);
-	rig_read_all(scene->attacker_fd, &byte, 1);
-	rig_write_all(scene->peer_fd, &scene->mine, sizeof(scene->mine));
-	rig_read_all(scene->peer_fd, &byte, 1);
+	attempt->attacker = fork_child(&attempt->attacker_fd, &child_fd);
+	if (attempt->attacker == 0)
+		attacker_body(attempt, child_fd);
+	fixture_read_all(attempt->attacker_fd, &byte, 1);
+	fixture_write_all(attempt->peer_fd, &attempt->mine, sizeof(attempt->mine));
+	fixture_read_all(attempt->peer_fd, &byte, 1);
 }
 
 static void end_child(pid_t child, int fd, bool is_killed)
@@ -220,29 +221,30 @@ static void end_child(pid_t child, int fd, bool is_killed)
 	close(fd);
 }
 
-static void close_scene(struct scene *scene)
+static void close_attempt(struct attempt *attempt)
 {
-	rig_write_all(scene->peer_fd, "x", 1);
-	end_child(scene->peer, scene->peer_fd, false);
-	end_child(scene->attacker, scene->attacker_fd, true);
-	rig_close(&scene->rig);
+	fixture_write_all(attempt->peer_fd, "x", 1);
+	end_child(attempt->peer, attempt->peer_fd, false);
+	end_child(attempt->attacker, attempt->attacker_fd, true);
+	fixture_close(&attempt->fixture);
 }
 
 /* The message arrives, by a sealed link, and the attacker has not read it. */
-static void check_message(struct scene *scene)
+static void check_message(struct attempt *attempt)
 {
 	char byte;
 
-	assert_non_null(peer_qp(&scene->rig)->link.seal);
-	memcpy(scene->rig.memory, needle, sizeof(needle));
-	rig_write_all(scene->peer_fd, "m", 1);
-	assert_int_equal(rig_post(&scene->rig, IBV_WR_SEND, 1, 0, sizeof(needle), NULL, 0,
-				  IBV_SEND_SIGNALED),
+	assert_non_null(peer_qp(&attempt->fixture)->link.seal);
+	memcpy(attempt->fixture.memory, needle, sizeof(needle));
+	fixture_write_all(attempt->peer_fd, "m", 1);
+	assert_int_equal(fixture_post(&attempt->fixture, IBV_WR_SEND, 1, 0,
+				      sizeof(needle), NULL, 0, IBV_SEND_SIGNALED),
 			 0);
-	rig_expect(&scene->rig, scene->rig.send_cq, NULL, 1, IBV_WC_SUCCESS);
-	rig_read_all(scene->peer_fd, &byte, 1);
+	fixture_expect(&attempt->fixture, attempt->fixture.send_cq, NULL, 1,
+		       IBV_WC_SUCCESS);
+	fixture_read_all(attempt->peer_fd, &byte, 1);
 	/* The attacker has ended if it lost the caller. */
-	assert_int_not_equal(recv(scene->attacker_fd, &byte, 1, MSG_DONTWAIT), 1);
+	assert_int_not_equal(recv(attempt->attacker_fd, &byte, 1, MSG_DONTWAIT), 1);
 }
 
 static void skip_unless_root(bool needs_namespace)
@@ -268,58 +270,59 @@ static void skip_unless_root(bool needs_namespace)
 /* Two root processes that take anybody; the attacker is a stranger to both. */
 static void stranger_between_unix_sockets_reads_nothing(void **state)
 {
-	struct scene scene = { .attack = RELAY, .is_nobody = true, .far = true };
+	struct attempt attempt = { .attack = RELAY, .is_nobody = true, .far = true };
 
 	(void)state;
 	skip_unless_root(true);
-	open_scene(&scene);
-	rig_connect(&scene.rig, &scene.its);
-	check_message(&scene);
-	close_scene(&scene);
+	open_attempt(&attempt);
+	fixture_connect(&attempt.fixture, &attempt.its);
+	check_message(&attempt);
+	close_attempt(&attempt);
 }
 
 static void stranger_between_unix_and_tcp_reads_nothing(void **state)
 {
-	struct scene scene = { .attack = RELAY, .is_nobody = true };
+	struct attempt attempt = { .attack = RELAY, .is_nobody = true };
 
 	(void)state;
 	skip_unless_root(false);
-	open_scene(&scene);
-	rig_connect(&scene.rig, &scene.its);
-	check_message(&scene);
-	close_scene(&scene);
+	open_attempt(&attempt);
+	fixture_connect(&attempt.fixture, &attempt.its);
+	check_message(&attempt);
+	close_attempt(&attempt);
 }
 
 /* For us the attacker is a process of our user, and the link a plain one. */
 static void ends_that_disagree_about_sealing_refuse(void **state)
 {
-	struct scene scene = { .attack = RELAY };
+	struct attempt attempt = { .attack = RELAY };
 
 	(void)state;
-	open_scene(&scene);
-	assert_int_equal(pier_soft_provider.set_qp_address(scene.rig.qp, scene.its.blob,
-							   scene.its.blob_length),
+	open_attempt(&attempt);
+	assert_int_equal(pier_soft_provider.set_qp_address(attempt.fixture.qp,
+							   attempt.its.blob,
+							   attempt.its.blob_length),
 			 0);
-	assert_int_equal(rig_to_init(&scene.rig), 0);
-	assert_int_equal(rig_to_rtr(&scene.rig, &scene.its), ECONNREFUSED);
-	close_scene(&scene);
+	assert_int_equal(fixture_to_init(&attempt.fixture), 0);
+	assert_int_equal(fixture_to_rtr(&attempt.fixture, &attempt.its), ECONNREFUSED);
+	close_attempt(&attempt);
 }
 
 /* The caller's own deadline is 5 s. */
 static void check_detour(enum attack attack, bool is_nobody)
 {
-	struct scene scene = { .attack = attack,
-			       .is_nobody = is_nobody,
-			       .may_call = true };
+	struct attempt attempt = { .attack = attack,
+				   .is_nobody = is_nobody,
+				   .may_call = true };
 	uint64_t start;
 
-	open_scene(&scene);
-	start = rig_milliseconds();
-	rig_connect(&scene.rig, &scene.its);
+	open_attempt(&attempt);
+	start = fixture_milliseconds();
+	fixture_connect(&attempt.fixture, &attempt.its);
 	print_message("connected after %llu ms\n",
-		      (unsigned long long)(rig_milliseconds() - start));
-	check_message(&scene);
-	close_scene(&scene);
+		      (unsigned long long)(fixture_milliseconds() - start));
+	check_message(&attempt);
+	close_attempt(&attempt);
 }
 
 static void holder_of_the_name_does_not_prevent_tcp(void **state)

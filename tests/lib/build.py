@@ -29,7 +29,7 @@ def meson_tests(folder, wanted):
 
 
 def step(name, argv, env, seconds):
-    """Something that must succeed and is no test case; printed if it fails."""
+    """A step that must succeed but is no test case; printed if it fails."""
     output = []
     started, used = time.monotonic(), processor_seconds()
     try:
@@ -48,7 +48,7 @@ def step(name, argv, env, seconds):
 
 
 class Build:
-    """A build folder: of all that it can build, what the wanted suites of Meson's tests need."""
+    """A build folder: only the parts that the wanted suites of Meson's tests need."""
 
     def __init__(self, name, compiler, *options):
         self.name = name
@@ -59,12 +59,12 @@ class Build:
         self.whole = False
 
     def want(self, suites):
-        """The tests of these suites are run there; without any, all is built."""
+        """Adds suites whose tests run there; without any, all is built."""
         self.wanted |= suites
         self.whole |= not suites
 
     def configure(self, env):
-        """Anew if it was configured in another way, or elsewhere."""
+        """Configures it anew if the options or the path have changed."""
         stamp = self.folder / "tests-run.json"
         wanted = json.dumps([str(ROOT), self.compiler, self.options])
         if stamp.exists() and stamp.read_text() == wanted:
@@ -97,7 +97,7 @@ class Build:
     def run(self, slots):
         env = {**clean_environment(), "CC": self.compiler}
         ninja = ["ninja", "--quiet", "-j%d" % slots, "-C", self.folder]
-        # Of a folder that is older than its meson.build, the tests are known afterwards.
+        # If the folder is older than its meson.build, its tests are known only afterwards.
         return (self.configure(env) and
                 step("reconfigure %s" % self.name, [*ninja, "build.ninja"], env, SECONDS) and
                 step("build %s" % self.name, [*ninja, *self.targets()], env, SECONDS))

@@ -4,7 +4,7 @@
 import os
 import sys
 
-# check_lint asks for one case; the others must then cost nothing.
+# check_lint requests one case; the others must then cost nothing.
 ONLY = os.environ.get("PIER_LINT_CASE")
 
 
@@ -16,7 +16,7 @@ class Cases:
         self.failed = False
 
     def case(self, name, problems):
-        """Problems are looked for here if they come from a generator."""
+        """If problems is a generator, the check runs here."""
         if ONLY not in (None, name):
             return
         problems = list(problems)

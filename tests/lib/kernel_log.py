@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the log of the guest's kernel says about it: part of the vm suite's verdict."""
+"""Checks the log of the guest's kernel: part of the vm suite's verdict."""
 
 import re
 
-# As dmesg -x prints them, and the console of a guest that did not come that far.
+# The formats of dmesg -x, and of the console of a guest that died early.
 LINE = re.compile(r"^(?:\w+ *:(\w+) *: )?\[ *[\d.]+\] ?(.*)$")
 SEVERE = {"emerg", "alert", "crit", "err", "warn"}
-# By whatever level, and whatever is in ALLOWED.
+# Errors at any level, even if ALLOWED matches.
 BAD = re.compile(r"WARNING:|BUG:|BUG |Oops|Call Trace:|Kernel panic|KFENCE|KASAN|UBSAN|refcount_t:"
                  r"|possible (circular|recursive)|suspicious RCU|general protection fault"
                  r"|blocked for more than|unregister_netdevice: waiting|Bad page|Bad rss"
@@ -19,10 +19,10 @@ ALLOWED = [re.compile(pattern) for pattern in (
     r"(make_send_cqe|do_complete): non-flush error status",
     r"rxe\w*: .*returned err = -",
     r"rxe_reg_user_mr: access = \w+ not supported",
-    # A rxe device whose netdev is removed says so, with Debian's own driver too.
+    # An rxe device logs the removal of its netdev, also with Debian's own driver.
     r"infiniband \w+: ib_query_port failed \(-19\)",
     r"\d+ callbacks suppressed",
-    # An emulated processor is late, and more so on a busy host.
+    # An emulated processor is slow, especially on a busy host.
     r"hrtimer: interrupt took",
     r"clocksource: |TSC found unstable|tsc: Marking TSC unstable",
     r"sched: DL replenish lagged too much",
@@ -42,7 +42,7 @@ def is_bad(level, text):
 
 
 def problems(lines):
-    """The lines that must not be there, each behind the program that ran then."""
+    """The forbidden lines, each with the program that ran at the time."""
     program = ""
     started = False
     for line in lines:

@@ -24,7 +24,7 @@ PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 
 
 def adopt_orphans():
-    """From now on what a program leaves running becomes our child."""
+    """From now on, processes that a program leaves running become our children."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -41,19 +41,19 @@ def children():
 
 
 def processor_seconds():
-    """Of all programs that this process has waited for."""
+    """Processor time of all programs that this process has waited for."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
 
 def reap(pid):
-    """Unless the thread that started it was quicker."""
+    """Reaps it, unless the thread that started it was faster."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, 0)
 
 
 def end_orphans(patience):
-    """End what a program left running, and return their command lines.
+    """End the processes that a program left running, and return their command lines.
 
     Those that end by themselves within `patience` seconds are none.
     """
@@ -64,7 +64,7 @@ def end_orphans(patience):
         if not running:
             break
         if time.monotonic() > until:
-            # What these leave in turn is ours then, and is ended in the next round.
+            # Their own orphans become our children, and are ended in the next round.
             for pid, line in running:
                 os.kill(pid, signal.SIGKILL)
                 reap(pid)
@@ -77,7 +77,7 @@ def end_orphans(patience):
 
 
 def kill_group(process):
-    """End the program and what it started: it leads a process group."""
+    """End the program and its children: it leads a process group."""
     for number, patience in (signal.SIGTERM, 3), (signal.SIGKILL, 3):
         try:
             os.killpg(process.pid, number)
@@ -90,7 +90,7 @@ def kill_group(process):
 
 
 def lines_until(process, until):
-    """The lines that a program prints, until it closes its output or ends."""
+    """The lines of a program's output, until it closes it or ends."""
     selector = selectors.DefaultSelector()
     selector.register(process.stdout, selectors.EVENT_READ)
     buffered = b""

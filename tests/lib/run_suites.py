@@ -13,12 +13,12 @@ from suite import Suite
 from suites import BUILDS, SUITES
 from tap import Tally
 
-# What takes hardware that few machines have.
+# Suites that need hardware that few machines have.
 MAY_SKIP = {"gpu"}
 
 
 class BuildTask(Task):
-    """Builds; suites wait for it."""
+    """A build that suites wait for."""
 
     def __init__(self, everything, build):
         super().__init__("build " + build.name, build=True)
@@ -81,7 +81,7 @@ class Everything:
         self.scheduler.run()
 
     def tally(self):
-        """Of all programs that have ended."""
+        """The tally of all programs that have ended."""
         total = Tally()
         for suite in self.suites:
             total.add(suite.tally)
@@ -92,7 +92,7 @@ class Everything:
         self.start_suites()
 
     def start_suites(self):
-        """Those of which all builds have ended."""
+        """The suites whose builds have all ended."""
         ready = [suite for suite in self.waiting
                  if all(name in self.built for name in SUITES[suite.name].builds)]
         for suite in ready:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs tasks side by side.
+"""Runs tasks in parallel.
 
 Each task runs in a process of its own, which adopts what its programs leave running, so
 that nothing is blamed on a neighbour. What a task prints appears when it has ended.
@@ -20,9 +20,9 @@ from process import adopt_orphans, end_orphans, say
 
 STOPS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 PR_SET_PDEATHSIG = 1  # prctl(2)
-# What an interrupted task gets to end its programs before it is killed.
+# The time that an interrupted task has to end its programs before it is killed.
 STOP_SECONDS = 20
-# Beyond this the tests' own deadlines become too short for what they share.
+# With more tasks, the tests' own deadlines would be too short.
 MOST_AT_ONCE = 8
 
 
@@ -42,12 +42,12 @@ def stop_on_signals():
 
 
 def default_slots():
-    """One more than there are processors, since programs often wait."""
+    """One more than there are processors, because programs often wait."""
     return min(MOST_AT_ONCE, len(os.sched_getaffinity(0)) + 1)
 
 
 class Task:
-    """Work for a process of its own.
+    """Work for a separate process.
 
     One that is alone runs when all others have ended, and prints at once. A build is
     what others wait for: one runs at a time, on all processors if nothing else can run.
@@ -59,14 +59,14 @@ class Task:
         self.build = build
 
     def start(self):
-        """In the scheduler's process, before work()."""
+        """Called in the scheduler's process, before work()."""
 
     def work(self, slots):
-        """In the task's own process: returns what done() is given."""
+        """Called in the task's own process; its result is passed to done()."""
         raise NotImplementedError
 
     def done(self, result):
-        """In the scheduler's process; a Failure if the task's own gave no result."""
+        """Called in the scheduler's process; with a Failure if there is no result."""
 
 
 class Failure:
@@ -94,7 +94,7 @@ class Child:
         self.reader = reader
 
     def run(self, writer):
-        """In the child: does not return."""
+        """Runs in the child and does not return."""
         try:
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
             stop_on_signals()
@@ -118,13 +118,13 @@ class Child:
             os._exit(0)
 
     def read(self):
-        """Whether there may be more of the result to come."""
+        """True while more of the result may come."""
         data = os.read(self.reader, 65536)
         self.result += data
         return bool(data)
 
     def end(self):
-        """Show what it printed, and return the result."""
+        """Show its output, and return the result."""
         os.close(self.reader)
         _, status = os.waitpid(self.pid, 0)
         self.show()
@@ -154,7 +154,7 @@ class Scheduler:
         self.tasks.append(task)
 
     def next_task(self):
-        """The first that can run beside those that are running, or None."""
+        """The first task that can run beside the running ones, or None."""
         building = any(child.task.build for child in self.children)
         builds = [task for task in self.tasks if task.build]
         programs = [task for task in self.tasks if not task.build and not task.alone]
@@ -165,7 +165,7 @@ class Scheduler:
         return None if self.children or not self.tasks else self.tasks[0]
 
     def start_next(self):
-        """Start a task if there is one and a processor for it."""
+        """Start a task if there is one, and a free processor."""
         free = self.slots - sum(child.slots for child in self.children)
         task = self.next_task() if free > 0 else None
         if not task:
@@ -185,7 +185,7 @@ class Scheduler:
         return True
 
     def run(self):
-        """Run all tasks, and those that their done() adds."""
+        """Run all tasks, including those that done() adds."""
         try:
             while self.start_next() or self.children:
                 while self.start_next():
@@ -203,7 +203,7 @@ class Scheduler:
         child.task.done(child.end())
 
     def stop(self):
-        """End all tasks, and what they run."""
+        """End all tasks and their programs."""
         for child in self.children:
             os.kill(child.pid, signal.SIGTERM)
         until = time.monotonic() + STOP_SECONDS

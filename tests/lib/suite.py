@@ -17,7 +17,7 @@ DEADLINES = {"lint": 1200, "unit": 600, "tools": 600, "conformance": 600, "hosti
              "consumer": 300, "fuzz": 400, "asan": 1200, "tsan": 1200, "bench": 3600, "vm": 1200,
              "gpu": 1800}
 
-# What would change the outcome from outside.
+# Variables of the caller that would change the outcome.
 UNSET = ("PIER_DEVICE", "PIER_LOG", "PIER_BACKEND_PATH", "CC", "CXX", "CFLAGS",
          "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "DESTDIR", "MESONARGS")
 
@@ -30,7 +30,7 @@ SANITIZER_ENV = {
 
 
 def clean_environment():
-    """The caller's, without what would change the outcome."""
+    """The caller's environment, without variables that would change the outcome."""
     env = {k: v for k, v in os.environ.items() if k not in UNSET}
     env.update(LC_ALL="C", CMOCKA_MESSAGE_OUTPUT="TAP", PIER_TESTS_ROOT=str(ROOT))
     env.update(SANITIZER_ENV)
@@ -44,7 +44,7 @@ class Clock:
         self.running = 0
         self.since = 0
         self.before = 0
-        # Of processors, by all programs together.
+        # Processor seconds of all programs together.
         self.used = 0
 
     def start(self):

@@ -53,7 +53,7 @@ def test_program(suite, test, wrapper=(), patience=1):
 
 
 class Tests:
-    """Those of Meson's tests that are in a suite of Meson's, in one build folder."""
+    """The tests of one of Meson's suites in one build folder."""
 
     def __init__(self, build, *suites, patience=1):
         self.build = BUILDS[build]
@@ -68,7 +68,7 @@ class Tests:
 
 
 def tsan_wrapper(suite):
-    """TSan of gcc 12 dies of address spaces with more than 28 random bits."""
+    """TSan of gcc 12 crashes if addresses have more than 28 random bits."""
     with tempfile.TemporaryDirectory(prefix="pier-") as folder:
         program = folder + "/probe"
         subprocess.run(["gcc", "-fsanitize=thread", "-x", "c", "-", "-o", program],
@@ -105,7 +105,7 @@ class Fuzz:
             yield Program(test["name"], lambda test=test: self.search(suite, test, seed, findings))
 
     def search(self, suite, test, seed, findings):
-        """Look for new inputs, from those that are kept."""
+        """Search for new inputs, starting from the kept ones."""
         program, *corpora = test["cmd"]
         with tempfile.TemporaryDirectory(prefix="pier-fuzz-") as found:
             return suite.program(test["name"], [
@@ -118,7 +118,7 @@ class Fuzz:
 
 
 class Guests:
-    """tests/vm, in guests of which each is one program here."""
+    """tests/vm, in guests; each guest is one program here."""
 
     builds = {"guest": set(), "gcc": set().union(*(suites for *_, suites in GUESTS))}
 
@@ -137,7 +137,7 @@ class Bench:
 
 
 class Gpu:
-    """What is carried to other machines with a GPU, on this one."""
+    """Runs the packed GPU suite, made for other machines, on this one."""
 
     builds = {}
 
@@ -161,7 +161,7 @@ class Gpu:
             return self.run_carried(suite, build.folder, pathlib.Path(place))
 
     def run_carried(self, suite, build, place):
-        """Pack the build, and run what was packed."""
+        """Pack the build and run the packed suite."""
         carried, file = place / "carried", place / "tally.json"
         subprocess.run([ROOT / "tests/gpu/pack", build, carried], check=True)
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Test cases, counted from what a test program prints (testanything.org)."""
+"""Test cases, counted from a test program's output (testanything.org)."""
 
 import collections
 import json
@@ -8,7 +8,7 @@ import re
 RESULT = re.compile(r"^(ok|not ok)\b *(\d*) *(?:- *)?(.*)$")
 PLAN = re.compile(r"^1\.\.(\d+)(?: *# *skip *(.*))?$", re.IGNORECASE)
 DIRECTIVE = re.compile(r"^(.*?) *# *(?:skip)(?:ped)? *(.*)$", re.IGNORECASE)
-# "skip: reason", also behind "#" or behind what cmocka's print_message() is given.
+# "skip: reason", also after "#" or after the prefix of cmocka's print_message().
 REASON = re.compile(r"^(?:# *|\[ *\] *)?skip(?:ped|ping)?: *(.+)$", re.IGNORECASE)
 
 
@@ -16,7 +16,7 @@ Skip = collections.namedtuple("Skip", "program name reason")
 
 
 class Tally:
-    """The test cases of a run: how many passed, and which did not and why."""
+    """The test cases of a run: the number that passed, and the others with reasons."""
 
     def __init__(self):
         self.passed = 0
@@ -46,7 +46,7 @@ class Tally:
         return self.passed + len(self.failed) + len(self.skipped)
 
     def skip_lines(self):
-        """The skips, those of one program with one reason together."""
+        """The skips, grouped by program and reason."""
         together = {}
         for skip in self.skipped:
             together.setdefault((skip.program, skip.reason), []).append(skip.name)
@@ -107,7 +107,7 @@ class Reader:
             self.fail("%s skipped without a reason" % (name or "a case"))
 
     def end(self, status):
-        """The program ended with this status, as subprocess has it."""
+        """The program ended with this status (as in subprocess)."""
         how = "killed by signal %d" % -status if status < 0 else "exit status %d" % status
         if not self.saw_tap:
             self.end_without_tap(status, how)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The suite vm: programs run in guests, and what the guests' kernels say of it."""
+"""The suite vm: programs run in guests, and the guests' kernel logs are checked."""
 
 import json
 import pathlib
@@ -12,11 +12,11 @@ from suite import ROOT
 from tap import Tally
 
 GUEST = ROOT / "tests/vm/guest"
-# What a guest takes to boot and to end, on a slow machine.
+# Seconds that a guest needs to boot and to end, on a slow machine.
 BOOT_SECONDS = 100
 # Name, processors, options of tests/vm/guest, meson's suites: the longest first.
-# A guest with two processors takes twice as long: one that waits for a lock of the
-# other spins. Only tests whose threads register and deregister at once need two.
+# A guest with two processors takes twice as long: one spins while it waits for the
+# other's lock. Only tests whose threads register and deregister at once need two.
 GUESTS = [
     ("peers", 1, [], {"vm_peers"}),
     ("rxe with dma-bufs", 1, [], {"vm"}),

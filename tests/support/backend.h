@@ -2,7 +2,7 @@
 #ifndef TESTS_SUPPORT_BACKEND_H
 #define TESTS_SUPPORT_BACKEND_H
 
-/* Functions of a backend, called as the library calls them. */
+/* Calls a backend's functions as the library does. */
 
 #include <pier/backend.h>
 

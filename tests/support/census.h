@@ -2,13 +2,13 @@
 #ifndef TESTS_SUPPORT_CENSUS_H
 #define TESTS_SUPPORT_CENSUS_H
 
-/* After cmocka.h and what it needs. */
+/* Include cmocka.h first. */
 
 #include <dirent.h>
 
 #include <pier/object.h>
 
-/* What a test must leave as it found it: open fds and live objects. */
+/* State that a test must not change: the number of open fds and of live objects. */
 struct test_census {
 	size_t fds;
 	size_t objects[PIER_OBJECT_KINDS];
@@ -23,7 +23,7 @@ static inline size_t test_count_fds(void)
 	for (struct dirent *entry; (entry = readdir(folder));)
 		count += entry->d_name[0] != '.';
 	closedir(folder);
-	return count - 1; /* the folder's own */
+	return count - 1; /* without the folder's own */
 }
 
 static inline struct test_census test_take_census(void)

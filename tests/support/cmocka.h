@@ -2,7 +2,7 @@
 #ifndef TESTS_SUPPORT_CMOCKA_H
 #define TESTS_SUPPORT_CMOCKA_H
 
-/* cmocka.h wants these before it. */
+/* cmocka.h needs these headers first. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 
 #include <pier/error.h>
 
-/* That the last error's sentence says this. */
+/* The last error's sentence must contain this. */
 #define test_assert_sentence(part)                                                      \
 	do {                                                                            \
 		if (!strstr(pier_error_message(), (part)))                              \

@@ -20,7 +20,7 @@ int64_t crew_milliseconds(void)
 	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* A group of 16 in one process has more fds than processes have by default. */
+/* A group of 16 in one process needs more fds than the default limit. */
 static void allow_many_fds(void)
 {
 	struct rlimit limit;

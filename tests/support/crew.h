@@ -10,16 +10,16 @@
 #include <pier/pier.h>
 
 /*
- * All members of a group in one process, each with a device, memory and a thread of its
- * own. Nothing here asserts, since cmocka's assertions belong to the main thread:
- * failures are -errno, with the sentence in pier_error_message().
+ * All members of a group in one process, each with its own device, memory and thread.
+ * Nothing here asserts, because cmocka's assertions belong to the main thread. Failures
+ * are returned as -errno, with the sentence in pier_error_message().
  */
 
 enum {
 	CREW_MAX = 16,
 	CREW_AREA = 40000,
-	CREW_PATIENT = 30000, /* for what must come, in milliseconds */
-	CREW_BRIEF = 150,     /* for what must not */
+	CREW_PATIENT = 30000, /* for events that must happen, in milliseconds */
+	CREW_BRIEF = 150,     /* for events that must not happen */
 };
 
 struct crew_member {
@@ -29,7 +29,7 @@ struct crew_member {
 	struct pier_pd *pd;
 	struct pier_buffer *buffer;
 	struct pier_mr *mr;
-	uint8_t *image; /* what must be in the buffer */
+	uint8_t *image; /* the expected bytes of the buffer */
 	struct pier_group *group;
 	uint8_t *mine, *theirs; /* blobs */
 	/* Of the last crew_run(). */
@@ -47,30 +47,32 @@ struct crew {
 	struct crew_member members[CREW_MAX];
 };
 
-/* Devices, memory of random bytes and groups; even ranks on one device, odd on another.
+/*
+ * Opens devices, memory of random bytes and groups. Even ranks use one device, odd ranks
+ * another.
  */
 int crew_open(struct crew *crew, uint32_t size, const char *device,
 	      const char *odd_device, const char *backend,
 	      const struct pier_group_attr *attr, uint64_t seed);
-/* Blobs to where they belong. */
+/* Delivers the blobs. */
 int crew_exchange(struct crew *crew);
-/* All members connect, each in its thread; the first error. */
+/* Connects all members, each in its thread. Returns the first error. */
 int crew_connect(struct crew *crew);
-/* Closes what there is; the first error. */
+/* Closes all that is open and returns the first error. */
 int crew_close(struct crew *crew);
 int crew_close_member(struct crew_member *member);
 
 /*
- * Run a body in a thread for each member, and wait for all of them; the first error, by
- * rank, with its sentence. Or of some members, by a mask of ranks.
+ * Runs a body in a thread for each member, or for a mask of ranks, and waits for all of
+ * them. Returns the error of the lowest failing rank, with its sentence.
  */
 int crew_run(struct crew *crew, int (*body)(struct crew_member *member));
 int crew_run_some(struct crew *crew, uint32_t mask,
 		  int (*body)(struct crew_member *member));
 
-/* -1: all bytes of the member are those of its image; or the offset of the first else. */
+/* Returns the offset of the first byte that differs from the member's image, or -1. */
 long crew_compare(const struct crew_member *member);
-/* That for all: the first rank that differs, or -1. */
+/* Compares all members. Returns the first rank that differs, or -1. */
 int crew_differs(const struct crew *crew);
 
 int crew_gather(const struct crew_member *member, size_t offset, size_t length,

@@ -15,12 +15,12 @@
 #include <pier/backend.h>
 
 enum {
-	CONNECTED = 'c', /* what a child says */
+	CONNECTED = 'c', /* message from a child */
 	ENTERS = 'e',
-	MEET = 'm', /* what it is told */
+	MEET = 'm', /* message to a child */
 };
 
-/* What a child tells of a barrier. */
+/* A child's report of a barrier. */
 struct outcome {
 	int error, culprit;
 	int64_t took_ms;
@@ -61,7 +61,7 @@ static int read_all(int fd, void *ret_bytes, size_t length)
 	return 0;
 }
 
-/* In the child. */
+/* Runs in the child. */
 
 static int exchange_blobs(struct pier_group *group, uint32_t size, int stream)
 {
@@ -125,7 +125,7 @@ static int live(const struct crew_killing *killing, uint32_t rank, int stream)
 	return error;
 }
 
-/* In the parent, which is the launcher. */
+/* State of the parent, which launches the children. */
 
 struct process {
 	pid_t id;
@@ -173,7 +173,7 @@ static int introduce(const struct crew_killing *killing, const struct process *p
 	return error;
 }
 
-/* Returns when it says that it enters. */
+/* Returns when the child reports that it enters the barrier. */
 static int send_in(const struct process *process)
 {
 	char word = MEET;
@@ -253,7 +253,9 @@ static int meet_again(struct crew_killing *killing, const struct process *proces
 	return error ? error : hear_all(killing, processes, false);
 }
 
-/* The end of their streams sends them home; all but the victim leave in order. */
+/*
+ * Children exit when their streams are closed. All except the victim must exit normally.
+ */
 static int end(const struct crew_killing *killing, const struct process *processes)
 {
 	int error = 0, status = 0;

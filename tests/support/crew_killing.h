@@ -5,17 +5,17 @@
 #include "crew.h"
 
 /*
- * Members in processes of their own, one of which is killed while it is in a barrier
- * that cannot end, because another one has not come yet. That one then comes. Whoever
- * gets through that barrier (all had come, after all) is sent into another one.
+ * Members in their own processes. One is killed inside a barrier that cannot end because
+ * another member has not entered. Then that member enters. Members that get through this
+ * barrier (since all had entered) enter another one.
  */
 
-/* Of one member that was not killed. */
+/* Results of a surviving member. */
 struct crew_report {
 	int first_error;    /* of the barrier in which the victim died */
-	int error;	    /* of the one behind it */
-	int culprit;	    /* then */
-	int64_t took_ms;    /* the longer one */
+	int error;	    /* of the next barrier */
+	int culprit;	    /* the failed rank reported afterwards */
+	int64_t took_ms;    /* of the longer of the two barriers */
 	char sentence[512]; /* of the first error */
 };
 
@@ -27,7 +27,10 @@ struct crew_killing {
 	struct crew_report reports[CREW_MAX];
 };
 
-/* 0, or -errno with a sentence when it could not be done. Before devices are opened. */
+/*
+ * Call this before opening devices. Returns 0, or -errno with a sentence if the test
+ * could not be run.
+ */
 int crew_kill(struct crew_killing *killing);
 
 #endif

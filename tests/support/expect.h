@@ -6,7 +6,7 @@
 
 #include <pier/error.h>
 
-/* That a call returned this; if not, the sentence is shown. */
+/* The call must return this; otherwise the sentence is printed. */
 #define expect_result(call, expected)                                              \
 	do {                                                                       \
 		int result_ = (call), expected_ = (expected);                      \

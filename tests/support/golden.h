@@ -2,14 +2,14 @@
 #ifndef PIER_TEST_GOLDEN_H
 #define PIER_TEST_GOLDEN_H
 
-/* After cmocka.h. */
+/* Include cmocka.h first. */
 
 #include <stdio.h>
 #include <stdlib.h>
 
 /*
- * Golden files: forms as earlier versions wrote them, in the folder that
- * PIER_TEST_GOLDEN names. Reads one, the end of its line included.
+ * Golden files: forms as written by earlier versions, in the folder PIER_TEST_GOLDEN.
+ * Reads one, including the end of its line.
  */
 static inline void read_golden(const char *name, char *ret_text, size_t size)
 {

@@ -2,7 +2,7 @@
 #ifndef TESTS_SUPPORT_GPU_H
 #define TESTS_SUPPORT_GPU_H
 
-/* After cmocka.h and what it needs. The backend "gpu" of tests/unit/plugins. */
+/* The backend "gpu" of tests/unit/plugins. Include cmocka.h first. */
 
 #include <dlfcn.h>
 
@@ -11,7 +11,7 @@
 #include "plugins.h"
 #include "../unit/plugins/gpu.h"
 
-/* Load it from a folder of its own, whose name ends with XXXXXX. */
+/* Loads it from its own folder, whose name ends with XXXXXX. */
 static inline struct gpu_control *test_load_gpu(char *folder)
 {
 	struct pier_backend_info *list = NULL;
@@ -34,7 +34,7 @@ static inline struct gpu_control *test_load_gpu(char *folder)
 	return control;
 }
 
-/* Not 0 when anything else was left in the folder. */
+/* Returns nonzero if another file was left in the folder. */
 static inline int test_remove_gpu(const char *folder)
 {
 	char link[64];

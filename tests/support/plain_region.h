@@ -4,9 +4,9 @@
 
 #include "region/mr.h"
 
-/* A region that no device knows, for what is made of its values alone. */
+/* A region without a device, for functions that only use its values. */
 static struct ibv_mr verbs_mr = {
-	/* As libibverbs has it for a dma-buf: an offset that is no address. */
+	/* As in libibverbs for a dma-buf: an offset, not an address. */
 	.addr = (void *)0x123,
 	.length = 1,
 	.lkey = 0x11,
@@ -21,7 +21,7 @@ static const struct pier_mr region = {
 	.path = PIER_PATH_DMABUF,
 };
 
-/* Of three parts; the addresses of the second are not the region's. */
+/* Three parts; the second has other addresses than the region. */
 static struct ibv_mr verbs_parts[] = {
 	{ .lkey = 0x31, .rkey = 0x41 },
 	{ .lkey = 0x32, .rkey = 0x42 },

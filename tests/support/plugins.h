@@ -2,13 +2,13 @@
 #ifndef TESTS_SUPPORT_PLUGINS_H
 #define TESTS_SUPPORT_PLUGINS_H
 
-/* After cmocka.h and what it needs. */
+/* Include cmocka.h first. */
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Put the shared object `name` of the build folder into a folder, by a link. */
+/* Links the shared object `name` of the build folder into a folder. */
 static inline void test_link_plugin(const char *folder, const char *name)
 {
 	const char *plugins = getenv("PIER_TEST_PLUGINS");
@@ -30,7 +30,7 @@ static inline char *test_liar_folder(void)
 	return folder;
 }
 
-/* Group setup: PIER_BACKEND_PATH names a folder of its own with the backend "liar". */
+/* Group setup: sets PIER_BACKEND_PATH to a new folder with the backend "liar". */
 static inline int test_make_liar(void **state)
 {
 	(void)state;
@@ -40,7 +40,7 @@ static inline int test_make_liar(void **state)
 	return setenv("PIER_BACKEND_PATH", test_liar_folder(), 1);
 }
 
-/* Group teardown: fails when anything else was left in the folder. */
+/* Group teardown: fails if another file was left in the folder. */
 static inline int test_remove_liar(void **state)
 {
 	char link[128];

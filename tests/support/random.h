@@ -7,10 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-/*
- * Numbers that can be played again: the seed is printed, and PIER_SEED gives it
- * back.
- */
+/* Reproducible random numbers: the seed is printed, and PIER_SEED sets it. */
 struct test_random {
 	uint64_t state;
 };

@@ -28,7 +28,7 @@ static void make_file(const char *path, const char *content)
 	assert_int_equal(fclose(file), 0);
 }
 
-/* Whether a path is that of an entry of the folder, which is remembered. */
+/* If the path is an entry of the folder, records it. */
 static void remember(const char *path, const char *folder, char *ret_entry, size_t size,
 		     size_t *count)
 {

@@ -19,14 +19,14 @@ enum {
 
 struct recorded {
 	char root[32];
-	/* What stands in class/infiniband and bus/pci/devices, in the file's order. */
+	/* The entries of class/infiniband and bus/pci/devices, in the file's order. */
 	char nics[RECORDED_MAX][64];
 	size_t nic_count;
 	char devices[RECORDED_MAX][16];
 	size_t device_count;
 };
 
-/* A tree with nothing in it; with all of a file; with one thing more; and its end. */
+/* Creates an empty tree; adds all lines of a file; adds one line; removes the tree. */
 struct recorded recorded_start(void);
 struct recorded recorded_open(const char *file);
 void recorded_add(struct recorded *tree, const char *line);

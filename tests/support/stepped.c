@@ -9,11 +9,11 @@
 #include "provider/soft/soft.h"
 
 /*
- * Linked into the program, this takes the engines' threads from soft0: each NIC does one
- * thing at a time, when somebody polls any completion queue, and which NIC does is drawn
- * from PIER_SEED. So what a queue pair does is cut into its smallest pieces, and those of
- * both ends are mixed in ways that a thread of its own hardly ever would. Where nobody
- * polls, since all sleep or are other processes, a thread goes on in the same way.
+ * Linked into a program, this file replaces the engines' threads of soft0. Whenever any
+ * completion queue is polled, one NIC makes a single step, and PIER_SEED decides which.
+ * The work of a queue pair is thus divided into its smallest steps, and the steps of both
+ * ends interleave in orders that threads hardly ever produce. If no thread polls, because
+ * all sleep or are in other processes, a thread makes the steps.
  */
 
 enum {
@@ -37,7 +37,7 @@ int __wrap_pier_soft_start_engine(struct soft_context *context, bool stepped);
 void __wrap_pier_soft_stop_engine(struct soft_context *context);
 void __wrap_pier_soft_poll_engine(struct soft_context *context);
 
-/* With the lock held, which keeps the NICs from going away. */
+/* Called with the lock held, which keeps the NICs alive. */
 static void step(void)
 {
 	uint64_t chosen;
@@ -57,7 +57,7 @@ void __wrap_pier_soft_poll_engine(struct soft_context *context)
 	pthread_mutex_unlock(&stepped.lock);
 }
 
-/* Steps where nobody else has since it looked last. */
+/* Steps if no other thread has since the last check. */
 static void *drive(void *argument)
 {
 	const struct timespec moment = { .tv_nsec = PAUSE_NANOSECONDS };
@@ -86,7 +86,7 @@ static void release(void)
 	pthread_mutex_unlock(&stepped.lock);
 }
 
-/* A child has none of the threads, and must leave its parent's NICs alone. */
+/* A child has none of the threads, and must not touch its parent's NICs. */
 static void start_anew(void)
 {
 	stepped.count = 0;
@@ -94,7 +94,7 @@ static void start_anew(void)
 	pthread_mutex_unlock(&stepped.lock);
 }
 
-/* One seed for all that is random in this program. */
+/* One seed for all random choices of this program. */
 static void draw(void)
 {
 	char seed[32];
@@ -106,7 +106,7 @@ static void draw(void)
 	setenv("PIER_SEED", seed, 1);
 }
 
-/* What shows that they were stepped, and not driven by threads of their own. */
+/* Prints the number of steps, which shows that the NICs had no threads of their own. */
 static __attribute__((destructor)) void tell(void)
 {
 	fprintf(stderr, "# %lu single steps\n", stepped.steps);
@@ -159,8 +159,8 @@ void __wrap_pier_soft_stop_engine(struct soft_context *context)
 }
 
 /*
- * The thread that goes on where nobody polls is there when cases fork, and their
- * children start others: ThreadSanitizer would end them for that.
+ * The thread that steps when no thread polls exists when cases fork, and their children
+ * start new threads. ThreadSanitizer would abort them by default.
  */
 const char *__tsan_default_options(void);
 const char *__tsan_default_options(void)

@@ -5,7 +5,7 @@
 #include "court.h"
 #include "../support/census.h"
 
-/* What a case runs with, its prestate. */
+/* A case's prestate. */
 struct judge {
 	struct court court;
 	struct targets targets;

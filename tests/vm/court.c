@@ -16,8 +16,8 @@
 
 enum {
 	MEMORY_PAGES = 8,
-	MAX_PRINTED = 40,  /* disagreements of one case */
-	EXIT_SKIPPED = 77, /* meson's number for a skipped test */
+	MAX_PRINTED = 40,  /* maximum number of disagreements printed for one case */
+	EXIT_SKIPPED = 77, /* meson's exit status for a skipped test */
 };
 
 static struct ibv_context *open_device(const char *name)
@@ -33,7 +33,7 @@ static struct ibv_context *open_device(const char *name)
 	return context;
 }
 
-/* At the same address in every run, so that a seed gives the same requests. */
+/* Maps at the same address in every run, so a seed reproduces the same requests. */
 static uint64_t map_memory(uint64_t page)
 {
 	size_t length = (size_t)page * MEMORY_PAGES;
@@ -53,7 +53,7 @@ static void unmap_memory(const struct court *court)
 	       (size_t)(court->memory_length + 2 * page));
 }
 
-/* Registering fd -1 gives EBADF where the driver has the operation. */
+/* Registering fd -1 fails with EBADF if the driver has the operation. */
 static bool has_operation(struct ibv_pd *pd, int *ret_error)
 {
 	struct uverbs_mr mr;
@@ -98,7 +98,7 @@ bool court_open(struct court *court, const char *device, char *ret_reason, size_
 	return false;
 }
 
-/* The kernel refuses to give back the PD of a region that was forgotten. */
+/* The kernel refuses to deallocate the PD of a leaked region. */
 void court_close(struct court *court)
 {
 	unmap_memory(court);
@@ -137,8 +137,8 @@ static int ask_pier(const struct court *court, const struct request *request)
 }
 
 /*
- * By way of libibverbs, as pier does: for host memory it hands the request to
- * the kernel as it is.
+ * Uses libibverbs, as pier does: for host memory it passes the request to the kernel
+ * unchanged.
  */
 static int ask_kernel_host(const struct court *court, const struct request *request)
 {
@@ -176,10 +176,7 @@ struct verdicts {
 	int pier, kernel;
 };
 
-/*
- * Memory that is there or not is the kernel's to judge: pier does not look at
- * page tables.
- */
+/* Only the kernel checks whether memory is mapped: pier does not read page tables. */
 static bool memory_is_missing(const struct court *court, const struct request *request)
 {
 	uint64_t end;
@@ -204,9 +201,9 @@ static bool is_unmapped(const struct court *court, const struct request *request
 }
 
 /*
- * pier promises EINVAL for every access flag that it does not have. For host
- * memory the kernel has more: rxe takes all that are optional, and says EOPNOTSUPP
- * to those that it knows and lacks.
+ * pier promises EINVAL for every access flag that it does not define. For host memory the
+ * kernel has more flags: rxe accepts all optional ones, and returns EOPNOTSUPP for known
+ * flags that it does not support.
  */
 static bool has_foreign_flag(const struct court *court, const struct request *request,
 			     struct verdicts verdicts)
@@ -221,10 +218,10 @@ static bool has_foreign_flag(const struct court *court, const struct request *re
 }
 
 /*
- * ib_umem_num_pages() counts the pages that are touched: none for length 0 at
- * the start of a page, which is EINVAL, but one for length 0 in the middle of
- * it. Nothing can be done with such a region, and pier refuses both. (For a
- * dma-buf it counts from iova 0, and so refuses both, too.)
+ * ib_umem_num_pages() counts the pages that a range touches: none for length 0 at the
+ * start of a page, which is EINVAL, but one for length 0 in the middle of a page. Such a
+ * region is useless, and pier refuses both. (For a dma-buf the kernel counts from iova 0,
+ * and so refuses both, too.)
  */
 static bool is_empty(const struct court *court, const struct request *request,
 		     struct verdicts verdicts)
@@ -234,7 +231,7 @@ static bool is_empty(const struct court *court, const struct request *request,
 	       may_be_accepted(court, request, verdicts.kernel);
 }
 
-/* See check_iova() in pier's check.c: for host memory rxe does not look. */
+/* See check_iova() in pier's check.c: for host memory rxe does not check this. */
 static bool wraps(const struct court *court, const struct request *request,
 		  struct verdicts verdicts)
 {
@@ -245,7 +242,7 @@ static bool wraps(const struct court *court, const struct request *request,
 	       may_be_accepted(court, request, verdicts.kernel);
 }
 
-/* For dma-bufs the guest's rxe does, at the last byte; pier at the end. */
+/* For dma-bufs the guest's rxe checks the last byte, pier the end. */
 static bool ends_at_2_64(const struct court *court, const struct request *request,
 			 struct verdicts verdicts)
 {
@@ -254,7 +251,7 @@ static bool ends_at_2_64(const struct court *court, const struct request *reques
 	       request->iova + request->length == 0;
 }
 
-/* Where pier and the kernel of the test guest may differ; nowhere else. */
+/* The only points in which pier and the test guest's kernel may differ. */
 static const struct {
 	const char *what;
 	bool (*applies)(const struct court *court, const struct request *request,
@@ -351,7 +348,7 @@ void court_iovas(const struct court *court, uint64_t offset, uint64_t length,
 {
 	uint64_t page = court->limits.page;
 	uint64_t residue = offset % page;
-	/* The last iova of that residue from which the region ends below 2^64. */
+	/* The highest iova with this residue for which the region ends below 2^64. */
 	uint64_t last = UINT64_MAX - length - (UINT64_MAX - length - residue) % page;
 	const struct named iovas[IOVAS] = {
 		{ "the same", offset },

@@ -14,17 +14,17 @@
 #include "region/check.h"
 
 /*
- * Where pier's validation of a registration and the kernel's are compared. A
- * request is put to both; they must agree on the errno, 0 included. Whatever the
- * kernel registers is deregistered at once.
+ * Compares pier's validation of a registration with the kernel's. Each request is put to
+ * both, and they must agree on the errno, including 0. Regions that the kernel registers
+ * are deregistered immediately.
  */
 
 struct request {
 	bool host;	 /* host memory, not a dma-buf */
-	uint64_t offset; /* the address, if it is host memory */
+	uint64_t offset; /* the address for host memory */
 	uint64_t length;
 	uint64_t iova;
-	int fd; /* unused if it is host memory */
+	int fd; /* unused for host memory */
 	int access;
 };
 
@@ -33,7 +33,7 @@ enum {
 };
 
 struct tally {
-	size_t rows; /* the sum of the following */
+	size_t rows; /* the sum of the members below */
 	size_t accepted, refused, disagreements;
 	size_t exempt[MAX_EXEMPTIONS];
 };
@@ -43,45 +43,45 @@ struct court {
 	struct ibv_pd *pd;
 	struct pier_check_limits limits;
 
-	/* Host memory that may be registered, between pages that may not. */
+	/* Host memory that may be registered, between pages that must not be. */
 	uint64_t memory, memory_length;
 
-	size_t dmabufs;	    /* that the kernel registered */
+	size_t dmabufs;	    /* dma-bufs that the kernel registered */
 	struct tally tally; /* since the last court_report() */
 	bool exemption_used[MAX_EXEMPTIONS];
 };
 
-/* False, with the reason to skip, if that cannot be judged here. */
+/* Returns false, with the reason to skip, if the comparison is not possible here. */
 bool court_open(struct court *court, const char *device, char *ret_reason, size_t size);
 void court_close(struct court *court);
 
 /*
- * A program's whole run: opens both, runs the cases, which return how many failed,
- * and closes them. Returns the exit status; skips, and says why, where that cannot
- * be judged.
+ * Runs a program: opens both, runs the cases, which return the number of failures, and
+ * closes both. Returns the exit status. Skips with the reason if the comparison is not
+ * possible.
  */
 int court_hold(struct court *court, struct targets *targets, const char *device,
 	       int (*run_cases)(void *argument), void *argument);
 
-/* Put one request to both, and count; a disagreement is printed by this name. */
+/* Put one request to both, and count it. A disagreement is printed with this name. */
 void court_judge(struct court *court, const struct request *request, const char *name);
 
 /*
- * End of a case: print what was counted and start anew. Fails on disagreements,
- * and if there were fewer rows, or fewer accepted, than this.
+ * End of a case: print and reset the counts. Fails on disagreements, and if there were
+ * fewer rows, or fewer accepted ones, than given.
  */
 void court_report(struct court *court, const char *what, size_t rows, size_t accepted);
 
-/* Fails if an exemption was never needed: then it has to go. */
+/* Fails if an exemption was never needed, because it should then be removed. */
 void court_check_exemptions(const struct court *court);
 
-/* Values for one member of a request, each with a name. */
+/* Named values for one member of a request. */
 struct named {
 	const char *name;
 	uint64_t value;
 };
 
-/* The iovas that are of interest for a region that begins at `offset`. */
+/* Interesting iovas for a region that begins at `offset`. */
 enum {
 	IOVAS = 13,
 };

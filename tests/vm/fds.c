@@ -82,7 +82,7 @@ static void add(struct targets *targets, const char *name, int fd, uint64_t size
 	targets->list[targets->count++] = (struct target){ name, fd, size };
 }
 
-/* One that has to be there. */
+/* Adds an fd that must be open. */
 static void add_open(struct targets *targets, const char *name, int fd)
 {
 	if (fd < 0)
@@ -118,8 +118,8 @@ static void add_pipe(struct targets *targets)
 }
 
 /*
- * Opening a dma-buf anew by its name is refused (its inode has no open()), but
- * O_PATH asks no inode.
+ * Reopening a dma-buf by its name is refused (its inode has no open()), but O_PATH does
+ * not need the inode.
  */
 static void add_reopened(struct targets *targets)
 {
@@ -180,7 +180,7 @@ bool targets_open(struct targets *targets, uint64_t page, char *ret_reason, size
 	return usable;
 }
 
-/* Closing the numbers that never were open fails, and nobody minds. */
+/* Closing numbers that were never open fails, which is harmless. */
 void targets_close(struct targets *targets)
 {
 	for (size_t i = 0; i < targets->count; i++)

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What can stand for the fd of a dma-buf in a registration. */
+/* An fd that can be passed as a dma-buf to a registration. */
 
 struct target {
 	const char *name;
@@ -15,7 +15,7 @@ struct target {
 };
 
 enum {
-	/* The first targets, in this order; the others are no dma-bufs. */
+	/* The first targets, in this order. All others are no dma-bufs. */
 	TARGET_UDMABUF,
 	TARGET_HEAP,
 	TARGET_PIECES, /* a udmabuf of several ranges */
@@ -33,7 +33,7 @@ struct targets {
 	int saved_stdin;
 };
 
-/* False, with the reason to skip, where dma-bufs cannot be made. */
+/* Returns false, with the reason to skip, if dma-bufs cannot be created. */
 bool targets_open(struct targets *targets, uint64_t page, char *ret_reason, size_t size);
 void targets_close(struct targets *targets);
 

@@ -5,8 +5,9 @@
 #include <stdlib.h>
 
 /*
- * The kernel is the judge of pier's validation: src/region/check.c says before
- * the system call what the kernel would say, and here the kernel is asked too.
+ * Compares pier's validation with the kernel's: src/region/check.c predicts the kernel's
+ * answer before the system call, and this program also asks the kernel.
+ *
  * usage: vm_judge [DEVICE]
  */
 
@@ -17,7 +18,7 @@ static void test_exemptions(void **state)
 	court_check_exemptions(&judge->court);
 }
 
-/* A number of the guest's rxe. */
+/* Reads a counter of the guest's rxe. */
 static size_t read_count(const char *name)
 {
 	char path[96];
@@ -43,7 +44,7 @@ static int before_case(void **state)
 	return 0;
 }
 
-/* The driver has seen what was registered, and has nothing left of it. */
+/* The driver must have seen the registrations, and have none of them left. */
 static int after_case(void **state)
 {
 	const struct judge *judge = *state;

@@ -114,7 +114,7 @@ static void judge_ranges_of(struct court *court, const struct target *target)
 	}
 }
 
-/* Where a region lies in a dma-buf, and where its iovas. */
+/* Positions of a region in a dma-buf, and its iovas. */
 void judge_dmabuf_ranges(void **state)
 {
 	struct judge *judge = *state;
@@ -139,8 +139,8 @@ static void judge_access(struct court *court, const struct target *target, int a
 }
 
 /*
- * The lowest four flags, the one for relaxed ordering, and each other bit alone
- * and beside others: the fd -1 shows whether the flags were let through.
+ * The lowest four flags, relaxed ordering, and each other bit alone and combined. The fd
+ * -1 shows whether the flags were accepted.
  */
 void judge_dmabuf_access(void **state)
 {
@@ -158,7 +158,7 @@ void judge_dmabuf_access(void **state)
 	court_report(&judge->court, "access to dma-bufs", 2 * (16 * 29 + 2), 10);
 }
 
-/* Mistakes of each kind, and what is none; all are put together with all. */
+/* Mistakes of each kind, and correct values; each is combined with each. */
 static const struct {
 	const char *name;
 	uint64_t offset, length;
@@ -193,7 +193,7 @@ static const struct {
 } shifts[] = {
 	{ "good iova", 0, 0 },
 	{ "misaligned iova", 0, 1 },
-	/* There two pages wrap. */
+	/* Two pages wrap there. */
 	{ "iova in the last page", -1ull, 0 },
 };
 
@@ -224,7 +224,7 @@ static void judge_mistakes(struct court *court, const struct target *target, siz
 	}
 }
 
-/* Every kind of fd, with every set of other mistakes. */
+/* Every kind of fd with every combination of other mistakes. */
 void judge_dmabuf_mistakes(void **state)
 {
 	struct judge *judge = *state;

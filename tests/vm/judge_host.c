@@ -114,7 +114,7 @@ static void judge_iovas(struct court *court, const struct named *address,
 	}
 }
 
-/* Where a region lies in the address space, and where its iovas. */
+/* Positions of a region in the address space, and its iovas. */
 void judge_host_ranges(void **state)
 {
 	struct judge *judge = *state;
@@ -146,7 +146,7 @@ static void judge_access(struct court *court, int access)
 	court_judge(court, &request, name);
 }
 
-/* The lowest four flags, and each other bit beside them. */
+/* The lowest four flags, and each other bit combined with them. */
 void judge_host_access(void **state)
 {
 	struct judge *judge = *state;
@@ -160,7 +160,7 @@ void judge_host_access(void **state)
 	court_report(&judge->court, "access to host memory", 16 * 29 + 1, 20);
 }
 
-/* Mistakes of each kind; all are put together with all. */
+/* Mistakes of each kind; each is combined with each. */
 static const struct {
 	const char *name;
 	uint64_t length;

@@ -7,8 +7,8 @@
 #include <pier/mr.h>
 
 /*
- * Random requests: one that is good, then up to two of its members replaced by
- * values near a boundary. PIER_SEED, which is printed, plays them again.
+ * Random requests: a correct one, of which up to two members are replaced by values near
+ * a boundary. The seed is printed, and PIER_SEED replays it.
  */
 
 enum {
@@ -20,7 +20,7 @@ static uint64_t below(struct test_random *random, uint64_t limit)
 	return test_random_below(random, limit);
 }
 
-/* A value on a boundary or a few bytes beside it. */
+/* A value at a boundary or a few bytes from it. */
 static uint64_t near_boundary(struct test_random *random, const struct court *court,
 			      uint64_t start, uint64_t end)
 {
@@ -57,7 +57,7 @@ static int random_access(struct test_random *random)
 	return (int)access;
 }
 
-/* Inside [start, end), with an iova that keeps to the page rule. */
+/* A request inside [start, end) whose iova is congruent modulo the page. */
 static struct request good_request(struct test_random *random, const struct court *court,
 				   uint64_t start, uint64_t end)
 {
@@ -74,7 +74,10 @@ static struct request good_request(struct test_random *random, const struct cour
 	};
 }
 
-/* Replace a member; the iova mostly follows the offset, or nothing gets further. */
+/*
+ * Replaces a member. The iova usually follows the offset, since otherwise the first check
+ * would refuse most requests.
+ */
 static void spoil(struct test_random *random, const struct court *court, uint64_t start,
 		  uint64_t end, struct request *request)
 {
@@ -89,7 +92,7 @@ static void spoil(struct test_random *random, const struct court *court, uint64_
 		request->length = near_boundary(random, court, start, end);
 		break;
 	case 2:
-		/* Of the end, not of the length. */
+		/* The end is near the boundary, not the length. */
 		request->length = near_boundary(random, court, start, end) -
 				  request->offset;
 		break;
@@ -110,7 +113,7 @@ static void judge_one(struct test_random *random, struct court *court,
 	struct request request;
 
 	if (end == 0)
-		end = court->memory_length; /* not a dma-buf: any size will do */
+		end = court->memory_length; /* not a dma-buf, so any size will do */
 	request = good_request(random, court, start, end);
 	request.host = !target;
 	request.fd = target ? target->fd : -1;
@@ -119,7 +122,7 @@ static void judge_one(struct test_random *random, struct court *court,
 	court_judge(court, &request, name);
 }
 
-/* The target's name, and how to come here again. */
+/* The target's name, and how to reproduce the request. */
 static void name_request(char *ret_name, size_t size, const char *what, size_t number,
 			 uint64_t seed)
 {

@@ -2,9 +2,9 @@
 # shellcheck shell=bash
 # For scripts in the guest.
 
-# port_is_up DEVICE GID: its port is active, and one of the first of its addresses
-# matches this, as they stand in the port's table. By builtins, since in an
-# emulated machine each process takes its time.
+# port_is_up DEVICE GID: succeeds if its port is active, and one of the first entries
+# of its GID table matches the pattern. Uses builtins, because starting a process is
+# slow in an emulated machine.
 port_is_up() {
     local port=/sys/class/infiniband/$1/ports/1 state file gid
     read -r state <"$port/state"

@@ -13,8 +13,10 @@
 #include <pier/verbs.h>
 
 /*
- * The library of preload/, as programs see it. This one starts itself again
- * with it: usage: vm_preload LIBRARY [DEVICE]
+ * The library of preload/, as programs see it. This program restarts itself with the
+ * library preloaded.
+ *
+ * usage: vm_preload LIBRARY [DEVICE]
  */
 
 enum {
@@ -28,7 +30,10 @@ struct world {
 	const char *device;
 };
 
-/* All that libibverbs fills in; deregistered by its own ibv_dereg_mr(). */
+/*
+ * The library fills in all that libibverbs does, and ibv_dereg_mr() deregisters the
+ * region.
+ */
 static void test_region(void **state)
 {
 	struct world *world = *state;
@@ -53,7 +58,7 @@ static void test_region(void **state)
 	test_assert_census(&before);
 }
 
-/* The region's own number: of two, the one that is meant is deregistered. */
+/* Regions have different handles: of two, the right one is deregistered. */
 static void test_handles(void **state)
 {
 	struct world *world = *state;
@@ -66,7 +71,7 @@ static void test_handles(void **state)
 	assert_non_null(second);
 	assert_int_not_equal(first->handle, second->handle);
 	assert_int_not_equal(first->rkey, second->rkey);
-	/* While one is left the kernel keeps its PD. */
+	/* The kernel keeps the PD while a region is left. */
 	assert_int_equal(ibv_dereg_mr(first), 0);
 	assert_int_equal(ibv_dealloc_pd(world->court.pd), EBUSY);
 	assert_int_equal(ibv_dereg_mr(second), 0);
@@ -90,7 +95,7 @@ static void test_refusals(void **state)
 	refuse(world, 0, 0, world->targets.list[DMABUFS].fd, EINVAL);
 }
 
-/* pier finds that the device can, and does. */
+/* pier detects that the device supports dma-bufs, and uses them. */
 static void test_pier(void **state)
 {
 	struct world *world = *state;

@@ -14,7 +14,7 @@ enum {
 	MAX_ATTRS = 9,
 };
 
-/* One method call: the header, and room for its attributes behind it. */
+/* One method call: the header with room for its attributes. */
 union call {
 	struct ib_uverbs_ioctl_hdr header;
 	char room[sizeof(struct ib_uverbs_ioctl_hdr) +
@@ -35,7 +35,7 @@ static struct ib_uverbs_attr *add(union call *call, uint16_t id, uint16_t length
 	return attr;
 }
 
-/* Inputs of up to eight bytes stand in the attribute itself. */
+/* Inputs of up to eight bytes are stored in the attribute itself. */
 static void add_u32(union call *call, uint16_t id, uint32_t value)
 {
 	add(call, id, sizeof(value), value);
@@ -51,7 +51,7 @@ static void add_out(union call *call, uint16_t id, uint32_t *ret_value)
 	add(call, id, sizeof(*ret_value), (uintptr_t)ret_value);
 }
 
-/* The number of a kernel object; a new one's is written here by the kernel. */
+/* The handle of a kernel object. The kernel stores a new object's handle here. */
 static struct ib_uverbs_attr *add_object(union call *call, uint16_t id, uint32_t handle)
 {
 	return add(call, id, 0, handle);
@@ -61,7 +61,7 @@ static int run(struct ibv_context *context, union call *call, uint16_t method)
 {
 	call->header.object_id = UVERBS_OBJECT_MR;
 	call->header.method_id = method;
-	/* ib_uverbs_cmd_verbs() refuses the number of another driver with EINVAL. */
+	/* ib_uverbs_cmd_verbs() refuses another driver's id with EINVAL. */
 	call->header.driver_id = RDMA_DRIVER_RXE;
 	call->header.length = (uint16_t)(sizeof(call->header) +
 					 call->header.num_attrs *
@@ -69,7 +69,7 @@ static int run(struct ibv_context *context, union call *call, uint16_t method)
 	return ioctl(context->cmd_fd, RDMA_VERBS_IOCTL, &call->header) ? -errno : 0;
 }
 
-/* Of all drivers rxe alone has this file (parent_show() in its rxe_verbs.c). */
+/* Only the rxe driver has this file (parent_show() in its rxe_verbs.c). */
 bool uverbs_is_rxe(struct ibv_context *context)
 {
 	char path[IBV_SYSFS_PATH_MAX + sizeof("/parent")];

@@ -20,7 +20,7 @@ struct uverbs_mr {
 	uint32_t lkey, rkey;
 };
 
-/* Whether it is a device of the rxe driver, which the functions below are for. */
+/* True for a device of the rxe driver. The functions below work only with rxe. */
 bool uverbs_is_rxe(struct ibv_context *context);
 
 int uverbs_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, uint64_t length,

@@ -66,7 +66,7 @@ static void name_descriptor(int fd, char *ret_path, size_t size)
 	snprintf(ret_path, size, "/proc/self/fd/%d", fd);
 }
 
-int reopen(int fd, int flags)
+int reopen_file(int fd, int flags)
 {
 	char self[32];
 

@@ -28,7 +28,7 @@ int open_root(const char *path, struct failure *failure);
 int open_path(int root, const char *path, int flags);
 
 /* Open the file of an O_PATH descriptor, even if its path now names another file. */
-int reopen(int fd, int flags);
+int reopen_file(int fd, int flags);
 
 /*
  * Open the directory that contains the last component of the path. A symbolic link at

@@ -26,7 +26,7 @@ static int open_regular(struct source *source, int found, struct failure *failur
 			    "%s is a directory: pier cp copies a single file", path);
 	if (!S_ISREG(source->stat.st_mode))
 		return fail(failure, EXIT_FILE, "%s is not a regular file", path);
-	source->fd = reopen(found, O_RDONLY | O_NONBLOCK);
+	source->fd = reopen_file(found, O_RDONLY | O_NONBLOCK);
 	if (source->fd < 0 || fstat(source->fd, &source->stat) < 0)
 		return fail_source(source, failure);
 	source->content = source->fd;

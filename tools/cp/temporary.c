@@ -146,9 +146,9 @@ static int open_leftover(int directory, const char *entry, uid_t owner)
 	if (fstat(found, &stat) == 0 && S_ISREG(stat.st_mode) && stat.st_uid == owner &&
 	    stat.st_nlink == 1) {
 		/* NFS locks only files open for writing, which the mode may forbid. */
-		fd = reopen(found, O_WRONLY | O_NONBLOCK);
+		fd = reopen_file(found, O_WRONLY | O_NONBLOCK);
 		if (fd < 0 && errno == EACCES)
-			fd = reopen(found, O_RDONLY | O_NONBLOCK);
+			fd = reopen_file(found, O_RDONLY | O_NONBLOCK);
 	}
 	close(found);
 	return fd;

@@ -4,7 +4,7 @@
 
 #include "channel/channel.h"
 #include "arrival.h"
-#include "counter.h"
+#include "binding.h"
 #include "core/error.h"
 
 /* Every sentence begins with what the counter was to be bound to. */

@@ -44,10 +44,4 @@ struct pier_counter {
 	uint64_t wake_at; /* UINT64_MAX: no thread waits */
 };
 
-/* The counter is locked and has a binding. */
-struct pier_counter_binding *pier_first_binding(const struct pier_counter *counter);
-
-/* The channel is destroyed: end the bindings on it. */
-void pier_end_arrivals(struct pier_channel *channel);
-
 #endif

@@ -3,7 +3,7 @@
 #include <time.h>
 
 #include "channel/channel.h"
-#include "counter.h"
+#include "binding.h"
 #include "channel/poll.h"
 #include "channel/wait.h"
 #include "core/deadline.h"

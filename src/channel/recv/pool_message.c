@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "recv_pool.h"
+#include "pool_slots.h"
 #include "srq_post.h"
 #include "channel/poll.h"
 #include "channel/wait.h"

@@ -3,7 +3,7 @@
 #include <errno.h>
 
 #include "channel/posting.h"
-#include "recv_pool.h"
+#include "pool_slots.h"
 #include "srq_post.h"
 #include "core/error.h"
 

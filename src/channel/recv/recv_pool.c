@@ -7,6 +7,7 @@
 
 #include "channel/stop.h"
 #include "region/mr.h"
+#include "pool_slots.h"
 #include "recv_pool.h"
 #include "core/caller.h"
 #include "core/error.h"

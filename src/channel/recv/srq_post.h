@@ -7,7 +7,7 @@
 #include <pier/srq.h>
 
 #include "channel/channel.h"
-#include "device/device.h"
+#include "device/pd.h"
 
 /* The entries of a shared receive queue: free, posted, arrived, free. */
 

@@ -10,6 +10,7 @@
 #include "stream.h"
 #include "core/deadline.h"
 #include "core/error.h"
+#include "core/fd.h"
 #include "core/wire.h"
 
 enum {
@@ -122,18 +123,13 @@ static ssize_t write_some(int fd, const void *bytes, size_t size)
 	return count;
 }
 
-static bool try_again(int error)
-{
-	return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
-}
-
 /* Read no more than the header, and then the rest of the message. */
 static int read_step(struct pier_stream *stream, struct pier_message *in)
 {
 	ssize_t count = read_some(stream->read_fd, in->bytes + in->have,
 				  in->length - in->have);
 
-	if (count < 0 && try_again(errno))
+	if (count < 0 && pier_is_transient(errno))
 		return 0;
 	if (count == 0 || (count < 0 && errno == ECONNRESET))
 		return pier_fail(
@@ -159,7 +155,7 @@ static int write_step(struct pier_stream *stream, struct pier_message *out)
 		out->have += (size_t)count;
 	else if (errno == EPIPE || errno == ECONNRESET)
 		stream->write_broken = true;
-	else if (!try_again(errno))
+	else if (!pier_is_transient(errno))
 		return pier_fail(errno, "handshake: write to fd %d: %s", stream->write_fd,
 				 strerror(errno));
 	return 0;

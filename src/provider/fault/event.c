@@ -123,14 +123,6 @@ int pier_fault_get_cq_event(struct ibv_comp_channel *ibv, struct ibv_cq **ret_cq
 	return 0;
 }
 
-void pier_fault_ack_cq_events(struct ibv_cq *cq, unsigned int count)
-{
-	pthread_mutex_lock(&cq->mutex);
-	cq->comp_events_completed += count;
-	pthread_cond_signal(&cq->cond);
-	pthread_mutex_unlock(&cq->mutex);
-}
-
 int pier_fault_req_notify_cq(struct ibv_cq *ibv, int solicited_only)
 {
 	struct fault_cq *cq = fault_cq(ibv);

@@ -6,7 +6,6 @@
 
 int pier_fault_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **ret_cq,
 			    void **ret_cq_context);
-void pier_fault_ack_cq_events(struct ibv_cq *cq, unsigned int count);
 int pier_fault_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 
 #endif

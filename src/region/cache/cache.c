@@ -4,8 +4,9 @@
 #include <stdlib.h>
 
 #include "cache.h"
-#include "device/device.h"
-#include "region/mr.h"
+#include "index.h"
+#include "list.h"
+#include "reap.h"
 #include "core/caller.h"
 #include "core/checked.h"
 #include "core/error.h"
@@ -13,6 +14,8 @@
 #include "core/log.h"
 #include "core/object.h"
 #include "core/thread.h"
+#include "device/device.h"
+#include "region/mr.h"
 
 enum {
 	/* Of the first version. What comes behind it is not in all callers'. */

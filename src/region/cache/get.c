@@ -2,13 +2,15 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "buffer/buffer.h"
 #include "cache.h"
-#include "region/mr.h"
+#include "index.h"
+#include "reap.h"
+#include "buffer/buffer.h"
 #include "core/caller.h"
-#include "core/page.h"
 #include "core/checked.h"
 #include "core/error.h"
+#include "core/page.h"
+#include "region/mr.h"
 
 /* A request for a region. */
 struct request {

@@ -2,7 +2,7 @@
 #include <assert.h>
 
 #include "buffer/buffer.h"
-#include "cache.h"
+#include "index.h"
 
 /*
  * No range of a set encloses another. So ranges that start later end later, and among

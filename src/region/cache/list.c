@@ -2,8 +2,10 @@
 #include <errno.h>
 #include <time.h>
 
+#include "list.h"
+#include "index.h"
+#include "reap.h"
 #include "buffer/buffer.h"
-#include "cache.h"
 #include "core/error.h"
 
 /* A thread that unmaps memory or frees a buffer must find all caches. */

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "buffer/buffer.h"
-#include "cache.h"
+#include "reap.h"
 #include "region/mr.h"
 #include "core/error.h"
 #include "core/log.h"

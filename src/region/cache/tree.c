@@ -13,7 +13,7 @@ static bool is_before(const struct pier_tree_node *a, const struct pier_tree_nod
 }
 
 /* A priority as good as random, without state: the finaliser of SplitMix64. */
-static uint64_t scatter(uint64_t value)
+static uint64_t hash_address(uint64_t value)
 {
 	value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
 	value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
@@ -69,7 +69,7 @@ void pier_tree_insert(struct pier_tree *tree, struct pier_tree_node *node)
 {
 	struct pier_tree_node **link = &tree->root;
 
-	node->priority = scatter((uintptr_t)node);
+	node->priority = hash_address((uintptr_t)node);
 	while (*link && (*link)->priority > node->priority) {
 		if ((*link)->reach < node->end)
 			(*link)->reach = node->end;

@@ -33,6 +33,7 @@ static void print_detail(const char *name)
 static void use_buffer(void)
 {
 	struct pier_buffer *inside = NULL;
+	struct pier_copy *copy = NULL;
 	struct pier_buffer_info info;
 	struct pier_dmabuf dmabuf;
 	char byte = 0;
@@ -40,6 +41,9 @@ static void use_buffer(void)
 
 	CHECK(pier_buffer_copy_to(buffer, 999, "x", 1) == 0);
 	CHECK(pier_buffer_copy_from(buffer, 999, &byte, 1) == 0 && byte == 'x');
+	CHECK(pier_buffer_copy_start_to(buffer, 5, "y", 1, NULL, &copy) == 0);
+	CHECK(pier_copy_query(copy) == 1);
+	CHECK(pier_copy_wait(copy) == 0);
 	CHECK(pier_buffer_query(buffer, &info) == 0);
 	CHECK(strcmp(info.kind, "from elsewhere") == 0);
 	CHECK(pier_dmabuf_export(buffer, 1, 10, &dmabuf) == 0 && dmabuf.offset == 1);

@@ -3,8 +3,8 @@
 #define TESTS_FAKES_CUDA_ABI_H
 
 /*
- * What the fake has of the CUDA driver's ABI, under its own names: cuda.h is on few
- * machines. abi_check.c compares both where there is one.
+ * The part of the CUDA driver's ABI that the fake implements, under its own names,
+ * because few machines have cuda.h. If there is one, abi_check.c compares them.
  */
 
 #include <stddef.h>
@@ -25,7 +25,7 @@ typedef struct CUevent_st *CUevent;
 typedef unsigned long long CUmemGenericAllocationHandle;
 typedef uint64_t cuuint64_t;
 
-/* Enumerations there; their values are above. */
+/* Enumerations in cuda.h; their values are above. */
 typedef unsigned int CUdevice_attribute;
 typedef unsigned int CUpointer_attribute;
 typedef unsigned int CUmemAllocationGranularity_flags;
@@ -58,7 +58,7 @@ typedef struct CUmemAccessDesc_st {
 	unsigned int flags;
 } CUmemAccessDesc;
 
-/* Of what it has the fake only looks at whether it is there. */
+/* The fake only checks whether it is NULL. */
 typedef struct CUctxCreateParams_st CUctxCreateParams;
 
 #include "entries.h"

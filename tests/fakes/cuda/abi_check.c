@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-/* For the types of forms that newer ones have replaced. */
+/* For the types of functions that newer forms have replaced. */
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
 #include <cudaTypedefs.h>
@@ -27,7 +27,7 @@
 #undef SIZE
 #undef MEMBER
 
-/* With cuda.h's own types; each form of a function has a type for its version. */
+/* Uses cuda.h's own types; each form of a function has a type for its version. */
 #include "entries.h"
 
 #define COMPARE(symbol, name, since, parameters)                                \

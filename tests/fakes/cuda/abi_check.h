@@ -3,8 +3,8 @@
 #define TESTS_FAKES_CUDA_ABI_CHECK_H
 
 /*
- * Whether what the fake declares was compared with cuda.h when this was compiled: NULL,
- * or why not. Where they differ nothing is compiled.
+ * NULL if the fake's declarations were compared with cuda.h at compile time, otherwise
+ * the reason why not. If they differ, compiling fails.
  */
 const char *fake_cuda_abi_unchecked(void);
 

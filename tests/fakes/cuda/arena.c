@@ -7,9 +7,9 @@
 #include "fake.h"
 
 /*
- * The driver too keeps a range of the process's addresses for its own. All of ours are
- * in one, in units of 2 MiB and the lowest first, so that what is freed and allocated
- * again has the same address, and neighbours follow each other without a gap.
+ * Like the driver, the fake reserves a range of the process's addresses. It allocates
+ * them in units of 2 MiB, lowest first. Memory that is freed and allocated again
+ * therefore has the same address, and neighbours are adjacent.
  */
 #define ARENA_SIZE (16ull << 30)
 #define UNITS	   (ARENA_SIZE / FAKE_GRANULARITY)

@@ -7,7 +7,10 @@
 
 #include "fake.h"
 
-/* udmabuf wants the first seal; with all of them peers of soft0 share it too. */
+/*
+ * udmabuf requires the first seal; with all of them soft0 also shares the memory with
+ * peers.
+ */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 static bool is_device_memory(enum fake_cuda_kind kind)

@@ -12,14 +12,14 @@
 struct fake_cuda_calls {
 	void *library;
 	struct fake_cuda *control;
-	/* By symbol; NULL: this version of the driver has none. */
+	/* NULL: this version of the driver lacks the symbol. */
 #define FAKE_CUDA_MEMBER(symbol, name, since, parameters) \
 	__typeof__(&fake_##symbol) symbol;
 	FAKE_CUDA_ENTRIES(FAKE_CUDA_MEMBER)
 #undef FAKE_CUDA_MEMBER
 };
 
-/* Whether it is the fake that is found: a real driver's folder may stand before it. */
+/* True if the fake was found: a real driver's folder may precede it. */
 static inline bool fake_cuda_load(struct fake_cuda_calls *ret_calls)
 {
 	struct fake_cuda *(*find)(void);

@@ -79,7 +79,7 @@ CUresult fake_cuDevicePrimaryCtxRetain(CUcontext *ret_context, CUdevice device)
 	if (!fake_has_device(device))
 		return CUDA_ERROR_INVALID_DEVICE;
 	primary = &fake_driver.primary[device];
-	/* One that is there is found without the device. */
+	/* An existing context is returned without using the device. */
 	result = primary->alive ? CUDA_SUCCESS : fake_use_device(device);
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -182,7 +182,7 @@ CUresult fake_cuCtxCreate_v4(CUcontext *ret_context, CUctxCreateParams *paramete
 	return create(ret_context, flags, device);
 }
 
-/* On the stacks of other threads it stays, and is no good there. */
+/* The context stays on the stacks of other threads, where it is invalid. */
 CUresult fake_cuCtxDestroy_v2(CUcontext context)
 {
 	CUresult result;
@@ -234,7 +234,7 @@ CUresult fake_cuCtxGetCurrent(CUcontext *ret_context)
 	return CUDA_SUCCESS;
 }
 
-/* It replaces the top of the stack; NULL takes the top off. */
+/* Replaces the top of the stack; NULL pops it. */
 CUresult fake_cuCtxSetCurrent(CUcontext context)
 {
 	CUresult result;

@@ -11,7 +11,7 @@ static void set_device(struct fake_cuda_device *device, int ordinal)
 		"0000:17:00.0", "0000:65:00.0", "0000:ca:00.0", "0000:e3:00.0",
 		"0001:17:00.0", "0001:65:00.0", "0001:ca:00.0", "0001:e3:00.0",
 	};
-	/* Counts stay. */
+	/* These counts are kept. */
 	uint64_t calls = device->calls, memory = device->memory_used;
 	uint64_t bar = device->bar_used;
 	uint32_t users = device->primary_users;

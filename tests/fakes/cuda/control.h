@@ -3,27 +3,27 @@
 #define TESTS_FAKES_CUDA_CONTROL_H
 
 /*
- * What a test tells the fake CUDA driver, and what it counted.
+ * Settings of the fake CUDA driver, and its counters.
  *
  *	void *driver = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_NOW);
  *	struct fake_cuda *(*find)(void) = dlsym(driver, "fake_cuda_control");
  *	struct fake_cuda *fake = find();
  *
- * Settings are read at each call of the driver, so they may be changed at any time
- * that no other thread is inside of it. They begin as the environment says when the
- * library is loaded; restore() goes back to that.
+ * Settings are read at each call of the driver, so they may be changed whenever no other
+ * thread is inside it. Their initial values come from the environment when the library is
+ * loaded; restore() returns to them.
  *
- * The environment, for whole programs (a value that cannot be understood aborts):
+ * The environment, for whole programs (an invalid value aborts):
  *
- *	FAKE_CUDA_DEVICES	how many; default 2
- *	FAKE_CUDA_VERSION	of the driver, as cuDriverGetVersion() has it; 13000
- *	FAKE_CUDA_NAMES		of the devices, with commas between them
+ *	FAKE_CUDA_DEVICES	number of devices; default 2
+ *	FAKE_CUDA_VERSION	of the driver, as in cuDriverGetVersion(); default 13000
+ *	FAKE_CUDA_NAMES		of the devices, separated by commas
  *	FAKE_CUDA_PCI		"0000:17:00.0,0000:65:00.0"
  *	FAKE_CUDA_WINDOWS	refused, copied
  *	FAKE_CUDA_PEER_MEMORY	0, 1
  *	FAKE_CUDA_FAIL		"cuMemAlloc:3:2,cuInit:1:999:5": the third call fails with
  *				2; the first and four more with 999
- * and for all devices at once
+ * and for all devices together
  *	FAKE_CUDA_MEMORY	bytes of each device
  *	FAKE_CUDA_BAR		bytes that can be exported; 0 = no limit
  *	FAKE_CUDA_DMABUF	0, 1
@@ -44,45 +44,45 @@
 #define FAKE_CUDA_MAX_DEVICES 8
 #define FAKE_CUDA_MAX_CALLS   96
 
-/* Which part of an allocation can be exported. */
+/* The parts of an allocation that can be exported. */
 enum fake_cuda_ranges {
 	FAKE_CUDA_RANGES_ANY,  /* any whole pages */
-	FAKE_CUDA_RANGES_BASE, /* those that begin at the page of its base */
-	FAKE_CUDA_RANGES_WHOLE /* all of its pages, neither more nor less */
+	FAKE_CUDA_RANGES_BASE, /* ranges that begin at the page of its base */
+	FAKE_CUDA_RANGES_WHOLE /* exactly all of its pages */
 };
 
-/* What an export over several mappings of cuMemCreate() memory gets. */
+/* The result of an export over several mappings of cuMemCreate() memory. */
 enum fake_cuda_seams {
 	FAKE_CUDA_SEAMS_REFUSED, /* CUDA_ERROR_INVALID_VALUE */
 	/*
-	 * One dma-buf. Where there is no udmabuf it can only be a copy: refused too,
-	 * unless windows are copied.
+	 * One dma-buf. Without udmabuf it can only be a copy, and is also refused unless
+	 * windows are copied.
 	 */
 	FAKE_CUDA_SEAMS_JOINED
 };
 
 /*
- * CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE. An export whose mapping does not suit
- * succeeds, as with the real driver, and it is the registration that fails: its fd is an
- * eventfd, which is neither a dma-buf (EINVAL from the kernel's dma_buf_get()) nor a
- * memfd (EINVAL from soft0).
+ * CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE. An export with an unsuitable mapping
+ * succeeds, as with the real driver, but its registration fails: its fd is an eventfd,
+ * which is neither a dma-buf (EINVAL from the kernel's dma_buf_get()) nor a memfd (EINVAL
+ * from soft0).
  */
 enum fake_cuda_pcie {
-	FAKE_CUDA_PCIE_EITHER,	 /* both mappings suit */
+	FAKE_CUDA_PCIE_EITHER,	 /* both mappings are suitable */
 	FAKE_CUDA_PCIE_REFUSED,	 /* the flag is CUDA_ERROR_NOT_SUPPORTED */
-	FAKE_CUDA_PCIE_REQUIRED, /* what is exported without it does not suit */
-	FAKE_CUDA_PCIE_WRONG	 /* what is exported with it does not suit */
+	FAKE_CUDA_PCIE_REQUIRED, /* exports without the flag are unsuitable */
+	FAKE_CUDA_PCIE_WRONG	 /* exports with the flag are unsuitable */
 };
 
 /*
- * Where there is no /dev/udmabuf, an export is the memfd that holds the allocation, and
- * a memfd cannot begin in its middle.
+ * Without /dev/udmabuf, an export is the memfd of the allocation, and cannot begin in its
+ * middle.
  */
 enum fake_cuda_windows {
-	FAKE_CUDA_WINDOWS_REFUSED, /* parts from the middle: CUDA_ERROR_INVALID_VALUE */
+	FAKE_CUDA_WINDOWS_REFUSED, /* exports from the middle: CUDA_ERROR_INVALID_VALUE */
 	/*
-	 * A memfd of their own with the bytes as they are now: for tests that look
-	 * at an export, and no NIC.
+	 * Exports from the middle are new memfds with a copy of the bytes: for tests that
+	 * inspect an export, not for NICs.
 	 */
 	FAKE_CUDA_WINDOWS_COPIED
 };
@@ -109,12 +109,12 @@ struct fake_cuda_device {
 	int numa_node;	   /* CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID */
 	int compute_major; /* compute capability */
 	int compute_minor;
-	uint64_t memory; /* bytes: cuDeviceTotalMem(), and what can be allocated */
+	uint64_t memory; /* bytes: cuDeviceTotalMem(), and the limit of allocations */
 	/*
-	 * Bytes that can be exported at a time, beyond which an export is
-	 * CUDA_ERROR_OUT_OF_MEMORY; 0: no limit. An allocation takes what lies between
-	 * the lowest and the highest byte exported of it until it is freed, since the
-	 * driver is not told when the last user of a dma-buf has closed it.
+	 * Bytes that can be exported at a time; beyond that an export is
+	 * CUDA_ERROR_OUT_OF_MEMORY. 0: no limit. An allocation uses the range between its
+	 * lowest and highest exported byte until it is freed, because the driver does not
+	 * learn when the last user of a dma-buf has closed it.
 	 */
 	uint64_t bar;
 	bool dmabuf;	  /* CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED */
@@ -130,16 +130,15 @@ struct fake_cuda_device {
 		       */
 	int flush_options; /* ..._GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS: bits 1 and 2 */
 	/*
-	 * The device is lost at its call of this number from now, 1 being the next one,
-	 * and it and every later one that works on the device fails with lost_result; 0:
-	 * never. Contexts can still be pushed, popped and asked for, and pointers
-	 * queried.
+	 * The device is lost at this call from now (1: the next one). That call and all
+	 * later ones on the device fail with lost_result. 0: never. Contexts can still be
+	 * pushed, popped and queried, and so can pointers.
 	 */
 	uint64_t lost_in;
 	int lost_result; /* 46 CUDA_ERROR_DEVICE_UNAVAILABLE, 214 ..._ECC_UNCORRECTABLE */
 
 	/* Counted. */
-	uint64_t calls;		/* that work on the device */
+	uint64_t calls;		/* calls that use the device */
 	uint64_t memory_used;	/* bytes allocated */
 	uint64_t bar_used;	/* bytes */
 	uint32_t primary_users; /* references to its primary context */
@@ -148,8 +147,8 @@ struct fake_cuda_device {
 struct fake_cuda_call {
 	char name[48]; /* without _v2: "cuMemAlloc" */
 	/*
-	 * Its call of this number from now, 1 being the next one, fails with
-	 * fail_result and does nothing, and fail_more calls after it too; 0: none.
+	 * This call from now (1: the next one) and the fail_more calls after it fail with
+	 * fail_result and do nothing. 0: none.
 	 */
 	uint64_t fail_in;
 	uint64_t fail_more;
@@ -159,61 +158,69 @@ struct fake_cuda_call {
 };
 
 struct fake_cuda {
-	int version;	  /* of the driver; what came later does not exist */
+	int version;	  /* of the driver; newer functions do not exist */
 	uint32_t devices; /* 0: cuInit() is CUDA_ERROR_NO_DEVICE */
 	enum fake_cuda_windows windows;
 	/*
-	 * As if nvidia-peermem were there: ibv_reg_mr() can take the addresses of device
-	 * memory, which then the CPU can read as well. For what is allocated later.
+	 * As if nvidia-peermem were loaded: ibv_reg_mr() accepts addresses of device
+	 * memory, which the CPU can then read as well. Applies to later allocations.
 	 */
 	bool peer_memory;
 	/* Mappings have neither CU_POINTER_ATTRIBUTE_BUFFER_ID nor ..._MEMORY_BLOCK_ID.
 	 */
 	bool no_mapping_ids;
 	/*
-	 * As if a kernel in a blocking stream polled for bytes that are still to come.
-	 * What waits for the default stream would never return, and is
+	 * As if a kernel in a blocking stream polled for bytes that have not arrived.
+	 * Calls that wait for the default stream would never return, and fail with
 	 * CUDA_ERROR_NOT_READY.
 	 */
 	bool kernel_polls;
 	/*
-	 * As if another thread captured a stream into a graph in the global mode. What
-	 * works on a device in a thread that is not relaxed breaks that, and is
-	 * CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED.
+	 * As if another thread captured a stream into a graph in the global mode. Calls
+	 * on a device in a thread that is not in relaxed mode break the capture, and fail
+	 * with CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED.
 	 */
 	bool capturing;
+	/*
+	 * The devices make no asynchronous copy before something waits for it: queries
+	 * are CUDA_ERROR_NOT_READY until then. Once it is not set any more, queries let
+	 * them go on.
+	 */
+	bool stalled;
 	struct fake_cuda_device device[FAKE_CUDA_MAX_DEVICES];
-	/* One for each function that the driver has; the rest have no name. */
+	/* One for each function of the driver; the rest have no name. */
 	struct fake_cuda_call call[FAKE_CUDA_MAX_CALLS];
 
 	/* Counted. */
 	bool udmabuf;			/* exports are real dma-bufs */
-	uint64_t live[FAKE_CUDA_KINDS]; /* what was made and not undone */
+	uint64_t live[FAKE_CUDA_KINDS]; /* objects that exist, by kind */
 	uint64_t current;		/* contexts on the stacks of all threads */
-	uint64_t abandoned;		/* ..., that were on it when their thread ended */
-	uint64_t pushes;		/* by cuCtxPushCurrent() and cuCtxCreate() */
-	uint64_t exports;		/* that succeeded */
-	uint64_t pcie_exports;		/* of these, with the PCIe flag */
+	uint64_t abandoned; /* contexts that were on the stack when their thread ended */
+	uint64_t pushes;    /* by cuCtxPushCurrent() and cuCtxCreate() */
+	uint64_t exports;   /* that succeeded */
+	uint64_t pcie_exports; /* of these, those with the PCIe flag */
 	uint64_t copies;
 	uint64_t copied_bytes;
-	uint64_t hangs;	  /* that waited for kernel_polls */
-	uint64_t breaks;  /* of what was captured */
+	uint64_t hangs;	  /* calls that waited for kernel_polls */
+	uint64_t breaks;  /* broken captures */
 	uint64_t flushes; /* cuFlushGPUDirectRDMAWrites() that succeeded */
 
-	/* All settings as at the start, devices found again, and calls counted from 0. */
+	/*
+	 * Restores the initial settings, finds lost devices again, and resets the counts.
+	 */
 	void (*restore)(void);
 	/*
-	 * Device memory as the device sees it, with no context and not counted. Returns
-	 * 0, or -1: some of it is not memory of this driver.
+	 * Reads device memory as the device sees it, without a context and uncounted.
+	 * Returns 0, or -1 if some of it is not memory of this driver.
 	 */
 	int (*read)(uint64_t address, void *ret_bytes, size_t length);
 	int (*write)(uint64_t address, const void *bytes, size_t length);
 };
 
-/* The one that the driver has. */
+/* Returns the driver's control block. */
 struct fake_cuda *fake_cuda_control(void);
 
-/* One function's entry, by its name without _v2; NULL: it has none of that name. */
+/* Returns a function's entry by its name without _v2, or NULL. */
 static inline struct fake_cuda_call *fake_cuda_call(struct fake_cuda *fake,
 						    const char *name)
 {

@@ -3,7 +3,7 @@
 
 #include "fake.h"
 
-/* Whether the driver has all of it. */
+/* True if all of the range is the driver's memory. */
 static bool is_memory(uint64_t address, uint64_t size)
 {
 	uint64_t run;
@@ -24,7 +24,7 @@ static bool is_on(uint64_t address, int device)
 	return piece && piece->device == device;
 }
 
-/* Plain host memory, or what the driver made and the CPU can reach. */
+/* True for plain host memory, and for the driver's memory that the CPU can access. */
 static bool is_for_cpu(const void *memory)
 {
 	const struct fake_piece *piece = fake_find((uint64_t)(uintptr_t)memory);
@@ -85,6 +85,20 @@ static CUresult copy_out(void *to, uint64_t from, uint64_t size)
 	return CUDA_SUCCESS;
 }
 
+CUresult fake_make_copy(const struct fake_copy *copy)
+{
+	return copy->to_host ? copy_out(copy->host, copy->address, copy->size)
+			     : copy_in(copy->address, copy->host, copy->size);
+}
+
+static CUresult queue_copy(CUstream stream, const struct fake_copy *copy)
+{
+	if (copy->size > 0 &&
+	    (!is_memory(copy->address, copy->size) || !is_for_cpu(copy->host)))
+		return CUDA_ERROR_INVALID_VALUE;
+	return fake_queue_copy(stream, copy);
+}
+
 static CUresult copy_between(uint64_t to, uint64_t from, uint64_t size)
 {
 	uint64_t whole = size, in, out;
@@ -110,7 +124,7 @@ static CUresult copy_between(uint64_t to, uint64_t from, uint64_t size)
 			return used;                     \
 	} while (0)
 
-/* Unified addressing: either may be host memory. */
+/* Because of unified addressing, both may be host memory. */
 CUresult fake_cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t size)
 {
 	FAKE_ENTER("cuMemcpy", FAKE_NEEDS_DEVICE);
@@ -148,7 +162,10 @@ CUresult fake_cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size
 {
 	FAKE_ENTER("cuMemcpyHtoDAsync", FAKE_NEEDS_DEVICE);
 	FAKE_USE_STREAM(stream);
-	return copy_in(to, from, size);
+	return queue_copy(stream, &(struct fake_copy){ .address = to,
+						       .host = (void *)(uintptr_t)from,
+						       .size = size,
+						       .device = scope.device });
 }
 
 CUresult fake_cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size,
@@ -156,7 +173,11 @@ CUresult fake_cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size,
 {
 	FAKE_ENTER("cuMemcpyDtoHAsync", FAKE_NEEDS_DEVICE);
 	FAKE_USE_STREAM(stream);
-	return copy_out(to, from, size);
+	return queue_copy(stream, &(struct fake_copy){ .address = from,
+						       .host = to,
+						       .size = size,
+						       .to_host = true,
+						       .device = scope.device });
 }
 
 CUresult fake_cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t size,
@@ -167,7 +188,7 @@ CUresult fake_cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t size
 	return copy_between(to, from, size);
 }
 
-/* Of another device's memory only a kernel with peer access could. */
+/* Only a kernel with peer access could write another device's memory. */
 static CUresult set_bytes(const struct fake_scope *scope, uint64_t to, int byte,
 			  uint64_t size)
 {

@@ -26,7 +26,7 @@ CUresult fake_cuDeviceGet(CUdevice *ret_device, int ordinal)
 	return CUDA_SUCCESS;
 }
 
-/* As the driver: cut where it does not fit. */
+/* Truncates the text as the driver does. */
 static CUresult give_text(const char *text, char *ret_text, int size)
 {
 	if (!ret_text || size <= 0)
@@ -85,7 +85,7 @@ static int pci_part(const struct fake_cuda_device *device, CUdevice_attribute at
 	return (int)(attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID ? bus : slot);
 }
 
-/* The version of CUDA whose cuda.h first had it. */
+/* The first version of CUDA whose cuda.h has the attribute. */
 static int attribute_since(CUdevice_attribute attribute)
 {
 	if (attribute <= CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES)
@@ -105,7 +105,7 @@ static int attribute_since(CUdevice_attribute attribute)
 	return 13000;
 }
 
-/* -1: it has none of that number. */
+/* Returns -1 if the device lacks the attribute. */
 static int find_attribute(const struct fake_cuda_device *device,
 			  CUdevice_attribute attribute)
 {
@@ -157,7 +157,7 @@ CUresult fake_cuDeviceGetAttribute(int *ret_value, CUdevice_attribute attribute,
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!fake_has_device(device))
 		return CUDA_ERROR_INVALID_DEVICE;
-	/* The one that can be negative. */
+	/* The only attribute that can be negative. */
 	if (attribute == CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID) {
 		*ret_value = fake_device(device)->numa_node;
 		return CUDA_SUCCESS;

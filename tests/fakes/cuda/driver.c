@@ -37,7 +37,7 @@ CUresult fake_use_device(int device)
 	return CUDA_SUCCESS;
 }
 
-/* The failure that a test wants here. */
+/* Counts the call, and returns the failure that the test has set for it. */
 static CUresult count_call(const char *name)
 {
 	struct fake_cuda_call *call = fake_cuda_call(&fake_driver.control, name);
@@ -70,8 +70,8 @@ static CUresult check_need(const struct fake_scope *scope, enum fake_need need)
 }
 
 /*
- * In a child of a process that initialized the driver it never works again, and what it
- * has was possibly forked away in the middle of a change: no lock either.
+ * In a child of a process that initialized the driver, it never works again. Its state
+ * may have been copied in the middle of a change, so the lock is not taken either.
  */
 struct fake_scope fake_enter(const char *name, enum fake_need need)
 {
@@ -101,7 +101,7 @@ void fake_leave(struct fake_scope *scope)
 		pthread_mutex_unlock(&lock);
 }
 
-/* For the functions of the control block, which are nobody's calls. */
+/* For the functions of the control block, which are not counted as calls. */
 struct fake_scope fake_enter_unseen(void)
 {
 	pthread_mutex_lock(&lock);
@@ -115,7 +115,7 @@ static bool is_foreign(void)
 
 CUresult fake_cuInit(unsigned int flags)
 {
-	/* Not after fork() either. */
+	/* cuInit() also fails after fork(). */
 	FAKE_ENTER("cuInit", FAKE_NEEDS_NOTHING);
 	if (is_foreign())
 		return CUDA_ERROR_NOT_INITIALIZED;

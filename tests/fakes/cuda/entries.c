@@ -4,9 +4,9 @@
 #include "fake.h"
 
 /*
- * What a driver does not have yet must not be found by dlsym() either: each symbol is an
- * indirect function, whose resolver dlsym() calls, and which finds nothing while the
- * version is an older one.
+ * dlsym() must not find functions that are newer than the driver. Each symbol is
+ * therefore an indirect function: dlsym() calls its resolver, which returns NULL for an
+ * older version.
  */
 #define DEFINE(symbol, name, since, parameters)                                        \
 	__attribute__((used)) static __typeof__(&fake_##symbol) resolve_##symbol(void) \
@@ -51,7 +51,7 @@ void fake_name_calls(struct fake_cuda *control)
 		}
 }
 
-/* The newest form that both the driver and the caller know. */
+/* Returns the newest form that both the driver and the caller support. */
 static const struct entry *find_entry(const char *name, int version, bool *ret_known)
 {
 	const struct entry *found = NULL;
@@ -75,7 +75,7 @@ static CUresult find_function(const char *name, void **ret, int version, cuuint6
 	const struct entry *found;
 	bool known;
 
-	/* Per-thread default streams: the functions are the same here. */
+	/* With per-thread default streams the functions are the same here. */
 	if (!name || !ret || version > fake_driver.control.version ||
 	    flags & ~(cuuint64_t)(CU_GET_PROC_ADDRESS_LEGACY_STREAM |
 				  CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM))
@@ -88,7 +88,7 @@ static CUresult find_function(const char *name, void **ret, int version, cuuint6
 	return CUDA_SUCCESS;
 }
 
-/* The first form had no status, and an error instead. */
+/* The first form has no status, and returns an error instead. */
 CUresult fake_cuGetProcAddress(const char *name, void **ret, int version,
 			       cuuint64_t flags)
 {

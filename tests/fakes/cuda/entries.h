@@ -3,10 +3,10 @@
 #define TESTS_FAKES_CUDA_ENTRIES_H
 
 /*
- * ENTRY(symbol, name, since, parameters): the symbol that the library exports, the name
- * that cuGetProcAddress() knows it by, and the version of CUDA that brought this form
- * (cudaTypedefs.h has it in the names of its types). Forms of before CUDA 4, whose
- * addresses have 32 bits, are left out.
+ * ENTRY(symbol, name, since, parameters): the exported symbol, its name for
+ * cuGetProcAddress(), and the version of CUDA that introduced this form (part of the type
+ * names in cudaTypedefs.h). Forms from before CUDA 4, whose addresses have 32 bits, are
+ * omitted.
  */
 #define FAKE_CUDA_ENTRIES(ENTRY)                                                         \
 	ENTRY(cuInit, cuInit, 2000, (unsigned int flags))                                \

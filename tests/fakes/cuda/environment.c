@@ -6,7 +6,7 @@
 
 #include "fake.h"
 
-/* A test that was told something else than it thinks must not pass. */
+/* A test with a misspelt setting must not pass. */
 static void refuse(const char *name, const char *value)
 {
 	fprintf(stderr, "fake libcuda: %s=%s is not understood\n", name, value);
@@ -38,7 +38,7 @@ static uint64_t read_number(const char *name, uint64_t otherwise, uint64_t most)
 	return value;
 }
 
-/* The number of one of the words, which a NULL ends. */
+/* Returns the index of one of the words, whose list ends with NULL. */
 static int read_word(const char *name, int otherwise, const char *const *words)
 {
 	const char *text = getenv(name);
@@ -52,7 +52,7 @@ static int read_word(const char *name, int otherwise, const char *const *words)
 	return otherwise;
 }
 
-/* Texts with commas between them, one for each device. */
+/* Reads texts separated by commas, one for each device. */
 static void read_texts(const char *name, struct fake_cuda *control, size_t offset,
 		       size_t size)
 {
@@ -70,7 +70,7 @@ static void read_texts(const char *name, struct fake_cuda *control, size_t offse
 	}
 }
 
-/* One of "cuMemAlloc:3:2:5", behind its first colon. */
+/* Parses the part of "cuMemAlloc:3:2:5" behind the first colon. */
 static void read_failure(const char *numbers, struct fake_cuda_call *ret_call)
 {
 	const char *name = "FAKE_CUDA_FAIL";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* What cuGetErrorName() and cuGetErrorString() say. */
+/* Results of cuGetErrorName() and cuGetErrorString(). */
 
 NAME(CUDA_SUCCESS, "no error")
 NAME(CUDA_ERROR_INVALID_VALUE, "invalid argument")

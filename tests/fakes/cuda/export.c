@@ -9,10 +9,10 @@
 
 #include "fake.h"
 
-/* As many as udmabuf joins. */
+/* The limit of udmabuf. */
 #define MAX_PARTS 1024
 
-/* What a dma-buf is made of. */
+/* A part of a dma-buf. */
 struct part {
 	struct fake_backing *backing;
 	uint64_t offset;
@@ -38,7 +38,7 @@ bool fake_has_udmabuf(void)
 	return true;
 }
 
-/* The last page that an allocation of the backing reaches into. */
+/* Returns the end of the last page that an allocation of the backing uses. */
 static uint64_t used_size(const struct fake_backing *backing)
 {
 	uint64_t end = 0;
@@ -49,7 +49,10 @@ static uint64_t used_size(const struct fake_backing *backing)
 	return fake_round_up(end, fake_page());
 }
 
-/* Exports begin at page borders, allocations behind them: the first one in the page. */
+/*
+ * Exports begin at a page, allocations possibly inside it: returns the first one in the
+ * page.
+ */
 static const struct fake_piece *find_first(uint64_t address)
 {
 	const struct fake_piece *first = NULL;
@@ -79,12 +82,12 @@ static CUresult check_kind(const struct fake_piece *piece)
 			       ? CUDA_SUCCESS
 			       : CUDA_ERROR_INVALID_VALUE;
 	default:
-		/* Managed memory, that of pools, and what was only registered. */
+		/* Managed memory, memory of pools, and registered memory. */
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 }
 
-/* The pages of an allocation that is a part of one memfd. */
+/* Finds the pages of an allocation that is part of one memfd. */
 static CUresult find_part(struct request *request, const struct fake_piece *piece)
 {
 	uint64_t start = piece->backing->address;
@@ -98,7 +101,7 @@ static CUresult find_part(struct request *request, const struct fake_piece *piec
 	return CUDA_SUCCESS;
 }
 
-/* All mapped, on one device, and with the same properties. */
+/* The range must be mapped, on one device, with the same properties. */
 static CUresult find_mappings(struct request *request, const struct fake_piece *first)
 {
 	uint64_t address = request->address, size = request->size;
@@ -158,7 +161,7 @@ static CUresult find_parts(struct request *request)
 						: find_part(request, piece);
 }
 
-/* How much more of the BAR it takes, and, with `take`, that it takes it. */
+/* Returns how many more bytes of the BAR the part needs. With `take`, they are used. */
 static uint64_t count_bar(const struct part *part, bool take)
 {
 	struct fake_backing *backing = part->backing;
@@ -306,7 +309,7 @@ CUresult fake_cuMemGetHandleForAddressRange(void *ret_handle, CUdeviceptr addres
 	return result;
 }
 
-/* Nothing is ever under way: what a NIC wrote is in memory when its completion is. */
+/* There is nothing to flush: a NIC's writes are in memory when their completion is. */
 CUresult fake_cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget target,
 					 CUflushGPUDirectRDMAWritesScope wanted)
 {

@@ -2,7 +2,7 @@
 #ifndef TESTS_FAKES_CUDA_FAKE_H
 #define TESTS_FAKES_CUDA_FAKE_H
 
-/* What the parts of the fake driver share. All of it is under one lock. */
+/* Shared by the parts of the fake driver. One lock covers all of it. */
 
 #include <stdbool.h>
 
@@ -10,7 +10,7 @@
 #include "control.h"
 
 #define FAKE_GRANULARITY (2ull << 20)
-/* What new memory has: that of a real device is not zero either. */
+/* Contents of new memory, which is not zero on a real device either. */
 #define FAKE_STALE_BYTE	 0xa5
 
 struct CUctx_st {
@@ -21,23 +21,23 @@ struct CUctx_st {
 	unsigned int flags;
 };
 
-/* Memory of one kind that is one memfd. */
+/* Memory of one kind in one memfd. */
 struct fake_backing {
 	struct fake_backing *next;
 	enum fake_cuda_kind kind;
 	int device;
-	uint64_t address; /* of the application; 0: none, made by cuMemCreate() */
+	uint64_t address; /* the application's; 0: none, made by cuMemCreate() */
 	uint64_t size;	  /* whole pages */
 	int fd;
-	char *bytes;	 /* mapped for the driver alone */
+	char *bytes;	 /* mapped for the driver only */
 	uint64_t block;	 /* CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID */
-	uint32_t pieces; /* that lie in it */
-	/* What was exported of it; equal: nothing. */
+	uint32_t pieces; /* number of pieces in it */
+	/* The exported range; equal: nothing. */
 	uint64_t exported_from;
 	uint64_t exported_to;
 };
 
-/* What cuMemCreate() made. */
+/* Memory made by cuMemCreate(). */
 struct fake_handle {
 	struct fake_handle *next;
 	struct fake_backing *backing;
@@ -51,10 +51,10 @@ struct fake_piece {
 	struct fake_piece *next;
 	enum fake_cuda_kind kind;
 	uint64_t address;
-	uint64_t size; /* as the application asked */
+	uint64_t size; /* as requested by the application */
 	uint64_t id;
 	struct fake_backing *backing; /* NULL: registered, reserved */
-	uint64_t offset;	      /* in the backing */
+	uint64_t offset;	      /* offset in the backing */
 	CUcontext context;	      /* NULL: of mappings and pools */
 	int device;
 	struct fake_handle *handle; /* of a mapping */
@@ -66,9 +66,9 @@ struct fake_piece {
 struct fake_driver {
 	struct fake_cuda control;
 	bool initialized;
-	int pid; /* that initialized it */
+	int pid; /* of the process that initialized the driver */
 	struct CUctx_st primary[FAKE_CUDA_MAX_DEVICES];
-	CUcontext contexts; /* of cuCtxCreate(), dead ones too */
+	CUcontext contexts; /* of cuCtxCreate(), including destroyed ones */
 	struct fake_piece *pieces;
 	struct fake_backing *backings;
 	struct fake_handle *handles;
@@ -79,24 +79,27 @@ extern struct fake_driver fake_driver;
 
 enum fake_need {
 	FAKE_NEEDS_NOTHING,
-	FAKE_NEEDS_INIT,    /* cuInit() was called, in this process */
-	FAKE_NEEDS_CURRENT, /* ..., and a context is current */
-	FAKE_NEEDS_DEVICE   /* ..., whose device is not lost */
+	FAKE_NEEDS_INIT,    /* cuInit() was called in this process */
+	FAKE_NEEDS_CURRENT, /* and a context is current */
+	FAKE_NEEDS_DEVICE   /* and its device is not lost */
 };
 
 struct fake_scope {
 	bool locked;
-	CUresult result;   /* what the call fails with, or CUDA_SUCCESS */
+	CUresult result;   /* the call's error, or CUDA_SUCCESS */
 	CUcontext current; /* or NULL */
 	int device;	   /* of it, or -1 */
 };
 
 struct fake_scope fake_enter(const char *name, enum fake_need need);
 void fake_leave(struct fake_scope *scope);
-/* For what is nobody's call: fake_leave() ends it. */
+/* Enters the driver without counting a call. fake_leave() ends it. */
 struct fake_scope fake_enter_unseen(void);
 
-/* One call: what it counts as and needs. Returns where the call has to fail. */
+/*
+ * Enters a call with its name and its needs. Returns from the caller if the call must
+ * fail.
+ */
 #define FAKE_ENTER(name, need)                                                         \
 	struct fake_scope scope                                                        \
 		__attribute__((cleanup(fake_leave), unused)) = fake_enter(name, need); \
@@ -104,7 +107,7 @@ struct fake_scope fake_enter_unseen(void);
 	if (scope.result != CUDA_SUCCESS)                                              \
 	return scope.result
 
-/* driver.c: a device that there is, and counting a call that works on one. */
+/* driver.c: checks that a device exists, and counts a call on one. */
 bool fake_has_device(int device);
 struct fake_cuda_device *fake_device(int device);
 CUresult fake_use_device(int device);
@@ -113,7 +116,7 @@ CUresult fake_use_device(int device);
 CUcontext fake_current(void);
 bool fake_is_context(CUcontext context);
 
-/* arena.c: addresses of the application, which nothing can be read at. */
+/* arena.c: the application's addresses, which cannot be accessed. */
 bool fake_open_arena(void);
 uint64_t fake_take_addresses(uint64_t size, uint64_t alignment);
 void fake_give_addresses(uint64_t address, uint64_t size);
@@ -125,9 +128,9 @@ uint64_t fake_round_up(uint64_t value, uint64_t unit);
 CUresult fake_make_backing(enum fake_cuda_kind kind, int device, uint64_t address,
 			   uint64_t size, struct fake_backing **ret_backing);
 void fake_drop_backing(struct fake_backing *backing);
-/* Sealed as it has to be; -1: there is none to be had. */
+/* Returns a memfd with the necessary seals, or -1. */
 int fake_make_memfd(uint64_t size);
-/* Let the application read and write it at its address, or no more. */
+/* Allow or forbid access at the application's address. */
 bool fake_show(const struct fake_backing *backing, uint64_t address);
 void fake_hide(uint64_t address, uint64_t size);
 
@@ -135,12 +138,14 @@ void fake_hide(uint64_t address, uint64_t size);
 struct fake_piece *fake_add_piece(enum fake_cuda_kind kind, uint64_t address,
 				  uint64_t size);
 void fake_remove_piece(struct fake_piece *piece);
-/* The memory, or the reservation, around an address; NULL: none. */
+/* Returns the memory or the reservation that contains an address, or NULL. */
 struct fake_piece *fake_find(uint64_t address);
 struct fake_piece *fake_find_reservation(uint64_t address);
-/* Exactly this one. */
+/* Returns the piece with exactly this address. */
 struct fake_piece *fake_find_base(enum fake_cuda_kind kind, uint64_t address);
-/* Where the driver has [address, address + size), or a first part of it; NULL: nowhere.
+/*
+ * Returns the driver's address of [address, address + size), or of a first part of it, or
+ * NULL.
  */
 void *fake_at(uint64_t address, uint64_t size, uint64_t *ret_size);
 
@@ -148,24 +153,45 @@ void *fake_at(uint64_t address, uint64_t size, uint64_t *ret_size);
 CUresult fake_allocate(enum fake_cuda_kind kind, CUcontext context, uint64_t size,
 		       uint64_t *ret_address);
 void fake_free(struct fake_piece *piece);
-/* Of one that is destroyed. */
+/* Frees the memory of a destroyed context. */
 void fake_free_context_memory(CUcontext context);
 
 /* stream.c */
 bool fake_is_stream(CUstream stream);
-/* Whether this thread may work beside what others capture. */
+/* True if this thread may make calls while others capture. */
 bool fake_is_relaxed(void);
-/* Whether what is put into it would ever be done: see kernel_polls. */
+/* Fails if work in the stream would never complete: see kernel_polls. */
 CUresult fake_use_stream(CUstream stream);
 
+/* Between host memory and the device's. */
+struct fake_copy {
+	uint64_t address;
+	void *host;
+	uint64_t size;
+	bool to_host;
+	int device; /* of the context that it was asked for in */
+};
+
+/* queue.c: copies that are asked for on a stream. */
+CUresult fake_queue_copy(CUstream stream, const struct fake_copy *copy);
+/* The number of the newest copy, of any stream. */
+uint64_t fake_newest_copy(void);
+/* Of those of a stream, up to that number: whether some are to be made; make them. */
+bool fake_is_pending(CUstream stream, uint64_t number);
+void fake_run_copies(CUstream stream, uint64_t number);
+void fake_run_all_copies(void);
+/* Those of a device that is lost are never made. */
+void fake_drop_copies(int device);
+
 /* copy.c */
+CUresult fake_make_copy(const struct fake_copy *copy);
 int fake_read(uint64_t address, void *ret_bytes, size_t length);
 int fake_write(uint64_t address, const void *bytes, size_t length);
 
 /* export.c */
 bool fake_has_udmabuf(void);
 
-/* environment.c: what a program is told by its environment. */
+/* environment.c: settings from the environment. */
 void fake_read_environment(struct fake_cuda *ret_control);
 
 /* entries.c: the names in the control block. */

@@ -3,7 +3,7 @@
 
 #include "fake.h"
 
-/* Page-locked host memory, of the driver and of the application. */
+/* Page-locked host memory, allocated by the driver or by the application. */
 
 #define HOST_FLAGS                                              \
 	(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | \
@@ -51,7 +51,7 @@ CUresult fake_cuMemFreeHost(void *memory)
 	return CUDA_SUCCESS;
 }
 
-/* msync() says ENOMEM where nothing is mapped. */
+/* msync() returns ENOMEM if nothing is mapped. */
 static bool is_mapped(uint64_t from, uint64_t to)
 {
 	return msync((void *)(uintptr_t)from, to - from, MS_ASYNC) == 0;
@@ -115,7 +115,7 @@ CUresult fake_cuMemHostGetDevicePointer_v2(CUdeviceptr *ret_address, void *memor
 	return CUDA_SUCCESS;
 }
 
-/* Not of memory that was only registered (cuda.h). */
+/* Fails for memory that was only registered (cuda.h). */
 CUresult fake_cuMemHostGetFlags(unsigned int *ret_flags, void *memory)
 {
 	struct fake_piece *piece;

@@ -4,15 +4,15 @@
 
 #include "fake.h"
 
-/* As the driver: what is no larger lies with others in a block of 2 MiB. */
+/* As in the driver, allocations up to this size share a block of 2 MiB. */
 #define SMALL	 (1ull << 20)
 #define SUBALIGN 512
 
 /*
  * A block of addresses for small allocations of one kind and device. Each run of pages
- * that holds some of them is a memfd of its own, in whose first page they all begin: a
- * memfd cannot be exported from its middle on. The first 512 bytes stay empty, so that
- * small allocations never begin on a host page.
+ * with some of them has its own memfd, and all of them begin in its first page, because a
+ * memfd cannot be exported from its middle. The first 512 bytes stay empty, so small
+ * allocations never begin at a host page.
  */
 struct block {
 	struct block *next;
@@ -38,7 +38,7 @@ static bool is_free(const struct fake_backing *backing, uint64_t offset, uint64_
 	return true;
 }
 
-/* 0: there is no room. */
+/* Returns 0 if there is no room. */
 static uint64_t find_offset(const struct fake_backing *run, uint64_t size)
 {
 	for (uint64_t offset = SUBALIGN; offset < fake_page(); offset += SUBALIGN)
@@ -58,7 +58,7 @@ static struct fake_backing *find_run(enum fake_cuda_kind kind, int device, uint6
 	return run;
 }
 
-/* Free pages of a block; 0: it has not so many in a row. */
+/* Returns a run of free pages of a block, or 0. */
 static uint64_t find_pages(const struct block *block, uint64_t size)
 {
 	uint64_t at = block->address, end = block->address + FAKE_GRANULARITY;
@@ -124,7 +124,7 @@ static CUresult make_run(enum fake_cuda_kind kind, int device, uint64_t size,
 	result = fake_make_backing(kind, device, find_pages(block, whole), whole,
 				   ret_run);
 	if (result == CUDA_SUCCESS)
-		/* To the application the block is one piece of physical memory. */
+		/* The application sees the block as one piece of physical memory. */
 		(*ret_run)->block = block->id;
 	else
 		drop_empty_block(block->address);
@@ -190,7 +190,7 @@ CUresult fake_allocate(enum fake_cuda_kind kind, CUcontext context, uint64_t siz
 	piece->backing = backing;
 	piece->offset = offset;
 	piece->device = context->device;
-	/* Memory of pools belongs to a device, not to a context. */
+	/* Pool memory belongs to a device, not to a context. */
 	piece->context = kind == FAKE_CUDA_POOL_MEMORY ? NULL : context;
 	backing->pieces++;
 	memset(backing->bytes + offset, FAKE_STALE_BYTE, size);
@@ -202,6 +202,8 @@ void fake_free(struct fake_piece *piece)
 {
 	struct fake_backing *backing = piece->backing;
 
+	/* It waits for all that may use the memory. */
+	fake_run_all_copies();
 	fake_remove_piece(piece);
 	if (!backing)
 		return;
@@ -282,7 +284,7 @@ CUresult fake_cuMemAllocAsync(CUdeviceptr *ret_address, size_t size, CUstream st
 	return result;
 }
 
-/* Whole allocations, and with a context of their device. */
+/* Frees whole allocations only, and needs a context of their device. */
 static CUresult free_device_memory(const struct fake_scope *scope, uint64_t address)
 {
 	struct fake_piece *piece = fake_find_base(FAKE_CUDA_DEVICE_MEMORY, address);

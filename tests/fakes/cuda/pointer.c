@@ -5,7 +5,7 @@
 
 static bool is_host_memory(const struct fake_piece *piece)
 {
-	/* Of mappings too, where the memory is the host's. */
+	/* Mappings of host memory count as well. */
 	return piece->kind == FAKE_CUDA_HOST || piece->kind == FAKE_CUDA_REGISTERED ||
 	       (piece->handle && piece->backing->kind == FAKE_CUDA_HOST);
 }
@@ -22,7 +22,7 @@ static bool lacks_ids(const struct fake_piece *piece)
 	return piece->kind == FAKE_CUDA_MAPPING && fake_driver.control.no_mapping_ids;
 }
 
-/* Some value of up to eight bytes. */
+/* A value of up to eight bytes. */
 struct value {
 	uint64_t bits;
 	size_t size;
@@ -39,7 +39,7 @@ static struct value word(unsigned int value)
 	return (struct value){ value, sizeof(unsigned int) };
 }
 
-/* What an attribute has for pointers that are not the driver's. */
+/* An attribute's value for pointers that are not the driver's. */
 static struct value nothing(CUpointer_attribute attribute)
 {
 	switch (attribute) {
@@ -59,12 +59,12 @@ static struct value nothing(CUpointer_attribute attribute)
 
 static const struct fake_piece *whole_of(const struct fake_piece *piece)
 {
-	/* Of a mapping the reservation around it. */
+	/* For a mapping, the reservation around it. */
 	return piece->kind == FAKE_CUDA_MAPPING ? fake_find_reservation(piece->address)
 						: piece;
 }
 
-/* Attributes that cuda.h has since CUDA 10.2 and later. */
+/* Attributes that appeared in cuda.h of CUDA 10.2 or later. */
 static CUresult find_newer(const struct fake_piece *piece, CUpointer_attribute attribute,
 			   struct value *ret)
 {
@@ -121,7 +121,7 @@ static CUresult find_value(const struct fake_scope *scope, const struct fake_pie
 		return CUDA_ERROR_INVALID_VALUE;
 	switch (attribute) {
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
-		/* NULL for mappings and memory of pools. */
+		/* NULL for mappings and pool memory. */
 		*ret = number((uintptr_t)piece->context);
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
@@ -139,7 +139,7 @@ static CUresult find_value(const struct fake_scope *scope, const struct fake_pie
 		*ret = word(piece->sync_memops);
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-		/* Of what is mapped there it says nothing. */
+		/* The id says nothing about the mappings inside. */
 		*ret = number(whole_of(piece)->id);
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
@@ -156,7 +156,7 @@ static CUresult find_value(const struct fake_scope *scope, const struct fake_pie
 	}
 }
 
-/* The version of CUDA whose cuda.h first had it. */
+/* The first version of CUDA whose cuda.h has the attribute. */
 static int attribute_since(CUpointer_attribute attribute)
 {
 	if (attribute <= CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
@@ -176,14 +176,17 @@ static int attribute_since(CUpointer_attribute attribute)
 
 static bool is_known(CUpointer_attribute attribute)
 {
-	/* Tokens are for the kernel interface of before dma-buf. */
+	/* Tokens belong to the kernel interface that preceded dma-bufs. */
 	return attribute >= CU_POINTER_ATTRIBUTE_CONTEXT &&
 	       attribute <= CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID &&
 	       attribute != CU_POINTER_ATTRIBUTE_P2P_TOKENS &&
 	       fake_driver.control.version >= attribute_since(attribute);
 }
 
-/* Memory; or a reservation that has none here, of which only some is known. */
+/*
+ * Returns the memory, or the reservation without memory, for which only some attributes
+ * exist.
+ */
 static const struct fake_piece *find_piece(uint64_t address,
 					   CUpointer_attribute attribute)
 {
@@ -213,7 +216,7 @@ CUresult fake_cuPointerGetAttribute(void *ret_value, CUpointer_attribute attribu
 	return result;
 }
 
-/* Where the single form fails because of the pointer, this one has a zero. */
+/* If the single form would fail because of the pointer, this one returns zeros. */
 CUresult fake_cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes,
 				     void **ret_values, CUdeviceptr address)
 {
@@ -235,7 +238,7 @@ CUresult fake_cuPointerGetAttributes(unsigned int count, CUpointer_attribute *at
 	return CUDA_SUCCESS;
 }
 
-/* Not for mappings and pools, whose contexts have a flag instead. */
+/* Fails for mappings and pools, which have a flag of their context instead. */
 CUresult fake_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
 				    CUdeviceptr address)
 {
@@ -253,8 +256,8 @@ CUresult fake_cuPointerSetAttribute(const void *value, CUpointer_attribute attri
 }
 
 /*
- * Of mappings the one around the address, though the next may follow it without a gap.
- * Memory of other devices than the context's is not found, nor is managed memory.
+ * For mappings, returns only the one around the address, even if the next is adjacent.
+ * Memory of devices other than the context's, and managed memory, is not found.
  */
 CUresult fake_cuMemGetAddressRange_v2(CUdeviceptr *ret_base, size_t *ret_size,
 				      CUdeviceptr address)

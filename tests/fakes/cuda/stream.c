@@ -3,17 +3,21 @@
 
 #include "fake.h"
 
-/* What is asked for on a stream is done at once, so that there is nothing to wait for. */
+/* Streams and events. Only copies can be in progress: see queue.c. */
 
 struct CUstream_st {
 	CUstream next;
 	CUcontext context;
-	bool blocking; /* waits for the default stream, and that for it */
+	bool blocking; /* the stream and the default stream wait for each other */
 };
 
 struct CUevent_st {
 	CUevent next;
+	CUcontext context;
 	int device;
+	/* What it was recorded behind: the copies of a stream up to that number. */
+	CUstream stream;
+	uint64_t number;
 };
 
 static _Thread_local CUstreamCaptureMode capture_mode;
@@ -97,6 +101,11 @@ CUresult fake_cuStreamCreate(CUstream *ret_stream, unsigned int flags)
 	return CUDA_SUCCESS;
 }
 
+/*
+ * cuStreamDestroy(): "In case the device is still doing work in the stream, the function
+ * will return immediately and the resources will be released automatically once the
+ * device has completed all work".
+ */
 CUresult fake_cuStreamDestroy_v2(CUstream stream)
 {
 	CUstream *link = &streams;
@@ -114,14 +123,28 @@ CUresult fake_cuStreamDestroy_v2(CUstream stream)
 
 CUresult fake_cuStreamSynchronize(CUstream stream)
 {
+	CUresult result;
+
 	FAKE_ENTER("cuStreamSynchronize", FAKE_NEEDS_DEVICE);
-	return fake_use_stream(stream);
+	result = fake_use_stream(stream);
+	if (result == CUDA_SUCCESS)
+		fake_run_copies(stream, UINT64_MAX);
+	return result;
+}
+
+static CUresult query_copies(CUstream stream, uint64_t number)
+{
+	if (fake_driver.control.stalled && fake_is_pending(stream, number))
+		return CUDA_ERROR_NOT_READY;
+	fake_run_copies(stream, number);
+	return CUDA_SUCCESS;
 }
 
 CUresult fake_cuStreamQuery(CUstream stream)
 {
 	FAKE_ENTER("cuStreamQuery", FAKE_NEEDS_DEVICE);
-	return fake_is_stream(stream) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+	return fake_is_stream(stream) ? query_copies(stream, UINT64_MAX)
+				      : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult fake_cuEventCreate(CUevent *ret_event, unsigned int flags)
@@ -135,6 +158,7 @@ CUresult fake_cuEventCreate(CUevent *ret_event, unsigned int flags)
 	if (!event)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	event->next = events;
+	event->context = scope.current;
 	event->device = scope.device;
 	events = event;
 	fake_driver.control.live[FAKE_CUDA_EVENT]++;
@@ -157,23 +181,48 @@ CUresult fake_cuEventDestroy_v2(CUevent event)
 	return CUDA_SUCCESS;
 }
 
+/* cuda.h: the event and the stream must be of the same context. */
 CUresult fake_cuEventRecord(CUevent event, CUstream stream)
 {
 	FAKE_ENTER("cuEventRecord", FAKE_NEEDS_DEVICE);
-	return is_event(event) && fake_is_stream(stream) ? CUDA_SUCCESS
-							 : CUDA_ERROR_INVALID_HANDLE;
+	if (!is_event(event) || !fake_is_stream(stream) ||
+	    event->context != scope.current)
+		return CUDA_ERROR_INVALID_HANDLE;
+	event->stream = stream;
+	event->number = fake_newest_copy();
+	return CUDA_SUCCESS;
 }
 
+static CUresult use_event(CUevent event)
+{
+	CUresult result;
+
+	if (!is_event(event))
+		return CUDA_ERROR_INVALID_HANDLE;
+	result = fake_use_device(event->device);
+	if (result != CUDA_SUCCESS)
+		fake_drop_copies(event->device);
+	return result;
+}
+
+/* Success too for an event that was never recorded (cuda.h). */
 CUresult fake_cuEventQuery(CUevent event)
 {
+	CUresult result;
+
 	FAKE_ENTER("cuEventQuery", FAKE_NEEDS_INIT);
-	return is_event(event) ? fake_use_device(event->device)
-			       : CUDA_ERROR_INVALID_HANDLE;
+	result = use_event(event);
+	return result == CUDA_SUCCESS ? query_copies(event->stream, event->number)
+				      : result;
 }
 
 CUresult fake_cuEventSynchronize(CUevent event)
 {
+	CUresult result;
+
 	FAKE_ENTER("cuEventSynchronize", FAKE_NEEDS_INIT);
-	return is_event(event) ? fake_use_device(event->device)
-			       : CUDA_ERROR_INVALID_HANDLE;
+	result = use_event(event);
+	if (result == CUDA_SUCCESS)
+		fake_run_copies(event->stream, event->number);
+	return result;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Names and values of the CUDA driver's ABI. VALUE() is what the includer makes of it:
- * abi.h defines them, abi_check.c compares them with cuda.h.
+ * Names and values of the CUDA driver's ABI. The includer defines VALUE(): abi.h defines
+ * the values, abi_check.c compares them with cuda.h.
  */
 
 VALUE(CUDA_SUCCESS, 0)

@@ -9,7 +9,7 @@ static bool is_whole(uint64_t value)
 	return value % FAKE_GRANULARITY == 0;
 }
 
-/* Handles are addresses, of which the application must know no more. */
+/* Handles are addresses, which the application must treat as opaque. */
 static struct fake_handle *find_handle(CUmemGenericAllocationHandle wanted)
 {
 	struct fake_handle *handle = fake_driver.handles;
@@ -123,8 +123,7 @@ static CUresult create(uint64_t size, const CUmemAllocationProp *properties,
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	handle->properties = *properties;
 	handle->references = 1;
-	/* What is on the host counts as the first device's, and takes none of its bytes.
-	 */
+	/* Memory on the host counts as the first device's, but uses none of its bytes. */
 	result = fake_make_backing(host ? FAKE_CUDA_HOST : FAKE_CUDA_HANDLE,
 				   host ? 0 : properties->location.id, 0, size,
 				   &handle->backing);
@@ -185,7 +184,7 @@ CUresult fake_cuMemRelease(CUmemGenericAllocationHandle wanted)
 	return CUDA_SUCCESS;
 }
 
-/* Only whole handles from their start on: "currently must be zero" (cuda.h). */
+/* Handles can only be mapped from their start: "currently must be zero" (cuda.h). */
 CUresult fake_cuMemMap(CUdeviceptr address, size_t size, size_t offset,
 		       CUmemGenericAllocationHandle wanted, unsigned long long flags)
 {
@@ -215,7 +214,7 @@ CUresult fake_cuMemMap(CUdeviceptr address, size_t size, size_t offset,
 	return CUDA_SUCCESS;
 }
 
-/* Whether whole mappings lie there, one after the other. */
+/* True if the range consists of whole, adjacent mappings. */
 static bool is_mapped_whole(uint64_t address, uint64_t size)
 {
 	while (size > 0) {
@@ -250,7 +249,7 @@ CUresult fake_cuMemUnmap(CUdeviceptr address, size_t size)
 
 static CUresult set_cpu_access(struct fake_piece *piece, const CUmemAccessDesc *wanted)
 {
-	/* Memory of devices the CPU does not reach. */
+	/* The CPU cannot access device memory. */
 	if (!is_on_host(&piece->handle->properties.location))
 		return CUDA_ERROR_INVALID_VALUE;
 	piece->reached_by_cpu = wanted->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
@@ -261,7 +260,7 @@ static CUresult set_cpu_access(struct fake_piece *piece, const CUmemAccessDesc *
 	return CUDA_SUCCESS;
 }
 
-/* Of the devices only the one that has the memory is looked at. */
+/* Only the device that has the memory is considered. */
 static CUresult set_access(struct fake_piece *piece, const CUmemAccessDesc *wanted)
 {
 	CUresult result;

@@ -4,17 +4,20 @@
 
 #include "fake.h"
 
-/* A call of HIP begins with one of these, and ends with fake_end(): it has the lock. */
+/*
+ * Every call of HIP begins with one of these, which take the lock, and ends with
+ * fake_end().
+ */
 unsigned int fake_begin(const char *function);
 unsigned int fake_begin_unsafe(const char *function);
 unsigned int fake_end(unsigned int error);
 
-/* All that is under way, in any stream. */
+/* Finish all pending operations of all streams. */
 void fake_finish_all(void);
 
-/* Of this thread. */
+/* The current device of this thread. */
 int fake_current_device(void);
-/* Whether it does not care about captures of others. */
+/* True if this thread is in relaxed capture mode. */
 bool fake_is_relaxed(void);
 
 #endif

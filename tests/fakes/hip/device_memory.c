@@ -9,7 +9,7 @@
 
 #include "device_memory.h"
 
-/* Address space alone, of which the ends that do not fit the alignment are given back. */
+/* Reserves address space, and unmaps the ends that exceed the alignment. */
 static void *reserve(size_t size, size_t alignment)
 {
 	size_t wide = size + alignment;
@@ -41,7 +41,7 @@ static int map(struct device_memory *memory, void *space)
 	return 0;
 }
 
-/* The memfd stays what it is where there is no udmabuf. */
+/* Without udmabuf, the memfd is used itself. */
 static int make_dmabuf(struct device_memory *memory)
 {
 	struct udmabuf_create create = {

@@ -5,9 +5,9 @@
 #include <stddef.h>
 
 /*
- * A device's memory: pages of a memfd with two mappings, one of the driver's, and one
- * that the application has for an address and cannot touch. Where /dev/udmabuf can be
- * opened it is a dma-buf.
+ * A device's memory: pages of a memfd with two mappings, one for the driver, and one that
+ * is the application's address but cannot be accessed. If /dev/udmabuf can be opened, the
+ * memory is a dma-buf.
  */
 struct device_memory {
 	void *driver;  /* readable and writable */
@@ -22,11 +22,11 @@ struct device_memory {
  * Returns 0 or -errno.
  */
 int device_memory_create(size_t size, size_t alignment, struct device_memory *ret_memory);
-/* In address space that is reserved, and goes with it. */
+/* The same in reserved address space, which is released with it. */
 int device_memory_create_at(void *space, size_t size, struct device_memory *ret_memory);
 void device_memory_destroy(struct device_memory *memory);
 
-/* An fd of all of it, not close-on-exec; or -errno. */
+/* Returns an fd of all of it, not close-on-exec, or -errno. */
 int device_memory_export(const struct device_memory *memory);
 
 #endif

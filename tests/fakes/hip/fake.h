@@ -8,8 +8,8 @@
 #include "device_memory.h"
 
 /*
- * What both libraries are built on; it lies in that of HSA, as the real HIP's memory
- * does. All functions want the lock, except those that say otherwise.
+ * Shared by both libraries. It is part of the HSA library, because the real HIP's memory
+ * is managed there. All functions need the lock unless stated otherwise.
  */
 
 #define FAKE_API __attribute__((visibility("default")))
@@ -24,11 +24,11 @@ enum fake_kind {
 };
 
 enum {
-	FAKE_BLOCK = 2 << 20, /* that smaller allocations share */
+	FAKE_BLOCK = 2 << 20, /* size of a block shared by smaller allocations */
 	FAKE_PAGE = 4096,
 };
 
-/* The driver's own allocation, of which smaller ones of a device get pieces. */
+/* The driver's own allocation, which is divided among smaller ones of a device. */
 struct fake_block {
 	struct fake_block *next;
 	struct device_memory memory;
@@ -42,12 +42,12 @@ struct fake_allocation {
 	struct fake_allocation *next;
 	enum fake_kind kind;
 	int device;
-	uint32_t number;   /* no other ever had it */
-	unsigned int type; /* hsa_amd_pointer_type_t, or 0: by its kind */
+	uint32_t number;   /* unique */
+	unsigned int type; /* hsa_amd_pointer_type_t; 0: according to its kind */
 	char *address;
-	size_t size;		  /* that was asked for */
-	size_t whole;		  /* in pages */
-	char *driver;		  /* where the driver reaches it */
+	size_t size;		  /* requested size */
+	size_t whole;		  /* size in whole pages */
+	char *driver;		  /* the driver's address */
 	struct fake_block *block; /* NULL: host memory */
 };
 
@@ -55,20 +55,20 @@ FAKE_API void fake_lock(void);
 FAKE_API void fake_unlock(void);
 FAKE_API struct fake_hip *fake_settings(void);
 
-/* How this call of a function is to fail: 0, or the error. */
+/* The error with which this call must fail, or 0. */
 FAKE_API unsigned int fake_failure(const char *function);
 
-/* NULL: no memory. */
+/* Returns NULL if there is no memory. */
 FAKE_API struct fake_allocation *fake_allocate(enum fake_kind kind, int device,
 					       size_t size);
-/* In address space that is reserved. */
+/* Allocates in reserved address space. */
 FAKE_API struct fake_allocation *fake_map(int device, void *space, size_t size,
 					  unsigned int type);
-/* Somebody else's pages. */
+/* Registers existing pages. */
 FAKE_API struct fake_allocation *fake_adopt(void *pointer, size_t size, int device);
 FAKE_API void fake_free(struct fake_allocation *allocation);
 
-/* The one around an address, or NULL. */
+/* The allocation that contains an address, or NULL. */
 FAKE_API struct fake_allocation *fake_find(const void *pointer);
 
 FAKE_API bool fake_on_host(enum fake_kind kind);

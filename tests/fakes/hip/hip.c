@@ -37,7 +37,7 @@ int fake_current_device(void)
 unsigned int fake_end(unsigned int error)
 {
 	fake_unlock();
-	/* It stays until somebody asks, as in CUDA and from HIP 7 on. */
+	/* The error stays until it is queried, as in CUDA and from HIP 7 on. */
 	if (error != SUCCESS)
 		last_error = error;
 	return error;
@@ -62,8 +62,8 @@ unsigned int fake_begin(const char *function)
 }
 
 /*
- * Of those that may allocate or wait: CHECK_STREAM_CAPTURE_SUPPORTED() in clr. Another
- * thread's capture is broken by it.
+ * For calls that may allocate or wait: CHECK_STREAM_CAPTURE_SUPPORTED() in clr. They
+ * break another thread's capture.
  */
 unsigned int fake_begin_unsafe(const char *function)
 {
@@ -237,7 +237,7 @@ static unsigned int release(const char *function, void *pointer, bool host)
 		    allocation->kind == FAKE_REGISTERED ||
 		    (allocation->kind == FAKE_HOST) != host)
 			error = INVALID_VALUE;
-		/* It waits for all that is under way. */
+		/* The call waits for all pending operations. */
 		if (!error)
 			fake_finish_all();
 		if (!error)

@@ -7,8 +7,8 @@
 #include "fake.h"
 
 /*
- * libhsa-runtime64.so.1. Without FAKE_V2 it has no second version of the export, without
- * FAKE_DMABUF none at all, as that of Debian 12.
+ * libhsa-runtime64.so.1. Without FAKE_V2 it lacks the second version of the export;
+ * without FAKE_DMABUF it lacks exports, as Debian 12's does.
  */
 
 enum {
@@ -35,7 +35,7 @@ enum {
 	COARSE_GRAINED = 4,
 	MAPPING_PCIE = 1,
 
-	CPU = 1000, /* agents: devices have their number and one */
+	CPU = 1000, /* agents: a device's is its number plus one */
 	MOST_EXPORTS = 1024,
 };
 
@@ -82,7 +82,7 @@ FAKE_API unsigned int hsa_shut_down(void)
 		status = NOT_INITIALIZED;
 	else
 		settings->references--;
-	/* HIP's own is for ever. */
+	/* HIP's own reference is never released. */
 	if (status || settings->references < settings->initialised)
 		settings->misuses++;
 	fake_unlock();
@@ -141,7 +141,10 @@ FAKE_API unsigned int hsa_agent_get_info(hsa_agent_t agent, unsigned int attribu
 
 static unsigned int pointer_type(const struct fake_allocation *allocation)
 {
-	/* Managed memory is the kernel's shared virtual memory, unknown to the tables. */
+	/*
+	 * Managed memory is the kernel's shared virtual memory, which is not in the
+	 * tables.
+	 */
 	if (!allocation || allocation->kind == FAKE_MANAGED)
 		return POINTER_UNKNOWN;
 	if (allocation->type)
@@ -244,10 +247,10 @@ FAKE_API void *fake_hip_reach(void *pointer, size_t length)
 
 #ifdef FAKE_DMABUF
 
-/* Those that are open. */
+/* Open exports. */
 static int exported[MOST_EXPORTS];
 
-/* Whether this mapping suits who imports the dma-buf. */
+/* True if the importer can use this mapping. */
 static bool suits(uint64_t flags)
 {
 	enum fake_hip_pcie pcie = fake_settings()->pcie;
@@ -256,7 +259,7 @@ static bool suits(uint64_t flags)
 				    : pcie != FAKE_HIP_PCIE_REQUIRED;
 }
 
-/* In the order of Runtime::DmaBufExport(). */
+/* Checks in the order of Runtime::DmaBufExport(). */
 static unsigned int check(const char *pointer, size_t size,
 			  const struct fake_allocation *allocation, uint64_t flags)
 {

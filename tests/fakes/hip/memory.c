@@ -6,7 +6,7 @@
 #include "fake.h"
 
 enum {
-	GARBAGE = 0xa5, /* what new memory holds */
+	GARBAGE = 0xa5, /* contents of new memory */
 	PAGES = FAKE_BLOCK / FAKE_PAGE,
 };
 
@@ -32,7 +32,7 @@ bool fake_on_host(enum fake_kind kind)
 	return kind == FAKE_HOST || kind == FAKE_REGISTERED || kind == FAKE_MANAGED;
 }
 
-/* space  reserved, or NULL: anywhere */
+/* space: reserved address space, or NULL for any address */
 static struct fake_block *new_block(int device, void *space, size_t size, bool shared)
 {
 	struct fake_block *block = calloc(1, sizeof(*block));
@@ -53,7 +53,7 @@ static struct fake_block *new_block(int device, void *space, size_t size, bool s
 	return block;
 }
 
-/* The first free pages in a row, or PAGES. */
+/* Returns the first run of free pages, or PAGES. */
 static size_t find_pages(const struct fake_block *block, size_t count)
 {
 	size_t row = 0;

@@ -4,11 +4,12 @@
 
 #include "call.h"
 
-/* Copies, and the streams that they are made in. */
+/* Copies and their streams. */
 
 enum {
 	SUCCESS = 0,
 	INVALID_VALUE = 1,
+	INVALID_HANDLE = 400,
 	NOT_READY = 600,
 	CONTEXT_IS_DESTROYED = 709,
 
@@ -18,23 +19,34 @@ enum {
 	RELAXED = 2,
 };
 
-/* What is under way: done when it is waited for, and not before. */
+/* A pending operation, which is only executed when it is waited for. */
 struct operation {
 	struct operation *next;
 	char *to;
 	const char *from; /* or NULL: `value` */
 	int value;
 	size_t size;
+	uint64_t number;
 };
 
 struct ihipStream_t {
 	struct ihipStream_t *next;
 	struct operation *first, **last;
 	int device;
-	bool blocking; /* waits for the default stream, and that for it */
+	bool blocking; /* the stream and the default stream wait for each other */
+};
+
+/* Behind the operations of a stream up to that number. */
+struct ihipEvent_t {
+	struct ihipEvent_t *next;
+	struct ihipStream_t *stream;
+	uint64_t number;
+	int device;
 };
 
 static struct ihipStream_t *streams;
+static struct ihipEvent_t *events;
+static uint64_t newest;
 static __thread unsigned int capture_mode;
 
 bool fake_is_relaxed(void)
@@ -56,7 +68,7 @@ FAKE_API unsigned int hipThreadExchangeStreamCaptureMode(unsigned int *mode)
 	return fake_end(error);
 }
 
-/* Which the application may name by an address that was another's: only pointers. */
+/* Compares pointers only, because the application may pass a stale stream. */
 static struct ihipStream_t **find(struct ihipStream_t *stream)
 {
 	struct ihipStream_t **link = &streams;
@@ -88,9 +100,9 @@ FAKE_API unsigned int hipStreamCreateWithFlags(struct ihipStream_t **ret_stream,
 	return fake_end(error);
 }
 
-static void finish(struct ihipStream_t *stream)
+static void finish_until(struct ihipStream_t *stream, uint64_t number)
 {
-	while (stream->first) {
+	while (stream->first && stream->first->number <= number) {
 		struct operation *operation = stream->first;
 
 		if (operation->from)
@@ -100,7 +112,13 @@ static void finish(struct ihipStream_t *stream)
 		stream->first = operation->next;
 		free(operation);
 	}
-	stream->last = &stream->first;
+	if (!stream->first)
+		stream->last = &stream->first;
+}
+
+static void finish(struct ihipStream_t *stream)
+{
+	finish_until(stream, UINT64_MAX);
 }
 
 static void destroy(struct ihipStream_t **link)
@@ -139,7 +157,7 @@ FAKE_API void fake_hip_reset(int device)
 	fake_unlock();
 }
 
-/* A kernel that polls ends never, so neither does what waits for it. */
+/* A polling kernel never ends, so waiting for it would not end either. */
 static unsigned int check(struct ihipStream_t *stream)
 {
 	if (stream && !find(stream))
@@ -152,7 +170,7 @@ static unsigned int check(struct ihipStream_t *stream)
 	return NOT_READY;
 }
 
-/* In the default stream it is done at once. */
+/* In the default stream the operation is executed immediately. */
 static unsigned int add(struct ihipStream_t *stream, const struct operation *operation)
 {
 	struct ihipStream_t now = { .last = &now.first };
@@ -161,6 +179,7 @@ static unsigned int add(struct ihipStream_t *stream, const struct operation *ope
 	if (!copy)
 		return INVALID_VALUE;
 	*copy = *operation;
+	copy->number = ++newest;
 	if (!stream)
 		stream = &now;
 	*stream->last = copy;
@@ -170,7 +189,10 @@ static unsigned int add(struct ihipStream_t *stream, const struct operation *ope
 	return SUCCESS;
 }
 
-/* Where the driver reaches what the application names; NULL: not all in an allocation. */
+/*
+ * Returns the driver's address for the application's, or NULL if the range is not inside
+ * one allocation.
+ */
 static char *reach(const void *pointer, size_t size)
 {
 	struct fake_allocation *allocation = fake_find(pointer);
@@ -238,7 +260,7 @@ static void forget(struct ihipStream_t *stream)
 	stream->last = &stream->first;
 }
 
-/* What was under way when it fails never happens. */
+/* If the call fails, pending operations are never executed. */
 FAKE_API unsigned int hipStreamSynchronize(struct ihipStream_t *stream)
 {
 	unsigned int error = fake_begin_unsafe("hipStreamSynchronize");
@@ -253,5 +275,105 @@ FAKE_API unsigned int hipStreamSynchronize(struct ihipStream_t *stream)
 		else
 			finish(s);
 	}
+	return fake_end(error);
+}
+
+FAKE_API void fake_hip_catch_up(void)
+{
+	fake_lock();
+	fake_finish_all();
+	fake_unlock();
+}
+
+static struct ihipEvent_t **find_event(struct ihipEvent_t *event)
+{
+	struct ihipEvent_t **link = &events;
+
+	while (*link && *link != event)
+		link = &(*link)->next;
+	return *link ? link : NULL;
+}
+
+FAKE_API unsigned int hipEventCreateWithFlags(struct ihipEvent_t **ret_event,
+					      unsigned int flags)
+{
+	unsigned int error = fake_begin("hipEventCreateWithFlags");
+	struct ihipEvent_t *event = error ? NULL : calloc(1, sizeof(*event));
+
+	if (!error && (!event || !ret_event || flags > 7)) {
+		free(event);
+		error = INVALID_VALUE;
+	}
+	if (!error) {
+		event->device = fake_current_device();
+		event->next = events;
+		events = event;
+		fake_settings()->events++;
+		*ret_event = event;
+	}
+	return fake_end(error);
+}
+
+FAKE_API unsigned int hipEventDestroy(struct ihipEvent_t *event)
+{
+	unsigned int error = fake_begin("hipEventDestroy");
+	struct ihipEvent_t **link = find_event(event);
+
+	/* Also if the device is lost: a process can still let go of what it has. */
+	if (link) {
+		*link = event->next;
+		fake_settings()->events--;
+		free(event);
+	} else if (!error) {
+		error = INVALID_HANDLE;
+	}
+	return fake_end(error);
+}
+
+/* clr: the event and the stream must be of the same device. */
+FAKE_API unsigned int hipEventRecord(struct ihipEvent_t *event,
+				     struct ihipStream_t *stream)
+{
+	unsigned int error = fake_begin("hipEventRecord");
+
+	if (!error && (!find_event(event) || event->device != fake_current_device()))
+		error = INVALID_HANDLE;
+	if (!error)
+		error = check(stream);
+	if (!error) {
+		event->stream = stream;
+		event->number = newest;
+	}
+	return fake_end(error);
+}
+
+static bool is_pending(const struct ihipEvent_t *event)
+{
+	return event->stream && find(event->stream) && event->stream->first &&
+	       event->stream->first->number <= event->number;
+}
+
+FAKE_API unsigned int hipEventQuery(struct ihipEvent_t *event)
+{
+	unsigned int error = fake_begin_unsafe("hipEventQuery");
+
+	if (!error && !find_event(event))
+		error = INVALID_HANDLE;
+	if (!error && is_pending(event))
+		error = NOT_READY;
+	return fake_end(error);
+}
+
+/* As with hipStreamSynchronize(), what was under way when it fails never happens. */
+FAKE_API unsigned int hipEventSynchronize(struct ihipEvent_t *event)
+{
+	unsigned int error = fake_begin_unsafe("hipEventSynchronize");
+
+	if (!find_event(event))
+		return fake_end(error ? error : INVALID_HANDLE);
+	if (is_pending(event) && error)
+		forget(event->stream);
+	else if (is_pending(event))
+		finish_until(event->stream, event->number);
 	return fake_end(error);
 }

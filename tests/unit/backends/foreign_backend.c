@@ -7,7 +7,7 @@
 
 #include <pier/buffer.h>
 
-/* What the memory layer does with a backend whose answers are wrong. */
+/* How the memory layer handles a backend with wrong answers. */
 
 static void check_alloc_fails(const char *spec, int error, const char *sentence)
 {
@@ -19,10 +19,10 @@ static void check_alloc_fails(const char *spec, int error, const char *sentence)
 	assert_ptr_equal(buffer, (void *)0x1);
 }
 
-static void test_alloc(void **state)
+static void rejects_wrong_allocations(void **state)
 {
 	(void)state;
-	/* Not the older sentence about another backend. */
+	/* Not the earlier sentence about another backend. */
 	check_alloc_fails("liar:silent", EPERM, "liar:silent: Operation not permitted");
 	check_alloc_fails("liar:positive", EIO, "Input/output error");
 	check_alloc_fails("liar:short", EIO, "liar returned 99 bytes");
@@ -46,7 +46,7 @@ static void check_export(const char *spec, size_t offset, int error, const char 
 	assert_int_equal(pier_buffer_free(buffer), 0);
 }
 
-static void test_export(void **state)
+static void rejects_wrong_exports(void **state)
 {
 	struct test_census before = test_take_census();
 
@@ -59,7 +59,7 @@ static void test_export(void **state)
 	test_assert_census(&before);
 }
 
-static void test_cpu(void **state)
+static void reports_memory_that_the_cpu_cannot_reach(void **state)
 {
 	struct pier_buffer *buffer;
 	char byte = 'b';
@@ -87,7 +87,7 @@ static void test_cpu(void **state)
 	assert_int_equal(pier_buffer_free(buffer), 0);
 }
 
-static void test_find(void **state)
+static void reports_a_failing_search(void **state)
 {
 	struct pier_buffer *buffer = (struct pier_buffer *)0x1;
 
@@ -97,14 +97,14 @@ static void test_find(void **state)
 	assert_ptr_equal(buffer, (void *)0x1);
 }
 
-static void test_detail_without_an_end(void **state)
+static void cuts_an_unterminated_detail(void **state)
 {
 	struct pier_backend_info *list;
 	size_t count;
 
 	(void)state;
 	assert_int_equal(pier_backend_list(&list, &count), 0);
-	/* Behind those that are built in. */
+	/* Listed after the built-in backends. */
 	assert_string_equal(list[count - 1].name, "liar");
 	assert_false(list[count - 1].available);
 	assert_int_equal(strlen(list[count - 1].detail),
@@ -115,11 +115,11 @@ static void test_detail_without_an_end(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_alloc),
-		cmocka_unit_test(test_export),
-		cmocka_unit_test(test_cpu),
-		cmocka_unit_test(test_find),
-		cmocka_unit_test(test_detail_without_an_end),
+		cmocka_unit_test(rejects_wrong_allocations),
+		cmocka_unit_test(rejects_wrong_exports),
+		cmocka_unit_test(reports_memory_that_the_cpu_cannot_reach),
+		cmocka_unit_test(reports_a_failing_search),
+		cmocka_unit_test(cuts_an_unterminated_detail),
 	};
 
 	return cmocka_run_group_tests_name("foreign_backend", tests, test_make_liar,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pier_backend_register(): a backend of the program's own. */
+/* pier_backend_register(): a backend of the program itself. */
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
 #include "tests/support/expect.h"
@@ -86,7 +86,7 @@ static void expect_owner(void *addr, const char *backend)
 	expect_ok(pier_buffer_free(buffer));
 }
 
-static void test_register(void **state)
+static void registers_a_backend(void **state)
 {
 	struct pier_buffer *buffer = NULL, *before = NULL;
 	struct pier_backend copy = own;
@@ -103,13 +103,13 @@ static void test_register(void **state)
 	assert_int_equal(frees, 1);
 	expect_owner(pages + 5, "own");
 	assert_int_equal(releases, 1);
-	/* What was wrapped before has the backend that it had. */
+	/* Memory wrapped before keeps its backend. */
 	assert_string_equal(pier_buffer_backend(before), "host");
 	expect_ok(pier_buffer_free(before));
 	assert_int_equal(releases, 1);
 }
 
-static void test_list(void **state)
+static void lists_registered_backends(void **state)
 {
 	struct pier_backend_info *list;
 	size_t count;
@@ -130,7 +130,7 @@ static void expect_refused(const struct pier_backend *table, int error,
 	test_assert_sentence(sentence);
 }
 
-static void test_refusals(void **state)
+static void refuses_invalid_backends(void **state)
 {
 	struct pier_backend table = own;
 
@@ -154,7 +154,7 @@ static void test_refusals(void **state)
 static char names[REGISTERED_MAX][8];
 static atomic_int registered;
 
-/* Each registers the same names: one of them gets each. */
+/* Each thread registers the same names: one thread gets each name. */
 static void *register_many(void *argument)
 {
 	(void)argument;
@@ -173,7 +173,7 @@ static void *register_many(void *argument)
 	return NULL;
 }
 
-static void test_threads(void **state)
+static void threads_register_each_name_once(void **state)
 {
 	struct pier_backend table = own;
 	pthread_t threads[THREADS];
@@ -197,10 +197,10 @@ static void test_threads(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_register),
-		cmocka_unit_test(test_list),
-		cmocka_unit_test(test_refusals),
-		cmocka_unit_test(test_threads),
+		cmocka_unit_test(registers_a_backend),
+		cmocka_unit_test(lists_registered_backends),
+		cmocka_unit_test(refuses_invalid_backends),
+		cmocka_unit_test(threads_register_each_name_once),
 	};
 
 	unsetenv("PIER_BACKEND_PATH");

@@ -44,14 +44,14 @@ static void fill_folder(const char *good, const char *bad)
 	assert_int_equal(mkdir(path, 0755), 0);
 	snprintf(path, sizeof(path), "%s/gone.so", bad);
 	assert_int_equal(symlink("/nowhere", path), 0);
-	/* Not tried: another ending. */
+	/* Not tried: another suffix. */
 	snprintf(path, sizeof(path), "%s/README", bad);
 	file = fopen(path, "w");
 	assert_non_null(file);
 	fclose(file);
 }
 
-/* The registry reads the variable once, so this comes before everything. */
+/* The registry reads the variable once, so set it before everything else. */
 static int make_folder(void **state)
 {
 	char good[64], bad[64], path[256];
@@ -62,7 +62,7 @@ static int make_folder(void **state)
 	snprintf(good, sizeof(good), "%s/a", folder);
 	snprintf(bad, sizeof(bad), "%s/b", folder);
 	fill_folder(good, bad);
-	/* Empty pieces are not the working directory. */
+	/* Empty entries do not mean the working directory. */
 	snprintf(path, sizeof(path), ":%s::%s:%s/missing:", good, bad, folder);
 	return setenv("PIER_BACKEND_PATH", path, 1);
 }
@@ -78,8 +78,8 @@ static int remove_folder(void **state)
 
 static const struct {
 	const char *name;
-	const char *detail; /* a part of it; NULL: it could be loaded */
-	const char *origin; /* behind the folder */
+	const char *detail; /* part of the sentence; NULL: it was loaded */
+	const char *origin; /* path below the folder */
 } expected[] = {
 	{ "host", NULL, "" },
 	{ "memfd", NULL, "" },
@@ -118,7 +118,7 @@ static const struct {
 	{ "missing", "PIER_BACKEND_PATH names this folder: No such file", "/missing" },
 };
 
-static void test_list(void **state)
+static void lists_plugins_with_reasons(void **state)
 {
 	struct pier_backend_info *list;
 	size_t count, arena = 0;
@@ -149,7 +149,7 @@ static void test_list(void **state)
 	pier_backend_list_free(list);
 }
 
-static void test_names(void **state)
+static void finds_backends_by_name(void **state)
 {
 	struct pier_buffer *buffer;
 
@@ -165,8 +165,8 @@ static void test_names(void **state)
 		"loaded");
 }
 
-/* The end of a table that the object does not know is not read. */
-static void test_small_table(void **state)
+/* Bytes beyond the size of the object's table are not read. */
+static void accepts_smaller_tables(void **state)
 {
 	struct pier_buffer *buffer;
 	struct pier_dmabuf dmabuf;
@@ -174,7 +174,7 @@ static void test_small_table(void **state)
 
 	(void)state;
 	assert_null(pier_find_backend("small", 5)->copy_to);
-	/* Nor half of a pointer. */
+	/* Half a pointer is not read either. */
 	assert_null(pier_find_backend("cut", 3)->copy_to);
 	assert_int_equal(pier_buffer_alloc("small", 10, &buffer), 0);
 	assert_int_equal(pier_buffer_copy_to(buffer, 9, "x", 1), 0);
@@ -198,8 +198,8 @@ static void fill_arena(void)
 		assert_int_equal(pier_buffer_free(slots[count - 1]), 0);
 }
 
-/* The example: its dma-bufs begin somewhere in the arena's fd. */
-static void test_arena(void **state)
+/* The example: its dma-bufs begin at some offset of the arena's fd. */
+static void loads_the_example(void **state)
 {
 	struct pier_buffer *first, *second, *wrapped;
 	struct pier_dmabuf dmabuf;
@@ -234,10 +234,10 @@ static void test_arena(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_list),
-		cmocka_unit_test(test_names),
-		cmocka_unit_test(test_small_table),
-		cmocka_unit_test(test_arena),
+		cmocka_unit_test(lists_plugins_with_reasons),
+		cmocka_unit_test(finds_backends_by_name),
+		cmocka_unit_test(accepts_smaller_tables),
+		cmocka_unit_test(loads_the_example),
 	};
 
 	return cmocka_run_group_tests_name("registry", tests, make_folder, remove_folder);

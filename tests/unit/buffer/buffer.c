@@ -17,7 +17,7 @@ enum {
 	GUARD = 64
 };
 
-/* Every test gives back what it took. */
+/* Every test releases all that it allocated. */
 static int before_test(void **state)
 {
 	struct test_census *census = malloc(sizeof(*census));
@@ -55,7 +55,7 @@ static void check_alloc_fails(const char *spec, size_t length, int error,
 	test_assert_sentence(sentence);
 }
 
-static void test_alloc_errors(void **state)
+static void refuses_invalid_allocations(void **state)
 {
 	(void)state;
 	check_alloc_fails("host", 0, EINVAL, "length is 0");
@@ -77,8 +77,8 @@ static void test_alloc_errors(void **state)
 	check_alloc_fails("memfd", INT64_MAX, ENOMEM, "memfd");
 }
 
-/* Where the machine has no huge pages; elsewhere they must work. */
-static void test_huge(void **state)
+/* Only a machine without huge pages may skip; elsewhere they must work. */
+static void allocates_huge_pages(void **state)
 {
 	struct pier_buffer *buffer;
 	int result = pier_buffer_alloc("host:huge", 1, &buffer);
@@ -93,7 +93,7 @@ static void test_huge(void **state)
 	test_assert_sentence(result == -ENOMEM ? "nr_hugepages" : "CONFIG_HUGETLBFS");
 }
 
-static void test_unavailable(void **state)
+static void refuses_unavailable_backends(void **state)
 {
 	struct pier_backend_info *list;
 	struct pier_buffer *buffer;
@@ -120,7 +120,7 @@ static void test_unavailable(void **state)
 	pier_backend_list_free(NULL);
 }
 
-static void test_accessors(void **state)
+static void returns_what_was_allocated(void **state)
 {
 	static const char *const specs[] = { "host", "memfd" };
 
@@ -152,7 +152,7 @@ static void check_range_errors(struct pier_buffer *buffer, size_t length)
 	char byte = 'b';
 
 	for (size_t i = 0; i < 6; i++) {
-		/* The first two are past the end by one. */
+		/* The first two end one byte past the buffer. */
 		size_t offset = i < 2 ? length + bad[i][0] : bad[i][0];
 		struct pier_dmabuf dmabuf = { .fd = -7 };
 
@@ -171,7 +171,7 @@ static void check_range_errors(struct pier_buffer *buffer, size_t length)
 	assert_int_equal(byte, 'b');
 }
 
-/* Bytes around a copy stay what they were, on both sides. */
+/* The bytes on both sides of a copy stay unchanged. */
 static void check_copies(struct pier_buffer *buffer, struct test_random *random)
 {
 	size_t length = pier_buffer_length(buffer);
@@ -207,7 +207,7 @@ static void check_copies(struct pier_buffer *buffer, struct test_random *random)
 	free(in);
 }
 
-static void test_copies(void **state)
+static void copies_within_bounds(void **state)
 {
 	static const char *const specs[] = { "host", "memfd" };
 	struct test_random random = test_random_start();
@@ -224,7 +224,7 @@ static void test_copies(void **state)
 	}
 }
 
-/* The bytes that a dma-buf has at its offset are those of the range. */
+/* The dma-buf holds the bytes of the range, at its offset. */
 static void check_export(struct pier_buffer *buffer, size_t offset, size_t length)
 {
 	size_t page = pier_host_page();
@@ -253,7 +253,7 @@ static void check_export(struct pier_buffer *buffer, size_t offset, size_t lengt
 	assert_int_equal(dmabuf.fd, -1);
 }
 
-static void test_exports(void **state)
+static void exports_ranges(void **state)
 {
 	struct test_random random = test_random_start();
 	size_t page = pier_host_page(), length = 5 * page + 123;
@@ -278,7 +278,7 @@ static void test_exports(void **state)
 	assert_int_equal(pier_buffer_free(buffer), 0);
 }
 
-static void test_export_errors(void **state)
+static void refuses_invalid_exports(void **state)
 {
 	struct pier_buffer *buffer = alloc("host", 100);
 	struct pier_dmabuf dmabuf = { .fd = -7, .offset = 5 };
@@ -298,7 +298,7 @@ static void test_export_errors(void **state)
 	pier_dmabuf_close(NULL);
 }
 
-static void test_busy(void **state)
+static void refuses_to_free_a_busy_buffer(void **state)
 {
 	struct pier_buffer *buffer = alloc("memfd", 100);
 	struct pier_dmabuf first, second;
@@ -321,7 +321,7 @@ static void test_busy(void **state)
 	assert_int_equal(pier_buffer_free(buffer), 0);
 }
 
-static void test_wrap_errors(void **state)
+static void refuses_invalid_wraps(void **state)
 {
 	struct pier_buffer *inner = alloc("memfd", 3 * pier_host_page());
 	struct pier_buffer *buffer = (struct pier_buffer *)0x1;
@@ -345,10 +345,10 @@ static void test_wrap_errors(void **state)
 	assert_int_equal(pier_buffer_free(inner), 0);
 }
 
-static void test_wrap_host(void **state)
+static void wraps_host_memory(void **state)
 {
 	size_t page = pier_host_page();
-	/* Whole pages, which freeing them by mistake would unmap. */
+	/* Whole pages: freeing them by mistake would unmap them. */
 	char *bytes = mmap(NULL, page, PROT_READ | PROT_WRITE,
 			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct pier_buffer *buffer;
@@ -370,8 +370,8 @@ static void test_wrap_host(void **state)
 	munmap(bytes, page);
 }
 
-/* A pointer into a buffer is that backend's, and outlives the buffer. */
-static void test_wrap_inside(void **state)
+/* A pointer into a buffer belongs to that backend and outlives the buffer. */
+static void wraps_part_of_a_buffer(void **state)
 {
 	size_t page = pier_host_page();
 	struct pier_buffer *outer = alloc("memfd", 4 * page);
@@ -400,7 +400,7 @@ static void test_wrap_inside(void **state)
 	assert_int_equal(byte, 'z');
 	pier_dmabuf_close(&dmabuf);
 	assert_int_equal(pier_buffer_free(inner), 0);
-	/* Nobody's any more: the next mapping there would be plain host memory. */
+	/* No backend owns it now: the next mapping there would be plain host memory. */
 	assert_int_equal(pier_buffer_wrap(mapped, 1, &inner), 0);
 	assert_string_equal(pier_buffer_backend(inner), "host");
 	assert_int_equal(pier_buffer_free(inner), 0);
@@ -415,7 +415,7 @@ static void set_fd_limit(rlim_t limit)
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &now), 0);
 }
 
-static void test_out_of_fds(void **state)
+static void survives_running_out_of_fds(void **state)
 {
 	struct pier_buffer *buffer = alloc("memfd", 100), *other = (void *)0x1;
 	struct pier_dmabuf dmabuf = { .fd = -7 };
@@ -430,13 +430,13 @@ static void test_out_of_fds(void **state)
 	test_assert_sentence("Too many open files");
 	assert_int_equal(dmabuf.fd, -7);
 	assert_ptr_equal(other, (void *)0x1);
-	/* What failed keeps nothing busy, and is not remembered. */
+	/* A failed export neither keeps the buffer busy nor is remembered. */
 	assert_int_equal(pier_dmabuf_export(buffer, 0, 1, &dmabuf), 0);
 	pier_dmabuf_close(&dmabuf);
 	assert_int_equal(pier_buffer_free(buffer), 0);
 }
 
-/* One cycle; every odd one fails somewhere. */
+/* One cycle; every odd one fails at some step. */
 static void cycle(struct test_random *random, bool fails)
 {
 	size_t length = 1 + test_random_below(random, 100000);
@@ -477,7 +477,7 @@ static void cycle(struct test_random *random, bool fails)
 	assert_int_equal(pier_buffer_free(buffer), 0);
 }
 
-static void test_cycles_leave_nothing(void **state)
+static void cycles_leave_nothing_behind(void **state)
 {
 	struct test_random random = test_random_start();
 
@@ -486,8 +486,8 @@ static void test_cycles_leave_nothing(void **state)
 		cycle(&random, i % 2 == 1);
 }
 
-/* Success must not clear the last error, as with errno. */
-static void test_success_keeps_last_error(void **state)
+/* Success must not clear the last error; errno behaves the same way. */
+static void success_keeps_the_last_error(void **state)
 {
 	struct pier_buffer *buffer, *wrapped;
 	struct pier_dmabuf dmabuf;
@@ -510,20 +510,13 @@ static void test_success_keeps_last_error(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_alloc_errors),
-		TEST(test_huge),
-		TEST(test_unavailable),
-		TEST(test_accessors),
-		TEST(test_copies),
-		TEST(test_exports),
-		TEST(test_export_errors),
-		TEST(test_busy),
-		TEST(test_wrap_errors),
-		TEST(test_wrap_host),
-		TEST(test_wrap_inside),
-		TEST(test_out_of_fds),
-		TEST(test_cycles_leave_nothing),
-		TEST(test_success_keeps_last_error),
+		TEST(refuses_invalid_allocations),  TEST(allocates_huge_pages),
+		TEST(refuses_unavailable_backends), TEST(returns_what_was_allocated),
+		TEST(copies_within_bounds),	    TEST(exports_ranges),
+		TEST(refuses_invalid_exports),	    TEST(refuses_to_free_a_busy_buffer),
+		TEST(refuses_invalid_wraps),	    TEST(wraps_host_memory),
+		TEST(wraps_part_of_a_buffer),	    TEST(survives_running_out_of_fds),
+		TEST(cycles_leave_nothing_behind),  TEST(success_keeps_the_last_error),
 	};
 
 	unsetenv("PIER_BACKEND_PATH");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The NIC that is near to memory. The program answers in libibverbs' place, with the
- * NICs of a tree that is written down; the memory is that of the plugin "board".
+ * Selection of the NIC nearest to memory. The program replaces libibverbs and lists the
+ * NICs of a fixed device tree; the memory comes from the plugin "board".
  */
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
@@ -21,7 +21,7 @@
 #include "device/topology.h"
 
 struct nic {
-	struct ibv_device device; /* first: a NIC is found by its device */
+	struct ibv_device device; /* must be first: a NIC is found by its device */
 	bool down;
 	int open_error;
 };
@@ -29,7 +29,7 @@ struct nic {
 static struct {
 	struct recorded tree;
 	struct nic nics[RECORDED_MAX];
-	int contexts, pds; /* alive */
+	int contexts, pds; /* live objects */
 	int warnings;
 	char warning[512];
 } machine;
@@ -159,8 +159,8 @@ static int position(const char *name)
 }
 
 /*
- * Far devices follow near ones, equally far ones are in the order of libibverbs. The
- * software NIC is not among them.
+ * Near devices come before far ones; equally far ones keep the order of libibverbs. The
+ * software NIC is not listed.
  */
 static void check_order(const struct pier_near_device *list, size_t count)
 {
@@ -203,7 +203,7 @@ static const struct {
 	{ "ec2-p4d", "0000:90:1d.0", "rdmap144s27", PIER_DISTANCE_HOST_BRIDGE },
 	{ "ec2-p4d", "0000:a0:1c.0", "rdmap160s27", PIER_DISTANCE_HOST_BRIDGE },
 	{ "ec2-p4d", "0000:a0:1d.0", "rdmap160s27", PIER_DISTANCE_HOST_BRIDGE },
-	/* Not rxe0, which is listed first and is nowhere. */
+	/* Not rxe0, which is listed first but has no location. */
 	{ "kvm-guest", "0000:00:05.0", "mlx5_0", PIER_DISTANCE_HOST_BRIDGE },
 	{ "kvm-guest", "0000:00:06.0", "mlx5_0", PIER_DISTANCE_HOST_BRIDGE },
 	{ "azure-nd", "0001:00:00.0", "mlx5_ib2", PIER_DISTANCE_NODE },
@@ -218,7 +218,7 @@ enum {
 	ROWS = sizeof(nearest) / sizeof(nearest[0]),
 };
 
-/* Of the one unit that there is, as the list of units has it. */
+/* The only unit, as the list of units names it. */
 static struct pier_location unit_location(const char *place)
 {
 	struct pier_memory_unit *units;
@@ -233,7 +233,7 @@ static struct pier_location unit_location(const char *place)
 	return location;
 }
 
-static void lists_the_nearest_first(void **state)
+static void lists_nearest_devices_first(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < ROWS; i++) {
@@ -257,8 +257,8 @@ static void lists_the_nearest_first(void **state)
 	}
 }
 
-/* From nowhere all are equally far. */
-static void keeps_the_order_from_nowhere(void **state)
+/* Without a location all devices are equally far. */
+static void keeps_the_order_without_a_location(void **state)
 {
 	struct pier_location nowhere = { .numa_node = -1 };
 	struct pier_near_device *list;
@@ -271,13 +271,13 @@ static void keeps_the_order_from_nowhere(void **state)
 	assert_string_equal(list[0].name, "mlx5_0");
 	pier_near_device_list_free(list);
 	stop_machine();
-	/* And by the public call, on whatever machine this is. */
+	/* The public call must also work on the machine that runs the test. */
 	expect_ok(pier_near_device_list(&nowhere, &list, &count));
 	assert_int_equal(count, machine.tree.nic_count);
 	pier_near_device_list_free(list);
 }
 
-/* Memory of the first unit of BOARD; the device that is opened for it. */
+/* Memory of the first unit of BOARD, and the device that is opened for it. */
 static void check_opens(const char *place, const char *expected)
 {
 	struct test_census before = test_take_census();
@@ -307,13 +307,13 @@ static void check_opens_none(const char *place)
 	test_assert_census(&before);
 }
 
-static void opens_the_nearest(void **state)
+static void opens_the_nearest_device(void **state)
 {
 	(void)state;
 	start_machine("dgx-h100");
 	check_opens("0000:C3:00.0", "mlx5_9");
 	check_opens("0000:61:00.0", "mlx5_5");
-	/* Host memory has a node alone. */
+	/* Host memory has only a node. */
 	check_opens("/1", "mlx5_6");
 	check_opens("/0", "mlx5_0");
 	check_opens("not a place", "mlx5_0");
@@ -321,12 +321,12 @@ static void opens_the_nearest(void **state)
 	stop_machine();
 }
 
-static void opens_what_works(void **state)
+static void skips_devices_that_do_not_work(void **state)
 {
 	(void)state;
 	start_machine("dgx-h100");
 	nic_named("mlx5_9")->down = true;
-	check_opens("0000:c3:00.0", "mlx5_6"); /* the first one of that node */
+	check_opens("0000:c3:00.0", "mlx5_6"); /* the first device of that node */
 	assert_int_equal(machine.warnings, 0);
 	nic_named("mlx5_6")->open_error = EACCES;
 	check_opens("0000:c3:00.0", "mlx5_7");
@@ -336,7 +336,7 @@ static void opens_what_works(void **state)
 	for (size_t i = 0; i < machine.tree.nic_count; i++)
 		machine.nics[i].down = true;
 	check_opens_none("0000:c3:00.0");
-	/* The nearest comes first, and each has its own reason. */
+	/* The nearest device comes first, and each has its own reason. */
 	test_assert_sentence(
 		"no RDMA device can be used (PIER_DEVICE=soft0 or the name "
 		"soft0 selects the software NIC): mlx5_9 has no active port; "
@@ -346,7 +346,7 @@ static void opens_what_works(void **state)
 	stop_machine();
 }
 
-static void opens_what_the_user_names(void **state)
+static void opens_the_device_that_the_user_names(void **state)
 {
 	struct pier_device *device = NULL;
 	struct pier_buffer *buffer;
@@ -354,7 +354,7 @@ static void opens_what_the_user_names(void **state)
 	(void)state;
 	start_machine("dgx-h100");
 	setenv("PIER_DEVICE", "mlx5_4", 1);
-	nic_named("mlx5_4")->down = true; /* whoever names it knows */
+	nic_named("mlx5_4")->down = true; /* a caller that names the device gets it */
 	check_opens("0000:c3:00.0", "mlx5_4");
 	setenv("PIER_DEVICE", "fault:reg@1=EIO:mlx5_3", 1);
 	check_opens("0000:c3:00.0", "fault:mlx5_3");
@@ -373,7 +373,7 @@ static void opens_what_the_user_names(void **state)
 	stop_machine();
 }
 
-static void opens_any_without_a_place(void **state)
+static void opens_any_device_without_a_location(void **state)
 {
 	struct pier_device *device;
 	struct pier_buffer *buffer;
@@ -389,7 +389,7 @@ static void opens_any_without_a_place(void **state)
 	expect_ok(pier_close_device(device));
 	expect_ok(pier_buffer_free(buffer));
 	assert_int_equal(machine.warnings, 0);
-	/* That a backend cannot tell is a reason to say so. */
+	/* The reason states that the backend cannot locate the memory. */
 	check_opens("error", "mlx5_0");
 	assert_int_equal(machine.warnings, 1);
 	assert_non_null(strstr(machine.warning, "asking board where its memory is"));
@@ -408,7 +408,7 @@ static void check_place(const char *name, const char *pci, int numa_node)
 	expect_ok(pier_close_device(device));
 }
 
-static void tells_where_devices_are(void **state)
+static void reports_device_locations(void **state)
 {
 	struct pier_location location = { "?", 7 };
 	struct pier_device *device;
@@ -466,7 +466,7 @@ static void lists_units(void **state)
 	stop_machine();
 }
 
-static void lists_what_backends_can_tell(void **state)
+static void lists_units_that_backends_report(void **state)
 {
 	struct pier_memory_unit *list = NULL;
 	size_t count = 99;
@@ -478,7 +478,7 @@ static void lists_what_backends_can_tell(void **state)
 	assert_int_equal(machine.warnings, 1);
 	assert_non_null(strstr(machine.warning, "asking board for its unit 2: Input/"));
 	check_units("endless", 1024);
-	/* It does not work here: not asked, although it would tell. */
+	/* The backend does not work here: it is not asked, although it could answer. */
 	setenv("BOARD", "broken", 1);
 	expect_ok(pier_memory_unit_list(&list, &count));
 	assert_int_equal(count, 0);
@@ -487,7 +487,7 @@ static void lists_what_backends_can_tell(void **state)
 	stop_machine();
 }
 
-static void tells_what_memory_is(void **state)
+static void reports_the_kind_of_memory(void **state)
 {
 	struct pier_buffer_info info = { .numa_node = 77 };
 	struct pier_buffer *buffer, *part;
@@ -561,16 +561,16 @@ static int remove_folder(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(lists_the_nearest_first),
-		cmocka_unit_test(keeps_the_order_from_nowhere),
-		cmocka_unit_test(opens_the_nearest),
-		cmocka_unit_test(opens_what_works),
-		cmocka_unit_test(opens_what_the_user_names),
-		cmocka_unit_test(opens_any_without_a_place),
-		cmocka_unit_test(tells_where_devices_are),
+		cmocka_unit_test(lists_nearest_devices_first),
+		cmocka_unit_test(keeps_the_order_without_a_location),
+		cmocka_unit_test(opens_the_nearest_device),
+		cmocka_unit_test(skips_devices_that_do_not_work),
+		cmocka_unit_test(opens_the_device_that_the_user_names),
+		cmocka_unit_test(opens_any_device_without_a_location),
+		cmocka_unit_test(reports_device_locations),
 		cmocka_unit_test(lists_units),
-		cmocka_unit_test(lists_what_backends_can_tell),
-		cmocka_unit_test(tells_what_memory_is),
+		cmocka_unit_test(lists_units_that_backends_report),
+		cmocka_unit_test(reports_the_kind_of_memory),
 	};
 
 	return cmocka_run_group_tests_name("near", tests, make_folder, remove_folder);

@@ -19,7 +19,7 @@ static void check_good(const char *text, const char *name, const char *unit)
 		assert_null(spec.unit);
 }
 
-static void test_good(void **state)
+static void accepts_valid_specs(void **state)
 {
 	(void)state;
 	check_good("host", "host", NULL);
@@ -40,7 +40,7 @@ static void check_bad(const char *text, const char *sentence)
 	assert_string_equal(spec.name, "untouched");
 }
 
-static void test_bad(void **state)
+static void refuses_invalid_specs(void **state)
 {
 	char longest[131] = "a:";
 
@@ -67,8 +67,8 @@ static void test_bad(void **state)
 	check_bad(longest, "128 characters");
 }
 
-/* Whatever comes: a verdict, and a sentence that can be printed. */
-static void test_garbage(void **state)
+/* Any input gets a verdict and a sentence that can be printed. */
+static void survives_random_specs(void **state)
 {
 	struct test_random random = test_random_start();
 	static const char likely[] = "host:dma_heap0%/\n\x1b\xff ";
@@ -76,7 +76,8 @@ static void test_garbage(void **state)
 	(void)state;
 	for (int i = 0; i < 20000; i++) {
 		size_t length = test_random_below(&random, 200);
-		char *text = test_malloc(length + 1); /* finds reads past the end */
+		char *text = test_malloc(length +
+					 1); /* the exact size finds reads past the end */
 		struct pier_spec spec;
 
 		for (size_t j = 0; j < length; j++)
@@ -95,9 +96,9 @@ static void test_garbage(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_good),
-		cmocka_unit_test(test_bad),
-		cmocka_unit_test(test_garbage),
+		cmocka_unit_test(accepts_valid_specs),
+		cmocka_unit_test(refuses_invalid_specs),
+		cmocka_unit_test(survives_random_specs),
 	};
 
 	return cmocka_run_group_tests_name("spec", tests, NULL, NULL);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Buffers of a caller's dma-buf. This file answers fstatfs(2) and DMA_BUF_IOCTL_SYNC. */
+/*
+ * Buffers that wrap a caller's dma-buf. This file replaces fstatfs(2) and
+ * DMA_BUF_IOCTL_SYNC.
+ */
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
 #include "tests/support/expect.h"
@@ -29,7 +32,7 @@ static struct {
 	int syncs;
 	int fd;
 	struct test_census before;
-} rig;
+} fixture;
 
 int __real_fstatfs64(int fd, struct statfs *ret_fs);
 int __wrap_fstatfs64(int fd, struct statfs *ret_fs);
@@ -40,7 +43,7 @@ int __wrap_fstatfs64(int fd, struct statfs *ret_fs)
 {
 	int result = __real_fstatfs64(fd, ret_fs);
 
-	if (result == 0 && rig.dmabuf)
+	if (result == 0 && fixture.dmabuf)
 		ret_fs->f_type = 0x444d4142; /* DMA_BUF_MAGIC */
 	return result;
 }
@@ -49,25 +52,25 @@ int __wrap_ioctl(int fd, unsigned long request, void *argument)
 {
 	if (request != DMA_BUF_IOCTL_SYNC)
 		return __real_ioctl(fd, request, argument);
-	rig.syncs++;
+	fixture.syncs++;
 	return 0;
 }
 
 static int before_test(void **state)
 {
 	(void)state;
-	rig.dmabuf = false;
-	rig.syncs = 0;
-	rig.before = test_take_census();
-	rig.fd = memfd_create("wrapped", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	return rig.fd < 0 || ftruncate(rig.fd, OFFSET + LENGTH) ? -1 : 0;
+	fixture.dmabuf = false;
+	fixture.syncs = 0;
+	fixture.before = test_take_census();
+	fixture.fd = memfd_create("wrapped", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	return fixture.fd < 0 || ftruncate(fixture.fd, OFFSET + LENGTH) ? -1 : 0;
 }
 
 static int after_test(void **state)
 {
 	(void)state;
-	close(rig.fd);
-	test_assert_census(&rig.before);
+	close(fixture.fd);
+	test_assert_census(&fixture.before);
 	return 0;
 }
 
@@ -75,12 +78,12 @@ static struct pier_buffer *wrap(uint64_t offset, size_t length)
 {
 	struct pier_buffer *buffer = NULL;
 
-	expect_ok(pier_buffer_wrap_dmabuf(rig.fd, offset, length, &buffer));
+	expect_ok(pier_buffer_wrap_dmabuf(fixture.fd, offset, length, &buffer));
 	return buffer;
 }
 
-/* The bytes are those of the fd, whose position does not move. */
-static void reaches_the_bytes(void **state)
+/* The fd has the same bytes, and its position does not move. */
+static void copies_through_a_mapping(void **state)
 {
 	struct pier_buffer *buffer = wrap(OFFSET, LENGTH);
 	uint64_t page = pier_host_page();
@@ -88,21 +91,21 @@ static void reaches_the_bytes(void **state)
 	void *mapped = NULL;
 
 	(void)state;
-	assert_int_equal(lseek(rig.fd, 0, SEEK_CUR), 0);
+	assert_int_equal(lseek(fixture.fd, 0, SEEK_CUR), 0);
 	assert_string_equal(pier_buffer_backend(buffer), "memfd");
 	assert_int_equal(pier_buffer_length(buffer), LENGTH);
 	assert_int_equal(pier_buffer_address(buffer) % page, OFFSET % page);
 	expect_ok(pier_buffer_map(buffer, &mapped));
 	assert_int_equal((uint64_t)(uintptr_t)mapped, pier_buffer_address(buffer));
 	expect_ok(pier_buffer_copy_to(buffer, LENGTH - 1, "z", 1));
-	assert_int_equal(pread(rig.fd, &byte, 1, OFFSET + LENGTH - 1), 1);
+	assert_int_equal(pread(fixture.fd, &byte, 1, OFFSET + LENGTH - 1), 1);
 	assert_int_equal(byte, 'z');
-	assert_int_equal(pwrite(rig.fd, "a", 1, OFFSET), 1);
+	assert_int_equal(pwrite(fixture.fd, "a", 1, OFFSET), 1);
 	assert_int_equal(*(char *)mapped, 'a');
 	expect_ok(pier_buffer_free(buffer));
 }
 
-/* The caller's fd may go at once. */
+/* The caller may close its fd at once. */
 static void keeps_a_duplicate(void **state)
 {
 	struct pier_buffer *buffer = wrap(OFFSET, LENGTH);
@@ -110,8 +113,8 @@ static void keeps_a_duplicate(void **state)
 	char byte = 0;
 
 	(void)state;
-	close(rig.fd);
-	rig.fd = -1;
+	close(fixture.fd);
+	fixture.fd = -1;
 	expect_ok(pier_buffer_copy_to(buffer, 5, "k", 1));
 	expect_ok(pier_dmabuf_export(buffer, 5, 10, &dmabuf));
 	assert_int_equal(dmabuf.offset, OFFSET + 5);
@@ -127,13 +130,13 @@ static void check_owner(bool dmabuf, const char *name)
 	struct pier_buffer *buffer, *inside = NULL;
 	void *mapped = NULL;
 
-	rig.dmabuf = dmabuf;
+	fixture.dmabuf = dmabuf;
 	buffer = wrap(1, 3 * pier_host_page());
 	assert_string_equal(pier_buffer_backend(buffer), name);
 	expect_ok(pier_buffer_map(buffer, &mapped));
 	expect_ok(pier_buffer_wrap((char *)mapped + 10, 10, &inside));
 	assert_string_equal(pier_buffer_backend(inside), name);
-	/* The inner one keeps the memory. */
+	/* The inner buffer keeps the memory. */
 	expect_ok(pier_buffer_free(buffer));
 	expect_ok(pier_buffer_copy_to(inside, 0, "i", 1));
 	assert_int_equal(((char *)mapped)[10], 'i');
@@ -144,25 +147,25 @@ static void finds_pointers_into_it(void **state)
 {
 	(void)state;
 	check_owner(false, "memfd");
-	assert_int_equal(rig.syncs, 0);
+	assert_int_equal(fixture.syncs, 0);
 	check_owner(true, "dmabuf");
-	/* Before and after the copy. */
-	assert_int_equal(rig.syncs, 2);
+	/* One sync before the copy and one after it. */
+	assert_int_equal(fixture.syncs, 2);
 }
 
-/* As of an exporter without mmap(2), or of a read-only fd. */
+/* Like an exporter without mmap(2), or a read-only fd. */
 static void works_without_a_mapping(void **state)
 {
 	struct pier_buffer *buffer, *other;
 	struct pier_dmabuf dmabuf;
 	char path[64], byte = 0;
 	void *mapped;
-	int writable = rig.fd;
+	int writable = fixture.fd;
 
 	(void)state;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", writable);
-	rig.fd = open(path, O_RDONLY | O_CLOEXEC);
-	assert_true(rig.fd >= 0);
+	fixture.fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(fixture.fd >= 0);
 	close(writable);
 	buffer = wrap(OFFSET, 1000);
 	other = wrap(OFFSET, 1000);
@@ -190,7 +193,7 @@ static void expect_refused(int fd, uint64_t offset, size_t length, int error,
 	assert_ptr_equal(buffer, (void *)0x1);
 }
 
-static void refuses_what_is_wrong(void **state)
+static void refuses_invalid_arguments(void **state)
 {
 	int pipes[2];
 
@@ -200,13 +203,13 @@ static void refuses_what_is_wrong(void **state)
 	close(pipes[0]);
 	close(pipes[1]);
 	expect_refused(-1, 0, 1, EBADF, "fd -1: Bad file descriptor");
-	expect_refused(rig.fd, 0, 0, EINVAL, "length is 0");
+	expect_refused(fixture.fd, 0, 0, EINVAL, "length is 0");
 	for (int i = 0; i < 2; i++) {
-		rig.dmabuf = i;
-		expect_refused(rig.fd, OFFSET, LENGTH + 1, ERANGE,
+		fixture.dmabuf = i;
+		expect_refused(fixture.fd, OFFSET, LENGTH + 1, ERANGE,
 			       "which has 170001 bytes");
-		expect_refused(rig.fd, UINT64_MAX, 2, ERANGE, "leave fd");
-		expect_refused(rig.fd, 2, SIZE_MAX, ERANGE, "leave fd");
+		expect_refused(fixture.fd, UINT64_MAX, 2, ERANGE, "leave fd");
+		expect_refused(fixture.fd, 2, SIZE_MAX, ERANGE, "leave fd");
 	}
 }
 
@@ -215,9 +218,9 @@ static void refuses_what_is_wrong(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		CASE(reaches_the_bytes),      CASE(keeps_a_duplicate),
-		CASE(finds_pointers_into_it), CASE(works_without_a_mapping),
-		CASE(refuses_what_is_wrong),
+		CASE(copies_through_a_mapping),	 CASE(keeps_a_duplicate),
+		CASE(finds_pointers_into_it),	 CASE(works_without_a_mapping),
+		CASE(refuses_invalid_arguments),
 	};
 
 	unsetenv("PIER_BACKEND_PATH");

@@ -66,7 +66,7 @@ static void destroy(struct pier_channel *channel)
 	assert_int_equal(pier_object_count(PIER_OBJECT_CHANNEL), 0);
 }
 
-static void takes_back_what_failed_half_way(void **state)
+static void undoes_a_creation_that_failed_half_way(void **state)
 {
 	struct pier_channel_attr attr = small_attr();
 	struct pier_channel *channel = NULL;
@@ -89,7 +89,7 @@ static void takes_back_what_failed_half_way(void **state)
 	assert_int_equal(pier_channel_destroy(NULL), 0);
 }
 
-static void gives_its_endpoint(void **state)
+static void returns_its_endpoint(void **state)
 {
 	struct pier_channel *channel = prepared();
 	struct pier_endpoint endpoint;
@@ -106,7 +106,7 @@ static void gives_its_endpoint(void **state)
 	destroy(channel);
 }
 
-static void clamps_to_the_peer(void **state)
+static void clamps_attributes_to_the_peer(void **state)
 {
 	struct pier_channel *channel = connected();
 
@@ -124,8 +124,8 @@ static void clamps_to_the_peer(void **state)
 	destroy(channel);
 }
 
-/* The least that a peer without pier reports: unknown fields stay zero. */
-static void connects_to_numbers_from_elsewhere(void **state)
+/* The least that a peer without pier reports; unknown fields stay zero. */
+static void connects_to_a_peer_without_pier(void **state)
 {
 	struct pier_endpoint stranger = { .qpn = 0xffffff, .psn = 0xffffff };
 	struct pier_channel *channel = prepared();
@@ -159,7 +159,7 @@ static void gives_up_on_a_dead_peer(void **state)
 	destroy(channel);
 }
 
-static void speaks_infiniband(void **state)
+static void connects_over_infiniband(void **state)
 {
 	struct pier_endpoint lid_peer = { .qpn = 7, .lid = 9 };
 	struct pier_channel_attr attr = small_attr();
@@ -226,12 +226,12 @@ static void needs_a_usable_port(void **state)
 	assert_int_equal(pier_channel_create(&fake.pd, &attr, &channel), -EADDRNOTAVAIL);
 	fake.port.state = IBV_PORT_DOWN;
 	assert_int_equal(pier_channel_create(&fake.pd, &attr, &channel), -ENETDOWN);
-	/* Which of the machine's devices it is. */
+	/* Find out which of the machine's devices this is. */
 	assert_non_null(strstr(pier_error_message(), "fake0"));
 	assert_non_null(strstr(pier_error_message(), "port 1 is not active but DOWN"));
 }
 
-static void dispatches_in_any_order(void **state)
+static void finds_completions_in_any_order(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_work work[3], recv;
@@ -277,7 +277,7 @@ static void dispatches_in_any_order(void **state)
 	destroy(channel);
 }
 
-static void tells_a_write_with_immediate(void **state)
+static void reports_a_write_with_immediate(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_result result = { 0 };
@@ -315,7 +315,7 @@ static void refuses_stale_handles(void **state)
 	destroy(channel);
 }
 
-static void takes_places_that_are_free(void **state)
+static void reuses_free_places(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_work work[3];
@@ -327,7 +327,9 @@ static void takes_places_that_are_free(void **state)
 	fake_complete(work[0].id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
 	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), 0);
 	assert_int_equal(pier_work_wait(channel, work[0], 0, NULL), 0);
-	/* Nobody watches that request: its place is reused when it is needed. */
+	/*
+	 * The caller does not watch that request: its place is reused when it is needed.
+	 */
 	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), -EAGAIN);
 	for (int i = 0; i < 3; i++)
 		fake_complete(fake.send_ids[0], IBV_WC_SUCCESS, IBV_WC_SEND, 0);
@@ -335,7 +337,7 @@ static void takes_places_that_are_free(void **state)
 	destroy(channel);
 }
 
-static void checks_requests(void **state)
+static void refuses_invalid_requests(void **state)
 {
 	const struct pier_gather huge[] = { { 0, UINT32_MAX, 1 }, { 0, UINT32_MAX, 1 } };
 	const struct pier_gather most = { 0, UINT32_C(1) << 30, 1 },
@@ -384,7 +386,7 @@ static void writes_requests(void **state)
 	destroy(channel);
 }
 
-static void needs_a_peer_that_serves_reads(void **state)
+static void refuses_reads_that_the_peer_does_not_serve(void **state)
 {
 	struct pier_endpoint none = peer;
 	struct pier_channel *channel = prepared();
@@ -396,7 +398,7 @@ static void needs_a_peer_that_serves_reads(void **state)
 	destroy(channel);
 }
 
-static void keeps_the_first_cause(void **state)
+static void reports_the_first_cause(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_work work[2], recv;
@@ -482,7 +484,7 @@ static void maps_a_refused_write(void **state)
 }
 
 /* rxe completes a receive with the status that the peer gets for a refused request. */
-static void says_who_refused(void **state)
+static void reports_which_side_refused(void **state)
 {
 	static const struct {
 		enum ibv_wc_status status;
@@ -505,7 +507,7 @@ static void says_who_refused(void **state)
 	}
 }
 
-static void stops_when_the_time_is_up(void **state)
+static void stops_at_its_timeout(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_result result = { 0 };
@@ -577,7 +579,7 @@ static void stops_when_waiting_fails(void **state)
 }
 
 /* Some providers of rdma-core (qedr, cxgb4) return negative errno values. */
-static void understands_negative_errnos(void **state)
+static void accepts_negative_errnos(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_work work;
@@ -593,7 +595,7 @@ static void understands_negative_errnos(void **state)
 	destroy(channel);
 }
 
-static void needs_a_remote_region(void **state)
+static void refuses_requests_without_a_remote_region(void **state)
 {
 	const struct pier_gather piece = { 0x1000, 16, 0x44 };
 	const struct pier_scatter place = { 0x1000, 16, 0x44 };
@@ -611,7 +613,7 @@ static void needs_a_remote_region(void **state)
 }
 
 /* rxe has 1024 GIDs, and the index in struct ibv_global_route has 8 bits. */
-static void names_only_gids_that_a_route_can(void **state)
+static void refuses_gid_indices_beyond_8_bits(void **state)
 {
 	struct pier_channel_attr attr = small_attr();
 	struct pier_channel *channel;
@@ -630,7 +632,7 @@ static void names_only_gids_that_a_route_can(void **state)
 	destroy(channel);
 }
 
-static void takes_the_partition(void **state)
+static void uses_the_requested_partition(void **state)
 {
 	struct pier_channel_attr attr = small_attr();
 	struct pier_channel *channel;
@@ -654,7 +656,7 @@ static bool readable(int fd)
 	return poll(&pollfd, 1, 0) == 1;
 }
 
-static void wakes_without_losing_any(void **state)
+static void loses_no_completion_event(void **state)
 {
 	struct pier_channel *channel = connected();
 	int fd = pier_channel_fd(channel);
@@ -692,34 +694,34 @@ static void ignores_requests_of_others(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(takes_back_what_failed_half_way),
-		cmocka_unit_test(gives_its_endpoint),
-		cmocka_unit_test(clamps_to_the_peer),
-		cmocka_unit_test(connects_to_numbers_from_elsewhere),
+		cmocka_unit_test(undoes_a_creation_that_failed_half_way),
+		cmocka_unit_test(returns_its_endpoint),
+		cmocka_unit_test(clamps_attributes_to_the_peer),
+		cmocka_unit_test(connects_to_a_peer_without_pier),
 		cmocka_unit_test(gives_up_on_a_dead_peer),
-		cmocka_unit_test(speaks_infiniband),
+		cmocka_unit_test(connects_over_infiniband),
 		cmocka_unit_test(refuses_impossible_peers),
 		cmocka_unit_test(needs_a_usable_port),
-		cmocka_unit_test(dispatches_in_any_order),
-		cmocka_unit_test(tells_a_write_with_immediate),
+		cmocka_unit_test(finds_completions_in_any_order),
+		cmocka_unit_test(reports_a_write_with_immediate),
 		cmocka_unit_test(refuses_stale_handles),
-		cmocka_unit_test(takes_places_that_are_free),
-		cmocka_unit_test(checks_requests),
+		cmocka_unit_test(reuses_free_places),
+		cmocka_unit_test(refuses_invalid_requests),
 		cmocka_unit_test(writes_requests),
-		cmocka_unit_test(needs_a_peer_that_serves_reads),
-		cmocka_unit_test(keeps_the_first_cause),
+		cmocka_unit_test(refuses_reads_that_the_peer_does_not_serve),
+		cmocka_unit_test(reports_the_first_cause),
 		cmocka_unit_test(maps_statuses),
 		cmocka_unit_test(maps_a_refused_write),
-		cmocka_unit_test(says_who_refused),
-		cmocka_unit_test(stops_when_the_time_is_up),
+		cmocka_unit_test(reports_which_side_refused),
+		cmocka_unit_test(stops_at_its_timeout),
 		cmocka_unit_test(does_not_wait_for_a_dead_device),
 		cmocka_unit_test(reports_a_failing_queue),
 		cmocka_unit_test(stops_when_waiting_fails),
-		cmocka_unit_test(understands_negative_errnos),
-		cmocka_unit_test(needs_a_remote_region),
-		cmocka_unit_test(names_only_gids_that_a_route_can),
-		cmocka_unit_test(takes_the_partition),
-		cmocka_unit_test(wakes_without_losing_any),
+		cmocka_unit_test(accepts_negative_errnos),
+		cmocka_unit_test(refuses_requests_without_a_remote_region),
+		cmocka_unit_test(refuses_gid_indices_beyond_8_bits),
+		cmocka_unit_test(uses_the_requested_partition),
+		cmocka_unit_test(loses_no_completion_event),
 		cmocka_unit_test(ignores_requests_of_others),
 	};
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef UNIT_COUNTER_RIG_H
-#define UNIT_COUNTER_RIG_H
+#ifndef UNIT_COUNTER_FIXTURE_H
+#define UNIT_COUNTER_FIXTURE_H
 
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Which regions the requests of channels use, and for how long. The NIC completes what
+ * Regions in use by the requests of channels, and for how long. The NIC completes what
  * the test says.
  */
 #include "tests/support/cmocka.h"
@@ -13,6 +13,7 @@
 
 #include <pier/channel.h>
 
+#include "device/pd.h"
 #include "nic.h"
 
 enum {
@@ -88,7 +89,7 @@ static void expect_kept(struct pier_channel *channel, struct pier_work work,
 	expect_use(KEY, NULL);
 }
 
-static void keeps_by_kind(void **state)
+static void keeps_the_regions_of_each_kind_of_request(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_work work;
@@ -110,7 +111,7 @@ static void keeps_by_kind(void **state)
 	expect_ok(pier_channel_destroy(channel));
 }
 
-static void keeps_what_nobody_asks_for_until_it_is_polled(void **state)
+static void keeps_regions_of_unwatched_requests(void **state)
 {
 	struct pier_channel *channel = connected();
 
@@ -124,7 +125,7 @@ static void keeps_what_nobody_asks_for_until_it_is_polled(void **state)
 }
 
 /* Devices ignore the keys of empty elements. */
-static void keeps_nothing_without_need(void **state)
+static void ignores_keys_of_empty_elements(void **state)
 {
 	struct pier_gather empty[SGE] = { { 0, 0, KEY }, { 1, 1, OTHER }, { 2, 0, KEY } };
 	struct pier_channel *channel = connected_with(8);
@@ -147,7 +148,7 @@ static void keeps_nothing_without_need(void **state)
 	expect_ok(pier_channel_destroy(channel));
 }
 
-static void keeps_nothing_that_was_refused(void **state)
+static void refused_request_keeps_no_region(void **state)
 {
 	struct pier_channel *channel = connected();
 
@@ -161,7 +162,7 @@ static void keeps_nothing_that_was_refused(void **state)
 	expect_ok(pier_channel_destroy(channel));
 }
 
-static void keeps_nothing_after_a_stop(void **state)
+static void stopped_channel_keeps_no_region(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_work work;
@@ -183,7 +184,7 @@ static void keeps_nothing_after_a_stop(void **state)
 	expect_ok(pier_channel_destroy(channel));
 }
 
-static void lets_go_with_the_channel(void **state)
+static void destroying_the_channel_releases_regions(void **state)
 {
 	struct pier_channel *first = connected(), *second = NULL;
 
@@ -318,7 +319,7 @@ static void post_and_finish(struct pier_channel *channel,
 	expect_result(pier_work_poll(channel, work, &result), 1);
 }
 
-static void is_asked_while_requests_come_and_go(void **state)
+static void can_be_queried_while_requests_run(void **state)
 {
 	struct pier_scatter old[SGE] = { { 1, 1, OTHER },
 					 { 1, 1, OTHER },
@@ -344,14 +345,14 @@ static void is_asked_while_requests_come_and_go(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(keeps_by_kind),
-		cmocka_unit_test(keeps_what_nobody_asks_for_until_it_is_polled),
-		cmocka_unit_test(keeps_nothing_without_need),
-		cmocka_unit_test(keeps_nothing_that_was_refused),
-		cmocka_unit_test(keeps_nothing_after_a_stop),
-		cmocka_unit_test(lets_go_with_the_channel),
+		cmocka_unit_test(keeps_the_regions_of_each_kind_of_request),
+		cmocka_unit_test(keeps_regions_of_unwatched_requests),
+		cmocka_unit_test(ignores_keys_of_empty_elements),
+		cmocka_unit_test(refused_request_keeps_no_region),
+		cmocka_unit_test(stopped_channel_keeps_no_region),
+		cmocka_unit_test(destroying_the_channel_releases_regions),
 		cmocka_unit_test(agrees_with_a_model),
-		cmocka_unit_test(is_asked_while_requests_come_and_go),
+		cmocka_unit_test(can_be_queried_while_requests_run),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -65,7 +65,7 @@ static struct pier_request a_write(void)
 				      .remote = &remote };
 }
 
-static void tells_every_verb(void **state)
+static void posts_every_verb(void **state)
 {
 	static const struct {
 		enum pier_opcode opcode;
@@ -122,7 +122,7 @@ static void tells_every_verb(void **state)
 	expect_ok(pier_channel_destroy(channel));
 }
 
-static void refuses_forms_that_cannot_be(void **state)
+static void refuses_impossible_requests(void **state)
 {
 	static const struct {
 		int opcode, flags;
@@ -164,7 +164,7 @@ static void refuses_forms_that_cannot_be(void **state)
 	expect_ok(pier_channel_destroy(channel));
 }
 
-static void checks_atomics(void **state)
+static void refuses_invalid_atomics(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_scatter four = { 0x1000, 4, KEY };
@@ -296,7 +296,7 @@ static void posts_pairs(void **state)
 	expect_ok(pier_channel_destroy(channel));
 }
 
-static void rings_for_many(void **state)
+static void splits_batches_between_doorbells(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_request requests[SENDS + 1];
@@ -333,7 +333,7 @@ static void rings_for_many(void **state)
 }
 
 /* A request of a batch fails: its cause is kept, and the batch ends with a flush. */
-static void tells_which_of_a_batch_failed(void **state)
+static void reports_which_request_of_a_batch_failed(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_request requests[4];
@@ -356,7 +356,7 @@ static void tells_which_of_a_batch_failed(void **state)
 	expect_ok(pier_channel_destroy(channel));
 }
 
-static void stops_a_batch_that_was_cut(void **state)
+static void stops_a_batch_posted_in_part(void **state)
 {
 	(void)state;
 	for (int refused = 0; refused < SENDS; refused++) {
@@ -379,7 +379,7 @@ static void stops_a_batch_that_was_cut(void **state)
 }
 
 /* A request that the device refused needs no completion. */
-static void keeps_nothing_of_what_was_refused(void **state)
+static void forgets_refused_requests(void **state)
 {
 	const struct pier_request requests[2] = { a_write(), a_write() };
 	struct pier_channel *channel = connected();
@@ -400,7 +400,7 @@ static void keeps_nothing_of_what_was_refused(void **state)
 }
 
 /* A batch never overwrites a result that somebody may still ask for. */
-static void keeps_results_beside_batches(void **state)
+static void batches_keep_earlier_results(void **state)
 {
 	struct pier_channel *channel = connected_with(4, 0);
 	struct pier_request requests[4];
@@ -422,7 +422,7 @@ static void keeps_results_beside_batches(void **state)
 	expect_ok(pier_channel_destroy(channel));
 }
 
-static void splits_lists_that_are_too_long(void **state)
+static void splits_long_lists(void **state)
 {
 	const struct pier_gather list[7] = { { 1, 10, 1 }, { 2, 10, 2 }, { 3, 10, 3 },
 					     { 4, 10, 4 }, { 5, 10, 5 }, { 6, 10, 6 },
@@ -463,7 +463,7 @@ static void splits_lists_that_are_too_long(void **state)
 	expect_ok(pier_channel_destroy(channel));
 }
 
-static void waits_for_room(void **state)
+static void waits_for_room_in_the_queue(void **state)
 {
 	struct pier_channel *channel = connected_with(3, 0);
 
@@ -488,7 +488,7 @@ static void waits_for_room(void **state)
 	expect_ok(pier_channel_destroy(channel));
 }
 
-static void gives_up_handles(void **state)
+static void dropped_handles_free_their_places(void **state)
 {
 	struct pier_channel *channel = connected_with(2, 0);
 	struct pier_result result;
@@ -570,19 +570,19 @@ static void agrees_with_a_model(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(tells_every_verb),
-		cmocka_unit_test(refuses_forms_that_cannot_be),
-		cmocka_unit_test(checks_atomics),
+		cmocka_unit_test(posts_every_verb),
+		cmocka_unit_test(refuses_impossible_requests),
+		cmocka_unit_test(refuses_invalid_atomics),
 		cmocka_unit_test(signals_the_last_of_a_batch),
 		cmocka_unit_test(posts_pairs),
-		cmocka_unit_test(rings_for_many),
-		cmocka_unit_test(tells_which_of_a_batch_failed),
-		cmocka_unit_test(stops_a_batch_that_was_cut),
-		cmocka_unit_test(keeps_nothing_of_what_was_refused),
-		cmocka_unit_test(keeps_results_beside_batches),
-		cmocka_unit_test(splits_lists_that_are_too_long),
-		cmocka_unit_test(waits_for_room),
-		cmocka_unit_test(gives_up_handles),
+		cmocka_unit_test(splits_batches_between_doorbells),
+		cmocka_unit_test(reports_which_request_of_a_batch_failed),
+		cmocka_unit_test(stops_a_batch_posted_in_part),
+		cmocka_unit_test(forgets_refused_requests),
+		cmocka_unit_test(batches_keep_earlier_results),
+		cmocka_unit_test(splits_long_lists),
+		cmocka_unit_test(waits_for_room_in_the_queue),
+		cmocka_unit_test(dropped_handles_free_their_places),
 		cmocka_unit_test(agrees_with_a_model),
 	};
 

@@ -37,7 +37,7 @@ static void finish(struct pier_queue *queue, struct pier_entry *entry,
 	pier_queue_keep(queue, entry, &result);
 }
 
-static void completes_all_before(void **state)
+static void completion_covers_earlier_requests(void **state)
 {
 	struct pier_queue queue = queue_from((UINT64_C(1) << 61) - 2);
 
@@ -57,7 +57,7 @@ static void completes_all_before(void **state)
 	pier_free_queue(&queue);
 }
 
-static void finds_what_is_watched(void **state)
+static void finds_watched_requests(void **state)
 {
 	struct pier_queue queue = queue_from(100);
 	struct pier_entry *entry;
@@ -80,7 +80,7 @@ static void finds_what_is_watched(void **state)
 }
 
 /* Results that nobody asks for survive the wrap-around, up to a limit. */
-static void puts_results_aside(void **state)
+static void sets_results_aside(void **state)
 {
 	struct pier_queue queue = queue_from(0);
 	uint64_t id;
@@ -112,7 +112,7 @@ static void puts_results_aside(void **state)
 	pier_free_queue(&queue);
 }
 
-static void knows_the_keys_of_what_is_outstanding(void **state)
+static void lists_keys_of_outstanding_requests(void **state)
 {
 	const struct ibv_sge one = { 1, 1, 77 }, none = { 1, 0, 78 };
 	struct pier_queue queue = queue_from(41);
@@ -147,10 +147,10 @@ static void knows_the_keys_of_what_is_outstanding(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(completes_all_before),
-		cmocka_unit_test(finds_what_is_watched),
-		cmocka_unit_test(puts_results_aside),
-		cmocka_unit_test(knows_the_keys_of_what_is_outstanding),
+		cmocka_unit_test(completion_covers_earlier_requests),
+		cmocka_unit_test(finds_watched_requests),
+		cmocka_unit_test(sets_results_aside),
+		cmocka_unit_test(lists_keys_of_outstanding_requests),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,7 +8,7 @@
 
 #include "counter_fixture.h"
 
-/* What the NIC is asked to recover a channel, and what the channel keeps. */
+/* The verbs calls that recover a channel, and the state that the channel keeps. */
 
 static const struct pier_endpoint peer = {
 	.qpn = 0x55,
@@ -100,7 +100,7 @@ static void break_channel(struct pier_channel *channel)
 		expect_ok(pier_work_drop(channel, work[i]));
 }
 
-static void keeps_the_first_cause_apart(void **state)
+static void reports_the_first_cause(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_channel_failure failure;
@@ -141,7 +141,7 @@ static void counts_flushes_without_a_cause(void **state)
 	close_channel(channel);
 }
 
-static void says_that_it_stopped_by_itself(void **state)
+static void reports_that_it_stopped_by_itself(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_channel_failure failure;
@@ -159,7 +159,7 @@ static void says_that_it_stopped_by_itself(void **state)
 	close_channel(channel);
 }
 
-static void begins_anew_after_an_error(void **state)
+static void works_again_after_an_error(void **state)
 {
 	static const enum ibv_qp_state way[] = { IBV_QPS_ERR, IBV_QPS_RESET,
 						 IBV_QPS_INIT };
@@ -186,8 +186,8 @@ static void begins_anew_after_an_error(void **state)
 	close_channel(channel);
 }
 
-/* What was on its way at the reset is at most half of the numbers away. */
-static void begins_far_from_the_last_packet(void **state)
+/* Packets in flight at the reset are at most half of the PSN range away. */
+static void new_psn_is_far_from_the_last_packet(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_endpoint newer = peer;
@@ -212,7 +212,7 @@ static void begins_far_from_the_last_packet(void **state)
 }
 
 /* The caller's PSN was for the first connection, and the query reports it. */
-static void begins_far_from_the_first_packet_at_least(void **state)
+static void new_psn_is_far_from_the_first_if_unknown(void **state)
 {
 	struct pier_channel_attr attr = small_attr();
 	struct pier_channel *channel;
@@ -223,7 +223,7 @@ static void begins_far_from_the_first_packet_at_least(void **state)
 	expect_ok(pier_channel_create(fake_reset(), &attr, &channel));
 	assert_int_equal(endpoint_of(channel).psn, 0x123456);
 	expect_ok(pier_channel_connect(channel, &peer));
-	/* To ERR, and then the query. */
+	/* First to ERR, and then the query. */
 	fake.fail_call = fake.calls + 2;
 	expect_ok(pier_channel_reset(channel));
 	distance = (endpoint_of(channel).psn - 0x123456) & 0xffffff;
@@ -231,7 +231,7 @@ static void begins_far_from_the_first_packet_at_least(void **state)
 	close_channel(channel);
 }
 
-static void answers_for_what_was_outstanding(void **state)
+static void reports_requests_outstanding_at_the_reset(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_work done, sends[2], receive, next;
@@ -280,7 +280,7 @@ static void does_not_wait_for_a_dead_device(void **state)
 	close_channel(channel);
 }
 
-static void resets_at_any_time(void **state)
+static void can_be_reset_in_any_state(void **state)
 {
 	struct pier_channel *channel = prepared();
 	struct pier_work receive;
@@ -294,7 +294,7 @@ static void resets_at_any_time(void **state)
 	expect_ok(pier_channel_reset(channel));
 	expect_usable(channel, 7);
 	expect_ok(pier_channel_reset(channel));
-	/* After a failed connect, which says nothing about the peer. */
+	/* After a failed connect, which must not blame the peer. */
 	fake.fail_call = fake.calls + 1;
 	expect_result(
 		pier_channel_connect(channel, &(struct pier_endpoint){ .qpn = 0x55,
@@ -342,7 +342,7 @@ static void refuses_stale_endpoints(void **state)
 }
 
 /* Another channel may get the number, and some endpoints have no generation. */
-static void takes_the_endpoints_of_others(void **state)
+static void accepts_endpoints_of_other_channels(void **state)
 {
 	struct pier_endpoint other = peer;
 	struct pier_channel *channel = connected();
@@ -367,7 +367,7 @@ static void takes_the_endpoints_of_others(void **state)
 }
 
 /* Each call of the provider fails once: the channel can be reset again afterwards. */
-static void survives_every_failure(void **state)
+static void can_be_retried_after_every_failure(void **state)
 {
 	int failures = 0;
 
@@ -402,14 +402,14 @@ static void survives_every_failure(void **state)
 	assert_int_equal(failures, 1 + FAKE_GIDS + 2);
 }
 
-static void needs_its_port_again(void **state)
+static void needs_an_active_port(void **state)
 {
 	struct pier_channel *channel = connected();
 
 	(void)state;
 	fake.port.state = IBV_PORT_DOWN;
 	expect_result(pier_channel_reset(channel), -ENETDOWN);
-	/* Its queue pair takes no requests any more. */
+	/* Its queue pair accepts no more requests. */
 	assert_int_equal(pier_channel_error(channel, NULL), -ENETDOWN);
 	expect_result(pier_post_recv(channel, NULL, 0, NULL), -EPIPE);
 	expect_result(pier_channel_connect(channel, &peer), -EISCONN);
@@ -422,7 +422,7 @@ static void needs_its_port_again(void **state)
 	close_channel(channel);
 }
 
-static void ends_windows(void **state)
+static void invalidates_windows(void **state)
 {
 	static uint8_t memory[8192];
 	struct pier_channel *channel;
@@ -474,7 +474,7 @@ static void keeps_its_counters(void **state)
 	destroy(counter);
 }
 
-static void resets_without_end(void **state)
+static void can_be_reset_repeatedly(void **state)
 {
 	struct pier_channel *channel = connected();
 	uint32_t first = endpoint_of(channel).generation, generation = 8;
@@ -491,7 +491,7 @@ static void resets_without_end(void **state)
 	close_channel(channel);
 }
 
-static void hands_attributes_down(void **state)
+static void passes_attributes_to_the_device(void **state)
 {
 	struct pier_channel_attr attr = small_attr(), found;
 	struct pier_channel *channel;
@@ -539,8 +539,8 @@ static void hands_attributes_down(void **state)
 	expect_result(pier_channel_create(&fake.pd, &attr, &channel), -EINVAL);
 }
 
-/* As much as the caller's header knows, and not a byte more. */
-static void tells_other_sizes(void **state)
+/* As many fields as the caller's header has, and not a byte more. */
+static void fills_structs_of_other_sizes(void **state)
 {
 	struct {
 		struct pier_channel_attr attr;
@@ -568,24 +568,24 @@ static void tells_other_sizes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		counter_case(keeps_the_first_cause_apart),
+		counter_case(reports_the_first_cause),
 		counter_case(counts_flushes_without_a_cause),
-		counter_case(says_that_it_stopped_by_itself),
-		counter_case(begins_anew_after_an_error),
-		counter_case(begins_far_from_the_last_packet),
-		counter_case(begins_far_from_the_first_packet_at_least),
-		counter_case(answers_for_what_was_outstanding),
+		counter_case(reports_that_it_stopped_by_itself),
+		counter_case(works_again_after_an_error),
+		counter_case(new_psn_is_far_from_the_last_packet),
+		counter_case(new_psn_is_far_from_the_first_if_unknown),
+		counter_case(reports_requests_outstanding_at_the_reset),
 		counter_case(does_not_wait_for_a_dead_device),
-		counter_case(resets_at_any_time),
+		counter_case(can_be_reset_in_any_state),
 		counter_case(refuses_stale_endpoints),
-		counter_case(takes_the_endpoints_of_others),
-		counter_case(survives_every_failure),
-		counter_case(needs_its_port_again),
-		counter_case(ends_windows),
+		counter_case(accepts_endpoints_of_other_channels),
+		counter_case(can_be_retried_after_every_failure),
+		counter_case(needs_an_active_port),
+		counter_case(invalidates_windows),
 		counter_case(keeps_its_counters),
-		counter_case(resets_without_end),
-		counter_case(hands_attributes_down),
-		counter_case(tells_other_sizes),
+		counter_case(can_be_reset_repeatedly),
+		counter_case(passes_attributes_to_the_device),
+		counter_case(fills_structs_of_other_sizes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

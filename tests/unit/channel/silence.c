@@ -188,7 +188,7 @@ static void expect_noticed(int64_t since)
 	assert_in_range(took, LIMIT, KEEPALIVE + LIMIT + SLACK);
 }
 
-static void is_noticed_by_who_waits(void **state)
+static void waiting_thread_detects_a_silent_peer(void **state)
 {
 	struct test_census before = test_take_census();
 	struct pier_remote remote;
@@ -205,7 +205,7 @@ static void is_noticed_by_who_waits(void **state)
 }
 
 /* The caller's own loop, which sleeps on the fd for as long as it may. */
-static void is_noticed_by_who_polls(void **state)
+static void polling_thread_detects_a_silent_peer(void **state)
 {
 	struct test_census before = test_take_census();
 	struct pier_remote remote;
@@ -234,7 +234,7 @@ static void is_noticed_by_who_polls(void **state)
  * Requests that were on their way to a stopped peer when both ends were reset meet
  * another connection and another use of the memory.
  */
-static void gets_nothing_of_the_old_connection(void **state)
+static void receives_nothing_of_the_old_connection(void **state)
 {
 	struct test_census before = test_take_census();
 	struct pier_remote remote, mark;
@@ -265,9 +265,9 @@ static void gets_nothing_of_the_old_connection(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(is_noticed_by_who_waits),
-		cmocka_unit_test(is_noticed_by_who_polls),
-		cmocka_unit_test(gets_nothing_of_the_old_connection),
+		cmocka_unit_test(waiting_thread_detects_a_silent_peer),
+		cmocka_unit_test(polling_thread_detects_a_silent_peer),
+		cmocka_unit_test(receives_nothing_of_the_old_connection),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -53,7 +53,7 @@ static const struct {
 	  PIER_CLASS_DEVICE },
 };
 
-static void knows_every_status(void **state)
+static void classifies_every_status(void **state)
 {
 	(void)state;
 	assert_int_equal(sizeof(expected) / sizeof(expected[0]), STATUSES);
@@ -67,7 +67,7 @@ static void knows_every_status(void **state)
 	}
 }
 
-/* For every opcode: a class, what happened and what to check, in one line that fits. */
+/* Each opcode yields a class, and one line that fits with the event and what to check. */
 static void explains_every_status(void **state)
 {
 	(void)state;
@@ -100,7 +100,7 @@ static void explains_every_status(void **state)
 	}
 }
 
-static void says_that_it_does_not_know(void **state)
+static void reports_an_unknown_status(void **state)
 {
 	const uint32_t others[] = { STATUSES, STATUSES + 1, 255, 1000, UINT32_MAX };
 
@@ -121,7 +121,7 @@ static void says_that_it_does_not_know(void **state)
 	}
 }
 
-static void tells_requests_apart(void **state)
+static void explains_by_kind_of_request(void **state)
 {
 	(void)state;
 	assert_int_equal(pier_status_class(IBV_WC_REM_INV_REQ_ERR, PIER_OP_RECV),
@@ -159,10 +159,10 @@ static void names_every_class(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(knows_every_status),
+		cmocka_unit_test(classifies_every_status),
 		cmocka_unit_test(explains_every_status),
-		cmocka_unit_test(says_that_it_does_not_know),
-		cmocka_unit_test(tells_requests_apart),
+		cmocka_unit_test(reports_an_unknown_status),
+		cmocka_unit_test(explains_by_kind_of_request),
 		cmocka_unit_test(names_every_class),
 	};
 

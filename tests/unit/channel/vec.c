@@ -96,7 +96,7 @@ static void splits_at_seams(void **state)
 	assert_request(&fake.log[2], IBV_WR_RDMA_WRITE, 0x40000, 14, 2);
 	assert_sge(&fake.log[2].sg_list[0], 0x311, 3, 3);
 	assert_sge(&fake.log[2].sg_list[1], 0x400, 5, 4);
-	/* Nobody asks for the first two, so their places are free. */
+	/* The first two are not watched, so their places are free. */
 	complete_first();
 	complete_first();
 	assert_int_equal(pier_work_poll(channel, work, NULL), 0);
@@ -149,7 +149,7 @@ static void splits_many_elements(void **state)
 }
 
 /* An empty request, so that there is something to wait for. */
-static void moves_nothing(void **state)
+static void posts_an_empty_transfer(void **state)
 {
 	struct pier_channel *channel = connected(8, 1 << 20);
 	struct pier_work work;
@@ -166,7 +166,7 @@ static void moves_nothing(void **state)
 	destroy(channel);
 }
 
-static void refuses_before_posting(void **state)
+static void refuses_invalid_transfers_before_posting(void **state)
 {
 	const struct pier_remote wrong[] = { parts[3], { 2, UINT64_MAX, 1 } };
 	struct pier_channel *channel = connected(2, 1 << 20);
@@ -194,7 +194,7 @@ static void refuses_before_posting(void **state)
 	destroy(channel);
 }
 
-static void refuses_without_messages(void **state)
+static void refuses_a_port_that_sends_no_messages(void **state)
 {
 	struct pier_channel *channel = connected(2, 0);
 
@@ -205,7 +205,7 @@ static void refuses_without_messages(void **state)
 	destroy(channel);
 }
 
-static void waits_for_places(void **state)
+static void waits_for_room_in_the_queue(void **state)
 {
 	struct pier_channel *channel = connected(4, 1 << 20);
 	struct pier_work work[2], vec = { 7 };
@@ -232,7 +232,7 @@ static void waits_for_places(void **state)
 }
 
 /* Room in the queue is not enough: unpolled results are kept, up to a limit. */
-static void keeps_what_nobody_asked_for(void **state)
+static void keeps_unpolled_results(void **state)
 {
 	struct pier_channel *channel = connected(4, 1 << 20);
 	struct pier_work work[8], vec = { 7 };
@@ -263,7 +263,7 @@ static void keeps_what_nobody_asked_for(void **state)
 }
 
 /* Completed requests that nobody asks for are collected when their places are needed. */
-static void finds_places_by_collecting(void **state)
+static void frees_places_by_collecting(void **state)
 {
 	struct pier_channel *channel = connected(3, 1 << 20);
 
@@ -280,7 +280,7 @@ static void finds_places_by_collecting(void **state)
 	destroy(channel);
 }
 
-static void needs_a_connection_and_reads(void **state)
+static void refuses_unconnected_channels_and_unserved_reads(void **state)
 {
 	struct pier_endpoint none = peer;
 	struct pier_channel *channel;
@@ -299,7 +299,7 @@ static void needs_a_connection_and_reads(void **state)
 }
 
 /* Half a write that nobody can wait for is stopped. */
-static void stops_what_it_posted(void **state)
+static void stops_a_transfer_posted_in_part(void **state)
 {
 	struct pier_channel *channel = connected(8, 1 << 20);
 	struct pier_work work = { 7 };
@@ -324,7 +324,7 @@ static void stops_what_it_posted(void **state)
 }
 
 /* Nothing completes, neither after all is posted nor while waiting for room. */
-static void stops_when_the_time_is_up(void **state)
+static void stops_at_its_timeout(void **state)
 {
 	(void)state;
 	for (uint32_t depth = 2; depth <= 3; depth++) {
@@ -521,15 +521,15 @@ int main(void)
 		cmocka_unit_test(splits_at_seams),
 		cmocka_unit_test(splits_long_messages),
 		cmocka_unit_test(splits_many_elements),
-		cmocka_unit_test(moves_nothing),
-		cmocka_unit_test(refuses_before_posting),
-		cmocka_unit_test(refuses_without_messages),
-		cmocka_unit_test(waits_for_places),
-		cmocka_unit_test(keeps_what_nobody_asked_for),
-		cmocka_unit_test(finds_places_by_collecting),
-		cmocka_unit_test(needs_a_connection_and_reads),
-		cmocka_unit_test(stops_what_it_posted),
-		cmocka_unit_test(stops_when_the_time_is_up),
+		cmocka_unit_test(posts_an_empty_transfer),
+		cmocka_unit_test(refuses_invalid_transfers_before_posting),
+		cmocka_unit_test(refuses_a_port_that_sends_no_messages),
+		cmocka_unit_test(waits_for_room_in_the_queue),
+		cmocka_unit_test(keeps_unpolled_results),
+		cmocka_unit_test(frees_places_by_collecting),
+		cmocka_unit_test(refuses_unconnected_channels_and_unserved_reads),
+		cmocka_unit_test(stops_a_transfer_posted_in_part),
+		cmocka_unit_test(stops_at_its_timeout),
 		cmocka_unit_test(reports_a_failing_queue),
 		cmocka_unit_test(agrees_with_a_model),
 	};

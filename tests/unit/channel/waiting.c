@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * How long a channel polls, when it sleeps, and how all of its requests are cancelled.
- * The NIC completes what the test says.
+ * Polling, sleeping, and cancelling all requests of a channel. The NIC completes what the
+ * test says.
  */
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
@@ -60,7 +60,7 @@ static void wait_in_vain(struct pier_channel *channel, int timeout_ms)
 	expect_result(pier_channel_wait_room(channel, DEPTH, timeout_ms), -ETIMEDOUT);
 }
 
-static void looks_as_it_is_told(void **state)
+static void polls_as_configured(void **state)
 {
 	struct pier_channel *channel = connected(PIER_WAIT_POLL, 0);
 
@@ -68,7 +68,7 @@ static void looks_as_it_is_told(void **state)
 	expect_ok(pier_post_send(channel, NULL, 0, NULL));
 	wait_in_vain(channel, 20);
 	assert_true(fake.polls > FEW);
-	/* The last look after the timeout arms, and does not sleep. */
+	/* The last poll after the timeout arms the event, and does not sleep. */
 	assert_int_equal(fake.notifies, 1);
 	expect_ok(pier_channel_set_waiting(channel, PIER_WAIT_EVENT, 50));
 	wait_in_vain(channel, 20);
@@ -82,7 +82,7 @@ static void looks_as_it_is_told(void **state)
 	wait_in_vain(channel, 20);
 	assert_true(fake.polls > FEW);
 	assert_true(fake.notifies >= 1);
-	/* No longer than the wait. */
+	/* Not beyond the end of the wait. */
 	expect_ok(pier_channel_set_waiting(channel, PIER_WAIT_ADAPTIVE, LONGEST_SPIN_US));
 	wait_in_vain(channel, 1);
 	expect_ok(pier_channel_destroy(channel));
@@ -92,7 +92,7 @@ static void looks_as_it_is_told(void **state)
  * A completion that comes while the channel polls needs no event. A channel with
  * PIER_WAIT_ADAPTIVE may sleep if the machine took longer than its spin time.
  */
-static void finds_what_comes_while_it_looks(void **state)
+static void finds_completions_while_polling(void **state)
 {
 	static const enum pier_waiting lookers[] = { PIER_WAIT_POLL, PIER_WAIT_ADAPTIVE };
 
@@ -112,7 +112,7 @@ static void finds_what_comes_while_it_looks(void **state)
 }
 
 /* A busy machine lets the channel sleep after any number of polls. */
-static void is_woken_by_what_comes_while_it_sleeps(void **state)
+static void completions_wake_a_sleeping_channel(void **state)
 {
 	static const enum pier_waiting sleepers[] = { PIER_WAIT_EVENT,
 						      PIER_WAIT_ADAPTIVE };
@@ -129,7 +129,7 @@ static void is_woken_by_what_comes_while_it_sleeps(void **state)
 }
 
 /* Between the two polls of arming, where no event would come. */
-static void finds_what_comes_while_it_arms(void **state)
+static void finds_completions_while_arming(void **state)
 {
 	(void)state;
 	/* Posting polls once, arming twice. */
@@ -214,7 +214,7 @@ static void shared_pool_waits_as_its_channel(void **state)
 	expect_ok(pier_recv_pool_destroy(pool));
 }
 
-static void refuses_what_it_does_not_know(void **state)
+static void refuses_unknown_wait_modes(void **state)
 {
 	struct pier_channel_attr attr;
 	struct pier_channel *channel = connected(PIER_WAIT_ADAPTIVE, 50);
@@ -237,7 +237,7 @@ static void refuses_what_it_does_not_know(void **state)
 	test_assert_sentence("waiting 7");
 }
 
-static void cancels_all_that_is_outstanding(void **state)
+static void cancels_all_outstanding_requests(void **state)
 {
 	struct pier_channel *channel = connected(PIER_WAIT_ADAPTIVE, 50);
 	struct pier_work done, send, receive;
@@ -264,7 +264,7 @@ static void cancels_all_that_is_outstanding(void **state)
 }
 
 /* Also on a device that is dead. */
-static void cancels_what_never_comes(void **state)
+static void cancels_requests_that_never_complete(void **state)
 {
 	struct pier_channel *channel = connected(PIER_WAIT_ADAPTIVE, 50);
 	struct pier_work send;
@@ -282,15 +282,15 @@ static void cancels_what_never_comes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(looks_as_it_is_told),
-		cmocka_unit_test(finds_what_comes_while_it_looks),
-		cmocka_unit_test(is_woken_by_what_comes_while_it_sleeps),
-		cmocka_unit_test(finds_what_comes_while_it_arms),
+		cmocka_unit_test(polls_as_configured),
+		cmocka_unit_test(finds_completions_while_polling),
+		cmocka_unit_test(completions_wake_a_sleeping_channel),
+		cmocka_unit_test(finds_completions_while_arming),
 		cmocka_unit_test(counter_waits_as_its_channel),
 		cmocka_unit_test(shared_pool_waits_as_its_channel),
-		cmocka_unit_test(refuses_what_it_does_not_know),
-		cmocka_unit_test(cancels_all_that_is_outstanding),
-		cmocka_unit_test(cancels_what_never_comes),
+		cmocka_unit_test(refuses_unknown_wait_modes),
+		cmocka_unit_test(cancels_all_outstanding_requests),
+		cmocka_unit_test(cancels_requests_that_never_complete),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* All objects that a public call creates, also on the way, have its caller. */
+/* All objects that a public call creates, directly or indirectly, record its caller. */
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
 #include "tests/support/expect.h"
@@ -125,7 +125,9 @@ static int close_fixture(void **state)
 	return 0;
 }
 
-/* From the list's entry `first` on there are `count` objects, all made by that call. */
+/*
+ * From entry `first` of the list on there are `count` objects, all created by that call.
+ */
 static void expect_made_by(const char *maker, size_t first, size_t count)
 {
 	struct pier_object_info *list = NULL;
@@ -146,7 +148,7 @@ static void expect_made_by(const char *maker, size_t first, size_t count)
 }
 
 /* The pool, its buffer, its region and its shared receive queue. */
-static void is_that_of_a_pool_for_its_parts(void **state)
+static void parts_of_a_pool_record_its_caller(void **state)
 {
 	struct fixture *fixture = *state;
 	struct pier_recv_pool *pool = test_make_pool(fixture->pd);
@@ -156,7 +158,7 @@ static void is_that_of_a_pool_for_its_parts(void **state)
 }
 
 /* The group, its channel to itself, and two channels to the other rank. */
-static void is_that_of_a_group_for_its_channels(void **state)
+static void channels_of_a_group_record_its_caller(void **state)
 {
 	struct fixture *fixture = *state;
 	struct pier_group *group = test_make_group(fixture->pd);
@@ -166,7 +168,7 @@ static void is_that_of_a_group_for_its_channels(void **state)
 }
 
 /* A region and two channels. */
-static void is_that_of_a_reader_for_its_parts(void **state)
+static void parts_of_a_reader_record_its_caller(void **state)
 {
 	struct fixture *fixture = *state;
 	struct pier_reader *reader = test_make_reader(fixture->pd);
@@ -176,7 +178,7 @@ static void is_that_of_a_reader_for_its_parts(void **state)
 }
 
 /* The region and the buffer around its memory. */
-static void is_that_of_the_miss_in_a_cache(void **state)
+static void cached_region_records_the_caller_of_the_miss(void **state)
 {
 	struct fixture *fixture = *state;
 	struct pier_mr_cache *cache = NULL;
@@ -190,7 +192,7 @@ static void is_that_of_the_miss_in_a_cache(void **state)
 }
 
 /* The buffer, the registration, and the region, which a thread of the queue creates. */
-static void is_that_of_the_call_for_a_worker(void **state)
+static void asynchronous_region_records_the_submitter(void **state)
 {
 	struct fixture *fixture = *state;
 	struct pier_event_queue *queue = NULL;
@@ -207,7 +209,7 @@ static void is_that_of_the_call_for_a_worker(void **state)
 	expect_ok(pier_event_queue_destroy(queue));
 }
 
-static void ends_with_a_call_that_fails(void **state)
+static void failed_call_leaves_no_caller_behind(void **state)
 {
 	struct fixture *fixture = *state;
 	struct pier_buffer *buffer;
@@ -225,12 +227,12 @@ static void ends_with_a_call_that_fails(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(is_that_of_a_pool_for_its_parts),
-		TEST(is_that_of_a_group_for_its_channels),
-		TEST(is_that_of_a_reader_for_its_parts),
-		TEST(is_that_of_the_miss_in_a_cache),
-		TEST(is_that_of_the_call_for_a_worker),
-		TEST(ends_with_a_call_that_fails),
+		TEST(parts_of_a_pool_record_its_caller),
+		TEST(channels_of_a_group_record_its_caller),
+		TEST(parts_of_a_reader_record_its_caller),
+		TEST(cached_region_records_the_caller_of_the_miss),
+		TEST(asynchronous_region_records_the_submitter),
+		TEST(failed_call_leaves_no_caller_behind),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

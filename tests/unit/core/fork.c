@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Children of fork(2): what they are refused, what they may do, and that neither
- * they nor their parents suffer. */
+/*
+ * Children of fork(2): the calls they are refused, the calls they may make, and that
+ * neither they nor their parents are harmed.
+ */
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
 #include "tests/support/expect.h"
@@ -22,12 +24,13 @@
 enum {
 	LENGTH = 4096,
 	TIME_MS = 30000,
-	HANGS_AFTER_S = 60, /* in a child: far beyond what it takes */
+	HANGS_AFTER_S = 60, /* in a child: far more than it needs */
 };
 
 /*
- * What gcc 12's sanitizers cannot: one starts no thread in a child of a process with
- * several, as soft0 does; locks of the other's malloc() are not held over fork(2).
+ * Limits of gcc 12's sanitizers. One cannot start threads in a child of a process with
+ * several threads, as soft0 does; the other does not hold its malloc() locks over
+ * fork(2).
  */
 #ifdef __SANITIZE_THREAD__
 static const bool children_have_threads = false;
@@ -41,14 +44,14 @@ static const bool children_have_malloc = true;
 #endif
 
 /* A device with two channels that are connected to each other. */
-struct scene {
+struct fixture {
 	struct pier_device *device;
 	struct pier_pd *pd;
 	struct pier_buffer *buffer;
 	struct pier_mr *mr;
 	struct pier_channel *a, *b;
-	struct pier_work work; /* a receive of b, outstanding */
-	/* In parents of children that make all calls. */
+	struct pier_work work; /* an outstanding receive of b */
+	/* In parents whose children make all calls. */
 	struct pier_counter *counter;
 	struct pier_mr_cache *cache;
 	struct pier_mr *cached;
@@ -61,115 +64,115 @@ struct scene {
 	struct pier_recv_pool *pool;
 };
 
-/* Nothing here asserts: it runs in children too. */
-static int open_scene(struct scene *scene)
+/* Nothing here asserts, since it also runs in children. */
+static int open_fixture(struct fixture *fixture)
 {
-	int error = pier_open_device("soft0", &scene->device);
+	int error = pier_open_device("soft0", &fixture->device);
 
 	if (!error)
-		error = pier_alloc_pd(scene->device, &scene->pd);
+		error = pier_alloc_pd(fixture->device, &fixture->pd);
 	if (!error)
-		error = pier_buffer_alloc("memfd", LENGTH, &scene->buffer);
+		error = pier_buffer_alloc("memfd", LENGTH, &fixture->buffer);
 	if (!error)
-		error = pier_reg_buffer_mr(scene->pd, scene->buffer, 0, LENGTH,
+		error = pier_reg_buffer_mr(fixture->pd, fixture->buffer, 0, LENGTH,
 					   PIER_ACCESS_SHARED, PIER_POLICY_DIRECT,
-					   &scene->mr);
+					   &fixture->mr);
 	if (!error)
-		error = pier_channel_create(scene->pd, NULL, &scene->a);
+		error = pier_channel_create(fixture->pd, NULL, &fixture->a);
 	if (!error)
-		error = pier_channel_create(scene->pd, NULL, &scene->b);
+		error = pier_channel_create(fixture->pd, NULL, &fixture->b);
 	return error;
 }
 
-static int connect_scene(struct scene *scene)
+static int connect_fixture(struct fixture *fixture)
 {
 	struct pier_endpoint of_a, of_b;
-	int error = pier_channel_endpoint(scene->a, &of_a);
+	int error = pier_channel_endpoint(fixture->a, &of_a);
 
 	if (!error)
-		error = pier_channel_endpoint(scene->b, &of_b);
+		error = pier_channel_endpoint(fixture->b, &of_b);
 	if (!error)
-		error = pier_channel_connect(scene->a, &of_b);
+		error = pier_channel_connect(fixture->a, &of_b);
 	if (!error)
-		error = pier_channel_connect(scene->b, &of_a);
+		error = pier_channel_connect(fixture->b, &of_a);
 	return error;
 }
 
-static int post_receive(struct scene *scene)
+static int post_receive(struct fixture *fixture)
 {
 	struct pier_scatter target;
-	int error = pier_mr_scatter(scene->mr, pier_mr_iova(scene->mr), 8, &target);
+	int error = pier_mr_scatter(fixture->mr, pier_mr_iova(fixture->mr), 8, &target);
 
-	return error ? error : pier_post_recv(scene->b, &target, 1, &scene->work);
+	return error ? error : pier_post_recv(fixture->b, &target, 1, &fixture->work);
 }
 
-/* Writes the text from the beginning of the buffer to its end, by the channel. */
-static int move_bytes(struct scene *scene, const char *text)
+/* Write the text from the start of the buffer to its end, through the channel. */
+static int move_bytes(struct fixture *fixture, const char *text)
 {
 	size_t length = strlen(text) + 1, last = LENGTH - length;
 	char moved[64] = "";
 	struct pier_remote whole, part;
 	struct pier_gather source;
-	int error = pier_buffer_copy_to(scene->buffer, 0, text, length);
+	int error = pier_buffer_copy_to(fixture->buffer, 0, text, length);
 
 	if (!error)
-		error = pier_mr_remote(scene->mr, &whole);
+		error = pier_mr_remote(fixture->mr, &whole);
 	if (!error)
 		error = pier_remote_sub(&whole, last, length, &part);
 	if (!error)
-		error = pier_mr_gather(scene->mr, pier_mr_iova(scene->mr), length,
+		error = pier_mr_gather(fixture->mr, pier_mr_iova(fixture->mr), length,
 				       &source);
 	if (!error)
-		error = pier_channel_write(scene->a, &source, 1, &part, TIME_MS);
+		error = pier_channel_write(fixture->a, &source, 1, &part, TIME_MS);
 	if (!error)
-		error = pier_buffer_copy_from(scene->buffer, last, moved, length);
+		error = pier_buffer_copy_from(fixture->buffer, last, moved, length);
 	return error ? error : strcmp(moved, text);
 }
 
-static int close_more(struct scene *scene)
+static int close_more(struct fixture *fixture)
 {
-	int error = pier_registration_close(scene->registration);
+	int error = pier_registration_close(fixture->registration);
 
 	if (!error)
-		error = pier_transfer_destroy(scene->transfer);
+		error = pier_transfer_destroy(fixture->transfer);
 	if (!error)
-		error = pier_receiver_destroy(scene->receiver);
+		error = pier_receiver_destroy(fixture->receiver);
 	if (!error)
-		error = pier_recv_pool_destroy(scene->pool);
+		error = pier_recv_pool_destroy(fixture->pool);
 	if (!error)
-		error = pier_destroy_srq(scene->srq);
+		error = pier_destroy_srq(fixture->srq);
 	if (!error)
-		error = pier_event_queue_destroy(scene->queue);
-	if (!error && scene->cache)
-		error = pier_mr_cache_put(scene->cache, scene->cached);
+		error = pier_event_queue_destroy(fixture->queue);
+	if (!error && fixture->cache)
+		error = pier_mr_cache_put(fixture->cache, fixture->cached);
 	if (!error)
-		error = pier_mr_cache_destroy(scene->cache);
+		error = pier_mr_cache_destroy(fixture->cache);
 	if (!error)
-		error = pier_group_destroy(scene->group);
-	return error ? error : pier_counter_destroy(scene->counter);
+		error = pier_group_destroy(fixture->group);
+	return error ? error : pier_counter_destroy(fixture->counter);
 }
 
-static int close_scene(struct scene *scene)
+static int close_fixture(struct fixture *fixture)
 {
-	int error = close_more(scene);
+	int error = close_more(fixture);
 
 	if (!error)
-		error = pier_channel_destroy(scene->a);
+		error = pier_channel_destroy(fixture->a);
 
 	if (!error)
-		error = pier_channel_destroy(scene->b);
+		error = pier_channel_destroy(fixture->b);
 	if (!error)
-		error = pier_dereg_mr(scene->mr);
+		error = pier_dereg_mr(fixture->mr);
 	if (!error)
-		error = pier_buffer_free(scene->buffer);
+		error = pier_buffer_free(fixture->buffer);
 	if (!error)
-		error = pier_dealloc_pd(scene->pd);
-	return error ? error : pier_close_device(scene->device);
+		error = pier_dealloc_pd(fixture->pd);
+	return error ? error : pier_close_device(fixture->device);
 }
 
-static int register_by_queue(struct scene *scene)
+static int register_by_queue(struct fixture *fixture)
 {
-	struct pier_mr_range range = pier_mr_range_buffer(scene->buffer, 0, 1);
+	struct pier_mr_range range = pier_mr_range_buffer(fixture->buffer, 0, 1);
 	struct pier_mr_attr attr;
 	struct pier_event event;
 	int error;
@@ -177,20 +180,21 @@ static int register_by_queue(struct scene *scene)
 	pier_mr_attr_init(&attr);
 	attr.ranges = &range;
 	attr.range_count = 1;
-	error = pier_reg_mr_async(scene->queue, scene->pd, &attr, &scene->registration);
+	error = pier_reg_mr_async(fixture->queue, fixture->pd, &attr,
+				  &fixture->registration);
 	if (!error)
-		error = pier_event_queue_wait(scene->queue, TIME_MS, &event);
+		error = pier_event_queue_wait(fixture->queue, TIME_MS, &event);
 	return error ? error : pier_dereg_mr(event.mr);
 }
 
 static uint8_t blobs[PIER_GROUP_BLOB_SIZE];
 
-static int begin_transfer(struct scene *scene, struct pier_transfer **ret_transfer)
+static int begin_transfer(struct fixture *fixture, struct pier_transfer **ret_transfer)
 {
 	struct pier_transfer_attr attr;
-	struct pier_rail rail = { .channel = scene->a, .mr = scene->mr, .count = 1 };
+	struct pier_rail rail = { .channel = fixture->a, .mr = fixture->mr, .count = 1 };
 	struct pier_remote whole;
-	int error = pier_mr_remote(scene->mr, &whole);
+	int error = pier_mr_remote(fixture->mr, &whole);
 
 	pier_transfer_attr_init(&attr);
 	rail.parts = &whole;
@@ -200,9 +204,9 @@ static int begin_transfer(struct scene *scene, struct pier_transfer **ret_transf
 	return error ? error : pier_transfer_begin(&attr, ret_transfer);
 }
 
-static int begin_receiver(struct scene *scene, struct pier_receiver **ret_receiver)
+static int begin_receiver(struct fixture *fixture, struct pier_receiver **ret_receiver)
 {
-	struct pier_receiver_rail rail = { .channel = scene->a, .mr = scene->mr };
+	struct pier_receiver_rail rail = { .channel = fixture->a, .mr = fixture->mr };
 	struct pier_receiver_attr attr;
 
 	pier_receiver_attr_init(&attr);
@@ -212,51 +216,51 @@ static int begin_receiver(struct scene *scene, struct pier_receiver **ret_receiv
 	return pier_receiver_begin(&attr, ret_receiver);
 }
 
-/* One of each kind. */
-static int add_more(struct scene *scene)
+/* One object of each kind. */
+static int add_more(struct fixture *fixture)
 {
 	struct pier_mr_cache_attr unwatched;
-	int error = pier_counter_create(scene->pd, &scene->counter);
+	int error = pier_counter_create(fixture->pd, &fixture->counter);
 
 	pier_mr_cache_attr_init(&unwatched);
 	unwatched.flags = PIER_MR_CACHE_UNWATCHED;
 	if (!error)
-		error = pier_mr_cache_create(scene->pd, &unwatched, &scene->cache);
+		error = pier_mr_cache_create(fixture->pd, &unwatched, &fixture->cache);
 	if (!error)
-		error = pier_mr_cache_get_buffer(scene->cache, scene->buffer, 0, 1, 0,
-						 &scene->cached);
+		error = pier_mr_cache_get_buffer(fixture->cache, fixture->buffer, 0, 1, 0,
+						 &fixture->cached);
 	if (!error)
-		error = pier_group_create(scene->pd, 0, 1, NULL, &scene->group);
+		error = pier_group_create(fixture->pd, 0, 1, NULL, &fixture->group);
 	if (!error)
-		error = pier_group_connect(scene->group, blobs, sizeof(blobs), TIME_MS);
+		error = pier_group_connect(fixture->group, blobs, sizeof(blobs), TIME_MS);
 	if (!error)
-		error = pier_event_queue_create(NULL, &scene->queue);
+		error = pier_event_queue_create(NULL, &fixture->queue);
 	if (!error)
-		error = begin_transfer(scene, &scene->transfer);
+		error = begin_transfer(fixture, &fixture->transfer);
 	if (!error)
-		error = pier_transfer_wait(scene->transfer, 0) < 0;
+		error = pier_transfer_wait(fixture->transfer, 0) < 0;
 	if (!error)
-		error = begin_receiver(scene, &scene->receiver);
+		error = begin_receiver(fixture, &fixture->receiver);
 	if (!error)
-		error = pier_create_srq(scene->pd, NULL, &scene->srq);
+		error = pier_create_srq(fixture->pd, NULL, &fixture->srq);
 	if (!error)
-		error = pier_recv_pool_create_shared(scene->pd, NULL, &scene->pool);
-	return error ? error : register_by_queue(scene);
+		error = pier_recv_pool_create_shared(fixture->pd, NULL, &fixture->pool);
+	return error ? error : register_by_queue(fixture);
 }
 
-static struct scene made(void)
+static struct fixture made(void)
 {
-	struct scene scene = { 0 };
+	struct fixture fixture = { 0 };
 
-	expect_ok(open_scene(&scene));
-	expect_ok(connect_scene(&scene));
-	expect_ok(post_receive(&scene));
-	expect_ok(add_more(&scene));
-	return scene;
+	expect_ok(open_fixture(&fixture));
+	expect_ok(connect_fixture(&fixture));
+	expect_ok(post_receive(&fixture));
+	expect_ok(add_more(&fixture));
+	return fixture;
 }
 
-/* Runs in a child of its own; that it returned 0, which it does in time. */
-static void expect_child(int (*body)(struct scene *scene), struct scene *scene)
+/* Run the function in a child. It must return 0 in time. */
+static void expect_child(int (*body)(struct fixture *fixture), struct fixture *fixture)
 {
 	int status = -1;
 	pid_t child;
@@ -266,7 +270,7 @@ static void expect_child(int (*body)(struct scene *scene), struct scene *scene)
 	assert_true(child >= 0);
 	if (child == 0) {
 		alarm(HANGS_AFTER_S);
-		_exit(body(scene) != 0);
+		_exit(body(fixture) != 0);
 	}
 	assert_int_equal(waitpid(child, &status, 0), child);
 	if (WIFSIGNALED(status))
@@ -274,10 +278,10 @@ static void expect_child(int (*body)(struct scene *scene), struct scene *scene)
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-/* Each call, as the child makes it with what its parent made. */
+/* Every call, as the child makes it with the objects of its parent. */
 struct call {
 	const char *name, *object;
-	int (*make)(struct scene *scene);
+	int (*make)(struct fixture *fixture);
 };
 
 static struct pier_gather source;
@@ -287,115 +291,118 @@ static struct pier_result result;
 static struct pier_message message;
 static struct pier_pool_message pooled;
 
-#define CALL(name, call)                     \
-	static int name(struct scene *scene) \
-	{                                    \
-		return call;                 \
+#define CALL(name, call)                         \
+	static int name(struct fixture *fixture) \
+	{                                        \
+		return call;                     \
 	}
-CALL(close_device, pier_close_device(scene->device))
-CALL(query_device, pier_query_device(scene->device, &(struct pier_device_attr){ 0 }))
+CALL(close_device, pier_close_device(fixture->device))
+CALL(query_device, pier_query_device(fixture->device, &(struct pier_device_attr){ 0 }))
 CALL(device_location,
-     pier_device_location(scene->device, &(struct pier_location){ .numa_node = 0 }))
-CALL(query_port, pier_query_port(scene->device, 1, &(struct pier_port_attr){ 0 }))
-CALL(query_gid, pier_query_gid(scene->device, 1, 0, &(struct pier_gid_entry){ 0 }))
-CALL(alloc_pd, pier_alloc_pd(scene->device, &scene->pd))
-CALL(dealloc_pd, pier_dealloc_pd(scene->pd))
-CALL(reg_mr, pier_reg_mr(scene->pd, scene, 1, 0, &scene->mr))
-CALL(reg_dmabuf_mr, pier_reg_dmabuf_mr(scene->pd, 0, 1, 0, 0, 0, &scene->mr))
-CALL(reg_buffer_mr,
-     pier_reg_buffer_mr(scene->pd, scene->buffer, 0, 1, 0, PIER_POLICY_ANY, &scene->mr))
-CALL(dereg_mr, pier_dereg_mr(scene->mr))
-CALL(prepare_channel, pier_channel_create(scene->pd, NULL, &scene->a))
-CALL(endpoint, pier_channel_endpoint(scene->a, &(struct pier_endpoint){ 0 }))
-CALL(connect_channel, pier_channel_connect(scene->a, &(struct pier_endpoint){ 0 }))
-CALL(handshake, pier_channel_handshake(scene->a, -1, -1, TIME_MS))
-CALL(destroy_channel, pier_channel_destroy(scene->a))
-CALL(post_send, pier_post_send(scene->a, &source, 0, NULL))
-CALL(post_send_imm, pier_post_send_imm(scene->a, &source, 0, 1, NULL))
-CALL(post_write, pier_post_write(scene->a, &source, 0, &remote, NULL))
-CALL(post_write_imm, pier_post_write_imm(scene->a, &source, 0, &remote, 1, NULL))
-CALL(post_read, pier_post_read(scene->a, &target, 0, &remote, NULL))
-CALL(post_recv, pier_post_recv(scene->b, &target, 0, NULL))
-CALL(send_now, pier_channel_send(scene->a, &source, 0, TIME_MS))
-CALL(send_imm_now, pier_channel_send_imm(scene->a, &source, 0, 1, TIME_MS))
-CALL(write_now, pier_channel_write(scene->a, &source, 0, &remote, TIME_MS))
-CALL(write_imm_now, pier_channel_write_imm(scene->a, &source, 0, &remote, 1, TIME_MS))
-CALL(read_now, pier_channel_read(scene->a, &target, 0, &remote, TIME_MS))
-CALL(recv_now, pier_channel_recv(scene->b, &target, 0, TIME_MS, &result))
-CALL(poll_channel, pier_channel_poll(scene->b))
-CALL(reset_channel, pier_channel_reset(scene->b))
-CALL(poll_work, pier_work_poll(scene->b, scene->work, &result))
-CALL(wait_work, pier_work_wait(scene->b, scene->work, 0, &result))
-CALL(arm_channel, pier_channel_arm(scene->b))
-CALL(reg_sub_mr, pier_reg_sub_mr(scene->mr, 0, 1, 0, &scene->mr))
-CALL(bind_sub_mr, pier_bind_sub_mr(scene->a, scene->mr, 0, 1, PIER_ACCESS_REMOTE_READ,
-				   TIME_MS, &scene->mr))
-CALL(post_write_vec, pier_post_write_vec(scene->a, &source, 0, &remote, 0, NULL))
-CALL(post_read_vec, pier_post_read_vec(scene->a, &target, 0, &remote, 0, NULL))
-CALL(write_vec, pier_channel_write_vec(scene->a, &source, 0, &remote, 0, TIME_MS))
-CALL(read_vec, pier_channel_read_vec(scene->a, &target, 0, &remote, 0, TIME_MS))
-CALL(create_counter, pier_counter_create(scene->pd, &scene->counter))
-CALL(bind_counter, pier_counter_bind(scene->counter, scene->mr))
-CALL(bind_counter_imm, pier_counter_bind_imm(scene->counter, scene->mr, scene->a, 1))
-CALL(unbind_counter, pier_counter_unbind(scene->counter, scene->mr))
-CALL(set_counter, pier_counter_set(scene->counter, 1))
-CALL(add_counter, pier_counter_add(scene->counter, 1))
-CALL(wait_counter, pier_counter_wait(scene->counter, 1, TIME_MS))
-CALL(destroy_counter, pier_counter_destroy(scene->counter))
-CALL(create_cache, pier_mr_cache_create(scene->pd, NULL, &scene->cache))
-CALL(cache_get, pier_mr_cache_get(scene->cache, scene, 1, 0, &scene->cached))
+     pier_device_location(fixture->device, &(struct pier_location){ .numa_node = 0 }))
+CALL(query_port, pier_query_port(fixture->device, 1, &(struct pier_port_attr){ 0 }))
+CALL(query_gid, pier_query_gid(fixture->device, 1, 0, &(struct pier_gid_entry){ 0 }))
+CALL(alloc_pd, pier_alloc_pd(fixture->device, &fixture->pd))
+CALL(dealloc_pd, pier_dealloc_pd(fixture->pd))
+CALL(reg_mr, pier_reg_mr(fixture->pd, fixture, 1, 0, &fixture->mr))
+CALL(reg_dmabuf_mr, pier_reg_dmabuf_mr(fixture->pd, 0, 1, 0, 0, 0, &fixture->mr))
+CALL(reg_buffer_mr, pier_reg_buffer_mr(fixture->pd, fixture->buffer, 0, 1, 0,
+				       PIER_POLICY_ANY, &fixture->mr))
+CALL(dereg_mr, pier_dereg_mr(fixture->mr))
+CALL(prepare_channel, pier_channel_create(fixture->pd, NULL, &fixture->a))
+CALL(endpoint, pier_channel_endpoint(fixture->a, &(struct pier_endpoint){ 0 }))
+CALL(connect_channel, pier_channel_connect(fixture->a, &(struct pier_endpoint){ 0 }))
+CALL(handshake, pier_channel_handshake(fixture->a, -1, -1, TIME_MS))
+CALL(destroy_channel, pier_channel_destroy(fixture->a))
+CALL(post_send, pier_post_send(fixture->a, &source, 0, NULL))
+CALL(post_send_imm, pier_post_send_imm(fixture->a, &source, 0, 1, NULL))
+CALL(post_write, pier_post_write(fixture->a, &source, 0, &remote, NULL))
+CALL(post_write_imm, pier_post_write_imm(fixture->a, &source, 0, &remote, 1, NULL))
+CALL(post_read, pier_post_read(fixture->a, &target, 0, &remote, NULL))
+CALL(post_recv, pier_post_recv(fixture->b, &target, 0, NULL))
+CALL(send_now, pier_channel_send(fixture->a, &source, 0, TIME_MS))
+CALL(send_imm_now, pier_channel_send_imm(fixture->a, &source, 0, 1, TIME_MS))
+CALL(write_now, pier_channel_write(fixture->a, &source, 0, &remote, TIME_MS))
+CALL(write_imm_now, pier_channel_write_imm(fixture->a, &source, 0, &remote, 1, TIME_MS))
+CALL(read_now, pier_channel_read(fixture->a, &target, 0, &remote, TIME_MS))
+CALL(recv_now, pier_channel_recv(fixture->b, &target, 0, TIME_MS, &result))
+CALL(poll_channel, pier_channel_poll(fixture->b))
+CALL(reset_channel, pier_channel_reset(fixture->b))
+CALL(poll_work, pier_work_poll(fixture->b, fixture->work, &result))
+CALL(wait_work, pier_work_wait(fixture->b, fixture->work, 0, &result))
+CALL(arm_channel, pier_channel_arm(fixture->b))
+CALL(reg_sub_mr, pier_reg_sub_mr(fixture->mr, 0, 1, 0, &fixture->mr))
+CALL(bind_sub_mr, pier_bind_sub_mr(fixture->a, fixture->mr, 0, 1, PIER_ACCESS_REMOTE_READ,
+				   TIME_MS, &fixture->mr))
+CALL(post_write_vec, pier_post_write_vec(fixture->a, &source, 0, &remote, 0, NULL))
+CALL(post_read_vec, pier_post_read_vec(fixture->a, &target, 0, &remote, 0, NULL))
+CALL(write_vec, pier_channel_write_vec(fixture->a, &source, 0, &remote, 0, TIME_MS))
+CALL(read_vec, pier_channel_read_vec(fixture->a, &target, 0, &remote, 0, TIME_MS))
+CALL(create_counter, pier_counter_create(fixture->pd, &fixture->counter))
+CALL(bind_counter, pier_counter_bind(fixture->counter, fixture->mr))
+CALL(bind_counter_imm,
+     pier_counter_bind_imm(fixture->counter, fixture->mr, fixture->a, 1))
+CALL(unbind_counter, pier_counter_unbind(fixture->counter, fixture->mr))
+CALL(set_counter, pier_counter_set(fixture->counter, 1))
+CALL(add_counter, pier_counter_add(fixture->counter, 1))
+CALL(wait_counter, pier_counter_wait(fixture->counter, 1, TIME_MS))
+CALL(destroy_counter, pier_counter_destroy(fixture->counter))
+CALL(create_cache, pier_mr_cache_create(fixture->pd, NULL, &fixture->cache))
+CALL(cache_get, pier_mr_cache_get(fixture->cache, fixture, 1, 0, &fixture->cached))
 CALL(cache_get_buffer,
-     pier_mr_cache_get_buffer(scene->cache, scene->buffer, 0, 1, 0, &scene->cached))
-CALL(cache_put, pier_mr_cache_put(scene->cache, scene->cached))
-CALL(cache_invalidate, pier_mr_cache_invalidate(scene->cache, scene, 1))
-CALL(cache_flush, pier_mr_cache_flush(scene->cache))
-CALL(destroy_cache, pier_mr_cache_destroy(scene->cache))
-CALL(create_group, pier_group_create(scene->pd, 0, 1, NULL, &scene->group))
-CALL(group_endpoints, pier_group_endpoints(scene->group, blobs, sizeof(blobs)))
-CALL(connect_group, pier_group_connect(scene->group, blobs, sizeof(blobs), TIME_MS))
-CALL(group_handshake, pier_group_handshake(scene->group, NULL, TIME_MS))
-CALL(group_exchange, pier_group_exchange(scene->group, NULL, 0, TIME_MS, NULL))
-CALL(group_scatter, pier_group_scatter(scene->group, NULL, 0, TIME_MS, NULL))
-CALL(group_gather, pier_group_gather(scene->group, NULL, 0, TIME_MS, NULL))
-CALL(group_multicast, pier_group_multicast(scene->group, NULL, NULL, 0, TIME_MS, NULL))
-CALL(group_wait, pier_group_wait(scene->group, NULL, 0, TIME_MS, NULL))
-CALL(group_barrier, pier_group_barrier(scene->group, TIME_MS))
+     pier_mr_cache_get_buffer(fixture->cache, fixture->buffer, 0, 1, 0, &fixture->cached))
+CALL(cache_put, pier_mr_cache_put(fixture->cache, fixture->cached))
+CALL(cache_invalidate, pier_mr_cache_invalidate(fixture->cache, fixture, 1))
+CALL(cache_flush, pier_mr_cache_flush(fixture->cache))
+CALL(destroy_cache, pier_mr_cache_destroy(fixture->cache))
+CALL(create_group, pier_group_create(fixture->pd, 0, 1, NULL, &fixture->group))
+CALL(group_endpoints, pier_group_endpoints(fixture->group, blobs, sizeof(blobs)))
+CALL(connect_group, pier_group_connect(fixture->group, blobs, sizeof(blobs), TIME_MS))
+CALL(group_handshake, pier_group_handshake(fixture->group, NULL, TIME_MS))
+CALL(group_exchange, pier_group_exchange(fixture->group, NULL, 0, TIME_MS, NULL))
+CALL(group_scatter, pier_group_scatter(fixture->group, NULL, 0, TIME_MS, NULL))
+CALL(group_gather, pier_group_gather(fixture->group, NULL, 0, TIME_MS, NULL))
+CALL(group_multicast, pier_group_multicast(fixture->group, NULL, NULL, 0, TIME_MS, NULL))
+CALL(group_wait, pier_group_wait(fixture->group, NULL, 0, TIME_MS, NULL))
+CALL(group_barrier, pier_group_barrier(fixture->group, TIME_MS))
 CALL(group_barrier_of,
-     pier_group_barrier_of(scene->group, PIER_BARRIER_CENTRAL, NULL, 0, TIME_MS))
-CALL(group_channel, pier_channel_destroy(pier_group_channel(scene->group, 0)))
-CALL(destroy_group, pier_group_destroy(scene->group))
-CALL(reg_mr_async, pier_reg_mr_async(scene->queue, scene->pd, NULL, &scene->registration))
-CALL(read_event, pier_event_queue_read(scene->queue, &(struct pier_event){ 0 }))
-CALL(wait_event, pier_event_queue_wait(scene->queue, TIME_MS, &(struct pier_event){ 0 }))
-CALL(cancel, pier_registration_cancel(scene->registration))
-CALL(close_registration, pier_registration_close(scene->registration))
-CALL(destroy_queue, pier_event_queue_destroy(scene->queue))
-CALL(begin_a_transfer, begin_transfer(scene, &scene->transfer))
-CALL(progress_transfer, pier_transfer_progress(scene->transfer))
-CALL(wait_transfer, pier_transfer_wait(scene->transfer, TIME_MS))
-CALL(cancel_transfer, pier_transfer_cancel(scene->transfer))
-CALL(resume_transfer, pier_transfer_resume(scene->transfer, NULL, 0))
-CALL(pack_transfer, pier_transfer_pack(scene->transfer, NULL, 0))
-CALL(destroy_transfer, pier_transfer_destroy(scene->transfer))
-CALL(begin_a_receiver, begin_receiver(scene, &scene->receiver))
-CALL(progress_receiver, pier_receiver_progress(scene->receiver))
-CALL(wait_receiver, pier_receiver_wait(scene->receiver, TIME_MS))
-CALL(cancel_receiver, pier_receiver_cancel(scene->receiver))
-CALL(resume_receiver, pier_receiver_resume(scene->receiver, NULL, 0))
-CALL(next_receiver, pier_receiver_next(scene->receiver, NULL, 0, 0))
-CALL(destroy_receiver, pier_receiver_destroy(scene->receiver))
-CALL(create_srq, pier_create_srq(scene->pd, NULL, &scene->srq))
-CALL(destroy_srq, pier_destroy_srq(scene->srq))
-CALL(post_srq_recv, pier_post_srq_recv(scene->srq, &target, 0, NULL))
-CALL(poll_message, pier_message_poll(scene->b, &message))
-CALL(wait_message, pier_message_wait(scene->b, TIME_MS, &message))
-CALL(create_recv_pool, pier_recv_pool_create(scene->b, NULL, &scene->pool))
-CALL(create_shared_pool, pier_recv_pool_create_shared(scene->pd, NULL, &scene->pool))
-CALL(destroy_recv_pool, pier_recv_pool_destroy(scene->pool))
-CALL(poll_pool_message, pier_recv_pool_poll(scene->pool, &pooled))
-CALL(wait_pool_message, pier_recv_pool_wait(scene->pool, TIME_MS, &pooled))
-CALL(release_message, pier_recv_pool_release(scene->pool, &pooled))
-CALL(deliver_messages, pier_recv_pool_deliver(scene->pool, TIME_MS))
+     pier_group_barrier_of(fixture->group, PIER_BARRIER_CENTRAL, NULL, 0, TIME_MS))
+CALL(group_channel, pier_channel_destroy(pier_group_channel(fixture->group, 0)))
+CALL(destroy_group, pier_group_destroy(fixture->group))
+CALL(reg_mr_async,
+     pier_reg_mr_async(fixture->queue, fixture->pd, NULL, &fixture->registration))
+CALL(read_event, pier_event_queue_read(fixture->queue, &(struct pier_event){ 0 }))
+CALL(wait_event,
+     pier_event_queue_wait(fixture->queue, TIME_MS, &(struct pier_event){ 0 }))
+CALL(cancel, pier_registration_cancel(fixture->registration))
+CALL(close_registration, pier_registration_close(fixture->registration))
+CALL(destroy_queue, pier_event_queue_destroy(fixture->queue))
+CALL(begin_a_transfer, begin_transfer(fixture, &fixture->transfer))
+CALL(progress_transfer, pier_transfer_progress(fixture->transfer))
+CALL(wait_transfer, pier_transfer_wait(fixture->transfer, TIME_MS))
+CALL(cancel_transfer, pier_transfer_cancel(fixture->transfer))
+CALL(resume_transfer, pier_transfer_resume(fixture->transfer, NULL, 0))
+CALL(pack_transfer, pier_transfer_pack(fixture->transfer, NULL, 0))
+CALL(destroy_transfer, pier_transfer_destroy(fixture->transfer))
+CALL(begin_a_receiver, begin_receiver(fixture, &fixture->receiver))
+CALL(progress_receiver, pier_receiver_progress(fixture->receiver))
+CALL(wait_receiver, pier_receiver_wait(fixture->receiver, TIME_MS))
+CALL(cancel_receiver, pier_receiver_cancel(fixture->receiver))
+CALL(resume_receiver, pier_receiver_resume(fixture->receiver, NULL, 0))
+CALL(next_receiver, pier_receiver_next(fixture->receiver, NULL, 0, 0))
+CALL(destroy_receiver, pier_receiver_destroy(fixture->receiver))
+CALL(create_srq, pier_create_srq(fixture->pd, NULL, &fixture->srq))
+CALL(destroy_srq, pier_destroy_srq(fixture->srq))
+CALL(post_srq_recv, pier_post_srq_recv(fixture->srq, &target, 0, NULL))
+CALL(poll_message, pier_message_poll(fixture->b, &message))
+CALL(wait_message, pier_message_wait(fixture->b, TIME_MS, &message))
+CALL(create_recv_pool, pier_recv_pool_create(fixture->b, NULL, &fixture->pool))
+CALL(create_shared_pool, pier_recv_pool_create_shared(fixture->pd, NULL, &fixture->pool))
+CALL(destroy_recv_pool, pier_recv_pool_destroy(fixture->pool))
+CALL(poll_pool_message, pier_recv_pool_poll(fixture->pool, &pooled))
+CALL(wait_pool_message, pier_recv_pool_wait(fixture->pool, TIME_MS, &pooled))
+CALL(release_message, pier_recv_pool_release(fixture->pool, &pooled))
+CALL(deliver_messages, pier_recv_pool_deliver(fixture->pool, TIME_MS))
 
 #define ENTRY(function, object)             \
 	{                                   \
@@ -503,125 +510,125 @@ static const struct call calls[] = {
 	ENTRY(deliver_messages, "receive pool of 16 times 4096 bytes on soft0"),
 };
 
-static int make_call(const struct call *call, struct scene *scene)
+static int make_call(const struct call *call, struct fixture *fixture)
 {
-	struct scene before = *scene;
+	struct fixture before = *fixture;
 	int error;
 
 	pier_fail(EIO, "an old sentence");
-	error = call->make(scene);
+	error = call->make(fixture);
 	if (error == -ECHILD && strstr(pier_error_message(), call->object) &&
 	    strstr(pier_error_message(), "fork(2)") &&
-	    memcmp(&before, scene, sizeof(before)) == 0)
+	    memcmp(&before, fixture, sizeof(before)) == 0)
 		return 0;
 	fprintf(stderr, "%s: %d: %s\n", call->name, error, pier_error_message());
 	return 1;
 }
 
-static int make_all_calls(struct scene *scene)
+static int make_all_calls(struct fixture *fixture)
 {
 	int failures = 0;
 
 	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
-		failures += make_call(&calls[i], scene);
-	/* Plain questions are answered. */
-	failures += pier_mr_length(scene->mr) != LENGTH;
-	failures += strcmp(pier_device_name(scene->device), "soft0") != 0;
-	failures += pier_channel_outstanding(scene->b) != 1;
-	failures += pier_srq_outstanding(scene->srq) != 0;
-	failures += pier_recv_pool_broken(scene->pool) != NULL;
+		failures += make_call(&calls[i], fixture);
+	/* Queries work. */
+	failures += pier_mr_length(fixture->mr) != LENGTH;
+	failures += strcmp(pier_device_name(fixture->device), "soft0") != 0;
+	failures += pier_channel_outstanding(fixture->b) != 1;
+	failures += pier_srq_outstanding(fixture->srq) != 0;
+	failures += pier_recv_pool_broken(fixture->pool) != NULL;
 	failures += pier_close_device(NULL) != 0 || pier_dereg_mr(NULL) != 0;
 	return failures;
 }
 
-static void refuses_what_is_the_parents(void **state)
+static void refuses_objects_of_the_parent(void **state)
 {
 	struct test_census before = test_take_census();
-	struct scene scene = made();
+	struct fixture fixture = made();
 
 	(void)state;
-	expect_child(make_all_calls, &scene);
-	/* The channel of the parent is as good as before. */
-	expect_ok(move_bytes(&scene, "after the child"));
-	expect_result(pier_work_poll(scene.b, scene.work, &result), 0);
-	expect_ok(close_scene(&scene));
+	expect_child(make_all_calls, &fixture);
+	/* The channel of the parent still works. */
+	expect_ok(move_bytes(&fixture, "after the child"));
+	expect_result(pier_work_poll(fixture.b, fixture.work, &result), 0);
+	expect_ok(close_fixture(&fixture));
 	test_assert_census(&before);
 }
 
-/* A mutex that another thread of the parent would hold is never asked for. */
-static void refuses_with_locks_held(void **state)
+/* A mutex that another thread of the parent may hold is never taken. */
+static void refuses_while_the_parent_holds_locks(void **state)
 {
-	struct scene scene = made();
+	struct fixture fixture = made();
 
 	(void)state;
-	pthread_mutex_lock(&scene.pd->lock);
-	expect_child(make_all_calls, &scene);
-	pthread_mutex_unlock(&scene.pd->lock);
-	expect_ok(close_scene(&scene));
+	pthread_mutex_lock(&fixture.pd->lock);
+	expect_child(make_all_calls, &fixture);
+	pthread_mutex_unlock(&fixture.pd->lock);
+	expect_ok(close_fixture(&fixture));
 }
 
-static int use_pier_anew(struct scene *inherited)
+static int use_pier_anew(struct fixture *inherited)
 {
-	struct scene scene = { 0 };
-	int error = open_scene(&scene);
+	struct fixture fixture = { 0 };
+	int error = open_fixture(&fixture);
 
 	(void)inherited;
 	if (!error)
-		error = connect_scene(&scene);
+		error = connect_fixture(&fixture);
 	if (!error)
-		error = move_bytes(&scene, "in the child");
+		error = move_bytes(&fixture, "in the child");
 	if (!error)
-		error = close_scene(&scene);
+		error = close_fixture(&fixture);
 	if (error)
 		fprintf(stderr, "%d: %s\n", error, pier_error_message());
 	return error;
 }
 
-static int have_a_child(struct scene *inherited)
+static int have_a_child(struct fixture *inherited)
 {
-	struct scene scene = { 0 };
-	int error = open_scene(&scene), status = -1;
+	struct fixture fixture = { 0 };
+	int error = open_fixture(&fixture), status = -1;
 	pid_t child;
 
 	(void)inherited;
 	if (!error)
-		error = connect_scene(&scene);
+		error = connect_fixture(&fixture);
 	if (!error)
-		error = post_receive(&scene);
+		error = post_receive(&fixture);
 	if (!error)
-		error = add_more(&scene);
+		error = add_more(&fixture);
 	if (error)
 		return error;
 	child = fork();
 	if (child == 0)
-		_exit(make_all_calls(&scene) != 0);
+		_exit(make_all_calls(&fixture) != 0);
 	if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
 		return 1;
-	return move_bytes(&scene, "above the grandchild") || close_scene(&scene);
+	return move_bytes(&fixture, "above the grandchild") || close_fixture(&fixture);
 }
 
-static void lets_children_begin_anew(void **state)
+static void child_can_create_its_own_objects(void **state)
 {
 	struct test_census before = test_take_census();
-	struct scene scene;
+	struct fixture fixture;
 
 	(void)state;
 	if (!children_have_threads) {
 		print_message("skipped: the thread sanitizer starts none in a child\n");
 		skip();
 	}
-	scene = made();
-	expect_child(use_pier_anew, &scene);
-	expect_child(have_a_child, &scene);
-	expect_ok(move_bytes(&scene, "after both"));
-	expect_ok(close_scene(&scene));
+	fixture = made();
+	expect_child(use_pier_anew, &fixture);
+	expect_child(have_a_child, &fixture);
+	expect_ok(move_bytes(&fixture, "after both"));
+	expect_ok(close_fixture(&fixture));
 	test_assert_census(&before);
 }
 
 /* Of two buffers: a is private to each process, b is shared by them. */
 static struct pier_buffer *private_buffer, *shared_buffer;
 
-static int use_and_free_buffers(struct scene *scene)
+static int use_and_free_buffers(struct fixture *fixture)
 {
 	char text[8] = "";
 	size_t buffers = pier_object_count(PIER_OBJECT_BUFFER);
@@ -636,16 +643,16 @@ static int use_and_free_buffers(struct scene *scene)
 		error = pier_buffer_free(private_buffer);
 	if (!error)
 		error = pier_buffer_free(shared_buffer);
-	/* Of this one a region of the parent would be left without memory. */
-	if (pier_buffer_free(scene->buffer) != -EBUSY)
+	/* Copy-on-write of this one would leave a region of the parent without memory. */
+	if (pier_buffer_free(fixture->buffer) != -EBUSY)
 		return 1;
 	return error || pier_object_count(PIER_OBJECT_BUFFER) != buffers - 2;
 }
 
-static void lets_children_use_and_free_buffers(void **state)
+static void child_can_use_and_free_buffers(void **state)
 {
 	struct test_census before = test_take_census();
-	struct scene scene = made();
+	struct fixture fixture = made();
 	char text[8] = "";
 
 	(void)state;
@@ -653,18 +660,18 @@ static void lets_children_use_and_free_buffers(void **state)
 	expect_ok(pier_buffer_alloc("memfd", 100, &shared_buffer));
 	expect_ok(pier_buffer_copy_to(private_buffer, 0, "parent", 7));
 	expect_ok(pier_buffer_copy_to(shared_buffer, 0, "parent", 7));
-	expect_child(use_and_free_buffers, &scene);
+	expect_child(use_and_free_buffers, &fixture);
 	expect_ok(pier_buffer_copy_from(private_buffer, 0, text, 7));
 	assert_string_equal(text, "parent");
 	expect_ok(pier_buffer_copy_from(shared_buffer, 0, text, 6));
 	assert_string_equal(text, "child");
 	expect_ok(pier_buffer_free(private_buffer));
 	expect_ok(pier_buffer_free(shared_buffer));
-	expect_ok(close_scene(&scene));
+	expect_ok(close_fixture(&fixture));
 	test_assert_census(&before);
 }
 
-/* A mutex of the process, and what it guards: two numbers that are equal. */
+/* A mutex of the process, and the data it guards: two equal numbers. */
 static struct pier_fork_mutex mutex = PIER_FORK_MUTEX;
 static volatile unsigned int first, second;
 static atomic_bool stop;
@@ -683,18 +690,18 @@ static void *hold_again_and_again(void *argument)
 	return NULL;
 }
 
-static int take_mutex(struct scene *scene)
+static int take_mutex(struct fixture *fixture)
 {
 	bool equal;
 
-	(void)scene;
+	(void)fixture;
 	pier_fork_lock(&mutex);
 	equal = first == second;
 	pier_fork_unlock(&mutex);
 	return !equal;
 }
 
-static void finds_mutexes_of_the_process_free(void **state)
+static void child_finds_mutexes_unlocked(void **state)
 {
 	pthread_t thread;
 
@@ -707,7 +714,7 @@ static void finds_mutexes_of_the_process_free(void **state)
 	assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
-/* What takes the mutexes of the process, as long as it is let. */
+/* Call functions that take the mutexes of the process, until told to stop. */
 static void *use_pier_again_and_again(void *argument)
 {
 	bool *failed = argument;
@@ -717,11 +724,11 @@ static void *use_pier_again_and_again(void *argument)
 	return NULL;
 }
 
-static void forks_while_other_threads_are_in_pier(void **state)
+static void can_fork_while_threads_call_pier(void **state)
 {
 	pthread_t threads[2];
 	bool failed[2] = { false, false };
-	struct scene scene = made();
+	struct fixture fixture = made();
 
 	(void)state;
 	atomic_store(&stop, false);
@@ -730,27 +737,27 @@ static void forks_while_other_threads_are_in_pier(void **state)
 						use_pier_again_and_again, &failed[i]),
 				 0);
 	for (int i = 0; i < 20; i++) {
-		expect_child(make_all_calls, &scene);
+		expect_child(make_all_calls, &fixture);
 		if (children_have_malloc)
-			expect_child(use_pier_anew, &scene);
+			expect_child(use_pier_anew, &fixture);
 	}
 	atomic_store(&stop, true);
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(pthread_join(threads[i], NULL), 0);
 		assert_false(failed[i]);
 	}
-	expect_ok(close_scene(&scene));
+	expect_ok(close_fixture(&fixture));
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(refuses_what_is_the_parents),
-		cmocka_unit_test(refuses_with_locks_held),
-		cmocka_unit_test(lets_children_begin_anew),
-		cmocka_unit_test(lets_children_use_and_free_buffers),
-		cmocka_unit_test(finds_mutexes_of_the_process_free),
-		cmocka_unit_test(forks_while_other_threads_are_in_pier),
+		cmocka_unit_test(refuses_objects_of_the_parent),
+		cmocka_unit_test(refuses_while_the_parent_holds_locks),
+		cmocka_unit_test(child_can_create_its_own_objects),
+		cmocka_unit_test(child_can_use_and_free_buffers),
+		cmocka_unit_test(child_finds_mutexes_unlocked),
+		cmocka_unit_test(can_fork_while_threads_call_pier),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* What PIER_LOG writes to standard error. */
+/* The lines that PIER_LOG writes to standard error. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "tests/support/cmocka.h"
 #include "core/log.h"
 
-/* Log `name` with standard error in a file, and read that. */
+/* Log `name` with standard error redirected to a file, and return its contents. */
 static void log_name(const char *name, char *ret_text, size_t size)
 {
 	FILE *file = tmpfile();
@@ -50,7 +50,7 @@ static void other_bytes_are_escaped(void **state)
 	(void)state;
 	expect_line("\033]0;owned\a", "\\x1b]0;owned\\x07");
 	expect_line("a\npier: error: b\r\t", "a\\x0apier: error: b\\x0d\\x09");
-	/* DEL; C1 as a byte and as UTF-8. */
+	/* DEL, and C1 as a byte and as UTF-8. */
 	expect_line("\x7f\x9b"
 		    "2J\xc2\x9b",
 		    "\\x7f\\x9b2J\\xc2\\x9b");
@@ -66,7 +66,7 @@ static void long_messages_are_cut(void **state)
 	name[sizeof(name) - 1] = '\0';
 	log_name(name, text, sizeof(text));
 	length = strlen(text);
-	/* 1023 bytes, "found " among them, each other one as four. */
+	/* 1023 bytes including "found ", each other byte as four characters. */
 	assert_int_equal(length, strlen("pier: info: found \n") + (1023 - 6) * 4);
 	assert_string_equal(text + length - 5, "\\x1b\n");
 }
@@ -79,7 +79,7 @@ int main(void)
 		cmocka_unit_test(long_messages_are_cut),
 	};
 
-	/* Before the first message: the library reads it once. */
+	/* Set before the first message: the library reads it once. */
 	setenv("PIER_LOG", "info", 1);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

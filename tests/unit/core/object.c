@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The table of live objects: what it says of each, and what busy parents say of it. */
+/*
+ * The table of live objects: its lines for each object, and the errors of busy parents.
+ */
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
 #include "tests/support/expect.h"
@@ -106,8 +108,8 @@ struct pier_channel *test_make_channel(struct pier_pd *pd)
 	return channel;
 }
 
-/* One of each kind. */
-struct scene {
+/* One object of each kind. */
+struct fixture {
 	struct pier_device *device;
 	struct pier_pd *pd;
 	struct pier_buffer *buffer, *wrapped;
@@ -117,35 +119,35 @@ struct scene {
 	char memory[100];
 };
 
-static struct scene *make_scene(void)
+static struct fixture *make_fixture(void)
 {
-	struct scene *scene = calloc(1, sizeof(*scene));
+	struct fixture *fixture = calloc(1, sizeof(*fixture));
 
-	assert_non_null(scene);
-	scene->device = test_make_device();
-	scene->pd = test_make_pd(scene->device);
-	scene->buffer = test_make_buffer();
-	scene->wrapped = test_make_wrapped(scene->memory);
-	scene->dmabuf = test_make_dmabuf(scene->buffer);
-	scene->region = test_make_region(scene->pd, scene->memory);
-	scene->dmabuf_region = test_make_dmabuf_region(scene->pd, scene->dmabuf.fd);
-	scene->buffer_region = test_make_buffer_region(scene->pd, scene->buffer);
-	scene->channel = test_make_channel(scene->pd);
-	return scene;
+	assert_non_null(fixture);
+	fixture->device = test_make_device();
+	fixture->pd = test_make_pd(fixture->device);
+	fixture->buffer = test_make_buffer();
+	fixture->wrapped = test_make_wrapped(fixture->memory);
+	fixture->dmabuf = test_make_dmabuf(fixture->buffer);
+	fixture->region = test_make_region(fixture->pd, fixture->memory);
+	fixture->dmabuf_region = test_make_dmabuf_region(fixture->pd, fixture->dmabuf.fd);
+	fixture->buffer_region = test_make_buffer_region(fixture->pd, fixture->buffer);
+	fixture->channel = test_make_channel(fixture->pd);
+	return fixture;
 }
 
-static void close_scene(struct scene *scene)
+static void close_fixture(struct fixture *fixture)
 {
-	expect_ok(pier_channel_destroy(scene->channel));
-	expect_ok(pier_dereg_mr(scene->region));
-	expect_ok(pier_dereg_mr(scene->dmabuf_region));
-	expect_ok(pier_dereg_mr(scene->buffer_region));
-	pier_dmabuf_close(&scene->dmabuf);
-	expect_ok(pier_buffer_free(scene->wrapped));
-	expect_ok(pier_buffer_free(scene->buffer));
-	expect_ok(pier_dealloc_pd(scene->pd));
-	expect_ok(pier_close_device(scene->device));
-	free(scene);
+	expect_ok(pier_channel_destroy(fixture->channel));
+	expect_ok(pier_dereg_mr(fixture->region));
+	expect_ok(pier_dereg_mr(fixture->dmabuf_region));
+	expect_ok(pier_dereg_mr(fixture->buffer_region));
+	pier_dmabuf_close(&fixture->dmabuf);
+	expect_ok(pier_buffer_free(fixture->wrapped));
+	expect_ok(pier_buffer_free(fixture->buffer));
+	expect_ok(pier_dealloc_pd(fixture->pd));
+	expect_ok(pier_close_device(fixture->device));
+	free(fixture);
 }
 
 static void expect_text(const char *text, const char *part)
@@ -170,7 +172,10 @@ static void expect_info(const struct pier_object_info *info,
 	assert_ptr_equal(info->object, expected->object);
 	assert_ptr_equal(info->parent, expected->parent);
 	expect_text(info->description, expected->description);
-	/* The maker's own call, also where the library calls itself on the way. */
+	/*
+	 * The caller of the public function, also where the library calls itself on the
+	 * way.
+	 */
 	snprintf(maker, sizeof(maker), "(%s+0x", expected->maker);
 	expect_text(info->where, maker);
 	assert_true(dladdr(info->caller, &found) != 0);
@@ -179,7 +184,7 @@ static void expect_info(const struct pier_object_info *info,
 
 static void lists_all_in_order(void **state)
 {
-	struct scene *s = make_scene();
+	struct fixture *s = make_fixture();
 	struct expected all[] = {
 		{ PIER_OBJECT_DEVICE, s->device, NULL, "device soft0",
 		  "test_make_device" },
@@ -209,7 +214,7 @@ static void lists_all_in_order(void **state)
 	for (size_t i = 0; i < expected; i++)
 		expect_info(&list[i], &all[i]);
 	pier_object_list_free(list);
-	close_scene(s);
+	close_fixture(s);
 	expect_ok(pier_object_list(&list, &count));
 	assert_int_equal(count, 0);
 	pier_object_list_free(list);
@@ -224,8 +229,8 @@ static __attribute__((noinline)) struct pier_buffer *make_unnamed(void)
 	return buffer;
 }
 
-/* Then the offset is in the program, as addr2line(1) wants it. */
-static void gives_offsets_of_static_functions(void **state)
+/* The offset is within the program, as addr2line(1) wants it. */
+static void prints_offsets_of_static_functions(void **state)
 {
 	struct pier_buffer *buffer = make_unnamed();
 	struct pier_object_info *list = NULL;
@@ -262,14 +267,14 @@ static void prints_every_caller(void **state)
 	assert_string_equal(text, "(nil)");
 	pier_print_caller((char *)test_make_pd + 5, text, sizeof(text));
 	expect_text(text, "(test_make_pd+0x4)");
-	/* A path that does not fit loses its beginning, and the rest stays whole. */
+	/* A path that does not fit loses its beginning; the rest stays whole. */
 	pier_print_caller((char *)test_make_pd + 5, brief, sizeof(brief));
 	length = strlen(brief);
 	assert_in_range(length, 1, sizeof(brief) - 1);
 	assert_string_equal(brief, text + strlen(text) - length);
 }
 
-static void names_kinds(void **state)
+static void names_every_kind(void **state)
 {
 	(void)state;
 	assert_string_equal(pier_object_kind_name(PIER_OBJECT_DEVICE), "device");
@@ -282,26 +287,26 @@ static void names_kinds(void **state)
 	assert_int_equal(pier_object_count(PIER_OBJECT_KINDS), 0);
 }
 
-static void counts_what_keeps_a_parent(void **state)
+static void counts_objects_that_keep_a_parent(void **state)
 {
-	struct scene *scene = make_scene();
-	struct pier_channel *second = test_make_channel(scene->pd);
+	struct fixture *fixture = make_fixture();
+	struct pier_channel *second = test_make_channel(fixture->pd);
 
 	(void)state;
-	expect_result(pier_close_device(scene->device), -EBUSY);
+	expect_result(pier_close_device(fixture->device), -EBUSY);
 	test_assert_sentence("closing soft0: it still has 1 protection domain, 3 regions "
 			     "and 2 channels");
-	expect_result(pier_dealloc_pd(scene->pd), -EBUSY);
+	expect_result(pier_dealloc_pd(fixture->pd), -EBUSY);
 	test_assert_sentence("it still has 3 regions and 2 channels");
 	expect_ok(pier_channel_destroy(second));
-	expect_result(pier_dealloc_pd(scene->pd), -EBUSY);
+	expect_result(pier_dealloc_pd(fixture->pd), -EBUSY);
 	test_assert_sentence("it still has 3 regions and 1 channel");
-	expect_result(pier_buffer_free(scene->buffer), -EBUSY);
+	expect_result(pier_buffer_free(fixture->buffer), -EBUSY);
 	test_assert_sentence("it still has 1 dma-buf and 1 region");
-	close_scene(scene);
+	close_fixture(fixture);
 }
 
-/* What the log says, as a text of lines. */
+/* The log's lines as one text. */
 struct lines {
 	char text[4096];
 	int alive;
@@ -317,20 +322,20 @@ static void take_line(enum pier_log_level level, const char *message, void *argu
 	snprintf(lines->text + used, sizeof(lines->text) - used, "%s\n", message);
 }
 
-static void logs_what_keeps_a_device(void **state)
+static void logs_objects_that_keep_a_device(void **state)
 {
 	struct lines lines = { .text = "" };
 	struct pier_device *other = test_make_device();
 	struct pier_pd *other_pd = test_make_pd(other);
-	struct scene *scene = make_scene();
+	struct fixture *fixture = make_fixture();
 
 	(void)state;
 	pier_log_set(PIER_LOG_INFO, take_line, &lines);
-	expect_result(pier_close_device(scene->device), -EBUSY);
+	expect_result(pier_close_device(fixture->device), -EBUSY);
 	assert_int_equal(lines.alive, 0);
 	pier_log_set(PIER_LOG_DEBUG, take_line, &lines);
-	expect_result(pier_close_device(scene->device), -EBUSY);
-	/* Its own: neither buffers nor what other devices have. */
+	expect_result(pier_close_device(fixture->device), -EBUSY);
+	/* Its own objects: neither buffers nor objects of other devices. */
 	assert_int_equal(lines.alive, 5);
 	expect_text(lines.text, "alive: protection domain on soft0, made at ");
 	expect_text(lines.text, "alive: region of 100 bytes (host) on soft0, made at ");
@@ -345,7 +350,7 @@ static void logs_what_keeps_a_device(void **state)
 	expect_ok(pier_close_device(other));
 	assert_int_equal(lines.alive, 0);
 	pier_log_set(PIER_LOG_NONE, NULL, NULL);
-	close_scene(scene);
+	close_fixture(fixture);
 }
 
 struct churn {
@@ -354,7 +359,7 @@ struct churn {
 	bool failed;
 };
 
-/* Each thread's buffers have a length of their own. */
+/* The buffers of each thread have a length of their own. */
 static void *make_and_free(void *argument)
 {
 	struct churn *churn = argument;
@@ -386,7 +391,7 @@ static void expect_sane(const struct pier_object_info *list, size_t count)
 	}
 }
 
-static void lists_while_others_make_and_free(void **state)
+static void lists_while_other_threads_allocate(void **state)
 {
 	struct test_census before = test_take_census();
 	struct churn churns[THREADS] = { 0 };
@@ -417,12 +422,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(lists_all_in_order),
-		cmocka_unit_test(gives_offsets_of_static_functions),
+		cmocka_unit_test(prints_offsets_of_static_functions),
 		cmocka_unit_test(prints_every_caller),
-		cmocka_unit_test(names_kinds),
-		cmocka_unit_test(counts_what_keeps_a_parent),
-		cmocka_unit_test(logs_what_keeps_a_device),
-		cmocka_unit_test(lists_while_others_make_and_free),
+		cmocka_unit_test(names_every_kind),
+		cmocka_unit_test(counts_objects_that_keep_a_parent),
+		cmocka_unit_test(logs_objects_that_keep_a_device),
+		cmocka_unit_test(lists_while_other_threads_allocate),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,7 +4,7 @@
 
 #include "core/page.h"
 
-/* What the rule demands, for a range whose pages end below 2^64. */
+/* The documented rule, for a range whose pages end below 2^64. */
 static void check_rule(uint64_t address, uint64_t length, uint64_t page)
 {
 	struct pier_page_range range;
@@ -12,7 +12,7 @@ static void check_rule(uint64_t address, uint64_t length, uint64_t page)
 	assert_true(pier_page_range(address, length, page, &range));
 	assert_int_equal(range.base % page, 0);
 	assert_int_equal(range.length % page, 0);
-	/* All of the range, and not a page more. */
+	/* The whole range, and no page more. */
 	assert_true(range.base <= address && address - range.base < page);
 	assert_true(range.base + range.length >= address + length);
 	assert_true(range.base + range.length - (address + length) < page);
@@ -21,8 +21,8 @@ static void check_rule(uint64_t address, uint64_t length, uint64_t page)
 	assert_true(pier_page_agree(range.offset, range.iova, page));
 }
 
-/* The function knows nothing of 4096: a small page can be tried whole. */
-static void test_every_small_case(void **state)
+/* The function does not depend on 4096: a small page can be tested exhaustively. */
+static void covers_every_small_range(void **state)
 {
 	(void)state;
 	for (uint64_t page = 1; page <= 16; page *= 2)
@@ -33,7 +33,7 @@ static void test_every_small_case(void **state)
 
 static const uint64_t pages[] = { 4 << 10, 16 << 10, 64 << 10 };
 
-static void test_edges_of_pages(void **state)
+static void covers_edges_of_pages(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < 3; i++) {
@@ -49,7 +49,7 @@ static void test_edges_of_pages(void **state)
 	}
 }
 
-static void test_known_answers(void **state)
+static void gives_known_answers(void **state)
 {
 	struct pier_page_range range;
 
@@ -65,7 +65,7 @@ static void test_known_answers(void **state)
 	assert_int_equal(range.offset, 0x2345);
 }
 
-static void test_refused(void **state)
+static void refuses_invalid_ranges(void **state)
 {
 	struct pier_page_range range = { 1, 2, 3, 4 };
 
@@ -87,7 +87,7 @@ static void test_refused(void **state)
 	assert_int_equal(range.iova, 4);
 }
 
-static void test_agree(void **state)
+static void compares_offsets_within_a_page(void **state)
 {
 	(void)state;
 	assert_true(pier_page_agree(0, 0, 4096));
@@ -96,7 +96,7 @@ static void test_agree(void **state)
 	assert_false(pier_page_agree(0x1345, 0x2345, 16384));
 }
 
-static void test_random_ranges(void **state)
+static void covers_random_ranges(void **state)
 {
 	struct test_random random = test_random_start();
 
@@ -121,12 +121,12 @@ static void test_random_ranges(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_every_small_case),
-		cmocka_unit_test(test_edges_of_pages),
-		cmocka_unit_test(test_known_answers),
-		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_agree),
-		cmocka_unit_test(test_random_ranges),
+		cmocka_unit_test(covers_every_small_range),
+		cmocka_unit_test(covers_edges_of_pages),
+		cmocka_unit_test(gives_known_answers),
+		cmocka_unit_test(refuses_invalid_ranges),
+		cmocka_unit_test(compares_offsets_within_a_page),
+		cmocka_unit_test(covers_random_ranges),
 	};
 
 	return cmocka_run_group_tests_name("page", tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Places and distances, by trees like those that sysfs has on real machines. */
+/* Locations and distances in device trees modelled on the sysfs of real machines. */
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
 #include "tests/support/random.h"
@@ -42,7 +42,7 @@ static const struct {
 	{ "dgx-a100", "0000:07:00.0", "0000:61:00.1", PIER_DISTANCE_NODE },
 	{ "dgx-a100", "0000:07:00.0", "0000:cc:00.0", PIER_DISTANCE_SYSTEM },
 	{ "dgx-a100", "0000:61:00.0", "0000:61:00.1", PIER_DISTANCE_SAME },
-	/* Bridges are places as well. */
+	/* Bridges have locations too. */
 	{ "dgx-a100", "0000:0a:00.0", "0000:0c:00.0", PIER_DISTANCE_SWITCH },
 	{ "dgx-a100", "0000:0c:00.0", "0000:0b:00.0", PIER_DISTANCE_SWITCH },
 
@@ -64,7 +64,7 @@ static const struct {
 
 	{ "kvm-guest", "0000:00:05.0", "0000:00:08.0", PIER_DISTANCE_HOST_BRIDGE },
 
-	/* The buses of Hyper-V have a part of their paths in common, and no bridge. */
+	/* The buses of Hyper-V share part of their paths, but no bridge. */
 	{ "azure-nd", "0001:00:00.0", "0103:00:00.0", PIER_DISTANCE_NODE },
 	{ "azure-nd", "0001:00:00.0", "0101:00:00.0", PIER_DISTANCE_SYSTEM },
 
@@ -72,12 +72,12 @@ static const struct {
 	{ "desktop", "0000:0a:00.0", "0000:0a:00.1", PIER_DISTANCE_SAME },
 	{ "desktop", "0000:07:00.0", "0000:06:00.1", PIER_DISTANCE_SWITCH },
 
-	/* The endpoint that VMD is, is no bridge. */
+	/* The VMD endpoint is not a bridge. */
 	{ "vmd", "10000:02:00.0", "10000:03:00.0", PIER_DISTANCE_HOST_BRIDGE },
 	{ "vmd", "10000:02:00.0", "0000:65:00.0", PIER_DISTANCE_HOST_BRIDGE },
 };
 
-/* Making a tree takes longer than all that is done with it. */
+/* Creating a tree takes longer than all the checks on it. */
 static void reopen(struct recorded *tree, const char **open, const char *wanted)
 {
 	if (strcmp(*open, wanted) == 0)
@@ -88,7 +88,7 @@ static void reopen(struct recorded *tree, const char **open, const char *wanted)
 	*tree = recorded_open(wanted);
 }
 
-static void tells_distances(void **state)
+static void reports_distances(void **state)
 {
 	struct recorded tree = { .root = "" };
 	const char *open = "";
@@ -110,7 +110,7 @@ static void tells_distances(void **state)
 	recorded_close(&tree);
 }
 
-/* Each way the same, and no farther to itself than to anything else. */
+/* The same distance both ways, and no device is nearer than the device itself. */
 static void check_symmetry(const struct recorded *tree)
 {
 	for (size_t i = 0; i < tree->device_count; i++) {
@@ -127,7 +127,7 @@ static void check_symmetry(const struct recorded *tree)
 	}
 }
 
-static void is_as_far_each_way(void **state)
+static void distances_are_symmetric(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < TREES; i++) {
@@ -158,7 +158,7 @@ static const struct {
 	{ "vmd", "irdma1", "10000:03:00.0", 0 },
 };
 
-static void finds_nics(void **state)
+static void finds_the_nics(void **state)
 {
 	struct recorded tree = { .root = "" };
 	const char *open = "";
@@ -175,13 +175,13 @@ static void finds_nics(void **state)
 	recorded_close(&tree);
 }
 
-static void reads_addresses_of_backends(void **state)
+static void parses_addresses_of_backends(void **state)
 {
 	static const struct {
 		const char *told, *pci;
 	} cases[] = {
 		{ "0000:90:1C.0", "0000:90:1c.0" },
-		{ "00000000:90:1C.0", "0000:90:1c.0" }, /* NVML's; not terminated */
+		{ "00000000:90:1C.0", "0000:90:1c.0" }, /* NVML's form; not terminated */
 		{ "10000:02:00.0", "10000:02:00.0" },
 		{ "fffff:ff:1f.7", "fffff:ff:1f.7" },
 		{ "", "" },
@@ -197,7 +197,7 @@ static void reads_addresses_of_backends(void **state)
 		{ "0x00:90:1c.0", "" },
 		{ "-000:90:1c.0", "" },
 		{ "../../../../etc", "" },
-		{ "10000000:90:1c.0", "" }, /* fits in no struct pier_location */
+		{ "10000000:90:1c.0", "" }, /* does not fit in struct pier_location */
 	};
 	struct recorded tree = recorded_open("ec2-p4d");
 
@@ -212,8 +212,8 @@ static void reads_addresses_of_backends(void **state)
 	recorded_close(&tree);
 }
 
-/* What the backend knows is not asked of sysfs. */
-static void takes_the_backends_node(void **state)
+/* Facts from the backend are not looked up in sysfs. */
+static void uses_the_node_of_the_backend(void **state)
 {
 	struct recorded tree = recorded_open("ec2-p4d");
 	struct pier_location location;
@@ -229,8 +229,8 @@ static void takes_the_backends_node(void **state)
 	recorded_close(&tree);
 }
 
-/* Memory of the host has a node and no address. */
-static void compares_nodes_alone(void **state)
+/* Host memory has a node but no address. */
+static void compares_nodes_without_addresses(void **state)
 {
 	struct pier_location none = { "", -1 }, first = { "", 0 }, second = { "", 1 };
 	struct pier_location gone = { "0000:77:00.0", 1 };
@@ -258,7 +258,7 @@ static void check_node(const char *content, int expected)
 	recorded_close(&tree);
 }
 
-static void believes_no_garbage_for_a_node(void **state)
+static void rejects_garbage_as_a_node(void **state)
 {
 	(void)state;
 	check_node("0", 0);
@@ -275,8 +275,8 @@ static void believes_no_garbage_for_a_node(void **state)
 	check_node("99999999999999999999999999999999999", -1);
 }
 
-/* What is in the way of the file, or in its place. */
-static void needs_no_file_for_a_node(void **state)
+/* An obstacle to the file, or something else in its place. */
+static void works_without_a_node_file(void **state)
 {
 	struct recorded tree = recorded_start();
 	char path[PATH_MAX];
@@ -311,7 +311,7 @@ static void check_far(const struct recorded *tree, const char *a, const char *b)
 			 PIER_DISTANCE_UNKNOWN);
 }
 
-static void follows_no_link_for_ever(void **state)
+static void survives_loops_of_links(void **state)
 {
 	struct recorded tree = recorded_start();
 	struct pier_location location;
@@ -324,7 +324,7 @@ static void follows_no_link_for_ever(void **state)
 	recorded_add(&tree, "bus/pci/devices/0000:02:00.0 -> 0000:01:00.0");
 	recorded_add(&tree, "bus/pci/devices/0000:03:00.0 -> 0000:03:00.0");
 	recorded_add(&tree, "bus/pci/devices/0000:04:00.0 -> ../../../devices/gone");
-	/* Out of the tree, where there may be anything. */
+	/* Outside the tree, where any file may be. */
 	recorded_add(&tree, "bus/pci/devices/0000:05:00.0 -> /tmp");
 	recorded_add(&tree, "bus/pci/devices/0000:06:00.0 -> ../../..");
 	recorded_add(&tree, "class/infiniband/loop0 -> loop1");
@@ -344,7 +344,7 @@ static void follows_no_link_for_ever(void **state)
 	recorded_close(&tree);
 }
 
-/* A tree with a name that begins as the root's does is not below it. */
+/* A tree whose name begins with the root's name is not below it. */
 static void stays_below_the_root(void **state)
 {
 	struct recorded tree = recorded_start();
@@ -365,7 +365,7 @@ static void stays_below_the_root(void **state)
 	recorded_close(&tree);
 }
 
-/* Links, folders and files of the names that matter, anywhere. */
+/* Links, folders and files with the relevant names, anywhere. */
 static void add_random(struct recorded *tree, struct test_random *random, unsigned int i)
 {
 	static const char *const targets[] = {
@@ -411,7 +411,7 @@ static void add_random(struct recorded *tree, struct test_random *random, unsign
 	recorded_add(tree, line);
 }
 
-static void survives_any_tree(void **state)
+static void survives_random_trees(void **state)
 {
 	struct test_random random = test_random_start();
 	struct test_census before = test_take_census();
@@ -443,17 +443,17 @@ static void names_distances(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(tells_distances),
-		cmocka_unit_test(is_as_far_each_way),
-		cmocka_unit_test(finds_nics),
-		cmocka_unit_test(reads_addresses_of_backends),
-		cmocka_unit_test(takes_the_backends_node),
-		cmocka_unit_test(compares_nodes_alone),
-		cmocka_unit_test(believes_no_garbage_for_a_node),
-		cmocka_unit_test(needs_no_file_for_a_node),
-		cmocka_unit_test(follows_no_link_for_ever),
+		cmocka_unit_test(reports_distances),
+		cmocka_unit_test(distances_are_symmetric),
+		cmocka_unit_test(finds_the_nics),
+		cmocka_unit_test(parses_addresses_of_backends),
+		cmocka_unit_test(uses_the_node_of_the_backend),
+		cmocka_unit_test(compares_nodes_without_addresses),
+		cmocka_unit_test(rejects_garbage_as_a_node),
+		cmocka_unit_test(works_without_a_node_file),
+		cmocka_unit_test(survives_loops_of_links),
 		cmocka_unit_test(stays_below_the_root),
-		cmocka_unit_test(survives_any_tree),
+		cmocka_unit_test(survives_random_trees),
 		cmocka_unit_test(names_distances),
 	};
 

@@ -17,7 +17,9 @@
 
 enum {
 	BARRIERS = 40,
-	/* Some thousand in the 50 us before it sleeps, then one for each event. */
+	/*
+	 * A few thousand in the 50 us before the thread sleeps, then one for each event.
+	 */
 	MANY_LOOKS = 100000,
 	LONGER = 1500,	 /* enough for the ranks that come, on a busy machine too */
 	SLACK_MS = 3000, /* tolerance for a busy machine */
@@ -33,20 +35,20 @@ static enum pier_barrier_algorithm algorithm; /* of the running test */
 
 static struct crew *connected(void **state, uint32_t size)
 {
-	struct scene *scene = *state;
+	struct group_fixture *fixture = *state;
 
-	expect_ok(crew_open(&scene->crew, size, "soft0", "soft0", "host", NULL, seed));
-	expect_ok(crew_exchange(&scene->crew));
-	expect_ok(crew_connect(&scene->crew));
-	return &scene->crew;
+	expect_ok(crew_open(&fixture->crew, size, "soft0", "soft0", "host", NULL, seed));
+	expect_ok(crew_exchange(&fixture->crew));
+	expect_ok(crew_connect(&fixture->crew));
+	return &fixture->crew;
 }
 
 static void disconnect(void **state)
 {
-	struct scene *scene = *state;
+	struct group_fixture *fixture = *state;
 
-	expect_ok(crew_close(&scene->crew));
-	scene->crew.size = 0;
+	expect_ok(crew_close(&fixture->crew));
+	fixture->crew.size = 0;
 }
 
 /* How many ranks have come to each barrier. */
@@ -87,7 +89,7 @@ static int pass_many(struct crew_member *member)
 	return error;
 }
 
-static void nobody_passes_before_all_have_come(void **state)
+static void no_rank_passes_before_all_have_come(void **state)
 {
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		struct crew *crew = connected(state, sizes[i]);
@@ -131,7 +133,7 @@ static int pass_some(struct crew_member *member)
 	return error;
 }
 
-static void some_ranks_by_any_algorithm(void **state)
+static void random_sets_and_algorithms_work(void **state)
 {
 	struct crew *crew = connected(state, 8);
 
@@ -145,7 +147,7 @@ static int pass_one(struct crew_member *member)
 				     member->crew->timeout_ms);
 }
 
-/* A rank that is through may leave at once: no other rank suffers. */
+/* A rank may leave right after a barrier: no other rank suffers. */
 static int pass_and_leave(struct crew_member *member)
 {
 	int error = pass_one(member);
@@ -157,7 +159,7 @@ static int pass_and_leave(struct crew_member *member)
 	return error;
 }
 
-static void leaving_right_behind_a_barrier(void **state)
+static void rank_may_leave_right_after_a_barrier(void **state)
 {
 	for (int i = 0; i < 12; i++) {
 		struct crew *crew = connected(state, 5);
@@ -185,7 +187,7 @@ static int sleep_in_a_barrier(struct crew_member *member)
 	return error;
 }
 
-static void who_waits_sleeps(void **state)
+static void waiting_ranks_sleep(void **state)
 {
 	struct crew *crew = connected(state, 3);
 
@@ -223,7 +225,7 @@ static int pass_patiently(struct crew_member *member)
 				     member->rank == 0 ? LONGER : CREW_PATIENT);
 }
 
-static void the_first_rank_names_who_is_missing(void **state)
+static void first_rank_names_the_missing_rank(void **state)
 {
 	struct crew *crew = connected(state, 5);
 	uint32_t mask = 0x1f & ~(1u << 3);
@@ -235,7 +237,7 @@ static void the_first_rank_names_who_is_missing(void **state)
 	assert_non_null(strstr(crew->members[0].sentence, "rank 3 of 5 did not come"));
 	assert_non_null(strstr(crew->members[1].sentence,
 			       "rank 0 of 5 says that rank 3 did not come"));
-	/* A rank that comes too late learns it at once, and does not wait. */
+	/* A rank that comes too late gets the error at once, and does not wait. */
 	crew->timeout_ms = CREW_PATIENT;
 	expect_result(crew_run_some(crew, 1u << 3, pass_one), -ETIMEDOUT);
 	assert_true(crew->members[3].took_ms < CREW_PATIENT);
@@ -243,7 +245,7 @@ static void the_first_rank_names_who_is_missing(void **state)
 	test_assert_sentence("rank 0 of 5 says that rank 3 did not come in time");
 }
 
-static void all_that_are_missing_are_named(void **state)
+static void all_missing_ranks_are_named(void **state)
 {
 	struct crew *crew = connected(state, 5);
 
@@ -255,7 +257,7 @@ static void all_that_are_missing_are_named(void **state)
 }
 
 /* With each algorithm and each missing rank, none waits beyond its deadline. */
-static void nobody_waits_for_ever(void **state)
+static void no_rank_waits_beyond_its_deadline(void **state)
 {
 	for (size_t i = 0; i < sizeof(algorithms) / sizeof(algorithms[0]); i++) {
 		for (uint32_t missing = 0; missing < 5; missing++) {
@@ -285,7 +287,7 @@ static void nobody_waits_for_ever(void **state)
 }
 
 /* All name a member that is gone, long before their deadline. */
-static void a_member_that_is_gone_is_named_by_all(void **state)
+static void every_rank_names_a_dead_member(void **state)
 {
 	for (size_t i = 0; i < sizeof(algorithms) / sizeof(algorithms[0]); i++) {
 		for (uint32_t gone = 0; gone < 5; gone++) {
@@ -342,7 +344,7 @@ static void ranks_must_agree_on_ranks(void **state)
 }
 
 /* Messages that rank 1 should not send. */
-static void notices_may_be_hostile(void **state)
+static void rejects_hostile_notices(void **state)
 {
 	static const struct {
 		uint32_t immediate;
@@ -377,7 +379,7 @@ static void notices_may_be_hostile(void **state)
 	}
 }
 
-static void a_send_without_a_number_is_no_notice(void **state)
+static void send_without_immediate_is_no_notice(void **state)
 {
 	struct crew *crew = connected(state, 2);
 	struct pier_group *group = crew->members[0].group;
@@ -388,7 +390,7 @@ static void a_send_without_a_number_is_no_notice(void **state)
 	test_assert_sentence("rank 1 of 2 sent something other than a barrier message");
 }
 
-static void mistakes_break_nothing(void **state)
+static void invalid_calls_break_nothing(void **state)
 {
 	static const uint32_t none[] = { 1 }, twice[] = { 0, 0 }, falling[] = { 1, 0 },
 			      beyond[] = { 0, 3 };
@@ -413,24 +415,24 @@ static void mistakes_break_nothing(void **state)
 	expect_ok(crew_run(crew, pass_one));
 }
 
-#define scene_test(body) cmocka_unit_test_setup_teardown(body, setup, teardown)
+#define fixture_test(body) cmocka_unit_test_setup_teardown(body, setup, teardown)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		scene_test(nobody_passes_before_all_have_come),
-		scene_test(some_ranks_by_any_algorithm),
-		scene_test(leaving_right_behind_a_barrier),
-		scene_test(who_waits_sleeps),
-		scene_test(the_first_rank_names_who_is_missing),
-		scene_test(all_that_are_missing_are_named),
-		scene_test(nobody_waits_for_ever),
-		scene_test(a_member_that_is_gone_is_named_by_all),
-		scene_test(ranks_must_agree),
-		scene_test(ranks_must_agree_on_ranks),
-		scene_test(notices_may_be_hostile),
-		scene_test(a_send_without_a_number_is_no_notice),
-		scene_test(mistakes_break_nothing),
+		fixture_test(no_rank_passes_before_all_have_come),
+		fixture_test(random_sets_and_algorithms_work),
+		fixture_test(rank_may_leave_right_after_a_barrier),
+		fixture_test(waiting_ranks_sleep),
+		fixture_test(first_rank_names_the_missing_rank),
+		fixture_test(all_missing_ranks_are_named),
+		fixture_test(no_rank_waits_beyond_its_deadline),
+		fixture_test(every_rank_names_a_dead_member),
+		fixture_test(ranks_must_agree),
+		fixture_test(ranks_must_agree_on_ranks),
+		fixture_test(rejects_hostile_notices),
+		fixture_test(send_without_immediate_is_no_notice),
+		fixture_test(invalid_calls_break_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,11 +27,11 @@ enum {
 static struct crew *prepared(void **state, uint32_t size,
 			     const struct pier_group_attr *attr)
 {
-	struct scene *scene = *state;
+	struct group_fixture *fixture = *state;
 
-	expect_ok(crew_open(&scene->crew, size, "soft0", "soft0", "host", attr, seed));
-	expect_ok(crew_exchange(&scene->crew));
-	return &scene->crew;
+	expect_ok(crew_open(&fixture->crew, size, "soft0", "soft0", "host", attr, seed));
+	expect_ok(crew_exchange(&fixture->crew));
+	return &fixture->crew;
 }
 
 static struct crew *connected_with(void **state, uint32_t size,
@@ -225,13 +225,13 @@ static int exchange_messages_late(struct crew_member *member)
 }
 
 /* Receives that are posted later than a channel would retry by itself. */
-static void waits_for_who_comes_late(void **state)
+static void waits_for_late_receives(void **state)
 {
 	expect_ok(crew_run(connected(state, 3), exchange_messages_late));
 }
 
 /* Many more requests to a rank than its queue takes: in order, as room comes. */
-static void queues_may_be_shorter_than_the_list(void **state)
+static void lists_may_exceed_the_queue(void **state)
 {
 	enum {
 		MANY = 50
@@ -272,7 +272,7 @@ static int pass(struct crew_member *member)
 }
 
 /* One rank refuses: it is named, the others get their bytes, and it stays broken. */
-static void names_who_fails_and_serves_the_others(void **state)
+static void names_the_failing_rank_and_serves_others(void **state)
 {
 	struct crew *crew = connected(state, 5);
 	struct pier_group *group = crew->members[0].group;
@@ -328,13 +328,13 @@ static int receive_or_send_late(struct crew_member *member)
 	return 0;
 }
 
-static void who_fails_does_not_end_the_others(void **state)
+static void failing_rank_does_not_end_other_waits(void **state)
 {
 	expect_ok(crew_run_some(connected(state, 3), 0x5, receive_or_send_late));
 }
 
 /* Two ranks send nothing: both are named after one deadline, not two. */
-static void a_deadline_is_one_for_all(void **state)
+static void one_deadline_covers_all_ranks(void **state)
 {
 	enum {
 		TIME = 1500
@@ -385,7 +385,7 @@ static void a_deadline_is_one_for_all(void **state)
 }
 
 /* A request that is not posted in time is not posted later. */
-static void a_full_queue_is_no_reason_to_wait_for_ever(void **state)
+static void full_queue_does_not_outlast_the_deadline(void **state)
 {
 	struct pier_channel_attr shallow;
 	struct pier_group_attr attr;
@@ -409,7 +409,7 @@ static void a_full_queue_is_no_reason_to_wait_for_ever(void **state)
 	assert_int_equal(results[1].status, 0);
 }
 
-static void waits_for_what_the_user_posted(void **state)
+static void waits_for_requests_of_the_user(void **state)
 {
 	struct crew *crew = connected(state, 3);
 	struct pier_group *group = crew->members[0].group;
@@ -435,7 +435,7 @@ static void waits_for_what_the_user_posted(void **state)
 }
 
 /*
- * A look in which a request completes after it was polled, as if polling the next one
+ * A poll in which a request completes after it was examined, as if polling the next one
  * had collected both.
  */
 struct late_look {
@@ -460,12 +460,12 @@ static int look_too_early(struct pier_group *group, void *subject)
 	return 0;
 }
 
-static void misses_nothing_that_a_look_collects(void **state)
+static void misses_no_collected_completion(void **state)
 {
 	struct crew *crew = connected(state, 2);
 	struct pier_group *group = crew->members[0].group;
 
-	/* The look before arming, and the one behind it. */
+	/* The poll before arming, and the one after it. */
 	expect_ok(pier_channel_set_waiting(pier_group_channel(group, 1), PIER_WAIT_EVENT,
 					   0));
 	for (int ends_in = 1; ends_in <= 2; ends_in++) {
@@ -478,7 +478,7 @@ static void misses_nothing_that_a_look_collects(void **state)
 	}
 }
 
-static void refuses_before_anything_is_posted(void **state)
+static void refuses_invalid_requests_before_posting(void **state)
 {
 	struct crew *crew = connected(state, 2);
 	struct pier_group *group = crew->members[0].group;
@@ -512,7 +512,7 @@ static void refuses_before_anything_is_posted(void **state)
 	assert_int_equal(crew_differs(crew), -1);
 }
 
-static void is_made_of_what_can_be(void **state)
+static void rejects_impossible_attributes(void **state)
 {
 	struct crew *crew = prepared(state, 2, NULL);
 	struct pier_group_attr attr;
@@ -544,7 +544,7 @@ static void is_made_of_what_can_be(void **state)
 	assert_null(group);
 }
 
-static void has_a_place_among_the_objects(void **state)
+static void is_listed_with_its_channels(void **state)
 {
 	struct crew *crew = prepared(state, 3, NULL);
 	struct pier_group *group = crew->members[1].group;
@@ -574,7 +574,7 @@ static void has_a_place_among_the_objects(void **state)
 	expect_ok(pier_group_destroy(NULL));
 }
 
-static void works_only_when_it_is_connected(void **state)
+static void refuses_requests_before_it_is_connected(void **state)
 {
 	struct crew *crew = prepared(state, 2, NULL);
 	struct crew_member *member = &crew->members[0];
@@ -597,7 +597,7 @@ static void works_only_when_it_is_connected(void **state)
 }
 
 /* A single member: everything exists, and no message is sent. */
-static void may_be_alone(void **state)
+static void works_with_a_single_member(void **state)
 {
 	struct crew *crew = connected(state, 1);
 	struct pier_group *group = crew->members[0].group;
@@ -617,7 +617,7 @@ static int connect_member(struct crew_member *member)
 				  member->crew->timeout_ms);
 }
 
-static void names_who_does_not_connect(void **state)
+static void names_the_rank_that_does_not_connect(void **state)
 {
 	struct crew *crew = prepared(state, 4, NULL);
 
@@ -643,7 +643,7 @@ static void names_who_does_not_connect(void **state)
  * Rank 1 got another blob than that of rank 2, and tells the others the reason. Rank 2,
  * to which it is not connected, only sees that rank 1 does not come.
  */
-static void blobs_that_were_mixed_up(void **state)
+static void detects_swapped_blobs(void **state)
 {
 	struct crew *crew = prepared(state, 4, NULL);
 	uint8_t *theirs = crew->members[1].theirs;
@@ -700,7 +700,7 @@ static int shake_hands(struct crew_member *member)
 				    member->crew->timeout_ms);
 }
 
-static void shakes_hands_without_a_launcher(void **state)
+static void connects_without_a_launcher(void **state)
 {
 	struct crew *crew = prepared(state, 4, NULL);
 	char word = 'w';
@@ -730,7 +730,7 @@ static void send_blob(const struct crew *crew, uint32_t from, uint32_t to)
 			 PIER_GROUP_BLOB_SIZE);
 }
 
-static void names_who_is_silent_or_gone(void **state)
+static void names_silent_and_dead_ranks(void **state)
 {
 	struct crew *crew = prepared(state, 4, NULL);
 	struct crew_member *first = &crew->members[0], *last = &crew->members[3];
@@ -786,7 +786,7 @@ static struct pier_group_blob blob_of(uint32_t from, uint32_t to)
 	return blob;
 }
 
-static void blobs_have_one_form(void **state)
+static void blobs_have_the_documented_form(void **state)
 {
 	static const uint8_t head[] = {
 		'P', 'I', 'E', 'G', 1, 0, 0x18, 0x02, 9,   0, 0,  0,
@@ -810,7 +810,7 @@ static void blobs_have_one_form(void **state)
 }
 
 /* Each byte, and its new value. */
-static void blobs_may_be_hostile(void **state)
+static void rejects_hostile_blobs(void **state)
 {
 	static const struct {
 		int at, value, error;
@@ -848,34 +848,34 @@ static void blobs_may_be_hostile(void **state)
 	}
 }
 
-#define scene_test(body) cmocka_unit_test_setup_teardown(body, setup, teardown)
+#define fixture_test(body) cmocka_unit_test_setup_teardown(body, setup, teardown)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		scene_test(scatters_to_all_and_to_itself),
-		scene_test(gathers_from_some),
-		scene_test(multicasts_one_piece),
-		scene_test(exchanges_messages_with_all),
-		scene_test(waits_for_who_comes_late),
-		scene_test(queues_may_be_shorter_than_the_list),
-		scene_test(names_who_fails_and_serves_the_others),
-		scene_test(who_fails_does_not_end_the_others),
-		scene_test(a_deadline_is_one_for_all),
-		scene_test(a_full_queue_is_no_reason_to_wait_for_ever),
-		scene_test(waits_for_what_the_user_posted),
-		scene_test(misses_nothing_that_a_look_collects),
-		scene_test(refuses_before_anything_is_posted),
-		scene_test(is_made_of_what_can_be),
-		scene_test(has_a_place_among_the_objects),
-		scene_test(works_only_when_it_is_connected),
-		scene_test(may_be_alone),
-		scene_test(names_who_does_not_connect),
-		scene_test(blobs_that_were_mixed_up),
-		scene_test(shakes_hands_without_a_launcher),
-		scene_test(names_who_is_silent_or_gone),
-		cmocka_unit_test(blobs_have_one_form),
-		cmocka_unit_test(blobs_may_be_hostile),
+		fixture_test(scatters_to_all_and_to_itself),
+		fixture_test(gathers_from_some),
+		fixture_test(multicasts_one_piece),
+		fixture_test(exchanges_messages_with_all),
+		fixture_test(waits_for_late_receives),
+		fixture_test(lists_may_exceed_the_queue),
+		fixture_test(names_the_failing_rank_and_serves_others),
+		fixture_test(failing_rank_does_not_end_other_waits),
+		fixture_test(one_deadline_covers_all_ranks),
+		fixture_test(full_queue_does_not_outlast_the_deadline),
+		fixture_test(waits_for_requests_of_the_user),
+		fixture_test(misses_no_collected_completion),
+		fixture_test(refuses_invalid_requests_before_posting),
+		fixture_test(rejects_impossible_attributes),
+		fixture_test(is_listed_with_its_channels),
+		fixture_test(refuses_requests_before_it_is_connected),
+		fixture_test(works_with_a_single_member),
+		fixture_test(names_the_rank_that_does_not_connect),
+		fixture_test(detects_swapped_blobs),
+		fixture_test(connects_without_a_launcher),
+		fixture_test(names_silent_and_dead_ranks),
+		cmocka_unit_test(blobs_have_the_documented_form),
+		cmocka_unit_test(rejects_hostile_blobs),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

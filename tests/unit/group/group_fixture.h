@@ -13,29 +13,29 @@
 
 static uint64_t seed;
 
-struct scene {
+struct group_fixture {
 	struct test_census before;
 	struct crew crew;
 };
 
 static inline int setup(void **state)
 {
-	struct scene *scene = calloc(1, sizeof(*scene));
+	struct group_fixture *fixture = calloc(1, sizeof(*fixture));
 
 	if (!seed)
 		seed = test_random_start().state;
-	scene->before = test_take_census();
-	*state = scene;
+	fixture->before = test_take_census();
+	*state = fixture;
 	return 0;
 }
 
 static inline int teardown(void **state)
 {
-	struct scene *scene = *state;
+	struct group_fixture *fixture = *state;
 
-	expect_ok(crew_close(&scene->crew));
-	test_assert_census(&scene->before);
-	free(scene);
+	expect_ok(crew_close(&fixture->crew));
+	test_assert_census(&fixture->before);
+	free(fixture);
 	return 0;
 }
 

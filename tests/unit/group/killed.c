@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Members that are killed in barriers: soft0 reports to all others at once who it was. */
+/* Members killed in barriers: soft0 reports at once to all others which rank died. */
 #include "tests/support/cmocka.h"
 #include "tests/support/crew_killing.h"
 #include "tests/support/expect.h"
@@ -9,7 +9,7 @@
 
 enum {
 	SIZE = 5,
-	AT_ONCE_MS = 5000, /* while deadlines are much later */
+	AT_ONCE_MS = 5000, /* while the deadlines are much later */
 };
 
 static void kill_each_in(enum pier_barrier_algorithm algorithm)
@@ -46,19 +46,19 @@ static void kill_each_in(enum pier_barrier_algorithm algorithm)
 	}
 }
 
-static void in_a_central_barrier(void **state)
+static void central_barrier_names_a_killed_rank(void **state)
 {
 	(void)state;
 	kill_each_in(PIER_BARRIER_CENTRAL);
 }
 
-static void in_a_binary_tree(void **state)
+static void binary_tree_names_a_killed_rank(void **state)
 {
 	(void)state;
 	kill_each_in(PIER_BARRIER_BINARY_TREE);
 }
 
-static void in_a_dissemination(void **state)
+static void dissemination_names_a_killed_rank(void **state)
 {
 	(void)state;
 	kill_each_in(PIER_BARRIER_DISSEMINATION);
@@ -67,9 +67,9 @@ static void in_a_dissemination(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(in_a_central_barrier),
-		cmocka_unit_test(in_a_binary_tree),
-		cmocka_unit_test(in_a_dissemination),
+		cmocka_unit_test(central_barrier_names_a_killed_rank),
+		cmocka_unit_test(binary_tree_names_a_killed_rank),
+		cmocka_unit_test(dissemination_names_a_killed_rank),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

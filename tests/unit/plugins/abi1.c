@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The beginning of a backend of ABI 1, whose symbol was the table itself. */
+/* The start of a backend of ABI 1, whose symbol was the table itself. */
 #include <stdint.h>
 
 #include <pier/export.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A backend with units that are where the environment variable BOARD says, a
- * "PCI/NODE" for each between commas: "0000:07:00.0/0,/1". Host memory, in truth.
- * Instead of a place: "error" cannot be told, "endless" comes again and again. With
- * "broken" alone, or without the variable, the backend does not work.
+ * A backend whose units are at the locations in the environment variable BOARD: a
+ * "PCI/NODE" for each, separated by commas: "0000:07:00.0/0,/1". It is really host
+ * memory. Instead of a location, "error" makes the query fail, and "endless" repeats
+ * forever. With "broken" alone, or without the variable, the backend does not work.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -55,7 +55,7 @@ static int tell_unit(uint32_t index, struct pier_backend_unit *ret_unit)
 		return error;
 	snprintf(ret_unit->unit, sizeof(ret_unit->unit), "%u", index);
 	snprintf(ret_unit->name, sizeof(ret_unit->name), "Board %u", index);
-	/* As much as fits, and no end. */
+	/* As much as fits, unterminated. */
 	memset(ret_unit->detail, 'd', sizeof(ret_unit->detail));
 	return 0;
 }
@@ -92,7 +92,7 @@ static void describe_board(const struct pier_memory *memory,
 	snprintf(ret_facts->unit, sizeof(ret_facts->unit), "%u",
 		 (unsigned int)(uintptr_t)memory->state);
 	snprintf(ret_facts->no_export, sizeof(ret_facts->no_export), "it is a test");
-	/* As much as fits, and no end. */
+	/* As much as fits, unterminated. */
 	memset(ret_facts->kind, 'k', sizeof(ret_facts->kind));
 }
 

@@ -14,8 +14,8 @@ PIER_API extern struct gpu_control gpu_control;
 struct gpu_control gpu_control;
 
 struct gpu_memory {
-	char *base, *alias; /* the device's addresses, and where the driver has them */
-	uint64_t segment;   /* bytes of one */
+	char *base, *alias; /* the device's addresses, and their mappings in the driver */
+	uint64_t segment;   /* bytes of one segment */
 	int count;
 	int fds[];
 };
@@ -156,7 +156,7 @@ static int segment(const struct pier_memory *memory, uint64_t address,
 	return 0;
 }
 
-/* The nth in one direction; lost_at: the device is lost from then on. */
+/* The nth copy in one direction; lost_at: from this one on the device is lost. */
 static int begin_copy(int *copies, int lost_at)
 {
 	int count = __atomic_add_fetch(&gpu_control.copies, 1, __ATOMIC_RELAXED);

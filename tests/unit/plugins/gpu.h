@@ -7,28 +7,28 @@
 #include <pier/backend.h>
 
 /*
- * What the backend "gpu" does and did: device memory that the CPU does not reach, of
- * memfds, in segments of whole pages ("gpu:3": of 3), with one of two mappings for the
+ * Behaviour and log of the backend "gpu": device memory that the CPU cannot reach, made
+ * of memfds, in segments of whole pages ("gpu:3": of 3), with one of two mappings for the
  * NIC.
  */
 struct gpu_control {
-	/* The test's. */
-	enum pier_mapping takes; /* exports of others are nothing that a NIC takes */
-	bool no_pcie;		 /* the driver does not have it */
+	/* Set by the test. */
+	enum pier_mapping takes;		   /* the NIC cannot use other exports */
+	bool no_pcie;				   /* the driver does not support it */
 	int export_error, copy_error, flush_error; /* positive errno, or 0 */
-	int fail_export_at; /* the nth alone is what export_error happens to; 0: all */
-	bool seams;	    /* no export of several segments at once */
-	bool host;	    /* it is host memory, which the CPU reaches */
-	bool moves;	    /* its pages do */
+	int fail_export_at; /* only the nth export fails with export_error; 0: all */
+	bool seams;	    /* no export across several segments */
+	bool host;	    /* it is host memory that the CPU can reach */
+	bool moves;	    /* its pages move */
 	bool says_no_export;
 	bool lies_about_segments;
 	bool partial; /* an export ends with its segment, and reports that */
 	uint64_t granularity;
-	int fail_copy_at; /* from the nth on copy_error is what happens; 0: all */
+	int fail_copy_at; /* copies fail with copy_error from the nth on; 0: all */
 	/* The device is lost at the nth copy in that direction, from 1 on: ENODEV. */
 	int lost_at_to, lost_at_from;
-	void (*before_copy)(void); /* or NULL: on the thread that copies */
-	/* What was asked for. */
+	void (*before_copy)(void); /* called on the thread that copies, or NULL */
+	/* Arguments of the calls. */
 	int exports, open_exports, exports_by[3], flushes, copies, locks, unlocks, live;
 	int copies_to, copies_from;
 	struct pier_backend_request request; /* the last one */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A backend whose answers are wrong in a way that the unit chooses. */
+/* A backend that gives wrong answers; the unit selects which. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static const char *lie = "";
 
 static int probe_liar(char *ret_detail, size_t size)
 {
-	/* As much as fits, and no end. */
+	/* As much as fits, unterminated. */
 	memset(ret_detail, 'x', size);
 	return -EPERM;
 }
@@ -59,7 +59,7 @@ static int find_liar(uint64_t address, uint64_t length, struct pier_memory *ret_
 {
 	(void)length;
 	(void)ret_memory;
-	/* Of the null page, which no test wraps otherwise. */
+	/* At the null page, which no other test wraps. */
 	return address == 0x10 ? -EIO : -ENOENT;
 }
 
@@ -97,7 +97,7 @@ static int end_liar(const struct pier_memory *memory, bool write)
 
 static const struct pier_backend table = {
 	.abi = PIER_BACKEND_ABI,
-	/* Newer than the library: what it does not know is ignored. */
+	/* Newer than the library: fields that it does not know are ignored. */
 	.size = sizeof(struct pier_backend) + 8,
 	.name = "liar",
 	.description = "test",

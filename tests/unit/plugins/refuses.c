@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A backend that does not want this library. */
+/* A backend that refuses this library. */
 #include <errno.h>
 
 #include <pier/backend.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A backend that gives the same address each time, as if what was there before had
- * been freed without pier; each has a number of its own.
+ * A backend that returns the same address each time, as if the earlier memory had been
+ * freed behind pier's back; each allocation has its own number.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -69,7 +69,7 @@ __attribute__((unused)) static int identify(uint64_t address, uint64_t *ret_iden
 	return 0;
 }
 
-/* Each half is one. */
+/* Each half is one segment. */
 static int find_segment(const struct pier_memory *memory, uint64_t address,
 			uint64_t *ret_start, uint64_t *ret_length)
 {
@@ -93,7 +93,7 @@ static const struct pier_backend table = {
 
 static const struct pier_backend_host *library;
 
-/* For the test, which is no function of the table. */
+/* For the test; not a function of the table. */
 PIER_API void reuse_revoke(uint64_t address, uint64_t length);
 void reuse_revoke(uint64_t address, uint64_t length)
 {

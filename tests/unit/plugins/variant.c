@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A backend that is wrong in one way, which the compiler's -D choose. */
+/* A backend that is wrong in one way, selected by -D. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,7 +45,7 @@ static void free_heap(struct pier_memory *memory)
 	free(memory->cpu);
 }
 
-/* Behind VARIANT_SIZE where that is small: never to be called then. */
+/* Beyond VARIANT_SIZE if that is small: then it must never be called. */
 static int copy_never(const struct pier_memory *memory, uint64_t offset,
 		      const void *source, uint64_t length)
 {

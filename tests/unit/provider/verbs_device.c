@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Devices that libibverbs lists, and regions on them. The program answers in
- * libibverbs' place, so that devices can be had here that fail in all its ways.
+ * Devices that libibverbs lists, and regions on them. The program replaces libibverbs, so
+ * that devices can fail in every way.
  */
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
@@ -25,17 +25,17 @@ enum {
 };
 
 struct nic {
-	struct ibv_device device; /* first: a NIC is found by its device */
+	struct ibv_device device; /* must be first: a NIC is found by its device */
 	int open_error;
 	uint8_t active_port; /* 0: none */
-	int probe_error;     /* of registering fd -1 as a dma-buf */
+	int probe_error;     /* errno of registering fd -1 as a dma-buf */
 	int pd_error;
 };
 
 static struct {
 	struct nic nics[DEVICES];
 	int count, list_error, reg_error;
-	int contexts, pds, mrs; /* alive */
+	int contexts, pds, mrs; /* live objects */
 	struct ibv_mr mr;
 	int warnings;
 	char warning[512];
@@ -144,7 +144,7 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
 	int probe_error = nic_of(pd->context->device)->probe_error;
 
 	(void)offset, (void)length, (void)iova, (void)access;
-	/* No dma-bufs come here: to the kernel all other fds are EINVAL. */
+	/* The test passes no dma-bufs: the kernel returns EINVAL for all other fds. */
 	errno = fd < 0 || probe_error != EBADF ? probe_error : EINVAL;
 	return NULL;
 }
@@ -171,7 +171,7 @@ static void add_nic(const char *name, struct nic nic)
 	verbs.nics[verbs.count++] = nic;
 }
 
-/* A machine without any; opened devices must be closed again. */
+/* A machine without RDMA devices; opened devices must be closed again. */
 static int reset(void **state)
 {
 	(void)state;
@@ -209,7 +209,7 @@ static void lists_soft0_without_libibverbs(void **state)
 	pier_close_device(open_device(PIER_SOFT_DEVICE, PIER_SOFT_DEVICE));
 }
 
-/* Programs must not become slow without a word because a port is down. */
+/* Programs must not silently become slow because a port is down. */
 static void never_chooses_soft0(void **state)
 {
 	struct pier_device *device = NULL;
@@ -235,15 +235,15 @@ static void never_chooses_soft0(void **state)
 	pier_close_device(open_device(NULL, PIER_SOFT_DEVICE));
 }
 
-/* What a device lacks beside a port is no reason to refuse it. */
-static void chooses_one_without_dmabufs(void **state)
+/* A missing feature other than a port is no reason to refuse the device. */
+static void accepts_devices_without_dmabufs(void **state)
 {
 	(void)state;
 	add_nic("nic0", (struct nic){ .active_port = 1, .probe_error = EOPNOTSUPP });
 	pier_close_device(open_device(NULL, "nic0"));
 }
 
-static void tells_why_there_are_no_others(void **state)
+static void reports_why_there_are_no_devices(void **state)
 {
 	struct pier_device *device = NULL;
 
@@ -260,7 +260,7 @@ static void tells_why_there_are_no_others(void **state)
 	assert_null(strstr(pier_error_message(), "lists none"));
 }
 
-static void opens_the_first_that_works(void **state)
+static void opens_the_first_working_device(void **state)
 {
 	(void)state;
 	add_nic("closed0", (struct nic){ .open_error = EACCES, .active_port = 1 });
@@ -268,7 +268,7 @@ static void opens_the_first_that_works(void **state)
 	add_nic("good0", (struct nic){ .active_port = 2 });
 	add_nic("good1", (struct nic){ .active_port = 1 });
 	pier_close_device(open_device(NULL, "good0"));
-	/* Whoever has this NIC would otherwise never learn why it is not used. */
+	/* The owner of this NIC would otherwise never learn why it is not used. */
 	assert_int_equal(verbs.warnings, 1);
 	assert_non_null(strstr(verbs.warning, "closed0"));
 	assert_non_null(strstr(verbs.warning, "Permission denied"));
@@ -278,7 +278,7 @@ static void opens_the_first_that_works(void **state)
 	assert_int_equal(verbs.warnings, 1);
 }
 
-static void tells_why_one_does_not_open(void **state)
+static void reports_why_a_device_does_not_open(void **state)
 {
 	struct pier_device *device = NULL;
 
@@ -287,13 +287,13 @@ static void tells_why_one_does_not_open(void **state)
 	add_nic("silent0", (struct nic){ .open_error = -1 });
 	assert_int_equal(pier_open_device("closed0", &device), -EACCES);
 	test_assert_sentence("opening closed0: Permission denied");
-	/* Not the errno of something else. */
+	/* Not the errno of another call. */
 	errno = ENOTTY;
 	assert_int_equal(pier_open_device("silent0", &device), -EIO);
 	assert_null(device);
 }
 
-static void asks_for_dmabufs(void **state)
+static void probes_dmabuf_support(void **state)
 {
 	static const struct {
 		int error;
@@ -319,8 +319,8 @@ static void asks_for_dmabufs(void **state)
 	}
 }
 
-/* What says nothing about the device must not become "no dma-bufs". */
-static void remembers_no_passing_failure(void **state)
+/* An error that says nothing about the device must not become "no dma-bufs". */
+static void does_not_remember_transient_failures(void **state)
 {
 	struct pier_device *device = NULL;
 
@@ -335,7 +335,7 @@ static void remembers_no_passing_failure(void **state)
 	assert_int_equal(pier_object_count(PIER_OBJECT_DEVICE), 0);
 }
 
-struct scene {
+struct fixture {
 	struct pier_device *device;
 	struct pier_pd *pd;
 	struct pier_buffer *buffer;
@@ -343,56 +343,56 @@ struct scene {
 	struct pier_mr *mr;
 };
 
-static struct scene open_scene(const char *spec, int probe_error)
+static struct fixture open_fixture(const char *spec, int probe_error)
 {
-	struct scene scene = { .mr = NULL };
+	struct fixture fixture = { .mr = NULL };
 
 	add_nic("nic0", (struct nic){ .probe_error = probe_error });
-	scene.device = open_device("nic0", "nic0");
-	assert_int_equal(pier_alloc_pd(scene.device, &scene.pd), 0);
-	assert_int_equal(pier_buffer_alloc(spec, LENGTH, &scene.buffer), 0);
-	scene.before = test_take_census();
-	return scene;
+	fixture.device = open_device("nic0", "nic0");
+	assert_int_equal(pier_alloc_pd(fixture.device, &fixture.pd), 0);
+	assert_int_equal(pier_buffer_alloc(spec, LENGTH, &fixture.buffer), 0);
+	fixture.before = test_take_census();
+	return fixture;
 }
 
-static int reg(struct scene *scene, int access, enum pier_policy policy)
+static int reg(struct fixture *fixture, int access, enum pier_policy policy)
 {
-	return pier_reg_buffer_mr(scene->pd, scene->buffer, 0, LENGTH, access, policy,
-				  &scene->mr);
+	return pier_reg_buffer_mr(fixture->pd, fixture->buffer, 0, LENGTH, access, policy,
+				  &fixture->mr);
 }
 
-static void expect_host(struct scene *scene)
+static void expect_host(struct fixture *fixture)
 {
-	assert_int_equal(pier_mr_path(scene->mr), PIER_PATH_HOST);
-	assert_int_equal(pier_buffer_free(scene->buffer), -EBUSY);
-	assert_int_equal(pier_dealloc_pd(scene->pd), -EBUSY);
-	assert_int_equal(pier_dereg_mr(scene->mr), 0);
-	scene->mr = NULL;
+	assert_int_equal(pier_mr_path(fixture->mr), PIER_PATH_HOST);
+	assert_int_equal(pier_buffer_free(fixture->buffer), -EBUSY);
+	assert_int_equal(pier_dealloc_pd(fixture->pd), -EBUSY);
+	assert_int_equal(pier_dereg_mr(fixture->mr), 0);
+	fixture->mr = NULL;
 }
 
-static void close_scene(struct scene *scene)
+static void close_fixture(struct fixture *fixture)
 {
-	assert_null(scene->mr);
-	test_assert_census(&scene->before);
-	assert_int_equal(pier_buffer_free(scene->buffer), 0);
-	assert_int_equal(pier_dealloc_pd(scene->pd), 0);
-	assert_int_equal(pier_close_device(scene->device), 0);
+	assert_null(fixture->mr);
+	test_assert_census(&fixture->before);
+	assert_int_equal(pier_buffer_free(fixture->buffer), 0);
+	assert_int_equal(pier_dealloc_pd(fixture->pd), 0);
+	assert_int_equal(pier_close_device(fixture->device), 0);
 }
 
 static void registers_memfds_as_host_memory(void **state)
 {
-	struct scene scene = open_scene("memfd", EBADF);
+	struct fixture fixture = open_fixture("memfd", EBADF);
 
 	(void)state;
-	assert_int_equal(reg(&scene, PIER_ACCESS_SHARED, PIER_POLICY_DIRECT), 0);
-	expect_host(&scene);
+	assert_int_equal(reg(&fixture, PIER_ACCESS_SHARED, PIER_POLICY_DIRECT), 0);
+	expect_host(&fixture);
 	assert_int_equal(verbs.warnings, 0);
-	close_scene(&scene);
+	close_fixture(&fixture);
 }
 
-static void hints_at_what_helps(void **state)
+static void suggests_a_remedy(void **state)
 {
-	struct scene scene = open_scene("host", EBADF);
+	struct fixture fixture = open_fixture("host", EBADF);
 	struct rlimit limit;
 
 	(void)state;
@@ -402,118 +402,118 @@ static void hints_at_what_helps(void **state)
 		limit.rlim_cur = limit.rlim_max;
 	assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
 	verbs.reg_error = ENOMEM;
-	assert_int_equal(reg(&scene, 0, PIER_POLICY_DIRECT), -ENOMEM);
+	assert_int_equal(reg(&fixture, 0, PIER_POLICY_DIRECT), -ENOMEM);
 	test_assert_sentence("RLIMIT_MEMLOCK is");
 	/* can_do_mlock() of the kernel, where the limit is 0. */
 	verbs.reg_error = EPERM;
-	assert_int_equal(reg(&scene, 0, PIER_POLICY_DIRECT), -EPERM);
+	assert_int_equal(reg(&fixture, 0, PIER_POLICY_DIRECT), -EPERM);
 	test_assert_sentence("RLIMIT_MEMLOCK is");
 	verbs.reg_error = EFAULT;
-	assert_int_equal(reg(&scene, 0, PIER_POLICY_DIRECT), -EFAULT);
+	assert_int_equal(reg(&fixture, 0, PIER_POLICY_DIRECT), -EFAULT);
 	test_assert_sentence("a mapping of device memory");
-	close_scene(&scene);
+	close_fixture(&fixture);
 }
 
 static void stays_on_the_direct_path(void **state)
 {
-	struct scene scene = open_scene("liar", EOPNOTSUPP);
+	struct fixture fixture = open_fixture("liar", EOPNOTSUPP);
 
 	(void)state;
-	assert_int_equal(reg(&scene, PIER_ACCESS_SHARED, PIER_POLICY_DIRECT),
+	assert_int_equal(reg(&fixture, PIER_ACCESS_SHARED, PIER_POLICY_DIRECT),
 			 -EOPNOTSUPP);
 	test_assert_sentence("nic0 cannot register dma-bufs");
-	close_scene(&scene);
+	close_fixture(&fixture);
 }
 
-static void takes_another_path_and_says_so(void **state)
+static void falls_back_and_reports_it(void **state)
 {
-	struct scene scene = open_scene("liar", EOPNOTSUPP);
+	struct fixture fixture = open_fixture("liar", EOPNOTSUPP);
 
 	(void)state;
-	assert_int_equal(reg(&scene, PIER_ACCESS_SHARED, PIER_POLICY_ANY), 0);
+	assert_int_equal(reg(&fixture, PIER_ACCESS_SHARED, PIER_POLICY_ANY), 0);
 	assert_int_equal(verbs.warnings, 1);
 	assert_non_null(strstr(verbs.warning, "cannot register dma-bufs"));
-	expect_host(&scene);
-	close_scene(&scene);
+	expect_host(&fixture);
+	close_fixture(&fixture);
 }
 
 /* EINVAL, but no mistake of the caller's. */
-static void takes_another_path_from_a_bad_export(void **state)
+static void falls_back_from_a_bad_export(void **state)
 {
-	struct scene scene = open_scene("liar", EBADF);
+	struct fixture fixture = open_fixture("liar", EBADF);
 
 	(void)state;
-	assert_int_equal(reg(&scene, PIER_ACCESS_SHARED, PIER_POLICY_DIRECT), -EINVAL);
+	assert_int_equal(reg(&fixture, PIER_ACCESS_SHARED, PIER_POLICY_DIRECT), -EINVAL);
 	test_assert_sentence("is a memfd, not a dma-buf");
-	assert_int_equal(reg(&scene, PIER_ACCESS_SHARED, PIER_POLICY_ANY), 0);
+	assert_int_equal(reg(&fixture, PIER_ACCESS_SHARED, PIER_POLICY_ANY), 0);
 	assert_int_equal(verbs.warnings, 1);
-	expect_host(&scene);
-	close_scene(&scene);
+	expect_host(&fixture);
+	close_fixture(&fixture);
 }
 
-static void names_a_mistake_once(void **state)
+static void reports_a_mistake_once(void **state)
 {
-	struct scene scene = open_scene("liar", EOPNOTSUPP);
+	struct fixture fixture = open_fixture("liar", EOPNOTSUPP);
 
 	(void)state;
 	for (int policy = PIER_POLICY_DIRECT; policy <= PIER_POLICY_ANY; policy++) {
 		assert_int_equal(
-			reg(&scene, PIER_ACCESS_REMOTE_WRITE, (enum pier_policy)policy),
+			reg(&fixture, PIER_ACCESS_REMOTE_WRITE, (enum pier_policy)policy),
 			-EINVAL);
 		test_assert_sentence("need LOCAL_WRITE");
 		assert_null(strstr(pier_error_message(), "dma-buf"));
 	}
 	assert_int_equal(verbs.warnings, 0);
-	close_scene(&scene);
+	close_fixture(&fixture);
 }
 
-static void tells_all_that_was_tried(void **state)
+static void reports_every_attempt(void **state)
 {
-	struct scene scene = open_scene("liar:far", EOPNOTSUPP);
+	struct fixture fixture = open_fixture("liar:far", EOPNOTSUPP);
 
 	(void)state;
 	verbs.reg_error = EFAULT;
-	assert_int_equal(reg(&scene, PIER_ACCESS_SHARED, PIER_POLICY_ANY), -EFAULT);
+	assert_int_equal(reg(&fixture, PIER_ACCESS_SHARED, PIER_POLICY_ANY), -EFAULT);
 	test_assert_sentence("as peer memory");
 	test_assert_sentence("nvidia-peermem");
 	test_assert_sentence("nic0 cannot register dma-bufs");
 	assert_int_equal(verbs.warnings, 0);
-	close_scene(&scene);
+	close_fixture(&fixture);
 }
 
-/* Memory that the CPU does not reach, by the device's own pointer. */
-static void takes_peer_memory_where_allowed(void **state)
+/* Memory that the CPU cannot reach, by the device's own pointer. */
+static void uses_peer_memory_if_allowed(void **state)
 {
-	struct scene scene = open_scene("liar:far", EOPNOTSUPP);
+	struct fixture fixture = open_fixture("liar:far", EOPNOTSUPP);
 
 	(void)state;
-	assert_int_equal(reg(&scene, PIER_ACCESS_SHARED, PIER_POLICY_DIRECT),
+	assert_int_equal(reg(&fixture, PIER_ACCESS_SHARED, PIER_POLICY_DIRECT),
 			 -EOPNOTSUPP);
 	for (int policy = PIER_POLICY_PEERMEM; policy <= PIER_POLICY_ANY; policy++) {
 		assert_int_equal(
-			reg(&scene, PIER_ACCESS_SHARED, (enum pier_policy)policy), 0);
-		assert_int_equal(pier_mr_path(scene.mr), PIER_PATH_PEERMEM);
-		assert_int_equal(pier_dereg_mr(scene.mr), 0);
+			reg(&fixture, PIER_ACCESS_SHARED, (enum pier_policy)policy), 0);
+		assert_int_equal(pier_mr_path(fixture.mr), PIER_PATH_PEERMEM);
+		assert_int_equal(pier_dereg_mr(fixture.mr), 0);
 	}
 	assert_int_equal(verbs.warnings, 2);
 	assert_non_null(strstr(verbs.warning, "as peer memory, not as a dma-buf: "));
-	scene.mr = NULL;
-	close_scene(&scene);
+	fixture.mr = NULL;
+	close_fixture(&fixture);
 }
 
-/* What the CPU reaches is no peer memory, and host memory is not allowed. */
-static void takes_no_host_memory_for_peer_memory(void **state)
+/* Memory that the CPU can reach is not peer memory, and host memory is not allowed. */
+static void does_not_treat_host_memory_as_peer_memory(void **state)
 {
-	struct scene scene = open_scene("liar", EOPNOTSUPP);
+	struct fixture fixture = open_fixture("liar", EOPNOTSUPP);
 
 	(void)state;
-	assert_int_equal(reg(&scene, PIER_ACCESS_SHARED, PIER_POLICY_PEERMEM),
+	assert_int_equal(reg(&fixture, PIER_ACCESS_SHARED, PIER_POLICY_PEERMEM),
 			 -EOPNOTSUPP);
 	test_assert_sentence("nic0 cannot register dma-bufs");
-	close_scene(&scene);
+	close_fixture(&fixture);
 }
 
-/* As a program has them that knows nothing of pier. */
+/* As in a program that does not know pier. */
 static struct ibv_pd *own_pd(void)
 {
 	struct ibv_context *context;
@@ -594,7 +594,7 @@ static void imports_a_pd_of_a_device_that_pier_opened(void **state)
 	expect_ok(pier_close_device(device));
 }
 
-static void imports_nothing_that_fails(void **state)
+static void failed_import_leaves_nothing_behind(void **state)
 {
 	struct ibv_pd *own = own_pd();
 	struct pier_pd *pd = NULL;
@@ -616,25 +616,25 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		CASE(lists_soft0_without_libibverbs),
 		CASE(never_chooses_soft0),
-		CASE(chooses_one_without_dmabufs),
-		CASE(tells_why_there_are_no_others),
-		CASE(opens_the_first_that_works),
-		CASE(tells_why_one_does_not_open),
-		CASE(asks_for_dmabufs),
-		CASE(remembers_no_passing_failure),
+		CASE(accepts_devices_without_dmabufs),
+		CASE(reports_why_there_are_no_devices),
+		CASE(opens_the_first_working_device),
+		CASE(reports_why_a_device_does_not_open),
+		CASE(probes_dmabuf_support),
+		CASE(does_not_remember_transient_failures),
 		CASE(registers_memfds_as_host_memory),
-		CASE(hints_at_what_helps),
+		CASE(suggests_a_remedy),
 		CASE(stays_on_the_direct_path),
-		CASE(takes_another_path_and_says_so),
-		CASE(takes_another_path_from_a_bad_export),
-		CASE(names_a_mistake_once),
-		CASE(tells_all_that_was_tried),
-		CASE(takes_peer_memory_where_allowed),
-		CASE(takes_no_host_memory_for_peer_memory),
+		CASE(falls_back_and_reports_it),
+		CASE(falls_back_from_a_bad_export),
+		CASE(reports_a_mistake_once),
+		CASE(reports_every_attempt),
+		CASE(uses_peer_memory_if_allowed),
+		CASE(does_not_treat_host_memory_as_peer_memory),
 		CASE(imports_a_pd_and_borrows_it),
 		CASE(imports_of_a_context_share_a_device),
 		CASE(imports_a_pd_of_a_device_that_pier_opened),
-		CASE(imports_nothing_that_fails),
+		CASE(failed_import_leaves_nothing_behind),
 	};
 
 	return cmocka_run_group_tests_name("verbs_device", tests, test_make_liar,

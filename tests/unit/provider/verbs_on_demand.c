@@ -7,7 +7,7 @@
 
 #include "provider/provider.h"
 
-/* What libibverbs says about memory on demand; the program answers for the driver. */
+/* libibverbs' answers about memory on demand; the program replaces the driver. */
 
 static struct {
 	int error, legacy_error;
@@ -47,7 +47,7 @@ static void expect(struct ibv_context *context, bool on_demand)
 	assert_int_equal(got, on_demand);
 }
 
-static void test_answers(void **state)
+static void reports_the_answers_of_the_driver(void **state)
 {
 	(void)state;
 	answer.caps = IBV_ODP_SUPPORT;
@@ -60,8 +60,8 @@ static void test_answers(void **state)
 	expect(&driver.context, false);
 }
 
-/* Then libibverbs asks for what every driver knows. */
-static void test_unknown_question(void **state)
+/* libibverbs then uses the query that every driver supports. */
+static void falls_back_to_the_old_query(void **state)
 {
 	struct ibv_context old = { 0 };
 
@@ -77,7 +77,7 @@ static void test_unknown_question(void **state)
 	answer.error = answer.legacy_error = 0;
 }
 
-static void test_failure(void **state)
+static void reports_a_failed_query(void **state)
 {
 	bool got = true;
 
@@ -90,9 +90,9 @@ static void test_failure(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_answers),
-		cmocka_unit_test(test_unknown_question),
-		cmocka_unit_test(test_failure),
+		cmocka_unit_test(reports_the_answers_of_the_driver),
+		cmocka_unit_test(falls_back_to_the_old_query),
+		cmocka_unit_test(reports_a_failed_query),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The kernel's rules for registrations, as pier checks them beforehand. */
+/* The kernel's rules for registrations, as pier checks them in advance. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -78,7 +78,7 @@ static void expect(int got, int error, const char *sentence, size_t number)
 	assert_true(!sentence || strstr(pier_error_message(), sentence));
 }
 
-static void test_host(void **state)
+static void checks_host_ranges(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < sizeof(host_cases) / sizeof(host_cases[0]); i++) {
@@ -120,8 +120,8 @@ static const struct dmabuf_case dmabuf_cases[] = {
 	{ 0, 1, 0, 1 << 5, EINVAL, "flags 0x20" },
 };
 
-/* What the device has not is refused by name, after what no device has. */
-static void test_lacking(void **state)
+/* A right that the device lacks is refused by name, after rights that no device has. */
+static void names_a_right_that_the_device_lacks(void **state)
 {
 	static const struct {
 		int access, lacking, error;
@@ -159,7 +159,7 @@ static int make_memfd(void)
 	return fd;
 }
 
-static void test_dmabuf(void **state)
+static void checks_dmabuf_ranges(void **state)
 {
 	int fd = make_memfd();
 
@@ -174,7 +174,7 @@ static void test_dmabuf(void **state)
 	close(fd);
 }
 
-static void test_fds(void **state)
+static void refuses_unusable_fds(void **state)
 {
 	int memfd = make_memfd(), null = open("/dev/null", O_RDONLY | O_CLOEXEC), path;
 	struct pier_check_limits strict = limits;
@@ -185,7 +185,7 @@ static void test_fds(void **state)
 	expect(pier_check_dmabuf(&limits, 0, 1, 0, null, WRITE), EINVAL, "not a dma-buf",
 	       1);
 	expect(pier_check_dmabuf(&strict, 0, 1, 0, memfd, WRITE), EINVAL, "memfd", 2);
-	/* To the kernel such an fd is not open: fget() passes over it. */
+	/* The kernel does not treat such an fd as open: fget() skips it. */
 	path = open("/dev/null", O_PATH | O_CLOEXEC);
 	expect(pier_check_dmabuf(&limits, 0, 1, 0, path, WRITE), EBADF, "O_PATH", 2);
 	close(path);
@@ -194,8 +194,10 @@ static void test_fds(void **state)
 	close(memfd);
 }
 
-/* Two rules broken at once: the one that the kernel looks at first speaks. */
-static void test_order(void **state)
+/*
+ * If two rules are broken, the error is that of the rule which the kernel checks first.
+ */
+static void reports_the_first_broken_rule(void **state)
 {
 	struct pier_check_limits without = limits;
 
@@ -209,8 +211,8 @@ static void test_order(void **state)
 	expect(pier_check_dmabuf(&limits, 0, 0, 0, -1, 0), EBADF, "fd -1", 4);
 }
 
-/* Looking at a memfd leaves its file position alone. */
-static void test_position(void **state)
+/* Checking a memfd does not move its file position. */
+static void keeps_the_file_position(void **state)
 {
 	int fd = make_memfd();
 
@@ -224,9 +226,12 @@ static void test_position(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_host),	 cmocka_unit_test(test_dmabuf),
-		cmocka_unit_test(test_fds),	 cmocka_unit_test(test_order),
-		cmocka_unit_test(test_position), cmocka_unit_test(test_lacking),
+		cmocka_unit_test(checks_host_ranges),
+		cmocka_unit_test(checks_dmabuf_ranges),
+		cmocka_unit_test(refuses_unusable_fds),
+		cmocka_unit_test(reports_the_first_broken_rule),
+		cmocka_unit_test(keeps_the_file_position),
+		cmocka_unit_test(names_a_right_that_the_device_lacks),
 	};
 
 	return cmocka_run_group_tests_name("check", tests, NULL, NULL);

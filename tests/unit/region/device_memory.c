@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Memory that the CPU does not reach, of a backend that does what the test says: which
- * path a region takes and what it says of that, which mapping, segments, bounce buffers,
- * and who sees whose writes when.
+ * Registration of memory that the CPU cannot reach, with a backend scripted by the test:
+ * the path of a region and how it is reported, mappings, segments, bounce buffers, and
+ * which side sees a write when.
  */
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
@@ -31,60 +31,60 @@ static struct {
 	struct pier_buffer *buffer;
 	struct test_census before;
 	size_t page;
-} rig = { .folder = "/tmp/pier-unit-XXXXXX" };
+} fixture = { .folder = "/tmp/pier-unit-XXXXXX" };
 
 static int make_folder(void **state)
 {
 	(void)state;
-	rig.page = (size_t)sysconf(_SC_PAGESIZE);
-	rig.gpu = test_load_gpu(rig.folder);
+	fixture.page = (size_t)sysconf(_SC_PAGESIZE);
+	fixture.gpu = test_load_gpu(fixture.folder);
 	return 0;
 }
 
 static int remove_folder(void **state)
 {
 	(void)state;
-	return test_remove_gpu(rig.folder);
+	return test_remove_gpu(fixture.folder);
 }
 
 /* soft0, and 6 pages in `unit` segments. */
 static void start(const char *spec)
 {
-	expect_ok(pier_buffer_alloc(spec, 6 * rig.page, &rig.buffer));
+	expect_ok(pier_buffer_alloc(spec, 6 * fixture.page, &fixture.buffer));
 }
 
 static int setup(void **state)
 {
 	(void)state;
-	memset(rig.gpu, 0, sizeof(*rig.gpu));
-	rig.before = test_take_census();
-	rig.buffer = NULL;
-	expect_ok(pier_open_device("soft0", &rig.device));
-	expect_ok(pier_alloc_pd(rig.device, &rig.pd));
+	memset(fixture.gpu, 0, sizeof(*fixture.gpu));
+	fixture.before = test_take_census();
+	fixture.buffer = NULL;
+	expect_ok(pier_open_device("soft0", &fixture.device));
+	expect_ok(pier_alloc_pd(fixture.device, &fixture.pd));
 	return 0;
 }
 
 static int teardown(void **state)
 {
 	(void)state;
-	expect_ok(pier_buffer_free(rig.buffer));
-	expect_ok(pier_dealloc_pd(rig.pd));
-	expect_ok(pier_close_device(rig.device));
-	assert_int_equal(rig.gpu->open_exports, 0);
-	assert_int_equal(rig.gpu->locks, rig.gpu->unlocks);
-	assert_int_equal(rig.gpu->live, 0);
-	test_assert_census(&rig.before);
+	expect_ok(pier_buffer_free(fixture.buffer));
+	expect_ok(pier_dealloc_pd(fixture.pd));
+	expect_ok(pier_close_device(fixture.device));
+	assert_int_equal(fixture.gpu->open_exports, 0);
+	assert_int_equal(fixture.gpu->locks, fixture.gpu->unlocks);
+	assert_int_equal(fixture.gpu->live, 0);
+	test_assert_census(&fixture.before);
 	return 0;
 }
 
 static int reg(size_t offset, size_t length, enum pier_policy policy,
 	       struct pier_mr **ret_mr)
 {
-	return pier_reg_buffer_mr(rig.pd, rig.buffer, offset, length, PIER_ACCESS_SHARED,
-				  policy, ret_mr);
+	return pier_reg_buffer_mr(fixture.pd, fixture.buffer, offset, length,
+				  PIER_ACCESS_SHARED, policy, ret_mr);
 }
 
-static void takes_the_default_mapping(void **state)
+static void uses_the_default_mapping(void **state)
 {
 	struct pier_mr *mr = NULL;
 
@@ -94,11 +94,11 @@ static void takes_the_default_mapping(void **state)
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
 	assert_int_equal(pier_mr_mapping(mr), PIER_MAPPING_DEFAULT);
 	assert_string_equal(pier_mr_reason(mr), "");
-	assert_int_equal(rig.gpu->exports_by[PIER_MAPPING_PCIE], 0);
+	assert_int_equal(fixture.gpu->exports_by[PIER_MAPPING_PCIE], 0);
 	expect_ok(pier_dereg_mr(mr));
 }
 
-/* The backend is told which NIC imports the range, and what for. */
+/* The backend learns which NIC imports the range, and with which access. */
 static void names_the_importer_and_its_access(void **state)
 {
 	struct pier_dmabuf dmabuf;
@@ -106,47 +106,54 @@ static void names_the_importer_and_its_access(void **state)
 
 	(void)state;
 	start("gpu");
-	expect_ok(reg(rig.page + 1, 100, PIER_POLICY_DIRECT, &mr));
+	expect_ok(reg(fixture.page + 1, 100, PIER_POLICY_DIRECT, &mr));
 	expect_ok(pier_dereg_mr(mr));
-	assert_string_equal(rig.gpu->importer, "soft0");
-	assert_int_equal(rig.gpu->request.access, PIER_BACKEND_READ | PIER_BACKEND_WRITE);
-	assert_int_equal(rig.gpu->request.address,
-			 pier_buffer_address(rig.buffer) + rig.page);
-	assert_int_equal(rig.gpu->request.length, rig.page);
-	expect_ok(pier_reg_buffer_mr(rig.pd, rig.buffer, 0, 100, IBV_ACCESS_REMOTE_READ,
-				     PIER_POLICY_DIRECT, &mr));
+	assert_string_equal(fixture.gpu->importer, "soft0");
+	assert_int_equal(fixture.gpu->request.access,
+			 PIER_BACKEND_READ | PIER_BACKEND_WRITE);
+	assert_int_equal(fixture.gpu->request.address,
+			 pier_buffer_address(fixture.buffer) + fixture.page);
+	assert_int_equal(fixture.gpu->request.length, fixture.page);
+	expect_ok(pier_reg_buffer_mr(fixture.pd, fixture.buffer, 0, 100,
+				     IBV_ACCESS_REMOTE_READ, PIER_POLICY_DIRECT, &mr));
 	expect_ok(pier_dereg_mr(mr));
-	assert_int_equal(rig.gpu->request.access, PIER_BACKEND_READ);
-	/* The caller's own export is for an unknown importer, which may do all. */
-	expect_ok(pier_dmabuf_export(rig.buffer, 0, 1, &dmabuf));
+	assert_int_equal(fixture.gpu->request.access, PIER_BACKEND_READ);
+	/* The caller's own export names no importer and allows every access. */
+	expect_ok(pier_dmabuf_export(fixture.buffer, 0, 1, &dmabuf));
 	pier_dmabuf_close(&dmabuf);
-	assert_string_equal(rig.gpu->importer, "");
-	assert_int_equal(rig.gpu->request.access, PIER_BACKEND_READ | PIER_BACKEND_WRITE);
+	assert_string_equal(fixture.gpu->importer, "");
+	assert_int_equal(fixture.gpu->request.access,
+			 PIER_BACKEND_READ | PIER_BACKEND_WRITE);
 }
 
-/* In steps of the granularity from the allocation's start on, and to its end. */
+/*
+ * Exports cover whole steps of the granularity, counted from the start of the allocation
+ * and cut at its end.
+ */
 static void exports_whole_steps(void **state)
 {
 	struct pier_dmabuf dmabuf;
 	struct pier_mr *mr = NULL;
-	uint64_t step = 4 * rig.page;
+	uint64_t step = 4 * fixture.page;
 
 	(void)state;
-	rig.gpu->granularity = step;
+	fixture.gpu->granularity = step;
 	start("gpu");
-	expect_ok(pier_dmabuf_export(rig.buffer, rig.page + 1, 10, &dmabuf));
-	assert_int_equal(rig.gpu->request.address, pier_buffer_address(rig.buffer));
-	assert_int_equal(rig.gpu->request.length, step);
-	assert_int_equal(dmabuf.offset, rig.page + 1);
-	assert_int_equal(dmabuf.iova, pier_buffer_address(rig.buffer) + rig.page + 1);
+	expect_ok(pier_dmabuf_export(fixture.buffer, fixture.page + 1, 10, &dmabuf));
+	assert_int_equal(fixture.gpu->request.address,
+			 pier_buffer_address(fixture.buffer));
+	assert_int_equal(fixture.gpu->request.length, step);
+	assert_int_equal(dmabuf.offset, fixture.page + 1);
+	assert_int_equal(dmabuf.iova,
+			 pier_buffer_address(fixture.buffer) + fixture.page + 1);
 	pier_dmabuf_close(&dmabuf);
 	/* The last step is shorter. */
-	expect_ok(pier_dmabuf_export(rig.buffer, 6 * rig.page - 1, 1, &dmabuf));
-	assert_int_equal(rig.gpu->request.length, 2 * rig.page);
-	assert_int_equal(dmabuf.offset, 6 * rig.page - 1);
+	expect_ok(pier_dmabuf_export(fixture.buffer, 6 * fixture.page - 1, 1, &dmabuf));
+	assert_int_equal(fixture.gpu->request.length, 2 * fixture.page);
+	assert_int_equal(dmabuf.offset, 6 * fixture.page - 1);
 	pier_dmabuf_close(&dmabuf);
 	expect_ok(reg(step - 1, 2, PIER_POLICY_DIRECT, &mr));
-	assert_int_equal(rig.gpu->request.length, 6 * rig.page);
+	assert_int_equal(fixture.gpu->request.length, 6 * fixture.page);
 	expect_ok(pier_dereg_mr(mr));
 }
 
@@ -155,20 +162,20 @@ static void refuses_a_false_granularity(void **state)
 	struct pier_dmabuf dmabuf;
 
 	(void)state;
-	rig.gpu->granularity = rig.page + 1;
+	fixture.gpu->granularity = fixture.page + 1;
 	start("gpu");
-	expect_result(pier_dmabuf_export(rig.buffer, 0, 1, &dmabuf), -EIO);
+	expect_result(pier_dmabuf_export(fixture.buffer, 0, 1, &dmabuf), -EIO);
 	test_assert_sentence("the backend exports steps of ");
-	assert_int_equal(rig.gpu->exports, 0);
+	assert_int_equal(fixture.gpu->exports, 0);
 }
 
-/* The backend "gpu" without segment(), whose exports report how far they reach. */
+/* The backend "gpu" without segment(); its exports report where they end. */
 static void register_partial(void)
 {
 	static bool registered;
 	struct pier_backend table = *pier_find_backend("gpu", 3);
 
-	rig.gpu->partial = true;
+	fixture.gpu->partial = true;
 	if (registered)
 		return;
 	table.name = "partial";
@@ -178,7 +185,7 @@ static void register_partial(void)
 	registered = true;
 }
 
-/* One range, several fds: a region of parts. */
+/* One range with several fds: a region of parts. */
 static void registers_a_part_for_each_dmabuf(void **state)
 {
 	struct pier_dmabuf dmabuf;
@@ -187,14 +194,15 @@ static void registers_a_part_for_each_dmabuf(void **state)
 	(void)state;
 	register_partial();
 	start("partial:3");
-	expect_ok(reg(1, 6 * rig.page - 1, PIER_POLICY_DIRECT, &mr));
+	expect_ok(reg(1, 6 * fixture.page - 1, PIER_POLICY_DIRECT, &mr));
 	assert_int_equal(pier_mr_parts(mr), 3);
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
 	expect_ok(pier_dereg_mr(mr));
-	expect_ok(pier_dmabuf_export(rig.buffer, 2 * rig.page - 1, 1, &dmabuf));
+	expect_ok(pier_dmabuf_export(fixture.buffer, 2 * fixture.page - 1, 1, &dmabuf));
 	pier_dmabuf_close(&dmabuf);
-	expect_result(pier_dmabuf_export(rig.buffer, 2 * rig.page - 1, 2, &dmabuf),
-		      -EXDEV);
+	expect_result(
+		pier_dmabuf_export(fixture.buffer, 2 * fixture.page - 1, 2, &dmabuf),
+		-EXDEV);
 	test_assert_sentence("its first 1 bytes are in a dma-buf of their own");
 }
 
@@ -203,30 +211,34 @@ static void refuses_a_short_export(void **state)
 	struct pier_dmabuf dmabuf;
 
 	(void)state;
-	rig.gpu->partial = true;
+	fixture.gpu->partial = true;
 	start("gpu:3");
-	expect_result(pier_dmabuf_export(rig.buffer, 0, 6 * rig.page, &dmabuf), -EIO);
+	expect_result(pier_dmabuf_export(fixture.buffer, 0, 6 * fixture.page, &dmabuf),
+		      -EIO);
 	test_assert_sentence("the backend exported ");
 }
 
-/* What worked for the NIC is tried first the next time; what did not is not forbidden. */
+/*
+ * The mapping that worked for the NIC is tried first the next time; one that failed is
+ * not ruled out.
+ */
 static void finds_and_remembers_the_mapping(void **state)
 {
 	struct pier_mr *mr = NULL;
 
 	(void)state;
 	start("gpu");
-	rig.gpu->takes = PIER_MAPPING_PCIE;
+	fixture.gpu->takes = PIER_MAPPING_PCIE;
 	expect_ok(reg(0, 100, PIER_POLICY_DIRECT, &mr));
 	assert_int_equal(pier_mr_mapping(mr), PIER_MAPPING_PCIE);
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
 	expect_ok(pier_dereg_mr(mr));
-	assert_int_equal(rig.gpu->exports_by[PIER_MAPPING_DEFAULT], 1);
+	assert_int_equal(fixture.gpu->exports_by[PIER_MAPPING_DEFAULT], 1);
 	expect_ok(reg(0, 100, PIER_POLICY_DIRECT, &mr));
 	expect_ok(pier_dereg_mr(mr));
-	assert_int_equal(rig.gpu->exports_by[PIER_MAPPING_DEFAULT], 1);
-	assert_int_equal(rig.gpu->exports_by[PIER_MAPPING_PCIE], 2);
-	rig.gpu->takes = PIER_MAPPING_DEFAULT;
+	assert_int_equal(fixture.gpu->exports_by[PIER_MAPPING_DEFAULT], 1);
+	assert_int_equal(fixture.gpu->exports_by[PIER_MAPPING_PCIE], 2);
+	fixture.gpu->takes = PIER_MAPPING_DEFAULT;
 	expect_ok(reg(0, 100, PIER_POLICY_DIRECT, &mr));
 	assert_int_equal(pier_mr_mapping(mr), PIER_MAPPING_DEFAULT);
 	expect_ok(pier_dereg_mr(mr));
@@ -240,27 +252,28 @@ static void remembers_the_mapping_for_each_nic(void **state)
 
 	(void)state;
 	start("gpu");
-	rig.gpu->takes = PIER_MAPPING_PCIE;
+	fixture.gpu->takes = PIER_MAPPING_PCIE;
 	expect_ok(reg(0, 100, PIER_POLICY_DIRECT, &mr));
 	expect_ok(pier_dereg_mr(mr));
-	rig.gpu->takes = PIER_MAPPING_AUTO;
+	fixture.gpu->takes = PIER_MAPPING_AUTO;
 	expect_ok(pier_open_device("soft0", &other));
 	expect_ok(pier_alloc_pd(other, &pd));
-	expect_ok(pier_reg_buffer_mr(pd, rig.buffer, 0, 100, 0, PIER_POLICY_DIRECT, &mr));
+	expect_ok(pier_reg_buffer_mr(pd, fixture.buffer, 0, 100, 0, PIER_POLICY_DIRECT,
+				     &mr));
 	assert_int_equal(pier_mr_mapping(mr), PIER_MAPPING_DEFAULT);
 	expect_ok(pier_dereg_mr(mr));
 	expect_ok(pier_dealloc_pd(pd));
 	expect_ok(pier_close_device(other));
 }
 
-static void tells_of_both_mappings(void **state)
+static void reports_why_both_mappings_failed(void **state)
 {
 	struct pier_mr *mr = (void *)1;
 
 	(void)state;
 	start("gpu");
-	rig.gpu->takes = PIER_MAPPING_PCIE;
-	rig.gpu->no_pcie = true;
+	fixture.gpu->takes = PIER_MAPPING_PCIE;
+	fixture.gpu->no_pcie = true;
 	expect_result(reg(0, 100, PIER_POLICY_DIRECT, &mr), -EINVAL);
 	test_assert_sentence("with the mapping \"default\": ");
 	test_assert_sentence("with \"pcie\": ");
@@ -271,7 +284,7 @@ static void tells_of_both_mappings(void **state)
 static int reg_mapped(enum pier_mapping mapping, uint32_t reserved,
 		      struct pier_mr **ret_mr)
 {
-	struct pier_mr_range range = pier_mr_range_buffer(rig.buffer, 0, 100);
+	struct pier_mr_range range = pier_mr_range_buffer(fixture.buffer, 0, 100);
 	struct pier_mr_attr attr;
 
 	pier_mr_attr_init(&attr);
@@ -279,10 +292,10 @@ static int reg_mapped(enum pier_mapping mapping, uint32_t reserved,
 	attr.range_count = 1;
 	attr.mapping = mapping;
 	attr.reserved = reserved;
-	return pier_reg_mr_attr(rig.pd, &attr, ret_mr);
+	return pier_reg_mr_attr(fixture.pd, &attr, ret_mr);
 }
 
-static void takes_the_mapping_that_is_asked_for(void **state)
+static void uses_the_requested_mapping(void **state)
 {
 	struct pier_mr *mr = NULL;
 
@@ -291,9 +304,9 @@ static void takes_the_mapping_that_is_asked_for(void **state)
 	expect_ok(reg_mapped(PIER_MAPPING_PCIE, 0, &mr));
 	assert_int_equal(pier_mr_mapping(mr), PIER_MAPPING_PCIE);
 	expect_ok(pier_dereg_mr(mr));
-	rig.gpu->takes = PIER_MAPPING_PCIE;
+	fixture.gpu->takes = PIER_MAPPING_PCIE;
 	expect_result(reg_mapped(PIER_MAPPING_DEFAULT, 0, &mr), -EINVAL);
-	assert_int_equal(rig.gpu->exports, 2);
+	assert_int_equal(fixture.gpu->exports, 2);
 	expect_result(reg_mapped((enum pier_mapping)3, 0, &mr), -EINVAL);
 	test_assert_sentence("mapping 3");
 	expect_result(reg_mapped(PIER_MAPPING_AUTO, 1, &mr), -EINVAL);
@@ -306,33 +319,33 @@ static void exports_with_a_mapping(void **state)
 
 	(void)state;
 	start("gpu");
-	expect_ok(pier_dmabuf_export_mapped(rig.buffer, 7, 100, PIER_MAPPING_PCIE,
+	expect_ok(pier_dmabuf_export_mapped(fixture.buffer, 7, 100, PIER_MAPPING_PCIE,
 					    &dmabuf));
 	assert_int_equal(dmabuf.offset, 7);
-	assert_int_equal(rig.gpu->exports_by[PIER_MAPPING_PCIE], 1);
+	assert_int_equal(fixture.gpu->exports_by[PIER_MAPPING_PCIE], 1);
 	pier_dmabuf_close(&dmabuf);
-	rig.gpu->no_pcie = true;
-	expect_result(
-		pier_dmabuf_export_mapped(rig.buffer, 0, 1, PIER_MAPPING_PCIE, &dmabuf),
-		-EOPNOTSUPP);
-	expect_result(pier_dmabuf_export_mapped(rig.buffer, 0, 1, (enum pier_mapping) - 1,
+	fixture.gpu->no_pcie = true;
+	expect_result(pier_dmabuf_export_mapped(fixture.buffer, 0, 1, PIER_MAPPING_PCIE,
 						&dmabuf),
+		      -EOPNOTSUPP);
+	expect_result(pier_dmabuf_export_mapped(fixture.buffer, 0, 1,
+						(enum pier_mapping) - 1, &dmabuf),
 		      -EINVAL);
 	assert_string_equal(pier_mapping_name(PIER_MAPPING_PCIE), "pcie");
 	assert_string_equal(pier_mapping_name((enum pier_mapping)9), "unknown");
 }
 
-/* A part of each segment that the range touches. */
+/* One part for each segment that the range touches. */
 static void registers_by_segments(void **state)
 {
 	struct pier_mr_part_info part;
 	struct pier_mr *mr = NULL;
-	size_t page = rig.page;
+	size_t page = fixture.page;
 	uint64_t lengths[] = { 2 * page - 5, 2 * page, 7 };
 
 	(void)state;
 	start("gpu:3");
-	rig.gpu->seams = true;
+	fixture.gpu->seams = true;
 	expect_ok(reg(5, 4 * page + 2, PIER_POLICY_ANY, &mr));
 	assert_int_equal(pier_mr_parts(mr), 3);
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
@@ -344,15 +357,15 @@ static void registers_by_segments(void **state)
 		start += (uint32_t)part.length;
 	}
 	assert_string_equal(pier_mr_reason(mr), "");
-	assert_int_equal(rig.gpu->exports_by[PIER_MAPPING_PCIE], 0);
+	assert_int_equal(fixture.gpu->exports_by[PIER_MAPPING_PCIE], 0);
 	expect_ok(pier_dereg_mr(mr));
-	/* Inside of one. */
+	/* Within one segment. */
 	expect_ok(reg(2 * page, 2 * page, PIER_POLICY_DIRECT, &mr));
 	assert_int_equal(pier_mr_parts(mr), 1);
 	expect_ok(pier_dereg_mr(mr));
 }
 
-static void makes_no_parts_where_none_may_be(void **state)
+static void makes_no_parts_if_forbidden(void **state)
 {
 	struct pier_mr_range range;
 	struct pier_mr_attr attr;
@@ -361,36 +374,37 @@ static void makes_no_parts_where_none_may_be(void **state)
 	pier_mr_attr_init(&attr);
 	(void)state;
 	start("gpu:3");
-	range = pier_mr_range_buffer(rig.buffer, 0, 6 * rig.page);
-	rig.gpu->seams = true;
+	range = pier_mr_range_buffer(fixture.buffer, 0, 6 * fixture.page);
+	fixture.gpu->seams = true;
 	attr.ranges = &range;
 	attr.range_count = 1;
 	attr.split = PIER_SPLIT_NEVER;
-	expect_result(pier_reg_mr_attr(rig.pd, &attr, &mr), -EOPNOTSUPP);
+	expect_result(pier_reg_mr_attr(fixture.pd, &attr, &mr), -EOPNOTSUPP);
 	test_assert_sentence("several segments");
-	rig.gpu->lies_about_segments = true;
+	fixture.gpu->lies_about_segments = true;
 	attr.split = PIER_SPLIT_SEAMS;
-	expect_result(pier_reg_mr_attr(rig.pd, &attr, &mr), -EIO);
+	expect_result(pier_reg_mr_attr(fixture.pd, &attr, &mr), -EIO);
 	test_assert_sentence("no segment");
 }
 
-/* Some parts are made, then one fails: nothing stays. */
-static void takes_back_the_segments_before(void **state)
+/* Some parts succeed, then one fails: nothing remains. */
+static void undoes_earlier_segments_on_failure(void **state)
 {
 	struct pier_mr *mr = (void *)1;
 
 	(void)state;
 	start("gpu:6");
-	rig.gpu->seams = true;
-	rig.gpu->takes = PIER_MAPPING_PCIE;
-	rig.gpu->no_pcie = true;
-	expect_result(reg(0, 6 * rig.page, PIER_POLICY_DIRECT, &mr), -EINVAL);
+	fixture.gpu->seams = true;
+	fixture.gpu->takes = PIER_MAPPING_PCIE;
+	fixture.gpu->no_pcie = true;
+	expect_result(reg(0, 6 * fixture.page, PIER_POLICY_DIRECT, &mr), -EINVAL);
 	assert_ptr_equal(mr, (void *)1);
 }
 
-/* A driver that runs out of memory in the middle: what is there is not asked for again.
+/*
+ * The driver runs out of memory in the middle: parts that exist are not registered again.
  */
-static void goes_on_behind_segments(void **state)
+static void appends_ranges_after_segments(void **state)
 {
 	struct pier_mr_attr attr;
 	struct pier_mr_part_info part;
@@ -400,25 +414,25 @@ static void goes_on_behind_segments(void **state)
 	pier_mr_attr_init(&attr);
 	(void)state;
 	start("gpu:3");
-	rig.gpu->seams = true;
-	rig.gpu->export_error = ENOMEM;
-	/* All at once, the first segment, and the second. */
-	rig.gpu->fail_export_at = 3;
-	range = pier_mr_range_buffer(rig.buffer, 0, 6 * rig.page);
+	fixture.gpu->seams = true;
+	fixture.gpu->export_error = ENOMEM;
+	/* All segments at once, then the first, then the second. */
+	fixture.gpu->fail_export_at = 3;
+	range = pier_mr_range_buffer(fixture.buffer, 0, 6 * fixture.page);
 	attr.ranges = &range;
 	attr.range_count = 1;
 	attr.split = PIER_SPLIT_PIECES;
-	expect_ok(pier_reg_mr_attr(rig.pd, &attr, &mr));
+	expect_ok(pier_reg_mr_attr(fixture.pd, &attr, &mr));
 	assert_int_equal(pier_mr_parts(mr), 3);
 	for (uint32_t i = 0; i < 3; i++) {
 		expect_ok(pier_mr_part(mr, i, &part));
-		assert_int_equal(part.length, 2 * rig.page);
+		assert_int_equal(part.length, 2 * fixture.page);
 	}
 	expect_ok(pier_dereg_mr(mr));
 }
 
-/* Several ranges, of which one has segments: the device joins none of them. */
-static void has_segments_among_ranges(void **state)
+/* Several ranges, one of them with segments: the device does not join them. */
+static void accepts_segments_among_ranges(void **state)
 {
 	static char host[100];
 	struct pier_mr *mr = NULL;
@@ -426,16 +440,16 @@ static void has_segments_among_ranges(void **state)
 
 	(void)state;
 	start("gpu:3");
-	rig.gpu->seams = true;
+	fixture.gpu->seams = true;
 	ranges[0] = pier_mr_range_host(host, sizeof(host));
-	ranges[1] = pier_mr_range_buffer(rig.buffer, 0, 3 * rig.page);
-	expect_ok(pier_reg_mr_vec(rig.pd, ranges, 2, PIER_ACCESS_SHARED, &mr));
+	ranges[1] = pier_mr_range_buffer(fixture.buffer, 0, 3 * fixture.page);
+	expect_ok(pier_reg_mr_vec(fixture.pd, ranges, 2, PIER_ACCESS_SHARED, &mr));
 	assert_int_equal(pier_mr_parts(mr), 3);
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_MIXED);
 	expect_ok(pier_dereg_mr(mr));
 }
 
-/* One of several ranges has no direct path: it alone gets a bounce buffer. */
+/* Only the range without a direct path gets a bounce buffer. */
 static void bounces_one_of_several_ranges(void **state)
 {
 	static char host[100];
@@ -447,14 +461,14 @@ static void bounces_one_of_several_ranges(void **state)
 	pier_mr_attr_init(&attr);
 	(void)state;
 	start("gpu");
-	rig.gpu->export_error = EPERM;
+	fixture.gpu->export_error = EPERM;
 	ranges[0] = pier_mr_range_host(host, sizeof(host));
-	ranges[1] = pier_mr_range_buffer(rig.buffer, 0, 100);
+	ranges[1] = pier_mr_range_buffer(fixture.buffer, 0, 100);
 	attr.ranges = ranges;
 	attr.range_count = 2;
-	expect_result(pier_reg_mr_attr(rig.pd, &attr, &mr), -EPERM);
+	expect_result(pier_reg_mr_attr(fixture.pd, &attr, &mr), -EPERM);
 	attr.policy = PIER_POLICY_BOUNCE;
-	expect_ok(pier_reg_mr_attr(rig.pd, &attr, &mr));
+	expect_ok(pier_reg_mr_attr(fixture.pd, &attr, &mr));
 	assert_int_equal(pier_mr_parts(mr), 2);
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_MIXED);
 	expect_ok(pier_mr_part(mr, 0, &part));
@@ -464,16 +478,16 @@ static void bounces_one_of_several_ranges(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-static void gives_host_memory_as_host_memory(void **state)
+static void registers_host_memory_as_host_memory(void **state)
 {
 	struct pier_mr *mr = NULL;
 
 	(void)state;
-	rig.gpu->host = true;
+	fixture.gpu->host = true;
 	start("gpu");
 	expect_ok(reg(3, 100, PIER_POLICY_DIRECT, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_HOST);
-	assert_int_equal(rig.gpu->exports, 0);
+	assert_int_equal(fixture.gpu->exports, 0);
 	expect_ok(pier_dereg_mr(mr));
 }
 
@@ -483,9 +497,12 @@ static void bounces_only_if_the_policy_allows_it(void **state)
 
 	(void)state;
 	start("gpu");
-	rig.gpu->export_error = EPERM;
+	fixture.gpu->export_error = EPERM;
 	expect_result(reg(0, 100, PIER_POLICY_DIRECT, &mr), -EPERM);
-	/* The address is mapped without any rights, as a GPU's is not mapped at all. */
+	/*
+	 * The address is mapped without any access, since the CPU cannot reach a GPU's
+	 * memory.
+	 */
 	expect_result(reg(0, 100, PIER_POLICY_ANY, &mr), -EFAULT);
 	test_assert_sentence("as peer memory");
 	test_assert_sentence("before that, as a dma-buf: ");
@@ -494,13 +511,13 @@ static void bounces_only_if_the_policy_allows_it(void **state)
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_BOUNCE);
 	assert_non_null(strstr(pier_mr_reason(mr), "as a dma-buf: "));
 	assert_non_null(strstr(pier_mr_reason(mr), "as peer memory: "));
-	assert_int_equal(pier_mr_iova(mr), pier_buffer_address(rig.buffer));
+	assert_int_equal(pier_mr_iova(mr), pier_buffer_address(fixture.buffer));
 	assert_int_equal(pier_mr_mapping(mr), PIER_MAPPING_AUTO);
 	expect_ok(pier_dereg_mr(mr));
 }
 
-/* What the backend says is all that is said, once, and the driver is not asked. */
-static void names_what_cannot_be_exported(void **state)
+/* The sentence is the backend's, once, and the driver is not asked. */
+static void names_the_range_that_cannot_be_exported(void **state)
 {
 	struct pier_dmabuf dmabuf;
 	struct pier_mr *mr = NULL;
@@ -508,43 +525,46 @@ static void names_what_cannot_be_exported(void **state)
 
 	(void)state;
 	start("gpu");
-	rig.gpu->says_no_export = true;
-	expect_result(pier_dmabuf_export(rig.buffer, 0, 100, &dmabuf), -EOPNOTSUPP);
+	fixture.gpu->says_no_export = true;
+	expect_result(pier_dmabuf_export(fixture.buffer, 0, 100, &dmabuf), -EOPNOTSUPP);
 	test_assert_sentence("do otherwise");
 	expect_result(reg(0, 100, PIER_POLICY_DIRECT, &mr), -EOPNOTSUPP);
 	test_assert_sentence("do otherwise");
 	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
-	assert_int_equal(rig.gpu->exports, 0);
+	assert_int_equal(fixture.gpu->exports, 0);
 	why = strstr(pier_mr_reason(mr), "do otherwise");
 	assert_non_null(why);
 	assert_null(strstr(why + 1, "do otherwise"));
 	assert_non_null(strstr(why, "as peer memory"));
 	expect_ok(pier_dereg_mr(mr));
-	/* Whose pages move is not registered by its address. */
-	rig.gpu->moves = true;
+	/* Memory whose pages move is not registered by its address. */
+	fixture.gpu->moves = true;
 	expect_result(reg(0, 100, PIER_POLICY_ANY, &mr), -EOPNOTSUPP);
 	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
 	assert_null(strstr(pier_mr_reason(mr), "as peer memory"));
 	expect_ok(pier_dereg_mr(mr));
 }
 
-/* Host memory of a driver that the NIC cannot pin: by its dma-buf, or a copy. */
-static void steps_down_from_host_memory(void **state)
+/*
+ * Host memory of a driver that the NIC cannot pin: by its dma-buf, or with a bounce
+ * buffer.
+ */
+static void falls_back_from_host_memory(void **state)
 {
 	struct pier_mr *mr = NULL;
 	void *cpu = NULL;
 
 	(void)state;
-	rig.gpu->host = true;
+	fixture.gpu->host = true;
 	start("gpu");
-	expect_ok(pier_buffer_map(rig.buffer, &cpu));
-	assert_int_equal(mprotect(cpu, 6 * rig.page, PROT_NONE), 0);
+	expect_ok(pier_buffer_map(fixture.buffer, &cpu));
+	assert_int_equal(mprotect(cpu, 6 * fixture.page, PROT_NONE), 0);
 	expect_result(reg(0, 100, PIER_POLICY_DIRECT, &mr), -EFAULT);
 	expect_ok(reg(0, 100, PIER_POLICY_ANY, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
 	assert_non_null(strstr(pier_mr_reason(mr), "as host memory: "));
 	expect_ok(pier_dereg_mr(mr));
-	rig.gpu->export_error = EPERM;
+	fixture.gpu->export_error = EPERM;
 	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_BOUNCE);
 	assert_non_null(strstr(pier_mr_reason(mr), "the driver refuses"));
@@ -555,21 +575,21 @@ static void connect_ends(struct pier_channel **ret_a, struct pier_channel **ret_
 {
 	struct pier_endpoint a, b;
 
-	expect_ok(pier_channel_create(rig.pd, NULL, ret_a));
-	expect_ok(pier_channel_create(rig.pd, NULL, ret_b));
+	expect_ok(pier_channel_create(fixture.pd, NULL, ret_a));
+	expect_ok(pier_channel_create(fixture.pd, NULL, ret_b));
 	expect_ok(pier_channel_endpoint(*ret_a, &a));
 	expect_ok(pier_channel_endpoint(*ret_b, &b));
 	expect_ok(pier_channel_connect(*ret_a, &b));
 	expect_ok(pier_channel_connect(*ret_b, &a));
 }
 
-/* All bytes of the device's memory, beside what they must be. */
+/* Compare all bytes of the device's memory with the expected ones. */
 static void expect_device(const uint8_t *image, size_t length)
 {
 	uint8_t *found = malloc(length);
 
 	assert_non_null(found);
-	expect_ok(pier_buffer_copy_from(rig.buffer, 0, found, length));
+	expect_ok(pier_buffer_copy_from(fixture.buffer, 0, found, length));
 	assert_memory_equal(found, image, length);
 	free(found);
 }
@@ -598,28 +618,28 @@ static void write_at(struct pier_channel *channel, struct pier_mr *to, uint64_t 
 	expect_ok(pier_channel_write(channel, &source, 1, &part, PATIENT));
 }
 
-/* Bytes go between the two when they are told to: those, and no others. */
+/* A sync copies the bytes it names between the two memories, and no others. */
 static void check_bounce(struct pier_mr *mr, uint64_t begin, uint64_t skew)
 {
 	struct pier_channel *a = NULL, *b = NULL;
 	static uint8_t plain[64], image[6 << 16];
 	struct pier_mr *host = NULL;
-	size_t length = 6 * rig.page;
+	size_t length = 6 * fixture.page;
 
 	assert_true(length <= sizeof(image));
 	for (size_t i = 0; i < length; i++)
 		image[i] = (uint8_t)(i * 7 + i / 251);
-	expect_ok(pier_buffer_copy_to(rig.buffer, 0, image, length));
-	expect_ok(pier_reg_mr(rig.pd, plain, sizeof(plain), PIER_ACCESS_LOCAL_WRITE,
+	expect_ok(pier_buffer_copy_to(fixture.buffer, 0, image, length));
+	expect_ok(pier_reg_mr(fixture.pd, plain, sizeof(plain), PIER_ACCESS_LOCAL_WRITE,
 			      &host));
 	connect_ends(&a, &b);
-	/* The NIC sees 16 of 64 bytes, and zeroes around them. */
+	/* The NIC sees 16 of 64 bytes, with zeroes around them. */
 	expect_ok(pier_mr_sync_for_nic(mr, begin + 16, 16));
 	read_at(a, mr, begin, host, plain, 64);
 	for (int i = 0; i < 64; i++)
 		assert_int_equal(plain[i],
 				 i >= 16 && i < 32 ? image[skew + begin + i] : 0);
-	/* The device sees what the peer wrote, of the bytes that are told. */
+	/* The device sees the bytes of the peer that the sync names. */
 	memset(plain, 0xee, sizeof(plain));
 	write_at(a, mr, begin, host, plain, 64);
 	expect_device(image, length);
@@ -631,22 +651,22 @@ static void check_bounce(struct pier_mr *mr, uint64_t begin, uint64_t skew)
 	expect_ok(pier_dereg_mr(host));
 }
 
-static void copies_what_is_told(void **state)
+static void sync_copies_the_named_bytes(void **state)
 {
 	struct pier_mr *mr = NULL;
 
 	(void)state;
 	start("gpu");
-	rig.gpu->export_error = EPERM;
-	expect_ok(reg(123, 2 * rig.page, PIER_POLICY_BOUNCE, &mr));
-	assert_int_equal(rig.gpu->locks, 1);
-	check_bounce(mr, rig.page - 40, 123);
+	fixture.gpu->export_error = EPERM;
+	expect_ok(reg(123, 2 * fixture.page, PIER_POLICY_BOUNCE, &mr));
+	assert_int_equal(fixture.gpu->locks, 1);
+	check_bounce(mr, fixture.page - 40, 123);
 	/* Direct regions have nothing to copy, and bounce buffers nothing to flush. */
-	assert_int_equal(rig.gpu->flushes, 0);
+	assert_int_equal(fixture.gpu->flushes, 0);
 	expect_ok(pier_dereg_mr(mr));
 }
 
-/* Over the seam between two bounce buffers. */
+/* Across the seam between two bounce buffers. */
 static void bounces_by_segments(void **state)
 {
 	struct pier_mr_part_info part;
@@ -654,66 +674,67 @@ static void bounces_by_segments(void **state)
 
 	(void)state;
 	start("gpu:3");
-	rig.gpu->seams = true;
-	rig.gpu->takes = PIER_MAPPING_PCIE;
-	rig.gpu->no_pcie = true;
-	expect_ok(reg(0, 6 * rig.page, PIER_POLICY_BOUNCE, &mr));
+	fixture.gpu->seams = true;
+	fixture.gpu->takes = PIER_MAPPING_PCIE;
+	fixture.gpu->no_pcie = true;
+	expect_ok(reg(0, 6 * fixture.page, PIER_POLICY_BOUNCE, &mr));
 	assert_int_equal(pier_mr_parts(mr), 3);
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_BOUNCE);
 	expect_ok(pier_mr_part(mr, 2, &part));
 	assert_int_equal(part.path, PIER_PATH_BOUNCE);
-	rig.gpu->copies = 0;
-	expect_ok(pier_mr_sync_for_nic(mr, 2 * rig.page - 10, 20));
-	assert_int_equal(rig.gpu->copies, 2);
-	expect_ok(pier_mr_sync_for_nic(mr, 0, 6 * rig.page));
-	assert_int_equal(rig.gpu->copies, 5);
-	expect_ok(pier_mr_sync_for_nic(mr, 6 * rig.page, 0));
-	assert_int_equal(rig.gpu->copies, 5);
+	fixture.gpu->copies = 0;
+	expect_ok(pier_mr_sync_for_nic(mr, 2 * fixture.page - 10, 20));
+	assert_int_equal(fixture.gpu->copies, 2);
+	expect_ok(pier_mr_sync_for_nic(mr, 0, 6 * fixture.page));
+	assert_int_equal(fixture.gpu->copies, 5);
+	expect_ok(pier_mr_sync_for_nic(mr, 6 * fixture.page, 0));
+	assert_int_equal(fixture.gpu->copies, 5);
 	expect_ok(pier_dereg_mr(mr));
 }
 
-/* What a sub-region's NIC sees is what its base's NIC sees. */
+/* The NIC sees the same bytes through a sub-region as through its base. */
 static void shares_the_bounce_buffer_with_sub_regions(void **state)
 {
 	struct pier_mr *mr = NULL, *sub = NULL;
 
 	(void)state;
 	start("gpu");
-	rig.gpu->export_error = EPERM;
-	expect_ok(reg(100, 4 * rig.page, PIER_POLICY_BOUNCE, &mr));
-	expect_ok(pier_reg_sub_mr(mr, rig.page - 50, rig.page, PIER_ACCESS_SHARED, &sub));
+	fixture.gpu->export_error = EPERM;
+	expect_ok(reg(100, 4 * fixture.page, PIER_POLICY_BOUNCE, &mr));
+	expect_ok(pier_reg_sub_mr(mr, fixture.page - 50, fixture.page, PIER_ACCESS_SHARED,
+				  &sub));
 	assert_int_equal(pier_mr_path(sub), PIER_PATH_BOUNCE);
 	assert_non_null(strstr(pier_mr_reason(sub), "the driver refuses"));
-	assert_int_equal(rig.gpu->locks, 1);
-	check_bounce(sub, 30, rig.page + 50);
+	assert_int_equal(fixture.gpu->locks, 1);
+	check_bounce(sub, 30, fixture.page + 50);
 	expect_ok(pier_dereg_mr(sub));
 	expect_ok(pier_dereg_mr(mr));
 }
 
-/* Also where it lies in several, and something else would do for it alone. */
+/* Also if the sub-region spans several parts and could do without one itself. */
 static void shares_several_bounce_buffers(void **state)
 {
 	struct pier_mr *mr = NULL, *sub = NULL;
 
 	(void)state;
 	start("gpu:3");
-	rig.gpu->seams = true;
-	rig.gpu->takes = PIER_MAPPING_PCIE;
-	rig.gpu->no_pcie = true;
-	expect_ok(reg(0, 6 * rig.page, PIER_POLICY_BOUNCE, &mr));
+	fixture.gpu->seams = true;
+	fixture.gpu->takes = PIER_MAPPING_PCIE;
+	fixture.gpu->no_pcie = true;
+	expect_ok(reg(0, 6 * fixture.page, PIER_POLICY_BOUNCE, &mr));
 	assert_int_equal(pier_mr_parts(mr), 3);
-	rig.gpu->seams = false;
-	rig.gpu->takes = 0;
-	expect_ok(pier_reg_sub_mr(mr, 2 * rig.page - 50, rig.page, PIER_ACCESS_SHARED,
-				  &sub));
+	fixture.gpu->seams = false;
+	fixture.gpu->takes = 0;
+	expect_ok(pier_reg_sub_mr(mr, 2 * fixture.page - 50, fixture.page,
+				  PIER_ACCESS_SHARED, &sub));
 	assert_int_equal(pier_mr_parts(sub), 2);
 	assert_int_equal(pier_mr_path(sub), PIER_PATH_BOUNCE);
-	assert_int_equal(rig.gpu->locks, 3);
+	assert_int_equal(fixture.gpu->locks, 3);
 	expect_ok(pier_dereg_mr(sub));
 	expect_ok(pier_dereg_mr(mr));
 }
 
-/* Nothing but what a NIC wrote to directly wants a flush. */
+/* Only memory that a NIC wrote to directly needs a flush. */
 static void flushes_no_bounce_buffer(void **state)
 {
 	static char host[100];
@@ -724,18 +745,18 @@ static void flushes_no_bounce_buffer(void **state)
 	pier_mr_attr_init(&attr);
 	(void)state;
 	start("gpu");
-	rig.gpu->export_error = EPERM;
-	rig.gpu->flush_error = EOPNOTSUPP;
+	fixture.gpu->export_error = EPERM;
+	fixture.gpu->flush_error = EOPNOTSUPP;
 	ranges[0] = pier_mr_range_host(host, sizeof(host));
-	ranges[1] = pier_mr_range_buffer(rig.buffer, 0, 100);
+	ranges[1] = pier_mr_range_buffer(fixture.buffer, 0, 100);
 	attr.ranges = ranges;
 	attr.range_count = 2;
 	attr.policy = PIER_POLICY_BOUNCE;
-	expect_ok(pier_reg_mr_attr(rig.pd, &attr, &mr));
+	expect_ok(pier_reg_mr_attr(fixture.pd, &attr, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_MIXED);
 	expect_ok(pier_mr_sync_for_device(mr, 0, 200));
-	assert_int_equal(rig.gpu->flushes, 0);
-	assert_int_equal(rig.gpu->copies, 1);
+	assert_int_equal(fixture.gpu->flushes, 0);
+	assert_int_equal(fixture.gpu->copies, 1);
 	expect_ok(pier_dereg_mr(mr));
 }
 
@@ -748,59 +769,58 @@ static void flushes_direct_memory(void **state)
 	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
 	expect_ok(pier_mr_sync_for_nic(mr, 0, 100));
-	assert_int_equal(rig.gpu->flushes, 0);
+	assert_int_equal(fixture.gpu->flushes, 0);
 	expect_ok(pier_mr_sync_for_device(mr, 0, 100));
-	assert_int_equal(rig.gpu->flushes, 1);
-	assert_int_equal(rig.gpu->copies, 0);
-	rig.gpu->flush_error = EOPNOTSUPP;
+	assert_int_equal(fixture.gpu->flushes, 1);
+	assert_int_equal(fixture.gpu->copies, 0);
+	fixture.gpu->flush_error = EOPNOTSUPP;
 	expect_result(pier_mr_sync_for_device(mr, 0, 100), -EOPNOTSUPP);
 	test_assert_sentence("no flush");
 	expect_ok(pier_dereg_mr(mr));
 }
 
-/* The backend is told the bytes and the NIC. */
+/* The backend learns the bytes and the NIC. */
 static void flushes_the_range_that_was_written(void **state)
 {
 	struct pier_mr *mr = NULL;
 
 	(void)state;
 	start("gpu");
-	expect_ok(reg(3 * rig.page, 2 * rig.page, PIER_POLICY_DIRECT, &mr));
+	expect_ok(reg(3 * fixture.page, 2 * fixture.page, PIER_POLICY_DIRECT, &mr));
 	expect_ok(pier_mr_sync_for_device(mr, 100, 50));
-	assert_int_equal(rig.gpu->flushed.address,
-			 pier_buffer_address(rig.buffer) + 3 * rig.page + 100);
-	assert_int_equal(rig.gpu->flushed.length, 50);
-	assert_string_equal(rig.gpu->flusher, "soft0");
+	assert_int_equal(fixture.gpu->flushed.address,
+			 pier_buffer_address(fixture.buffer) + 3 * fixture.page + 100);
+	assert_int_equal(fixture.gpu->flushed.length, 50);
+	assert_string_equal(fixture.gpu->flusher, "soft0");
 	expect_ok(pier_dereg_mr(mr));
 }
 
-static void tells_what_syncs_cannot_do(void **state)
+static void refuses_invalid_syncs(void **state)
 {
 	static char host[100];
 	struct pier_mr *mr = NULL;
 
 	(void)state;
 	start("gpu");
-	rig.gpu->export_error = EPERM;
+	fixture.gpu->export_error = EPERM;
 	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
 	expect_result(pier_mr_sync_for_nic(mr, 99, 2), -ERANGE);
 	test_assert_sentence("leave the region of 100");
 	expect_result(pier_mr_sync_for_device(mr, UINT64_MAX, 2), -ERANGE);
-	rig.gpu->copy_error = EIO;
+	fixture.gpu->copy_error = EIO;
 	expect_result(pier_mr_sync_for_nic(mr, 0, 100), -EIO);
 	test_assert_sentence("device lost");
 	expect_result(pier_mr_sync_for_device(mr, 0, 100), -EIO);
 	expect_ok(pier_dereg_mr(mr));
-	/* Memory of the program needs neither. */
-	expect_ok(pier_reg_mr(rig.pd, host, sizeof(host), 0, &mr));
+	/* The program's own memory needs neither. */
+	expect_ok(pier_reg_mr(fixture.pd, host, sizeof(host), 0, &mr));
 	expect_ok(pier_mr_sync_for_nic(mr, 0, 100));
 	expect_ok(pier_mr_sync_for_device(mr, 0, 100));
 	expect_ok(pier_dereg_mr(mr));
 }
 
-/* The very byte, which is what this is about: soft0 would tell of another key or place.
- */
-static void reads_back(void **state)
+/* soft0 would refuse another key or address, so the read used exactly this byte. */
+static void flush_reads_the_byte_back(void **state)
 {
 	struct pier_reader *reader = NULL;
 	struct pier_mr *mr = NULL, *other = NULL;
@@ -809,18 +829,18 @@ static void reads_back(void **state)
 
 	(void)state;
 	start("gpu:3");
-	rig.gpu->seams = true;
-	expect_ok(reg(0, 6 * rig.page, PIER_POLICY_DIRECT, &mr));
-	expect_ok(pier_reader_create(rig.pd, PATIENT, &reader));
+	fixture.gpu->seams = true;
+	expect_ok(reg(0, 6 * fixture.page, PIER_POLICY_DIRECT, &mr));
+	expect_ok(pier_reader_create(fixture.pd, PATIENT, &reader));
 	expect_ok(pier_reader_read_back(reader, mr, 0));
-	expect_ok(pier_reader_read_back(reader, mr, 5 * rig.page));
-	expect_ok(pier_reader_read_back(reader, mr, 6 * rig.page - 1));
-	expect_result(pier_reader_read_back(reader, mr, 6 * rig.page), -ERANGE);
+	expect_ok(pier_reader_read_back(reader, mr, 5 * fixture.page));
+	expect_ok(pier_reader_read_back(reader, mr, 6 * fixture.page - 1));
+	expect_result(pier_reader_read_back(reader, mr, 6 * fixture.page), -ERANGE);
 	expect_result(pier_reader_read_back(reader, mr, UINT64_MAX), -ERANGE);
-	expect_ok(pier_reg_mr(rig.pd, host, sizeof(host), 0, &other));
+	expect_ok(pier_reg_mr(fixture.pd, host, sizeof(host), 0, &other));
 	expect_result(pier_reader_read_back(reader, other, 0), -EACCES);
 	expect_ok(pier_dereg_mr(other));
-	expect_ok(pier_alloc_pd(rig.device, &pd));
+	expect_ok(pier_alloc_pd(fixture.device, &pd));
 	expect_ok(pier_reg_mr(pd, host, sizeof(host), PIER_ACCESS_SHARED, &other));
 	expect_result(pier_reader_read_back(reader, other, 0), -EINVAL);
 	expect_ok(pier_dereg_mr(other));
@@ -835,7 +855,7 @@ static void reads_back(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		CASE(takes_the_default_mapping),
+		CASE(uses_the_default_mapping),
 		CASE(names_the_importer_and_its_access),
 		CASE(exports_whole_steps),
 		CASE(refuses_a_false_granularity),
@@ -843,28 +863,28 @@ int main(void)
 		CASE(refuses_a_short_export),
 		CASE(finds_and_remembers_the_mapping),
 		CASE(remembers_the_mapping_for_each_nic),
-		CASE(tells_of_both_mappings),
-		CASE(takes_the_mapping_that_is_asked_for),
+		CASE(reports_why_both_mappings_failed),
+		CASE(uses_the_requested_mapping),
 		CASE(exports_with_a_mapping),
 		CASE(registers_by_segments),
-		CASE(makes_no_parts_where_none_may_be),
-		CASE(takes_back_the_segments_before),
-		CASE(goes_on_behind_segments),
-		CASE(has_segments_among_ranges),
+		CASE(makes_no_parts_if_forbidden),
+		CASE(undoes_earlier_segments_on_failure),
+		CASE(appends_ranges_after_segments),
+		CASE(accepts_segments_among_ranges),
 		CASE(bounces_one_of_several_ranges),
-		CASE(gives_host_memory_as_host_memory),
+		CASE(registers_host_memory_as_host_memory),
 		CASE(bounces_only_if_the_policy_allows_it),
-		CASE(names_what_cannot_be_exported),
-		CASE(steps_down_from_host_memory),
-		CASE(copies_what_is_told),
+		CASE(names_the_range_that_cannot_be_exported),
+		CASE(falls_back_from_host_memory),
+		CASE(sync_copies_the_named_bytes),
 		CASE(bounces_by_segments),
 		CASE(shares_the_bounce_buffer_with_sub_regions),
 		CASE(shares_several_bounce_buffers),
 		CASE(flushes_no_bounce_buffer),
 		CASE(flushes_direct_memory),
 		CASE(flushes_the_range_that_was_written),
-		CASE(tells_what_syncs_cannot_do),
-		CASE(reads_back),
+		CASE(refuses_invalid_syncs),
+		CASE(flush_reads_the_byte_back),
 	};
 
 	return cmocka_run_group_tests_name("device_memory", tests, make_folder,

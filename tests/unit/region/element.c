@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Elements: values, so no device is needed. Built with and without NDEBUG. */
+/*
+ * Gather and scatter elements. They are values, so no device is needed. Built with and
+ * without NDEBUG.
+ */
 #include "tests/support/cmocka.h"
 #include "tests/support/plain_region.h"
 
@@ -7,7 +10,7 @@
 
 #include <pier/element.h>
 
-/* Longer than an element can be, and not to be written to. */
+/* Longer than an element can be; never accessed. */
 static const struct pier_mr huge = {
 	.mr = &verbs_mr,
 	.iova = 0x1000,
@@ -76,7 +79,7 @@ static void check_scatter(scatter_function *make)
 	assert_element(element, 0x10124, 999);
 }
 
-static void test_checked(void **state)
+static void checks_elements(void **state)
 {
 	(void)state;
 	check_gather(pier_mr_gather);
@@ -85,8 +88,11 @@ static void test_checked(void **state)
 	check_scatter_refusals(pier_mr_scatter);
 }
 
-/* What is right is the same in both builds; what is wrong passes in one. */
-static void test_debug(void **state)
+/*
+ * Valid arguments give the same result in both builds; invalid ones are refused only
+ * without NDEBUG.
+ */
+static void debug_checks_depend_on_ndebug(void **state)
 {
 	(void)state;
 	check_gather(pier_mr_gather_debug);
@@ -105,7 +111,7 @@ static void test_debug(void **state)
 #endif
 }
 
-static void test_unchecked(void **state)
+static void unchecked_elements_are_not_checked(void **state)
 {
 	struct pier_gather gather = pier_mr_gather_unchecked(&region, 0x123, 5000);
 	struct pier_scatter scatter = pier_mr_scatter_unchecked(&huge, 0x10, 8);
@@ -115,7 +121,7 @@ static void test_unchecked(void **state)
 	assert_element(scatter, 0x10, 8);
 }
 
-/* Both kinds of element, in all strengths, as one. */
+/* Run both kinds of element, in all variants, through one function. */
 typedef int list_function(const struct pier_mr *mr, uint64_t addr, uint64_t length,
 			  struct pier_gather *ret_list, uint32_t capacity,
 			  uint32_t *ret_count);
@@ -164,7 +170,7 @@ struct list {
 	uint32_t count;
 };
 
-/* What a list function wrote behind the elements that it counted is a mistake. */
+/* A list function must not write beyond the elements that it counted. */
 static struct list make_list(list_function *make, const struct pier_mr *mr, uint64_t addr,
 			     uint64_t length, uint32_t expected)
 {
@@ -186,7 +192,7 @@ static void assert_same_element(struct pier_gather element, uint64_t addr,
 	assert_int_equal(element.lkey, lkey);
 }
 
-static void test_lists(void **state)
+static void lists_cover_all_parts(void **state)
 {
 	struct list list;
 
@@ -209,7 +215,7 @@ static void test_lists(void **state)
 	}
 }
 
-static void test_long_lists(void **state)
+static void splits_long_ranges(void **state)
 {
 	const uint64_t end = 0x10065 + (5ull << 30);
 	struct list list;
@@ -225,7 +231,7 @@ static void test_long_lists(void **state)
 	}
 }
 
-static void test_empty_lists(void **state)
+static void empty_ranges_have_no_elements(void **state)
 {
 	(void)state;
 	for (int i = 0; i < STRENGTHS; i++) {
@@ -235,7 +241,7 @@ static void test_empty_lists(void **state)
 	}
 }
 
-static void test_counts(void **state)
+static void counts_the_elements_of_a_range(void **state)
 {
 	uint32_t count = 7;
 
@@ -271,7 +277,7 @@ static void check_list_refusals(list_function *make)
 		assert_element_untouched(list[i]);
 }
 
-static void test_list_refusals(void **state)
+static void refuses_invalid_lists(void **state)
 {
 	struct pier_gather list[1] = { { 7, 7, 7 } };
 	uint32_t count = 7;
@@ -295,8 +301,8 @@ static void test_list_refusals(void **state)
 #endif
 }
 
-/* Nothing is read behind the table of parts, and the NIC is left to refuse. */
-static void test_unchecked_lists(void **state)
+/* Nothing is read beyond the table of parts; the NIC refuses the request. */
+static void unchecked_lists_are_not_checked(void **state)
 {
 	struct list list;
 
@@ -310,7 +316,7 @@ static void test_unchecked_lists(void **state)
 	assert_same_element(list.elements[0], parted.iova - 1, 9, 0x33);
 }
 
-static void test_seams(void **state)
+static void refuses_elements_across_seams(void **state)
 {
 	struct pier_gather element = { 7, 7, 7 };
 	struct pier_scatter target = { 7, 7, 7 };
@@ -327,16 +333,16 @@ static void test_seams(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_checked),
-		cmocka_unit_test(test_debug),
-		cmocka_unit_test(test_unchecked),
-		cmocka_unit_test(test_lists),
-		cmocka_unit_test(test_long_lists),
-		cmocka_unit_test(test_empty_lists),
-		cmocka_unit_test(test_counts),
-		cmocka_unit_test(test_list_refusals),
-		cmocka_unit_test(test_unchecked_lists),
-		cmocka_unit_test(test_seams),
+		cmocka_unit_test(checks_elements),
+		cmocka_unit_test(debug_checks_depend_on_ndebug),
+		cmocka_unit_test(unchecked_elements_are_not_checked),
+		cmocka_unit_test(lists_cover_all_parts),
+		cmocka_unit_test(splits_long_ranges),
+		cmocka_unit_test(empty_ranges_have_no_elements),
+		cmocka_unit_test(counts_the_elements_of_a_range),
+		cmocka_unit_test(refuses_invalid_lists),
+		cmocka_unit_test(unchecked_lists_are_not_checked),
+		cmocka_unit_test(refuses_elements_across_seams),
 	};
 
 	return cmocka_run_group_tests_name("element", tests, NULL, NULL);

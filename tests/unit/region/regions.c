@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Regions by attributes, of several ranges, in pieces, and sub-regions: on soft0,
- * whose provider is replaced by one that lacks what the test says.
+ * Regions by attributes, of several ranges, in pieces, and sub-regions. They are on
+ * soft0, whose provider the test wraps to take capabilities away.
  */
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
@@ -31,65 +31,66 @@ static struct {
 	struct test_census before;
 	uint64_t page;
 	char *memory;			    /* PAGES pages of host memory */
-	struct pier_buffer *buffer, *other; /* as long, of memfds */
+	struct pier_buffer *buffer, *other; /* the same length, from memfds */
 	/* Longer host registrations are refused with ENOMEM. */
 	uint64_t longest;
-	int failing;	  /* the registration of this number fails with EIO, from 1 */
-	uint64_t padding; /* what the provider was told last */
-} rig;
+	int failing; /* the registration with this number fails with EIO, counted from 1
+		      */
+	uint64_t padding; /* arguments of the last call of the provider */
+} fixture;
 
 static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
 			     int access)
 {
-	if (length > rig.longest)
+	if (length > fixture.longest)
 		errno = ENOMEM;
-	else if (--rig.failing == 0)
+	else if (--fixture.failing == 0)
 		errno = EIO;
 	else
-		return rig.real->reg_mr(pd, addr, length, iova, access);
+		return fixture.real->reg_mr(pd, addr, length, iova, access);
 	return NULL;
 }
 
 static void record_padding(struct ibv_mr *mr, uint64_t length)
 {
-	rig.padding = length;
-	rig.real->set_padding(mr, length);
+	fixture.padding = length;
+	fixture.real->set_padding(mr, length);
 }
 
 static int setup(void **state)
 {
 	(void)state;
-	memset(&rig, 0, sizeof(rig));
-	rig.before = test_take_census();
-	rig.page = pier_host_page();
-	rig.longest = UINT64_MAX;
-	expect_ok(pier_open_device("soft0", &rig.device));
-	expect_ok(pier_alloc_pd(rig.device, &rig.pd));
-	rig.real = rig.device->provider;
-	rig.provider = *rig.real;
-	rig.provider.reg_mr = reg_mr;
-	rig.provider.set_padding = record_padding;
-	rig.provider.reg_parts = NULL;
-	rig.provider.max_parts = rig.provider.max_key = 0;
-	rig.device->provider = &rig.provider;
-	rig.memory = mmap(NULL, PAGES * rig.page, PROT_READ | PROT_WRITE,
-			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	assert_ptr_not_equal(rig.memory, MAP_FAILED);
-	expect_ok(pier_buffer_alloc("memfd", PAGES * rig.page, &rig.buffer));
-	expect_ok(pier_buffer_alloc("memfd", PAGES * rig.page, &rig.other));
+	memset(&fixture, 0, sizeof(fixture));
+	fixture.before = test_take_census();
+	fixture.page = pier_host_page();
+	fixture.longest = UINT64_MAX;
+	expect_ok(pier_open_device("soft0", &fixture.device));
+	expect_ok(pier_alloc_pd(fixture.device, &fixture.pd));
+	fixture.real = fixture.device->provider;
+	fixture.provider = *fixture.real;
+	fixture.provider.reg_mr = reg_mr;
+	fixture.provider.set_padding = record_padding;
+	fixture.provider.reg_parts = NULL;
+	fixture.provider.max_parts = fixture.provider.max_key = 0;
+	fixture.device->provider = &fixture.provider;
+	fixture.memory = mmap(NULL, PAGES * fixture.page, PROT_READ | PROT_WRITE,
+			      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(fixture.memory, MAP_FAILED);
+	expect_ok(pier_buffer_alloc("memfd", PAGES * fixture.page, &fixture.buffer));
+	expect_ok(pier_buffer_alloc("memfd", PAGES * fixture.page, &fixture.other));
 	return 0;
 }
 
 static int teardown(void **state)
 {
 	(void)state;
-	expect_ok(pier_buffer_free(rig.buffer));
-	expect_ok(pier_buffer_free(rig.other));
-	munmap(rig.memory, PAGES * rig.page);
-	expect_ok(pier_dealloc_pd(rig.pd));
-	rig.device->provider = rig.real;
-	expect_ok(pier_close_device(rig.device));
-	test_assert_census(&rig.before);
+	expect_ok(pier_buffer_free(fixture.buffer));
+	expect_ok(pier_buffer_free(fixture.other));
+	munmap(fixture.memory, PAGES * fixture.page);
+	expect_ok(pier_dealloc_pd(fixture.pd));
+	fixture.device->provider = fixture.real;
+	expect_ok(pier_close_device(fixture.device));
+	test_assert_census(&fixture.before);
 	return 0;
 }
 
@@ -108,7 +109,7 @@ static struct pier_mr *reg(const struct pier_mr_attr *attr)
 {
 	struct pier_mr *mr = NULL;
 
-	expect_ok(pier_reg_mr_attr(rig.pd, attr, &mr));
+	expect_ok(pier_reg_mr_attr(fixture.pd, attr, &mr));
 	return mr;
 }
 
@@ -117,7 +118,7 @@ static void refuse(const struct pier_mr_attr *attr, int error, const char *sente
 	struct pier_mr *mr = (void *)1;
 	struct test_census before = test_take_census();
 
-	expect_result(pier_reg_mr_attr(rig.pd, attr, &mr), -error);
+	expect_result(pier_reg_mr_attr(fixture.pd, attr, &mr), -error);
 	test_assert_sentence(sentence);
 	assert_ptr_equal(mr, (void *)1);
 	test_assert_census(&before);
@@ -125,7 +126,7 @@ static void refuse(const struct pier_mr_attr *attr, int error, const char *sente
 
 static void reads_structs_of_other_sizes(void **state)
 {
-	struct pier_mr_range range = pier_mr_range_host(rig.memory, 100);
+	struct pier_mr_range range = pier_mr_range_host(fixture.memory, 100);
 	struct {
 		struct pier_mr_attr attr;
 		char tail[24];
@@ -134,20 +135,20 @@ static void reads_structs_of_other_sizes(void **state)
 
 	(void)state;
 	newer.attr.size = sizeof(newer);
-	expect_ok(pier_reg_mr_attr(rig.pd, &newer.attr, &mr));
+	expect_ok(pier_reg_mr_attr(fixture.pd, &newer.attr, &mr));
 	expect_ok(pier_dereg_mr(mr));
 	newer.tail[23] = 1;
 	refuse(&newer.attr, EINVAL, "is not zero");
 	newer.attr.size = sizeof(newer) - 1;
 	mr = reg(&newer.attr);
 	expect_ok(pier_dereg_mr(mr));
-	/* As it was before `mapping`. */
+	/* The struct as it was before `mapping` was added. */
 	newer.attr.size = offsetof(struct pier_mr_attr, mapping);
 	mr = reg(&newer.attr);
 	expect_ok(pier_dereg_mr(mr));
 	newer.attr.size--;
 	refuse(&newer.attr, EINVAL, "begin with pier_mr_attr_init()");
-	expect_result(pier_reg_mr_attr(rig.pd, NULL, &mr), -EINVAL);
+	expect_result(pier_reg_mr_attr(fixture.pd, NULL, &mr), -EINVAL);
 }
 
 #define REFUSE(field, value, error, sentence)                   \
@@ -158,19 +159,19 @@ static void reads_structs_of_other_sizes(void **state)
 		refuse(&wrong, (error), (sentence));            \
 	} while (0)
 
-static void names_what_is_wrong(void **state)
+static void names_the_wrong_attribute(void **state)
 {
-	struct pier_mr_range range = pier_mr_range_host(rig.memory, 100);
-	struct pier_mr_range none = pier_mr_range_host(rig.memory, 0);
+	struct pier_mr_range range = pier_mr_range_host(fixture.memory, 100);
+	struct pier_mr_range none = pier_mr_range_host(fixture.memory, 0);
 	struct pier_mr_range nowhere = { .source = 5, .fd = -1, .length = 1 };
 	struct pier_mr_range no_buffer = pier_mr_range_buffer(NULL, 0, 1);
 	struct pier_mr_range no_pointer = pier_mr_range_pointer(NULL, 1);
-	struct pier_mr_range outside = pier_mr_range_buffer(rig.buffer,
-							    PAGES * rig.page - 1, 2);
+	struct pier_mr_range outside = pier_mr_range_buffer(fixture.buffer,
+							    PAGES * fixture.page - 1, 2);
 	struct pier_mr_range closed = pier_mr_range_dmabuf(-1, 0, 1);
 	struct pier_mr_range endless[] = {
-		pier_mr_range_host(rig.memory, UINT64_MAX),
-		pier_mr_range_host(rig.memory, UINT64_MAX),
+		pier_mr_range_host(fixture.memory, UINT64_MAX),
+		pier_mr_range_host(fixture.memory, UINT64_MAX),
 	};
 
 	(void)state;
@@ -181,13 +182,13 @@ static void names_what_is_wrong(void **state)
 	REFUSE(policy, 4, EINVAL, "policy 4");
 	REFUSE(policy, -1, EINVAL, "policy -1");
 	REFUSE(split, 3, EINVAL, "split 3");
-	REFUSE(page_size, rig.page + 1, EINVAL, "page_size");
-	REFUSE(page_size, rig.page / 2, EINVAL, "page_size");
+	REFUSE(page_size, fixture.page + 1, EINVAL, "page_size");
+	REFUSE(page_size, fixture.page / 2, EINVAL, "page_size");
 	REFUSE(access, PIER_ACCESS_REMOTE_WRITE, EINVAL, "need LOCAL_WRITE");
 	REFUSE(access, 1 << 5, EINVAL, "not possible");
-	rig.device->lacking_access = PIER_ACCESS_MW_BIND;
+	fixture.device->lacking_access = PIER_ACCESS_MW_BIND;
 	REFUSE(access, PIER_ACCESS_MW_BIND, EOPNOTSUPP, "soft0 has no MW_BIND");
-	rig.device->lacking_access = 0;
+	fixture.device->lacking_access = 0;
 	REFUSE(requested_key, 1, EKEYREJECTED, "chooses all keys itself");
 	REFUSE(ranges, &none, EINVAL, "length 0");
 	REFUSE(ranges, &nowhere, EINVAL, "source 5");
@@ -201,13 +202,13 @@ static void names_what_is_wrong(void **state)
 	       EINVAL, "overflow 64 bits");
 }
 
-static void takes_every_source(void **state)
+static void registers_every_kind_of_source(void **state)
 {
 	struct pier_dmabuf dmabuf;
 	int context;
 
 	(void)state;
-	expect_ok(pier_dmabuf_export(rig.buffer, rig.page + 3, 500, &dmabuf));
+	expect_ok(pier_dmabuf_export(fixture.buffer, fixture.page + 3, 500, &dmabuf));
 	{
 		void *mapped = NULL;
 		struct {
@@ -215,18 +216,18 @@ static void takes_every_source(void **state)
 			enum pier_path path;
 			uint64_t iova;
 		} cases[] = {
-			{ pier_mr_range_host(rig.memory + 5, 500), PIER_PATH_HOST,
-			  (uintptr_t)rig.memory + 5 },
-			{ pier_mr_range_pointer(rig.memory + 5, 500), PIER_PATH_HOST,
-			  (uintptr_t)rig.memory + 5 },
-			{ pier_mr_range_buffer(rig.buffer, 7, 500), PIER_PATH_DMABUF,
-			  pier_buffer_address(rig.buffer) + 7 },
+			{ pier_mr_range_host(fixture.memory + 5, 500), PIER_PATH_HOST,
+			  (uintptr_t)fixture.memory + 5 },
+			{ pier_mr_range_pointer(fixture.memory + 5, 500), PIER_PATH_HOST,
+			  (uintptr_t)fixture.memory + 5 },
+			{ pier_mr_range_buffer(fixture.buffer, 7, 500), PIER_PATH_DMABUF,
+			  pier_buffer_address(fixture.buffer) + 7 },
 			{ pier_mr_range_dmabuf(dmabuf.fd, dmabuf.offset, 500),
 			  PIER_PATH_DMABUF, dmabuf.offset },
 			{ pier_mr_range_pointer(NULL, 500), PIER_PATH_DMABUF, 0 },
 		};
 
-		expect_ok(pier_buffer_map(rig.other, &mapped));
+		expect_ok(pier_buffer_map(fixture.other, &mapped));
 		cases[4].range.addr = (char *)mapped + 9;
 		cases[4].iova = (uintptr_t)mapped + 9;
 		for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -240,15 +241,15 @@ static void takes_every_source(void **state)
 			assert_int_equal(pier_mr_length(mr), 500);
 			assert_int_equal(pier_mr_parts(mr), 1);
 			assert_ptr_equal(pier_mr_context(mr), &context);
-			assert_ptr_equal(pier_mr_pd(mr), rig.pd);
+			assert_ptr_equal(pier_mr_pd(mr), fixture.pd);
 			expect_ok(pier_dereg_mr(mr));
 		}
 	}
 	pier_dmabuf_close(&dmabuf);
 }
 
-/* The pointer's owner is a buffer that the region wraps, keeps and lets go. */
-static void keeps_what_a_pointer_is_in(void **state)
+/* A wrapped buffer owns the pointer; the region keeps it and releases it. */
+static void keeps_the_buffer_that_a_pointer_is_in(void **state)
 {
 	struct pier_mr_range range = pier_mr_range_pointer(NULL, 100);
 	struct pier_mr_attr attr = attr_of(&range, 1);
@@ -257,23 +258,24 @@ static void keeps_what_a_pointer_is_in(void **state)
 	void *mapped = NULL;
 
 	(void)state;
-	expect_ok(pier_buffer_alloc("memfd", rig.page, &buffer));
+	expect_ok(pier_buffer_alloc("memfd", fixture.page, &buffer));
 	expect_ok(pier_buffer_map(buffer, &mapped));
 	range.addr = mapped;
 	mr = reg(&attr);
-	/* Memory of a memfd outlives its buffer while a wrapped one is there. */
+	/* A memfd's memory outlives its buffer as long as a buffer wraps it. */
 	expect_ok(pier_buffer_free(buffer));
-	memset(mapped, 1, rig.page);
+	memset(mapped, 1, fixture.page);
 	expect_ok(pier_dereg_mr(mr));
-	range.length = 2 * rig.page;
-	range.addr = (void *)(uintptr_t)pier_buffer_address(rig.other);
-	range.addr = (char *)range.addr + (PAGES - 1) * rig.page;
+	range.length = 2 * fixture.page;
+	range.addr = (void *)(uintptr_t)pier_buffer_address(fixture.other);
+	range.addr = (char *)range.addr + (PAGES - 1) * fixture.page;
 	refuse(&attr, ERANGE, "leave their allocation");
 }
 
-static void begins_where_it_is_told(void **state)
+static void begins_at_the_requested_iova(void **state)
 {
-	struct pier_mr_range range = pier_mr_range_host(rig.memory + rig.page + 5, 100);
+	struct pier_mr_range range = pier_mr_range_host(fixture.memory + fixture.page + 5,
+							100);
 	struct pier_mr_attr attr = attr_of(&range, 1);
 	struct pier_mr *mr;
 
@@ -282,10 +284,10 @@ static void begins_where_it_is_told(void **state)
 	mr = reg(&attr);
 	assert_int_equal(pier_mr_iova(mr), 5);
 	expect_ok(pier_dereg_mr(mr));
-	attr.page_size = 4 * rig.page;
+	attr.page_size = 4 * fixture.page;
 	mr = reg(&attr);
-	assert_int_equal(pier_mr_iova(mr),
-			 ((uintptr_t)rig.memory + rig.page + 5) % (4 * rig.page));
+	assert_int_equal(pier_mr_iova(mr), ((uintptr_t)fixture.memory + fixture.page +
+					    5) % (4 * fixture.page));
 	expect_ok(pier_dereg_mr(mr));
 	attr.addressing = PIER_ADDRESSING_IOVA;
 	attr.iova = 0x7000000000005;
@@ -293,19 +295,19 @@ static void begins_where_it_is_told(void **state)
 	mr = reg(&attr);
 	assert_int_equal(pier_mr_iova(mr), 0x7000000000005);
 	expect_ok(pier_dereg_mr(mr));
-	/* Right modulo the host's page, wrong modulo the hinted one. */
-	attr.page_size = 4 * rig.page;
-	attr.iova = ((uintptr_t)range.addr + rig.page) % (4 * rig.page);
+	/* Aligned to the host's page, but not to the hinted one. */
+	attr.page_size = 4 * fixture.page;
+	attr.iova = ((uintptr_t)range.addr + fixture.page) % (4 * fixture.page);
 	refuse(&attr, EINVAL, "modulo page_size");
 	attr.page_size = 0;
 	attr.iova = 4;
 	refuse(&attr, EINVAL, "modulo the page");
-	attr.iova = UINT64_MAX - rig.page + 1 + 5;
-	range.length = rig.page;
+	attr.iova = UINT64_MAX - fixture.page + 1 + 5;
+	range.length = fixture.page;
 	refuse(&attr, EINVAL, "overflow 64 bits");
 }
 
-/* Elements of a range in one part, as the memory's own addresses and key. */
+/* Elements of a range in one part have the address and key of the memory. */
 static void expect_element(const struct pier_mr *mr, uint64_t offset, uint32_t part)
 {
 	struct pier_mr_part_info info;
@@ -321,9 +323,9 @@ static void expect_element(const struct pier_mr *mr, uint64_t offset, uint32_t p
 static void joins_ranges_as_parts(void **state)
 {
 	struct pier_mr_range ranges[] = {
-		pier_mr_range_host(rig.memory + 100, 1000),
-		pier_mr_range_buffer(rig.buffer, 77, 3),
-		pier_mr_range_host(rig.memory + 5000, rig.page),
+		pier_mr_range_host(fixture.memory + 100, 1000),
+		pier_mr_range_buffer(fixture.buffer, 77, 3),
+		pier_mr_range_host(fixture.memory + 5000, fixture.page),
 	};
 	struct pier_mr *mr = NULL;
 	struct pier_mr_part_info info;
@@ -331,38 +333,39 @@ static void joins_ranges_as_parts(void **state)
 	struct pier_gather gather;
 
 	(void)state;
-	expect_ok(pier_reg_mr_vec(rig.pd, ranges, 3, PIER_ACCESS_SHARED, &mr));
+	expect_ok(pier_reg_mr_vec(fixture.pd, ranges, 3, PIER_ACCESS_SHARED, &mr));
 	assert_int_equal(pier_mr_parts(mr), 3);
-	assert_int_equal(pier_mr_length(mr), 1003 + rig.page);
+	assert_int_equal(pier_mr_length(mr), 1003 + fixture.page);
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_MIXED);
-	assert_int_equal(pier_mr_iova(mr), (uintptr_t)rig.memory + 100);
+	assert_int_equal(pier_mr_iova(mr), (uintptr_t)fixture.memory + 100);
 	expect_ok(pier_mr_part(mr, 1, &info));
 	assert_int_equal(info.offset, 1000);
 	assert_int_equal(info.length, 3);
 	assert_int_equal(info.path, PIER_PATH_DMABUF);
-	assert_int_equal(info.iova, pier_buffer_address(rig.buffer) + 77);
+	assert_int_equal(info.iova, pier_buffer_address(fixture.buffer) + 77);
 	expect_result(pier_mr_part(mr, 3, &info), -ERANGE);
 	expect_element(mr, 0, 0);
 	expect_element(mr, 999, 0);
 	expect_element(mr, 1000, 1);
 	expect_element(mr, 1002, 1);
 	expect_element(mr, 1003, 2);
-	expect_element(mr, 1002 + rig.page, 2);
+	expect_element(mr, 1002 + fixture.page, 2);
 	expect_result(pier_mr_gather(mr, pier_mr_iova(mr) + 999, 2, &gather), -EXDEV);
-	expect_result(pier_mr_gather(mr, pier_mr_iova(mr) + 1003, rig.page + 1, &gather),
-		      -ERANGE);
+	expect_result(
+		pier_mr_gather(mr, pier_mr_iova(mr) + 1003, fixture.page + 1, &gather),
+		-ERANGE);
 	expect_result(pier_mr_remote(mr, &remote), -EXDEV);
-	assert_true(pier_mr_encloses(mr, pier_mr_iova(mr), 1003 + rig.page));
-	assert_false(pier_mr_encloses(mr, pier_mr_iova(mr), 1004 + rig.page));
-	expect_result(pier_buffer_free(rig.buffer), -EBUSY);
+	assert_true(pier_mr_encloses(mr, pier_mr_iova(mr), 1003 + fixture.page));
+	assert_false(pier_mr_encloses(mr, pier_mr_iova(mr), 1004 + fixture.page));
+	expect_result(pier_buffer_free(fixture.buffer), -EBUSY);
 	expect_ok(pier_dereg_mr(mr));
 }
 
-static void refuses_parts_where_told(void **state)
+static void refuses_parts_if_forbidden(void **state)
 {
 	struct pier_mr_range ranges[] = {
-		pier_mr_range_host(rig.memory, 10),
-		pier_mr_range_host(rig.memory, 10),
+		pier_mr_range_host(fixture.memory, 10),
+		pier_mr_range_host(fixture.memory, 10),
 	};
 	struct pier_mr_attr attr = attr_of(ranges, 2);
 
@@ -373,26 +376,26 @@ static void refuses_parts_where_told(void **state)
 	expect_ok(pier_dereg_mr(reg(&attr)));
 }
 
-static void leaves_nothing_of_a_vector_that_failed(void **state)
+static void failed_vector_leaves_nothing_behind(void **state)
 {
 	struct pier_mr_range ranges[] = {
-		pier_mr_range_host(rig.memory, 10),
-		pier_mr_range_buffer(rig.buffer, 0, 10),
-		pier_mr_range_host(rig.memory + 50, 10),
-		pier_mr_range_pointer(rig.memory + 70, 10),
+		pier_mr_range_host(fixture.memory, 10),
+		pier_mr_range_buffer(fixture.buffer, 0, 10),
+		pier_mr_range_host(fixture.memory + 50, 10),
+		pier_mr_range_pointer(fixture.memory + 70, 10),
 	};
 	struct pier_mr_attr attr = attr_of(ranges, 4);
 
 	(void)state;
 	for (int failing = 1; failing <= 3; failing++) {
-		rig.failing = failing;
+		fixture.failing = failing;
 		refuse(&attr, EIO, "as host memory on soft0");
 	}
-	/* The buffer is free, and so is every key: all can be made. */
+	/* The buffer and all keys are free again: everything can be registered anew. */
 	expect_ok(pier_dereg_mr(reg(&attr)));
 }
 
-/* That the parts follow each other, and cover the memory from `address` on. */
+/* The parts must be consecutive and cover the memory from `address` on. */
 static void expect_pieces(const struct pier_mr *mr, uint64_t longest)
 {
 	uint64_t offset = 0;
@@ -405,7 +408,7 @@ static void expect_pieces(const struct pier_mr *mr, uint64_t longest)
 		assert_true(info.length > 0 && info.length <= longest);
 		assert_int_equal(info.iova, pier_mr_iova(mr) + offset);
 		if (i > 0)
-			assert_int_equal(info.iova % rig.page, 0);
+			assert_int_equal(info.iova % fixture.page, 0);
 		expect_element(mr, offset, i);
 		expect_element(mr, offset + info.length - 1, i);
 		offset += info.length;
@@ -413,62 +416,63 @@ static void expect_pieces(const struct pier_mr *mr, uint64_t longest)
 	assert_int_equal(offset, pier_mr_length(mr));
 }
 
-static void registers_in_pieces_what_is_too_long(void **state)
+static void registers_long_ranges_in_pieces(void **state)
 {
-	struct pier_mr_range range = pier_mr_range_host(rig.memory + 5,
-							(PAGES - 1) * rig.page);
+	struct pier_mr_range range = pier_mr_range_host(fixture.memory + 5,
+							(PAGES - 1) * fixture.page);
 	struct pier_mr_attr attr = attr_of(&range, 1);
 	struct pier_mr *mr;
 
 	(void)state;
-	rig.device->limits.max_mr_size = 4 * rig.page + 100;
+	fixture.device->limits.max_mr_size = 4 * fixture.page + 100;
 	refuse(&attr, E2BIG, "of soft0");
 	attr.split = PIER_SPLIT_NEVER;
 	refuse(&attr, E2BIG, "of soft0");
 	attr.split = PIER_SPLIT_PIECES;
 	mr = reg(&attr);
 	assert_int_equal(pier_mr_parts(mr), 4);
-	expect_pieces(mr, 4 * rig.page + 100);
+	expect_pieces(mr, 4 * fixture.page + 100);
 	expect_ok(pier_dereg_mr(mr));
-	/* Of a buffer, piece by piece exported; and with another range behind it. */
+	/* A buffer exported in pieces, alone and followed by another range. */
 	{
 		struct pier_mr_range two[] = {
-			pier_mr_range_buffer(rig.buffer, 0, 9 * rig.page),
-			pier_mr_range_host(rig.memory, 5),
+			pier_mr_range_buffer(fixture.buffer, 0, 9 * fixture.page),
+			pier_mr_range_host(fixture.memory, 5),
 		};
 
 		attr.ranges = two;
 		attr.range_count = 2;
 		mr = reg(&attr);
 		assert_int_equal(pier_mr_parts(mr), 4);
-		expect_element(mr, 9 * rig.page - 1, 2);
-		expect_element(mr, 9 * rig.page + 4, 3);
+		expect_element(mr, 9 * fixture.page - 1, 2);
+		expect_element(mr, 9 * fixture.page + 4, 3);
 		assert_int_equal(pier_mr_path(mr), PIER_PATH_MIXED);
 		expect_ok(pier_dereg_mr(mr));
 	}
 }
 
-static void tries_smaller_pieces_without_memory(void **state)
+static void tries_smaller_pieces_when_out_of_memory(void **state)
 {
-	struct pier_mr_range range = pier_mr_range_host(rig.memory, PAGES * rig.page);
+	struct pier_mr_range range = pier_mr_range_host(fixture.memory,
+							PAGES * fixture.page);
 	struct pier_mr_attr attr = attr_of(&range, 1);
 	struct pier_mr *mr;
 
 	(void)state;
-	rig.longest = 3 * rig.page;
+	fixture.longest = 3 * fixture.page;
 	refuse(&attr, ENOMEM, "as host memory");
 	attr.split = PIER_SPLIT_PIECES;
 	mr = reg(&attr);
 	assert_int_equal(pier_mr_parts(mr), PAGES / 2);
-	expect_pieces(mr, 2 * rig.page);
+	expect_pieces(mr, 2 * fixture.page);
 	expect_ok(pier_dereg_mr(mr));
-	rig.longest = 0;
+	fixture.longest = 0;
 	refuse(&attr, ENOMEM, "as host memory");
 }
 
 static void has_a_limit_of_parts(void **state)
 {
-	uint64_t length = (PIER_MR_PARTS_MAX + 1) * rig.page;
+	uint64_t length = (PIER_MR_PARTS_MAX + 1) * fixture.page;
 	char *memory = mmap(NULL, length, PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	struct pier_mr_range range = pier_mr_range_host(memory, length);
@@ -478,12 +482,12 @@ static void has_a_limit_of_parts(void **state)
 	(void)state;
 	assert_ptr_not_equal(memory, MAP_FAILED);
 	attr.split = PIER_SPLIT_PIECES;
-	rig.device->limits.max_mr_size = rig.page;
+	fixture.device->limits.max_mr_size = fixture.page;
 	refuse(&attr, E2BIG, "1024 parts");
-	range.length -= rig.page;
+	range.length -= fixture.page;
 	mr = reg(&attr);
 	assert_int_equal(pier_mr_parts(mr), PIER_MR_PARTS_MAX);
-	expect_pieces(mr, rig.page);
+	expect_pieces(mr, fixture.page);
 	expect_ok(pier_dereg_mr(mr));
 	munmap(memory, length);
 }
@@ -494,8 +498,8 @@ static void has_sub_regions(void **state)
 	struct pier_remote remote;
 
 	(void)state;
-	expect_ok(pier_reg_buffer_mr(rig.pd, rig.buffer, 3, 5000, PIER_ACCESS_SHARED,
-				     PIER_POLICY_DIRECT, &mr));
+	expect_ok(pier_reg_buffer_mr(fixture.pd, fixture.buffer, 3, 5000,
+				     PIER_ACCESS_SHARED, PIER_POLICY_DIRECT, &mr));
 	expect_result(pier_reg_sub_mr(mr, 5000, 1, 0, &none), -ERANGE);
 	expect_result(pier_reg_sub_mr(mr, 1, UINT64_MAX, 0, &none), -ERANGE);
 	expect_result(pier_reg_sub_mr(mr, 1, 0, 0, &none), -EINVAL);
@@ -525,15 +529,15 @@ static void has_sub_regions(void **state)
 static void has_sub_regions_over_seams(void **state)
 {
 	struct pier_mr_range ranges[] = {
-		pier_mr_range_host(rig.memory + 100, 1000),
-		pier_mr_range_buffer(rig.buffer, 77, 3),
-		pier_mr_range_host(rig.memory + 5000, 500),
+		pier_mr_range_host(fixture.memory + 100, 1000),
+		pier_mr_range_buffer(fixture.buffer, 77, 3),
+		pier_mr_range_host(fixture.memory + 5000, 500),
 	};
 	struct pier_mr *mr = NULL, *sub = NULL;
 	struct pier_mr_part_info info;
 
 	(void)state;
-	expect_ok(pier_reg_mr_vec(rig.pd, ranges, 3, PIER_ACCESS_SHARED, &mr));
+	expect_ok(pier_reg_mr_vec(fixture.pd, ranges, 3, PIER_ACCESS_SHARED, &mr));
 	expect_ok(pier_reg_sub_mr(mr, 990, 300, PIER_ACCESS_LOCAL_WRITE, &sub));
 	assert_int_equal(pier_mr_iova(sub), pier_mr_iova(mr) + 990);
 	assert_int_equal(pier_mr_parts(sub), 3);
@@ -544,7 +548,7 @@ static void has_sub_regions_over_seams(void **state)
 	expect_element(sub, 12, 1);
 	expect_element(sub, 299, 2);
 	expect_ok(pier_dereg_mr(sub));
-	/* In one range whose memory does not agree with the region's addresses. */
+	/* Within one range, memory whose offsets do not match the region's addresses. */
 	expect_ok(pier_reg_sub_mr(mr, 1003, 500, PIER_ACCESS_SHARED, &sub));
 	assert_int_equal(pier_mr_parts(sub), 1);
 	assert_int_equal(pier_mr_iova(sub), pier_mr_iova(mr) + 1003);
@@ -554,7 +558,7 @@ static void has_sub_regions_over_seams(void **state)
 		struct pier_remote remote;
 
 		expect_ok(pier_mr_remote(sub, &remote));
-		assert_int_equal(remote.addr, (uintptr_t)rig.memory + 5000);
+		assert_int_equal(remote.addr, (uintptr_t)fixture.memory + 5000);
 	}
 	expect_ok(pier_dereg_mr(sub));
 	expect_ok(pier_dereg_mr(mr));
@@ -565,12 +569,12 @@ static void has_no_sub_regions_of_an_fd(void **state)
 {
 	struct pier_mr *mr = NULL, *sub = NULL;
 	struct pier_dmabuf dmabuf;
-	struct pier_mr_range ranges[2] = { pier_mr_range_host(rig.memory, 100) };
+	struct pier_mr_range ranges[2] = { pier_mr_range_host(fixture.memory, 100) };
 
 	(void)state;
-	expect_ok(pier_dmabuf_export(rig.buffer, 0, 100, &dmabuf));
+	expect_ok(pier_dmabuf_export(fixture.buffer, 0, 100, &dmabuf));
 	ranges[1] = pier_mr_range_dmabuf(dmabuf.fd, 0, 100);
-	expect_ok(pier_reg_mr_vec(rig.pd, ranges, 2, PIER_ACCESS_SHARED, &mr));
+	expect_ok(pier_reg_mr_vec(fixture.pd, ranges, 2, PIER_ACCESS_SHARED, &mr));
 	pier_dmabuf_close(&dmabuf);
 	expect_result(pier_reg_sub_mr(mr, 99, 2, 0, &sub), -EOPNOTSUPP);
 	test_assert_sentence("register the part from the fd");
@@ -579,8 +583,8 @@ static void has_no_sub_regions_of_an_fd(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-/* Random ranges and sub-regions against a table of where each byte lies. */
-static void property(void **state)
+/* Random ranges and sub-regions, compared with a table of each byte's place. */
+static void sub_regions_match_a_table_of_bytes(void **state)
 {
 	enum {
 		RANGES = 12,
@@ -598,26 +602,26 @@ static void property(void **state)
 
 		assert_non_null(where);
 		for (uint32_t i = 0; i < count; i++) {
-			uint64_t from = test_random_below(&random, 8 * rig.page);
+			uint64_t from = test_random_below(&random, 8 * fixture.page);
 			uint64_t bytes = 1 + test_random_below(&random, 300);
 			bool host = test_random_below(&random, 2);
 
 			ranges[i] = (struct pier_mr_range){
 				.source = host ? PIER_MR_HOST : PIER_MR_BUFFER,
 				.fd = -1,
-				.addr = host ? rig.memory + from : NULL,
-				.buffer = host ? NULL : rig.buffer,
+				.addr = host ? fixture.memory + from : NULL,
+				.buffer = host ? NULL : fixture.buffer,
 				.offset = host ? 0 : from,
 				.length = bytes,
 			};
 			for (uint64_t k = 0; k < bytes; k++)
 				where[total++] =
-					(host ? (uintptr_t)rig.memory
-					      : pier_buffer_address(rig.buffer)) +
+					(host ? (uintptr_t)fixture.memory
+					      : pier_buffer_address(fixture.buffer)) +
 					from + k;
 		}
-		expect_ok(
-			pier_reg_mr_vec(rig.pd, ranges, count, PIER_ACCESS_SHARED, &mr));
+		expect_ok(pier_reg_mr_vec(fixture.pd, ranges, count, PIER_ACCESS_SHARED,
+					  &mr));
 		offset = test_random_below(&random, total);
 		length = 1 + test_random_below(&random, total - offset);
 		expect_ok(pier_reg_sub_mr(mr, offset, length, PIER_ACCESS_SHARED, &sub));
@@ -626,11 +630,11 @@ static void property(void **state)
 
 			expect_ok(pier_mr_gather(sub, pier_mr_iova(sub) + k, 1, &one));
 			expect_ok(pier_mr_gather(mr, pier_mr_iova(sub) + k, 1, &same));
-			/* An iova may differ from the address, by whole pages. */
-			assert_int_equal(one.addr % rig.page,
-					 where[offset + k] % rig.page);
-			assert_int_equal(same.addr % rig.page,
-					 where[offset + k] % rig.page);
+			/* An iova may differ from the address by whole pages. */
+			assert_int_equal(one.addr % fixture.page,
+					 where[offset + k] % fixture.page);
+			assert_int_equal(same.addr % fixture.page,
+					 where[offset + k] % fixture.page);
 			assert_int_not_equal(one.lkey, same.lkey);
 		}
 		expect_ok(pier_dereg_mr(sub));
@@ -644,24 +648,25 @@ static void expect_padding(struct pier_buffer *buffer, size_t offset, size_t len
 {
 	struct pier_mr *mr;
 
-	rig.padding = 0;
-	expect_ok(pier_reg_buffer_mr(rig.pd, buffer, offset, length, PIER_ACCESS_SHARED,
-				     PIER_POLICY_DIRECT, &mr));
-	assert_int_equal(rig.padding, padding);
+	fixture.padding = 0;
+	expect_ok(pier_reg_buffer_mr(fixture.pd, buffer, offset, length,
+				     PIER_ACCESS_SHARED, PIER_POLICY_DIRECT, &mr));
+	assert_int_equal(fixture.padding, padding);
 	expect_ok(pier_dereg_mr(mr));
 }
 
-/* Only what was allocated behind the buffer, and not what the caller left out. */
-static void tells_what_lies_behind_a_buffer(void **state)
+/* Only bytes that were allocated after the buffer, not those that the caller left out. */
+static void reports_padding_behind_a_buffer(void **state)
 {
-	const size_t lengths[] = { 1, 100, rig.page - 1, rig.page, 2 * rig.page + 7 };
+	const size_t lengths[] = { 1, 100, fixture.page - 1, fixture.page,
+				   2 * fixture.page + 7 };
 	struct pier_buffer *buffer, *wrapped;
 	void *memory;
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
 		size_t length = lengths[i];
-		uint64_t rest = (rig.page - length % rig.page) % rig.page;
+		uint64_t rest = (fixture.page - length % fixture.page) % fixture.page;
 
 		expect_ok(pier_buffer_alloc("memfd", length, &buffer));
 		expect_ok(pier_buffer_map(buffer, &memory));
@@ -670,8 +675,8 @@ static void tells_what_lies_behind_a_buffer(void **state)
 		expect_padding(wrapped, 0, length, 0);
 		if (length > 1)
 			expect_padding(buffer, 0, length - 1, 0);
-		if (length > rig.page)
-			expect_padding(buffer, rig.page, length - rig.page, rest);
+		if (length > fixture.page)
+			expect_padding(buffer, fixture.page, length - fixture.page, rest);
 		expect_ok(pier_buffer_free(wrapped));
 		expect_ok(pier_buffer_free(buffer));
 	}
@@ -683,21 +688,21 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		CASE(reads_structs_of_other_sizes),
-		CASE(names_what_is_wrong),
-		CASE(takes_every_source),
-		CASE(keeps_what_a_pointer_is_in),
-		CASE(begins_where_it_is_told),
+		CASE(names_the_wrong_attribute),
+		CASE(registers_every_kind_of_source),
+		CASE(keeps_the_buffer_that_a_pointer_is_in),
+		CASE(begins_at_the_requested_iova),
 		CASE(joins_ranges_as_parts),
-		CASE(refuses_parts_where_told),
-		CASE(leaves_nothing_of_a_vector_that_failed),
-		CASE(registers_in_pieces_what_is_too_long),
-		CASE(tries_smaller_pieces_without_memory),
+		CASE(refuses_parts_if_forbidden),
+		CASE(failed_vector_leaves_nothing_behind),
+		CASE(registers_long_ranges_in_pieces),
+		CASE(tries_smaller_pieces_when_out_of_memory),
 		CASE(has_a_limit_of_parts),
 		CASE(has_sub_regions),
 		CASE(has_sub_regions_over_seams),
 		CASE(has_no_sub_regions_of_an_fd),
-		CASE(tells_what_lies_behind_a_buffer),
-		CASE(property),
+		CASE(reports_padding_behind_a_buffer),
+		CASE(sub_regions_match_a_table_of_bytes),
 	};
 
 	return cmocka_run_group_tests_name("regions", tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Remote regions: values, so no device is needed. */
+/* Remote regions. They are values, so no device is needed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +24,7 @@ static const struct pier_mr local = {
 
 static const struct pier_remote untouched = { 7, 7, 7 };
 
-/* Field by field: the struct has padding. */
+/* Compare field by field: the struct has padding. */
 static void assert_same(const struct pier_remote *a, const struct pier_remote *b)
 {
 	assert_int_equal(a->addr, b->addr);
@@ -44,7 +44,7 @@ static void assert_untouched(const struct pier_remote *remote)
 		assert_int_equal((remote).rkey, 0x22);  \
 	} while (0)
 
-static void test_mr_remote(void **state)
+static void describes_a_region(void **state)
 {
 	struct pier_remote remote = untouched;
 
@@ -55,7 +55,7 @@ static void test_mr_remote(void **state)
 	assert_remote(remote, 0x10123, 1000);
 }
 
-static void test_sub(void **state)
+static void takes_sub_ranges(void **state)
 {
 	struct pier_remote all = { 0x10123, 1000, 0x22 }, part = untouched;
 
@@ -77,8 +77,8 @@ static void test_sub(void **state)
 	assert_remote(part, 0x10124, 999);
 }
 
-/* A descriptor filled in by hand, whose end is past 64 bits. */
-static void test_sub_wraps(void **state)
+/* A hand-written descriptor whose end exceeds 64 bits. */
+static void refuses_sub_ranges_that_wrap(void **state)
 {
 	struct pier_remote all = { UINT64_MAX - 5, 100, 0x22 }, part = untouched;
 
@@ -95,7 +95,7 @@ struct record {
 	uint64_t values[3];
 };
 
-static void test_fields(void **state)
+static void narrows_to_elements_and_fields(void **state)
 {
 	struct pier_remote all = { 0x2000, 3 * sizeof(struct record), 0x22 };
 	struct pier_remote part = untouched;
@@ -121,7 +121,7 @@ static void test_fields(void **state)
 		      24);
 }
 
-static void test_fields_unchecked(void **state)
+static void narrows_without_checks(void **state)
 {
 	struct pier_remote all = { 0x2000, 0, 0x22 }, part;
 
@@ -136,7 +136,7 @@ static void test_fields_unchecked(void **state)
 		      24);
 }
 
-static void test_wire(void **state)
+static void has_the_documented_wire_form(void **state)
 {
 	static const uint8_t golden[PIER_REMOTE_WIRE_SIZE] = {
 		'P',  'r',  'M',  'R',	1, 0,	 32,   0,    0x78, 0x56, 0x34,
@@ -154,7 +154,7 @@ static void test_wire(void **state)
 	assert_same(&remote, &back);
 }
 
-static void test_wire_hostile(void **state)
+static void rejects_hostile_wire_forms(void **state)
 {
 	const struct pier_remote remote = { 0x1000, 0x1000, 0x12345678 };
 	uint8_t wire[PIER_REMOTE_WIRE_SIZE], bad[PIER_REMOTE_WIRE_SIZE];
@@ -164,7 +164,7 @@ static void test_wire_hostile(void **state)
 	pier_remote_pack(&remote, wire);
 	for (size_t size = 0; size < sizeof(wire); size++)
 		assert_int_equal(pier_remote_unpack(wire, size, &back), -EMSGSIZE);
-	/* The header and the reserved bytes have one right value each. */
+	/* Each byte of the header and each reserved byte has exactly one valid value. */
 	for (size_t i = 0; i < 16; i++) {
 		if (i >= 8 && i < 12)
 			continue;
@@ -179,7 +179,7 @@ static void test_wire_hostile(void **state)
 	assert_untouched(&back);
 }
 
-static void test_text(void **state)
+static void has_the_documented_text_form(void **state)
 {
 	const struct pier_remote remote = { 0x1122334455667788, 0x1000, 0x12345678 };
 	char golden[PIER_REMOTE_TEXT_SIZE + 1], text[PIER_REMOTE_TEXT_SIZE];
@@ -195,7 +195,7 @@ static void test_text(void **state)
 	assert_string_equal(text, golden);
 }
 
-static void test_text_hostile(void **state)
+static void rejects_hostile_texts(void **state)
 {
 	const struct pier_remote remote = { 0x1000, 0x1000, 0x12345678 };
 	char text[PIER_REMOTE_TEXT_SIZE], changed[2 * sizeof(text)];
@@ -223,7 +223,7 @@ static void test_text_hostile(void **state)
 	assert_untouched(&back);
 }
 
-static void test_encloses(void **state)
+static void knows_which_region_encloses_another(void **state)
 {
 	(void)state;
 	assert_true(pier_mr_encloses(&region, 0x10123, 1000));
@@ -237,13 +237,17 @@ static void test_encloses(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_mr_remote),	 cmocka_unit_test(test_sub),
-		cmocka_unit_test(test_sub_wraps),	 cmocka_unit_test(test_fields),
-		cmocka_unit_test(test_fields_unchecked), cmocka_unit_test(test_wire),
-		cmocka_unit_test(test_wire_hostile),
+		cmocka_unit_test(describes_a_region),
+		cmocka_unit_test(takes_sub_ranges),
+		cmocka_unit_test(refuses_sub_ranges_that_wrap),
+		cmocka_unit_test(narrows_to_elements_and_fields),
+		cmocka_unit_test(narrows_without_checks),
+		cmocka_unit_test(has_the_documented_wire_form),
+		cmocka_unit_test(rejects_hostile_wire_forms),
 
-		cmocka_unit_test(test_encloses),	 cmocka_unit_test(test_text),
-		cmocka_unit_test(test_text_hostile),
+		cmocka_unit_test(knows_which_region_encloses_another),
+		cmocka_unit_test(has_the_documented_text_form),
+		cmocka_unit_test(rejects_hostile_texts),
 	};
 
 	return cmocka_run_group_tests_name("remote", tests, NULL, NULL);

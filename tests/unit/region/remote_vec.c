@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Remote vectors: values, so no device is needed. */
+/* Remote vectors. They are values, so no device is needed. */
 #include "tests/support/cmocka.h"
 #include "tests/support/golden.h"
 #include "tests/support/plain_region.h"
@@ -29,7 +29,7 @@ enum {
 	ROOM = 8,
 };
 
-/* Where functions write, and what was written to it. */
+/* The output area of the functions, and the bytes they wrote. */
 struct output {
 	struct pier_remote parts[ROOM];
 	uint32_t count;
@@ -46,7 +46,7 @@ static struct output no_output(void)
 	return output;
 }
 
-/* Field by field: the struct has padding. */
+/* Compare field by field: the struct has padding. */
 static void assert_same(const struct pier_remote *a, const struct pier_remote *b)
 {
 	assert_int_equal(a->addr, b->addr);
@@ -54,7 +54,7 @@ static void assert_same(const struct pier_remote *a, const struct pier_remote *b
 	assert_int_equal(a->rkey, b->rkey);
 }
 
-/* These parts, and not a byte behind them. */
+/* Expect exactly these parts, and not a byte written behind them. */
 static void assert_output(const struct output *output, const struct pier_remote *parts,
 			  uint32_t count)
 {
@@ -70,7 +70,7 @@ static void assert_no_output(const struct output *output)
 		assert_same(&output->parts[i], &untouched);
 }
 
-static void test_mr_remote_vec(void **state)
+static void describes_a_region(void **state)
 {
 	const struct pier_remote one[] = { { 0x10123, 1000, 0x22 } };
 	const struct pier_remote three[] = { { 0x10000, 100, 0x41 },
@@ -95,7 +95,7 @@ static void test_mr_remote_vec(void **state)
 	test_assert_sentence("pier_mr_remote_vec()");
 }
 
-static void test_length(void **state)
+static void adds_up_its_length(void **state)
 {
 	const struct pier_remote sums[] = { { 0, UINT64_MAX, 1 }, { 0, 1, 1 } };
 	const struct pier_remote ends[] = { { 1, 1, 1 }, { 2, UINT64_MAX, 1 } };
@@ -115,7 +115,7 @@ static void test_length(void **state)
 	assert_int_equal(length, 0);
 }
 
-/* Byte by byte: where a byte of the vector is, and under which key. */
+/* Compare byte by byte: where each byte of the vector is, and its key. */
 static void assert_bytes(const struct output *output, uint64_t offset, uint64_t length)
 {
 	uint64_t at = 0, start = 0;
@@ -134,7 +134,7 @@ static void assert_bytes(const struct output *output, uint64_t offset, uint64_t 
 	assert_int_equal(at, length);
 }
 
-static void test_sub(void **state)
+static void takes_sub_ranges(void **state)
 {
 	(void)state;
 	for (uint64_t offset = 0; offset <= 17; offset++) {
@@ -156,7 +156,7 @@ static void test_sub(void **state)
 	}
 }
 
-static void test_sub_refusals(void **state)
+static void refuses_invalid_sub_ranges(void **state)
 {
 	const struct pier_remote sums[] = { { 0, UINT64_MAX, 1 }, { 0, 1, 1 } };
 	struct output output = no_output();
@@ -188,7 +188,7 @@ struct record {
 	uint32_t counter;
 };
 
-static void test_elements(void **state)
+static void narrows_to_elements_and_fields(void **state)
 {
 	const struct pier_remote second[] = { { 0x1008, 2, 1 },
 					      { 0xffffffffffffff00, 1, 3 },
@@ -222,7 +222,7 @@ static void test_elements(void **state)
 	assert_output(&output, counter, 1);
 }
 
-/* The vector of the golden file, and its wire form. */
+/* The vector of the golden file and its wire form. */
 static const struct pier_remote golden_vec[] = {
 	{ 0x1122334455667788, 0x1000, 0x12345678 },
 	{ 0x99, 0, 0xffffffff },
@@ -238,7 +238,7 @@ static const uint8_t golden_wire[PIER_REMOTE_VEC_WIRE_SIZE(2)] = {
 	0,    0,    0,	  0,	0,    0,    0,	  0,	/* length */
 };
 
-static void test_wire(void **state)
+static void has_the_documented_wire_form(void **state)
 {
 	uint8_t wire[sizeof(golden_wire) + 1];
 	struct output output = no_output();
@@ -257,7 +257,7 @@ static void test_wire(void **state)
 	assert_int_equal(output.count, 0);
 }
 
-static void test_pack_refusals(void **state)
+static void refuses_to_pack_invalid_vectors(void **state)
 {
 	static const struct pier_remote many[PIER_MR_PARTS_MAX + 1];
 	const struct pier_remote ends[] = { { 2, UINT64_MAX, 1 } };
@@ -287,7 +287,7 @@ static void refuse_wire(const void *wire, size_t size, int error)
 	assert_no_output(&output);
 }
 
-static void test_wire_hostile(void **state)
+static void rejects_hostile_wire_forms(void **state)
 {
 	uint8_t bad[sizeof(golden_wire) + 1] = { 0 };
 	struct output output = no_output();
@@ -297,7 +297,7 @@ static void test_wire_hostile(void **state)
 		refuse_wire(golden_wire, size, -EMSGSIZE);
 	memcpy(bad, golden_wire, sizeof(golden_wire));
 	refuse_wire(bad, sizeof(bad), -EMSGSIZE);
-	/* The header and the reserved bytes have one right value each. */
+	/* Each byte of the header and each reserved byte has exactly one valid value. */
 	for (size_t i = 0; i < sizeof(golden_wire); i++) {
 		bool reserved = i >= 16 && (i - 16) % 24 >= 4 && (i - 16) % 24 < 8;
 
@@ -310,7 +310,7 @@ static void test_wire_hostile(void **state)
 			    : i == 6 || i == 7 ? -EMSGSIZE
 					       : -EBADMSG);
 	}
-	/* The end of a part, and then the sum. */
+	/* First the end of a part wraps, then the sum. */
 	memcpy(bad, golden_wire, sizeof(golden_wire));
 	memset(bad + 24, 0xff, 8);
 	refuse_wire(bad, sizeof(golden_wire), -EBADMSG);
@@ -325,8 +325,8 @@ static void test_wire_hostile(void **state)
 	assert_no_output(&output);
 }
 
-/* Of more parts than there may be; all else is right. */
-static void test_wire_of_too_many(void **state)
+/* More parts than allowed; all else is valid. */
+static void rejects_too_many_parts(void **state)
 {
 	enum {
 		TOO_MANY = PIER_MR_PARTS_MAX + 1,
@@ -353,7 +353,7 @@ static void test_wire_of_too_many(void **state)
 	assert_int_equal(count, PIER_MR_PARTS_MAX);
 }
 
-static void test_text(void **state)
+static void has_the_documented_text_form(void **state)
 {
 	char golden[PIER_REMOTE_VEC_TEXT_SIZE(2) + 1];
 	char text[PIER_REMOTE_VEC_TEXT_SIZE(2)];
@@ -382,7 +382,7 @@ static void refuse_text(const char *text, int error)
 	assert_no_output(&output);
 }
 
-static void test_text_hostile(void **state)
+static void rejects_hostile_texts(void **state)
 {
 	char text[PIER_REMOTE_VEC_TEXT_SIZE(2)], changed[sizeof(text) + 8];
 	static char longest[2 * PIER_REMOTE_VEC_TEXT_SIZE(PIER_MR_PARTS_MAX)];
@@ -408,8 +408,8 @@ static void test_text_hostile(void **state)
 	refuse_text(longest, -EBADMSG);
 }
 
-/* What was packed comes back. */
-static void test_random(void **state)
+/* Unpacking returns what was packed. */
+static void agrees_with_a_table_of_bytes(void **state)
 {
 	struct test_random random = test_random_start();
 	static uint8_t wire[PIER_REMOTE_VEC_WIRE_MAX];
@@ -440,18 +440,18 @@ static void test_random(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_mr_remote_vec),
-		cmocka_unit_test(test_length),
-		cmocka_unit_test(test_sub),
-		cmocka_unit_test(test_sub_refusals),
-		cmocka_unit_test(test_elements),
-		cmocka_unit_test(test_wire),
-		cmocka_unit_test(test_pack_refusals),
-		cmocka_unit_test(test_wire_hostile),
-		cmocka_unit_test(test_wire_of_too_many),
-		cmocka_unit_test(test_text),
-		cmocka_unit_test(test_text_hostile),
-		cmocka_unit_test(test_random),
+		cmocka_unit_test(describes_a_region),
+		cmocka_unit_test(adds_up_its_length),
+		cmocka_unit_test(takes_sub_ranges),
+		cmocka_unit_test(refuses_invalid_sub_ranges),
+		cmocka_unit_test(narrows_to_elements_and_fields),
+		cmocka_unit_test(has_the_documented_wire_form),
+		cmocka_unit_test(refuses_to_pack_invalid_vectors),
+		cmocka_unit_test(rejects_hostile_wire_forms),
+		cmocka_unit_test(rejects_too_many_parts),
+		cmocka_unit_test(has_the_documented_text_form),
+		cmocka_unit_test(rejects_hostile_texts),
+		cmocka_unit_test(agrees_with_a_table_of_bytes),
 	};
 
 	return cmocka_run_group_tests_name("remote_vec", tests, NULL, NULL);

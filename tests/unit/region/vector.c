@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Regions of many parts, and what moves between them over soft0, beside a model that
- * knows where each byte of a region lies. After each transfer the whole memory of both
- * ends is compared, also what lies around the parts. PIER_SEED plays a run again.
+ * Transfers over soft0 between regions of many parts, beside a model that knows where
+ * each byte of a region lies. After each transfer the test compares the whole memory of
+ * both ends, including the bytes around the parts. PIER_SEED repeats a run.
  */
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
@@ -18,12 +18,12 @@
 #include "device/device.h"
 
 enum {
-	SLOT = 12 * 1024 + 1, /* each range lies in one, and touches no other */
-	SLOTS = 15,	      /* of a memory */
+	SLOT = 12 * 1024 + 1, /* each range lies in one slot and touches no other */
+	SLOTS = 15,	      /* of one memory */
 	BYTES = SLOT * SLOTS,
 	MEMORIES = 3,
 	MAX_RANGES = 40,
-	MAX_PIECES = 6, /* of a region, that a transfer is made of */
+	MAX_PIECES = 6, /* parts of a region that one transfer uses */
 	ROUNDS = 40,
 	TRANSFERS = 15,
 	MAX_RECV_SGE = 16,
@@ -31,7 +31,7 @@ enum {
 };
 
 struct memory {
-	struct pier_buffer *buffer; /* NULL: of malloc() */
+	struct pier_buffer *buffer; /* NULL: from malloc() */
 	uint8_t *bytes;
 	uint8_t image[BYTES]; /* the model */
 };
@@ -43,7 +43,7 @@ struct end {
 	struct pier_channel *channel;
 	struct memory memories[MEMORIES];
 	struct pier_mr *mr;
-	/* Of the region: where in an image each byte is. */
+	/* For each byte of the region: its place in the image. */
 	uint8_t *where[BYTES * MEMORIES];
 	uint64_t length;
 };
@@ -70,7 +70,7 @@ static void open_memory(struct memory *memory, const char *backend)
 	memory->bytes = pointer;
 }
 
-/* One key for several ranges is another test's: here each range has its own. */
+/* Each range has its own key here; another test covers one key for several ranges. */
 static void open_end(struct end *end)
 {
 	static const char *const backends[MEMORIES] = { NULL, "host", "memfd" };
@@ -121,7 +121,7 @@ static void compare_memories(const struct end *end)
 	}
 }
 
-/* A random range in a slot, which the model takes down too. */
+/* Register a random range in a slot, and add it to the model. */
 static struct pier_mr_range choose_range(struct end *end, uint64_t slot)
 {
 	struct memory *memory = &end->memories[slot / SLOTS];
@@ -215,7 +215,7 @@ static void shorten(struct choice *choice, uint64_t length)
 	}
 }
 
-/* Where the bytes of a choice are, one after the other. */
+/* List the places of the bytes of a choice in order. */
 static uint8_t **find_bytes(const struct end *end, const struct choice *choice)
 {
 	uint8_t **bytes = malloc((choice->length + 1) * sizeof(*bytes));
@@ -240,7 +240,7 @@ static void copy_in_model(const struct end *to, const struct choice *target,
 	free(sources);
 }
 
-/* In memory of the exact size, so that ASan sees one element too many. */
+/* Allocate exactly the size needed, so that ASan notices one element too many. */
 static void *list_elements(const struct end *end, const struct choice *choice,
 			   bool scatter, uint32_t *ret_count)
 {
@@ -270,7 +270,7 @@ static void *list_elements(const struct end *end, const struct choice *choice,
 	return list;
 }
 
-/* To the other end as bytes or as text. */
+/* Send to the other end as bytes or as text. */
 static uint32_t send_descriptor(const struct pier_mr *mr, struct pier_remote *ret_parts)
 {
 	struct pier_remote own[PIER_MR_PARTS_MAX];
@@ -292,7 +292,7 @@ static uint32_t send_descriptor(const struct pier_mr *mr, struct pier_remote *re
 	return count;
 }
 
-/* The vector of a choice of the other end's region. */
+/* The vector for a choice of the other end's region. */
 static struct pier_remote *choose_remote(const struct end *end,
 					 const struct choice *choice, uint32_t *ret_count)
 {
@@ -321,7 +321,7 @@ static int post_and_wait(struct pier_channel *channel, int error, struct pier_wo
 	return error ? error : pier_work_wait(channel, work, PATIENT, NULL);
 }
 
-/* Posted if the send queue is long enough for it, which a blocking call need not ask. */
+/* Post if the send queue has room for all; a blocking call need not check. */
 static void transfer(struct pier_channel *channel, bool read, const void *list,
 		     uint32_t num_sge, const struct pier_remote *parts, uint32_t count)
 {
@@ -366,7 +366,7 @@ static void move_one_sided(struct end *here, struct end *there)
 	free(list);
 }
 
-/* Of any length and from anywhere to anywhere, over seams on both sides. */
+/* Of any length, from anywhere to anywhere, across seams on both sides. */
 static void choose_message(const struct end *here, const struct end *there,
 			   struct choice *ret_source, struct choice *ret_target)
 {
@@ -446,8 +446,8 @@ static void moves_as_the_model_says(void **state)
 }
 
 /*
- * All of both regions, as far as both are long; the second key at the peer is wrong. What
- * was written all the same goes to *ret_written.
+ * Use both regions as far as both reach; the second key of the peer is wrong.
+ * *ret_written returns the bytes that were written all the same.
  */
 static int write_with_a_wrong_key(struct choice *ret_written, bool blocking)
 {
@@ -488,7 +488,7 @@ static void fails_at_the_second_part(bool blocking, int expected)
 	shuffle_memories(&ends[1]);
 	make_region(&ends[1], 3, PIER_SPLIT_SEAMS);
 	make_region(&ends[0], 20, PIER_SPLIT_SEAMS);
-	/* So long that there is a request behind the one that fails. */
+	/* Long enough for a request behind the one that fails. */
 	while (ends[0].length <= 2 * (uint64_t)SLOT) {
 		expect_ok(pier_dereg_mr(ends[0].mr));
 		make_region(&ends[0], 20, PIER_SPLIT_SEAMS);
@@ -501,8 +501,8 @@ static void fails_at_the_second_part(bool blocking, int expected)
 	close_round();
 }
 
-/* A blocking call tells the error of the request that failed; its flush says less. */
-static void tells_what_failed(void **state)
+/* A blocking call reports the error of the request that failed, not that of its flush. */
+static void reports_the_request_that_failed(void **state)
 {
 	(void)state;
 	for (int i = 0; i < 10; i++) {
@@ -536,7 +536,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(moves_as_the_model_says, open_ends,
 						close_ends),
-		cmocka_unit_test_setup_teardown(tells_what_failed, open_ends, close_ends),
+		cmocka_unit_test_setup_teardown(reports_the_request_that_failed,
+						open_ends, close_ends),
 	};
 
 	return cmocka_run_group_tests_name("vector", tests, NULL, NULL);

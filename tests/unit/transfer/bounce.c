@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Transfers from and to memory that the NIC does not reach, or that wants a flush. */
+/* Transfers to and from memory that the NIC cannot reach, or that needs a flush. */
 #include "bounce_fixture.h"
 
 static const uint64_t lengths[] = { 0, 1, CHUNK, CHUNK + 1, LENGTH };
@@ -26,8 +26,8 @@ static void moves_bounced_bytes(void **state)
 	}
 }
 
-/* Of both ends; who owns the other one says what its NIC is to see. */
-static void reads_the_bounce_buffers_of_a_peer(void **state)
+/* At both ends. The owner of remote memory decides what its NIC sees. */
+static void reads_bounce_buffers_of_a_peer(void **state)
 {
 	struct pier_transfer_attr attr;
 
@@ -41,7 +41,7 @@ static void reads_the_bounce_buffers_of_a_peer(void **state)
 	expect_moved(LENGTH, true);
 }
 
-/* At each copy: how many chunks are in flight, and how many had come. */
+/* For each copy: the chunks in flight, and those that had arrived. */
 static struct {
 	int copies, in_flight[32], landed[32];
 } seen;
@@ -61,13 +61,16 @@ static void watch(const struct pier_transfer_attr *attr)
 	shuffle();
 	begin(attr);
 	memset(&seen, 0, sizeof(seen));
-	rig.gpu->before_copy = look;
-	expect_result(pier_transfer_wait(rig.transfer, PATIENT), 1);
-	rig.gpu->before_copy = NULL;
-	assert_int_equal(rig.gpu->copies, 20);
+	fixture.gpu->before_copy = look;
+	expect_result(pier_transfer_wait(fixture.transfer, PATIENT), 1);
+	fixture.gpu->before_copy = NULL;
+	assert_int_equal(fixture.gpu->copies, 20);
 }
 
-/* A chunk is copied just before it is posted: those before it are, none behind it is. */
+/*
+ * A chunk is copied just before it is posted: all chunks before it have been posted, and
+ * none behind it has been copied.
+ */
 static void copies_before_each_post(void **state)
 {
 	struct pier_transfer_attr attr;
@@ -85,10 +88,10 @@ static void copies_before_each_post(void **state)
 }
 
 /*
- * What is read is copied while the NIC has as much to do as there is: its window is full
- * at each copy, or all has been posted.
+ * A read chunk is copied while the NIC stays busy: at each copy its window is full, or
+ * all chunks have been posted.
  */
-static void copies_beside_what_flies(void **state)
+static void copies_while_chunks_are_in_flight(void **state)
 {
 	struct pier_transfer_attr attr;
 
@@ -99,14 +102,14 @@ static void copies_beside_what_flies(void **state)
 	attr.window = 4;
 	watch(&attr);
 	for (int i = 0; i < 20; i++) {
-		/* Of those that had come up to 4 may not have been copied yet. */
+		/* At most 4 chunks that have arrived are still to be copied. */
 		if (seen.landed[i] < 12)
 			assert_int_equal(seen.in_flight[i], 4);
 	}
 	expect_moved(20 * CHUNK, true);
 }
 
-static void does_nothing_for_direct_memory(void **state)
+static void does_not_copy_direct_memory(void **state)
 {
 	struct pier_transfer_attr attr;
 
@@ -115,8 +118,8 @@ static void does_nothing_for_direct_memory(void **state)
 	attr = attr_of(2, LENGTH);
 	shuffle();
 	expect_ok(pier_transfer_run(&attr));
-	assert_int_equal(rig.gpu->copies, 0);
-	assert_int_equal(rig.gpu->flushes, 0);
+	assert_int_equal(fixture.gpu->copies, 0);
+	assert_int_equal(fixture.gpu->flushes, 0);
 	expect_moved(LENGTH, false);
 }
 
@@ -125,13 +128,13 @@ static int expect_flushed(void *context, uint64_t done, uint64_t length)
 	int *at_end = context;
 
 	if (done == length)
-		*at_end = rig.gpu->flushes;
+		*at_end = fixture.gpu->flushes;
 	else
-		assert_int_equal(rig.gpu->flushes, 0);
+		assert_int_equal(fixture.gpu->flushes, 0);
 	return 0;
 }
 
-/* Once for each rail that has brought something, before anybody is told. */
+/* Once for each rail that brought something, before completion is reported. */
 static void flushes_direct_memory_once(void **state)
 {
 	struct pier_transfer_attr attr;
@@ -145,20 +148,20 @@ static void flushes_direct_memory_once(void **state)
 	attr.context = &at_end;
 	shuffle();
 	begin(&attr);
-	expect_result(pier_transfer_wait(rig.transfer, PATIENT), 1);
+	expect_result(pier_transfer_wait(fixture.transfer, PATIENT), 1);
 	assert_true(rail_status(0).done > 0 && rail_status(1).done > 0);
-	assert_int_equal(rig.gpu->flushes, 2);
+	assert_int_equal(fixture.gpu->flushes, 2);
 	assert_int_equal(at_end, 2);
-	expect_result(pier_transfer_progress(rig.transfer), 1);
-	assert_int_equal(rig.gpu->flushes, 2);
-	assert_int_equal(rig.gpu->copies, 0);
+	expect_result(pier_transfer_progress(fixture.transfer), 1);
+	assert_int_equal(fixture.gpu->flushes, 2);
+	assert_int_equal(fixture.gpu->copies, 0);
 	expect_moved(LENGTH, true);
 	/* One chunk, one rail. */
 	attr.length = 1;
 	attr.progress = NULL;
-	rig.gpu->flushes = 0;
+	fixture.gpu->flushes = 0;
 	expect_ok(pier_transfer_run(&attr));
-	assert_int_equal(rig.gpu->flushes, 1);
+	assert_int_equal(fixture.gpu->flushes, 1);
 }
 
 static int never_at_end(void *context, uint64_t done, uint64_t length)
@@ -168,8 +171,10 @@ static int never_at_end(void *context, uint64_t done, uint64_t length)
 	return 0;
 }
 
-/* All is here and nobody can see it: that is no success, until it can be seen. */
-static void tells_what_cannot_be_flushed(void **state)
+/*
+ * All bytes have arrived but are not visible: the transfer fails until a flush succeeds.
+ */
+static void reports_failed_flush(void **state)
 {
 	struct pier_transfer_attr attr;
 
@@ -180,26 +185,26 @@ static void tells_what_cannot_be_flushed(void **state)
 	attr.progress = never_at_end;
 	shuffle();
 	begin(&attr);
-	rig.gpu->flush_error = EOPNOTSUPP;
-	expect_result(pier_transfer_wait(rig.transfer, PATIENT), -EOPNOTSUPP);
+	fixture.gpu->flush_error = EOPNOTSUPP;
+	expect_result(pier_transfer_wait(fixture.transfer, PATIENT), -EOPNOTSUPP);
 	test_assert_sentence("what rail 0 brought is not visible");
 	test_assert_sentence("no flush");
 	assert_int_equal(status().done, LENGTH);
-	expect_ok(pier_transfer_resume(rig.transfer, rig.rails, 1));
-	expect_result(pier_transfer_wait(rig.transfer, PATIENT), -EOPNOTSUPP);
-	rig.gpu->flush_error = 0;
-	rig.gpu->flushes = 0;
-	expect_ok(pier_transfer_destroy(rig.transfer));
-	rig.transfer = NULL;
+	expect_ok(pier_transfer_resume(fixture.transfer, fixture.rails, 1));
+	expect_result(pier_transfer_wait(fixture.transfer, PATIENT), -EOPNOTSUPP);
+	fixture.gpu->flush_error = 0;
+	fixture.gpu->flushes = 0;
+	expect_ok(pier_transfer_destroy(fixture.transfer));
+	fixture.transfer = NULL;
 	attr.progress = NULL;
 	begin(&attr);
-	rig.gpu->flush_error = EOPNOTSUPP;
-	expect_result(pier_transfer_wait(rig.transfer, PATIENT), -EOPNOTSUPP);
-	rig.gpu->flush_error = 0;
-	rig.gpu->flushes = 0;
-	expect_ok(pier_transfer_resume(rig.transfer, rig.rails, 1));
-	expect_result(pier_transfer_wait(rig.transfer, PATIENT), 1);
-	assert_int_equal(rig.gpu->flushes, 1);
+	fixture.gpu->flush_error = EOPNOTSUPP;
+	expect_result(pier_transfer_wait(fixture.transfer, PATIENT), -EOPNOTSUPP);
+	fixture.gpu->flush_error = 0;
+	fixture.gpu->flushes = 0;
+	expect_ok(pier_transfer_resume(fixture.transfer, fixture.rails, 1));
+	expect_result(pier_transfer_wait(fixture.transfer, PATIENT), 1);
+	assert_int_equal(fixture.gpu->flushes, 1);
 	expect_moved(LENGTH, true);
 }
 
@@ -212,12 +217,12 @@ static int cancel_half(void *context, uint64_t done, uint64_t length)
 	return cancels;
 }
 
-/* It ends in the middle, and goes on by a rail whose memory needs no flush. */
-static void flushes_before_it_is_resumed(void **state)
+/* It ends in the middle, and resumes on a rail whose memory needs no flush. */
+static void flushes_before_it_resumes(void **state)
 {
 	(void)state;
 	make_rails(2, false, false);
-	reg(&rig.here, 1, true);
+	reg(&fixture.here, 1, true);
 	name_rail(1);
 	for (int error = 0; error <= EOPNOTSUPP; error += EOPNOTSUPP) {
 		struct pier_transfer_attr attr = attr_of(1, LENGTH);
@@ -229,28 +234,29 @@ static void flushes_before_it_is_resumed(void **state)
 		attr.window = 2;
 		shuffle();
 		publish_there(2);
-		rig.gpu->flush_error = error;
+		fixture.gpu->flush_error = error;
 		begin(&attr);
-		expect_result(pier_transfer_wait(rig.transfer, PATIENT), -ECANCELED);
+		expect_result(pier_transfer_wait(fixture.transfer, PATIENT), -ECANCELED);
 		test_assert_sentence("its progress callback cancelled it");
-		assert_int_equal(rig.gpu->flushes, 1);
+		assert_int_equal(fixture.gpu->flushes, 1);
 		assert_int_equal(rail_status(0).error, 0);
 		assert_in_range(status().done, LENGTH / 2, LENGTH - 1);
-		expect_ok(pier_transfer_resume(rig.transfer, &rig.rails[1], 1));
-		expect_result(pier_transfer_wait(rig.transfer, PATIENT),
+		expect_ok(pier_transfer_resume(fixture.transfer, &fixture.rails[1], 1));
+		expect_result(pier_transfer_wait(fixture.transfer, PATIENT),
 			      error ? -error : 1);
-		assert_int_equal(rig.gpu->flushes, error ? 2 : 1);
-		rig.gpu->flush_error = 0;
+		assert_int_equal(fixture.gpu->flushes, error ? 2 : 1);
+		fixture.gpu->flush_error = 0;
 		if (error) {
-			expect_ok(pier_transfer_resume(rig.transfer, &rig.rails[1], 1));
-			expect_result(pier_transfer_wait(rig.transfer, PATIENT), 1);
-			assert_int_equal(rig.gpu->flushes, 3);
+			expect_ok(pier_transfer_resume(fixture.transfer,
+						       &fixture.rails[1], 1));
+			expect_result(pier_transfer_wait(fixture.transfer, PATIENT), 1);
+			assert_int_equal(fixture.gpu->flushes, 3);
 		}
 		expect_moved(LENGTH, true);
 	}
 }
 
-/* The device is lost in the middle, and comes back. */
+/* The device is lost in the middle, and returns. */
 static void fails_and_resumes_with_the_device(void **state)
 {
 	(void)state;
@@ -263,42 +269,44 @@ static void fails_and_resumes_with_the_device(void **state)
 						 : PIER_TRANSFER_WRITE;
 			attr.window = 3;
 			shuffle();
-			rig.gpu->copy_error = EIO;
-			rig.gpu->fail_copy_at = at;
+			fixture.gpu->copy_error = EIO;
+			fixture.gpu->fail_copy_at = at;
 			begin(&attr);
-			expect_result(pier_transfer_wait(rig.transfer, PATIENT), -EIO);
+			expect_result(pier_transfer_wait(fixture.transfer, PATIENT),
+				      -EIO);
 			test_assert_sentence("rail 0 of 1 failed");
 			test_assert_sentence("device lost");
 			assert_int_equal(status().done, (at - 1) * CHUNK);
 			assert_int_equal(status().in_flight, 0);
 			assert_non_null(strstr(rail_status(0).sentence, "device lost"));
 			expect_moved((uint64_t)(at - 1) * CHUNK, reading);
-			rig.gpu->copy_error = 0;
-			expect_ok(pier_transfer_resume(rig.transfer, rig.rails, 1));
-			expect_result(pier_transfer_wait(rig.transfer, PATIENT), 1);
+			fixture.gpu->copy_error = 0;
+			expect_ok(
+				pier_transfer_resume(fixture.transfer, fixture.rails, 1));
+			expect_result(pier_transfer_wait(fixture.transfer, PATIENT), 1);
 			assert_int_equal(rail_status(0).done, LENGTH - (at - 1) * CHUNK);
 			expect_moved(LENGTH, reading);
 		}
 	}
 }
 
-/* The copies of one rail fail; another, which needs none, moves what that one had. */
-static void others_take_over(void **state)
+/* The copies of one rail fail; another rail, which needs none, moves its chunks. */
+static void other_rails_take_over(void **state)
 {
 	(void)state;
 	make_rails(2, true, false);
-	reg(&rig.here, 1, false);
+	reg(&fixture.here, 1, false);
 	name_rail(1);
 	for (int reading = 0; reading < 2; reading++) {
 		struct pier_transfer_attr attr = attr_of(2, LENGTH);
 
 		attr.direction = reading ? PIER_TRANSFER_READ : PIER_TRANSFER_WRITE;
 		shuffle();
-		rig.gpu->copy_error = EIO;
-		rig.gpu->fail_copy_at = 3;
+		fixture.gpu->copy_error = EIO;
+		fixture.gpu->fail_copy_at = 3;
 		begin(&attr);
-		expect_result(pier_transfer_wait(rig.transfer, PATIENT), 1);
-		rig.gpu->copy_error = 0;
+		expect_result(pier_transfer_wait(fixture.transfer, PATIENT), 1);
+		fixture.gpu->copy_error = 0;
 		assert_int_equal(rail_status(0).error, -EIO);
 		assert_int_equal(rail_status(0).done, 2 * CHUNK);
 		assert_int_equal(rail_status(1).done, LENGTH - 2 * CHUNK);
@@ -307,20 +315,20 @@ static void others_take_over(void **state)
 	}
 }
 
-/* From the callback: the far end of the first rail dies when so much has arrived. */
+/* From the callback: the far end of the first rail dies after this many bytes. */
 static int kill_rail(void *context, uint64_t done, uint64_t length)
 {
 	uint64_t *at = context;
 
 	(void)length;
 	if (done >= *at) {
-		expect_ok(pier_channel_destroy(rig.there.channels[0]));
-		rig.there.channels[0] = NULL;
+		expect_ok(pier_channel_destroy(fixture.there.channels[0]));
+		fixture.there.channels[0] = NULL;
 	}
 	return 0;
 }
 
-static void survives_the_death_of_a_rail(void **state)
+static void survives_a_dead_rail(void **state)
 {
 	(void)state;
 	for (uint64_t at = CHUNK; at < 18 * CHUNK; at += 5 * CHUNK) {
@@ -335,83 +343,83 @@ static void survives_the_death_of_a_rail(void **state)
 		attr.window = 3;
 		shuffle();
 		expect_ok(pier_transfer_run(&attr));
-		assert_null(rig.there.channels[0]);
+		assert_null(fixture.there.channels[0]);
 		expect_moved(LENGTH, attr.direction == PIER_TRANSFER_READ);
 	}
 }
 
-/* What a full queue refuses is copied once, however often it is asked for a place. */
-static void copies_once_while_the_queue_is_full(void **state)
+/* A chunk that a full queue refuses is copied once, however often it is tried again. */
+static void copies_once_although_the_queue_is_full(void **state)
 {
 	struct pier_transfer_attr attr;
 
 	(void)state;
 	make_rails(1, true, false);
 	/* Sends for which the peer has no receive. */
-	for (uint32_t i = 0; i < rig.attr.max_send_wr; i++)
-		expect_ok(pier_post_send(rig.here.channels[0], NULL, 0, NULL));
+	for (uint32_t i = 0; i < fixture.attr.max_send_wr; i++)
+		expect_ok(pier_post_send(fixture.here.channels[0], NULL, 0, NULL));
 	attr = attr_of(1, LENGTH);
 	shuffle();
 	begin(&attr);
 	for (int i = 0; i < 50; i++)
-		expect_result(pier_transfer_progress(rig.transfer), 0);
-	assert_int_equal(rig.gpu->copies, 1);
-	for (uint32_t i = 0; i < rig.attr.max_send_wr; i++)
-		expect_ok(pier_post_recv(rig.there.channels[0], NULL, 0, NULL));
-	expect_result(pier_transfer_wait(rig.transfer, PATIENT), 1);
-	assert_int_equal(rig.gpu->copies, 21);
+		expect_result(pier_transfer_progress(fixture.transfer), 0);
+	assert_int_equal(fixture.gpu->copies, 1);
+	for (uint32_t i = 0; i < fixture.attr.max_send_wr; i++)
+		expect_ok(pier_post_recv(fixture.there.channels[0], NULL, 0, NULL));
+	expect_result(pier_transfer_wait(fixture.transfer, PATIENT), 1);
+	assert_int_equal(fixture.gpu->copies, 21);
 	expect_moved(LENGTH, false);
 }
 
-/* Chunks go over the seams, and only the parts with bounce buffers are copied. */
-static void moves_regions_bounced_in_part(void **state)
+/* Chunks cross seams; only parts with bounce buffers are copied. */
+static void moves_partly_bounced_regions(void **state)
 {
 	static uint8_t plain[5 * CHUNK + 333];
 	struct pier_transfer_attr attr;
 
 	(void)state;
-	expect_ok(pier_buffer_free(rig.here.buffer));
-	expect_ok(pier_buffer_alloc("gpu:3", AREA, &rig.here.buffer));
-	shuffle_side(&rig.here);
-	memcpy(plain, rig.here.image + GUARD, sizeof(plain));
-	reg(&rig.there, 0, false);
-	reg_parts(&rig.here, plain, sizeof(plain));
-	shuffle_side(&rig.there);
+	expect_ok(pier_buffer_free(fixture.here.buffer));
+	expect_ok(pier_buffer_alloc("gpu:3", AREA, &fixture.here.buffer));
+	shuffle_side(&fixture.here);
+	memcpy(plain, fixture.here.image + GUARD, sizeof(plain));
+	reg(&fixture.there, 0, false);
+	reg_parts(&fixture.here, plain, sizeof(plain));
+	shuffle_side(&fixture.there);
 	connect_rail(0);
 	name_rail(0);
-	rig.rails[0].offset = 0;
+	fixture.rails[0].offset = 0;
 	attr = attr_of(1, LENGTH);
 	expect_ok(pier_transfer_run(&attr));
 	expect_moved(LENGTH, false);
 	attr.direction = PIER_TRANSFER_READ;
-	shuffle_side(&rig.there);
-	rig.gpu->flushes = 0;
+	shuffle_side(&fixture.there);
+	fixture.gpu->flushes = 0;
 	/* No NIC wrote to the device. */
-	rig.gpu->flush_error = EOPNOTSUPP;
+	fixture.gpu->flush_error = EOPNOTSUPP;
 	expect_ok(pier_transfer_run(&attr));
-	assert_int_equal(rig.gpu->flushes, 0);
-	assert_memory_equal(plain, rig.there.image + GUARD, sizeof(plain));
-	memcpy(rig.here.image + GUARD + sizeof(plain),
-	       rig.there.image + GUARD + sizeof(plain), LENGTH - sizeof(plain));
-	expect_image(&rig.here);
+	assert_int_equal(fixture.gpu->flushes, 0);
+	assert_memory_equal(plain, fixture.there.image + GUARD, sizeof(plain));
+	memcpy(fixture.here.image + GUARD + sizeof(plain),
+	       fixture.there.image + GUARD + sizeof(plain), LENGTH - sizeof(plain));
+	expect_image(&fixture.here);
 }
 
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		CASE(moves_bounced_bytes),
-		CASE(reads_the_bounce_buffers_of_a_peer),
+		CASE(reads_bounce_buffers_of_a_peer),
 		CASE(copies_before_each_post),
-		CASE(copies_beside_what_flies),
-		CASE(does_nothing_for_direct_memory),
+		CASE(copies_while_chunks_are_in_flight),
+		CASE(does_not_copy_direct_memory),
 		CASE(flushes_direct_memory_once),
-		CASE(tells_what_cannot_be_flushed),
-		CASE(flushes_before_it_is_resumed),
+		CASE(reports_failed_flush),
+		CASE(flushes_before_it_resumes),
 		CASE(fails_and_resumes_with_the_device),
-		CASE(others_take_over),
-		CASE(survives_the_death_of_a_rail),
-		CASE(copies_once_while_the_queue_is_full),
-		CASE(moves_regions_bounced_in_part),
+		CASE(other_rails_take_over),
+		CASE(survives_a_dead_rail),
+		CASE(copies_once_although_the_queue_is_full),
+		CASE(moves_partly_bounced_regions),
 	};
 
 	return cmocka_run_group_tests_name("bounce", tests, make_folder, remove_folder);

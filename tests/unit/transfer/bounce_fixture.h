@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef UNIT_STAGING_RIG_H
-#define UNIT_STAGING_RIG_H
+#ifndef UNIT_STAGING_FIXTURE_H
+#define UNIT_STAGING_FIXTURE_H
 
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
@@ -15,15 +15,14 @@
 #include <pier/pier.h>
 
 /*
- * Two ends on soft0 with memory that the CPU does not reach, and channels between them.
- * Each rail has a region of its own at either end, and so a shadow of its own where these
- * have bounce buffers.
+ * Two ends on soft0 with memory that the CPU cannot reach, and channels between them.
+ * Each rail has its own region at either end, and thus its own bounce buffers.
  */
 
 enum {
 	CHUNK = 16 << 10,
 	LENGTH = 20 * CHUNK + 777,
-	GUARD = 8192, /* before and behind the bytes that are moved */
+	GUARD = 8192, /* guard bytes before and behind the bytes that are moved */
 	AREA = GUARD + LENGTH + GUARD,
 	MAX_RAILS = 4,
 	PATIENT = 60000,
@@ -36,14 +35,14 @@ struct side {
 	struct pier_buffer *buffer;
 	struct pier_mr *mrs[MAX_RAILS];
 	struct pier_channel *channels[MAX_RAILS];
-	uint8_t *image; /* what is in the buffer, or must be */
+	uint8_t *image; /* the contents of the buffer, or the expected ones */
 };
 
 static struct {
 	char folder[32];
 	struct gpu_control *gpu;
 	struct side here, there;
-	struct pier_channel_attr attr; /* of channels that are made */
+	struct pier_channel_attr attr; /* number of channels created */
 	struct pier_remote remotes[MAX_RAILS];
 	struct pier_rail rails[MAX_RAILS];
 	struct pier_receiver_rail receiver_rails[MAX_RAILS];
@@ -51,20 +50,20 @@ static struct {
 	struct pier_receiver *receiver;
 	struct test_census before;
 	struct test_random random;
-} rig = { .folder = "/tmp/pier-unit-XXXXXX" };
+} fixture = { .folder = "/tmp/pier-unit-XXXXXX" };
 
 static inline int make_folder(void **state)
 {
 	(void)state;
-	rig.gpu = test_load_gpu(rig.folder);
-	rig.random = test_random_start();
+	fixture.gpu = test_load_gpu(fixture.folder);
+	fixture.random = test_random_start();
 	return 0;
 }
 
 static inline int remove_folder(void **state)
 {
 	(void)state;
-	return test_remove_gpu(rig.folder);
+	return test_remove_gpu(fixture.folder);
 }
 
 static inline void open_side(struct side *side, const char *device)
@@ -91,46 +90,48 @@ static inline void close_side(struct side *side)
 static inline int setup(void **state)
 {
 	(void)state;
-	memset(rig.gpu, 0, sizeof(*rig.gpu));
-	rig.before = test_take_census();
-	pier_channel_attr_init(&rig.attr);
-	rig.attr.rnr_retry_count = 7;
-	rig.transfer = NULL;
-	rig.receiver = NULL;
-	open_side(&rig.here, "soft0");
-	open_side(&rig.there, "soft0");
+	memset(fixture.gpu, 0, sizeof(*fixture.gpu));
+	fixture.before = test_take_census();
+	pier_channel_attr_init(&fixture.attr);
+	fixture.attr.rnr_retry_count = 7;
+	fixture.transfer = NULL;
+	fixture.receiver = NULL;
+	open_side(&fixture.here, "soft0");
+	open_side(&fixture.there, "soft0");
 	return 0;
 }
 
 static inline int teardown(void **state)
 {
 	(void)state;
-	rig.gpu->before_copy = NULL;
-	expect_ok(pier_transfer_destroy(rig.transfer));
-	expect_ok(pier_receiver_destroy(rig.receiver));
-	close_side(&rig.here);
-	close_side(&rig.there);
-	assert_int_equal(rig.gpu->open_exports, 0);
-	assert_int_equal(rig.gpu->locks, rig.gpu->unlocks);
-	assert_int_equal(rig.gpu->live, 0);
-	test_assert_census(&rig.before);
+	fixture.gpu->before_copy = NULL;
+	expect_ok(pier_transfer_destroy(fixture.transfer));
+	expect_ok(pier_receiver_destroy(fixture.receiver));
+	close_side(&fixture.here);
+	close_side(&fixture.there);
+	assert_int_equal(fixture.gpu->open_exports, 0);
+	assert_int_equal(fixture.gpu->locks, fixture.gpu->unlocks);
+	assert_int_equal(fixture.gpu->live, 0);
+	test_assert_census(&fixture.before);
 	return 0;
 }
 
-/* A region of all of an end's memory; what was there in its place goes. */
+/* A region of all of an end's memory; it replaces the previous one. */
 static inline void reg(struct side *side, uint32_t index, bool bounced)
 {
 	expect_ok(pier_dereg_mr(side->mrs[index]));
-	rig.gpu->export_error = bounced ? EPERM : 0;
+	fixture.gpu->export_error = bounced ? EPERM : 0;
 	expect_ok(pier_reg_buffer_mr(side->pd, side->buffer, 0, AREA, PIER_ACCESS_SHARED,
 				     PIER_POLICY_BOUNCE, &side->mrs[index]));
 	assert_int_equal(pier_mr_path(side->mrs[index]),
 			 bounced ? PIER_PATH_BOUNCE : PIER_PATH_DMABUF);
-	rig.gpu->export_error = 0;
+	fixture.gpu->export_error = 0;
 }
 
-/* A rail's region: host memory, and segments of the device behind it which have bounce
- * buffers. */
+/*
+ * The region of a rail: host memory, followed by segments of the device with bounce
+ * buffers.
+ */
 static inline void reg_parts(struct side *side, uint8_t *plain, size_t length)
 {
 	struct pier_mr_attr attr;
@@ -144,8 +145,8 @@ static inline void reg_parts(struct side *side, uint8_t *plain, size_t length)
 	attr.range_count = 2;
 	attr.access = PIER_ACCESS_SHARED;
 	attr.policy = PIER_POLICY_BOUNCE;
-	rig.gpu->seams = rig.gpu->no_pcie = true;
-	rig.gpu->takes = PIER_MAPPING_PCIE;
+	fixture.gpu->seams = fixture.gpu->no_pcie = true;
+	fixture.gpu->takes = PIER_MAPPING_PCIE;
 	expect_ok(pier_reg_mr_attr(side->pd, &attr, &side->mrs[0]));
 	assert_int_equal(pier_mr_path(side->mrs[0]), PIER_PATH_MIXED);
 	assert_int_equal(pier_mr_parts(side->mrs[0]), 4);
@@ -154,14 +155,14 @@ static inline void reg_parts(struct side *side, uint8_t *plain, size_t length)
 /* New ends for a rail, connected to each other. */
 static inline void connect_rail(uint32_t index)
 {
-	struct pier_channel **a = &rig.here.channels[index];
-	struct pier_channel **b = &rig.there.channels[index];
+	struct pier_channel **a = &fixture.here.channels[index];
+	struct pier_channel **b = &fixture.there.channels[index];
 	struct pier_endpoint of_a, of_b;
 
 	expect_ok(pier_channel_destroy(*a));
 	expect_ok(pier_channel_destroy(*b));
-	expect_ok(pier_channel_create(rig.here.pd, &rig.attr, a));
-	expect_ok(pier_channel_create(rig.there.pd, &rig.attr, b));
+	expect_ok(pier_channel_create(fixture.here.pd, &fixture.attr, a));
+	expect_ok(pier_channel_create(fixture.there.pd, &fixture.attr, b));
 	expect_ok(pier_channel_endpoint(*a, &of_a));
 	expect_ok(pier_channel_endpoint(*b, &of_b));
 	expect_ok(pier_channel_connect(*a, &of_b));
@@ -170,79 +171,80 @@ static inline void connect_rail(uint32_t index)
 
 static inline void name_rail(uint32_t index)
 {
-	expect_ok(pier_mr_remote(rig.there.mrs[index], &rig.remotes[index]));
-	rig.rails[index] = (struct pier_rail){ .channel = rig.here.channels[index],
-					       .mr = rig.here.mrs[index],
-					       .offset = GUARD,
-					       .parts = &rig.remotes[index],
-					       .count = 1,
-					       .remote_offset = GUARD };
-	rig.receiver_rails[index] =
-		(struct pier_receiver_rail){ .channel = rig.there.channels[index],
-					     .mr = rig.there.mrs[index],
+	expect_ok(pier_mr_remote(fixture.there.mrs[index], &fixture.remotes[index]));
+	fixture.rails[index] =
+		(struct pier_rail){ .channel = fixture.here.channels[index],
+				    .mr = fixture.here.mrs[index],
+				    .offset = GUARD,
+				    .parts = &fixture.remotes[index],
+				    .count = 1,
+				    .remote_offset = GUARD };
+	fixture.receiver_rails[index] =
+		(struct pier_receiver_rail){ .channel = fixture.there.channels[index],
+					     .mr = fixture.there.mrs[index],
 					     .offset = GUARD };
 }
 
-/* Rails whose regions have bounce buffers, here and there. */
+/* Rails whose regions have bounce buffers at the local end, the remote end, or both. */
 static inline void make_rails(uint32_t count, bool here, bool there)
 {
 	for (uint32_t i = 0; i < count; i++) {
-		reg(&rig.here, i, here);
-		reg(&rig.there, i, there);
+		reg(&fixture.here, i, here);
+		reg(&fixture.there, i, there);
 		connect_rail(i);
 		name_rail(i);
 	}
-	rig.gpu->copies = 0;
-	rig.gpu->flushes = 0;
+	fixture.gpu->copies = 0;
+	fixture.gpu->flushes = 0;
 }
 
 static inline void shuffle_side(struct side *side)
 {
 	for (size_t i = 0; i < AREA; i++)
-		side->image[i] = (uint8_t)(test_random_next(&rig.random) >> 24);
+		side->image[i] = (uint8_t)(test_random_next(&fixture.random) >> 24);
 	expect_ok(pier_buffer_copy_to(side->buffer, 0, side->image, AREA));
 }
 
 /* New bytes at both ends. */
 static inline void shuffle(void)
 {
-	shuffle_side(&rig.here);
-	shuffle_side(&rig.there);
-	rig.gpu->copies = 0;
-	rig.gpu->flushes = 0;
+	shuffle_side(&fixture.here);
+	shuffle_side(&fixture.there);
+	fixture.gpu->copies = 0;
+	fixture.gpu->flushes = 0;
 }
 
 static inline void expect_image(const struct side *side)
 {
 	static uint8_t found[AREA];
-	int error = rig.gpu->copy_error;
+	int error = fixture.gpu->copy_error;
 
-	rig.gpu->copy_error = 0;
+	fixture.gpu->copy_error = 0;
 	expect_ok(pier_buffer_copy_from(side->buffer, 0, found, AREA));
-	rig.gpu->copy_error = error;
+	fixture.gpu->copy_error = error;
 	for (size_t i = 0; i < AREA; i++)
 		if (found[i] != side->image[i])
 			fail_msg("byte %zu - %d of %d is not what it must be", i, GUARD,
 				 LENGTH);
 }
 
-/* That so many bytes have arrived, and nothing else has changed. */
+/* Expect this many bytes to have arrived, and nothing else to have changed. */
 static inline void expect_moved(uint64_t length, bool reading)
 {
-	struct side *from = reading ? &rig.there : &rig.here;
-	struct side *to = reading ? &rig.here : &rig.there;
+	struct side *from = reading ? &fixture.there : &fixture.here;
+	struct side *to = reading ? &fixture.here : &fixture.there;
 
 	memcpy(to->image + GUARD, from->image + GUARD, length);
-	expect_image(&rig.here);
-	expect_image(&rig.there);
+	expect_image(&fixture.here);
+	expect_image(&fixture.there);
 }
 
-/* What the NIC sees of the other end's memory is what is in it. */
+/* Copy the other end's memory to where its NIC sees it. */
 static inline void publish_there(uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++)
-		expect_ok(pier_mr_sync_for_nic(rig.there.mrs[i], 0, AREA));
-	rig.gpu->copies = 0;
+		expect_ok(pier_mr_sync_for_nic(fixture.there.mrs[i], 0, AREA));
+	fixture.gpu->copies = 0;
 }
 
 static inline struct pier_transfer_attr attr_of(uint32_t count, uint64_t length)
@@ -250,7 +252,7 @@ static inline struct pier_transfer_attr attr_of(uint32_t count, uint64_t length)
 	struct pier_transfer_attr attr;
 
 	pier_transfer_attr_init(&attr);
-	attr.rails = rig.rails;
+	attr.rails = fixture.rails;
 	attr.rail_count = count;
 	attr.length = length;
 	attr.chunk = CHUNK;
@@ -259,15 +261,15 @@ static inline struct pier_transfer_attr attr_of(uint32_t count, uint64_t length)
 
 static inline void begin(const struct pier_transfer_attr *attr)
 {
-	expect_ok(pier_transfer_destroy(rig.transfer));
-	expect_ok(pier_transfer_begin(attr, &rig.transfer));
+	expect_ok(pier_transfer_destroy(fixture.transfer));
+	expect_ok(pier_transfer_begin(attr, &fixture.transfer));
 }
 
 static inline struct pier_transfer_status status(void)
 {
 	struct pier_transfer_status now;
 
-	pier_transfer_query(rig.transfer, &now);
+	pier_transfer_query(fixture.transfer, &now);
 	return now;
 }
 
@@ -275,7 +277,7 @@ static inline struct pier_rail_status rail_status(uint32_t index)
 {
 	struct pier_rail_status now;
 
-	expect_ok(pier_transfer_query_rail(rig.transfer, index, &now));
+	expect_ok(pier_transfer_query_rail(fixture.transfer, index, &now));
 	return now;
 }
 

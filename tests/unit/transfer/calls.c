@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Progress, cancelling, telling the peer, state, and what is refused. */
+/* Progress, cancelling, notifying the peer, saved state, and invalid arguments. */
 #include "transfer_fixture.h"
 
 struct watcher {
@@ -17,7 +17,7 @@ static int watch(void *context, uint64_t done, uint64_t length)
 	return ++watcher->calls == watcher->cancel_at;
 }
 
-static void tells_how_far_it_is(void **state)
+static void reports_progress(void **state)
 {
 	struct pier_transfer_attr attr = attr_of(95);
 	struct watcher watcher = { 0 };
@@ -39,7 +39,7 @@ static void tells_how_far_it_is(void **state)
 	assert_int_equal(watcher.done, 95);
 	assert_int_equal(watcher.calls, 1 + 8);
 	expect_ok(pier_transfer_destroy(transfer));
-	/* Not more often than that, but at the end. */
+	/* Not more often than that, except at the end. */
 	attr.progress_ms = 3600 * 1000;
 	watcher = (struct watcher){ 0 };
 	fake.logged = 0;
@@ -49,7 +49,7 @@ static void tells_how_far_it_is(void **state)
 	assert_int_equal(watcher.done, 95);
 }
 
-static void is_cancelled_by_its_callback(void **state)
+static void can_be_cancelled_by_its_callback(void **state)
 {
 	struct pier_transfer_attr attr = attr_of(95);
 	struct watcher watcher = { .cancel_at = 2 };
@@ -71,8 +71,8 @@ static void is_cancelled_by_its_callback(void **state)
 	finish(0, 50, 45);
 }
 
-/* Too late: it is the last byte that has arrived. */
-static void ends_well_when_cancelled_at_the_end(void **state)
+/* Too late: the last byte has arrived. */
+static void succeeds_when_cancelled_at_the_end(void **state)
 {
 	struct pier_transfer_attr attr = attr_of(15);
 	struct watcher watcher = { .cancel_at = 1 };
@@ -87,7 +87,7 @@ static void ends_well_when_cancelled_at_the_end(void **state)
 	expect_result(pier_transfer_progress(transfer), 1);
 }
 
-static void is_destroyed_when_nothing_flies(void **state)
+static void can_be_destroyed_when_idle(void **state)
 {
 	struct pier_transfer_attr attr = attr_of(95);
 
@@ -99,7 +99,7 @@ static void is_destroyed_when_nothing_flies(void **state)
 	transfer = NULL;
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 	assert_int_equal(fake.state, IBV_QPS_ERR);
-	/* One that only was made leaves the channel as it is. */
+	/* A transfer that was only created leaves the channel as it is. */
 	expect_ok(pier_channel_destroy(channel));
 	connect_channel(DEPTH, 1u << 30);
 	rail.channel = channel;
@@ -110,7 +110,7 @@ static void is_destroyed_when_nothing_flies(void **state)
 	expect_ok(pier_transfer_destroy(NULL));
 }
 
-static void tells_the_peer_at_the_end(void **state)
+static void notifies_the_peer_at_the_end(void **state)
 {
 	struct pier_transfer_attr attr = attr_of(15);
 
@@ -143,8 +143,8 @@ static void tells_the_peer_at_the_end(void **state)
 	assert_int_equal(fake.logged, 4);
 }
 
-/* What a process wrote down, another takes up. */
-static void survives_its_process(void **state)
+/* One process saves the state; another resumes from it. */
+static void resumes_in_another_process(void **state)
 {
 	struct pier_transfer_attr attr = attr_of(95);
 	uint8_t wire[1000];
@@ -183,7 +183,7 @@ static const struct pier_endpoint no_reads = {
 	.gid = { 0xfd, 1 },
 };
 
-/* One call with one thing wrong. */
+/* A call with one invalid argument. */
 #define expect_refused(change, error)                                         \
 	do {                                                                  \
 		struct pier_transfer_attr attr = attr_of(95);                 \
@@ -195,7 +195,7 @@ static const struct pier_endpoint no_reads = {
 		assert_int_equal(pier_object_count(PIER_OBJECT_TRANSFER), 0); \
 	} while (0)
 
-static void refuses_what_cannot_be(void **state)
+static void refuses_invalid_arguments(void **state)
 {
 	(void)state;
 	expect_result(pier_transfer_begin(NULL, &transfer), -EINVAL);
@@ -229,13 +229,13 @@ static void refuses_what_cannot_be(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		transfer_test(tells_how_far_it_is),
-		transfer_test(is_cancelled_by_its_callback),
-		transfer_test(ends_well_when_cancelled_at_the_end),
-		transfer_test(is_destroyed_when_nothing_flies),
-		transfer_test(tells_the_peer_at_the_end),
-		transfer_test(survives_its_process),
-		transfer_test(refuses_what_cannot_be),
+		transfer_test(reports_progress),
+		transfer_test(can_be_cancelled_by_its_callback),
+		transfer_test(succeeds_when_cancelled_at_the_end),
+		transfer_test(can_be_destroyed_when_idle),
+		transfer_test(notifies_the_peer_at_the_end),
+		transfer_test(resumes_in_another_process),
+		transfer_test(refuses_invalid_arguments),
 	};
 
 	return cmocka_run_group_tests_name("transfer_calls", tests, NULL, NULL);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How a transfer fails, and goes on. */
+/* How a transfer fails and resumes. */
 #include "transfer_fixture.h"
 
-/* The nth chunk fails, those behind it are flushed; what is missing is moved then. */
-static void resumes_what_is_missing(void **state)
+/*
+ * The nth chunk fails and those behind it are flushed; resuming moves the missing ones.
+ */
+static void resumes_missing_chunks(void **state)
 {
 	(void)state;
 	for (int nth = 0; nth < 6; nth++) {
@@ -40,8 +42,8 @@ static void resumes_what_is_missing(void **state)
 	}
 }
 
-/* What another request did to the channel is told, and not that chunks were flushed. */
-static void tells_what_broke_the_channel(void **state)
+/* The error is that of the other request, not the flush of the chunks. */
+static void reports_what_broke_the_channel(void **state)
 {
 	struct pier_gather element = { 0x10000, 1, 0x11 };
 	struct pier_work work;
@@ -57,8 +59,8 @@ static void tells_what_broke_the_channel(void **state)
 	expect_result(pier_work_poll(channel, work, NULL), 1);
 }
 
-/* The channel lives, so what is in flight arrives. */
-static void waits_for_what_flies_when_posting_fails(void **state)
+/* The channel still works, so chunks in flight arrive. */
+static void waits_for_chunks_in_flight_if_posting_fails(void **state)
 {
 	(void)state;
 	begin(95);
@@ -76,7 +78,7 @@ static void waits_for_what_flies_when_posting_fails(void **state)
 	finish(0, 20, 75);
 }
 
-static void stops_when_the_queue_cannot_be_polled(void **state)
+static void stops_if_polling_fails(void **state)
 {
 	(void)state;
 	begin(95);
@@ -88,8 +90,8 @@ static void stops_when_the_queue_cannot_be_polled(void **state)
 	fake.poll_error = 0;
 }
 
-/* A handle is used up: what it was of may not have arrived, and is moved again. */
-static void moves_again_what_it_cannot_ask_for(void **state)
+/* A handle is lost: its chunk may not have arrived, and is moved again. */
+static void moves_chunks_with_lost_handles_again(void **state)
 {
 	struct pier_work work;
 
@@ -129,8 +131,8 @@ static void stops_a_rail_that_stalls(void **state)
 	test_assert_sentence("no chunk completed");
 }
 
-/* Not even the flush comes: see pier_stop_channel(). */
-static void stops_a_nic_that_is_gone(void **state)
+/* Not even the flush arrives: see pier_stop_channel(). */
+static void stops_a_channel_of_a_lost_nic(void **state)
 {
 	struct pier_transfer_attr attr = attr_of(95);
 
@@ -142,7 +144,7 @@ static void stops_a_nic_that_is_gone(void **state)
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 }
 
-static void gives_up_a_queue_full_of_others(void **state)
+static void gives_up_on_a_queue_full_of_other_requests(void **state)
 {
 	struct pier_gather element = { 0x10000, 1, 0x11 };
 	struct pier_transfer_attr attr = attr_of(95);
@@ -162,8 +164,8 @@ static void gives_up_a_queue_full_of_others(void **state)
 	finish(0, 0, 95);
 }
 
-/* Its time is up with chunks in flight, which arrive; then it has ended. */
-static void ends_in_time(void **state)
+/* The time is up with chunks in flight; they arrive, and then the transfer ends. */
+static void ends_at_its_deadline(void **state)
 {
 	struct pier_transfer_attr attr = attr_of(95);
 
@@ -185,7 +187,7 @@ static void ends_in_time(void **state)
 	finish(0, 40, 55);
 }
 
-static void waits_no_longer_than_told(void **state)
+static void waits_no_longer_than_its_timeout(void **state)
 {
 	(void)state;
 	begin(95);
@@ -200,16 +202,16 @@ static void waits_no_longer_than_told(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		transfer_test(resumes_what_is_missing),
-		transfer_test(tells_what_broke_the_channel),
-		transfer_test(waits_for_what_flies_when_posting_fails),
-		transfer_test(stops_when_the_queue_cannot_be_polled),
-		transfer_test(moves_again_what_it_cannot_ask_for),
+		transfer_test(resumes_missing_chunks),
+		transfer_test(reports_what_broke_the_channel),
+		transfer_test(waits_for_chunks_in_flight_if_posting_fails),
+		transfer_test(stops_if_polling_fails),
+		transfer_test(moves_chunks_with_lost_handles_again),
 		transfer_test(stops_a_rail_that_stalls),
-		transfer_test(stops_a_nic_that_is_gone),
-		transfer_test(gives_up_a_queue_full_of_others),
-		transfer_test(ends_in_time),
-		transfer_test(waits_no_longer_than_told),
+		transfer_test(stops_a_channel_of_a_lost_nic),
+		transfer_test(gives_up_on_a_queue_full_of_other_requests),
+		transfer_test(ends_at_its_deadline),
+		transfer_test(waits_no_longer_than_its_timeout),
 	};
 
 	return cmocka_run_group_tests_name("transfer_errors", tests, NULL, NULL);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Rails that fail in the middle: others take over, or the transfer goes on later. */
+/* Rails that fail in the middle: others take over, or the transfer is resumed later. */
 #include "soft_fixture.h"
 
 /* The keys of one rail are wrong: the others move its chunks. */
-static void others_take_over(void **state)
+static void other_rails_take_over(void **state)
 {
 	struct pair *pair = *state;
 	struct pier_transfer_attr attr = attr_of(pair, 2, LENGTH);
@@ -32,7 +32,7 @@ static void others_take_over(void **state)
 		assert_int_equal(rail_status(transfer, 1).done, LENGTH);
 		expect_ok(pier_transfer_destroy(transfer));
 		expect_moved(pair, LENGTH, reading);
-		/* Unless that is not wanted. */
+		/* Unless the caller forbids it. */
 		attr = attr_of(pair, 2, LENGTH);
 		attr.flags = PIER_TRANSFER_FAIL_FAST;
 		pair->rails[1].parts = wrong;
@@ -40,18 +40,18 @@ static void others_take_over(void **state)
 		test_assert_sentence("rail 1 of 2 failed");
 		assert_int_equal(pier_channel_outstanding(pair->rails[0].channel), 0);
 		assert_int_equal(pier_channel_outstanding(pair->rails[1].channel), 0);
-		/* The one that lives was let to end what it had. */
+		/* The working rail was allowed to finish its chunks. */
 		assert_int_not_equal(
 			pier_post_send(pair->rails[0].channel, NULL, 0, NULL), -EPIPE);
 		shuffle(pair);
 	}
 }
 
-/* From the callback: kills the far ends of rails when so much has arrived. */
+/* From the callback: kill the far ends of rails after this many bytes. */
 struct killer {
 	struct pair *pair;
 	uint64_t at;
-	uint32_t rails; /* the first so many */
+	uint32_t rails; /* the number of rails to kill, from the first */
 };
 
 static int kill_rails(void *context, uint64_t done, uint64_t length)
@@ -68,7 +68,7 @@ static int kill_rails(void *context, uint64_t done, uint64_t length)
 	return 0;
 }
 
-static void survives_the_death_of_a_rail(void **state)
+static void survives_a_dead_rail(void **state)
 {
 	struct pair *pair = *state;
 
@@ -97,8 +97,8 @@ static uint64_t get64(const uint8_t *wire)
 }
 
 /*
- * After a failure: what is known to have arrived gets another value at the target, which
- * must be there at the end. Returns how much is missing.
+ * After a failure: change the target's bytes that are known to have arrived; they must
+ * keep the new value. Returns the number of missing bytes.
  */
 static uint64_t mark_arrived(struct pair *pair, const struct pier_transfer *transfer)
 {
@@ -125,7 +125,7 @@ static uint64_t mark_arrived(struct pair *pair, const struct pier_transfer *tran
 	return missing;
 }
 
-static void resumes_with_exactly_what_is_missing(void **state)
+static void resumes_exactly_the_missing_bytes(void **state)
 {
 	struct pair *pair = *state;
 
@@ -163,9 +163,9 @@ static void resumes_with_exactly_what_is_missing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		transfer_test(others_take_over),
-		transfer_test(survives_the_death_of_a_rail),
-		transfer_test(resumes_with_exactly_what_is_missing),
+		transfer_test(other_rails_take_over),
+		transfer_test(survives_a_dead_rail),
+		transfer_test(resumes_exactly_the_missing_bytes),
 	};
 
 	return cmocka_run_group_tests_name("transfer_rails", tests, NULL, NULL);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The other end of transfers that announce their chunks: both ends with bounce buffers,
- * over soft0. */
+/*
+ * The receiving end of transfers that announce their chunks: both ends with bounce
+ * buffers, over soft0.
+ */
 #include "bounce_fixture.h"
 
 #include <pthread.h>
@@ -18,7 +20,7 @@ static struct pier_receiver_attr receiver_of(uint32_t count, uint64_t length)
 	struct pier_receiver_attr attr;
 
 	pier_receiver_attr_init(&attr);
-	attr.rails = rig.receiver_rails;
+	attr.rails = fixture.receiver_rails;
 	attr.rail_count = count;
 	attr.length = length;
 	return attr;
@@ -28,7 +30,7 @@ static struct pier_receiver_status landed(void)
 {
 	struct pier_receiver_status now;
 
-	pier_receiver_query(rig.receiver, &now);
+	pier_receiver_query(fixture.receiver, &now);
 	return now;
 }
 
@@ -36,7 +38,7 @@ static struct pier_rail_status receiver_rail(uint32_t index)
 {
 	struct pier_rail_status now;
 
-	expect_ok(pier_receiver_query_rail(rig.receiver, index, &now));
+	expect_ok(pier_receiver_query_rail(fixture.receiver, index, &now));
 	return now;
 }
 
@@ -44,7 +46,7 @@ static void begin_receiver(uint32_t count, uint64_t length)
 {
 	struct pier_receiver_attr attr = receiver_of(count, length);
 
-	expect_ok(pier_receiver_begin(&attr, &rig.receiver));
+	expect_ok(pier_receiver_begin(&attr, &fixture.receiver));
 }
 
 static struct pier_transfer_attr announced(uint32_t count, uint64_t length)
@@ -55,13 +57,16 @@ static struct pier_transfer_attr announced(uint32_t count, uint64_t length)
 	return attr;
 }
 
-/* Both ends in turn, by one thread, until both have ended: how they did. */
+/*
+ * Drive both ends in turn from one thread until both have ended, and return their
+ * results.
+ */
 static void drive(int *ret_transfer, int *ret_receiver)
 {
 	*ret_transfer = *ret_receiver = 0;
 	while (*ret_transfer == 0 || *ret_receiver == 0) {
-		*ret_transfer = pier_transfer_progress(rig.transfer);
-		*ret_receiver = pier_receiver_progress(rig.receiver);
+		*ret_transfer = pier_transfer_progress(fixture.transfer);
+		*ret_receiver = pier_receiver_progress(fixture.receiver);
 	}
 }
 
@@ -70,23 +75,23 @@ static void expect_both_arrive(void)
 	int sent, came;
 
 	drive(&sent, &came);
-	expect_result(pier_transfer_progress(rig.transfer), 1);
-	expect_result(pier_receiver_progress(rig.receiver), 1);
+	expect_result(pier_transfer_progress(fixture.transfer), 1);
+	expect_result(pier_receiver_progress(fixture.receiver), 1);
 	assert_int_equal(landed().done, landed().length);
 	assert_true(landed().ended);
 }
 
 static const uint64_t lengths[] = { 0, 1, 4096, CHUNK, CHUNK + 1, LENGTH };
 
-/* Few receives and many; the next receiver takes those that are left. */
-static void lands_any_length(void **state)
+/* Few receives and many; the next receiver uses those that are left. */
+static void receives_any_length(void **state)
 {
 	static const uint32_t depths[] = { 1, 3, 40 };
 
 	(void)state;
 	for (uint32_t rails = 1; rails <= MAX_RAILS; rails *= 2) {
 		for (int d = 0; d < 3; d++) {
-			rig.attr.max_recv_wr = depths[d];
+			fixture.attr.max_recv_wr = depths[d];
 			make_rails(rails, true, true);
 			begin_receiver(rails, 0);
 			for (size_t i = 0; i < 12; i++) {
@@ -95,17 +100,18 @@ static void lands_any_length(void **state)
 
 				attr.window = i % 2 ? 1 : 8;
 				shuffle();
-				expect_result(pier_receiver_progress(rig.receiver), 1);
-				expect_ok(pier_receiver_next(rig.receiver,
-							     rig.receiver_rails, rails,
-							     attr.length));
+				expect_result(pier_receiver_progress(fixture.receiver),
+					      1);
+				expect_ok(pier_receiver_next(fixture.receiver,
+							     fixture.receiver_rails,
+							     rails, attr.length));
 				begin(&attr);
 				expect_both_arrive();
 				expect_moved(attr.length, false);
 				assert_int_equal(landed().receives, rails * depths[d]);
 			}
-			expect_ok(pier_receiver_destroy(rig.receiver));
-			rig.receiver = NULL;
+			expect_ok(pier_receiver_destroy(fixture.receiver));
+			fixture.receiver = NULL;
 		}
 	}
 }
@@ -123,32 +129,32 @@ static void flushes_direct_memory_once(void **state)
 	expect_both_arrive();
 	assert_true(receiver_rail(0).done > 0 && receiver_rail(1).done > 0);
 	assert_int_equal(receiver_rail(0).done + receiver_rail(1).done, LENGTH);
-	assert_int_equal(rig.gpu->flushes, 2);
-	assert_int_equal(rig.gpu->copies, 21);
+	assert_int_equal(fixture.gpu->flushes, 2);
+	assert_int_equal(fixture.gpu->copies, 21);
 	expect_moved(LENGTH, false);
-	expect_result(pier_receiver_query_rail(rig.receiver, 2,
+	expect_result(pier_receiver_query_rail(fixture.receiver, 2,
 					       &(struct pier_rail_status){ 0 }),
 		      -ERANGE);
 }
 
-/* What has come is copied while the rest is still under way. */
-static void copies_as_chunks_come(void **state)
+/* Chunks that have arrived are copied while the others are in flight. */
+static void copies_as_chunks_arrive(void **state)
 {
 	struct pier_transfer_attr attr;
 	uint64_t last = 0;
 	int steps = 0;
 
 	(void)state;
-	rig.attr.max_recv_wr = 2;
+	fixture.attr.max_recv_wr = 2;
 	make_rails(1, true, true);
 	attr = announced(1, LENGTH);
 	attr.window = 2;
 	shuffle();
 	begin_receiver(1, LENGTH);
 	begin(&attr);
-	while (pier_transfer_progress(rig.transfer) == 0) {
-		expect_result(pier_receiver_progress(rig.receiver) < 0, 0);
-		/* The sender is never further ahead than what it has in flight. */
+	while (pier_transfer_progress(fixture.transfer) == 0) {
+		expect_result(pier_receiver_progress(fixture.receiver) < 0, 0);
+		/* The sender is ahead by no more than its window. */
 		assert_true(landed().done + 2 * CHUNK + 777 >= status().done);
 		steps += landed().done != last;
 		last = landed().done;
@@ -165,14 +171,14 @@ static int stop_rail(void *context, uint64_t done, uint64_t length)
 	(void)context;
 	(void)length;
 	if (done >= kill_at && kill_at) {
-		expect_ok(pier_channel_cancel(rig.there.channels[0]));
+		expect_ok(pier_channel_cancel(fixture.there.channels[0]));
 		kill_at = 0;
 	}
 	return 0;
 }
 
-/* Chunks are moved again by the other rail; each byte is counted once. */
-static void counts_once_what_comes_twice(void **state)
+/* The other rail moves chunks again; each byte is counted once. */
+static void counts_repeated_chunks_once(void **state)
 {
 	(void)state;
 	for (uint64_t at = CHUNK; at < 14 * CHUNK; at += 4 * CHUNK) {
@@ -192,13 +198,13 @@ static void counts_once_what_comes_twice(void **state)
 		assert_int_equal(receiver_rail(0).done + receiver_rail(1).done, LENGTH);
 		assert_int_equal(receiver_rail(0).in_flight, 0);
 		expect_moved(LENGTH, false);
-		expect_ok(pier_receiver_destroy(rig.receiver));
-		rig.receiver = NULL;
+		expect_ok(pier_receiver_destroy(fixture.receiver));
+		fixture.receiver = NULL;
 	}
 }
 
-/* All rails die; both ends go on with others, and with exactly what is missing. */
-static void resumes_after_all_rails_died(void **state)
+/* All rails die; both ends continue on others with exactly the missing bytes. */
+static void resumes_after_all_rails_fail(void **state)
 {
 	(void)state;
 	for (uint64_t at = CHUNK; at < 16 * CHUNK; at += 4 * CHUNK) {
@@ -217,93 +223,101 @@ static void resumes_after_all_rails_died(void **state)
 		drive(&sent, &came);
 		assert_true(sent < 0);
 		assert_int_equal(came, -ECANCELED);
-		expect_result(pier_receiver_progress(rig.receiver), -ECANCELED);
+		expect_result(pier_receiver_progress(fixture.receiver), -ECANCELED);
 		test_assert_sentence("bytes have arrived: rail 0 of 1 failed: ");
-		/* All that the sender knows to have come was taken, and some more. */
+		/*
+		 * The receiver has all that the sender knows to have arrived, and
+		 * possibly more.
+		 */
 		assert_true(landed().done >= status().done);
 		missing = LENGTH - landed().done;
-		expect_result(pier_receiver_resume(rig.receiver, rig.receiver_rails, 1),
-			      -EPIPE);
-		expect_result(pier_receiver_next(rig.receiver, rig.receiver_rails, 1, 1),
+		expect_result(
+			pier_receiver_resume(fixture.receiver, fixture.receiver_rails, 1),
+			-EPIPE);
+		expect_result(pier_receiver_next(fixture.receiver, fixture.receiver_rails,
+						 1, 1),
 			      -EBUSY);
 		connect_rail(0);
 		name_rail(0);
-		expect_ok(pier_receiver_resume(rig.receiver, rig.receiver_rails, 1));
-		expect_result(pier_receiver_resume(rig.receiver, rig.receiver_rails, 1),
-			      -EBUSY);
-		expect_ok(pier_transfer_resume(rig.transfer, rig.rails, 1));
+		expect_ok(pier_receiver_resume(fixture.receiver, fixture.receiver_rails,
+					       1));
+		expect_result(
+			pier_receiver_resume(fixture.receiver, fixture.receiver_rails, 1),
+			-EBUSY);
+		expect_ok(pier_transfer_resume(fixture.transfer, fixture.rails, 1));
 		expect_both_arrive();
 		assert_int_equal(receiver_rail(0).done, missing);
-		expect_result(pier_receiver_resume(rig.receiver, rig.receiver_rails, 1),
-			      -EALREADY);
+		expect_result(
+			pier_receiver_resume(fixture.receiver, fixture.receiver_rails, 1),
+			-EALREADY);
 		expect_moved(LENGTH, false);
-		expect_ok(pier_receiver_destroy(rig.receiver));
-		rig.receiver = NULL;
+		expect_ok(pier_receiver_destroy(fixture.receiver));
+		fixture.receiver = NULL;
 	}
 }
 
-/* A receiver that was cancelled goes on: what came to its receives meanwhile counts. */
+/* A cancelled receiver is resumed: chunks that used its receives meanwhile count. */
 static void loses_nothing_between_end_and_resume(void **state)
 {
 	struct pier_receiver_rail moved;
 	struct pier_transfer_attr attr;
 
 	(void)state;
-	rig.attr.max_recv_wr = 40;
+	fixture.attr.max_recv_wr = 40;
 	make_rails(1, true, true);
 	attr = announced(1, LENGTH);
 	shuffle();
 	begin_receiver(1, LENGTH);
-	expect_ok(pier_receiver_cancel(rig.receiver));
-	expect_result(pier_receiver_wait(rig.receiver, PATIENT), -ECANCELED);
+	expect_ok(pier_receiver_cancel(fixture.receiver));
+	expect_result(pier_receiver_wait(fixture.receiver, PATIENT), -ECANCELED);
 	test_assert_sentence("0 of 328457 bytes have arrived: it was cancelled");
-	expect_result(pier_receiver_cancel(rig.receiver), -EALREADY);
+	expect_result(pier_receiver_cancel(fixture.receiver), -EALREADY);
 	expect_ok(pier_transfer_run(&attr));
-	moved = rig.receiver_rails[0];
+	moved = fixture.receiver_rails[0];
 	moved.offset = 0;
-	expect_result(pier_receiver_resume(rig.receiver, &moved, 1), -EINVAL);
+	expect_result(pier_receiver_resume(fixture.receiver, &moved, 1), -EINVAL);
 	test_assert_sentence("not as it was");
-	expect_ok(pier_receiver_resume(rig.receiver, rig.receiver_rails, 1));
-	expect_result(pier_receiver_wait(rig.receiver, PATIENT), 1);
+	expect_ok(pier_receiver_resume(fixture.receiver, fixture.receiver_rails, 1));
+	expect_result(pier_receiver_wait(fixture.receiver, PATIENT), 1);
 	expect_moved(LENGTH, false);
 }
 
-/* Also where its channel is gone before the receiver is resumed, on another one. */
-static void loses_nothing_of_a_channel_that_broke(void **state)
+/* Also if the channel is gone before the receiver is resumed on another one. */
+static void loses_nothing_of_a_broken_channel(void **state)
 {
 	struct pier_transfer_attr attr;
 	int sent = 0;
 
 	(void)state;
-	rig.attr.max_recv_wr = 5;
+	fixture.attr.max_recv_wr = 5;
 	make_rails(1, true, true);
 	attr = announced(1, LENGTH);
 	shuffle();
 	begin_receiver(1, LENGTH);
-	expect_ok(pier_receiver_cancel(rig.receiver));
-	expect_result(pier_receiver_wait(rig.receiver, PATIENT), -ECANCELED);
+	expect_ok(pier_receiver_cancel(fixture.receiver));
+	expect_result(pier_receiver_wait(fixture.receiver, PATIENT), -ECANCELED);
 	begin(&attr);
 	while (status().done < 5 * CHUNK)
-		expect_result(pier_transfer_progress(rig.transfer), 0);
-	expect_ok(pier_channel_cancel(rig.there.channels[0]));
+		expect_result(pier_transfer_progress(fixture.transfer), 0);
+	expect_ok(pier_channel_cancel(fixture.there.channels[0]));
 	while (sent == 0)
-		sent = pier_transfer_progress(rig.transfer);
+		sent = pier_transfer_progress(fixture.transfer);
 	assert_true(sent < 0);
-	/* It is found to have failed, and to have brought something before. */
-	reg(&rig.there, 1, true);
+	/* Its failure is detected, and the chunks that it brought before count. */
+	reg(&fixture.there, 1, true);
 	connect_rail(1);
-	rig.here.mrs[1] = rig.here.mrs[0];
+	fixture.here.mrs[1] = fixture.here.mrs[0];
 	name_rail(1);
-	rig.here.mrs[1] = NULL;
-	expect_ok(pier_receiver_resume(rig.receiver, &rig.receiver_rails[1], 1));
+	fixture.here.mrs[1] = NULL;
+	expect_ok(pier_receiver_resume(fixture.receiver, &fixture.receiver_rails[1], 1));
 	assert_int_equal(landed().done, 5 * CHUNK);
-	expect_ok(pier_transfer_resume(rig.transfer, &rig.rails[1], 1));
+	expect_ok(pier_transfer_resume(fixture.transfer, &fixture.rails[1], 1));
 	expect_both_arrive();
 	expect_moved(LENGTH, false);
 }
 
-/* The device at the receiving end is lost: bytes came that nobody moves again. */
-static void ends_with_the_device(void **state)
+/* The device at the receiving end is lost: it held bytes that will not be moved again. */
+static void fails_with_its_device(void **state)
 {
 	(void)state;
 	for (int at = 0; at < 20; at += 6) {
@@ -316,24 +330,25 @@ static void ends_with_the_device(void **state)
 		shuffle();
 		begin_receiver(2, 20 * CHUNK);
 		begin(&attr);
-		rig.gpu->copy_error = EIO;
-		rig.gpu->fail_copy_at = at + 1;
+		fixture.gpu->copy_error = EIO;
+		fixture.gpu->fail_copy_at = at + 1;
 		drive(&sent, &came);
 		assert_int_equal(came, -EIO);
-		expect_result(pier_receiver_wait(rig.receiver, PATIENT), -EIO);
+		expect_result(pier_receiver_wait(fixture.receiver, PATIENT), -EIO);
 		test_assert_sentence("device lost");
 		assert_int_equal(landed().done / CHUNK, at);
 		assert_int_equal(landed().working_rails, 2);
-		expect_result(pier_receiver_resume(rig.receiver, rig.receiver_rails, 2),
-			      -EIO);
-		assert_int_equal(rig.gpu->copies, at + 1);
-		rig.gpu->copy_error = 0;
-		expect_ok(pier_receiver_destroy(rig.receiver));
-		rig.receiver = NULL;
+		expect_result(
+			pier_receiver_resume(fixture.receiver, fixture.receiver_rails, 2),
+			-EIO);
+		assert_int_equal(fixture.gpu->copies, at + 1);
+		fixture.gpu->copy_error = 0;
+		expect_ok(pier_receiver_destroy(fixture.receiver));
+		fixture.receiver = NULL;
 	}
 }
 
-static void tells_what_cannot_be_flushed(void **state)
+static void reports_failed_flush(void **state)
 {
 	struct pier_transfer_attr attr;
 	int sent, came;
@@ -343,7 +358,7 @@ static void tells_what_cannot_be_flushed(void **state)
 	attr = announced(1, LENGTH);
 	begin_receiver(1, LENGTH);
 	begin(&attr);
-	rig.gpu->flush_error = EOPNOTSUPP;
+	fixture.gpu->flush_error = EOPNOTSUPP;
 	drive(&sent, &came);
 	assert_int_equal(sent, 1);
 	assert_int_equal(came, -EOPNOTSUPP);
@@ -351,8 +366,8 @@ static void tells_what_cannot_be_flushed(void **state)
 	test_assert_sentence("no flush");
 }
 
-/* All is here, and the caller may have another way to make it visible. */
-static void goes_on_without_a_flush(void **state)
+/* All bytes have arrived, and the caller may have another way to make them visible. */
+static void continues_without_a_flush(void **state)
 {
 	struct pier_transfer_attr attr;
 	int sent, came;
@@ -364,89 +379,93 @@ static void goes_on_without_a_flush(void **state)
 	for (int round = 0; round < 3; round++) {
 		shuffle();
 		begin(&attr);
-		rig.gpu->flush_error = EOPNOTSUPP;
+		fixture.gpu->flush_error = EOPNOTSUPP;
 		drive(&sent, &came);
 		assert_int_equal(came, -EOPNOTSUPP);
 		assert_int_equal(landed().done, LENGTH);
-		assert_int_equal(rig.gpu->flushes, 1);
-		expect_ok(
-			pier_receiver_next(rig.receiver, rig.receiver_rails, 1, LENGTH));
+		assert_int_equal(fixture.gpu->flushes, 1);
+		expect_ok(pier_receiver_next(fixture.receiver, fixture.receiver_rails, 1,
+					     LENGTH));
 		assert_int_equal(landed().done, 0);
 		expect_moved(LENGTH, false);
 	}
-	/* Or it can be flushed after all. */
+	/* Or the flush succeeds later. */
 	begin(&attr);
 	drive(&sent, &came);
 	assert_int_equal(came, -EOPNOTSUPP);
-	rig.gpu->flush_error = 0;
-	expect_ok(pier_receiver_resume(rig.receiver, rig.receiver_rails, 1));
-	rig.gpu->flushes = 0;
-	expect_result(pier_receiver_wait(rig.receiver, PATIENT), 1);
-	assert_int_equal(rig.gpu->flushes, 1);
+	fixture.gpu->flush_error = 0;
+	expect_ok(pier_receiver_resume(fixture.receiver, fixture.receiver_rails, 1));
+	fixture.gpu->flushes = 0;
+	expect_result(pier_receiver_wait(fixture.receiver, PATIENT), 1);
+	assert_int_equal(fixture.gpu->flushes, 1);
 }
 
-/* The same of a receiver: half comes straight to the memory, and half by a copy. */
-static void flushes_before_it_is_resumed(void **state)
+/*
+ * The same for a receiver: half arrives directly in the memory, half through a bounce
+ * buffer.
+ */
+static void flushes_before_it_resumes(void **state)
 {
 	(void)state;
 	for (int error = 0; error <= EOPNOTSUPP; error += EOPNOTSUPP) {
 		struct pier_transfer_attr attr;
 
 		make_rails(2, true, false);
-		reg(&rig.there, 1, true);
+		reg(&fixture.there, 1, true);
 		name_rail(1);
 		attr = announced(1, LENGTH);
 		attr.progress = stop_rail;
 		attr.window = 3;
 		shuffle();
 		kill_at = 10 * CHUNK;
-		rig.gpu->flush_error = error;
+		fixture.gpu->flush_error = error;
 		begin_receiver(1, LENGTH);
 		begin(&attr);
 		drive(&(int){ 0 }, &(int){ 0 });
-		expect_result(pier_receiver_progress(rig.receiver), -ECANCELED);
-		assert_int_equal(rig.gpu->flushes, 1);
-		expect_ok(pier_receiver_resume(rig.receiver, &rig.receiver_rails[1], 1));
-		expect_ok(pier_transfer_resume(rig.transfer, &rig.rails[1], 1));
-		rig.gpu->flush_error = 0;
+		expect_result(pier_receiver_progress(fixture.receiver), -ECANCELED);
+		assert_int_equal(fixture.gpu->flushes, 1);
+		expect_ok(pier_receiver_resume(fixture.receiver,
+					       &fixture.receiver_rails[1], 1));
+		expect_ok(pier_transfer_resume(fixture.transfer, &fixture.rails[1], 1));
+		fixture.gpu->flush_error = 0;
 		expect_both_arrive();
-		assert_int_equal(rig.gpu->flushes, error ? 2 : 1);
+		assert_int_equal(fixture.gpu->flushes, error ? 2 : 1);
 		expect_moved(LENGTH, false);
-		expect_ok(pier_receiver_destroy(rig.receiver));
-		rig.receiver = NULL;
+		expect_ok(pier_receiver_destroy(fixture.receiver));
+		fixture.receiver = NULL;
 	}
 }
 
-/* What came directly after the end, by a rail that lives, is flushed as well. */
-static void flushes_what_came_after_the_end(void **state)
+/* Bytes that arrived directly after the end, on a working rail, are flushed too. */
+static void flushes_bytes_that_arrived_after_the_end(void **state)
 {
 	struct pier_transfer_attr attr;
 
 	(void)state;
-	rig.attr.max_recv_wr = 40;
+	fixture.attr.max_recv_wr = 40;
 	make_rails(1, true, false);
 	attr = announced(1, LENGTH);
 	shuffle();
 	begin_receiver(1, LENGTH);
-	expect_ok(pier_receiver_cancel(rig.receiver));
-	expect_result(pier_receiver_wait(rig.receiver, PATIENT), -ECANCELED);
+	expect_ok(pier_receiver_cancel(fixture.receiver));
+	expect_result(pier_receiver_wait(fixture.receiver, PATIENT), -ECANCELED);
 	expect_ok(pier_transfer_run(&attr));
-	assert_int_equal(rig.gpu->flushes, 0);
+	assert_int_equal(fixture.gpu->flushes, 0);
 	/* Its channel is gone by now, and the next one has a bounce buffer. */
-	expect_ok(pier_channel_cancel(rig.there.channels[0]));
-	reg(&rig.there, 1, true);
+	expect_ok(pier_channel_cancel(fixture.there.channels[0]));
+	reg(&fixture.there, 1, true);
 	connect_rail(1);
 	name_rail(1);
-	expect_ok(pier_receiver_resume(rig.receiver, &rig.receiver_rails[1], 1));
-	expect_result(pier_receiver_wait(rig.receiver, PATIENT), 1);
-	assert_int_equal(rig.gpu->flushes, 1);
+	expect_ok(pier_receiver_resume(fixture.receiver, &fixture.receiver_rails[1], 1));
+	expect_result(pier_receiver_wait(fixture.receiver, PATIENT), 1);
+	assert_int_equal(fixture.gpu->flushes, 1);
 	expect_moved(LENGTH, false);
 }
 
-/* Chunks are copied if they have a bounce buffer; and the device, not written to, not
- * flushed.
+/*
+ * Chunks in bounce buffers are copied; the device was not written to and is not flushed.
  */
-static void lands_regions_bounced_in_part(void **state)
+static void receives_into_partly_bounced_regions(void **state)
 {
 	static uint8_t plain[5 * CHUNK];
 	struct pier_remote parts[4];
@@ -454,39 +473,39 @@ static void lands_regions_bounced_in_part(void **state)
 	uint32_t count;
 
 	(void)state;
-	expect_ok(pier_buffer_free(rig.there.buffer));
-	expect_ok(pier_buffer_alloc("gpu:3", AREA, &rig.there.buffer));
-	reg(&rig.here, 0, false);
-	reg_parts(&rig.there, plain, sizeof(plain));
+	expect_ok(pier_buffer_free(fixture.there.buffer));
+	expect_ok(pier_buffer_alloc("gpu:3", AREA, &fixture.there.buffer));
+	reg(&fixture.here, 0, false);
+	reg_parts(&fixture.there, plain, sizeof(plain));
 	connect_rail(0);
-	expect_ok(pier_mr_remote_vec(rig.there.mrs[0], parts, 4, &count));
-	rig.rails[0] = (struct pier_rail){ .channel = rig.here.channels[0],
-					   .mr = rig.here.mrs[0],
-					   .offset = GUARD,
-					   .parts = parts,
-					   .count = count };
-	rig.receiver_rails[0] = (struct pier_receiver_rail){
-		.channel = rig.there.channels[0], .mr = rig.there.mrs[0]
+	expect_ok(pier_mr_remote_vec(fixture.there.mrs[0], parts, 4, &count));
+	fixture.rails[0] = (struct pier_rail){ .channel = fixture.here.channels[0],
+					       .mr = fixture.here.mrs[0],
+					       .offset = GUARD,
+					       .parts = parts,
+					       .count = count };
+	fixture.receiver_rails[0] = (struct pier_receiver_rail){
+		.channel = fixture.there.channels[0], .mr = fixture.there.mrs[0]
 	};
 	attr = announced(1, LENGTH);
 	shuffle();
 	begin_receiver(1, LENGTH);
 	begin(&attr);
 	expect_both_arrive();
-	assert_int_equal(rig.gpu->flushes, 0);
-	assert_memory_equal(plain, rig.here.image + GUARD, sizeof(plain));
-	memcpy(rig.there.image + GUARD + sizeof(plain),
-	       rig.here.image + GUARD + sizeof(plain), LENGTH - sizeof(plain));
-	expect_image(&rig.there);
+	assert_int_equal(fixture.gpu->flushes, 0);
+	assert_memory_equal(plain, fixture.here.image + GUARD, sizeof(plain));
+	memcpy(fixture.there.image + GUARD + sizeof(plain),
+	       fixture.here.image + GUARD + sizeof(plain), LENGTH - sizeof(plain));
+	expect_image(&fixture.there);
 }
 
-/* Two receives, and nobody who looks at them for a while: the sender waits for them. */
-static void is_waited_for(void **state)
+/* Two receives, and a receiver that does not poll for a while: the sender waits. */
+static void sender_waits_for_receives(void **state)
 {
 	struct pier_transfer_attr attr;
 
 	(void)state;
-	rig.attr.max_recv_wr = 2;
+	fixture.attr.max_recv_wr = 2;
 	make_rails(1, true, true);
 	attr = announced(1, LENGTH);
 	attr.window = 8;
@@ -494,35 +513,38 @@ static void is_waited_for(void **state)
 	begin_receiver(1, LENGTH);
 	begin(&attr);
 	while (status().done < 2 * CHUNK)
-		expect_result(pier_transfer_wait(rig.transfer, BRIEF), 0);
-	expect_result(pier_transfer_wait(rig.transfer, BRIEF), 0);
+		expect_result(pier_transfer_wait(fixture.transfer, BRIEF), 0);
+	expect_result(pier_transfer_wait(fixture.transfer, BRIEF), 0);
 	assert_int_equal(status().done, 2 * CHUNK);
 	assert_int_equal(landed().done, 0);
 	expect_both_arrive();
 	expect_moved(LENGTH, false);
 }
 
-/* Unless its channel gives up. */
-static void is_given_up_by_the_impatient(void **state)
+/* Unless the channel's retries run out. */
+static void sender_gives_up_without_retries(void **state)
 {
 	struct pier_transfer_attr attr;
 
 	(void)state;
-	rig.attr.max_recv_wr = 2;
-	rig.attr.rnr_retry_count = 1;
+	fixture.attr.max_recv_wr = 2;
+	fixture.attr.rnr_retry_count = 1;
 	make_rails(1, true, true);
 	attr = announced(1, LENGTH);
 	begin_receiver(1, LENGTH);
 	expect_result(pier_transfer_run(&attr), -EAGAIN);
 }
 
-/* The nth receive is refused: what came until then counts, and the other rail goes on. */
-static void outlives_receives_that_are_refused(void **state)
+/*
+ * The nth receive is refused: chunks that arrived before count, and the other rail
+ * continues.
+ */
+static void survives_refused_receives(void **state)
 {
 	static const int nths[] = { 1, 4, 5, 9 };
 
 	(void)state;
-	rig.attr.max_recv_wr = 4;
+	fixture.attr.max_recv_wr = 4;
 	for (size_t i = 0; i < 2 * sizeof(nths) / sizeof(nths[0]); i++) {
 		uint32_t rails = 1 + i % 2;
 		struct pier_transfer_attr attr;
@@ -531,8 +553,8 @@ static void outlives_receives_that_are_refused(void **state)
 
 		snprintf(device, sizeof(device), "fault:post_recv@%d=ENOMEM:soft0",
 			 nths[i / 2]);
-		close_side(&rig.there);
-		open_side(&rig.there, device);
+		close_side(&fixture.there);
+		open_side(&fixture.there, device);
 		make_rails(rails, true, true);
 		attr = announced(rails, LENGTH);
 		/* A queue pair that has stopped does not answer. */
@@ -546,12 +568,12 @@ static void outlives_receives_that_are_refused(void **state)
 		assert_true(landed().done >= status().done);
 		if (rails == 2)
 			expect_moved(LENGTH, false);
-		expect_ok(pier_receiver_destroy(rig.receiver));
-		rig.receiver = NULL;
-		/* Nothing of it is left on the channels. */
+		expect_ok(pier_receiver_destroy(fixture.receiver));
+		fixture.receiver = NULL;
+		/* The channels hold nothing of it. */
 		for (uint32_t r = 0; r < rails; r++)
-			assert_int_equal(pier_channel_outstanding(rig.there.channels[r]),
-					 0);
+			assert_int_equal(
+				pier_channel_outstanding(fixture.there.channels[r]), 0);
 	}
 }
 
@@ -561,62 +583,61 @@ static void announce(uint32_t immediate, uint64_t offset, uint32_t length)
 	struct pier_gather source;
 	struct pier_remote target;
 
-	expect_ok(pier_mr_gather(rig.here.mrs[0], pier_mr_iova(rig.here.mrs[0]), length,
-				 &source));
-	expect_ok(pier_remote_sub(&rig.remotes[0], GUARD + offset, length, &target));
-	expect_ok(pier_channel_write_imm(rig.here.channels[0], &source, length > 0,
+	expect_ok(pier_mr_gather(fixture.here.mrs[0], pier_mr_iova(fixture.here.mrs[0]),
+				 length, &source));
+	expect_ok(pier_remote_sub(&fixture.remotes[0], GUARD + offset, length, &target));
+	expect_ok(pier_channel_write_imm(fixture.here.channels[0], &source, length > 0,
 					 length ? &target : NULL, immediate, PATIENT));
 }
 
-static void believes_no_number(void **state)
+static void rejects_invalid_announcements(void **state)
 {
 	static const struct {
 		uint32_t immediate, length;
 	} hostile[] = {
 		{ 0, 0 },			   /* no bytes */
-		{ LENGTH / 4096, 0 },		   /* of the last block neither */
-		{ 1 + LENGTH / 4096, 1 },	   /* behind the end */
-		{ UINT32_MAX, 4096 },		   /* far behind it */
+		{ LENGTH / 4096, 0 },		   /* nor of the last block */
+		{ 1 + LENGTH / 4096, 1 },	   /* starts at the end */
+		{ UINT32_MAX, 4096 },		   /* far behind the end */
 		{ 0, 4095 },			   /* no whole blocks */
-		{ 3, 4097 },			   /* nor these */
-		{ LENGTH / 4096, 778 + 4 * 4096 }, /* over the end */
-		{ LENGTH / 4096 - 1, 4096 + LENGTH % 4096 + 1 }, /* by one */
+		{ 3, 4097 },			   /* no whole blocks either */
+		{ LENGTH / 4096, 778 + 4 * 4096 }, /* beyond the end */
+		{ LENGTH / 4096 - 1, 4096 + LENGTH % 4096 + 1 }, /* beyond it by one */
 	};
 	(void)state;
 	for (size_t i = 0; i < sizeof(hostile) / sizeof(hostile[0]); i++) {
 		make_rails(1, true, true);
 		begin_receiver(1, LENGTH);
 		announce(hostile[i].immediate, 0, hostile[i].length);
-		expect_result(pier_receiver_wait(rig.receiver, PATIENT), -EBADMSG);
+		expect_result(pier_receiver_wait(fixture.receiver, PATIENT), -EBADMSG);
 		test_assert_sentence("which no transfer of 328457 bytes has");
 		assert_int_equal(landed().done, 0);
-		assert_int_equal(rig.gpu->copies, 0);
-		expect_ok(pier_receiver_destroy(rig.receiver));
-		rig.receiver = NULL;
+		assert_int_equal(fixture.gpu->copies, 0);
+		expect_ok(pier_receiver_destroy(fixture.receiver));
+		fixture.receiver = NULL;
 	}
 }
 
-static void takes_no_message_for_a_chunk(void **state)
+static void rejects_messages_as_chunks(void **state)
 {
 	(void)state;
 	for (int i = 0; i < 2; i++) {
 		struct pier_channel *channel;
 
 		make_rails(1, true, true);
-		channel = rig.here.channels[0];
+		channel = fixture.here.channels[0];
 		begin_receiver(1, LENGTH);
 		expect_ok(i ? pier_channel_send_imm(channel, NULL, 0, 1, PATIENT)
 			    : pier_channel_send(channel, NULL, 0, PATIENT));
-		expect_result(pier_receiver_wait(rig.receiver, PATIENT), -EBADMSG);
+		expect_result(pier_receiver_wait(fixture.receiver, PATIENT), -EBADMSG);
 		test_assert_sentence("a message, and no chunk");
-		expect_ok(pier_receiver_destroy(rig.receiver));
-		rig.receiver = NULL;
+		expect_ok(pier_receiver_destroy(fixture.receiver));
+		fixture.receiver = NULL;
 	}
 }
 
-/* Again, in part, and in blocks that lie crosswise: what is counted is a sum of blocks.
- */
-static void counts_blocks(void **state)
+/* The same blocks again, in part, and overlapping: a block counts once. */
+static void counts_each_block_once(void **state)
 {
 	static const struct {
 		uint32_t block, count;
@@ -631,14 +652,14 @@ static void counts_blocks(void **state)
 	begin_receiver(1, LENGTH);
 	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
 		announce(steps[i].block, steps[i].block * 4096ul, steps[i].count * 4096);
-		expect_result(pier_receiver_wait(rig.receiver, 0), 0);
+		expect_result(pier_receiver_wait(fixture.receiver, 0), 0);
 		assert_int_equal(landed().done, steps[i].done * 4096);
-		assert_int_equal(rig.gpu->copies, steps[i].copies);
+		assert_int_equal(fixture.gpu->copies, steps[i].copies);
 	}
 }
 
-/* A late chunk of what has landed: the memory is not touched any more. */
-static void leaves_alone_what_has_landed(void **state)
+/* A late chunk after completion: the memory is not touched again. */
+static void ignores_late_chunks(void **state)
 {
 	struct pier_transfer_attr attr;
 
@@ -649,32 +670,33 @@ static void leaves_alone_what_has_landed(void **state)
 	begin_receiver(1, LENGTH);
 	begin(&attr);
 	expect_both_arrive();
-	memset(rig.there.image, 0x5a, AREA);
-	expect_ok(pier_buffer_copy_to(rig.there.buffer, 0, rig.there.image, AREA));
+	memset(fixture.there.image, 0x5a, AREA);
+	expect_ok(
+		pier_buffer_copy_to(fixture.there.buffer, 0, fixture.there.image, AREA));
 	announce(0, 0, CHUNK);
-	expect_result(pier_receiver_progress(rig.receiver), 1);
-	expect_image(&rig.there);
+	expect_result(pier_receiver_progress(fixture.receiver), 1);
+	expect_image(&fixture.there);
 }
 
-/* No receive is left behind, and nobody is led to believe that his comes next. */
-static void leaves_no_receives_behind(void **state)
+/* No receive is left behind to take the message of a later one. */
+static void stops_channels_with_unused_receives(void **state)
 {
 	struct pier_channel *channel;
 	struct pier_work work;
 
 	(void)state;
 	make_rails(1, true, true);
-	channel = rig.there.channels[0];
+	channel = fixture.there.channels[0];
 	begin_receiver(1, LENGTH);
-	assert_int_equal(pier_channel_outstanding(channel), rig.attr.max_recv_wr);
-	expect_ok(pier_receiver_destroy(rig.receiver));
-	rig.receiver = NULL;
+	assert_int_equal(pier_channel_outstanding(channel), fixture.attr.max_recv_wr);
+	expect_ok(pier_receiver_destroy(fixture.receiver));
+	fixture.receiver = NULL;
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 	expect_result(pier_post_recv(channel, NULL, 0, &work), -EPIPE);
 	test_assert_sentence("receiver was destroyed");
-	/* After a reset it is as new: all places are free. */
+	/* After a reset the channel is as new: all places are free. */
 	expect_ok(pier_channel_reset(channel));
-	for (uint32_t i = 0; i < rig.attr.max_recv_wr; i++)
+	for (uint32_t i = 0; i < fixture.attr.max_recv_wr; i++)
 		expect_ok(pier_post_recv(channel, NULL, 0, &work));
 }
 
@@ -682,12 +704,12 @@ static void reset_rail(void)
 {
 	struct pier_endpoint a, b;
 
-	expect_ok(pier_channel_reset(rig.here.channels[0]));
-	expect_ok(pier_channel_reset(rig.there.channels[0]));
-	expect_ok(pier_channel_endpoint(rig.here.channels[0], &a));
-	expect_ok(pier_channel_endpoint(rig.there.channels[0], &b));
-	expect_ok(pier_channel_connect(rig.here.channels[0], &b));
-	expect_ok(pier_channel_connect(rig.there.channels[0], &a));
+	expect_ok(pier_channel_reset(fixture.here.channels[0]));
+	expect_ok(pier_channel_reset(fixture.there.channels[0]));
+	expect_ok(pier_channel_endpoint(fixture.here.channels[0], &a));
+	expect_ok(pier_channel_endpoint(fixture.there.channels[0], &b));
+	expect_ok(pier_channel_connect(fixture.here.channels[0], &b));
+	expect_ok(pier_channel_connect(fixture.there.channels[0], &a));
 }
 
 static int stop_at(void *context, uint64_t done, uint64_t length)
@@ -698,11 +720,11 @@ static int stop_at(void *context, uint64_t done, uint64_t length)
 	return done == *at;
 }
 
-/* Its channel was reset after the end, with some of its receives used, or all of them. */
-static void is_resumed_after_a_reset(void **state)
+/* The channel was reset after the end, with some or all of its receives used. */
+static void resumes_after_a_reset(void **state)
 {
 	(void)state;
-	rig.attr.max_recv_wr = 5;
+	fixture.attr.max_recv_wr = 5;
 	for (uint64_t at = 0; at <= 5 * CHUNK; at += CHUNK) {
 		struct pier_transfer_attr attr;
 
@@ -713,44 +735,45 @@ static void is_resumed_after_a_reset(void **state)
 		attr.context = &at;
 		shuffle();
 		begin_receiver(1, LENGTH);
-		expect_ok(pier_receiver_cancel(rig.receiver));
-		expect_result(pier_receiver_wait(rig.receiver, PATIENT), -ECANCELED);
+		expect_ok(pier_receiver_cancel(fixture.receiver));
+		expect_result(pier_receiver_wait(fixture.receiver, PATIENT), -ECANCELED);
 		begin(&attr);
 		if (at == 0)
-			expect_ok(pier_transfer_cancel(rig.transfer));
-		expect_result(pier_transfer_wait(rig.transfer, PATIENT), -ECANCELED);
+			expect_ok(pier_transfer_cancel(fixture.transfer));
+		expect_result(pier_transfer_wait(fixture.transfer, PATIENT), -ECANCELED);
 		reset_rail();
-		expect_ok(pier_receiver_resume(rig.receiver, rig.receiver_rails, 1));
+		expect_ok(pier_receiver_resume(fixture.receiver, fixture.receiver_rails,
+					       1));
 		assert_int_equal(landed().done, at);
 		assert_int_equal(landed().receives, 5);
-		expect_ok(pier_transfer_resume(rig.transfer, rig.rails, 1));
+		expect_ok(pier_transfer_resume(fixture.transfer, fixture.rails, 1));
 		expect_both_arrive();
 		expect_moved(LENGTH, false);
-		expect_ok(pier_receiver_destroy(rig.receiver));
-		rig.receiver = NULL;
+		expect_ok(pier_receiver_destroy(fixture.receiver));
+		fixture.receiver = NULL;
 	}
 }
 
-/* While it goes on, that is how the rail fails. */
-static void fails_by_a_reset(void **state)
+/* While the receiver runs, a reset makes the rail fail. */
+static void reset_fails_its_rail(void **state)
 {
 	(void)state;
-	rig.attr.max_recv_wr = 5;
+	fixture.attr.max_recv_wr = 5;
 	make_rails(1, true, true);
 	begin_receiver(1, LENGTH);
 	for (uint32_t i = 0; i < 5; i++)
 		announce(i, i * 4096ul, 4096);
 	reset_rail();
-	expect_result(pier_receiver_wait(rig.receiver, PATIENT), -ECANCELED);
+	expect_result(pier_receiver_wait(fixture.receiver, PATIENT), -ECANCELED);
 	test_assert_sentence("the channel was reset");
 	assert_int_equal(landed().done, 5 * 4096);
-	assert_int_equal(pier_channel_outstanding(rig.there.channels[0]), 0);
-	expect_ok(pier_receiver_resume(rig.receiver, rig.receiver_rails, 1));
+	assert_int_equal(pier_channel_outstanding(fixture.there.channels[0]), 0);
+	expect_ok(pier_receiver_resume(fixture.receiver, fixture.receiver_rails, 1));
 	assert_int_equal(landed().receives, 5);
 }
 
 /* Both ends of a channel were reset between two receivers. */
-static void goes_on_after_a_reset(void **state)
+static void continues_after_a_reset(void **state)
 {
 	struct pier_transfer_attr attr;
 
@@ -760,20 +783,21 @@ static void goes_on_after_a_reset(void **state)
 	begin_receiver(1, LENGTH);
 	begin(&attr);
 	expect_both_arrive();
-	/* It would be taken for one of the next. */
+	/* It would be taken for a chunk of the next transfer. */
 	announce(0, 0, CHUNK);
 	reset_rail();
 	shuffle();
-	expect_ok(pier_receiver_next(rig.receiver, rig.receiver_rails, 1, LENGTH));
-	expect_result(pier_receiver_progress(rig.receiver), 0);
+	expect_ok(
+		pier_receiver_next(fixture.receiver, fixture.receiver_rails, 1, LENGTH));
+	expect_result(pier_receiver_progress(fixture.receiver), 0);
 	assert_int_equal(landed().done, 0);
 	begin(&attr);
 	expect_both_arrive();
 	expect_moved(LENGTH, false);
 }
 
-/* The next receiver is over another channel: the one of before is stopped. */
-static void leaves_channels_that_it_does_not_need(void **state)
+/* The next receiver uses another channel: the earlier one is stopped. */
+static void stops_channels_it_does_not_need(void **state)
 {
 	struct pier_transfer_attr attr;
 
@@ -784,45 +808,46 @@ static void leaves_channels_that_it_does_not_need(void **state)
 	begin(&attr);
 	expect_both_arrive();
 	shuffle();
-	expect_ok(pier_receiver_next(rig.receiver, &rig.receiver_rails[1], 1, LENGTH));
-	assert_int_equal(pier_channel_outstanding(rig.there.channels[0]), 0);
-	expect_result(pier_channel_error(rig.there.channels[0], NULL), -ECANCELED);
-	attr.rails = &rig.rails[1];
+	expect_ok(pier_receiver_next(fixture.receiver, &fixture.receiver_rails[1], 1,
+				     LENGTH));
+	assert_int_equal(pier_channel_outstanding(fixture.there.channels[0]), 0);
+	expect_result(pier_channel_error(fixture.there.channels[0], NULL), -ECANCELED);
+	attr.rails = &fixture.rails[1];
 	begin(&attr);
 	expect_both_arrive();
 	expect_moved(LENGTH, false);
 }
 
-static void ends_in_time(void **state)
+static void ends_at_its_deadline(void **state)
 {
 	struct pier_receiver_attr attr;
 
 	(void)state;
 	make_rails(1, true, true);
 	attr = receiver_of(1, LENGTH);
-	expect_ok(pier_receiver_begin(&attr, &rig.receiver));
-	expect_result(pier_receiver_wait(rig.receiver, 0), 0);
-	expect_result(pier_receiver_wait(rig.receiver, BRIEF), 0);
-	expect_result(pier_receiver_wait(rig.receiver, -1), -EINVAL);
-	expect_ok(pier_receiver_destroy(rig.receiver));
+	expect_ok(pier_receiver_begin(&attr, &fixture.receiver));
+	expect_result(pier_receiver_wait(fixture.receiver, 0), 0);
+	expect_result(pier_receiver_wait(fixture.receiver, BRIEF), 0);
+	expect_result(pier_receiver_wait(fixture.receiver, -1), -EINVAL);
+	expect_ok(pier_receiver_destroy(fixture.receiver));
 	connect_rail(0);
 	name_rail(0);
 	attr.stall_ms = BRIEF;
-	expect_ok(pier_receiver_begin(&attr, &rig.receiver));
-	expect_result(pier_receiver_wait(rig.receiver, PATIENT), -ETIMEDOUT);
+	expect_ok(pier_receiver_begin(&attr, &fixture.receiver));
+	expect_result(pier_receiver_wait(fixture.receiver, PATIENT), -ETIMEDOUT);
 	test_assert_sentence("nothing new arrived within 20 ms");
-	expect_ok(pier_receiver_destroy(rig.receiver));
+	expect_ok(pier_receiver_destroy(fixture.receiver));
 	connect_rail(0);
 	name_rail(0);
 	attr.stall_ms = PIER_TIMEOUT_DEFAULT;
 	attr.timeout_ms = BRIEF;
-	expect_ok(pier_receiver_begin(&attr, &rig.receiver));
-	expect_result(pier_receiver_wait(rig.receiver, PATIENT), -ETIMEDOUT);
+	expect_ok(pier_receiver_begin(&attr, &fixture.receiver));
+	expect_result(pier_receiver_wait(fixture.receiver, PATIENT), -ETIMEDOUT);
 	test_assert_sentence("the 20 ms were over");
 }
 
-/* Who sends again and again what has come keeps nobody waiting. */
-static void stalls_without_new_bytes(void **state)
+/* A sender that repeats chunks which have arrived makes no progress. */
+static void stalls_if_no_new_bytes_arrive(void **state)
 {
 	struct pier_receiver_attr attr;
 	int result = 0;
@@ -831,16 +856,16 @@ static void stalls_without_new_bytes(void **state)
 	make_rails(1, true, true);
 	attr = receiver_of(1, LENGTH);
 	attr.stall_ms = BRIEF;
-	expect_ok(pier_receiver_begin(&attr, &rig.receiver));
+	expect_ok(pier_receiver_begin(&attr, &fixture.receiver));
 	while (result == 0) {
 		announce(1, 4096, 4096);
-		result = pier_receiver_progress(rig.receiver);
+		result = pier_receiver_progress(fixture.receiver);
 	}
 	assert_int_equal(result, -ETIMEDOUT);
 	assert_int_equal(landed().done, 4096);
 }
 
-/* Each copy lasts until one more chunk has come: three are always there. */
+/* Each copy lasts until one more chunk has arrived: three are always waiting. */
 static uint32_t announced_blocks, blocks_to_announce;
 static void announce_next(void)
 {
@@ -858,28 +883,31 @@ static void announce_while_copying(uint32_t count)
 	blocks_to_announce = count;
 	for (int i = 0; i < 3; i++)
 		announce_next();
-	rig.gpu->before_copy = announce_next;
+	fixture.gpu->before_copy = announce_next;
 }
 
-/* A call comes back, and what it left is not slept over, though no event tells of it. */
-static void returns_while_chunks_come(void **state)
+/*
+ * The call returns. A later wait must not sleep over the chunks left, although no event
+ * announces them.
+ */
+static void returns_while_chunks_arrive(void **state)
 {
 	struct pier_channel *channel;
 	uint64_t done;
 
 	(void)state;
 	make_rails(1, true, true);
-	channel = rig.there.channels[0];
+	channel = fixture.there.channels[0];
 	begin_receiver(1, LENGTH);
 	announce_while_copying(LENGTH / 4096);
-	expect_result(pier_receiver_progress(rig.receiver), 0);
+	expect_result(pier_receiver_progress(fixture.receiver), 0);
 	done = landed().done / 4096;
 	assert_in_range(done, 1, announced_blocks - 1);
-	/* None comes any more, and all that have come are collected. */
-	rig.gpu->before_copy = NULL;
+	/* No more chunks arrive, and all have been collected. */
+	fixture.gpu->before_copy = NULL;
 	assert_true(pier_channel_arm(channel) > 0);
 	for (int i = 0; i < 5 && landed().done / 4096 < announced_blocks; i++) {
-		expect_result(pier_receiver_progress(rig.receiver), 0);
+		expect_result(pier_receiver_progress(fixture.receiver), 0);
 		assert_true(landed().done / 4096 > done);
 		done = landed().done / 4096;
 	}
@@ -887,21 +915,23 @@ static void returns_while_chunks_come(void **state)
 	assert_int_equal(pier_channel_arm(channel), 0);
 }
 
-/* Also where all completions were collected before the call came back. */
-static void forgets_nothing_that_was_collected(void **state)
+/* Also if all completions were collected before the call returned. */
+static void keeps_chunks_that_were_collected(void **state)
 {
 	struct pier_channel *channel;
 	uint64_t count = 0;
 
 	(void)state;
 	make_rails(1, true, true);
-	channel = rig.there.channels[0];
+	channel = fixture.there.channels[0];
 	begin_receiver(1, LENGTH);
 	for (uint32_t i = 0; i < 10; i++)
 		announce(i, i * 4096ul, 4096);
-	/* Whose time is up at once does the least there is, and collects all. */
+	/*
+	 * A call whose time is up at once does one small step, and collects everything.
+	 */
 	while (pier_channel_arm(channel) > 0) {
-		expect_result(pier_receiver_wait(rig.receiver, 0), 0);
+		expect_result(pier_receiver_wait(fixture.receiver, 0), 0);
 		if (count < 10)
 			count++;
 		assert_int_equal(landed().done, count * 4096);
@@ -909,8 +939,8 @@ static void forgets_nothing_that_was_collected(void **state)
 	assert_int_equal(count, 10);
 }
 
-/* Time is up while there is still something to copy. */
-static void ends_in_time_while_chunks_come(void **state)
+/* The time is up while chunks are still to be copied. */
+static void ends_at_its_deadline_while_chunks_arrive(void **state)
 {
 	struct pier_receiver_attr attr;
 	int64_t begun;
@@ -919,61 +949,61 @@ static void ends_in_time_while_chunks_come(void **state)
 	make_rails(1, true, true);
 	attr = receiver_of(1, LENGTH);
 	attr.timeout_ms = 1;
-	expect_ok(pier_receiver_begin(&attr, &rig.receiver));
+	expect_ok(pier_receiver_begin(&attr, &fixture.receiver));
 	begun = pier_now();
 	announce_while_copying(LENGTH / 4096);
 	while (pier_now() < begun + 1000000)
 		continue;
-	expect_result(pier_receiver_progress(rig.receiver), -ETIMEDOUT);
+	expect_result(pier_receiver_progress(fixture.receiver), -ETIMEDOUT);
 	test_assert_sentence("the 1 ms were over");
 	assert_int_equal(landed().done, 4096);
-	assert_int_equal(rig.gpu->copies, 1);
+	assert_int_equal(fixture.gpu->copies, 1);
 }
 
-static void hears_that_the_peer_is_gone(void **state)
+static void reports_that_the_peer_is_gone(void **state)
 {
 	(void)state;
 	make_rails(1, true, true);
 	begin_receiver(1, LENGTH);
-	expect_ok(pier_channel_destroy(rig.here.channels[0]));
-	rig.here.channels[0] = NULL;
-	assert_true(pier_receiver_wait(rig.receiver, PATIENT) < 0);
+	expect_ok(pier_channel_destroy(fixture.here.channels[0]));
+	fixture.here.channels[0] = NULL;
+	assert_true(pier_receiver_wait(fixture.receiver, PATIENT) < 0);
 	test_assert_sentence("rail 0 of 1 failed");
 	assert_int_equal(landed().receives, 0);
 }
 
-/* Whether there is something to be looked at before sleeping. */
+/* Whether there is something to poll before sleeping. */
 static bool arm(int epoll)
 {
 	struct epoll_event event;
-	int collected = pier_channel_arm(rig.there.channels[0]);
+	int collected = pier_channel_arm(fixture.there.channels[0]);
 
 	assert_true(collected >= 0);
-	collected += pier_channel_arm(rig.here.channels[0]);
+	collected += pier_channel_arm(fixture.here.channels[0]);
 	return collected > 0 || epoll_wait(epoll, &event, 1, PATIENT) > 0;
 }
 
-/* By epoll, as the header says; both ends by one thread. */
-static void is_driven_by_epoll(void **state)
+/* By epoll, as the header documents; both ends in one thread. */
+static void can_be_driven_by_epoll(void **state)
 {
 	struct epoll_event event = { .events = EPOLLIN };
 	int epoll = epoll_create1(EPOLL_CLOEXEC), result;
 	struct pier_transfer_attr attr;
 
 	(void)state;
-	rig.attr.max_recv_wr = 3;
+	fixture.attr.max_recv_wr = 3;
 	make_rails(1, true, true);
 	attr = announced(1, LENGTH);
 	shuffle();
 	begin_receiver(1, LENGTH);
 	for (int i = 0; i < 2; i++)
-		expect_ok(epoll_ctl(
-			epoll, EPOLL_CTL_ADD,
-			pier_channel_fd(i ? rig.here.channels[0] : rig.there.channels[0]),
-			&event));
+		expect_ok(epoll_ctl(epoll, EPOLL_CTL_ADD,
+				    pier_channel_fd(i ? fixture.here.channels[0]
+						      : fixture.there.channels[0]),
+				    &event));
 	begin(&attr);
-	while ((result = pier_receiver_progress(rig.receiver)) == 0) {
-		assert_true(pier_transfer_progress(rig.transfer) >= 0);
+	while ((result = pier_receiver_progress(fixture.receiver)) == 0) {
+		assert_true(pier_transfer_progress(fixture.transfer) >= 0);
 		assert_true(arm(epoll));
 	}
 	assert_int_equal(result, 1);
@@ -987,13 +1017,13 @@ static void *send_all(void *argument)
 	return (void *)(intptr_t)(pier_transfer_run(argument) != 0);
 }
 
-/* Each end in a thread of its own, one receiver after the other. */
+/* Each end in its own thread, one receiver after the other. */
 static void runs_in_threads(void **state)
 {
 	struct pier_transfer_attr attr;
 
 	(void)state;
-	rig.attr.max_recv_wr = 3;
+	fixture.attr.max_recv_wr = 3;
 	make_rails(2, true, true);
 	attr = announced(2, LENGTH);
 	begin_receiver(2, 0);
@@ -1001,20 +1031,20 @@ static void runs_in_threads(void **state)
 		pthread_t thread;
 		void *failed;
 
-		expect_result(pier_receiver_wait(rig.receiver, PATIENT), 1);
+		expect_result(pier_receiver_wait(fixture.receiver, PATIENT), 1);
 		shuffle();
-		expect_ok(
-			pier_receiver_next(rig.receiver, rig.receiver_rails, 2, LENGTH));
+		expect_ok(pier_receiver_next(fixture.receiver, fixture.receiver_rails, 2,
+					     LENGTH));
 		assert_int_equal(pthread_create(&thread, NULL, send_all, &attr), 0);
-		expect_result(pier_receiver_wait(rig.receiver, PATIENT), 1);
+		expect_result(pier_receiver_wait(fixture.receiver, PATIENT), 1);
 		assert_int_equal(pthread_join(thread, &failed), 0);
 		assert_null(failed);
 		expect_moved(LENGTH, false);
 	}
 }
 
-/* What a transfer that announces cannot be. */
-static void refuses_what_cannot_be_announced(void **state)
+/* Transfers that cannot be announced. */
+static void refuses_transfers_that_cannot_be_announced(void **state)
 {
 	struct pier_transfer_attr attr, good;
 	struct pier_transfer *transfer = NULL;
@@ -1041,14 +1071,14 @@ static void refuses_what_cannot_be_announced(void **state)
 	attr = good;
 	attr.length = (UINT64_C(1) << 44) + 1;
 	refuse("more than 16 TiB");
-	expect_ok(pier_remote_sub(&rig.remotes[0], 0, GUARD + 4097, &parts[0]));
-	expect_ok(
-		pier_remote_sub(&rig.remotes[0], GUARD + 4097, LENGTH - 4097, &parts[1]));
-	rig.rails[0].parts = parts;
-	rig.rails[0].count = 2;
+	expect_ok(pier_remote_sub(&fixture.remotes[0], 0, GUARD + 4097, &parts[0]));
+	expect_ok(pier_remote_sub(&fixture.remotes[0], GUARD + 4097, LENGTH - 4097,
+				  &parts[1]));
+	fixture.rails[0].parts = parts;
+	fixture.rails[0].count = 2;
 	attr = good;
 	refuse("a remote part ends 4097 bytes from the beginning");
-	/* The end of the last one may be anywhere. */
+	/* The last chunk may end anywhere. */
 	parts[0].length--;
 	parts[1].addr--;
 	parts[1].length++;
@@ -1056,8 +1086,8 @@ static void refuses_what_cannot_be_announced(void **state)
 	expect_ok(pier_transfer_destroy(transfer));
 }
 
-/* A state that was not announced has ranges that cannot be. */
-static void refuses_the_state_of_others(void **state)
+/* A state without announcements has ranges that are invalid here. */
+static void refuses_foreign_states(void **state)
 {
 	static uint8_t wire[64] = { 'P', 'r', 'T', 'S', 1, 0, 0, 0, 1 };
 	struct pier_transfer *transfer = NULL;
@@ -1084,7 +1114,7 @@ static void refuses_the_state_of_others(void **state)
 	expect_ok(pier_transfer_destroy(transfer));
 }
 
-/* Whether a source in parts that begin there, from 100 on, can be announced. */
+/* Whether a source can be announced whose parts begin at these offsets, from 100 on. */
 static int check_parts(const uint64_t *starts, uint32_t count)
 {
 	struct pier_mr_part parts[8] = { { 0 } };
@@ -1105,25 +1135,25 @@ static int check_parts(const uint64_t *starts, uint32_t count)
 	return error;
 }
 
-/* A block in more parts than a request has elements cannot be one chunk. */
+/* A block with more parts than a request has elements does not fit one chunk. */
 static void refuses_blocks_of_too_many_parts(void **state)
 {
 	(void)state;
 	expect_ok(check_parts((uint64_t[]){ 101, 4195 }, 2));
 	expect_result(check_parts((uint64_t[]){ 101, 102, 4195 }, 3), -EINVAL);
 	test_assert_sentence("in more parts than the 3 elements");
-	/* A part that begins with the block takes no part in the one before. */
+	/* A part that begins with the block does not count in the one before. */
 	expect_ok(check_parts((uint64_t[]){ 101, 102, 4196, 4197, 4198 }, 5));
 	expect_result(check_parts((uint64_t[]){ 4196, 4197, 4198, 4199 }, 4), -EINVAL);
 	expect_result(check_parts((uint64_t[]){ 4195, 4197, 4198, 4199 }, 4), -EINVAL);
 	expect_ok(check_parts((uint64_t[]){ 4195, 4197, 4198, 8292 }, 4));
-	/* What lies before the transfer and behind it does not matter. */
+	/* Parts before and behind the transfer do not matter. */
 	expect_ok(check_parts((uint64_t[]){ 50, 60, 70, 100, 101, 102 }, 6));
 	expect_ok(check_parts((uint64_t[]){ 12388, 12389, 12390, 12391 }, 4));
 }
 
-/* A page a part, and few elements in a request: chunks still end on blocks. */
-static void cuts_chunks_of_many_parts_to_blocks(void **state)
+/* Parts of one page, and few elements in a request: chunks still end on blocks. */
+static void ends_chunks_of_many_parts_on_blocks(void **state)
 {
 	struct pier_transfer_attr attr;
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -1131,29 +1161,29 @@ static void cuts_chunks_of_many_parts_to_blocks(void **state)
 
 	(void)state;
 	snprintf(spec, sizeof(spec), "gpu:%zu", (AREA + page - 1) / page);
-	expect_ok(pier_buffer_free(rig.here.buffer));
-	expect_ok(pier_buffer_alloc(spec, AREA, &rig.here.buffer));
-	rig.attr.max_send_sge = 3;
+	expect_ok(pier_buffer_free(fixture.here.buffer));
+	expect_ok(pier_buffer_alloc(spec, AREA, &fixture.here.buffer));
+	fixture.attr.max_send_sge = 3;
 	make_rails(1, true, true);
-	expect_ok(pier_dereg_mr(rig.here.mrs[0]));
-	rig.gpu->seams = rig.gpu->no_pcie = true;
-	rig.gpu->takes = PIER_MAPPING_PCIE;
-	expect_ok(pier_reg_buffer_mr(rig.here.pd, rig.here.buffer, 0, AREA, 0,
-				     PIER_POLICY_BOUNCE, &rig.here.mrs[0]));
-	assert_true(pier_mr_parts(rig.here.mrs[0]) > AREA / page);
+	expect_ok(pier_dereg_mr(fixture.here.mrs[0]));
+	fixture.gpu->seams = fixture.gpu->no_pcie = true;
+	fixture.gpu->takes = PIER_MAPPING_PCIE;
+	expect_ok(pier_reg_buffer_mr(fixture.here.pd, fixture.here.buffer, 0, AREA, 0,
+				     PIER_POLICY_BOUNCE, &fixture.here.mrs[0]));
+	assert_true(pier_mr_parts(fixture.here.mrs[0]) > AREA / page);
 	name_rail(0);
-	rig.rails[0].offset = GUARD - 100;
+	fixture.rails[0].offset = GUARD - 100;
 	attr = announced(1, LENGTH);
 	shuffle();
 	begin_receiver(1, LENGTH);
 	begin(&attr);
 	expect_both_arrive();
-	memcpy(rig.there.image + GUARD, rig.here.image + GUARD - 100, LENGTH);
-	expect_image(&rig.here);
-	expect_image(&rig.there);
+	memcpy(fixture.there.image + GUARD, fixture.here.image + GUARD - 100, LENGTH);
+	expect_image(&fixture.here);
+	expect_image(&fixture.there);
 }
 
-static void refuses_what_cannot_land(void **state)
+static void refuses_invalid_arguments(void **state)
 {
 	struct pier_receiver_rail twice[2];
 	struct pier_receiver_attr attr, good;
@@ -1192,23 +1222,23 @@ static void refuses_what_cannot_land(void **state)
 	attr.length = AREA - GUARD + 1;
 	refuse_receiver(ERANGE, "leave the region");
 	attr = good;
-	twice[0] = twice[1] = rig.receiver_rails[0];
+	twice[0] = twice[1] = fixture.receiver_rails[0];
 	attr.rails = twice;
 	attr.rail_count = 2;
 	refuse_receiver(EINVAL, "rails 0 and 1 have the same channel");
-	twice[0].mr = rig.here.mrs[0];
+	twice[0].mr = fixture.here.mrs[0];
 	attr.rail_count = 1;
 	refuse_receiver(EINVAL, "another protection domain");
 	attr = good;
-	expect_ok(pier_post_recv(rig.there.channels[0], NULL, 0, NULL));
+	expect_ok(pier_post_recv(fixture.there.channels[0], NULL, 0, NULL));
 	refuse_receiver(EBUSY, "1 receives posted");
-	expect_ok(pier_channel_cancel(rig.there.channels[0]));
+	expect_ok(pier_channel_cancel(fixture.there.channels[0]));
 	refuse_receiver(EPIPE, "rail 0 of a receiver");
-	/* Nothing was posted by any of these. */
-	assert_int_equal(pier_channel_outstanding(rig.there.channels[1]), 0);
+	/* None of these posted anything. */
+	assert_int_equal(pier_channel_outstanding(fixture.there.channels[1]), 0);
 }
 
-static void takes_no_shared_receives(void **state)
+static void refuses_channels_with_shared_receives(void **state)
 {
 	struct pier_recv_pool *pool = NULL;
 	struct pier_receiver *receiver = NULL;
@@ -1217,7 +1247,7 @@ static void takes_no_shared_receives(void **state)
 	(void)state;
 	make_rails(1, true, true);
 	attr = receiver_of(1, LENGTH);
-	expect_ok(pier_recv_pool_create(rig.there.channels[0], NULL, &pool));
+	expect_ok(pier_recv_pool_create(fixture.there.channels[0], NULL, &pool));
 	expect_result(pier_receiver_begin(&attr, &receiver), -EINVAL);
 	test_assert_sentence("a receive pool");
 	expect_ok(pier_recv_pool_destroy(pool));
@@ -1226,45 +1256,45 @@ static void takes_no_shared_receives(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		CASE(lands_any_length),
+		CASE(receives_any_length),
 		CASE(flushes_direct_memory_once),
-		CASE(copies_as_chunks_come),
-		CASE(counts_once_what_comes_twice),
-		CASE(resumes_after_all_rails_died),
+		CASE(copies_as_chunks_arrive),
+		CASE(counts_repeated_chunks_once),
+		CASE(resumes_after_all_rails_fail),
 		CASE(loses_nothing_between_end_and_resume),
-		CASE(loses_nothing_of_a_channel_that_broke),
-		CASE(ends_with_the_device),
-		CASE(tells_what_cannot_be_flushed),
-		CASE(goes_on_without_a_flush),
-		CASE(flushes_before_it_is_resumed),
-		CASE(flushes_what_came_after_the_end),
-		CASE(lands_regions_bounced_in_part),
-		CASE(is_waited_for),
-		CASE(is_given_up_by_the_impatient),
-		CASE(outlives_receives_that_are_refused),
-		CASE(believes_no_number),
-		CASE(takes_no_message_for_a_chunk),
-		CASE(counts_blocks),
-		CASE(leaves_alone_what_has_landed),
-		CASE(leaves_no_receives_behind),
-		CASE(goes_on_after_a_reset),
-		CASE(is_resumed_after_a_reset),
-		CASE(fails_by_a_reset),
-		CASE(leaves_channels_that_it_does_not_need),
-		CASE(ends_in_time),
-		CASE(stalls_without_new_bytes),
-		CASE(returns_while_chunks_come),
-		CASE(forgets_nothing_that_was_collected),
-		CASE(ends_in_time_while_chunks_come),
-		CASE(hears_that_the_peer_is_gone),
-		CASE(is_driven_by_epoll),
+		CASE(loses_nothing_of_a_broken_channel),
+		CASE(fails_with_its_device),
+		CASE(reports_failed_flush),
+		CASE(continues_without_a_flush),
+		CASE(flushes_before_it_resumes),
+		CASE(flushes_bytes_that_arrived_after_the_end),
+		CASE(receives_into_partly_bounced_regions),
+		CASE(sender_waits_for_receives),
+		CASE(sender_gives_up_without_retries),
+		CASE(survives_refused_receives),
+		CASE(rejects_invalid_announcements),
+		CASE(rejects_messages_as_chunks),
+		CASE(counts_each_block_once),
+		CASE(ignores_late_chunks),
+		CASE(stops_channels_with_unused_receives),
+		CASE(continues_after_a_reset),
+		CASE(resumes_after_a_reset),
+		CASE(reset_fails_its_rail),
+		CASE(stops_channels_it_does_not_need),
+		CASE(ends_at_its_deadline),
+		CASE(stalls_if_no_new_bytes_arrive),
+		CASE(returns_while_chunks_arrive),
+		CASE(keeps_chunks_that_were_collected),
+		CASE(ends_at_its_deadline_while_chunks_arrive),
+		CASE(reports_that_the_peer_is_gone),
+		CASE(can_be_driven_by_epoll),
 		CASE(runs_in_threads),
-		CASE(refuses_what_cannot_be_announced),
-		CASE(refuses_the_state_of_others),
+		CASE(refuses_transfers_that_cannot_be_announced),
+		CASE(refuses_foreign_states),
 		CASE(refuses_blocks_of_too_many_parts),
-		CASE(cuts_chunks_of_many_parts_to_blocks),
-		CASE(refuses_what_cannot_land),
-		CASE(takes_no_shared_receives),
+		CASE(ends_chunks_of_many_parts_on_blocks),
+		CASE(refuses_invalid_arguments),
+		CASE(refuses_channels_with_shared_receives),
 	};
 
 	return cmocka_run_group_tests_name("receiver", tests, make_folder, remove_folder);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What of a transfer is still to be handed out, and how that is written down. */
+/* The ranges of a transfer that are still to be moved, and their saved form. */
 #include "tests/support/cmocka.h"
 #include "tests/support/expect.h"
 #include "tests/support/random.h"
@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "transfer/remaining.h"
+#include "transfer/state.h"
 #include "core/wire.h"
 
 static void expect_ranges(const struct pier_remaining *remaining,
@@ -20,7 +20,7 @@ static void expect_ranges(const struct pier_remaining *remaining,
 	}
 }
 
-static void hands_out_and_takes_back(void **state)
+static void hands_out_and_returns_ranges(void **state)
 {
 	struct pier_remaining remaining;
 
@@ -52,7 +52,7 @@ static void hands_out_and_takes_back(void **state)
 	pier_remaining_free(&remaining);
 }
 
-/* Beside a model: a byte each that says who has it. */
+/* Beside a model: one byte of state for each byte of the transfer. */
 enum {
 	BYTES = 300,
 	SLOTS = 12,
@@ -73,7 +73,7 @@ static void expect_model(const struct pier_remaining *remaining, const enum plac
 
 		for (; at < range->offset; at++)
 			assert_int_not_equal(model[at], REMAINS);
-		/* Two ranges never touch. */
+		/* Two ranges never touch each other. */
 		assert_true(i == 0 || model[at - 1] != REMAINS);
 		for (; at < range->offset + range->length; at++)
 			assert_int_equal(model[at], REMAINS);
@@ -117,7 +117,7 @@ static void agrees_with_a_model(void **state)
 		struct pier_remaining remaining;
 		uint32_t flies = 0, steps = 0;
 
-		/* No chunk splits a range that came back: so many are enough. */
+		/* No chunk splits a range that was returned, so this many are enough. */
 		expect_ok(pier_remaining_init(&remaining, BYTES, SLOTS + 1));
 		while (flies > 0 || !pier_remaining_empty(&remaining)) {
 			bool post = flies < SLOTS && !pier_remaining_empty(&remaining) &&
@@ -176,7 +176,7 @@ static void has_the_documented_form(void **state)
 	assert_memory_equal(wire, expected, sizeof(expected));
 }
 
-static void refuses_hostile_states(void **state)
+static void rejects_hostile_states(void **state)
 {
 	static const struct {
 		size_t at;
@@ -192,11 +192,11 @@ static void refuses_hostile_states(void **state)
 		{ 12, 1, -EBADMSG },
 		{ 16, 99, -EBADMSG },
 		{ 32, 0, -EBADMSG /* empty */ },
-		{ 32, 20, -EBADMSG /* touches */ },
+		{ 32, 20, -EBADMSG /* touches the one before */ },
 		{ 32, 21, -EBADMSG /* overlaps */ },
-		{ 40, 3, -EBADMSG /* order */ },
-		{ 64, 11, -EBADMSG /* leaves */ },
-		{ 71, 0xff, -EBADMSG /* wraps */ },
+		{ 40, 3, -EBADMSG /* out of order */ },
+		{ 64, 11, -EBADMSG /* ends beyond the transfer */ },
+		{ 71, 0xff, -EBADMSG /* wraps around */ },
 	};
 	struct pier_remaining remaining;
 	uint8_t wire[73] = { 0 };
@@ -220,8 +220,8 @@ static void refuses_hostile_states(void **state)
 	pier_remaining_free(&remaining);
 }
 
-/* A range that ends with the last byte that 64 bits count has nothing behind it. */
-static void refuses_what_follows_the_last_byte(void **state)
+/* No range can follow the last byte of the 64-bit space. */
+static void rejects_ranges_behind_the_last_byte(void **state)
 {
 	struct pier_range ranges[] = { { 5, UINT64_MAX - 5 }, { 0, 1 } };
 	struct pier_remaining remaining = { ranges, 2, 2 }, read;
@@ -235,11 +235,11 @@ static void refuses_what_follows_the_last_byte(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(hands_out_and_takes_back),
+		cmocka_unit_test(hands_out_and_returns_ranges),
 		cmocka_unit_test(agrees_with_a_model),
 		cmocka_unit_test(has_the_documented_form),
-		cmocka_unit_test(refuses_hostile_states),
-		cmocka_unit_test(refuses_what_follows_the_last_byte),
+		cmocka_unit_test(rejects_hostile_states),
+		cmocka_unit_test(rejects_ranges_behind_the_last_byte),
 	};
 
 	return cmocka_run_group_tests_name("transfer_remaining", tests, NULL, NULL);

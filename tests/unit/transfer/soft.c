@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The bytes of transfers, over soft0. */
+/* The bytes that transfers move over soft0. */
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
@@ -44,7 +44,7 @@ static void moves_any_length(void **state)
 	}
 }
 
-/* All rails are used; what they moved is all that there is, once. */
+/* All rails are used; together they moved each byte once. */
 static void uses_all_rails(void **state)
 {
 	struct pair *pair = *state;
@@ -68,7 +68,7 @@ static void uses_all_rails(void **state)
 	expect_moved(pair, LENGTH, false);
 }
 
-/* By epoll, as the header says. */
+/* By epoll, as the header documents. */
 static void arm(const struct pair *pair, int epoll, bool *ret_look)
 {
 	struct epoll_event events[MAX_RAILS];
@@ -85,7 +85,7 @@ static void arm(const struct pair *pair, int epoll, bool *ret_look)
 		assert_true(epoll_wait(epoll, events, MAX_RAILS, PATIENT) > 0);
 }
 
-static void is_driven_by_epoll(void **state)
+static void can_be_driven_by_epoll(void **state)
 {
 	struct pair *pair = *state;
 	struct pier_transfer_attr attr = attr_of(pair, 2, LENGTH);
@@ -110,8 +110,11 @@ static void is_driven_by_epoll(void **state)
 	expect_moved(pair, LENGTH, false);
 }
 
-/* The first rail is dead, so the second one tells; all bytes are there then. */
-static void tells_the_peer(void **state)
+/*
+ * The first rail is dead, so the second one notifies the peer; all bytes are there by
+ * then.
+ */
+static void notifies_the_peer(void **state)
 {
 	struct pair *pair = *state;
 	struct pier_transfer_attr attr = attr_of(pair, 2, LENGTH);
@@ -136,9 +139,9 @@ static void tells_the_peer(void **state)
 }
 
 /*
- * 4 GiB and more, in little memory: a file of four slots is mapped again and again. One
- * slot is nearly all of it; those around the border at 4 GiB, and the last one, are
- * there once, so that what went elsewhere is missing there.
+ * 4 GiB and more in little memory: a file of four slots is mapped repeatedly. Most
+ * mappings use one slot. The slots around the border at 4 GiB, and the last one, are
+ * mapped once, so misplaced bytes are missing there.
  */
 #define SLOT   (UINT64_C(16) << 20)
 #define BORDER (UINT64_C(4) << 30)
@@ -153,7 +156,7 @@ static uint64_t slot_of(uint64_t at)
 	return at == HUGE - SLOT ? 3 : 0;
 }
 
-/* It keeps as much for every byte as there are bytes, several times. */
+/* The sanitizer needs several bytes of shadow memory for each byte. */
 #ifdef __SANITIZE_THREAD__
 static const bool has_room_for_huge = false;
 #else
@@ -215,7 +218,7 @@ static void moves_more_than_4_gib(void **state)
 	}
 }
 
-/* Different transfers, one in each thread, on the channels and devices of all. */
+/* One transfer in each thread. */
 static void *run_one(void *argument)
 {
 	const struct pier_transfer_attr *attr = argument;
@@ -255,9 +258,9 @@ static void runs_in_threads(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		transfer_test(moves_any_length),      transfer_test(uses_all_rails),
-		transfer_test(is_driven_by_epoll),    transfer_test(tells_the_peer),
-		transfer_test(moves_more_than_4_gib), transfer_test(runs_in_threads),
+		transfer_test(moves_any_length),       transfer_test(uses_all_rails),
+		transfer_test(can_be_driven_by_epoll), transfer_test(notifies_the_peer),
+		transfer_test(moves_more_than_4_gib),  transfer_test(runs_in_threads),
 	};
 
 	return cmocka_run_group_tests_name("transfer_soft", tests, NULL, NULL);

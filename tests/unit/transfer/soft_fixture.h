@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef UNIT_TRANSFER_SOFT_RIG_H
-#define UNIT_TRANSFER_SOFT_RIG_H
+#ifndef UNIT_TRANSFER_SOFT_FIXTURE_H
+#define UNIT_TRANSFER_SOFT_FIXTURE_H
 
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
@@ -17,11 +17,11 @@
 
 enum {
 	LENGTH = 1 << 20,
-	GUARD = 8192, /* before and behind the bytes that are moved */
+	GUARD = 8192, /* guard bytes before and behind the bytes that are moved */
 	AREA = LENGTH + 2 * GUARD,
 	CHUNK = 16 << 10,
 	MAX_RAILS = 4,
-	PARTS = 3, /* of the remote vector */
+	PARTS = 3, /* number of parts of the remote vector */
 	PATIENT = 60000,
 };
 
@@ -37,7 +37,7 @@ struct side {
 
 struct pair {
 	struct side here, there;
-	uint8_t *source, *target; /* what they were before, or must be */
+	uint8_t *source, *target; /* their previous or expected contents */
 	uint32_t rail_count;
 	struct pier_remote parts[PARTS];
 	struct pier_rail rails[MAX_RAILS];
@@ -108,7 +108,7 @@ static inline void shuffle(struct pair *pair)
 	memcpy(pair->there.memory, pair->target, AREA);
 }
 
-/* The peer's memory is told of in three parts, none of which ends with a chunk. */
+/* Describe the peer's memory in three parts, none of which ends with a chunk. */
 static inline void describe_target(struct pair *pair)
 {
 	static const uint64_t ends[PARTS + 1] = { 0, GUARD + 3 * CHUNK + 1,
@@ -176,7 +176,7 @@ static inline void expect_image(const struct side *side, const uint8_t *image)
 				 LENGTH);
 }
 
-/* That so many bytes have arrived, and nothing else has changed. */
+/* Expect this many bytes to have arrived, and nothing else to have changed. */
 static inline void expect_moved(struct pair *pair, uint64_t length, bool reading)
 {
 	if (reading)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How a transfer becomes requests: what a NIC is told. */
+/* How a transfer becomes requests, as the NIC gets them. */
 #include "tests/support/random.h"
 #include "transfer_fixture.h"
 
-static void keeps_a_window(void **state)
+static void limits_requests_in_flight(void **state)
 {
 	struct pier_transfer_attr attr = attr_of(95);
 
@@ -26,7 +26,7 @@ static void keeps_a_window(void **state)
 }
 
 /* Half of the queue by default, and all of it at most. */
-static void leaves_room_for_others(void **state)
+static void leaves_room_for_other_requests(void **state)
 {
 	struct pier_transfer_attr attr = attr_of(1000);
 
@@ -48,7 +48,7 @@ static void leaves_room_for_others(void **state)
 	assert_int_equal(status().done, 20 * DEPTH);
 }
 
-static void shares_the_queue(void **state)
+static void shares_the_queue_with_other_requests(void **state)
 {
 	struct pier_gather element = { 0x10000, 1, 0x11 };
 	struct pier_work works[DEPTH - 1];
@@ -61,7 +61,7 @@ static void shares_the_queue(void **state)
 	begin_with(&attr);
 	expect_going(DEPTH);
 	complete(2, IBV_WC_SUCCESS);
-	/* Their places are free, and their results kept for their owner. */
+	/* Their places are free; their results are kept for their owner. */
 	expect_going(DEPTH);
 	expect_result(pier_work_poll(channel, works[0], NULL), 1);
 	expect_result(pier_work_poll(channel, works[1], NULL), 1);
@@ -104,7 +104,7 @@ static void ends_chunks_at_seams(void **state)
 	expect_result(pier_transfer_progress(transfer), 1);
 }
 
-static void reads(void **state)
+static void reads_from_the_peer(void **state)
 {
 	struct pier_transfer_attr attr = attr_of(25);
 
@@ -118,7 +118,7 @@ static void reads(void **state)
 	expect_result(pier_transfer_progress(transfer), 1);
 }
 
-static void obeys_the_longest_message(void **state)
+static void respects_the_longest_message(void **state)
 {
 	struct pier_transfer_attr attr;
 
@@ -134,7 +134,7 @@ static void obeys_the_longest_message(void **state)
 	expect_result(pier_transfer_progress(transfer), 1);
 }
 
-/* A hundred thousand chunks of 100 MiB: more than the NIC remembers. */
+/* A hundred thousand chunks of 100 MiB: more than the fake NIC logs. */
 static void moves_tebibytes(void **state)
 {
 	struct pier_transfer_attr attr;
@@ -150,7 +150,7 @@ static void moves_tebibytes(void **state)
 	target.length = 1u << 20;
 }
 
-static void moves_nothing(void **state)
+static void completes_an_empty_transfer(void **state)
 {
 	(void)state;
 	begin(0);
@@ -161,8 +161,8 @@ static void moves_nothing(void **state)
 }
 
 /*
- * Byte by byte: each of the bytes, once, from where it is to where it belongs, in
- * requests that the channel takes and that are as long as they can be.
+ * Each byte moves once, from its source to its target, in requests that the channel
+ * accepts and that are as long as possible.
  */
 enum {
 	MAX_PARTS = 10,
@@ -295,7 +295,7 @@ static void agrees_with_a_model(void **state)
 		fake.logged = 0;
 		expect_ok(pier_transfer_run(&attr));
 		if (fake.logged == FAKE_QUEUE)
-			continue; /* it remembers no more */
+			continue; /* more than the fake NIC logs */
 		for (int i = 0; i < fake.logged; i++)
 			at = check_request(&plan, &fake.log[i], at);
 		assert_int_equal(at, plan.length);
@@ -307,14 +307,14 @@ static void agrees_with_a_model(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		transfer_test(keeps_a_window),
-		transfer_test(leaves_room_for_others),
-		transfer_test(shares_the_queue),
+		transfer_test(limits_requests_in_flight),
+		transfer_test(leaves_room_for_other_requests),
+		transfer_test(shares_the_queue_with_other_requests),
 		transfer_test(ends_chunks_at_seams),
-		transfer_test(reads),
-		transfer_test(obeys_the_longest_message),
+		transfer_test(reads_from_the_peer),
+		transfer_test(respects_the_longest_message),
 		transfer_test(moves_tebibytes),
-		transfer_test(moves_nothing),
+		transfer_test(completes_an_empty_transfer),
 		transfer_test(agrees_with_a_model),
 	};
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef UNIT_TRANSFER_RIG_H
-#define UNIT_TRANSFER_RIG_H
+#ifndef UNIT_TRANSFER_FIXTURE_H
+#define UNIT_TRANSFER_FIXTURE_H
 
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
@@ -17,16 +17,16 @@
 #include "nic.h"
 
 /*
- * What tests of transfers have in common: one channel over a NIC that completes what
- * the test says, when the test says, and a transfer in chunks of 10 bytes.
+ * Shared by the transfer tests: one channel over a NIC that completes what the test says,
+ * when it says, and a transfer in chunks of 10 bytes.
  */
 
 enum {
 	DEPTH = 8,
 	SEND_SGE = 3,
-	PATIENT = 20000, /* for what must come, in milliseconds */
-	BRIEF = 20,	 /* for what ends by its time */
-	LIMIT = 500,	 /* the same, where something must come before */
+	PATIENT = 20000, /* for events that must come, in milliseconds */
+	BRIEF = 20,	 /* for calls that end at their timeout */
+	LIMIT = 500,	 /* the same, if an event must come before */
 };
 
 static const struct pier_endpoint peer = {
@@ -85,7 +85,7 @@ static inline int teardown(void **state)
 	return 0;
 }
 
-/* 10 bytes a chunk. */
+/* Chunks of 10 bytes. */
 static struct pier_rail rail;
 static inline struct pier_transfer_attr attr_of(uint64_t length)
 {
@@ -131,7 +131,7 @@ static inline struct pier_rail_status rail_status(void)
 	return now;
 }
 
-/* That it goes on, with so many requests in flight. */
+/* Expect it to continue, with this many requests in flight. */
 static inline void expect_going(int in_flight)
 {
 	expect_result(pier_transfer_progress(transfer), 0);
@@ -160,7 +160,10 @@ static inline void expect_request(int index, enum ibv_wr_opcode opcode, uint64_t
 	assert_int_equal(send->sg_list[0].lkey, 0x11);
 }
 
-/* All that is missing, chunk by chunk, from the nth request on. */
+/*
+ * Complete the transfer. The missing bytes must come chunk by chunk, from the nth request
+ * on.
+ */
 static inline void finish(int from, uint64_t offset, uint64_t length)
 {
 	int index = from;

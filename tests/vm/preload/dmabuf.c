@@ -8,10 +8,9 @@
 #include "../uverbs.h"
 
 /*
- * For LD_PRELOAD: ibv_reg_dmabuf_mr() that also works on rxe, where the kernel
- * has the operation (that of the test guest has) and libibverbs' provider has
- * not. On every other device, and with a libibverbs that has learned it, it is
- * libibverbs' own.
+ * For LD_PRELOAD: ibv_reg_dmabuf_mr() that also works on rxe, if the kernel has the
+ * operation (the test guest's has) and libibverbs' provider lacks it. On every other
+ * device, and with a libibverbs that supports it, it calls libibverbs' own.
  */
 
 struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
@@ -74,14 +73,17 @@ static struct ibv_mr *ask_kernel(struct ibv_pd *pd, uint64_t offset, size_t leng
 	return &mr->ibv;
 }
 
-/* Looked up once: it costs as much as a registration. */
+/* Looked up once, because it costs as much as a registration. */
 static reg_dmabuf_mr *find_libibverbs(void)
 {
 	static _Atomic(reg_dmabuf_mr *) found;
 	reg_dmabuf_mr *function = atomic_load(&found);
 
 	if (!function) {
-		/* Through void *, as POSIX has it for functions from dlsym(). */
+		/*
+		 * Converted through void *, as POSIX specifies for functions from
+		 * dlsym().
+		 */
 		void *symbol = dlsym(RTLD_NEXT, "ibv_reg_dmabuf_mr");
 
 		function = (reg_dmabuf_mr *)symbol;
@@ -101,7 +103,7 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
 	if (mr || errno != EOPNOTSUPP)
 		return mr;
 	mr = ask_kernel(pd, offset, length, iova, fd, access);
-	/* EINVAL is also what the kernel says to a call for another driver. */
+	/* The kernel also returns EINVAL for a call meant for another driver. */
 	if (!mr && errno == EINVAL)
 		errno = uverbs_is_rxe(pd->context) ? EINVAL : EOPNOTSUPP;
 	return mr;

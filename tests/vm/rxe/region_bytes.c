@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* The bytes that go through a region are those of the dma-buf, and no others. */
+/* Requests on a region access the bytes of the dma-buf, and no others. */
 #include "region_checks.h"
 
 #include <errno.h>
@@ -72,7 +72,7 @@ void exchange(const struct device *device, const struct region *region,
 	free_host_memory(host);
 }
 
-/* The keys reach what was registered and not a byte beside it. */
+/* The keys give access to the registered range, and to no byte around it. */
 static void check_outside(const struct device *device, const struct region *region)
 {
 	struct ibv_mr *host = host_memory(device, page);
@@ -128,7 +128,7 @@ void check_bytes(const struct device *device)
 	free_buffer(&buffer);
 }
 
-/* The region alone keeps the memory, and what was written there before. */
+/* The region alone keeps the memory and its contents. */
 void check_closed(const struct device *device)
 {
 	struct ibv_mr *host = host_memory(device, pages * page);
@@ -199,7 +199,7 @@ void check_local(const struct device *device)
 	free_buffer(&to);
 }
 
-/* Without local write, the region can be read and not written. */
+/* Without local write, the region can be read but not written. */
 void check_access(const struct device *device)
 {
 	struct ibv_mr *host = host_memory(device, page);
@@ -227,9 +227,8 @@ void check_access(const struct device *device)
 }
 
 /*
- * udmabuf of 6.12 maps the first page of a huge page in place of all its pages.
- * Refused rather than mistaken for the dma-buf's bytes; a kernel that does it
- * right must give them.
+ * udmabuf of 6.12 maps the first page of a huge page in place of all its pages. Such a
+ * dma-buf must be refused, or, on a kernel that maps it correctly, have the right bytes.
  */
 void check_huge(const struct device *device)
 {
@@ -253,7 +252,7 @@ void check_huge(const struct device *device)
 	free_buffer(&buffer);
 }
 
-/* From a dma-buf on one device into one on another, there and back. */
+/* From a dma-buf on one device into one on another device, and back. */
 void check_across(const struct device *device, const char *name)
 {
 	struct buffer from, to;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * region_checks DEVICE CHECK: one check of what happens to regions on dma-bufs.
- * Says on stderr what is wrong. See check_lifetime.
+ * region_checks DEVICE CHECK: runs one check of regions on dma-bufs. Reports errors on
+ * stderr. See check_lifetime.
  */
 #include "region_checks.h"
 
@@ -121,7 +121,10 @@ static void check_loop(const struct device *device)
 	}
 }
 
-/* As many that work as are refused late, for who counts objects in the kernel. */
+/*
+ * As many successful registrations as late refusals, so that leaked objects show in the
+ * kernel's counts.
+ */
 static void check_many(const struct device *device)
 {
 	struct buffer buffer;
@@ -141,7 +144,7 @@ static void check_many(const struct device *device)
 	free_buffer(&buffer);
 }
 
-/* Refused, and the region is as before. */
+/* The call is refused, and the region is unchanged. */
 static void check_rereg(const struct device *device)
 {
 	struct ibv_pd *other = ibv_alloc_pd(device->context);
@@ -163,7 +166,7 @@ static void check_rereg(const struct device *device)
 	must(ibv_dealloc_pd(other) == 0);
 }
 
-/* Importers do not look at the mode of the fd, in rxe as in other drivers. */
+/* Importers ignore the mode of the fd, in rxe as in other drivers. */
 static void check_read_only(const struct device *device)
 {
 	struct buffer buffer;
@@ -218,7 +221,7 @@ static void check_threads(const struct device *device)
 	free_buffer(&buffers[1]);
 }
 
-/* Until it is killed: many regions and no fd, bytes on their way. */
+/* Runs until it is killed: many regions, no fd, and requests in flight. */
 static void check_hold(const struct device *device)
 {
 	struct buffer buffers[8];

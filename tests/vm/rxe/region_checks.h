@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the checks share. */
+/* Shared by the checks. */
 #ifndef REGION_CHECKS_H
 #define REGION_CHECKS_H
 
@@ -10,13 +10,13 @@ enum {
 	pages = 16
 };
 
-/* A parameter of the module, which counts in the kernel. */
+/* Reads a module parameter, which counts in the kernel. */
 int counted(const char *name);
 
 void fill(unsigned char *bytes, size_t length, unsigned int seed);
 struct ibv_mr *host_memory(const struct device *device, size_t length);
 void free_host_memory(struct ibv_mr *mr);
-/* Reads the region's bytes, which are fill(1), then writes others and looks for them. */
+/* Reads the region's bytes, which must be fill(1), then writes others and checks them. */
 void exchange(const struct device *device, const struct region *region,
 	      const struct buffer *buffer, size_t offset);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* Regions on the dma-bufs of an exporter that does not do what it should. */
+/* Regions on the dma-bufs of a faulty exporter. */
 #include "region_checks.h"
 
 #include "driver/exporter/faulty_exporter.h"
@@ -27,7 +27,7 @@ static int make_faulty(enum faulty_kind kind)
 	return fd;
 }
 
-/* Byte n is n / page + 1, as the exporter made it. */
+/* Byte n is n / page + 1, as written by the exporter. */
 static void must_arrive(const struct device *device, const struct region *region)
 {
 	struct ibv_mr *host = host_memory(device, pages * page);
@@ -82,7 +82,7 @@ void check_faults(const struct device *device)
 	}
 }
 
-/* Twice at a time, with different access: each begin has its own end. */
+/* Two regions at a time with different access: each begin has its own end. */
 void check_late(const struct device *device)
 {
 	int fd = make_faulty(FAULTY_LATE);
@@ -120,7 +120,10 @@ void check_interrupted(const struct device *device)
 	close(fd);
 }
 
-/* Until it is killed: a region alone, which needs the exporter's code to end. */
+/*
+ * Runs until it is killed: only a region is left, which needs the exporter's code to be
+ * destroyed.
+ */
 void check_hold_exporter(const struct device *device)
 {
 	int fd = make_faulty(FAULTY_NONE);

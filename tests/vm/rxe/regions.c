@@ -129,7 +129,7 @@ int deregister_region(const struct region *region, const struct device *device)
 	return uverbs_dereg_mr(device->context, &region->mr);
 }
 
-/* By the older interface: there is no method of the newer one. */
+/* Uses the older interface, because the newer one has no such method. */
 int reregister_region(const struct region *region, const struct device *device, int flags,
 		      const struct ibv_pd *pd)
 {
@@ -151,7 +151,7 @@ int reregister_region(const struct region *region, const struct device *device, 
 	return write(device->context->cmd_fd, &request, sizeof(request)) < 0 ? -errno : 0;
 }
 
-/* The entry of a RoCE v2 address, an IPv4 one where there is one. */
+/* Finds the entry of a RoCE v2 address, preferably an IPv4 one. */
 static int find_gid(const struct device *device, union ibv_gid *ret_gid)
 {
 	static const unsigned char mapped[12] = { [10] = 0xff, [11] = 0xff };
@@ -189,9 +189,9 @@ static void make_qp(struct pair *pair, int i, const struct device *device)
 }
 
 /*
- * The kernel looks up the peer's MAC address here and gives the network a second for it
- * (rdma_addr_find_l2_eth_by_grh()), which a guest under load can need for a cold
- * neighbour: ETIMEDOUT then means "again".
+ * The kernel resolves the peer's MAC address here with a timeout of one second
+ * (rdma_addr_find_l2_eth_by_grh()). A guest under load can exceed it for a cold
+ * neighbour, so ETIMEDOUT means "try again".
  */
 static int go_to_rtr(struct ibv_qp *qp, struct ibv_qp_attr *attr)
 {

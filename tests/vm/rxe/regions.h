@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Regions on dma-bufs by the kernel's own interface, for the tests of the driver. */
+/* Regions on dma-bufs through the kernel's own interface, for the tests of the driver. */
 #ifndef REGIONS_H
 #define REGIONS_H
 
@@ -19,7 +19,7 @@ struct device {
 void open_device(struct device *device, const char *name);
 void close_device(struct device *device);
 
-/* A dma-buf and a mapping of its memory; map is NULL where there is none. */
+/* A dma-buf and a mapping of its memory, or NULL. */
 struct buffer {
 	int fd;
 	int memfd;
@@ -27,9 +27,14 @@ struct buffer {
 	size_t length;
 };
 
-/* By /dev/udmabuf; with memfd_flags beside those that it needs. -1 and errno. */
+/*
+ * Uses /dev/udmabuf, with memfd_flags besides the necessary ones. Returns -1 and sets
+ * errno on failure.
+ */
 int make_udmabuf(struct buffer *buffer, size_t length, unsigned int memfd_flags);
-/* By /dev/dma_heap/system, opened with fd_flags. -1 and errno. */
+/*
+ * Uses /dev/dma_heap/system, opened with fd_flags. Returns -1 and sets errno on failure.
+ */
 int make_heap(struct buffer *buffer, size_t length, unsigned int fd_flags);
 void close_fds(struct buffer *buffer);
 void free_buffer(struct buffer *buffer);
@@ -40,14 +45,14 @@ struct region {
 	uint64_t length;
 };
 
-/* 0 or a negative errno, as the kernel gave it. */
+/* Returns 0, or the kernel's errno, negative. */
 int register_region(struct region *region, const struct device *device, uint64_t offset,
 		    uint64_t length, uint64_t iova, int fd, int access);
 int deregister_region(const struct region *region, const struct device *device);
 int reregister_region(const struct region *region, const struct device *device, int flags,
 		      const struct ibv_pd *pd);
 
-/* Two connected queue pairs, of two devices or twice of one. */
+/* Two connected queue pairs, of two devices or of the same one. */
 struct pair {
 	struct ibv_cq *cq[2];
 	struct ibv_qp *qp[2];
@@ -55,7 +60,7 @@ struct pair {
 
 void connect_pair(struct pair *pair, const struct device *from, const struct device *to);
 void disconnect_pair(struct pair *pair);
-/* One work request on the first queue pair, and its end. */
+/* Posts one work request on the first queue pair and returns its completion status. */
 enum ibv_wc_status transfer(struct pair *pair, enum ibv_wr_opcode opcode,
 			    struct ibv_sge *local, uint64_t remote, uint32_t rkey);
 

@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include "blocking.h"
+#include "core/fd.h"
 #include "provider/soft/engine.h"
 
 /* 0 when the fd is ready, or -errno. */
@@ -35,7 +36,7 @@ int pier_soft_receive_all(int fd, uint8_t *bytes, size_t length, uint64_t deadli
 		received = recv(fd, bytes, length, MSG_DONTWAIT);
 		if (received == 0)
 			return -ECONNREFUSED;
-		if (received < 0 && errno != EAGAIN && errno != EINTR)
+		if (received < 0 && !pier_is_transient(errno))
 			return errno == ECONNRESET ? -ECONNREFUSED : -errno;
 		if (received > 0) {
 			bytes += received;

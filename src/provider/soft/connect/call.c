@@ -244,6 +244,29 @@ static int check_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr)
 	return 0;
 }
 
+/*
+ * refused  the last address that this process may not call
+ * failed   the last one that it called; empty: none
+ */
+static int fail_call(const struct soft_qp *qp, uint32_t qpn, const char *refused,
+		     const char *failed, int error)
+{
+	const struct soft_address *address = &qp->peer_address;
+
+	if (!*failed)
+		return pier_fail(EACCES,
+				 "soft0: the endpoint of QP %#x has %s port %u, which "
+				 "this process may not call: %s",
+				 qpn, refused, address->port,
+				 address->port < SOFT_MIN_PORT
+					 ? "ports below 1024 are never called"
+					 : "set PIER_SOFT_PEERS to allow it");
+	return pier_fail(-error,
+			 "soft0: QP %#x cannot be reached by TCP: the last of %u "
+			 "addresses, %s port %u: %s",
+			 qpn, address->count, failed, address->port, strerror(-error));
+}
+
 /* Calls each permitted address of the peer in turn. */
 static int call_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 		    uint64_t deadline, struct soft_early_stream *early)
@@ -273,19 +296,7 @@ static int call_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 			return 0;
 		inet_ntop(AF_INET6, one, failed, sizeof(failed));
 	}
-	if (!*failed)
-		return pier_fail(EACCES,
-				 "soft0: the endpoint of QP %#x has %s port %u, which "
-				 "this process may not call: %s",
-				 attr->dest_qp_num, refused, address->port,
-				 address->port < SOFT_MIN_PORT
-					 ? "ports below 1024 are never called"
-					 : "set PIER_SOFT_PEERS to allow it");
-	return pier_fail(-error,
-			 "soft0: QP %#x cannot be reached by TCP: the last of %u "
-			 "addresses, %s port %u: %s",
-			 attr->dest_qp_num, address->count, failed, address->port,
-			 strerror(-error));
+	return fail_call(qp, attr->dest_qp_num, refused, failed, error);
 }
 
 int pier_soft_call(struct soft_qp *qp, const struct ibv_qp_attr *attr,

@@ -125,6 +125,36 @@ static void create_rings(struct soft_ring **ret_lanes)
 	ret_lanes[0] = ret_lanes[1] = NULL;
 }
 
+static void connect_to_itself(struct soft_qp *qp, const int fds[2],
+			      const union ibv_gid *gid)
+{
+	struct soft_shared_memory *memory = pier_soft_create_shared_memory();
+	struct soft_early_stream mine = parked_stream(
+		fds[1], fds[0], pier_soft_create_loop_ring(memory), gid, qp->ibv.qp_num);
+
+	store_stream_locked(qp, &mine);
+}
+
+/* If the peer is gone, close the link again. */
+static void connect_to_peer(struct soft_qp *qp, struct soft_context *peer_context,
+			    const int fds[2], const union ibv_gid *gid, uint32_t qpn)
+{
+	struct soft_early_stream mine, its;
+	struct soft_ring *rings[2];
+
+	create_rings(rings);
+	mine = parked_stream(fds[0], fds[0], rings[0], gid, qpn);
+	its = stream_for_peer(qp, fds[1], rings[1]);
+	if (store_stream_at_peer(qp, peer_context, qpn, &its)) {
+		store_stream_locked(qp, &mine);
+		return;
+	}
+	pier_close_fd(fds[0]);
+	pier_close_fd(fds[1]);
+	pier_soft_free_ring(rings[0]);
+	pier_soft_free_ring(rings[1]);
+}
+
 /*
  * The first of two queue pairs in a process makes the link. As with hardware it is no
  * error if the peer does not exist; requests to it will time out. With the registry
@@ -135,8 +165,6 @@ static int connect_within(struct soft_qp *qp, struct soft_context *peer_context,
 {
 	struct soft_context *context = soft_context_of(qp);
 	const union ibv_gid *gid = &attr->ah_attr.grh.dgid;
-	struct soft_early_stream mine, its;
-	struct soft_ring *rings[2];
 	int fds[2], error = check_peer(qp, peer_context, attr->dest_qp_num);
 	bool early;
 
@@ -152,25 +180,10 @@ static int connect_within(struct soft_qp *qp, struct soft_context *peer_context,
 				 attr->dest_qp_num);
 	pier_soft_tune_stream(fds[0]);
 	pier_soft_tune_stream(fds[1]);
-	if (peer_context == context && attr->dest_qp_num == qp->ibv.qp_num) {
-		mine = parked_stream(
-			fds[1], fds[0],
-			pier_soft_create_loop_ring(pier_soft_create_shared_memory()), gid,
-			attr->dest_qp_num);
-		store_stream_locked(qp, &mine);
-		return 0;
-	}
-	create_rings(rings);
-	mine = parked_stream(fds[0], fds[0], rings[0], gid, attr->dest_qp_num);
-	its = stream_for_peer(qp, fds[1], rings[1]);
-	if (store_stream_at_peer(qp, peer_context, attr->dest_qp_num, &its)) {
-		store_stream_locked(qp, &mine);
-	} else {
-		pier_close_fd(fds[0]);
-		pier_close_fd(fds[1]);
-		pier_soft_free_ring(rings[0]);
-		pier_soft_free_ring(rings[1]);
-	}
+	if (peer_context == context && attr->dest_qp_num == qp->ibv.qp_num)
+		connect_to_itself(qp, fds, gid);
+	else
+		connect_to_peer(qp, peer_context, fds, gid, attr->dest_qp_num);
 	return 0;
 }
 

@@ -124,7 +124,7 @@ static bool accept_connection(struct soft_context *context, int listener, bool i
 	}
 	fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (fd < 0) {
-		if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED)
+		if (pier_is_transient(errno) || errno == ECONNABORTED)
 			return false;
 		pier_warning("soft0: cannot accept connections: %s", strerror(errno));
 		pier_soft_pause_listeners(context, NO_FD_NANOSECONDS);
@@ -310,7 +310,7 @@ void pier_soft_continue_pending(struct soft_context *context, uint64_t id)
 	if (pending->step == SOFT_PENDING_FREE || pending->generation != id >> 8)
 		return;
 	received = receive_pending(pending, wanted);
-	if (received < 0 && (errno == EAGAIN || errno == EINTR))
+	if (received < 0 && pier_is_transient(errno))
 		return;
 	if (received <= 0) {
 		drop_pending(context, pending,

@@ -5,6 +5,7 @@
 
 #include "early_stream.h"
 #include "auth.h"
+#include "core/fd.h"
 #include "core/log.h"
 #include "link.h"
 #include "provider/soft/soft.h"
@@ -34,7 +35,7 @@ static bool is_stream_dead(int fd)
 	ssize_t received = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
 
 	/* A peer that left bytes unread resets the stream instead of ending it. */
-	return received == 0 || (received < 0 && errno != EAGAIN && errno != EINTR);
+	return received == 0 || (received < 0 && !pier_is_transient(errno));
 }
 
 bool pier_soft_has_stream(const struct soft_qp *qp, const union ibv_gid *gid,

@@ -198,6 +198,6 @@ void pier_soft_sync(int fd, uint64_t flags)
 	/* Repeated, as dma-buf.h demands: the posting thread may get signals. */
 	do {
 		result = ioctl(fd, DMA_BUF_IOCTL_SYNC, &sync);
-	} while (result < 0 && (errno == EINTR || errno == EAGAIN));
+	} while (result < 0 && pier_is_transient(errno));
 	errno = saved; /* the copy's, which the caller still reads */
 }

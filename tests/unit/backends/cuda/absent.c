@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A machine without the driver, and one with something else of that name. */
+/* A machine without the driver, and one with another library of that name. */
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
 #include "tests/support/expect.h"
@@ -16,7 +16,7 @@
 
 static const struct pier_backend *const cuda = &pier_cuda_backend;
 
-/* What the reason has to say: where the build puts another library before all others. */
+/* The expected reason if the build puts another library first in the search path. */
 static const char *expected(void)
 {
 	const char *other = getenv("PIER_TEST_OTHER_LIBRARY");
@@ -37,7 +37,7 @@ static void skip_with_driver(void)
 	dlclose(library);
 }
 
-static void test_absent(void **state)
+static void reports_why_it_is_absent(void **state)
 {
 	struct test_census before;
 	struct pier_backend_unit unit;
@@ -57,7 +57,7 @@ static void test_absent(void **state)
 		test_assert_sentence(expected());
 		expect_result(pier_buffer_alloc("cuda:7:vmm", 1, &buffer), -EOPNOTSUPP);
 		expect_result(cuda->unit(0, &unit), -ENOENT);
-		/* Host memory is host memory. */
+		/* Host memory stays host memory. */
 		expect_ok(pier_buffer_wrap(&unit, sizeof(unit), &buffer));
 		assert_string_equal(pier_buffer_backend(buffer), "host");
 		expect_ok(pier_buffer_free(buffer));
@@ -68,7 +68,7 @@ static void test_absent(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_absent),
+		cmocka_unit_test(reports_why_it_is_absent),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory that the backend allocates: every kind, and what is refused. */
+/* Memory that the backend allocates: every kind, and every refusal. */
 #include "cuda_fixture.h"
 
 static struct pier_memory_facts facts_of(const struct pier_memory *memory)
@@ -24,7 +24,7 @@ static void assert_zero(const struct pier_memory *memory)
 	free(bytes);
 }
 
-/* Copies in and out at odd places, with what is around them left alone. */
+/* Copies in and out at odd offsets leave the bytes around them alone. */
 static void assert_copies(const struct pier_memory *memory)
 {
 	char in[] = "what the host wrote", out[sizeof(in)];
@@ -43,7 +43,7 @@ static void assert_copies(const struct pier_memory *memory)
 	assert_int_equal(guards[1], 0);
 }
 
-/* NULL for the unit that pier takes where none is said. */
+/* NULL for the default unit. */
 static void check_kind(const char *unit, uint64_t length, const char *kind,
 		       const char *number, uint64_t granularity, bool host)
 {
@@ -62,27 +62,28 @@ static void check_kind(const char *unit, uint64_t length, const char *kind,
 	assert_int_equal(facts.host, host);
 	assert_zero(&memory);
 	assert_copies(&memory);
-	assert_null(rig_current());
+	assert_null(fixture_current());
 	cuda->free(&memory);
-	assert_null(rig_current());
+	assert_null(fixture_current());
 }
 
-static void test_kinds(void **state)
+static void allocates_every_kind(void **state)
 {
 	(void)state;
-	check_kind(NULL, 1, "cuMemAlloc", "0", RIG_BLOCK, false);
-	check_kind("0", RIG_BLOCK - 1, "cuMemAlloc", "0", RIG_BLOCK, false);
-	check_kind("1", RIG_BLOCK + 1, "cuMemAlloc", "1", 65536, false);
-	check_kind("1:vmm", RIG_BLOCK + 1, "VMM", "1", RIG_BLOCK, false);
-	check_kind("0:vmm:2M", RIG_BLOCK, "VMM", "0", RIG_BLOCK, false);
-	check_kind("0:vmm:2048K", 5 * RIG_MIB, "VMM, 3 segments", "0", RIG_BLOCK, false);
-	check_kind("1:vmm:4194304", 5 * RIG_MIB, "VMM, 2 segments", "1", 4 * RIG_MIB,
+	check_kind(NULL, 1, "cuMemAlloc", "0", FIXTURE_BLOCK, false);
+	check_kind("0", FIXTURE_BLOCK - 1, "cuMemAlloc", "0", FIXTURE_BLOCK, false);
+	check_kind("1", FIXTURE_BLOCK + 1, "cuMemAlloc", "1", 65536, false);
+	check_kind("1:vmm", FIXTURE_BLOCK + 1, "VMM", "1", FIXTURE_BLOCK, false);
+	check_kind("0:vmm:2M", FIXTURE_BLOCK, "VMM", "0", FIXTURE_BLOCK, false);
+	check_kind("0:vmm:2048K", 5 * FIXTURE_MIB, "VMM, 3 segments", "0", FIXTURE_BLOCK,
 		   false);
+	check_kind("1:vmm:4194304", 5 * FIXTURE_MIB, "VMM, 2 segments", "1",
+		   4 * FIXTURE_MIB, false);
 	check_kind("1:host", 100, "page-locked host", "1", pier_host_page(), true);
 }
 
-/* As the application sees the devices that pier allocated on. */
-static void test_device(void **state)
+/* pier allocates on the devices as the application numbers them. */
+static void allocates_on_the_chosen_device(void **state)
 {
 	static const char *const units[] = { "1", "1:vmm", "1:host" };
 	struct pier_memory memory;
@@ -100,7 +101,7 @@ static void test_device(void **state)
 	}
 }
 
-static void test_bad_units(void **state)
+static void refuses_invalid_units(void **state)
 {
 	static const char *const units[] = {
 		"x",
@@ -132,7 +133,7 @@ static void test_bad_units(void **state)
 	test_assert_sentence("multiples of 2097152");
 }
 
-static void test_no_such_device(void **state)
+static void refuses_a_missing_device(void **state)
 {
 	static const char *const units[] = {
 		"2", "2:vmm", "4294967296", "18446744073709551615", "2:host",
@@ -146,31 +147,31 @@ static void test_no_such_device(void **state)
 	}
 }
 
-static void test_exhausted(void **state)
+static void reports_exhausted_memory(void **state)
 {
 	struct pier_memory memory;
 
 	(void)state;
-	app.control->device[0].memory = 8 * RIG_MIB;
-	expect_result(cuda->alloc("0", 9 * RIG_MIB, &memory), -ENOMEM);
+	app.control->device[0].memory = 8 * FIXTURE_MIB;
+	expect_result(cuda->alloc("0", 9 * FIXTURE_MIB, &memory), -ENOMEM);
 	test_assert_sentence("cuMemAlloc of 9437184 bytes");
 	test_assert_sentence("CUDA_ERROR_OUT_OF_MEMORY");
-	expect_result(cuda->alloc("0:vmm", 9 * RIG_MIB, &memory), -ENOMEM);
+	expect_result(cuda->alloc("0:vmm", 9 * FIXTURE_MIB, &memory), -ENOMEM);
 	test_assert_sentence("cuMemCreate");
-	/* Four segments there are, and the fifth is not: all are given back. */
-	expect_result(cuda->alloc("0:vmm:2M", 9 * RIG_MIB, &memory), -ENOMEM);
+	/* Four segments succeed and the fifth fails: all are freed. */
+	expect_result(cuda->alloc("0:vmm:2M", 9 * FIXTURE_MIB, &memory), -ENOMEM);
 	assert_int_equal(app.control->device[0].memory_used, 0);
 	expect_result(cuda->alloc("0", UINT64_MAX, &memory), -ENOMEM);
 	expect_result(cuda->alloc("0:vmm", UINT64_MAX, &memory), -ENOMEM);
 	expect_result(cuda->alloc("0:vmm:2M", UINT64_MAX, &memory), -ENOMEM);
 	expect_result(cuda->alloc("0:host", UINT64_MAX, &memory), -ENOMEM);
-	/* The other device has its own. */
-	expect_ok(cuda->alloc("1", 9 * RIG_MIB, &memory));
+	/* The other device has its own memory. */
+	expect_ok(cuda->alloc("1", 9 * FIXTURE_MIB, &memory));
 	cuda->free(&memory);
 }
 
-/* Every call that allocates, at its first and its second time. */
-static void test_failures(void **state)
+/* Every call that allocates fails, the first time and the second time. */
+static void failures_leave_nothing_behind(void **state)
 {
 	static const struct {
 		const char *unit, *call;
@@ -191,21 +192,21 @@ static void test_failures(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		rig_fail(cases[i].call, 999);
-		expect_result(cuda->alloc(cases[i].unit, 5 * RIG_MIB, &memory), -EIO);
+		fixture_fail(cases[i].call, 999);
+		expect_result(cuda->alloc(cases[i].unit, 5 * FIXTURE_MIB, &memory), -EIO);
 		test_assert_sentence("CUDA_ERROR_UNKNOWN");
-		assert_null(rig_current());
+		assert_null(fixture_current());
 	}
-	rig_fail("cuMemCreate", 999);
+	fixture_fail("cuMemCreate", 999);
 	fake_cuda_call(app.control, "cuMemCreate")->fail_in = 2;
-	expect_result(cuda->alloc("0:vmm:2M", 5 * RIG_MIB, &memory), -EIO);
-	rig_fail("cuMemMap", 205);
+	expect_result(cuda->alloc("0:vmm:2M", 5 * FIXTURE_MIB, &memory), -EIO);
+	fixture_fail("cuMemMap", 205);
 	fake_cuda_call(app.control, "cuMemMap")->fail_in = 3;
-	expect_result(cuda->alloc("0:vmm:2M", 5 * RIG_MIB, &memory), -ENOMEM);
+	expect_result(cuda->alloc("0:vmm:2M", 5 * FIXTURE_MIB, &memory), -ENOMEM);
 	test_assert_sentence("cuMemMap");
 }
 
-static void test_no_vmm(void **state)
+static void reports_a_driver_without_vmm(void **state)
 {
 	struct pier_memory_facts facts;
 	struct pier_memory memory;
@@ -214,7 +215,10 @@ static void test_no_vmm(void **state)
 	app.control->device[0].vmm = false;
 	expect_result(cuda->alloc("0:vmm", 1, &memory), -EOPNOTSUPP);
 	test_assert_sentence("no virtual memory management");
-	/* Without the flag's support memory can be had, and is told to be of no use. */
+	/*
+	 * Without support for the flag the memory can be allocated, but is reported as
+	 * unusable.
+	 */
 	app.control->device[1].vmm_rdma = false;
 	expect_ok(cuda->alloc("1:vmm", 1, &memory));
 	facts = facts_of(&memory);
@@ -222,27 +226,27 @@ static void test_no_vmm(void **state)
 	cuda->free(&memory);
 }
 
-/* The application's own contexts are above nothing of pier's, before and after. */
-static void test_own_context(void **state)
+/* pier leaves nothing on the application's context stack, before or after. */
+static void keeps_the_context_of_the_application(void **state)
 {
-	CUcontext context = rig_context(1);
+	CUcontext context = fixture_context(1);
 	struct pier_memory memory;
 	uint64_t pushes = app.control->pushes;
 
 	(void)state;
 	expect_ok(cuda->alloc("0", 1, &memory));
-	assert_ptr_equal(rig_current(), context);
+	assert_ptr_equal(fixture_current(), context);
 	assert_true(app.control->pushes > pushes);
 	assert_copies(&memory);
-	assert_ptr_equal(rig_current(), context);
+	assert_ptr_equal(fixture_current(), context);
 	cuda->free(&memory);
-	assert_ptr_equal(rig_current(), context);
+	assert_ptr_equal(fixture_current(), context);
 	assert_int_equal(app.control->current, 1);
-	rig_destroy(context);
+	fixture_destroy(context);
 }
 
-/* A pointer into a buffer that is freed keeps the memory until it is released. */
-static void test_outlives(void **state)
+/* A wrapped pointer keeps the memory of a freed buffer until it is released. */
+static void wrapped_pointer_keeps_freed_memory(void **state)
 {
 	struct pier_memory memory, found;
 	char byte = 7;
@@ -258,26 +262,26 @@ static void test_outlives(void **state)
 	expect_result(call_find(cuda, found.address, 1, &memory), -ENOENT);
 }
 
-/* By the public calls, of which one frees what the other wrapped. */
-static void test_buffers(void **state)
+/* Through the public calls: one buffer is freed while another wraps its memory. */
+static void wraps_and_frees_buffers(void **state)
 {
 	char in[] = "by the public calls", out[sizeof(in)];
 	struct pier_buffer *buffer, *wrapped;
 
 	(void)state;
-	expect_ok(pier_buffer_alloc("cuda:1:vmm:2M", 5 * RIG_MIB, &buffer));
+	expect_ok(pier_buffer_alloc("cuda:1:vmm:2M", 5 * FIXTURE_MIB, &buffer));
 	assert_string_equal(pier_buffer_backend(buffer), "cuda");
 	expect_ok(pier_buffer_wrap(
-		(void *)(uintptr_t)(pier_buffer_address(buffer) + 2 * RIG_MIB - 4),
+		(void *)(uintptr_t)(pier_buffer_address(buffer) + 2 * FIXTURE_MIB - 4),
 		sizeof(in), &wrapped));
 	expect_ok(pier_buffer_copy_to(wrapped, 0, in, sizeof(in)));
-	expect_ok(pier_buffer_copy_from(buffer, 2 * RIG_MIB - 4, out, sizeof(out)));
+	expect_ok(pier_buffer_copy_from(buffer, 2 * FIXTURE_MIB - 4, out, sizeof(out)));
 	assert_memory_equal(in, out, sizeof(in));
 	expect_ok(pier_buffer_free(buffer));
 	expect_ok(pier_buffer_free(wrapped));
 }
 
-static void test_units(void **state)
+static void lists_units(void **state)
 {
 	struct pier_backend_unit unit;
 
@@ -301,7 +305,7 @@ static void test_units(void **state)
 	expect_result(cuda->unit(UINT32_MAX, &unit), -ENOENT);
 }
 
-static void test_locate(void **state)
+static void locates_memory(void **state)
 {
 	struct pier_memory memory;
 	char pci[16];
@@ -322,7 +326,7 @@ static void test_locate(void **state)
 	cuda->free(&memory);
 }
 
-static void test_probe(void **state)
+static void probes_the_driver(void **state)
 {
 	char detail[512];
 
@@ -334,14 +338,22 @@ static void test_probe(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 	const struct CMUnitTest tests[] = {
-		CASE(test_kinds),	   CASE(test_device),	   CASE(test_bad_units),
-		CASE(test_no_such_device), CASE(test_exhausted),   CASE(test_failures),
-		CASE(test_no_vmm),	   CASE(test_own_context), CASE(test_outlives),
-		CASE(test_buffers),	   CASE(test_units),	   CASE(test_locate),
-		CASE(test_probe),
+		CASE(allocates_every_kind),
+		CASE(allocates_on_the_chosen_device),
+		CASE(refuses_invalid_units),
+		CASE(refuses_a_missing_device),
+		CASE(reports_exhausted_memory),
+		CASE(failures_leave_nothing_behind),
+		CASE(reports_a_driver_without_vmm),
+		CASE(keeps_the_context_of_the_application),
+		CASE(wrapped_pointer_keeps_freed_memory),
+		CASE(wraps_and_frees_buffers),
+		CASE(lists_units),
+		CASE(locates_memory),
+		CASE(probes_the_driver),
 	};
 
-	return cmocka_run_group_tests(tests, rig_begin, NULL);
+	return cmocka_run_group_tests(tests, fixture_begin, NULL);
 }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The backend's own declaration of the driver API against NVIDIA's, where that is. */
+/*
+ * The backend's own declarations of the driver API, checked against NVIDIA's header if
+ * present.
+ */
 #include "tests/support/cmocka.h"
 
 #ifdef HAVE_CUDA_H
@@ -44,13 +47,13 @@ SAME_PLACE(struct pier_cu_allocation_prop, CUmemAllocationProp, allocFlags.usage
 SAME_PLACE(struct pier_cu_access_desc, CUmemAccessDesc, location.id);
 SAME_PLACE(struct pier_cu_access_desc, CUmemAccessDesc, flags);
 
-/* The flag is younger than some toolkits. */
+/* Some toolkits are older than the flag. */
 #if CUDA_VERSION >= 12080
 static_assert((int)CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE == PIER_CU_PCIE_FLAG,
 	      "the flag of PCIe");
 #endif
 
-/* Of cuda.h's names many are macros for the symbol with its suffix. */
+/* cuda.h defines many names as macros for the symbol with its suffix. */
 #define SAME_CALL(name, since, symbol, parameters)                           \
 	static_assert(__builtin_types_compatible_p(                          \
 			      __typeof__(((struct pier_cu_calls *)0)->name), \
@@ -63,10 +66,10 @@ static_assert(__builtin_types_compatible_p(pier_cu_get_proc_address,
 	      "cuGetProcAddress_v2");
 
 /*
- * The symbol that cuda.h makes of a name. cuDevicePrimaryCtxRelease() has a new one since
- * CUDA 11, of the same prototype; pier uses what older drivers have as well.
+ * The symbol that cuda.h maps a name to. cuDevicePrimaryCtxRelease() has a new one with
+ * the same prototype since CUDA 11; pier uses the one that older drivers have as well.
  */
-static void test_symbols(void **state)
+static void matches_the_symbols_of_cuda_h(void **state)
 {
 	static const char older[] = "cuDevicePrimaryCtxRelease";
 
@@ -80,7 +83,7 @@ static void test_symbols(void **state)
 
 #else
 
-static void test_symbols(void **state)
+static void matches_the_symbols_of_cuda_h(void **state)
 {
 	(void)state;
 	print_message("skipped: this machine has no cuda.h\n");
@@ -92,7 +95,7 @@ static void test_symbols(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_symbols),
+		cmocka_unit_test(matches_the_symbols_of_cuda_h),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The length of BAR1, from lines as sysfs has them. */
+/* The length of BAR1, parsed from lines in the form of sysfs. */
 #include "tests/support/cmocka.h"
 
 #include <stdio.h>
@@ -32,23 +32,23 @@ static uint64_t bar1_of(const char *resource)
 	return length;
 }
 
-static void test_bar1(void **state)
+static void finds_the_length_of_bar1(void **state)
 {
 	(void)state;
-	/* An A100: registers of 32 bits, memory of 64. */
+	/* An A100: 32-bit registers, 64-bit memory. */
 	assert_int_equal(
 		bar1_of("0x00000000e3000000 0x00000000e3ffffff 0x0000000000040200\n"
 			"0x0000030000000000 0x0000030fffffffff 0x000000000014220c\n"
 			"0x0000000000000000 0x0000000000000000 0x0000000000000000\n"),
 		UINT64_C(64) << 30);
-	/* A Hopper: both of 64. */
+	/* A Hopper: both 64-bit. */
 	assert_int_equal(
 		bar1_of("0x0000022042000000 0x0000022042ffffff 0x000000000014220c\n"
 			"0x0000000000000000 0x0000000000000000 0x0000000000000000\n"
 			"0x0000020000000000 0x0000021fffffffff 0x000000000014220c\n"
 			"0x0000000000000000 0x0000000000000000 0x0000000000000000\n"),
 		UINT64_C(128) << 30);
-	/* Not assigned, cut off, and no such lines. */
+	/* Unassigned, truncated, and missing lines. */
 	assert_int_equal(
 		bar1_of("0x00000000e3000000 0x00000000e3ffffff 0x0000000000040200\n"
 			"0x0000000000000000 0x0000000000000000 0x0000000000000000\n"),
@@ -65,7 +65,7 @@ static void test_bar1(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_bar1),
+		cmocka_unit_test(finds_the_length_of_bar1),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

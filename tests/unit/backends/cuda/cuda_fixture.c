@@ -3,19 +3,19 @@
 
 struct fake_cuda_calls app;
 
-/* What a test must leave as it found it. */
+/* The state that a test must leave unchanged. */
 static struct {
 	struct test_census census;
 	uint64_t live[FAKE_CUDA_KINDS];
 } before;
 
-/* Not pier's to be given back: primary contexts are kept for the process. */
+/* pier need not release primary contexts: they are kept for the process. */
 static bool is_kept(int kind)
 {
 	return kind == FAKE_CUDA_PRIMARY;
 }
 
-int rig_begin(void **state)
+int fixture_begin(void **state)
 {
 	(void)state;
 	assert_true(fake_cuda_load(&app));
@@ -23,13 +23,13 @@ int rig_begin(void **state)
 	return 0;
 }
 
-int rig_setup(void **state)
+int fixture_setup(void **state)
 {
 	struct pier_memory memory;
 
 	(void)state;
 	app.control->restore();
-	/* What is retained once is retained now. */
+	/* A context counts once, however often it is retained. */
 	for (int i = 0; i < (int)app.control->devices; i++) {
 		char unit[16];
 
@@ -44,7 +44,7 @@ int rig_setup(void **state)
 	return 0;
 }
 
-int rig_teardown(void **state)
+int fixture_teardown(void **state)
 {
 	(void)state;
 	test_assert_census(&before.census);
@@ -60,7 +60,7 @@ int rig_teardown(void **state)
 	return 0;
 }
 
-CUcontext rig_context(int device)
+CUcontext fixture_context(int device)
 {
 	CUcontext context;
 
@@ -68,12 +68,12 @@ CUcontext rig_context(int device)
 	return context;
 }
 
-void rig_destroy(CUcontext context)
+void fixture_destroy(CUcontext context)
 {
 	assert_int_equal(app.cuCtxDestroy_v2(context), CUDA_SUCCESS);
 }
 
-CUcontext rig_current(void)
+CUcontext fixture_current(void)
 {
 	CUcontext context = NULL;
 
@@ -81,7 +81,7 @@ CUcontext rig_current(void)
 	return context;
 }
 
-/* For the device, or the first one where the memory is on the host. */
+/* On the device, or on the first one if the memory is on the host. */
 static void map_one(uint64_t address, uint64_t length, CUmemLocation location, bool rdma)
 {
 	CUmemAllocationProp prop = {
@@ -101,16 +101,16 @@ static void map_one(uint64_t address, uint64_t length, CUmemLocation location, b
 	assert_int_equal(app.cuMemSetAccess(address, length, &access, 1), CUDA_SUCCESS);
 }
 
-void rig_map_one(uint64_t address, uint64_t length, int device, bool rdma)
+void fixture_map_one(uint64_t address, uint64_t length, int device, bool rdma)
 {
 	map_one(address, length, (CUmemLocation){ CU_MEM_LOCATION_TYPE_DEVICE, device },
 		rdma);
 }
 
-static struct rig_vmm map_on(CUmemLocation location, uint64_t segment, uint32_t count,
-			     bool rdma)
+static struct fixture_vmm map_on(CUmemLocation location, uint64_t segment, uint32_t count,
+				 bool rdma)
 {
-	struct rig_vmm range = { .length = segment * count, .segment = segment };
+	struct fixture_vmm range = { .length = segment * count, .segment = segment };
 	CUdeviceptr address;
 
 	assert_int_equal(app.cuMemAddressReserve(&address, range.length, 0, 0, 0),
@@ -121,18 +121,18 @@ static struct rig_vmm map_on(CUmemLocation location, uint64_t segment, uint32_t 
 	return range;
 }
 
-struct rig_vmm rig_map(int device, uint64_t segment, uint32_t count, bool rdma)
+struct fixture_vmm fixture_map(int device, uint64_t segment, uint32_t count, bool rdma)
 {
 	return map_on((CUmemLocation){ CU_MEM_LOCATION_TYPE_DEVICE, device }, segment,
 		      count, rdma);
 }
 
-struct rig_vmm rig_map_on(unsigned int location, uint64_t segment, uint32_t count)
+struct fixture_vmm fixture_map_on(unsigned int location, uint64_t segment, uint32_t count)
 {
 	return map_on((CUmemLocation){ location, 0 }, segment, count, false);
 }
 
-void rig_unmap(const struct rig_vmm *range)
+void fixture_unmap(const struct fixture_vmm *range)
 {
 	for (uint64_t at = 0; at < range->length; at += range->segment)
 		assert_int_equal(app.cuMemUnmap(range->address + at, range->segment),
@@ -141,7 +141,7 @@ void rig_unmap(const struct rig_vmm *range)
 			 CUDA_SUCCESS);
 }
 
-uint64_t rig_alloc(CUcontext context, uint64_t length)
+uint64_t fixture_alloc(CUcontext context, uint64_t length)
 {
 	CUdeviceptr address;
 	CUcontext popped;
@@ -152,7 +152,7 @@ uint64_t rig_alloc(CUcontext context, uint64_t length)
 	return address;
 }
 
-void rig_free(CUcontext context, uint64_t address)
+void fixture_free(CUcontext context, uint64_t address)
 {
 	CUcontext popped;
 
@@ -161,7 +161,7 @@ void rig_free(CUcontext context, uint64_t address)
 	assert_int_equal(app.cuCtxPopCurrent_v2(&popped), CUDA_SUCCESS);
 }
 
-void rig_fail(const char *name, int result)
+void fixture_fail(const char *name, int result)
 {
 	struct fake_cuda_call *call = fake_cuda_call(app.control, name);
 

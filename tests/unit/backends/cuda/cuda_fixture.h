@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef TESTS_UNIT_CUDA_RIG_H
-#define TESTS_UNIT_CUDA_RIG_H
+#ifndef TESTS_UNIT_CUDA_FIXTURE_H
+#define TESTS_UNIT_CUDA_FIXTURE_H
 
-/* The backend on the fake driver, and the application beside it. */
+/* The backend on the fake driver, with an application beside it. */
 
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
@@ -21,42 +21,46 @@
 #include "core/page.h"
 
 enum {
-	RIG_MIB = 1 << 20,
-	RIG_BLOCK = 2 << 20, /* the driver's granularity */
+	FIXTURE_MIB = 1 << 20,
+	FIXTURE_BLOCK = 2 << 20, /* the driver's granularity */
 };
 
-/* The application's own calls of the driver. */
+/* Driver calls that the application makes itself. */
 extern struct fake_cuda_calls app;
 
-/* cmocka's: find the driver, take stock; and that everything is as it was. */
-int rig_begin(void **state);
-int rig_setup(void **state);
-int rig_teardown(void **state);
+/* cmocka's setup and teardown: find the driver, record its state, and compare. */
+int fixture_begin(void **state);
+int fixture_setup(void **state);
+int fixture_teardown(void **state);
 
-/* What else the application has: a context of its own, current in this thread. */
-CUcontext rig_context(int device);
-void rig_destroy(CUcontext context);
+/* Give the application a context of its own, current in this thread. */
+CUcontext fixture_context(int device);
+void fixture_destroy(CUcontext context);
 /* The context that is current in this thread, or NULL. */
-CUcontext rig_current(void);
+CUcontext fixture_current(void);
 
-/* A range of cuMemCreate() memory in segments, as PyTorch's expandable ones. */
-struct rig_vmm {
+/* A range of cuMemCreate() memory in segments, like PyTorch's expandable segments. */
+struct fixture_vmm {
 	uint64_t address;
 	uint64_t length;
 	uint64_t segment;
 };
-struct rig_vmm rig_map(int device, uint64_t segment, uint32_t count, bool rdma);
-/* The same of memory on the host, which the first device reaches and the CPU not yet. */
-struct rig_vmm rig_map_on(unsigned int location, uint64_t segment, uint32_t count);
-void rig_map_one(uint64_t address, uint64_t length, int device, bool rdma);
-void rig_unmap(const struct rig_vmm *range);
+struct fixture_vmm fixture_map(int device, uint64_t segment, uint32_t count, bool rdma);
+/*
+ * The same for memory on the host, which the first device can reach and the CPU cannot
+ * yet.
+ */
+struct fixture_vmm fixture_map_on(unsigned int location, uint64_t segment,
+				  uint32_t count);
+void fixture_map_one(uint64_t address, uint64_t length, int device, bool rdma);
+void fixture_unmap(const struct fixture_vmm *range);
 
-/* cuMemAlloc() by the application, with that context current meanwhile. */
-uint64_t rig_alloc(CUcontext context, uint64_t length);
-void rig_free(CUcontext context, uint64_t address);
+/* cuMemAlloc() by the application, with that context current during the call. */
+uint64_t fixture_alloc(CUcontext context, uint64_t length);
+void fixture_free(CUcontext context, uint64_t address);
 
-/* The next call of that name fails. */
-void rig_fail(const char *name, int result);
+/* Make the next call of that name fail. */
+void fixture_fail(const char *name, int result);
 
 static const struct pier_backend *const cuda = &pier_cuda_backend;
 

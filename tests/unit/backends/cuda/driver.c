@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The driver: not loaded, not initialised, without devices, of every age, and in children
- * of fork(2). One of a process is kept for its life, so each case is a child of its own.
+ * The driver: not loaded, not initialised, without devices, in every version, and in
+ * children of fork(2). A process keeps its driver for life, so each case runs in a child.
  */
 #include "cuda_fixture.h"
 
@@ -13,12 +13,12 @@
 #include <sys/wait.h>
 
 enum {
-	HANGS_AFTER_S = 60, /* far beyond what it takes */
+	HANGS_AFTER_S = 60, /* far more than it needs */
 };
 
 struct fake_cuda_calls app;
 
-/* In children, where cmocka's would go on with its other tests. */
+/* In children, cmocka would go on with its other tests. */
 #define CHECK(condition)                                                              \
 	do {                                                                          \
 		if (!(condition)) {                                                   \
@@ -58,7 +58,7 @@ static void run_in_child(void (*body)(void))
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-/* The driver that says it is of this version. */
+/* The driver that reports this version. */
 static void be_of_version(const char *version)
 {
 	setenv("FAKE_CUDA_VERSION", version, 1);
@@ -74,7 +74,7 @@ static bool is_loaded(void)
 	return library;
 }
 
-/* The application's memory, whatever the driver has. */
+/* Memory of the application, whatever the driver supports. */
 static uint64_t allocate(size_t length)
 {
 	CUdeviceptr address = 0;
@@ -88,7 +88,7 @@ static uint64_t allocate(size_t length)
 	return address;
 }
 
-/* A host pointer that is wrapped loads nothing and initialises nothing. */
+/* Wrapping a host pointer loads nothing and initialises nothing. */
 static void stay_away(void)
 {
 	struct pier_memory memory;
@@ -104,20 +104,20 @@ static void stay_away(void)
 	CHECK(strcmp(pier_buffer_backend(buffer), "host") == 0);
 	CHECK_RESULT(pier_buffer_free(buffer), 0);
 	CHECK(!is_loaded());
-	/* Loaded, as by a program that was linked with it, and not used. */
+	/* Loaded, as by a program that links with it, but not used. */
 	CHECK(fake_cuda_load(&app));
 	CHECK_RESULT(call_find(cuda, (uintptr_t)plain, 1, &memory), -ENOENT);
 	CHECK_RESULT(cuda->identity((uintptr_t)plain, &identity), -ENOENT);
 	CHECK_RESULT(app.cuDeviceGetCount(&count), CUDA_ERROR_NOT_INITIALIZED);
 }
 
-static void test_stay_away(void **state)
+static void leaves_an_unused_driver_alone(void **state)
 {
 	(void)state;
 	run_in_child(stay_away);
 }
 
-/* From here on the process dies of opening a file. */
+/* From here on opening a file kills the process. */
 static void forbid_files(void)
 {
 	struct sock_filter code[] = {
@@ -132,7 +132,7 @@ static void forbid_files(void)
 	CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
 }
 
-/* Nobody has the driver: it is not looked for on the disk. */
+/* No driver is loaded: the disk is not searched. */
 static void look_nowhere(void)
 {
 	struct pier_memory memory;
@@ -146,7 +146,7 @@ static void look_nowhere(void)
 	}
 }
 
-/* What was loaded since then is found. */
+/* A library loaded since then is found. */
 static void load_later(void)
 {
 	struct pier_memory memory;
@@ -154,18 +154,18 @@ static void load_later(void)
 
 	CHECK_RESULT(call_find(cuda, (uintptr_t)plain, 1, &memory), -ENOENT);
 	CHECK(fake_cuda_load(&app));
-	CHECK_RESULT(call_find(cuda, allocate(RIG_MIB), 1, &memory), 0);
+	CHECK_RESULT(call_find(cuda, allocate(FIXTURE_MIB), 1, &memory), 0);
 	cuda->release(&memory);
 }
 
-static void test_if_loaded(void **state)
+static void uses_only_a_loaded_driver(void **state)
 {
 	(void)state;
 	run_in_child(look_nowhere);
 	run_in_child(load_later);
 }
 
-/* `pier info` initialises the driver, and makes no context. */
+/* `pier info` initialises the driver, and creates no context. */
 static void probe(void)
 {
 	struct pier_backend_unit unit;
@@ -179,13 +179,13 @@ static void probe(void)
 	CHECK(app.control->live[FAKE_CUDA_CONTEXT] == 0);
 }
 
-static void test_probe(void **state)
+static void probe_creates_no_context(void **state)
 {
 	(void)state;
 	run_in_child(probe);
 }
 
-/* The allocation's own context is what is used: no primary one is made beside it. */
+/* The allocation's own context is used: no primary context is created beside it. */
 static void own_context(void)
 {
 	struct pier_backend_export dmabuf = { .fd = -1 };
@@ -197,7 +197,7 @@ static void own_context(void)
 	CHECK(fake_cuda_load(&app));
 	CHECK_RESULT(app.cuInit(0), CUDA_SUCCESS);
 	CHECK_RESULT(app.cuCtxCreate_v2(&context, 0, 1), CUDA_SUCCESS);
-	CHECK_RESULT(app.cuMemAlloc_v2(&address, 4 * RIG_MIB), CUDA_SUCCESS);
+	CHECK_RESULT(app.cuMemAlloc_v2(&address, 4 * FIXTURE_MIB), CUDA_SUCCESS);
 	CHECK_RESULT(app.cuCtxPopCurrent_v2(&context), CUDA_SUCCESS);
 	CHECK_RESULT(call_find(cuda, address + 5, 1, &memory), 0);
 	CHECK_RESULT(cuda->copy_to(&memory, 5, &byte, 1), 0);
@@ -210,13 +210,13 @@ static void own_context(void)
 	CHECK(app.control->current == 0);
 }
 
-static void test_own_context(void **state)
+static void uses_the_context_of_the_allocation(void **state)
 {
 	(void)state;
 	run_in_child(own_context);
 }
 
-/* The first use of all, while a thread captures: that goes on. */
+/* The very first use, while another thread captures: the capture continues. */
 static void first_beside_capture(void)
 {
 	struct pier_memory memory;
@@ -229,7 +229,7 @@ static void first_beside_capture(void)
 	CHECK(app.control->breaks == 0);
 }
 
-static void test_first_beside_capture(void **state)
+static void first_use_does_not_end_a_capture(void **state)
 {
 	(void)state;
 	run_in_child(first_beside_capture);
@@ -269,7 +269,7 @@ static void synchronous_early(void)
 	CHECK(set->calls == 1);
 }
 
-/* The runtime's context, and one beside it, at the wrap of what they have. */
+/* The runtime's context, and another one, when their memory is wrapped. */
 static void synchronous_at_wrap(void)
 {
 	CUmemAllocationProp prop = {
@@ -283,21 +283,22 @@ static void synchronous_at_wrap(void)
 	CUdeviceptr mapped;
 
 	CHECK(fake_cuda_load(&app));
-	address = allocate(4 * RIG_MIB);
+	address = allocate(4 * FIXTURE_MIB);
 	CHECK_RESULT(app.cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
 	CHECK_RESULT(call_find(cuda, address, 1, &memory), 0);
 	CHECK(flags_of(primary) == CU_CTX_SYNC_MEMOPS);
 	cuda->release(&memory);
 	CHECK_RESULT(app.cuCtxCreate_v2(&own, 1, 0), CUDA_SUCCESS);
-	CHECK_RESULT(app.cuMemAddressReserve(&mapped, RIG_BLOCK, 0, 0, 0), CUDA_SUCCESS);
-	CHECK_RESULT(app.cuMemCreate(&handle, RIG_BLOCK, &prop, 0), CUDA_SUCCESS);
-	CHECK_RESULT(app.cuMemMap(mapped, RIG_BLOCK, 0, handle, 0), CUDA_SUCCESS);
+	CHECK_RESULT(app.cuMemAddressReserve(&mapped, FIXTURE_BLOCK, 0, 0, 0),
+		     CUDA_SUCCESS);
+	CHECK_RESULT(app.cuMemCreate(&handle, FIXTURE_BLOCK, &prop, 0), CUDA_SUCCESS);
+	CHECK_RESULT(app.cuMemMap(mapped, FIXTURE_BLOCK, 0, handle, 0), CUDA_SUCCESS);
 	CHECK_RESULT(call_find(cuda, mapped, 1, &memory), 0);
 	cuda->release(&memory);
 	CHECK(flags_of(own) == (CU_CTX_SYNC_MEMOPS | 1));
 }
 
-static void test_synchronous(void **state)
+static void makes_contexts_synchronous(void **state)
 {
 	(void)state;
 	run_in_child(synchronous_early);
@@ -320,13 +321,13 @@ static void no_device(void)
 	CHECK_RESULT(cuda->unit(0, &unit), -ENOENT);
 }
 
-static void test_no_device(void **state)
+static void reports_a_missing_device(void **state)
 {
 	(void)state;
 	run_in_child(no_device);
 }
 
-/* No failure is remembered: what was mended works. */
+/* Failures are not remembered: once repaired, it works. */
 static void init_fails(void)
 {
 	static const struct {
@@ -363,13 +364,13 @@ static void init_fails(void)
 	cuda->free(&memory);
 }
 
-static void test_init_fails(void **state)
+static void retries_a_failed_initialisation(void **state)
 {
 	(void)state;
 	run_in_child(init_fails);
 }
 
-/* Before everything that pier needs. */
+/* Before the functions that pier needs existed. */
 static void too_old(void)
 {
 	struct pier_memory memory;
@@ -395,9 +396,9 @@ static void of_9_2(void)
 	CHECK_RESULT(cuda->alloc("0:vmm", 1, &memory), -EOPNOTSUPP);
 	CHECK_SENTENCE(
 		"the CUDA driver (9.2) has no cuMemCreate, which came with CUDA 10.2");
-	address = allocate(3 * RIG_MIB);
-	CHECK_RESULT(call_find(cuda, address + RIG_MIB, 1, &memory), 0);
-	CHECK(memory.address == address && memory.length == 3 * RIG_MIB);
+	address = allocate(3 * FIXTURE_MIB);
+	CHECK_RESULT(call_find(cuda, address + FIXTURE_MIB, 1, &memory), 0);
+	CHECK(memory.address == address && memory.length == 3 * FIXTURE_MIB);
 	CHECK_RESULT(cuda->copy_to(&memory, 7, bytes, sizeof(bytes)), 0);
 	CHECK_RESULT(call_export(cuda, &memory, address, pier_host_page(),
 				 PIER_MAPPING_DEFAULT, &dmabuf),
@@ -414,16 +415,16 @@ static void of_11_0(void)
 	struct pier_memory memory, found;
 
 	be_of_version("11000");
-	CHECK_RESULT(cuda->alloc("0:vmm:2M", 5 * RIG_MIB, &memory), 0);
+	CHECK_RESULT(cuda->alloc("0:vmm:2M", 5 * FIXTURE_MIB, &memory), 0);
 	app.control->device[0].ordering = 0;
-	/* The attribute is not there either: nobody orders, nobody flushes. */
+	/* The attribute is missing too: neither ordering nor flush is available. */
 	CHECK_RESULT(call_flush(cuda, &memory), -EOPNOTSUPP);
 	CHECK_RESULT(call_find(cuda, memory.address, 1, &found), 0);
 	cuda->release(&found);
 	cuda->free(&memory);
 }
 
-/* CUDA 11.7: cuGetProcAddress() of the first form; dma-bufs, no flag of contexts. */
+/* CUDA 11.7: cuGetProcAddress() in its first form; dma-bufs, but no context flag. */
 static void of_11_7(void)
 {
 	struct pier_backend_export dmabuf = { .fd = -1 };
@@ -459,7 +460,7 @@ static void of_12_8(void)
 	cuda->free(&memory);
 }
 
-static void test_ages(void **state)
+static void supports_every_driver_version(void **state)
 {
 	(void)state;
 	run_in_child(too_old);
@@ -469,7 +470,7 @@ static void test_ages(void **state)
 	run_in_child(of_12_8);
 }
 
-/* What a child does with a driver that its parent initialised. */
+/* The calls that a child may make with a driver that its parent initialised. */
 static void use_in_child(const struct pier_memory *memory)
 {
 	struct pier_backend_export dmabuf = { .fd = -1 };
@@ -488,7 +489,7 @@ static void use_in_child(const struct pier_memory *memory)
 	CHECK(dmabuf.fd == -1);
 	CHECK_RESULT(call_flush(cuda, memory), -ECHILD);
 	CHECK_RESULT(cuda->lock_host(memory, detail, sizeof(detail)), -ECHILD);
-	/* Pier's own it still knows, and gives back without harm. */
+	/* It still recognises pier's own memory, and frees it without harm. */
 	CHECK_RESULT(call_find(cuda, memory->address, 1, &found), 0);
 	cuda->release(&found);
 	cuda->free(&copy);
@@ -511,14 +512,14 @@ static void fork_after(void)
 		_exit(0);
 	}
 	CHECK(waitpid(child, &status, 0) == child && status == 0);
-	/* The parent's is what it was. */
+	/* The parent's memory is unchanged. */
 	CHECK_RESULT(cuda->copy_to(&memory, 0, &byte, 1), 0);
 	CHECK_RESULT(cuda->copy_from(&memory, 0, &seen, 1), 0);
 	CHECK(seen == byte);
 	cuda->free(&memory);
 }
 
-/* The parent used CUDA, and only the child pier. */
+/* The parent used CUDA; only the child uses pier. */
 static void fork_before(void)
 {
 	struct pier_memory memory;
@@ -526,7 +527,7 @@ static void fork_before(void)
 	pid_t child;
 
 	CHECK(fake_cuda_load(&app));
-	allocate(RIG_MIB);
+	allocate(FIXTURE_MIB);
 	child = fork();
 	CHECK(child >= 0);
 	if (child == 0) {
@@ -538,7 +539,7 @@ static void fork_before(void)
 	CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
-static void test_fork(void **state)
+static void child_leaves_the_driver_alone(void **state)
 {
 	(void)state;
 	run_in_child(fork_after);
@@ -548,16 +549,16 @@ static void test_fork(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_stay_away),
-		cmocka_unit_test(test_if_loaded),
-		cmocka_unit_test(test_probe),
-		cmocka_unit_test(test_own_context),
-		cmocka_unit_test(test_first_beside_capture),
-		cmocka_unit_test(test_no_device),
-		cmocka_unit_test(test_synchronous),
-		cmocka_unit_test(test_init_fails),
-		cmocka_unit_test(test_ages),
-		cmocka_unit_test(test_fork),
+		cmocka_unit_test(leaves_an_unused_driver_alone),
+		cmocka_unit_test(uses_only_a_loaded_driver),
+		cmocka_unit_test(probe_creates_no_context),
+		cmocka_unit_test(uses_the_context_of_the_allocation),
+		cmocka_unit_test(first_use_does_not_end_a_capture),
+		cmocka_unit_test(reports_a_missing_device),
+		cmocka_unit_test(makes_contexts_synchronous),
+		cmocka_unit_test(retries_a_failed_initialisation),
+		cmocka_unit_test(supports_every_driver_version),
+		cmocka_unit_test(child_leaves_the_driver_alone),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

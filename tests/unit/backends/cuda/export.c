@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Exports: which range is asked for, by which mapping, and each refusal. */
+/* Exports: the range requested, the mapping used, and each refusal. */
 #include "cuda_fixture.h"
 
 #include <fcntl.h>
@@ -16,19 +16,19 @@ static int setup(void **state)
 {
 	CUcontext popped;
 
-	rig_setup(state);
-	context = rig_context(1);
+	fixture_setup(state);
+	context = fixture_context(1);
 	assert_int_equal(app.cuCtxPopCurrent_v2(&popped), CUDA_SUCCESS);
 	return 0;
 }
 
 static int teardown(void **state)
 {
-	rig_destroy(context);
-	return rig_teardown(state);
+	fixture_destroy(context);
+	return fixture_teardown(state);
 }
 
-/* The bytes at that offset of what was exported are those at the address. */
+/* The export has, at that offset, the bytes of the address. */
 static void assert_same_bytes(const struct pier_backend_export *dmabuf, uint64_t address,
 			      uint64_t length)
 {
@@ -56,7 +56,7 @@ static void check_export(const struct pier_memory *memory, uint64_t address,
 	assert_int_equal(fcntl(dmabuf.fd, F_GETFD), FD_CLOEXEC);
 	assert_int_equal(dmabuf.offset, offset);
 	assert_same_bytes(&dmabuf, address, length);
-	assert_null(rig_current());
+	assert_null(fixture_current());
 	cuda->close_export(&dmabuf);
 	assert_int_equal(dmabuf.fd, -1);
 }
@@ -71,10 +71,10 @@ static void expect_refusal(const struct pier_memory *memory, uint64_t address,
 		error);
 	test_assert_sentence(sentence);
 	assert_int_equal(dmabuf.fd, -1);
-	assert_null(rig_current());
+	assert_null(fixture_current());
 }
 
-static void test_own(void **state)
+static void exports_its_own_memory(void **state)
 {
 	static const char *const units[] = { "0", "1", "0:vmm", "1:vmm:2M", "1:host" };
 	struct pier_memory memory;
@@ -88,10 +88,10 @@ static void test_own(void **state)
 	}
 }
 
-/* A part is asked for as such; and by the base where that alone is taken. */
-static void test_part(void **state)
+/* A part is exported as such, or from the base if only that is accepted. */
+static void exports_parts(void **state)
 {
-	uint64_t base = rig_alloc(context, 4 * RIG_MIB), page = pier_host_page();
+	uint64_t base = fixture_alloc(context, 4 * FIXTURE_MIB), page = pier_host_page();
 	struct fake_cuda_call *call;
 	struct pier_memory memory;
 
@@ -106,15 +106,15 @@ static void test_part(void **state)
 	app.control->device[1].ranges = FAKE_CUDA_RANGES_WHOLE;
 	check_export(&memory, base + 3 * page, page, 3 * page);
 	check_export(&memory, base, page, 0);
-	check_export(&memory, base, 4 * RIG_MIB, 0);
+	check_export(&memory, base, 4 * FIXTURE_MIB, 0);
 	cuda->release(&memory);
-	rig_free(context, base);
+	fixture_free(context, base);
 }
 
-/* Where any part is taken no more than that is exported. */
-static void test_no_more(void **state)
+/* If any part is accepted, no more than that is exported. */
+static void exports_no_more_than_requested(void **state)
 {
-	uint64_t base = rig_alloc(context, 4 * RIG_MIB), page = pier_host_page();
+	uint64_t base = fixture_alloc(context, 4 * FIXTURE_MIB), page = pier_host_page();
 	struct pier_backend_export dmabuf = { .fd = -1 };
 	uint64_t exports = app.control->exports;
 	struct pier_memory memory;
@@ -131,13 +131,13 @@ static void test_no_more(void **state)
 	assert_int_equal(app.control->exports, exports + 1);
 	cuda->close_export(&dmabuf);
 	cuda->release(&memory);
-	rig_free(context, base);
+	fixture_free(context, base);
 }
 
-/* A small allocation in the middle of a page, with others beside it. */
-static void test_small(void **state)
+/* A small allocation in the middle of a page, beside others. */
+static void exports_small_allocations(void **state)
 {
-	uint64_t a = rig_alloc(context, 600), b = rig_alloc(context, 600);
+	uint64_t a = fixture_alloc(context, 600), b = fixture_alloc(context, 600);
 	uint64_t page = pier_host_page();
 	struct pier_backend_export dmabuf = { .fd = -1 };
 	struct pier_memory memory;
@@ -148,18 +148,18 @@ static void test_small(void **state)
 	expect_ok(call_export(cuda, &memory, b & ~(page - 1), page, PIER_MAPPING_DEFAULT,
 			      &dmabuf));
 	assert_int_equal(dmabuf.offset, 0);
-	/* The range in it, as it would be registered: offset in the page, and length. */
+	/* The range as it would be registered: offset in the page, and length. */
 	dmabuf.offset = b % page;
 	assert_same_bytes(&dmabuf, b, 600);
 	cuda->close_export(&dmabuf);
 	cuda->release(&memory);
-	rig_free(context, a);
-	rig_free(context, b);
+	fixture_free(context, a);
+	fixture_free(context, b);
 }
 
-static void test_seams(void **state)
+static void refuses_ranges_across_seams(void **state)
 {
-	struct rig_vmm range = rig_map(1, RIG_BLOCK, 3, true);
+	struct fixture_vmm range = fixture_map(1, FIXTURE_BLOCK, 3, true);
 	struct pier_backend_export dmabuf = { .fd = -1 };
 	uint64_t start, length, page = pier_host_page();
 	struct pier_memory memory;
@@ -169,7 +169,7 @@ static void test_seams(void **state)
 	expect_ok(call_find(cuda, range.address, range.length, &memory));
 	expect_refusal(&memory, range.address, range.length, -EXDEV,
 		       "several of 3 segments");
-	expect_refusal(&memory, range.address + RIG_BLOCK - page, 2 * page, -EXDEV,
+	expect_refusal(&memory, range.address + FIXTURE_BLOCK - page, 2 * page, -EXDEV,
 		       "several of 3 segments");
 	for (uint64_t at = range.address; at < range.address + range.length;
 	     at = start + length) {
@@ -177,11 +177,11 @@ static void test_seams(void **state)
 		assert_int_equal(start, at);
 		check_export(&memory, start, length, 0);
 	}
-	/* A part of one is refused for being a part, not for a seam. */
+	/* A part of one segment is refused for being a part, not for a seam. */
 	app.control->device[1].ranges = FAKE_CUDA_RANGES_WHOLE;
-	check_export(&memory, range.address + RIG_BLOCK + page, page, page);
+	check_export(&memory, range.address + FIXTURE_BLOCK + page, page, page);
 	app.control->device[1].ranges = FAKE_CUDA_RANGES_ANY;
-	/* A driver that joins them. */
+	/* A driver that joins segments. */
 	app.control->device[1].seams = FAKE_CUDA_SEAMS_JOINED;
 	app.control->windows = FAKE_CUDA_WINDOWS_COPIED;
 	expect_ok(call_export(cuda, &memory, range.address, range.length,
@@ -190,26 +190,27 @@ static void test_seams(void **state)
 	assert_int_equal(status.st_size, range.length);
 	cuda->close_export(&dmabuf);
 	cuda->release(&memory);
-	rig_unmap(&range);
+	fixture_unmap(&range);
 }
 
-/* One's own segments, by the public calls of memory that has seams. */
-static void test_own_seams(void **state)
+/* pier's own segments, through the public calls for memory with seams. */
+static void exports_its_own_segments(void **state)
 {
 	struct pier_memory memory;
 	uint64_t start, length;
 
 	(void)state;
-	expect_ok(cuda->alloc("0:vmm:2M", 5 * RIG_MIB, &memory));
+	expect_ok(cuda->alloc("0:vmm:2M", 5 * FIXTURE_MIB, &memory));
 	expect_refusal(&memory, memory.address, memory.length, -EXDEV, "3 segments");
-	expect_ok(cuda->segment(&memory, memory.address + 5 * RIG_MIB, &start, &length));
-	assert_int_equal(start, memory.address + 4 * RIG_MIB);
-	assert_int_equal(length, RIG_BLOCK);
+	expect_ok(cuda->segment(&memory, memory.address + 5 * FIXTURE_MIB, &start,
+				&length));
+	assert_int_equal(start, memory.address + 4 * FIXTURE_MIB);
+	assert_int_equal(length, FIXTURE_BLOCK);
 	check_export(&memory, start, length, 0);
 	cuda->free(&memory);
 }
 
-static void test_mappings(void **state)
+static void uses_the_requested_mapping(void **state)
 {
 	struct pier_backend_export dmabuf = { .fd = -1 };
 	struct pier_memory memory;
@@ -243,10 +244,14 @@ static bool sync_memops(uint64_t address)
 	return on;
 }
 
-/* Of the allocation; of cuMemCreate() memory its context, which keeps its other flags. */
-static void test_synchronous(void **state)
+/*
+ * The context of the allocation; for cuMemCreate() memory, one that keeps its other
+ * flags.
+ */
+static void makes_the_context_synchronous(void **state)
 {
-	uint64_t address = rig_alloc(context, 4 * RIG_MIB), page = pier_host_page();
+	uint64_t address = fixture_alloc(context, 4 * FIXTURE_MIB),
+		 page = pier_host_page();
 	struct fake_cuda_call *set = fake_cuda_call(app.control, "cuPointerSetAttribute");
 	unsigned int flags = 0;
 	CUcontext primary;
@@ -262,7 +267,7 @@ static void test_synchronous(void **state)
 	check_export(&memory, address, page, 0);
 	assert_int_equal(set->calls, 1);
 	cuda->release(&memory);
-	rig_free(context, address);
+	fixture_free(context, address);
 
 	assert_int_equal(app.cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
 	assert_int_equal(app.cuCtxPushCurrent_v2(primary), CUDA_SUCCESS);
@@ -277,19 +282,19 @@ static void test_synchronous(void **state)
 	assert_int_equal(app.cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
 }
 
-static void test_not_synchronous(void **state)
+static void refuses_to_export_unsynchronised_memory(void **state)
 {
 	struct pier_memory memory;
 
 	(void)state;
 	expect_ok(cuda->alloc("0", 1, &memory));
-	rig_fail("cuPointerSetAttribute", 999);
+	fixture_fail("cuPointerSetAttribute", 999);
 	expect_refusal(&memory, memory.address, memory.length, -EIO, "SYNC_MEMOPS");
 	check_export(&memory, memory.address, memory.length, 0);
 	cuda->free(&memory);
 }
 
-static void test_no_dmabuf(void **state)
+static void reports_missing_dmabuf_support(void **state)
 {
 	struct pier_memory_facts facts = { 0 };
 	struct pier_memory memory, other;
@@ -302,7 +307,7 @@ static void test_no_dmabuf(void **state)
 		       "CUDA device 1 exports no dma-bufs");
 	cuda->describe(&memory, &facts);
 	assert_non_null(strstr(facts.no_export, "open kernel modules"));
-	/* Each device is asked for itself. */
+	/* Each device is queried separately. */
 	expect_ok(cuda->alloc("0", 1, &other));
 	check_export(&other, other.address, other.length, 0);
 	cuda->free(&other);
@@ -313,15 +318,18 @@ static void test_no_dmabuf(void **state)
 	cuda->free(&memory);
 }
 
-/* BAR1 has room for one of two; closing it does not tell the driver, freeing does. */
-static void test_bar(void **state)
+/*
+ * BAR1 has room for one of two. Closing an export does not release its room; freeing the
+ * memory does.
+ */
+static void reports_a_full_bar1(void **state)
 {
 	struct pier_memory first, second;
 
 	(void)state;
-	app.control->device[0].bar = 3 * RIG_MIB;
-	expect_ok(cuda->alloc("0", 2 * RIG_MIB, &first));
-	expect_ok(cuda->alloc("0", 2 * RIG_MIB, &second));
+	app.control->device[0].bar = 3 * FIXTURE_MIB;
+	expect_ok(cuda->alloc("0", 2 * FIXTURE_MIB, &first));
+	expect_ok(cuda->alloc("0", 2 * FIXTURE_MIB, &second));
 	check_export(&first, first.address, first.length, 0);
 	expect_refusal(&second, second.address, second.length, -ENOMEM, "BAR1");
 	cuda->free(&first);
@@ -329,41 +337,41 @@ static void test_bar(void **state)
 	cuda->free(&second);
 }
 
-/* Freed after it was wrapped, and something else there or nothing. */
-static void test_freed(void **state)
+/* Freed after it was wrapped, with new memory or nothing at the address. */
+static void refuses_freed_memory(void **state)
 {
-	uint64_t address = rig_alloc(context, 4 * RIG_MIB), again;
+	uint64_t address = fixture_alloc(context, 4 * FIXTURE_MIB), again;
 	struct pier_memory memory;
 
 	(void)state;
 	expect_ok(call_find(cuda, address, 1, &memory));
-	rig_free(context, address);
+	fixture_free(context, address);
 	expect_refusal(&memory, address, pier_host_page(), -EINVAL, "was freed");
-	again = rig_alloc(context, 4 * RIG_MIB);
+	again = fixture_alloc(context, 4 * FIXTURE_MIB);
 	assert_int_equal(again, address);
 	expect_refusal(&memory, address, pier_host_page(), -EINVAL, "was freed");
 	cuda->release(&memory);
-	rig_free(context, again);
+	fixture_free(context, again);
 }
 
-/* Nobody can tell, and nothing is refused for it. */
-static void test_without_identity(void **state)
+/* Freed memory cannot be detected, and nothing is refused for that reason. */
+static void works_without_allocation_ids(void **state)
 {
-	struct rig_vmm range = rig_map(1, RIG_BLOCK, 1, true);
+	struct fixture_vmm range = fixture_map(1, FIXTURE_BLOCK, 1, true);
 	struct pier_memory memory;
 	char byte = 1;
 
 	(void)state;
 	app.control->no_mapping_ids = true;
 	expect_ok(call_find(cuda, range.address, 1, &memory));
-	check_export(&memory, range.address, RIG_BLOCK, 0);
+	check_export(&memory, range.address, FIXTURE_BLOCK, 0);
 	expect_ok(cuda->copy_to(&memory, 0, &byte, 1));
 	expect_ok(cuda->expose(&memory));
 	cuda->release(&memory);
-	rig_unmap(&range);
+	fixture_unmap(&range);
 }
 
-static void test_failures(void **state)
+static void reports_failures_of_the_driver(void **state)
 {
 	static const struct {
 		int result, error;
@@ -378,20 +386,20 @@ static void test_failures(void **state)
 	(void)state;
 	expect_ok(cuda->alloc("0", 1, &memory));
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		rig_fail("cuMemGetHandleForAddressRange", cases[i].result);
+		fixture_fail("cuMemGetHandleForAddressRange", cases[i].result);
 		expect_result(call_export(cuda, &memory, memory.address, memory.length,
 					  PIER_MAPPING_DEFAULT, &dmabuf),
 			      cases[i].error);
-		assert_null(rig_current());
+		assert_null(fixture_current());
 	}
 	test_assert_sentence("error 12345 of the CUDA driver");
-	rig_fail("cuCtxPushCurrent", 201);
+	fixture_fail("cuCtxPushCurrent", 201);
 	expect_refusal(&memory, memory.address, memory.length, -EINVAL,
 		       "CUDA_ERROR_INVALID_CONTEXT");
 	cuda->free(&memory);
 }
 
-static void test_ordering(void **state)
+static void flushes_if_the_device_requires_it(void **state)
 {
 	static const struct {
 		int ordering, options, result;
@@ -413,11 +421,11 @@ static void test_ordering(void **state)
 		assert_int_equal(app.control->flushes, cases[i].flushes);
 		if (cases[i].result)
 			test_assert_sentence("pier_reader_read_back()");
-		assert_null(rig_current());
+		assert_null(fixture_current());
 	}
 	app.control->device[1].ordering = 0;
 	app.control->device[1].flush_options = 1;
-	rig_fail("cuFlushGPUDirectRDMAWrites", 719);
+	fixture_fail("cuFlushGPUDirectRDMAWrites", 719);
 	expect_result(call_flush(cuda, &memory), -EIO);
 	test_assert_sentence("restart the process");
 	cuda->free(&memory);
@@ -428,7 +436,7 @@ static void test_ordering(void **state)
 	cuda->free(&memory);
 }
 
-static void test_lock_host(void **state)
+static void locks_host_memory(void **state)
 {
 	uint64_t page = pier_host_page();
 	void *plain = mmap(NULL, 4 * page, PROT_READ | PROT_WRITE,
@@ -444,12 +452,12 @@ static void test_lock_host(void **state)
 	test_assert_sentence("cuMemHostRegister");
 	cuda->unlock_host(&memory, plain);
 	assert_int_equal(app.control->live[FAKE_CUDA_REGISTERED], before);
-	assert_null(rig_current());
+	assert_null(fixture_current());
 	cuda->free(&memory);
 	munmap(plain, 4 * page);
 }
 
-static void test_lost(void **state)
+static void reports_a_lost_device(void **state)
 {
 	static const struct {
 		int result, error;
@@ -471,24 +479,24 @@ static void test_lost(void **state)
 			      cases[i].error);
 		assert_int_equal(dmabuf.fd, -1);
 		expect_result(cuda->alloc("0", 1, &other), cases[i].error);
-		/* The other device goes on. */
+		/* The other device still works. */
 		expect_ok(cuda->alloc("1", 1, &other));
 		expect_ok(cuda->copy_to(&other, 0, &byte, 1));
 		cuda->free(&other);
-		assert_null(rig_current());
-		/* Comes back, for the fake to be empty at the end. */
+		assert_null(fixture_current());
+		/* Restore the device, so that the fake ends empty. */
 		app.control->device[0].lost_in = 0;
 		cuda->free(&memory);
 	}
-	/* Lost while it is freed: no context stays behind. */
-	expect_ok(cuda->alloc("0:vmm:2M", 5 * RIG_MIB, &memory));
+	/* Lost while freeing: no context stays current. */
+	expect_ok(cuda->alloc("0:vmm:2M", 5 * FIXTURE_MIB, &memory));
 	app.control->device[0].lost_in = 1;
 	cuda->free(&memory);
-	assert_null(rig_current());
+	assert_null(fixture_current());
 }
 
-/* Copies of pageable memory are over when they return. */
-static void test_complete(void **state)
+/* Copies of pageable memory are complete when they return. */
+static void copies_are_complete_on_return(void **state)
 {
 	struct fake_cuda_call *wait;
 	struct pier_memory memory;
@@ -501,7 +509,7 @@ static void test_complete(void **state)
 	calls = wait->calls;
 	expect_ok(cuda->copy_to(&memory, 0, &byte, 1));
 	assert_int_equal(wait->calls, calls + 1);
-	rig_fail("cuStreamSynchronize", 700);
+	fixture_fail("cuStreamSynchronize", 700);
 	expect_result(cuda->copy_to(&memory, 0, &byte, 1), -EIO);
 	test_assert_sentence("CUDA_ERROR_ILLEGAL_ADDRESS");
 	cuda->free(&memory);
@@ -511,13 +519,25 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		CASE(test_own),	      CASE(test_part),	      CASE(test_no_more),
-		CASE(test_small),     CASE(test_seams),	      CASE(test_own_seams),
-		CASE(test_mappings),  CASE(test_synchronous), CASE(test_not_synchronous),
-		CASE(test_no_dmabuf), CASE(test_bar),	      CASE(test_freed),
-		CASE(test_failures),  CASE(test_ordering),    CASE(test_lock_host),
-		CASE(test_lost),      CASE(test_complete),    CASE(test_without_identity),
+		CASE(exports_its_own_memory),
+		CASE(exports_parts),
+		CASE(exports_no_more_than_requested),
+		CASE(exports_small_allocations),
+		CASE(refuses_ranges_across_seams),
+		CASE(exports_its_own_segments),
+		CASE(uses_the_requested_mapping),
+		CASE(makes_the_context_synchronous),
+		CASE(refuses_to_export_unsynchronised_memory),
+		CASE(reports_missing_dmabuf_support),
+		CASE(reports_a_full_bar1),
+		CASE(refuses_freed_memory),
+		CASE(reports_failures_of_the_driver),
+		CASE(flushes_if_the_device_requires_it),
+		CASE(locks_host_memory),
+		CASE(reports_a_lost_device),
+		CASE(copies_are_complete_on_return),
+		CASE(works_without_allocation_ids),
 	};
 
-	return cmocka_run_group_tests(tests, rig_begin, NULL);
+	return cmocka_run_group_tests(tests, fixture_begin, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* The fake CUDA driver: versions, devices, contexts, and what a test makes go wrong. */
+/* The fake CUDA driver: versions, devices, contexts, and injected failures. */
 
 #include <pthread.h>
 #include <signal.h>
@@ -22,8 +22,8 @@ static void has_the_abi_of_cuda_h(void **state)
 	}
 }
 
-/* The first test: no other has called cuInit() yet. */
-static void wants_to_be_initialized(void **state)
+/* Must run first, before any other test calls cuInit(). */
+static void requires_initialisation(void **state)
 {
 	CUdeviceptr address;
 	CUcontext some;
@@ -77,7 +77,7 @@ static void lists_its_devices(void **state)
 			 CUDA_ERROR_INVALID_VALUE);
 }
 
-static void older_versions_lack_what_came_later(void **state)
+static void older_versions_lack_newer_functions(void **state)
 {
 	CUdriverProcAddressQueryResult status;
 	const char *name = "cuMemGetHandleForAddressRange";
@@ -105,8 +105,8 @@ static void older_versions_lack_what_came_later(void **state)
 	assert_int_equal(status, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
 }
 
-/* A caller who names a newer version gets functions with other parameters. */
-static void versions_choose_the_form(void **state)
+/* A caller that names a newer version gets functions with other parameters. */
+static void version_selects_the_form_of_a_function(void **state)
 {
 	void *old, *new;
 
@@ -121,7 +121,7 @@ static void versions_choose_the_form(void **state)
 	assert_ptr_equal(new, *(void **)&driver.cuCtxSynchronize_v2);
 }
 
-static void wants_a_current_context(void **state)
+static void requires_a_current_context(void **state)
 {
 	CUdeviceptr address = allocate(4096), base;
 	CUcontext popped;
@@ -185,7 +185,7 @@ static void contexts_left_by_threads_are_counted(void **state)
 	assert_int_equal(fake->current, 1);
 }
 
-static void named_calls_fail_when_told(void **state)
+static void named_calls_can_be_made_to_fail(void **state)
 {
 	struct fake_cuda_call *call = fake_cuda_call(fake, "cuMemAlloc");
 	CUdeviceptr first, second;
@@ -221,13 +221,13 @@ static void lost_devices_stay_lost(void **state)
 	assert_int_equal(driver.cuMemFree_v2(address), CUDA_ERROR_ECC_UNCORRECTABLE);
 	assert_int_equal(driver.cuCtxCreate_v2(&other, 0, 0),
 			 CUDA_ERROR_ECC_UNCORRECTABLE);
-	/* What needs no device works. */
+	/* Calls that need no device work. */
 	assert_int_equal(driver.cuCtxPushCurrent_v2(context), CUDA_SUCCESS);
 	assert_int_equal(driver.cuCtxPopCurrent_v2(NULL), CUDA_SUCCESS);
 	assert_int_equal(driver.cuPointerGetAttribute(
 				 &type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address),
 			 CUDA_SUCCESS);
-	/* The other device lives. */
+	/* The other device still works. */
 	assert_int_equal(driver.cuDevicePrimaryCtxRetain(&other, 1), CUDA_SUCCESS);
 	assert_int_equal(driver.cuCtxPushCurrent_v2(other), CUDA_SUCCESS);
 	assert_int_equal(driver.cuCtxSynchronize(), CUDA_SUCCESS);
@@ -237,7 +237,7 @@ static void lost_devices_stay_lost(void **state)
 	release(address);
 }
 
-/* 0, or the signal that the child ended by. */
+/* Returns 0, or the signal that ended the child. */
 static int run_child(void (*body)(void))
 {
 	pid_t child = fork();
@@ -286,7 +286,7 @@ static void misread_environment(void)
 	fake->restore();
 }
 
-static void programs_are_told_by_the_environment(void **state)
+static void environment_configures_the_fake(void **state)
 {
 	(void)state;
 	setenv("FAKE_CUDA_VERSION", "12040", 1);
@@ -319,7 +319,7 @@ static CUdeviceptr touched;
 
 static void touch_memory(void)
 {
-	/* What a copy that was forgotten does. */
+	/* A copy that was forgotten ends like this. */
 	*(volatile char *)(uintptr_t)touched = 1;
 }
 
@@ -356,18 +356,18 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(has_the_abi_of_cuda_h),
-		cmocka_unit_test(wants_to_be_initialized),
-		rig_test(lists_its_devices),
-		rig_test(older_versions_lack_what_came_later),
-		rig_test(versions_choose_the_form),
-		rig_test(wants_a_current_context),
-		rig_test(contexts_end_with_their_memory),
-		rig_test(contexts_left_by_threads_are_counted),
-		rig_test(named_calls_fail_when_told),
-		rig_test(lost_devices_stay_lost),
-		rig_test(children_have_no_driver),
-		rig_test(programs_are_told_by_the_environment),
-		rig_test(device_memory_cannot_be_touched),
+		cmocka_unit_test(requires_initialisation),
+		fixture_test(lists_its_devices),
+		fixture_test(older_versions_lack_newer_functions),
+		fixture_test(version_selects_the_form_of_a_function),
+		fixture_test(requires_a_current_context),
+		fixture_test(contexts_end_with_their_memory),
+		fixture_test(contexts_left_by_threads_are_counted),
+		fixture_test(named_calls_can_be_made_to_fail),
+		fixture_test(lost_devices_stay_lost),
+		fixture_test(children_have_no_driver),
+		fixture_test(environment_configures_the_fake),
+		fixture_test(device_memory_cannot_be_touched),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

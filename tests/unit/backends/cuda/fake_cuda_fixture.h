@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef TESTS_UNIT_FAKE_CUDA_RIG_H
-#define TESTS_UNIT_FAKE_CUDA_RIG_H
+#ifndef TESTS_UNIT_FAKE_CUDA_FIXTURE_H
+#define TESTS_UNIT_FAKE_CUDA_FIXTURE_H
 
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
@@ -21,7 +21,7 @@ static inline void load_driver(void)
 	fake = driver.control;
 }
 
-/* A test begins with the context of device 0 current, and must leave nothing else. */
+/* Each test starts with the context of device 0 current, and must leave nothing else. */
 static inline int begin(void **state)
 {
 	(void)state;
@@ -53,7 +53,7 @@ static inline int end(void **state)
 	return 0;
 }
 
-#define rig_test(name) cmocka_unit_test_setup_teardown(name, begin, end)
+#define fixture_test(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
 static inline CUdeviceptr allocate(size_t size)
 {

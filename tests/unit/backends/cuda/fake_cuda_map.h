@@ -2,7 +2,7 @@
 #ifndef TESTS_UNIT_FAKE_CUDA_MAP_H
 #define TESTS_UNIT_FAKE_CUDA_MAP_H
 
-/* Memory of cuMemCreate(), and how it is mapped. */
+/* Memory of cuMemCreate() and its mappings. */
 
 #include "fake_cuda_fixture.h"
 
@@ -34,7 +34,7 @@ static inline CUmemGenericAllocationHandle create(size_t size,
 	return handle;
 }
 
-/* Mapped, reachable, and with no handle left. */
+/* Mapped, accessible, and with no handle left. */
 static inline void map_new(CUdeviceptr address, size_t size,
 			   const CUmemAllocationProp *how)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* The fake CUDA driver: its memory, pointers and exports, and what it refuses. */
+/* The fake CUDA driver: its memory, pointers and exports, and its refusals. */
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -25,7 +25,7 @@ static CUresult export_range(CUdeviceptr address, uint64_t size, unsigned long l
 		ret_fd, address, size, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, flags);
 }
 
-/* That it is refused so, and gives no fd. */
+/* Expect this refusal, and no fd. */
 static void expect_export(CUdeviceptr address, uint64_t size, CUresult expected)
 {
 	int fd = -1;
@@ -58,7 +58,7 @@ static void small_allocations_share_pages(void **state)
 	release(first);
 }
 
-static void addresses_come_again_with_another_id(void **state)
+static void reused_addresses_get_a_new_id(void **state)
 {
 	static const size_t sizes[] = { 100, 10000, 3 * MIB };
 
@@ -106,7 +106,7 @@ static void copies_stay_inside(void **state)
 	(void)state;
 	memset(back, 0, sizeof(back));
 	assert_int_equal(driver.cuMemcpyDtoH_v2(back, address, 1000), CUDA_SUCCESS);
-	/* New memory is not zero. */
+	/* New memory is not zeroed. */
 	assert_int_equal((unsigned char)back[999], 0xa5);
 	for (size_t i = 0; i < sizeof(bytes); i++)
 		bytes[i] = (char)i;
@@ -138,8 +138,51 @@ static void copies_stay_inside(void **state)
 	release(address);
 }
 
-/* What is written through an export, as by a NIC, the device sees, and the reverse. */
-static void exports_are_the_memory(void **state)
+/* An event stands behind the copies that were in its stream when it was recorded. */
+static void stalled_copies_wait_to_be_waited_for(void **state)
+{
+	CUdeviceptr address = allocate(1000);
+	CUstream stream, other;
+	CUevent event;
+	char byte = 'a', back = 0;
+
+	(void)state;
+	assert_int_equal(driver.cuStreamCreate(&stream, 0), CUDA_SUCCESS);
+	assert_int_equal(driver.cuStreamCreate(&other, 0), CUDA_SUCCESS);
+	assert_int_equal(driver.cuEventCreate(&event, 2), CUDA_SUCCESS);
+	assert_int_equal(driver.cuMemsetD8_v2(address, 0, 1000), CUDA_SUCCESS);
+	fake->stalled = true;
+	/* Never recorded. */
+	assert_int_equal(driver.cuEventQuery(event), CUDA_SUCCESS);
+	assert_int_equal(driver.cuMemcpyHtoDAsync_v2(address, &byte, 1, stream),
+			 CUDA_SUCCESS);
+	assert_int_equal(driver.cuEventRecord(event, stream), CUDA_SUCCESS);
+	assert_int_equal(driver.cuMemcpyHtoDAsync_v2(address + 1, &byte, 1, stream),
+			 CUDA_SUCCESS);
+	assert_int_equal(driver.cuEventQuery(event), CUDA_ERROR_NOT_READY);
+	assert_int_equal(driver.cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+	assert_int_equal(driver.cuStreamSynchronize(other), CUDA_SUCCESS);
+	assert_int_equal(driver.cuEventQuery(event), CUDA_ERROR_NOT_READY);
+	assert_int_equal(driver.cuEventSynchronize(event), CUDA_SUCCESS);
+	assert_int_equal(fake->read(address, &back, 1), 0);
+	assert_int_equal(back, 'a');
+	assert_int_equal(fake->read(address + 1, &back, 1), 0);
+	assert_int_equal(back, 0);
+	/* The stream's work outlives it. */
+	assert_int_equal(driver.cuEventRecord(event, stream), CUDA_SUCCESS);
+	assert_int_equal(driver.cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+	assert_int_equal(driver.cuEventQuery(event), CUDA_ERROR_NOT_READY);
+	fake->stalled = false;
+	assert_int_equal(driver.cuEventQuery(event), CUDA_SUCCESS);
+	assert_int_equal(fake->read(address + 1, &back, 1), 0);
+	assert_int_equal(back, 'a');
+	assert_int_equal(driver.cuEventDestroy_v2(event), CUDA_SUCCESS);
+	assert_int_equal(driver.cuStreamDestroy_v2(other), CUDA_SUCCESS);
+	release(address);
+}
+
+/* The device sees bytes written through an export, as by a NIC, and vice versa. */
+static void exports_share_the_memory(void **state)
 {
 	CUdeviceptr address = allocate(5000);
 	uint64_t size = page_of(address + 5000 + page_size - 1) - page_of(address);
@@ -164,7 +207,7 @@ static void exports_are_the_memory(void **state)
 	release(address);
 }
 
-static void exports_are_refused(void **state)
+static void refuses_invalid_exports(void **state)
 {
 	CUdeviceptr small = allocate(100), big = allocate(3 * MIB),
 		    next = allocate(2 * MIB);
@@ -183,7 +226,7 @@ static void exports_are_refused(void **state)
 	assert_int_equal(driver.cuMemGetHandleForAddressRange(&fd, big, MIB, 2, 0),
 			 CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(export_range(big, MIB, 2, &fd), CUDA_ERROR_INVALID_VALUE);
-	/* No memfd begins in its middle. */
+	/* No memfd begins in the middle of an allocation. */
 	expect_export(big + MIB, MIB, CUDA_ERROR_INVALID_VALUE);
 	fake->device[0].dmabuf = false;
 	expect_export(big, MIB, CUDA_ERROR_NOT_SUPPORTED);
@@ -194,7 +237,7 @@ static void exports_are_refused(void **state)
 	release(small);
 }
 
-static void parts_may_be_refused(void **state)
+static void can_refuse_parts(void **state)
 {
 	CUdeviceptr big = allocate(3 * MIB);
 	char byte;
@@ -218,7 +261,7 @@ static void parts_may_be_refused(void **state)
 	release(big);
 }
 
-/* A registration takes a memfd here; an eventfd it does not. */
+/* A registration accepts a memfd here, but not an eventfd. */
 static bool suits(CUdeviceptr address, unsigned long long flags)
 {
 	bool memfd;
@@ -230,7 +273,7 @@ static bool suits(CUdeviceptr address, unsigned long long flags)
 	return memfd;
 }
 
-static void mappings_may_not_suit(void **state)
+static void can_refuse_mappings(void **state)
 {
 	CUdeviceptr address = allocate(2 * MIB);
 	int fd;
@@ -319,7 +362,7 @@ static void devices_have_their_own_memory(void **state)
 	release(address);
 }
 
-/* A few allocations at a time, with bytes of their own, and each exported. */
+/* A few allocations at a time, with bytes of their own, each exported. */
 static void *allocate_and_copy(void *number)
 {
 	char byte = (char)(uintptr_t)number, back;
@@ -349,7 +392,7 @@ static void *allocate_and_copy(void *number)
 	return (void *)failures;
 }
 
-static void threads_use_it_at_once(void **state)
+static void threads_can_use_it_at_once(void **state)
 {
 	pthread_t threads[4];
 
@@ -369,18 +412,19 @@ static void threads_use_it_at_once(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		rig_test(small_allocations_share_pages),
-		rig_test(addresses_come_again_with_another_id),
-		rig_test(memory_is_limited),
-		rig_test(copies_stay_inside),
-		rig_test(exports_are_the_memory),
-		rig_test(exports_are_refused),
-		rig_test(parts_may_be_refused),
-		rig_test(mappings_may_not_suit),
-		rig_test(the_bar_is_limited),
-		rig_test(other_kinds_are_not_exported),
-		rig_test(devices_have_their_own_memory),
-		rig_test(threads_use_it_at_once),
+		fixture_test(small_allocations_share_pages),
+		fixture_test(reused_addresses_get_a_new_id),
+		fixture_test(memory_is_limited),
+		fixture_test(copies_stay_inside),
+		fixture_test(stalled_copies_wait_to_be_waited_for),
+		fixture_test(exports_share_the_memory),
+		fixture_test(refuses_invalid_exports),
+		fixture_test(can_refuse_parts),
+		fixture_test(can_refuse_mappings),
+		fixture_test(the_bar_is_limited),
+		fixture_test(other_kinds_are_not_exported),
+		fixture_test(devices_have_their_own_memory),
+		fixture_test(threads_can_use_it_at_once),
 	};
 
 	page_size = (uint64_t)sysconf(_SC_PAGESIZE);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* The fake CUDA driver: what it says of pointers. */
+/* The fake CUDA driver: what it reports about pointers. */
 
 #include "fake_cuda_map.h"
 
@@ -13,8 +13,8 @@ static uint64_t ask_number(CUdeviceptr address, CUpointer_attribute attribute)
 	return number;
 }
 
-/* Buffers are counted by reservation, physical memory by handle, or by block. */
-static void physical_memory_is_told_apart(void **state)
+/* Physical memory is identified by handle or block, buffers by reservation. */
+static void distinguishes_physical_memory(void **state)
 {
 	const CUpointer_attribute buffer = CU_POINTER_ATTRIBUTE_BUFFER_ID;
 	const CUpointer_attribute block = CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID;
@@ -40,7 +40,7 @@ static void physical_memory_is_told_apart(void **state)
 	release(next);
 }
 
-/* What cuPointerGetAttributes() says of one address. */
+/* The answer of cuPointerGetAttributes() for one address. */
 struct said {
 	CUcontext context;
 	unsigned int type, managed, mapped, capable;
@@ -74,7 +74,7 @@ static struct said ask(CUdeviceptr address)
 	return said;
 }
 
-static void strangers_have_no_attributes(void **state)
+static void foreign_pointers_have_no_attributes(void **state)
 {
 	int own = 0;
 	struct said said = ask((uintptr_t)&own);
@@ -162,10 +162,10 @@ static void other_kinds_are_described(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		rig_test(physical_memory_is_told_apart),
-		rig_test(strangers_have_no_attributes),
-		rig_test(device_memory_is_described),
-		rig_test(other_kinds_are_described),
+		fixture_test(distinguishes_physical_memory),
+		fixture_test(foreign_pointers_have_no_attributes),
+		fixture_test(device_memory_is_described),
+		fixture_test(other_kinds_are_described),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

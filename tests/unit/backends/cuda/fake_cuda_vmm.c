@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* The fake CUDA driver: mappings of cuMemCreate() memory, and what is said of pointers.
+/*
+ * The fake CUDA driver: mappings of cuMemCreate() memory, and what it reports about
+ * pointers.
  */
 
 #include <fcntl.h>
@@ -20,7 +22,7 @@ static CUresult export_range(CUdeviceptr address, uint64_t size)
 	return result;
 }
 
-static void sizes_are_whole(void **state)
+static void sizes_must_be_multiples_of_the_granularity(void **state)
 {
 	CUmemAllocationProp other = pinned;
 	CUmemGenericAllocationHandle handle;
@@ -56,7 +58,7 @@ static void memory_can_be_mapped_twice(void **state)
 
 	(void)state;
 	assert_int_equal(driver.cuMemMap(address, 2 * MIB, 0, handle, 0), CUDA_SUCCESS);
-	/* Nothing reaches it yet. */
+	/* No device can access it yet. */
 	assert_int_equal(driver.cuMemcpyHtoD_v2(address, &byte, 1),
 			 CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(driver.cuMemMap(address, 2 * MIB, 0, handle, 0),
@@ -88,8 +90,8 @@ static void memory_can_be_mapped_twice(void **state)
 	give_back(address, 6 * MIB);
 }
 
-/* Segments follow each other without a gap, and each is found alone. */
-static void seams_are_seen(void **state)
+/* Segments are adjacent without a gap, and each is reported separately. */
+static void detects_seams(void **state)
 {
 	CUdeviceptr address = reserve(6 * MIB), base;
 	char bytes[4] = "wxyz", back[4] = "";
@@ -159,7 +161,7 @@ static void mappings_must_be_made_for_rdma(void **state)
 	give_back(address, 4 * MIB);
 }
 
-/* Where there is a kernel with it: parts of any kind, and several as one. */
+/* If the kernel has udmabuf: parts of any kind, and several as one. */
 static void dmabufs_are_made_by_udmabuf(void **state)
 {
 	CUdeviceptr address = reserve(4 * MIB), plain = allocate(3 * MIB);
@@ -193,11 +195,11 @@ static void dmabufs_are_made_by_udmabuf(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		rig_test(sizes_are_whole),
-		rig_test(memory_can_be_mapped_twice),
-		rig_test(seams_are_seen),
-		rig_test(mappings_must_be_made_for_rdma),
-		rig_test(dmabufs_are_made_by_udmabuf),
+		fixture_test(sizes_must_be_multiples_of_the_granularity),
+		fixture_test(memory_can_be_mapped_twice),
+		fixture_test(detects_seams),
+		fixture_test(mappings_must_be_made_for_rdma),
+		fixture_test(dmabufs_are_made_by_udmabuf),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

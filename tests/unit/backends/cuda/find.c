@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Pointers that others made: whose they are, of what kind, and how far they reach. */
+/* Pointers that others allocated: owner, kind, and bounds. */
 #include "cuda_fixture.h"
 
 #include <sys/mman.h>
@@ -10,9 +10,9 @@ static int setup(void **state)
 {
 	CUcontext popped;
 
-	rig_setup(state);
+	fixture_setup(state);
 	for (int i = 0; i < 2; i++) {
-		contexts[i] = rig_context(i);
+		contexts[i] = fixture_context(i);
 		assert_int_equal(app.cuCtxPopCurrent_v2(&popped), CUDA_SUCCESS);
 	}
 	return 0;
@@ -21,8 +21,8 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	for (int i = 0; i < 2; i++)
-		rig_destroy(contexts[i]);
-	return rig_teardown(state);
+		fixture_destroy(contexts[i]);
+	return fixture_teardown(state);
 }
 
 static void push(int device)
@@ -52,7 +52,7 @@ static void assert_facts(const struct pier_memory *memory, const char *kind,
 		fail_msg("\"%s\" is not in: %s", no_export, facts.no_export);
 }
 
-/* As the export of the page around the memory's start. */
+/* Like the export of the page around the start of the memory. */
 static void assert_not_exported(const struct pier_memory *memory, const char *sentence)
 {
 	struct pier_backend_export dmabuf = { .fd = -1 };
@@ -65,7 +65,7 @@ static void assert_not_exported(const struct pier_memory *memory, const char *se
 	assert_int_equal(dmabuf.fd, -1);
 }
 
-/* What was found is what the application has, and copies reach it. */
+/* The result matches the application's memory, and copies reach it. */
 static void assert_reaches(const struct pier_memory *memory, uint64_t address)
 {
 	uint64_t offset = address - memory->address;
@@ -79,31 +79,32 @@ static void assert_reaches(const struct pier_memory *memory, uint64_t address)
 	assert_memory_equal(in, out, sizeof(in));
 }
 
-/* A tensor in the middle of a cached block of PyTorch's. */
-static void test_interior(void **state)
+/* A tensor in the middle of a cached block of PyTorch. */
+static void finds_interior_pointers(void **state)
 {
-	uint64_t block = rig_alloc(contexts[1], 20 * RIG_MIB);
+	uint64_t block = fixture_alloc(contexts[1], 20 * FIXTURE_MIB);
 	uint64_t live = app.control->live[FAKE_CUDA_DEVICE_MEMORY];
 	struct pier_memory memory;
 
 	(void)state;
-	expect_ok(call_find(cuda, block + 3 * RIG_MIB + 513, 1000, &memory));
+	expect_ok(call_find(cuda, block + 3 * FIXTURE_MIB + 513, 1000, &memory));
 	assert_int_equal(memory.address, block);
-	assert_int_equal(memory.length, 20 * RIG_MIB);
+	assert_int_equal(memory.length, 20 * FIXTURE_MIB);
 	assert_null(memory.cpu);
 	assert_facts(&memory, "cuMemAlloc", "1", false, NULL);
-	assert_reaches(&memory, block + 3 * RIG_MIB + 513);
-	assert_null(rig_current());
+	assert_reaches(&memory, block + 3 * FIXTURE_MIB + 513);
+	assert_null(fixture_current());
 	cuda->release(&memory);
-	/* It is the application's to free. */
+	/* The application must free it. */
 	assert_int_equal(app.control->live[FAKE_CUDA_DEVICE_MEMORY], live);
-	rig_free(contexts[1], block);
+	fixture_free(contexts[1], block);
 }
 
-/* Small ones lie beside each other in one page: the page counts to both. */
-static void test_small(void **state)
+/* Small allocations share a page: the page belongs to both. */
+static void finds_small_allocations(void **state)
 {
-	uint64_t a = rig_alloc(contexts[0], 1000), b = rig_alloc(contexts[0], 1000);
+	uint64_t a = fixture_alloc(contexts[0], 1000),
+		 b = fixture_alloc(contexts[0], 1000);
 	uint64_t page = pier_host_page();
 	struct pier_memory memory;
 
@@ -115,27 +116,31 @@ static void test_small(void **state)
 	assert_true(memory.address + memory.length >= b + 1000);
 	assert_reaches(&memory, b + 500);
 	cuda->release(&memory);
-	/* What leaves the allocation learns its bounds, not those of pages. */
+	/*
+	 * A range that leaves the allocation is refused with its bounds, not those of
+	 * pages.
+	 */
 	expect_ok(call_find(cuda, b + 500, 501, &memory));
 	assert_int_equal(memory.address, b);
 	assert_int_equal(memory.length, 1000);
 	cuda->release(&memory);
-	rig_free(contexts[0], b);
-	rig_free(contexts[0], a);
+	fixture_free(contexts[0], b);
+	fixture_free(contexts[0], a);
 }
 
-static void test_pool(void **state)
+static void finds_memory_of_pools(void **state)
 {
 	struct pier_memory memory;
 	CUdeviceptr address;
 
 	(void)state;
 	push(1);
-	assert_int_equal(app.cuMemAllocAsync(&address, 4 * RIG_MIB, NULL), CUDA_SUCCESS);
+	assert_int_equal(app.cuMemAllocAsync(&address, 4 * FIXTURE_MIB, NULL),
+			 CUDA_SUCCESS);
 	pop();
 	expect_ok(call_find(cuda, address + 5, 6, &memory));
 	assert_int_equal(memory.address, address);
-	assert_int_equal(memory.length, 4 * RIG_MIB);
+	assert_int_equal(memory.length, 4 * FIXTURE_MIB);
 	assert_facts(&memory, "stream-ordered pool", "1", false, "cudaMalloc");
 	assert_not_exported(&memory, "stream-ordered pool");
 	assert_reaches(&memory, address + 7);
@@ -145,7 +150,7 @@ static void test_pool(void **state)
 	pop();
 }
 
-/* In the middle of a page it is refused for what it is, and not for that. */
+/* In the middle of a page it is refused because of its kind, not its place. */
 static void check_small(uint64_t address, uint64_t length, const char *sentence)
 {
 	struct pier_dmabuf dmabuf;
@@ -161,7 +166,7 @@ static void check_small(uint64_t address, uint64_t length, const char *sentence)
 	expect_ok(pier_buffer_free(buffer));
 }
 
-static void test_small_others(void **state)
+static void finds_small_memory_of_other_kinds(void **state)
 {
 	CUdeviceptr pool, managed;
 
@@ -178,28 +183,29 @@ static void test_small_others(void **state)
 	pop();
 }
 
-static void test_managed(void **state)
+static void finds_managed_memory(void **state)
 {
 	struct pier_memory memory;
 	CUdeviceptr address;
 
 	(void)state;
 	push(0);
-	assert_int_equal(app.cuMemAllocManaged(&address, 4 * RIG_MIB, 1), CUDA_SUCCESS);
+	assert_int_equal(app.cuMemAllocManaged(&address, 4 * FIXTURE_MIB, 1),
+			 CUDA_SUCCESS);
 	pop();
 	expect_ok(call_find(cuda, address + 5, 6, &memory));
 	assert_int_equal(memory.address, address);
-	assert_int_equal(memory.length, 4 * RIG_MIB);
-	/* The CPU can reach it, but no NIC may by that address: its pages move. */
+	assert_int_equal(memory.length, 4 * FIXTURE_MIB);
+	/* The CPU can reach it, but no NIC may use the address: its pages move. */
 	assert_null(memory.cpu);
 	assert_facts(&memory, "managed memory", "0", false, "cudaMalloc");
 	assert_not_exported(&memory, "managed memory");
 	assert_reaches(&memory, address + 7);
 	cuda->release(&memory);
-	rig_free(contexts[0], address);
+	fixture_free(contexts[0], address);
 }
 
-static void test_host(void **state)
+static void finds_host_memory(void **state)
 {
 	struct pier_memory memory;
 	void *host;
@@ -219,7 +225,7 @@ static void test_host(void **state)
 	pop();
 }
 
-static void test_registered(void **state)
+static void finds_registered_memory(void **state)
 {
 	char *plain = malloc(10000);
 	struct pier_memory memory;
@@ -244,7 +250,7 @@ static void test_registered(void **state)
 }
 
 /* A piece of an array is registered: the array can be wrapped as before. */
-static void test_around_registered(void **state)
+static void wraps_memory_around_a_registered_piece(void **state)
 {
 	uint64_t page = pier_host_page();
 	char *plain = aligned_alloc(page, 4 * page);
@@ -271,75 +277,76 @@ static void test_around_registered(void **state)
 	free(plain);
 }
 
-/* Expandable segments: as many as are asked for, and are there. */
-static void test_segments(void **state)
+/* Expandable segments: as many as requested and present. */
+static void finds_segments(void **state)
 {
-	struct rig_vmm range = rig_map(1, RIG_BLOCK, 4, true);
-	uint64_t second = range.address + RIG_BLOCK, start, length;
+	struct fixture_vmm range = fixture_map(1, FIXTURE_BLOCK, 4, true);
+	uint64_t second = range.address + FIXTURE_BLOCK, start, length;
 	struct pier_memory memory;
 
 	(void)state;
 	expect_ok(call_find(cuda, second + 100, 1, &memory));
 	assert_int_equal(memory.address, second);
-	assert_int_equal(memory.length, RIG_BLOCK);
+	assert_int_equal(memory.length, FIXTURE_BLOCK);
 	assert_facts(&memory, "VMM", "1", false, NULL);
 	cuda->release(&memory);
 
-	expect_ok(call_find(cuda, second + 100, RIG_BLOCK, &memory));
+	expect_ok(call_find(cuda, second + 100, FIXTURE_BLOCK, &memory));
 	assert_int_equal(memory.address, second);
-	assert_int_equal(memory.length, 2 * RIG_BLOCK);
+	assert_int_equal(memory.length, 2 * FIXTURE_BLOCK);
 	assert_facts(&memory, "VMM, 2 segments", "1", false, NULL);
-	assert_reaches(&memory, second + RIG_BLOCK - 4);
-	expect_ok(cuda->segment(&memory, second + RIG_BLOCK + 7, &start, &length));
-	assert_int_equal(start, second + RIG_BLOCK);
-	assert_int_equal(length, RIG_BLOCK);
+	assert_reaches(&memory, second + FIXTURE_BLOCK - 4);
+	expect_ok(cuda->segment(&memory, second + FIXTURE_BLOCK + 7, &start, &length));
+	assert_int_equal(start, second + FIXTURE_BLOCK);
+	assert_int_equal(length, FIXTURE_BLOCK);
 	cuda->release(&memory);
 
-	/* Past the end of what is mapped: the caller's mistake. */
-	expect_ok(call_find(cuda, second, 4 * RIG_BLOCK, &memory));
-	assert_int_equal(memory.length, 3 * RIG_BLOCK);
+	/* Past the end of the mapping: the caller's mistake. */
+	expect_ok(call_find(cuda, second, 4 * FIXTURE_BLOCK, &memory));
+	assert_int_equal(memory.length, 3 * FIXTURE_BLOCK);
 	cuda->release(&memory);
 	expect_ok(call_find(cuda, second, UINT64_MAX, &memory));
-	assert_int_equal(memory.length, 3 * RIG_BLOCK);
+	assert_int_equal(memory.length, 3 * FIXTURE_BLOCK);
 	cuda->release(&memory);
-	rig_unmap(&range);
+	fixture_unmap(&range);
 }
 
-/* Neighbours that differ are no whole: another device, another flag, a hole. */
-static void test_unlike_segments(void **state)
+/* Adjacent segments that differ are not joined: another device, another flag, a hole. */
+static void does_not_join_unlike_segments(void **state)
 {
-	struct rig_vmm range = rig_map(0, RIG_BLOCK, 4, true);
+	struct fixture_vmm range = fixture_map(0, FIXTURE_BLOCK, 4, true);
 	uint64_t at = range.address;
 	struct pier_memory memory;
 
 	(void)state;
-	assert_int_equal(app.cuMemUnmap(at + RIG_BLOCK, RIG_BLOCK), CUDA_SUCCESS);
-	rig_map_one(at + RIG_BLOCK, RIG_BLOCK, 1, true);
-	assert_int_equal(app.cuMemUnmap(at + 3 * RIG_BLOCK, RIG_BLOCK), CUDA_SUCCESS);
+	assert_int_equal(app.cuMemUnmap(at + FIXTURE_BLOCK, FIXTURE_BLOCK), CUDA_SUCCESS);
+	fixture_map_one(at + FIXTURE_BLOCK, FIXTURE_BLOCK, 1, true);
+	assert_int_equal(app.cuMemUnmap(at + 3 * FIXTURE_BLOCK, FIXTURE_BLOCK),
+			 CUDA_SUCCESS);
 	expect_ok(call_find(cuda, at, range.length, &memory));
-	assert_int_equal(memory.length, RIG_BLOCK);
+	assert_int_equal(memory.length, FIXTURE_BLOCK);
 	cuda->release(&memory);
-	expect_ok(call_find(cuda, at + RIG_BLOCK, RIG_BLOCK + 1, &memory));
+	expect_ok(call_find(cuda, at + FIXTURE_BLOCK, FIXTURE_BLOCK + 1, &memory));
 	assert_facts(&memory, "VMM", "1", false, NULL);
-	assert_int_equal(memory.length, RIG_BLOCK);
+	assert_int_equal(memory.length, FIXTURE_BLOCK);
 	cuda->release(&memory);
-	expect_ok(call_find(cuda, at + 2 * RIG_BLOCK, RIG_BLOCK + 1, &memory));
-	assert_int_equal(memory.length, RIG_BLOCK);
+	expect_ok(call_find(cuda, at + 2 * FIXTURE_BLOCK, FIXTURE_BLOCK + 1, &memory));
+	assert_int_equal(memory.length, FIXTURE_BLOCK);
 	cuda->release(&memory);
-	/* Reserved, and nothing there. */
-	expect_result(call_find(cuda, at + 3 * RIG_BLOCK, 1, &memory), -ENOENT);
-	rig_map_one(at + 3 * RIG_BLOCK, RIG_BLOCK, 0, false);
-	expect_ok(call_find(cuda, at + 2 * RIG_BLOCK, RIG_BLOCK + 1, &memory));
-	assert_int_equal(memory.length, RIG_BLOCK);
+	/* Reserved, with nothing mapped. */
+	expect_result(call_find(cuda, at + 3 * FIXTURE_BLOCK, 1, &memory), -ENOENT);
+	fixture_map_one(at + 3 * FIXTURE_BLOCK, FIXTURE_BLOCK, 0, false);
+	expect_ok(call_find(cuda, at + 2 * FIXTURE_BLOCK, FIXTURE_BLOCK + 1, &memory));
+	assert_int_equal(memory.length, FIXTURE_BLOCK);
 	cuda->release(&memory);
-	expect_ok(call_find(cuda, at + 3 * RIG_BLOCK, 1, &memory));
+	expect_ok(call_find(cuda, at + 3 * FIXTURE_BLOCK, 1, &memory));
 	assert_facts(&memory, "VMM", "0", false, "gpuDirectRDMACapable");
 	assert_not_exported(&memory, "gpuDirectRDMACapable");
 	cuda->release(&memory);
-	rig_unmap(&range);
+	fixture_unmap(&range);
 }
 
-/* The CPU's part of cuMemSetAccess(): of the host, or of one of its nodes. */
+/* cuMemSetAccess() for the CPU: of the host, or of one of its nodes. */
 static void grant(uint64_t address, uint64_t length, unsigned int type)
 {
 	CUmemAccessDesc access = {
@@ -350,10 +357,10 @@ static void grant(uint64_t address, uint64_t length, unsigned int type)
 	assert_int_equal(app.cuMemSetAccess(address, length, &access, 1), CUDA_SUCCESS);
 }
 
-/* cuMemCreate() memory on the host is host memory, where the CPU was granted it. */
+/* cuMemCreate() memory on the host is host memory if the CPU was granted access. */
 static void check_vmm_on_host(unsigned int type)
 {
-	struct rig_vmm range = rig_map_on(type, RIG_BLOCK, 3);
+	struct fixture_vmm range = fixture_map_on(type, FIXTURE_BLOCK, 3);
 	struct pier_memory memory;
 
 	expect_ok(call_find(cuda, range.address, range.length, &memory));
@@ -362,34 +369,34 @@ static void check_vmm_on_host(unsigned int type)
 	assert_not_exported(&memory, "cuMemSetAccess");
 	cuda->release(&memory);
 
-	grant(range.address, 2 * RIG_BLOCK, type);
+	grant(range.address, 2 * FIXTURE_BLOCK, type);
 	expect_ok(call_find(cuda, range.address + 5, range.length - 5, &memory));
 	assert_ptr_equal(memory.cpu, (void *)(uintptr_t)range.address);
-	/* What the CPU does not reach is no part of what it reaches. */
-	assert_int_equal(memory.length, 2 * RIG_BLOCK);
+	/* Memory that the CPU cannot reach is not joined with memory that it can. */
+	assert_int_equal(memory.length, 2 * FIXTURE_BLOCK);
 	assert_facts(&memory, "VMM on the host, 2 segments", "0", true, NULL);
-	assert_reaches(&memory, range.address + RIG_BLOCK - 4);
-	assert_memory_equal((char *)memory.cpu + RIG_BLOCK - 4, "reached", 8);
+	assert_reaches(&memory, range.address + FIXTURE_BLOCK - 4);
+	assert_memory_equal((char *)memory.cpu + FIXTURE_BLOCK - 4, "reached", 8);
 	expect_ok(call_flush(cuda, &memory));
 	cuda->release(&memory);
-	/* Where that cannot be asked, it is not. */
-	rig_fail("cuMemGetAccess", CUDA_ERROR_NOT_SUPPORTED);
+	/* If access cannot be queried, it counts as missing. */
+	fixture_fail("cuMemGetAccess", CUDA_ERROR_NOT_SUPPORTED);
 	fake_cuda_call(app.control, "cuMemGetAccess")->fail_more = 100;
 	expect_ok(call_find(cuda, range.address, 1, &memory));
 	assert_null(memory.cpu);
 	cuda->release(&memory);
 	app.control->restore();
-	rig_unmap(&range);
+	fixture_unmap(&range);
 }
 
-static void test_vmm_on_host(void **state)
+static void finds_vmm_memory_on_the_host(void **state)
 {
 	(void)state;
 	check_vmm_on_host(CU_MEM_LOCATION_TYPE_HOST);
 	check_vmm_on_host(CU_MEM_LOCATION_TYPE_HOST_NUMA);
 }
 
-static void test_foreign(void **state)
+static void ignores_foreign_memory(void **state)
 {
 	static char data[64];
 	struct pier_memory memory;
@@ -402,123 +409,126 @@ static void test_foreign(void **state)
 	expect_result(call_find(cuda, 1, 1, &memory), -ENOENT);
 	expect_result(call_find(cuda, UINT64_MAX, 1, &memory), -ENOENT);
 	expect_result(cuda->identity((uint64_t)(uintptr_t)data, &identity), -ENOENT);
-	freed = rig_alloc(contexts[0], 3 * RIG_MIB);
-	rig_free(contexts[0], freed);
+	freed = fixture_alloc(contexts[0], 3 * FIXTURE_MIB);
+	fixture_free(contexts[0], freed);
 	expect_result(call_find(cuda, freed, 1, &memory), -ENOENT);
 	expect_result(cuda->identity(freed, &identity), -ENOENT);
 }
 
 /* The same address, allocated anew. */
-static void test_identity(void **state)
+static void identifies_allocations(void **state)
 {
-	uint64_t address = rig_alloc(contexts[0], 3 * RIG_MIB), again, first, second;
-	struct rig_vmm range = rig_map(0, RIG_BLOCK, 2, true);
+	uint64_t address = fixture_alloc(contexts[0], 3 * FIXTURE_MIB), again, first,
+		 second;
+	struct fixture_vmm range = fixture_map(0, FIXTURE_BLOCK, 2, true);
 
 	(void)state;
 	expect_ok(cuda->identity(address + 5, &first));
-	expect_ok(cuda->identity(address + 3 * RIG_MIB - 1, &second));
+	expect_ok(cuda->identity(address + 3 * FIXTURE_MIB - 1, &second));
 	assert_int_equal(first, second);
-	rig_free(contexts[0], address);
-	again = rig_alloc(contexts[0], 3 * RIG_MIB);
+	fixture_free(contexts[0], address);
+	again = fixture_alloc(contexts[0], 3 * FIXTURE_MIB);
 	assert_int_equal(again, address);
 	expect_ok(cuda->identity(address, &second));
 	assert_int_not_equal(first, second);
-	rig_free(contexts[0], address);
+	fixture_free(contexts[0], address);
 
 	/* Another piece of memory in the same reservation. */
 	expect_ok(cuda->identity(range.address, &first));
-	assert_int_equal(app.cuMemUnmap(range.address, RIG_BLOCK), CUDA_SUCCESS);
-	rig_map_one(range.address, RIG_BLOCK, 0, true);
+	assert_int_equal(app.cuMemUnmap(range.address, FIXTURE_BLOCK), CUDA_SUCCESS);
+	fixture_map_one(range.address, FIXTURE_BLOCK, 0, true);
 	expect_ok(cuda->identity(range.address, &second));
 	assert_int_not_equal(first, second);
-	rig_unmap(&range);
+	fixture_unmap(&range);
 }
 
-/* By the public calls: owners, bounds, and what is not CUDA's. */
-static void test_wrap(void **state)
+/* Through the public calls: owners, bounds, and memory that is not CUDA's. */
+static void wraps_memory_of_the_application(void **state)
 {
-	uint64_t address = rig_alloc(contexts[1], 3 * RIG_MIB);
+	uint64_t address = fixture_alloc(contexts[1], 3 * FIXTURE_MIB);
 	struct pier_buffer *buffer;
 	char plain[16];
 
 	(void)state;
-	expect_ok(pier_buffer_wrap((void *)(uintptr_t)(address + 1), 3 * RIG_MIB - 1,
+	expect_ok(pier_buffer_wrap((void *)(uintptr_t)(address + 1), 3 * FIXTURE_MIB - 1,
 				   &buffer));
 	assert_string_equal(pier_buffer_backend(buffer), "cuda");
 	assert_int_equal(pier_buffer_address(buffer), address + 1);
 	expect_ok(pier_buffer_free(buffer));
-	expect_result(
-		pier_buffer_wrap((void *)(uintptr_t)(address + 1), 3 * RIG_MIB, &buffer),
-		-ERANGE);
+	expect_result(pier_buffer_wrap((void *)(uintptr_t)(address + 1), 3 * FIXTURE_MIB,
+				       &buffer),
+		      -ERANGE);
 	test_assert_sentence("leave their allocation of cuda");
 	expect_ok(pier_buffer_wrap(plain, sizeof(plain), &buffer));
 	assert_string_equal(pier_buffer_backend(buffer), "host");
 	expect_ok(pier_buffer_free(buffer));
-	rig_free(contexts[1], address);
+	fixture_free(contexts[1], address);
 }
 
-/* The context of the allocation, not the primary one, and not that of the thread. */
-static void test_context(void **state)
+/* The context of the allocation, neither the primary one nor that of the thread. */
+static void uses_the_context_of_the_allocation(void **state)
 {
-	uint64_t address = rig_alloc(contexts[1], 3 * RIG_MIB);
+	uint64_t address = fixture_alloc(contexts[1], 3 * FIXTURE_MIB);
 	struct pier_memory memory;
 
 	(void)state;
 	push(0);
 	expect_ok(call_find(cuda, address, 1, &memory));
 	assert_reaches(&memory, address);
-	assert_ptr_equal(rig_current(), contexts[0]);
+	assert_ptr_equal(fixture_current(), contexts[0]);
 	cuda->release(&memory);
 	pop();
-	rig_free(contexts[1], address);
+	fixture_free(contexts[1], address);
 }
 
-/* The driver that knows a pointer and then fails does not make host memory of it. */
-static void test_failures(void **state)
+/*
+ * If the driver knows a pointer and then fails, the memory is not taken for host memory.
+ */
+static void reports_failures_of_the_driver(void **state)
 {
 	static const char *const calls[] = { "cuCtxPushCurrent",
 					     "cuPointerGetAttribute" };
-	uint64_t address = rig_alloc(contexts[0], 3 * RIG_MIB);
+	uint64_t address = fixture_alloc(contexts[0], 3 * FIXTURE_MIB);
 	struct fake_cuda_call *range;
 	struct pier_memory memory;
 
 	(void)state;
-	rig_fail(calls[0], 999);
+	fixture_fail(calls[0], 999);
 	expect_result(call_find(cuda, address, 1, &memory), -EIO);
 	test_assert_sentence("cuCtxPushCurrent");
-	rig_fail(calls[1], 1);
+	fixture_fail(calls[1], 1);
 	fake_cuda_call(app.control, calls[1])->fail_more = 100;
 	range = fake_cuda_call(app.control, "cuMemGetAddressRange");
 	range->fail_in = 1;
 	range->fail_result = 500;
 	expect_result(call_find(cuda, address, 1, &memory), -EINVAL);
 	test_assert_sentence("of no allocation around it");
-	assert_null(rig_current());
+	assert_null(fixture_current());
 	app.control->restore();
-	rig_free(contexts[0], address);
+	fixture_free(contexts[0], address);
 }
 
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		CASE(test_interior),
-		CASE(test_small),
-		CASE(test_pool),
-		CASE(test_managed),
-		CASE(test_host),
-		CASE(test_registered),
-		CASE(test_segments),
-		CASE(test_unlike_segments),
-		CASE(test_vmm_on_host),
-		CASE(test_small_others),
-		CASE(test_around_registered),
-		CASE(test_foreign),
-		CASE(test_identity),
-		CASE(test_wrap),
-		CASE(test_context),
-		CASE(test_failures),
+		CASE(finds_interior_pointers),
+		CASE(finds_small_allocations),
+		CASE(finds_memory_of_pools),
+		CASE(finds_managed_memory),
+		CASE(finds_host_memory),
+		CASE(finds_registered_memory),
+		CASE(finds_segments),
+		CASE(does_not_join_unlike_segments),
+		CASE(finds_vmm_memory_on_the_host),
+		CASE(finds_small_memory_of_other_kinds),
+		CASE(wraps_memory_around_a_registered_piece),
+		CASE(ignores_foreign_memory),
+		CASE(identifies_allocations),
+		CASE(wraps_memory_of_the_application),
+		CASE(uses_the_context_of_the_allocation),
+		CASE(reports_failures_of_the_driver),
 	};
 
-	return cmocka_run_group_tests(tests, rig_begin, NULL);
+	return cmocka_run_group_tests(tests, fixture_begin, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Two that retain a device's primary context at once: one reference stays. */
+/* Two threads retain a device's primary context at once: one reference remains. */
 #include "tests/support/cmocka.h"
 #include "tests/support/expect.h"
 
@@ -13,7 +13,7 @@ static struct pier_cuda *cuda;
 static CUresult (*real_retain)(CUcontext *ret_context, CUdevice device);
 static unsigned int calls;
 
-/* As if another thread came in between, from its first question to its last. */
+/* As if another thread ran between its first query and its last. */
 static CUresult retain(CUcontext *ret_context, CUdevice device)
 {
 	struct pier_cuda_scope scope;
@@ -25,7 +25,7 @@ static CUresult retain(CUcontext *ret_context, CUdevice device)
 	return real_retain(ret_context, device);
 }
 
-static void test_two_at_once(void **state)
+static void concurrent_retains_keep_one_reference(void **state)
 {
 	struct fake_cuda *(*find)(void);
 	struct pier_cuda_scope scope;
@@ -42,7 +42,7 @@ static void test_two_at_once(void **state)
 	pier_cuda_leave(cuda, &scope);
 	assert_int_equal(calls, 2);
 	assert_int_equal(fake->device[1].primary_users, 1);
-	/* And from then on none more. */
+	/* And no more from then on. */
 	expect_ok(pier_cuda_enter(cuda, 1, NULL, &scope));
 	pier_cuda_leave(cuda, &scope);
 	assert_int_equal(calls, 2);
@@ -54,7 +54,7 @@ static void test_two_at_once(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_two_at_once),
+		cmocka_unit_test(concurrent_retains_keep_one_reference),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

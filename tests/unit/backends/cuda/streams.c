@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What pier asks of a device beside the application's own work on it. */
+/* The calls that pier makes to a device while the application uses it. */
 #include "cuda_fixture.h"
 
-/* While a kernel of the application polls, for these bytes or for others. */
+/* While a kernel of the application polls for these or other bytes. */
 static void check_beside_kernel(const struct pier_memory *memory)
 {
 	char in[] = "for the kernel", out[sizeof(in)] = "";
@@ -16,7 +16,7 @@ static void check_beside_kernel(const struct pier_memory *memory)
 	assert_int_equal(app.control->live[FAKE_CUDA_STREAM], streams);
 }
 
-static void test_beside_kernel(void **state)
+static void does_not_wait_for_a_kernel(void **state)
 {
 	static const char *const units[] = { "0", "1", "1:vmm:2M" };
 	struct pier_memory memory;
@@ -24,17 +24,17 @@ static void test_beside_kernel(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
 		app.control->kernel_polls = true;
-		expect_ok(cuda->alloc(units[i], RIG_MIB, &memory));
+		expect_ok(cuda->alloc(units[i], FIXTURE_MIB, &memory));
 		check_beside_kernel(&memory);
 		cuda->free(&memory);
 	}
 	assert_int_equal(app.control->hangs, 0);
 }
 
-/* A context of the application's has a stream for as long as the copy takes. */
-static void test_own_context(void **state)
+/* An application's context has a stream of pier's only during a copy. */
+static void removes_its_stream_after_the_copy(void **state)
 {
-	CUcontext context = rig_context(1), popped;
+	CUcontext context = fixture_context(1), popped;
 	struct fake_cuda_call *made = fake_cuda_call(app.control, "cuStreamCreate");
 	uint64_t address;
 	struct pier_memory memory;
@@ -42,22 +42,22 @@ static void test_own_context(void **state)
 
 	(void)state;
 	assert_int_equal(app.cuCtxPopCurrent_v2(&popped), CUDA_SUCCESS);
-	address = rig_alloc(context, 4 * RIG_MIB);
+	address = fixture_alloc(context, 4 * FIXTURE_MIB);
 	expect_ok(call_find(cuda, address, 1, &memory));
 	check_beside_kernel(&memory);
 	assert_int_equal(made->calls, 2);
-	rig_fail("cuStreamCreate", CUDA_ERROR_OUT_OF_MEMORY);
+	fixture_fail("cuStreamCreate", CUDA_ERROR_OUT_OF_MEMORY);
 	expect_result(cuda->copy_to(&memory, 0, &byte, 1), -ENOMEM);
 	test_assert_sentence("cuStreamCreate");
-	rig_fail("cuMemcpyDtoHAsync", CUDA_ERROR_ILLEGAL_ADDRESS);
+	fixture_fail("cuMemcpyDtoHAsync", CUDA_ERROR_ILLEGAL_ADDRESS);
 	expect_result(cuda->copy_from(&memory, 0, &byte, 1), -EIO);
 	cuda->release(&memory);
-	rig_free(context, address);
-	rig_destroy(context);
+	fixture_free(context, address);
+	fixture_destroy(context);
 }
 
-/* The runtime's is the primary one, in which pier has a stream already. */
-static void test_primary(void **state)
+/* The runtime uses the primary context, in which pier keeps a stream. */
+static void keeps_its_stream_in_the_primary_context(void **state)
 {
 	struct fake_cuda_call *made = fake_cuda_call(app.control, "cuStreamCreate");
 	struct pier_memory memory;
@@ -66,12 +66,12 @@ static void test_primary(void **state)
 
 	(void)state;
 	assert_int_equal(app.cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
-	address = rig_alloc(primary, 4 * RIG_MIB);
+	address = fixture_alloc(primary, 4 * FIXTURE_MIB);
 	expect_ok(call_find(cuda, address, 1, &memory));
 	check_beside_kernel(&memory);
 	assert_int_equal(made->calls, 0);
 	cuda->release(&memory);
-	rig_free(primary, address);
+	fixture_free(primary, address);
 	assert_int_equal(app.cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
 }
 
@@ -98,12 +98,12 @@ static void check_beside_capture(const char *unit)
 	cuda->unlock_host(&memory, plain);
 	cuda->free(&memory);
 	app.control->capturing = false;
-	start = rig_map(0, RIG_BLOCK, 1, true).address;
+	start = fixture_map(0, FIXTURE_BLOCK, 1, true).address;
 	app.control->capturing = true;
 	expect_ok(call_find(cuda, start, 1, &found));
 	cuda->release(&found);
 	app.control->capturing = false;
-	rig_unmap(&(struct rig_vmm){ start, RIG_BLOCK, RIG_BLOCK });
+	fixture_unmap(&(struct fixture_vmm){ start, FIXTURE_BLOCK, FIXTURE_BLOCK });
 	free(plain);
 }
 
@@ -113,7 +113,7 @@ static CUstreamCaptureMode exchange(CUstreamCaptureMode mode)
 	return mode;
 }
 
-static void test_beside_capture(void **state)
+static void does_not_end_a_capture(void **state)
 {
 	static const char *const units[] = { "0", "1:vmm", "0:host" };
 
@@ -124,8 +124,8 @@ static void test_beside_capture(void **state)
 	assert_int_equal(app.control->breaks, 0);
 }
 
-/* The thread's mode is what it was, after what failed too. */
-static void test_capture_mode(void **state)
+/* The thread's mode is restored, also after a failure. */
+static void restores_the_capture_mode(void **state)
 {
 	struct pier_memory memory, other;
 	char byte = 1;
@@ -136,14 +136,14 @@ static void test_capture_mode(void **state)
 		exchange(mode);
 		expect_ok(cuda->alloc("1", 1, &memory));
 		assert_int_equal(exchange(mode), mode);
-		rig_fail("cuCtxPushCurrent", CUDA_ERROR_INVALID_CONTEXT);
+		fixture_fail("cuCtxPushCurrent", CUDA_ERROR_INVALID_CONTEXT);
 		expect_result(cuda->copy_to(&memory, 0, &byte, 1), -EINVAL);
 		assert_int_equal(exchange(mode), mode);
-		rig_fail("cuMemAlloc", CUDA_ERROR_OUT_OF_MEMORY);
+		fixture_fail("cuMemAlloc", CUDA_ERROR_OUT_OF_MEMORY);
 		expect_result(cuda->alloc("0", 1, &other), -ENOMEM);
 		assert_int_equal(exchange(mode), mode);
-		/* What cannot be changed is not given back either. */
-		rig_fail("cuThreadExchangeStreamCaptureMode", CUDA_ERROR_UNKNOWN);
+		/* If the mode cannot be changed, it is not restored either. */
+		fixture_fail("cuThreadExchangeStreamCaptureMode", CUDA_ERROR_UNKNOWN);
 		expect_ok(cuda->copy_to(&memory, 0, &byte, 1));
 		assert_int_equal(exchange(mode), mode);
 		cuda->free(&memory);
@@ -153,11 +153,14 @@ static void test_capture_mode(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 	const struct CMUnitTest tests[] = {
-		CASE(test_beside_kernel),  CASE(test_own_context),  CASE(test_primary),
-		CASE(test_beside_capture), CASE(test_capture_mode),
+		CASE(does_not_wait_for_a_kernel),
+		CASE(removes_its_stream_after_the_copy),
+		CASE(keeps_its_stream_in_the_primary_context),
+		CASE(does_not_end_a_capture),
+		CASE(restores_the_capture_mode),
 	};
 
-	return cmocka_run_group_tests(tests, rig_begin, NULL);
+	return cmocka_run_group_tests(tests, fixture_begin, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Threads that have no context, all at once: each call brings its own, and takes it away.
- * The first use of everything is theirs.
+ * Threads without a context, all at once: each call sets its own context and removes it.
+ * They are the first to use everything.
  */
 #include "cuda_fixture.h"
 
@@ -15,7 +15,7 @@ enum {
 struct worker {
 	pthread_t thread;
 	unsigned int number;
-	uint64_t shared; /* address of the application's, on device 1 */
+	uint64_t shared; /* an address of the application's, on device 1 */
 	const char *problem;
 };
 
@@ -27,7 +27,7 @@ struct worker {
 		}                                     \
 	} while (0)
 
-/* One round of everything; each thread has its byte of the shared memory. */
+/* One round of everything; each thread has its own byte of the shared memory. */
 static void *work(void *argument)
 {
 	static const char *const units[] = { "0", "1", "0:vmm:2M", "1:host" };
@@ -71,15 +71,15 @@ static void *work(void *argument)
 	return NULL;
 }
 
-static void test_threads(void **state)
+static void threads_can_share_the_backend(void **state)
 {
-	CUcontext context = rig_context(1), popped;
+	CUcontext context = fixture_context(1), popped;
 	struct worker workers[THREADS];
 	uint64_t shared;
 
 	(void)state;
 	assert_int_equal(app.cuCtxPopCurrent_v2(&popped), CUDA_SUCCESS);
-	shared = rig_alloc(context, 4 * RIG_MIB);
+	shared = fixture_alloc(context, 4 * FIXTURE_MIB);
 	for (unsigned int i = 0; i < THREADS; i++) {
 		workers[i] = (struct worker){ .number = i, .shared = shared };
 		assert_int_equal(
@@ -90,17 +90,17 @@ static void test_threads(void **state)
 		if (workers[i].problem)
 			fail_msg("thread %u: not: %s", i, workers[i].problem);
 	}
-	rig_free(context, shared);
-	rig_destroy(context);
+	fixture_free(context, shared);
+	fixture_destroy(context);
 }
 
-/* Retained by one of them, and given back by the others. */
-static void test_primary(void **state)
+/* One thread retains it, and the others release it. */
+static void primary_context_is_retained_once(void **state)
 {
 	(void)state;
 	assert_int_equal(app.control->device[0].primary_users, 1);
 	assert_int_equal(app.control->device[1].primary_users, 1);
-	/* As is a stream in each. */
+	/* So does a stream in each. */
 	assert_int_equal(app.control->live[FAKE_CUDA_STREAM], 2);
 }
 
@@ -119,9 +119,9 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_teardown(test_threads, teardown),
-		cmocka_unit_test_teardown(test_primary, teardown),
+		cmocka_unit_test_teardown(threads_can_share_the_backend, teardown),
+		cmocka_unit_test_teardown(primary_context_is_retained_once, teardown),
 	};
 
-	return cmocka_run_group_tests(tests, rig_begin, NULL);
+	return cmocka_run_group_tests(tests, fixture_begin, NULL);
 }

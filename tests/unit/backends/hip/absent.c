@@ -10,7 +10,7 @@
 
 #include "backends/backend.h"
 
-/* No HIP on the machine, as on most. */
+/* A machine without HIP, which is the usual case. */
 
 static const struct pier_backend *const backend = &pier_hip_backend;
 
@@ -24,7 +24,7 @@ static void skip_with_hip(void)
 	skip();
 }
 
-static void test_no_runtime(void **state)
+static void reports_a_missing_runtime(void **state)
 {
 	struct test_census before = test_take_census();
 	struct pier_backend_unit unit;
@@ -40,7 +40,7 @@ static void test_no_runtime(void **state)
 	assert_non_null(strstr(detail, "Install ROCm's HIP runtime, or add its folder"));
 	expect_result(pier_buffer_alloc("hip:1", 100, &buffer), -EOPNOTSUPP);
 	test_assert_sentence("allocating 100 bytes of hip:1: no HIP runtime");
-	/* A mistake in the spec is told first: that is the same everywhere. */
+	/* An invalid spec is reported first: it is invalid on every machine. */
 	expect_result(pier_buffer_alloc("hip:one", 100, &buffer), -EINVAL);
 	expect_result(backend->unit(0, &unit), -ENOENT);
 	expect_result(
@@ -53,7 +53,7 @@ static void test_no_runtime(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_no_runtime),
+		cmocka_unit_test(reports_a_missing_runtime),
 	};
 
 	return cmocka_run_group_tests_name("hip_absent", tests, NULL, NULL);

@@ -7,11 +7,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A runtime without a device, and why; the driver's file is played by this file. */
+/* A runtime without a device, and the reason; this file replaces the driver's file. */
 
 static const struct pier_backend *const backend = &pier_hip_backend;
 
-static int kfd_error; /* of opening it; 0: it can be */
+static int kfd_error; /* errno of opening it, or 0 */
 
 int __real_open(const char *path, int flags, ...);
 int __wrap_open(const char *path, int flags, ...);
@@ -39,7 +39,7 @@ static void expect_reason(int error, int result, const char *reason)
 	struct pier_backend_unit unit;
 	char detail[256]; /* that of pier_backend_info */
 
-	rig.fake->devices = 0;
+	fixture.fake->devices = 0;
 	kfd_error = error;
 	expect_result(backend->alloc("0", 1, &memory), -result);
 	test_assert_sentence("HIP has no device: ");
@@ -48,10 +48,10 @@ static void expect_reason(int error, int result, const char *reason)
 	expect_result(backend->probe(detail, sizeof(detail)), -result);
 	assert_non_null(strstr(detail, reason));
 	expect_result(backend->unit(0, &unit), -ENOENT);
-	assert_int_equal(rig.hipPeekAtLastError(), 0);
+	assert_int_equal(fixture.hipPeekAtLastError(), 0);
 }
 
-static void test_no_device(void **state)
+static void reports_why_no_device_works(void **state)
 {
 	(void)state;
 	expect_reason(ENOENT, EOPNOTSUPP,
@@ -68,8 +68,8 @@ static void test_no_device(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		rig_test(test_no_device),
+		fixture_test(reports_why_no_device_works),
 	};
 
-	return cmocka_run_group_tests_name("hip_devices", tests, rig_open, NULL);
+	return cmocka_run_group_tests_name("hip_devices", tests, fixture_open, NULL);
 }

@@ -7,7 +7,7 @@
 
 static const struct pier_backend *const backend = &pier_hip_backend;
 
-static void test_environment(void **state)
+static void applies_the_settings(void **state)
 {
 	struct pier_backend_export dmabuf[2];
 	struct pier_backend_unit unit;
@@ -21,8 +21,8 @@ static void test_environment(void **state)
 	assert_string_equal(unit.detail, "1 MiB");
 	expect_ok(backend->alloc("2", 4096, &memory));
 	expect_ok(call_flush(backend, &memory));
-	assert_int_equal(rig.fake->registers[2], 0);
-	assert_int_equal(rig.fake->pcie, FAKE_HIP_PCIE_REQUIRED);
+	assert_int_equal(fixture.fake->registers[2], 0);
+	assert_int_equal(fixture.fake->pcie, FAKE_HIP_PCIE_REQUIRED);
 	expect_ok(call_export(backend, &memory, memory.address, 4096,
 			      PIER_MAPPING_DEFAULT, &dmabuf[0]));
 	expect_result(call_export(backend, &memory, memory.address, 4096,
@@ -30,7 +30,7 @@ static void test_environment(void **state)
 		      -ENOMEM);
 	backend->close_export(&dmabuf[0]);
 	backend->free(&memory);
-	/* The second call of it fails, and no later one. */
+	/* The setting makes its second call fail, and no later one. */
 	expect_result(backend->alloc("0", 4096, &memory), -ENOMEM);
 	expect_ok(backend->alloc("0", 4096, &memory));
 	backend->free(&memory);
@@ -39,8 +39,8 @@ static void test_environment(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		rig_test(test_environment),
+		fixture_test(applies_the_settings),
 	};
 
-	return cmocka_run_group_tests_name("hip_environment", tests, rig_open, NULL);
+	return cmocka_run_group_tests_name("hip_environment", tests, fixture_open, NULL);
 }

@@ -12,18 +12,19 @@
 #include <pier/device.h>
 #include <pier/mr.h>
 
-/* Exporting: dma-bufs, their offsets, and every way in which it is refused. */
+/* Exports: dma-bufs, their offsets, and every refusal. */
 
 static const struct pier_backend *const backend = &pier_hip_backend;
 
 enum {
-	SMALL = 64 << 10, /* a piece of what the driver has for several */
+	SMALL = 64 << 10, /* part of a memory object that the driver keeps for several
+			     allocations */
 	LARGE = 5 << 20,
 };
 
 /*
- * Bytes that were copied to `offset` of the memory are found in the dma-buf where the
- * export of pages from `start` on says.
+ * Bytes copied to `offset` of the memory are in the dma-buf where the export of pages
+ * from `start` on reports them.
  */
 static void check_offset(const struct pier_memory *memory, uint64_t start,
 			 uint64_t offset)
@@ -40,17 +41,18 @@ static void check_offset(const struct pier_memory *memory, uint64_t start,
 	assert_int_equal(test_count_fds(), before + 1);
 	assert_int_equal(fcntl(dmabuf.fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
 	assert_int_equal(dmabuf.offset % page, 0);
-	rig_expect_bytes(dmabuf.fd, dmabuf.offset + (offset - start), mark, sizeof(mark));
+	fixture_expect_bytes(dmabuf.fd, dmabuf.offset + (offset - start), mark,
+			     sizeof(mark));
 	backend->close_export(&dmabuf);
 	assert_int_equal(test_count_fds(), before);
 	expect_ok(backend->copy_to(memory, offset, none, sizeof(none)));
 }
 
-/* Interior pages, in memory that is itself in the middle of the driver's. */
-static void test_offset_is_used_once(void **state)
+/* Interior pages of memory that is itself in the middle of the driver's memory. */
+static void applies_the_offset_once(void **state)
 {
 	static const uint64_t sizes[] = { SMALL, LARGE };
-	size_t before = rig.fake->exports;
+	size_t before = fixture.fake->exports;
 
 	(void)state;
 	for (size_t i = 0; i < 2; i++) {
@@ -66,11 +68,11 @@ static void test_offset_is_used_once(void **state)
 		backend->free(&memory);
 		backend->free(&first);
 	}
-	assert_int_equal(rig.fake->exports, before + 10);
+	assert_int_equal(fixture.fake->exports, before + 10);
 }
 
-/* The same through the library, whose own offsets come on top. */
-static void test_buffer_export(void **state)
+/* The same through the library, which adds its own offsets. */
+static void exports_buffers(void **state)
 {
 	struct pier_buffer *before, *buffer, *wrapped;
 	struct pier_dmabuf dmabuf;
@@ -84,13 +86,13 @@ static void test_buffer_export(void **state)
 	expect_ok(pier_dmabuf_export(buffer, 9000, 7, &dmabuf));
 	assert_int_equal(dmabuf.iova, address + 9000);
 	assert_int_equal((dmabuf.offset ^ dmabuf.iova) & 4095, 0);
-	rig_expect_bytes(dmabuf.fd, dmabuf.offset, "direct", 7);
+	fixture_expect_bytes(dmabuf.fd, dmabuf.offset, "direct", 7);
 	pier_dmabuf_close(&dmabuf);
 
 	expect_ok(pier_buffer_wrap((void *)(uintptr_t)(address + 8999), 100, &wrapped));
 	assert_string_equal(pier_buffer_backend(wrapped), "hip");
 	expect_ok(pier_dmabuf_export(wrapped, 1, 7, &dmabuf));
-	rig_expect_bytes(dmabuf.fd, dmabuf.offset, "direct", 7);
+	fixture_expect_bytes(dmabuf.fd, dmabuf.offset, "direct", 7);
 	expect_result(pier_buffer_free(wrapped), -EBUSY);
 	pier_dmabuf_close(&dmabuf);
 	expect_ok(pier_buffer_free(wrapped));
@@ -98,8 +100,8 @@ static void test_buffer_export(void **state)
 	expect_ok(pier_buffer_free(before));
 }
 
-/* Registered from the dma-buf, of which the region needs no fd of the backend's. */
-static void test_region(void **state)
+/* Registered from the dma-buf; the region needs no fd of the backend. */
+static void registers_an_export(void **state)
 {
 	struct pier_device *device;
 	struct pier_buffer *buffer;
@@ -115,7 +117,7 @@ static void test_region(void **state)
 				     PIER_POLICY_DIRECT, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
 	assert_int_equal(pier_mr_iova(mr), pier_buffer_address(buffer) + 5000);
-	assert_int_equal(rig.fake->exports_open, 0);
+	assert_int_equal(fixture.fake->exports_open, 0);
 	expect_ok(pier_dereg_mr(mr));
 	expect_ok(pier_buffer_free(buffer));
 	expect_ok(pier_dealloc_pd(pd));
@@ -127,18 +129,18 @@ static void expect_refused(const struct pier_memory *memory, uint64_t address,
 			   const char *sentence)
 {
 	struct pier_backend_export dmabuf = { .fd = -7 };
-	size_t references = rig.fake->references, fds = test_count_fds();
+	size_t references = fixture.fake->references, fds = test_count_fds();
 
 	expect_result(call_export(backend, memory, address, length, mapping, &dmabuf),
 		      -error);
 	test_assert_sentence(sentence);
 	assert_int_equal(dmabuf.fd, -7);
-	assert_int_equal(rig.fake->references, references);
+	assert_int_equal(fixture.fake->references, references);
 	assert_int_equal(test_count_fds(), fds);
-	assert_int_equal(rig.hipPeekAtLastError(), 0);
+	assert_int_equal(fixture.hipPeekAtLastError(), 0);
 }
 
-static void test_ranges_refused(void **state)
+static void refuses_invalid_ranges(void **state)
 {
 	struct pier_memory memory, other;
 	void *freed = NULL;
@@ -146,7 +148,7 @@ static void test_ranges_refused(void **state)
 	(void)state;
 	expect_ok(backend->alloc("0", SMALL, &memory));
 	expect_ok(backend->alloc("0", 4096, &other));
-	/* The next allocation lies right behind it in the driver's memory. */
+	/* The next allocation follows it directly in the driver's memory. */
 	expect_refused(&memory, memory.address, SMALL + 4096, PIER_MAPPING_DEFAULT,
 		       ERANGE, "69632 bytes at");
 	test_assert_sentence("leave the allocation, which is now 65536 bytes at");
@@ -156,20 +158,20 @@ static void test_ranges_refused(void **state)
 		       PIER_MAPPING_DEFAULT, EFAULT, "it was freed, or never was");
 	backend->free(&other);
 
-	assert_int_equal(rig.hipMalloc(&freed, LARGE), 0);
+	assert_int_equal(fixture.hipMalloc(&freed, LARGE), 0);
 	expect_ok(call_find(backend, (uint64_t)(uintptr_t)freed, LARGE, &other));
-	assert_int_equal(rig.hipFree(freed), 0);
+	assert_int_equal(fixture.hipFree(freed), 0);
 	expect_refused(&other, other.address, 4096, PIER_MAPPING_DEFAULT, EFAULT,
 		       "was freed after it was wrapped: wrap what is there now");
 	backend->release(&other);
 	backend->free(&memory);
 }
 
-static void test_kinds_refused(void **state)
+static void refuses_other_kinds_of_memory(void **state)
 {
 	void *managed = NULL, *pool = NULL, *host = NULL, *other = NULL, *mapped = NULL;
 	struct pier_memory memory;
-	size_t exports = rig.fake->exports;
+	size_t exports = fixture.fake->exports;
 
 	(void)state;
 #define EXPECT_KIND_REFUSED(pointer, sentence)                                           \
@@ -180,44 +182,44 @@ static void test_kinds_refused(void **state)
 			       EOPNOTSUPP, sentence);                                    \
 		backend->release(&memory);                                               \
 	} while (0)
-	assert_int_equal(rig.hipMallocManaged(&managed, 8192, 1), 0);
+	assert_int_equal(fixture.hipMallocManaged(&managed, 8192, 1), 0);
 	EXPECT_KIND_REFUSED(managed, "managed memory cannot be exported: its pages move");
 	test_assert_sentence("or allow a bounce buffer");
-	assert_int_equal(rig.hipFree(managed), 0);
+	assert_int_equal(fixture.hipFree(managed), 0);
 
-	assert_int_equal(rig.hipHostMalloc(&host, 8192, 0), 0);
+	assert_int_equal(fixture.hipHostMalloc(&host, 8192, 0), 0);
 	EXPECT_KIND_REFUSED(host, "page-locked host memory cannot be exported");
 	test_assert_sentence("register it as such");
-	assert_int_equal(rig.hipHostFree(host), 0);
+	assert_int_equal(fixture.hipHostFree(host), 0);
 
-	rig.fake->pools = true;
-	assert_int_equal(rig.hipMallocAsync(&pool, 8192, NULL), 0);
+	fixture.fake->pools = true;
+	assert_int_equal(fixture.hipMallocAsync(&pool, 8192, NULL), 0);
 	EXPECT_KIND_REFUSED(pool, "hipMallocAsync cannot be exported: it belongs to a");
 	test_assert_sentence("or allow a bounce buffer");
-	assert_int_equal(rig.hipFree(pool), 0);
+	assert_int_equal(fixture.hipFree(pool), 0);
 
-	assert_int_equal(rig.hipMalloc(&other, 8192), 0);
-	rig.set_type(other, 4);
+	assert_int_equal(fixture.hipMalloc(&other, 8192), 0);
+	fixture.set_type(other, 4);
 	EXPECT_KIND_REFUSED(other, "memory of another process cannot be exported");
-	assert_int_equal(rig.hipFree(other), 0);
-	assert_int_equal(rig.fake->exports, exports);
+	assert_int_equal(fixture.hipFree(other), 0);
+	assert_int_equal(fixture.fake->exports, exports);
 
 	/* HSA is asked, since newer versions export it. */
-	assert_int_equal(rig.hipMalloc(&mapped, 8192), 0);
-	rig.set_type(mapped, 6);
+	assert_int_equal(fixture.hipMalloc(&mapped, 8192), 0);
+	fixture.set_type(mapped, 6);
 	EXPECT_KIND_REFUSED(mapped,
 			    "this version of ROCm does not export memory of this");
-	assert_int_equal(rig.hipFree(mapped), 0);
+	assert_int_equal(fixture.hipFree(mapped), 0);
 }
 
-static void test_driver_refuses(void **state)
+static void reports_a_refusal_of_the_driver(void **state)
 {
 	struct pier_backend_export dmabuf[2];
 	struct pier_memory memory;
 
 	(void)state;
 	expect_ok(backend->alloc("0", LARGE, &memory));
-	rig.fake->exports_most = 2;
+	fixture.fake->exports_most = 2;
 	for (int i = 0; i < 2; i++)
 		expect_ok(call_export(backend, &memory, memory.address, LARGE,
 				      PIER_MAPPING_DEFAULT, &dmabuf[i]));
@@ -227,23 +229,23 @@ static void test_driver_refuses(void **state)
 	backend->close_export(&dmabuf[0]);
 	backend->close_export(&dmabuf[1]);
 
-	rig.fake->dmabuf = false;
+	fixture.fake->dmabuf = false;
 	expect_refused(&memory, memory.address, LARGE, PIER_MAPPING_DEFAULT, EOPNOTSUPP,
 		       "the kernel's amdgpu driver exports no dma-bufs");
 	test_assert_sentence("CONFIG_PCI_P2PDMA and CONFIG_DMABUF_MOVE_NOTIFY");
-	rig.fake->dmabuf = true;
+	fixture.fake->dmabuf = true;
 
-	strcpy(rig.fake->fail_function, "hsa_init");
-	rig.fake->fail_call = 1;
-	rig.fake->fail_error = 1;
+	strcpy(fixture.fake->fail_function, "hsa_init");
+	fixture.fake->fail_call = 1;
+	fixture.fake->fail_error = 1;
 	expect_refused(&memory, memory.address, LARGE, PIER_MAPPING_DEFAULT, ENOMEM,
 		       "initialising HSA: HSA_STATUS_ERROR_OUT_OF_RESOURCES");
 
-	rig.fake->lost_call = 1;
-	rig.fake->lost_error = 719;
+	fixture.fake->lost_call = 1;
+	fixture.fake->lost_error = 719;
 	expect_refused(&memory, memory.address, LARGE, PIER_MAPPING_DEFAULT, EIO,
 		       "HSA_STATUS_ERROR (0x1000)");
-	rig.fake->lost_call = 0;
+	fixture.fake->lost_call = 0;
 	backend->free(&memory);
 }
 
@@ -256,7 +258,7 @@ static bool is_eventfd(int fd)
 	       strstr(target, "eventfd");
 }
 
-static void test_mappings(void **state)
+static void uses_the_requested_mapping(void **state)
 {
 	static const struct {
 		enum fake_hip_pcie pcie;
@@ -268,31 +270,31 @@ static void test_mappings(void **state)
 	};
 	struct pier_backend_export dmabuf;
 	struct pier_memory memory;
-	size_t flagged = rig.fake->pcie_exports;
+	size_t flagged = fixture.fake->pcie_exports;
 
 	(void)state;
 	expect_ok(backend->alloc("0", LARGE, &memory));
 	for (size_t i = 0; i < 3; i++) {
-		rig.fake->pcie = rows[i].pcie;
+		fixture.fake->pcie = rows[i].pcie;
 		expect_ok(call_export(backend, &memory, memory.address, LARGE,
 				      PIER_MAPPING_DEFAULT, &dmabuf));
 		assert_int_equal(is_eventfd(dmabuf.fd), !rows[i].normal);
 		backend->close_export(&dmabuf);
-		assert_int_equal(rig.fake->pcie_exports, flagged + i);
+		assert_int_equal(fixture.fake->pcie_exports, flagged + i);
 		expect_ok(call_export(backend, &memory, memory.address, LARGE,
 				      PIER_MAPPING_PCIE, &dmabuf));
 		assert_int_equal(is_eventfd(dmabuf.fd), !rows[i].over_pcie);
 		backend->close_export(&dmabuf);
-		assert_int_equal(rig.fake->pcie_exports, flagged + i + 1);
+		assert_int_equal(fixture.fake->pcie_exports, flagged + i + 1);
 	}
-	rig.fake->pcie = FAKE_HIP_PCIE_REFUSED;
+	fixture.fake->pcie = FAKE_HIP_PCIE_REFUSED;
 	expect_refused(&memory, memory.address, LARGE, PIER_MAPPING_PCIE, EIO,
 		       "all of the device's memory behind its BAR");
 	backend->free(&memory);
 }
 
-/* HSA is kept by each export that is open, and closed by its own call. */
-static void test_references(void **state)
+/* Each open export holds a reference to HSA; closing the export releases it. */
+static void exports_hold_a_reference_to_hsa(void **state)
 {
 	struct pier_backend_export dmabuf[3];
 	struct pier_memory memory;
@@ -300,17 +302,17 @@ static void test_references(void **state)
 
 	(void)state;
 	expect_ok(backend->alloc("0", LARGE, &memory));
-	before = rig.fake->references;
+	before = fixture.fake->references;
 	for (size_t i = 0; i < 3; i++) {
 		expect_ok(call_export(backend, &memory, memory.address + i * 4096, 4096,
 				      PIER_MAPPING_DEFAULT, &dmabuf[i]));
-		assert_int_equal(rig.fake->references, before + i + 1);
-		assert_int_equal(rig.fake->exports_open, i + 1);
+		assert_int_equal(fixture.fake->references, before + i + 1);
+		assert_int_equal(fixture.fake->exports_open, i + 1);
 	}
 	for (size_t i = 0; i < 3; i++) {
 		backend->close_export(&dmabuf[i]);
-		assert_int_equal(rig.fake->exports_open, 2 - i);
-		assert_int_equal(rig.fake->references, before + 2 - i);
+		assert_int_equal(fixture.fake->exports_open, 2 - i);
+		assert_int_equal(fixture.fake->references, before + 2 - i);
 	}
 	backend->free(&memory);
 }
@@ -328,7 +330,7 @@ static void *export_often(void *argument)
 	return NULL;
 }
 
-static void test_threads(void **state)
+static void threads_can_export_at_once(void **state)
 {
 	struct pier_memory memory;
 	pthread_t threads[4];
@@ -346,16 +348,16 @@ static void test_threads(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		rig_test(test_offset_is_used_once),
-		rig_test(test_buffer_export),
-		rig_test(test_region),
-		rig_test(test_ranges_refused),
-		rig_test(test_kinds_refused),
-		rig_test(test_driver_refuses),
-		rig_test(test_mappings),
-		rig_test(test_references),
-		rig_test(test_threads),
+		fixture_test(applies_the_offset_once),
+		fixture_test(exports_buffers),
+		fixture_test(registers_an_export),
+		fixture_test(refuses_invalid_ranges),
+		fixture_test(refuses_other_kinds_of_memory),
+		fixture_test(reports_a_refusal_of_the_driver),
+		fixture_test(uses_the_requested_mapping),
+		fixture_test(exports_hold_a_reference_to_hsa),
+		fixture_test(threads_can_export_at_once),
 	};
 
-	return cmocka_run_group_tests_name("hip_export", tests, rig_open, NULL);
+	return cmocka_run_group_tests_name("hip_export", tests, fixture_open, NULL);
 }

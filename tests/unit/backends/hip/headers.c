@@ -13,8 +13,8 @@
 #include <hsa/hsa_ext_amd.h>
 
 /*
- * What backends/hip/api.h declares, beside the vendor's headers; compiling it is the
- * check. Of what is newer than the headers, only the file itself can tell.
+ * The declarations of backends/hip/api.h, next to the vendor's headers; that this file
+ * compiles is the check. Declarations newer than the headers cannot be checked.
  */
 
 #define SAME(ours, theirs) static_assert((int)(ours) == (int)(theirs), #theirs)
@@ -26,12 +26,15 @@ SAME(PIER_HIP_INVALID_DEVICE_POINTER, hipErrorInvalidDevicePointer);
 SAME(PIER_HIP_NO_DEVICE, hipErrorNoDevice);
 SAME(PIER_HIP_INVALID_HANDLE, hipErrorInvalidHandle);
 SAME(PIER_HIP_NOT_FOUND, hipErrorNotFound);
+SAME(PIER_HIP_NOT_READY, hipErrorNotReady);
 SAME(PIER_HIP_CONTEXT_IS_DESTROYED, hipErrorContextIsDestroyed);
 SAME(PIER_HIP_HOST_TO_DEVICE, hipMemcpyHostToDevice);
 SAME(PIER_HIP_DEVICE_TO_HOST, hipMemcpyDeviceToHost);
 SAME(PIER_HIP_FINE_GRAINED, hipDeviceMallocFinegrained);
 SAME(PIER_HIP_REGISTER_PORTABLE, hipHostRegisterPortable);
 SAME(PIER_HIP_STREAM_NON_BLOCKING, hipStreamNonBlocking);
+SAME(PIER_HIP_EVENT_BLOCKING_SYNC, hipEventBlockingSync);
+SAME(PIER_HIP_EVENT_DISABLE_TIMING, hipEventDisableTiming);
 SAME(PIER_HIP_CAPTURE_RELAXED, hipStreamCaptureModeRelaxed);
 SAME(PIER_HIP_BUFFER_ID, HIP_POINTER_ATTRIBUTE_BUFFER_ID);
 SAME(PIER_HIP_IS_MANAGED, HIP_POINTER_ATTRIBUTE_IS_MANAGED);
@@ -63,7 +66,7 @@ SAME(PIER_HSA_FINE_GRAINED, HSA_AMD_MEMORY_POOL_GLOBAL_FLAG_FINE_GRAINED);
 		      #their)
 
 static_assert(sizeof(struct pier_hsa_agent) == sizeof(hsa_agent_t), "hsa_agent_t");
-/* Versions from 1.13 on have more behind what is known here. */
+/* Versions from 1.13 on have more members after those known here. */
 static_assert(sizeof(struct pier_hsa_pointer_info) <= sizeof(hsa_amd_pointer_info_t),
 	      "hsa_amd_pointer_info_t");
 #define INFO(our, their) \
@@ -80,8 +83,8 @@ SAME_PLACE(pier_hsa_hdp_flush, memory, hsa_amd_hdp_flush_t, HDP_MEM_FLUSH_CNTL);
 SAME_PLACE(pier_hsa_hdp_flush, registers, hsa_amd_hdp_flush_t, HDP_REG_FLUSH_CNTL);
 
 /*
- * All but those that take HSA's structs, which have other names here: their parameters
- * are what was compared above, and pointers.
+ * All except the functions that take HSA's structs, which have other names here: their
+ * other parameters are compared above, or are pointers.
  */
 static const struct pier_hip hip;
 

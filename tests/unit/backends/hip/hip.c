@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Allocating, copying, and what a thread keeps. */
+/* Allocating, copying, and the state of the calling thread. */
 
 static const struct pier_backend *const backend = &pier_hip_backend;
 
@@ -33,7 +33,7 @@ static void expect_facts(const struct pier_memory *memory, const char *kind,
 	assert_int_equal(facts.no_export[0] != '\0', host);
 }
 
-static void test_kinds(void **state)
+static void allocates_every_kind(void **state)
 {
 	static const struct {
 		const char *unit, *kind, *device;
@@ -55,13 +55,13 @@ static void test_kinds(void **state)
 		assert_int_equal(memory.address % page, 0);
 		assert_int_equal(memory.cpu != NULL, kinds[i].host);
 		expect_facts(&memory, kinds[i].kind, kinds[i].device, kinds[i].host);
-		assert_int_equal(rig.fake->bytes[1] > 0, i == 1);
+		assert_int_equal(fixture.fake->bytes[1] > 0, i == 1);
 		backend->free(&memory);
 	}
 }
 
-/* Read by other means than a copy, which would wait for what is not finished. */
-static void test_zeroed(void **state)
+/* Read directly: a copy would wait for unfinished work. */
+static void zeroes_new_memory(void **state)
 {
 	static const char *const units[] = { "0", "0:fine", "0:host" };
 	static const char zeros[3 << 20];
@@ -72,13 +72,13 @@ static void test_zeroed(void **state)
 
 		expect_ok(backend->alloc(units[i], sizeof(zeros), &memory));
 		assert_memory_equal(
-			rig.reach((void *)(uintptr_t)memory.address, sizeof(zeros)),
+			fixture.reach((void *)(uintptr_t)memory.address, sizeof(zeros)),
 			zeros, sizeof(zeros));
 		backend->free(&memory);
 	}
 }
 
-static void test_units_refused(void **state)
+static void refuses_invalid_units(void **state)
 {
 	static const char *const wrong[] = {
 		"x",  "-1",    "+1",   "00",  "01",	 "0x1",	     "1 ",  " 1",
@@ -97,11 +97,11 @@ static void test_units_refused(void **state)
 	expect_alloc_fails("7:host", 100, EINVAL, "2 devices, 0 to 1, but \"7:host\"");
 	expect_alloc_fails("99999999999999999999999", 100, EINVAL, "0 to 1, but \"999");
 	expect_alloc_fails("4294967296", 100, EINVAL, "0 to 1, but \"4294967296\"");
-	rig.fake->devices = 1;
+	fixture.fake->devices = 1;
 	expect_alloc_fails("1:fine", 100, EINVAL, "one device, 0, but \"1:fine\"");
 }
 
-static void test_copies(void **state)
+static void copies_both_ways(void **state)
 {
 	char source[5000], back[5000], guards[5002];
 	struct pier_memory memory;
@@ -120,42 +120,42 @@ static void test_copies(void **state)
 	backend->free(&memory);
 }
 
-static void test_host_memory_needs_no_hip(void **state)
+static void host_memory_needs_no_hip(void **state)
 {
 	struct pier_memory memory;
 	char back[4];
 
 	(void)state;
 	expect_ok(backend->alloc("0:host", 100, &memory));
-	rig.fake->lost_call = 1;
-	rig.fake->lost_error = 719;
+	fixture.fake->lost_call = 1;
+	fixture.fake->lost_error = 719;
 	expect_ok(backend->copy_to(&memory, 50, "abc", 4));
 	expect_ok(backend->copy_from(&memory, 50, back, 4));
 	assert_string_equal(back, "abc");
 	assert_string_equal((char *)memory.cpu + 50, "abc");
 	expect_ok(call_flush(backend, &memory));
-	rig.fake->lost_call = 0;
+	fixture.fake->lost_call = 0;
 	backend->free(&memory);
 }
 
-/* The thread's device is that of before after each call, also one that failed. */
-static void test_current_device(void **state)
+/* After each call, also a failed one, the thread's current device is as before. */
+static void keeps_the_current_device(void **state)
 {
 	char byte = 'x', pci[16];
 	struct pier_memory memory;
 	int device = -1, node;
 
 	(void)state;
-	assert_int_equal(rig.hipSetDevice(1), 0);
-#define EXPECT_DEVICE()                                         \
-	do {                                                    \
-		assert_int_equal(rig.hipGetDevice(&device), 0); \
-		assert_int_equal(device, 1);                    \
-		assert_int_equal(rig.hipPeekAtLastError(), 0);  \
+	assert_int_equal(fixture.hipSetDevice(1), 0);
+#define EXPECT_DEVICE()                                             \
+	do {                                                        \
+		assert_int_equal(fixture.hipGetDevice(&device), 0); \
+		assert_int_equal(device, 1);                        \
+		assert_int_equal(fixture.hipPeekAtLastError(), 0);  \
 	} while (0)
 	expect_ok(backend->alloc("0", 4096, &memory));
-	assert_true(rig.fake->bytes[0] > 0);
-	assert_int_equal(rig.fake->bytes[1], 0);
+	assert_true(fixture.fake->bytes[0] > 0);
+	assert_int_equal(fixture.fake->bytes[1], 0);
 	EXPECT_DEVICE();
 	expect_ok(backend->copy_to(&memory, 0, &byte, 1));
 	EXPECT_DEVICE();
@@ -168,32 +168,32 @@ static void test_current_device(void **state)
 	EXPECT_DEVICE();
 	expect_alloc_fails("5", 1, EINVAL, "2 devices");
 	EXPECT_DEVICE();
-	rig_fail("hipMemcpyAsync", 719);
+	fixture_fail("hipMemcpyAsync", 719);
 	expect_result(backend->copy_from(&memory, 0, &byte, 1), -EIO);
 	EXPECT_DEVICE();
 	backend->free(&memory);
 	EXPECT_DEVICE();
-	assert_int_equal(rig.hipSetDevice(0), 0);
+	assert_int_equal(fixture.hipSetDevice(0), 0);
 }
 
-/* An error of the application's own is not taken away by calls that succeed. */
-static void test_last_error_is_kept(void **state)
+/* Successful calls do not clear an error of the application. */
+static void keeps_the_last_error(void **state)
 {
 	struct pier_memory memory;
 
 	(void)state;
-	assert_int_equal(rig.hipSetDevice(99), 101);
+	assert_int_equal(fixture.hipSetDevice(99), 101);
 	expect_ok(backend->alloc("0", 4096, &memory));
 	backend->free(&memory);
-	assert_int_equal(rig.hipGetLastError(), 101);
+	assert_int_equal(fixture.hipGetLastError(), 101);
 }
 
-static void test_memory_exhausted(void **state)
+static void reports_exhausted_memory(void **state)
 {
 	struct pier_memory memory;
 
 	(void)state;
-	rig.fake->memory = 1 << 20;
+	fixture.fake->memory = 1 << 20;
 	expect_ok(backend->alloc("0", 512 << 10, &memory));
 	expect_alloc_fails(
 		"0", 768 << 10, ENOMEM,
@@ -203,8 +203,8 @@ static void test_memory_exhausted(void **state)
 	backend->free(&memory);
 }
 
-/* Whatever fails in the middle leaves nothing. */
-static void test_alloc_faults(void **state)
+/* A failure at any step leaves nothing behind. */
+static void failed_allocation_leaves_nothing_behind(void **state)
 {
 	static const struct {
 		const char *function;
@@ -227,57 +227,57 @@ static void test_alloc_faults(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
-		/* So that there is one to make. */
-		rig.reset(1);
-		rig_fail(faults[i].function, faults[i].error);
+		/* So that there is one to create. */
+		fixture.reset(1);
+		fixture_fail(faults[i].function, faults[i].error);
 		expect_alloc_fails("1", 4096, faults[i].result, faults[i].sentence);
-		assert_int_equal(rig.fake->fail_call, 0);
-		assert_int_equal(rig.fake->allocations, 0);
-		assert_int_equal(rig.hipPeekAtLastError(), 0);
+		assert_int_equal(fixture.fake->fail_call, 0);
+		assert_int_equal(fixture.fake->allocations, 0);
+		assert_int_equal(fixture.hipPeekAtLastError(), 0);
 	}
 }
 
-static void test_device_lost(void **state)
+static void reports_a_lost_device(void **state)
 {
 	struct pier_memory memory;
 	char byte = 1;
 
 	(void)state;
 	expect_ok(backend->alloc("0", 4096, &memory));
-	rig.fake->lost_call = 1;
-	rig.fake->lost_error = 719;
+	fixture.fake->lost_call = 1;
+	fixture.fake->lost_error = 719;
 	expect_result(backend->copy_to(&memory, 0, &byte, 1), -EIO);
 	test_assert_sentence("end the process, and look for amdgpu in the kernel's log");
 	expect_result(backend->copy_from(&memory, 0, &byte, 1), -EIO);
 	assert_int_equal(byte, 1);
 	expect_alloc_fails("0", 1, EIO, "hipErrorLaunchFailure");
-	rig.fake->lost_call = 0;
+	fixture.fake->lost_call = 0;
 	backend->free(&memory);
-	rig.hipGetLastError();
+	fixture.hipGetLastError();
 }
 
-static void test_flush(void **state)
+static void flushes_writes_of_the_nic(void **state)
 {
 	struct pier_memory memory;
 
 	(void)state;
-	rig.fake->registers[0] = rig.fake->registers[1] = 0;
+	fixture.fake->registers[0] = fixture.fake->registers[1] = 0;
 	expect_ok(backend->alloc("1", 4096, &memory));
-	assert_int_equal(rig.fake->registers[1], 0);
+	assert_int_equal(fixture.fake->registers[1], 0);
 	expect_ok(call_flush(backend, &memory));
-	assert_int_equal(rig.fake->registers[1], 1);
-	assert_int_equal(rig.fake->registers[0], 0);
+	assert_int_equal(fixture.fake->registers[1], 1);
+	assert_int_equal(fixture.fake->registers[0], 0);
 	backend->free(&memory);
 
-	rig.fake->hdp = false;
-	rig.fake->registers[1] = 0;
+	fixture.fake->hdp = false;
+	fixture.fake->registers[1] = 0;
 	expect_ok(backend->alloc("1", 4096, &memory));
 	expect_ok(call_flush(backend, &memory));
-	assert_int_equal(rig.fake->registers[1], 0);
+	assert_int_equal(fixture.fake->registers[1], 0);
 	backend->free(&memory);
 }
 
-static void test_units(void **state)
+static void lists_units(void **state)
 {
 	struct pier_backend_unit unit;
 	struct pier_memory memory;
@@ -305,7 +305,7 @@ static void test_units(void **state)
 	backend->free(&memory);
 }
 
-static void test_probe(void **state)
+static void probes_the_runtime(void **state)
 {
 	char detail[256] = "";
 
@@ -314,14 +314,14 @@ static void test_probe(void **state)
 	assert_string_equal(detail,
 			    "2 devices, HIP 6.2; dma-bufs, by the default mapping "
 			    "or over PCIe");
-	rig.fake->dmabuf = false;
-	rig.fake->devices = 1;
+	fixture.fake->dmabuf = false;
+	fixture.fake->devices = 1;
 	expect_ok(backend->probe(detail, sizeof(detail)));
 	assert_string_equal(detail, "1 device, HIP 6.2; no dma-bufs: the kernel's amdgpu "
 				    "driver is too old for them");
 }
 
-static void test_host_locking(void **state)
+static void locks_host_memory(void **state)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	void *pages = aligned_alloc(page, 4 * page);
@@ -330,11 +330,11 @@ static void test_host_locking(void **state)
 	(void)state;
 	expect_ok(backend->alloc("1", 4096, &memory));
 	expect_ok(backend->lock_host(&memory, pages, 4 * page));
-	assert_int_equal(rig.fake->registrations, 1);
+	assert_int_equal(fixture.fake->registrations, 1);
 	expect_result(backend->lock_host(&memory, pages, page), -EEXIST);
 	test_assert_sentence("hipErrorHostMemoryAlreadyRegistered");
 	backend->unlock_host(&memory, pages);
-	assert_int_equal(rig.fake->registrations, 0);
+	assert_int_equal(fixture.fake->registrations, 0);
 	backend->free(&memory);
 	free(pages);
 }
@@ -344,7 +344,7 @@ static void *churn(void *argument)
 	int device = -1, mine = *(int *)argument;
 	char unit[2] = { (char)('0' + !mine), 0 };
 
-	assert_int_equal(rig.hipSetDevice(mine), 0);
+	assert_int_equal(fixture.hipSetDevice(mine), 0);
 	for (int i = 0; i < 50; i++) {
 		struct pier_memory memory;
 		char in[100], out[100];
@@ -355,13 +355,13 @@ static void *churn(void *argument)
 		expect_ok(backend->copy_from(&memory, 4900, out, sizeof(out)));
 		assert_memory_equal(in, out, sizeof(in));
 		backend->free(&memory);
-		assert_int_equal(rig.hipGetDevice(&device), 0);
+		assert_int_equal(fixture.hipGetDevice(&device), 0);
 		assert_int_equal(device, mine);
 	}
 	return NULL;
 }
 
-static void test_threads(void **state)
+static void threads_can_share_the_backend(void **state)
 {
 	pthread_t threads[4];
 	int devices[4] = { 0, 1, 0, 1 };
@@ -377,22 +377,22 @@ static void test_threads(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		rig_test(test_kinds),
-		rig_test(test_zeroed),
-		rig_test(test_units_refused),
-		rig_test(test_copies),
-		rig_test(test_host_memory_needs_no_hip),
-		rig_test(test_current_device),
-		rig_test(test_last_error_is_kept),
-		rig_test(test_memory_exhausted),
-		rig_test(test_alloc_faults),
-		rig_test(test_device_lost),
-		rig_test(test_flush),
-		rig_test(test_units),
-		rig_test(test_probe),
-		rig_test(test_host_locking),
-		rig_test(test_threads),
+		fixture_test(allocates_every_kind),
+		fixture_test(zeroes_new_memory),
+		fixture_test(refuses_invalid_units),
+		fixture_test(copies_both_ways),
+		fixture_test(host_memory_needs_no_hip),
+		fixture_test(keeps_the_current_device),
+		fixture_test(keeps_the_last_error),
+		fixture_test(reports_exhausted_memory),
+		fixture_test(failed_allocation_leaves_nothing_behind),
+		fixture_test(reports_a_lost_device),
+		fixture_test(flushes_writes_of_the_nic),
+		fixture_test(lists_units),
+		fixture_test(probes_the_runtime),
+		fixture_test(locks_host_memory),
+		fixture_test(threads_can_share_the_backend),
 	};
 
-	return cmocka_run_group_tests_name("hip", tests, rig_open, NULL);
+	return cmocka_run_group_tests_name("hip", tests, fixture_open, NULL);
 }

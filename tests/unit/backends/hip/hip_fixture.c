@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-struct hip_rig rig;
+struct hip_fixture fixture;
 
 static void find_symbol(void *runtime, const char *name, void *ret_function)
 {
@@ -17,65 +17,67 @@ static void find_symbol(void *runtime, const char *name, void *ret_function)
 	memcpy(ret_function, &symbol, sizeof(symbol));
 }
 
-int rig_open(void **state)
+int fixture_open(void **state)
 {
-	const char *hsa = getenv("RIG_HSA");
+	const char *hsa = getenv("FIXTURE_HSA");
 	struct fake_hip *(*find)(void);
 	void *runtime;
 
 	(void)state;
-	/* Whoever wants the soname gets the one that is there. */
+	/* A request for the soname gets the library that is present. */
 	if (hsa && !dlopen(hsa, RTLD_NOW))
 		fail_msg("%s", dlerror());
 	runtime = dlopen("libamdhip64.so.6", RTLD_NOW);
 	if (!runtime)
 		fail_msg("%s", dlerror());
 	find_symbol(runtime, "fake_hip_control", &find);
-	rig.fake = find();
-	find_symbol(runtime, "fake_hip_set_type", &rig.set_type);
-	find_symbol(runtime, "fake_hip_reach", &rig.reach);
-	find_symbol(runtime, "fake_hip_reset", &rig.reset);
-	find_symbol(runtime, "fake_hip_map", &rig.map);
-	find_symbol(runtime, "fake_hip_unmap", &rig.unmap);
-#define FIND(name, parameters) find_symbol(runtime, #name, &rig.name);
-	RIG_FUNCTIONS(FIND)
-	rig.settings = *rig.fake;
+	fixture.fake = find();
+	find_symbol(runtime, "fake_hip_set_type", &fixture.set_type);
+	find_symbol(runtime, "fake_hip_reach", &fixture.reach);
+	find_symbol(runtime, "fake_hip_reset", &fixture.reset);
+	find_symbol(runtime, "fake_hip_catch_up", &fixture.catch_up);
+	find_symbol(runtime, "fake_hip_map", &fixture.map);
+	find_symbol(runtime, "fake_hip_unmap", &fixture.unmap);
+#define FIND(name, parameters) find_symbol(runtime, #name, &fixture.name);
+	FIXTURE_FUNCTIONS(FIND)
+	fixture.settings = *fixture.fake;
 	return 0;
 }
 
-int rig_before(void **state)
+int fixture_before(void **state)
 {
 	(void)state;
-	assert_int_equal(rig.fake->allocations, 0);
-	rig.census = test_take_census();
+	assert_int_equal(fixture.fake->allocations, 0);
+	fixture.census = test_take_census();
 	return 0;
 }
 
-/* Restores the settings, which stand before the counters. */
-int rig_after(void **state)
+/* Restore the settings, which precede the counters. */
+int fixture_after(void **state)
 {
 	int device = -1;
 
 	(void)state;
-	memcpy(rig.fake, &rig.settings, offsetof(struct fake_hip, allocations));
-	assert_int_equal(rig.fake->allocations, 0);
-	assert_int_equal(rig.fake->exports_open, 0);
-	assert_int_equal(rig.fake->registrations, 0);
-	assert_int_equal(rig.fake->misuses, 0);
-	assert_int_equal(rig.fake->hangs, 0);
-	assert_int_equal(rig.fake->breaks, 0);
-	/* HIP's own reference is left, and none of pier's. */
-	assert_int_equal(rig.fake->references, rig.fake->initialised);
-	assert_int_equal(rig.hipPeekAtLastError(), 0);
-	if (rig.fake->initialised) {
-		assert_int_equal(rig.hipGetDevice(&device), 0);
+	memcpy(fixture.fake, &fixture.settings, offsetof(struct fake_hip, allocations));
+	assert_int_equal(fixture.fake->allocations, 0);
+	assert_int_equal(fixture.fake->exports_open, 0);
+	assert_int_equal(fixture.fake->registrations, 0);
+	assert_int_equal(fixture.fake->events, 0);
+	assert_int_equal(fixture.fake->misuses, 0);
+	assert_int_equal(fixture.fake->hangs, 0);
+	assert_int_equal(fixture.fake->breaks, 0);
+	/* HIP's own reference remains, and none of pier's. */
+	assert_int_equal(fixture.fake->references, fixture.fake->initialised);
+	assert_int_equal(fixture.hipPeekAtLastError(), 0);
+	if (fixture.fake->initialised) {
+		assert_int_equal(fixture.hipGetDevice(&device), 0);
 		assert_int_equal(device, 0);
 	}
-	test_assert_census(&rig.census);
+	test_assert_census(&fixture.census);
 	return 0;
 }
 
-char *rig_map(int device, size_t segment, size_t count, size_t reserved)
+char *fixture_map(int device, size_t segment, size_t count, size_t reserved)
 {
 	char *address = mmap(NULL, segment * reserved, PROT_NONE,
 			     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -83,29 +85,29 @@ char *rig_map(int device, size_t segment, size_t count, size_t reserved)
 	int current;
 
 	assert_ptr_not_equal(address, MAP_FAILED);
-	/* Whoever maps has used HIP. */
-	assert_int_equal(rig.hipGetDevice(&current), 0);
+	/* A mapping counts as a use of HIP. */
+	assert_int_equal(fixture.hipGetDevice(&current), 0);
 	for (size_t i = 0; i < count; i++)
-		assert_true(rig.map(device, address + i * segment, segment));
+		assert_true(fixture.map(device, address + i * segment, segment));
 	return address;
 }
 
-void rig_unmap(char *address, size_t segment, size_t count, size_t reserved)
+void fixture_unmap(char *address, size_t segment, size_t count, size_t reserved)
 {
 	for (size_t i = 0; i < count; i++)
-		rig.unmap(address + i * segment);
+		fixture.unmap(address + i * segment);
 	munmap(address, segment * reserved);
 }
 
-void rig_fail(const char *function, unsigned int error)
+void fixture_fail(const char *function, unsigned int error)
 {
-	snprintf(rig.fake->fail_function, sizeof(rig.fake->fail_function), "%s",
+	snprintf(fixture.fake->fail_function, sizeof(fixture.fake->fail_function), "%s",
 		 function);
-	rig.fake->fail_call = 1;
-	rig.fake->fail_error = error;
+	fixture.fake->fail_call = 1;
+	fixture.fake->fail_error = error;
 }
 
-void rig_expect_bytes(int fd, uint64_t offset, const void *expected, size_t length)
+void fixture_expect_bytes(int fd, uint64_t offset, const void *expected, size_t length)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), start = offset & ~(page - 1);
 	size_t size = (size_t)(offset - start) + length;

@@ -7,8 +7,8 @@
 #include <pier/buffer.h>
 
 /*
- * Runtimes that lack functions: RIG_HSA names one without the second version of the
- * export, or without any.
+ * Runtimes that lack functions: FIXTURE_HSA names one without the second version of the
+ * export, or without any export.
  */
 
 static const struct pier_backend *const backend = &pier_hip_backend;
@@ -24,7 +24,7 @@ static bool has(const char *function)
 	return found;
 }
 
-static void test_it_is_old(void **state)
+static void loads_an_old_runtime(void **state)
 {
 	(void)state;
 	assert_false(has("hsa_amd_portable_export_dmabuf_v2"));
@@ -34,7 +34,7 @@ static void expect_refused(const struct pier_memory *memory, enum pier_mapping m
 			   const char *function, const char *way_out)
 {
 	struct pier_backend_export dmabuf = { .fd = -7 };
-	size_t references = rig.fake->references;
+	size_t references = fixture.fake->references;
 
 	expect_result(
 		call_export(backend, memory, memory->address, 4096, mapping, &dmabuf),
@@ -43,17 +43,17 @@ static void expect_refused(const struct pier_memory *memory, enum pier_mapping m
 	test_assert_sentence("libamdhip64.so.6, of ROCm 5.2");
 	test_assert_sentence(way_out);
 	assert_int_equal(dmabuf.fd, -7);
-	assert_int_equal(rig.fake->references, references);
+	assert_int_equal(fixture.fake->references, references);
 }
 
-static void test_export(void **state)
+static void exports_as_far_as_the_runtime_can(void **state)
 {
 	struct pier_backend_export dmabuf;
 	struct pier_memory memory;
 	char detail[256];
 
 	(void)state;
-	rig.fake->version = 50221153;
+	fixture.fake->version = 50221153;
 	expect_ok(backend->alloc("0", 8192, &memory));
 	expect_ok(backend->copy_to(&memory, 5000, "old", 4));
 	expect_ok(backend->probe(detail, sizeof(detail)));
@@ -64,7 +64,7 @@ static void test_export(void **state)
 		assert_non_null(strstr(detail, "by the default mapping alone"));
 		expect_ok(call_export(backend, &memory, memory.address + 4096, 4096,
 				      PIER_MAPPING_DEFAULT, &dmabuf));
-		rig_expect_bytes(dmabuf.fd, dmabuf.offset + 904, "old", 4);
+		fixture_expect_bytes(dmabuf.fd, dmabuf.offset + 904, "old", 4);
 		backend->close_export(&dmabuf);
 	} else {
 		assert_non_null(strstr(detail, "no dma-bufs: this ROCm is too old"));
@@ -78,9 +78,9 @@ static void test_export(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		rig_test(test_it_is_old),
-		rig_test(test_export),
+		fixture_test(loads_an_old_runtime),
+		fixture_test(exports_as_far_as_the_runtime_can),
 	};
 
-	return cmocka_run_group_tests_name("hip_old", tests, rig_open, NULL);
+	return cmocka_run_group_tests_name("hip_old", tests, fixture_open, NULL);
 }

@@ -9,12 +9,14 @@
 
 #include <pier/buffer.h>
 
-/* Pointers that others made: whose they are, and whether they are still the same. */
+/*
+ * Pointers that others allocated: their owner, and whether the memory is still the same.
+ */
 
 static const struct pier_backend *const backend = &pier_hip_backend;
 
-/* First, before anything has used HIP: a host pointer does not begin with it. */
-static void test_host_pointers_initialise_nothing(void **state)
+/* Must run first, before anything uses HIP: a host pointer does not initialise it. */
+static void host_pointers_initialise_nothing(void **state)
 {
 	struct pier_buffer *buffer;
 	struct pier_memory memory;
@@ -22,7 +24,7 @@ static void test_host_pointers_initialise_nothing(void **state)
 	uint64_t identity;
 
 	(void)state;
-	assert_int_equal(rig.fake->initialised, 0);
+	assert_int_equal(fixture.fake->initialised, 0);
 	expect_result(call_find(backend, (uint64_t)(uintptr_t)bytes, UINT64_MAX, &memory),
 		      -ENOENT);
 	expect_result(call_find(backend, (uint64_t)(uintptr_t)bytes, 100, &memory),
@@ -31,8 +33,8 @@ static void test_host_pointers_initialise_nothing(void **state)
 	expect_ok(pier_buffer_wrap(bytes, sizeof(bytes), &buffer));
 	assert_string_equal(pier_buffer_backend(buffer), "host");
 	expect_ok(pier_buffer_free(buffer));
-	assert_int_equal(rig.fake->initialised, 0);
-	assert_int_equal(rig.fake->references, 0);
+	assert_int_equal(fixture.fake->initialised, 0);
+	assert_int_equal(fixture.fake->references, 0);
 }
 
 static void expect_found(void *pointer, uint64_t offset, uint64_t length,
@@ -52,7 +54,7 @@ static void expect_found(void *pointer, uint64_t offset, uint64_t length,
 	backend->release(&memory);
 }
 
-static void test_found(void **state)
+static void finds_memory_of_the_application(void **state)
 {
 	void *device = NULL, *large = NULL, *fine = NULL, *host = NULL, *managed = NULL,
 	     *pool = NULL;
@@ -60,26 +62,26 @@ static void test_found(void **state)
 	char bytes[10];
 
 	(void)state;
-	assert_int_equal(rig.hipMalloc(&device, 100), 0);
+	assert_int_equal(fixture.hipMalloc(&device, 100), 0);
 	expect_found(device, 0, 4096, "hipMalloc", "0");
 	expect_found(device, 99, 4096, "hipMalloc", "0");
-	assert_int_equal(rig.hipSetDevice(1), 0);
-	assert_int_equal(rig.hipMalloc(&large, 3 << 20), 0);
-	assert_int_equal(rig.hipExtMallocWithFlags(&fine, 4096, 1), 0);
-	assert_int_equal(rig.hipHostMalloc(&host, 5000, 0), 0);
-	assert_int_equal(rig.hipMallocManaged(&managed, 4096, 1), 0);
-	assert_int_equal(rig.hipMallocAsync(&pool, 4096, NULL), 0);
-	assert_int_equal(rig.hipSetDevice(0), 0);
+	assert_int_equal(fixture.hipSetDevice(1), 0);
+	assert_int_equal(fixture.hipMalloc(&large, 3 << 20), 0);
+	assert_int_equal(fixture.hipExtMallocWithFlags(&fine, 4096, 1), 0);
+	assert_int_equal(fixture.hipHostMalloc(&host, 5000, 0), 0);
+	assert_int_equal(fixture.hipMallocManaged(&managed, 4096, 1), 0);
+	assert_int_equal(fixture.hipMallocAsync(&pool, 4096, NULL), 0);
+	assert_int_equal(fixture.hipSetDevice(0), 0);
 	expect_found(large, (3 << 20) - 1, 3 << 20, "hipMalloc", "1");
 	expect_found(fine, 5, 4096, "fine-grained device memory", "1");
 	expect_found(host, 4999, 5000, "page-locked host memory", "1");
 	expect_found(managed, 4000, 4096, "managed memory", "1");
-	/* Most versions do not tell of pools. */
+	/* Most versions do not report pools. */
 	expect_found(pool, 4000, 4096, "hipMalloc", "1");
-	rig.fake->pools = true;
+	fixture.fake->pools = true;
 	expect_found(pool, 4000, 4096, "hipMallocAsync", "1");
-	rig.set_type(large, 6);
-	/* HSA takes any pointer into it for its base; HIP does not. */
+	fixture.set_type(large, 6);
+	/* HSA accepts any interior pointer as a base; HIP does not. */
 	expect_found(large, 1 << 20, 3 << 20, "hipMemMap", "1");
 
 	expect_result(call_find(backend, (uint64_t)(uintptr_t)bytes, UINT64_MAX, &memory),
@@ -87,38 +89,38 @@ static void test_found(void **state)
 	expect_result(call_find(backend, (uint64_t)(uintptr_t)device + 4096, UINT64_MAX,
 				&memory),
 		      -ENOENT);
-	assert_int_equal(rig.hipFree(device), 0);
+	assert_int_equal(fixture.hipFree(device), 0);
 	expect_result(
 		call_find(backend, (uint64_t)(uintptr_t)device, UINT64_MAX, &memory),
 		-ENOENT);
-	assert_int_equal(rig.hipFree(large), 0);
-	assert_int_equal(rig.hipFree(fine), 0);
-	assert_int_equal(rig.hipFree(managed), 0);
-	assert_int_equal(rig.hipFree(pool), 0);
-	assert_int_equal(rig.hipHostFree(host), 0);
+	assert_int_equal(fixture.hipFree(large), 0);
+	assert_int_equal(fixture.hipFree(fine), 0);
+	assert_int_equal(fixture.hipFree(managed), 0);
+	assert_int_equal(fixture.hipFree(pool), 0);
+	assert_int_equal(fixture.hipHostFree(host), 0);
 }
 
-static void test_wrapping(void **state)
+static void wraps_memory_of_the_application(void **state)
 {
 	struct pier_buffer *buffer;
 	void *device = NULL;
 	char back[8];
 
 	(void)state;
-	assert_int_equal(rig.hipMalloc(&device, 1 << 20), 0);
+	assert_int_equal(fixture.hipMalloc(&device, 1 << 20), 0);
 	expect_ok(pier_buffer_wrap((char *)device + 5001, 1000, &buffer));
 	assert_string_equal(pier_buffer_backend(buffer), "hip");
 	expect_ok(pier_buffer_copy_to(buffer, 10, "wrapped", 8));
-	assert_string_equal((char *)rig.reach((char *)device + 5011, 8), "wrapped");
+	assert_string_equal((char *)fixture.reach((char *)device + 5011, 8), "wrapped");
 	expect_ok(pier_buffer_copy_from(buffer, 10, back, 8));
 	assert_string_equal(back, "wrapped");
 	expect_ok(pier_buffer_free(buffer));
 	expect_result(pier_buffer_wrap((char *)device + 5000, 1 << 20, &buffer), -ERANGE);
-	assert_int_equal(rig.hipFree(device), 0);
+	assert_int_equal(fixture.hipFree(device), 0);
 }
 
-/* What lies around it was never HIP's, so who wants more has plain host memory. */
-static void test_registered_host_memory(void **state)
+/* The memory around it never belonged to HIP, so a larger range is plain host memory. */
+static void finds_registered_host_memory(void **state)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	char *pages = mmap(NULL, 4 * page, PROT_READ | PROT_WRITE,
@@ -130,7 +132,7 @@ static void test_registered_host_memory(void **state)
 	(void)state;
 	assert_ptr_not_equal(pages, MAP_FAILED);
 	middle = (uint64_t)(uintptr_t)pages + page;
-	assert_int_equal(rig.hipHostRegister(pages + page, 2 * page, 0), 0);
+	assert_int_equal(fixture.hipHostRegister(pages + page, 2 * page, 0), 0);
 	expect_found(pages + page, 7, 2 * page, "registered host memory", "0");
 	expect_ok(call_find(backend, middle + 7, 2 * page - 7, &memory));
 	backend->release(&memory);
@@ -139,75 +141,75 @@ static void test_registered_host_memory(void **state)
 	expect_ok(pier_buffer_wrap(pages, 4 * page, &buffer));
 	assert_string_equal(pier_buffer_backend(buffer), "host");
 	expect_ok(pier_buffer_free(buffer));
-	assert_int_equal(rig.hipHostUnregister(pages + page), 0);
+	assert_int_equal(fixture.hipHostUnregister(pages + page), 0);
 	munmap(pages, 4 * page);
 }
 
-/* With HMM, clr knows of each pointer that it is in the process. */
-static void test_host_pointers_with_hmm(void **state)
+/* With HMM, clr reports every pointer as memory of the process. */
+static void finds_host_pointers_with_hmm(void **state)
 {
 	struct pier_buffer *buffer = NULL;
 	void *device = NULL;
 	char bytes[100];
 
 	(void)state;
-	rig.fake->hmm = true;
-	assert_int_equal(rig.hipMalloc(&device, 8192), 0);
+	fixture.fake->hmm = true;
+	assert_int_equal(fixture.hipMalloc(&device, 8192), 0);
 	expect_ok(pier_buffer_wrap(bytes, sizeof(bytes), &buffer));
 	assert_string_equal(pier_buffer_backend(buffer), "host");
 	expect_ok(pier_buffer_free(buffer));
 	expect_found(device, 10, 8192, "hipMalloc", "0");
-	assert_int_equal(rig.hipFree(device), 0);
+	assert_int_equal(fixture.hipFree(device), 0);
 }
 
-static void test_identity(void **state)
+static void identifies_allocations(void **state)
 {
 	void *first = NULL, *second = NULL;
 	uint64_t before = 0, same = 0, after = 0;
 
 	(void)state;
-	assert_int_equal(rig.hipMalloc(&first, 4096), 0);
+	assert_int_equal(fixture.hipMalloc(&first, 4096), 0);
 	expect_ok(backend->identity((uint64_t)(uintptr_t)first, &before));
 	expect_ok(backend->identity((uint64_t)(uintptr_t)first + 4000, &same));
 	assert_int_equal(same, before);
-	assert_int_equal(rig.hipFree(first), 0);
+	assert_int_equal(fixture.hipFree(first), 0);
 	expect_result(backend->identity((uint64_t)(uintptr_t)first, &same), -ENOENT);
-	assert_int_equal(rig.hipMalloc(&second, 4096), 0);
+	assert_int_equal(fixture.hipMalloc(&second, 4096), 0);
 	assert_ptr_equal(first, second);
 	expect_ok(backend->identity((uint64_t)(uintptr_t)second, &after));
 	assert_int_not_equal(after, before);
-	assert_int_equal(rig.hipFree(second), 0);
+	assert_int_equal(fixture.hipFree(second), 0);
 }
 
-/* A fault is told, and not taken for somebody else's memory. */
-static void test_faults(void **state)
+/* A failure is reported, and does not turn the memory into someone else's. */
+static void reports_failures_of_the_runtime(void **state)
 {
 	struct pier_memory memory;
 	void *device = NULL;
 
 	(void)state;
-	assert_int_equal(rig.hipMalloc(&device, 4096), 0);
-	rig.fake->lost_call = 1;
-	rig.fake->lost_error = 719;
+	assert_int_equal(fixture.hipMalloc(&device, 4096), 0);
+	fixture.fake->lost_call = 1;
+	fixture.fake->lost_error = 719;
 	expect_result(
 		call_find(backend, (uint64_t)(uintptr_t)device, UINT64_MAX, &memory),
 		-EIO);
 	test_assert_sentence("hipErrorLaunchFailure");
-	/* Of what HSA does not know either it says nothing. */
+	/* Memory that HSA does not know is not claimed either. */
 	expect_result(
 		call_find(backend, (uint64_t)(uintptr_t)&memory, UINT64_MAX, &memory),
 		-ENOENT);
-	rig.fake->lost_call = 0;
-	assert_int_equal(rig.hipFree(device), 0);
-	rig.hipGetLastError();
+	fixture.fake->lost_call = 0;
+	assert_int_equal(fixture.hipFree(device), 0);
+	fixture.hipGetLastError();
 }
 
-/* A child cannot use HIP, and what it gives back is the parent's still. */
+/* A child cannot use HIP; what it frees still belongs to the parent. */
 static int in_child(struct pier_memory *memory, struct pier_backend_export *dmabuf)
 {
 	struct pier_backend_export other = { .fd = -1 };
 	struct pier_memory found;
-	size_t fds = test_count_fds(), open = rig.fake->exports_open;
+	size_t fds = test_count_fds(), open = fixture.fake->exports_open;
 	char byte = 0;
 
 	if (backend->alloc("0", 1, &found) != -EOPNOTSUPP ||
@@ -221,13 +223,13 @@ static int in_child(struct pier_memory *memory, struct pier_backend_export *dmab
 			&other) != -EOPNOTSUPP)
 		return 4;
 	backend->close_export(dmabuf);
-	if (test_count_fds() != fds - 1 || rig.fake->exports_open != open)
+	if (test_count_fds() != fds - 1 || fixture.fake->exports_open != open)
 		return 5;
 	backend->free(memory);
-	return rig.fake->allocations == 1 ? 0 : 6;
+	return fixture.fake->allocations == 1 ? 0 : 6;
 }
 
-static void test_fork(void **state)
+static void child_leaves_hip_alone(void **state)
 {
 	struct pier_backend_export dmabuf;
 	struct pier_memory memory;
@@ -244,7 +246,7 @@ static void test_fork(void **state)
 		_exit(in_child(&memory, &dmabuf));
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
-	rig_expect_bytes(dmabuf.fd, dmabuf.offset, "", 1);
+	fixture_expect_bytes(dmabuf.fd, dmabuf.offset, "", 1);
 	backend->close_export(&dmabuf);
 	backend->free(&memory);
 }
@@ -252,15 +254,15 @@ static void test_fork(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		rig_test(test_host_pointers_initialise_nothing),
-		rig_test(test_found),
-		rig_test(test_wrapping),
-		rig_test(test_registered_host_memory),
-		rig_test(test_host_pointers_with_hmm),
-		rig_test(test_identity),
-		rig_test(test_faults),
-		rig_test(test_fork),
+		fixture_test(host_pointers_initialise_nothing),
+		fixture_test(finds_memory_of_the_application),
+		fixture_test(wraps_memory_of_the_application),
+		fixture_test(finds_registered_host_memory),
+		fixture_test(finds_host_pointers_with_hmm),
+		fixture_test(identifies_allocations),
+		fixture_test(reports_failures_of_the_runtime),
+		fixture_test(child_leaves_hip_alone),
 	};
 
-	return cmocka_run_group_tests_name("hip_pointers", tests, rig_open, NULL);
+	return cmocka_run_group_tests_name("hip_pointers", tests, fixture_open, NULL);
 }

@@ -6,7 +6,7 @@
 
 #include <pier/pier.h>
 
-/* Memory of hipMemMap(): segments side by side, of which each is exported alone. */
+/* Memory of hipMemMap(): adjacent segments, each exported separately. */
 
 static const struct pier_backend *const backend = &pier_hip_backend;
 
@@ -28,14 +28,14 @@ static void expect_kind(const struct pier_memory *memory, const char *kind)
 	assert_string_equal(facts.unit, "1");
 }
 
-static void test_found(void **state)
+static void finds_segments(void **state)
 {
-	char *address = rig_map(1, SEGMENT, 3, 4);
+	char *address = fixture_map(1, SEGMENT, 3, 4);
 	struct pier_memory memory;
 	uint64_t start, length;
 
 	(void)state;
-	/* As many as are asked for. */
+	/* As many as requested. */
 	expect_ok(call_find(backend, number(address) + 5, SEGMENT - 5, &memory));
 	assert_int_equal(memory.address, number(address));
 	assert_int_equal(memory.length, SEGMENT);
@@ -56,66 +56,66 @@ static void test_found(void **state)
 	test_assert_sentence("nothing is mapped at");
 	backend->release(&memory);
 
-	/* And as there are. */
+	/* As many as there are. */
 	expect_ok(call_find(backend, number(address), 4 * SEGMENT, &memory));
 	assert_int_equal(memory.length, 3 * SEGMENT);
 	backend->release(&memory);
 	expect_ok(call_find(backend, number(address), UINT64_MAX, &memory));
 	assert_int_equal(memory.length, SEGMENT);
 	backend->release(&memory);
-	rig_unmap(address, SEGMENT, 3, 4);
+	fixture_unmap(address, SEGMENT, 3, 4);
 }
 
-/* On another device, or none of hipMemMap(): it ends there. */
-static void test_unlike(void **state)
+/* It ends at memory of another device, or memory not from hipMemMap(). */
+static void does_not_join_unlike_segments(void **state)
 {
-	char *address = rig_map(1, SEGMENT, 2, 4);
+	char *address = fixture_map(1, SEGMENT, 2, 4);
 	struct pier_memory memory;
 
 	(void)state;
-	assert_true(rig.map(0, address + 2 * SEGMENT, SEGMENT));
+	assert_true(fixture.map(0, address + 2 * SEGMENT, SEGMENT));
 	expect_ok(call_find(backend, number(address), 3 * SEGMENT, &memory));
 	assert_int_equal(memory.length, 2 * SEGMENT);
 	backend->release(&memory);
-	rig.set_type(address + SEGMENT, 1);
+	fixture.set_type(address + SEGMENT, 1);
 	expect_ok(call_find(backend, number(address), 3 * SEGMENT, &memory));
 	assert_int_equal(memory.length, SEGMENT);
 	backend->release(&memory);
-	rig_unmap(address, SEGMENT, 3, 4);
+	fixture_unmap(address, SEGMENT, 3, 4);
 }
 
-static void test_export(void **state)
+static void exports_each_segment(void **state)
 {
-	char *address = rig_map(1, SEGMENT, 3, 3);
+	char *address = fixture_map(1, SEGMENT, 3, 3);
 	struct pier_backend_export dmabuf = { .fd = -1 };
 	struct pier_memory memory;
 
 	(void)state;
-	rig.fake->exports_virtual = true;
-	memcpy(rig.reach(address + SEGMENT + 4096, 6), "second", 6);
+	fixture.fake->exports_virtual = true;
+	memcpy(fixture.reach(address + SEGMENT + 4096, 6), "second", 6);
 	expect_ok(call_find(backend, number(address), 3 * SEGMENT, &memory));
 	expect_ok(call_export(backend, &memory, number(address) + SEGMENT + 4096, 4096,
 			      PIER_MAPPING_DEFAULT, &dmabuf));
-	rig_expect_bytes(dmabuf.fd, dmabuf.offset, "second", 6);
+	fixture_expect_bytes(dmabuf.fd, dmabuf.offset, "second", 6);
 	backend->close_export(&dmabuf);
 	expect_result(call_export(backend, &memory, number(address) + SEGMENT,
 				  2 * SEGMENT, PIER_MAPPING_DEFAULT, &dmabuf),
 		      -EXDEV);
 	test_assert_sentence("several of 3 segments of hipMemMap: export each alone");
-	rig.fake->exports_virtual = false;
+	fixture.fake->exports_virtual = false;
 	expect_result(call_export(backend, &memory, number(address), SEGMENT,
 				  PIER_MAPPING_DEFAULT, &dmabuf),
 		      -EOPNOTSUPP);
 	test_assert_sentence("this version of ROCm does not export memory of this kind");
 	backend->release(&memory);
-	rig_unmap(address, SEGMENT, 3, 3);
+	fixture_unmap(address, SEGMENT, 3, 3);
 }
 
-/* By the public calls, over the seams. */
-static void test_copies(void **state)
+/* Through the public calls, across the seams. */
+static void copies_across_seams(void **state)
 {
 	static char bytes[SEGMENT + 8192], back[sizeof(bytes)];
-	char *address = rig_map(1, SEGMENT, 3, 3);
+	char *address = fixture_map(1, SEGMENT, 3, 3);
 	struct pier_buffer *buffer;
 
 	(void)state;
@@ -125,30 +125,30 @@ static void test_copies(void **state)
 	expect_ok(pier_buffer_copy_to(buffer, SEGMENT - 4096, bytes, sizeof(bytes)));
 	expect_ok(pier_buffer_copy_from(buffer, SEGMENT - 4096, back, sizeof(back)));
 	assert_memory_equal(back, bytes, sizeof(bytes));
-	assert_memory_equal(rig.reach(address + SEGMENT - 4096, 4096), bytes, 4096);
-	assert_memory_equal(rig.reach(address + 2 * SEGMENT, 4096),
+	assert_memory_equal(fixture.reach(address + SEGMENT - 4096, 4096), bytes, 4096);
+	assert_memory_equal(fixture.reach(address + 2 * SEGMENT, 4096),
 			    bytes + SEGMENT + 4096, 4096);
-	/* Unmapped meanwhile: not a byte behind it. */
-	rig.unmap(address + SEGMENT);
+	/* Unmapped in the meantime: not a byte behind it is copied. */
+	fixture.unmap(address + SEGMENT);
 	expect_result(pier_buffer_copy_to(buffer, SEGMENT - 4096, bytes, sizeof(bytes)),
 		      -EFAULT);
 	test_assert_sentence("nothing is mapped at");
-	assert_true(rig.map(1, address + SEGMENT, SEGMENT));
+	assert_true(fixture.map(1, address + SEGMENT, SEGMENT));
 	expect_ok(pier_buffer_free(buffer));
-	rig_unmap(address, SEGMENT, 3, 3);
+	fixture_unmap(address, SEGMENT, 3, 3);
 }
 
-/* One region, of a part for each segment. */
-static void test_region(void **state)
+/* One region, with a part for each segment. */
+static void registers_a_part_for_each_segment(void **state)
 {
-	char *address = rig_map(1, SEGMENT, 3, 3);
+	char *address = fixture_map(1, SEGMENT, 3, 3);
 	struct pier_buffer *buffer;
 	struct pier_device *device;
 	struct pier_pd *pd;
 	struct pier_mr *region;
 
 	(void)state;
-	rig.fake->exports_virtual = true;
+	fixture.fake->exports_virtual = true;
 	expect_ok(pier_open_device("soft0", &device));
 	expect_ok(pier_alloc_pd(device, &pd));
 	expect_ok(pier_buffer_wrap(address, 3 * SEGMENT, &buffer));
@@ -160,15 +160,18 @@ static void test_region(void **state)
 	expect_ok(pier_buffer_free(buffer));
 	expect_ok(pier_dealloc_pd(pd));
 	expect_ok(pier_close_device(device));
-	rig_unmap(address, SEGMENT, 3, 3);
+	fixture_unmap(address, SEGMENT, 3, 3);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		rig_test(test_found),  rig_test(test_unlike), rig_test(test_export),
-		rig_test(test_copies), rig_test(test_region),
+		fixture_test(finds_segments),
+		fixture_test(does_not_join_unlike_segments),
+		fixture_test(exports_each_segment),
+		fixture_test(copies_across_seams),
+		fixture_test(registers_a_part_for_each_segment),
 	};
 
-	return cmocka_run_group_tests(tests, rig_open, NULL);
+	return cmocka_run_group_tests(tests, fixture_open, NULL);
 }

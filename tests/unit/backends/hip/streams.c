@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* What an application does with streams and graphs meanwhile. */
+/* The calls that pier makes while an application uses streams and graphs. */
 
 static const struct pier_backend *const backend = &pier_hip_backend;
 
@@ -24,49 +24,51 @@ static void expect_copies(const struct pier_memory *memory)
 	assert_string_equal(back, "bytes");
 }
 
-/* A kernel that waits for these bytes would wait for ever for a copy that waits for it.
+/*
+ * A kernel that polls for these bytes would deadlock with a copy that waits for the
+ * kernel.
  */
-static void test_beside_kernel(void **state)
+static void does_not_wait_for_a_kernel(void **state)
 {
 	struct pier_memory memory, found;
 	void *pointer = NULL;
 
 	(void)state;
-	rig.fake->kernel_polls = true;
+	fixture.fake->kernel_polls = true;
 	expect_ok(backend->alloc("1", 4096, &memory));
 	expect_copies(&memory);
-	assert_int_equal(rig.hipMalloc(&pointer, 4096), 0);
+	assert_int_equal(fixture.hipMalloc(&pointer, 4096), 0);
 	expect_ok(call_find(backend, (uint64_t)(uintptr_t)pointer, UINT64_MAX, &found));
 	expect_copies(&found);
-	assert_int_equal(rig.fake->hangs, 0);
+	assert_int_equal(fixture.fake->hangs, 0);
 	backend->release(&found);
 	backend->free(&memory);
-	assert_int_equal(rig.hipFree(pointer), 0);
+	assert_int_equal(fixture.hipFree(pointer), 0);
 }
 
-/* One for each device, however many copies. */
-static void test_streams_are_kept(void **state)
+/* One stream for each device, however many copies. */
+static void keeps_its_streams(void **state)
 {
 	struct pier_memory memory;
 	size_t streams;
 
 	(void)state;
-	rig.reset(0);
-	streams = rig.fake->streams;
+	fixture.reset(0);
+	streams = fixture.fake->streams;
 	expect_ok(backend->alloc("0", 4096, &memory));
 	for (int i = 0; i < 3; i++)
 		expect_copies(&memory);
-	assert_int_equal(rig.fake->streams, streams + 1);
-	/* hipDeviceReset() takes it away. */
-	rig.reset(0);
-	assert_int_equal(rig.fake->streams, streams);
+	assert_int_equal(fixture.fake->streams, streams + 1);
+	/* hipDeviceReset() destroys it. */
+	fixture.reset(0);
+	assert_int_equal(fixture.fake->streams, streams);
 	expect_copies(&memory);
-	assert_int_equal(rig.fake->streams, streams + 1);
+	assert_int_equal(fixture.fake->streams, streams + 1);
 	backend->free(&memory);
 }
 
-/* That of a device which is lost is no reason for another one. */
-static void test_failing_streams(void **state)
+/* A lost device does not cause another stream to be created. */
+static void survives_failing_streams(void **state)
 {
 	struct pier_memory memory;
 	size_t streams;
@@ -74,18 +76,18 @@ static void test_failing_streams(void **state)
 
 	(void)state;
 	expect_ok(backend->alloc("0", 4096, &memory));
-	streams = rig.fake->streams;
-	rig_fail("hipStreamSynchronize", 719);
+	streams = fixture.fake->streams;
+	fixture_fail("hipStreamSynchronize", 719);
 	expect_result(backend->copy_from(&memory, 0, &byte, 1), -EIO);
 	test_assert_sentence(
 		"copying 1 bytes from device 0: hipErrorLaunchFailure (719)");
 	assert_int_equal(byte, 1);
-	rig.reset(0);
-	rig_fail("hipStreamCreateWithFlags", 2);
+	fixture.reset(0);
+	fixture_fail("hipStreamCreateWithFlags", 2);
 	expect_result(backend->copy_to(&memory, 0, &byte, 1), -ENOMEM);
 	test_assert_sentence("making a stream on device 0: hipErrorOutOfMemory (2)");
 	expect_copies(&memory);
-	assert_int_equal(rig.fake->streams, streams);
+	assert_int_equal(fixture.fake->streams, streams);
 	backend->free(&memory);
 }
 
@@ -112,7 +114,7 @@ static void use_all(const char *unit, char *plain, size_t page)
 }
 
 /* Everything that pier does, while another thread captures. */
-static void test_beside_capture(void **state)
+static void does_not_end_a_capture(void **state)
 {
 	static const char *const units[] = { "0", "1:fine", "0:host" };
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -121,24 +123,24 @@ static void test_beside_capture(void **state)
 	(void)state;
 	assert_non_null(plain);
 	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
-		rig.reset(0);
-		rig.reset(1);
-		rig.fake->capturing = true;
+		fixture.reset(0);
+		fixture.reset(1);
+		fixture.fake->capturing = true;
 		use_all(units[i], plain, page);
-		rig.fake->capturing = false;
+		fixture.fake->capturing = false;
 	}
-	assert_int_equal(rig.fake->breaks, 0);
+	assert_int_equal(fixture.fake->breaks, 0);
 	free(plain);
 }
 
 static unsigned int exchange(unsigned int mode)
 {
-	assert_int_equal(rig.hipThreadExchangeStreamCaptureMode(&mode), 0);
+	assert_int_equal(fixture.hipThreadExchangeStreamCaptureMode(&mode), 0);
 	return mode;
 }
 
-/* The thread's mode is what it was, after what failed too. */
-static void test_capture_mode(void **state)
+/* The thread's mode is restored, also after a failure. */
+static void restores_the_capture_mode(void **state)
 {
 	struct pier_memory memory, other;
 	char byte = 1;
@@ -148,14 +150,14 @@ static void test_capture_mode(void **state)
 		exchange(mode);
 		expect_ok(backend->alloc("1", 1, &memory));
 		assert_int_equal(exchange(mode), mode);
-		rig_fail("hipSetDevice", 101);
+		fixture_fail("hipSetDevice", 101);
 		expect_result(backend->copy_to(&memory, 0, &byte, 1), -ENODEV);
 		assert_int_equal(exchange(mode), mode);
-		rig_fail("hipMalloc", 2);
+		fixture_fail("hipMalloc", 2);
 		expect_result(backend->alloc("0", 1, &other), -ENOMEM);
 		assert_int_equal(exchange(mode), mode);
-		/* What cannot be changed is not given back either. */
-		rig_fail("hipThreadExchangeStreamCaptureMode", 999);
+		/* If the mode cannot be changed, it is not restored either. */
+		fixture_fail("hipThreadExchangeStreamCaptureMode", 999);
 		expect_ok(backend->copy_to(&memory, 0, &byte, 1));
 		assert_int_equal(exchange(mode), mode);
 		backend->free(&memory);
@@ -163,62 +165,62 @@ static void test_capture_mode(void **state)
 	}
 }
 
-/* Freed memory is told from what took its place. */
-static void test_freed(void **state)
+/* Freed memory is distinguished from new memory at its address. */
+static void refuses_freed_memory(void **state)
 {
 	void *pointer = NULL, *again = NULL;
 	struct pier_memory memory;
 	char byte = 1;
 
 	(void)state;
-	assert_int_equal(rig.hipMalloc(&pointer, 4096), 0);
+	assert_int_equal(fixture.hipMalloc(&pointer, 4096), 0);
 	expect_ok(call_find(backend, (uint64_t)(uintptr_t)pointer, UINT64_MAX, &memory));
-	assert_int_equal(rig.hipFree(pointer), 0);
+	assert_int_equal(fixture.hipFree(pointer), 0);
 	expect_result(backend->copy_to(&memory, 0, &byte, 1), -EFAULT);
 	test_assert_sentence("was freed after it was wrapped");
-	assert_int_equal(rig.hipMalloc(&again, 4096), 0);
+	assert_int_equal(fixture.hipMalloc(&again, 4096), 0);
 	assert_ptr_equal(again, pointer);
 	expect_result(backend->copy_to(&memory, 0, &byte, 1), -EFAULT);
 	expect_result(backend->copy_from(&memory, 0, &byte, 1), -EFAULT);
 	assert_int_equal(byte, 1);
 	backend->release(&memory);
-	assert_int_equal(rig.hipFree(again), 0);
+	assert_int_equal(fixture.hipFree(again), 0);
 }
 
-/* And a device that was lost from memory that was freed. */
-static void test_lost(void **state)
+/* A lost device is distinguished from freed memory. */
+static void reports_a_lost_device(void **state)
 {
 	struct pier_memory memory;
 	void *pointer = NULL;
 	char byte = 1;
 
 	(void)state;
-	assert_int_equal(rig.hipMalloc(&pointer, 4096), 0);
+	assert_int_equal(fixture.hipMalloc(&pointer, 4096), 0);
 	expect_ok(call_find(backend, (uint64_t)(uintptr_t)pointer, UINT64_MAX, &memory));
-	rig.fake->lost_error = 719;
-	/* From each of the calls on, of which a copy makes five or more. */
+	fixture.fake->lost_error = 719;
+	/* Fail from each of the calls on; a copy makes at least five. */
 	for (unsigned int call = 1; call <= 5; call++) {
-		rig.fake->lost_call = call;
+		fixture.fake->lost_call = call;
 		expect_result(backend->copy_to(&memory, 0, &byte, 1), -EIO);
 		test_assert_sentence("hipErrorLaunchFailure (719)");
 	}
-	rig.fake->lost_call = 0;
+	fixture.fake->lost_call = 0;
 	backend->release(&memory);
-	assert_int_equal(rig.hipFree(pointer), 0);
-	rig.hipGetLastError();
+	assert_int_equal(fixture.hipFree(pointer), 0);
+	fixture.hipGetLastError();
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		rig_test(test_beside_kernel),
-		rig_test(test_streams_are_kept),
-		rig_test(test_failing_streams),
-		rig_test(test_beside_capture),
-		rig_test(test_capture_mode),
-		rig_test(test_freed),
-		rig_test(test_lost),
+		fixture_test(does_not_wait_for_a_kernel),
+		fixture_test(keeps_its_streams),
+		fixture_test(survives_failing_streams),
+		fixture_test(does_not_end_a_capture),
+		fixture_test(restores_the_capture_mode),
+		fixture_test(refuses_freed_memory),
+		fixture_test(reports_a_lost_device),
 	};
 
-	return cmocka_run_group_tests(tests, rig_open, NULL);
+	return cmocka_run_group_tests(tests, fixture_open, NULL);
 }

@@ -59,7 +59,7 @@ static void check_reason(int error, const char *expected)
 	assert_string_equal(text, expected);
 }
 
-static void test_reasons(void **state)
+static void names_the_reason(void **state)
 {
 	char text[256], expected[256];
 
@@ -87,12 +87,12 @@ static void test_reasons(void **state)
 	assert_string_equal(text, expected);
 }
 
-static void test_errno_of_reasons(void **state)
+static void reasons_have_an_errno(void **state)
 {
 	(void)state;
 	assert_int_equal(pier_device_file_errno(ENOENT), EOPNOTSUPP);
 	assert_int_equal(pier_device_file_errno(EACCES), EOPNOTSUPP);
-	/* These say nothing about the device. */
+	/* These errors carry no information about the device. */
 	assert_int_equal(pier_device_file_errno(EMFILE), EMFILE);
 	assert_int_equal(pier_device_file_errno(ENOMEM), ENOMEM);
 }
@@ -109,7 +109,7 @@ static void check_limits(const char *size, const char *ranges, uint64_t expected
 	assert_int_equal(limits.ranges, expected_ranges);
 }
 
-static void test_udmabuf_limits(void **state)
+static void reads_udmabuf_limits(void **state)
 {
 	struct pier_udmabuf_limits limits;
 	char text[256];
@@ -136,7 +136,7 @@ static void test_udmabuf_limits(void **state)
 	test_assert_sentence("/sys/module/udmabuf/parameters/size_limit_mb");
 }
 
-static void test_dma_heap_folder(void **state)
+static void reports_why_a_dma_heap_is_missing(void **state)
 {
 	struct test_census before = test_take_census();
 	char text[256], heaps[sizeof(path)], shorter[12];
@@ -178,7 +178,7 @@ static void test_dma_heap_folder(void **state)
 	test_assert_census(&before);
 }
 
-static void test_huge_pages(void **state)
+static void reads_huge_page_counts(void **state)
 {
 	struct pier_huge_pages huge;
 
@@ -195,8 +195,8 @@ static void test_huge_pages(void **state)
 	assert_int_equal(pier_read_huge_pages(inside("missing")).size, 0);
 }
 
-/* Whatever this machine has: a reason exactly where it does not work. */
-static void test_real_probes(void **state)
+/* On any machine: a reason exactly if the backend does not work. */
+static void probes_agree_with_allocations(void **state)
 {
 	static const struct pier_backend *const backends[] = {
 		&pier_host_backend,
@@ -221,15 +221,16 @@ static void test_real_probes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_reasons, make_folder, remove_folder),
-		cmocka_unit_test(test_errno_of_reasons),
-		cmocka_unit_test_setup_teardown(test_udmabuf_limits, make_folder,
+		cmocka_unit_test_setup_teardown(names_the_reason, make_folder,
 						remove_folder),
-		cmocka_unit_test_setup_teardown(test_dma_heap_folder, make_folder,
+		cmocka_unit_test(reasons_have_an_errno),
+		cmocka_unit_test_setup_teardown(reads_udmabuf_limits, make_folder,
 						remove_folder),
-		cmocka_unit_test_setup_teardown(test_huge_pages, make_folder,
+		cmocka_unit_test_setup_teardown(reports_why_a_dma_heap_is_missing,
+						make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(reads_huge_page_counts, make_folder,
 						remove_folder),
-		cmocka_unit_test(test_real_probes),
+		cmocka_unit_test(probes_agree_with_allocations),
 	};
 
 	return cmocka_run_group_tests_name("availability", tests, NULL, NULL);

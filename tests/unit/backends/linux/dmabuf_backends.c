@@ -16,18 +16,17 @@
 #include "core/page.h"
 
 /*
- * udmabuf and dma_heap with the kernel's side played by this file, for machines
- * that have neither: it checks what the kernel checks (udmabuf_create() in
- * drivers/dma-buf/udmabuf.c, dma_heap_ioctl_allocate(), dma_buf_ioctl()) and
- * hands out memfds for dma-bufs.
+ * udmabuf and dma_heap on machines without them: this file replaces the kernel. It checks
+ * what the kernel checks (udmabuf_create() in drivers/dma-buf/udmabuf.c,
+ * dma_heap_ioctl_allocate(), dma_buf_ioctl()) and hands out memfds as dma-bufs.
  */
 static struct {
 	int fail_open;	   /* errno for opening a device */
 	int fail_ioctl;	   /* errno for making a dma-buf */
 	int fail_sync;	   /* errno for the next DMA_BUF_IOCTL_SYNC */
-	int interruptions; /* of DMA_BUF_IOCTL_SYNC, by EINTR */
+	int interruptions; /* EINTRs of DMA_BUF_IOCTL_SYNC */
 	const char *limit_mb;
-	int brackets; /* open ones */
+	int brackets; /* open dma-bufs */
 	int syncs;
 	uint64_t last_sync;
 } kernel;
@@ -94,10 +93,10 @@ static int allocate_from_heap(struct dma_heap_allocation_data *data)
 {
 	int fd;
 
-	assert_int_equal(data->fd, 0); /* EINVAL if not */
+	assert_int_equal(data->fd, 0); /* EINVAL if the kernel would refuse it */
 	assert_int_equal(data->heap_flags, 0);
 	assert_int_equal(data->fd_flags & (uint32_t) ~(O_CLOEXEC | O_ACCMODE), 0);
-	/* Or the mapping could not be written, or the fd would be inherited. */
+	/* Otherwise the mapping would be read-only, or the fd inherited. */
 	assert_int_equal(data->fd_flags, O_RDWR | O_CLOEXEC);
 	fd = memfd_create("heap", MFD_CLOEXEC);
 	assert_int_equal(ftruncate(fd, (off_t)data->len), 0);
@@ -179,7 +178,7 @@ static void check_export(struct pier_buffer *buffer, size_t offset, size_t lengt
 	pier_dmabuf_close(&dmabuf);
 }
 
-static void test_alloc_and_export(void **state)
+static void allocates_and_exports(void **state)
 {
 	size_t page = pier_host_page();
 
@@ -208,8 +207,8 @@ static void test_alloc_and_export(void **state)
 	}
 }
 
-/* One fd an allocation: the memfd, the device and the heap are closed. */
-static void test_one_fd(void **state)
+/* One fd for each allocation: the memfd, the device and the heap are closed. */
+static void keeps_one_fd_per_allocation(void **state)
 {
 	size_t before = test_count_fds();
 
@@ -223,7 +222,7 @@ static void test_one_fd(void **state)
 	}
 }
 
-static void test_brackets(void **state)
+static void brackets_copies_with_syncs(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < 3; i++) {
@@ -240,7 +239,7 @@ static void test_brackets(void **state)
 		assert_int_equal(kernel.syncs, 4);
 		assert_int_equal(kernel.last_sync, DMA_BUF_SYNC_READ | DMA_BUF_SYNC_END);
 		assert_int_equal(kernel.brackets, 0);
-		/* Nothing to copy, nothing to bracket. */
+		/* An empty copy needs no bracket. */
 		assert_int_equal(pier_buffer_copy_from(buffer, 0, &byte, 0), 0);
 		assert_int_equal(kernel.syncs, 4);
 
@@ -263,7 +262,7 @@ static void check_alloc_fails(const char *spec, size_t length, int error,
 	test_assert_sentence(sentence);
 }
 
-static void test_limits(void **state)
+static void refuses_what_exceeds_the_limits(void **state)
 {
 	struct pier_buffer *buffer;
 
@@ -275,13 +274,13 @@ static void test_limits(void **state)
 	kernel.fail_ioctl = 0;
 	assert_int_equal(pier_buffer_alloc("udmabuf", 1 << 20, &buffer), 0);
 	assert_int_equal(pier_buffer_free(buffer), 0);
-	/* A limit that nobody tells is the kernel's to enforce. */
+	/* An unknown limit is left to the kernel to enforce. */
 	kernel.limit_mb = NULL;
 	assert_int_equal(pier_buffer_alloc("udmabuf", (1 << 20) + 1, &buffer), 0);
 	assert_int_equal(pier_buffer_free(buffer), 0);
 }
 
-static void test_failures(void **state)
+static void reports_failures_of_the_kernel(void **state)
 {
 	(void)state;
 	check_alloc_fails("udmabuf:x", 1, EINVAL, "no units");
@@ -308,8 +307,11 @@ static void test_failures(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_alloc_and_export), TEST(test_one_fd),	  TEST(test_brackets),
-		TEST(test_limits),	     TEST(test_failures),
+		TEST(allocates_and_exports),
+		TEST(keeps_one_fd_per_allocation),
+		TEST(brackets_copies_with_syncs),
+		TEST(refuses_what_exceeds_the_limits),
+		TEST(reports_failures_of_the_kernel),
 	};
 
 	unsetenv("PIER_BACKEND_PATH");

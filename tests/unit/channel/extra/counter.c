@@ -55,7 +55,7 @@ static struct pier_pd *counting_pd(void)
 	return pd;
 }
 
-static void soft0_counts(void **state)
+static void soft0_counts_writes(void **state)
 {
 	struct pier_device_attr attr = { 0 };
 	struct pier_device *device;
@@ -84,7 +84,7 @@ static void keeps_its_value(void **state)
 }
 
 /* As in a child of fork(2): nothing is done, and no lock is taken. */
-static void is_left_alone_by_children(void **state)
+static void child_leaves_the_counter_alone(void **state)
 {
 	struct pier_pd *pd = counting_pd();
 	struct pier_counter *counter = counter_of(pd);
@@ -107,7 +107,7 @@ static void is_left_alone_by_children(void **state)
 	destroy(counter);
 }
 
-static void says_that_a_device_cannot_count(void **state)
+static void reports_that_a_device_cannot_count(void **state)
 {
 	struct pier_pd *pd = fake_reset();
 	struct pier_counter *counter = counter_of(pd);
@@ -209,7 +209,7 @@ static void counts_for_several_regions(void **state)
 	destroy(counter);
 }
 
-static void refuses_what_cannot_be(void **state)
+static void refuses_invalid_attributes(void **state)
 {
 	struct pier_pd *pd = counting_pd(), other = *pd;
 	struct pier_counter *counter = counter_of(pd);
@@ -227,7 +227,7 @@ static void refuses_what_cannot_be(void **state)
 	destroy(counter);
 }
 
-static void waits_no_longer_than_told(void **state)
+static void waits_no_longer_than_its_timeout(void **state)
 {
 	struct pier_counter *counter = counter_of(counting_pd());
 	int64_t start = pier_now();
@@ -309,7 +309,7 @@ static void finish(pthread_t thread, const struct waiter *waiter)
 }
 
 /* A broadcast would forget the value that a thread waits for. */
-static void wakes_nobody_too_early(void **state)
+static void wakes_no_thread_too_early(void **state)
 {
 	struct pier_pd *pd = counting_pd();
 	struct pier_counter *counter = counter_of(pd);
@@ -356,7 +356,7 @@ static void wakes_each_at_its_value(void **state)
 	destroy(counter);
 }
 
-static void wakes_by_hand_too(void **state)
+static void can_be_woken_by_the_caller(void **state)
 {
 	struct pier_counter *counter = counter_of(counting_pd());
 	struct waiter waiter = { .counter = counter, .threshold = 5 };
@@ -389,7 +389,7 @@ static void *wait_for_many(void *argument)
 	return NULL;
 }
 
-static void loses_no_wake_up(void **state)
+static void loses_no_wakeup(void **state)
 {
 	struct pier_pd *pd = counting_pd();
 	struct pier_counter *counter = counter_of(pd);
@@ -423,7 +423,7 @@ static void loses_no_wake_up(void **state)
 	destroy(counter);
 }
 
-static void counts_in_one_way(void **state)
+static void refuses_to_mix_ways_of_counting(void **state)
 {
 	struct pier_pd *pd = counting_pd();
 	struct pier_counter *counter = counter_of(pd);
@@ -450,20 +450,20 @@ static void counts_in_one_way(void **state)
 int main(void)
 {
 	const struct CMUnitTest cases[] = {
-		counter_case(soft0_counts),
+		counter_case(soft0_counts_writes),
 		counter_case(keeps_its_value),
-		counter_case(is_left_alone_by_children),
-		counter_case(says_that_a_device_cannot_count),
+		counter_case(child_leaves_the_counter_alone),
+		counter_case(reports_that_a_device_cannot_count),
 		counter_case(binds_and_unbinds),
 		counter_case(binds_every_part_or_none),
 		counter_case(counts_for_several_regions),
-		counter_case(refuses_what_cannot_be),
-		counter_case(waits_no_longer_than_told),
-		counter_case(wakes_nobody_too_early),
+		counter_case(refuses_invalid_attributes),
+		counter_case(waits_no_longer_than_its_timeout),
+		counter_case(wakes_no_thread_too_early),
 		counter_case(wakes_each_at_its_value),
-		counter_case(wakes_by_hand_too),
-		counter_case(loses_no_wake_up),
-		counter_case(counts_in_one_way),
+		counter_case(can_be_woken_by_the_caller),
+		counter_case(loses_no_wakeup),
+		counter_case(refuses_to_mix_ways_of_counting),
 	};
 
 	return cmocka_run_group_tests_name("counters", cases, NULL, NULL);

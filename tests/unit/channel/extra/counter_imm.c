@@ -34,14 +34,14 @@ static void close_announced(struct announced *open)
 	destroy(open->counter);
 }
 
-/* A receive that the peer's message has used up; nobody polls it. */
+/* A receive that the peer's message has used up; it is not polled. */
 static void receive(struct announced *open, enum ibv_wc_opcode opcode, uint32_t immediate)
 {
 	expect_ok(pier_post_recv(open->channel, NULL, 0, NULL));
 	fake_complete_imm(fake.recv_ids[0], opcode, 5, htonl(immediate));
 }
 
-static void counts_the_announced_alone(void **state)
+static void counts_only_announced_writes(void **state)
 {
 	struct announced open = open_announced();
 	struct pier_result result;
@@ -70,7 +70,7 @@ static void counts_the_announced_alone(void **state)
 	close_announced(&open);
 }
 
-static void counts_no_failure(void **state)
+static void does_not_count_failures(void **state)
 {
 	struct announced open = open_announced();
 
@@ -81,7 +81,7 @@ static void counts_no_failure(void **state)
 	expect_ok(pier_post_recv(open.channel, NULL, 0, NULL));
 	fake_complete(fake.recv_ids[0], IBV_WC_LOC_PROT_ERR, IBV_WC_RECV_RDMA_WITH_IMM,
 		      0);
-	/* What arrived before is reached all the same. */
+	/* A value that was reached before the wait ends it at once. */
 	expect_ok(pier_counter_wait(open.counter, 1, PATIENT));
 	expect_result(pier_counter_wait(open.counter, 2, PATIENT), -EPIPE);
 	test_assert_sentence("the channel is broken");
@@ -89,7 +89,7 @@ static void counts_no_failure(void **state)
 	close_announced(&open);
 }
 
-static void collects_while_it_waits(void **state)
+static void collects_completions_while_it_waits(void **state)
 {
 	struct announced open = open_announced();
 	int64_t start;
@@ -102,7 +102,7 @@ static void collects_while_it_waits(void **state)
 	start = pier_now();
 	expect_result(pier_counter_wait(open.counter, 2, BRIEF), -ETIMEDOUT);
 	assert_true(pier_now() - start >= BRIEF * INT64_C(1000000));
-	/* That breaks nothing. */
+	/* The refusal breaks nothing. */
 	receive(&open, IBV_WC_RECV_RDMA_WITH_IMM, 8);
 	expect_ok(pier_counter_wait(open.counter, 2, PATIENT));
 	fake.poll_error = -1;
@@ -111,7 +111,7 @@ static void collects_while_it_waits(void **state)
 	close_announced(&open);
 }
 
-static void refuses_what_nobody_announces(void **state)
+static void refuses_invalid_bindings(void **state)
 {
 	struct announced open = open_announced();
 	struct pier_counter *other = counter_of(&fake.pd);
@@ -233,7 +233,7 @@ static void unbind_some(struct model *model)
 		      bound ? 0 : -ENOENT);
 }
 
-static void counts_as_the_model_does(void **state)
+static void agrees_with_a_model(void **state)
 {
 	struct model model;
 
@@ -258,11 +258,11 @@ static void counts_as_the_model_does(void **state)
 int main(void)
 {
 	const struct CMUnitTest cases[] = {
-		counter_case(counts_the_announced_alone),
-		counter_case(counts_no_failure),
-		counter_case(collects_while_it_waits),
-		counter_case(refuses_what_nobody_announces),
-		counter_case(counts_as_the_model_does),
+		counter_case(counts_only_announced_writes),
+		counter_case(does_not_count_failures),
+		counter_case(collects_completions_while_it_waits),
+		counter_case(refuses_invalid_bindings),
+		counter_case(agrees_with_a_model),
 	};
 
 	return cmocka_run_group_tests_name("counters of immediates", cases, NULL, NULL);

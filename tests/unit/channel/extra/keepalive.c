@@ -66,7 +66,7 @@ static void expect_asked(int times)
 	assert_int_equal(asked, times);
 }
 
-static void asks_with_an_empty_write(void **state)
+static void sends_an_empty_write(void **state)
 {
 	struct pier_channel *channel = connected(MINUTE);
 	const struct ibv_send_wr *wr = &fake.last_send;
@@ -98,8 +98,8 @@ static void asks_with_an_empty_write(void **state)
 	close_channel(channel);
 }
 
-/* The caller has all of its places while a keepalive is outstanding. */
-static void takes_no_room(void **state)
+/* A keepalive takes none of the caller's places. */
+static void takes_no_place_of_the_caller(void **state)
 {
 	struct pier_channel *channel = connected(MINUTE);
 
@@ -119,7 +119,7 @@ static void takes_no_room(void **state)
 	close_channel(channel);
 }
 
-static void is_silent_unless_asked_for(void **state)
+static void sends_nothing_unless_enabled(void **state)
 {
 	struct pier_channel *channel = connected(0);
 
@@ -134,7 +134,7 @@ static void is_silent_unless_asked_for(void **state)
 }
 
 /* An outstanding request fails by itself, and each completion is a sign of life. */
-static void waits_for_silence(void **state)
+static void sends_only_after_silence(void **state)
 {
 	struct pier_channel *channel = prepared(MINUTE);
 	struct pier_work send, receive;
@@ -167,7 +167,7 @@ static void waits_for_silence(void **state)
 	close_channel(channel);
 }
 
-static void tells_that_the_peer_is_gone(void **state)
+static void reports_that_the_peer_is_gone(void **state)
 {
 	struct pier_channel *channel = connected(MINUTE);
 	struct pier_channel_failure failure;
@@ -196,7 +196,7 @@ static void tells_that_the_peer_is_gone(void **state)
 	close_channel(channel);
 }
 
-static void tells_that_the_peer_refuses_it(void **state)
+static void reports_that_the_peer_refuses_it(void **state)
 {
 	struct pier_channel *channel = connected(MINUTE);
 
@@ -213,7 +213,7 @@ static void tells_that_the_peer_refuses_it(void **state)
 }
 
 /* A device that takes no requests will not complete any either. */
-static void stops_where_it_cannot_ask(void **state)
+static void stops_if_posting_fails(void **state)
 {
 	struct pier_channel *channel = connected(MINUTE);
 	struct pier_channel_failure failure;
@@ -235,7 +235,7 @@ static void stops_where_it_cannot_ask(void **state)
 }
 
 /* Only a keepalive that is due wakes the thread. */
-static void looks_while_it_waits(void **state)
+static void sends_while_a_thread_waits(void **state)
 {
 	struct pier_channel *channel = connected(SOON);
 	int64_t begin = pier_now();
@@ -251,7 +251,7 @@ static void looks_while_it_waits(void **state)
 }
 
 /* A thread that never sleeps sends keepalives too. */
-static void looks_while_it_spins(void **state)
+static void sends_while_a_thread_spins(void **state)
 {
 	struct pier_channel *channel = connected(SOON);
 	int64_t begin = pier_now();
@@ -266,7 +266,7 @@ static void looks_while_it_spins(void **state)
 	close_channel(channel);
 }
 
-static void goes_on_looking(void **state)
+static void repeats_keepalives(void **state)
 {
 	struct pier_channel *channel = connected(SOON);
 	int64_t begin = pier_now();
@@ -279,7 +279,7 @@ static void goes_on_looking(void **state)
 	close_channel(channel);
 }
 
-static void looks_while_a_counter_waits(void **state)
+static void sends_while_a_counter_waits(void **state)
 {
 	struct pier_channel *channel = connected(SOON);
 	struct pier_counter *counter = counter_of(&fake.pd);
@@ -300,7 +300,7 @@ static void looks_while_a_counter_waits(void **state)
 }
 
 /* A polling loop does not read the clock each time. */
-static void looks_rarely_where_it_is_hot(void **state)
+static void polling_rarely_reads_the_clock(void **state)
 {
 	struct pier_channel *channel = connected(MINUTE);
 	struct pier_work work;
@@ -316,7 +316,7 @@ static void looks_rarely_where_it_is_hot(void **state)
 	close_channel(channel);
 }
 
-static void does_not_outlive_a_reset(void **state)
+static void ends_with_a_reset(void **state)
 {
 	struct pier_channel *channel = connected(MINUTE);
 
@@ -339,19 +339,19 @@ static void does_not_outlive_a_reset(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		counter_case(asks_with_an_empty_write),
-		counter_case(takes_no_room),
-		counter_case(is_silent_unless_asked_for),
-		counter_case(waits_for_silence),
-		counter_case(tells_that_the_peer_is_gone),
-		counter_case(tells_that_the_peer_refuses_it),
-		counter_case(stops_where_it_cannot_ask),
-		counter_case(looks_while_it_waits),
-		counter_case(looks_while_it_spins),
-		counter_case(goes_on_looking),
-		counter_case(looks_while_a_counter_waits),
-		counter_case(looks_rarely_where_it_is_hot),
-		counter_case(does_not_outlive_a_reset),
+		counter_case(sends_an_empty_write),
+		counter_case(takes_no_place_of_the_caller),
+		counter_case(sends_nothing_unless_enabled),
+		counter_case(sends_only_after_silence),
+		counter_case(reports_that_the_peer_is_gone),
+		counter_case(reports_that_the_peer_refuses_it),
+		counter_case(stops_if_posting_fails),
+		counter_case(sends_while_a_thread_waits),
+		counter_case(sends_while_a_thread_spins),
+		counter_case(repeats_keepalives),
+		counter_case(sends_while_a_counter_waits),
+		counter_case(polling_rarely_reads_the_clock),
+		counter_case(ends_with_a_reset),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -158,7 +158,7 @@ static void collect_unasked(enum pier_waiting waiting)
 	destroy(channel);
 }
 
-static void collects_what_nobody_asked_for(void **state)
+static void collects_unwatched_requests(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < WAYS_TO_WAIT; i++)
@@ -166,7 +166,7 @@ static void collects_what_nobody_asked_for(void **state)
 }
 
 /* A receive that never completes does not delay a scope that posted none. */
-static void leaves_alone_what_was_before(void **state)
+static void ignores_requests_posted_before(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_work receive = post_recv(channel), send;
@@ -179,13 +179,13 @@ static void leaves_alone_what_was_before(void **state)
 	expect_ok(pier_scope_end(&scope, 0, NULL));
 	assert_int_equal(pier_channel_outstanding(channel), 1);
 	expect_result(pier_work_poll(channel, receive, NULL), 0);
-	/* Nor a scope in which nothing happened. */
+	/* A scope in which nothing happened is not delayed either. */
 	expect_ok(pier_scope_begin(channel, NULL, &scope));
 	expect_ok(pier_scope_end(&scope, 0, NULL));
 	destroy(channel);
 }
 
-static void stops_what_is_late(void **state)
+static void stops_a_late_scope(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_work send, receive;
@@ -218,7 +218,7 @@ static void stops_what_is_late(void **state)
 }
 
 /* A scope whose requests have completed is not late, however long its body took. */
-static void looks_once_more_when_the_time_is_up(void **state)
+static void polls_once_more_at_the_deadline(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < WAYS_TO_WAIT; i++) {
@@ -236,7 +236,7 @@ static void looks_once_more_when_the_time_is_up(void **state)
 	}
 }
 
-static void collects_what_a_dead_device_owes(void **state)
+static void ends_despite_a_dead_device(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_scope_report report;
@@ -276,7 +276,7 @@ static void stops_when_waiting_fails(void **state)
 }
 
 /* The first failure that is not a flush is the cause, wherever it is. */
-static void tells_every_failure(void **state)
+static void reports_every_failure(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_work first, taken, third, receive;
@@ -317,8 +317,8 @@ static void tells_every_failure(void **state)
 	destroy(channel);
 }
 
-/* The body was told the cause, and the end repeats it in words. */
-static void knows_why_it_was_flushed(void **state)
+/* The body got the cause, and the end repeats its sentence. */
+static void reports_the_cause_of_a_flush(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_scope_report report;
@@ -339,7 +339,7 @@ static void knows_why_it_was_flushed(void **state)
 	destroy(channel);
 }
 
-static void tells_the_body_apart(void **state)
+static void reports_failures_of_the_body_separately(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_scope_report report;
@@ -371,8 +371,8 @@ static void tells_the_body_apart(void **state)
 	destroy(channel);
 }
 
-/* What does not fit is counted, and later failures do not displace what fits. */
-static void lists_as_many_as_there_is_room_for(void **state)
+/* Failures that do not fit are counted; later failures do not displace earlier ones. */
+static void lists_failures_up_to_the_limit(void **state)
 {
 	(void)state;
 	for (uint32_t room = 0; room <= DEPTH; room++) {
@@ -404,8 +404,8 @@ static void lists_as_many_as_there_is_room_for(void **state)
 	}
 }
 
-/* Dropped after it failed: then only the scope knows. */
-static void keeps_failures_that_are_dropped(void **state)
+/* Dropped after it failed: only the scope can report it. */
+static void reports_failures_of_dropped_requests(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_scope_report report;
@@ -433,7 +433,7 @@ static struct pier_scope_attr manual(void)
 	return attr;
 }
 
-static void reports_what_a_manual_body_forgot(void **state)
+static void reports_requests_a_manual_body_forgot(void **state)
 {
 	struct pier_scope_attr attr = manual();
 	struct pier_channel *channel = connected();
@@ -456,7 +456,7 @@ static void reports_what_a_manual_body_forgot(void **state)
 	test_assert_sentence("of the send queue");
 	assert_int_equal(report.unpolled, 2);
 	assert_int_equal(report.first_unpolled.id, second.id);
-	/* It is collected all the same. */
+	/* Its completion is collected all the same. */
 	assert_int_equal(report.drain_error, 0);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 	expect_stale(channel, second);
@@ -496,7 +496,7 @@ static void lets_a_manual_body_fail(void **state)
  * The ring wraps around: results set aside are found, requests that were not posted are
  * not.
  */
-static void finds_what_was_put_aside(void **state)
+static void finds_results_set_aside(void **state)
 {
 	struct pier_scope_attr attr = manual();
 	struct pier_channel *channel = connected();
@@ -522,7 +522,7 @@ static void finds_what_was_put_aside(void **state)
 	destroy(channel);
 }
 
-static void counts_no_request_that_was_refused(void **state)
+static void does_not_count_refused_requests(void **state)
 {
 	struct pier_scope_attr attr = manual();
 	struct pier_channel *channel = connected();
@@ -544,7 +544,7 @@ static void counts_no_request_that_was_refused(void **state)
 	destroy(channel);
 }
 
-static void nests(void **state)
+static void can_be_nested(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_scope_report outer_report, inner_report;
@@ -577,7 +577,7 @@ static void nests(void **state)
 }
 
 /* A failure while an inner scope is open belongs to the scope that posted the request. */
-static void finds_the_scope_of_a_failure(void **state)
+static void assigns_failures_to_their_scope(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_scope_report outer_report, inner_report;
@@ -601,7 +601,7 @@ static void finds_the_scope_of_a_failure(void **state)
 }
 
 /* An inner scope has no later deadline. */
-static void keeps_to_the_deadline_around_it(void **state)
+static void respects_the_outer_deadline(void **state)
 {
 	struct pier_scope_attr attr;
 	struct pier_channel *channel = connected();
@@ -620,7 +620,7 @@ static void keeps_to_the_deadline_around_it(void **state)
 	destroy(channel);
 }
 
-static void refuses_the_wrong_order(void **state)
+static void refuses_to_end_out_of_order(void **state)
 {
 	struct pier_channel *channel = connected();
 	struct pier_scope_report report;
@@ -651,7 +651,7 @@ static void refuses_the_wrong_order(void **state)
 	destroy(channel);
 }
 
-static void keeps_a_window(void **state)
+static void limits_requests_in_flight(void **state)
 {
 	struct pier_scope_attr attr;
 	struct pier_channel *channel = connected();
@@ -701,7 +701,7 @@ static void keeps_a_window(void **state)
 	destroy(channel);
 }
 
-static void waits_for_its_window_until_its_deadline(void **state)
+static void waits_for_room_until_its_deadline(void **state)
 {
 	struct pier_scope_attr attr;
 	struct pier_channel *channel = connected();
@@ -715,7 +715,7 @@ static void waits_for_its_window_until_its_deadline(void **state)
 	attr.window = 2;
 	attr.timeout_ms = SHORT;
 	expect_ok(pier_scope_begin(channel, &attr, &scope));
-	/* What can never fit is refused at once. */
+	/* A request that can never fit is refused at once. */
 	expect_result(pier_post_batch(channel, batch, 3, NULL), -E2BIG);
 	expect_ok(pier_post_batch(channel, batch, 2, NULL));
 	expect_result(pier_post_send(channel, NULL, 0, NULL), -ETIMEDOUT);
@@ -744,7 +744,7 @@ static void waits_for_its_window_until_its_deadline(void **state)
 	expect_result(pier_scope_end(&scope, 0, NULL), -ECANCELED);
 }
 
-/* A handle names a request, not its place. */
+/* A handle identifies a request, not its place. */
 static void keeps_more_results_than_its_window(void **state)
 {
 	struct pier_scope_attr attr;
@@ -800,7 +800,7 @@ static void outlives_its_channel(void **state)
 	expect_result(pier_scope_end(&outer, 0, &report), -EALREADY);
 }
 
-static void refuses_attributes(void **state)
+static void refuses_invalid_attributes(void **state)
 {
 	struct pier_scope_attr attr;
 	struct pier_channel *channel = connected();
@@ -825,7 +825,7 @@ static void refuses_attributes(void **state)
 	destroy(channel);
 }
 
-static void is_the_parents_after_a_fork(void **state)
+static void child_cannot_use_the_scope(void **state)
 {
 	struct pier_channel *channel;
 	struct pier_scope scope;
@@ -915,7 +915,7 @@ static void ends_on_every_way_out(void **state)
 	}
 }
 
-static void evaluates_once(void **state)
+static void evaluates_its_arguments_once(void **state)
 {
 	struct pier_channel *channels[] = { connected(), NULL }, **at = channels;
 	struct pier_scope_report reports[2], *report = reports;
@@ -949,33 +949,33 @@ static void evaluates_once(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(collects_what_nobody_asked_for),
-		cmocka_unit_test(leaves_alone_what_was_before),
-		cmocka_unit_test(stops_what_is_late),
-		cmocka_unit_test(looks_once_more_when_the_time_is_up),
-		cmocka_unit_test(collects_what_a_dead_device_owes),
+		cmocka_unit_test(collects_unwatched_requests),
+		cmocka_unit_test(ignores_requests_posted_before),
+		cmocka_unit_test(stops_a_late_scope),
+		cmocka_unit_test(polls_once_more_at_the_deadline),
+		cmocka_unit_test(ends_despite_a_dead_device),
 		cmocka_unit_test(stops_when_waiting_fails),
-		cmocka_unit_test(tells_every_failure),
-		cmocka_unit_test(knows_why_it_was_flushed),
-		cmocka_unit_test(tells_the_body_apart),
-		cmocka_unit_test(lists_as_many_as_there_is_room_for),
-		cmocka_unit_test(keeps_failures_that_are_dropped),
-		cmocka_unit_test(reports_what_a_manual_body_forgot),
+		cmocka_unit_test(reports_every_failure),
+		cmocka_unit_test(reports_the_cause_of_a_flush),
+		cmocka_unit_test(reports_failures_of_the_body_separately),
+		cmocka_unit_test(lists_failures_up_to_the_limit),
+		cmocka_unit_test(reports_failures_of_dropped_requests),
+		cmocka_unit_test(reports_requests_a_manual_body_forgot),
 		cmocka_unit_test(lets_a_manual_body_fail),
-		cmocka_unit_test(finds_what_was_put_aside),
-		cmocka_unit_test(counts_no_request_that_was_refused),
-		cmocka_unit_test(nests),
-		cmocka_unit_test(finds_the_scope_of_a_failure),
-		cmocka_unit_test(keeps_to_the_deadline_around_it),
-		cmocka_unit_test(refuses_the_wrong_order),
-		cmocka_unit_test(keeps_a_window),
-		cmocka_unit_test(waits_for_its_window_until_its_deadline),
+		cmocka_unit_test(finds_results_set_aside),
+		cmocka_unit_test(does_not_count_refused_requests),
+		cmocka_unit_test(can_be_nested),
+		cmocka_unit_test(assigns_failures_to_their_scope),
+		cmocka_unit_test(respects_the_outer_deadline),
+		cmocka_unit_test(refuses_to_end_out_of_order),
+		cmocka_unit_test(limits_requests_in_flight),
+		cmocka_unit_test(waits_for_room_until_its_deadline),
 		cmocka_unit_test(keeps_more_results_than_its_window),
 		cmocka_unit_test(outlives_its_channel),
-		cmocka_unit_test(refuses_attributes),
-		cmocka_unit_test(is_the_parents_after_a_fork),
+		cmocka_unit_test(refuses_invalid_attributes),
+		cmocka_unit_test(child_cannot_use_the_scope),
 		cmocka_unit_test(ends_on_every_way_out),
-		cmocka_unit_test(evaluates_once),
+		cmocka_unit_test(evaluates_its_arguments_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

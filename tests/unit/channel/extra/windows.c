@@ -15,7 +15,10 @@
 #include "region/mr.h"
 #include "nic.h"
 
-/* Sub-regions for the peer of a channel: what the NIC is asked, and what not. */
+/*
+ * Sub-regions for the peer of a channel: which requests the NIC gets, and which it does
+ * not.
+ */
 
 enum {
 	LENGTH = 16384,
@@ -126,7 +129,7 @@ static void asks_the_nic_to_bind(void **state)
 	assert_int_equal(fake.mws, 0);
 }
 
-static void is_a_region_for_the_peer(void **state)
+static void describes_a_region_for_the_peer(void **state)
 {
 	struct world *world = *state;
 	struct pier_mr *window = bound(world), *untouched = NULL;
@@ -171,7 +174,7 @@ static void is_a_region_for_the_peer(void **state)
 	assert_int_equal(pier_dereg_mr(window), 0);
 }
 
-static void refuses_before_it_posts(void **state)
+static void refuses_invalid_windows_before_posting(void **state)
 {
 	struct world *world = *state;
 	struct pier_channel *channel = world->channel;
@@ -255,7 +258,7 @@ static void expect_region(struct world *world)
 	assert_int_equal(pier_dereg_mr(sub), 0);
 }
 
-static void registers_where_there_are_no_windows(void **state)
+static void registers_if_the_device_has_no_windows(void **state)
 {
 	struct world *world = *state;
 
@@ -266,7 +269,7 @@ static void registers_where_there_are_no_windows(void **state)
 	expect_region(world);
 }
 
-static void registers_where_the_provider_has_no_windows(void **state)
+static void registers_if_the_provider_has_no_windows(void **state)
 {
 	struct world *world = *state;
 	struct pier_provider without = *fake.device.provider;
@@ -274,7 +277,7 @@ static void registers_where_the_provider_has_no_windows(void **state)
 	without.alloc_mw = NULL;
 	fake.device.provider = &without;
 	expect_region(world);
-	/* The others need no window. */
+	/* The other parts need no window. */
 	assert_int_equal(pier_channel_destroy(world->channel), 0);
 	world->channel = NULL;
 	assert_int_equal(pier_dereg_mr(world->base), 0);
@@ -289,7 +292,7 @@ static void registers_without_the_right_to_bind(void **state)
 	expect_region(world);
 }
 
-static void registers_of_several_parts(void **state)
+static void registers_for_several_parts(void **state)
 {
 	struct world *world = *state;
 	struct pier_mr_range ranges[] = {
@@ -313,7 +316,7 @@ static void registers_before_there_is_a_peer(void **state)
 	expect_region(world);
 }
 
-static void keeps_its_base(void **state)
+static void keeps_its_base_busy(void **state)
 {
 	struct world *world = *state;
 	struct pier_mr *first = bound(world), *second = bound(world);
@@ -328,7 +331,7 @@ static void keeps_its_base(void **state)
 }
 
 /* rxe uses the bounds of the region beneath, which therefore covers only the part. */
-static void bounds_what_the_device_does_not(void **state)
+static void enforces_bounds_that_the_device_ignores(void **state)
 {
 	struct world *world = *state;
 	struct pier_mr *window;
@@ -349,7 +352,7 @@ static void bounds_what_the_device_does_not(void **state)
 	assert_int_equal(pier_mr_lkey(window), 0);
 	assert_null(pier_mr_verbs(window));
 	assert_int_equal(pier_dereg_mr(world->base), -EBUSY);
-	/* The window first, as the kernel demands; and then a second time. */
+	/* Destroy the window first, as the kernel demands; then again. */
 	fake.fail_call = fake.calls + 2;
 	assert_int_equal(pier_dereg_mr(window), -ENOSPC);
 	assert_int_equal(fake.mws, 0);
@@ -377,7 +380,7 @@ static void outlives_its_channel(void **state)
 	assert_int_equal(pier_dereg_mr(first), 0);
 }
 
-static void closing_can_be_tried_again(void **state)
+static void closing_can_be_retried(void **state)
 {
 	struct world *world = *state;
 	struct pier_mr *window = bound(world);
@@ -393,7 +396,7 @@ static void closing_can_be_tried_again(void **state)
 }
 
 /* Each call of the NIC fails once: nothing is left, and nothing was written. */
-static void a_failure_leaves_nothing(void **state)
+static void failure_leaves_nothing_behind(void **state)
 {
 	struct world *world = *state;
 
@@ -462,7 +465,7 @@ static void a_late_bind_breaks_the_channel(void **state)
 	assert_int_equal(pier_channel_outstanding(world->channel), 0);
 }
 
-static void needs_a_slot(void **state)
+static void refuses_a_full_queue(void **state)
 {
 	struct world *world = *state;
 	struct pier_mr *window = NULL;
@@ -500,7 +503,7 @@ static void *deregister(void *window)
  * One thread destroys a window while another destroys its channel: once, whichever is
  * first.
  */
-static void ends_in_two_threads(void **state)
+static void two_threads_destroy_it_once(void **state)
 {
 	struct world *world = *state;
 
@@ -526,24 +529,24 @@ int main(void)
 #define window_test(body) cmocka_unit_test_setup_teardown(body, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
 		window_test(asks_the_nic_to_bind),
-		window_test(is_a_region_for_the_peer),
-		window_test(refuses_before_it_posts),
+		window_test(describes_a_region_for_the_peer),
+		window_test(refuses_invalid_windows_before_posting),
 		window_test(writing_needs_local_write),
-		window_test(registers_where_there_are_no_windows),
-		window_test(registers_where_the_provider_has_no_windows),
+		window_test(registers_if_the_device_has_no_windows),
+		window_test(registers_if_the_provider_has_no_windows),
 		window_test(registers_without_the_right_to_bind),
-		window_test(registers_of_several_parts),
+		window_test(registers_for_several_parts),
 		window_test(registers_before_there_is_a_peer),
-		window_test(keeps_its_base),
-		window_test(bounds_what_the_device_does_not),
+		window_test(keeps_its_base_busy),
+		window_test(enforces_bounds_that_the_device_ignores),
 		window_test(outlives_its_channel),
-		window_test(closing_can_be_tried_again),
-		window_test(a_failure_leaves_nothing),
+		window_test(closing_can_be_retried),
+		window_test(failure_leaves_nothing_behind),
 		window_test(a_refused_bind_breaks_the_channel),
 		window_test(a_late_bind_breaks_the_channel),
-		window_test(needs_a_slot),
+		window_test(refuses_a_full_queue),
 		window_test(refuses_a_channel_that_failed),
-		window_test(ends_in_two_threads),
+		window_test(two_threads_destroy_it_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -29,7 +29,7 @@ static const struct pier_endpoint peer = {
 	.max_rd_atomic = 4,
 };
 
-struct scene {
+struct fixture {
 	struct test_census before;
 	bool shared;
 	struct pier_recv_pool_attr attr;
@@ -62,66 +62,67 @@ static struct pier_recv_pool_attr usual(void)
 	return attr;
 }
 
-static struct scene open_with(bool shared, const struct pier_recv_pool_attr *attr,
-			      uint32_t depth)
+static struct fixture open_with(bool shared, const struct pier_recv_pool_attr *attr,
+				uint32_t depth)
 {
-	struct scene scene = { .shared = shared, .attr = *attr };
+	struct fixture fixture = { .shared = shared, .attr = *attr };
 
 	fake_reset();
-	scene.before = test_take_census();
+	fixture.before = test_take_census();
 	if (shared) {
-		expect_ok(pier_recv_pool_create_shared(&fake.pd, attr, &scene.pool));
-		scene.channel = make_channel(scene.pool, depth);
+		expect_ok(pier_recv_pool_create_shared(&fake.pd, attr, &fixture.pool));
+		fixture.channel = make_channel(fixture.pool, depth);
 	} else {
-		scene.channel = make_channel(NULL, depth);
-		expect_ok(pier_recv_pool_create(scene.channel, attr, &scene.pool));
+		fixture.channel = make_channel(NULL, depth);
+		expect_ok(pier_recv_pool_create(fixture.channel, attr, &fixture.pool));
 	}
-	return scene;
+	return fixture;
 }
 
-static struct scene open_scene(bool shared)
+static struct fixture open_fixture(bool shared)
 {
 	struct pier_recv_pool_attr attr = usual();
 
 	return open_with(shared, &attr, COUNT);
 }
 
-static void close_scene(struct scene *scene)
+static void close_fixture(struct fixture *fixture)
 {
-	if (scene->shared)
-		expect_ok(pier_channel_destroy(scene->channel));
-	expect_ok(pier_recv_pool_destroy(scene->pool));
-	if (!scene->shared)
-		expect_ok(pier_channel_destroy(scene->channel));
+	if (fixture->shared)
+		expect_ok(pier_channel_destroy(fixture->channel));
+	expect_ok(pier_recv_pool_destroy(fixture->pool));
+	if (!fixture->shared)
+		expect_ok(pier_channel_destroy(fixture->channel));
 	assert_int_equal(atomic_load(&fake.pd.children), 0);
 	assert_int_equal(fake.srqs + fake.qps + fake.cqs + fake.channels + fake.mrs, 0);
-	test_assert_census(&scene->before);
+	test_assert_census(&fixture->before);
 }
 
-static uint64_t *ids_of(const struct scene *scene)
+static uint64_t *ids_of(const struct fixture *fixture)
 {
-	return scene->shared ? fake.shared_ids : fake.recv_ids;
+	return fixture->shared ? fake.shared_ids : fake.recv_ids;
 }
 
-/* The receives that the device has. */
-static int posted(const struct scene *scene)
+/* Receives that the device holds. */
+static int posted(const struct fixture *fixture)
 {
-	return scene->shared ? fake.shared : fake.recvs;
+	return fixture->shared ? fake.shared : fake.recvs;
 }
 
-/* The next message, which writes these bytes into the slot that it takes. */
-static void arrive(const struct scene *scene, uint32_t length)
+/* The next message arrives and writes these bytes into the slot that it uses. */
+static void arrive(const struct fixture *fixture, uint32_t length)
 {
-	assert_true(posted(scene) > 0);
-	fake_complete(ids_of(scene)[0], IBV_WC_SUCCESS, IBV_WC_RECV, length);
+	assert_true(posted(fixture) > 0);
+	fake_complete(ids_of(fixture)[0], IBV_WC_SUCCESS, IBV_WC_RECV, length);
 }
 
-static struct pier_pool_message expect_next(const struct scene *scene, uint32_t length)
+static struct pier_pool_message expect_next(const struct fixture *fixture,
+					    uint32_t length)
 {
 	struct pier_pool_message message = { 0 };
 
-	expect_result(pier_recv_pool_poll(scene->pool, &message), 1);
-	assert_ptr_equal(message.channel, scene->channel);
+	expect_result(pier_recv_pool_poll(fixture->pool, &message), 1);
+	assert_ptr_equal(message.channel, fixture->channel);
 	assert_int_equal(message.length, length);
 	assert_int_equal(message.result.error, 0);
 	assert_int_equal(message.offset, message.slot * LENGTH);
@@ -130,11 +131,11 @@ static struct pier_pool_message expect_next(const struct scene *scene, uint32_t 
 	return message;
 }
 
-static void expect_none(const struct scene *scene)
+static void expect_none(const struct fixture *fixture)
 {
 	struct pier_pool_message message = { .slot = 77 };
 
-	expect_result(pier_recv_pool_poll(scene->pool, &message), 0);
+	expect_result(pier_recv_pool_poll(fixture->pool, &message), 0);
 	assert_int_equal(message.slot, 77);
 }
 
@@ -146,9 +147,9 @@ static void on_both(void (*body)(bool shared))
 
 static void posts_all_at_once_body(bool shared)
 {
-	struct scene scene = open_scene(shared);
+	struct fixture fixture = open_fixture(shared);
 
-	assert_int_equal(posted(&scene), COUNT);
+	assert_int_equal(posted(&fixture), COUNT);
 	assert_int_equal(fake.recv_doorbells, 1);
 	assert_int_equal(fake.last_mr.length, COUNT * LENGTH);
 	assert_int_equal(fake.last_mr_access, PIER_ACCESS_LOCAL_WRITE);
@@ -159,11 +160,11 @@ static void posts_all_at_once_body(bool shared)
 	if (shared)
 		assert_int_equal(fake.cq->cqe, 2 + COUNT);
 	else
-		assert_null(pier_recv_pool_srq(scene.pool));
-	close_scene(&scene);
+		assert_null(pier_recv_pool_srq(fixture.pool));
+	close_fixture(&fixture);
 }
 
-static void posts_all_at_once(void **state)
+static void posts_all_slots_at_once(void **state)
 {
 	(void)state;
 	on_both(posts_all_at_once_body);
@@ -171,25 +172,25 @@ static void posts_all_at_once(void **state)
 
 static void hands_out_in_order_body(bool shared)
 {
-	struct scene scene = open_scene(shared);
+	struct fixture fixture = open_fixture(shared);
 	struct pier_pool_message message;
 
-	expect_none(&scene);
+	expect_none(&fixture);
 	for (uint32_t i = 0; i < 5 * COUNT; i++) {
-		/* Empty, as long as a slot, and in between. */
+		/* Empty, as long as a slot, and lengths between. */
 		uint32_t length = i % (LENGTH + 1);
 
-		arrive(&scene, length);
-		message = expect_next(&scene, length);
+		arrive(&fixture, length);
+		message = expect_next(&fixture, length);
 		assert_int_equal(message.sequence, i);
-		expect_none(&scene);
-		expect_ok(pier_recv_pool_release(scene.pool, &message));
-		expect_result(pier_recv_pool_release(scene.pool, &message), -ESTALE);
+		expect_none(&fixture);
+		expect_ok(pier_recv_pool_release(fixture.pool, &message));
+		expect_result(pier_recv_pool_release(fixture.pool, &message), -ESTALE);
 	}
-	close_scene(&scene);
+	close_fixture(&fixture);
 }
 
-static void hands_out_in_order(void **state)
+static void delivers_in_order(void **state)
 {
 	(void)state;
 	on_both(hands_out_in_order_body);
@@ -197,25 +198,25 @@ static void hands_out_in_order(void **state)
 
 static void tells_immediates_body(bool shared)
 {
-	struct scene scene = open_scene(shared);
+	struct fixture fixture = open_fixture(shared);
 	struct pier_pool_message message;
 
-	fake_complete_imm(ids_of(&scene)[0], IBV_WC_RECV, 5, htonl(0x80000001));
-	message = expect_next(&scene, 5);
+	fake_complete_imm(ids_of(&fixture)[0], IBV_WC_RECV, 5, htonl(0x80000001));
+	message = expect_next(&fixture, 5);
 	assert_true(message.result.has_immediate);
 	assert_int_equal(message.result.immediate, 0x80000001);
-	expect_ok(pier_recv_pool_release(scene.pool, &message));
-	/* A write, which put its bytes elsewhere. */
-	fake_complete_imm(ids_of(&scene)[0], IBV_WC_RECV_RDMA_WITH_IMM, 9999, htonl(7));
-	message = expect_next(&scene, 0);
+	expect_ok(pier_recv_pool_release(fixture.pool, &message));
+	/* A write, whose bytes went elsewhere. */
+	fake_complete_imm(ids_of(&fixture)[0], IBV_WC_RECV_RDMA_WITH_IMM, 9999, htonl(7));
+	message = expect_next(&fixture, 0);
 	assert_int_equal(message.result.opcode, PIER_OP_RECV_WRITE_IMM);
 	assert_int_equal(message.result.byte_length, 9999);
 	assert_int_equal(message.result.immediate, 7);
-	expect_ok(pier_recv_pool_release(scene.pool, &message));
-	close_scene(&scene);
+	expect_ok(pier_recv_pool_release(fixture.pool, &message));
+	close_fixture(&fixture);
 }
 
-static void tells_immediates(void **state)
+static void reports_immediate_data(void **state)
 {
 	(void)state;
 	on_both(tells_immediates_body);
@@ -224,29 +225,29 @@ static void tells_immediates(void **state)
 /* Two of eight slots wait for each other, unless there is no message. */
 static void posts_in_batches_body(bool shared)
 {
-	struct scene scene = open_scene(shared);
+	struct fixture fixture = open_fixture(shared);
 	struct pier_pool_message messages[COUNT];
 	int doorbells = fake.recv_doorbells;
 
 	for (int i = 0; i < 4; i++)
-		arrive(&scene, 1);
+		arrive(&fixture, 1);
 	for (int i = 0; i < 4; i++)
-		messages[i] = expect_next(&scene, 1);
-	expect_ok(pier_recv_pool_release(scene.pool, &messages[3]));
+		messages[i] = expect_next(&fixture, 1);
+	expect_ok(pier_recv_pool_release(fixture.pool, &messages[3]));
 	assert_int_equal(fake.recv_doorbells, doorbells);
-	expect_ok(pier_recv_pool_release(scene.pool, &messages[1]));
+	expect_ok(pier_recv_pool_release(fixture.pool, &messages[1]));
 	assert_int_equal(fake.recv_doorbells, doorbells + 1);
-	assert_int_equal(posted(&scene), COUNT - 2);
-	expect_ok(pier_recv_pool_release(scene.pool, &messages[2]));
-	assert_int_equal(posted(&scene), COUNT - 2);
-	expect_none(&scene);
+	assert_int_equal(posted(&fixture), COUNT - 2);
+	expect_ok(pier_recv_pool_release(fixture.pool, &messages[2]));
+	assert_int_equal(posted(&fixture), COUNT - 2);
+	expect_none(&fixture);
 	assert_int_equal(fake.recv_doorbells, doorbells + 2);
-	assert_int_equal(posted(&scene), COUNT - 1);
-	expect_ok(pier_recv_pool_release(scene.pool, &messages[0]));
-	close_scene(&scene);
+	assert_int_equal(posted(&fixture), COUNT - 1);
+	expect_ok(pier_recv_pool_release(fixture.pool, &messages[0]));
+	close_fixture(&fixture);
 }
 
-static void posts_in_batches(void **state)
+static void reposts_slots_in_batches(void **state)
 {
 	(void)state;
 	on_both(posts_in_batches_body);
@@ -255,226 +256,226 @@ static void posts_in_batches(void **state)
 /* If the user holds all slots, the first one released is posted at once. */
 static void posts_the_last_at_once_body(bool shared)
 {
-	struct scene scene = open_scene(shared);
+	struct fixture fixture = open_fixture(shared);
 	struct pier_pool_message messages[COUNT];
 
 	for (int i = 0; i < COUNT; i++)
-		arrive(&scene, 1);
+		arrive(&fixture, 1);
 	for (int i = 0; i < COUNT; i++)
-		messages[i] = expect_next(&scene, 1);
-	assert_int_equal(posted(&scene), 0);
-	expect_none(&scene);
-	expect_result(pier_recv_pool_destroy(scene.pool), -EBUSY);
+		messages[i] = expect_next(&fixture, 1);
+	assert_int_equal(posted(&fixture), 0);
+	expect_none(&fixture);
+	expect_result(pier_recv_pool_destroy(fixture.pool), -EBUSY);
 	assert_non_null(strstr(pier_error_message(), "8 of its messages"));
-	expect_ok(pier_recv_pool_release(scene.pool, &messages[5]));
-	assert_int_equal(posted(&scene), 1);
-	arrive(&scene, 2);
-	messages[5] = expect_next(&scene, 2);
+	expect_ok(pier_recv_pool_release(fixture.pool, &messages[5]));
+	assert_int_equal(posted(&fixture), 1);
+	arrive(&fixture, 2);
+	messages[5] = expect_next(&fixture, 2);
 	for (int i = 0; i < COUNT; i++)
-		expect_ok(pier_recv_pool_release(scene.pool, &messages[i]));
-	close_scene(&scene);
+		expect_ok(pier_recv_pool_release(fixture.pool, &messages[i]));
+	close_fixture(&fixture);
 }
 
-static void posts_the_last_at_once(void **state)
+static void reposts_the_last_slot_at_once(void **state)
 {
 	(void)state;
 	on_both(posts_the_last_at_once_body);
 }
 
 /* More slots than the receive queue has places. */
-static void fills_a_shorter_queue(void **state)
+static void fills_a_queue_with_fewer_places(void **state)
 {
 	struct pier_recv_pool_attr attr = usual();
-	struct scene scene = open_with(OWN, &attr, 3);
+	struct fixture fixture = open_with(OWN, &attr, 3);
 	struct pier_pool_message messages[3];
 
 	(void)state;
-	assert_int_equal(posted(&scene), 3);
+	assert_int_equal(posted(&fixture), 3);
 	for (int round = 0; round < 10; round++) {
 		for (int i = 0; i < 3; i++)
-			arrive(&scene, 1);
+			arrive(&fixture, 1);
 		for (int i = 0; i < 3; i++)
-			messages[i] = expect_next(&scene, 1);
+			messages[i] = expect_next(&fixture, 1);
 		/* Other slots take the places of those that are held. */
-		expect_none(&scene);
-		assert_int_equal(posted(&scene), 3);
+		expect_none(&fixture);
+		assert_int_equal(posted(&fixture), 3);
 		for (int i = 3; i-- > 0;)
-			expect_ok(pier_recv_pool_release(scene.pool, &messages[i]));
+			expect_ok(pier_recv_pool_release(fixture.pool, &messages[i]));
 	}
-	close_scene(&scene);
+	close_fixture(&fixture);
 }
 
 /* The user's own receives alternate with the pool's. */
-static void stands_beside_other_receives(void **state)
+static void works_beside_other_receives(void **state)
 {
 	struct pier_recv_pool_attr attr = usual();
-	struct scene scene = open_with(OWN, &attr, COUNT + 1);
+	struct fixture fixture = open_with(OWN, &attr, COUNT + 1);
 	struct pier_scatter nowhere = { 0x1000, 8, 99 };
 	struct pier_pool_message message;
 	struct pier_result result;
 	struct pier_work work;
 
 	(void)state;
-	expect_ok(pier_post_recv(scene.channel, &nowhere, 1, &work));
+	expect_ok(pier_post_recv(fixture.channel, &nowhere, 1, &work));
 	for (uint32_t i = 0; i < COUNT; i++) {
-		arrive(&scene, i);
-		message = expect_next(&scene, i);
-		expect_ok(pier_recv_pool_release(scene.pool, &message));
+		arrive(&fixture, i);
+		message = expect_next(&fixture, i);
+		expect_ok(pier_recv_pool_release(fixture.pool, &message));
 	}
-	arrive(&scene, 3);
-	expect_none(&scene);
-	expect_result(pier_work_poll(scene.channel, work, &result), 1);
+	arrive(&fixture, 3);
+	expect_none(&fixture);
+	expect_result(pier_work_poll(fixture.channel, work, &result), 1);
 	assert_int_equal(result.byte_length, 3);
-	close_scene(&scene);
+	close_fixture(&fixture);
 }
 
 static void delivers_before_it_fails_body(bool shared)
 {
-	struct scene scene = open_scene(shared);
+	struct fixture fixture = open_fixture(shared);
 	struct pier_pool_message messages[2], none;
 
-	arrive(&scene, 1);
-	arrive(&scene, 2);
-	fake_complete(ids_of(&scene)[0], IBV_WC_LOC_LEN_ERR, IBV_WC_BIND_MW, 0);
-	assert_null(pier_recv_pool_broken(scene.pool));
-	messages[0] = expect_next(&scene, 1);
-	messages[1] = expect_next(&scene, 2);
+	arrive(&fixture, 1);
+	arrive(&fixture, 2);
+	fake_complete(ids_of(&fixture)[0], IBV_WC_LOC_LEN_ERR, IBV_WC_BIND_MW, 0);
+	assert_null(pier_recv_pool_broken(fixture.pool));
+	messages[0] = expect_next(&fixture, 1);
+	messages[1] = expect_next(&fixture, 2);
 	for (int i = 0; i < 3; i++) {
-		expect_result(pier_recv_pool_poll(scene.pool, &none), -EPIPE);
+		expect_result(pier_recv_pool_poll(fixture.pool, &none), -EPIPE);
 		assert_non_null(strstr(pier_error_message(), "longer"));
-		assert_ptr_equal(pier_recv_pool_broken(scene.pool), scene.channel);
-		expect_result(pier_recv_pool_wait(scene.pool, 1, &none), -EPIPE);
+		assert_ptr_equal(pier_recv_pool_broken(fixture.pool), fixture.channel);
+		expect_result(pier_recv_pool_wait(fixture.pool, 1, &none), -EPIPE);
 	}
-	expect_ok(pier_recv_pool_release(scene.pool, &messages[1]));
-	expect_ok(pier_recv_pool_release(scene.pool, &messages[0]));
-	close_scene(&scene);
+	expect_ok(pier_recv_pool_release(fixture.pool, &messages[1]));
+	expect_ok(pier_recv_pool_release(fixture.pool, &messages[0]));
+	close_fixture(&fixture);
 }
 
-static void delivers_before_it_fails(void **state)
+static void delivers_messages_before_an_error(void **state)
 {
 	(void)state;
 	on_both(delivers_before_it_fails_body);
 }
 
 /* The other channels continue. */
-static void tells_once_of_each_channel(void **state)
+static void reports_each_broken_channel_once(void **state)
 {
-	struct scene scene = open_scene(SHARED);
+	struct fixture fixture = open_fixture(SHARED);
 	struct pier_pool_message message;
 	struct ibv_cq *first = fake.cq;
 	struct pier_channel *other;
 
 	(void)state;
-	other = make_channel(scene.pool, 1);
-	expect_result(pier_recv_pool_destroy(scene.pool), -EBUSY);
+	other = make_channel(fixture.pool, 1);
+	expect_result(pier_recv_pool_destroy(fixture.pool), -EBUSY);
 	assert_non_null(strstr(pier_error_message(), "2 channels"));
-	pier_break_channel(scene.channel, -ECANCELED, "broken by the test");
-	expect_result(pier_recv_pool_poll(scene.pool, &message), -EPIPE);
-	assert_ptr_equal(pier_recv_pool_broken(scene.pool), scene.channel);
-	expect_result(pier_recv_pool_poll(scene.pool, &message), 0);
-	arrive(&scene, 1);
+	pier_break_channel(fixture.channel, -ECANCELED, "broken by the test");
+	expect_result(pier_recv_pool_poll(fixture.pool, &message), -EPIPE);
+	assert_ptr_equal(pier_recv_pool_broken(fixture.pool), fixture.channel);
+	expect_result(pier_recv_pool_poll(fixture.pool, &message), 0);
+	arrive(&fixture, 1);
 	expect_result(pier_channel_poll(other), 1);
-	expect_result(pier_recv_pool_poll(scene.pool, &message), 1);
+	expect_result(pier_recv_pool_poll(fixture.pool, &message), 1);
 	assert_ptr_equal(message.channel, other);
-	expect_ok(pier_recv_pool_release(scene.pool, &message));
+	expect_ok(pier_recv_pool_release(fixture.pool, &message));
 	pier_break_channel(other, -ECANCELED, "so is the other");
 	for (int i = 0; i < 3; i++) {
-		expect_result(pier_recv_pool_poll(scene.pool, &message), -EPIPE);
-		assert_ptr_equal(pier_recv_pool_broken(scene.pool), other);
+		expect_result(pier_recv_pool_poll(fixture.pool, &message), -EPIPE);
+		assert_ptr_equal(pier_recv_pool_broken(fixture.pool), other);
 	}
 	expect_ok(pier_channel_destroy(other));
-	assert_null(pier_recv_pool_broken(scene.pool));
+	assert_null(pier_recv_pool_broken(fixture.pool));
 	fake.cq = first;
-	close_scene(&scene);
+	close_fixture(&fixture);
 }
 
 /* A channel with endless messages does not starve the others. */
-static void takes_turns(void **state)
+static void serves_channels_in_turn(void **state)
 {
-	struct scene scene = open_scene(SHARED);
+	struct fixture fixture = open_fixture(SHARED);
 	struct pier_pool_message messages[COUNT];
-	struct pier_channel *channels[2] = { scene.channel };
+	struct pier_channel *channels[2] = { fixture.channel };
 	struct ibv_cq *first = fake.cq;
 	uint64_t last[2] = { 0 };
 
 	(void)state;
-	channels[1] = make_channel(scene.pool, 1);
+	channels[1] = make_channel(fixture.pool, 1);
 	for (int i = 0; i < COUNT; i++) {
-		arrive(&scene, (uint32_t)i);
+		arrive(&fixture, (uint32_t)i);
 		expect_result(pier_channel_poll(channels[i >= COUNT / 2]), 1);
 	}
 	for (int i = 0; i < COUNT; i++) {
-		expect_result(pier_recv_pool_poll(scene.pool, &messages[i]), 1);
+		expect_result(pier_recv_pool_poll(fixture.pool, &messages[i]), 1);
 		assert_ptr_equal(messages[i].channel, channels[i % 2]);
 		/* Each channel in order. */
 		assert_true(i < 2 || messages[i].length > last[i % 2]);
 		last[i % 2] = messages[i].length;
 	}
 	for (int i = 0; i < COUNT; i++)
-		expect_ok(pier_recv_pool_release(scene.pool, &messages[i]));
+		expect_ok(pier_recv_pool_release(fixture.pool, &messages[i]));
 	expect_ok(pier_channel_destroy(channels[1]));
 	fake.cq = first;
-	close_scene(&scene);
+	close_fixture(&fixture);
 }
 
-/* Messages that nobody took go back into the queue. */
+/* Messages that were not taken go back into the queue. */
 static void outlives_shared_channels(void **state)
 {
-	struct scene scene = open_scene(SHARED);
+	struct fixture fixture = open_fixture(SHARED);
 
 	(void)state;
-	arrive(&scene, 1);
-	arrive(&scene, 2);
-	expect_result(pier_channel_poll(scene.channel), 2);
-	expect_ok(pier_channel_destroy(scene.channel));
-	assert_int_equal(posted(&scene), COUNT);
-	expect_none(&scene);
-	scene.channel = make_channel(scene.pool, 1);
+	arrive(&fixture, 1);
+	arrive(&fixture, 2);
+	expect_result(pier_channel_poll(fixture.channel), 2);
+	expect_ok(pier_channel_destroy(fixture.channel));
+	assert_int_equal(posted(&fixture), COUNT);
+	expect_none(&fixture);
+	fixture.channel = make_channel(fixture.pool, 1);
 	for (uint32_t i = 0; i < 2 * COUNT; i++) {
 		struct pier_pool_message message;
 
-		arrive(&scene, 3);
-		message = expect_next(&scene, 3);
-		expect_ok(pier_recv_pool_release(scene.pool, &message));
+		arrive(&fixture, 3);
+		message = expect_next(&fixture, 3);
+		expect_ok(pier_recv_pool_release(fixture.pool, &message));
 	}
-	close_scene(&scene);
+	close_fixture(&fixture);
 }
 
 static void outlives_its_channel(void **state)
 {
-	struct scene scene = open_scene(OWN);
+	struct fixture fixture = open_fixture(OWN);
 	struct pier_pool_message message, none;
 
 	(void)state;
-	arrive(&scene, 1);
-	arrive(&scene, 2);
-	message = expect_next(&scene, 1);
-	expect_ok(pier_channel_destroy(scene.channel));
-	expect_result(pier_recv_pool_poll(scene.pool, &none), -EPIPE);
+	arrive(&fixture, 1);
+	arrive(&fixture, 2);
+	message = expect_next(&fixture, 1);
+	expect_ok(pier_channel_destroy(fixture.channel));
+	expect_result(pier_recv_pool_poll(fixture.pool, &none), -EPIPE);
 	assert_non_null(strstr(pier_error_message(), "destroyed"));
-	expect_result(pier_recv_pool_wait(scene.pool, 0, &none), -EPIPE);
-	expect_result(pier_recv_pool_destroy(scene.pool), -EBUSY);
-	expect_ok(pier_recv_pool_release(scene.pool, &message));
-	scene.channel = NULL;
-	close_scene(&scene);
+	expect_result(pier_recv_pool_wait(fixture.pool, 0, &none), -EPIPE);
+	expect_result(pier_recv_pool_destroy(fixture.pool), -EBUSY);
+	expect_ok(pier_recv_pool_release(fixture.pool, &message));
+	fixture.channel = NULL;
+	close_fixture(&fixture);
 }
 
 /* A receive cannot be withdrawn: the channel is stopped, and frees its places. */
-static void stops_the_channel_that_it_leaves(void **state)
+static void destroying_it_stops_its_channel(void **state)
 {
-	struct scene scene = open_scene(OWN);
+	struct fixture fixture = open_fixture(OWN);
 	struct pier_scatter target = { 0x1000, 8, 99 };
 
 	(void)state;
-	arrive(&scene, 1);
-	expect_ok(pier_recv_pool_destroy(scene.pool));
+	arrive(&fixture, 1);
+	expect_ok(pier_recv_pool_destroy(fixture.pool));
 	assert_int_equal(fake.state, IBV_QPS_ERR);
 	assert_int_equal(fake.mrs, 0);
-	assert_int_equal(pier_channel_outstanding(scene.channel), 0);
-	expect_result(pier_post_recv(scene.channel, &target, 1, NULL), -EPIPE);
+	assert_int_equal(pier_channel_outstanding(fixture.channel), 0);
+	expect_result(pier_post_recv(fixture.channel, &target, 1, NULL), -EPIPE);
 	assert_non_null(strstr(pier_error_message(), "receive pool was destroyed"));
-	scene.pool = NULL;
-	close_scene(&scene);
+	fixture.pool = NULL;
+	close_fixture(&fixture);
 }
 
 struct delivery {
@@ -500,32 +501,32 @@ static void delivers_to_a_function_body(bool shared)
 {
 	struct pier_recv_pool_attr attr = usual();
 	struct delivery delivery = { .keep = 2 };
-	struct scene scene;
+	struct fixture fixture;
 
 	attr.deliver = deliver;
 	attr.context = &delivery;
-	scene = open_with(shared, &attr, COUNT);
-	delivery.pool = scene.pool;
-	expect_result(pier_recv_pool_deliver(scene.pool, 0), 0);
-	expect_result(pier_recv_pool_deliver(scene.pool, 1), -ETIMEDOUT);
+	fixture = open_with(shared, &attr, COUNT);
+	delivery.pool = fixture.pool;
+	expect_result(pier_recv_pool_deliver(fixture.pool, 0), 0);
+	expect_result(pier_recv_pool_deliver(fixture.pool, 1), -ETIMEDOUT);
 	for (uint32_t i = 0; i < 5; i++)
-		arrive(&scene, i);
-	fake_complete(ids_of(&scene)[0], IBV_WC_LOC_LEN_ERR, IBV_WC_BIND_MW, 0);
-	expect_result(pier_recv_pool_deliver(scene.pool, 0), 5);
+		arrive(&fixture, i);
+	fake_complete(ids_of(&fixture)[0], IBV_WC_LOC_LEN_ERR, IBV_WC_BIND_MW, 0);
+	expect_result(pier_recv_pool_deliver(fixture.pool, 0), 5);
 	assert_int_equal(delivery.count, 5);
 	for (uint32_t i = 0; i < 5; i++) {
 		assert_int_equal(delivery.kept[i].length, i);
 		assert_int_equal(delivery.kept[i].sequence, i);
 		if (i != 2)
 			expect_result(
-				pier_recv_pool_release(scene.pool, &delivery.kept[i]),
+				pier_recv_pool_release(fixture.pool, &delivery.kept[i]),
 				-ESTALE);
 	}
 	/* The error came behind messages, and is reported now. */
-	expect_result(pier_recv_pool_deliver(scene.pool, 0), -EPIPE);
-	assert_ptr_equal(pier_recv_pool_broken(scene.pool), scene.channel);
-	expect_ok(pier_recv_pool_release(scene.pool, &delivery.kept[2]));
-	close_scene(&scene);
+	expect_result(pier_recv_pool_deliver(fixture.pool, 0), -EPIPE);
+	assert_ptr_equal(pier_recv_pool_broken(fixture.pool), fixture.channel);
+	expect_ok(pier_recv_pool_release(fixture.pool, &delivery.kept[2]));
+	close_fixture(&fixture);
 }
 
 static void delivers_to_a_function(void **state)
@@ -535,71 +536,71 @@ static void delivers_to_a_function(void **state)
 }
 
 /* A channel that breaks behind a message is reported, although another one works. */
-static void delivers_before_it_tells(void **state)
+static void delivers_messages_before_reporting_a_channel(void **state)
 {
 	struct pier_recv_pool_attr attr = usual();
 	struct delivery delivery = { .keep = UINT32_MAX };
 	struct pier_channel *other;
 	struct ibv_cq *first;
-	struct scene scene;
+	struct fixture fixture;
 
 	(void)state;
 	attr.deliver = deliver;
 	attr.context = &delivery;
-	scene = open_with(SHARED, &attr, COUNT);
-	delivery.pool = scene.pool;
+	fixture = open_with(SHARED, &attr, COUNT);
+	delivery.pool = fixture.pool;
 	first = fake.cq;
-	other = make_channel(scene.pool, 1);
-	arrive(&scene, 1);
+	other = make_channel(fixture.pool, 1);
+	arrive(&fixture, 1);
 	expect_result(pier_channel_poll(other), 1);
 	pier_break_channel(other, -ECANCELED, "broken by the test");
-	expect_result(pier_recv_pool_deliver(scene.pool, 0), 1);
-	expect_result(pier_recv_pool_deliver(scene.pool, 0), -EPIPE);
-	assert_ptr_equal(pier_recv_pool_broken(scene.pool), other);
-	expect_result(pier_recv_pool_deliver(scene.pool, 0), 0);
+	expect_result(pier_recv_pool_deliver(fixture.pool, 0), 1);
+	expect_result(pier_recv_pool_deliver(fixture.pool, 0), -EPIPE);
+	assert_ptr_equal(pier_recv_pool_broken(fixture.pool), other);
+	expect_result(pier_recv_pool_deliver(fixture.pool, 0), 0);
 	expect_ok(pier_channel_destroy(other));
 	fake.cq = first;
-	close_scene(&scene);
+	close_fixture(&fixture);
 }
 
 static void asks_again_for_what_was_not_posted_body(bool shared)
 {
-	struct scene scene = open_scene(shared);
+	struct fixture fixture = open_fixture(shared);
 	struct pier_pool_message messages[3], none;
 
 	for (int i = 0; i < 3; i++)
-		arrive(&scene, 1);
+		arrive(&fixture, 1);
 	for (int i = 0; i < 2; i++)
-		messages[i] = expect_next(&scene, 1);
+		messages[i] = expect_next(&fixture, 1);
 	/* The device takes the first, and refuses the second. */
 	fake.fail_call = fake.calls + 2;
-	expect_ok(pier_recv_pool_release(scene.pool, &messages[0]));
-	expect_ok(pier_recv_pool_release(scene.pool, &messages[1]));
-	assert_int_equal(posted(&scene), COUNT - 2);
-	/* What arrived comes first. */
-	messages[2] = expect_next(&scene, 1);
+	expect_ok(pier_recv_pool_release(fixture.pool, &messages[0]));
+	expect_ok(pier_recv_pool_release(fixture.pool, &messages[1]));
+	assert_int_equal(posted(&fixture), COUNT - 2);
+	/* Messages that have arrived come first. */
+	messages[2] = expect_next(&fixture, 1);
 	fake.fail_call = fake.calls + 1;
-	expect_result(pier_recv_pool_poll(scene.pool, &none), -ENOSPC);
+	expect_result(pier_recv_pool_poll(fixture.pool, &none), -ENOSPC);
 	fake.fail_call = 0;
-	expect_none(&scene);
-	assert_int_equal(posted(&scene), COUNT - 1);
-	expect_ok(pier_recv_pool_release(scene.pool, &messages[2]));
+	expect_none(&fixture);
+	assert_int_equal(posted(&fixture), COUNT - 1);
+	expect_ok(pier_recv_pool_release(fixture.pool, &messages[2]));
 	for (uint32_t i = 0; i < 3 * COUNT; i++) {
-		arrive(&scene, i % LENGTH);
-		messages[0] = expect_next(&scene, i % LENGTH);
-		expect_ok(pier_recv_pool_release(scene.pool, &messages[0]));
+		arrive(&fixture, i % LENGTH);
+		messages[0] = expect_next(&fixture, i % LENGTH);
+		expect_ok(pier_recv_pool_release(fixture.pool, &messages[0]));
 	}
-	close_scene(&scene);
+	close_fixture(&fixture);
 }
 
-static void asks_again_for_what_was_not_posted(void **state)
+static void retries_receives_that_were_not_posted(void **state)
 {
 	(void)state;
 	on_both(asks_again_for_what_was_not_posted_body);
 }
 
 /* Each call of the device fails, with everything before it undone. */
-static void takes_back_what_failed(void **state)
+static void undoes_a_failed_creation(void **state)
 {
 	struct pier_recv_pool_attr attr = usual();
 	struct pier_recv_pool *pool = NULL;
@@ -649,47 +650,50 @@ static void takes_back_what_failed(void **state)
 	expect_ok(pier_channel_destroy(channel));
 }
 
-static void uses_a_region_of_the_caller(void **state)
+static void uses_the_region_of_the_caller(void **state)
 {
 	struct pier_recv_pool_attr attr = usual();
 	struct pier_pool_message message;
 	static uint8_t memory[COUNT * LENGTH + 100];
-	struct scene scene = { 0 };
+	struct fixture fixture = { 0 };
 	struct pier_mr *mr, *read_only;
 
 	(void)state;
 	fake_reset();
-	scene.before = test_take_census();
+	fixture.before = test_take_census();
 	expect_ok(pier_reg_mr(&fake.pd, memory, sizeof(memory), PIER_ACCESS_LOCAL_WRITE,
 			      &mr));
 	expect_ok(pier_reg_mr(&fake.pd, memory, sizeof(memory), 0, &read_only));
-	scene.channel = make_channel(NULL, COUNT);
+	fixture.channel = make_channel(NULL, COUNT);
 	attr.mr = mr;
 	attr.offset = 101;
-	expect_result(pier_recv_pool_create(scene.channel, &attr, &scene.pool), -ERANGE);
+	expect_result(pier_recv_pool_create(fixture.channel, &attr, &fixture.pool),
+		      -ERANGE);
 	attr.offset = UINT64_MAX;
-	expect_result(pier_recv_pool_create(scene.channel, &attr, &scene.pool), -ERANGE);
+	expect_result(pier_recv_pool_create(fixture.channel, &attr, &fixture.pool),
+		      -ERANGE);
 	attr.offset = 100;
 	attr.mr = read_only;
-	expect_result(pier_recv_pool_create(scene.channel, &attr, &scene.pool), -EACCES);
+	expect_result(pier_recv_pool_create(fixture.channel, &attr, &fixture.pool),
+		      -EACCES);
 	attr.mr = mr;
 	attr.count = 1;
-	expect_ok(pier_recv_pool_create(scene.channel, &attr, &scene.pool));
-	arrive(&scene, 4);
-	expect_result(pier_recv_pool_poll(scene.pool, &message), 1);
+	expect_ok(pier_recv_pool_create(fixture.channel, &attr, &fixture.pool));
+	arrive(&fixture, 4);
+	expect_result(pier_recv_pool_poll(fixture.pool, &message), 1);
 	assert_null(message.pointer);
 	assert_ptr_equal(message.mr, mr);
 	assert_int_equal(message.offset, 100);
 	assert_int_equal(message.iova, (uintptr_t)memory + 100);
-	/* Also while only a held slot is not posted. */
+	/* Also while a slot in the caller's hands is the only one not posted. */
 	expect_result(pier_dereg_mr(mr), -EBUSY);
 	assert_non_null(strstr(pier_error_message(), "receive of a pool"));
-	expect_ok(pier_recv_pool_release(scene.pool, &message));
-	expect_ok(pier_recv_pool_destroy(scene.pool));
+	expect_ok(pier_recv_pool_release(fixture.pool, &message));
+	expect_ok(pier_recv_pool_destroy(fixture.pool));
 	expect_ok(pier_dereg_mr(mr));
 	expect_ok(pier_dereg_mr(read_only));
-	scene.pool = NULL;
-	close_scene(&scene);
+	fixture.pool = NULL;
+	close_fixture(&fixture);
 }
 
 #define REFUSED(field, value, error)                                                  \
@@ -700,7 +704,7 @@ static void uses_a_region_of_the_caller(void **state)
 		assert_null(pool);                                                    \
 	} while (0)
 
-static void checks_attributes(void **state)
+static void refuses_invalid_attributes(void **state)
 {
 	struct pier_recv_pool *pool = NULL, *other = NULL;
 	struct pier_recv_pool_attr attr = usual();
@@ -749,7 +753,7 @@ static void checks_attributes(void **state)
 static void agrees_with_a_model_body(bool shared)
 {
 	struct test_random random = test_random_start();
-	struct scene scene = open_scene(shared);
+	struct fixture fixture = open_fixture(shared);
 	struct pier_pool_message held[COUNT];
 	uint32_t sent = 0, taken = 0;
 	int count = 0, waiting;
@@ -757,27 +761,27 @@ static void agrees_with_a_model_body(bool shared)
 	for (int step = 0; step < 20000; step++) {
 		uint64_t dice = test_random_below(&random, 3);
 
-		if (dice == 0 && posted(&scene) > 0) {
-			arrive(&scene, sent++ % (LENGTH + 1));
+		if (dice == 0 && posted(&fixture) > 0) {
+			arrive(&fixture, sent++ % (LENGTH + 1));
 		} else if (dice == 1 && taken < sent) {
-			held[count] = expect_next(&scene, taken % (LENGTH + 1));
+			held[count] = expect_next(&fixture, taken % (LENGTH + 1));
 			assert_int_equal(held[count++].sequence, taken++);
 		} else if (dice == 1) {
-			expect_none(&scene);
-			assert_int_equal(posted(&scene), COUNT - count);
+			expect_none(&fixture);
+			assert_int_equal(posted(&fixture), COUNT - count);
 		} else if (count > 0) {
 			int i = (int)test_random_below(&random, (uint64_t)count);
 
-			expect_ok(pier_recv_pool_release(scene.pool, &held[i]));
+			expect_ok(pier_recv_pool_release(fixture.pool, &held[i]));
 			held[i] = held[--count];
 		}
 		/* No message is delayed while there is a slot. */
-		waiting = COUNT - count - posted(&scene) - (int)(sent - taken);
+		waiting = COUNT - count - posted(&fixture) - (int)(sent - taken);
 		assert_true(waiting >= 0 && waiting < 2);
 	}
 	while (count > 0)
-		expect_ok(pier_recv_pool_release(scene.pool, &held[--count]));
-	close_scene(&scene);
+		expect_ok(pier_recv_pool_release(fixture.pool, &held[--count]));
+	close_fixture(&fixture);
 }
 
 static void agrees_with_a_model(void **state)
@@ -789,25 +793,25 @@ static void agrees_with_a_model(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(posts_all_at_once),
-		cmocka_unit_test(hands_out_in_order),
-		cmocka_unit_test(tells_immediates),
-		cmocka_unit_test(posts_in_batches),
-		cmocka_unit_test(posts_the_last_at_once),
-		cmocka_unit_test(fills_a_shorter_queue),
-		cmocka_unit_test(stands_beside_other_receives),
-		cmocka_unit_test(delivers_before_it_fails),
-		cmocka_unit_test(tells_once_of_each_channel),
-		cmocka_unit_test(takes_turns),
+		cmocka_unit_test(posts_all_slots_at_once),
+		cmocka_unit_test(delivers_in_order),
+		cmocka_unit_test(reports_immediate_data),
+		cmocka_unit_test(reposts_slots_in_batches),
+		cmocka_unit_test(reposts_the_last_slot_at_once),
+		cmocka_unit_test(fills_a_queue_with_fewer_places),
+		cmocka_unit_test(works_beside_other_receives),
+		cmocka_unit_test(delivers_messages_before_an_error),
+		cmocka_unit_test(reports_each_broken_channel_once),
+		cmocka_unit_test(serves_channels_in_turn),
 		cmocka_unit_test(outlives_shared_channels),
 		cmocka_unit_test(outlives_its_channel),
-		cmocka_unit_test(stops_the_channel_that_it_leaves),
+		cmocka_unit_test(destroying_it_stops_its_channel),
 		cmocka_unit_test(delivers_to_a_function),
-		cmocka_unit_test(delivers_before_it_tells),
-		cmocka_unit_test(asks_again_for_what_was_not_posted),
-		cmocka_unit_test(takes_back_what_failed),
-		cmocka_unit_test(uses_a_region_of_the_caller),
-		cmocka_unit_test(checks_attributes),
+		cmocka_unit_test(delivers_messages_before_reporting_a_channel),
+		cmocka_unit_test(retries_receives_that_were_not_posted),
+		cmocka_unit_test(undoes_a_failed_creation),
+		cmocka_unit_test(uses_the_region_of_the_caller),
+		cmocka_unit_test(refuses_invalid_attributes),
 		cmocka_unit_test(agrees_with_a_model),
 	};
 

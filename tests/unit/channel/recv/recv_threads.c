@@ -132,7 +132,7 @@ static uint8_t byte_of(int pair, uint32_t number)
 	return (uint8_t)(number * 3 + (uint32_t)pair);
 }
 
-/* From memory that is registered for each message only. */
+/* From memory that is registered for each message. */
 static int send_one(struct world *world, int pair, uint32_t number, uint8_t *bytes)
 {
 	uint32_t length = length_of(pair, number);
@@ -245,7 +245,7 @@ static void join(pthread_t *threads, int count)
 		assert_int_equal(pthread_join(threads[i], NULL), 0);
 }
 
-static void channels_of_threads_share_a_queue(void **state)
+static void threads_share_a_receive_queue(void **state)
 {
 	static struct world world;
 	struct pier_srq_attr attr;
@@ -286,7 +286,7 @@ static bool is_plain(const struct pier_pool_message *message)
 	return plain;
 }
 
-/* The next message, unless all are taken. With the lock held. */
+/* The next message, unless all were taken. The caller holds the lock. */
 static bool take_next(struct task *task, struct pier_pool_message *ret_message)
 {
 	int error;
@@ -321,7 +321,7 @@ static void *take_turns(void *argument)
 }
 
 /* Many senders, and a pool whose threads take turns under a mutex. */
-static void a_pool_moves_by_a_mutex(void **state)
+static void threads_share_a_pool_under_a_mutex(void **state)
 {
 	static struct world world;
 	pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -386,7 +386,7 @@ static void *destroy_first_pair(void *argument)
 	return NULL;
 }
 
-static void a_channel_moves_by_joining(void **state)
+static void channel_moves_between_joined_threads(void **state)
 {
 	static struct world world;
 	struct task task = { .world = &world };
@@ -410,9 +410,9 @@ static void a_channel_moves_by_joining(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(channels_of_threads_share_a_queue),
-		cmocka_unit_test(a_pool_moves_by_a_mutex),
-		cmocka_unit_test(a_channel_moves_by_joining),
+		cmocka_unit_test(threads_share_a_receive_queue),
+		cmocka_unit_test(threads_share_a_pool_under_a_mutex),
+		cmocka_unit_test(channel_moves_between_joined_threads),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

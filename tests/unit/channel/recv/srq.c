@@ -31,7 +31,7 @@ static const struct pier_endpoint peer = {
 static const struct pier_scatter target = { 0x1000, 8, KEY };
 
 /* A queue and a connected channel, which is stopped when it is destroyed. */
-struct scene {
+struct fixture {
 	struct test_census before;
 	struct pier_srq *srq;
 	struct pier_channel *channel;
@@ -65,24 +65,24 @@ static struct pier_channel *make_channel(struct pier_srq *srq)
 	return channel;
 }
 
-static struct scene open_scene(void)
+static struct fixture open_fixture(void)
 {
-	struct scene scene;
+	struct fixture fixture;
 
 	fake_reset();
-	scene.before = test_take_census();
-	scene.srq = make_srq();
-	scene.channel = make_channel(scene.srq);
-	return scene;
+	fixture.before = test_take_census();
+	fixture.srq = make_srq();
+	fixture.channel = make_channel(fixture.srq);
+	return fixture;
 }
 
-static void close_scene(struct scene *scene)
+static void close_fixture(struct fixture *fixture)
 {
-	expect_ok(pier_channel_destroy(scene->channel));
-	expect_ok(pier_destroy_srq(scene->srq));
+	expect_ok(pier_channel_destroy(fixture->channel));
+	expect_ok(pier_destroy_srq(fixture->srq));
 	assert_int_equal(atomic_load(&fake.pd.children), 0);
 	assert_int_equal(fake.srqs + fake.qps + fake.cqs + fake.channels, 0);
-	test_assert_census(&scene->before);
+	test_assert_census(&fixture->before);
 }
 
 static void post(struct pier_srq *srq, void *context)
@@ -116,131 +116,131 @@ static void expect_none(struct pier_channel *channel)
 	assert_ptr_equal(message.context, &message);
 }
 
-static void tells_the_device(void **state)
+static void passes_attributes_to_the_device(void **state)
 {
 	struct pier_scatter two[] = { { 1, 2, 3 }, { 0x1234, 5, KEY } };
-	struct scene scene = open_scene();
+	struct fixture fixture = open_fixture();
 
 	(void)state;
 	assert_int_equal(fake.last_srq.max_wr, DEPTH);
 	assert_int_equal(fake.last_srq.max_sge, 2);
-	assert_ptr_equal(fake.last_qp.srq, scene.srq->srq);
+	assert_ptr_equal(fake.last_qp.srq, fixture.srq->srq);
 	/* No CQ overruns, whichever channel gets everything. */
 	assert_int_equal(fake.cq->cqe, SENDS + DEPTH);
-	expect_ok(pier_post_srq_recv(scene.srq, two, 2, NULL));
+	expect_ok(pier_post_srq_recv(fixture.srq, two, 2, NULL));
 	assert_int_equal(fake.last_recv.num_sge, 2);
 	assert_null(fake.last_recv.next);
 	assert_memory_equal(&fake.last_recv_sge, &two[0], sizeof(two[0]));
 	assert_memory_equal(&fake.last_recv.sg_list[1], &two[1], sizeof(two[1]));
 	assert_true(fake.last_recv.sg_list != (struct ibv_sge *)two);
-	expect_ok(pier_post_srq_recv(scene.srq, NULL, 0, NULL));
+	expect_ok(pier_post_srq_recv(fixture.srq, NULL, 0, NULL));
 	assert_int_equal(fake.last_recv.num_sge, 0);
-	assert_int_equal(pier_srq_outstanding(scene.srq), 2);
-	close_scene(&scene);
+	assert_int_equal(pier_srq_outstanding(fixture.srq), 2);
+	close_fixture(&fixture);
 }
 
 /* Messages keep the order of their channel; receives complete in any order. */
-static void hands_messages_out_in_order(void **state)
+static void delivers_messages_in_order(void **state)
 {
-	struct scene scene = open_scene();
+	struct fixture fixture = open_fixture();
 	int contexts[3];
 
 	(void)state;
-	expect_none(scene.channel);
+	expect_none(fixture.channel);
 	for (int i = 0; i < 3; i++)
-		post(scene.srq, &contexts[i]);
+		post(fixture.srq, &contexts[i]);
 	arrive(2, 7);
 	arrive(0, 0);
-	expect_message(scene.channel, &contexts[2], 7);
-	expect_message(scene.channel, &contexts[0], 0);
-	expect_none(scene.channel);
+	expect_message(fixture.channel, &contexts[2], 7);
+	expect_message(fixture.channel, &contexts[0], 0);
+	expect_none(fixture.channel);
 	arrive(0, 8);
-	expect_message(scene.channel, &contexts[1], 8);
-	assert_int_equal(pier_srq_outstanding(scene.srq), 0);
-	close_scene(&scene);
+	expect_message(fixture.channel, &contexts[1], 8);
+	assert_int_equal(pier_srq_outstanding(fixture.srq), 0);
+	close_fixture(&fixture);
 }
 
-static void tells_what_arrived(void **state)
+static void reports_the_message(void **state)
 {
-	struct scene scene = open_scene();
+	struct fixture fixture = open_fixture();
 	struct pier_message message;
 
 	(void)state;
-	post(scene.srq, NULL);
+	post(fixture.srq, NULL);
 	fake_complete_imm(fake.shared_ids[0], IBV_WC_RECV_RDMA_WITH_IMM, 99,
 			  htonl(0x80a1b2c3));
-	expect_ok(pier_message_wait(scene.channel, 0, &message));
+	expect_ok(pier_message_wait(fixture.channel, 0, &message));
 	assert_int_equal(message.result.opcode, PIER_OP_RECV_WRITE_IMM);
 	assert_int_equal(message.result.byte_length, 99);
 	assert_true(message.result.has_immediate);
 	assert_int_equal(message.result.immediate, 0x80a1b2c3);
-	close_scene(&scene);
+	close_fixture(&fixture);
 }
 
 /* Also if a wait for something else collects them. */
-static void keeps_what_others_collect(void **state)
+static void keeps_messages_collected_by_other_waits(void **state)
 {
 	struct pier_gather source = { 0x1000, 8, KEY };
-	struct scene scene = open_scene();
+	struct fixture fixture = open_fixture();
 	struct pier_work work;
 	int context;
 
 	(void)state;
-	post(scene.srq, &context);
-	expect_ok(pier_post_send(scene.channel, &source, 1, &work));
+	post(fixture.srq, &context);
+	expect_ok(pier_post_send(fixture.channel, &source, 1, &work));
 	arrive(0, 3);
 	fake_complete(fake.send_ids[0], IBV_WC_SUCCESS, IBV_WC_SEND, 0);
-	expect_ok(pier_work_wait(scene.channel, work, 0, NULL));
-	expect_message(scene.channel, &context, 3);
-	close_scene(&scene);
+	expect_ok(pier_work_wait(fixture.channel, work, 0, NULL));
+	expect_message(fixture.channel, &context, 3);
+	close_fixture(&fixture);
 }
 
 /* A place is used until its message is taken, so no CQ can overrun. */
-static void has_a_place_for_each(void **state)
+static void untaken_messages_occupy_places(void **state)
 {
-	struct scene scene = open_scene();
+	struct fixture fixture = open_fixture();
 
 	(void)state;
 	for (int i = 0; i < DEPTH; i++)
-		post(scene.srq, NULL);
-	expect_result(pier_post_srq_recv(scene.srq, &target, 1, NULL), -EAGAIN);
+		post(fixture.srq, NULL);
+	expect_result(pier_post_srq_recv(fixture.srq, &target, 1, NULL), -EAGAIN);
 	for (int i = 0; i < DEPTH; i++)
 		arrive(0, 8);
-	expect_result(pier_channel_poll(scene.channel), DEPTH);
-	expect_result(pier_post_srq_recv(scene.srq, &target, 1, NULL), -EAGAIN);
+	expect_result(pier_channel_poll(fixture.channel), DEPTH);
+	expect_result(pier_post_srq_recv(fixture.srq, &target, 1, NULL), -EAGAIN);
 	assert_non_null(strstr(pier_error_message(), "4"));
 	assert_int_equal(fake.shared, 0);
-	expect_message(scene.channel, NULL, 8);
-	post(scene.srq, NULL);
-	expect_result(pier_post_srq_recv(scene.srq, &target, 1, NULL), -EAGAIN);
+	expect_message(fixture.channel, NULL, 8);
+	post(fixture.srq, NULL);
+	expect_result(pier_post_srq_recv(fixture.srq, &target, 1, NULL), -EAGAIN);
 	assert_int_equal(fake.shared, 1);
-	close_scene(&scene);
+	close_fixture(&fixture);
 }
 
 /* Each number is used once, and a stale completion finds nothing. */
-static void knows_its_own(void **state)
+static void recognizes_its_own_receives(void **state)
 {
-	struct scene scene = open_scene();
+	struct fixture fixture = open_fixture();
 	uint64_t old;
 	int context;
 
 	(void)state;
-	post(scene.srq, NULL);
+	post(fixture.srq, NULL);
 	old = fake.shared_ids[0];
 	arrive(0, 1);
 	fake_complete(old, IBV_WC_SUCCESS, IBV_WC_RECV, 2);
-	expect_message(scene.channel, NULL, 1);
-	expect_none(scene.channel);
-	post(scene.srq, &context);
+	expect_message(fixture.channel, NULL, 1);
+	expect_none(fixture.channel);
+	post(fixture.srq, &context);
 	assert_true(fake.shared_ids[0] != old);
 	fake_complete(old, IBV_WC_SUCCESS, IBV_WC_RECV, 3);
 	fake_complete(old + DEPTH, IBV_WC_SUCCESS, IBV_WC_RECV, 3);
 	fake_complete(fake.shared_ids[0] ^ PIER_ID_SHARED, IBV_WC_SUCCESS, IBV_WC_RECV,
 		      3);
-	expect_none(scene.channel);
+	expect_none(fixture.channel);
 	arrive(0, 4);
-	expect_message(scene.channel, &context, 4);
-	close_scene(&scene);
+	expect_message(fixture.channel, &context, 4);
+	close_fixture(&fixture);
 }
 
 static void expect_use(uint32_t key, bool used)
@@ -253,149 +253,149 @@ static void expect_use(uint32_t key, bool used)
 		assert_string_equal(use, "receive");
 }
 
-static void keeps_regions(void **state)
+static void keeps_regions_of_posted_receives(void **state)
 {
 	struct pier_scatter two[] = { { 0, 0, OTHER }, { 0x1000, 8, KEY } };
-	struct scene scene = open_scene();
+	struct fixture fixture = open_fixture();
 
 	(void)state;
 	expect_use(KEY, false);
-	expect_ok(pier_post_srq_recv(scene.srq, two, 2, NULL));
+	expect_ok(pier_post_srq_recv(fixture.srq, two, 2, NULL));
 	expect_use(KEY, true);
 	expect_use(OTHER, false);
 	arrive(0, 8);
-	expect_result(pier_channel_poll(scene.channel), 1);
+	expect_result(pier_channel_poll(fixture.channel), 1);
 	expect_use(KEY, true);
-	expect_message(scene.channel, NULL, 8);
+	expect_message(fixture.channel, NULL, 8);
 	expect_use(KEY, false);
-	close_scene(&scene);
+	close_fixture(&fixture);
 	expect_use(KEY, false);
 }
 
-static void gives_back_what_failed(void **state)
+static void reports_receives_that_failed(void **state)
 {
-	struct scene scene = open_scene();
+	struct fixture fixture = open_fixture();
 	struct pier_message message;
 	int contexts[3];
 
 	(void)state;
 	for (int i = 0; i < 3; i++)
-		post(scene.srq, &contexts[i]);
+		post(fixture.srq, &contexts[i]);
 	arrive(0, 8);
 	fake_complete(fake.shared_ids[0], IBV_WC_LOC_LEN_ERR, IBV_WC_BIND_MW, 1);
-	expect_message(scene.channel, &contexts[0], 8);
-	expect_result(pier_message_wait(scene.channel, 0, &message), -EMSGSIZE);
+	expect_message(fixture.channel, &contexts[0], 8);
+	expect_result(pier_message_wait(fixture.channel, 0, &message), -EMSGSIZE);
 	assert_ptr_equal(message.context, &contexts[1]);
 	assert_int_equal(message.result.error, -EMSGSIZE);
 	assert_non_null(strstr(pier_error_message(), "longer"));
-	expect_result(pier_message_poll(scene.channel, &message), -EPIPE);
+	expect_result(pier_message_poll(fixture.channel, &message), -EPIPE);
 	assert_non_null(strstr(pier_error_message(), "longer"));
-	expect_result(pier_message_wait(scene.channel, 1, &message), -EPIPE);
+	expect_result(pier_message_wait(fixture.channel, 1, &message), -EPIPE);
 	/* The queue does not. */
-	post(scene.srq, NULL);
-	assert_int_equal(pier_srq_outstanding(scene.srq), 2);
-	close_scene(&scene);
+	post(fixture.srq, NULL);
+	assert_int_equal(pier_srq_outstanding(fixture.srq), 2);
+	close_fixture(&fixture);
 }
 
 static void serves_several_channels(void **state)
 {
-	struct scene scene = open_scene();
+	struct fixture fixture = open_fixture();
 	struct ibv_cq *first = fake.cq;
 	struct pier_channel *other;
 	int contexts[2];
 
 	(void)state;
-	other = make_channel(scene.srq);
-	expect_result(pier_destroy_srq(scene.srq), -EBUSY);
+	other = make_channel(fixture.srq);
+	expect_result(pier_destroy_srq(fixture.srq), -EBUSY);
 	assert_non_null(strstr(pier_error_message(), "2 channels"));
-	post(scene.srq, &contexts[0]);
-	post(scene.srq, &contexts[1]);
+	post(fixture.srq, &contexts[0]);
+	post(fixture.srq, &contexts[1]);
 	/* The fake has one CQ: the polling channel gets the completions. */
 	arrive(1, 1);
 	expect_message(other, &contexts[1], 1);
 	arrive(0, 2);
-	expect_message(scene.channel, &contexts[0], 2);
+	expect_message(fixture.channel, &contexts[0], 2);
 	expect_ok(pier_channel_destroy(other));
 	fake.cq = first;
-	expect_result(pier_destroy_srq(scene.srq), -EBUSY);
+	expect_result(pier_destroy_srq(fixture.srq), -EBUSY);
 	assert_non_null(strstr(pier_error_message(), "1 channel has"));
-	close_scene(&scene);
+	close_fixture(&fixture);
 }
 
 /* Messages of a channel that is destroyed are posted again, unchanged. */
 static void loses_no_receive(void **state)
 {
-	struct scene scene = open_scene();
+	struct fixture fixture = open_fixture();
 	int contexts[3];
 	uint64_t left;
 
 	(void)state;
 	for (int i = 0; i < 3; i++)
-		post(scene.srq, &contexts[i]);
+		post(fixture.srq, &contexts[i]);
 	left = fake.shared_ids[2];
 	arrive(0, 1);
-	expect_result(pier_channel_poll(scene.channel), 1);
+	expect_result(pier_channel_poll(fixture.channel), 1);
 	fake_complete(fake.shared_ids[0], IBV_WC_WR_FLUSH_ERR, IBV_WC_BIND_MW, 1);
-	expect_ok(pier_channel_destroy(scene.channel));
+	expect_ok(pier_channel_destroy(fixture.channel));
 	assert_int_equal(fake.shared, 3);
 	assert_int_equal(fake.shared_ids[0], left);
-	assert_int_equal(pier_srq_outstanding(scene.srq), 3);
+	assert_int_equal(pier_srq_outstanding(fixture.srq), 3);
 	assert_memory_equal(fake.last_recv.sg_list, &target, sizeof(target));
 	expect_use(KEY, true);
 
-	scene.channel = make_channel(scene.srq);
+	fixture.channel = make_channel(fixture.srq);
 	for (int i = 0; i < 3; i++)
 		arrive(0, (uint32_t)i);
-	expect_message(scene.channel, &contexts[2], 0);
-	expect_message(scene.channel, &contexts[0], 1);
-	expect_message(scene.channel, &contexts[1], 2);
-	close_scene(&scene);
+	expect_message(fixture.channel, &contexts[2], 0);
+	expect_message(fixture.channel, &contexts[0], 1);
+	expect_message(fixture.channel, &contexts[1], 2);
+	close_fixture(&fixture);
 }
 
-static void bears_a_device_that_takes_nothing_back(void **state)
+static void survives_a_device_that_returns_no_receives(void **state)
 {
-	struct scene scene = open_scene();
+	struct fixture fixture = open_fixture();
 
 	(void)state;
-	post(scene.srq, NULL);
+	post(fixture.srq, NULL);
 	arrive(0, 1);
-	expect_result(pier_channel_poll(scene.channel), 1);
+	expect_result(pier_channel_poll(fixture.channel), 1);
 	/* After the queue pair went to the error state. */
 	fake.fail_call = fake.calls + 2;
-	expect_ok(pier_channel_destroy(scene.channel));
+	expect_ok(pier_channel_destroy(fixture.channel));
 	fake.fail_call = 0;
 	assert_int_equal(fake.shared, 0);
-	assert_int_equal(pier_srq_outstanding(scene.srq), 0);
-	scene.channel = make_channel(scene.srq);
-	close_scene(&scene);
+	assert_int_equal(pier_srq_outstanding(fixture.srq), 0);
+	fixture.channel = make_channel(fixture.srq);
+	close_fixture(&fixture);
 }
 
-static void refuses(void **state)
+static void refuses_invalid_receives(void **state)
 {
-	struct scene scene = open_scene();
+	struct fixture fixture = open_fixture();
 	struct pier_scatter three[3] = { { 0 } };
 	struct pier_message message;
 	struct pier_channel *plain = NULL;
 	struct pier_work work;
 
 	(void)state;
-	expect_result(pier_post_srq_recv(scene.srq, three, 3, NULL), -EINVAL);
+	expect_result(pier_post_srq_recv(fixture.srq, three, 3, NULL), -EINVAL);
 	assert_non_null(strstr(pier_error_message(), "0 to 2"));
-	expect_result(pier_post_srq_recv(scene.srq, three, -1, NULL), -EINVAL);
-	expect_result(pier_post_recv(scene.channel, &target, 1, &work), -EINVAL);
+	expect_result(pier_post_srq_recv(fixture.srq, three, -1, NULL), -EINVAL);
+	expect_result(pier_post_recv(fixture.channel, &target, 1, &work), -EINVAL);
 	assert_non_null(strstr(pier_error_message(), "pier_post_srq_recv"));
-	expect_result(pier_post_recv(scene.channel, &target, 1, NULL), -EINVAL);
-	expect_result(pier_channel_recv(scene.channel, &target, 1, 0, NULL), -EINVAL);
-	expect_result(pier_message_wait(scene.channel, -2, &message), -EINVAL);
-	expect_result(pier_message_wait(scene.channel, 0, &message), -ETIMEDOUT);
-	expect_result(pier_message_wait(scene.channel, 1, &message), -ETIMEDOUT);
-	expect_ok(pier_channel_destroy(scene.channel));
+	expect_result(pier_post_recv(fixture.channel, &target, 1, NULL), -EINVAL);
+	expect_result(pier_channel_recv(fixture.channel, &target, 1, 0, NULL), -EINVAL);
+	expect_result(pier_message_wait(fixture.channel, -2, &message), -EINVAL);
+	expect_result(pier_message_wait(fixture.channel, 0, &message), -ETIMEDOUT);
+	expect_result(pier_message_wait(fixture.channel, 1, &message), -ETIMEDOUT);
+	expect_ok(pier_channel_destroy(fixture.channel));
 
 	expect_ok(pier_channel_create(&fake.pd, NULL, &plain));
 	expect_result(pier_message_poll(plain, &message), -EINVAL);
 	expect_result(pier_message_wait(plain, 0, &message), -EINVAL);
-	scene.channel = plain;
-	close_scene(&scene);
+	fixture.channel = plain;
+	close_fixture(&fixture);
 	expect_ok(pier_destroy_srq(NULL));
 }
 
@@ -414,7 +414,7 @@ static void refuses_other_sizes(uint32_t max_wr, uint32_t max_sge, const char *w
 	assert_int_equal(fake.srqs, 0);
 }
 
-static void checks_attributes(void **state)
+static void refuses_invalid_attributes(void **state)
 {
 	struct pier_srq_attr attr;
 	struct pier_srq *srq = NULL;
@@ -441,7 +441,7 @@ static void checks_attributes(void **state)
 	assert_non_null(strstr(pier_error_message(), "max_srq 0"));
 }
 
-static void checks_channels(void **state)
+static void refuses_unsuitable_channels(void **state)
 {
 	struct pier_channel_attr attr;
 	struct pier_channel *channel = NULL;
@@ -467,7 +467,7 @@ static void checks_channels(void **state)
 	expect_ok(pier_destroy_srq(srq));
 }
 
-static void takes_back_what_failed(void **state)
+static void undoes_a_failed_creation(void **state)
 {
 	struct pier_channel_attr attr;
 	struct pier_channel *channel = NULL;
@@ -509,31 +509,31 @@ static void takes_back_what_failed(void **state)
 }
 
 /* Nothing outstanding would be flushed. */
-static void asks_for_the_state_when_late(void **state)
+static void queries_the_state_at_the_timeout(void **state)
 {
-	struct scene scene = open_scene();
+	struct fixture fixture = open_fixture();
 	struct pier_message message;
 	int context;
 
 	(void)state;
 	fake.state = IBV_QPS_ERR;
-	expect_result(pier_message_poll(scene.channel, &message), 0);
-	expect_result(pier_message_wait(scene.channel, 1, &message), -EPIPE);
+	expect_result(pier_message_poll(fixture.channel, &message), 0);
+	expect_result(pier_message_wait(fixture.channel, 1, &message), -EPIPE);
 	assert_non_null(strstr(pier_error_message(), "error state"));
 	/* A later completion may give the cause. */
-	post(scene.srq, &context);
+	post(fixture.srq, &context);
 	fake_complete(fake.shared_ids[0], IBV_WC_LOC_PROT_ERR, IBV_WC_BIND_MW, 0);
-	expect_result(pier_message_poll(scene.channel, &message), 1);
-	expect_result(pier_message_poll(scene.channel, &message), -EPIPE);
+	expect_result(pier_message_poll(fixture.channel, &message), 1);
+	expect_result(pier_message_poll(fixture.channel, &message), -EPIPE);
 	assert_null(strstr(pier_error_message(), "error state"));
-	close_scene(&scene);
+	close_fixture(&fixture);
 }
 
 /* Random posts, arrivals and takes, beside a model of two arrays. */
 static void agrees_with_a_model(void **state)
 {
 	struct test_random random = test_random_start();
-	struct scene scene = open_scene();
+	struct fixture fixture = open_fixture();
 	uintptr_t posted[DEPTH], arrived[DEPTH], next = 1;
 	int posts = 0, arrivals = 0;
 
@@ -542,10 +542,10 @@ static void agrees_with_a_model(void **state)
 		uint64_t dice = test_random_below(&random, 3);
 
 		if (dice == 0 && posts + arrivals < DEPTH) {
-			post(scene.srq, (void *)next);
+			post(fixture.srq, (void *)next);
 			posted[posts++] = next++;
 		} else if (dice == 0) {
-			expect_result(pier_post_srq_recv(scene.srq, &target, 1, NULL),
+			expect_result(pier_post_srq_recv(fixture.srq, &target, 1, NULL),
 				      -EAGAIN);
 		} else if (dice == 1 && posts > 0) {
 			int i = (int)test_random_below(&random, (uint64_t)posts);
@@ -555,37 +555,37 @@ static void agrees_with_a_model(void **state)
 			memmove(posted + i, posted + i + 1,
 				(size_t)(--posts - i) * sizeof(*posted));
 		} else if (dice == 2 && arrivals > 0) {
-			expect_message(scene.channel, (void *)arrived[0],
+			expect_message(fixture.channel, (void *)arrived[0],
 				       (uint32_t)arrived[0]);
 			memmove(arrived, arrived + 1,
 				(size_t)--arrivals * sizeof(*arrived));
 		} else if (dice == 2) {
-			expect_none(scene.channel);
+			expect_none(fixture.channel);
 		}
-		assert_int_equal(pier_srq_outstanding(scene.srq), posts + arrivals);
+		assert_int_equal(pier_srq_outstanding(fixture.srq), posts + arrivals);
 	}
-	close_scene(&scene);
+	close_fixture(&fixture);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(tells_the_device),
-		cmocka_unit_test(hands_messages_out_in_order),
-		cmocka_unit_test(tells_what_arrived),
-		cmocka_unit_test(keeps_what_others_collect),
-		cmocka_unit_test(has_a_place_for_each),
-		cmocka_unit_test(knows_its_own),
-		cmocka_unit_test(keeps_regions),
-		cmocka_unit_test(gives_back_what_failed),
+		cmocka_unit_test(passes_attributes_to_the_device),
+		cmocka_unit_test(delivers_messages_in_order),
+		cmocka_unit_test(reports_the_message),
+		cmocka_unit_test(keeps_messages_collected_by_other_waits),
+		cmocka_unit_test(untaken_messages_occupy_places),
+		cmocka_unit_test(recognizes_its_own_receives),
+		cmocka_unit_test(keeps_regions_of_posted_receives),
+		cmocka_unit_test(reports_receives_that_failed),
 		cmocka_unit_test(serves_several_channels),
 		cmocka_unit_test(loses_no_receive),
-		cmocka_unit_test(bears_a_device_that_takes_nothing_back),
-		cmocka_unit_test(refuses),
-		cmocka_unit_test(checks_attributes),
-		cmocka_unit_test(checks_channels),
-		cmocka_unit_test(takes_back_what_failed),
-		cmocka_unit_test(asks_for_the_state_when_late),
+		cmocka_unit_test(survives_a_device_that_returns_no_receives),
+		cmocka_unit_test(refuses_invalid_receives),
+		cmocka_unit_test(refuses_invalid_attributes),
+		cmocka_unit_test(refuses_unsuitable_channels),
+		cmocka_unit_test(undoes_a_failed_creation),
+		cmocka_unit_test(queries_the_state_at_the_timeout),
 		cmocka_unit_test(agrees_with_a_model),
 	};
 

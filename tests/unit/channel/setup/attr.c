@@ -82,7 +82,7 @@ static void names_value_and_limit(void **state)
 	WRONG(static_rate, 256 + IBV_RATE_10_GBPS, "259");
 }
 
-static void takes_what_is_in_range(void **state)
+static void accepts_values_in_range(void **state)
 {
 	(void)state;
 	RIGHT(port, 2);
@@ -112,7 +112,7 @@ static void takes_what_is_in_range(void **state)
 	RIGHT(static_rate, IBV_RATE_400_GBPS);
 }
 
-static void adds_the_queues_up(void **state)
+static void cq_holds_both_queues(void **state)
 {
 	struct pier_channel_attr attr = good();
 
@@ -127,7 +127,7 @@ static void adds_the_queues_up(void **state)
 }
 
 /* Keepalives need a place in the send queue and the CQ, and a timeout. */
-static void has_room_for_the_keepalive(void **state)
+static void reserves_a_place_for_the_keepalive(void **state)
 {
 	struct pier_channel_attr attr = good();
 
@@ -154,7 +154,7 @@ static void has_room_for_the_keepalive(void **state)
 	assert_int_equal(pier_check_channel_attr(&attr, &device), 0);
 }
 
-static void checks_the_path_bits(void **state)
+static void refuses_invalid_path_bits(void **state)
 {
 	struct ibv_port_attr port = { .state = IBV_PORT_ACTIVE, .lmc = 2 };
 	struct pier_channel_attr attr = good();
@@ -173,7 +173,7 @@ static void checks_the_path_bits(void **state)
 }
 
 /* The IBTA tables, beside the functions that compute them. */
-static void knows_the_timers(void **state)
+static void converts_timers(void **state)
 {
 	static const uint32_t table[32] = {
 		655360, 10,    20,    30,     40,     60,     80,     120,
@@ -197,7 +197,7 @@ static void knows_the_timers(void **state)
 	assert_int_equal(pier_ack_timeout_to_us(31), UINT64_C(8796093022));
 }
 
-static void checks_the_port(void **state)
+static void refuses_an_unusable_port(void **state)
 {
 	struct ibv_port_attr port = { .state = IBV_PORT_ACTIVE, .gid_tbl_len = 4 };
 	struct pier_channel_attr attr = good();
@@ -216,7 +216,7 @@ static void checks_the_port(void **state)
 	assert_non_null(strstr(pier_error_message(), "DOWN"));
 }
 
-static void reads_other_sizes(void **state)
+static void reads_structs_of_other_sizes(void **state)
 {
 	struct {
 		struct pier_channel_attr attr;
@@ -253,7 +253,7 @@ static void reads_other_sizes(void **state)
 }
 
 /* The defaults must fit a small device. */
-static void holds_defaults_to_the_device(void **state)
+static void clamps_defaults_to_the_device(void **state)
 {
 	struct pier_channel_attr result;
 
@@ -268,14 +268,14 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(names_value_and_limit),
-		cmocka_unit_test(takes_what_is_in_range),
-		cmocka_unit_test(adds_the_queues_up),
-		cmocka_unit_test(has_room_for_the_keepalive),
-		cmocka_unit_test(checks_the_path_bits),
-		cmocka_unit_test(knows_the_timers),
-		cmocka_unit_test(checks_the_port),
-		cmocka_unit_test(reads_other_sizes),
-		cmocka_unit_test(holds_defaults_to_the_device),
+		cmocka_unit_test(accepts_values_in_range),
+		cmocka_unit_test(cq_holds_both_queues),
+		cmocka_unit_test(reserves_a_place_for_the_keepalive),
+		cmocka_unit_test(refuses_invalid_path_bits),
+		cmocka_unit_test(converts_timers),
+		cmocka_unit_test(refuses_an_unusable_port),
+		cmocka_unit_test(reads_structs_of_other_sizes),
+		cmocka_unit_test(clamps_defaults_to_the_device),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -48,7 +48,7 @@ static void assert_same(const struct pier_endpoint *a, const struct pier_endpoin
 	assert_memory_equal(a->address, b->address, sizeof(a->address));
 }
 
-static void comes_back(void **state)
+static void unpacks_what_was_packed(void **state)
 {
 	(void)state;
 	for (uint16_t length = 0; length <= PIER_ENDPOINT_ADDRESS_MAX; length++) {
@@ -88,7 +88,7 @@ static void has_the_documented_form(void **state)
 }
 
 /* The first version stays readable and writable. */
-static void keeps_to_the_golden_text(void **state)
+static void matches_the_golden_text(void **state)
 {
 	struct pier_endpoint endpoint = sample(2), back;
 	char golden[PIER_ENDPOINT_TEXT_MAX + 1], text[PIER_ENDPOINT_TEXT_MAX];
@@ -190,7 +190,7 @@ static void survives_every_flipped_byte(void **state)
 	}
 }
 
-static void tells_the_errors_apart(void **state)
+static void reports_different_errors(void **state)
 {
 	struct pier_endpoint endpoint = sample(0), result;
 	uint8_t wire[PIER_ENDPOINT_WIRE_MAX];
@@ -212,7 +212,7 @@ static void tells_the_errors_apart(void **state)
 	assert_int_equal(pier_endpoint_unpack(wire, size, &result), 0);
 }
 
-static void refuses_other_texts(void **state)
+static void rejects_malformed_texts(void **state)
 {
 	struct pier_endpoint endpoint = sample(0), result;
 	char text[PIER_ENDPOINT_TEXT_MAX], changed[sizeof(text) + 1200];
@@ -245,14 +245,14 @@ static void refuses_other_texts(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(comes_back),
+		cmocka_unit_test(unpacks_what_was_packed),
 		cmocka_unit_test(has_the_documented_form),
-		cmocka_unit_test(keeps_to_the_golden_text),
+		cmocka_unit_test(matches_the_golden_text),
 		cmocka_unit_test(refuses_fields_out_of_range),
 		cmocka_unit_test(refuses_every_other_length),
 		cmocka_unit_test(survives_every_flipped_byte),
-		cmocka_unit_test(tells_the_errors_apart),
-		cmocka_unit_test(refuses_other_texts),
+		cmocka_unit_test(reports_different_errors),
+		cmocka_unit_test(rejects_malformed_texts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,7 +18,7 @@ enum {
 };
 
 struct address {
-	const char *text; /* NULL: no more */
+	const char *text; /* NULL: the last entry */
 	uint32_t type;
 };
 
@@ -44,7 +44,7 @@ static const struct {
 	{ { { "::", V1 }, { "febf::1", V2 }, { "::", V2 }, { "fec0::1", V2 } }, 3 },
 };
 
-static void chooses_by_the_table(void **state)
+static void chooses_the_gid_by_type_and_scope(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -64,7 +64,7 @@ static void chooses_by_the_table(void **state)
 	}
 }
 
-static void reads_a_table_with_holes(void **state)
+static void skips_empty_entries(void **state)
 {
 	struct ibv_gid_entry entry;
 
@@ -91,7 +91,7 @@ static void reads_a_table_with_holes(void **state)
 		-ENOSPC);
 }
 
-static void clamps_mtus(void **state)
+static void clamps_the_mtu(void **state)
 {
 	(void)state;
 	assert_int_equal(pier_clamp_mtu(0, 1024), 1024);
@@ -113,9 +113,9 @@ static void clamps_mtus(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(chooses_by_the_table),
-		cmocka_unit_test(reads_a_table_with_holes),
-		cmocka_unit_test(clamps_mtus),
+		cmocka_unit_test(chooses_the_gid_by_type_and_scope),
+		cmocka_unit_test(skips_empty_entries),
+		cmocka_unit_test(clamps_the_mtu),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -34,11 +34,11 @@ enum {
 
 struct script {
 	uint8_t bytes[SCRIPT_MAX];
-	size_t endpoint, verdict; /* where each of these begins */
+	size_t endpoint, verdict; /* offset of each of these */
 	size_t length;
 };
 
-struct scene {
+struct fixture {
 	struct pier_channel *channel;
 	struct script script;
 	int ours, theirs;
@@ -70,97 +70,98 @@ static void write_script(struct script *script, uint32_t generation)
 	append(script, &message);
 }
 
-static struct scene open_scene(void)
+static struct fixture open_fixture(void)
 {
-	struct scene scene = { 0 };
+	struct fixture fixture = { 0 };
 	struct pier_endpoint endpoint;
 	int fds[2];
 
-	assert_int_equal(pier_channel_create(fake_reset(), NULL, &scene.channel), 0);
-	assert_int_equal(pier_channel_endpoint(scene.channel, &endpoint), 0);
-	write_script(&scene.script, endpoint.generation);
+	assert_int_equal(pier_channel_create(fake_reset(), NULL, &fixture.channel), 0);
+	assert_int_equal(pier_channel_endpoint(fixture.channel, &endpoint), 0);
+	write_script(&fixture.script, endpoint.generation);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
-	scene.ours = fds[0];
-	scene.theirs = fds[1];
-	return scene;
+	fixture.ours = fds[0];
+	fixture.theirs = fds[1];
+	return fixture;
 }
 
-static void close_scene(struct scene *scene)
+static void close_fixture(struct fixture *fixture)
 {
-	assert_int_equal(pier_channel_destroy(scene->channel), 0);
-	close(scene->ours);
-	if (scene->theirs >= 0)
-		close(scene->theirs);
+	assert_int_equal(pier_channel_destroy(fixture->channel), 0);
+	close(fixture->ours);
+	if (fixture->theirs >= 0)
+		close(fixture->theirs);
 }
 
 /* The peer sends the first `length` bytes of its script and no more. */
-static void say(struct scene *scene, size_t length)
+static void say(struct fixture *fixture, size_t length)
 {
-	assert_int_equal(write(scene->theirs, scene->script.bytes, length), length);
-	assert_int_equal(shutdown(scene->theirs, SHUT_WR), 0);
+	assert_int_equal(write(fixture->theirs, fixture->script.bytes, length), length);
+	assert_int_equal(shutdown(fixture->theirs, SHUT_WR), 0);
 }
 
-static int run(struct scene *scene)
+static int run(struct fixture *fixture)
 {
-	return pier_channel_handshake(scene->channel, scene->ours, scene->ours,
+	return pier_channel_handshake(fixture->channel, fixture->ours, fixture->ours,
 				      PATIENT_MS);
 }
 
-static void connects_and_leaves_the_rest(void **state)
+static void reads_only_its_own_messages(void **state)
 {
-	struct scene scene = open_scene();
+	struct fixture fixture = open_fixture();
 	uint8_t rest[16], sent[SCRIPT_MAX];
 	ssize_t length;
 
 	(void)state;
-	memcpy(scene.script.bytes + scene.script.length, "rest", REST);
-	say(&scene, scene.script.length + REST);
-	assert_int_equal(run(&scene), 0);
+	memcpy(fixture.script.bytes + fixture.script.length, "rest", REST);
+	say(&fixture, fixture.script.length + REST);
+	assert_int_equal(run(&fixture), 0);
 	assert_int_equal(fake.state, IBV_QPS_RTS);
-	assert_int_equal(read(scene.ours, rest, sizeof(rest)), REST);
+	assert_int_equal(read(fixture.ours, rest, sizeof(rest)), REST);
 	assert_memory_equal(rest, "rest", REST);
-	assert_int_equal(pier_post_send(scene.channel, NULL, 0, NULL), 0);
-	assert_int_equal(run(&scene), -EISCONN);
+	assert_int_equal(pier_post_send(fixture.channel, NULL, 0, NULL), 0);
+	assert_int_equal(run(&fixture), -EISCONN);
 	/* Our messages have the same form, and end with the verdict. */
-	length = read(scene.theirs, sent, sizeof(sent));
-	assert_int_equal(length, scene.script.length);
+	length = read(fixture.theirs, sent, sizeof(sent));
+	assert_int_equal(length, fixture.script.length);
 	assert_memory_equal(sent, "PIER\1\0\1\0", 8);
-	assert_memory_equal(sent + scene.script.verdict, "PIER\1\0\2\0\10\0\0\0\0\0\0\0",
-			    16);
-	close_scene(&scene);
+	assert_memory_equal(sent + fixture.script.verdict,
+			    "PIER\1\0\2\0\10\0\0\0\0\0\0\0", 16);
+	close_fixture(&fixture);
 }
 
-static void notices_an_end_at_every_byte(void **state)
+static void detects_end_of_stream_at_every_byte(void **state)
 {
 	size_t length = 1;
 
 	(void)state;
 	for (size_t cut = 0; cut < length; cut++) {
-		struct scene scene = open_scene();
+		struct fixture fixture = open_fixture();
 
-		length = scene.script.length;
-		say(&scene, cut);
-		assert_int_equal(run(&scene), -ECONNRESET);
-		assert_int_equal(pier_post_send(scene.channel, NULL, 0, NULL), -ENOTCONN);
-		close_scene(&scene);
+		length = fixture.script.length;
+		say(&fixture, cut);
+		assert_int_equal(run(&fixture), -ECONNRESET);
+		assert_int_equal(pier_post_send(fixture.channel, NULL, 0, NULL),
+				 -ENOTCONN);
+		close_fixture(&fixture);
 	}
 }
 
-/* The same with a peer that is gone, so that writing fails too. */
-static void notices_a_peer_that_is_gone(void **state)
+/* A peer that has closed its end, so that writing fails too. */
+static void detects_a_closed_peer(void **state)
 {
 	size_t length = 1;
 
 	(void)state;
 	for (size_t cut = 0; cut < length; cut++) {
-		struct scene scene = open_scene();
+		struct fixture fixture = open_fixture();
 
-		length = scene.script.length;
-		say(&scene, cut);
-		close(scene.theirs);
-		scene.theirs = -1;
-		assert_int_equal(run(&scene), -ECONNRESET);
-		close_scene(&scene);
+		length = fixture.script.length;
+		say(&fixture, cut);
+		close(fixture.theirs);
+		fixture.theirs = -1;
+		assert_int_equal(run(&fixture), -ECONNRESET);
+		close_fixture(&fixture);
 	}
 }
 
@@ -171,33 +172,33 @@ static void survives_every_flipped_byte(void **state)
 	(void)state;
 	for (size_t at = 0; at < length; at++) {
 		for (int bit = 0; bit < 8; bit++) {
-			struct scene scene = open_scene();
+			struct fixture fixture = open_fixture();
 			int error;
 
-			length = scene.script.length;
-			scene.script.bytes[at] ^= (uint8_t)(1 << bit);
-			say(&scene, length);
-			error = run(&scene);
+			length = fixture.script.length;
+			fixture.script.bytes[at] ^= (uint8_t)(1 << bit);
+			say(&fixture, length);
+			error = run(&fixture);
 			/* The contents of an endpoint may change; frames may not. */
-			if (at < PIER_MESSAGE_HEADER + 8 || at >= scene.script.verdict)
+			if (at < PIER_MESSAGE_HEADER + 8 || at >= fixture.script.verdict)
 				assert_true(error == -EBADMSG || error == -ECONNRESET ||
 					    error == -EPROTONOSUPPORT ||
 					    error == -ECONNREFUSED);
-			close_scene(&scene);
+			close_fixture(&fixture);
 		}
 	}
 }
 
 static void expect(void (*change)(struct script *script), int expected, const char *word)
 {
-	struct scene scene = open_scene();
+	struct fixture fixture = open_fixture();
 
-	change(&scene.script);
-	say(&scene, scene.script.length);
-	assert_int_equal(run(&scene), expected);
+	change(&fixture.script);
+	say(&fixture, fixture.script.length);
+	assert_int_equal(run(&fixture), expected);
 	if (!strstr(pier_error_message(), word))
 		fail_msg("no \"%s\" in: %s", word, pier_error_message());
-	close_scene(&scene);
+	close_fixture(&fixture);
 }
 
 static void other_protocol(struct script *script)
@@ -270,7 +271,7 @@ static void two_endpoints(struct script *script)
 	script->length = 2 * script->verdict;
 }
 
-static void tells_what_is_wrong(void **state)
+static void reports_each_kind_of_error(void **state)
 {
 	(void)state;
 	expect(other_protocol, -EBADMSG, "not pier");
@@ -289,42 +290,42 @@ static void tells_what_is_wrong(void **state)
 }
 
 /* The peer has the endpoint from before the reset. */
-static void knows_its_own_old_endpoints(void **state)
+static void refuses_a_stale_endpoint_of_itself(void **state)
 {
 	(void)state;
 	for (int age = 0; age < 4; age++) {
-		struct scene scene = open_scene();
+		struct fixture fixture = open_fixture();
 		struct pier_endpoint endpoint;
 
 		for (int i = 0; i < 2; i++)
-			assert_int_equal(pier_channel_reset(scene.channel), 0);
-		assert_int_equal(pier_channel_endpoint(scene.channel, &endpoint), 0);
-		scene.script.length = 0;
-		write_script(&scene.script, endpoint.generation - (uint32_t)age);
-		say(&scene, scene.script.length);
-		assert_int_equal(run(&scene), age == 0	 ? 0
-					      : age <= 2 ? -ESTALE
-							 : -EBADMSG);
-		close_scene(&scene);
+			assert_int_equal(pier_channel_reset(fixture.channel), 0);
+		assert_int_equal(pier_channel_endpoint(fixture.channel, &endpoint), 0);
+		fixture.script.length = 0;
+		write_script(&fixture.script, endpoint.generation - (uint32_t)age);
+		say(&fixture, fixture.script.length);
+		assert_int_equal(run(&fixture), age == 0   ? 0
+						: age <= 2 ? -ESTALE
+							   : -EBADMSG);
+		close_fixture(&fixture);
 	}
 }
 
 /* Both ends must know: an end that cannot connect sends the reason. */
-static void tells_the_peer_of_a_failure(void **state)
+static void sends_its_failure_to_the_peer(void **state)
 {
-	struct scene scene = open_scene();
+	struct fixture fixture = open_fixture();
 	uint8_t sent[SCRIPT_MAX];
 	ssize_t length;
 
 	(void)state;
 	fake.fail_call = fake.calls + 1;
-	say(&scene, scene.script.length);
-	assert_int_equal(run(&scene), -ENOSPC);
+	say(&fixture, fixture.script.length);
+	assert_int_equal(run(&fixture), -ENOSPC);
 	assert_non_null(strstr(pier_error_message(), "RTR"));
-	length = read(scene.theirs, sent, sizeof(sent));
-	assert_int_equal(length, scene.script.length);
+	length = read(fixture.theirs, sent, sizeof(sent));
+	assert_int_equal(length, fixture.script.length);
 	assert_int_equal(pier_get_le32(sent + length - 8), ENOSPC);
-	close_scene(&scene);
+	close_fixture(&fixture);
 }
 
 static int64_t milliseconds(void)
@@ -335,28 +336,29 @@ static int64_t milliseconds(void)
 	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-static void does_not_wait_for_ever(void **state)
+static void gives_up_after_the_timeout(void **state)
 {
 	static const size_t silent_after[] = { 0, 5, 12, 40, 58, 60 };
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(silent_after) / sizeof(silent_after[0]); i++) {
 		for (int nonblocking = 0; nonblocking < 2; nonblocking++) {
-			struct scene scene = open_scene();
+			struct fixture fixture = open_fixture();
 			int flags = nonblocking ? O_RDWR | O_NONBLOCK : O_RDWR;
 			int64_t before = milliseconds();
 
-			assert_int_equal(fcntl(scene.ours, F_SETFL, flags), 0);
-			assert_int_equal(
-				write(scene.theirs, scene.script.bytes, silent_after[i]),
-				silent_after[i]);
-			assert_int_equal(pier_channel_handshake(scene.channel, scene.ours,
-								scene.ours, 20),
+			assert_int_equal(fcntl(fixture.ours, F_SETFL, flags), 0);
+			assert_int_equal(write(fixture.theirs, fixture.script.bytes,
+					       silent_after[i]),
+					 silent_after[i]);
+			assert_int_equal(pier_channel_handshake(fixture.channel,
+								fixture.ours,
+								fixture.ours, 20),
 					 -ETIMEDOUT);
 			assert_true(milliseconds() - before >= 20);
 			assert_true(milliseconds() - before < 5000);
-			assert_int_equal(fcntl(scene.ours, F_GETFL), flags);
-			close_scene(&scene);
+			assert_int_equal(fcntl(fixture.ours, F_GETFL), flags);
+			close_fixture(&fixture);
 		}
 	}
 }
@@ -378,61 +380,61 @@ static void *speak_slowly(void *argument)
 	return NULL;
 }
 
-static void takes_a_slow_peer(void **state)
+static void accepts_a_slow_peer(void **state)
 {
-	struct scene scene = open_scene();
-	struct speaker speaker = { scene.theirs, &scene.script };
+	struct fixture fixture = open_fixture();
+	struct speaker speaker = { fixture.theirs, &fixture.script };
 	pthread_t thread;
 	void *failed;
 
 	(void)state;
 	assert_int_equal(pthread_create(&thread, NULL, speak_slowly, &speaker), 0);
-	assert_int_equal(run(&scene), 0);
+	assert_int_equal(run(&fixture), 0);
 	assert_int_equal(pthread_join(thread, &failed), 0);
 	assert_null(failed);
-	close_scene(&scene);
+	close_fixture(&fixture);
 }
 
 /*
- * Nobody reads the other pipe: no signal is raised, and the message of the peer is
- * still reported.
+ * The other pipe has no reader: no signal is raised, and the peer's message is still
+ * reported.
  */
 static void survives_a_closed_pipe(void **state)
 {
-	struct scene scene = open_scene();
+	struct fixture fixture = open_fixture();
 	int from[2], to[2];
 
 	(void)state;
 	assert_int_equal(pipe2(from, O_CLOEXEC), 0);
 	assert_int_equal(pipe2(to, O_CLOEXEC), 0);
 	close(to[0]);
-	assert_int_equal(write(from[1], scene.script.bytes, scene.script.length),
-			 scene.script.length);
+	assert_int_equal(write(from[1], fixture.script.bytes, fixture.script.length),
+			 fixture.script.length);
 	assert_int_equal(
-		pier_channel_handshake(scene.channel, from[0], to[1], PATIENT_MS),
+		pier_channel_handshake(fixture.channel, from[0], to[1], PATIENT_MS),
 		-ECONNRESET);
-	close_scene(&scene);
+	close_fixture(&fixture);
 
-	scene = open_scene();
-	other_version(&scene.script);
+	fixture = open_fixture();
+	other_version(&fixture.script);
 	close(from[0]);
 	close(from[1]);
 	assert_int_equal(pipe2(from, O_CLOEXEC), 0);
-	assert_int_equal(write(from[1], scene.script.bytes, scene.script.length),
-			 scene.script.length);
+	assert_int_equal(write(from[1], fixture.script.bytes, fixture.script.length),
+			 fixture.script.length);
 	assert_int_equal(
-		pier_channel_handshake(scene.channel, from[0], to[1], PATIENT_MS),
+		pier_channel_handshake(fixture.channel, from[0], to[1], PATIENT_MS),
 		-EPROTONOSUPPORT);
 	close(from[0]);
 	close(from[1]);
 	close(to[1]);
-	close_scene(&scene);
+	close_fixture(&fixture);
 }
 
 /* The peer neither sends nor reads, and the pipe to it is full. */
 static void does_not_hang_on_a_full_pipe(void **state)
 {
-	struct scene scene = open_scene();
+	struct fixture fixture = open_fixture();
 	static const char page[4096];
 	int to[2];
 
@@ -441,60 +443,61 @@ static void does_not_hang_on_a_full_pipe(void **state)
 	while (write(to[1], page, sizeof(page)) > 0)
 		continue;
 	assert_int_equal(fcntl(to[1], F_SETFL, 0), 0);
-	say(&scene, scene.script.length);
-	assert_int_equal(pier_channel_handshake(scene.channel, scene.ours, to[1], 20),
+	say(&fixture, fixture.script.length);
+	assert_int_equal(pier_channel_handshake(fixture.channel, fixture.ours, to[1], 20),
 			 -ETIMEDOUT);
 	close(to[0]);
 	close(to[1]);
-	close_scene(&scene);
+	close_fixture(&fixture);
 }
 
 static void reports_bad_fds(void **state)
 {
-	struct scene scene = open_scene();
+	struct fixture fixture = open_fixture();
 
 	(void)state;
-	assert_int_equal(pier_channel_handshake(scene.channel, 1 << 20, scene.ours, 1000),
-			 -EBADF);
-	close_scene(&scene);
+	assert_int_equal(
+		pier_channel_handshake(fixture.channel, 1 << 20, fixture.ours, 1000),
+		-EBADF);
+	close_fixture(&fixture);
 }
 
 /* poll(2) ignores negative fds, and would wait until the timeout. */
 static void reports_negative_fds(void **state)
 {
-	struct scene scene = open_scene();
+	struct fixture fixture = open_fixture();
 	struct timespec before, after;
 
 	(void)state;
 	clock_gettime(CLOCK_MONOTONIC, &before);
 	assert_int_equal(
-		pier_channel_handshake(scene.channel, -1, scene.ours, PATIENT_MS),
+		pier_channel_handshake(fixture.channel, -1, fixture.ours, PATIENT_MS),
 		-EBADF);
 	assert_non_null(strstr(pier_error_message(), "read_fd -1"));
-	close_scene(&scene);
-	scene = open_scene();
-	say(&scene, scene.script.length);
+	close_fixture(&fixture);
+	fixture = open_fixture();
+	say(&fixture, fixture.script.length);
 	assert_int_equal(
-		pier_channel_handshake(scene.channel, scene.ours, -1, PATIENT_MS),
+		pier_channel_handshake(fixture.channel, fixture.ours, -1, PATIENT_MS),
 		-EBADF);
 	assert_non_null(strstr(pier_error_message(), "write_fd -1"));
 	clock_gettime(CLOCK_MONOTONIC, &after);
 	assert_true(after.tv_sec - before.tv_sec < PATIENT_MS / 1000 / 2);
-	close_scene(&scene);
+	close_fixture(&fixture);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(connects_and_leaves_the_rest),
-		cmocka_unit_test(notices_an_end_at_every_byte),
-		cmocka_unit_test(notices_a_peer_that_is_gone),
+		cmocka_unit_test(reads_only_its_own_messages),
+		cmocka_unit_test(detects_end_of_stream_at_every_byte),
+		cmocka_unit_test(detects_a_closed_peer),
 		cmocka_unit_test(survives_every_flipped_byte),
-		cmocka_unit_test(tells_what_is_wrong),
-		cmocka_unit_test(knows_its_own_old_endpoints),
-		cmocka_unit_test(tells_the_peer_of_a_failure),
-		cmocka_unit_test(does_not_wait_for_ever),
-		cmocka_unit_test(takes_a_slow_peer),
+		cmocka_unit_test(reports_each_kind_of_error),
+		cmocka_unit_test(refuses_a_stale_endpoint_of_itself),
+		cmocka_unit_test(sends_its_failure_to_the_peer),
+		cmocka_unit_test(gives_up_after_the_timeout),
+		cmocka_unit_test(accepts_a_slow_peer),
 		cmocka_unit_test(survives_a_closed_pipe),
 		cmocka_unit_test(does_not_hang_on_a_full_pipe),
 		cmocka_unit_test(reports_bad_fds),

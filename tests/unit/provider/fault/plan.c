@@ -25,7 +25,7 @@ static int forget_plan(void **state)
 	return 0;
 }
 
-/* The occasions of the first `count` at which the call fails, as bits. */
+/* A bit for each of the first `count` occasions on which the call fails. */
 static uint64_t failures(enum pier_fault_occasion occasion, int count)
 {
 	uint64_t bits = 0;
@@ -41,7 +41,7 @@ static void counts_occasions(void **state)
 	expect_ok(read_plan("reg_mr@3=ENOMEM,alloc_pd@2+=EACCES,reg@5=EIO"));
 	assert_int_equal(failures(FAULT_REG_MR, 4), 1 << 2);
 	assert_int_equal(failures(FAULT_ALLOC_PD, 4), 0xe);
-	/* The fifth registration, of another form. */
+	/* The fifth registration, in another form. */
 	assert_int_equal(pier_fault_fails(&plan, FAULT_REG_PARTS), EIO);
 	assert_int_equal(errno, EIO);
 	test_assert_sentence("reg@5=EIO");
@@ -49,7 +49,7 @@ static void counts_occasions(void **state)
 	assert_int_equal(failures(FAULT_DEALLOC_PD, 8), 0);
 }
 
-static void plays_a_seed_again(void **state)
+static void repeats_a_seed(void **state)
 {
 	uint64_t first;
 
@@ -58,7 +58,7 @@ static void plays_a_seed_again(void **state)
 	first = failures(FAULT_POST_SEND, 64);
 	assert_int_not_equal(first, 0);
 	assert_int_not_equal(first, UINT64_MAX);
-	/* What other rules see makes no difference. */
+	/* Occasions counted by other rules make no difference. */
 	forget_plan(NULL);
 	expect_ok(read_plan("seed=42,post_send~4=EIO,reg_mr~2=EIO"));
 	failures(FAULT_REG_MR, 7);
@@ -68,7 +68,7 @@ static void plays_a_seed_again(void **state)
 	assert_int_not_equal(failures(FAULT_POST_SEND, 64), first);
 }
 
-static void draws_a_seed_and_tells_it(void **state)
+static void draws_and_reports_a_seed(void **state)
 {
 	char again[64];
 	uint64_t first;
@@ -83,8 +83,11 @@ static void draws_a_seed_and_tells_it(void **state)
 	assert_int_equal(failures(FAULT_POST_SEND, 64), first);
 }
 
-/* What asks what the device can, at opening, is no occasion of its name. */
-static void leaves_out_probes(void **state)
+/*
+ * Queries of the device's capabilities while it is opened are not occasions of their
+ * call.
+ */
+static void does_not_count_probes(void **state)
 {
 	(void)state;
 	expect_ok(read_plan("alloc_pd@1=EIO,call@3=ENOMEM"));
@@ -106,7 +109,7 @@ static const struct pier_fault_rule *first_strike(enum pier_fault_effect effect,
 	return rule;
 }
 
-static void reads_values(void **state)
+static void parses_values(void **state)
 {
 	(void)state;
 	expect_ok(read_plan("wc@1=RNR_RETRY_EXC_ERR,late@1=50us,late@2=3s,late@3=9polls,"
@@ -126,7 +129,7 @@ static void reads_values(void **state)
 			 3600000000000);
 }
 
-static void refuses_nonsense(void **state)
+static void rejects_malformed_plans(void **state)
 {
 	static const struct {
 		const char *plan, *why;
@@ -176,7 +179,7 @@ static void refuses_nonsense(void **state)
 	}
 }
 
-static void takes_so_many_rules(void **state)
+static void limits_the_number_of_rules(void **state)
 {
 	char text[PIER_FAULT_RULES * 16 + 16] = "";
 
@@ -196,12 +199,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(counts_occasions, forget_plan),
-		cmocka_unit_test_teardown(plays_a_seed_again, forget_plan),
-		cmocka_unit_test_teardown(draws_a_seed_and_tells_it, forget_plan),
-		cmocka_unit_test_teardown(leaves_out_probes, forget_plan),
-		cmocka_unit_test_teardown(reads_values, forget_plan),
-		cmocka_unit_test(refuses_nonsense),
-		cmocka_unit_test_teardown(takes_so_many_rules, forget_plan),
+		cmocka_unit_test_teardown(repeats_a_seed, forget_plan),
+		cmocka_unit_test_teardown(draws_and_reports_a_seed, forget_plan),
+		cmocka_unit_test_teardown(does_not_count_probes, forget_plan),
+		cmocka_unit_test_teardown(parses_values, forget_plan),
+		cmocka_unit_test(rejects_malformed_plans),
+		cmocka_unit_test_teardown(limits_the_number_of_rules, forget_plan),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -25,7 +25,7 @@ enum {
 	LANDING = 256
 };
 
-static const struct rig_options stepped = { .access = ACCESS, .stepped = 1 };
+static const struct fixture_options stepped = { .access = ACCESS, .stepped = 1 };
 
 struct atomic {
 	enum ibv_wr_opcode opcode;
@@ -37,7 +37,8 @@ struct atomic {
 	unsigned int flags;
 };
 
-static int post_atomic(struct rig *rig, uint64_t wr_id, struct atomic *atomic)
+static int post_atomic(struct soft_fixture *fixture, uint64_t wr_id,
+		       struct atomic *atomic)
 {
 	struct ibv_send_wr wr = {
 		.wr_id = wr_id,
@@ -52,64 +53,65 @@ static int post_atomic(struct rig *rig, uint64_t wr_id, struct atomic *atomic)
 	};
 	struct ibv_send_wr *bad;
 
-	return ibv_post_send(rig->qp, &wr, &bad);
+	return ibv_post_send(fixture->qp, &wr, &bad);
 }
 
-static struct atomic make_atomic(const struct rig *from, const struct rig *to,
-				 enum ibv_wr_opcode opcode, uint64_t first,
-				 uint64_t second)
+static struct atomic make_atomic(const struct soft_fixture *from,
+				 const struct soft_fixture *to, enum ibv_wr_opcode opcode,
+				 uint64_t first, uint64_t second)
 {
 	return (struct atomic){
 		.opcode = opcode,
 		.first = first,
 		.second = second,
-		.sges[0] = rig_sge(from, LANDING, 8),
+		.sges[0] = fixture_sge(from, LANDING, 8),
 		.count = 1,
 		.address = (uintptr_t)to->memory + WORD_AT,
 		.key = to->mr->rkey,
 	};
 }
 
-static uint64_t word_of(const struct rig *rig, uint64_t offset)
+static uint64_t word_of(const struct soft_fixture *fixture, uint64_t offset)
 {
 	uint64_t word;
 
-	memcpy(&word, rig->memory + offset, sizeof(word));
+	memcpy(&word, fixture->memory + offset, sizeof(word));
 	return word;
 }
 
-static void set_word(struct rig *rig, uint64_t offset, uint64_t word)
+static void set_word(struct soft_fixture *fixture, uint64_t offset, uint64_t word)
 {
-	memcpy(rig->memory + offset, &word, sizeof(word));
+	memcpy(fixture->memory + offset, &word, sizeof(word));
 }
 
-/* All but [at, at + length) is still `fill`. */
-static void expect_untouched(const struct rig *rig, uint64_t at, uint64_t length,
-			     uint8_t fill)
+/* All bytes except [at, at + length) are still `fill`. */
+static void expect_untouched(const struct soft_fixture *fixture, uint64_t at,
+			     uint64_t length, uint8_t fill)
 {
-	for (uint64_t i = 0; i < RIG_MEMORY; i++) {
+	for (uint64_t i = 0; i < FIXTURE_MEMORY; i++) {
 		if (i < at || i >= at + length)
-			assert_int_equal(rig->memory[i], fill);
+			assert_int_equal(fixture->memory[i], fill);
 	}
 }
 
-static void open_filled(struct rig *a, struct rig *b, const struct rig_options *options)
+static void open_filled(struct soft_fixture *a, struct soft_fixture *b,
+			const struct fixture_options *options)
 {
-	rig_open_pair(a, b, options);
-	memset(a->memory, 0xa5, RIG_MEMORY);
-	memset(b->memory, 0x5a, RIG_MEMORY);
+	fixture_open_pair(a, b, options);
+	memset(a->memory, 0xa5, FIXTURE_MEMORY);
+	memset(b->memory, 0x5a, FIXTURE_MEMORY);
 }
 
-static void close_pair(struct rig *a, struct rig *b)
+static void close_pair(struct soft_fixture *a, struct soft_fixture *b)
 {
-	rig_close(a);
-	rig_close(b);
+	fixture_close(a);
+	fixture_close(b);
 }
 
-static void expect_done(struct rig *a, struct rig *b, uint64_t wr_id,
+static void expect_done(struct soft_fixture *a, struct soft_fixture *b, uint64_t wr_id,
 			enum ibv_wc_opcode opcode)
 {
-	struct ibv_wc wc = rig_wait(a, a->send_cq, b);
+	struct ibv_wc wc = fixture_wait(a, a->send_cq, b);
 
 	assert_int_equal(wc.wr_id, wr_id);
 	assert_int_equal(wc.status, IBV_WC_SUCCESS);
@@ -117,11 +119,11 @@ static void expect_done(struct rig *a, struct rig *b, uint64_t wr_id,
 	assert_int_equal(wc.byte_len, 8);
 }
 
-static void check_values(const struct rig_options *options)
+static void check_values(const struct fixture_options *options)
 {
 	const uint64_t was = UINT64_C(0x1122334455667788);
 	struct atomic atomic;
-	struct rig a, b;
+	struct soft_fixture a, b;
 
 	open_filled(&a, &b, options);
 	set_word(&b, WORD_AT, was);
@@ -145,9 +147,9 @@ static void check_values(const struct rig_options *options)
 	close_pair(&a, &b);
 }
 
-static void test_values(void **state)
+static void changes_the_word_and_returns_the_old_value(void **state)
 {
-	struct rig_options options = stepped;
+	struct fixture_options options = stepped;
 
 	(void)state;
 	check_values(&options);
@@ -155,20 +157,20 @@ static void test_values(void **state)
 	check_values(&options);
 }
 
-/* The old value over elements of 1, 5 and 2 bytes. */
-static void test_many_elements(void **state)
+/* The old value is scattered over elements of 1, 5 and 2 bytes. */
+static void scatters_the_old_value(void **state)
 {
 	const uint8_t was[8] = { 1, 2, 3, 4, 5, 6, 7, 8 };
 	struct atomic atomic;
-	struct rig a, b;
+	struct soft_fixture a, b;
 
 	(void)state;
 	open_filled(&a, &b, &stepped);
 	memcpy(b.memory + WORD_AT, was, 8);
 	atomic = make_atomic(&a, &b, IBV_WR_ATOMIC_FETCH_AND_ADD, 1, 0);
-	atomic.sges[0] = rig_sge(&a, 11, 1);
-	atomic.sges[1] = rig_sge(&a, 13, 5);
-	atomic.sges[2] = rig_sge(&a, 101, 2);
+	atomic.sges[0] = fixture_sge(&a, 11, 1);
+	atomic.sges[1] = fixture_sge(&a, 13, 5);
+	atomic.sges[2] = fixture_sge(&a, 101, 2);
 	atomic.count = 3;
 	assert_int_equal(post_atomic(&a, 1, &atomic), 0);
 	expect_done(&a, &b, 1, IBV_WC_FETCH_ADD);
@@ -181,65 +183,71 @@ static void test_many_elements(void **state)
 	close_pair(&a, &b);
 }
 
-/* One request that fails, on a pair of its own; the word stays. */
-static void check_refused(const struct rig_options *options,
-			  void (*spoil)(struct rig *a, struct rig *b,
+/* One request that fails, on a pair of its own; the word is unchanged. */
+static void check_refused(const struct fixture_options *options,
+			  void (*spoil)(struct soft_fixture *a, struct soft_fixture *b,
 					struct atomic *atomic),
 			  enum ibv_wc_status status)
 {
 	struct atomic atomic;
-	struct rig a, b;
+	struct soft_fixture a, b;
 
 	open_filled(&a, &b, options);
 	atomic = make_atomic(&a, &b, IBV_WR_ATOMIC_FETCH_AND_ADD, 1, 0);
 	spoil(&a, &b, &atomic);
 	assert_int_equal(post_atomic(&a, 1, &atomic), 0);
 	assert_int_equal(post_atomic(&a, 2, &atomic), 0);
-	rig_expect(&a, a.send_cq, &b, 1, status);
-	rig_expect(&a, a.send_cq, &b, 2, IBV_WC_WR_FLUSH_ERR);
+	fixture_expect(&a, a.send_cq, &b, 1, status);
+	fixture_expect(&a, a.send_cq, &b, 2, IBV_WC_WR_FLUSH_ERR);
 	expect_untouched(&a, 0, 0, 0xa5);
 	expect_untouched(&b, 0, 0, 0x5a);
 	close_pair(&a, &b);
 }
 
-static void misalign(struct rig *a, struct rig *b, struct atomic *atomic)
+static void misalign(struct soft_fixture *a, struct soft_fixture *b,
+		     struct atomic *atomic)
 {
 	(void)a, (void)b;
 	atomic->address += 4;
 }
 
-static void leave_region(struct rig *a, struct rig *b, struct atomic *atomic)
+static void leave_region(struct soft_fixture *a, struct soft_fixture *b,
+			 struct atomic *atomic)
 {
 	(void)a;
-	atomic->address = (uintptr_t)b->memory + RIG_MEMORY;
+	atomic->address = (uintptr_t)b->memory + FIXTURE_MEMORY;
 }
 
-static void shorten(struct rig *a, struct rig *b, struct atomic *atomic)
+static void shorten(struct soft_fixture *a, struct soft_fixture *b, struct atomic *atomic)
 {
 	(void)a, (void)b;
 	atomic->sges[0].length = 7;
 }
 
-static void lengthen(struct rig *a, struct rig *b, struct atomic *atomic)
+static void lengthen(struct soft_fixture *a, struct soft_fixture *b,
+		     struct atomic *atomic)
 {
 	(void)b;
-	atomic->sges[1] = rig_sge(a, 0, 1);
+	atomic->sges[1] = fixture_sge(a, 0, 1);
 	atomic->count = 2;
 }
 
-static void forget_elements(struct rig *a, struct rig *b, struct atomic *atomic)
+static void forget_elements(struct soft_fixture *a, struct soft_fixture *b,
+			    struct atomic *atomic)
 {
 	(void)a, (void)b;
 	atomic->count = 0;
 }
 
-static void wrong_lkey(struct rig *a, struct rig *b, struct atomic *atomic)
+static void wrong_lkey(struct soft_fixture *a, struct soft_fixture *b,
+		       struct atomic *atomic)
 {
 	(void)a, (void)b;
 	atomic->sges[0].lkey ^= 1;
 }
 
-static void forbid_in_qp(struct rig *a, struct rig *b, struct atomic *atomic)
+static void forbid_in_qp(struct soft_fixture *a, struct soft_fixture *b,
+			 struct atomic *atomic)
 {
 	struct ibv_qp_attr attr = { .qp_access_flags = ACCESS &
 						       ~IBV_ACCESS_REMOTE_ATOMIC };
@@ -248,20 +256,22 @@ static void forbid_in_qp(struct rig *a, struct rig *b, struct atomic *atomic)
 	assert_int_equal(soft->modify_qp(b->qp, &attr, IBV_QP_ACCESS_FLAGS), 0);
 }
 
-static void forbid_in_region(struct rig *a, struct rig *b, struct atomic *atomic)
+static void forbid_in_region(struct soft_fixture *a, struct soft_fixture *b,
+			     struct atomic *atomic)
 {
 	(void)a, (void)atomic;
 	assert_int_equal(soft->dereg_mr(b->mr), 0);
-	b->mr = soft->reg_mr(b->pd, b->memory, RIG_MEMORY, (uintptr_t)b->memory,
+	b->mr = soft->reg_mr(b->pd, b->memory, FIXTURE_MEMORY, (uintptr_t)b->memory,
 			     ACCESS & ~IBV_ACCESS_REMOTE_ATOMIC);
 	assert_non_null(b->mr);
 	atomic->key = b->mr->rkey;
 }
 
-static void test_refusals(void **state)
+static void refuses_invalid_atomics(void **state)
 {
 	const struct {
-		void (*spoil)(struct rig *a, struct rig *b, struct atomic *atomic);
+		void (*spoil)(struct soft_fixture *a, struct soft_fixture *b,
+			      struct atomic *atomic);
 		enum ibv_wc_status status;
 	} cases[] = {
 		{ misalign, IBV_WC_REM_INV_REQ_ERR },
@@ -279,46 +289,47 @@ static void test_refusals(void **state)
 		check_refused(&stepped, cases[i].spoil, cases[i].status);
 }
 
-static void allow_none(struct rig *a, struct rig *b, struct atomic *atomic)
+static void allow_none(struct soft_fixture *a, struct soft_fixture *b,
+		       struct atomic *atomic)
 {
 	(void)b, (void)atomic;
 	((struct soft_qp *)a->qp)->attr.max_rd_atomic = 0;
 }
 
-static void test_without_resources(void **state)
+static void refuses_atomics_without_resources(void **state)
 {
 	(void)state;
 	check_refused(&stepped, allow_none, IBV_WC_LOC_QP_OP_ERR);
 }
 
-/* What the peer's words land in is only readable. */
-static void test_local_rights(void **state)
+/* The memory for the peer's word is read-only. */
+static void needs_local_write(void **state)
 {
 	struct atomic atomic;
 	struct ibv_mr *mr;
-	struct rig a, b;
+	struct soft_fixture a, b;
 
 	(void)state;
 	open_filled(&a, &b, &stepped);
-	mr = soft->reg_mr(a.pd, a.memory, RIG_MEMORY, (uintptr_t)a.memory, 0);
+	mr = soft->reg_mr(a.pd, a.memory, FIXTURE_MEMORY, (uintptr_t)a.memory, 0);
 	assert_non_null(mr);
 	atomic = make_atomic(&a, &b, IBV_WR_ATOMIC_FETCH_AND_ADD, 1, 0);
 	atomic.sges[0].lkey = mr->lkey;
 	assert_int_equal(post_atomic(&a, 1, &atomic), 0);
-	rig_expect(&a, a.send_cq, &b, 1, IBV_WC_LOC_PROT_ERR);
+	fixture_expect(&a, a.send_cq, &b, 1, IBV_WC_LOC_PROT_ERR);
 	expect_untouched(&b, 0, 0, 0x5a);
 	assert_int_equal(soft->dereg_mr(mr), 0);
 	close_pair(&a, &b);
 }
 
-/* Two pages of which the second goes; the word is its first. */
+/* Two pages; the second one vanishes. The word is the first of it. */
 struct vanishing {
 	char *memory;
 	struct ibv_mr *mr;
 	size_t page;
 };
 
-static void register_vanishing(struct vanishing *one, struct rig *b,
+static void register_vanishing(struct vanishing *one, struct soft_fixture *b,
 			       struct atomic *atomic, int more)
 {
 	one->mr = soft->reg_mr(b->pd, one->memory, 2 * one->page, (uintptr_t)one->memory,
@@ -332,7 +343,7 @@ static void check_vanished(int more, int (*take_away)(void *memory, size_t lengt
 {
 	struct vanishing one = { .page = sysconf(_SC_PAGESIZE) };
 	struct atomic atomic;
-	struct rig a, b;
+	struct soft_fixture a, b;
 
 	open_filled(&a, &b, &stepped);
 	one.memory = mmap(NULL, 2 * one.page, PROT_READ | PROT_WRITE,
@@ -343,9 +354,9 @@ static void check_vanished(int more, int (*take_away)(void *memory, size_t lengt
 	expect_done(&a, &b, 1, IBV_WC_COMP_SWAP);
 	assert_int_equal(*(uint64_t *)(one.memory + one.page), 1);
 	assert_int_equal(take_away(one.memory + one.page, one.page), 0);
-	memset(a.memory, 0xa5, RIG_MEMORY);
+	memset(a.memory, 0xa5, FIXTURE_MEMORY);
 	assert_int_equal(post_atomic(&a, 2, &atomic), 0);
-	rig_expect(&a, a.send_cq, &b, 2, IBV_WC_REM_ACCESS_ERR);
+	fixture_expect(&a, a.send_cq, &b, 2, IBV_WC_REM_ACCESS_ERR);
 	expect_untouched(&a, 0, 0, 0xa5);
 	assert_int_equal(soft->dereg_mr(one.mr), 0);
 	munmap(one.memory, 2 * one.page);
@@ -357,7 +368,7 @@ static int protect(void *memory, size_t length)
 	return mprotect(memory, length, PROT_READ);
 }
 
-static void test_memory_that_vanished(void **state)
+static void survives_vanished_memory(void **state)
 {
 	(void)state;
 	check_vanished(0, munmap);
@@ -365,14 +376,14 @@ static void test_memory_that_vanished(void **state)
 	check_vanished(IBV_ACCESS_ON_DEMAND, munmap);
 }
 
-/* Where a write would be SIGBUS. */
-static void test_file_that_became_shorter(void **state)
+/* An access would raise SIGBUS. */
+static void survives_a_truncated_file(void **state)
 {
 	size_t page = sysconf(_SC_PAGESIZE);
 	int fd = memfd_create("test", MFD_CLOEXEC);
 	struct atomic atomic;
 	struct ibv_mr *mr;
-	struct rig a, b;
+	struct soft_fixture a, b;
 
 	(void)state;
 	open_filled(&a, &b, &stepped);
@@ -386,21 +397,21 @@ static void test_file_that_became_shorter(void **state)
 	expect_done(&a, &b, 1, IBV_WC_FETCH_ADD);
 	assert_int_equal(ftruncate(fd, (off_t)page), 0);
 	assert_int_equal(post_atomic(&a, 2, &atomic), 0);
-	rig_expect(&a, a.send_cq, &b, 2, IBV_WC_REM_ACCESS_ERR);
+	fixture_expect(&a, a.send_cq, &b, 2, IBV_WC_REM_ACCESS_ERR);
 	assert_int_equal(soft->dereg_mr(mr), 0);
 	close(fd);
 	close_pair(&a, &b);
 }
 
-/* What the old value lands in went: the word has changed, and the request fails. */
-static void test_landing_that_vanished(void **state)
+/* The memory for the old value vanished: the word has changed, and the request fails. */
+static void survives_a_vanished_local_buffer(void **state)
 {
 	size_t page = sysconf(_SC_PAGESIZE);
 	char *memory = mmap(NULL, page, PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct atomic atomic;
 	struct ibv_mr *mr;
-	struct rig a, b;
+	struct soft_fixture a, b;
 
 	(void)state;
 	open_filled(&a, &b, &stepped);
@@ -411,14 +422,14 @@ static void test_landing_that_vanished(void **state)
 	atomic.sges[0] = (struct ibv_sge){ (uintptr_t)memory, 8, mr->lkey };
 	munmap(memory, page);
 	assert_int_equal(post_atomic(&a, 1, &atomic), 0);
-	rig_expect(&a, a.send_cq, &b, 1, IBV_WC_LOC_PROT_ERR);
+	fixture_expect(&a, a.send_cq, &b, 1, IBV_WC_LOC_PROT_ERR);
 	assert_int_equal(word_of(&b, WORD_AT), 42);
 	assert_int_equal(soft->dereg_mr(mr), 0);
 	close_pair(&a, &b);
 }
 
-/* Of pieces that begin anywhere: the word must lie in one, and aligned. */
-static void test_pieces(void **state)
+/* Of pieces that begin at any offset: the word must be aligned and lie in one of them. */
+static void works_within_one_piece(void **state)
 {
 	uint8_t *memory = aligned_alloc(64, 64);
 	const struct pier_provider_part parts[] = {
@@ -426,7 +437,7 @@ static void test_pieces(void **state)
 		{ .fd = -1, .addr = memory + 16, .length = 12 },
 		{ .fd = -1, .addr = memory + 32, .length = 16 },
 	};
-	/* Over a seam; in the second at 4 bytes; aligned in the third. */
+	/* Across a seam; at offset 4 of the second piece; aligned in the third. */
 	const struct {
 		uint64_t address;
 		enum ibv_wc_status status;
@@ -440,7 +451,7 @@ static void test_pieces(void **state)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct atomic atomic;
 		struct ibv_mr *mr;
-		struct rig a, b;
+		struct soft_fixture a, b;
 
 		open_filled(&a, &b, &stepped);
 		memset(memory, 0, 64);
@@ -450,7 +461,7 @@ static void test_pieces(void **state)
 		atomic.address = cases[i].address;
 		atomic.key = mr->rkey;
 		assert_int_equal(post_atomic(&a, 1, &atomic), 0);
-		rig_expect(&a, a.send_cq, &b, 1, cases[i].status);
+		fixture_expect(&a, a.send_cq, &b, 1, cases[i].status);
 		for (int at = 0; at < 64; at++)
 			assert_int_equal(memory[at], i == 2 && at == 32 ? 9 : 0);
 		assert_int_equal(soft->dereg_mr(mr), 0);
@@ -459,12 +470,12 @@ static void test_pieces(void **state)
 	free(memory);
 }
 
-/* Those behind a SEND that finds no receive are done once, when it is sent again. */
-static void test_once_behind_rnr(void **state)
+/* Atomics behind a SEND that finds no receive are executed once when it is repeated. */
+static void executes_once_behind_an_rnr_nak(void **state)
 {
-	struct rig_options options = stepped;
+	struct fixture_options options = stepped;
 	struct atomic atomic;
-	struct rig a, b;
+	struct soft_fixture a, b;
 
 	(void)state;
 	options.rnr_retry = 7;
@@ -473,16 +484,16 @@ static void test_once_behind_rnr(void **state)
 	set_word(&b, WORD_AT, 100);
 	atomic = make_atomic(&a, &b, IBV_WR_ATOMIC_FETCH_AND_ADD, 1, 0);
 	assert_int_equal(post_atomic(&a, 1, &atomic), 0);
-	assert_int_equal(rig_post(&a, IBV_WR_SEND, 2, 0, 8, NULL, 0, IBV_SEND_SIGNALED),
-			 0);
-	atomic.sges[0] = rig_sge(&a, LANDING + 8, 8);
+	assert_int_equal(
+		fixture_post(&a, IBV_WR_SEND, 2, 0, 8, NULL, 0, IBV_SEND_SIGNALED), 0);
+	atomic.sges[0] = fixture_sge(&a, LANDING + 8, 8);
 	assert_int_equal(post_atomic(&a, 3, &atomic), 0);
 	expect_done(&a, &b, 1, IBV_WC_FETCH_ADD);
 	for (int i = 0; i < 200; i++)
-		rig_step(&a, &b);
+		fixture_step(&a, &b);
 	assert_int_equal(word_of(&b, WORD_AT), 101);
-	assert_int_equal(rig_post_recv(&b, 9, 0, 8), 0);
-	rig_expect(&a, a.send_cq, &b, 2, IBV_WC_SUCCESS);
+	assert_int_equal(fixture_post_recv(&b, 9, 0, 8), 0);
+	fixture_expect(&a, a.send_cq, &b, 2, IBV_WC_SUCCESS);
 	expect_done(&a, &b, 3, IBV_WC_FETCH_ADD);
 	assert_int_equal(word_of(&b, WORD_AT), 102);
 	assert_int_equal(word_of(&a, LANDING), 100);
@@ -490,29 +501,30 @@ static void test_once_behind_rnr(void **state)
 	close_pair(&a, &b);
 }
 
-/* Among reads and writes of the same word, all of them in the order of posting. */
-static void test_order(void **state)
+/* Between reads and writes of the same word, all in the order of posting. */
+static void keeps_the_order_of_posting(void **state)
 {
-	struct rig_endpoint to_b;
+	struct fixture_endpoint to_b;
 	struct atomic atomic;
-	struct rig a, b;
+	struct soft_fixture a, b;
 
 	(void)state;
 	open_filled(&a, &b, &stepped);
-	rig_describe(&b, &to_b);
+	fixture_describe(&b, &to_b);
 	set_word(&a, 0, 5);
-	assert_int_equal(rig_post(&a, IBV_WR_RDMA_WRITE, 1, 0, 8, &to_b, WORD_AT, 0), 0);
+	assert_int_equal(fixture_post(&a, IBV_WR_RDMA_WRITE, 1, 0, 8, &to_b, WORD_AT, 0),
+			 0);
 	atomic = make_atomic(&a, &b, IBV_WR_ATOMIC_FETCH_AND_ADD, 10, 0);
 	for (int i = 0; i < 6; i++) {
-		atomic.sges[0] = rig_sge(&a, LANDING + 8 * i, 8);
+		atomic.sges[0] = fixture_sge(&a, LANDING + 8 * i, 8);
 		assert_int_equal(post_atomic(&a, 2 + i, &atomic), 0);
 	}
-	assert_int_equal(rig_post(&a, IBV_WR_RDMA_READ, 8, LANDING + 48, 8, &to_b,
-				  WORD_AT, IBV_SEND_SIGNALED),
+	assert_int_equal(fixture_post(&a, IBV_WR_RDMA_READ, 8, LANDING + 48, 8, &to_b,
+				      WORD_AT, IBV_SEND_SIGNALED),
 			 0);
 	for (int i = 0; i < 6; i++)
 		expect_done(&a, &b, 2 + i, IBV_WC_FETCH_ADD);
-	rig_expect(&a, a.send_cq, &b, 8, IBV_WC_SUCCESS);
+	fixture_expect(&a, a.send_cq, &b, 8, IBV_WC_SUCCESS);
 	for (int i = 0; i < 7; i++)
 		assert_int_equal(word_of(&a, LANDING + 8 * i), 5 + 10 * i);
 	close_pair(&a, &b);
@@ -524,23 +536,23 @@ enum {
 };
 
 struct adder {
-	struct rig rig, *target;
+	struct soft_fixture fixture, *target;
 	pthread_t thread;
 };
 
-/* No cmocka in here: it would jump into the wrong stack. */
+/* No cmocka asserts here: they would jump into the wrong stack. */
 static void *add_by_nic(void *argument)
 {
 	struct adder *adder = argument;
-	struct atomic atomic = make_atomic(&adder->rig, adder->target,
+	struct atomic atomic = make_atomic(&adder->fixture, adder->target,
 					   IBV_WR_ATOMIC_FETCH_AND_ADD, 1, 0);
 	struct ibv_wc wc;
 	int count;
 
 	for (int i = 0; i < ADDITIONS; i++) {
-		if (post_atomic(&adder->rig, i, &atomic))
+		if (post_atomic(&adder->fixture, i, &atomic))
 			abort();
-		while ((count = ibv_poll_cq(adder->rig.send_cq, 1, &wc)) == 0)
+		while ((count = ibv_poll_cq(adder->fixture.send_cq, 1, &wc)) == 0)
 			;
 		if (count != 1 || wc.status != IBV_WC_SUCCESS)
 			abort();
@@ -554,7 +566,7 @@ struct processor {
 	pthread_t thread;
 };
 
-/* All the time that the others add, so that it is in between. */
+/* Runs while the others add, so that it is in between. */
 static void *add_by_processor(void *argument)
 {
 	struct processor *processor = argument;
@@ -566,28 +578,29 @@ static void *add_by_processor(void *argument)
 	return NULL;
 }
 
-static void open_adder(struct adder *adder, struct rig *target, struct rig *ends)
+static void open_adder(struct adder *adder, struct soft_fixture *target,
+		       struct soft_fixture *ends)
 {
-	struct rig_options options = { .access = ACCESS };
-	struct rig_endpoint to_adder, to_end;
+	struct fixture_options options = { .access = ACCESS };
+	struct fixture_endpoint to_adder, to_end;
 
-	rig_open(&adder->rig, &options);
-	rig_open(ends, &options);
-	rig_describe(&adder->rig, &to_adder);
-	rig_describe(ends, &to_end);
-	rig_connect(&adder->rig, &to_end);
-	rig_connect(ends, &to_adder);
+	fixture_open(&adder->fixture, &options);
+	fixture_open(ends, &options);
+	fixture_describe(&adder->fixture, &to_adder);
+	fixture_describe(ends, &to_end);
+	fixture_connect(&adder->fixture, &to_end);
+	fixture_connect(ends, &to_adder);
 	adder->target = target;
 }
 
 /*
- * Contexts of their own, one engine each, that have registered the same memory; and
- * the processor. No addition is lost: the atomic_cap says GLOB.
+ * Several contexts, each with its own engine, have registered the same memory; the CPU
+ * adds too. No addition is lost: atomic_cap is GLOB.
  */
-static void test_among_everybody(void **state)
+static void loses_no_addition_among_many(void **state)
 {
 	struct adder adders[ADDERS];
-	struct rig ends[ADDERS], shared[ADDERS];
+	struct soft_fixture ends[ADDERS], shared[ADDERS];
 	struct ibv_device_attr attr;
 	struct ibv_mr *mrs[ADDERS];
 	uint64_t *word = aligned_alloc(4096, 4096);
@@ -617,8 +630,8 @@ static void test_among_everybody(void **state)
 	assert_true(*word == ADDERS * ADDITIONS + processor.additions);
 	for (int i = 0; i < ADDERS; i++) {
 		assert_int_equal(soft->dereg_mr(mrs[i]), 0);
-		rig_close(&adders[i].rig);
-		rig_close(&ends[i]);
+		fixture_close(&adders[i].fixture);
+		fixture_close(&ends[i]);
 	}
 	free(word);
 }
@@ -630,133 +643,136 @@ static void send_atomic(int fd, const struct fake *fake, uint32_t msn)
 	fake_send(fd, (struct soft_header){ .opcode = SOFT_FETCH_ADD,
 					    .msn = msn,
 					    .length = 8,
-					    .key = fake->to_rig.rkey,
-					    .address = fake->to_rig.address });
-	rig_write_all(fd, operands, sizeof(operands));
+					    .key = fake->to_fixture.rkey,
+					    .address = fake->to_fixture.address });
+	fixture_write_all(fd, operands, sizeof(operands));
 }
 
-/* More at once than max_dest_rd_atomic; READs and atomics count together. */
-static void test_too_many_at_once(void **state)
+/* More than max_dest_rd_atomic at once; READs and atomics count together. */
+static void refuses_too_many_at_once(void **state)
 {
-	struct rig_options options = stepped;
+	struct fixture_options options = stepped;
 	struct soft_header answer;
 	struct fake fake;
-	struct rig rig;
+	struct soft_fixture fixture;
 	uint8_t word[8];
 	int fd;
 
 	(void)state;
 	options.max_rd_atomic = 2;
-	rig_open(&rig, &options);
-	fake_make(&fake, &rig);
-	fake_connect(&rig, &fake);
-	fd = fake_call_stepped(&fake, &rig);
-	/* So that no response goes out before all requests are in. */
-	((struct soft_qp *)rig.qp)->link.tx_broken = true;
+	fixture_open(&fixture, &options);
+	fake_make(&fake, &fixture);
+	fake_connect(&fixture, &fake);
+	fd = fake_call_stepped(&fake, &fixture);
+	/* So that no response leaves before all requests have arrived. */
+	((struct soft_qp *)fixture.qp)->link.tx_broken = true;
 	send_atomic(fd, &fake, 0);
 	fake_send(fd, (struct soft_header){ .opcode = SOFT_READ,
 					    .msn = 1,
-					    .key = fake.to_rig.rkey,
-					    .address = fake.to_rig.address });
+					    .key = fake.to_fixture.rkey,
+					    .address = fake.to_fixture.address });
 	send_atomic(fd, &fake, 2);
-	fake_step(&rig);
-	((struct soft_qp *)rig.qp)->link.tx_broken = false;
-	pier_soft_lock(soft_context(rig.context));
-	pier_soft_activate((struct soft_qp *)rig.qp);
-	pier_soft_unlock(soft_context(rig.context));
-	fake_step(&rig);
+	fake_step(&fixture);
+	((struct soft_qp *)fixture.qp)->link.tx_broken = false;
+	pier_soft_lock(soft_context(fixture.context));
+	pier_soft_activate((struct soft_qp *)fixture.qp);
+	pier_soft_unlock(soft_context(fixture.context));
+	fake_step(&fixture);
 	assert_int_equal(fake_next(fd).opcode, SOFT_ATOMIC_RESPONSE);
-	rig_read_all(fd, word, sizeof(word));
+	fixture_read_all(fd, word, sizeof(word));
 	assert_int_equal(word[0], 0);
 	assert_int_equal(fake_next(fd).opcode, SOFT_READ_RESPONSE);
 	answer = fake_next(fd);
 	assert_int_equal(answer.opcode, SOFT_NAK);
 	assert_int_equal(answer.msn, 2);
 	assert_int_equal(answer.syndrome, SOFT_NAK_INVALID_REQUEST);
-	assert_int_equal(word_of(&rig, 0), 3);
+	assert_int_equal(word_of(&fixture, 0), 3);
 	close(fd);
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
-/* The region goes between the header and the operands. */
-static void test_region_that_goes(void **state)
+/* The region is deregistered between the header and the operands. */
+static void survives_a_deregistered_region(void **state)
 {
 	const uint64_t operands[2] = { htole64(3), 0 };
 	struct soft_header answer;
 	struct fake fake;
-	struct rig rig;
+	struct soft_fixture fixture;
 	int fd;
 
 	(void)state;
-	rig_open(&rig, &stepped);
-	fake_make(&fake, &rig);
-	fake_connect(&rig, &fake);
-	fd = fake_call_stepped(&fake, &rig);
+	fixture_open(&fixture, &stepped);
+	fake_make(&fake, &fixture);
+	fake_connect(&fixture, &fake);
+	fd = fake_call_stepped(&fake, &fixture);
 	fake_send(fd, (struct soft_header){ .opcode = SOFT_FETCH_ADD,
 					    .length = 8,
-					    .key = fake.to_rig.rkey,
-					    .address = fake.to_rig.address });
-	rig_write_all(fd, operands, 9);
-	fake_step(&rig);
-	assert_int_equal(soft->dereg_mr(rig.mr), 0);
-	rig.mr = NULL;
-	rig_write_all(fd, (const char *)operands + 9, 7);
-	fake_step(&rig);
+					    .key = fake.to_fixture.rkey,
+					    .address = fake.to_fixture.address });
+	fixture_write_all(fd, operands, 9);
+	fake_step(&fixture);
+	assert_int_equal(soft->dereg_mr(fixture.mr), 0);
+	fixture.mr = NULL;
+	fixture_write_all(fd, (const char *)operands + 9, 7);
+	fake_step(&fixture);
 	answer = fake_next(fd);
 	assert_int_equal(answer.opcode, SOFT_NAK);
 	assert_int_equal(answer.msn, 0);
 	assert_int_equal(answer.syndrome, SOFT_NAK_ACCESS);
-	expect_untouched(&rig, 0, 0, 0);
+	expect_untouched(&fixture, 0, 0, 0);
 	close(fd);
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
-static void test_fence(void **state)
+static void fence_waits_for_atomics(void **state)
 {
-	struct rig_options options = stepped;
+	struct fixture_options options = stepped;
 	struct pollfd waited = { .events = POLLIN };
 	const uint64_t was = htole64(77);
 	uint8_t operands[SOFT_OPERANDS_SIZE];
 	struct soft_header request;
 	struct atomic atomic;
 	struct fake fake;
-	struct rig rig;
+	struct soft_fixture fixture;
 
 	(void)state;
 	options.max_rd_atomic = 1;
-	rig_open(&rig, &options);
-	fake_make(&fake, &rig);
-	fake_connect(&rig, &fake);
-	waited.fd = fake_call_stepped(&fake, &rig);
-	atomic = make_atomic(&rig, &rig, IBV_WR_ATOMIC_CMP_AND_SWP, 1, 2);
-	assert_int_equal(post_atomic(&rig, 1, &atomic), 0);
-	assert_int_equal(post_atomic(&rig, 2, &atomic), 0);
-	assert_int_equal(rig_post(&rig, IBV_WR_SEND, 3, 0, 0, NULL, 0, IBV_SEND_FENCE),
-			 0);
+	fixture_open(&fixture, &options);
+	fake_make(&fake, &fixture);
+	fake_connect(&fixture, &fake);
+	waited.fd = fake_call_stepped(&fake, &fixture);
+	atomic = make_atomic(&fixture, &fixture, IBV_WR_ATOMIC_CMP_AND_SWP, 1, 2);
+	assert_int_equal(post_atomic(&fixture, 1, &atomic), 0);
+	assert_int_equal(post_atomic(&fixture, 2, &atomic), 0);
+	assert_int_equal(
+		fixture_post(&fixture, IBV_WR_SEND, 3, 0, 0, NULL, 0, IBV_SEND_FENCE), 0);
 	for (uint32_t i = 0; i < 2; i++) {
-		fake_step(&rig);
+		fake_step(&fixture);
 		request = fake_next(waited.fd);
 		assert_int_equal(request.opcode, SOFT_COMPARE_SWAP);
 		assert_int_equal(request.msn, i);
-		rig_read_all(waited.fd, operands, sizeof(operands));
+		fixture_read_all(waited.fd, operands, sizeof(operands));
 		assert_int_equal(operands[0], 1); /* little-endian: compare, swap */
 		assert_int_equal(operands[8], 2);
-		/* One is max_rd_atomic, and the SEND is fenced. */
+		/* max_rd_atomic is 1, and the SEND is fenced. */
 		assert_int_equal(poll(&waited, 1, 0), 0);
 		fake_send(waited.fd, (struct soft_header){ .opcode = SOFT_ATOMIC_RESPONSE,
 							   .msn = i,
 							   .length = 8 });
-		rig_write_all(waited.fd, &was, sizeof(was));
+		fixture_write_all(waited.fd, &was, sizeof(was));
 	}
-	fake_step(&rig);
+	fake_step(&fixture);
 	assert_int_equal(fake_next(waited.fd).opcode, SOFT_SEND);
-	assert_int_equal(word_of(&rig, LANDING), 77);
+	assert_int_equal(word_of(&fixture, LANDING), 77);
 	close(waited.fd);
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
-/* To an atomic operation the data of a READ, and the other way around, and an ACK. */
-static void test_wrong_answers(void **state)
+/*
+ * An atomic operation gets the data of a READ, a READ gets an atomic's answer, and both
+ * get an ACK.
+ */
+static void rejects_wrong_answers(void **state)
 {
 	const struct soft_header answers[] = {
 		{ .opcode = SOFT_READ_RESPONSE, .length = 8 },
@@ -768,30 +784,30 @@ static void test_wrong_answers(void **state)
 	for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
 		struct atomic atomic;
 		struct fake fake;
-		struct rig rig;
+		struct soft_fixture fixture;
 		int fd;
 
-		rig_open(&rig, &stepped);
-		fake_make(&fake, &rig);
-		fake_connect(&rig, &fake);
-		fd = fake_call_stepped(&fake, &rig);
-		atomic = make_atomic(&rig, &rig, IBV_WR_ATOMIC_CMP_AND_SWP, 1, 2);
+		fixture_open(&fixture, &stepped);
+		fake_make(&fake, &fixture);
+		fake_connect(&fixture, &fake);
+		fd = fake_call_stepped(&fake, &fixture);
+		atomic = make_atomic(&fixture, &fixture, IBV_WR_ATOMIC_CMP_AND_SWP, 1, 2);
 		if (i == 1)
 			atomic.opcode = IBV_WR_RDMA_READ;
-		assert_int_equal(post_atomic(&rig, 1, &atomic), 0);
-		fake_step(&rig);
+		assert_int_equal(post_atomic(&fixture, 1, &atomic), 0);
+		fake_step(&fixture);
 		fake_send(fd, answers[i]);
-		rig_expect(&rig, rig.send_cq, NULL, 1, IBV_WC_BAD_RESP_ERR);
-		expect_untouched(&rig, 0, 0, 0);
+		fixture_expect(&fixture, fixture.send_cq, NULL, 1, IBV_WC_BAD_RESP_ERR);
+		expect_untouched(&fixture, 0, 0, 0);
 		close(fd);
-		rig_close(&rig);
+		fixture_close(&fixture);
 	}
 }
 
-static void test_not_inline(void **state)
+static void refuses_inline_atomics(void **state)
 {
 	struct atomic atomic;
-	struct rig a, b;
+	struct soft_fixture a, b;
 
 	(void)state;
 	open_filled(&a, &b, &stepped);
@@ -804,23 +820,23 @@ static void test_not_inline(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_values),
-		cmocka_unit_test(test_many_elements),
-		cmocka_unit_test(test_refusals),
-		cmocka_unit_test(test_without_resources),
-		cmocka_unit_test(test_local_rights),
-		cmocka_unit_test(test_memory_that_vanished),
-		cmocka_unit_test(test_file_that_became_shorter),
-		cmocka_unit_test(test_landing_that_vanished),
-		cmocka_unit_test(test_pieces),
-		cmocka_unit_test(test_once_behind_rnr),
-		cmocka_unit_test(test_order),
-		cmocka_unit_test(test_among_everybody),
-		cmocka_unit_test(test_too_many_at_once),
-		cmocka_unit_test(test_region_that_goes),
-		cmocka_unit_test(test_fence),
-		cmocka_unit_test(test_wrong_answers),
-		cmocka_unit_test(test_not_inline),
+		cmocka_unit_test(changes_the_word_and_returns_the_old_value),
+		cmocka_unit_test(scatters_the_old_value),
+		cmocka_unit_test(refuses_invalid_atomics),
+		cmocka_unit_test(refuses_atomics_without_resources),
+		cmocka_unit_test(needs_local_write),
+		cmocka_unit_test(survives_vanished_memory),
+		cmocka_unit_test(survives_a_truncated_file),
+		cmocka_unit_test(survives_a_vanished_local_buffer),
+		cmocka_unit_test(works_within_one_piece),
+		cmocka_unit_test(executes_once_behind_an_rnr_nak),
+		cmocka_unit_test(keeps_the_order_of_posting),
+		cmocka_unit_test(loses_no_addition_among_many),
+		cmocka_unit_test(refuses_too_many_at_once),
+		cmocka_unit_test(survives_a_deregistered_region),
+		cmocka_unit_test(fence_waits_for_atomics),
+		cmocka_unit_test(rejects_wrong_answers),
+		cmocka_unit_test(refuses_inline_atomics),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

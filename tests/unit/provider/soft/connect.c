@@ -10,72 +10,72 @@
 #include "provider/soft/soft.h"
 #include "soft_fixture.h"
 
-/* Connecting to another process under difficulties. */
+/* Connecting to another process under adverse conditions. */
 
 enum {
 	CALLERS = 300
 };
 
 struct caller {
-	struct rig rig;
-	struct rig_endpoint peer;
+	struct soft_fixture fixture;
+	struct fixture_endpoint peer;
 	int result;
 };
 
-/* The lower name calls; names are random, so it is a matter of a few tries. */
-static void open_as(struct rig *rig, bool caller, const union ibv_gid *gid)
+/* The lower name calls. Names are random, so it takes a few tries. */
+static void open_as(struct soft_fixture *fixture, bool caller, const union ibv_gid *gid)
 {
 	struct ibv_gid_entry mine;
 
 	for (;;) {
-		rig_open(rig, NULL);
-		assert_int_equal(pier_soft_provider.query_gid(rig->context, 1, 0, &mine),
-				 0);
+		fixture_open(fixture, NULL);
+		assert_int_equal(
+			pier_soft_provider.query_gid(fixture->context, 1, 0, &mine), 0);
 		if ((memcmp(&mine.gid, gid, sizeof(*gid)) < 0) == caller)
 			return;
-		rig_close(rig);
+		fixture_close(fixture);
 	}
 }
 
-/* More queue pairs beside the first one; all share what else is in `base`. */
-static void open_more(struct caller *callers, const struct rig *base)
+/* More queue pairs beside the first one; all share the other objects of `base`. */
+static void open_more(struct caller *callers, const struct soft_fixture *base)
 {
 	for (int i = 0; i < CALLERS; i++) {
-		callers[i].rig = *base;
+		callers[i].fixture = *base;
 		if (i > 0)
-			rig_create_qp(&callers[i].rig);
+			fixture_create_qp(&callers[i].fixture);
 	}
 }
 
 static void exchange_all(int fd, struct caller *callers)
 {
-	struct rig_endpoint mine;
+	struct fixture_endpoint mine;
 
 	for (int i = 0; i < CALLERS; i++) {
-		rig_describe(&callers[i].rig, &mine);
-		rig_exchange(fd, &mine, &callers[i].peer);
+		fixture_describe(&callers[i].fixture, &mine);
+		fixture_exchange(fd, &mine, &callers[i].peer);
 	}
 }
 
 static void close_all(struct caller *callers)
 {
 	for (int i = 1; i < CALLERS; i++)
-		assert_int_equal(pier_soft_provider.destroy_qp(callers[i].rig.qp), 0);
-	rig_close(&callers[0].rig);
+		assert_int_equal(pier_soft_provider.destroy_qp(callers[i].fixture.qp), 0);
+	fixture_close(&callers[0].fixture);
 	free(callers);
 }
 
 static void *run_caller(void *argument)
 {
 	struct caller *caller = argument;
-	const struct rig_endpoint *peer = &caller->peer;
+	const struct fixture_endpoint *peer = &caller->peer;
 
-	caller->result = pier_soft_provider.set_qp_address(caller->rig.qp, peer->blob,
+	caller->result = pier_soft_provider.set_qp_address(caller->fixture.qp, peer->blob,
 							   peer->blob_length);
 	if (!caller->result)
-		caller->result = rig_to_init(&caller->rig);
+		caller->result = fixture_to_init(&caller->fixture);
 	if (!caller->result)
-		caller->result = rig_to_rtr(&caller->rig, peer);
+		caller->result = fixture_to_rtr(&caller->fixture, peer);
 	return NULL;
 }
 
@@ -84,9 +84,9 @@ static void crowd_body(int fd)
 	struct caller *callers = calloc(CALLERS, sizeof(*callers));
 	pthread_t threads[CALLERS];
 	union ibv_gid gid;
-	struct rig base;
+	struct soft_fixture base;
 
-	rig_read_all(fd, &gid, sizeof(gid));
+	fixture_read_all(fd, &gid, sizeof(gid));
 	open_as(&base, true, &gid);
 	open_more(callers, &base);
 	exchange_all(fd, callers);
@@ -97,7 +97,7 @@ static void crowd_body(int fd)
 		pthread_join(threads[i], NULL);
 	for (int i = 0; i < CALLERS; i++)
 		assert_int_equal(callers[i].result, 0);
-	rig_write_all(fd, "x", 1);
+	fixture_write_all(fd, "x", 1);
 	close_all(callers);
 }
 
@@ -128,26 +128,26 @@ static pid_t fork_child(void (*body)(int fd), int *ret_fd)
 	return child;
 }
 
-static void send_gid(const struct rig *rig, int fd)
+static void send_gid(const struct soft_fixture *fixture, int fd)
 {
-	struct rig_endpoint mine;
+	struct fixture_endpoint mine;
 
-	rig_describe(rig, &mine);
-	rig_write_all(fd, &mine.gid, sizeof(mine.gid));
+	fixture_describe(fixture, &mine);
+	fixture_write_all(fd, &mine.gid, sizeof(mine.gid));
 }
 
-/* More at once than there are places at the door; none is turned away. */
-static void test_crowd_of_peers(void **state)
+/* More callers at once than the listener has places; none is turned away. */
+static void accepts_many_peers_at_once(void **state)
 {
 	struct caller *callers = calloc(CALLERS, sizeof(*callers));
-	struct rig base;
+	struct soft_fixture base;
 	pid_t child;
 	char word;
 	int fd;
 
 	(void)state;
 	child = fork_child(crowd_body, &fd);
-	rig_open(&base, NULL);
+	fixture_open(&base, NULL);
 	send_gid(&base, fd);
 	open_more(callers, &base);
 	exchange_all(fd, callers);
@@ -155,61 +155,61 @@ static void test_crowd_of_peers(void **state)
 		run_caller(&callers[i]);
 		assert_int_equal(callers[i].result, 0);
 	}
-	rig_read_all(fd, &word, 1);
+	fixture_read_all(fd, &word, 1);
 	join(child);
 	close_all(callers);
 	close(fd);
 }
 
-/* Another user's process; root and it must find each other. */
+/* A process of another user; root and that user must be able to connect. */
 static void other_user_body(int fd)
 {
-	struct rig_endpoint mine, its;
+	struct fixture_endpoint mine, its;
 	union ibv_gid gid;
-	struct rig rig;
+	struct soft_fixture fixture;
 	char calls;
 
 	assert_int_equal(seteuid(65534), 0);
-	rig_read_all(fd, &gid, sizeof(gid));
-	rig_read_all(fd, &calls, 1);
-	open_as(&rig, calls == 'y', &gid);
-	rig_describe(&rig, &mine);
-	rig_exchange(fd, &mine, &its);
-	rig_connect(&rig, &its);
-	rig_write_all(fd, "r", 1);
-	rig_read_all(fd, &calls, 1);
-	rig_close(&rig);
+	fixture_read_all(fd, &gid, sizeof(gid));
+	fixture_read_all(fd, &calls, 1);
+	open_as(&fixture, calls == 'y', &gid);
+	fixture_describe(&fixture, &mine);
+	fixture_exchange(fd, &mine, &its);
+	fixture_connect(&fixture, &its);
+	fixture_write_all(fd, "r", 1);
+	fixture_read_all(fd, &calls, 1);
+	fixture_close(&fixture);
 }
 
 static void check_other_user(const char *calls)
 {
-	struct rig_endpoint mine, its;
-	struct rig rig;
+	struct fixture_endpoint mine, its;
+	struct soft_fixture fixture;
 	pid_t child;
 	char word;
 	int fd;
 
 	child = fork_child(other_user_body, &fd);
-	rig_open(&rig, NULL);
-	send_gid(&rig, fd);
-	rig_write_all(fd, calls, 1);
-	rig_describe(&rig, &mine);
-	rig_exchange(fd, &mine, &its);
-	rig_connect(&rig, &its);
-	rig_read_all(fd, &word, 1);
-	assert_int_equal(
-		rig_post(&rig, IBV_WR_RDMA_WRITE, 1, 0, 8, &its, 0, IBV_SEND_SIGNALED),
-		0);
-	rig_expect(&rig, rig.send_cq, NULL, 1, IBV_WC_SUCCESS);
-	assert_non_null(((struct soft_qp *)rig.qp)->link.seal);
-	rig_write_all(fd, "x", 1);
+	fixture_open(&fixture, NULL);
+	send_gid(&fixture, fd);
+	fixture_write_all(fd, calls, 1);
+	fixture_describe(&fixture, &mine);
+	fixture_exchange(fd, &mine, &its);
+	fixture_connect(&fixture, &its);
+	fixture_read_all(fd, &word, 1);
+	assert_int_equal(fixture_post(&fixture, IBV_WR_RDMA_WRITE, 1, 0, 8, &its, 0,
+				      IBV_SEND_SIGNALED),
+			 0);
+	fixture_expect(&fixture, fixture.send_cq, NULL, 1, IBV_WC_SUCCESS);
+	assert_non_null(((struct soft_qp *)fixture.qp)->link.seal);
+	fixture_write_all(fd, "x", 1);
 	join(child);
-	rig_close(&rig);
+	fixture_close(&fixture);
 	close(fd);
 }
 
-/* `sudo pier cp FILE user@localhost:`, say; and whoever of the two calls. */
-static void test_root_and_user(void **state)
+/* As with `sudo pier cp FILE user@localhost:`, whichever of the two calls. */
+static void connects_root_and_another_user(void **state)
 {
 	(void)state;
 	if (geteuid() != 0) {
@@ -224,26 +224,27 @@ static void test_root_and_user(void **state)
 
 static void check_any_address(const char *any)
 {
-	struct rig_endpoint endpoint;
-	struct rig rig;
+	struct fixture_endpoint endpoint;
+	struct soft_fixture fixture;
 
 	setenv("PIER_SOFT_ADDRESS", any, 1);
-	rig_open(&rig, NULL);
-	rig_describe(&rig, &endpoint);
-	assert_int_equal(pier_soft_provider.set_qp_address(rig.qp, endpoint.blob,
+	fixture_open(&fixture, NULL);
+	fixture_describe(&fixture, &endpoint);
+	assert_int_equal(pier_soft_provider.set_qp_address(fixture.qp, endpoint.blob,
 							   endpoint.blob_length),
 			 0);
-	assert_true(soft_context(rig.context)->listeners.port > 0);
-	for (uint32_t i = 0; i < soft_context(rig.context)->listeners.count; i++)
-		assert_int_not_equal(
-			soft_context(rig.context)->listeners.addresses[i].s6_addr32[3],
-			0);
-	rig_close(&rig);
+	assert_true(soft_context(fixture.context)->listeners.port > 0);
+	for (uint32_t i = 0; i < soft_context(fixture.context)->listeners.count; i++)
+		assert_int_not_equal(soft_context(fixture.context)
+					     ->listeners.addresses[i]
+					     .s6_addr32[3],
+				     0);
+	fixture_close(&fixture);
 	unsetenv("PIER_SOFT_ADDRESS");
 }
 
-/* Listening everywhere is no address that a peer could call. */
-static void test_any_address(void **state)
+/* A wildcard address is not one that a peer could call. */
+static void refuses_a_wildcard_address(void **state)
 {
 	(void)state;
 	check_any_address("::");
@@ -253,9 +254,9 @@ static void test_any_address(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_crowd_of_peers),
-		cmocka_unit_test(test_root_and_user),
-		cmocka_unit_test(test_any_address),
+		cmocka_unit_test(accepts_many_peers_at_once),
+		cmocka_unit_test(connects_root_and_another_user),
+		cmocka_unit_test(refuses_a_wildcard_address),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,12 +8,12 @@
 
 #include "soft_fixture.h"
 
-/* Counters of remote writes: exactly those that are in memory. */
+/* Counters of remote writes count exactly the writes that are in memory. */
 
 static const struct pier_provider *const soft = &pier_soft_provider;
 
 struct counter {
-	struct pier_provider_counter base; /* first: notify() gets it */
+	struct pier_provider_counter base; /* must be first: notify() gets it */
 	atomic_uint calls;
 	atomic_uint_fast64_t seen;
 };
@@ -43,23 +43,27 @@ static void expect_count(struct counter *counter, uint64_t count)
 	assert_int_equal(atomic_load(&counter->seen), count);
 }
 
-/* Of a to what b described, to its end; on both sides where b gets told. */
-static void transfer(struct rig *a, struct rig *b, const struct rig_endpoint *peer,
-		     enum ibv_wr_opcode opcode, uint32_t length)
+/*
+ * Write from a to the memory that b described, until it completes; at both sides if b is
+ * notified.
+ */
+static void transfer(struct soft_fixture *a, struct soft_fixture *b,
+		     const struct fixture_endpoint *peer, enum ibv_wr_opcode opcode,
+		     uint32_t length)
 {
 	bool told = opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM ||
 		    opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 
 	if (told)
-		assert_int_equal(rig_post_recv(b, 2, 0, RIG_MEMORY), 0);
-	assert_int_equal(rig_post(a, opcode, 1, 0, length, peer, 0, IBV_SEND_SIGNALED),
-			 0);
+		assert_int_equal(fixture_post_recv(b, 2, 0, FIXTURE_MEMORY), 0);
+	assert_int_equal(
+		fixture_post(a, opcode, 1, 0, length, peer, 0, IBV_SEND_SIGNALED), 0);
 	if (told)
-		rig_expect(b, b->recv_cq, a, 2, IBV_WC_SUCCESS);
-	rig_expect(a, a->send_cq, b, 1, IBV_WC_SUCCESS);
+		fixture_expect(b, b->recv_cq, a, 2, IBV_WC_SUCCESS);
+	fixture_expect(a, a->send_cq, b, 1, IBV_WC_SUCCESS);
 }
 
-static void test_what_counts(void **state)
+static void counts_only_remote_writes(void **state)
 {
 	static const struct {
 		enum ibv_wr_opcode opcode;
@@ -67,7 +71,7 @@ static void test_what_counts(void **state)
 		uint64_t counts;
 	} transfers[] = {
 		{ IBV_WR_RDMA_WRITE, 1, 1 },
-		{ IBV_WR_RDMA_WRITE, RIG_MEMORY, 1 },
+		{ IBV_WR_RDMA_WRITE, FIXTURE_MEMORY, 1 },
 		{ IBV_WR_RDMA_WRITE_WITH_IMM, 1, 1 },
 		{ IBV_WR_RDMA_WRITE_WITH_IMM, 5000, 1 },
 		{ IBV_WR_RDMA_WRITE, 0, 0 },
@@ -77,14 +81,14 @@ static void test_what_counts(void **state)
 		{ IBV_WR_SEND_WITH_IMM, 100, 0 },
 	};
 	struct counter counter = new_counter(), other = new_counter();
-	struct rig_endpoint to_a, to_b;
+	struct fixture_endpoint to_a, to_b;
 	uint64_t expected = 0;
-	struct rig a, b;
+	struct soft_fixture a, b;
 
 	(void)state;
-	rig_open_pair(&a, &b, NULL);
-	rig_describe(&a, &to_a);
-	rig_describe(&b, &to_b);
+	fixture_open_pair(&a, &b, NULL);
+	fixture_describe(&a, &to_a);
+	fixture_describe(&b, &to_b);
 	bind(b.mr, &counter);
 	bind(a.mr, &other);
 	for (size_t i = 0; i < sizeof(transfers) / sizeof(transfers[0]); i++) {
@@ -92,7 +96,7 @@ static void test_what_counts(void **state)
 		expected += transfers[i].counts;
 		expect_count(&counter, expected);
 	}
-	/* Where it is the source, or what a READ fills, nothing was written to it. */
+	/* Reading from a region, or a READ into it, is not a write to it. */
 	expect_count(&other, 0);
 	transfer(&b, &a, &to_a, IBV_WR_RDMA_WRITE, 10);
 	transfer(&b, &a, &to_a, IBV_WR_RDMA_READ, 10);
@@ -100,74 +104,77 @@ static void test_what_counts(void **state)
 	expect_count(&other, 1);
 	bind(a.mr, NULL);
 	bind(b.mr, NULL);
-	rig_close(&a);
-	rig_close(&b);
+	fixture_close(&a);
+	fixture_close(&b);
 }
 
-/* What waits for a receive is sent again, and is one write all the same. */
-static void test_once(void **state)
+/* A write that waits for a receive is sent again, and counts once. */
+static void counts_a_repeated_write_once(void **state)
 {
-	struct rig_options options = { .rnr_retry = 7, .min_rnr_timer = 1, .stepped = 1 };
+	struct fixture_options options = { .rnr_retry = 7,
+					   .min_rnr_timer = 1,
+					   .stepped = 1 };
 	struct counter counter = new_counter();
-	struct rig_endpoint to_b;
-	struct rig a, b;
+	struct fixture_endpoint to_b;
+	struct soft_fixture a, b;
 
 	(void)state;
-	rig_open_pair(&a, &b, &options);
-	rig_describe(&b, &to_b);
+	fixture_open_pair(&a, &b, &options);
+	fixture_describe(&b, &to_b);
 	bind(b.mr, &counter);
-	assert_int_equal(rig_post(&a, IBV_WR_RDMA_WRITE_WITH_IMM, 1, 0, 10, &to_b, 0, 0),
-			 0);
 	assert_int_equal(
-		rig_post(&a, IBV_WR_RDMA_WRITE, 2, 0, 10, &to_b, 0, IBV_SEND_SIGNALED),
-		0);
+		fixture_post(&a, IBV_WR_RDMA_WRITE_WITH_IMM, 1, 0, 10, &to_b, 0, 0), 0);
+	assert_int_equal(fixture_post(&a, IBV_WR_RDMA_WRITE, 2, 0, 10, &to_b, 0,
+				      IBV_SEND_SIGNALED),
+			 0);
 	for (int i = 0; i < 1000; i++)
-		rig_step(&a, &b);
+		fixture_step(&a, &b);
 	expect_count(&counter, 0);
-	rig_expect_none(&a, a.send_cq);
-	assert_int_equal(rig_post_recv(&b, 3, 0, 0), 0);
-	rig_expect(&b, b.recv_cq, &a, 3, IBV_WC_SUCCESS);
-	rig_expect(&a, a.send_cq, &b, 2, IBV_WC_SUCCESS);
+	fixture_expect_none(&a, a.send_cq);
+	assert_int_equal(fixture_post_recv(&b, 3, 0, 0), 0);
+	fixture_expect(&b, b.recv_cq, &a, 3, IBV_WC_SUCCESS);
+	fixture_expect(&a, a.send_cq, &b, 2, IBV_WC_SUCCESS);
 	expect_count(&counter, 2);
 	bind(b.mr, NULL);
-	rig_close(&a);
-	rig_close(&b);
+	fixture_close(&a);
+	fixture_close(&b);
 }
 
-static void test_refused_write(void **state)
+static void does_not_count_refused_writes(void **state)
 {
 	struct counter counter = new_counter();
-	struct rig_endpoint to_b;
-	struct rig a, b;
+	struct fixture_endpoint to_b;
+	struct soft_fixture a, b;
 
 	(void)state;
-	rig_open_pair(&a, &b, NULL);
-	rig_describe(&b, &to_b);
+	fixture_open_pair(&a, &b, NULL);
+	fixture_describe(&b, &to_b);
 	bind(b.mr, &counter);
-	assert_int_equal(
-		rig_post(&a, IBV_WR_RDMA_WRITE, 1, 0, 10, &to_b, RIG_MEMORY - 9, 0), 0);
-	rig_expect(&a, a.send_cq, &b, 1, IBV_WC_REM_ACCESS_ERR);
+	assert_int_equal(fixture_post(&a, IBV_WR_RDMA_WRITE, 1, 0, 10, &to_b,
+				      FIXTURE_MEMORY - 9, 0),
+			 0);
+	fixture_expect(&a, a.send_cq, &b, 1, IBV_WC_REM_ACCESS_ERR);
 	expect_count(&counter, 0);
 	bind(b.mr, NULL);
-	rig_close(&a);
-	rig_close(&b);
+	fixture_close(&a);
+	fixture_close(&b);
 }
 
 /* The second piece has vanished. */
-static void test_write_that_fails_half_way(void **state)
+static void does_not_count_partial_writes(void **state)
 {
 	size_t page = sysconf(_SC_PAGESIZE);
 	int fd = memfd_create("counted", MFD_CLOEXEC);
 	struct pier_provider_part parts[2] = { { .fd = -1, .length = 8192 },
 					       { .fd = fd, .length = page } };
 	struct counter counter = new_counter();
-	struct rig_endpoint peer = { 0 };
+	struct fixture_endpoint peer = { 0 };
 	struct ibv_mr *mr;
-	struct rig a, b;
+	struct soft_fixture a, b;
 
 	(void)state;
 	assert_int_equal(ftruncate(fd, page), 0);
-	rig_open_pair(&a, &b, NULL);
+	fixture_open_pair(&a, &b, NULL);
 	parts[0].addr = b.memory;
 	mr = soft->reg_parts(b.pd, parts, 2, 0,
 			     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, NULL);
@@ -177,34 +184,34 @@ static void test_write_that_fails_half_way(void **state)
 	transfer(&a, &b, &peer, IBV_WR_RDMA_WRITE, 8193);
 	expect_count(&counter, 1);
 	assert_int_equal(ftruncate(fd, 0), 0);
-	assert_int_equal(rig_post(&a, IBV_WR_RDMA_WRITE, 1, 0, 8193, &peer, 0, 0), 0);
-	rig_expect(&a, a.send_cq, &b, 1, IBV_WC_REM_ACCESS_ERR);
+	assert_int_equal(fixture_post(&a, IBV_WR_RDMA_WRITE, 1, 0, 8193, &peer, 0, 0), 0);
+	fixture_expect(&a, a.send_cq, &b, 1, IBV_WC_REM_ACCESS_ERR);
 	expect_count(&counter, 1);
 	bind(mr, NULL);
 	assert_int_equal(soft->dereg_mr(mr), 0);
-	rig_close(&a);
-	rig_close(&b);
+	fixture_close(&a);
+	fixture_close(&b);
 	close(fd);
 }
 
-/* The writer goes away when the first byte is there and the last one is not. */
-static void test_writer_that_dies(void **state)
+/* The writer dies after the first byte and before the last. */
+static void does_not_count_writes_of_a_dead_peer(void **state)
 {
 	enum {
 		LENGTH = 8 << 20
 	};
 	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
-	struct rig_options options = { .stepped = 1 };
+	struct fixture_options options = { .stepped = 1 };
 	char *memory = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE,
 			    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	struct counter counter = new_counter();
 	struct ibv_sge sge = { .addr = (uintptr_t)memory, .length = LENGTH };
 	struct ibv_send_wr *bad,
 		wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE };
-	uint64_t deadline = rig_milliseconds() + RIG_DEADLINE_MS;
+	uint64_t deadline = fixture_milliseconds() + FIXTURE_DEADLINE_MS;
 	struct ibv_mr *source, *target;
 	volatile char *first;
-	struct rig a, b;
+	struct soft_fixture a, b;
 	char *sink;
 
 	(void)state;
@@ -212,7 +219,7 @@ static void test_writer_that_dies(void **state)
 		    0);
 	assert_true(memory != MAP_FAILED && sink != MAP_FAILED);
 	memset(memory, 'x', LENGTH);
-	rig_open_pair(&a, &b, &options);
+	fixture_open_pair(&a, &b, &options);
 	source = soft->reg_mr(a.pd, memory, LENGTH, (uintptr_t)memory, access);
 	target = soft->reg_mr(b.pd, sink, LENGTH, (uintptr_t)sink, access);
 	assert_true(source && target);
@@ -222,34 +229,34 @@ static void test_writer_that_dies(void **state)
 	wr.wr.rdma.remote_addr = (uintptr_t)sink;
 	assert_int_equal(ibv_post_send(a.qp, &wr, &bad), 0);
 	first = sink;
-	while (!*first && rig_milliseconds() < deadline)
-		rig_step(&a, &b);
+	while (!*first && fixture_milliseconds() < deadline)
+		fixture_step(&a, &b);
 	assert_int_equal(*first, 'x');
 	assert_int_equal(soft->destroy_qp(a.qp), 0);
 	a.qp = NULL;
-	assert_int_equal(rig_post_recv(&b, 1, 0, 1), 0);
-	rig_expect(&b, b.recv_cq, &a, 1, IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(fixture_post_recv(&b, 1, 0, 1), 0);
+	fixture_expect(&b, b.recv_cq, &a, 1, IBV_WC_WR_FLUSH_ERR);
 	assert_int_equal(sink[LENGTH - 1], 0);
 	expect_count(&counter, 0);
 	bind(target, NULL);
 	assert_int_equal(soft->dereg_mr(target), 0);
 	assert_int_equal(soft->dereg_mr(source), 0);
-	rig_close(&a);
-	rig_close(&b);
+	fixture_close(&a);
+	fixture_close(&b);
 	munmap(memory, LENGTH);
 	munmap(sink, LENGTH);
 }
 
-static void test_binding(void **state)
+static void region_has_at_most_one_counter(void **state)
 {
 	struct counter counter = new_counter(), other = new_counter();
-	struct rig_endpoint first, second;
+	struct fixture_endpoint first, second;
 	struct ibv_mr *mr;
-	struct rig a, b;
+	struct soft_fixture a, b;
 
 	(void)state;
-	rig_open_pair(&a, &b, NULL);
-	rig_describe(&b, &first);
+	fixture_open_pair(&a, &b, NULL);
+	fixture_describe(&b, &first);
 	mr = soft->reg_mr(b.pd, b.memory, 100, (uintptr_t)b.memory,
 			  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	assert_non_null(mr);
@@ -260,7 +267,7 @@ static void test_binding(void **state)
 	bind(b.mr, &counter);
 	transfer(&a, &b, &second, IBV_WR_RDMA_WRITE, 10);
 	expect_count(&counter, 0);
-	/* One counter of two regions, but a region has one counter. */
+	/* A counter may cover two regions, but a region has one counter. */
 	bind(mr, &counter);
 	transfer(&a, &b, &first, IBV_WR_RDMA_WRITE, 10);
 	transfer(&a, &b, &second, IBV_WR_RDMA_WRITE, 10);
@@ -282,30 +289,33 @@ static void test_binding(void **state)
 	bind(mr, NULL);
 	bind(b.mr, NULL);
 	assert_int_equal(soft->dereg_mr(mr), 0);
-	rig_close(&a);
-	rig_close(&b);
+	fixture_close(&a);
+	fixture_close(&b);
 }
 
-/* Nobody has to be told. */
-static void test_silent_counter(void **state)
+/* The counter has no listener. */
+static void counts_without_a_listener(void **state)
 {
 	struct pier_provider_counter counter = { 0 };
-	struct rig_endpoint to_b;
-	struct rig a, b;
+	struct fixture_endpoint to_b;
+	struct soft_fixture a, b;
 
 	(void)state;
-	rig_open_pair(&a, &b, NULL);
-	rig_describe(&b, &to_b);
+	fixture_open_pair(&a, &b, NULL);
+	fixture_describe(&b, &to_b);
 	assert_int_equal(soft->bind_counter(b.mr, &counter), 0);
 	transfer(&a, &b, &to_b, IBV_WR_RDMA_WRITE, 10);
 	assert_int_equal(atomic_load(&counter.value), 1);
 	assert_int_equal(soft->bind_counter(b.mr, NULL), 0);
-	rig_close(&a);
-	rig_close(&b);
+	fixture_close(&a);
+	fixture_close(&b);
 }
 
-/* Counters come and go while writes arrive: none is touched after it has gone. */
-static void test_unbinding_under_load(void **state)
+/*
+ * Counters are bound and unbound while writes arrive: none is touched after it was
+ * destroyed.
+ */
+static void can_be_unbound_under_load(void **state)
 {
 	enum {
 		ROUNDS = 200,
@@ -313,15 +323,15 @@ static void test_unbinding_under_load(void **state)
 	};
 	struct counter whole = new_counter();
 	uint64_t counted = 0;
-	struct rig_endpoint to_b, inner;
+	struct fixture_endpoint to_b, inner;
 	struct ibv_mr *mr;
-	struct rig a, b;
+	struct soft_fixture a, b;
 
 	(void)state;
-	rig_open_pair(&a, &b, NULL);
-	rig_describe(&b, &to_b);
+	fixture_open_pair(&a, &b, NULL);
+	fixture_describe(&b, &to_b);
 	inner = to_b;
-	mr = soft->reg_mr(b.pd, b.memory, RIG_MEMORY, (uintptr_t)b.memory,
+	mr = soft->reg_mr(b.pd, b.memory, FIXTURE_MEMORY, (uintptr_t)b.memory,
 			  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	assert_non_null(mr);
 	inner.rkey = mr->rkey;
@@ -331,36 +341,37 @@ static void test_unbinding_under_load(void **state)
 
 		assert_non_null(passing);
 		for (int i = 0; i < BATCH; i++)
-			assert_int_equal(rig_post(&a, IBV_WR_RDMA_WRITE, i, 0, 500,
-						  i % 2 ? &to_b : &inner, 0,
-						  i == BATCH - 1 ? IBV_SEND_SIGNALED : 0),
-					 0);
+			assert_int_equal(
+				fixture_post(&a, IBV_WR_RDMA_WRITE, i, 0, 500,
+					     i % 2 ? &to_b : &inner, 0,
+					     i == BATCH - 1 ? IBV_SEND_SIGNALED : 0),
+				0);
 		bind(mr, passing);
 		bind(mr, NULL);
 		counted += atomic_load(&passing->base.value);
 		memset(passing, 0xff, sizeof(*passing));
 		free(passing);
-		rig_expect(&a, a.send_cq, &b, BATCH - 1, IBV_WC_SUCCESS);
+		fixture_expect(&a, a.send_cq, &b, BATCH - 1, IBV_WC_SUCCESS);
 	}
 	assert_true(counted <= ROUNDS * BATCH / 2);
 	expect_count(&whole, ROUNDS * BATCH / 2);
 	bind(b.mr, NULL);
 	assert_int_equal(soft->dereg_mr(mr), 0);
-	rig_close(&a);
-	rig_close(&b);
+	fixture_close(&a);
+	fixture_close(&b);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_what_counts),
-		cmocka_unit_test(test_once),
-		cmocka_unit_test(test_refused_write),
-		cmocka_unit_test(test_write_that_fails_half_way),
-		cmocka_unit_test(test_writer_that_dies),
-		cmocka_unit_test(test_binding),
-		cmocka_unit_test(test_silent_counter),
-		cmocka_unit_test(test_unbinding_under_load),
+		cmocka_unit_test(counts_only_remote_writes),
+		cmocka_unit_test(counts_a_repeated_write_once),
+		cmocka_unit_test(does_not_count_refused_writes),
+		cmocka_unit_test(does_not_count_partial_writes),
+		cmocka_unit_test(does_not_count_writes_of_a_dead_peer),
+		cmocka_unit_test(region_has_at_most_one_counter),
+		cmocka_unit_test(counts_without_a_listener),
+		cmocka_unit_test(can_be_unbound_under_load),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

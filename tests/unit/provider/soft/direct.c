@@ -18,10 +18,10 @@
 #include "provider/soft/soft.h"
 #include "soft_fixture.h"
 
-/* Copies straight into and out of a peer's region, and when there are none. */
+/* Direct copies into and out of a peer's region, and the cases without them. */
 
 static const struct pier_provider *const soft = &pier_soft_provider;
-static const struct rig_options stepped = { .stepped = 1 };
+static const struct fixture_options stepped = { .stepped = 1 };
 
 enum {
 	WRITABLE = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
@@ -31,23 +31,24 @@ enum {
 	IOVA = 4096
 };
 
-/* A memfd, and a region of all of it. */
+/* A memfd, and a region that covers it. */
 struct area {
 	int fd;
 	uint8_t *memory;
 	struct ibv_mr *mr;
-	struct rig_endpoint remote;
+	struct fixture_endpoint remote;
 };
 
-static void register_area(struct area *area, struct rig *rig, int access)
+static void register_area(struct area *area, struct soft_fixture *fixture, int access)
 {
-	area->mr = soft->reg_dmabuf_mr(rig->pd, 0, AREA, IOVA, area->fd, access);
+	area->mr = soft->reg_dmabuf_mr(fixture->pd, 0, AREA, IOVA, area->fd, access);
 	assert_non_null(area->mr);
 	area->remote.rkey = area->mr->rkey;
 	area->remote.address = IOVA;
 }
 
-static void open_area(struct area *area, struct rig *rig, int access, int seals)
+static void open_area(struct area *area, struct soft_fixture *fixture, int access,
+		      int seals)
 {
 	memset(area, 0, sizeof(*area));
 	area->fd = memfd_create("area", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -56,7 +57,7 @@ static void open_area(struct area *area, struct rig *rig, int access, int seals)
 	assert_int_equal(fcntl(area->fd, F_ADD_SEALS, seals), 0);
 	area->memory = mmap(NULL, AREA, PROT_READ | PROT_WRITE, MAP_SHARED, area->fd, 0);
 	assert_ptr_not_equal(area->memory, MAP_FAILED);
-	register_area(area, rig, access);
+	register_area(area, fixture, access);
 }
 
 static void close_area(struct area *area)
@@ -67,20 +68,21 @@ static void close_area(struct area *area)
 	close(area->fd);
 }
 
-static struct soft_qp *qp_of(const struct rig *rig)
+static struct soft_qp *qp_of(const struct soft_fixture *fixture)
 {
-	return (struct soft_qp *)rig->qp;
+	return (struct soft_qp *)fixture->qp;
 }
 
-static struct soft_ring *ring_of(const struct rig *rig)
+static struct soft_ring *ring_of(const struct soft_fixture *fixture)
 {
-	assert_non_null(qp_of(rig)->link.ring);
-	return qp_of(rig)->link.ring;
+	assert_non_null(qp_of(fixture)->link.ring);
+	return qp_of(fixture)->link.ring;
 }
 
-static const struct soft_received_grant *grant_for(const struct rig *rig, uint32_t key)
+static const struct soft_received_grant *grant_for(const struct soft_fixture *fixture,
+						   uint32_t key)
 {
-	const struct soft_ring *ring = qp_of(rig)->link.ring;
+	const struct soft_ring *ring = qp_of(fixture)->link.ring;
 
 	for (int i = 0; ring && i < SOFT_MAX_GRANTS; i++) {
 		if (ring->received[i].key == key)
@@ -89,40 +91,41 @@ static const struct soft_received_grant *grant_for(const struct rig *rig, uint32
 	return NULL;
 }
 
-static bool has_leave(const struct rig *rig, uint32_t key)
+static bool has_leave(const struct soft_fixture *fixture, uint32_t key)
 {
-	const struct soft_received_grant *taken = grant_for(rig, key);
+	const struct soft_received_grant *taken = grant_for(fixture, key);
 
 	return taken && taken->state == SOFT_GRANT_RECEIVED;
 }
 
-/* As if the engine had not got round to it yet. */
-static void miss_events(struct rig *rig)
+/* As if the engine had not run yet. */
+static void miss_events(struct soft_fixture *fixture)
 {
 	struct epoll_event events[8];
 
-	while (epoll_wait(soft_context(rig->context)->engine.epoll_fd, events, 8, 0) > 0)
+	while (epoll_wait(soft_context(fixture->context)->engine.epoll_fd, events, 8, 0) >
+	       0)
 		;
 }
 
-static void step_often(struct rig *a, struct rig *b)
+static void step_often(struct soft_fixture *a, struct soft_fixture *b)
 {
 	for (int i = 0; i < 40; i++)
-		rig_step(a, b);
+		fixture_step(a, b);
 }
 
-static void transfer(struct rig *a, struct rig *b, enum ibv_wr_opcode opcode,
-		     const struct rig_endpoint *remote, uint64_t at, uint32_t length,
-		     enum ibv_wc_status status)
+static void transfer(struct soft_fixture *a, struct soft_fixture *b,
+		     enum ibv_wr_opcode opcode, const struct fixture_endpoint *remote,
+		     uint64_t at, uint32_t length, enum ibv_wc_status status)
 {
-	assert_int_equal(rig_post(a, opcode, 1, 0, length, remote, at, IBV_SEND_SIGNALED),
-			 0);
-	rig_expect(a, a->send_cq, b, 1, status);
+	assert_int_equal(
+		fixture_post(a, opcode, 1, 0, length, remote, at, IBV_SEND_SIGNALED), 0);
+	fixture_expect(a, a->send_cq, b, 1, status);
 }
 
-/* Two requests by the ring, at the second of which it asks. */
-static void use_twice(struct rig *a, struct rig *b, const struct rig_endpoint *remote,
-		      enum ibv_wr_opcode opcode)
+/* Two requests through the ring; at the second the NIC asks for a grant. */
+static void use_twice(struct soft_fixture *a, struct soft_fixture *b,
+		      const struct fixture_endpoint *remote, enum ibv_wr_opcode opcode)
 {
 	transfer(a, b, opcode, remote, 0, 1, IBV_WC_SUCCESS);
 	transfer(a, b, opcode, remote, 0, 1, IBV_WC_SUCCESS);
@@ -130,17 +133,18 @@ static void use_twice(struct rig *a, struct rig *b, const struct rig_endpoint *r
 }
 
 struct pair {
-	struct rig a, b;
+	struct soft_fixture a, b;
 	struct area area; /* of b */
 };
 
-static void open_pair(struct pair *pair, const struct rig_options *options, int access)
+static void open_pair(struct pair *pair, const struct fixture_options *options,
+		      int access)
 {
-	rig_open_pair(&pair->a, &pair->b, options);
+	fixture_open_pair(&pair->a, &pair->b, options);
 	open_area(&pair->area, &pair->b, access, SEALS);
 }
 
-static void open_with_leave(struct pair *pair, const struct rig_options *options)
+static void open_with_leave(struct pair *pair, const struct fixture_options *options)
 {
 	open_pair(pair, options, WRITABLE);
 	use_twice(&pair->a, &pair->b, &pair->area.remote, IBV_WR_RDMA_WRITE);
@@ -150,8 +154,8 @@ static void open_with_leave(struct pair *pair, const struct rig_options *options
 static void close_pair(struct pair *pair)
 {
 	close_area(&pair->area);
-	rig_close(&pair->a);
-	rig_close(&pair->b);
+	fixture_close(&pair->a);
+	fixture_close(&pair->b);
 }
 
 static void fill(uint8_t *memory, size_t length, uint32_t seed)
@@ -173,10 +177,10 @@ static int count_areas(void)
 	return count;
 }
 
-/* Bytes and guards, and that nothing went through the rings. */
+/* Expect the bytes and guards, and no traffic in the rings. */
 static void check_both_ways(struct pair *pair)
 {
-	struct rig *a = &pair->a;
+	struct soft_fixture *a = &pair->a;
 	uint8_t *remote = pair->area.memory;
 	uint64_t put = ring_of(a)->put, taken = ring_of(a)->taken;
 
@@ -188,7 +192,7 @@ static void check_both_ways(struct pair *pair)
 	assert_memory_equal(remote + 100, a->memory, 30000);
 	assert_int_equal(remote[30100], 0);
 	fill(remote, 40000, 2);
-	memset(a->memory, 0, RIG_MEMORY);
+	memset(a->memory, 0, FIXTURE_MEMORY);
 	transfer(a, &pair->b, IBV_WR_RDMA_READ, &pair->area.remote, 77, 30000,
 		 IBV_WC_SUCCESS);
 	assert_memory_equal(a->memory, remote + 77, 30000);
@@ -197,8 +201,8 @@ static void check_both_ways(struct pair *pair)
 	assert_int_equal(ring_of(a)->taken, taken);
 }
 
-/* From memory of ours that may vanish, which the kernel copies. */
-static void test_host_elements(void **state)
+/* From local memory that may vanish, which the kernel copies. */
+static void copies_from_host_memory(void **state)
 {
 	struct pair pair;
 
@@ -208,8 +212,8 @@ static void test_host_elements(void **state)
 	close_pair(&pair);
 }
 
-/* From memory that stays. */
-static void test_steady_elements(void **state)
+/* From memory that cannot vanish. */
+static void copies_from_steady_memory(void **state)
 {
 	struct area ours;
 	struct pair pair;
@@ -234,7 +238,7 @@ static void test_steady_elements(void **state)
 	close_pair(&pair);
 }
 
-static void test_inline(void **state)
+static void copies_inline_data(void **state)
 {
 	struct pair pair;
 	uint64_t put;
@@ -243,21 +247,22 @@ static void test_inline(void **state)
 	open_with_leave(&pair, &stepped);
 	put = ring_of(&pair.a)->put;
 	fill(pair.a.memory, 64, 5);
-	assert_int_equal(rig_post(&pair.a, IBV_WR_RDMA_WRITE, 1, 0, 64, &pair.area.remote,
-				  10, IBV_SEND_SIGNALED | IBV_SEND_INLINE),
+	assert_int_equal(fixture_post(&pair.a, IBV_WR_RDMA_WRITE, 1, 0, 64,
+				      &pair.area.remote, 10,
+				      IBV_SEND_SIGNALED | IBV_SEND_INLINE),
 			 0);
-	rig_expect(&pair.a, pair.a.send_cq, &pair.b, 1, IBV_WC_SUCCESS);
+	fixture_expect(&pair.a, pair.a.send_cq, &pair.b, 1, IBV_WC_SUCCESS);
 	assert_memory_equal(pair.area.memory + 10, pair.a.memory, 64);
 	assert_int_equal(pair.area.memory[74], 0);
 	assert_int_equal(ring_of(&pair.a)->put, put);
 	close_pair(&pair);
 }
 
-/* Two whole files in unaligned pieces: each edge is crossed by each message. */
-static void test_pieces(void **state)
+/* Two whole files in unaligned pieces: every message crosses every kind of edge. */
+static void copies_pieces_of_any_alignment(void **state)
 {
 	struct pier_provider_part parts[5];
-	struct rig_endpoint remote = { .address = 0x5000 };
+	struct fixture_endpoint remote = { .address = 0x5000 };
 	struct area first, second;
 	struct ibv_mr *mr;
 	struct pair pair;
@@ -303,10 +308,10 @@ static void test_pieces(void **state)
 	close_pair(&pair);
 }
 
-/* Memory that could shrink, that has no file, that nobody may reach. */
-static void test_no_grant(void **state)
+/* Memory that could shrink, that has no file, or that no peer may access. */
+static void grants_only_suitable_memory(void **state)
 {
-	struct rig_endpoint host;
+	struct fixture_endpoint host;
 	struct area loose;
 	struct pair pair;
 
@@ -315,7 +320,7 @@ static void test_no_grant(void **state)
 	open_area(&loose, &pair.b, WRITABLE, F_SEAL_GROW);
 	use_twice(&pair.a, &pair.b, &loose.remote, IBV_WR_RDMA_WRITE);
 	assert_int_equal(grant_for(&pair.a, loose.mr->rkey)->state, SOFT_GRANT_DENIED);
-	rig_describe(&pair.b, &host);
+	fixture_describe(&pair.b, &host);
 	use_twice(&pair.a, &pair.b, &host, IBV_WR_RDMA_READ);
 	assert_int_equal(grant_for(&pair.a, host.rkey)->state, SOFT_GRANT_DENIED);
 	close_area(&loose);
@@ -325,15 +330,15 @@ static void test_no_grant(void **state)
 static void check_no_leave(struct pair *pair, struct ibv_mr *mr, uint64_t address,
 			   enum ibv_wr_opcode opcode)
 {
-	struct rig_endpoint remote = { .rkey = mr->rkey, .address = address };
+	struct fixture_endpoint remote = { .rkey = mr->rkey, .address = address };
 
 	use_twice(&pair->a, &pair->b, &remote, opcode);
 	assert_int_equal(grant_for(&pair->a, mr->rkey)->state, SOFT_GRANT_DENIED);
 	assert_int_equal(soft->dereg_mr(mr), 0);
 }
 
-/* An fd gives both rights, so the key has to give both. */
-static void test_one_right(void **state)
+/* An fd gives both rights, so the key must give both. */
+static void does_not_grant_a_single_right(void **state)
 {
 	struct pair pair;
 
@@ -351,8 +356,8 @@ static void test_one_right(void **state)
 	close_pair(&pair);
 }
 
-/* An fd gives the whole file, so the region has to have all of it. */
-static void test_part_of_file(void **state)
+/* An fd gives the whole file, so the region must cover all of it. */
+static void does_not_grant_part_of_a_file(void **state)
 {
 	const struct pier_provider_part lists[][2] = {
 		{ { .length = AREA - 1 } },
@@ -377,14 +382,14 @@ static void test_part_of_file(void **state)
 	}
 }
 
-/* What belongs to nobody need not be in the region. */
-static void test_padding(void **state)
+/* Padding that holds no data need not be in the region. */
+static void grants_a_file_with_padding(void **state)
 {
 	struct pair pair;
 
 	(void)state;
 	for (uint32_t missing = 0; missing < 2; missing++) {
-		struct rig_endpoint remote = { 0 };
+		struct fixture_endpoint remote = { 0 };
 		struct ibv_mr *mr;
 
 		open_with_leave(&pair, &stepped);
@@ -395,7 +400,7 @@ static void test_padding(void **state)
 		soft->set_padding(mr, 100 - missing);
 		use_twice(&pair.a, &pair.b, &remote, IBV_WR_RDMA_WRITE);
 		assert_int_equal(has_leave(&pair.a, mr->rkey), missing == 0);
-		/* It is still no part of the region. */
+		/* The padding is still not part of the region. */
 		transfer(&pair.a, &pair.b, IBV_WR_RDMA_WRITE, &remote, AREA - 100, 1,
 			 IBV_WC_REM_ACCESS_ERR);
 		assert_int_equal(pair.area.memory[AREA - 100], 0);
@@ -404,8 +409,8 @@ static void test_padding(void **state)
 	}
 }
 
-/* Without the last seal, the file could still grow beyond the region. */
-static void test_growing_file(void **state)
+/* Without the last seal the file could still grow beyond the region. */
+static void does_not_grant_a_growing_file(void **state)
 {
 	const int seals[] = { F_SEAL_SHRINK, F_SEAL_SHRINK | F_SEAL_GROW,
 			      F_SEAL_SHRINK | F_SEAL_SEAL, F_SEAL_GROW | F_SEAL_SEAL };
@@ -426,7 +431,7 @@ static void test_growing_file(void **state)
 }
 
 /* The peer refuses what it would refuse without a grant. */
-static void test_refused(void **state)
+static void refuses_invalid_copies(void **state)
 {
 	const struct {
 		uint64_t at;
@@ -454,8 +459,8 @@ static void test_refused(void **state)
 	}
 }
 
-/* Rights that a queue pair loses, its peer loses with it. */
-static void test_queue_pair_rights(void **state)
+/* When a queue pair loses a right, its peer loses it too. */
+static void follows_the_rights_of_the_queue_pair(void **state)
 {
 	struct ibv_qp_attr attr = { .qp_access_flags = IBV_ACCESS_REMOTE_READ };
 	struct pair pair;
@@ -469,15 +474,15 @@ static void test_queue_pair_rights(void **state)
 	close_pair(&pair);
 }
 
-/* The key is stale, the memory is the owner's, and nothing of it stays mapped. */
-static void test_deregistered(void **state)
+/* The key is stale, the owner may reuse the memory, and no mapping of it remains. */
+static void deregistration_revokes_the_grant(void **state)
 {
-	int before = rig_count_fds();
+	int before = fixture_count_fds();
 	struct pair pair;
 
 	(void)state;
 	open_with_leave(&pair, &stepped);
-	assert_int_equal(count_areas(), 3); /* the owner's, the region's, the peer's */
+	assert_int_equal(count_areas(), 3); /* of the owner, the region, and the peer */
 	assert_int_equal(soft->dereg_mr(pair.area.mr), 0);
 	pair.area.mr = NULL;
 	memset(pair.area.memory, 'o', AREA);
@@ -488,12 +493,12 @@ static void test_deregistered(void **state)
 	for (int k = 0; k < AREA; k++)
 		assert_int_equal(pair.area.memory[k], 'o');
 	close_pair(&pair);
-	assert_int_equal(rig_count_fds(), before);
+	assert_int_equal(fixture_count_fds(), before);
 	assert_int_equal(count_areas(), 0);
 }
 
-/* Between two parts of a message that goes in several turns. */
-static void test_deregistered_midway(void **state)
+/* Between two parts of a message that is copied in several steps. */
+static void deregistration_ends_a_running_message(void **state)
 {
 	struct ibv_mr *mr;
 	uint8_t *source = aligned_alloc(4096, 2 << 20);
@@ -518,13 +523,13 @@ static void test_deregistered_midway(void **state)
 	wr.wr.rdma.remote_addr = IOVA;
 	assert_int_equal(ibv_post_send(pair.a.qp, &wr, &bad), 0);
 	while (pair.area.memory[0] != 's')
-		rig_step(&pair.a, NULL);
+		fixture_step(&pair.a, NULL);
 	assert_int_equal(pair.area.memory[(2 << 20) - 1], 0);
 	assert_int_equal(soft->dereg_mr(pair.area.mr), 0);
 	pair.area.mr = NULL;
 	memset(pair.area.memory, 'o', AREA);
-	miss_events(&pair.a); /* the message that revokes it */
-	rig_expect(&pair.a, pair.a.send_cq, &pair.b, 1, IBV_WC_REM_ACCESS_ERR);
+	miss_events(&pair.a); /* the message that revokes the grant */
+	fixture_expect(&pair.a, pair.a.send_cq, &pair.b, 1, IBV_WC_REM_ACCESS_ERR);
 	for (int k = 0; k < AREA; k++)
 		assert_int_equal(pair.area.memory[k], 'o');
 	assert_int_equal(soft->dereg_mr(mr), 0);
@@ -532,7 +537,7 @@ static void test_deregistered_midway(void **state)
 	free(source);
 }
 
-/* As an initiator that is in the middle of a copy. */
+/* Like an initiator in the middle of a copy. */
 static void mark_busy(struct pair *pair)
 {
 	const struct soft_received_grant *taken = grant_for(&pair->a,
@@ -546,7 +551,7 @@ static void *finish_copy(void *argument)
 	struct pair *pair = argument;
 	struct soft_direction *direction = ring_of(&pair->a)->out;
 
-	/* The owner does not go on before it is told. */
+	/* The owner does not continue before the copy has ended. */
 	while (atomic_load(&direction->valid[atomic_load(&direction->busy) - 1]))
 		;
 	pair->area.memory[0] = 'l';
@@ -554,7 +559,7 @@ static void *finish_copy(void *argument)
 	return NULL;
 }
 
-static void test_waits_for_copy(void **state)
+static void deregistration_waits_for_a_copy(void **state)
 {
 	pthread_t thread;
 	struct pair pair;
@@ -571,27 +576,27 @@ static void test_waits_for_copy(void **state)
 	close_pair(&pair);
 }
 
-/* One that was stopped in it does not hold up the owner for ever. */
-static void test_stopped_copy(void **state)
+/* A peer stopped in a copy does not block the owner forever. */
+static void stopped_copy_does_not_block_the_owner(void **state)
 {
 	struct pair pair;
 	uint64_t start;
 
 	(void)state;
 	open_with_leave(&pair, &stepped);
-	assert_int_equal(rig_post_recv(&pair.b, 11, 0, 8), 0);
+	assert_int_equal(fixture_post_recv(&pair.b, 11, 0, 8), 0);
 	mark_busy(&pair);
-	start = rig_milliseconds();
+	start = fixture_milliseconds();
 	assert_int_equal(soft->dereg_mr(pair.area.mr), 0);
 	pair.area.mr = NULL;
-	assert_in_range(rig_milliseconds() - start, 900, 10000);
+	assert_in_range(fixture_milliseconds() - start, 900, 10000);
 	assert_null(qp_of(&pair.b)->link.ring);
-	rig_expect(&pair.b, pair.b.recv_cq, NULL, 11, IBV_WC_WR_FLUSH_ERR);
+	fixture_expect(&pair.b, pair.b.recv_cq, NULL, 11, IBV_WC_WR_FLUSH_ERR);
 	close_pair(&pair);
 }
 
-/* Nor one that was killed in it. */
-static void test_killed_in_copy(void **state)
+/* Nor does a peer that was killed in a copy. */
+static void killed_copy_does_not_block_the_owner(void **state)
 {
 	struct pair pair;
 	uint64_t start;
@@ -601,58 +606,64 @@ static void test_killed_in_copy(void **state)
 	mark_busy(&pair);
 	/* As the kernel does, without a message. */
 	shutdown(qp_of(&pair.a)->link.tx_fd, SHUT_RDWR);
-	start = rig_milliseconds();
+	start = fixture_milliseconds();
 	assert_int_equal(soft->dereg_mr(pair.area.mr), 0);
 	pair.area.mr = NULL;
-	assert_in_range(rig_milliseconds() - start, 0, 500);
+	assert_in_range(fixture_milliseconds() - start, 0, 500);
 	close_pair(&pair);
 }
 
-/* The bytes are there before the receive is; the receive comes once, with them. */
-static void test_not_ready(void **state)
+/*
+ * The bytes arrive before the receive is posted; the receive completes once, with them.
+ */
+static void waits_for_a_receive(void **state)
 {
-	struct rig_options options = { .stepped = 1, .rnr_retry = 7, .min_rnr_timer = 1 };
+	struct fixture_options options = { .stepped = 1,
+					   .rnr_retry = 7,
+					   .min_rnr_timer = 1 };
 	struct pair pair;
 	struct ibv_wc wc;
 
 	(void)state;
 	open_with_leave(&pair, &options);
 	fill(pair.a.memory, 1000, 3);
-	assert_int_equal(rig_post(&pair.a, IBV_WR_RDMA_WRITE_WITH_IMM, 1, 0, 1000,
-				  &pair.area.remote, 0, IBV_SEND_SIGNALED),
+	assert_int_equal(fixture_post(&pair.a, IBV_WR_RDMA_WRITE_WITH_IMM, 1, 0, 1000,
+				      &pair.area.remote, 0, IBV_SEND_SIGNALED),
 			 0);
-	/* What follows is not to be seen before. */
-	assert_int_equal(rig_post(&pair.a, IBV_WR_RDMA_WRITE, 2, 0, 10, &pair.area.remote,
-				  2000, IBV_SEND_SIGNALED),
+	/* Later requests must not be visible before. */
+	assert_int_equal(fixture_post(&pair.a, IBV_WR_RDMA_WRITE, 2, 0, 10,
+				      &pair.area.remote, 2000, IBV_SEND_SIGNALED),
 			 0);
-	assert_int_equal(rig_post(&pair.a, IBV_WR_RDMA_WRITE, 3, 0, 60000,
-				  &pair.area.remote, 3000, IBV_SEND_SIGNALED),
+	assert_int_equal(fixture_post(&pair.a, IBV_WR_RDMA_WRITE, 3, 0, 60000,
+				      &pair.area.remote, 3000, IBV_SEND_SIGNALED),
 			 0);
 	step_often(&pair.a, &pair.b);
-	rig_expect_none(&pair.a, pair.a.send_cq);
+	fixture_expect_none(&pair.a, pair.a.send_cq);
 	assert_memory_equal(pair.area.memory, pair.a.memory, 1000);
 	for (int i = 1000; i < 70000; i++)
 		assert_int_equal(pair.area.memory[i], 0);
 	/* Once is enough. */
 	pair.area.memory[0] ^= 1;
-	assert_int_equal(rig_post_recv(&pair.b, 11, 0, 0), 0);
-	wc = rig_wait(&pair.b, pair.b.recv_cq, &pair.a);
+	assert_int_equal(fixture_post_recv(&pair.b, 11, 0, 0), 0);
+	wc = fixture_wait(&pair.b, pair.b.recv_cq, &pair.a);
 	assert_int_equal(wc.status, IBV_WC_SUCCESS);
 	assert_int_equal(wc.opcode, IBV_WC_RECV_RDMA_WITH_IMM);
 	assert_int_equal(wc.byte_len, 1000);
 	assert_int_equal(be32toh(wc.imm_data), 0x12345678);
 	for (uint64_t id = 1; id <= 3; id++)
-		rig_expect(&pair.a, pair.a.send_cq, &pair.b, id, IBV_WC_SUCCESS);
+		fixture_expect(&pair.a, pair.a.send_cq, &pair.b, id, IBV_WC_SUCCESS);
 	assert_int_equal(pair.area.memory[0], pair.a.memory[0] ^ 1);
 	assert_memory_equal(pair.area.memory + 2000, pair.a.memory, 10);
 	assert_memory_equal(pair.area.memory + 3000, pair.a.memory, 60000);
 	close_pair(&pair);
 }
 
-/* No byte of a write is to be seen while a message before it is not received. */
-static void test_behind_a_send(void **state)
+/* No byte of a write is visible while a message before it has no receive. */
+static void write_waits_behind_a_send(void **state)
 {
-	struct rig_options options = { .stepped = 1, .rnr_retry = 7, .min_rnr_timer = 1 };
+	struct fixture_options options = { .stepped = 1,
+					   .rnr_retry = 7,
+					   .min_rnr_timer = 1 };
 	const uint32_t lengths[] = { 10, 60000 };
 
 	(void)state;
@@ -661,44 +672,46 @@ static void test_behind_a_send(void **state)
 
 		open_with_leave(&pair, &options);
 		fill(pair.a.memory, lengths[i], 4);
-		assert_int_equal(rig_post(&pair.a, IBV_WR_SEND, 1, 0, 8, NULL, 0, 0), 0);
-		assert_int_equal(rig_post(&pair.a, IBV_WR_RDMA_WRITE, 2, 0, lengths[i],
-					  &pair.area.remote, 0, IBV_SEND_SIGNALED),
+		assert_int_equal(fixture_post(&pair.a, IBV_WR_SEND, 1, 0, 8, NULL, 0, 0),
+				 0);
+		assert_int_equal(fixture_post(&pair.a, IBV_WR_RDMA_WRITE, 2, 0,
+					      lengths[i], &pair.area.remote, 0,
+					      IBV_SEND_SIGNALED),
 				 0);
 		step_often(&pair.a, &pair.b);
 		for (uint32_t k = 0; k < lengths[i]; k++)
 			assert_int_equal(pair.area.memory[k], 0);
-		assert_int_equal(rig_post_recv(&pair.b, 11, 0, 8), 0);
-		rig_expect(&pair.a, pair.a.send_cq, &pair.b, 2, IBV_WC_SUCCESS);
-		rig_expect(&pair.b, pair.b.recv_cq, &pair.a, 11, IBV_WC_SUCCESS);
+		assert_int_equal(fixture_post_recv(&pair.b, 11, 0, 8), 0);
+		fixture_expect(&pair.a, pair.a.send_cq, &pair.b, 2, IBV_WC_SUCCESS);
+		fixture_expect(&pair.b, pair.b.recv_cq, &pair.a, 11, IBV_WC_SUCCESS);
 		assert_memory_equal(pair.area.memory, pair.a.memory, lengths[i]);
 		close_pair(&pair);
 	}
 }
 
-/* A queue pair in ERR takes nothing any more, also while its last answer is on the way.
- */
-static void test_refusal_takes_back(void **state)
+/* A queue pair in ERR accepts nothing more, also while its last answer is in flight. */
+static void refusal_ends_direct_copies(void **state)
 {
 	struct pair pair;
 
 	(void)state;
 	open_with_leave(&pair, &stepped);
 	assert_non_null(ring_of(&pair.b)->given[0].mr);
-	assert_int_equal(rig_post_recv(&pair.b, 11, 0, 8), 0);
+	assert_int_equal(fixture_post_recv(&pair.b, 11, 0, 8), 0);
 	assert_int_equal(
-		rig_post(&pair.a, IBV_WR_SEND, 1, 0, 9, NULL, 0, IBV_SEND_SIGNALED), 0);
+		fixture_post(&pair.a, IBV_WR_SEND, 1, 0, 9, NULL, 0, IBV_SEND_SIGNALED),
+		0);
 	step_often(&pair.a, NULL);
 	while (!qp_of(&pair.b)->link.closing)
-		rig_step(NULL, &pair.b);
+		fixture_step(NULL, &pair.b);
 	assert_null(ring_of(&pair.b)->given[0].mr);
 	assert_int_equal(atomic_load(&ring_of(&pair.b)->in->valid[0]), 0);
-	rig_expect(&pair.b, pair.b.recv_cq, &pair.a, 11, IBV_WC_LOC_LEN_ERR);
-	rig_expect(&pair.a, pair.a.send_cq, &pair.b, 1, IBV_WC_REM_INV_REQ_ERR);
+	fixture_expect(&pair.b, pair.b.recv_cq, &pair.a, 11, IBV_WC_LOC_LEN_ERR);
+	fixture_expect(&pair.a, pair.a.send_cq, &pair.b, 1, IBV_WC_REM_INV_REQ_ERR);
 	close_pair(&pair);
 }
 
-static void test_counted(void **state)
+static void counts_direct_writes(void **state)
 {
 	struct pier_provider_counter counter = { 0 };
 	struct pair pair;
@@ -728,18 +741,20 @@ static void test_counted(void **state)
 	close_pair(&pair);
 }
 
-/* A SKIP goes before the next header, for requests that needed none. */
-static void test_numbers(void **state)
+/* A SKIP precedes the next header, and stands for requests that needed none. */
+static void sends_skips_for_direct_copies(void **state)
 {
 	const enum ibv_wr_opcode opcodes[] = { IBV_WR_SEND, IBV_WR_RDMA_WRITE_WITH_IMM,
 					       IBV_WR_RDMA_READ };
-	struct rig_options options = { .stepped = 1, .rnr_retry = 7, .min_rnr_timer = 1 };
-	struct rig_endpoint host;
+	struct fixture_options options = { .stepped = 1,
+					   .rnr_retry = 7,
+					   .min_rnr_timer = 1 };
+	struct fixture_endpoint host;
 	struct pair pair;
 
 	(void)state;
 	open_with_leave(&pair, &options);
-	rig_describe(&pair.b, &host);
+	fixture_describe(&pair.b, &host);
 	for (uint64_t i = 0; i < 12; i++) {
 		enum ibv_wr_opcode opcode = opcodes[i % 3];
 		bool receives = opcode != IBV_WR_RDMA_READ;
@@ -747,26 +762,27 @@ static void test_numbers(void **state)
 		for (uint64_t k = 0; k <= i % 4; k++)
 			transfer(&pair.a, &pair.b, IBV_WR_RDMA_WRITE, &pair.area.remote,
 				 i, 8, IBV_WC_SUCCESS);
-		assert_int_equal(
-			rig_post(&pair.a, opcode, 2, 0, 8, &host, 100, IBV_SEND_SIGNALED),
-			0);
+		assert_int_equal(fixture_post(&pair.a, opcode, 2, 0, 8, &host, 100,
+					      IBV_SEND_SIGNALED),
+				 0);
 		step_often(&pair.a, &pair.b);
-		if (receives) /* it was not ready, and hears it twice */
-			assert_int_equal(rig_post_recv(&pair.b, 11, 0, 8), 0);
-		rig_expect(&pair.a, pair.a.send_cq, &pair.b, 2, IBV_WC_SUCCESS);
+		if (receives) /* it was not ready, and gets it twice */
+			assert_int_equal(fixture_post_recv(&pair.b, 11, 0, 8), 0);
+		fixture_expect(&pair.a, pair.a.send_cq, &pair.b, 2, IBV_WC_SUCCESS);
 		if (receives)
-			rig_expect(&pair.b, pair.b.recv_cq, &pair.a, 11, IBV_WC_SUCCESS);
-		rig_expect_none(&pair.b, pair.b.recv_cq);
+			fixture_expect(&pair.b, pair.b.recv_cq, &pair.a, 11,
+				       IBV_WC_SUCCESS);
+		fixture_expect_none(&pair.b, pair.b.recv_cq);
 	}
-	/* Nor did it do anything to the other direction. */
-	rig_describe(&pair.a, &host);
+	/* It did not affect the other direction either. */
+	fixture_describe(&pair.a, &host);
 	for (int i = 0; i < 3; i++)
 		transfer(&pair.b, &pair.a, opcodes[2], &host, 0, 8, IBV_WC_SUCCESS);
 	close_pair(&pair);
 }
 
-/* Nobody has to answer a copy, but a peer that has died has no memory. */
-static void test_dead_peer(void **state)
+/* A copy needs no answer, but a dead peer has no memory. */
+static void detects_a_dead_peer(void **state)
 {
 	uint64_t deadline;
 	struct pair pair;
@@ -779,22 +795,22 @@ static void test_dead_peer(void **state)
 	pier_soft_lock(soft_context(pair.a.context));
 	ring_of(&pair.a)->last_checked = 0;
 	pier_soft_unlock(soft_context(pair.a.context));
-	assert_int_equal(rig_post(&pair.a, IBV_WR_RDMA_WRITE, 1, 0, 8, &pair.area.remote,
-				  0, IBV_SEND_SIGNALED),
+	assert_int_equal(fixture_post(&pair.a, IBV_WR_RDMA_WRITE, 1, 0, 8,
+				      &pair.area.remote, 0, IBV_SEND_SIGNALED),
 			 0);
-	/* Long before the peer has been silent for too long. */
-	deadline = rig_milliseconds() + 5000;
+	/* Long before the peer's silence would exceed its limit. */
+	deadline = fixture_milliseconds() + 5000;
 	while (ibv_poll_cq(pair.a.send_cq, 1, &wc) == 0) {
-		assert_true(rig_milliseconds() < deadline);
-		rig_step(&pair.a, NULL);
+		assert_true(fixture_milliseconds() < deadline);
+		fixture_step(&pair.a, NULL);
 	}
 	assert_int_equal(wc.status, IBV_WC_RETRY_EXC_ERR);
 	assert_int_equal(pair.area.memory[0], 0);
 	close_pair(&pair);
 }
 
-/* Our own memory vanishes: the request fails, and nothing worse happens. */
-static void test_vanished_elements(void **state)
+/* The local memory vanishes: the request fails, and nothing else happens. */
+static void survives_vanished_local_memory(void **state)
 {
 	const enum ibv_wr_opcode opcodes[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ };
 
@@ -822,15 +838,15 @@ static void test_vanished_elements(void **state)
 		wr.wr.rdma.rkey = pair.area.mr->rkey;
 		wr.wr.rdma.remote_addr = IOVA;
 		assert_int_equal(ibv_post_send(pair.a.qp, &wr, &bad), 0);
-		rig_expect(&pair.a, pair.a.send_cq, &pair.b, 1, IBV_WC_LOC_PROT_ERR);
+		fixture_expect(&pair.a, pair.a.send_cq, &pair.b, 1, IBV_WC_LOC_PROT_ERR);
 		assert_int_equal(soft->dereg_mr(mr), 0);
 		munmap(memory, 65536);
 		close_pair(&pair);
 	}
 }
 
-/* More regions than there may be grants: the oldest grant is returned. */
-static void test_many_regions(void **state)
+/* More regions than grants allowed: the oldest grant is returned. */
+static void returns_the_oldest_grant(void **state)
 {
 	enum {
 		COUNT = SOFT_MAX_GRANTS + 6
@@ -862,7 +878,7 @@ static void test_many_regions(void **state)
 }
 
 /* Grants from a hostile peer: none is accepted, and nothing else happens. */
-static void test_false_grants(void **state)
+static void rejects_false_grants(void **state)
 {
 	int sealed = memfd_create("false", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	int loose = memfd_create("false", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -888,7 +904,7 @@ static void test_false_grants(void **state)
 	assert_int_equal(ftruncate(loose, 8192), 0);
 	assert_int_equal(fcntl(sealed, F_ADD_SEALS, SEALS), 0);
 	open_with_leave(&pair, &stepped);
-	before = rig_count_fds();
+	before = fixture_count_fds();
 	pier_soft_lock(soft_context(pair.a.context));
 	for (size_t i = 0; i < sizeof(grants) / sizeof(grants[0]); i++) {
 		struct soft_received_grant *taken = &ring_of(&pair.a)->received[9];
@@ -908,12 +924,12 @@ static void test_false_grants(void **state)
 			pier_soft_accept_grant(qp_of(&pair.a), &message, &grants[i].fd));
 		assert_int_equal(taken->state, SOFT_GRANT_DENIED);
 		assert_null(taken->mapped);
-		/* Nobody asks any more. */
+		/* No grant is requested any more. */
 		assert_false(
 			pier_soft_accept_grant(qp_of(&pair.a), &message, &grants[i].fd));
 	}
 	pier_soft_unlock(soft_context(pair.a.context));
-	assert_int_equal(rig_count_fds(), before);
+	assert_int_equal(fixture_count_fds(), before);
 	check_both_ways(&pair);
 	close_pair(&pair);
 	close(sealed);
@@ -922,45 +938,45 @@ static void test_false_grants(void **state)
 }
 
 /* Without shared rings a header with SOFT_FLAG_COPIED violates the protocol. */
-static void test_copied_flag_on_a_socket(void **state)
+static void rejects_the_copied_flag_on_a_socket(void **state)
 {
 	struct soft_header header = {
 		.opcode = SOFT_WRITE,
 		.flags = SOFT_FLAG_COPIED,
 		.length = 8,
 	};
-	struct rig_endpoint to_b;
+	struct fixture_endpoint to_b;
 	uint8_t bytes[SOFT_HEADER_SIZE];
-	struct rig a, b;
+	struct soft_fixture a, b;
 
 	(void)state;
 	setenv("PIER_SOFT_SHARED", "off", 1);
-	rig_open_pair(&a, &b, &stepped);
-	assert_int_equal(rig_post_recv(&b, 11, 0, 8), 0);
-	rig_describe(&b, &to_b);
+	fixture_open_pair(&a, &b, &stepped);
+	assert_int_equal(fixture_post_recv(&b, 11, 0, 8), 0);
+	fixture_describe(&b, &to_b);
 	header.key = to_b.rkey;
 	header.address = to_b.address;
 	pier_soft_pack_header(&header, bytes);
 	assert_int_equal(send(qp_of(&a)->link.tx_fd, bytes, sizeof(bytes), 0),
 			 SOFT_HEADER_SIZE);
-	rig_expect(&b, b.recv_cq, &a, 11, IBV_WC_WR_FLUSH_ERR);
+	fixture_expect(&b, b.recv_cq, &a, 11, IBV_WC_WR_FLUSH_ERR);
 	assert_int_equal(qp_of(&b)->responder.expected, 0);
-	rig_close(&a);
-	rig_close(&b);
+	fixture_close(&a);
+	fixture_close(&b);
 	unsetenv("PIER_SOFT_SHARED");
 }
 
-/* An end that talks to itself grants its memory to itself. */
-static void test_self(void **state)
+/* An end that is connected to itself grants its memory to itself. */
+static void grants_memory_to_itself(void **state)
 {
-	struct rig_endpoint self;
+	struct fixture_endpoint self;
 	struct area area;
-	struct rig a;
+	struct soft_fixture a;
 
 	(void)state;
-	rig_open(&a, &stepped);
-	rig_describe(&a, &self);
-	rig_connect(&a, &self);
+	fixture_open(&a, &stepped);
+	fixture_describe(&a, &self);
+	fixture_connect(&a, &self);
 	open_area(&area, &a, WRITABLE, SEALS);
 	use_twice(&a, NULL, &area.remote, IBV_WR_RDMA_WRITE);
 	assert_true(has_leave(&a, area.mr->rkey));
@@ -968,39 +984,39 @@ static void test_self(void **state)
 	transfer(&a, NULL, IBV_WR_RDMA_WRITE, &area.remote, 1, 100, IBV_WC_SUCCESS);
 	assert_memory_equal(area.memory + 1, a.memory, 100);
 	close_area(&area);
-	rig_close(&a);
+	fixture_close(&a);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_host_elements),
-		cmocka_unit_test(test_steady_elements),
-		cmocka_unit_test(test_inline),
-		cmocka_unit_test(test_pieces),
-		cmocka_unit_test(test_no_grant),
-		cmocka_unit_test(test_one_right),
-		cmocka_unit_test(test_part_of_file),
-		cmocka_unit_test(test_padding),
-		cmocka_unit_test(test_growing_file),
-		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_queue_pair_rights),
-		cmocka_unit_test(test_deregistered),
-		cmocka_unit_test(test_deregistered_midway),
-		cmocka_unit_test(test_waits_for_copy),
-		cmocka_unit_test(test_stopped_copy),
-		cmocka_unit_test(test_killed_in_copy),
-		cmocka_unit_test(test_not_ready),
-		cmocka_unit_test(test_behind_a_send),
-		cmocka_unit_test(test_refusal_takes_back),
-		cmocka_unit_test(test_counted),
-		cmocka_unit_test(test_numbers),
-		cmocka_unit_test(test_dead_peer),
-		cmocka_unit_test(test_vanished_elements),
-		cmocka_unit_test(test_many_regions),
-		cmocka_unit_test(test_false_grants),
-		cmocka_unit_test(test_copied_flag_on_a_socket),
-		cmocka_unit_test(test_self),
+		cmocka_unit_test(copies_from_host_memory),
+		cmocka_unit_test(copies_from_steady_memory),
+		cmocka_unit_test(copies_inline_data),
+		cmocka_unit_test(copies_pieces_of_any_alignment),
+		cmocka_unit_test(grants_only_suitable_memory),
+		cmocka_unit_test(does_not_grant_a_single_right),
+		cmocka_unit_test(does_not_grant_part_of_a_file),
+		cmocka_unit_test(grants_a_file_with_padding),
+		cmocka_unit_test(does_not_grant_a_growing_file),
+		cmocka_unit_test(refuses_invalid_copies),
+		cmocka_unit_test(follows_the_rights_of_the_queue_pair),
+		cmocka_unit_test(deregistration_revokes_the_grant),
+		cmocka_unit_test(deregistration_ends_a_running_message),
+		cmocka_unit_test(deregistration_waits_for_a_copy),
+		cmocka_unit_test(stopped_copy_does_not_block_the_owner),
+		cmocka_unit_test(killed_copy_does_not_block_the_owner),
+		cmocka_unit_test(waits_for_a_receive),
+		cmocka_unit_test(write_waits_behind_a_send),
+		cmocka_unit_test(refusal_ends_direct_copies),
+		cmocka_unit_test(counts_direct_writes),
+		cmocka_unit_test(sends_skips_for_direct_copies),
+		cmocka_unit_test(detects_a_dead_peer),
+		cmocka_unit_test(survives_vanished_local_memory),
+		cmocka_unit_test(returns_the_oldest_grant),
+		cmocka_unit_test(rejects_false_grants),
+		cmocka_unit_test(rejects_the_copied_flag_on_a_socket),
+		cmocka_unit_test(grants_memory_to_itself),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

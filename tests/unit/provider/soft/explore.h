@@ -2,7 +2,7 @@
 #ifndef TESTS_UNIT_EXPLORE_H
 #define TESTS_UNIT_EXPLORE_H
 
-/* After cmocka.h. */
+/* Include after cmocka.h. */
 
 #include <stdbool.h>
 
@@ -42,22 +42,22 @@ static inline unsigned int explore_choose(struct explorer *explorer, unsigned in
 		explorer->options[at] = options;
 		explorer->length++;
 	}
-	/* Else the run did not depend on its choices alone. */
+	/* Otherwise the run did not depend on its choices alone. */
 	assert_int_equal(explorer->options[at], options);
 	explorer->at++;
 	return explorer->chosen[at];
 }
 
 /*
- * What was chosen last does nothing, so that this order is one that is tried without it:
- * the run goes on somehow, and nothing of it is made differently.
+ * The last choice has no effect, so this order equals one that is tried without it: the
+ * run goes on with default choices, and none of them is varied.
  */
 static inline void explore_prune(struct explorer *explorer)
 {
 	explorer->pruned = true;
 }
 
-/* False: there is no other order. */
+/* Returns false if no other order is left. */
 static inline bool explore_next(struct explorer *explorer)
 {
 	assert_int_equal(explorer->at, explorer->length);

@@ -14,95 +14,97 @@
 #include "provider/soft/soft.h"
 #include "soft_fixture.h"
 
-/* What came before a peer went away still counts, and its going is noticed. */
+/* Data that arrived before a peer hung up still counts, and the hangup is detected. */
 
-static const struct rig_options stepped = { .stepped = 1 };
+static const struct fixture_options stepped = { .stepped = 1 };
 
-static struct soft_qp *soft_qp(const struct rig *rig)
+static struct soft_qp *soft_qp(const struct soft_fixture *fixture)
 {
-	return (struct soft_qp *)rig->qp;
+	return (struct soft_qp *)fixture->qp;
 }
 
-static void step_often(struct rig *rig)
+static void step_often(struct soft_fixture *fixture)
 {
 	for (int i = 0; i < 20; i++)
-		rig_step(rig, NULL);
+		fixture_step(fixture, NULL);
 }
 
-static void destroy_qp(struct rig *rig)
+static void destroy_qp(struct soft_fixture *fixture)
 {
-	assert_int_equal(pier_soft_provider.destroy_qp(rig->qp), 0);
-	rig->qp = NULL;
+	assert_int_equal(pier_soft_provider.destroy_qp(fixture->qp), 0);
+	fixture->qp = NULL;
 }
 
-/* As if the engine had not got round to it yet. */
-static void miss_events(struct rig *rig)
+/* As if the engine had not run yet. */
+static void miss_events(struct soft_fixture *fixture)
 {
 	struct epoll_event events[8];
 
-	while (epoll_wait(soft_context(rig->context)->engine.epoll_fd, events, 8, 0) > 0)
+	while (epoll_wait(soft_context(fixture->context)->engine.epoll_fd, events, 8, 0) >
+	       0)
 		;
 }
 
-/* A send that fails finds the answers to those before it on the stream. */
-static void test_answers_before_hangup(void **state)
+/* A failing send finds the answers to earlier requests on the stream. */
+static void finds_answers_before_a_hangup(void **state)
 {
-	const struct rig_options impatient = { .stepped = 1, .timeout = RIG_IMPATIENT };
-	struct rig a, b;
+	const struct fixture_options impatient = { .stepped = 1,
+						   .timeout = FIXTURE_IMPATIENT };
+	struct soft_fixture a, b;
 
 	(void)state;
-	rig_open_pair(&a, &b, &impatient);
-	assert_int_equal(rig_post_recv(&b, 11, 0, 8), 0);
-	assert_int_equal(rig_post(&a, IBV_WR_SEND, 1, 0, 8, NULL, 0, IBV_SEND_SIGNALED),
-			 0);
+	fixture_open_pair(&a, &b, &impatient);
+	assert_int_equal(fixture_post_recv(&b, 11, 0, 8), 0);
+	assert_int_equal(
+		fixture_post(&a, IBV_WR_SEND, 1, 0, 8, NULL, 0, IBV_SEND_SIGNALED), 0);
 	step_often(&a);
 	step_often(&b);
-	rig_expect(&b, b.recv_cq, NULL, 11, IBV_WC_SUCCESS);
+	fixture_expect(&b, b.recv_cq, NULL, 11, IBV_WC_SUCCESS);
 	destroy_qp(&b);
 	miss_events(&a);
-	assert_int_equal(rig_post(&a, IBV_WR_SEND, 2, 0, 8, NULL, 0, IBV_SEND_SIGNALED),
-			 0);
-	rig_expect(&a, a.send_cq, NULL, 1, IBV_WC_SUCCESS);
-	rig_expect(&a, a.send_cq, NULL, 2, IBV_WC_RETRY_EXC_ERR);
-	rig_close(&a);
-	rig_close(&b);
+	assert_int_equal(
+		fixture_post(&a, IBV_WR_SEND, 2, 0, 8, NULL, 0, IBV_SEND_SIGNALED), 0);
+	fixture_expect(&a, a.send_cq, NULL, 1, IBV_WC_SUCCESS);
+	fixture_expect(&a, a.send_cq, NULL, 2, IBV_WC_RETRY_EXC_ERR);
+	fixture_close(&a);
+	fixture_close(&b);
 }
 
 /* As if the stream had no room for answers. */
-static void receive_only(struct rig *rig)
+static void receive_only(struct soft_fixture *fixture)
 {
-	struct soft_link *link = &soft_qp(rig)->link;
+	struct soft_link *link = &soft_qp(fixture)->link;
 	uint64_t put = link->ring ? link->ring->put : 0;
 
 	if (link->ring)
 		link->ring->put = atomic_load(&link->ring->out->tail) + SOFT_RING_SIZE;
-	miss_events(rig);
+	miss_events(fixture);
 	link->readable = true;
 	link->writable = false;
-	pier_soft_lock(soft_context(rig->context));
-	pier_soft_activate(soft_qp(rig));
-	pier_soft_unlock(soft_context(rig->context));
-	step_often(rig);
+	pier_soft_lock(soft_context(fixture->context));
+	pier_soft_activate(soft_qp(fixture));
+	pier_soft_unlock(soft_context(fixture->context));
+	step_often(fixture);
 	if (link->ring)
 		link->ring->put = put;
 }
 
-/* An answer to a READ that waits for room is not skipped by the last ACK. */
-static void test_goodbye_with_answers(void **state)
+/* The last ACK does not overtake a READ's answer that waits for room. */
+static void sends_pending_answers_before_the_last_ack(void **state)
 {
-	struct rig_endpoint to_b;
-	struct rig a, b;
+	struct fixture_endpoint to_b;
+	struct soft_fixture a, b;
 
 	(void)state;
-	rig_open_pair(&a, &b, &stepped);
-	rig_describe(&b, &to_b);
+	fixture_open_pair(&a, &b, &stepped);
+	fixture_describe(&b, &to_b);
 	memset(b.memory, 'g', 100);
-	assert_int_equal(
-		rig_post(&a, IBV_WR_RDMA_READ, 1, 0, 100, &to_b, 0, IBV_SEND_SIGNALED),
-		0);
-	assert_int_equal(
-		rig_post(&a, IBV_WR_RDMA_WRITE, 2, 200, 8, &to_b, 200, IBV_SEND_SIGNALED),
-		0);
+	assert_int_equal(fixture_post(&a, IBV_WR_RDMA_READ, 1, 0, 100, &to_b, 0,
+				      IBV_SEND_SIGNALED),
+			 0);
+	assert_int_equal(fixture_post(&a, IBV_WR_RDMA_WRITE, 2, 200, 8, &to_b, 200,
+				      IBV_SEND_SIGNALED),
+			 0);
 	step_often(&a);
 	receive_only(&b);
 	assert_int_equal(soft_qp(&b)->responder.read_count, 1);
@@ -111,24 +113,24 @@ static void test_goodbye_with_answers(void **state)
 	assert_true(pier_soft_queue_read_response(soft_qp(&b)));
 	pier_soft_unlock(soft_context(b.context));
 	destroy_qp(&b);
-	rig_expect(&a, a.send_cq, NULL, 1, IBV_WC_SUCCESS);
-	rig_expect(&a, a.send_cq, NULL, 2, IBV_WC_SUCCESS);
+	fixture_expect(&a, a.send_cq, NULL, 1, IBV_WC_SUCCESS);
+	fixture_expect(&a, a.send_cq, NULL, 2, IBV_WC_SUCCESS);
 	assert_int_equal(a.memory[99], 'g');
 	assert_int_equal(a.memory[100], 0);
-	rig_close(&a);
-	rig_close(&b);
+	fixture_close(&a);
+	fixture_close(&b);
 }
 
-/* A child that was forked meanwhile has copies of all fds. */
-static void test_copies_in_a_child(void **state)
+/* A child forked in the meantime has copies of all fds. */
+static void detects_a_hangup_despite_a_child(void **state)
 {
-	struct rig a, b;
+	struct soft_fixture a, b;
 	int status;
 	pid_t child;
 
 	(void)state;
-	rig_open_pair(&a, &b, NULL);
-	assert_int_equal(rig_post_recv(&b, 11, 0, 8), 0);
+	fixture_open_pair(&a, &b, NULL);
+	assert_int_equal(fixture_post_recv(&b, 11, 0, 8), 0);
 	child = fork();
 	assert_true(child >= 0);
 	if (child == 0) {
@@ -137,75 +139,82 @@ static void test_copies_in_a_child(void **state)
 			pause();
 	}
 	destroy_qp(&a);
-	rig_expect(&b, b.recv_cq, NULL, 11, IBV_WC_WR_FLUSH_ERR);
+	fixture_expect(&b, b.recv_cq, NULL, 11, IBV_WC_WR_FLUSH_ERR);
 	kill(child, SIGKILL);
 	assert_int_equal(waitpid(child, &status, 0), child);
-	rig_close(&a);
-	rig_close(&b);
+	fixture_close(&a);
+	fixture_close(&b);
 }
 
-/* As if all had happened so much earlier, and the process was stopped since. */
-static void sleep_through(struct rig *rig, uint64_t seconds)
+/*
+ * As if everything had happened that much earlier, and the process had been stopped
+ * since.
+ */
+static void sleep_through(struct soft_fixture *fixture, uint64_t seconds)
 {
-	struct soft_engine *engine = &soft_context(rig->context)->engine;
+	struct soft_engine *engine = &soft_context(fixture->context)->engine;
 	uint64_t slept = seconds * 1000000000;
 
 	assert_int_not_equal(engine->deadline, SOFT_NEVER);
 	engine->deadline -= slept;
 	engine->now -= slept;
-	soft_qp(rig)->last_progress -= slept;
+	soft_qp(fixture)->last_progress -= slept;
 }
 
-/* Who was stopped itself (Ctrl-Z, a debugger) cannot blame the peer for silence. */
-static void test_stopped_ourselves(void **state)
+/*
+ * A process that was stopped itself (Ctrl-Z, a debugger) cannot blame the peer for
+ * silence.
+ */
+static void does_not_blame_the_peer_after_a_stop(void **state)
 {
-	struct rig_endpoint to_b;
-	struct rig a, b;
+	struct fixture_endpoint to_b;
+	struct soft_fixture a, b;
 
 	(void)state;
-	rig_open_pair(&a, &b, &stepped);
-	rig_describe(&b, &to_b);
+	fixture_open_pair(&a, &b, &stepped);
+	fixture_describe(&b, &to_b);
 	assert_int_equal(
-		rig_post(&a, IBV_WR_RDMA_WRITE, 1, 0, 8, &to_b, 0, IBV_SEND_SIGNALED), 0);
+		fixture_post(&a, IBV_WR_RDMA_WRITE, 1, 0, 8, &to_b, 0, IBV_SEND_SIGNALED),
+		0);
 	step_often(&a);
 	sleep_through(&a, 60);
-	/* The peer was stopped as well, and comes to life after us. */
+	/* The peer was stopped as well, and continues after us. */
 	step_often(&a);
-	rig_expect_none(&a, a.send_cq);
+	fixture_expect_none(&a, a.send_cq);
 	step_often(&b);
-	rig_expect(&a, a.send_cq, &b, 1, IBV_WC_SUCCESS);
-	rig_close(&a);
-	rig_close(&b);
+	fixture_expect(&a, a.send_cq, &b, 1, IBV_WC_SUCCESS);
+	fixture_close(&a);
+	fixture_close(&b);
 }
 
-/* The limit is 2 s, and not the 9 s of the rig: the peer may wait for our answers. */
-static void test_stream_that_broke(void **state)
+/* The limit is 2 s, not the 9 s of the fixture: the peer may wait for our answers. */
+static void times_out_on_a_broken_stream(void **state)
 {
-	struct rig_endpoint to_b;
-	struct rig a, b;
+	struct fixture_endpoint to_b;
+	struct soft_fixture a, b;
 	uint64_t begun;
 
 	(void)state;
-	rig_open_pair(&a, &b, &stepped);
-	rig_describe(&b, &to_b);
+	fixture_open_pair(&a, &b, &stepped);
+	fixture_describe(&b, &to_b);
 	step_often(&a);
 	soft_qp(&a)->link.tx_broken = true;
-	begun = rig_milliseconds();
-	assert_int_equal(rig_post(&a, IBV_WR_RDMA_WRITE, 1, 0, 8, &to_b, 0, 0), 0);
-	rig_expect(&a, a.send_cq, &b, 1, IBV_WC_RETRY_EXC_ERR);
-	assert_true(rig_milliseconds() - begun < 8000);
-	rig_close(&a);
-	rig_close(&b);
+	begun = fixture_milliseconds();
+	assert_int_equal(fixture_post(&a, IBV_WR_RDMA_WRITE, 1, 0, 8, &to_b, 0, 0), 0);
+	fixture_expect(&a, a.send_cq, &b, 1, IBV_WC_RETRY_EXC_ERR);
+	assert_true(fixture_milliseconds() - begun < 8000);
+	fixture_close(&a);
+	fixture_close(&b);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_stream_that_broke),
-		cmocka_unit_test(test_answers_before_hangup),
-		cmocka_unit_test(test_goodbye_with_answers),
-		cmocka_unit_test(test_copies_in_a_child),
-		cmocka_unit_test(test_stopped_ourselves),
+		cmocka_unit_test(times_out_on_a_broken_stream),
+		cmocka_unit_test(finds_answers_before_a_hangup),
+		cmocka_unit_test(sends_pending_answers_before_the_last_ack),
+		cmocka_unit_test(detects_a_hangup_despite_a_child),
+		cmocka_unit_test(does_not_blame_the_peer_after_a_stop),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

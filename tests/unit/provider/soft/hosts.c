@@ -14,8 +14,8 @@
 #include "soft_fixture.h"
 
 /*
- * Two hosts, played by two network namespaces with a cable between them: the
- * abstract Unix sockets of one are not in the other, so this is TCP.
+ * Two network namespaces with a virtual cable between them act as two hosts: the abstract
+ * Unix sockets of one do not exist in the other, so the NICs use TCP.
  */
 
 static const char *reason;
@@ -52,30 +52,30 @@ static bool leave_network(void)
 	return false;
 }
 
-/* The other host: serves until told to go. */
+/* The other host: serves until told to stop. */
 static void far_body(int fd, const struct plan *plan)
 {
-	struct rig_endpoint mine, its;
-	struct rig rig;
+	struct fixture_endpoint mine, its;
+	struct soft_fixture fixture;
 	char word;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (unshare(CLONE_NEWNET) < 0)
 		_exit(1);
-	rig_write_all(fd, "n", 1);
-	rig_read_all(fd, &word, 1);
+	fixture_write_all(fd, "n", 1);
+	fixture_read_all(fd, &word, 1);
 	if (!run("ip addr add 10.99.0.2/24 dev far && ip link set far up"))
 		_exit(1);
 	set_or_unset("PIER_SOFT_ADDRESS", plan->far_address);
-	rig_open(&rig, NULL);
-	memset(rig.memory, 'f', RIG_MEMORY);
-	rig_describe(&rig, &mine);
-	rig_exchange(fd, &mine, &its);
+	fixture_open(&fixture, NULL);
+	memset(fixture.memory, 'f', FIXTURE_MEMORY);
+	fixture_describe(&fixture, &mine);
+	fixture_exchange(fd, &mine, &its);
 	if (!plan->refused)
-		rig_connect(&rig, &its);
-	rig_write_all(fd, "r", 1);
-	rig_read_all(fd, &word, 1);
-	rig_close(&rig);
+		fixture_connect(&fixture, &its);
+	fixture_write_all(fd, "r", 1);
+	fixture_read_all(fd, &word, 1);
+	fixture_close(&fixture);
 	_exit(0);
 }
 
@@ -89,52 +89,52 @@ static bool lay_cable(pid_t far)
 	       run("ip link set near up");
 }
 
-/* Neither end listens, so whichever calls learns it. */
-static void be_refused(struct rig *rig, const struct rig_endpoint *its)
+/* Neither end listens, so whichever end calls gets the error. */
+static void be_refused(struct soft_fixture *fixture, const struct fixture_endpoint *its)
 {
-	struct rig_endpoint other = *its;
+	struct fixture_endpoint other = *its;
 
-	assert_int_equal(
-		pier_soft_provider.set_qp_address(rig->qp, other.blob, other.blob_length),
-		0);
-	assert_int_equal(rig_to_init(rig), 0);
+	assert_int_equal(pier_soft_provider.set_qp_address(fixture->qp, other.blob,
+							   other.blob_length),
+			 0);
+	assert_int_equal(fixture_to_init(fixture), 0);
 	memset(other.gid.raw + 8, 0xff, 8); /* the higher name, so that we call */
-	assert_int_not_equal(rig_to_rtr(rig, &other), 0);
+	assert_int_not_equal(fixture_to_rtr(fixture, &other), 0);
 	test_assert_sentence("PIER_SOFT_ADDRESS");
 }
 
 static void use(int fd, const struct plan *plan)
 {
-	struct rig_endpoint mine, its;
-	struct rig rig;
+	struct fixture_endpoint mine, its;
+	struct soft_fixture fixture;
 	char word;
 
-	rig_open(&rig, NULL);
-	rig_describe(&rig, &mine);
-	rig_exchange(fd, &mine, &its);
+	fixture_open(&fixture, NULL);
+	fixture_describe(&fixture, &mine);
+	fixture_exchange(fd, &mine, &its);
 	if (plan->refused) {
-		be_refused(&rig, &its);
-		rig_read_all(fd, &word, 1);
-		rig_write_all(fd, "x", 1);
-		rig_close(&rig);
+		be_refused(&fixture, &its);
+		fixture_read_all(fd, &word, 1);
+		fixture_write_all(fd, "x", 1);
+		fixture_close(&fixture);
 		return;
 	}
-	rig_connect(&rig, &its);
-	rig_read_all(fd, &word, 1);
-	memset(rig.memory, 'w', 30000);
-	assert_int_equal(rig_post(&rig, IBV_WR_RDMA_WRITE, 1, 0, 30000, &its, 8,
-				  IBV_SEND_SIGNALED),
+	fixture_connect(&fixture, &its);
+	fixture_read_all(fd, &word, 1);
+	memset(fixture.memory, 'w', 30000);
+	assert_int_equal(fixture_post(&fixture, IBV_WR_RDMA_WRITE, 1, 0, 30000, &its, 8,
+				      IBV_SEND_SIGNALED),
 			 0);
-	assert_int_equal(rig_post(&rig, IBV_WR_RDMA_READ, 2, 30000, 30016, &its, 0,
-				  IBV_SEND_SIGNALED),
+	assert_int_equal(fixture_post(&fixture, IBV_WR_RDMA_READ, 2, 30000, 30016, &its,
+				      0, IBV_SEND_SIGNALED),
 			 0);
-	rig_expect(&rig, rig.send_cq, NULL, 1, IBV_WC_SUCCESS);
-	rig_expect(&rig, rig.send_cq, NULL, 2, IBV_WC_SUCCESS);
-	assert_int_equal(rig.memory[30000 + 7], 'f');
-	assert_memory_equal(rig.memory + 30008, rig.memory, 30000 - 8);
-	assert_int_equal(rig.memory[60008], 'f');
-	rig_write_all(fd, "x", 1);
-	rig_close(&rig);
+	fixture_expect(&fixture, fixture.send_cq, NULL, 1, IBV_WC_SUCCESS);
+	fixture_expect(&fixture, fixture.send_cq, NULL, 2, IBV_WC_SUCCESS);
+	assert_int_equal(fixture.memory[30000 + 7], 'f');
+	assert_memory_equal(fixture.memory + 30008, fixture.memory, 30000 - 8);
+	assert_int_equal(fixture.memory[60008], 'f');
+	fixture_write_all(fd, "x", 1);
+	fixture_close(&fixture);
 }
 
 static void check_hosts(const struct plan *plan)
@@ -153,14 +153,14 @@ static void check_hosts(const struct plan *plan)
 	if (far == 0)
 		far_body(fds[1], plan);
 	close(fds[1]);
-	rig_read_all(fds[0], &word, 1);
+	fixture_read_all(fds[0], &word, 1);
 	if (!lay_cable(far)) {
 		kill(far, SIGKILL);
 		waitpid(far, &status, 0);
 		print_message("skipped: failed: %s\n", reason);
 		skip();
 	}
-	rig_write_all(fds[0], "c", 1);
+	fixture_write_all(fds[0], "c", 1);
 	set_or_unset("PIER_SOFT_ADDRESS", plan->near_address);
 	set_or_unset("PIER_SOFT_PEERS", plan->near_peers);
 	use(fds[0], plan);
@@ -169,7 +169,7 @@ static void check_hosts(const struct plan *plan)
 	close(fds[0]);
 }
 
-static void test_both_listen(void **state)
+static void connects_if_both_listen(void **state)
 {
 	(void)state;
 	check_hosts(&(struct plan){ .near_address = "::", .far_address = "0.0.0.0" });
@@ -178,7 +178,7 @@ static void test_both_listen(void **state)
 }
 
 /* Whatever the order of their names. */
-static void test_one_listens(void **state)
+static void connects_if_one_listens(void **state)
 {
 	(void)state;
 	for (int i = 0; i < 4; i++)
@@ -187,7 +187,7 @@ static void test_one_listens(void **state)
 					.far_address = "10.99.0.2" });
 }
 
-static void test_neither_listens(void **state)
+static void reports_that_neither_listens(void **state)
 {
 	(void)state;
 	check_hosts(&(struct plan){ .refused = true });
@@ -196,9 +196,9 @@ static void test_neither_listens(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_both_listen),
-		cmocka_unit_test(test_one_listens),
-		cmocka_unit_test(test_neither_listens),
+		cmocka_unit_test(connects_if_both_listen),
+		cmocka_unit_test(connects_if_one_listens),
+		cmocka_unit_test(reports_that_neither_listens),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,7 +9,7 @@
 
 #include "soft_fixture.h"
 
-/* Keys that are asked for, and every way in which reg_parts() refuses. */
+/* Requested keys, and every way in which reg_parts() refuses. */
 
 static const struct pier_provider *const soft = &pier_soft_provider;
 
@@ -18,68 +18,68 @@ enum {
 		   IBV_ACCESS_REMOTE_READ
 };
 
-static struct ibv_mr *reg_with_key(struct rig *rig, uint32_t key)
+static struct ibv_mr *reg_with_key(struct soft_fixture *fixture, uint32_t key)
 {
 	const struct pier_provider_part part = { .fd = -1,
-						 .addr = rig->memory,
-						 .length = RIG_MEMORY };
+						 .addr = fixture->memory,
+						 .length = FIXTURE_MEMORY };
 
 	errno = 0;
-	return soft->reg_parts(rig->pd, &part, 1, 0, WRITABLE, &key);
+	return soft->reg_parts(fixture->pd, &part, 1, 0, WRITABLE, &key);
 }
 
-static void refuse_key(struct rig *rig, uint32_t key, int error)
+static void refuse_key(struct soft_fixture *fixture, uint32_t key, int error)
 {
-	assert_null(reg_with_key(rig, key));
+	assert_null(reg_with_key(fixture, key));
 	assert_int_equal(errno, error);
 }
 
-static void test_range_of_keys(void **state)
+static void accepts_the_documented_keys(void **state)
 {
 	const uint32_t most = soft->max_key;
 	struct ibv_mr *first, *last;
-	struct rig rig;
+	struct soft_fixture fixture;
 
 	(void)state;
 	assert_int_equal(most, 65535);
-	rig_open(&rig, NULL);
-	refuse_key(&rig, 0, EKEYREJECTED);
-	refuse_key(&rig, most + 1, EKEYREJECTED);
-	refuse_key(&rig, UINT32_MAX, EKEYREJECTED);
-	refuse_key(&rig, rig.mr->lkey, EKEYREJECTED);
-	first = reg_with_key(&rig, 1);
-	last = reg_with_key(&rig, most);
+	fixture_open(&fixture, NULL);
+	refuse_key(&fixture, 0, EKEYREJECTED);
+	refuse_key(&fixture, most + 1, EKEYREJECTED);
+	refuse_key(&fixture, UINT32_MAX, EKEYREJECTED);
+	refuse_key(&fixture, fixture.mr->lkey, EKEYREJECTED);
+	first = reg_with_key(&fixture, 1);
+	last = reg_with_key(&fixture, most);
 	assert_true(first && last);
 	assert_int_equal(first->lkey, 1);
 	assert_int_equal(first->rkey, 1);
 	assert_int_equal(last->rkey, most);
-	refuse_key(&rig, 1, ENOKEY);
-	refuse_key(&rig, most, ENOKEY);
+	refuse_key(&fixture, 1, ENOKEY);
+	refuse_key(&fixture, most, ENOKEY);
 	assert_int_equal(soft->dereg_mr(first), 0);
-	refuse_key(&rig, most, ENOKEY);
-	first = reg_with_key(&rig, 1);
+	refuse_key(&fixture, most, ENOKEY);
+	first = reg_with_key(&fixture, 1);
 	assert_non_null(first);
 	assert_int_equal(soft->dereg_mr(first), 0);
 	assert_int_equal(soft->dereg_mr(last), 0);
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
-/* One that the provider chooses is never one that somebody may ask for. */
-static void test_chosen_keys(void **state)
+/* The provider never chooses a key that a caller may request. */
+static void chosen_keys_are_never_requestable(void **state)
 {
 	enum {
 		MANY = 200
 	};
 	struct ibv_mr *mrs[MANY];
-	struct rig rig;
+	struct soft_fixture fixture;
 
 	(void)state;
-	rig_open(&rig, NULL);
-	assert_true(rig.mr->lkey > soft->max_key);
+	fixture_open(&fixture, NULL);
+	assert_true(fixture.mr->lkey > soft->max_key);
 	for (int round = 0; round < 3; round++) {
 		for (int i = 0; i < MANY; i++) {
-			mrs[i] = soft->reg_mr(rig.pd, rig.memory, 64,
-					      (uintptr_t)rig.memory, WRITABLE);
+			mrs[i] = soft->reg_mr(fixture.pd, fixture.memory, 64,
+					      (uintptr_t)fixture.memory, WRITABLE);
 			assert_non_null(mrs[i]);
 			assert_true(mrs[i]->lkey > soft->max_key);
 			assert_int_equal(mrs[i]->lkey, mrs[i]->rkey);
@@ -87,27 +87,27 @@ static void test_chosen_keys(void **state)
 		for (int i = 0; i < MANY; i++)
 			assert_int_equal(soft->dereg_mr(mrs[i]), 0);
 	}
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
-static void write_to_key(struct rig *a, struct rig *b, uint64_t wr_id, uint32_t key,
-			 enum ibv_wc_status status)
+static void write_to_key(struct soft_fixture *a, struct soft_fixture *b, uint64_t wr_id,
+			 uint32_t key, enum ibv_wc_status status)
 {
-	struct rig_endpoint peer = { .rkey = key };
+	struct fixture_endpoint peer = { .rkey = key };
 
-	assert_int_equal(rig_post(a, IBV_WR_RDMA_WRITE, wr_id, 0, 100, &peer, 7,
-				  IBV_SEND_SIGNALED),
+	assert_int_equal(fixture_post(a, IBV_WR_RDMA_WRITE, wr_id, 0, 100, &peer, 7,
+				      IBV_SEND_SIGNALED),
 			 0);
-	rig_expect(a, a->send_cq, b, wr_id, status);
+	fixture_expect(a, a->send_cq, b, wr_id, status);
 }
 
-static void test_transfer(void **state)
+static void transfers_with_a_requested_key(void **state)
 {
-	struct rig a, b;
+	struct soft_fixture a, b;
 	struct ibv_mr *mr;
 
 	(void)state;
-	rig_open_pair(&a, &b, NULL);
+	fixture_open_pair(&a, &b, NULL);
 	memset(a.memory, 'k', 100);
 	mr = reg_with_key(&b, 4711);
 	assert_non_null(mr);
@@ -117,34 +117,34 @@ static void test_transfer(void **state)
 	assert_int_equal(b.memory[107], 0);
 	write_to_key(&a, &b, 2, 4712, IBV_WC_REM_ACCESS_ERR);
 	assert_int_equal(soft->dereg_mr(mr), 0);
-	rig_close(&a);
-	rig_close(&b);
+	fixture_close(&a);
+	fixture_close(&b);
 }
 
-static void test_freed_key(void **state)
+static void freed_key_can_be_requested_again(void **state)
 {
-	struct rig a, b;
+	struct soft_fixture a, b;
 
 	(void)state;
-	rig_open_pair(&a, &b, NULL);
+	fixture_open_pair(&a, &b, NULL);
 	assert_int_equal(soft->dereg_mr(reg_with_key(&b, 4711)), 0);
 	write_to_key(&a, &b, 1, 4711, IBV_WC_REM_ACCESS_ERR);
-	rig_close(&a);
-	rig_close(&b);
+	fixture_close(&a);
+	fixture_close(&b);
 }
 
-/* In use is a key in the whole context, but it opens only what is of its PD. */
-static void test_other_pd(void **state)
+/* A key is taken in the whole context, but gives access only within its PD. */
+static void refuses_keys_of_another_pd(void **state)
 {
 	const uint32_t key = 12;
-	const struct pier_provider_part part = { .fd = -1, .length = RIG_MEMORY };
+	const struct pier_provider_part part = { .fd = -1, .length = FIXTURE_MEMORY };
 	struct pier_provider_part mine = part;
 	struct ibv_pd *other;
 	struct ibv_mr *mr;
-	struct rig a, b;
+	struct soft_fixture a, b;
 
 	(void)state;
-	rig_open_pair(&a, &b, NULL);
+	fixture_open_pair(&a, &b, NULL);
 	other = soft->alloc_pd(b.context);
 	assert_non_null(other);
 	mine.addr = b.memory;
@@ -155,11 +155,11 @@ static void test_other_pd(void **state)
 	write_to_key(&a, &b, 1, key, IBV_WC_REM_ACCESS_ERR);
 	assert_int_equal(soft->dereg_mr(mr), 0);
 	assert_int_equal(soft->dealloc_pd(other), 0);
-	rig_close(&a);
-	rig_close(&b);
+	fixture_close(&a);
+	fixture_close(&b);
 }
 
-/* Of the memfds of this file; all others come and go with a sanitizer's allocator. */
+/* Only the memfds of this file; sanitizers create and remove other mappings. */
 static int count_mappings(void)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");
@@ -174,7 +174,7 @@ static int count_mappings(void)
 }
 
 static const struct refusal {
-	struct pier_provider_part last; /* behind three good ones */
+	struct pier_provider_part last; /* behind three valid ones */
 	uint64_t iova;
 	int access, error;
 } refusals[] = {
@@ -203,25 +203,25 @@ static int open_again(int fd, int flags)
 	return open(path, flags | O_CLOEXEC);
 }
 
-/* Nothing is left behind, whichever piece is refused, and why. */
-static void test_refused_parts(void **state)
+/* Nothing is left behind, whichever piece is refused, and for whatever reason. */
+static void refused_part_leaves_nothing_behind(void **state)
 {
 	int memfd = memfd_create("parts", MFD_CLOEXEC), fds;
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC), readable;
-	struct rig rig;
+	struct soft_fixture fixture;
 
 	(void)state;
 	assert_int_equal(ftruncate(memfd, 65536), 0);
 	readable = open_again(memfd, O_RDONLY);
 	assert_true(null >= 0 && readable >= 0);
-	rig_open(&rig, NULL);
-	fds = rig_count_fds();
+	fixture_open(&fixture, NULL);
+	fds = fixture_count_fds();
 	assert_int_equal(count_mappings(), 0);
 	for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
 		const struct refusal *refusal = &refusals[i];
 		struct pier_provider_part parts[4] = {
 			{ .fd = memfd, .offset = 3, .length = 8191 },
-			{ .fd = -1, .addr = rig.memory, .length = 8193 },
+			{ .fd = -1, .addr = fixture.memory, .length = 8193 },
 			{ .fd = memfd, .offset = 20000, .length = 8192 },
 			refusal->last,
 		};
@@ -231,64 +231,65 @@ static void test_refused_parts(void **state)
 				      : parts[3].fd == 'n' ? null
 							   : readable;
 		errno = 0;
-		assert_null(soft->reg_parts(rig.pd, parts, 4, refusal->iova,
+		assert_null(soft->reg_parts(fixture.pd, parts, 4, refusal->iova,
 					    refusal->access, NULL));
 		if (errno != refusal->error)
 			fail_msg("refusal %zu: errno %d", i, errno);
-		assert_int_equal(rig_count_fds(), fds);
+		assert_int_equal(fixture_count_fds(), fds);
 		assert_int_equal(count_mappings(), 0);
 	}
-	rig_close(&rig);
+	fixture_close(&fixture);
 	close(readable);
 	close(null);
 	close(memfd);
 }
 
-/* A key that is in use is noticed last, and nothing is left of it either. */
-static void test_refused_whole(void **state)
+/* A key in use is detected last; nothing is left behind in that case either. */
+static void refused_region_leaves_nothing_behind(void **state)
 {
 	const uint32_t count = soft->max_parts + 1, key = 5, bad_key = 0;
 	struct pier_provider_part *parts = calloc(count, sizeof(*parts));
 	int memfd = memfd_create("parts", MFD_CLOEXEC), fds;
 	struct ibv_mr *mr;
-	struct rig rig;
+	struct soft_fixture fixture;
 
 	(void)state;
 	assert_non_null(parts);
 	assert_int_equal(count, 1025);
 	assert_int_equal(ftruncate(memfd, 65536), 0);
-	rig_open(&rig, NULL);
+	fixture_open(&fixture, NULL);
 	for (uint32_t i = 0; i < count; i++)
 		parts[i] = (struct pier_provider_part){ .fd = memfd,
 							.offset = i,
 							.length = 1 };
-	mr = reg_with_key(&rig, key);
+	mr = reg_with_key(&fixture, key);
 	assert_non_null(mr);
-	fds = rig_count_fds();
+	fds = fixture_count_fds();
 	errno = 0;
-	assert_null(soft->reg_parts(rig.pd, parts, 0, 0, WRITABLE, NULL));
+	assert_null(soft->reg_parts(fixture.pd, parts, 0, 0, WRITABLE, NULL));
 	assert_int_equal(errno, EINVAL);
-	assert_null(soft->reg_parts(rig.pd, parts, count, 0, WRITABLE, NULL));
+	assert_null(soft->reg_parts(fixture.pd, parts, count, 0, WRITABLE, NULL));
 	assert_int_equal(errno, E2BIG);
-	assert_null(soft->reg_parts(rig.pd, parts, 2, 0, WRITABLE, &bad_key));
+	assert_null(soft->reg_parts(fixture.pd, parts, 2, 0, WRITABLE, &bad_key));
 	assert_int_equal(errno, EKEYREJECTED);
-	assert_null(soft->reg_parts(rig.pd, parts, count - 1, 0, WRITABLE, &key));
+	assert_null(soft->reg_parts(fixture.pd, parts, count - 1, 0, WRITABLE, &key));
 	assert_int_equal(errno, ENOKEY);
-	/* One piece keeps to the page rule, several need not. */
-	assert_null(soft->reg_parts(rig.pd, parts, 1, 1, WRITABLE, NULL));
+	/* A single piece must keep to the page rule; several need not. */
+	assert_null(soft->reg_parts(fixture.pd, parts, 1, 1, WRITABLE, NULL));
 	assert_int_equal(errno, EINVAL);
-	assert_int_equal(rig_count_fds(), fds);
+	assert_int_equal(fixture_count_fds(), fds);
 	assert_int_equal(count_mappings(), 0);
 	assert_int_equal(soft->dereg_mr(mr), 0);
-	mr = soft->reg_parts(rig.pd, parts, count - 1, 1, WRITABLE, &key);
+	mr = soft->reg_parts(fixture.pd, parts, count - 1, 1, WRITABLE, &key);
 	assert_non_null(mr);
 	assert_int_equal(mr->length, count - 1);
-	assert_int_equal(rig_count_fds(), fds + 1); /* for peers; of all the pieces */
+	assert_int_equal(fixture_count_fds(),
+			 fds + 1); /* for peers; the sum over all pieces */
 	assert_true(count_mappings() > 0);
 	assert_int_equal(soft->dereg_mr(mr), 0);
-	assert_int_equal(rig_count_fds(), fds);
+	assert_int_equal(fixture_count_fds(), fds);
 	assert_int_equal(count_mappings(), 0);
-	rig_close(&rig);
+	fixture_close(&fixture);
 	close(memfd);
 	free(parts);
 }
@@ -296,13 +297,13 @@ static void test_refused_whole(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_range_of_keys),
-		cmocka_unit_test(test_chosen_keys),
-		cmocka_unit_test(test_transfer),
-		cmocka_unit_test(test_freed_key),
-		cmocka_unit_test(test_other_pd),
-		cmocka_unit_test(test_refused_parts),
-		cmocka_unit_test(test_refused_whole),
+		cmocka_unit_test(accepts_the_documented_keys),
+		cmocka_unit_test(chosen_keys_are_never_requestable),
+		cmocka_unit_test(transfers_with_a_requested_key),
+		cmocka_unit_test(freed_key_can_be_requested_again),
+		cmocka_unit_test(refuses_keys_of_another_pd),
+		cmocka_unit_test(refused_part_leaves_nothing_behind),
+		cmocka_unit_test(refused_region_leaves_nothing_behind),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

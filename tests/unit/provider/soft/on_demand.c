@@ -7,25 +7,25 @@
 #include "provider/soft/limits.h"
 #include "soft_fixture.h"
 
-/* Host memory of which the pages are looked for when they are accessed. */
+/* Host memory whose pages are looked up when they are accessed. */
 
 static const struct pier_provider *const soft = &pier_soft_provider;
 
 enum {
-	PAGES = 256, /* more than a socket takes at once */
+	PAGES = 256, /* more than a socket holds */
 	ON_DEMAND = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 		    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ON_DEMAND
 };
 
-static const struct rig_options stepped = { .stepped = 1 };
+static const struct fixture_options stepped = { .stepped = 1 };
 
-/* Two ends, and a region of the second one that only has addresses. */
+/* Two ends, and a region of the second one that is only a range of addresses. */
 struct demand {
-	struct rig a, b;
+	struct soft_fixture a, b;
 	char *memory;
 	size_t page, length;
 	struct ibv_mr *mr;
-	struct rig_endpoint peer;
+	struct fixture_endpoint peer;
 };
 
 static char *map(struct demand *demand, size_t offset, size_t length, int protection)
@@ -39,7 +39,7 @@ static void punch_hole(struct demand *demand, size_t offset, size_t length)
 	assert_int_equal(munmap(demand->memory + offset, length), 0);
 }
 
-/* Fails where something else was mapped meanwhile, so as not to unmap that. */
+/* Fails if something else was mapped there in the meantime, so as not to unmap it. */
 static void plug_hole(struct demand *demand, size_t offset, size_t length)
 {
 	assert_ptr_equal(mmap(demand->memory + offset, length, PROT_NONE,
@@ -48,8 +48,8 @@ static void plug_hole(struct demand *demand, size_t offset, size_t length)
 }
 
 /*
- * The NICs are stepped: a thread of theirs might map something into a hole. Else the
- * range is reserved, but not accessible.
+ * Remove the mapping if the NICs are stepped; a thread of theirs might map something into
+ * the hole. Otherwise keep the range reserved but inaccessible.
  */
 static void set_up(struct demand *demand)
 {
@@ -58,64 +58,64 @@ static void set_up(struct demand *demand)
 	demand->memory = mmap(NULL, demand->length, PROT_NONE,
 			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	assert_ptr_not_equal(demand->memory, MAP_FAILED);
-	rig_open_pair(&demand->a, &demand->b, &stepped);
+	fixture_open_pair(&demand->a, &demand->b, &stepped);
 	demand->mr = soft->reg_mr(demand->b.pd, demand->memory, demand->length,
 				  (uintptr_t)demand->memory, ON_DEMAND);
 	assert_non_null(demand->mr);
-	rig_describe(&demand->b, &demand->peer);
+	fixture_describe(&demand->b, &demand->peer);
 	demand->peer.rkey = demand->mr->rkey;
 	demand->peer.address = (uintptr_t)demand->memory;
-	memset(demand->a.memory, 'd', RIG_MEMORY);
+	memset(demand->a.memory, 'd', FIXTURE_MEMORY);
 }
 
 static void tear_down(struct demand *demand)
 {
 	assert_int_equal(soft->dereg_mr(demand->mr), 0);
-	rig_close(&demand->a);
-	rig_close(&demand->b);
+	fixture_close(&demand->a);
+	fixture_close(&demand->b);
 	munmap(demand->memory, demand->length);
 }
 
 static void transfer(struct demand *demand, enum ibv_wr_opcode opcode, uint64_t at,
 		     uint32_t length, enum ibv_wc_status status)
 {
-	assert_int_equal(rig_post(&demand->a, opcode, 1, 0, length, &demand->peer, at,
-				  IBV_SEND_SIGNALED),
+	assert_int_equal(fixture_post(&demand->a, opcode, 1, 0, length, &demand->peer, at,
+				      IBV_SEND_SIGNALED),
 			 0);
-	rig_expect(&demand->a, demand->a.send_cq, &demand->b, 1, status);
+	fixture_expect(&demand->a, demand->a.send_cq, &demand->b, 1, status);
 }
 
-static void test_refusals(void **state)
+static void refuses_invalid_registrations(void **state)
 {
 	int fd = memfd_create("demand", MFD_CLOEXEC);
 	size_t page = sysconf(_SC_PAGESIZE);
 	bool on_demand = false;
-	struct rig rig;
+	struct soft_fixture fixture;
 
 	(void)state;
 	assert_int_equal(ftruncate(fd, page), 0);
-	rig_open(&rig, NULL);
-	assert_int_equal(soft->query_on_demand(rig.context, &on_demand), 0);
+	fixture_open(&fixture, NULL);
+	assert_int_equal(soft->query_on_demand(fixture.context, &on_demand), 0);
 	assert_true(on_demand);
 	errno = 0;
-	assert_null(soft->reg_dmabuf_mr(rig.pd, 0, page, 0, fd, ON_DEMAND));
+	assert_null(soft->reg_dmabuf_mr(fixture.pd, 0, page, 0, fd, ON_DEMAND));
 	assert_int_equal(errno, EINVAL);
 	for (int i = 0; i < 2; i++) {
 		struct pier_provider_part parts[2] = {
-			{ .fd = -1, .addr = rig.memory, .length = 5 },
-			{ .fd = -1, .addr = rig.memory, .length = 5 },
+			{ .fd = -1, .addr = fixture.memory, .length = 5 },
+			{ .fd = -1, .addr = fixture.memory, .length = 5 },
 		};
 
 		parts[i].fd = fd;
 		errno = 0;
-		assert_null(soft->reg_parts(rig.pd, parts, 2, 0, ON_DEMAND, NULL));
+		assert_null(soft->reg_parts(fixture.pd, parts, 2, 0, ON_DEMAND, NULL));
 		assert_int_equal(errno, EINVAL);
 	}
 	errno = 0;
-	assert_null(soft->reg_mr(rig.pd, NULL, SIZE_MAX, 0, ON_DEMAND));
+	assert_null(soft->reg_mr(fixture.pd, NULL, SIZE_MAX, 0, ON_DEMAND));
 	assert_int_equal(errno, EINVAL);
 	close(fd);
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
 static unsigned int count_resident(char *memory, size_t pages)
@@ -130,8 +130,8 @@ static unsigned int count_resident(char *memory, size_t pages)
 	return count;
 }
 
-/* Other than without the flag, registering brings in no page. */
-static void test_pages_stay_away(void **state)
+/* Unlike a registration without the flag, this one brings in no page. */
+static void registration_brings_in_no_page(void **state)
 {
 	struct demand demand;
 	struct ibv_mr *pinned;
@@ -139,7 +139,7 @@ static void test_pages_stay_away(void **state)
 	(void)state;
 	set_up(&demand);
 	map(&demand, 0, demand.length, PROT_READ | PROT_WRITE);
-	/* One page at a time; EINVAL: the kernel knows no others. */
+	/* One page at a time; EINVAL: the kernel knows no other page sizes. */
 	assert_true(madvise(demand.memory, demand.length, MADV_NOHUGEPAGE) == 0 ||
 		    errno == EINVAL);
 	assert_int_equal(count_resident(demand.memory, PAGES), 0);
@@ -154,7 +154,7 @@ static void test_pages_stay_away(void **state)
 	tear_down(&demand);
 }
 
-static void test_before_mapping(void **state)
+static void can_be_registered_before_mapping(void **state)
 {
 	const enum ibv_wr_opcode opcodes[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ };
 
@@ -174,7 +174,7 @@ static void test_before_mapping(void **state)
 	}
 }
 
-static void test_after_mapping(void **state)
+static void sees_pages_mapped_later(void **state)
 {
 	struct demand demand;
 	size_t at;
@@ -187,21 +187,21 @@ static void test_after_mapping(void **state)
 	assert_int_equal(demand.memory[at - 1], 0);
 	assert_memory_equal(demand.memory + at, demand.a.memory, 50);
 	assert_int_equal(demand.memory[at + 50], 0);
-	/* Other pages at the same place are other memory. */
+	/* Other pages at the same address are other memory. */
 	map(&demand, 2 * demand.page, 2 * demand.page, PROT_READ | PROT_WRITE);
 	memset(demand.memory + at, 'n', 50);
 	transfer(&demand, IBV_WR_RDMA_READ, at, 50, IBV_WC_SUCCESS);
 	assert_memory_equal(demand.memory + at, demand.a.memory, 50);
 	assert_int_equal(demand.a.memory[50], 'd');
-	/* Read-only memory is registered for writing, and refuses it. */
+	/* Read-only memory can be registered for writing; the write is refused. */
 	mprotect(demand.memory, demand.length, PROT_READ);
 	transfer(&demand, IBV_WR_RDMA_READ, at, 50, IBV_WC_SUCCESS);
 	transfer(&demand, IBV_WR_RDMA_WRITE, at, 50, IBV_WC_REM_ACCESS_ERR);
 	tear_down(&demand);
 }
 
-/* A response cannot be taken back when it has begun: it must not begin. */
-static void test_read_with_late_hole(void **state)
+/* A response cannot be taken back once it has begun, so it must not begin. */
+static void read_with_a_late_hole_sends_nothing(void **state)
 {
 	struct demand demand;
 	struct ibv_mr *mr;
@@ -224,15 +224,15 @@ static void test_read_with_late_hole(void **state)
 	wr.wr.rdma.rkey = demand.peer.rkey;
 	wr.wr.rdma.remote_addr = demand.peer.address;
 	assert_int_equal(ibv_post_send(demand.a.qp, &wr, &bad), 0);
-	rig_expect(&demand.a, demand.a.send_cq, &demand.b, 1, IBV_WC_REM_ACCESS_ERR);
+	fixture_expect(&demand.a, demand.a.send_cq, &demand.b, 1, IBV_WC_REM_ACCESS_ERR);
 	plug_hole(&demand, demand.length - demand.page, demand.page);
 	assert_int_equal(soft->dereg_mr(mr), 0);
 	munmap(sink, demand.length);
 	tear_down(&demand);
 }
 
-/* The region is on the side of `demand->b`, which sends here. */
-static void test_local_source(void **state)
+/* The region belongs to `demand->b`, which is the sender here. */
+static void survives_holes_in_the_source(void **state)
 {
 	struct demand demand;
 	struct ibv_sge sge;
@@ -246,19 +246,19 @@ static void test_local_source(void **state)
 	sge = (struct ibv_sge){ (uintptr_t)demand.memory, 10, demand.mr->lkey };
 	map(&demand, 0, demand.page, PROT_READ | PROT_WRITE);
 	memset(demand.memory, 's', 10);
-	assert_int_equal(rig_post_recv(&demand.a, 1, 100, 10), 0);
+	assert_int_equal(fixture_post_recv(&demand.a, 1, 100, 10), 0);
 	assert_int_equal(ibv_post_send(demand.b.qp, &wr, &bad), 0);
-	rig_expect(&demand.b, demand.b.send_cq, &demand.a, 0, IBV_WC_SUCCESS);
-	rig_expect(&demand.a, demand.a.recv_cq, &demand.b, 1, IBV_WC_SUCCESS);
+	fixture_expect(&demand.b, demand.b.send_cq, &demand.a, 0, IBV_WC_SUCCESS);
+	fixture_expect(&demand.a, demand.a.recv_cq, &demand.b, 1, IBV_WC_SUCCESS);
 	assert_memory_equal(demand.a.memory + 100, demand.memory, 10);
 	punch_hole(&demand, 0, demand.page);
 	assert_int_equal(ibv_post_send(demand.b.qp, &wr, &bad), 0);
-	rig_expect(&demand.b, demand.b.send_cq, &demand.a, 0, IBV_WC_LOC_PROT_ERR);
+	fixture_expect(&demand.b, demand.b.send_cq, &demand.a, 0, IBV_WC_LOC_PROT_ERR);
 	plug_hole(&demand, 0, demand.page);
 	tear_down(&demand);
 }
 
-static void test_local_target(void **state)
+static void survives_holes_in_the_target(void **state)
 {
 	struct demand demand;
 	struct ibv_sge sge;
@@ -268,17 +268,17 @@ static void test_local_target(void **state)
 	set_up(&demand);
 	sge = (struct ibv_sge){ (uintptr_t)demand.memory, 10, demand.mr->lkey };
 	assert_int_equal(ibv_post_recv(demand.b.qp, &wr, &bad), 0);
-	assert_int_equal(rig_post(&demand.a, IBV_WR_SEND, 1, 0, 10, NULL, 0, 0), 0);
-	rig_expect(&demand.b, demand.b.recv_cq, &demand.a, 0, IBV_WC_LOC_PROT_ERR);
-	rig_expect(&demand.a, demand.a.send_cq, &demand.b, 1, IBV_WC_REM_OP_ERR);
+	assert_int_equal(fixture_post(&demand.a, IBV_WR_SEND, 1, 0, 10, NULL, 0, 0), 0);
+	fixture_expect(&demand.b, demand.b.recv_cq, &demand.a, 0, IBV_WC_LOC_PROT_ERR);
+	fixture_expect(&demand.a, demand.a.send_cq, &demand.b, 1, IBV_WC_REM_OP_ERR);
 	tear_down(&demand);
 }
 
 /*
- * Only what a message touches has to be there; and what comes after the first
- * vector of pieces is looked at before that one leaves.
+ * Only pages that a message touches must exist. Pages behind the first vector of pieces
+ * are checked before that vector leaves.
  */
-static void test_pieces(void **state)
+static void checks_only_touched_pages(void **state)
 {
 	enum {
 		MAPPED = 2 * SOFT_MAX_VECTOR
@@ -313,14 +313,14 @@ static void test_pieces(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_refusals),
-		cmocka_unit_test(test_pages_stay_away),
-		cmocka_unit_test(test_before_mapping),
-		cmocka_unit_test(test_after_mapping),
-		cmocka_unit_test(test_read_with_late_hole),
-		cmocka_unit_test(test_local_source),
-		cmocka_unit_test(test_local_target),
-		cmocka_unit_test(test_pieces),
+		cmocka_unit_test(refuses_invalid_registrations),
+		cmocka_unit_test(registration_brings_in_no_page),
+		cmocka_unit_test(can_be_registered_before_mapping),
+		cmocka_unit_test(sees_pages_mapped_later),
+		cmocka_unit_test(read_with_a_late_hole_sends_nothing),
+		cmocka_unit_test(survives_holes_in_the_source),
+		cmocka_unit_test(survives_holes_in_the_target),
+		cmocka_unit_test(checks_only_touched_pages),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Small conversations of two channels, in every order in which their NICs, and the two
- * sides' calls, can follow each other: what must always hold does, and every outcome that
- * is possible is seen.
+ * Short exchanges between two channels, in every order of their NICs' steps and the two
+ * sides' calls: the invariants always hold, and every possible outcome occurs.
  */
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
@@ -24,7 +23,7 @@ enum {
 	READ_AT = 300, /* in the memory of the first */
 	IMMEDIATE = 0x1234567,
 	GUARD = 0xee,
-	POISON = 0xdd, /* in memory that was given back */
+	POISON = 0xdd, /* in memory that was deregistered */
 };
 
 enum action {
@@ -39,11 +38,11 @@ struct talk {
 	struct pair pair;
 	struct explorer explorer;
 	/*
-	 * How often another thing happens than what would; 0: any time. What would is the
-	 * first of enum action that can.
+	 * How often a run may deviate from the usual action; 0: any number of times. The
+	 * usual one is the first possible action of enum action.
 	 */
 	unsigned int most_deviations, deviations;
-	/* What each side calls, one after the other; NULL behind the last. */
+	/* The calls of each side in order, NULL after the last. */
 	int (*calls[2][4])(struct talk *talk);
 	int called[2];
 	bool opened, received;
@@ -69,7 +68,7 @@ static int post_write(struct talk *talk)
 	return pier_post_write(channel_of(talk, 0), &source, 1, &target, &talk->write);
 }
 
-/* Of what the write wrote. */
+/* Number of bytes that the write wrote. */
 static int post_read(struct talk *talk)
 {
 	struct pier_scatter target = pair_scatter(&talk->pair, 0, READ_AT, LENGTH);
@@ -95,7 +94,7 @@ static int post_receive(struct talk *talk)
 	return error == -EPIPE ? 0 : error;
 }
 
-/* The NICs go on while the channel waits for what it cancelled. */
+/* The NICs continue while the channel waits for the requests it cancelled. */
 static void settle(struct pair *pair, const struct pair_end *end)
 {
 	(void)end;
@@ -113,12 +112,12 @@ static int cancel(struct talk *talk)
 	error = pier_channel_cancel(channel);
 	talk->pair.before_verb = NULL;
 	assert_int_equal(pier_channel_outstanding(channel), 0);
-	/* From here on nobody may read it. */
+	/* From here on the peer must not read it. */
 	memset(memory_of(talk, 0, 0), POISON, PAIR_MEMORY);
 	return error;
 }
 
-/* False: that is not possible now. */
+/* Returns false if the action is not possible now. */
 static bool act(struct talk *talk, enum action action)
 {
 	int (*call)(struct talk * talk);
@@ -142,7 +141,7 @@ static bool act_as_usual(struct talk *talk)
 	return false;
 }
 
-/* False: nothing is possible any more. */
+/* Returns false if no action is possible any more. */
 static bool go_on(struct talk *talk)
 {
 	unsigned int usual = talk->most_deviations > 0, choice;
@@ -165,7 +164,7 @@ static void fill(uint8_t *bytes, size_t length)
 		bytes[i] = (uint8_t)(i + 1);
 }
 
-/* The NIC asks once, at the second use of a key, whether it may copy on its own. */
+/* At the second use of a key the NIC asks whether it may copy directly. */
 static void use_key(struct talk *talk)
 {
 	struct pier_work work;
@@ -186,7 +185,7 @@ static void begin(struct talk *talk)
 	struct pier_channel_attr attr;
 
 	pier_channel_attr_init(&attr);
-	/* The soonest: a timer that rings soon has always rung when a NIC goes on. */
+	/* Timers that expire soon have expired before a NIC continues. */
 	attr.min_rnr_timer = 1;
 	attr.rnr_retry_count = 1;
 	if (!talk->opened) {
@@ -202,7 +201,7 @@ static void begin(struct talk *talk)
 	fill(memory_of(talk, 0, 0), 2 * LENGTH);
 }
 
-/* What is broken is of no more use to the next order. */
+/* A broken pair cannot be reused for the next order. */
 static void end(struct talk *talk)
 {
 	if (channel_of(talk, 0)->broken || channel_of(talk, 1)->broken) {
@@ -243,7 +242,7 @@ static void expect_received(const struct talk *talk, const struct pier_result *r
 	assert_int_equal(*memory_of(talk, 1, RECEIVED_AT + LENGTH), GUARD);
 }
 
-/* At every moment: who has received a send has what was written before it. */
+/* At every moment: a side that has received a send has the bytes written before it. */
 static void look_for_receive(struct talk *talk)
 {
 	struct pier_result result;
@@ -285,7 +284,7 @@ static int result_of(struct talk *talk, struct pier_work work)
 	return result.error;
 }
 
-/* A receive in time, or none: and then the sender knows why. */
+/* A receive is posted in time; otherwise the sender gets the reason. */
 static void judge_send(struct talk *talk)
 {
 	int error = result_of(talk, talk->send);
@@ -331,7 +330,10 @@ static void talks_in_many_orders(void **state)
 	assert_true(talk.good > 0);
 }
 
-/* All of it or nothing, and never what came into the memory when it was given back. */
+/*
+ * All of it or nothing, and never bytes written into the memory after it was
+ * deregistered.
+ */
 static void judge_cancelled(struct talk *talk)
 {
 	int error = result_of(talk, talk->write);

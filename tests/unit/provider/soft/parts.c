@@ -8,7 +8,7 @@
 #include "soft_fixture.h"
 #include "tests/support/random.h"
 
-/* Regions of many pieces, against one plain array of bytes. */
+/* Regions of many pieces, compared with one plain array of bytes. */
 
 static const struct pier_provider *const soft = &pier_soft_provider;
 
@@ -26,8 +26,8 @@ enum {
 static const uint64_t IOVA = 0x7654321000007;
 
 /*
- * Memory that some pieces of belong to a region. Byte i of the region is
- * memory[at[i]] and should be expected[at[i]]; all bytes between are guards.
+ * Memory of which some pieces belong to a region. Byte i of the region is memory[at[i]]
+ * and should be expected[at[i]]; all bytes between are guards.
  */
 struct scattered {
 	uint8_t *memory, *expected;
@@ -97,7 +97,7 @@ static void add_parts(struct scattered *region, struct test_random *random,
 	}
 }
 
-/* Of one piece only the page rule holds. */
+/* The page rule applies to a single piece only. */
 static uint64_t iova_of(const struct scattered *region)
 {
 	uint64_t page = sysconf(_SC_PAGESIZE);
@@ -135,13 +135,13 @@ static void free_region(struct scattered *region)
 	free(region->parts);
 }
 
-/* Also the guards between the pieces. */
+/* Including the guards between the pieces. */
 static void check_bytes(const struct scattered *region)
 {
 	assert_memory_equal(region->memory, region->expected, ALL);
 }
 
-/* Ranges of a region, in [from, to), of `total` bytes together. */
+/* Ranges of a region in [from, to), of `total` bytes together. */
 struct ranges {
 	struct ibv_sge sges[SGES];
 	int count;
@@ -166,7 +166,7 @@ static void choose_ranges(const struct scattered *region, struct test_random *ra
 	}
 }
 
-/* What the copy does to the plain arrays. */
+/* The effect of the copy on the plain arrays. */
 static void expect_copy(const struct scattered *from, const struct ranges *source,
 			const struct scattered *to, const struct ranges *target,
 			uint32_t total)
@@ -193,7 +193,7 @@ static void expect_copy(const struct scattered *from, const struct ranges *sourc
 	free(bytes);
 }
 
-static void post(struct rig *rig, enum ibv_wr_opcode opcode, uint64_t wr_id,
+static void post(struct soft_fixture *fixture, enum ibv_wr_opcode opcode, uint64_t wr_id,
 		 struct ranges *local, const struct ranges *remote)
 {
 	struct ibv_send_wr *bad, wr = {
@@ -208,13 +208,13 @@ static void post(struct rig *rig, enum ibv_wr_opcode opcode, uint64_t wr_id,
 		wr.wr.rdma.remote_addr = remote->sges[0].addr;
 		wr.wr.rdma.rkey = remote->sges[0].lkey;
 	}
-	assert_int_equal(ibv_post_send(rig->qp, &wr, &bad), 0);
+	assert_int_equal(ibv_post_send(fixture->qp, &wr, &bad), 0);
 }
 
 struct side {
-	struct rig *rig;
+	struct soft_fixture *fixture;
 	struct scattered *region;
-	uint32_t from, to; /* what it writes to */
+	uint32_t from, to; /* the target of the writes */
 };
 
 static struct ranges one_range(const struct scattered *region, struct test_random *random,
@@ -239,15 +239,15 @@ static uint32_t choose_total(struct test_random *random, uint32_t most)
 	return (uint32_t)test_random_below(random, 1 + (scale < most ? scale : most));
 }
 
-static void post_recv(struct rig *rig, uint64_t wr_id, struct ranges *into)
+static void post_recv(struct soft_fixture *fixture, uint64_t wr_id, struct ranges *into)
 {
 	struct ibv_recv_wr *bad,
 		wr = { .wr_id = wr_id, .sg_list = into->sges, .num_sge = into->count };
 
-	assert_int_equal(ibv_post_recv(rig->qp, &wr, &bad), 0);
+	assert_int_equal(ibv_post_recv(fixture->qp, &wr, &bad), 0);
 }
 
-/* From the lower half of one to [from, to) of the other, pushed or pulled. */
+/* From the lower half of one region to [from, to) of the other, by WRITE or READ. */
 static bool move(const struct side *source, const struct side *target,
 		 struct test_random *random, uint64_t wr_id, bool pull)
 {
@@ -267,26 +267,27 @@ static bool move(const struct side *source, const struct side *target,
 		targets = one_range(to, random, target->from, target->to, total);
 	expect_copy(from, &sources, to, &targets, total);
 	if (send)
-		post_recv(target->rig, wr_id, &targets);
+		post_recv(target->fixture, wr_id, &targets);
 	if (pull)
-		post(target->rig, IBV_WR_RDMA_READ, wr_id, &targets, &sources);
+		post(target->fixture, IBV_WR_RDMA_READ, wr_id, &targets, &sources);
 	else if (send)
-		post(source->rig, IBV_WR_SEND, wr_id, &sources, NULL);
+		post(source->fixture, IBV_WR_SEND, wr_id, &sources, NULL);
 	else
-		post(source->rig, IBV_WR_RDMA_WRITE, wr_id, &sources, &targets);
+		post(source->fixture, IBV_WR_RDMA_WRITE, wr_id, &sources, &targets);
 	return send;
 }
 
 /*
- * `a` pushes into the third quarter of `b` while `b` pulls into its last one, so
- * that answers and requests share the stream; and neither sees a race.
+ * `a` pushes into the third quarter of `b` while `b` pulls into its last one. Answers and
+ * requests share the stream, and there is no race.
  */
-static void run_batch(struct rig *a, struct rig *b, struct scattered *from,
-		      struct scattered *to, struct test_random *random)
+static void run_batch(struct soft_fixture *a, struct soft_fixture *b,
+		      struct scattered *from, struct scattered *to,
+		      struct test_random *random)
 {
 	uint32_t half = (to->length + 1) / 2;
 	uint32_t border = half + (to->length - half + 1) / 2;
-	const struct side source = { .rig = a, .region = from };
+	const struct side source = { .fixture = a, .region = from };
 	const struct side pushed = { b, to, half, border };
 	const struct side pulled = { b, to, border, to->length };
 	uint32_t pushes = (uint32_t)test_random_below(random, BATCH + 1);
@@ -298,12 +299,12 @@ static void run_batch(struct rig *a, struct rig *b, struct scattered *from,
 	for (uint32_t i = 0; i < pulls; i++)
 		move(&source, &pulled, random, i, true);
 	for (uint32_t i = 0; i < pushes; i++) {
-		rig_expect(a, a->send_cq, b, i, IBV_WC_SUCCESS);
+		fixture_expect(a, a->send_cq, b, i, IBV_WC_SUCCESS);
 		if (sends[i])
-			rig_expect(b, b->recv_cq, a, i, IBV_WC_SUCCESS);
+			fixture_expect(b, b->recv_cq, a, i, IBV_WC_SUCCESS);
 	}
 	for (uint32_t i = 0; i < pulls; i++)
-		rig_expect(b, b->send_cq, a, i, IBV_WC_SUCCESS);
+		fixture_expect(b, b->send_cq, a, i, IBV_WC_SUCCESS);
 	check_bytes(from);
 	check_bytes(to);
 }
@@ -319,13 +320,13 @@ static uint32_t choose_count(struct test_random *random)
 
 static void run_random(int stepped, int rounds)
 {
-	struct rig_options options = { .rnr_retry = 7,
-				       .max_rd_atomic = 4,
-				       .stepped = stepped };
+	struct fixture_options options = { .rnr_retry = 7,
+					   .max_rd_atomic = 4,
+					   .stepped = stepped };
 	struct test_random random = test_random_start();
-	struct rig a, b;
+	struct soft_fixture a, b;
 
-	rig_open_pair(&a, &b, &options);
+	fixture_open_pair(&a, &b, &options);
 	for (int i = 0; i < rounds; i++) {
 		struct scattered from, to;
 		uint32_t longest = test_random_below(&random, 3) ? 5000 : 1;
@@ -337,32 +338,32 @@ static void run_random(int stepped, int rounds)
 		free_region(&from);
 		free_region(&to);
 	}
-	rig_close(&a);
-	rig_close(&b);
+	fixture_close(&a);
+	fixture_close(&b);
 }
 
-static void test_random_ranges(void **state)
+static void copies_random_ranges(void **state)
 {
 	(void)state;
 	run_random(0, 20);
 }
 
-static void test_random_ranges_stepped(void **state)
+static void copies_random_ranges_stepped(void **state)
 {
 	(void)state;
 	run_random(1, 10);
 }
 
 /* Around the length of a vector, with a header before and one behind. */
-static void test_vector_borders(void **state)
+static void handles_the_ends_of_a_vector(void **state)
 {
-	struct rig_options options = { .stepped = 1 };
+	struct fixture_options options = { .stepped = 1 };
 	struct test_random random = test_random_start();
 	struct scattered from, to;
-	struct rig a, b;
+	struct soft_fixture a, b;
 
 	(void)state;
-	rig_open_pair(&a, &b, &options);
+	fixture_open_pair(&a, &b, &options);
 	make_region(&from, a.pd, &random, SOFT_MAX_PARTS, 1);
 	make_region(&to, b.pd, &random, SOFT_MAX_PARTS, 1);
 	for (uint32_t length = SOFT_MAX_VECTOR - 3; length <= SOFT_MAX_VECTOR + 3;
@@ -377,17 +378,17 @@ static void test_vector_borders(void **state)
 			post(&a, IBV_WR_RDMA_WRITE, i, &source, &target);
 		}
 		for (uint32_t i = 0; i < 3; i++)
-			rig_expect(&a, a.send_cq, &b, i, IBV_WC_SUCCESS);
+			fixture_expect(&a, a.send_cq, &b, i, IBV_WC_SUCCESS);
 		check_bytes(&to);
 	}
 	free_region(&from);
 	free_region(&to);
-	rig_close(&a);
-	rig_close(&b);
+	fixture_close(&a);
+	fixture_close(&b);
 }
 
-/* Rights and bounds are those of the whole region. */
-static void test_bounds(void **state)
+/* Rights and bounds apply to the whole region. */
+static void checks_rights_and_bounds(void **state)
 {
 	struct test_random random = test_random_start();
 
@@ -395,9 +396,9 @@ static void test_bounds(void **state)
 	for (int over = 0; over <= 1; over++) {
 		struct scattered from, to;
 		struct ranges source, target;
-		struct rig a, b;
+		struct soft_fixture a, b;
 
-		rig_open_pair(&a, &b, NULL);
+		fixture_open_pair(&a, &b, NULL);
 		make_region(&from, a.pd, &random, 200, 10);
 		make_region(&to, b.pd, &random, 100, 3);
 		source = one_range(&from, &random, 0, from.length, 7);
@@ -407,23 +408,23 @@ static void test_bounds(void **state)
 		else
 			expect_copy(&from, &source, &to, &target, 7);
 		post(&a, IBV_WR_RDMA_WRITE, 1, &source, &target);
-		rig_expect(&a, a.send_cq, &b, 1,
-			   over ? IBV_WC_REM_ACCESS_ERR : IBV_WC_SUCCESS);
+		fixture_expect(&a, a.send_cq, &b, 1,
+			       over ? IBV_WC_REM_ACCESS_ERR : IBV_WC_SUCCESS);
 		check_bytes(&to);
 		free_region(&from);
 		free_region(&to);
-		rig_close(&a);
-		rig_close(&b);
+		fixture_close(&a);
+		fixture_close(&b);
 	}
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_random_ranges),
-		cmocka_unit_test(test_random_ranges_stepped),
-		cmocka_unit_test(test_vector_borders),
-		cmocka_unit_test(test_bounds),
+		cmocka_unit_test(copies_random_ranges),
+		cmocka_unit_test(copies_random_ranges_stepped),
+		cmocka_unit_test(handles_the_ends_of_a_vector),
+		cmocka_unit_test(checks_rights_and_bounds),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

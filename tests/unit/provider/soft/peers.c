@@ -5,7 +5,7 @@
 #include "tests/support/cmocka.h"
 #include "provider/soft/connect/peers.h"
 
-/* Which addresses are called by TCP. */
+/* Which addresses soft0 calls by TCP. */
 
 static struct soft_peers parsed(const char *text)
 {
@@ -29,7 +29,7 @@ static bool may_call(const char *list, const char *text)
 	return may_call_port(list, text, 40000);
 }
 
-static void test_single_addresses(void **state)
+static void calls_single_addresses(void **state)
 {
 	(void)state;
 	assert_true(may_call("192.0.2.1", "192.0.2.1"));
@@ -43,7 +43,7 @@ static void test_single_addresses(void **state)
 	assert_false(may_call("192.0.2.1,2001:db8::1", "192.0.2.2"));
 }
 
-static void test_networks(void **state)
+static void calls_addresses_of_a_network(void **state)
 {
 	(void)state;
 	assert_true(may_call("192.0.2.0/24", "192.0.2.255"));
@@ -59,17 +59,17 @@ static void test_networks(void **state)
 	assert_false(may_call("2001:db8::/33", "2001:db8:8000::1"));
 }
 
-static void test_everything_of_a_family(void **state)
+static void calls_all_of_a_family(void **state)
 {
 	(void)state;
 	assert_true(may_call("0.0.0.0/0", "203.0.113.9"));
 	assert_false(may_call("0.0.0.0/0", "2001:db8::1"));
 	assert_true(may_call("::/0", "2001:db8::1"));
-	/* All addresses of IPv4 are among those of IPv6. */
+	/* The addresses of IPv6 include those of IPv4. */
 	assert_true(may_call("::/0", "203.0.113.9"));
 }
 
-static void test_mapped_addresses(void **state)
+static void treats_mapped_addresses_as_ipv4(void **state)
 {
 	(void)state;
 	assert_true(may_call("192.0.2.0/24", "::ffff:192.0.2.1"));
@@ -80,7 +80,7 @@ static void test_mapped_addresses(void **state)
 	assert_false(may_call("192.0.2.1", "::192.0.2.1"));
 }
 
-static void test_low_ports(void **state)
+static void never_calls_low_ports(void **state)
 {
 	(void)state;
 	assert_false(may_call_port("::/0", "192.0.2.1", 0));
@@ -90,7 +90,7 @@ static void test_low_ports(void **state)
 	assert_true(may_call_port("::/0", "192.0.2.1", 65535));
 }
 
-static void test_loopback(void **state)
+static void calls_loopback_if_allowed(void **state)
 {
 	struct soft_peers peers = parsed("attached");
 	struct in6_addr address;
@@ -111,7 +111,7 @@ static void test_loopback(void **state)
 	assert_true(may_call("attached,2001:db8::/32", "2001:db8::1"));
 }
 
-static void test_nobody(void **state)
+static void none_disables_calls(void **state)
 {
 	struct soft_peers peers = parsed("none");
 
@@ -123,7 +123,7 @@ static void test_nobody(void **state)
 	assert_true(pier_soft_calls_anybody(&peers));
 }
 
-static void test_bad_lists(void **state)
+static void rejects_malformed_lists(void **state)
 {
 	static const char *const bad[] = {
 		"",
@@ -176,14 +176,14 @@ static void test_bad_lists(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_single_addresses),
-		cmocka_unit_test(test_networks),
-		cmocka_unit_test(test_everything_of_a_family),
-		cmocka_unit_test(test_mapped_addresses),
-		cmocka_unit_test(test_low_ports),
-		cmocka_unit_test(test_loopback),
-		cmocka_unit_test(test_nobody),
-		cmocka_unit_test(test_bad_lists),
+		cmocka_unit_test(calls_single_addresses),
+		cmocka_unit_test(calls_addresses_of_a_network),
+		cmocka_unit_test(calls_all_of_a_family),
+		cmocka_unit_test(treats_mapped_addresses_as_ipv4),
+		cmocka_unit_test(never_calls_low_ports),
+		cmocka_unit_test(calls_loopback_if_allowed),
+		cmocka_unit_test(none_disables_calls),
+		cmocka_unit_test(rejects_malformed_lists),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

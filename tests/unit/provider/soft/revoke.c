@@ -18,9 +18,9 @@
 #include "soft_fixture.h"
 
 /*
- * A region is deregistered while a peer copies straight into it, and what is written
- * there afterwards stays. The peer is a thread with a device of its own, or another
- * process, which in the end is killed.
+ * A region is deregistered while a peer copies directly into it; bytes written there
+ * afterwards must stay. The peer is a thread with its own device or another process,
+ * which is killed at the end.
  */
 
 static const struct pier_provider *const soft = &pier_soft_provider;
@@ -57,10 +57,10 @@ static void close_area(const struct area *area, size_t size)
 	close(area->fd);
 }
 
-/* Writes until it may not any more; how that ended. */
-static enum ibv_wc_status write_until_refused(struct rig *rig, struct ibv_mr *source,
-					      uint64_t address, uint32_t key,
-					      struct test_random *random)
+/* Write until refused, and return the final status. */
+static enum ibv_wc_status write_until_refused(struct soft_fixture *fixture,
+					      struct ibv_mr *source, uint64_t address,
+					      uint32_t key, struct test_random *random)
 {
 	uint32_t outstanding = 0;
 	struct ibv_wc wc = { 0 };
@@ -81,10 +81,10 @@ static enum ibv_wc_status write_until_refused(struct rig *rig, struct ibv_mr *so
 
 		wr.wr.rdma.rkey = key;
 		wr.wr.rdma.remote_addr = test_random_below(random, AREA - length + 1);
-		if (ibv_post_send(rig->qp, &wr, &bad) == 0)
+		if (ibv_post_send(fixture->qp, &wr, &bad) == 0)
 			outstanding++;
 		while (outstanding == OUTSTANDING || wc.status) {
-			int count = ibv_poll_cq(rig->send_cq, 1, &wc);
+			int count = ibv_poll_cq(fixture->send_cq, 1, &wc);
 
 			outstanding -= count > 0;
 			if (count > 0 && wc.status)
@@ -93,9 +93,9 @@ static enum ibv_wc_status write_until_refused(struct rig *rig, struct ibv_mr *so
 	}
 }
 
-/* Of a steady or of a host source, in turn: one is copied by us, one by the kernel. */
-static enum ibv_wc_status be_peer(struct rig *rig, uint32_t key, unsigned int turn,
-				  struct test_random *random)
+/* From a steady and a host source in turn: the NIC copies one, the kernel the other. */
+static enum ibv_wc_status be_peer(struct soft_fixture *fixture, uint32_t key,
+				  unsigned int turn, struct test_random *random)
 {
 	struct area area = open_area(SOURCE);
 	uint8_t *host = aligned_alloc(4096, SOURCE);
@@ -106,11 +106,11 @@ static enum ibv_wc_status be_peer(struct rig *rig, uint32_t key, unsigned int tu
 		abort();
 	memset(area.memory, 's', SOURCE);
 	memset(host, 's', SOURCE);
-	mr = turn % 2 ? soft->reg_mr(rig->pd, host, SOURCE, 0, 0)
-		      : soft->reg_dmabuf_mr(rig->pd, 0, SOURCE, 0, area.fd, 0);
+	mr = turn % 2 ? soft->reg_mr(fixture->pd, host, SOURCE, 0, 0)
+		      : soft->reg_dmabuf_mr(fixture->pd, 0, SOURCE, 0, area.fd, 0);
 	if (!mr)
 		abort();
-	status = write_until_refused(rig, mr, 0, key, random);
+	status = write_until_refused(fixture, mr, 0, key, random);
 	soft->dereg_mr(mr);
 	close_area(&area, SOURCE);
 	free(host);
@@ -118,16 +118,16 @@ static enum ibv_wc_status be_peer(struct rig *rig, uint32_t key, unsigned int tu
 }
 
 struct owner {
-	struct rig rig;
+	struct soft_fixture fixture;
 	struct area area;
 	struct ibv_mr *mr;
 };
 
 static void open_owner(struct owner *owner)
 {
-	rig_open(&owner->rig, NULL);
+	fixture_open(&owner->fixture, NULL);
 	owner->area = open_area(AREA);
-	owner->mr = soft->reg_dmabuf_mr(owner->rig.pd, 0, AREA, 0, owner->area.fd,
+	owner->mr = soft->reg_dmabuf_mr(owner->fixture.pd, 0, AREA, 0, owner->area.fd,
 					IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 						IBV_ACCESS_REMOTE_READ);
 	assert_non_null(owner->mr);
@@ -138,35 +138,35 @@ static bool has_given(struct owner *owner)
 	const struct soft_ring *ring;
 	bool given;
 
-	pier_soft_lock(soft_context(owner->rig.context));
-	ring = ((struct soft_qp *)owner->rig.qp)->link.ring;
+	pier_soft_lock(soft_context(owner->fixture.context));
+	ring = ((struct soft_qp *)owner->fixture.qp)->link.ring;
 	given = ring && ring->given[0].mr;
-	pier_soft_unlock(soft_context(owner->rig.context));
+	pier_soft_unlock(soft_context(owner->fixture.context));
 	return given;
 }
 
-/* Until it has a grant and uses it, and a bit longer. */
+/* Until it has used a grant for a while. */
 static void let_peer_write(struct owner *owner, struct test_random *random)
 {
-	uint64_t deadline = rig_milliseconds() + RIG_DEADLINE_MS;
+	uint64_t deadline = fixture_milliseconds() + FIXTURE_DEADLINE_MS;
 	volatile uint8_t *middle = &owner->area.memory[AREA / 2];
 
 	while (!has_given(owner))
-		assert_true(rig_milliseconds() < deadline);
+		assert_true(fixture_milliseconds() < deadline);
 	*middle = 'm';
 	while (*middle != 's')
-		assert_true(rig_milliseconds() < deadline);
+		assert_true(fixture_milliseconds() < deadline);
 	for (uint64_t i = test_random_below(random, 200000); i > 0; i--)
 		(void)*middle;
 }
 
-/* In time; nothing comes after it. */
+/* In time; no write arrives after it. */
 static void take_back(struct owner *owner)
 {
-	uint64_t start = rig_milliseconds();
+	uint64_t start = fixture_milliseconds();
 
 	assert_int_equal(soft->dereg_mr(owner->mr), 0);
-	assert_in_range(rig_milliseconds() - start, 0, 900);
+	assert_in_range(fixture_milliseconds() - start, 0, 900);
 	memset(owner->area.memory, 'o', AREA);
 }
 
@@ -175,11 +175,11 @@ static void close_owner(struct owner *owner)
 	for (int i = 0; i < AREA; i++)
 		assert_int_equal(owner->area.memory[i], 'o');
 	close_area(&owner->area, AREA);
-	rig_close(&owner->rig);
+	fixture_close(&owner->fixture);
 }
 
 struct peer_thread {
-	struct rig rig;
+	struct soft_fixture fixture;
 	uint32_t key;
 	unsigned int turn;
 	struct test_random random;
@@ -190,11 +190,11 @@ static void *run_peer(void *argument)
 {
 	struct peer_thread *peer = argument;
 
-	peer->status = be_peer(&peer->rig, peer->key, peer->turn, &peer->random);
+	peer->status = be_peer(&peer->fixture, peer->key, peer->turn, &peer->random);
 	return NULL;
 }
 
-static void test_threads(void **state)
+static void revokes_from_a_thread(void **state)
 {
 	struct test_random random = test_random_start();
 
@@ -202,49 +202,49 @@ static void test_threads(void **state)
 	for (unsigned int turn = 0; turn < ROUNDS; turn++) {
 		struct peer_thread peer = { .turn = turn,
 					    .random = { test_random_next(&random) | 1 } };
-		struct rig_endpoint to_owner, to_peer;
+		struct fixture_endpoint to_owner, to_peer;
 		struct owner owner;
 		pthread_t thread;
 
 		open_owner(&owner);
-		rig_open(&peer.rig, NULL);
-		rig_describe(&owner.rig, &to_owner);
-		rig_describe(&peer.rig, &to_peer);
-		rig_connect(&owner.rig, &to_peer);
-		rig_connect(&peer.rig, &to_owner);
+		fixture_open(&peer.fixture, NULL);
+		fixture_describe(&owner.fixture, &to_owner);
+		fixture_describe(&peer.fixture, &to_peer);
+		fixture_connect(&owner.fixture, &to_peer);
+		fixture_connect(&peer.fixture, &to_owner);
 		peer.key = owner.mr->rkey;
 		assert_int_equal(pthread_create(&thread, NULL, run_peer, &peer), 0);
 		let_peer_write(&owner, &random);
 		take_back(&owner);
 		pthread_join(thread, NULL);
 		assert_int_equal(peer.status, IBV_WC_REM_ACCESS_ERR);
-		rig_close(&peer.rig);
+		fixture_close(&peer.fixture);
 		close_owner(&owner);
 	}
 }
 
 static void peer_body(int fd, unsigned int turn, struct test_random random)
 {
-	struct rig_endpoint mine, its;
+	struct fixture_endpoint mine, its;
 	enum ibv_wc_status status;
-	struct rig rig;
+	struct soft_fixture fixture;
 	uint32_t key;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	rig_open(&rig, NULL);
-	rig_describe(&rig, &mine);
-	rig_exchange(fd, &mine, &its);
-	rig_connect(&rig, &its);
-	rig_read_all(fd, &key, sizeof(key));
-	status = be_peer(&rig, key, turn, &random);
-	rig_close(&rig);
+	fixture_open(&fixture, NULL);
+	fixture_describe(&fixture, &mine);
+	fixture_exchange(fd, &mine, &its);
+	fixture_connect(&fixture, &its);
+	fixture_read_all(fd, &key, sizeof(key));
+	status = be_peer(&fixture, key, turn, &random);
+	fixture_close(&fixture);
 	_exit(status == IBV_WC_REM_ACCESS_ERR ? 0 : 1);
 }
 
 static void check_process(unsigned int turn, bool killed, struct test_random *random)
 {
 	struct test_random seed = { test_random_next(random) | 1 };
-	struct rig_endpoint mine, its;
+	struct fixture_endpoint mine, its;
 	struct owner owner;
 	int fds[2], status;
 	pid_t child;
@@ -256,10 +256,10 @@ static void check_process(unsigned int turn, bool killed, struct test_random *ra
 		peer_body(fds[1], turn, seed);
 	close(fds[1]);
 	open_owner(&owner);
-	rig_describe(&owner.rig, &mine);
-	rig_exchange(fds[0], &mine, &its);
-	rig_connect(&owner.rig, &its);
-	rig_write_all(fds[0], &owner.mr->rkey, sizeof(owner.mr->rkey));
+	fixture_describe(&owner.fixture, &mine);
+	fixture_exchange(fds[0], &mine, &its);
+	fixture_connect(&owner.fixture, &its);
+	fixture_write_all(fds[0], &owner.mr->rkey, sizeof(owner.mr->rkey));
 	let_peer_write(&owner, random);
 	if (killed)
 		kill(child, SIGKILL);
@@ -273,37 +273,40 @@ static void check_process(unsigned int turn, bool killed, struct test_random *ra
 	close_owner(&owner);
 }
 
-/* Who is not allowed our files gets none; all else works for it, by the ring. */
+/*
+ * A peer that may not have our files gets none; everything else works through the ring.
+ */
 static void other_user_body(int fd)
 {
-	struct rig_endpoint mine, its;
-	struct rig rig;
+	struct fixture_endpoint mine, its;
+	struct soft_fixture fixture;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (setresgid(65534, 65534, 65534) < 0 || setresuid(65534, 65534, 65534) < 0)
 		abort();
-	rig_open(&rig, NULL);
-	rig_describe(&rig, &mine);
-	rig_exchange(fd, &mine, &its);
-	rig_connect(&rig, &its);
-	rig_read_all(fd, &its.rkey, sizeof(its.rkey));
+	fixture_open(&fixture, NULL);
+	fixture_describe(&fixture, &mine);
+	fixture_exchange(fd, &mine, &its);
+	fixture_connect(&fixture, &its);
+	fixture_read_all(fd, &its.rkey, sizeof(its.rkey));
 	its.address = 0;
-	memset(rig.memory, 's', 10);
+	memset(fixture.memory, 's', 10);
 	for (int i = 0; i < 5; i++) {
-		if (rig_post(&rig, IBV_WR_RDMA_WRITE, 1, 0, 10, &its, 20,
-			     IBV_SEND_SIGNALED) ||
-		    rig_wait(&rig, rig.send_cq, NULL).status != IBV_WC_SUCCESS)
+		if (fixture_post(&fixture, IBV_WR_RDMA_WRITE, 1, 0, 10, &its, 20,
+				 IBV_SEND_SIGNALED) ||
+		    fixture_wait(&fixture, fixture.send_cq, NULL).status !=
+			    IBV_WC_SUCCESS)
 			abort();
 	}
-	rig_write_all(fd, "d", 1);
-	rig_read_all(fd, &its.rkey, 1);
-	rig_close(&rig);
+	fixture_write_all(fd, "d", 1);
+	fixture_read_all(fd, &its.rkey, 1);
+	fixture_close(&fixture);
 	_exit(0);
 }
 
-static void test_other_user(void **state)
+static void does_not_grant_to_another_user(void **state)
 {
-	struct rig_endpoint mine, its;
+	struct fixture_endpoint mine, its;
 	struct owner owner;
 	int fds[2], status;
 	pid_t child;
@@ -321,16 +324,16 @@ static void test_other_user(void **state)
 		other_user_body(fds[1]);
 	close(fds[1]);
 	open_owner(&owner);
-	rig_describe(&owner.rig, &mine);
-	rig_exchange(fds[0], &mine, &its);
-	rig_connect(&owner.rig, &its);
-	rig_write_all(fds[0], &owner.mr->rkey, sizeof(owner.mr->rkey));
-	rig_read_all(fds[0], &done, 1);
+	fixture_describe(&owner.fixture, &mine);
+	fixture_exchange(fds[0], &mine, &its);
+	fixture_connect(&owner.fixture, &its);
+	fixture_write_all(fds[0], &owner.mr->rkey, sizeof(owner.mr->rkey));
+	fixture_read_all(fds[0], &done, 1);
 	assert_false(has_given(&owner));
 	assert_int_equal(owner.area.memory[19], 0);
 	assert_int_equal(owner.area.memory[20], 's');
 	assert_int_equal(owner.area.memory[30], 0);
-	rig_write_all(fds[0], "x", 1);
+	fixture_write_all(fds[0], "x", 1);
 	take_back(&owner);
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
@@ -338,7 +341,7 @@ static void test_other_user(void **state)
 	close_owner(&owner);
 }
 
-static void test_processes(void **state)
+static void revokes_from_another_process(void **state)
 {
 	struct test_random random = test_random_start();
 
@@ -347,7 +350,7 @@ static void test_processes(void **state)
 		check_process(turn, false, &random);
 }
 
-static void test_killed(void **state)
+static void revokes_from_a_killed_process(void **state)
 {
 	struct test_random random = test_random_start();
 
@@ -359,10 +362,10 @@ static void test_killed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_other_user),
-		cmocka_unit_test(test_processes),
-		cmocka_unit_test(test_killed),
-		cmocka_unit_test(test_threads),
+		cmocka_unit_test(does_not_grant_to_another_user),
+		cmocka_unit_test(revokes_from_another_process),
+		cmocka_unit_test(revokes_from_a_killed_process),
+		cmocka_unit_test(revokes_from_a_thread),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,25 +16,26 @@
 #include "provider/soft/soft.h"
 #include "soft_fixture.h"
 
-/* The memory that two ends share, and what is said beside it. */
+/* The memory that two ends share, and the control messages beside it. */
 
-static const struct rig_options stepped = { .stepped = 1 };
+static const struct fixture_options stepped = { .stepped = 1 };
 
-static struct soft_link *link_of(const struct rig *rig)
+static struct soft_link *link_of(const struct soft_fixture *fixture)
 {
-	return &((struct soft_qp *)rig->qp)->link;
+	return &((struct soft_qp *)fixture->qp)->link;
 }
 
-static struct soft_ring *ring_of(const struct rig *rig)
+static struct soft_ring *ring_of(const struct soft_fixture *fixture)
 {
-	struct soft_ring *ring = link_of(rig)->ring;
+	struct soft_ring *ring = link_of(fixture)->ring;
 
 	assert_non_null(ring);
 	return ring;
 }
 
-/* As if so many bytes had gone through the ring from one to the other. */
-static void move_ring(struct rig *from, struct rig *to, uint64_t position)
+/* As if this many bytes had gone through the ring in that direction. */
+static void move_ring(struct soft_fixture *from, struct soft_fixture *to,
+		      uint64_t position)
 {
 	struct soft_direction *direction = ring_of(from)->out;
 
@@ -44,46 +45,47 @@ static void move_ring(struct rig *from, struct rig *to, uint64_t position)
 	atomic_store(&direction->tail, position);
 }
 
-static void write_and_check(struct rig *a, struct rig *b, const struct rig_endpoint *to_b,
-			    uint32_t length, unsigned int flags)
+static void write_and_check(struct soft_fixture *a, struct soft_fixture *b,
+			    const struct fixture_endpoint *to_b, uint32_t length,
+			    unsigned int flags)
 {
 	memset(b->memory, 0, 1024);
 	for (uint32_t i = 0; i < length; i++)
 		a->memory[i] = (uint8_t)(i * 7 + length);
-	assert_int_equal(rig_post(a, IBV_WR_RDMA_WRITE, 1, 0, length, to_b, 100,
-				  flags | IBV_SEND_SIGNALED),
+	assert_int_equal(fixture_post(a, IBV_WR_RDMA_WRITE, 1, 0, length, to_b, 100,
+				      flags | IBV_SEND_SIGNALED),
 			 0);
-	rig_expect(a, a->send_cq, b, 1, IBV_WC_SUCCESS);
+	fixture_expect(a, a->send_cq, b, 1, IBV_WC_SUCCESS);
 	assert_int_equal(b->memory[99], 0);
 	assert_memory_equal(b->memory + 100, a->memory, length);
 	assert_int_equal(b->memory[100 + length], 0);
 }
 
-static void read_and_check(struct rig *a, struct rig *b, const struct rig_endpoint *to_b,
-			   uint32_t length)
+static void read_and_check(struct soft_fixture *a, struct soft_fixture *b,
+			   const struct fixture_endpoint *to_b, uint32_t length)
 {
 	memset(a->memory, 0, 1024);
 	for (uint32_t i = 0; i < length; i++)
 		b->memory[i] = (uint8_t)(i * 5 + length);
-	assert_int_equal(
-		rig_post(a, IBV_WR_RDMA_READ, 2, 100, length, to_b, 0, IBV_SEND_SIGNALED),
-		0);
-	rig_expect(a, a->send_cq, b, 2, IBV_WC_SUCCESS);
+	assert_int_equal(fixture_post(a, IBV_WR_RDMA_READ, 2, 100, length, to_b, 0,
+				      IBV_SEND_SIGNALED),
+			 0);
+	fixture_expect(a, a->send_cq, b, 2, IBV_WC_SUCCESS);
 	assert_int_equal(a->memory[99], 0);
 	assert_memory_equal(a->memory + 100, b->memory, length);
 	assert_int_equal(a->memory[100 + length], 0);
 }
 
-/* The end of the ring lies at each byte of a frame once, also that of the counter. */
-static void test_wraps(void **state)
+/* The end of the ring falls on each byte of a frame once, including the counter. */
+static void wraps_at_every_byte(void **state)
 {
 	const uint64_t ends[] = { SOFT_RING_SIZE, 0 };
-	struct rig_endpoint to_b;
-	struct rig a, b;
+	struct fixture_endpoint to_b;
+	struct soft_fixture a, b;
 
 	(void)state;
-	rig_open_pair(&a, &b, &stepped);
-	rig_describe(&b, &to_b);
+	fixture_open_pair(&a, &b, &stepped);
+	fixture_describe(&b, &to_b);
 	for (int end = 0; end < 2; end++) {
 		for (uint32_t k = 0; k <= SOFT_HEADER_SIZE + 60; k++) {
 			move_ring(&a, &b, ends[end] - k);
@@ -94,23 +96,23 @@ static void test_wraps(void **state)
 			read_and_check(&a, &b, &to_b, 60);
 		}
 	}
-	rig_close(&a);
-	rig_close(&b);
+	fixture_close(&a);
+	fixture_close(&b);
 }
 
-/* More than the ring holds, from each of its quarters on. */
-static void test_larger_than_ring(void **state)
+/* More than the ring holds, starting at each of its quarters. */
+static void moves_messages_larger_than_the_ring(void **state)
 {
 	const uint32_t length = 3 * SOFT_RING_SIZE + 5;
 	uint8_t *memory = malloc(2 * (size_t)length);
-	struct rig_endpoint to_b;
+	struct fixture_endpoint to_b;
 	struct ibv_mr *from, *to;
-	struct rig a, b;
+	struct soft_fixture a, b;
 
 	(void)state;
 	assert_non_null(memory);
-	rig_open_pair(&a, &b, &stepped);
-	rig_describe(&b, &to_b);
+	fixture_open_pair(&a, &b, &stepped);
+	fixture_describe(&b, &to_b);
 	from = pier_soft_provider.reg_mr(a.pd, memory, length, (uintptr_t)memory, 0);
 	to = pier_soft_provider.reg_mr(b.pd, memory + length, length,
 				       (uintptr_t)memory + length,
@@ -138,39 +140,39 @@ static void test_larger_than_ring(void **state)
 		memset(memory + length, 0, length);
 		move_ring(&a, &b, quarter * (SOFT_RING_SIZE / 4) + 3);
 		assert_int_equal(ibv_post_send(a.qp, &wr, &bad), 0);
-		rig_expect(&a, a.send_cq, &b, 3, IBV_WC_SUCCESS);
+		fixture_expect(&a, a.send_cq, &b, 3, IBV_WC_SUCCESS);
 		assert_memory_equal(memory, memory + length, length);
 	}
 	assert_int_equal(pier_soft_provider.dereg_mr(from), 0);
 	assert_int_equal(pier_soft_provider.dereg_mr(to), 0);
-	rig_close(&a);
-	rig_close(&b);
+	fixture_close(&a);
+	fixture_close(&b);
 	free(memory);
 }
 
-static void step_until_broken(struct rig *a, struct rig *b)
+static void step_until_broken(struct soft_fixture *a, struct soft_fixture *b)
 {
-	uint64_t deadline = rig_milliseconds() + RIG_DEADLINE_MS;
+	uint64_t deadline = fixture_milliseconds() + FIXTURE_DEADLINE_MS;
 
 	while (link_of(a)->ring || link_of(b)->ring) {
-		assert_true(rig_milliseconds() < deadline);
-		rig_step(a, b);
+		assert_true(fixture_milliseconds() < deadline);
+		fixture_step(a, b);
 	}
 }
 
-/* A position that cannot be breaks the link; not a byte is taken from it. */
-static void test_false_head(void **state)
+/* An impossible position breaks the link; no byte is read from it. */
+static void rejects_an_impossible_head(void **state)
 {
 	const uint64_t beyond[] = { SOFT_RING_SIZE + 1, UINT64_MAX, UINT64_MAX / 2 };
 	const struct soft_header send = { .opcode = SOFT_SEND };
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(beyond) / sizeof(beyond[0]); i++) {
-		struct rig a, b;
+		struct soft_fixture a, b;
 
-		rig_open_pair(&a, &b, &stepped);
-		assert_int_equal(rig_post_recv(&b, 11, 0, 100), 0);
-		/* What would be a message if the position were one. */
+		fixture_open_pair(&a, &b, &stepped);
+		assert_int_equal(fixture_post_recv(&b, 11, 0, 100), 0);
+		/* Would be a message if the position were valid. */
 		pier_soft_pack_header(&send,
 				      (uint8_t *)ring_of(&a)->memory->layout +
 					      SOFT_RINGS_OFFSET +
@@ -179,45 +181,45 @@ static void test_false_head(void **state)
 						      SOFT_RING_SIZE);
 		atomic_store(&ring_of(&a)->out->head, ring_of(&b)->taken + beyond[i]);
 		step_until_broken(&a, &b);
-		rig_expect(&b, b.recv_cq, NULL, 11, IBV_WC_WR_FLUSH_ERR);
-		for (int k = 0; k < RIG_MEMORY; k++)
+		fixture_expect(&b, b.recv_cq, NULL, 11, IBV_WC_WR_FLUSH_ERR);
+		for (int k = 0; k < FIXTURE_MEMORY; k++)
 			assert_int_equal(b.memory[k], 0);
-		rig_close(&a);
-		rig_close(&b);
+		fixture_close(&a);
+		fixture_close(&b);
 	}
 }
 
-static void test_false_tail(void **state)
+static void rejects_an_impossible_tail(void **state)
 {
 	const uint64_t before[] = { 1, SOFT_RING_SIZE, UINT64_MAX / 2 };
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(before) / sizeof(before[0]); i++) {
-		struct rig a, b;
+		struct soft_fixture a, b;
 
-		rig_open_pair(&a, &b, &stepped);
+		fixture_open_pair(&a, &b, &stepped);
 		atomic_store(&ring_of(&a)->out->tail, ring_of(&a)->put + before[i]);
-		assert_int_equal(
-			rig_post(&a, IBV_WR_SEND, 1, 0, 8, NULL, 0, IBV_SEND_SIGNALED),
-			0);
-		rig_expect(&a, a.send_cq, &b, 1, IBV_WC_RETRY_EXC_ERR);
+		assert_int_equal(fixture_post(&a, IBV_WR_SEND, 1, 0, 8, NULL, 0,
+					      IBV_SEND_SIGNALED),
+				 0);
+		fixture_expect(&a, a.send_cq, &b, 1, IBV_WC_RETRY_EXC_ERR);
 		step_until_broken(&a, &b);
-		rig_close(&a);
-		rig_close(&b);
+		fixture_close(&a);
+		fixture_close(&b);
 	}
 }
 
-/* Sends control messages over the socket of `from` that its engine never would. */
+/* Sends control messages over the socket of `from` that its engine would never send. */
 static void check_bad_messages(const void *bytes, size_t length, int fd_count)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = { 0 };
 	struct iovec part = { .iov_base = (void *)bytes, .iov_len = length };
 	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
 	struct cmsghdr *header = (struct cmsghdr *)control;
-	int before = rig_count_fds(), fds[2];
-	struct rig a, b;
+	int before = fixture_count_fds(), fds[2];
+	struct soft_fixture a, b;
 
-	rig_open_pair(&a, &b, &stepped);
+	fixture_open_pair(&a, &b, &stepped);
 	fds[0] = fds[1] = link_of(&a)->tx_fd;
 	if (fd_count > 0) {
 		header->cmsg_level = SOL_SOCKET;
@@ -227,19 +229,19 @@ static void check_bad_messages(const void *bytes, size_t length, int fd_count)
 		message.msg_control = control;
 		message.msg_controllen = CMSG_SPACE(sizeof(int) * fd_count);
 	}
-	assert_int_equal(rig_post_recv(&b, 11, 0, 100), 0);
+	assert_int_equal(fixture_post_recv(&b, 11, 0, 100), 0);
 	assert_int_equal(sendmsg(link_of(&a)->tx_fd, &message, 0), (ssize_t)length);
-	rig_expect(&b, b.recv_cq, &a, 11, IBV_WC_WR_FLUSH_ERR);
+	fixture_expect(&b, b.recv_cq, &a, 11, IBV_WC_WR_FLUSH_ERR);
 	step_until_broken(&a, &b);
-	rig_close(&a);
-	rig_close(&b);
-	assert_int_equal(rig_count_fds(), before);
+	fixture_close(&a);
+	fixture_close(&b);
+	assert_int_equal(fixture_count_fds(), before);
 }
 
-static void test_nonsense(void **state)
+static void rejects_invalid_control_messages(void **state)
 {
 	const uint8_t no_word[] = { 77 }, wake[] = { 1 };
-	/* A grant that was not requested, and one with more pieces than fit. */
+	/* A grant that was not requested, and one with too many pieces. */
 	uint8_t grant[40] = { 5, 1 }, large[40] = { 5, 1 };
 
 	(void)state;
@@ -252,23 +254,23 @@ static void test_nonsense(void **state)
 	check_bad_messages(large, sizeof(large), 0);
 }
 
-/* Without shared memory all works as well, over the socket. */
+/* Without shared memory everything works as well, through the socket. */
 static void check_without(void)
 {
-	struct rig_endpoint to_b;
-	struct rig a, b;
+	struct fixture_endpoint to_b;
+	struct soft_fixture a, b;
 
-	rig_open_pair(&a, &b, &stepped);
+	fixture_open_pair(&a, &b, &stepped);
 	assert_null(link_of(&a)->ring);
 	assert_null(link_of(&b)->ring);
-	rig_describe(&b, &to_b);
+	fixture_describe(&b, &to_b);
 	write_and_check(&a, &b, &to_b, 60, 0);
 	read_and_check(&a, &b, &to_b, 60);
-	rig_close(&a);
-	rig_close(&b);
+	fixture_close(&a);
+	fixture_close(&b);
 }
 
-static void test_switched_off(void **state)
+static void works_without_shared_memory(void **state)
 {
 	(void)state;
 	setenv("PIER_SOFT_SHARED", "off", 1);
@@ -276,15 +278,15 @@ static void test_switched_off(void **state)
 	unsetenv("PIER_SOFT_SHARED");
 }
 
-/* Half of the fds are left for others. */
-static void test_few_fds(void **state)
+/* Half of the fds are left for other uses. */
+static void limits_shared_fds(void **state)
 {
 	struct rlimit old, few;
 
 	(void)state;
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
 	few = old;
-	few.rlim_cur = (rlim_t)rig_count_fds() + 20;
+	few.rlim_cur = (rlim_t)fixture_count_fds() + 20;
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
 	check_without();
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
@@ -303,51 +305,51 @@ static int count_shared_memories(void)
 	return count;
 }
 
-/* Both ends of one process share one mapping; nothing is left when they go. */
-static void test_nothing_left(void **state)
+/* Both ends in one process share one mapping; nothing is left afterwards. */
+static void leaves_nothing_behind(void **state)
 {
-	int before = rig_count_fds();
-	struct rig_endpoint self;
-	struct rig a, b;
+	int before = fixture_count_fds();
+	struct fixture_endpoint self;
+	struct soft_fixture a, b;
 
 	(void)state;
 	assert_int_equal(count_shared_memories(), 0);
-	rig_open_pair(&a, &b, &stepped);
+	fixture_open_pair(&a, &b, &stepped);
 	assert_int_equal(count_shared_memories(), 1);
-	rig_close(&a);
+	fixture_close(&a);
 	assert_int_equal(count_shared_memories(), 1);
-	rig_close(&b);
+	fixture_close(&b);
 	assert_int_equal(count_shared_memories(), 0);
-	rig_open(&a, NULL);
-	rig_describe(&a, &self);
-	rig_connect(&a, &self);
+	fixture_open(&a, NULL);
+	fixture_describe(&a, &self);
+	fixture_connect(&a, &self);
 	assert_int_equal(count_shared_memories(), 1);
 	assert_ptr_equal(ring_of(&a)->in, ring_of(&a)->out);
-	rig_close(&a);
+	fixture_close(&a);
 	assert_int_equal(count_shared_memories(), 0);
 	/* Parked, and never adopted. */
-	rig_open(&a, &stepped);
-	rig_open(&b, &stepped);
-	rig_describe(&b, &self);
-	rig_connect(&a, &self);
+	fixture_open(&a, &stepped);
+	fixture_open(&b, &stepped);
+	fixture_describe(&b, &self);
+	fixture_connect(&a, &self);
 	assert_int_equal(count_shared_memories(), 1);
-	rig_close(&b);
-	rig_close(&a);
+	fixture_close(&b);
+	fixture_close(&a);
 	assert_int_equal(count_shared_memories(), 0);
-	assert_int_equal(rig_count_fds(), before);
+	assert_int_equal(fixture_count_fds(), before);
 }
 
-/* An end that sleeps is woken, for bytes and for room; asked for at each byte once. */
-static void test_wakes(void **state)
+/* A sleeping end is woken for bytes and for room; the request comes at each byte once. */
+static void wakes_a_sleeping_reader(void **state)
 {
-	struct rig_endpoint to_b;
-	struct rig a, b;
+	struct fixture_endpoint to_b;
+	struct soft_fixture a, b;
 
 	(void)state;
-	rig_open_pair(&a, &b, &stepped);
-	rig_describe(&b, &to_b);
+	fixture_open_pair(&a, &b, &stepped);
+	fixture_describe(&b, &to_b);
 	for (int i = 0; i < 10; i++)
-		rig_step(&a, &b);
+		fixture_step(&a, &b);
 	pier_soft_lock(soft_context(b.context));
 	assert_true(pier_soft_sleep_on_ring((struct soft_qp *)b.qp));
 	assert_false(ring_of(&b)->is_polled);
@@ -355,65 +357,66 @@ static void test_wakes(void **state)
 	assert_int_equal(atomic_load(&ring_of(&b)->in->reader_sleeps), 1);
 	write_and_check(&a, &b, &to_b, 60, 0);
 	assert_true(ring_of(&b)->is_polled);
-	/* What came just before is found, and it does not sleep. */
-	rig_post(&a, IBV_WR_RDMA_WRITE, 5, 0, 8, &to_b, 0, IBV_SEND_SIGNALED);
-	rig_step(&a, NULL);
+	/* Finds bytes that arrived just before, and does not sleep. */
+	fixture_post(&a, IBV_WR_RDMA_WRITE, 5, 0, 8, &to_b, 0, IBV_SEND_SIGNALED);
+	fixture_step(&a, NULL);
 	pier_soft_lock(soft_context(b.context));
 	assert_false(pier_soft_sleep_on_ring((struct soft_qp *)b.qp));
 	pier_soft_unlock(soft_context(b.context));
 	assert_true(ring_of(&b)->is_polled);
 	assert_int_equal(atomic_load(&ring_of(&b)->in->reader_sleeps), 0);
-	rig_expect(&a, a.send_cq, &b, 5, IBV_WC_SUCCESS);
-	rig_close(&a);
-	rig_close(&b);
+	fixture_expect(&a, a.send_cq, &b, 5, IBV_WC_SUCCESS);
+	fixture_close(&a);
+	fixture_close(&b);
 }
 
-/* A writer that sleeps until there is room. */
-static void test_wakes_writer(void **state)
+/* A writer sleeps until there is room. */
+static void wakes_a_sleeping_writer(void **state)
 {
 	struct soft_link *link;
-	struct rig_endpoint to_b;
-	struct rig a, b;
+	struct fixture_endpoint to_b;
+	struct soft_fixture a, b;
 
 	(void)state;
-	rig_open_pair(&a, &b, &stepped);
-	rig_describe(&b, &to_b);
+	fixture_open_pair(&a, &b, &stepped);
+	fixture_describe(&b, &to_b);
 	link = link_of(&a);
-	/* A ring so full that nothing fits, of which the other end knows nothing yet. */
+	/* A ring so full that nothing fits; the other end has not noticed yet. */
 	move_ring(&a, &b, SOFT_RING_SIZE);
 	atomic_store(&link->ring->out->tail, 0);
 	assert_int_equal(
-		rig_post(&a, IBV_WR_RDMA_WRITE, 1, 0, 8, &to_b, 0, IBV_SEND_SIGNALED), 0);
+		fixture_post(&a, IBV_WR_RDMA_WRITE, 1, 0, 8, &to_b, 0, IBV_SEND_SIGNALED),
+		0);
 	for (int i = 0; i < 10; i++)
-		rig_step(&a, NULL);
+		fixture_step(&a, NULL);
 	assert_false(link->writable);
 	pier_soft_lock(soft_context(a.context));
 	assert_true(pier_soft_sleep_on_ring((struct soft_qp *)a.qp));
 	pier_soft_unlock(soft_context(a.context));
 	assert_int_equal(atomic_load(&link->ring->out->writer_sleeps), 1);
-	/* The reader takes out, and sees who waits for that. */
+	/* The reader drains the ring, and sees the waiting writer. */
 	atomic_store(&link->ring->out->tail, SOFT_RING_SIZE);
 	pier_soft_lock(soft_context(b.context));
 	pier_soft_wake_peer((struct soft_qp *)b.qp, &ring_of(&b)->in->writer_sleeps);
 	pier_soft_unlock(soft_context(b.context));
-	rig_expect(&a, a.send_cq, &b, 1, IBV_WC_SUCCESS);
-	rig_close(&a);
-	rig_close(&b);
+	fixture_expect(&a, a.send_cq, &b, 1, IBV_WC_SUCCESS);
+	fixture_close(&a);
+	fixture_close(&b);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_wraps),
-		cmocka_unit_test(test_larger_than_ring),
-		cmocka_unit_test(test_false_head),
-		cmocka_unit_test(test_false_tail),
-		cmocka_unit_test(test_nonsense),
-		cmocka_unit_test(test_switched_off),
-		cmocka_unit_test(test_few_fds),
-		cmocka_unit_test(test_nothing_left),
-		cmocka_unit_test(test_wakes),
-		cmocka_unit_test(test_wakes_writer),
+		cmocka_unit_test(wraps_at_every_byte),
+		cmocka_unit_test(moves_messages_larger_than_the_ring),
+		cmocka_unit_test(rejects_an_impossible_head),
+		cmocka_unit_test(rejects_an_impossible_tail),
+		cmocka_unit_test(rejects_invalid_control_messages),
+		cmocka_unit_test(works_without_shared_memory),
+		cmocka_unit_test(limits_shared_fds),
+		cmocka_unit_test(leaves_nothing_behind),
+		cmocka_unit_test(wakes_a_sleeping_reader),
+		cmocka_unit_test(wakes_a_sleeping_writer),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

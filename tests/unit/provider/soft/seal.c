@@ -15,7 +15,7 @@
 #include "provider/soft/registry.h"
 #include "soft_fixture.h"
 
-/* The encrypted stream by itself: two ends and a socket pair. */
+/* The encrypted stream alone: two ends and a socket pair. */
 
 struct stage {
 	struct soft_session session;
@@ -47,7 +47,7 @@ static void close_stage(struct stage *stage)
 	close(stage->fds[1]);
 }
 
-/* Memory that may vanish, as far as the vector knows. */
+/* Memory that may vanish, as the vector declares it. */
 static struct soft_vector one_part(void *memory, size_t length, bool writes)
 {
 	struct soft_vector vector;
@@ -72,8 +72,8 @@ static ssize_t receive_part(struct stage *stage, void *memory, size_t length)
 	return pier_soft_seal_receive(stage->listener, &vector, stage->fds[1]);
 }
 
-/* More than is sent under one key, by records of all sizes. */
-static void test_many_bytes(void **state)
+/* More than one key may encrypt, in records of all sizes. */
+static void changes_keys_after_many_bytes(void **state)
 {
 	enum {
 		TOTAL = 40 << 20
@@ -109,7 +109,7 @@ static void test_many_bytes(void **state)
 	free(target);
 }
 
-static void test_full_socket(void **state)
+static void resumes_after_a_full_socket(void **state)
 {
 	static uint8_t source[SOFT_MAX_RECORD], target[SOFT_MAX_RECORD];
 	uint64_t sent = 0, received = 0;
@@ -121,7 +121,7 @@ static void test_full_socket(void **state)
 	while ((moved = send_part(&stage, source, sizeof(source))) > 0)
 		sent += (uint64_t)moved;
 	assert_int_equal(errno, EAGAIN);
-	/* A part of a record is on its way, and the rest is not lost. */
+	/* Part of a record has been sent, and the rest is not lost. */
 	assert_int_equal(pier_soft_seal_flush(stage.caller, stage.fds[0]), -1);
 	while (received < sent) {
 		moved = receive_part(&stage, target, sizeof(target));
@@ -144,10 +144,10 @@ static void check_hole(uint8_t *memory, size_t page)
 	open_stage(&stage);
 	assert_int_equal(send_part(&stage, memory, page + 50), -1);
 	assert_int_equal(errno, EFAULT);
-	/* Nothing of it left, and the stream is as before. */
+	/* Nothing of it is left, and the stream is as before. */
 	memory[page - 1] = 'x';
 	assert_int_equal(send_part(&stage, memory + page - 50, 50), 50);
-	/* Into the hole: what is in front of it arrives, the rest waits. */
+	/* Across the hole: the bytes before it arrive, the rest waits. */
 	assert_int_equal(receive_part(&stage, memory + page - 20, 50), 20);
 	assert_int_equal(receive_part(&stage, memory + page, 30), -1);
 	assert_int_equal(errno, EFAULT);
@@ -156,7 +156,7 @@ static void check_hole(uint8_t *memory, size_t page)
 	close_stage(&stage);
 }
 
-static void test_memory_that_is_unmapped(void **state)
+static void survives_unmapped_memory(void **state)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	uint8_t *memory = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE,
@@ -169,8 +169,8 @@ static void test_memory_that_is_unmapped(void **state)
 	munmap(memory, page);
 }
 
-/* Where a load would end with SIGBUS. */
-static void test_file_that_is_truncated(void **state)
+/* A load would raise SIGBUS. */
+static void survives_a_truncated_file(void **state)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	int fd = memfd_create("truncated", MFD_CLOEXEC);
@@ -186,8 +186,8 @@ static void test_file_that_is_truncated(void **state)
 	close(fd);
 }
 
-/* All that the keys are made of matters, and so does the direction. */
-static void test_keys(void **state)
+/* Every input of the keys matters, and so does the direction. */
+static void derives_keys_from_every_input(void **state)
 {
 	struct soft_session session = { 0 }, other;
 	uint8_t key[SOFT_KEY_SIZE], again[SOFT_KEY_SIZE];
@@ -206,8 +206,8 @@ static void test_keys(void **state)
 	}
 }
 
-/* Public keys of low order, of which anybody knows what is agreed on (RFC 7748, 6.1). */
-static void test_weak_public_key(void **state)
+/* Public keys of low order, for which anyone knows the shared secret (RFC 7748, 6.1). */
+static void rejects_weak_public_keys(void **state)
 {
 	uint8_t weak[SOFT_SHARE_SIZE] = { 0 }, agreed[SOFT_SHARE_SIZE];
 	struct soft_share share = { .wanted = true };
@@ -226,12 +226,12 @@ static void test_weak_public_key(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_many_bytes),
-		cmocka_unit_test(test_full_socket),
-		cmocka_unit_test(test_memory_that_is_unmapped),
-		cmocka_unit_test(test_file_that_is_truncated),
-		cmocka_unit_test(test_keys),
-		cmocka_unit_test(test_weak_public_key),
+		cmocka_unit_test(changes_keys_after_many_bytes),
+		cmocka_unit_test(resumes_after_a_full_socket),
+		cmocka_unit_test(survives_unmapped_memory),
+		cmocka_unit_test(survives_a_truncated_file),
+		cmocka_unit_test(derives_keys_from_every_input),
+		cmocka_unit_test(rejects_weak_public_keys),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,30 +13,31 @@
 #include "provider/soft/link/frame.h"
 #include "provider/soft/soft.h"
 
-void fake_make(struct fake *fake, struct rig *rig)
+void fake_make(struct fake *fake, struct soft_fixture *fixture)
 {
 	memset(fake, 0, sizeof(*fake));
-	/* The lowest name of soft0's form, so it is the one to call. */
-	memcpy(fake->gid.raw, soft_context(rig->context)->gid.raw, 8);
+	/* The lowest name of soft0's form, so the other end calls it. */
+	memcpy(fake->gid.raw, soft_context(fixture->context)->gid.raw, 8);
 	fake->gid.raw[15] = 1;
 	fake->qpn = 77;
 	assert_true(pier_soft_random(fake->address.secret, SOFT_SECRET_SIZE));
-	rig_describe(rig, &fake->to_rig);
+	fixture_describe(fixture, &fake->to_fixture);
 }
 
-void fake_connect(struct rig *rig, const struct fake *fake)
+void fake_connect(struct soft_fixture *fixture, const struct fake *fake)
 {
-	struct rig_endpoint endpoint = { .gid = fake->gid, .qpn = fake->qpn };
+	struct fixture_endpoint endpoint = { .gid = fake->gid, .qpn = fake->qpn };
 
 	endpoint.blob_length = pier_soft_pack_address(&fake->address, endpoint.blob,
 						      sizeof(endpoint.blob));
-	rig_connect(rig, &endpoint);
+	fixture_connect(fixture, &endpoint);
 }
 
-int fake_dial(const struct rig *rig)
+int fake_dial(const struct soft_fixture *fixture)
 {
 	struct sockaddr_un name;
-	socklen_t length = pier_soft_unix_name(&soft_context(rig->context)->gid, &name);
+	socklen_t length = pier_soft_unix_name(&soft_context(fixture->context)->gid,
+					       &name);
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	assert_true(fd >= 0);
@@ -46,11 +47,11 @@ int fake_dial(const struct rig *rig)
 
 bool fake_hangs_up(int fd)
 {
-	uint64_t deadline = rig_milliseconds() + RIG_DEADLINE_MS;
+	uint64_t deadline = fixture_milliseconds() + FIXTURE_DEADLINE_MS;
 	struct pollfd waited = { .fd = fd, .events = POLLIN };
 	char bytes[256];
 
-	while (rig_milliseconds() < deadline) {
+	while (fixture_milliseconds() < deadline) {
 		if (poll(&waited, 1, 100) == 1 && read(fd, bytes, sizeof(bytes)) <= 0)
 			return true;
 	}
@@ -61,15 +62,15 @@ void fake_say_hello(const struct fake *fake, int fd, uint8_t *ret_transcript)
 {
 	struct soft_hello hello = {
 		.from = fake->gid,
-		.to = fake->to_rig.gid,
+		.to = fake->to_fixture.gid,
 		.from_qpn = fake->qpn,
-		.to_qpn = fake->to_rig.qpn,
+		.to_qpn = fake->to_fixture.qpn,
 	};
 	uint8_t bytes[SOFT_HELLO_SIZE], challenge[SOFT_CHALLENGE_SIZE];
 
 	pier_soft_pack_hello(&hello, bytes);
-	rig_write_all(fd, bytes, sizeof(bytes));
-	rig_read_all(fd, challenge, sizeof(challenge));
+	fixture_write_all(fd, bytes, sizeof(bytes));
+	fixture_read_all(fd, challenge, sizeof(challenge));
 	pier_soft_hash_transcript(bytes, challenge, false, ret_transcript);
 }
 
@@ -78,23 +79,23 @@ void fake_prove(const struct fake *fake, int fd, const uint8_t *transcript)
 	struct soft_address its;
 	uint8_t proof[SOFT_PROOF_SIZE];
 
-	assert_int_equal(pier_soft_unpack_address(fake->to_rig.blob,
-						  fake->to_rig.blob_length, &its),
+	assert_int_equal(pier_soft_unpack_address(fake->to_fixture.blob,
+						  fake->to_fixture.blob_length, &its),
 			 0);
 	pier_soft_prove(its.secret, SOFT_CALLER_PROVES, transcript, proof);
 	pier_soft_prove(fake->address.secret, SOFT_CALLER_IDENTITY, transcript,
 			proof + SOFT_MAC_SIZE);
-	rig_write_all(fd, proof, sizeof(proof));
+	fixture_write_all(fd, proof, sizeof(proof));
 }
 
-int fake_call(const struct fake *fake, const struct rig *rig)
+int fake_call(const struct fake *fake, const struct soft_fixture *fixture)
 {
 	uint8_t transcript[SOFT_MAC_SIZE], welcome[SOFT_WELCOME_SIZE];
-	int fd = fake_dial(rig);
+	int fd = fake_dial(fixture);
 
 	fake_say_hello(fake, fd, transcript);
 	fake_prove(fake, fd, transcript);
-	rig_read_all(fd, welcome, sizeof(welcome));
+	fixture_read_all(fd, welcome, sizeof(welcome));
 	return fd;
 }
 
@@ -103,35 +104,35 @@ void fake_send(int fd, struct soft_header header)
 	uint8_t bytes[SOFT_HEADER_SIZE];
 
 	pier_soft_pack_header(&header, bytes);
-	rig_write_all(fd, bytes, sizeof(bytes));
+	fixture_write_all(fd, bytes, sizeof(bytes));
 }
 
-void fake_step(struct rig *rig)
+void fake_step(struct soft_fixture *fixture)
 {
 	for (int i = 0; i < 50; i++)
-		rig_step(rig, NULL);
+		fixture_step(fixture, NULL);
 }
 
-int fake_call_stepped(const struct fake *fake, struct rig *rig)
+int fake_call_stepped(const struct fake *fake, struct soft_fixture *fixture)
 {
 	struct soft_hello hello = {
 		.from = fake->gid,
-		.to = fake->to_rig.gid,
+		.to = fake->to_fixture.gid,
 		.from_qpn = fake->qpn,
-		.to_qpn = fake->to_rig.qpn,
+		.to_qpn = fake->to_fixture.qpn,
 	};
 	uint8_t bytes[SOFT_HELLO_SIZE], challenge[SOFT_CHALLENGE_SIZE];
 	uint8_t transcript[SOFT_MAC_SIZE];
-	int fd = fake_dial(rig);
+	int fd = fake_dial(fixture);
 
 	pier_soft_pack_hello(&hello, bytes);
-	rig_write_all(fd, bytes, sizeof(bytes));
-	fake_step(rig);
-	rig_read_all(fd, challenge, sizeof(challenge));
+	fixture_write_all(fd, bytes, sizeof(bytes));
+	fake_step(fixture);
+	fixture_read_all(fd, challenge, sizeof(challenge));
 	pier_soft_hash_transcript(bytes, challenge, false, transcript);
 	fake_prove(fake, fd, transcript);
-	fake_step(rig);
-	rig_read_all(fd, challenge, SOFT_WELCOME_SIZE);
+	fake_step(fixture);
+	fixture_read_all(fd, challenge, SOFT_WELCOME_SIZE);
 	return fd;
 }
 
@@ -140,7 +141,7 @@ struct soft_header fake_next(int fd)
 	uint8_t bytes[SOFT_HEADER_SIZE];
 	struct soft_header header;
 
-	rig_read_all(fd, bytes, sizeof(bytes));
+	fixture_read_all(fd, bytes, sizeof(bytes));
 	assert_true(pier_soft_unpack_header(bytes, &header));
 	return header;
 }

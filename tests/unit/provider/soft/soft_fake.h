@@ -6,26 +6,26 @@
 #include "provider/soft/link/frame.h"
 #include "soft_fixture.h"
 
-/* A peer made of bytes: it knows the secrets, but sends what it likes. */
+/* A peer made of raw bytes: it knows the secrets, but sends anything it likes. */
 struct fake {
 	union ibv_gid gid;
 	uint32_t qpn;
 	struct soft_address address;
-	struct rig_endpoint to_rig;
+	struct fixture_endpoint to_fixture;
 };
 
-void fake_make(struct fake *fake, struct rig *rig);
-void fake_connect(struct rig *rig, const struct fake *fake);
-int fake_dial(const struct rig *rig);
+void fake_make(struct fake *fake, struct soft_fixture *fixture);
+void fake_connect(struct soft_fixture *fixture, const struct fake *fake);
+int fake_dial(const struct soft_fixture *fixture);
 /* Whether the other side hangs up before the deadline. */
 bool fake_hangs_up(int fd);
 void fake_say_hello(const struct fake *fake, int fd, uint8_t *ret_transcript);
 void fake_prove(const struct fake *fake, int fd, const uint8_t *transcript);
-int fake_call(const struct fake *fake, const struct rig *rig);
+int fake_call(const struct fake *fake, const struct soft_fixture *fixture);
 void fake_send(int fd, struct soft_header header);
-void fake_step(struct rig *rig);
-/* With a caller that does not wait for the welcome: the rig must be stepped. */
-int fake_call_stepped(const struct fake *fake, struct rig *rig);
+void fake_step(struct soft_fixture *fixture);
+/* With a caller that does not wait for the welcome: the fixture must be stepped. */
+int fake_call_stepped(const struct fake *fake, struct soft_fixture *fixture);
 struct soft_header fake_next(int fd);
 
 #endif

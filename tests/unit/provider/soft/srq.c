@@ -21,35 +21,35 @@ enum {
 	PIECE = 64
 };
 
-static const struct rig_options stepped = { .stepped = 1, .srq_depth = DEPTH };
+static const struct fixture_options stepped = { .stepped = 1, .srq_depth = DEPTH };
 
-/* Queue pairs of one context, which share all but themselves; a peer for each. */
+/* Queue pairs of one context, which share everything else; a peer for each. */
 struct hub {
-	struct rig ends[PEERS], peers[PEERS];
+	struct soft_fixture ends[PEERS], peers[PEERS];
 };
 
 static void connect_end(struct hub *hub, int i)
 {
-	struct rig_endpoint to_end, to_peer;
+	struct fixture_endpoint to_end, to_peer;
 
-	rig_describe(&hub->ends[i], &to_end);
-	rig_describe(&hub->peers[i], &to_peer);
-	rig_connect(&hub->ends[i], &to_peer);
-	rig_connect(&hub->peers[i], &to_end);
+	fixture_describe(&hub->ends[i], &to_end);
+	fixture_describe(&hub->peers[i], &to_peer);
+	fixture_connect(&hub->ends[i], &to_peer);
+	fixture_connect(&hub->peers[i], &to_end);
 }
 
-static void open_hub(struct hub *hub, const struct rig_options *options)
+static void open_hub(struct hub *hub, const struct fixture_options *options)
 {
-	struct rig_options plain = *options;
+	struct fixture_options plain = *options;
 
 	plain.srq_depth = 0;
-	rig_open(&hub->ends[0], options);
+	fixture_open(&hub->ends[0], options);
 	for (int i = 0; i < PEERS; i++) {
 		if (i > 0) {
 			hub->ends[i] = hub->ends[0];
-			rig_create_qp(&hub->ends[i]);
+			fixture_create_qp(&hub->ends[i]);
 		}
-		rig_open(&hub->peers[i], &plain);
+		fixture_open(&hub->peers[i], &plain);
 		connect_end(hub, i);
 	}
 }
@@ -57,45 +57,45 @@ static void open_hub(struct hub *hub, const struct rig_options *options)
 static void close_hub(struct hub *hub)
 {
 	for (int i = PEERS; i-- > 0;) {
-		rig_close(&hub->peers[i]);
+		fixture_close(&hub->peers[i]);
 		if (i > 0 && hub->ends[i].qp)
 			assert_int_equal(soft->destroy_qp(hub->ends[i].qp), 0);
 	}
-	rig_close(&hub->ends[0]);
+	fixture_close(&hub->ends[0]);
 }
 
-static int post_srq(const struct rig *rig, uint64_t wr_id, uint64_t offset,
+static int post_srq(const struct soft_fixture *fixture, uint64_t wr_id, uint64_t offset,
 		    uint32_t length)
 {
-	struct ibv_sge sge = rig_sge(rig, offset, length);
+	struct ibv_sge sge = fixture_sge(fixture, offset, length);
 	struct ibv_recv_wr wr = { .wr_id = wr_id,
 				  .sg_list = &sge,
 				  .num_sge = length > 0 };
 	struct ibv_recv_wr *bad = NULL;
-	int error = ibv_post_srq_recv(rig->srq, &wr, &bad);
+	int error = ibv_post_srq_recv(fixture->srq, &wr, &bad);
 
 	if (bad != (error ? &wr : NULL))
 		abort(); /* also in threads */
 	return error;
 }
 
-static int send_piece(struct rig *rig, uint64_t wr_id, unsigned int flags)
+static int send_piece(struct soft_fixture *fixture, uint64_t wr_id, unsigned int flags)
 {
-	memset(rig->memory, (int)wr_id, PIECE);
-	return rig_post(rig, IBV_WR_SEND, wr_id, 0, PIECE, NULL, 0,
-			flags | IBV_SEND_SIGNALED);
+	memset(fixture->memory, (int)wr_id, PIECE);
+	return fixture_post(fixture, IBV_WR_SEND, wr_id, 0, PIECE, NULL, 0,
+			    flags | IBV_SEND_SIGNALED);
 }
 
 static void expect_recv(struct hub *hub, int end, uint64_t wr_id,
 			enum ibv_wc_status status)
 {
-	struct rig *rig = &hub->ends[end];
+	struct soft_fixture *fixture = &hub->ends[end];
 
-	rig_expect(rig, rig->recv_cq, &hub->peers[end], wr_id, status);
+	fixture_expect(fixture, fixture->recv_cq, &hub->peers[end], wr_id, status);
 }
 
-/* In the order in which they were posted, to whoever needs one. */
-static void test_in_order(void **state)
+/* In the order in which they were posted, whichever queue pair needs one. */
+static void takes_receives_in_order(void **state)
 {
 	static const int order[] = { 1, 0, 2, 2, 1 };
 	struct hub hub;
@@ -107,8 +107,8 @@ static void test_in_order(void **state)
 	for (uint64_t i = 0; i < 5; i++) {
 		assert_int_equal(send_piece(&hub.peers[order[i]], 10 + i, 0), 0);
 		expect_recv(&hub, order[i], i, IBV_WC_SUCCESS);
-		rig_expect(&hub.peers[order[i]], hub.peers[order[i]].send_cq,
-			   &hub.ends[order[i]], 10 + i, IBV_WC_SUCCESS);
+		fixture_expect(&hub.peers[order[i]], hub.peers[order[i]].send_cq,
+			       &hub.ends[order[i]], 10 + i, IBV_WC_SUCCESS);
 	}
 	for (int i = 0; i < 500; i++)
 		assert_int_equal(hub.ends[0].memory[i],
@@ -116,32 +116,35 @@ static void test_in_order(void **state)
 	close_hub(&hub);
 }
 
-static void test_empty_is_rnr(void **state)
+static void empty_queue_is_rnr(void **state)
 {
-	struct rig_options options = stepped;
+	struct fixture_options options = stepped;
 	struct hub hub;
 
 	(void)state;
 	open_hub(&hub, &options);
 	assert_int_equal(send_piece(&hub.peers[0], 1, 0), 0);
-	rig_expect(&hub.peers[0], hub.peers[0].send_cq, &hub.ends[0], 1,
-		   IBV_WC_RNR_RETRY_EXC_ERR);
+	fixture_expect(&hub.peers[0], hub.peers[0].send_cq, &hub.ends[0], 1,
+		       IBV_WC_RNR_RETRY_EXC_ERR);
 	close_hub(&hub);
 	options.rnr_retry = 7;
 	options.min_rnr_timer = 1;
 	open_hub(&hub, &options);
 	assert_int_equal(send_piece(&hub.peers[0], 1, 0), 0);
 	for (int i = 0; i < 200; i++)
-		rig_step(&hub.peers[0], &hub.ends[0]);
-	rig_expect_none(&hub.peers[0], hub.peers[0].send_cq);
+		fixture_step(&hub.peers[0], &hub.ends[0]);
+	fixture_expect_none(&hub.peers[0], hub.peers[0].send_cq);
 	assert_int_equal(post_srq(&hub.ends[0], 7, 0, PIECE), 0);
 	expect_recv(&hub, 0, 7, IBV_WC_SUCCESS);
-	rig_expect(&hub.peers[0], hub.peers[0].send_cq, &hub.ends[0], 1, IBV_WC_SUCCESS);
+	fixture_expect(&hub.peers[0], hub.peers[0].send_cq, &hub.ends[0], 1,
+		       IBV_WC_SUCCESS);
 	close_hub(&hub);
 }
 
-/* A receive counts until its completion was polled, and its room is used again. */
-static void test_depth(void **state)
+/*
+ * A receive occupies its place until its completion was polled; then the place is reused.
+ */
+static void limits_outstanding_receives(void **state)
 {
 	struct hub hub;
 
@@ -154,8 +157,8 @@ static void test_depth(void **state)
 		int who = (int)round % PEERS;
 
 		assert_int_equal(send_piece(&hub.peers[who], 1, 0), 0);
-		rig_expect(&hub.peers[who], hub.peers[who].send_cq, &hub.ends[who], 1,
-			   IBV_WC_SUCCESS);
+		fixture_expect(&hub.peers[who], hub.peers[who].send_cq, &hub.ends[who], 1,
+			       IBV_WC_SUCCESS);
 		assert_int_equal(post_srq(&hub.ends[0], 99, 0, PIECE), ENOMEM);
 		expect_recv(&hub, who, round, IBV_WC_SUCCESS);
 		assert_int_equal(post_srq(&hub.ends[0], DEPTH + round, 0, PIECE), 0);
@@ -164,28 +167,28 @@ static void test_depth(void **state)
 	close_hub(&hub);
 }
 
-/* Completions that are polled in another order than the receives were posted. */
-static void test_out_of_order(void **state)
+/* Completions are polled in another order than the receives were posted. */
+static void accepts_completions_out_of_order(void **state)
 {
 	struct hub hub;
 	struct ibv_cq *other;
-	struct rig *end = &hub.ends[0];
+	struct soft_fixture *end = &hub.ends[0];
 
 	(void)state;
 	open_hub(&hub, &stepped);
-	/* Its completions go elsewhere. */
+	/* Its completions go to another CQ. */
 	other = soft->create_cq(end->context, 16, NULL, NULL, 0);
 	assert_int_equal(soft->destroy_qp(hub.ends[1].qp), 0);
 	hub.ends[1].recv_cq = other;
-	rig_create_qp(&hub.ends[1]);
-	assert_int_equal(rig_to(&hub.peers[1], IBV_QPS_RESET), 0);
+	fixture_create_qp(&hub.ends[1]);
+	assert_int_equal(fixture_to(&hub.peers[1], IBV_QPS_RESET), 0);
 	connect_end(&hub, 1);
 	for (uint64_t i = 0; i < DEPTH; i++)
 		assert_int_equal(post_srq(end, i, PIECE * i, PIECE), 0);
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(send_piece(&hub.peers[i], 1, 0), 0);
-		rig_expect(&hub.peers[i], hub.peers[i].send_cq, &hub.ends[i], 1,
-			   IBV_WC_SUCCESS);
+		fixture_expect(&hub.peers[i], hub.peers[i].send_cq, &hub.ends[i], 1,
+			       IBV_WC_SUCCESS);
 	}
 	expect_recv(&hub, 1, 1, IBV_WC_SUCCESS);
 	assert_int_equal(post_srq(end, 8, 0, PIECE), 0);
@@ -199,8 +202,11 @@ static void test_out_of_order(void **state)
 	close_hub(&hub);
 }
 
-/* The receive in use fails with the queue pair; those in the queue are the others'. */
-static void test_error_keeps_the_queue(void **state)
+/*
+ * The receive in use fails with the queue pair; those in the queue stay available to
+ * others.
+ */
+static void error_keeps_the_queue(void **state)
 {
 	struct hub hub;
 
@@ -210,13 +216,13 @@ static void test_error_keeps_the_queue(void **state)
 	assert_int_equal(post_srq(&hub.ends[0], 2, 100, PIECE), 0);
 	assert_int_equal(send_piece(&hub.peers[0], 1, 0), 0);
 	expect_recv(&hub, 0, 1, IBV_WC_LOC_LEN_ERR);
-	rig_expect(&hub.peers[0], hub.peers[0].send_cq, &hub.ends[0], 1,
-		   IBV_WC_REM_INV_REQ_ERR);
+	fixture_expect(&hub.peers[0], hub.peers[0].send_cq, &hub.ends[0], 1,
+		       IBV_WC_REM_INV_REQ_ERR);
 	for (int i = 0; i < 50; i++)
-		rig_step(&hub.ends[0], &hub.peers[0]);
-	rig_expect_none(&hub.ends[0], hub.ends[0].recv_cq);
-	assert_int_equal(rig_to(&hub.ends[1], IBV_QPS_ERR), 0);
-	rig_expect_none(&hub.ends[0], hub.ends[0].recv_cq);
+		fixture_step(&hub.ends[0], &hub.peers[0]);
+	fixture_expect_none(&hub.ends[0], hub.ends[0].recv_cq);
+	assert_int_equal(fixture_to(&hub.ends[1], IBV_QPS_ERR), 0);
+	fixture_expect_none(&hub.ends[0], hub.ends[0].recv_cq);
 	assert_int_equal(send_piece(&hub.peers[2], 3, 0), 0);
 	expect_recv(&hub, 2, 2, IBV_WC_SUCCESS);
 	for (int i = 0; i < 200; i++)
@@ -225,70 +231,70 @@ static void test_error_keeps_the_queue(void **state)
 	close_hub(&hub);
 }
 
-/* A peer that has sent the half of a message when it goes. */
+/* A peer that hangs up after half of a message. */
 struct half {
 	struct fake fake;
-	struct rig rig;
+	struct soft_fixture fixture;
 	int fd;
 };
 
 static void open_half(struct half *half)
 {
-	rig_open(&half->rig, &stepped);
-	fake_make(&half->fake, &half->rig);
-	fake_connect(&half->rig, &half->fake);
-	half->fd = fake_call_stepped(&half->fake, &half->rig);
+	fixture_open(&half->fixture, &stepped);
+	fake_make(&half->fake, &half->fixture);
+	fake_connect(&half->fixture, &half->fake);
+	half->fd = fake_call_stepped(&half->fake, &half->fixture);
 	for (uint64_t i = 0; i < DEPTH; i++)
-		assert_int_equal(post_srq(&half->rig, i, 0, PIECE), 0);
+		assert_int_equal(post_srq(&half->fixture, i, 0, PIECE), 0);
 	fake_send(half->fd, (struct soft_header){ .opcode = SOFT_SEND, .length = 8 });
-	rig_write_all(half->fd, "1234", 4);
-	fake_step(&half->rig);
-	assert_int_equal(post_srq(&half->rig, 98, 0, PIECE), ENOMEM);
+	fixture_write_all(half->fd, "1234", 4);
+	fake_step(&half->fixture);
+	assert_int_equal(post_srq(&half->fixture, 98, 0, PIECE), ENOMEM);
 }
 
 /* One place is free again, and no more than one. */
 static void expect_one_place(struct half *half)
 {
-	assert_int_equal(post_srq(&half->rig, 98, 0, PIECE), 0);
-	assert_int_equal(post_srq(&half->rig, 99, 0, PIECE), ENOMEM);
+	assert_int_equal(post_srq(&half->fixture, 98, 0, PIECE), 0);
+	assert_int_equal(post_srq(&half->fixture, 99, 0, PIECE), ENOMEM);
 }
 
-static void test_half_of_a_message(void **state)
+static void half_a_message_frees_its_place(void **state)
 {
 	struct half half;
 
 	(void)state;
 	open_half(&half);
 	close(half.fd);
-	rig_expect(&half.rig, half.rig.recv_cq, NULL, 0, IBV_WC_WR_FLUSH_ERR);
+	fixture_expect(&half.fixture, half.fixture.recv_cq, NULL, 0, IBV_WC_WR_FLUSH_ERR);
 	expect_one_place(&half);
-	fake_step(&half.rig);
-	rig_expect_none(&half.rig, half.rig.recv_cq);
-	rig_close(&half.rig);
+	fake_step(&half.fixture);
+	fixture_expect_none(&half.fixture, half.fixture.recv_cq);
+	fixture_close(&half.fixture);
 }
 
-/* A queue pair that is reset, or goes, takes what it was at along. */
-static void test_reset_in_a_message(void **state)
+/* A reset or destroyed queue pair takes its current receive with it. */
+static void reset_frees_the_current_receive(void **state)
 {
 	struct half half;
 
 	(void)state;
 	open_half(&half);
-	assert_int_equal(rig_to(&half.rig, IBV_QPS_RESET), 0);
+	assert_int_equal(fixture_to(&half.fixture, IBV_QPS_RESET), 0);
 	expect_one_place(&half);
-	rig_expect_none(&half.rig, half.rig.recv_cq);
+	fixture_expect_none(&half.fixture, half.fixture.recv_cq);
 	close(half.fd);
-	rig_close(&half.rig);
+	fixture_close(&half.fixture);
 	open_half(&half);
-	assert_int_equal(soft->destroy_qp(half.rig.qp), 0);
-	half.rig.qp = NULL;
+	assert_int_equal(soft->destroy_qp(half.fixture.qp), 0);
+	half.fixture.qp = NULL;
 	expect_one_place(&half);
 	close(half.fd);
-	rig_close(&half.rig);
+	fixture_close(&half.fixture);
 }
 
-/* A completion that nobody polled goes with its queue pair; the place does not. */
-static void test_purged_completions(void **state)
+/* An unpolled completion goes with its queue pair; the place does not. */
+static void purged_completions_free_their_places(void **state)
 {
 	struct hub hub;
 
@@ -298,23 +304,23 @@ static void test_purged_completions(void **state)
 		assert_int_equal(post_srq(&hub.ends[0], i, 0, PIECE), 0);
 	for (uint64_t i = 0; i < 2; i++) {
 		assert_int_equal(send_piece(&hub.peers[1], 1, 0), 0);
-		rig_expect(&hub.peers[1], hub.peers[1].send_cq, &hub.ends[1], 1,
-			   IBV_WC_SUCCESS);
+		fixture_expect(&hub.peers[1], hub.peers[1].send_cq, &hub.ends[1], 1,
+			       IBV_WC_SUCCESS);
 	}
 	assert_int_equal(post_srq(&hub.ends[0], 8, 0, PIECE), ENOMEM);
 	assert_int_equal(soft->destroy_qp(hub.ends[1].qp), 0);
 	hub.ends[1].qp = NULL;
-	rig_expect_none(&hub.ends[0], hub.ends[0].recv_cq);
+	fixture_expect_none(&hub.ends[0], hub.ends[0].recv_cq);
 	assert_int_equal(post_srq(&hub.ends[0], 8, 0, PIECE), 0);
 	assert_int_equal(post_srq(&hub.ends[0], 9, 0, PIECE), 0);
 	assert_int_equal(post_srq(&hub.ends[0], 10, 0, PIECE), ENOMEM);
 	close_hub(&hub);
 }
 
-/* What did not fit into a CQ takes no place of the SRQ along. */
-static void test_overrun(void **state)
+/* Completions that did not fit into a CQ do not keep places of the SRQ. */
+static void cq_overrun_frees_the_places(void **state)
 {
-	struct rig_options options = stepped;
+	struct fixture_options options = stepped;
 	struct hub hub;
 	struct ibv_wc wc;
 
@@ -326,7 +332,7 @@ static void test_overrun(void **state)
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(send_piece(&hub.peers[i], 1, 0), 0);
 		for (int step = 0; step < 50; step++)
-			rig_step(&hub.ends[i], &hub.peers[i]);
+			fixture_step(&hub.ends[i], &hub.peers[i]);
 	}
 	assert_int_equal(post_srq(&hub.ends[0], 8, 0, PIECE), 0);
 	assert_int_equal(post_srq(&hub.ends[0], 9, 0, PIECE), ENOMEM);
@@ -336,12 +342,12 @@ static void test_overrun(void **state)
 	close_hub(&hub);
 }
 
-/* Immediates and solicited events are as without an SRQ. */
-static void test_solicited(void **state)
+/* Immediates and solicited events work as without an SRQ. */
+static void reports_immediates_and_solicited_events(void **state)
 {
-	struct rig_options options = stepped;
+	struct fixture_options options = stepped;
 	struct pollfd waited = { .events = POLLIN };
-	struct rig_endpoint to_end;
+	struct fixture_endpoint to_end;
 	struct ibv_cq *cq;
 	struct ibv_wc wc;
 	struct hub hub;
@@ -351,17 +357,17 @@ static void test_solicited(void **state)
 	options.with_channel = 1;
 	open_hub(&hub, &options);
 	waited.fd = hub.ends[0].channel->fd;
-	rig_describe(&hub.ends[2], &to_end);
+	fixture_describe(&hub.ends[2], &to_end);
 	for (uint64_t i = 0; i < 3; i++)
 		assert_int_equal(post_srq(&hub.ends[0], i, 0, PIECE), 0);
 	assert_int_equal(ibv_req_notify_cq(hub.ends[0].recv_cq, 1), 0);
 	assert_int_equal(send_piece(&hub.peers[0], 1, 0), 0);
 	expect_recv(&hub, 0, 0, IBV_WC_SUCCESS);
 	assert_int_equal(poll(&waited, 1, 0), 0);
-	assert_int_equal(rig_post(&hub.peers[2], IBV_WR_RDMA_WRITE_WITH_IMM, 1, 0, 0,
-				  &to_end, 0, IBV_SEND_SOLICITED),
+	assert_int_equal(fixture_post(&hub.peers[2], IBV_WR_RDMA_WRITE_WITH_IMM, 1, 0, 0,
+				      &to_end, 0, IBV_SEND_SOLICITED),
 			 0);
-	wc = rig_wait(&hub.ends[2], hub.ends[2].recv_cq, &hub.peers[2]);
+	wc = fixture_wait(&hub.ends[2], hub.ends[2].recv_cq, &hub.peers[2]);
 	assert_int_equal(wc.wr_id, 1);
 	assert_int_equal(wc.opcode, IBV_WC_RECV_RDMA_WITH_IMM);
 	assert_int_equal(wc.wc_flags, IBV_WC_WITH_IMM);
@@ -374,29 +380,29 @@ static void test_solicited(void **state)
 	close_hub(&hub);
 }
 
-/* The target of a WRITE with immediate is not to be written: its receive is flushed. */
-static void test_refused_write(void **state)
+/* The target of a WRITE with immediate is not writable: its receive is flushed. */
+static void refused_write_flushes_its_receive(void **state)
 {
-	struct rig_endpoint to_end;
+	struct fixture_endpoint to_end;
 	struct hub hub;
 
 	(void)state;
 	open_hub(&hub, &stepped);
-	rig_describe(&hub.ends[0], &to_end);
+	fixture_describe(&hub.ends[0], &to_end);
 	to_end.rkey ^= 1;
 	assert_int_equal(post_srq(&hub.ends[0], 1, 0, PIECE), 0);
 	assert_int_equal(post_srq(&hub.ends[0], 2, 0, PIECE), 0);
-	assert_int_equal(rig_post(&hub.peers[0], IBV_WR_RDMA_WRITE_WITH_IMM, 1, 0, 8,
-				  &to_end, 0, 0),
+	assert_int_equal(fixture_post(&hub.peers[0], IBV_WR_RDMA_WRITE_WITH_IMM, 1, 0, 8,
+				      &to_end, 0, 0),
 			 0);
 	expect_recv(&hub, 0, 1, IBV_WC_WR_FLUSH_ERR);
-	rig_expect(&hub.peers[0], hub.peers[0].send_cq, &hub.ends[0], 1,
-		   IBV_WC_REM_ACCESS_ERR);
-	rig_expect_none(&hub.ends[0], hub.ends[0].recv_cq);
+	fixture_expect(&hub.peers[0], hub.peers[0].send_cq, &hub.ends[0], 1,
+		       IBV_WC_REM_ACCESS_ERR);
+	fixture_expect_none(&hub.ends[0], hub.ends[0].recv_cq);
 	close_hub(&hub);
 }
 
-static void test_refusals(void **state)
+static void refuses_invalid_queues(void **state)
 {
 	struct ibv_srq_init_attr attr = { .attr = { .max_wr = 4, .max_sge = 2 } };
 	struct ibv_srq_init_attr zero = { 0 }, deep = { .attr.max_wr = SOFT_MAX_WR + 1 };
@@ -412,19 +418,19 @@ static void test_refusals(void **state)
 	struct ibv_device_attr device;
 	struct ibv_srq *srq;
 	struct ibv_pd *pd;
-	struct rig rig;
+	struct soft_fixture fixture;
 
 	(void)state;
-	rig_open(&rig, NULL);
-	assert_int_equal(soft->query_device(rig.context, &device), 0);
+	fixture_open(&fixture, NULL);
+	assert_int_equal(soft->query_device(fixture.context, &device), 0);
 	assert_true(device.max_srq > 0);
 	assert_int_equal(device.max_srq_wr, SOFT_MAX_WR);
 	assert_int_equal(device.max_srq_sge, SOFT_MAX_SGE);
-	assert_null(soft->create_srq(rig.pd, &zero));
+	assert_null(soft->create_srq(fixture.pd, &zero));
 	assert_int_equal(errno, EINVAL);
-	assert_null(soft->create_srq(rig.pd, &deep));
-	assert_null(soft->create_srq(rig.pd, &wide));
-	pd = soft->alloc_pd(rig.context);
+	assert_null(soft->create_srq(fixture.pd, &deep));
+	assert_null(soft->create_srq(fixture.pd, &wide));
+	pd = soft->alloc_pd(fixture.context);
 	srq = soft->create_srq(pd, &attr);
 	assert_non_null(srq);
 	assert_int_equal(soft->dealloc_pd(pd), EBUSY);
@@ -440,16 +446,16 @@ static void test_refusals(void **state)
 	assert_int_equal(changed.max_sge, 2);
 	assert_int_equal(changed.srq_limit, 0);
 	/* Of another PD than the queue pair's. */
-	qp_attr.send_cq = qp_attr.recv_cq = rig.send_cq;
+	qp_attr.send_cq = qp_attr.recv_cq = fixture.send_cq;
 	qp_attr.srq = srq;
-	assert_null(soft->create_qp(rig.pd, &qp_attr));
+	assert_null(soft->create_qp(fixture.pd, &qp_attr));
 	assert_int_equal(errno, EINVAL);
 	assert_int_equal(soft->destroy_srq(srq), 0);
 	assert_int_equal(soft->dealloc_pd(pd), 0);
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
-static void test_queue_pair_with_one(void **state)
+static void queue_pair_ignores_its_own_receive_limits(void **state)
 {
 	struct ibv_qp_init_attr init = {
 		.qp_type = IBV_QPT_RC,
@@ -457,44 +463,44 @@ static void test_queue_pair_with_one(void **state)
 	}, found;
 	struct ibv_qp_attr attr;
 	struct ibv_qp *qp;
-	struct rig rig;
+	struct soft_fixture fixture;
 
 	(void)state;
-	rig_open(&rig, &stepped);
-	assert_int_equal(soft->destroy_srq(rig.srq), EBUSY);
-	assert_int_equal(rig_to_init(&rig), 0);
-	assert_int_equal(rig_post_recv(&rig, 1, 0, 8), EINVAL);
-	init.send_cq = init.recv_cq = rig.send_cq;
-	init.srq = rig.srq;
-	qp = soft->create_qp(rig.pd, &init);
+	fixture_open(&fixture, &stepped);
+	assert_int_equal(soft->destroy_srq(fixture.srq), EBUSY);
+	assert_int_equal(fixture_to_init(&fixture), 0);
+	assert_int_equal(fixture_post_recv(&fixture, 1, 0, 8), EINVAL);
+	init.send_cq = init.recv_cq = fixture.send_cq;
+	init.srq = fixture.srq;
+	qp = soft->create_qp(fixture.pd, &init);
 	assert_non_null(qp);
-	assert_ptr_equal(qp->srq, rig.srq);
+	assert_ptr_equal(qp->srq, fixture.srq);
 	assert_int_equal(soft->query_qp(qp, &attr, IBV_QP_CAP, &found), 0);
-	assert_ptr_equal(found.srq, rig.srq);
+	assert_ptr_equal(found.srq, fixture.srq);
 	assert_int_equal(found.cap.max_recv_wr, 0);
 	assert_int_equal(attr.cap.max_recv_sge, 0);
 	assert_int_equal(soft->destroy_qp(qp), 0);
-	assert_int_equal(soft->destroy_srq(rig.srq), EBUSY);
-	rig_close(&rig);
+	assert_int_equal(soft->destroy_srq(fixture.srq), EBUSY);
+	fixture_close(&fixture);
 }
 
 enum {
 	MESSAGES = 3000
 };
 
-/* No cmocka in here: it would jump into the wrong stack. */
+/* No cmocka asserts here: they would jump into the wrong stack. */
 static void *send_many(void *argument)
 {
-	struct rig *rig = argument;
+	struct soft_fixture *fixture = argument;
 	struct ibv_wc wc;
 	int count;
 
 	for (uint32_t i = 0; i < MESSAGES; i++) {
-		memcpy(rig->memory, &i, sizeof(i));
-		if (rig_post(rig, IBV_WR_SEND, i, 0, sizeof(i), NULL, 0,
-			     IBV_SEND_SIGNALED))
+		memcpy(fixture->memory, &i, sizeof(i));
+		if (fixture_post(fixture, IBV_WR_SEND, i, 0, sizeof(i), NULL, 0,
+				 IBV_SEND_SIGNALED))
 			abort();
-		while ((count = ibv_poll_cq(rig->send_cq, 1, &wc)) == 0)
+		while ((count = ibv_poll_cq(fixture->send_cq, 1, &wc)) == 0)
 			;
 		if (count != 1 || wc.status != IBV_WC_SUCCESS)
 			abort();
@@ -503,11 +509,11 @@ static void *send_many(void *argument)
 }
 
 struct poster {
-	const struct rig *rig;
+	const struct soft_fixture *fixture;
 	atomic_uint_fast64_t *slot_free; /* how often each was received */
 };
 
-/* The slot of a receive is its wr_id; the poller says which are free. */
+/* A receive's slot is its wr_id; the polling thread reports the free ones. */
 static void *post_many(void *argument)
 {
 	struct poster *poster = argument;
@@ -517,18 +523,18 @@ static void *post_many(void *argument)
 
 		while (atomic_load(&poster->slot_free[slot]) * DEPTH + slot < posted)
 			;
-		while (post_srq(poster->rig, slot, slot * PIECE, PIECE))
+		while (post_srq(poster->fixture, slot, slot * PIECE, PIECE))
 			;
 	}
 	return NULL;
 }
 
-/* Posting in one thread, polling in another; every message comes once and in order. */
-static void test_threads(void **state)
+/* One thread posts, another polls; every message arrives once and in order. */
+static void threads_can_post_and_poll(void **state)
 {
-	struct rig_options options = { .srq_depth = DEPTH,
-				       .rnr_retry = 7,
-				       .min_rnr_timer = 1 };
+	struct fixture_options options = { .srq_depth = DEPTH,
+					   .rnr_retry = 7,
+					   .min_rnr_timer = 1 };
 	atomic_uint_fast64_t slot_free[DEPTH] = { 0 };
 	uint32_t next[PEERS] = { 0 };
 	pthread_t senders[PEERS], thread;
@@ -537,14 +543,14 @@ static void test_threads(void **state)
 
 	(void)state;
 	open_hub(&hub, &options);
-	poster.rig = &hub.ends[0];
+	poster.fixture = &hub.ends[0];
 	poster.slot_free = slot_free;
 	assert_int_equal(pthread_create(&thread, NULL, post_many, &poster), 0);
 	for (int i = 0; i < PEERS; i++)
 		assert_int_equal(
 			pthread_create(&senders[i], NULL, send_many, &hub.peers[i]), 0);
 	for (int received = 0; received < PEERS * MESSAGES; received++) {
-		struct ibv_wc wc = rig_wait(&hub.ends[0], hub.ends[0].recv_cq, NULL);
+		struct ibv_wc wc = fixture_wait(&hub.ends[0], hub.ends[0].recv_cq, NULL);
 		uint32_t value;
 		int who = 0;
 
@@ -565,20 +571,20 @@ static void test_threads(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_in_order),
-		cmocka_unit_test(test_empty_is_rnr),
-		cmocka_unit_test(test_depth),
-		cmocka_unit_test(test_out_of_order),
-		cmocka_unit_test(test_error_keeps_the_queue),
-		cmocka_unit_test(test_half_of_a_message),
-		cmocka_unit_test(test_reset_in_a_message),
-		cmocka_unit_test(test_purged_completions),
-		cmocka_unit_test(test_overrun),
-		cmocka_unit_test(test_solicited),
-		cmocka_unit_test(test_refused_write),
-		cmocka_unit_test(test_refusals),
-		cmocka_unit_test(test_queue_pair_with_one),
-		cmocka_unit_test(test_threads),
+		cmocka_unit_test(takes_receives_in_order),
+		cmocka_unit_test(empty_queue_is_rnr),
+		cmocka_unit_test(limits_outstanding_receives),
+		cmocka_unit_test(accepts_completions_out_of_order),
+		cmocka_unit_test(error_keeps_the_queue),
+		cmocka_unit_test(half_a_message_frees_its_place),
+		cmocka_unit_test(reset_frees_the_current_receive),
+		cmocka_unit_test(purged_completions_free_their_places),
+		cmocka_unit_test(cq_overrun_frees_the_places),
+		cmocka_unit_test(reports_immediates_and_solicited_events),
+		cmocka_unit_test(refused_write_flushes_its_receive),
+		cmocka_unit_test(refuses_invalid_queues),
+		cmocka_unit_test(queue_pair_ignores_its_own_receive_limits),
+		cmocka_unit_test(threads_can_post_and_poll),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,7 +8,7 @@
 #include "soft_fixture.h"
 
 static const struct pier_provider *const soft = &pier_soft_provider;
-static const struct rig_options stepped = { .stepped = 1 };
+static const struct fixture_options stepped = { .stepped = 1 };
 
 enum {
 	TO_INIT = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
@@ -18,39 +18,41 @@ enum {
 		 IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC
 };
 
-static struct ibv_qp_attr valid_attr(const struct rig *rig, enum ibv_qp_state state)
+static struct ibv_qp_attr valid_attr(const struct soft_fixture *fixture,
+				     enum ibv_qp_state state)
 {
 	struct ibv_gid_entry entry;
 
-	assert_int_equal(soft->query_gid(rig->context, 1, 0, &entry), 0);
+	assert_int_equal(soft->query_gid(fixture->context, 1, 0, &entry), 0);
 	return (struct ibv_qp_attr){
 		.qp_state = state,
 		.port_num = 1,
 		.path_mtu = IBV_MTU_1024,
-		.dest_qp_num = rig->qp->qp_num,
+		.dest_qp_num = fixture->qp->qp_num,
 		.max_rd_atomic = 1,
 		.max_dest_rd_atomic = 1,
 		.ah_attr = { .is_global = 1, .port_num = 1, .grh.dgid = entry.gid },
 	};
 }
 
-static void bring_to(struct rig *rig, enum ibv_qp_state state)
+static void bring_to(struct soft_fixture *fixture, enum ibv_qp_state state)
 {
-	struct rig_endpoint self;
+	struct fixture_endpoint self;
 
-	assert_int_equal(rig_to(rig, IBV_QPS_RESET), 0);
-	rig_describe(rig, &self);
-	assert_int_equal(soft->set_qp_address(rig->qp, self.blob, self.blob_length), 0);
+	assert_int_equal(fixture_to(fixture, IBV_QPS_RESET), 0);
+	fixture_describe(fixture, &self);
+	assert_int_equal(soft->set_qp_address(fixture->qp, self.blob, self.blob_length),
+			 0);
 	if (state == IBV_QPS_RESET)
 		return;
-	assert_int_equal(rig_to_init(rig), 0);
+	assert_int_equal(fixture_to_init(fixture), 0);
 	if (state == IBV_QPS_ERR)
-		assert_int_equal(rig_to(rig, IBV_QPS_ERR), 0);
+		assert_int_equal(fixture_to(fixture, IBV_QPS_ERR), 0);
 	if (state == IBV_QPS_INIT || state == IBV_QPS_ERR)
 		return;
-	assert_int_equal(rig_to_rtr(rig, &self), 0);
+	assert_int_equal(fixture_to_rtr(fixture, &self), 0);
 	if (state == IBV_QPS_RTS)
-		assert_int_equal(rig_to_rts(rig), 0);
+		assert_int_equal(fixture_to_rts(fixture), 0);
 }
 
 static int mask_of(enum ibv_qp_state from, enum ibv_qp_state to)
@@ -64,7 +66,7 @@ static int mask_of(enum ibv_qp_state from, enum ibv_qp_state to)
 	return IBV_QP_STATE;
 }
 
-static void test_every_transition(void **state)
+static void allows_only_valid_transitions(void **state)
 {
 	const enum ibv_qp_state states[] = { IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR,
 					     IBV_QPS_RTS,   IBV_QPS_SQD,  IBV_QPS_ERR };
@@ -77,53 +79,54 @@ static void test_every_transition(void **state)
 		{ 0 },
 		{ 1, 0, 0, 0, 0, 1 },
 	};
-	struct rig rig;
+	struct soft_fixture fixture;
 
 	(void)state;
-	rig_open(&rig, &stepped);
+	fixture_open(&fixture, &stepped);
 	for (int from = 0; from < 6; from++) {
 		for (int to = 0; to < 6; to++) {
-			struct ibv_qp_attr attr = valid_attr(&rig, states[to]);
+			struct ibv_qp_attr attr = valid_attr(&fixture, states[to]);
 			int expected = allowed[from][to] ? 0 : EINVAL;
 
 			if (states[from] == IBV_QPS_SQD)
 				continue;
-			bring_to(&rig, states[from]);
+			bring_to(&fixture, states[from]);
 			assert_int_equal(
-				soft->modify_qp(rig.qp, &attr,
+				soft->modify_qp(fixture.qp, &attr,
 						mask_of(states[from], states[to])),
 				expected);
-			assert_int_equal(rig.qp->state,
+			assert_int_equal(fixture.qp->state,
 					 expected ? states[from] : states[to]);
 		}
 	}
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
 static void check_each_bit(enum ibv_qp_state from, enum ibv_qp_state to, int mask)
 {
-	struct rig rig;
+	struct soft_fixture fixture;
 
-	rig_open(&rig, &stepped);
+	fixture_open(&fixture, &stepped);
 	for (int bit = 1; bit <= IBV_QP_RATE_LIMIT; bit <<= 1) {
-		struct ibv_qp_attr attr = valid_attr(&rig, to);
+		struct ibv_qp_attr attr = valid_attr(&fixture, to);
 
 		if (bit == IBV_QP_STATE || !(mask & bit))
 			continue;
-		bring_to(&rig, from);
-		assert_int_equal(soft->modify_qp(rig.qp, &attr, mask & ~bit), EINVAL);
+		bring_to(&fixture, from);
+		assert_int_equal(soft->modify_qp(fixture.qp, &attr, mask & ~bit), EINVAL);
 		assert_non_null(strstr(pier_error_message(), "needs IBV_QP_"));
-		assert_int_equal(rig.qp->state, from);
+		assert_int_equal(fixture.qp->state, from);
 	}
-	bring_to(&rig, from);
-	struct ibv_qp_attr attr = valid_attr(&rig, to);
+	bring_to(&fixture, from);
+	struct ibv_qp_attr attr = valid_attr(&fixture, to);
 
-	assert_int_equal(soft->modify_qp(rig.qp, &attr, mask | IBV_QP_QKEY), EINVAL);
-	assert_int_equal(soft->modify_qp(rig.qp, &attr, mask | IBV_QP_ALT_PATH), EINVAL);
-	rig_close(&rig);
+	assert_int_equal(soft->modify_qp(fixture.qp, &attr, mask | IBV_QP_QKEY), EINVAL);
+	assert_int_equal(soft->modify_qp(fixture.qp, &attr, mask | IBV_QP_ALT_PATH),
+			 EINVAL);
+	fixture_close(&fixture);
 }
 
-static void test_every_mask_bit(void **state)
+static void checks_every_mask_bit(void **state)
 {
 	(void)state;
 	check_each_bit(IBV_QPS_RESET, IBV_QPS_INIT, TO_INIT);
@@ -131,129 +134,131 @@ static void test_every_mask_bit(void **state)
 	check_each_bit(IBV_QPS_RTR, IBV_QPS_RTS, TO_RTS);
 }
 
-static void test_values(void **state)
+static void refuses_values_out_of_range(void **state)
 {
 	struct ibv_qp_attr attr;
-	struct rig rig;
+	struct soft_fixture fixture;
 
 	(void)state;
-	rig_open(&rig, &stepped);
-	attr = valid_attr(&rig, IBV_QPS_INIT);
+	fixture_open(&fixture, &stepped);
+	attr = valid_attr(&fixture, IBV_QPS_INIT);
 	attr.port_num = 2;
-	assert_int_equal(soft->modify_qp(rig.qp, &attr, TO_INIT), EINVAL);
-	attr = valid_attr(&rig, IBV_QPS_INIT);
+	assert_int_equal(soft->modify_qp(fixture.qp, &attr, TO_INIT), EINVAL);
+	attr = valid_attr(&fixture, IBV_QPS_INIT);
 	attr.pkey_index = 1;
-	assert_int_equal(soft->modify_qp(rig.qp, &attr, TO_INIT), EINVAL);
-	bring_to(&rig, IBV_QPS_INIT);
-	attr = valid_attr(&rig, IBV_QPS_RTR);
+	assert_int_equal(soft->modify_qp(fixture.qp, &attr, TO_INIT), EINVAL);
+	bring_to(&fixture, IBV_QPS_INIT);
+	attr = valid_attr(&fixture, IBV_QPS_RTR);
 	attr.ah_attr.is_global = 0;
-	assert_int_equal(soft->modify_qp(rig.qp, &attr, TO_RTR), EINVAL);
-	attr = valid_attr(&rig, IBV_QPS_RTR);
+	assert_int_equal(soft->modify_qp(fixture.qp, &attr, TO_RTR), EINVAL);
+	attr = valid_attr(&fixture, IBV_QPS_RTR);
 	attr.max_dest_rd_atomic = 17;
-	assert_int_equal(soft->modify_qp(rig.qp, &attr, TO_RTR), EINVAL);
-	attr = valid_attr(&rig, IBV_QPS_RTR);
+	assert_int_equal(soft->modify_qp(fixture.qp, &attr, TO_RTR), EINVAL);
+	attr = valid_attr(&fixture, IBV_QPS_RTR);
 	attr.ah_attr.grh.dgid.raw[15] ^= 1;
-	/* A peer of another process, and no address of it: RESET forgets it. */
-	assert_int_equal(rig_to(&rig, IBV_QPS_RESET), 0);
-	assert_int_equal(rig_to_init(&rig), 0);
-	assert_int_equal(soft->modify_qp(rig.qp, &attr, TO_RTR), ENOTCONN);
-	assert_int_equal(rig.qp->state, IBV_QPS_INIT);
-	rig_close(&rig);
+	/* A peer of another process, whose address we do not have: RESET forgets it. */
+	assert_int_equal(fixture_to(&fixture, IBV_QPS_RESET), 0);
+	assert_int_equal(fixture_to_init(&fixture), 0);
+	assert_int_equal(soft->modify_qp(fixture.qp, &attr, TO_RTR), ENOTCONN);
+	assert_int_equal(fixture.qp->state, IBV_QPS_INIT);
+	fixture_close(&fixture);
 }
 
-static void test_posting_by_state(void **state)
+static void checks_the_state_when_posting(void **state)
 {
 	const enum ibv_qp_state states[] = { IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR,
 					     IBV_QPS_RTS, IBV_QPS_ERR };
-	struct rig rig;
+	struct soft_fixture fixture;
 
 	(void)state;
-	rig_open(&rig, &stepped);
+	fixture_open(&fixture, &stepped);
 	for (int i = 0; i < 5; i++) {
 		int send = states[i] == IBV_QPS_RTS || states[i] == IBV_QPS_ERR ? 0
 										: EINVAL;
 
-		bring_to(&rig, states[i]);
-		assert_int_equal(rig_post(&rig, IBV_WR_SEND, 1, 0, 8, NULL, 0, 0), send);
-		assert_int_equal(rig_post_recv(&rig, 1, 0, 8),
+		bring_to(&fixture, states[i]);
+		assert_int_equal(fixture_post(&fixture, IBV_WR_SEND, 1, 0, 8, NULL, 0, 0),
+				 send);
+		assert_int_equal(fixture_post_recv(&fixture, 1, 0, 8),
 				 states[i] == IBV_QPS_RESET ? EINVAL : 0);
 	}
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
-static void test_lifetimes(void **state)
+static void objects_in_use_cannot_be_destroyed(void **state)
 {
-	struct rig rig;
-	int before = rig_count_fds();
+	struct soft_fixture fixture;
+	int before = fixture_count_fds();
 
 	(void)state;
-	rig_open(&rig, &(struct rig_options){ .stepped = 1, .with_channel = 1 });
-	assert_int_equal(soft->dealloc_pd(rig.pd), EBUSY);
-	assert_int_equal(soft->destroy_cq(rig.send_cq), EBUSY);
-	assert_int_equal(soft->destroy_comp_channel(rig.channel), EBUSY);
-	assert_int_equal(soft->close_device(rig.context), -1);
+	fixture_open(&fixture,
+		     &(struct fixture_options){ .stepped = 1, .with_channel = 1 });
+	assert_int_equal(soft->dealloc_pd(fixture.pd), EBUSY);
+	assert_int_equal(soft->destroy_cq(fixture.send_cq), EBUSY);
+	assert_int_equal(soft->destroy_comp_channel(fixture.channel), EBUSY);
+	assert_int_equal(soft->close_device(fixture.context), -1);
 	assert_int_equal(errno, EBUSY);
-	assert_int_equal(soft->destroy_qp(rig.qp), 0);
-	rig.qp = NULL;
-	assert_int_equal(soft->dealloc_pd(rig.pd), EBUSY);
-	rig_close(&rig);
-	assert_int_equal(rig_count_fds(), before);
+	assert_int_equal(soft->destroy_qp(fixture.qp), 0);
+	fixture.qp = NULL;
+	assert_int_equal(soft->dealloc_pd(fixture.pd), EBUSY);
+	fixture_close(&fixture);
+	assert_int_equal(fixture_count_fds(), before);
 }
 
-static void test_create_refusals(void **state)
+static void refuses_invalid_creations(void **state)
 {
 	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_UD };
-	struct rig rig;
+	struct soft_fixture fixture;
 
 	(void)state;
-	rig_open(&rig, &stepped);
-	attr.send_cq = attr.recv_cq = rig.send_cq;
-	assert_null(soft->create_qp(rig.pd, &attr));
+	fixture_open(&fixture, &stepped);
+	attr.send_cq = attr.recv_cq = fixture.send_cq;
+	assert_null(soft->create_qp(fixture.pd, &attr));
 	assert_int_equal(errno, EOPNOTSUPP);
 	attr.qp_type = IBV_QPT_RC;
 	attr.cap.max_send_wr = 1 << 20;
-	assert_null(soft->create_qp(rig.pd, &attr));
+	assert_null(soft->create_qp(fixture.pd, &attr));
 	assert_int_equal(errno, EINVAL);
-	assert_null(soft->create_cq(rig.context, 0, NULL, NULL, 0));
+	assert_null(soft->create_cq(fixture.context, 0, NULL, NULL, 0));
 	assert_int_equal(errno, EINVAL);
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
-static void test_queries(void **state)
+static void queries_return_the_attributes(void **state)
 {
 	struct ibv_device_attr device;
 	struct ibv_port_attr port;
 	struct ibv_gid_entry gid;
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr;
-	struct rig rig;
+	struct soft_fixture fixture;
 
 	(void)state;
-	rig_open(&rig, &stepped);
-	assert_int_equal(soft->query_device(rig.context, &device), 0);
+	fixture_open(&fixture, &stepped);
+	assert_int_equal(soft->query_device(fixture.context, &device), 0);
 	assert_int_equal(device.atomic_cap, IBV_ATOMIC_GLOB);
-	assert_int_equal(soft->query_port(rig.context, 1, &port), 0);
+	assert_int_equal(soft->query_port(fixture.context, 1, &port), 0);
 	assert_int_equal(port.state, IBV_PORT_ACTIVE);
-	assert_int_equal(soft->query_port(rig.context, 2, &port), EINVAL);
-	assert_int_equal(soft->query_gid(rig.context, 1, 1, &gid), ENODATA);
-	bring_to(&rig, IBV_QPS_RTS);
-	assert_int_equal(soft->query_qp(rig.qp, &attr, IBV_QP_STATE, &init), 0);
+	assert_int_equal(soft->query_port(fixture.context, 2, &port), EINVAL);
+	assert_int_equal(soft->query_gid(fixture.context, 1, 1, &gid), ENODATA);
+	bring_to(&fixture, IBV_QPS_RTS);
+	assert_int_equal(soft->query_qp(fixture.qp, &attr, IBV_QP_STATE, &init), 0);
 	assert_int_equal(attr.qp_state, IBV_QPS_RTS);
-	assert_int_equal(attr.dest_qp_num, rig.qp->qp_num);
+	assert_int_equal(attr.dest_qp_num, fixture.qp->qp_num);
 	assert_int_equal(init.cap.max_send_wr, 16);
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_every_transition),
-		cmocka_unit_test(test_every_mask_bit),
-		cmocka_unit_test(test_values),
-		cmocka_unit_test(test_posting_by_state),
-		cmocka_unit_test(test_lifetimes),
-		cmocka_unit_test(test_create_refusals),
-		cmocka_unit_test(test_queries),
+		cmocka_unit_test(allows_only_valid_transitions),
+		cmocka_unit_test(checks_every_mask_bit),
+		cmocka_unit_test(refuses_values_out_of_range),
+		cmocka_unit_test(checks_the_state_when_posting),
+		cmocka_unit_test(objects_in_use_cannot_be_destroyed),
+		cmocka_unit_test(refuses_invalid_creations),
+		cmocka_unit_test(queries_return_the_attributes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

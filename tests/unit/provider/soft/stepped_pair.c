@@ -21,7 +21,7 @@ enum {
 	NEAR_NANOSECONDS = 2000000,
 };
 
-/* Verbs know their context, and not whose it is: there is one pair at a time. */
+/* Verbs calls carry their context but not its pair: only one pair exists at a time. */
 static struct pair *open_pair;
 
 static void before_verb(const struct ibv_context *context)

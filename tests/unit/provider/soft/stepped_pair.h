@@ -2,7 +2,7 @@
 #ifndef TESTS_UNIT_STEPPED_PAIR_H
 #define TESTS_UNIT_STEPPED_PAIR_H
 
-/* After cmocka.h. */
+/* Include after cmocka.h. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,8 +13,8 @@
 #include "provider/provider.h"
 
 /*
- * Two channels that are connected to each other, each on a software NIC of its own that
- * does nothing but when it is told to, one event at a time.
+ * Two connected channels. Each has a software NIC of its own, which acts only when told
+ * to, one event at a time.
  */
 
 enum {
@@ -22,7 +22,7 @@ enum {
 };
 
 struct pair_end {
-	struct pier_provider provider; /* soft0's, with what is below */
+	struct pier_provider provider; /* soft0's, wrapped by the functions below */
 	struct pier_device device;
 	struct pier_pd *pd;
 	struct pier_channel *channel;
@@ -32,8 +32,7 @@ struct pair_end {
 
 struct pair {
 	struct pair_end ends[2];
-	/* Called before each call of verbs that looks at completions or events; or NULL.
-	 */
+	/* Called before each verbs call that examines completions or events; or NULL. */
 	void (*before_verb)(struct pair *pair, const struct pair_end *end);
 };
 
@@ -41,11 +40,11 @@ void pair_open(struct pair *pair, const struct pier_channel_attr *attr);
 void pair_close(struct pair *pair);
 
 /*
- * Let an end do one thing. Whether there was anything to do. A timer that rings within
- * two milliseconds is waited for, so that it always has rung.
+ * Let one end take one step. Returns whether there was anything to do. A timer that
+ * expires within two milliseconds is waited for, so that it always has expired.
  */
 bool pair_step(struct pair *pair, unsigned int end);
-/* Until neither has anything to do. */
+/* Until neither end has anything to do. */
 void pair_settle(struct pair *pair);
 
 bool pair_readable(const struct pair *pair, unsigned int end);

@@ -16,19 +16,18 @@
 #include "soft_fixture.h"
 
 /*
- * Two ends, each with a random script that both know. In rounds: an end posts
- * the requests of one round, in random portions; the other receives, late and
- * in random portions too, so that there are RNR NAKs. The last request of a
- * round is a SEND, so when it has arrived, the bytes of the whole round can be
- * compared. The ends give each other leave for the next round by a pipe.
- *
- * PIER_SEED plays the scripts of a run again, PIER_STRESS_MS lets it run longer.
+ * Two ends, each with a random script that both know, in rounds. One end posts the
+ * requests of a round in random portions; the other posts receives late and in random
+ * portions, so that RNR NAKs occur. The last request of a round is a SEND: when it has
+ * arrived, the bytes of the whole round are compared. Each end allows the next round
+ * through a pipe. PIER_SEED repeats the scripts of a run, PIER_STRESS_MS sets the
+ * duration.
  */
 
 enum {
 	DEPTH = 16,
 	ROUND = 24,
-	/* More than a socket holds: a NAK comes while a frame is leaving. */
+	/* More than a socket holds: a NAK arrives while a frame is being sent. */
 	MAX_BYTES = 500000,
 	GUARD = 64,
 	STRIDE = MAX_BYTES + 2 * GUARD,
@@ -36,7 +35,7 @@ enum {
 	AREA = (ROUND * STRIDE + 4095) / 4096 * 4096,
 	GUARD_BYTE = 0xee,
 	STALL_MS = 15000,
-	LEAST_ROUNDS = 2 /* a busy machine may take all the time for the first */
+	LEAST_ROUNDS = 2 /* a busy machine may spend all the time on the first */
 };
 
 enum area {
@@ -48,7 +47,7 @@ enum area {
 	AREAS
 };
 
-/* In a thread or a child, where cmocka's own would jump into the wrong stack. */
+/* In a thread or child, where cmocka's asserts would jump into the wrong stack. */
 #define CHECK(condition)                                                          \
 	do {                                                                      \
 		if (!(condition)) {                                               \
@@ -148,15 +147,15 @@ static uint8_t byte_at(uint8_t content, uint32_t i)
 
 struct end {
 	int number;
-	struct rig rig;
+	struct soft_fixture fixture;
 	struct ibv_mr *mr;
 	uint8_t *memory;
-	struct rig_endpoint peer;
+	struct fixture_endpoint peer;
 	int pipe;
-	uint64_t random; /* for what need not be the same twice */
+	uint64_t random; /* for choices that need not repeat */
 	uint64_t stop_at;
 	struct script out, in;
-	/* As initiator: of this round. */
+	/* As initiator, in this round. */
 	uint32_t posted, known_done;
 	bool running, compared;
 	/* As target. */
@@ -188,7 +187,7 @@ static void check_bytes(const struct end *end, const uint8_t *at, uint32_t lengt
 		CHECK(at[length + i] == GUARD_BYTE);
 }
 
-/* At most 4 elements, some of them perhaps empty. */
+/* At most 4 elements, some of which may be empty. */
 static int split(struct end *end, uint8_t *at, uint32_t length, struct ibv_sge *ret_sges)
 {
 	int count = 1 + (int)below(&end->random, 4);
@@ -234,7 +233,7 @@ static void post_one(struct end *end)
 				       : remote(end, LANDING, i);
 	if (!reads)
 		fill(at, op->length, op->content);
-	CHECK(ibv_post_send(end->rig.qp, &wr, &bad) == 0);
+	CHECK(ibv_post_send(end->fixture.qp, &wr, &bad) == 0);
 	if (op->flags & IBV_SEND_INLINE)
 		memset(at, 0x55, op->length);
 	end->posted++;
@@ -275,13 +274,13 @@ static bool poll_sends(struct end *end)
 {
 	struct ibv_wc wc;
 
-	CHECK(ibv_poll_cq(end->rig.send_cq, 0, &wc) == 0);
-	if (ibv_poll_cq(end->rig.send_cq, 1, &wc) != 1)
+	CHECK(ibv_poll_cq(end->fixture.send_cq, 0, &wc) == 0);
+	if (ibv_poll_cq(end->fixture.send_cq, 1, &wc) != 1)
 		return false;
 	if (wc.status != IBV_WC_SUCCESS)
 		fprintf(stderr, "status %d of request %d\n", wc.status, (int)wc.wr_id);
 	CHECK(wc.status == IBV_WC_SUCCESS);
-	/* In order, and none but the signalled. */
+	/* In order, and only the signalled ones. */
 	while (end->known_done < wc.wr_id)
 		CHECK(!(end->out.ops[end->known_done++].flags & IBV_SEND_SIGNALED));
 	CHECK(wc.wr_id == end->known_done && end->known_done < end->posted);
@@ -310,7 +309,7 @@ static bool post_recvs(struct end *end)
 			.num_sge = split(end, at, MAX_BYTES, sges),
 		};
 
-		CHECK(ibv_post_recv(end->rig.qp, &wr, &bad) == 0);
+		CHECK(ibv_post_recv(end->fixture.qp, &wr, &bad) == 0);
 		end->recvs_posted++;
 	}
 	return true;
@@ -335,7 +334,7 @@ static void check_received(struct end *end, const struct ibv_wc *wc, const struc
 	}
 }
 
-/* All before a request that was received are in place. */
+/* All requests before one that was received have taken effect. */
 static void check_landed(struct end *end, uint32_t index)
 {
 	const struct op *op = &end->in.ops[index];
@@ -351,7 +350,7 @@ static bool poll_recvs(struct end *end)
 {
 	struct ibv_wc wc;
 
-	if (ibv_poll_cq(end->rig.recv_cq, 1, &wc) != 1)
+	if (ibv_poll_cq(end->fixture.recv_cq, 1, &wc) != 1)
 		return false;
 	CHECK(wc.status == IBV_WC_SUCCESS);
 	CHECK(wc.wr_id == end->recvs_done);
@@ -364,17 +363,17 @@ static bool poll_recvs(struct end *end)
 		write_round(&end->in);
 		end->arrived = 0;
 		/*
-		 * The peer writes again only after it has read this, but the way
-		 * through its process is one that ThreadSanitizer cannot see.
+		 * The peer writes again only after it has read this, but ThreadSanitizer
+		 * cannot see the order through the peer's process.
 		 */
-		pier_soft_lock(soft_context(end->rig.context));
-		pier_soft_unlock(soft_context(end->rig.context));
+		pier_soft_lock(soft_context(end->fixture.context));
+		pier_soft_unlock(soft_context(end->fixture.context));
 		CHECK(write(end->pipe, "n", 1) == 1);
 	}
 	return true;
 }
 
-/* 'n': our last round was compared. 's': the peer begins no more rounds. */
+/* 'n': our last round was compared. 's': the peer starts no more rounds. */
 static bool hear(struct end *end)
 {
 	char word;
@@ -382,7 +381,7 @@ static bool hear(struct end *end)
 	/* 'm' is for meet(). */
 	if (recv(end->pipe, &word, 1, MSG_DONTWAIT | MSG_PEEK) != 1 || word == 'm')
 		return false;
-	rig_read_all(end->pipe, &word, 1);
+	fixture_read_all(end->pipe, &word, 1);
 	CHECK(word == 's' || (word == 'n' && !end->compared && !end->stopped));
 	end->peer_stopped |= word == 's';
 	end->compared |= word == 'n';
@@ -401,7 +400,7 @@ static bool go_on(struct end *end)
 {
 	if (end->running || !end->compared)
 		return false;
-	if (rig_milliseconds() < end->stop_at || end->out.round < LEAST_ROUNDS) {
+	if (fixture_milliseconds() < end->stop_at || end->out.round < LEAST_ROUNDS) {
 		begin_round(end);
 		return true;
 	}
@@ -413,13 +412,13 @@ static bool go_on(struct end *end)
 
 static void take_events(struct end *end)
 {
-	struct pollfd waited = { .fd = end->rig.channel->fd, .events = POLLIN };
+	struct pollfd waited = { .fd = end->fixture.channel->fd, .events = POLLIN };
 	struct ibv_cq *cq;
 	void *context;
 
 	while (poll(&waited, 1, 0) == 1) {
-		CHECK(pier_soft_provider.get_cq_event(end->rig.channel, &cq, &context) ==
-		      0);
+		CHECK(pier_soft_provider.get_cq_event(end->fixture.channel, &cq,
+						      &context) == 0);
 		pier_soft_provider.ack_cq_events(cq, 1);
 	}
 }
@@ -434,32 +433,32 @@ static bool turn(struct end *end)
 	moved |= poll_sends(end);
 	moved |= poll_recvs(end);
 	if (moved)
-		end->last_progress = rig_milliseconds();
-	CHECK(rig_milliseconds() - end->last_progress < STALL_MS);
+		end->last_progress = fixture_milliseconds();
+	CHECK(fixture_milliseconds() - end->last_progress < STALL_MS);
 	return moved | post_recvs(end);
 }
 
 /*
- * Without a poll, so that only an event can end it. Waits only where one must
- * come: all receives are posted, and something is awaited of the peer.
+ * Without a poll, so that only an event can end the wait. Waits only if an event must
+ * come: all receives are posted, and the peer has something to send.
  */
 static void sleep_on_channel(struct end *end)
 {
 	struct pollfd waited[2] = {
-		{ .fd = end->rig.channel->fd, .events = POLLIN },
+		{ .fd = end->fixture.channel->fd, .events = POLLIN },
 		{ .fd = end->pipe, .events = POLLIN },
 	};
 
 	while (end->recvs_posted - end->recvs_done < DEPTH)
 		post_recvs(end);
-	CHECK(ibv_req_notify_cq(end->rig.send_cq, 0) == 0);
-	CHECK(ibv_req_notify_cq(end->rig.recv_cq, 0) == 0);
+	CHECK(ibv_req_notify_cq(end->fixture.send_cq, 0) == 0);
+	CHECK(ibv_req_notify_cq(end->fixture.recv_cq, 0) == 0);
 	if (turn(end))
 		return;
 	if (poll(waited, 2, STALL_MS) == 0)
 		CHECK(!"woken");
 	take_events(end);
-	end->last_progress = rig_milliseconds();
+	end->last_progress = fixture_milliseconds();
 }
 
 static void dawdle(struct end *end)
@@ -483,7 +482,7 @@ static void dawdle(struct end *end)
 
 static void open_end(struct end *end)
 {
-	const struct rig_options options = {
+	const struct fixture_options options = {
 		.depth = DEPTH,
 		.rnr_retry = 7,
 		.min_rnr_timer = 1,
@@ -492,25 +491,25 @@ static void open_end(struct end *end)
 	};
 	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 			   IBV_ACCESS_REMOTE_READ;
-	struct rig_endpoint mine;
+	struct fixture_endpoint mine;
 
-	rig_open(&end->rig, &options);
+	fixture_open(&end->fixture, &options);
 	end->memory = aligned_alloc(4096, (size_t)AREAS * AREA);
 	CHECK(end->memory);
 	memset(end->memory, GUARD_BYTE, (size_t)AREAS * AREA);
 	fill(slot(end, PATTERN, 0), MAX_BYTES, 1);
-	end->mr = pier_soft_provider.reg_mr(end->rig.pd, end->memory,
+	end->mr = pier_soft_provider.reg_mr(end->fixture.pd, end->memory,
 					    (size_t)AREAS * AREA, (uintptr_t)end->memory,
 					    access);
 	CHECK(end->mr);
-	rig_describe(&end->rig, &mine);
+	fixture_describe(&end->fixture, &mine);
 	mine.rkey = end->mr->rkey;
 	mine.address = (uintptr_t)end->memory;
-	rig_exchange(end->pipe, &mine, &end->peer);
-	rig_connect(&end->rig, &end->peer);
+	fixture_exchange(end->pipe, &mine, &end->peer);
+	fixture_connect(&end->fixture, &end->peer);
 }
 
-/* With requests under way: each comes back once, in order, and none is missing. */
+/* With requests in flight: each returns once, in order, and none is missing. */
 static void check_flush(struct end *end)
 {
 	uint32_t flushed_from = UINT32_MAX;
@@ -519,9 +518,9 @@ static void check_flush(struct end *end)
 	begin_round(end);
 	while (post_some(end))
 		;
-	CHECK(rig_to(&end->rig, IBV_QPS_ERR) == 0);
+	CHECK(fixture_to(&end->fixture, IBV_QPS_ERR) == 0);
 	while (end->known_done < end->posted &&
-	       ibv_poll_cq(end->rig.send_cq, 1, &wc) == 1) {
+	       ibv_poll_cq(end->fixture.send_cq, 1, &wc) == 1) {
 		for (; end->known_done < wc.wr_id; end->known_done++) {
 			CHECK(!(end->out.ops[end->known_done].flags & IBV_SEND_SIGNALED));
 			CHECK(flushed_from == UINT32_MAX);
@@ -531,24 +530,24 @@ static void check_flush(struct end *end)
 			flushed_from = (uint32_t)wc.wr_id;
 		CHECK((wc.status == IBV_WC_SUCCESS) == (wc.wr_id < flushed_from));
 	}
-	/* Those at the end that succeeded unsignalled say nothing. */
+	/* The last ones may have succeeded unsignalled, which leaves no completion. */
 	for (; end->known_done < end->posted; end->known_done++)
 		CHECK(!(end->out.ops[end->known_done].flags & IBV_SEND_SIGNALED) &&
 		      flushed_from == UINT32_MAX);
-	CHECK(ibv_poll_cq(end->rig.send_cq, 1, &wc) == 0);
+	CHECK(ibv_poll_cq(end->fixture.send_cq, 1, &wc) == 0);
 	while (end->recvs_done < end->recvs_posted) {
-		CHECK(ibv_poll_cq(end->rig.recv_cq, 1, &wc) == 1);
+		CHECK(ibv_poll_cq(end->fixture.recv_cq, 1, &wc) == 1);
 		CHECK(wc.wr_id == end->recvs_done++);
 	}
-	CHECK(ibv_poll_cq(end->rig.recv_cq, 1, &wc) == 0);
+	CHECK(ibv_poll_cq(end->fixture.recv_cq, 1, &wc) == 0);
 }
 
 static void meet(const struct end *end)
 {
 	char word;
 
-	rig_write_all(end->pipe, "m", 1);
-	rig_read_all(end->pipe, &word, 1);
+	fixture_write_all(end->pipe, "m", 1);
+	fixture_read_all(end->pipe, &word, 1);
 	CHECK(word == 'm');
 }
 
@@ -562,7 +561,7 @@ static void run_end(struct end *end)
 	end->random = seed * 3 + (uint64_t)end->number;
 	begin_round(end);
 	write_round(&end->in);
-	end->last_progress = rig_milliseconds();
+	end->last_progress = fixture_milliseconds();
 	while (!end->stopped || !end->peer_stopped) {
 		if (!turn(end))
 			dawdle(end);
@@ -572,7 +571,7 @@ static void run_end(struct end *end)
 	check_flush(end);
 	meet(end);
 	CHECK(pier_soft_provider.dereg_mr(end->mr) == 0);
-	rig_close(&end->rig);
+	fixture_close(&end->fixture);
 	free(end->memory);
 	close(end->pipe);
 }
@@ -592,7 +591,7 @@ static uint64_t duration(void)
 
 static void make_ends(struct end *ends)
 {
-	uint64_t stop_at = rig_milliseconds() + duration();
+	uint64_t stop_at = fixture_milliseconds() + duration();
 	int fds[2];
 
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
@@ -600,7 +599,7 @@ static void make_ends(struct end *ends)
 		ends[i] = (struct end){ .number = i, .pipe = fds[i], .stop_at = stop_at };
 }
 
-static void test_threads(void **state)
+static void survives_stress_between_threads(void **state)
 {
 	struct end *ends = calloc(2, sizeof(*ends));
 	pthread_t thread;
@@ -638,13 +637,13 @@ static void run_processes(void)
 	free(ends);
 }
 
-static void test_unix_socket(void **state)
+static void survives_stress_over_a_unix_socket(void **state)
 {
 	(void)state;
 	run_processes();
 }
 
-static void test_tcp(void **state)
+static void survives_stress_over_tcp(void **state)
 {
 	(void)state;
 	setenv("PIER_SOFT_UNIX", "off", 1);
@@ -658,9 +657,9 @@ int main(void)
 {
 	const char *wanted = getenv("PIER_SEED");
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_threads),
-		cmocka_unit_test(test_unix_socket),
-		cmocka_unit_test(test_tcp),
+		cmocka_unit_test(survives_stress_between_threads),
+		cmocka_unit_test(survives_stress_over_a_unix_socket),
+		cmocka_unit_test(survives_stress_over_tcp),
 	};
 
 	if (wanted)

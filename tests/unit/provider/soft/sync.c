@@ -14,9 +14,8 @@
 #include "soft_fixture.h"
 
 /*
- * What soft0 does with dma-bufs: the brackets around its accesses, and those that it
- * cannot map. Here memfds pose as dma-bufs: this file answers fstatfs(2), ioctl(2) and
- * mmap(2).
+ * soft0 and dma-bufs: the brackets around its accesses, and dma-bufs that it cannot map.
+ * Here memfds pose as dma-bufs: this file replaces fstatfs(2), ioctl(2) and mmap(2).
  */
 
 static const struct pier_provider *const soft = &pier_soft_provider;
@@ -94,48 +93,49 @@ static void close_buffers(void)
 	}
 }
 
-/* Ten bytes each of: one buffer, the other, the first again, plain memory. */
-static void fill_parts(const struct rig *rig, struct pier_provider_part *parts)
+/* Ten bytes from each of: one buffer, the other, the first again, plain memory. */
+static void fill_parts(const struct soft_fixture *fixture,
+		       struct pier_provider_part *parts)
 {
 	for (uint32_t i = 0; i < 4; i++)
 		parts[i] = (struct pier_provider_part){
 			.fd = i < 3 ? buffers[i % 2] : -1,
 			.offset = 100 * i,
-			.addr = rig->memory,
+			.addr = fixture->memory,
 			.length = 10,
 		};
 }
 
-/* Each buffer is held open once, however many pieces it gives. */
-static void test_fds(void **state)
+/* Each buffer is held open once, however many pieces it has. */
+static void holds_each_buffer_open_once(void **state)
 {
 	struct pier_provider_part parts[5];
 	struct ibv_mr *mr;
-	struct rig rig;
+	struct soft_fixture fixture;
 	int before;
 
 	(void)state;
 	open_buffers();
-	rig_open(&rig, NULL);
-	before = rig_count_fds();
-	fill_parts(&rig, parts);
-	mr = soft->reg_parts(rig.pd, parts, 4, 0, WRITABLE, NULL);
+	fixture_open(&fixture, NULL);
+	before = fixture_count_fds();
+	fill_parts(&fixture, parts);
+	mr = soft->reg_parts(fixture.pd, parts, 4, 0, WRITABLE, NULL);
 	assert_non_null(mr);
-	assert_int_equal(rig_count_fds(), before + BUFFERS);
+	assert_int_equal(fixture_count_fds(), before + BUFFERS);
 	assert_int_equal(soft->dereg_mr(mr), 0);
-	assert_int_equal(rig_count_fds(), before);
+	assert_int_equal(fixture_count_fds(), before);
 	parts[4] = (struct pier_provider_part){ .fd = buffers[0],
 						.offset = 65536,
 						.length = 1 };
 	errno = 0;
-	assert_null(soft->reg_parts(rig.pd, parts, 5, 0, WRITABLE, NULL));
+	assert_null(soft->reg_parts(fixture.pd, parts, 5, 0, WRITABLE, NULL));
 	assert_int_equal(errno, EINVAL);
-	assert_int_equal(rig_count_fds(), before);
-	rig_close(&rig);
+	assert_int_equal(fixture_count_fds(), before);
+	fixture_close(&fixture);
 	close_buffers();
 }
 
-/* In `calls` from `first` on: both begin, both end; in one direction. */
+/* In `calls` from `first` on: both begin, then both end, with one direction. */
 static void expect_bracket(size_t first, uint64_t direction)
 {
 	assert_true(call_count >= first + 4);
@@ -148,54 +148,54 @@ static void expect_bracket(size_t first, uint64_t direction)
 	assert_int_not_equal(calls[first].fd, calls[first + 1].fd);
 }
 
-static void test_brackets(void **state)
+static void brackets_every_access(void **state)
 {
-	struct rig_options options = { .stepped = 1 };
+	struct fixture_options options = { .stepped = 1 };
 	struct pier_provider_part parts[4];
-	struct rig_endpoint peer = { 0 };
+	struct fixture_endpoint peer = { 0 };
 	struct ibv_mr *mr;
-	struct rig a, b;
+	struct soft_fixture a, b;
 	char byte;
 
 	(void)state;
 	open_buffers();
-	rig_open_pair(&a, &b, &options);
+	fixture_open_pair(&a, &b, &options);
 	fill_parts(&b, parts);
 	mr = soft->reg_parts(b.pd, parts, 4, 0, WRITABLE, NULL);
 	assert_non_null(mr);
 	peer.rkey = mr->rkey;
 	memset(a.memory, 's', 40);
-	assert_int_equal(
-		rig_post(&a, IBV_WR_RDMA_WRITE, 1, 0, 40, &peer, 0, IBV_SEND_SIGNALED),
-		0);
-	rig_expect(&a, a.send_cq, &b, 1, IBV_WC_SUCCESS);
+	assert_int_equal(fixture_post(&a, IBV_WR_RDMA_WRITE, 1, 0, 40, &peer, 0,
+				      IBV_SEND_SIGNALED),
+			 0);
+	fixture_expect(&a, a.send_cq, &b, 1, IBV_WC_SUCCESS);
 	expect_bracket(0, DMA_BUF_SYNC_WRITE);
 	assert_int_equal(call_count, 4);
 	assert_int_equal(pread(buffers[0], &byte, 1, 209), 1);
 	assert_int_equal(byte, 's');
-	assert_int_equal(
-		rig_post(&a, IBV_WR_RDMA_READ, 2, 50, 40, &peer, 0, IBV_SEND_SIGNALED),
-		0);
-	rig_expect(&a, a.send_cq, &b, 2, IBV_WC_SUCCESS);
+	assert_int_equal(fixture_post(&a, IBV_WR_RDMA_READ, 2, 50, 40, &peer, 0,
+				      IBV_SEND_SIGNALED),
+			 0);
+	fixture_expect(&a, a.send_cq, &b, 2, IBV_WC_SUCCESS);
 	expect_bracket(4, DMA_BUF_SYNC_READ);
 	assert_int_equal(call_count, 8);
 	assert_memory_equal(a.memory, a.memory + 50, 40);
 	/* The last ten bytes are plain memory. */
-	assert_int_equal(
-		rig_post(&a, IBV_WR_RDMA_WRITE, 3, 0, 10, &peer, 30, IBV_SEND_SIGNALED),
-		0);
-	rig_expect(&a, a.send_cq, &b, 3, IBV_WC_SUCCESS);
+	assert_int_equal(fixture_post(&a, IBV_WR_RDMA_WRITE, 3, 0, 10, &peer, 30,
+				      IBV_SEND_SIGNALED),
+			 0);
+	fixture_expect(&a, a.send_cq, &b, 3, IBV_WC_SUCCESS);
 	assert_int_equal(call_count, 8);
 	assert_int_equal(soft->dereg_mr(mr), 0);
-	rig_close(&a);
-	rig_close(&b);
+	fixture_close(&a);
+	fixture_close(&b);
 	close_buffers();
 }
 
-/* Of the one buffer that has the word, and in both directions at once. */
-static void test_bracket_of_an_atomic(void **state)
+/* The buffer that has the word gets one bracket, for both directions. */
+static void brackets_an_atomic_in_both_directions(void **state)
 {
-	struct rig_options options = {
+	struct fixture_options options = {
 		.stepped = 1,
 		.access = WRITABLE | IBV_ACCESS_REMOTE_ATOMIC,
 	};
@@ -211,19 +211,19 @@ static void test_bracket_of_an_atomic(void **state)
 	};
 	struct ibv_send_wr *bad;
 	struct ibv_mr *mr;
-	struct rig a, b;
+	struct soft_fixture a, b;
 	char byte;
 
 	(void)state;
 	open_buffers();
-	rig_open_pair(&a, &b, &options);
+	fixture_open_pair(&a, &b, &options);
 	fill_parts(&b, parts);
 	mr = soft->reg_parts(b.pd, parts, 4, 0, options.access, NULL);
 	assert_non_null(mr);
-	sge = rig_sge(&a, 0, 8);
+	sge = fixture_sge(&a, 0, 8);
 	wr.wr.atomic.rkey = mr->rkey;
 	assert_int_equal(ibv_post_send(a.qp, &wr, &bad), 0);
-	rig_expect(&a, a.send_cq, &b, 1, IBV_WC_SUCCESS);
+	fixture_expect(&a, a.send_cq, &b, 1, IBV_WC_SUCCESS);
 	assert_int_equal(call_count, 2);
 	assert_int_equal(calls[0].flags, DMA_BUF_SYNC_RW | DMA_BUF_SYNC_START);
 	assert_int_equal(calls[1].flags, DMA_BUF_SYNC_RW | DMA_BUF_SYNC_END);
@@ -231,50 +231,52 @@ static void test_bracket_of_an_atomic(void **state)
 	assert_int_equal(pread(buffers[0], &byte, 1, 0), 1);
 	assert_int_equal(byte, 5);
 	assert_int_equal(soft->dereg_mr(mr), 0);
-	rig_close(&a);
-	rig_close(&b);
+	fixture_close(&a);
+	fixture_close(&b);
 	close_buffers();
 }
 
-static void refuse_mapping(const struct rig *rig, int given, int expected)
+static void refuse_mapping(const struct soft_fixture *fixture, int given, int expected)
 {
-	int before = rig_count_fds();
+	int before = fixture_count_fds();
 
 	no_mapping = given;
 	errno = 0;
-	assert_null(soft->reg_dmabuf_mr(rig->pd, 0, 100, 0, buffers[0], WRITABLE));
+	assert_null(soft->reg_dmabuf_mr(fixture->pd, 0, 100, 0, buffers[0], WRITABLE));
 	assert_int_equal(errno, expected);
-	assert_int_equal(rig_count_fds(), before);
+	assert_int_equal(fixture_count_fds(), before);
 	no_mapping = 0;
 }
 
-/* As those of GPUs: ENOTSUPP has no name in user space, and must not come out of pier. */
-static void test_without_mapping(void **state)
+/*
+ * As with those of GPUs. ENOTSUPP has no name in user space, and pier must not return it.
+ */
+static void refuses_dmabufs_that_cannot_be_mapped(void **state)
 {
-	struct rig rig;
+	struct soft_fixture fixture;
 
 	(void)state;
 	open_buffers();
-	rig_open(&rig, NULL);
-	refuse_mapping(&rig, 524, EOPNOTSUPP);
+	fixture_open(&fixture, NULL);
+	refuse_mapping(&fixture, 524, EOPNOTSUPP);
 	test_assert_sentence("no mapping for it (mmap: errno 524)");
 	test_assert_sentence("PIER_POLICY_BOUNCE");
-	refuse_mapping(&rig, EINVAL, EOPNOTSUPP);
-	refuse_mapping(&rig, ENODEV, EOPNOTSUPP);
-	refuse_mapping(&rig, ENOMEM, ENOMEM);
+	refuse_mapping(&fixture, EINVAL, EOPNOTSUPP);
+	refuse_mapping(&fixture, ENODEV, EOPNOTSUPP);
+	refuse_mapping(&fixture, ENOMEM, ENOMEM);
 	test_assert_sentence("cannot be mapped");
-	refuse_mapping(&rig, EACCES, EACCES);
-	rig_close(&rig);
+	refuse_mapping(&fixture, EACCES, EACCES);
+	fixture_close(&fixture);
 	close_buffers();
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_without_mapping),
-		cmocka_unit_test(test_fds),
-		cmocka_unit_test(test_brackets),
-		cmocka_unit_test(test_bracket_of_an_atomic),
+		cmocka_unit_test(refuses_dmabufs_that_cannot_be_mapped),
+		cmocka_unit_test(holds_each_buffer_open_once),
+		cmocka_unit_test(brackets_every_access),
+		cmocka_unit_test(brackets_an_atomic_in_both_directions),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

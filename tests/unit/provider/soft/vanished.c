@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Memory vanishes at any moment while two NICs transfer it. Each request completes, with
- * its bytes moved or with an error, and no NIC has to wait for its peer to be silent for
- * too long. The NICs are stepped, and the orders of steps, posts and the vanishing are
- * explored: all that differ from the usual order at a few moments. PIER_DEVIATIONS says
- * at how many; 2 takes minutes.
+ * its bytes moved or with an error, and neither NIC runs into the limit on its peer's
+ * silence. The NICs are stepped; the test explores the orders of steps, posts and the
+ * vanishing that differ from the usual order at a few moments. PIER_DEVIATIONS is their
+ * number; 2 takes minutes.
  */
 #include "vanished_fixture.h"
 
 static void note(struct end *end, const struct ibv_wc *wc)
 {
-	/* In their order, and behind a failure all fail. */
+	/* In order; after one failure all later requests fail. */
 	assert_int_equal(wc->wr_id, end->completed);
 	end->completed++;
 	if (end->failed > 0)
@@ -21,39 +21,39 @@ static void note(struct end *end, const struct ibv_wc *wc)
 		end->first_failure = wc->status;
 }
 
-static void collect(struct scene *scene)
+static void collect(struct exchange *exchange)
 {
 	struct ibv_wc wc;
 
 	for (int i = 0; i < 2; i++) {
-		while (ibv_poll_cq(scene->ends[i].rig.send_cq, 1, &wc) == 1)
-			note(&scene->ends[i], &wc);
+		while (ibv_poll_cq(exchange->ends[i].fixture.send_cq, 1, &wc) == 1)
+			note(&exchange->ends[i], &wc);
 	}
-	while (ibv_poll_cq(scene->ends[1].rig.recv_cq, 1, &wc) == 1)
-		assert_int_equal(wc.wr_id, RECEIVES + scene->received++);
+	while (ibv_poll_cq(exchange->ends[1].fixture.recv_cq, 1, &wc) == 1)
+		assert_int_equal(wc.wr_id, RECEIVES + exchange->received++);
 }
 
-/* False: that is not possible now. */
-static bool act(struct scene *scene, enum action action)
+/* Returns false if the action is not possible now. */
+static bool act(struct exchange *exchange, enum action action)
 {
 	switch (action) {
 	case POST_FIRST:
 	case POST_SECOND:
-		return post_next(scene, action == POST_SECOND);
+		return post_next(exchange, action == POST_SECOND);
 	case POST_RECEIVE:
-		return post_receive(scene);
+		return post_receive(exchange);
 	case STEP_FIRST:
 	case STEP_SECOND:
-		return step(scene, action == STEP_SECOND);
+		return step(exchange, action == STEP_SECOND);
 	default:
-		return vanish(scene, action == VANISH_SECOND);
+		return vanish(exchange, action == VANISH_SECOND);
 	}
 }
 
-static bool act_as_usual(struct scene *scene)
+static bool act_as_usual(struct exchange *exchange)
 {
 	for (int action = 0; action < ACTIONS; action++) {
-		if (act(scene, (enum action)action))
+		if (act(exchange, (enum action)action))
 			return true;
 	}
 	return false;
@@ -66,82 +66,82 @@ static unsigned int most_deviations(const struct story *story)
 	return wanted ? (unsigned int)atoi(wanted) : story->deviations;
 }
 
-/* False: nothing is possible any more. */
-static bool go_on(struct scene *scene)
+/* Returns false if no action is possible any more. */
+static bool go_on(struct exchange *exchange)
 {
 	unsigned int choice;
 
-	if (scene->deviations == most_deviations(scene->story))
-		return act_as_usual(scene);
-	choice = explore_choose(&scene->explorer, ACTIONS + 1);
+	if (exchange->deviations == most_deviations(exchange->story))
+		return act_as_usual(exchange);
+	choice = explore_choose(&exchange->explorer, ACTIONS + 1);
 	if (choice == 0)
-		return act_as_usual(scene);
-	scene->deviations++;
-	if (act(scene, (enum action)(choice - 1)))
+		return act_as_usual(exchange);
+	exchange->deviations++;
+	if (act(exchange, (enum action)(choice - 1)))
 		return true;
-	explore_prune(&scene->explorer);
-	return act_as_usual(scene);
+	explore_prune(&exchange->explorer);
+	return act_as_usual(exchange);
 }
 
 /* Writes into memory that is still there. */
-static void expect_written(const struct scene *scene, unsigned int at)
+static void expect_written(const struct exchange *exchange, unsigned int at)
 {
-	const struct end *end = &scene->ends[at];
+	const struct end *end = &exchange->ends[at];
 
 	for (unsigned int i = 0; i < end->completed - end->failed; i++) {
-		const struct request *request = &scene->story->requests[at][i];
-		const uint8_t *bytes = scene->ends[!at].kept.memory +
-				       offset_of(scene, at, i);
+		const struct request *request = &exchange->story->requests[at][i];
+		const uint8_t *bytes = exchange->ends[!at].kept.memory +
+				       offset_of(exchange, at, i);
 
 		if (request->opcode != IBV_WR_RDMA_WRITE || !request->peer_kept)
 			continue;
 		assert_int_equal(bytes[0], request->kept ? 'k' : 'v');
-		assert_int_equal(bytes[length_of(scene, request) - 1],
+		assert_int_equal(bytes[length_of(exchange, request) - 1],
 				 request->kept ? 'k' : 'v');
 	}
 }
 
-static void judge(struct scene *scene)
+static void judge(struct exchange *exchange)
 {
 	enum ibv_qp_state states[2];
 
 	for (unsigned int i = 0; i < 2; i++) {
-		struct end *end = &scene->ends[i];
+		struct end *end = &exchange->ends[i];
 
 		assert_int_equal(end->completed, end->posted);
-		expect_written(scene, i);
-		states[i] = end->rig.qp->state;
+		expect_written(exchange, i);
+		states[i] = end->fixture.qp->state;
 		if (end->failed > 0)
 			assert_int_equal(states[i], IBV_QPS_ERR);
 	}
 	assert_int_equal(states[0], states[1]);
 	if (states[1] == IBV_QPS_ERR)
-		assert_int_equal(scene->received, scene->receives);
-	scene->good += states[0] == IBV_QPS_RTS;
-	scene->bad += states[0] == IBV_QPS_ERR;
+		assert_int_equal(exchange->received, exchange->receives);
+	exchange->good += states[0] == IBV_QPS_RTS;
+	exchange->bad += states[0] == IBV_QPS_ERR;
 }
 
 static void explore(const struct story *story, enum way way)
 {
-	struct scene scene = { .story = story, .way = way };
+	struct exchange exchange = { .story = story, .way = way };
 
-	scene.behind = offset_of(&scene, 2, 0);
-	scene.area = scene.behind + size_of(&scene, &story->requests[0][0]);
+	exchange.behind = offset_of(&exchange, 2, 0);
+	exchange.area = exchange.behind + size_of(&exchange, &story->requests[0][0]);
 	if (way == BY_SOCKETS)
 		setenv("PIER_SOFT_SHARED", "off", 1);
 	do {
-		open_scene(&scene);
-		while (go_on(&scene))
-			collect(&scene);
-		collect(&scene);
-		judge(&scene);
-		close_scene(&scene);
-	} while (explore_next(&scene.explorer));
+		open_exchange(&exchange);
+		while (go_on(&exchange))
+			collect(&exchange);
+		collect(&exchange);
+		judge(&exchange);
+		close_exchange(&exchange);
+	} while (explore_next(&exchange.explorer));
 	unsetenv("PIER_SOFT_SHARED");
 	print_message("%s, way %d: %lu runs: %lu good, %lu failed\n", story->name,
-		      (int)way, scene.explorer.runs, scene.good, scene.bad);
-	assert_true(scene.good > 0);
-	assert_true(scene.bad > 0);
+		      (int)way, exchange.explorer.runs, exchange.good, exchange.bad);
+	assert_true(exchange.good > 0);
+	assert_true(exchange.bad > 0);
 }
 
 static void explore_all_ways(const struct story *story)
@@ -150,7 +150,7 @@ static void explore_all_ways(const struct story *story)
 		explore(story, (enum way)way);
 }
 
-static void source_of_a_write(void **state)
+static void survives_loss_of_a_write_source(void **state)
 {
 	const struct story small = {
 		.name = "small write",
@@ -170,7 +170,7 @@ static void source_of_a_write(void **state)
 	explore_all_ways(&large);
 }
 
-static void source_between_others(void **state)
+static void survives_loss_of_a_source_between_others(void **state)
 {
 	const struct request kept = { IBV_WR_RDMA_WRITE, SMALL, .kept = true,
 				      .peer_kept = true };
@@ -188,8 +188,8 @@ static void source_between_others(void **state)
 	explore_all_ways(&story);
 }
 
-/* The peer refuses the send at first, and it has to be sent again. */
-static void source_behind_a_send(void **state)
+/* The peer refuses the send at first, so it must be repeated. */
+static void survives_loss_of_a_source_behind_a_send(void **state)
 {
 	const struct story small = {
 		.name = "small, behind a send",
@@ -213,7 +213,7 @@ static void source_behind_a_send(void **state)
 	explore_all_ways(&large);
 }
 
-static void source_of_a_send(void **state)
+static void survives_loss_of_a_send_source(void **state)
 {
 	const struct story story = {
 		.name = "large send",
@@ -228,7 +228,7 @@ static void source_of_a_send(void **state)
 	explore(&story, BY_RINGS);
 }
 
-static void memory_of_the_peer(void **state)
+static void survives_loss_of_remote_memory(void **state)
 {
 	const enum ibv_wr_opcode opcodes[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ };
 	const enum size sizes[] = { SMALL, LARGE };
@@ -251,7 +251,7 @@ static void memory_of_the_peer(void **state)
 	}
 }
 
-static void landing_of_a_read(void **state)
+static void survives_loss_of_a_read_target(void **state)
 {
 	const enum size sizes[] = { SMALL, LARGE };
 
@@ -269,7 +269,7 @@ static void landing_of_a_read(void **state)
 	}
 }
 
-static void sources_at_both_ends(void **state)
+static void survives_loss_of_sources_at_both_ends(void **state)
 {
 	const struct request small = { IBV_WR_RDMA_WRITE, SMALL, .kept = true,
 				       .peer_kept = true };
@@ -286,7 +286,7 @@ static void sources_at_both_ends(void **state)
 }
 
 /* The end that refuses a write has begun one of its own, which it cannot finish. */
-static void source_while_refusing(void **state)
+static void survives_loss_of_a_source_while_refusing(void **state)
 {
 	const struct story story = {
 		.name = "while refusing",
@@ -304,14 +304,14 @@ static void source_while_refusing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(source_of_a_write),
-		cmocka_unit_test(source_between_others),
-		cmocka_unit_test(source_behind_a_send),
-		cmocka_unit_test(source_of_a_send),
-		cmocka_unit_test(memory_of_the_peer),
-		cmocka_unit_test(landing_of_a_read),
-		cmocka_unit_test(sources_at_both_ends),
-		cmocka_unit_test(source_while_refusing),
+		cmocka_unit_test(survives_loss_of_a_write_source),
+		cmocka_unit_test(survives_loss_of_a_source_between_others),
+		cmocka_unit_test(survives_loss_of_a_source_behind_a_send),
+		cmocka_unit_test(survives_loss_of_a_send_source),
+		cmocka_unit_test(survives_loss_of_remote_memory),
+		cmocka_unit_test(survives_loss_of_a_read_target),
+		cmocka_unit_test(survives_loss_of_sources_at_both_ends),
+		cmocka_unit_test(survives_loss_of_a_source_while_refusing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * No wake-up is lost: in every order in which two NICs can go on between the calls of
- * verbs of a thread that arms its channel and sleeps, what completes is collected or
- * makes the fd readable. The calls of verbs are the steps: each is atomic on soft0.
+ * No wakeup is lost. A thread arms its channel and sleeps; in every order in which two
+ * NICs can step between its verbs calls, each completion is collected or makes the fd
+ * readable. The verbs calls are the steps: each is atomic on soft0.
  */
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
@@ -20,7 +20,7 @@ enum {
 	LENGTH = 16,
 };
 
-/* What may happen while the thread is anywhere. */
+/* Possible actions at any point of the thread. */
 enum action {
 	GO_ON,
 	STEP_FIRST,
@@ -37,8 +37,8 @@ struct story {
 	/* Posted one after the other, at any moment. */
 	int (*posts[MOST_POSTS])(struct pair *pair);
 	int post_count;
-	int completions; /* of the sleeper's, of all that is posted */
-	bool in_turn;	 /* the NICs go on in one order alone */
+	int completions; /* completions for the sleeper, of all requests posted */
+	bool in_turn;	 /* the NICs step in one order only */
 
 	int posted;
 	bool exploring;
@@ -50,7 +50,7 @@ static struct story *story_of(struct pair *pair)
 	return (struct story *)pair;
 }
 
-/* False: that is not possible now. */
+/* Returns false if the action is not possible now. */
 static bool act(struct story *story, enum action action)
 {
 	if (action == STEP_FIRST || action == STEP_SECOND)
@@ -67,7 +67,7 @@ static bool act_anyhow(struct story *story)
 	return act(story, STEP_FIRST) || act(story, STEP_SECOND) || act(story, POST);
 }
 
-/* What of all that the sleeper can see. */
+/* The part of all completions that the sleeper can see. */
 static uint32_t count_visible(const struct story *story)
 {
 	const struct pier_channel *channel = story->pair.ends[story->sleeper].channel;
@@ -75,7 +75,10 @@ static uint32_t count_visible(const struct story *story)
 	return ((const struct soft_cq *)channel->cq)->count;
 }
 
-/* Anything, in any order, until there is a completion more. False: there will be none. */
+/*
+ * Any actions, in any order, until there is another completion. Returns false if there
+ * will be none.
+ */
 static bool bring_completion(struct story *story)
 {
 	uint32_t before = count_visible(story);
@@ -93,9 +96,9 @@ static bool bring_completion(struct story *story)
 }
 
 /*
- * Any number of completions come before the sleeper makes its next call. What it cannot
- * see may as well have happened right before the next that it can: its calls are on its
- * completion queue alone.
+ * Any number of completions come before the sleeper's next call. Those that it cannot see
+ * may as well come right before the next call that can, since its calls use only its own
+ * completion queue.
  */
 static void happen(struct pair *pair, const struct pair_end *end)
 {
@@ -103,7 +106,7 @@ static void happen(struct pair *pair, const struct pair_end *end)
 
 	if (!story->exploring || end != &pair->ends[story->sleeper])
 		return;
-	/* What happens is not the sleeper's doing. */
+	/* These actions are not the sleeper's. */
 	story->exploring = false;
 	while (explore_choose(&story->explorer, 2) == 1) {
 		if (!bring_completion(story))
@@ -112,7 +115,7 @@ static void happen(struct pair *pair, const struct pair_end *end)
 	story->exploring = true;
 }
 
-/* Until the fd is readable. False: nothing will ever make it so. */
+/* Until the fd is readable. Returns false if it never will be. */
 static bool sleep_until_woken(struct story *story)
 {
 	bool woken = true;
@@ -125,7 +128,7 @@ static bool sleep_until_woken(struct story *story)
 	return woken;
 }
 
-/* The thread: sleeps as often as arming says that there was nothing. */
+/* The thread: sleeps each time that arming finds nothing. */
 static void run(struct story *story)
 {
 	struct pier_channel *channel = story->pair.ends[story->sleeper].channel;
@@ -143,7 +146,7 @@ static void run(struct story *story)
 			break;
 		}
 	}
-	/* The next run begins as this one did. */
+	/* The next run begins like this one. */
 	story->exploring = false;
 	while (act_anyhow(story))
 		continue;
@@ -208,7 +211,7 @@ static int post_write_back(struct pair *pair)
 	return pier_post_write(pair->ends[1].channel, &source, 1, &target, NULL);
 }
 
-/* One by one in every order of the NICs' steps; three in one order of these. */
+/* One by one in every order of the NICs' steps; three in a single order. */
 static void expect_none_lost(unsigned int sleeper, int (*post)(struct pair *pair))
 {
 	struct story one = { .sleeper = sleeper,
@@ -229,20 +232,20 @@ static void expect_none_lost(unsigned int sleeper, int (*post)(struct pair *pair
 	assert_int_equal(three.lost, 0);
 }
 
-static void wakes_who_sends(void **state)
+static void wakes_a_sender(void **state)
 {
 	(void)state;
 	expect_none_lost(0, post_write);
 }
 
-static void wakes_who_receives(void **state)
+static void wakes_a_receiver(void **state)
 {
 	(void)state;
 	expect_none_lost(1, post_receive_and_send);
 }
 
-/* Both queues of a channel complete into one, whichever comes first. */
-static void wakes_who_does_both(void **state)
+/* Both queues of a channel complete into one CQ, in either order. */
+static void wakes_a_thread_that_sends_and_receives(void **state)
 {
 	struct story story = { .sleeper = 1,
 			       .arm = pier_channel_arm,
@@ -266,7 +269,7 @@ static void take_events(struct pier_channel *channel)
 		channel->provider->ack_cq_events(cq, 1);
 }
 
-/* As it would be without looking once more. */
+/* Without polling once more after arming. */
 static int arm_and_look_no_more(struct pier_channel *channel)
 {
 	int count = pier_collect(channel);
@@ -276,7 +279,7 @@ static int arm_and_look_no_more(struct pier_channel *channel)
 	return count;
 }
 
-/* Or with the events taken when they may be those of what comes next. */
+/* Or with events taken that may belong to later completions. */
 static int arm_and_take_events(struct pier_channel *channel)
 {
 	int count = pier_collect(channel);
@@ -287,8 +290,8 @@ static int arm_and_take_events(struct pier_channel *channel)
 	return count;
 }
 
-/* So that it would be seen: these lose some. */
-static void sees_what_is_lost(void **state)
+/* These variants lose wakeups, which shows that the test detects it. */
+static void detects_lost_wakeups(void **state)
 {
 	int (*const wrong[])(struct pier_channel *) = { arm_and_look_no_more,
 							arm_and_take_events };
@@ -309,10 +312,10 @@ static void sees_what_is_lost(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(wakes_who_sends),
-		cmocka_unit_test(wakes_who_receives),
-		cmocka_unit_test(wakes_who_does_both),
-		cmocka_unit_test(sees_what_is_lost),
+		cmocka_unit_test(wakes_a_sender),
+		cmocka_unit_test(wakes_a_receiver),
+		cmocka_unit_test(wakes_a_thread_that_sends_and_receives),
+		cmocka_unit_test(detects_lost_wakeups),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,23 +23,23 @@ enum {
 	LENGTH = 500
 };
 
-static const struct rig_options stepped = {
+static const struct fixture_options stepped = {
 	.access = IBV_ACCESS_LOCAL_WRITE | ALL,
 	.stepped = 1,
 	.rnr_retry = 7,
 	.min_rnr_timer = 1,
 };
 
-/* The owner of windows and its peer. The region beneath gives the peer nothing. */
+/* The owner of windows and its peer. The underlying region gives the peer no access. */
 struct pair {
-	struct rig owner, peer;
+	struct soft_fixture owner, peer;
 	struct ibv_mr *base;
 	struct ibv_mw *mw;
 };
 
-static struct ibv_mr *register_base(struct rig *owner, int access)
+static struct ibv_mr *register_base(struct soft_fixture *owner, int access)
 {
-	struct ibv_mr *base = soft->reg_mr(owner->pd, owner->memory, RIG_MEMORY,
+	struct ibv_mr *base = soft->reg_mr(owner->pd, owner->memory, FIXTURE_MEMORY,
 					   (uintptr_t)owner->memory, access);
 
 	assert_non_null(base);
@@ -48,7 +48,7 @@ static struct ibv_mr *register_base(struct rig *owner, int access)
 
 static void open_pair(struct pair *pair)
 {
-	rig_open_pair(&pair->owner, &pair->peer, &stepped);
+	fixture_open_pair(&pair->owner, &pair->peer, &stepped);
 	pair->base = register_base(&pair->owner,
 				   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
 	pair->mw = soft->alloc_mw(pair->owner.pd, IBV_MW_TYPE_2);
@@ -60,8 +60,8 @@ static void close_pair(struct pair *pair)
 	if (pair->mw)
 		assert_int_equal(soft->dealloc_mw(pair->mw), 0);
 	assert_int_equal(soft->dereg_mr(pair->base), 0);
-	rig_close(&pair->owner);
-	rig_close(&pair->peer);
+	fixture_close(&pair->owner);
+	fixture_close(&pair->peer);
 }
 
 static struct ibv_send_wr binding(const struct pair *pair, int access)
@@ -83,14 +83,14 @@ static struct ibv_send_wr binding(const struct pair *pair, int access)
 	};
 }
 
-static int post(struct rig *rig, struct ibv_send_wr *wr)
+static int post(struct soft_fixture *fixture, struct ibv_send_wr *wr)
 {
 	struct ibv_send_wr *bad = NULL;
 
-	return ibv_post_send(rig->qp, wr, &bad);
+	return ibv_post_send(fixture->qp, wr, &bad);
 }
 
-static int post_invalidate(struct rig *rig, uint64_t wr_id, uint32_t key)
+static int post_invalidate(struct soft_fixture *fixture, uint64_t wr_id, uint32_t key)
 {
 	struct ibv_send_wr wr = {
 		.wr_id = wr_id,
@@ -99,12 +99,13 @@ static int post_invalidate(struct rig *rig, uint64_t wr_id, uint32_t key)
 		.invalidate_rkey = key,
 	};
 
-	return post(rig, &wr);
+	return post(fixture, &wr);
 }
 
-static int post_send_inv(struct rig *rig, uint64_t wr_id, uint32_t key, uint32_t length)
+static int post_send_inv(struct soft_fixture *fixture, uint64_t wr_id, uint32_t key,
+			 uint32_t length)
 {
-	struct ibv_sge sge = rig_sge(rig, 0, length);
+	struct ibv_sge sge = fixture_sge(fixture, 0, length);
 	struct ibv_send_wr wr = {
 		.wr_id = wr_id,
 		.sg_list = &sge,
@@ -114,13 +115,13 @@ static int post_send_inv(struct rig *rig, uint64_t wr_id, uint32_t key, uint32_t
 		.invalidate_rkey = key,
 	};
 
-	return post(rig, &wr);
+	return post(fixture, &wr);
 }
 
-static void expect_local(struct rig *rig, struct rig *other, uint64_t wr_id,
-			 enum ibv_wc_opcode opcode)
+static void expect_local(struct soft_fixture *fixture, struct soft_fixture *other,
+			 uint64_t wr_id, enum ibv_wc_opcode opcode)
 {
-	struct ibv_wc wc = rig_wait(rig, rig->send_cq, other);
+	struct ibv_wc wc = fixture_wait(fixture, fixture->send_cq, other);
 
 	assert_int_equal(wc.wr_id, wr_id);
 	assert_int_equal(wc.status, IBV_WC_SUCCESS);
@@ -136,11 +137,11 @@ static void bind_window(struct pair *pair, int access)
 	pair->mw->rkey = wr.bind_mw.rkey; /* as ibv_bind_mw(3) leaves it to the caller */
 }
 
-/* Of the peer, at an offset in the window. */
+/* By the peer, at an offset in the window. */
 static void try_access(struct pair *pair, enum ibv_wr_opcode opcode, int64_t offset,
 		       uint32_t length, enum ibv_wc_status status)
 {
-	struct ibv_sge sge = rig_sge(&pair->peer, 0, length);
+	struct ibv_sge sge = fixture_sge(&pair->peer, 0, length);
 	uint64_t address = (uintptr_t)pair->owner.memory + AT + (uint64_t)offset;
 	struct ibv_send_wr wr = {
 		.wr_id = 1,
@@ -159,17 +160,18 @@ static void try_access(struct pair *pair, enum ibv_wr_opcode opcode, int64_t off
 		wr.wr.rdma.rkey = pair->mw->rkey;
 	}
 	assert_int_equal(post(&pair->peer, &wr), 0);
-	rig_expect(&pair->peer, pair->peer.send_cq, &pair->owner, 1, status);
+	fixture_expect(&pair->peer, pair->peer.send_cq, &pair->owner, 1, status);
 }
 
-static void expect_bytes(const struct rig *rig, uint64_t at, uint64_t length,
+static void expect_bytes(const struct soft_fixture *fixture, uint64_t at, uint64_t length,
 			 uint8_t value)
 {
-	for (uint64_t i = 0; i < RIG_MEMORY; i++)
-		assert_int_equal(rig->memory[i], i >= at && i < at + length ? value : 0);
+	for (uint64_t i = 0; i < FIXTURE_MEMORY; i++)
+		assert_int_equal(fixture->memory[i],
+				 i >= at && i < at + length ? value : 0);
 }
 
-static void test_gives_what_it_says(void **state)
+static void gives_the_requested_rights(void **state)
 {
 	struct pair pair;
 
@@ -188,7 +190,7 @@ static void test_gives_what_it_says(void **state)
 	close_pair(&pair);
 }
 
-static void test_gives_no_more(void **state)
+static void gives_no_other_rights(void **state)
 {
 	const struct {
 		enum ibv_wr_opcode opcode;
@@ -222,11 +224,11 @@ static void test_gives_no_more(void **state)
 	}
 }
 
-/* A region counts what is written by its own key. */
-static void test_is_not_counted(void **state)
+/* A region counts writes with its own key. */
+static void writes_through_it_are_not_counted(void **state)
 {
 	struct pier_provider_counter counter = { 0 };
-	struct rig_endpoint to_owner;
+	struct fixture_endpoint to_owner;
 	struct pair pair;
 
 	(void)state;
@@ -239,19 +241,19 @@ static void test_is_not_counted(void **state)
 	bind_window(&pair, ALL);
 	try_access(&pair, IBV_WR_RDMA_WRITE, 0, 8, IBV_WC_SUCCESS);
 	assert_int_equal(counter.value, 0);
-	rig_describe(&pair.owner, &to_owner);
+	fixture_describe(&pair.owner, &to_owner);
 	to_owner.rkey = pair.base->rkey;
-	assert_int_equal(rig_post(&pair.peer, IBV_WR_RDMA_WRITE, 2, 0, 8, &to_owner, AT,
-				  IBV_SEND_SIGNALED),
+	assert_int_equal(fixture_post(&pair.peer, IBV_WR_RDMA_WRITE, 2, 0, 8, &to_owner,
+				      AT, IBV_SEND_SIGNALED),
 			 0);
-	rig_expect(&pair.peer, pair.peer.send_cq, &pair.owner, 2, IBV_WC_SUCCESS);
+	fixture_expect(&pair.peer, pair.peer.send_cq, &pair.owner, 2, IBV_WC_SUCCESS);
 	assert_int_equal(counter.value, 1);
 	assert_int_equal(soft->bind_counter(pair.base, NULL), 0);
 	close_pair(&pair);
 }
 
-/* Before it is bound, with the key of before, and after it was invalidated. */
-static void test_key_of_another_time(void **state)
+/* Before it is bound, with the earlier key, and after it was invalidated. */
+static void refuses_stale_keys(void **state)
 {
 	uint32_t key;
 	struct pair pair;
@@ -277,11 +279,11 @@ static void test_key_of_another_time(void **state)
 	close_pair(&pair);
 }
 
-/* Nor as a local key, nor through another queue pair of the same PD. */
-static void test_for_one_peer_alone(void **state)
+/* It is no local key, and does not work through another queue pair of the same PD. */
+static void works_for_one_queue_pair_only(void **state)
 {
-	struct rig other, others_peer;
-	struct rig_endpoint to_other, to_peer;
+	struct soft_fixture other, others_peer;
+	struct fixture_endpoint to_other, to_peer;
 	struct ibv_sge sge;
 	struct pair pair;
 	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND };
@@ -290,27 +292,30 @@ static void test_for_one_peer_alone(void **state)
 	open_pair(&pair);
 	bind_window(&pair, ALL);
 	other = pair.owner;
-	rig_create_qp(&other);
-	rig_open(&others_peer, &stepped);
-	rig_describe(&other, &to_other);
-	rig_describe(&others_peer, &to_peer);
-	rig_connect(&other, &to_peer);
-	rig_connect(&others_peer, &to_other);
+	fixture_create_qp(&other);
+	fixture_open(&others_peer, &stepped);
+	fixture_describe(&other, &to_other);
+	fixture_describe(&others_peer, &to_peer);
+	fixture_connect(&other, &to_peer);
+	fixture_connect(&others_peer, &to_other);
 	to_other.rkey = pair.mw->rkey;
 	assert_int_equal(
-		rig_post(&others_peer, IBV_WR_RDMA_WRITE, 1, 0, 8, &to_other, AT, 0), 0);
-	rig_expect(&others_peer, others_peer.send_cq, &other, 1, IBV_WC_REM_ACCESS_ERR);
+		fixture_post(&others_peer, IBV_WR_RDMA_WRITE, 1, 0, 8, &to_other, AT, 0),
+		0);
+	fixture_expect(&others_peer, others_peer.send_cq, &other, 1,
+		       IBV_WC_REM_ACCESS_ERR);
 	assert_int_equal(soft->destroy_qp(other.qp), 0);
-	rig_close(&others_peer);
-	sge = rig_sge(&pair.owner, AT, 8);
+	fixture_close(&others_peer);
+	sge = fixture_sge(&pair.owner, AT, 8);
 	sge.lkey = pair.mw->rkey;
 	assert_int_equal(post(&pair.owner, &wr), 0);
-	rig_expect(&pair.owner, pair.owner.send_cq, &pair.peer, 0, IBV_WC_LOC_PROT_ERR);
+	fixture_expect(&pair.owner, pair.owner.send_cq, &pair.peer, 0,
+		       IBV_WC_LOC_PROT_ERR);
 	close_pair(&pair);
 }
 
-/* All keys that the consumer can choose, one after the other. */
-static void test_every_key(void **state)
+/* Every key that the consumer can choose, one after the other. */
+static void accepts_every_key(void **state)
 {
 	struct pair pair;
 
@@ -325,7 +330,7 @@ static void test_every_key(void **state)
 	close_pair(&pair);
 }
 
-static void test_lifetimes(void **state)
+static void holds_its_region(void **state)
 {
 	struct pair pair;
 	uint32_t key;
@@ -336,7 +341,7 @@ static void test_lifetimes(void **state)
 	bind_window(&pair, ALL);
 	assert_int_equal(soft->dereg_mr(pair.base), EBUSY);
 	try_access(&pair, IBV_WR_RDMA_WRITE, 0, 8, IBV_WC_SUCCESS);
-	/* Bound, and gone all the same. */
+	/* Bound, and still destroyed. */
 	key = pair.mw->rkey;
 	assert_int_equal(soft->dealloc_mw(pair.mw), 0);
 	assert_int_equal(soft->dereg_mr(pair.base), 0);
@@ -348,12 +353,15 @@ static void test_lifetimes(void **state)
 	bind_window(&pair, ALL);
 	assert_int_equal(soft->destroy_qp(pair.owner.qp), 0);
 	assert_int_equal(soft->dereg_mr(pair.base), EBUSY);
-	rig_create_qp(&pair.owner);
+	fixture_create_qp(&pair.owner);
 	close_pair(&pair);
 }
 
-/* The same slot, used again and again: keys differ where the consumer has no say. */
-static void test_slot_of_a_window(void **state)
+/*
+ * One slot, reused repeatedly: the keys differ in the part that the consumer does not
+ * choose.
+ */
+static void reused_slot_gets_another_key(void **state)
 {
 	struct soft_context *context;
 	struct pair pair;
@@ -386,7 +394,7 @@ static struct ibv_send_wr *spoiled(struct pair *pair, int which)
 		info->mr = NULL;
 		break;
 	case 2:
-		info->addr = (uintptr_t)pair->owner.memory + RIG_MEMORY - LENGTH + 1;
+		info->addr = (uintptr_t)pair->owner.memory + FIXTURE_MEMORY - LENGTH + 1;
 		break;
 	case 3:
 		info->addr = (uintptr_t)pair->owner.memory - 1;
@@ -412,7 +420,7 @@ static struct ibv_send_wr *spoiled(struct pair *pair, int which)
 	return &wr;
 }
 
-static void test_bindings_that_cannot_be(void **state)
+static void refuses_invalid_bindings(void **state)
 {
 	struct ibv_send_wr *wr;
 	struct pair pair;
@@ -425,10 +433,10 @@ static void test_bindings_that_cannot_be(void **state)
 			break;
 		assert_int_equal(post(&pair.owner, wr), 0);
 		assert_int_equal(post_invalidate(&pair.owner, 2, 0), 0);
-		rig_expect(&pair.owner, pair.owner.send_cq, &pair.peer, 100,
-			   IBV_WC_MW_BIND_ERR);
-		rig_expect(&pair.owner, pair.owner.send_cq, &pair.peer, 2,
-			   IBV_WC_WR_FLUSH_ERR);
+		fixture_expect(&pair.owner, pair.owner.send_cq, &pair.peer, 100,
+			       IBV_WC_MW_BIND_ERR);
+		fixture_expect(&pair.owner, pair.owner.send_cq, &pair.peer, 2,
+			       IBV_WC_WR_FLUSH_ERR);
 		assert_int_equal(soft->dealloc_mw(pair.mw), 0);
 		pair.mw = NULL;
 		close_pair(&pair);
@@ -436,8 +444,10 @@ static void test_bindings_that_cannot_be(void **state)
 	close_pair(&pair);
 }
 
-/* A second binding, a region without local write, windows and regions of another PD. */
-static void test_more_bindings_that_cannot_be(void **state)
+/*
+ * A second binding, a region without local write, and windows and regions of another PD.
+ */
+static void refuses_bindings_of_unsuitable_objects(void **state)
 {
 	struct ibv_send_wr wr;
 	struct pair pair;
@@ -454,7 +464,7 @@ static void test_more_bindings_that_cannot_be(void **state)
 		if (i == 1)
 			pair.base = register_base(&pair.owner, IBV_ACCESS_MW_BIND);
 		if (i == 2)
-			pair.base = soft->reg_mr(pd, pair.owner.memory, RIG_MEMORY,
+			pair.base = soft->reg_mr(pd, pair.owner.memory, FIXTURE_MEMORY,
 						 (uintptr_t)pair.owner.memory,
 						 IBV_ACCESS_LOCAL_WRITE |
 							 IBV_ACCESS_MW_BIND);
@@ -464,20 +474,22 @@ static void test_more_bindings_that_cannot_be(void **state)
 		}
 		wr = binding(&pair, ALL);
 		assert_int_equal(post(&pair.owner, &wr), 0);
-		rig_expect(&pair.owner, pair.owner.send_cq, &pair.peer, 100,
-			   IBV_WC_MW_BIND_ERR);
+		fixture_expect(&pair.owner, pair.owner.send_cq, &pair.peer, 100,
+			       IBV_WC_MW_BIND_ERR);
 		assert_int_equal(soft->dealloc_mw(pair.mw), 0);
 		if (pair.base != base)
 			assert_int_equal(soft->dereg_mr(base), 0);
 		assert_int_equal(soft->dereg_mr(pair.base), 0);
 		assert_int_equal(soft->dealloc_pd(pd), 0);
-		rig_close(&pair.owner);
-		rig_close(&pair.peer);
+		fixture_close(&pair.owner);
+		fixture_close(&pair.peer);
 	}
 }
 
-/* What the objects were when it was posted does not matter when it is its turn. */
-static void test_objects_that_go(void **state)
+/*
+ * The state of the objects counts when the request is executed, not when it was posted.
+ */
+static void survives_destroyed_objects(void **state)
 {
 	struct ibv_send_wr wr;
 	struct pair pair;
@@ -488,11 +500,12 @@ static void test_objects_that_go(void **state)
 	assert_int_equal(post(&pair.owner, &wr), 0);
 	assert_int_equal(soft->dealloc_mw(pair.mw), 0);
 	pair.mw = NULL;
-	rig_expect(&pair.owner, pair.owner.send_cq, &pair.peer, 100, IBV_WC_MW_BIND_ERR);
+	fixture_expect(&pair.owner, pair.owner.send_cq, &pair.peer, 100,
+		       IBV_WC_MW_BIND_ERR);
 	close_pair(&pair);
 }
 
-static void test_invalidating_what_is_not_bound(void **state)
+static void refuses_to_invalidate_unbound_keys(void **state)
 {
 	struct pair pair;
 
@@ -503,16 +516,16 @@ static void test_invalidating_what_is_not_bound(void **state)
 		open_pair(&pair);
 		if (i == 0)
 			bind_window(&pair, ALL);
-		/* Another key of a bound one; the one of an unbound one; a region's. */
+		/* Another key of a bound window; that of an unbound one; a region's. */
 		key = i == 2 ? pair.base->rkey : pair.mw->rkey ^ (i == 0);
 		assert_int_equal(post_invalidate(&pair.owner, 7, key), 0);
-		rig_expect(&pair.owner, pair.owner.send_cq, &pair.peer, 7,
-			   IBV_WC_LOC_QP_OP_ERR);
+		fixture_expect(&pair.owner, pair.owner.send_cq, &pair.peer, 7,
+			       IBV_WC_LOC_QP_OP_ERR);
 		close_pair(&pair);
 	}
 }
 
-static void test_refusals(void **state)
+static void refuses_invalid_requests(void **state)
 {
 	struct ibv_device_attr attr;
 	struct ibv_send_wr wr;
@@ -534,9 +547,11 @@ static void test_refusals(void **state)
 	close_pair(&pair);
 }
 
-/* Bind, tell, and the peer uses it: all posted at once, with RNR in between, once each.
+/*
+ * Bind, send the key, and the peer uses it: all posted at once, with RNR NAKs in between.
+ * Each is executed once.
  */
-static void test_order_and_replay(void **state)
+static void executes_each_request_once_in_order(void **state)
 {
 	struct ibv_send_wr bind, more;
 	struct pair pair;
@@ -547,134 +562,136 @@ static void test_order_and_replay(void **state)
 	more = bind;
 	more.wr_id = 103;
 	more.bind_mw.rkey = ibv_inc_rkey(bind.bind_mw.rkey);
-	/* Refused at first; the local ones behind it wait, or are not done again. */
-	assert_int_equal(
-		rig_post(&pair.owner, IBV_WR_SEND, 1, 0, 8, NULL, 0, IBV_SEND_SIGNALED),
-		0);
+	/* Refused at first; the local requests behind it wait, or are not repeated. */
+	assert_int_equal(fixture_post(&pair.owner, IBV_WR_SEND, 1, 0, 8, NULL, 0,
+				      IBV_SEND_SIGNALED),
+			 0);
 	assert_int_equal(post(&pair.owner, &bind), 0);
-	assert_int_equal(rig_post(&pair.owner, IBV_WR_SEND, 2, 0, 8, NULL, 0, 0), 0);
+	assert_int_equal(fixture_post(&pair.owner, IBV_WR_SEND, 2, 0, 8, NULL, 0, 0), 0);
 	assert_int_equal(post_invalidate(&pair.owner, 3, bind.bind_mw.rkey), 0);
 	assert_int_equal(post(&pair.owner, &more), 0);
 	for (int i = 0; i < 300; i++)
-		rig_step(&pair.owner, &pair.peer);
-	rig_expect_none(&pair.owner, pair.owner.send_cq);
-	assert_int_equal(rig_post_recv(&pair.peer, 1, 0, 8), 0);
-	assert_int_equal(rig_post_recv(&pair.peer, 2, 0, 8), 0);
-	rig_expect(&pair.owner, pair.owner.send_cq, &pair.peer, 1, IBV_WC_SUCCESS);
+		fixture_step(&pair.owner, &pair.peer);
+	fixture_expect_none(&pair.owner, pair.owner.send_cq);
+	assert_int_equal(fixture_post_recv(&pair.peer, 1, 0, 8), 0);
+	assert_int_equal(fixture_post_recv(&pair.peer, 2, 0, 8), 0);
+	fixture_expect(&pair.owner, pair.owner.send_cq, &pair.peer, 1, IBV_WC_SUCCESS);
 	expect_local(&pair.owner, &pair.peer, 100, IBV_WC_BIND_MW);
 	expect_local(&pair.owner, &pair.peer, 3, IBV_WC_LOCAL_INV);
 	expect_local(&pair.owner, &pair.peer, 103, IBV_WC_BIND_MW);
-	rig_expect(&pair.peer, pair.peer.recv_cq, &pair.owner, 1, IBV_WC_SUCCESS);
-	rig_expect(&pair.peer, pair.peer.recv_cq, &pair.owner, 2, IBV_WC_SUCCESS);
+	fixture_expect(&pair.peer, pair.peer.recv_cq, &pair.owner, 1, IBV_WC_SUCCESS);
+	fixture_expect(&pair.peer, pair.peer.recv_cq, &pair.owner, 2, IBV_WC_SUCCESS);
 	pair.mw->rkey = more.bind_mw.rkey;
 	try_access(&pair, IBV_WR_RDMA_WRITE, 0, 8, IBV_WC_SUCCESS);
 	close_pair(&pair);
 }
 
-/* Without a peer's doing, even before there is one. */
-static void test_without_a_link(void **state)
+/* Without the peer, and even before there is one. */
+static void works_without_a_link(void **state)
 {
-	struct rig_endpoint nowhere;
+	struct fixture_endpoint nowhere;
 	struct pair pair;
 
 	(void)state;
 	open_pair(&pair);
-	assert_int_equal(rig_to(&pair.owner, IBV_QPS_RESET), 0);
-	rig_describe(&pair.owner, &nowhere);
-	memset(nowhere.gid.raw + 8, 0, 8); /* in no context; the lowest name is to call */
+	assert_int_equal(fixture_to(&pair.owner, IBV_QPS_RESET), 0);
+	fixture_describe(&pair.owner, &nowhere);
+	memset(nowhere.gid.raw + 8, 0, 8); /* in no context; the lowest name is called */
 	assert_int_equal(
 		soft->set_qp_address(pair.owner.qp, nowhere.blob, nowhere.blob_length),
 		0);
-	assert_int_equal(rig_to_init(&pair.owner), 0);
-	assert_int_equal(rig_to_rtr(&pair.owner, &nowhere), 0);
-	assert_int_equal(rig_to_rts(&pair.owner), 0);
+	assert_int_equal(fixture_to_init(&pair.owner), 0);
+	assert_int_equal(fixture_to_rtr(&pair.owner, &nowhere), 0);
+	assert_int_equal(fixture_to_rts(&pair.owner), 0);
 	bind_window(&pair, ALL);
 	assert_int_equal(post_invalidate(&pair.owner, 2, pair.mw->rkey), 0);
 	expect_local(&pair.owner, &pair.peer, 2, IBV_WC_LOCAL_INV);
 	close_pair(&pair);
 }
 
-/* Local requests have no number on the wire; an invalidation waits, a binding does not.
- */
-static void test_on_the_wire(void **state)
+/* Local requests have no sequence number; an invalidation waits, a binding does not. */
+static void local_requests_are_not_on_the_wire(void **state)
 {
 	struct pollfd waited = { .events = POLLIN };
 	struct ibv_send_wr bind;
 	struct pair pair = { 0 };
-	struct rig *rig = &pair.owner;
+	struct soft_fixture *fixture = &pair.owner;
 	struct fake fake;
 
 	(void)state;
-	rig_open(rig, &stepped);
-	fake_make(&fake, rig);
-	fake_connect(rig, &fake);
-	waited.fd = fake_call_stepped(&fake, rig);
-	pair.base = register_base(rig, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
-	pair.mw = soft->alloc_mw(rig->pd, IBV_MW_TYPE_2);
+	fixture_open(fixture, &stepped);
+	fake_make(&fake, fixture);
+	fake_connect(fixture, &fake);
+	waited.fd = fake_call_stepped(&fake, fixture);
+	pair.base = register_base(fixture, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+	pair.mw = soft->alloc_mw(fixture->pd, IBV_MW_TYPE_2);
 	bind = binding(&pair, ALL);
-	assert_int_equal(rig_post(rig, IBV_WR_SEND, 1, 0, 0, NULL, 0, IBV_SEND_SIGNALED),
-			 0);
-	assert_int_equal(post(rig, &bind), 0);
-	assert_int_equal(rig_post(rig, IBV_WR_SEND, 2, 0, 0, NULL, 0, IBV_SEND_SIGNALED),
-			 0);
-	assert_int_equal(post_invalidate(rig, 3, bind.bind_mw.rkey), 0);
-	assert_int_equal(rig_post(rig, IBV_WR_SEND, 4, 0, 0, NULL, 0, IBV_SEND_SIGNALED),
-			 0);
-	fake_step(rig);
+	assert_int_equal(
+		fixture_post(fixture, IBV_WR_SEND, 1, 0, 0, NULL, 0, IBV_SEND_SIGNALED),
+		0);
+	assert_int_equal(post(fixture, &bind), 0);
+	assert_int_equal(
+		fixture_post(fixture, IBV_WR_SEND, 2, 0, 0, NULL, 0, IBV_SEND_SIGNALED),
+		0);
+	assert_int_equal(post_invalidate(fixture, 3, bind.bind_mw.rkey), 0);
+	assert_int_equal(
+		fixture_post(fixture, IBV_WR_SEND, 4, 0, 0, NULL, 0, IBV_SEND_SIGNALED),
+		0);
+	fake_step(fixture);
 	assert_int_equal(fake_next(waited.fd).msn, 0);
 	assert_int_equal(fake_next(waited.fd).msn, 1);
 	assert_int_equal(poll(&waited, 1, 0), 0);
-	rig_expect_none(rig, rig->send_cq);
+	fixture_expect_none(fixture, fixture->send_cq);
 	fake_send(waited.fd, (struct soft_header){ .opcode = SOFT_ACK, .msn = 1 });
-	rig_expect(rig, rig->send_cq, NULL, 1, IBV_WC_SUCCESS);
-	expect_local(rig, NULL, 100, IBV_WC_BIND_MW);
-	rig_expect_none(rig, rig->send_cq);
+	fixture_expect(fixture, fixture->send_cq, NULL, 1, IBV_WC_SUCCESS);
+	expect_local(fixture, NULL, 100, IBV_WC_BIND_MW);
+	fixture_expect_none(fixture, fixture->send_cq);
 	fake_send(waited.fd, (struct soft_header){ .opcode = SOFT_ACK, .msn = 2 });
-	rig_expect(rig, rig->send_cq, NULL, 2, IBV_WC_SUCCESS);
-	expect_local(rig, NULL, 3, IBV_WC_LOCAL_INV);
-	fake_step(rig);
+	fixture_expect(fixture, fixture->send_cq, NULL, 2, IBV_WC_SUCCESS);
+	expect_local(fixture, NULL, 3, IBV_WC_LOCAL_INV);
+	fake_step(fixture);
 	assert_int_equal(fake_next(waited.fd).msn, 2);
 	fake_send(waited.fd, (struct soft_header){ .opcode = SOFT_ACK, .msn = 3 });
-	rig_expect(rig, rig->send_cq, NULL, 4, IBV_WC_SUCCESS);
-	/* Of numbers that nothing has: the last binding has none either. */
+	fixture_expect(fixture, fixture->send_cq, NULL, 4, IBV_WC_SUCCESS);
+	/* Sequence numbers are unused up to here: the last binding has none either. */
 	bind.bind_mw.rkey++;
-	assert_int_equal(post(rig, &bind), 0);
-	expect_local(rig, NULL, 100, IBV_WC_BIND_MW);
-	assert_int_equal(rig_post_recv(rig, 9, 0, 8), 0);
+	assert_int_equal(post(fixture, &bind), 0);
+	expect_local(fixture, NULL, 100, IBV_WC_BIND_MW);
+	assert_int_equal(fixture_post_recv(fixture, 9, 0, 8), 0);
 	fake_send(waited.fd, (struct soft_header){ .opcode = SOFT_ACK, .msn = 4 });
-	rig_expect(rig, rig->recv_cq, NULL, 9, IBV_WC_WR_FLUSH_ERR);
+	fixture_expect(fixture, fixture->recv_cq, NULL, 9, IBV_WC_WR_FLUSH_ERR);
 	close(waited.fd);
 	assert_int_equal(soft->dealloc_mw(pair.mw), 0);
 	assert_int_equal(soft->dereg_mr(pair.base), 0);
-	rig_close(rig);
+	fixture_close(fixture);
 }
 
 /* A fenced binding waits for the READ before it. */
-static void test_fenced_binding(void **state)
+static void fenced_binding_waits_for_reads(void **state)
 {
-	struct rig_endpoint to_peer;
+	struct fixture_endpoint to_peer;
 	struct ibv_send_wr bind;
 	struct pair pair;
 
 	(void)state;
 	open_pair(&pair);
-	rig_describe(&pair.peer, &to_peer);
+	fixture_describe(&pair.peer, &to_peer);
 	bind = binding(&pair, ALL);
 	bind.send_flags |= IBV_SEND_FENCE;
-	assert_int_equal(rig_post(&pair.owner, IBV_WR_RDMA_READ, 1, 0, 8, &to_peer, 0,
-				  IBV_SEND_SIGNALED),
+	assert_int_equal(fixture_post(&pair.owner, IBV_WR_RDMA_READ, 1, 0, 8, &to_peer, 0,
+				      IBV_SEND_SIGNALED),
 			 0);
 	assert_int_equal(post(&pair.owner, &bind), 0);
 	for (int i = 0; i < 20; i++)
-		rig_step(&pair.owner, NULL);
+		fixture_step(&pair.owner, NULL);
 	assert_int_equal(((struct soft_mr *)pair.base)->windows, 0);
-	rig_expect(&pair.owner, pair.owner.send_cq, &pair.peer, 1, IBV_WC_SUCCESS);
+	fixture_expect(&pair.owner, pair.owner.send_cq, &pair.peer, 1, IBV_WC_SUCCESS);
 	expect_local(&pair.owner, &pair.peer, 100, IBV_WC_BIND_MW);
 	assert_int_equal(((struct soft_mr *)pair.base)->windows, 1);
 	close_pair(&pair);
 }
 
-static void test_send_with_invalidate(void **state)
+static void send_invalidates_the_window(void **state)
 {
 	struct pair pair;
 	struct ibv_wc wc;
@@ -683,20 +700,20 @@ static void test_send_with_invalidate(void **state)
 	open_pair(&pair);
 	bind_window(&pair, ALL);
 	memset(pair.peer.memory, 6, 16);
-	assert_int_equal(rig_post_recv(&pair.owner, 5, 0, 16), 0);
+	assert_int_equal(fixture_post_recv(&pair.owner, 5, 0, 16), 0);
 	assert_int_equal(post_send_inv(&pair.peer, 1, pair.mw->rkey, 16), 0);
-	wc = rig_wait(&pair.owner, pair.owner.recv_cq, &pair.peer);
+	wc = fixture_wait(&pair.owner, pair.owner.recv_cq, &pair.peer);
 	assert_int_equal(wc.wr_id, 5);
 	assert_int_equal(wc.status, IBV_WC_SUCCESS);
 	assert_int_equal(wc.opcode, IBV_WC_RECV);
 	assert_int_equal(wc.byte_len, 16);
 	assert_int_equal(wc.wc_flags, IBV_WC_WITH_INV);
 	assert_int_equal(wc.invalidated_rkey, pair.mw->rkey);
-	wc = rig_wait(&pair.peer, pair.peer.send_cq, &pair.owner);
+	wc = fixture_wait(&pair.peer, pair.peer.send_cq, &pair.owner);
 	assert_int_equal(wc.status, IBV_WC_SUCCESS);
 	assert_int_equal(wc.opcode, IBV_WC_SEND);
 	expect_bytes(&pair.owner, 0, 16, 6);
-	/* It is free: the region can go, and it can be bound again. */
+	/* It is free: the region can be deregistered, and the window bound again. */
 	assert_int_equal(soft->dereg_mr(pair.base), 0);
 	pair.base = register_base(&pair.owner,
 				  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
@@ -707,11 +724,11 @@ static void test_send_with_invalidate(void **state)
 	close_pair(&pair);
 }
 
-/* Not bound; a region's key; and of a window that is another queue pair's. */
-static void test_invalidating_what_may_not_be(void **state)
+/* Not bound; a region's key; and that of another queue pair's window. */
+static void refuses_to_invalidate_foreign_keys(void **state)
 {
 	struct pair pair;
-	struct rig other;
+	struct soft_fixture other;
 
 	(void)state;
 	for (int i = 0; i < 3; i++) {
@@ -721,26 +738,26 @@ static void test_invalidating_what_may_not_be(void **state)
 		other = pair.owner;
 		if (i == 2) {
 			/* The window is bound to a queue pair without a peer. */
-			struct rig_endpoint self;
+			struct fixture_endpoint self;
 			struct ibv_send_wr wr = binding(&pair, ALL);
 
-			rig_create_qp(&other);
-			rig_describe(&other, &self);
-			rig_connect(&other, &self);
+			fixture_create_qp(&other);
+			fixture_describe(&other, &self);
+			fixture_connect(&other, &self);
 			assert_int_equal(post(&other, &wr), 0);
 			expect_local(&other, NULL, 100, IBV_WC_BIND_MW);
 			pair.mw->rkey = wr.bind_mw.rkey;
 		}
 		key = i == 1 ? pair.owner.mr->rkey : pair.mw->rkey;
-		assert_int_equal(rig_post_recv(&pair.owner, 5, 0, 16), 0);
-		assert_int_equal(rig_post_recv(&pair.owner, 6, 0, 16), 0);
+		assert_int_equal(fixture_post_recv(&pair.owner, 5, 0, 16), 0);
+		assert_int_equal(fixture_post_recv(&pair.owner, 6, 0, 16), 0);
 		assert_int_equal(post_send_inv(&pair.peer, 1, key, 16), 0);
-		rig_expect(&pair.owner, pair.owner.recv_cq, &pair.peer, 5,
-			   IBV_WC_REM_INV_REQ_ERR);
-		rig_expect(&pair.owner, pair.owner.recv_cq, &pair.peer, 6,
-			   IBV_WC_WR_FLUSH_ERR);
-		rig_expect(&pair.peer, pair.peer.send_cq, &pair.owner, 1,
-			   IBV_WC_REM_ACCESS_ERR);
+		fixture_expect(&pair.owner, pair.owner.recv_cq, &pair.peer, 5,
+			       IBV_WC_REM_INV_REQ_ERR);
+		fixture_expect(&pair.owner, pair.owner.recv_cq, &pair.peer, 6,
+			       IBV_WC_WR_FLUSH_ERR);
+		fixture_expect(&pair.peer, pair.peer.send_cq, &pair.owner, 1,
+			       IBV_WC_REM_ACCESS_ERR);
 		if (i == 2) {
 			assert_int_equal(((struct soft_mr *)pair.base)->windows, 1);
 			assert_int_equal(soft->destroy_qp(other.qp), 0);
@@ -749,49 +766,49 @@ static void test_invalidating_what_may_not_be(void **state)
 	}
 }
 
-/* The window is there when the message begins, and not when it ends. */
-static void test_invalidated_meanwhile(void **state)
+/* The window is valid when the message begins, and not when it ends. */
+static void survives_invalidation_during_a_message(void **state)
 {
 	struct pair pair = { 0 };
-	struct rig *rig = &pair.owner;
+	struct soft_fixture *fixture = &pair.owner;
 	struct soft_header answer;
 	struct fake fake;
 	int fd;
 
 	(void)state;
-	rig_open(rig, &stepped);
-	fake_make(&fake, rig);
-	fake_connect(rig, &fake);
-	fd = fake_call_stepped(&fake, rig);
-	pair.base = register_base(rig, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
-	pair.mw = soft->alloc_mw(rig->pd, IBV_MW_TYPE_2);
+	fixture_open(fixture, &stepped);
+	fake_make(&fake, fixture);
+	fake_connect(fixture, &fake);
+	fd = fake_call_stepped(&fake, fixture);
+	pair.base = register_base(fixture, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+	pair.mw = soft->alloc_mw(fixture->pd, IBV_MW_TYPE_2);
 	bind_window(&pair, ALL);
-	assert_int_equal(rig_post_recv(rig, 5, 0, 16), 0);
+	assert_int_equal(fixture_post_recv(fixture, 5, 0, 16), 0);
 	fake_send(fd, (struct soft_header){ .opcode = SOFT_SEND_INV,
 					    .key = pair.mw->rkey,
 					    .length = 8 });
-	rig_write_all(fd, "1234", 4);
-	fake_step(rig);
+	fixture_write_all(fd, "1234", 4);
+	fake_step(fixture);
 	assert_int_equal(soft->dealloc_mw(pair.mw), 0);
-	rig_write_all(fd, "5678", 4);
-	rig_expect(rig, rig->recv_cq, NULL, 5, IBV_WC_REM_INV_REQ_ERR);
-	fake_step(rig);
+	fixture_write_all(fd, "5678", 4);
+	fixture_expect(fixture, fixture->recv_cq, NULL, 5, IBV_WC_REM_INV_REQ_ERR);
+	fake_step(fixture);
 	answer = fake_next(fd);
 	assert_int_equal(answer.opcode, SOFT_NAK);
 	assert_int_equal(answer.msn, 0);
 	assert_int_equal(answer.syndrome, SOFT_NAK_ACCESS);
 	close(fd);
 	assert_int_equal(soft->dereg_mr(pair.base), 0);
-	rig_close(rig);
+	fixture_close(fixture);
 }
 
 enum {
 	REQUESTS = 600
 };
 
-/* One random request of the owner; what it must complete as. */
+/* One random request of the owner, and its expected status. */
 static enum ibv_wc_opcode post_any(struct pair *pair, struct test_random *random,
-				   const struct rig_endpoint *to_peer, bool *bound,
+				   const struct fixture_endpoint *to_peer, bool *bound,
 				   uint64_t wr_id)
 {
 	static const enum ibv_wr_opcode opcodes[] = { IBV_WR_SEND, IBV_WR_RDMA_WRITE,
@@ -802,8 +819,9 @@ static enum ibv_wc_opcode post_any(struct pair *pair, struct test_random *random
 	uint64_t choice = test_random_below(random, 6);
 
 	if (choice < 3) {
-		assert_int_equal(rig_post(&pair->owner, opcodes[choice], wr_id, 0, 8,
-					  choice ? to_peer : NULL, 0, IBV_SEND_SIGNALED),
+		assert_int_equal(fixture_post(&pair->owner, opcodes[choice], wr_id, 0, 8,
+					      choice ? to_peer : NULL, 0,
+					      IBV_SEND_SIGNALED),
 				 0);
 		return completed[choice];
 	}
@@ -818,12 +836,12 @@ static enum ibv_wc_opcode post_any(struct pair *pair, struct test_random *random
 	return IBV_WC_BIND_MW;
 }
 
-/* Everything mixed, with receives that come late: all done, in order, once. */
-static void test_any_mixture(void **state)
+/* Everything mixed, with late receives: all done in order and once. */
+static void survives_random_requests(void **state)
 {
 	struct test_random random = test_random_start();
 	enum ibv_wc_opcode expected[16];
-	struct rig_endpoint to_peer;
+	struct fixture_endpoint to_peer;
 	bool bound = false;
 	uint64_t posted = 0;
 	struct pair pair;
@@ -831,7 +849,7 @@ static void test_any_mixture(void **state)
 
 	(void)state;
 	open_pair(&pair);
-	rig_describe(&pair.peer, &to_peer);
+	fixture_describe(&pair.peer, &to_peer);
 	for (uint64_t done = 0; done < REQUESTS;) {
 		while (posted < REQUESTS && posted - done < 16 &&
 		       test_random_below(&random, 4)) {
@@ -840,11 +858,11 @@ static void test_any_mixture(void **state)
 			posted++;
 		}
 		if (test_random_below(&random, 8) == 0)
-			rig_post_recv(&pair.peer, 0, 0, 8);
+			fixture_post_recv(&pair.peer, 0, 0, 8);
 		while (ibv_poll_cq(pair.peer.recv_cq, 1, &wc) == 1)
 			assert_int_equal(wc.status, IBV_WC_SUCCESS);
 		for (uint64_t i = test_random_below(&random, 20); i > 0; i--)
-			rig_step(&pair.owner, &pair.peer);
+			fixture_step(&pair.owner, &pair.peer);
 		while (ibv_poll_cq(pair.owner.send_cq, 1, &wc) == 1) {
 			assert_int_equal(wc.status, IBV_WC_SUCCESS);
 			assert_int_equal(wc.wr_id, done);
@@ -859,27 +877,27 @@ static void test_any_mixture(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_gives_what_it_says),
-		cmocka_unit_test(test_gives_no_more),
-		cmocka_unit_test(test_is_not_counted),
-		cmocka_unit_test(test_key_of_another_time),
-		cmocka_unit_test(test_for_one_peer_alone),
-		cmocka_unit_test(test_every_key),
-		cmocka_unit_test(test_lifetimes),
-		cmocka_unit_test(test_slot_of_a_window),
-		cmocka_unit_test(test_bindings_that_cannot_be),
-		cmocka_unit_test(test_more_bindings_that_cannot_be),
-		cmocka_unit_test(test_objects_that_go),
-		cmocka_unit_test(test_invalidating_what_is_not_bound),
-		cmocka_unit_test(test_refusals),
-		cmocka_unit_test(test_order_and_replay),
-		cmocka_unit_test(test_without_a_link),
-		cmocka_unit_test(test_on_the_wire),
-		cmocka_unit_test(test_fenced_binding),
-		cmocka_unit_test(test_send_with_invalidate),
-		cmocka_unit_test(test_invalidating_what_may_not_be),
-		cmocka_unit_test(test_invalidated_meanwhile),
-		cmocka_unit_test(test_any_mixture),
+		cmocka_unit_test(gives_the_requested_rights),
+		cmocka_unit_test(gives_no_other_rights),
+		cmocka_unit_test(writes_through_it_are_not_counted),
+		cmocka_unit_test(refuses_stale_keys),
+		cmocka_unit_test(works_for_one_queue_pair_only),
+		cmocka_unit_test(accepts_every_key),
+		cmocka_unit_test(holds_its_region),
+		cmocka_unit_test(reused_slot_gets_another_key),
+		cmocka_unit_test(refuses_invalid_bindings),
+		cmocka_unit_test(refuses_bindings_of_unsuitable_objects),
+		cmocka_unit_test(survives_destroyed_objects),
+		cmocka_unit_test(refuses_to_invalidate_unbound_keys),
+		cmocka_unit_test(refuses_invalid_requests),
+		cmocka_unit_test(executes_each_request_once_in_order),
+		cmocka_unit_test(works_without_a_link),
+		cmocka_unit_test(local_requests_are_not_on_the_wire),
+		cmocka_unit_test(fenced_binding_waits_for_reads),
+		cmocka_unit_test(send_invalidates_the_window),
+		cmocka_unit_test(refuses_to_invalidate_foreign_keys),
+		cmocka_unit_test(survives_invalidation_during_a_message),
+		cmocka_unit_test(survives_random_requests),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,9 +14,9 @@
 #include "provider/soft/link/auth.h"
 #include "provider/soft/link/frame.h"
 
-/* What comes from the network is taken for hostile. */
+/* Everything from the network is treated as hostile. */
 
-static void test_header_round_trip(void **state)
+static void header_survives_a_round_trip(void **state)
 {
 	struct soft_header header = {
 		.opcode = SOFT_WRITE_IMM,
@@ -37,7 +37,7 @@ static void test_header_round_trip(void **state)
 	assert_memory_equal(&header, &again, sizeof(header));
 }
 
-static void test_bad_headers(void **state)
+static void rejects_invalid_headers(void **state)
 {
 	const struct {
 		int at;
@@ -74,7 +74,7 @@ static void test_bad_headers(void **state)
 	assert_false(pier_soft_unpack_header(bytes, &again));
 }
 
-static void test_address_blobs(void **state)
+static void checks_address_blobs(void **state)
 {
 	struct soft_address address = { .port = 1234, .count = 2 }, again;
 	uint8_t bytes[PIER_PROVIDER_ADDRESS_MAX];
@@ -91,7 +91,7 @@ static void test_address_blobs(void **state)
 	assert_memory_equal(&again, &address, sizeof(address));
 	for (int cut = 0; cut < length; cut++)
 		assert_int_equal(pier_soft_unpack_address(bytes, cut, &again), -EINVAL);
-	bytes[0] = 2; /* of versions that bind no sealing into the transcript */
+	bytes[0] = 2; /* of versions that do not bind the sealing into the transcript */
 	assert_int_equal(pier_soft_unpack_address(bytes, length, &again),
 			 -EPROTONOSUPPORT);
 	bytes[0] = 3;
@@ -105,7 +105,7 @@ static void test_address_blobs(void **state)
 	assert_int_equal(pier_soft_unpack_address(bytes, length, &again), -EINVAL);
 	memset(bytes + 20, 0, 16);
 	bytes[30] = bytes[31] = 0xff;
-	bytes[32] = 10; /* 10.0.0.0 is an address as any other */
+	bytes[32] = 10; /* 10.0.0.0 is an address like any other */
 	assert_int_equal(pier_soft_unpack_address(bytes, length, &again), 0);
 	bytes[32] = 0; /* 0.0.0.0 is this host */
 	assert_int_equal(pier_soft_unpack_address(bytes, length, &again), -EINVAL);
@@ -113,52 +113,52 @@ static void test_address_blobs(void **state)
 	assert_int_equal(pier_soft_unpack_address(bytes, length, &again), -EINVAL);
 }
 
-static void test_fake_can_write(void **state)
+static void valid_frames_are_accepted(void **state)
 {
 	uint8_t bytes[SOFT_HEADER_SIZE];
 	struct soft_header answer;
 	struct fake fake;
-	struct rig rig;
+	struct soft_fixture fixture;
 	int fd;
 
 	(void)state;
-	rig_open(&rig, NULL);
-	fake_make(&fake, &rig);
-	fd = fake_call(&fake, &rig); /* before RTR: it waits */
-	fake_connect(&rig, &fake);
+	fixture_open(&fixture, NULL);
+	fake_make(&fake, &fixture);
+	fd = fake_call(&fake, &fixture); /* before RTR: it waits */
+	fake_connect(&fixture, &fake);
 	fake_send(fd, (struct soft_header){ .opcode = SOFT_WRITE,
 					    .length = 4,
-					    .key = fake.to_rig.rkey,
-					    .address = fake.to_rig.address });
-	rig_write_all(fd, "abcd", 4);
-	rig_read_all(fd, bytes, sizeof(bytes));
+					    .key = fake.to_fixture.rkey,
+					    .address = fake.to_fixture.address });
+	fixture_write_all(fd, "abcd", 4);
+	fixture_read_all(fd, bytes, sizeof(bytes));
 	assert_true(pier_soft_unpack_header(bytes, &answer));
 	assert_int_equal(answer.opcode, SOFT_ACK);
 	assert_int_equal(answer.msn, 1);
-	assert_memory_equal(rig.memory, "abcd", 5);
+	assert_memory_equal(fixture.memory, "abcd", 5);
 	close(fd);
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
 static void check_nonsense(struct soft_header header)
 {
 	struct fake fake;
-	struct rig rig;
+	struct soft_fixture fixture;
 	int fd;
 
-	rig_open(&rig, NULL);
-	fake_make(&fake, &rig);
-	fake_connect(&rig, &fake);
-	fd = fake_call(&fake, &rig);
-	assert_int_equal(rig_post_recv(&rig, 1, 0, 8), 0);
+	fixture_open(&fixture, NULL);
+	fake_make(&fake, &fixture);
+	fake_connect(&fixture, &fake);
+	fd = fake_call(&fake, &fixture);
+	assert_int_equal(fixture_post_recv(&fixture, 1, 0, 8), 0);
 	fake_send(fd, header);
 	assert_true(fake_hangs_up(fd));
-	rig_expect(&rig, rig.recv_cq, NULL, 1, IBV_WC_WR_FLUSH_ERR);
+	fixture_expect(&fixture, fixture.recv_cq, NULL, 1, IBV_WC_WR_FLUSH_ERR);
 	close(fd);
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
-static void test_nonsense_frames(void **state)
+static void rejects_invalid_frames(void **state)
 {
 	(void)state;
 	check_nonsense((struct soft_header){ .opcode = 99 });
@@ -171,29 +171,30 @@ static void test_nonsense_frames(void **state)
 	check_nonsense((struct soft_header){ .opcode = SOFT_READ_RESPONSE, .length = 9 });
 }
 
-/* Answers to a real request, all of them wrong. */
+/* Answers to a real request, all of them invalid. */
 static void check_wrong_answer(struct soft_header header)
 {
 	uint8_t bytes[SOFT_HEADER_SIZE];
 	struct fake fake;
-	struct rig rig;
+	struct soft_fixture fixture;
 	int fd;
 
-	rig_open(&rig, NULL);
-	fake_make(&fake, &rig);
-	fake_connect(&rig, &fake);
-	fd = fake_call(&fake, &rig);
-	assert_int_equal(rig_post(&rig, IBV_WR_RDMA_READ, 5, 0, 100, &fake.to_rig, 0, 0),
+	fixture_open(&fixture, NULL);
+	fake_make(&fake, &fixture);
+	fake_connect(&fixture, &fake);
+	fd = fake_call(&fake, &fixture);
+	assert_int_equal(fixture_post(&fixture, IBV_WR_RDMA_READ, 5, 0, 100,
+				      &fake.to_fixture, 0, 0),
 			 0);
-	rig_read_all(fd, bytes, sizeof(bytes));
+	fixture_read_all(fd, bytes, sizeof(bytes));
 	fake_send(fd, header);
-	rig_expect(&rig, rig.send_cq, NULL, 5, IBV_WC_BAD_RESP_ERR);
+	fixture_expect(&fixture, fixture.send_cq, NULL, 5, IBV_WC_BAD_RESP_ERR);
 	assert_true(fake_hangs_up(fd));
 	close(fd);
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
-static void test_wrong_answers(void **state)
+static void rejects_wrong_answers(void **state)
 {
 	(void)state;
 	check_wrong_answer((struct soft_header){ .opcode = SOFT_ACK, .msn = 1 });
@@ -208,27 +209,27 @@ static void test_wrong_answers(void **state)
 		.opcode = SOFT_READ_RESPONSE, .msn = 1, .length = 100 });
 }
 
-/* On the wire: a fenced request is held back until the READ before it is done. */
-static void test_fence(void **state)
+/* On the wire: a fenced request is held back until the READ before it has completed. */
+static void fence_holds_requests_back(void **state)
 {
-	struct rig_options options = { .stepped = 1, .max_rd_atomic = 2 };
+	struct fixture_options options = { .stepped = 1, .max_rd_atomic = 2 };
 	struct pollfd waited = { .events = POLLIN };
 	struct fake fake;
-	struct rig rig;
+	struct soft_fixture fixture;
 
 	(void)state;
-	rig_open(&rig, &options);
-	fake_make(&fake, &rig);
-	fake_connect(&rig, &fake);
-	waited.fd = fake_call_stepped(&fake, &rig);
+	fixture_open(&fixture, &options);
+	fake_make(&fake, &fixture);
+	fake_connect(&fixture, &fake);
+	waited.fd = fake_call_stepped(&fake, &fixture);
 	for (int i = 0; i < 3; i++)
-		assert_int_equal(rig_post(&rig, IBV_WR_RDMA_READ, i, 0, 4, &fake.to_rig,
-					  0, IBV_SEND_SIGNALED),
+		assert_int_equal(fixture_post(&fixture, IBV_WR_RDMA_READ, i, 0, 4,
+					      &fake.to_fixture, 0, IBV_SEND_SIGNALED),
 				 0);
-	assert_int_equal(rig_post(&rig, IBV_WR_SEND, 3, 0, 0, NULL, 0, IBV_SEND_FENCE),
-			 0);
-	fake_step(&rig);
-	/* Two READs, which is max_rd_atomic, and no more. */
+	assert_int_equal(
+		fixture_post(&fixture, IBV_WR_SEND, 3, 0, 0, NULL, 0, IBV_SEND_FENCE), 0);
+	fake_step(&fixture);
+	/* Two READs, the limit of max_rd_atomic, and no more. */
 	assert_int_equal(fake_next(waited.fd).opcode, SOFT_READ);
 	assert_int_equal(fake_next(waited.fd).opcode, SOFT_READ);
 	assert_int_equal(poll(&waited, 1, 0), 0);
@@ -236,17 +237,17 @@ static void test_fence(void **state)
 		fake_send(waited.fd, (struct soft_header){ .opcode = SOFT_READ_RESPONSE,
 							   .msn = i,
 							   .length = 4 });
-		rig_write_all(waited.fd, "data", 4);
-		fake_step(&rig);
+		fixture_write_all(waited.fd, "data", 4);
+		fake_step(&fixture);
 		if (i == 0)
 			assert_int_equal(fake_next(waited.fd).opcode, SOFT_READ);
 		if (i < 2)
 			assert_int_equal(poll(&waited, 1, 0), 0);
 	}
 	assert_int_equal(fake_next(waited.fd).opcode, SOFT_SEND);
-	assert_memory_equal(rig.memory, "data", 5);
+	assert_memory_equal(fixture.memory, "data", 5);
 	close(waited.fd);
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
 static unsigned int chosen_seed(void)
@@ -260,7 +261,7 @@ static unsigned int chosen_seed(void)
 }
 
 /* Plausible headers with random fields, then silence. */
-static void test_random_frames(void **state)
+static void survives_random_frames(void **state)
 {
 	const uint8_t opcodes[] = { SOFT_SEND,	       SOFT_WRITE,
 				    SOFT_READ,	       SOFT_ACK,
@@ -273,15 +274,16 @@ static void test_random_frames(void **state)
 	for (int round = 0; round < 60; round++) {
 		uint8_t bytes[SOFT_HEADER_SIZE * 20];
 		struct fake fake;
-		struct rig rig;
+		struct soft_fixture fixture;
 		int fd;
 
-		rig_open(&rig, NULL);
-		fake_make(&fake, &rig);
-		fake_connect(&rig, &fake);
-		fd = fake_call(&fake, &rig);
-		rig_post_recv(&rig, 1, 0, 64);
-		rig_post(&rig, IBV_WR_RDMA_READ, 2, 0, 32, &fake.to_rig, 0, 0);
+		fixture_open(&fixture, NULL);
+		fake_make(&fake, &fixture);
+		fake_connect(&fixture, &fake);
+		fd = fake_call(&fake, &fixture);
+		fixture_post_recv(&fixture, 1, 0, 64);
+		fixture_post(&fixture, IBV_WR_RDMA_READ, 2, 0, 32, &fake.to_fixture, 0,
+			     0);
 		for (size_t i = 0; i < sizeof(bytes); i++)
 			bytes[i] = (uint8_t)(rand_r(&seed) >> 8);
 		for (uint32_t i = 0; i < 20; i++) {
@@ -289,8 +291,8 @@ static void test_random_frames(void **state)
 				.opcode = opcodes[rand_r(&seed) % sizeof(opcodes)],
 				.msn = rand_r(&seed) % 3,
 				.length = rand_r(&seed) % 40,
-				.key = fake.to_rig.rkey,
-				.address = fake.to_rig.address + rand_r(&seed) % 100,
+				.key = fake.to_fixture.rkey,
+				.address = fake.to_fixture.address + rand_r(&seed) % 100,
 			};
 
 			pier_soft_pack_header(&header, bytes + i * SOFT_HEADER_SIZE);
@@ -298,137 +300,137 @@ static void test_random_frames(void **state)
 		send(fd, bytes, sizeof(bytes), MSG_NOSIGNAL);
 		shutdown(fd, SHUT_WR);
 		assert_true(fake_hangs_up(fd));
-		for (int i = 64 + 160; i < RIG_MEMORY; i++)
-			assert_int_equal(rig.memory[i], 0);
+		for (int i = 64 + 160; i < FIXTURE_MEMORY; i++)
+			assert_int_equal(fixture.memory[i], 0);
 		close(fd);
-		rig_close(&rig);
+		fixture_close(&fixture);
 	}
 }
 
-static void test_wrong_secret(void **state)
+static void rejects_a_wrong_secret(void **state)
 {
 	uint8_t transcript[SOFT_MAC_SIZE];
 	struct fake fake;
-	struct rig rig;
+	struct soft_fixture fixture;
 	int fd;
 
 	(void)state;
-	rig_open(&rig, NULL);
-	fake_make(&fake, &rig);
-	fake_connect(&rig, &fake);
-	fd = fake_dial(&rig);
-	fake.to_rig.blob[4] ^= 1; /* the listener's secret */
+	fixture_open(&fixture, NULL);
+	fake_make(&fake, &fixture);
+	fake_connect(&fixture, &fake);
+	fd = fake_dial(&fixture);
+	fake.to_fixture.blob[4] ^= 1; /* the listener's secret */
 	fake_say_hello(&fake, fd, transcript);
 	fake_prove(&fake, fd, transcript);
 	assert_true(fake_hangs_up(fd));
 	close(fd);
-	fake.to_rig.blob[4] ^= 1;
-	/* Knows the listener's, but is not who it says it is. */
+	fake.to_fixture.blob[4] ^= 1;
+	/* Knows the listener's secret, but is not the peer that it claims to be. */
 	fake.address.secret[0] ^= 1;
-	fd = fake_call(&fake, &rig);
+	fd = fake_call(&fake, &fixture);
 	assert_true(fake_hangs_up(fd));
 	close(fd);
-	/* And the queue pair is none the worse for it. */
+	/* The queue pair is not affected. */
 	fake.address.secret[0] ^= 1;
-	fd = fake_call(&fake, &rig);
-	assert_int_equal(
-		rig_post(&rig, IBV_WR_RDMA_WRITE, 1, 0, 0, NULL, 0, IBV_SEND_SIGNALED),
-		0);
-	rig_read_all(fd, transcript, SOFT_HEADER_SIZE);
+	fd = fake_call(&fake, &fixture);
+	assert_int_equal(fixture_post(&fixture, IBV_WR_RDMA_WRITE, 1, 0, 0, NULL, 0,
+				      IBV_SEND_SIGNALED),
+			 0);
+	fixture_read_all(fd, transcript, SOFT_HEADER_SIZE);
 	fake_send(fd, (struct soft_header){ .opcode = SOFT_ACK, .msn = 1 });
-	rig_expect(&rig, rig.send_cq, NULL, 1, IBV_WC_SUCCESS);
+	fixture_expect(&fixture, fixture.send_cq, NULL, 1, IBV_WC_SUCCESS);
 	close(fd);
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
-/* A peer of version 2, which does not say whether it seals the link. */
-static void test_hello_of_another_version(void **state)
+/* A peer of version 2, which does not state whether it seals the link. */
+static void rejects_another_version(void **state)
 {
 	uint8_t bytes[SOFT_HELLO_SIZE] = "piersof\2";
 	struct fake fake;
-	struct rig rig;
+	struct soft_fixture fixture;
 	int fd;
 
 	(void)state;
-	rig_open(&rig, NULL);
-	fake_make(&fake, &rig);
-	fd = fake_dial(&rig);
-	memcpy(bytes + 56, fake.to_rig.gid.raw, 16);
-	bytes[76] = (uint8_t)fake.to_rig.qpn;
-	rig_write_all(fd, bytes, sizeof(bytes));
+	fixture_open(&fixture, NULL);
+	fake_make(&fake, &fixture);
+	fd = fake_dial(&fixture);
+	memcpy(bytes + 56, fake.to_fixture.gid.raw, 16);
+	bytes[76] = (uint8_t)fake.to_fixture.qpn;
+	fixture_write_all(fd, bytes, sizeof(bytes));
 	assert_true(fake_hangs_up(fd));
 	close(fd);
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
-static void test_replay(void **state)
+static void rejects_replayed_messages(void **state)
 {
 	uint8_t transcript[SOFT_MAC_SIZE], other[SOFT_MAC_SIZE];
 	struct fake fake;
-	struct rig rig;
+	struct soft_fixture fixture;
 	int first, second;
 
 	(void)state;
-	rig_open(&rig, NULL);
-	fake_make(&fake, &rig);
-	first = fake_dial(&rig);
-	second = fake_dial(&rig);
+	fixture_open(&fixture, NULL);
+	fake_make(&fake, &fixture);
+	first = fake_dial(&fixture);
+	second = fake_dial(&fixture);
 	fake_say_hello(&fake, first, transcript);
 	fake_say_hello(&fake, second, other);
 	assert_memory_not_equal(transcript, other, SOFT_MAC_SIZE);
-	fake_prove(&fake, second, transcript); /* what was good on the first */
+	fake_prove(&fake, second, transcript); /* valid on the first link */
 	assert_true(fake_hangs_up(second));
 	close(first);
 	close(second);
-	rig_close(&rig);
+	fixture_close(&fixture);
 }
 
-/* Strangers that say little or nothing, more than there is room for. */
-static void test_crowd_at_the_door(void **state)
+/* More strangers than there are places, which send little or nothing. */
+static void survives_a_crowd_of_strangers(void **state)
 {
-	int before = rig_count_fds(), strangers[100];
+	int before = fixture_count_fds(), strangers[100];
 	struct fake fake;
-	struct rig rig;
+	struct soft_fixture fixture;
 	int fd;
 
 	(void)state;
-	rig_open(&rig, NULL);
-	fake_make(&fake, &rig);
-	fake_connect(&rig, &fake);
+	fixture_open(&fixture, NULL);
+	fake_make(&fake, &fixture);
+	fake_connect(&fixture, &fake);
 	for (int i = 0; i < 100; i++) {
-		strangers[i] = fake_dial(&rig);
+		strangers[i] = fake_dial(&fixture);
 		send(strangers[i], "GET / HTTP/1.0\r\n\r\n", i % 20, MSG_NOSIGNAL);
 	}
-	fd = fake_call(&fake, &rig);
+	fd = fake_call(&fake, &fixture);
 	close(fd);
 	for (int i = 0; i < 100; i++) {
 		assert_true(fake_hangs_up(strangers[i]));
 		close(strangers[i]);
 	}
-	fd = fake_dial(&rig);
+	fd = fake_dial(&fixture);
 	for (int i = 0; i < 10; i++)
 		send(fd, "0123456789012345678901234567890123456789", 40, MSG_NOSIGNAL);
 	assert_true(fake_hangs_up(fd));
 	close(fd);
-	rig_close(&rig);
-	assert_int_equal(rig_count_fds(), before);
+	fixture_close(&fixture);
+	assert_int_equal(fixture_count_fds(), before);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_header_round_trip),
-		cmocka_unit_test(test_bad_headers),
-		cmocka_unit_test(test_address_blobs),
-		cmocka_unit_test(test_fake_can_write),
-		cmocka_unit_test(test_nonsense_frames),
-		cmocka_unit_test(test_wrong_answers),
-		cmocka_unit_test(test_fence),
-		cmocka_unit_test(test_random_frames),
-		cmocka_unit_test(test_wrong_secret),
-		cmocka_unit_test(test_hello_of_another_version),
-		cmocka_unit_test(test_replay),
-		cmocka_unit_test(test_crowd_at_the_door),
+		cmocka_unit_test(header_survives_a_round_trip),
+		cmocka_unit_test(rejects_invalid_headers),
+		cmocka_unit_test(checks_address_blobs),
+		cmocka_unit_test(valid_frames_are_accepted),
+		cmocka_unit_test(rejects_invalid_frames),
+		cmocka_unit_test(rejects_wrong_answers),
+		cmocka_unit_test(fence_holds_requests_back),
+		cmocka_unit_test(survives_random_frames),
+		cmocka_unit_test(rejects_a_wrong_secret),
+		cmocka_unit_test(rejects_another_version),
+		cmocka_unit_test(rejects_replayed_messages),
+		cmocka_unit_test(survives_a_crowd_of_strangers),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,275 +11,282 @@
 #include <sys/epoll.h>
 
 enum {
-	CLOSED_FD = 1 << 20, /* beyond any limit on open files */
+	CLOSED_FD = 1 << 20, /* more than any limit on open files */
 };
 
-static void tells_of_a_region(void **state)
+static void delivers_a_region(void **state)
 {
-	struct rig *rig = *state;
+	struct async_fixture *fixture = *state;
 	struct pier_registration *registration;
 	struct pier_event event;
 
-	rig_expect_no_event(rig);
-	registration = rig_submit(rig);
-	event = rig_expect_event(rig, registration, 0);
-	rig_expect_no_event(rig);
-	assert_int_equal(pier_mr_length(event.mr), RIG_LENGTH);
-	assert_int_equal(pier_mr_iova(event.mr), (uintptr_t)rig->memory);
+	fixture_expect_no_event(fixture);
+	registration = fixture_submit(fixture);
+	event = fixture_expect_event(fixture, registration, 0);
+	fixture_expect_no_event(fixture);
+	assert_int_equal(pier_mr_length(event.mr), FIXTURE_LENGTH);
+	assert_int_equal(pier_mr_iova(event.mr), (uintptr_t)fixture->memory);
 	assert_int_equal(pier_mr_access(event.mr), PIER_ACCESS_SHARED);
-	assert_ptr_equal(pier_mr_context(event.mr), rig);
-	assert_ptr_equal(pier_mr_pd(event.mr), rig->pd);
+	assert_ptr_equal(pier_mr_context(event.mr), fixture);
+	assert_ptr_equal(pier_mr_pd(event.mr), fixture->pd);
 	expect_ok(pier_registration_close(registration));
 	assert_int_equal(gate.deregistrations, 0);
 	expect_ok(pier_dereg_mr(event.mr));
 }
 
-/* The driver's refusal, in the words of the call that waits. */
-static void tells_of_a_failure(void **state)
+/* The waiting call repeats the sentence of the driver's refusal. */
+static void delivers_a_failure(void **state)
 {
-	struct rig *rig = *state;
+	struct async_fixture *fixture = *state;
 	struct pier_registration *registration;
 	struct pier_event event;
 	struct pier_mr *mr;
 
-	rig->range.length += 1;
-	expect_result(pier_reg_mr_attr(rig->pd, &rig->attr, &mr), -EFAULT);
-	registration = rig_submit(rig);
-	event = rig_expect_event(rig, registration, -EFAULT);
+	fixture->range.length += 1;
+	expect_result(pier_reg_mr_attr(fixture->pd, &fixture->attr, &mr), -EFAULT);
+	registration = fixture_submit(fixture);
+	event = fixture_expect_event(fixture, registration, -EFAULT);
 	assert_string_equal(event.sentence, pier_error_message());
 	expect_ok(pier_registration_close(registration));
-	rig_expect_no_event(rig);
+	fixture_expect_no_event(fixture);
 }
 
-static void takes_keys_and_ranges(void **state)
+static void registers_keys_and_ranges(void **state)
 {
-	struct rig *rig = *state;
-	struct pier_mr_range ranges[] = { pier_mr_range_host(rig->memory, 100),
-					  pier_mr_range_pointer(rig->memory + 700, 50) };
+	struct async_fixture *fixture = *state;
+	struct pier_mr_range ranges[] = { pier_mr_range_host(fixture->memory, 100),
+					  pier_mr_range_pointer(fixture->memory + 700,
+								50) };
 	struct pier_registration *registration;
 	struct pier_event event;
 
-	rig->attr.ranges = ranges;
-	rig->attr.range_count = 2;
-	rig->attr.requested_key = UINT32_MAX;
-	registration = rig_submit(rig);
-	event = rig_expect_event(rig, registration, -EKEYREJECTED);
+	fixture->attr.ranges = ranges;
+	fixture->attr.range_count = 2;
+	fixture->attr.requested_key = UINT32_MAX;
+	registration = fixture_submit(fixture);
+	event = fixture_expect_event(fixture, registration, -EKEYREJECTED);
 	expect_ok(pier_registration_close(registration));
-	rig->attr.requested_key = 0;
-	registration = rig_submit(rig);
-	event = rig_expect_event(rig, registration, 0);
+	fixture->attr.requested_key = 0;
+	registration = fixture_submit(fixture);
+	event = fixture_expect_event(fixture, registration, 0);
 	assert_int_equal(pier_mr_length(event.mr), 150);
 	expect_ok(pier_dereg_mr(event.mr));
 	expect_ok(pier_registration_close(registration));
 }
 
-static void expect_refusal(struct rig *rig, int error)
+static void expect_refusal(struct async_fixture *fixture, int error)
 {
-	struct pier_registration *registration = (void *)rig;
+	struct pier_registration *registration = (void *)fixture;
 	struct test_census before = test_take_census();
 
-	expect_result(pier_reg_mr_async(rig->queue, rig->pd, &rig->attr, &registration),
+	expect_result(pier_reg_mr_async(fixture->queue, fixture->pd, &fixture->attr,
+					&registration),
 		      error);
-	assert_ptr_equal(registration, rig);
+	assert_ptr_equal(registration, fixture);
 	test_assert_census(&before);
 }
 
-/* No handle, no event, and no room taken. */
+/* A refused submission yields no handle and no event, and takes no room. */
 static void refuses_mistakes_at_once(void **state)
 {
-	struct rig *rig = *state;
-	const struct pier_mr_range good = rig->range,
+	struct async_fixture *fixture = *state;
+	const struct pier_mr_range good = fixture->range,
 				   far = { PIER_MR_HOST, -1, (void *)UINTPTR_MAX,
 					   NULL,	 0,  10 };
 	struct pier_registration *registration = NULL;
 
-	rig_use_queue(rig, 1, 1);
-	expect_result(pier_reg_mr_async(rig->queue, rig->pd, NULL, &registration),
+	fixture_use_queue(fixture, 1, 1);
+	expect_result(pier_reg_mr_async(fixture->queue, fixture->pd, NULL, &registration),
 		      -EINVAL);
 	assert_null(registration);
-	rig->attr.size = sizeof(rig->attr.size);
-	expect_refusal(rig, -EINVAL);
-	rig->attr.size = sizeof(rig->attr);
-	rig->attr.range_count = 0;
-	expect_refusal(rig, -EINVAL);
-	rig->attr.range_count = 1;
-	rig->attr.access = PIER_ACCESS_REMOTE_WRITE;
-	expect_refusal(rig, -EINVAL);
-	rig->attr.access = PIER_ACCESS_SHARED;
-	rig->range.length = 0;
-	expect_refusal(rig, -EINVAL);
-	rig->range = far;
-	expect_refusal(rig, -EINVAL);
-	rig->range = pier_mr_range_dmabuf(CLOSED_FD, 0, 4096);
-	expect_refusal(rig, -EBADF);
-	rig->range = pier_mr_range_buffer(NULL, 0, 4096);
-	expect_refusal(rig, -EINVAL);
-	rig->range = good;
+	fixture->attr.size = sizeof(fixture->attr.size);
+	expect_refusal(fixture, -EINVAL);
+	fixture->attr.size = sizeof(fixture->attr);
+	fixture->attr.range_count = 0;
+	expect_refusal(fixture, -EINVAL);
+	fixture->attr.range_count = 1;
+	fixture->attr.access = PIER_ACCESS_REMOTE_WRITE;
+	expect_refusal(fixture, -EINVAL);
+	fixture->attr.access = PIER_ACCESS_SHARED;
+	fixture->range.length = 0;
+	expect_refusal(fixture, -EINVAL);
+	fixture->range = far;
+	expect_refusal(fixture, -EINVAL);
+	fixture->range = pier_mr_range_dmabuf(CLOSED_FD, 0, 4096);
+	expect_refusal(fixture, -EBADF);
+	fixture->range = pier_mr_range_buffer(NULL, 0, 4096);
+	expect_refusal(fixture, -EINVAL);
+	fixture->range = good;
 	assert_int_equal(gate.registrations, 0);
-	rig_expect_no_event(rig);
-	registration = rig_submit(rig);
-	rig_wait_for_event(rig);
+	fixture_expect_no_event(fixture);
+	registration = fixture_submit(fixture);
+	fixture_wait_for_event(fixture);
 	expect_ok(pier_registration_close(registration));
 }
 
-/* The extensible struct: what only a newer library knows must be zero. */
-static void reads_the_tail(void **state)
+/* Extensible struct: fields that only a newer library knows must be zero. */
+static void refuses_unknown_nonzero_attributes(void **state)
 {
-	struct rig *rig = *state;
+	struct async_fixture *fixture = *state;
 	struct {
 		struct pier_mr_attr attr;
 		uint64_t tail;
-	} newer = { rig->attr, 1 };
+	} newer = { fixture->attr, 1 };
 	struct pier_registration *registration = NULL;
 
 	newer.attr.size = sizeof(newer);
-	expect_result(pier_reg_mr_async(rig->queue, rig->pd, &newer.attr, &registration),
+	expect_result(pier_reg_mr_async(fixture->queue, fixture->pd, &newer.attr,
+					&registration),
 		      -EINVAL);
 	assert_null(registration);
 	newer.tail = 0;
-	expect_ok(pier_reg_mr_async(rig->queue, rig->pd, &newer.attr, &registration));
+	expect_ok(pier_reg_mr_async(fixture->queue, fixture->pd, &newer.attr,
+				    &registration));
 	expect_ok(pier_registration_close(registration));
 }
 
-/* Others may be under way, so nothing is counted. */
-static void expect_full(struct rig *rig)
+/* Other registrations may be in progress, so nothing is counted. */
+static void expect_full(struct async_fixture *fixture)
 {
-	struct pier_registration *registration = (void *)rig;
+	struct pier_registration *registration = (void *)fixture;
 
-	expect_result(pier_reg_mr_async(rig->queue, rig->pd, &rig->attr, &registration),
+	expect_result(pier_reg_mr_async(fixture->queue, fixture->pd, &fixture->attr,
+					&registration),
 		      -EAGAIN);
-	assert_ptr_equal(registration, rig);
+	assert_ptr_equal(registration, fixture);
 }
 
-static void is_full_when_it_is(void **state)
+static void refuses_submissions_when_full(void **state)
 {
-	struct rig *rig = *state;
+	struct async_fixture *fixture = *state;
 	struct pier_registration *first, *second;
 	struct pier_event event;
 
-	rig_use_queue(rig, 1, 2);
-	first = rig_submit(rig);
-	second = rig_submit(rig);
-	expect_full(rig);
-	/* Reading makes room, whether or not it is closed. */
-	event = rig_expect_event(rig, first, 0);
+	fixture_use_queue(fixture, 1, 2);
+	first = fixture_submit(fixture);
+	second = fixture_submit(fixture);
+	expect_full(fixture);
+	/* Reading an event makes room, whether or not its handle is closed. */
+	event = fixture_expect_event(fixture, first, 0);
 	expect_ok(pier_dereg_mr(event.mr));
 	expect_ok(pier_registration_close(first));
-	first = rig_submit(rig);
-	expect_full(rig);
-	/* And closing does, in whatever state. */
+	first = fixture_submit(fixture);
+	expect_full(fixture);
+	/* Closing makes room too, in every state. */
 	expect_ok(pier_registration_close(second));
-	second = rig_submit(rig);
-	expect_full(rig);
+	second = fixture_submit(fixture);
+	expect_full(fixture);
 	expect_ok(pier_registration_close(second));
 	expect_ok(pier_registration_close(first));
 }
 
-static void closes_what_is_over(void **state)
+static void closes_finished_registrations(void **state)
 {
-	struct rig *rig = *state;
-	struct pier_registration *kept = rig_submit(rig), *closed = rig_submit(rig);
-	struct pier_event event = rig_expect_event(rig, kept, 0);
+	struct async_fixture *fixture = *state;
+	struct pier_registration *kept = fixture_submit(fixture),
+				 *closed = fixture_submit(fixture);
+	struct pier_event event = fixture_expect_event(fixture, kept, 0);
 
 	expect_ok(pier_dereg_mr(event.mr));
 	expect_ok(pier_registration_close(kept));
-	rig_wait_for_event(rig);
+	fixture_wait_for_event(fixture);
 	expect_ok(pier_registration_close(closed));
-	rig_expect_no_event(rig);
+	fixture_expect_no_event(fixture);
 	assert_int_equal(gate.deregistrations, 2);
 	assert_int_equal(pier_object_count(PIER_OBJECT_MR),
-			 rig->before.objects[PIER_OBJECT_MR]);
+			 fixture->before.objects[PIER_OBJECT_MR]);
 	expect_ok(pier_registration_close(NULL));
 }
 
-static void keeps_a_handle_that_cannot_be_closed(void **state)
+static void keeps_the_handle_when_closing_fails(void **state)
 {
-	struct rig *rig = *state;
-	struct pier_registration *registration = rig_submit(rig);
+	struct async_fixture *fixture = *state;
+	struct pier_registration *registration = fixture_submit(fixture);
 	struct pier_event event;
 
-	rig_wait_for_event(rig);
+	fixture_wait_for_event(fixture);
 	gate.dereg_error = EIO;
 	expect_result(pier_registration_close(registration), -EIO);
-	event = rig_expect_event(rig, registration, 0);
+	event = fixture_expect_event(fixture, registration, 0);
 	expect_ok(pier_dereg_mr(event.mr));
 	expect_ok(pier_registration_close(registration));
 }
 
-static void cancels_nothing_that_is_over(void **state)
+static void refuses_to_cancel_finished_registrations(void **state)
 {
-	struct rig *rig = *state;
-	struct pier_registration *registration = rig_submit(rig);
+	struct async_fixture *fixture = *state;
+	struct pier_registration *registration = fixture_submit(fixture);
 	struct pier_event event;
 
-	rig_wait_for_event(rig);
+	fixture_wait_for_event(fixture);
 	expect_result(pier_registration_cancel(registration), -EALREADY);
-	event = rig_expect_event(rig, registration, 0);
+	event = fixture_expect_event(fixture, registration, 0);
 	expect_result(pier_registration_cancel(registration), -EALREADY);
-	rig_expect_no_event(rig);
+	fixture_expect_no_event(fixture);
 	assert_int_equal(gate.deregistrations, 0);
 	expect_ok(pier_dereg_mr(event.mr));
 	expect_ok(pier_registration_close(registration));
 }
 
-static void keeps_the_queue(void **state)
+static void refuses_to_destroy_a_queue_in_use(void **state)
 {
-	struct rig *rig = *state;
-	struct pier_registration *registration = rig_submit(rig);
+	struct async_fixture *fixture = *state;
+	struct pier_registration *registration = fixture_submit(fixture);
 	struct pier_event event;
 
-	rig_wait_for_event(rig);
-	expect_result(pier_event_queue_destroy(rig->queue), -EBUSY);
+	fixture_wait_for_event(fixture);
+	expect_result(pier_event_queue_destroy(fixture->queue), -EBUSY);
 	test_assert_sentence("1 registration is not closed");
-	event = rig_expect_event(rig, registration, 0);
-	expect_result(pier_event_queue_destroy(rig->queue), -EBUSY);
+	event = fixture_expect_event(fixture, registration, 0);
+	expect_result(pier_event_queue_destroy(fixture->queue), -EBUSY);
 	expect_ok(pier_registration_close(registration));
-	/* The region does without. */
-	expect_ok(pier_event_queue_destroy(rig->queue));
-	rig->queue = NULL;
+	/* The region does not need the queue. */
+	expect_ok(pier_event_queue_destroy(fixture->queue));
+	fixture->queue = NULL;
 	expect_ok(pier_dereg_mr(event.mr));
 	expect_ok(pier_event_queue_destroy(NULL));
 }
 
-/* Readable as long as there is anything, and an edge for what comes afterwards. */
-static void is_polled(void **state)
+/* The fd is readable while an event is left; each later event makes a new edge. */
+static void can_be_polled(void **state)
 {
-	struct rig *rig = *state;
+	struct async_fixture *fixture = *state;
 	struct pier_registration *registrations[3];
 	struct epoll_event edge = { .events = EPOLLIN | EPOLLET }, seen;
-	int epoll = epoll_create1(EPOLL_CLOEXEC), queue = pier_event_queue_fd(rig->queue);
+	int epoll = epoll_create1(EPOLL_CLOEXEC),
+	    queue = pier_event_queue_fd(fixture->queue);
 
 	assert_int_equal(epoll_ctl(epoll, EPOLL_CTL_ADD, queue, &edge), 0);
 	for (int round = 0; round < 3; round++) {
 		for (int i = 0; i < 3; i++)
-			registrations[i] = rig_submit(rig);
-		assert_int_equal(epoll_wait(epoll, &seen, 1, RIG_DEADLINE_MS), 1);
+			registrations[i] = fixture_submit(fixture);
+		assert_int_equal(epoll_wait(epoll, &seen, 1, FIXTURE_DEADLINE_MS), 1);
 		for (int i = 0; i < 3; i++) {
-			struct pier_event event = rig_expect_event(rig, registrations[i],
-								   0);
+			struct pier_event event = fixture_expect_event(
+				fixture, registrations[i], 0);
 
 			expect_ok(pier_dereg_mr(event.mr));
 			expect_ok(pier_registration_close(registrations[i]));
 		}
-		rig_expect_no_event(rig);
-		/* Takes an edge that a later event of the three may have made. */
+		fixture_expect_no_event(fixture);
+		/* Consume an edge that a later one of the three events may have made. */
 		epoll_wait(epoll, &seen, 1, 0);
 	}
 	close(epoll);
 }
 
-static void waits_as_long_as_told(void **state)
+static void waits_until_the_timeout(void **state)
 {
-	struct rig *rig = *state;
+	struct async_fixture *fixture = *state;
 	int64_t start = pier_now();
 	struct pier_event event;
 
-	expect_result(pier_event_queue_wait(rig->queue, 30, &event), -ETIMEDOUT);
+	expect_result(pier_event_queue_wait(fixture->queue, 30, &event), -ETIMEDOUT);
 	assert_true(pier_now() - start >= 30 * 1000000);
-	expect_result(pier_event_queue_wait(rig->queue, -1, &event), -EINVAL);
+	expect_result(pier_event_queue_wait(fixture->queue, -1, &event), -EINVAL);
 }
 
-static void refuses_attributes(void **state)
+static void refuses_invalid_attributes(void **state)
 {
 	struct pier_event_queue_attr attr;
 	struct pier_event_queue *queue = NULL;
@@ -303,7 +310,10 @@ static void refuses_attributes(void **state)
 	expect_ok(pier_event_queue_destroy(queue));
 }
 
-/* A line of a file in /proc/self/task/TID, without its end; false: it is gone. */
+/*
+ * Find a line of a file in /proc/self/task/TID, without the newline. Returns false if the
+ * thread is gone.
+ */
 static bool read_task(const char *task, const char *file, const char *begin,
 		      char *ret_line, int size)
 {
@@ -321,10 +331,10 @@ static bool read_task(const char *task, const char *file, const char *begin,
 	return found;
 }
 
-/* The threads of event queues, which take no signal of the application's. */
+/* The threads of event queues block the application's signals. */
 static int count_workers(void)
 {
-	/* SIGKILL and SIGSTOP cannot be blocked; 32 and 33 are the C library's. */
+	/* SIGKILL and SIGSTOP cannot be blocked; the C library uses 32 and 33. */
 	const uint64_t others = 1ull << 8 | 1ull << 18 | 3ull << 31;
 	DIR *folder = opendir("/proc/self/task");
 	char line[128];
@@ -343,47 +353,47 @@ static int count_workers(void)
 	return count;
 }
 
-/* A thread that was joined can be seen for a moment more. */
+/* A joined thread stays visible for a moment. */
 static void expect_workers(int expected)
 {
-	int64_t deadline = pier_deadline(RIG_DEADLINE_MS);
+	int64_t deadline = pier_deadline(FIXTURE_DEADLINE_MS);
 
 	while (count_workers() > expected && pier_now() < deadline)
 		sched_yield();
 	assert_int_equal(count_workers(), expected);
 }
 
-static void has_threads_of_its_own(void **state)
+static void threads_block_signals(void **state)
 {
-	struct rig *rig = *state;
+	struct async_fixture *fixture = *state;
 
 	expect_workers(1);
-	rig_use_queue(rig, 7, 1);
+	fixture_use_queue(fixture, 7, 1);
 	expect_workers(7);
-	expect_ok(pier_event_queue_destroy(rig->queue));
-	rig->queue = NULL;
+	expect_ok(pier_event_queue_destroy(fixture->queue));
+	fixture->queue = NULL;
 	expect_workers(0);
-	expect_ok(pier_event_queue_create(NULL, &rig->queue));
+	expect_ok(pier_event_queue_create(NULL, &fixture->queue));
 	expect_workers(2);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		rig_case(tells_of_a_region),
-		rig_case(tells_of_a_failure),
-		rig_case(takes_keys_and_ranges),
-		rig_case(refuses_mistakes_at_once),
-		rig_case(reads_the_tail),
-		rig_case(is_full_when_it_is),
-		rig_case(closes_what_is_over),
-		rig_case(keeps_a_handle_that_cannot_be_closed),
-		rig_case(cancels_nothing_that_is_over),
-		rig_case(keeps_the_queue),
-		rig_case(is_polled),
-		rig_case(waits_as_long_as_told),
-		rig_case(refuses_attributes),
-		rig_case(has_threads_of_its_own),
+		fixture_case(delivers_a_region),
+		fixture_case(delivers_a_failure),
+		fixture_case(registers_keys_and_ranges),
+		fixture_case(refuses_mistakes_at_once),
+		fixture_case(refuses_unknown_nonzero_attributes),
+		fixture_case(refuses_submissions_when_full),
+		fixture_case(closes_finished_registrations),
+		fixture_case(keeps_the_handle_when_closing_fails),
+		fixture_case(refuses_to_cancel_finished_registrations),
+		fixture_case(refuses_to_destroy_a_queue_in_use),
+		fixture_case(can_be_polled),
+		fixture_case(waits_until_the_timeout),
+		fixture_case(refuses_invalid_attributes),
+		fixture_case(threads_block_signals),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

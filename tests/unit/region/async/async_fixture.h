@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef TESTS_UNIT_ASYNC_RIG_H
-#define TESTS_UNIT_ASYNC_RIG_H
+#ifndef TESTS_UNIT_ASYNC_FIXTURE_H
+#define TESTS_UNIT_ASYNC_FIXTURE_H
 
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
@@ -20,43 +20,43 @@
 #include "core/deadline.h"
 
 /*
- * soft0 behind a gate: its driver calls that register wait at a gate that is shut
- * until the test lets them through, and can be made to fail.
+ * soft0 behind a gate. Driver calls that register wait while the gate is shut, until the
+ * test lets them through; the test can also make them fail.
  */
 
 enum {
-	RIG_PAGE = 4096,
-	RIG_PAGES = 16,
-	RIG_LENGTH = RIG_PAGES * RIG_PAGE,
-	RIG_DEADLINE_MS = 60000,
+	FIXTURE_PAGE = 4096,
+	FIXTURE_PAGES = 16,
+	FIXTURE_LENGTH = FIXTURE_PAGES * FIXTURE_PAGE,
+	FIXTURE_DEADLINE_MS = 60000,
 };
 
-/* All under the lock. */
+/* The lock protects all fields. */
 struct gate {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	bool shut;
-	int permits;	 /* calls that may pass although it is shut */
-	int inside;	 /* calls that wait, now */
-	int most;	 /* at once, ever */
-	int reg_error;	 /* what the next registrations fail with; 0 */
-	int dereg_error; /* and the next deregistration, once */
+	int permits;	 /* calls that may pass the shut gate */
+	int inside;	 /* calls that are waiting now */
+	int most;	 /* most calls that ever waited at once */
+	int reg_error;	 /* errno of the next registrations, or 0 */
+	int dereg_error; /* errno of the next deregistration, or 0 */
 	int registrations, deregistrations;
 };
 
-struct rig {
+struct async_fixture {
 	struct test_census before;
 	struct pier_device *device;
 	struct pier_pd *pd;
 	struct pier_event_queue *queue;
-	uint8_t *memory; /* RIG_LENGTH bytes, and a page that is forbidden */
+	uint8_t *memory; /* FIXTURE_LENGTH bytes, followed by an inaccessible page */
 	struct pier_mr_range range;
-	struct pier_mr_attr attr; /* of `range`, which is all of the memory */
+	struct pier_mr_attr attr; /* covers all of `range` */
 };
 
 static struct gate gate = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* 0, or the errno that the call is to fail with. */
+/* Returns 0, or the errno that the call fails with. */
 static int pass_gate(void)
 {
 	int error;
@@ -124,7 +124,7 @@ static inline void let_one_through(void)
 
 static inline void wait_for_gate(int inside)
 {
-	int64_t end = pier_deadline(RIG_DEADLINE_MS);
+	int64_t end = pier_deadline(FIXTURE_DEADLINE_MS);
 	struct timespec until = { end / 1000000000, end % 1000000000 };
 	int error = 0;
 
@@ -135,119 +135,124 @@ static inline void wait_for_gate(int inside)
 	assert_int_equal(error, 0);
 }
 
-static inline void rig_use_queue(struct rig *rig, uint32_t workers, uint32_t depth)
+static inline void fixture_use_queue(struct async_fixture *fixture, uint32_t workers,
+				     uint32_t depth)
 {
 	struct pier_event_queue_attr attr;
 
 	pier_event_queue_attr_init(&attr);
 	attr.workers = workers;
 	attr.depth = depth;
-	expect_ok(pier_event_queue_destroy(rig->queue));
-	expect_ok(pier_event_queue_create(&attr, &rig->queue));
+	expect_ok(pier_event_queue_destroy(fixture->queue));
+	expect_ok(pier_event_queue_create(&attr, &fixture->queue));
 }
 
-/* With a queue of one thread, so that what is queued behind a gate stays queued. */
-static inline int rig_setup(void **state)
+/* A queue of one thread: a job behind one that waits at the gate stays queued. */
+static inline int fixture_setup(void **state)
 {
 	static struct pier_provider gated;
-	struct rig *rig = calloc(1, sizeof(*rig));
+	struct async_fixture *fixture = calloc(1, sizeof(*fixture));
 	pthread_condattr_t clock;
 
 	gate = (struct gate){ .lock = PTHREAD_MUTEX_INITIALIZER };
 	pthread_condattr_init(&clock);
 	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
 	pthread_cond_init(&gate.changed, &clock);
-	assert_non_null(rig);
-	rig->before = test_take_census();
-	rig->memory = mmap(NULL, RIG_LENGTH + RIG_PAGE, PROT_READ | PROT_WRITE,
-			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	assert_true(rig->memory != MAP_FAILED);
-	assert_int_equal(mprotect(rig->memory + RIG_LENGTH, RIG_PAGE, PROT_NONE), 0);
-	expect_ok(pier_open_device("soft0", &rig->device));
-	gated = *rig->device->provider;
+	assert_non_null(fixture);
+	fixture->before = test_take_census();
+	fixture->memory = mmap(NULL, FIXTURE_LENGTH + FIXTURE_PAGE,
+			       PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			       0);
+	assert_true(fixture->memory != MAP_FAILED);
+	assert_int_equal(
+		mprotect(fixture->memory + FIXTURE_LENGTH, FIXTURE_PAGE, PROT_NONE), 0);
+	expect_ok(pier_open_device("soft0", &fixture->device));
+	gated = *fixture->device->provider;
 	gated.reg_mr = gated_reg_mr;
 	gated.reg_dmabuf_mr = gated_reg_dmabuf_mr;
 	gated.dereg_mr = gated_dereg_mr;
-	rig->device->provider = &gated;
-	expect_ok(pier_alloc_pd(rig->device, &rig->pd));
-	rig_use_queue(rig, 1, 1024);
-	rig->range = pier_mr_range_host(rig->memory, RIG_LENGTH);
-	pier_mr_attr_init(&rig->attr);
-	rig->attr.ranges = &rig->range;
-	rig->attr.range_count = 1;
-	rig->attr.access = PIER_ACCESS_SHARED;
-	rig->attr.context = rig;
-	*state = rig;
+	fixture->device->provider = &gated;
+	expect_ok(pier_alloc_pd(fixture->device, &fixture->pd));
+	fixture_use_queue(fixture, 1, 1024);
+	fixture->range = pier_mr_range_host(fixture->memory, FIXTURE_LENGTH);
+	pier_mr_attr_init(&fixture->attr);
+	fixture->attr.ranges = &fixture->range;
+	fixture->attr.range_count = 1;
+	fixture->attr.access = PIER_ACCESS_SHARED;
+	fixture->attr.context = fixture;
+	*state = fixture;
 	return 0;
 }
 
-/* What a driver still works on comes to its end by itself. */
-static inline void rig_destroy_queue(struct rig *rig)
+/* Calls in the driver finish on their own. */
+static inline void fixture_destroy_queue(struct async_fixture *fixture)
 {
-	int64_t deadline = pier_deadline(RIG_DEADLINE_MS);
+	int64_t deadline = pier_deadline(FIXTURE_DEADLINE_MS);
 	int error;
 
-	while ((error = pier_event_queue_destroy(rig->queue)) == -EBUSY &&
+	while ((error = pier_event_queue_destroy(fixture->queue)) == -EBUSY &&
 	       strstr(pier_error_message(), "still works") && pier_now() < deadline)
 		sched_yield();
 	expect_ok(error);
-	rig->queue = NULL;
+	fixture->queue = NULL;
 }
 
-static inline int rig_teardown(void **state)
+static inline int fixture_teardown(void **state)
 {
-	struct rig *rig = *state;
+	struct async_fixture *fixture = *state;
 
 	set_gate(false);
-	rig_destroy_queue(rig);
-	expect_ok(pier_dealloc_pd(rig->pd));
-	expect_ok(pier_close_device(rig->device));
-	munmap(rig->memory, RIG_LENGTH + RIG_PAGE);
-	test_assert_census(&rig->before);
-	free(rig);
+	fixture_destroy_queue(fixture);
+	expect_ok(pier_dealloc_pd(fixture->pd));
+	expect_ok(pier_close_device(fixture->device));
+	munmap(fixture->memory, FIXTURE_LENGTH + FIXTURE_PAGE);
+	test_assert_census(&fixture->before);
+	free(fixture);
 	return 0;
 }
 
-#define rig_case(body) cmocka_unit_test_setup_teardown(body, rig_setup, rig_teardown)
+#define fixture_case(body) \
+	cmocka_unit_test_setup_teardown(body, fixture_setup, fixture_teardown)
 
-static inline struct pier_registration *rig_submit(struct rig *rig)
+static inline struct pier_registration *fixture_submit(struct async_fixture *fixture)
 {
 	struct pier_registration *registration = NULL;
 
-	expect_ok(pier_reg_mr_async(rig->queue, rig->pd, &rig->attr, &registration));
+	expect_ok(pier_reg_mr_async(fixture->queue, fixture->pd, &fixture->attr,
+				    &registration));
 	assert_non_null(registration);
 	return registration;
 }
 
-static inline bool rig_readable(const struct rig *rig)
+static inline bool fixture_readable(const struct async_fixture *fixture)
 {
-	struct pollfd fd = { .fd = pier_event_queue_fd(rig->queue), .events = POLLIN };
+	struct pollfd fd = { .fd = pier_event_queue_fd(fixture->queue),
+			     .events = POLLIN };
 
 	return poll(&fd, 1, 0) == 1;
 }
 
-/* Nothing to read, by all ways of asking. */
-static inline void rig_expect_no_event(struct rig *rig)
+/* No event, by any way of asking. */
+static inline void fixture_expect_no_event(struct async_fixture *fixture)
 {
 	struct pier_event event;
 
-	assert_false(rig_readable(rig));
-	expect_result(pier_event_queue_read(rig->queue, &event), 0);
-	expect_result(pier_event_queue_wait(rig->queue, 0, &event), -ETIMEDOUT);
+	assert_false(fixture_readable(fixture));
+	expect_result(pier_event_queue_read(fixture->queue, &event), 0);
+	expect_result(pier_event_queue_wait(fixture->queue, 0, &event), -ETIMEDOUT);
 }
 
-/* The next event, which is that of this registration. */
-static inline struct pier_event rig_expect_event(struct rig *rig,
-						 struct pier_registration *registration,
-						 int error)
+/* The next event, which must belong to this registration. */
+static inline struct pier_event fixture_expect_event(
+	struct async_fixture *fixture, struct pier_registration *registration, int error)
 {
 	struct pier_event event;
 
 	memset(&event, 0xa5, sizeof(event));
-	expect_ok(pier_event_queue_wait(rig->queue, RIG_DEADLINE_MS, &event));
+	expect_ok(pier_event_queue_wait(fixture->queue, FIXTURE_DEADLINE_MS, &event));
 	assert_int_equal(event.kind, PIER_EVENT_MR_REGISTERED);
 	assert_ptr_equal(event.registration, registration);
-	assert_ptr_equal(event.context, rig->attr.context);
+	assert_ptr_equal(event.context, fixture->attr.context);
 	if (event.error != error)
 		fail_msg("%d, not %d: %s", event.error, error, event.sentence);
 	assert_int_equal(event.mr == NULL, error != 0);
@@ -255,11 +260,12 @@ static inline struct pier_event rig_expect_event(struct rig *rig,
 	return event;
 }
 
-static inline void rig_wait_for_event(struct rig *rig)
+static inline void fixture_wait_for_event(struct async_fixture *fixture)
 {
-	struct pollfd fd = { .fd = pier_event_queue_fd(rig->queue), .events = POLLIN };
+	struct pollfd fd = { .fd = pier_event_queue_fd(fixture->queue),
+			     .events = POLLIN };
 
-	assert_int_equal(poll(&fd, 1, RIG_DEADLINE_MS), 1);
+	assert_int_equal(poll(&fd, 1, FIXTURE_DEADLINE_MS), 1);
 }
 
 #endif

@@ -6,174 +6,180 @@
  */
 #include "async_fixture.h"
 
-/* One that is in the driver, where it stays until the gate lets it through. */
-static struct pier_registration *begin(struct rig *rig)
+/* A registration in the driver, which stays there until the gate opens. */
+static struct pier_registration *begin(struct async_fixture *fixture)
 {
 	struct pier_registration *registration;
 
 	set_gate(true);
-	registration = rig_submit(rig);
+	registration = fixture_submit(fixture);
 	wait_for_gate(1);
-	rig_expect_no_event(rig);
+	fixture_expect_no_event(fixture);
 	return registration;
 }
 
-static void expect_regions(const struct rig *rig, size_t count)
+static void expect_regions(const struct async_fixture *fixture, size_t count)
 {
 	assert_int_equal(pier_object_count(PIER_OBJECT_MR),
-			 rig->before.objects[PIER_OBJECT_MR] + count);
+			 fixture->before.objects[PIER_OBJECT_MR] + count);
 }
 
-static void read_and_close(struct rig *rig, struct pier_registration *registration)
+static void read_and_close(struct async_fixture *fixture,
+			   struct pier_registration *registration)
 {
-	struct pier_event event = rig_expect_event(rig, registration, 0);
+	struct pier_event event = fixture_expect_event(fixture, registration, 0);
 
 	expect_ok(pier_dereg_mr(event.mr));
 	expect_ok(pier_registration_close(registration));
 }
 
-static void cancels_what_waits(void **state)
+static void cancels_a_waiting_registration(void **state)
 {
-	struct rig *rig = *state;
-	struct pier_registration *running = begin(rig), *queued = rig_submit(rig);
+	struct async_fixture *fixture = *state;
+	struct pier_registration *running = begin(fixture),
+				 *queued = fixture_submit(fixture);
 	struct pier_event event;
 
 	expect_ok(pier_registration_cancel(queued));
-	event = rig_expect_event(rig, queued, -ECANCELED);
+	event = fixture_expect_event(fixture, queued, -ECANCELED);
 	assert_non_null(strstr(event.sentence, "cancelled"));
 	expect_result(pier_registration_cancel(queued), -EALREADY);
 	expect_ok(pier_registration_close(queued));
 	set_gate(false);
-	read_and_close(rig, running);
+	read_and_close(fixture, running);
 	assert_int_equal(gate.registrations, 1);
 }
 
-static void cancels_what_runs(void **state)
+static void cancels_a_running_registration(void **state)
 {
-	struct rig *rig = *state;
-	struct pier_registration *registration = begin(rig);
+	struct async_fixture *fixture = *state;
+	struct pier_registration *registration = begin(fixture);
 	struct pier_event event;
 
 	expect_ok(pier_registration_cancel(registration));
 	expect_ok(pier_registration_cancel(registration));
-	rig_expect_no_event(rig);
+	fixture_expect_no_event(fixture);
 	set_gate(false);
-	event = rig_expect_event(rig, registration, -ECANCELED);
+	event = fixture_expect_event(fixture, registration, -ECANCELED);
 	assert_non_null(strstr(event.sentence, "cancelled"));
 	assert_int_equal(gate.deregistrations, 1);
-	expect_regions(rig, 0);
+	expect_regions(fixture, 0);
 	expect_result(pier_registration_cancel(registration), -EALREADY);
 	expect_ok(pier_registration_close(registration));
 }
 
-static void cancels_what_fails(void **state)
+static void cancels_a_failing_registration(void **state)
 {
-	struct rig *rig = *state;
-	struct pier_registration *registration = begin(rig);
+	struct async_fixture *fixture = *state;
+	struct pier_registration *registration = begin(fixture);
 
 	gate.reg_error = ENOMEM;
 	expect_ok(pier_registration_cancel(registration));
 	set_gate(false);
-	rig_expect_event(rig, registration, -ECANCELED);
+	fixture_expect_event(fixture, registration, -ECANCELED);
 	expect_ok(pier_registration_close(registration));
 	assert_int_equal(gate.deregistrations, 0);
 }
 
-/* Nothing is lost: who cancelled in vain has the region. */
-static void gives_what_cannot_be_cancelled(void **state)
+/* The cancel came too late: the caller gets the region. */
+static void delivers_the_region_if_cancel_is_late(void **state)
 {
-	struct rig *rig = *state;
-	struct pier_registration *registration = begin(rig);
+	struct async_fixture *fixture = *state;
+	struct pier_registration *registration = begin(fixture);
 
 	gate.dereg_error = EIO;
 	expect_ok(pier_registration_cancel(registration));
 	set_gate(false);
-	read_and_close(rig, registration);
+	read_and_close(fixture, registration);
 }
 
-static void closes_what_waits(void **state)
+static void closes_a_waiting_registration(void **state)
 {
-	struct rig *rig = *state;
-	struct pier_registration *running = begin(rig);
+	struct async_fixture *fixture = *state;
+	struct pier_registration *running = begin(fixture);
 
-	expect_ok(pier_registration_close(rig_submit(rig)));
+	expect_ok(pier_registration_close(fixture_submit(fixture)));
 	assert_int_equal(pier_object_count(PIER_OBJECT_REGISTRATION),
-			 rig->before.objects[PIER_OBJECT_REGISTRATION] + 1);
+			 fixture->before.objects[PIER_OBJECT_REGISTRATION] + 1);
 	set_gate(false);
-	read_and_close(rig, running);
-	rig_expect_no_event(rig);
+	read_and_close(fixture, running);
+	fixture_expect_no_event(fixture);
 	assert_int_equal(gate.registrations, 1);
 }
 
-/* Closing returns while the driver works, and what came of it is gone afterwards. */
-static void closes_what_runs(void **state)
+/* Closing returns while the driver works; the result is released afterwards. */
+static void closes_a_running_registration(void **state)
 {
-	struct rig *rig = *state;
-	struct pier_registration *registration = begin(rig);
+	struct async_fixture *fixture = *state;
+	struct pier_registration *registration = begin(fixture);
 
 	expect_ok(pier_registration_close(registration));
-	expect_result(pier_event_queue_destroy(rig->queue), -EBUSY);
+	expect_result(pier_event_queue_destroy(fixture->queue), -EBUSY);
 	test_assert_sentence("still works on 1 registration that is closed");
-	expect_result(pier_dealloc_pd(rig->pd), -EBUSY);
+	expect_result(pier_dealloc_pd(fixture->pd), -EBUSY);
 	test_assert_sentence("under way");
 	set_gate(false);
-	rig_destroy_queue(rig);
+	fixture_destroy_queue(fixture);
 	assert_int_equal(gate.deregistrations, 1);
-	expect_regions(rig, 0);
-	expect_ok(pier_event_queue_create(NULL, &rig->queue));
-	rig_expect_no_event(rig);
+	expect_regions(fixture, 0);
+	expect_ok(pier_event_queue_create(NULL, &fixture->queue));
+	fixture_expect_no_event(fixture);
 }
 
-static void closes_what_is_cancelled(void **state)
+static void closes_a_cancelled_registration(void **state)
 {
-	struct rig *rig = *state;
-	struct pier_registration *registration = begin(rig);
+	struct async_fixture *fixture = *state;
+	struct pier_registration *registration = begin(fixture);
 
 	expect_ok(pier_registration_cancel(registration));
 	expect_ok(pier_registration_close(registration));
 	set_gate(false);
-	rig_destroy_queue(rig);
-	expect_regions(rig, 0);
+	fixture_destroy_queue(fixture);
+	expect_regions(fixture, 0);
 }
 
-/* What is closed takes no room in the queue, but the thread until it is over. */
+/*
+ * A closed handle takes no room in the queue, but occupies the thread until the driver
+ * returns.
+ */
 static void makes_room_when_closed(void **state)
 {
-	struct rig *rig = *state;
+	struct async_fixture *fixture = *state;
 	struct pier_registration *registration;
 
-	rig_use_queue(rig, 1, 1);
-	expect_ok(pier_registration_close(begin(rig)));
-	registration = rig_submit(rig);
-	rig_expect_no_event(rig);
+	fixture_use_queue(fixture, 1, 1);
+	expect_ok(pier_registration_close(begin(fixture)));
+	registration = fixture_submit(fixture);
+	fixture_expect_no_event(fixture);
 	set_gate(false);
-	read_and_close(rig, registration);
+	read_and_close(fixture, registration);
 }
 
-static void has_so_many_threads(void **state)
+static void uses_the_requested_number_of_threads(void **state)
 {
 	enum {
 		WORKERS = 3,
 		COUNT = 9
 	};
-	struct rig *rig = *state;
+	struct async_fixture *fixture = *state;
 	struct pier_registration *registrations[COUNT];
 
-	rig_use_queue(rig, WORKERS, COUNT);
+	fixture_use_queue(fixture, WORKERS, COUNT);
 	set_gate(true);
 	for (int i = 0; i < COUNT; i++)
-		registrations[i] = rig_submit(rig);
+		registrations[i] = fixture_submit(fixture);
 	wait_for_gate(WORKERS);
-	/* One that is let through is followed by another. */
+	/* When one is let through, another takes its place. */
 	let_one_through();
-	rig_wait_for_event(rig);
+	fixture_wait_for_event(fixture);
 	wait_for_gate(WORKERS);
 	assert_int_equal(gate.registrations, WORKERS + 1);
 	set_gate(false);
 	for (int i = 0; i < COUNT; i++) {
 		struct pier_event event;
 
-		expect_ok(pier_event_queue_wait(rig->queue, RIG_DEADLINE_MS, &event));
+		expect_ok(pier_event_queue_wait(fixture->queue, FIXTURE_DEADLINE_MS,
+						&event));
 		assert_int_equal(event.error, 0);
 		expect_ok(pier_dereg_mr(event.mr));
 	}
@@ -183,103 +189,106 @@ static void has_so_many_threads(void **state)
 	assert_int_equal(gate.registrations, COUNT);
 }
 
-/* From the call on, also of one that waits behind another. */
-static void keeps_its_buffer(void **state)
+/* From the call on, also while the registration waits behind another. */
+static void registration_keeps_its_buffer_busy(void **state)
 {
-	struct rig *rig = *state;
-	struct pier_registration *running = begin(rig), *registration;
+	struct async_fixture *fixture = *state;
+	struct pier_registration *running = begin(fixture), *registration;
 	struct pier_buffer *buffer;
 	struct pier_event event;
 
-	expect_ok(pier_buffer_alloc("memfd", RIG_PAGE, &buffer));
-	rig->range = pier_mr_range_buffer(buffer, 0, RIG_PAGE);
-	registration = rig_submit(rig);
+	expect_ok(pier_buffer_alloc("memfd", FIXTURE_PAGE, &buffer));
+	fixture->range = pier_mr_range_buffer(buffer, 0, FIXTURE_PAGE);
+	registration = fixture_submit(fixture);
 	expect_result(pier_buffer_free(buffer), -EBUSY);
 	expect_ok(pier_registration_cancel(registration));
-	rig_expect_event(rig, registration, -ECANCELED);
+	fixture_expect_event(fixture, registration, -ECANCELED);
 	expect_ok(pier_registration_close(registration));
 	expect_ok(pier_buffer_free(buffer));
 
-	expect_ok(pier_buffer_alloc("memfd", RIG_PAGE, &buffer));
-	rig->range = pier_mr_range_buffer(buffer, 0, RIG_PAGE);
-	registration = rig_submit(rig);
+	expect_ok(pier_buffer_alloc("memfd", FIXTURE_PAGE, &buffer));
+	fixture->range = pier_mr_range_buffer(buffer, 0, FIXTURE_PAGE);
+	registration = fixture_submit(fixture);
 	let_one_through();
-	read_and_close(rig, running);
+	read_and_close(fixture, running);
 	wait_for_gate(1);
 	expect_result(pier_buffer_free(buffer), -EBUSY);
 	set_gate(false);
-	event = rig_expect_event(rig, registration, 0);
+	event = fixture_expect_event(fixture, registration, 0);
 	expect_result(pier_buffer_free(buffer), -EBUSY);
 	expect_ok(pier_dereg_mr(event.mr));
 	expect_ok(pier_buffer_free(buffer));
 	expect_ok(pier_registration_close(registration));
 }
 
-static void keeps_its_pd(void **state)
+static void registration_keeps_its_pd_busy(void **state)
 {
-	struct rig *rig = *state;
-	struct pier_registration *running = begin(rig), *queued = rig_submit(rig);
+	struct async_fixture *fixture = *state;
+	struct pier_registration *running = begin(fixture),
+				 *queued = fixture_submit(fixture);
 
-	expect_result(pier_dealloc_pd(rig->pd), -EBUSY);
+	expect_result(pier_dealloc_pd(fixture->pd), -EBUSY);
 	expect_ok(pier_registration_cancel(queued));
-	rig_expect_event(rig, queued, -ECANCELED);
-	expect_result(pier_dealloc_pd(rig->pd), -EBUSY);
+	fixture_expect_event(fixture, queued, -ECANCELED);
+	expect_result(pier_dealloc_pd(fixture->pd), -EBUSY);
 	gate.reg_error = ENOMEM;
 	set_gate(false);
-	rig_expect_event(rig, running, -ENOMEM);
-	/* Whoever has read the event may go: the handles need no PD. */
-	expect_ok(pier_dealloc_pd(rig->pd));
+	fixture_expect_event(fixture, running, -ENOMEM);
+	/* Once its event has been read a handle can be closed without the PD. */
+	expect_ok(pier_dealloc_pd(fixture->pd));
 	expect_ok(pier_registration_close(running));
 	expect_ok(pier_registration_close(queued));
-	expect_ok(pier_alloc_pd(rig->device, &rig->pd));
+	expect_ok(pier_alloc_pd(fixture->device, &fixture->pd));
 }
 
-/* What the attributes point to is the caller's again when the call is over. */
-static void borrows_only_for_the_call(void **state)
+/* The caller may reuse the memory that the attributes point to once the call returns. */
+static void borrows_attributes_only_for_the_call(void **state)
 {
-	struct rig *rig = *state;
-	struct pier_registration *running = begin(rig), *registration;
+	struct async_fixture *fixture = *state;
+	struct pier_registration *running = begin(fixture), *registration;
 	struct pier_event event;
 	int fd = memfd_create("async", MFD_CLOEXEC);
 
 	assert_true(fd >= 0);
-	assert_int_equal(ftruncate(fd, RIG_LENGTH), 0);
-	rig->range = pier_mr_range_dmabuf(fd, RIG_PAGE, 2 * RIG_PAGE);
-	registration = rig_submit(rig);
+	assert_int_equal(ftruncate(fd, FIXTURE_LENGTH), 0);
+	fixture->range = pier_mr_range_dmabuf(fd, FIXTURE_PAGE, 2 * FIXTURE_PAGE);
+	registration = fixture_submit(fixture);
 	close(fd);
-	memset(&rig->range, 0xa5, sizeof(rig->range));
-	rig->attr.access = -1;
+	memset(&fixture->range, 0xa5, sizeof(fixture->range));
+	fixture->attr.access = -1;
 	set_gate(false);
-	read_and_close(rig, running);
-	event = rig_expect_event(rig, registration, 0);
-	assert_int_equal(pier_mr_length(event.mr), 2 * RIG_PAGE);
-	assert_int_equal(pier_mr_iova(event.mr), RIG_PAGE);
+	read_and_close(fixture, running);
+	event = fixture_expect_event(fixture, registration, 0);
+	assert_int_equal(pier_mr_length(event.mr), 2 * FIXTURE_PAGE);
+	assert_int_equal(pier_mr_iova(event.mr), FIXTURE_PAGE);
 	assert_int_equal(pier_mr_path(event.mr), PIER_PATH_DMABUF);
 	assert_int_equal(pier_mr_access(event.mr), PIER_ACCESS_SHARED);
 	expect_ok(pier_dereg_mr(event.mr));
 	expect_ok(pier_registration_close(registration));
 }
 
-/* The duplicate of an fd goes with what it was for, in all ways that can end. */
-static void closes_its_fds(void **state)
+/*
+ * The duplicate of an fd is closed with its registration, in every way that one can end.
+ */
+static void closes_its_duplicate_fds(void **state)
 {
-	struct rig *rig = *state;
-	struct pier_registration *running = begin(rig);
+	struct async_fixture *fixture = *state;
+	struct pier_registration *running = begin(fixture);
 	struct test_census before;
 	int fd = memfd_create("async", MFD_CLOEXEC);
 
 	assert_true(fd >= 0);
-	assert_int_equal(ftruncate(fd, RIG_LENGTH), 0);
+	assert_int_equal(ftruncate(fd, FIXTURE_LENGTH), 0);
 	before = test_take_census();
-	rig->range = pier_mr_range_dmabuf(fd, 0, RIG_PAGE);
-	expect_ok(pier_registration_close(rig_submit(rig)));
+	fixture->range = pier_mr_range_dmabuf(fd, 0, FIXTURE_PAGE);
+	expect_ok(pier_registration_close(fixture_submit(fixture)));
 	test_assert_census(&before);
 	set_gate(false);
-	read_and_close(rig, running);
+	read_and_close(fixture, running);
 	before = test_take_census();
 	gate.reg_error = ENOMEM;
-	running = rig_submit(rig);
-	rig_expect_event(rig, running, -ENOMEM);
+	running = fixture_submit(fixture);
+	fixture_expect_event(fixture, running, -ENOMEM);
 	expect_ok(pier_registration_close(running));
 	test_assert_census(&before);
 	close(fd);
@@ -288,19 +297,19 @@ static void closes_its_fds(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		rig_case(cancels_what_waits),
-		rig_case(cancels_what_runs),
-		rig_case(cancels_what_fails),
-		rig_case(gives_what_cannot_be_cancelled),
-		rig_case(closes_what_waits),
-		rig_case(closes_what_runs),
-		rig_case(closes_what_is_cancelled),
-		rig_case(makes_room_when_closed),
-		rig_case(has_so_many_threads),
-		rig_case(keeps_its_buffer),
-		rig_case(keeps_its_pd),
-		rig_case(borrows_only_for_the_call),
-		rig_case(closes_its_fds),
+		fixture_case(cancels_a_waiting_registration),
+		fixture_case(cancels_a_running_registration),
+		fixture_case(cancels_a_failing_registration),
+		fixture_case(delivers_the_region_if_cancel_is_late),
+		fixture_case(closes_a_waiting_registration),
+		fixture_case(closes_a_running_registration),
+		fixture_case(closes_a_cancelled_registration),
+		fixture_case(makes_room_when_closed),
+		fixture_case(uses_the_requested_number_of_threads),
+		fixture_case(registration_keeps_its_buffer_busy),
+		fixture_case(registration_keeps_its_pd_busy),
+		fixture_case(borrows_attributes_only_for_the_call),
+		fixture_case(closes_its_duplicate_fds),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

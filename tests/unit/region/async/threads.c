@@ -9,9 +9,9 @@
 
 #include <stdatomic.h>
 
-/* The caller's variable, as it lies there: no atomic, so that TSan looks at it. */
+/* The caller's plain variable. It is not atomic, so that TSan checks the access. */
 struct order {
-	struct rig *rig;
+	struct async_fixture *fixture;
 	struct pier_registration *handle;
 	atomic_int rounds_read;
 	_Atomic(const char *) problem;
@@ -25,7 +25,7 @@ static const char *read_one(struct order *order, int64_t deadline)
 {
 	struct pier_event event;
 
-	while (!pier_event_queue_read(order->rig->queue, &event))
+	while (!pier_event_queue_read(order->fixture->queue, &event))
 		if (pier_now() > deadline)
 			return "no event";
 	if (event.registration != order->handle)
@@ -38,7 +38,7 @@ static const char *read_one(struct order *order, int64_t deadline)
 static void *read_events(void *argument)
 {
 	struct order *order = argument;
-	int64_t deadline = pier_deadline(RIG_DEADLINE_MS);
+	int64_t deadline = pier_deadline(FIXTURE_DEADLINE_MS);
 	const char *problem = NULL;
 
 	for (int round = 0; round < ROUNDS && !problem; round++) {
@@ -51,14 +51,14 @@ static void *read_events(void *argument)
 
 static void writes_the_handle_before_the_event(void **state)
 {
-	struct order order = { .rig = *state };
+	struct order order = { .fixture = *state };
 	pthread_t reader;
 
 	assert_int_equal(pthread_create(&reader, NULL, read_events, &order), 0);
 	for (int round = 0; round < ROUNDS && !atomic_load(&order.problem); round++) {
 		order.handle = NULL;
-		expect_ok(pier_reg_mr_async(order.rig->queue, order.rig->pd,
-					    &order.rig->attr, &order.handle));
+		expect_ok(pier_reg_mr_async(order.fixture->queue, order.fixture->pd,
+					    &order.fixture->attr, &order.handle));
 		while (atomic_load(&order.rounds_read) <= round)
 			sched_yield();
 	}
@@ -75,27 +75,27 @@ enum {
 	MEDDLERS = 2,
 };
 
-/* One registration, under its lock but for the outcome that is to come. */
+/* One registration. Its lock protects everything except the outcome. */
 struct slot {
 	pthread_mutex_t lock;
-	struct pier_registration *handle; /* NULL: not yet, or closed */
+	struct pier_registration *handle; /* NULL: not submitted yet, or closed */
 	bool submitted, closed, cancelled;
-	int error;	     /* what is to come if nobody cancels */
-	int events, outcome; /* that came */
-	uint64_t closed_at;  /* on the crowd's clock; 0: not */
+	int error;	     /* the expected outcome if nobody cancels */
+	int events, outcome; /* the event that came */
+	uint64_t closed_at;  /* the crowd's clock at the time, or 0 */
 };
 
 struct crowd {
-	struct rig *rig;
+	struct async_fixture *fixture;
 	struct slot *slots;
 	struct pier_buffer *buffer;
 	uint64_t seed;
-	atomic_uint next;     /* slot to submit */
+	atomic_uint next;     /* next slot to submit */
 	atomic_uint settled;  /* slots whose event was read or that were closed before */
-	atomic_bool ended;    /* nothing is submitted any more */
-	atomic_ullong clock;  /* goes up with everything that is closed */
+	atomic_bool ended;    /* the submitters have finished */
+	atomic_ullong clock;  /* increases with each closed handle */
 	atomic_int threads;   /* for seeds */
-	atomic_uint problems; /* what must not be: told on stderr */
+	atomic_uint problems; /* violated rules: reported on stderr */
 	int64_t deadline;
 };
 
@@ -115,21 +115,22 @@ static struct test_random crowd_random(struct crowd *crowd)
 	return (struct test_random){ (crowd->seed ^ (thread << 40)) | 1 };
 }
 
-/* Memory of some kind; sometimes with a page too many, which is not mapped. */
+/* Memory of some kind; sometimes one page too many, which is not mapped. */
 static struct pier_mr_range choose_range(struct crowd *crowd, struct test_random *random,
 					 int *ret_error)
 {
-	size_t page = test_random_below(random, RIG_PAGES);
+	size_t page = test_random_below(random, FIXTURE_PAGES);
 	struct pier_mr_range host = pier_mr_range_host(
-		crowd->rig->memory + page * RIG_PAGE, RIG_LENGTH - page * RIG_PAGE);
-	struct pier_mr_range buffer = pier_mr_range_buffer(crowd->buffer, page * RIG_PAGE,
-							   RIG_PAGE);
+		crowd->fixture->memory + page * FIXTURE_PAGE,
+		FIXTURE_LENGTH - page * FIXTURE_PAGE);
+	struct pier_mr_range buffer = pier_mr_range_buffer(
+		crowd->buffer, page * FIXTURE_PAGE, FIXTURE_PAGE);
 
 	*ret_error = 0;
 	if (test_random_below(random, 3) == 0)
 		return buffer;
 	if (test_random_below(random, 8) == 0) {
-		host.length += RIG_PAGE;
+		host.length += FIXTURE_PAGE;
 		*ret_error = -EFAULT;
 	}
 	return host;
@@ -147,7 +148,7 @@ static void close_slot(struct crowd *crowd, struct slot *slot)
 		atomic_fetch_add(&crowd->settled, 1);
 }
 
-/* The slot is locked. */
+/* The caller holds the slot's lock. */
 static void meddle(struct crowd *crowd, struct slot *slot, struct test_random *random)
 {
 	int error;
@@ -166,14 +167,14 @@ static void submit(struct crowd *crowd, struct test_random *random, size_t index
 {
 	struct slot *slot = &crowd->slots[index];
 	struct pier_mr_range range = choose_range(crowd, random, &slot->error);
-	struct pier_mr_attr attr = crowd->rig->attr;
+	struct pier_mr_attr attr = crowd->fixture->attr;
 	int error;
 
 	attr.ranges = &range;
 	attr.context = slot;
 	pthread_mutex_lock(&slot->lock);
-	while ((error = pier_reg_mr_async(crowd->rig->queue, crowd->rig->pd, &attr,
-					  &slot->handle)) == -EAGAIN &&
+	while ((error = pier_reg_mr_async(crowd->fixture->queue, crowd->fixture->pd,
+					  &attr, &slot->handle)) == -EAGAIN &&
 	       pier_now() < crowd->deadline)
 		sched_yield();
 	slot->submitted = check(crowd, error == 0, "not submitted", index);
@@ -193,7 +194,7 @@ static void *run_submitter(void *argument)
 	return NULL;
 }
 
-/* One that was submitted lately is the most likely to be anywhere. */
+/* A recently submitted one can be in any state. */
 static void *run_meddler(void *argument)
 {
 	struct crowd *crowd = argument;
@@ -214,7 +215,7 @@ static void *run_meddler(void *argument)
 	return NULL;
 }
 
-/* `asked_at`: the clock before the event was asked for. */
+/* `asked_at`: the clock before the event was requested. */
 static void take_event(struct crowd *crowd, const struct pier_event *event,
 		       uint64_t asked_at)
 {
@@ -251,8 +252,9 @@ static void *run_reader(void *argument)
 		struct pier_event event;
 
 		if (test_random_below(&random, 2)
-			    ? pier_event_queue_read(crowd->rig->queue, &event) == 1
-			    : pier_event_queue_wait(crowd->rig->queue, 1, &event) == 0)
+			    ? pier_event_queue_read(crowd->fixture->queue, &event) == 1
+			    : pier_event_queue_wait(crowd->fixture->queue, 1, &event) ==
+				      0)
 			take_event(crowd, &event, asked_at);
 	}
 	return NULL;
@@ -284,7 +286,7 @@ static void run_crowd(struct crowd *crowd)
 	join(readers, READERS);
 }
 
-/* What meddlers did at all, so that a run in which they did nothing is seen. */
+/* Count what the meddlers achieved, to detect a run in which they did nothing. */
 struct tally {
 	int closed, silent, cancelled, failed, registered;
 };
@@ -309,21 +311,21 @@ static void count_slot(struct crowd *crowd, struct tally *tally, size_t index)
 	tally->registered += slot->outcome == 0;
 }
 
-static void accounts_for_all(void **state)
+static void accounts_for_every_registration(void **state)
 {
-	struct rig *rig = *state;
-	struct crowd crowd = { .rig = rig,
+	struct async_fixture *fixture = *state;
+	struct crowd crowd = { .fixture = fixture,
 			       .slots = calloc(COUNT, sizeof(struct slot)),
 			       .seed = test_random_start().state,
-			       .deadline = pier_deadline(RIG_DEADLINE_MS) };
+			       .deadline = pier_deadline(FIXTURE_DEADLINE_MS) };
 	struct tally tally = { 0 };
 	uint32_t settled;
 
 	assert_non_null(crowd.slots);
 	for (size_t i = 0; i < COUNT; i++)
 		pthread_mutex_init(&crowd.slots[i].lock, NULL);
-	expect_ok(pier_buffer_alloc("memfd", RIG_LENGTH, &crowd.buffer));
-	rig_use_queue(rig, WORKERS, 40);
+	expect_ok(pier_buffer_alloc("memfd", FIXTURE_LENGTH, &crowd.buffer));
+	fixture_use_queue(fixture, WORKERS, 40);
 	run_crowd(&crowd);
 	settled = atomic_load(&crowd.settled);
 	for (size_t i = 0; i < COUNT; i++)
@@ -339,7 +341,7 @@ static void accounts_for_all(void **state)
 			 COUNT);
 	assert_true(tally.registered > 0 && tally.failed > 0 && tally.cancelled > 0 &&
 		    tally.silent > 0);
-	rig_destroy_queue(rig);
+	fixture_destroy_queue(fixture);
 	expect_ok(pier_buffer_free(crowd.buffer));
 	assert_in_range(gate.most, 1, WORKERS);
 	for (size_t i = 0; i < COUNT; i++)
@@ -350,8 +352,8 @@ static void accounts_for_all(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		rig_case(writes_the_handle_before_the_event),
-		rig_case(accounts_for_all),
+		fixture_case(writes_the_handle_before_the_event),
+		fixture_case(accounts_for_every_registration),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,7 +13,7 @@
 
 static char folder[] = "/tmp/pier-unit-XXXXXX";
 
-/* Memory of backends: whose it is, and what happens when it is freed. */
+/* Memory of backends: which backend owns it, and what happens when it is freed. */
 
 static struct pier_buffer *alloc(const char *spec, size_t length)
 {
@@ -31,7 +31,7 @@ static char *pointer_of(struct pier_buffer *buffer)
 	return pointer;
 }
 
-static void test_buffer_hits(void **state)
+static void finds_regions_of_buffers(void **state)
 {
 	static const char *const specs[] = { "host", "memfd" };
 
@@ -40,66 +40,71 @@ static void test_buffer_hits(void **state)
 		struct pier_buffer *buffer;
 		struct pier_mr *mr;
 
-		rig_start(NULL);
-		buffer = alloc(specs[i], 3 * rig.page);
-		mr = rig_get_buffer(buffer, 10, rig.page, PIER_ACCESS_SHARED);
-		assert_ptr_equal(rig_get_buffer(buffer, 20, 5, PIER_ACCESS_SHARED), mr);
-		/* The same memory by a pointer. */
-		assert_ptr_equal(rig_get(pointer_of(buffer) + 30, 5, 0), mr);
-		assert_int_equal(rig_stats().hits, 2);
+		fixture_start(NULL);
+		buffer = alloc(specs[i], 3 * fixture.page);
+		mr = fixture_get_buffer(buffer, 10, fixture.page, PIER_ACCESS_SHARED);
+		assert_ptr_equal(fixture_get_buffer(buffer, 20, 5, PIER_ACCESS_SHARED),
+				 mr);
+		/* The same memory, by pointer. */
+		assert_ptr_equal(fixture_get(pointer_of(buffer) + 30, 5, 0), mr);
+		assert_int_equal(fixture_stats().hits, 2);
 		for (int j = 0; j < 3; j++)
-			rig_put(mr);
+			fixture_put(mr);
 		expect_ok(pier_buffer_free(buffer));
-		assert_int_equal(atomic_load(&rig.live), 0);
-		rig_end();
+		assert_int_equal(atomic_load(&fixture.live), 0);
+		fixture_end();
 	}
 }
 
-static void test_buffer_errors(void **state)
+static void refuses_invalid_buffer_requests(void **state)
 {
 	struct pier_mr *mr = (struct pier_mr *)0x1;
 	struct pier_buffer *buffer;
 
 	(void)state;
-	rig_start(NULL);
+	fixture_start(NULL);
 	buffer = alloc("host", 100);
-	expect_result(pier_mr_cache_get_buffer(rig.cache, buffer, 0, 0, 1, &mr), -EINVAL);
-	expect_result(pier_mr_cache_get_buffer(rig.cache, buffer, 50, 51, 1, &mr),
+	expect_result(pier_mr_cache_get_buffer(fixture.cache, buffer, 0, 0, 1, &mr),
+		      -EINVAL);
+	expect_result(pier_mr_cache_get_buffer(fixture.cache, buffer, 50, 51, 1, &mr),
 		      -ERANGE);
-	expect_result(pier_mr_cache_get_buffer(rig.cache, buffer, SIZE_MAX, 2, 1, &mr),
-		      -ERANGE);
-	expect_result(pier_mr_cache_get_buffer(rig.cache, buffer, 0, 1, 2, &mr), -EINVAL);
+	expect_result(
+		pier_mr_cache_get_buffer(fixture.cache, buffer, SIZE_MAX, 2, 1, &mr),
+		-ERANGE);
+	expect_result(pier_mr_cache_get_buffer(fixture.cache, buffer, 0, 1, 2, &mr),
+		      -EINVAL);
 	assert_ptr_equal(mr, (void *)0x1);
 	expect_ok(pier_buffer_free(buffer));
-	rig_end();
+	fixture_end();
 }
 
-/* Handed out: busy. Only kept: the region goes, then the buffer. */
+/* A region in use keeps the buffer busy. An idle one goes first, then the buffer. */
 static void check_free(const char *spec, bool by_pointer)
 {
 	struct pier_buffer *buffer;
 	struct pier_mr *mr;
 	char *memory;
 
-	rig_start(NULL);
-	buffer = alloc(spec, 2 * rig.page);
+	fixture_start(NULL);
+	buffer = alloc(spec, 2 * fixture.page);
 	memory = pointer_of(buffer);
-	mr = by_pointer ? rig_get(memory + 7, 100, 1) : rig_get_buffer(buffer, 7, 100, 1);
+	mr = by_pointer ? fixture_get(memory + 7, 100, 1)
+			: fixture_get_buffer(buffer, 7, 100, 1);
 	expect_result(pier_buffer_free(buffer), -EBUSY);
 	test_assert_sentence("handed out a region of its memory");
 	/* Nothing was changed. */
-	assert_ptr_equal(rig_get(memory + 7, 1, 1), mr);
-	rig_put(mr);
+	assert_ptr_equal(fixture_get(memory + 7, 1, 1), mr);
+	fixture_put(mr);
 	expect_result(pier_buffer_free(buffer), -EBUSY);
-	rig_put(mr);
-	assert_int_equal(atomic_load(&rig.live), 1);
+	fixture_put(mr);
+	assert_int_equal(atomic_load(&fixture.live), 1);
 	expect_ok(pier_buffer_free(buffer));
-	assert_int_equal(atomic_load(&rig.live), 0);
-	assert_int_equal(rig_stats().count, 0);
-	rig_end();
+	assert_int_equal(atomic_load(&fixture.live), 0);
+	assert_int_equal(fixture_stats().count, 0);
+	fixture_end();
 }
 
-static void test_freeing(void **state)
+static void free_drops_idle_regions(void **state)
 {
 	(void)state;
 	check_free("host", false);
@@ -108,68 +113,68 @@ static void test_freeing(void **state)
 }
 
 /* The memory is gone too: a wrapped pointer had kept it. */
-static void test_freed_memory_is_gone(void **state)
+static void freed_memory_is_released(void **state)
 {
 	struct pier_buffer *buffer, *wrapped;
 	char *memory;
 
 	(void)state;
-	rig_start(NULL);
-	buffer = alloc("memfd", rig.page);
+	fixture_start(NULL);
+	buffer = alloc("memfd", fixture.page);
 	memory = pointer_of(buffer);
-	rig_touch(memory, 100, 1);
+	fixture_touch(memory, 100, 1);
 	expect_ok(pier_buffer_free(buffer));
 	expect_ok(pier_buffer_wrap(memory, 1, &wrapped));
 	assert_string_equal(pier_buffer_backend(wrapped), "host");
 	expect_ok(pier_buffer_free(wrapped));
-	rig_end();
+	fixture_end();
 }
 
-/* Two caches keep it, one of them in use: busy until that is put. */
-static void test_free_of_two_caches(void **state)
+/* Two caches keep it, one of them in use: busy until that one is put. */
+static void free_drops_regions_of_two_caches(void **state)
 {
 	struct pier_mr_cache *other;
 	struct pier_buffer *buffer;
 	struct pier_mr *mr;
 
 	(void)state;
-	rig_start(NULL);
-	expect_ok(pier_mr_cache_create(&rig.pd, NULL, &other));
-	buffer = alloc("memfd", rig.page);
-	rig_put(rig_get_buffer(buffer, 0, 100, 1));
+	fixture_start(NULL);
+	expect_ok(pier_mr_cache_create(&fixture.pd, NULL, &other));
+	buffer = alloc("memfd", fixture.page);
+	fixture_put(fixture_get_buffer(buffer, 0, 100, 1));
 	expect_ok(pier_mr_cache_get_buffer(other, buffer, 0, 100, 1, &mr));
 	expect_result(pier_buffer_free(buffer), -EBUSY);
 	expect_ok(pier_mr_cache_put(other, mr));
 	expect_ok(pier_buffer_free(buffer));
-	assert_int_equal(atomic_load(&rig.live), 0);
+	assert_int_equal(atomic_load(&fixture.live), 0);
 	expect_ok(pier_mr_cache_destroy(other));
-	rig_end();
+	fixture_end();
 }
 
-/* A region that could not be deregistered keeps its buffer. */
-static void test_free_of_stuck(void **state)
+/* A region that could not be deregistered keeps its buffer busy. */
+static void stuck_region_keeps_its_buffer(void **state)
 {
 	struct pier_buffer *buffer;
 
 	(void)state;
-	rig_start(NULL);
-	buffer = alloc("memfd", rig.page);
-	rig_put(rig_get_buffer(buffer, 0, 100, 1));
-	atomic_store(&rig.sticks, 1);
+	fixture_start(NULL);
+	buffer = alloc("memfd", fixture.page);
+	fixture_put(fixture_get_buffer(buffer, 0, 100, 1));
+	atomic_store(&fixture.sticks, 1);
 	expect_result(pier_buffer_free(buffer), -EBUSY);
-	expect_ok(pier_mr_cache_flush(rig.cache));
+	expect_ok(pier_mr_cache_flush(fixture.cache));
 	expect_ok(pier_buffer_free(buffer));
-	rig_end();
+	fixture_end();
 }
 
-/* While another thread deregisters the region the buffer waits, and is not busy. */
+/* While another thread deregisters the region, freeing waits and does not report busy. */
 static struct pier_buffer *waiting;
 static pthread_t freeing;
 static atomic_int begun, result;
 
 enum {
 	NO_RESULT = 1,
-	LOOKS = 20000, /* for what must not come */
+	LOOKS = 20000, /* wait this long for an event that must not come */
 };
 
 static void *free_waiting(void *argument)
@@ -183,7 +188,7 @@ static void *free_waiting(void *argument)
 static void free_meanwhile(void *addr)
 {
 	(void)addr;
-	rig.on_deregister = NULL;
+	fixture.on_deregister = NULL;
 	pthread_create(&freeing, NULL, free_waiting, NULL);
 	while (!atomic_load(&begun))
 		sched_yield();
@@ -192,75 +197,75 @@ static void free_meanwhile(void *addr)
 	assert_int_equal(atomic_load(&result), NO_RESULT);
 }
 
-static void test_free_waits(void **state)
+static void free_waits_for_a_deregistration(void **state)
 {
 	(void)state;
-	rig_deadline(60);
-	rig_start(NULL);
-	waiting = alloc("memfd", rig.page);
-	rig_put(rig_get_buffer(waiting, 0, 100, 1));
+	fixture_deadline(60);
+	fixture_start(NULL);
+	waiting = alloc("memfd", fixture.page);
+	fixture_put(fixture_get_buffer(waiting, 0, 100, 1));
 	atomic_store(&begun, 0);
 	atomic_store(&result, NO_RESULT);
-	rig.on_deregister = free_meanwhile;
-	expect_ok(pier_mr_cache_flush(rig.cache));
+	fixture.on_deregister = free_meanwhile;
+	expect_ok(pier_mr_cache_flush(fixture.cache));
 	pthread_join(freeing, NULL);
 	assert_int_equal(atomic_load(&result), 0);
-	rig_end();
-	rig_deadline(0);
+	fixture_end();
+	fixture_deadline(0);
 }
 
 /* Regions of wrapped memory go with the buffer that wraps it. */
-static void test_free_of_wrapped(void **state)
+static void free_drops_regions_of_wrapped_memory(void **state)
 {
 	struct pier_buffer *buffer;
 	char *memory;
 
 	(void)state;
-	rig_start(NULL);
-	memory = rig_map(2, 1);
-	expect_ok(pier_buffer_wrap(memory, 2 * rig.page, &buffer));
-	rig_put(rig_get_buffer(buffer, 10, 10, 1));
-	assert_int_equal(rig_stats().count, 1);
-	assert_int_equal(rig_stats().watched, 0);
+	fixture_start(NULL);
+	memory = fixture_map(2, 1);
+	expect_ok(pier_buffer_wrap(memory, 2 * fixture.page, &buffer));
+	fixture_put(fixture_get_buffer(buffer, 10, 10, 1));
+	assert_int_equal(fixture_stats().count, 1);
+	assert_int_equal(fixture_stats().watched, 0);
 	expect_ok(pier_buffer_free(buffer));
-	assert_int_equal(rig_stats().count, 0);
-	munmap(memory, 2 * rig.page);
-	rig_end();
+	assert_int_equal(fixture_stats().count, 0);
+	munmap(memory, 2 * fixture.page);
+	fixture_end();
 }
 
-static void test_identity(void **state)
+static void new_allocation_is_not_a_hit(void **state)
 {
 	struct pier_buffer *first, *second;
 	struct pier_mr *mr;
 	char *memory;
 
 	(void)state;
-	rig_start(NULL);
+	fixture_start(NULL);
 	first = alloc("reuse", 10000);
 	memory = pointer_of(first);
-	rig_tag(memory, 2, 1);
-	mr = rig_get(memory, 10000, 1);
-	assert_ptr_equal(rig_get(memory + 100, 10, 1), mr);
-	rig_put(mr);
-	assert_int_equal(rig_stats().hits, 1);
+	fixture_tag(memory, 2, 1);
+	mr = fixture_get(memory, 10000, 1);
+	assert_ptr_equal(fixture_get(memory + 100, 10, 1), mr);
+	fixture_put(mr);
+	assert_int_equal(fixture_stats().hits, 1);
 
-	second = alloc("reuse", 10000); /* and the first is gone */
-	rig_tag(memory, 2, 2);
-	rig_touch(memory + 100, 10, 1);
-	assert_int_equal(rig_stats().hits, 1);
-	assert_int_equal(rig_stats().misses, 2);
-	assert_int_equal(rig_stats().invalidations, 1);
-	/* In use, so it went only when it was put. */
-	assert_int_equal(atomic_load(&rig.live), 2);
-	rig_put(mr);
-	assert_int_equal(atomic_load(&rig.live), 1);
-	mr = rig_get(memory + 100, 10, 1);
-	assert_true(rig_is_fresh(mr));
-	assert_int_equal(rig_stats().hits, 2);
-	rig_put(mr);
+	second = alloc("reuse", 10000); /* the first region is gone */
+	fixture_tag(memory, 2, 2);
+	fixture_touch(memory + 100, 10, 1);
+	assert_int_equal(fixture_stats().hits, 1);
+	assert_int_equal(fixture_stats().misses, 2);
+	assert_int_equal(fixture_stats().invalidations, 1);
+	/* The region was in use, so it was deregistered when it was put. */
+	assert_int_equal(atomic_load(&fixture.live), 2);
+	fixture_put(mr);
+	assert_int_equal(atomic_load(&fixture.live), 1);
+	mr = fixture_get(memory + 100, 10, 1);
+	assert_true(fixture_is_fresh(mr));
+	assert_int_equal(fixture_stats().hits, 2);
+	fixture_put(mr);
 	expect_ok(pier_buffer_free(first));
 	expect_ok(pier_buffer_free(second));
-	rig_end();
+	fixture_end();
 }
 
 static void revoke_by_plugin(uint64_t address, uint64_t length)
@@ -278,37 +283,40 @@ static void revoke_by_plugin(uint64_t address, uint64_t length)
 	dlclose(object);
 }
 
-/* By a backend without a number: idle regions go at once, others when they are put. */
-static void test_revoked(void **state)
+/*
+ * A backend without allocation numbers: idle regions go at once, others when they are
+ * put.
+ */
+static void revocation_drops_overlapping_regions(void **state)
 {
 	struct pier_mr *used, *idle;
 	struct pier_buffer *buffer;
 	char *memory;
 
 	(void)state;
-	rig_start(NULL);
-	buffer = alloc("nameless", 3 * rig.page);
+	fixture_start(NULL);
+	buffer = alloc("nameless", 3 * fixture.page);
 	memory = pointer_of(buffer);
-	used = rig_get_buffer(buffer, 0, rig.page, 1);
-	idle = rig_get_buffer(buffer, rig.page, rig.page, 1);
-	rig_put(idle);
-	assert_int_equal(atomic_load(&rig.live), 2);
+	used = fixture_get_buffer(buffer, 0, fixture.page, 1);
+	idle = fixture_get_buffer(buffer, fixture.page, fixture.page, 1);
+	fixture_put(idle);
+	assert_int_equal(atomic_load(&fixture.live), 2);
 	/* Behind the idle one. */
-	pier_backend_revoke((uint64_t)(uintptr_t)memory + 2 * rig.page, rig.page);
-	assert_int_equal(rig_stats().invalidations, 0);
-	revoke_by_plugin((uint64_t)(uintptr_t)memory + rig.page - 1, 2);
-	assert_int_equal(rig_stats().invalidations, 2);
-	assert_int_equal(atomic_load(&rig.live), 1);
-	rig_put(used);
-	assert_int_equal(atomic_load(&rig.live), 0);
-	rig_touch(memory, 1, 1);
-	assert_int_equal(rig_stats().hits, 0);
+	pier_backend_revoke((uint64_t)(uintptr_t)memory + 2 * fixture.page, fixture.page);
+	assert_int_equal(fixture_stats().invalidations, 0);
+	revoke_by_plugin((uint64_t)(uintptr_t)memory + fixture.page - 1, 2);
+	assert_int_equal(fixture_stats().invalidations, 2);
+	assert_int_equal(atomic_load(&fixture.live), 1);
+	fixture_put(used);
+	assert_int_equal(atomic_load(&fixture.live), 0);
+	fixture_touch(memory, 1, 1);
+	assert_int_equal(fixture_stats().hits, 0);
 	expect_ok(pier_buffer_free(buffer));
-	rig_end();
+	fixture_end();
 }
 
-/* Of several segments one number does not tell: such a range is not kept. */
-static void test_identity_of_segments(void **state)
+/* One number cannot identify several segments, so such a range is not kept. */
+static void range_of_several_segments_is_not_kept(void **state)
 {
 	enum {
 		HALF = 32 << 10 /* a segment of "reuse" */
@@ -317,53 +325,55 @@ static void test_identity_of_segments(void **state)
 	char *memory;
 
 	(void)state;
-	rig_start(NULL);
+	fixture_start(NULL);
 	buffer = alloc("reuse", 2 * HALF);
 	memory = pointer_of(buffer);
-	rig_touch(memory + HALF - 10, 10, 1);
-	rig_touch(memory + HALF, 10, 1);
-	assert_int_equal(rig_stats().count, 2);
-	rig_touch(memory + HALF - 10, 11, 1);
-	rig_touch(memory + HALF - 10, 11, 1);
-	assert_int_equal(rig_stats().hits, 0);
-	assert_int_equal(rig_stats().misses, 4);
-	assert_int_equal(rig_stats().uncached, 2);
+	fixture_touch(memory + HALF - 10, 10, 1);
+	fixture_touch(memory + HALF, 10, 1);
+	assert_int_equal(fixture_stats().count, 2);
+	fixture_touch(memory + HALF - 10, 11, 1);
+	fixture_touch(memory + HALF - 10, 11, 1);
+	assert_int_equal(fixture_stats().hits, 0);
+	assert_int_equal(fixture_stats().misses, 4);
+	assert_int_equal(fixture_stats().uncached, 2);
 	expect_ok(pier_buffer_free(buffer));
-	rig_end();
+	fixture_end();
 }
 
-/* Replaced while it is registered: known by the number of before. */
+/* Replaced during registration: the cache knows it by the earlier number. */
 static void replace(void *addr)
 {
 	struct pier_buffer *buffer = alloc("reuse", 1);
 
 	(void)addr;
-	rig.on_register = NULL;
+	fixture.on_register = NULL;
 	expect_ok(pier_buffer_free(buffer));
 }
 
-static void test_identity_changes_meanwhile(void **state)
+static void allocation_replaced_while_registering(void **state)
 {
 	struct pier_buffer *buffer;
 	char *memory;
 
 	(void)state;
-	rig_start(NULL);
+	fixture_start(NULL);
 	buffer = alloc("reuse", 100);
 	memory = pointer_of(buffer);
-	rig.on_register = replace;
-	rig_touch(memory, 100, 1);
-	rig_touch(memory, 100, 1);
-	assert_int_equal(rig_stats().hits, 0);
-	assert_int_equal(rig_stats().misses, 2);
-	rig_touch(memory, 100, 1);
-	assert_int_equal(rig_stats().hits, 1);
+	fixture.on_register = replace;
+	fixture_touch(memory, 100, 1);
+	fixture_touch(memory, 100, 1);
+	assert_int_equal(fixture_stats().hits, 0);
+	assert_int_equal(fixture_stats().misses, 2);
+	fixture_touch(memory, 100, 1);
+	assert_int_equal(fixture_stats().hits, 1);
 	expect_ok(pier_buffer_free(buffer));
-	rig_end();
+	fixture_end();
 }
 
-/* Who can neither tell allocations apart nor hold one is not cached by pointer. */
-static void test_no_identity(void **state)
+/*
+ * A backend that can neither identify allocations nor hold them is not cached by pointer.
+ */
+static void unidentified_memory_is_not_cached(void **state)
 {
 	struct pier_mr_cache_attr attr;
 
@@ -374,20 +384,20 @@ static void test_no_identity(void **state)
 		char *memory;
 
 		attr.flags = by_hand ? PIER_MR_CACHE_UNWATCHED : 0;
-		rig_start(&attr);
+		fixture_start(&attr);
 		buffer = alloc("nameless", 100);
 		memory = pointer_of(buffer);
-		rig_touch(memory, 100, 1);
-		rig_touch(memory, 100, 1);
-		assert_int_equal(rig_stats().hits, by_hand);
-		assert_int_equal(rig_stats().unwatched, by_hand ? 0 : 2);
-		/* As a buffer it is pier's to free. */
-		rig_put(rig_get_buffer(buffer, 0, 100, 1));
-		rig_put(rig_get_buffer(buffer, 0, 100, 1));
-		assert_int_equal(rig_stats().hits, by_hand ? 3 : 1);
+		fixture_touch(memory, 100, 1);
+		fixture_touch(memory, 100, 1);
+		assert_int_equal(fixture_stats().hits, by_hand);
+		assert_int_equal(fixture_stats().unwatched, by_hand ? 0 : 2);
+		/* As a buffer, pier frees it. */
+		fixture_put(fixture_get_buffer(buffer, 0, 100, 1));
+		fixture_put(fixture_get_buffer(buffer, 0, 100, 1));
+		assert_int_equal(fixture_stats().hits, by_hand ? 3 : 1);
 		expect_ok(pier_buffer_free(buffer));
-		assert_int_equal(atomic_load(&rig.live), 0);
-		rig_end();
+		assert_int_equal(atomic_load(&fixture.live), 0);
+		fixture_end();
 	}
 }
 
@@ -417,19 +427,19 @@ static int remove_folder(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_buffer_hits),
-		cmocka_unit_test(test_buffer_errors),
-		cmocka_unit_test(test_freeing),
-		cmocka_unit_test(test_freed_memory_is_gone),
-		cmocka_unit_test(test_free_of_two_caches),
-		cmocka_unit_test(test_free_of_stuck),
-		cmocka_unit_test(test_free_waits),
-		cmocka_unit_test(test_free_of_wrapped),
-		cmocka_unit_test(test_identity),
-		cmocka_unit_test(test_identity_of_segments),
-		cmocka_unit_test(test_identity_changes_meanwhile),
-		cmocka_unit_test(test_no_identity),
-		cmocka_unit_test(test_revoked),
+		cmocka_unit_test(finds_regions_of_buffers),
+		cmocka_unit_test(refuses_invalid_buffer_requests),
+		cmocka_unit_test(free_drops_idle_regions),
+		cmocka_unit_test(freed_memory_is_released),
+		cmocka_unit_test(free_drops_regions_of_two_caches),
+		cmocka_unit_test(stuck_region_keeps_its_buffer),
+		cmocka_unit_test(free_waits_for_a_deregistration),
+		cmocka_unit_test(free_drops_regions_of_wrapped_memory),
+		cmocka_unit_test(new_allocation_is_not_a_hit),
+		cmocka_unit_test(range_of_several_segments_is_not_kept),
+		cmocka_unit_test(allocation_replaced_while_registering),
+		cmocka_unit_test(unidentified_memory_is_not_cached),
+		cmocka_unit_test(revocation_drops_overlapping_regions),
 	};
 
 	return cmocka_run_group_tests_name("cache_buffers", tests, make_folder,

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* The rules of the registration cache, on memory that the caller looks after. */
+/* The rules of the registration cache, for memory that the caller manages. */
 
 static struct pier_mr_cache_attr by_hand(size_t max_count, uint64_t max_bytes)
 {
@@ -22,21 +22,21 @@ static void start(size_t max_count, uint64_t max_bytes)
 {
 	struct pier_mr_cache_attr attr = by_hand(max_count, max_bytes);
 
-	rig_start(&attr);
+	fixture_start(&attr);
 }
 
 static char bytes[1 << 16];
 
 static void expect_counts(uint64_t hits, uint64_t misses, size_t count)
 {
-	struct pier_mr_cache_stats stats = rig_stats();
+	struct pier_mr_cache_stats stats = fixture_stats();
 
 	assert_int_equal(stats.hits, hits);
 	assert_int_equal(stats.misses, misses);
 	assert_int_equal(stats.count, count);
 }
 
-static void test_attr_errors(void **state)
+static void refuses_invalid_attributes(void **state)
 {
 	struct {
 		struct pier_mr_cache_attr attr;
@@ -48,86 +48,89 @@ static void test_attr_errors(void **state)
 	(void)state;
 	start(1, 1);
 	attr.size = 31;
-	expect_result(pier_mr_cache_create(&rig.pd, &attr, &cache), -EINVAL);
+	expect_result(pier_mr_cache_create(&fixture.pd, &attr, &cache), -EINVAL);
 	test_assert_sentence("size 31 is less than 32");
 	attr = by_hand(1, 1);
 	attr.flags |= 0x40;
-	expect_result(pier_mr_cache_create(&rig.pd, &attr, &cache), -EINVAL);
+	expect_result(pier_mr_cache_create(&fixture.pd, &attr, &cache), -EINVAL);
 	test_assert_sentence("flags 0x40");
 	attr = by_hand(1, 1);
 	attr.policy = (enum pier_policy)77;
-	expect_result(pier_mr_cache_create(&rig.pd, &attr, &cache), -EINVAL);
+	expect_result(pier_mr_cache_create(&fixture.pd, &attr, &cache), -EINVAL);
 	test_assert_sentence("policy 77");
 	newer.attr.size = sizeof(newer);
 	newer.more = 1ull << 56;
-	expect_result(pier_mr_cache_create(&rig.pd, &newer.attr, &cache), -EINVAL);
+	expect_result(pier_mr_cache_create(&fixture.pd, &newer.attr, &cache), -EINVAL);
 	test_assert_sentence("byte 39 of 40 is not zero");
 	assert_ptr_equal(cache, (void *)0x1);
 	newer.more = 0;
-	expect_ok(pier_mr_cache_create(&rig.pd, &newer.attr, &cache));
+	expect_ok(pier_mr_cache_create(&fixture.pd, &newer.attr, &cache));
 	assert_int_equal(pier_object_count(PIER_OBJECT_MR_CACHE), 2);
 	expect_ok(pier_mr_cache_destroy(cache));
 	expect_ok(pier_mr_cache_destroy(NULL));
-	rig_end();
+	fixture_end();
 }
 
-static void test_request_errors(void **state)
+static void refuses_invalid_requests(void **state)
 {
 	struct pier_mr *mr = (struct pier_mr *)0x1;
 
 	(void)state;
 	start(10, 1000);
-	expect_result(pier_mr_cache_get(rig.cache, NULL, 1, 1, &mr), -EINVAL);
-	expect_result(pier_mr_cache_get(rig.cache, bytes, 0, 1, &mr), -EINVAL);
+	expect_result(pier_mr_cache_get(fixture.cache, NULL, 1, 1, &mr), -EINVAL);
+	expect_result(pier_mr_cache_get(fixture.cache, bytes, 0, 1, &mr), -EINVAL);
 	test_assert_sentence("0 bytes at");
-	expect_result(pier_mr_cache_get(rig.cache, bytes, SIZE_MAX, 1, &mr), -EINVAL);
-	expect_result(pier_mr_cache_get(rig.cache, bytes, 1, 1 << 30, &mr), -EINVAL);
+	expect_result(pier_mr_cache_get(fixture.cache, bytes, SIZE_MAX, 1, &mr), -EINVAL);
+	expect_result(pier_mr_cache_get(fixture.cache, bytes, 1, 1 << 30, &mr), -EINVAL);
 	test_assert_sentence("access 0x40000000");
 	expect_result(
-		pier_mr_cache_get(rig.cache, bytes, 1, PIER_ACCESS_REMOTE_WRITE, &mr),
+		pier_mr_cache_get(fixture.cache, bytes, 1, PIER_ACCESS_REMOTE_WRITE, &mr),
 		-EINVAL);
 	assert_ptr_equal(mr, (void *)0x1);
-	expect_result(pier_mr_cache_invalidate(rig.cache, bytes, SIZE_MAX), -EINVAL);
+	expect_result(pier_mr_cache_invalidate(fixture.cache, bytes, SIZE_MAX), -EINVAL);
 	test_assert_sentence("leave the address space");
 	expect_counts(0, 0, 0);
-	assert_int_equal(rig_stats().bytes, 0);
-	rig_end();
+	assert_int_equal(fixture_stats().bytes, 0);
+	fixture_end();
 }
 
-static void test_hit_and_enclosed(void **state)
+static void enclosed_range_is_a_hit(void **state)
 {
 	struct pier_mr *whole, *part;
 
 	(void)state;
 	start(10, 100000);
-	whole = rig_get(bytes + 100, 1000, PIER_ACCESS_SHARED);
-	rig_put(whole);
+	whole = fixture_get(bytes + 100, 1000, PIER_ACCESS_SHARED);
+	fixture_put(whole);
 	expect_counts(0, 1, 1);
-	assert_int_equal(rig_stats().bytes, 1000);
-	/* All, in the middle, and at both ends. */
-	assert_ptr_equal(rig_get(bytes + 100, 1000, PIER_ACCESS_SHARED), whole);
-	assert_ptr_equal(rig_get(bytes + 500, 1, PIER_ACCESS_SHARED), whole);
-	assert_ptr_equal(rig_get(bytes + 100, 1, PIER_ACCESS_SHARED), whole);
-	assert_ptr_equal(rig_get(bytes + 1099, 1, PIER_ACCESS_SHARED), whole);
+	assert_int_equal(fixture_stats().bytes, 1000);
+	/* The whole range, its middle, and both ends. */
+	assert_ptr_equal(fixture_get(bytes + 100, 1000, PIER_ACCESS_SHARED), whole);
+	assert_ptr_equal(fixture_get(bytes + 500, 1, PIER_ACCESS_SHARED), whole);
+	assert_ptr_equal(fixture_get(bytes + 100, 1, PIER_ACCESS_SHARED), whole);
+	assert_ptr_equal(fixture_get(bytes + 1099, 1, PIER_ACCESS_SHARED), whole);
 	expect_counts(4, 1, 1);
-	assert_int_equal(rig_stats().in_use, 1);
-	/* One byte too far, on either side. */
-	part = rig_get(bytes + 99, 2, PIER_ACCESS_SHARED);
+	assert_int_equal(fixture_stats().in_use, 1);
+	/* One byte too far on either side. */
+	part = fixture_get(bytes + 99, 2, PIER_ACCESS_SHARED);
 	assert_ptr_not_equal(part, whole);
-	rig_put(part);
-	part = rig_get(bytes + 1099, 2, PIER_ACCESS_SHARED);
+	fixture_put(part);
+	part = fixture_get(bytes + 1099, 2, PIER_ACCESS_SHARED);
 	assert_ptr_not_equal(part, whole);
-	rig_put(part);
+	fixture_put(part);
 	expect_counts(4, 3, 3);
 	for (int i = 0; i < 4; i++)
-		rig_put(whole);
-	assert_int_equal(rig_stats().in_use, 0);
-	assert_int_equal(atomic_load(&rig.live), 3);
-	rig_end();
+		fixture_put(whole);
+	assert_int_equal(fixture_stats().in_use, 0);
+	assert_int_equal(atomic_load(&fixture.live), 3);
+	fixture_end();
 }
 
-/* Every pair of rights: a hit exactly if the cached one has all that is wanted. */
-static void test_rights(void **state)
+/*
+ * For every pair of access rights: a hit if and only if the cached region has all the
+ * rights requested.
+ */
+static void hit_needs_all_rights(void **state)
 {
 	static const int flags[] = { 0,
 				     PIER_ACCESS_REMOTE_READ,
@@ -150,166 +153,170 @@ static void test_rights(void **state)
 			bool hit = (a & b) == b && relaxed[0] == relaxed[1];
 
 			start(10, 100000);
-			rig_touch(bytes, 100, a | relaxed[0]);
-			rig_touch(bytes + 10, 10, b | relaxed[1]);
+			fixture_touch(bytes, 100, a | relaxed[0]);
+			fixture_touch(bytes + 10, 10, b | relaxed[1]);
 			expect_counts(hit, 2 - hit, 2 - hit);
-			rig_end();
+			fixture_end();
 		}
 	}
 }
 
-static void test_larger_replaces_smaller(void **state)
+static void larger_region_replaces_smaller(void **state)
 {
 	struct pier_mr *used, *large;
 
 	(void)state;
 	start(10, 100000);
-	rig_touch(bytes + 100, 10, 1);
-	rig_touch(bytes + 200, 10, 1);
-	used = rig_get(bytes + 300, 10, 1);
-	rig_touch(bytes + 395, 10, 1);		/* sticks out */
-	rig_touch(bytes + 100, 10, 0);		/* of other rights: not touched */
-	assert_int_equal(rig_stats().count, 4); /* the last one was a hit */
-	large = rig_get(bytes + 100, 300, 1);
-	/* Gone: two. In use: only loose. Kept: the large, and what sticks out. */
-	assert_int_equal(rig_stats().count, 2);
-	assert_int_equal(rig_stats().in_use, 2);
-	assert_int_equal(atomic_load(&rig.live), 3);
-	rig_put(used);
-	assert_int_equal(atomic_load(&rig.live), 2);
-	assert_ptr_equal(rig_get(bytes + 300, 10, 1), large);
-	rig_put(large);
-	rig_put(large);
-	rig_end();
+	fixture_touch(bytes + 100, 10, 1);
+	fixture_touch(bytes + 200, 10, 1);
+	used = fixture_get(bytes + 300, 10, 1);
+	fixture_touch(bytes + 395, 10, 1);	    /* extends past the range */
+	fixture_touch(bytes + 100, 10, 0);	    /* other rights: not touched */
+	assert_int_equal(fixture_stats().count, 4); /* the last one was a hit */
+	large = fixture_get(bytes + 100, 300, 1);
+	/*
+	 * Two idle regions are gone; one in use is only detached. The larger region and
+	 * the one that extends past the range are kept.
+	 */
+	assert_int_equal(fixture_stats().count, 2);
+	assert_int_equal(fixture_stats().in_use, 2);
+	assert_int_equal(atomic_load(&fixture.live), 3);
+	fixture_put(used);
+	assert_int_equal(atomic_load(&fixture.live), 2);
+	assert_ptr_equal(fixture_get(bytes + 300, 10, 1), large);
+	fixture_put(large);
+	fixture_put(large);
+	fixture_end();
 }
 
-static void test_least_recently_used_goes_first(void **state)
+static void least_recently_used_goes_first(void **state)
 {
 	struct pier_mr *first, *held;
 
 	(void)state;
 	start(3, 100000);
 	for (int i = 0; i < 3; i++)
-		rig_touch(bytes + 100 * i, 100, 1);
-	first = rig_get(bytes, 100, 1);
-	rig_put(first);			     /* 1, 2, 0 */
-	held = rig_get(bytes + 100, 100, 1); /* in use: 2, 0 can go */
-	rig_touch(bytes + 300, 100, 1);	     /* 2 goes */
-	assert_int_equal(rig_stats().evictions, 1);
-	assert_int_equal(atomic_load(&rig.live), 3);
-	assert_ptr_equal(rig_get(bytes, 100, 1), first);
-	rig_put(first);
-	assert_int_equal(rig_stats().misses, 4);
-	rig_touch(bytes + 200, 100, 1); /* 3 goes, the older of 3 and 0 */
-	assert_int_equal(rig_stats().misses, 5);
-	assert_ptr_equal(rig_get(bytes, 100, 1), first);
-	assert_ptr_equal(rig_get(bytes + 100, 100, 1), held);
-	rig_put(first);
-	rig_put(held);
-	rig_put(held);
-	assert_int_equal(rig_stats().count, 3);
-	rig_end();
+		fixture_touch(bytes + 100 * i, 100, 1);
+	first = fixture_get(bytes, 100, 1);
+	fixture_put(first);			 /* 1, 2, 0 */
+	held = fixture_get(bytes + 100, 100, 1); /* in use: 2 and 0 can go */
+	fixture_touch(bytes + 300, 100, 1);	 /* 2 goes */
+	assert_int_equal(fixture_stats().evictions, 1);
+	assert_int_equal(atomic_load(&fixture.live), 3);
+	assert_ptr_equal(fixture_get(bytes, 100, 1), first);
+	fixture_put(first);
+	assert_int_equal(fixture_stats().misses, 4);
+	fixture_touch(bytes + 200, 100, 1); /* 3 goes, the older of 3 and 0 */
+	assert_int_equal(fixture_stats().misses, 5);
+	assert_ptr_equal(fixture_get(bytes, 100, 1), first);
+	assert_ptr_equal(fixture_get(bytes + 100, 100, 1), held);
+	fixture_put(first);
+	fixture_put(held);
+	fixture_put(held);
+	assert_int_equal(fixture_stats().count, 3);
+	fixture_end();
 }
 
-static void test_bytes_are_bounded(void **state)
+static void cached_bytes_are_bounded(void **state)
 {
 	struct pier_mr *large;
 
 	(void)state;
 	start(100, 1000);
 	for (int i = 0; i < 10; i++)
-		rig_touch(bytes + 100 * i, 100, 1);
-	assert_int_equal(rig_stats().bytes, 1000);
-	rig_touch(bytes + 5000, 350, 1);
-	assert_int_equal(rig_stats().evictions, 4);
-	assert_int_equal(rig_stats().bytes, 950);
-	/* Longer than all: nothing goes for it, and it is not kept. */
-	large = rig_get(bytes, 1001, 1);
-	assert_int_equal(rig_stats().evictions, 4);
-	assert_int_equal(rig_stats().bytes, 950);
-	assert_int_equal(rig_stats().uncached, 1);
-	assert_int_equal(atomic_load(&rig.live), 8);
-	rig_put(large);
-	assert_int_equal(atomic_load(&rig.live), 7);
-	rig_touch(bytes + 10000, 1000, 1);
-	assert_int_equal(rig_stats().bytes, 1000);
-	assert_int_equal(rig_stats().count, 1);
-	rig_end();
+		fixture_touch(bytes + 100 * i, 100, 1);
+	assert_int_equal(fixture_stats().bytes, 1000);
+	fixture_touch(bytes + 5000, 350, 1);
+	assert_int_equal(fixture_stats().evictions, 4);
+	assert_int_equal(fixture_stats().bytes, 950);
+	/* Longer than the limit: it evicts nothing and is not kept. */
+	large = fixture_get(bytes, 1001, 1);
+	assert_int_equal(fixture_stats().evictions, 4);
+	assert_int_equal(fixture_stats().bytes, 950);
+	assert_int_equal(fixture_stats().uncached, 1);
+	assert_int_equal(atomic_load(&fixture.live), 8);
+	fixture_put(large);
+	assert_int_equal(atomic_load(&fixture.live), 7);
+	fixture_touch(bytes + 10000, 1000, 1);
+	assert_int_equal(fixture_stats().bytes, 1000);
+	assert_int_equal(fixture_stats().count, 1);
+	fixture_end();
 }
 
-static void test_used_ones_stay(void **state)
+static void regions_in_use_stay(void **state)
 {
 	struct pier_mr *mr[4], *again;
 
 	(void)state;
 	start(3, 100000);
 	for (int i = 0; i < 4; i++)
-		mr[i] = rig_get(bytes + 100 * i, 100, 1);
-	assert_int_equal(rig_stats().count, 3);
-	assert_int_equal(rig_stats().uncached, 1);
-	assert_int_equal(rig_stats().in_use, 4);
-	/* What is not kept serves nobody else. */
-	again = rig_get(bytes + 300, 100, 1);
+		mr[i] = fixture_get(bytes + 100 * i, 100, 1);
+	assert_int_equal(fixture_stats().count, 3);
+	assert_int_equal(fixture_stats().uncached, 1);
+	assert_int_equal(fixture_stats().in_use, 4);
+	/* A region that is not kept serves no other request. */
+	again = fixture_get(bytes + 300, 100, 1);
 	assert_ptr_not_equal(again, mr[3]);
-	rig_put(again);
-	assert_int_equal(rig_stats().evictions, 0);
+	fixture_put(again);
+	assert_int_equal(fixture_stats().evictions, 0);
 	for (int i = 0; i < 4; i++)
-		rig_put(mr[i]);
-	assert_int_equal(atomic_load(&rig.live), 3);
-	rig_end();
-	/* None at all. */
+		fixture_put(mr[i]);
+	assert_int_equal(atomic_load(&fixture.live), 3);
+	fixture_end();
+	/* A limit of zero. */
 	start(0, 100000);
-	rig_touch(bytes, 1, 1);
-	rig_touch(bytes, 1, 1);
+	fixture_touch(bytes, 1, 1);
+	fixture_touch(bytes, 1, 1);
 	expect_counts(0, 2, 0);
-	assert_int_equal(rig_stats().uncached, 2);
-	rig_end();
+	assert_int_equal(fixture_stats().uncached, 2);
+	fixture_end();
 }
 
-static void test_invalidate(void **state)
+static void invalidate_drops_overlapping_regions(void **state)
 {
 	struct pier_mr *used;
 
 	(void)state;
 	start(10, 100000);
-	rig_touch(bytes, 100, 1);
-	used = rig_get(bytes + 150, 100, 1);
-	rig_touch(bytes + 300, 100, 1);
-	/* Nothing overlaps: next to, and empty. */
-	expect_ok(pier_mr_cache_invalidate(rig.cache, bytes + 100, 50));
-	expect_ok(pier_mr_cache_invalidate(rig.cache, bytes + 250, 50));
-	expect_ok(pier_mr_cache_invalidate(rig.cache, bytes + 350, 0));
-	assert_int_equal(rig_stats().invalidations, 0);
-	expect_ok(pier_mr_cache_invalidate(rig.cache, bytes + 99, 52));
-	assert_int_equal(rig_stats().invalidations, 2);
-	assert_int_equal(rig_stats().count, 1);
-	assert_int_equal(atomic_load(&rig.live), 2); /* at once, but for the used */
-	rig_touch(bytes + 150, 100, 1);
+	fixture_touch(bytes, 100, 1);
+	used = fixture_get(bytes + 150, 100, 1);
+	fixture_touch(bytes + 300, 100, 1);
+	/* No overlap: adjacent and empty ranges. */
+	expect_ok(pier_mr_cache_invalidate(fixture.cache, bytes + 100, 50));
+	expect_ok(pier_mr_cache_invalidate(fixture.cache, bytes + 250, 50));
+	expect_ok(pier_mr_cache_invalidate(fixture.cache, bytes + 350, 0));
+	assert_int_equal(fixture_stats().invalidations, 0);
+	expect_ok(pier_mr_cache_invalidate(fixture.cache, bytes + 99, 52));
+	assert_int_equal(fixture_stats().invalidations, 2);
+	assert_int_equal(fixture_stats().count, 1);
+	assert_int_equal(atomic_load(&fixture.live),
+			 2); /* at once, except for the region in use */
+	fixture_touch(bytes + 150, 100, 1);
 	expect_counts(0, 4, 2);
-	rig_put(used);
-	assert_int_equal(atomic_load(&rig.live), 2);
-	expect_ok(pier_mr_cache_invalidate(rig.cache, NULL, SIZE_MAX));
-	assert_int_equal(atomic_load(&rig.live), 0);
-	rig_end();
+	fixture_put(used);
+	assert_int_equal(atomic_load(&fixture.live), 2);
+	expect_ok(pier_mr_cache_invalidate(fixture.cache, NULL, SIZE_MAX));
+	assert_int_equal(atomic_load(&fixture.live), 0);
+	fixture_end();
 }
 
-static void test_flush(void **state)
+static void flush_drops_idle_regions(void **state)
 {
 	struct pier_mr *used;
 
 	(void)state;
 	start(10, 100000);
-	rig_touch(bytes, 100, 1);
-	used = rig_get(bytes + 100, 100, 1);
-	expect_ok(pier_mr_cache_flush(rig.cache));
-	assert_int_equal(atomic_load(&rig.live), 1);
-	rig_put(used);
-	assert_ptr_equal(rig_get(bytes + 100, 100, 1), used);
-	rig_put(used);
-	rig_end();
+	fixture_touch(bytes, 100, 1);
+	used = fixture_get(bytes + 100, 100, 1);
+	expect_ok(pier_mr_cache_flush(fixture.cache));
+	assert_int_equal(atomic_load(&fixture.live), 1);
+	fixture_put(used);
+	assert_ptr_equal(fixture_get(bytes + 100, 100, 1), used);
+	fixture_put(used);
+	fixture_end();
 }
 
-static void test_lifetime(void **state)
+static void refuses_misuse_of_cache_and_regions(void **state)
 {
 	struct pier_mr_cache *other;
 	struct pier_mr_cache_attr attr = by_hand(10, 100);
@@ -318,178 +325,180 @@ static void test_lifetime(void **state)
 
 	(void)state;
 	start(10, 100000);
-	mr = rig_get(bytes, 100, 1);
-	expect_result(pier_mr_cache_destroy(rig.cache), -EBUSY);
+	mr = fixture_get(bytes, 100, 1);
+	expect_result(pier_mr_cache_destroy(fixture.cache), -EBUSY);
 	test_assert_sentence("1 of its regions are handed out");
 	expect_result(pier_dereg_mr(mr), -EINVAL);
 	test_assert_sentence("pier_mr_cache_put()");
-	expect_ok(pier_mr_cache_create(&rig.pd, &attr, &other));
+	expect_ok(pier_mr_cache_create(&fixture.pd, &attr, &other));
 	expect_result(pier_mr_cache_put(other, mr), -EINVAL);
 	test_assert_sentence("did not hand it out");
-	expect_result(pier_mr_cache_put(rig.cache, &plain), -EINVAL);
+	expect_result(pier_mr_cache_put(fixture.cache, &plain), -EINVAL);
 	expect_ok(pier_mr_cache_destroy(other));
-	rig_put(mr);
-	expect_result(pier_mr_cache_put(rig.cache, mr), -EINVAL);
+	fixture_put(mr);
+	expect_result(pier_mr_cache_put(fixture.cache, mr), -EINVAL);
 	test_assert_sentence("more often than it was handed out");
-	expect_ok(pier_mr_cache_put(rig.cache, NULL));
-	assert_ptr_equal(rig_get(bytes, 100, 1), mr);
-	rig_put(mr);
-	rig_end();
+	expect_ok(pier_mr_cache_put(fixture.cache, NULL));
+	assert_ptr_equal(fixture_get(bytes, 100, 1), mr);
+	fixture_put(mr);
+	fixture_end();
 }
 
-/* A registration that finds no room has what is only kept. */
-static void test_out_of_memory(void **state)
+/* A registration that runs out of memory evicts idle regions. */
+static void out_of_memory_evicts_idle_regions(void **state)
 {
 	struct pier_mr *mr = (struct pier_mr *)0x1, *used;
 
 	(void)state;
 	start(10, 100000);
-	used = rig_get(bytes, 100, 1);
-	rig_touch(bytes + 100, 100, 1);
-	atomic_store(&rig.fails, 1);
-	rig_touch(bytes + 200, 100, 1);
-	assert_int_equal(atomic_load(&rig.live), 2);
-	assert_int_equal(rig_stats().evictions, 1);
-	atomic_store(&rig.fails, 2);
-	expect_result(pier_mr_cache_get(rig.cache, bytes + 300, 100, 1, &mr), -ENOMEM);
+	used = fixture_get(bytes, 100, 1);
+	fixture_touch(bytes + 100, 100, 1);
+	atomic_store(&fixture.fails, 1);
+	fixture_touch(bytes + 200, 100, 1);
+	assert_int_equal(atomic_load(&fixture.live), 2);
+	assert_int_equal(fixture_stats().evictions, 1);
+	atomic_store(&fixture.fails, 2);
+	expect_result(pier_mr_cache_get(fixture.cache, bytes + 300, 100, 1, &mr),
+		      -ENOMEM);
 	assert_ptr_equal(mr, (void *)0x1);
-	/* Nothing to give: not tried again. */
-	atomic_store(&rig.fails, 2);
-	expect_result(pier_mr_cache_get(rig.cache, bytes + 300, 100, 1, &mr), -ENOMEM);
-	assert_int_equal(atomic_load(&rig.fails), 1);
-	atomic_store(&rig.fails, 0);
-	assert_int_equal(rig_stats().count, 1);
-	assert_int_equal(rig_stats().bytes, 100);
-	rig_put(used);
-	rig_end();
+	/* Nothing left to evict: no retry. */
+	atomic_store(&fixture.fails, 2);
+	expect_result(pier_mr_cache_get(fixture.cache, bytes + 300, 100, 1, &mr),
+		      -ENOMEM);
+	assert_int_equal(atomic_load(&fixture.fails), 1);
+	atomic_store(&fixture.fails, 0);
+	assert_int_equal(fixture_stats().count, 1);
+	assert_int_equal(fixture_stats().bytes, 100);
+	fixture_put(used);
+	fixture_end();
 }
 
-/* What cannot be deregistered is tried again, and keeps the cache. */
-static void test_stuck(void **state)
+/* A failed deregistration is retried, and keeps the cache alive. */
+static void failed_deregistration_is_retried(void **state)
 {
 	(void)state;
 	start(1, 100000);
-	rig_touch(bytes, 100, 1);
-	atomic_store(&rig.sticks, 3);
-	rig_touch(bytes + 100, 100, 1); /* evicts, in vain */
-	assert_int_equal(atomic_load(&rig.live), 2);
-	assert_int_equal(rig_stats().count, 1);
-	expect_result(pier_mr_cache_flush(rig.cache), -EBUSY);
-	assert_int_equal(atomic_load(&rig.live), 2);
-	assert_int_equal(atomic_load(&rig.sticks), 0);
-	atomic_store(&rig.sticks, 1);
-	expect_result(pier_mr_cache_destroy(rig.cache), -EBUSY);
-	expect_ok(pier_mr_cache_flush(rig.cache));
-	assert_int_equal(atomic_load(&rig.live), 0);
-	rig_end();
+	fixture_touch(bytes, 100, 1);
+	atomic_store(&fixture.sticks, 3);
+	fixture_touch(bytes + 100, 100, 1); /* tries to evict, in vain */
+	assert_int_equal(atomic_load(&fixture.live), 2);
+	assert_int_equal(fixture_stats().count, 1);
+	expect_result(pier_mr_cache_flush(fixture.cache), -EBUSY);
+	assert_int_equal(atomic_load(&fixture.live), 2);
+	assert_int_equal(atomic_load(&fixture.sticks), 0);
+	atomic_store(&fixture.sticks, 1);
+	expect_result(pier_mr_cache_destroy(fixture.cache), -EBUSY);
+	expect_ok(pier_mr_cache_flush(fixture.cache));
+	assert_int_equal(atomic_load(&fixture.live), 0);
+	fixture_end();
 }
 
-/* In the middle of a registration: the same again, which gets there first. */
+/* Another thread registers the same range first, in the middle of this registration. */
 static void get_the_same(void *addr)
 {
-	rig.on_register = NULL;
-	rig_touch(addr, 100, 1);
+	fixture.on_register = NULL;
+	fixture_touch(addr, 100, 1);
 }
 
 static void get_larger(void *addr)
 {
-	rig.on_register = NULL;
-	rig_touch((char *)addr - 10, 200, 1);
+	fixture.on_register = NULL;
+	fixture_touch((char *)addr - 10, 200, 1);
 }
 
 static void go_meanwhile(void *addr)
 {
-	rig.on_register = NULL;
-	expect_ok(pier_mr_cache_invalidate(rig.cache, addr, 1));
+	fixture.on_register = NULL;
+	expect_ok(pier_mr_cache_invalidate(fixture.cache, addr, 1));
 }
 
-static void test_two_misses_at_once(void **state)
+static void two_equal_misses_keep_one_region(void **state)
 {
 	struct pier_mr *mr;
 
 	(void)state;
 	start(2, 100000);
-	rig.on_register = get_the_same;
-	mr = rig_get(bytes, 100, 1);
-	assert_int_equal(atomic_load(&rig.registered), 2);
-	assert_int_equal(atomic_load(&rig.live), 1);
+	fixture.on_register = get_the_same;
+	mr = fixture_get(bytes, 100, 1);
+	assert_int_equal(atomic_load(&fixture.registered), 2);
+	assert_int_equal(atomic_load(&fixture.live), 1);
 	expect_counts(0, 2, 1);
-	assert_int_equal(rig_stats().bytes, 100);
-	assert_int_equal(rig_stats().in_use, 1);
-	rig_put(mr);
-	assert_ptr_equal(rig_get(bytes, 100, 1), mr);
-	rig_put(mr);
-	rig_end();
+	assert_int_equal(fixture_stats().bytes, 100);
+	assert_int_equal(fixture_stats().in_use, 1);
+	fixture_put(mr);
+	assert_ptr_equal(fixture_get(bytes, 100, 1), mr);
+	fixture_put(mr);
+	fixture_end();
 }
 
-/* What encloses the range came first: the smaller one is not kept beside it. */
-static void test_larger_miss_at_once(void **state)
+/* The enclosing region came first: the smaller one is not kept beside it. */
+static void larger_concurrent_miss_wins(void **state)
 {
 	struct pier_mr *mr;
 
 	(void)state;
 	start(5, 100000);
-	rig.on_register = get_larger;
-	mr = rig_get(bytes + 100, 100, 1);
+	fixture.on_register = get_larger;
+	mr = fixture_get(bytes + 100, 100, 1);
 	assert_int_equal(pier_mr_length(mr), 200);
-	assert_int_equal(atomic_load(&rig.live), 1);
+	assert_int_equal(atomic_load(&fixture.live), 1);
 	expect_counts(0, 2, 1);
-	assert_int_equal(rig_stats().bytes, 200);
-	rig_put(mr);
-	rig_end();
+	assert_int_equal(fixture_stats().bytes, 200);
+	fixture_put(mr);
+	fixture_end();
 }
 
-static void test_invalidated_while_registering(void **state)
+static void invalidated_while_registering(void **state)
 {
 	struct pier_mr *mr;
 
 	(void)state;
 	start(2, 100000);
-	rig.on_register = go_meanwhile;
-	mr = rig_get(bytes, 100, 1);
+	fixture.on_register = go_meanwhile;
+	mr = fixture_get(bytes, 100, 1);
 	expect_counts(0, 1, 0);
-	assert_int_equal(rig_stats().uncached, 1);
-	assert_int_equal(rig_stats().bytes, 0);
-	rig_put(mr);
-	assert_int_equal(atomic_load(&rig.live), 0);
-	rig_end();
+	assert_int_equal(fixture_stats().uncached, 1);
+	assert_int_equal(fixture_stats().bytes, 0);
+	fixture_put(mr);
+	assert_int_equal(atomic_load(&fixture.live), 0);
+	fixture_end();
 }
 
-/* What needs more kinds of regions than there is room for is not kept. */
-static void test_many_access_sets(void **state)
+/* A request that needs more access sets than the cache has room for is not kept. */
+static void region_beyond_the_set_limit_is_not_kept(void **state)
 {
 	(void)state;
 	start(1000, 1000000);
-	rig.cache->set_count = PIER_CACHE_SETS - 1;
-	rig_touch(bytes, 100, 1);
-	rig_touch(bytes, 100, PIER_ACCESS_SHARED);
+	fixture.cache->set_count = PIER_CACHE_SETS - 1;
+	fixture_touch(bytes, 100, 1);
+	fixture_touch(bytes, 100, PIER_ACCESS_SHARED);
 	expect_counts(0, 2, 1);
-	assert_int_equal(rig_stats().uncached, 1);
-	assert_int_equal(rig_stats().bytes, 100);
-	assert_int_equal(atomic_load(&rig.live), 1);
-	rig_end();
+	assert_int_equal(fixture_stats().uncached, 1);
+	assert_int_equal(fixture_stats().bytes, 100);
+	assert_int_equal(atomic_load(&fixture.live), 1);
+	fixture_end();
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_attr_errors),
-		cmocka_unit_test(test_request_errors),
-		cmocka_unit_test(test_hit_and_enclosed),
-		cmocka_unit_test(test_rights),
-		cmocka_unit_test(test_larger_replaces_smaller),
-		cmocka_unit_test(test_least_recently_used_goes_first),
-		cmocka_unit_test(test_bytes_are_bounded),
-		cmocka_unit_test(test_used_ones_stay),
-		cmocka_unit_test(test_invalidate),
-		cmocka_unit_test(test_flush),
-		cmocka_unit_test(test_lifetime),
-		cmocka_unit_test(test_out_of_memory),
-		cmocka_unit_test(test_stuck),
-		cmocka_unit_test(test_two_misses_at_once),
-		cmocka_unit_test(test_larger_miss_at_once),
-		cmocka_unit_test(test_invalidated_while_registering),
-		cmocka_unit_test(test_many_access_sets),
+		cmocka_unit_test(refuses_invalid_attributes),
+		cmocka_unit_test(refuses_invalid_requests),
+		cmocka_unit_test(enclosed_range_is_a_hit),
+		cmocka_unit_test(hit_needs_all_rights),
+		cmocka_unit_test(larger_region_replaces_smaller),
+		cmocka_unit_test(least_recently_used_goes_first),
+		cmocka_unit_test(cached_bytes_are_bounded),
+		cmocka_unit_test(regions_in_use_stay),
+		cmocka_unit_test(invalidate_drops_overlapping_regions),
+		cmocka_unit_test(flush_drops_idle_regions),
+		cmocka_unit_test(refuses_misuse_of_cache_and_regions),
+		cmocka_unit_test(out_of_memory_evicts_idle_regions),
+		cmocka_unit_test(failed_deregistration_is_retried),
+		cmocka_unit_test(two_equal_misses_keep_one_region),
+		cmocka_unit_test(larger_concurrent_miss_wins),
+		cmocka_unit_test(invalidated_while_registering),
+		cmocka_unit_test(region_beyond_the_set_limit_is_not_kept),
 	};
 
 	unsetenv("PIER_BACKEND_PATH");

@@ -5,15 +5,15 @@
 #include <sys/mman.h>
 
 /*
- * Random operations beside a model that is as simple as can be: a list of what is
- * kept, searched from end to end, and of what is handed out.
+ * Random operations beside a simple model: linear lists of the regions that are kept and
+ * of those in use.
  */
 
 enum {
-	SPOTS = 6, /* mappings, each of so many pages */
+	SPOTS = 6, /* mappings, and the pages of each */
 	PAGES = 4,
-	MOST = 12, /* regions that are kept */
-	HELD = 10, /* and that are handed out at most */
+	MOST = 12, /* most regions that are kept */
+	HELD = 10, /* most regions in use */
 	STEPS = 4000,
 	MOST_BYTES = 40000,
 };
@@ -22,7 +22,7 @@ struct region {
 	const struct pier_mr *mr;
 	uint64_t start, end;
 	int access;
-	uint64_t used; /* when it was put last */
+	uint64_t used; /* when it was last put */
 	int users;
 };
 
@@ -120,19 +120,19 @@ static void step_get(struct test_random *random)
 					PIER_ACCESS_SHARED |
 						PIER_ACCESS_RELAXED_ORDERING };
 	char *spot = spots[test_random_below(random, SPOTS)];
-	size_t offset = test_random_below(random, PAGES * rig.page);
-	size_t length = 1 + test_random_below(random, PAGES * rig.page - offset);
+	size_t offset = test_random_below(random, PAGES * fixture.page);
+	size_t length = 1 + test_random_below(random, PAGES * fixture.page - offset);
 	int access = accesses[test_random_below(random, 4)];
-	uint64_t start = (uintptr_t)spot + offset, hits = rig_stats().hits;
+	uint64_t start = (uintptr_t)spot + offset, hits = fixture_stats().hits;
 	bool hit;
 	struct pier_mr *mr;
 
 	if (held_count == HELD)
 		return;
 	hit = model_hits(start, start + length, access);
-	mr = rig_get(spot + offset, length, access);
-	assert_int_equal(rig_stats().hits - hits, hit);
-	assert_true(rig_is_fresh(mr));
+	mr = fixture_get(spot + offset, length, access);
+	assert_int_equal(fixture_stats().hits - hits, hit);
+	assert_true(fixture_is_fresh(mr));
 	held[held_count++] = mr;
 	if (hit) {
 		assert_non_null(find_kept(mr));
@@ -153,18 +153,18 @@ static void step_put(struct test_random *random)
 	region = find_kept(held[index]);
 	if (region && --region->users == 0)
 		region->used = ++now;
-	rig_put(held[index]);
+	fixture_put(held[index]);
 	held[index] = held[--held_count];
 }
 
-/* The program unmaps some pages or all, and others come there. */
+/* The program unmaps some or all pages, and maps others there. */
 static void step_change(struct test_random *random)
 {
 	char *spot = spots[test_random_below(random, SPOTS)];
 	size_t first = test_random_below(random, PAGES);
 	size_t count = 1 + test_random_below(random, PAGES - first);
-	char *memory = spot + first * rig.page;
-	size_t length = count * rig.page;
+	char *memory = spot + first * fixture.page;
+	size_t length = count * fixture.page;
 
 	switch (test_random_below(random, 3)) {
 	case 0:
@@ -178,31 +178,31 @@ static void step_change(struct test_random *random)
 	default:
 		assert_int_equal(madvise(memory, length, MADV_DONTNEED), 0);
 	}
-	rig_tag(memory, count, ++now);
+	fixture_tag(memory, count, ++now);
 	model_drop((uintptr_t)memory, (uintptr_t)memory + length);
 }
 
 static void step_tell(struct test_random *random)
 {
 	char *spot = spots[test_random_below(random, SPOTS)];
-	size_t offset = test_random_below(random, PAGES * rig.page);
-	size_t length = test_random_below(random, rig.page);
+	size_t offset = test_random_below(random, PAGES * fixture.page);
+	size_t length = test_random_below(random, fixture.page);
 
 	if (test_random_below(random, 20) == 0) {
-		expect_ok(pier_mr_cache_flush(rig.cache));
+		expect_ok(pier_mr_cache_flush(fixture.cache));
 		for (size_t i = kept_count; i-- > 0;)
 			if (kept[i].users == 0)
 				forget(i);
 		return;
 	}
-	expect_ok(pier_mr_cache_invalidate(rig.cache, spot + offset, length));
+	expect_ok(pier_mr_cache_invalidate(fixture.cache, spot + offset, length));
 	if (length > 0)
 		model_drop((uintptr_t)spot + offset, (uintptr_t)spot + offset + length);
 }
 
 static void check_counts(void)
 {
-	struct pier_mr_cache_stats stats = rig_stats();
+	struct pier_mr_cache_stats stats = fixture_stats();
 
 	assert_int_equal(stats.count, kept_count);
 	assert_int_equal(stats.bytes, model_bytes(false));
@@ -227,34 +227,34 @@ static void run(struct test_random *random)
 	}
 }
 
-static void test_against_a_model(void **state)
+static void agrees_with_a_model(void **state)
 {
 	struct pier_mr_cache_attr attr;
 	struct test_random random = test_random_start();
 
 	pier_mr_cache_attr_init(&attr);
 	(void)state;
-	rig_deadline(100);
+	fixture_deadline(100);
 	attr.max_count = MOST;
 	attr.max_bytes = MOST_BYTES;
-	rig_start(&attr);
-	rig_need_watch();
+	fixture_start(&attr);
+	fixture_need_watch();
 	for (int i = 0; i < SPOTS; i++)
-		spots[i] = rig_map(PAGES, ++now);
+		spots[i] = fixture_map(PAGES, ++now);
 	run(&random);
 	while (held_count > 0)
-		rig_put(held[--held_count]);
+		fixture_put(held[--held_count]);
 	for (int i = 0; i < SPOTS; i++)
-		munmap(spots[i], PAGES * rig.page);
-	rig_await_live(0);
-	rig_end();
-	rig_deadline(0);
+		munmap(spots[i], PAGES * fixture.page);
+	fixture_await_live(0);
+	fixture_end();
+	fixture_deadline(0);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_against_a_model),
+		cmocka_unit_test(agrees_with_a_model),
 	};
 
 	unsetenv("PIER_BACKEND_PATH");

@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* All at once. A deadlock is a failure: the alarm ends the program. */
+/* All operations at once. A deadlock is a failure: the alarm ends the program. */
 
 enum {
 	THREADS = 4,
 	ROUNDS = 400,
 	PAGES = 4,
-	COMMON = 16, /* regions of memory that stays */
+	COMMON = 16, /* regions of memory that stays mapped */
 	MOST = 24,
 };
 
@@ -20,18 +20,18 @@ static char *common;
 static atomic_int stale, failed;
 static atomic_ullong tags;
 
-/* tagged: whoever wrote its tag has mapped the memory anew. */
+/* tagged: a thread that has written its tag has mapped the memory anew. */
 static void get_and_put_any(char *memory, size_t length, int access, bool tagged)
 {
 	struct pier_mr *mr;
 
-	if (pier_mr_cache_get(rig.cache, memory, length, access, &mr) != 0) {
+	if (pier_mr_cache_get(fixture.cache, memory, length, access, &mr) != 0) {
 		atomic_fetch_add(&failed, 1);
 		return;
 	}
-	if (tagged && !rig_is_fresh(mr))
+	if (tagged && !fixture_is_fresh(mr))
 		atomic_fetch_add(&stale, 1);
-	if (pier_mr_cache_put(rig.cache, mr) != 0)
+	if (pier_mr_cache_put(fixture.cache, mr) != 0)
 		atomic_fetch_add(&failed, 1);
 }
 
@@ -40,36 +40,36 @@ static void get_and_put(char *memory, size_t length, int access)
 	get_and_put_any(memory, length, access, true);
 }
 
-/* Like a program whose buffers come and go, and get each other's addresses. */
+/* Like a program that allocates and frees buffers which reuse each other's addresses. */
 static void *come_and_go(void *argument)
 {
 	struct test_random random = { (uint64_t)(uintptr_t)argument };
 
 	for (int i = 0; i < ROUNDS; i++) {
-		size_t length = PAGES * rig.page;
+		size_t length = PAGES * fixture.page;
 		char *memory = mmap(NULL, length, PROT_READ | PROT_WRITE,
 				    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 		if (memory == MAP_FAILED)
 			abort();
-		rig_tag(memory, PAGES, atomic_fetch_add(&tags, 1));
+		fixture_tag(memory, PAGES, atomic_fetch_add(&tags, 1));
 		get_and_put(memory, length, 1);
 		get_and_put(memory + 10, 100, 1);
 		if (test_random_below(&random, 4) == 0) {
 			madvise(memory, length, MADV_DONTNEED);
-			rig_tag(memory, PAGES, atomic_fetch_add(&tags, 1));
+			fixture_tag(memory, PAGES, atomic_fetch_add(&tags, 1));
 			get_and_put(memory, length, 1);
 		}
-		get_and_put(common + test_random_below(&random, COMMON) * rig.page, 100,
-			    1);
+		get_and_put(common + test_random_below(&random, COMMON) * fixture.page,
+			    100, 1);
 		munmap(memory, length);
 	}
 	return NULL;
 }
 
 /*
- * malloc(3) and free(3), which unmap and empty when they like, and most of the
- * time do not: then a hit is right whatever the bytes were.
+ * malloc(3) and free(3) may unmap or empty memory at any time. Mostly they do not, and
+ * then a hit is right whatever the bytes were.
  */
 static void *allocate(void *argument)
 {
@@ -77,8 +77,9 @@ static void *allocate(void *argument)
 
 	for (int i = 0; i < ROUNDS; i++) {
 		size_t length = 1 + test_random_below(&random, 300000);
-		char *memory = malloc(length + 2 * rig.page);
-		char *first = (char *)(((uintptr_t)memory / rig.page + 1) * rig.page);
+		char *memory = malloc(length + 2 * fixture.page);
+		char *first = (char *)(((uintptr_t)memory / fixture.page + 1) *
+				       fixture.page);
 
 		if (!memory)
 			abort();
@@ -94,20 +95,24 @@ static void *tell(void *argument)
 	struct test_random random = { (uint64_t)(uintptr_t)argument };
 
 	for (int i = 0; i < ROUNDS; i++) {
-		struct pier_mr_cache_stats stats = rig_stats();
+		struct pier_mr_cache_stats stats = fixture_stats();
 		size_t page = test_random_below(&random, COMMON);
 
 		if (stats.count > MOST || stats.bytes > MOST * 100000u)
 			atomic_fetch_add(&failed, 1);
-		if (pier_mr_cache_invalidate(rig.cache, common + page * rig.page, 10))
+		if (pier_mr_cache_invalidate(fixture.cache, common + page * fixture.page,
+					     10))
 			atomic_fetch_add(&failed, 1);
-		if (i % 50 == 0 && pier_mr_cache_flush(rig.cache))
+		if (i % 50 == 0 && pier_mr_cache_flush(fixture.cache))
 			atomic_fetch_add(&failed, 1);
 	}
 	return NULL;
 }
 
-/* Buffers are never busy for a region that is only kept, whoever deregisters it. */
+/*
+ * Freeing a buffer never fails with busy because of an idle region, whichever thread
+ * deregisters it.
+ */
 static void *free_buffers(void *argument)
 {
 	(void)argument;
@@ -115,29 +120,29 @@ static void *free_buffers(void *argument)
 		struct pier_buffer *buffer;
 		struct pier_mr *mr;
 
-		if (pier_buffer_alloc("memfd", rig.page, &buffer) ||
-		    pier_mr_cache_get_buffer(rig.cache, buffer, 0, 100, 1, &mr) ||
-		    pier_mr_cache_put(rig.cache, mr) || pier_buffer_free(buffer))
+		if (pier_buffer_alloc("memfd", fixture.page, &buffer) ||
+		    pier_mr_cache_get_buffer(fixture.cache, buffer, 0, 100, 1, &mr) ||
+		    pier_mr_cache_put(fixture.cache, mr) || pier_buffer_free(buffer))
 			atomic_fetch_add(&failed, 1);
 	}
 	return NULL;
 }
 
-/* Caches that come and go share the watch with the one that stays. */
+/* Short-lived caches share the watch with the one that stays. */
 static void *make_caches(void *argument)
 {
 	(void)argument;
 	for (int i = 0; i < ROUNDS / 10; i++) {
-		char *memory = mmap(NULL, rig.page, PROT_READ | PROT_WRITE,
+		char *memory = mmap(NULL, fixture.page, PROT_READ | PROT_WRITE,
 				    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		struct pier_mr_cache *cache;
 		struct pier_mr *mr;
 
-		if (pier_mr_cache_create(&rig.pd, NULL, &cache) ||
+		if (pier_mr_cache_create(&fixture.pd, NULL, &cache) ||
 		    pier_mr_cache_get(cache, memory, 100, 1, &mr) ||
 		    pier_mr_cache_put(cache, mr))
 			atomic_fetch_add(&failed, 1);
-		munmap(memory, rig.page);
+		munmap(memory, fixture.page);
 		if (pier_mr_cache_destroy(cache))
 			atomic_fetch_add(&failed, 1);
 	}
@@ -149,14 +154,14 @@ static void start(uint32_t flags)
 	struct pier_mr_cache_attr attr;
 
 	pier_mr_cache_attr_init(&attr);
-	rig_deadline(100);
+	fixture_deadline(100);
 	attr.max_count = MOST;
 	attr.max_bytes = MOST * 100000;
 	attr.flags = flags;
-	rig_start(&attr);
+	fixture_start(&attr);
 	atomic_store(&stale, 0);
 	atomic_store(&failed, 0);
-	common = rig_map(COMMON, 1);
+	common = fixture_map(COMMON, 1);
 }
 
 static void run(void *(*const *jobs)(void *), size_t count)
@@ -170,21 +175,21 @@ static void run(void *(*const *jobs)(void *), size_t count)
 		pthread_join(threads[i], NULL);
 	assert_int_equal(atomic_load(&stale), 0);
 	assert_int_equal(atomic_load(&failed), 0);
-	assert_int_equal(rig_stats().in_use, 0);
-	munmap(common, COMMON * rig.page);
+	assert_int_equal(fixture_stats().in_use, 0);
+	munmap(common, COMMON * fixture.page);
 }
 
-static void test_all_at_once(void **state)
+static void survives_all_operations_at_once(void **state)
 {
 	void *(*const jobs[])(void *) = { come_and_go, come_and_go,  allocate,	 allocate,
 					  tell,	       free_buffers, make_caches };
 
 	(void)state;
 	start(0);
-	rig_need_watch();
+	fixture_need_watch();
 	run(jobs, sizeof(jobs) / sizeof(jobs[0]));
-	rig_end();
-	rig_deadline(0);
+	fixture_end();
+	fixture_deadline(0);
 }
 
 static void *same_range(void *argument)
@@ -193,15 +198,16 @@ static void *same_range(void *argument)
 	for (int i = 0; i < ROUNDS; i++) {
 		size_t page = (size_t)i / 8 % COMMON;
 
-		get_and_put(common + page * rig.page, 100, 1);
+		get_and_put(common + page * fixture.page, 100, 1);
 		if (i % 128 == 0)
-			pier_mr_cache_invalidate(rig.cache, common, COMMON * rig.page);
+			pier_mr_cache_invalidate(fixture.cache, common,
+						 COMMON * fixture.page);
 	}
 	return NULL;
 }
 
-/* However many register the same at once, one region of it is left. */
-static void test_no_duplicates(void **state)
+/* However many threads register the same range at once, one region of it remains. */
+static void concurrent_misses_keep_one_region(void **state)
 {
 	void *(*const jobs[])(void *) = { same_range, same_range, same_range,
 					  same_range };
@@ -209,17 +215,17 @@ static void test_no_duplicates(void **state)
 	(void)state;
 	start(PIER_MR_CACHE_UNWATCHED);
 	run(jobs, sizeof(jobs) / sizeof(jobs[0]));
-	assert_true(rig_stats().count <= COMMON);
-	assert_int_equal(atomic_load(&rig.live), rig_stats().count);
-	rig_end();
-	rig_deadline(0);
+	assert_true(fixture_stats().count <= COMMON);
+	assert_int_equal(atomic_load(&fixture.live), fixture_stats().count);
+	fixture_end();
+	fixture_deadline(0);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_all_at_once),
-		cmocka_unit_test(test_no_duplicates),
+		cmocka_unit_test(survives_all_operations_at_once),
+		cmocka_unit_test(concurrent_misses_keep_one_region),
 	};
 
 	unsetenv("PIER_BACKEND_PATH");

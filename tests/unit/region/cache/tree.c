@@ -7,7 +7,7 @@
 
 #include "region/cache/tree.h"
 
-/* The index of ranges beside a list that is searched from end to end. */
+/* The index of ranges beside a list that is searched linearly. */
 
 enum {
 	MOST = 5000
@@ -38,7 +38,7 @@ static const struct pier_tree_node *model_from(uint64_t start, uint64_t end,
 	return found;
 }
 
-/* Ranges that start together are as good as each other. */
+/* Ranges with the same start are interchangeable. */
 static void check_same(const struct pier_tree_node *node,
 		       const struct pier_tree_node *model)
 {
@@ -93,7 +93,7 @@ static void insert_random(struct pier_tree *tree, struct test_random *random,
 	pier_tree_insert(tree, node);
 }
 
-/* The last takes the place of the removed in the model, so it moves in the tree. */
+/* The last entry fills the removed slot of the model, so reinsert it in the tree. */
 static void remove_random(struct pier_tree *tree, struct test_random *random)
 {
 	size_t victim = test_random_below(random, count);
@@ -107,7 +107,7 @@ static void remove_random(struct pier_tree *tree, struct test_random *random)
 	pier_tree_insert(tree, &nodes[victim]);
 }
 
-static void test_against_a_list(void **state)
+static void agrees_with_a_list(void **state)
 {
 	static const size_t sizes[] = { 1, 2, 3, 10, 100, 1000, MOST };
 	struct test_random random = test_random_start();
@@ -115,7 +115,7 @@ static void test_against_a_list(void **state)
 
 	(void)state;
 	for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
-		/* Crowded and sparse. */
+		/* Dense and sparse ranges. */
 		uint64_t space = sizes[s] * (1 + test_random_below(&random, 100));
 
 		count = 0;
@@ -138,8 +138,8 @@ static void test_against_a_list(void **state)
 	}
 }
 
-/* In whichever order they come: 1.39 log2(n) on average, 3 times that at worst. */
-static void test_depth(void **state)
+/* In any order of insertion: 1.39 log2(n) deep on average, 3 times that at worst. */
+static void stays_balanced(void **state)
 {
 	struct pier_tree tree = { NULL };
 
@@ -152,7 +152,7 @@ static void test_depth(void **state)
 	assert_in_range(depth(tree.root), 13, 50);
 }
 
-static void test_ends(void **state)
+static void handles_both_ends_of_the_address_space(void **state)
 {
 	struct pier_tree tree = { NULL };
 	struct pier_tree_node last = { .start = UINT64_MAX - 10, .end = UINT64_MAX };
@@ -173,9 +173,9 @@ static void test_ends(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_against_a_list),
-		cmocka_unit_test(test_depth),
-		cmocka_unit_test(test_ends),
+		cmocka_unit_test(agrees_with_a_list),
+		cmocka_unit_test(stays_balanced),
+		cmocka_unit_test(handles_both_ends_of_the_address_space),
 	};
 
 	return cmocka_run_group_tests_name("cache_tree", tests, NULL, NULL);

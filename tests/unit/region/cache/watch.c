@@ -13,7 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Host memory of the program: what is freed and comes back is registered anew. */
+/*
+ * Host memory of the program: memory that was freed and mapped again is registered anew.
+ */
 
 enum {
 	PAGES = 8,
@@ -23,20 +25,20 @@ enum {
 
 static void start(void)
 {
-	rig_deadline(60);
-	rig_start(NULL);
-	rig_need_watch();
+	fixture_deadline(60);
+	fixture_start(NULL);
+	fixture_need_watch();
 }
 
 static void end(void)
 {
-	rig_end();
-	rig_deadline(0);
+	fixture_end();
+	fixture_deadline(0);
 }
 
 /*
- * Pages that were registered and kept, then made other ones at the same place by
- * `change`: what is handed out then must stand for those, and not be a hit.
+ * Register and keep pages, then let `change` replace them at the same address. The next
+ * request must get a region of the new pages, not a hit.
  */
 static void check_change(void (*change)(char *memory))
 {
@@ -44,47 +46,48 @@ static void check_change(void (*change)(char *memory))
 	char *memory;
 
 	start();
-	memory = rig_map(PAGES, OLD);
-	rig_touch(memory, PAGES * rig.page, PIER_ACCESS_SHARED);
-	rig_touch(memory + rig.page, 5, 1);
-	assert_int_equal(rig_stats().hits, 1);
-	assert_int_equal(rig_stats().watched, 1);
-	assert_int_equal(rig_stats().count, 1);
+	memory = fixture_map(PAGES, OLD);
+	fixture_touch(memory, PAGES * fixture.page, PIER_ACCESS_SHARED);
+	fixture_touch(memory + fixture.page, 5, 1);
+	assert_int_equal(fixture_stats().hits, 1);
+	assert_int_equal(fixture_stats().watched, 1);
+	assert_int_equal(fixture_stats().count, 1);
 	change(memory);
-	rig_tag(memory, PAGES, NEW);
-	mr = rig_get(memory, PAGES * rig.page, PIER_ACCESS_SHARED);
-	assert_true(rig_is_fresh(mr));
-	assert_int_equal(rig_stats().hits, 1);
-	assert_int_equal(rig_stats().invalidations, 1);
-	/* The old one does not wait for anybody to come by. */
-	rig_await_live(1);
-	rig_put(mr);
-	assert_ptr_equal(rig_get(memory, PAGES * rig.page, PIER_ACCESS_SHARED), mr);
-	rig_put(mr);
-	munmap(memory, PAGES * rig.page);
-	rig_await_live(0);
-	assert_int_equal(rig_stats().count, 0);
-	assert_int_equal(rig_stats().watched, 0);
+	fixture_tag(memory, PAGES, NEW);
+	mr = fixture_get(memory, PAGES * fixture.page, PIER_ACCESS_SHARED);
+	assert_true(fixture_is_fresh(mr));
+	assert_int_equal(fixture_stats().hits, 1);
+	assert_int_equal(fixture_stats().invalidations, 1);
+	/* The old region is deregistered without a further request. */
+	fixture_await_live(1);
+	fixture_put(mr);
+	assert_ptr_equal(fixture_get(memory, PAGES * fixture.page, PIER_ACCESS_SHARED),
+			 mr);
+	fixture_put(mr);
+	munmap(memory, PAGES * fixture.page);
+	fixture_await_live(0);
+	assert_int_equal(fixture_stats().count, 0);
+	assert_int_equal(fixture_stats().watched, 0);
 	end();
 }
 
 static void put_at(char *memory, int flags)
 {
-	assert_ptr_equal(mmap(memory, PAGES * rig.page, PROT_READ | PROT_WRITE,
+	assert_ptr_equal(mmap(memory, PAGES * fixture.page, PROT_READ | PROT_WRITE,
 			      MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0),
 			 memory);
 }
 
 static void unmap_and_map(char *memory)
 {
-	munmap(memory, PAGES * rig.page);
+	munmap(memory, PAGES * fixture.page);
 	put_at(memory, MAP_FIXED_NOREPLACE);
 }
 
 static void unmap_last_page(char *memory)
 {
-	munmap(memory + (PAGES - 1) * rig.page, rig.page);
-	assert_ptr_not_equal(mmap(memory + (PAGES - 1) * rig.page, rig.page,
+	munmap(memory + (PAGES - 1) * fixture.page, fixture.page);
+	assert_ptr_not_equal(mmap(memory + (PAGES - 1) * fixture.page, fixture.page,
 				  PROT_READ | PROT_WRITE,
 				  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
 			     MAP_FAILED);
@@ -97,75 +100,76 @@ static void map_over(char *memory)
 
 static void empty_by_dontneed(char *memory)
 {
-	assert_int_equal(madvise(memory, PAGES * rig.page, MADV_DONTNEED), 0);
+	assert_int_equal(madvise(memory, PAGES * fixture.page, MADV_DONTNEED), 0);
 }
 
 static void empty_by_free(char *memory)
 {
-	assert_int_equal(madvise(memory + rig.page, rig.page, MADV_FREE), 0);
+	assert_int_equal(madvise(memory + fixture.page, fixture.page, MADV_FREE), 0);
 }
 
 static void *moved;
 
 static void move_away(char *memory)
 {
-	moved = mremap(memory, PAGES * rig.page, 2 * PAGES * rig.page, MREMAP_MAYMOVE);
+	moved = mremap(memory, PAGES * fixture.page, 2 * PAGES * fixture.page,
+		       MREMAP_MAYMOVE);
 	assert_ptr_not_equal(moved, MAP_FAILED);
-	if (moved == memory) { /* it grew where it was: make it move */
-		void *place = mmap(NULL, 2 * PAGES * rig.page, PROT_NONE,
+	if (moved == memory) { /* it grew in place: force it to move */
+		void *place = mmap(NULL, 2 * PAGES * fixture.page, PROT_NONE,
 				   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-		moved = mremap(memory, 2 * PAGES * rig.page, 2 * PAGES * rig.page,
+		moved = mremap(memory, 2 * PAGES * fixture.page, 2 * PAGES * fixture.page,
 			       MREMAP_MAYMOVE | MREMAP_FIXED, place);
 	}
 	assert_ptr_not_equal(moved, memory);
 	put_at(memory, MAP_FIXED_NOREPLACE);
-	munmap(moved, 2 * PAGES * rig.page);
+	munmap(moved, 2 * PAGES * fixture.page);
 }
 
 static void move_pages_alone(char *memory)
 {
-	moved = mremap(memory, PAGES * rig.page, PAGES * rig.page,
+	moved = mremap(memory, PAGES * fixture.page, PAGES * fixture.page,
 		       MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
 	assert_ptr_not_equal(moved, MAP_FAILED);
-	munmap(moved, PAGES * rig.page);
+	munmap(moved, PAGES * fixture.page);
 }
 
 static void move_onto(char *memory)
 {
-	char *other = rig_map(PAGES, NEW);
+	char *other = fixture_map(PAGES, NEW);
 
-	assert_ptr_equal(mremap(other, PAGES * rig.page, PAGES * rig.page,
+	assert_ptr_equal(mremap(other, PAGES * fixture.page, PAGES * fixture.page,
 				MREMAP_MAYMOVE | MREMAP_FIXED, memory),
 			 memory);
 }
 
 static void shrink(char *memory)
 {
-	assert_ptr_equal(mremap(memory, PAGES * rig.page, rig.page, 0), memory);
-	assert_ptr_not_equal(mmap(memory + rig.page, (PAGES - 1) * rig.page,
+	assert_ptr_equal(mremap(memory, PAGES * fixture.page, fixture.page, 0), memory);
+	assert_ptr_not_equal(mmap(memory + fixture.page, (PAGES - 1) * fixture.page,
 				  PROT_READ | PROT_WRITE,
 				  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
 			     MAP_FAILED);
 }
 
-#define CHANGE_TEST(change)                     \
-	static void test_##change(void **state) \
-	{                                       \
-		(void)state;                    \
-		check_change(change);           \
+#define CHANGE_TEST(change, name)      \
+	static void name(void **state) \
+	{                              \
+		(void)state;           \
+		check_change(change);  \
 	}
-CHANGE_TEST(unmap_and_map)
-CHANGE_TEST(unmap_last_page)
-CHANGE_TEST(map_over)
-CHANGE_TEST(empty_by_dontneed)
-CHANGE_TEST(empty_by_free)
-CHANGE_TEST(move_away)
-CHANGE_TEST(move_pages_alone)
-CHANGE_TEST(move_onto)
-CHANGE_TEST(shrink)
+CHANGE_TEST(unmap_and_map, remapped_pages_are_registered_anew)
+CHANGE_TEST(unmap_last_page, unmapping_the_last_page_is_noticed)
+CHANGE_TEST(map_over, mapping_over_pages_is_noticed)
+CHANGE_TEST(empty_by_dontneed, madvise_dontneed_is_noticed)
+CHANGE_TEST(empty_by_free, madvise_free_is_noticed)
+CHANGE_TEST(move_away, moving_memory_away_is_noticed)
+CHANGE_TEST(move_pages_alone, moving_pages_alone_is_noticed)
+CHANGE_TEST(move_onto, moving_memory_onto_pages_is_noticed)
+CHANGE_TEST(shrink, shrinking_a_mapping_is_noticed)
 
-static void test_brk(void **state)
+static void moving_the_break_is_noticed(void **state)
 {
 	struct pier_mr *mr;
 	char *first, *memory;
@@ -173,26 +177,27 @@ static void test_brk(void **state)
 	(void)state;
 	start();
 	mallopt(M_MMAP_THRESHOLD, 1); /* malloc(3) leaves the break alone */
-	first = sbrk((intptr_t)((PAGES + 1) * rig.page));
+	first = sbrk((intptr_t)((PAGES + 1) * fixture.page));
 	assert_ptr_not_equal(first, (void *)-1);
-	memory = (char *)(((uintptr_t)first + rig.page - 1) / rig.page * rig.page);
-	rig_tag(memory, PAGES, OLD);
-	rig_touch(memory, PAGES * rig.page, 1);
-	assert_int_equal(rig_stats().watched, 1);
-	assert_ptr_not_equal(sbrk(-(intptr_t)((PAGES + 1) * rig.page)), (void *)-1);
-	assert_ptr_equal(sbrk((intptr_t)((PAGES + 1) * rig.page)), first);
-	rig_tag(memory, PAGES, NEW);
-	mr = rig_get(memory, PAGES * rig.page, 1);
-	assert_true(rig_is_fresh(mr));
-	assert_int_equal(rig_stats().hits, 0);
-	rig_put(mr);
-	assert_ptr_not_equal(sbrk(-(intptr_t)((PAGES + 1) * rig.page)), (void *)-1);
+	memory = (char *)(((uintptr_t)first + fixture.page - 1) / fixture.page *
+			  fixture.page);
+	fixture_tag(memory, PAGES, OLD);
+	fixture_touch(memory, PAGES * fixture.page, 1);
+	assert_int_equal(fixture_stats().watched, 1);
+	assert_ptr_not_equal(sbrk(-(intptr_t)((PAGES + 1) * fixture.page)), (void *)-1);
+	assert_ptr_equal(sbrk((intptr_t)((PAGES + 1) * fixture.page)), first);
+	fixture_tag(memory, PAGES, NEW);
+	mr = fixture_get(memory, PAGES * fixture.page, 1);
+	assert_true(fixture_is_fresh(mr));
+	assert_int_equal(fixture_stats().hits, 0);
+	fixture_put(mr);
+	assert_ptr_not_equal(sbrk(-(intptr_t)((PAGES + 1) * fixture.page)), (void *)-1);
 	mallopt(M_MMAP_THRESHOLD, 128 << 10);
 	end();
 }
 
-/* What malloc(3) gives again and again; most of the time at the same place. */
-static void test_heap(void **state)
+/* Memory that malloc(3) hands out repeatedly, usually at the same address. */
+static void heap_reuse_is_noticed(void **state)
 {
 	enum {
 		LENGTH = 1 << 20,
@@ -207,60 +212,61 @@ static void test_heap(void **state)
 	mallopt(M_MMAP_THRESHOLD, 64 << 10);
 	for (int i = 0; i < ROUNDS; i++) {
 		char *memory = malloc(LENGTH);
-		size_t slack = rig.page - (uintptr_t)memory % rig.page;
+		size_t slack = fixture.page - (uintptr_t)memory % fixture.page;
 		struct pier_mr *mr;
 
 		same += memory == last;
 		last = memory;
-		rig_tag(memory + slack, LENGTH / rig.page - 1, tag++);
-		mr = rig_get(memory + slack, LENGTH - rig.page, PIER_ACCESS_SHARED);
-		assert_true(rig_is_fresh(mr));
-		rig_put(mr);
-		rig_touch(memory + slack, 100, 1);
+		fixture_tag(memory + slack, LENGTH / fixture.page - 1, tag++);
+		mr = fixture_get(memory + slack, LENGTH - fixture.page,
+				 PIER_ACCESS_SHARED);
+		assert_true(fixture_is_fresh(mr));
+		fixture_put(mr);
+		fixture_touch(memory + slack, 100, 1);
 		free(memory);
 	}
-	assert_int_equal(rig_stats().misses, ROUNDS);
-	assert_int_equal(rig_stats().hits, ROUNDS);
-#ifndef __SANITIZE_ADDRESS__ /* which keeps what was freed for a while */
+	assert_int_equal(fixture_stats().misses, ROUNDS);
+	assert_int_equal(fixture_stats().hits, ROUNDS);
+#ifndef __SANITIZE_ADDRESS__ /* which keeps freed memory for a while */
 	assert_true(same > 0);
-	rig_await_live(0);
+	fixture_await_live(0);
 #endif
 	end();
 }
 
-/* In use when its memory goes: not for others, and deregistered when put. */
-static void test_in_use(void **state)
+/* In use when its memory goes: not handed out again, and deregistered when put. */
+static void region_in_use_is_deregistered_when_put(void **state)
 {
 	struct pier_mr *old, *fresh;
 	char *memory;
 
 	(void)state;
 	start();
-	memory = rig_map(PAGES, OLD);
-	old = rig_get(memory, PAGES * rig.page, 1);
+	memory = fixture_map(PAGES, OLD);
+	old = fixture_get(memory, PAGES * fixture.page, 1);
 	unmap_and_map(memory);
-	rig_tag(memory, PAGES, NEW);
-	fresh = rig_get(memory, PAGES * rig.page, 1);
+	fixture_tag(memory, PAGES, NEW);
+	fresh = fixture_get(memory, PAGES * fixture.page, 1);
 	assert_ptr_not_equal(fresh, old);
-	assert_true(rig_is_fresh(fresh));
-	assert_int_equal(atomic_load(&rig.live), 2);
-	assert_int_equal(rig_stats().in_use, 2);
-	rig_put(old);
-	assert_int_equal(atomic_load(&rig.live), 1);
-	assert_ptr_equal(rig_get(memory, 1, 1), fresh);
-	rig_put(fresh);
-	rig_put(fresh);
-	munmap(memory, PAGES * rig.page);
+	assert_true(fixture_is_fresh(fresh));
+	assert_int_equal(atomic_load(&fixture.live), 2);
+	assert_int_equal(fixture_stats().in_use, 2);
+	fixture_put(old);
+	assert_int_equal(atomic_load(&fixture.live), 1);
+	assert_ptr_equal(fixture_get(memory, 1, 1), fresh);
+	fixture_put(fresh);
+	fixture_put(fresh);
+	munmap(memory, PAGES * fixture.page);
 	end();
 }
 
 /*
- * Between the kernel's taking memory away and the listener's hearing of it another
- * thread can be given the same addresses.
+ * After the kernel takes memory away, another thread can get the same addresses before
+ * the listener reads the event.
  */
 static void *unmap_it(void *memory)
 {
-	munmap(memory, PAGES * rig.page);
+	munmap(memory, PAGES * fixture.page);
 	return NULL;
 }
 
@@ -268,11 +274,11 @@ static void await_unmapped(char *memory)
 {
 	unsigned char present[PAGES];
 
-	while (mincore(memory, PAGES * rig.page, present) == 0)
+	while (mincore(memory, PAGES * fixture.page, present) == 0)
 		sched_yield();
 }
 
-static void test_before_the_event_was_read(void **state)
+static void remapping_before_the_event_is_read(void **state)
 {
 	pthread_t other;
 	struct pier_mr *mr;
@@ -280,31 +286,31 @@ static void test_before_the_event_was_read(void **state)
 
 	(void)state;
 	start();
-	memory = rig_map(PAGES, OLD);
-	rig_touch(memory, PAGES * rig.page, 1);
+	memory = fixture_map(PAGES, OLD);
+	fixture_touch(memory, PAGES * fixture.page, 1);
 	pier_watch_pause();
 	assert_int_equal(pthread_create(&other, NULL, unmap_it, memory), 0);
 	await_unmapped(memory);
 	put_at(memory, MAP_FIXED_NOREPLACE);
-	rig_tag(memory, PAGES, NEW);
-	mr = rig_get(memory, PAGES * rig.page, 1);
-	assert_true(rig_is_fresh(mr));
-	assert_int_equal(rig_stats().hits, 0);
-	/* Not kept, since the event may mean it. */
-	assert_int_equal(rig_stats().uncached, 1);
+	fixture_tag(memory, PAGES, NEW);
+	mr = fixture_get(memory, PAGES * fixture.page, 1);
+	assert_true(fixture_is_fresh(mr));
+	assert_int_equal(fixture_stats().hits, 0);
+	/* Not kept, since the event may refer to it. */
+	assert_int_equal(fixture_stats().uncached, 1);
 	pier_watch_resume();
 	pthread_join(other, NULL);
-	rig_put(mr);
-	rig_await_live(0);
-	rig_touch(memory, PAGES * rig.page, 1);
-	rig_touch(memory, PAGES * rig.page, 1);
-	assert_int_equal(rig_stats().hits, 1);
-	munmap(memory, PAGES * rig.page);
+	fixture_put(mr);
+	fixture_await_live(0);
+	fixture_touch(memory, PAGES * fixture.page, 1);
+	fixture_touch(memory, PAGES * fixture.page, 1);
+	assert_int_equal(fixture_stats().hits, 1);
+	munmap(memory, PAGES * fixture.page);
 	end();
 }
 
 /* Pages of two regions stay watched until both are gone. */
-static void test_shared_pages(void **state)
+static void pages_of_two_regions_stay_watched(void **state)
 {
 	struct pier_mr_cache *cache = NULL;
 	struct pier_mr *mr;
@@ -312,32 +318,32 @@ static void test_shared_pages(void **state)
 
 	(void)state;
 	start();
-	expect_ok(pier_mr_cache_create(&rig.pd, NULL, &cache));
-	memory = rig_map(PAGES, OLD);
-	rig_touch(memory, rig.page + 10, 1);
-	rig_touch(memory + rig.page + 100, 10, 1);
-	/* The other cache of this process, which watches the same. */
-	expect_ok(pier_mr_cache_get(cache, memory, 3 * rig.page, 1, &mr));
+	expect_ok(pier_mr_cache_create(&fixture.pd, NULL, &cache));
+	memory = fixture_map(PAGES, OLD);
+	fixture_touch(memory, fixture.page + 10, 1);
+	fixture_touch(memory + fixture.page + 100, 10, 1);
+	/* The other cache of this process, which watches the same pages. */
+	expect_ok(pier_mr_cache_get(cache, memory, 3 * fixture.page, 1, &mr));
 	expect_ok(pier_mr_cache_put(cache, mr));
 	expect_ok(pier_mr_cache_destroy(cache));
-	rig.on_register = NULL;
-	assert_int_equal(rig_stats().count, 2);
-	expect_ok(pier_mr_cache_invalidate(rig.cache, memory, 10));
-	assert_int_equal(rig_stats().count, 1);
-	madvise(memory + rig.page, rig.page, MADV_DONTNEED);
-	assert_int_equal(rig_stats().count, 0);
-	rig_await_live(0);
-	munmap(memory, PAGES * rig.page);
+	fixture.on_register = NULL;
+	assert_int_equal(fixture_stats().count, 2);
+	expect_ok(pier_mr_cache_invalidate(fixture.cache, memory, 10));
+	assert_int_equal(fixture_stats().count, 1);
+	madvise(memory + fixture.page, fixture.page, MADV_DONTNEED);
+	assert_int_equal(fixture_stats().count, 0);
+	fixture_await_live(0);
+	munmap(memory, PAGES * fixture.page);
 	end();
 }
 
-/* A userfaultfd of the program's own; -1: cannot be had. */
+/* A userfaultfd of the program itself, or -1 if it cannot have one. */
 static int own_userfaultfd(char *memory)
 {
 	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | 1);
 	struct uffdio_api api = { .api = UFFD_API };
 	struct uffdio_register range = {
-		.range = { (uintptr_t)memory, PAGES * rig.page },
+		.range = { (uintptr_t)memory, PAGES * fixture.page },
 		.mode = UFFDIO_REGISTER_MODE_WP,
 	};
 
@@ -350,16 +356,16 @@ static int own_userfaultfd(char *memory)
 
 static void check_unwatched(char *memory, uint64_t before)
 {
-	rig_touch(memory, 100, 0);
-	rig_touch(memory, 100, 0);
-	assert_int_equal(rig_stats().unwatched, before + 2);
-	assert_int_equal(rig_stats().uncached, before + 2);
-	assert_int_equal(rig_stats().hits, 0);
-	assert_int_equal(rig_stats().count, 0);
-	assert_int_equal(rig_stats().bytes, 0);
+	fixture_touch(memory, 100, 0);
+	fixture_touch(memory, 100, 0);
+	assert_int_equal(fixture_stats().unwatched, before + 2);
+	assert_int_equal(fixture_stats().uncached, before + 2);
+	assert_int_equal(fixture_stats().hits, 0);
+	assert_int_equal(fixture_stats().count, 0);
+	assert_int_equal(fixture_stats().bytes, 0);
 }
 
-static void test_what_cannot_be_watched(void **state)
+static void unwatchable_memory_is_not_kept(void **state)
 {
 	static const char constant[100] = "x";
 	char *memory;
@@ -369,26 +375,26 @@ static void test_what_cannot_be_watched(void **state)
 	start();
 	/* A mapping of the program's file. */
 	check_unwatched((char *)(uintptr_t)constant, 0);
-	memory = rig_map(PAGES, OLD);
+	memory = fixture_map(PAGES, OLD);
 	fd = own_userfaultfd(memory);
 	assert_true(fd >= 0);
 	check_unwatched(memory, 2);
 	close(fd);
-	rig_touch(memory, 100, 0);
-	rig_touch(memory, 100, 0);
-	assert_int_equal(rig_stats().hits, 1);
-	/* And the other way round, only as long as it is kept. */
+	fixture_touch(memory, 100, 0);
+	fixture_touch(memory, 100, 0);
+	assert_int_equal(fixture_stats().hits, 1);
+	/* In the other order, only as long as the region is kept. */
 	assert_int_equal(own_userfaultfd(memory), -1);
-	expect_ok(pier_mr_cache_flush(rig.cache));
+	expect_ok(pier_mr_cache_flush(fixture.cache));
 	fd = own_userfaultfd(memory);
 	assert_true(fd >= 0);
 	close(fd);
-	munmap(memory, PAGES * rig.page);
+	munmap(memory, PAGES * fixture.page);
 	end();
 }
 
-/* All that the parent still holds does not keep the child, nor the other way. */
-static void test_fork(void **state)
+/* Regions that the parent still holds do not affect the child, and vice versa. */
+static void fork_disturbs_neither_process(void **state)
 {
 	char *memory;
 	int pipes[2], status;
@@ -398,30 +404,34 @@ static void test_fork(void **state)
 	(void)state;
 	assert_int_equal(pipe(pipes), 0);
 	start();
-	memory = rig_map(PAGES, OLD);
-	rig_touch(memory, PAGES * rig.page, 1);
-	/* Grown in place or moved: watched where nobody knows of it. */
-	memory = mremap(memory, PAGES * rig.page, 2 * PAGES * rig.page, MREMAP_MAYMOVE);
+	memory = fixture_map(PAGES, OLD);
+	fixture_touch(memory, PAGES * fixture.page, 1);
+	/*
+	 * Growing in place or moving makes the kernel watch ranges that the cache does
+	 * not know.
+	 */
+	memory = mremap(memory, PAGES * fixture.page, 2 * PAGES * fixture.page,
+			MREMAP_MAYMOVE);
 	assert_ptr_not_equal(memory, MAP_FAILED);
 	child = fork();
 	if (child == 0) {
 		alarm(30);
-		munmap(memory, PAGES * rig.page);
+		munmap(memory, PAGES * fixture.page);
 		close(pipes[1]);
 		_exit(read(pipes[0], &byte, 1) == 0 ? 0 : 1); /* outlives the cache */
 	}
 	end();
-	rig_deadline(30);
-	munmap(memory, 2 * PAGES * rig.page);
-	rig_deadline(0);
+	fixture_deadline(30);
+	munmap(memory, 2 * PAGES * fixture.page);
+	fixture_deadline(0);
 	close(pipes[0]);
 	close(pipes[1]);
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
 }
 
-/* A program that ends with a cache, from any thread, just ends. */
-static void test_exit(void **state)
+/* A program with a cache can exit from any thread. */
+static void exits_from_any_thread(void **state)
 {
 	int status;
 	pid_t child = fork();
@@ -431,56 +441,56 @@ static void test_exit(void **state)
 		char *memory;
 
 		alarm(30);
-		rig_start(NULL);
+		fixture_start(NULL);
 		memory = malloc(1 << 20);
 		memset(memory, 1, 1 << 20);
-		rig_get(memory, 1 << 20, 1);
+		fixture_get(memory, 1 << 20, 1);
 		exit(0);
 	}
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
 }
 
-/* Again and again: no fd, no thread, no region is left. */
-static void test_cycles(void **state)
+/* Repeated cycles leave no fd, thread or region behind. */
+static void cycles_leave_nothing_behind(void **state)
 {
 	(void)state;
 	for (int i = 0; i < 50; i++) {
 		char *memory;
 
 		start();
-		memory = rig_map(PAGES, OLD);
+		memory = fixture_map(PAGES, OLD);
 		for (size_t page = 0; page < PAGES; page++)
-			rig_touch(memory + page * rig.page, 10, 1);
+			fixture_touch(memory + page * fixture.page, 10, 1);
 		if (i % 2)
-			munmap(memory, PAGES * rig.page);
+			munmap(memory, PAGES * fixture.page);
 		end();
 		if (i % 2 == 0)
-			munmap(memory, PAGES * rig.page);
+			munmap(memory, PAGES * fixture.page);
 	}
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_unmap_and_map),
-		cmocka_unit_test(test_unmap_last_page),
-		cmocka_unit_test(test_map_over),
-		cmocka_unit_test(test_empty_by_dontneed),
-		cmocka_unit_test(test_empty_by_free),
-		cmocka_unit_test(test_move_away),
-		cmocka_unit_test(test_move_pages_alone),
-		cmocka_unit_test(test_move_onto),
-		cmocka_unit_test(test_shrink),
-		cmocka_unit_test(test_brk),
-		cmocka_unit_test(test_heap),
-		cmocka_unit_test(test_in_use),
-		cmocka_unit_test(test_before_the_event_was_read),
-		cmocka_unit_test(test_shared_pages),
-		cmocka_unit_test(test_what_cannot_be_watched),
-		cmocka_unit_test(test_fork),
-		cmocka_unit_test(test_exit),
-		cmocka_unit_test(test_cycles),
+		cmocka_unit_test(remapped_pages_are_registered_anew),
+		cmocka_unit_test(unmapping_the_last_page_is_noticed),
+		cmocka_unit_test(mapping_over_pages_is_noticed),
+		cmocka_unit_test(madvise_dontneed_is_noticed),
+		cmocka_unit_test(madvise_free_is_noticed),
+		cmocka_unit_test(moving_memory_away_is_noticed),
+		cmocka_unit_test(moving_pages_alone_is_noticed),
+		cmocka_unit_test(moving_memory_onto_pages_is_noticed),
+		cmocka_unit_test(shrinking_a_mapping_is_noticed),
+		cmocka_unit_test(moving_the_break_is_noticed),
+		cmocka_unit_test(heap_reuse_is_noticed),
+		cmocka_unit_test(region_in_use_is_deregistered_when_put),
+		cmocka_unit_test(remapping_before_the_event_is_read),
+		cmocka_unit_test(pages_of_two_regions_stay_watched),
+		cmocka_unit_test(unwatchable_memory_is_not_kept),
+		cmocka_unit_test(fork_disturbs_neither_process),
+		cmocka_unit_test(exits_from_any_thread),
+		cmocka_unit_test(cycles_leave_nothing_behind),
 	};
 
 	unsetenv("PIER_BACKEND_PATH");

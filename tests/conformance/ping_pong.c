@@ -9,22 +9,22 @@
 #include "world.h"
 
 /*
- * Two threads, each with an end, that write to each other in turn and wait for
- * it by counters: who misses one wake-up waits until the deadline.
+ * Two threads, each with an end, write to each other in turn and wait for the other's
+ * write with counters. A thread that misses one wake-up waits until the deadline.
  */
 
 enum {
-	RALLIES = 1000,
-	LANES_MAX = 3,	 /* channels between the ends */
-	SOURCE = 4090,	 /* where a round's number stands before it is sent */
-	TARGET = 100000, /* where the other's arrives */
+	ROUNDS = 1000,
+	CHANNELS_MAX = 3, /* channels between the ends */
+	SOURCE = 4090,	  /* offset from which a round's number is sent */
+	TARGET = 100000,  /* offset at which the other's number arrives */
 };
 
 struct player {
 	struct end *end;
 	struct pier_counter *counter;
-	struct pier_channel *lanes[LANES_MAX];
-	int lane_count;
+	struct pier_channel *channels[CHANNELS_MAX];
+	int channel_count;
 	struct pier_gather source;
 	struct pier_remote target;
 	bool announces;
@@ -33,37 +33,37 @@ struct player {
 	char sentence[512];
 };
 
-/* Receives are there before the other can know of it. */
-static int prepare_to_be_written(struct player *player)
+/* Receives must be posted before the other can write. */
+static int bind_counter(struct player *player)
 {
 	struct pier_mr *mr = player->end->area.mr;
 	int error = 0;
 
 	if (!player->announces)
 		return pier_counter_bind(player->counter, mr);
-	for (int i = 0; i < player->lane_count && !error; i++) {
-		error = pier_counter_bind_imm(player->counter, mr, player->lanes[i],
+	for (int i = 0; i < player->channel_count && !error; i++) {
+		error = pier_counter_bind_imm(player->counter, mr, player->channels[i],
 					      (uint32_t)i);
 		for (int receive = 0; receive < 2 && !error; receive++)
-			error = pier_post_recv(player->lanes[i], NULL, 0, NULL);
+			error = pier_post_recv(player->channels[i], NULL, 0, NULL);
 	}
 	return error;
 }
 
-/* Through one lane after the other. */
-static int strike(struct player *player, uint64_t round)
+/* Uses the channels in turn. */
+static int write_number(struct player *player, uint64_t round)
 {
-	uint32_t lane = (uint32_t)(round % (uint64_t)player->lane_count);
+	uint32_t index = (uint32_t)(round % (uint64_t)player->channel_count);
 	int error = pier_buffer_copy_to(player->end->area.buffer, SOURCE, &round,
 					sizeof(round));
 
 	if (error)
 		return error;
 	if (!player->announces)
-		return pier_channel_write(player->lanes[lane], &player->source, 1,
+		return pier_channel_write(player->channels[index], &player->source, 1,
 					  &player->target, PATIENT);
-	return pier_channel_write_imm(player->lanes[lane], &player->source, 1,
-				      &player->target, lane, PATIENT);
+	return pier_channel_write_imm(player->channels[index], &player->source, 1,
+				      &player->target, index, PATIENT);
 }
 
 static int64_t now_ms(void)
@@ -74,7 +74,7 @@ static int64_t now_ms(void)
 	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* A wake-up that is lost ends with the deadline, and finds the value then. */
+/* If a wake-up is lost, the wait ends at the deadline although the value is there. */
 static int wait_awake(struct pier_counter *counter, uint64_t threshold)
 {
 	int64_t start = now_ms();
@@ -86,10 +86,10 @@ static int wait_awake(struct pier_counter *counter, uint64_t threshold)
 	return error;
 }
 
-/* The number has come when the counter says so. */
-static int await_strike(struct player *player, uint64_t round)
+/* When the counter has counted the write, its bytes must be there. */
+static int await_number(struct player *player, uint64_t round)
 {
-	int lane = (int)(round % (uint64_t)player->lane_count);
+	int index = (int)(round % (uint64_t)player->channel_count);
 	uint64_t found = 0;
 	int error = wait_awake(player->counter, round);
 
@@ -100,7 +100,7 @@ static int await_strike(struct player *player, uint64_t round)
 		error = pier_fail(EBADMSG, "round %llu, but the bytes of round %llu",
 				  (unsigned long long)round, (unsigned long long)found);
 	if (!error && player->announces)
-		error = pier_post_recv(player->lanes[lane], NULL, 0, NULL);
+		error = pier_post_recv(player->channels[index], NULL, 0, NULL);
 	return error;
 }
 
@@ -109,76 +109,76 @@ static void *play(void *argument)
 	struct player *player = argument;
 	int error = 0;
 
-	for (uint64_t round = 1; round <= RALLIES && !error; round++) {
-		error = player->begins ? strike(player, round)
-				       : await_strike(player, round);
+	for (uint64_t round = 1; round <= ROUNDS && !error; round++) {
+		error = player->begins ? write_number(player, round)
+				       : await_number(player, round);
 		if (!error)
-			error = player->begins ? await_strike(player, round)
-					       : strike(player, round);
+			error = player->begins ? await_number(player, round)
+					       : write_number(player, round);
 	}
 	player->error = error;
 	snprintf(player->sentence, sizeof(player->sentence), "%s", pier_error_message());
 	return NULL;
 }
 
-/* More channels between the ends, beside their own. */
-static void open_lanes(struct player *a, struct player *b, int count)
+/* Opens more channels between the ends, besides their own. */
+static void open_channels(struct player *a, struct player *b, int count)
 {
-	a->lanes[0] = a->end->channel;
-	b->lanes[0] = b->end->channel;
-	a->lane_count = b->lane_count = count;
+	a->channels[0] = a->end->channel;
+	b->channels[0] = b->end->channel;
+	a->channel_count = b->channel_count = count;
 	for (int i = 1; i < count; i++) {
 		struct end more_a = { .pd = a->end->pd }, more_b = { .pd = b->end->pd };
 
 		expect_ok(end_prepare(&more_a, NULL));
 		expect_ok(end_prepare(&more_b, NULL));
 		expect_ok(ends_connect(&more_a, &more_b));
-		a->lanes[i] = more_a.channel;
-		b->lanes[i] = more_b.channel;
+		a->channels[i] = more_a.channel;
+		b->channels[i] = more_b.channel;
 	}
 }
 
-static void make_ready(struct player *player, struct player *other)
+static void prepare_player(struct player *player, struct player *other)
 {
 	expect_ok(pier_counter_create(player->end->pd, &player->counter));
 	player->source = gather_at(&player->end->area, SOURCE, sizeof(uint64_t));
 	player->target = remote_at(&other->end->area, TARGET, sizeof(uint64_t));
-	expect_ok(prepare_to_be_written(player));
+	expect_ok(bind_counter(player));
 }
 
-static void go_home(struct player *player)
+static void finish_player(struct player *player)
 {
-	uint64_t last = RALLIES;
+	uint64_t last = ROUNDS;
 
 	if (player->error)
 		fail_msg("%d: %s", player->error, player->sentence);
 	memcpy(player->end->area.image + SOURCE, &last, sizeof(last));
 	memcpy(player->end->area.image + TARGET, &last, sizeof(last));
-	assert_int_equal(pier_counter_read(player->counter), RALLIES);
+	assert_int_equal(pier_counter_read(player->counter), ROUNDS);
 	expect_ok(pier_counter_unbind(player->counter, player->end->area.mr));
 	expect_ok(pier_counter_destroy(player->counter));
-	for (int i = 1; i < player->lane_count; i++)
-		expect_ok(pier_channel_destroy(player->lanes[i]));
+	for (int i = 1; i < player->channel_count; i++)
+		expect_ok(pier_channel_destroy(player->channels[i]));
 }
 
-static void rally(struct world *world, bool announces, int lanes)
+static void play_ping_pong(struct world *world, bool announces, int channels)
 {
 	struct player a = { .end = &world->a, .announces = announces, .begins = true };
 	struct player b = { .end = &world->b, .announces = announces };
 	pthread_t thread;
 
-	open_lanes(&a, &b, lanes);
-	make_ready(&a, &b);
-	make_ready(&b, &a);
+	open_channels(&a, &b, channels);
+	prepare_player(&a, &b);
+	prepare_player(&b, &a);
 	assert_int_equal(pthread_create(&thread, NULL, play, &b), 0);
 	play(&a);
 	assert_int_equal(pthread_join(thread, NULL), 0);
-	go_home(&a);
-	go_home(&b);
+	finish_player(&a);
+	finish_player(&b);
 	world_expect(world);
 }
 
-static void loses_no_count_of_the_device(void **state)
+static void device_counter_loses_no_wake_up(void **state)
 {
 	struct world *world = world_connected(state);
 	struct pier_device_attr a, b;
@@ -187,25 +187,25 @@ static void loses_no_count_of_the_device(void **state)
 	expect_ok(pier_query_device(world->b.device, &b));
 	if (!a.counters || !b.counters)
 		world_skip("the device does not count writes");
-	rally(world, false, 1);
+	play_ping_pong(world, false, 1);
 }
 
-static void loses_no_announcement(void **state)
+static void immediate_counter_loses_no_wake_up(void **state)
 {
-	rally(world_connected(state), true, 1);
+	play_ping_pong(world_connected(state), true, 1);
 }
 
-static void loses_no_announcement_of_many(void **state)
+static void shared_counter_loses_no_wake_up(void **state)
 {
-	rally(world_connected(state), true, LANES_MAX);
+	play_ping_pong(world_connected(state), true, CHANNELS_MAX);
 }
 
-int run_rally_cases(void)
+int run_ping_pong_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		world_case(loses_no_count_of_the_device),
-		world_case(loses_no_announcement),
-		world_case(loses_no_announcement_of_many),
+		world_case(device_counter_loses_no_wake_up),
+		world_case(immediate_counter_loses_no_wake_up),
+		world_case(shared_counter_loses_no_wake_up),
 	};
 
 	return cmocka_run_group_tests_name("counters of two threads", cases, NULL, NULL);
