@@ -39,6 +39,16 @@ class Info(Case):
         self.assertIn("opened soft0", result.stderr)
         self.assertNotIn("fd -1", result.stderr)
 
+    def test_without_an_rdma_device_the_reason_is_printed(self):
+        facts = self.facts()
+        reason = facts["no_rdma_device"]
+        if any(d["name"] != "soft0" for d in facts["devices"]):
+            self.assertIsNone(reason)
+            return
+        self.assertRegex(reason, "^there is no RDMA device")
+        self.assertEqual(self.facts(env={"PIER_DEVICE": "soft0"})["no_rdma_device"], reason)
+        self.assertIn("\n\n%s\n\n" % reason, self.run_pier("info").stdout)
+
     def test_ports_and_gids_are_listed(self):
         port, = [d for d in self.facts()["devices"] if d["name"] == "soft0"][0]["ports"]
         self.assertTrue(port["active"])

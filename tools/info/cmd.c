@@ -65,7 +65,11 @@ static void print_units(const struct lists *lists, struct json *json)
 
 static void print_text(const struct lists *lists)
 {
+	const char *reason = read_no_device_reason(lists->devices, lists->device_count);
+
 	printf("pier %s\n", pier_version());
+	if (reason)
+		printf("\n%s\n", reason);
 	print_devices(lists, NULL);
 	print_backends_text(lists->backends, lists->backend_count);
 	print_units(lists, NULL);
@@ -73,8 +77,11 @@ static void print_text(const struct lists *lists)
 
 static void print_json(const struct lists *lists, struct json *json)
 {
+	const char *reason = read_no_device_reason(lists->devices, lists->device_count);
+
 	json_open(json, NULL, '{');
 	json_string(json, "version", pier_version());
+	json_string(json, "no_rdma_device", reason);
 	json_open(json, "devices", '[');
 	print_devices(lists, json);
 	json_close(json, ']');

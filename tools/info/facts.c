@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "facts.h"
@@ -53,6 +54,22 @@ void read_device_facts(const struct pier_device_info *info,
 	snprintf(ret_facts->error, sizeof(ret_facts->error), "%s", pier_error_message());
 	pier_close_device(ret_facts->device);
 	ret_facts->device = NULL;
+}
+
+const char *read_no_device_reason(const struct pier_device_info *devices, size_t count)
+{
+	struct pier_device *device;
+	size_t i;
+
+	for (i = 0; i < count; i++)
+		if (strcmp(devices[i].name, PIER_SOFT_DEVICE) != 0)
+			return NULL;
+	unsetenv("PIER_DEVICE");
+	if (pier_open_device(NULL, &device) < 0)
+		return pier_error_message();
+	/* It was plugged in after the list was made. */
+	pier_close_device(device);
+	return NULL;
 }
 
 void read_unit_facts(const struct pier_memory_unit *unit, struct unit_facts *ret_facts)

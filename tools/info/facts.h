@@ -25,6 +25,11 @@ struct unit_facts {
 /* Open and query the device; the caller closes ret_facts->device. */
 void read_device_facts(const struct pier_device_info *info,
 		       struct device_facts *ret_facts);
+/*
+ * Why there is no RDMA device. NULL if the list has one: soft0 does not count. Unsets
+ * PIER_DEVICE. The text is valid until the next call of the library.
+ */
+const char *read_no_device_reason(const struct pier_device_info *devices, size_t count);
 /* List the devices near the unit; the caller frees ret_facts->near. */
 void read_unit_facts(const struct pier_memory_unit *unit, struct unit_facts *ret_facts);
 
