@@ -159,7 +159,8 @@ struct pier_channel_attr {
 #define PIER_PSN_RANDOM	    UINT32_MAX
 #define PIER_RD_ATOMIC_SAME UINT16_MAX
 
-/** Set every field to its default; docs/design.md gives the reasons. Cannot fail. */
+/** Set every field to its default; docs/design/channel.md gives the reasons. Cannot fail.
+ */
 static inline void pier_channel_attr_init(struct pier_channel_attr *attr)
 {
 	memset(attr, 0, sizeof(*attr));
