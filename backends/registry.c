@@ -98,8 +98,8 @@ static int check_duplicate(const struct pier_backend *backend, char *ret_problem
 	if (!taken)
 		return 0;
 	return pier_refuse_backend(ret_problem, EEXIST,
-				   "its name %s is already that of %s", backend->name,
-				   describe_origin(taken));
+				   "a backend named %s is already registered (%s)",
+				   backend->name, describe_origin(taken));
 }
 
 /* Consumes the path. */

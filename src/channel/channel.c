@@ -83,7 +83,9 @@ int pier_channel_timeout(const struct pier_channel *channel, int timeout_ms,
 			 int *ret_timeout_ms)
 {
 	if (timeout_ms < PIER_TIMEOUT_DEFAULT)
-		return pier_fail(EINVAL, "timeout_ms %d is negative", timeout_ms);
+		return pier_fail(EINVAL,
+				 "timeout_ms %d: use 0 or more, or PIER_TIMEOUT_DEFAULT",
+				 timeout_ms);
 	*ret_timeout_ms = timeout_ms == PIER_TIMEOUT_DEFAULT ? channel->attr.timeout_ms
 							     : timeout_ms;
 	return 0;

@@ -20,7 +20,8 @@ int pier_read_extensible(const char *what, const char *init, const void *given,
 			return pier_fail(
 				EINVAL,
 				"%s: byte %zu of %zu is not zero, and this library "
-				"knows only %zu: it is older than the header",
+				"knows only the first %zu: it is older than the header; "
+				"install the newer libpier",
 				what, i, size, known);
 	memcpy(ret_known, given, size < known ? size : known);
 	memcpy(ret_known, &known, sizeof(known));

@@ -139,7 +139,7 @@ static int fail_unknown(const char *name)
 	return pier_fail(ENODEV, "no RDMA device \"%s\"; there are%s%s%s%s", name,
 			 names[0] ? ": " : " none", names,
 			 error ? "; libibverbs lists none: " : "",
-			 error ? strerror(error) : "");
+			 error ? pier_explain_list_error(error) : "");
 }
 
 /* list_error: why libibverbs lists none, or 0 */
@@ -154,8 +154,8 @@ static int fail_to_choose(const struct opening *opening, int list_error)
 		return pier_fail(ENODEV, "no RDMA device can be used (%s): %s", remedy,
 				 opening->reasons);
 	return pier_fail(ENODEV, "there is no RDMA device%s%s (%s)",
-			 list_error ? ": listing devices: " : "",
-			 list_error ? strerror(list_error) : "", remedy);
+			 list_error ? ": " : "",
+			 list_error ? pier_explain_list_error(list_error) : "", remedy);
 }
 
 /*

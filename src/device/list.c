@@ -52,6 +52,16 @@ int pier_visit_devices(bool (*visit)(const struct pier_provider *provider,
 	return error;
 }
 
+/* libibverbs returns ENOSYS if /sys/class/infiniband_verbs is missing. */
+const char *pier_explain_list_error(int error)
+{
+	if (error == ENOSYS)
+		return "the kernel has no RDMA support, or /dev/infiniband is not "
+		       "visible here: modprobe ib_uverbs, or pass the device into the "
+		       "container";
+	return strerror(error);
+}
+
 static void copy_name(char *destination, size_t size, const char *source)
 {
 	snprintf(destination, size, "%s", source);

@@ -20,4 +20,7 @@ int pier_visit_devices(bool (*visit)(const struct pier_provider *provider,
  */
 int pier_print_device_names(char *ret_text, size_t size);
 
+/* The reason, with a remedy if there is one, for an error of pier_visit_devices(). */
+const char *pier_explain_list_error(int error);
+
 #endif

@@ -197,7 +197,7 @@ static int check_fd(const struct pier_check_limits *limits, int fd, uint64_t end
 	if (error || end <= size)
 		return error;
 	return pier_fail(EINVAL,
-			 "a range that ends at %" PRIu64 " past the dma-buf's %" PRIu64
+			 "the range ends at %" PRIu64 ", but the dma-buf has %" PRIu64
 			 " bytes",
 			 end, size);
 }

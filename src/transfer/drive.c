@@ -206,7 +206,7 @@ int pier_drive_wait(struct pier_drive *drive, int timeout_ms)
 	if (error)
 		return error;
 	if (timeout_ms < 0)
-		return pier_fail(EINVAL, "waiting for a %s: timeout_ms %d is negative",
+		return pier_fail(EINVAL, "waiting for a %s: timeout_ms %d: use 0 or more",
 				 drive->ops->name, timeout_ms);
 	if (timeout_ms == 0)
 		return step_drive(drive, wait.deadline);

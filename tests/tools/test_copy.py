@@ -242,8 +242,8 @@ class Memory(Case):
         result = self.run_pier("cp", source, "target", env=environment)
         self.assertEqual(result.status, 0, str(result))
         self.check_same(source, self.folder / "target")
-        self.assertEqual(result.stderr, "pier cp: no RDMA device can be used here; the copy "
-                         "went through the software NIC soft0\n")
+        self.assertEqual(result.stderr, "pier cp: no usable RDMA device: using the software "
+                         "NIC soft0\n")
         self.copy("--quiet", source, "target2", env=environment)
 
     def test_the_device_nearest_to_chosen_memory_is_used(self):
@@ -256,7 +256,7 @@ class Memory(Case):
                        "PIER_LOG": "info"}
         # Without an RDMA device there is no distance to tell.
         words = (r"(?m)^pier: info: the memory's distance from \S+: |"
-                 r"^pier cp: no RDMA device can be used here")
+                 r"^pier cp: no usable RDMA device")
         for option in ("--src-mem", "--dst-mem"):
             result = self.run_pier("cp", option, "board:0", source, "target",
                                    env=environment)

@@ -34,6 +34,11 @@ class Info(Case):
                                r"counters, keys on request up to 65535, %d ranges under one "
                                r"key$" % soft[0]["max_joined_ranges"])
 
+    def test_asking_for_dmabuf_support_logs_no_failure(self):
+        result = self.run_pier("info", env={"PIER_LOG": "debug"})
+        self.assertIn("opened soft0", result.stderr)
+        self.assertNotIn("fd -1", result.stderr)
+
     def test_ports_and_gids_are_listed(self):
         port, = [d for d in self.facts()["devices"] if d["name"] == "soft0"][0]["ports"]
         self.assertTrue(port["active"])

@@ -150,8 +150,8 @@ static void report_copy(const struct copy *copy, double seconds)
 	};
 
 	if (copy->transfer.substitute && !options->quiet)
-		print_error("pier cp: no RDMA device can be used here; the copy went "
-			    "through the software NIC " PIER_SOFT_DEVICE);
+		print_error("pier cp: no usable RDMA device: using the software "
+			    "NIC " PIER_SOFT_DEVICE);
 	if (copy->failure.status)
 		print_failure(&copy->failure);
 	if (options->json)

@@ -130,7 +130,7 @@ int pier_counter_wait(struct pier_counter *counter, uint64_t threshold, int time
 		return error;
 	if (timeout_ms < 0)
 		return pier_fail(EINVAL,
-				 "waiting for a counter: timeout_ms %d is negative",
+				 "waiting for a counter: timeout_ms %d: use 0 or more",
 				 timeout_ms);
 	if (has_reached(counter, threshold))
 		return 0;

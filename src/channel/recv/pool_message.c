@@ -237,7 +237,9 @@ static int wait_pool(struct pier_recv_pool *pool, int64_t deadline,
 static int resolve_timeout(const struct pier_recv_pool *pool, int *timeout_ms)
 {
 	if (*timeout_ms < PIER_TIMEOUT_DEFAULT)
-		return pier_fail(EINVAL, "timeout_ms %d is negative", *timeout_ms);
+		return pier_fail(EINVAL,
+				 "timeout_ms %d: use 0 or more, or PIER_TIMEOUT_DEFAULT",
+				 *timeout_ms);
 	if (*timeout_ms == PIER_TIMEOUT_DEFAULT)
 		*timeout_ms = pool->attr.timeout_ms;
 	return 0;

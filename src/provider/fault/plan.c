@@ -125,9 +125,13 @@ static int read_name(struct text whole, struct text rest, struct pier_fault_rule
 {
 	if (rule->word->value == FAULT_ERRNO) {
 		rule->value = (uint64_t)pier_fault_find_errno(rest.at, rest.length);
-		return rule->value
-			       ? 0
-			       : refuse_rule(whole, "that is no errno by name: ENOMEM");
+		if (rule->value)
+			return 0;
+		return pier_fail(
+			EINVAL,
+			"fault plan: \"%.*s\": \"%.*s\" is not the name of an errno, "
+			"such as ENOMEM",
+			shown_length(whole), whole.at, shown_length(rest), rest.at);
 	}
 	rule->value = pier_fault_find_status(rest.at, rest.length);
 	return rule->value ? 0

@@ -219,7 +219,7 @@ int pier_event_queue_wait(struct pier_event_queue *queue, int timeout_ms,
 	int64_t deadline = pier_deadline(timeout_ms);
 
 	if (timeout_ms < 0)
-		return pier_fail(EINVAL, "timeout_ms %d is negative", timeout_ms);
+		return pier_fail(EINVAL, "timeout_ms %d: use 0 or more", timeout_ms);
 	for (;;) {
 		int count = pier_event_queue_read(queue, ret_event);
 		int left = pier_poll_timeout(deadline);

@@ -136,10 +136,11 @@ static void refuses_invalid_backends(void **state)
 
 	(void)state;
 	expect_refused(NULL, EINVAL, "its table is NULL");
-	expect_refused(&own, EEXIST,
-		       "its name own is already that of pier_backend_register()");
+	expect_refused(
+		&own, EEXIST,
+		"a backend named own is already registered (pier_backend_register())");
 	table.name = "memfd";
-	expect_refused(&table, EEXIST, "already that of a built-in backend");
+	expect_refused(&table, EEXIST, "already registered (a built-in backend)");
 	table.name = "not a name";
 	expect_refused(&table, EINVAL, "letters, digits and _");
 	table = own;

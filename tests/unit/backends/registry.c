@@ -99,7 +99,7 @@ static const struct {
 	  "pier " PIER_VERSION ", "
 	  "has 2",
 	  "/b/abi1.so" },
-	{ "arena", "its name arena is already that of", "/b/arena.so" },
+	{ "arena", "a backend named arena is already registered (", "/b/arena.so" },
 	{ "bad_name", "not 1 to 31 letters, digits and _", "/b/bad_name.so" },
 	{ "fifo", "not a regular file", "/b/fifo.so" },
 	{ "folder", "not a regular file", "/b/folder.so" },
@@ -110,7 +110,8 @@ static const struct {
 	{ "no_export", "its table has no export_range", "/b/no_export.so" },
 	{ "no_symbol", "it has no symbol pier_backend_get", "/b/no_symbol.so" },
 	{ "refuses", "it refuses version ", "/b/refuses.so" },
-	{ "taken", "its name memfd is already that of a built-in", "/b/taken.so" },
+	{ "taken", "a backend named memfd is already registered (a built-in",
+	  "/b/taken.so" },
 	{ "tiny", "its table has 8 bytes", "/b/tiny.so" },
 	{ "wrong_abi",
 	  "it has backend ABI 999, and this library, pier " PIER_VERSION ", has 2",

@@ -218,9 +218,10 @@ static void never_chooses_soft0(void **state)
 	verbs.list_error = ENOSYS;
 	assert_int_equal(pier_open_device(NULL, &device), -ENODEV);
 	test_assert_sentence(
-		"there is no RDMA device: listing devices: Function not "
-		"implemented (PIER_DEVICE=soft0 or the name soft0 selects the "
-		"software NIC)");
+		"there is no RDMA device: the kernel has no RDMA support, or "
+		"/dev/infiniband is not visible here: modprobe ib_uverbs, or pass the "
+		"device into the container (PIER_DEVICE=soft0 or the name soft0 selects "
+		"the software NIC)");
 	verbs.list_error = 0;
 	assert_int_equal(pier_open_device(NULL, &device), -ENODEV);
 	test_assert_sentence("there is no RDMA device (PIER_DEVICE=soft0");

@@ -160,9 +160,11 @@ int pier_soft_attach_fd(struct soft_segment *segment,
 	enum kind kind;
 	int error;
 
-	if (part->fd < 0 || fcntl(part->fd, F_GETFD) < 0)
-		return pier_fail(EBADF, "soft0: fd %d is not open",
-				 part->fd < 0 ? -1 : part->fd);
+	/* pier_probe_device() asks with fd -1: no sentence, since nothing failed. */
+	if (part->fd < 0)
+		return -EBADF;
+	if (fcntl(part->fd, F_GETFD) < 0)
+		return pier_fail(EBADF, "soft0: fd %d is not open", part->fd);
 	kind = kind_of(part->fd);
 	if (kind == KIND_OTHER)
 		return pier_fail(EINVAL, "soft0: fd %d is neither a dma-buf nor a memfd",
