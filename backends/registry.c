@@ -220,10 +220,13 @@ static int add_registered(struct pier_backend *backend, char *ret_problem)
 int pier_backend_register(const struct pier_backend *table)
 {
 	char problem[PIER_BACKEND_PROBLEM_SIZE] = "no memory for its table";
-	struct pier_backend *backend = calloc(1, sizeof(*backend));
 	const struct pier_backend_entry *entries;
+	struct pier_backend *backend;
 	int error = ENOMEM;
 
+	if (!table)
+		return pier_fail(EINVAL, "registering a backend: its table is NULL");
+	backend = calloc(1, sizeof(*backend));
 	pier_backend_entries(&entries);
 	if (backend)
 		error = pier_read_backend_table(table, backend, problem);

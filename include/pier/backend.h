@@ -438,8 +438,9 @@ PIER_BACKEND_API const struct pier_backend *pier_backend_get(
  * of any backend loads those of PIER_BACKEND_PATH, and so does this.
  *
  * Errors: -EEXIST a built-in, loaded or registered backend has this name; -EPROTO the
- * table has another PIER_BACKEND_ABI (the sentence names both); -EINVAL the name is
- * malformed, or a required member is missing; -ENOSPC 32 are registered; -ENOMEM.
+ * table has another PIER_BACKEND_ABI (the sentence names both); -EINVAL the table
+ * is NULL, the name is malformed, or a required member is missing; -ENOSPC 32 are
+ * registered; -ENOMEM.
  */
 PIER_API int pier_backend_register(const struct pier_backend *backend);
 

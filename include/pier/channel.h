@@ -159,7 +159,8 @@ struct pier_channel_attr {
 #define PIER_PSN_RANDOM	    UINT32_MAX
 #define PIER_RD_ATOMIC_SAME UINT16_MAX
 
-/** Set every field to its default; docs/design.md gives the reasons. Cannot fail. */
+/** Set every field to its default; docs/design/channel.md gives the reasons. Cannot fail.
+ */
 static inline void pier_channel_attr_init(struct pier_channel_attr *attr)
 {
 	memset(attr, 0, sizeof(*attr));
@@ -329,8 +330,9 @@ struct pier_work {
  * Post one request, without waiting for it.
  *
  * sg_list, num_sge  the elements, up to max_send_sge or max_recv_sge; borrowed for the
- *                   call. 0 elements: an empty message. A write or read with more
- *                   elements becomes several requests: see pier_post_write_vec()
+ *                   call. 0 elements: an empty message. sg_list must not be NULL if
+ *                   num_sge > 0. A write or read with more elements becomes several
+ *                   requests: see pier_post_write_vec()
  * remote            for writes and reads: at least as long as the elements together;
  *                   the rest is not touched. May be NULL only without elements, that
  *                   is, with immediate data alone

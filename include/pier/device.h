@@ -198,10 +198,11 @@ PIER_API void pier_device_list_free(struct pier_device_info *list);
  * device itself.
  *
  * Errors: -ENODEV there is no such device (pier_error_message() lists those that
- * exist), or no RDMA device can be chosen (pier_error_message() gives the reason for
- * each that was rejected); -EINVAL the fault plan is malformed (pier_error_message()
- * names the rule and the mistake); -EACCES or -EPERM the caller may not open the
- * device; -ENOMEM; the errno of ibv_open_device(3), or of a fault plan.
+ * exist), no RDMA device can be chosen (pier_error_message() gives the reason for each
+ * that was rejected), or this build has no fault plans; -EINVAL the fault plan is
+ * malformed (pier_error_message() names the rule and the mistake); -EACCES or -EPERM
+ * the caller may not open the device; -ENOMEM; the errno of ibv_open_device(3), or of
+ * a fault plan.
  */
 PIER_API int pier_open_device(const char *name, struct pier_device **ret_device);
 

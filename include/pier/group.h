@@ -90,7 +90,7 @@ struct pier_group_attr {
 	uint32_t flags; /**< must be 0: no flag is defined */
 };
 
-/** Set every field to its default; docs/design.md gives the reasons. Cannot fail. */
+/** Set every field to its default. Cannot fail. */
 static inline void pier_group_attr_init(struct pier_group_attr *attr)
 {
 	memset(attr, 0, sizeof(*attr));

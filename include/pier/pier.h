@@ -2,7 +2,8 @@
 #ifndef PIER_H
 #define PIER_H
 
-/* Includes every public header except <pier/backend.h> and <pier/verbs.h>. */
+/* Includes every public header but <pier/backend.h>, <pier/verbs.h> and <pier/inline.h>.
+ */
 
 #include <pier/buffer.h>
 #include <pier/cache.h>

@@ -46,7 +46,7 @@ struct pier_request {
 		const struct pier_gather *gather;   /**< for sends and writes */
 		const struct pier_scatter *scatter; /**< for reads and atomics */
 	};
-	int num_sge; /**< number of elements; 0: none */
+	int num_sge; /**< number of elements; 0: none; > 0: the list must not be NULL */
 	union {
 		uint32_t immediate;	  /**< in host order */
 		uint32_t invalidate_rkey; /**< key of the peer's window */

@@ -24,7 +24,7 @@ struct opening {
 	const char *plan; /* of faults; NULL: none */
 	size_t plan_length;
 	struct pier_device *device;
-	int error; /* of a device that was tried, or ENODEV */
+	int error; /* of the device that was tried; 0: none has the name */
 	/* Choosing: why each device was passed over, with "; " between them. */
 	char reasons[600];
 };
@@ -121,7 +121,6 @@ static bool try_device(const struct pier_provider *provider, struct ibv_device *
 		pier_info("%s has no active port", device->name);
 		add_reason(opening, "%s has no active port", device->name);
 		free_device(device);
-		opening->error = ENODEV;
 		return false;
 	}
 	opening->device = device;
@@ -137,7 +136,8 @@ static int fail_unknown(const char *name)
 	if (explanation)
 		return pier_fail(ENODEV, "no RDMA device \"%s\": %s", name, explanation);
 	error = pier_print_device_names(names, sizeof(names));
-	return pier_fail(ENODEV, "no RDMA device \"%s\"; there are: %s%s%s", name, names,
+	return pier_fail(ENODEV, "no RDMA device \"%s\"; there are%s%s%s%s", name,
+			 names[0] ? ": " : " none", names,
 			 error ? "; libibverbs lists none: " : "",
 			 error ? pier_explain_list_error(error) : "");
 }
@@ -197,7 +197,7 @@ int pier_open_in_order(const char *name, const struct pier_near_device *order,
 		       size_t count, struct pier_device **ret_device)
 {
 	const char *chosen = secure_getenv("PIER_DEVICE");
-	struct opening opening = { .name = name, .error = ENODEV };
+	struct opening opening = { .name = name };
 	int error = pier_watch_forks();
 	int list_error;
 
@@ -210,7 +210,7 @@ int pier_open_in_order(const char *name, const struct pier_near_device *order,
 	list_error = try_devices(&opening, order, count);
 	if (!opening.device && opening.choosing)
 		return fail_to_choose(&opening, list_error);
-	if (!opening.device && opening.error == ENODEV)
+	if (!opening.device && !opening.error)
 		return fail_unknown(opening.name);
 	if (!opening.device)
 		return -opening.error;

@@ -27,6 +27,31 @@ static void write_arrives_unchanged(void **state)
 	}
 }
 
+/* The bytes go through started copies at both ends. */
+static void started_copy_is_written_to_the_peer(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_gather source = gather_at(&world->a.area, 5, 4097);
+	struct pier_remote target = remote_at(&world->b.area, 4091, 4097);
+	struct area *from = &world->a.area, *to = &world->b.area;
+	struct pier_copy *copy = NULL;
+	uint8_t found[4097];
+
+	for (size_t i = 0; i < sizeof(found); i++)
+		from->image[5 + i] = (uint8_t)(i * 7);
+	expect_ok(pier_buffer_copy_start_to(from->buffer, 5, from->image + 5, 4097, NULL,
+					    &copy));
+	assert_true(pier_copy_query(copy) >= 0);
+	expect_ok(pier_copy_wait(copy));
+	expect_ok(pier_channel_write(world->a.channel, &source, 1, &target, PATIENT));
+	image_copy(to, 4091, from, 5, 4097);
+	expect_ok(pier_buffer_copy_start_from(to->buffer, 4091, found, sizeof(found),
+					      NULL, &copy));
+	expect_ok(pier_copy_wait(copy));
+	assert_memory_equal(found, to->image + 4091, sizeof(found));
+	world_expect(world);
+}
+
 static void read_arrives_unchanged(void **state)
 {
 	struct world *world = world_connected(state);
@@ -230,6 +255,7 @@ int run_onesided_cases(void)
 {
 	const struct CMUnitTest cases[] = {
 		world_case(write_arrives_unchanged),
+		world_case(started_copy_is_written_to_the_peer),
 		world_case(read_arrives_unchanged),
 		world_case(writes_gather_and_reads_scatter),
 		world_case(empty_write_and_read_succeed),

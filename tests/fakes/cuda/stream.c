@@ -216,7 +216,7 @@ CUresult fake_cuEventQuery(CUevent event)
 				      : result;
 }
 
-CUresult fake_cuEventSynchronize(CUevent event)
+static CUresult wait_for_event(CUevent event)
 {
 	CUresult result;
 
@@ -224,5 +224,20 @@ CUresult fake_cuEventSynchronize(CUevent event)
 	result = use_event(event);
 	if (result == CUDA_SUCCESS)
 		fake_run_copies(event->stream, event->number);
+	return result;
+}
+
+/* A wait fails because the device's work has failed: none of it is executed later. */
+CUresult fake_cuEventSynchronize(CUevent event)
+{
+	CUresult result = wait_for_event(event);
+	struct fake_scope scope;
+
+	if (result == CUDA_SUCCESS)
+		return result;
+	scope = fake_enter_unseen();
+	if (is_event(event))
+		fake_drop_copies(event->device);
+	fake_leave(&scope);
 	return result;
 }

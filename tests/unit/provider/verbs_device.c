@@ -261,6 +261,18 @@ static void reports_why_there_are_no_devices(void **state)
 	assert_null(strstr(pier_error_message(), "lists none"));
 }
 
+/* A device that is listed but cannot be opened is not an unknown one. */
+static void reports_why_a_listed_device_is_gone(void **state)
+{
+	struct pier_device *device = NULL;
+
+	(void)state;
+	add_nic("gone0", (struct nic){ .open_error = ENODEV });
+	assert_int_equal(pier_open_device("gone0", &device), -ENODEV);
+	test_assert_sentence("opening gone0: No such device");
+	assert_null(device);
+}
+
 static void opens_the_first_working_device(void **state)
 {
 	(void)state;
@@ -619,6 +631,7 @@ int main(void)
 		CASE(never_chooses_soft0),
 		CASE(accepts_devices_without_dmabufs),
 		CASE(reports_why_there_are_no_devices),
+		CASE(reports_why_a_listed_device_is_gone),
 		CASE(opens_the_first_working_device),
 		CASE(reports_why_a_device_does_not_open),
 		CASE(probes_dmabuf_support),

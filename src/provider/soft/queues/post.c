@@ -96,19 +96,47 @@ static void copy_inline(uint8_t *to, const struct ibv_send_wr *wr)
 	}
 }
 
-static void store_target(struct soft_send *send, const struct ibv_send_wr *wr)
+static void store_atomic_target(struct soft_send *send, const struct ibv_send_wr *wr)
 {
-	send->address = wr->wr.rdma.remote_addr;
-	send->key = wr->wr.rdma.rkey;
-	if (wr->opcode == IBV_WR_SEND_WITH_INV || wr->opcode == IBV_WR_LOCAL_INV)
-		send->key = wr->invalidate_rkey;
-	if (!pier_soft_is_atomic_wr(wr->opcode))
-		return;
 	send->address = wr->wr.atomic.remote_addr;
 	send->key = wr->wr.atomic.rkey;
 	send->operands[0] = wr->wr.atomic.compare_add;
 	send->operands[1] = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? wr->wr.atomic.swap
 								    : 0;
+}
+
+/*
+ * Read only the members that the opcode uses: the caller need not set the others, and the
+ * header, which goes to the peer, must not disclose the caller's stack.
+ */
+static void store_target(struct soft_send *send, const struct ibv_send_wr *wr)
+{
+	send->address = 0;
+	send->key = 0;
+	send->immediate = 0;
+	switch (wr->opcode) {
+	case IBV_WR_SEND_WITH_IMM:
+		send->immediate = wr->imm_data;
+		break;
+	case IBV_WR_SEND_WITH_INV:
+	case IBV_WR_LOCAL_INV:
+		send->key = wr->invalidate_rkey;
+		break;
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+		send->immediate = wr->imm_data;
+		/* fall through */
+	case IBV_WR_RDMA_WRITE:
+	case IBV_WR_RDMA_READ:
+		send->address = wr->wr.rdma.remote_addr;
+		send->key = wr->wr.rdma.rkey;
+		break;
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		store_atomic_target(send, wr);
+		break;
+	default:
+		break;
+	}
 }
 
 static void store_binding(struct soft_send *send, const struct ibv_send_wr *wr)
@@ -143,7 +171,6 @@ static int queue_send(struct soft_qp *qp, const struct ibv_send_wr *wr)
 	store_target(send, wr);
 	if (wr->opcode == IBV_WR_BIND_MW)
 		store_binding(send, wr);
-	send->immediate = wr->imm_data;
 	send->sge_count = wr->num_sge;
 	send->copied = 0;
 	if (wr->send_flags & IBV_SEND_INLINE)

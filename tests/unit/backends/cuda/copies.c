@@ -230,8 +230,11 @@ static void failed_query_ends_the_copy(void **state)
 		fixture_fail(calls[i], CUDA_ERROR_UNKNOWN);
 		expect_result(cuda->copy_query(copy, i == 1), -EIO);
 		test_assert_sentence("copying 10 bytes from");
+		/* The memory is the caller's again. */
+		memset(page, '.', LENGTH);
 		app.control->stalled = false;
 		expect_ok(cuda->copy_from(&memory, 0, page + 50, 1));
+		assert_int_equal(page[0], '.');
 	}
 	unlock_page(&memory, page);
 	cuda->free(&memory);

@@ -250,6 +250,48 @@ static void fence_holds_requests_back(void **state)
 	fixture_close(&fixture);
 }
 
+/* The caller sets only the members that the opcode uses; the others are not disclosed. */
+static void headers_disclose_no_unused_members(void **state)
+{
+	const struct {
+		enum ibv_wr_opcode opcode;
+		bool immediate, key, address;
+	} cases[] = {
+		{ IBV_WR_SEND, false, false, false },
+		{ IBV_WR_SEND_WITH_IMM, true, false, false },
+		{ IBV_WR_SEND_WITH_INV, false, true, false },
+		{ IBV_WR_RDMA_WRITE, false, true, true },
+		{ IBV_WR_RDMA_WRITE_WITH_IMM, true, true, true },
+		{ IBV_WR_RDMA_READ, false, true, true },
+	};
+	struct ibv_send_wr wr, *bad;
+	struct fake fake;
+	struct soft_fixture fixture;
+	struct soft_header header;
+	int fd;
+
+	(void)state;
+	fixture_open(&fixture, NULL);
+	fake_make(&fake, &fixture);
+	fake_connect(&fixture, &fake);
+	fd = fake_call(&fake, &fixture);
+	memset(&wr, 0xa5, sizeof(wr));
+	wr.next = NULL;
+	wr.num_sge = 0;
+	wr.send_flags = 0;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		wr.opcode = cases[i].opcode;
+		assert_int_equal(ibv_post_send(fixture.qp, &wr, &bad), 0);
+		header = fake_next(fd);
+		assert_int_equal(header.immediate, cases[i].immediate ? 0xa5a5a5a5 : 0);
+		assert_int_equal(header.key, cases[i].key ? 0xa5a5a5a5 : 0);
+		assert_int_equal(header.address,
+				 cases[i].address ? UINT64_C(0xa5a5a5a5a5a5a5a5) : 0);
+	}
+	close(fd);
+	fixture_close(&fixture);
+}
+
 static unsigned int chosen_seed(void)
 {
 	const char *given = getenv("PIER_SEED");
@@ -426,6 +468,7 @@ int main(void)
 		cmocka_unit_test(rejects_invalid_frames),
 		cmocka_unit_test(rejects_wrong_answers),
 		cmocka_unit_test(fence_holds_requests_back),
+		cmocka_unit_test(headers_disclose_no_unused_members),
 		cmocka_unit_test(survives_random_frames),
 		cmocka_unit_test(rejects_a_wrong_secret),
 		cmocka_unit_test(rejects_another_version),
