@@ -5,9 +5,9 @@
 #include "transfers.h"
 
 const struct kind kinds[] = {
-	{ "write from bounced", BOUNCED_HERE },
-	{ "read into bounced", BOUNCED_HERE | READS },
-	{ "announce to bounced", BOUNCED_HERE | BOUNCED_THERE | LANDS },
+	{ "write from bounce buffer", BOUNCED_HERE },
+	{ "read into bounce buffer", BOUNCED_HERE | READS },
+	{ "announce to bounce buffer", BOUNCED_HERE | BOUNCED_THERE | LANDS },
 	{ "announce to direct", BOUNCED_HERE | LANDS },
 };
 const size_t kind_count = sizeof(kinds) / sizeof(kinds[0]);
