@@ -98,13 +98,6 @@ int pier_hip_errno(unsigned int error)
 	return code ? code->error : EIO;
 }
 
-int pier_hsa_errno(unsigned int status)
-{
-	const struct code *code = find_hsa_code(status);
-
-	return code ? code->error : EIO;
-}
-
 static int fail_with_code(const struct code *code, const char *other, unsigned int number,
 			  bool hexadecimal, const char *format, va_list args)
 	__attribute__((format(printf, 5, 0)));

@@ -6,9 +6,8 @@
 
 #include "api.h"
 
-/* The positive errno of a hipError_t or hsa_status_t. */
+/* The positive errno of a hipError_t. */
 int pier_hip_errno(unsigned int error);
-int pier_hsa_errno(unsigned int status);
 
 /*
  * pier_fail() for a call that failed: the sentence, the error's name and number, and a

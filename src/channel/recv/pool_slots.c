@@ -43,9 +43,15 @@ static uint32_t fill_receives(struct pier_queue *queue,
 	return filled;
 }
 
-int pier_post_recvs(struct pier_channel *channel,
-		    const struct pier_scatter *const *targets, uint32_t count,
-		    struct pier_work *ret_works, uint32_t *ret_posted)
+/*
+ * Post receives of a channel with one element each, under one doorbell.
+ *
+ * ret_works   of the posted receives
+ * ret_posted  their number: less than count if the queue is full, or with an error
+ */
+static int post_receives(struct pier_channel *channel,
+			 const struct pier_scatter *const *targets, uint32_t count,
+			 struct pier_work *ret_works, uint32_t *ret_posted)
 {
 	struct pier_queue *queue = &channel->receives;
 	struct ibv_recv_wr wrs[DOORBELL], *bad = NULL;
@@ -93,7 +99,7 @@ static int post_on_channel(const struct pier_recv_pool *pool,
 
 	for (uint32_t i = 0; i < count; i++)
 		targets[i] = &slots[i]->element;
-	error = pier_post_recvs(pool->channel, targets, count, works, ret_posted);
+	error = post_receives(pool->channel, targets, count, works, ret_posted);
 	assert(*ret_posted <= count);
 	for (uint32_t i = 0; i < *ret_posted; i++)
 		slots[i]->work = works[i];

@@ -114,7 +114,7 @@ int pier_soft_parse_peers(const char *text, struct soft_peers *ret_peers)
 			 text, SOFT_MAX_NETWORKS);
 }
 
-bool pier_soft_in_network(const struct soft_network *network,
+static bool is_in_network(const struct soft_network *network,
 			  const struct in6_addr *address)
 {
 	unsigned int whole = network->bits / 8, rest = network->bits % 8;
@@ -169,8 +169,7 @@ static bool is_attached(const struct in6_addr *address)
 	if (getifaddrs(&interfaces) < 0)
 		return false;
 	for (const struct ifaddrs *one = interfaces; one && !found; one = one->ifa_next)
-		found = network_of(one, &network) &&
-			pier_soft_in_network(&network, address);
+		found = network_of(one, &network) && is_in_network(&network, address);
 	freeifaddrs(interfaces);
 	return found;
 }
@@ -186,7 +185,7 @@ bool pier_soft_may_call(const struct soft_peers *peers, const struct in6_addr *a
 	if (port < SOFT_MIN_PORT)
 		return false;
 	for (uint32_t i = 0; i < peers->count; i++) {
-		if (pier_soft_in_network(&peers->networks[i], address))
+		if (is_in_network(&peers->networks[i], address))
 			return true;
 	}
 	if (!peers->attached)

@@ -39,8 +39,6 @@ bool pier_soft_is_loopback(const struct in6_addr *address);
  * "none" is the empty list. 0; -EINVAL with a sentence.
  */
 int pier_soft_parse_peers(const char *text, struct soft_peers *ret_peers);
-bool pier_soft_in_network(const struct soft_network *network,
-			  const struct in6_addr *address);
 bool pier_soft_calls_anybody(const struct soft_peers *peers);
 /* Reads the present interfaces from the kernel. */
 bool pier_soft_may_call(const struct soft_peers *peers, const struct in6_addr *address,
