@@ -6,7 +6,7 @@
 
 #include "api.h"
 
-/* What a thread had before pier_cuda_enter(); pier_cuda_leave() restores it. */
+/* The thread's state before pier_cuda_enter(), which pier_cuda_leave() restores. */
 struct pier_cuda_scope {
 	bool relaxed;
 	CUstreamCaptureMode mode;

@@ -6,7 +6,7 @@
 
 #include "api.h"
 
-/* What a thread had before pier_hip_enter(). */
+/* The thread's state before pier_hip_enter(), which pier_hip_leave() restores. */
 struct pier_hip_scope {
 	int device;	   /* its current device */
 	unsigned int mode; /* its mode of capturing streams */

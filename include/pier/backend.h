@@ -115,7 +115,7 @@ struct pier_memory {
 	uint64_t granularity;
 };
 
-/** What an allocation is, for people and for the choice of its path to a NIC. */
+/** Properties of an allocation, for reports and for choosing its path to a NIC. */
 struct pier_memory_facts {
 	size_t size;
 	/** The kind of allocation: "cuMemAlloc", "managed memory", "page-locked host". */
@@ -140,13 +140,13 @@ struct pier_backend_unit {
 	char detail[160]; /**< facts for the user, or "" */
 };
 
-/** What an importer does with exported memory: bits of pier_backend_request.access. */
+/** The importer's accesses to exported memory: bits of pier_backend_request.access. */
 enum {
 	PIER_BACKEND_READ = 1,
 	PIER_BACKEND_WRITE = 2,
 };
 
-/** What export_range() shall export, and for what. */
+/** A request to export_range(). */
 struct pier_backend_request {
 	size_t size;
 	/** The first byte: in the allocation, on a host page. */
@@ -185,7 +185,7 @@ struct pier_backend_range {
 	uint64_t length; /**< in bytes */
 };
 
-/** What flush() shall make visible. */
+/** A request to flush(): the bytes to make visible. */
 struct pier_backend_flush {
 	size_t size;
 	uint64_t address; /**< of the first byte, in the allocation */
@@ -220,7 +220,7 @@ struct pier_backend {
 	 * valid until the process ends.
 	 */
 	const char *name;
-	/** What its memory is, in a few words. */
+	/** A few words about its memory, for reports. */
 	const char *description;
 	/** export_range() gives real dma-bufs. */
 	bool dmabuf;
@@ -411,10 +411,10 @@ static inline const struct pier_backend_range *pier_backend_range_at(
 }
 
 /**
- * What a shared object exports: the function of this name and type.
+ * The function that a shared object exports, with this name and type.
  *
- * host  of the library, which is of the same ABI or not: check host->abi if the object
- *       supports several
+ * host  the library's table; its ABI may differ from the object's, so check host->abi if
+ *       the object supports several
  *
  * Returns the table, which must stay valid until the process ends; or NULL after
  * host->fail(), and the library lists the object with that sentence. The library calls it

@@ -106,7 +106,8 @@ struct pier_channel_attr {
 	 */
 	uint32_t psn;
 	/**
-	 * What peers may do with regions through this channel: enum pier_access, ored.
+	 * The accesses that peers have to regions through this channel: enum pier_access,
+	 * ored.
 	 */
 	int access;
 	/** In milliseconds, for calls with PIER_TIMEOUT_DEFAULT; more than 0. */

@@ -150,8 +150,8 @@ PIER_API int pier_group_endpoints(struct pier_group *group, void *ret_blobs, siz
  * timeout_ms  for the whole call
  *
  * Members should call it within a second of each other. A message to a member that is
- * not ready is repeated according to the channel's attributes, but for at least 1.8
- * seconds, and then fails.
+ * not ready is repeated as the channel's attributes say, for at least 1.8 seconds, and
+ * then fails.
  *
  * If 0 is returned, all other members have connected to this one, and requests to any
  * of them arrive. If the call fails, the error message and pier_group_failed_rank()

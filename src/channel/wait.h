@@ -20,7 +20,7 @@ enum {
 	PIER_LOOKS_PER_CLOCK = 8,
 };
 
-/* What a check of a condition returns, unless it fails. */
+/* The result of a check that does not fail. */
 enum pier_condition_state {
 	PIER_CONDITION_PENDING = 0,
 	PIER_CONDITION_HOLDS = 1,
@@ -42,7 +42,7 @@ struct pier_wait_pass {
 	int timeout_ms;
 };
 
-/* What a wait waits for. */
+/* The condition that a wait waits for. */
 struct pier_wait_condition {
 	/*
 	 * Test the condition, without blocking.

@@ -21,7 +21,8 @@ struct pier_counter_binding {
 
 struct pier_counter {
 	struct pier_object object;
-	struct pier_provider_counter count; /* the value, whoever counts */
+	struct pier_provider_counter
+		count; /* the value, counted by the device or by a channel */
 	struct pier_pd *pd;
 
 	/*
