@@ -106,6 +106,16 @@ int pier_hip_count_devices(const struct pier_hip *hip, int *ret_count)
 	return 0;
 }
 
+volatile uint32_t *pier_hip_flush_register(const struct pier_hip *hip, int device)
+{
+	volatile uint32_t *flush = NULL;
+
+	if (hip->hipDeviceGetAttribute((int *)(void *)&flush, PIER_HIP_HDP_FLUSH,
+				       device) != PIER_HIP_SUCCESS)
+		return NULL;
+	return flush;
+}
+
 void pier_hip_locate(const struct pier_hip *hip, int device, char ret_pci[16])
 {
 	ret_pci[0] = '\0';

@@ -33,6 +33,13 @@ void pier_hip_leave(const struct pier_hip *hip, const struct pier_hip_scope *sco
  */
 int pier_hip_count_devices(const struct pier_hip *hip, int *ret_count);
 
+/*
+ * The register that flushes a device's host data path, or NULL: it has none. RCCL asks
+ * like this, too (net.cc). HSA would have to be asked by the memory's agent, which before
+ * version 1.12 of the extensions is a CPU for memory of hipMemMap().
+ */
+volatile uint32_t *pier_hip_flush_register(const struct pier_hip *hip, int device);
+
 /* "0000:c1:00.0" in lower case, or "". */
 void pier_hip_locate(const struct pier_hip *hip, int device, char ret_pci[16]);
 

@@ -27,7 +27,6 @@ static const struct {
 	[PIER_HIP_POOL] = { "hipMallocAsync",
 			    "it belongs to a pool, which may give it to others in the "
 			    "order of a stream; " OTHERWISE },
-	/* Newer versions of ROCr export it; older ones refuse. */
 	[PIER_HIP_VIRTUAL] = { "hipMemMap", "" },
 	/*
 	 * ROCr records no owner for it (Runtime::IPCAttach()), and

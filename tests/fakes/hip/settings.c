@@ -74,6 +74,7 @@ __attribute__((constructor)) static void read_environment(void)
 	settings.dmabuf = number("FAKE_HIP_DMABUF", 1);
 	settings.pools = number("FAKE_HIP_POOLS", 0);
 	settings.hdp = number("FAKE_HIP_HDP", 1);
+	settings.reserved = number("FAKE_HIP_RESERVED", 1);
 	read_faults();
 }
 

@@ -62,6 +62,7 @@ int fixture_after(void **state)
 	assert_int_equal(fixture.fake->allocations, 0);
 	assert_int_equal(fixture.fake->exports_open, 0);
 	assert_int_equal(fixture.fake->registrations, 0);
+	assert_int_equal(fixture.fake->retained, 0);
 	assert_int_equal(fixture.fake->events, 0);
 	assert_int_equal(fixture.fake->misuses, 0);
 	assert_int_equal(fixture.fake->hangs, 0);
