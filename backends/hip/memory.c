@@ -58,6 +58,12 @@ void pier_hip_describe(const struct pier_memory *memory,
 		 kinds[state->kind].no_export);
 	ret_facts->host = pier_hip_on_host(state->kind);
 	ret_facts->moves = state->kind == PIER_HIP_MANAGED;
+	/*
+	 * Both mappings go over PCIe. Only with the flag does Runtime::DmaBufExport()
+	 * refuse a device whose BAR does not reach all of its memory.
+	 */
+	if (state->hip->hsa_amd_portable_export_dmabuf_v2)
+		ret_facts->mapping = PIER_MAPPING_PCIE;
 }
 
 unsigned int pier_hip_read_number(const struct pier_hip *hip, uint64_t address,

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "hip_fixture.h"
+
+#include <stdio.h>
+
+#include <pier/buffer.h>
+#include <pier/device.h>
+#include <pier/log.h>
+#include <pier/mr.h>
+
+/* Machines on which an export succeeds and the memory is out of the NIC's reach. */
+
+enum {
+	SMALL = 64 << 10,
+	LINE = 1024,
+};
+
+/* Register with any mapping, on a new device: devices remember the mapping. */
+static enum pier_mapping register_mapping(void)
+{
+	enum pier_mapping mapping;
+	struct pier_device *device;
+	struct pier_buffer *buffer;
+	struct pier_mr *mr;
+	struct pier_pd *pd;
+
+	expect_ok(pier_open_device("soft0", &device));
+	expect_ok(pier_alloc_pd(device, &pd));
+	expect_ok(pier_buffer_alloc("hip:1", SMALL, &buffer));
+	expect_ok(pier_reg_buffer_mr(pd, buffer, 0, SMALL, PIER_ACCESS_SHARED,
+				     PIER_POLICY_DIRECT, &mr));
+	mapping = pier_mr_mapping(mr);
+	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_buffer_free(buffer));
+	expect_ok(pier_dealloc_pd(pd));
+	expect_ok(pier_close_device(device));
+	return mapping;
+}
+
+static void keep_line(enum pier_log_level level, const char *text, void *line)
+{
+	(void)level;
+	snprintf(line, LINE, "%s", text);
+}
+
+/* Only the mapping over PCIe shows that the BAR is small, so it is tried first. */
+static void notices_a_small_bar(void **state)
+{
+	char line[LINE] = "";
+	size_t flagged = fixture.fake->pcie_exports, exports = fixture.fake->exports;
+
+	(void)state;
+	assert_int_equal(register_mapping(), PIER_MAPPING_PCIE);
+	assert_int_equal(fixture.fake->pcie_exports, flagged + 1);
+	assert_int_equal(fixture.fake->exports, exports + 1);
+	fixture.fake->pcie = FAKE_HIP_PCIE_REFUSED;
+	pier_log_set(PIER_LOG_INFO, keep_line, line);
+	assert_int_equal(register_mapping(), PIER_MAPPING_DEFAULT);
+	pier_log_set(PIER_LOG_ERROR, NULL, NULL);
+	assert_int_equal(fixture.fake->pcie_exports, flagged + 1);
+	assert_non_null(strstr(line, "the device's memory behind its BAR"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		fixture_test(notices_a_small_bar),
+	};
+
+	return cmocka_run_group_tests_name("hip_hardware", tests, fixture_open, NULL);
+}
