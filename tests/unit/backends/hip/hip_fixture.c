@@ -24,7 +24,7 @@ int fixture_open(void **state)
 	void *runtime;
 
 	(void)state;
-	/* A request for the soname gets the library that is present. */
+	/* If it has the soname that HIP wants, HIP gets this one. */
 	if (hsa && !dlopen(hsa, RTLD_NOW))
 		fail_msg("%s", dlerror());
 	runtime = dlopen("libamdhip64.so.6", RTLD_NOW);
