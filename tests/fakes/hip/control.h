@@ -24,6 +24,7 @@
  *	FAKE_HIP_POOLS		1: attributes report pools; default 0
  *	FAKE_HIP_HDP		0: the devices have no flush register; default 1
  *	FAKE_HIP_RESERVED	0: HSA knows memory of hipMemMap(); default 1
+ *	FAKE_HIP_GTT		1: exports have other pages than the device; default 0
  *	FAKE_HIP_FAIL		"hipMalloc:3:2": its third call from now fails with 2
  *	FAKE_HIP_LOST		"5:719": of HIP's calls the fifth and all later ones
  *				fail with 719
@@ -62,6 +63,12 @@ struct fake_hip {
 	 * extensions: hsakmt_fmm_get_mem_info() in fmm.c.
 	 */
 	bool reserved;
+	/*
+	 * The kernel pins exports to host memory, and the device goes on with its own:
+	 * amdgpu_dma_buf_pin() before Linux 6.15, ROCm/rocm-xio#181. Exports after the
+	 * first one share those pages.
+	 */
+	bool gtt;
 	bool kernel_polls; /* a kernel in the default stream polls for bytes that have not
 			      arrived */
 	bool capturing;	   /* another thread captures a stream in the global mode */

@@ -78,6 +78,8 @@ static unsigned int make_fd(struct fake_block *block, bool suitable, int *ret_fd
 		return OUT_OF_RESOURCES;
 	if (!suitable)
 		fd = eventfd(0, 0);
+	else if (settings->gtt)
+		fd = device_memory_export_copy(&block->memory);
 	else
 		fd = device_memory_export(&block->memory);
 	if (fd < 0)

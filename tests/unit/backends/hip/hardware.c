@@ -2,6 +2,7 @@
 #include "hip_fixture.h"
 
 #include <stdio.h>
+#include <sys/mman.h>
 
 #include <pier/buffer.h>
 #include <pier/device.h>
@@ -10,8 +11,11 @@
 
 /* Machines on which an export succeeds and the memory is out of the NIC's reach. */
 
+static const struct pier_backend *const backend = &pier_hip_backend;
+
 enum {
 	SMALL = 64 << 10,
+	LARGE = 5 << 20,
 	LINE = 1024,
 };
 
@@ -61,10 +65,39 @@ static void notices_a_small_bar(void **state)
 	assert_non_null(strstr(line, "the device's memory behind its BAR"));
 }
 
+/* The fake's knob: what a NIC writes is not what the device reads. */
+static void fake_exports_other_pages(void **state)
+{
+	struct pier_backend_export dmabuf[2];
+	struct pier_memory memory;
+	char back[4], *pages;
+
+	(void)state;
+	fixture.fake->gtt = true;
+	expect_ok(backend->alloc("0", LARGE, &memory));
+	expect_ok(backend->copy_to(&memory, 0, "old", 4));
+	for (int i = 0; i < 2; i++)
+		expect_ok(call_export(backend, &memory, memory.address, LARGE,
+				      PIER_MAPPING_DEFAULT, &dmabuf[i]));
+	fixture_expect_bytes(dmabuf[0].fd, dmabuf[0].offset, "old", 4);
+	pages = mmap(NULL, LARGE, PROT_READ | PROT_WRITE, MAP_SHARED, dmabuf[0].fd,
+		     (off_t)dmabuf[0].offset);
+	assert_ptr_not_equal(pages, MAP_FAILED);
+	memcpy(pages, "new", 4);
+	munmap(pages, LARGE);
+	fixture_expect_bytes(dmabuf[1].fd, dmabuf[1].offset, "new", 4);
+	expect_ok(backend->copy_from(&memory, 0, back, 4));
+	assert_string_equal(back, "old");
+	backend->close_export(&dmabuf[0]);
+	backend->close_export(&dmabuf[1]);
+	backend->free(&memory);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		fixture_test(notices_a_small_bar),
+		fixture_test(fake_exports_other_pages),
 	};
 
 	return cmocka_run_group_tests_name("hip_hardware", tests, fixture_open, NULL);
