@@ -151,7 +151,9 @@ FAKE_API unsigned int hipDeviceGetPCIBusId(char *id, int length, int device)
 
 	if (!error && !is_device(device))
 		error = INVALID_DEVICE;
-	if (!error)
+	if (!error && fake_settings()->partitions)
+		snprintf(id, (size_t)length, "0000:C1:00.%x", (unsigned)device);
+	else if (!error)
 		snprintf(id, (size_t)length, "0000:%02X:00.0", 0xc1 + (unsigned)device);
 	return fake_end(error);
 }
