@@ -67,7 +67,7 @@ void pier_hip_describe(const struct pier_memory *memory,
 }
 
 unsigned int pier_hip_read_number(const struct pier_hip *hip, uint64_t address,
-				  uint32_t *ret_number)
+				  uint64_t *ret_number)
 {
 	*ret_number = 0;
 	return hip->hipPointerGetAttribute(ret_number, PIER_HIP_BUFFER_ID,
@@ -77,7 +77,7 @@ unsigned int pier_hip_read_number(const struct pier_hip *hip, uint64_t address,
 int pier_hip_check_live(const struct pier_memory *memory)
 {
 	const struct pier_hip_memory *state = memory->state;
-	uint32_t number;
+	uint64_t number;
 	unsigned int error;
 
 	if (!state->number)

@@ -187,7 +187,7 @@ int pier_hip_identity(uint64_t address, uint64_t *ret_identity)
 	const struct pier_hip *hip = pier_hip_opened();
 	struct pier_hsa_pointer_info info;
 	struct pier_hip_scope scope;
-	uint32_t number;
+	uint64_t number;
 
 	if (!hip || pier_hip_inherited(hip) || !pier_hip_ask_hsa(hip, address, &info))
 		return -ENOENT;

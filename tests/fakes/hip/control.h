@@ -26,6 +26,7 @@
  *	FAKE_HIP_RESERVED	0: HSA knows memory of hipMemMap(); default 1
  *	FAKE_HIP_GTT		1: exports have other pages than the device; default 0
  *	FAKE_HIP_PARTITIONS	1: the devices are partitions of one; default 0
+ *	FAKE_HIP_WIDE		1: HIP_POINTER_ATTRIBUTE_BUFFER_ID has 8 bytes; default 0
  *	FAKE_HIP_FAIL		"hipMalloc:3:2": its third call from now fails with 2
  *	FAKE_HIP_LOST		"5:719": of HIP's calls the fifth and all later ones
  *				fail with 719
@@ -75,6 +76,7 @@ struct fake_hip {
 	 * of the function (ROCm/rocm_smi_lib#208).
 	 */
 	bool partitions;
+	bool wide; /* BUFFER_ID writes 64 bits, and the lower 32 are always the same */
 	bool kernel_polls; /* a kernel in the default stream polls for bytes that have not
 			      arrived */
 	bool capturing;	   /* another thread captures a stream in the global mode */

@@ -339,7 +339,10 @@ static unsigned int tell(const struct fake_allocation *allocation, unsigned int 
 {
 	switch (attribute) {
 	case BUFFER_ID:
-		*(uint32_t *)data = allocation->number;
+		if (fake_settings()->wide)
+			*(uint64_t *)data = (uint64_t)allocation->number << 32 | 7;
+		else
+			*(uint32_t *)data = allocation->number;
 		return SUCCESS;
 	case IS_MANAGED:
 		*(bool *)data = allocation->kind == FAKE_MANAGED;

@@ -77,6 +77,7 @@ __attribute__((constructor)) static void read_environment(void)
 	settings.reserved = number("FAKE_HIP_RESERVED", 1);
 	settings.gtt = number("FAKE_HIP_GTT", 0);
 	settings.partitions = number("FAKE_HIP_PARTITIONS", 0);
+	settings.wide = number("FAKE_HIP_WIDE", 0);
 	read_faults();
 }
 
