@@ -168,7 +168,7 @@ static void ack_cq_events(struct ibv_cq *cq, unsigned int count)
 	fake.events_acked += (int)count;
 }
 
-/* As _sq_overhead() (192 bytes for a window) and mlx5_calc_send_wqe() of libmlx5. */
+/* As mlx5_calc_send_wqe() of libmlx5: 192 bytes, for a window, and the elements. */
 static bool fits_send_queue(const struct ibv_qp_cap *cap)
 {
 	uint32_t request = (192 + 16 * cap->max_send_sge + 63) / 64 * 64;
