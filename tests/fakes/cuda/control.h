@@ -28,7 +28,7 @@
  *	FAKE_CUDA_BAR		bytes that can be exported; 0 = no limit
  *	FAKE_CUDA_DMABUF	0, 1
  *	FAKE_CUDA_HOST_DMABUF	0, 1
- *	FAKE_CUDA_RANGES	any, base, whole
+ *	FAKE_CUDA_RANGES	any, base, whole, granules
  *	FAKE_CUDA_SEAMS		refused, joined
  *	FAKE_CUDA_PCIE		either, refused, required, wrong
  *	FAKE_CUDA_ORDERING	none, owner, all
@@ -46,9 +46,16 @@
 
 /* The parts of an allocation that can be exported. */
 enum fake_cuda_ranges {
-	FAKE_CUDA_RANGES_ANY,  /* any whole pages */
-	FAKE_CUDA_RANGES_BASE, /* ranges that begin at the page of its base */
-	FAKE_CUDA_RANGES_WHOLE /* exactly all of its pages */
+	FAKE_CUDA_RANGES_ANY,	/* any whole pages */
+	FAKE_CUDA_RANGES_BASE,	/* ranges that begin at the page of its base */
+	FAKE_CUDA_RANGES_WHOLE, /* exactly all of its pages */
+	/*
+	 * Whole pages of the device, 64 KiB, on a host whose pages are smaller. (The
+	 * documentation of cuMemGetHandleForAddressRange() wants host pages only; 64 KiB
+	 * is the size of the device's small pages, GMMU_PAGE_SIZE_64KB in NVIDIA's open
+	 * kernel modules.)
+	 */
+	FAKE_CUDA_RANGES_GRANULES
 };
 
 /* The result of an export over several mappings of cuMemCreate() memory. */

@@ -120,7 +120,7 @@ static void read_loss(struct fake_cuda *control)
 
 static void read_device(struct fake_cuda_device *device)
 {
-	static const char *const ranges[] = { "any", "base", "whole", NULL };
+	static const char *const ranges[] = { "any", "base", "whole", "granules", NULL };
 	static const char *const seams[] = { "refused", "joined", NULL };
 	static const char *const pcie[] = { "either", "refused", "required", "wrong",
 					    NULL };

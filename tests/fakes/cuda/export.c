@@ -10,7 +10,8 @@
 #include "fake.h"
 
 /* The limit of udmabuf. */
-#define MAX_PARTS 1024
+#define MAX_PARTS   1024
+#define DEVICE_PAGE (64ull << 10)
 
 /* A part of a dma-buf. */
 struct part {
@@ -138,6 +139,10 @@ static CUresult check_range(const struct request *request, const struct fake_pie
 		return CUDA_SUCCESS;
 	case FAKE_CUDA_RANGES_BASE:
 		return request->address == base ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	case FAKE_CUDA_RANGES_GRANULES:
+		return request->address % DEVICE_PAGE || request->size % DEVICE_PAGE
+			       ? CUDA_ERROR_INVALID_VALUE
+			       : CUDA_SUCCESS;
 	default:
 		return request->address == base && request->size == end - base
 			       ? CUDA_SUCCESS
