@@ -27,6 +27,8 @@ struct pier_device {
 	bool unbounded_windows;
 	/* The last mapping that it took: see src/region/mapping.c. */
 	_Atomic(enum pier_mapping) mapping;
+	pthread_mutex_t pairs_lock;
+	struct pier_list pairs; /* of pair.c; under `pairs_lock` */
 	atomic_uint pds;
 	char name[64];
 };
