@@ -128,6 +128,12 @@ struct pier_memory_facts {
 	bool host;
 	/** Its pages move: it is never registered by its address. */
 	bool moves;
+	/**
+	 * A NIC may write it out of order (PCI Express relaxed ordering): flush() makes
+	 * all completed writes visible in whatever order they arrive, and without
+	 * PIER_BACKEND_READ_BACK.
+	 */
+	bool any_order;
 };
 
 /** One unit that a spec can name: a GPU. */

@@ -94,10 +94,11 @@ PIER_API int pier_mr_sync_for_device(struct pier_mr *mr, uint64_t offset,
 
 /**
  * The flush of pier_mr_sync_for_device() for memory whose device pier does not know: the
- * NIC reads back a byte of the memory that it wrote. On PCIe no read overtakes earlier writes (PCI Express Base Specification,
- * 2.4.1, transaction ordering rules), so the writes have arrived when the byte is
- * returned. This does not hold for regions with PIER_ACCESS_RELAXED_ORDERING, nor for
- * writes by another NIC.
+ * NIC reads back a byte of the memory that it wrote. On PCIe no read overtakes earlier
+ * writes (PCI Express Base Specification, 2.4.1, transaction ordering rules), so the
+ * writes have arrived when the byte is returned. PIER_ACCESS_RELAXED_ORDERING does not
+ * change that: it lets writes pass writes, and ibv_reg_mr(3) keeps reads behind earlier
+ * writes to the same memory. Writes by another NIC are not flushed.
  *
  * A reader consists of two channels of one protection domain, connected to each other,
  * and a byte of host memory. Threads: one thread at a time may use it. Processes: the

@@ -16,6 +16,7 @@ struct pier_segment {
 	enum pier_policy policy;
 	enum pier_mapping mapping;
 	bool checked; /* by pier_plan_region(), for the path that it will take */
+	bool canary;  /* it is the memory of canary.c */
 };
 
 /* A whole range of a region. The path that a buffer will take is not known yet. */
