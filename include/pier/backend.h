@@ -129,6 +129,11 @@ struct pier_memory_facts {
 	/** Its pages move: it is never registered by its address. */
 	bool moves;
 	/**
+	 * The mapping to try first, if the backend has `mappings`; PIER_MAPPING_AUTO: the
+	 * default one.
+	 */
+	enum pier_mapping mapping;
+	/**
 	 * A NIC may write it out of order (PCI Express relaxed ordering): flush() makes
 	 * all completed writes visible in whatever order they arrive, and without
 	 * PIER_BACKEND_READ_BACK.

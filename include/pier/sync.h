@@ -73,10 +73,8 @@ PIER_API int pier_mr_sync_for_nic(struct pier_mr *mr, uint64_t offset, uint64_t 
  * pair that is connected to itself. It ends with the domain, and no object of <pier/...>
  * counts it.
  *
- * With hip, a kernel sees the bytes if it does not find older ones in the device's L2
- * cache: ROCm may start kernels without invalidating it for ordinary device memory
- * (AMD_OPT_FLUSH). Receive into fine-grained memory, hip:N:fine, if kernels read a range
- * again and again.
+ * With hip, this does not reach the device's L2 caches: a kernel launched later relies on
+ * them dropping what PCIe writes, or on fine-grained memory (hip:N:fine).
  *
  * offset  in the region, in bytes
  * length  in bytes

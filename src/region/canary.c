@@ -149,7 +149,8 @@ static int try_loop(struct canary *canary)
 	return error;
 }
 
-static void refuse(struct canary *canary, enum pier_mapping mapping, const char *finding)
+static void refuse_path(struct canary *canary, enum pier_mapping mapping,
+			const char *finding)
 {
 	snprintf(
 		canary->sentence, sizeof(canary->sentence),
@@ -161,8 +162,8 @@ static void refuse(struct canary *canary, enum pier_mapping mapping, const char 
 		mapping ? pier_mapping_name(mapping) : "", finding);
 }
 
-static void compare(struct canary *canary, enum pier_mapping mapping, const char *writer,
-		    const char *reader)
+static void compare_patterns(struct canary *canary, enum pier_mapping mapping,
+			     const char *writer, const char *reader)
 {
 	char finding[128];
 	size_t offset = 0;
@@ -174,7 +175,7 @@ static void compare(struct canary *canary, enum pier_mapping mapping, const char
 	snprintf(finding, sizeof(finding),
 		 "at offset %zu the %s wrote 0x%02x, and the %s found 0x%02x", offset,
 		 writer, canary->sent[offset], reader, canary->arrived[offset]);
-	refuse(canary, mapping, finding);
+	refuse_path(canary, mapping, finding);
 }
 
 static void refuse_request(struct canary *canary, enum pier_mapping mapping,
@@ -184,7 +185,7 @@ static void refuse_request(struct canary *canary, enum pier_mapping mapping,
 
 	snprintf(finding, sizeof(finding), "the NIC's %s fails: %s", request,
 		 pier_error_message());
-	refuse(canary, mapping, finding);
+	refuse_path(canary, mapping, finding);
 }
 
 static int test_reading(struct canary *canary, enum pier_mapping mapping)
@@ -199,7 +200,7 @@ static int test_reading(struct canary *canary, enum pier_mapping mapping)
 	if (read_device(canary))
 		refuse_request(canary, mapping, "read");
 	else
-		compare(canary, mapping, "device", "NIC");
+		compare_patterns(canary, mapping, "device", "NIC");
 	return 0;
 }
 
@@ -218,7 +219,7 @@ static int test_writing(struct canary *canary, enum pier_mapping mapping)
 	error = pier_buffer_copy_from(canary->buffer, canary->page, canary->arrived,
 				      canary->page);
 	if (!error)
-		compare(canary, mapping, "NIC", "device");
+		compare_patterns(canary, mapping, "NIC", "device");
 	return error;
 }
 
