@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "buffer/buffer.h"
+#include "canary.h"
 #include "core/page.h"
 #include "mapping.h"
 #include "core/error.h"
@@ -36,9 +37,11 @@ static int register_with_mapping(const struct pier_segment *segment,
 {
 	struct pier_export_use use = pier_export_use_of(segment->region, mapping);
 	struct pier_dmabuf dmabuf;
-	int error = pier_export_for(segment->range.buffer, segment->range.offset,
-				    segment->range.length, &use, &dmabuf);
+	int error = pier_check_canary(segment, mapping);
 
+	if (!error)
+		error = pier_export_for(segment->range.buffer, segment->range.offset,
+					segment->range.length, &use, &dmabuf);
 	if (error)
 		return error;
 	error = pier_register_fd(segment, dmabuf.fd, dmabuf.offset, ret_part);
@@ -48,7 +51,10 @@ static int register_with_mapping(const struct pier_segment *segment,
 		return error;
 	ret_part->mapping = mapping;
 	set_padding(segment, ret_part->mr);
-	return 0;
+	error = pier_send_canary(segment, mapping, pier_register_export);
+	if (error)
+		segment->region->pd->device->provider->dereg_mr(ret_part->mr);
+	return error;
 }
 
 /* Errors that the other mapping would not avoid. */
@@ -102,7 +108,8 @@ int pier_register_export(const struct pier_segment *segment,
 	int error;
 
 	if (!device->dmabuf)
-		return pier_fail_no_dmabuf(device->name);
+		return pier_fail_no_dmabuf(device->name,
+					   device->switches.dmabuf == PIER_SWITCH_OFF);
 	if (segment->mapping != PIER_MAPPING_AUTO)
 		return register_with_mapping(segment, segment->mapping, ret_part);
 	if (segment->range.buffer->backend->mappings)

@@ -76,6 +76,8 @@ static int register_memory(struct link *link, enum cp_role role, bool direct,
 	attr.ranges = &range;
 	attr.range_count = 1;
 	attr.access = slot_access(link, role);
+	/* A chunk is looked at when the message behind it has arrived. */
+	attr.ordering = PIER_ORDERING_COMPLETIONS;
 	attr.policy = direct ? PIER_POLICY_DIRECT : PIER_POLICY_BOUNCE;
 	/* The set-up message has room for one key. */
 	attr.split = PIER_SPLIT_NEVER;
