@@ -74,4 +74,5 @@ const struct pier_backend pier_cuda_backend = {
 	.expose = pier_cuda_expose,
 	.copy_start = pier_cuda_copy_start,
 	.copy_query = pier_cuda_copy_query,
+	.warm_up = pier_cuda_warm_up,
 };

@@ -399,6 +399,15 @@ struct pier_backend {
 	 * destination are undefined.
 	 */
 	int (*copy_query)(void *copy, bool wait);
+
+	/**
+	 * Optional: do what the first use of a unit would do, such as making a context.
+	 *
+	 * unit  as for alloc()
+	 *
+	 * Errors: those of alloc().
+	 */
+	int (*warm_up)(const char *unit);
 };
 
 /** Element `index` of an array whose elements may be longer than this header's. */

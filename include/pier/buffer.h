@@ -119,6 +119,26 @@ PIER_API int pier_backend_list(struct pier_backend_info **ret_list, size_t *ret_
 PIER_API void pier_backend_list_free(struct pier_backend_info *list);
 
 /**
+ * Do now what the first use of a unit would do, and what may wait for other threads: open
+ * its driver, create or retain its context, and set the context up.
+ *
+ * Call it for each GPU at the start of a program, before another thread launches kernels.
+ * Setting up a CUDA context (CU_CTX_SYNC_MEMOPS) takes a lock that cudaLaunchKernel() of
+ * another thread may hold for as long as its queue is full; if the kernels in that queue
+ * wait for this thread, both wait forever. After a warm-up, registrations and copies do
+ * not take that lock for memory of the unit's primary context, which the CUDA runtime and
+ * PyTorch use, and of the calling thread's current context.
+ *
+ * spec  "NAME" or "NAME:UNIT", as for pier_buffer_alloc(): "cuda:0". Backends that have
+ *       nothing to prepare do nothing.
+ *
+ * Any thread; again at any time.
+ *
+ * Errors: those of pier_buffer_alloc(), except for the length.
+ */
+PIER_API int pier_backend_warm_up(const char *spec);
+
+/**
  * Allocate a buffer from the backend that `spec` selects.
  *
  * spec    "NAME" or "NAME:UNIT"
