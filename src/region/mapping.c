@@ -100,7 +100,8 @@ int pier_register_export(const struct pier_segment *segment,
 	int error;
 
 	if (!device->dmabuf)
-		return pier_fail_no_dmabuf(device->name);
+		return pier_fail_no_dmabuf(device->name,
+					   device->switches.dmabuf == PIER_SWITCH_OFF);
 	if (segment->mapping != PIER_MAPPING_AUTO)
 		return register_with_mapping(segment, segment->mapping, ret_part);
 	if (segment->range.buffer->backend->mappings)

@@ -54,9 +54,12 @@ static int register_peermem(const struct pier_segment *segment,
 			    struct pier_mr_part *ret_part)
 {
 	const struct pier_buffer *buffer = segment->range.buffer;
+	const struct pier_device *device = segment->region->pd->device;
 	uint64_t address = buffer->address + segment->range.offset;
 	int result = 0;
 
+	if (device->switches.peermem == PIER_SWITCH_OFF)
+		return pier_fail(EOPNOTSUPP, "PIER_PEERMEM=off switched it off");
 	pier_clear_error();
 	if (buffer->backend->expose)
 		result = buffer->backend->expose(&buffer->memory);

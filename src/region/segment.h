@@ -52,6 +52,7 @@ static inline struct pier_check_limits pier_limits_of(const struct pier_pd *pd)
 		.max_mr_size = device->limits.max_mr_size,
 		.lacking_access = device->lacking_access,
 		.dmabuf = device->dmabuf,
+		.dmabuf_off = device->switches.dmabuf == PIER_SWITCH_OFF,
 		.takes_memfd = device->provider->takes_memfd,
 		.device = device->name,
 	};

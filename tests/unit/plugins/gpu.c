@@ -199,8 +199,9 @@ static int flush(const struct pier_memory *memory, const struct pier_backend_flu
 	gpu_control.flushed = *range;
 	snprintf(gpu_control.flusher, sizeof(gpu_control.flusher), "%s", range->device);
 	__atomic_add_fetch(&gpu_control.flushes, 1, __ATOMIC_RELAXED);
-	return gpu_control.flush_error ? pier_fail(gpu_control.flush_error, "no flush")
-				       : 0;
+	if (gpu_control.flush_error)
+		return pier_fail(gpu_control.flush_error, "no flush");
+	return gpu_control.reads_back && !range->read_back ? PIER_BACKEND_READ_BACK : 0;
 }
 
 static void describe(const struct pier_memory *memory,

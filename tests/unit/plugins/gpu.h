@@ -21,6 +21,8 @@ struct gpu_control {
 	bool host;	    /* it is host memory that the CPU can reach */
 	bool moves;	    /* its pages move */
 	bool says_no_export;
+	bool reads_back;    /* a flush needs a read by the NIC */
+	bool foreign_pages; /* exports are of other pages than the device uses */
 	bool lies_about_segments;
 	bool partial; /* an export ends with its segment, and reports that */
 	uint64_t granularity;

@@ -795,6 +795,59 @@ static void flushes_the_range_that_was_written(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
+/*
+ * soft0 would refuse another key or address. The region allows no remote reads: the NIC
+ * reads by the local key.
+ */
+static void reads_back_if_the_backend_asks(void **state)
+{
+	struct pier_mr *mr = NULL, *sub = NULL;
+
+	(void)state;
+	start("gpu:3");
+	fixture.gpu->reads_back = true;
+	fixture.gpu->seams = true;
+	fixture.gpu->takes = PIER_MAPPING_PCIE;
+	expect_ok(pier_reg_buffer_mr(fixture.pd, fixture.buffer, 0, 6 * fixture.page,
+				     PIER_ACCESS_LOCAL_WRITE, PIER_POLICY_DIRECT, &mr));
+	expect_ok(pier_mr_sync_for_device(mr, 5 * fixture.page + 7, 10));
+	assert_int_equal(fixture.gpu->flushes, 2);
+	assert_true(fixture.gpu->flushed.read_back);
+	assert_int_equal(fixture.gpu->flushed.mapping, PIER_MAPPING_PCIE);
+	expect_ok(pier_reg_sub_mr(mr, 3, 100, PIER_ACCESS_LOCAL_WRITE, &sub));
+	expect_ok(pier_mr_sync_for_device(sub, 99, 1));
+	assert_int_equal(fixture.gpu->flushes, 4);
+	expect_ok(pier_dereg_mr(sub));
+	expect_ok(pier_dereg_mr(mr));
+}
+
+/* Without a queue pair nothing can be promised. The next call tries again. */
+static void fails_where_the_nic_cannot_read_back(void **state)
+{
+	struct pier_device *device = NULL;
+	struct pier_pd *pd = NULL;
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	start("gpu");
+	fixture.gpu->reads_back = true;
+	expect_ok(pier_open_device(
+		"fault:create_qp@1=EOPNOTSUPP,wc@1=RETRY_EXC_ERR:soft0", &device));
+	expect_ok(pier_alloc_pd(device, &pd));
+	expect_ok(pier_reg_buffer_mr(pd, fixture.buffer, 0, 100, PIER_ACCESS_SHARED,
+				     PIER_POLICY_DIRECT, &mr));
+	expect_result(pier_mr_sync_for_device(mr, 0, 100), -EOPNOTSUPP);
+	test_assert_sentence("letting fault:soft0 read back a byte: create a queue pair");
+	expect_result(pier_mr_sync_for_device(mr, 0, 100), -EIO);
+	test_assert_sentence("a request to itself completes with the error 12");
+	assert_int_equal(fixture.gpu->flushes, 2);
+	expect_ok(pier_mr_sync_for_device(mr, 0, 100));
+	assert_int_equal(fixture.gpu->flushes, 4);
+	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_dealloc_pd(pd));
+	expect_ok(pier_close_device(device));
+}
+
 static void refuses_invalid_syncs(void **state)
 {
 	static char host[100];
@@ -883,6 +936,8 @@ int main(void)
 		CASE(flushes_no_bounce_buffer),
 		CASE(flushes_direct_memory),
 		CASE(flushes_the_range_that_was_written),
+		CASE(reads_back_if_the_backend_asks),
+		CASE(fails_where_the_nic_cannot_read_back),
 		CASE(refuses_invalid_syncs),
 		CASE(flush_reads_the_byte_back),
 	};
