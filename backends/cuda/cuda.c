@@ -44,6 +44,7 @@ static void describe_cuda(const struct pier_memory *memory,
 				 sizeof(ret_facts->no_export));
 	ret_facts->host = pier_cuda_is_host(state);
 	ret_facts->moves = state->kind == PIER_CUDA_MANAGED;
+	ret_facts->coherent = pier_cuda_is_coherent(state);
 }
 
 const struct pier_backend pier_cuda_backend = {

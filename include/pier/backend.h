@@ -128,6 +128,12 @@ struct pier_memory_facts {
 	bool host;
 	/** Its pages move: it is never registered by its address. */
 	bool moves;
+	/**
+	 * The device that holds it is joined to the CPU by a coherent link (NVLink-C2C)
+	 * beside PCIe. Then each NIC suits one mapping, and the other may register and
+	 * reach nothing. The library chooses by the topology.
+	 */
+	bool coherent;
 };
 
 /** One unit that a spec can name: a GPU. */

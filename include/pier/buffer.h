@@ -55,8 +55,8 @@ struct pier_backend_info {
  */
 enum pier_mapping {
 	/**
-	 * For registrations: the mapping that the NIC is known to accept, otherwise the
-	 * default one.
+	 * For registrations: the mapping that last worked for the NIC and the device, or
+	 * the one that the topology demands, otherwise the default one.
 	 */
 	PIER_MAPPING_AUTO = 0,
 	/** The driver's choice: over NVLink-C2C if available. */
