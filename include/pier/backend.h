@@ -129,6 +129,17 @@ struct pier_memory_facts {
 	/** Its pages move: it is never registered by its address. */
 	bool moves;
 	/**
+	 * The mapping to try first, if the backend has `mappings`; PIER_MAPPING_AUTO: the
+	 * default one.
+	 */
+	enum pier_mapping mapping;
+	/**
+	 * A NIC may write it out of order (PCI Express relaxed ordering): flush() makes
+	 * all completed writes visible in whatever order they arrive, and without
+	 * PIER_BACKEND_READ_BACK.
+	 */
+	bool any_order;
+	/**
 	 * The device that holds it is joined to the CPU by a coherent link (NVLink-C2C)
 	 * beside PCIe. Then each NIC suits one mapping, and the other may register and
 	 * reach nothing. The library chooses by the topology.

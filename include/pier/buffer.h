@@ -56,7 +56,7 @@ struct pier_backend_info {
 enum pier_mapping {
 	/**
 	 * For registrations: the mapping that last worked for the NIC and the device, or
-	 * the one that the topology demands, otherwise the default one.
+	 * the one that the topology demands or the backend prefers.
 	 */
 	PIER_MAPPING_AUTO = 0,
 	/** The driver's choice: over NVLink-C2C if available. */

@@ -73,10 +73,8 @@ PIER_API int pier_mr_sync_for_nic(struct pier_mr *mr, uint64_t offset, uint64_t 
  * pair that is connected to itself. It ends with the domain, and no object of <pier/...>
  * counts it.
  *
- * With hip, a kernel sees the bytes if it does not find older ones in the device's L2
- * cache: ROCm may start kernels without invalidating it for ordinary device memory
- * (AMD_OPT_FLUSH). Receive into fine-grained memory, hip:N:fine, if kernels read a range
- * again and again.
+ * With hip, this does not reach the device's L2 caches: a kernel launched later relies on
+ * them dropping what PCIe writes, or on fine-grained memory (hip:N:fine).
  *
  * offset  in the region, in bytes
  * length  in bytes
@@ -94,10 +92,11 @@ PIER_API int pier_mr_sync_for_device(struct pier_mr *mr, uint64_t offset,
 
 /**
  * The flush of pier_mr_sync_for_device() for memory whose device pier does not know: the
- * NIC reads back a byte of the memory that it wrote. On PCIe no read overtakes earlier writes (PCI Express Base Specification,
- * 2.4.1, transaction ordering rules), so the writes have arrived when the byte is
- * returned. This does not hold for regions with PIER_ACCESS_RELAXED_ORDERING, nor for
- * writes by another NIC.
+ * NIC reads back a byte of the memory that it wrote. On PCIe no read overtakes earlier
+ * writes (PCI Express Base Specification, 2.4.1, transaction ordering rules), so the
+ * writes have arrived when the byte is returned. PIER_ACCESS_RELAXED_ORDERING does not
+ * change that: it lets writes pass writes, and ibv_reg_mr(3) keeps reads behind earlier
+ * writes to the same memory. Writes by another NIC are not flushed.
  *
  * A reader consists of two channels of one protection domain, connected to each other,
  * and a byte of host memory. Threads: one thread at a time may use it. Processes: the

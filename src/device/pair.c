@@ -5,6 +5,8 @@
 
 #include "pair.h"
 
+char pier_pair_passed[] = "";
+
 static struct pier_pair *find_record(struct pier_device *device, const char *memory)
 {
 	pier_list_for_each(link, &device->pairs) {
@@ -36,9 +38,20 @@ struct pier_pair *pier_find_pair(struct pier_device *device, const char *backend
 	return pair;
 }
 
+static void free_record(struct pier_pair *pair)
+{
+	for (size_t i = 0; i < sizeof(pair->canary) / sizeof(pair->canary[0]); i++) {
+		char *answer = atomic_load(&pair->canary[i]);
+
+		if (answer != pier_pair_passed)
+			free(answer);
+	}
+	free(pair);
+}
+
 void pier_free_pairs(struct pier_device *device)
 {
 	pier_list_for_each_safe(link, next, &device->pairs)
-		free(pier_container_of(link, struct pier_pair, link));
+		free_record(pier_container_of(link, struct pier_pair, link));
 	pthread_mutex_destroy(&device->pairs_lock);
 }

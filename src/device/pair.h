@@ -13,7 +13,16 @@ struct pier_pair {
 	char memory[64]; /* the backend and its unit, as a spec names them: "cuda:0" */
 	/* Of the last dma-buf that was registered; AUTO: none, or it has no choice. */
 	_Atomic(enum pier_mapping) mapping;
+	/*
+	 * What the canary found, by mapping; PIER_MAPPING_AUTO stands for peer memory.
+	 * NULL: it has not run. pier_pair_passed: the path can be used. Otherwise the
+	 * sentence that refuses the path, from malloc(3).
+	 */
+	_Atomic(char *) canary[PIER_MAPPING_PCIE + 1];
 };
+
+/* No sentence: see struct pier_pair. */
+extern char pier_pair_passed[];
 
 /*
  * The record of a device and the memory of a unit. The first call makes it. It stays

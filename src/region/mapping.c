@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "buffer/buffer.h"
+#include "canary.h"
 #include "core/page.h"
 #include "device/topology.h"
 #include "mapping.h"
@@ -96,8 +97,10 @@ static int register_with_mapping(const struct pier_segment *segment,
 {
 	struct pier_segment mapped = *segment;
 	bool exported;
-	int error = pier_find_data_direct(segment, mapping, &mapped.data_direct);
+	int error = pier_check_canary(segment, mapping);
 
+	if (!error)
+		error = pier_find_data_direct(segment, mapping, &mapped.data_direct);
 	if (error)
 		return error;
 	error = register_dmabuf(&mapped, mapping, false, ret_part, &exported);
@@ -107,7 +110,10 @@ static int register_with_mapping(const struct pier_segment *segment,
 		return error;
 	ret_part->mapping = mapping;
 	set_padding(segment, ret_part->mr);
-	return 0;
+	error = pier_send_canary(segment, mapping, pier_register_export);
+	if (error)
+		segment->region->pd->device->provider->dereg_mr(ret_part->mr);
+	return error;
 }
 
 /*

@@ -82,7 +82,10 @@ enum pier_mapping pier_choose_mapping(const char *sysfs,
 
 	if (last != PIER_MAPPING_AUTO)
 		return last;
-	return facts.coherent ? choose_by_topology(sysfs, segment) : PIER_MAPPING_DEFAULT;
+	if (facts.coherent)
+		return choose_by_topology(sysfs, segment);
+	return facts.mapping == PIER_MAPPING_PCIE ? PIER_MAPPING_PCIE
+						  : PIER_MAPPING_DEFAULT;
 }
 
 void pier_remember_mapping(const struct pier_segment *segment, enum pier_mapping mapping)

@@ -6,7 +6,7 @@
 
 /*
  * The mapping for a segment's memory and its NIC: the one that was last registered for
- * this pair, or else the one that the topology demands.
+ * this pair, or else the one that the topology demands or the backend prefers.
  *
  * sysfs  its root, PIER_SYSFS outside tests
  */

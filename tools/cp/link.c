@@ -76,6 +76,8 @@ static int register_memory(struct link *link, enum cp_role role, bool direct,
 	attr.ranges = &range;
 	attr.range_count = 1;
 	attr.access = slot_access(link, role);
+	/* A chunk is looked at when the message behind it has arrived. */
+	attr.ordering = PIER_ORDERING_COMPLETIONS;
 	/*
 	 * Peer memory copies nothing either, and is the only path with NVIDIA's
 	 * proprietary kernel modules, whose GPUs export no dma-bufs.

@@ -87,6 +87,7 @@ static int setup(void **state)
 	nic.provider.reg_data_direct_mr = attach_directly;
 	nic.provider.query_data_direct = query_data_direct;
 	nic.device->provider = &nic.provider;
+	nic.device->switches.canary = PIER_SWITCH_OFF;
 	nic.least = 0;
 	nic.query_error = EOPNOTSUPP;
 	nic.sibling = "";
@@ -180,6 +181,25 @@ static void tries_the_other_mapping_of_a_coherent_device(void **state)
 	app.control->device[0].attach_error = ENOMEM;
 	expect_mapping(buffer, PIER_MAPPING_PCIE);
 	assert_int_equal(pcie_exports(), 1);
+	expect_ok(pier_buffer_free(buffer));
+}
+
+/* It registers and reaches other memory, which the canary finds. */
+static void the_wrong_mapping_is_followed_by_the_other(void **state)
+{
+	struct pier_buffer *buffer = alloc("cuda:0", FIXTURE_BLOCK);
+
+	(void)state;
+	nic.device->switches.canary = PIER_SWITCH_ON;
+	/* Copies are no memory to share. */
+	app.control->windows = FAKE_CUDA_WINDOWS_REFUSED;
+	app.control->device[0].coherent = true;
+	app.control->device[0].pcie = FAKE_CUDA_PCIE_REQUIRED;
+	expect_mapping(buffer, PIER_MAPPING_PCIE);
+	/* The next one knows. */
+	nic.registrations = 0;
+	expect_mapping(buffer, PIER_MAPPING_PCIE);
+	assert_int_equal(nic.registrations, 1);
 	expect_ok(pier_buffer_free(buffer));
 }
 
@@ -401,6 +421,7 @@ int main(void)
 		CASE(explains_the_kernels_enotsupp),
 		CASE(a_full_bar_fails_the_registration),
 		CASE(tries_the_other_mapping_of_a_coherent_device),
+		CASE(the_wrong_mapping_is_followed_by_the_other),
 		CASE(registers_a_part_by_the_whole_allocation),
 		CASE(registers_a_part_by_its_whole_segment),
 		CASE(remembers_the_mapping_for_each_pair),
