@@ -77,7 +77,8 @@ struct pier_buffer_info {
 	char unit[32];	  /**< the UNIT that holds it: "0"; "" if there are none */
 	char kind[48];	  /**< "cuMemAlloc", "managed memory"; "" if unknown */
 	/**
-	 * Why the memory cannot be exported as a dma-buf, and the remedy; "" if it can.
+	 * Why the memory cannot be exported as a dma-buf, and the remedy; "" if it can,
+	 * or if only its driver knows.
 	 */
 	char no_export[256];
 	char pci[16];		    /**< its PCI address, "0000:17:00.0"; or "" */
