@@ -23,11 +23,21 @@ int pier_read_switch(const char *name, enum pier_switch *ret_value)
 	return 0;
 }
 
-bool pier_switched_off(const char *name)
+static enum pier_switch read_or_warn(const char *name)
 {
 	enum pier_switch value = PIER_SWITCH_AUTO;
 
 	if (pier_read_switch(name, &value))
 		pier_warning("%s", pier_error_message());
-	return value == PIER_SWITCH_OFF;
+	return value;
+}
+
+bool pier_switched_off(const char *name)
+{
+	return read_or_warn(name) == PIER_SWITCH_OFF;
+}
+
+bool pier_switched_on(const char *name)
+{
+	return read_or_warn(name) == PIER_SWITCH_ON;
 }

@@ -18,8 +18,8 @@ enum pier_switch {
  */
 int pier_read_switch(const char *name, enum pier_switch *ret_value);
 
-/* Whether a variable is "off". A value that is no switch is logged and counts as unset.
- */
+/* Whether a variable is "off" or "on". Another value is logged and counts as unset. */
 bool pier_switched_off(const char *name);
+bool pier_switched_on(const char *name);
 
 #endif
