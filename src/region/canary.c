@@ -82,19 +82,16 @@ static int make_host_memory(struct canary *canary)
 	return fill_pattern(canary);
 }
 
-static int make_device_memory(struct canary *canary, enum pier_mapping mapping,
-			      int (*take)(const struct pier_segment *segment,
-					  struct pier_mr_part *ret_part))
+static int register_device(struct canary *canary, enum pier_mapping mapping,
+			   int (*take)(const struct pier_segment *segment,
+				       struct pier_mr_part *ret_part))
 {
 	struct pier_segment segment = {
 		.region = &canary->region,
 		.mapping = mapping,
 		.canary = true,
 	};
-	int error = pier_buffer_alloc(canary->memory, 2 * canary->page, &canary->buffer);
 
-	if (error)
-		return error;
 	canary->region.pd = canary->pd;
 	canary->region.access = PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_READ;
 	canary->region.split = PIER_SPLIT_NEVER;
@@ -227,14 +224,18 @@ static int run_canary(struct canary *canary, enum pier_mapping mapping,
 		      int (*take)(const struct pier_segment *segment,
 				  struct pier_mr_part *ret_part))
 {
-	int error = pier_loop_create(canary->pd->device, canary->pd->pd, &canary->loop);
+	/* First what costs least where it fails: a program may use all of a GPU. */
+	int error = pier_buffer_alloc(canary->memory, 2 * canary->page, &canary->buffer);
 
+	if (!error)
+		error = pier_loop_create(canary->pd->device, canary->pd->pd,
+					 &canary->loop);
 	if (!error)
 		error = make_host_memory(canary);
 	if (!error)
 		error = try_loop(canary);
 	if (!error)
-		error = make_device_memory(canary, mapping, take);
+		error = register_device(canary, mapping, take);
 	if (!error)
 		error = test_reading(canary, mapping);
 	if (!error && !canary->sentence[0])
