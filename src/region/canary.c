@@ -26,9 +26,10 @@ struct canary {
 	struct ibv_mr *host;
 	/* Two pages of the device. The second is tested, so its offset counts, too. */
 	struct pier_buffer *buffer;
-	struct pier_mr region; /* only what the registration of a segment reads */
 	struct pier_mr_part part;
 	char sentence[SENTENCE_SIZE]; /* why the path is refused; "": it is not */
+	/* Only what the registration of a segment reads. Last: it has no fixed size. */
+	struct pier_mr region;
 };
 
 static bool needs_canary(const struct pier_segment *segment)
