@@ -139,6 +139,12 @@ struct pier_memory_facts {
 	 * PIER_BACKEND_READ_BACK.
 	 */
 	bool any_order;
+	/**
+	 * The device that holds it is joined to the CPU by a coherent link (NVLink-C2C)
+	 * beside PCIe. Then each NIC suits one mapping, and the other may register and
+	 * reach nothing. The library chooses by the topology.
+	 */
+	bool coherent;
 };
 
 /** One unit that a spec can name: a GPU. */
@@ -428,6 +434,15 @@ struct pier_backend {
 	 * destination are undefined.
 	 */
 	int (*copy_query)(void *copy, bool wait);
+
+	/**
+	 * Optional: do what the first use of a unit would do, such as making a context.
+	 *
+	 * unit  as for alloc()
+	 *
+	 * Errors: those of alloc().
+	 */
+	int (*warm_up)(const char *unit);
 };
 
 /** Element `index` of an array whose elements may be longer than this header's. */

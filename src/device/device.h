@@ -34,8 +34,6 @@ struct pier_device {
 	int lacking_access; /* flags of enum pier_access that it cannot honour */
 	/* A memory window lets the peer reach all of the region beneath. */
 	bool unbounded_windows;
-	/* The last mapping that it took: see src/region/mapping.c. */
-	_Atomic(enum pier_mapping) mapping;
 	pthread_mutex_t pairs_lock;
 	struct pier_list pairs; /* of pair.c; under `pairs_lock` */
 	atomic_uint pds;

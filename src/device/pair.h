@@ -11,6 +11,8 @@
 struct pier_pair {
 	struct pier_list link;
 	char memory[64]; /* the backend and its unit, as a spec names them: "cuda:0" */
+	/* Of the last dma-buf that was registered; AUTO: none, or it has no choice. */
+	_Atomic(enum pier_mapping) mapping;
 	/*
 	 * What the canary found, by mapping; PIER_MAPPING_AUTO stands for peer memory.
 	 * NULL: it has not run. pier_pair_passed: the path can be used. Otherwise the

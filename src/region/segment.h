@@ -15,8 +15,9 @@ struct pier_segment {
 	uint64_t iova;		    /* agrees with its address modulo the page */
 	enum pier_policy policy;
 	enum pier_mapping mapping;
-	bool checked; /* by pier_plan_region(), for the path that it will take */
-	bool canary;  /* it is the memory of canary.c */
+	bool data_direct; /* through that engine of the NIC */
+	bool checked;	  /* by pier_plan_region(), for the path that it will take */
+	bool canary;	  /* it is the memory of canary.c */
 };
 
 /* A whole range of a region. The path that a buffer will take is not known yet. */

@@ -229,17 +229,17 @@ static void finds_and_remembers_the_mapping(void **state)
 	(void)state;
 	start("gpu");
 	fixture.gpu->takes = PIER_MAPPING_PCIE;
-	expect_ok(reg(0, 100, PIER_POLICY_DIRECT, &mr));
+	expect_ok(reg(0, 6 * fixture.page, PIER_POLICY_DIRECT, &mr));
 	assert_int_equal(pier_mr_mapping(mr), PIER_MAPPING_PCIE);
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
 	expect_ok(pier_dereg_mr(mr));
 	assert_int_equal(fixture.gpu->exports_by[PIER_MAPPING_DEFAULT], 1);
-	expect_ok(reg(0, 100, PIER_POLICY_DIRECT, &mr));
+	expect_ok(reg(0, 6 * fixture.page, PIER_POLICY_DIRECT, &mr));
 	expect_ok(pier_dereg_mr(mr));
 	assert_int_equal(fixture.gpu->exports_by[PIER_MAPPING_DEFAULT], 1);
 	assert_int_equal(fixture.gpu->exports_by[PIER_MAPPING_PCIE], 2);
 	fixture.gpu->takes = PIER_MAPPING_DEFAULT;
-	expect_ok(reg(0, 100, PIER_POLICY_DIRECT, &mr));
+	expect_ok(reg(0, 6 * fixture.page, PIER_POLICY_DIRECT, &mr));
 	assert_int_equal(pier_mr_mapping(mr), PIER_MAPPING_DEFAULT);
 	expect_ok(pier_dereg_mr(mr));
 }
@@ -283,7 +283,8 @@ static void reports_why_both_mappings_failed(void **state)
 
 static int reg_mapped(enum pier_mapping mapping, int ordering, struct pier_mr **ret_mr)
 {
-	struct pier_mr_range range = pier_mr_range_buffer(fixture.buffer, 0, 100);
+	struct pier_mr_range range = pier_mr_range_buffer(fixture.buffer, 0,
+							  6 * fixture.page);
 	struct pier_mr_attr attr;
 
 	pier_mr_attr_init(&attr);
