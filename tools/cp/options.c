@@ -22,7 +22,7 @@ static const char cp_help[] =
 	"  --device NAME        NIC on this side; on both sides if both are on this "
 	"host\n"
 	"  --remote-device NAME NIC on the other side\n"
-	"  --direct             fail rather than use a fallback path to the memory\n"
+	"  --direct             fail rather than use a path with copies to the memory\n"
 	"  --no-verify          do not verify the bytes\n"
 	"  -p, --preserve       preserve the mode and the modification time\n"
 	"\n"
