@@ -27,6 +27,14 @@ int pier_channel_poll(struct pier_channel *channel)
 	return count;
 }
 
+int pier_take_unseen(struct pier_channel *channel)
+{
+	int count = channel->unseen;
+
+	channel->unseen = false;
+	return count;
+}
+
 int pier_channel_arm(struct pier_channel *channel)
 {
 	int error = pier_check_process(&channel->object);
@@ -37,8 +45,7 @@ int pier_channel_arm(struct pier_channel *channel)
 	before = pier_collect(channel);
 	if (before < 0)
 		return before;
-	before += channel->unseen;
-	channel->unseen = false;
+	before += pier_take_unseen(channel);
 	pier_keep_alive(channel);
 	after = pier_arm_completions(channel);
 	return after < 0 ? after : before + after;
@@ -90,7 +97,7 @@ int pier_hot_complete(struct pier_channel *channel, const struct ibv_wc *wc, int
 	struct ibv_wc batch[PIER_CQ_BATCH];
 
 	if (count > 0) {
-		pier_dispatch_completion(channel, wc);
+		pier_collect_more(channel, wc, count);
 		count = ibv_poll_cq(channel->cq, PIER_CQ_BATCH, batch);
 	}
 	if (count == 0 && channel->idle_calls)

@@ -28,6 +28,7 @@ struct pier_device {
 	/* The last mapping that it took: see src/region/mapping.c. */
 	_Atomic(enum pier_mapping) mapping;
 	atomic_uint pds;
+	atomic_uint queues; /* completion queues with a vector that pier chose */
 	char name[64];
 };
 

@@ -6,8 +6,7 @@
 
 /* The verbs objects of a channel, in the order of creation. */
 
-int pier_create_events(struct pier_channel *channel);
-int pier_create_cq(struct pier_channel *channel);
+int pier_open_channel_completions(struct pier_channel *channel);
 int pier_create_qp(struct pier_channel *channel);
 
 /* Bring the queue pair from RESET to INIT. */
