@@ -27,14 +27,6 @@ int pier_channel_poll(struct pier_channel *channel)
 	return count;
 }
 
-int pier_take_unseen(struct pier_channel *channel)
-{
-	int count = channel->unseen;
-
-	channel->unseen = false;
-	return count;
-}
-
 int pier_channel_arm(struct pier_channel *channel)
 {
 	int error = pier_check_process(&channel->object);
@@ -45,7 +37,8 @@ int pier_channel_arm(struct pier_channel *channel)
 	before = pier_collect(channel);
 	if (before < 0)
 		return before;
-	before += pier_take_unseen(channel);
+	before += channel->unseen;
+	channel->unseen = false;
 	pier_keep_alive(channel);
 	after = pier_arm_completions(channel);
 	return after < 0 ? after : before + after;

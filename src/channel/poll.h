@@ -7,7 +7,4 @@
 /* pier_collect() for loops that poll: posts a keepalive when one is due. */
 int pier_collect_while_idle(struct pier_channel *channel);
 
-/* Whether completions were collected behind the caller's back; once. 0 or 1. */
-int pier_take_unseen(struct pier_channel *channel);
-
 #endif

@@ -7,7 +7,6 @@
 #include "channel/extra/keepalive.h"
 #include "core/deadline.h"
 #include "core/error.h"
-#include "poll.h"
 #include "wait.h"
 
 /* How long to poll before sleeping. */
@@ -41,18 +40,19 @@ static void add_fd(struct pier_wait_pass *pass, struct pier_channel *channel)
 							       .events = POLLIN };
 }
 
-/* A shared CQ is armed once for its channels that follow each other. */
+/*
+ * A shared CQ is armed once for its channels that follow each other. The check after
+ * this pass sees what arming has collected for any of them.
+ */
 static int arm_channel(struct pier_wait_pass *pass, struct pier_channel *channel)
 {
-	int count;
+	int count = 0;
 
-	if (channel->attr.cq && channel->attr.cq == pass->armed) {
+	if (channel->attr.cq && channel->attr.cq == pass->armed)
 		pier_keep_alive(channel);
-		count = pier_take_unseen(channel);
-	} else {
+	else
 		count = pier_channel_arm(channel);
-		pass->armed = channel->attr.cq;
-	}
+	pass->armed = channel->attr.cq;
 	if (count > 0)
 		pass->again = true;
 	return count < 0 ? count : 0;

@@ -12,7 +12,9 @@ enum {
 	PAIRS = 4,
 	LENGTH = 1003, /* of a message: a multiple of nothing */
 	MESSAGES = 300,
-	RECEIVES = 4, /* of each channel, posted at a time */
+	RECEIVES = 4,	/* of each channel, posted at a time */
+	BYTES = 150001, /* of a transfer */
+	CHUNK = 4096,
 };
 
 struct hub {
@@ -389,6 +391,84 @@ static void shared_receives_reach_their_channels(void **state)
 	world_expect(world);
 }
 
+/* The sum of what arming reports. 0: the thread may sleep. */
+static int arm_rails(const struct hub *hub)
+{
+	int collected = 0;
+
+	for (int i = 0; i < PAIRS; i++) {
+		int from = pier_channel_arm(hub->from[i]);
+		int to = pier_channel_arm(hub->to[i]);
+
+		assert_true(from >= 0 && to >= 0);
+		collected += from + to;
+	}
+	return collected;
+}
+
+/* Both ends in one thread, which sleeps as <pier/transfer.h> documents. */
+static void drive_transfer(const struct hub *hub, struct pier_transfer *transfer,
+			   struct pier_receiver *receiver)
+{
+	struct pollfd fds[] = {
+		{ .fd = pier_cq_fd(hub->of_from), .events = POLLIN },
+		{ .fd = pier_cq_fd(hub->of_to), .events = POLLIN },
+	};
+	int sent = 0, came = 0;
+
+	while (sent == 0 || came == 0) {
+		sent = pier_transfer_progress(transfer);
+		came = pier_receiver_progress(receiver);
+		if (sent == 0 && came == 0 && arm_rails(hub) == 0)
+			assert_true(poll(fds, 2, PATIENT) > 0);
+	}
+	assert_int_equal(sent, 1);
+	assert_int_equal(came, 1);
+}
+
+/* What one rail collects for another is not lost. */
+static void rails_share_a_queue(void **state)
+{
+	struct hub hub = open_hub(state);
+	struct world *world = hub.world;
+	struct pier_remote remote = remote_at(&world->b.area, 0, AREA_LENGTH);
+	struct pier_rail rails[PAIRS];
+	struct pier_receiver_rail receivers[PAIRS];
+	struct pier_transfer_attr attr;
+	struct pier_receiver_attr receiver_attr;
+	struct pier_transfer *transfer;
+	struct pier_receiver *receiver;
+
+	for (int i = 0; i < PAIRS; i++) {
+		rails[i] = (struct pier_rail){ .channel = hub.from[i],
+					       .mr = world->a.area.mr,
+					       .offset = 100,
+					       .parts = &remote,
+					       .count = 1,
+					       .remote_offset = 5000 };
+		receivers[i] = (struct pier_receiver_rail){ .channel = hub.to[i],
+							    .mr = world->b.area.mr,
+							    .offset = 5000 };
+	}
+	pier_receiver_attr_init(&receiver_attr);
+	receiver_attr.rails = receivers;
+	receiver_attr.rail_count = PAIRS;
+	receiver_attr.length = BYTES;
+	pier_transfer_attr_init(&attr);
+	attr.rails = rails;
+	attr.rail_count = PAIRS;
+	attr.length = BYTES;
+	attr.chunk = CHUNK;
+	attr.flags = PIER_TRANSFER_ANNOUNCE;
+	expect_ok(pier_receiver_begin(&receiver_attr, &receiver));
+	expect_ok(pier_transfer_begin(&attr, &transfer));
+	drive_transfer(&hub, transfer, receiver);
+	expect_ok(pier_transfer_destroy(transfer));
+	expect_ok(pier_receiver_destroy(receiver));
+	image_copy(&world->b.area, 5000, &world->a.area, 100, BYTES);
+	close_hub(&hub);
+}
+
 int run_shared_queue_cases(void)
 {
 	const struct CMUnitTest cases[] = {
@@ -398,6 +478,7 @@ int run_shared_queue_cases(void)
 		world_case(destroyed_channel_makes_room),
 		world_case(reset_channel_keeps_others),
 		world_case(shared_receives_reach_their_channels),
+		world_case(rails_share_a_queue),
 	};
 
 	return cmocka_run_group_tests_name("shared queues", cases, NULL, NULL);

@@ -11,6 +11,7 @@
 #include <pier/pier.h>
 
 #include "channel/cq/members.h"
+#include "channel/wait.h"
 #include "nic.h"
 
 enum {
@@ -342,6 +343,7 @@ static void withheld_completions_are_made_up(void **state)
 	(void)state;
 	fake.never_flushes = true;
 	expect_ok(pier_channel_cancel(fixture.a));
+	expect_news(fixture.cq, fixture.a, NULL);
 	expect_done(fixture.a, a, -ECANCELED);
 	expect_pending(fixture.b, b);
 	complete(b, IBV_WC_SUCCESS);
@@ -362,6 +364,25 @@ static void wait_sleeps_beside_other_completions(void **state)
 	assert_true(fake.notifies > 0);
 	assert_true(fake.polls < 1000);
 	expect_done(fixture.b, b, 0);
+	close_fixture(&fixture);
+}
+
+/* A wait on many channels makes no system call for each. */
+static void wait_arms_the_queue_once(void **state)
+{
+	struct fixture fixture = open_fixture();
+	struct pier_wait_pass pass = { .step = PIER_WAIT_STEP_ARM };
+	struct pollfd fds[2];
+
+	(void)state;
+	expect_ok(pier_wait_pass_channel(&pass, fixture.a));
+	expect_ok(pier_wait_pass_channel(&pass, fixture.b));
+	assert_int_equal(fake.notifies, 1);
+	pass = (struct pier_wait_pass){ .step = PIER_WAIT_STEP_SLEEP, .fds = fds };
+	expect_ok(pier_wait_pass_channel(&pass, fixture.a));
+	expect_ok(pier_wait_pass_channel(&pass, fixture.b));
+	assert_int_equal(pass.fd_count, 1);
+	assert_int_equal(fds[0].fd, pier_cq_fd(fixture.cq));
 	close_fixture(&fixture);
 }
 
@@ -651,6 +672,7 @@ int main(void)
 		cmocka_unit_test(reset_leaves_others_alone),
 		cmocka_unit_test(withheld_completions_are_made_up),
 		cmocka_unit_test(wait_sleeps_beside_other_completions),
+		cmocka_unit_test(wait_arms_the_queue_once),
 		cmocka_unit_test(depth_is_a_budget),
 		cmocka_unit_test(shared_receives_count_once),
 		cmocka_unit_test(destroyed_channel_returns_its_receives),
