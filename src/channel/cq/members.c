@@ -130,7 +130,6 @@ void pier_cq_remove(struct pier_cq *cq, struct pier_channel *channel)
 {
 	struct pier_channel **at;
 
-	pier_list_remove(&channel->ready_link);
 	if (!cq->buckets)
 		return;
 	for (at = bucket_of(cq, channel->qp_num); *at && *at != channel;

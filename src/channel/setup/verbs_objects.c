@@ -43,9 +43,20 @@ static void leave_cq(struct pier_channel *channel)
 	struct pier_cq *cq = channel->attr.cq;
 
 	pier_cq_remove(cq, channel);
+	pier_list_remove(&channel->ready_link);
 	pier_collect_cq(cq);
 	pier_cq_release(cq, pier_request_entries(&channel->attr), channel->attr.srq);
 	channel->cq = NULL;
+}
+
+int pier_name_qp(struct pier_channel *channel)
+{
+	struct pier_cq *cq = channel->attr.cq;
+
+	if (cq)
+		pier_cq_remove(cq, channel);
+	channel->qp_num = channel->qp->qp_num;
+	return cq ? pier_cq_add(cq, channel) : 0;
 }
 
 int pier_create_qp(struct pier_channel *channel)
@@ -76,11 +87,10 @@ int pier_create_qp(struct pier_channel *channel)
 			"%u bytes inline",
 			attr->max_send_wr, attr->max_recv_wr, attr->max_send_sge,
 			attr->max_recv_sge, attr->max_inline);
-	channel->qp_num = channel->qp->qp_num;
 	/* Do not use more than requested: that may be memory the CPU does not reach. */
 	if (init.cap.max_inline_data < attr->max_inline)
 		channel->attr.max_inline = init.cap.max_inline_data;
-	return attr->cq ? pier_cq_add(attr->cq, channel) : 0;
+	return pier_name_qp(channel);
 }
 
 int pier_modify_to_init(struct pier_channel *channel)

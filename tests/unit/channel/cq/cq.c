@@ -11,6 +11,7 @@
 #include <pier/pier.h>
 
 #include "channel/cq/members.h"
+#include "channel/setup/verbs_objects.h"
 #include "channel/wait.h"
 #include "nic.h"
 
@@ -512,6 +513,24 @@ static void finds_one_channel_among_many(void **state)
 	test_assert_census(&before);
 }
 
+/* A device that does not leave ERR gives the channel another queue pair. */
+static void follows_a_new_queue_pair(void **state)
+{
+	struct fixture fixture = open_fixture();
+	struct pier_work work;
+
+	(void)state;
+	fixture.a->qp->qp_num = FAKE_QPN + 9;
+	expect_ok(pier_name_qp(fixture.a));
+	assert_int_equal(fixture.cq->channel_count, 2);
+	assert_null(pier_cq_find(fixture.cq, FAKE_QPN));
+	work = post(fixture.a);
+	complete(work, IBV_WC_SUCCESS);
+	expect_news(fixture.cq, fixture.a, NULL);
+	expect_done(fixture.a, work, 0);
+	close_fixture(&fixture);
+}
+
 /* Fewer than 2^32 requests apart, two channels could soon have the same wr_id. */
 static void positions_are_far_apart(void **state)
 {
@@ -677,6 +696,7 @@ int main(void)
 		cmocka_unit_test(shared_receives_count_once),
 		cmocka_unit_test(destroyed_channel_returns_its_receives),
 		cmocka_unit_test(finds_one_channel_among_many),
+		cmocka_unit_test(follows_a_new_queue_pair),
 		cmocka_unit_test(positions_are_far_apart),
 		cmocka_unit_test(vectors_are_taken_in_turn),
 		cmocka_unit_test(wrong_attributes_are_refused),
