@@ -130,9 +130,11 @@ int pier_collect_cq(struct pier_cq *cq)
 			      ibv_poll_cq(cq->completions.cq, PIER_CQ_BATCH, batch));
 }
 
-int pier_collect_more(struct pier_channel *channel, const struct ibv_wc *first, int count)
+/* room: for PIER_CQ_BATCH completions; may be that of the first ones */
+static inline __attribute__((always_inline)) int collect_from(
+	struct pier_channel *channel, const struct ibv_wc *first, int count,
+	struct ibv_wc *room)
 {
-	struct ibv_wc batch[PIER_CQ_BATCH];
 	int total = 0;
 
 	if (pier_unlikely(channel->attr.cq))
@@ -145,17 +147,24 @@ int pier_collect_more(struct pier_channel *channel, const struct ibv_wc *first, 
 		total += count;
 		if (count < PIER_CQ_BATCH)
 			return total;
-		first = batch;
-		count = ibv_poll_cq(channel->cq, PIER_CQ_BATCH, batch);
+		first = room;
+		count = ibv_poll_cq(channel->cq, PIER_CQ_BATCH, room);
 	}
+}
+
+int pier_collect_more(struct pier_channel *channel, const struct ibv_wc *first, int count)
+{
+	struct ibv_wc batch[PIER_CQ_BATCH];
+
+	return collect_from(channel, first, count, batch);
 }
 
 int pier_collect(struct pier_channel *channel)
 {
 	struct ibv_wc batch[PIER_CQ_BATCH];
+	int count = ibv_poll_cq(channel->cq, PIER_CQ_BATCH, batch);
 
-	return pier_collect_more(channel, batch,
-				 ibv_poll_cq(channel->cq, PIER_CQ_BATCH, batch));
+	return collect_from(channel, batch, count, batch);
 }
 
 int pier_arm_completions(struct pier_channel *channel)
