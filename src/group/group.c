@@ -23,7 +23,6 @@ enum {
 	 */
 	LEAST_TIMEOUT = 16,
 	LEAST_RETRIES = 6,
-	FOR_EVER = 7, /* of rnr_retry_count */
 };
 
 _Static_assert(sizeof(struct pier_group_attr) == (size_t)FIRST_SIZE,
@@ -124,21 +123,6 @@ static int make_member(struct pier_group *group, uint32_t rank,
 }
 
 /*
- * Ranks reach an exchange at different times. The deadlines of the group limit how long
- * a rank waits for another's receives.
- */
-static int read_channel_attr(const struct pier_group *group,
-			     const struct pier_channel_attr *given,
-			     struct pier_channel_attr *ret_attr)
-{
-	int error = pier_read_channel_attr(given, &group->pd->device->limits, ret_attr);
-
-	if (!given)
-		ret_attr->rnr_retry_count = FOR_EVER;
-	return error;
-}
-
-/*
  * One completion queue for all channels, and so one fd, if the device has one that is
  * deep enough. The receives of a shared receive queue count once for each queue.
  */
@@ -188,7 +172,7 @@ static int make_cqs(struct pier_group *group, const struct pier_channel_attr *at
 static int make_members(struct pier_group *group, const struct pier_channel_attr *given)
 {
 	struct pier_channel_attr attr;
-	int error = read_channel_attr(group, given, &attr);
+	int error = pier_read_channel_attr(given, &group->pd->device->limits, &attr);
 
 	if (!error)
 		error = pier_check_channel_attr(&attr, &group->pd->device->limits);

@@ -11,7 +11,6 @@
 #include <pier/pier.h>
 
 #include "channel/cq/members.h"
-#include "channel/setup/verbs_objects.h"
 #include "channel/wait.h"
 #include "nic.h"
 
@@ -513,21 +512,28 @@ static void finds_one_channel_among_many(void **state)
 	test_assert_census(&before);
 }
 
-/* A device that does not leave ERR gives the channel another queue pair. */
+/* irdma does not leave ERR, so the channel gets another queue pair. */
 static void follows_a_new_queue_pair(void **state)
 {
 	struct fixture fixture = open_fixture();
-	struct pier_work work;
+	uint32_t old = fixture.a->qp_num;
+	struct pier_work a, b = post(fixture.b);
 
 	(void)state;
-	fixture.a->qp->qp_num = FAKE_QPN + 9;
-	expect_ok(pier_name_qp(fixture.a));
+	fake.stays_in_error = true;
+	expect_ok(pier_channel_reset(fixture.a));
+	assert_int_not_equal(fixture.a->qp_num, old);
+	assert_null(pier_cq_find(fixture.cq, old));
 	assert_int_equal(fixture.cq->channel_count, 2);
-	assert_null(pier_cq_find(fixture.cq, FAKE_QPN));
-	work = post(fixture.a);
-	complete(work, IBV_WC_SUCCESS);
+	assert_int_equal(pier_cq_room(fixture.cq), DEPTH - 2 * RESERVED);
+	expect_ok(pier_channel_connect(fixture.a, &peer));
 	expect_news(fixture.cq, fixture.a, NULL);
-	expect_done(fixture.a, work, 0);
+	a = post(fixture.a);
+	complete(a, IBV_WC_SUCCESS);
+	complete(b, IBV_WC_SUCCESS);
+	expect_news(fixture.cq, fixture.a, fixture.b);
+	expect_done(fixture.a, a, 0);
+	expect_done(fixture.b, b, 0);
 	close_fixture(&fixture);
 }
 
