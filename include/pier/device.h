@@ -189,6 +189,11 @@ PIER_API void pier_device_list_free(struct pier_device_info *list);
  *			TIME (default: 500ms), and after the earlier requests have
  *			completed, the request fails with RETRY_EXC_ERR, and later
  *			requests are flushed
+ *	async@N=EVENT	counted in requests that are sent: the device reports an
+ *			asynchronous event about the queue pair, its completion queue
+ *			or port 1. EVENT is a name of enum ibv_event_type without
+ *			IBV_EVENT_, such as DEVICE_FATAL. The request itself is
+ *			carried out
  *	event@N=TIME	counted in requests for an event: the event arrives no earlier
  *			than TIME after it was requested
  *

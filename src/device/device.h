@@ -10,6 +10,7 @@
 #include <pier/topology.h>
 #include <pier/verbs.h>
 
+#include "device_events.h"
 #include "provider/provider.h"
 #include "core/list.h"
 #include "core/object.h"
@@ -30,6 +31,10 @@ struct pier_device {
 	_Atomic(enum pier_mapping) mapping;
 	atomic_uint pds;
 	char name[64];
+	bool takes_events;	 /* pier takes its asynchronous events: device_events.h */
+	atomic_uint gid_changes; /* how often its events may have changed addresses */
+	pthread_mutex_t events_lock;
+	struct pier_device_trouble trouble;
 };
 
 struct pier_pd {
