@@ -11,6 +11,7 @@
 #include <pier/verbs.h>
 
 #include "device_events.h"
+#include "gid_table.h"
 #include "provider/provider.h"
 #include "core/list.h"
 #include "core/object.h"
@@ -35,6 +36,8 @@ struct pier_device {
 	atomic_uint gid_changes; /* how often its events may have changed addresses */
 	pthread_mutex_t events_lock;
 	struct pier_device_trouble trouble;
+	pthread_mutex_t gids_lock;
+	struct pier_known_gids gids[PIER_GID_PORTS];
 };
 
 struct pier_pd {

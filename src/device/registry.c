@@ -27,6 +27,7 @@ struct pier_device *pier_new_device(const char *prefix, const char *name)
 	device->object.describe = describe_device;
 	atomic_init(&device->pds, 0);
 	pthread_mutex_init(&device->events_lock, NULL);
+	pthread_mutex_init(&device->gids_lock, NULL);
 	/* libibverbs' longest names would lose their end behind a prefix. */
 	room = (int)(sizeof(device->name) - strlen(prefix) - 1);
 	snprintf(device->name, sizeof(device->name), "%s%.*s", prefix, room, name);

@@ -486,6 +486,7 @@ struct pier_pd *fake_reset(void)
 	fake.pd.device = &fake.device;
 	fake.pd.pd = &fake.verbs_pd;
 	pthread_mutex_init(&fake.device.events_lock, NULL);
+	pthread_mutex_init(&fake.device.gids_lock, NULL);
 	pthread_mutex_init(&fake.pd.lock, NULL);
 	pier_list_init(&fake.pd.users);
 	return &fake.pd;

@@ -3,7 +3,7 @@
 #include <stddef.h>
 
 #include "attr.h"
-#include "gid.h"
+#include "device/gid_table.h"
 #include "mtu.h"
 #include "channel/recv/srq_post.h"
 #include "core/error.h"
