@@ -383,7 +383,10 @@ static void reads_256_entries(void **state)
 	stop_host();
 }
 
-/* ENODEV: query_sysfs_gid_ndev_ifindex() of libibverbs, for an interface of another namespace. */
+/*
+ * ENODEV: query_sysfs_gid_ndev_ifindex() of libibverbs, for an interface of another
+ * namespace.
+ */
 static void skips_entries_that_cannot_be_read(void **state)
 {
 	struct pier_gid_list list;
