@@ -140,3 +140,17 @@ bool pier_explain_by_event(struct pier_device *device, const struct ibv_qp *qp,
 		return false;
 	return true;
 }
+
+void pier_forget_events_of(struct pier_device *device, const struct ibv_qp *qp)
+{
+	struct pier_device_trouble *trouble = &device->trouble;
+
+	if (!pier_take_device_events(device))
+		return;
+	pthread_mutex_lock(&device->events_lock);
+	if (trouble->qp_num == qp->qp_num)
+		trouble->qp_num = 0;
+	if (trouble->cq == qp->send_cq)
+		trouble->cq = NULL;
+	pthread_mutex_unlock(&device->events_lock);
+}

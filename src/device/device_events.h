@@ -43,4 +43,10 @@ int pier_check_device_events(struct pier_device *device);
 bool pier_explain_by_event(struct pier_device *device, const struct ibv_qp *qp,
 			   unsigned int port, char *ret_text, size_t size);
 
+/*
+ * A queue pair begins a new connection: what was reported about it, or about an earlier
+ * one with its number, explains nothing that follows.
+ */
+void pier_forget_events_of(struct pier_device *device, const struct ibv_qp *qp);
+
 #endif

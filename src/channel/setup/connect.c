@@ -253,6 +253,7 @@ static int connect_to(struct pier_channel *channel, const struct pier_endpoint *
 	channel->read_depth = clamp_reads(
 		clamp_reads(channel->attr.max_rd_atomic, peer->max_rd_atomic),
 		channel->pd->device->limits.max_qp_init_rd_atom);
+	pier_forget_events_of(channel->pd->device, channel->qp);
 	error = modify_to_rtr(channel, peer);
 	return error ? error : modify_to_rts(channel);
 }

@@ -12,6 +12,7 @@
 #include <pier/channel.h>
 #include <pier/error.h>
 #include <pier/object.h>
+#include <pier/recovery.h>
 #include <pier/verbs.h>
 #include <pier/waiting.h>
 
@@ -679,6 +680,23 @@ static void reports_events_of_the_device(void **state)
 	destroy(channel);
 }
 
+static void forgets_events_of_an_earlier_connection(void **state)
+{
+	struct pier_channel *channel = connected();
+
+	(void)state;
+	fake_report_queue_pair(IBV_EVENT_QP_FATAL, pier_channel_qp(channel));
+	fake.completes = true;
+	fake.completes_with = IBV_WC_RETRY_EXC_ERR;
+	assert_int_equal(pier_channel_send(channel, NULL, 0, 60000), -ETIMEDOUT);
+	assert_non_null(strstr(pier_error_message(), "IBV_EVENT_QP_FATAL for it"));
+	assert_int_equal(pier_channel_reset(channel), 0);
+	assert_int_equal(pier_channel_connect(channel, &peer), 0);
+	assert_int_equal(pier_channel_send(channel, NULL, 0, 60000), -ETIMEDOUT);
+	assert_null(strstr(pier_error_message(), "IBV_EVENT"));
+	destroy(channel);
+}
+
 static void stops_when_waiting_fails(void **state)
 {
 	struct pier_channel *channel = connected();
@@ -839,6 +857,7 @@ int main(void)
 		cmocka_unit_test(reports_a_failing_queue),
 		cmocka_unit_test(ends_the_wait_when_the_device_is_removed),
 		cmocka_unit_test(reports_events_of_the_device),
+		cmocka_unit_test(forgets_events_of_an_earlier_connection),
 		cmocka_unit_test(stops_when_waiting_fails),
 		cmocka_unit_test(accepts_negative_errnos),
 		cmocka_unit_test(refuses_requests_without_a_remote_region),
