@@ -40,6 +40,7 @@ struct pier_device {
 	pthread_mutex_t pairs_lock;
 	struct pier_list pairs; /* of pair.c; under `pairs_lock` */
 	atomic_uint pds;
+	atomic_uint queues; /* completion queues with a vector that pier chose */
 	char name[64];
 	bool takes_events;	 /* pier takes its asynchronous events: device_events.h */
 	atomic_uint gid_changes; /* how often its events may have changed addresses */

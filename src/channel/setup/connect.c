@@ -171,21 +171,6 @@ static int give_provider_address(struct pier_channel *channel,
 	return 0;
 }
 
-/*
- * The subnet prefix of an InfiniBand GID, without the two bytes that hold the LID of the
- * way to the router (FLID) where routers use that: ncclIbExtractFlid() in NCCL's
- * net_ib/connect.cc.
- */
-static bool is_other_subnet(const struct pier_channel *channel,
-			    const struct pier_endpoint *peer)
-{
-	const uint8_t *own = channel->gid.gid.raw;
-
-	return channel->link_layer == PIER_LINK_INFINIBAND && has_gid(peer) &&
-	       (memcmp(own, peer->gid, PIER_FLID_AT) != 0 ||
-		memcmp(own + PIER_FLID_AT + 2, peer->gid + PIER_FLID_AT + 2, 2) != 0);
-}
-
 static struct ibv_ah_attr route_to(const struct pier_channel *channel,
 				   const struct pier_endpoint *peer)
 {
@@ -197,7 +182,9 @@ static struct ibv_ah_attr route_to(const struct pier_channel *channel,
 		.port_num = (uint8_t)channel->attr.port,
 	};
 
-	bool other_subnet = is_other_subnet(channel, peer);
+	bool other_subnet = channel->link_layer == PIER_LINK_INFINIBAND &&
+			    has_gid(peer) &&
+			    pier_is_other_subnet(channel->gid.gid.raw, peer->gid);
 
 	/* The peer's LID is unknown in this subnet. */
 	if (other_subnet && pier_flid_of(peer->gid))

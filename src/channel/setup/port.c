@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <string.h>
 
 #include "attr.h"
 #include "core/error.h"
@@ -72,6 +73,14 @@ static int choose_address(struct pier_channel *channel, const struct ibv_port_at
 	if (!error)
 		channel->gid = gids.entries[0];
 	return error;
+}
+
+bool pier_is_other_subnet(const uint8_t own[16], const uint8_t peer[16])
+{
+	const size_t behind = PIER_FLID_AT + sizeof(uint16_t);
+
+	return memcmp(own, peer, PIER_FLID_AT) != 0 ||
+	       memcmp(own + behind, peer + behind, 8 - behind) != 0;
 }
 
 int pier_query_channel_port(struct pier_channel *channel)
