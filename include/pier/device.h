@@ -189,6 +189,10 @@ PIER_API void pier_device_list_free(struct pier_device_info *list);
  *			requests are flushed
  *	event@N=TIME	counted in requests for an event: the event arrives no earlier
  *			than TIME after it was requested
+ *	like=NAME	the device has the limits of a NIC of the driver NAME and refuses
+ *			what that driver refuses, with its errno: mlx5, efa, irdma, qedr,
+ *			ionic, bnxt_re, siw or erdma. Features that only soft0 has are
+ *			gone. docs/testing.md lists the differences. Once in a plan
  *
  * Completions are counted when they are taken from the device. Calls that only query
  * capabilities while the device is opened (alloc_pd, reg_dmabuf_mr) count for call@

@@ -8,6 +8,7 @@
 #include "core/log.h"
 #include "cq.h"
 #include "event.h"
+#include "persona.h"
 #include "post.h"
 #include "qp.h"
 #include "region.h"
@@ -40,7 +41,11 @@ static int query_device(struct ibv_context *ibv, struct ibv_device_attr *ret_att
 	struct fault_context *context = fault_context(ibv);
 	int error = fault_fails(ibv, FAULT_QUERY_DEVICE);
 
-	return error ? error : context->beneath->query_device(context->under, ret_attr);
+	if (!error)
+		error = context->beneath->query_device(context->under, ret_attr);
+	if (!error && context->plan.persona)
+		pier_persona_change_limits(context->plan.persona, ret_attr);
+	return error;
 }
 
 static int query_port(struct ibv_context *ibv, uint8_t port,
@@ -49,19 +54,31 @@ static int query_port(struct ibv_context *ibv, uint8_t port,
 	struct fault_context *context = fault_context(ibv);
 	int error = fault_fails(ibv, FAULT_QUERY_PORT);
 
-	return error ? error
-		     : context->beneath->query_port(context->under, port, ret_attr);
+	if (!error)
+		error = context->beneath->query_port(context->under, port, ret_attr);
+	if (!error && context->plan.persona)
+		pier_persona_change_port(context->plan.persona, ret_attr);
+	return error;
 }
 
 static int query_gid(struct ibv_context *ibv, uint8_t port, uint32_t index,
 		     struct ibv_gid_entry *ret_entry)
 {
 	struct fault_context *context = fault_context(ibv);
+	const struct pier_persona *persona = context->plan.persona;
+	uint32_t under = index, type;
 	int error = fault_fails(ibv, FAULT_QUERY_GID);
 
-	return error ? error
-		     : context->beneath->query_gid(context->under, port, index,
-						   ret_entry);
+	if (persona)
+		under = pier_persona_find_gid(persona, index, &type);
+	if (!error)
+		error = context->beneath->query_gid(context->under, port, under,
+						    ret_entry);
+	if (!error && persona) {
+		ret_entry->gid_index = index;
+		ret_entry->gid_type = type;
+	}
+	return error;
 }
 
 static int query_on_demand(struct ibv_context *ibv, bool *ret_on_demand)
@@ -69,8 +86,11 @@ static int query_on_demand(struct ibv_context *ibv, bool *ret_on_demand)
 	struct fault_context *context = fault_context(ibv);
 	int error = fault_fails(ibv, FAULT_QUERY_ON_DEMAND);
 
-	return error ? error
-		     : context->beneath->query_on_demand(context->under, ret_on_demand);
+	if (!error)
+		error = context->beneath->query_on_demand(context->under, ret_on_demand);
+	if (!error && context->plan.persona && !context->plan.persona->on_demand)
+		*ret_on_demand = false;
+	return error;
 }
 
 static struct ibv_pd *alloc_pd(struct ibv_context *ibv)
@@ -172,8 +192,16 @@ static struct pier_provider provider_over(const struct pier_provider *beneath)
  */
 static void adopt_context(struct fault_context *context, struct ibv_context *under)
 {
+	const struct pier_persona *persona = context->plan.persona;
+
 	context->under = under;
-	context->ibv.device = under->device;
+	context->device = *under->device;
+	if (persona) {
+		context->device.node_type = persona->node_type;
+		context->device.transport_type = persona->transport_type;
+		pier_persona_change_provider(&context->provider);
+	}
+	context->ibv.device = &context->device;
 	context->ibv.cmd_fd = under->cmd_fd;
 	context->ibv.async_fd = under->async_fd;
 	context->ibv.num_comp_vectors = under->num_comp_vectors;
@@ -219,6 +247,12 @@ int pier_fault_open(const struct pier_provider *beneath, struct ibv_device *devi
 		return error;
 	}
 	adopt_context(context, under);
+	error = beneath->query_device(under, &context->limits);
+	if (error) {
+		beneath->close_device(under);
+		free_context(context);
+		return -error;
+	}
 	*ret_provider = &context->provider;
 	*ret_context = &context->ibv;
 	return 0;

@@ -7,6 +7,7 @@
 #include "plan.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "persona.h"
 #include "words.h"
 
 enum {
@@ -192,8 +193,26 @@ static int read_seed(struct text whole, struct text rest, struct pier_fault_plan
 	return refuse_rule(whole, "a seed is a number of 64 bits, decimal");
 }
 
+static int read_persona(struct text whole, struct text name, struct pier_fault_plan *plan)
+{
+	char names[128];
+
+	if (plan->persona)
+		return refuse_rule(whole, "the device is like another one already");
+	plan->persona = pier_persona_find(name.at, name.length);
+	if (plan->persona)
+		return 0;
+	pier_persona_print_names(names, sizeof(names));
+	return pier_fail(EINVAL,
+			 "fault plan: \"%.*s\": a device can be like one of these: %s",
+			 shown_length(whole), whole.at, names);
+}
+
 static int read_item(struct text item, struct pier_fault_plan *plan)
 {
+	if (item.length >= 5 && memcmp(item.at, "like=", 5) == 0)
+		return read_persona(item, (struct text){ item.at + 5, item.length - 5 },
+				    plan);
 	if (item.length >= 5 && memcmp(item.at, "seed=", 5) == 0)
 		return read_seed(item, (struct text){ item.at + 5, item.length - 5 },
 				 plan);

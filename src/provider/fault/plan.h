@@ -73,6 +73,7 @@ enum pier_fault_effect {
 };
 
 struct pier_fault_word;
+struct pier_persona;
 
 struct pier_fault_rule {
 	char text[PIER_FAULT_RULE_TEXT]; /* as in the plan */
@@ -90,6 +91,7 @@ struct pier_fault_rule {
 struct pier_fault_plan {
 	pthread_mutex_t lock;
 	uint64_t seed;
+	const struct pier_persona *persona; /* NULL: as the device beneath */
 	uint32_t count;
 	struct pier_fault_rule rules[PIER_FAULT_RULES];
 	/* During pier_open_device(): see pier_fault_strikes(). */

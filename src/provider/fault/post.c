@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "failure.h"
 #include "fault.h"
+#include "persona.h"
 
 static int withhold_request(struct fault_qp *qp, const struct ibv_send_wr *wr)
 {
@@ -76,6 +77,14 @@ static void forget_sentence(const struct fault_qp *qp)
 		pier_clear_error();
 }
 
+/* As the driver of the persona returns it. */
+static int drivers_errno(const struct fault_qp *qp, int error)
+{
+	const struct pier_persona *persona = fault_context(qp->ibv.context)->plan.persona;
+
+	return persona && persona->negates_errno ? -error : error;
+}
+
 /* Posts one request at a time: each is an occasion of the plan. */
 int pier_fault_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr,
 			 struct ibv_send_wr **bad_wr)
@@ -91,7 +100,7 @@ int pier_fault_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr,
 			*bad_wr = wr;
 	}
 	pthread_mutex_unlock(&fault_context(qp->ibv.context)->lock);
-	return error;
+	return drivers_errno(qp, error);
 }
 
 int pier_fault_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr,
@@ -114,5 +123,5 @@ int pier_fault_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr,
 			*bad_wr = wr;
 	}
 	pthread_mutex_unlock(&fault_context(qp->ibv.context)->lock);
-	return error;
+	return drivers_errno(qp, error);
 }
