@@ -164,10 +164,11 @@ PIER_API void pier_device_list_free(struct pier_device_info *list);
  *			query_on_demand, alloc_pd, dealloc_pd, reg_mr, reg_dmabuf_mr,
  *			reg_parts, dereg_mr, alloc_mw, dealloc_mw, bind_counter,
  *			create_comp_channel, destroy_comp_channel, create_cq,
- *			destroy_cq, create_qp, modify_qp, query_qp, destroy_qp,
- *			get_qp_address, set_qp_address, post_send, post_recv (these
- *			two for each request of a list), poll_cq, req_notify_cq,
- *			get_cq_event. ERRNO is a name as in errno(3)
+ *			destroy_cq, create_srq, destroy_srq, create_qp, modify_qp,
+ *			query_qp, destroy_qp, get_qp_address, set_qp_address,
+ *			post_send, post_recv (these two for each request of a list,
+ *			post_recv also for those of shared receive queues), poll_cq,
+ *			req_notify_cq, get_cq_event. ERRNO is a name as in errno(3)
  *	reg@N=ERRNO	a registration of any form fails
  *	call@N=ERRNO	any call except the last three fails
  *	wc@N=STATUS	the completion fails. STATUS is a name of enum ibv_wc_status

@@ -12,6 +12,7 @@
 #include "post.h"
 #include "qp.h"
 #include "region.h"
+#include "srq.h"
 
 static void free_context(struct fault_context *context)
 {
@@ -151,6 +152,8 @@ static const struct pier_provider everything = {
 	.destroy_cq = pier_fault_destroy_cq,
 	.get_cq_event = pier_fault_get_cq_event,
 	.ack_cq_events = ibv_ack_cq_events,
+	.create_srq = pier_fault_create_srq,
+	.destroy_srq = pier_fault_destroy_srq,
 	.create_qp = pier_fault_create_qp,
 	.modify_qp = pier_fault_modify_qp,
 	.query_qp = pier_fault_query_qp,
@@ -174,6 +177,10 @@ static struct pier_provider provider_over(const struct pier_provider *beneath)
 	if (!beneath->alloc_mw) {
 		provider.alloc_mw = NULL;
 		provider.dealloc_mw = NULL;
+	}
+	if (!beneath->create_srq) {
+		provider.create_srq = NULL;
+		provider.destroy_srq = NULL;
 	}
 	if (!beneath->set_padding)
 		provider.set_padding = NULL;
@@ -207,6 +214,7 @@ static void adopt_context(struct fault_context *context, struct ibv_context *und
 	context->ibv.num_comp_vectors = under->num_comp_vectors;
 	context->ibv.ops.post_send = pier_fault_post_send;
 	context->ibv.ops.post_recv = pier_fault_post_recv;
+	context->ibv.ops.post_srq_recv = pier_fault_post_srq_recv;
 	context->ibv.ops.poll_cq = pier_fault_poll_cq;
 	context->ibv.ops.req_notify_cq = pier_fault_req_notify_cq;
 }

@@ -89,6 +89,11 @@ struct fault_cq {
 	unsigned int events;
 };
 
+struct fault_srq {
+	struct ibv_srq ibv;
+	struct ibv_srq *under;
+};
+
 /* The two queues of a queue pair. A failure flushes what follows it in the same queue. */
 enum {
 	FAULT_SENDS,
@@ -132,6 +137,11 @@ static inline struct fault_channel *fault_channel(struct ibv_comp_channel *chann
 static inline struct fault_cq *fault_cq(struct ibv_cq *cq)
 {
 	return pier_container_of(cq, struct fault_cq, ibv);
+}
+
+static inline struct fault_srq *fault_srq(struct ibv_srq *srq)
+{
+	return pier_container_of(srq, struct fault_srq, ibv);
 }
 
 static inline struct fault_qp *fault_qp(struct ibv_qp *qp)

@@ -111,6 +111,15 @@ int pier_persona_check_cq(const struct pier_persona *persona, int cqe)
 	return 0;
 }
 
+int pier_persona_check_srq(const struct pier_persona *persona,
+			   const struct ibv_srq_attr *attr)
+{
+	if (attr->max_wr <= (uint32_t)persona->limits.max_srq_wr &&
+	    attr->max_sge <= (uint32_t)persona->limits.max_srq_sge)
+		return 0;
+	return refuse_call(persona, EINVAL, "the sizes of a shared receive queue");
+}
+
 static bool fits_limits(const struct pier_persona *persona, const struct ibv_qp_cap *cap)
 {
 	const struct ibv_device_attr *limits = &persona->limits;

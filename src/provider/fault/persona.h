@@ -78,11 +78,19 @@ uint32_t pier_persona_find_gid(const struct pier_persona *persona, uint32_t inde
 int pier_persona_check_region(const struct pier_persona *persona, size_t length,
 			      int access);
 int pier_persona_check_cq(const struct pier_persona *persona, int cqe);
+int pier_persona_check_srq(const struct pier_persona *persona,
+			   const struct ibv_srq_attr *attr);
 int pier_persona_check_qp(const struct pier_persona *persona,
 			  const struct ibv_qp_init_attr *attr);
 /* `spent`: the queue pair was in RESET or ERR. May be negative: see negates_errno. */
 int pier_persona_check_transition(const struct pier_persona *persona,
 				  enum ibv_qp_state from, bool spent,
 				  const struct ibv_qp_attr *attr, int mask);
+
+/* The errno of a post as its driver returns it: see negates_errno. NULL: as it is. */
+static inline int pier_persona_post_errno(const struct pier_persona *persona, int error)
+{
+	return persona && persona->negates_errno ? -error : error;
+}
 
 #endif

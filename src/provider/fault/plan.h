@@ -43,13 +43,15 @@ enum pier_fault_occasion {
 	FAULT_DESTROY_COMP_CHANNEL,
 	FAULT_CREATE_CQ,
 	FAULT_DESTROY_CQ,
+	FAULT_CREATE_SRQ,
+	FAULT_DESTROY_SRQ,
 	FAULT_CREATE_QP,
 	FAULT_MODIFY_QP,
 	FAULT_QUERY_QP,
 	FAULT_DESTROY_QP,
 	FAULT_GET_QP_ADDRESS,
 	FAULT_SET_QP_ADDRESS,
-	/* One for each request of a list. */
+	/* One for each request of a list; the receives of shared queues count, too. */
 	FAULT_POST_SEND,
 	FAULT_POST_RECV,
 	/* How often these are called depends on time. */

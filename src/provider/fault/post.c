@@ -77,14 +77,6 @@ static void forget_sentence(const struct fault_qp *qp)
 		pier_clear_error();
 }
 
-/* As the driver of the persona returns it. */
-static int drivers_errno(const struct fault_qp *qp, int error)
-{
-	const struct pier_persona *persona = fault_context(qp->ibv.context)->plan.persona;
-
-	return persona && persona->negates_errno ? -error : error;
-}
-
 /* Posts one request at a time: each is an occasion of the plan. */
 int pier_fault_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr,
 			 struct ibv_send_wr **bad_wr)
@@ -100,7 +92,8 @@ int pier_fault_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr,
 			*bad_wr = wr;
 	}
 	pthread_mutex_unlock(&fault_context(qp->ibv.context)->lock);
-	return drivers_errno(qp, error);
+	return pier_persona_post_errno(fault_context(qp->ibv.context)->plan.persona,
+				       error);
 }
 
 int pier_fault_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr,
@@ -123,5 +116,6 @@ int pier_fault_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr,
 			*bad_wr = wr;
 	}
 	pthread_mutex_unlock(&fault_context(qp->ibv.context)->lock);
-	return drivers_errno(qp, error);
+	return pier_persona_post_errno(fault_context(qp->ibv.context)->plan.persona,
+				       error);
 }

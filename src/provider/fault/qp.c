@@ -45,6 +45,7 @@ static void fill_in(struct fault_qp *qp, struct ibv_pd *pd,
 	qp->ibv.pd = pd;
 	qp->ibv.send_cq = attr->send_cq;
 	qp->ibv.recv_cq = attr->recv_cq;
+	qp->ibv.srq = attr->srq;
 	qp->ibv.handle = qp->under->handle;
 	qp->ibv.qp_num = qp->under->qp_num;
 	qp->ibv.qp_type = attr->qp_type;
@@ -54,9 +55,6 @@ static void fill_in(struct fault_qp *qp, struct ibv_pd *pd,
 
 static int check_init(const struct ibv_pd *pd, const struct ibv_qp_init_attr *attr)
 {
-	if (attr->srq)
-		return pier_fail(EOPNOTSUPP,
-				 "fault: shared receive queues are not supported");
 	if (!attr->send_cq || !attr->recv_cq || attr->send_cq->context != pd->context ||
 	    attr->recv_cq->context != pd->context)
 		return pier_fail(EINVAL, "fault: a queue pair needs two CQs of the "
@@ -85,7 +83,7 @@ struct ibv_qp *pier_fault_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
 	if (fault_fails(pd->context, FAULT_CREATE_QP) || persona_refuses(context, attr))
 		return NULL;
 	if (check_init(pd, attr)) {
-		errno = attr->srq ? EOPNOTSUPP : EINVAL;
+		errno = EINVAL;
 		return NULL;
 	}
 	qp = allocate_qp(attr);
@@ -95,6 +93,8 @@ struct ibv_qp *pier_fault_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
 	pthread_cond_init(&qp->ibv.cond, NULL);
 	under.send_cq = fault_cq(attr->send_cq)->under;
 	under.recv_cq = fault_cq(attr->recv_cq)->under;
+	if (attr->srq)
+		under.srq = fault_srq(attr->srq)->under;
 	qp->under = context->beneath->create_qp(fault_under_pd(pd), &under);
 	if (!qp->under) {
 		free_qp(qp);
@@ -238,6 +238,7 @@ int pier_fault_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *ret_attr, int ma
 	ret_init_attr->qp_context = ibv->qp_context;
 	ret_init_attr->send_cq = ibv->send_cq;
 	ret_init_attr->recv_cq = ibv->recv_cq;
+	ret_init_attr->srq = ibv->srq;
 	return 0;
 }
 

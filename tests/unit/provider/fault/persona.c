@@ -191,6 +191,12 @@ static void sizes_end_at_the_reported_limits(void **state)
 	assert_int_equal(create_sends("ionic", 1, 9, 0), EINVAL);
 	assert_int_equal(create_sends("bnxt_re", 4352, 1, 0), EINVAL);
 	assert_int_equal(create_receives("erdma", 1, 2), EINVAL);
+	assert_int_equal(pier_persona_check_srq(persona_of("bnxt_re"),
+						&(struct ibv_srq_attr){ 65535, 6, 0 }),
+			 0);
+	assert_int_equal(pier_persona_check_srq(persona_of("bnxt_re"),
+						&(struct ibv_srq_attr){ 1, 7, 0 }),
+			 EINVAL);
 	assert_int_equal(pier_persona_check_cq(persona_of("ionic"), 65435), 0);
 	assert_int_equal(pier_persona_check_cq(persona_of("ionic"), 65436), EINVAL);
 }
