@@ -192,8 +192,8 @@ PIER_API void pier_device_list_free(struct pier_device_info *list);
  *			than TIME after it was requested
  *	like=NAME	the device has the limits of a NIC of the driver NAME and refuses
  *			what that driver refuses, with its errno: mlx5, efa, irdma, qedr,
- *			ionic, bnxt_re, siw or erdma. Features that only soft0 has are
- *			gone. docs/testing.md lists the differences. Once in a plan
+ *			ionic, bnxt_re, siw, erdma or rxe. Features that only soft0 has
+ *			are gone. docs/testing.md lists the differences. Once in a plan
  *
  * Completions are counted when they are taken from the device. Calls that only query
  * capabilities while the device is opened (alloc_pd, reg_dmabuf_mr) count for call@

@@ -308,6 +308,48 @@ static const struct pier_persona personas[] = {
 		.max_inline = 96,
 		.needs_cm = true,
 	},
+	{
+		/*
+		 * rxe_param.h, rxe_init_device_param(), rxe_qp_chk_cap(); the GID table and
+		 * the message in rxe_init_port_param(). The kernel 6.12 has no registration
+		 * on demand there.
+		 */
+		.name = "rxe",
+		.limits = {
+			.vendor_id = 0xffffff,
+			.max_mr_size = UINT64_MAX,
+			.page_size_cap = 0xfffff000,
+			.max_qp = 1048560,
+			.max_qp_wr = 1048576,
+			.device_cap_flags = IBV_DEVICE_RC_RNR_NAK_GEN |
+					    IBV_DEVICE_SRQ_RESIZE |
+					    IBV_DEVICE_MEM_WINDOW |
+					    IBV_DEVICE_MEM_WINDOW_TYPE_2B,
+			.max_sge = 32,
+			.max_sge_rd = 32,
+			.max_cq = 1048576,
+			.max_cqe = 32767,
+			.max_mr = 524287,
+			.max_pd = 1048576,
+			.max_qp_rd_atom = 128,
+			.max_res_rd_atom = 0x3f000,
+			.max_qp_init_rd_atom = 128,
+			.atomic_cap = IBV_ATOMIC_HCA,
+			.max_mw = 524287,
+			.max_srq = 917503,
+			.max_srq_wr = 1048576,
+			.max_srq_sge = 27,
+		},
+		.node_type = IBV_NODE_CA,
+		.transport_type = IBV_TRANSPORT_IB,
+		.port = {
+			.link_layer = IBV_LINK_LAYER_ETHERNET,
+			.gid_tbl_len = 1024,
+			.max_msg_sz = 0x80000000,
+		},
+		.max_inline = 512,
+		.windows = true,
+	},
 };
 
 enum {

@@ -71,7 +71,7 @@ static void unknown_persona_lists_those_that_exist(void **state)
 	(void)state;
 	expect_result(pier_open_device("fault:like=mlx6:soft0", &device), -EINVAL);
 	test_assert_sentence("like=mlx6");
-	test_assert_sentence("mlx5, efa, irdma, qedr, ionic, bnxt_re, siw, erdma");
+	test_assert_sentence("mlx5, efa, irdma, qedr, ionic, bnxt_re, siw, erdma, rxe");
 	expect_result(pier_open_device("fault:like=:soft0", &device), -EINVAL);
 	expect_result(pier_open_device("fault:like=mlx5,like=efa:soft0", &device),
 		      -EINVAL);
@@ -116,7 +116,7 @@ static void dmabuf_probe_answers_as_the_driver(void **state)
 	} answers[] = {
 		{ "like=mlx5", true },	{ "like=efa", true },	  { "like=irdma", true },
 		{ "like=ionic", true }, { "like=bnxt_re", true }, { "like=qedr", false },
-		{ "like=siw", false },	{ "like=erdma", false },
+		{ "like=rxe", false },	{ "like=siw", false },	  { "like=erdma", false },
 	};
 	struct pier_device_attr attr;
 
