@@ -128,6 +128,11 @@ struct pier_memory_facts {
 	bool host;
 	/** Its pages move: it is never registered by its address. */
 	bool moves;
+	/**
+	 * The mapping to try first, if the backend has `mappings`; PIER_MAPPING_AUTO: the
+	 * default one.
+	 */
+	enum pier_mapping mapping;
 };
 
 /** One unit that a spec can name: a GPU. */

@@ -56,7 +56,7 @@ struct pier_backend_info {
 enum pier_mapping {
 	/**
 	 * For registrations: the mapping that the NIC is known to accept, otherwise the
-	 * default one.
+	 * one that the backend prefers.
 	 */
 	PIER_MAPPING_AUTO = 0,
 	/** The driver's choice: over NVLink-C2C if available. */

@@ -11,8 +11,8 @@
 /*
  * It is not known beforehand which mapping a NIC takes. On Grace systems some NICs need
  * the PCIe mapping; elsewhere it is wrong. The NIC's driver refuses the wrong one when it
- * attaches or pins. So try the mapping that this NIC took last, then the other one, and
- * remember only success.
+ * attaches or pins. So try the mapping that this NIC took last or that the backend
+ * prefers, then the other one, and remember only success.
  */
 
 /*
@@ -84,6 +84,8 @@ static int register_with_either(const struct pier_segment *segment,
 	int error;
 
 	if (first == PIER_MAPPING_AUTO)
+		first = pier_facts_of(segment->range.buffer).mapping;
+	if (first != PIER_MAPPING_PCIE)
 		first = PIER_MAPPING_DEFAULT;
 	error = register_with_mapping(segment, first, ret_part);
 	if (error && !is_unrelated_error(error))
