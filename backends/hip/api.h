@@ -205,6 +205,7 @@ struct pier_hip {
 	const char *(*hipGetErrorName)(unsigned int error);
 	unsigned int generation; /* pier_fork_generation when it was opened */
 	char path[256];		 /* of HIP's library */
+	char kernel_reason[256]; /* of pier_hip_explain_kernel() */
 };
 
 #endif

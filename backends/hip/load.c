@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernel.h"
 #include "load.h"
 #include "backends/loaded.h"
 #include "core/error.h"
@@ -136,6 +137,7 @@ static int fill_table(struct pier_hip *hip)
 				 "of ROCm 5.2 or later",
 				 hip->path, missing);
 	hip->generation = pier_fork_generation;
+	pier_hip_explain_kernel(hip->kernel_reason, sizeof(hip->kernel_reason));
 	return 0;
 }
 

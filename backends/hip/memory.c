@@ -55,7 +55,8 @@ void pier_hip_describe(const struct pier_memory *memory,
 			 state->segments);
 	snprintf(ret_facts->unit, sizeof(ret_facts->unit), "%d", state->device);
 	snprintf(ret_facts->no_export, sizeof(ret_facts->no_export), "%s",
-		 kinds[state->kind].no_export);
+		 kinds[state->kind].no_export[0] ? kinds[state->kind].no_export
+						 : state->hip->kernel_reason);
 	ret_facts->host = pier_hip_on_host(state->kind);
 	ret_facts->moves = state->kind == PIER_HIP_MANAGED;
 	/*

@@ -41,10 +41,9 @@ PIER_BEGIN_DECLS
  * therefore have its own receive queue without posted receives, and must not be used
  * for other receives while the receiver exists. If a sender has more chunks in flight
  * than there are receives, its NIC gets RNR NAKs and tries again, as often as
- * rnr_retry_count of its channel allows. The default of 6 retries lasts some
- * milliseconds, which copying can exceed. With 7 the NIC retries without limit, so that
- * only stall_ms of the sender ends the wait. Therefore set rnr_retry_count to 7 at the
- * sender, and max_recv_wr here to at least the transfer's window.
+ * rnr_retry_count of its channel allows. With 7, the default, only stall_ms of the
+ * sender ends the wait. Fewer retries can last less than a copy takes. Set max_recv_wr
+ * here to at least the transfer's window.
  *
  * A chunk that arrives again, because a rail of the sender failed after it had been
  * delivered, is counted once. The receiver does not trust the peer's announcements: an
@@ -179,7 +178,7 @@ PIER_API int pier_receiver_begin(const struct pier_receiver_attr *attr,
  * -ECANCELED it was cancelled; -ETIMEDOUT stall_ms or timeout_ms has expired; -EBADMSG
  * the peer made an impossible announcement; those of pier_mr_sync_for_device(), if
  * arrived bytes cannot be copied (see pier_receiver_resume()), or if all bytes have
- * arrived and cannot be made visible: use pier_reader_read_back(). Otherwise no rail is
+ * arrived and cannot be made visible: call it again. Otherwise no rail is
  * left, and the error is that of the last one: an error of struct pier_result, those of
  * pier_post_recv(), -EIO of ibv_poll_cq(3).
  */
@@ -226,7 +225,7 @@ PIER_API int pier_receiver_resume(struct pier_receiver *receiver,
 /**
  * Use a receiver for another transfer, with the receives that its channels still have.
  * The receiver must have ended without an error, or with all bytes arrived and only the
- * flush failed (pier_reader_read_back()).
+ * flush failed (pier_mr_sync_for_device()).
  *
  * Chunks that arrive from now on belong to the new transfer, and so do chunks that
  * arrived after the receiver ended. A peer may therefore begin as soon as its last

@@ -54,28 +54,46 @@ static int find_lacking_access(const struct pier_device *device)
 	return lacking;
 }
 
-/*
- * rxe looks at a window's rights and queue pair and at the bounds of the region
- * beneath, but not at the window's own: check_rkey() in rxe_resp.c. It is known by
- * its vendor id, which is no vendor's (RXE_VENDOR_ID in rxe_param.h).
- */
-static bool has_unbounded_windows(const struct ibv_device_attr *limits)
+bool pier_is_rxe(const struct ibv_device_attr *limits)
 {
 	return limits->vendor_id == 0xffffff;
 }
 
+static int read_switches(struct pier_switches *switches)
+{
+	int error = pier_read_switch("PIER_DMABUF", &switches->dmabuf);
+
+	if (!error)
+		error = pier_read_switch("PIER_PEERMEM", &switches->peermem);
+	if (!error)
+		error = pier_read_switch("PIER_CANARY", &switches->canary);
+	if (!error)
+		error = pier_read_switch("PIER_RELAXED_ORDERING",
+					 &switches->relaxed_ordering);
+	return error;
+}
+
 int pier_probe_device(struct pier_device *device)
 {
-	int error = device->provider->query_device(device->context, &device->limits);
+	int error = read_switches(&device->switches);
 
+	if (error)
+		return error;
+	error = device->provider->query_device(device->context, &device->limits);
 	if (error)
 		return pier_fail_because(error, "querying %s", device->name);
 	error = probe_dmabuf(device->provider, device->context, &device->dmabuf);
 	if (error)
 		return pier_fail_because(error, "asking whether %s registers dma-bufs",
 					 device->name);
+	if (device->switches.dmabuf == PIER_SWITCH_OFF)
+		device->dmabuf = false;
 	device->lacking_access = find_lacking_access(device);
-	device->unbounded_windows = has_unbounded_windows(&device->limits);
+	/*
+	 * rxe looks at a window's rights and queue pair and at the bounds of the region
+	 * beneath, but not at the window's own: check_rkey() in rxe_resp.c.
+	 */
+	device->unbounded_windows = pier_is_rxe(&device->limits);
 	return 0;
 }
 

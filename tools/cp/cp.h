@@ -24,6 +24,7 @@ enum cp_role {
 enum {
 	CP_NAME_MAX = 64,
 	CP_REASON_MAX = 1024,
+	CP_CHANNEL_MAX = 256,
 };
 
 enum {
@@ -38,8 +39,9 @@ struct cp_settings {
 	uint32_t threads;    /* that read, or verify and write; 0: choose */
 	uint32_t timeout_ms; /* without progress or a keepalive */
 	bool verify;
-	bool direct;			/* PIER_POLICY_DIRECT */
+	bool direct;			/* PIER_POLICY_PEERMEM: zero copy */
 	bool preserve;			/* mode and modification time */
+	char channel[CP_CHANNEL_MAX];	/* for pier_channel_attr_parse(); "": defaults */
 	uint8_t secret[CP_SECRET_SIZE]; /* of this copy; see digest.h */
 };
 

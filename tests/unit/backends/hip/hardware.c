@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "hip_fixture.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 
 #include <pier/buffer.h>
@@ -54,6 +56,8 @@ static void notices_a_small_bar(void **state)
 	size_t flagged = fixture.fake->pcie_exports, exports = fixture.fake->exports;
 
 	(void)state;
+	/* Its exports are not counted. */
+	setenv("PIER_CANARY", "off", 1);
 	assert_int_equal(register_mapping(), PIER_MAPPING_PCIE);
 	assert_int_equal(fixture.fake->pcie_exports, flagged + 1);
 	assert_int_equal(fixture.fake->exports, exports + 1);
@@ -63,6 +67,7 @@ static void notices_a_small_bar(void **state)
 	pier_log_set(PIER_LOG_ERROR, NULL, NULL);
 	assert_int_equal(fixture.fake->pcie_exports, flagged + 1);
 	assert_non_null(strstr(line, "the device's memory behind its BAR"));
+	unsetenv("PIER_CANARY");
 }
 
 /* The fake's knob: what a NIC writes is not what the device reads. */
@@ -93,11 +98,38 @@ static void fake_exports_other_pages(void **state)
 	backend->free(&memory);
 }
 
+/* amdgpu_dma_buf_pin() before Linux 6.15, or without CONFIG_PCI_P2PDMA. */
+static void canary_finds_other_pages(void **state)
+{
+	struct pier_device *device;
+	struct pier_buffer *buffer;
+	struct pier_mr *mr;
+	struct pier_pd *pd;
+
+	(void)state;
+	fixture.fake->gtt = true;
+	expect_ok(pier_open_device("soft0", &device));
+	expect_ok(pier_alloc_pd(device, &pd));
+	expect_ok(pier_buffer_alloc("hip:1", SMALL, &buffer));
+	expect_result(pier_reg_buffer_mr(pd, buffer, 0, SMALL, PIER_ACCESS_SHARED,
+					 PIER_POLICY_DIRECT, &mr),
+		      -EIO);
+	test_assert_sentence("soft0 and the device do not share the memory of hip:1");
+	expect_ok(pier_reg_buffer_mr(pd, buffer, 0, SMALL, PIER_ACCESS_SHARED,
+				     PIER_POLICY_BOUNCE, &mr));
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_BOUNCE);
+	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_buffer_free(buffer));
+	expect_ok(pier_dealloc_pd(pd));
+	expect_ok(pier_close_device(device));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		fixture_test(notices_a_small_bar),
 		fixture_test(fake_exports_other_pages),
+		fixture_test(canary_finds_other_pages),
 	};
 
 	return cmocka_run_group_tests_name("hip_hardware", tests, fixture_open, NULL);
