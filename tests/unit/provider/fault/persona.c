@@ -263,6 +263,44 @@ static void reads_are_limited(void **state)
 			 0);
 }
 
+/* libqedr negates what it returns from a post: the caller sees one errno all the same. */
+static void negated_errno_is_returned_once(void **state)
+{
+	struct pier_device *device = open_as("like=qedr,post_recv@1=EIO");
+	struct pier_channel *channel;
+	struct pier_pd *pd;
+
+	(void)state;
+	expect_ok(pier_alloc_pd(device, &pd));
+	expect_ok(pier_channel_create(pd, NULL, &channel));
+	expect_result(pier_post_recv(channel, NULL, 0, NULL), -EIO);
+	test_assert_sentence("post a receive");
+	expect_ok(pier_channel_destroy(channel));
+	expect_ok(pier_dealloc_pd(pd));
+	expect_ok(pier_close_device(device));
+}
+
+/* bnxt_re returns NULL and leaves errno alone: no success, and no errno of before. */
+static void missing_errno_is_an_error(void **state)
+{
+	struct pier_device *device = open_as("like=bnxt_re");
+	struct pier_channel *channel = NULL;
+	struct pier_channel_attr attr;
+	struct pier_pd *pd;
+
+	(void)state;
+	pier_channel_attr_init(&attr);
+	attr.max_send_sge = attr.max_recv_sge = 1;
+	attr.max_inline = 209;
+	expect_ok(pier_alloc_pd(device, &pd));
+	errno = ENOENT;
+	expect_result(pier_channel_create(pd, &attr, &channel), -EIO);
+	assert_null(channel);
+	test_assert_sentence("209 bytes inline");
+	expect_ok(pier_dealloc_pd(pd));
+	expect_ok(pier_close_device(device));
+}
+
 /* Two channels of one device, which ask for `depth` each as responders. */
 static int connect_two(struct pier_pd *pd, uint32_t depth)
 {
@@ -321,6 +359,8 @@ int main(void)
 		cmocka_unit_test(qedr_resets_from_err_alone),
 		cmocka_unit_test(iwarp_needs_a_connection_manager),
 		cmocka_unit_test(reads_are_limited),
+		cmocka_unit_test(negated_errno_is_returned_once),
+		cmocka_unit_test(missing_errno_is_an_error),
 		cmocka_unit_test(ionic_shares_reads_of_the_device),
 	};
 
