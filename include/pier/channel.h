@@ -120,7 +120,12 @@ struct pier_channel_attr {
 	 */
 	uint8_t traffic_class;
 	uint8_t hop_limit;
-	/** Index into the port's GID table; -1: pier chooses, preferring RoCE v2. */
+	/**
+	 * Index into the port's GID table; -1: pier chooses one of an interface of this
+	 * network namespace, preferring RoCE v2 and IPv4. pier_channel_handshake()
+	 * chooses again, together with the peer; other exchanges of endpoints do not, so
+	 * there both ends must have the same kind of address.
+	 */
 	int gid_index;
 	/**
 	 * First PSN, 24 bits; PIER_PSN_RANDOM: a random one. pier_channel_reset()
@@ -180,8 +185,8 @@ struct pier_channel_attr {
 	uint32_t static_rate;
 };
 
-#define PIER_PSN_RANDOM	    UINT32_MAX
-#define PIER_RD_ATOMIC_SAME UINT16_MAX
+#define PIER_PSN_RANDOM		UINT32_MAX
+#define PIER_RD_ATOMIC_SAME	UINT16_MAX
 /** No value that a sender may use: the low bits are "congestion experienced". */
 #define PIER_TRAFFIC_CLASS_PORT UINT8_MAX
 
@@ -234,8 +239,10 @@ PIER_API int pier_channel_attr_parse(struct pier_channel_attr *attr, const char 
  * attr  borrowed; NULL: the defaults
  *
  * Errors: -EINVAL a value is out of range (the error message names it and the device's
- * limit), PIER_CHANNEL is invalid, or srq belongs to another protection domain; -ENETDOWN the port is not
- * active; -EADDRNOTAVAIL the port needs a GID and has no usable one; -ENOMEM; others of
+ * limit), PIER_CHANNEL is invalid, or srq belongs to another protection domain;
+ * -ENETDOWN the port is not active; -EADDRNOTAVAIL the port needs a GID and has no usable
+ * one; -EOPNOTSUPP the device cannot have channels (pier_device_check_channels());
+ * -ENOMEM; others of
  * ibv_create_cq(3), ibv_create_qp(3) and ibv_modify_qp(3).
  */
 PIER_API int pier_channel_create(struct pier_pd *pd, const struct pier_channel_attr *attr,
@@ -280,14 +287,15 @@ PIER_API int pier_channel_endpoint(struct pier_channel *channel,
  * the peer too and fetch its new endpoint; -ETIMEDOUT, -EHOSTUNREACH, -ECONNREFUSED the
  * peer's NIC cannot be reached; others of ibv_modify_qp(3). If the device cannot serve
  * as many reads and atomics as the endpoint of this end promises, the error message
- * gives the possible number, and the endpoint has it after pier_channel_reset(). After any error except
- * -EISCONN and -ESTALE the channel can only be reset or destroyed.
+ * gives the possible number, and the endpoint has it after pier_channel_reset(). After
+ * any error except -EISCONN and -ESTALE the channel can only be reset or destroyed.
  */
 PIER_API int pier_channel_connect(struct pier_channel *channel,
 				  const struct pier_endpoint *peer);
 
 /**
- * Exchange endpoints with the peer, connect, and wait until the peer is connected too.
+ * Exchange endpoints with the peer, agree on GIDs, connect, and wait until the peer is
+ * connected too.
  *
  * The endpoints are exchanged over a pair of file descriptors: one socket, or two
  * pipes. The peer must do the same at the same time.
@@ -299,9 +307,10 @@ PIER_API int pier_channel_connect(struct pier_channel *channel,
  * Errors: those of pier_channel_connect(); -ETIMEDOUT the peer did not answer;
  * -ECONNRESET the peer closed the connection; -EBADMSG the peer sent something other
  * than a handshake; -EPROTONOSUPPORT the peer uses another version of the handshake;
- * -ECONNREFUSED the peer could not connect; -ESTALE one end connects to an endpoint
- * from before a reset of the other; -EBADF an fd is not open; others of read(2) and
- * write(2). After an error the channel can only be reset or destroyed.
+ * -EADDRNOTAVAIL no GID of this port has the type and address family of one of the
+ * peer's; -ECONNREFUSED the peer could not connect; -ESTALE one end connects to an
+ * endpoint from before a reset of the other; -EBADF an fd is not open; others of read(2)
+ * and write(2). After an error the channel can only be reset or destroyed.
  */
 PIER_API int pier_channel_handshake(struct pier_channel *channel, int read_fd,
 				    int write_fd, int timeout_ms);
@@ -631,7 +640,8 @@ PIER_API int pier_channel_fd(const struct pier_channel *channel);
  * some uncollected (<pier/receiver.h>). If it is not 0, check the requests before
  * sleeping.
  *
- * Errors: those of ibv_req_notify_cq(3); -EIO ibv_poll_cq(3) failed.
+ * Errors: those of ibv_req_notify_cq(3) and ibv_get_cq_event(3), the latter for instance
+ * -EIO after the device was removed; -EIO ibv_poll_cq(3) failed.
  */
 PIER_API int pier_channel_arm(struct pier_channel *channel);
 

@@ -5,6 +5,7 @@
 #include "channel/recv/srq_post.h"
 #include "collect.h"
 #include "core/error.h"
+#include "core/fd.h"
 
 /* Nobody polls for an unwatched request: only its scope learns that it has failed. */
 static __attribute__((cold)) struct pier_result note_failed_entry(
@@ -103,14 +104,25 @@ int pier_collect(struct pier_channel *channel)
 				 ibv_poll_cq(channel->cq, PIER_CQ_BATCH, batch));
 }
 
-/* Acknowledge each event at once: ibv_destroy_cq() waits for all acknowledgements. */
-static void take_cq_events(struct pier_channel *channel)
+/*
+ * Acknowledge each event at once: ibv_destroy_cq() waits for all acknowledgements. After
+ * the device was removed, poll(2) reports POLLERR for ever and read(2) fails with EIO:
+ * ib_uverbs_event_poll() and ib_uverbs_event_read() in uverbs_main.c.
+ */
+static int take_cq_events(struct pier_channel *channel)
 {
 	struct ibv_cq *cq;
 	void *context;
 
+	errno = 0;
 	while (channel->provider->get_cq_event(channel->events, &cq, &context) == 0)
 		channel->provider->ack_cq_events(cq, 1);
+	if (pier_is_transient(errno))
+		return 0;
+	return pier_fail_because(errno,
+				 "take the events of the completion channel: the device "
+				 "%s may have been removed",
+				 channel->pd->device->name);
 }
 
 int pier_arm_completions(struct pier_channel *channel)
@@ -118,7 +130,9 @@ int pier_arm_completions(struct pier_channel *channel)
 	int error;
 
 	pier_clear_error();
-	take_cq_events(channel);
+	error = take_cq_events(channel);
+	if (error)
+		return error;
 	error = ibv_req_notify_cq(channel->cq, 0);
 	if (error)
 		return pier_fail_because(error, "ask the completion queue for an event");

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "fault.h"
+#include "async.h"
 #include "channel.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -139,6 +140,8 @@ static const struct pier_provider everything = {
 	.name = "fault",
 	.explains_posts = true,
 	.close_device = close_device,
+	.get_async_event = pier_fault_get_async_event,
+	.ack_async_event = pier_fault_ack_async_event,
 	.query_device = query_device,
 	.query_port = query_port,
 	.query_gid = query_gid,
@@ -172,13 +175,18 @@ static const struct pier_provider everything = {
 };
 
 /* A member that the provider beneath lacks must be missing here, too. */
-static struct pier_provider provider_over(const struct pier_provider *beneath)
+static struct pier_provider provider_over(const struct pier_provider *beneath,
+					  const struct pier_fault_plan *plan)
 {
 	struct pier_provider provider = everything;
 
 	provider.takes_memfd = beneath->takes_memfd;
 	provider.max_parts = beneath->max_parts;
 	provider.max_key = beneath->max_key;
+	if (!pier_fault_plans(plan, FAULT_ASYNC)) {
+		provider.get_async_event = NULL;
+		provider.ack_async_event = NULL;
+	}
 	if (!beneath->query_on_demand)
 		provider.query_on_demand = NULL;
 	if (!beneath->query_data_direct)
@@ -255,7 +263,7 @@ int pier_fault_open(const struct pier_provider *beneath, struct ibv_device *devi
 		return error;
 	}
 	context->beneath = beneath;
-	context->provider = provider_over(beneath);
+	context->provider = provider_over(beneath, &context->plan);
 	pthread_mutex_init(&context->lock, NULL);
 	pthread_mutex_init(&context->ibv.mutex, NULL);
 	pier_list_init(&context->qps);

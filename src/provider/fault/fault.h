@@ -23,9 +23,11 @@
  * once, and during no other of its calls. The plan's lock is the innermost.
  */
 
-/* The vendor_err of completions that were turned into errors. */
 enum {
+	/* The vendor_err of completions that were turned into errors. */
 	FAULT_VENDOR_ERROR = 0xfa17,
+	/* More asynchronous events at once are lost. */
+	FAULT_EVENTS = 8,
 };
 
 struct fault_context {
@@ -41,6 +43,8 @@ struct fault_context {
 	/* Reads that queue pairs serve, for a persona that shares them. */
 	int rd_atomic;
 	struct pier_list qps;
+	struct ibv_async_event reported[FAULT_EVENTS]; /* not taken yet */
+	uint32_t reported_count;
 };
 
 struct fault_pd {

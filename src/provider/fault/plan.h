@@ -72,6 +72,7 @@ enum pier_fault_effect {
 	FAULT_OVERRUN,
 	FAULT_DEAD,
 	FAULT_NOTIFY_LATE,
+	FAULT_ASYNC,
 };
 
 struct pier_fault_word;
@@ -83,7 +84,7 @@ struct pier_fault_rule {
 	bool by_chance; /* one in `number`; otherwise the one of that number */
 	bool onwards;	/* and all later ones */
 	uint64_t number;
-	/* An errno, a status, nanoseconds, or a number of polls. */
+	/* An errno, a status, an event, nanoseconds, or a number of polls. */
 	uint64_t value;
 	bool in_polls;
 	uint64_t seen;
@@ -119,6 +120,9 @@ void pier_fault_end_plan(struct pier_fault_plan *plan);
 const struct pier_fault_rule *pier_fault_strikes(struct pier_fault_plan *plan,
 						 enum pier_fault_effect effect,
 						 enum pier_fault_occasion occasion);
+
+/* Whether a rule of the plan has that effect. */
+bool pier_fault_plans(const struct pier_fault_plan *plan, enum pier_fault_effect effect);
 
 /*
  * For calls: 0, or the errno with which the call fails. It is also stored in errno, and
