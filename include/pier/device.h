@@ -203,11 +203,11 @@ PIER_API void pier_device_list_free(struct pier_device_info *list);
  *			are gone. docs/testing.md lists the differences. Once in a plan
  *
  * Completions are counted when they are taken from the device. Calls that only query
- * capabilities while the device is opened (alloc_pd, reg_dmabuf_mr, create_cq,
+ * capabilities while the device is opened (alloc_pd, reg_dmabuf_mr, alloc_mw, create_cq,
  * create_qp) count for call@ alone. The device is named "fault:NAME", its provider is
- *"fault", and pier_device_list() does not list it. Of the libibverbs functions, only
- *those that <pier/verbs.h> allows for soft0 may be used on its objects. It is slower than
- *the device itself.
+ * "fault", and pier_device_list() does not list it. Of the libibverbs functions, only
+ * those that <pier/verbs.h> allows for soft0 may be used on its objects. It is slower
+ * than the device itself.
  *
  * Errors: -ENODEV there is no such device (pier_error_message() lists those that
  * exist), no RDMA device can be chosen (pier_error_message() gives the reason for each

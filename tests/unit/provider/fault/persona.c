@@ -130,6 +130,29 @@ static void dmabuf_probe_answers_as_the_driver(void **state)
 	}
 }
 
+/* bnxt_re reports windows that it cannot allocate, irdma windows of no type. */
+static void windows_are_reported_if_they_can_be_bound(void **state)
+{
+	static const struct {
+		const char *plan;
+		bool windows;
+	} answers[] = {
+		{ "like=mlx5", true },	   { "like=ionic", true },
+		{ "like=bnxt_re", false }, { "like=irdma", false },
+		{ "like=qedr", false },
+	};
+	struct pier_device_attr attr;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
+		struct pier_device *device = open_as(answers[i].plan);
+
+		expect_ok(pier_query_device(device, &attr));
+		assert_int_equal(attr.memory_windows, answers[i].windows);
+		expect_ok(pier_close_device(device));
+	}
+}
+
 static void gids_are_listed_by_type(void **state)
 {
 	struct pier_device *device = open_as("like=mlx5");
@@ -350,6 +373,7 @@ int main(void)
 		cmocka_unit_test(persona_and_faults_share_a_plan),
 		cmocka_unit_test(personas_have_no_extras_of_soft0),
 		cmocka_unit_test(dmabuf_probe_answers_as_the_driver),
+		cmocka_unit_test(windows_are_reported_if_they_can_be_bound),
 		cmocka_unit_test(gids_are_listed_by_type),
 		cmocka_unit_test(mlx5_counts_units_of_64_bytes),
 		cmocka_unit_test(irdma_counts_quanta),
