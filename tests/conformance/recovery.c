@@ -287,7 +287,7 @@ static int64_t milliseconds(void)
  */
 static void keepalive_detects_a_killed_peer(void **state)
 {
-	struct world *world = world_empty(state);
+	struct world *world = world_for_channels(state);
 	struct pier_channel_attr attr = test_attr();
 	struct pier_work receive;
 	int64_t killed;
