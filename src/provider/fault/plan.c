@@ -7,6 +7,7 @@
 #include "plan.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "persona.h"
 #include "words.h"
 
 enum {
@@ -202,8 +203,26 @@ static int read_seed(struct text whole, struct text rest, struct pier_fault_plan
 	return refuse_rule(whole, "a seed is a number of 64 bits, decimal");
 }
 
+static int read_persona(struct text whole, struct text name, struct pier_fault_plan *plan)
+{
+	char names[128];
+
+	if (plan->persona)
+		return refuse_rule(whole, "the device is like another one already");
+	plan->persona = pier_persona_find(name.at, name.length);
+	if (plan->persona)
+		return 0;
+	pier_persona_print_names(names, sizeof(names));
+	return pier_fail(EINVAL,
+			 "fault plan: \"%.*s\": a device can be like one of these: %s",
+			 shown_length(whole), whole.at, names);
+}
+
 static int read_item(struct text item, struct pier_fault_plan *plan)
 {
+	if (item.length >= 5 && memcmp(item.at, "like=", 5) == 0)
+		return read_persona(item, (struct text){ item.at + 5, item.length - 5 },
+				    plan);
 	if (item.length >= 5 && memcmp(item.at, "seed=", 5) == 0)
 		return read_seed(item, (struct text){ item.at + 5, item.length - 5 },
 				 plan);
@@ -261,9 +280,10 @@ static bool counts_occasion(const struct pier_fault_plan *plan,
 {
 	bool gives_back = occasion == FAULT_DEALLOC_PD || occasion == FAULT_DEREG_MR ||
 			  occasion == FAULT_DESTROY_CQ || occasion == FAULT_DESTROY_QP ||
-			  occasion == FAULT_CLOSE_DEVICE;
+			  occasion == FAULT_DEALLOC_MW || occasion == FAULT_CLOSE_DEVICE;
 	bool probes = occasion == FAULT_ALLOC_PD || occasion == FAULT_REG_DMABUF_MR ||
-		      occasion == FAULT_CREATE_CQ || occasion == FAULT_CREATE_QP;
+		      occasion == FAULT_CREATE_CQ || occasion == FAULT_CREATE_QP ||
+		      occasion == FAULT_ALLOC_MW;
 
 	if (!(rule->word->occasions >> occasion & 1))
 		return false;

@@ -43,13 +43,15 @@ enum pier_fault_occasion {
 	FAULT_DESTROY_COMP_CHANNEL,
 	FAULT_CREATE_CQ,
 	FAULT_DESTROY_CQ,
+	FAULT_CREATE_SRQ,
+	FAULT_DESTROY_SRQ,
 	FAULT_CREATE_QP,
 	FAULT_MODIFY_QP,
 	FAULT_QUERY_QP,
 	FAULT_DESTROY_QP,
 	FAULT_GET_QP_ADDRESS,
 	FAULT_SET_QP_ADDRESS,
-	/* One for each request of a list. */
+	/* One for each request of a list; the receives of shared queues count, too. */
 	FAULT_POST_SEND,
 	FAULT_POST_RECV,
 	/* How often these are called depends on time. */
@@ -74,6 +76,7 @@ enum pier_fault_effect {
 };
 
 struct pier_fault_word;
+struct pier_persona;
 
 struct pier_fault_rule {
 	char text[PIER_FAULT_RULE_TEXT]; /* as in the plan */
@@ -91,6 +94,7 @@ struct pier_fault_rule {
 struct pier_fault_plan {
 	pthread_mutex_t lock;
 	uint64_t seed;
+	const struct pier_persona *persona; /* NULL: as the device beneath */
 	uint32_t count;
 	struct pier_fault_rule rules[PIER_FAULT_RULES];
 	/* During pier_open_device(): see pier_fault_strikes(). */

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "failure.h"
 #include "fault.h"
+#include "persona.h"
 
 static int withhold_request(struct fault_qp *qp, const struct ibv_send_wr *wr)
 {
@@ -95,7 +96,8 @@ int pier_fault_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr,
 			*bad_wr = wr;
 	}
 	pthread_mutex_unlock(&fault_context(qp->ibv.context)->lock);
-	return error;
+	return pier_persona_post_errno(fault_context(qp->ibv.context)->plan.persona,
+				       error);
 }
 
 int pier_fault_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr,
@@ -118,5 +120,6 @@ int pier_fault_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr,
 			*bad_wr = wr;
 	}
 	pthread_mutex_unlock(&fault_context(qp->ibv.context)->lock);
-	return error;
+	return pier_persona_post_errno(fault_context(qp->ibv.context)->plan.persona,
+				       error);
 }

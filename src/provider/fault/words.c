@@ -37,6 +37,8 @@ static const struct pier_fault_word words[] = {
 	CALL("destroy_comp_channel", FAULT_DESTROY_COMP_CHANNEL),
 	CALL("create_cq", FAULT_CREATE_CQ),
 	CALL("destroy_cq", FAULT_DESTROY_CQ),
+	CALL("create_srq", FAULT_CREATE_SRQ),
+	CALL("destroy_srq", FAULT_DESTROY_SRQ),
 	CALL("create_qp", FAULT_CREATE_QP),
 	CALL("modify_qp", FAULT_MODIFY_QP),
 	CALL("query_qp", FAULT_QUERY_QP),
