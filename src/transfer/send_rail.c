@@ -95,7 +95,7 @@ static struct pier_request make_write(const struct pier_send_rail *rail, uint64_
 /*
  * The payload as a plain write, and behind it a few bytes with immediate data: switches
  * may reorder only packets that consume no receive. NCCL does the same when adaptive
- * routing is on (ncclIbMultiSend() in src/transport/net_ib/p2p.cc).
+ * routing is on (ncclIbMultiSend()).
  */
 static int post_announced(struct pier_send_rail *rail, const struct pier_remote *remote,
 			  struct pier_rail_chunk *chunk)
