@@ -194,7 +194,8 @@ static inline void pier_channel_attr_init(struct pier_channel_attr *attr)
  *
  * Errors: -EINVAL a value is out of range (the error message names it and the device's
  * limit), or srq belongs to another protection domain; -ENETDOWN the port is not
- * active; -EADDRNOTAVAIL the port needs a GID and has no usable one; -ENOMEM; others of
+ * active; -EADDRNOTAVAIL the port needs a GID and has no usable one; -EOPNOTSUPP the
+ * device cannot have channels (pier_device_check_channels()); -ENOMEM; others of
  * ibv_create_cq(3), ibv_create_qp(3) and ibv_modify_qp(3).
  */
 PIER_API int pier_channel_create(struct pier_pd *pd, const struct pier_channel_attr *attr,

@@ -21,8 +21,9 @@ struct pier_device {
 	const struct pier_provider *provider;
 	struct ibv_context *context;
 	struct ibv_device_attr limits;
-	bool dmabuf;	    /* what the probe at opening found */
-	int lacking_access; /* flags of enum pier_access that it cannot honour */
+	bool dmabuf;	       /* what the probe at opening found */
+	char no_channels[256]; /* why it has no channels; "": it has them */
+	int lacking_access;    /* flags of enum pier_access that it cannot honour */
 	/* A memory window lets the peer reach all of the region beneath. */
 	bool unbounded_windows;
 	/* The last mapping that it took: see src/region/mapping.c. */

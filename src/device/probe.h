@@ -8,13 +8,16 @@ struct pier_device;
 
 /*
  * Find out what a device can do, once its context is open: its limits, whether it
- * registers dma-bufs, and which access flags it lacks.
+ * registers dma-bufs and has channels, and which access flags it lacks.
  *
  * 0, or a negative errno with a sentence.
  */
 int pier_probe_device(struct pier_device *device);
 
-/* Whether a port is active. Of a device that pier_probe_device() has looked at. */
+/*
+ * Whether an active port has InfiniBand or Ethernet. Of a device that pier_probe_device()
+ * has looked at.
+ */
 bool pier_has_active_port(const struct pier_device *device);
 
 #endif

@@ -21,6 +21,8 @@ class Info(Case):
         self.assertEqual(len(soft), 1)
         self.assertEqual(soft[0]["provider"], "soft")
         self.assertIsNone(soft[0]["error"])
+        self.assertTrue(soft[0]["channels"])
+        self.assertIsNone(soft[0]["no_channels"])
         self.assertTrue(soft[0]["dmabuf"])
         self.assertTrue(soft[0]["memfd_as_dmabuf"])
         for limit in ("max_mr_size", "max_qp_wr", "max_sge", "max_cqe", "page_sizes"):
@@ -30,6 +32,7 @@ class Info(Case):
         self.assertTrue(soft[0]["counters"])
         self.assertEqual(soft[0]["max_requested_key"], 65535)
         text = self.run_pier("info").stdout
+        self.assertRegex(text, r"(?m)^  channels      yes$")
         self.assertRegex(text, r"(?m)^  regions       atomics, memory windows, on demand, "
                                r"counters, keys on request up to 65535, %d ranges under one "
                                r"key$" % soft[0]["max_joined_ranges"])

@@ -12,6 +12,7 @@ struct device_facts {
 	struct pier_device *device;   /* NULL: it could not be opened or queried */
 	char error[512];	      /* the reason, if device is NULL */
 	struct pier_device_attr attr; /* valid if device is not NULL */
+	char no_channels[512];	      /* the reason; "": it has channels */
 	struct pier_location location;
 };
 

@@ -80,6 +80,9 @@ void print_device_json(struct json *json, const struct device_facts *facts)
 	json_string(json, "error", facts->device ? NULL : facts->error);
 	if (facts->device) {
 		print_location(json, &facts->location);
+		json_bool(json, "channels", !facts->no_channels[0]);
+		json_string(json, "no_channels",
+			    facts->no_channels[0] ? facts->no_channels : NULL);
 		print_limits(json, &facts->attr);
 		json_open(json, "ports", '[');
 		for (port = 1; port <= facts->attr.port_count; port++)

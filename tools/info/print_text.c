@@ -130,6 +130,8 @@ void print_device_text(const struct device_facts *facts)
 		return;
 	}
 	print_location(&facts->location);
+	printf("  channels      %s%s\n", facts->no_channels[0] ? "no: " : "yes",
+	       facts->no_channels);
 	print_limits(&facts->attr);
 	for (port = 1; port <= facts->attr.port_count; port++)
 		print_port(facts->device, port);

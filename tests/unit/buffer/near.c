@@ -14,6 +14,7 @@
 #include <infiniband/verbs.h>
 
 #include <pier/buffer.h>
+#include <pier/channel.h>
 #include <pier/log.h>
 
 #include "buffer/locate.h"
@@ -24,13 +25,14 @@
 struct nic {
 	struct ibv_device device; /* must be first: a NIC is found by its device */
 	bool down;
-	int open_error;
+	int link_layer; /* -1: unspecified; 0: Ethernet */
+	int open_error, cq_error, qp_error;
 };
 
 static struct {
 	struct recorded tree;
 	struct nic nics[RECORDED_MAX];
-	int contexts, pds; /* live objects */
+	int contexts, pds, queues; /* live objects */
 	int warnings;
 	char warning[512];
 } machine;
@@ -86,10 +88,13 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *ret_at
 int ibv_query_port(struct ibv_context *context, uint8_t port,
 		   struct _compat_ibv_port_attr *ret_attr)
 {
+	struct ibv_port_attr *attr = (struct ibv_port_attr *)ret_attr;
+	const struct nic *nic = nic_of(context->device);
+
 	(void)port;
-	((struct ibv_port_attr *)ret_attr)->state = nic_of(context->device)->down
-							    ? IBV_PORT_DOWN
-							    : IBV_PORT_ACTIVE;
+	attr->state = nic->down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
+	attr->link_layer = nic->link_layer < 0 ? IBV_LINK_LAYER_UNSPECIFIED
+					       : IBV_LINK_LAYER_ETHERNET;
 	return 0;
 }
 
@@ -115,6 +120,49 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
 	(void)pd, (void)offset, (void)length, (void)iova, (void)fd, (void)access;
 	errno = EBADF;
 	return NULL;
+}
+
+struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
+			     struct ibv_comp_channel *channel, int comp_vector)
+{
+	struct ibv_cq *cq;
+
+	(void)cq_context, (void)channel, (void)comp_vector;
+	assert_int_equal(cqe, 1);
+	errno = nic_of(context->device)->cq_error;
+	if (errno)
+		return NULL;
+	cq = calloc(1, sizeof(*cq));
+	machine.queues++;
+	return cq;
+}
+
+int ibv_destroy_cq(struct ibv_cq *cq)
+{
+	free(cq);
+	machine.queues--;
+	return 0;
+}
+
+/* EFA refuses by the type alone: efa_qp_validate_attr() in efa_verbs.c. */
+struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	struct ibv_qp *qp;
+
+	assert_int_equal(attr->qp_type, IBV_QPT_RC);
+	errno = nic_of(pd->context->device)->qp_error;
+	if (errno)
+		return NULL;
+	qp = calloc(1, sizeof(*qp));
+	machine.queues++;
+	return qp;
+}
+
+int ibv_destroy_qp(struct ibv_qp *qp)
+{
+	free(qp);
+	machine.queues--;
+	return 0;
 }
 
 static void take_warning(enum pier_log_level level, const char *message, void *argument)
@@ -143,6 +191,7 @@ static void stop_machine(void)
 	recorded_close(&machine.tree);
 	assert_int_equal(machine.contexts, 0);
 	assert_int_equal(machine.pds, 0);
+	assert_int_equal(machine.queues, 0);
 }
 
 static struct nic *nic_named(const char *name)
@@ -536,6 +585,50 @@ static void skips_devices_that_do_not_work(void **state)
 	stop_machine();
 }
 
+static void expect_no_channels(const char *name, const char *reason)
+{
+	struct pier_channel *channel = NULL;
+	struct pier_device *device;
+	struct pier_pd *pd;
+
+	expect_ok(pier_open_device(name, &device));
+	expect_result(pier_device_check_channels(device), -EOPNOTSUPP);
+	test_assert_sentence(reason);
+	expect_ok(pier_alloc_pd(device, &pd));
+	expect_result(pier_channel_create(pd, NULL, &channel), -EOPNOTSUPP);
+	test_assert_sentence(reason);
+	assert_null(channel);
+	expect_ok(pier_dealloc_pd(pd));
+	expect_ok(pier_close_device(device));
+}
+
+/* They register memory, so they open when they are named. */
+static void passes_over_devices_without_channels(void **state)
+{
+	struct pier_device *device;
+
+	(void)state;
+	start_machine("dgx-h100");
+	nic_named("mlx5_9")->qp_error = EOPNOTSUPP;
+	nic_named("mlx5_6")->device.transport_type = IBV_TRANSPORT_IWARP;
+	nic_named("mlx5_7")->link_layer = -1;
+	check_opens("0000:c3:00.0", "mlx5_8");
+	expect_no_channels("mlx5_9",
+			   "mlx5_9 creates no reliable connected (RC) queue pairs: "
+			   "Operation not supported: name another device, or use");
+	expect_no_channels("mlx5_6", "mlx5_6 is an iWARP device");
+	for (size_t i = 0; i < machine.tree.nic_count; i++)
+		machine.nics[i].cq_error = EINVAL;
+	check_opens_none("0000:c3:00.0");
+	test_assert_sentence("no RDMA device can be used (PIER_DEVICE=soft0 or the name "
+			     "soft0 selects the software NIC): mlx5_9 creates no ");
+	/* No memory is no answer. */
+	nic_named("mlx5_9")->cq_error = ENOMEM;
+	expect_result(pier_open_device("mlx5_9", &device), -ENOMEM);
+	test_assert_sentence("asking whether mlx5_9 has channels: Cannot allocate");
+	stop_machine();
+}
+
 static void opens_the_device_that_the_user_names(void **state)
 {
 	struct pier_device *device = NULL;
@@ -759,6 +852,7 @@ int main(void)
 		cmocka_unit_test(errors_of_the_file_name_the_line),
 		cmocka_unit_test(opens_the_nearest_device),
 		cmocka_unit_test(skips_devices_that_do_not_work),
+		cmocka_unit_test(passes_over_devices_without_channels),
 		cmocka_unit_test(opens_the_device_that_the_user_names),
 		cmocka_unit_test(opens_any_device_without_a_location),
 		cmocka_unit_test(reports_device_locations),
