@@ -64,7 +64,18 @@ enum pier_waiting {
 	PIER_WAIT_EVENT = 2,
 };
 
-/** The attributes of a new channel. Set them up with pier_channel_attr_init(). */
+/**
+ * The attributes of a new channel. Set them up with pier_channel_attr_init().
+ *
+ * A member that has its default value counts as not set. It takes the value that the
+ * environment variable PIER_CHANNEL gives it, and is then clamped to the device's
+ * limits. A member with any other value is used as it is, or refused.
+ *
+ *	PIER_CHANNEL=tc=106,gid=3,timeout=20
+ *
+ * pier_channel_attr_parse() describes that text. pier_channel_query() returns the
+ * effective values.
+ */
 struct pier_channel_attr {
 	/** sizeof(struct pier_channel_attr), so that fields can be added. */
 	size_t size;
@@ -87,15 +98,26 @@ struct pier_channel_attr {
 	 * serves.
 	 */
 	uint8_t max_rd_atomic;
-	/** Local ack timeout, 4.096 us * 2^n, n < 32; 0: no timeout (not recommended). */
+	/**
+	 * Local ack timeout, 4.096 us * 2^n, n < 32; 0: no timeout (not recommended). The
+	 * default, 18, is 1.07 s: with 7 retries, a peer or a port may be away for 7
+	 * seconds.
+	 */
 	uint8_t timeout;
-	/** Transport retries, 0 to 7; rxe takes 7 as no limit. */
+	/** Transport retries, 0 to 7. On rxe, where 7 means no limit, 7 becomes 6. */
 	uint8_t retry_count;
-	/** Retries after an RNR NAK, 0 to 6; 7: no limit. */
+	/**
+	 * Retries after an RNR NAK, 0 to 6; 7, the default: no limit. The deadline of the
+	 * waiting call then bounds a send to a peer that posts no receive.
+	 */
 	uint8_t rnr_retry_count;
 	/** Code 0 to 31 of IBTA table 45; 12 is 0.64 ms. See pier_rnr_timer_from_us(). */
 	uint8_t min_rnr_timer;
 	uint8_t service_level; /**< 0 to 15 */
+	/**
+	 * Of packets with a GID. PIER_TRAFFIC_CLASS_PORT: what the administrator set for
+	 * the port (/sys/class/infiniband/DEVICE/tc/PORT/traffic_class), or 0.
+	 */
 	uint8_t traffic_class;
 	uint8_t hop_limit;
 	/** Index into the port's GID table; -1: pier chooses, preferring RoCE v2. */
@@ -148,7 +170,8 @@ struct pier_channel_attr {
 	uint32_t keepalive_ms;
 	/**
 	 * Reads and atomics that this end serves at once, up to 255; clamped to the
-	 * device's limit. PIER_RD_ATOMIC_SAME: the value of max_rd_atomic.
+	 * device's limit. PIER_RD_ATOMIC_SAME: the value of max_rd_atomic, but at most a
+	 * sixteenth of what the device serves on all its queue pairs (max_res_rd_atom).
 	 */
 	uint16_t max_dest_rd_atomic;
 	/** InfiniBand: low bits of the source LID, less than 2^LMC. */
@@ -157,8 +180,10 @@ struct pier_channel_attr {
 	uint32_t static_rate;
 };
 
-#define PIER_PSN_RANDOM	    UINT32_MAX
-#define PIER_RD_ATOMIC_SAME UINT16_MAX
+#define PIER_PSN_RANDOM		UINT32_MAX
+#define PIER_RD_ATOMIC_SAME	UINT16_MAX
+/** No value that a sender may use: the low bits are "congestion experienced". */
+#define PIER_TRAFFIC_CLASS_PORT UINT8_MAX
 
 /** Set every field to its default; docs/design/channel.md gives the reasons. Cannot fail.
  */
@@ -172,10 +197,11 @@ static inline void pier_channel_attr_init(struct pier_channel_attr *attr)
 	attr->max_send_sge = 16;
 	attr->max_recv_sge = 16;
 	attr->max_rd_atomic = 16;
-	attr->timeout = 14;
-	attr->retry_count = 6;
-	attr->rnr_retry_count = 6;
+	attr->timeout = 18;
+	attr->retry_count = 7;
+	attr->rnr_retry_count = 7;
 	attr->min_rnr_timer = 12;
+	attr->traffic_class = PIER_TRAFFIC_CLASS_PORT;
 	attr->hop_limit = 64;
 	attr->gid_index = -1;
 	attr->psn = PIER_PSN_RANDOM;
@@ -187,15 +213,31 @@ static inline void pier_channel_attr_init(struct pier_channel_attr *attr)
 }
 
 /**
+ * Set attributes from text, such as a program's option or the environment variable
+ * PIER_CHANNEL: "KEY=NUMBER[,KEY=NUMBER...]". Numbers are decimal, or hexadecimal after
+ * "0x". The empty text sets nothing. If a key occurs twice, the later one counts.
+ *
+ * The keys and their members are port; gid (gid_index); mtu; tc (traffic_class); sl
+ * (service_level); pkey (pkey_index); hop_limit; flow_label; timeout; retry
+ * (retry_count); rnr_retry (rnr_retry_count); rnr_timer (min_rnr_timer); rd_atomic
+ * (max_rd_atomic).
+ *
+ * Errors: -EINVAL a key is unknown or a number is out of range; the error message names
+ * it, and nothing was set.
+ */
+PIER_API int pier_channel_attr_parse(struct pier_channel_attr *attr, const char *text);
+
+/**
  * Create a channel. It is not connected yet: its queue pair is in INIT, so receives can
  * be posted.
  *
- * attr  borrowed; NULL: the defaults, clamped to the device's limits
+ * attr  borrowed; NULL: the defaults
  *
  * Errors: -EINVAL a value is out of range (the error message names it and the device's
- * limit), or srq belongs to another protection domain; -ENETDOWN the port is not
- * active; -EADDRNOTAVAIL the port needs a GID and has no usable one; -EOPNOTSUPP the
- * device cannot have channels (pier_device_check_channels()); -ENOMEM; others of
+ * limit), PIER_CHANNEL is invalid, or srq belongs to another protection domain;
+ * -ENETDOWN the port is not active; -EADDRNOTAVAIL the port needs a GID and has no usable
+ * one; -EOPNOTSUPP the device cannot have channels (pier_device_check_channels());
+ * -ENOMEM; others of
  * ibv_create_cq(3), ibv_create_qp(3) and ibv_modify_qp(3).
  */
 PIER_API int pier_channel_create(struct pier_pd *pd, const struct pier_channel_attr *attr,
@@ -204,9 +246,10 @@ PIER_API int pier_channel_create(struct pier_pd *pd, const struct pier_channel_a
 /**
  * Return the effective attributes, after defaults and clamping.
  *
- * Only these can differ from the attributes that were given: mtu (the path's, once
- * connected), max_inline (less if the device granted less), cq_depth, max_rd_atomic,
- * max_dest_rd_atomic, gid_index and psn.
+ * Those that had their defaults can differ from the attributes that were given (see
+ * struct pier_channel_attr), and mtu (the path's, once connected), max_inline (less if
+ * the device granted less), cq_depth, max_rd_atomic, max_dest_rd_atomic, retry_count (on
+ * rxe), gid_index and psn.
  *
  * ret_attr  its size must be set beforehand: call pier_channel_attr_init()
  *
@@ -230,14 +273,17 @@ PIER_API int pier_channel_endpoint(struct pier_channel *channel,
  * connect to this channel. It may be without pier: see struct pier_endpoint.
  *
  * This call does not wait for the peer to be ready; pier_channel_handshake() does.
- * Requests that arrive too early are retried according to the attributes.
+ * Requests that arrive too early are retried according to the attributes. The call waits
+ * up to the channel's timeout_ms for the network to resolve the peer's address.
  *
  * Errors: -EINVAL the endpoint is invalid (the error message names the field); -EISCONN
  * the channel was connected before, and nothing was changed; -ESTALE the endpoint
  * belongs to the connection before pier_channel_reset(), and nothing was changed: reset
  * the peer too and fetch its new endpoint; -ETIMEDOUT, -EHOSTUNREACH, -ECONNREFUSED the
- * peer's NIC cannot be reached; others of ibv_modify_qp(3). After any error except
- * -EISCONN and -ESTALE the channel can only be reset or destroyed.
+ * peer's NIC cannot be reached; others of ibv_modify_qp(3). If the device cannot serve
+ * as many reads and atomics as the endpoint of this end promises, the error message
+ * gives the possible number, and the endpoint has it after pier_channel_reset(). After
+ * any error except -EISCONN and -ESTALE the channel can only be reset or destroyed.
  */
 PIER_API int pier_channel_connect(struct pier_channel *channel,
 				  const struct pier_endpoint *peer);

@@ -81,8 +81,8 @@ struct pier_group_attr {
 	size_t size;
 	/**
 	 * Attributes of the channels for requests; borrowed. NULL: the defaults of
-	 * pier_channel_create(), except rnr_retry_count 7: a send waits for the peer's
-	 * receive until the deadline of the call.
+	 * pier_channel_create(). With their rnr_retry_count of 7, a send waits for the
+	 * peer's receive until the deadline of the call.
 	 */
 	const struct pier_channel_attr *channel;
 	/** For pier_group_barrier(); must be the same in all members. */

@@ -41,10 +41,9 @@ PIER_BEGIN_DECLS
  * therefore have its own receive queue without posted receives, and must not be used
  * for other receives while the receiver exists. If a sender has more chunks in flight
  * than there are receives, its NIC gets RNR NAKs and tries again, as often as
- * rnr_retry_count of its channel allows. The default of 6 retries lasts some
- * milliseconds, which copying can exceed. With 7 the NIC retries without limit, so that
- * only stall_ms of the sender ends the wait. Therefore set rnr_retry_count to 7 at the
- * sender, and max_recv_wr here to at least the transfer's window.
+ * rnr_retry_count of its channel allows. With 7, the default, only stall_ms of the
+ * sender ends the wait. Fewer retries can last less than a copy takes. Set max_recv_wr
+ * here to at least the transfer's window.
  *
  * A chunk that arrives again, because a rail of the sender failed after it had been
  * delivered, is counted once. The receiver does not trust the peer's announcements: an

@@ -56,7 +56,7 @@ struct pier_channel {
 	const struct pier_provider *provider;
 	struct pier_pd *pd;
 	struct pier_region_user region_user;
-	uint32_t qp_num;	  /* never changes; other threads may read it */
+	atomic_uint qp_num;	  /* other threads may read it */
 	struct pier_scope *scope; /* the innermost open one, or NULL */
 	struct pier_list windows; /* bound to the queue pair: region/window.h */
 	struct ibv_comp_channel *events;

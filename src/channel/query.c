@@ -8,6 +8,7 @@
 
 #include "channel.h"
 #include "channel/setup/connect.h"
+#include "channel/setup/traffic_class.h"
 #include "core/error.h"
 #include "status.h"
 
@@ -33,6 +34,7 @@ int pier_channel_query(const struct pier_channel *channel,
 				 "pier_channel_attr_init()",
 				 size);
 	attr.mtu = channel->path_mtu ? channel->path_mtu : channel->port_mtu;
+	attr.traffic_class = pier_traffic_class(channel);
 	attr.max_rd_atomic = issued_reads(channel);
 	attr.max_dest_rd_atomic = pier_served_reads(channel);
 	attr.gid_index = (int)channel->gid.gid_index;

@@ -10,6 +10,7 @@
 #include "region/window.h"
 #include "stop.h"
 #include "core/error.h"
+#include "core/log.h"
 
 enum {
 	PSN_MASK = 0xffffff,
@@ -98,6 +99,41 @@ static int to_reset(struct pier_channel *channel)
 	return 0;
 }
 
+/* The new one first: the channel always has a queue pair. */
+static int replace_qp(struct pier_channel *channel)
+{
+	struct ibv_qp *old = channel->qp;
+	int error = pier_create_qp(channel);
+
+	if (error) {
+		channel->qp = old;
+		return error;
+	}
+	pier_clear_error();
+	error = channel->provider->destroy_qp(old);
+	if (!error)
+		return 0;
+	channel->provider->destroy_qp(channel->qp);
+	channel->qp = old;
+	channel->qp_num = old->qp_num;
+	return pier_fail_because(error, "destroy queue pair %#x", old->qp_num);
+}
+
+/*
+ * irdma reports success for RESET of a queue pair in ERR, leaves it there, and refuses
+ * INIT with EINVAL (irdma_modify_qp_roce(); Mooncake pull request 721).
+ */
+static int to_init(struct pier_channel *channel)
+{
+	int error = pier_modify_to_init(channel);
+
+	if (error != -EINVAL)
+		return error;
+	pier_info("queue pair %#x does not leave RESET: replacing it", channel->qp_num);
+	error = replace_qp(channel);
+	return error ? error : pier_modify_to_init(channel);
+}
+
 static void clear_connection(struct pier_channel *channel)
 {
 	channel->broken = 0;
@@ -114,9 +150,8 @@ static void clear_connection(struct pier_channel *channel)
 int pier_channel_reset(struct pier_channel *channel)
 {
 	static int (*const steps[])(struct pier_channel *) = {
-		stop_if_running,     check_completions, end_windows,
-		choose_new_psn,	     to_reset,		pier_query_channel_port,
-		pier_modify_to_init,
+		stop_if_running, check_completions,	  end_windows, choose_new_psn,
+		to_reset,	 pier_query_channel_port, to_init,
 	};
 	int error = pier_check_process(&channel->object);
 

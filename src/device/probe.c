@@ -134,12 +134,7 @@ static int find_lacking_access(const struct pier_device *device)
 	return lacking;
 }
 
-/*
- * rxe looks at a window's rights and queue pair and at the bounds of the region
- * beneath, but not at the window's own: check_rkey() in rxe_resp.c. It is known by
- * its vendor id, which is no vendor's (RXE_VENDOR_ID in rxe_param.h).
- */
-static bool has_unbounded_windows(const struct ibv_device_attr *limits)
+bool pier_is_rxe(const struct ibv_device_attr *limits)
 {
 	return limits->vendor_id == 0xffffff;
 }
@@ -154,7 +149,11 @@ int pier_probe_device(struct pier_device *device)
 	if (error)
 		return error;
 	device->lacking_access = find_lacking_access(device);
-	device->unbounded_windows = has_unbounded_windows(&device->limits);
+	/*
+	 * rxe looks at a window's rights and queue pair and at the bounds of the region
+	 * beneath, but not at the window's own: check_rkey() in rxe_resp.c.
+	 */
+	device->unbounded_windows = pier_is_rxe(&device->limits);
 	return 0;
 }
 

@@ -4,6 +4,8 @@
 
 #include <stdbool.h>
 
+#include <infiniband/verbs.h>
+
 struct pier_device;
 
 /*
@@ -13,6 +15,9 @@ struct pier_device;
  * 0, or a negative errno with a sentence.
  */
 int pier_probe_device(struct pier_device *device);
+
+/* rxe is known by its vendor id, which is no vendor's (RXE_VENDOR_ID in rxe_param.h). */
+bool pier_is_rxe(const struct ibv_device_attr *limits);
 
 /*
  * Whether an active port has InfiniBand or Ethernet. Of a device that pier_probe_device()

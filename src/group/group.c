@@ -20,7 +20,6 @@ enum {
 	 */
 	LEAST_TIMEOUT = 16,
 	LEAST_RETRIES = 6,
-	FOR_EVER = 7, /* of rnr_retry_count */
 };
 
 _Static_assert(sizeof(struct pier_group_attr) == (size_t)FIRST_SIZE,
@@ -115,28 +114,10 @@ static int make_member(struct pier_group *group, uint32_t rank,
 	return pier_make_channel(group->pd, &control, &group->object, &member->control);
 }
 
-/*
- * Ranks reach an exchange at different times. The deadlines of the group limit how long
- * a rank waits for another's receives.
- */
-static int default_attr(const struct pier_group *group,
-			struct pier_channel_attr *ret_attr)
-{
-	int error = pier_read_channel_attr(NULL, &group->pd->device->limits, ret_attr);
-
-	ret_attr->rnr_retry_count = FOR_EVER;
-	return error;
-}
-
 static int make_members(struct pier_group *group, const struct pier_channel_attr *attr)
 {
-	struct pier_channel_attr usual;
 	int error = 0;
 
-	if (!attr) {
-		error = default_attr(group, &usual);
-		attr = &usual;
-	}
 	for (uint32_t rank = 0; rank < group->size && !error; rank++)
 		error = make_member(group, rank, attr);
 	return error;

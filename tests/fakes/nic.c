@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -167,16 +168,30 @@ static void ack_cq_events(struct ibv_cq *cq, unsigned int count)
 	fake.events_acked += (int)count;
 }
 
+/* As _sq_overhead() (192 bytes for a window) and mlx5_calc_send_wqe() of libmlx5. */
+static bool fits_send_queue(const struct ibv_qp_cap *cap)
+{
+	uint32_t request = (192 + 16 * cap->max_send_sge + 63) / 64 * 64;
+	uint64_t size = 64;
+
+	while (size < (uint64_t)cap->max_send_wr * request)
+		size *= 2;
+	return fake.send_blocks == 0 || size / 64 <= fake.send_blocks;
+}
+
 static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
 	struct ibv_qp *qp;
 
 	if (fails())
 		return NULL;
+	errno = EINVAL;
+	if (!fits_send_queue(&attr->cap))
+		return NULL;
 	qp = calloc(1, sizeof(*qp));
 	qp->context = pd->context;
 	qp->pd = pd;
-	qp->qp_num = 0x1234;
+	qp->qp_num = 0x1234 + (uint32_t)fake.qps;
 	qp->send_cq = attr->send_cq;
 	qp->recv_cq = attr->recv_cq;
 	qp->srq = attr->srq;
@@ -216,11 +231,35 @@ static void flush(uint64_t *ids, int *count, enum ibv_wc_opcode opcode)
 		fake_complete(ids[0], IBV_WC_WR_FLUSH_ERR, opcode, 0xdeadbeef);
 }
 
+/* 0, or the errno with which the NIC refuses the change. */
+static int refuse_state(const struct ibv_qp *qp, const struct ibv_qp_attr *attr)
+{
+	if (fake.stays_in_error && qp->state == IBV_QPS_ERR &&
+	    attr->qp_state == IBV_QPS_INIT)
+		return EINVAL;
+	if (attr->qp_state != IBV_QPS_RTR)
+		return 0;
+	if (fake.unresolved > 0) {
+		fake.unresolved--;
+		return ETIMEDOUT;
+	}
+	if (fake.read_budget && attr->max_dest_rd_atomic > fake.read_budget)
+		return EINVAL;
+	fake.read_budget -= fake.read_budget ? attr->max_dest_rd_atomic : 0;
+	return 0;
+}
+
 static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
-	(void)qp, (void)mask;
+	int error = refuse_state(qp, attr);
+
+	(void)mask;
 	if (fails())
 		return ENOSPC;
+	if (error)
+		return error;
+	if (!fake.stays_in_error || qp->state != IBV_QPS_ERR)
+		qp->state = attr->qp_state;
 	fake.state = attr->qp_state;
 	if (fake.changes < FAKE_QUEUE)
 		fake.states[fake.changes++] = attr->qp_state;
@@ -422,6 +461,8 @@ struct pier_pd *fake_reset(void)
 			    .max_qp_init_rd_atom = 6 },
 		.name = "fake0",
 	};
+	snprintf(fake.verbs_device.name, sizeof(fake.verbs_device.name), "fake0");
+	fake.context.device = &fake.verbs_device;
 	fake.verbs_pd.context = &fake.context;
 	fake.pd.device = &fake.device;
 	fake.pd.pd = &fake.verbs_pd;

@@ -35,6 +35,20 @@ struct fake_nic {
 	uint32_t
 		less_inline; /* inline bytes that a queue pair lacks of those requested */
 	uint32_t sq_psn;     /* result of query_qp() */
+	/* modify_qp() to RTR returns ETIMEDOUT this many times: a cold ARP cache. */
+	int unresolved;
+	/* ionic: all queue pairs together serve this many reads; 0: no such limit. */
+	int read_budget;
+	/*
+	 * irdma: RESET does nothing to a queue pair in ERR, and INIT then returns EINVAL
+	 * (irdma_modify_qp_roce()).
+	 */
+	bool stays_in_error;
+	/*
+	 * mlx5: the send queue has this many blocks of 64 bytes, and create_qp() returns
+	 * EINVAL beyond them (mlx5_calc_sq_size()); 0: no such limit.
+	 */
+	uint32_t send_blocks;
 	/*
 	 * The oldest send completes at this call of poll_cq(), or earlier with an event
 	 * if the channel is about to sleep; 0: never.
@@ -84,6 +98,7 @@ struct fake_nic {
 	struct ibv_wc queue[FAKE_QUEUE];
 	int queued;
 	bool armed, event;
+	struct ibv_device verbs_device;
 	struct ibv_context context;
 	struct pier_device device;
 	struct pier_pd pd;

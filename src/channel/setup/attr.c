@@ -3,11 +3,13 @@
 #include <stddef.h>
 
 #include "attr.h"
+#include "attr_text.h"
 #include "gid.h"
 #include "mtu.h"
 #include "channel/recv/srq_post.h"
 #include "core/error.h"
 #include "core/extensible.h"
+#include "device/probe.h"
 
 enum {
 	LONGEST_EXPONENT = 31, /* timeout and min_rnr_timer are 5 bits */
@@ -27,20 +29,29 @@ _Static_assert(sizeof(struct pier_channel_attr) ==
 		       offsetof(struct pier_channel_attr, static_rate) + sizeof(uint32_t),
 	       "no padding at the end, where a new field would not change the size");
 
-static void clamp_to_limit(uint32_t *value, int limit)
+static void clamp_default(uint32_t *value, uint32_t usual, int limit)
 {
-	if (limit > 0 && *value > (uint32_t)limit)
+	if (*value == usual && limit > 0 && *value > (uint32_t)limit)
 		*value = (uint32_t)limit;
 }
 
-/* The defaults are clamped to the device: siw has 6 elements, not 16. */
+/*
+ * The defaults are clamped to the device, even if the caller changed other members: siw
+ * has 6 elements, qedr 4, not 16.
+ */
 static void hold_to_device(struct pier_channel_attr *attr,
 			   const struct ibv_device_attr *device)
 {
-	clamp_to_limit(&attr->max_send_wr, device->max_qp_wr);
-	clamp_to_limit(&attr->max_recv_wr, device->max_qp_wr);
-	clamp_to_limit(&attr->max_send_sge, device->max_sge);
-	clamp_to_limit(&attr->max_recv_sge, device->max_sge);
+	struct pier_channel_attr usual;
+
+	pier_channel_attr_init(&usual);
+	clamp_default(&attr->max_send_wr, usual.max_send_wr, device->max_qp_wr);
+	clamp_default(&attr->max_recv_wr, usual.max_recv_wr, device->max_qp_wr);
+	clamp_default(&attr->max_send_sge, usual.max_send_sge, device->max_sge);
+	clamp_default(&attr->max_recv_sge, usual.max_recv_sge, device->max_sge);
+	/* COMPST_ERROR_RETRY in rxe_comp.c: 7 is not counted down. */
+	if (pier_is_rxe(device) && attr->retry_count == LONGEST_RETRY)
+		attr->retry_count = LONGEST_RETRY - 1;
 }
 
 int pier_read_channel_attr(const struct pier_channel_attr *attr,
@@ -55,11 +66,13 @@ int pier_read_channel_attr(const struct pier_channel_attr *attr,
 		error = pier_read_extensible("channel attributes",
 					     "pier_channel_attr_init()", attr, FIRST_SIZE,
 					     sizeof(known), &known);
-	else
-		hold_to_device(&known, device);
 	if (!error)
-		*ret_attr = known;
-	return error;
+		error = pier_apply_environment(&known);
+	if (error)
+		return error;
+	hold_to_device(&known, device);
+	*ret_attr = known;
+	return 0;
 }
 
 static int check_range(const char *name, uint32_t value, uint32_t first, uint32_t last,

@@ -1,15 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "connect.h"
 #include "endpoint.h"
 #include "mtu.h"
+#include "traffic_class.h"
+#include "core/deadline.h"
 #include "core/error.h"
+#include "core/log.h"
 
 enum {
 	/* 0 and 1 are the management queue pairs of each port. */
 	FIRST_QPN = 2,
+	/* How many queue pairs share what a device has for reads of its peers. */
+	SHARING_QUEUE_PAIRS = 16,
+	LONGEST_PAUSE_MS = 100,
 };
 
 _Static_assert(PIER_ENDPOINT_ADDRESS_MAX == (int)PIER_PROVIDER_ADDRESS_MAX,
@@ -22,13 +30,28 @@ static uint8_t clamp_reads(uint8_t value, int limit)
 	return value < limit ? value : (uint8_t)limit;
 }
 
+/*
+ * max_res_rd_atom is for all queue pairs of the device. ionic has 16 in all, so that one
+ * queue pair that serves 16 leaves none for the next (Mooncake pull request 3977). Other
+ * devices have some for each queue pair, and 0 is unknown (bnxt_re, irdma).
+ */
+static int fair_share(const struct ibv_device_attr *limits)
+{
+	int share = limits->max_res_rd_atom / SHARING_QUEUE_PAIRS;
+
+	if (limits->max_res_rd_atom <= 0)
+		return UINT8_MAX;
+	return share > 0 ? share : 1;
+}
+
 uint8_t pier_served_reads(const struct pier_channel *channel)
 {
+	const struct ibv_device_attr *limits = &channel->pd->device->limits;
 	uint16_t served = channel->attr.max_dest_rd_atomic;
 
-	return clamp_reads(served == PIER_RD_ATOMIC_SAME ? channel->attr.max_rd_atomic
-							 : (uint8_t)served,
-			   channel->pd->device->limits.max_qp_rd_atom);
+	if (served == PIER_RD_ATOMIC_SAME)
+		served = clamp_reads(channel->attr.max_rd_atomic, fair_share(limits));
+	return clamp_reads((uint8_t)served, limits->max_qp_rd_atom);
 }
 
 static int add_provider_address(struct pier_channel *channel,
@@ -144,21 +167,67 @@ static struct ibv_ah_attr route_to(const struct pier_channel *channel,
 		route.grh.flow_label = channel->attr.flow_label;
 		route.grh.sgid_index = (uint8_t)channel->gid.gid_index;
 		route.grh.hop_limit = channel->attr.hop_limit;
-		route.grh.traffic_class = channel->attr.traffic_class;
+		route.grh.traffic_class = pier_traffic_class(channel);
 	}
 	return route;
 }
 
-static int modify_to_rtr(struct pier_channel *channel, const struct pier_endpoint *peer)
+/*
+ * ETIMEDOUT: the kernel asked for the peer's MAC address for a second and got no answer
+ * (ib_resolve_eth_dmac()), as when the switch has just learned of the port. The queue
+ * pair is still in INIT. NCCL retries 34 times (wrap_ibv_modify_qp()).
+ */
+static int modify_until(struct pier_channel *channel, struct ibv_qp_attr *attr, int mask,
+			int64_t deadline)
+{
+	int error, pause = 1;
+
+	for (;;) {
+		int left;
+
+		error = channel->provider->modify_qp(channel->qp, attr, mask);
+		left = pier_poll_timeout(deadline);
+		if (abs(error) != ETIMEDOUT || left == 0)
+			return error;
+		pier_info("queue pair %#x: the peer's address is not resolved yet",
+			  channel->qp->qp_num);
+		poll(NULL, 0, pause < left ? pause : left);
+		pause = 2 * pause < LONGEST_PAUSE_MS ? 2 * pause : LONGEST_PAUSE_MS;
+	}
+}
+
+/*
+ * Whether the device refuses to serve that many reads and accepts fewer. The peer relies
+ * on the number in this end's endpoint, so it is the next endpoint that has the lower
+ * one.
+ */
+static bool serves_fewer_reads(struct pier_channel *channel, struct ibv_qp_attr *attr,
+			       int mask, int error)
+{
+	if (abs(error) != EINVAL && abs(error) != ENOMEM)
+		return false;
+	while (attr->max_dest_rd_atomic > 0) {
+		attr->max_dest_rd_atomic /= 2;
+		if (channel->provider->modify_qp(channel->qp, attr, mask) != 0)
+			continue;
+		channel->attr.max_dest_rd_atomic = attr->max_dest_rd_atomic;
+		return true;
+	}
+	return false;
+}
+
+static int modify_to_rtr(struct pier_channel *channel, const struct pier_endpoint *peer,
+			 int64_t deadline)
 {
 	uint32_t mtu = pier_clamp_mtu(channel->port_mtu, peer->mtu);
+	uint8_t served = pier_served_reads(channel);
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTR,
 		.ah_attr = route_to(channel, peer),
 		.path_mtu = pier_mtu_to_verbs(mtu),
 		.dest_qp_num = peer->qpn,
 		.rq_psn = peer->psn,
-		.max_dest_rd_atomic = pier_served_reads(channel),
+		.max_dest_rd_atomic = served,
 		.min_rnr_timer = channel->attr.min_rnr_timer,
 	};
 	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
@@ -166,7 +235,16 @@ static int modify_to_rtr(struct pier_channel *channel, const struct pier_endpoin
 	int error;
 
 	pier_clear_error();
-	error = channel->provider->modify_qp(channel->qp, &attr, mask);
+	error = modify_until(channel, &attr, mask, deadline);
+	if (error && serves_fewer_reads(channel, &attr, mask, error))
+		return pier_fail(abs(error),
+				 "queue pair %#x cannot serve %u reads and atomics, only "
+				 "%u: the device's max_res_rd_atom, %d, is for all queue "
+				 "pairs. Reset both ends, which now use %u, or lower "
+				 "max_dest_rd_atomic",
+				 channel->qp->qp_num, served, attr.max_dest_rd_atomic,
+				 channel->pd->device->limits.max_res_rd_atom,
+				 attr.max_dest_rd_atomic);
 	if (error)
 		return pier_fail_because(
 			error,
@@ -200,7 +278,8 @@ static int modify_to_rts(struct pier_channel *channel)
 	return 0;
 }
 
-static int connect_to(struct pier_channel *channel, const struct pier_endpoint *peer)
+static int connect_to(struct pier_channel *channel, const struct pier_endpoint *peer,
+		      int64_t deadline)
 {
 	int error = check_peer(channel, peer);
 
@@ -212,7 +291,7 @@ static int connect_to(struct pier_channel *channel, const struct pier_endpoint *
 	channel->read_depth = clamp_reads(
 		clamp_reads(channel->attr.max_rd_atomic, peer->max_rd_atomic),
 		channel->pd->device->limits.max_qp_init_rd_atom);
-	error = modify_to_rtr(channel, peer);
+	error = modify_to_rtr(channel, peer, deadline);
 	return error ? error : modify_to_rts(channel);
 }
 
@@ -235,12 +314,11 @@ static void remember_peer(struct pier_known_peer *last, const struct pier_endpoi
 	memcpy(last->gid, peer->gid, sizeof(last->gid));
 }
 
-int pier_channel_connect(struct pier_channel *channel, const struct pier_endpoint *peer)
+int pier_connect_until(struct pier_channel *channel, const struct pier_endpoint *peer,
+		       int64_t deadline)
 {
-	int error = pier_check_process(&channel->object);
+	int error;
 
-	if (error)
-		return error;
 	if (channel->state != PIER_CHANNEL_PREPARED)
 		return pier_fail(EISCONN,
 				 channel->state == PIER_CHANNEL_CONNECTED
@@ -253,10 +331,19 @@ int pier_channel_connect(struct pier_channel *channel, const struct pier_endpoin
 				 "(queue pair %#x, generation %u): reset the peer too, "
 				 "and use its new endpoint",
 				 peer->qpn, peer->generation);
-	error = connect_to(channel, peer);
+	error = connect_to(channel, peer, deadline);
 	if (!error)
 		remember_peer(&channel->last_peer, peer);
 	channel->state = error ? PIER_CHANNEL_FAILED : PIER_CHANNEL_CONNECTED;
 	pier_update_ready(channel);
 	return error;
+}
+
+int pier_channel_connect(struct pier_channel *channel, const struct pier_endpoint *peer)
+{
+	int error = pier_check_process(&channel->object);
+
+	return error ? error
+		     : pier_connect_until(channel, peer,
+					  pier_deadline(channel->attr.timeout_ms));
 }

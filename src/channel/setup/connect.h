@@ -7,4 +7,10 @@
 /* How many reads and atomics of the peer this end serves at once. */
 uint8_t pier_served_reads(const struct pier_channel *channel);
 
+/*
+ * pier_channel_connect() with another deadline than the channel's own (core/deadline.h).
+ */
+int pier_connect_until(struct pier_channel *channel, const struct pier_endpoint *peer,
+		       int64_t deadline);
+
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "channel/channel.h"
+#include "connect.h"
 #include "stream.h"
 #include "core/deadline.h"
 #include "core/error.h"
@@ -151,7 +152,7 @@ static int connect_and_tell(struct pier_channel *channel, struct pier_stream *st
 			    const struct pier_endpoint *peer)
 {
 	char sentence[512];
-	int error = pier_channel_connect(channel, peer);
+	int error = pier_connect_until(channel, peer, stream->deadline);
 
 	if (!error)
 		return exchange_verdicts(channel, stream, 0, peer->generation);

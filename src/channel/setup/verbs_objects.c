@@ -5,6 +5,7 @@
 #include "attr.h"
 #include "channel/recv/srq_post.h"
 #include "core/error.h"
+#include "refused_qp.h"
 #include "region/window.h"
 #include "verbs_objects.h"
 
@@ -71,18 +72,23 @@ int pier_create_qp(struct pier_channel *channel)
 			.max_inline_data = attr->max_inline,
 		},
 		.qp_type = IBV_QPT_RC,
-	};
+	}, asked = init;
+	char advice[REFUSED_QP_ADVICE];
+	int error;
 
 	errno = 0;
 	pier_clear_error();
 	channel->qp = channel->provider->create_qp(channel->pd->pd, &init);
-	if (!channel->qp)
+	if (!channel->qp) {
+		error = last_errno();
+		pier_explain_refused_qp(channel, error, &asked, advice, sizeof(advice));
 		return pier_fail_because(
-			last_errno(),
+			error,
 			"create a queue pair of %u + %u requests, %u + %u elements and "
-			"%u bytes inline",
+			"%u bytes inline%s",
 			attr->max_send_wr, attr->max_recv_wr, attr->max_send_sge,
-			attr->max_recv_sge, attr->max_inline);
+			attr->max_recv_sge, attr->max_inline, advice);
+	}
 	channel->qp_num = channel->qp->qp_num;
 	/* Do not use more than requested: that may be memory the CPU does not reach. */
 	if (init.cap.max_inline_data < attr->max_inline)

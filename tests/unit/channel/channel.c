@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +13,7 @@
 #include <pier/channel.h>
 #include <pier/error.h>
 #include <pier/object.h>
+#include <pier/recovery.h>
 
 #include "nic.h"
 
@@ -145,18 +147,131 @@ static void connects_to_a_peer_without_pier(void **state)
 	destroy(channel);
 }
 
-/* 7 means unlimited retries on rxe. */
-static void gives_up_on_a_dead_peer(void **state)
+static void waits_until_the_peers_address_is_resolved(void **state)
 {
+	struct pier_channel *channel = prepared();
+
+	(void)state;
+	fake.unresolved = 3;
+	assert_int_equal(pier_channel_connect(channel, &peer), 0);
+	assert_int_equal(fake.unresolved, 0);
+	assert_int_equal(fake.state, IBV_QPS_RTS);
+	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), 0);
+	destroy(channel);
+}
+
+static void stops_resolving_at_its_timeout(void **state)
+{
+	struct pier_channel_attr attr = small_attr();
 	struct pier_channel *channel;
 
 	(void)state;
-	assert_int_equal(pier_channel_create(fake_reset(), NULL, &channel), 0);
+	attr.timeout_ms = 5;
+	assert_int_equal(pier_channel_create(fake_reset(), &attr, &channel), 0);
+	fake.unresolved = INT_MAX;
+	assert_int_equal(pier_channel_connect(channel, &peer), -ETIMEDOUT);
+	assert_non_null(strstr(pier_error_message(), "to RTR"));
+	fake.unresolved = 0;
+	assert_int_equal(pier_channel_reset(channel), 0);
 	assert_int_equal(pier_channel_connect(channel, &peer), 0);
-	assert_in_range(fake.rts.timeout, 1, 31);
-	assert_in_range(fake.rts.retry_cnt, 1, 6);
-	assert_in_range(fake.rts.rnr_retry, 1, 6);
 	destroy(channel);
+}
+
+/* As on ionic, whose 16 are for all queue pairs: Mooncake pull request 3977. */
+static void default_leaves_reads_to_other_queue_pairs(void **state)
+{
+	struct pier_channel *channels[16];
+	struct pier_endpoint endpoint;
+
+	(void)state;
+	fake_reset();
+	fake.device.limits.max_qp_rd_atom = fake.device.limits.max_res_rd_atom = 16;
+	fake.read_budget = 16;
+	for (int i = 0; i < 16; i++) {
+		assert_int_equal(pier_channel_create(&fake.pd, NULL, &channels[i]), 0);
+		assert_int_equal(pier_channel_endpoint(channels[i], &endpoint), 0);
+		assert_int_equal(endpoint.max_rd_atomic, 1);
+		assert_int_equal(pier_channel_connect(channels[i], &peer), 0);
+	}
+	for (int i = 0; i < 16; i++)
+		assert_int_equal(pier_channel_destroy(channels[i]), 0);
+}
+
+static void finds_how_many_reads_the_device_can_serve(void **state)
+{
+	struct pier_channel_attr attr = small_attr();
+	struct pier_endpoint endpoint;
+	struct pier_channel *channel;
+
+	(void)state;
+	fake_reset();
+	fake.device.limits.max_qp_rd_atom = fake.device.limits.max_res_rd_atom = 16;
+	fake.read_budget = 5;
+	attr.max_dest_rd_atomic = 16;
+	assert_int_equal(pier_channel_create(&fake.pd, &attr, &channel), 0);
+	assert_int_equal(pier_channel_connect(channel, &peer), -EINVAL);
+	assert_non_null(strstr(pier_error_message(), "serve 16 reads and atomics, only 4"));
+	assert_non_null(strstr(pier_error_message(), "max_dest_rd_atomic"));
+	fake.read_budget = 5;
+	assert_int_equal(pier_channel_reset(channel), 0);
+	assert_int_equal(pier_channel_endpoint(channel, &endpoint), 0);
+	assert_int_equal(endpoint.max_rd_atomic, 4);
+	assert_int_equal(pier_channel_connect(channel, &peer), 0);
+	assert_int_equal(fake.rtr.max_dest_rd_atomic, 4);
+	destroy(channel);
+}
+
+/* As libmlx5: each number is in its limit, and together they are not. */
+static void says_which_number_to_lower(void **state)
+{
+	struct pier_channel_attr attr = small_attr();
+	struct pier_channel *channel;
+
+	(void)state;
+	fake_reset();
+	fake.device.limits.max_qp_wr = 32768;
+	fake.device.limits.max_sge = 30;
+	fake.device.limits.max_cqe = 1 << 22;
+	fake.send_blocks = 32768;
+	attr.max_send_wr = 8000;
+	attr.max_send_sge = 16;
+	assert_int_equal(pier_channel_create(&fake.pd, &attr, &channel), -EINVAL);
+	assert_non_null(strstr(pier_error_message(),
+			       "it takes max_send_wr 4681, or max_send_sge 4"));
+	assert_int_equal(fake.qps, 0);
+	attr.max_send_wr = 4681;
+	assert_int_equal(pier_channel_create(&fake.pd, &attr, &channel), 0);
+	destroy(channel);
+	attr.max_send_wr = 8000;
+	attr.max_send_sge = 4;
+	fake.send_blocks = 8;
+	assert_int_equal(pier_channel_create(&fake.pd, &attr, &channel), -EINVAL);
+	assert_non_null(strstr(pier_error_message(), "it takes max_send_wr 2"));
+	assert_null(strstr(pier_error_message(), "max_send_sge"));
+}
+
+/* 7 means unlimited retries on rxe, which has this vendor id. */
+static void gives_up_on_a_dead_peer(void **state)
+{
+	static const uint32_t vendors[] = { 0x02c9, 0xffffff };
+
+	(void)state;
+	for (size_t i = 0; i < 2; i++) {
+		struct pier_channel *channel;
+		uint64_t silence;
+
+		fake_reset();
+		fake.device.limits.vendor_id = vendors[i];
+		assert_int_equal(pier_channel_create(&fake.pd, NULL, &channel), 0);
+		assert_int_equal(pier_channel_connect(channel, &peer), 0);
+		assert_int_equal(fake.rts.retry_cnt, i == 0 ? 7 : 6);
+		assert_int_equal(fake.rts.rnr_retry, 7);
+		/* It outlasts a port that is down for 5 s, and not pier's own deadline. */
+		silence = pier_ack_timeout_to_us(fake.rts.timeout) *
+			  (fake.rts.retry_cnt + 1u);
+		assert_in_range(silence, 5000000, 30000000);
+		destroy(channel);
+	}
 }
 
 static void connects_over_infiniband(void **state)
@@ -698,6 +813,11 @@ int main(void)
 		cmocka_unit_test(returns_its_endpoint),
 		cmocka_unit_test(clamps_attributes_to_the_peer),
 		cmocka_unit_test(connects_to_a_peer_without_pier),
+		cmocka_unit_test(waits_until_the_peers_address_is_resolved),
+		cmocka_unit_test(stops_resolving_at_its_timeout),
+		cmocka_unit_test(default_leaves_reads_to_other_queue_pairs),
+		cmocka_unit_test(finds_how_many_reads_the_device_can_serve),
+		cmocka_unit_test(says_which_number_to_lower),
 		cmocka_unit_test(gives_up_on_a_dead_peer),
 		cmocka_unit_test(connects_over_infiniband),
 		cmocka_unit_test(refuses_impossible_peers),

@@ -491,6 +491,44 @@ static void can_be_reset_repeatedly(void **state)
 	close_channel(channel);
 }
 
+/* irdma: irdma_modify_qp_roce() accepts RESET in ERR and does nothing. */
+static void replaces_a_queue_pair_that_stays_in_error(void **state)
+{
+	struct pier_channel *channel = connected();
+	struct pier_endpoint before = endpoint_of(channel);
+
+	(void)state;
+	fake.stays_in_error = true;
+	break_channel(channel);
+	expect_ok(pier_channel_reset(channel));
+	assert_int_equal(fake.qps, 1);
+	assert_int_not_equal(endpoint_of(channel).qpn, before.qpn);
+	assert_ptr_equal(pier_channel_qp(channel)->send_cq, fake.cq);
+	expect_usable(channel, 8);
+	close_channel(channel);
+}
+
+/* The channel has a queue pair even if the new one or the old one makes trouble. */
+static void survives_a_replacement_that_fails(void **state)
+{
+	bool failed = true;
+
+	(void)state;
+	for (int call = 1; failed; call++) {
+		struct pier_channel *channel = connected();
+
+		fake.stays_in_error = true;
+		break_channel(channel);
+		fake.fail_call = fake.calls + call;
+		failed = pier_channel_reset(channel) < 0;
+		fake.fail_call = 0;
+		expect_ok(pier_channel_reset(channel));
+		assert_int_equal(fake.qps, 1);
+		expect_usable(channel, 8);
+		close_channel(channel);
+	}
+}
+
 static void passes_attributes_to_the_device(void **state)
 {
 	struct pier_channel_attr attr = small_attr(), found;
@@ -584,6 +622,8 @@ int main(void)
 		counter_case(invalidates_windows),
 		counter_case(keeps_its_counters),
 		counter_case(can_be_reset_repeatedly),
+		counter_case(replaces_a_queue_pair_that_stays_in_error),
+		counter_case(survives_a_replacement_that_fails),
 		counter_case(passes_attributes_to_the_device),
 		counter_case(fills_structs_of_other_sizes),
 	};

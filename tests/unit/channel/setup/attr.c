@@ -264,6 +264,37 @@ static void clamps_defaults_to_the_device(void **state)
 	assert_int_equal(pier_check_channel_attr(&result, &device), 0);
 }
 
+/* Also if other members were changed; what the caller chose is refused instead. */
+static void clamps_each_untouched_default(void **state)
+{
+	struct pier_channel_attr attr, result;
+
+	(void)state;
+	pier_channel_attr_init(&attr);
+	attr.max_send_wr = 100;
+	attr.max_recv_sge = 7;
+	assert_int_equal(pier_read_channel_attr(&attr, &device, &result), 0);
+	assert_int_equal(result.max_send_sge, 6);
+	assert_int_equal(result.max_send_wr, 100);
+	assert_int_equal(result.max_recv_sge, 7);
+	assert_int_equal(pier_check_channel_attr(&result, &device), -EINVAL);
+	assert_non_null(strstr(pier_error_message(), "max_recv_sge 7"));
+}
+
+/* rxe takes 7 as no limit: COMPST_ERROR_RETRY in rxe_comp.c. */
+static void limits_retries_on_rxe(void **state)
+{
+	struct ibv_device_attr rxe = device;
+	struct pier_channel_attr result;
+
+	(void)state;
+	rxe.vendor_id = 0xffffff;
+	assert_int_equal(pier_read_channel_attr(NULL, &rxe, &result), 0);
+	assert_int_equal(result.retry_count, 6);
+	assert_int_equal(pier_read_channel_attr(NULL, &device, &result), 0);
+	assert_int_equal(result.retry_count, 7);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -276,6 +307,8 @@ int main(void)
 		cmocka_unit_test(refuses_an_unusable_port),
 		cmocka_unit_test(reads_structs_of_other_sizes),
 		cmocka_unit_test(clamps_defaults_to_the_device),
+		cmocka_unit_test(clamps_each_untouched_default),
+		cmocka_unit_test(limits_retries_on_rxe),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

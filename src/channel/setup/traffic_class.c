@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <limits.h>
+#include <stdio.h>
+
+#include "device/topology.h"
+#include "traffic_class.h"
+
+/*
+ * What an administrator wrote there for all of the port's RoCE packets. Only NVIDIA's
+ * drivers have the file. UCX reads it likewise (uct_ib_device_query_roce_tclass()).
+ */
+static uint8_t port_traffic_class(const char *sysfs, const char *device, uint32_t port)
+{
+	char path[PATH_MAX];
+	unsigned int value = 0;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/class/infiniband/%s/tc/%u/traffic_class", sysfs,
+		 device, port);
+	file = fopen(path, "re");
+	if (!file)
+		return 0;
+	if (fscanf(file, "Global tclass=%3u", &value) != 1 || value > UINT8_MAX)
+		value = 0;
+	fclose(file);
+	return (uint8_t)value;
+}
+
+uint8_t pier_traffic_class_in(const char *sysfs, const struct pier_channel *channel)
+{
+	if (channel->attr.traffic_class != PIER_TRAFFIC_CLASS_PORT)
+		return channel->attr.traffic_class;
+	if (channel->link_layer != PIER_LINK_ETHERNET)
+		return 0;
+	return port_traffic_class(sysfs, channel->pd->device->context->device->name,
+				  channel->attr.port);
+}
+
+uint8_t pier_traffic_class(const struct pier_channel *channel)
+{
+	return pier_traffic_class_in(PIER_SYSFS, channel);
+}
