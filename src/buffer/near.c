@@ -146,6 +146,14 @@ static struct pier_location find_buffer(const char *sysfs,
 	return location;
 }
 
+int pier_list_near_buffer(const char *sysfs, const struct pier_buffer *buffer,
+			  struct pier_near_device **ret_list, size_t *ret_count)
+{
+	struct pier_location location = find_buffer(sysfs, buffer);
+
+	return pier_list_near_in(sysfs, &location, ret_list, ret_count);
+}
+
 static void log_choice(const struct pier_near_device *list, size_t count,
 		       const struct pier_device *device)
 {
