@@ -9,7 +9,7 @@ import sys
 
 from harness import Case, MIB, PATIENCE, PIER, end_process, main
 
-GREETING = b"\x89PIERCP\n" + struct.pack("<II", 3, 0)
+GREETING = b"\x89PIERCP\n" + struct.pack("<II", 4, 0)
 REQUEST, SOURCE, ERROR = 1, 2, 8
 SENDER, RECEIVER = 1, 2
 GIB = 1 << 30
@@ -43,7 +43,7 @@ def string(text):
 
 def request(role, path, *, chunk=MIB, depth=8, device=""):
     payload = SETTINGS.pack(role, chunk, 0, depth, 1, 30000, 1) + bytes(32) \
-        + string(path) + string("") + string(device)
+        + string("") + string(path) + string("") + string(device)
     return struct.pack("<II", len(payload), REQUEST) + payload
 
 

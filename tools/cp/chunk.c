@@ -26,6 +26,19 @@ struct slot *open_slots(struct link *link, void *owner, job_function *run,
 	return slots;
 }
 
+int restart_receives(struct link *link, struct slot *slots, uint64_t first)
+{
+	for (uint32_t i = 0; i < link->depth; i++) {
+		uint32_t number = (uint32_t)((first + i) % link->depth);
+
+		/* Its result, if nobody has fetched it, would take a place. */
+		pier_work_drop(link->channel, slots[number].receive);
+		if (link_recv(link, number, &slots[number].receive) < 0)
+			return -1;
+	}
+	return 0;
+}
+
 uint32_t slot_number(const struct link *link, const struct slot *slot)
 {
 	return (uint32_t)(slot->chunk.number % link->depth);

@@ -51,6 +51,12 @@ struct slot {
 struct slot *open_slots(struct link *link, void *owner, job_function *run,
 			struct failure *failure);
 
+/*
+ * Post the receives of all slots again, after the channel was reset. They are used in
+ * the order of the slots, from the first on.
+ */
+int restart_receives(struct link *link, struct slot *slots, uint64_t first);
+
 /* The number of the chunk's slot. */
 uint32_t slot_number(const struct link *link, const struct slot *slot);
 /* The length of the piece that begins `done` bytes into the chunk. */

@@ -152,6 +152,9 @@ static void report_copy(const struct copy *copy, double seconds)
 	if (copy->transfer.substitute && !options->quiet)
 		print_error("pier cp: no usable RDMA device: using the software "
 			    "NIC " PIER_SOFT_DEVICE);
+	if (copy->transfer.repairs && !options->quiet && !copy->failure.status)
+		print_error("pier cp: the connection broke and was restored (times: %u)",
+			    copy->transfer.repairs);
 	if (copy->failure.status)
 		print_failure(&copy->failure);
 	if (options->json)

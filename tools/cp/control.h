@@ -16,13 +16,13 @@
  */
 
 enum {
-	CP_PROTOCOL_VERSION = 3
+	CP_PROTOCOL_VERSION = 4
 };
 
 enum frame_type {
 	FRAME_REQUEST = 1,   /* client: settings, and the server's role and side */
 	FRAME_SOURCE = 2,    /* sender: name, size and attributes of the file */
-	FRAME_SETUP = 3,     /* both: endpoint, memory region, report */
+	FRAME_SETUP = 3,     /* both: endpoint, memory region, next chunk, report */
 	FRAME_READY = 4,     /* both: connected */
 	FRAME_END = 5,	     /* sender: all is sent and the file did not change; digest */
 	FRAME_DONE = 6,	     /* receiver: the destination has its name */

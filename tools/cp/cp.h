@@ -24,6 +24,7 @@ enum cp_role {
 enum {
 	CP_NAME_MAX = 64,
 	CP_REASON_MAX = 1024,
+	CP_CHANNEL_MAX = 256,
 };
 
 enum {
@@ -40,6 +41,7 @@ struct cp_settings {
 	bool verify;
 	bool direct;			/* PIER_POLICY_DIRECT */
 	bool preserve;			/* mode and modification time */
+	char channel[CP_CHANNEL_MAX];	/* for pier_channel_attr_parse(); "": defaults */
 	uint8_t secret[CP_SECRET_SIZE]; /* of this copy; see digest.h */
 };
 

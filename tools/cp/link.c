@@ -102,17 +102,20 @@ static int open_messages(struct link *link, struct failure *failure)
 	return 0;
 }
 
-static int open_channel(struct link *link, enum cp_role role, uint32_t timeout_ms,
-			struct failure *failure)
+static int open_channel(struct link *link, enum cp_role role,
+			const struct cp_settings *settings, struct failure *failure)
 {
 	struct pier_channel_attr attr;
 
+	/* What the client requests replaces what either side has in its environment. */
+	if (settings->channel[0] && setenv("PIER_CHANNEL", settings->channel, 1) < 0)
+		return fail(failure, EXIT_DEVICE, "out of memory");
 	pier_channel_attr_init(&attr);
 	/* The sender posts a write and a message per slot, the receiver one message. */
 	attr.max_send_wr = 2 * link->depth + 1;
 	attr.max_recv_wr = link->depth;
 	attr.max_send_sge = attr.max_recv_sge = 1;
-	attr.timeout_ms = (int)timeout_ms;
+	attr.timeout_ms = (int)settings->timeout_ms;
 	attr.access = slot_access(link, role);
 	if (pier_channel_create(link->pd, &attr, &link->channel) < 0)
 		return fail_pier(failure, EXIT_DEVICE);
@@ -146,7 +149,7 @@ int open_link(struct link *link, enum cp_role role, const struct cp_settings *se
 	    register_memory(link, role, settings->direct, failure) < 0 ||
 	    open_messages(link, failure) < 0)
 		return -1;
-	return open_channel(link, role, settings->timeout_ms, failure);
+	return open_channel(link, role, settings, failure);
 }
 
 int link_setup(struct link *link, enum cp_role role, struct setup_message *ret_setup,

@@ -41,6 +41,7 @@ int send_request(struct control *control, const struct request *request)
 				 (settings->direct ? FLAG_DIRECT : 0) |
 				 (settings->preserve ? FLAG_PRESERVE : 0));
 	put_bytes(&writer, settings->secret, sizeof(settings->secret));
+	put_string(&writer, settings->channel);
 	put_string(&writer, request->side.path);
 	put_string(&writer, request->side.memory);
 	put_string(&writer, request->side.device);
@@ -74,6 +75,7 @@ static void get_settings(struct wire_reader *reader, struct cp_settings *ret_set
 	secret = get_bytes(reader, sizeof(ret_settings->secret));
 	if (secret)
 		memcpy(ret_settings->secret, secret, sizeof(ret_settings->secret));
+	get_string(reader, ret_settings->channel, sizeof(ret_settings->channel));
 	if (flags > FLAGS || !settings_valid(ret_settings))
 		reader->bad = true;
 }
@@ -157,6 +159,7 @@ int send_setup(struct control *control, const struct setup_message *setup)
 	put_u32(&writer, (uint32_t)length);
 	put_bytes(&writer, endpoint, (size_t)length);
 	put_bytes(&writer, remote, sizeof(remote));
+	put_u64(&writer, setup->next);
 	put_string(&writer, setup->report.device);
 	put_string(&writer, setup->report.memory);
 	put_string(&writer, setup->report.path);
@@ -164,20 +167,16 @@ int send_setup(struct control *control, const struct setup_message *setup)
 	return control_send(control, FRAME_SETUP, &writer);
 }
 
-int receive_setup(struct control *control, struct setup_message *ret_setup)
+int read_setup(struct control *control, const struct frame *frame,
+	       struct setup_message *ret_setup)
 {
 	struct cp_report *report = &ret_setup->report;
-	const uint8_t *endpoint, *remote;
-	struct wire_reader reader;
-	struct frame frame;
-	uint32_t length;
+	struct wire_reader reader = reader_of(frame);
+	uint32_t length = get_u32(&reader);
+	const uint8_t *endpoint = get_bytes(&reader, length);
+	const uint8_t *remote = get_bytes(&reader, PIER_REMOTE_WIRE_SIZE);
 
-	if (control_expect(control, FRAME_SETUP, &frame) < 0)
-		return -1;
-	reader = reader_of(&frame);
-	length = get_u32(&reader);
-	endpoint = get_bytes(&reader, length);
-	remote = get_bytes(&reader, PIER_REMOTE_WIRE_SIZE);
+	ret_setup->next = get_u64(&reader);
 	get_string(&reader, report->device, sizeof(report->device));
 	get_string(&reader, report->memory, sizeof(report->memory));
 	get_string(&reader, report->path, sizeof(report->path));
@@ -188,4 +187,13 @@ int receive_setup(struct control *control, struct setup_message *ret_setup)
 	    pier_remote_unpack(remote, PIER_REMOTE_WIRE_SIZE, &ret_setup->remote) < 0)
 		return fail_pier(control->failure, EXIT_PEER);
 	return 0;
+}
+
+int receive_setup(struct control *control, struct setup_message *ret_setup)
+{
+	struct frame frame;
+
+	if (control_expect(control, FRAME_SETUP, &frame) < 0)
+		return -1;
+	return read_setup(control, &frame, ret_setup);
 }

@@ -30,6 +30,7 @@ struct source_message {
 struct setup_message {
 	struct pier_endpoint endpoint;
 	struct pier_remote remote; /* the receiver's slots */
+	uint64_t next; /* number of the chunk that the receiver expects next */
 	struct cp_report report;
 };
 
@@ -38,6 +39,8 @@ int receive_request(struct control *control, struct request *ret_request);
 int send_source(struct control *control, const struct source_message *source);
 int receive_source(struct control *control, struct source_message *ret_source);
 int send_setup(struct control *control, const struct setup_message *setup);
+int read_setup(struct control *control, const struct frame *frame,
+	       struct setup_message *ret_setup);
 int receive_setup(struct control *control, struct setup_message *ret_setup);
 
 #endif

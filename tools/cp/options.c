@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <pier/channel.h>
+#include <pier/error.h>
+
 #include "next_option.h"
 #include "options.h"
 #include "units.h"
@@ -29,6 +32,8 @@ static const char cp_help[] =
 	"  --threads N          threads on each side that read, or verify and write\n"
 	"  --bwlimit RATE       maximum bytes per second, such as 100M\n"
 	"  --timeout SECONDS    fail after this long without progress (default 30)\n"
+	"  --channel LIST       attributes of the connection on both sides, such as\n"
+	"                       tc=106,gid=3 (as PIER_CHANNEL; see pier(1))\n"
 	"\n"
 	"  -e, --rsh COMMAND    remote shell (default PIER_RSH, or ssh)\n"
 	"  --remote-pier PATH   path of pier on HOST (default pier)\n"
@@ -56,6 +61,7 @@ enum {
 	OPTION_THREADS,
 	OPTION_BWLIMIT,
 	OPTION_TIMEOUT,
+	OPTION_CHANNEL,
 	OPTION_REMOTE_PIER,
 	OPTION_PROGRESS,
 	OPTION_JSON,
@@ -74,6 +80,7 @@ static const struct option cp_option_names[] = {
 	{ "threads", required_argument, NULL, OPTION_THREADS },
 	{ "bwlimit", required_argument, NULL, OPTION_BWLIMIT },
 	{ "timeout", required_argument, NULL, OPTION_TIMEOUT },
+	{ "channel", required_argument, NULL, OPTION_CHANNEL },
 	{ "rsh", required_argument, NULL, 'e' },
 	{ "remote-pier", required_argument, NULL, OPTION_REMOTE_PIER },
 	{ "progress", no_argument, NULL, OPTION_PROGRESS },
@@ -147,6 +154,21 @@ static int take_timeout(const char *value, struct cp_settings *settings)
 	return 0;
 }
 
+static int take_channel(const char *value, struct cp_settings *settings)
+{
+	struct pier_channel_attr attr;
+
+	pier_channel_attr_init(&attr);
+	if (strlen(value) >= sizeof(settings->channel))
+		return refuse_value("--channel", value, "a list of at most 255 bytes");
+	if (pier_channel_attr_parse(&attr, value) < 0) {
+		print_error("pier cp: --channel: %s", pier_error_message());
+		return -1;
+	}
+	strcpy(settings->channel, value);
+	return 0;
+}
+
 static int take_name(const char *option, const char *value, const char **ret_name)
 {
 	if (!value[0] || strlen(value) >= CP_NAME_MAX)
@@ -211,6 +233,8 @@ static int take_option(int option, struct cp_options *options)
 		return take_bwlimit(optarg, settings);
 	case OPTION_TIMEOUT:
 		return take_timeout(optarg, settings);
+	case OPTION_CHANNEL:
+		return take_channel(optarg, settings);
 	case 'e':
 		options->rsh = optarg;
 		return 0;

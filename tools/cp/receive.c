@@ -3,7 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <pier/recovery.h>
+
 #include "chunk.h"
+#include "connect.h"
 #include "destination.h"
 #include "path.h"
 #include "receive.h"
@@ -87,12 +90,11 @@ static int take_announcement(struct receiver *receiver, struct slot *slot,
 			     const struct pier_result *result)
 {
 	struct transfer *transfer = receiver->transfer;
-	struct link *link = &transfer->link;
-	uint32_t number = (uint32_t)(receiver->announced % link->depth);
+	uint32_t number = (uint32_t)(receiver->announced % transfer->link.depth);
 	struct chunk chunk = { .offset = receiver->bytes_announced };
 	uint8_t tag[CP_TAG_SIZE];
 
-	load_announcement(link_incoming(link, number), &chunk, tag);
+	load_announcement(link_incoming(&transfer->link, number), &chunk, tag);
 	if (result->byte_length != ANNOUNCEMENT_SIZE || slot->state != SLOT_FREE ||
 	    !chunk_is_due(receiver, &chunk))
 		return fail(transfer->failure, EXIT_PEER,
@@ -104,9 +106,8 @@ static int take_announcement(struct receiver *receiver, struct slot *slot,
 	receiver->bytes_announced += chunk.length;
 	update_digest(&transfer->digest, slot->tag);
 	slot->state = SLOT_WORKING;
+	transfer->has_moved = true;
 	submit_job(transfer->workers, &slot->job);
-	if (link_recv(link, number, &slot->receive) < 0)
-		return fail_channel(transfer, "posting a receive");
 	return 0;
 }
 
@@ -127,11 +128,14 @@ static int collect_announcements(struct receiver *receiver)
 			return done < 0 ? -1 : count;
 		if (take_announcement(receiver, slot, &result) < 0)
 			return -1;
+		if (link_recv(&transfer->link, slot_number(&transfer->link, slot),
+			      &slot->receive) < 0)
+			return fail_channel(transfer, "posting a receive");
 		count++;
 	}
 }
 
-static int give_credit(struct receiver *receiver, struct slot *slot)
+static int send_credit(struct receiver *receiver, const struct slot *slot)
 {
 	struct link *link = &receiver->transfer->link;
 	uint32_t number = slot_number(link, slot);
@@ -139,11 +143,16 @@ static int give_credit(struct receiver *receiver, struct slot *slot)
 	/* The buffer is free: the sender reuses the slot only after this message arrived.
 	 */
 	store_u64(link_outgoing(link, number), slot->chunk.number);
-	receiver->bytes_written += slot->chunk.length;
-	slot->state = SLOT_FREE;
 	if (link_send(link, number, CREDIT_SIZE, NULL) < 0)
 		return fail_channel(receiver->transfer, "posting a credit");
 	return 0;
+}
+
+static int give_credit(struct receiver *receiver, struct slot *slot)
+{
+	receiver->bytes_written += slot->chunk.length;
+	slot->state = SLOT_FREE;
+	return send_credit(receiver, slot);
 }
 
 static int collect_written(struct receiver *receiver)
@@ -196,15 +205,25 @@ static int start_commit(struct receiver *receiver)
 	return 0;
 }
 
+/*
+ * When all chunks are announced, the sender may close the channel. Until it has ended,
+ * it may still need a credit that was lost.
+ */
+static bool needs_channel(const struct receiver *receiver)
+{
+	const struct transfer *transfer = receiver->transfer;
+
+	return receiver->bytes_announced < transfer->size ||
+	       (!transfer->peer_ended &&
+		pier_channel_error(transfer->link.channel, NULL) < 0);
+}
+
 static int advance_receiver(struct receiver *receiver)
 {
 	struct transfer *transfer = receiver->transfer;
 	int announced, written;
 
-	/* When all chunks are announced, the sender may close the channel. */
-	announced = receiver->bytes_announced < transfer->size
-			    ? collect_announcements(receiver)
-			    : 0;
+	announced = needs_channel(receiver) ? collect_announcements(receiver) : 0;
 	if (announced < 0)
 		return -1;
 	written = collect_written(receiver);
@@ -237,9 +256,57 @@ static int wait_for_events(struct receiver *receiver)
 	struct transfer *transfer = receiver->transfer;
 
 	if (transfer_wait(transfer, workers_busy(transfer->workers), 0) < 0 &&
-	    !can_finish_without_sender(receiver))
+	    !transfer->broken && !can_finish_without_sender(receiver))
 		return -1;
 	return 0;
+}
+
+/* Announcements that arrived before the channel broke. */
+static int take_arrived(struct receiver *receiver)
+{
+	struct transfer *transfer = receiver->transfer;
+	struct pier_result result;
+
+	while (receiver->bytes_announced < transfer->size) {
+		struct slot *slot =
+			&receiver->slots[receiver->announced % transfer->link.depth];
+
+		if (pier_work_poll(transfer->link.channel, slot->receive, &result) != 1 ||
+		    result.error)
+			return 0;
+		if (take_announcement(receiver, slot, &result) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* Some of the credits may have been lost: repeat those of all free slots. */
+static int repeat_credits(struct receiver *receiver)
+{
+	for (uint32_t i = 0; i < receiver->transfer->link.depth; i++) {
+		const struct slot *slot = &receiver->slots[i];
+
+		if (slot->state == SLOT_FREE && i < receiver->announced &&
+		    send_credit(receiver, slot) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int restore_receiver(struct receiver *receiver)
+{
+	struct transfer *transfer = receiver->transfer;
+
+	do {
+		if (reset_transfer(transfer) < 0 || take_arrived(receiver) < 0)
+			return -1;
+		if (restart_receives(&transfer->link, receiver->slots,
+				     receiver->announced) < 0)
+			return fail_channel(transfer, "posting a receive");
+		if (reconnect_transfer(transfer, receiver->announced) < 0)
+			return -1;
+	} while (transfer->broken);
+	return transfer->peer_ended ? 0 : repeat_credits(receiver);
 }
 
 static int receive_chunks(struct receiver *receiver)
@@ -247,8 +314,11 @@ static int receive_chunks(struct receiver *receiver)
 	struct transfer *transfer = receiver->transfer;
 
 	while (!receiver->committed) {
-		int moved = advance_receiver(receiver);
+		int moved = transfer->broken ? restore_receiver(receiver)
+					     : advance_receiver(receiver);
 
+		if (moved < 0 && transfer->broken)
+			continue;
 		if (moved < 0)
 			return -1;
 		show_progress(transfer->progress, receiver->bytes_written);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "chunk.h"
+#include "connect.h"
 #include "send.h"
 #include "spool.h"
 #include "units.h"
@@ -98,22 +99,35 @@ static uint64_t next_allowed_ns(const struct sender *sender)
 	return at > now_ns() ? at : 0;
 }
 
-static int post_chunk(struct sender *sender, struct slot *slot)
+static size_t bytes_to_write(const struct slot *slot)
+{
+	return slot->chunk.hole ? 0 : (size_t)slot->chunk.length;
+}
+
+static int post_slot(struct sender *sender, struct slot *slot)
 {
 	struct transfer *transfer = sender->transfer;
 	struct link *link = &transfer->link;
 	uint32_t number = slot_number(link, slot);
-	size_t length = slot->chunk.hole ? 0 : (size_t)slot->chunk.length;
+	size_t length = bytes_to_write(slot);
 
-	store_announcement(slot, link_outgoing(link, number));
-	update_digest(&transfer->digest, slot->tag);
 	if ((length && link_write(link, number, length, &transfer->peer.remote) < 0) ||
 	    link_send(link, number, ANNOUNCEMENT_SIZE, &slot->send) < 0)
 		return fail_channel(transfer, "posting a write");
+	return 0;
+}
+
+/* If posting fails, the chunk is sent again when the channel has been restored. */
+static int post_chunk(struct sender *sender, struct slot *slot)
+{
+	struct link *link = &sender->transfer->link;
+
+	store_announcement(slot, link_outgoing(link, slot_number(link, slot)));
+	update_digest(&sender->transfer->digest, slot->tag);
 	slot->state = SLOT_POSTED;
 	sender->posted++;
-	sender->bytes_posted += length;
-	return 0;
+	sender->bytes_posted += bytes_to_write(slot);
+	return post_slot(sender, slot);
 }
 
 /* In file order, as the receiver requires. */
@@ -150,6 +164,7 @@ static int collect_sent(struct sender *sender)
 		if (done <= 0)
 			return done < 0 ? -1 : count;
 		slot->sent = true;
+		transfer->has_moved = true;
 		free_if_unused(slot);
 		sender->sent++;
 		count++;
@@ -162,17 +177,19 @@ static int take_credit(struct sender *sender, const struct pier_result *result,
 {
 	struct transfer *transfer = sender->transfer;
 	uint64_t index = load_u64(link_incoming(&transfer->link, number));
-	struct slot *slot;
+	struct slot *slot = slot_of(sender, index);
+	bool is_due = slot->chunk.number == index && !slot->credited;
 
+	/* When the channel has been restored, the receiver repeats credits. */
 	if (result->byte_length != CREDIT_SIZE || index >= sender->posted ||
-	    slot_of(sender, index)->chunk.number != index ||
-	    slot_of(sender, index)->credited)
+	    (!is_due && !transfer->repairs))
 		return fail(transfer->failure, EXIT_PEER,
 			    "the receiver acknowledged a chunk that was not sent");
-	slot = slot_of(sender, index);
-	slot->credited = true;
-	sender->bytes_credited += slot->chunk.length;
-	free_if_unused(slot);
+	if (is_due) {
+		slot->credited = true;
+		sender->bytes_credited += slot->chunk.length;
+		free_if_unused(slot);
+	}
 	if (link_recv(&transfer->link, number, &sender->slots[number].receive) < 0)
 		return fail_channel(transfer, "posting a receive");
 	return 0;
@@ -217,14 +234,69 @@ static bool all_sent(const struct sender *sender)
 	       sender->sent == sender->read;
 }
 
+/*
+ * The receiver has all chunks before `next`; the others are still in their slots, since
+ * none of them was credited.
+ */
+static int check_next(const struct sender *sender, uint64_t next)
+{
+	bool valid = next <= sender->posted &&
+		     sender->posted - next <= sender->transfer->link.depth;
+
+	for (uint64_t i = next; valid && i < sender->posted; i++)
+		valid = slot_of(sender, i)->chunk.number == i &&
+			!slot_of(sender, i)->credited;
+	return valid ? 0
+		     : fail(sender->transfer->failure, EXIT_PEER,
+			    "the receiver expects a chunk that was not sent");
+}
+
+static int send_again(struct sender *sender, uint64_t next)
+{
+	if (check_next(sender, next) < 0)
+		return -1;
+	for (; sender->sent < next; sender->sent++) {
+		slot_of(sender, sender->sent)->sent = true;
+		free_if_unused(slot_of(sender, sender->sent));
+	}
+	sender->sent = next;
+	for (uint64_t i = next; i < sender->posted; i++) {
+		slot_of(sender, i)->sent = false;
+		if (post_slot(sender, slot_of(sender, i)) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int restore_sender(struct sender *sender)
+{
+	struct transfer *transfer = sender->transfer;
+
+	do {
+		if (reset_transfer(transfer) < 0)
+			return -1;
+		for (uint64_t i = sender->sent; i < sender->posted; i++)
+			pier_work_drop(transfer->link.channel, slot_of(sender, i)->send);
+		if (restart_receives(&transfer->link, sender->slots, sender->received) <
+		    0)
+			return fail_channel(transfer, "posting a receive");
+		if (reconnect_transfer(transfer, 0) < 0)
+			return -1;
+	} while (transfer->broken);
+	return send_again(sender, transfer->peer.next);
+}
+
 static int send_chunks(struct sender *sender)
 {
 	struct transfer *transfer = sender->transfer;
 
 	while (!all_sent(sender)) {
-		int moved = advance_sender(sender);
+		int moved = transfer->broken ? restore_sender(sender)
+					     : advance_sender(sender);
 		uint64_t wake;
 
+		if (moved < 0 && transfer->broken)
+			continue;
 		if (moved < 0)
 			return -1;
 		show_progress(transfer->progress, sender->bytes_credited);
@@ -234,7 +306,8 @@ static int send_chunks(struct sender *sender)
 		}
 		wake = next_allowed_ns(sender);
 		if (transfer_wait(transfer, wake || workers_busy(transfer->workers),
-				  wake) < 0)
+				  wake) < 0 &&
+		    !transfer->broken)
 			return -1;
 	}
 	return 0;

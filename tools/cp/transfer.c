@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -39,52 +40,6 @@ int prepare_transfer(struct transfer *transfer, uint64_t size)
 			     transfer->failure);
 }
 
-/* The receiver must offer as much memory as the sender will write. */
-static int check_peer(struct transfer *transfer)
-{
-	if (transfer->role == CP_SENDER &&
-	    transfer->peer.remote.length <
-		    (uint64_t)transfer->link.chunk * transfer->link.depth)
-		return fail(transfer->failure, EXIT_PEER,
-			    "the receiver offered too little memory");
-	return 0;
-}
-
-/*
- * The server's endpoint contains the address to connect to. The client does not report
- * why connecting failed: "refused", "no route" or "timed out" would let a hostile server
- * scan the client's network.
- */
-static int connect_channel(struct transfer *transfer)
-{
-	struct control *control = transfer->control;
-
-	if (pier_channel_connect(transfer->link.channel, &transfer->peer.endpoint) == 0)
-		return 0;
-	fail_channel(transfer, "connecting");
-	control->reason_withheld = control->peer &&
-				   transfer->failure->status == EXIT_PEER;
-	return -1;
-}
-
-int connect_transfer(struct transfer *transfer)
-{
-	struct control *control = transfer->control;
-	struct setup_message setup;
-	struct frame frame;
-
-	if (link_setup(&transfer->link, transfer->role, &setup, transfer->failure) < 0 ||
-	    send_setup(control, &setup) < 0 ||
-	    receive_setup(control, &transfer->peer) < 0 || check_peer(transfer) < 0 ||
-	    connect_channel(transfer) < 0 ||
-	    control_send(control, FRAME_READY, NULL) < 0 ||
-	    control_expect(control, FRAME_READY, &frame) < 0)
-		return -1;
-	transfer->started_ns = now_ns();
-	restart_timeout(transfer);
-	return 0;
-}
-
 void close_transfer(struct transfer *transfer)
 {
 	/* First the workers: their jobs access the memory. */
@@ -98,24 +53,41 @@ void restart_timeout(struct transfer *transfer)
 {
 	transfer->deadline_ns = now_ns() +
 				(uint64_t)transfer->settings->timeout_ms * 1000000;
+	transfer->cause[0] = '\0';
+	transfer->repaired = false;
 }
 
-/* Returns false for a frame that the other side must not send during a transfer. */
-static bool take_frame(struct transfer *transfer, const struct frame *frame)
+/* The other side has reset its channel. */
+static int take_setup(struct transfer *transfer, const struct frame *frame)
+{
+	if (read_setup(transfer->control, frame, &transfer->peer) < 0)
+		return -1;
+	transfer->broken = transfer->peer_is_set_up = true;
+	return 0;
+}
+
+int take_frame(struct transfer *transfer, const struct frame *frame)
 {
 	size_t digest_size = transfer->settings->verify ? CP_DIGEST_SIZE : 0;
 
+	if (frame->type == FRAME_KEEPALIVE)
+		return 0;
+	if (frame->type == FRAME_SETUP && transfer->channel_idle)
+		return 0;
+	if (frame->type == FRAME_SETUP && !transfer->peer_is_set_up)
+		return take_setup(transfer, frame);
 	if (frame->type == FRAME_END && transfer->role == CP_RECEIVER &&
 	    frame->length == digest_size) {
 		memcpy(transfer->peer_digest, frame->payload, digest_size);
 		transfer->peer_ended = true;
-		return true;
+		return 0;
 	}
 	if (frame->type == FRAME_DONE && transfer->role == CP_SENDER) {
 		transfer->peer_done = true;
-		return true;
+		return 0;
 	}
-	return frame->type == FRAME_KEEPALIVE;
+	return fail(transfer->failure, EXIT_PEER, "unexpected control message of type %u",
+		    frame->type);
 }
 
 static int handle_frame(struct transfer *transfer)
@@ -124,11 +96,10 @@ static int handle_frame(struct transfer *transfer)
 
 	if (control_receive(transfer->control, &frame) < 0)
 		return -1;
-	restart_timeout(transfer);
-	if (!take_frame(transfer, &frame))
-		return fail(transfer->failure, EXIT_PEER,
-			    "unexpected control message of type %u", frame.type);
-	return 0;
+	/* Restoring the channel again and again is no progress. */
+	if (frame.type != FRAME_SETUP)
+		restart_timeout(transfer);
+	return take_frame(transfer, &frame);
 }
 
 /* Send keepalives well before the other side times out. */
@@ -198,9 +169,25 @@ int transfer_wait(struct transfer *transfer, bool working, uint64_t wake_ns)
 		restart_timeout(transfer);
 	if (!events && now_ns() > transfer->deadline_ns)
 		return fail(transfer->failure, EXIT_PEER,
-			    "no progress for %g s (see --timeout)",
-			    transfer->settings->timeout_ms / 1e3);
+			    "no progress for %g s (see --timeout)%s%s",
+			    transfer->settings->timeout_ms / 1e3,
+			    transfer->cause[0] ? ": " : "", transfer->cause);
 	return 0;
+}
+
+/*
+ * The network may come back. Other errors, of memory or rights, would only occur again;
+ * and if nothing has ever arrived, the connection was never good.
+ */
+static bool can_be_restored(const struct transfer *transfer)
+{
+	struct pier_channel_failure failure;
+
+	return transfer->has_moved && !transfer->channel_idle &&
+	       now_ns() < transfer->deadline_ns &&
+	       pier_channel_error(transfer->link.channel, &failure) < 0 &&
+	       (failure.error_class == PIER_CLASS_UNREACHABLE ||
+		failure.error_class == PIER_CLASS_FLUSHED);
 }
 
 int fail_channel(struct transfer *transfer, const char *step)
@@ -209,6 +196,11 @@ int fail_channel(struct transfer *transfer, const char *step)
 	struct failure ours = { 0 };
 
 	fail(&ours, EXIT_PEER, "%s failed: %s", step, pier_error_message());
+	if (can_be_restored(transfer)) {
+		snprintf(transfer->cause, sizeof(transfer->cause), "%s", ours.text);
+		transfer->broken = true;
+		return -1;
+	}
 	control_read_peer_failure(transfer->control);
 	return fail(transfer->failure, ours.status, "%s", ours.text);
 }

@@ -29,7 +29,13 @@ struct transfer {
 	bool peer_ended;	    /* FRAME_END has arrived */
 	uint8_t peer_digest[CP_DIGEST_SIZE]; /* from FRAME_END */
 	bool peer_done;			     /* FRAME_DONE has arrived */
-	bool channel_idle; /* all chunks have been transferred; ignore the channel */
+	bool channel_idle;    /* all chunks have been transferred; ignore the channel */
+	bool has_moved;	      /* at least one chunk has been transferred */
+	bool broken;	      /* the channel; see connect.h */
+	bool peer_is_set_up;  /* the other side's FRAME_SETUP has arrived */
+	unsigned int repairs; /* how often the channel was restored */
+	bool repaired;	      /* it was restored, and there was no progress since */
+	char cause[1024]; /* why it broke; "": the other side noticed it, or it works */
 	uint64_t deadline_ns, keepalive_ns;
 	uint64_t started_ns; /* when both sides were connected */
 };
@@ -38,8 +44,6 @@ struct transfer {
 
 /* Open device, memory, channel and threads of this side. */
 int prepare_transfer(struct transfer *transfer, uint64_t size);
-/* Exchange endpoints, connect, and wait until both sides are connected. */
-int connect_transfer(struct transfer *transfer);
 void close_transfer(struct transfer *transfer);
 
 /* Call on every progress: the timeout starts again. */
@@ -51,7 +55,13 @@ void restart_timeout(struct transfer *transfer);
  */
 int transfer_wait(struct transfer *transfer, bool working, uint64_t wake_ns);
 
-/* Report a failed channel call or request, with the library's error message. */
+/* Take a frame that may come at any time after both sides were connected. */
+int take_frame(struct transfer *transfer, const struct frame *frame);
+
+/*
+ * Report a failed channel call or request, with the library's error message. If the
+ * channel can be restored, sets transfer->broken instead of the failure. Returns -1.
+ */
 int fail_channel(struct transfer *transfer, const char *step);
 
 /* Returns 1 if the request succeeded, 0 if it is pending, -1 if it or the channel failed.

@@ -206,6 +206,9 @@ static bool serves_fewer_reads(struct pier_channel *channel, struct ibv_qp_attr 
 {
 	if (abs(error) != EINVAL && abs(error) != ENOMEM)
 		return false;
+	/* If it is accepted now, it was not refused for the number. */
+	if (channel->provider->modify_qp(channel->qp, attr, mask) == 0)
+		return false;
 	while (attr->max_dest_rd_atomic > 0) {
 		attr->max_dest_rd_atomic /= 2;
 		if (channel->provider->modify_qp(channel->qp, attr, mask) != 0)
@@ -216,18 +219,40 @@ static bool serves_fewer_reads(struct pier_channel *channel, struct ibv_qp_attr 
 	return false;
 }
 
+static int fail_rtr(struct pier_channel *channel, struct ibv_qp_attr *attr, int mask,
+		    int error)
+{
+	uint8_t promised = attr->max_dest_rd_atomic;
+
+	if (serves_fewer_reads(channel, attr, mask, error))
+		return pier_fail_because(
+			error,
+			"bring queue pair %#x to RTR: it can serve %u reads and atomics, "
+			"not %u (the device's max_res_rd_atom, %d, is for all queue "
+			"pairs): reset both ends, which now use %u, or lower "
+			"max_dest_rd_atomic",
+			channel->qp->qp_num, attr->max_dest_rd_atomic, promised,
+			channel->pd->device->limits.max_res_rd_atom,
+			attr->max_dest_rd_atomic);
+	return pier_fail_because(
+		error,
+		"bring queue pair %#x to RTR, towards queue pair %#x, lid %u, gid index "
+		"%u, mtu %u",
+		channel->qp->qp_num, attr->dest_qp_num, attr->ah_attr.dlid,
+		channel->gid.gid_index, pier_mtu_from_verbs(attr->path_mtu));
+}
+
 static int modify_to_rtr(struct pier_channel *channel, const struct pier_endpoint *peer,
 			 int64_t deadline)
 {
 	uint32_t mtu = pier_clamp_mtu(channel->port_mtu, peer->mtu);
-	uint8_t served = pier_served_reads(channel);
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTR,
 		.ah_attr = route_to(channel, peer),
 		.path_mtu = pier_mtu_to_verbs(mtu),
 		.dest_qp_num = peer->qpn,
 		.rq_psn = peer->psn,
-		.max_dest_rd_atomic = served,
+		.max_dest_rd_atomic = pier_served_reads(channel),
 		.min_rnr_timer = channel->attr.min_rnr_timer,
 	};
 	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
@@ -236,22 +261,8 @@ static int modify_to_rtr(struct pier_channel *channel, const struct pier_endpoin
 
 	pier_clear_error();
 	error = modify_until(channel, &attr, mask, deadline);
-	if (error && serves_fewer_reads(channel, &attr, mask, error))
-		return pier_fail(abs(error),
-				 "queue pair %#x cannot serve %u reads and atomics, only "
-				 "%u: the device's max_res_rd_atom, %d, is for all queue "
-				 "pairs. Reset both ends, which now use %u, or lower "
-				 "max_dest_rd_atomic",
-				 channel->qp->qp_num, served, attr.max_dest_rd_atomic,
-				 channel->pd->device->limits.max_res_rd_atom,
-				 attr.max_dest_rd_atomic);
 	if (error)
-		return pier_fail_because(
-			error,
-			"bring queue pair %#x to RTR, towards queue pair "
-			"%#x, lid %u, gid index %u, mtu %u",
-			channel->qp->qp_num, peer->qpn, peer->lid, channel->gid.gid_index,
-			mtu);
+		return fail_rtr(channel, &attr, mask, error);
 	channel->path_mtu = mtu;
 	return 0;
 }

@@ -210,7 +210,8 @@ static void finds_how_many_reads_the_device_can_serve(void **state)
 	attr.max_dest_rd_atomic = 16;
 	assert_int_equal(pier_channel_create(&fake.pd, &attr, &channel), 0);
 	assert_int_equal(pier_channel_connect(channel, &peer), -EINVAL);
-	assert_non_null(strstr(pier_error_message(), "serve 16 reads and atomics, only 4"));
+	assert_non_null(
+		strstr(pier_error_message(), "can serve 4 reads and atomics, not 16"));
 	assert_non_null(strstr(pier_error_message(), "max_dest_rd_atomic"));
 	fake.read_budget = 5;
 	assert_int_equal(pier_channel_reset(channel), 0);
@@ -266,7 +267,8 @@ static void gives_up_on_a_dead_peer(void **state)
 		assert_int_equal(pier_channel_connect(channel, &peer), 0);
 		assert_int_equal(fake.rts.retry_cnt, i == 0 ? 7 : 6);
 		assert_int_equal(fake.rts.rnr_retry, 7);
-		/* It outlasts a port that is down for 5 s, and not pier's own deadline. */
+		/* It outlasts a port that is down for 5 s, and not pier's own deadline.
+		 */
 		silence = pier_ack_timeout_to_us(fake.rts.timeout) *
 			  (fake.rts.retry_cnt + 1u);
 		assert_in_range(silence, 5000000, 30000000);

@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Copies whose connection breaks, by fault plans, and is restored."""
+
+from harness import Case, MIB, PROMISE, main, slowness
+
+RESTORED = r"\Apier cp: the connection broke and was restored \(times: \d+\)\n\Z"
+# More than the completions of the first chunks, without which nothing is restored.
+PLANS = ("wc@40=RETRY_EXC_ERR", "wc@40=WR_FLUSH_ERR", "dead@40=20ms", "wc~40=RETRY_EXC_ERR")
+
+
+class Breaks(Case):
+    def setUp(self):
+        super().setUp()
+        self.source = self.file("source", 8 * MIB + 12345)
+
+    def break_at(self, side, plan, *options):
+        """A copy in small chunks on soft0, with a plan for one side's device."""
+        sides = {"--device": "soft0", "--remote-device": "soft0"}
+        sides[side] = "fault:%s:soft0" % plan
+        return self.run_pier("cp", "--chunk", "64K", *[word for pair in sides.items() for word in pair],
+                             *options, self.source, "target")
+
+    def check_restored(self, result):
+        self.assertEqual(result.status, 0, str(result))
+        self.assertRegex(result.stderr, RESTORED)
+        self.check_same(self.source, self.folder / "target")
+
+    def test_a_broken_connection_is_restored(self):
+        for side in ("--device", "--remote-device"):
+            for plan in PLANS[:3]:
+                with self.subTest((side, plan)):
+                    self.check_restored(self.break_at(side, plan))
+
+    def test_a_connection_that_breaks_often_is_restored(self):
+        """By chance: the seed decides which completions fail."""
+        for side in ("--device", "--remote-device"):
+            for _ in range(8):
+                plan = "wc~50=RETRY_EXC_ERR,seed=%d" % self.random.getrandbits(30)
+                with self.subTest((side, plan)):
+                    result = self.break_at(side, plan, "--depth", "3")
+                    # A very early one means that the connection never worked.
+                    if result.status == 4:
+                        self.check_failure(result, 4, "the peer did not answer")
+                    elif result.stderr:
+                        self.check_restored(result)
+
+    def test_a_break_at_the_end_is_restored(self):
+        """131 chunks: the last announcements and credits."""
+        for side in ("--device", "--remote-device"):
+            for number in range(255, 264):
+                plan = "wc@%d=RETRY_EXC_ERR" % number
+                with self.subTest((side, plan)):
+                    result = self.break_at(side, plan)
+                    self.assertEqual(result.status, 0, str(result))
+                    self.check_same(self.source, self.folder / "target")
+
+    def test_holes_are_restored(self):
+        with open(self.source, "r+b") as file:
+            file.truncate(0)
+            for offset in range(0, 16 * MIB, 512 * 1024):
+                file.seek(offset)
+                file.write(self.bytes(64 * 1024))
+        self.check_restored(self.break_at("--device", "wc@40=RETRY_EXC_ERR"))
+
+    def test_quiet_does_not_mention_it(self):
+        result = self.break_at("--device", PLANS[0], "--quiet")
+        self.assertEqual((result.status, result.stderr), (0, ""))
+
+    def test_a_connection_that_stays_broken_fails_the_copy(self):
+        for side in ("--device", "--remote-device"):
+            with self.subTest(side):
+                result = self.break_at(side, "wc@40+=RETRY_EXC_ERR", "--timeout", "1")
+                self.check_failure(result, 4, "the transfer failed: .*the peer did not answer")
+                self.assertLess(result.seconds, PROMISE * slowness())
+                self.assertFalse((self.folder / "target").exists())
+
+    def test_a_connection_that_never_worked_is_not_restored(self):
+        for side in ("--device", "--remote-device"):
+            with self.subTest(side):
+                result = self.break_at(side, "wc@1+=RETRY_EXC_ERR")
+                self.check_failure(result, 4, "the transfer failed: .*the peer did not answer")
+                self.assertLess(result.seconds, PROMISE * slowness())
+
+    def test_a_refused_access_is_not_repeated(self):
+        result = self.break_at("--device", "wc@40=REM_ACCESS_ERR")
+        self.check_failure(result, 4, "IBV_WC_REM_ACCESS_ERR")
+        self.assertLess(result.seconds, PROMISE * slowness())
+
+
+class Attributes(Case):
+    """soft0 has one port, so a copy on port 2 fails on the side that heard of it."""
+
+    def test_channel_replaces_the_environment_on_both_sides(self):
+        source = self.file("source", 1000)
+        wrong = {"PIER_CHANNEL": "port=2"}
+        self.refused(3, "port 2 is not in 1 to 1", "cp", source, "target", env=wrong)
+        self.copy("--channel", "tc=106,rnr_timer=1", source, "target", env=wrong)
+        self.check_same(source, self.folder / "target")
+        self.refused(3, "port 3 is not in 1 to 1", "cp", "--channel", "port=3", source, "target")
+
+    def test_a_wrong_environment_is_reported(self):
+        source = self.file("source", 1000)
+        self.refused(3, "PIER_CHANNEL: \"ts=1\" is not KEY=NUMBER; the keys are port, gid", "cp",
+                     source, "target", env={"PIER_CHANNEL": "ts=1"})
+
+
+main()

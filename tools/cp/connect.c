@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <pier/recovery.h>
+
+#include "connect.h"
+#include "units.h"
+
+enum {
+	PAUSE_MS = 100, /* between two attempts to restore the channel */
+};
+
+/* The receiver must offer as much memory as the sender will write. */
+static int check_peer(struct transfer *transfer)
+{
+	if (transfer->role == CP_SENDER &&
+	    transfer->peer.remote.length <
+		    (uint64_t)transfer->link.chunk * transfer->link.depth)
+		return fail(transfer->failure, EXIT_PEER,
+			    "the receiver offered too little memory");
+	return 0;
+}
+
+/*
+ * The server's endpoint contains the address to connect to. The client does not report
+ * why connecting failed: "refused", "no route" or "timed out" would let a hostile server
+ * scan the client's network.
+ */
+static int fail_connecting(struct transfer *transfer)
+{
+	struct control *control = transfer->control;
+
+	fail_channel(transfer, "connecting");
+	control->reason_withheld = control->peer &&
+				   transfer->failure->status == EXIT_PEER;
+	return -1;
+}
+
+static int connect_channel(struct transfer *transfer)
+{
+	return pier_channel_connect(transfer->link.channel, &transfer->peer.endpoint);
+}
+
+static int offer_setup(struct transfer *transfer, uint64_t next)
+{
+	struct setup_message setup;
+
+	if (link_setup(&transfer->link, transfer->role, &setup, transfer->failure) < 0)
+		return -1;
+	setup.next = next;
+	return send_setup(transfer->control, &setup);
+}
+
+int connect_transfer(struct transfer *transfer)
+{
+	struct control *control = transfer->control;
+	struct frame frame;
+
+	if (offer_setup(transfer, 0) < 0 || receive_setup(control, &transfer->peer) < 0 ||
+	    check_peer(transfer) < 0)
+		return -1;
+	if (connect_channel(transfer) < 0)
+		return fail_connecting(transfer);
+	if (control_send(control, FRAME_READY, NULL) < 0 ||
+	    control_expect(control, FRAME_READY, &frame) < 0)
+		return -1;
+	transfer->started_ns = now_ns();
+	restart_timeout(transfer);
+	return 0;
+}
+
+/* A FRAME_READY is older than the attempt: the other side could connect, not this one. */
+static int handle_late_frame(struct transfer *transfer)
+{
+	struct frame frame;
+
+	if (control_receive(transfer->control, &frame) < 0)
+		return -1;
+	return frame.type == FRAME_READY ? 0 : take_frame(transfer, &frame);
+}
+
+/* The other side may have failed, or may report that its channel broke, too. */
+static int pause_restoring(struct transfer *transfer)
+{
+	struct control *control = transfer->control;
+	struct pollfd fds[] = {
+		{ .fd = control->signal_fd, .events = POLLIN },
+		{ .fd = control->in, .events = POLLIN },
+	};
+
+	if (poll(fds, 2, PAUSE_MS) <= 0)
+		return 0;
+	if (control_check_signal(control) < 0)
+		return -1;
+	return fds[1].revents ? handle_late_frame(transfer) : 0;
+}
+
+/* While the port is down, it has no address, and the channel cannot be prepared. */
+static bool may_come_back(const struct transfer *transfer, int error)
+{
+	return (error == -ENETDOWN || error == -EADDRNOTAVAIL) &&
+	       now_ns() < transfer->deadline_ns;
+}
+
+int reset_transfer(struct transfer *transfer)
+{
+	int error;
+
+	if (transfer->repaired && pause_restoring(transfer) < 0)
+		return -1;
+	while ((error = pier_channel_reset(transfer->link.channel)) < 0) {
+		if (!may_come_back(transfer, error))
+			return fail(transfer->failure, EXIT_PEER,
+				    "%s; it cannot be restored: %s",
+				    transfer->cause[0] ? transfer->cause
+						       : "the connection broke",
+				    pier_error_message());
+		if (pause_restoring(transfer) < 0)
+			return -1;
+	}
+	transfer->broken = false;
+	return 0;
+}
+
+static int await_setup(struct transfer *transfer)
+{
+	while (!transfer->peer_is_set_up && !transfer->peer_ended)
+		if (handle_late_frame(transfer) < 0)
+			return -1;
+	transfer->broken = transfer->peer_is_set_up = false;
+	return 0;
+}
+
+/* The other side sends another FRAME_SETUP if it could not connect. */
+static int await_ready(struct transfer *transfer)
+{
+	struct frame frame;
+
+	do {
+		if (control_receive(transfer->control, &frame) < 0)
+			return -1;
+		if (frame.type == FRAME_READY) {
+			transfer->repairs++;
+			transfer->repaired = true;
+			return 0;
+		}
+		if (take_frame(transfer, &frame) < 0)
+			return -1;
+	} while (!transfer->broken);
+	return 0;
+}
+
+static int try_reconnecting(struct transfer *transfer, uint64_t next)
+{
+	if (offer_setup(transfer, next) < 0 || await_setup(transfer) < 0)
+		return -1;
+	if (transfer->peer_ended)
+		return 0;
+	if (check_peer(transfer) < 0)
+		return -1;
+	if (connect_channel(transfer) < 0) {
+		if (now_ns() >= transfer->deadline_ns)
+			return fail_connecting(transfer);
+		transfer->broken = true;
+		return pause_restoring(transfer);
+	}
+	if (control_send(transfer->control, FRAME_READY, NULL) < 0)
+		return -1;
+	return await_ready(transfer);
+}
+
+/* The other side's silence says less than why the channel broke. */
+static int add_cause(struct transfer *transfer)
+{
+	struct failure *failure = transfer->failure;
+	size_t used = strlen(failure->text);
+
+	if (transfer->cause[0] && failure->status == EXIT_PEER &&
+	    !transfer->control->failure_from_peer)
+		snprintf(failure->text + used, sizeof(failure->text) - used,
+			 "; before, %s", transfer->cause);
+	return -1;
+}
+
+int reconnect_transfer(struct transfer *transfer, uint64_t next)
+{
+	return try_reconnecting(transfer, next) < 0 ? add_cause(transfer) : 0;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_TOOLS_CP_CONNECT_H
+#define PIER_TOOLS_CP_CONNECT_H
+
+#include "transfer.h"
+
+/* Exchange endpoints, connect, and wait until both sides are connected. */
+int connect_transfer(struct transfer *transfer);
+
+/*
+ * Restore a channel that broke, here or on the other side: reset it, post the receives,
+ * and reconnect it. If the channel is broken afterwards, begin again.
+ *
+ *	do {
+ *		reset_transfer(transfer);
+ *		...
+ *		reconnect_transfer(transfer, next);
+ *	} while (transfer->broken);
+ *
+ * next  of the receiver: the number of the chunk that it expects next. Afterwards the
+ *       sender has it in transfer->peer.next
+ *
+ * The deadline of the transfer applies. If the sender has already sent FRAME_END, the
+ * receiver does not need the channel any more: transfer->peer_ended is set, and the
+ * channel is not connected.
+ */
+int reset_transfer(struct transfer *transfer);
+int reconnect_transfer(struct transfer *transfer, uint64_t next);
+
+#endif
