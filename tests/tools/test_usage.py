@@ -41,7 +41,7 @@ class Usage(Case):
                 "--threads": ("0", "65", "two"),
                 "--bwlimit": ("0", "fast", "1M/s", "1023"),
                 "--timeout": ("", "0", "-1", "x", "nan", "inf", "5s", "86401"),
-                "--channel": ("tclass=1", "tc", "tc=256", "tc=-1", "tc=1,", "sl=16") ,
+                "--channel": ("tclass=1", "tc", "tc=256", "tc=-1", "sl=16", "tc=1" * 99),
                 "--src-mem": ("", "x" * 64),
                 "--dst-mem": ("", "x" * 64),
                 "--device": ("", "x" * 256)}.items():

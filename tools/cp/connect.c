@@ -201,7 +201,7 @@ static int add_cause(struct transfer *transfer)
 	size_t used = strlen(failure->text);
 
 	if (transfer->cause[0] && failure->status == EXIT_PEER &&
-	    !transfer->control->failure_from_peer)
+	    !transfer->control->failure_from_peer && !transfer->control->peer_closed)
 		snprintf(failure->text + used, sizeof(failure->text) - used,
 			 "; before, %s", transfer->cause);
 	return -1;

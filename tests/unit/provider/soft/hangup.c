@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <pier/channel.h>
+
 #include "provider/soft/engine.h"
 #include "provider/soft/limits.h"
 #include "provider/soft/link/ring.h"
@@ -187,6 +189,47 @@ static void does_not_blame_the_peer_after_a_stop(void **state)
 	fixture_close(&b);
 }
 
+/* As if the request had been sent that much earlier, to a peer that is silent since. */
+static void stay_silent(struct soft_fixture *fixture, uint64_t seconds)
+{
+	struct soft_engine *engine = &soft_context(fixture->context)->engine;
+	uint64_t silence = seconds * 1000000000;
+
+	step_often(fixture);
+	assert_int_not_equal(engine->deadline, SOFT_NEVER);
+	engine->deadline -= silence;
+	soft_qp(fixture)->last_progress -= silence;
+	step_often(fixture);
+}
+
+/* A port that is down for 5 s does not break a channel with the default attributes. */
+static void defaults_outlast_five_seconds_of_silence(void **state)
+{
+	struct fixture_endpoint to_b;
+	struct pier_channel_attr usual;
+	struct soft_fixture a, b;
+
+	(void)state;
+	pier_channel_attr_init(&usual);
+	fixture_open_pair(&a, &b, &stepped);
+	fixture_describe(&b, &to_b);
+	soft_qp(&a)->attr.timeout = usual.timeout;
+	soft_qp(&a)->attr.retry_cnt = usual.retry_count;
+	for (uint64_t id = 1; id <= 2; id++) {
+		assert_int_equal(fixture_post(&a, IBV_WR_RDMA_WRITE, id, 0, 8, &to_b, 0,
+					      IBV_SEND_SIGNALED),
+				 0);
+		stay_silent(&a, 5);
+		fixture_expect_none(&a, a.send_cq);
+		if (id == 1)
+			fixture_expect(&a, a.send_cq, &b, id, IBV_WC_SUCCESS);
+	}
+	stay_silent(&a, 4);
+	fixture_expect(&a, a.send_cq, NULL, 2, IBV_WC_RETRY_EXC_ERR);
+	fixture_close(&a);
+	fixture_close(&b);
+}
+
 /* The limit is 2 s, not the 9 s of the fixture: the peer may wait for our answers. */
 static void times_out_on_a_broken_stream(void **state)
 {
@@ -215,6 +258,7 @@ int main(void)
 		cmocka_unit_test(sends_pending_answers_before_the_last_ack),
 		cmocka_unit_test(detects_a_hangup_despite_a_child),
 		cmocka_unit_test(does_not_blame_the_peer_after_a_stop),
+		cmocka_unit_test(defaults_outlast_five_seconds_of_silence),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
