@@ -57,9 +57,15 @@ need_for_tests() {
     need python3 have python3
 }
 
-# Packages for tests/vm/guest.
+# Packages for tests/vm/guest; $1: its machine.
 need_for_guest() {
-    need qemu-system-x86 have qemu-system-x86_64
+    case $1 in
+    amd64) need qemu-system-x86 have qemu-system-x86_64 ;;
+    arm64-16k)
+        need qemu-system-arm have qemu-system-aarch64
+        need gcc-aarch64-linux-gnu have aarch64-linux-gnu-gcc
+        ;;
+    esac
     need busybox-static have_static_busybox
     need cpio have cpio
     need kmod have modprobe

@@ -157,25 +157,57 @@ static int alloc_memory(struct pier_cuda *cuda, const struct pier_cuda_spec *spe
 	return 0;
 }
 
+static int open_unit(const char *unit, struct pier_cuda_spec *ret_spec,
+		     struct pier_cuda **ret_cuda)
+{
+	int count, result = pier_cuda_parse_unit(unit, ret_spec);
+
+	if (result == 0)
+		result = pier_cuda_open(ret_cuda);
+	if (result != 0)
+		return result;
+	count = atomic_load(&(*ret_cuda)->device_count);
+	if (ret_spec->device < count)
+		return 0;
+	return pier_fail(EINVAL,
+			 "no CUDA device %d: there %s %d, from 0 on, in the order "
+			 "of the driver (CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER)",
+			 ret_spec->device, count == 1 ? "is" : "are", count);
+}
+
+/*
+ * What pier would do to a context at its first use in the data path. UCX does the same
+ * when it opens its CUDA domain (uct_cuda_copy_md_open() in cuda_copy_md.c).
+ */
+int pier_cuda_warm_up(const char *unit)
+{
+	struct pier_cuda_scope scope;
+	struct pier_cuda_spec spec;
+	struct pier_cuda *cuda;
+	CUstream stream;
+	int result = open_unit(unit, &spec, &cuda);
+
+	if (result != 0)
+		return result;
+	/* The current context of the application's, if it is not the primary one. */
+	pier_cuda_synchronize_context(cuda);
+	result = pier_cuda_enter(cuda, spec.device, NULL, &scope);
+	if (result != 0)
+		return result;
+	result = pier_cuda_take_stream(cuda, spec.device, NULL, &stream);
+	pier_cuda_leave(cuda, &scope);
+	return result;
+}
+
 int pier_cuda_alloc(const char *unit, uint64_t length, struct pier_memory *ret_memory)
 {
 	struct pier_cuda_memory *memory = NULL;
 	struct pier_cuda_spec spec;
 	struct pier_cuda *cuda;
-	int count, result;
+	int result = open_unit(unit, &spec, &cuda);
 
-	result = pier_cuda_parse_unit(unit, &spec);
-	if (result == 0)
-		result = pier_cuda_open(&cuda);
 	if (result != 0)
 		return result;
-	count = atomic_load(&cuda->device_count);
-	if (spec.device >= count)
-		return pier_fail(
-			EINVAL,
-			"no CUDA device %d: there %s %d, from 0 on, in the order "
-			"of the driver (CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER)",
-			spec.device, count == 1 ? "is" : "are", count);
 	result = alloc_memory(cuda, &spec, length, &memory);
 	if (result != 0)
 		return result;
@@ -184,11 +216,20 @@ int pier_cuda_alloc(const char *unit, uint64_t length, struct pier_memory *ret_m
 	return 0;
 }
 
-/* The context may have been lost meanwhile, and the memory with it. */
+/*
+ * The context may have been lost meanwhile, and the memory with it: the address may be
+ * another allocation's.
+ */
 static void destroy_memory(struct pier_cuda_memory *memory)
 {
 	struct pier_cuda_scope scope;
 
+	if (pier_cuda_was_freed(memory)) {
+		pier_debug("memory at %#" PRIx64
+			   " was freed by a reset of CUDA device %d",
+			   memory->start, memory->device);
+		return;
+	}
 	if (pier_cuda_enter_memory(memory, &scope) == 0) {
 		free_driver_memory(memory);
 		pier_cuda_leave(memory->cuda, &scope);

@@ -71,6 +71,7 @@
 	X(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, 9)                           \
 	X(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, 11)                        \
 	X(CU_POINTER_ATTRIBUTE_RANGE_SIZE, 12)                              \
+	X(CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, 15)              \
 	X(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, 17)                          \
 	X(CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, 20)                         \
 	X(CU_MEMORYTYPE_HOST, 1)                                            \
@@ -189,6 +190,8 @@ typedef struct pier_cu_access_desc CUmemAccessDesc;
 	X(cuCtxPopCurrent, 4000, "cuCtxPopCurrent_v2", (CUcontext * ret_context))        \
 	X(cuCtxGetFlags, 7000, "cuCtxGetFlags", (unsigned int *ret_flags))               \
 	X(cuCtxSetFlags, 12010, "cuCtxSetFlags", (unsigned int flags))                   \
+	X(cuCtxGetId, 12000, "cuCtxGetId",                                               \
+	  (CUcontext context, unsigned long long *ret_id))                               \
 	X(cuThreadExchangeStreamCaptureMode, 10010, "cuThreadExchangeStreamCaptureMode", \
 	  (CUstreamCaptureMode * mode))                                                  \
 	X(cuStreamCreate, 2000, "cuStreamCreate",                                        \
@@ -266,6 +269,8 @@ enum {
 	 * CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE. */
 	PIER_CU_PCIE_SINCE = 12080,
 	PIER_CU_PCIE_FLAG = 1,
+	/* CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES. */
+	PIER_CU_USES_HOST_PAGE_TABLES = 100,
 	/* CU_DEVICE_ATTRIBUTE_HOST_ALLOC_DMA_BUF_SUPPORTED came. */
 	PIER_CU_HOST_DMA_BUF_SINCE = 13000,
 };
@@ -296,6 +301,8 @@ struct pier_cuda {
 	atomic_int device_count; /* -1: pier has not called cuInit() yet */
 	/* The primary context of each device, retained at its first use, or NULL. */
 	_Atomic(CUcontext) primary[PIER_CUDA_DEVICES];
+	/* Its cuCtxGetId(), which differs after cudaDeviceReset(); 0: unknown. */
+	atomic_ullong primary_id[PIER_CUDA_DEVICES];
 	/* One stream in each primary context, created at its first use, or NULL. */
 	_Atomic(CUstream) stream[PIER_CUDA_DEVICES];
 };

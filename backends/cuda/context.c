@@ -24,16 +24,25 @@ static void restore_capture(const struct pier_cuda *cuda,
 		cuda->call.cuThreadExchangeStreamCaptureMode(&mode);
 }
 
-/* In the current context. Don't set the flag twice: setting it takes a lock. */
+/*
+ * In the current context. Don't set the flag twice: setting it takes a lock. The flags
+ * that a context reports may include one that cuCtxSetFlags() does not take, such as the
+ * deprecated CU_CTX_MAP_HOST. The bare flag always works, and is all that UCX passes
+ * (uct_cuda_copy_set_ctx_sync_memops() in cuda_copy_md.c), but it resets the scheduling.
+ */
 static CUresult set_sync_flag(const struct pier_cuda *cuda)
 {
 	unsigned int flags = 0;
+	CUresult error;
 
 	if (!cuda->call.cuCtxSetFlags ||
 	    cuda->call.cuCtxGetFlags(&flags) != CUDA_SUCCESS ||
 	    flags & CU_CTX_SYNC_MEMOPS)
 		return CUDA_SUCCESS;
-	return cuda->call.cuCtxSetFlags(flags | CU_CTX_SYNC_MEMOPS);
+	error = cuda->call.cuCtxSetFlags(flags | CU_CTX_SYNC_MEMOPS);
+	if (error == CUDA_ERROR_INVALID_VALUE && flags)
+		error = cuda->call.cuCtxSetFlags(CU_CTX_SYNC_MEMOPS);
+	return error;
 }
 
 CUresult pier_cuda_synchronize_context(const struct pier_cuda *cuda)
@@ -56,6 +65,16 @@ static void prepare_context(const struct pier_cuda *cuda, CUcontext context)
 	cuda->call.cuCtxPopCurrent(&context);
 }
 
+/* 0 before CUDA 12.0. */
+static unsigned long long read_id(const struct pier_cuda *cuda, CUcontext context)
+{
+	unsigned long long id = 0;
+
+	if (!cuda->call.cuCtxGetId || cuda->call.cuCtxGetId(context, &id) != CUDA_SUCCESS)
+		return 0;
+	return id;
+}
+
 /* If two threads retain the context at once, the second releases its own reference. */
 static int retain_primary(struct pier_cuda *cuda, int device, CUcontext *ret_context)
 {
@@ -70,9 +89,49 @@ static int retain_primary(struct pier_cuda *cuda, int device, CUcontext *ret_con
 	if (!atomic_compare_exchange_strong(&cuda->primary[device], &first, context)) {
 		cuda->call.cuDevicePrimaryCtxRelease(device);
 		context = first;
+	} else {
+		atomic_store(&cuda->primary_id[device], read_id(cuda, context));
 	}
 	*ret_context = context;
 	return 0;
+}
+
+/*
+ * cudaDeviceReset() destroys the primary context, with its streams, for all users in the
+ * process. The next user makes a new one, often at the same address; only its number
+ * differs. A reset does not release the references of other users
+ * (cuDevicePrimaryCtxReset() in CUDA's driver API).
+ */
+static bool was_reset(const struct pier_cuda *cuda, int device, CUcontext context)
+{
+	unsigned long long known = atomic_load(&cuda->primary_id[device]);
+	unsigned int flags;
+	int active = 1;
+
+	if (cuda->call.cuDevicePrimaryCtxGetState(device, &flags, &active) ==
+		    CUDA_SUCCESS &&
+	    !active)
+		return true;
+	return known && read_id(cuda, context) != known;
+}
+
+/*
+ * The primary context if pier has retained it and it still exists. Otherwise NULL, and
+ * pier forgets it and its stream. Of several threads that notice the reset, one drops the
+ * reference.
+ */
+static CUcontext find_primary(struct pier_cuda *cuda, int device)
+{
+	CUcontext context = atomic_load(&cuda->primary[device]), lost = context;
+
+	if (!context || !was_reset(cuda, device, context))
+		return context;
+	if (atomic_compare_exchange_strong(&cuda->primary[device], &lost, NULL)) {
+		atomic_store(&cuda->primary_id[device], 0);
+		atomic_store(&cuda->stream[device], NULL);
+		cuda->call.cuDevicePrimaryCtxRelease(device);
+	}
+	return NULL;
 }
 
 static int push_context(struct pier_cuda *cuda, int device, CUcontext context)
@@ -81,7 +140,7 @@ static int push_context(struct pier_cuda *cuda, int device, CUcontext context)
 	int result = 0;
 
 	if (!context)
-		context = atomic_load(&cuda->primary[device]);
+		context = find_primary(cuda, device);
 	if (!context)
 		result = retain_primary(cuda, device, &context);
 	if (result != 0)
@@ -116,7 +175,7 @@ void pier_cuda_leave(struct pier_cuda *cuda, const struct pier_cuda_scope *scope
 
 int pier_cuda_recognize(struct pier_cuda *cuda, int device, CUcontext *context)
 {
-	CUcontext primary = atomic_load(&cuda->primary[device]);
+	CUcontext primary = find_primary(cuda, device);
 	unsigned int flags;
 	int active = 0, result;
 

@@ -44,6 +44,8 @@ static void describe_cuda(const struct pier_memory *memory,
 				 sizeof(ret_facts->no_export));
 	ret_facts->host = pier_cuda_is_host(state);
 	ret_facts->moves = state->kind == PIER_CUDA_MANAGED;
+	ret_facts->coherent = pier_cuda_is_coherent(state);
+	ret_facts->any_order = pier_cuda_flushes_alone(state);
 }
 
 const struct pier_backend pier_cuda_backend = {
@@ -74,4 +76,5 @@ const struct pier_backend pier_cuda_backend = {
 	.expose = pier_cuda_expose,
 	.copy_start = pier_cuda_copy_start,
 	.copy_query = pier_cuda_copy_query,
+	.warm_up = pier_cuda_warm_up,
 };

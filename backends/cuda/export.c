@@ -26,13 +26,23 @@ struct request {
 	CUresult error;
 };
 
-static void explain_driver(const struct pier_cuda_memory *memory, char *ret_text,
-			   size_t size)
+void pier_cuda_explain_export(const struct pier_cuda_memory *memory, char *ret_text,
+			      size_t size)
 {
 	const struct pier_cuda *cuda = memory->cuda;
 	bool host = pier_cuda_is_host(memory);
 
-	if (!cuda->call.cuMemGetHandleForAddressRange)
+	ret_text[0] = '\0';
+	if (memory->kind == PIER_CUDA_REGISTERED)
+		snprintf(ret_text, size,
+			 "host memory of cuMemHostRegister cannot be exported: register "
+			 "it by its CPU address");
+	else if (memory->kind == PIER_CUDA_VMM_HOST && !memory->cpu)
+		snprintf(ret_text, size,
+			 "memory of cuMemCreate on the host is for a NIC where "
+			 "the CPU reaches it: grant that with cuMemSetAccess and "
+			 "CU_MEM_LOCATION_TYPE_HOST, " BOUNCE);
+	else if (!cuda->call.cuMemGetHandleForAddressRange)
 		snprintf(ret_text, size,
 			 "the CUDA driver is older than CUDA 11.7, which brought "
 			 "dma-bufs: "
@@ -49,83 +59,71 @@ static void explain_driver(const struct pier_cuda_memory *memory, char *ret_text
 					      CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) == 0)
 		snprintf(ret_text, size,
 			 "CUDA device %d exports no dma-bufs: that takes NVIDIA's open "
-			 "kernel modules and a data centre or workstation GPU",
+			 "kernel modules and a data centre or workstation GPU; with the "
+			 "proprietary ones load nvidia-peermem, " BOUNCE,
 			 memory->device);
 }
 
-void pier_cuda_explain_export(const struct pier_cuda_memory *memory, char *ret_text,
-			      size_t size)
+/*
+ * What the driver's refusal of such memory most likely means, or "". No reason to refuse
+ * it before the driver did: newer drivers may export more kinds, and gpuDirectRDMACapable
+ * is a request (UCX's pull request 10007).
+ */
+static const char *refusal_hint(const struct pier_cuda_memory *memory)
 {
-	ret_text[0] = '\0';
 	switch (memory->kind) {
 	case PIER_CUDA_MANAGED:
-		snprintf(ret_text, size,
-			 "managed memory moves between host and device, and cannot be "
-			 "exported: allocate it with cudaMalloc, " BOUNCE);
-		break;
+		return "; this is managed memory, which moves between host and device: "
+		       "allocate it with cudaMalloc, " BOUNCE;
 	case PIER_CUDA_POOL:
-		snprintf(
-			ret_text, size,
-			"memory of a stream-ordered pool cannot be exported: allocate it "
-			"with cudaMalloc (PyTorch: PYTORCH_CUDA_ALLOC_CONF without "
-			"backend:cudaMallocAsync), " BOUNCE);
-		break;
-	case PIER_CUDA_REGISTERED:
-		snprintf(ret_text, size,
-			 "host memory of cuMemHostRegister cannot be exported: register "
-			 "it by its CPU address");
-		break;
+		return "; this is memory of a stream-ordered pool: allocate it with "
+		       "cudaMalloc (PyTorch: PYTORCH_CUDA_ALLOC_CONF without "
+		       "backend:cudaMallocAsync), " BOUNCE;
 	case PIER_CUDA_VMM:
-		if (!memory->rdma_capable) {
-			snprintf(
-				ret_text, size,
-				"memory of cuMemCreate that was made without "
-				"allocFlags.gpuDirectRDMACapable cannot be exported: set "
-				"it in CUmemAllocationProp, " BOUNCE);
-			break;
-		}
-		explain_driver(memory, ret_text, size);
-		break;
-	case PIER_CUDA_VMM_HOST:
-		if (!memory->cpu) {
-			snprintf(ret_text, size,
-				 "memory of cuMemCreate on the host is for a NIC where "
-				 "the CPU reaches it: grant that with cuMemSetAccess and "
-				 "CU_MEM_LOCATION_TYPE_HOST, " BOUNCE);
-			break;
-		}
-		/* fallthrough */
+		if (memory->rdma_capable)
+			return "";
+		return "; cuMemCreate made this memory without GPUDirect RDMA: set "
+		       "allocFlags.gpuDirectRDMACapable in CUmemAllocationProp, " BOUNCE;
 	default:
-		explain_driver(memory, ret_text, size);
+		return "";
 	}
+}
+
+/* Only these kinds have the attribute SYNC_MEMOPS (UCX's issue 9895 for VMM). */
+static bool has_sync_attribute(const struct pier_cuda_memory *memory)
+{
+	return memory->kind == PIER_CUDA_LINEAR || memory->kind == PIER_CUDA_MANAGED;
 }
 
 /*
  * Make synchronous copies and memsets of this memory really synchronous. Otherwise a NIC
  * may read bytes that are still on their way. Memory of cuMemCreate() and of pools lacks
  * the attribute; its context has it since CUDA 12.1, and pier sets it at the context's
- * first use. With older drivers the caller must wait for its stream.
+ * first use. With older drivers, or if this fails, the caller must wait for its stream.
  */
-static int synchronize_memory(struct pier_cuda_memory *memory)
+static void synchronize_memory(struct pier_cuda_memory *memory)
 {
 	struct pier_cuda *cuda = memory->cuda;
 	unsigned int on = 1;
-	CUresult error = CUDA_SUCCESS;
+	CUresult error;
+	char text[160];
 
 	if (atomic_load(&memory->synchronous) || pier_cuda_is_host(memory))
-		return 0;
-	if (memory->kind != PIER_CUDA_VMM)
+		return;
+	if (has_sync_attribute(memory))
 		error = cuda->call.cuPointerSetAttribute(
 			&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, memory->start);
 	else
 		error = pier_cuda_synchronize_context(cuda);
-	if (error != CUDA_SUCCESS)
-		return pier_cuda_fail(cuda, error,
-				      "making memory operations at %#" PRIx64
-				      " synchronous (SYNC_MEMOPS)",
-				      memory->start);
-	atomic_store(&memory->synchronous, true);
-	return 0;
+	if (error == CUDA_SUCCESS) {
+		atomic_store(&memory->synchronous, true);
+		return;
+	}
+	pier_cuda_describe_error(cuda, error, text, sizeof(text));
+	pier_warning("memory operations at %#" PRIx64
+		     " are not synchronous (SYNC_MEMOPS): %s; wait for your stream "
+		     "before a NIC reads this memory",
+		     memory->start, text);
 }
 
 static bool is_refusal(CUresult error)
@@ -184,7 +182,8 @@ static int fail_seam(const struct pier_cuda_memory *memory, const struct request
 static int fail_export(const struct pier_cuda_memory *memory,
 		       const struct request *request)
 {
-	const char *which = request->flags ? ", mapped over PCIe" : "";
+	const char *which = request->flags ? ", mapped over PCIe" : "", *hint;
+	char text[160];
 
 	if (request->error == CUDA_ERROR_OUT_OF_MEMORY)
 		return pier_cuda_fail(memory->cuda, request->error,
@@ -192,10 +191,13 @@ static int fail_export(const struct pier_cuda_memory *memory,
 				      " bytes of CUDA device %d%s: is its BAR1 used "
 				      "up (nvidia-smi -q -d MEMORY)?",
 				      request->length, memory->device, which);
-	return pier_cuda_fail(memory->cuda, request->error,
-			      "cuMemGetHandleForAddressRange of %" PRIu64
-			      " bytes at %#" PRIx64 " of CUDA device %d%s",
-			      request->length, request->address, memory->device, which);
+	hint = is_refusal(request->error) ? refusal_hint(memory) : "";
+	pier_cuda_describe_error(memory->cuda, request->error, text, sizeof(text));
+	return pier_fail(*hint ? EOPNOTSUPP : pier_cuda_errno(request->error),
+			 "cuMemGetHandleForAddressRange of %" PRIu64 " bytes at %#" PRIx64
+			 " of CUDA device %d%s: %s%s%s",
+			 request->length, request->address, memory->device, which, text,
+			 pier_cuda_hint(request->error), hint);
 }
 
 /*
@@ -234,10 +236,10 @@ static int export_request(struct pier_cuda_memory *memory, struct request *reque
 	int fd = -1, result;
 
 	result = pier_cuda_check_live(memory);
-	if (result == 0)
-		result = synchronize_memory(memory);
-	if (result == 0)
-		result = ask_driver_twice(memory, request, &fd, &offset);
+	if (result != 0)
+		return result;
+	synchronize_memory(memory);
+	result = ask_driver_twice(memory, request, &fd, &offset);
 	if (result != 0)
 		return result;
 	/* The documentation does not say whether the fd is close-on-exec. */
@@ -301,7 +303,7 @@ int pier_cuda_expose(const struct pier_memory *memory)
 		return result;
 	result = pier_cuda_check_live(state);
 	if (result == 0)
-		result = synchronize_memory(state);
+		synchronize_memory(state);
 	pier_cuda_leave(state->cuda, &scope);
 	return result;
 }

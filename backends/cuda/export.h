@@ -11,7 +11,10 @@ int pier_cuda_export(const struct pier_memory *memory,
 void pier_cuda_close_export(struct pier_backend_export *dmabuf);
 int pier_cuda_expose(const struct pier_memory *memory);
 
-/* Why memory cannot be exported, and the remedy; "" if it can. */
+/*
+ * Why memory cannot be exported, and the remedy. "": nothing is known against it, and the
+ * driver decides.
+ */
 void pier_cuda_explain_export(const struct pier_cuda_memory *memory, char *ret_text,
 			      size_t size);
 

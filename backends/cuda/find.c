@@ -92,20 +92,26 @@ static enum pier_cuda_kind host_kind(const struct pier_cuda *cuda, const void *c
 		       : PIER_CUDA_REGISTERED;
 }
 
+/*
+ * If the driver knows no range around registered memory (the attributes may be missing,
+ * and cuMemGetAddressRange() is for device memory), the length stays 0: then is_plain()
+ * makes it ordinary memory of the application, unless the address is the device's.
+ */
 static bool read_host(struct pier_cuda_memory *memory, uint64_t address)
 {
 	void *cpu = NULL;
+	bool known = read_range(memory, address);
 
-	if (!read_range(memory, address))
-		return false;
+	if (!known)
+		memory->start = address;
 	/* Registered memory may have another address on the device. */
 	if (!read_attribute(memory->cuda, address, CU_POINTER_ATTRIBUTE_HOST_POINTER,
 			    &cpu) ||
 	    !cpu)
 		cpu = (void *)(uintptr_t)address;
-	memory->kind = host_kind(memory->cuda, cpu);
+	memory->kind = known ? host_kind(memory->cuda, cpu) : PIER_CUDA_REGISTERED;
 	memory->cpu = (char *)cpu - (address - memory->start);
-	return true;
+	return known || (uint64_t)(uintptr_t)cpu == address;
 }
 
 static bool read_kind(struct pier_cuda_memory *memory, const struct pointer *pointer,
@@ -145,7 +151,7 @@ static void set_bounds(struct pier_cuda_memory *memory, uint64_t address, uint64
 
 	memory->address = memory->start;
 	memory->length = memory->start_length;
-	if ((memory->kind != PIER_CUDA_LINEAR && memory->kind != PIER_CUDA_HOST) ||
+	if (pier_cuda_is_mapped(memory) || memory->kind == PIER_CUDA_REGISTERED ||
 	    !pier_range_fits(address - memory->start, length, memory->start_length) ||
 	    !pier_round_up_u64(memory->start + memory->start_length, page, &end))
 		return;

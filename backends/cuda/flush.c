@@ -29,6 +29,24 @@ static int flush_device(const struct pier_cuda_memory *memory)
 	return result;
 }
 
+static bool can_flush(const struct pier_cuda_memory *state)
+{
+	return pier_cuda_attribute(
+		       state->cuda, state->device,
+		       CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS) &
+	       CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST;
+}
+
+bool pier_cuda_flushes_alone(const struct pier_cuda_memory *memory)
+{
+	if (memory->on_no_device || pier_cuda_is_host(memory))
+		return false;
+	return can_flush(memory) ||
+	       pier_cuda_attribute(memory->cuda, memory->device,
+				   CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) >=
+		       CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
+}
+
 /*
  * An attribute reports whether the device's own kernels see a NIC's writes in order. The
  * library does not care for kernels on other devices: programs that read this memory over
@@ -42,9 +60,16 @@ int pier_cuda_flush(const struct pier_memory *memory,
 	int ordering = 0;
 	CUresult error;
 
-	(void)range; /* the driver flushes all of a device */
-	if (pier_cuda_is_host(state))
+	if (pier_cuda_is_host(state) || range->read_back)
 		return 0;
+	/*
+	 * This mapping goes through PCIe where the CPU is attached by NVLink-C2C. There
+	 * the completion takes another way than the data and can overtake it, whatever
+	 * the attribute reports: NCCL forces a flush by the NIC (ncclTopoNeedFlush() in
+	 * paths.cc). The CPU's flush goes through C2C, too.
+	 */
+	if (range->mapping == PIER_MAPPING_PCIE)
+		return PIER_BACKEND_READ_BACK;
 	error = cuda->call.cuDeviceGetAttribute(
 		&ordering, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING,
 		state->device);
@@ -55,15 +80,5 @@ int pier_cuda_flush(const struct pier_memory *memory,
 				      state->device);
 	if (ordering >= CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER)
 		return 0;
-	if (pier_cuda_attribute(
-		    cuda, state->device,
-		    CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS) &
-	    CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST)
-		return flush_device(state);
-	return pier_fail(
-		EOPNOTSUPP,
-		"CUDA device %d neither orders what a NIC writes nor can flush it "
-		"(cuFlushGPUDirectRDMAWrites): let the NIC that wrote read a byte "
-		"back (pier_reader_read_back())",
-		state->device);
+	return can_flush(state) ? flush_device(state) : PIER_BACKEND_READ_BACK;
 }

@@ -6,22 +6,37 @@
 #include "identity.h"
 #include "core/error.h"
 
+/* Memory of cuMemMap(); only that has a handle to retain. */
+static bool is_mapped(const struct pier_cuda *cuda, uint64_t address)
+{
+	CUmemGenericAllocationHandle handle;
+
+	if (!cuda->call.cuMemRetainAllocationHandle ||
+	    cuda->call.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)address) !=
+		    CUDA_SUCCESS)
+		return false;
+	cuda->call.cuMemRelease(handle);
+	return true;
+}
+
 /*
  * The driver numbers buffers by allocation, or by reservation if memory is mapped into
  * one. It numbers blocks (CUDA 12) by physical memory, which small buffers share. Both
- * numbers start low, so this sum is unique.
+ * numbers start low, so this sum is unique. Without the second number, memory that was
+ * mapped anew into the same reservation cannot be distinguished, and has none.
  */
 bool pier_cuda_read_identity(const struct pier_cuda *cuda, uint64_t address,
 			     uint64_t *ret_identity)
 {
 	unsigned long long buffer = 0, block = 0;
-	bool known;
+	bool known, has_block;
 
 	known = cuda->call.cuPointerGetAttribute(&buffer, CU_POINTER_ATTRIBUTE_BUFFER_ID,
 						 address) == CUDA_SUCCESS;
-	known |= cuda->call.cuPointerGetAttribute(&block,
-						  CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID,
-						  address) == CUDA_SUCCESS;
+	has_block = cuda->call.cuPointerGetAttribute(&block,
+						     CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID,
+						     address) == CUDA_SUCCESS;
+	known = has_block || (known && !is_mapped(cuda, address));
 	if (known)
 		*ret_identity = buffer * UINT64_C(0x9e3779b97f4a7c15) + block;
 	return known;
@@ -34,11 +49,7 @@ int pier_cuda_identity(uint64_t address, uint64_t *ret_identity)
 	return cuda && pier_cuda_read_identity(cuda, address, ret_identity) ? 0 : -ENOENT;
 }
 
-/*
- * Memory without an identity when it was wrapped cannot be distinguished from later
- * memory.
- */
-static bool was_freed(const struct pier_cuda_memory *memory)
+bool pier_cuda_was_freed(const struct pier_cuda_memory *memory)
 {
 	uint64_t identity = 0;
 
@@ -49,8 +60,14 @@ static bool was_freed(const struct pier_cuda_memory *memory)
 
 int pier_cuda_check_live(const struct pier_cuda_memory *memory)
 {
-	if (memory->own || !was_freed(memory))
+	if (!pier_cuda_was_freed(memory))
 		return 0;
+	if (memory->own)
+		return pier_fail(EINVAL,
+				 "the memory at %#" PRIx64
+				 " is gone since the application reset CUDA device %d "
+				 "(cudaDeviceReset()): allocate it again",
+				 memory->start, memory->device);
 	return pier_fail(EINVAL,
 			 "the memory at %#" PRIx64 " was freed after it was wrapped: "
 			 "wrap what is there now",

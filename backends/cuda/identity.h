@@ -12,9 +12,16 @@ bool pier_cuda_read_identity(const struct pier_cuda *cuda, uint64_t address,
 			     uint64_t *ret_identity);
 
 /*
- * Check that wrapped memory was not freed. With a context of its device current.
+ * Whether the memory is gone: wrapped memory that its owner freed, or memory of pier's
+ * own after cudaDeviceReset(). Something else may be at its address. Memory that had no
+ * identity at first cannot be distinguished from later memory, and counts as live.
+ */
+bool pier_cuda_was_freed(const struct pier_cuda_memory *memory);
+
+/*
+ * Check that the memory is still there. With a context of its device current.
  *
- * Errors: -EINVAL it was.
+ * Errors: -EINVAL it is not.
  */
 int pier_cuda_check_live(const struct pier_cuda_memory *memory);
 

@@ -105,6 +105,20 @@ static void add_segments(struct pier_cuda_memory *memory, uint64_t address,
 	}
 }
 
+/*
+ * Whether the driver granted GPUDirect RDMA, which cuMemCreate() may leave out without an
+ * error (UCX's pull request 10007). Drivers without the attribute export no dma-bufs.
+ */
+bool pier_cuda_is_rdma_capable(const struct pier_cuda *cuda, uint64_t address)
+{
+	unsigned int capable = 0;
+
+	return cuda->call.cuPointerGetAttribute(
+		       &capable, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE,
+		       address) == CUDA_SUCCESS &&
+	       capable;
+}
+
 bool pier_cuda_read_mappings(struct pier_cuda_memory *memory, uint64_t address,
 			     uint64_t length, bool *ret_known)
 {
@@ -113,7 +127,7 @@ bool pier_cuda_read_mappings(struct pier_cuda_memory *memory, uint64_t address,
 	if (!read_properties(memory->cuda, address, &prop))
 		return false;
 	memory->kind = is_on_host(&prop) ? PIER_CUDA_VMM_HOST : PIER_CUDA_VMM;
-	memory->rdma_capable = prop.allocFlags.gpuDirectRDMACapable;
+	memory->rdma_capable = pier_cuda_is_rdma_capable(memory->cuda, address);
 	*ret_known = pier_cuda_read_mapping(memory->cuda, address, &memory->start,
 					    &memory->start_length);
 	if (!*ret_known)

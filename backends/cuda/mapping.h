@@ -13,6 +13,8 @@ int pier_cuda_segment(const struct pier_memory *memory, uint64_t address,
 bool pier_cuda_read_mapping(const struct pier_cuda *cuda, uint64_t address,
 			    uint64_t *ret_start, uint64_t *ret_length);
 
+bool pier_cuda_is_rdma_capable(const struct pier_cuda *cuda, uint64_t address);
+
 /*
  * Read the mapping at an address and those after it that have the same properties, up to
  * the end of a range.

@@ -40,7 +40,7 @@ struct pier_cuda_memory {
 	uint64_t start_length;
 	uint64_t segment; /* VMM of pier's own: length of each */
 	uint32_t segments;
-	bool rdma_capable;	 /* VMM: gpuDirectRDMACapable */
+	bool rdma_capable;	 /* VMM: GPUDirect RDMA was granted */
 	uint64_t identity;	 /* or 0 */
 	atomic_bool synchronous; /* SYNC_MEMOPS is set */
 };

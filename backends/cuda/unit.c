@@ -109,6 +109,17 @@ int pier_cuda_unit(uint32_t index, struct pier_backend_unit *ret_unit)
 	return 0;
 }
 
+/*
+ * Over C2C the device walks the CPU's page tables: the CUDA C++ programming guide names
+ * this attribute for such systems ("unified memory with hardware coherency").
+ */
+bool pier_cuda_is_coherent(const struct pier_cuda_memory *memory)
+{
+	return !memory->on_no_device && !pier_cuda_is_host(memory) &&
+	       pier_cuda_attribute(memory->cuda, memory->device,
+				   PIER_CU_USES_HOST_PAGE_TABLES) > 0;
+}
+
 int pier_cuda_locate(const struct pier_memory *memory, char ret_pci[16],
 		     int *ret_numa_node)
 {

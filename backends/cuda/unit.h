@@ -3,11 +3,15 @@
 #define PIER_BACKENDS_CUDA_UNIT_H
 
 #include "backends/backend.h"
+#include "memory.h"
 
 /* unit() and locate() of the backend. */
 int pier_cuda_unit(uint32_t index, struct pier_backend_unit *ret_unit);
 int pier_cuda_locate(const struct pier_memory *memory, char ret_pci[16],
 		     int *ret_numa_node);
+
+/* Whether NVLink-C2C joins the device that holds memory to the CPU. */
+bool pier_cuda_is_coherent(const struct pier_cuda_memory *memory);
 
 /*
  * The length in bytes of BAR1, through which other devices reach the memory; 0: unknown.

@@ -4,6 +4,7 @@
 
 #include "driver.h"
 #include "error.h"
+#include "mapping.h"
 #include "vmm.h"
 #include "core/checked.h"
 #include "core/error.h"
@@ -22,10 +23,10 @@ static void warn_of_failure(const struct pier_cuda *cuda, CUresult error,
 }
 
 /*
- * A NIC can reach the memory only if it is created with gpuDirectRDMACapable.
- * cuMemCreate() fails with that flag on devices that do not support it.
+ * A NIC can reach the memory only if it is created with gpuDirectRDMACapable, which is a
+ * request: the driver may grant it or not.
  */
-static CUmemAllocationProp read_properties(struct pier_cuda_memory *memory)
+static CUmemAllocationProp read_properties(const struct pier_cuda_memory *memory)
 {
 	CUmemAllocationProp prop = {
 		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -35,11 +36,10 @@ static CUmemAllocationProp read_properties(struct pier_cuda_memory *memory)
 		},
 	};
 
-	memory->rdma_capable =
+	prop.allocFlags.gpuDirectRDMACapable =
 		pier_cuda_attribute(
 			memory->cuda, memory->device,
 			CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) > 0;
-	prop.allocFlags.gpuDirectRDMACapable = memory->rdma_capable;
 	return prop;
 }
 
@@ -157,6 +157,8 @@ int pier_cuda_vmm_alloc(struct pier_cuda_memory *memory, uint64_t length,
 	result = map_all(memory, &prop);
 	if (result != 0)
 		pier_cuda_vmm_free(memory);
+	else
+		memory->rdma_capable = pier_cuda_is_rdma_capable(cuda, start);
 	return result;
 }
 

@@ -125,7 +125,7 @@ static int alloc_pages(struct pier_hip_memory *state, uint64_t length,
 		return result;
 	}
 	if (state->kind != PIER_HIP_HOST)
-		state->flush = pier_hip_flush_register(hip, (uint64_t)(uintptr_t)pointer);
+		state->flush = pier_hip_flush_register(hip, state->device);
 	*ret_memory = (struct pier_memory){
 		.size = sizeof(struct pier_memory),
 		.address = (uint64_t)(uintptr_t)pointer,

@@ -51,37 +51,49 @@ enum {
  * the size.
  */
 enum {
-	PIER_HIP_BUFFER_ID = 7,	     /* uint32_t */
+	PIER_HIP_BUFFER_ID = 7,	     /* uint32_t: see pier_hip_read_number() */
 	PIER_HIP_IS_MANAGED = 8,     /* bool */
 	PIER_HIP_DEVICE_ORDINAL = 9, /* int */
 	PIER_HIP_POOL_HANDLE = 17,   /* a pointer; not supported by most versions */
 };
 
+/* hipDeviceAttribute_t */
+enum {
+	PIER_HIP_HDP_FLUSH = 10005, /* a pointer: hipDeviceGetAttribute() in clr */
+};
+
 /* hsa_status_t */
 enum {
 	PIER_HSA_SUCCESS = 0,
+	PIER_HSA_NOT_SUPPORTED = 47,
 	PIER_HSA_ERROR = 0x1000,
 	PIER_HSA_INVALID_ARGUMENT = 0x1001,
 	PIER_HSA_INVALID_ALLOCATION = 0x1003,
 	PIER_HSA_INVALID_AGENT = 0x1004,
 	PIER_HSA_OUT_OF_RESOURCES = 0x1008,
 	PIER_HSA_NOT_INITIALIZED = 0x100B,
+	PIER_HSA_INCOMPATIBLE_ARGUMENTS = 0x100D,
 };
 
-/* hsa_amd_pointer_type_t; the last came with version 1.12 of HSA's AMD extensions. */
+/*
+ * hsa_amd_pointer_type_t. VIRTUAL came with version 1.12 of HSA's AMD extensions
+ * (HSA_EXT_POINTER_TYPE_HSA_VMEM in hsa_ext_amd.h). Before, as in ROCm 7.0, memory that
+ * is mapped into a reservation has the type of the reservation: see
+ * hsakmt_fmm_get_mem_info() in libhsakmt's fmm.c.
+ */
 enum {
 	PIER_HSA_POINTER_UNKNOWN = 0,
 	PIER_HSA_POINTER_HSA = 1,
 	PIER_HSA_POINTER_LOCKED = 2,
 	PIER_HSA_POINTER_GRAPHICS = 3,
 	PIER_HSA_POINTER_IPC = 4,
+	PIER_HSA_POINTER_RESERVED = 5,
 	PIER_HSA_POINTER_VIRTUAL = 6,
 };
 
 enum {
 	/* hsa_agent_info_t */
-	PIER_HSA_AGENT_DEVICE = 17,	   /* hsa_device_type_t, an int */
-	PIER_HSA_AGENT_HDP_FLUSH = 0xA00E, /* struct pier_hsa_hdp_flush */
+	PIER_HSA_AGENT_DEVICE = 17, /* hsa_device_type_t, an int */
 	/* hsa_device_type_t */
 	PIER_HSA_DEVICE_CPU = 0,
 	PIER_HSA_DEVICE_GPU = 1,
@@ -111,10 +123,9 @@ struct pier_hsa_pointer_info {
 	uint32_t global_flags;
 };
 
-/* hsa_amd_hdp_flush_t: registers of the device, or NULL. */
-struct pier_hsa_hdp_flush {
-	volatile uint32_t *memory;
-	volatile uint32_t *registers;
+/* hsa_amd_vmem_alloc_handle_t */
+struct pier_hsa_vmem_handle {
+	uint64_t handle;
 };
 
 /* X(name, parameters): required functions, which return hipError_t. */
@@ -128,6 +139,7 @@ struct pier_hsa_hdp_flush {
 	X(hipDeviceGetName, (char *name, int length, int device))                        \
 	X(hipDeviceGetPCIBusId, (char *id, int length, int device))                      \
 	X(hipDeviceTotalMem, (size_t * total, int device))                               \
+	X(hipDeviceGetAttribute, (int *value, unsigned int attribute, int device))       \
 	X(hipMemGetInfo, (size_t * free, size_t * total))                                \
 	X(hipMalloc, (void **pointer, size_t size))                                      \
 	X(hipFree, (void *pointer))                                                      \
@@ -166,13 +178,21 @@ struct pier_hsa_hdp_flush {
 	  (const void *pointer, struct pier_hsa_pointer_info *info,           \
 	   void *(*allocate)(size_t), uint32_t *count, struct pier_hsa_agent **agents))
 
-/* Debian's 5.2 has none of them; the second came with version 1.9 of the extensions. */
+/*
+ * Debian's 5.2 has none of them. hsa_amd_vmem_... came with version 1.4 of the
+ * extensions, hsa_amd_portable_export_dmabuf_v2() with 1.9.
+ */
 #define PIER_HSA_OPTIONAL(X)                                                             \
 	X(hsa_amd_portable_export_dmabuf,                                                \
 	  (const void *pointer, size_t size, int *fd, uint64_t *offset))                 \
 	X(hsa_amd_portable_export_dmabuf_v2,                                             \
 	  (const void *pointer, size_t size, int *fd, uint64_t *offset, uint64_t flags)) \
-	X(hsa_amd_portable_close_dmabuf, (int fd))
+	X(hsa_amd_portable_close_dmabuf, (int fd))                                       \
+	X(hsa_amd_vmem_retain_alloc_handle,                                              \
+	  (struct pier_hsa_vmem_handle * handle, void *address))                         \
+	X(hsa_amd_vmem_export_shareable_handle,                                          \
+	  (int *fd, struct pier_hsa_vmem_handle handle, uint64_t flags))                 \
+	X(hsa_amd_vmem_handle_release, (struct pier_hsa_vmem_handle handle))
 
 #define PIER_HIP_MEMBER(name, parameters) unsigned int(*name) parameters;
 
@@ -185,6 +205,7 @@ struct pier_hip {
 	const char *(*hipGetErrorName)(unsigned int error);
 	unsigned int generation; /* pier_fork_generation when it was opened */
 	char path[256];		 /* of HIP's library */
+	char kernel_reason[256]; /* of pier_hip_explain_kernel() */
 };
 
 #endif

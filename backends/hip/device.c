@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "backends/linux/device_file.h"
 #include "device.h"
@@ -10,7 +12,8 @@
 #include "core/error.h"
 #include "core/fd.h"
 
-#define KFD "/dev/kfd"
+#define KFD	"/dev/kfd"
+#define DEVICES "/sys/bus/pci/devices"
 
 /*
  * While a thread captures a stream into a graph in the global mode (the default), calls
@@ -106,6 +109,37 @@ int pier_hip_count_devices(const struct pier_hip *hip, int *ret_count)
 	return 0;
 }
 
+volatile uint32_t *pier_hip_flush_register(const struct pier_hip *hip, int device)
+{
+	volatile uint32_t *flush = NULL;
+
+	if (hip->hipDeviceGetAttribute((int *)(void *)&flush, PIER_HIP_HDP_FLUSH,
+				       device) != PIER_HIP_SUCCESS)
+		return NULL;
+	return flush;
+}
+
+static bool has_device(const char *devices, const char *pci)
+{
+	char path[256];
+
+	snprintf(path, sizeof(path), "%s/%s", devices, pci);
+	return access(path, F_OK) == 0;
+}
+
+void pier_hip_find_function(const char *devices, char pci[16])
+{
+	char first[16];
+	size_t length = strlen(pci);
+
+	if (length < 2 || pci[length - 2] != '.' || has_device(devices, pci))
+		return;
+	memcpy(first, pci, length + 1);
+	first[length - 1] = '0';
+	if (has_device(devices, first))
+		memcpy(pci, first, length + 1);
+}
+
 void pier_hip_locate(const struct pier_hip *hip, int device, char ret_pci[16])
 {
 	ret_pci[0] = '\0';
@@ -119,4 +153,5 @@ void pier_hip_locate(const struct pier_hip *hip, int device, char ret_pci[16])
 		if (*c >= 'A' && *c <= 'F')
 			*c = (char)(*c - 'A' + 'a');
 	}
+	pier_hip_find_function(DEVICES, ret_pci);
 }

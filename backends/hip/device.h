@@ -33,7 +33,24 @@ void pier_hip_leave(const struct pier_hip *hip, const struct pier_hip_scope *sco
  */
 int pier_hip_count_devices(const struct pier_hip *hip, int *ret_count);
 
-/* "0000:c1:00.0" in lower case, or "". */
+/*
+ * The register that flushes a device's host data path, or NULL: it has none. RCCL asks
+ * like this, too (net.cc). HSA would have to be asked by the memory's agent, which before
+ * version 1.12 of the extensions is a CPU for memory of hipMemMap().
+ */
+volatile uint32_t *pier_hip_flush_register(const struct pier_hip *hip, int device);
+
+/*
+ * If a folder of PCI devices lacks this function of one, take function 0. For a partition
+ * of a GPU (DPX, CPX) the runtimes put the partition's number in place of the function,
+ * and the kernel has no such device (ROCm/rocm_smi_lib#208). hwloc (open-mpi/hwloc#701)
+ * and RCCL (getPciPath() in xml.cc) take function 0 as well.
+ *
+ * devices  sysfs's, or a test's
+ */
+void pier_hip_find_function(const char *devices, char pci[16]);
+
+/* "0000:c1:00.0" in lower case, as sysfs has it, or "". */
 void pier_hip_locate(const struct pier_hip *hip, int device, char ret_pci[16]);
 
 #endif

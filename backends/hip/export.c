@@ -23,6 +23,18 @@ static int fail_without(const struct pier_hip *hip, const char *function,
 			 function, hip->path, version, way_out);
 }
 
+static int check_segment_functions(const struct pier_hip *hip)
+{
+	if (hip->hsa_amd_vmem_retain_alloc_handle && hip->hsa_amd_vmem_handle_release &&
+	    hip->hsa_amd_vmem_export_shareable_handle &&
+	    hip->hsa_amd_portable_close_dmabuf)
+		return 0;
+	return fail_without(hip, "hsa_amd_vmem_retain_alloc_handle",
+			    "memory of hipMemMap() is exported through it, from version "
+			    "1.4 of HSA's AMD extensions on; use a newer ROCm, or allow "
+			    "a bounce buffer");
+}
+
 static int check_functions(const struct pier_hip *hip, enum pier_mapping mapping)
 {
 	static const char newer[] =
@@ -43,12 +55,19 @@ static int check_functions(const struct pier_hip *hip, enum pier_mapping mapping
 	return 0;
 }
 
-static unsigned int call_export(const struct pier_hip *hip, uint64_t address,
-				uint64_t length, enum pier_mapping mapping, int *ret_fd,
+static unsigned int call_export(const struct pier_hip_memory *state,
+				const struct pier_backend_request *request, int *ret_fd,
 				uint64_t *ret_offset)
 {
-	const void *pointer = (const void *)(uintptr_t)address;
+	const struct pier_hip *hip = state->hip;
+	const void *pointer = (const void *)(uintptr_t)request->address;
+	uint64_t length = request->length;
+	enum pier_mapping mapping = request->mapping;
 
+	/* Has no flags, and one mapping: over PCIe. */
+	if (state->kind == PIER_HIP_VIRTUAL)
+		return pier_hip_export_segment(hip, request->address, length, ret_fd,
+					       ret_offset);
 	if (mapping == PIER_MAPPING_PCIE || !hip->hsa_amd_portable_export_dmabuf)
 		return hip->hsa_amd_portable_export_dmabuf_v2(
 			pointer, length, ret_fd, ret_offset,
@@ -102,16 +121,33 @@ static bool kernel_lacks_dmabufs(const struct pier_hip *hip)
 	       !supported;
 }
 
-static int fail_refused(const struct pier_memory *memory, uint64_t address,
-			uint64_t length, enum pier_mapping mapping, unsigned int status)
+/*
+ * ROCr refuses the flag for PCIe, and nothing else, if the device's BAR is small, with
+ * HSA_STATUS_ERROR_NOT_SUPPORTED (Runtime::DmaBufExport()). It refuses to export imported
+ * memory with INCOMPATIBLE_ARGUMENTS (Runtime::VMemoryExportShareableHandle(), 2026).
+ */
+static int fail_refused(const struct pier_memory *memory,
+			const struct pier_backend_request *request, unsigned int status)
 {
 	const struct pier_hip_memory *state = memory->state;
+	uint64_t address = request->address, length = request->length;
+	enum pier_mapping mapping = request->mapping;
 
 	if (status == PIER_HSA_INVALID_ALLOCATION)
 		return fail_not_an_allocation(memory, address, length);
 	if (status == PIER_HSA_INVALID_AGENT)
 		return pier_hsa_fail(status, "%#llx is in no GPU's memory",
 				     (unsigned long long)address);
+	if (status == PIER_HSA_INCOMPATIBLE_ARGUMENTS)
+		return pier_hsa_fail(status,
+				     "the memory at %#llx was imported, and only "
+				     "the process that created it can export it",
+				     (unsigned long long)address);
+	if (status == PIER_HSA_NOT_SUPPORTED && mapping == PIER_MAPPING_PCIE)
+		return pier_hsa_fail(status, "exporting for PCIe, which needs all of the "
+					     "device's memory behind its BAR (large BAR, "
+					     "\"Above 4G decoding\" and \"Resizable "
+					     "BAR\" in the firmware's setup)");
 	if (kernel_lacks_dmabufs(state->hip))
 		return pier_fail(
 			EOPNOTSUPP,
@@ -119,11 +155,6 @@ static int fail_refused(const struct pier_memory *memory, uint64_t address,
 			"with version 1.12 of the KFD interface or later "
 			"(amdgpu-dkms, or a newer kernel with CONFIG_HSA_AMD, "
 			"CONFIG_PCI_P2PDMA and CONFIG_DMABUF_MOVE_NOTIFY)");
-	if (mapping == PIER_MAPPING_PCIE)
-		return pier_hsa_fail(status, "exporting for PCIe, which needs all of the "
-					     "device's memory behind its BAR (large BAR, "
-					     "\"Above 4G decoding\" and \"Resizable "
-					     "BAR\" in the firmware's setup)");
 	if (status == PIER_HSA_OUT_OF_RESOURCES)
 		return pier_hsa_fail(status,
 				     "the driver refused %llu bytes at %#llx, for "
@@ -156,7 +187,9 @@ static int check_request(const struct pier_memory *memory, enum pier_mapping map
 	struct pier_hip_scope scope;
 	int result = check_memory(memory);
 
-	if (result == 0)
+	if (result == 0 && state->kind == PIER_HIP_VIRTUAL)
+		result = check_segment_functions(state->hip);
+	else if (result == 0)
 		result = check_functions(state->hip, mapping);
 	if (result != 0)
 		return result;
@@ -170,14 +203,12 @@ int pier_hip_export(const struct pier_memory *memory,
 		    const struct pier_backend_request *request,
 		    struct pier_backend_export *ret_export)
 {
-	uint64_t address = request->address, length = request->length;
-	enum pier_mapping mapping = request->mapping;
 	const struct pier_hip_memory *state = memory->state;
 	const struct pier_hip *hip = state->hip;
 	struct pier_hip_scope scope;
 	unsigned int status;
 	uint64_t offset = 0;
-	int fd = -1, result = check_request(memory, mapping);
+	int fd = -1, result = check_request(memory, request->mapping);
 
 	if (result != 0)
 		return result;
@@ -185,11 +216,12 @@ int pier_hip_export(const struct pier_memory *memory,
 	status = hip->hsa_init();
 	if (status != PIER_HSA_SUCCESS)
 		return pier_hsa_fail(status, "initialising HSA");
-	status = call_export(hip, address, length, mapping, &fd, &offset);
-	if (status != PIER_HSA_SUCCESS) {
-		pier_hip_enter(hip, -1, &scope);
-		result = fail_refused(memory, address, length, mapping, status);
-		pier_hip_leave(hip, &scope);
+	pier_hip_enter(hip, -1, &scope);
+	status = call_export(state, request, &fd, &offset);
+	if (status != PIER_HSA_SUCCESS)
+		result = fail_refused(memory, request, status);
+	pier_hip_leave(hip, &scope);
+	if (result != 0) {
 		hip->hsa_shut_down();
 		return result;
 	}
@@ -213,6 +245,7 @@ void pier_hip_close_export(struct pier_backend_export *dmabuf)
 		pier_close_fd(dmabuf->fd);
 		return;
 	}
+	/* That of a segment, too: Runtime::DmaBufClose() closes the fd, and no more. */
 	hip->hsa_amd_portable_close_dmabuf(dmabuf->fd);
 	hip->hsa_shut_down();
 }

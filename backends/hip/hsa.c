@@ -26,16 +26,8 @@ bool pier_hip_is_on_gpu(const struct pier_hip *hip,
 	       device == PIER_HSA_DEVICE_GPU;
 }
 
-volatile uint32_t *pier_hip_flush_register(const struct pier_hip *hip, uint64_t address)
+bool pier_hip_is_mapped(const struct pier_hsa_pointer_info *info)
 {
-	struct pier_hsa_hdp_flush flush = { NULL, NULL };
-	struct pier_hsa_pointer_info info;
-
-	if (!pier_hip_ask_hsa(hip, address, &info) ||
-	    info.type == PIER_HSA_POINTER_UNKNOWN || !pier_hip_is_on_gpu(hip, &info))
-		return NULL;
-	if (hip->hsa_agent_get_info(info.owner, PIER_HSA_AGENT_HDP_FLUSH, &flush) !=
-	    PIER_HSA_SUCCESS)
-		return NULL;
-	return flush.memory;
+	return info->type == PIER_HSA_POINTER_VIRTUAL ||
+	       info->type == PIER_HSA_POINTER_RESERVED;
 }

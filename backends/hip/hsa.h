@@ -17,7 +17,11 @@ bool pier_hip_ask_hsa(const struct pier_hip *hip, uint64_t address,
 bool pier_hip_is_on_gpu(const struct pier_hip *hip,
 			const struct pier_hsa_pointer_info *info);
 
-/* The flush register of the device that holds an address, or NULL. */
-volatile uint32_t *pier_hip_flush_register(const struct pier_hip *hip, uint64_t address);
+/*
+ * Whether it is memory of hipMemMap(), provided that HIP has bounds for it: versions of
+ * HSA that do not know such memory report the reservation around it, and so for addresses
+ * with nothing mapped.
+ */
+bool pier_hip_is_mapped(const struct pier_hsa_pointer_info *info);
 
 #endif

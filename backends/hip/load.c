@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernel.h"
 #include "load.h"
 #include "backends/loaded.h"
 #include "core/error.h"
@@ -62,11 +63,19 @@ static int open_hip(char *ret_path, size_t size, void **ret_object)
 		reason[0] ? reason : hip_names[0]);
 }
 
-static int open_hsa(void **ret_object)
+/*
+ * HIP's own HSA: dlsym(3) also searches what an object depends on. The process may have
+ * another one loaded, of which HIP knows nothing: PyTorch's next to /opt/rocm's. Only a
+ * HIP that opens HSA itself leaves the choice to the search.
+ */
+static int open_hsa(void *hip_object, void **ret_object)
 {
 	char path[256];
 	const char *problem;
 
+	*ret_object = hip_object;
+	if (dlsym(hip_object, "hsa_init"))
+		return 0;
 	*ret_object = open_present("libhsa-runtime64.so", path, sizeof(path));
 	if (!*ret_object)
 		*ret_object = dlopen(HSA, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
@@ -118,7 +127,7 @@ static int fill_table(struct pier_hip *hip)
 	if (result == 0)
 		result = open_hip(hip->path, sizeof(hip->path), &hip_object);
 	if (result == 0)
-		result = open_hsa(&hsa_object);
+		result = open_hsa(hip_object, &hsa_object);
 	if (result != 0)
 		return result;
 	missing = resolve_all(hip, hip_object, hsa_object);
@@ -128,6 +137,7 @@ static int fill_table(struct pier_hip *hip)
 				 "of ROCm 5.2 or later",
 				 hip->path, missing);
 	hip->generation = pier_fork_generation;
+	pier_hip_explain_kernel(hip->kernel_reason, sizeof(hip->kernel_reason));
 	return 0;
 }
 

@@ -27,7 +27,6 @@ static const struct {
 	[PIER_HIP_POOL] = { "hipMallocAsync",
 			    "it belongs to a pool, which may give it to others in the "
 			    "order of a stream; " OTHERWISE },
-	/* Newer versions of ROCr export it; older ones refuse. */
 	[PIER_HIP_VIRTUAL] = { "hipMemMap", "" },
 	/*
 	 * ROCr records no owner for it (Runtime::IPCAttach()), and
@@ -56,13 +55,20 @@ void pier_hip_describe(const struct pier_memory *memory,
 			 state->segments);
 	snprintf(ret_facts->unit, sizeof(ret_facts->unit), "%d", state->device);
 	snprintf(ret_facts->no_export, sizeof(ret_facts->no_export), "%s",
-		 kinds[state->kind].no_export);
+		 kinds[state->kind].no_export[0] ? kinds[state->kind].no_export
+						 : state->hip->kernel_reason);
 	ret_facts->host = pier_hip_on_host(state->kind);
 	ret_facts->moves = state->kind == PIER_HIP_MANAGED;
+	/*
+	 * Both mappings go over PCIe. Only with the flag does Runtime::DmaBufExport()
+	 * refuse a device whose BAR does not reach all of its memory.
+	 */
+	if (state->hip->hsa_amd_portable_export_dmabuf_v2)
+		ret_facts->mapping = PIER_MAPPING_PCIE;
 }
 
 unsigned int pier_hip_read_number(const struct pier_hip *hip, uint64_t address,
-				  uint32_t *ret_number)
+				  uint64_t *ret_number)
 {
 	*ret_number = 0;
 	return hip->hipPointerGetAttribute(ret_number, PIER_HIP_BUFFER_ID,
@@ -72,7 +78,7 @@ unsigned int pier_hip_read_number(const struct pier_hip *hip, uint64_t address,
 int pier_hip_check_live(const struct pier_memory *memory)
 {
 	const struct pier_hip_memory *state = memory->state;
-	uint32_t number;
+	uint64_t number;
 	unsigned int error;
 
 	if (!state->number)

@@ -26,7 +26,7 @@ struct pier_hip_memory {
 	enum pier_hip_kind kind;
 	int device;	   /* its ordinal */
 	uint32_t segments; /* of hipMemMap(), if there are several */
-	uint32_t number; /* of wrapped memory: distinguishes it from later memory; or 0 */
+	uint64_t number; /* of wrapped memory: distinguishes it from later memory; or 0 */
 	/* A write to it flushes the device's host data path; NULL: it has none. */
 	volatile uint32_t *flush;
 };
@@ -44,12 +44,13 @@ void pier_hip_describe(const struct pier_memory *memory,
  * Memory of a pool keeps its number from user to user, and its pages as well, so a region
  * of it stays right.
  *
- * ret_number  0: there is no such memory, or HIP does not report it
+ * ret_number  0: there is no such memory, or HIP does not report it. clr writes 32 bits
+ *             today; 64 have room for what CUDA's attribute of that name writes.
  *
  * Returns a hipError_t.
  */
 unsigned int pier_hip_read_number(const struct pier_hip *hip, uint64_t address,
-				  uint32_t *ret_number);
+				  uint64_t *ret_number);
 
 /*
  * Check that wrapped memory was not freed. Between enter and leave.

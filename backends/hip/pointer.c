@@ -50,6 +50,8 @@ static enum pier_hip_kind find_kind(const struct pier_hip *hip, uint64_t address
 {
 	if (is_managed(hip, address))
 		return PIER_HIP_MANAGED;
+	if (pier_hip_is_mapped(info))
+		return PIER_HIP_VIRTUAL;
 	switch (info->type) {
 	case PIER_HSA_POINTER_LOCKED:
 		return PIER_HIP_REGISTERED;
@@ -57,8 +59,6 @@ static enum pier_hip_kind find_kind(const struct pier_hip *hip, uint64_t address
 		return PIER_HIP_GRAPHICS;
 	case PIER_HSA_POINTER_IPC:
 		return PIER_HIP_IPC;
-	case PIER_HSA_POINTER_VIRTUAL:
-		return PIER_HIP_VIRTUAL;
 	}
 	if (info->type == PIER_HSA_POINTER_HSA && !pier_hip_is_on_gpu(hip, info))
 		return PIER_HIP_HOST;
@@ -133,7 +133,7 @@ static int describe_pointer(const struct pier_hip *hip, uint64_t address, uint64
 	    state->device < 0)
 		state->device = 0;
 	if (!pier_hip_on_host(state->kind))
-		state->flush = pier_hip_flush_register(hip, address);
+		state->flush = pier_hip_flush_register(hip, state->device);
 	*ret_memory = (struct pier_memory){
 		.size = sizeof(struct pier_memory),
 		.address = (uint64_t)(uintptr_t)base,
@@ -187,7 +187,7 @@ int pier_hip_identity(uint64_t address, uint64_t *ret_identity)
 	const struct pier_hip *hip = pier_hip_opened();
 	struct pier_hsa_pointer_info info;
 	struct pier_hip_scope scope;
-	uint32_t number;
+	uint64_t number;
 
 	if (!hip || pier_hip_inherited(hip) || !pier_hip_ask_hsa(hip, address, &info))
 		return -ENOENT;

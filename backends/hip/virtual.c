@@ -9,8 +9,9 @@
 #include "core/error.h"
 
 /*
- * Memory that the application mapped with hipMemMap(), one segment next to the other. HIP
- * treats each as an allocation of its own, for bounds, copies and exports.
+ * Memory that the application mapped with hipMemMap(), one segment next to the other, as
+ * PyTorch's expandable segments are. HIP treats each as an allocation of its own, for
+ * bounds, copies and exports.
  */
 
 bool pier_hip_read_segment(const struct pier_hip *hip, uint64_t address,
@@ -33,8 +34,7 @@ static bool is_next(const struct pier_hip *hip, uint64_t address, int device)
 	struct pier_hsa_pointer_info info;
 	int owner = -1;
 
-	return pier_hip_ask_hsa(hip, address, &info) &&
-	       info.type == PIER_HSA_POINTER_VIRTUAL &&
+	return pier_hip_ask_hsa(hip, address, &info) && pier_hip_is_mapped(&info) &&
 	       hip->hipPointerGetAttribute(&owner, PIER_HIP_DEVICE_ORDINAL,
 					   (void *)(uintptr_t)address) ==
 		       PIER_HIP_SUCCESS &&
@@ -57,6 +57,32 @@ void pier_hip_add_segments(struct pier_memory *memory, uint64_t wanted)
 		state->segments++;
 		memory->length += length;
 	}
+}
+
+/*
+ * Runtime::DmaBufExport() in ROCr knows allocations only, and none of what
+ * hsa_amd_vmem_map() mapped. The handle of such memory is found by the first address of
+ * its mapping (Runtime::VMemoryRetainAllocHandle()). Its dma-buf is all of the
+ * allocation, which is mapped from offset 0 on: hipMemMap() accepts no other. The release
+ * undoes the retain alone; mappings and the dma-buf keep the memory.
+ */
+unsigned int pier_hip_export_segment(const struct pier_hip *hip, uint64_t address,
+				     uint64_t length, int *ret_fd, uint64_t *ret_offset)
+{
+	struct pier_hsa_vmem_handle handle = { 0 };
+	uint64_t start, size;
+	unsigned int status;
+
+	if (!pier_hip_read_segment(hip, address, &start, &size) ||
+	    !pier_range_fits(address - start, length, size))
+		return PIER_HSA_INVALID_ALLOCATION;
+	status = hip->hsa_amd_vmem_retain_alloc_handle(&handle, (void *)(uintptr_t)start);
+	if (status != PIER_HSA_SUCCESS)
+		return status;
+	status = hip->hsa_amd_vmem_export_shareable_handle(ret_fd, handle, 0);
+	hip->hsa_amd_vmem_handle_release(handle);
+	*ret_offset = address - start;
+	return status;
 }
 
 int pier_hip_segment(const struct pier_memory *memory, uint64_t address,

@@ -128,6 +128,23 @@ struct pier_memory_facts {
 	bool host;
 	/** Its pages move: it is never registered by its address. */
 	bool moves;
+	/**
+	 * The mapping to try first, if the backend has `mappings`; PIER_MAPPING_AUTO: the
+	 * default one.
+	 */
+	enum pier_mapping mapping;
+	/**
+	 * A NIC may write it out of order (PCI Express relaxed ordering): flush() makes
+	 * all completed writes visible in whatever order they arrive, and without
+	 * PIER_BACKEND_READ_BACK.
+	 */
+	bool any_order;
+	/**
+	 * The device that holds it is joined to the CPU by a coherent link (NVLink-C2C)
+	 * beside PCIe. Then each NIC suits one mapping, and the other may register and
+	 * reach nothing. The library chooses by the topology.
+	 */
+	bool coherent;
 };
 
 /** One unit that a spec can name: a GPU. */
@@ -192,7 +209,20 @@ struct pier_backend_flush {
 	uint64_t length;  /**< in bytes */
 	/** The RDMA device that wrote or will read it, "mlx5_0". */
 	const char *device;
+	/**
+	 * The mapping of the dma-buf by which the device reaches it. PIER_MAPPING_AUTO:
+	 * the backend has one only, or the device reaches it in another way.
+	 */
+	enum pier_mapping mapping;
+	/**
+	 * The device has read a byte of the range back: flush() asked for it, by
+	 * PIER_BACKEND_READ_BACK, and is called again.
+	 */
+	bool read_back;
 };
+
+/** A result of flush(): the device that wrote must first read a byte back. */
+#define PIER_BACKEND_READ_BACK 1
 
 /** A copy for copy_start(). */
 struct pier_backend_copy {
@@ -295,6 +325,11 @@ struct pier_backend {
 	/**
 	 * Optional: make a NIC's writes visible to the CPU and to device code, and their
 	 * writes visible to the NIC.
+	 *
+	 * Returns 0; PIER_BACKEND_READ_BACK if writes may still be on their way to the
+	 * device, and only a read by the same NIC waits for them: then the library lets
+	 * the NIC read a byte, and calls flush() again with `read_back`; or -errno.
+	 * Libraries without `read_back` take PIER_BACKEND_READ_BACK for a failure.
 	 */
 	int (*flush)(const struct pier_memory *memory,
 		     const struct pier_backend_flush *range);
@@ -399,6 +434,15 @@ struct pier_backend {
 	 * destination are undefined.
 	 */
 	int (*copy_query)(void *copy, bool wait);
+
+	/**
+	 * Optional: do what the first use of a unit would do, such as making a context.
+	 *
+	 * unit  as for alloc()
+	 *
+	 * Errors: those of alloc().
+	 */
+	int (*warm_up)(const char *unit);
 };
 
 /** Element `index` of an array whose elements may be longer than this header's. */

@@ -55,8 +55,8 @@ struct pier_backend_info {
  */
 enum pier_mapping {
 	/**
-	 * For registrations: the mapping that the NIC is known to accept, otherwise the
-	 * default one.
+	 * For registrations: the mapping that last worked for the NIC and the device, or
+	 * the one that the topology demands or the backend prefers.
 	 */
 	PIER_MAPPING_AUTO = 0,
 	/** The driver's choice: over NVLink-C2C if available. */
@@ -77,7 +77,8 @@ struct pier_buffer_info {
 	char unit[32];	  /**< the UNIT that holds it: "0"; "" if there are none */
 	char kind[48];	  /**< "cuMemAlloc", "managed memory"; "" if unknown */
 	/**
-	 * Why the memory cannot be exported as a dma-buf, and the remedy; "" if it can.
+	 * Why the memory cannot be exported as a dma-buf, and the remedy; "" if it can,
+	 * or if only its driver knows.
 	 */
 	char no_export[256];
 	char pci[16];		    /**< its PCI address, "0000:17:00.0"; or "" */
@@ -117,6 +118,26 @@ PIER_API int pier_backend_list(struct pier_backend_info **ret_list, size_t *ret_
 
 /** Free a list from pier_backend_list(). NULL is allowed. */
 PIER_API void pier_backend_list_free(struct pier_backend_info *list);
+
+/**
+ * Do now what the first use of a unit would do, and what may wait for other threads: open
+ * its driver, create or retain its context, and set the context up.
+ *
+ * Call it for each GPU at the start of a program, before another thread launches kernels.
+ * Setting up a CUDA context (CU_CTX_SYNC_MEMOPS) takes a lock that cudaLaunchKernel() of
+ * another thread may hold for as long as its queue is full; if the kernels in that queue
+ * wait for this thread, both wait forever. After a warm-up, registrations and copies do
+ * not take that lock for memory of the unit's primary context, which the CUDA runtime and
+ * PyTorch use, and of the calling thread's current context.
+ *
+ * spec  "NAME" or "NAME:UNIT", as for pier_buffer_alloc(): "cuda:0". Backends that have
+ *       nothing to prepare do nothing.
+ *
+ * Any thread; again at any time.
+ *
+ * Errors: those of pier_buffer_alloc(), except for the length.
+ */
+PIER_API int pier_backend_warm_up(const char *spec);
 
 /**
  * Allocate a buffer from the backend that `spec` selects.

@@ -202,7 +202,9 @@ PIER_API void pier_device_list_free(struct pier_device_info *list);
  * Errors: -ENODEV there is no such device (pier_error_message() lists those that
  * exist), no RDMA device can be chosen (pier_error_message() gives the reason for each
  * that was rejected), or this build has no fault plans; -EINVAL the fault plan is
- * malformed (pier_error_message() names the rule and the mistake); -EACCES or -EPERM
+ * malformed (pier_error_message() names the rule and the mistake), or PIER_CANARY,
+ * PIER_DMABUF, PIER_PEERMEM or PIER_RELAXED_ORDERING (pier(1)), which are read here, is
+ * not "on", "off" or "auto"; -EACCES or -EPERM
  * the caller may not open the device; -ENOMEM; the errno of ibv_open_device(3), or of
  * a fault plan.
  */

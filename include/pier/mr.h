@@ -53,7 +53,15 @@ enum pier_access {
 	PIER_ACCESS_MW_BIND = 1 << 4,
 	/** Pages are not pinned; the NIC looks each one up when it accesses it. */
 	PIER_ACCESS_ON_DEMAND = 1 << 6,
-	/** Writes by the NIC may become visible out of order, which may be faster. */
+	/**
+	 * Writes by the NIC may become visible out of order, which may be faster: also
+	 * the bytes of one write, and writes that follow each other. When a completion
+	 * has been received, all bytes of that and of earlier requests are there as
+	 * always (ibv_reg_mr(3), "ordering semantics"), and pier_mr_sync_for_device()
+	 * and pier_reader_read_back() do what they do without the flag. Nothing may be
+	 * concluded from bytes that are there before: neither from the last byte of a
+	 * write nor from a flag that was written behind it.
+	 */
 	PIER_ACCESS_RELAXED_ORDERING = 1 << 20,
 	/** Local write, remote read and remote write. */
 	PIER_ACCESS_SHARED = 1 | (1 << 1) | (1 << 2),
@@ -282,6 +290,26 @@ enum pier_split {
 	PIER_SPLIT_NEVER = 2,
 };
 
+/** Whether the library may add PIER_ACCESS_RELAXED_ORDERING. */
+enum pier_ordering {
+	/**
+	 * It does where only completions show that bytes have arrived: for device memory
+	 * whose backend allows it (struct pier_memory_facts of <pier/backend.h>), and to
+	 * which no peer can write (neither REMOTE_WRITE nor REMOTE_ATOMIC).
+	 * PIER_RELAXED_ORDERING=on does so for every region (pier(1)). Like the flag
+	 * itself, this is a hint: not every device has such an ordering.
+	 */
+	PIER_ORDERING_AUTO = 0,
+	/** It does not: something waits for bytes to change. */
+	PIER_ORDERING_STRICT = 1,
+	/**
+	 * As PIER_ORDERING_AUTO, also if peers write to the region: this end uses their
+	 * bytes only after a completion of its own, such as that of a message that
+	 * followed the writes.
+	 */
+	PIER_ORDERING_COMPLETIONS = 2,
+};
+
 /** The most parts that a region can have, and the most ranges it can be made of. */
 #define PIER_MR_PARTS_MAX 1024
 
@@ -319,7 +347,11 @@ struct pier_mr_attr {
 	 * last time, then the other.
 	 */
 	enum pier_mapping mapping;
-	uint32_t reserved; /**< 0 */
+	/**
+	 * PIER_ORDERING_STRICT excludes PIER_ACCESS_RELAXED_ORDERING in `access`.
+	 * PIER_RELAXED_ORDERING=off ignores the flag.
+	 */
+	enum pier_ordering ordering;
 };
 
 /**
@@ -417,9 +449,10 @@ PIER_API int pier_reg_sub_mr(struct pier_mr *mr, uint64_t offset, uint64_t lengt
 PIER_API int pier_dereg_mr(struct pier_mr *mr);
 
 /**
- * Return an attribute of a region. None of these functions can fail. The keys are those
- * of the first part. A memory window has no lkey; its lkey is returned as 0. The path
- * of a memory window is that of the region to which it is bound.
+ * Return an attribute of a region. None of these functions can fail. The access includes
+ * PIER_ACCESS_RELAXED_ORDERING if the library added it (enum pier_ordering). The keys are
+ * those of the first part. A memory window has no lkey; its lkey is returned as 0. The
+ * path of a memory window is that of the region to which it is bound.
  */
 PIER_API uint64_t pier_mr_iova(const struct pier_mr *mr);
 PIER_API size_t pier_mr_length(const struct pier_mr *mr);

@@ -178,7 +178,7 @@ PIER_API int pier_receiver_begin(const struct pier_receiver_attr *attr,
  * -ECANCELED it was cancelled; -ETIMEDOUT stall_ms or timeout_ms has expired; -EBADMSG
  * the peer made an impossible announcement; those of pier_mr_sync_for_device(), if
  * arrived bytes cannot be copied (see pier_receiver_resume()), or if all bytes have
- * arrived and cannot be made visible: use pier_reader_read_back(). Otherwise no rail is
+ * arrived and cannot be made visible: call it again. Otherwise no rail is
  * left, and the error is that of the last one: an error of struct pier_result, those of
  * pier_post_recv(), -EIO of ibv_poll_cq(3).
  */
@@ -225,7 +225,7 @@ PIER_API int pier_receiver_resume(struct pier_receiver *receiver,
 /**
  * Use a receiver for another transfer, with the receives that its channels still have.
  * The receiver must have ended without an error, or with all bytes arrived and only the
- * flush failed (pier_reader_read_back()).
+ * flush failed (pier_mr_sync_for_device()).
  *
  * Chunks that arrive from now on belong to the new transfer, and so do chunks that
  * arrived after the receiver ended. A peer may therefore begin as soon as its last

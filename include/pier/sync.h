@@ -63,8 +63,18 @@ PIER_API int pier_mr_sync_for_nic(struct pier_mr *mr, uint64_t offset, uint64_t 
  * Make bytes that the NIC wrote visible to device code that is launched after this call
  * returns. The completion of these writes must have been received before. If the region
  * has a bounce buffer, the bytes are copied from it. Otherwise the device's incoming
- * writes are flushed, if the device orders them only by a flush
- * (cuFlushGPUDirectRDMAWrites()).
+ * writes are flushed, if the device does not order them by itself:
+ *
+ *	cuda	by cuFlushGPUDirectRDMAWrites(); if the driver lacks it, or the region
+ *		has PIER_MAPPING_PCIE, the NIC reads back a byte of the range
+ *	hip	the NIC reads back a byte, and the device's host data path is flushed
+ *
+ * For the NIC to read back, the first such call in a protection domain creates a queue
+ * pair that is connected to itself. It ends with the domain, and no object of <pier/...>
+ * counts it.
+ *
+ * With hip, this does not reach the device's L2 caches: a kernel launched later relies on
+ * them dropping what PCIe writes, or on fine-grained memory (hip:N:fine).
  *
  * offset  in the region, in bytes
  * length  in bytes
@@ -73,18 +83,20 @@ PIER_API int pier_mr_sync_for_nic(struct pier_mr *mr, uint64_t offset, uint64_t 
  * memory, pier does not know the device and flushes nothing: use
  * pier_reader_read_back().
  *
- * Errors: as for pier_mr_sync_for_nic(); -EOPNOTSUPP the device neither orders such
- * writes nor can flush them: use pier_reader_read_back().
+ * Errors: as for pier_mr_sync_for_nic(). If the NIC must read back: -EOPNOTSUPP or
+ * -EINVAL it has no reliable queue pairs; -ENETDOWN none of its ports is active;
+ * -ETIMEDOUT or -EIO the read failed. After an error device code may see old bytes.
  */
 PIER_API int pier_mr_sync_for_device(struct pier_mr *mr, uint64_t offset,
 				     uint64_t length);
 
 /**
- * A flush for devices that have none: the NIC reads back a byte of the memory that it
- * wrote. On PCIe no read overtakes earlier writes (PCI Express Base Specification,
- * 2.4.1, transaction ordering rules), so the writes have arrived when the byte is
- * returned. This does not hold for regions with PIER_ACCESS_RELAXED_ORDERING, nor for
- * writes by another NIC.
+ * The flush of pier_mr_sync_for_device() for memory whose device pier does not know: the
+ * NIC reads back a byte of the memory that it wrote. On PCIe no read overtakes earlier
+ * writes (PCI Express Base Specification, 2.4.1, transaction ordering rules), so the
+ * writes have arrived when the byte is returned. PIER_ACCESS_RELAXED_ORDERING does not
+ * change that: it lets writes pass writes, and ibv_reg_mr(3) keeps reads behind earlier
+ * writes to the same memory. Writes by another NIC are not flushed.
  *
  * A reader consists of two channels of one protection domain, connected to each other,
  * and a byte of host memory. Threads: one thread at a time may use it. Processes: the

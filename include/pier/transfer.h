@@ -242,9 +242,9 @@ PIER_API int pier_transfer_begin(const struct pier_transfer_attr *attr,
  * -ETIMEDOUT no chunk completed for stall_ms; -EAGAIN other requests filled the send
  * queue for stall_ms; those of pier_post_write(), pier_post_read(),
  * pier_mr_sync_for_nic() and pier_mr_sync_for_device(); -EIO of ibv_poll_cq(3); or, if
- * another request broke the channel, the error of that request. -EOPNOTSUPP and other
- * errors of pier_mr_sync_for_device() are also returned if all bytes were read but
- * cannot be made visible to the device: use pier_reader_read_back().
+ * another request broke the channel, the error of that request. Errors of
+ * pier_mr_sync_for_device() are also returned if all bytes were read but cannot be made
+ * visible to the device: call it again.
  */
 PIER_API int pier_transfer_progress(struct pier_transfer *transfer);
 

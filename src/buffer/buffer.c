@@ -61,31 +61,6 @@ static struct pier_buffer *new_buffer(const struct pier_backend *backend,
 	return buffer;
 }
 
-static int fail_unknown(const struct pier_spec *spec)
-{
-	const struct pier_backend_entry *entries;
-	size_t count = pier_backend_entries(&entries), used = 0, broken = 0;
-	char names[320] = "", note[128] = "";
-
-	for (size_t i = 0; i < count; i++) {
-		if (!entries[i].backend) {
-			broken++;
-			continue;
-		}
-		if (used < sizeof(names))
-			used += (size_t)snprintf(names + used, sizeof(names) - used,
-						 "%s%s", used ? ", " : "",
-						 entries[i].backend->name);
-	}
-	if (broken)
-		snprintf(note, sizeof(note),
-			 "; %zu more in PIER_BACKEND_PATH could not be loaded; "
-			 "pier_backend_list() reports why",
-			 broken);
-	return pier_fail(ENOENT, "no memory backend \"%.*s\"; there are: %s%s",
-			 (int)spec->name_length, spec->name, names, note);
-}
-
 /* Backends come from elsewhere: check what they return. */
 static int alloc_memory(const struct pier_backend *backend, const struct pier_spec *spec,
 			size_t length, struct pier_memory *ret_memory)
@@ -122,14 +97,11 @@ int pier_buffer_alloc(const char *spec, size_t length, struct pier_buffer **ret_
 	struct pier_spec parsed;
 	int result;
 
-	result = pier_parse_spec(spec, &parsed);
+	result = pier_find_by_spec(spec, &parsed, &backend);
 	if (result != 0)
 		return result;
 	if (length == 0)
 		return pier_fail(EINVAL, "allocating memory of %s: length is 0", spec);
-	backend = pier_find_backend(parsed.name, parsed.name_length);
-	if (!backend)
-		return fail_unknown(&parsed);
 	result = alloc_memory(backend, &parsed, length, &memory);
 	if (result != 0)
 		return result;

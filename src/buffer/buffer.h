@@ -60,13 +60,20 @@ const struct pier_backend *pier_find_joiner(void);
 /* What an export is for, as in struct pier_backend_request. */
 struct pier_export_use {
 	enum pier_mapping mapping; /* AUTO is DEFAULT */
+	bool whole;		   /* export all of the allocation, or its segment */
 	uint32_t access;
 	const char *importer; /* or NULL: unknown */
 };
 
-/* pier_dmabuf_export() for a given use. */
+/*
+ * pier_dmabuf_export() for a given use. The dma-buf may be wider than the range, which
+ * begins at its offset.
+ */
 int pier_export_for(struct pier_buffer *buffer, size_t offset, size_t length,
 		    const struct pier_export_use *use, struct pier_dmabuf *ret_dmabuf);
+
+/* Whether `whole` makes the dma-buf of a range wider. */
+bool pier_export_widens(const struct pier_buffer *buffer, size_t offset, size_t length);
 
 /*
  * How many of the first bytes of a range one dma-buf covers, of a backend with `parts`:

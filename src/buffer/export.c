@@ -88,6 +88,38 @@ static int pages_to_export(const struct pier_buffer *buffer, size_t offset, size
 			 (unsigned long long)memory->address);
 }
 
+/* All of the allocation, or of the segment of it that contains the range. */
+static bool find_whole(const struct pier_buffer *buffer, size_t offset, size_t length,
+		       struct pier_page_range *ret_range)
+{
+	const struct pier_memory *memory = &buffer->memory;
+	uint64_t address = buffer->address + offset;
+	uint64_t start = memory->address, span = memory->length;
+
+	if (buffer->backend->segment &&
+	    buffer->backend->segment(memory, address, &start, &span) != 0)
+		return false;
+	if (address < start || !pier_range_fits(address - start, length, span) ||
+	    !pier_page_agree(start, 0, pier_host_page()) ||
+	    !pier_page_agree(span, 0, pier_host_page()))
+		return false;
+	*ret_range = (struct pier_page_range){
+		.base = start,
+		.length = span,
+		.offset = address - start,
+		.iova = address,
+	};
+	return true;
+}
+
+bool pier_export_widens(const struct pier_buffer *buffer, size_t offset, size_t length)
+{
+	struct pier_page_range pages, whole;
+
+	return pages_to_export(buffer, offset, length, &pages) == 0 &&
+	       find_whole(buffer, offset, length, &whole) && whole.length > pages.length;
+}
+
 /* Backends come from elsewhere: check what they return. */
 static int check_export(const struct pier_buffer *buffer,
 			const struct pier_backend_export *dmabuf,
@@ -200,13 +232,14 @@ static int make_export(struct pier_buffer *buffer, size_t offset, size_t length,
 {
 	struct pier_memory_facts facts = pier_facts_of(buffer);
 	struct dmabuf_owner *owner;
-	int result;
+	int result = 0;
 
 	if (!buffer->backend->export_range)
 		return pier_fail(EOPNOTSUPP, "memory of this backend has no dma-buf");
 	if (facts.no_export[0])
 		return pier_fail(EOPNOTSUPP, "%s", facts.no_export);
-	result = pages_to_export(buffer, offset, length, ret_range);
+	if (!use->whole || !find_whole(buffer, offset, length, ret_range))
+		result = pages_to_export(buffer, offset, length, ret_range);
 	if (result != 0)
 		return result;
 	owner = calloc(1, sizeof(*owner));

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "backends/backend.h"
 #include "spec.h"
 #include "core/error.h"
 
@@ -77,4 +79,40 @@ int pier_parse_spec(const char *spec, struct pier_spec *ret_spec)
 		.unit = unit,
 	};
 	return 0;
+}
+
+static int fail_unknown(const struct pier_spec *spec)
+{
+	const struct pier_backend_entry *entries;
+	size_t count = pier_backend_entries(&entries), used = 0, broken = 0;
+	char names[320] = "", note[128] = "";
+
+	for (size_t i = 0; i < count; i++) {
+		if (!entries[i].backend) {
+			broken++;
+			continue;
+		}
+		if (used < sizeof(names))
+			used += (size_t)snprintf(names + used, sizeof(names) - used,
+						 "%s%s", used ? ", " : "",
+						 entries[i].backend->name);
+	}
+	if (broken)
+		snprintf(note, sizeof(note),
+			 "; %zu more in PIER_BACKEND_PATH could not be loaded; "
+			 "pier_backend_list() reports why",
+			 broken);
+	return pier_fail(ENOENT, "no memory backend \"%.*s\"; there are: %s%s",
+			 (int)spec->name_length, spec->name, names, note);
+}
+
+int pier_find_by_spec(const char *spec, struct pier_spec *ret_spec,
+		      const struct pier_backend **ret_backend)
+{
+	int result = pier_parse_spec(spec, ret_spec);
+
+	if (result != 0)
+		return result;
+	*ret_backend = pier_find_backend(ret_spec->name, ret_spec->name_length);
+	return *ret_backend ? 0 : fail_unknown(ret_spec);
 }

@@ -4,6 +4,8 @@
 
 #include <stddef.h>
 
+#include <pier/backend.h>
+
 /* The parts of "NAME" or "NAME:UNIT"; they point into the text. */
 struct pier_spec {
 	const char *name;
@@ -19,5 +21,13 @@ struct pier_spec {
  * printable characters of it.
  */
 int pier_parse_spec(const char *spec, struct pier_spec *ret_spec);
+
+/*
+ * The same, and the backend that it names.
+ *
+ * Errors: also -ENOENT there is no such backend; the sentence lists those that exist.
+ */
+int pier_find_by_spec(const char *spec, struct pier_spec *ret_spec,
+		      const struct pier_backend **ret_backend);
 
 #endif

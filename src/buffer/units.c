@@ -6,7 +6,9 @@
 #include "backends/backend.h"
 #include "buffer.h"
 #include "locate.h"
+#include "spec.h"
 #include "device/topology.h"
+#include "core/caller.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -115,4 +117,21 @@ int pier_memory_unit_list(struct pier_memory_unit **ret_list, size_t *ret_count)
 void pier_memory_unit_list_free(struct pier_memory_unit *list)
 {
 	free(list);
+}
+
+int pier_backend_warm_up(const char *spec)
+{
+	PIER_ENTRY();
+	const struct pier_backend *backend;
+	struct pier_spec parsed;
+	int result = pier_find_by_spec(spec, &parsed, &backend);
+
+	if (result != 0 || !backend->warm_up)
+		return result;
+	pier_clear_error();
+	result = backend->warm_up(parsed.unit);
+	if (result != 0)
+		return pier_fail_because(pier_backend_errno(result), "warming up %s",
+					 spec);
+	return 0;
 }

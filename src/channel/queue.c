@@ -102,6 +102,15 @@ static bool entry_uses(const struct pier_queue *queue, const struct pier_entry *
 	return false;
 }
 
+/*
+ * Called by any thread, while the channel's thread posts and collects. Order, by the
+ * memory model of C11 (5.1.2.4): the channel's thread writes an entry, then stores `head`
+ * (release). This thread loads `head` (acquire), so entries before it are complete. Their
+ * fields are atomic because an entry behind the tail may be written again meanwhile: what
+ * is read then is an old or a new value, never a mixture, and can only make the answer
+ * that of a moment before or after. A program that posts a region and deregisters it in
+ * two threads at once orders the two itself.
+ */
 bool pier_queue_uses(const struct pier_queue *queue, uint32_t lkey,
 		     enum pier_opcode *ret_opcode)
 {

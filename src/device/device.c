@@ -47,10 +47,10 @@ static void add_reason(struct opening *opening, const char *format, ...)
 	va_end(args);
 }
 
-static void free_device(struct pier_device *device)
+static void close_device(struct pier_device *device)
 {
 	device->provider->close_device(device->context);
-	free(device);
+	pier_free_device(device);
 }
 
 /* Open the context, with the plan of faults if there is one. 0 or a positive errno. */
@@ -83,12 +83,12 @@ static int make_device(const struct pier_provider *provider, struct ibv_device *
 	error = open_context(device, provider, found, opening);
 	if (error) {
 		error = pier_fail_because(error, "opening %s", device->name);
-		free(device);
+		pier_free_device(device);
 		return error;
 	}
 	error = pier_probe_device(device);
 	if (error) {
-		free_device(device);
+		close_device(device);
 		return error;
 	}
 	if (opening->plan)
@@ -133,7 +133,7 @@ static bool try_device(const struct pier_provider *provider, struct ibv_device *
 	if (error)
 		return !opening->choosing;
 	if (opening->choosing && !is_suitable(opening, device)) {
-		free_device(device);
+		close_device(device);
 		return false;
 	}
 	opening->device = device;
@@ -275,7 +275,7 @@ int pier_close_device(struct pier_device *device)
 		return pier_fail_because(error, "closing %s", device->name);
 	}
 	pier_object_untrack(&device->object);
-	free(device);
+	pier_free_device(device);
 	return 0;
 }
 

@@ -11,8 +11,11 @@
 #include <pier/verbs.h>
 
 #include "provider/provider.h"
+#include "core/environment.h"
 #include "core/list.h"
 #include "core/object.h"
+
+struct pier_read_back;
 
 struct pier_device {
 	struct pier_object object;
@@ -21,13 +24,19 @@ struct pier_device {
 	const struct pier_provider *provider;
 	struct ibv_context *context;
 	struct ibv_device_attr limits;
-	bool dmabuf;	       /* what the probe at opening found */
+	struct pier_switches {
+		enum pier_switch dmabuf;	   /* PIER_DMABUF */
+		enum pier_switch peermem;	   /* PIER_PEERMEM */
+		enum pier_switch canary;	   /* PIER_CANARY */
+		enum pier_switch relaxed_ordering; /* PIER_RELAXED_ORDERING */
+	} switches;
+	bool dmabuf;	       /* what the probe at opening found; not switched off */
 	char no_channels[256]; /* why it has no channels; "": it has them */
 	int lacking_access;    /* flags of enum pier_access that it cannot honour */
 	/* A memory window lets the peer reach all of the region beneath. */
 	bool unbounded_windows;
-	/* The last mapping that it took: see src/region/mapping.c. */
-	_Atomic(enum pier_mapping) mapping;
+	pthread_mutex_t pairs_lock;
+	struct pier_list pairs; /* of pair.c; under `pairs_lock` */
 	atomic_uint pds;
 	char name[64];
 };
@@ -42,6 +51,8 @@ struct pier_pd {
 	pthread_mutex_t lock;
 	struct pier_list users; /* of its regions; under `lock` */
 	atomic_bool used;	/* `users` is not empty; without `lock` */
+	pthread_mutex_t read_back_lock;
+	struct pier_read_back *read_back; /* of read_back.c, or NULL; under its lock */
 	/*
 	 * A window may be deregistered by one thread while another destroys its
 	 * channel: held for what window.h says.

@@ -25,13 +25,13 @@ static int borrow_context(struct ibv_context *context, struct pier_device **ret_
 	pier_clear_error();
 	error = pier_probe_device(device);
 	if (error) {
-		free(device);
+		pier_free_device(device);
 		return error;
 	}
 	held = pier_hold_device(context, device);
 	/* Another thread was faster. */
 	if (held != device)
-		free(device);
+		pier_free_device(device);
 	else
 		pier_object_track(&device->object, PIER_OBJECT_DEVICE, NULL);
 	*ret_device = held;

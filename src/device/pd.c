@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "pd.h"
+#include "read_back.h"
 #include "registry.h"
 #include "core/caller.h"
 #include "core/error.h"
@@ -28,11 +29,13 @@ struct pier_pd *pier_new_pd(struct pier_device *device)
 	pthread_mutex_init(&pd->lock, NULL);
 	pier_list_init(&pd->users);
 	pthread_mutex_init(&pd->windows_lock, NULL);
+	pthread_mutex_init(&pd->read_back_lock, NULL);
 	return pd;
 }
 
 static void free_pd(struct pier_pd *pd)
 {
+	pthread_mutex_destroy(&pd->read_back_lock);
 	pthread_mutex_destroy(&pd->windows_lock);
 	pthread_mutex_destroy(&pd->lock);
 	free(pd);
@@ -93,6 +96,7 @@ int pier_dealloc_pd(struct pier_pd *pd)
 		return error;
 	if (atomic_load(&pd->children))
 		return refuse_to_dealloc(pd);
+	pier_end_read_back(pd);
 	pier_clear_error();
 	error = pd->borrowed ? 0 : pd->device->provider->dealloc_pd(pd->pd);
 	if (error)

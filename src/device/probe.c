@@ -139,15 +139,34 @@ bool pier_is_rxe(const struct ibv_device_attr *limits)
 	return limits->vendor_id == 0xffffff;
 }
 
+static int read_switches(struct pier_switches *switches)
+{
+	int error = pier_read_switch("PIER_DMABUF", &switches->dmabuf);
+
+	if (!error)
+		error = pier_read_switch("PIER_PEERMEM", &switches->peermem);
+	if (!error)
+		error = pier_read_switch("PIER_CANARY", &switches->canary);
+	if (!error)
+		error = pier_read_switch("PIER_RELAXED_ORDERING",
+					 &switches->relaxed_ordering);
+	return error;
+}
+
 int pier_probe_device(struct pier_device *device)
 {
-	int error = device->provider->query_device(device->context, &device->limits);
+	int error = read_switches(&device->switches);
 
+	if (error)
+		return error;
+	error = device->provider->query_device(device->context, &device->limits);
 	if (error)
 		return pier_fail_because(error, "querying %s", device->name);
 	error = probe_objects(device);
 	if (error)
 		return error;
+	if (device->switches.dmabuf == PIER_SWITCH_OFF)
+		device->dmabuf = false;
 	device->lacking_access = find_lacking_access(device);
 	/*
 	 * rxe looks at a window's rights and queue pair and at the bounds of the region

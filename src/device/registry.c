@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "device.h"
+#include "pair.h"
 #include "registry.h"
 #include "core/fork.h"
 #include "core/list.h"
@@ -26,10 +27,18 @@ struct pier_device *pier_new_device(const char *prefix, const char *name)
 		return NULL;
 	device->object.describe = describe_device;
 	atomic_init(&device->pds, 0);
+	pthread_mutex_init(&device->pairs_lock, NULL);
+	pier_list_init(&device->pairs);
 	/* libibverbs' longest names would lose their end behind a prefix. */
 	room = (int)(sizeof(device->name) - strlen(prefix) - 1);
 	snprintf(device->name, sizeof(device->name), "%s%.*s", prefix, room, name);
 	return device;
+}
+
+void pier_free_device(struct pier_device *device)
+{
+	pier_free_pairs(device);
+	free(device);
 }
 
 void pier_add_device(struct pier_device *device)
@@ -87,5 +96,5 @@ void pier_release_device(struct pier_device *device)
 	if (!last)
 		return;
 	pier_object_untrack(&device->object);
-	free(device);
+	pier_free_device(device);
 }

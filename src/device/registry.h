@@ -14,6 +14,9 @@ struct pier_device;
 /* A device with its name, and nothing else. NULL without memory. */
 struct pier_device *pier_new_device(const char *prefix, const char *name);
 
+/* Free a device and what was learned about it; its context is closed or borrowed. */
+void pier_free_device(struct pier_device *device);
+
 void pier_add_device(struct pier_device *device);
 void pier_remove_device(struct pier_device *device);
 

@@ -87,6 +87,23 @@ struct pier_provider {
 	/* The addr of the result is the offset, as with libibverbs. */
 	struct ibv_mr *(*reg_dmabuf_mr)(struct ibv_pd *pd, uint64_t offset, size_t length,
 					uint64_t iova, int fd, int access);
+	/*
+	 * Beyond verbs: the Data Direct engine, a second PCIe function of the NIC that
+	 * reaches a GPU's memory over PCIe where the NIC itself goes through the CPU and
+	 * NVLink-C2C. Both are NULL if the driver knows no such thing.
+	 *
+	 * query: writes the path of that function in sysfs, without "/sys". 0, or a
+	 * positive errno: EOPNOTSUPP: not a NIC with such engines; otherwise, with
+	 * pier_fail(): the NIC's driver has them, but this NIC has none that can be used,
+	 * and dma-bufs of the mapping PCIe do not work without.
+	 *
+	 * reg: reg_dmabuf_mr() through the engine.
+	 */
+	int (*query_data_direct)(struct ibv_context *context, char *ret_path,
+				 size_t size);
+	struct ibv_mr *(*reg_data_direct_mr)(struct ibv_pd *pd, uint64_t offset,
+					     size_t length, uint64_t iova, int fd,
+					     int access);
 	int (*dereg_mr)(struct ibv_mr *mr);
 	/* Of type 2, and bound by a request; NULL if the device has no windows. */
 	struct ibv_mw *(*alloc_mw)(struct ibv_pd *pd, enum ibv_mw_type type);

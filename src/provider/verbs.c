@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "mlx5.h"
 #include "provider.h"
 
 /*
@@ -70,6 +71,8 @@ const struct pier_provider pier_verbs_provider = {
 	.dealloc_pd = ibv_dealloc_pd,
 	.reg_mr = reg_mr,
 	.reg_dmabuf_mr = ibv_reg_dmabuf_mr,
+	.query_data_direct = pier_mlx5_query_data_direct,
+	.reg_data_direct_mr = pier_mlx5_reg_data_direct_mr,
 	.dereg_mr = ibv_dereg_mr,
 	.alloc_mw = alloc_mw,
 	.dealloc_mw = dealloc_mw,

@@ -9,7 +9,7 @@
 #include "core/page.h"
 
 static_assert(sizeof(struct pier_mr_attr) ==
-		      offsetof(struct pier_mr_attr, reserved) + sizeof(uint32_t),
+		      offsetof(struct pier_mr_attr, ordering) + sizeof(uint32_t),
 	      "no padding at the end, where a new field would not change the size");
 
 int pier_check_policy(enum pier_policy policy)
@@ -31,8 +31,14 @@ static int check_choices(const struct pier_mr_attr *attr)
 	if (attr->mapping < PIER_MAPPING_AUTO || attr->mapping > PIER_MAPPING_PCIE)
 		return pier_fail(EINVAL, "mapping %d: not one of enum pier_mapping",
 				 (int)attr->mapping);
-	if (attr->reserved)
-		return pier_fail(EINVAL, "reserved is %u, not 0", attr->reserved);
+	if (attr->ordering < PIER_ORDERING_AUTO ||
+	    attr->ordering > PIER_ORDERING_COMPLETIONS)
+		return pier_fail(EINVAL, "ordering %d: not one of enum pier_ordering",
+				 (int)attr->ordering);
+	if (attr->ordering == PIER_ORDERING_STRICT &&
+	    (attr->access & PIER_ACCESS_RELAXED_ORDERING))
+		return pier_fail(EINVAL, "ordering is strict, and access has "
+					 "PIER_ACCESS_RELAXED_ORDERING");
 	return pier_check_policy(attr->policy);
 }
 

@@ -101,8 +101,13 @@ enum pier_fd_kind pier_classify_fd(int fd, uint64_t *ret_size)
 	return kind;
 }
 
-int pier_fail_no_dmabuf(const char *device)
+int pier_fail_no_dmabuf(const char *device, bool off)
 {
+	if (off)
+		return pier_fail(EOPNOTSUPP,
+				 "%s registers no dma-bufs: PIER_DMABUF=off switched "
+				 "them off",
+				 device);
 	return pier_fail(EOPNOTSUPP,
 			 "%s cannot register dma-bufs: its driver or its libibverbs "
 			 "provider lacks the operation",
@@ -214,7 +219,7 @@ static inline int check_dmabuf(const struct pier_check_limits *limits, uint64_t 
 	int error;
 
 	if (!limits->dmabuf)
-		return pier_fail_no_dmabuf(limits->device);
+		return pier_fail_no_dmabuf(limits->device, limits->dmabuf_off);
 	error = check_page_agree(limits, "offset", offset, iova);
 	if (!error)
 		error = check_access(limits, access, DMABUF_ACCESS);

@@ -19,6 +19,7 @@ struct pier_check_limits {
 	uint64_t max_mr_size; /* of the device */
 	int lacking_access;   /* flags of enum pier_access that the device lacks */
 	bool dmabuf;	      /* it registers dma-bufs */
+	bool dmabuf_off;      /* the user switched them off */
 	bool takes_memfd;     /* and takes memfds for them */
 	const char *device;   /* its name, for sentences */
 };
@@ -35,7 +36,7 @@ enum pier_fd_kind {
 enum pier_fd_kind pier_classify_fd(int fd, uint64_t *ret_size);
 
 /* Refuse dma-bufs on a device that cannot register them: -EOPNOTSUPP. */
-int pier_fail_no_dmabuf(const char *device);
+int pier_fail_no_dmabuf(const char *device, bool off);
 
 int pier_check_host(const struct pier_check_limits *limits, uint64_t address,
 		    uint64_t length, uint64_t iova, int access);

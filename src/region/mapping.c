@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "buffer/buffer.h"
+#include "canary.h"
 #include "core/page.h"
+#include "device/topology.h"
 #include "mapping.h"
+#include "mapping_choice.h"
 #include "core/error.h"
 #include "core/log.h"
 
 /*
- * It is not known beforehand which mapping a NIC takes. On Grace systems some NICs need
- * the PCIe mapping; elsewhere it is wrong. The NIC's driver refuses the wrong one when it
- * attaches or pins. So try the mapping that this NIC took last, then the other one, and
- * remember only success.
+ * Try the mapping that suits the NIC and the memory, then the other one, each for the
+ * range and, if the NIC refuses that, for the whole allocation. Remember only success.
  */
 
 /*
@@ -31,31 +33,98 @@ static void set_padding(const struct pier_segment *segment, struct ibv_mr *mr)
 		provider->set_padding(mr, padding);
 }
 
-static int register_with_mapping(const struct pier_segment *segment,
-				 enum pier_mapping mapping, struct pier_mr_part *ret_part)
+/*
+ * whole: with a dma-buf of all of the allocation; the key still covers the range alone
+ *
+ * Errors, with ret_exported true: of the registration.
+ */
+static int register_dmabuf(const struct pier_segment *segment, enum pier_mapping mapping,
+			   bool whole, struct pier_mr_part *ret_part, bool *ret_exported)
 {
 	struct pier_export_use use = pier_export_use_of(segment->region, mapping);
 	struct pier_dmabuf dmabuf;
-	int error = pier_export_for(segment->range.buffer, segment->range.offset,
-				    segment->range.length, &use, &dmabuf);
+	int error;
 
+	use.whole = whole;
+	error = pier_export_for(segment->range.buffer, segment->range.offset,
+				segment->range.length, &use, &dmabuf);
+	*ret_exported = !error;
 	if (error)
 		return error;
 	error = pier_register_fd(segment, dmabuf.fd, dmabuf.offset, ret_part);
+	if (error == -EOPNOTSUPP && segment->data_direct && dmabuf.offset > 0)
+		error = pier_fail(EOPNOTSUPP,
+				  "%s; Data Direct takes dma-bufs from their first byte "
+				  "on, and this range begins %" PRIu64
+				  " bytes into a page: align it",
+				  pier_error_message(), dmabuf.offset);
 	/* The verbs region has its own reference to the dma-buf. */
 	pier_dmabuf_close(&dmabuf);
+	return error;
+}
+
+/*
+ * Of a GPU. Some IOMMUs map whole allocations only, and refuse a dma-buf of a part:
+ * torchcomms' pull request 1027 (GB300, SMMU). The first refusal is the one to report.
+ */
+static int register_whole(const struct pier_segment *segment, enum pier_mapping mapping,
+			  int refusal, struct pier_mr_part *ret_part)
+{
+	const struct pier_mr_range *range = &segment->range;
+	char cause[384];
+	bool exported;
+
+	if (segment->data_direct || !range->buffer->backend->mappings ||
+	    !pier_export_widens(range->buffer, range->offset, range->length))
+		return refusal;
+	snprintf(cause, sizeof(cause), "%s", pier_error_message());
+	if (register_dmabuf(segment, mapping, true, ret_part, &exported))
+		return pier_fail(-refusal, "%s", cause);
+	pier_debug("%s takes a dma-buf of the whole allocation, but: %s",
+		   segment->region->pd->device->name, cause);
+	return 0;
+}
+
+/* Errors that neither the other mapping nor a wider dma-buf would avoid. */
+static bool is_unrelated_error(int error)
+{
+	return error == -EXDEV || error == -EMFILE || error == -ENFILE ||
+	       error == -ERANGE || error == -E2BIG;
+}
+
+static int register_with_mapping(const struct pier_segment *segment,
+				 enum pier_mapping mapping, struct pier_mr_part *ret_part)
+{
+	struct pier_segment mapped = *segment;
+	bool exported;
+	int error = pier_check_canary(segment, mapping);
+
+	if (!error)
+		error = pier_find_data_direct(segment, mapping, &mapped.data_direct);
+	if (error)
+		return error;
+	error = register_dmabuf(&mapped, mapping, false, ret_part, &exported);
+	if (error && exported && error != -ENOMEM && !is_unrelated_error(error))
+		error = register_whole(&mapped, mapping, error, ret_part);
 	if (error)
 		return error;
 	ret_part->mapping = mapping;
 	set_padding(segment, ret_part->mr);
-	return 0;
+	error = pier_send_canary(segment, mapping, pier_register_export);
+	if (error)
+		segment->region->pd->device->provider->dereg_mr(ret_part->mr);
+	return error;
 }
 
-/* Errors that the other mapping would not avoid. */
-static bool is_unrelated_error(int error)
+/*
+ * Over C2C a NIC needs no BAR, and nv_dma_buf_map() of NVIDIA's nv-dmabuf.c returns NULL,
+ * which becomes ENOMEM, for every failure. Elsewhere memory is short with either mapping.
+ */
+static bool may_help(const struct pier_segment *segment, int error)
 {
-	return error == -EXDEV || error == -ENOMEM || error == -EMFILE ||
-	       error == -ENFILE || error == -ERANGE || error == -E2BIG;
+	if (error == -ENOMEM)
+		return pier_facts_of(segment->range.buffer).coherent;
+	return !is_unrelated_error(error);
 }
 
 static int try_other_mapping(const struct pier_segment *segment, enum pier_mapping first,
@@ -79,17 +148,13 @@ static int try_other_mapping(const struct pier_segment *segment, enum pier_mappi
 static int register_with_either(const struct pier_segment *segment,
 				struct pier_mr_part *ret_part)
 {
-	struct pier_device *device = segment->region->pd->device;
-	enum pier_mapping first = atomic_load(&device->mapping);
-	int error;
+	enum pier_mapping first = pier_choose_mapping(PIER_SYSFS, segment);
+	int error = register_with_mapping(segment, first, ret_part);
 
-	if (first == PIER_MAPPING_AUTO)
-		first = PIER_MAPPING_DEFAULT;
-	error = register_with_mapping(segment, first, ret_part);
-	if (error && !is_unrelated_error(error))
+	if (error && may_help(segment, error))
 		error = try_other_mapping(segment, first, error, ret_part);
 	if (!error)
-		atomic_store(&device->mapping, ret_part->mapping);
+		pier_remember_mapping(segment, ret_part->mapping);
 	return error;
 }
 
@@ -100,7 +165,8 @@ int pier_register_export(const struct pier_segment *segment,
 	int error;
 
 	if (!device->dmabuf)
-		return pier_fail_no_dmabuf(device->name);
+		return pier_fail_no_dmabuf(device->name,
+					   device->switches.dmabuf == PIER_SWITCH_OFF);
 	if (segment->mapping != PIER_MAPPING_AUTO)
 		return register_with_mapping(segment, segment->mapping, ret_part);
 	if (segment->range.buffer->backend->mappings)

@@ -6,6 +6,7 @@
 
 #include "buffer/buffer.h"
 #include "bounce.h"
+#include "canary.h"
 #include "mapping.h"
 #include "path.h"
 #include "core/error.h"
@@ -54,9 +55,15 @@ static int register_peermem(const struct pier_segment *segment,
 			    struct pier_mr_part *ret_part)
 {
 	const struct pier_buffer *buffer = segment->range.buffer;
+	const struct pier_device *device = segment->region->pd->device;
 	uint64_t address = buffer->address + segment->range.offset;
 	int result = 0;
 
+	if (device->switches.peermem == PIER_SWITCH_OFF)
+		return pier_fail(EOPNOTSUPP, "PIER_PEERMEM=off switched it off");
+	result = pier_check_canary(segment, PIER_MAPPING_AUTO);
+	if (result != 0)
+		return result;
 	pier_clear_error();
 	if (buffer->backend->expose)
 		result = buffer->backend->expose(&buffer->memory);
@@ -64,8 +71,14 @@ static int register_peermem(const struct pier_segment *segment,
 		return pier_fail_because(pier_backend_errno(result),
 					 "preparing memory of %s for a NIC",
 					 buffer->backend->name);
-	return pier_register_pages(segment, (void *)(uintptr_t)address, PIER_PATH_PEERMEM,
-				   ret_part);
+	result = pier_register_pages(segment, (void *)(uintptr_t)address,
+				     PIER_PATH_PEERMEM, ret_part);
+	if (result != 0)
+		return result;
+	result = pier_send_canary(segment, PIER_MAPPING_AUTO, register_peermem);
+	if (result != 0)
+		device->provider->dereg_mr(ret_part->mr);
+	return result;
 }
 
 /* If the backend has a reason against an export, the driver is not asked. */

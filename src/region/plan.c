@@ -133,13 +133,51 @@ static enum pier_key_plan plan_keys(const struct pier_mr *region)
 						 : PIER_KEYS_OF_PARTS;
 }
 
+/* Whether only completions show that a NIC's writes have arrived in a range. */
+static bool takes_any_order(const struct pier_mr_range *range)
+{
+	return range->source == PIER_MR_BUFFER && !range->buffer->memory.cpu &&
+	       pier_facts_of(range->buffer).any_order;
+}
+
+/*
+ * A peer's writes have no completion here: a program, or a kernel on the device, may wait
+ * for their last byte. ibv_reg_mr(3) keeps the semantics of completions only. A window
+ * could let a peer write, too.
+ */
+static bool may_relax(const struct pier_mr *region, enum pier_ordering ordering)
+{
+	const int remote = PIER_ACCESS_REMOTE_WRITE | PIER_ACCESS_REMOTE_ATOMIC |
+			   PIER_ACCESS_MW_BIND;
+
+	if (region->pd->device->switches.relaxed_ordering == PIER_SWITCH_ON)
+		return true;
+	if (!(region->access & PIER_ACCESS_LOCAL_WRITE) ||
+	    ((region->access & remote) && ordering != PIER_ORDERING_COMPLETIONS))
+		return false;
+	for (uint32_t i = 0; i < region->range_count; i++)
+		if (!takes_any_order(&region->ranges[i].range))
+			return false;
+	return true;
+}
+
+static void choose_ordering(struct pier_mr *region, enum pier_ordering ordering)
+{
+	if (region->pd->device->switches.relaxed_ordering == PIER_SWITCH_OFF)
+		region->access &= ~PIER_ACCESS_RELAXED_ORDERING;
+	else if (ordering != PIER_ORDERING_STRICT && may_relax(region, ordering))
+		region->access |= PIER_ACCESS_RELAXED_ORDERING;
+}
+
 int pier_plan_region(struct pier_mr *region, const struct pier_mr_attr *attr)
 {
 	int error = settle_iova(region, attr);
 
 	if (!error)
 		error = plan_ranges(region);
-	if (!error)
-		region->key_plan = plan_keys(region);
-	return error;
+	if (error)
+		return error;
+	region->key_plan = plan_keys(region);
+	choose_ordering(region, attr->ordering);
+	return 0;
 }

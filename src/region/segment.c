@@ -8,6 +8,15 @@
 #include "core/error.h"
 #include "core/log.h"
 
+enum {
+	/*
+	 * ENOTSUPP of the kernel (include/linux/errno.h), which is not for programs, but
+	 * which exporters return: nv_dma_buf_attach() of NVIDIA's nv-dmabuf.c (seen in
+	 * UCX's pull request 11571).
+	 */
+	KERNEL_ENOTSUPP = 524,
+};
+
 /* A hint for the user about the errno of a registration, or "". */
 static const char *registration_hint(int error, enum pier_path path, char *text,
 				     size_t size)
@@ -20,6 +29,10 @@ static const char *registration_hint(int error, enum pier_path path, char *text,
 	if (error == EFAULT && path == PIER_PATH_PEERMEM)
 		return " (the kernel has no peer memory module for this memory, such as "
 		       "nvidia-peermem)";
+	if (error == KERNEL_ENOTSUPP)
+		return " (the driver of the memory does not let this NIC attach: their "
+		       "places in the PCIe tree or the mapping do not suit; dmesg has "
+		       "the reason)";
 	/* Memory of the device, which no limit of the process covers. */
 	if (error == ENOMEM && (path == PIER_PATH_DMABUF || path == PIER_PATH_PEERMEM))
 		return " (of a GPU's memory: is its BAR used up?)";
@@ -44,8 +57,9 @@ int pier_fail_registration(int error, const struct pier_pd *pd, uint64_t length,
 	};
 	char text[64];
 
-	return pier_fail_because(error, "registering %" PRIu64 " bytes as %s on %s%s",
-				 length, names[path], pd->device->name,
+	return pier_fail_because(error == KERNEL_ENOTSUPP ? EOPNOTSUPP : error,
+				 "registering %" PRIu64 " bytes as %s on %s%s", length,
+				 names[path], pd->device->name,
 				 registration_hint(error, path, text, sizeof(text)));
 }
 
@@ -121,6 +135,7 @@ int pier_register_fd(const struct pier_segment *segment, int fd, uint64_t offset
 		     struct pier_mr_part *ret_part)
 {
 	const struct pier_pd *pd = segment->region->pd;
+	const struct pier_provider *provider = pd->device->provider;
 	struct ibv_mr *mr;
 	int error = check_fd(segment, fd, offset);
 
@@ -128,9 +143,10 @@ int pier_register_fd(const struct pier_segment *segment, int fd, uint64_t offset
 		return error;
 	pier_clear_error();
 	errno = 0;
-	mr = pd->device->provider->reg_dmabuf_mr(pd->pd, offset, segment->range.length,
-						 segment->iova, fd,
-						 segment->region->access);
+	mr = (segment->data_direct ? provider->reg_data_direct_mr
+				   : provider->reg_dmabuf_mr)(
+		pd->pd, offset, segment->range.length, segment->iova, fd,
+		segment->region->access);
 	if (!mr)
 		return explain_refusal(segment, fd, offset, errno ? errno : EIO);
 	set_part(segment, mr, PIER_PATH_DMABUF, ret_part);

@@ -15,7 +15,9 @@ struct pier_segment {
 	uint64_t iova;		    /* agrees with its address modulo the page */
 	enum pier_policy policy;
 	enum pier_mapping mapping;
-	bool checked; /* by pier_plan_region(), for the path that it will take */
+	bool data_direct; /* through that engine of the NIC */
+	bool checked;	  /* by pier_plan_region(), for the path that it will take */
+	bool canary;	  /* it is the memory of canary.c */
 };
 
 /* A whole range of a region. The path that a buffer will take is not known yet. */
@@ -52,6 +54,7 @@ static inline struct pier_check_limits pier_limits_of(const struct pier_pd *pd)
 		.max_mr_size = device->limits.max_mr_size,
 		.lacking_access = device->lacking_access,
 		.dmabuf = device->dmabuf,
+		.dmabuf_off = device->switches.dmabuf == PIER_SWITCH_OFF,
 		.takes_memfd = device->provider->takes_memfd,
 		.device = device->name,
 	};

@@ -6,6 +6,7 @@
 #include "bounce.h"
 #include "core/checked.h"
 #include "core/error.h"
+#include "device/read_back.h"
 #include "sync.h"
 
 /* Bytes of a region, in its own offsets. */
@@ -115,14 +116,38 @@ bool pier_has_direct(const struct pier_mr *mr)
 	return false;
 }
 
-static int flush_buffer(const struct pier_buffer *buffer, struct span span,
-			const char *device)
+/* The part of the first byte in a span that NICs reach directly, or NULL. */
+static const struct pier_mr_part *find_direct(const struct pier_mr *mr, struct span span,
+					      uint64_t *ret_address)
 {
-	const struct pier_backend_flush range = {
+	uint64_t end = span.offset + span.length;
+
+	for (uint32_t i = first_part(mr, span.offset); i < pier_mr_parts(mr); i++) {
+		const struct pier_mr_part *part = pier_mr_part_at(mr, i);
+		struct span here = clip_span(span, part->start, part->length);
+
+		if (part->start >= end)
+			break;
+		if (part->bounce || here.length == 0)
+			continue;
+		*ret_address = part->iova + (here.offset - part->start);
+		return part;
+	}
+	return NULL;
+}
+
+/* Flush the bytes `there` of a buffer, which are `here` in the region. */
+static int flush_buffer(const struct pier_mr *mr, const struct pier_buffer *buffer,
+			struct span here, struct span there)
+{
+	uint64_t address = 0;
+	const struct pier_mr_part *part = find_direct(mr, here, &address);
+	struct pier_backend_flush range = {
 		.size = sizeof(range),
-		.address = buffer->address + span.offset,
-		.length = span.length,
-		.device = device,
+		.address = buffer->address + there.offset,
+		.length = there.length,
+		.device = mr->pd->device->name,
+		.mapping = part ? part->mapping : PIER_MAPPING_AUTO,
 	};
 	int result;
 
@@ -130,6 +155,13 @@ static int flush_buffer(const struct pier_buffer *buffer, struct span span,
 		return 0;
 	pier_clear_error();
 	result = buffer->backend->flush(&buffer->memory, &range);
+	if (result == PIER_BACKEND_READ_BACK) {
+		/* Of bounce buffers the NIC has nothing to read. */
+		result = part ? pier_read_back(mr->pd, part->mr->lkey, address) : 0;
+		range.read_back = true;
+		if (result == 0)
+			result = buffer->backend->flush(&buffer->memory, &range);
+	}
 	if (result != 0)
 		return pier_fail_because(pier_backend_errno(result),
 					 "making a NIC's writes visible in memory of %s",
@@ -150,8 +182,10 @@ static int flush_buffers(const struct pier_mr *mr, struct span span, bool all)
 
 		if (range->source == PIER_MR_BUFFER && here.length > 0 &&
 		    (all || !all_bounced(mr, here))) {
-			here.offset = range->offset + (here.offset - start);
-			error = flush_buffer(range->buffer, here, mr->pd->device->name);
+			struct span there = { range->offset + (here.offset - start),
+					      here.length };
+
+			error = flush_buffer(mr, range->buffer, here, there);
 		}
 		start += range->length;
 	}

@@ -103,6 +103,17 @@ class Build:
                 step("build %s" % self.name, [*ninja, *self.targets()], env, SECONDS))
 
 
+class CrossBuild(Build):
+    """For the guest with another processor, whose libraries it links with."""
+
+    def __init__(self, name, prepare, cross_file):
+        super().__init__(name, "gcc", "-Dwerror=true", "--cross-file=%s" % cross_file)
+        self.prepare = prepare
+
+    def run(self, slots):
+        return self.prepare.run(slots) and super().run(slots)
+
+
 class Compilation(Build):
     """For the compiler's warnings: of the programs, only pier itself is linked."""
 

@@ -8,11 +8,11 @@ import random
 import subprocess
 import tempfile
 
-from build import Build, Compilation, Prepare, meson_tests
+from build import Build, Compilation, CrossBuild, Prepare, meson_tests
 from process import Deadline, echo, run, say
 from suite import ROOT
 from tap import Skip, Tally
-from vm import GUEST, GUESTS, guest_programs
+from vm import ARM_GUESTS, GUEST, GUESTS, guest_programs
 
 # The analyzers of lint take minutes on a fresh machine.
 DEADLINE_SCRIPT = 600
@@ -31,6 +31,8 @@ BUILDS = {build.name: build for build in (
           NO_UNDEFINED, "-Dtools=false"),
     Build("release", "gcc", WARNINGS, "--buildtype=release"),
     Prepare("guest", [GUEST, "--prepare"]),
+    CrossBuild("arm64", Prepare("guest for ARM", [GUEST, "--machine", "arm64-16k", "--prepare"]),
+               ROOT / "build/vm-arm64-16k/cross.ini"),
 )}
 
 
@@ -120,11 +122,14 @@ class Fuzz:
 class Guests:
     """tests/vm, in guests; each guest is one program here."""
 
-    builds = {"guest": set(), "gcc": set().union(*(suites for *_, suites in GUESTS))}
+    def __init__(self, guests, builds, build):
+        self.guests = guests
+        self.builds = builds
+        self.build = BUILDS[build]
 
     def programs(self, suite):
         return [Program(guest.name, guest.run)
-                for guest in guest_programs(suite, BUILDS["gcc"].folder)]
+                for guest in guest_programs(suite, self.build.folder, self.guests)]
 
 
 class Bench:
@@ -181,7 +186,10 @@ SUITES = {
     "fuzz": Fuzz(),
     "asan": Tests("asan", "unit", "tools", "conformance", patience=4),
     "tsan": Tests("tsan", "unit", "tools", "conformance", patience=8),
-    "vm": Guests(),
+    "vm": Guests(GUESTS, {"guest": set(),
+                          "gcc": set().union(*(suites for *_, suites in GUESTS))}, "gcc"),
+    # All of the cross build, for the compiler's warnings.
+    "vm-arm": Guests(ARM_GUESTS, {"arm64": set()}, "arm64"),
     "gpu": Gpu(),
     "bench": Bench(),
 }

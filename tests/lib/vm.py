@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The suite vm: programs run in guests, and the guests' kernel logs are checked."""
+"""The suites vm and vm-arm: programs run in guests, whose kernel logs are checked."""
 
 import json
 import pathlib
@@ -23,6 +23,9 @@ GUESTS = [
     ("lifetime of regions", 2, [], {"vm_lifetime"}),
     ("memory of GPUs on rxe", 1, [], {"vm_gpu"}),
     ("stock rxe and soft0", 1, ["--stock-rxe"], {"vm_stock", "conformance"}),
+]
+ARM_GUESTS = [
+    ("arm64, pages of 16 KiB", 1, ["--machine", "arm64-16k"], {"vm_arm"}),
 ]
 
 
@@ -92,8 +95,8 @@ class Guest:
             self.tally.passed += 1
 
 
-def guest_programs(suite, folder):
+def guest_programs(suite, folder, guests):
     # The system's own Python: another one that is first in PATH may be slow to start.
     suite.env["PATH"] = "/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
     return [Guest(suite, name, processors, options, list(programs_of(folder, suites)))
-            for name, processors, options, suites in GUESTS]
+            for name, processors, options, suites in guests]

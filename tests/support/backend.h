@@ -34,17 +34,31 @@ static inline int call_export(const struct pier_backend *backend,
 	return backend->export_range(memory, &request, ret_export);
 }
 
-static inline int call_flush(const struct pier_backend *backend,
-			     const struct pier_memory *memory)
+static inline int call_flush_once(const struct pier_backend *backend,
+				  const struct pier_memory *memory,
+				  enum pier_mapping mapping, bool read_back)
 {
 	struct pier_backend_flush range = {
 		.size = sizeof(range),
 		.address = memory->address,
 		.length = memory->length,
 		.device = "none",
+		.mapping = mapping,
+		.read_back = read_back,
 	};
 
 	return backend->flush(memory, &range);
+}
+
+/* As the library calls it. */
+static inline int call_flush(const struct pier_backend *backend,
+			     const struct pier_memory *memory)
+{
+	int result = call_flush_once(backend, memory, PIER_MAPPING_AUTO, false);
+
+	if (result != PIER_BACKEND_READ_BACK)
+		return result;
+	return call_flush_once(backend, memory, PIER_MAPPING_AUTO, true);
 }
 
 #endif

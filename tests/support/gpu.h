@@ -11,7 +11,10 @@
 #include "plugins.h"
 #include "../unit/plugins/gpu.h"
 
-/* Loads it from its own folder, whose name ends with XXXXXX. */
+/*
+ * Loads it from its own folder, whose name ends with XXXXXX. The canary is off, so that
+ * tests can count calls.
+ */
 static inline struct gpu_control *test_load_gpu(char *folder)
 {
 	struct pier_backend_info *list = NULL;
@@ -23,6 +26,7 @@ static inline struct gpu_control *test_load_gpu(char *folder)
 	assert_non_null(mkdtemp(folder));
 	test_link_plugin(folder, "gpu");
 	assert_int_equal(setenv("PIER_BACKEND_PATH", folder, 1), 0);
+	assert_int_equal(setenv("PIER_CANARY", "off", 1), 0);
 	assert_int_equal(pier_backend_list(&list, &count), 0);
 	pier_backend_list_free(list);
 	snprintf(path, sizeof(path), "%s/gpu.so", folder);

@@ -163,13 +163,18 @@ class Case(unittest.TestCase):
                 return process
         self.fail("it ended too soon")
 
+    def finish_slowly(self, process):
+        """The result of a copy from start_slowly(), without its progress."""
+        result = self.finish(process)
+        result.stderr = "".join(line for line in result.stderr.splitlines(True)
+                                if not re.match(r" *\d+% ", line))
+        return result
+
     def failure_of(self, process, status, pattern, patience=PROMISE):
         """Check how a copy from start_slowly() failed, and how fast."""
         broken = time.monotonic()
-        result = self.finish(process)
+        result = self.finish_slowly(process)
         self.assertLess(time.monotonic() - broken, patience * slowness())
-        result.stderr = "".join(line for line in result.stderr.splitlines(True)
-                                if not re.match(r" *\d+% ", line))
         self.check_failure(result, status, pattern)
         self.assertFalse((self.folder / "copy").exists())
         return result

@@ -55,6 +55,14 @@ class GpuMemory(Case):
         self.refused(3, "cuda.*DMA_BUF|DMA_BUF.*cuda|dma-buf", "cp", "--direct", "--src-mem",
                      "cuda:0", source, "target", env=env)
 
+    def test_peer_memory_is_direct(self):
+        """With NVIDIA's proprietary modules: no dma-bufs, but nvidia-peermem."""
+        env = {"FAKE_CUDA_DMABUF": "0", "FAKE_CUDA_PEER_MEMORY": "1"}
+        facts = self.copied("cuda:0", "cuda:1", 3 * MIB + 5, "--direct", env=env)
+        for side in "source", "destination":
+            self.assertEqual(facts[side]["path"], "peermem")
+            self.assertIn("nvidia-peermem", facts[side]["why"])
+
     def test_memory_with_several_segments_uses_a_bounce_buffer(self):
         """The slots need one key, so memory with several segments needs a bounce buffer."""
         facts = self.copied("cuda:0:vmm:2M", "cuda:1:vmm:2M", 9 * MIB, env={

@@ -15,14 +15,15 @@ struct target {
 };
 
 enum {
-	/* The first targets, in this order. All others are no dma-bufs. */
+	/* The first targets, in this order. */
 	TARGET_UDMABUF,
-	TARGET_HEAP,
 	TARGET_PIECES, /* a udmabuf of several ranges */
 	TARGET_PAGE,   /* of one page */
+	TARGET_ZERO,   /* TARGET_UDMABUF, as fd 0 */
+	UDMABUFS,
+	/* If the kernel has heaps. */
+	TARGET_HEAP = UDMABUFS,
 	TARGET_READ_ONLY,
-	TARGET_ZERO, /* TARGET_UDMABUF, as fd 0 */
-	DMABUFS,
 
 	MAX_TARGETS = 32,
 };
@@ -30,6 +31,7 @@ enum {
 struct targets {
 	struct target list[MAX_TARGETS];
 	size_t count;
+	size_t dmabufs; /* the first ones; all others are no dma-bufs */
 	int saved_stdin;
 };
 

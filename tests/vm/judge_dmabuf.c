@@ -118,11 +118,15 @@ static void judge_ranges_of(struct court *court, const struct target *target)
 void judge_dmabuf_ranges(void **state)
 {
 	struct judge *judge = *state;
+	size_t judged = 1;
 
 	judge_ranges_of(&judge->court, &judge->targets.list[TARGET_UDMABUF]);
-	judge_ranges_of(&judge->court, &judge->targets.list[TARGET_HEAP]);
-	court_report(&judge->court, "ranges of dma-bufs", 2 * OFFSETS * LENGTHS * IOVAS,
-		     1000);
+	if (judge->targets.dmabufs > TARGET_HEAP) {
+		judge_ranges_of(&judge->court, &judge->targets.list[TARGET_HEAP]);
+		judged++;
+	}
+	court_report(&judge->court, "ranges of dma-bufs",
+		     judged * OFFSETS * LENGTHS * IOVAS, judged * 500);
 }
 
 static void judge_access(struct court *court, const struct target *target, int access)
@@ -236,5 +240,5 @@ void judge_dmabuf_mistakes(void **state)
 				judge_mistakes(&judge->court, &targets->list[i], range,
 					       access);
 	court_report(&judge->court, "fds and mistakes", 20 * RANGES * ACCESSES * SHIFTS,
-		     DMABUFS * 2);
+		     targets->dmabufs * 2);
 }

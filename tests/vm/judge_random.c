@@ -139,7 +139,7 @@ void judge_dmabuf_random(void **state)
 
 	for (size_t i = 0; i < REQUESTS; i++) {
 		bool good = below(&random, 8) != 0;
-		uint64_t count = good ? DMABUFS : judge->targets.count;
+		uint64_t count = good ? judge->targets.dmabufs : judge->targets.count;
 		const struct target *target = &judge->targets.list[below(&random, count)];
 
 		name_request(name, sizeof(name), target->name, i, seed);

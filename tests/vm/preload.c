@@ -62,7 +62,7 @@ static void test_region(void **state)
 static void test_handles(void **state)
 {
 	struct world *world = *state;
-	int fd = world->targets.list[TARGET_HEAP].fd;
+	int fd = world->targets.list[TARGET_PIECES].fd;
 	struct ibv_mr *first, *second;
 
 	first = ibv_reg_dmabuf_mr(world->court.pd, 0, 1, 0, fd, WRITE);
@@ -92,7 +92,7 @@ static void test_refusals(void **state)
 	refuse(world, 0, 0, -1, EBADF);
 	refuse(world, 0, 1, target->fd, EINVAL);
 	refuse(world, target->size, 0, target->fd, EINVAL);
-	refuse(world, 0, 0, world->targets.list[DMABUFS].fd, EINVAL);
+	refuse(world, 0, 0, world->targets.list[world->targets.dmabufs].fd, EINVAL);
 }
 
 /* pier detects that the device supports dma-bufs, and uses them. */

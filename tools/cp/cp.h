@@ -40,7 +40,7 @@ struct cp_settings {
 	uint32_t threads;    /* that read, or verify and write; 0: choose */
 	uint32_t timeout_ms; /* without progress or a keepalive */
 	bool verify;
-	bool direct;			/* PIER_POLICY_DIRECT */
+	bool direct;			/* PIER_POLICY_PEERMEM: zero copy */
 	bool preserve;			/* mode and modification time */
 	char channel[CP_CHANNEL_MAX];	/* for pier_channel_attr_parse(); "": defaults */
 	uint8_t secret[CP_SECRET_SIZE]; /* of this copy; see digest.h */

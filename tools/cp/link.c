@@ -107,7 +107,13 @@ static int register_memory(struct link *link, struct rail *rail, enum cp_role ro
 	attr.ranges = &range;
 	attr.range_count = 1;
 	attr.access = slot_access(link, role);
-	attr.policy = direct ? PIER_POLICY_DIRECT : PIER_POLICY_BOUNCE;
+	/* A chunk is looked at when the message behind it has arrived. */
+	attr.ordering = PIER_ORDERING_COMPLETIONS;
+	/*
+	 * Peer memory copies nothing either, and is the only path with NVIDIA's
+	 * proprietary kernel modules, whose GPUs export no dma-bufs.
+	 */
+	attr.policy = direct ? PIER_POLICY_PEERMEM : PIER_POLICY_BOUNCE;
 	/* The set-up message has room for one key. */
 	attr.split = PIER_SPLIT_NEVER;
 	if (pier_reg_mr_attr(rail->pd, &attr, &rail->mr) < 0)

@@ -23,7 +23,7 @@ static const char cp_help[] =
 	"                       host: names with \",\" between them\n"
 	"  --remote-device NAMES\n"
 	"                       NICs on the other side\n"
-	"  --direct             fail rather than use a fallback path to the memory\n"
+	"  --direct             fail rather than use a path with copies to the memory\n"
 	"  --no-verify          do not verify the bytes\n"
 	"  -p, --preserve       preserve the mode and the modification time\n"
 	"\n"

@@ -73,6 +73,13 @@ static int query_on_demand(struct ibv_context *ibv, bool *ret_on_demand)
 		     : context->beneath->query_on_demand(context->under, ret_on_demand);
 }
 
+static int query_data_direct(struct ibv_context *ibv, char *ret_path, size_t size)
+{
+	struct fault_context *context = fault_context(ibv);
+
+	return context->beneath->query_data_direct(context->under, ret_path, size);
+}
+
 static struct ibv_pd *alloc_pd(struct ibv_context *ibv)
 {
 	struct fault_context *context = fault_context(ibv);
@@ -119,6 +126,8 @@ static const struct pier_provider everything = {
 	.dealloc_pd = dealloc_pd,
 	.reg_mr = pier_fault_reg_mr,
 	.reg_dmabuf_mr = pier_fault_reg_dmabuf_mr,
+	.query_data_direct = query_data_direct,
+	.reg_data_direct_mr = pier_fault_reg_data_direct_mr,
 	.reg_parts = pier_fault_reg_parts,
 	.dereg_mr = pier_fault_dereg_mr,
 	.alloc_mw = pier_fault_alloc_mw,
@@ -149,6 +158,8 @@ static struct pier_provider provider_over(const struct pier_provider *beneath)
 	provider.max_key = beneath->max_key;
 	if (!beneath->query_on_demand)
 		provider.query_on_demand = NULL;
+	if (!beneath->query_data_direct)
+		provider.query_data_direct = NULL;
 	if (!beneath->reg_parts)
 		provider.reg_parts = NULL;
 	if (!beneath->alloc_mw) {

@@ -37,8 +37,11 @@ struct ibv_mr *pier_fault_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 	return wrap_mr(pd, mr);
 }
 
-struct ibv_mr *pier_fault_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
-					uint64_t iova, int fd, int access)
+typedef struct ibv_mr *reg_fd_function(struct ibv_pd *pd, uint64_t offset, size_t length,
+				       uint64_t iova, int fd, int access);
+
+static struct ibv_mr *reg_fd(reg_fd_function *reg, struct ibv_pd *pd, uint64_t offset,
+			     size_t length, uint64_t iova, int fd, int access)
 {
 	struct fault_mr *mr;
 
@@ -47,10 +50,23 @@ struct ibv_mr *pier_fault_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
 		return NULL;
-	mr->under = fault_context(pd->context)
-			    ->beneath->reg_dmabuf_mr(fault_under_pd(pd), offset, length,
-						     iova, fd, access);
+	mr->under = reg(fault_under_pd(pd), offset, length, iova, fd, access);
 	return wrap_mr(pd, mr);
+}
+
+struct ibv_mr *pier_fault_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
+					uint64_t iova, int fd, int access)
+{
+	return reg_fd(fault_context(pd->context)->beneath->reg_dmabuf_mr, pd, offset,
+		      length, iova, fd, access);
+}
+
+struct ibv_mr *pier_fault_reg_data_direct_mr(struct ibv_pd *pd, uint64_t offset,
+					     size_t length, uint64_t iova, int fd,
+					     int access)
+{
+	return reg_fd(fault_context(pd->context)->beneath->reg_data_direct_mr, pd, offset,
+		      length, iova, fd, access);
 }
 
 struct ibv_mr *pier_fault_reg_parts(struct ibv_pd *pd,

@@ -14,6 +14,9 @@ struct ibv_mr *pier_fault_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 				 uint64_t iova, int access);
 struct ibv_mr *pier_fault_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
 					uint64_t iova, int fd, int access);
+struct ibv_mr *pier_fault_reg_data_direct_mr(struct ibv_pd *pd, uint64_t offset,
+					     size_t length, uint64_t iova, int fd,
+					     int access);
 struct ibv_mr *pier_fault_reg_parts(struct ibv_pd *pd,
 				    const struct pier_provider_part *parts,
 				    uint32_t count, uint64_t iova, int access,

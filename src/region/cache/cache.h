@@ -29,6 +29,8 @@
 enum {
 	/* One per combination of access and backend; further ones are not cached. */
 	PIER_CACHE_SETS = 64,
+	/* Of one region, each with a number of its own; a region of more is not kept. */
+	PIER_CACHE_SEGMENTS = 4096,
 	/* How long to wait for another thread that deregisters. */
 	PIER_CACHE_REAP_SECONDS = 30,
 	/* A region serves a request for fewer of these; all other flags must be equal. */
@@ -52,6 +54,12 @@ enum pier_cache_state {
 	PIER_CACHE_DEAD,    /* in `dead`, `reaping` or `stuck` */
 };
 
+/* A segment that the range of an entry touches. */
+struct pier_cache_segment {
+	uint64_t start; /* its first address in the range */
+	uint64_t identity;
+};
+
 struct pier_cache_entry {
 	struct pier_tree_node node; /* first: what lookups read */
 	struct pier_list link;
@@ -59,8 +67,9 @@ struct pier_cache_entry {
 	struct pier_cache_set *set; /* while it is kept */
 	unsigned int users;
 	enum pier_cache_state state;
-	bool identified; /* `identity` is the backend's number for the allocation */
-	uint64_t identity;
+	/* The backend's numbers for the memory, from low to high; none: not asked. */
+	struct pier_cache_segment *segments;
+	uint32_t segment_count;
 	struct pier_mr_cache *cache;
 	struct pier_buffer *buffer; /* wrapped for this entry, or NULL */
 	struct pier_watched watched;

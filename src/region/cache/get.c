@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "cache.h"
+#include "identity.h"
 #include "index.h"
 #include "reap.h"
 #include "buffer/buffer.h"
@@ -54,15 +55,6 @@ static struct pier_cache_entry *take_kept(const struct request *request)
 	}
 	pthread_mutex_unlock(&cache->lock);
 	return entry;
-}
-
-static bool still_the_same(const struct pier_cache_entry *entry)
-{
-	uint64_t identity;
-
-	return !entry->identified ||
-	       (entry->set->backend->identity(entry->node.start, &identity) == 0 &&
-		identity == entry->identity);
 }
 
 /* Its address belongs to another allocation now. */
@@ -158,34 +150,17 @@ static void give_up_pending(struct pier_cache_entry *entry)
  * Set the guard before the memory is registered, so that every later change is
  * noticed.
  */
-static bool set_guard(struct pier_cache_entry *entry, const struct pier_backend *backend,
-		      enum guard guard)
-{
-	if (guard == GUARD_IDENTITY)
-		entry->identified = backend->identity(entry->node.start,
-						      &entry->identity) == 0;
-	if (guard == GUARD_WATCH)
-		pier_watch_arm(&entry->watched, entry->node.start, entry->node.end);
-	return (guard != GUARD_IDENTITY || entry->identified) &&
-	       (guard != GUARD_WATCH || entry->watched.armed);
-}
-
-/*
- * The identity is that of one segment. If the range has several, another could be
- * replaced unnoticed (PyTorch's expandable segments are mapped and unmapped one by one).
- */
-static bool is_in_one_segment(const struct request *request,
-			      const struct pier_cache_entry *entry,
-			      const struct pier_backend *backend)
+static bool set_guard(const struct request *request, struct pier_cache_entry *entry,
+		      const struct pier_backend *backend, enum guard guard)
 {
 	const struct pier_buffer *buffer = request->buffer ? request->buffer
 							   : entry->buffer;
-	uint64_t start = 0, length = 0;
 
-	if (!backend->segment)
-		return true;
-	return backend->segment(&buffer->memory, request->start, &start, &length) == 0 &&
-	       request->start >= start && request->end - start <= length;
+	if (guard == GUARD_IDENTITY)
+		return pier_cache_identify(entry, backend, &buffer->memory);
+	if (guard == GUARD_WATCH)
+		pier_watch_arm(&entry->watched, entry->node.start, entry->node.end);
+	return guard != GUARD_WATCH || entry->watched.armed;
 }
 
 static void prepare_to_keep(const struct request *request, struct pier_cache_entry *entry,
@@ -193,8 +168,6 @@ static void prepare_to_keep(const struct request *request, struct pier_cache_ent
 {
 	enum guard guard = choose_guard(request, backend);
 
-	if (guard == GUARD_IDENTITY && !is_in_one_segment(request, entry, backend))
-		guard = GUARD_NONE;
 	if (guard == GUARD_NONE) {
 		count_unwatched(request->cache);
 		return;
@@ -202,7 +175,7 @@ static void prepare_to_keep(const struct request *request, struct pier_cache_ent
 	/* Events of earlier memory at this address must not be taken for this one's. */
 	if (guard == GUARD_WATCH)
 		pier_watch_settled();
-	if (!begin_pending(request, entry) || set_guard(entry, backend, guard))
+	if (!begin_pending(request, entry) || set_guard(request, entry, backend, guard))
 		return;
 	give_up_pending(entry);
 	count_unwatched(request->cache);
@@ -250,7 +223,7 @@ static struct pier_cache_entry *find_twin(const struct request *request,
 			       request->access, request_backend(request));
 	if (!twin)
 		return NULL;
-	if (twin->identified == entry->identified && twin->identity == entry->identity)
+	if (pier_cache_has_memory_of(twin, entry))
 		return twin;
 	pier_cache_drop(twin);
 	request->cache->stats.invalidations++;
@@ -343,7 +316,7 @@ static int serve_request(const struct request *request, struct pier_mr **ret_mr)
 	if (!is_trusted(request->cache))
 		return serve_by_registering(request, false, ret_mr);
 	while ((entry = take_kept(request))) {
-		if (still_the_same(entry)) {
+		if (pier_cache_is_current(entry)) {
 			*ret_mr = entry->mr;
 			return 0;
 		}

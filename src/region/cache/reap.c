@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "buffer/buffer.h"
+#include "identity.h"
 #include "reap.h"
 #include "region/mr.h"
 #include "core/error.h"
@@ -21,6 +22,7 @@ struct timespec pier_cache_deadline(void)
 static void release_entry(struct pier_cache_entry *entry)
 {
 	pier_watch_disarm(&entry->watched);
+	pier_cache_forget_identity(entry);
 	pier_free_buffer_alone(entry->buffer);
 }
 

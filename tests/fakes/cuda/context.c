@@ -83,6 +83,8 @@ CUresult fake_cuDevicePrimaryCtxRetain(CUcontext *ret_context, CUdevice device)
 	result = primary->alive ? CUDA_SUCCESS : fake_use_device(device);
 	if (result != CUDA_SUCCESS)
 		return result;
+	if (!primary->alive)
+		primary->id = ++fake_driver.last_context;
 	primary->device = device;
 	primary->primary = primary->alive = true;
 	fake_device(device)->primary_users++;
@@ -91,6 +93,15 @@ CUresult fake_cuDevicePrimaryCtxRetain(CUcontext *ret_context, CUdevice device)
 	return CUDA_SUCCESS;
 }
 
+static void end_primary(CUcontext primary)
+{
+	fake_free_context_memory(primary);
+	fake_drop_streams(primary);
+	primary->alive = false;
+	primary->flags = 0;
+}
+
+/* "It is safe for other modules to call it even after resetting the device". */
 static CUresult release_primary(CUdevice device)
 {
 	CUcontext primary;
@@ -98,15 +109,38 @@ static CUresult release_primary(CUdevice device)
 	if (!fake_has_device(device))
 		return CUDA_ERROR_INVALID_DEVICE;
 	primary = &fake_driver.primary[device];
-	if (!primary->alive)
+	if (fake_device(device)->primary_users == 0)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	fake_driver.control.live[FAKE_CUDA_PRIMARY]--;
-	if (--fake_device(device)->primary_users > 0)
-		return CUDA_SUCCESS;
-	fake_free_context_memory(primary);
-	primary->alive = false;
-	primary->flags = 0;
+	if (--fake_device(device)->primary_users == 0 && primary->alive)
+		end_primary(primary);
 	return CUDA_SUCCESS;
+}
+
+/*
+ * The driver's half of cudaDeviceReset(): destroys the context for everyone, and "does
+ * not release it": those who retained it still have their references (documentation of
+ * cuDevicePrimaryCtxReset()). The next context has the same address here.
+ */
+static CUresult reset_primary(CUdevice device)
+{
+	if (!fake_has_device(device))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (fake_driver.primary[device].alive)
+		end_primary(&fake_driver.primary[device]);
+	return CUDA_SUCCESS;
+}
+
+CUresult fake_cuDevicePrimaryCtxReset(CUdevice device)
+{
+	FAKE_ENTER("cuDevicePrimaryCtxReset", FAKE_NEEDS_INIT);
+	return reset_primary(device);
+}
+
+CUresult fake_cuDevicePrimaryCtxReset_v2(CUdevice device)
+{
+	FAKE_ENTER("cuDevicePrimaryCtxReset", FAKE_NEEDS_INIT);
+	return reset_primary(device);
 }
 
 CUresult fake_cuDevicePrimaryCtxRelease(CUdevice device)
@@ -154,6 +188,7 @@ static CUresult create(CUcontext *ret_context, unsigned int flags, CUdevice devi
 		.device = device,
 		.alive = true,
 		.flags = flags,
+		.id = ++fake_driver.last_context,
 	};
 	result = push(context);
 	if (result != CUDA_SUCCESS) {
@@ -293,14 +328,35 @@ CUresult fake_cuCtxGetFlags(unsigned int *ret_flags)
 	if (!ret_flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	*ret_flags = scope.current->flags;
+	if (fake_driver.control.maps_host)
+		*ret_flags |= CU_CTX_MAP_HOST;
 	return CUDA_SUCCESS;
+}
+
+CUresult fake_cuCtxGetId(CUcontext context, unsigned long long *ret_id)
+{
+	CUresult result;
+
+	FAKE_ENTER("cuCtxGetId", FAKE_NEEDS_INIT);
+	context = context ? context : scope.current;
+	result = check_context(context);
+	if (result == CUDA_SUCCESS && !ret_id)
+		result = CUDA_ERROR_INVALID_VALUE;
+	if (result == CUDA_SUCCESS)
+		*ret_id = context->id;
+	return result;
 }
 
 CUresult fake_cuCtxSetFlags(unsigned int flags)
 {
 	FAKE_ENTER("cuCtxSetFlags", FAKE_NEEDS_DEVICE);
-	if (flags & ~(unsigned int)CU_CTX_FLAGS_MASK)
+	if (flags & ~(unsigned int)CU_CTX_FLAGS_MASK ||
+	    (fake_driver.control.maps_host && flags & CU_CTX_MAP_HOST))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (fake_driver.control.launching) {
+		fake_driver.control.deadlocks++;
+		return CUDA_ERROR_NOT_READY;
+	}
 	scope.current->flags = flags;
 	return CUDA_SUCCESS;
 }

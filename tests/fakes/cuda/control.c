@@ -46,6 +46,9 @@ static void set_all(struct fake_cuda *control)
 	control->peer_memory = false;
 	control->no_mapping_ids = false;
 	control->kernel_polls = false;
+	control->no_host_ranges = false;
+	control->maps_host = false;
+	control->launching = false;
 	control->capturing = false;
 	control->udmabuf = fake_has_udmabuf();
 	for (int i = 0; i < FAKE_CUDA_MAX_DEVICES; i++)
@@ -73,6 +76,7 @@ __attribute__((constructor)) static void load(void)
 	fake_driver.control.restore = restore;
 	fake_driver.control.read = fake_read;
 	fake_driver.control.write = fake_write;
+	fake_driver.control.attach = fake_attach;
 	set_all(&fake_driver.control);
 }
 

@@ -25,10 +25,12 @@
  *				2; the first and four more with 999
  * and for all devices together
  *	FAKE_CUDA_MEMORY	bytes of each device
- *	FAKE_CUDA_BAR		bytes that can be exported; 0 = no limit
+ *	FAKE_CUDA_BAR		bytes that NICs can reach; 0 = no limit
+ *	FAKE_CUDA_STATIC_BAR	0, 1
+ *	FAKE_CUDA_COHERENT	0, 1
  *	FAKE_CUDA_DMABUF	0, 1
  *	FAKE_CUDA_HOST_DMABUF	0, 1
- *	FAKE_CUDA_RANGES	any, base, whole
+ *	FAKE_CUDA_RANGES	any, base, whole, granules
  *	FAKE_CUDA_SEAMS		refused, joined
  *	FAKE_CUDA_PCIE		either, refused, required, wrong
  *	FAKE_CUDA_ORDERING	none, owner, all
@@ -46,9 +48,16 @@
 
 /* The parts of an allocation that can be exported. */
 enum fake_cuda_ranges {
-	FAKE_CUDA_RANGES_ANY,  /* any whole pages */
-	FAKE_CUDA_RANGES_BASE, /* ranges that begin at the page of its base */
-	FAKE_CUDA_RANGES_WHOLE /* exactly all of its pages */
+	FAKE_CUDA_RANGES_ANY,	/* any whole pages */
+	FAKE_CUDA_RANGES_BASE,	/* ranges that begin at the page of its base */
+	FAKE_CUDA_RANGES_WHOLE, /* exactly all of its pages */
+	/*
+	 * Whole pages of the device, 64 KiB, on a host whose pages are smaller. (The
+	 * documentation of cuMemGetHandleForAddressRange() wants host pages only; 64 KiB
+	 * is the size of the device's small pages, GMMU_PAGE_SIZE_64KB in NVIDIA's open
+	 * kernel modules.)
+	 */
+	FAKE_CUDA_RANGES_GRANULES
 };
 
 /* The result of an export over several mappings of cuMemCreate() memory. */
@@ -62,16 +71,16 @@ enum fake_cuda_seams {
 };
 
 /*
- * CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE. An export with an unsuitable mapping
- * succeeds, as with the real driver, but its registration fails: its fd is an eventfd,
- * which is neither a dma-buf (EINVAL from the kernel's dma_buf_get()) nor a memfd (EINVAL
- * from soft0).
+ * CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE. The wrong mapping exports and registers
+ * like the right one; only the data goes elsewhere (libfabric's pull request 12864: "not
+ * an error at registration: ibv_reg_dmabuf_mr succeeds against the wrong physical
+ * address"). So a wrong export has pages of its own.
  */
 enum fake_cuda_pcie {
-	FAKE_CUDA_PCIE_EITHER,	 /* both mappings are suitable */
+	FAKE_CUDA_PCIE_EITHER,	 /* both mappings are right */
 	FAKE_CUDA_PCIE_REFUSED,	 /* the flag is CUDA_ERROR_NOT_SUPPORTED */
-	FAKE_CUDA_PCIE_REQUIRED, /* exports without the flag are unsuitable */
-	FAKE_CUDA_PCIE_WRONG	 /* exports with the flag are unsuitable */
+	FAKE_CUDA_PCIE_REQUIRED, /* exports without the flag are wrong */
+	FAKE_CUDA_PCIE_WRONG	 /* exports with the flag are wrong */
 };
 
 /*
@@ -111,18 +120,32 @@ struct fake_cuda_device {
 	int compute_minor;
 	uint64_t memory; /* bytes: cuDeviceTotalMem(), and the limit of allocations */
 	/*
-	 * Bytes that can be exported at a time; beyond that an export is
-	 * CUDA_ERROR_OUT_OF_MEMORY. 0: no limit. An allocation uses the range between its
-	 * lowest and highest exported byte until it is freed, because the driver does not
-	 * learn when the last user of a dma-buf has closed it.
+	 * Bytes that NICs can reach at a time; 0: no limit. An allocation uses the range
+	 * between its lowest and highest byte until it is freed, because the fake does
+	 * not learn when the last user of a dma-buf has closed it.
+	 *
+	 * Beyond that attach() is ENOMEM: the driver maps the memory into the BAR when
+	 * the NIC's driver maps the dma-buf, and returns NULL if that fails
+	 * (nv_dma_buf_map() of NVIDIA's nv-dmabuf.c, ib_umem_dmabuf_map_pages()). With
+	 * static_bar it maps at the export, which is CUDA_ERROR_OUT_OF_MEMORY then
+	 * (static_phys_addrs in nv_dma_buf_create()).
 	 */
 	uint64_t bar;
+	bool static_bar;
+	/*
+	 * Joined to the CPU by NVLink-C2C: ...USES_HOST_PAGE_TABLES. Only such a device
+	 * has two mappings to choose from.
+	 */
+	bool coherent;
+	/* What attach() returns for every export of the default mapping, or 0. */
+	int attach_error;
 	bool dmabuf;	  /* CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED */
 	bool host_dmabuf; /* CU_DEVICE_ATTRIBUTE_HOST_ALLOC_DMA_BUF_SUPPORTED */
 	bool rdma;	  /* CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED */
 	bool vmm;	  /* ..._VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED */
 	bool vmm_rdma;	  /* ..._GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED */
 	bool pools;	  /* ..._MEMORY_POOLS_SUPPORTED */
+	bool every_kind;  /* pools and managed memory have dma-bufs, too */
 	enum fake_cuda_ranges ranges;
 	enum fake_cuda_seams seams;
 	enum fake_cuda_pcie pcie;
@@ -169,6 +192,19 @@ struct fake_cuda {
 	/* Mappings have neither CU_POINTER_ATTRIBUTE_BUFFER_ID nor ..._MEMORY_BLOCK_ID.
 	 */
 	bool no_mapping_ids;
+	/* Registered memory has no ..._RANGE_START_ADDR and ..._RANGE_SIZE. */
+	bool no_host_ranges;
+	/*
+	 * cuCtxGetFlags() reports CU_CTX_MAP_HOST, which cuCtxSetFlags() refuses: cuda.h
+	 * calls the flag deprecated, and UCX and PSM3 never pass back what they read.
+	 */
+	bool maps_host;
+	/*
+	 * As if another thread were in cudaLaunchKernel(), which holds the context's lock
+	 * until this thread goes on. cuCtxSetFlags() takes that lock (UCX's pull requests
+	 * 10599 and 11705), would never return, and fails with CUDA_ERROR_NOT_READY.
+	 */
+	bool launching;
 	/*
 	 * As if a kernel in a blocking stream polled for bytes that have not arrived.
 	 * Calls that wait for the default stream would never return, and fail with
@@ -201,9 +237,10 @@ struct fake_cuda {
 	uint64_t pcie_exports; /* of these, those with the PCIe flag */
 	uint64_t copies;
 	uint64_t copied_bytes;
-	uint64_t hangs;	  /* calls that waited for kernel_polls */
-	uint64_t breaks;  /* broken captures */
-	uint64_t flushes; /* cuFlushGPUDirectRDMAWrites() that succeeded */
+	uint64_t hangs;	    /* calls that waited for kernel_polls */
+	uint64_t deadlocks; /* calls that waited for launching */
+	uint64_t breaks;    /* broken captures */
+	uint64_t flushes;   /* cuFlushGPUDirectRDMAWrites() that succeeded */
 
 	/*
 	 * Restores the initial settings, finds lost devices again, and resets the counts.
@@ -215,6 +252,14 @@ struct fake_cuda {
 	 */
 	int (*read)(uint64_t address, void *ret_bytes, size_t length);
 	int (*write)(uint64_t address, const void *bytes, size_t length);
+	/*
+	 * What the kernel module says to a NIC's driver that attaches an exported fd and
+	 * maps it: 0 or a positive errno. 524 (ENOTSUPP, which the kernel should not let
+	 * out) if the topology does not suit, as for the PCIe mapping of a device that is
+	 * not coherent (nv_dma_buf_attach()); ENOMEM if the BAR is used up. soft0 does
+	 * not ask: a test that registers has to.
+	 */
+	int (*attach)(int fd);
 };
 
 /* Returns the driver's control block. */

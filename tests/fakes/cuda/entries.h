@@ -39,6 +39,9 @@
 	      (CUdevice device))                                                         \
 	ENTRY(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState, 7000,              \
 	      (CUdevice device, unsigned int *ret_flags, int *ret_active))               \
+	ENTRY(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, (CUdevice device)) \
+	ENTRY(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset, 11000,                \
+	      (CUdevice device))                                                         \
 	ENTRY(cuCtxCreate_v2, cuCtxCreate, 3020,                                         \
 	      (CUcontext * ret_context, unsigned int flags, CUdevice device))            \
 	ENTRY(cuCtxCreate_v4, cuCtxCreate, 12050,                                        \
@@ -56,6 +59,8 @@
 	ENTRY(cuCtxSynchronize_v2, cuCtxSynchronize, 13000, (CUcontext context))         \
 	ENTRY(cuCtxGetFlags, cuCtxGetFlags, 7000, (unsigned int *ret_flags))             \
 	ENTRY(cuCtxSetFlags, cuCtxSetFlags, 12010, (unsigned int flags))                 \
+	ENTRY(cuCtxGetId, cuCtxGetId, 12000,                                             \
+	      (CUcontext context, unsigned long long *ret_id))                           \
 	ENTRY(cuMemGetInfo_v2, cuMemGetInfo, 3020,                                       \
 	      (size_t * ret_free, size_t * ret_all))                                     \
 	ENTRY(cuMemAlloc_v2, cuMemAlloc, 3020, (CUdeviceptr * ret_address, size_t size)) \

@@ -120,7 +120,7 @@ static void read_loss(struct fake_cuda *control)
 
 static void read_device(struct fake_cuda_device *device)
 {
-	static const char *const ranges[] = { "any", "base", "whole", NULL };
+	static const char *const ranges[] = { "any", "base", "whole", "granules", NULL };
 	static const char *const seams[] = { "refused", "joined", NULL };
 	static const char *const pcie[] = { "either", "refused", "required", "wrong",
 					    NULL };
@@ -128,6 +128,8 @@ static void read_device(struct fake_cuda_device *device)
 
 	device->memory = read_number("FAKE_CUDA_MEMORY", device->memory, UINT64_MAX);
 	device->bar = read_number("FAKE_CUDA_BAR", device->bar, UINT64_MAX);
+	device->static_bar = read_number("FAKE_CUDA_STATIC_BAR", device->static_bar, 1);
+	device->coherent = read_number("FAKE_CUDA_COHERENT", device->coherent, 1);
 	device->dmabuf = read_number("FAKE_CUDA_DMABUF", device->dmabuf, 1);
 	device->host_dmabuf = read_number("FAKE_CUDA_HOST_DMABUF", device->host_dmabuf,
 					  1);

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/udmabuf.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "fake.h"
 
 /* The limit of udmabuf. */
-#define MAX_PARTS 1024
+#define MAX_PARTS   1024
+#define DEVICE_PAGE (64ull << 10)
 
 /* A part of a dma-buf. */
 struct part {
@@ -78,11 +79,11 @@ static CUresult check_kind(const struct fake_piece *piece)
 	case FAKE_CUDA_MAPPING:
 		if (!device->dmabuf)
 			return CUDA_ERROR_NOT_SUPPORTED;
-		return piece->handle->properties.allocFlags.gpuDirectRDMACapable
-			       ? CUDA_SUCCESS
-			       : CUDA_ERROR_INVALID_VALUE;
+		return piece->handle->rdma ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	case FAKE_CUDA_POOL_MEMORY:
+	case FAKE_CUDA_MANAGED:
+		return device->every_kind ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	default:
-		/* Managed memory, memory of pools, and registered memory. */
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 }
@@ -138,6 +139,10 @@ static CUresult check_range(const struct request *request, const struct fake_pie
 		return CUDA_SUCCESS;
 	case FAKE_CUDA_RANGES_BASE:
 		return request->address == base ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	case FAKE_CUDA_RANGES_GRANULES:
+		return request->address % DEVICE_PAGE || request->size % DEVICE_PAGE
+			       ? CUDA_ERROR_INVALID_VALUE
+			       : CUDA_SUCCESS;
 	default:
 		return request->address == base && request->size == end - base
 			       ? CUDA_SUCCESS
@@ -245,7 +250,7 @@ static CUresult make_dmabuf(const struct request *request, int *ret_fd)
 	int fd;
 
 	if (pcie == (request->pcie ? FAKE_CUDA_PCIE_WRONG : FAKE_CUDA_PCIE_REQUIRED))
-		fd = eventfd(0, EFD_CLOEXEC);
+		fd = fake_make_memfd(request->size);
 	else if (fake_driver.control.udmabuf)
 		fd = join_parts(request);
 	else if (request->count == 1 && request->parts[0].offset == 0)
@@ -271,11 +276,82 @@ static CUresult check_flags(unsigned long long flags, int device)
 	return CUDA_SUCCESS;
 }
 
+/* The last exports, for attach(): what the kernel module keeps in the dma-buf. */
+static struct export
+{
+	int fd;
+	uint64_t address;
+	uint64_t size;
+	bool pcie;
+	int device;
+}
+exports[64];
+static size_t export_count;
+
+static void remember_export(const struct request *request, int fd)
+{
+	exports[export_count++ % (sizeof(exports) / sizeof(exports[0]))] =
+		(struct export){
+			.fd = fd,
+			.address = request->address,
+			.size = request->size,
+			.pcie = request->pcie,
+			.device = request->device,
+		};
+}
+
+/* The newest export with that fd: fds of older ones were closed. */
+static const struct export *find_export(int fd)
+{
+	size_t room = sizeof(exports) / sizeof(exports[0]);
+
+	for (size_t i = export_count; i > 0 && export_count - i < room; i--)
+		if (exports[(i - 1) % room].fd == fd)
+			return &exports[(i - 1) % room];
+	return NULL;
+}
+
+static int map_into_bar(const struct export *export)
+{
+	struct request request = { export->address, export->size, export->pcie,
+				   export->device };
+	CUresult result;
+
+	request.parts = calloc(MAX_PARTS, sizeof(*request.parts));
+	if (!request.parts)
+		return ENOMEM;
+	result = find_parts(&request);
+	if (result == CUDA_SUCCESS)
+		result = take_bar(&request);
+	free(request.parts);
+	return result == CUDA_SUCCESS ? 0 : ENOMEM;
+}
+
+int fake_attach(int fd)
+{
+	struct fake_scope scope
+		__attribute__((cleanup(fake_leave))) = fake_enter_unseen();
+	const struct export *export = find_export(fd);
+	const struct fake_cuda_device *device;
+
+	if (!export)
+		return EINVAL;
+	device = fake_device(export->device);
+	if (export->pcie && !device->coherent)
+		return 524;
+	if (!export->pcie && device->attach_error)
+		return device->attach_error;
+	/* Over C2C the NIC reaches the memory without the BAR. */
+	if (device->static_bar || (device->coherent && !export->pcie))
+		return 0;
+	return map_into_bar(export);
+}
+
 static CUresult export(struct request *request, int *ret_fd)
 {
 	CUresult result = find_parts(request);
 
-	if (result == CUDA_SUCCESS)
+	if (result == CUDA_SUCCESS && fake_device(request->device)->static_bar)
 		result = take_bar(request);
 	if (result == CUDA_SUCCESS)
 		result = make_dmabuf(request, ret_fd);
@@ -283,6 +359,7 @@ static CUresult export(struct request *request, int *ret_fd)
 		return result;
 	fake_driver.control.exports++;
 	fake_driver.control.pcie_exports += request->pcie;
+	remember_export(request, *ret_fd);
 	return CUDA_SUCCESS;
 }
 

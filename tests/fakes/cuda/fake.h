@@ -19,6 +19,7 @@ struct CUctx_st {
 	bool primary;
 	bool alive;
 	unsigned int flags;
+	unsigned long long id; /* of this life: a reset context gets another one */
 };
 
 /* Memory of one kind in one memfd. */
@@ -44,6 +45,7 @@ struct fake_handle {
 	CUmemAllocationProp properties;
 	uint32_t references;
 	uint32_t mappings;
+	bool rdma; /* gpuDirectRDMACapable was granted */
 };
 
 /* An allocation, a registration, a reservation or a mapping. */
@@ -73,6 +75,7 @@ struct fake_driver {
 	struct fake_backing *backings;
 	struct fake_handle *handles;
 	uint64_t last_id;
+	unsigned long long last_context;
 };
 
 extern struct fake_driver fake_driver;
@@ -157,6 +160,8 @@ void fake_free(struct fake_piece *piece);
 void fake_free_context_memory(CUcontext context);
 
 /* stream.c */
+/* Those of a context that is destroyed. */
+void fake_drop_streams(CUcontext context);
 bool fake_is_stream(CUstream stream);
 /* True if this thread may make calls while others capture. */
 bool fake_is_relaxed(void);
@@ -190,6 +195,7 @@ int fake_write(uint64_t address, const void *bytes, size_t length);
 
 /* export.c */
 bool fake_has_udmabuf(void);
+int fake_attach(int fd);
 
 /* environment.c: settings from the environment. */
 void fake_read_environment(struct fake_cuda *ret_control);

@@ -13,13 +13,18 @@ static bool is_host_memory(const struct fake_piece *piece)
 static bool is_rdma_capable(const struct fake_piece *piece)
 {
 	if (piece->kind == FAKE_CUDA_MAPPING)
-		return piece->handle->properties.allocFlags.gpuDirectRDMACapable;
+		return piece->handle->rdma;
 	return piece->kind == FAKE_CUDA_DEVICE_MEMORY && fake_device(piece->device)->rdma;
 }
 
 static bool lacks_ids(const struct fake_piece *piece)
 {
 	return piece->kind == FAKE_CUDA_MAPPING && fake_driver.control.no_mapping_ids;
+}
+
+static bool lacks_range(const struct fake_piece *piece)
+{
+	return piece->kind == FAKE_CUDA_REGISTERED && fake_driver.control.no_host_ranges;
 }
 
 /* A value of up to eight bytes. */
@@ -68,6 +73,9 @@ static const struct fake_piece *whole_of(const struct fake_piece *piece)
 static CUresult find_newer(const struct fake_piece *piece, CUpointer_attribute attribute,
 			   struct value *ret)
 {
+	if (lacks_range(piece) && (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ||
+				   attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE))
+		return CUDA_ERROR_INVALID_VALUE;
 	switch (attribute) {
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
 		*ret = number(whole_of(piece)->address);

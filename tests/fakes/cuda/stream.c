@@ -121,6 +121,22 @@ CUresult fake_cuStreamDestroy_v2(CUstream stream)
 	return CUDA_SUCCESS;
 }
 
+void fake_drop_streams(CUcontext context)
+{
+	for (CUstream *link = &streams; *link;) {
+		CUstream stream = *link;
+
+		if (stream->context != context) {
+			link = &stream->next;
+			continue;
+		}
+		fake_run_copies(stream, UINT64_MAX);
+		*link = stream->next;
+		fake_driver.control.live[FAKE_CUDA_STREAM]--;
+		free(stream);
+	}
+}
+
 CUresult fake_cuStreamSynchronize(CUstream stream)
 {
 	CUresult result;

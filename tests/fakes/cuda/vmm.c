@@ -122,6 +122,12 @@ static CUresult create(uint64_t size, const CUmemAllocationProp *properties,
 	if (!handle)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	handle->properties = *properties;
+	/*
+	 * The flag is a request, which fails no allocation; a pointer attribute tells
+	 * whether it was granted (UCX's pull request 10007).
+	 */
+	handle->rdma = properties->allocFlags.gpuDirectRDMACapable && !host &&
+		       fake_device(properties->location.id)->vmm_rdma;
 	handle->references = 1;
 	/* Memory on the host counts as the first device's, but uses none of its bytes. */
 	result = fake_make_backing(host ? FAKE_CUDA_HOST : FAKE_CUDA_HANDLE,
@@ -138,15 +144,6 @@ static CUresult create(uint64_t size, const CUmemAllocationProp *properties,
 	return CUDA_SUCCESS;
 }
 
-static CUresult check_device(const CUmemAllocationProp *properties)
-{
-	int device = properties->location.id;
-
-	if (properties->allocFlags.gpuDirectRDMACapable && !fake_device(device)->vmm_rdma)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	return fake_use_device(device);
-}
-
 CUresult fake_cuMemCreate(CUmemGenericAllocationHandle *ret_handle, size_t size,
 			  const CUmemAllocationProp *properties, unsigned long long flags)
 {
@@ -160,7 +157,7 @@ CUresult fake_cuMemCreate(CUmemGenericAllocationHandle *ret_handle, size_t size,
 	if (!ret_handle || flags || size == 0 || !is_whole(size))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!is_on_host(&properties->location))
-		result = check_device(properties);
+		result = fake_use_device(properties->location.id);
 	if (result == CUDA_SUCCESS)
 		result = create(size, properties, &handle);
 	if (result != CUDA_SUCCESS)

@@ -23,6 +23,10 @@
  *	FAKE_HIP_DMABUF		0: the kernel's driver has none; default 1
  *	FAKE_HIP_POOLS		1: attributes report pools; default 0
  *	FAKE_HIP_HDP		0: the devices have no flush register; default 1
+ *	FAKE_HIP_RESERVED	0: HSA knows memory of hipMemMap(); default 1
+ *	FAKE_HIP_GTT		1: exports have other pages than the device; default 0
+ *	FAKE_HIP_PARTITIONS	1: the devices are partitions of one; default 0
+ *	FAKE_HIP_WIDE		1: HIP_POINTER_ATTRIBUTE_BUFFER_ID has 8 bytes; default 0
  *	FAKE_HIP_FAIL		"hipMalloc:3:2": its third call from now fails with 2
  *	FAKE_HIP_LOST		"5:719": of HIP's calls the fifth and all later ones
  *				fail with 719
@@ -40,7 +44,7 @@
  */
 enum fake_hip_pcie {
 	FAKE_HIP_PCIE_EITHER,	/* both mappings are suitable */
-	FAKE_HIP_PCIE_REFUSED,	/* the flag is an error, as with a small BAR */
+	FAKE_HIP_PCIE_REFUSED,	/* the BAR is small, which only the flag checks */
 	FAKE_HIP_PCIE_REQUIRED, /* exports without the flag are unsuitable */
 	FAKE_HIP_PCIE_WRONG	/* exports with the flag are unsuitable */
 };
@@ -55,8 +59,24 @@ struct fake_hip {
 	bool dmabuf;
 	bool pools;
 	bool hdp;
-	bool exports_virtual; /* exports memory of hipMemMap(), as newer versions of ROCr
-				 do */
+	/*
+	 * hsa_amd_pointer_info() reports memory of hipMemMap() as the reservation around
+	 * it, HSA_EXT_POINTER_TYPE_RESERVED_ADDR, as before version 1.12 of the AMD
+	 * extensions: hsakmt_fmm_get_mem_info() in fmm.c.
+	 */
+	bool reserved;
+	/*
+	 * The kernel pins exports to host memory, and the device goes on with its own:
+	 * amdgpu_dma_buf_pin() before Linux 6.15, ROCm/rocm-xio#181. Exports after the
+	 * first one share those pages.
+	 */
+	bool gtt;
+	/*
+	 * Partitions of one GPU (CPX): hipDeviceGetPCIBusId() has their number in place
+	 * of the function (ROCm/rocm_smi_lib#208).
+	 */
+	bool partitions;
+	bool wide; /* BUFFER_ID writes 64 bits, and the lower 32 are always the same */
 	bool kernel_polls; /* a kernel in the default stream polls for bytes that have not
 			      arrived */
 	bool capturing;	   /* another thread captures a stream in the global mode */
@@ -75,6 +95,7 @@ struct fake_hip {
 	size_t exports;	      /* number of exports made */
 	size_t exports_open;  /* exports not closed by hsa_amd_portable_close_dmabuf() */
 	size_t pcie_exports;  /* exports made with the flag */
+	size_t retained;      /* hsa_amd_vmem_retain_alloc_handle(), not released */
 	size_t initialised;   /* HIP: 0 or 1 */
 	size_t references;    /* of HSA, including HIP's own */
 	size_t registrations; /* of hipHostRegister() */

@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <linux/udmabuf.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -103,6 +105,9 @@ int device_memory_create(size_t size, size_t alignment, struct device_memory *re
 
 void device_memory_destroy(struct device_memory *memory)
 {
+	if (memory->copy)
+		device_memory_destroy(memory->copy);
+	free(memory->copy);
 	munmap(memory->driver, memory->size);
 	munmap(memory->address, memory->size);
 	close(memory->fd);
@@ -113,4 +118,24 @@ int device_memory_export(const struct device_memory *memory)
 	int fd = fcntl(memory->fd, F_DUPFD, 0);
 
 	return fd < 0 ? -errno : fd;
+}
+
+int device_memory_export_copy(struct device_memory *memory)
+{
+	struct device_memory *copy = memory->copy;
+	int result;
+
+	if (copy)
+		return device_memory_export(copy);
+	copy = calloc(1, sizeof(*copy));
+	if (!copy)
+		return -ENOMEM;
+	result = device_memory_create(memory->size, (size_t)sysconf(_SC_PAGESIZE), copy);
+	if (result != 0) {
+		free(copy);
+		return result;
+	}
+	memcpy(copy->driver, memory->driver, memory->size);
+	memory->copy = copy;
+	return device_memory_export(copy);
 }

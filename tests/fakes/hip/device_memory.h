@@ -13,7 +13,8 @@ struct device_memory {
 	void *driver;  /* readable and writable */
 	void *address; /* the application's: PROT_NONE */
 	size_t size;
-	int fd; /* the dma-buf, or the memfd */
+	int fd;			    /* the dma-buf, or the memfd */
+	struct device_memory *copy; /* of device_memory_export_copy(), or NULL */
 };
 
 /*
@@ -28,5 +29,11 @@ void device_memory_destroy(struct device_memory *memory);
 
 /* Returns an fd of all of it, not close-on-exec, or -errno. */
 int device_memory_export(const struct device_memory *memory);
+
+/*
+ * The same, of other pages, which begin with the bytes of the first such call and which
+ * `driver` and `address` never see.
+ */
+int device_memory_export_copy(struct device_memory *memory);
 
 #endif

@@ -23,6 +23,16 @@ enum fake_kind {
 	FAKE_MANAGED,
 };
 
+/* hsa_amd_pointer_type_t */
+enum {
+	FAKE_POINTER_UNKNOWN = 0,
+	FAKE_POINTER_HSA = 1,
+	FAKE_POINTER_LOCKED = 2,
+	FAKE_POINTER_IPC = 4,
+	FAKE_POINTER_RESERVED = 5,
+	FAKE_POINTER_VIRTUAL = 6,
+};
+
 enum {
 	FAKE_BLOCK = 2 << 20, /* size of a block shared by smaller allocations */
 	FAKE_PAGE = 4096,
@@ -70,6 +80,14 @@ FAKE_API void fake_free(struct fake_allocation *allocation);
 
 /* The allocation that contains an address, or NULL. */
 FAKE_API struct fake_allocation *fake_find(const void *pointer);
+
+/* By its number, or NULL. */
+struct fake_allocation *fake_find_number(uint32_t number);
+
+/* Whether HSA is initialised; takes the lock. */
+bool fake_hsa_is_open(void);
+/* As if HSA knew memory of hipMemMap(). */
+unsigned int fake_pointer_type(const struct fake_allocation *allocation);
 
 FAKE_API bool fake_on_host(enum fake_kind kind);
 

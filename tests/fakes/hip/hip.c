@@ -22,6 +22,7 @@ enum {
 	IS_MANAGED = 8,
 	DEVICE_ORDINAL = 9,
 	POOL_HANDLE = 17,
+	HDP_MEM_FLUSH = 10005,
 
 	FINE_GRAINED = 1,
 };
@@ -150,8 +151,29 @@ FAKE_API unsigned int hipDeviceGetPCIBusId(char *id, int length, int device)
 
 	if (!error && !is_device(device))
 		error = INVALID_DEVICE;
-	if (!error)
+	if (!error && fake_settings()->partitions)
+		snprintf(id, (size_t)length, "0000:C1:00.%x", (unsigned)device);
+	else if (!error)
 		snprintf(id, (size_t)length, "0000:%02X:00.0", 0xc1 + (unsigned)device);
+	return fake_end(error);
+}
+
+/* A register is written as a pointer, into what is declared as an int. */
+FAKE_API unsigned int hipDeviceGetAttribute(int *value, unsigned int attribute,
+					    int device)
+{
+	unsigned int error = fake_begin("hipDeviceGetAttribute");
+	struct fake_hip *settings = fake_settings();
+
+	if (!error && !is_device(device))
+		error = INVALID_DEVICE;
+	if (!error && attribute != HDP_MEM_FLUSH)
+		error = INVALID_VALUE;
+	if (!error) {
+		uint32_t *flush = settings->hdp ? &settings->registers[device] : NULL;
+
+		memcpy(value, &flush, sizeof(flush));
+	}
 	return fake_end(error);
 }
 
@@ -317,7 +339,10 @@ static unsigned int tell(const struct fake_allocation *allocation, unsigned int 
 {
 	switch (attribute) {
 	case BUFFER_ID:
-		*(uint32_t *)data = allocation->number;
+		if (fake_settings()->wide)
+			*(uint64_t *)data = (uint64_t)allocation->number << 32 | 7;
+		else
+			*(uint32_t *)data = allocation->number;
 		return SUCCESS;
 	case IS_MANAGED:
 		*(bool *)data = allocation->kind == FAKE_MANAGED;

@@ -245,3 +245,12 @@ struct fake_allocation *fake_find(const void *pointer)
 	}
 	return NULL;
 }
+
+struct fake_allocation *fake_find_number(uint32_t number)
+{
+	struct fake_allocation *allocation = memory.allocations;
+
+	while (allocation && allocation->number != number)
+		allocation = allocation->next;
+	return allocation;
+}

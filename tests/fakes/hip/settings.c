@@ -74,6 +74,10 @@ __attribute__((constructor)) static void read_environment(void)
 	settings.dmabuf = number("FAKE_HIP_DMABUF", 1);
 	settings.pools = number("FAKE_HIP_POOLS", 0);
 	settings.hdp = number("FAKE_HIP_HDP", 1);
+	settings.reserved = number("FAKE_HIP_RESERVED", 1);
+	settings.gtt = number("FAKE_HIP_GTT", 0);
+	settings.partitions = number("FAKE_HIP_PARTITIONS", 0);
+	settings.wide = number("FAKE_HIP_WIDE", 0);
 	read_faults();
 }
 

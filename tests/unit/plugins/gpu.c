@@ -32,14 +32,22 @@ static int probe_gpu(char *ret_detail, size_t size)
 	return 0;
 }
 
-static void map_segment(struct gpu_memory *gpu, int index)
+static int make_pages(uint64_t length)
 {
 	int fd = memfd_create("gpu", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (fd < 0 || ftruncate(fd, (off_t)length) ||
+	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK))
+		abort();
+	return fd;
+}
+
+static void map_segment(struct gpu_memory *gpu, int index)
+{
+	int fd = make_pages(gpu->segment);
 	char *at = gpu->alias + gpu->segment * (uint64_t)index;
 
-	if (fd < 0 || ftruncate(fd, (off_t)gpu->segment) ||
-	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) ||
-	    mmap(at, gpu->segment, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
+	if (mmap(at, gpu->segment, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
 		 0) == MAP_FAILED)
 		abort();
 	gpu->fds[index] = fd;
@@ -128,6 +136,8 @@ static int export_range(const struct pier_memory *memory,
 		ret_export->length = (index + 1) * gpu->segment - offset;
 	if (control->takes && mapping != control->takes)
 		ret_export->fd = eventfd(0, EFD_CLOEXEC);
+	else if (control->foreign_pages & (1U << mapping))
+		ret_export->fd = make_pages(gpu->segment);
 	else
 		ret_export->fd = fcntl(gpu->fds[index], F_DUPFD_CLOEXEC, 0);
 	ret_export->offset = offset - index * gpu->segment;
@@ -199,8 +209,9 @@ static int flush(const struct pier_memory *memory, const struct pier_backend_flu
 	gpu_control.flushed = *range;
 	snprintf(gpu_control.flusher, sizeof(gpu_control.flusher), "%s", range->device);
 	__atomic_add_fetch(&gpu_control.flushes, 1, __ATOMIC_RELAXED);
-	return gpu_control.flush_error ? pier_fail(gpu_control.flush_error, "no flush")
-				       : 0;
+	if (gpu_control.flush_error)
+		return pier_fail(gpu_control.flush_error, "no flush");
+	return gpu_control.reads_back && !range->read_back ? PIER_BACKEND_READ_BACK : 0;
 }
 
 static void describe(const struct pier_memory *memory,
@@ -210,6 +221,7 @@ static void describe(const struct pier_memory *memory,
 	strcpy(ret_facts->kind, "test memory");
 	ret_facts->host = gpu_control.host;
 	ret_facts->moves = gpu_control.moves;
+	ret_facts->any_order = gpu_control.any_order;
 	if (gpu_control.says_no_export)
 		strcpy(ret_facts->no_export, "it cannot be exported: do otherwise");
 }

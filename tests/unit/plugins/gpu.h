@@ -21,6 +21,10 @@ struct gpu_control {
 	bool host;	    /* it is host memory that the CPU can reach */
 	bool moves;	    /* its pages move */
 	bool says_no_export;
+	bool any_order;	 /* a NIC may write it out of order */
+	bool reads_back; /* a flush needs a read by the NIC */
+	/* Bits of mappings: these exports are of other pages than the device uses. */
+	unsigned int foreign_pages;
 	bool lies_about_segments;
 	bool partial; /* an export ends with its segment, and reports that */
 	uint64_t granularity;

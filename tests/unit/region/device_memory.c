@@ -229,17 +229,17 @@ static void finds_and_remembers_the_mapping(void **state)
 	(void)state;
 	start("gpu");
 	fixture.gpu->takes = PIER_MAPPING_PCIE;
-	expect_ok(reg(0, 100, PIER_POLICY_DIRECT, &mr));
+	expect_ok(reg(0, 6 * fixture.page, PIER_POLICY_DIRECT, &mr));
 	assert_int_equal(pier_mr_mapping(mr), PIER_MAPPING_PCIE);
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
 	expect_ok(pier_dereg_mr(mr));
 	assert_int_equal(fixture.gpu->exports_by[PIER_MAPPING_DEFAULT], 1);
-	expect_ok(reg(0, 100, PIER_POLICY_DIRECT, &mr));
+	expect_ok(reg(0, 6 * fixture.page, PIER_POLICY_DIRECT, &mr));
 	expect_ok(pier_dereg_mr(mr));
 	assert_int_equal(fixture.gpu->exports_by[PIER_MAPPING_DEFAULT], 1);
 	assert_int_equal(fixture.gpu->exports_by[PIER_MAPPING_PCIE], 2);
 	fixture.gpu->takes = PIER_MAPPING_DEFAULT;
-	expect_ok(reg(0, 100, PIER_POLICY_DIRECT, &mr));
+	expect_ok(reg(0, 6 * fixture.page, PIER_POLICY_DIRECT, &mr));
 	assert_int_equal(pier_mr_mapping(mr), PIER_MAPPING_DEFAULT);
 	expect_ok(pier_dereg_mr(mr));
 }
@@ -281,17 +281,17 @@ static void reports_why_both_mappings_failed(void **state)
 	assert_ptr_equal(mr, (void *)1);
 }
 
-static int reg_mapped(enum pier_mapping mapping, uint32_t reserved,
-		      struct pier_mr **ret_mr)
+static int reg_mapped(enum pier_mapping mapping, int ordering, struct pier_mr **ret_mr)
 {
-	struct pier_mr_range range = pier_mr_range_buffer(fixture.buffer, 0, 100);
+	struct pier_mr_range range = pier_mr_range_buffer(fixture.buffer, 0,
+							  6 * fixture.page);
 	struct pier_mr_attr attr;
 
 	pier_mr_attr_init(&attr);
 	attr.ranges = &range;
 	attr.range_count = 1;
 	attr.mapping = mapping;
-	attr.reserved = reserved;
+	attr.ordering = (enum pier_ordering)ordering;
 	return pier_reg_mr_attr(fixture.pd, &attr, ret_mr);
 }
 
@@ -309,8 +309,81 @@ static void uses_the_requested_mapping(void **state)
 	assert_int_equal(fixture.gpu->exports, 2);
 	expect_result(reg_mapped((enum pier_mapping)3, 0, &mr), -EINVAL);
 	test_assert_sentence("mapping 3");
-	expect_result(reg_mapped(PIER_MAPPING_AUTO, 1, &mr), -EINVAL);
-	test_assert_sentence("reserved is 1");
+	expect_result(reg_mapped(PIER_MAPPING_AUTO, 3, &mr), -EINVAL);
+	test_assert_sentence("ordering 3");
+}
+
+/* Register the buffer on a device that is opened now, for its switches. */
+static bool is_relaxed(int access, enum pier_ordering ordering)
+{
+	struct pier_mr_range range = pier_mr_range_buffer(fixture.buffer, 0, 100);
+	struct pier_device *device = NULL;
+	struct pier_pd *pd = NULL;
+	struct pier_mr *mr = NULL;
+	struct pier_mr_attr attr;
+	bool relaxed;
+
+	pier_mr_attr_init(&attr);
+	attr.ranges = &range;
+	attr.range_count = 1;
+	attr.access = access;
+	attr.ordering = ordering;
+	expect_ok(pier_open_device("soft0", &device));
+	expect_ok(pier_alloc_pd(device, &pd));
+	expect_ok(pier_reg_mr_attr(pd, &attr, &mr));
+	relaxed = pier_mr_access(mr) & PIER_ACCESS_RELAXED_ORDERING;
+	assert_int_equal(pier_mr_access(mr) & ~PIER_ACCESS_RELAXED_ORDERING,
+			 access & ~PIER_ACCESS_RELAXED_ORDERING);
+	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_dealloc_pd(pd));
+	expect_ok(pier_close_device(device));
+	return relaxed;
+}
+
+static void relaxes_only_what_completions_announce(void **state)
+{
+	const int receive = PIER_ACCESS_LOCAL_WRITE, flag = PIER_ACCESS_RELAXED_ORDERING;
+
+	(void)state;
+	start("gpu");
+	/* The backend must allow it. */
+	assert_false(is_relaxed(receive, PIER_ORDERING_AUTO));
+	fixture.gpu->any_order = true;
+	assert_true(is_relaxed(receive, PIER_ORDERING_AUTO));
+	assert_true(is_relaxed(receive | PIER_ACCESS_REMOTE_READ, PIER_ORDERING_AUTO));
+	/* Something on the device may wait for the last byte of a peer's write. */
+	assert_false(is_relaxed(PIER_ACCESS_SHARED, PIER_ORDERING_AUTO));
+	assert_false(is_relaxed(receive | PIER_ACCESS_REMOTE_ATOMIC, PIER_ORDERING_AUTO));
+	assert_false(is_relaxed(PIER_ACCESS_REMOTE_READ, PIER_ORDERING_AUTO));
+	assert_true(is_relaxed(PIER_ACCESS_SHARED, PIER_ORDERING_COMPLETIONS));
+	assert_false(is_relaxed(receive, PIER_ORDERING_STRICT));
+	assert_true(is_relaxed(PIER_ACCESS_SHARED | flag, PIER_ORDERING_AUTO));
+}
+
+static void switches_relaxed_ordering(void **state)
+{
+	struct pier_mr_range range;
+	struct pier_mr *mr = NULL;
+	struct pier_mr_attr attr;
+
+	(void)state;
+	start("gpu");
+	fixture.gpu->any_order = true;
+	setenv("PIER_RELAXED_ORDERING", "off", 1);
+	assert_false(is_relaxed(PIER_ACCESS_LOCAL_WRITE, PIER_ORDERING_AUTO));
+	assert_false(is_relaxed(PIER_ACCESS_RELAXED_ORDERING, PIER_ORDERING_AUTO));
+	setenv("PIER_RELAXED_ORDERING", "on", 1);
+	assert_true(is_relaxed(PIER_ACCESS_SHARED, PIER_ORDERING_AUTO));
+	assert_false(is_relaxed(PIER_ACCESS_SHARED, PIER_ORDERING_STRICT));
+	unsetenv("PIER_RELAXED_ORDERING");
+	range = pier_mr_range_buffer(fixture.buffer, 0, 100);
+	pier_mr_attr_init(&attr);
+	attr.ranges = &range;
+	attr.range_count = 1;
+	attr.access = PIER_ACCESS_RELAXED_ORDERING;
+	attr.ordering = PIER_ORDERING_STRICT;
+	expect_result(pier_reg_mr_attr(fixture.pd, &attr, &mr), -EINVAL);
+	test_assert_sentence("ordering is strict");
 }
 
 static void exports_with_a_mapping(void **state)
@@ -795,6 +868,59 @@ static void flushes_the_range_that_was_written(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
+/*
+ * soft0 would refuse another key or address. The region allows no remote reads: the NIC
+ * reads by the local key.
+ */
+static void reads_back_if_the_backend_asks(void **state)
+{
+	struct pier_mr *mr = NULL, *sub = NULL;
+
+	(void)state;
+	start("gpu:3");
+	fixture.gpu->reads_back = true;
+	fixture.gpu->seams = true;
+	fixture.gpu->takes = PIER_MAPPING_PCIE;
+	expect_ok(pier_reg_buffer_mr(fixture.pd, fixture.buffer, 0, 6 * fixture.page,
+				     PIER_ACCESS_LOCAL_WRITE, PIER_POLICY_DIRECT, &mr));
+	expect_ok(pier_mr_sync_for_device(mr, 5 * fixture.page + 7, 10));
+	assert_int_equal(fixture.gpu->flushes, 2);
+	assert_true(fixture.gpu->flushed.read_back);
+	assert_int_equal(fixture.gpu->flushed.mapping, PIER_MAPPING_PCIE);
+	expect_ok(pier_reg_sub_mr(mr, 3, 100, PIER_ACCESS_LOCAL_WRITE, &sub));
+	expect_ok(pier_mr_sync_for_device(sub, 99, 1));
+	assert_int_equal(fixture.gpu->flushes, 4);
+	expect_ok(pier_dereg_mr(sub));
+	expect_ok(pier_dereg_mr(mr));
+}
+
+/* Without a queue pair nothing can be promised. The next call tries again. */
+static void fails_where_the_nic_cannot_read_back(void **state)
+{
+	struct pier_device *device = NULL;
+	struct pier_pd *pd = NULL;
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	start("gpu");
+	fixture.gpu->reads_back = true;
+	expect_ok(pier_open_device(
+		"fault:create_qp@1=EOPNOTSUPP,wc@1=RETRY_EXC_ERR:soft0", &device));
+	expect_ok(pier_alloc_pd(device, &pd));
+	expect_ok(pier_reg_buffer_mr(pd, fixture.buffer, 0, 100, PIER_ACCESS_SHARED,
+				     PIER_POLICY_DIRECT, &mr));
+	expect_result(pier_mr_sync_for_device(mr, 0, 100), -EOPNOTSUPP);
+	test_assert_sentence("letting fault:soft0 read back a byte: create a queue pair");
+	expect_result(pier_mr_sync_for_device(mr, 0, 100), -EIO);
+	test_assert_sentence("a request to itself completes with the error 12");
+	assert_int_equal(fixture.gpu->flushes, 2);
+	expect_ok(pier_mr_sync_for_device(mr, 0, 100));
+	assert_int_equal(fixture.gpu->flushes, 4);
+	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_dealloc_pd(pd));
+	expect_ok(pier_close_device(device));
+}
+
 static void refuses_invalid_syncs(void **state)
 {
 	static char host[100];
@@ -865,6 +991,8 @@ int main(void)
 		CASE(remembers_the_mapping_for_each_nic),
 		CASE(reports_why_both_mappings_failed),
 		CASE(uses_the_requested_mapping),
+		CASE(relaxes_only_what_completions_announce),
+		CASE(switches_relaxed_ordering),
 		CASE(exports_with_a_mapping),
 		CASE(registers_by_segments),
 		CASE(makes_no_parts_if_forbidden),
@@ -883,6 +1011,8 @@ int main(void)
 		CASE(flushes_no_bounce_buffer),
 		CASE(flushes_direct_memory),
 		CASE(flushes_the_range_that_was_written),
+		CASE(reads_back_if_the_backend_asks),
+		CASE(fails_where_the_nic_cannot_read_back),
 		CASE(refuses_invalid_syncs),
 		CASE(flush_reads_the_byte_back),
 	};

@@ -10,6 +10,7 @@
 #include <sys/epoll.h>
 
 #include "listen.h"
+#include "core/environment.h"
 #include "core/error.h"
 #include "core/fd.h"
 #include "interfaces.h"
@@ -21,9 +22,7 @@
 /* PIER_SOFT_UNIX is for tests: "off" leaves TCP between processes of one host. */
 bool pier_soft_unix_allowed(void)
 {
-	const char *wanted = secure_getenv("PIER_SOFT_UNIX");
-
-	return !wanted || strcmp(wanted, "off") != 0;
+	return !pier_switched_off("PIER_SOFT_UNIX");
 }
 
 /* In the abstract namespace: without a file, and gone with its last fd. */

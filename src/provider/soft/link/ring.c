@@ -116,11 +116,20 @@ static ssize_t copy_bracketed(struct soft_ring *ring, const struct soft_directio
 }
 
 /*
+ * Order, by the memory model of C11 (5.1.2.4, 7.17.3). Each position has one writer.
+ *
+ * Bytes: the store of `head` releases the bytes before it, and the reader's load of
+ * `head` acquires them before it copies. The reader's copies out of the ring are before
+ * its store of `tail` (release), and the writer loads `tail` (acquire) before it
+ * overwrites them. Copies by a system call are made by the same thread in between.
+ *
  * No wake-up is lost. The writer publishes its position and then reads whether the
  * reader sleeps. The reader sets that it sleeps and then reads the position
- * (pier_soft_sleep_on_ring()). All four are sequentially consistent, so one of the two
- * sees the other. The byte on the socket stays there until it is read, and raises an
- * event at the reader, which watches that socket.
+ * (pier_soft_sleep_on_ring()). All four are sequentially consistent, so they have one
+ * total order, in which one of the two reads comes after the other's store: acquire and
+ * release alone would allow both to read the old value. A flag that is cleared late
+ * (relaxed) costs at most a wake-up too many. The byte on the socket stays there until
+ * it is read, and raises an event at the reader, which watches that socket.
  */
 ssize_t pier_soft_ring_send(struct soft_qp *qp, struct soft_vector *vector)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "shared_memory.h"
+#include "core/environment.h"
 #include "core/fd.h"
 #include "provider/soft/regions/dmabuf.h"
 #include "provider/soft/regions/rlimits.h"
@@ -13,9 +13,7 @@
 /* The environment variable is for tests: "off" sends frames over the socket. */
 static bool may_share_memory(void)
 {
-	const char *wanted = secure_getenv("PIER_SOFT_SHARED");
-
-	return (!wanted || strcmp(wanted, "off") != 0) &&
+	return !pier_switched_off("PIER_SOFT_SHARED") &&
 	       pier_soft_may_write(0, SOFT_SHARED_MEMORY_SIZE) &&
 	       pier_soft_may_touch_holes();
 }

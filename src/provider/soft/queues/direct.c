@@ -77,6 +77,13 @@ static struct soft_extent extent_in_segment(const struct soft_segment *segment,
 /*
  * False: the peer revoked the grant. wait_until_unused() in grant_given.c is the other
  * half.
+ *
+ * Order, by the memory model of C11 (7.17.3). This end marks itself busy and then reads
+ * whether the grant is valid; the owner makes it invalid and then reads whether this end
+ * is busy. All four are sequentially consistent. So in their total order either this end
+ * reads that the grant is gone, and copies nothing, or the owner reads `busy` and waits.
+ * The load of `valid` acquires: no byte is copied before it. The store that ends the copy
+ * releases: an owner that reads it has all bytes that were copied before.
  */
 static bool begin_copy(struct soft_ring *ring, const struct soft_received_grant *grant)
 {

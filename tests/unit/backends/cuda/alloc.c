@@ -208,7 +208,7 @@ static void failures_leave_nothing_behind(void **state)
 
 static void reports_a_driver_without_vmm(void **state)
 {
-	struct pier_memory_facts facts;
+	struct pier_backend_export dmabuf = { .fd = -1 };
 	struct pier_memory memory;
 
 	(void)state;
@@ -216,13 +216,15 @@ static void reports_a_driver_without_vmm(void **state)
 	expect_result(cuda->alloc("0:vmm", 1, &memory), -EOPNOTSUPP);
 	test_assert_sentence("no virtual memory management");
 	/*
-	 * Without support for the flag the memory can be allocated, but is reported as
-	 * unusable.
+	 * Without support for the flag the memory can be allocated, and the driver's
+	 * refusal to export it names the flag.
 	 */
 	app.control->device[1].vmm_rdma = false;
 	expect_ok(cuda->alloc("1:vmm", 1, &memory));
-	facts = facts_of(&memory);
-	assert_non_null(strstr(facts.no_export, "gpuDirectRDMACapable"));
+	expect_result(call_export(cuda, &memory, memory.address, memory.length,
+				  PIER_MAPPING_DEFAULT, &dmabuf),
+		      -EOPNOTSUPP);
+	test_assert_sentence("gpuDirectRDMACapable");
 	cuda->free(&memory);
 }
 

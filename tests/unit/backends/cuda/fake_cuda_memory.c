@@ -5,11 +5,12 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "fake_cuda_fixture.h"
+
+#include <errno.h>
 
 static uint64_t page_size;
 
@@ -261,19 +262,24 @@ static void can_refuse_parts(void **state)
 	release(big);
 }
 
-/* A registration accepts a memfd here, but not an eventfd. */
+/* Every export can be registered; that of the wrong mapping has other pages. */
 static bool suits(CUdeviceptr address, unsigned long long flags)
 {
-	bool memfd;
+	char byte = 0, *window;
 	int fd;
 
 	assert_int_equal(export_range(address, 2 * MIB, flags, &fd), CUDA_SUCCESS);
-	memfd = fcntl(fd, F_GET_SEALS) >= 0;
+	assert_true(fcntl(fd, F_GET_SEALS) >= 0);
+	window = mmap(NULL, 2 * MIB, PROT_READ, MAP_SHARED, fd, 0);
+	assert_ptr_not_equal(window, MAP_FAILED);
 	assert_int_equal(close(fd), 0);
-	return memfd;
+	assert_int_equal(fake->write(address, "m", 1), 0);
+	byte = window[0];
+	munmap(window, 2 * MIB);
+	return byte == 'm';
 }
 
-static void can_refuse_mappings(void **state)
+static void the_wrong_mapping_has_other_pages(void **state)
 {
 	CUdeviceptr address = allocate(2 * MIB);
 	int fd;
@@ -300,6 +306,7 @@ static void the_bar_is_limited(void **state)
 	CUdeviceptr first = allocate(4 * MIB), second = allocate(4 * MIB);
 
 	(void)state;
+	fake->device[0].static_bar = true;
 	fake->device[0].bar = 5 * MIB;
 	expect_export(first, 4 * MIB, CUDA_SUCCESS);
 	expect_export(first, MIB, CUDA_SUCCESS);
@@ -309,6 +316,38 @@ static void the_bar_is_limited(void **state)
 	release(first);
 	expect_export(second, 4 * MIB, CUDA_SUCCESS);
 	release(second);
+}
+
+/* What a NIC's driver is told, of an export that succeeded. */
+static int attach(CUdeviceptr address, uint64_t size, unsigned long long flags)
+{
+	int fd, result;
+
+	assert_int_equal(export_range(address, size, flags, &fd), CUDA_SUCCESS);
+	result = fake->attach(fd);
+	assert_int_equal(close(fd), 0);
+	return result;
+}
+
+static void refuses_to_attach_what_does_not_suit(void **state)
+{
+	CUdeviceptr first = allocate(4 * MIB), second = allocate(4 * MIB);
+
+	(void)state;
+	assert_int_equal(attach(first, 4 * MIB, 0), 0);
+	assert_int_equal(attach(first, 4 * MIB, 1), 524);
+	fake->device[0].bar = 5 * MIB;
+	assert_int_equal(attach(second, 4 * MIB, 0), ENOMEM);
+	fake->device[0].coherent = true;
+	/* Over C2C it needs no BAR. */
+	assert_int_equal(attach(second, 4 * MIB, 0), 0);
+	assert_int_equal(attach(second, 4 * MIB, 1), ENOMEM);
+	release(first);
+	assert_int_equal(attach(second, 4 * MIB, 1), 0);
+	fake->device[0].attach_error = 524;
+	assert_int_equal(attach(second, 4 * MIB, 0), 524);
+	release(second);
+	assert_int_equal(fake->attach(-1), EINVAL);
 }
 
 static void other_kinds_are_not_exported(void **state)
@@ -420,8 +459,9 @@ int main(void)
 		fixture_test(exports_share_the_memory),
 		fixture_test(refuses_invalid_exports),
 		fixture_test(can_refuse_parts),
-		fixture_test(can_refuse_mappings),
+		fixture_test(the_wrong_mapping_has_other_pages),
 		fixture_test(the_bar_is_limited),
+		fixture_test(refuses_to_attach_what_does_not_suit),
 		fixture_test(other_kinds_are_not_exported),
 		fixture_test(devices_have_their_own_memory),
 		fixture_test(threads_can_use_it_at_once),

@@ -41,11 +41,7 @@ static void sizes_must_be_multiples_of_the_granularity(void **state)
 	other.location.id = 2;
 	assert_int_equal(driver.cuMemCreate(&handle, 2 * MIB, &other, 0),
 			 CUDA_ERROR_INVALID_DEVICE);
-	fake->device[0].vmm_rdma = false;
-	assert_int_equal(driver.cuMemCreate(&handle, 2 * MIB, &pinned, 0),
-			 CUDA_ERROR_NOT_SUPPORTED);
 	fake->device[0].memory = 2 * MIB;
-	fake->device[0].vmm_rdma = true;
 	assert_int_equal(driver.cuMemCreate(&handle, 4 * MIB, &pinned, 0),
 			 CUDA_ERROR_OUT_OF_MEMORY);
 }
@@ -158,6 +154,17 @@ static void mappings_must_be_made_for_rdma(void **state)
 	unmap(address, 4 * MIB);
 	assert_int_equal(fake->device[0].memory_used, 2 * MIB);
 	assert_int_equal(driver.cuMemRelease(handle), CUDA_SUCCESS);
+	/* The flag is a request: memory that was made with it may be without. */
+	fake->device[0].vmm_rdma = false;
+	map_new(address, 2 * MIB, &pinned);
+	assert_int_equal(driver.cuPointerGetAttribute(
+				 &capable,
+				 CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE,
+				 address),
+			 CUDA_SUCCESS);
+	assert_int_equal(capable, 0);
+	assert_int_equal(export_range(address, 2 * MIB), CUDA_ERROR_INVALID_VALUE);
+	unmap(address, 2 * MIB);
 	give_back(address, 4 * MIB);
 }
 

@@ -141,8 +141,8 @@ static void finds_memory_of_pools(void **state)
 	expect_ok(call_find(cuda, address + 5, 6, &memory));
 	assert_int_equal(memory.address, address);
 	assert_int_equal(memory.length, 4 * FIXTURE_MIB);
-	assert_facts(&memory, "stream-ordered pool", "1", false, "cudaMalloc");
-	assert_not_exported(&memory, "stream-ordered pool");
+	assert_facts(&memory, "stream-ordered pool", "1", false, NULL);
+	assert_not_exported(&memory, "stream-ordered pool: allocate it with cudaMalloc");
 	assert_reaches(&memory, address + 7);
 	cuda->release(&memory);
 	push(1);
@@ -198,11 +198,36 @@ static void finds_managed_memory(void **state)
 	assert_int_equal(memory.length, 4 * FIXTURE_MIB);
 	/* The CPU can reach it, but no NIC may use the address: its pages move. */
 	assert_null(memory.cpu);
-	assert_facts(&memory, "managed memory", "0", false, "cudaMalloc");
+	assert_facts(&memory, "managed memory", "0", false, NULL);
 	assert_not_exported(&memory, "managed memory");
 	assert_reaches(&memory, address + 7);
 	cuda->release(&memory);
 	fixture_free(contexts[0], address);
+}
+
+/* The driver decides which kinds it exports, and is asked. */
+static void exports_each_kind_that_the_driver_exports(void **state)
+{
+	struct pier_backend_export dmabuf = { .fd = -1 };
+	struct pier_memory memory;
+	CUdeviceptr addresses[2];
+
+	(void)state;
+	app.control->device[1].every_kind = true;
+	push(1);
+	assert_int_equal(app.cuMemAllocAsync(&addresses[0], 4 * FIXTURE_MIB, NULL),
+			 CUDA_SUCCESS);
+	assert_int_equal(app.cuMemAllocManaged(&addresses[1], 4 * FIXTURE_MIB, 1),
+			 CUDA_SUCCESS);
+	for (int i = 0; i < 2; i++) {
+		expect_ok(call_find(cuda, addresses[i], 1, &memory));
+		expect_ok(call_export(cuda, &memory, memory.address, pier_host_page(),
+				      PIER_MAPPING_DEFAULT, &dmabuf));
+		cuda->close_export(&dmabuf);
+		cuda->release(&memory);
+		assert_int_equal(app.cuMemFree_v2(addresses[i]), CUDA_SUCCESS);
+	}
+	pop();
 }
 
 static void finds_host_memory(void **state)
@@ -246,6 +271,28 @@ static void finds_registered_memory(void **state)
 	assert_int_equal(app.cuMemHostUnregister(plain), CUDA_SUCCESS);
 	pop();
 	expect_result(call_find(cuda, (uint64_t)(uintptr_t)plain, 1, &memory), -ENOENT);
+	free(plain);
+}
+
+/* Without the bounds it is ordinary memory of the application, not a mistake. */
+static void wraps_registered_memory_without_bounds(void **state)
+{
+	char *plain = malloc(10000);
+	struct pier_buffer *buffer;
+	struct pier_memory memory;
+
+	(void)state;
+	assert_non_null(plain);
+	push(0);
+	app.control->no_host_ranges = true;
+	assert_int_equal(app.cuMemHostRegister_v2(plain, 10000, 0), CUDA_SUCCESS);
+	expect_result(call_find(cuda, (uint64_t)(uintptr_t)plain + 10, 20, &memory),
+		      -ENOENT);
+	expect_ok(pier_buffer_wrap(plain + 10, 20, &buffer));
+	assert_string_equal(pier_buffer_backend(buffer), "host");
+	expect_ok(pier_buffer_free(buffer));
+	assert_int_equal(app.cuMemHostUnregister(plain), CUDA_SUCCESS);
+	pop();
 	free(plain);
 }
 
@@ -340,7 +387,7 @@ static void does_not_join_unlike_segments(void **state)
 	assert_int_equal(memory.length, FIXTURE_BLOCK);
 	cuda->release(&memory);
 	expect_ok(call_find(cuda, at + 3 * FIXTURE_BLOCK, 1, &memory));
-	assert_facts(&memory, "VMM", "0", false, "gpuDirectRDMACapable");
+	assert_facts(&memory, "VMM", "0", false, NULL);
 	assert_not_exported(&memory, "gpuDirectRDMACapable");
 	cuda->release(&memory);
 	fixture_unmap(&range);
@@ -516,7 +563,9 @@ int main(void)
 		CASE(finds_small_allocations),
 		CASE(finds_memory_of_pools),
 		CASE(finds_managed_memory),
+		CASE(exports_each_kind_that_the_driver_exports),
 		CASE(finds_host_memory),
+		CASE(wraps_registered_memory_without_bounds),
 		CASE(finds_registered_memory),
 		CASE(finds_segments),
 		CASE(does_not_join_unlike_segments),

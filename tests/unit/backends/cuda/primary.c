@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Two threads retain a device's primary context at once: one reference remains. */
+/*
+ * Two threads retain a device's primary context at once: one reference remains. And a
+ * driver without numbers of contexts.
+ */
 #include "tests/support/cmocka.h"
 #include "tests/support/expect.h"
 
@@ -51,10 +54,37 @@ static void concurrent_retains_keep_one_reference(void **state)
 	assert_int_equal(fake->current, 0);
 }
 
+static void use_context(void)
+{
+	struct pier_cuda_scope scope;
+
+	expect_ok(pier_cuda_enter(cuda, 0, NULL, &scope));
+	pier_cuda_leave(cuda, &scope);
+}
+
+/* Before CUDA 12.0 the state of the primary context is all that there is. */
+static void notices_a_reset_by_the_state(void **state)
+{
+	CUresult (*get_id)(CUcontext context, unsigned long long *ret_id);
+	CUresult (*reset)(CUdevice device);
+
+	(void)state;
+	expect_ok(pier_cuda_open(&cuda));
+	*(void **)&reset = dlsym(cuda->library, "cuDevicePrimaryCtxReset_v2");
+	assert_non_null(reset);
+	get_id = cuda->call.cuCtxGetId;
+	cuda->call.cuCtxGetId = NULL;
+	use_context();
+	assert_int_equal(reset(0), CUDA_SUCCESS);
+	use_context();
+	cuda->call.cuCtxGetId = get_id;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(concurrent_retains_keep_one_reference),
+		cmocka_unit_test(notices_a_reset_by_the_state),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

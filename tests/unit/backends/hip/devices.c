@@ -3,11 +3,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A runtime without a device, and the reason; this file replaces the driver's file. */
+#include "backends/hip/device.h"
+
+/*
+ * A runtime without a device, and the reason; this file replaces the driver's file. And
+ * the PCI addresses of partitions.
+ */
 
 static const struct pier_backend *const backend = &pier_hip_backend;
 
@@ -65,10 +71,45 @@ static void reports_why_no_device_works(void **state)
 	test_assert_sentence("HIP_VISIBLE_DEVICES");
 }
 
+/* No PCI device has the number of a partition as its function. */
+static void finds_the_function_of_a_partition(void **state)
+{
+	static const struct {
+		const char *told, *found;
+	} cases[] = {
+		{ "0000:c1:00.0", "0000:c1:00.0" },
+		{ "0000:c1:00.7", "0000:c1:00.0" },
+		{ "0000:c2:00.3", "0000:c2:00.3" }, /* exists */
+		{ "0000:c3:00.1", "0000:c3:00.1" }, /* unknown: kept */
+		{ "", "" },
+	};
+	static const char *const present[] = { "0000:c1:00.0", "0000:c2:00.0",
+					       "0000:c2:00.3" };
+	char devices[] = "/tmp/pier-hip-XXXXXX", path[64], pci[16] = "";
+
+	(void)state;
+	assert_non_null(mkdtemp(devices));
+	for (size_t i = 0; i < 3; i++) {
+		snprintf(path, sizeof(path), "%s/%s", devices, present[i]);
+		assert_int_equal(mkdir(path, 0700), 0);
+	}
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		snprintf(pci, sizeof(pci), "%s", cases[i].told);
+		pier_hip_find_function(devices, pci);
+		assert_string_equal(pci, cases[i].found);
+	}
+	for (size_t i = 0; i < 3; i++) {
+		snprintf(path, sizeof(path), "%s/%s", devices, present[i]);
+		assert_int_equal(rmdir(path), 0);
+	}
+	assert_int_equal(rmdir(devices), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		fixture_test(reports_why_no_device_works),
+		fixture_test(finds_the_function_of_a_partition),
 	};
 
 	return cmocka_run_group_tests_name("hip_devices", tests, fixture_open, NULL);

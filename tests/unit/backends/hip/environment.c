@@ -23,6 +23,10 @@ static void applies_the_settings(void **state)
 	expect_ok(call_flush(backend, &memory));
 	assert_int_equal(fixture.fake->registers[2], 0);
 	assert_int_equal(fixture.fake->pcie, FAKE_HIP_PCIE_REQUIRED);
+	assert_false(fixture.fake->reserved);
+	assert_true(fixture.fake->partitions);
+	assert_true(fixture.fake->wide);
+	assert_true(fixture.fake->gtt);
 	expect_ok(call_export(backend, &memory, memory.address, 4096,
 			      PIER_MAPPING_DEFAULT, &dmabuf[0]));
 	expect_result(call_export(backend, &memory, memory.address, 4096,

@@ -8,7 +8,7 @@
 
 /*
  * Runtimes that lack functions: FIXTURE_HSA names one without the second version of the
- * export, or without any export.
+ * export and exports of hipMemMap(), or without any export.
  */
 
 static const struct pier_backend *const backend = &pier_hip_backend;
@@ -75,11 +75,26 @@ static void exports_as_far_as_the_runtime_can(void **state)
 	backend->free(&memory);
 }
 
+static void names_what_memory_of_hipMemMap_needs(void **state)
+{
+	char *address = fixture_map(0, 2 << 20, 1, 1);
+	struct pier_memory memory;
+
+	(void)state;
+	fixture.fake->version = 50221153;
+	expect_ok(call_find(backend, (uint64_t)(uintptr_t)address, 4096, &memory));
+	expect_refused(&memory, PIER_MAPPING_DEFAULT, "hsa_amd_vmem_retain_alloc_handle",
+		       "from version 1.4 of HSA's AMD extensions on");
+	backend->release(&memory);
+	fixture_unmap(address, 2 << 20, 1, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		fixture_test(loads_an_old_runtime),
 		fixture_test(exports_as_far_as_the_runtime_can),
+		fixture_test(names_what_memory_of_hipMemMap_needs),
 	};
 
 	return cmocka_run_group_tests_name("hip_old", tests, fixture_open, NULL);

@@ -181,6 +181,29 @@ static void identifies_allocations(void **state)
 	assert_int_equal(fixture.hipFree(second), 0);
 }
 
+/* If HIP writes 64 bits, all of them count. */
+static void identifies_allocations_by_64_bits(void **state)
+{
+	struct pier_backend_export dmabuf = { .fd = -1 };
+	struct pier_memory memory;
+	void *device = NULL;
+
+	(void)state;
+	fixture.fake->wide = true;
+	identifies_allocations(state);
+	assert_int_equal(fixture.hipMalloc(&device, 4096), 0);
+	expect_ok(call_find(backend, (uint64_t)(uintptr_t)device, 4096, &memory));
+	assert_int_equal(fixture.hipFree(device), 0);
+	assert_int_equal(fixture.hipMalloc(&device, 4096), 0);
+	assert_int_equal(memory.address, (uint64_t)(uintptr_t)device);
+	expect_result(call_export(backend, &memory, memory.address, 4096,
+				  PIER_MAPPING_DEFAULT, &dmabuf),
+		      -EFAULT);
+	test_assert_sentence("was freed after it was wrapped");
+	backend->release(&memory);
+	assert_int_equal(fixture.hipFree(device), 0);
+}
+
 /* A failure is reported, and does not turn the memory into someone else's. */
 static void reports_failures_of_the_runtime(void **state)
 {
@@ -260,6 +283,7 @@ int main(void)
 		fixture_test(finds_registered_host_memory),
 		fixture_test(finds_host_pointers_with_hmm),
 		fixture_test(identifies_allocations),
+		fixture_test(identifies_allocations_by_64_bits),
 		fixture_test(reports_failures_of_the_runtime),
 		fixture_test(child_leaves_hip_alone),
 	};

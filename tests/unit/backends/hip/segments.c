@@ -6,7 +6,11 @@
 
 #include <pier/pier.h>
 
-/* Memory of hipMemMap(): adjacent segments, each exported separately. */
+/*
+ * Memory of hipMemMap(): adjacent segments, each exported separately. The cases are run
+ * with a fake HSA that does not know such memory, as before ROCm 7.1, and with one that
+ * does.
+ */
 
 static const struct pier_backend *const backend = &pier_hip_backend;
 
@@ -87,28 +91,73 @@ static void does_not_join_unlike_segments(void **state)
 static void exports_each_segment(void **state)
 {
 	char *address = fixture_map(1, SEGMENT, 3, 3);
+	static const enum pier_mapping mappings[] = { PIER_MAPPING_DEFAULT,
+						      PIER_MAPPING_PCIE };
 	struct pier_backend_export dmabuf = { .fd = -1 };
 	struct pier_memory memory;
 
 	(void)state;
-	fixture.fake->exports_virtual = true;
 	memcpy(fixture.reach(address + SEGMENT + 4096, 6), "second", 6);
 	expect_ok(call_find(backend, number(address), 3 * SEGMENT, &memory));
-	expect_ok(call_export(backend, &memory, number(address) + SEGMENT + 4096, 4096,
-			      PIER_MAPPING_DEFAULT, &dmabuf));
-	fixture_expect_bytes(dmabuf.fd, dmabuf.offset, "second", 6);
-	backend->close_export(&dmabuf);
+	for (int i = 0; i < 2; i++) {
+		expect_ok(call_export(backend, &memory, number(address) + SEGMENT + 4096,
+				      4096, mappings[i], &dmabuf));
+		assert_int_equal(dmabuf.offset, 4096);
+		fixture_expect_bytes(dmabuf.fd, dmabuf.offset, "second", 6);
+		backend->close_export(&dmabuf);
+	}
 	expect_result(call_export(backend, &memory, number(address) + SEGMENT,
 				  2 * SEGMENT, PIER_MAPPING_DEFAULT, &dmabuf),
 		      -EXDEV);
 	test_assert_sentence("several of 3 segments of hipMemMap: export each alone");
-	fixture.fake->exports_virtual = false;
-	expect_result(call_export(backend, &memory, number(address), SEGMENT,
-				  PIER_MAPPING_DEFAULT, &dmabuf),
-		      -EOPNOTSUPP);
-	test_assert_sentence("this version of ROCm does not export memory of this kind");
 	backend->release(&memory);
 	fixture_unmap(address, SEGMENT, 3, 3);
+}
+
+static void reports_refusals(void **state)
+{
+	static const struct {
+		unsigned int status;
+		int error;
+		const char *sentence;
+	} cases[] = {
+		{ 0x100D, EINVAL, "was imported, and only the process that created it" },
+		{ 0x1008, ENOMEM, "for want of file descriptors (ulimit -n)" },
+		{ 0x1003, EOPNOTSUPP, "does not export memory of this kind" },
+	};
+	char *address = fixture_map(1, SEGMENT, 1, 1);
+	struct pier_backend_export dmabuf = { .fd = -1 };
+	struct pier_memory memory;
+	size_t references = fixture.fake->references;
+
+	(void)state;
+	expect_ok(call_find(backend, number(address), SEGMENT, &memory));
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		fixture_fail("hsa_amd_vmem_export_shareable_handle", cases[i].status);
+		expect_result(call_export(backend, &memory, number(address), SEGMENT,
+					  PIER_MAPPING_DEFAULT, &dmabuf),
+			      -cases[i].error);
+		test_assert_sentence(cases[i].sentence);
+		assert_int_equal(dmabuf.fd, -1);
+		assert_int_equal(fixture.fake->references, references);
+	}
+	backend->release(&memory);
+	fixture_unmap(address, SEGMENT, 1, 1);
+}
+
+/* HSA may know the owner of the reservation only, which is a CPU. */
+static void flushes_the_device(void **state)
+{
+	char *address = fixture_map(1, SEGMENT, 1, 1);
+	struct pier_memory memory;
+
+	(void)state;
+	fixture.fake->registers[1] = 0;
+	expect_ok(call_find(backend, number(address), SEGMENT, &memory));
+	expect_ok(call_flush(backend, &memory));
+	assert_int_equal(fixture.fake->registers[1], 1);
+	backend->release(&memory);
+	fixture_unmap(address, SEGMENT, 1, 1);
 }
 
 /* Through the public calls, across the seams. */
@@ -148,7 +197,6 @@ static void registers_a_part_for_each_segment(void **state)
 	struct pier_mr *region;
 
 	(void)state;
-	fixture.fake->exports_virtual = true;
 	expect_ok(pier_open_device("soft0", &device));
 	expect_ok(pier_alloc_pd(device, &pd));
 	expect_ok(pier_buffer_wrap(address, 3 * SEGMENT, &buffer));
@@ -163,14 +211,29 @@ static void registers_a_part_for_each_segment(void **state)
 	fixture_unmap(address, SEGMENT, 3, 3);
 }
 
+static int before_with_newer_hsa(void **state)
+{
+	fixture.fake->reserved = false;
+	return fixture_before(state);
+}
+
+#define TEST(function)                                                        \
+	fixture_test(function),                                               \
+	{                                                                     \
+#function "_with_newer_hsa", function, before_with_newer_hsa, \
+			fixture_after, NULL                                   \
+	}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		fixture_test(finds_segments),
-		fixture_test(does_not_join_unlike_segments),
-		fixture_test(exports_each_segment),
-		fixture_test(copies_across_seams),
-		fixture_test(registers_a_part_for_each_segment),
+		TEST(finds_segments),
+		TEST(does_not_join_unlike_segments),
+		TEST(exports_each_segment),
+		TEST(reports_refusals),
+		TEST(flushes_the_device),
+		TEST(copies_across_seams),
+		TEST(registers_a_part_for_each_segment),
 	};
 
 	return cmocka_run_group_tests(tests, fixture_open, NULL);

@@ -603,7 +603,7 @@ static void loses_no_addition_among_many(void **state)
 	struct soft_fixture ends[ADDERS], shared[ADDERS];
 	struct ibv_device_attr attr;
 	struct ibv_mr *mrs[ADDERS];
-	uint64_t *word = aligned_alloc(4096, 4096);
+	uint64_t *word = aligned_alloc(FIXTURE_PAGE, FIXTURE_PAGE);
 	struct processor processor = { .word = word };
 
 	(void)state;

@@ -28,7 +28,7 @@ enum {
 		   IBV_ACCESS_REMOTE_READ,
 	SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
 	AREA = 3 << 20,
-	IOVA = 4096
+	IOVA = FIXTURE_PAGE
 };
 
 /* A memfd, and a region that covers it. */
@@ -262,7 +262,7 @@ static void copies_inline_data(void **state)
 static void copies_pieces_of_any_alignment(void **state)
 {
 	struct pier_provider_part parts[5];
-	struct fixture_endpoint remote = { .address = 0x5000 };
+	struct fixture_endpoint remote = { .address = 0x50000 };
 	struct area first, second;
 	struct ibv_mr *mr;
 	struct pair pair;
@@ -277,7 +277,7 @@ static void copies_pieces_of_any_alignment(void **state)
 	parts[2] = (struct pier_provider_part){ first.fd, 4100, NULL, AREA - 4100 };
 	parts[3] = (struct pier_provider_part){ second.fd, 0, NULL, AREA };
 	parts[4] = (struct pier_provider_part){ first.fd, 0, NULL, 4090 };
-	mr = soft->reg_parts(pair.b.pd, parts, 5, 0x5000, WRITABLE, NULL);
+	mr = soft->reg_parts(pair.b.pd, parts, 5, 0x50000, WRITABLE, NULL);
 	assert_non_null(mr);
 	remote.rkey = mr->rkey;
 	use_twice(&pair.a, &pair.b, &remote, IBV_WR_RDMA_WRITE);
@@ -361,9 +361,11 @@ static void does_not_grant_part_of_a_file(void **state)
 {
 	const struct pier_provider_part lists[][2] = {
 		{ { .length = AREA - 1 } },
-		{ { .offset = 4096, .length = AREA - 4096 } },
-		{ { .length = 4096 }, { .offset = 4097, .length = AREA - 4097 } },
-		{ { .length = 4096 }, { .offset = 4095, .length = AREA - 4096 } },
+		{ { .offset = FIXTURE_PAGE, .length = AREA - FIXTURE_PAGE } },
+		{ { .length = FIXTURE_PAGE },
+		  { .offset = FIXTURE_PAGE + 1, .length = AREA - FIXTURE_PAGE - 1 } },
+		{ { .length = FIXTURE_PAGE },
+		  { .offset = FIXTURE_PAGE - 1, .length = AREA - FIXTURE_PAGE } },
 	};
 
 	(void)state;
@@ -376,8 +378,8 @@ static void does_not_grant_part_of_a_file(void **state)
 		parts[0].fd = parts[1].fd = pair.area.fd;
 		check_no_leave(
 			&pair,
-			soft->reg_parts(pair.b.pd, parts, count, 0x5000, WRITABLE, NULL),
-			0x5000, IBV_WR_RDMA_WRITE);
+			soft->reg_parts(pair.b.pd, parts, count, 0x50000, WRITABLE, NULL),
+			0x50000, IBV_WR_RDMA_WRITE);
 		close_pair(&pair);
 	}
 }
@@ -501,7 +503,7 @@ static void deregistration_revokes_the_grant(void **state)
 static void deregistration_ends_a_running_message(void **state)
 {
 	struct ibv_mr *mr;
-	uint8_t *source = aligned_alloc(4096, 2 << 20);
+	uint8_t *source = aligned_alloc(FIXTURE_PAGE, 2 << 20);
 	struct ibv_sge sge = { .addr = (uintptr_t)source, .length = 2 << 20 };
 	struct ibv_send_wr *bad, wr = {
 		.wr_id = 1,
@@ -818,9 +820,10 @@ static void survives_vanished_local_memory(void **state)
 	for (int i = 0; i < 2; i++) {
 		struct pair pair;
 		struct ibv_mr *mr;
-		char *memory = mmap(NULL, 65536, PROT_READ | PROT_WRITE,
+		char *memory = mmap(NULL, 2 * FIXTURE_PAGE, PROT_READ | PROT_WRITE,
 				    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		struct ibv_sge sge = { .addr = (uintptr_t)memory, .length = 65536 };
+		struct ibv_sge sge = { .addr = (uintptr_t)memory,
+				       .length = 2 * FIXTURE_PAGE };
 		struct ibv_send_wr *bad, wr = {
 			.wr_id = 1,
 			.sg_list = &sge,
@@ -830,17 +833,18 @@ static void survives_vanished_local_memory(void **state)
 
 		assert_ptr_not_equal(memory, MAP_FAILED);
 		open_with_leave(&pair, &stepped);
-		mr = soft->reg_mr(pair.a.pd, memory, 65536, (uintptr_t)memory,
+		mr = soft->reg_mr(pair.a.pd, memory, 2 * FIXTURE_PAGE, (uintptr_t)memory,
 				  IBV_ACCESS_LOCAL_WRITE);
 		assert_non_null(mr);
-		assert_int_equal(mprotect(memory + 4096, 4096, PROT_NONE), 0);
+		assert_int_equal(mprotect(memory + FIXTURE_PAGE, FIXTURE_PAGE, PROT_NONE),
+				 0);
 		sge.lkey = mr->lkey;
 		wr.wr.rdma.rkey = pair.area.mr->rkey;
 		wr.wr.rdma.remote_addr = IOVA;
 		assert_int_equal(ibv_post_send(pair.a.qp, &wr, &bad), 0);
 		fixture_expect(&pair.a, pair.a.send_cq, &pair.b, 1, IBV_WC_LOC_PROT_ERR);
 		assert_int_equal(soft->dereg_mr(mr), 0);
-		munmap(memory, 65536);
+		munmap(memory, 2 * FIXTURE_PAGE);
 		close_pair(&pair);
 	}
 }

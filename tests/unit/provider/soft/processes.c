@@ -190,7 +190,7 @@ static void exchange_large(int fd)
 {
 	const struct pier_provider *soft = &pier_soft_provider;
 	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
-	char *memory = aligned_alloc(4096, 2 * LARGE), word;
+	char *memory = aligned_alloc(FIXTURE_PAGE, 2 * LARGE), word;
 	struct fixture_endpoint mine, its;
 	struct ibv_send_wr *bad, wr = { .num_sge = 1,
 					.opcode = IBV_WR_RDMA_WRITE,

@@ -59,7 +59,7 @@ static void refuses_invalid_host_memory(void **state)
 		    EFAULT);
 	mprotect(memory, page, PROT_READ);
 	refuse_host(fixture.pd, memory, page, at, WRITABLE, EFAULT);
-	mr = soft->reg_mr(fixture.pd, memory, page, 0x7000, READABLE);
+	mr = soft->reg_mr(fixture.pd, memory, page, 0x70000, READABLE);
 	assert_non_null(mr);
 	assert_ptr_equal(mr->addr, memory);
 	assert_int_equal(soft->dereg_mr(mr), 0);

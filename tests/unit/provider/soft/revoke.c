@@ -98,7 +98,7 @@ static enum ibv_wc_status be_peer(struct soft_fixture *fixture, uint32_t key,
 				  unsigned int turn, struct test_random *random)
 {
 	struct area area = open_area(SOURCE);
-	uint8_t *host = aligned_alloc(4096, SOURCE);
+	uint8_t *host = aligned_alloc(FIXTURE_PAGE, SOURCE);
 	enum ibv_wc_status status;
 	struct ibv_mr *mr;
 

@@ -110,7 +110,7 @@ void fixture_open(struct soft_fixture *fixture, const struct fixture_options *op
 	assert_non_null(fixture->recv_cq);
 	if (fixture->options.srq_depth)
 		create_srq(fixture);
-	fixture->memory = aligned_alloc(4096, FIXTURE_MEMORY);
+	fixture->memory = aligned_alloc(FIXTURE_PAGE, FIXTURE_MEMORY);
 	assert_non_null(fixture->memory);
 	memset(fixture->memory, 0, FIXTURE_MEMORY);
 	fixture->mr = soft->reg_mr(fixture->pd, fixture->memory, FIXTURE_MEMORY,

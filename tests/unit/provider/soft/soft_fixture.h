@@ -13,7 +13,8 @@
 /* Shared by the tests of the software NIC: one end of a connection. */
 
 enum {
-	FIXTURE_MEMORY = 1 << 16,
+	FIXTURE_PAGE = 1 << 16, /* a multiple of the page of any machine */
+	FIXTURE_MEMORY = FIXTURE_PAGE,
 	FIXTURE_DEADLINE_MS = 20000,
 	/* For fixture_options.timeout: the shortest that soft0 supports, 2 s. */
 	FIXTURE_IMPATIENT = 10

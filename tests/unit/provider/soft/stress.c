@@ -32,7 +32,7 @@ enum {
 	GUARD = 64,
 	STRIDE = MAX_BYTES + 2 * GUARD,
 	/* Whole pages. */
-	AREA = (ROUND * STRIDE + 4095) / 4096 * 4096,
+	AREA = (ROUND * STRIDE + FIXTURE_PAGE - 1) / FIXTURE_PAGE * FIXTURE_PAGE,
 	GUARD_BYTE = 0xee,
 	STALL_MS = 15000,
 	LEAST_ROUNDS = 2 /* a busy machine may spend all the time on the first */
@@ -494,7 +494,7 @@ static void open_end(struct end *end)
 	struct fixture_endpoint mine;
 
 	fixture_open(&end->fixture, &options);
-	end->memory = aligned_alloc(4096, (size_t)AREAS * AREA);
+	end->memory = aligned_alloc(FIXTURE_PAGE, (size_t)AREAS * AREA);
 	CHECK(end->memory);
 	memset(end->memory, GUARD_BYTE, (size_t)AREAS * AREA);
 	fill(slot(end, PATTERN, 0), MAX_BYTES, 1);

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/deadline.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "loop.h"
+
+enum {
+	TIMEOUT_MS = 5000,
+	/* The range of sgid_index of struct ibv_global_route, which has 8 bits. */
+	GID_INDEXES = 256,
+	ADDRESS_TIMEOUT = 14, /* 4.096 us << 14 = 67 ms, 7 times: below TIMEOUT_MS */
+	RNR_TIMER = 12,	      /* 0.64 ms */
+	HOP_LIMIT = 64,
+};
+
+struct pier_loop {
+	struct pier_device *device;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct ibv_port_attr port;
+	uint8_t port_number;
+};
+
+static int last_errno(void)
+{
+	return errno ? errno : EIO;
+}
+
+static int find_port(struct pier_loop *loop)
+{
+	const struct pier_device *device = loop->device;
+
+	for (unsigned int port = 1; port <= device->limits.phys_port_cnt; port++) {
+		loop->port_number = (uint8_t)port;
+		if (device->provider->query_port(device->context, loop->port_number,
+						 &loop->port) == 0 &&
+		    loop->port.state == IBV_PORT_ACTIVE)
+			return 0;
+	}
+	return pier_fail(ENETDOWN, "no port of %s is active", device->name);
+}
+
+static int create_objects(struct pier_loop *loop, struct ibv_pd *pd)
+{
+	const struct pier_device *device = loop->device;
+	struct ibv_qp_init_attr init = {
+		.cap = { .max_send_wr = 1,
+			 .max_recv_wr = 1,
+			 .max_send_sge = 1,
+			 .max_recv_sge = 1 },
+		.qp_type = IBV_QPT_RC,
+	};
+
+	pier_clear_error();
+	errno = 0;
+	loop->cq = device->provider->create_cq(device->context, 2, NULL, NULL, 0);
+	if (!loop->cq)
+		return pier_fail_because(last_errno(), "create a completion queue");
+	init.send_cq = init.recv_cq = loop->cq;
+	errno = 0;
+	loop->qp = device->provider->create_qp(pd, &init);
+	if (!loop->qp)
+		return pier_fail_because(last_errno(), "create a queue pair");
+	return 0;
+}
+
+/* soft0 needs more than a GID to find a peer, even itself. */
+static int tell_address(struct pier_loop *loop)
+{
+	const struct pier_provider *provider = loop->device->provider;
+	uint8_t address[PIER_PROVIDER_ADDRESS_MAX];
+	int length;
+
+	if (!provider->get_qp_address)
+		return 0;
+	length = provider->get_qp_address(loop->qp, address, sizeof(address));
+	return length < 0 ? length
+			  : provider->set_qp_address(loop->qp, address, (size_t)length);
+}
+
+static int move_to_init(struct pier_loop *loop)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_INIT,
+		.port_num = loop->port_number,
+		.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+				   IBV_ACCESS_REMOTE_WRITE,
+	};
+
+	return loop->device->provider->modify_qp(
+		loop->qp, &attr,
+		IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+/* gid: NULL: by LID */
+static int move_to_rtr(struct pier_loop *loop, const union ibv_gid *gid, int index)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTR,
+		.path_mtu = loop->port.active_mtu,
+		.dest_qp_num = loop->qp->qp_num,
+		.max_dest_rd_atomic = 1,
+		.min_rnr_timer = RNR_TIMER,
+		.ah_attr = { .port_num = loop->port_number, .dlid = loop->port.lid },
+	};
+
+	if (gid) {
+		attr.ah_attr.is_global = 1;
+		attr.ah_attr.grh.dgid = *gid;
+		attr.ah_attr.grh.sgid_index = (uint8_t)index;
+		attr.ah_attr.grh.hop_limit = HOP_LIMIT;
+	}
+	return loop->device->provider->modify_qp(
+		loop->qp, &attr,
+		IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+			IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+}
+
+static bool is_usable(const struct ibv_gid_entry *entry, bool routable)
+{
+	static const union ibv_gid zero;
+
+	return memcmp(&entry->gid, &zero, sizeof(zero)) != 0 &&
+	       (!routable || entry->gid_type == IBV_GID_TYPE_ROCE_V2);
+}
+
+/*
+ * Any GID of the port reaches the port itself, if the kernel resolves it: one of another
+ * network namespace does not. So take the first that works, of RoCE v2 if there is one.
+ */
+static int route_by_gid(struct pier_loop *loop)
+{
+	const struct pier_device *device = loop->device;
+	int count = loop->port.gid_tbl_len < GID_INDEXES ? loop->port.gid_tbl_len
+							 : GID_INDEXES;
+	int error = EADDRNOTAVAIL;
+
+	for (int routable = 1; routable >= 0; routable--) {
+		for (int i = 0; i < count; i++) {
+			struct ibv_gid_entry entry;
+
+			if (device->provider->query_gid(device->context,
+							loop->port_number, (uint32_t)i,
+							&entry) ||
+			    !is_usable(&entry, routable))
+				continue;
+			error = move_to_rtr(loop, &entry.gid, i);
+			if (!error)
+				return 0;
+		}
+	}
+	return error;
+}
+
+static int move_to_rts(struct pier_loop *loop)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTS,
+		.timeout = ADDRESS_TIMEOUT,
+		.retry_cnt = 7,
+		.rnr_retry = 7,
+		.max_rd_atomic = 1,
+	};
+
+	return loop->device->provider->modify_qp(
+		loop->qp, &attr,
+		IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+			IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
+static int connect_to_itself(struct pier_loop *loop)
+{
+	bool by_gid = loop->port.link_layer == IBV_LINK_LAYER_ETHERNET ||
+		      (loop->port.flags & IBV_QPF_GRH_REQUIRED);
+	int error;
+
+	pier_clear_error();
+	error = move_to_init(loop);
+	if (error)
+		return pier_fail_because(error, "bring a queue pair to INIT");
+	error = tell_address(loop);
+	if (error)
+		return pier_fail_because(-error, "address a queue pair");
+	error = by_gid ? route_by_gid(loop) : move_to_rtr(loop, NULL, 0);
+	if (!error)
+		error = move_to_rts(loop);
+	return error ? pier_fail_because(error, "connect a queue pair to itself") : 0;
+}
+
+int pier_loop_create(struct pier_device *device, struct ibv_pd *pd,
+		     struct pier_loop **ret_loop)
+{
+	struct pier_loop *loop = calloc(1, sizeof(*loop));
+	int error;
+
+	if (!loop)
+		return pier_fail(ENOMEM, "no memory for a queue pair");
+	loop->device = device;
+	error = find_port(loop);
+	if (!error)
+		error = create_objects(loop, pd);
+	if (!error)
+		error = connect_to_itself(loop);
+	if (error) {
+		pier_loop_destroy(loop);
+		return error;
+	}
+	*ret_loop = loop;
+	return 0;
+}
+
+static int wait_for_completion(struct pier_loop *loop)
+{
+	int64_t deadline = pier_deadline(TIMEOUT_MS);
+	struct ibv_wc completion;
+	int count;
+
+	while ((count = ibv_poll_cq(loop->cq, 1, &completion)) == 0) {
+		if (pier_now() > deadline)
+			return pier_fail(ETIMEDOUT,
+					 "no completion of a request to itself in %d ms",
+					 TIMEOUT_MS);
+		sched_yield();
+	}
+	if (count < 0)
+		return pier_fail(EIO, "ibv_poll_cq() fails");
+	if (completion.status != IBV_WC_SUCCESS)
+		return pier_fail(EIO,
+				 "a request to itself completes with the error %d (%s), "
+				 "vendor error %#x",
+				 (int)completion.status,
+				 ibv_wc_status_str(completion.status),
+				 completion.vendor_err);
+	return 0;
+}
+
+int pier_loop_run(struct pier_loop *loop, enum ibv_wr_opcode opcode,
+		  struct ibv_sge *local, uint64_t remote, uint32_t rkey)
+{
+	struct ibv_send_wr *bad, request = {
+		.sg_list = local,
+		.num_sge = 1,
+		.opcode = opcode,
+		.send_flags = IBV_SEND_SIGNALED,
+		.wr.rdma = { .remote_addr = remote, .rkey = rkey },
+	};
+	int error;
+
+	pier_clear_error();
+	error = ibv_post_send(loop->qp, &request, &bad);
+	if (error)
+		return pier_fail_because(error, "post a request to itself");
+	return wait_for_completion(loop);
+}
+
+void pier_loop_destroy(struct pier_loop *loop)
+{
+	const struct pier_provider *provider;
+	int error = 0;
+
+	if (!loop)
+		return;
+	provider = loop->device->provider;
+	if (loop->qp)
+		error = provider->destroy_qp(loop->qp);
+	if (!error && loop->cq)
+		error = provider->destroy_cq(loop->cq);
+	if (error)
+		pier_warning("%s does not destroy a queue pair: error %d",
+			     loop->device->name, error);
+	free(loop);
+}

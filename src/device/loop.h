@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_DEVICE_LOOP_H
+#define PIER_DEVICE_LOOP_H
+
+#include "device.h"
+
+/*
+ * A queue pair that is connected to itself, so that a NIC reads and writes memory of
+ * this process without a peer. NCCL flushes GPU memory with one (gpuFlush in its
+ * net_ib.cc). Threads: one at a time.
+ */
+struct pier_loop;
+
+/*
+ * Create a loop on the first active port.
+ *
+ * pd  of the device, and of all regions that requests use
+ *
+ * Errors: -ENETDOWN no port is active; others of the verbs: the device has no reliable
+ * queue pairs, or none that it connects to itself.
+ */
+int pier_loop_create(struct pier_device *device, struct ibv_pd *pd,
+		     struct pier_loop **ret_loop);
+
+/*
+ * Execute one request and wait for its completion, with a deadline. After a failure the
+ * loop can only be destroyed.
+ *
+ * opcode  IBV_WR_RDMA_READ from the remote address to the local element, or
+ *         IBV_WR_RDMA_WRITE the other way
+ * remote  its address, under `rkey`
+ *
+ * Errors: -ETIMEDOUT; -EIO the completion has an error, which the sentence names; others
+ * of ibv_post_send(3) and ibv_poll_cq(3).
+ */
+int pier_loop_run(struct pier_loop *loop, enum ibv_wr_opcode opcode,
+		  struct ibv_sge *local, uint64_t remote, uint32_t rkey);
+
+/* NULL and half-built loops are fine. What the driver does not destroy is leaked. */
+void pier_loop_destroy(struct pier_loop *loop);
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_REGION_CANARY_H
+#define PIER_REGION_CANARY_H
+
+#include "segment.h"
+
+/*
+ * The canary: before a NIC uses the memory of a device for the first time, bytes are sent
+ * through both, in either direction. Some drivers hand out other pages than the device
+ * uses, and nothing fails: the NIC's writes never reach the device. The canary has its
+ * own memory, from the backend and the unit that hold the segment's.
+ *
+ * Only memory that the CPU does not reach is tested. The answer is kept for the device
+ * and the unit, unless it says nothing about them, such as -ENOMEM.
+ */
+
+/*
+ * Whether the canary has refused a path before.
+ *
+ * mapping  of the dma-buf; PIER_MAPPING_AUTO: the path is peer memory
+ *
+ * Errors: -EIO it has.
+ */
+int pier_check_canary(const struct pier_segment *segment, enum pier_mapping mapping);
+
+/*
+ * Send the canary over a path on which a segment has just been registered, if it was not
+ * sent before. If it cannot be sent, the path is taken, and the reason logged.
+ *
+ * take  registers a segment on this path
+ *
+ * Errors: -EIO the path does not lead to the device's memory.
+ */
+int pier_send_canary(const struct pier_segment *segment, enum pier_mapping mapping,
+		     int (*take)(const struct pier_segment *segment,
+				 struct pier_mr_part *ret_part));
+
+#endif

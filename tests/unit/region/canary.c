@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The canary on soft0, with a backend scripted by the test: memory whose exports are of
+ * other pages than the device uses is refused, the answer is kept, and the path is taken
+ * where the canary cannot be sent. Also the variables that switch paths off.
+ */
+#include "tests/support/cmocka.h"
+#include "tests/support/census.h"
+#include "tests/support/expect.h"
+#include "tests/support/gpu.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <pier/pier.h>
+
+enum {
+	LENGTH = 10000,
+	THREADS = 4,
+};
+
+static struct {
+	char folder[32];
+	struct gpu_control *gpu;
+	struct pier_device *device;
+	struct pier_pd *pd;
+	struct pier_buffer *buffer;
+	struct test_census before;
+} fixture = { .folder = "/tmp/pier-unit-XXXXXX" };
+
+static int make_folder(void **state)
+{
+	(void)state;
+	fixture.gpu = test_load_gpu(fixture.folder);
+	return 0;
+}
+
+static int remove_folder(void **state)
+{
+	(void)state;
+	return test_remove_gpu(fixture.folder);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	memset(fixture.gpu, 0, sizeof(*fixture.gpu));
+	unsetenv("PIER_CANARY");
+	fixture.before = test_take_census();
+	expect_ok(pier_buffer_alloc("gpu", LENGTH, &fixture.buffer));
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	expect_ok(pier_buffer_free(fixture.buffer));
+	expect_ok(pier_dealloc_pd(fixture.pd));
+	expect_ok(pier_close_device(fixture.device));
+	fixture.pd = NULL;
+	fixture.device = NULL;
+	assert_int_equal(fixture.gpu->open_exports, 0);
+	assert_int_equal(fixture.gpu->live, 0);
+	unsetenv("PIER_DMABUF");
+	unsetenv("PIER_PEERMEM");
+	test_assert_census(&fixture.before);
+	return 0;
+}
+
+static void open_device(const char *name)
+{
+	expect_ok(pier_open_device(name, &fixture.device));
+	expect_ok(pier_alloc_pd(fixture.device, &fixture.pd));
+}
+
+static int reg(enum pier_policy policy, struct pier_mr **ret_mr)
+{
+	return pier_reg_buffer_mr(fixture.pd, fixture.buffer, 0, LENGTH,
+				  PIER_ACCESS_SHARED, policy, ret_mr);
+}
+
+/* Returns the number of copies that the canary made for it. */
+static int copies_of_reg(void)
+{
+	int before = fixture.gpu->copies;
+	struct pier_mr *mr = NULL;
+
+	expect_ok(reg(PIER_POLICY_DIRECT, &mr));
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
+	expect_ok(pier_dereg_mr(mr));
+	return fixture.gpu->copies - before;
+}
+
+/* One copy in each direction, once, and none of them of the program's memory. */
+static void is_sent_once_for_a_pair(void **state)
+{
+	static uint8_t image[LENGTH], back[LENGTH];
+
+	(void)state;
+	memset(image, 0x5a, sizeof(image));
+	open_device("soft0");
+	expect_ok(pier_buffer_copy_to(fixture.buffer, 0, image, LENGTH));
+	assert_int_equal(copies_of_reg(), 2);
+	assert_int_equal(copies_of_reg(), 0);
+	assert_int_equal(fixture.gpu->live, 1);
+	expect_ok(pier_buffer_copy_from(fixture.buffer, 0, back, LENGTH));
+	assert_memory_equal(back, image, LENGTH);
+}
+
+static void is_sent_for_each_device(void **state)
+{
+	(void)state;
+	open_device("soft0");
+	assert_int_equal(copies_of_reg(), 2);
+	expect_ok(pier_dealloc_pd(fixture.pd));
+	expect_ok(pier_close_device(fixture.device));
+	open_device("soft0");
+	assert_int_equal(copies_of_reg(), 2);
+}
+
+static void is_not_sent_if_switched_off(void **state)
+{
+	(void)state;
+	setenv("PIER_CANARY", "off", 1);
+	fixture.gpu->foreign_pages = ~0U;
+	open_device("soft0");
+	assert_int_equal(copies_of_reg(), 0);
+}
+
+/* Wrong data would arrive, and no call would fail. */
+static void refuses_foreign_pages(void **state)
+{
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	fixture.gpu->foreign_pages = ~0U;
+	open_device("soft0");
+	for (int i = 0; i < 2; i++) {
+		int exports = fixture.gpu->exports;
+
+		expect_result(reg(PIER_POLICY_DIRECT, &mr), -EIO);
+		test_assert_sentence(
+			"soft0 and the device do not share the memory of gpu");
+		test_assert_sentence("mapping default): at offset 0 the device wrote 0x");
+		test_assert_sentence("mapping pcie): at offset 0 the device wrote 0x");
+		/* The answers are kept: the memory is not even exported. */
+		assert_int_equal(fixture.gpu->exports - exports, i ? 0 : 4);
+	}
+}
+
+/* The refusal is a reason like any other: the policy decides what is next. */
+static void falls_back_to_a_bounce_buffer(void **state)
+{
+	static uint8_t image[LENGTH], back[LENGTH];
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	memset(image, 0x77, sizeof(image));
+	fixture.gpu->foreign_pages = ~0U;
+	open_device("soft0");
+	expect_ok(reg(PIER_POLICY_BOUNCE, &mr));
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_BOUNCE);
+	assert_non_null(strstr(pier_mr_reason(mr), "do not share the memory of gpu"));
+	expect_ok(pier_buffer_copy_to(fixture.buffer, 0, image, LENGTH));
+	expect_ok(pier_mr_sync_for_nic(mr, 0, LENGTH));
+	expect_ok(pier_mr_sync_for_device(mr, 0, LENGTH));
+	expect_ok(pier_buffer_copy_from(fixture.buffer, 0, back, LENGTH));
+	assert_memory_equal(back, image, LENGTH);
+	expect_ok(pier_dereg_mr(mr));
+}
+
+/* On Grace the wrong mapping registers, and shows only when it is used. */
+static void finds_the_mapping_that_works(void **state)
+{
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	fixture.gpu->foreign_pages = 1U << PIER_MAPPING_DEFAULT;
+	open_device("soft0");
+	expect_ok(reg(PIER_POLICY_DIRECT, &mr));
+	assert_int_equal(pier_mr_mapping(mr), PIER_MAPPING_PCIE);
+	expect_ok(pier_dereg_mr(mr));
+}
+
+/* Host memory passes the loop first, so a failure is the device memory's. */
+static void refuses_if_the_nic_cannot_reach_it(void **state)
+{
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	open_device("fault:wc@2=LOC_PROT_ERR,wc@4=LOC_PROT_ERR:soft0");
+	expect_result(reg(PIER_POLICY_DIRECT, &mr), -EIO);
+	test_assert_sentence("the NIC's read fails: a request to itself completes with "
+			     "the error 4");
+}
+
+static void expect_taken(const char *device, int copies, int copies_again)
+{
+	open_device(device);
+	assert_int_equal(copies_of_reg(), copies);
+	assert_int_equal(copies_of_reg(), copies_again);
+	expect_ok(pier_dealloc_pd(fixture.pd));
+	expect_ok(pier_close_device(fixture.device));
+	fixture.pd = NULL;
+	fixture.device = NULL;
+}
+
+/* What says nothing about the pair is no answer to keep. */
+static void path_is_taken_if_it_cannot_be_sent(void **state)
+{
+	(void)state;
+	/* A device without reliable queue pairs, such as EFA: asked once. */
+	expect_taken("fault:create_qp@1=EOPNOTSUPP:soft0", 0, 0);
+	expect_taken("fault:create_qp@1=ENOMEM:soft0", 0, 2);
+	expect_taken("fault:create_cq@1=EMFILE:soft0", 0, 2);
+	expect_taken("fault:modify_qp@1=EINVAL:soft0", 0, 0);
+	/* A GID of another network namespace: the next one works. */
+	expect_taken("fault:modify_qp@2=ENETUNREACH:soft0", 2, 0);
+	expect_taken("fault:reg_mr@1=ENOMEM:soft0", 0, 2);
+	/* The second: the first is that of the program's memory. */
+	expect_taken("fault:reg_dmabuf_mr@2=ENOMEM:soft0", 0, 2);
+	expect_taken("fault:post_send@1=EINVAL:soft0", 0, 0);
+	expect_taken("fault:wc@1=RETRY_EXC_ERR:soft0", 0, 0);
+	fixture.gpu->copy_error = EIO;
+	expect_taken("soft0", 1, 0);
+}
+
+static void *register_memory(void *argument)
+{
+	struct pier_mr *mr = NULL;
+
+	(void)argument;
+	for (int i = 0; i < 10; i++) {
+		expect_ok(reg(PIER_POLICY_BOUNCE, &mr));
+		assert_int_equal(pier_mr_path(mr), PIER_PATH_BOUNCE);
+		expect_ok(pier_dereg_mr(mr));
+	}
+	return NULL;
+}
+
+/* Each may send a canary; one answer is kept, and no lock is held meanwhile. */
+static void threads_agree(void **state)
+{
+	pthread_t threads[THREADS];
+
+	(void)state;
+	fixture.gpu->foreign_pages = ~0U;
+	open_device("soft0");
+	for (int i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, register_memory, NULL),
+				 0);
+	for (int i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_join(threads[i], NULL), 0);
+}
+
+static void dmabufs_are_switched_off(void **state)
+{
+	struct pier_device_attr attr;
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	setenv("PIER_DMABUF", "off", 1);
+	open_device("soft0");
+	expect_ok(pier_query_device(fixture.device, &attr));
+	assert_false(attr.dmabuf);
+	expect_result(reg(PIER_POLICY_DIRECT, &mr), -EOPNOTSUPP);
+	test_assert_sentence("PIER_DMABUF=off switched them off");
+	expect_result(pier_reg_dmabuf_mr(fixture.pd, 0, 1, 0, 0, 0, &mr), -EOPNOTSUPP);
+	test_assert_sentence("PIER_DMABUF=off switched them off");
+	expect_ok(reg(PIER_POLICY_BOUNCE, &mr));
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_BOUNCE);
+	assert_non_null(strstr(pier_mr_reason(mr), "PIER_DMABUF=off"));
+	expect_ok(pier_dereg_mr(mr));
+}
+
+static void peer_memory_is_switched_off(void **state)
+{
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	setenv("PIER_DMABUF", "off", 1);
+	setenv("PIER_PEERMEM", "off", 1);
+	open_device("soft0");
+	expect_result(reg(PIER_POLICY_PEERMEM, &mr), -EOPNOTSUPP);
+	test_assert_sentence("PIER_PEERMEM=off switched it off");
+}
+
+static void refuses_other_values(void **state)
+{
+	static const char *const names[] = { "PIER_DMABUF", "PIER_PEERMEM", "PIER_CANARY",
+					     "PIER_RELAXED_ORDERING" };
+	struct pier_device *device = NULL;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		setenv(names[i], "no", 1);
+		expect_result(pier_open_device("soft0", &device), -EINVAL);
+		test_assert_sentence(names[i]);
+		test_assert_sentence("=no: not \"on\", \"off\" or \"auto\"");
+		unsetenv(names[i]);
+	}
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		CASE(is_sent_once_for_a_pair),
+		CASE(is_sent_for_each_device),
+		CASE(is_not_sent_if_switched_off),
+		CASE(refuses_foreign_pages),
+		CASE(falls_back_to_a_bounce_buffer),
+		CASE(finds_the_mapping_that_works),
+		CASE(refuses_if_the_nic_cannot_reach_it),
+		CASE(path_is_taken_if_it_cannot_be_sent),
+		CASE(threads_agree),
+		CASE(dmabufs_are_switched_off),
+		CASE(peer_memory_is_switched_off),
+		CASE(refuses_other_values),
+	};
+
+	return cmocka_run_group_tests_name("canary", tests, make_folder, remove_folder);
+}
