@@ -9,6 +9,7 @@
 #include "tests/support/plugins.h"
 #include "tests/support/recorded.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 
 #include <infiniband/verbs.h>
@@ -21,11 +22,18 @@
 #include "buffer/near.h"
 #include "device/topology.h"
 #include "device/topology_file.h"
+#include "transfer/rails.h"
+
+enum {
+	NIC_GIDS = 4,
+	FOREIGN = 99, /* an interface of another network namespace */
+};
 
 struct nic {
 	struct ibv_device device; /* must be first: a NIC is found by its device */
 	bool down;
-	int link_layer; /* -1: unspecified; 0: Ethernet */
+	int link_layer; /* -1: unspecified; 0: Ethernet; 1: InfiniBand */
+	struct ibv_gid_entry gids[NIC_GIDS];
 	int open_error, cq_error, qp_error;
 };
 
@@ -93,8 +101,27 @@ int ibv_query_port(struct ibv_context *context, uint8_t port,
 
 	(void)port;
 	attr->state = nic->down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
-	attr->link_layer = nic->link_layer < 0 ? IBV_LINK_LAYER_UNSPECIFIED
-					       : IBV_LINK_LAYER_ETHERNET;
+	attr->link_layer = nic->link_layer < 0	 ? IBV_LINK_LAYER_UNSPECIFIED
+			   : nic->link_layer > 0 ? IBV_LINK_LAYER_INFINIBAND
+						 : IBV_LINK_LAYER_ETHERNET;
+	attr->gid_tbl_len = NIC_GIDS;
+	return 0;
+}
+
+/* An entry of another network namespace cannot be read: cmd_device.c of libibverbs. */
+int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index,
+		      struct ibv_gid_entry *ret_entry, uint32_t flags, size_t size)
+{
+	const struct nic *nic = nic_of(context->device);
+
+	(void)port, (void)flags, (void)size;
+	if (index >= NIC_GIDS)
+		return EINVAL;
+	if (nic->gids[index].ndev_ifindex == FOREIGN)
+		return ENODEV;
+	if (!nic->gids[index].gid.global.interface_id)
+		return ENODATA;
+	*ret_entry = nic->gids[index];
 	return 0;
 }
 
@@ -629,6 +656,67 @@ static void passes_over_devices_without_channels(void **state)
 	stop_machine();
 }
 
+static void set_gid(struct nic *nic, int index, const char *text, uint32_t type)
+{
+	assert_int_equal(inet_pton(AF_INET6, text, &nic->gids[index].gid), 1);
+	nic->gids[index].gid_type = type;
+}
+
+/* The description of this machine's only port. */
+static struct pier_rail_port describe_port(const char *name)
+{
+	uint8_t bytes[PIER_RAILS_SIZE_MAX];
+	struct pier_rails rails;
+	int size = pier_rails_describe(NULL, name, bytes, sizeof(bytes));
+
+	assert_int_equal(size, 112);
+	expect_ok(pier_rails_unpack(bytes, (size_t)size, &rails));
+	assert_string_equal(rails.ports[0].device, name);
+	return rails.ports[0];
+}
+
+/* What another end learns of a port; the loopback's address stands for a local one. */
+static void describes_ports_to_the_peer(void **state)
+{
+	static const uint8_t network[16] = { [10] = 0xff, 0xff, 127 };
+	struct pier_rail_port port;
+	struct nic *nic;
+
+	(void)state;
+	start_machine("kvm-guest");
+	nic = nic_named("mlx5_1");
+	nic->link_layer = 1;
+	set_gid(nic, 0, "fec0:0:0:7::5", IBV_GID_TYPE_IB);
+	port = describe_port("mlx5_1");
+	assert_int_equal(port.link_layer, PIER_LINK_INFINIBAND);
+	assert_int_equal(port.subnet_bits, 64);
+	assert_memory_equal(port.subnet, "\xfe\xc0\0\0\0\0\0\7\0\0\0\0\0\0\0\0", 16);
+	nic->link_layer = 0;
+	set_gid(nic, 0, "fe80::1", IBV_GID_TYPE_ROCE_V1);
+	set_gid(nic, 1, "::ffff:198.51.100.7", IBV_GID_TYPE_ROCE_V2);
+	set_gid(nic, 2, "2001:db8::1", IBV_GID_TYPE_ROCE_V2);
+	nic->gids[2].ndev_ifindex = FOREIGN;
+	port = describe_port("mlx5_1");
+	assert_int_equal(port.gids, PIER_RAIL_ROCE_V1 | PIER_RAIL_IPV4);
+	assert_int_equal(port.subnet_bits, 0);
+	/* A local interface shows which of them are not foreign. */
+	set_gid(nic, 3, "::ffff:127.0.0.1", IBV_GID_TYPE_ROCE_V2);
+	port = describe_port("mlx5_1");
+	assert_int_equal(port.gids, PIER_RAIL_IPV4);
+	assert_int_equal(port.subnet_bits, 104);
+	assert_memory_equal(port.subnet, network, sizeof(network));
+	nic->down = true;
+	expect_result(pier_rails_describe(NULL, "mlx5_1", NULL, 0), -ENETDOWN);
+	/* Without names, all that work: one is down, and one has no channels. */
+	nic_named("mlx5_0")->qp_error = EOPNOTSUPP;
+	describe_port("rxe0");
+	assert_int_equal(pier_rails_describe(NULL, NULL, NULL, 0), 112);
+	nic_named("rxe0")->down = true;
+	expect_result(pier_rails_describe(NULL, NULL, NULL, 0), -ENODEV);
+	test_assert_sentence("mlx5_1 has no active port");
+	stop_machine();
+}
+
 static void opens_the_device_that_the_user_names(void **state)
 {
 	struct pier_device *device = NULL;
@@ -853,6 +941,7 @@ int main(void)
 		cmocka_unit_test(opens_the_nearest_device),
 		cmocka_unit_test(skips_devices_that_do_not_work),
 		cmocka_unit_test(passes_over_devices_without_channels),
+		cmocka_unit_test(describes_ports_to_the_peer),
 		cmocka_unit_test(opens_the_device_that_the_user_names),
 		cmocka_unit_test(opens_any_device_without_a_location),
 		cmocka_unit_test(reports_device_locations),
