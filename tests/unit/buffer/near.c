@@ -108,7 +108,7 @@ int ibv_query_port(struct ibv_context *context, uint8_t port,
 	return 0;
 }
 
-/* An entry of another network namespace cannot be read: cmd_device.c of libibverbs. */
+/* An entry of another network namespace cannot be read. */
 int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index,
 		      struct ibv_gid_entry *ret_entry, uint32_t flags, size_t size)
 {
