@@ -103,7 +103,12 @@ struct ibv_cq *pier_channel_cq(const struct pier_channel *channel)
 
 int pier_channel_fd(const struct pier_channel *channel)
 {
-	return channel->events->fd;
+	return channel->completions.events->fd;
+}
+
+void *pier_channel_context(const struct pier_channel *channel)
+{
+	return channel->attr.context;
 }
 
 uint32_t pier_channel_outstanding(const struct pier_channel *channel)

@@ -4,6 +4,7 @@
 
 #include <pier/recovery.h>
 
+#include "channel/extra/keepalive.h"
 #include "core/deadline.h"
 #include "core/error.h"
 #include "wait.h"
@@ -30,17 +31,28 @@ static int64_t spin_time(const struct pier_channel *channel)
 static void add_fd(struct pier_wait_pass *pass, struct pier_channel *channel)
 {
 	int next_ms = pier_channel_next_ms(channel);
+	int fd = pier_channel_fd(channel);
 
 	if (next_ms >= 0 && next_ms < pass->timeout_ms)
 		pass->timeout_ms = next_ms;
-	pass->fds[pass->fd_count++] = (struct pollfd){ .fd = channel->events->fd,
-						       .events = POLLIN };
+	if (pass->fd_count == 0 || pass->fds[pass->fd_count - 1].fd != fd)
+		pass->fds[pass->fd_count++] = (struct pollfd){ .fd = fd,
+							       .events = POLLIN };
 }
 
+/*
+ * A shared CQ is armed once for its channels that follow each other. The check after
+ * this pass sees what arming has collected for any of them.
+ */
 static int arm_channel(struct pier_wait_pass *pass, struct pier_channel *channel)
 {
-	int count = pier_channel_arm(channel);
+	int count = 0;
 
+	if (channel->attr.cq && channel->attr.cq == pass->armed)
+		pier_keep_alive(channel);
+	else
+		count = pier_channel_arm(channel);
+	pass->armed = channel->attr.cq;
 	if (count > 0)
 		pass->again = true;
 	return count < 0 ? count : 0;

@@ -36,7 +36,8 @@ struct pier_wait_pass {
 		PIER_WAIT_STEP_SLEEP, /* list the fds and the time to wake up */
 	} step;
 	int64_t spin_ns;
-	bool again; /* do not sleep now */
+	bool again;		     /* do not sleep now */
+	const struct pier_cq *armed; /* the shared CQ that was armed last */
 	struct pollfd *fds;
 	nfds_t fd_count;
 	int timeout_ms;

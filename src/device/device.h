@@ -38,6 +38,7 @@ struct pier_device {
 	pthread_mutex_t pairs_lock;
 	struct pier_list pairs; /* of pair.c; under `pairs_lock` */
 	atomic_uint pds;
+	atomic_uint queues; /* completion queues with a vector that pier chose */
 	char name[64];
 };
 

@@ -26,9 +26,10 @@ struct canary {
 	struct ibv_mr *host;
 	/* Two pages of the device. The second is tested, so its offset counts, too. */
 	struct pier_buffer *buffer;
-	struct pier_mr region; /* only what the registration of a segment reads */
 	struct pier_mr_part part;
 	char sentence[SENTENCE_SIZE]; /* why the path is refused; "": it is not */
+	/* Only what the registration of a segment reads. Last: it has no fixed size. */
+	struct pier_mr region;
 };
 
 static bool needs_canary(const struct pier_segment *segment)
@@ -82,19 +83,16 @@ static int make_host_memory(struct canary *canary)
 	return fill_pattern(canary);
 }
 
-static int make_device_memory(struct canary *canary, enum pier_mapping mapping,
-			      int (*take)(const struct pier_segment *segment,
-					  struct pier_mr_part *ret_part))
+static int register_device(struct canary *canary, enum pier_mapping mapping,
+			   int (*take)(const struct pier_segment *segment,
+				       struct pier_mr_part *ret_part))
 {
 	struct pier_segment segment = {
 		.region = &canary->region,
 		.mapping = mapping,
 		.canary = true,
 	};
-	int error = pier_buffer_alloc(canary->memory, 2 * canary->page, &canary->buffer);
 
-	if (error)
-		return error;
 	canary->region.pd = canary->pd;
 	canary->region.access = PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_READ;
 	canary->region.split = PIER_SPLIT_NEVER;
@@ -227,14 +225,18 @@ static int run_canary(struct canary *canary, enum pier_mapping mapping,
 		      int (*take)(const struct pier_segment *segment,
 				  struct pier_mr_part *ret_part))
 {
-	int error = pier_loop_create(canary->pd->device, canary->pd->pd, &canary->loop);
+	/* First what costs least where it fails: a program may use all of a GPU. */
+	int error = pier_buffer_alloc(canary->memory, 2 * canary->page, &canary->buffer);
 
+	if (!error)
+		error = pier_loop_create(canary->pd->device, canary->pd->pd,
+					 &canary->loop);
 	if (!error)
 		error = make_host_memory(canary);
 	if (!error)
 		error = try_loop(canary);
 	if (!error)
-		error = make_device_memory(canary, mapping, take);
+		error = register_device(canary, mapping, take);
 	if (!error)
 		error = test_reading(canary, mapping);
 	if (!error && !canary->sentence[0])

@@ -110,6 +110,7 @@ int main(int argc, char **argv)
 		run_receiver_cases,
 		run_receive_cases,
 		run_recovery_cases,
+		run_shared_queue_cases,
 		run_process_cases,
 		run_group_cases,
 		/* clang-format on */

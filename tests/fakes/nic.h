@@ -15,6 +15,7 @@ enum {
 	FAKE_GIDS = 4,
 	FAKE_SGE = 8,
 	FAKE_MW_KEY = 0x20ff, /* the next key is 0x2000: 8 bits of it count */
+	FAKE_QPN = 0x1234,    /* of the first queue pair; the next ones follow */
 };
 
 /* A request of the send queue as it was posted. */
@@ -28,6 +29,12 @@ struct fake_nic {
 	struct ibv_port_attr port;
 	struct ibv_gid_entry gids[FAKE_GIDS]; /* zero: empty */
 	bool never_flushes;
+	/*
+	 * Destroying a queue pair removes its completions from the CQ, as
+	 * mlx5_cq_clean() in libmlx5 does. rxe leaves them there.
+	 */
+	bool cleans_cq;
+	uint32_t receiver; /* the queue pair that shared receives complete on */
 	int fail_call;	 /* the number of the provider call that fails, from 1; 0: none */
 	int fail_result; /* result of a failing post */
 	bool gid_beyond; /* the best GID has an index past FAKE_GIDS: 256 */
@@ -61,6 +68,7 @@ struct fake_nic {
 	/* Recorded calls of the channel. */
 	int calls;
 	int channels, cqs, qps; /* alive */
+	uint32_t qps_created;
 	int mrs, mws;
 	int mws_at_destroy; /* when the queue pair was destroyed */
 	/* Arguments of reg_mr() and alloc_mw(). */
@@ -81,6 +89,7 @@ struct fake_nic {
 	struct fake_send log[FAKE_QUEUE]; /* the first requests */
 	int logged;
 	uint64_t send_ids[FAKE_QUEUE], recv_ids[FAKE_QUEUE]; /* outstanding */
+	uint32_t send_qpns[FAKE_QUEUE], recv_qpns[FAKE_QUEUE];
 	int sends, recvs;
 	int recv_doorbells; /* calls of post_recv() and post_srq_recv() */
 	/*

@@ -573,7 +573,7 @@ static void passes_attributes_to_the_device(void **state)
 	attr.comp_vector = 3;
 	expect_result(pier_channel_create(&fake.pd, &attr, &channel), -EINVAL);
 	test_assert_sentence("comp_vector 3");
-	attr.comp_vector = UINT32_MAX;
+	attr.comp_vector = UINT32_MAX - 1;
 	expect_result(pier_channel_create(&fake.pd, &attr, &channel), -EINVAL);
 }
 
