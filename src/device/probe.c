@@ -109,6 +109,90 @@ static int probe_windows(const struct pier_device *device, struct ibv_pd *pd,
 	return 0;
 }
 
+/* Create the smallest queue pair of the kind that channels have. 0 or an errno. */
+static int try_queue_pair(const struct pier_device *device, struct ibv_pd *pd)
+{
+	struct ibv_qp_init_attr init = {
+		.cap = { .max_send_wr = 1,
+			 .max_recv_wr = 1,
+			 .max_send_sge = 1,
+			 .max_recv_sge = 1 },
+		.qp_type = IBV_QPT_RC,
+	};
+	struct ibv_qp *qp = NULL;
+	int error;
+
+	errno = 0;
+	pier_clear_error();
+	init.send_cq = device->provider->create_cq(device->context, 1, NULL, NULL, 0);
+	init.recv_cq = init.send_cq;
+	if (init.send_cq)
+		qp = device->provider->create_qp(pd, &init);
+	error = errno ? errno : EIO;
+	if (qp)
+		device->provider->destroy_qp(qp);
+	if (init.send_cq)
+		device->provider->destroy_cq(init.send_cq);
+	return qp ? 0 : error;
+}
+
+/*
+ * EFA creates no RC queue pair: EOPNOTSUPP, efa_qp_validate_attr() in efa_verbs.c. An
+ * iWARP device (siw, erdma, cxgb4; irdma and qedr in that mode) creates one, but brings
+ * it to RTS only over a TCP connection that rdma_cm has made: "no socket" and "no MPA" in
+ * siw_qp_nextstate_from_idle(), siw_qp.c. No memory is no answer. 0 or an errno.
+ */
+static int probe_channels(struct pier_device *device, struct ibv_pd *pd)
+{
+	int error;
+
+	if (device->context->device->transport_type == IBV_TRANSPORT_IWARP) {
+		snprintf(device->no_channels, sizeof(device->no_channels),
+			 "%s is an iWARP device, whose queue pairs only rdma_cm "
+			 "connects, which channels do not use",
+			 device->name);
+		return 0;
+	}
+	error = try_queue_pair(device, pd);
+	if (!error || error == ENOMEM)
+		return error;
+	pier_fail_because(error, "%s creates no reliable connected (RC) queue pairs",
+			  device->name);
+	snprintf(device->no_channels, sizeof(device->no_channels), "%s",
+		 pier_error_message());
+	return 0;
+}
+
+static int probe_in_pd(struct pier_device *device, struct ibv_pd *pd)
+{
+	int error = probe_dmabuf(device, pd);
+
+	if (error)
+		return pier_fail_because(error, "asking whether %s registers dma-bufs",
+					 device->name);
+	error = probe_channels(device, pd);
+	if (error)
+		return pier_fail_because(error, "asking whether %s has channels",
+					 device->name);
+	return 0;
+}
+
+static int probe_objects(struct pier_device *device)
+{
+	struct ibv_pd *pd;
+	int error;
+
+	errno = 0;
+	pd = device->provider->alloc_pd(device->context);
+	if (!pd)
+		return pier_fail_because(errno ? errno : EIO,
+					 "asking whether %s registers dma-bufs",
+					 device->name);
+	error = probe_in_pd(device, pd);
+	device->provider->dealloc_pd(pd);
+	return error;
+}
+
 /* A device that cannot be asked has it not. */
 static int find_lacking_access(const struct pier_device *device, bool windows)
 {
