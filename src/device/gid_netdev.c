@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <fcntl.h>
-#include <limits.h>
 #include <net/if.h>
 #include <netinet/in.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "gid_netdev.h"
 #include "gid_rank.h"
+#include "sysfs.h"
 
 /*
  * The kernel lists the GIDs of all network namespaces: with an RDMA device in shared mode
@@ -19,42 +16,24 @@
  * the GID's address.
  */
 
-/* Read a short file of sysfs without its newline. */
-static bool read_word(const char *path, char *ret_word, size_t size)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	ssize_t length;
-
-	if (fd < 0)
-		return false;
-	length = read(fd, ret_word, size - 1);
-	close(fd);
-	if (length <= 0)
-		return false;
-	ret_word[length] = '\0';
-	ret_word[strcspn(ret_word, "\n")] = '\0';
-	return ret_word[0] != '\0';
-}
-
 /* print_ndev() in drivers/infiniband/core/sysfs.c; EINVAL if the entry is empty. */
 static bool read_interface(const char *sysfs, const char *nic,
 			   const struct ibv_gid_entry *entry, char ret_name[IF_NAMESIZE])
 {
-	char path[PATH_MAX];
-
-	snprintf(path, sizeof(path), "%s/class/infiniband/%s/ports/%u/gid_attrs/ndevs/%u",
-		 sysfs, nic, entry->port_num, entry->gid_index);
-	return read_word(path, ret_name, IF_NAMESIZE) && !strchr(ret_name, '/');
+	return pier_read_sysfs(ret_name, IF_NAMESIZE,
+			       "%s/class/infiniband/%s/ports/%u/gid_attrs/ndevs/%u",
+			       sysfs, nic, entry->port_num, entry->gid_index) &&
+	       !strchr(ret_name, '/');
 }
 
 /* class/net shows the interfaces of one namespace. Index 0: the entry does not say. */
 static bool has_interface(const char *sysfs, const char *name, uint32_t index)
 {
-	char path[PATH_MAX], word[16];
+	char number[16];
 
-	snprintf(path, sizeof(path), "%s/class/net/%s/ifindex", sysfs, name);
-	return read_word(path, word, sizeof(word)) &&
-	       (index == 0 || strtoul(word, NULL, 10) == index);
+	return pier_read_sysfs(number, sizeof(number), "%s/class/net/%s/ifindex", sysfs,
+			       name) &&
+	       (index == 0 || strtoul(number, NULL, 10) == index);
 }
 
 static bool is_address(const struct sockaddr *address, const uint8_t *gid)
