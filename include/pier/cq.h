@@ -70,7 +70,10 @@ struct pier_cq;
 struct pier_cq_attr {
 	/** sizeof(struct pier_cq_attr), so that fields can be added. */
 	size_t size;
-	/** Entries, at least; up to max_cqe of ibv_query_device(3). */
+	/**
+	 * Entries, at least; up to max_cqe of ibv_query_device(3). The default counts as
+	 * not set, and is clamped to that limit.
+	 */
 	uint32_t depth;
 	/**
 	 * Completion vector, which selects the interrupt; 0 to num_comp_vectors - 1.
@@ -91,7 +94,7 @@ static inline void pier_cq_attr_init(struct pier_cq_attr *attr)
 /**
  * Create a completion queue that channels can share: pier_channel_attr.cq.
  *
- * attr  borrowed; NULL: the defaults, clamped to the device's limits
+ * attr  borrowed; NULL: the defaults
  *
  * Errors: -EINVAL depth or comp_vector is out of range (the error message gives the
  * limit); -ENOMEM; others of ibv_create_comp_channel(3) and ibv_create_cq(3).

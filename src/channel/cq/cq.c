@@ -30,15 +30,16 @@ static void describe_cq(const struct pier_object *object, char *ret_text, size_t
 static int read_attr(const struct pier_cq_attr *attr,
 		     const struct ibv_device_attr *limits, struct pier_cq_attr *ret_attr)
 {
-	struct pier_cq_attr known;
+	struct pier_cq_attr known, usual;
 	int error = 0;
 
-	pier_cq_attr_init(&known);
+	pier_cq_attr_init(&usual);
+	known = usual;
 	if (attr)
 		error = pier_read_extensible("completion queue attributes",
 					     "pier_cq_attr_init()", attr, FIRST_SIZE,
 					     sizeof(known), &known);
-	else if (known.depth > (uint32_t)limits->max_cqe)
+	if (known.depth == usual.depth && known.depth > (uint32_t)limits->max_cqe)
 		known.depth = (uint32_t)limits->max_cqe;
 	if (!error && (known.depth < 1 || known.depth > (uint32_t)limits->max_cqe))
 		error = pier_fail(EINVAL,

@@ -596,8 +596,9 @@ static void wrong_attributes_are_refused(void **state)
 	(void)state;
 	fake_reset();
 	pier_cq_attr_init(&attr);
+	attr.depth = 129;
 	expect_result(pier_create_cq(&fake.pd, &attr, &cq), -EINVAL);
-	test_assert_sentence("depth 1024 is not in 1 to 128");
+	test_assert_sentence("depth 129 is not in 1 to 128");
 	attr.depth = 0;
 	expect_result(pier_create_cq(&fake.pd, &attr, &cq), -EINVAL);
 	attr.depth = 1;
@@ -612,9 +613,26 @@ static void wrong_attributes_are_refused(void **state)
 	expect_ok(pier_create_cq(&fake.pd, &attr, &cq));
 	assert_int_equal(fake.comp_vector, 2);
 	expect_ok(pier_destroy_cq(cq));
-	/* The defaults are clamped. */
+	expect_ok(pier_destroy_cq(NULL));
+	assert_int_equal(fake.cqs + fake.channels, 0);
+}
+
+static void untouched_depth_is_clamped(void **state)
+{
+	struct pier_cq_attr attr;
+	struct pier_cq *cq = NULL;
+
+	(void)state;
+	fake_reset();
 	expect_ok(pier_create_cq(&fake.pd, NULL, &cq));
 	assert_int_equal(pier_cq_room(cq), 128);
+	expect_ok(pier_destroy_cq(cq));
+	/* Also if the caller sets another member. */
+	pier_cq_attr_init(&attr);
+	attr.comp_vector = 2;
+	expect_ok(pier_create_cq(&fake.pd, &attr, &cq));
+	assert_int_equal(pier_cq_room(cq), 128);
+	assert_int_equal(fake.comp_vector, 2);
 	expect_ok(pier_destroy_cq(cq));
 	expect_ok(pier_destroy_cq(NULL));
 	assert_int_equal(fake.cqs + fake.channels, 0);
@@ -706,6 +724,7 @@ int main(void)
 		cmocka_unit_test(positions_are_far_apart),
 		cmocka_unit_test(vectors_are_taken_in_turn),
 		cmocka_unit_test(wrong_attributes_are_refused),
+		cmocka_unit_test(untouched_depth_is_clamped),
 		cmocka_unit_test(queue_of_another_device_is_refused),
 		cmocka_unit_test(undoes_a_creation_that_failed_half_way),
 		cmocka_unit_test(broken_queue_is_reported),
