@@ -60,7 +60,7 @@ static int try_queue_pair(const struct pier_device *device, struct ibv_pd *pd)
 
 /*
  * EFA creates no RC queue pair: EOPNOTSUPP, efa_qp_validate_attr() in efa_verbs.c. An
- * iWARP device (siw, erdma, cxgb4; irdma and qedr in that mode) creates one, but brings
+ * iWARP device (siw, cxgb4; irdma, qedr and erdma in that mode) creates one, but brings
  * it to RTS only over a TCP connection that rdma_cm has made: "no socket" and "no MPA" in
  * siw_qp_nextstate_from_idle(), siw_qp.c. No memory is no answer. 0 or an errno.
  */
