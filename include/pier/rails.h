@@ -27,8 +27,9 @@ PIER_BEGIN_DECLS
  * channel on pairs[i].port. The channels are the rails of a transfer (<pier/transfer.h>).
  *
  * Two ports can be paired if they have the same link layer and, on InfiniBand, the same
- * subnet prefix; on Ethernet, GIDs of the same kind (RoCE v1, link-local, IPv6, IPv4).
- * Routes between IP subnets are not examined. The best pair is the fastest; of those, one
+ * subnet prefix; on Ethernet, GIDs of the same kind (RoCE v1, link-local, IPv6, IPv4)
+ * among those that a channel offers to its peer. Routes are not examined: ports of
+ * different IP subnets can be paired, ports of different InfiniBand subnets cannot. The best pair is the fastest; of those, one
  * in the same IP subnet; of those, the one nearest to the memory at its farther end; of
  * those, one with the same name at both ends, as hosts of one kind are wired. Each port
  * is used once. The other pairs are as fast, as near and as much in one subnet as the
@@ -58,9 +59,10 @@ PIER_BEGIN_DECLS
  *
  * Returns the number of bytes, up to PIER_RAILS_SIZE_MAX.
  *
- * Errors: -ENODEV there is no device that can be used (pier_error_message() gives the
- * reasons); -ENETDOWN a named device has no active port; -ENOSPC size is too small;
- * -E2BIG more than PIER_RAILS_MAX ports; others as for pier_open_near_device().
+ * Errors: -EINVAL devices has no name; -ENODEV there is no device that can be used
+ * (pier_error_message() gives the reasons); -ENETDOWN a named device has no active port;
+ * -ENOSPC size is too small; -E2BIG more than PIER_RAILS_MAX ports; others as for
+ * pier_open_near_device().
  */
 PIER_API int pier_rails_describe(const struct pier_buffer *buffer, const char *devices,
 				 void *ret_bytes, size_t size);

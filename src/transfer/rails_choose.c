@@ -32,8 +32,8 @@ static bool share_subnet(const struct pier_rail_port *a, const struct pier_rail_
 }
 
 /*
- * A packet with a global route needs a router between InfiniBand subnets (InfiniBand
- * Architecture Specification, volume 1, 19.2.4); a channel has the peer's plain LID.
+ * A packet needs a router to reach another InfiniBand subnet (InfiniBand Architecture
+ * Specification, volume 1, 19.2.4), and a description does not show whether there is one.
  */
 static bool can_connect(const struct pier_rail_port *a, const struct pier_rail_port *b)
 {

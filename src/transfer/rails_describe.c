@@ -15,10 +15,6 @@
 #include "core/error.h"
 #include "core/log.h"
 
-enum {
-	GIDS_MAX = 256, /* the range of sgid_index of struct ibv_global_route */
-};
-
 struct description {
 	struct pier_rails rails;
 	struct pier_near_device *near; /* all RDMA devices */
@@ -26,24 +22,22 @@ struct description {
 	struct ifaddrs *addresses; /* of this network namespace */
 };
 
-/* What the GIDs of a port say. */
-struct gid_summary {
-	uint8_t all, local; /* PIER_RAIL_IPV4 and others; those of local interfaces */
-	uint8_t subnet[16], subnet_bits;
-};
-
-static uint8_t classify_gid(const struct pier_gid_entry *entry)
+static uint8_t kind_of_gid(const struct ibv_gid_entry *entry)
 {
-	struct in6_addr address;
-
-	memcpy(&address, entry->gid, sizeof(address));
-	if (IN6_IS_ADDR_UNSPECIFIED(&address) || entry->type == PIER_GID_IB)
-		return 0;
-	if (entry->type == PIER_GID_ROCE_V1)
+	switch (pier_rank_gid(entry)) {
+	case PIER_GID_V1:
 		return PIER_RAIL_ROCE_V1;
-	if (IN6_IS_ADDR_V4MAPPED(&address))
+	case PIER_GID_V2_LINK_LOCAL:
+		return PIER_RAIL_LINK_LOCAL;
+	case PIER_GID_V2_IPV6:
+		return PIER_RAIL_IPV6;
+	case PIER_GID_V2_IPV4:
 		return PIER_RAIL_IPV4;
-	return IN6_IS_ADDR_LINKLOCAL(&address) ? PIER_RAIL_LINK_LOCAL : PIER_RAIL_IPV6;
+	case PIER_GID_UNUSABLE:
+	case PIER_GID_OTHER:
+		break;
+	}
+	return 0;
 }
 
 /* An address in the form of a GID, or its netmask. Returns false if it is of no IP. */
@@ -76,48 +70,36 @@ static bool find_netmask(const struct ifaddrs *addresses, const uint8_t gid[16],
 	return false;
 }
 
-/* IPv4 goes before IPv6, as in the choice of a channel's GID. */
-static void set_subnet(struct gid_summary *summary, const uint8_t gid[16],
+static void set_subnet(struct pier_rail_port *port, const uint8_t gid[16],
 		       const uint8_t mask[16])
 {
-	summary->subnet_bits = 0;
 	for (int i = 0; i < 16; i++) {
-		summary->subnet[i] = gid[i] & mask[i];
-		summary->subnet_bits += (uint8_t)__builtin_popcount(mask[i]);
+		port->subnet[i] = gid[i] & mask[i];
+		port->subnet_bits += (uint8_t)__builtin_popcount(mask[i]);
 	}
 }
 
-static void summarise_gid(const struct description *description,
-			  const struct pier_gid_entry *entry, struct gid_summary *summary)
-{
-	uint8_t kind = classify_gid(entry), mask[16];
-
-	summary->all |= kind;
-	if (!kind || !find_netmask(description->addresses, entry->gid, mask))
-		return;
-	if ((kind == PIER_RAIL_IPV4 && !(summary->local & PIER_RAIL_IPV4)) ||
-	    (kind == PIER_RAIL_IPV6 && !summary->subnet_bits))
-		set_subnet(summary, entry->gid, mask);
-	summary->local |= kind;
-}
-
 /*
- * GIDs of interfaces in other network namespaces count only if there are no others. An
- * entry that is empty, or cannot be read, is skipped.
+ * Those that a channel of the port offers to its peer, the best first. The subnet is that
+ * of the first routable one with an address here. No GID: no peer can be reached.
  */
 static void add_gids(const struct description *description, struct pier_device *device,
 		     uint32_t count, struct pier_rail_port *port)
 {
-	struct gid_summary summary = { 0 };
-	struct pier_gid_entry entry;
+	struct pier_gid_list list;
+	uint8_t mask[16];
 
-	for (uint32_t i = 0; i < count && i < GIDS_MAX; i++) {
-		if (pier_query_gid(device, port->port, i, &entry) == 0)
-			summarise_gid(description, &entry, &summary);
+	if (pier_list_gids(device, (uint8_t)port->port, (int)count, &list))
+		return;
+	for (uint32_t i = 0; i < list.count; i++) {
+		const struct ibv_gid_entry *entry = &list.entries[i];
+		uint8_t kind = kind_of_gid(entry);
+
+		port->gids |= kind;
+		if (kind & (PIER_RAIL_IPV4 | PIER_RAIL_IPV6) && !port->subnet_bits &&
+		    find_netmask(description->addresses, entry->gid.raw, mask))
+			set_subnet(port, entry->gid.raw, mask);
 	}
-	port->gids = summary.local ? summary.local : summary.all;
-	memcpy(port->subnet, summary.subnet, sizeof(port->subnet));
-	port->subnet_bits = summary.subnet_bits;
 }
 
 /* GID 0 has the subnet prefix (InfiniBand Architecture Specification, volume 1, 4.1.1).
@@ -219,6 +201,8 @@ static int add_named_devices(struct description *description, const char *names)
 	     name = strtok_r(NULL, ",", &rest))
 		error = add_device(description, name);
 	free(copy);
+	if (!error && description->rails.count == 0)
+		error = pier_fail(EINVAL, "rails: \"%s\" names no device", names);
 	return error;
 }
 

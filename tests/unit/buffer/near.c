@@ -20,12 +20,13 @@
 
 #include "buffer/locate.h"
 #include "buffer/near.h"
+#include "device/gid_rank.h"
 #include "device/topology.h"
 #include "device/topology_file.h"
 #include "transfer/rails.h"
 
 enum {
-	NIC_GIDS = 4,
+	NIC_GIDS = PIER_GID_OFFERS + 1,
 	FOREIGN = 99, /* an interface of another network namespace */
 };
 
@@ -124,6 +125,14 @@ int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index
 		return ENODATA;
 	*ret_entry = nic->gids[index];
 	return 0;
+}
+
+/* A kernel before 5.10. */
+ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries,
+			     size_t count, uint32_t flags, size_t size)
+{
+	(void)context, (void)entries, (void)count, (void)flags, (void)size;
+	return -EOPNOTSUPP;
 }
 
 struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
@@ -700,12 +709,22 @@ static void describes_ports_to_the_peer(void **state)
 	port = describe_port("mlx5_1");
 	assert_int_equal(port.gids, PIER_RAIL_ROCE_V1 | PIER_RAIL_IPV4);
 	assert_int_equal(port.subnet_bits, 0);
-	/* A local interface shows which of them are not foreign. */
+	/* The first one with an address here gives the subnet. */
 	set_gid(nic, 3, "::ffff:127.0.0.1", IBV_GID_TYPE_ROCE_V2);
 	port = describe_port("mlx5_1");
-	assert_int_equal(port.gids, PIER_RAIL_IPV4);
+	assert_int_equal(port.gids, PIER_RAIL_ROCE_V1 | PIER_RAIL_IPV4);
 	assert_int_equal(port.subnet_bits, 104);
 	assert_memory_equal(port.subnet, network, sizeof(network));
+	/* A channel offers only so many, so the IPv6 address is no way to reach it. */
+	for (int i = 0; i < PIER_GID_OFFERS; i++)
+		set_gid(nic, i, "::ffff:198.51.100.7", IBV_GID_TYPE_ROCE_V2);
+	set_gid(nic, PIER_GID_OFFERS, "2001:db8::1", IBV_GID_TYPE_ROCE_V2);
+	nic->gids[2].ndev_ifindex = 0;
+	assert_int_equal(describe_port("mlx5_1").gids, PIER_RAIL_IPV4);
+	set_gid(nic, 0, "::ffff:169.254.0.7", IBV_GID_TYPE_ROCE_V2);
+	assert_int_equal(describe_port("mlx5_1").gids, PIER_RAIL_IPV4 | PIER_RAIL_IPV6);
+	expect_result(pier_rails_describe(NULL, ",", NULL, 0), -EINVAL);
+	test_assert_sentence("\",\" names no device");
 	nic->down = true;
 	expect_result(pier_rails_describe(NULL, "mlx5_1", NULL, 0), -ENETDOWN);
 	/* Without names, all that work: one is down, and one has no channels. */
