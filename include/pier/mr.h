@@ -522,9 +522,10 @@ PIER_API bool pier_mr_encloses(const struct pier_mr *mr, uint64_t addr, uint64_t
 
 /**
  * Allocate the pages of host memory with several threads. A registration allocates
- * missing pages one after the other while it pins them, which takes most of its time:
- * for huge new memory, call this before. Chunks of 16 MiB whose first page is there are
- * skipped.
+ * missing pages one after the other while it pins them, which takes most of its time;
+ * for huge new memory, several threads can do that before. Measure whether it helps: with
+ * two busy processors it took longer in all. Chunks of 16 MiB whose first page is there
+ * are skipped.
  *
  * The pages come from the NUMA node of the calling thread, or follow its memory policy,
  * as if it had touched them (set_mempolicy(2)). No bytes change. If RLIMIT_MEMLOCK is too

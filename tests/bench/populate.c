@@ -6,8 +6,8 @@
  *
  * Each round registers LENGTH new bytes three times: alone, and after
  * pier_memory_populate() with one thread and with THREADS. Prints the medians in seconds,
- * and the last one divided by the first and by the second. soft0 pins nothing, so that
- * there only the last ratio has a meaning.
+ * and the last one divided by the first and by the second. soft0 allocates missing pages
+ * itself when it registers, in one thread, and walks over those that are there.
  */
 #include <stdint.h>
 #include <stdio.h>
