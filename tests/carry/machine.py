@@ -37,6 +37,11 @@ def nics():
                    if "ACTIVE" in first_line(file)})
 
 
+def link_layer(name):
+    """Of the first port: Ethernet or InfiniBand, which do not reach each other."""
+    return first_line(SYSFS / name / "ports/1/link_layer")
+
+
 class Record:
     """While it is entered, what is printed is also written to a file, without host names."""
 

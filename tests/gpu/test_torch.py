@@ -194,8 +194,8 @@ def run_allocator(name):
 def no_torch():
     """Why it cannot be used, in a process of its own: importing it takes memory."""
     script = "import torch, sys; sys.exit(0 if torch.cuda.is_available() else 3)"
-    done = subprocess.run([sys.executable, "-c", script], universal_newlines=True, stderr=subprocess.PIPE,
-                          timeout=SECONDS)
+    done = subprocess.run([sys.executable, "-c", script], universal_newlines=True,
+                          stderr=subprocess.PIPE, timeout=SECONDS)
     if done.returncode == 3:
         return "PyTorch has no CUDA device"
     return done.stderr.strip().splitlines()[-1] if done.returncode else None
@@ -211,9 +211,9 @@ def main():
     for name, (settings, _) in ALLOCATORS.items():
         env = {**os.environ, "PYTORCH_CUDA_ALLOC_CONF": settings}
         try:
-            done = subprocess.run([sys.executable, "-B", str(HERE), name], env=env, universal_newlines=True,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                  timeout=SECONDS)
+            done = subprocess.run([sys.executable, "-B", str(HERE), name], env=env,
+                                  universal_newlines=True, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, timeout=SECONDS)
             problem = "exit status %d" % done.returncode if done.returncode else None
             said = done.stdout
         except subprocess.TimeoutExpired:
