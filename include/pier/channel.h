@@ -418,6 +418,15 @@ struct pier_work {
  * A posted request does not own its memory, which must stay registered until the
  * request has completed.
  *
+ * Immediate data as a signal: when the peer's receive completes, the bytes of this write
+ * and of all earlier writes on the channel are in the peer's memory (InfiniBand
+ * Architecture Specification, volume 1, 9.5; for relaxed ordering, ibv_reg_mr(3)).
+ * Adaptive routing does not change this. But switches may spread only the packets of
+ * plain writes over several paths. Therefore write long payloads without immediate
+ * data, and post a write of no bytes with it behind them, both with pier_post_batch().
+ * Nothing orders the bytes of one write, nor of several, before such a completion: do
+ * not poll memory for the last byte.
+ *
  * Errors: -EINVAL a send or receive has too many elements, remote is NULL, or a receive
  * is posted although the channel has a shared receive queue; -ERANGE remote is shorter
  * than the elements; -EMSGSIZE the message is longer than the port's max_msg_size;

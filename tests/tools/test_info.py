@@ -131,6 +131,12 @@ class Info(Case):
         self.assertIn("memory board:2 (Board 2)\n  limits        " + "d" * 159, text)
         self.assertIn("  nearest       unknown\n", blocks["board:3"])
 
+    def test_error_of_topology_file_is_printed(self):
+        path = self.file("topology", b"near mlx5_0\n")
+        env = dict(self.board("/3"), PIER_TOPO_FILE=path)
+        self.assertIn("  nearest       unknown: PIER_TOPO_FILE: %s, line 1: " % path,
+                      self.run_pier("info", env=env).stdout)
+
     def test_soft0_has_no_location(self):
         for device in self.facts()["devices"]:
             if device["provider"] == "soft":

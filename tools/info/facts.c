@@ -80,6 +80,8 @@ void read_unit_facts(const struct pier_memory_unit *unit, struct unit_facts *ret
 {
 	memset(ret_facts, 0, sizeof(*ret_facts));
 	ret_facts->unit = unit;
-	/* If the list cannot be allocated, an empty one is printed. */
-	pier_near_device_list(&unit->location, &ret_facts->near, &ret_facts->near_count);
+	if (pier_near_device_list(&unit->location, &ret_facts->near,
+				  &ret_facts->near_count) < 0)
+		snprintf(ret_facts->near_error, sizeof(ret_facts->near_error), "%s",
+			 pier_error_message());
 }

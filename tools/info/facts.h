@@ -21,6 +21,7 @@ struct unit_facts {
 	const struct pier_memory_unit *unit;
 	struct pier_near_device *near; /* nearest first */
 	size_t near_count;
+	char near_error[512]; /* why there is no list; "" */
 };
 
 /* Open and query the device; the caller closes ret_facts->device. */

@@ -126,6 +126,7 @@ void print_unit_json(struct json *json, const struct unit_facts *facts)
 		json_string(json, "name", facts->near[i].name);
 		json_string(json, "distance",
 			    pier_distance_name(facts->near[i].distance));
+		json_uint(json, "mbits", facts->near[i].speed);
 		json_close(json, '}');
 	}
 	json_close(json, ']');

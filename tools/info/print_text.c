@@ -174,5 +174,8 @@ void print_unit_text(const struct unit_facts *facts)
 	if (facts->unit->detail[0])
 		printf("  limits        %s\n", facts->unit->detail);
 	print_location(&facts->unit->location);
-	print_near(facts->near, facts->near_count);
+	if (facts->near_error[0])
+		printf("  nearest       unknown: %s\n", facts->near_error);
+	else
+		print_near(facts->near, facts->near_count);
 }
