@@ -14,7 +14,7 @@ MODULES = re.compile(r"^(ib_|mlx|rdma_|irdma|bnxt_re|efa|hns|qedr|ionic|nvidia|a
 # Of the files in sysfs, none that identifies the machine: no GUID, no serial number.
 DEVICE_FILES = ["fw_ver", "hca_type", "board_id", "device/numa_node", "device/current_link_speed",
                 "device/current_link_width", "device/vendor", "device/device"]
-PORT_FILES = ["state", "link_layer", "rate", "phys_state", "gid_attrs/ndevs/0"]
+PORT_FILES = ["state", "link_layer", "rate", "phys_state"]
 
 
 def whole_file(path):
@@ -69,13 +69,14 @@ class Record:
 
 
 def facts_of_nic(device):
-    yield "%s: driver %s, %s" % (
-        device.name, os.path.basename(os.path.realpath(device / "device/driver")),
+    driver = device / "device/driver"
+    yield "%s: driver %s; %s" % (
+        device.name, driver.resolve().name if driver.exists() else "without hardware",
         ", ".join("%s %s" % (name.split("/")[-1], first_line(device / name))
                   for name in DEVICE_FILES if first_line(device / name)))
     for port in sorted(device.glob("ports/*")):
-        yield "%s port %s: %s, %d GIDs" % (
-            device.name, port.name,
+        yield "%s port %s, interface %s: %s, %d GIDs" % (
+            device.name, port.name, first_line(port / "gid_attrs/ndevs/0") or "none",
             ", ".join("%s %s" % (name.split("/")[-1], first_line(port / name))
                       for name in PORT_FILES if first_line(port / name)),
             sum(bool(first_line(file)) for file in port.glob("gid_attrs/types/*")))

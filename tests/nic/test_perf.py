@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """pier's bandwidth beside perftest's on the same NIC, in turn, as a ratio. No ratio fails.
 
+    test_perf.py [ROUNDS]
+
 PIER_PERF is tests/bench's pier-perf, PIER_GPU_NIC the NIC. Both have two processes on it.
 """
 
@@ -21,7 +23,7 @@ from cases import Cases  # noqa: E402
 NIC = os.environ.get("PIER_GPU_NIC", "")
 TESTS = [("write_bw", "ib_write_bw"), ("read_bw", "ib_read_bw")]
 SIZES = [4096, 65536, 1 << 20]
-ROUNDS = 3
+ROUNDS = int((sys.argv[1:] or ["3"])[0])
 SECONDS = 60
 DEPTH = 128  # perftest's
 MIB = 1 << 20
