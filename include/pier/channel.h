@@ -180,8 +180,8 @@ struct pier_channel_attr {
 	uint32_t static_rate;
 };
 
-#define PIER_PSN_RANDOM	    UINT32_MAX
-#define PIER_RD_ATOMIC_SAME UINT16_MAX
+#define PIER_PSN_RANDOM		UINT32_MAX
+#define PIER_RD_ATOMIC_SAME	UINT16_MAX
 /** No value that a sender may use: the low bits are "congestion experienced". */
 #define PIER_TRAFFIC_CLASS_PORT UINT8_MAX
 
@@ -234,8 +234,10 @@ PIER_API int pier_channel_attr_parse(struct pier_channel_attr *attr, const char 
  * attr  borrowed; NULL: the defaults
  *
  * Errors: -EINVAL a value is out of range (the error message names it and the device's
- * limit), PIER_CHANNEL is invalid, or srq belongs to another protection domain; -ENETDOWN the port is not
- * active; -EADDRNOTAVAIL the port needs a GID and has no usable one; -ENOMEM; others of
+ * limit), PIER_CHANNEL is invalid, or srq belongs to another protection domain;
+ * -ENETDOWN the port is not active; -EADDRNOTAVAIL the port needs a GID and has no usable
+ * one; -EOPNOTSUPP the device cannot have channels (pier_device_check_channels());
+ * -ENOMEM; others of
  * ibv_create_cq(3), ibv_create_qp(3) and ibv_modify_qp(3).
  */
 PIER_API int pier_channel_create(struct pier_pd *pd, const struct pier_channel_attr *attr,
@@ -280,8 +282,8 @@ PIER_API int pier_channel_endpoint(struct pier_channel *channel,
  * the peer too and fetch its new endpoint; -ETIMEDOUT, -EHOSTUNREACH, -ECONNREFUSED the
  * peer's NIC cannot be reached; others of ibv_modify_qp(3). If the device cannot serve
  * as many reads and atomics as the endpoint of this end promises, the error message
- * gives the possible number, and the endpoint has it after pier_channel_reset(). After any error except
- * -EISCONN and -ESTALE the channel can only be reset or destroyed.
+ * gives the possible number, and the endpoint has it after pier_channel_reset(). After
+ * any error except -EISCONN and -ESTALE the channel can only be reset or destroyed.
  */
 PIER_API int pier_channel_connect(struct pier_channel *channel,
 				  const struct pier_endpoint *peer);
@@ -390,6 +392,15 @@ struct pier_work {
  *
  * A posted request does not own its memory, which must stay registered until the
  * request has completed.
+ *
+ * Immediate data as a signal: when the peer's receive completes, the bytes of this write
+ * and of all earlier writes on the channel are in the peer's memory (InfiniBand
+ * Architecture Specification, volume 1, 9.5; for relaxed ordering, ibv_reg_mr(3)).
+ * Adaptive routing does not change this. But switches may spread only the packets of
+ * plain writes over several paths. Therefore write long payloads without immediate
+ * data, and post a write of no bytes with it behind them, both with pier_post_batch().
+ * Nothing orders the bytes of one write, nor of several, before such a completion: do
+ * not poll memory for the last byte.
  *
  * Errors: -EINVAL a send or receive has too many elements, remote is NULL, or a receive
  * is posted although the channel has a shared receive queue; -ERANGE remote is shorter

@@ -45,10 +45,11 @@ PIER_API struct ibv_cq *pier_channel_cq(const struct pier_channel *channel);
  *         only pier's part
  *
  * The first import from a context that pier did not open queries the device's
- * capabilities, as pier_open_device() does; this allocates and deallocates a protection
- * domain. All imports from that context share one device, pier_pd_device(), which is
- * freed with its last protection domain. pier_close_device() of this device fails with
- * -EBUSY. A protection domain may be imported more than once.
+ * capabilities, as pier_open_device() does; this creates and destroys a protection
+ * domain, a completion queue and a queue pair. All imports from that context share one
+ * device, pier_pd_device(), which is freed with its last protection domain.
+ * pier_close_device() of this device fails with -EBUSY. A protection domain may be
+ * imported more than once.
  *
  * Threads: any thread may call this function. Processes: in a child of fork(2), it
  * fails with -ECHILD if the parent imported from or opened the same context.

@@ -30,8 +30,9 @@ struct pier_device {
 		enum pier_switch canary;	   /* PIER_CANARY */
 		enum pier_switch relaxed_ordering; /* PIER_RELAXED_ORDERING */
 	} switches;
-	bool dmabuf;	    /* what the probe at opening found; not switched off */
-	int lacking_access; /* flags of enum pier_access that it cannot honour */
+	bool dmabuf;	       /* what the probe at opening found; not switched off */
+	char no_channels[256]; /* why it has no channels; "": it has them */
+	int lacking_access;    /* flags of enum pier_access that it cannot honour */
 	/* A memory window lets the peer reach all of the region beneath. */
 	bool unbounded_windows;
 	pthread_mutex_t pairs_lock;

@@ -22,7 +22,9 @@ enum {
 enum frame_type {
 	FRAME_REQUEST = 1,   /* client: settings, and the server's role and side */
 	FRAME_SOURCE = 2,    /* sender: name, size and attributes of the file */
-	FRAME_SETUP = 3,     /* both: endpoint, memory region, next chunk, report */
+	FRAME_RAILS = 9,     /* both: the NICs to choose from, by pier_rails_describe() */
+	FRAME_SETUP = 3,     /* both: endpoint and memory region of each rail, next chunk,
+				report */
 	FRAME_READY = 4,     /* both: connected */
 	FRAME_END = 5,	     /* sender: all is sent and the file did not change; digest */
 	FRAME_DONE = 6,	     /* receiver: the destination has its name */

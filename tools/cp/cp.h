@@ -23,6 +23,7 @@ enum cp_role {
 /* Sizes of strings, with the terminating NUL. */
 enum {
 	CP_NAME_MAX = 64,
+	CP_DEVICES_MAX = 256, /* names, with "," between them */
 	CP_REASON_MAX = 1024,
 	CP_CHANNEL_MAX = 256,
 };
@@ -49,12 +50,12 @@ struct cp_settings {
 struct cp_side {
 	char path[PATH_MAX];
 	char memory[CP_NAME_MAX];
-	char device[CP_NAME_MAX];
+	char device[CP_DEVICES_MAX];
 };
 
-/* The device, memory and path that a side uses. */
+/* The devices, memory and path that a side uses. */
 struct cp_report {
-	char device[CP_NAME_MAX];
+	char device[CP_DEVICES_MAX];
 	char memory[CP_NAME_MAX];
 	char path[CP_NAME_MAX];	    /* pier_path_name() */
 	char reason[CP_REASON_MAX]; /* pier_mr_reason() */
@@ -68,6 +69,7 @@ enum {
 	/* Limit of chunk * depth: a server allocates what its client requests. */
 	CP_SLOTS_MAX = CP_CHUNK_MAX,
 	CP_THREADS_MAX = 64,
+	CP_RAILS_MAX = 4, /* NICs of each side */
 };
 
 #endif

@@ -147,18 +147,30 @@ int receive_source(struct control *control, struct source_message *ret_source)
 	return 0;
 }
 
-int send_setup(struct control *control, const struct setup_message *setup)
+static int put_rail(struct wire_writer *writer, const struct setup_message *setup,
+		    uint32_t rail)
 {
 	uint8_t endpoint[PIER_ENDPOINT_WIRE_MAX], remote[PIER_REMOTE_WIRE_SIZE];
-	int length = pier_endpoint_pack(&setup->endpoint, endpoint, sizeof(endpoint));
-	struct wire_writer writer = { .length = 0 };
+	int length = pier_endpoint_pack(&setup->endpoints[rail], endpoint,
+					sizeof(endpoint));
 
 	if (length < 0)
-		return fail_pier(control->failure, EXIT_DEVICE);
-	pier_remote_pack(&setup->remote, remote);
-	put_u32(&writer, (uint32_t)length);
-	put_bytes(&writer, endpoint, (size_t)length);
-	put_bytes(&writer, remote, sizeof(remote));
+		return length;
+	pier_remote_pack(&setup->remotes[rail], remote);
+	put_u32(writer, (uint32_t)length);
+	put_bytes(writer, endpoint, (size_t)length);
+	put_bytes(writer, remote, sizeof(remote));
+	return 0;
+}
+
+int send_setup(struct control *control, const struct setup_message *setup)
+{
+	struct wire_writer writer = { .length = 0 };
+
+	put_u32(&writer, setup->rail_count);
+	for (uint32_t i = 0; i < setup->rail_count; i++)
+		if (put_rail(&writer, setup, i) < 0)
+			return fail_pier(control->failure, EXIT_DEVICE);
 	put_u64(&writer, setup->next);
 	put_string(&writer, setup->report.device);
 	put_string(&writer, setup->report.memory);
@@ -167,26 +179,41 @@ int send_setup(struct control *control, const struct setup_message *setup)
 	return control_send(control, FRAME_SETUP, &writer);
 }
 
+/* Returns 0, or the library's error. */
+static int get_rail(struct wire_reader *reader, struct setup_message *ret_setup,
+		    uint32_t rail)
+{
+	uint32_t length = get_u32(reader);
+	const uint8_t *endpoint = get_bytes(reader, length);
+	const uint8_t *remote = get_bytes(reader, PIER_REMOTE_WIRE_SIZE);
+	int error;
+
+	if (!remote)
+		return 0;
+	error = pier_endpoint_unpack(endpoint, length, &ret_setup->endpoints[rail]);
+	return error ? error
+		     : pier_remote_unpack(remote, PIER_REMOTE_WIRE_SIZE,
+					  &ret_setup->remotes[rail]);
+}
+
 int read_setup(struct control *control, const struct frame *frame,
 	       struct setup_message *ret_setup)
 {
 	struct cp_report *report = &ret_setup->report;
 	struct wire_reader reader = reader_of(frame);
-	uint32_t length = get_u32(&reader);
-	const uint8_t *endpoint = get_bytes(&reader, length);
-	const uint8_t *remote = get_bytes(&reader, PIER_REMOTE_WIRE_SIZE);
 
+	ret_setup->rail_count = get_u32(&reader);
+	if (ret_setup->rail_count < 1 || ret_setup->rail_count > CP_RAILS_MAX)
+		return fail_invalid_message(control, "set-up");
+	for (uint32_t i = 0; i < ret_setup->rail_count; i++)
+		if (get_rail(&reader, ret_setup, i) < 0)
+			return fail_pier(control->failure, EXIT_PEER);
 	ret_setup->next = get_u64(&reader);
 	get_string(&reader, report->device, sizeof(report->device));
 	get_string(&reader, report->memory, sizeof(report->memory));
 	get_string(&reader, report->path, sizeof(report->path));
 	get_string(&reader, report->reason, sizeof(report->reason));
-	if (!wire_complete(&reader))
-		return fail_invalid_message(control, "set-up");
-	if (pier_endpoint_unpack(endpoint, length, &ret_setup->endpoint) < 0 ||
-	    pier_remote_unpack(remote, PIER_REMOTE_WIRE_SIZE, &ret_setup->remote) < 0)
-		return fail_pier(control->failure, EXIT_PEER);
-	return 0;
+	return wire_complete(&reader) ? 0 : fail_invalid_message(control, "set-up");
 }
 
 int receive_setup(struct control *control, struct setup_message *ret_setup)

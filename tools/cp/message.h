@@ -28,8 +28,10 @@ struct source_message {
 };
 
 struct setup_message {
-	struct pier_endpoint endpoint;
-	struct pier_remote remote; /* the receiver's slots */
+	uint32_t rail_count;
+	struct pier_endpoint endpoints[CP_RAILS_MAX];
+	struct pier_remote
+		remotes[CP_RAILS_MAX]; /* the receiver's slots, for each rail */
 	uint64_t next; /* number of the chunk that the receiver expects next */
 	struct cp_report report;
 };

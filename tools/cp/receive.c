@@ -123,7 +123,8 @@ static int collect_announcements(struct receiver *receiver)
 		struct slot *slot =
 			&receiver->slots[receiver->announced % transfer->link.depth];
 
-		done = poll_request(transfer, slot->receive, &result);
+		done = poll_request(transfer, receiver->announced, slot->receive,
+				    &result);
 		if (done <= 0)
 			return done < 0 ? -1 : count;
 		if (take_announcement(receiver, slot, &result) < 0)
@@ -214,8 +215,7 @@ static bool needs_channel(const struct receiver *receiver)
 	const struct transfer *transfer = receiver->transfer;
 
 	return receiver->bytes_announced < transfer->size ||
-	       (!transfer->peer_ended &&
-		pier_channel_error(transfer->link.channel, NULL) < 0);
+	       (!transfer->peer_ended && is_transfer_broken(transfer));
 }
 
 static int advance_receiver(struct receiver *receiver)
@@ -271,7 +271,9 @@ static int take_arrived(struct receiver *receiver)
 		struct slot *slot =
 			&receiver->slots[receiver->announced % transfer->link.depth];
 
-		if (pier_work_poll(transfer->link.channel, slot->receive, &result) != 1 ||
+		struct rail *rail = link_rail(&transfer->link, receiver->announced);
+
+		if (pier_work_poll(rail->channel, slot->receive, &result) != 1 ||
 		    result.error)
 			return 0;
 		if (take_announcement(receiver, slot, &result) < 0)

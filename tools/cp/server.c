@@ -134,7 +134,7 @@ static int check_request(const struct server_options *options,
 		return fail(failure, EXIT_FILE,
 			    "empty path: SRC and DST must name files");
 	/* A fault plan makes calls of the server's process fail or wait. */
-	if (options->under && strncmp(request->side.device, "fault:", 6) == 0)
+	if (options->under && strstr(request->side.device, PIER_FAULT_DEVICE ":"))
 		return fail(failure, EXIT_DEVICE,
 			    "the server does not accept a fault plan for its device");
 	return 0;

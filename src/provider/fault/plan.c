@@ -250,8 +250,10 @@ static bool counts_occasion(const struct pier_fault_plan *plan,
 			    enum pier_fault_occasion occasion)
 {
 	bool gives_back = occasion == FAULT_DEALLOC_PD || occasion == FAULT_DEREG_MR ||
+			  occasion == FAULT_DESTROY_CQ || occasion == FAULT_DESTROY_QP ||
 			  occasion == FAULT_CLOSE_DEVICE;
-	bool probes = occasion == FAULT_ALLOC_PD || occasion == FAULT_REG_DMABUF_MR;
+	bool probes = occasion == FAULT_ALLOC_PD || occasion == FAULT_REG_DMABUF_MR ||
+		      occasion == FAULT_CREATE_CQ || occasion == FAULT_CREATE_QP;
 
 	if (!(rule->word->occasions >> occasion & 1))
 		return false;
