@@ -184,6 +184,15 @@ class GpuMemory(Case):
         self.wait_for(lambda: server not in self.processes(), "the receiver stays")
         self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["slow"])
 
+    def test_a_stopped_sender_keeps_the_memory_under_ipc(self):
+        """The receiver ends, but does not free what the sender has open."""
+        process = self.start_slowly("--timeout", "1", *self.CUDA, env=self.NO_NIC)
+        server = self.server_of(process)
+        process.send_signal(signal.SIGSTOP)
+        self.wait_for(lambda: server not in self.processes(), "the receiver does not time out")
+        process.send_signal(signal.SIGCONT)
+        self.failure_of(process, 4, "no progress|did not respond|exited with status 4")
+
     def test_ctrl_c_under_ipc(self):
         process = self.start_slowly(*self.CUDA, env=self.NO_NIC)
         for pid in process.pid, self.server_of(process):

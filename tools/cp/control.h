@@ -84,8 +84,11 @@ void control_send_failure(struct control *control);
  * that is FRAME_DONE: the destination had its name before the report arrived.
  */
 bool control_send_failure_unless_done(struct control *control);
-/* Wait a moment until the other side has closed its pipe, whatever it sends before. */
-void control_await_close(struct control *control);
+/*
+ * Wait a moment until the other side has closed its pipe, whatever it sends before.
+ * Returns whether it has.
+ */
+bool control_await_close(struct control *control);
 void control_close(struct control *control);
 
 #endif

@@ -45,9 +45,6 @@ void close_transfer(struct transfer *transfer)
 	/* First the workers: their jobs access the memory. */
 	stop_workers(transfer->workers);
 	transfer->workers = NULL;
-	/* Not while the sender has the memory open: see <pier/ipc.h>. */
-	if (transfer->role == CP_RECEIVER && transfer->link.ipc && !transfer->peer_ended)
-		control_await_close(transfer->control);
 	if (close_link(&transfer->link) != 0)
 		fail_pier(transfer->failure, EXIT_DEVICE);
 }
