@@ -7,7 +7,6 @@
 #include <pier/ipc.h>
 
 #include "backends/backend.h"
-#include "backends/table.h"
 #include "buffer.h"
 #include "core/caller.h"
 #include "core/checked.h"
@@ -29,13 +28,12 @@ enum {
 	LENGTH_AT = 88,
 	DRIVER_AT = 96,
 	HOST_SIZE = DRIVER_LENGTH_AT - HOST_AT,
-	BACKEND_SIZE = OFFSET_AT - BACKEND_AT,
+	BACKEND_SIZE = OFFSET_AT - BACKEND_AT, /* 31 letters and a NUL */
 };
 
 static const uint8_t magic[4] = { 'P', 'r', 'I', 'H' };
 
 _Static_assert(DRIVER_AT + PIER_BACKEND_IPC_MAX == PIER_IPC_HANDLE_SIZE, "the handle");
-_Static_assert((int)BACKEND_SIZE == (int)PIER_BACKEND_NAME_SIZE, "the name of a backend");
 
 /* The boot id is one on a host, in all containers; NCCL compares it, too (its PR 248). */
 static void read_host(uint8_t ret_host[HOST_SIZE])

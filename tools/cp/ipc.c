@@ -8,7 +8,7 @@
 #include "message.h"
 
 /* Take note of the library's last error as the reason. */
-static void refuse(struct ipc_message *message)
+static void refuse_ipc(struct ipc_message *message)
 {
 	message->ready = false;
 	snprintf(message->reason, sizeof(message->reason), "not by ipc: %s",
@@ -33,7 +33,7 @@ static bool is_host_memory(const struct link *link)
 	return pier_buffer_map(link->buffer, &pointer) == 0;
 }
 
-static void offer(const struct link *link, struct ipc_message *ret_message)
+static void offer_memory(const struct link *link, struct ipc_message *ret_message)
 {
 	*ret_message = (struct ipc_message){ .ready = false };
 	if (is_host_memory(link))
@@ -41,7 +41,7 @@ static void offer(const struct link *link, struct ipc_message *ret_message)
 	ret_message->ready = true;
 	if (!can_send_messages() ||
 	    pier_buffer_ipc_handle(link->buffer, ret_message->handle) < 0)
-		refuse(ret_message);
+		refuse_ipc(ret_message);
 }
 
 static void open_peer(struct link *link, const struct ipc_message *theirs,
@@ -55,7 +55,7 @@ static void open_peer(struct link *link, const struct ipc_message *theirs,
 	else if (!can_send_messages() ||
 		 pier_buffer_open_ipc(theirs->handle, sizeof(theirs->handle),
 				      link->buffer, &link->peer) < 0)
-		refuse(ret_message);
+		refuse_ipc(ret_message);
 }
 
 static int check_length(const struct link *link, struct control *control)
@@ -71,7 +71,7 @@ int agree_on_ipc(struct link *link, enum cp_role role, struct control *control)
 	struct ipc_message mine, theirs;
 
 	if (role == CP_RECEIVER) {
-		offer(link, &mine);
+		offer_memory(link, &mine);
 		if (send_ipc(control, &mine) < 0 || receive_ipc(control, &theirs) < 0)
 			return -1;
 		link->ipc = mine.ready && theirs.ready;
