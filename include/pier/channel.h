@@ -21,7 +21,8 @@ PIER_BEGIN_DECLS
  * Channels: reliable connections between two processes.
  *
  * A channel is one reliable connected queue pair, its completion queue, and the
- * bookkeeping that makes both safe.
+ * bookkeeping that makes both safe. Many channels can share one completion queue:
+ * <pier/cq.h>.
  *
  *	pier_channel_create(pd, NULL, &channel);
  *	pier_channel_handshake(channel, read_fd, write_fd, timeout_ms);
@@ -38,14 +39,16 @@ PIER_BEGIN_DECLS
  * Threads: one thread at a time may use a channel, including to connect and to destroy
  * it. A channel may move between threads if the caller orders the accesses, for
  * instance by a mutex or a join. Different channels are independent, even if they share
- * a protection domain, a device or a shared receive queue. A receive pool or a counter
- * that is bound to a channel belongs to the thread of that channel.
+ * a protection domain, a device or a shared receive queue. Channels that share a
+ * completion queue (<pier/cq.h>) belong to one thread. A receive pool or a counter that
+ * is bound to a channel belongs to the thread of that channel.
  *
  * Processes: in a child of fork(2), every call except plain queries fails with -ECHILD
  * for a channel of the parent (<pier/device.h>).
  */
 
 struct pier_channel;
+struct pier_cq;
 struct pier_srq;
 
 /** Use the timeout in the channel's attributes. */
@@ -120,7 +123,12 @@ struct pier_channel_attr {
 	 */
 	uint8_t traffic_class;
 	uint8_t hop_limit;
-	/** Index into the port's GID table; -1: pier chooses, preferring RoCE v2. */
+	/**
+	 * Index into the port's GID table; -1: pier chooses one of an interface of this
+	 * network namespace, preferring RoCE v2 and IPv4. pier_channel_handshake()
+	 * chooses again, together with the peer; other exchanges of endpoints do not, so
+	 * there both ends must have the same kind of address.
+	 */
 	int gid_index;
 	/**
 	 * First PSN, 24 bits; PIER_PSN_RANDOM: a random one. pier_channel_reset()
@@ -157,7 +165,11 @@ struct pier_channel_attr {
 	 * and its channel unusable.
 	 */
 	uint32_t cq_depth;
-	/** Completion vector, which selects the interrupt; 0 to num_comp_vectors - 1. */
+	/**
+	 * Completion vector, which selects the interrupt; 0 to num_comp_vectors - 1.
+	 * PIER_COMP_VECTOR_ANY: pier takes the device's vectors in turn, so that the
+	 * interrupts of different channels go to different CPUs.
+	 */
 	uint32_t comp_vector;
 	/** Flow label of packets with a GID, 20 bits; 0: the device chooses. */
 	uint32_t flow_label;
@@ -178,12 +190,21 @@ struct pier_channel_attr {
 	uint16_t src_path_bits;
 	/** Limit of the sending rate, enum ibv_rate; 0: the port's full rate. */
 	uint32_t static_rate;
+	/**
+	 * The completion queue that the channel shares with others (<pier/cq.h>);
+	 * cq_depth and comp_vector are then ignored. NULL: the channel has its own.
+	 */
+	struct pier_cq *cq;
+	/** Any pointer, for pier_channel_context(). */
+	void *context;
 };
 
 #define PIER_PSN_RANDOM		UINT32_MAX
 #define PIER_RD_ATOMIC_SAME	UINT16_MAX
 /** No value that a sender may use: the low bits are "congestion experienced". */
 #define PIER_TRAFFIC_CLASS_PORT UINT8_MAX
+/** Let pier choose a completion vector. */
+#define PIER_COMP_VECTOR_ANY	UINT32_MAX
 
 /** Set every field to its default; docs/design/channel.md gives the reasons. Cannot fail.
  */
@@ -210,6 +231,7 @@ static inline void pier_channel_attr_init(struct pier_channel_attr *attr)
 	attr->waiting = PIER_WAIT_ADAPTIVE;
 	attr->spin_us = 50;
 	attr->max_dest_rd_atomic = PIER_RD_ATOMIC_SAME;
+	attr->comp_vector = PIER_COMP_VECTOR_ANY;
 }
 
 /**
@@ -234,11 +256,12 @@ PIER_API int pier_channel_attr_parse(struct pier_channel_attr *attr, const char 
  * attr  borrowed; NULL: the defaults
  *
  * Errors: -EINVAL a value is out of range (the error message names it and the device's
- * limit), PIER_CHANNEL is invalid, or srq belongs to another protection domain;
- * -ENETDOWN the port is not active; -EADDRNOTAVAIL the port needs a GID and has no usable
- * one; -EOPNOTSUPP the device cannot have channels (pier_device_check_channels());
- * -ENOMEM; others of
- * ibv_create_cq(3), ibv_create_qp(3) and ibv_modify_qp(3).
+ * limit), PIER_CHANNEL is invalid, srq belongs to another protection domain, or cq to
+ * another device; -ENOSPC cq has fewer entries left than the channel needs; -EBUSY cq
+ * belongs to a group; -ENETDOWN the port is not active; -EADDRNOTAVAIL the port needs a
+ * GID and has no usable one; -EOPNOTSUPP the device cannot have channels
+ * (pier_device_check_channels()); -ENOMEM; others of ibv_create_cq(3), ibv_create_qp(3)
+ * and ibv_modify_qp(3).
  */
 PIER_API int pier_channel_create(struct pier_pd *pd, const struct pier_channel_attr *attr,
 				 struct pier_channel **ret_channel);
@@ -248,8 +271,8 @@ PIER_API int pier_channel_create(struct pier_pd *pd, const struct pier_channel_a
  *
  * Those that had their defaults can differ from the attributes that were given (see
  * struct pier_channel_attr), and mtu (the path's, once connected), max_inline (less if
- * the device granted less), cq_depth, max_rd_atomic, max_dest_rd_atomic, retry_count (on
- * rxe), gid_index and psn.
+ * the device granted less), cq_depth and comp_vector (with a shared completion queue: the
+ * queue's), max_rd_atomic, max_dest_rd_atomic, retry_count (on rxe), gid_index and psn.
  *
  * ret_attr  its size must be set beforehand: call pier_channel_attr_init()
  *
@@ -289,7 +312,8 @@ PIER_API int pier_channel_connect(struct pier_channel *channel,
 				  const struct pier_endpoint *peer);
 
 /**
- * Exchange endpoints with the peer, connect, and wait until the peer is connected too.
+ * Exchange endpoints with the peer, agree on GIDs, connect, and wait until the peer is
+ * connected too.
  *
  * The endpoints are exchanged over a pair of file descriptors: one socket, or two
  * pipes. The peer must do the same at the same time.
@@ -301,9 +325,10 @@ PIER_API int pier_channel_connect(struct pier_channel *channel,
  * Errors: those of pier_channel_connect(); -ETIMEDOUT the peer did not answer;
  * -ECONNRESET the peer closed the connection; -EBADMSG the peer sent something other
  * than a handshake; -EPROTONOSUPPORT the peer uses another version of the handshake;
- * -ECONNREFUSED the peer could not connect; -ESTALE one end connects to an endpoint
- * from before a reset of the other; -EBADF an fd is not open; others of read(2) and
- * write(2). After an error the channel can only be reset or destroyed.
+ * -EADDRNOTAVAIL no GID of this port has the type and address family of one of the
+ * peer's; -ECONNREFUSED the peer could not connect; -ESTALE one end connects to an
+ * endpoint from before a reset of the other; -EBADF an fd is not open; others of read(2)
+ * and write(2). After an error the channel can only be reset or destroyed.
  */
 PIER_API int pier_channel_handshake(struct pier_channel *channel, int read_fd,
 				    int write_fd, int timeout_ms);
@@ -618,7 +643,7 @@ PIER_API int pier_bind_sub_mr(struct pier_channel *channel, struct pier_mr *mr,
 /**
  * Collect completions, without waiting. The other calls do this themselves.
  *
- * Returns the number of completions collected, or 0.
+ * Returns the number of completions of this channel collected, or 0.
  *
  * Errors: -EIO ibv_poll_cq(3) failed.
  */
@@ -626,8 +651,8 @@ PIER_API int pier_channel_poll(struct pier_channel *channel);
 
 /**
  * Return an fd for poll(2) and epoll(7). After pier_channel_arm(), it becomes readable
- * at the next completion that the call did not collect. The channel owns the fd: do not
- * read or close it. Cannot fail.
+ * at the next completion that the call did not collect. The channel, or its shared
+ * completion queue, owns the fd: do not read or close it. Cannot fail.
  */
 PIER_API int pier_channel_fd(const struct pier_channel *channel);
 
@@ -639,12 +664,18 @@ PIER_API int pier_channel_fd(const struct pier_channel *channel);
  * check the requests, then sleep.
  *
  * Returns the number of completions collected, or a larger number if a receiver left
- * some uncollected (<pier/receiver.h>). If it is not 0, check the requests before
- * sleeping.
+ * some uncollected (<pier/receiver.h>), or if a call for another channel of a shared
+ * completion queue has collected some since the last call. If it is not 0, check the
+ * requests before sleeping.
  *
- * Errors: those of ibv_req_notify_cq(3); -EIO ibv_poll_cq(3) failed.
+ * Errors: those of ibv_req_notify_cq(3) and ibv_get_cq_event(3), the latter for instance
+ * -EIO after the device was removed; -EIO ibv_poll_cq(3) failed.
  */
 PIER_API int pier_channel_arm(struct pier_channel *channel);
+
+/** Return the pointer in the channel's attributes: pier_channel_attr.context. Cannot
+ * fail. */
+PIER_API void *pier_channel_context(const struct pier_channel *channel);
 
 /** Return the number of requests that are posted and not completed. Cannot fail. */
 PIER_API uint32_t pier_channel_outstanding(const struct pier_channel *channel);

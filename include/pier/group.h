@@ -41,6 +41,11 @@ PIER_BEGIN_DECLS
  * receives and those of barriers never mix; it has room for 8 requests and uses no
  * memory. For itself a rank has one channel, which is connected to itself.
  *
+ * All channels of a group share a completion queue, and so one fd (<pier/cq.h>):
+ * pier_channel_attr.cq as pier_channel_query() returns it, which the group owns. If the
+ * device's longest queue (max_cqe of ibv_query_device(3)) is too short for all, there
+ * are several. The caller can give a queue of its own in the channel attributes.
+ *
  * Time: as for channels (<pier/channel.h>). PIER_TIMEOUT_DEFAULT selects the timeout in
  * the channels' attributes. A call has one deadline for all ranks, not one for each.
  *

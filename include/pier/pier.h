@@ -9,6 +9,7 @@
 #include <pier/cache.h>
 #include <pier/channel.h>
 #include <pier/counter.h>
+#include <pier/cq.h>
 #include <pier/device.h>
 #include <pier/element.h>
 #include <pier/endpoint.h>

@@ -37,6 +37,8 @@ PIER_BEGIN_DECLS
  * max_send_wr and all of max_wr, so none overruns, however the messages are
  * distributed. This costs about 64 bytes per receive of max_wr for every channel, and
  * limits max_wr to what fits into a completion queue (max_cqe of ibv_query_device(3)).
+ * Channels that also share a completion queue (<pier/cq.h>) need this room once for all
+ * of them.
  *
  * A message longer than its receive breaks the channel at both ends. The receive comes
  * back as a message with that error. Other channels are not affected.

@@ -20,8 +20,11 @@ PIER_BEGIN_DECLS
  * (ibv_post_send, ibv_post_recv, ibv_poll_cq, ibv_req_notify_cq). The other functions
  * of libibverbs would pass the kernel an object that it does not have.
  *
- * Polling a channel's completion queue takes completions away from the channel. The
- * functions that return an object cannot fail.
+ * Polling a channel's completion queue takes completions away from the channel, and from
+ * all channels that share the queue (<pier/cq.h>). pier takes the asynchronous events of
+ * a device that it opened (ibv_get_async_event(3)), whose fd it makes non-blocking: it
+ * logs errors as warnings and names them when a channel breaks. Those of a context that
+ * was imported are the program's. The functions that return an object cannot fail.
  */
 PIER_API struct ibv_context *pier_device_context(const struct pier_device *device);
 PIER_API struct ibv_pd *pier_pd_verbs(const struct pier_pd *pd);

@@ -6,6 +6,7 @@
 #include <pier/post.h>
 #include <pier/verbs.h>
 
+#include "channel/cq/completions.h"
 #include "device/pd.h"
 #include "provider/provider.h"
 #include "queue.h"
@@ -50,6 +51,11 @@ struct pier_channel {
 	/* For a channel with a shared receive queue (attr.srq): see srq_post.h. */
 	struct pier_list srq_link;
 	struct pier_srq_entry *first_message, **last_message;
+	/* For a channel with a shared completion queue (attr.cq): see members.h. */
+	struct pier_channel *cq_next;
+	struct pier_list ready_link;
+	bool internal; /* pier_cq_poll() does not return it */
+
 	bool reported_broken;	     /* a receive pool has reported the error */
 	struct pier_recv_pool *pool; /* of the channel's own receives, or NULL */
 
@@ -59,17 +65,22 @@ struct pier_channel {
 	atomic_uint qp_num;	  /* other threads may read it */
 	struct pier_scope *scope; /* the innermost open one, or NULL */
 	struct pier_list windows; /* bound to the queue pair: region/window.h */
-	struct ibv_comp_channel *events;
-	uint32_t port_mtu; /* in bytes; at most attr.mtu */
+	struct pier_completions completions; /* its own, or those of attr.cq */
+	uint32_t port_mtu;		     /* in bytes; at most attr.mtu */
 	uint16_t lid;
 	enum pier_link_layer link_layer;
 	bool use_grh; /* packets carry GIDs */
 	struct ibv_gid_entry gid;
+	int gid_count;	   /* the length of the port's table */
 	uint32_t path_mtu; /* 0: not connected */
 	uint32_t psn;
 	uint32_t generation; /* of the endpoint; never 0 */
 	uint32_t resets;
-	bool unseen;   /* collected receives that their owner has not looked at */
+	/*
+	 * Collected by another channel of the completion queue, or left by a receiver:
+	 * the next pier_channel_arm() reports it.
+	 */
+	bool unseen;
 	bool is_reset; /* the queue pair was moved to RESET and not to INIT since */
 	struct pier_known_peer last_peer;
 	struct pier_keepalive keepalive;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 
+#include "channel/cq/members.h"
 #include "channel/extra/scope_failures.h"
 #include "channel/recv/srq_post.h"
 #include "collect.h"
@@ -73,54 +74,102 @@ void pier_dispatch_completion(struct pier_channel *channel, const struct ibv_wc 
 	pier_queue_keep(queue, entry, &result);
 }
 
-int pier_collect_more(struct pier_channel *channel, const struct ibv_wc *first, int count)
+/* Providers return -1, which is not an errno. */
+static int fail_polling(int count)
+{
+	return pier_fail(EIO, "poll the completion queue: ibv_poll_cq returned %d",
+			 count);
+}
+
+/*
+ * Hand a completion to its channel. It has none if the channel was destroyed: some
+ * providers remove its completions from the queue (mlx5_cq_clean() in libmlx5), others
+ * leave them there (rxe_destroy_qp() in librxe).
+ *
+ * Returns whether the channel is `asker`.
+ */
+static bool route_completion(struct pier_cq *cq, struct pier_channel *asker,
+			     const struct ibv_wc *wc)
+{
+	struct pier_channel *channel = asker && asker->qp_num == wc->qp_num
+					       ? asker
+					       : pier_cq_find(cq, wc->qp_num);
+
+	if (!channel)
+		return false;
+	pier_dispatch_completion(channel, wc);
+	pier_cq_note_news(cq, channel);
+	channel->unseen |= channel != asker;
+	return channel == asker;
+}
+
+/* asker: NULL: none. Returns the number of its completions. */
+static int collect_shared(struct pier_cq *cq, struct pier_channel *asker,
+			  const struct ibv_wc *first, int count)
 {
 	struct ibv_wc batch[PIER_CQ_BATCH];
 	int total = 0;
 
 	for (;;) {
-		/* Providers return -1, which is not an errno. */
+		if (count < 0)
+			return fail_polling(count);
+		for (int i = 0; i < count; i++)
+			total += route_completion(cq, asker, &first[i]);
+		if (count < PIER_CQ_BATCH)
+			return total;
+		first = batch;
+		count = ibv_poll_cq(cq->completions.cq, PIER_CQ_BATCH, batch);
+	}
+}
+
+int pier_collect_cq(struct pier_cq *cq)
+{
+	struct ibv_wc batch[PIER_CQ_BATCH];
+
+	return collect_shared(cq, NULL, batch,
+			      ibv_poll_cq(cq->completions.cq, PIER_CQ_BATCH, batch));
+}
+
+/* room: for PIER_CQ_BATCH completions; may be that of the first ones */
+static inline __attribute__((always_inline)) int collect_from(
+	struct pier_channel *channel, const struct ibv_wc *first, int count,
+	struct ibv_wc *room)
+{
+	int total = 0;
+
+	if (pier_unlikely(channel->attr.cq))
+		return collect_shared(channel->attr.cq, channel, first, count);
+	for (;;) {
 		if (pier_unlikely(count < 0))
-			return pier_fail(EIO,
-					 "poll the completion queue: ibv_poll_cq "
-					 "returned %d",
-					 count);
+			return fail_polling(count);
 		for (int i = 0; i < count; i++)
 			pier_dispatch_completion(channel, &first[i]);
 		total += count;
 		if (count < PIER_CQ_BATCH)
 			return total;
-		first = batch;
-		count = ibv_poll_cq(channel->cq, PIER_CQ_BATCH, batch);
+		first = room;
+		count = ibv_poll_cq(channel->cq, PIER_CQ_BATCH, room);
 	}
+}
+
+int pier_collect_more(struct pier_channel *channel, const struct ibv_wc *first, int count)
+{
+	struct ibv_wc batch[PIER_CQ_BATCH];
+
+	return collect_from(channel, first, count, batch);
 }
 
 int pier_collect(struct pier_channel *channel)
 {
 	struct ibv_wc batch[PIER_CQ_BATCH];
+	int count = ibv_poll_cq(channel->cq, PIER_CQ_BATCH, batch);
 
-	return pier_collect_more(channel, batch,
-				 ibv_poll_cq(channel->cq, PIER_CQ_BATCH, batch));
-}
-
-/* Acknowledge each event at once: ibv_destroy_cq() waits for all acknowledgements. */
-static void take_cq_events(struct pier_channel *channel)
-{
-	struct ibv_cq *cq;
-	void *context;
-
-	while (channel->provider->get_cq_event(channel->events, &cq, &context) == 0)
-		channel->provider->ack_cq_events(cq, 1);
+	return collect_from(channel, batch, count, batch);
 }
 
 int pier_arm_completions(struct pier_channel *channel)
 {
-	int error;
+	int error = pier_request_event(channel->provider, &channel->completions);
 
-	pier_clear_error();
-	take_cq_events(channel);
-	error = ibv_req_notify_cq(channel->cq, 0);
-	if (error)
-		return pier_fail_because(error, "ask the completion queue for an event");
-	return pier_collect(channel);
+	return error ? error : pier_collect(channel);
 }

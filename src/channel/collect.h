@@ -14,11 +14,15 @@ enum {
 };
 
 /*
- * Poll the CQ until it is empty.
+ * Poll the CQ until it is empty. Completions of other channels that share it go to
+ * these.
  *
- * Returns the number of completions, or -errno of ibv_poll_cq().
+ * Returns the number of completions of this channel, or -errno of ibv_poll_cq().
  */
 int pier_collect(struct pier_channel *channel);
+
+/* The same for a shared CQ. Returns 0 or an error. */
+int pier_collect_cq(struct pier_cq *cq);
 
 /* Likewise after the caller has polled `count` completions, which may be an error. */
 int pier_collect_more(struct pier_channel *channel, const struct ibv_wc *first,
@@ -31,7 +35,7 @@ void pier_dispatch_completion(struct pier_channel *channel, const struct ibv_wc 
  * Ask the CQ for an event at the next completion, and collect those that came before,
  * for which there will be no event.
  *
- * Returns the number of completions, or -errno.
+ * Returns the number of completions of this channel, or -errno.
  */
 int pier_arm_completions(struct pier_channel *channel);
 

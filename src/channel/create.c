@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
+#include "channel/cq/cq.h"
 #include "channel/extra/binding.h"
 #include "channel/extra/scope.h"
 #include "channel/recv/recv_pool.h"
@@ -36,7 +37,7 @@ static int choose_numbers(struct pier_channel *channel)
 	channel->psn = channel->attr.psn == PIER_PSN_RANDOM ? random.psn & 0xffffff
 							    : channel->attr.psn;
 	channel->generation = random.generation ? random.generation : 1;
-	first = random.position >> 3;
+	first = attr->cq ? pier_cq_next_position(attr->cq) : random.position >> 3;
 	error = pier_init_queue(&channel->sends, attr->max_send_wr, attr->max_send_sge,
 				first);
 	if (!error)
@@ -48,8 +49,9 @@ static int choose_numbers(struct pier_channel *channel)
 static int build_channel(struct pier_channel *channel)
 {
 	static int (*const steps[])(struct pier_channel *) = {
-		pier_query_channel_port, choose_numbers, pier_create_events,
-		pier_create_cq,		 pier_create_qp, pier_modify_to_init,
+		pier_query_channel_port,       choose_numbers,
+		pier_open_channel_completions, pier_create_qp,
+		pier_modify_to_init,
 	};
 	int error = 0;
 
@@ -114,6 +116,7 @@ static struct pier_channel *new_channel(struct pier_pd *pd,
 		channel->attr.max_recv_wr = channel->attr.max_recv_sge = 1;
 	channel->last_message = &channel->first_message;
 	pier_list_init(&channel->srq_link);
+	pier_list_init(&channel->ready_link);
 	channel->idle_calls = attr->keepalive_ms > 0;
 	channel->max_read_sge = attr->max_send_sge;
 	if (pd->device->limits.max_sge_rd > 0 &&
@@ -156,6 +159,8 @@ int pier_make_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
 		error = pier_read_channel_attr(attr, &pd->device->limits, &known);
 	if (!error)
 		error = check_srq(pd, known.srq);
+	if (!error)
+		error = pier_check_cq(pd, known.cq, owner);
 	if (!error)
 		error = pier_check_channel_attr(&known, &pd->device->limits);
 	if (error)

@@ -90,7 +90,10 @@ int pier_hot_complete(struct pier_channel *channel, const struct ibv_wc *wc, int
 	struct ibv_wc batch[PIER_CQ_BATCH];
 
 	if (count > 0) {
-		pier_dispatch_completion(channel, wc);
+		if (pier_unlikely(channel->attr.cq))
+			pier_collect_more(channel, wc, count);
+		else
+			pier_dispatch_completion(channel, wc);
 		count = ibv_poll_cq(channel->cq, PIER_CQ_BATCH, batch);
 	}
 	if (count == 0 && channel->idle_calls)

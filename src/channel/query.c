@@ -40,6 +40,7 @@ int pier_channel_query(const struct pier_channel *channel,
 	attr.gid_index = (int)channel->gid.gid_index;
 	attr.psn = channel->psn;
 	attr.cq_depth = (uint32_t)channel->cq->cqe;
+	attr.comp_vector = channel->completions.comp_vector;
 	if (size > sizeof(attr))
 		memset((char *)ret_attr + sizeof(attr), 0, size - sizeof(attr));
 	memcpy(ret_attr, &attr, size < sizeof(attr) ? size : sizeof(attr));

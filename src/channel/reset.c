@@ -115,7 +115,7 @@ static int replace_qp(struct pier_channel *channel)
 		return 0;
 	channel->provider->destroy_qp(channel->qp);
 	channel->qp = old;
-	channel->qp_num = old->qp_num;
+	pier_name_qp(channel);
 	return pier_fail_because(error, "destroy queue pair %#x", old->qp_num);
 }
 

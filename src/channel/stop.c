@@ -5,6 +5,7 @@
 
 #include <pier/waiting.h>
 
+#include "channel/cq/members.h"
 #include "channel/extra/scope_failures.h"
 #include "collect.h"
 #include "core/deadline.h"
@@ -37,10 +38,11 @@ static bool is_at_rest(const struct pier_channel *channel)
 /* Returns false when the time is up. */
 static bool sleep_until(const struct pier_channel *channel, int64_t deadline)
 {
-	struct pollfd fd = { .fd = channel->events->fd, .events = POLLIN };
+	struct pollfd fd = { .fd = pier_channel_fd(channel), .events = POLLIN };
 	int timeout = pier_poll_timeout(deadline);
 
-	return timeout > 0 && (poll(&fd, 1, timeout) >= 0 || errno == EINTR);
+	return timeout > 0 && (poll(&fd, 1, timeout) >= 0 || errno == EINTR) &&
+	       !(fd.revents & (POLLERR | POLLHUP | POLLNVAL));
 }
 
 static void collect_flush(struct pier_channel *channel)
@@ -86,6 +88,8 @@ void pier_fill_in_flush(struct pier_channel *channel)
 	channel->keepalive.outstanding = false;
 	fill_in_queue(channel, &channel->sends);
 	fill_in_queue(channel, &channel->receives);
+	if (channel->attr.cq)
+		pier_cq_note_news(channel->attr.cq, channel);
 }
 
 void pier_stop_channel(struct pier_channel *channel)

@@ -4,6 +4,7 @@
 
 #include <pier/recovery.h>
 
+#include "channel/extra/keepalive.h"
 #include "core/deadline.h"
 #include "core/error.h"
 #include "wait.h"
@@ -26,21 +27,43 @@ static int64_t spin_time(const struct pier_channel *channel)
 	return (int64_t)channel->attr.spin_us * 1000;
 }
 
+/* The events of a device that has failed may be all that ever comes. */
+static int check_device(struct pier_wait_pass *pass, struct pier_device *device)
+{
+	if (device == pass->device)
+		return 0;
+	pass->device = device;
+	if (device->takes_events && pass->timeout_ms > PIER_EVENTS_MS)
+		pass->timeout_ms = PIER_EVENTS_MS;
+	return pier_check_device_events(device);
+}
+
 /* A keepalive that is due ends the sleep. */
 static void add_fd(struct pier_wait_pass *pass, struct pier_channel *channel)
 {
 	int next_ms = pier_channel_next_ms(channel);
+	int fd = pier_channel_fd(channel);
 
 	if (next_ms >= 0 && next_ms < pass->timeout_ms)
 		pass->timeout_ms = next_ms;
-	pass->fds[pass->fd_count++] = (struct pollfd){ .fd = channel->events->fd,
-						       .events = POLLIN };
+	if (pass->fd_count == 0 || pass->fds[pass->fd_count - 1].fd != fd)
+		pass->fds[pass->fd_count++] = (struct pollfd){ .fd = fd,
+							       .events = POLLIN };
 }
 
+/*
+ * A shared CQ is armed once for its channels that follow each other. The check after
+ * this pass sees what arming has collected for any of them.
+ */
 static int arm_channel(struct pier_wait_pass *pass, struct pier_channel *channel)
 {
-	int count = pier_channel_arm(channel);
+	int count = 0;
 
+	if (channel->attr.cq && channel->attr.cq == pass->armed)
+		pier_keep_alive(channel);
+	else
+		count = pier_channel_arm(channel);
+	pass->armed = channel->attr.cq;
 	if (count > 0)
 		pass->again = true;
 	return count < 0 ? count : 0;
@@ -50,9 +73,11 @@ int pier_wait_pass_channel(struct pier_wait_pass *pass, struct pier_channel *cha
 {
 	if (pass->step == PIER_WAIT_STEP_ARM)
 		return arm_channel(pass, channel);
-	if (pass->step == PIER_WAIT_STEP_SLEEP)
+	if (pass->step == PIER_WAIT_STEP_SLEEP) {
 		add_fd(pass, channel);
-	else if (spin_time(channel) > pass->spin_ns)
+		return check_device(pass, channel->pd->device);
+	}
+	if (spin_time(channel) > pass->spin_ns)
 		pass->spin_ns = spin_time(channel);
 	return 0;
 }

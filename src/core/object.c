@@ -42,6 +42,7 @@ const char *pier_object_kind_name(enum pier_object_kind kind)
 		[PIER_OBJECT_SRQ] = "shared receive queue",
 		[PIER_OBJECT_RECV_POOL] = "receive pool",
 		[PIER_OBJECT_COPY] = "copy request",
+		[PIER_OBJECT_CQ] = "completion queue",
 	};
 
 	return (unsigned int)kind < PIER_OBJECT_KINDS ? names[kind] : "unknown";

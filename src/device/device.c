@@ -91,6 +91,7 @@ static int make_device(const struct pier_provider *provider, struct ibv_device *
 		close_device(device);
 		return error;
 	}
+	pier_start_device_events(device);
 	if (opening->plan)
 		pier_fault_opened(device->context);
 	*ret_device = device;

@@ -10,6 +10,8 @@
 #include <pier/topology.h>
 #include <pier/verbs.h>
 
+#include "device_events.h"
+#include "gid_table.h"
 #include "provider/provider.h"
 #include "core/environment.h"
 #include "core/list.h"
@@ -38,7 +40,14 @@ struct pier_device {
 	pthread_mutex_t pairs_lock;
 	struct pier_list pairs; /* of pair.c; under `pairs_lock` */
 	atomic_uint pds;
+	atomic_uint queues; /* completion queues with a vector that pier chose */
 	char name[64];
+	bool takes_events;	 /* pier takes its asynchronous events: device_events.h */
+	atomic_uint gid_changes; /* how often its events may have changed addresses */
+	pthread_mutex_t events_lock;
+	struct pier_device_trouble trouble;
+	pthread_mutex_t gids_lock;
+	struct pier_known_gids gids[PIER_GID_PORTS];
 };
 
 struct pier_pd {

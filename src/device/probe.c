@@ -85,9 +85,50 @@ static int probe_channels(struct pier_device *device, struct ibv_pd *pd)
 	return 0;
 }
 
+/*
+ * The kernel reports windows whether or not the driver in libibverbs can allocate them
+ * (bnxt_re cannot: EOPNOTSUPP), and channels need type 2 (irdma reports no type before
+ * Linux 6.18). No memory is no answer. 0 or an errno.
+ */
+static int probe_windows(const struct pier_device *device, struct ibv_pd *pd,
+			 bool *ret_windows)
+{
+	const unsigned int types = IBV_DEVICE_MEM_WINDOW_TYPE_2A |
+				   IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+	struct ibv_mw *mw;
+
+	*ret_windows = false;
+	if (!(device->limits.device_cap_flags & types) || !device->provider->alloc_mw)
+		return 0;
+	errno = 0;
+	mw = device->provider->alloc_mw(pd, IBV_MW_TYPE_2);
+	if (!mw)
+		return errno == ENOMEM ? ENOMEM : 0;
+	device->provider->dealloc_mw(mw);
+	*ret_windows = true;
+	return 0;
+}
+
+/* A device that cannot be asked has it not. */
+static int find_lacking_access(const struct pier_device *device, bool windows)
+{
+	bool on_demand = false;
+	int lacking = 0;
+
+	if (device->limits.atomic_cap == IBV_ATOMIC_NONE)
+		lacking |= PIER_ACCESS_REMOTE_ATOMIC;
+	if (!windows)
+		lacking |= PIER_ACCESS_MW_BIND;
+	if (!device->provider->query_on_demand ||
+	    device->provider->query_on_demand(device->context, &on_demand) || !on_demand)
+		lacking |= PIER_ACCESS_ON_DEMAND;
+	return lacking;
+}
+
 static int probe_in_pd(struct pier_device *device, struct ibv_pd *pd)
 {
 	int error = probe_dmabuf(device, pd);
+	bool windows;
 
 	if (error)
 		return pier_fail_because(error, "asking whether %s registers dma-bufs",
@@ -96,6 +137,11 @@ static int probe_in_pd(struct pier_device *device, struct ibv_pd *pd)
 	if (error)
 		return pier_fail_because(error, "asking whether %s has channels",
 					 device->name);
+	error = probe_windows(device, pd, &windows);
+	if (error)
+		return pier_fail_because(error, "asking whether %s has memory windows",
+					 device->name);
+	device->lacking_access = find_lacking_access(device, windows);
 	return 0;
 }
 
@@ -113,25 +159,6 @@ static int probe_objects(struct pier_device *device)
 	error = probe_in_pd(device, pd);
 	device->provider->dealloc_pd(pd);
 	return error;
-}
-
-/* A device that cannot be asked has it not. */
-static int find_lacking_access(const struct pier_device *device)
-{
-	const unsigned int windows = IBV_DEVICE_MEM_WINDOW |
-				     IBV_DEVICE_MEM_WINDOW_TYPE_2A |
-				     IBV_DEVICE_MEM_WINDOW_TYPE_2B;
-	bool on_demand = false;
-	int lacking = 0;
-
-	if (device->limits.atomic_cap == IBV_ATOMIC_NONE)
-		lacking |= PIER_ACCESS_REMOTE_ATOMIC;
-	if (!(device->limits.device_cap_flags & windows))
-		lacking |= PIER_ACCESS_MW_BIND;
-	if (!device->provider->query_on_demand ||
-	    device->provider->query_on_demand(device->context, &on_demand) || !on_demand)
-		lacking |= PIER_ACCESS_ON_DEMAND;
-	return lacking;
 }
 
 bool pier_is_rxe(const struct ibv_device_attr *limits)
@@ -167,7 +194,6 @@ int pier_probe_device(struct pier_device *device)
 		return error;
 	if (device->switches.dmabuf == PIER_SWITCH_OFF)
 		device->dmabuf = false;
-	device->lacking_access = find_lacking_access(device);
 	/*
 	 * rxe looks at a window's rights and queue pair and at the bounds of the region
 	 * beneath, but not at the window's own: check_rkey() in rxe_resp.c.

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "channel/cq/cq.h"
+#include "channel/recv/srq_post.h"
 #include "channel/setup/attr.h"
 #include "channel/create.h"
 #include "group.h"
@@ -57,6 +60,7 @@ static void free_group(struct pier_group *group)
 	free(group->fds);
 	free(group->awaited);
 	free(group->sending);
+	free(group->cqs);
 	free(group);
 }
 
@@ -83,14 +87,15 @@ static struct pier_group *new_group(struct pier_pd *pd, uint32_t rank, uint32_t 
 }
 
 /* Barrier messages use the same path as requests, and give peers no rights. */
-static struct pier_channel_attr control_attr(const struct pier_channel *channel)
+static struct pier_channel_attr control_attr(const struct pier_channel_attr *of_requests)
 {
-	struct pier_channel_attr attr = channel->attr;
+	struct pier_channel_attr attr = *of_requests;
 
 	attr.max_send_wr = PIER_GROUP_SENDS;
 	attr.max_recv_wr = PIER_GROUP_RECEIVES;
 	attr.max_send_sge = attr.max_recv_sge = 1;
 	attr.max_inline = 0;
+	attr.srq = NULL;
 	attr.max_rd_atomic = 0;
 	attr.psn = PIER_PSN_RANDOM;
 	attr.access = 0;
@@ -110,16 +115,74 @@ static int make_member(struct pier_group *group, uint32_t rank,
 
 	if (error || rank == group->rank)
 		return error;
-	control = control_attr(member->channel);
-	return pier_make_channel(group->pd, &control, &group->object, &member->control);
+	control = control_attr(&member->channel->attr);
+	error = pier_make_channel(group->pd, &control, &group->object, &member->control);
+	if (!error)
+		member->control->internal = true;
+	return error;
 }
 
-static int make_members(struct pier_group *group, const struct pier_channel_attr *attr)
+/*
+ * One completion queue for all channels, and so one fd, if the device has one that is
+ * deep enough. The receives of a shared receive queue count once for each queue.
+ */
+static int plan_cqs(struct pier_group *group, const struct pier_channel_attr *attr,
+		    uint32_t *ret_depth)
 {
-	int error = 0;
+	struct pier_channel_attr control = control_attr(attr);
+	uint64_t limit = (uint64_t)group->pd->device->limits.max_cqe;
+	uint64_t shared = attr->srq ? attr->srq->max_wr : 0;
+	uint64_t each = (uint64_t)pier_request_entries(attr) +
+			pier_request_entries(&control);
+	uint64_t members = shared + each <= limit ? (limit - shared) / each : 0;
 
-	for (uint32_t rank = 0; rank < group->size && !error; rank++)
-		error = make_member(group, rank, attr);
+	if (members == 0)
+		return pier_fail(EINVAL,
+				 "channel attributes: a rank needs a completion queue of "
+				 "%" PRIu64 "; the device has %" PRIu64,
+				 shared + each, limit);
+	if (members > group->size)
+		members = group->size;
+	group->members_per_cq = (uint32_t)members;
+	*ret_depth = (uint32_t)(shared + members * each);
+	return 0;
+}
+
+static int make_cqs(struct pier_group *group, const struct pier_channel_attr *attr)
+{
+	struct pier_cq_attr cq_attr;
+	uint32_t needed;
+	int error;
+
+	pier_cq_attr_init(&cq_attr);
+	cq_attr.comp_vector = attr->comp_vector;
+	error = plan_cqs(group, attr, &cq_attr.depth);
+	if (error)
+		return error;
+	needed = (group->size - 1) / group->members_per_cq + 1;
+	group->cqs = calloc(needed, sizeof(*group->cqs));
+	if (!group->cqs)
+		return pier_fail(ENOMEM, "no memory for a group of %u", group->size);
+	for (; group->cq_count < needed && !error; group->cq_count += !error)
+		error = pier_make_cq(group->pd, &cq_attr, &group->object,
+				     &group->cqs[group->cq_count]);
+	return error;
+}
+
+static int make_members(struct pier_group *group, const struct pier_channel_attr *given)
+{
+	struct pier_channel_attr attr;
+	int error = pier_read_channel_attr(given, &group->pd->device->limits, &attr);
+
+	if (!error)
+		error = pier_check_channel_attr(&attr, &group->pd->device->limits);
+	if (!error && !attr.cq)
+		error = make_cqs(group, &attr);
+	for (uint32_t rank = 0; rank < group->size && !error; rank++) {
+		if (group->cqs)
+			attr.cq = group->cqs[rank / group->members_per_cq];
+		error = make_member(group, rank, &attr);
+	}
 	return error;
 }
 
@@ -141,6 +204,10 @@ static int end_group(struct pier_group *group)
 		error = end_channel(&group->members[rank].control);
 		if (!error)
 			error = end_channel(&group->members[rank].channel);
+	}
+	while (group->cq_count > 0 && !error) {
+		error = pier_end_cq(group->cqs[group->cq_count - 1]);
+		group->cq_count -= !error;
 	}
 	if (error)
 		return error;

@@ -44,6 +44,14 @@ struct pier_group {
 	enum pier_barrier_algorithm barrier;
 	enum pier_group_state state;
 
+	/*
+	 * The shared completion queues of its channels; none if the caller gave one.
+	 * There is one, unless a device's longest is too short.
+	 */
+	struct pier_cq **cqs;
+	uint32_t cq_count;
+	uint32_t members_per_cq;
+
 	/* Of the first barrier that failed, or of connecting. */
 	int broken; /* 0, or its error */
 	int failed_rank;

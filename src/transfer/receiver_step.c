@@ -118,7 +118,8 @@ static void take_chunks(struct pier_receiver *receiver, int64_t deadline)
 	for (uint32_t i = 0; i < receiver->drive.rail_count; i++) {
 		struct pier_recv_rail *rail = pier_receiver_rail(receiver, i);
 
-		if (!rail->base.error)
+		/* A rail that was taken later may have collected for an earlier one. */
+		if (!rail->base.error && (more || !rail->base.channel->attr.cq))
 			rail->base.channel->unseen = more;
 	}
 }

@@ -367,19 +367,28 @@ def bench_export(build, rounds):
     return []
 
 
-def bench_many(build, _):
-    """Memory of a channel, and what idle ones cost."""
+def bench_many(build, rounds):
+    """Memory of a channel, and what idle ones cost: with a completion queue each, and with
+    one for all."""
     path = os.path.join(build, "tests", "bench", "pier-many")
+    sizes, least = (2, 100, 1000, 2000), 2
     print("\nMany channels in one process, soft0 (memory: with what the device has for it)")
-    print(f"  {'channels':>8} {'memory':>10} {'poll one':>10} {'poll all':>10} "
-          f"{'write':>10} {'by epoll':>10}")
+    print(f"  {'channels':>8} {'queues':>8} {'memory':>10} {'poll one':>10} {'poll all':>10} "
+          f"{'write':>10} {'by epoll':>10} {'burst':>10}")
     rows = {}
-    for channels in 2, 10, 100, 1000:
-        count, memory, *times = output([path, "soft0", str(channels), "300"]).split()
-        rows[int(count)] = [float(time) * 1e6 for time in times]
-        print(f"  {count:>8} {int(memory) / 1024:7.1f} KiB "
-              + " ".join(f"{time:7.2f} us" for time in rows[int(count)]))
-    return []
+    for _ in range(rounds):
+        for channels in sizes:
+            for kind in [], ["shared"]:
+                _, *row = output([path, "soft0", str(channels), "100", *kind]).split()
+                rows.setdefault((channels, bool(kind)), []).append([float(x) for x in row])
+    rows = {key: [statistics.median(column) for column in zip(*found)]
+            for key, found in rows.items()}
+    for (channels, shared), (memory, *times) in rows.items():
+        print(f"  {channels:>8} {'one' if shared else 'each':>8} {memory / 1024:6.1f} KiB "
+              + " ".join(f"{time * 1e6:7.2f} us" for time in times))
+    ratio = rows[sizes[-1], True][2] / rows[least, True][2]
+    return [(f"looking at {sizes[-1]} idle channels on one queue / at {least}", ratio,
+             ratio <= 2, "at most 2")]
 
 
 def guest_lines(build, script, *arguments, cpus=1, seconds=250):

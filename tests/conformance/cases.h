@@ -27,5 +27,6 @@ int run_group_cases(void);
 int run_transfer_cases(void);
 int run_receiver_cases(void);
 int run_recovery_cases(void);
+int run_shared_queue_cases(void);
 
 #endif

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "../support/crew.h"
 #include "../support/crew_killing.h"
@@ -16,6 +18,7 @@ enum {
 	SLACK_MS = 5000, /* on a busy or emulated machine */
 	TIME = 1500,	 /* for waits that must time out */
 	BARRIERS = 4,
+	RANKS = 130, /* of a large group */
 };
 
 static const enum pier_barrier_algorithm algorithms[] = {
@@ -32,7 +35,7 @@ static struct crew crew;
 
 static struct crew *crew_prepared(void **state, uint32_t size)
 {
-	struct world *world = world_empty(state);
+	struct world *world = world_for_channels(state);
 	struct pier_channel_attr channel = test_attr();
 	struct pier_group_attr attr;
 
@@ -60,6 +63,50 @@ static int group_teardown(void **state)
 	world_teardown(state);
 	assert_int_equal(error, 0);
 	return 0;
+}
+
+/* Allow `more` fds, and return the limit before. */
+static rlim_t limit_fds(rlim_t more)
+{
+	struct rlimit limit;
+	int first = dup(STDERR_FILENO);
+	rlim_t before;
+
+	assert_true(first >= 0);
+	close(first);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	before = limit.rlim_cur;
+	limit.rlim_cur = (rlim_t)first + more;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	return before;
+}
+
+/* Its channels share one completion queue. The blobs are read from all of them. */
+static void large_group_needs_few_fds(void **state)
+{
+	struct world *world = world_empty(state);
+	uint8_t *blobs = malloc((size_t)RANKS * PIER_GROUP_BLOB_SIZE);
+	struct pier_group *group = NULL;
+	struct rlimit limit;
+	rlim_t before;
+	int made, read;
+
+	assert_non_null(blobs);
+	expect_ok(end_open(&world->a, test_device));
+	before = limit_fds(4);
+	made = pier_group_create(world->a.pd, 5, RANKS, NULL, &group);
+	read = made ? 0
+		    : pier_group_endpoints(group, blobs,
+					   (size_t)RANKS * PIER_GROUP_BLOB_SIZE);
+	getrlimit(RLIMIT_NOFILE, &limit);
+	limit.rlim_cur = before;
+	setrlimit(RLIMIT_NOFILE, &limit);
+	free(blobs);
+	expect_ok(made);
+	expect_ok(read);
+	assert_int_equal(pier_channel_fd(pier_group_channel(group, 0)),
+			 pier_channel_fd(pier_group_channel(group, RANKS - 1)));
+	expect_ok(pier_group_destroy(group));
 }
 
 #define group_case(body) \
@@ -362,7 +409,7 @@ static void requests_share_one_deadline(void **state)
 /* If a rank is killed, all others waiting with it in a barrier return in time. */
 static void killed_member_ends_barriers(void **state)
 {
-	world_empty(state);
+	world_for_channels(state);
 	for (uint32_t i = 0; i < ALGORITHMS; i++) {
 		struct crew_killing killing = {
 			.size = MEMBERS,
@@ -402,6 +449,7 @@ int run_group_cases(void)
 		group_case(barrier_without_a_rank_times_out),
 		group_case(requests_share_one_deadline),
 		group_case(killed_member_ends_barriers),
+		world_case(large_group_needs_few_fds),
 	};
 
 	return cmocka_run_group_tests_name("groups", cases, NULL, NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -154,6 +155,10 @@ static int get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **ret_cq
 {
 	uint64_t count;
 
+	if (fake.removed) {
+		errno = EIO;
+		return -1;
+	}
 	if (read(channel->fd, &count, sizeof(count)) < 0)
 		return -1;
 	fake.events_given++;
@@ -168,7 +173,7 @@ static void ack_cq_events(struct ibv_cq *cq, unsigned int count)
 	fake.events_acked += (int)count;
 }
 
-/* As _sq_overhead() (192 bytes for a window) and mlx5_calc_send_wqe() of libmlx5. */
+/* As mlx5_calc_send_wqe() of libmlx5: 192 bytes, for a window, and the elements. */
 static bool fits_send_queue(const struct ibv_qp_cap *cap)
 {
 	uint32_t request = (192 + 16 * cap->max_send_sge + 63) / 64 * 64;
@@ -191,7 +196,7 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr
 	qp = calloc(1, sizeof(*qp));
 	qp->context = pd->context;
 	qp->pd = pd;
-	qp->qp_num = 0x1234 + (uint32_t)fake.qps;
+	qp->qp_num = FAKE_QPN + fake.qps_created++;
 	qp->send_cq = attr->send_cq;
 	qp->recv_cq = attr->recv_cq;
 	qp->srq = attr->srq;
@@ -225,10 +230,46 @@ static int destroy_srq(struct ibv_srq *srq)
 	return 0;
 }
 
-static void flush(uint64_t *ids, int *count, enum ibv_wc_opcode opcode)
+/* Complete the requests of one queue pair with an error. */
+static void flush(const uint64_t *ids, const uint32_t *qpns, const int *count,
+		  uint32_t qpn)
 {
-	while (*count > 0)
-		fake_complete(ids[0], IBV_WC_WR_FLUSH_ERR, opcode, 0xdeadbeef);
+	for (int i = 0; i < *count;) {
+		if (qpns[i] == qpn)
+			fake_complete(ids[i], IBV_WC_WR_FLUSH_ERR, IBV_WC_BIND_MW,
+				      0xdeadbeef);
+		else
+			i++;
+	}
+}
+
+static void flush_sends(const struct ibv_qp *qp)
+{
+	flush(fake.send_ids, fake.send_qpns, &fake.sends, qp->qp_num);
+}
+
+static void flush_recvs(const struct ibv_qp *qp)
+{
+	flush(fake.recv_ids, fake.recv_qpns, &fake.recvs, qp->qp_num);
+}
+
+static int keep_others(uint64_t *ids, uint32_t *qpns, int count, uint32_t qpn)
+{
+	int kept = 0;
+
+	for (int i = 0; i < count; i++) {
+		if (qpns[i] == qpn)
+			continue;
+		ids[kept] = ids[i];
+		qpns[kept++] = qpns[i];
+	}
+	return kept;
+}
+
+static void forget_requests(uint32_t qpn)
+{
+	fake.sends = keep_others(fake.send_ids, fake.send_qpns, fake.sends, qpn);
+	fake.recvs = keep_others(fake.recv_ids, fake.recv_qpns, fake.recvs, qpn);
 }
 
 /* 0, or the errno with which the NIC refuses the change. */
@@ -264,7 +305,7 @@ static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 	if (fake.changes < FAKE_QUEUE)
 		fake.states[fake.changes++] = attr->qp_state;
 	if (attr->qp_state == IBV_QPS_RESET)
-		fake.sends = fake.recvs = 0;
+		forget_requests(qp->qp_num);
 	if (attr->qp_state == IBV_QPS_INIT)
 		fake.init = *attr;
 	if (attr->qp_state == IBV_QPS_RTR)
@@ -272,8 +313,8 @@ static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 	if (attr->qp_state == IBV_QPS_RTS)
 		fake.rts = *attr;
 	if (attr->qp_state == IBV_QPS_ERR && !fake.never_flushes) {
-		flush(fake.send_ids, &fake.sends, IBV_WC_BIND_MW);
-		flush(fake.recv_ids, &fake.recvs, IBV_WC_BIND_MW);
+		flush_sends(qp);
+		flush_recvs(qp);
 	}
 	return 0;
 }
@@ -289,9 +330,23 @@ static int query_qp(struct ibv_qp *qp, struct ibv_qp_attr *ret_attr, int mask,
 	return 0;
 }
 
+static void clean_cq(uint32_t qpn)
+{
+	int kept = 0;
+
+	for (int i = 0; i < fake.queued; i++) {
+		if (fake.queue[i].qp_num != qpn)
+			fake.queue[kept++] = fake.queue[i];
+	}
+	fake.queued = kept;
+}
+
 static int destroy_qp(struct ibv_qp *qp)
 {
 	fake.mws_at_destroy = fake.mws;
+	if (fake.cleans_cq)
+		clean_cq(qp->qp_num);
+	forget_requests(qp->qp_num);
 	free(qp);
 	fake.qps--;
 	return 0;
@@ -312,7 +367,6 @@ static void log_send(const struct ibv_send_wr *wr)
 /* Each request of a list counts as a call for `fail_call`. */
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
-	(void)qp;
 	fake.doorbells++;
 	for (; wr; wr = wr->next) {
 		if (fails()) {
@@ -321,11 +375,12 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 		}
 		fake.last_send = *wr;
 		log_send(wr);
+		fake.send_qpns[fake.sends] = qp->qp_num;
 		fake.send_ids[fake.sends++] = wr->wr_id;
 		if (fake.completes)
 			fake_complete(wr->wr_id, fake.completes_with, IBV_WC_SEND, 0);
 		if (fake.completes && fake.completes_with != IBV_WC_SUCCESS)
-			flush(fake.recv_ids, &fake.recvs, IBV_WC_BIND_MW);
+			flush_recvs(qp);
 	}
 	return 0;
 }
@@ -350,8 +405,12 @@ static int take_recvs(struct ibv_recv_wr *wr, struct ibv_recv_wr **bad, uint64_t
 
 static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
-	(void)qp;
-	return take_recvs(wr, bad, fake.recv_ids, &fake.recvs);
+	int error, before = fake.recvs;
+
+	error = take_recvs(wr, bad, fake.recv_ids, &fake.recvs);
+	for (int i = before; i < fake.recvs; i++)
+		fake.recv_qpns[i] = qp->qp_num;
+	return error;
 }
 
 static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
@@ -404,8 +463,60 @@ static int req_notify_cq(struct ibv_cq *cq, int solicited_only)
 	return 0;
 }
 
+static int get_async_event(struct ibv_context *context, struct ibv_async_event *ret_event)
+{
+	(void)context;
+	if (fake.device_event_count == 0) {
+		errno = EAGAIN;
+		return -1;
+	}
+	*ret_event = fake.device_events[0];
+	fake.device_event_count--;
+	memmove(fake.device_events, fake.device_events + 1,
+		(size_t)fake.device_event_count * sizeof(fake.device_events[0]));
+	return 0;
+}
+
+static void ack_async_event(struct ibv_async_event *event)
+{
+	(void)event;
+	fake.device_events_acked++;
+}
+
+static void report(const struct ibv_async_event *event)
+{
+	if (fake.device_event_count == FAKE_EVENTS)
+		abort();
+	fake.device_events[fake.device_event_count++] = *event;
+	fake.device.takes_events = true;
+}
+
+void fake_report(enum ibv_event_type type, int port)
+{
+	report(&(struct ibv_async_event){ .element.port_num = port, .event_type = type });
+}
+
+void fake_report_queue_pair(enum ibv_event_type type, struct ibv_qp *qp)
+{
+	report(&(struct ibv_async_event){ .element.qp = qp, .event_type = type });
+}
+
+void fake_remove(void)
+{
+	int fds[2];
+
+	/* The write end of a pipe that nobody reads has POLLERR: poll(2). */
+	if (pipe2(fds, O_CLOEXEC) || dup2(fds[1], fake.cq->channel->fd) < 0)
+		abort();
+	close(fds[0]);
+	close(fds[1]);
+	fake.removed = true;
+}
+
 static const struct pier_provider provider = {
 	.name = "fake",
+	.get_async_event = get_async_event,
+	.ack_async_event = ack_async_event,
 	.query_port = query_port,
 	.query_gid = query_gid,
 	.reg_mr = reg_mr,
@@ -430,6 +541,8 @@ struct pier_pd *fake_reset(void)
 {
 	memset(&fake, 0, sizeof(fake));
 	fake.fail_result = ENOSPC;
+	fake.context.async_fd = -1;
+	fake.receiver = FAKE_QPN;
 	fake.context.num_comp_vectors = 3;
 	fake.context.ops.post_send = post_send;
 	fake.context.ops.post_recv = post_recv;
@@ -466,31 +579,43 @@ struct pier_pd *fake_reset(void)
 	fake.verbs_pd.context = &fake.context;
 	fake.pd.device = &fake.device;
 	fake.pd.pd = &fake.verbs_pd;
+	pthread_mutex_init(&fake.device.events_lock, NULL);
+	pthread_mutex_init(&fake.device.gids_lock, NULL);
 	pthread_mutex_init(&fake.pd.lock, NULL);
 	pier_list_init(&fake.pd.users);
 	return &fake.pd;
 }
 
-static void forget(uint64_t *ids, int *count, uint64_t id)
+/* qpns: NULL for shared receives. Returns the queue pair, or 0. */
+static uint32_t forget(uint64_t *ids, uint32_t *qpns, int *count, uint64_t id)
 {
 	for (int i = 0; i < *count; i++) {
-		if (ids[i] == id) {
-			*count -= 1;
-			memmove(ids + i, ids + i + 1,
-				(size_t)(*count - i) * sizeof(*ids));
-			return;
-		}
+		uint32_t qpn = qpns ? qpns[i] : fake.receiver;
+
+		if (ids[i] != id)
+			continue;
+		*count -= 1;
+		memmove(ids + i, ids + i + 1, (size_t)(*count - i) * sizeof(*ids));
+		if (qpns)
+			memmove(qpns + i, qpns + i + 1,
+				(size_t)(*count - i) * sizeof(*qpns));
+		return qpn;
 	}
+	return 0;
 }
 
 static void complete(const struct ibv_wc *wc)
 {
 	static const uint64_t one = 1;
 
-	forget(fake.send_ids, &fake.sends, wc->wr_id);
-	forget(fake.recv_ids, &fake.recvs, wc->wr_id);
-	forget(fake.shared_ids, &fake.shared, wc->wr_id);
-	fake.queue[fake.queued++] = *wc;
+	uint32_t qpn = forget(fake.send_ids, fake.send_qpns, &fake.sends, wc->wr_id);
+
+	if (!qpn)
+		qpn = forget(fake.recv_ids, fake.recv_qpns, &fake.recvs, wc->wr_id);
+	if (!qpn)
+		qpn = forget(fake.shared_ids, NULL, &fake.shared, wc->wr_id);
+	fake.queue[fake.queued] = *wc;
+	fake.queue[fake.queued++].qp_num = qpn;
 	if (fake.armed && write(fake.cq->channel->fd, &one, sizeof(one)) < 0)
 		abort();
 	fake.armed = false;

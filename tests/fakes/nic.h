@@ -14,7 +14,9 @@ enum {
 	FAKE_QUEUE = 128,
 	FAKE_GIDS = 4,
 	FAKE_SGE = 8,
+	FAKE_EVENTS = 8,
 	FAKE_MW_KEY = 0x20ff, /* the next key is 0x2000: 8 bits of it count */
+	FAKE_QPN = 0x1234,    /* of the first queue pair; the next ones follow */
 };
 
 /* A request of the send queue as it was posted. */
@@ -28,6 +30,12 @@ struct fake_nic {
 	struct ibv_port_attr port;
 	struct ibv_gid_entry gids[FAKE_GIDS]; /* zero: empty */
 	bool never_flushes;
+	/*
+	 * Destroying a queue pair removes its completions from the CQ, as
+	 * mlx5_cq_clean() in libmlx5 does. rxe leaves them there.
+	 */
+	bool cleans_cq;
+	uint32_t receiver; /* the queue pair that shared receives complete on */
 	int fail_call;	 /* the number of the provider call that fails, from 1; 0: none */
 	int fail_result; /* result of a failing post */
 	bool gid_beyond; /* the best GID has an index past FAKE_GIDS: 256 */
@@ -61,6 +69,7 @@ struct fake_nic {
 	/* Recorded calls of the channel. */
 	int calls;
 	int channels, cqs, qps; /* alive */
+	uint32_t qps_created;
 	int mrs, mws;
 	int mws_at_destroy; /* when the queue pair was destroyed */
 	/* Arguments of reg_mr() and alloc_mw(). */
@@ -81,6 +90,7 @@ struct fake_nic {
 	struct fake_send log[FAKE_QUEUE]; /* the first requests */
 	int logged;
 	uint64_t send_ids[FAKE_QUEUE], recv_ids[FAKE_QUEUE]; /* outstanding */
+	uint32_t send_qpns[FAKE_QUEUE], recv_qpns[FAKE_QUEUE];
 	int sends, recvs;
 	int recv_doorbells; /* calls of post_recv() and post_srq_recv() */
 	/*
@@ -97,7 +107,9 @@ struct fake_nic {
 	/* Internal state. */
 	struct ibv_wc queue[FAKE_QUEUE];
 	int queued;
-	bool armed, event;
+	bool armed, event, removed;
+	struct ibv_async_event device_events[FAKE_EVENTS]; /* not taken yet */
+	int device_event_count, device_events_acked;
 	struct ibv_device verbs_device;
 	struct ibv_context context;
 	struct pier_device device;
@@ -110,6 +122,19 @@ extern struct fake_nic fake;
 
 /* Resets the NIC: an active RoCE port with one GID. */
 struct pier_pd *fake_reset(void);
+
+/*
+ * The device reports an asynchronous event. The first call makes a device that has
+ * events, so a test that needs them begins with an event.
+ */
+void fake_report(enum ibv_event_type type, int port);
+void fake_report_queue_pair(enum ibv_event_type type, struct ibv_qp *qp);
+
+/*
+ * The device is removed: from now on the fd of the completion channel has POLLERR and
+ * taking an event fails with EIO (ib_uverbs_event_poll() and ib_uverbs_event_read()).
+ */
+void fake_remove(void);
 
 /* Complete a request, in any order. */
 void fake_complete(uint64_t id, enum ibv_wc_status status, enum ibv_wc_opcode opcode,

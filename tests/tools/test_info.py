@@ -37,6 +37,18 @@ class Info(Case):
                                r"counters, keys on request up to 65535, %d ranges under one "
                                r"key$" % soft[0]["max_joined_ranges"])
 
+    def test_one_device_is_printed_with_its_persona(self):
+        result = self.run_pier("info", "--json", "--device", "fault:like=qedr:soft0")
+        self.assertEqual((result.status, result.stderr), (0, ""))
+        device, = json.loads(result.stdout)["devices"]
+        self.assertEqual((device["name"], device["provider"], device["firmware"]),
+                         ("fault:like=qedr:soft0", "fault", "like=qedr"))
+        self.assertEqual((device["max_sge"], device["dmabuf"]), (4, False))
+        text = self.run_pier("info", "--device", "fault:like=nothing:soft0").stdout
+        self.assertRegex(text, r"not usable .*one of these: mlx5, efa, ")
+        self.assertNotIn("device soft0", text)
+        self.assertEqual(self.run_pier("info", "--device", "x" * 64).status, 2)
+
     def test_asking_for_dmabuf_support_logs_no_failure(self):
         result = self.run_pier("info", env={"PIER_LOG": "debug"})
         self.assertIn("opened soft0", result.stderr)

@@ -8,7 +8,6 @@
 #include "chunk.h"
 #include "connect.h"
 #include "destination.h"
-#include "path.h"
 #include "receive.h"
 
 struct receiver {
@@ -179,21 +178,6 @@ static int collect_written(struct receiver *receiver)
 			return -1;
 	}
 	return count;
-}
-
-/* All chunks match their tags. Check that the tags are those the sender made. */
-static int check_digest(struct transfer *transfer)
-{
-	uint8_t digest[CP_DIGEST_SIZE];
-
-	if (!transfer->settings->verify)
-		return 0;
-	finish_digest(&transfer->digest, digest);
-	if (digests_equal(digest, transfer->peer_digest))
-		return 0;
-	return fail(transfer->failure, EXIT_VERIFY,
-		    "verification failed: the chunks that arrived are not those the "
-		    "sender sent");
 }
 
 static int start_commit(struct receiver *receiver)
@@ -375,21 +359,6 @@ static int abandon_copy(struct receiver *receiver)
 		return -1;
 	*transfer->failure = receiver->commit_failure;
 	return transfer->failure->status ? -1 : 0;
-}
-
-/* Without this check a server could choose which file in a directory is written. */
-static int check_sent_name(const struct transfer *transfer, const char *sent)
-{
-	char requested[NAME_MAX + 1];
-
-	if (!transfer->requested)
-		return 0;
-	base_name(transfer->requested, requested);
-	if (strcmp(requested, sent) == 0)
-		return 0;
-	return fail(transfer->failure, EXIT_PEER,
-		    "%s sent the file '%s', but '%s' was requested",
-		    transfer->control->peer, sent, requested);
 }
 
 static int receive_file(struct receiver *receiver)

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "chunk.h"
+#include "path.h"
 #include "transfer.h"
 #include "units.h"
 
@@ -244,4 +245,34 @@ int poll_request(struct transfer *transfer, uint64_t number, struct pier_work wo
 	if (done > 0 && ret_result->error)
 		return fail_channel(transfer, "the transfer");
 	return done;
+}
+
+/* All chunks match their tags. Check that the tags are those the sender made. */
+int check_digest(struct transfer *transfer)
+{
+	uint8_t digest[CP_DIGEST_SIZE];
+
+	if (!transfer->settings->verify)
+		return 0;
+	finish_digest(&transfer->digest, digest);
+	if (digests_equal(digest, transfer->peer_digest))
+		return 0;
+	return fail(transfer->failure, EXIT_VERIFY,
+		    "verification failed: the chunks that arrived are not those the "
+		    "sender sent");
+}
+
+/* Without this check a server could choose which file in a directory is written. */
+int check_sent_name(const struct transfer *transfer, const char *sent)
+{
+	char requested[NAME_MAX + 1];
+
+	if (!transfer->requested)
+		return 0;
+	base_name(transfer->requested, requested);
+	if (strcmp(requested, sent) == 0)
+		return 0;
+	return fail(transfer->failure, EXIT_PEER,
+		    "%s sent the file '%s', but '%s' was requested",
+		    transfer->control->peer, sent, requested);
 }

@@ -75,4 +75,9 @@ bool is_transfer_broken(const struct transfer *transfer);
 int poll_request(struct transfer *transfer, uint64_t number, struct pier_work work,
 		 struct pier_result *ret_result);
 
+/* Of a receiver: compare the digest of the chunks with that of the sender. */
+int check_digest(struct transfer *transfer);
+/* Of a receiving client: compare the name that the server sent with the requested one. */
+int check_sent_name(const struct transfer *transfer, const char *sent);
+
 #endif

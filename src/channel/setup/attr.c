@@ -4,7 +4,7 @@
 
 #include "attr.h"
 #include "attr_text.h"
-#include "gid.h"
+#include "device/gid_table.h"
 #include "mtu.h"
 #include "channel/recv/srq_post.h"
 #include "core/error.h"
@@ -26,7 +26,7 @@ enum {
 };
 
 _Static_assert(sizeof(struct pier_channel_attr) ==
-		       offsetof(struct pier_channel_attr, static_rate) + sizeof(uint32_t),
+		       offsetof(struct pier_channel_attr, context) + sizeof(void *),
 	       "no padding at the end, where a new field would not change the size");
 
 static void clamp_default(uint32_t *value, uint32_t usual, int limit)
@@ -122,14 +122,23 @@ int pier_check_waiting(enum pier_waiting waiting, uint32_t spin_us)
 	return 0;
 }
 
-/* Saturate; no device has as many. */
+/* No device has as many. */
+static uint32_t saturate_entries(uint64_t entries)
+{
+	return entries < UINT32_MAX ? (uint32_t)entries : UINT32_MAX;
+}
+
+uint32_t pier_request_entries(const struct pier_channel_attr *attr)
+{
+	return saturate_entries((uint64_t)attr->max_send_wr +
+				(attr->srq ? 0 : attr->max_recv_wr) +
+				(attr->keepalive_ms > 0));
+}
+
 static uint32_t needed_entries(const struct pier_channel_attr *attr)
 {
-	uint64_t needed = (uint64_t)attr->max_send_wr +
-			  (attr->srq ? attr->srq->max_wr : attr->max_recv_wr) +
-			  (attr->keepalive_ms > 0);
-
-	return needed < UINT32_MAX ? (uint32_t)needed : UINT32_MAX;
+	return saturate_entries((uint64_t)pier_request_entries(attr) +
+				(attr->srq ? attr->srq->max_wr : 0));
 }
 
 uint32_t pier_cq_entries(const struct pier_channel_attr *attr)
@@ -156,7 +165,7 @@ static int check_queues(const struct pier_channel_attr *attr,
 				 "a channel at most %d",
 				 attr->max_send_wr, attr->max_recv_wr, entries,
 				 device->max_cqe, PIER_QUEUE_MAX);
-	if (attr->cq_depth == 0)
+	if (attr->cq_depth == 0 || attr->cq)
 		return 0;
 	return check_range("cq_depth", attr->cq_depth, entries, (uint32_t)device->max_cqe,
 			   "what both queues need, and the device's max_cqe");

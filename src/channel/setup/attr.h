@@ -32,6 +32,12 @@ int pier_check_channel_attr(const struct pier_channel_attr *attr,
 int pier_check_waiting(enum pier_waiting waiting, uint32_t spin_us);
 
 /*
+ * The entries of a completion queue for the channel's own requests, without the receives
+ * of a shared receive queue.
+ */
+uint32_t pier_request_entries(const struct pier_channel_attr *attr);
+
+/*
  * The size of the completion queue: as requested, or for all requests that can be
  * outstanding (see <pier/srq.h> for shared receive queues).
  */

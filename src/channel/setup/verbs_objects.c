@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
-#include <fcntl.h>
 
 #include "attr.h"
+#include "channel/collect.h"
+#include "channel/cq/members.h"
 #include "channel/recv/srq_post.h"
 #include "core/error.h"
 #include "refused_qp.h"
@@ -15,45 +16,48 @@ static int last_errno(void)
 	return errno ? errno : EIO;
 }
 
-/* pier_channel_arm() takes events and must not block in read(2). */
-int pier_create_events(struct pier_channel *channel)
+int pier_open_channel_completions(struct pier_channel *channel)
 {
-	int flags;
+	const struct pier_channel_attr *attr = &channel->attr;
+	int error;
 
-	errno = 0;
-	pier_clear_error();
-	channel->events = channel->provider->create_comp_channel(
-		channel->pd->device->context);
-	if (!channel->events)
-		return pier_fail_because(last_errno(), "create a completion channel");
-	flags = fcntl(channel->events->fd, F_GETFL);
-	if (flags < 0 || fcntl(channel->events->fd, F_SETFL, flags | O_NONBLOCK) < 0)
-		return pier_fail_because(errno,
-					 "make the completion channel non-blocking");
-	return 0;
+	if (!attr->cq) {
+		channel->completions.comp_vector = attr->comp_vector;
+		error = pier_open_completions("channel attributes", channel->pd->device,
+					      pier_cq_entries(attr), channel,
+					      &channel->completions);
+	} else {
+		error = pier_cq_reserve(attr->cq, pier_request_entries(attr), attr->srq);
+		if (!error)
+			channel->completions = attr->cq->completions;
+	}
+	channel->cq = channel->completions.cq;
+	return error;
 }
 
-int pier_create_cq(struct pier_channel *channel)
+/*
+ * The queue pair is gone, so no completion follows. Take those that the provider has
+ * left in the queue, before another channel uses their entries.
+ */
+static void leave_cq(struct pier_channel *channel)
 {
-	struct ibv_context *context = channel->pd->device->context;
-	int vectors = context->num_comp_vectors > 1 ? context->num_comp_vectors : 1;
-	int entries = (int)pier_cq_entries(&channel->attr);
-	int vector = (int)channel->attr.comp_vector;
+	struct pier_cq *cq = channel->attr.cq;
 
-	if (vector < 0 || vector >= vectors)
-		return pier_fail(EINVAL,
-				 "channel attributes: comp_vector %u is not one of the "
-				 "device's %d",
-				 channel->attr.comp_vector, vectors);
-	errno = 0;
-	pier_clear_error();
-	channel->cq = channel->provider->create_cq(context, entries, channel,
-						   channel->events, vector);
-	if (!channel->cq)
-		return pier_fail_because(last_errno(),
-					 "create a completion queue of %d on vector %d",
-					 entries, vector);
-	return 0;
+	pier_cq_remove(cq, channel);
+	pier_list_remove(&channel->ready_link);
+	pier_collect_cq(cq);
+	pier_cq_release(cq, pier_request_entries(&channel->attr), channel->attr.srq);
+	channel->cq = NULL;
+}
+
+int pier_name_qp(struct pier_channel *channel)
+{
+	struct pier_cq *cq = channel->attr.cq;
+
+	if (cq)
+		pier_cq_remove(cq, channel);
+	channel->qp_num = channel->qp->qp_num;
+	return cq ? pier_cq_add(cq, channel) : 0;
 }
 
 int pier_create_qp(struct pier_channel *channel)
@@ -89,11 +93,10 @@ int pier_create_qp(struct pier_channel *channel)
 			attr->max_send_wr, attr->max_recv_wr, attr->max_send_sge,
 			attr->max_recv_sge, attr->max_inline, advice);
 	}
-	channel->qp_num = channel->qp->qp_num;
 	/* Do not use more than requested: that may be memory the CPU does not reach. */
 	if (init.cap.max_inline_data < attr->max_inline)
 		channel->attr.max_inline = init.cap.max_inline_data;
-	return 0;
+	return pier_name_qp(channel);
 }
 
 int pier_modify_to_init(struct pier_channel *channel)
@@ -122,8 +125,7 @@ int pier_modify_to_init(struct pier_channel *channel)
 /*
  * ibv_destroy_qp() ends all DMA of a queue pair in any state, without asking the peer.
  * It would wait for windows bound to the queue pair: 50 seconds on rxe
- * (rxe_do_bind_mw() holds a reference, rxe_cleanup() waits). ibv_destroy_cq() waits
- * until all events are acknowledged; they were, as they were taken.
+ * (rxe_do_bind_mw() holds a reference, rxe_cleanup() waits).
  */
 int pier_destroy_verbs(struct pier_channel *channel)
 {
@@ -142,13 +144,12 @@ int pier_destroy_verbs(struct pier_channel *channel)
 		return pier_fail_because(error, "destroy queue pair %#x",
 					 channel->qp->qp_num);
 	channel->qp = NULL;
-	error = channel->cq ? provider->destroy_cq(channel->cq) : 0;
-	if (error)
-		return pier_fail_because(error, "destroy a completion queue");
-	channel->cq = NULL;
-	error = channel->events ? provider->destroy_comp_channel(channel->events) : 0;
-	if (error)
-		return pier_fail_because(error, "destroy a completion channel");
-	channel->events = NULL;
-	return 0;
+	if (channel->attr.cq) {
+		if (channel->cq)
+			leave_cq(channel);
+		return 0;
+	}
+	error = pier_close_completions(provider, &channel->completions);
+	channel->cq = channel->completions.cq;
+	return error;
 }

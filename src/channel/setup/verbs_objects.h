@@ -6,9 +6,14 @@
 
 /* The verbs objects of a channel, in the order of creation. */
 
-int pier_create_events(struct pier_channel *channel);
-int pier_create_cq(struct pier_channel *channel);
+int pier_open_channel_completions(struct pier_channel *channel);
 int pier_create_qp(struct pier_channel *channel);
+
+/*
+ * The channel has another queue pair: take over its number, also in a shared completion
+ * queue. Errors: -ENOMEM, only for the channel's first.
+ */
+int pier_name_qp(struct pier_channel *channel);
 
 /* Bring the queue pair from RESET to INIT. */
 int pier_modify_to_init(struct pier_channel *channel);

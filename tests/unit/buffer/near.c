@@ -74,6 +74,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 		return NULL;
 	context = calloc(1, sizeof(*context));
 	context->device = device;
+	context->async_fd = -1;
 	machine.contexts++;
 	return context;
 }

@@ -158,12 +158,13 @@ static void parts_of_a_pool_record_its_caller(void **state)
 }
 
 /* The group, its channel to itself, and two channels to the other rank. */
+/* The group, its three channels and their completion queue. */
 static void channels_of_a_group_record_its_caller(void **state)
 {
 	struct fixture *fixture = *state;
 	struct pier_group *group = test_make_group(fixture->pd);
 
-	expect_made_by("test_make_group", FIXED, 4);
+	expect_made_by("test_make_group", FIXED, 5);
 	expect_ok(pier_group_destroy(group));
 }
 

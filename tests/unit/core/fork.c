@@ -61,6 +61,7 @@ struct fixture {
 	struct pier_transfer *transfer; /* with a request in flight, or complete */
 	struct pier_receiver *receiver;
 	struct pier_srq *srq;
+	struct pier_cq *cq;
 	struct pier_recv_pool *pool;
 };
 
@@ -141,6 +142,8 @@ static int close_more(struct fixture *fixture)
 		error = pier_recv_pool_destroy(fixture->pool);
 	if (!error)
 		error = pier_destroy_srq(fixture->srq);
+	if (!error)
+		error = pier_destroy_cq(fixture->cq);
 	if (!error)
 		error = pier_event_queue_destroy(fixture->queue);
 	if (!error && fixture->cache)
@@ -243,6 +246,8 @@ static int add_more(struct fixture *fixture)
 		error = begin_receiver(fixture, &fixture->receiver);
 	if (!error)
 		error = pier_create_srq(fixture->pd, NULL, &fixture->srq);
+	if (!error)
+		error = pier_create_cq(fixture->pd, NULL, &fixture->cq);
 	if (!error)
 		error = pier_recv_pool_create_shared(fixture->pd, NULL, &fixture->pool);
 	return error ? error : register_by_queue(fixture);
@@ -391,6 +396,10 @@ CALL(cancel_receiver, pier_receiver_cancel(fixture->receiver))
 CALL(resume_receiver, pier_receiver_resume(fixture->receiver, NULL, 0))
 CALL(next_receiver, pier_receiver_next(fixture->receiver, NULL, 0, 0))
 CALL(destroy_receiver, pier_receiver_destroy(fixture->receiver))
+CALL(create_cq, pier_create_cq(fixture->pd, NULL, &fixture->cq))
+CALL(destroy_cq, pier_destroy_cq(fixture->cq))
+CALL(poll_cq, pier_cq_poll(fixture->cq, &fixture->a, 1))
+CALL(arm_cq, pier_cq_arm(fixture->cq))
 CALL(create_srq, pier_create_srq(fixture->pd, NULL, &fixture->srq))
 CALL(destroy_srq, pier_destroy_srq(fixture->srq))
 CALL(post_srq_recv, pier_post_srq_recv(fixture->srq, &target, 0, NULL))
@@ -496,6 +505,10 @@ static const struct call calls[] = {
 	ENTRY(resume_receiver, "receiver of 1 bytes"),
 	ENTRY(next_receiver, "receiver of 1 bytes"),
 	ENTRY(destroy_receiver, "receiver of 1 bytes"),
+	ENTRY(create_cq, "protection domain on soft0"),
+	ENTRY(destroy_cq, "completion queue of 1024 on soft0"),
+	ENTRY(poll_cq, "completion queue of 1024 on soft0"),
+	ENTRY(arm_cq, "completion queue of 1024 on soft0"),
 	ENTRY(create_srq, "protection domain on soft0"),
 	ENTRY(destroy_srq, "shared receive queue of 256 on soft0"),
 	ENTRY(post_srq_recv, "shared receive queue of 256 on soft0"),
@@ -536,6 +549,7 @@ static int make_all_calls(struct fixture *fixture)
 	failures += strcmp(pier_device_name(fixture->device), "soft0") != 0;
 	failures += pier_channel_outstanding(fixture->b) != 1;
 	failures += pier_srq_outstanding(fixture->srq) != 0;
+	failures += pier_cq_room(fixture->cq) != 1024;
 	failures += pier_recv_pool_broken(fixture->pool) != NULL;
 	failures += pier_close_device(NULL) != 0 || pier_dereg_mr(NULL) != 0;
 	return failures;

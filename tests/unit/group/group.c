@@ -549,7 +549,7 @@ static void is_listed_with_its_channels(void **state)
 	struct crew *crew = prepared(state, 3, NULL);
 	struct pier_group *group = crew->members[1].group;
 	struct pier_object_info *list;
-	size_t count, channels = 0, groups = 0;
+	size_t count, channels = 0, groups = 0, queues = 0;
 
 	assert_int_equal(pier_group_rank(group), 1);
 	assert_int_equal(pier_group_size(group), 3);
@@ -560,13 +560,17 @@ static void is_listed_with_its_channels(void **state)
 			  list[i].kind == PIER_OBJECT_GROUP &&
 			  list[i].parent == (void *)crew->members[1].pd &&
 			  !strcmp(list[i].description, "group of 3, rank 1, on soft0");
-		channels += list[i].parent == (void *)group;
+		channels += list[i].parent == (void *)group &&
+			    list[i].kind == PIER_OBJECT_CHANNEL;
+		queues += list[i].parent == (void *)group &&
+			  list[i].kind == PIER_OBJECT_CQ;
 	}
 	pier_object_list_free(list);
 	assert_int_equal(groups, 1);
 	assert_int_equal(channels, 5);
+	assert_int_equal(queues, 1);
 	expect_result(pier_dealloc_pd(crew->members[1].pd), -EBUSY);
-	test_assert_sentence("1 region, 5 channels and 1 group");
+	test_assert_sentence("1 region, 5 channels, 1 group and 1 completion queue");
 	/* Its channels belong to it. */
 	expect_result(pier_channel_destroy(pier_group_channel(group, 0)), -EBUSY);
 	expect_result(pier_channel_reset(pier_group_channel(group, 0)), -EBUSY);

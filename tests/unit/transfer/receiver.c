@@ -953,6 +953,54 @@ static void keeps_chunks_that_were_collected(void **state)
 	assert_int_equal(count, 10);
 }
 
+/* The channel of the first rail gets a completion queue that others could share. */
+static struct pier_cq *share_queue(void)
+{
+	struct pier_channel **channel = &fixture.there.channels[0];
+	struct pier_channel_attr attr = fixture.attr;
+	struct pier_endpoint here, there;
+	struct pier_cq *cq;
+
+	expect_ok(pier_create_cq(fixture.there.pd, NULL, &cq));
+	attr.cq = cq;
+	expect_ok(pier_channel_destroy(*channel));
+	expect_ok(pier_channel_create(fixture.there.pd, &attr, channel));
+	expect_ok(pier_channel_reset(fixture.here.channels[0]));
+	expect_ok(pier_channel_endpoint(fixture.here.channels[0], &here));
+	expect_ok(pier_channel_endpoint(*channel, &there));
+	expect_ok(pier_channel_connect(fixture.here.channels[0], &there));
+	expect_ok(pier_channel_connect(*channel, &here));
+	name_rail(0);
+	return cq;
+}
+
+/*
+ * A channel of the same completion queue that is looked at later in the step collects
+ * for this one, which no event announces.
+ */
+static void keeps_chunks_that_another_channel_collected(void **state)
+{
+	struct pier_channel *channel;
+	struct pier_cq *cq;
+
+	(void)state;
+	make_rails(1, true, true);
+	cq = share_queue();
+	channel = fixture.there.channels[0];
+	begin_receiver(1, LENGTH);
+	expect_result(pier_receiver_progress(fixture.receiver), 0);
+	expect_result(pier_channel_arm(channel), 0);
+	channel->unseen = true;
+	expect_result(pier_receiver_progress(fixture.receiver), 0);
+	expect_result(pier_channel_arm(channel), 1);
+	expect_result(pier_channel_arm(channel), 0);
+	expect_ok(pier_receiver_destroy(fixture.receiver));
+	fixture.receiver = NULL;
+	expect_ok(pier_channel_destroy(channel));
+	fixture.there.channels[0] = NULL;
+	expect_ok(pier_destroy_cq(cq));
+}
+
 /* The time is up while chunks are still to be copied. */
 static void ends_at_its_deadline_while_chunks_arrive(void **state)
 {
@@ -1306,6 +1354,7 @@ int main(void)
 		CASE(stalls_if_no_new_bytes_arrive),
 		CASE(returns_while_chunks_arrive),
 		CASE(keeps_chunks_that_were_collected),
+		CASE(keeps_chunks_that_another_channel_collected),
 		CASE(ends_at_its_deadline_while_chunks_arrive),
 		CASE(reports_that_the_peer_is_gone),
 		CASE(can_be_driven_by_epoll),

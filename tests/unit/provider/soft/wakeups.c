@@ -265,7 +265,8 @@ static void take_events(struct pier_channel *channel)
 	struct ibv_cq *cq;
 	void *context;
 
-	while (channel->provider->get_cq_event(channel->events, &cq, &context) == 0)
+	while (channel->provider->get_cq_event(channel->completions.events, &cq,
+					       &context) == 0)
 		channel->provider->ack_cq_events(cq, 1);
 }
 

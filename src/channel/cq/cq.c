@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+#include "channel/collect.h"
+#include "core/caller.h"
+#include "core/error.h"
+#include "core/extensible.h"
+#include "core/object.h"
+#include "cq.h"
+
+enum {
+	/* The size of the first version of the struct. */
+	FIRST_SIZE = offsetof(struct pier_cq_attr, comp_vector) + sizeof(uint32_t),
+};
+
+_Static_assert(sizeof(struct pier_cq_attr) == (size_t)FIRST_SIZE,
+	       "no padding at the end, where a new field would not change the size");
+
+static void describe_cq(const struct pier_object *object, char *ret_text, size_t size)
+{
+	const struct pier_cq *cq = (const struct pier_cq *)object;
+
+	snprintf(ret_text, size, "completion queue of %d on %s", cq->completions.cq->cqe,
+		 cq->pd->device->name);
+}
+
+static int read_attr(const struct pier_cq_attr *attr,
+		     const struct ibv_device_attr *limits, struct pier_cq_attr *ret_attr)
+{
+	struct pier_cq_attr known;
+	int error = 0;
+
+	pier_cq_attr_init(&known);
+	if (attr)
+		error = pier_read_extensible("completion queue attributes",
+					     "pier_cq_attr_init()", attr, FIRST_SIZE,
+					     sizeof(known), &known);
+	else if (known.depth > (uint32_t)limits->max_cqe)
+		known.depth = (uint32_t)limits->max_cqe;
+	if (!error && (known.depth < 1 || known.depth > (uint32_t)limits->max_cqe))
+		error = pier_fail(EINVAL,
+				  "completion queue attributes: depth %u is not in 1 to "
+				  "%d (the device's max_cqe)",
+				  known.depth, limits->max_cqe);
+	*ret_attr = known;
+	return error;
+}
+
+static int open_cq(struct pier_cq *cq, const struct pier_cq_attr *attr)
+{
+	if (getrandom(&cq->position, sizeof(cq->position), 0) !=
+	    (ssize_t)sizeof(cq->position))
+		return pier_fail(EIO, "getrandom() returned too few bytes");
+	cq->completions.comp_vector = attr->comp_vector;
+	return pier_open_completions("completion queue attributes", cq->pd->device,
+				     attr->depth, cq, &cq->completions);
+}
+
+int pier_make_cq(struct pier_pd *pd, const struct pier_cq_attr *attr,
+		 const struct pier_object *owner, struct pier_cq **ret_cq)
+{
+	struct pier_cq_attr known;
+	struct pier_cq *cq;
+	int error = read_attr(attr, &pd->device->limits, &known);
+
+	if (error)
+		return error;
+	cq = calloc(1, sizeof(*cq));
+	if (!cq)
+		return pier_fail(ENOMEM, "no memory for a completion queue");
+	cq->object.describe = describe_cq;
+	cq->pd = pd;
+	pier_list_init(&cq->srqs);
+	pier_list_init(&cq->ready);
+	error = open_cq(cq, &known);
+	if (error) {
+		error = pier_fail_because(error, "preparing a completion queue on %s",
+					  pd->device->name);
+		/* The device may still use what it refuses to destroy. */
+		if (pier_close_completions(pd->device->provider, &cq->completions) == 0)
+			free(cq);
+		return error;
+	}
+	atomic_fetch_add(&pd->children, 1);
+	pier_object_track(&cq->object, PIER_OBJECT_CQ, owner);
+	*ret_cq = cq;
+	return 0;
+}
+
+int pier_create_cq(struct pier_pd *pd, const struct pier_cq_attr *attr,
+		   struct pier_cq **ret_cq)
+{
+	PIER_ENTRY();
+	int error = pier_check_process(&pd->object);
+
+	return error ? error : pier_make_cq(pd, attr, &pd->object, ret_cq);
+}
+
+int pier_end_cq(struct pier_cq *cq)
+{
+	int error;
+
+	if (cq->channel_count > 0)
+		return pier_fail(EBUSY,
+				 "destroying a completion queue on %s: %u channel%s it",
+				 cq->pd->device->name, cq->channel_count,
+				 cq->channel_count == 1 ? " uses" : "s use");
+	error = pier_close_completions(cq->pd->device->provider, &cq->completions);
+	if (error)
+		return error;
+	pier_object_untrack(&cq->object);
+	atomic_fetch_sub(&cq->pd->children, 1);
+	free(cq->buckets);
+	free(cq);
+	return 0;
+}
+
+static int check_owner(const struct pier_cq *cq, const struct pier_object *parent,
+		       const char *doing)
+{
+	const struct pier_object *owner = cq->object.parent;
+	char text[PIER_OBJECT_DESCRIPTION_SIZE];
+
+	if (owner == &cq->pd->object || owner == parent)
+		return 0;
+	owner->describe(owner, text, sizeof(text));
+	return pier_fail(EBUSY, "%s a completion queue: it belongs to the %s", doing,
+			 text);
+}
+
+int pier_destroy_cq(struct pier_cq *cq)
+{
+	int error = cq ? pier_check_process(&cq->object) : 0;
+
+	if (!error && cq)
+		error = check_owner(cq, NULL, "destroying");
+	return error || !cq ? error : pier_end_cq(cq);
+}
+
+int pier_check_cq(const struct pier_pd *pd, const struct pier_cq *cq,
+		  const struct pier_object *parent)
+{
+	int error = cq ? pier_check_process(&cq->object) : 0;
+
+	if (error || !cq)
+		return error;
+	if (cq->pd->device != pd->device)
+		return pier_fail(EINVAL,
+				 "channel attributes: cq is of %s, the channel of %s",
+				 cq->pd->device->name, pd->device->name);
+	return check_owner(cq, parent, "using");
+}
+
+static int take_ready(struct pier_cq *cq, struct pier_channel **ret_channels, int max)
+{
+	int count = 0;
+
+	for (; count < max && !pier_list_empty(&cq->ready); count++) {
+		struct pier_list *link = cq->ready.next;
+
+		ret_channels[count] = pier_container_of(link, struct pier_channel,
+							ready_link);
+		pier_list_remove(link);
+	}
+	return count;
+}
+
+int pier_cq_poll(struct pier_cq *cq, struct pier_channel **ret_channels, int max)
+{
+	int error = pier_check_process(&cq->object);
+
+	if (!error && max < 1)
+		error = pier_fail(EINVAL, "room for %d channels; at least 1 is needed",
+				  max);
+	if (!error)
+		error = pier_collect_cq(cq);
+	return error < 0 ? error : take_ready(cq, ret_channels, max);
+}
+
+int pier_cq_fd(const struct pier_cq *cq)
+{
+	return cq->completions.events->fd;
+}
+
+int pier_cq_arm(struct pier_cq *cq)
+{
+	int error = pier_check_process(&cq->object);
+
+	if (!error)
+		error = pier_request_event(cq->pd->device->provider, &cq->completions);
+	if (!error)
+		error = pier_collect_cq(cq);
+	return error < 0 ? error : !pier_list_empty(&cq->ready);
+}
