@@ -31,7 +31,7 @@ PIER_BEGIN_DECLS
 
 /**
  * Describe a buffer for another process on this host. The handle stays valid as long as
- * the memory. The buffer may be closed by then if it was wrapped.
+ * the memory, also after the buffer is freed, if it was only wrapped.
  *
  * ret_handle  PIER_IPC_HANDLE_SIZE bytes
  *
@@ -48,8 +48,8 @@ PIER_API int pier_buffer_ipc_handle(struct pier_buffer *buffer, void *ret_handle
  * closes. It can be the source or the target of copies. NICs cannot use it: the process
  * that owns the memory registers it.
  *
- * handle  may come from an untrusted peer: its form is checked. That its driver's part
- *         names memory, the driver checks.
+ * handle  may come from an untrusted peer: pier checks its form, and the driver that its
+ *         part names memory
  * size    in bytes: PIER_IPC_HANDLE_SIZE
  * from    a buffer of the device that will copy: the memory is mapped for this device
  *

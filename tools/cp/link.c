@@ -186,7 +186,8 @@ static int agree_on_way(struct link *link, enum cp_role role,
 			bool local, struct pier_rail_pair ret_pairs[CP_RAILS_MAX],
 			struct control *control)
 {
-	if (local && settings->ipc && agree_on_ipc(link, role, control) < 0)
+	if (local && settings->ipc && link->buffer &&
+	    agree_on_ipc(link, role, control) < 0)
 		return -1;
 	if (!link->ipc)
 		return agree_on_rails(control, link->buffer, side->device, local,
