@@ -56,11 +56,11 @@ PIER_API int pier_buffer_ipc_handle(struct pier_buffer *buffer, void *ret_handle
  * Any thread.
  *
  * Errors: -EINVAL the bytes are no handle; -EPROTONOSUPPORT a handle of another version;
- * -EXDEV it is of another host; -EOPNOTSUPP it is of another backend than `from`, or the
- * driver or the device does not support it, for example because the two devices have no
- * peer access; -ENOMEM; others of the backend, for example if the memory is of this
- * process itself, or if the two processes are in containers that do not share their PID
- * and IPC namespaces.
+ * -EXDEV it is of another host; -ERANGE its buffer leaves the memory; -EOPNOTSUPP it is
+ * of another backend than `from`, or the driver or the device does not support it, for
+ * example because the two devices have no peer access; -ENOMEM; others of the backend,
+ * for example if the memory is of this process itself, or if the two processes are in
+ * containers that do not share their PID and IPC namespaces.
  */
 PIER_API int pier_buffer_open_ipc(const void *handle, size_t size,
 				  struct pier_buffer *from,
