@@ -84,7 +84,7 @@ static rlim_t limit_fds(rlim_t more)
 /* Its channels share one completion queue. The blobs are read from all of them. */
 static void large_group_needs_few_fds(void **state)
 {
-	struct world *world = world_empty(state);
+	struct world *world = world_for_channels(state);
 	uint8_t *blobs = malloc((size_t)RANKS * PIER_GROUP_BLOB_SIZE);
 	struct pier_group *group = NULL;
 	struct rlimit limit;
