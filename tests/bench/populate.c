@@ -67,8 +67,8 @@ static void run_rounds(struct pier_pd *pd, size_t length, uint32_t threads, size
 
 int main(int argc, char **argv)
 {
-	struct pier_device *device;
-	struct pier_pd *pd;
+	struct pier_device *device = NULL;
+	struct pier_pd *pd = NULL;
 	size_t rounds = argc == 5 ? strtoull(argv[4], NULL, 0) : 0;
 
 	if (rounds < 1 || rounds > ROUNDS_MAX) {

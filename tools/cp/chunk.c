@@ -80,16 +80,21 @@ int sync_put_pieces(struct link *link, struct slot *slot)
 {
 	const struct rail *rail = link_rail(link, slot_number(link, slot));
 
-	if (pier_mr_sync_for_nic(rail->mr, slot_offset(link, slot), slot->chunk.length) <
-	    0)
-		return fail_pier(&slot->failure, EXIT_DEVICE);
-	return 0;
+	int error = link->ipc ? link_copy(link, slot_number(link, slot),
+					  (size_t)slot->chunk.length)
+			      : pier_mr_sync_for_nic(rail->mr, slot_offset(link, slot),
+						     slot->chunk.length);
+
+	return error < 0 ? fail_pier(&slot->failure, EXIT_DEVICE) : 0;
 }
 
 int sync_before_get(struct link *link, struct slot *slot)
 {
 	const struct rail *rail = link_rail(link, slot_number(link, slot));
 
+	/* The sender announces a chunk after its copy is done. */
+	if (link->ipc)
+		return 0;
 	if (pier_mr_sync_for_device(rail->mr, slot_offset(link, slot),
 				    slot->chunk.length) < 0)
 		return fail_pier(&slot->failure, EXIT_DEVICE);

@@ -24,7 +24,7 @@ static int check_peer(struct transfer *transfer)
 			    control_peer_name(transfer->control),
 			    transfer->peer.rail_count, transfer->link.rail_count);
 	for (uint32_t i = 0; i < transfer->link.rail_count; i++)
-		if (transfer->role == CP_SENDER &&
+		if (transfer->role == CP_SENDER && !transfer->link.ipc &&
 		    transfer->peer.remotes[i].length < size)
 			return fail(transfer->failure, EXIT_PEER,
 				    "the receiver offered too little memory");

@@ -40,8 +40,10 @@ struct cp_settings {
 	uint32_t threads;    /* that read, or verify and write; 0: choose */
 	uint32_t timeout_ms; /* without progress or a keepalive */
 	bool verify;
-	bool direct;			/* PIER_POLICY_PEERMEM: zero copy */
-	bool preserve;			/* mode and modification time */
+	bool direct;   /* PIER_POLICY_PEERMEM: zero copy */
+	bool preserve; /* mode and modification time */
+	bool ipc; /* inside one host, and no NIC was asked for: without one, if possible
+		   */
 	char channel[CP_CHANNEL_MAX];	/* for pier_channel_attr_parse(); "": defaults */
 	uint8_t secret[CP_SECRET_SIZE]; /* of this copy; see digest.h */
 };
@@ -53,11 +55,11 @@ struct cp_side {
 	char device[CP_DEVICES_MAX];
 };
 
-/* The devices, memory and path that a side uses. */
+/* The devices ("": none), memory and path that a side uses. */
 struct cp_report {
 	char device[CP_DEVICES_MAX];
 	char memory[CP_NAME_MAX];
-	char path[CP_NAME_MAX];	    /* pier_path_name() */
+	char path[CP_NAME_MAX];	    /* pier_path_name(), or "ipc" */
 	char reason[CP_REASON_MAX]; /* pier_mr_reason() */
 };
 

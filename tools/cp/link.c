@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <pier/ipc.h>
+
+#include "ipc.h"
 #include "link.h"
 #include "rails.h"
 
@@ -92,6 +95,8 @@ static void report_path(struct cp_report *report, const struct pier_mr *mr)
 	snprintf(report->path + used, sizeof(report->path) - used, "%s%s",
 		 used ? ", " : "", path);
 	used = strlen(report->reason);
+	if (!pier_mr_reason(mr)[0])
+		return;
 	snprintf(report->reason + used, sizeof(report->reason) - used, "%s%s",
 		 used ? "; " : "", pier_mr_reason(mr));
 }
@@ -166,12 +171,29 @@ static int open_rail(struct link *link, struct rail *rail,
 		     const struct cp_settings *settings, struct failure *failure)
 {
 	if (open_device(link, rail, pair->device, failure) < 0 ||
-	    register_memory(link, rail, role, settings->direct, failure) < 0)
+	    (!link->ipc &&
+	     register_memory(link, rail, role, settings->direct, failure) < 0))
 		return -1;
 	if (pier_reg_mr(rail->pd, link->messages, messages_size(link),
 			PIER_ACCESS_LOCAL_WRITE, &rail->messages_mr) < 0)
 		return fail_pier(failure, EXIT_DEVICE);
 	return open_channel(link, rail, pair->port, role, settings, failure);
+}
+
+/* Returns the number of rails, or -1. With ipc there is one, for the messages alone. */
+static int agree_on_way(struct link *link, enum cp_role role,
+			const struct cp_settings *settings, const struct cp_side *side,
+			bool local, struct pier_rail_pair ret_pairs[CP_RAILS_MAX],
+			struct control *control)
+{
+	if (local && settings->ipc && link->buffer &&
+	    agree_on_ipc(link, role, control) < 0)
+		return -1;
+	if (!link->ipc)
+		return agree_on_rails(control, link->buffer, side->device, local,
+				      ret_pairs, &link->substitute);
+	ret_pairs[0] = (struct pier_rail_pair){ .device = PIER_SOFT_DEVICE, .port = 1 };
+	return 1;
 }
 
 int open_link(struct link *link, enum cp_role role, const struct cp_settings *settings,
@@ -184,8 +206,7 @@ int open_link(struct link *link, enum cp_role role, const struct cp_settings *se
 	choose_slots(link, settings, size);
 	if (alloc_memory(link, side->memory, control->failure) < 0)
 		return -1;
-	count = agree_on_rails(control, link->buffer, side->device, local, pairs,
-			       &link->substitute);
+	count = agree_on_way(link, role, settings, side, local, pairs, control);
 	if (count < 0)
 		return -1;
 	share_slots(link, (uint32_t)count);
@@ -195,6 +216,10 @@ int open_link(struct link *link, enum cp_role role, const struct cp_settings *se
 		if (open_rail(link, &link->rails[i], &pairs[i], role, settings,
 			      control->failure) < 0)
 			return -1;
+	if (link->ipc) {
+		link->report.device[0] = '\0';
+		strcpy(link->report.path, "ipc");
+	}
 	return 0;
 }
 
@@ -207,7 +232,7 @@ int link_setup(struct link *link, enum cp_role role, struct setup_message *ret_s
 	for (uint32_t i = 0; i < link->rail_count; i++) {
 		const struct rail *rail = &link->rails[i];
 
-		if ((role == CP_RECEIVER &&
+		if ((role == CP_RECEIVER && !link->ipc &&
 		     pier_mr_remote(rail->mr, &ret_setup->remotes[i]) < 0) ||
 		    pier_channel_endpoint(rail->channel, &ret_setup->endpoints[i]) < 0)
 			return fail_pier(failure, EXIT_DEVICE);
@@ -215,9 +240,17 @@ int link_setup(struct link *link, enum cp_role role, struct setup_message *ret_s
 	return 0;
 }
 
+int link_close_peer(struct link *link)
+{
+	int error = pier_buffer_free(link->peer);
+
+	link->peer = NULL;
+	return error;
+}
+
 int close_link(struct link *link)
 {
-	int left = 0;
+	int left = link_close_peer(link) < 0;
 
 	/* The channels first: afterwards nothing accesses the memory. */
 	for (uint32_t i = 0; i < CP_RAILS_MAX; i++) {
@@ -278,6 +311,13 @@ int link_recv(struct link *link, uint32_t slot, struct pier_work *ret_work)
 	return error ? error : pier_post_recv(rail->channel, &element, 1, ret_work);
 }
 
+int link_copy(struct link *link, uint32_t slot, size_t length)
+{
+	size_t offset = (size_t)slot * link->chunk;
+
+	return pier_buffer_copy(link->peer, offset, link->buffer, offset, length);
+}
+
 int link_write(struct link *link, uint32_t slot, size_t length,
 	       const struct pier_remote *remotes)
 {
@@ -288,6 +328,8 @@ int link_write(struct link *link, uint32_t slot, size_t length,
 	struct pier_remote target;
 	int error;
 
+	if (link->ipc)
+		return 0;
 	error = pier_mr_gather(rail->mr, pier_mr_iova(rail->mr) + offset, length,
 			       &element);
 	if (!error)

@@ -30,9 +30,11 @@ struct link {
 	struct rail rails[CP_RAILS_MAX];
 	uint32_t rail_count;
 	struct pier_buffer *buffer;
-	uint8_t *messages; /* `depth` to send, then `depth` to receive */
+	struct pier_buffer *peer; /* with ipc, the sender's: the receiver's buffer */
+	uint8_t *messages;	  /* `depth` to send, then `depth` to receive */
 	size_t chunk;
 	uint32_t depth;
+	bool ipc;	 /* chunks are copied to `peer`; soft0 carries the messages */
 	bool substitute; /* soft0, which nobody named, in place of an RDMA device */
 	struct cp_report report;
 };
@@ -51,6 +53,8 @@ int open_link(struct link *link, enum cp_role role, const struct cp_settings *se
 	      struct control *control);
 int link_setup(struct link *link, enum cp_role role, struct setup_message *ret_setup,
 	       struct failure *failure);
+/* With ipc, before the receiver may free its memory. */
+int link_close_peer(struct link *link);
 /* Close everything that is open. Returns 1 if something is still in use, which is a bug.
  */
 int close_link(struct link *link);
@@ -64,8 +68,12 @@ uint8_t *link_incoming(const struct link *link, uint32_t slot);
 int link_send(struct link *link, uint32_t slot, size_t length,
 	      struct pier_work *ret_work);
 int link_recv(struct link *link, uint32_t slot, struct pier_work *ret_work);
+/* With ipc: copy the slot's data to the same slot of the peer: 0 or -errno. Any thread.
+ */
+int link_copy(struct link *link, uint32_t slot, size_t length);
 /*
- * Write the slot's data to the same slot of the peer, without a completion.
+ * Write the slot's data to the same slot of the peer, without a completion. With ipc it
+ * is there already.
  *
  * remotes  the peer's slots, for each rail
  */

@@ -10,7 +10,8 @@ enum {
 	FLAG_VERIFY = 1,
 	FLAG_DIRECT = 2,
 	FLAG_PRESERVE = 4,
-	FLAGS = 7,
+	FLAG_IPC = 8,
+	FLAGS = 15,
 };
 
 static struct wire_reader reader_of(const struct frame *frame)
@@ -39,7 +40,8 @@ int send_request(struct control *control, const struct request *request)
 	put_u32(&writer, settings->timeout_ms);
 	put_u32(&writer, (settings->verify ? FLAG_VERIFY : 0) |
 				 (settings->direct ? FLAG_DIRECT : 0) |
-				 (settings->preserve ? FLAG_PRESERVE : 0));
+				 (settings->preserve ? FLAG_PRESERVE : 0) |
+				 (settings->ipc ? FLAG_IPC : 0));
 	put_bytes(&writer, settings->secret, sizeof(settings->secret));
 	put_string(&writer, settings->channel);
 	put_string(&writer, request->side.path);
@@ -72,6 +74,7 @@ static void get_settings(struct wire_reader *reader, struct cp_settings *ret_set
 	ret_settings->verify = flags & FLAG_VERIFY;
 	ret_settings->direct = flags & FLAG_DIRECT;
 	ret_settings->preserve = flags & FLAG_PRESERVE;
+	ret_settings->ipc = flags & FLAG_IPC;
 	secret = get_bytes(reader, sizeof(ret_settings->secret));
 	if (secret)
 		memcpy(ret_settings->secret, secret, sizeof(ret_settings->secret));
@@ -144,6 +147,36 @@ int receive_source(struct control *control, struct source_message *ret_source)
 		return fail_invalid_message(control, "description of the file");
 	ret_source->sparse = sparse;
 	memcpy(ret_source->identity, identity, sizeof(ret_source->identity));
+	return 0;
+}
+
+int send_ipc(struct control *control, const struct ipc_message *ipc)
+{
+	struct wire_writer writer = { .length = 0 };
+
+	put_u32(&writer, ipc->ready);
+	put_string(&writer, ipc->reason);
+	put_bytes(&writer, ipc->handle, sizeof(ipc->handle));
+	return control_send(control, FRAME_IPC, &writer);
+}
+
+int receive_ipc(struct control *control, struct ipc_message *ret_ipc)
+{
+	struct wire_reader reader;
+	const uint8_t *handle;
+	struct frame frame;
+	uint32_t ready;
+
+	if (control_expect(control, FRAME_IPC, &frame) < 0)
+		return -1;
+	reader = reader_of(&frame);
+	ready = get_u32(&reader);
+	get_string(&reader, ret_ipc->reason, sizeof(ret_ipc->reason));
+	handle = get_bytes(&reader, sizeof(ret_ipc->handle));
+	if (!wire_complete(&reader) || ready > 1)
+		return fail_invalid_message(control, "handle of its memory");
+	ret_ipc->ready = ready;
+	memcpy(ret_ipc->handle, handle, sizeof(ret_ipc->handle));
 	return 0;
 }
 

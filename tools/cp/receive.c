@@ -331,19 +331,30 @@ static void send_done(struct control *control)
 	control->failure = ours;
 }
 
+/* Whether the sender may still have this side's memory open: see <pier/ipc.h>. */
+static bool sender_has_memory(struct transfer *transfer)
+{
+	return transfer->link.ipc && !transfer->peer_ended &&
+	       !control_await_close(transfer->control);
+}
+
 /* The copy fails only if the file does not have its name yet. */
 static int abandon_copy(struct receiver *receiver)
 {
 	struct transfer *transfer = receiver->transfer;
-	bool abandoned = abandon_destination(&receiver->destination);
+	bool abandoned = abandon_destination(&receiver->destination), shared = false;
 
 	if (abandoned) {
 		/* Report the failure first: stop_workers() may wait for a slow disk. */
 		control_send_failure(transfer->control);
+		shared = sender_has_memory(transfer);
 		control_close(transfer->control);
 	}
 	stop_workers(transfer->workers);
 	transfer->workers = NULL;
+	/* The sender does not answer: leave the memory to the end of this process. */
+	if (shared)
+		transfer->link.buffer = NULL;
 	if (abandoned)
 		return -1;
 	*transfer->failure = receiver->commit_failure;

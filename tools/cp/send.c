@@ -363,6 +363,8 @@ static int finish_sending(struct sender *sender)
 {
 	struct transfer *transfer = sender->transfer;
 
+	if (link_close_peer(&transfer->link) < 0)
+		return fail_pier(transfer->failure, EXIT_DEVICE);
 	if (check_source(&sender->source, transfer->failure) < 0 ||
 	    send_end(transfer) < 0)
 		return -1;
@@ -404,6 +406,8 @@ int run_sender(struct transfer *transfer)
 	end_progress(transfer->progress);
 	stop_workers(transfer->workers);
 	transfer->workers = NULL;
+	/* Before the receiver learns of a failure. */
+	link_close_peer(&transfer->link);
 	free(sender.slots);
 	close_source(&sender.source);
 	return result;

@@ -82,11 +82,14 @@ const char *pier_fault_name_occasion(enum pier_fault_occasion occasion)
 	return "a completion";
 }
 
+/* glibc has it from 2.32 on. With an older one, plans cannot name an errno. */
+const char *strerrorname_np(int error) __attribute__((weak));
+
 int pier_fault_find_errno(const char *name, size_t length)
 {
 	/* The highest errno of the kernel (MAX_ERRNO). */
 	for (int number = 1; number <= 4095; number++) {
-		const char *known = strerrorname_np(number);
+		const char *known = strerrorname_np ? strerrorname_np(number) : NULL;
 
 		if (known && is_name(known, name, length))
 			return number;
