@@ -135,8 +135,8 @@ struct pier_memory_facts {
 	enum pier_mapping mapping;
 	/**
 	 * A NIC may write it out of order (PCI Express relaxed ordering): flush() makes
-	 * all completed writes visible in whatever order they arrive, and without
-	 * PIER_BACKEND_READ_BACK.
+	 * all completed writes visible in whatever order they arrive, and with the
+	 * default mapping it does so without PIER_BACKEND_READ_BACK.
 	 */
 	bool any_order;
 	/**

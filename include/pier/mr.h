@@ -411,7 +411,8 @@ PIER_API int pier_reg_mr_vec(struct pier_pd *pd, const struct pier_mr_range *ran
 /**
  * Register [offset, offset + length) of a region again, as a sub-region with its own
  * access rights. It has the addresses of the region but different keys. A peer that has
- * a key of the sub-region gets the rights of the sub-region and no others.
+ * a key of the sub-region gets the rights of the sub-region and no others. Policy,
+ * mapping, split and ordering are those that were requested for the region.
  *
  * offset  in the region, in bytes
  * length  in bytes, more than 0

@@ -176,14 +176,31 @@ static void compare_patterns(struct canary *canary, enum pier_mapping mapping,
 	refuse_path(canary, mapping, finding);
 }
 
-static void refuse_request(struct canary *canary, enum pier_mapping mapping,
-			   const char *request)
+/* After a failure: a port that went down says nothing about the device's memory. */
+static int try_loop_again(struct canary *canary)
+{
+	int error;
+
+	pier_loop_destroy(canary->loop);
+	canary->loop = NULL;
+	error = pier_loop_create(canary->pd->device, canary->pd->pd, &canary->loop);
+	if (!error)
+		error = try_loop(canary);
+	return error ? pier_fail(EAGAIN, "%s", pier_error_message()) : 0;
+}
+
+static int refuse_request(struct canary *canary, enum pier_mapping mapping,
+			  const char *request)
 {
 	char finding[320];
+	int error;
 
 	snprintf(finding, sizeof(finding), "the NIC's %s fails: %s", request,
 		 pier_error_message());
-	refuse_path(canary, mapping, finding);
+	error = try_loop_again(canary);
+	if (!error)
+		refuse_path(canary, mapping, finding);
+	return error;
 }
 
 static int test_reading(struct canary *canary, enum pier_mapping mapping)
@@ -196,9 +213,8 @@ static int test_reading(struct canary *canary, enum pier_mapping mapping)
 	if (error)
 		return error;
 	if (read_device(canary))
-		refuse_request(canary, mapping, "read");
-	else
-		compare_patterns(canary, mapping, "device", "NIC");
+		return refuse_request(canary, mapping, "read");
+	compare_patterns(canary, mapping, "device", "NIC");
 	return 0;
 }
 
@@ -209,10 +225,8 @@ static int test_writing(struct canary *canary, enum pier_mapping mapping)
 
 	if (error)
 		return error;
-	if (write_device(canary) || read_device(canary)) {
-		refuse_request(canary, mapping, "write");
-		return 0;
-	}
+	if (write_device(canary) || read_device(canary))
+		return refuse_request(canary, mapping, "write");
 	memset(canary->arrived, ~canary->sent[0], canary->page);
 	error = pier_buffer_copy_from(canary->buffer, canary->page, canary->arrived,
 				      canary->page);

@@ -76,7 +76,8 @@ struct pier_mr {
 	struct pier_pd *pd;
 	void *context;
 	enum pier_policy policy;
-	enum pier_mapping mapping; /* the requested one */
+	enum pier_mapping mapping;   /* the requested one */
+	enum pier_ordering ordering; /* the requested one */
 	enum pier_split split;
 	struct pier_mr *base; /* the region that this is a sub-region of, or NULL */
 	atomic_uint children; /* sub-regions */

@@ -67,6 +67,7 @@ int pier_reg_sub_mr(struct pier_mr *mr, uint64_t offset, uint64_t length, int ac
 		.iova = mr->iova + offset,
 		.policy = mr->policy,
 		.mapping = mr->mapping,
+		.ordering = mr->ordering,
 		.split = mr->split,
 	};
 	struct pier_mr_range *ranges;

@@ -49,6 +49,17 @@ class Info(Case):
         self.assertNotIn("device soft0", text)
         self.assertEqual(self.run_pier("info", "--device", "x" * 64).status, 2)
 
+    def test_switches_that_are_set_are_printed(self):
+        env = {"PIER_DMABUF": "off", "PIER_CANARY": "of\x1b"}
+        facts = self.facts(env=env)
+        self.assertEqual(facts["switches"], env)
+        text = self.run_pier("info", env=env).stdout
+        self.assertRegex(text, r"(?m)^PIER_DMABUF=off$")
+        self.assertRegex(text, r"(?m)^PIER_CANARY=of\\x1b$")
+        self.assertRegex(text, r"not usable +PIER_CANARY=")
+        self.assertEqual(self.facts()["switches"], {})
+        self.assertNotIn("PIER_DMABUF", self.run_pier("info").stdout)
+
     def test_asking_for_dmabuf_support_logs_no_failure(self):
         result = self.run_pier("info", env={"PIER_LOG": "debug"})
         self.assertIn("opened soft0", result.stderr)

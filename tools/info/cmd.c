@@ -2,6 +2,7 @@
 #include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <pier/version.h>
@@ -11,6 +12,7 @@
 #include "next_option.h"
 #include "print_json.h"
 #include "print_text.h"
+#include "printable.h"
 
 static const char info_help[] =
 	"usage: pier info [--device NAME] [--json]\n"
@@ -74,11 +76,31 @@ static void print_units(const struct lists *lists, struct json *json)
 	}
 }
 
+/* Those that are set: they explain what is missing below. */
+static void print_switches(struct json *json)
+{
+	const char *name, *value;
+
+	for (size_t i = 0; (name = path_switch_name(i)); i++) {
+		value = secure_getenv(name);
+		if (!value || !value[0])
+			continue;
+		if (json) {
+			json_string(json, name, value);
+			continue;
+		}
+		printf("%s=", name);
+		print_safely(stdout, value);
+		putchar('\n');
+	}
+}
+
 static void print_text(const struct lists *lists)
 {
 	const char *reason = read_no_device_reason(lists->devices, lists->device_count);
 
 	printf("pier %s\n", pier_version());
+	print_switches(NULL);
 	if (reason)
 		printf("\n%s\n", reason);
 	print_devices(lists, NULL);
@@ -92,6 +114,9 @@ static void print_json(const struct lists *lists, struct json *json)
 
 	json_open(json, NULL, '{');
 	json_string(json, "version", pier_version());
+	json_open(json, "switches", '{');
+	print_switches(json);
+	json_close(json, '}');
 	json_string(json, "no_rdma_device", reason);
 	json_open(json, "devices", '[');
 	print_devices(lists, json);

@@ -85,3 +85,11 @@ void read_unit_facts(const struct pier_memory_unit *unit, struct unit_facts *ret
 		snprintf(ret_facts->near_error, sizeof(ret_facts->near_error), "%s",
 			 pier_error_message());
 }
+
+const char *path_switch_name(size_t index)
+{
+	static const char *const names[] = { "PIER_DMABUF", "PIER_PEERMEM", "PIER_CANARY",
+					     "PIER_RELAXED_ORDERING" };
+
+	return index < sizeof(names) / sizeof(names[0]) ? names[index] : NULL;
+}

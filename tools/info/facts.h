@@ -32,6 +32,8 @@ void read_device_facts(const struct pier_device_info *info,
  * PIER_DEVICE. The text is valid until the next call of the library.
  */
 const char *read_no_device_reason(const struct pier_device_info *devices, size_t count);
+/* The name of a variable that switches a path (pier(1)); NULL: there are no more. */
+const char *path_switch_name(size_t index);
 /* List the devices near the unit; the caller frees ret_facts->near. */
 void read_unit_facts(const struct pier_memory_unit *unit, struct unit_facts *ret_facts);
 

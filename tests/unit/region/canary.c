@@ -184,13 +184,13 @@ static void finds_the_mapping_that_works(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
-/* Host memory passes the loop first, so a failure is the device memory's. */
+/* Host memory passes the loop before and after, so the failure is the device memory's. */
 static void refuses_if_the_nic_cannot_reach_it(void **state)
 {
 	struct pier_mr *mr = NULL;
 
 	(void)state;
-	open_device("fault:wc@2=LOC_PROT_ERR,wc@4=LOC_PROT_ERR:soft0");
+	open_device("fault:wc@2=LOC_PROT_ERR,wc@5=LOC_PROT_ERR:soft0");
 	expect_result(reg(PIER_POLICY_DIRECT, &mr), -EIO);
 	test_assert_sentence("the NIC's read fails: a request to itself completes with "
 			     "the error 4");
@@ -223,6 +223,10 @@ static void path_is_taken_if_it_cannot_be_sent(void **state)
 	expect_taken("fault:reg_dmabuf_mr@2=ENOMEM:soft0", 0, 2);
 	expect_taken("fault:post_send@1=EINVAL:soft0", 0, 0);
 	expect_taken("fault:wc@1=RETRY_EXC_ERR:soft0", 0, 0);
+	/* A port that goes down meanwhile: host memory does not arrive any more, either.
+	 */
+	expect_taken("fault:wc@2=RETRY_EXC_ERR,wc@3=RETRY_EXC_ERR:soft0", 1, 2);
+	expect_taken("fault:wc@2=RETRY_EXC_ERR,create_qp@2=ENOMEM:soft0", 1, 2);
 	fixture.gpu->copy_error = EIO;
 	expect_taken("soft0", 1, 0);
 }

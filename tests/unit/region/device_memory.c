@@ -360,6 +360,29 @@ static void relaxes_only_what_completions_announce(void **state)
 	assert_true(is_relaxed(PIER_ACCESS_SHARED | flag, PIER_ORDERING_AUTO));
 }
 
+/* Something waits for the bytes of the whole region, whoever writes them. */
+static void sub_region_has_the_ordering_of_its_region(void **state)
+{
+	struct pier_mr_range range;
+	struct pier_mr *mr = NULL, *part = NULL;
+	struct pier_mr_attr attr;
+
+	(void)state;
+	start("gpu");
+	fixture.gpu->any_order = true;
+	range = pier_mr_range_buffer(fixture.buffer, 0, 100);
+	pier_mr_attr_init(&attr);
+	attr.ranges = &range;
+	attr.range_count = 1;
+	attr.access = PIER_ACCESS_LOCAL_WRITE;
+	attr.ordering = PIER_ORDERING_STRICT;
+	expect_ok(pier_reg_mr_attr(fixture.pd, &attr, &mr));
+	expect_ok(pier_reg_sub_mr(mr, 0, 10, PIER_ACCESS_LOCAL_WRITE, &part));
+	assert_int_equal(pier_mr_access(part), PIER_ACCESS_LOCAL_WRITE);
+	expect_ok(pier_dereg_mr(part));
+	expect_ok(pier_dereg_mr(mr));
+}
+
 static void switches_relaxed_ordering(void **state)
 {
 	struct pier_mr_range range;
@@ -992,6 +1015,7 @@ int main(void)
 		CASE(reports_why_both_mappings_failed),
 		CASE(uses_the_requested_mapping),
 		CASE(relaxes_only_what_completions_announce),
+		CASE(sub_region_has_the_ordering_of_its_region),
 		CASE(switches_relaxed_ordering),
 		CASE(exports_with_a_mapping),
 		CASE(registers_by_segments),
