@@ -208,11 +208,15 @@ static int add_drivers(struct pier_ze *ze, char *ret_reason)
 
 	if (error == PIER_ZE_SUCCESS)
 		error = ze->call.zeDriverGet(&count, drivers);
-	for (uint32_t i = 0; error == PIER_ZE_SUCCESS && i < count; i++)
-		error = add_driver(ze, drivers[i]);
-	if (error == PIER_ZE_SUCCESS && ze->count > 0)
+	if (error != PIER_ZE_SUCCESS)
+		count = 0;
+	for (uint32_t i = 0; i < count; i++) {
+		unsigned int failed = add_driver(ze, drivers[i]);
+
+		error = failed == PIER_ZE_SUCCESS ? error : failed;
+	}
+	if (ze->count > 0)
 		return 0;
-	destroy_contexts(ze);
 	snprintf(ret_reason, PIER_ZE_REASON,
 		 "Level Zero has no GPU (%s, %#x): install the GPU's driver (Intel's "
 		 "compute runtime), look for /dev/dri/renderD* and the permission to "

@@ -42,6 +42,11 @@ struct fake_level_zero {
 	bool tiles;	  /* an export has only the first half of the memory */
 	bool address_ids; /* the number is the address, as in NEO of 2022 */
 	bool no_copy_queues;
+	/*
+	 * So many copies must be under way before one of them is done; 0: any. A copy
+	 * that waits for 10 seconds is a misuse.
+	 */
+	unsigned int meet;
 	char fail_function[64]; /* "": none */
 	unsigned int fail_call; /* counted down; the call at 1 fails, once */
 	unsigned int fail_error;

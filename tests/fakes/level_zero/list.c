@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "backends/level_zero/api.h"
 #include "fake.h"
@@ -45,18 +46,41 @@ FAKE_API unsigned int zeCommandListDestroy(struct _ze_command_list_handle_t *lis
 	return fake_end(error);
 }
 
+static pthread_cond_t met = PTHREAD_COND_INITIALIZER;
+static unsigned int working;
+
+static void wait_for_others(void)
+{
+	struct timespec end;
+
+	clock_gettime(CLOCK_REALTIME, &end);
+	end.tv_sec += 10;
+	working++;
+	if (working >= fake.meet)
+		fake.meet = 0;
+	pthread_cond_broadcast(&met);
+	while (fake.meet > 0) {
+		if (pthread_cond_timedwait(&met, &fake_lock, &end) != 0) {
+			fake.misuses++;
+			fake.meet = 0;
+		}
+	}
+}
+
 /* Works without the lock, so that threads can collide. */
 static void begin_work(struct fake_list *list)
 {
 	fake.misuses += list->busy;
 	fake.compute_copies += list->ordinal == 0;
 	list->busy = true;
+	wait_for_others();
 	pthread_mutex_unlock(&fake_lock);
 }
 
 static unsigned int end_work(struct fake_list *list)
 {
 	pthread_mutex_lock(&fake_lock);
+	working--;
 	list->busy = false;
 	return fake_end(SUCCESS);
 }

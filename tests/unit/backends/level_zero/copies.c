@@ -155,7 +155,31 @@ static void *churn(void *argument)
 	return NULL;
 }
 
-/* No command list is in two threads: the fake counts that as a misuse. */
+static void *copy_byte(void *memory)
+{
+	char byte = 'x';
+
+	expect_ok(backend->copy_to(memory, 0, &byte, 1));
+	return NULL;
+}
+
+/* Copies do not wait for each other. A list in two threads is a misuse for the fake. */
+static void copies_of_two_threads_run_at_once(void **state)
+{
+	struct pier_memory memory = { .size = sizeof(memory) };
+	pthread_t threads[2];
+
+	(void)state;
+	expect_ok(backend->alloc("0", 1, &memory));
+	fixture.fake->meet = 2;
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, copy_byte, &memory),
+				 0);
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	backend->free(&memory);
+}
+
 static void threads_can_share_a_device(void **state)
 {
 	pthread_t threads[4];
@@ -177,6 +201,7 @@ int main(void)
 		fixture_test(exhausted_memory_is_reported),
 		fixture_test(failed_calls_leave_nothing_behind),
 		fixture_test(device_memory_is_read_back),
+		fixture_test(copies_of_two_threads_run_at_once),
 		fixture_test(threads_can_share_a_device),
 	};
 

@@ -4,7 +4,7 @@
 
 #include "backends/level_zero/api.h"
 
-#if __has_include(<level_zero/ze_api.h>)
+#ifdef HAVE_ZE_API_H
 
 #include <level_zero/ze_api.h>
 

@@ -39,13 +39,21 @@ static void machine_without_devices_is_reported(void **state)
 /* No failure is remembered, and nothing remains of it. */
 static void failed_initialisation_leaves_nothing_behind(void **state)
 {
-	static const char *const functions[] = { "zeInit", "zeDriverGet", "zeDeviceGet",
-						 "zeContextCreate" };
+	static const struct {
+		const char *function;
+		unsigned int call; /* of the driver of the GPUs, which is the second */
+	} faults[] = {
+		{ "zeInit", 1 },
+		{ "zeDriverGet", 1 },
+		{ "zeDeviceGet", 2 },
+		{ "zeContextCreate", 2 },
+	};
 	char detail[512];
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
-		fixture_fail(functions[i], 0x70010000);
+	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+		fixture_fail(faults[i].function, 0x70010000);
+		fixture.fake->fail_call = faults[i].call;
 		expect_result(backend->probe(detail, sizeof(detail)), -EOPNOTSUPP);
 		assert_non_null(strstr(detail, "INSUFFICIENT_PERMISSIONS"));
 		assert_int_equal(fixture.fake->contexts, 0);
@@ -57,7 +65,10 @@ static void probe_counts_the_gpus(void **state)
 	char detail[512];
 
 	(void)state;
+	/* Of the NPU's driver. */
+	fixture_fail("zeDeviceGet", 0x70000001);
 	expect_ok(backend->probe(detail, sizeof(detail)));
+	assert_int_equal(fixture.fake->fail_call, 0);
 	assert_string_equal(detail, "2 devices, Level Zero 1.3; dma-bufs");
 	/* None for the NPU's driver, which is listed first. */
 	assert_int_equal(fixture.fake->contexts, 1);
