@@ -44,6 +44,8 @@ static const char *find_missing_member(const struct pier_backend *backend)
 		return backend->begin_cpu ? "end_cpu" : "begin_cpu";
 	if (!backend->copy_start != !backend->copy_query)
 		return backend->copy_start ? "copy_query" : "copy_start";
+	if (backend->ipc_open && !backend->release)
+		return "release";
 	return NULL;
 }
 

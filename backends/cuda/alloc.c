@@ -9,6 +9,7 @@
 #include "driver.h"
 #include "error.h"
 #include "identity.h"
+#include "ipc.h"
 #include "spec.h"
 #include "vmm.h"
 #include "core/checked.h"
@@ -248,5 +249,7 @@ void pier_cuda_put(struct pier_memory *memory)
 			return;
 		destroy_memory(state);
 	}
+	if (state->kind == PIER_CUDA_OPENED)
+		pier_cuda_ipc_close(state);
 	free(state);
 }

@@ -30,6 +30,7 @@
 	X(CUDA_ERROR_ALREADY_MAPPED, 208)                                   \
 	X(CUDA_ERROR_NOT_MAPPED, 211)                                       \
 	X(CUDA_ERROR_ECC_UNCORRECTABLE, 214)                                \
+	X(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, 217)                          \
 	X(CUDA_ERROR_NVLINK_UNCORRECTABLE, 220)                             \
 	X(CUDA_ERROR_OPERATING_SYSTEM, 304)                                 \
 	X(CUDA_ERROR_INVALID_HANDLE, 400)                                   \
@@ -40,6 +41,7 @@
 	X(CUDA_ERROR_LAUNCH_TIMEOUT, 702)                                   \
 	X(CUDA_ERROR_CONTEXT_IS_DESTROYED, 709)                             \
 	X(CUDA_ERROR_ASSERT, 710)                                           \
+	X(CUDA_ERROR_TOO_MANY_PEERS, 711)                                   \
 	X(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, 712)                   \
 	X(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, 713)                       \
 	X(CUDA_ERROR_HARDWARE_STACK_ERROR, 714)                             \
@@ -103,6 +105,7 @@
 	X(CU_MEM_ACCESS_FLAGS_PROT_READWRITE, 3)                            \
 	X(CU_MEM_ALLOC_GRANULARITY_MINIMUM, 0)                              \
 	X(CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 1)                           \
+	X(CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, 1)                            \
 	X(CU_GET_PROC_ADDRESS_DEFAULT, 0)
 
 /* The API's structs, field by field. */
@@ -127,6 +130,10 @@ struct pier_cu_allocation_prop {
 struct pier_cu_access_desc {
 	struct pier_cu_location location;
 	unsigned int flags;
+};
+
+struct pier_cu_ipc_handle {
+	char reserved[64];
 };
 
 #ifndef CUDA_VERSION /* without cuda.h */
@@ -157,6 +164,7 @@ typedef struct CUevent_st *CUevent;
 typedef struct pier_cu_location CUmemLocation;
 typedef struct pier_cu_allocation_prop CUmemAllocationProp;
 typedef struct pier_cu_access_desc CUmemAccessDesc;
+typedef struct pier_cu_ipc_handle CUipcMemHandle;
 
 #endif
 
@@ -212,6 +220,13 @@ typedef struct pier_cu_access_desc CUmemAccessDesc;
 	  (CUdeviceptr destination, const void *source, size_t length, CUstream stream)) \
 	X(cuMemcpyDtoHAsync, 3020, "cuMemcpyDtoHAsync_v2",                               \
 	  (void *destination, CUdeviceptr source, size_t length, CUstream stream))       \
+	X(cuMemcpyDtoDAsync, 3020, "cuMemcpyDtoDAsync_v2",                               \
+	  (CUdeviceptr destination, CUdeviceptr source, size_t length, CUstream stream)) \
+	X(cuIpcGetMemHandle, 4010, "cuIpcGetMemHandle",                                  \
+	  (CUipcMemHandle * ret_handle, CUdeviceptr address))                            \
+	X(cuIpcOpenMemHandle, 11000, "cuIpcOpenMemHandle_v2",                            \
+	  (CUdeviceptr * ret_address, CUipcMemHandle handle, unsigned int flags))        \
+	X(cuIpcCloseMemHandle, 4010, "cuIpcCloseMemHandle", (CUdeviceptr address))       \
 	X(cuMemHostAlloc, 2020, "cuMemHostAlloc",                                        \
 	  (void **ret_pointer, size_t length, unsigned int flags))                       \
 	X(cuMemFreeHost, 2000, "cuMemFreeHost", (void *pointer))                         \

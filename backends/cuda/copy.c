@@ -9,17 +9,20 @@
 #include "identity.h"
 
 /*
- * Copy between `host` and the device's address, or fill the device's memory with zeros.
+ * Copy between `host` and the device's address, or from another device address to it, or
+ * fill the device's memory with zeros.
  */
 struct copy {
 	enum {
 		WRITE,
 		READ,
-		CLEAR
+		CLEAR,
+		MOVE
 	} direction;
 	uint64_t address;
 	uint64_t length;
 	void *host;
+	uint64_t source; /* of MOVE */
 };
 
 static CUresult start_copy(const struct pier_cuda *cuda, const struct copy *copy,
@@ -31,6 +34,9 @@ static CUresult start_copy(const struct pier_cuda *cuda, const struct copy *copy
 						    copy->length, stream);
 	case READ:
 		return cuda->call.cuMemcpyDtoHAsync(copy->host, copy->address,
+						    copy->length, stream);
+	case MOVE:
+		return cuda->call.cuMemcpyDtoDAsync(copy->address, copy->source,
 						    copy->length, stream);
 	default:
 		return cuda->call.cuMemsetD8Async(copy->address, 0, copy->length, stream);
@@ -44,6 +50,7 @@ static int fail_copy(const struct pier_cuda_memory *memory, CUresult error,
 		[WRITE] = { "copying", "to" },
 		[READ] = { "copying", "from" },
 		[CLEAR] = { "clearing", "at" },
+		[MOVE] = { "copying", "to" },
 	};
 
 	return pier_cuda_fail(memory->cuda, error,
@@ -75,7 +82,7 @@ static int run_copy(const struct pier_cuda_memory *memory, const struct copy *co
 
 int pier_cuda_clear(const struct pier_cuda_memory *memory)
 {
-	struct copy copy = { CLEAR, memory->address, memory->length, NULL };
+	struct copy copy = { CLEAR, memory->address, memory->length, NULL, 0 };
 
 	return run_copy(memory, &copy);
 }
@@ -98,7 +105,7 @@ int pier_cuda_copy_to(const struct pier_memory *memory, uint64_t offset,
 		      const void *source, uint64_t length)
 {
 	const struct pier_cuda_memory *state = memory->state;
-	struct copy copy = { WRITE, state->address + offset, length, (void *)source };
+	struct copy copy = { WRITE, state->address + offset, length, (void *)source, 0 };
 
 	if (!memory->cpu)
 		return run_live_copy(state, &copy);
@@ -110,12 +117,31 @@ int pier_cuda_copy_from(const struct pier_memory *memory, uint64_t offset,
 			void *destination, uint64_t length)
 {
 	const struct pier_cuda_memory *state = memory->state;
-	struct copy copy = { READ, state->address + offset, length, destination };
+	struct copy copy = { READ, state->address + offset, length, destination, 0 };
 
 	if (!memory->cpu)
 		return run_live_copy(state, &copy);
 	memcpy(destination, (const char *)memory->cpu + offset, length);
 	return 0;
+}
+
+/*
+ * Memory of another process is mapped in one context, so the copy runs there. With
+ * unified addressing the driver knows both devices by their addresses; UCX uses the same
+ * call (uct_cuda_ipc_post_cuda_async_copy() in cuda_ipc_ep.c).
+ */
+int pier_cuda_copy_between(const struct pier_memory *to, uint64_t to_offset,
+			   const struct pier_memory *from, uint64_t from_offset,
+			   uint64_t length)
+{
+	const struct pier_cuda_memory *target = to->state, *source = from->state;
+	bool is_opened = target->kind == PIER_CUDA_OPENED;
+	const struct pier_cuda_memory *other = is_opened ? source : target;
+	struct copy copy = { MOVE, target->address + to_offset, length, NULL,
+			     source->address + from_offset };
+	int result = pier_cuda_check_live(other);
+
+	return result ? result : run_live_copy(is_opened ? target : source, &copy);
 }
 
 /* A copy that copy_start() has put into a stream, with an event behind it. */
@@ -218,7 +244,7 @@ int pier_cuda_copy_start(const struct pier_memory *memory,
 	*started = (struct started_copy){
 		.memory = state,
 		.copy = { copy->to_host ? READ : WRITE, state->address + copy->offset,
-			  copy->length, copy->host },
+			  copy->length, copy->host, 0 },
 	};
 	result = pier_cuda_enter_memory(state, &scope);
 	if (result == 0) {

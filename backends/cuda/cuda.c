@@ -8,6 +8,7 @@
 #include "find.h"
 #include "flush.h"
 #include "identity.h"
+#include "ipc.h"
 #include "mapping.h"
 #include "unit.h"
 
@@ -77,4 +78,7 @@ const struct pier_backend pier_cuda_backend = {
 	.copy_start = pier_cuda_copy_start,
 	.copy_query = pier_cuda_copy_query,
 	.warm_up = pier_cuda_warm_up,
+	.ipc_export = pier_cuda_ipc_export,
+	.ipc_open = pier_cuda_ipc_open,
+	.copy_between = pier_cuda_copy_between,
 };

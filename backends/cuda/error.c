@@ -48,6 +48,8 @@ static const struct {
 	{ CUDA_ERROR_ALREADY_MAPPED, EINVAL, "" },
 	{ CUDA_ERROR_NOT_MAPPED, EINVAL, "" },
 	{ CUDA_ERROR_ECC_UNCORRECTABLE, EIO, LOST },
+	{ CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, EOPNOTSUPP,
+	  "; the two devices cannot reach each other's memory (nvidia-smi topo -p2p w)" },
 	{ CUDA_ERROR_NVLINK_UNCORRECTABLE, EIO, LOST },
 	{ CUDA_ERROR_OPERATING_SYSTEM, EIO,
 	  "; a system call of the driver failed, often at the limit of file descriptors "
@@ -59,6 +61,7 @@ static const struct {
 	{ CUDA_ERROR_ILLEGAL_ADDRESS, EIO, LOST },
 	{ CUDA_ERROR_LAUNCH_TIMEOUT, EIO, LOST },
 	{ CUDA_ERROR_ASSERT, EIO, LOST },
+	{ CUDA_ERROR_TOO_MANY_PEERS, EUSERS, "" },
 	{ CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, EEXIST, "" },
 	{ CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, EINVAL, "" },
 	{ CUDA_ERROR_HARDWARE_STACK_ERROR, EIO, LOST },

@@ -37,6 +37,10 @@ void pier_cuda_explain_export(const struct pier_cuda_memory *memory, char *ret_t
 		snprintf(ret_text, size,
 			 "host memory of cuMemHostRegister cannot be exported: register "
 			 "it by its CPU address");
+	else if (memory->kind == PIER_CUDA_OPENED)
+		snprintf(ret_text, size,
+			 "memory of another process cannot be exported here: export it "
+			 "in the process that owns it");
 	else if (memory->kind == PIER_CUDA_VMM_HOST && !memory->cpu)
 		snprintf(ret_text, size,
 			 "memory of cuMemCreate on the host is for a NIC where "

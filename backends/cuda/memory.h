@@ -19,6 +19,7 @@ enum pier_cuda_kind {
 	PIER_CUDA_MANAGED,    /* cuMemAllocManaged() */
 	PIER_CUDA_HOST,	      /* cuMemHostAlloc() */
 	PIER_CUDA_REGISTERED, /* cuMemHostRegister() */
+	PIER_CUDA_OPENED,     /* cuIpcOpenMemHandle(): of another process */
 };
 
 /* pier_memory.state. Constant once published, except `users` and `synchronous`. */

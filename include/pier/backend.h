@@ -240,6 +240,18 @@ struct pier_backend_copy {
 	void *stream;
 };
 
+/** Most bytes of a driver's handle for other processes. */
+#define PIER_BACKEND_IPC_MAX 128
+
+/** An allocation, for another process of this host. */
+struct pier_backend_ipc {
+	size_t size;
+	/** The address, in the process that owns it, of the first byte that is opened. */
+	uint64_t address;
+	uint32_t length; /**< of `bytes`: 1 to PIER_BACKEND_IPC_MAX */
+	uint8_t bytes[PIER_BACKEND_IPC_MAX];
+};
+
 struct pier_backend {
 	/** PIER_BACKEND_ABI. */
 	uint32_t abi;
@@ -443,6 +455,35 @@ struct pier_backend {
 	 * Errors: those of alloc().
 	 */
 	int (*warm_up)(const char *unit);
+
+	/**
+	 * Optional: describe an allocation for other processes of this host. Sets all
+	 * members of `ret_ipc` but its size.
+	 *
+	 * Errors: -EOPNOTSUPP the driver shares no memory, or not this kind.
+	 */
+	int (*ipc_export)(const struct pier_memory *memory,
+			  struct pier_backend_ipc *ret_ipc);
+
+	/**
+	 * Optional, requires release(), which closes it: open memory of another process.
+	 *
+	 * ipc   of ipc_export() of this backend in another process, without the address.
+	 *       The bytes come from a peer: check them
+	 * from  an allocation of the device that will copy
+	 *
+	 * Errors: -EOPNOTSUPP the devices have no access to each other; -EINVAL.
+	 */
+	int (*ipc_open)(const struct pier_backend_ipc *ipc,
+			const struct pier_memory *from, struct pier_memory *ret_memory);
+
+	/**
+	 * Optional: copy between two memories of this backend, and return when that is
+	 * done. The offsets are from the `address` of each memory on.
+	 */
+	int (*copy_between)(const struct pier_memory *to, uint64_t to_offset,
+			    const struct pier_memory *from, uint64_t from_offset,
+			    uint64_t length);
 };
 
 /** Element `index` of an array whose elements may be longer than this header's. */

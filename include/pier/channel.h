@@ -123,7 +123,12 @@ struct pier_channel_attr {
 	 */
 	uint8_t traffic_class;
 	uint8_t hop_limit;
-	/** Index into the port's GID table; -1: pier chooses, preferring RoCE v2. */
+	/**
+	 * Index into the port's GID table; -1: pier chooses one of an interface of this
+	 * network namespace, preferring RoCE v2 and IPv4. pier_channel_handshake()
+	 * chooses again, together with the peer; other exchanges of endpoints do not, so
+	 * there both ends must have the same kind of address.
+	 */
 	int gid_index;
 	/**
 	 * First PSN, 24 bits; PIER_PSN_RANDOM: a random one. pier_channel_reset()
@@ -254,8 +259,9 @@ PIER_API int pier_channel_attr_parse(struct pier_channel_attr *attr, const char 
  * limit), PIER_CHANNEL is invalid, srq belongs to another protection domain, or cq to
  * another device; -ENOSPC cq has fewer entries left than the channel needs; -EBUSY cq
  * belongs to a group; -ENETDOWN the port is not active; -EADDRNOTAVAIL the port needs a
- * GID and has no usable one; -ENOMEM; others of ibv_create_cq(3), ibv_create_qp(3) and
- * ibv_modify_qp(3).
+ * GID and has no usable one; -EOPNOTSUPP the device cannot have channels
+ * (pier_device_check_channels()); -ENOMEM; others of ibv_create_cq(3), ibv_create_qp(3)
+ * and ibv_modify_qp(3).
  */
 PIER_API int pier_channel_create(struct pier_pd *pd, const struct pier_channel_attr *attr,
 				 struct pier_channel **ret_channel);
@@ -306,7 +312,8 @@ PIER_API int pier_channel_connect(struct pier_channel *channel,
 				  const struct pier_endpoint *peer);
 
 /**
- * Exchange endpoints with the peer, connect, and wait until the peer is connected too.
+ * Exchange endpoints with the peer, agree on GIDs, connect, and wait until the peer is
+ * connected too.
  *
  * The endpoints are exchanged over a pair of file descriptors: one socket, or two
  * pipes. The peer must do the same at the same time.
@@ -318,9 +325,10 @@ PIER_API int pier_channel_connect(struct pier_channel *channel,
  * Errors: those of pier_channel_connect(); -ETIMEDOUT the peer did not answer;
  * -ECONNRESET the peer closed the connection; -EBADMSG the peer sent something other
  * than a handshake; -EPROTONOSUPPORT the peer uses another version of the handshake;
- * -ECONNREFUSED the peer could not connect; -ESTALE one end connects to an endpoint
- * from before a reset of the other; -EBADF an fd is not open; others of read(2) and
- * write(2). After an error the channel can only be reset or destroyed.
+ * -EADDRNOTAVAIL no GID of this port has the type and address family of one of the
+ * peer's; -ECONNREFUSED the peer could not connect; -ESTALE one end connects to an
+ * endpoint from before a reset of the other; -EBADF an fd is not open; others of read(2)
+ * and write(2). After an error the channel can only be reset or destroyed.
  */
 PIER_API int pier_channel_handshake(struct pier_channel *channel, int read_fd,
 				    int write_fd, int timeout_ms);
@@ -409,6 +417,15 @@ struct pier_work {
  *
  * A posted request does not own its memory, which must stay registered until the
  * request has completed.
+ *
+ * Immediate data as a signal: when the peer's receive completes, the bytes of this write
+ * and of all earlier writes on the channel are in the peer's memory (InfiniBand
+ * Architecture Specification, volume 1, 9.5; for relaxed ordering, ibv_reg_mr(3)).
+ * Adaptive routing does not change this. But switches may spread only the packets of
+ * plain writes over several paths. Therefore write long payloads without immediate
+ * data, and post a write of no bytes with it behind them, both with pier_post_batch().
+ * Nothing orders the bytes of one write, nor of several, before such a completion: do
+ * not poll memory for the last byte.
  *
  * Errors: -EINVAL a send or receive has too many elements, remote is NULL, or a receive
  * is posted although the channel has a shared receive queue; -ERANGE remote is shorter
@@ -651,7 +668,8 @@ PIER_API int pier_channel_fd(const struct pier_channel *channel);
  * completion queue has collected some since the last call. If it is not 0, check the
  * requests before sleeping.
  *
- * Errors: those of ibv_req_notify_cq(3); -EIO ibv_poll_cq(3) failed.
+ * Errors: those of ibv_req_notify_cq(3) and ibv_get_cq_event(3), the latter for instance
+ * -EIO after the device was removed; -EIO ibv_poll_cq(3) failed.
  */
 PIER_API int pier_channel_arm(struct pier_channel *channel);
 

@@ -135,7 +135,9 @@ PIER_API void pier_device_list_free(struct pier_device_info *list);
  * name        a name from pier_device_list(); or "fault:PLAN:NAME", the device NAME
  *             with a fault plan; or NULL. NULL opens the device that the environment
  *             variable PIER_DEVICE names in either form. If PIER_DEVICE is unset, NULL
- *             opens the first RDMA device that can be opened and has an active port.
+ *             opens the first RDMA device that can be opened, can have channels
+ *             (pier_device_check_channels()) and has an active port of InfiniBand or
+ *             Ethernet.
  *             NULL never chooses soft0: name it, or set PIER_DEVICE=soft0. Programs
  *             that run with raised privileges ignore PIER_DEVICE (secure_getenv(3)).
  * ret_device  the device; close it with pier_close_device()
@@ -164,10 +166,11 @@ PIER_API void pier_device_list_free(struct pier_device_info *list);
  *			query_on_demand, alloc_pd, dealloc_pd, reg_mr, reg_dmabuf_mr,
  *			reg_parts, dereg_mr, alloc_mw, dealloc_mw, bind_counter,
  *			create_comp_channel, destroy_comp_channel, create_cq,
- *			destroy_cq, create_qp, modify_qp, query_qp, destroy_qp,
- *			get_qp_address, set_qp_address, post_send, post_recv (these
- *			two for each request of a list), poll_cq, req_notify_cq,
- *			get_cq_event. ERRNO is a name as in errno(3)
+ *			destroy_cq, create_srq, destroy_srq, create_qp, modify_qp,
+ *			query_qp, destroy_qp, get_qp_address, set_qp_address,
+ *			post_send, post_recv (these two for each request of a list,
+ *			post_recv also for those of shared receive queues), poll_cq,
+ *			req_notify_cq, get_cq_event. ERRNO is a name as in errno(3)
  *	reg@N=ERRNO	a registration of any form fails
  *	call@N=ERRNO	any call except the last three fails
  *	wc@N=STATUS	the completion fails. STATUS is a name of enum ibv_wc_status
@@ -187,15 +190,24 @@ PIER_API void pier_device_list_free(struct pier_device_info *list);
  *			TIME (default: 500ms), and after the earlier requests have
  *			completed, the request fails with RETRY_EXC_ERR, and later
  *			requests are flushed
+ *	async@N=EVENT	counted in requests that are sent: the device reports an
+ *			asynchronous event about the queue pair, its completion queue
+ *			or port 1. EVENT is a name of enum ibv_event_type without
+ *			IBV_EVENT_, such as DEVICE_FATAL. The request itself is
+ *			carried out
  *	event@N=TIME	counted in requests for an event: the event arrives no earlier
  *			than TIME after it was requested
+ *	like=NAME	the device has the limits of a NIC of the driver NAME and refuses
+ *			what that driver refuses, with its errno: mlx5, efa, irdma, qedr,
+ *			ionic, bnxt_re, siw, erdma or rxe. Features that only soft0 has
+ *			are gone. docs/testing.md lists the differences. Once in a plan
  *
  * Completions are counted when they are taken from the device. Calls that only query
- * capabilities while the device is opened (alloc_pd, reg_dmabuf_mr) count for call@
- * alone. The device is named "fault:NAME", its provider is "fault", and
- * pier_device_list() does not list it. Of the libibverbs functions, only those that
- * <pier/verbs.h> allows for soft0 may be used on its objects. It is slower than the
- * device itself.
+ * capabilities while the device is opened (alloc_pd, reg_dmabuf_mr, alloc_mw, create_cq,
+ * create_qp) count for call@ alone. The device is named "fault:NAME", its provider is
+ * "fault", and pier_device_list() does not list it. Of the libibverbs functions, only
+ * those that <pier/verbs.h> allows for soft0 may be used on its objects. It is slower
+ * than the device itself.
  *
  * Errors: -ENODEV there is no such device (pier_error_message() lists those that
  * exist), no RDMA device can be chosen (pier_error_message() gives the reason for each
@@ -229,6 +241,19 @@ PIER_API const char *pier_device_name(const struct pier_device *device);
  */
 PIER_API int pier_query_device(struct pier_device *device,
 			       struct pier_device_attr *ret_attr);
+
+/**
+ * Check whether a device can have channels. The library finds out when it opens the
+ * device, by creating the smallest reliable connected (RC) queue pair. Amazon's EFA
+ * refuses it, and the queue pairs of an iWARP device can only be connected by rdma_cm,
+ * which pier does not use. Such a device registers memory all the same.
+ *
+ * Returns 0 if it can.
+ *
+ * Errors: -EOPNOTSUPP it cannot (pier_error_message() gives the reason), and
+ * pier_channel_create() fails likewise.
+ */
+PIER_API int pier_device_check_channels(const struct pier_device *device);
 
 /**
  * Query the state and limits of a port.

@@ -517,6 +517,33 @@ PIER_API int pier_mr_part(const struct pier_mr *mr, uint32_t index,
  */
 PIER_API bool pier_mr_encloses(const struct pier_mr *mr, uint64_t addr, uint64_t length);
 
+/** The most threads of pier_memory_populate(). */
+#define PIER_POPULATE_THREADS_MAX 64
+
+/**
+ * Allocate the pages of host memory with several threads. A registration allocates
+ * missing pages one after the other while it pins them, which takes most of its time:
+ * for huge new memory, call this before. Chunks of 16 MiB whose first page is there are
+ * skipped.
+ *
+ * The pages come from the NUMA node of the calling thread, or follow its memory policy,
+ * as if it had touched them (set_mempolicy(2)). No bytes change. If RLIMIT_MEMLOCK is too
+ * small, the registration still fails, and the memory has been allocated.
+ *
+ * addr, length  as for the registration; length from 1
+ * access        enum pier_access, ored, as for the registration: without rights to write,
+ *               pages are only mapped for reading
+ * threads       1 to PIER_POPULATE_THREADS_MAX, with the calling one; no more are used
+ *               than there are processors for
+ *
+ * Errors: -EINVAL threads is out of range, length is 0, or the range overflows;
+ * -EOPNOTSUPP the kernel is older than 5.14, or the memory is a special mapping; -EFAULT
+ * or -ENOMEM part of it is not mapped, not writable, or cannot be allocated; others of
+ * madvise(2) with MADV_POPULATE_WRITE. Some of the pages may have been allocated.
+ */
+PIER_API int pier_memory_populate(void *addr, size_t length, int access,
+				  uint32_t threads);
+
 PIER_END_DECLS
 
 #endif

@@ -16,6 +16,8 @@
 #include <pier/error.h>
 #include <pier/event.h>
 #include <pier/group.h>
+#include <pier/ipc.h>
+#include <pier/rails.h>
 #include <pier/receiver.h>
 #include <pier/log.h>
 #include <pier/mr.h>

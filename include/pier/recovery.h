@@ -67,9 +67,11 @@ PIER_API int pier_channel_error(const struct pier_channel *channel,
  * port is queried again, because its address may have changed.
  *
  * The endpoint has a new generation and a new PSN, far from that of the last packet
- * sent. If the device does not let go of the queue pair (irdma), another one takes its
- * place, and pier_channel_qp() returns that one. Late packets of the old connection are therefore not accepted by the new one,
+ * sent. Late packets of the old connection are therefore not accepted by the new one,
  * and a peer that connects with the old endpoint is refused.
+ *
+ * If the device does not take the queue pair out of its error state (irdma), another
+ * queue pair takes its place, and pier_channel_qp() returns that one.
  *
  * Never waits for the peer; waits at most one second for the device.
  *

@@ -15,6 +15,22 @@ PIER_BEGIN_DECLS
  * Topology: the distance between NICs and memory, from the PCIe tree and the NUMA nodes
  * in sysfs (/sys/bus/pci/devices).
  *
+ * Virtual machines often hide both. The environment variable PIER_TOPO_FILE names a text
+ * file that corrects them, except in programs with raised privileges (secure_getenv(3)):
+ *
+ *	# The place of a NIC; its speed in Mbit/s.
+ *	nic mlx5_0 pci=0000:00:08.0 numa=0 speed=400000
+ *	# The NUMA node of any PCI device, such as a GPU.
+ *	pci 0000:00:05.0 numa=0
+ *	# Two PCI addresses or NICs, and a name from pier_distance_name().
+ *	distance 0000:00:05.0 mlx5_0 switch
+ *
+ * Each property of `nic` may be missing. `pci=` also gives a place to a NIC without one.
+ * pier-info(1) prints the PCI addresses of GPUs. A GPU that reaches a NIC over a coherent
+ * link of its processor (NVLink-C2C) has no name of its own: use `switches`, which is
+ * nearer than what sysfs shows. If several lines contradict each other, the last one
+ * counts. A line with an error fails every call that uses the file.
+ *
  * Threads: any thread may call any function.
  */
 
@@ -45,12 +61,16 @@ PIER_API const char *pier_distance_name(enum pier_distance distance);
  * Return the location of a NIC. soft0 has no location. Fields that sysfs does not
  * report are "" and -1.
  *
- * Errors: -ECHILD the device belongs to the parent process.
+ * Errors: -ECHILD the device belongs to the parent process; those of PIER_TOPO_FILE, as
+ * for pier_near_device_list().
  */
 PIER_API int pier_device_location(const struct pier_device *device,
 				  struct pier_location *ret_location);
 
-/** Return the distance between two locations. Cannot fail. */
+/**
+ * Return the distance between two locations. Cannot fail: a PIER_TOPO_FILE with an error
+ * is ignored, with a warning.
+ */
 PIER_API enum pier_distance pier_location_distance(const struct pier_location *a,
 						   const struct pier_location *b);
 
@@ -59,17 +79,29 @@ struct pier_near_device {
 	char name[64];
 	struct pier_location location;
 	enum pier_distance distance;
+	/**
+	 * In Mbit/s: the rate of its fastest active port, or of its PCIe link if that is
+	 * slower; 0: unknown.
+	 */
+	uint32_t speed;
 };
 
 /**
- * List the RDMA devices, the nearest first. Devices at the same distance have the order
- * of pier_device_list(). The state of their ports is ignored. soft0 is not listed,
- * because it is selected only by name.
+ * List the RDMA devices, the nearest first, and the fastest first of those at the same
+ * distance. The state of their ports is otherwise ignored. soft0 is not listed, because
+ * it is selected only by name.
+ *
+ * Devices that are equally near and fast are spread: the list begins with a different
+ * one for each of several GPUs to which they are equally near. The memory's PCI address
+ * decides. For memory without one, the rank of this process on its host decides, if its
+ * launcher states it in OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID, SLURM_LOCALID or
+ * LOCAL_RANK. The choice is the same in each run.
  *
  * ret_list   the list; free it with pier_near_device_list_free()
  * ret_count  its length, which may be 0
  *
- * Errors: -ENOMEM.
+ * Errors: -EINVAL a line of PIER_TOPO_FILE is wrong; -ENOMEM; those of open(2) for that
+ * file.
  */
 PIER_API int pier_near_device_list(const struct pier_location *location,
 				   struct pier_near_device **ret_list, size_t *ret_count);
@@ -86,7 +118,7 @@ PIER_API void pier_near_device_list_free(struct pier_near_device *list);
  *             pier_open_device(NULL)
  * ret_device  the device; close it with pier_close_device()
  *
- * Errors: those of pier_open_device().
+ * Errors: those of pier_open_device() and of pier_near_device_list().
  */
 PIER_API int pier_open_near_device(const struct pier_buffer *buffer,
 				   struct pier_device **ret_device);

@@ -31,8 +31,9 @@ PIER_BEGIN_DECLS
  * Each channel is a rail. It has its own local region and remote vector for the same
  * bytes, because different devices have different keys for the same memory. A rail that
  * has completed a chunk takes the next one, so a fast rail moves more than a slow one.
- * A chunk is one request. It ends at the chunk size, at the end of a remote part, after
- * as many elements as the channel accepts, or at the port's max_msg_size.
+ * A chunk is one request, or two with PIER_TRANSFER_ANNOUNCE. It ends at the chunk size,
+ *at the end of a remote part, after as many elements as the channel accepts, or at the
+ *port's max_msg_size.
  *
  * Chunks of one rail arrive in order; chunks of several rails arrive in any order. If
  * the request of a chunk failed, some or all of its bytes may have arrived, and the
@@ -110,12 +111,13 @@ enum pier_transfer_flags {
 	 */
 	PIER_TRANSFER_NOTIFY = 2,
 	/**
-	 * Announce each chunk to the peer. Each chunk is written with immediate data:
-	 * its offset in the transfer, in blocks of 4 KiB. The peer needs a receive
-	 * posted on the rail for each chunk; a receiver provides them
-	 * (<pier/receiver.h>). `chunk` must be a multiple of 4 KiB, all remote parts
-	 * except the last must end on a block boundary, and the transfer may have up to
-	 * 16 TiB. Not allowed for reads, nor with PIER_TRANSFER_NOTIFY.
+	 * Announce each chunk to the peer. Each chunk takes two requests: a plain write,
+	 * and a few bytes with immediate data behind it (docs/wire.md). The peer needs
+	 * a receive posted on the rail for each chunk; a receiver provides them
+	 * (<pier/receiver.h>), and the channel needs a max_send_wr of 2. `chunk` must be
+	 * a multiple of 4 KiB, all remote parts except the last must end on a block
+	 * boundary, and the transfer may have up to 16 TiB. Not allowed for reads, nor
+	 * with PIER_TRANSFER_NOTIFY.
 	 */
 	PIER_TRANSFER_ANNOUNCE = 4,
 };
@@ -134,8 +136,8 @@ struct pier_transfer_attr {
 	 */
 	uint32_t chunk;
 	/**
-	 * The most chunks in flight on each rail, limited to the length of its send
-	 * queue. 0: half of the send queue, at most 16; the other half is for other
+	 * The most chunks in flight on each rail, limited to what its send queue holds.
+	 * 0: half of the send queue, at most 16; the other half is for other
 	 * requests on the channel. If other requests fill the queue, chunks wait.
 	 */
 	uint32_t window;

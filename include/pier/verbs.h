@@ -21,8 +21,10 @@ PIER_BEGIN_DECLS
  * of libibverbs would pass the kernel an object that it does not have.
  *
  * Polling a channel's completion queue takes completions away from the channel, and from
- * all channels that share the queue (<pier/cq.h>). The functions that return an object
- * cannot fail.
+ * all channels that share the queue (<pier/cq.h>). pier takes the asynchronous events of
+ * a device that it opened (ibv_get_async_event(3)), whose fd it makes non-blocking: it
+ * logs errors as warnings and names them when a channel breaks. Those of a context that
+ * was imported are the program's. The functions that return an object cannot fail.
  */
 PIER_API struct ibv_context *pier_device_context(const struct pier_device *device);
 PIER_API struct ibv_pd *pier_pd_verbs(const struct pier_pd *pd);
@@ -46,10 +48,11 @@ PIER_API struct ibv_cq *pier_channel_cq(const struct pier_channel *channel);
  *         only pier's part
  *
  * The first import from a context that pier did not open queries the device's
- * capabilities, as pier_open_device() does; this allocates and deallocates a protection
- * domain. All imports from that context share one device, pier_pd_device(), which is
- * freed with its last protection domain. pier_close_device() of this device fails with
- * -EBUSY. A protection domain may be imported more than once.
+ * capabilities, as pier_open_device() does; this creates and destroys a protection
+ * domain, a completion queue and a queue pair. All imports from that context share one
+ * device, pier_pd_device(), which is freed with its last protection domain.
+ * pier_close_device() of this device fails with -EBUSY. A protection domain may be
+ * imported more than once.
  *
  * Threads: any thread may call this function. Processes: in a child of fork(2), it
  * fails with -ECHILD if the parent imported from or opened the same context.

@@ -205,12 +205,31 @@ static int check_inside(const struct pier_backend *backend,
 		(unsigned long long)memory->length, (unsigned long long)memory->address);
 }
 
+int pier_adopt_memory(const struct pier_backend *backend, struct pier_memory *memory,
+		      uint64_t address, size_t length, struct pier_buffer **ret_buffer)
+{
+	int result = check_inside(backend, memory, address, length);
+	struct pier_buffer *buffer = NULL;
+
+	if (result == 0) {
+		buffer = new_buffer(backend, memory, address, length, true);
+		if (!buffer)
+			result = pier_fail(ENOMEM,
+					   "no memory for a buffer's description");
+	}
+	if (result != 0) {
+		release_memory(backend, memory);
+		return result;
+	}
+	*ret_buffer = buffer;
+	return 0;
+}
+
 int pier_buffer_wrap(void *addr, size_t length, struct pier_buffer **ret_buffer)
 {
 	PIER_ENTRY();
 	uint64_t address = (uint64_t)(uintptr_t)addr, end;
 	const struct pier_backend *backend = NULL;
-	struct pier_buffer *buffer;
 	struct pier_memory memory;
 	int result;
 
@@ -223,20 +242,7 @@ int pier_buffer_wrap(void *addr, size_t length, struct pier_buffer **ret_buffer)
 	result = find_owner(addr, length, &backend, &memory);
 	if (result != 0)
 		return result;
-	result = check_inside(backend, &memory, address, length);
-	if (result != 0)
-		goto release;
-	buffer = new_buffer(backend, &memory, address, length, true);
-	if (!buffer) {
-		result = pier_fail(ENOMEM, "no memory for a buffer's description");
-		goto release;
-	}
-	*ret_buffer = buffer;
-	return 0;
-
-release:
-	release_memory(backend, &memory);
-	return result;
+	return pier_adopt_memory(backend, &memory, address, length, ret_buffer);
 }
 
 static int wrap_range(int fd, uint64_t offset, size_t length,

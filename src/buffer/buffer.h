@@ -42,6 +42,15 @@ void pier_buffer_set_revoke_hook(pier_revoke_hook hook);
 int pier_free_buffer_alone(struct pier_buffer *buffer);
 
 /*
+ * Wrap [address, address + length) of memory that a backend opened. Takes ownership of
+ * the memory; after an error it is released.
+ *
+ * Errors: -ERANGE the range leaves the memory; -ENOMEM.
+ */
+int pier_adopt_memory(const struct pier_backend *backend, struct pier_memory *memory,
+		      uint64_t address, size_t length, struct pier_buffer **ret_buffer);
+
+/*
  * Check that [offset, offset + length) lies in a buffer.
  *
  * step  the step that needs it, for the sentence

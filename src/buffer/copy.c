@@ -2,6 +2,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include <pier/ipc.h>
+
 #include "buffer.h"
 #include "core/error.h"
 
@@ -122,5 +124,56 @@ int pier_buffer_copy_from(struct pier_buffer *buffer, size_t offset, void *desti
 		return pier_fail_because(pier_backend_errno(result),
 					 "copying %zu bytes from a buffer of %s", length,
 					 buffer->backend->name);
+	return 0;
+}
+
+/* The CPU copies what it reaches: the backend of the other buffer moves the bytes. */
+static int copy_by_cpu(struct pier_buffer *to, uint64_t to_offset,
+		       struct pier_buffer *from, uint64_t from_offset, size_t length)
+{
+	bool write = to->memory.cpu != NULL;
+	struct pier_buffer *reached = write ? to : from;
+	int result = begin_cpu(reached, write), ended;
+
+	if (result != 0)
+		return result;
+	result = write ? copy_out(from, from_offset, (char *)to->memory.cpu + to_offset,
+				  length)
+		       : copy_in(to, to_offset,
+				 (const char *)from->memory.cpu + from_offset, length);
+	ended = end_cpu(reached, write);
+	return result ? result : ended;
+}
+
+static int copy_buffers(struct pier_buffer *to, uint64_t to_offset,
+			struct pier_buffer *from, uint64_t from_offset, size_t length)
+{
+	if (to->memory.cpu || from->memory.cpu)
+		return copy_by_cpu(to, to_offset, from, from_offset, length);
+	if (to->backend != from->backend || !to->backend->copy_between)
+		return pier_fail(EOPNOTSUPP, "the CPU reaches neither, and the device "
+					     "has no way to copy between them");
+	return to->backend->copy_between(&to->memory, to_offset, &from->memory,
+					 from_offset, length);
+}
+
+int pier_buffer_copy(struct pier_buffer *to, size_t to_offset, struct pier_buffer *from,
+		     size_t from_offset, size_t length)
+{
+	int result = pier_check_buffer_range(to, to_offset, length, "copying to");
+
+	if (result == 0)
+		result = pier_check_buffer_range(from, from_offset, length,
+						 "copying from");
+	if (result != 0 || length == 0)
+		return result;
+	pier_clear_error();
+	result = copy_buffers(to, memory_offset(to, to_offset), from,
+			      memory_offset(from, from_offset), length);
+	if (result != 0)
+		return pier_fail_because(pier_backend_errno(result),
+					 "copying %zu bytes from a buffer of %s to one "
+					 "of %s",
+					 length, from->backend->name, to->backend->name);
 	return 0;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,9 @@
 #include "locate.h"
 #include "near.h"
 #include "device/device.h"
+#include "device/spread.h"
 #include "device/topology.h"
+#include "device/topology_file.h"
 #include "provider/provider.h"
 #include "core/caller.h"
 #include "core/error.h"
@@ -19,11 +22,18 @@ static bool has_no_location(const struct pier_location *location)
 	return !location->pci[0] && location->numa_node < 0;
 }
 
-/* Devices at the same distance keep the order of the list. */
+/* Whether a device is nearer, or as near and faster. */
+static bool is_better(const struct pier_near_device *a, const struct pier_near_device *b)
+{
+	return a->distance != b->distance ? a->distance < b->distance
+					  : a->speed > b->speed;
+}
+
+/* Equal devices keep the order of the list. */
 static void insert_device(struct pier_near_device *list, size_t count,
 			  const struct pier_near_device *device)
 {
-	for (; count > 0 && list[count - 1].distance > device->distance; count--)
+	for (; count > 0 && is_better(device, &list[count - 1]); count--)
 		list[count] = list[count - 1];
 	list[count] = *device;
 }
@@ -39,8 +49,39 @@ static size_t keep_rdma_devices(struct pier_device_info *devices, size_t count)
 	return kept;
 }
 
-int pier_list_near_in(const char *sysfs, const struct pier_location *location,
-		      struct pier_near_device **ret_list, size_t *ret_count)
+/* Begin a list of `count` equal devices with the nth of them. */
+static void rotate_devices(struct pier_near_device *list, size_t count, size_t nth)
+{
+	for (; nth > 0; nth--) {
+		struct pier_near_device first = list[0];
+
+		memmove(list, list + 1, (count - 1) * sizeof(*list));
+		list[count - 1] = first;
+	}
+}
+
+/* Equal devices: other memory and other processes begin with other ones. */
+static void spread_equal_devices(const struct pier_topology *topology,
+				 const struct pier_location *location,
+				 struct pier_near_device *list, size_t count)
+{
+	size_t equal;
+
+	for (; count > 0; list += equal, count -= equal) {
+		equal = 1;
+		while (equal < count && !is_better(&list[0], &list[equal]))
+			equal++;
+		if (equal > 1)
+			rotate_devices(list, equal,
+				       pier_spread_number(topology, location,
+							  &list[0].location) %
+					       equal);
+	}
+}
+
+static int list_devices(const struct pier_topology *topology,
+			const struct pier_location *location,
+			struct pier_near_device **ret_list, size_t *ret_count)
 {
 	struct pier_device_info *devices;
 	struct pier_near_device *list;
@@ -55,16 +96,31 @@ int pier_list_near_in(const char *sysfs, const struct pier_location *location,
 		struct pier_near_device device = { 0 };
 
 		snprintf(device.name, sizeof(device.name), "%s", devices[i].name);
-		pier_locate_nic(sysfs, device.name, &device.location);
-		device.distance = pier_distance_in(sysfs, location, &device.location);
+		pier_topology_find_nic(topology, device.name, &device.location,
+				       &device.speed);
+		device.distance = pier_topology_distance(topology, location,
+							 &device.location);
 		insert_device(list, i, &device);
 	}
 	pier_device_list_free(devices);
 	if (!list)
 		return pier_fail(ENOMEM, "no memory for a list of %zu devices", count);
+	spread_equal_devices(topology, location, list, count);
 	*ret_list = list;
 	*ret_count = count;
 	return 0;
+}
+
+int pier_list_near_in(const char *sysfs, const struct pier_location *location,
+		      struct pier_near_device **ret_list, size_t *ret_count)
+{
+	struct pier_topology topology;
+	int error = pier_topology_open(sysfs, &topology);
+
+	if (!error)
+		error = list_devices(&topology, location, ret_list, ret_count);
+	pier_topology_close(&topology);
+	return error;
 }
 
 int pier_near_device_list(const struct pier_location *location,
@@ -88,6 +144,14 @@ static struct pier_location find_buffer(const char *sysfs,
 		pier_warning("memory of unknown location, so any device is opened: %s",
 			     pier_error_message());
 	return location;
+}
+
+int pier_list_near_buffer(const char *sysfs, const struct pier_buffer *buffer,
+			  struct pier_near_device **ret_list, size_t *ret_count)
+{
+	struct pier_location location = find_buffer(sysfs, buffer);
+
+	return pier_list_near_in(sysfs, &location, ret_list, ret_count);
 }
 
 static void log_choice(const struct pier_near_device *list, size_t count,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "channel.h"
 #include "status.h"
@@ -15,6 +16,18 @@ void pier_update_ready(struct pier_channel *channel)
 	channel->sends.limit = connected ? channel->sends.depth : 0;
 	channel->receives.limit = receives ? channel->receives.depth : 0;
 	channel->reported_broken = channel->reported_broken && channel->broken;
+}
+
+/* Append the event of the device that explains a failure of the channel. */
+static void add_device_event(const struct pier_channel *channel, char *sentence,
+			     size_t size)
+{
+	size_t used = strlen(sentence);
+	char event[160];
+
+	if (pier_explain_by_event(channel->pd->device, channel->qp, channel->attr.port,
+				  event, sizeof(event)))
+		snprintf(sentence + used, size - used, "; %s", event);
 }
 
 /*
@@ -47,6 +60,7 @@ struct pier_result pier_note_failure(struct pier_channel *channel,
 	pier_update_ready(channel);
 	pier_describe_status(wc->status, wc->vendor_err, opcode, channel->cause,
 			     sizeof(channel->cause));
+	add_device_event(channel, channel->cause, sizeof(channel->cause));
 	return result;
 }
 
@@ -58,6 +72,9 @@ void pier_break_channel(struct pier_channel *channel, int error, const char *cau
 	channel->first = (struct pier_result){ .error = error };
 	pier_update_ready(channel);
 	snprintf(channel->cause, sizeof(channel->cause), "%s", cause);
+	/* The causes of other errors are known. */
+	if (error == -ETIMEDOUT)
+		add_device_event(channel, channel->cause, sizeof(channel->cause));
 }
 
 int pier_fail_broken(const struct pier_channel *channel)
@@ -72,6 +89,7 @@ void pier_explain_failure(const struct pier_channel *channel,
 
 	pier_describe_status((enum ibv_wc_status)result->status, result->vendor_error,
 			     result->opcode, sentence, sizeof(sentence));
+	add_device_event(channel, sentence, sizeof(sentence));
 	if (result->status == IBV_WC_WR_FLUSH_ERR && !channel->cause_is_flush)
 		pier_fail(-result->error, "%s was flushed, because of this: %s",
 			  pier_opcode_name(result->opcode), channel->cause);

@@ -71,6 +71,7 @@ struct pier_channel {
 	enum pier_link_layer link_layer;
 	bool use_grh; /* packets carry GIDs */
 	struct ibv_gid_entry gid;
+	int gid_count;	   /* the length of the port's table */
 	uint32_t path_mtu; /* 0: not connected */
 	uint32_t psn;
 	uint32_t generation; /* of the endpoint; never 0 */

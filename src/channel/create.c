@@ -154,7 +154,9 @@ int pier_make_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
 	struct pier_channel *channel;
 	int error;
 
-	error = pier_read_channel_attr(attr, &pd->device->limits, &known);
+	error = pier_device_check_channels(pd->device);
+	if (!error)
+		error = pier_read_channel_attr(attr, &pd->device->limits, &known);
 	if (!error)
 		error = check_srq(pd, known.srq);
 	if (!error)

@@ -27,6 +27,17 @@ static int64_t spin_time(const struct pier_channel *channel)
 	return (int64_t)channel->attr.spin_us * 1000;
 }
 
+/* The events of a device that has failed may be all that ever comes. */
+static int check_device(struct pier_wait_pass *pass, struct pier_device *device)
+{
+	if (device == pass->device)
+		return 0;
+	pass->device = device;
+	if (device->takes_events && pass->timeout_ms > PIER_EVENTS_MS)
+		pass->timeout_ms = PIER_EVENTS_MS;
+	return pier_check_device_events(device);
+}
+
 /* A keepalive that is due ends the sleep. */
 static void add_fd(struct pier_wait_pass *pass, struct pier_channel *channel)
 {
@@ -62,9 +73,11 @@ int pier_wait_pass_channel(struct pier_wait_pass *pass, struct pier_channel *cha
 {
 	if (pass->step == PIER_WAIT_STEP_ARM)
 		return arm_channel(pass, channel);
-	if (pass->step == PIER_WAIT_STEP_SLEEP)
+	if (pass->step == PIER_WAIT_STEP_SLEEP) {
 		add_fd(pass, channel);
-	else if (spin_time(channel) > pass->spin_ns)
+		return check_device(pass, channel->pd->device);
+	}
+	if (spin_time(channel) > pass->spin_ns)
 		pass->spin_ns = spin_time(channel);
 	return 0;
 }

@@ -12,12 +12,14 @@
  * The wait loop: every wait for completions, of one channel or of several, runs through
  * pier_wait_until(). It polls for as long as the channels' waiting mode says
  * (pier_channel_set_waiting()), then sleeps on their fds, and wakes up in time for
- * keepalives.
+ * keepalives and for the events of their devices.
  */
 
 enum {
 	/* Reading the clock takes as long as polling an empty queue of a NIC. */
 	PIER_LOOKS_PER_CLOCK = 8,
+	/* How long a wait sleeps at a time, if a device has asynchronous events. */
+	PIER_EVENTS_MS = 1000,
 };
 
 /* The result of a check that does not fail. */
@@ -41,6 +43,7 @@ struct pier_wait_pass {
 	struct pollfd *fds;
 	nfds_t fd_count;
 	int timeout_ms;
+	const struct pier_device *device; /* of the channel before, while listing fds */
 };
 
 /* The condition that a wait waits for. */
@@ -65,7 +68,7 @@ struct pier_wait_condition {
 	struct pollfd *fds; /* room for all channels */
 };
 
-/* Errors: those of pier_channel_arm(). */
+/* Errors: those of pier_channel_arm(); -EIO the device has failed. */
 int pier_wait_pass_channel(struct pier_wait_pass *pass, struct pier_channel *channel);
 
 /* Check again at that time, at the latest. */

@@ -91,10 +91,26 @@ static int make_device(const struct pier_provider *provider, struct ibv_device *
 		close_device(device);
 		return error;
 	}
+	pier_start_device_events(device);
 	if (opening->plan)
 		pier_fault_opened(device->context);
 	*ret_device = device;
 	return 0;
+}
+
+static bool is_suitable(struct opening *opening, const struct pier_device *device)
+{
+	if (device->no_channels[0]) {
+		add_reason(opening, "%s", device->no_channels);
+		pier_info("%s is passed over: %s", device->name, device->no_channels);
+		return false;
+	}
+	if (!pier_has_active_port(device)) {
+		add_reason(opening, "%s has no active port", device->name);
+		pier_info("%s has no active port", device->name);
+		return false;
+	}
+	return true;
 }
 
 static bool try_device(const struct pier_provider *provider, struct ibv_device *found,
@@ -117,9 +133,7 @@ static bool try_device(const struct pier_provider *provider, struct ibv_device *
 	}
 	if (error)
 		return !opening->choosing;
-	if (opening->choosing && !pier_has_active_port(device)) {
-		pier_info("%s has no active port", device->name);
-		add_reason(opening, "%s has no active port", device->name);
+	if (opening->choosing && !is_suitable(opening, device)) {
 		close_device(device);
 		return false;
 	}
@@ -216,8 +230,10 @@ int pier_open_in_order(const char *name, const struct pier_near_device *order,
 		return -opening.error;
 	pier_add_device(opening.device);
 	pier_object_track(&opening.device->object, PIER_OBJECT_DEVICE, NULL);
-	pier_info("opened %s (%s), dma-buf registration: %s", opening.device->name,
-		  opening.device->provider->name, opening.device->dmabuf ? "yes" : "no");
+	pier_info("opened %s (%s), dma-buf registration: %s, channels: %s",
+		  opening.device->name, opening.device->provider->name,
+		  opening.device->dmabuf ? "yes" : "no",
+		  opening.device->no_channels[0] ? opening.device->no_channels : "yes");
 	*ret_device = opening.device;
 	return 0;
 }
@@ -262,6 +278,16 @@ int pier_close_device(struct pier_device *device)
 	pier_object_untrack(&device->object);
 	pier_free_device(device);
 	return 0;
+}
+
+int pier_device_check_channels(const struct pier_device *device)
+{
+	if (!device->no_channels[0])
+		return 0;
+	return pier_fail(EOPNOTSUPP,
+			 "%s: name another device, or use this one for "
+			 "memory regions alone",
+			 device->no_channels);
 }
 
 const char *pier_device_name(const struct pier_device *device)

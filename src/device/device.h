@@ -10,6 +10,8 @@
 #include <pier/topology.h>
 #include <pier/verbs.h>
 
+#include "device_events.h"
+#include "gid_table.h"
 #include "provider/provider.h"
 #include "core/environment.h"
 #include "core/list.h"
@@ -30,8 +32,9 @@ struct pier_device {
 		enum pier_switch canary;	   /* PIER_CANARY */
 		enum pier_switch relaxed_ordering; /* PIER_RELAXED_ORDERING */
 	} switches;
-	bool dmabuf;	    /* what the probe at opening found; not switched off */
-	int lacking_access; /* flags of enum pier_access that it cannot honour */
+	bool dmabuf;	       /* what the probe at opening found; not switched off */
+	char no_channels[256]; /* why it has no channels; "": it has them */
+	int lacking_access;    /* flags of enum pier_access that it cannot honour */
 	/* A memory window lets the peer reach all of the region beneath. */
 	bool unbounded_windows;
 	pthread_mutex_t pairs_lock;
@@ -39,6 +42,12 @@ struct pier_device {
 	atomic_uint pds;
 	atomic_uint queues; /* completion queues with a vector that pier chose */
 	char name[64];
+	bool takes_events;	 /* pier takes its asynchronous events: device_events.h */
+	atomic_uint gid_changes; /* how often its events may have changed addresses */
+	pthread_mutex_t events_lock;
+	struct pier_device_trouble trouble;
+	pthread_mutex_t gids_lock;
+	struct pier_known_gids gids[PIER_GID_PORTS];
 };
 
 struct pier_pd {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <stdio.h>
 
 #include <pier/mr.h>
 
@@ -12,46 +13,152 @@
  * Registering fd -1 is refused with EBADF by whoever can register dma-bufs. No
  * memory says nothing about that, and is no answer to keep. 0 or an errno.
  */
-static int probe_dmabuf(const struct pier_provider *provider, struct ibv_context *context,
-			bool *ret_dmabuf)
+static int probe_dmabuf(struct pier_device *device, struct ibv_pd *pd)
 {
-	struct ibv_pd *pd;
+	const struct pier_provider *provider = device->provider;
 	struct ibv_mr *mr;
 	int error;
 
 	errno = 0;
-	pd = provider->alloc_pd(context);
-	if (!pd)
-		return errno ? errno : EIO;
 	mr = provider->reg_dmabuf_mr(pd, 0, pier_host_page(), 0, -1,
 				     IBV_ACCESS_LOCAL_WRITE);
 	error = errno;
 	if (mr)
 		provider->dereg_mr(mr);
-	provider->dealloc_pd(pd);
 	if (!mr && error == ENOMEM)
 		return error;
-	*ret_dmabuf = !mr && error == EBADF;
+	device->dmabuf = !mr && error == EBADF;
+	return 0;
+}
+
+/* Create the smallest queue pair of the kind that channels have. 0 or an errno. */
+static int try_queue_pair(const struct pier_device *device, struct ibv_pd *pd)
+{
+	struct ibv_qp_init_attr init = {
+		.cap = { .max_send_wr = 1,
+			 .max_recv_wr = 1,
+			 .max_send_sge = 1,
+			 .max_recv_sge = 1 },
+		.qp_type = IBV_QPT_RC,
+	};
+	struct ibv_qp *qp = NULL;
+	int error;
+
+	errno = 0;
+	pier_clear_error();
+	init.send_cq = device->provider->create_cq(device->context, 1, NULL, NULL, 0);
+	init.recv_cq = init.send_cq;
+	if (init.send_cq)
+		qp = device->provider->create_qp(pd, &init);
+	error = errno ? errno : EIO;
+	if (qp)
+		device->provider->destroy_qp(qp);
+	if (init.send_cq)
+		device->provider->destroy_cq(init.send_cq);
+	return qp ? 0 : error;
+}
+
+/*
+ * EFA creates no RC queue pair: EOPNOTSUPP, efa_qp_validate_attr() in efa_verbs.c. An
+ * iWARP device (siw, erdma, cxgb4; irdma and qedr in that mode) creates one, but brings
+ * it to RTS only over a TCP connection that rdma_cm has made: "no socket" and "no MPA" in
+ * siw_qp_nextstate_from_idle(), siw_qp.c. No memory is no answer. 0 or an errno.
+ */
+static int probe_channels(struct pier_device *device, struct ibv_pd *pd)
+{
+	int error;
+
+	if (device->context->device->transport_type == IBV_TRANSPORT_IWARP) {
+		snprintf(device->no_channels, sizeof(device->no_channels),
+			 "%s is an iWARP device, whose queue pairs only rdma_cm "
+			 "connects, which channels do not use",
+			 device->name);
+		return 0;
+	}
+	error = try_queue_pair(device, pd);
+	if (!error || error == ENOMEM)
+		return error;
+	pier_fail_because(error, "%s creates no reliable connected (RC) queue pairs",
+			  device->name);
+	snprintf(device->no_channels, sizeof(device->no_channels), "%s",
+		 pier_error_message());
+	return 0;
+}
+
+/*
+ * The kernel reports windows whether or not the driver in libibverbs can allocate them
+ * (bnxt_re cannot: EOPNOTSUPP), and channels need type 2 (irdma reports no type before
+ * Linux 6.18). No memory is no answer. 0 or an errno.
+ */
+static int probe_windows(const struct pier_device *device, struct ibv_pd *pd,
+			 bool *ret_windows)
+{
+	const unsigned int types = IBV_DEVICE_MEM_WINDOW_TYPE_2A |
+				   IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+	struct ibv_mw *mw;
+
+	*ret_windows = false;
+	if (!(device->limits.device_cap_flags & types) || !device->provider->alloc_mw)
+		return 0;
+	errno = 0;
+	mw = device->provider->alloc_mw(pd, IBV_MW_TYPE_2);
+	if (!mw)
+		return errno == ENOMEM ? ENOMEM : 0;
+	device->provider->dealloc_mw(mw);
+	*ret_windows = true;
 	return 0;
 }
 
 /* A device that cannot be asked has it not. */
-static int find_lacking_access(const struct pier_device *device)
+static int find_lacking_access(const struct pier_device *device, bool windows)
 {
-	const unsigned int windows = IBV_DEVICE_MEM_WINDOW |
-				     IBV_DEVICE_MEM_WINDOW_TYPE_2A |
-				     IBV_DEVICE_MEM_WINDOW_TYPE_2B;
 	bool on_demand = false;
 	int lacking = 0;
 
 	if (device->limits.atomic_cap == IBV_ATOMIC_NONE)
 		lacking |= PIER_ACCESS_REMOTE_ATOMIC;
-	if (!(device->limits.device_cap_flags & windows))
+	if (!windows)
 		lacking |= PIER_ACCESS_MW_BIND;
 	if (!device->provider->query_on_demand ||
 	    device->provider->query_on_demand(device->context, &on_demand) || !on_demand)
 		lacking |= PIER_ACCESS_ON_DEMAND;
 	return lacking;
+}
+
+static int probe_in_pd(struct pier_device *device, struct ibv_pd *pd)
+{
+	int error = probe_dmabuf(device, pd);
+	bool windows;
+
+	if (error)
+		return pier_fail_because(error, "asking whether %s registers dma-bufs",
+					 device->name);
+	error = probe_channels(device, pd);
+	if (error)
+		return pier_fail_because(error, "asking whether %s has channels",
+					 device->name);
+	error = probe_windows(device, pd, &windows);
+	if (error)
+		return pier_fail_because(error, "asking whether %s has memory windows",
+					 device->name);
+	device->lacking_access = find_lacking_access(device, windows);
+	return 0;
+}
+
+static int probe_objects(struct pier_device *device)
+{
+	struct ibv_pd *pd;
+	int error;
+
+	errno = 0;
+	pd = device->provider->alloc_pd(device->context);
+	if (!pd)
+		return pier_fail_because(errno ? errno : EIO,
+					 "asking whether %s registers dma-bufs",
+					 device->name);
+	error = probe_in_pd(device, pd);
+	device->provider->dealloc_pd(pd);
+	return error;
 }
 
 bool pier_is_rxe(const struct ibv_device_attr *limits)
@@ -82,13 +189,11 @@ int pier_probe_device(struct pier_device *device)
 	error = device->provider->query_device(device->context, &device->limits);
 	if (error)
 		return pier_fail_because(error, "querying %s", device->name);
-	error = probe_dmabuf(device->provider, device->context, &device->dmabuf);
+	error = probe_objects(device);
 	if (error)
-		return pier_fail_because(error, "asking whether %s registers dma-bufs",
-					 device->name);
+		return error;
 	if (device->switches.dmabuf == PIER_SWITCH_OFF)
 		device->dmabuf = false;
-	device->lacking_access = find_lacking_access(device);
 	/*
 	 * rxe looks at a window's rights and queue pair and at the bounds of the region
 	 * beneath, but not at the window's own: check_rkey() in rxe_resp.c.
@@ -97,14 +202,24 @@ int pier_probe_device(struct pier_device *device)
 	return 0;
 }
 
+/*
+ * Whether a channel can use the port. A port whose link layer is neither InfiniBand nor
+ * Ethernet does not count, as in NCCL (ncclIbInitDevices() in net_ib/init.cc).
+ */
+static bool is_active(const struct pier_device *device, uint8_t port)
+{
+	struct ibv_port_attr attr = { 0 };
+
+	return device->provider->query_port(device->context, port, &attr) == 0 &&
+	       attr.state == IBV_PORT_ACTIVE &&
+	       (attr.link_layer == IBV_LINK_LAYER_INFINIBAND ||
+		attr.link_layer == IBV_LINK_LAYER_ETHERNET);
+}
+
 bool pier_has_active_port(const struct pier_device *device)
 {
-	struct ibv_port_attr attr;
-
 	for (unsigned int port = 1; port <= device->limits.phys_port_cnt; port++) {
-		if (device->provider->query_port(device->context, (uint8_t)port, &attr) ==
-			    0 &&
-		    attr.state == IBV_PORT_ACTIVE)
+		if (is_active(device, (uint8_t)port))
 			return true;
 	}
 	return false;

@@ -10,7 +10,7 @@ struct pier_device;
 
 /*
  * Find out what a device can do, once its context is open: its limits, whether it
- * registers dma-bufs, and which access flags it lacks.
+ * registers dma-bufs and has channels, and which access flags it lacks.
  *
  * 0, or a negative errno with a sentence.
  */
@@ -19,7 +19,10 @@ int pier_probe_device(struct pier_device *device);
 /* rxe is known by its vendor id, which is no vendor's (RXE_VENDOR_ID in rxe_param.h). */
 bool pier_is_rxe(const struct ibv_device_attr *limits);
 
-/* Whether a port is active. Of a device that pier_probe_device() has looked at. */
+/*
+ * Whether an active port has InfiniBand or Ethernet. Of a device that pier_probe_device()
+ * has looked at.
+ */
 bool pier_has_active_port(const struct pier_device *device);
 
 #endif

@@ -27,6 +27,8 @@ struct pier_device *pier_new_device(const char *prefix, const char *name)
 		return NULL;
 	device->object.describe = describe_device;
 	atomic_init(&device->pds, 0);
+	pthread_mutex_init(&device->events_lock, NULL);
+	pthread_mutex_init(&device->gids_lock, NULL);
 	atomic_init(&device->queues, 0);
 	pthread_mutex_init(&device->pairs_lock, NULL);
 	pier_list_init(&device->pairs);

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "device.h"
+#include "sysfs.h"
 #include "topology.h"
 
 enum {
@@ -297,12 +295,6 @@ enum pier_distance pier_distance_in(const char *sysfs, const struct pier_locatio
 	return a->numa_node == b->numa_node ? PIER_DISTANCE_NODE : PIER_DISTANCE_SYSTEM;
 }
 
-enum pier_distance pier_location_distance(const struct pier_location *a,
-					  const struct pier_location *b)
-{
-	return pier_distance_in(PIER_SYSFS, a, b);
-}
-
 const char *pier_distance_name(enum pier_distance distance)
 {
 	static const char *const names[] = {
@@ -319,33 +311,18 @@ const char *pier_distance_name(enum pier_distance distance)
 	return names[distance];
 }
 
-/* The number in a file that holds one number and a newline, or -1. */
-static int read_node(const char *path)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	char text[16], *end;
-	ssize_t length;
-	long node;
-
-	if (fd < 0)
-		return -1;
-	length = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	if (length <= 0 || text[0] < '0' || text[0] > '9')
-		return -1;
-	text[length] = '\0';
-	node = strtol(text, &end, 10);
-	return node < NODES && strcmp(end, "\n") == 0 ? (int)node : -1;
-}
-
 static int numa_node(const char *sysfs, const struct address *address)
 {
-	char file[PATH_MAX], pci[16];
+	char pci[16], text[16], *end;
+	long node;
 
 	if (!write_pci(address, pci) ||
-	    !print_path(file, "%s/bus/pci/devices/%s/numa_node", sysfs, pci))
+	    !pier_read_sysfs(text, sizeof(text), "%s/bus/pci/devices/%s/numa_node", sysfs,
+			     pci) ||
+	    text[0] < '0' || text[0] > '9')
 		return -1;
-	return read_node(file);
+	node = strtol(text, &end, 10);
+	return node < NODES && !*end ? (int)node : -1;
 }
 
 void pier_settle_location(const char *sysfs, const char *pci, int node,
@@ -377,22 +354,4 @@ void pier_locate_nic(const char *sysfs, const char *name,
 	    !write_pci(&address, ret_location->pci))
 		return;
 	ret_location->numa_node = numa_node(sysfs, &address);
-}
-
-int pier_locate_device(const char *sysfs, const struct pier_device *device,
-		       struct pier_location *ret_location)
-{
-	int error = pier_check_process(&device->object);
-
-	if (error)
-		return error;
-	/* Not pier_device_name(), which may have the prefix of a plan of faults. */
-	pier_locate_nic(sysfs, device->context->device->name, ret_location);
-	return 0;
-}
-
-int pier_device_location(const struct pier_device *device,
-			 struct pier_location *ret_location)
-{
-	return pier_locate_device(PIER_SYSFS, device, ret_location);
 }

@@ -15,10 +15,6 @@
 void pier_locate_nic(const char *sysfs, const char *name,
 		     struct pier_location *ret_location);
 
-/* pier_device_location() with another root of sysfs. */
-int pier_locate_device(const char *sysfs, const struct pier_device *device,
-		       struct pier_location *ret_location);
-
 /*
  * Complete a location that a backend reports: the PCI address in the form of sysfs, or ""
  * if it is malformed; the NUMA node from sysfs if the backend does not know it.
@@ -28,7 +24,7 @@ int pier_locate_device(const char *sysfs, const struct pier_device *device,
 void pier_settle_location(const char *sysfs, const char *pci, int numa_node,
 			  struct pier_location *ret_location);
 
-/* pier_location_distance() with another root of sysfs. */
+/* The distance by sysfs alone: see topology_file.h. */
 enum pier_distance pier_distance_in(const char *sysfs, const struct pier_location *a,
 				    const struct pier_location *b);
 

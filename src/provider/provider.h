@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include <infiniband/verbs.h>
 
@@ -69,6 +70,20 @@ struct pier_provider {
 			    struct ibv_device_attr *ret_attr);
 	int (*query_port)(struct ibv_context *context, uint8_t port,
 			  struct ibv_port_attr *ret_attr);
+	/*
+	 * Take an asynchronous event, and acknowledge it. The fd of the context is
+	 * non-blocking: -1 and EAGAIN if there is none. NULL: the device has no events.
+	 */
+	int (*get_async_event)(struct ibv_context *context,
+			       struct ibv_async_event *ret_event);
+	void (*ack_async_event)(struct ibv_async_event *event);
+
+	/*
+	 * ibv_query_gid_table(3) with flags 0: the entries of all ports that are not
+	 * empty. Returns their number or a negative errno. NULL: one by one.
+	 */
+	ssize_t (*query_gid_table)(struct ibv_context *context,
+				   struct ibv_gid_entry *ret_entries, size_t size);
 	/* ibv_query_gid_ex(3) with flags 0; ENODATA if the index is empty. */
 	int (*query_gid)(struct ibv_context *context, uint8_t port, uint32_t index,
 			 struct ibv_gid_entry *ret_entry);

@@ -22,6 +22,12 @@ static int query_gid(struct ibv_context *context, uint8_t port, uint32_t index,
 	return ibv_query_gid_ex(context, port, index, ret_entry, 0);
 }
 
+static ssize_t query_gid_table(struct ibv_context *context,
+			       struct ibv_gid_entry *ret_entries, size_t size)
+{
+	return ibv_query_gid_table(context, ret_entries, size, 0);
+}
+
 /* If the driver does not answer, libibverbs returns capabilities that are all 0. */
 static int query_on_demand(struct ibv_context *context, bool *ret_on_demand)
 {
@@ -65,6 +71,9 @@ const struct pier_provider pier_verbs_provider = {
 	.close_device = ibv_close_device,
 	.query_device = ibv_query_device,
 	.query_port = query_port,
+	.get_async_event = ibv_get_async_event,
+	.ack_async_event = ibv_ack_async_event,
+	.query_gid_table = query_gid_table,
 	.query_gid = query_gid,
 	.query_on_demand = query_on_demand,
 	.alloc_pd = ibv_alloc_pd,

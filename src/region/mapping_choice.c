@@ -8,6 +8,7 @@
 #include "core/log.h"
 #include "device/pair.h"
 #include "device/topology.h"
+#include "device/topology_file.h"
 #include "mapping_choice.h"
 
 /*

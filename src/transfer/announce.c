@@ -75,6 +75,9 @@ static bool has_split_block(const struct pier_send_rail *rail)
 
 int pier_check_announced_rail(struct pier_send_rail *rail)
 {
+	if (rail->base.channel->attr.max_send_wr < 2)
+		return pier_fail(EINVAL, "PIER_TRANSFER_ANNOUNCE: a chunk takes two "
+					 "requests, and the channel's max_send_wr is 1");
 	rail->max_chunk -= rail->max_chunk % PIER_ANNOUNCE_BLOCK;
 	if (rail->max_chunk == 0)
 		return pier_fail(EINVAL,

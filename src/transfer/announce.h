@@ -9,8 +9,10 @@
 #include "send_rail.h"
 
 /*
- * The immediate data of an announced chunk (PIER_TRANSFER_ANNOUNCE) is its offset in the
- * transfer, in blocks. The completion has its length. See docs/wire.md.
+ * An announced chunk (PIER_TRANSFER_ANNOUNCE) of n blocks is a plain write of all but its
+ * last n bytes, and a write of those n bytes with immediate data: the chunk's offset in
+ * the transfer, in blocks. The completion's length is therefore the number of blocks.
+ * See docs/wire.md, and docs/design/transfer.md for the reason.
  */
 
 enum {
@@ -23,6 +25,12 @@ enum {
 static inline uint32_t pier_announce_chunk(uint64_t offset)
 {
 	return (uint32_t)(offset / PIER_ANNOUNCE_BLOCK);
+}
+
+/* How many bytes the write with immediate data has. */
+static inline uint32_t pier_announced_tail(uint32_t length)
+{
+	return length / PIER_ANNOUNCE_BLOCK + (length % PIER_ANNOUNCE_BLOCK != 0);
 }
 
 static inline uint64_t pier_announced_offset(uint32_t immediate)

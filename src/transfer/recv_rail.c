@@ -149,23 +149,22 @@ int pier_recv_rail_post(struct pier_recv_rail *rail)
 	return error;
 }
 
-/* The peer chose the offset and the length: check both. */
+/* The peer chose the offset and the number of blocks: check both. */
 static int read_chunk(const struct pier_result *result, uint64_t length,
 		      struct pier_range *ret_chunk)
 {
-	struct pier_range chunk = { pier_announced_offset(result->immediate),
-				    result->byte_length };
+	uint64_t offset = pier_announced_offset(result->immediate);
+	uint64_t longest = (uint64_t)result->byte_length * PIER_ANNOUNCE_BLOCK;
+	uint64_t left = offset < length ? length - offset : 0;
 
 	if (result->opcode != PIER_OP_RECV_WRITE_IMM || !result->has_immediate)
 		return pier_fail(EBADMSG, "the peer sent a message, and no chunk");
-	if (chunk.length == 0 || !pier_range_fits(chunk.offset, chunk.length, length) ||
-	    (chunk.length % PIER_ANNOUNCE_BLOCK && chunk.offset + chunk.length != length))
+	if (longest == 0 || longest - (PIER_ANNOUNCE_BLOCK - 1) > left)
 		return pier_fail(EBADMSG,
-				 "the peer announced a chunk of %" PRIu64
-				 " bytes at %" PRIu64 ", which no transfer of %" PRIu64
-				 " bytes has",
-				 chunk.length, chunk.offset, length);
-	*ret_chunk = chunk;
+				 "the peer announced a chunk of %u blocks at %" PRIu64
+				 ", which no transfer of %" PRIu64 " bytes has",
+				 result->byte_length, offset, length);
+	*ret_chunk = (struct pier_range){ offset, longest < left ? longest : left };
 	return 0;
 }
 

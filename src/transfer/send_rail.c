@@ -52,7 +52,7 @@ static struct ibv_sge make_element(const struct pier_mr *mr, uint64_t addr,
 
 /* Returns the number of elements, and sets *length to the bytes in them. */
 static int make_elements(const struct pier_send_rail *rail, uint64_t offset,
-			 uint32_t *length)
+			 uint32_t *length, struct ibv_sge *elements)
 {
 	uint32_t left = *length, count = 0;
 
@@ -60,7 +60,7 @@ static int make_elements(const struct pier_send_rail *rail, uint64_t offset,
 		struct ibv_sge sge = make_element(
 			rail->base.mr, rail->addr + offset + (*length - left), left);
 
-		rail->elements[count++] = sge;
+		elements[count++] = sge;
 		left -= sge.length;
 	}
 	*length -= left;
@@ -70,13 +70,52 @@ static int make_elements(const struct pier_send_rail *rail, uint64_t offset,
 /* An announced chunk ends at a block, even if its elements could hold more. */
 static int make_chunk(const struct pier_send_rail *rail, struct pier_rail_chunk *chunk)
 {
-	int count = make_elements(rail, chunk->offset, &chunk->length);
+	int count = make_elements(rail, chunk->offset, &chunk->length, rail->elements);
 
 	if (!rail->announces || chunk->offset + chunk->length == rail->length ||
 	    chunk->length % PIER_ANNOUNCE_BLOCK == 0)
 		return count;
 	chunk->length -= chunk->length % PIER_ANNOUNCE_BLOCK;
-	return make_elements(rail, chunk->offset, &chunk->length);
+	return make_elements(rail, chunk->offset, &chunk->length, rail->elements);
+}
+
+/* A part of a chunk as a write, with its elements in `elements`. */
+static struct pier_request make_write(const struct pier_send_rail *rail, uint64_t offset,
+				      uint32_t length, struct ibv_sge *elements,
+				      const struct pier_remote *remote)
+{
+	return (struct pier_request){
+		.opcode = PIER_OP_WRITE,
+		.num_sge = make_elements(rail, offset, &length, elements),
+		.gather = (const struct pier_gather *)elements,
+		.remote = remote,
+	};
+}
+
+/*
+ * The payload as a plain write, and behind it a few bytes with immediate data: switches
+ * may reorder only packets that consume no receive. NCCL does the same when adaptive
+ * routing is on (ncclIbMultiSend()).
+ */
+static int post_announced(struct pier_send_rail *rail, const struct pier_remote *remote,
+			  struct pier_rail_chunk *chunk)
+{
+	uint32_t tail = pier_announced_tail(chunk->length);
+	uint32_t body = chunk->length - tail;
+	struct pier_remote parts[] = {
+		pier_remote_sub_unchecked(remote, 0, body),
+		pier_remote_sub_unchecked(remote, body, tail),
+	};
+	struct pier_request writes[2];
+
+	writes[0] = make_write(rail, chunk->offset, body, rail->elements, &parts[0]);
+	writes[1] = make_write(rail, chunk->offset + body, tail,
+			       rail->elements + writes[0].num_sge, &parts[1]);
+	writes[1].flags = PIER_POST_IMMEDIATE;
+	writes[1].immediate = pier_announce_chunk(chunk->offset);
+	if (body == 0)
+		return pier_post_request(rail->base.channel, &writes[1], &chunk->work);
+	return pier_post_batch(rail->base.channel, writes, 2, &chunk->work);
 }
 
 static int post_elements(struct pier_send_rail *rail, int count,
@@ -89,9 +128,7 @@ static int post_elements(struct pier_send_rail *rail, int count,
 				      (const struct pier_scatter *)rail->elements, count,
 				      remote, &chunk->work);
 	if (rail->announces)
-		return pier_post_write_imm(rail->base.channel, source, count, remote,
-					   pier_announce_chunk(chunk->offset),
-					   &chunk->work);
+		return post_announced(rail, remote, chunk);
 	return pier_post_write(rail->base.channel, source, count, remote, &chunk->work);
 }
 

@@ -19,7 +19,7 @@ struct pier_rail_part {
 	struct pier_remote remote;
 };
 
-/* A request in flight; without bytes, the notification of the peer. */
+/* One request in flight, or two; without bytes, the notification of the peer. */
 struct pier_rail_chunk {
 	struct pier_work work;
 	uint64_t offset;
@@ -38,7 +38,7 @@ struct pier_send_rail {
 	bool announces;		  /* PIER_TRANSFER_ANNOUNCE */
 	struct pier_range copied; /* the last range copied to the bounce buffer */
 	uint32_t max_sge, max_chunk;
-	struct ibv_sge *elements; /* max_sge, for the chunk being posted */
+	struct ibv_sge *elements; /* max_sge + 1, for the chunk being posted */
 
 	struct pier_rail_chunk *ring;
 	int64_t stall_ns;      /* the longest time without progress */

@@ -81,12 +81,13 @@ static int copy_parts(struct pier_send_rail *rail, const struct pier_rail *given
 	return error;
 }
 
-static uint32_t choose_window(uint32_t wanted, uint32_t max_send_wr)
+/* capacity  how many chunks the send queue holds */
+static uint32_t choose_window(uint32_t wanted, uint32_t capacity)
 {
-	uint32_t half = (max_send_wr + 1) / 2;
+	uint32_t half = (capacity + 1) / 2;
 
 	if (wanted)
-		return wanted < max_send_wr ? wanted : max_send_wr;
+		return wanted < capacity ? wanted : capacity;
 	return half < DEFAULT_WINDOW ? half : DEFAULT_WINDOW;
 }
 
@@ -99,8 +100,10 @@ static int allocate_ring(struct pier_send_rail *rail,
 	if (rail->max_chunk > channel->max_msg_size)
 		rail->max_chunk = channel->max_msg_size;
 	rail->max_sge = rail->reads ? channel->max_read_sge : channel->attr.max_send_sge;
-	rail->base.size = choose_window(attr->window, channel->attr.max_send_wr);
-	rail->elements = calloc(rail->max_sge, sizeof(*rail->elements));
+	rail->base.size = choose_window(attr->window, channel->attr.max_send_wr /
+							      (rail->announces ? 2 : 1));
+	/* The two requests of an announced chunk may share an element. */
+	rail->elements = calloc(rail->max_sge + 1u, sizeof(*rail->elements));
 	rail->ring = calloc(rail->base.size, sizeof(*rail->ring));
 	if (!rail->elements || !rail->ring)
 		return pier_fail(ENOMEM, "no memory for %u chunks of %u elements",

@@ -99,7 +99,7 @@ static void cancelled_registration_leaves_nothing(void **state)
 	enum {
 		ROUNDS = 100
 	};
-	struct world *world = world_prepared(state, NULL);
+	struct world *world = world_opened(state);
 	struct pier_registration *registrations[ROUNDS];
 	struct pier_event_queue *queue;
 	int events = 0;

@@ -222,20 +222,20 @@ static void peer_closing_fails_requests(void **state)
 static void arguments_are_checked_before_posting(void **state)
 {
 	struct world *world = world_prepared(state, NULL);
-	struct pier_gather six[6];
+	struct pier_gather five[5];
 	struct pier_remote target = remote_at(&world->b.area, 0, 10);
 
-	for (int i = 0; i < 6; i++)
-		six[i] = gather_at(&world->a.area, 0, 11);
-	expect_result(pier_post_write(world->a.channel, six, 1, &target, NULL),
+	for (int i = 0; i < 5; i++)
+		five[i] = gather_at(&world->a.area, 0, 11);
+	expect_result(pier_post_write(world->a.channel, five, 1, &target, NULL),
 		      -ENOTCONN);
 	expect_ok(ends_connect(&world->a, &world->b));
-	expect_result(pier_post_write(world->a.channel, six, 1, &target, NULL), -ERANGE);
-	expect_result(pier_post_send(world->a.channel, six, 6, NULL), -EINVAL);
-	expect_result(pier_post_send(world->a.channel, six, -1, NULL), -EINVAL);
-	for (int i = 0; i < 5; i++)
-		six[i].length = UINT32_MAX;
-	expect_result(pier_post_send(world->a.channel, six, 5, NULL), -EMSGSIZE);
+	expect_result(pier_post_write(world->a.channel, five, 1, &target, NULL), -ERANGE);
+	expect_result(pier_post_send(world->a.channel, five, 5, NULL), -EINVAL);
+	expect_result(pier_post_send(world->a.channel, five, -1, NULL), -EINVAL);
+	for (int i = 0; i < 4; i++)
+		five[i].length = UINT32_MAX;
+	expect_result(pier_post_send(world->a.channel, five, 4, NULL), -EMSGSIZE);
 	expect_result(pier_work_wait(world->a.channel, (struct pier_work){ 1 }, -2, NULL),
 		      -EINVAL);
 	assert_int_equal(pier_channel_outstanding(world->a.channel), 0);

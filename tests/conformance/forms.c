@@ -225,7 +225,7 @@ static void on_demand_region_covers_unmapped_pages(void **state)
 
 static void unsupported_access_is_refused(void **state)
 {
-	struct world *world = world_prepared(state, NULL);
+	struct world *world = world_opened(state);
 	uint8_t *memory = mmap(NULL, 100, PROT_READ | PROT_WRITE,
 			       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct pier_device_attr device;

@@ -35,7 +35,7 @@ static struct crew crew;
 
 static struct crew *crew_prepared(void **state, uint32_t size)
 {
-	struct world *world = world_empty(state);
+	struct world *world = world_for_channels(state);
 	struct pier_channel_attr channel = test_attr();
 	struct pier_group_attr attr;
 
@@ -84,7 +84,7 @@ static rlim_t limit_fds(rlim_t more)
 /* Its channels share one completion queue. The blobs are read from all of them. */
 static void large_group_needs_few_fds(void **state)
 {
-	struct world *world = world_empty(state);
+	struct world *world = world_for_channels(state);
 	uint8_t *blobs = malloc((size_t)RANKS * PIER_GROUP_BLOB_SIZE);
 	struct pier_group *group = NULL;
 	struct rlimit limit;
@@ -409,7 +409,7 @@ static void requests_share_one_deadline(void **state)
 /* If a rank is killed, all others waiting with it in a barrier return in time. */
 static void killed_member_ends_barriers(void **state)
 {
-	world_empty(state);
+	world_for_channels(state);
 	for (uint32_t i = 0; i < ALGORITHMS; i++) {
 		struct crew_killing killing = {
 			.size = MEMBERS,

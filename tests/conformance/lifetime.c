@@ -312,6 +312,25 @@ static void channels_connect_repeatedly(void **state)
 	world_expect(world);
 }
 
+/* A device that has no RC queue pairs is good for regions, and refuses channels. */
+static void channel_is_refused_with_the_devices_reason(void **state)
+{
+	struct world *world = world_opened(state);
+	struct pier_channel *channel = NULL;
+	char reason[512];
+	int error = pier_device_check_channels(world->a.device);
+
+	snprintf(reason, sizeof(reason), "%s", pier_error_message());
+	expect_result(pier_channel_create(world->a.pd, NULL, &channel), error);
+	if (error) {
+		assert_int_equal(error, -EOPNOTSUPP);
+		assert_null(channel);
+		test_assert_sentence(reason);
+		test_assert_sentence("queue pairs");
+	}
+	expect_ok(pier_channel_destroy(channel));
+}
+
 static void impossible_attributes_are_refused(void **state)
 {
 	struct world *world = world_prepared(state, NULL);
@@ -354,6 +373,7 @@ int run_lifetime_cases(void)
 		world_case(destroying_channel_releases_regions),
 		world_case(child_cannot_use_parents_objects),
 		world_case(channels_connect_repeatedly),
+		world_case(channel_is_refused_with_the_devices_reason),
 		world_case(impossible_attributes_are_refused),
 	};
 

@@ -69,17 +69,21 @@ static void read_options(int argc, char **argv)
 
 /*
  * If the device or the memory is missing, or they do not fit each other, all cases are
- * skipped. The cases report any other failure.
+ * skipped; if the device has no channels, those that need channels. The cases report any
+ * other failure.
  */
 static void look_for_problem(const char *device)
 {
-	static char problem[1024];
+	static char problem[1024], no_channels[1024];
 	struct end end = { 0 };
 	int error = end_open(&end, device);
 
 	if (error == -EOPNOTSUPP || error == -ENODEV) {
 		snprintf(problem, sizeof(problem), "%s", pier_error_message());
 		world_problem = problem;
+	} else if (!error && pier_device_check_channels(end.device)) {
+		snprintf(no_channels, sizeof(no_channels), "%s", pier_error_message());
+		world_no_channels = no_channels;
 	}
 	end_close(&end);
 }

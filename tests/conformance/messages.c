@@ -80,17 +80,17 @@ static void empty_message_arrives(void **state)
 
 static void messages_gather_and_scatter(void **state)
 {
-	static const size_t segments[5] = { 1, 4096, 33, 0, 5000 };
+	static const size_t segments[4] = { 1, 4096, 0, 5033 };
 	static const size_t holes[3] = { 4000, 30, 6000 };
 	struct world *world = world_connected(state);
 	uint8_t joined[9130], *end = joined;
 	struct pier_scatter target[3];
-	struct pier_gather source[5];
+	struct pier_gather source[4];
 	struct pier_result result;
 	struct pier_work receive;
 	size_t left;
 
-	for (size_t i = 0; i < 5; i++) {
+	for (size_t i = 0; i < 4; i++) {
 		source[i] = gather_at(&world->a.area, 20001 * i + 1, segments[i]);
 		memcpy(end, world->a.area.image + 20001 * i + 1, segments[i]);
 		end += segments[i];
@@ -100,7 +100,7 @@ static void messages_gather_and_scatter(void **state)
 	for (size_t i = 0; i < 3; i++)
 		target[i] = scatter_at(&world->b.area, 30007 * (3 - i), holes[i]);
 	expect_ok(pier_post_recv(world->b.channel, target, 3, &receive));
-	expect_ok(pier_channel_send(world->a.channel, source, 5, PATIENT));
+	expect_ok(pier_channel_send(world->a.channel, source, 4, PATIENT));
 	result = expect_end(world->b.channel, receive, 0);
 	assert_int_equal(result.byte_length, left);
 	for (size_t i = 0; i < 3; i++) {

@@ -40,7 +40,7 @@ static struct pier_remote parent_meet(struct world *world, int stream)
 
 static void write_reaches_another_process(void **state)
 {
-	struct world *world = world_empty(state);
+	struct world *world = world_for_channels(state);
 	uint32_t pattern = (uint32_t)test_random_next(&world->random);
 	struct pier_remote whole, target;
 	struct pier_gather source;
@@ -77,7 +77,7 @@ static int64_t milliseconds(void)
 
 static void killed_peer_fails_requests(void **state)
 {
-	struct world *world = world_empty(state);
+	struct world *world = world_for_channels(state);
 	struct pier_remote target;
 	struct pier_gather source;
 	struct pier_work receive;
@@ -106,7 +106,7 @@ static void killed_peer_ends_outstanding_requests(void **state)
 	enum {
 		DEPTH = 8
 	};
-	struct world *world = world_empty(state);
+	struct world *world = world_for_channels(state);
 	struct pier_remote target;
 	struct pier_gather source;
 	struct pier_work work[DEPTH];

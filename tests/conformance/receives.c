@@ -41,7 +41,7 @@ static void connect_pair(struct pier_channel *from, struct pier_channel *to)
 
 static struct world *two_ends(void **state)
 {
-	struct world *world = world_empty(state);
+	struct world *world = world_for_channels(state);
 
 	expect_ok(end_open(&world->a, test_device));
 	expect_ok(end_open(&world->b, test_peer_device));

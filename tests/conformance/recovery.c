@@ -168,7 +168,7 @@ static void stale_endpoint_is_refused(void **state)
 	reset_both(world);
 	expect_ok(pier_channel_endpoint(world->a.channel, &a));
 	expect_ok(pier_channel_endpoint(world->b.channel, &b));
-	assert_int_equal(a.qpn, old_a.qpn);
+	/* Its QPN is new if the device (irdma) needs another queue pair after a reset. */
 	assert_true(a.generation - old_a.generation - 1 < 2);
 	assert_int_not_equal(a.psn, old_a.psn);
 	expect_result(pier_channel_connect(world->a.channel, &old_b), -ESTALE);
@@ -287,7 +287,7 @@ static int64_t milliseconds(void)
  */
 static void keepalive_detects_a_killed_peer(void **state)
 {
-	struct world *world = world_empty(state);
+	struct world *world = world_for_channels(state);
 	struct pier_channel_attr attr = test_attr();
 	struct pier_work receive;
 	int64_t killed;

@@ -122,7 +122,7 @@ static void register_random_part(struct attempt *attempt)
 
 static void failed_registrations_leave_nothing(void **state)
 {
-	struct world *world = world_prepared(state, NULL);
+	struct world *world = world_opened(state);
 	struct attempt attempt = { .world = world };
 	struct test_census before;
 

@@ -72,7 +72,7 @@ static void remove_pair(struct hub *hub, int i)
 
 static struct hub empty_hub(void **state)
 {
-	struct world *world = world_empty(state);
+	struct world *world = world_for_channels(state);
 	struct hub hub = { .world = world };
 
 	expect_ok(end_open(&world->a, test_device));

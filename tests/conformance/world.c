@@ -4,7 +4,7 @@
 
 #include "world.h"
 
-const char *world_problem;
+const char *world_problem, *world_no_channels;
 int cases_run;
 
 /* One seed for all cases, printed once. */
@@ -50,16 +50,35 @@ struct world *world_empty(void **state)
 	return *state;
 }
 
-struct world *world_prepared(void **state, const struct pier_channel_attr *attr)
+struct world *world_for_channels(void **state)
 {
 	struct world *world = world_empty(state);
 
+	if (world_no_channels)
+		world_skip(world_no_channels);
+	return world;
+}
+
+static struct world *open_ends(struct world *world)
+{
 	expect_ok(end_open(&world->a, test_device));
 	expect_ok(end_open(&world->b, test_peer_device));
-	expect_ok(end_prepare(&world->a, attr));
-	expect_ok(end_prepare(&world->b, attr));
 	area_shuffle(world, &world->a.area);
 	area_shuffle(world, &world->b.area);
+	return world;
+}
+
+struct world *world_opened(void **state)
+{
+	return open_ends(world_empty(state));
+}
+
+struct world *world_prepared(void **state, const struct pier_channel_attr *attr)
+{
+	struct world *world = open_ends(world_for_channels(state));
+
+	expect_ok(end_prepare(&world->a, attr));
+	expect_ok(end_prepare(&world->b, attr));
 	return world;
 }
 

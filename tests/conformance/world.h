@@ -24,16 +24,19 @@ int world_teardown(void **state);
 #define world_case(body) \
 	cmocka_unit_test_setup_teardown(body, world_setup, world_teardown)
 
-/* The reason why nothing can be tested here, or NULL. */
-extern const char *world_problem;
+/* The reason why nothing can be tested here, or no channel, or NULL. */
+extern const char *world_problem, *world_no_channels;
 extern int cases_run;
 
 /*
- * The case's world: empty, with two unconnected ends, or with two connected ones. The
- * areas of the ends are full of random bytes. Skips the case with the reason if that is
- * not possible here.
+ * The case's world: empty, empty but for a case that will make channels, with two ends
+ * that have no channels, with two unconnected ends, or with two connected ones. The areas
+ * of the ends are full of random bytes. Skips the case with the reason if that is not
+ * possible here.
  */
 struct world *world_empty(void **state);
+struct world *world_for_channels(void **state);
+struct world *world_opened(void **state);
 struct world *world_prepared(void **state, const struct pier_channel_attr *attr);
 struct world *world_connected(void **state);
 struct world *world_connected_with(void **state, const struct pier_channel_attr *attr);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -154,6 +155,10 @@ static int get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **ret_cq
 {
 	uint64_t count;
 
+	if (fake.removed) {
+		errno = EIO;
+		return -1;
+	}
 	if (read(channel->fd, &count, sizeof(count)) < 0)
 		return -1;
 	fake.events_given++;
@@ -168,7 +173,7 @@ static void ack_cq_events(struct ibv_cq *cq, unsigned int count)
 	fake.events_acked += (int)count;
 }
 
-/* As _sq_overhead() (192 bytes for a window) and mlx5_calc_send_wqe() of libmlx5. */
+/* As mlx5_calc_send_wqe() of libmlx5: 192 bytes, for a window, and the elements. */
 static bool fits_send_queue(const struct ibv_qp_cap *cap)
 {
 	uint32_t request = (192 + 16 * cap->max_send_sge + 63) / 64 * 64;
@@ -458,8 +463,60 @@ static int req_notify_cq(struct ibv_cq *cq, int solicited_only)
 	return 0;
 }
 
+static int get_async_event(struct ibv_context *context, struct ibv_async_event *ret_event)
+{
+	(void)context;
+	if (fake.device_event_count == 0) {
+		errno = EAGAIN;
+		return -1;
+	}
+	*ret_event = fake.device_events[0];
+	fake.device_event_count--;
+	memmove(fake.device_events, fake.device_events + 1,
+		(size_t)fake.device_event_count * sizeof(fake.device_events[0]));
+	return 0;
+}
+
+static void ack_async_event(struct ibv_async_event *event)
+{
+	(void)event;
+	fake.device_events_acked++;
+}
+
+static void report(const struct ibv_async_event *event)
+{
+	if (fake.device_event_count == FAKE_EVENTS)
+		abort();
+	fake.device_events[fake.device_event_count++] = *event;
+	fake.device.takes_events = true;
+}
+
+void fake_report(enum ibv_event_type type, int port)
+{
+	report(&(struct ibv_async_event){ .element.port_num = port, .event_type = type });
+}
+
+void fake_report_queue_pair(enum ibv_event_type type, struct ibv_qp *qp)
+{
+	report(&(struct ibv_async_event){ .element.qp = qp, .event_type = type });
+}
+
+void fake_remove(void)
+{
+	int fds[2];
+
+	/* The write end of a pipe that nobody reads has POLLERR: poll(2). */
+	if (pipe2(fds, O_CLOEXEC) || dup2(fds[1], fake.cq->channel->fd) < 0)
+		abort();
+	close(fds[0]);
+	close(fds[1]);
+	fake.removed = true;
+}
+
 static const struct pier_provider provider = {
 	.name = "fake",
+	.get_async_event = get_async_event,
+	.ack_async_event = ack_async_event,
 	.query_port = query_port,
 	.query_gid = query_gid,
 	.reg_mr = reg_mr,
@@ -484,6 +541,7 @@ struct pier_pd *fake_reset(void)
 {
 	memset(&fake, 0, sizeof(fake));
 	fake.fail_result = ENOSPC;
+	fake.context.async_fd = -1;
 	fake.receiver = FAKE_QPN;
 	fake.context.num_comp_vectors = 3;
 	fake.context.ops.post_send = post_send;
@@ -521,6 +579,8 @@ struct pier_pd *fake_reset(void)
 	fake.verbs_pd.context = &fake.context;
 	fake.pd.device = &fake.device;
 	fake.pd.pd = &fake.verbs_pd;
+	pthread_mutex_init(&fake.device.events_lock, NULL);
+	pthread_mutex_init(&fake.device.gids_lock, NULL);
 	pthread_mutex_init(&fake.pd.lock, NULL);
 	pier_list_init(&fake.pd.users);
 	return &fake.pd;

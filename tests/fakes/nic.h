@@ -14,6 +14,7 @@ enum {
 	FAKE_QUEUE = 128,
 	FAKE_GIDS = 4,
 	FAKE_SGE = 8,
+	FAKE_EVENTS = 8,
 	FAKE_MW_KEY = 0x20ff, /* the next key is 0x2000: 8 bits of it count */
 	FAKE_QPN = 0x1234,    /* of the first queue pair; the next ones follow */
 };
@@ -106,7 +107,9 @@ struct fake_nic {
 	/* Internal state. */
 	struct ibv_wc queue[FAKE_QUEUE];
 	int queued;
-	bool armed, event;
+	bool armed, event, removed;
+	struct ibv_async_event device_events[FAKE_EVENTS]; /* not taken yet */
+	int device_event_count, device_events_acked;
 	struct ibv_device verbs_device;
 	struct ibv_context context;
 	struct pier_device device;
@@ -119,6 +122,19 @@ extern struct fake_nic fake;
 
 /* Resets the NIC: an active RoCE port with one GID. */
 struct pier_pd *fake_reset(void);
+
+/*
+ * The device reports an asynchronous event. The first call makes a device that has
+ * events, so a test that needs them begins with an event.
+ */
+void fake_report(enum ibv_event_type type, int port);
+void fake_report_queue_pair(enum ibv_event_type type, struct ibv_qp *qp);
+
+/*
+ * The device is removed: from now on the fd of the completion channel has POLLERR and
+ * taking an event fails with EIO (ib_uverbs_event_poll() and ib_uverbs_event_read()).
+ */
+void fake_remove(void);
 
 /* Complete a request, in any order. */
 void fake_complete(uint64_t id, enum ibv_wc_status status, enum ibv_wc_opcode opcode,

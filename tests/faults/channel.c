@@ -167,6 +167,50 @@ static void is_reset_after_a_poll_that_failed(void **state)
 	expect_end(world->a.channel, work, 0);
 }
 
+/* The completion never arrives, but the device has said why. */
+static void ends_the_wait_when_the_device_fails(void **state)
+{
+	struct world *world = behind(state, "lost@1,async@1=DEVICE_FATAL");
+	struct pier_work work, heard;
+
+	expect_ok(post_heard_write(world, 0, &work, &heard));
+	expect_result(pier_work_wait(world->a.channel, work, PATIENT, NULL), -EIO);
+	test_assert_sentence("fault:soft0 has reported IBV_EVENT_DEVICE_FATAL");
+	expect_result(post_write(world, 0, NULL), -EPIPE);
+	test_assert_sentence("IBV_EVENT_DEVICE_FATAL");
+	expect_end(world->b.channel, heard, 0);
+	world_expect(world);
+}
+
+static void names_the_event_of_a_failure(void **state)
+{
+	static const struct {
+		const char *plan, *sentence;
+	} cases[] = {
+		{ "wc@1=RETRY_EXC_ERR,async@1=PORT_ERR", "port 1 is down: the device has "
+							 "reported IBV_EVENT_PORT_ERR" },
+		{ "wc@1=FATAL_ERR,async@1=QP_FATAL",
+		  "the device has reported IBV_EVENT_QP_FATAL for it" },
+		{ "wc@1=FATAL_ERR,async@1=CQ_ERR",
+		  "the device has reported IBV_EVENT_CQ_ERR for it" },
+		{ "wc@1=FATAL_ERR,async@1=DEVICE_FATAL",
+		  "has reported IBV_EVENT_DEVICE_FATAL: close" },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct world *world = behind(state, cases[i].plan);
+		struct pier_work work;
+
+		expect_ok(post_write(world, 0, &work));
+		assert_true(pier_work_wait(world->a.channel, work, PATIENT, NULL) < 0);
+		test_assert_sentence(cases[i].sentence);
+		expect_result(post_write(world, 0, NULL), -EPIPE);
+		test_assert_sentence(cases[i].sentence);
+		world_teardown(state);
+		world_setup(state);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest cases[] = {
@@ -177,6 +221,8 @@ int main(void)
 		world_case(stops_where_err_is_refused),
 		world_case(is_not_reset_after_an_overrun),
 		world_case(is_reset_after_a_poll_that_failed),
+		world_case(ends_the_wait_when_the_device_fails),
+		world_case(names_the_event_of_a_failure),
 	};
 
 	return cmocka_run_group_tests_name("channels behind plans", cases, NULL, NULL);

@@ -29,6 +29,7 @@ struct script {
 	struct pier_counter *counter;
 	bool bound;
 	struct pier_channel *second;
+	struct pier_srq *srq;
 	struct pier_mr_cache *cache;
 	struct pier_event_queue *queue;
 	struct pier_registration *registration;
@@ -198,6 +199,8 @@ static int play(struct script *script, const char *device)
 	if (!error)
 		error = pier_channel_create(script->a.pd, NULL, &script->second);
 	if (!error)
+		error = pier_create_srq(script->a.pd, NULL, &script->srq);
+	if (!error)
 		error = connect_ends(script);
 	if (!error)
 		error = move_out(script);
@@ -233,6 +236,7 @@ static int give_back(struct script *script)
 	GIVE_BACK(pier_registration_close(script->registration));
 	GIVE_BACK(pier_event_queue_destroy(script->queue));
 	GIVE_BACK(pier_channel_destroy(script->second));
+	GIVE_BACK(pier_destroy_srq(script->srq));
 	GIVE_BACK(pier_channel_destroy(script->a.channel));
 	script->a.channel = NULL;
 	GIVE_BACK(pier_dereg_mr(script->part));
@@ -303,14 +307,15 @@ static int sweep(void **state, const char *word, const char *value, const char *
 static void each_call_fails(void **state)
 {
 	static const char *const calls[] = {
-		"open_device",	  "close_device",	 "query_device",
-		"query_port",	  "query_gid",		 "query_on_demand",
-		"alloc_pd",	  "dealloc_pd",		 "reg_mr",
-		"reg_dmabuf_mr",  "reg_parts",		 "dereg_mr",
-		"bind_counter",	  "create_comp_channel", "destroy_comp_channel",
-		"create_cq",	  "destroy_cq",		 "create_qp",
-		"modify_qp",	  "destroy_qp",		 "get_qp_address",
-		"set_qp_address", "post_send",		 "post_recv",
+		"open_device",	 "close_device",	"query_device",
+		"query_port",	 "query_gid",		"query_on_demand",
+		"alloc_pd",	 "dealloc_pd",		"reg_mr",
+		"reg_dmabuf_mr", "reg_parts",		"dereg_mr",
+		"bind_counter",	 "create_comp_channel", "destroy_comp_channel",
+		"create_cq",	 "destroy_cq",		"create_qp",
+		"create_srq",	 "destroy_srq",		"modify_qp",
+		"destroy_qp",	 "get_qp_address",	"set_qp_address",
+		"post_send",	 "post_recv",
 	};
 
 	heard[0] = '\0';

@@ -45,6 +45,7 @@ const struct transfer_fault transfer_faults[] = {
 	{ "poll fails", "poll_cq@1=EIO", "", STALLS_THERE, "" },
 	{ "arming fails", "late@4=30ms,req_notify_cq@1=EIO", "", 0, "" },
 	{ "send refused", "post_send@4=ENOSPC", "", STALLS_THERE, "" },
+	{ "later send refused", "post_send@5=ENOSPC", "", STALLS_THERE, "" },
 	{ "device lost", "", "", LOSE_DEVICE_HERE | STALLS_THERE,
 	  "its fourth copy fails" },
 	{ "receive fails", "", "wc@4=LOC_QP_OP_ERR", FEW_RECEIVES, "" },
@@ -70,8 +71,10 @@ const size_t transfer_fault_count = sizeof(transfer_faults) / sizeof(transfer_fa
 #define FAILED "rail 0 of 1 failed"
 
 /*
- * The first matching line counts. A NIC does not learn that the other end's queue pair is
- * gone, so a timeout ends the waiting end. soft0 learns it in most cases.
+ * The first matching line counts. An announced chunk is two requests: if the device
+ * refuses only the second, the channel is stopped. A NIC does not learn that the other
+ * end's queue pair is gone, so a timeout ends the waiting end. soft0 learns it in most
+ * cases.
  */
 static const struct transfer_outcome outcomes[] = {
 	{ "local error", 0, 0, -EFAULT, 0, -ECANCELED, -ETIMEDOUT, 0, 0, AFTER_RESET,
@@ -88,6 +91,8 @@ static const struct transfer_outcome outcomes[] = {
 	  AFTER_RESET, "REM_OP_ERR", "" },
 	{ "RNR exhausted", 0, 0, -EAGAIN, 0, -ECANCELED, -ETIMEDOUT, RECEIVES, RECEIVES,
 	  AFTER_RESET, "RNR_RETRY_EXC_ERR", "" },
+	{ "retry exhausted", LANDS, 0, -ETIMEDOUT, 0, -ECANCELED, -ETIMEDOUT, 1, 1,
+	  AFTER_RESET, "RETRY_EXC_ERR", "" },
 	{ "retry exhausted", 0, 0, -ETIMEDOUT, 0, -ECANCELED, -ETIMEDOUT, 3, 3,
 	  AFTER_RESET, "RETRY_EXC_ERR", "" },
 	{ "peer killed", 0, 0, -ETIMEDOUT, -ECANCELED, 0, 0, ANY, ANY, GONE, FAILED, "" },
@@ -104,8 +109,14 @@ static const struct transfer_outcome outcomes[] = {
 	  "poll the completion queue", "" },
 	{ "poll fails", 0, 0, -EIO, 0, -ETIMEDOUT, -ECANCELED, ANY, ANY, AFTER_RESET,
 	  "poll the completion queue", "" },
+	{ "send refused", LANDS, 0, -ENOSPC, 0, -ECANCELED, -ETIMEDOUT, ANY, ANY,
+	  AFTER_RESET, "1 of 2 requests were posted, and then: ", "" },
 	{ "send refused", 0, 0, -ENOSPC, 0, -ETIMEDOUT, 0, 3, 3, RESUMED,
 	  "post_send@4=ENOSPC", "nothing new arrived within 800 ms" },
+	{ "later send refused", LANDS, 0, -ENOSPC, 0, -ETIMEDOUT, 0, 2, 2, RESUMED,
+	  "post_send@5=ENOSPC", "nothing new arrived within 800 ms" },
+	{ "later send refused", 0, 0, -ENOSPC, 0, 0, 0, 4, 4, RESUMED,
+	  "post_send@5=ENOSPC", "" },
 	{ "device lost", 0, 0, -ENODEV, 0, -ETIMEDOUT, 0, 3, 3, RESUMED,
 	  "the device is lost", "nothing new arrived within 800 ms" },
 

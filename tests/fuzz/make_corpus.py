@@ -401,13 +401,53 @@ SEALS = {
 }
 
 
+def rail_port(name=b"mlx5_0", port=1, speed=400000, kind=1, layer=1, distance=2, gids=0,
+              subnet=b"\xfe\x80" + bytes(14), bits=64, zeros=bytes(3)):
+    return struct.pack("<64sIIBBBB16sB3s", name, port, speed, kind, layer, distance, gids,
+                       subnet, bits, zeros)
+
+
+def rails(*ports, magic=b"PrRL", version=1, count=None, salt=7):
+    return struct.pack("<4sHHQ", magic, version, len(ports) if count is None else count,
+                       salt) + b"".join(ports)
+
+
+ROCE = {"layer": 2, "gids": 8, "subnet": bytes(10) + b"\xff\xff\x0a\1\0\0", "bits": 112}
+RAILS = {
+    "infiniband": rails(rail_port(), rail_port(name=b"mlx5_1")),
+    "roce": rails(rail_port(**ROCE)),
+    "soft": rails(rail_port(name=b"soft0", kind=2, layer=2, distance=6, bits=0,
+                            subnet=bytes(16))),
+    "most": rails(*[rail_port(port=i + 1) for i in range(64)]),
+    "too_many": rails(*[rail_port(port=i + 1) for i in range(65)]),
+    "none": rails(),
+    "empty": b"",
+    "cut": rails(rail_port())[:-1],
+    "longer": rails(rail_port()) + b"\0",
+    "magic": rails(rail_port(), magic=b"PrRX"),
+    "version": rails(rail_port(), version=2),
+    "count": rails(rail_port(), count=2),
+    "no_name": rails(rail_port(name=b"")),
+    "name": rails(rail_port(name=b"mlx5\n0")),
+    "long_name": rails(rail_port(name=b"x" * 64)),
+    "port": rails(rail_port(port=256)),
+    "kind": rails(rail_port(kind=0)),
+    "layer": rails(rail_port(layer=0)),
+    "distance": rails(rail_port(distance=7)),
+    "gids": rails(rail_port(gids=16)),
+    "subnet": rails(rail_port(bits=8)),
+    "bits": rails(rail_port(bits=129)),
+    "zeros": rails(rail_port(zeros=b"\0\0\1")),
+}
+
+
 def main():
     for folder, entries in (("endpoint_wire", ENDPOINTS), ("remote_wire", REMOTES),
                             ("remote_vec_wire", REMOTE_VECS),
                             ("remote_vec_text", texts(b"pier-remote-vec:", REMOTE_VECS)),
                             ("endpoint_text", texts(b"pier-endpoint:", ENDPOINTS)),
                             ("group_blob", GROUP_BLOBS),
-                            ("remote_text", texts(b"pier-remote:", REMOTES)),
+                            ("rails", RAILS), ("remote_text", texts(b"pier-remote:", REMOTES)),
                             ("handshake", HANDSHAKES),
                             ("soft_forms", FORMS), ("soft_ring", RINGS), ("soft_seal", SEALS),
                             ("soft_stream", STREAMS), ("transfer_state", TRANSFER_STATES)):

@@ -3,7 +3,7 @@
 #include "../support/census.h"
 #include "../support/expect.h"
 
-#include <dlfcn.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -13,111 +13,77 @@
 struct gpu gpu;
 
 /* Prints a TAP plan without cases, and the reason for people. */
-static void skip_program(const char *reason)
+void gpu_skip_program(const char *reason)
 {
 	printf("skip: %s\n1..0 # skip %s\n", reason, reason);
 	exit(GPU_SKIPPED);
 }
 
-static void find_calls(void *library)
-{
-#define FIND(name, since, symbol, parameters) \
-	*(void **)&gpu.call.name = dlsym(library, symbol);
-	PIER_CU_CALLS(FIND)
-#undef FIND
-#define FIND(name, symbol, parameters) *(void **)&gpu.more.name = dlsym(library, symbol);
-	GPU_CALLS(FIND)
-#undef FIND
-	gpu.fake = dlsym(library, "fake_cuda_control") != NULL;
-}
-
-static void open_device(void)
+void gpu_choose_device(void)
 {
 	const char *chosen = getenv("PIER_GPU_DEVICE");
-	char reason[128];
-	CUresult error = gpu.call.cuInit(0);
 
-	if (error == CUDA_SUCCESS)
-		error = gpu.call.cuDeviceGetCount(&gpu.count);
-	if (error != CUDA_SUCCESS || gpu.count == 0) {
-		snprintf(reason, sizeof(reason), "no CUDA device: cuInit gives %s%s",
-			 gpu_error(error),
-			 access("/dev/nvidiactl", F_OK) ? ", no /dev/nvidiactl" : "");
-		skip_program(reason);
-	}
 	gpu.device = chosen ? atoi(chosen) : 0;
-	if (gpu.device < 0 || gpu.device >= gpu.count ||
-	    gpu.call.cuDevicePrimaryCtxRetain(&gpu.context, gpu.device) != CUDA_SUCCESS) {
-		fprintf(stderr, "PIER_GPU_DEVICE=%s: no such device, or no context\n",
-			chosen ? chosen : "0");
-		exit(1);
-	}
+	if (gpu.device >= 0 && gpu.device < gpu.count)
+		return;
+	fprintf(stderr, "PIER_GPU_DEVICE=%s: there are %d devices\n", chosen, gpu.count);
+	exit(1);
 }
 
 void gpu_open(void)
 {
-	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-	char reason[256];
+	const char *backend = getenv("PIER_GPU_BACKEND");
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	if (!library) {
-		snprintf(reason, sizeof(reason), "no NVIDIA driver: %s%s", dlerror(),
-			 access("/dev/nvidiactl", F_OK) ? "; no /dev/nvidiactl" : "");
-		skip_program(reason);
+	gpu.vendor = &gpu_cuda;
+	if (backend && strcmp(backend, gpu_hip.name) == 0) {
+		gpu.vendor = &gpu_hip;
+	} else if (backend && strcmp(backend, gpu_cuda.name) != 0) {
+		fprintf(stderr, "PIER_GPU_BACKEND=%s: neither cuda nor hip\n", backend);
+		exit(1);
 	}
-	find_calls(library);
-	if (!gpu.call.cuInit || gpu.call.cuDriverGetVersion(&gpu.version) != CUDA_SUCCESS)
-		skip_program("libcuda.so.1 is not the CUDA driver");
-	open_device();
+	gpu.vendor->open();
+}
+
+void gpu_open_cuda(void)
+{
+	gpu_open();
+	if (gpu.vendor != &gpu_cuda)
+		gpu_skip_program("a test of CUDA alone");
 }
 
 void gpu_push(void)
 {
-	gpu_must(gpu.call.cuCtxPushCurrent(gpu.context));
+	gpu.vendor->push();
 }
 
 void gpu_pop(void)
 {
-	CUcontext context;
-
-	gpu_must(gpu.call.cuCtxPopCurrent(&context));
+	gpu.vendor->pop();
 }
 
-void gpu_check(CUresult error, const char *call)
+void gpu_check(unsigned int error, const char *call)
 {
-	if (error != CUDA_SUCCESS)
+	if (error)
 		fail_msg("%s: %s", call, gpu_error(error));
 }
 
-const char *gpu_error(CUresult error)
+const char *gpu_error(unsigned int error)
 {
 	static char number[24];
-	const char *name = NULL;
+	const char *name = error ? gpu.vendor->error(error) : "ok";
 
-	if (error == CUDA_SUCCESS)
-		return "ok";
-	if (gpu.call.cuGetErrorName &&
-	    gpu.call.cuGetErrorName(error, &name) == CUDA_SUCCESS && name)
+	if (name)
 		return name;
 	snprintf(number, sizeof(number), "error %u", error);
 	return number;
-}
-
-int gpu_attribute(CUdevice_attribute attribute)
-{
-	int value = 0;
-
-	/* A driver that does not support the attribute counts as lacking the feature. */
-	if (gpu.call.cuDeviceGetAttribute(&value, attribute, gpu.device) != CUDA_SUCCESS)
-		return 0;
-	return value;
 }
 
 const char *gpu_spec(const char *rest)
 {
 	static char spec[64];
 
-	snprintf(spec, sizeof(spec), "cuda:%d%s", gpu.device, rest);
+	snprintf(spec, sizeof(spec), "%s:%d%s", gpu.vendor->name, gpu.device, rest);
 	return spec;
 }
 
@@ -131,6 +97,40 @@ void gpu_say(const char *format, ...)
 	vprintf(format, args);
 	va_end(args);
 	putchar('\n');
+}
+
+void gpu_read_line(const char *path, const char *part, char *ret_line, size_t size)
+{
+	FILE *file = fopen(path, "re");
+
+	ret_line[0] = '\0';
+	while (file && fgets(ret_line, (int)size, file) && !strstr(ret_line, part))
+		ret_line[0] = '\0';
+	if (file)
+		fclose(file);
+	ret_line[strcspn(ret_line, "\n")] = '\0';
+}
+
+/* Each line is "START END FLAGS". sysfs has the address in lower case. */
+void gpu_say_bars(const char *pci)
+{
+	unsigned long long start, end, flags;
+	char path[96], line[128];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/resource", pci);
+	for (char *c = path; *c; c++)
+		*c = (char)(*c >= 'A' && *c <= 'F' ? *c + 'a' - 'A' : *c);
+	file = fopen(path, "re");
+	if (!file) {
+		gpu_say("BARs: %s is not there", path);
+		return;
+	}
+	for (int i = 0; i < 6 && fgets(line, sizeof(line), file); i++) {
+		if (sscanf(line, "%llx %llx %llx", &start, &end, &flags) == 3 && end)
+			gpu_say("PCI resource %d: %llu MiB", i, (end - start + 1) >> 20);
+	}
+	fclose(file);
 }
 
 void gpu_skip(const char *format, ...)
@@ -158,10 +158,24 @@ void gpu_run_steady(void (*body)(void *argument), void *argument)
 	test_assert_census(&census);
 }
 
+/* If pier chooses none, there is a reason, which gpu_facts prints. */
+int gpu_open_device(bool peer, struct pier_device **ret_device)
+{
+	const char *nic = peer ? getenv("PIER_GPU_PEER_NIC") : NULL;
+	int error;
+
+	if (!nic)
+		nic = getenv("PIER_GPU_NIC");
+	error = pier_open_device(nic, ret_device);
+	if (error == -ENODEV && !nic)
+		error = pier_open_device(PIER_SOFT_DEVICE, ret_device);
+	return error;
+}
+
 int gpu_open_nic(void **state)
 {
 	(void)state;
-	expect_ok(pier_open_device("soft0", &gpu.nic));
+	expect_ok(gpu_open_device(false, &gpu.nic));
 	expect_ok(pier_alloc_pd(gpu.nic, &gpu.pd));
 	return 0;
 }
@@ -176,12 +190,10 @@ int gpu_close_nic(void **state)
 
 static struct test_census before;
 
-static void assert_nothing_current(void)
+static void check_clean(void)
 {
-	CUcontext current = NULL;
-
-	assert_int_equal(gpu.more.cuCtxGetCurrent(&current), CUDA_SUCCESS);
-	assert_null(current);
+	if (gpu.vendor->check_clean)
+		gpu.vendor->check_clean();
 }
 
 int gpu_setup(void **state)
@@ -189,7 +201,7 @@ int gpu_setup(void **state)
 	(void)state;
 	gpu.silent = false;
 	before = test_take_census();
-	assert_nothing_current();
+	check_clean();
 	return 0;
 }
 
@@ -199,6 +211,6 @@ int gpu_teardown(void **state)
 	(void)state;
 	before.fds = test_count_fds();
 	test_assert_census(&before);
-	assert_nothing_current();
+	check_clean();
 	return 0;
 }

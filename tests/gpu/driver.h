@@ -3,8 +3,9 @@
 #define TESTS_GPU_DRIVER_H
 
 /*
- * The CUDA driver as an application uses it, next to pier. The programs of this folder
- * are linked with libpier only, and open the driver as it does.
+ * The driver of a GPU as an application uses it, next to pier: CUDA's, or HIP with
+ * PIER_GPU_BACKEND=hip. The programs of this folder are linked with libpier only, and
+ * open the driver as it does.
  */
 
 #include <stdbool.h>
@@ -61,8 +62,86 @@ enum {
 	   unsigned int block_z, unsigned int shared, CUstream stream,              \
 	   void **parameters, void **extra))
 
-#define GPU_MEMBER(name, symbol, parameters) CUresult(*name) parameters;
+/*
+ * Calls that CUDA and HIP both have, with the same parameters: name, CUDA's symbol,
+ * HIP's, parameters. Addresses and handles are numbers or pointers of 64 bits. A symbol
+ * that is no identifier is missing there.
+ */
+#define GPU_BOTH(X)                                                                     \
+	X(alloc, "cuMemAlloc_v2", "hipMalloc", (uint64_t * ret_address, size_t length)) \
+	X(free, "cuMemFree_v2", "hipFree", (uint64_t address))                          \
+	X(find_range, "cuMemGetAddressRange_v2", "hipMemGetAddressRange",               \
+	  (uint64_t * ret_start, size_t * ret_length, uint64_t address))                \
+	X(alloc_managed, "cuMemAllocManaged", "hipMallocManaged",                       \
+	  (uint64_t * ret_address, size_t length, unsigned int flags))                  \
+	X(alloc_async, "cuMemAllocAsync", "hipMallocAsync",                             \
+	  (uint64_t * ret_address, size_t length, void *stream))                        \
+	X(free_async, "cuMemFreeAsync", "hipFreeAsync",                                 \
+	  (uint64_t address, void *stream))                                             \
+	X(synchronize, "cuStreamSynchronize", "hipStreamSynchronize", (void *stream))   \
+	X(alloc_fine, "-", "hipExtMallocWithFlags",                                     \
+	  (uint64_t * ret_address, size_t length, unsigned int flags))                  \
+	X(alloc_host, "cuMemHostAlloc", "hipHostMalloc",                                \
+	  (uint64_t * ret_address, size_t length, unsigned int flags))                  \
+	X(free_host, "cuMemFreeHost", "hipHostFree", (uint64_t address))                \
+	X(register_host, "cuMemHostRegister_v2", "hipHostRegister",                     \
+	  (void *memory, size_t length, unsigned int flags))                            \
+	X(unregister_host, "cuMemHostUnregister", "hipHostUnregister", (void *memory))  \
+	X(reserve, "cuMemAddressReserve", "hipMemAddressReserve",                       \
+	  (uint64_t * ret_address, size_t length, size_t alignment, uint64_t hint,      \
+	   unsigned long long flags))                                                   \
+	X(unreserve, "cuMemAddressFree", "hipMemAddressFree",                           \
+	  (uint64_t address, size_t length))                                            \
+	X(create, "cuMemCreate", "hipMemCreate",                                        \
+	  (uint64_t * ret_handle, size_t length, const CUmemAllocationProp *prop,       \
+	   unsigned long long flags))                                                   \
+	X(release, "cuMemRelease", "hipMemRelease", (uint64_t handle))                  \
+	X(map, "cuMemMap", "hipMemMap",                                                 \
+	  (uint64_t address, size_t length, size_t offset, uint64_t handle,             \
+	   unsigned long long flags))                                                   \
+	X(unmap, "cuMemUnmap", "hipMemUnmap", (uint64_t address, size_t length))        \
+	X(set_access, "cuMemSetAccess", "hipMemSetAccess",                              \
+	  (uint64_t address, size_t length, const CUmemAccessDesc *access,              \
+	   size_t count))                                                               \
+	X(get_ipc, "cuIpcGetMemHandle", "hipIpcGetMemHandle",                           \
+	  (struct gpu_ipc * ret_handle, uint64_t address))                              \
+	X(open_ipc, "cuIpcOpenMemHandle_v2", "hipIpcOpenMemHandle",                     \
+	  (uint64_t * ret_address, struct gpu_ipc handle, unsigned int flags))          \
+	X(close_ipc, "cuIpcCloseMemHandle", "hipIpcCloseMemHandle", (uint64_t address))
+
+/* CUipcMemHandle, hipIpcMemHandle_t */
+struct gpu_ipc {
+	char reserved[64];
+};
+
+/* What differs between the vendors. Functions that may be NULL say so. */
+struct gpu_vendor {
+	const char *name; /* of pier's backend */
+	/*
+	 * Opens the driver and the device, finds the calls, and sets the members of
+	 * `gpu`. Skips the program if there is none.
+	 */
+	void (*open)(void);
+	void (*push)(void);
+	void (*pop)(void);
+	void (*check_clean)(void); /* no context was left; NULL: there are none */
+	const char *(*error)(unsigned int error);
+	/* The bare driver's dma-buf of whole pages. */
+	unsigned int (*export)(uint64_t address, size_t length, enum pier_mapping mapping,
+			       int *ret_fd);
+	void (*say_facts)(void); /* for docs/hardware.md */
+};
+
+extern const struct gpu_vendor gpu_cuda, gpu_hip;
+
+#define GPU_MEMBER(name, symbol, parameters)	     CUresult(*name) parameters;
+#define GPU_BOTH_MEMBER(name, cuda, hip, parameters) unsigned int(*name) parameters;
 struct gpu {
+	const struct gpu_vendor *vendor;
+	struct {
+		GPU_BOTH(GPU_BOTH_MEMBER)
+	} both;
+	/* CUDA's alone. */
 	struct pier_cu_calls call; /* functions that the driver lacks are NULL */
 	struct {
 		GPU_CALLS(GPU_MEMBER)
@@ -73,10 +152,11 @@ struct gpu {
 	CUcontext context; /* its primary context; not current */
 	bool fake;
 	bool silent;		 /* gpu_say() prints nothing */
-	struct pier_device *nic; /* soft0, opened by gpu_open_nic() */
+	struct pier_device *nic; /* opened by gpu_open_nic() */
 	struct pier_pd *pd;
 };
 #undef GPU_MEMBER
+#undef GPU_BOTH_MEMBER
 
 extern struct gpu gpu;
 
@@ -85,6 +165,15 @@ extern struct gpu gpu;
  * reason and exits with GPU_SKIPPED. A real driver takes a while to open.
  */
 void gpu_open(void);
+
+/* For programs of CUDA alone, which are skipped if another driver was asked for. */
+void gpu_open_cuda(void);
+
+/* For gpu_vendor: prints the reason and exits. */
+void gpu_skip_program(const char *reason) __attribute__((noreturn));
+
+/* For gpu_vendor: sets gpu.device from PIER_GPU_DEVICE, or exits with an error. */
+void gpu_choose_device(void);
 
 /*
  * Make the device's context current for the test's own calls of the driver. pier is
@@ -95,17 +184,21 @@ void gpu_pop(void);
 
 /* A call that must succeed with the context current; otherwise the test fails. */
 #define gpu_must(call) gpu_check((call), #call)
-void gpu_check(CUresult error, const char *call);
+void gpu_check(unsigned int error, const char *call);
 
 /* "CUDA_ERROR_NOT_SUPPORTED" and the like, or "ok". Valid until the next call. */
-const char *gpu_error(CUresult error);
+const char *gpu_error(unsigned int error);
 int gpu_attribute(CUdevice_attribute attribute);
 
-/* "cuda:N" followed by `rest`. Valid until the next call. */
+/* "cuda:N" or "hip:N", followed by `rest`. Valid until the next call. */
 const char *gpu_spec(const char *rest);
 
 /* Prints a line for the record, where machines may differ. */
 void gpu_say(const char *format, ...) PIER_PRINTF(1, 2);
+/* The first line of a file that contains `part`, without its newline, or "". */
+void gpu_read_line(const char *path, const char *part, char *ret_line, size_t size);
+/* Prints the sizes of a PCI device's BARs. */
+void gpu_say_bars(const char *pci);
 /* Skips a test that cannot run here. */
 void gpu_skip(const char *format, ...) PIER_PRINTF(1, 2);
 
@@ -115,7 +208,13 @@ void gpu_skip(const char *format, ...) PIER_PRINTF(1, 2);
  */
 void gpu_run_steady(void (*body)(void *argument), void *argument);
 
-/* Group setup of cmocka: opens soft0 and a protection domain. */
+/*
+ * Open the NIC: PIER_GPU_NIC; else the one that pier chooses, or soft0 if there is none.
+ * With `peer`, PIER_GPU_PEER_NIC if it is set. Returns 0 or a negative errno.
+ */
+int gpu_open_device(bool peer, struct pier_device **ret_device);
+
+/* Group setup of cmocka: opens the NIC and a protection domain. */
 int gpu_open_nic(void **state);
 int gpu_close_nic(void **state);
 

@@ -16,27 +16,30 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "driver.h"
+#include "bare.h"
 
 struct place {
 	const char *name;
-	const char *spec; /* appended to "cuda:N" */
-	size_t length;	  /* of the buffer */
-	size_t offset;	  /* of the range in the buffer, and its length */
+	const char *vendor; /* the only one that has it, or NULL */
+	const char *spec;   /* appended to "cuda:N" */
+	size_t length;	    /* of the buffer */
+	size_t offset;	    /* of the range in the buffer, and its length */
 	size_t range;
 	enum pier_mapping mapping;
 };
 
 static const struct place places[] = {
-	{ "cuMemAlloc, 4 MiB", "", 4 * GPU_MIB, 0, 4 * GPU_MIB, 0 },
-	{ "cuMemAlloc, 1 MiB, below 2 MiB", "", GPU_MIB, 0, GPU_MIB, 0 },
-	{ "cuMemAlloc, a sub-range", "", 4 * GPU_MIB, GPU_MIB + 12411, 70001, 0 },
-	{ "VMM, one segment", ":vmm", 4 * GPU_MIB, 0, 4 * GPU_MIB, 0 },
-	{ "VMM, two segments", ":vmm:2M", 4 * GPU_MIB, 0, 4 * GPU_MIB, 0 },
-	{ "VMM, over the seam of two", ":vmm:2M", 4 * GPU_MIB, GPU_BLOCK - 5000, 10000,
-	  0 },
-	{ "VMM, in the second of two", ":vmm:2M", 4 * GPU_MIB, GPU_BLOCK + 100, 5000, 0 },
-	{ "page-locked host memory", ":host", GPU_MIB, 0, GPU_MIB, 0 },
+	{ "4 MiB", NULL, "", 4 * GPU_MIB, 0, 4 * GPU_MIB, 0 },
+	{ "1 MiB, below 2 MiB", NULL, "", GPU_MIB, 0, GPU_MIB, 0 },
+	{ "a sub-range", NULL, "", 4 * GPU_MIB, GPU_MIB + 12411, 70001, 0 },
+	{ "VMM, one segment", "cuda", ":vmm", 4 * GPU_MIB, 0, 4 * GPU_MIB, 0 },
+	{ "VMM, two segments", "cuda", ":vmm:2M", 4 * GPU_MIB, 0, 4 * GPU_MIB, 0 },
+	{ "VMM, over the seam of two", "cuda", ":vmm:2M", 4 * GPU_MIB, GPU_BLOCK - 5000,
+	  10000, 0 },
+	{ "VMM, in the second of two", "cuda", ":vmm:2M", 4 * GPU_MIB, GPU_BLOCK + 100,
+	  5000, 0 },
+	{ "fine-grained", "hip", ":fine", 4 * GPU_MIB, 0, 4 * GPU_MIB, 0 },
+	{ "page-locked host memory", NULL, ":host", GPU_MIB, 0, GPU_MIB, 0 },
 };
 
 enum {
@@ -46,93 +49,10 @@ enum {
 
 static size_t page;
 
-/* The kernel's name of an fd's file, and its size. */
-struct thing {
-	char name[64];
-	off_t size;
-};
-
-/* The bare driver's answer. */
-struct answer {
-	CUresult error;
-	struct thing thing;
-};
-
-/* For the range's pages, and for the whole allocation around its first byte. */
-struct answers {
-	struct answer range;
-	struct answer whole;
-};
-
-static struct thing look_at(int fd)
+static bool is_answer(const struct bare_file *file, const struct bare_answer *answer)
 {
-	struct thing thing = { .size = lseek(fd, 0, SEEK_END) };
-	char path[32];
-	ssize_t length;
-
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	length = readlink(path, thing.name, sizeof(thing.name) - 1);
-	thing.name[length < 0 ? 0 : length] = '\0';
-	lseek(fd, 0, SEEK_SET);
-	return thing;
-}
-
-static struct answer ask_driver(uint64_t start, uint64_t end, enum pier_mapping mapping)
-{
-	uint64_t first = start & ~(uint64_t)(page - 1);
-	uint64_t last = (end + page - 1) & ~(uint64_t)(page - 1);
-	struct answer answer = { .error = CUDA_ERROR_NOT_FOUND };
-	int fd = -1;
-
-	if (!gpu.call.cuMemGetHandleForAddressRange)
-		return answer;
-	gpu_push();
-	answer.error = gpu.call.cuMemGetHandleForAddressRange(
-		&fd, first, last - first, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
-		mapping == PIER_MAPPING_PCIE ? PIER_CU_PCIE_FLAG : 0);
-	gpu_pop();
-	if (answer.error != CUDA_SUCCESS)
-		return answer;
-	answer.thing = look_at(fd);
-	assert_int_equal(close(fd), 0);
-	return answer;
-}
-
-/*
- * Exports the allocation or the segment that contains the range, or returns
- * CUDA_ERROR_NOT_FOUND.
- */
-static struct answer ask_around(uint64_t start, uint64_t end, enum pier_mapping mapping)
-{
-	CUdeviceptr first = 0;
-	CUresult error;
-	size_t length = 0;
-
-	gpu_push();
-	error = gpu.call.cuMemGetAddressRange(&first, &length, start);
-	gpu_pop();
-	if (error != CUDA_SUCCESS)
-		return (struct answer){ .error = error };
-	if (end - first > length)
-		return (struct answer){ .error = CUDA_ERROR_NOT_FOUND };
-	return ask_driver(first, first + length, mapping);
-}
-
-static struct answers ask(struct pier_buffer *buffer, size_t offset, size_t length,
-			  enum pier_mapping mapping)
-{
-	uint64_t address = pier_buffer_address(buffer) + offset;
-
-	return (struct answers){
-		ask_driver(address, address + length, mapping),
-		ask_around(address, address + length, mapping),
-	};
-}
-
-static bool is_answer(const struct thing *thing, const struct answer *answer)
-{
-	return answer->error == CUDA_SUCCESS && thing->size == answer->thing.size &&
-	       strcmp(thing->name, answer->thing.name) == 0;
+	return answer->error == 0 && file->size == answer->file.size &&
+	       strcmp(file->name, answer->file.name) == 0;
 }
 
 static uint8_t byte_at(size_t i)
@@ -182,7 +102,8 @@ static int register_fd(const struct pier_dmabuf *dmabuf)
 		expect_ok(pier_dereg_mr(mr));
 		return 0;
 	}
-	gpu_say("  soft0 refuses the fd: %s", pier_error_message());
+	gpu_say("  %s refuses the fd: %s", pier_device_name(gpu.nic),
+		pier_error_message());
 	assert_true(error < 0 && error >= -EHWPOISON);
 	return error;
 }
@@ -199,31 +120,31 @@ static void check_numbers(const struct pier_dmabuf *dmabuf, struct pier_buffer *
 
 /* The dma-buf must be the same as the bare driver's with the same mapping. */
 static void check_dmabuf(const struct pier_dmabuf *dmabuf, struct pier_buffer *buffer,
-			 const struct place *place, const struct answers *bare)
+			 const struct place *place, const struct bare_answers *bare)
 {
-	struct thing thing = look_at(dmabuf->fd);
+	struct bare_file file = bare_look_at(dmabuf->fd);
 	int mapped;
 
 	check_numbers(dmabuf, buffer, place);
-	if (!is_answer(&thing, &bare->range) && !is_answer(&thing, &bare->whole))
-		fail_msg("%s of %lld bytes is not what the driver gives", thing.name,
-			 (long long)thing.size);
+	if (!is_answer(&file, &bare->range) && !is_answer(&file, &bare->whole))
+		fail_msg("%s of %lld bytes is not what the driver gives", file.name,
+			 (long long)file.size);
 	/* The fake returns this instead of a dma-buf that no NIC can attach to. */
-	if (gpu.fake && strncmp(thing.name, "anon_inode:", 11) == 0) {
+	if (gpu.fake && strncmp(file.name, "anon_inode:", 11) == 0) {
 		assert_int_equal(register_fd(dmabuf), -EINVAL);
 		return;
 	}
-	assert_true(dmabuf->offset <= (uint64_t)thing.size &&
-		    dmabuf->length <= (uint64_t)thing.size - dmabuf->offset);
+	assert_true(dmabuf->offset <= (uint64_t)file.size &&
+		    dmabuf->length <= (uint64_t)file.size - dmabuf->offset);
 	mapped = look_inside(dmabuf, place->offset);
 	gpu_say("  %s, %lld bytes by lseek, the range at offset %#llx; mmap: %s",
-		thing.name, (long long)thing.size, (unsigned long long)dmabuf->offset,
+		file.name, (long long)file.size, (unsigned long long)dmabuf->offset,
 		mapped == 0 ? "the range's bytes" : strerror(mapped));
 	register_fd(dmabuf);
 }
 
-/* pier may refuse what the driver exports only with a reason. */
-static void check_refusal(int error, const struct answers *bare,
+/* pier may refuse only what the driver refuses, and gives a reason. */
+static void check_refusal(int error, const struct bare_answers *bare,
 			  struct pier_buffer *buffer)
 {
 	struct pier_buffer_info info;
@@ -234,8 +155,7 @@ static void check_refusal(int error, const struct answers *bare,
 	assert_true(strlen(pier_error_message()) > 20);
 	if (info.no_export[0])
 		test_assert_sentence(info.no_export);
-	else if (bare->range.error == CUDA_SUCCESS || bare->whole.error == CUDA_SUCCESS)
-		fail_msg("the bare driver exports it: %s", pier_error_message());
+	bare_assert_unwilling(bare);
 }
 
 /* If the caller accepts a copy, registration must work on every machine. */
@@ -245,11 +165,11 @@ static void check_bounce(struct pier_buffer *buffer, const struct place *place)
 
 	expect_ok(pier_reg_buffer_mr(gpu.pd, buffer, place->offset, place->range,
 				     PIER_ACCESS_SHARED, PIER_POLICY_BOUNCE, &mr));
-	gpu_say("  registered on soft0, bounce buffer allowed: %s, mapping %s, %u "
+	gpu_say("  registered on %s, bounce buffer allowed: %s, mapping %s, %u "
 		"parts%s%s",
-		pier_path_name(pier_mr_path(mr)), pier_mapping_name(pier_mr_mapping(mr)),
-		pier_mr_parts(mr), pier_mr_reason(mr)[0] ? "; not better: " : "",
-		pier_mr_reason(mr));
+		pier_device_name(gpu.nic), pier_path_name(pier_mr_path(mr)),
+		pier_mapping_name(pier_mr_mapping(mr)), pier_mr_parts(mr),
+		pier_mr_reason(mr)[0] ? "; not better: " : "", pier_mr_reason(mr));
 	assert_int_equal(pier_mr_iova(mr), pier_buffer_address(buffer) + place->offset);
 	assert_int_equal(pier_mr_length(mr), place->range);
 	if (pier_mr_path(mr) == PIER_PATH_BOUNCE)
@@ -262,12 +182,13 @@ static void export_once(void *argument)
 	const struct place *place = argument;
 	struct pier_dmabuf dmabuf = { .fd = -2 };
 	struct pier_buffer *buffer = NULL;
-	struct answers bare;
+	struct bare_answers bare;
 	int error;
 
 	expect_ok(pier_buffer_alloc(gpu_spec(place->spec), place->length, &buffer));
 	fill(buffer);
-	bare = ask(buffer, place->offset, place->range, place->mapping);
+	bare = bare_ask(pier_buffer_address(buffer) + place->offset, place->range,
+			place->mapping);
 	gpu_say("%s, mapping %s; bare driver: range %s, whole %s", place->name,
 		pier_mapping_name(place->mapping), gpu_error(bare.range.error),
 		gpu_error(bare.whole.error));
@@ -295,22 +216,22 @@ static void exports(void **state)
  */
 static void export_small(void *argument)
 {
-	CUdeviceptr neighbour = 0, address = 0;
+	uint64_t neighbour = 0, address = 0;
 	struct pier_buffer *buffer = NULL;
 	struct pier_dmabuf dmabuf;
-	struct answers bare;
+	struct bare_answers bare;
 	int error;
 
 	(void)argument;
 	gpu_push();
-	gpu_must(gpu.call.cuMemAlloc(&neighbour, 3000));
-	gpu_must(gpu.call.cuMemAlloc(&address, 5000));
+	gpu_must(gpu.both.alloc(&neighbour, 3000));
+	gpu_must(gpu.both.alloc(&address, 5000));
 	gpu_pop();
 	expect_ok(pier_buffer_wrap((void *)(uintptr_t)address, 5000, &buffer));
 	fill(buffer);
-	bare = ask(buffer, 0, 5000, PIER_MAPPING_DEFAULT);
-	gpu_say("cuMemAlloc of 5000 bytes at %#llx, wrapped; bare driver: its pages %s",
-		address, gpu_error(bare.range.error));
+	bare = bare_ask(address, 5000, PIER_MAPPING_DEFAULT);
+	gpu_say("5000 bytes at %#llx, wrapped; bare driver: its pages %s",
+		(unsigned long long)address, gpu_error(bare.range.error));
 	error = pier_dmabuf_export(buffer, 0, 5000, &dmabuf);
 	if (error) {
 		check_refusal(error, &bare, buffer);
@@ -321,8 +242,8 @@ static void export_small(void *argument)
 	}
 	expect_ok(pier_buffer_free(buffer));
 	gpu_push();
-	gpu_must(gpu.call.cuMemFree(address));
-	gpu_must(gpu.call.cuMemFree(neighbour));
+	gpu_must(gpu.both.free(address));
+	gpu_must(gpu.both.free(neighbour));
 	gpu_pop();
 }
 
@@ -364,22 +285,26 @@ int main(void)
 	static struct place cases[PLACES * MAPPINGS];
 	static char names[PLACES * MAPPINGS][80];
 	struct CMUnitTest tests[PLACES * MAPPINGS + 2];
+	size_t count = 0;
 
 	page = (size_t)sysconf(_SC_PAGESIZE);
 	gpu_open();
 	for (int i = 0; i < PLACES * MAPPINGS; i++) {
-		cases[i] = places[i / MAPPINGS];
-		cases[i].mapping = i % MAPPINGS ? PIER_MAPPING_PCIE
-						: PIER_MAPPING_DEFAULT;
-		snprintf(names[i], sizeof(names[i]), "%s, mapping %s", cases[i].name,
-			 pier_mapping_name(cases[i].mapping));
-		tests[i] = (struct CMUnitTest){ names[i], exports, gpu_setup,
-						gpu_teardown, &cases[i] };
+		struct place *place = &cases[i];
+
+		*place = places[i / MAPPINGS];
+		place->mapping = i % MAPPINGS ? PIER_MAPPING_PCIE : PIER_MAPPING_DEFAULT;
+		if (place->vendor && strcmp(place->vendor, gpu.vendor->name) != 0)
+			continue;
+		snprintf(names[i], sizeof(names[i]), "%s, mapping %s", place->name,
+			 pier_mapping_name(place->mapping));
+		tests[count++] = (struct CMUnitTest){ names[i], exports, gpu_setup,
+						      gpu_teardown, place };
 	}
-	tests[PLACES * MAPPINGS] = (struct CMUnitTest)cmocka_unit_test_setup_teardown(
+	tests[count++] = (struct CMUnitTest)cmocka_unit_test_setup_teardown(
 		exports_a_part_of_a_block, gpu_setup, gpu_teardown);
-	tests[PLACES * MAPPINGS + 1] = (struct CMUnitTest)cmocka_unit_test_setup_teardown(
+	tests[count++] = (struct CMUnitTest)cmocka_unit_test_setup_teardown(
 		holds_many_at_once, gpu_setup, gpu_teardown);
-	return cmocka_run_group_tests_name("gpu_export", tests, gpu_open_nic,
-					   gpu_close_nic);
+	return _cmocka_run_group_tests("gpu_export", tests, count, gpu_open_nic,
+				       gpu_close_nic);
 }

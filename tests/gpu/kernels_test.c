@@ -104,7 +104,7 @@ int main(int argc, char **argv)
 		fputs(gpu_ptx, stdout);
 		return 0;
 	}
-	gpu_open();
+	gpu_open_cuda();
 	compiled = gpu_load_kernels(why, sizeof(why));
 	return cmocka_run_group_tests_name("gpu_kernels", tests, NULL, NULL);
 }

@@ -171,7 +171,7 @@ int main(void)
 		TEST(refuses_what_does_not_exist),
 	};
 
-	gpu_open();
+	gpu_open_cuda();
 	return cmocka_run_group_tests_name("gpu_refusals", tests, gpu_open_nic,
 					   gpu_close_nic);
 }

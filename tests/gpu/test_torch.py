@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """PyTorch's tensors, known to pier by their pointers: what kind of memory each allocator
-of PyTorch gives, and that bytes come from one tensor into another over soft0.
+of PyTorch gives, and that bytes come from one tensor into another over the NIC.
 
 An allocator is chosen once in a process, so each has one: test_torch.py ALLOCATOR.
 """
@@ -17,7 +17,7 @@ sys.path.insert(0, str(HERE.parents[1] / "lib"))
 from cases import Cases  # noqa: E402
 
 SECONDS = 240
-SOFT = b"soft0"
+NIC = os.environ.get("PIER_GPU_NIC", "soft0")
 SHARED, DIRECT, BOUNCE, PATIENT = 7, 0, 3, 60000
 # PyTorch's settings, and what its memory then is to pier.
 ALLOCATORS = {
@@ -75,11 +75,13 @@ class Pier:
 
 
 def bytes_of(tensor):
-    return tensor.cpu().numpy().tobytes()
+    """By PyTorch's own copy to the CPU, without NumPy."""
+    tensor = tensor.contiguous().cpu()
+    return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
 
 
 class Tensor:
-    """A tensor's memory as a buffer, and a region of it on soft0."""
+    """A tensor's memory as a buffer, and a region of it on the NIC."""
 
     def __init__(self, pier, pd, tensor, name):
         self.pier, self.tensor = pier, tensor
@@ -94,8 +96,8 @@ class Tensor:
         print("# %s: %d bytes, kind \"%s\", %d bytes into its allocation of %d; export: %s" % (
             name, self.size, self.info.kind.decode(), address - self.info.allocation,
             self.info.allocation_length, self.info.no_export.decode() or "not excluded"))
-        print("#   on soft0: %s, %d parts; not better: %s" % (
-            pier.path_name(pier.mr_path(self.mr)).decode(), pier.mr_parts(self.mr),
+        print("#   on %s: %s, %d parts; not better: %s" % (
+            NIC, pier.path_name(pier.mr_path(self.mr)).decode(), pier.mr_parts(self.mr),
             pier.mr_reason(self.mr).decode() or "-"))
 
     def copied(self):
@@ -111,11 +113,11 @@ class Tensor:
 
 
 class Loop:
-    """A channel of soft0 to another in this process."""
+    """A channel of the NIC to another in this process."""
 
     def __init__(self, pier):
         self.pier = pier
-        self.device = pier.make("open_device", SOFT)
+        self.device = pier.make("open_device", NIC.encode())
         self.pd = pier.make("alloc_pd", self.device)
         self.ends = [pier.make("channel_create", self.pd, None) for _ in range(2)]
         endpoints = [ctypes.create_string_buffer(8192) for _ in self.ends]  # more than one has
@@ -192,8 +194,8 @@ def run_allocator(name):
 def no_torch():
     """Why it cannot be used, in a process of its own: importing it takes memory."""
     script = "import torch, sys; sys.exit(0 if torch.cuda.is_available() else 3)"
-    done = subprocess.run([sys.executable, "-c", script], text=True, stderr=subprocess.PIPE,
-                          timeout=SECONDS)
+    done = subprocess.run([sys.executable, "-c", script], universal_newlines=True,
+                          stderr=subprocess.PIPE, timeout=SECONDS)
     if done.returncode == 3:
         return "PyTorch has no CUDA device"
     return done.stderr.strip().splitlines()[-1] if done.returncode else None
@@ -209,9 +211,9 @@ def main():
     for name, (settings, _) in ALLOCATORS.items():
         env = {**os.environ, "PYTORCH_CUDA_ALLOC_CONF": settings}
         try:
-            done = subprocess.run([sys.executable, "-B", str(HERE), name], env=env, text=True,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                  timeout=SECONDS)
+            done = subprocess.run([sys.executable, "-B", str(HERE), name], env=env,
+                                  universal_newlines=True, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, timeout=SECONDS)
             problem = "exit status %d" % done.returncode if done.returncode else None
             said = done.stdout
         except subprocess.TimeoutExpired:

@@ -44,7 +44,7 @@ static void tells_of_the_device(void **state)
 	gpu_say("cuFlushGPUDirectRDMAWrites: %s", gpu_error(error));
 }
 
-/* A direct region: the device's attributes decide, whatever soft0 does. */
+/* A direct region: the device's attributes decide, whatever the NIC does. */
 static void sync_direct(void *argument)
 {
 	struct pier_buffer *buffer = argument;
@@ -75,7 +75,8 @@ static void syncs_a_direct_region(void **state)
 	if (pier_reg_buffer_mr(gpu.pd, buffer, 0, LENGTH, PIER_ACCESS_SHARED,
 			       PIER_POLICY_DIRECT, &mr)) {
 		expect_ok(pier_buffer_free(buffer));
-		gpu_skip("no direct region on soft0: %s", pier_error_message());
+		gpu_skip("no direct region on %s: %s", pier_device_name(gpu.nic),
+			 pier_error_message());
 	}
 	expect_ok(pier_dereg_mr(mr));
 	gpu_run_steady(sync_direct, buffer);
@@ -121,7 +122,7 @@ int main(void)
 		TEST(syncs_what_may_have_a_bounce_buffer),
 	};
 
-	gpu_open();
+	gpu_open_cuda();
 	return cmocka_run_group_tests_name("gpu_visibility", tests, gpu_open_nic,
 					   gpu_close_nic);
 }

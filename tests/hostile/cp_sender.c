@@ -72,7 +72,7 @@ static void connect_link(bool sparse)
 
 	require(send_source(&control, &source) == 0, "source");
 	require(open_link(&nic, CP_SENDER, &request.settings, &request.side, true, size,
-			  &failure) == 0,
+			  &control) == 0,
 		"link");
 	require(link_setup(&nic, CP_SENDER, &setup, &failure) == 0, "set-up");
 	if (is_mode("words")) {
@@ -86,7 +86,8 @@ static void connect_link(bool sparse)
 	}
 	require(send_setup(&control, &setup) == 0, "send set-up");
 	require(receive_setup(&control, &peer) == 0, "receive set-up");
-	require(pier_channel_connect(nic.channel, &peer.endpoint) == 0, "connect");
+	require(pier_channel_connect(nic.rails[0].channel, &peer.endpoints[0]) == 0,
+		"connect");
 	require(control_send(&control, FRAME_READY, NULL) == 0 &&
 			control_expect(&control, FRAME_READY, &frame) == 0,
 		"ready");
@@ -114,7 +115,7 @@ static void post_chunk(struct slot *slot)
 
 	store_announcement(slot, link_outgoing(&nic, number));
 	require(slot->chunk.hole || slot->chunk.length > nic.chunk ||
-			link_write(&nic, number, slot->chunk.length, &peer.remote) == 0,
+			link_write(&nic, number, slot->chunk.length, peer.remotes) == 0,
 		"write");
 	require(link_send(&nic, number, ANNOUNCEMENT_SIZE, &slot->send) == 0, "announce");
 }
@@ -155,19 +156,21 @@ static void rewrite_slot(struct slot *slot)
 	size_t place = PIECE_SIZE - 2 * sizeof(bad);
 
 	require(pier_buffer_copy_to(nic.buffer, nic.chunk, bad, sizeof(bad)) == 0, "bad");
-	require(pier_mr_gather(nic.mr, pier_mr_iova(nic.mr) + place, sizeof(bad),
-			       &from[0]) == 0,
+	require(pier_mr_gather(nic.rails[0].mr, pier_mr_iova(nic.rails[0].mr) + place,
+			       sizeof(bad), &from[0]) == 0,
 		"good");
-	require(pier_mr_gather(nic.mr, pier_mr_iova(nic.mr) + nic.chunk, sizeof(bad),
-			       &from[1]) == 0,
+	require(pier_mr_gather(nic.rails[0].mr, pier_mr_iova(nic.rails[0].mr) + nic.chunk,
+			       sizeof(bad), &from[1]) == 0,
 		"bad");
-	require(pier_remote_sub(&peer.remote, place, sizeof(bad), &target) == 0,
+	require(pier_remote_sub(&peer.remotes[0], place, sizeof(bad), &target) == 0,
 		"target");
-	for (turn = 1; pier_work_poll(nic.channel, slot->receive, &result) == 0; turn++) {
+	for (turn = 1; pier_work_poll(nic.rails[0].channel, slot->receive, &result) == 0;
+	     turn++) {
 		/* End with the true bytes, in case the receiver has not read them yet. */
-		if (pier_post_write(nic.channel, &from[turn % 2], 1, &target, &work) < 0)
+		if (pier_post_write(nic.rails[0].channel, &from[turn % 2], 1, &target,
+				    &work) < 0)
 			return;
-		while (pier_work_poll(nic.channel, work, &result) == 0)
+		while (pier_work_poll(nic.rails[0].channel, work, &result) == 0)
 			;
 	}
 }

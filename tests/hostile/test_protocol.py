@@ -10,7 +10,7 @@ import sys
 from harness import Case, MIB, PATIENCE, PIER, end_process, main
 
 GREETING = b"\x89PIERCP\n" + struct.pack("<II", 4, 0)
-REQUEST, SOURCE, ERROR = 1, 2, 8
+REQUEST, SOURCE, ERROR, IPC = 1, 2, 8, 10
 SENDER, RECEIVER = 1, 2
 GIB = 1 << 30
 DEPTH_MAX = 4096
@@ -41,8 +41,8 @@ def string(text):
     return struct.pack("<H", len(data)) + data
 
 
-def request(role, path, *, chunk=MIB, depth=8, device=""):
-    payload = SETTINGS.pack(role, chunk, 0, depth, 1, 30000, 1) + bytes(32) \
+def request(role, path, *, chunk=MIB, depth=8, device="", flags=1):
+    payload = SETTINGS.pack(role, chunk, 0, depth, 1, 30000, flags) + bytes(32) \
         + string("") + string(path) + string("") + string(device)
     return struct.pack("<II", len(payload), REQUEST) + payload
 
@@ -50,12 +50,16 @@ def request(role, path, *, chunk=MIB, depth=8, device=""):
 class HostileClient(Case):
     def answer(self, data, *options):
         """The first frame after the server's greeting, as a type and a payload."""
-        server = subprocess.Popen([PIER, "cp", "--server", "--local", *options],
+        return self.answer_of(data, "--local", *options)
+
+    def answer_of(self, data, *options):
+        server = subprocess.Popen([PIER, "cp", "--server", *options],
                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, env=self.environment())
         self.addCleanup(end_process, server)
         output, _ = server.communicate(GREETING + data, timeout=PATIENCE)
         self.assertEqual(output[:8], GREETING[:8])
+        self.assertGreaterEqual(server.returncode, 0, "killed by a signal")
         length, kind = struct.unpack_from("<II", output, len(GREETING))
         start = len(GREETING) + 8
         return kind, output[start:start + length]
@@ -73,6 +77,19 @@ class HostileClient(Case):
                 kind, payload = self.answer(request(SENDER, path, chunk=chunk, depth=depth))
                 self.assertEqual(kind, ERROR)
                 self.assertIn(b"sent an invalid request", payload)
+
+    def test_ipc_is_refused_by_a_server_of_another_host(self):
+        """A handle of memory gives more than a key."""
+        for role in SENDER, RECEIVER:
+            kind, payload = self.answer_of(request(role, self.file("small", 1), flags=9))
+            self.assertEqual(kind, ERROR)
+            self.assertIn(b"ipc, which is for copies inside one host", payload)
+
+    def test_ipc_without_memory_is_harmless(self):
+        handle = struct.pack("<I", 1) + string("") + bytes(224)
+        kind, _ = self.answer(request(SENDER, self.file("small", 1), flags=9) +
+                              struct.pack("<II", len(handle), IPC) + handle)
+        self.assertEqual(kind, SOURCE)
 
     def test_a_request_at_the_memory_limit_is_accepted(self):
         """The server accepts the request: the next frame describes the file."""

@@ -272,8 +272,9 @@ class Directions(Restricted):
     def test_a_fault_plan_is_refused(self):
         plan = "fault:reg@1=ENOMEM:soft0"
         for copy in (self.pull, self.push):
-            result = copy("file", options=("--remote-device", plan))
-            self.check_failure(result, 3, "the server does not accept a fault plan")
+            for names in (plan, "soft0," + plan):
+                result = copy("file", options=("--remote-device", names))
+                self.check_failure(result, 3, "the server does not accept a fault plan")
         self.check_outside()
         self.assertEqual((self.inside / "file").read_bytes(), b"inside\n")
         self.check_done(self.pull("file", options=("--remote-device", "soft0")))

@@ -14,7 +14,7 @@ from suites import BUILDS, SUITES
 from tap import Tally
 
 # Suites that need hardware that few machines have.
-MAY_SKIP = {"gpu"}
+MAY_SKIP = {"gpu", "nic"}
 
 
 class BuildTask(Task):

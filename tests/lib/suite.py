@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # need. They count only while one of its programs runs.
 DEADLINES = {"lint": 1200, "unit": 600, "tools": 600, "conformance": 600, "hostile": 600,
              "consumer": 300, "fuzz": 400, "asan": 1200, "tsan": 1200, "bench": 3600, "vm": 1200, "vm-arm": 600,
-             "gpu": 1800}
+             "gpu": 1800, "nic": 1800}
 
 # Variables of the caller that would change the outcome.
 UNSET = ("PIER_DEVICE", "PIER_LOG", "PIER_BACKEND_PATH", "PIER_CANARY", "PIER_PEERMEM",

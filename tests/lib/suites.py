@@ -141,38 +141,40 @@ class Bench:
             cwd=ROOT), alone=True)]
 
 
-class Gpu:
-    """Runs the packed GPU suite, made for other machines, on this one."""
+class Carried:
+    """Runs a suite of the packed folder, which is made for other machines, on this one."""
 
     builds = {}
 
     def programs(self, suite):
-        return [Program("gpu", lambda: self.run(suite), alone=True)]
+        return [Program(suite.name, lambda: self.run(suite), alone=True)]
 
     def run(self, suite):
-        reason = subprocess.run([ROOT / "tests/gpu/run", "--why-not"], env=suite.env, check=True,
-                                text=True, stdout=subprocess.PIPE).stdout.strip()
+        reason = subprocess.run([ROOT / "tests/carry/run", "--why-not", suite.name],
+                                env=suite.env, check=True, text=True,
+                                stdout=subprocess.PIPE).stdout.strip()
         tally = Tally()
         if reason:
             say("skip: %s" % reason)
-            tally.skipped.append(Skip("gpu", "", reason))
+            tally.skipped.append(Skip(suite.name, "", reason))
             return tally
         build = BUILDS["gcc"]
         # The programs are unit tests, too.
         build.want({"unit"})
         if not build.run(len(os.sched_getaffinity(0))):
             raise RuntimeError("build gcc failed")
-        with tempfile.TemporaryDirectory(prefix="pier-gpu-") as place:
+        with tempfile.TemporaryDirectory(prefix="pier-carried-") as place:
             return self.run_carried(suite, build.folder, pathlib.Path(place))
 
     def run_carried(self, suite, build, place):
         """Pack the build and run the packed suite."""
         carried, file = place / "carried", place / "tally.json"
-        subprocess.run([ROOT / "tests/gpu/pack", build, carried], check=True)
+        subprocess.run([ROOT / "tests/carry/pack", build, carried], check=True)
         try:
-            run([str(carried / "run"), "--tally", str(file)], suite.left(), echo, suite.env, ROOT)
+            run([str(carried / "run"), "--tally", str(file), "--result", str(place / "result"),
+                 suite.name], suite.left(), echo, suite.env, ROOT)
         except Deadline:
-            raise RuntimeError("the GPU suite did not end") from None
+            raise RuntimeError("the suite %s did not end" % suite.name) from None
         return Tally.read(file)
 
 
@@ -190,6 +192,7 @@ SUITES = {
                           "gcc": set().union(*(suites for *_, suites in GUESTS))}, "gcc"),
     # All of the cross build, for the compiler's warnings.
     "vm-arm": Guests(ARM_GUESTS, {"arm64": set()}, "arm64"),
-    "gpu": Gpu(),
+    "gpu": Carried(),
+    "nic": Carried(),
     "bench": Bench(),
 }

@@ -246,6 +246,28 @@ class Memory(Case):
                          "NIC soft0\n")
         self.copy("--quiet", source, "target2", env=environment)
 
+    def test_several_nics_share_the_chunks(self):
+        """soft0 named several times is as many NICs. Chunks, slots and NICs do not divide evenly."""
+        source = self.file("source", 100 * 4096 + 17)
+        with open(source, "r+b") as file:
+            file.seek(30 * 4096)
+            file.truncate(60 * 4096)
+            file.seek(90 * 4096)
+            file.write(self.bytes(8 * 4096 + 1))
+        for here, there, used in ((2, 2, 2), (3, 3, 3), (4, 2, 2), (1, 3, 1), (9, 9, 4)):
+            with self.subTest((here, there)):
+                result = self.copy("--device", ",".join(["soft0"] * here), "--remote-device",
+                                   ",".join(["soft0"] * there), "--chunk", "4K", "--depth", 7,
+                                   "--json", source, "target")
+                report = json.loads(result.stdout)
+                for side in ("source", "destination"):
+                    self.assertEqual(report[side]["device"], ",".join(["soft0"] * used))
+                self.check_same(source, self.folder / "target")
+        # Not more NICs than chunks.
+        small = self.file("small", 10)
+        report = json.loads(self.copy("--device", "soft0,soft0", "--json", small, "target").stdout)
+        self.assertEqual(report["source"]["device"], "soft0")
+
     def test_the_device_nearest_to_chosen_memory_is_used(self):
         source = self.file("source", MIB)
         folder = self.folder / "board"

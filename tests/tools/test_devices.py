@@ -87,6 +87,118 @@ class GpuMemory(Case):
         self.assertNotEqual(self.finish(process).status, 0)
         self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["source"])
 
+    # The harness names soft0 in PIER_DEVICE. Without a named NIC there is ipc.
+    NO_NIC = {"PIER_DEVICE": ""}
+    CUDA = "--src-mem", "cuda:0", "--dst-mem", "cuda:1"
+
+    def test_cuda_to_cuda_uses_ipc(self):
+        """Neither side reports a NIC, and the path is direct."""
+        for memories in (("cuda:0", "cuda:1"), ("cuda:1", "cuda:0"), ("cuda:1", "cuda:1")):
+            with self.subTest(memories):
+                facts = self.copied(*memories, 5 * MIB + 3, "--direct", env=self.NO_NIC)
+                for side, memory in zip(("source", "destination"), memories):
+                    self.assertEqual([facts[side][name] for name in
+                                      ("memory", "path", "device", "why")],
+                                     [memory, "ipc", None, None])
+        source = self.file("source", 100)
+        self.assertIn(": cuda:0 memory (ipc) -> cuda:1 memory (ipc)\n",
+                      self.copy(*self.CUDA, source, "target", env=self.NO_NIC).stdout)
+
+    def test_ipc_copies_every_size(self):
+        for size in 0, 1, 4097, 30 * 4096 + 17:
+            with self.subTest(size):
+                facts = self.copied("cuda:0", "cuda:1", size, "--chunk", "4K", "--depth", "3",
+                                    "--bwlimit", "100M", env=self.NO_NIC)
+                self.assertEqual(facts["source"]["path"], "ipc")
+        source = self.folder / "sparse"
+        with open(source, "wb") as file:
+            file.seek(MIB)
+            file.write(self.bytes(70000))
+            file.truncate(3 * MIB)
+        self.copy(*self.CUDA, "--chunk", "16K", source, "sparse2", env=self.NO_NIC)
+        self.check_same(source, self.folder / "sparse2")
+
+    def test_a_named_nic_is_used(self):
+        for options, env in ((("--device", "soft0"), self.NO_NIC),
+                             (("--remote-device", "soft0"), self.NO_NIC),
+                             ((), {"PIER_DEVICE": "soft0"})):
+            with self.subTest((options, env)):
+                result = self.run_pier("cp", "--json", *self.CUDA, *options,
+                                       self.file("source", MIB), "target", env=env)
+                facts = json.loads(result.stdout)
+                self.assertTrue(facts["ok"], result)
+                for side in "source", "destination":
+                    self.assertNotEqual(facts[side]["path"], "ipc")
+                    self.assertIsNotNone(facts[side]["device"])
+                    self.assertNotIn("ipc", facts[side]["why"] or "")
+
+    def test_refused_ipc_uses_a_nic_and_gives_the_reason(self):
+        for memories, env, reason in (
+                (("cuda:0", "cuda:1"), {"FAKE_CUDA_CONTAINED": "1"}, "--pid=host --ipc=host"),
+                (("cuda:0", "cuda:1"), {"FAKE_CUDA_NO_PEERS": "1"}, "each other's memory"),
+                (("cuda:0", "cuda:1"), {"FAKE_CUDA_NO_IPC": "1"}, "CUDA_ERROR_NOT_SUPPORTED"),
+                (("cuda:0", "cuda:1"), {"FAKE_CUDA_VERSION": "10020"}, "cuIpcOpenMemHandle"),
+                (("cuda:0", "cuda:1:vmm"), {}, "this is VMM"),
+                (("hip:0", "cuda:1"), {}, "a buffer of hip"),
+                (("cuda:0", "hip:1"), {}, "the backend hip")):
+            with self.subTest((memories, env)):
+                source = self.file("source", 2 * MIB + 5)
+                result = self.run_pier("cp", "--json", "--src-mem", memories[0], "--dst-mem",
+                                       memories[1], source, "target", env={**self.NO_NIC, **env})
+                facts = json.loads(result.stdout)
+                self.assertTrue(facts["ok"], result)
+                self.check_same(source, self.folder / "target")
+                for side in "source", "destination":
+                    self.assertNotEqual(facts[side]["path"], "ipc")
+                    self.assertIn("not by ipc: ", facts[side]["why"])
+                    self.assertIn(reason, facts[side]["why"])
+
+    def test_host_memory_needs_no_ipc(self):
+        for memories in ("memfd", "memfd"), ("cuda:0:host", "cuda:0"), ("cuda:0", "host"):
+            with self.subTest(memories):
+                result = self.run_pier("cp", "--json", "--src-mem", memories[0], "--dst-mem",
+                                       memories[1], self.file("source", MIB), "target",
+                                       env=self.NO_NIC)
+                facts = json.loads(result.stdout)
+                self.assertTrue(facts["ok"], result)
+                for side in "source", "destination":
+                    self.assertNotEqual(facts[side]["path"], "ipc")
+                    self.assertNotIn("ipc", facts[side]["why"] or "")
+
+    def test_failures_under_ipc_leave_no_file(self):
+        """Also in that order: the fake aborts if memory is freed that the sender has open."""
+        source = self.file("source", 20 * MIB)
+        for call in "cuMemcpyDtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync":
+            with self.subTest(call):
+                self.refused(3, "CUDA_ERROR_INVALID_VALUE", "cp", *self.CUDA, source, "target",
+                             env={**self.NO_NIC, "FAKE_CUDA_FAIL": call + ":5:1"})
+                self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["source"])
+
+    def test_killed_processes_under_ipc(self):
+        process = self.start_slowly(*self.CUDA, env=self.NO_NIC)
+        os.kill(self.server_of(process), signal.SIGKILL)
+        self.failure_of(process, 4, "killed by signal 9")
+        process = self.start_slowly(*self.CUDA, env=self.NO_NIC)
+        server = self.server_of(process)
+        process.kill()
+        self.wait_for(lambda: server not in self.processes(), "the receiver stays")
+        self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["slow"])
+
+    def test_a_stopped_sender_keeps_the_memory_under_ipc(self):
+        """The receiver ends, but does not free what the sender has open."""
+        process = self.start_slowly("--timeout", "1", *self.CUDA, env=self.NO_NIC)
+        server = self.server_of(process)
+        process.send_signal(signal.SIGSTOP)
+        self.wait_for(lambda: server not in self.processes(), "the receiver does not time out")
+        process.send_signal(signal.SIGCONT)
+        self.failure_of(process, 4, "no progress|did not respond|exited with status 4")
+
+    def test_ctrl_c_under_ipc(self):
+        process = self.start_slowly(*self.CUDA, env=self.NO_NIC)
+        for pid in process.pid, self.server_of(process):
+            os.kill(pid, signal.SIGINT)
+        self.failure_of(process, 130, "interrupted")
+
     def test_info_lists_gpu_memory_as_available(self):
         facts = json.loads(self.run_pier("info", "--json").stdout)
         available = {m["name"]: m["available"] for m in facts["memory"]}

@@ -21,6 +21,8 @@ class Info(Case):
         self.assertEqual(len(soft), 1)
         self.assertEqual(soft[0]["provider"], "soft")
         self.assertIsNone(soft[0]["error"])
+        self.assertTrue(soft[0]["channels"])
+        self.assertIsNone(soft[0]["no_channels"])
         self.assertTrue(soft[0]["dmabuf"])
         self.assertTrue(soft[0]["memfd_as_dmabuf"])
         for limit in ("max_mr_size", "max_qp_wr", "max_sge", "max_cqe", "page_sizes"):
@@ -30,9 +32,22 @@ class Info(Case):
         self.assertTrue(soft[0]["counters"])
         self.assertEqual(soft[0]["max_requested_key"], 65535)
         text = self.run_pier("info").stdout
+        self.assertRegex(text, r"(?m)^  channels      yes$")
         self.assertRegex(text, r"(?m)^  regions       atomics, memory windows, on demand, "
                                r"counters, keys on request up to 65535, %d ranges under one "
                                r"key$" % soft[0]["max_joined_ranges"])
+
+    def test_one_device_is_printed_with_its_persona(self):
+        result = self.run_pier("info", "--json", "--device", "fault:like=qedr:soft0")
+        self.assertEqual((result.status, result.stderr), (0, ""))
+        device, = json.loads(result.stdout)["devices"]
+        self.assertEqual((device["name"], device["provider"], device["firmware"]),
+                         ("fault:like=qedr:soft0", "fault", "like=qedr"))
+        self.assertEqual((device["max_sge"], device["dmabuf"]), (4, False))
+        text = self.run_pier("info", "--device", "fault:like=nothing:soft0").stdout
+        self.assertRegex(text, r"not usable .*one of these: mlx5, efa, ")
+        self.assertNotIn("device soft0", text)
+        self.assertEqual(self.run_pier("info", "--device", "x" * 64).status, 2)
 
     def test_asking_for_dmabuf_support_logs_no_failure(self):
         result = self.run_pier("info", env={"PIER_LOG": "debug"})
@@ -115,6 +130,12 @@ class Info(Case):
         self.assertNotIn("location", blocks["board:3"])
         self.assertIn("memory board:2 (Board 2)\n  limits        " + "d" * 159, text)
         self.assertIn("  nearest       unknown\n", blocks["board:3"])
+
+    def test_error_of_topology_file_is_printed(self):
+        path = self.file("topology", b"near mlx5_0\n")
+        env = dict(self.board("/3"), PIER_TOPO_FILE=path)
+        self.assertIn("  nearest       unknown: PIER_TOPO_FILE: %s, line 1: " % path,
+                      self.run_pier("info", env=env).stdout)
 
     def test_soft0_has_no_location(self):
         for device in self.facts()["devices"]:

@@ -19,6 +19,7 @@ MAGIC = b"\x89PIERCP\n"
 VERSION = 4
 GREETING = MAGIC + struct.pack("<II", VERSION, 0)
 ERROR = 8
+RAILS = 9
 
 
 def frame(kind, payload=b""):
@@ -176,7 +177,9 @@ class StubShell(Case):
 
     def test_invalid_frames_are_refused(self):
         self.file("source", 10)
-        endless = GREETING + frame(3, b"\xff" * 500)
+        soft = struct.pack("<64sIIBBBB20x", b"soft0", 1, 0, 2, 2, 6, 0)
+        rails = GREETING + frame(RAILS, struct.pack("<4sHHQ", b"PrRL", 1, 1, 7) + soft)
+        endless = rails + frame(3, struct.pack("<I", 1) + b"\xff" * 500)
         for data, pattern in (
                 (b"\0" * 100, "start-up files"),
                 (self.bytes(1000), "start-up files"),
@@ -188,9 +191,13 @@ class StubShell(Case):
                 (GREETING + struct.pack("<II", 0xffffffff, 3), "unexpected"),
                 (GREETING + frame(0), "unexpected"),
                 (GREETING + frame(99), "unexpected"),
-                (GREETING + frame(3), "invalid"),
+                (GREETING + frame(RAILS), "no description of ports"),
+                (GREETING + frame(RAILS, bytes(112)), "no description of ports"),
+                (rails, "did not respond"),
+                (rails + frame(3), "invalid"),
+                (rails + frame(3, struct.pack("<I", 5) + bytes(200)), "invalid"),
                 (endless, "invalid"),
-                (GREETING + frame(3, struct.pack("<I", 0) + bytes(38)), "."),
+                (rails + frame(3, struct.pack("<II", 1, 0) + bytes(38)), "."),
                 (GREETING + frame(ERROR), "unexpected"),
                 (GREETING + frame(ERROR, struct.pack("<IH", 0, 1) + b"x"), "unexpected"),
                 (GREETING + frame(ERROR, struct.pack("<IH", 1, 9) + b"x"), "unexpected")):

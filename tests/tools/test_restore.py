@@ -63,6 +63,16 @@ class Breaks(Case):
                 file.write(self.bytes(64 * 1024))
         self.check_restored(self.break_at("--device", "wc@40=RETRY_EXC_ERR"))
 
+    def test_one_of_several_nics_breaks(self):
+        """Chunks on the others are in flight, and are not lost."""
+        for number in (20, 40, 80):
+            for side, other in (("--device", "--remote-device"), ("--remote-device", "--device")):
+                with self.subTest((number, side)):
+                    broken = "soft0,fault:wc@%d=RETRY_EXC_ERR:soft0,soft0" % number
+                    self.check_restored(self.run_pier(
+                        "cp", "--chunk", "64K", side, broken, other, "soft0,soft0,soft0",
+                        self.source, "target"))
+
     def test_quiet_does_not_mention_it(self):
         result = self.break_at("--device", PLANS[0], "--quiet")
         self.assertEqual((result.status, result.stderr), (0, ""))

@@ -44,7 +44,7 @@ class Usage(Case):
                 "--channel": ("tclass=1", "tc", "tc=256", "tc=-1", "sl=16", "tc=1" * 99),
                 "--src-mem": ("", "x" * 64),
                 "--dst-mem": ("", "x" * 64),
-                "--device": ("", "x" * 64)}.items():
+                "--device": ("", "x" * 256)}.items():
             for value in values:
                 with self.subTest((option, value)):
                     self.usage("%s: " % option, "cp", option, value, "a", "b")
@@ -94,7 +94,7 @@ class Usage(Case):
         names = sorted(path.name for path in self.folder.iterdir())
         for words in ([word], ["--" + word], ["help", word], ["cp", *names, "target"],
                       ["cp", "--" + word, "a", "b"], ["cp", "-\033", "a", "b"],
-                      ["cp", "--direct=" + word, "a", "b"], ["cp", "--device", word * 9],
+                      ["cp", "--direct=" + word, "a", "b"], ["cp", "--device", word * 40],
                       ["cp", "--depth", word], ["cp", "a" + word, "b"],
                       ["cp", "-oX%s:a" % word, "b"], ["cp", word, "h:b", "c"],
                       ["info", word], ["info", "--json" + word],

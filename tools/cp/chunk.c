@@ -32,7 +32,7 @@ int restart_receives(struct link *link, struct slot *slots, uint64_t first)
 		uint32_t number = (uint32_t)((first + i) % link->depth);
 
 		/* Its result, if nobody has fetched it, would take a place. */
-		pier_work_drop(link->channel, slots[number].receive);
+		pier_work_drop(link_rail(link, number)->channel, slots[number].receive);
 		if (link_recv(link, number, &slots[number].receive) < 0)
 			return -1;
 	}
@@ -78,15 +78,24 @@ int get_piece(struct link *link, struct slot *slot, uint64_t done, void *ret_pie
 
 int sync_put_pieces(struct link *link, struct slot *slot)
 {
-	if (pier_mr_sync_for_nic(link->mr, slot_offset(link, slot), slot->chunk.length) <
-	    0)
-		return fail_pier(&slot->failure, EXIT_DEVICE);
-	return 0;
+	const struct rail *rail = link_rail(link, slot_number(link, slot));
+
+	int error = link->ipc ? link_copy(link, slot_number(link, slot),
+					  (size_t)slot->chunk.length)
+			      : pier_mr_sync_for_nic(rail->mr, slot_offset(link, slot),
+						     slot->chunk.length);
+
+	return error < 0 ? fail_pier(&slot->failure, EXIT_DEVICE) : 0;
 }
 
 int sync_before_get(struct link *link, struct slot *slot)
 {
-	if (pier_mr_sync_for_device(link->mr, slot_offset(link, slot),
+	const struct rail *rail = link_rail(link, slot_number(link, slot));
+
+	/* The sender announces a chunk after its copy is done. */
+	if (link->ipc)
+		return 0;
+	if (pier_mr_sync_for_device(rail->mr, slot_offset(link, slot),
 				    slot->chunk.length) < 0)
 		return fail_pier(&slot->failure, EXIT_DEVICE);
 	return 0;

@@ -65,7 +65,10 @@ size_t piece_length(const struct slot *slot, uint64_t done);
 /* Copy a piece between private memory and the slot. Any thread may call these. */
 int put_piece(struct link *link, struct slot *slot, uint64_t done, const void *piece);
 int get_piece(struct link *link, struct slot *slot, uint64_t done, void *ret_piece);
-/* Call after the last put_piece(): makes the slot visible to the NIC. */
+/*
+ * Call after the last put_piece(): makes the slot visible to the NIC; with ipc, copies it
+ * to the receiver's.
+ */
 int sync_put_pieces(struct link *link, struct slot *slot);
 /* Call before the first get_piece(): makes the NIC's writes visible. */
 int sync_before_get(struct link *link, struct slot *slot);

@@ -41,6 +41,15 @@ static void fill_side(struct cp_side *side, const struct operand *place,
 	snprintf(side->device, sizeof(side->device), "%s", device ? device : "");
 }
 
+/* Inside one host, with memory that the user chose, and no NIC. */
+static bool wants_ipc(const struct cp_options *options, const char *host)
+{
+	const char *device = secure_getenv("PIER_DEVICE");
+
+	return !host && options->source_memory[0] && options->destination_memory[0] &&
+	       !options->device && !options->remote_device && !(device && device[0]);
+}
+
 static void plan_copy(struct copy *copy)
 {
 	const struct cp_options *options = copy->options;
@@ -57,6 +66,7 @@ static void plan_copy(struct copy *copy)
 	copy->role = sender ? CP_SENDER : CP_RECEIVER;
 	copy->request.role = sender ? CP_RECEIVER : CP_SENDER;
 	copy->request.settings = options->settings;
+	copy->request.settings.ipc = wants_ipc(options, copy->host);
 	randombytes_buf(copy->request.settings.secret,
 			sizeof(copy->request.settings.secret));
 	source = sender ? &copy->side : &copy->request.side;

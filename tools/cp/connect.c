@@ -16,11 +16,18 @@ enum {
 /* The receiver must offer as much memory as the sender will write. */
 static int check_peer(struct transfer *transfer)
 {
-	if (transfer->role == CP_SENDER &&
-	    transfer->peer.remote.length <
-		    (uint64_t)transfer->link.chunk * transfer->link.depth)
+	uint64_t size = (uint64_t)transfer->link.chunk * transfer->link.depth;
+
+	if (transfer->peer.rail_count != transfer->link.rail_count)
 		return fail(transfer->failure, EXIT_PEER,
-			    "the receiver offered too little memory");
+			    "%s connects %u NICs, this side %u",
+			    control_peer_name(transfer->control),
+			    transfer->peer.rail_count, transfer->link.rail_count);
+	for (uint32_t i = 0; i < transfer->link.rail_count; i++)
+		if (transfer->role == CP_SENDER && !transfer->link.ipc &&
+		    transfer->peer.remotes[i].length < size)
+			return fail(transfer->failure, EXIT_PEER,
+				    "the receiver offered too little memory");
 	return 0;
 }
 
@@ -39,9 +46,24 @@ static int fail_connecting(struct transfer *transfer)
 	return -1;
 }
 
-static int connect_channel(struct transfer *transfer)
+static int connect_channels(struct transfer *transfer)
 {
-	return pier_channel_connect(transfer->link.channel, &transfer->peer.endpoint);
+	int error = 0;
+
+	for (uint32_t i = 0; i < transfer->link.rail_count && !error; i++)
+		error = pier_channel_connect(transfer->link.rails[i].channel,
+					     &transfer->peer.endpoints[i]);
+	return error;
+}
+
+/* All of them, also those that work: their requests are repeated with the others. */
+static int reset_channels(struct transfer *transfer)
+{
+	int error = 0;
+
+	for (uint32_t i = 0; i < transfer->link.rail_count && !error; i++)
+		error = pier_channel_reset(transfer->link.rails[i].channel);
+	return error;
 }
 
 static int offer_setup(struct transfer *transfer, uint64_t next)
@@ -62,7 +84,7 @@ int connect_transfer(struct transfer *transfer)
 	if (offer_setup(transfer, 0) < 0 || receive_setup(control, &transfer->peer) < 0 ||
 	    check_peer(transfer) < 0)
 		return -1;
-	if (connect_channel(transfer) < 0)
+	if (connect_channels(transfer) < 0)
 		return fail_connecting(transfer);
 	if (control_send(control, FRAME_READY, NULL) < 0 ||
 	    control_expect(control, FRAME_READY, &frame) < 0)
@@ -111,7 +133,7 @@ int reset_transfer(struct transfer *transfer)
 
 	if (transfer->repaired && pause_restoring(transfer) < 0)
 		return -1;
-	while ((error = pier_channel_reset(transfer->link.channel)) < 0) {
+	while ((error = reset_channels(transfer)) < 0) {
 		if (!may_come_back(transfer, error))
 			return fail(transfer->failure, EXIT_PEER,
 				    "%s; it cannot be restored: %s",
@@ -161,7 +183,7 @@ static int try_reconnecting(struct transfer *transfer, uint64_t next)
 		return 0;
 	if (check_peer(transfer) < 0)
 		return -1;
-	if (connect_channel(transfer) < 0) {
+	if (connect_channels(transfer) < 0) {
 		if (now_ns() >= transfer->deadline_ns)
 			return fail_connecting(transfer);
 		transfer->broken = true;

@@ -334,6 +334,22 @@ bool control_send_failure_unless_done(struct control *control)
 	return frame.type == FRAME_DONE;
 }
 
+/* Unlike other waits it does not end on a signal: both sides have got that one. */
+bool control_await_close(struct control *control)
+{
+	uint64_t deadline = deadline_after(PEER_REASON_MS), now;
+	struct pollfd pollfd = { .fd = control->in, .events = POLLIN };
+	uint8_t ignored[256];
+
+	if (control->peer_closed)
+		return true;
+	while (control->in >= 0 && (now = now_ns()) < deadline)
+		if (poll(&pollfd, 1, (int)((deadline - now) / 1000000) + 1) == 1 &&
+		    read(control->in, ignored, sizeof(ignored)) == 0)
+			return true;
+	return false;
+}
+
 void control_close(struct control *control)
 {
 	if (control->in >= 0)

@@ -22,7 +22,10 @@ enum {
 enum frame_type {
 	FRAME_REQUEST = 1,   /* client: settings, and the server's role and side */
 	FRAME_SOURCE = 2,    /* sender: name, size and attributes of the file */
-	FRAME_SETUP = 3,     /* both: endpoint, memory region, next chunk, report */
+	FRAME_RAILS = 9,     /* both: the NICs to choose from, by pier_rails_describe() */
+	FRAME_IPC = 10,	     /* receiver, then sender: whether without a NIC */
+	FRAME_SETUP = 3,     /* both: endpoint and memory region of each rail, next chunk,
+				report */
 	FRAME_READY = 4,     /* both: connected */
 	FRAME_END = 5,	     /* sender: all is sent and the file did not change; digest */
 	FRAME_DONE = 6,	     /* receiver: the destination has its name */
@@ -81,6 +84,11 @@ void control_send_failure(struct control *control);
  * that is FRAME_DONE: the destination had its name before the report arrived.
  */
 bool control_send_failure_unless_done(struct control *control);
+/*
+ * Wait a moment until the other side has closed its pipe, whatever it sends before.
+ * Returns whether it has.
+ */
+bool control_await_close(struct control *control);
 void control_close(struct control *control);
 
 #endif

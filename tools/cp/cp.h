@@ -23,6 +23,7 @@ enum cp_role {
 /* Sizes of strings, with the terminating NUL. */
 enum {
 	CP_NAME_MAX = 64,
+	CP_DEVICES_MAX = 256, /* names, with "," between them */
 	CP_REASON_MAX = 1024,
 	CP_CHANNEL_MAX = 256,
 };
@@ -39,8 +40,10 @@ struct cp_settings {
 	uint32_t threads;    /* that read, or verify and write; 0: choose */
 	uint32_t timeout_ms; /* without progress or a keepalive */
 	bool verify;
-	bool direct;			/* PIER_POLICY_PEERMEM: zero copy */
-	bool preserve;			/* mode and modification time */
+	bool direct;   /* PIER_POLICY_PEERMEM: zero copy */
+	bool preserve; /* mode and modification time */
+	bool ipc; /* inside one host, and no NIC was asked for: without one, if possible
+		   */
 	char channel[CP_CHANNEL_MAX];	/* for pier_channel_attr_parse(); "": defaults */
 	uint8_t secret[CP_SECRET_SIZE]; /* of this copy; see digest.h */
 };
@@ -49,14 +52,14 @@ struct cp_settings {
 struct cp_side {
 	char path[PATH_MAX];
 	char memory[CP_NAME_MAX];
-	char device[CP_NAME_MAX];
+	char device[CP_DEVICES_MAX];
 };
 
-/* The device, memory and path that a side uses. */
+/* The devices ("": none), memory and path that a side uses. */
 struct cp_report {
-	char device[CP_NAME_MAX];
+	char device[CP_DEVICES_MAX];
 	char memory[CP_NAME_MAX];
-	char path[CP_NAME_MAX];	    /* pier_path_name() */
+	char path[CP_NAME_MAX];	    /* pier_path_name(), or "ipc" */
 	char reason[CP_REASON_MAX]; /* pier_mr_reason() */
 };
 
@@ -68,6 +71,7 @@ enum {
 	/* Limit of chunk * depth: a server allocates what its client requests. */
 	CP_SLOTS_MAX = CP_CHUNK_MAX,
 	CP_THREADS_MAX = 64,
+	CP_RAILS_MAX = 4, /* NICs of each side */
 };
 
 #endif

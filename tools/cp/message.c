@@ -10,7 +10,8 @@ enum {
 	FLAG_VERIFY = 1,
 	FLAG_DIRECT = 2,
 	FLAG_PRESERVE = 4,
-	FLAGS = 7,
+	FLAG_IPC = 8,
+	FLAGS = 15,
 };
 
 static struct wire_reader reader_of(const struct frame *frame)
@@ -39,7 +40,8 @@ int send_request(struct control *control, const struct request *request)
 	put_u32(&writer, settings->timeout_ms);
 	put_u32(&writer, (settings->verify ? FLAG_VERIFY : 0) |
 				 (settings->direct ? FLAG_DIRECT : 0) |
-				 (settings->preserve ? FLAG_PRESERVE : 0));
+				 (settings->preserve ? FLAG_PRESERVE : 0) |
+				 (settings->ipc ? FLAG_IPC : 0));
 	put_bytes(&writer, settings->secret, sizeof(settings->secret));
 	put_string(&writer, settings->channel);
 	put_string(&writer, request->side.path);
@@ -72,6 +74,7 @@ static void get_settings(struct wire_reader *reader, struct cp_settings *ret_set
 	ret_settings->verify = flags & FLAG_VERIFY;
 	ret_settings->direct = flags & FLAG_DIRECT;
 	ret_settings->preserve = flags & FLAG_PRESERVE;
+	ret_settings->ipc = flags & FLAG_IPC;
 	secret = get_bytes(reader, sizeof(ret_settings->secret));
 	if (secret)
 		memcpy(ret_settings->secret, secret, sizeof(ret_settings->secret));
@@ -147,18 +150,60 @@ int receive_source(struct control *control, struct source_message *ret_source)
 	return 0;
 }
 
-int send_setup(struct control *control, const struct setup_message *setup)
+int send_ipc(struct control *control, const struct ipc_message *ipc)
 {
-	uint8_t endpoint[PIER_ENDPOINT_WIRE_MAX], remote[PIER_REMOTE_WIRE_SIZE];
-	int length = pier_endpoint_pack(&setup->endpoint, endpoint, sizeof(endpoint));
 	struct wire_writer writer = { .length = 0 };
 
+	put_u32(&writer, ipc->ready);
+	put_string(&writer, ipc->reason);
+	put_bytes(&writer, ipc->handle, sizeof(ipc->handle));
+	return control_send(control, FRAME_IPC, &writer);
+}
+
+int receive_ipc(struct control *control, struct ipc_message *ret_ipc)
+{
+	struct wire_reader reader;
+	const uint8_t *handle;
+	struct frame frame;
+	uint32_t ready;
+
+	if (control_expect(control, FRAME_IPC, &frame) < 0)
+		return -1;
+	reader = reader_of(&frame);
+	ready = get_u32(&reader);
+	get_string(&reader, ret_ipc->reason, sizeof(ret_ipc->reason));
+	handle = get_bytes(&reader, sizeof(ret_ipc->handle));
+	if (!wire_complete(&reader) || ready > 1)
+		return fail_invalid_message(control, "handle of its memory");
+	ret_ipc->ready = ready;
+	memcpy(ret_ipc->handle, handle, sizeof(ret_ipc->handle));
+	return 0;
+}
+
+static int put_rail(struct wire_writer *writer, const struct setup_message *setup,
+		    uint32_t rail)
+{
+	uint8_t endpoint[PIER_ENDPOINT_WIRE_MAX], remote[PIER_REMOTE_WIRE_SIZE];
+	int length = pier_endpoint_pack(&setup->endpoints[rail], endpoint,
+					sizeof(endpoint));
+
 	if (length < 0)
-		return fail_pier(control->failure, EXIT_DEVICE);
-	pier_remote_pack(&setup->remote, remote);
-	put_u32(&writer, (uint32_t)length);
-	put_bytes(&writer, endpoint, (size_t)length);
-	put_bytes(&writer, remote, sizeof(remote));
+		return length;
+	pier_remote_pack(&setup->remotes[rail], remote);
+	put_u32(writer, (uint32_t)length);
+	put_bytes(writer, endpoint, (size_t)length);
+	put_bytes(writer, remote, sizeof(remote));
+	return 0;
+}
+
+int send_setup(struct control *control, const struct setup_message *setup)
+{
+	struct wire_writer writer = { .length = 0 };
+
+	put_u32(&writer, setup->rail_count);
+	for (uint32_t i = 0; i < setup->rail_count; i++)
+		if (put_rail(&writer, setup, i) < 0)
+			return fail_pier(control->failure, EXIT_DEVICE);
 	put_u64(&writer, setup->next);
 	put_string(&writer, setup->report.device);
 	put_string(&writer, setup->report.memory);
@@ -167,26 +212,41 @@ int send_setup(struct control *control, const struct setup_message *setup)
 	return control_send(control, FRAME_SETUP, &writer);
 }
 
+/* Returns 0, or the library's error. */
+static int get_rail(struct wire_reader *reader, struct setup_message *ret_setup,
+		    uint32_t rail)
+{
+	uint32_t length = get_u32(reader);
+	const uint8_t *endpoint = get_bytes(reader, length);
+	const uint8_t *remote = get_bytes(reader, PIER_REMOTE_WIRE_SIZE);
+	int error;
+
+	if (!remote)
+		return 0;
+	error = pier_endpoint_unpack(endpoint, length, &ret_setup->endpoints[rail]);
+	return error ? error
+		     : pier_remote_unpack(remote, PIER_REMOTE_WIRE_SIZE,
+					  &ret_setup->remotes[rail]);
+}
+
 int read_setup(struct control *control, const struct frame *frame,
 	       struct setup_message *ret_setup)
 {
 	struct cp_report *report = &ret_setup->report;
 	struct wire_reader reader = reader_of(frame);
-	uint32_t length = get_u32(&reader);
-	const uint8_t *endpoint = get_bytes(&reader, length);
-	const uint8_t *remote = get_bytes(&reader, PIER_REMOTE_WIRE_SIZE);
 
+	ret_setup->rail_count = get_u32(&reader);
+	if (ret_setup->rail_count < 1 || ret_setup->rail_count > CP_RAILS_MAX)
+		return fail_invalid_message(control, "set-up");
+	for (uint32_t i = 0; i < ret_setup->rail_count; i++)
+		if (get_rail(&reader, ret_setup, i) < 0)
+			return fail_pier(control->failure, EXIT_PEER);
 	ret_setup->next = get_u64(&reader);
 	get_string(&reader, report->device, sizeof(report->device));
 	get_string(&reader, report->memory, sizeof(report->memory));
 	get_string(&reader, report->path, sizeof(report->path));
 	get_string(&reader, report->reason, sizeof(report->reason));
-	if (!wire_complete(&reader))
-		return fail_invalid_message(control, "set-up");
-	if (pier_endpoint_unpack(endpoint, length, &ret_setup->endpoint) < 0 ||
-	    pier_remote_unpack(remote, PIER_REMOTE_WIRE_SIZE, &ret_setup->remote) < 0)
-		return fail_pier(control->failure, EXIT_PEER);
-	return 0;
+	return wire_complete(&reader) ? 0 : fail_invalid_message(control, "set-up");
 }
 
 int receive_setup(struct control *control, struct setup_message *ret_setup)

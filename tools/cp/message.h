@@ -3,6 +3,7 @@
 #define PIER_TOOLS_CP_MESSAGE_H
 
 #include <pier/endpoint.h>
+#include <pier/ipc.h>
 #include <pier/remote.h>
 
 #include "cp.h"
@@ -27,9 +28,18 @@ struct source_message {
 	uint8_t identity[CP_IDENTITY_SIZE];
 };
 
+/* Of the receiver: a handle of its memory; of the sender: it opened that. */
+struct ipc_message {
+	bool ready;
+	char reason[CP_REASON_MAX]; /* why not; "": none is needed */
+	uint8_t handle[PIER_IPC_HANDLE_SIZE];
+};
+
 struct setup_message {
-	struct pier_endpoint endpoint;
-	struct pier_remote remote; /* the receiver's slots */
+	uint32_t rail_count;
+	struct pier_endpoint endpoints[CP_RAILS_MAX];
+	struct pier_remote
+		remotes[CP_RAILS_MAX]; /* the receiver's slots, for each rail */
 	uint64_t next; /* number of the chunk that the receiver expects next */
 	struct cp_report report;
 };
@@ -38,6 +48,8 @@ int send_request(struct control *control, const struct request *request);
 int receive_request(struct control *control, struct request *ret_request);
 int send_source(struct control *control, const struct source_message *source);
 int receive_source(struct control *control, struct source_message *ret_source);
+int send_ipc(struct control *control, const struct ipc_message *ipc);
+int receive_ipc(struct control *control, struct ipc_message *ret_ipc);
 int send_setup(struct control *control, const struct setup_message *setup);
 int read_setup(struct control *control, const struct frame *frame,
 	       struct setup_message *ret_setup);

@@ -19,9 +19,10 @@ static const char cp_help[] =
 	"\n"
 	"  --src-mem SPEC       memory on the side of SRC, such as host, memfd, udmabuf\n"
 	"  --dst-mem SPEC       memory on the side of DST ('pier info' lists them)\n"
-	"  --device NAME        NIC on this side; on both sides if both are on this "
-	"host\n"
-	"  --remote-device NAME NIC on the other side\n"
+	"  --device NAMES       NICs on this side; on both sides if both are on this\n"
+	"                       host: names with \",\" between them\n"
+	"  --remote-device NAMES\n"
+	"                       NICs on the other side\n"
 	"  --direct             fail rather than use a path with copies to the memory\n"
 	"  --no-verify          do not verify the bytes\n"
 	"  -p, --preserve       preserve the mode and the modification time\n"
@@ -177,6 +178,15 @@ static int take_name(const char *option, const char *value, const char **ret_nam
 	return 0;
 }
 
+static int take_devices(const char *option, const char *value, const char **ret_names)
+{
+	if (!value[0] || strlen(value) >= CP_DEVICES_MAX)
+		return refuse_value(option, value,
+				    "names with \",\" between them, of 1 to 255 bytes");
+	*ret_names = value;
+	return 0;
+}
+
 static int take_switch(int option, struct cp_options *options)
 {
 	switch (option) {
@@ -219,9 +229,9 @@ static int take_option(int option, struct cp_options *options)
 	case OPTION_DST_MEM:
 		return take_name("--dst-mem", optarg, &options->destination_memory);
 	case OPTION_DEVICE:
-		return take_name("--device", optarg, &options->device);
+		return take_devices("--device", optarg, &options->device);
 	case OPTION_REMOTE_DEVICE:
-		return take_name("--remote-device", optarg, &options->remote_device);
+		return take_devices("--remote-device", optarg, &options->remote_device);
 	case OPTION_CHUNK:
 		return take_chunk(optarg, settings);
 	case OPTION_DEPTH:

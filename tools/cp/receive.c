@@ -8,7 +8,6 @@
 #include "chunk.h"
 #include "connect.h"
 #include "destination.h"
-#include "path.h"
 #include "receive.h"
 
 struct receiver {
@@ -123,7 +122,8 @@ static int collect_announcements(struct receiver *receiver)
 		struct slot *slot =
 			&receiver->slots[receiver->announced % transfer->link.depth];
 
-		done = poll_request(transfer, slot->receive, &result);
+		done = poll_request(transfer, receiver->announced, slot->receive,
+				    &result);
 		if (done <= 0)
 			return done < 0 ? -1 : count;
 		if (take_announcement(receiver, slot, &result) < 0)
@@ -180,21 +180,6 @@ static int collect_written(struct receiver *receiver)
 	return count;
 }
 
-/* All chunks match their tags. Check that the tags are those the sender made. */
-static int check_digest(struct transfer *transfer)
-{
-	uint8_t digest[CP_DIGEST_SIZE];
-
-	if (!transfer->settings->verify)
-		return 0;
-	finish_digest(&transfer->digest, digest);
-	if (digests_equal(digest, transfer->peer_digest))
-		return 0;
-	return fail(transfer->failure, EXIT_VERIFY,
-		    "verification failed: the chunks that arrived are not those the "
-		    "sender sent");
-}
-
 static int start_commit(struct receiver *receiver)
 {
 	if (check_digest(receiver->transfer) < 0)
@@ -214,8 +199,7 @@ static bool needs_channel(const struct receiver *receiver)
 	const struct transfer *transfer = receiver->transfer;
 
 	return receiver->bytes_announced < transfer->size ||
-	       (!transfer->peer_ended &&
-		pier_channel_error(transfer->link.channel, NULL) < 0);
+	       (!transfer->peer_ended && is_transfer_broken(transfer));
 }
 
 static int advance_receiver(struct receiver *receiver)
@@ -271,7 +255,9 @@ static int take_arrived(struct receiver *receiver)
 		struct slot *slot =
 			&receiver->slots[receiver->announced % transfer->link.depth];
 
-		if (pier_work_poll(transfer->link.channel, slot->receive, &result) != 1 ||
+		struct rail *rail = link_rail(&transfer->link, receiver->announced);
+
+		if (pier_work_poll(rail->channel, slot->receive, &result) != 1 ||
 		    result.error)
 			return 0;
 		if (take_announcement(receiver, slot, &result) < 0)
@@ -345,38 +331,34 @@ static void send_done(struct control *control)
 	control->failure = ours;
 }
 
+/* Whether the sender may still have this side's memory open: see <pier/ipc.h>. */
+static bool sender_has_memory(struct transfer *transfer)
+{
+	return transfer->link.ipc && !transfer->peer_ended &&
+	       !control_await_close(transfer->control);
+}
+
 /* The copy fails only if the file does not have its name yet. */
 static int abandon_copy(struct receiver *receiver)
 {
 	struct transfer *transfer = receiver->transfer;
-	bool abandoned = abandon_destination(&receiver->destination);
+	bool abandoned = abandon_destination(&receiver->destination), shared = false;
 
 	if (abandoned) {
 		/* Report the failure first: stop_workers() may wait for a slow disk. */
 		control_send_failure(transfer->control);
+		shared = sender_has_memory(transfer);
 		control_close(transfer->control);
 	}
 	stop_workers(transfer->workers);
 	transfer->workers = NULL;
+	/* The sender does not answer: leave the memory to the end of this process. */
+	if (shared)
+		transfer->link.buffer = NULL;
 	if (abandoned)
 		return -1;
 	*transfer->failure = receiver->commit_failure;
 	return transfer->failure->status ? -1 : 0;
-}
-
-/* Without this check a server could choose which file in a directory is written. */
-static int check_sent_name(const struct transfer *transfer, const char *sent)
-{
-	char requested[NAME_MAX + 1];
-
-	if (!transfer->requested)
-		return 0;
-	base_name(transfer->requested, requested);
-	if (strcmp(requested, sent) == 0)
-		return 0;
-	return fail(transfer->failure, EXIT_PEER,
-		    "%s sent the file '%s', but '%s' was requested",
-		    transfer->control->peer, sent, requested);
 }
 
 static int receive_file(struct receiver *receiver)

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/pidfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -155,7 +155,8 @@ static bool ended_within(int pidfd, int ms)
 /* Returns the wait status. */
 static int reap_server(pid_t pid)
 {
-	int pidfd = pidfd_open(pid, 0), status = 0;
+	/* glibc has a function for it from 2.36 on. */
+	int pidfd = (int)syscall(SYS_pidfd_open, pid, 0), status = 0;
 
 	if (pidfd < 0 || !ended_within(pidfd, EXIT_WAIT_MS)) {
 		kill(pid, SIGTERM);

@@ -25,8 +25,11 @@ static void print_reason(const char *name, const struct cp_report *report)
 static void print_side_summary(const struct cp_report *report)
 {
 	print_safely(stdout, report->memory);
-	fputs(" memory on ", stdout);
-	print_safely(stdout, report->device);
+	fputs(" memory", stdout);
+	if (report->device[0]) {
+		fputs(" on ", stdout);
+		print_safely(stdout, report->device);
+	}
 	fputs(" (", stdout);
 	print_safely(stdout, report->path);
 	fputc(')', stdout);

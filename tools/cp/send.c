@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <stdlib.h>
+#include <string.h>
 
 #include "chunk.h"
 #include "connect.h"
@@ -12,10 +13,11 @@ struct sender {
 	struct source source;
 	struct slot *slots;
 	/* The number of the next chunk at each step. */
-	uint64_t read, posted, sent, received;
-	uint64_t bytes_read;	 /* of the file, holes included */
-	uint64_t bytes_posted;	 /* to the NIC */
-	uint64_t bytes_credited; /* in any order */
+	uint64_t read, posted, sent;
+	uint64_t received[CP_RAILS_MAX]; /* the credits of each rail */
+	uint64_t bytes_read;		 /* of the file, holes included */
+	uint64_t bytes_posted;		 /* to the NIC */
+	uint64_t bytes_credited;	 /* in any order */
 };
 
 static struct slot *slot_of(const struct sender *sender, uint64_t index)
@@ -111,7 +113,7 @@ static int post_slot(struct sender *sender, struct slot *slot)
 	uint32_t number = slot_number(link, slot);
 	size_t length = bytes_to_write(slot);
 
-	if ((length && link_write(link, number, length, &transfer->peer.remote) < 0) ||
+	if ((length && link_write(link, number, length, transfer->peer.remotes) < 0) ||
 	    link_send(link, number, ANNOUNCEMENT_SIZE, &slot->send) < 0)
 		return fail_channel(transfer, "posting a write");
 	return 0;
@@ -160,7 +162,7 @@ static int collect_sent(struct sender *sender)
 	while (sender->sent < sender->posted) {
 		struct slot *slot = slot_of(sender, sender->sent);
 
-		done = poll_request(transfer, slot->send, &result);
+		done = poll_request(transfer, sender->sent, slot->send, &result);
 		if (done <= 0)
 			return done < 0 ? -1 : count;
 		slot->sent = true;
@@ -195,24 +197,47 @@ static int take_credit(struct sender *sender, const struct pier_result *result,
 	return 0;
 }
 
-static int collect_credits(struct sender *sender)
+/* The slot whose receive gets the next credit of a rail. */
+static uint32_t next_receive(const struct sender *sender, uint32_t rail)
 {
-	struct transfer *transfer = sender->transfer;
+	const struct link *link = &sender->transfer->link;
+	uint32_t rails = link->rail_count;
+
+	return rail + (uint32_t)(sender->received[rail] % (link->depth / rails)) * rails;
+}
+
+/* Poll even if no credit is due: this detects a broken channel. */
+static int collect_credits_of(struct sender *sender, uint32_t rail)
+{
 	struct pier_result result;
 	int count = 0, done;
 
-	/* Poll even if no credit is due: this detects a broken channel. */
 	for (;;) {
-		uint32_t number = (uint32_t)(sender->received % transfer->link.depth);
+		uint32_t number = next_receive(sender, rail);
 
-		done = poll_request(transfer, sender->slots[number].receive, &result);
+		done = poll_request(sender->transfer, rail, sender->slots[number].receive,
+				    &result);
 		if (done <= 0)
 			return done < 0 ? -1 : count;
 		if (take_credit(sender, &result, number) < 0)
 			return -1;
-		sender->received++;
+		sender->received[rail]++;
 		count++;
 	}
+}
+
+static int collect_credits(struct sender *sender)
+{
+	int count = 0;
+
+	for (uint32_t i = 0; i < sender->transfer->link.rail_count; i++) {
+		int collected = collect_credits_of(sender, i);
+
+		if (collected < 0)
+			return -1;
+		count += collected;
+	}
+	return count;
 }
 
 /* Returns 1 if anything progressed, 0 if not, -1 on failure. */
@@ -276,10 +301,11 @@ static int restore_sender(struct sender *sender)
 		if (reset_transfer(transfer) < 0)
 			return -1;
 		for (uint64_t i = sender->sent; i < sender->posted; i++)
-			pier_work_drop(transfer->link.channel, slot_of(sender, i)->send);
-		if (restart_receives(&transfer->link, sender->slots, sender->received) <
-		    0)
+			pier_work_drop(link_rail(&transfer->link, i)->channel,
+				       slot_of(sender, i)->send);
+		if (restart_receives(&transfer->link, sender->slots, 0) < 0)
 			return fail_channel(transfer, "posting a receive");
+		memset(sender->received, 0, sizeof(sender->received));
 		if (reconnect_transfer(transfer, 0) < 0)
 			return -1;
 	} while (transfer->broken);
@@ -337,6 +363,8 @@ static int finish_sending(struct sender *sender)
 {
 	struct transfer *transfer = sender->transfer;
 
+	if (link_close_peer(&transfer->link) < 0)
+		return fail_pier(transfer->failure, EXIT_DEVICE);
 	if (check_source(&sender->source, transfer->failure) < 0 ||
 	    send_end(transfer) < 0)
 		return -1;
@@ -378,6 +406,8 @@ int run_sender(struct transfer *transfer)
 	end_progress(transfer->progress);
 	stop_workers(transfer->workers);
 	transfer->workers = NULL;
+	/* Before the receiver learns of a failure. */
+	link_close_peer(&transfer->link);
 	free(sender.slots);
 	close_source(&sender.source);
 	return result;

@@ -133,8 +133,11 @@ static int check_request(const struct server_options *options,
 	if (!request->side.path[0])
 		return fail(failure, EXIT_FILE,
 			    "empty path: SRC and DST must name files");
+	if (request->settings.ipc && !options->local)
+		return fail(failure, EXIT_PEER,
+			    "the client wants ipc, which is for copies inside one host");
 	/* A fault plan makes calls of the server's process fail or wait. */
-	if (options->under && strncmp(request->side.device, "fault:", 6) == 0)
+	if (options->under && strstr(request->side.device, PIER_FAULT_DEVICE ":"))
 		return fail(failure, EXIT_DEVICE,
 			    "the server does not accept a fault plan for its device");
 	return 0;

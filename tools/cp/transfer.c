@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "chunk.h"
+#include "path.h"
 #include "transfer.h"
 #include "units.h"
 
@@ -31,7 +32,7 @@ int prepare_transfer(struct transfer *transfer, uint64_t size)
 {
 	transfer->size = size;
 	if (open_link(&transfer->link, transfer->role, transfer->settings, transfer->side,
-		      transfer->local, size, transfer->failure) < 0)
+		      transfer->local, size, transfer->control) < 0)
 		return -1;
 	transfer->report = transfer->link.report;
 	transfer->substitute = transfer->link.substitute;
@@ -128,22 +129,40 @@ static int milliseconds_until(uint64_t time_ns, uint64_t now)
 	return (int)((time_ns - now + 999999) / 1000000);
 }
 
+/* Returns how many completions need no event, or -1. */
+static int arm_channels(struct transfer *transfer, struct pollfd *fds)
+{
+	int collected = 0;
+
+	for (uint32_t i = 0; i < transfer->link.rail_count; i++) {
+		struct pier_channel *channel = transfer->link.rails[i].channel;
+		int count = transfer->channel_idle ? 0 : pier_channel_arm(channel);
+
+		if (count < 0)
+			return fail_channel(transfer, "waiting");
+		collected += count;
+		fds[i] = (struct pollfd){
+			.fd = transfer->channel_idle ? -1 : pier_channel_fd(channel),
+			.events = POLLIN,
+		};
+	}
+	return collected;
+}
+
 /* Sleep until an event or `until_ns`. Returns the number of events, or -1. */
 static int poll_events(struct transfer *transfer, uint64_t until_ns)
 {
-	bool idle = transfer->channel_idle;
-	struct pier_channel *channel = transfer->link.channel;
-	struct pollfd fds[] = {
+	struct pollfd fds[3 + CP_RAILS_MAX] = {
 		{ .fd = transfer->control->signal_fd, .events = POLLIN },
 		{ .fd = transfer->control->in, .events = POLLIN },
-		{ .fd = idle ? -1 : pier_channel_fd(channel), .events = POLLIN },
 		{ .fd = workers_fd(transfer->workers), .events = POLLIN },
 	};
-	int collected = idle ? 0 : pier_channel_arm(channel), ready;
+	int collected = arm_channels(transfer, fds + 3), ready;
 
 	if (collected < 0)
-		return fail_channel(transfer, "waiting");
-	ready = poll(fds, 4, collected ? 0 : milliseconds_until(until_ns, now_ns()));
+		return -1;
+	ready = poll(fds, 3 + transfer->link.rail_count,
+		     collected ? 0 : milliseconds_until(until_ns, now_ns()));
 	if (ready < 0 && errno != EINTR)
 		return fail(transfer->failure, EXIT_PEER, "poll: %s", strerror(errno));
 	if (control_check_signal(transfer->control) < 0 ||
@@ -175,6 +194,14 @@ int transfer_wait(struct transfer *transfer, bool working, uint64_t wake_ns)
 	return 0;
 }
 
+bool is_transfer_broken(const struct transfer *transfer)
+{
+	for (uint32_t i = 0; i < transfer->link.rail_count; i++)
+		if (pier_channel_error(transfer->link.rails[i].channel, NULL) < 0)
+			return true;
+	return false;
+}
+
 /*
  * The network may come back. Other errors, of memory or rights, would only occur again;
  * and if nothing has ever arrived, the connection was never good.
@@ -183,11 +210,13 @@ static bool can_be_restored(const struct transfer *transfer)
 {
 	struct pier_channel_failure failure;
 
+	for (uint32_t i = 0; i < transfer->link.rail_count; i++)
+		if (pier_channel_error(transfer->link.rails[i].channel, &failure) < 0 &&
+		    failure.error_class != PIER_CLASS_UNREACHABLE &&
+		    failure.error_class != PIER_CLASS_FLUSHED)
+			return false;
 	return transfer->has_moved && !transfer->channel_idle &&
-	       now_ns() < transfer->deadline_ns &&
-	       pier_channel_error(transfer->link.channel, &failure) < 0 &&
-	       (failure.error_class == PIER_CLASS_UNREACHABLE ||
-		failure.error_class == PIER_CLASS_FLUSHED);
+	       now_ns() < transfer->deadline_ns && is_transfer_broken(transfer);
 }
 
 int fail_channel(struct transfer *transfer, const char *step)
@@ -205,14 +234,45 @@ int fail_channel(struct transfer *transfer, const char *step)
 	return fail(transfer->failure, ours.status, "%s", ours.text);
 }
 
-int poll_request(struct transfer *transfer, struct pier_work work,
+int poll_request(struct transfer *transfer, uint64_t number, struct pier_work work,
 		 struct pier_result *ret_result)
 {
-	int done = pier_work_poll(transfer->link.channel, work, ret_result);
+	int done = pier_work_poll(link_rail(&transfer->link, number)->channel, work,
+				  ret_result);
 
 	if (done < 0)
 		return fail_channel(transfer, "polling");
 	if (done > 0 && ret_result->error)
 		return fail_channel(transfer, "the transfer");
 	return done;
+}
+
+/* All chunks match their tags. Check that the tags are those the sender made. */
+int check_digest(struct transfer *transfer)
+{
+	uint8_t digest[CP_DIGEST_SIZE];
+
+	if (!transfer->settings->verify)
+		return 0;
+	finish_digest(&transfer->digest, digest);
+	if (digests_equal(digest, transfer->peer_digest))
+		return 0;
+	return fail(transfer->failure, EXIT_VERIFY,
+		    "verification failed: the chunks that arrived are not those the "
+		    "sender sent");
+}
+
+/* Without this check a server could choose which file in a directory is written. */
+int check_sent_name(const struct transfer *transfer, const char *sent)
+{
+	char requested[NAME_MAX + 1];
+
+	if (!transfer->requested)
+		return 0;
+	base_name(transfer->requested, requested);
+	if (strcmp(requested, sent) == 0)
+		return 0;
+	return fail(transfer->failure, EXIT_PEER,
+		    "%s sent the file '%s', but '%s' was requested",
+		    transfer->control->peer, sent, requested);
 }

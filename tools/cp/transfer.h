@@ -64,9 +64,20 @@ int take_frame(struct transfer *transfer, const struct frame *frame);
  */
 int fail_channel(struct transfer *transfer, const char *step);
 
-/* Returns 1 if the request succeeded, 0 if it is pending, -1 if it or the channel failed.
+/* Whether a channel of any rail is broken. */
+bool is_transfer_broken(const struct transfer *transfer);
+
+/*
+ * number  of the request's chunk or slot
+ *
+ * Returns 1 if the request succeeded, 0 if it is pending, -1 if it or the channel failed.
  */
-int poll_request(struct transfer *transfer, struct pier_work work,
+int poll_request(struct transfer *transfer, uint64_t number, struct pier_work work,
 		 struct pier_result *ret_result);
+
+/* Of a receiver: compare the digest of the chunks with that of the sender. */
+int check_digest(struct transfer *transfer);
+/* Of a receiving client: compare the name that the server sent with the requested one. */
+int check_sent_name(const struct transfer *transfer, const char *sent);
 
 #endif

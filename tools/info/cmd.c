@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <getopt.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <pier/version.h>
 
@@ -11,15 +13,17 @@
 #include "print_text.h"
 
 static const char info_help[] =
-	"usage: pier info [--json]\n"
+	"usage: pier info [--device NAME] [--json]\n"
 	"\n"
 	"Lists the RDMA devices with their ports and GIDs, the kinds of memory (with "
 	"the\n"
 	"reason for each one that does not work here), and the GPUs with the devices\n"
 	"nearest to them.\n"
 	"\n"
-	"  --json      one JSON object on standard output\n"
-	"  -h, --help  print this\n"
+	"  --device NAME  of the devices, only this one; also with a fault plan:\n"
+	"                 fault:like=mlx5:soft0\n"
+	"  --json         one JSON object on standard output\n"
+	"  -h, --help     print this\n"
 	"\n"
 	"exit status: 0 done, 2 wrong usage, 3 out of memory\n";
 
@@ -27,6 +31,9 @@ static const char info_help[] =
 struct lists {
 	struct pier_device_info *devices;
 	size_t device_count;
+	/* Those of the devices that are printed, or one with a fault plan. */
+	const struct pier_device_info *shown;
+	size_t shown_count;
 	struct pier_backend_info *backends;
 	size_t backend_count;
 	struct pier_memory_unit *units;
@@ -38,8 +45,12 @@ static void print_devices(const struct lists *lists, struct json *json)
 	struct device_facts facts;
 	size_t i;
 
-	for (i = 0; i < lists->device_count; i++) {
-		read_device_facts(&lists->devices[i], &facts);
+	for (i = 0; i < lists->shown_count; i++) {
+		read_device_facts(&lists->shown[i], &facts);
+		/* That of a name with a fault plan is known now. */
+		if (facts.device)
+			memcpy(facts.info.provider, facts.attr.provider,
+			       sizeof(facts.info.provider));
 		if (json)
 			print_device_json(json, &facts);
 		else
@@ -92,7 +103,7 @@ static void print_json(const struct lists *lists, struct json *json)
 	json_close(json, '}');
 }
 
-static int list_and_print(struct json *json)
+static int list_and_print(const struct pier_device_info *device, struct json *json)
 {
 	struct lists lists = { 0 };
 	struct failure failure = { 0 };
@@ -102,25 +113,42 @@ static int list_and_print(struct json *json)
 	    pier_memory_unit_list(&lists.units, &lists.unit_count) < 0) {
 		fail_pier(&failure, EXIT_DEVICE);
 		print_failure(&failure);
-	} else if (json) {
-		print_json(&lists, json);
-	} else {
-		print_text(&lists);
+		goto free_lists;
 	}
+	lists.shown = device ? device : lists.devices;
+	lists.shown_count = device ? 1 : lists.device_count;
+	if (json)
+		print_json(&lists, json);
+	else
+		print_text(&lists);
+free_lists:
 	pier_memory_unit_list_free(lists.units);
 	pier_backend_list_free(lists.backends);
 	pier_device_list_free(lists.devices);
 	return failure.status;
 }
 
+static bool name_device(const char *name, struct pier_device_info *ret_info)
+{
+	*ret_info = (struct pier_device_info){ .name = "" };
+	if (snprintf(ret_info->name, sizeof(ret_info->name), "%s", name) <
+	    (int)sizeof(ret_info->name))
+		return true;
+	print_error("pier info: the name of a device has at most %zu bytes: '%s'",
+		    sizeof(ret_info->name) - 1, name);
+	return false;
+}
+
 int command_info(int argc, char **argv)
 {
 	static const struct option names[] = {
+		{ "device", required_argument, NULL, 'd' },
 		{ "json", no_argument, NULL, 'j' },
 		{ "help", no_argument, NULL, 'h' },
 		{ NULL, 0, NULL, 0 },
 	};
 	struct json json = { .file = stdout }, *chosen = NULL;
+	struct pier_device_info device, *shown = NULL;
 	int option;
 
 	while ((option = next_option(argc, argv, ":h", names)) != -1) {
@@ -130,7 +158,12 @@ int command_info(int argc, char **argv)
 			fputs(info_help, stdout);
 			return EXIT_OK;
 		}
-		chosen = &json;
+		if (option == 'j')
+			chosen = &json;
+		else if (name_device(optarg, &device))
+			shown = &device;
+		else
+			return EXIT_USAGE;
 	}
 	if (optind < argc) {
 		print_error(
@@ -139,5 +172,5 @@ int command_info(int argc, char **argv)
 			argv[optind]);
 		return EXIT_USAGE;
 	}
-	return list_and_print(chosen);
+	return list_and_print(shown, chosen);
 }

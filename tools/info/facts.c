@@ -49,8 +49,12 @@ void read_device_facts(const struct pier_device_info *info,
 	ret_facts->info = *info;
 	if (pier_open_device(info->name, &ret_facts->device) == 0 &&
 	    pier_device_location(ret_facts->device, &ret_facts->location) == 0 &&
-	    pier_query_device(ret_facts->device, &ret_facts->attr) == 0)
+	    pier_query_device(ret_facts->device, &ret_facts->attr) == 0) {
+		if (pier_device_check_channels(ret_facts->device) < 0)
+			snprintf(ret_facts->no_channels, sizeof(ret_facts->no_channels),
+				 "%s", pier_error_message());
 		return;
+	}
 	snprintf(ret_facts->error, sizeof(ret_facts->error), "%s", pier_error_message());
 	pier_close_device(ret_facts->device);
 	ret_facts->device = NULL;
@@ -76,6 +80,8 @@ void read_unit_facts(const struct pier_memory_unit *unit, struct unit_facts *ret
 {
 	memset(ret_facts, 0, sizeof(*ret_facts));
 	ret_facts->unit = unit;
-	/* If the list cannot be allocated, an empty one is printed. */
-	pier_near_device_list(&unit->location, &ret_facts->near, &ret_facts->near_count);
+	if (pier_near_device_list(&unit->location, &ret_facts->near,
+				  &ret_facts->near_count) < 0)
+		snprintf(ret_facts->near_error, sizeof(ret_facts->near_error), "%s",
+			 pier_error_message());
 }

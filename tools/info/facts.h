@@ -12,6 +12,7 @@ struct device_facts {
 	struct pier_device *device;   /* NULL: it could not be opened or queried */
 	char error[512];	      /* the reason, if device is NULL */
 	struct pier_device_attr attr; /* valid if device is not NULL */
+	char no_channels[512];	      /* the reason; "": it has channels */
 	struct pier_location location;
 };
 
@@ -20,6 +21,7 @@ struct unit_facts {
 	const struct pier_memory_unit *unit;
 	struct pier_near_device *near; /* nearest first */
 	size_t near_count;
+	char near_error[512]; /* why there is no list; "" */
 };
 
 /* Open and query the device; the caller closes ret_facts->device. */

@@ -80,6 +80,9 @@ void print_device_json(struct json *json, const struct device_facts *facts)
 	json_string(json, "error", facts->device ? NULL : facts->error);
 	if (facts->device) {
 		print_location(json, &facts->location);
+		json_bool(json, "channels", !facts->no_channels[0]);
+		json_string(json, "no_channels",
+			    facts->no_channels[0] ? facts->no_channels : NULL);
 		print_limits(json, &facts->attr);
 		json_open(json, "ports", '[');
 		for (port = 1; port <= facts->attr.port_count; port++)
@@ -123,6 +126,7 @@ void print_unit_json(struct json *json, const struct unit_facts *facts)
 		json_string(json, "name", facts->near[i].name);
 		json_string(json, "distance",
 			    pier_distance_name(facts->near[i].distance));
+		json_uint(json, "mbits", facts->near[i].speed);
 		json_close(json, '}');
 	}
 	json_close(json, ']');

@@ -130,6 +130,8 @@ void print_device_text(const struct device_facts *facts)
 		return;
 	}
 	print_location(&facts->location);
+	printf("  channels      %s%s\n", facts->no_channels[0] ? "no: " : "yes",
+	       facts->no_channels);
 	print_limits(&facts->attr);
 	for (port = 1; port <= facts->attr.port_count; port++)
 		print_port(facts->device, port);
@@ -172,5 +174,8 @@ void print_unit_text(const struct unit_facts *facts)
 	if (facts->unit->detail[0])
 		printf("  limits        %s\n", facts->unit->detail);
 	print_location(&facts->unit->location);
-	print_near(facts->near, facts->near_count);
+	if (facts->near_error[0])
+		printf("  nearest       unknown: %s\n", facts->near_error);
+	else
+		print_near(facts->near, facts->near_count);
 }

@@ -7,6 +7,7 @@
 
 #include "completions.h"
 #include "core/error.h"
+#include "core/fd.h"
 
 /* The error of a verb that returned NULL: some providers do not set errno. */
 static int last_errno(void)
@@ -91,16 +92,35 @@ int pier_close_completions(const struct pier_provider *provider,
 	return 0;
 }
 
-int pier_request_event(const struct pier_provider *provider,
-		       const struct pier_completions *completions)
+/*
+ * Acknowledge each event at once: ibv_destroy_cq() waits for all acknowledgements. After
+ * the device was removed, poll(2) reports POLLERR for ever and read(2) fails with EIO:
+ * ib_uverbs_event_poll() and ib_uverbs_event_read() in uverbs_main.c.
+ */
+static int take_cq_events(const struct pier_provider *provider,
+			  const struct pier_completions *completions)
 {
 	struct ibv_cq *cq;
 	void *context;
+
+	errno = 0;
+	while (provider->get_cq_event(completions->events, &cq, &context) == 0)
+		provider->ack_cq_events(cq, 1);
+	if (pier_is_transient(errno))
+		return 0;
+	return pier_fail_because(errno, "take the events of the completion channel: the "
+					"device may have been removed");
+}
+
+int pier_request_event(const struct pier_provider *provider,
+		       const struct pier_completions *completions)
+{
 	int error;
 
 	pier_clear_error();
-	while (provider->get_cq_event(completions->events, &cq, &context) == 0)
-		provider->ack_cq_events(cq, 1);
+	error = take_cq_events(provider, completions);
+	if (error)
+		return error;
 	error = ibv_req_notify_cq(completions->cq, 0);
 	return error ? pier_fail_because(error, "ask the completion queue for an event")
 		     : 0;

@@ -4,7 +4,7 @@
 
 #include "attr.h"
 #include "attr_text.h"
-#include "gid.h"
+#include "device/gid_table.h"
 #include "mtu.h"
 #include "channel/recv/srq_post.h"
 #include "core/error.h"

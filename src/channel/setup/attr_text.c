@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "attr_text.h"
-#include "gid.h"
+#include "device/gid_table.h"
 #include "core/error.h"
 
 enum {

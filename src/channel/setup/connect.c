@@ -6,6 +6,7 @@
 
 #include "connect.h"
 #include "endpoint.h"
+#include "port.h"
 #include "mtu.h"
 #include "traffic_class.h"
 #include "core/deadline.h"
@@ -100,6 +101,26 @@ static bool has_gid(const struct pier_endpoint *peer)
 	return memcmp(peer->gid, none, sizeof(none)) != 0;
 }
 
+/*
+ * RoCE v2 packets carry IPv4 or IPv6 addresses, as the source GID says, so a GID of the
+ * other family is no destination: rdma_gid_attr_network_type() in
+ * include/rdma/ib_verbs.h.
+ */
+static int check_family(const struct pier_channel *channel,
+			const struct pier_endpoint *peer)
+{
+	const struct ibv_gid_entry *own = &channel->gid;
+
+	if (channel->provider->set_qp_address || own->gid_type != IBV_GID_TYPE_ROCE_V2 ||
+	    pier_gid_is_ipv4(own->gid.raw) == pier_gid_is_ipv4(peer->gid))
+		return 0;
+	return pier_fail(EINVAL,
+			 "peer's endpoint: gid is %s address, and GID %u of this port is "
+			 "not: choose another gid_index at one end",
+			 pier_gid_is_ipv4(peer->gid) ? "an IPv4" : "an IPv6",
+			 own->gid_index);
+}
+
 /* Check the rules that depend on this end too. */
 static int check_peer(const struct pier_channel *channel,
 		      const struct pier_endpoint *peer)
@@ -131,7 +152,7 @@ static int check_peer(const struct pier_channel *channel,
 				 "peer's endpoint: address has %u bytes: one end is a "
 				 "software NIC and the other is not",
 				 peer->address_length);
-	return 0;
+	return check_family(channel, peer);
 }
 
 static int give_provider_address(struct pier_channel *channel,
@@ -161,7 +182,14 @@ static struct ibv_ah_attr route_to(const struct pier_channel *channel,
 		.port_num = (uint8_t)channel->attr.port,
 	};
 
-	if (channel->use_grh) {
+	bool other_subnet = channel->link_layer == PIER_LINK_INFINIBAND &&
+			    has_gid(peer) &&
+			    pier_is_other_subnet(channel->gid.gid.raw, peer->gid);
+
+	/* The peer's LID is unknown in this subnet. */
+	if (other_subnet && pier_flid_of(peer->gid))
+		route.dlid = pier_flid_of(peer->gid);
+	if (channel->use_grh || other_subnet) {
 		route.is_global = 1;
 		memcpy(route.grh.dgid.raw, peer->gid, sizeof(peer->gid));
 		route.grh.flow_label = channel->attr.flow_label;
@@ -302,6 +330,7 @@ static int connect_to(struct pier_channel *channel, const struct pier_endpoint *
 	channel->read_depth = clamp_reads(
 		clamp_reads(channel->attr.max_rd_atomic, peer->max_rd_atomic),
 		channel->pd->device->limits.max_qp_init_rd_atom);
+	pier_forget_events_of(channel->pd->device, channel->qp);
 	error = modify_to_rtr(channel, peer, deadline);
 	return error ? error : modify_to_rts(channel);
 }

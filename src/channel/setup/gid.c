@@ -1,119 +1,119 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <arpa/inet.h>
 #include <errno.h>
-#include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "gid.h"
 #include "core/error.h"
+#include "core/wire.h"
 
-/* By preference; the last is best. */
-enum rank {
-	RANK_UNUSABLE,
-	RANK_OTHER,
-	RANK_V1,
-	RANK_V2_LINK_LOCAL,
-	RANK_V2_IPV6,
-	RANK_V2_IPV4,
+enum {
+	AT_TYPE = 0,
+	AT_GID = 2,
 };
 
-static bool is_zero(const uint8_t *gid)
+size_t pier_pack_gids(const struct pier_gid_list *list,
+		      uint8_t ret_wire[PIER_GID_OFFERS * PIER_GID_OFFER_SIZE])
 {
-	static const uint8_t zero[16];
+	uint8_t *at = ret_wire;
 
-	return memcmp(gid, zero, sizeof(zero)) == 0;
-}
-
-/* ::ffff:a.b.c.d, as the kernel writes the GID of an IPv4 address. */
-static bool is_ipv4(const uint8_t *gid)
-{
-	static const uint8_t prefix[12] = { [10] = 0xff, [11] = 0xff };
-
-	return memcmp(gid, prefix, sizeof(prefix)) == 0;
-}
-
-/* fe80::/10 (RFC 4291) or 169.254.0.0/16 (RFC 3927). */
-static bool is_link_local(const uint8_t *gid)
-{
-	if (is_ipv4(gid))
-		return gid[12] == 169 && gid[13] == 254;
-	return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80;
-}
-
-static enum rank rank_of(const struct ibv_gid_entry *entry)
-{
-	const uint8_t *gid = entry->gid.raw;
-
-	if (is_zero(gid))
-		return RANK_UNUSABLE;
-	if (entry->gid_type == IBV_GID_TYPE_ROCE_V1)
-		return RANK_V1;
-	if (entry->gid_type != IBV_GID_TYPE_ROCE_V2)
-		return RANK_OTHER;
-	if (is_link_local(gid))
-		return RANK_V2_LINK_LOCAL;
-	return is_ipv4(gid) ? RANK_V2_IPV4 : RANK_V2_IPV6;
-}
-
-int pier_choose_gid(const struct ibv_gid_entry *entries, size_t count)
-{
-	enum rank best = RANK_UNUSABLE;
-	int chosen = -1;
-
-	for (size_t i = 0; i < count; i++) {
-		if (rank_of(&entries[i]) > best) {
-			best = rank_of(&entries[i]);
-			chosen = (int)i;
-		}
+	for (uint32_t i = 0; i < list->count; i++, at += PIER_GID_OFFER_SIZE) {
+		pier_put_le16(at + AT_TYPE, (uint16_t)list->entries[i].gid_type);
+		memcpy(at + AT_GID, list->entries[i].gid.raw, 16);
 	}
-	return chosen;
+	return (size_t)(at - ret_wire);
 }
 
-/* Read the entries that are not empty. Returns their number or -errno. */
-static int read_table(const struct pier_provider *provider, struct ibv_context *context,
-		      uint8_t port, int table_length, struct ibv_gid_entry *ret_entries)
+int pier_unpack_gids(const uint8_t *wire, size_t size, struct pier_gid_list *ret_list)
 {
-	int count = 0;
+	struct pier_gid_list list = { .count = (uint32_t)(size / PIER_GID_OFFER_SIZE) };
 
-	for (int i = 0; i < table_length; i++) {
-		int error = provider->query_gid(context, port, (uint32_t)i,
-						&ret_entries[count]);
-
-		if (error == 0)
-			count++;
-		else if (error != ENODATA)
-			return pier_fail_because(error, "read GID %d of port %u", i,
-						 port);
+	if (size == 0 || size % PIER_GID_OFFER_SIZE || list.count > PIER_GID_OFFERS)
+		return pier_fail(EBADMSG,
+				 "handshake: %zu bytes are no list of 1 to %d GIDs", size,
+				 PIER_GID_OFFERS);
+	for (uint32_t i = 0; i < list.count; i++, wire += PIER_GID_OFFER_SIZE) {
+		list.entries[i].gid_type = pier_get_le16(wire + AT_TYPE);
+		memcpy(list.entries[i].gid.raw, wire + AT_GID, 16);
 	}
-	return count;
-}
-
-int pier_find_gid(const struct pier_provider *provider, struct ibv_context *context,
-		  uint8_t port, int table_length, struct ibv_gid_entry *ret_entry)
-{
-	struct ibv_gid_entry *entries;
-	int count, chosen;
-
-	if (table_length > PIER_GID_INDEXES)
-		table_length = PIER_GID_INDEXES;
-	/* One more, so that the allocation is not empty. */
-	entries = calloc((size_t)(table_length > 0 ? table_length : 0) + 1,
-			 sizeof(*entries));
-	if (!entries)
-		return pier_fail(ENOMEM, "no memory for %d GIDs", table_length);
-	pier_clear_error();
-	count = read_table(provider, context, port, table_length, entries);
-	chosen = count < 0 ? -1 : pier_choose_gid(entries, (size_t)count);
-	if (chosen >= 0)
-		*ret_entry = entries[chosen];
-	free(entries);
-	if (count < 0)
-		return count;
-	if (chosen < 0)
-		return pier_fail(
-			EADDRNOTAVAIL,
-			"port %u has no GID to send from (%d in its table): give "
-			"its network interface an IP address",
-			port, count);
+	*ret_list = list;
 	return 0;
+}
+
+/*
+ * The type and the source GID decide the packet's format, and IPv4 has no room for an
+ * IPv6 destination: rdma_gid_attr_network_type() in include/rdma/ib_verbs.h.
+ */
+static bool gids_match(const struct ibv_gid_entry *a, const struct ibv_gid_entry *b)
+{
+	return pier_rank_gid(a) != PIER_GID_UNUSABLE &&
+	       pier_rank_gid(a) == pier_rank_gid(b) &&
+	       pier_gid_is_ipv4(a->gid.raw) == pier_gid_is_ipv4(b->gid.raw);
+}
+
+static unsigned int common_prefix(const uint8_t *a, const uint8_t *b)
+{
+	unsigned int bits = 0;
+
+	while (bits < 128 && !((a[bits / 8] ^ b[bits / 8]) & (0x80 >> bits % 8)))
+		bits++;
+	return bits;
+}
+
+/* 0: they do not go together. */
+static unsigned int rate_pair(const struct ibv_gid_entry *a,
+			      const struct ibv_gid_entry *b)
+{
+	if (!gids_match(a, b))
+		return 0;
+	return (unsigned int)pier_rank_gid(a) << 8 |
+	       common_prefix(a->gid.raw, b->gid.raw);
+}
+
+/*
+ * Both ends compare the lists in the same order, so the first of equal pairs is the same
+ * pair. With equal lists, as on one host, it is the first GID of each.
+ */
+static bool comes_first(const struct pier_gid_list *own, const struct pier_gid_list *peer)
+{
+	uint8_t a[PIER_GID_OFFERS * PIER_GID_OFFER_SIZE];
+	uint8_t b[PIER_GID_OFFERS * PIER_GID_OFFER_SIZE];
+	size_t length_a = pier_pack_gids(own, a), length_b = pier_pack_gids(peer, b);
+
+	if (length_a != length_b)
+		return length_a < length_b;
+	return memcmp(a, b, length_a) <= 0;
+}
+
+int pier_agree_on_gids(const struct pier_gid_list *own, const struct pier_gid_list *peer,
+		       struct ibv_gid_entry *ret_own, struct ibv_gid_entry *ret_peer)
+{
+	bool first = comes_first(own, peer);
+	const struct pier_gid_list *a = first ? own : peer, *b = first ? peer : own;
+	char text_a[INET6_ADDRSTRLEN], text_b[INET6_ADDRSTRLEN];
+	unsigned int best = 0;
+
+	for (uint32_t i = 0; i < a->count * b->count; i++) {
+		const struct ibv_gid_entry *of_a = &a->entries[i / b->count];
+		const struct ibv_gid_entry *of_b = &b->entries[i % b->count];
+		unsigned int rate = rate_pair(of_a, of_b);
+
+		if (rate <= best)
+			continue;
+		best = rate;
+		*ret_own = first ? *of_a : *of_b;
+		*ret_peer = first ? *of_b : *of_a;
+	}
+	if (best)
+		return 0;
+	return pier_fail(
+		EADDRNOTAVAIL,
+		"no GID of this end goes with one of the peer's (the first are %s of "
+		"type "
+		"%u and %s of type %u): give both network interfaces an address of the "
+		"same family and subnet",
+		inet_ntop(AF_INET6, own->entries[0].gid.raw, text_a, sizeof(text_a)),
+		own->entries[0].gid_type,
+		inet_ntop(AF_INET6, peer->entries[0].gid.raw, text_b, sizeof(text_b)),
+		peer->entries[0].gid_type);
 }

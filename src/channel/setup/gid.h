@@ -3,34 +3,37 @@
 #define PIER_CHANNEL_SETUP_GID_H
 
 #include <stddef.h>
+#include <stdint.h>
 
-#include <infiniband/verbs.h>
+#include "device/gid_rank.h"
 
-#include "provider/provider.h"
+/*
+ * The choice of a pair of GIDs by two ends that have told each other theirs. Both ends
+ * compute the same from the same two lists.
+ */
 
-/* The range of sgid_index of struct ibv_global_route, which has 8 bits. */
 enum {
-	PIER_GID_INDEXES = 256
+	PIER_GID_OFFER_SIZE = 18, /* of one GID in the wire form */
 };
 
-/*
- * Choose the GID that a RoCE channel sends from. A GID stands for a source address and
- * a packet format. Both ends must use the same format. In this order:
- *
- *	RoCE v2 of an IPv4 address, RoCE v2 of a global or unique local IPv6
- *	address, RoCE v2 link-local, RoCE v1, anything else.
- *
- * The first of equals. Returns an index into `entries`, or -1 if none is usable.
- */
-int pier_choose_gid(const struct ibv_gid_entry *entries, size_t count);
+/* Write the wire form of a list: see docs/wire.md. Returns its size in bytes. */
+size_t pier_pack_gids(const struct pier_gid_list *list,
+		      uint8_t ret_wire[PIER_GID_OFFERS * PIER_GID_OFFER_SIZE]);
 
 /*
- * Read a port's table as far as a route can name its entries (rxe has 1024), and choose
- * a GID.
+ * Read the wire form of a peer's list. The bytes may be hostile.
  *
- * Errors: -EADDRNOTAVAIL no usable GID; -ENOMEM; others of query_gid.
+ * Errors: -EBADMSG the list is empty or too long, or does not end with a GID.
  */
-int pier_find_gid(const struct pier_provider *provider, struct ibv_context *context,
-		  uint8_t port, int table_length, struct ibv_gid_entry *ret_entry);
+int pier_unpack_gids(const uint8_t *wire, size_t size, struct pier_gid_list *ret_list);
+
+/*
+ * Choose a GID of each end: of the same type and address family, of the best rank, and
+ * with the longest common prefix.
+ *
+ * Errors: -EADDRNOTAVAIL no two of them go together.
+ */
+int pier_agree_on_gids(const struct pier_gid_list *own, const struct pier_gid_list *peer,
+		       struct ibv_gid_entry *ret_own, struct ibv_gid_entry *ret_peer);
 
 #endif

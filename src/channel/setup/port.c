@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <string.h>
 
 #include "attr.h"
 #include "core/error.h"
-#include "gid.h"
 #include "mtu.h"
 #include "port.h"
 
@@ -31,14 +31,35 @@ static int query_gid(struct pier_channel *channel, int index)
 }
 
 /*
- * RoCE always needs a GID. InfiniBand has LIDs: GID 0 goes into the endpoint, and into
- * packets only if the caller or the port demands it.
+ * GID 0, or GID 1 if that has a FLID, by which peers in other subnets reach this port:
+ * ncclIbGetGidIndex() in NCCL's net_ib/connect.cc. Other GIDs need not have one.
+ */
+static int query_infiniband_gid(struct pier_channel *channel)
+{
+	struct ibv_gid_entry routable;
+
+	if (channel->gid_count > 1 &&
+	    channel->provider->query_gid(channel->pd->device->context,
+					 (uint8_t)channel->attr.port, 1,
+					 &routable) == 0 &&
+	    pier_flid_of(routable.gid.raw)) {
+		channel->gid = routable;
+		return 0;
+	}
+	return query_gid(channel, 0);
+}
+
+/*
+ * RoCE always needs a GID. InfiniBand has LIDs: the GID goes into the endpoint, and into
+ * packets only if the caller or the port demands it or the peer is in another subnet.
  */
 static int choose_address(struct pier_channel *channel, const struct ibv_port_attr *port)
 {
-	int index = channel->attr.gid_index;
+	int index = channel->attr.gid_index, error;
+	struct pier_gid_list gids;
 
 	channel->lid = port->lid;
+	channel->gid_count = port->gid_tbl_len;
 	channel->link_layer = link_layer_of(port);
 	channel->use_grh = channel->link_layer == PIER_LINK_ETHERNET || index >= 0 ||
 			   (port->flags & IBV_QPF_GRH_REQUIRED);
@@ -46,10 +67,20 @@ static int choose_address(struct pier_channel *channel, const struct ibv_port_at
 	if (index >= 0)
 		return query_gid(channel, index);
 	if (channel->link_layer == PIER_LINK_INFINIBAND)
-		return query_gid(channel, 0);
-	return pier_find_gid(channel->provider, channel->pd->device->context,
-			     (uint8_t)channel->attr.port, port->gid_tbl_len,
-			     &channel->gid);
+		return query_infiniband_gid(channel);
+	error = pier_list_gids(channel->pd->device, (uint8_t)channel->attr.port,
+			       port->gid_tbl_len, &gids);
+	if (!error)
+		channel->gid = gids.entries[0];
+	return error;
+}
+
+bool pier_is_other_subnet(const uint8_t own[16], const uint8_t peer[16])
+{
+	const size_t behind = PIER_FLID_AT + sizeof(uint16_t);
+
+	return memcmp(own, peer, PIER_FLID_AT) != 0 ||
+	       memcmp(own + behind, peer + behind, 8 - behind) != 0;
 }
 
 int pier_query_channel_port(struct pier_channel *channel)

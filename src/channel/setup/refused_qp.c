@@ -7,7 +7,7 @@
 /*
  * A device's limits hold one at a time. libmlx5 counts blocks of 64 bytes: a send of 16
  * elements takes 7 of them, so that 4,681 fit where max_qp_wr is 32,768, and it fails
- * with a bare EINVAL (mlx5_calc_sq_size() in providers/mlx5/verbs.c of rdma-core).
+ * with a bare EINVAL (mlx5_calc_sq_size() of libmlx5).
  */
 
 /* A number in struct ibv_qp_cap, and the lowest that is useful. */
@@ -31,7 +31,7 @@ static uint32_t *number_in(struct ibv_qp_cap *cap, const struct number *number)
 }
 
 /* The call changes what it is given: a copy. */
-static bool accepts(const struct pier_channel *channel, struct ibv_qp_init_attr init)
+static bool accepts_qp(const struct pier_channel *channel, struct ibv_qp_init_attr init)
 {
 	struct ibv_qp *qp = channel->provider->create_qp(channel->pd->pd, &init);
 
@@ -48,11 +48,11 @@ static bool find_highest(const struct pier_channel *channel, const struct number
 	if (bad <= good)
 		return false;
 	*value = good;
-	if (!accepts(channel, init))
+	if (!accepts_qp(channel, init))
 		return false;
 	while (bad - good > 1) {
 		*value = good + (bad - good) / 2;
-		if (accepts(channel, init))
+		if (accepts_qp(channel, init))
 			good = *value;
 		else
 			bad = *value;
@@ -70,7 +70,7 @@ void pier_explain_refused_qp(const struct pier_channel *channel, int error,
 
 	ret_text[0] = '\0';
 	/* If it is accepted now, it was not refused for a number. */
-	if ((error != EINVAL && error != ENOMEM) || accepts(channel, *refused))
+	if ((error != EINVAL && error != ENOMEM) || accepts_qp(channel, *refused))
 		return;
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
 		if (used < size && find_highest(channel, &numbers[i], *refused, &highest))

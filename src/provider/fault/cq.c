@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "failure.h"
 #include "fault.h"
+#include "persona.h"
 
 enum {
 	BATCH = 16, /* completions taken at once, on the stack */
@@ -66,10 +67,16 @@ struct ibv_cq *pier_fault_create_cq(struct ibv_context *ibv, int cqe, void *cq_c
 				    struct ibv_comp_channel *channel, int comp_vector)
 {
 	struct fault_context *context = fault_context(ibv);
+	const struct pier_persona *persona = context->plan.persona;
 	struct fault_cq *cq;
+	int error = pier_fault_fails(&context->plan, FAULT_CREATE_CQ);
 
-	if (pier_fault_fails(&context->plan, FAULT_CREATE_CQ))
+	if (!error && persona)
+		error = pier_persona_check_cq(persona, cqe);
+	if (error) {
+		errno = error;
 		return NULL;
+	}
 	cq = calloc(1, sizeof(*cq));
 	if (!cq)
 		return NULL;

@@ -3,14 +3,17 @@
 #include <stdlib.h>
 
 #include "fault.h"
+#include "async.h"
 #include "channel.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "cq.h"
 #include "event.h"
+#include "persona.h"
 #include "post.h"
 #include "qp.h"
 #include "region.h"
+#include "srq.h"
 
 static void free_context(struct fault_context *context)
 {
@@ -40,7 +43,11 @@ static int query_device(struct ibv_context *ibv, struct ibv_device_attr *ret_att
 	struct fault_context *context = fault_context(ibv);
 	int error = fault_fails(ibv, FAULT_QUERY_DEVICE);
 
-	return error ? error : context->beneath->query_device(context->under, ret_attr);
+	if (!error)
+		error = context->beneath->query_device(context->under, ret_attr);
+	if (!error && context->plan.persona)
+		pier_persona_change_limits(context->plan.persona, ret_attr);
+	return error;
 }
 
 static int query_port(struct ibv_context *ibv, uint8_t port,
@@ -49,19 +56,31 @@ static int query_port(struct ibv_context *ibv, uint8_t port,
 	struct fault_context *context = fault_context(ibv);
 	int error = fault_fails(ibv, FAULT_QUERY_PORT);
 
-	return error ? error
-		     : context->beneath->query_port(context->under, port, ret_attr);
+	if (!error)
+		error = context->beneath->query_port(context->under, port, ret_attr);
+	if (!error && context->plan.persona)
+		pier_persona_change_port(context->plan.persona, ret_attr);
+	return error;
 }
 
 static int query_gid(struct ibv_context *ibv, uint8_t port, uint32_t index,
 		     struct ibv_gid_entry *ret_entry)
 {
 	struct fault_context *context = fault_context(ibv);
+	const struct pier_persona *persona = context->plan.persona;
+	uint32_t under = index, type;
 	int error = fault_fails(ibv, FAULT_QUERY_GID);
 
-	return error ? error
-		     : context->beneath->query_gid(context->under, port, index,
-						   ret_entry);
+	if (persona)
+		under = pier_persona_find_gid(persona, index, &type);
+	if (!error)
+		error = context->beneath->query_gid(context->under, port, under,
+						    ret_entry);
+	if (!error && persona) {
+		ret_entry->gid_index = index;
+		ret_entry->gid_type = type;
+	}
+	return error;
 }
 
 static int query_on_demand(struct ibv_context *ibv, bool *ret_on_demand)
@@ -69,8 +88,11 @@ static int query_on_demand(struct ibv_context *ibv, bool *ret_on_demand)
 	struct fault_context *context = fault_context(ibv);
 	int error = fault_fails(ibv, FAULT_QUERY_ON_DEMAND);
 
-	return error ? error
-		     : context->beneath->query_on_demand(context->under, ret_on_demand);
+	if (!error)
+		error = context->beneath->query_on_demand(context->under, ret_on_demand);
+	if (!error && context->plan.persona && !context->plan.persona->on_demand)
+		*ret_on_demand = false;
+	return error;
 }
 
 static int query_data_direct(struct ibv_context *ibv, char *ret_path, size_t size)
@@ -118,6 +140,8 @@ static const struct pier_provider everything = {
 	.name = "fault",
 	.explains_posts = true,
 	.close_device = close_device,
+	.get_async_event = pier_fault_get_async_event,
+	.ack_async_event = pier_fault_ack_async_event,
 	.query_device = query_device,
 	.query_port = query_port,
 	.query_gid = query_gid,
@@ -140,6 +164,8 @@ static const struct pier_provider everything = {
 	.destroy_cq = pier_fault_destroy_cq,
 	.get_cq_event = pier_fault_get_cq_event,
 	.ack_cq_events = ibv_ack_cq_events,
+	.create_srq = pier_fault_create_srq,
+	.destroy_srq = pier_fault_destroy_srq,
 	.create_qp = pier_fault_create_qp,
 	.modify_qp = pier_fault_modify_qp,
 	.query_qp = pier_fault_query_qp,
@@ -149,13 +175,18 @@ static const struct pier_provider everything = {
 };
 
 /* A member that the provider beneath lacks must be missing here, too. */
-static struct pier_provider provider_over(const struct pier_provider *beneath)
+static struct pier_provider provider_over(const struct pier_provider *beneath,
+					  const struct pier_fault_plan *plan)
 {
 	struct pier_provider provider = everything;
 
 	provider.takes_memfd = beneath->takes_memfd;
 	provider.max_parts = beneath->max_parts;
 	provider.max_key = beneath->max_key;
+	if (!pier_fault_plans(plan, FAULT_ASYNC)) {
+		provider.get_async_event = NULL;
+		provider.ack_async_event = NULL;
+	}
 	if (!beneath->query_on_demand)
 		provider.query_on_demand = NULL;
 	if (!beneath->query_data_direct)
@@ -165,6 +196,10 @@ static struct pier_provider provider_over(const struct pier_provider *beneath)
 	if (!beneath->alloc_mw) {
 		provider.alloc_mw = NULL;
 		provider.dealloc_mw = NULL;
+	}
+	if (!beneath->create_srq) {
+		provider.create_srq = NULL;
+		provider.destroy_srq = NULL;
 	}
 	if (!beneath->set_padding)
 		provider.set_padding = NULL;
@@ -183,13 +218,22 @@ static struct pier_provider provider_over(const struct pier_provider *beneath)
  */
 static void adopt_context(struct fault_context *context, struct ibv_context *under)
 {
+	const struct pier_persona *persona = context->plan.persona;
+
 	context->under = under;
-	context->ibv.device = under->device;
+	context->device = *under->device;
+	if (persona) {
+		context->device.node_type = persona->node_type;
+		context->device.transport_type = persona->transport_type;
+		pier_persona_change_provider(&context->provider);
+	}
+	context->ibv.device = &context->device;
 	context->ibv.cmd_fd = under->cmd_fd;
 	context->ibv.async_fd = under->async_fd;
 	context->ibv.num_comp_vectors = under->num_comp_vectors;
 	context->ibv.ops.post_send = pier_fault_post_send;
 	context->ibv.ops.post_recv = pier_fault_post_recv;
+	context->ibv.ops.post_srq_recv = pier_fault_post_srq_recv;
 	context->ibv.ops.poll_cq = pier_fault_poll_cq;
 	context->ibv.ops.req_notify_cq = pier_fault_req_notify_cq;
 }
@@ -219,7 +263,7 @@ int pier_fault_open(const struct pier_provider *beneath, struct ibv_device *devi
 		return error;
 	}
 	context->beneath = beneath;
-	context->provider = provider_over(beneath);
+	context->provider = provider_over(beneath, &context->plan);
 	pthread_mutex_init(&context->lock, NULL);
 	pthread_mutex_init(&context->ibv.mutex, NULL);
 	pier_list_init(&context->qps);
@@ -230,6 +274,12 @@ int pier_fault_open(const struct pier_provider *beneath, struct ibv_device *devi
 		return error;
 	}
 	adopt_context(context, under);
+	error = beneath->query_device(under, &context->limits);
+	if (error) {
+		beneath->close_device(under);
+		free_context(context);
+		return -error;
+	}
 	*ret_provider = &context->provider;
 	*ret_context = &context->ibv;
 	return 0;

@@ -23,20 +23,28 @@
  * once, and during no other of its calls. The plan's lock is the innermost.
  */
 
-/* The vendor_err of completions that were turned into errors. */
 enum {
+	/* The vendor_err of completions that were turned into errors. */
 	FAULT_VENDOR_ERROR = 0xfa17,
+	/* More asynchronous events at once are lost. */
+	FAULT_EVENTS = 8,
 };
 
 struct fault_context {
 	struct ibv_context ibv;
+	struct ibv_device device; /* that of the device beneath, or of its persona */
 	/* A member is NULL if that of the provider beneath is. */
 	struct pier_provider provider;
 	const struct pier_provider *beneath;
 	struct ibv_context *under;
+	struct ibv_device_attr limits; /* of the device beneath */
 	struct pier_fault_plan plan;
 	pthread_mutex_t lock; /* of what follows, and of all CQs and queue pairs */
+	/* Reads that queue pairs serve, for a persona that shares them. */
+	int rd_atomic;
 	struct pier_list qps;
+	struct ibv_async_event reported[FAULT_EVENTS]; /* not taken yet */
+	uint32_t reported_count;
 };
 
 struct fault_pd {
@@ -85,6 +93,11 @@ struct fault_cq {
 	unsigned int events;
 };
 
+struct fault_srq {
+	struct ibv_srq ibv;
+	struct ibv_srq *under;
+};
+
 /* The two queues of a queue pair. A failure flushes what follows it in the same queue. */
 enum {
 	FAULT_SENDS,
@@ -107,6 +120,9 @@ struct fault_qp {
 	int64_t dies_at;
 	uint64_t *withheld; /* wr_ids */
 	uint32_t withheld_count, withheld_capacity;
+	/* As the caller set them for a persona; the device may have other values. */
+	uint8_t rd_atomic, dest_rd_atomic, sgid_index;
+	bool spent; /* it was in RESET or ERR: see struct pier_persona */
 	/* The request whose flush is turned into the failure. */
 	bool has_first_failed;
 	uint64_t first_failed;
@@ -125,6 +141,11 @@ static inline struct fault_channel *fault_channel(struct ibv_comp_channel *chann
 static inline struct fault_cq *fault_cq(struct ibv_cq *cq)
 {
 	return pier_container_of(cq, struct fault_cq, ibv);
+}
+
+static inline struct fault_srq *fault_srq(struct ibv_srq *srq)
+{
+	return pier_container_of(srq, struct fault_srq, ibv);
 }
 
 static inline struct fault_qp *fault_qp(struct ibv_qp *qp)

@@ -7,6 +7,7 @@
 #include "plan.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "persona.h"
 #include "words.h"
 
 enum {
@@ -133,6 +134,15 @@ static int read_name(struct text whole, struct text rest, struct pier_fault_rule
 			"such as ENOMEM",
 			shown_length(whole), whole.at, shown_length(rest), rest.at);
 	}
+	if (rule->word->value == FAULT_EVENT_NAME) {
+		int event = pier_fault_find_event(rest.at, rest.length);
+
+		rule->value = (uint64_t)event;
+		return event < 0 ? refuse_rule(whole,
+					       "that is no event of enum ibv_event_type, "
+					       "without IBV_EVENT_: PORT_ERR")
+				 : 0;
+	}
 	rule->value = pier_fault_find_status(rest.at, rest.length);
 	return rule->value ? 0
 			   : refuse_rule(whole, "that is no error of enum ibv_wc_status, "
@@ -157,7 +167,8 @@ static int read_value(struct text whole, struct text rest, struct pier_fault_rul
 		return refuse_rule(whole,
 				   "a value is missing: =ENOMEM of a call, "
 				   "=RETRY_EXC_ERR of a completion, =50ms of a time");
-	if (wanted == FAULT_ERRNO || wanted == FAULT_WC_STATUS)
+	if (wanted == FAULT_ERRNO || wanted == FAULT_WC_STATUS ||
+	    wanted == FAULT_EVENT_NAME)
 		return read_name(whole, rest, rule);
 	return read_time(whole, rest, wanted == FAULT_TIME_OR_POLLS, rule);
 }
@@ -192,8 +203,26 @@ static int read_seed(struct text whole, struct text rest, struct pier_fault_plan
 	return refuse_rule(whole, "a seed is a number of 64 bits, decimal");
 }
 
+static int read_persona(struct text whole, struct text name, struct pier_fault_plan *plan)
+{
+	char names[128];
+
+	if (plan->persona)
+		return refuse_rule(whole, "the device is like another one already");
+	plan->persona = pier_persona_find(name.at, name.length);
+	if (plan->persona)
+		return 0;
+	pier_persona_print_names(names, sizeof(names));
+	return pier_fail(EINVAL,
+			 "fault plan: \"%.*s\": a device can be like one of these: %s",
+			 shown_length(whole), whole.at, names);
+}
+
 static int read_item(struct text item, struct pier_fault_plan *plan)
 {
+	if (item.length >= 5 && memcmp(item.at, "like=", 5) == 0)
+		return read_persona(item, (struct text){ item.at + 5, item.length - 5 },
+				    plan);
 	if (item.length >= 5 && memcmp(item.at, "seed=", 5) == 0)
 		return read_seed(item, (struct text){ item.at + 5, item.length - 5 },
 				 plan);
@@ -250,8 +279,11 @@ static bool counts_occasion(const struct pier_fault_plan *plan,
 			    enum pier_fault_occasion occasion)
 {
 	bool gives_back = occasion == FAULT_DEALLOC_PD || occasion == FAULT_DEREG_MR ||
-			  occasion == FAULT_CLOSE_DEVICE;
-	bool probes = occasion == FAULT_ALLOC_PD || occasion == FAULT_REG_DMABUF_MR;
+			  occasion == FAULT_DESTROY_CQ || occasion == FAULT_DESTROY_QP ||
+			  occasion == FAULT_DEALLOC_MW || occasion == FAULT_CLOSE_DEVICE;
+	bool probes = occasion == FAULT_ALLOC_PD || occasion == FAULT_REG_DMABUF_MR ||
+		      occasion == FAULT_CREATE_CQ || occasion == FAULT_CREATE_QP ||
+		      occasion == FAULT_ALLOC_MW;
 
 	if (!(rule->word->occasions >> occasion & 1))
 		return false;
@@ -292,6 +324,15 @@ const struct pier_fault_rule *pier_fault_strikes(struct pier_fault_plan *plan,
 			  pier_fault_name_occasion(occasion),
 			  (unsigned long long)plan->seed);
 	return struck;
+}
+
+bool pier_fault_plans(const struct pier_fault_plan *plan, enum pier_fault_effect effect)
+{
+	for (uint32_t i = 0; i < plan->count; i++) {
+		if (plan->rules[i].word->effect == effect)
+			return true;
+	}
+	return false;
 }
 
 int pier_fault_fails(struct pier_fault_plan *plan, enum pier_fault_occasion occasion)

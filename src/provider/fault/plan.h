@@ -43,13 +43,15 @@ enum pier_fault_occasion {
 	FAULT_DESTROY_COMP_CHANNEL,
 	FAULT_CREATE_CQ,
 	FAULT_DESTROY_CQ,
+	FAULT_CREATE_SRQ,
+	FAULT_DESTROY_SRQ,
 	FAULT_CREATE_QP,
 	FAULT_MODIFY_QP,
 	FAULT_QUERY_QP,
 	FAULT_DESTROY_QP,
 	FAULT_GET_QP_ADDRESS,
 	FAULT_SET_QP_ADDRESS,
-	/* One for each request of a list. */
+	/* One for each request of a list; the receives of shared queues count, too. */
 	FAULT_POST_SEND,
 	FAULT_POST_RECV,
 	/* How often these are called depends on time. */
@@ -70,9 +72,11 @@ enum pier_fault_effect {
 	FAULT_OVERRUN,
 	FAULT_DEAD,
 	FAULT_NOTIFY_LATE,
+	FAULT_ASYNC,
 };
 
 struct pier_fault_word;
+struct pier_persona;
 
 struct pier_fault_rule {
 	char text[PIER_FAULT_RULE_TEXT]; /* as in the plan */
@@ -80,7 +84,7 @@ struct pier_fault_rule {
 	bool by_chance; /* one in `number`; otherwise the one of that number */
 	bool onwards;	/* and all later ones */
 	uint64_t number;
-	/* An errno, a status, nanoseconds, or a number of polls. */
+	/* An errno, a status, an event, nanoseconds, or a number of polls. */
 	uint64_t value;
 	bool in_polls;
 	uint64_t seen;
@@ -90,6 +94,7 @@ struct pier_fault_rule {
 struct pier_fault_plan {
 	pthread_mutex_t lock;
 	uint64_t seed;
+	const struct pier_persona *persona; /* NULL: as the device beneath */
 	uint32_t count;
 	struct pier_fault_rule rules[PIER_FAULT_RULES];
 	/* During pier_open_device(): see pier_fault_strikes(). */
@@ -115,6 +120,9 @@ void pier_fault_end_plan(struct pier_fault_plan *plan);
 const struct pier_fault_rule *pier_fault_strikes(struct pier_fault_plan *plan,
 						 enum pier_fault_effect effect,
 						 enum pier_fault_occasion occasion);
+
+/* Whether a rule of the plan has that effect. */
+bool pier_fault_plans(const struct pier_fault_plan *plan, enum pier_fault_effect effect);
 
 /*
  * For calls: 0, or the errno with which the call fails. It is also stored in errno, and

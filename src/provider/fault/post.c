@@ -2,11 +2,13 @@
 #include <errno.h>
 
 #include "post.h"
+#include "async.h"
 #include "channel.h"
 #include "core/deadline.h"
 #include "core/error.h"
 #include "failure.h"
 #include "fault.h"
+#include "persona.h"
 
 static int withhold_request(struct fault_qp *qp, const struct ibv_send_wr *wr)
 {
@@ -54,11 +56,14 @@ static int send_one(struct fault_qp *qp, const struct ibv_send_wr *wr)
 {
 	struct pier_fault_plan *plan = &fault_context(qp->ibv.context)->plan;
 	struct ibv_send_wr under = translate_request(wr);
-	const struct pier_fault_rule *dead;
+	const struct pier_fault_rule *dead, *event;
 	int error = pier_fault_fails(plan, FAULT_POST_SEND);
 
 	if (error)
 		return error;
+	event = pier_fault_strikes(plan, FAULT_ASYNC, FAULT_POST_SEND);
+	if (event)
+		pier_fault_report_event(qp, event);
 	dead = pier_fault_strikes(plan, FAULT_DEAD, FAULT_POST_SEND);
 	if (dead && !qp->dies_at && qp->ibv.state != IBV_QPS_ERR)
 		qp->dies_at = pier_now() + (int64_t)dead->value;
@@ -91,7 +96,8 @@ int pier_fault_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr,
 			*bad_wr = wr;
 	}
 	pthread_mutex_unlock(&fault_context(qp->ibv.context)->lock);
-	return error;
+	return pier_persona_post_errno(fault_context(qp->ibv.context)->plan.persona,
+				       error);
 }
 
 int pier_fault_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr,
@@ -114,5 +120,6 @@ int pier_fault_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr,
 			*bad_wr = wr;
 	}
 	pthread_mutex_unlock(&fault_context(qp->ibv.context)->lock);
-	return error;
+	return pier_persona_post_errno(fault_context(qp->ibv.context)->plan.persona,
+				       error);
 }

@@ -8,6 +8,7 @@
 #include "cq.h"
 #include "failure.h"
 #include "fault.h"
+#include "persona.h"
 
 static struct fault_qp *allocate_qp(const struct ibv_qp_init_attr *attr)
 {
@@ -44,6 +45,7 @@ static void fill_in(struct fault_qp *qp, struct ibv_pd *pd,
 	qp->ibv.pd = pd;
 	qp->ibv.send_cq = attr->send_cq;
 	qp->ibv.recv_cq = attr->recv_cq;
+	qp->ibv.srq = attr->srq;
 	qp->ibv.handle = qp->under->handle;
 	qp->ibv.qp_num = qp->under->qp_num;
 	qp->ibv.qp_type = attr->qp_type;
@@ -53,14 +55,23 @@ static void fill_in(struct fault_qp *qp, struct ibv_pd *pd,
 
 static int check_init(const struct ibv_pd *pd, const struct ibv_qp_init_attr *attr)
 {
-	if (attr->srq)
-		return pier_fail(EOPNOTSUPP,
-				 "fault: shared receive queues are not supported");
 	if (!attr->send_cq || !attr->recv_cq || attr->send_cq->context != pd->context ||
 	    attr->recv_cq->context != pd->context)
 		return pier_fail(EINVAL, "fault: a queue pair needs two CQs of the "
 					 "context of its PD");
 	return 0;
+}
+
+/* Sets errno if the persona refuses the queue pair, as far as its driver does. */
+static bool persona_refuses(const struct fault_context *context,
+			    const struct ibv_qp_init_attr *attr)
+{
+	const struct pier_persona *persona = context->plan.persona;
+	int error = persona ? pier_persona_check_qp(persona, attr) : 0;
+
+	if (error && !persona->forgets_errno)
+		errno = error;
+	return error != 0;
 }
 
 struct ibv_qp *pier_fault_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
@@ -69,10 +80,10 @@ struct ibv_qp *pier_fault_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
 	struct ibv_qp_init_attr under = *attr;
 	struct fault_qp *qp;
 
-	if (fault_fails(pd->context, FAULT_CREATE_QP))
+	if (fault_fails(pd->context, FAULT_CREATE_QP) || persona_refuses(context, attr))
 		return NULL;
 	if (check_init(pd, attr)) {
-		errno = attr->srq ? EOPNOTSUPP : EINVAL;
+		errno = EINVAL;
 		return NULL;
 	}
 	qp = allocate_qp(attr);
@@ -82,6 +93,8 @@ struct ibv_qp *pier_fault_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
 	pthread_cond_init(&qp->ibv.cond, NULL);
 	under.send_cq = fault_cq(attr->send_cq)->under;
 	under.recv_cq = fault_cq(attr->recv_cq)->under;
+	if (attr->srq)
+		under.srq = fault_srq(attr->srq)->under;
 	qp->under = context->beneath->create_qp(fault_under_pd(pd), &under);
 	if (!qp->under) {
 		free_qp(qp);
@@ -107,13 +120,92 @@ static void forget_requests(struct fault_qp *qp)
 	qp->has_first_failed = false;
 }
 
+/*
+ * Takes the reads that a queue pair serves, in place of those that it served before.
+ * EINVAL: its device has not as many left, if all of its queue pairs share them.
+ */
+static int take_rd_atomic(struct fault_context *context, struct fault_qp *qp,
+			  uint8_t depth)
+{
+	const struct pier_persona *persona = context->plan.persona;
+	int error = 0, taken;
+
+	pthread_mutex_lock(&context->lock);
+	taken = context->rd_atomic - qp->dest_rd_atomic + depth;
+	if (persona->shares_rd_atomic && taken > persona->limits.max_res_rd_atom) {
+		error = EINVAL;
+	} else {
+		context->rd_atomic = taken;
+		qp->dest_rd_atomic = depth;
+	}
+	pthread_mutex_unlock(&context->lock);
+	return error;
+}
+
+static uint8_t lower_depth(uint8_t depth, int limit)
+{
+	return depth > limit ? (uint8_t)limit : depth;
+}
+
+/* In the terms of the device beneath, which may have fewer reads and GIDs. */
+static void translate_attr(const struct fault_context *context, struct ibv_qp_attr *attr)
+{
+	uint32_t type;
+
+	attr->max_rd_atomic = lower_depth(attr->max_rd_atomic,
+					  context->limits.max_qp_init_rd_atom);
+	attr->max_dest_rd_atomic = lower_depth(attr->max_dest_rd_atomic,
+					       context->limits.max_qp_rd_atom);
+	attr->ah_attr.grh.sgid_index = (uint8_t)pier_persona_find_gid(
+		context->plan.persona, attr->ah_attr.grh.sgid_index, &type);
+}
+
+static void note_attr(struct fault_context *context, struct fault_qp *qp,
+		      const struct ibv_qp_attr *attr, int mask)
+{
+	if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
+		qp->rd_atomic = attr->max_rd_atomic;
+	if (mask & IBV_QP_AV)
+		qp->sgid_index = attr->ah_attr.grh.sgid_index;
+	if (!(mask & IBV_QP_STATE))
+		return;
+	if (attr->qp_state == IBV_QPS_RESET)
+		take_rd_atomic(context, qp, 0);
+	if (attr->qp_state == IBV_QPS_RESET || attr->qp_state == IBV_QPS_ERR)
+		qp->spent = true;
+}
+
+/* 0, or the errno of the persona or of the device beneath. */
+static int modify_as_persona(struct fault_context *context, struct fault_qp *qp,
+			     const struct ibv_qp_attr *attr, int mask)
+{
+	struct ibv_qp_attr under = *attr;
+	uint8_t before = qp->dest_rd_atomic;
+	int error = pier_persona_check_transition(context->plan.persona, qp->ibv.state,
+						  qp->spent, attr, mask);
+
+	if (!error && (mask & IBV_QP_MAX_DEST_RD_ATOMIC))
+		error = take_rd_atomic(context, qp, attr->max_dest_rd_atomic);
+	if (error)
+		return error;
+	translate_attr(context, &under);
+	error = context->beneath->modify_qp(qp->under, &under, mask);
+	if (!error)
+		note_attr(context, qp, attr, mask);
+	else if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
+		take_rd_atomic(context, qp, before);
+	return error;
+}
+
 int pier_fault_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 {
 	struct fault_context *context = fault_context(ibv->context);
 	struct fault_qp *qp = fault_qp(ibv);
 	int error = fault_fails(ibv->context, FAULT_MODIFY_QP);
 
-	if (!error)
+	if (!error && context->plan.persona)
+		error = modify_as_persona(context, qp, attr, mask);
+	else if (!error)
 		error = context->beneath->modify_qp(qp->under, attr, mask);
 	if (error || !(mask & IBV_QP_STATE))
 		return error;
@@ -138,9 +230,15 @@ int pier_fault_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *ret_attr, int ma
 						   ret_init_attr);
 	if (error)
 		return error;
+	if (context->plan.persona) {
+		ret_attr->max_rd_atomic = fault_qp(ibv)->rd_atomic;
+		ret_attr->max_dest_rd_atomic = fault_qp(ibv)->dest_rd_atomic;
+		ret_attr->ah_attr.grh.sgid_index = fault_qp(ibv)->sgid_index;
+	}
 	ret_init_attr->qp_context = ibv->qp_context;
 	ret_init_attr->send_cq = ibv->send_cq;
 	ret_init_attr->recv_cq = ibv->recv_cq;
+	ret_init_attr->srq = ibv->srq;
 	return 0;
 }
 
@@ -158,10 +256,12 @@ int pier_fault_destroy_qp(struct ibv_qp *ibv)
 	pthread_mutex_unlock(&context->lock);
 	error = context->beneath->destroy_qp(qp->under);
 	pthread_mutex_lock(&context->lock);
-	if (error)
+	if (error) {
 		pier_list_append(&context->qps, &qp->link);
-	else
+	} else {
 		forget_requests(qp);
+		context->rd_atomic -= qp->dest_rd_atomic;
+	}
 	pthread_mutex_unlock(&context->lock);
 	if (!error)
 		free_qp(qp);

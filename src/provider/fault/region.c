@@ -4,6 +4,7 @@
 
 #include "region.h"
 #include "fault.h"
+#include "persona.h"
 
 /* Allocated before the device registers, so that nothing has to be undone. */
 static struct ibv_mr *wrap_mr(struct ibv_pd *pd, struct fault_mr *mr)
@@ -21,12 +22,30 @@ static struct ibv_mr *wrap_mr(struct ibv_pd *pd, struct fault_mr *mr)
 	return &mr->ibv;
 }
 
+/* Sets errno if the persona refuses the region. */
+static bool persona_refuses(struct ibv_pd *pd, size_t length, int access, bool dmabuf)
+{
+	const struct pier_persona *persona = fault_context(pd->context)->plan.persona;
+	int error = 0;
+
+	/* A provider of libibverbs without the call is given this errno by the library.
+	 */
+	if (persona && dmabuf && !persona->dmabuf)
+		error = EOPNOTSUPP;
+	else if (persona)
+		error = pier_persona_check_region(persona, length, access);
+	if (error)
+		errno = error;
+	return error != 0;
+}
+
 struct ibv_mr *pier_fault_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 				 uint64_t iova, int access)
 {
 	struct fault_mr *mr;
 
-	if (fault_fails(pd->context, FAULT_REG_MR))
+	if (fault_fails(pd->context, FAULT_REG_MR) ||
+	    persona_refuses(pd, length, access, false))
 		return NULL;
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
@@ -45,7 +64,8 @@ static struct ibv_mr *reg_fd(reg_fd_function *reg, struct ibv_pd *pd, uint64_t o
 {
 	struct fault_mr *mr;
 
-	if (fault_fails(pd->context, FAULT_REG_DMABUF_MR))
+	if (fault_fails(pd->context, FAULT_REG_DMABUF_MR) ||
+	    persona_refuses(pd, length, access, true))
 		return NULL;
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
@@ -102,10 +122,15 @@ int pier_fault_dereg_mr(struct ibv_mr *ibv)
 
 struct ibv_mw *pier_fault_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
+	const struct pier_persona *persona = fault_context(pd->context)->plan.persona;
 	struct fault_mw *mw;
 
 	if (fault_fails(pd->context, FAULT_ALLOC_MW))
 		return NULL;
+	if (persona && !persona->windows) {
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
 	mw = calloc(1, sizeof(*mw));
 	if (!mw)
 		return NULL;

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "words.h"
+#include "provider/event_name.h"
 
 #define BIT(occasion) (UINT64_C(1) << (occasion))
 #define CALL(name, occasion)                                 \
@@ -36,6 +37,8 @@ static const struct pier_fault_word words[] = {
 	CALL("destroy_comp_channel", FAULT_DESTROY_COMP_CHANNEL),
 	CALL("create_cq", FAULT_CREATE_CQ),
 	CALL("destroy_cq", FAULT_DESTROY_CQ),
+	CALL("create_srq", FAULT_CREATE_SRQ),
+	CALL("destroy_srq", FAULT_DESTROY_SRQ),
 	CALL("create_qp", FAULT_CREATE_QP),
 	CALL("modify_qp", FAULT_MODIFY_QP),
 	CALL("query_qp", FAULT_QUERY_QP),
@@ -52,6 +55,7 @@ static const struct pier_fault_word words[] = {
 	{ "lost", ON_COMPLETION, FAULT_LOST, FAULT_NO_VALUE },
 	{ "overrun", ON_COMPLETION, FAULT_OVERRUN, FAULT_NO_VALUE },
 	{ "dead", BIT(FAULT_POST_SEND), FAULT_DEAD, FAULT_TIME_OR_NONE },
+	{ "async", BIT(FAULT_POST_SEND), FAULT_ASYNC, FAULT_EVENT_NAME },
 	{ "event", BIT(FAULT_REQ_NOTIFY_CQ), FAULT_NOTIFY_LATE, FAULT_TIME },
 };
 
@@ -78,16 +82,28 @@ const char *pier_fault_name_occasion(enum pier_fault_occasion occasion)
 	return "a completion";
 }
 
+/* glibc has it from 2.32 on. With an older one, plans cannot name an errno. */
+const char *strerrorname_np(int error) __attribute__((weak));
+
 int pier_fault_find_errno(const char *name, size_t length)
 {
 	/* The highest errno of the kernel (MAX_ERRNO). */
 	for (int number = 1; number <= 4095; number++) {
-		const char *known = strerrorname_np(number);
+		const char *known = strerrorname_np ? strerrorname_np(number) : NULL;
 
 		if (known && is_name(known, name, length))
 			return number;
 	}
 	return 0;
+}
+
+int pier_fault_find_event(const char *name, size_t length)
+{
+	for (int event = 0; event <= IBV_EVENT_GID_CHANGE; event++) {
+		if (is_name(pier_event_name((enum ibv_event_type)event), name, length))
+			return event;
+	}
+	return -1;
 }
 
 enum ibv_wc_status pier_fault_find_status(const char *name, size_t length)

@@ -9,6 +9,7 @@ enum pier_fault_value {
 	FAULT_NO_VALUE,
 	FAULT_ERRNO,
 	FAULT_WC_STATUS,
+	FAULT_EVENT_NAME,
 	FAULT_TIME,
 	FAULT_TIME_OR_NONE,
 	FAULT_TIME_OR_POLLS,
@@ -31,5 +32,7 @@ const char *pier_fault_name_occasion(enum pier_fault_occasion occasion);
 /* By name; 0 and IBV_WC_SUCCESS: unknown. */
 int pier_fault_find_errno(const char *name, size_t length);
 enum ibv_wc_status pier_fault_find_status(const char *name, size_t length);
+/* -1: unknown. */
+int pier_fault_find_event(const char *name, size_t length);
 
 #endif

@@ -58,6 +58,10 @@ typedef struct CUmemAccessDesc_st {
 	unsigned int flags;
 } CUmemAccessDesc;
 
+typedef struct CUipcMemHandle_st {
+	char reserved[64];
+} CUipcMemHandle;
+
 /* The fake only checks whether it is NULL. */
 typedef struct CUctxCreateParams_st CUctxCreateParams;
 

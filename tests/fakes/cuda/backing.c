@@ -107,6 +107,35 @@ CUresult fake_make_backing(enum fake_cuda_kind kind, int device, uint64_t addres
 	return CUDA_SUCCESS;
 }
 
+/* Its memory counts where it was allocated. */
+CUresult fake_adopt_backing(int fd, int device, uint64_t address, uint64_t size,
+			    struct fake_backing **ret_backing)
+{
+	void *bytes = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	struct fake_backing *backing;
+
+	if (bytes == MAP_FAILED)
+		return CUDA_ERROR_MAP_FAILED;
+	backing = calloc(1, sizeof(*backing));
+	if (!backing) {
+		munmap(bytes, size);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*backing = (struct fake_backing){
+		.next = fake_driver.backings,
+		.kind = FAKE_CUDA_OPENED,
+		.device = device,
+		.address = address,
+		.size = size,
+		.block = ++fake_driver.last_id,
+		.fd = fd,
+		.bytes = bytes,
+	};
+	fake_driver.backings = backing;
+	*ret_backing = backing;
+	return CUDA_SUCCESS;
+}
+
 void fake_drop_backing(struct fake_backing *backing)
 {
 	struct fake_cuda_device *owner = fake_device(backing->device);

@@ -50,6 +50,7 @@ static void set_all(struct fake_cuda *control)
 	control->maps_host = false;
 	control->launching = false;
 	control->capturing = false;
+	control->no_ipc = control->contained = control->no_peers = false;
 	control->udmabuf = fake_has_udmabuf();
 	for (int i = 0; i < FAKE_CUDA_MAX_DEVICES; i++)
 		set_device(&control->device[i], i);

@@ -21,6 +21,9 @@
  *	FAKE_CUDA_PCI		"0000:17:00.0,0000:65:00.0"
  *	FAKE_CUDA_WINDOWS	refused, copied
  *	FAKE_CUDA_PEER_MEMORY	0, 1
+ *	FAKE_CUDA_NO_IPC	0, 1
+ *	FAKE_CUDA_CONTAINED	0, 1
+ *	FAKE_CUDA_NO_PEERS	0, 1
  *	FAKE_CUDA_FAIL		"cuMemAlloc:3:2,cuInit:1:999:5": the third call fails with
  *				2; the first and four more with 999
  * and for all devices together
@@ -104,6 +107,7 @@ enum fake_cuda_kind {
 	FAKE_CUDA_REGISTERED,	 /* cuMemHostRegister */
 	FAKE_CUDA_RESERVATION,	 /* cuMemAddressReserve */
 	FAKE_CUDA_MAPPING,	 /* cuMemMap */
+	FAKE_CUDA_OPENED,	 /* cuIpcOpenMemHandle */
 	FAKE_CUDA_HANDLE,  /* references of cuMemCreate, cuMemRetainAllocationHandle */
 	FAKE_CUDA_CONTEXT, /* cuCtxCreate */
 	FAKE_CUDA_PRIMARY, /* references of cuDevicePrimaryCtxRetain, of all devices */
@@ -223,6 +227,13 @@ struct fake_cuda {
 	 * them go on.
 	 */
 	bool stalled;
+	/* As MIG devices: no memory is shared with other processes. */
+	bool no_ipc;
+	/* As if each process were in a container with a PID namespace of its own. */
+	bool contained;
+	/* As devices below different root complexes: none has access to another's memory.
+	 */
+	bool no_peers;
 	struct fake_cuda_device device[FAKE_CUDA_MAX_DEVICES];
 	/* One for each function of the driver; the rest have no name. */
 	struct fake_cuda_call call[FAKE_CUDA_MAX_CALLS];

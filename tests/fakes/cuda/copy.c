@@ -24,6 +24,15 @@ static bool is_on(uint64_t address, int device)
 	return piece && piece->device == device;
 }
 
+/* Memory of another process is mapped for the device that opened it. */
+static bool is_mapped_for(uint64_t address, int device)
+{
+	const struct fake_piece *piece = fake_find(address);
+
+	return !piece || piece->kind != FAKE_CUDA_OPENED ||
+	       piece->context->device == device;
+}
+
 /* True for plain host memory, and for the driver's memory that the CPU can access. */
 static bool is_for_cpu(const void *memory)
 {
@@ -85,20 +94,6 @@ static CUresult copy_out(void *to, uint64_t from, uint64_t size)
 	return CUDA_SUCCESS;
 }
 
-CUresult fake_make_copy(const struct fake_copy *copy)
-{
-	return copy->to_host ? copy_out(copy->host, copy->address, copy->size)
-			     : copy_in(copy->address, copy->host, copy->size);
-}
-
-static CUresult queue_copy(CUstream stream, const struct fake_copy *copy)
-{
-	if (copy->size > 0 &&
-	    (!is_memory(copy->address, copy->size) || !is_for_cpu(copy->host)))
-		return CUDA_ERROR_INVALID_VALUE;
-	return fake_queue_copy(stream, copy);
-}
-
 static CUresult copy_between(uint64_t to, uint64_t from, uint64_t size)
 {
 	uint64_t whole = size, in, out;
@@ -114,6 +109,22 @@ static CUresult copy_between(uint64_t to, uint64_t from, uint64_t size)
 	}
 	count_copy(whole);
 	return CUDA_SUCCESS;
+}
+
+CUresult fake_make_copy(const struct fake_copy *copy)
+{
+	if (copy->source)
+		return copy_between(copy->address, copy->source, copy->size);
+	return copy->to_host ? copy_out(copy->host, copy->address, copy->size)
+			     : copy_in(copy->address, copy->host, copy->size);
+}
+
+static CUresult queue_copy(CUstream stream, const struct fake_copy *copy)
+{
+	if (copy->size > 0 &&
+	    (!is_memory(copy->address, copy->size) || !is_for_cpu(copy->host)))
+		return CUDA_ERROR_INVALID_VALUE;
+	return fake_queue_copy(stream, copy);
 }
 
 #define FAKE_USE_STREAM(stream)                          \
@@ -185,7 +196,13 @@ CUresult fake_cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t size
 {
 	FAKE_ENTER("cuMemcpyDtoDAsync", FAKE_NEEDS_DEVICE);
 	FAKE_USE_STREAM(stream);
-	return copy_between(to, from, size);
+	if (!is_memory(to, size) || !is_memory(from, size) ||
+	    !is_mapped_for(to, scope.device) || !is_mapped_for(from, scope.device))
+		return CUDA_ERROR_INVALID_VALUE;
+	return fake_queue_copy(stream, &(struct fake_copy){ .address = to,
+							    .source = from,
+							    .size = size,
+							    .device = scope.device });
 }
 
 /* Only a kernel with peer access could write another device's memory. */

@@ -125,6 +125,11 @@
 	ENTRY(cuFlushGPUDirectRDMAWrites, cuFlushGPUDirectRDMAWrites, 11030,             \
 	      (CUflushGPUDirectRDMAWritesTarget target,                                  \
 	       CUflushGPUDirectRDMAWritesScope scope))                                   \
+	ENTRY(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010,                                \
+	      (CUipcMemHandle * ret_handle, CUdeviceptr address))                        \
+	ENTRY(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle, 11000,                          \
+	      (CUdeviceptr * ret_address, CUipcMemHandle handle, unsigned int flags))    \
+	ENTRY(cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010, (CUdeviceptr address))     \
 	ENTRY(cuMemcpy, cuMemcpy, 4000, (CUdeviceptr to, CUdeviceptr from, size_t size)) \
 	ENTRY(cuMemcpyHtoD_v2, cuMemcpyHtoD, 3020,                                       \
 	      (CUdeviceptr to, const void *from, size_t size))                           \

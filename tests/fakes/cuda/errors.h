@@ -14,6 +14,8 @@ NAME(CUDA_ERROR_MAP_FAILED, "mapping of buffer object failed")
 NAME(CUDA_ERROR_ALREADY_MAPPED, "resource already mapped")
 NAME(CUDA_ERROR_NOT_MAPPED, "resource not mapped")
 NAME(CUDA_ERROR_ECC_UNCORRECTABLE, "uncorrectable ECC error encountered")
+NAME(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
+     "peer access is not supported between these two devices")
 NAME(CUDA_ERROR_OPERATING_SYSTEM, "OS call failed or operation not supported on this OS")
 NAME(CUDA_ERROR_INVALID_HANDLE, "invalid resource handle")
 NAME(CUDA_ERROR_ILLEGAL_STATE, "the operation cannot be performed in the present state")

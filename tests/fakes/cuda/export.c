@@ -330,7 +330,7 @@ static int map_into_bar(const struct export *export)
 int fake_attach(int fd)
 {
 	struct fake_scope scope
-		__attribute__((cleanup(fake_leave))) = fake_enter_unseen();
+		__attribute__((cleanup(fake_leave), unused)) = fake_enter_unseen();
 	const struct export *export = find_export(fd);
 	const struct fake_cuda_device *device;
 

@@ -33,6 +33,7 @@ struct fake_backing {
 	char *bytes;	 /* mapped for the driver only */
 	uint64_t block;	 /* CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID */
 	uint32_t pieces; /* number of pieces in it */
+	bool shared;	 /* by cuIpcGetMemHandle() */
 	/* The exported range; equal: nothing. */
 	uint64_t exported_from;
 	uint64_t exported_to;
@@ -63,6 +64,10 @@ struct fake_piece {
 	bool reachable;		    /* cuMemSetAccess() */
 	bool reached_by_cpu;	    /* the same, of memory on the host */
 	bool sync_memops;
+	/* Of memory that was opened: its owner's number for it, and how often. */
+	int owner;
+	uint64_t owned_id;
+	uint32_t opens;
 };
 
 struct fake_driver {
@@ -127,9 +132,15 @@ bool fake_in_arena(uint64_t address);
 uint64_t fake_page(void);
 uint64_t fake_round_up(uint64_t value, uint64_t unit);
 
+/* ipc.c: aborts if another process has opened the memory that is freed. */
+void fake_check_sharers(const struct fake_piece *piece);
+
 /* backing.c */
 CUresult fake_make_backing(enum fake_cuda_kind kind, int device, uint64_t address,
 			   uint64_t size, struct fake_backing **ret_backing);
+/* The same, of another process's memfd, which it takes over if it succeeds. */
+CUresult fake_adopt_backing(int fd, int device, uint64_t address, uint64_t size,
+			    struct fake_backing **ret_backing);
 void fake_drop_backing(struct fake_backing *backing);
 /* Returns a memfd with the necessary seals, or -1. */
 int fake_make_memfd(uint64_t size);
@@ -168,10 +179,11 @@ bool fake_is_relaxed(void);
 /* Fails if work in the stream would never complete: see kernel_polls. */
 CUresult fake_use_stream(CUstream stream);
 
-/* Between host memory and the device's. */
+/* Between host memory and the device's, or from other memory of devices to it. */
 struct fake_copy {
 	uint64_t address;
 	void *host;
+	uint64_t source; /* with this, `host` is NULL */
 	uint64_t size;
 	bool to_host;
 	int device; /* of the context that it was asked for in */

@@ -36,6 +36,8 @@ MEMBER(CUmemAllocationProp, allocFlags.gpuDirectRDMACapable, 25)
 MEMBER(CUmemAllocationProp, allocFlags.usage, 26)
 MEMBER(CUmemAllocationProp, allocFlags.reserved, 28)
 
+SIZE(CUipcMemHandle, 64)
+
 SIZE(CUmemAccessDesc, 12)
 MEMBER(CUmemAccessDesc, location, 0)
 MEMBER(CUmemAccessDesc, flags, 8)

@@ -152,7 +152,8 @@ static CUresult make_whole(enum fake_cuda_kind kind, int device, uint64_t size,
 static void put_backing(struct fake_backing *backing)
 {
 	uint64_t address = backing->address, size = backing->size;
-	bool small = size < FAKE_GRANULARITY && backing->kind != FAKE_CUDA_HOST;
+	bool small = size < FAKE_GRANULARITY && backing->kind != FAKE_CUDA_HOST &&
+		     backing->kind != FAKE_CUDA_OPENED;
 
 	if (backing->pieces > 0)
 		return;
@@ -295,6 +296,7 @@ static CUresult free_device_memory(const struct fake_scope *scope, uint64_t addr
 		piece = fake_find_base(FAKE_CUDA_MANAGED, address);
 	if (!piece || piece->device != scope->device)
 		return CUDA_ERROR_INVALID_VALUE;
+	fake_check_sharers(piece);
 	fake_free(piece);
 	return CUDA_SUCCESS;
 }

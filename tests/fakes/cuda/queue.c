@@ -93,7 +93,7 @@ static bool is_locked(const void *host)
 
 CUresult fake_queue_copy(CUstream stream, const struct fake_copy *copy)
 {
-	bool stage = !copy->to_host && !is_locked(copy->host);
+	bool stage = !copy->to_host && !copy->source && !is_locked(copy->host);
 	struct operation *operation;
 
 	if (!fake_driver.control.stalled || (copy->to_host && !is_locked(copy->host))) {

@@ -130,6 +130,15 @@ static void expect_refused(const struct pier_backend *table, int error,
 	test_assert_sentence(sentence);
 }
 
+static int open_nothing(const struct pier_backend_ipc *ipc,
+			const struct pier_memory *from, struct pier_memory *ret_memory)
+{
+	(void)ipc;
+	(void)from;
+	(void)ret_memory;
+	return pier_fail(EOPNOTSUPP, "nothing");
+}
+
 static void refuses_invalid_backends(void **state)
 {
 	struct pier_backend table = own;
@@ -146,6 +155,10 @@ static void refuses_invalid_backends(void **state)
 	table = own;
 	table.alloc = NULL;
 	expect_refused(&table, EINVAL, "its table has no alloc");
+	table = own;
+	table.ipc_open = open_nothing;
+	table.release = NULL;
+	expect_refused(&table, EINVAL, "its table has no release");
 	table = own;
 	table.abi = 1;
 	expect_refused(&table, EPROTO,

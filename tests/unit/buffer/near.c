@@ -9,27 +9,38 @@
 #include "tests/support/plugins.h"
 #include "tests/support/recorded.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 
 #include <infiniband/verbs.h>
 
 #include <pier/buffer.h>
+#include <pier/channel.h>
 #include <pier/log.h>
 
 #include "buffer/locate.h"
 #include "buffer/near.h"
 #include "device/topology.h"
+#include "device/topology_file.h"
+#include "transfer/rails.h"
+
+enum {
+	NIC_GIDS = 4,
+	FOREIGN = 99, /* an interface of another network namespace */
+};
 
 struct nic {
 	struct ibv_device device; /* must be first: a NIC is found by its device */
 	bool down;
-	int open_error;
+	int link_layer; /* -1: unspecified; 0: Ethernet; 1: InfiniBand */
+	struct ibv_gid_entry gids[NIC_GIDS];
+	int open_error, cq_error, qp_error;
 };
 
 static struct {
 	struct recorded tree;
 	struct nic nics[RECORDED_MAX];
-	int contexts, pds; /* live objects */
+	int contexts, pds, queues; /* live objects */
 	int warnings;
 	char warning[512];
 } machine;
@@ -63,6 +74,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 		return NULL;
 	context = calloc(1, sizeof(*context));
 	context->device = device;
+	context->async_fd = -1;
 	machine.contexts++;
 	return context;
 }
@@ -85,10 +97,32 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *ret_at
 int ibv_query_port(struct ibv_context *context, uint8_t port,
 		   struct _compat_ibv_port_attr *ret_attr)
 {
+	struct ibv_port_attr *attr = (struct ibv_port_attr *)ret_attr;
+	const struct nic *nic = nic_of(context->device);
+
 	(void)port;
-	((struct ibv_port_attr *)ret_attr)->state = nic_of(context->device)->down
-							    ? IBV_PORT_DOWN
-							    : IBV_PORT_ACTIVE;
+	attr->state = nic->down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
+	attr->link_layer = nic->link_layer < 0	 ? IBV_LINK_LAYER_UNSPECIFIED
+			   : nic->link_layer > 0 ? IBV_LINK_LAYER_INFINIBAND
+						 : IBV_LINK_LAYER_ETHERNET;
+	attr->gid_tbl_len = NIC_GIDS;
+	return 0;
+}
+
+/* An entry of another network namespace cannot be read. */
+int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index,
+		      struct ibv_gid_entry *ret_entry, uint32_t flags, size_t size)
+{
+	const struct nic *nic = nic_of(context->device);
+
+	(void)port, (void)flags, (void)size;
+	if (index >= NIC_GIDS)
+		return EINVAL;
+	if (nic->gids[index].ndev_ifindex == FOREIGN)
+		return ENODEV;
+	if (!nic->gids[index].gid.global.interface_id)
+		return ENODATA;
+	*ret_entry = nic->gids[index];
 	return 0;
 }
 
@@ -114,6 +148,49 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
 	(void)pd, (void)offset, (void)length, (void)iova, (void)fd, (void)access;
 	errno = EBADF;
 	return NULL;
+}
+
+struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
+			     struct ibv_comp_channel *channel, int comp_vector)
+{
+	struct ibv_cq *cq;
+
+	(void)cq_context, (void)channel, (void)comp_vector;
+	assert_int_equal(cqe, 1);
+	errno = nic_of(context->device)->cq_error;
+	if (errno)
+		return NULL;
+	cq = calloc(1, sizeof(*cq));
+	machine.queues++;
+	return cq;
+}
+
+int ibv_destroy_cq(struct ibv_cq *cq)
+{
+	free(cq);
+	machine.queues--;
+	return 0;
+}
+
+/* EFA refuses by the type alone: efa_qp_validate_attr() in efa_verbs.c. */
+struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	struct ibv_qp *qp;
+
+	assert_int_equal(attr->qp_type, IBV_QPT_RC);
+	errno = nic_of(pd->context->device)->qp_error;
+	if (errno)
+		return NULL;
+	qp = calloc(1, sizeof(*qp));
+	machine.queues++;
+	return qp;
+}
+
+int ibv_destroy_qp(struct ibv_qp *qp)
+{
+	free(qp);
+	machine.queues--;
+	return 0;
 }
 
 static void take_warning(enum pier_log_level level, const char *message, void *argument)
@@ -142,6 +219,7 @@ static void stop_machine(void)
 	recorded_close(&machine.tree);
 	assert_int_equal(machine.contexts, 0);
 	assert_int_equal(machine.pds, 0);
+	assert_int_equal(machine.queues, 0);
 }
 
 static struct nic *nic_named(const char *name)
@@ -159,16 +237,25 @@ static int position(const char *name)
 }
 
 /*
- * Near devices come before far ones; equally far ones keep the order of libibverbs. The
- * software NIC is not listed.
+ * Near devices come before far ones, and fast ones before slow ones; equal ones have the
+ * order of libibverbs, from any of them on. The software NIC is not listed.
  */
 static void check_order(const struct pier_near_device *list, size_t count)
 {
+	int wraps = 0;
+
 	assert_int_equal(count, machine.tree.nic_count);
 	for (size_t i = 1; i < count; i++) {
 		assert_true(list[i - 1].distance <= list[i].distance);
-		if (list[i - 1].distance == list[i].distance)
-			assert_true(position(list[i - 1].name) < position(list[i].name));
+		if (list[i - 1].distance != list[i].distance ||
+		    list[i - 1].speed != list[i].speed) {
+			assert_true(list[i - 1].distance != list[i].distance ||
+				    list[i - 1].speed > list[i].speed);
+			wraps = 0;
+			continue;
+		}
+		wraps += position(list[i - 1].name) > position(list[i].name);
+		assert_true(wraps <= 1);
 	}
 }
 
@@ -178,13 +265,13 @@ static const struct {
 	enum pier_distance distance;
 } nearest[] = {
 	{ "dgx-a100", "0000:07:00.0", "mlx5_0", PIER_DISTANCE_SWITCHES },
-	{ "dgx-a100", "0000:0f:00.0", "mlx5_0", PIER_DISTANCE_SWITCHES },
+	{ "dgx-a100", "0000:0f:00.0", "mlx5_1", PIER_DISTANCE_SWITCHES },
 	{ "dgx-a100", "0000:47:00.0", "mlx5_2", PIER_DISTANCE_SWITCHES },
-	{ "dgx-a100", "0000:4e:00.0", "mlx5_2", PIER_DISTANCE_SWITCHES },
+	{ "dgx-a100", "0000:4e:00.0", "mlx5_3", PIER_DISTANCE_SWITCHES },
 	{ "dgx-a100", "0000:87:00.0", "mlx5_6", PIER_DISTANCE_SWITCHES },
-	{ "dgx-a100", "0000:90:00.0", "mlx5_6", PIER_DISTANCE_SWITCHES },
+	{ "dgx-a100", "0000:90:00.0", "mlx5_7", PIER_DISTANCE_SWITCHES },
 	{ "dgx-a100", "0000:b7:00.0", "mlx5_8", PIER_DISTANCE_SWITCHES },
-	{ "dgx-a100", "0000:bd:00.0", "mlx5_8", PIER_DISTANCE_SWITCHES },
+	{ "dgx-a100", "0000:bd:00.0", "mlx5_9", PIER_DISTANCE_SWITCHES },
 	{ "dgx-h100", "0000:1b:00.0", "mlx5_0", PIER_DISTANCE_SWITCHES },
 	{ "dgx-h100", "0000:43:00.0", "mlx5_3", PIER_DISTANCE_SWITCHES },
 	{ "dgx-h100", "0000:52:00.0", "mlx5_4", PIER_DISTANCE_SWITCHES },
@@ -205,13 +292,23 @@ static const struct {
 	{ "ec2-p4d", "0000:a0:1d.0", "rdmap160s27", PIER_DISTANCE_HOST_BRIDGE },
 	/* Not rxe0, which is listed first but has no location. */
 	{ "kvm-guest", "0000:00:05.0", "mlx5_0", PIER_DISTANCE_HOST_BRIDGE },
-	{ "kvm-guest", "0000:00:06.0", "mlx5_0", PIER_DISTANCE_HOST_BRIDGE },
+	{ "kvm-guest", "0000:00:06.0", "mlx5_1", PIER_DISTANCE_HOST_BRIDGE },
 	{ "azure-nd", "0001:00:00.0", "mlx5_ib2", PIER_DISTANCE_NODE },
-	{ "azure-nd", "0002:00:00.0", "mlx5_ib2", PIER_DISTANCE_NODE },
+	{ "azure-nd", "0002:00:00.0", "mlx5_ib3", PIER_DISTANCE_NODE },
 	{ "azure-nd", "000b:00:00.0", "mlx5_ib0", PIER_DISTANCE_NODE },
-	{ "azure-nd", "000c:00:00.0", "mlx5_ib0", PIER_DISTANCE_NODE },
+	{ "azure-nd", "000c:00:00.0", "mlx5_ib1", PIER_DISTANCE_NODE },
 	{ "desktop", "0000:0a:00.0", "mlx5_0", PIER_DISTANCE_HOST_BRIDGE },
 	{ "vmd", "10000:02:00.0", "irdma1", PIER_DISTANCE_HOST_BRIDGE },
+	{ "two-socket", "0000:18:00.0", "mlx5_0", PIER_DISTANCE_SWITCH },
+	{ "two-socket", "0000:98:00.0", "mlx5_bond_0", PIER_DISTANCE_NODE },
+	{ "flat-vm", "0000:00:04.0", "mlx5_0", PIER_DISTANCE_HOST_BRIDGE },
+	{ "flat-vm", "0000:00:05.0", "mlx5_1", PIER_DISTANCE_HOST_BRIDGE },
+	{ "flat-vm", "0000:00:06.0", "mlx5_2", PIER_DISTANCE_HOST_BRIDGE },
+	{ "flat-vm", "0000:00:07.0", "mlx5_3", PIER_DISTANCE_HOST_BRIDGE },
+	{ "flat-vm", "0000:00:08.0", "mlx5_4", PIER_DISTANCE_HOST_BRIDGE },
+	{ "flat-vm", "0000:00:09.0", "mlx5_5", PIER_DISTANCE_HOST_BRIDGE },
+	{ "flat-vm", "0000:00:0a.0", "mlx5_6", PIER_DISTANCE_HOST_BRIDGE },
+	{ "flat-vm", "0000:00:0b.0", "mlx5_7", PIER_DISTANCE_HOST_BRIDGE },
 };
 
 enum {
@@ -275,6 +372,176 @@ static void keeps_the_order_without_a_location(void **state)
 	expect_ok(pier_near_device_list(&nowhere, &list, &count));
 	assert_int_equal(count, machine.tree.nic_count);
 	pier_near_device_list_free(list);
+}
+
+/*
+ * A link that trained down, and a bond at the other socket. A virtual function has the
+ * link of its physical one.
+ */
+static void lists_fast_devices_before_slow_ones(void **state)
+{
+	static const struct {
+		const char *name;
+		enum pier_distance distance;
+		uint32_t speed;
+	} expected[] = {
+		{ "mlx5_0", PIER_DISTANCE_SWITCH, 400000 },
+		{ "mlx5_3", PIER_DISTANCE_SWITCH, 400000 },
+		{ "mlx5_1", PIER_DISTANCE_SWITCH, 63015 },
+		{ "mlx5_2", PIER_DISTANCE_SWITCH, 0 },
+		{ "mlx5_bond_0", PIER_DISTANCE_SYSTEM, 200000 },
+		{ "mlx4_0", PIER_DISTANCE_SYSTEM, 16000 },
+	};
+	struct pier_near_device *list;
+	struct pier_location location;
+	size_t count;
+
+	(void)state;
+	start_machine("two-socket");
+	location = unit_location("0000:18:00.0");
+	expect_ok(pier_list_near_in(machine.tree.root, &location, &list, &count));
+	assert_int_equal(count, sizeof(expected) / sizeof(expected[0]));
+	for (size_t i = 0; i < count; i++) {
+		assert_string_equal(list[i].name, expected[i].name);
+		assert_int_equal(list[i].distance, expected[i].distance);
+		assert_int_equal(list[i].speed, expected[i].speed);
+	}
+	pier_near_device_list_free(list);
+	stop_machine();
+}
+
+static void expect_first(const struct pier_location *location, const char *name)
+{
+	struct pier_near_device *list;
+	size_t count;
+
+	expect_ok(pier_list_near_in(machine.tree.root, location, &list, &count));
+	check_order(list, count);
+	assert_string_equal(list[0].name, name);
+	pier_near_device_list_free(list);
+}
+
+/* Memory without an address: the launcher numbers the processes. */
+static void spreads_processes_by_local_rank(void **state)
+{
+	static const char *const names[] = { "OMPI_COMM_WORLD_LOCAL_RANK",
+					     "MPI_LOCALRANKID", "SLURM_LOCALID",
+					     "LOCAL_RANK" };
+	struct pier_location node = { .numa_node = 0 };
+
+	(void)state;
+	start_machine("dgx-h100");
+	expect_first(&node, "mlx5_0");
+	for (int i = 0; i < 4; i++) {
+		setenv(names[i], "1", 1);
+		expect_first(&node, "mlx5_1");
+		setenv(names[i], "6", 1);
+		expect_first(&node, "mlx5_0");
+		setenv(names[i], "-1", 1);
+		expect_first(&node, "mlx5_0");
+		unsetenv(names[i]);
+	}
+	stop_machine();
+}
+
+static void write_topology(const char *text)
+{
+	char path[64];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/topology.txt", machine.tree.root);
+	file = fopen(path, "w");
+	assert_non_null(file);
+	fputs(text, file);
+	fclose(file);
+	setenv("PIER_TOPO_FILE", path, 1);
+}
+
+/* A machine that hides its tree. */
+static void file_overrides_the_tree(void **state)
+{
+	struct pier_location gpu = { "0000:00:04.0", -1 };
+	struct pier_near_device *list;
+	size_t count;
+
+	(void)state;
+	start_machine("flat-vm");
+	expect_first(&gpu, "mlx5_0");
+	write_topology("# places\n\n"
+		       "distance 0000:00:04.0 mlx5_6 switch # the only one so near\n"
+		       "distance mlx5_7 0000:00:04.0 host bridge \n"
+		       "distance mlx5_5 0000:00:04.0 switch\n"
+		       "distance mlx5_5 0000:00:04.0 system\n");
+	expect_first(&gpu, "mlx5_6");
+	write_topology("nic mlx5_3 numa=1 speed=800000");
+	expect_first(&gpu, "mlx5_3");
+	/* Nodes decide where the tree does not. */
+	write_topology("nic mlx5_2 pci=0001:00:08.0 numa=1\npci 0000:00:04.0 numa=1\n"
+		       "distance 0000:00:04.0 0000:00:0f.0 system\n");
+	expect_ok(pier_list_near_in(machine.tree.root, &gpu, &list, &count));
+	assert_int_equal(count, 8);
+	assert_int_equal(list[5].distance, PIER_DISTANCE_HOST_BRIDGE);
+	assert_string_equal(list[6].name, "mlx5_2");
+	assert_int_equal(list[6].distance, PIER_DISTANCE_NODE);
+	assert_string_equal(list[7].name, "mlx5_3");
+	assert_int_equal(list[7].distance, PIER_DISTANCE_SYSTEM);
+	pier_near_device_list_free(list);
+	assert_int_equal(machine.warnings, 0);
+	write_topology("distance mlx5_9 0000:00:04.0 switch\n");
+	expect_first(&gpu, "mlx5_0");
+	assert_int_equal(machine.warnings, 1);
+	assert_non_null(strstr(machine.warning, "there is no NIC mlx5_9"));
+	unsetenv("PIER_TOPO_FILE");
+	stop_machine();
+}
+
+static void errors_of_the_file_name_the_line(void **state)
+{
+	static const struct {
+		const char *text, *sentence;
+	} wrong[] = {
+		{ "\nhost x\n",
+		  "line 2: a line begins with nic, pci or distance: \"host\"" },
+		{ "nic\n", "line 1: a NIC or a PCI address is missing" },
+		{ "nic mlx5_0\n", "nothing follows the name: \"mlx5_0\"" },
+		{ "nic mlx5_0 pci=17:00.0\n", "not a PCI address like 0000:17:00.0" },
+		{ "nic mlx5_0 numa=-1\n", "a NUMA node is 0 to 65535: \"numa=-1\"" },
+		{ "nic mlx5_0 speed=0\n", "a speed is in Mbit/s" },
+		{ "nic mlx5_0 width=16\n", "not pci=ADDRESS, numa=N or speed=MBIT" },
+		{ "pci mlx5_0 numa=0\n", "not a PCI address" },
+		{ "pci 0000:00:04.0 speed=1\n", "not numa=N: \"speed=1\"" },
+		{ "distance 0000:00:04.0\n", "is missing" },
+		{ "distance 0000:00:04.0 mlx5_0\n", "needs two places and a name" },
+		{ "distance 0000:00:04.0 mlx5_0 near\n", "not same, switch" },
+	};
+	struct pier_location gpu = { "0000:00:04.0", -1 };
+	char long_line[600];
+	struct pier_near_device *list;
+	size_t count;
+
+	(void)state;
+	start_machine("flat-vm");
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		write_topology(wrong[i].text);
+		expect_result(pier_list_near_in(machine.tree.root, &gpu, &list, &count),
+			      -EINVAL);
+		test_assert_sentence("PIER_TOPO_FILE: ");
+		test_assert_sentence(wrong[i].sentence);
+	}
+	memset(long_line, 'x', sizeof(long_line) - 1);
+	long_line[sizeof(long_line) - 1] = '\0';
+	write_topology(long_line);
+	expect_result(pier_list_near_in(machine.tree.root, &gpu, &list, &count), -EINVAL);
+	test_assert_sentence("line 1: a line has at most 510 bytes");
+	setenv("PIER_TOPO_FILE", "/nonexistent/file", 1);
+	expect_result(pier_list_near_in(machine.tree.root, &gpu, &list, &count), -ENOENT);
+	test_assert_sentence("PIER_TOPO_FILE: opening /nonexistent/file");
+	/* A call that cannot fail goes on without the file. */
+	assert_int_equal(machine.warnings, 0);
+	assert_int_equal(pier_location_distance(&gpu, &gpu), PIER_DISTANCE_SAME);
+	assert_int_equal(machine.warnings, 1);
+	unsetenv("PIER_TOPO_FILE");
+	stop_machine();
 }
 
 /* Memory of the first unit of BOARD, and the device that is opened for it. */
@@ -343,6 +610,111 @@ static void skips_devices_that_do_not_work(void **state)
 		"opening mlx5_6: Permission denied; mlx5_7 has no");
 	setenv("PIER_DEVICE", "soft0", 1);
 	check_opens("0000:c3:00.0", PIER_SOFT_DEVICE);
+	stop_machine();
+}
+
+static void expect_no_channels(const char *name, const char *reason)
+{
+	struct pier_channel *channel = NULL;
+	struct pier_device *device;
+	struct pier_pd *pd;
+
+	expect_ok(pier_open_device(name, &device));
+	expect_result(pier_device_check_channels(device), -EOPNOTSUPP);
+	test_assert_sentence(reason);
+	expect_ok(pier_alloc_pd(device, &pd));
+	expect_result(pier_channel_create(pd, NULL, &channel), -EOPNOTSUPP);
+	test_assert_sentence(reason);
+	assert_null(channel);
+	expect_ok(pier_dealloc_pd(pd));
+	expect_ok(pier_close_device(device));
+}
+
+/* They register memory, so they open when they are named. */
+static void passes_over_devices_without_channels(void **state)
+{
+	struct pier_device *device;
+
+	(void)state;
+	start_machine("dgx-h100");
+	nic_named("mlx5_9")->qp_error = EOPNOTSUPP;
+	nic_named("mlx5_6")->device.transport_type = IBV_TRANSPORT_IWARP;
+	nic_named("mlx5_7")->link_layer = -1;
+	check_opens("0000:c3:00.0", "mlx5_8");
+	expect_no_channels("mlx5_9",
+			   "mlx5_9 creates no reliable connected (RC) queue pairs: "
+			   "Operation not supported: name another device, or use");
+	expect_no_channels("mlx5_6", "mlx5_6 is an iWARP device");
+	for (size_t i = 0; i < machine.tree.nic_count; i++)
+		machine.nics[i].cq_error = EINVAL;
+	check_opens_none("0000:c3:00.0");
+	test_assert_sentence("no RDMA device can be used (PIER_DEVICE=soft0 or the name "
+			     "soft0 selects the software NIC): mlx5_9 creates no ");
+	/* No memory is no answer. */
+	nic_named("mlx5_9")->cq_error = ENOMEM;
+	expect_result(pier_open_device("mlx5_9", &device), -ENOMEM);
+	test_assert_sentence("asking whether mlx5_9 has channels: Cannot allocate");
+	stop_machine();
+}
+
+static void set_gid(struct nic *nic, int index, const char *text, uint32_t type)
+{
+	assert_int_equal(inet_pton(AF_INET6, text, &nic->gids[index].gid), 1);
+	nic->gids[index].gid_type = type;
+}
+
+/* The description of this machine's only port. */
+static struct pier_rail_port describe_port(const char *name)
+{
+	uint8_t bytes[PIER_RAILS_SIZE_MAX];
+	struct pier_rails rails;
+	int size = pier_rails_describe(NULL, name, bytes, sizeof(bytes));
+
+	assert_int_equal(size, 112);
+	expect_ok(pier_rails_unpack(bytes, (size_t)size, &rails));
+	assert_string_equal(rails.ports[0].device, name);
+	return rails.ports[0];
+}
+
+/* What another end learns of a port; the loopback's address stands for a local one. */
+static void describes_ports_to_the_peer(void **state)
+{
+	static const uint8_t network[16] = { [10] = 0xff, 0xff, 127 };
+	struct pier_rail_port port;
+	struct nic *nic;
+
+	(void)state;
+	start_machine("kvm-guest");
+	nic = nic_named("mlx5_1");
+	nic->link_layer = 1;
+	set_gid(nic, 0, "fec0:0:0:7::5", IBV_GID_TYPE_IB);
+	port = describe_port("mlx5_1");
+	assert_int_equal(port.link_layer, PIER_LINK_INFINIBAND);
+	assert_int_equal(port.subnet_bits, 64);
+	assert_memory_equal(port.subnet, "\xfe\xc0\0\0\0\0\0\7\0\0\0\0\0\0\0\0", 16);
+	nic->link_layer = 0;
+	set_gid(nic, 0, "fe80::1", IBV_GID_TYPE_ROCE_V1);
+	set_gid(nic, 1, "::ffff:198.51.100.7", IBV_GID_TYPE_ROCE_V2);
+	set_gid(nic, 2, "2001:db8::1", IBV_GID_TYPE_ROCE_V2);
+	nic->gids[2].ndev_ifindex = FOREIGN;
+	port = describe_port("mlx5_1");
+	assert_int_equal(port.gids, PIER_RAIL_ROCE_V1 | PIER_RAIL_IPV4);
+	assert_int_equal(port.subnet_bits, 0);
+	/* A local interface shows which of them are not foreign. */
+	set_gid(nic, 3, "::ffff:127.0.0.1", IBV_GID_TYPE_ROCE_V2);
+	port = describe_port("mlx5_1");
+	assert_int_equal(port.gids, PIER_RAIL_IPV4);
+	assert_int_equal(port.subnet_bits, 104);
+	assert_memory_equal(port.subnet, network, sizeof(network));
+	nic->down = true;
+	expect_result(pier_rails_describe(NULL, "mlx5_1", NULL, 0), -ENETDOWN);
+	/* Without names, all that work: one is down, and one has no channels. */
+	nic_named("mlx5_0")->qp_error = EOPNOTSUPP;
+	describe_port("rxe0");
+	assert_int_equal(pier_rails_describe(NULL, NULL, NULL, 0), 112);
+	nic_named("rxe0")->down = true;
+	expect_result(pier_rails_describe(NULL, NULL, NULL, 0), -ENODEV);
+	test_assert_sentence("mlx5_1 has no active port");
 	stop_machine();
 }
 
@@ -563,8 +935,14 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(lists_nearest_devices_first),
 		cmocka_unit_test(keeps_the_order_without_a_location),
+		cmocka_unit_test(lists_fast_devices_before_slow_ones),
+		cmocka_unit_test(spreads_processes_by_local_rank),
+		cmocka_unit_test(file_overrides_the_tree),
+		cmocka_unit_test(errors_of_the_file_name_the_line),
 		cmocka_unit_test(opens_the_nearest_device),
 		cmocka_unit_test(skips_devices_that_do_not_work),
+		cmocka_unit_test(passes_over_devices_without_channels),
+		cmocka_unit_test(describes_ports_to_the_peer),
 		cmocka_unit_test(opens_the_device_that_the_user_names),
 		cmocka_unit_test(opens_any_device_without_a_location),
 		cmocka_unit_test(reports_device_locations),

@@ -14,6 +14,8 @@
 #include <pier/error.h>
 #include <pier/object.h>
 #include <pier/recovery.h>
+#include <pier/verbs.h>
+#include <pier/waiting.h>
 
 #include "nic.h"
 
@@ -78,15 +80,22 @@ static void undoes_a_creation_that_failed_half_way(void **state)
 	for (int call = 1;; call++) {
 		fake_reset();
 		fake.fail_call = call;
-		if (pier_channel_create(&fake.pd, &attr, &channel) == 0)
-			break;
+		if (pier_channel_create(&fake.pd, &attr, &channel) == 0) {
+			if (fake.calls < call)
+				break;
+			/* An empty entry of the GID table. */
+			assert_int_equal(pier_channel_destroy(channel), 0);
+			channel = NULL;
+			continue;
+		}
 		failures++;
 		assert_null(channel);
 		assert_string_not_equal(pier_error_message(), "");
 		assert_int_equal(fake.pd.children, 0);
 		assert_int_equal(fake.channels + fake.cqs + fake.qps, 0);
 	}
-	assert_int_equal(failures, 1 + FAKE_GIDS + 4);
+	/* The port, its GID, and four objects. */
+	assert_int_equal(failures, 1 + 1 + 4);
 	destroy(channel);
 	assert_int_equal(pier_channel_destroy(NULL), 0);
 }
@@ -301,14 +310,73 @@ static void connects_over_infiniband(void **state)
 	destroy(channel);
 }
 
-static void refuses_impossible_peers(void **state)
+static struct pier_channel *prepared_on_infiniband(struct pier_channel_attr *attr)
 {
-	static const char *const names[] = { "qpn",  "qpn", "psn",    "mtu",
-					     "link", "gid", "address" };
-	struct pier_endpoint bad[7];
+	struct pier_channel *channel;
+
+	fake_reset();
+	fake.port.link_layer = IBV_LINK_LAYER_INFINIBAND;
+	fake.port.lid = 3;
+	fake.gids[0].gid = (union ibv_gid){ .raw = { 0xfe, 0x80, [7] = 1, [15] = 3 } };
+	memset(&fake.gids[1], 0, sizeof(fake.gids[1]));
+	/* The GID with a FLID: ncclIbGetGidIndex() in NCCL. */
+	if (attr->gid_index == 1)
+		fake.gids[1].gid = (union ibv_gid){
+			.raw = { 0xfe, 0x80, [5] = 44, [7] = 1, [15] = 3 }
+		};
+	attr->gid_index = -1;
+	assert_int_equal(pier_channel_create(&fake.pd, attr, &channel), 0);
+	return channel;
+}
+
+/* Routers are reached by the FLID in the peer's GID: ncclIbQpRtr() in NCCL. */
+static void routes_to_other_infiniband_subnets(void **state)
+{
+	static const struct {
+		uint8_t gid[16];
+		bool global;
+		uint16_t dlid;
+	} peers[] = {
+		{ { 0xfe, 0x80, [7] = 1, [15] = 9 }, false, 9 },
+		{ { 0xfe, 0x80, [4] = 7, [5] = 8, [7] = 1, [15] = 9 }, false, 9 },
+		{ { 0xfe, 0x80, [4] = 7, [5] = 8, [7] = 2, [15] = 9 }, true, 0x708 },
+		{ { 0xfe, 0x80, [7] = 2, [15] = 9 }, true, 9 },
+		{ { 0xfe, 0xc0, [7] = 1, [15] = 9 }, true, 9 },
+		{ { 0 }, false, 9 },
+	};
 
 	(void)state;
-	for (int i = 0; i < 7; i++)
+	for (size_t i = 0; i < 2 * sizeof(peers) / sizeof(peers[0]); i++) {
+		struct pier_endpoint other = { .qpn = 7, .lid = 9 }, own;
+		struct pier_channel_attr attr = small_attr();
+		const size_t at = i / 2;
+		struct pier_channel *channel;
+
+		attr.gid_index = i % 2 ? 1 : -1;
+		channel = prepared_on_infiniband(&attr);
+		memcpy(other.gid, peers[at].gid, sizeof(other.gid));
+		assert_int_equal(pier_channel_endpoint(channel, &own), 0);
+		assert_int_equal(own.gid[5], i % 2 ? 44 : 0);
+		assert_int_equal(pier_channel_connect(channel, &other), 0);
+		assert_int_equal(fake.rtr.ah_attr.is_global, peers[at].global);
+		assert_int_equal(fake.rtr.ah_attr.dlid, peers[at].dlid);
+		if (peers[at].global) {
+			assert_memory_equal(fake.rtr.ah_attr.grh.dgid.raw, other.gid, 16);
+			assert_int_equal(fake.rtr.ah_attr.grh.sgid_index, i % 2);
+			assert_int_equal(fake.rtr.ah_attr.grh.hop_limit, 64);
+		}
+		destroy(channel);
+	}
+}
+
+static void refuses_impossible_peers(void **state)
+{
+	static const char *const names[] = { "qpn",  "qpn", "psn",     "mtu",
+					     "link", "gid", "address", "IPv4" };
+	struct pier_endpoint bad[8];
+
+	(void)state;
+	for (int i = 0; i < 8; i++)
 		bad[i] = peer;
 	bad[0].qpn = 1;
 	bad[1].qpn = 1 << 24;
@@ -317,7 +385,8 @@ static void refuses_impossible_peers(void **state)
 	bad[4].link_layer = PIER_LINK_INFINIBAND;
 	memset(bad[5].gid, 0, sizeof(bad[5].gid));
 	bad[6].address_length = 8;
-	for (int i = 0; i < 7; i++) {
+	memcpy(bad[7].gid, (uint8_t[16]){ [10] = 0xff, [11] = 0xff, [12] = 10 }, 16);
+	for (int i = 0; i < 8; i++) {
 		struct pier_channel *channel = prepared();
 
 		assert_int_equal(pier_channel_connect(channel, &bad[i]), -EINVAL);
@@ -676,6 +745,74 @@ static void reports_a_failing_queue(void **state)
 }
 
 /* The caller gets its memory back, so nothing may be outstanding any more. */
+/* poll(2) reports POLLERR for ever, so a wait that ignores it spins until its deadline.
+ */
+static void ends_the_wait_when_the_device_is_removed(void **state)
+{
+	struct pier_channel *channel = connected();
+
+	(void)state;
+	fake_remove();
+	fake.never_flushes = true;
+	assert_int_equal(pier_channel_set_waiting(channel, PIER_WAIT_EVENT, 0), 0);
+	assert_int_equal(pier_channel_send(channel, NULL, 0, 60000), -EIO);
+	assert_non_null(strstr(pier_error_message(), "the device may have been "
+						     "removed: Input/output error"));
+	assert_int_equal(fake.notifies, 0);
+	assert_in_range(fake.polls, 1, 10);
+	assert_int_equal(pier_channel_arm(channel), -EIO);
+	destroy(channel);
+}
+
+/* An event comes at any time: here before the wait, and about another port. */
+static void reports_events_of_the_device(void **state)
+{
+	struct pier_channel *channel = connected();
+
+	(void)state;
+	fake_report(IBV_EVENT_PORT_ERR, 2);
+	fake_report(IBV_EVENT_PORT_ERR, 1);
+	fake_report(IBV_EVENT_PORT_ACTIVE, 1);
+	fake.completes = true;
+	fake.completes_with = IBV_WC_RETRY_EXC_ERR;
+	assert_int_equal(pier_channel_send(channel, NULL, 0, 60000), -ETIMEDOUT);
+	assert_null(strstr(pier_error_message(), "IBV_EVENT"));
+	assert_int_equal(fake.device_events_acked, 3);
+	destroy(channel);
+	channel = connected();
+	fake_report(IBV_EVENT_PORT_ERR, 1);
+	assert_int_equal(pier_channel_recv(channel, NULL, 0, 1, NULL), -ETIMEDOUT);
+	assert_non_null(strstr(pier_error_message(), "within 1 ms"));
+	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), -EPIPE);
+	assert_non_null(strstr(pier_error_message(), "port 1 is down: the device has "
+						     "reported IBV_EVENT_PORT_ERR"));
+	destroy(channel);
+	channel = connected();
+	fake_report_queue_pair(IBV_EVENT_QP_FATAL, pier_channel_qp(channel));
+	fake_report(IBV_EVENT_DEVICE_FATAL, 0);
+	assert_int_equal(pier_channel_recv(channel, NULL, 0, 60000, NULL), -EIO);
+	assert_non_null(strstr(pier_error_message(), "IBV_EVENT_DEVICE_FATAL"));
+	assert_int_equal(fake.device_events_acked, 2);
+	destroy(channel);
+}
+
+static void forgets_events_of_an_earlier_connection(void **state)
+{
+	struct pier_channel *channel = connected();
+
+	(void)state;
+	fake_report_queue_pair(IBV_EVENT_QP_FATAL, pier_channel_qp(channel));
+	fake.completes = true;
+	fake.completes_with = IBV_WC_RETRY_EXC_ERR;
+	assert_int_equal(pier_channel_send(channel, NULL, 0, 60000), -ETIMEDOUT);
+	assert_non_null(strstr(pier_error_message(), "IBV_EVENT_QP_FATAL for it"));
+	assert_int_equal(pier_channel_reset(channel), 0);
+	assert_int_equal(pier_channel_connect(channel, &peer), 0);
+	assert_int_equal(pier_channel_send(channel, NULL, 0, 60000), -ETIMEDOUT);
+	assert_null(strstr(pier_error_message(), "IBV_EVENT"));
+	destroy(channel);
+}
+
 static void stops_when_waiting_fails(void **state)
 {
 	struct pier_channel *channel = connected();
@@ -822,6 +959,7 @@ int main(void)
 		cmocka_unit_test(says_which_number_to_lower),
 		cmocka_unit_test(gives_up_on_a_dead_peer),
 		cmocka_unit_test(connects_over_infiniband),
+		cmocka_unit_test(routes_to_other_infiniband_subnets),
 		cmocka_unit_test(refuses_impossible_peers),
 		cmocka_unit_test(needs_a_usable_port),
 		cmocka_unit_test(finds_completions_in_any_order),
@@ -838,6 +976,9 @@ int main(void)
 		cmocka_unit_test(stops_at_its_timeout),
 		cmocka_unit_test(does_not_wait_for_a_dead_device),
 		cmocka_unit_test(reports_a_failing_queue),
+		cmocka_unit_test(ends_the_wait_when_the_device_is_removed),
+		cmocka_unit_test(reports_events_of_the_device),
+		cmocka_unit_test(forgets_events_of_an_earlier_connection),
 		cmocka_unit_test(stops_when_waiting_fails),
 		cmocka_unit_test(accepts_negative_errnos),
 		cmocka_unit_test(refuses_requests_without_a_remote_region),

@@ -398,8 +398,8 @@ static void can_be_retried_after_every_failure(void **state)
 		expect_usable(channel, 8);
 		close_channel(channel);
 	}
-	/* The port, its GIDs, to RESET and to INIT; the others are optional. */
-	assert_int_equal(failures, 1 + FAKE_GIDS + 2);
+	/* The port, its GID, to RESET and to INIT; the others are optional. */
+	assert_int_equal(failures, 1 + 1 + 2);
 }
 
 static void needs_an_active_port(void **state)

@@ -11,8 +11,8 @@
 #include "device/topology.h"
 
 static const char *const trees[] = {
-	"azure-nd", "desktop",	   "dgx-a100",	"dgx-h100",
-	"ec2-p4d",  "hgx-virtual", "kvm-guest", "vmd",
+	"azure-nd",    "desktop",   "dgx-a100", "dgx-h100",   "ec2-p4d",
+	"hgx-virtual", "kvm-guest", "vmd",	"two-socket", "flat-vm",
 };
 
 enum {

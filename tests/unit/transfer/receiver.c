@@ -577,38 +577,52 @@ static void survives_refused_receives(void **state)
 	}
 }
 
-/* A chunk as a peer may announce it. */
-static void announce(uint32_t immediate, uint64_t offset, uint32_t length)
+/* A write as a peer may send it, with immediate data or without. */
+static void write_bytes(uint64_t offset, uint32_t length, const uint32_t *immediate)
 {
+	struct pier_channel *channel = fixture.here.channels[0];
 	struct pier_gather source;
 	struct pier_remote target;
 
 	expect_ok(pier_mr_gather(fixture.here.mrs[0], pier_mr_iova(fixture.here.mrs[0]),
 				 length, &source));
 	expect_ok(pier_remote_sub(&fixture.remotes[0], GUARD + offset, length, &target));
-	expect_ok(pier_channel_write_imm(fixture.here.channels[0], &source, length > 0,
-					 length ? &target : NULL, immediate, PATIENT));
+	if (immediate)
+		expect_ok(pier_channel_write_imm(channel, &source, length > 0,
+						 length ? &target : NULL, *immediate,
+						 PATIENT));
+	else
+		expect_ok(pier_channel_write(channel, &source, 1, &target, PATIENT));
+}
+
+/* A chunk: the last `blocks` bytes have the immediate data. */
+static void announce(uint32_t block, uint64_t offset, uint32_t length)
+{
+	uint32_t blocks = (length + 4095) / 4096;
+
+	write_bytes(offset, length - blocks, NULL);
+	write_bytes(offset + length - blocks, blocks, &block);
 }
 
 static void rejects_invalid_announcements(void **state)
 {
 	static const struct {
-		uint32_t immediate, length;
+		uint32_t immediate, blocks;
 	} hostile[] = {
-		{ 0, 0 },			   /* no bytes */
-		{ LENGTH / 4096, 0 },		   /* nor of the last block */
-		{ 1 + LENGTH / 4096, 1 },	   /* starts at the end */
-		{ UINT32_MAX, 4096 },		   /* far behind the end */
-		{ 0, 4095 },			   /* no whole blocks */
-		{ 3, 4097 },			   /* no whole blocks either */
-		{ LENGTH / 4096, 778 + 4 * 4096 }, /* beyond the end */
-		{ LENGTH / 4096 - 1, 4096 + LENGTH % 4096 + 1 }, /* beyond it by one */
+		{ 0, 0 },		  /* no bytes */
+		{ LENGTH / 4096, 0 },	  /* nor of the last block */
+		{ 1 + LENGTH / 4096, 1 }, /* starts at the end */
+		{ UINT32_MAX, 1 },	  /* far behind the end */
+		{ 0, LENGTH / 4096 + 2 }, /* more than all blocks */
+		{ 0, 4096 },		  /* the length, as if in bytes */
+		{ LENGTH / 4096, 2 },	  /* beyond the end */
+		{ LENGTH / 4096 - 1, 3 }, /* beyond it by one */
 	};
 	(void)state;
 	for (size_t i = 0; i < sizeof(hostile) / sizeof(hostile[0]); i++) {
 		make_rails(1, true, true);
 		begin_receiver(1, LENGTH);
-		announce(hostile[i].immediate, 0, hostile[i].length);
+		write_bytes(0, hostile[i].blocks, &hostile[i].immediate);
 		expect_result(pier_receiver_wait(fixture.receiver, PATIENT), -EBADMSG);
 		test_assert_sentence("which no transfer of 328457 bytes has");
 		assert_int_equal(landed().done, 0);
@@ -1132,6 +1146,12 @@ static void refuses_transfers_that_cannot_be_announced(void **state)
 	parts[1].length++;
 	expect_ok(pier_transfer_begin(&good, &transfer));
 	expect_ok(pier_transfer_destroy(transfer));
+	transfer = NULL;
+	fixture.attr.max_send_wr = 1;
+	connect_rail(1);
+	fixture.rails[0].channel = fixture.here.channels[1];
+	attr = good;
+	refuse("a chunk takes two requests");
 }
 
 /* A state without announcements has ranges that are invalid here. */
@@ -1167,7 +1187,8 @@ static int check_parts(const uint64_t *starts, uint32_t count)
 {
 	struct pier_mr_part parts[8] = { { 0 } };
 	struct pier_mr mr = { .parts = parts, .part_count = count + 1 };
-	struct pier_channel channel = { .max_msg_size = 1 << 30 };
+	struct pier_channel channel = { .max_msg_size = 1 << 30,
+					.attr = { .max_send_wr = 2 } };
 	struct pier_send_rail rail = {
 		.base = { .channel = &channel, .mr = &mr, .offset = 100 },
 		.length = 3 * 4096,

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How a transfer becomes requests, as the NIC gets them. */
+#include <arpa/inet.h>
+
 #include "tests/support/random.h"
 #include "transfer_fixture.h"
 
@@ -116,6 +118,67 @@ static void reads_from_the_peer(void **state)
 	expect_request(2, IBV_WR_RDMA_READ, 20, 5);
 	complete(3, IBV_WC_SUCCESS);
 	expect_result(pier_transfer_progress(transfer), 1);
+}
+
+static void expect_announced(int index, enum ibv_wr_opcode opcode, uint64_t offset,
+			     uint32_t length, unsigned int flags)
+{
+	expect_request(index, opcode, offset, length);
+	assert_int_equal(fake.log[index].wr.send_flags, flags);
+}
+
+/*
+ * The payload goes without immediate data; the write behind it has as many bytes as the
+ * chunk has blocks. Both are posted at once, and complete as one.
+ */
+static void announces_behind_the_payload(void **state)
+{
+	struct pier_transfer_attr attr = attr_of(5 * 4096 + 100);
+
+	(void)state;
+	attr.flags = PIER_TRANSFER_ANNOUNCE;
+	attr.chunk = 3 * 4096;
+	begin_with(&attr);
+	expect_going(4);
+	assert_int_equal(fake.doorbells, 2);
+	expect_announced(0, IBV_WR_RDMA_WRITE, 0, 3 * 4096 - 3, 0);
+	expect_announced(1, IBV_WR_RDMA_WRITE_WITH_IMM, 3 * 4096 - 3, 3,
+			 IBV_SEND_SIGNALED);
+	assert_int_equal(ntohl(fake.log[1].wr.imm_data), 0);
+	expect_announced(2, IBV_WR_RDMA_WRITE, 3 * 4096, 2 * 4096 + 100 - 3, 0);
+	expect_announced(3, IBV_WR_RDMA_WRITE_WITH_IMM, 5 * 4096 + 100 - 3, 3,
+			 IBV_SEND_SIGNALED);
+	assert_int_equal(ntohl(fake.log[3].wr.imm_data), 3);
+	assert_int_equal(status().in_flight, 2);
+	fake_complete(fake.send_ids[1], IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE, 0);
+	assert_int_equal(pier_transfer_progress(transfer), 0);
+	assert_int_equal(status().done, 3 * 4096);
+	fake_complete(fake.log[3].wr.wr_id, IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE, 0);
+	expect_result(pier_transfer_progress(transfer), 1);
+}
+
+/* A queue of 8 requests holds 4 such chunks, of which half are used by default. */
+static void announced_chunks_take_two_requests(void **state)
+{
+	struct pier_transfer_attr attr = attr_of(20 * 4096);
+
+	(void)state;
+	attr.flags = PIER_TRANSFER_ANNOUNCE;
+	attr.chunk = 4096;
+	begin_with(&attr);
+	expect_going(DEPTH / 2);
+	assert_int_equal(status().in_flight, DEPTH / 4);
+	expect_ok(pier_transfer_cancel(transfer));
+	complete(DEPTH / 2, IBV_WC_SUCCESS);
+	expect_result(pier_transfer_progress(transfer), -ECANCELED);
+	expect_ok(pier_transfer_destroy(transfer));
+	attr.window = 1000;
+	begin_with(&attr);
+	expect_going(DEPTH);
+	assert_int_equal(status().in_flight, DEPTH / 2);
+	expect_ok(pier_transfer_cancel(transfer));
+	complete(DEPTH, IBV_WC_SUCCESS);
+	expect_result(pier_transfer_progress(transfer), -ECANCELED);
 }
 
 static void respects_the_longest_message(void **state)
@@ -312,6 +375,8 @@ int main(void)
 		transfer_test(shares_the_queue_with_other_requests),
 		transfer_test(ends_chunks_at_seams),
 		transfer_test(reads_from_the_peer),
+		transfer_test(announces_behind_the_payload),
+		transfer_test(announced_chunks_take_two_requests),
 		transfer_test(respects_the_longest_message),
 		transfer_test(moves_tebibytes),
 		transfer_test(completes_an_empty_transfer),

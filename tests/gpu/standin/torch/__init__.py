@@ -109,18 +109,17 @@ class _Tensor:
     def data_ptr(self):
         return self.address
 
+    def contiguous(self):
+        return self
+
     def cpu(self):
         found = ctypes.create_string_buffer(4 * self.count)
         if self.count:
             _must(_cuda.cuMemcpyDtoH_v2(found, ctypes.c_uint64(self.address),
                                         ctypes.c_size_t(4 * self.count)))
-        return _Tensor(found.raw[:4 * self.count], self.count)
-
-    def numpy(self):
-        return self
-
-    def tobytes(self):
-        return self.address
+        tensor = _Tensor(ctypes.addressof(found), self.count)
+        tensor.memory = found
+        return tensor
 
 
 def _make(values):

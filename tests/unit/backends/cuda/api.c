@@ -34,6 +34,7 @@ SAME_SIZE(uint64_t, cuuint64_t);
 SAME_SIZE(struct pier_cu_location, CUmemLocation);
 SAME_SIZE(struct pier_cu_allocation_prop, CUmemAllocationProp);
 SAME_SIZE(struct pier_cu_access_desc, CUmemAccessDesc);
+SAME_SIZE(struct pier_cu_ipc_handle, CUipcMemHandle);
 
 #define SAME_PLACE(ours, type, member) \
 	static_assert(offsetof(ours, member) == offsetof(type, member), #member)

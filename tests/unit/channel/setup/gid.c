@@ -1,94 +1,172 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/support/cmocka.h"
+#include "tests/support/expect.h"
+#include "tests/support/random.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
-#include <cmocka.h>
 
 #include "channel/setup/gid.h"
 #include "channel/setup/mtu.h"
-#include "nic.h"
 
 enum {
-	IB = IBV_GID_TYPE_IB,
 	V1 = IBV_GID_TYPE_ROCE_V1,
 	V2 = IBV_GID_TYPE_ROCE_V2,
+	MOST = 4,
 };
 
 struct address {
-	const char *text; /* NULL: the last entry */
+	const char *text; /* NULL: the last one */
 	uint32_t type;
 };
 
+static struct pier_gid_list list_of(const struct address *table)
+{
+	struct ibv_gid_entry entries[MOST] = { 0 };
+	struct pier_gid_list list;
+	uint32_t count = 0;
+
+	for (; count < MOST && table[count].text; count++) {
+		assert_int_equal(
+			inet_pton(AF_INET6, table[count].text, entries[count].gid.raw),
+			1);
+		entries[count].gid_type = table[count].type;
+		entries[count].gid_index = count;
+	}
+	pier_rank_gids(entries, count, &list);
+	return list;
+}
+
 static const struct {
-	struct address table[5];
-	int chosen;
+	struct address a[MOST], b[MOST];
+	int chosen_a, chosen_b; /* -1: none go together */
 } cases[] = {
-	{ { { NULL, 0 } }, -1 },
-	{ { { "::", V2 } }, -1 },
-	{ { { "fe80::1", V1 } }, 0 },
-	{ { { "fe80::1", V1 }, { "fe80::1", V2 } }, 1 },
-	{ { { "fe80::1", V1 }, { "fe80::1", V2 }, { "::ffff:10.0.0.1", V1 } }, 1 },
-	{ { { "fe80::1", V2 }, { "2001:db8::1", V2 } }, 1 },
-	{ { { "fe80::1", V2 }, { "fd00::1", V2 } }, 1 },
-	{ { { "2001:db8::1", V2 }, { "::ffff:10.0.0.1", V2 } }, 1 },
-	{ { { "::ffff:10.0.0.1", V2 }, { "2001:db8::1", V2 } }, 0 },
-	{ { { "::ffff:10.0.0.1", V1 }, { "::ffff:10.0.0.1", V2 } }, 1 },
-	{ { { "::ffff:10.0.0.1", V2 }, { "::ffff:10.0.0.2", V2 } }, 0 },
-	{ { { "::ffff:169.254.3.4", V2 }, { "2001:db8::1", V2 } }, 1 },
-	{ { { "::ffff:169.254.3.4", V2 }, { "fe80::1", V1 } }, 0 },
-	{ { { "fe80::1", IB }, { "fe80::1", V1 } }, 1 },
-	{ { { "fe80::1", IB } }, 0 },
-	{ { { "::", V1 }, { "febf::1", V2 }, { "::", V2 }, { "fec0::1", V2 } }, 3 },
+	/* One host: the same table. */
+	{ { { "fe80::1", V2 }, { "::ffff:10.0.0.1", V2 } },
+	  { { "fe80::1", V2 }, { "::ffff:10.0.0.1", V2 } },
+	  1,
+	  1 },
+	/* The subnet of the VLAN is the only one in common. */
+	{ { { "::ffff:10.0.0.1", V2 }, { "::ffff:10.100.0.1", V2 } },
+	  { { "::ffff:192.168.7.2", V2 }, { "::ffff:10.100.0.2", V2 } },
+	  1,
+	  1 },
+	/* One end has IPv4 and IPv6, the other IPv6 alone. */
+	{ { { "::ffff:10.0.0.1", V2 }, { "2001:db8::1", V2 } },
+	  { { "fe80::2", V2 }, { "2001:db8::2", V2 } },
+	  1,
+	  1 },
+	/* One end has RoCE v1 alone. */
+	{ { { "::ffff:10.0.0.1", V1 }, { "::ffff:10.0.0.1", V2 } },
+	  { { "::ffff:10.0.0.2", V1 } },
+	  0,
+	  0 },
+	/* Link-local addresses remain. */
+	{ { { "::ffff:10.0.0.1", V2 }, { "fe80::1", V2 } },
+	  { { "2001:db8::2", V2 }, { "fe80::2", V2 } },
+	  1,
+	  1 },
+	{ { { "::ffff:169.254.1.1", V2 } }, { { "fe80::2", V2 } }, -1, -1 },
+	{ { { "::ffff:10.0.0.1", V2 } }, { { "2001:db8::2", V2 } }, -1, -1 },
+	{ { { "::ffff:10.0.0.1", V2 } }, { { "::ffff:10.0.0.2", V1 } }, -1, -1 },
 };
 
-static void chooses_the_gid_by_type_and_scope(void **state)
+static void check_pair(const struct pier_gid_list *own, const struct pier_gid_list *peer,
+		       int chosen_own, int chosen_peer)
+{
+	struct ibv_gid_entry of_own, of_peer;
+
+	if (chosen_own < 0) {
+		expect_result(pier_agree_on_gids(own, peer, &of_own, &of_peer),
+			      -EADDRNOTAVAIL);
+		test_assert_sentence("no GID of this end goes with one of the peer's (");
+		return;
+	}
+	expect_ok(pier_agree_on_gids(own, peer, &of_own, &of_peer));
+	assert_int_equal(of_own.gid_index, chosen_own);
+	assert_int_equal(of_peer.gid_index, chosen_peer);
+}
+
+static void chooses_a_pair_of_one_family_and_subnet(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct ibv_gid_entry entries[5] = { 0 };
-		size_t count = 0;
+		struct pier_gid_list a = list_of(cases[i].a), b = list_of(cases[i].b);
 
-		while (count < 5 && cases[i].table[count].text) {
-			assert_int_equal(inet_pton(AF_INET6, cases[i].table[count].text,
-						   entries[count].gid.raw),
-					 1);
-			entries[count].gid_type = cases[i].table[count].type;
-			count++;
-		}
-		if (pier_choose_gid(entries, count) != cases[i].chosen)
-			fail_msg("case %zu: chose %d, not %d", i,
-				 pier_choose_gid(entries, count), cases[i].chosen);
+		print_message("case %zu\n", i);
+		check_pair(&a, &b, cases[i].chosen_a, cases[i].chosen_b);
+		check_pair(&b, &a, cases[i].chosen_b, cases[i].chosen_a);
 	}
 }
 
-static void skips_empty_entries(void **state)
+/* Few different values, so that many pairs are equally good. */
+static struct pier_gid_list random_list(struct test_random *random)
 {
-	struct ibv_gid_entry entry;
+	struct ibv_gid_entry entries[PIER_GID_OFFERS] = { 0 };
+	uint32_t count = 1 + (uint32_t)test_random_below(random, PIER_GID_OFFERS);
+	struct pier_gid_list list;
+
+	for (uint32_t i = 0; i < count; i++) {
+		static const char *const texts[] = { "::ffff:10.0.0.1", "::ffff:10.0.0.2",
+						     "2001:db8::1", "2001:db8::2",
+						     "fe80::1" };
+
+		inet_pton(AF_INET6, texts[test_random_below(random, 5)],
+			  entries[i].gid.raw);
+		entries[i].gid_type = (uint32_t)test_random_below(random, 3);
+		entries[i].gid_index = i;
+	}
+	pier_rank_gids(entries, count, &list);
+	return list;
+}
+
+static struct pier_gid_list send_list(const struct pier_gid_list *list)
+{
+	uint8_t wire[PIER_GID_OFFERS * PIER_GID_OFFER_SIZE];
+	struct pier_gid_list received;
+
+	expect_ok(pier_unpack_gids(wire, pier_pack_gids(list, wire), &received));
+	assert_int_equal(received.count, list->count);
+	return received;
+}
+
+static void both_ends_choose_the_same_pair(void **state)
+{
+	struct test_random random = test_random_start();
+	int agreed = 0;
 
 	(void)state;
-	fake_reset();
-	fake.gids[3].gid.raw[0] = 0x20;
-	fake.gids[3].gid_type = V2;
-	assert_int_equal(
-		pier_find_gid(fake.device.provider, &fake.context, 1, FAKE_GIDS, &entry),
-		0);
-	assert_int_equal(entry.gid_index, 1);
-	fake.gids[1].gid_type = V1;
-	assert_int_equal(
-		pier_find_gid(fake.device.provider, &fake.context, 1, FAKE_GIDS, &entry),
-		0);
-	assert_int_equal(entry.gid_index, 3);
-	assert_int_equal(pier_find_gid(fake.device.provider, &fake.context, 1, 1, &entry),
-			 -EADDRNOTAVAIL);
-	assert_int_equal(pier_find_gid(fake.device.provider, &fake.context, 1, 0, &entry),
-			 -EADDRNOTAVAIL);
-	fake.fail_call = fake.calls + 2;
-	assert_int_equal(
-		pier_find_gid(fake.device.provider, &fake.context, 1, FAKE_GIDS, &entry),
-		-ENOSPC);
+	for (int i = 0; i < 2000; i++) {
+		struct pier_gid_list a = random_list(&random), b = random_list(&random);
+		struct pier_gid_list a_at_b = send_list(&a), b_at_a = send_list(&b);
+		struct ibv_gid_entry a_of_a, b_of_a, a_of_b, b_of_b;
+		int at_a = pier_agree_on_gids(&a, &b_at_a, &a_of_a, &b_of_a);
+		int at_b = pier_agree_on_gids(&b, &a_at_b, &b_of_b, &a_of_b);
+
+		assert_int_equal(at_a, at_b);
+		if (at_a)
+			continue;
+		agreed++;
+		assert_memory_equal(&a_of_a.gid, &a_of_b.gid, 16);
+		assert_memory_equal(&b_of_a.gid, &b_of_b.gid, 16);
+		assert_int_equal(a_of_a.gid_type, b_of_b.gid_type);
+	}
+	assert_in_range(agreed, 1, 2000);
+}
+
+static void refuses_malformed_lists(void **state)
+{
+	uint8_t wire[(PIER_GID_OFFERS + 1) * PIER_GID_OFFER_SIZE] = { 0 };
+	struct pier_gid_list list;
+
+	(void)state;
+	for (size_t size = 0; size <= sizeof(wire); size++) {
+		bool valid = size > 0 && size % PIER_GID_OFFER_SIZE == 0 &&
+			     size < sizeof(wire);
+
+		assert_int_equal(pier_unpack_gids(wire, size, &list),
+				 valid ? 0 : -EBADMSG);
+	}
 }
 
 static void clamps_the_mtu(void **state)
@@ -113,8 +191,9 @@ static void clamps_the_mtu(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(chooses_the_gid_by_type_and_scope),
-		cmocka_unit_test(skips_empty_entries),
+		cmocka_unit_test(chooses_a_pair_of_one_family_and_subnet),
+		cmocka_unit_test(both_ends_choose_the_same_pair),
+		cmocka_unit_test(refuses_malformed_lists),
 		cmocka_unit_test(clamps_the_mtu),
 	};
 

@@ -113,7 +113,8 @@ static void parses_values(void **state)
 {
 	(void)state;
 	expect_ok(read_plan("wc@1=RNR_RETRY_EXC_ERR,late@1=50us,late@2=3s,late@3=9polls,"
-			    "lost@1,overrun@1+,dead@1,dead@2=7ms,event@1=3600s"));
+			    "lost@1,overrun@1+,dead@1,dead@2=7ms,event@1=3600s,"
+			    "async@1=CQ_ERR,async@2=GID_CHANGE"));
 	assert_int_equal(first_strike(FAULT_STATUS, FAULT_COMPLETION)->value,
 			 IBV_WC_RNR_RETRY_EXC_ERR);
 	assert_int_equal(first_strike(FAULT_LATE, FAULT_COMPLETION)->value, 50000);
@@ -127,6 +128,10 @@ static void parses_values(void **state)
 	assert_int_equal(first_strike(FAULT_DEAD, FAULT_POST_SEND)->value, 7000000);
 	assert_int_equal(first_strike(FAULT_NOTIFY_LATE, FAULT_REQ_NOTIFY_CQ)->value,
 			 3600000000000);
+	assert_int_equal(first_strike(FAULT_ASYNC, FAULT_POST_SEND)->value,
+			 IBV_EVENT_CQ_ERR);
+	assert_int_equal(first_strike(FAULT_ASYNC, FAULT_POST_SEND)->value,
+			 IBV_EVENT_GID_CHANGE);
 }
 
 static void rejects_malformed_plans(void **state)
@@ -149,6 +154,7 @@ static void rejects_malformed_plans(void **state)
 		{ "reg~3+=EIO", "behind the number" },
 		{ "wc@1=SUCCESS", "no error of enum ibv_wc_status" },
 		{ "wc@1=IBV_WC_REM_OP_ERR", "no error of enum ibv_wc_status" },
+		{ "async@1=IBV_EVENT_PORT_ERR", "no event of enum ibv_event_type" },
 		{ "late@1", "a value is missing" },
 		{ "late@1=5", "the unit is us, ms, s or polls" },
 		{ "late@1=5h", "the unit" },

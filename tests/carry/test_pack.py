@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The GPU suite as it is carried: packed, and run on the fake driver and without any.
+"""The suites as they are carried: packed, and run on the fake drivers, on lying ones, and
+without any. soft0 stands for the NIC.
 
-FAKE_DRIVERS is the folder of the fake, PIER_BUILD the build, and PTXAS NVIDIA's assembler,
+FAKE_DRIVERS is the folder of the fakes, PIER_BUILD the build, and PTXAS NVIDIA's assembler,
 or empty.
 """
 
 import os
 import pathlib
+import platform
 import shutil
 import subprocess
 import sys
@@ -49,7 +51,8 @@ def check_pack(folder):
     if status or "glibc 2." not in output:
         yield "exit status %d" % status
         return
-    for name in "run", "bin/pier", "bin/gpu_export", "lib/libpier.so.0", "lib/libibverbs.so.1":
+    for name in "run", "bin/pier", "bin/conformance", "bin/gpu_export", "lib/libpier.so.0", \
+            "lib/without-rdma-core/libibverbs.so.1":
         if not (folder / name).exists():
             yield "%s is not in it" % name
     for path in folder.glob("lib/libc.*"):
@@ -63,16 +66,55 @@ def check_pack(folder):
 
 def check_run(folder):
     """All programs, of which none may find anything of the build."""
-    status, output = run(folder / "run", LD_LIBRARY_PATH=FAKE,
-                         PYTHONPATH=str(HERE / "standin"), PIER_BUILD=None)
+    status, output = run(folder / "run", "--result", folder / "result.txt", LD_LIBRARY_PATH=FAKE,
+                         PYTHONPATH=str(HERE.parent / "gpu/standin"), PIER_BUILD=None,
+                         PIER_GPU_NIC="soft0")
     show(output)
     found = counts(output)
-    if status or len(found) != 3 or found[1] or found[0] < 40:
+    if status or len(found) != 3 or found[1] or found[0] < 700:
         yield "exit status %d" % status
-    elif found[2] > 1:
-        yield "more is skipped than the kernels"
-    if "for docs/hardware.md" not in output:
-        yield "no block for docs/hardware.md"
+    for part in ("for docs/hardware.md", "gpu_export cuda soft0", "gpu_export hip soft0",
+                 "conformance cuda soft0", "conformance hip soft0", "conformance memfd soft0",
+                 "test_cp.py hip soft0", "test_torch.py soft0", "----- the machine"):
+        if part not in output:
+            yield "nothing of %s" % part
+    # What this run skips, and a machine with GPUs and a NIC does not.
+    allowed = ("loads no modules", "gives no memory of this kind", "no device of the kernel",
+               "udmabuf", "dma_heap", "dma-buf", "soft0")
+    for line in output.splitlines():
+        if line.startswith("skipped: ") and not any(part in line for part in allowed):
+            yield line
+    yield from problems_of_result(folder / "result.txt", output)
+
+
+def problems_of_result(result, output):
+    text = result.read_text()
+    if text.splitlines()[-1:] != output.splitlines()[-1:] or len(text) < len(output) * 0.9:
+        yield "the result lacks output"
+    if len(platform.node()) > 3 and platform.node() in text:
+        yield "the result names the host"
+    result.unlink()
+
+
+def check_two_nics(folder):
+    """The second one is the peer's of copies and of conformance."""
+    status, output = run(folder / "run", "--result", folder / "result.txt", "gpu_copy",
+                         "test_cp.py", LD_LIBRARY_PATH=FAKE, PIER_GPU_NIC="soft0",
+                         PIER_GPU_PEER_NIC="fault:soft0")
+    if status or "gpu_copy cuda soft0 to fault:soft0" not in output or \
+            "test_cp.py host soft0 to fault:soft0" not in output:
+        show(output)
+        yield "exit status %d" % status
+
+
+def check_lie(folder, program, message, *arguments, **env):
+    """The bare program, which the canary does not save."""
+    status, output = run(folder / "bin" / program, *arguments, LD_LIBRARY_PATH="%s:%s" % (
+        folder / "lib", FAKE), PIER_GPU_NIC="soft0", PIER_GPU_BACKEND="hip", PIER_CANARY="off",
+        **env)
+    if status in (0, 77) or message not in output:
+        show(output)
+        yield "exit status %d" % status
 
 
 def check_without_torch(folder):
@@ -89,19 +131,21 @@ def check_without_torch(folder):
 
 def check_failure(folder):
     """What fails is told, and the last line stays what it is."""
-    failing = folder / "bin/gpu_failing"
+    failing = folder / "bin/gpu_copy"
+    kept = failing.read_bytes()
     failing.write_text("#!/bin/sh\nexit 3\n")
-    failing.chmod(0o755)
-    status, output = run(folder / "run", "gpu_facts", "gpu_failing", LD_LIBRARY_PATH=FAKE)
-    failing.unlink()
+    status, output = run(folder / "run", "--result", folder / "result.txt", "gpu", "gpu_facts",
+                         "gpu_copy", LD_LIBRARY_PATH=FAKE, FAKE_HIP_DEVICES="0",
+                         PIER_GPU_NIC="soft0")
+    failing.write_bytes(kept)
     found = counts(output)
-    if status != 1 or found != [2, 1, 0] or "gpu_failing: exit status 3" not in output:
+    if status != 1 or found != [2, 1, 0] or "gpu_copy cuda soft0: exit status 3" not in output:
         show(output)
         yield "exit status %d" % status
 
 
 def check_skip(folder, reason, **env):
-    status, output = run(folder / "run", **env)
+    status, output = run(folder / "run", "--result", folder / "result.txt", "gpu", **env)
     if status or counts(output) != [0, 0, 1] or reason not in output:
         show(output)
         yield "exit status %d" % status
@@ -123,18 +167,27 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pier-gpu-") as place:
         folder = pathlib.Path(place, "carried")
         cases.case("packs", check_pack(folder))
-        cases.case("runs on the fake driver", check_run(folder))
+        cases.case("runs on the fake drivers", check_run(folder))
+        cases.case("copies between two NICs", check_two_nics(folder))
+        cases.case("fails on a driver that exports what pier refuses", check_lie(
+            folder, "gpu_kinds", "the bare driver exports it", FAKE_HIP_POOLS="1"))
+        cases.case("fails on a driver that exports other pages", check_lie(
+            folder, "gpu_copy", "bytes are wrong", FAKE_HIP_GTT="1"))
+        cases.case("conformance fails on a driver that exports other pages", check_lie(
+            folder, "conformance", "not what it must be", "--device", "soft0", "--backend",
+            "hip", FAKE_HIP_GTT="1"))
         cases.case("skips PyTorch where there is none", check_without_torch(folder))
         cases.case("tells of a failure", check_failure(folder))
         # A machine with a driver has it somewhere: it shall not be found.
         empty = pathlib.Path(place, "empty")
         empty.mkdir()
-        (empty / "libcuda.so.1").write_text("")
+        for name in ["libcuda.so.1"] + ["libamdhip64.so." + n for n in "675"]:
+            (empty / name).write_text("")
         cases.case("is skipped without a driver",
                    check_skip(folder, "no NVIDIA driver: ", LD_LIBRARY_PATH=str(empty)))
         cases.case("is skipped without a device", check_skip(
             folder, "no CUDA device: cuInit gives 100", LD_LIBRARY_PATH=FAKE,
-            FAKE_CUDA_DEVICES="0"))
+            FAKE_CUDA_DEVICES="0", FAKE_HIP_DEVICES="0"))
         if os.environ.get("PTXAS"):
             cases.case("its kernels are assembled",
                        check_ptx(os.environ["PTXAS"], pathlib.Path(place)))

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_DEVICE_DEVICE_EVENTS_H
+#define PIER_DEVICE_DEVICE_EVENTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <infiniband/verbs.h>
+
+struct pier_device;
+
+/*
+ * The asynchronous events of a device (ibv_get_async_event(3)). They are taken by threads
+ * that sleep, fail or look for a GID anyway; pier has no thread for them. Those of an
+ * imported context are the program's.
+ */
+
+/* The errors that a device has reported. Under its events_lock. */
+struct pier_device_trouble {
+	bool fatal;	   /* DEVICE_FATAL */
+	unsigned int port; /* that is down; 0: none */
+	/* The queue pair or the completion queue that failed last; 0 and NULL: none. */
+	unsigned int qp_num;
+	const struct ibv_cq *cq;
+	enum ibv_event_type event; /* its event */
+};
+
+/* Make reading the events non-blocking, once the context is open. */
+void pier_start_device_events(struct pier_device *device);
+
+/* Take the events that have come, and log them. Returns whether pier takes them. */
+bool pier_take_device_events(struct pier_device *device);
+
+/* Errors: -EIO the device has failed as a whole. The sentence names the event. */
+int pier_check_device_events(struct pier_device *device);
+
+/*
+ * Take the events, and name the one that explains why a channel with this queue pair and
+ * port failed.
+ *
+ * Returns false if there is none.
+ */
+bool pier_explain_by_event(struct pier_device *device, const struct ibv_qp *qp,
+			   unsigned int port, char *ret_text, size_t size);
+
+/*
+ * A queue pair begins a new connection: what was reported about it, or about an earlier
+ * one with its number, explains nothing that follows.
+ */
+void pier_forget_events_of(struct pier_device *device, const struct ibv_qp *qp);
+
+#endif

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_DEVICE_GID_TABLE_H
+#define PIER_DEVICE_GID_TABLE_H
+
+#include <stdint.h>
+
+#include "gid_rank.h"
+
+struct pier_device;
+
+enum {
+	/* The range of sgid_index of struct ibv_global_route, which has 8 bits. */
+	PIER_GID_INDEXES = 256,
+	/* Ports whose GIDs are kept; those of other ports are read each time. */
+	PIER_GID_PORTS = 2,
+};
+
+struct pier_known_gids {
+	uint32_t changes; /* of the device when the list was read */
+	struct pier_gid_list list;
+};
+
+/*
+ * Find the GIDs that a RoCE channel can send from, in a port's table as far as a route
+ * can name its entries (rxe has 1024). An entry that cannot be read is skipped. Entries
+ * of interfaces that this network namespace lacks count only if there are no others.
+ *
+ * The list is read once, and again after the device has reported a change. If pier does
+ * not read the device's events, it is read each time.
+ *
+ * length    of the port's table
+ * ret_list  has at least one GID
+ *
+ * Errors: -EADDRNOTAVAIL no usable GID; -ENOMEM; others of query_gid if no entry could be
+ * read.
+ */
+int pier_list_gids(struct pier_device *device, uint8_t port, int length,
+		   struct pier_gid_list *ret_list);
+
+/* pier_list_gids() with another root of sysfs, and without the list that is kept. */
+int pier_read_gids(const char *sysfs, const struct pier_device *device, uint8_t port,
+		   int length, struct pier_gid_list *ret_list);
+
+#endif

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_DEVICE_SPEED_H
+#define PIER_DEVICE_SPEED_H
+
+#include <stdint.h>
+
+#include <pier/topology.h>
+
+/*
+ * How fast a NIC can move bytes, in Mbit/s: the rate of its fastest active port, or that
+ * of its PCIe link if it is slower. 0: sysfs reports neither.
+ *
+ * sysfs  its root, as in topology.h
+ * name   in libibverbs
+ */
+uint32_t pier_nic_speed(const char *sysfs, const char *name,
+			const struct pier_location *location);
+
+#endif

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_DEVICE_TOPOLOGY_FILE_H
+#define PIER_DEVICE_TOPOLOGY_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <pier/topology.h>
+
+/*
+ * The topology of this machine: sysfs, corrected by the file that PIER_TOPO_FILE names.
+ * <pier/topology.h> describes the file.
+ */
+struct pier_topology_line;
+struct pier_topology {
+	const char *sysfs; /* its root, borrowed */
+	struct pier_topology_line *lines;
+	size_t count;
+};
+
+/*
+ * Read the file, if there is one. Errors: -EINVAL a line of it is wrong; -ENOMEM; those
+ * of open(2).
+ */
+int pier_topology_open(const char *sysfs, struct pier_topology *ret_topology);
+void pier_topology_close(struct pier_topology *topology);
+
+/* pier_device_location() with another root of sysfs. */
+int pier_locate_device(const char *sysfs, const struct pier_device *device,
+		       struct pier_location *ret_location);
+
+/* Find a NIC by its name in libibverbs; its speed is in Mbit/s, 0: unknown. */
+void pier_topology_find_nic(const struct pier_topology *topology, const char *name,
+			    struct pier_location *ret_location, uint32_t *ret_speed);
+
+enum pier_distance pier_topology_distance(const struct pier_topology *topology,
+					  const struct pier_location *a,
+					  const struct pier_location *b);
+
+#endif

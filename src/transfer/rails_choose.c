@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rails.h"
+#include "core/caller.h"
+#include "core/error.h"
+
+/* Two ports: one of the end with the lower salt, and one of the other. */
+struct pair {
+	uint32_t first, second;
+	/* By importance; each is better the lower it is. */
+	uint32_t slowness;
+	bool other_subnet;
+	enum pier_distance distance;
+	bool other_name;
+};
+
+struct choice {
+	struct pier_rails first, second;
+	uint32_t count;
+	struct pair pairs[PIER_RAILS_MAX * PIER_RAILS_MAX];
+};
+
+static bool share_subnet(const struct pier_rail_port *a, const struct pier_rail_port *b)
+{
+	return a->subnet_bits && a->subnet_bits == b->subnet_bits &&
+	       memcmp(a->subnet, b->subnet, sizeof(a->subnet)) == 0;
+}
+
+/*
+ * A packet with a global route needs a router between InfiniBand subnets (InfiniBand
+ * Architecture Specification, volume 1, 19.2.4); a channel has the peer's plain LID.
+ */
+static bool can_connect(const struct pier_rail_port *a, const struct pier_rail_port *b)
+{
+	if (a->kind != b->kind || a->link_layer != b->link_layer)
+		return false;
+	if (a->kind == PIER_RAIL_SOFT)
+		return true;
+	return a->link_layer == PIER_LINK_INFINIBAND ? share_subnet(a, b)
+						     : a->gids & b->gids;
+}
+
+static struct pair rate_pair(const struct choice *choice, uint32_t first, uint32_t second)
+{
+	const struct pier_rail_port *a = &choice->first.ports[first];
+	const struct pier_rail_port *b = &choice->second.ports[second];
+
+	return (struct pair){
+		.first = first,
+		.second = second,
+		.slowness = UINT32_MAX - (a->speed < b->speed ? a->speed : b->speed),
+		.other_subnet = !share_subnet(a, b),
+		.distance = a->distance > b->distance ? a->distance : b->distance,
+		.other_name = strcmp(a->device, b->device) != 0,
+	};
+}
+
+/* What all pairs of one choice have in common. */
+static int compare_quality(const struct pair *a, const struct pair *b)
+{
+	if (a->slowness != b->slowness)
+		return a->slowness < b->slowness ? -1 : 1;
+	if (a->other_subnet != b->other_subnet)
+		return a->other_subnet ? 1 : -1;
+	if (a->distance != b->distance)
+		return a->distance < b->distance ? -1 : 1;
+	return 0;
+}
+
+/* No two pairs are equal. The first ports of an end's list are its own preference. */
+static int compare_pairs(const void *left, const void *right)
+{
+	const struct pair *a = left, *b = right;
+	int order = compare_quality(a, b);
+
+	if (order)
+		return order;
+	if (a->other_name != b->other_name)
+		return a->other_name ? 1 : -1;
+	if (a->first + a->second != b->first + b->second)
+		return a->first + a->second < b->first + b->second ? -1 : 1;
+	return a->first < b->first ? -1 : 1;
+}
+
+static void find_pairs(struct choice *choice)
+{
+	for (uint32_t i = 0; i < choice->first.count; i++) {
+		for (uint32_t j = 0; j < choice->second.count; j++) {
+			if (can_connect(&choice->first.ports[i],
+					&choice->second.ports[j]))
+				choice->pairs[choice->count++] = rate_pair(choice, i, j);
+		}
+	}
+	qsort(choice->pairs, choice->count, sizeof(choice->pairs[0]), compare_pairs);
+}
+
+static struct pier_rail_pair describe_pair(const struct choice *choice,
+					   const struct pair *pair, bool swapped)
+{
+	const struct pier_rail_port *mine = &choice->first.ports[pair->first];
+	const struct pier_rail_port *theirs = &choice->second.ports[pair->second];
+	struct pier_rail_pair described = { .distance = pair->distance,
+					    .speed = UINT32_MAX - pair->slowness };
+
+	if (swapped) {
+		theirs = mine;
+		mine = &choice->second.ports[pair->second];
+	}
+	memcpy(described.device, mine->device, sizeof(described.device));
+	memcpy(described.peer_device, theirs->device, sizeof(described.peer_device));
+	described.port = mine->port;
+	described.peer_port = theirs->port;
+	return described;
+}
+
+/* The best pairs, each port once. Returns how many there are. */
+static uint32_t take_pairs(const struct choice *choice, bool swapped,
+			   struct pier_rail_pair *ret_pairs, uint32_t count)
+{
+	bool first_used[PIER_RAILS_MAX] = { false },
+	     second_used[PIER_RAILS_MAX] = { false };
+	uint32_t taken = 0;
+
+	for (uint32_t i = 0; i < choice->count && taken < count; i++) {
+		const struct pair *pair = &choice->pairs[i];
+
+		if (compare_quality(pair, &choice->pairs[0]) != 0)
+			break;
+		if (first_used[pair->first] || second_used[pair->second])
+			continue;
+		first_used[pair->first] = second_used[pair->second] = true;
+		ret_pairs[taken++] = describe_pair(choice, pair, swapped);
+	}
+	return taken;
+}
+
+static void print_ports(const struct pier_rails *rails, char *ret_text, size_t size)
+{
+	size_t used = 0;
+
+	for (uint32_t i = 0; i < rails->count && used < size; i++) {
+		const struct pier_rail_port *port = &rails->ports[i];
+
+		used += (size_t)snprintf(
+			ret_text + used, size - used, "%s%s port %u (%s)", i ? ", " : "",
+			port->device, port->port,
+			port->kind == PIER_RAIL_SOFT		   ? "software"
+			: port->link_layer == PIER_LINK_INFINIBAND ? "InfiniBand"
+								   : "Ethernet");
+	}
+}
+
+static int fail_without_pair(const struct pier_rails *mine,
+			     const struct pier_rails *theirs)
+{
+	char here[256], there[256];
+
+	print_ports(mine, here, sizeof(here));
+	print_ports(theirs, there, sizeof(there));
+	return pier_fail(
+		EHOSTUNREACH,
+		"no NIC of this end can reach one of the peer: they differ in "
+		"link layer, InfiniBand subnet or kind of GID. Here: %s; there: %s",
+		here, there);
+}
+
+static int choose_pairs(struct choice *choice, bool swapped,
+			struct pier_rail_pair *ret_pairs, uint32_t count)
+{
+	find_pairs(choice);
+	if (choice->count == 0)
+		return swapped ? fail_without_pair(&choice->second, &choice->first)
+			       : fail_without_pair(&choice->first, &choice->second);
+	return (int)take_pairs(choice, swapped, ret_pairs, count);
+}
+
+int pier_rails_choose(const void *mine, size_t mine_size, const void *theirs,
+		      size_t their_size, struct pier_rail_pair *ret_pairs, uint32_t count)
+{
+	PIER_ENTRY();
+	struct choice *choice;
+	bool swapped;
+	int result;
+
+	if (count == 0)
+		return pier_fail(EINVAL, "rails: room for 0 pairs");
+	choice = calloc(1, sizeof(*choice));
+	if (!choice)
+		return pier_fail(ENOMEM, "no memory to choose rails");
+	result = pier_rails_unpack(mine, mine_size, &choice->first);
+	if (!result)
+		result = pier_rails_unpack(theirs, their_size, &choice->second);
+	/* Both ends number the ports in the same order. */
+	swapped = choice->first.salt > choice->second.salt;
+	if (!result && swapped) {
+		struct pier_rails kept = choice->first;
+
+		choice->first = choice->second;
+		choice->second = kept;
+	}
+	if (!result)
+		result = choose_pairs(choice, swapped, ret_pairs, count);
+	free(choice);
+	return result;
+}

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""pier's bandwidth beside perftest's on the same NIC, in turn, as a ratio. No ratio fails.
+
+    test_perf.py [ROUNDS]
+
+PIER_PERF is tests/bench's pier-perf, PIER_GPU_NIC the NIC. Both have two processes on it.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+from cases import Cases  # noqa: E402
+
+NIC = os.environ.get("PIER_GPU_NIC", "")
+TESTS = [("write_bw", "ib_write_bw"), ("read_bw", "ib_read_bw")]
+SIZES = [4096, 65536, 1 << 20]
+ROUNDS = int((sys.argv[1:] or ["3"])[0])
+SECONDS = 60
+DEPTH = 128  # perftest's
+MIB = 1 << 20
+
+
+def pier(test, size, count):
+    """Bytes per second."""
+    done = subprocess.run([os.environ["PIER_PERF"], NIC, "host", test, str(size), str(count),
+                           str(DEPTH)], universal_newlines=True, timeout=SECONDS,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if done.returncode:
+        raise RuntimeError("pier-perf: " + done.stderr.strip())
+    return float(done.stdout)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def perftest(program, size, count):
+    """Bytes per second; its column of the average is the third after the size."""
+    command = [program, "-d", NIC, "-s", str(size), "-n", str(count), "-F", "-p",
+               str(free_port())]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    said = ""
+    try:
+        until = time.monotonic() + SECONDS
+        # The server listens when it has made its queue pair: until then it is asked again.
+        while time.monotonic() < until and server.poll() is None:
+            said = subprocess.run(command + ["127.0.0.1"], universal_newlines=True, timeout=SECONDS,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
+            row = re.search(r"^ *%d +\d+ +[\d.]+ +([\d.]+)" % size, said, re.M)
+            if row and float(row[1]):
+                return float(row[1]) * MIB
+            time.sleep(0.1)
+    finally:
+        server.kill()
+        server.communicate()
+    raise RuntimeError("%s: %s" % (program, said.strip()[-300:] or "no answer"))
+
+
+def compare(test, program, size):
+    """The problems, after printing the ratio."""
+    try:
+        # As many as take half a second.
+        count = int(min(max(pier(test, size, 20) * 0.5 / size, 20), 100000))
+        pairs = [(pier(test, size, count), perftest(program, size, count))
+                 for _ in range(ROUNDS)]
+    except (RuntimeError, subprocess.TimeoutExpired) as error:
+        return [str(error)]
+    ratios = [ours / theirs for ours, theirs in pairs]
+    print("# %s, %d bytes: pier %.3f GB/s, %s %.3f GB/s, ratio %.3f (%.3f..%.3f)" % (
+        test, size, statistics.median(ours for ours, _ in pairs) / 1e9, program,
+        statistics.median(theirs for _, theirs in pairs) / 1e9, statistics.median(ratios),
+        min(ratios), max(ratios)))
+    return []
+
+
+def reason_to_skip():
+    if not os.path.exists("/sys/class/infiniband/" + NIC) or not NIC:
+        return "%s is no device of the kernel's" % (NIC or "PIER_GPU_NIC")
+    missing = [program for _, program in TESTS if not shutil.which(program)]
+    return "perftest is not installed" if missing else None
+
+
+def main():
+    reason, cases = reason_to_skip(), Cases()
+    if reason:
+        print("skip: %s\n1..0 # skip %s" % (reason, reason))
+        sys.exit(77)
+    for test, program in TESTS:
+        for size in SIZES:
+            cases.case("%s beside %s, %d bytes" % (test, program, size),
+                       compare(test, program, size))
+    cases.end()
+
+
+main()

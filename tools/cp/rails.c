@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdlib.h>
+
+#include <pier/device.h>
+#include <pier/error.h>
+
+#include "rails.h"
+
+/* The library never chooses soft0: between processes of one host it will do. */
+static int describe_rails(const struct pier_buffer *buffer, const char *devices,
+			  bool local, struct wire_writer *writer, bool *ret_substitute)
+{
+	const char *chosen = secure_getenv("PIER_DEVICE");
+	int size = pier_rails_describe(buffer, devices[0] ? devices : NULL, writer->data,
+				       sizeof(writer->data));
+
+	*ret_substitute = size == -ENODEV && local && !devices[0] &&
+			  !(chosen && chosen[0]);
+	if (*ret_substitute)
+		size = pier_rails_describe(buffer, PIER_SOFT_DEVICE, writer->data,
+					   sizeof(writer->data));
+	writer->length = size < 0 ? 0 : (size_t)size;
+	return size;
+}
+
+int agree_on_rails(struct control *control, const struct pier_buffer *buffer,
+		   const char *devices, bool local,
+		   struct pier_rail_pair ret_pairs[CP_RAILS_MAX], bool *ret_substitute)
+{
+	struct wire_writer mine = { .length = 0 };
+	struct frame theirs;
+	int count;
+
+	if (describe_rails(buffer, devices, local, &mine, ret_substitute) < 0)
+		return fail_pier(control->failure, EXIT_DEVICE);
+	if (control_send(control, FRAME_RAILS, &mine) < 0 ||
+	    control_expect(control, FRAME_RAILS, &theirs) < 0)
+		return -1;
+	count = pier_rails_choose(mine.data, mine.length, theirs.payload, theirs.length,
+				  ret_pairs, CP_RAILS_MAX);
+	return count < 0 ? fail_pier(control->failure,
+				     count == -EBADMSG ? EXIT_PEER : EXIT_DEVICE)
+			 : count;
+}
