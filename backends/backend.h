@@ -9,9 +9,10 @@ extern const struct pier_backend pier_host_backend;
 extern const struct pier_backend pier_memfd_backend;
 extern const struct pier_backend pier_udmabuf_backend;
 extern const struct pier_backend pier_dma_heap_backend;
-extern const struct pier_backend pier_dmabuf_backend; /* not in the registry */
-extern const struct pier_backend pier_cuda_backend;   /* with PIER_HAVE_CUDA */
-extern const struct pier_backend pier_hip_backend;    /* with PIER_HAVE_HIP */
+extern const struct pier_backend pier_dmabuf_backend;	  /* not in the registry */
+extern const struct pier_backend pier_cuda_backend;	  /* with PIER_HAVE_CUDA */
+extern const struct pier_backend pier_hip_backend;	  /* with PIER_HAVE_HIP */
+extern const struct pier_backend pier_level_zero_backend; /* with PIER_HAVE_LEVEL_ZERO */
 
 /* One entry of the registry: a backend, or why an object could not be loaded. */
 struct pier_backend_entry {

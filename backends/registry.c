@@ -25,6 +25,9 @@ static const struct pier_backend_entry built_in[] = {
 #ifdef PIER_HAVE_HIP
 	{ .backend = &pier_hip_backend, .origin = "" },
 #endif
+#ifdef PIER_HAVE_LEVEL_ZERO
+	{ .backend = &pier_level_zero_backend, .origin = "" },
+#endif
 };
 
 enum {

@@ -47,6 +47,7 @@ need_for_tests() {
     need clang-format have clang-format
     need shellcheck have shellcheck
     need mandoc have mandoc
+    need libze-dev have_header level_zero/ze_api.h
     need libopenmpi-dev have_library ompi-c
     need openmpi-bin have mpirun
     need openssh-server have sshd

@@ -68,6 +68,9 @@ PIER_API int pier_mr_sync_for_nic(struct pier_mr *mr, uint64_t offset, uint64_t 
  *	cuda	by cuFlushGPUDirectRDMAWrites(); if the driver lacks it, or the region
  *		has PIER_MAPPING_PCIE, the NIC reads back a byte of the range
  *	hip	the NIC reads back a byte, and the device's host data path is flushed
+ *	level_zero
+ *		the NIC reads back a byte; whether the device needs more is documented
+ *		nowhere
  *
  * For the NIC to read back, the first such call in a protection domain creates a queue
  * pair that is connected to itself. It ends with the domain, and no object of <pier/...>

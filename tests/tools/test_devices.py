@@ -202,7 +202,7 @@ class GpuMemory(Case):
     def test_info_lists_gpu_memory_as_available(self):
         facts = json.loads(self.run_pier("info", "--json").stdout)
         available = {m["name"]: m["available"] for m in facts["memory"]}
-        self.assertTrue(available["cuda"] and available["hip"])
+        self.assertTrue(available["cuda"] and available["hip"] and available["level_zero"])
 
 
 main()

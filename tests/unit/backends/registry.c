@@ -91,6 +91,9 @@ static const struct {
 #ifdef PIER_HAVE_HIP
 	{ "hip", NULL, "" },
 #endif
+#ifdef PIER_HAVE_LEVEL_ZERO
+	{ "level_zero", NULL, "" },
+#endif
 	{ "arena", NULL, "/a/arena.so" },
 	{ "cut", NULL, "/a/cut.so" },
 	{ "small", NULL, "/a/small.so" },
