@@ -166,7 +166,10 @@ static int add_ports(struct description *description, struct pier_device *device
 			error = add_port(description, device, name, i, &attr);
 	}
 	if (!error && description->rails.count == before)
-		error = pier_fail(ENETDOWN, "%s has no active port", name);
+		error = pier_fail(ENETDOWN,
+				  "%s has no active port: check the cable, the link and "
+				  "(InfiniBand) the subnet manager",
+				  name);
 	return error;
 }
 

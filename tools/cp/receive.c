@@ -303,7 +303,7 @@ static int receive_chunks(struct receiver *receiver)
 		int moved = transfer->broken ? restore_receiver(receiver)
 					     : advance_receiver(receiver);
 
-		if (moved < 0 && transfer->broken)
+		if (moved < 0 && is_to_be_restored(transfer))
 			continue;
 		if (moved < 0)
 			return -1;

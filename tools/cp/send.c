@@ -321,7 +321,7 @@ static int send_chunks(struct sender *sender)
 					     : advance_sender(sender);
 		uint64_t wake;
 
-		if (moved < 0 && transfer->broken)
+		if (moved < 0 && is_to_be_restored(transfer))
 			continue;
 		if (moved < 0)
 			return -1;

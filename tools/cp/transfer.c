@@ -219,6 +219,12 @@ static bool can_be_restored(const struct transfer *transfer)
 	       now_ns() < transfer->deadline_ns && is_transfer_broken(transfer);
 }
 
+/* Restoring fails with a reason, and the connection is still broken then. */
+bool is_to_be_restored(const struct transfer *transfer)
+{
+	return transfer->broken && !transfer->failure->status;
+}
+
 int fail_channel(struct transfer *transfer, const char *step)
 {
 	/* control_read_peer_failure() may replace the library's message: keep a copy. */

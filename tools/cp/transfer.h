@@ -64,6 +64,9 @@ int take_frame(struct transfer *transfer, const struct frame *frame);
  */
 int fail_channel(struct transfer *transfer, const char *step);
 
+/* Whether a call failed because the connection broke, and for no other reason. */
+bool is_to_be_restored(const struct transfer *transfer);
+
 /* Whether a channel of any rail is broken. */
 bool is_transfer_broken(const struct transfer *transfer);
 
