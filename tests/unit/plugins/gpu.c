@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,14 @@
 #include "gpu.h"
 
 PIER_API extern struct gpu_control gpu_control;
+
+/* Any thread may call a backend. The lock guards what is stored of the last call. */
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int add_to(int *counter, int change)
+{
+	return __atomic_add_fetch(counter, change, __ATOMIC_RELAXED);
+}
 struct gpu_control gpu_control;
 
 struct gpu_memory {
@@ -79,7 +88,7 @@ static int alloc_gpu(const char *unit, uint64_t length, struct pier_memory *ret_
 	gpu->alias = reserve(length_of(gpu));
 	for (int i = 0; i < count; i++)
 		map_segment(gpu, i);
-	gpu_control.live++;
+	add_to(&gpu_control.live, 1);
 	*ret_memory = (struct pier_memory){
 		.address = (uint64_t)(uintptr_t)(gpu_control.host ? gpu->alias
 								  : gpu->base),
@@ -100,14 +109,16 @@ static void free_gpu(struct pier_memory *memory)
 	munmap(gpu->base, length_of(gpu));
 	munmap(gpu->alias, length_of(gpu));
 	free(gpu);
-	gpu_control.live--;
+	add_to(&gpu_control.live, -1);
 }
 
 static void remember_request(const struct pier_backend_request *request)
 {
+	pthread_mutex_lock(&log_lock);
 	gpu_control.request = *request;
 	snprintf(gpu_control.importer, sizeof(gpu_control.importer), "%s",
 		 request->importer ? request->importer : "");
+	pthread_mutex_unlock(&log_lock);
 }
 
 static int export_range(const struct pier_memory *memory,
@@ -119,12 +130,13 @@ static int export_range(const struct pier_memory *memory,
 	enum pier_mapping mapping = request->mapping;
 	uint64_t index = offset / gpu->segment;
 	struct gpu_control *control = &gpu_control;
+	int exports;
 
 	remember_request(request);
-	control->exports++;
-	control->exports_by[mapping]++;
+	exports = add_to(&control->exports, 1);
+	add_to(&control->exports_by[mapping], 1);
 	if (control->export_error &&
-	    (!control->fail_export_at || control->exports == control->fail_export_at))
+	    (!control->fail_export_at || exports == control->fail_export_at))
 		return pier_fail(control->export_error, "the driver refuses");
 	if (mapping == PIER_MAPPING_PCIE && control->no_pcie)
 		return pier_fail(EOPNOTSUPP, "the driver has no such mapping");
@@ -143,14 +155,14 @@ static int export_range(const struct pier_memory *memory,
 	ret_export->offset = offset - index * gpu->segment;
 	if (ret_export->fd < 0)
 		return pier_fail(errno, "no more fds");
-	control->open_exports++;
+	add_to(&control->open_exports, 1);
 	return 0;
 }
 
 static void close_export(struct pier_backend_export *dmabuf)
 {
 	close(dmabuf->fd);
-	gpu_control.open_exports--;
+	add_to(&gpu_control.open_exports, -1);
 }
 
 static int segment(const struct pier_memory *memory, uint64_t address,
@@ -169,7 +181,7 @@ static int segment(const struct pier_memory *memory, uint64_t address,
 /* The nth copy in one direction; lost_at: from this one on the device is lost. */
 static int begin_copy(int *copies, int lost_at)
 {
-	int count = __atomic_add_fetch(&gpu_control.copies, 1, __ATOMIC_RELAXED);
+	int count = add_to(&gpu_control.copies, 1);
 	int nth = __atomic_add_fetch(copies, 1, __ATOMIC_RELAXED);
 
 	if (gpu_control.before_copy)
@@ -206,9 +218,11 @@ static int copy_from(const struct pier_memory *memory, uint64_t offset, void *de
 static int flush(const struct pier_memory *memory, const struct pier_backend_flush *range)
 {
 	(void)memory;
+	pthread_mutex_lock(&log_lock);
 	gpu_control.flushed = *range;
 	snprintf(gpu_control.flusher, sizeof(gpu_control.flusher), "%s", range->device);
-	__atomic_add_fetch(&gpu_control.flushes, 1, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&log_lock);
+	add_to(&gpu_control.flushes, 1);
 	if (gpu_control.flush_error)
 		return pier_fail(gpu_control.flush_error, "no flush");
 	return gpu_control.reads_back && !range->read_back ? PIER_BACKEND_READ_BACK : 0;
@@ -233,7 +247,7 @@ static int lock_host(const struct pier_memory *memory, void *addr, uint64_t leng
 	(void)memory;
 	if ((((uintptr_t)addr) | length) & mask)
 		return pier_fail(EINVAL, "not whole pages");
-	gpu_control.locks++;
+	add_to(&gpu_control.locks, 1);
 	return 0;
 }
 
@@ -241,7 +255,7 @@ static void unlock_host(const struct pier_memory *memory, void *addr)
 {
 	(void)memory;
 	(void)addr;
-	gpu_control.unlocks++;
+	add_to(&gpu_control.unlocks, 1);
 }
 
 static const struct pier_backend table = {
