@@ -117,7 +117,9 @@ static void post_chunk(struct slot *slot)
 	require(slot->chunk.hole || slot->chunk.length > nic.chunk ||
 			link_write(&nic, number, slot->chunk.length, peer.remotes) == 0,
 		"write");
-	require(link_send(&nic, number, ANNOUNCEMENT_SIZE, &slot->send) == 0, "announce");
+	require(link_send(&nic, number, link_outgoing(&nic, number), ANNOUNCEMENT_SIZE,
+			  &slot->send) == 0,
+		"announce");
 }
 
 /* The attack on chunk 1, whose valid tag has been computed. */

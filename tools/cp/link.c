@@ -291,10 +291,11 @@ static uint64_t message_iova(const struct link *link, const struct rail *rail,
 	return pier_mr_iova(rail->messages_mr) + (uint64_t)(message - link->messages);
 }
 
-int link_send(struct link *link, uint32_t slot, size_t length, struct pier_work *ret_work)
+int link_send(struct link *link, uint32_t slot, const uint8_t *message, size_t length,
+	      struct pier_work *ret_work)
 {
 	const struct rail *rail = link_rail(link, slot);
-	uint64_t iova = message_iova(link, rail, link_outgoing(link, slot));
+	uint64_t iova = message_iova(link, rail, message);
 	struct pier_gather element;
 	int error = pier_mr_gather(rail->messages_mr, iova, length, &element);
 

@@ -64,8 +64,8 @@ struct rail *link_rail(struct link *link, uint64_t slot);
 
 uint8_t *link_outgoing(const struct link *link, uint32_t slot);
 uint8_t *link_incoming(const struct link *link, uint32_t slot);
-/* Send the slot's outgoing message, receive its incoming one: 0 or -errno. */
-int link_send(struct link *link, uint32_t slot, size_t length,
+/* Send a part of the slot's outgoing message, receive its incoming one: 0 or -errno. */
+int link_send(struct link *link, uint32_t slot, const uint8_t *message, size_t length,
 	      struct pier_work *ret_work);
 int link_recv(struct link *link, uint32_t slot, struct pier_work *ret_work);
 /* With ipc: copy the slot's data to the same slot of the peer: 0 or -errno. Any thread.

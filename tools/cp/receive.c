@@ -139,11 +139,17 @@ static int send_credit(struct receiver *receiver, const struct slot *slot)
 {
 	struct link *link = &receiver->transfer->link;
 	uint32_t number = slot_number(link, slot);
+	bool odd = slot->chunk.number / link->depth % 2;
+	uint8_t *credit = link_outgoing(link, number) + odd * CREDIT_SIZE;
 
-	/* The buffer is free: the sender reuses the slot only after this message arrived.
+	/*
+	 * The buffer is free: the sender reuses the slot only after this message has
+	 * arrived. If it is a repetition, the sender may have had it already, and the
+	 * next credit of the slot may follow before this one is sent. So the two have
+	 * buffers of their own.
 	 */
-	store_u64(link_outgoing(link, number), slot->chunk.number);
-	if (link_send(link, number, CREDIT_SIZE, NULL) < 0)
+	store_u64(credit, slot->chunk.number);
+	if (link_send(link, number, credit, CREDIT_SIZE, NULL) < 0)
 		return fail_channel(receiver->transfer, "posting a credit");
 	return 0;
 }

@@ -114,7 +114,8 @@ static int post_slot(struct sender *sender, struct slot *slot)
 	size_t length = bytes_to_write(slot);
 
 	if ((length && link_write(link, number, length, transfer->peer.remotes) < 0) ||
-	    link_send(link, number, ANNOUNCEMENT_SIZE, &slot->send) < 0)
+	    link_send(link, number, link_outgoing(link, number), ANNOUNCEMENT_SIZE,
+		      &slot->send) < 0)
 		return fail_channel(transfer, "posting a write");
 	return 0;
 }
