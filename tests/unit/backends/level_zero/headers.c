@@ -120,7 +120,7 @@ MEMORY(id, id);
  * All except the functions that take structs, which have other names here: their other
  * parameters are handles, counts and pointers to pointers.
  */
-static const struct pier_ze_functions call;
+__attribute__((unused)) static const struct pier_ze_functions call;
 
 __attribute__((unused)) static void compare_functions(void)
 {
