@@ -177,8 +177,8 @@ static int open_unit(const char *unit, struct pier_cuda_spec *ret_spec,
 }
 
 /*
- * What pier would do to a context at its first use in the data path. UCX does the same
- * when it opens its CUDA domain (uct_cuda_copy_md_open() in cuda_copy_md.c).
+ * Prepare a context before its first use in the data path. UCX does so when it opens its
+ * CUDA domain (uct_cuda_copy_md_open() in cuda_copy_md.c).
  */
 int pier_cuda_warm_up(const char *unit)
 {

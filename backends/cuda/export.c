@@ -69,9 +69,9 @@ void pier_cuda_explain_export(const struct pier_cuda_memory *memory, char *ret_t
 }
 
 /*
- * What the driver's refusal of such memory most likely means, or "". No reason to refuse
- * it before the driver did: newer drivers may export more kinds, and gpuDirectRDMACapable
- * is a request (UCX's pull request 10007).
+ * The most likely reason why the driver refuses such memory, or "". pier itself does not
+ * refuse it first: newer drivers may export more kinds, and gpuDirectRDMACapable is only
+ * a request (UCX's pull request 10007).
  */
 static const char *refusal_hint(const struct pier_cuda_memory *memory)
 {

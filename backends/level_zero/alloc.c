@@ -79,8 +79,8 @@ static int fail_alloc(const struct pier_ze_memory *state, unsigned int error,
 {
 	if (error == PIER_ZE_UNSUPPORTED_SIZE)
 		return pier_ze_fail(error,
-				    "allocating %llu bytes of unit %s, of which one "
-				    "allocation may have %llu",
+				    "allocating %llu bytes of unit %s: an allocation "
+				    "there has at most %llu",
 				    (unsigned long long)length, unit,
 				    (unsigned long long)state->device->max_alloc);
 	return pier_ze_fail(error, "allocating %llu bytes of unit %s",

@@ -36,7 +36,7 @@ int pier_loop_create(struct pier_device *device, struct ibv_pd *pd,
 int pier_loop_run(struct pier_loop *loop, enum ibv_wr_opcode opcode,
 		  struct ibv_sge *local, uint64_t remote, uint32_t rkey);
 
-/* NULL and half-built loops are fine. What the driver does not destroy is leaked. */
+/* Takes NULL and half-built loops. Leaks objects that the driver does not destroy. */
 void pier_loop_destroy(struct pier_loop *loop);
 
 #endif

@@ -5,8 +5,8 @@
 #include "device.h"
 
 /*
- * What was learned about a NIC and the memory of one unit of a backend: a GPU. Only
- * answers are kept: a failure that may pass, such as -ENOMEM, is none.
+ * Findings about a NIC and the memory of one unit of a backend, such as a GPU. A failure
+ * that may pass, such as -ENOMEM, is not kept.
  */
 struct pier_pair {
 	struct pier_list link;
@@ -14,7 +14,7 @@ struct pier_pair {
 	/* Of the last dma-buf that was registered; AUTO: none, or it has no choice. */
 	_Atomic(enum pier_mapping) mapping;
 	/*
-	 * What the canary found, by mapping; PIER_MAPPING_AUTO stands for peer memory.
+	 * The canary's result for each mapping; PIER_MAPPING_AUTO stands for peer memory.
 	 * NULL: it has not run. pier_pair_passed: the path can be used. Otherwise the
 	 * sentence that refuses the path, from malloc(3).
 	 */

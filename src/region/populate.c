@@ -118,7 +118,7 @@ static void run_threads(struct work *work, uint32_t threads)
 
 int pier_memory_populate(void *addr, size_t length, int access, uint32_t threads)
 {
-	/* What ib_umem_get() takes pages for writing for: ib_access_writable(). */
+	/* ib_umem_get() takes writable pages for these: ib_access_writable(). */
 	const int writes = PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_WRITE |
 			   PIER_ACCESS_REMOTE_ATOMIC | PIER_ACCESS_MW_BIND;
 	uint64_t page = pier_host_page(), end;

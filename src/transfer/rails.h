@@ -5,7 +5,7 @@
 #include <pier/device.h>
 #include <pier/rails.h>
 
-/* What one end tells the other about its ports: <pier/rails.h>, docs/wire.md. */
+/* The description of an end's ports for its peer: <pier/rails.h>, docs/wire.md. */
 
 /* Only devices of one kind reach each other. */
 enum pier_rail_kind {

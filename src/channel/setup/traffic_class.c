@@ -6,8 +6,8 @@
 #include "traffic_class.h"
 
 /*
- * What an administrator wrote there for all of the port's RoCE packets. Only NVIDIA's
- * drivers have the file. UCX reads it likewise (uct_ib_device_query_roce_tclass()).
+ * The administrator's setting for all RoCE packets of the port. Only NVIDIA's drivers
+ * have the file. UCX reads it, too (uct_ib_device_query_roce_tclass()).
  */
 static uint8_t port_traffic_class(const char *sysfs, const char *device, uint32_t port)
 {

@@ -18,9 +18,9 @@
 struct pier_persona {
 	const char *name;
 	/*
-	 * What query_device() of the driver fills in. Members that depend on firmware and
-	 * have no public source are 0 here and those of the device beneath: max_mr_size,
-	 * page_size_cap, max_cqe, and the numbers of objects.
+	 * The result of the driver's query_device(). Members that depend on firmware and
+	 * have no public source are 0 here, and the device beneath provides them:
+	 * max_mr_size, page_size_cap, max_cqe, and the numbers of objects.
 	 */
 	struct ibv_device_attr limits;
 	enum ibv_node_type node_type;
@@ -58,7 +58,7 @@ const struct pier_persona *pier_persona_find(const char *name, size_t length);
 /* Writes the names of all, with ", " between them. */
 void pier_persona_print_names(char *ret_text, size_t size);
 
-/* What the driver reports, in place of what the device beneath does. */
+/* Replace the values of the device beneath by those that the driver reports. */
 void pier_persona_change_limits(const struct pier_persona *persona,
 				struct ibv_device_attr *attr);
 void pier_persona_change_port(const struct pier_persona *persona,

@@ -82,7 +82,7 @@ static void exhausted_memory_is_reported(void **state)
 			     "ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY (0x70000003)");
 	fixture.fake->max_alloc = 1 << 19;
 	expect_result(backend->alloc("0", 1 << 20, &memory), -E2BIG);
-	test_assert_sentence("of which one allocation may have 536870912");
+	test_assert_sentence("an allocation there has at most 536870912");
 	expect_result(backend->alloc("0", UINT64_MAX, &memory), -ENOMEM);
 	test_assert_sentence("more than there are addresses");
 }
