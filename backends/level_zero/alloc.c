@@ -113,7 +113,6 @@ static int alloc_pages(struct pier_ze_memory *state, const char *unit, uint64_t 
 	ret_memory->address = (uint64_t)(uintptr_t)pointer;
 	ret_memory->length = rounded;
 	ret_memory->cpu = state->type == PIER_ZE_MEMORY_DEVICE ? NULL : pointer;
-	ret_memory->state = state;
 	return 0;
 }
 
@@ -146,9 +145,12 @@ int pier_ze_alloc(const char *unit, uint64_t length, struct pier_memory *ret_mem
 	state->device = &ze->devices[index];
 	state->type = type;
 	result = alloc_pages(state, unit, length, ret_memory);
-	if (result != 0)
+	if (result != 0) {
 		free(state);
-	return result;
+		return result;
+	}
+	ret_memory->state = state;
+	return 0;
 }
 
 void pier_ze_free(struct pier_memory *memory)
