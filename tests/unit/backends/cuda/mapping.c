@@ -376,7 +376,42 @@ static const struct choice choices[] = {
 	{ false, 0, NEAR, NEAR, GPU, PIER_MAPPING_DEFAULT },
 };
 
-static void check_choice(const struct choice *choice, struct pier_buffer *buffer)
+/* What PIER_TOPO_FILE says counts before the tree. */
+static const struct {
+	const char *text;
+	struct choice choice;
+} corrected[] = {
+	{ "distance cuda:0 soft0 switch\n",
+	  { true, EOPNOTSUPP, "", FAR, GPU, PIER_MAPPING_PCIE } },
+	{ "distance cuda:0 soft0 c2c\n",
+	  { true, EOPNOTSUPP, "", NEAR, GPU, PIER_MAPPING_DEFAULT } },
+	{ "nic soft0 pci=" FAR "\n",
+	  { true, EOPNOTSUPP, "", NEAR, GPU, PIER_MAPPING_DEFAULT } },
+	/* The engine is a place of its own. */
+	{ "distance cuda:0 soft0 switch\n",
+	  { true, 0, "0003:01:00.0", FAR, GPU, PIER_MAPPING_DEFAULT } },
+	{ "distance cuda:0 0003:01:00.0 switch\n",
+	  { true, 0, "0003:01:00.0", FAR, GPU, PIER_MAPPING_PCIE } },
+	/* Nobody could be told of an error, so it is only a warning. */
+	{ "wrong\n", { true, EOPNOTSUPP, "", NEAR, GPU, PIER_MAPPING_PCIE } },
+};
+
+static void write_topology(const struct recorded *tree, const char *text)
+{
+	char path[64];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/topology.txt", tree->root);
+	file = fopen(path, "w");
+	assert_non_null(file);
+	fputs(text, file);
+	fclose(file);
+	setenv("PIER_TOPO_FILE", path, 1);
+}
+
+/* text: of PIER_TOPO_FILE, or NULL */
+static void check_choice(const struct choice *choice, const char *text,
+			 struct pier_buffer *buffer)
 {
 	struct pier_mr *region = calloc(1, sizeof(*region));
 	struct pier_segment segment = {
@@ -399,7 +434,10 @@ static void check_choice(const struct choice *choice, struct pier_buffer *buffer
 		 choice->gpu);
 	nic.query_error = choice->query_error;
 	nic.sibling = choice->sibling;
+	if (text)
+		write_topology(&tree, text);
 	assert_int_equal(pier_choose_mapping(tree.root, &segment), choice->mapping);
+	unsetenv("PIER_TOPO_FILE");
 	recorded_close(&tree);
 	free(region);
 }
@@ -410,7 +448,17 @@ static void chooses_the_mapping_by_the_topology(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++)
-		check_choice(&choices[i], buffer);
+		check_choice(&choices[i], NULL, buffer);
+	expect_ok(pier_buffer_free(buffer));
+}
+
+static void corrects_the_topology_of_the_choice(void **state)
+{
+	struct pier_buffer *buffer = alloc("cuda:0", FIXTURE_BLOCK);
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(corrected) / sizeof(corrected[0]); i++)
+		check_choice(&corrected[i].choice, corrected[i].text, buffer);
 	expect_ok(pier_buffer_free(buffer));
 }
 
@@ -429,6 +477,7 @@ int main(void)
 		CASE(registers_pcie_with_the_engine),
 		CASE(leaves_the_engine_if_the_range_does_not_suit),
 		CASE(chooses_the_mapping_by_the_topology),
+		CASE(corrects_the_topology_of_the_choice),
 	};
 
 	return cmocka_run_group_tests(tests, fixture_begin, NULL);
