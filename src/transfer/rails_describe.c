@@ -8,6 +8,7 @@
 #include <sys/random.h>
 
 #include "buffer/near.h"
+#include "channel/setup/attr_text.h"
 #include "device/device.h"
 #include "device/topology.h"
 #include "rails.h"
@@ -20,6 +21,9 @@ struct description {
 	struct pier_near_device *near; /* all RDMA devices */
 	size_t near_count;
 	struct ifaddrs *addresses; /* of this network namespace */
+	/* Of PIER_CHANNEL, which channels will have: */
+	uint32_t port; /* 0: any */
+	int gid_index; /* -1: any */
 };
 
 static uint8_t kind_of_gid(const struct ibv_gid_entry *entry)
@@ -86,10 +90,17 @@ static void set_subnet(struct pier_rail_port *port, const uint8_t gid[16],
 static void add_gids(const struct description *description, struct pier_device *device,
 		     uint32_t count, struct pier_rail_port *port)
 {
-	struct pier_gid_list list;
-	uint8_t mask[16];
+	struct pier_gid_list list = { .count = 1 };
+	uint8_t number = (uint8_t)port->port, mask[16];
+	int error;
 
-	if (pier_list_gids(device, (uint8_t)port->port, (int)count, &list))
+	if (description->gid_index < 0)
+		error = pier_list_gids(device, number, (int)count, &list);
+	else
+		error = device->provider->query_gid(device->context, number,
+						    (uint32_t)description->gid_index,
+						    &list.entries[0]);
+	if (error)
 		return;
 	for (uint32_t i = 0; i < list.count; i++) {
 		const struct ibv_gid_entry *entry = &list.entries[i];
@@ -155,10 +166,17 @@ static int add_port(struct description *description, struct pier_device *device,
 static int add_ports(struct description *description, struct pier_device *device,
 		     const char *name)
 {
-	uint32_t before = description->rails.count;
+	uint32_t before = description->rails.count, count = device->limits.phys_port_cnt;
+	uint32_t first = description->port ? description->port : 1;
+	uint32_t last = description->port ? description->port : count;
 	int error = pier_device_check_channels(device);
 
-	for (uint32_t i = 1; !error && i <= device->limits.phys_port_cnt; i++) {
+	if (!error && description->port > count)
+		error = pier_fail(EINVAL,
+				  "PIER_CHANNEL: port %u is not in 1 to %u, the ports of "
+				  "%s",
+				  description->port, count, name);
+	for (uint32_t i = first; !error && i <= last; i++) {
 		struct pier_port_attr attr;
 
 		error = pier_query_port(device, i, &attr);
@@ -166,10 +184,14 @@ static int add_ports(struct description *description, struct pier_device *device
 			error = add_port(description, device, name, i, &attr);
 	}
 	if (!error && description->rails.count == before)
-		error = pier_fail(ENETDOWN,
-				  "%s has no active port: check the cable, the link and "
-				  "(InfiniBand) the subnet manager",
-				  name);
+		error = pier_fail(
+			ENETDOWN,
+			"%s has no active port%s: check the cable, the link and "
+			"(InfiniBand) the subnet manager",
+			name, description->port ? " that PIER_CHANNEL allows" : "");
+	/* The device is passed over with all of its ports. */
+	if (error)
+		description->rails.count = before;
 	return error;
 }
 
@@ -220,15 +242,21 @@ static void add_working_devices(struct description *description)
 }
 
 /* The sentence has the reason for each device. */
-static int fail_without_device(const struct pier_buffer *buffer)
+static int fail_without_device(const struct description *description,
+			       const struct pier_buffer *buffer)
 {
 	struct pier_device *device;
 	int error = pier_open_near_in(PIER_SYSFS, buffer, &device);
 
 	if (error)
 		return error;
-	/* It became usable meanwhile. */
 	pier_close_device(device);
+	if (description->port)
+		return pier_fail(ENODEV,
+				 "no RDMA device has an active port %u, which "
+				 "PIER_CHANNEL demands",
+				 description->port);
+	/* It became usable meanwhile. */
 	return pier_fail(ENODEV, "no RDMA device could be used; now one can: try again");
 }
 
@@ -248,14 +276,29 @@ static int describe_devices(struct description *description, const char *names)
 		       : pier_fail(EIO, "getrandom() returned too few bytes");
 }
 
+static int read_demands(struct description *description)
+{
+	struct pier_channel_attr attr;
+	int error;
+
+	pier_channel_attr_init(&attr);
+	attr.port = 0;
+	error = pier_read_environment(&attr);
+	description->port = attr.port;
+	description->gid_index = attr.gid_index;
+	return error;
+}
+
 int pier_rails_describe(const struct pier_buffer *buffer, const char *devices,
 			void *ret_bytes, size_t size)
 {
 	PIER_ENTRY();
 	const char *chosen = secure_getenv("PIER_DEVICE");
 	struct description description = { .near = NULL };
-	int result;
+	int result = read_demands(&description);
 
+	if (result)
+		return result;
 	if (!devices && chosen && chosen[0])
 		devices = chosen;
 	result = pier_list_near_buffer(PIER_SYSFS, buffer, &description.near,
@@ -268,6 +311,6 @@ int pier_rails_describe(const struct pier_buffer *buffer, const char *devices,
 	freeifaddrs(description.addresses);
 	pier_near_device_list_free(description.near);
 	if (!result && description.rails.count == 0)
-		result = fail_without_device(buffer);
+		result = fail_without_device(&description, buffer);
 	return result ? result : pier_rails_pack(&description.rails, ret_bytes, size);
 }

@@ -150,9 +150,6 @@ static int open_channel(const struct link *link, struct rail *rail, uint32_t por
 	uint32_t slots = link->depth / link->rail_count;
 	struct pier_channel_attr attr;
 
-	/* What the client requests replaces what either side has in its environment. */
-	if (settings->channel[0] && setenv("PIER_CHANNEL", settings->channel, 1) < 0)
-		return fail(failure, EXIT_DEVICE, "out of memory");
 	pier_channel_attr_init(&attr);
 	/* The sender posts a write and a message per slot, the receiver one message. */
 	attr.max_send_wr = 2 * slots + 1;
@@ -203,6 +200,9 @@ int open_link(struct link *link, enum cp_role role, const struct cp_settings *se
 	struct pier_rail_pair pairs[CP_RAILS_MAX];
 	int count;
 
+	/* What the client requests replaces what either side has in its environment. */
+	if (settings->channel[0] && setenv("PIER_CHANNEL", settings->channel, 1) < 0)
+		return fail(control->failure, EXIT_DEVICE, "out of memory");
 	choose_slots(link, settings, size);
 	if (alloc_memory(link, side->memory, control->failure) < 0)
 		return -1;

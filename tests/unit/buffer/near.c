@@ -36,6 +36,8 @@ struct nic {
 	int link_layer; /* -1: unspecified; 0: Ethernet; 1: InfiniBand */
 	struct ibv_gid_entry gids[NIC_GIDS];
 	int open_error, cq_error, qp_error;
+	int ports;	  /* 0: one */
+	int second_error; /* of querying port 2 */
 };
 
 static struct {
@@ -89,8 +91,10 @@ int ibv_close_device(struct ibv_context *context)
 
 int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *ret_attr)
 {
-	(void)context;
-	*ret_attr = (struct ibv_device_attr){ .phys_port_cnt = 1 };
+	int ports = nic_of(context->device)->ports;
+
+	*ret_attr =
+		(struct ibv_device_attr){ .phys_port_cnt = (uint8_t)(ports ? ports : 1) };
 	return 0;
 }
 
@@ -101,7 +105,8 @@ int ibv_query_port(struct ibv_context *context, uint8_t port,
 	struct ibv_port_attr *attr = (struct ibv_port_attr *)ret_attr;
 	const struct nic *nic = nic_of(context->device);
 
-	(void)port;
+	if (port == 2 && nic->second_error)
+		return nic->second_error;
 	attr->state = nic->down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
 	attr->link_layer = nic->link_layer < 0	 ? IBV_LINK_LAYER_UNSPECIFIED
 			   : nic->link_layer > 0 ? IBV_LINK_LAYER_INFINIBAND
@@ -821,6 +826,73 @@ static void describes_ports_to_the_peer(void **state)
 	stop_machine();
 }
 
+/* All ports of this machine; returns their number, or an error. */
+static int describe_all(struct pier_rails *ret_rails)
+{
+	uint8_t bytes[PIER_RAILS_SIZE_MAX];
+	int size = pier_rails_describe(NULL, NULL, bytes, sizeof(bytes));
+
+	if (size < 0)
+		return size;
+	expect_ok(pier_rails_unpack(bytes, (size_t)size, ret_rails));
+	return (int)ret_rails->count;
+}
+
+/* With none of its ports, although the first one was described before. */
+static void passes_over_a_device_with_all_ports(void **state)
+{
+	struct pier_rails rails;
+
+	(void)state;
+	start_machine("kvm-guest");
+	for (size_t i = 0; i < machine.tree.nic_count; i++)
+		machine.nics[i].ports = 2;
+	assert_int_equal(describe_all(&rails), 6);
+	nic_named("mlx5_0")->second_error = nic_named("mlx5_1")->second_error = EIO;
+	assert_int_equal(describe_all(&rails), 2);
+	assert_string_equal(rails.ports[0].device, "rxe0");
+	assert_string_equal(rails.ports[1].device, "rxe0");
+	expect_result(pier_rails_describe(NULL, "rxe0,mlx5_1", NULL, 0), -EIO);
+	nic_named("rxe0")->second_error = EIO;
+	assert_true(describe_all(&rails) < 0);
+	stop_machine();
+}
+
+/* The port and the GID that all channels of the process will have. */
+static void describes_what_the_environment_demands(void **state)
+{
+	struct pier_rails rails;
+	struct nic *nic;
+
+	(void)state;
+	start_machine("kvm-guest");
+	nic = nic_named("mlx5_1");
+	nic->ports = 2;
+	set_gid(nic, 0, "fe80::1", IBV_GID_TYPE_ROCE_V1);
+	set_gid(nic, 1, "::ffff:198.51.100.7", IBV_GID_TYPE_ROCE_V2);
+	setenv("PIER_CHANNEL", "tc=106", 1);
+	assert_int_equal(describe_all(&rails), 4);
+	setenv("PIER_CHANNEL", "port=1", 1);
+	assert_int_equal(describe_all(&rails), 3);
+	setenv("PIER_CHANNEL", "gid=1,port=2", 1);
+	assert_int_equal(describe_all(&rails), 1);
+	assert_string_equal(rails.ports[0].device, "mlx5_1");
+	assert_int_equal(rails.ports[0].port, 2);
+	assert_int_equal(rails.ports[0].gids, PIER_RAIL_IPV4);
+	expect_result(pier_rails_describe(NULL, "rxe0", NULL, 0), -EINVAL);
+	test_assert_sentence("PIER_CHANNEL: port 2 is not in 1 to 1, the ports of rxe0");
+	nic->down = true;
+	expect_result(pier_rails_describe(NULL, "mlx5_1", NULL, 0), -ENETDOWN);
+	test_assert_sentence("mlx5_1 has no active port that PIER_CHANNEL allows");
+	assert_int_equal(describe_all(&rails), -ENODEV);
+	test_assert_sentence("no RDMA device has an active port 2, which PIER_CHANNEL");
+	setenv("PIER_CHANNEL", "prt=2", 1);
+	assert_int_equal(describe_all(&rails), -EINVAL);
+	test_assert_sentence("PIER_CHANNEL: \"prt=2\" is not KEY=NUMBER");
+	unsetenv("PIER_CHANNEL");
+	stop_machine();
+}
+
 static void opens_the_device_that_the_user_names(void **state)
 {
 	struct pier_device *device = NULL;
@@ -1048,6 +1120,8 @@ int main(void)
 		cmocka_unit_test(skips_devices_that_do_not_work),
 		cmocka_unit_test(passes_over_devices_without_channels),
 		cmocka_unit_test(describes_ports_to_the_peer),
+		cmocka_unit_test(passes_over_a_device_with_all_ports),
+		cmocka_unit_test(describes_what_the_environment_demands),
 		cmocka_unit_test(opens_the_device_that_the_user_names),
 		cmocka_unit_test(opens_any_device_without_a_location),
 		cmocka_unit_test(reports_device_locations),
