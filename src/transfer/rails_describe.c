@@ -10,6 +10,7 @@
 #include "buffer/near.h"
 #include "channel/setup/attr_text.h"
 #include "device/device.h"
+#include "device/speed.h"
 #include "device/topology.h"
 #include "rails.h"
 #include "core/caller.h"
@@ -17,6 +18,7 @@
 #include "core/log.h"
 
 struct description {
+	const char *sysfs; /* its root */
 	struct pier_rails rails;
 	struct pier_near_device *near; /* all RDMA devices */
 	size_t near_count;
@@ -125,15 +127,20 @@ static void add_prefix(struct pier_device *device, struct pier_rail_port *port)
 	port->subnet_bits = 64;
 }
 
+/* The speed of the NIC is that of its fastest port. count: of its ports */
 static void add_distance(const struct description *description, const char *name,
-			 struct pier_rail_port *port)
+			 uint32_t count, struct pier_rail_port *port)
 {
+	uint32_t slow = pier_slow_port_speed(description->sysfs, name, port->port, count);
+
 	for (size_t i = 0; i < description->near_count; i++) {
 		if (strcmp(description->near[i].name, name) == 0) {
 			port->distance = description->near[i].distance;
 			port->speed = description->near[i].speed;
 		}
 	}
+	if (slow && slow < port->speed)
+		port->speed = slow;
 }
 
 static int add_port(struct description *description, struct pier_device *device,
@@ -154,7 +161,7 @@ static int add_port(struct description *description, struct pier_device *device,
 		.distance = PIER_DISTANCE_UNKNOWN,
 	};
 	snprintf(port->device, sizeof(port->device), "%s", name);
-	add_distance(description, plain, port);
+	add_distance(description, plain, device->limits.phys_port_cnt, port);
 	if (port->link_layer == PIER_LINK_INFINIBAND)
 		add_prefix(device, port);
 	else if (port->kind == PIER_RAIL_VERBS)
@@ -246,7 +253,7 @@ static int fail_without_device(const struct description *description,
 			       const struct pier_buffer *buffer)
 {
 	struct pier_device *device;
-	int error = pier_open_near_in(PIER_SYSFS, buffer, &device);
+	int error = pier_open_near_in(description->sysfs, buffer, &device);
 
 	if (error)
 		return error;
@@ -289,19 +296,18 @@ static int read_demands(struct description *description)
 	return error;
 }
 
-int pier_rails_describe(const struct pier_buffer *buffer, const char *devices,
-			void *ret_bytes, size_t size)
+int pier_rails_describe_in(const char *sysfs, const struct pier_buffer *buffer,
+			   const char *devices, void *ret_bytes, size_t size)
 {
-	PIER_ENTRY();
 	const char *chosen = secure_getenv("PIER_DEVICE");
-	struct description description = { .near = NULL };
+	struct description description = { .sysfs = sysfs };
 	int result = read_demands(&description);
 
 	if (result)
 		return result;
 	if (!devices && chosen && chosen[0])
 		devices = chosen;
-	result = pier_list_near_buffer(PIER_SYSFS, buffer, &description.near,
+	result = pier_list_near_buffer(sysfs, buffer, &description.near,
 				       &description.near_count);
 	if (result)
 		return result;
@@ -313,4 +319,12 @@ int pier_rails_describe(const struct pier_buffer *buffer, const char *devices,
 	if (!result && description.rails.count == 0)
 		result = fail_without_device(&description, buffer);
 	return result ? result : pier_rails_pack(&description.rails, ret_bytes, size);
+}
+
+int pier_rails_describe(const struct pier_buffer *buffer, const char *devices,
+			void *ret_bytes, size_t size)
+{
+	PIER_ENTRY();
+
+	return pier_rails_describe_in(PIER_SYSFS, buffer, devices, ret_bytes, size);
 }

@@ -830,7 +830,8 @@ static void describes_ports_to_the_peer(void **state)
 static int describe_all(struct pier_rails *ret_rails)
 {
 	uint8_t bytes[PIER_RAILS_SIZE_MAX];
-	int size = pier_rails_describe(NULL, NULL, bytes, sizeof(bytes));
+	int size = pier_rails_describe_in(machine.tree.root, NULL, NULL, bytes,
+					  sizeof(bytes));
 
 	if (size < 0)
 		return size;
@@ -855,6 +856,35 @@ static void passes_over_a_device_with_all_ports(void **state)
 	expect_result(pier_rails_describe(NULL, "rxe0,mlx5_1", NULL, 0), -EIO);
 	nic_named("rxe0")->second_error = EIO;
 	assert_true(describe_all(&rails) < 0);
+	stop_machine();
+}
+
+/* A 25 Gbit/s port is no rail beside the 100 Gbit/s port of the same NIC. */
+static void describes_the_speed_of_each_port(void **state)
+{
+	static const char *const lines[] = {
+		"class/infiniband/mlx5_1/ports/1/state = 4: ACTIVE",
+		"class/infiniband/mlx5_1/ports/1/rate = 25 Gb/sec (1X EDR)",
+		"class/infiniband/mlx5_1/ports/2/state = 4: ACTIVE",
+		"class/infiniband/mlx5_1/ports/2/rate = 100 Gb/sec (4X EDR)",
+	};
+	struct pier_rails rails;
+
+	(void)state;
+	start_machine("kvm-guest");
+	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
+		recorded_add(&machine.tree, lines[i]);
+	nic_named("mlx5_0")->down = nic_named("rxe0")->down = true;
+	nic_named("mlx5_1")->ports = 2;
+	assert_int_equal(describe_all(&rails), 2);
+	assert_int_equal(rails.ports[0].speed, 25000);
+	assert_int_equal(rails.ports[1].speed, 100000);
+	/* The file raises the speed of the NIC, so of its fastest port. */
+	write_topology("nic mlx5_1 speed=400000\n");
+	assert_int_equal(describe_all(&rails), 2);
+	assert_int_equal(rails.ports[0].speed, 25000);
+	assert_int_equal(rails.ports[1].speed, 400000);
+	unsetenv("PIER_TOPO_FILE");
 	stop_machine();
 }
 
@@ -1121,6 +1151,7 @@ int main(void)
 		cmocka_unit_test(passes_over_devices_without_channels),
 		cmocka_unit_test(describes_ports_to_the_peer),
 		cmocka_unit_test(passes_over_a_device_with_all_ports),
+		cmocka_unit_test(describes_the_speed_of_each_port),
 		cmocka_unit_test(describes_what_the_environment_demands),
 		cmocka_unit_test(opens_the_device_that_the_user_names),
 		cmocka_unit_test(opens_any_device_without_a_location),
