@@ -227,7 +227,9 @@ struct fake_cuda {
 	 * them go on.
 	 */
 	bool stalled;
-	/* As MIG devices: no memory is shared with other processes. */
+	/* As MIG devices of different GPU instances: no memory is shared (MIG user
+	 * guide).
+	 */
 	bool no_ipc;
 	/* As if each process were in a container with a PID namespace of its own. */
 	bool contained;
