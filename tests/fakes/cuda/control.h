@@ -24,6 +24,7 @@
  *	FAKE_CUDA_NO_IPC	0, 1
  *	FAKE_CUDA_CONTAINED	0, 1
  *	FAKE_CUDA_NO_PEERS	0, 1
+ *	FAKE_CUDA_NO_HOST_RANGES	0, 1
  *	FAKE_CUDA_FAIL		"cuMemAlloc:3:2,cuInit:1:999:5": the third call fails with
  *				2; the first and four more with 999
  * and for all devices together
@@ -33,6 +34,7 @@
  *	FAKE_CUDA_COHERENT	0, 1
  *	FAKE_CUDA_DMABUF	0, 1
  *	FAKE_CUDA_HOST_DMABUF	0, 1
+ *	FAKE_CUDA_EVERY_KIND	0, 1
  *	FAKE_CUDA_RANGES	any, base, whole, granules
  *	FAKE_CUDA_SEAMS		refused, joined
  *	FAKE_CUDA_PCIE		either, refused, required, wrong
