@@ -36,7 +36,7 @@ static void set_padding(const struct pier_segment *segment, struct ibv_mr *mr)
 
 /*
  * Data Direct needs a page-aligned iova (reg_user_mr_dmabuf_by_data_direct() in the
- * kernel's mlx5/mr.c). A region from the start of the page on, as in torchcomms' pull
+ * kernel's mlx5 driver). A region from the start of the page on, as in torchcomms' pull
  * request 3410, would have a key for bytes that the range does not have.
  */
 static bool is_inside_page(const struct pier_segment *segment)

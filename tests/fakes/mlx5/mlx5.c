@@ -27,7 +27,7 @@ __attribute__((visibility("default"))) struct ibv_mr *mlx5dv_reg_dmabuf_mr(
 {
 	static struct ibv_mr mr;
 
-	/* reg_user_mr_dmabuf_by_data_direct() in the kernel's mlx5/mr.c. */
+	/* reg_user_mr_dmabuf_by_data_direct() in the kernel's mlx5 driver. */
 	if (iova % (uint64_t)sysconf(_SC_PAGESIZE) != 0 ||
 	    access & IBV_ACCESS_ON_DEMAND) {
 		errno = EOPNOTSUPP;

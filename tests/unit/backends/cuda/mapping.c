@@ -54,7 +54,7 @@ static struct ibv_mr *attach(struct ibv_pd *pd, uint64_t offset, size_t length,
 	return nic.soft->reg_dmabuf_mr(pd, offset, length, iova, fd, access);
 }
 
-/* As reg_user_mr_dmabuf_by_data_direct() in the kernel's mlx5/mr.c. */
+/* As reg_user_mr_dmabuf_by_data_direct() in the kernel's mlx5 driver. */
 static struct ibv_mr *attach_directly(struct ibv_pd *pd, uint64_t offset, size_t length,
 				      uint64_t iova, int fd, int access)
 {
