@@ -86,13 +86,13 @@ static void set_subnet(struct pier_rail_port *port, const uint8_t gid[16],
 static void add_gids(const struct description *description, struct pier_device *device,
 		     uint32_t count, struct pier_rail_port *port)
 {
-	struct pier_gid_list list;
+	struct pier_shared_gids *gids;
 	uint8_t mask[16];
 
-	if (pier_list_gids(device, (uint8_t)port->port, (int)count, &list))
+	if (pier_list_gids(device, (uint8_t)port->port, (int)count, &gids))
 		return;
-	for (uint32_t i = 0; i < list.count; i++) {
-		const struct ibv_gid_entry *entry = &list.entries[i];
+	for (uint32_t i = 0; i < gids->list.count; i++) {
+		const struct ibv_gid_entry *entry = &gids->list.entries[i];
 		uint8_t kind = kind_of_gid(entry);
 
 		port->gids |= kind;
@@ -100,6 +100,7 @@ static void add_gids(const struct description *description, struct pier_device *
 		    find_netmask(description->addresses, entry->gid.raw, mask))
 			set_subnet(port, entry->gid.raw, mask);
 	}
+	pier_drop_gids(gids);
 }
 
 /* GID 0 has the subnet prefix (InfiniBand Architecture Specification, volume 1, 4.1.1).

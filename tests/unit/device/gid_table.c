@@ -146,6 +146,8 @@ static void start_host(void)
 
 static void stop_host(void)
 {
+	for (int i = 0; i < PIER_GID_PORTS; i++)
+		pier_drop_gids(host.device.gids[i].gids);
 	recorded_close(&host.tree);
 }
 
@@ -463,31 +465,49 @@ static void report(enum ibv_event_type type)
 	host.has_event = true;
 }
 
+/* Equal lists are one, whether the table was read again or not. */
+static void list_port(struct pier_shared_gids **first)
+{
+	struct pier_shared_gids *gids;
+
+	expect_ok(pier_list_gids(&host.device, 1, 256, &gids));
+	if (*first) {
+		assert_ptr_equal(gids, *first);
+		pier_drop_gids(gids);
+	}
+	*first = gids;
+}
+
 static void reads_the_table_once_until_it_changes(void **state)
 {
-	struct pier_gid_list list;
+	struct pier_shared_gids *first = NULL, *gids;
 
 	(void)state;
 	start_host();
 	add_both(1, "::ffff:10.0.0.1", "eth0", 2);
 	for (int i = 0; i < 3; i++)
-		expect_ok(pier_list_gids(&host.device, 1, 256, &list));
+		list_port(&first);
 	assert_int_equal(host.at_once, 3); /* its events are not pier's */
 	host.device.takes_events = true;
 	for (int i = 0; i < 3; i++)
-		expect_ok(pier_list_gids(&host.device, 1, 256, &list));
+		list_port(&first);
 	assert_int_equal(host.at_once, 4);
 	inet_pton(AF_INET6, "::ffff:10.0.0.7", host.entries[1].gid.raw);
 	report(IBV_EVENT_GID_CHANGE);
-	expect_ok(pier_list_gids(&host.device, 1, 256, &list));
-	expect_gid(&list.entries[0], "::ffff:10.0.0.7");
+	expect_ok(pier_list_gids(&host.device, 1, 256, &gids));
+	expect_gid(&gids->list.entries[0], "::ffff:10.0.0.7");
+	/* Channels that offer the old ones still do. */
+	assert_ptr_not_equal(gids, first);
+	expect_gid(&first->list.entries[0], "::ffff:10.0.0.1");
+	pier_drop_gids(first);
 	/* A port without GIDs is read each time. */
 	for (int i = 0; i < 2; i++)
-		expect_result(pier_list_gids(&host.device, 2, 256, &list),
+		expect_result(pier_list_gids(&host.device, 2, 256, &first),
 			      -EADDRNOTAVAIL);
 	assert_int_equal(host.at_once, 7);
 	report(IBV_EVENT_COMM_EST);
-	expect_ok(pier_list_gids(&host.device, 1, 256, &list));
+	list_port(&gids);
+	pier_drop_gids(gids);
 	assert_int_equal(host.at_once, 7);
 	stop_host();
 }
