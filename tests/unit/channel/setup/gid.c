@@ -166,6 +166,22 @@ static void both_ends_choose_the_same_pair(void **state)
 	assert_in_range(agreed, 1, 2000);
 }
 
+static void packs_the_documented_form(void **state)
+{
+	static const struct address table[MOST] = { { "2001:db8::1", V1 },
+						    { "::ffff:10.0.0.1", V2 } };
+	static const uint8_t golden[8 + 2 * 18] = {
+		'P', 'r', 'G', 'I', 1, 0, 44, 0, 2,   0,    [20] = 0xff, 0xff,
+		10,  0,	  0,   1,   1, 0, 32, 1, 0xd, 0xb8, [43] = 1,
+	};
+	struct pier_gid_list list = list_of(table);
+	uint8_t wire[PIER_GIDS_WIRE_MAX];
+
+	(void)state;
+	assert_int_equal(pier_pack_gids(&list, wire), sizeof(golden));
+	assert_memory_equal(wire, golden, sizeof(golden));
+}
+
 static void refuses_malformed_lists(void **state)
 {
 	uint8_t wire[PIER_GIDS_WIRE_MAX + 18] = "PrGI\1";
@@ -216,6 +232,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(chooses_a_pair_of_one_family_and_subnet),
 		cmocka_unit_test(both_ends_choose_the_same_pair),
+		cmocka_unit_test(packs_the_documented_form),
 		cmocka_unit_test(refuses_malformed_lists),
 		cmocka_unit_test(clamps_the_mtu),
 	};
