@@ -124,10 +124,10 @@ struct pier_channel_attr {
 	uint8_t traffic_class;
 	uint8_t hop_limit;
 	/**
-	 * Index into the port's GID table; -1: pier chooses one of an interface of this
-	 * network namespace, preferring RoCE v2 and IPv4. pier_channel_handshake()
-	 * chooses again, together with the peer; other exchanges of endpoints do not, so
-	 * there both ends must have the same kind of address.
+	 * Index into the port's GID table; -1: pier offers those of interfaces of this
+	 * network namespace to the peer, and both ends choose a pair of one type,
+	 * address family and, if possible, subnet, preferring RoCE v2 and IPv4. A peer
+	 * without pier uses the one in the endpoint.
 	 */
 	int gid_index;
 	/**
@@ -282,7 +282,8 @@ PIER_API int pier_channel_query(const struct pier_channel *channel,
 				struct pier_channel_attr *ret_attr);
 
 /**
- * Return the endpoint that the peer needs to connect to this channel.
+ * Return the endpoint that the peer needs to connect to this channel. It offers the GIDs
+ * that the port had when the channel was created or reset.
  *
  * Errors: those of the provider.
  */
@@ -290,7 +291,7 @@ PIER_API int pier_channel_endpoint(struct pier_channel *channel,
 				   struct pier_endpoint *ret_endpoint);
 
 /**
- * Connect to a peer: INIT to RTR to RTS.
+ * Connect to a peer: INIT to RTR to RTS. On Ethernet, choose the GIDs of both ends.
  *
  * The peer must have the endpoint that pier_channel_endpoint() returned, and must
  * connect to this channel. It may be without pier: see struct pier_endpoint.
@@ -299,21 +300,23 @@ PIER_API int pier_channel_endpoint(struct pier_channel *channel,
  * Requests that arrive too early are retried according to the attributes. The call waits
  * up to the channel's timeout_ms for the network to resolve the peer's address.
  *
- * Errors: -EINVAL the endpoint is invalid (the error message names the field); -EISCONN
- * the channel was connected before, and nothing was changed; -ESTALE the endpoint
- * belongs to the connection before pier_channel_reset(), and nothing was changed: reset
- * the peer too and fetch its new endpoint; -ETIMEDOUT, -EHOSTUNREACH, -ECONNREFUSED the
- * peer's NIC cannot be reached; others of ibv_modify_qp(3). If the device cannot serve
- * as many reads and atomics as the endpoint of this end promises, the error message
- * gives the possible number, and the endpoint has it after pier_channel_reset(). After
- * any error except -EISCONN and -ESTALE the channel can only be reset or destroyed.
+ * Errors: -EINVAL the endpoint is invalid (the error message names the field);
+ * -EPROTONOSUPPORT its address has a version that the library does not know;
+ * -EADDRNOTAVAIL no GID of this port has the type and address family of one of the
+ * peer's; -EISCONN the channel was connected before, and nothing was changed; -ESTALE
+ * the endpoint belongs to the connection before pier_channel_reset(), and nothing was
+ * changed: reset the peer too and fetch its new endpoint; -ETIMEDOUT, -EHOSTUNREACH,
+ * -ECONNREFUSED the peer's NIC cannot be reached; others of ibv_modify_qp(3). If the
+ * device cannot serve as many reads and atomics as the endpoint of this end promises,
+ * the error message gives the possible number, and the endpoint has it after
+ * pier_channel_reset(). After any error except -EISCONN and -ESTALE the channel can only
+ * be reset or destroyed.
  */
 PIER_API int pier_channel_connect(struct pier_channel *channel,
 				  const struct pier_endpoint *peer);
 
 /**
- * Exchange endpoints with the peer, agree on GIDs, connect, and wait until the peer is
- * connected too.
+ * Exchange endpoints with the peer, connect, and wait until the peer is connected too.
  *
  * The endpoints are exchanged over a pair of file descriptors: one socket, or two
  * pipes. The peer must do the same at the same time.
@@ -325,10 +328,9 @@ PIER_API int pier_channel_connect(struct pier_channel *channel,
  * Errors: those of pier_channel_connect(); -ETIMEDOUT the peer did not answer;
  * -ECONNRESET the peer closed the connection; -EBADMSG the peer sent something other
  * than a handshake; -EPROTONOSUPPORT the peer uses another version of the handshake;
- * -EADDRNOTAVAIL no GID of this port has the type and address family of one of the
- * peer's; -ECONNREFUSED the peer could not connect; -ESTALE one end connects to an
- * endpoint from before a reset of the other; -EBADF an fd is not open; others of read(2)
- * and write(2). After an error the channel can only be reset or destroyed.
+ * -ECONNREFUSED the peer could not connect; -ESTALE one end connects to an endpoint from
+ * before a reset of the other; -EBADF an fd is not open; others of read(2) and write(2).
+ * After an error the channel can only be reset or destroyed.
  */
 PIER_API int pier_channel_handshake(struct pier_channel *channel, int read_fd,
 				    int write_fd, int timeout_ms);

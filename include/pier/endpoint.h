@@ -10,7 +10,7 @@
 
 PIER_BEGIN_DECLS
 
-/** The most bytes that a provider may add to an endpoint. */
+/** The most bytes of an endpoint's address. */
 #define PIER_ENDPOINT_ADDRESS_MAX 192
 
 /**
@@ -37,9 +37,10 @@ struct pier_endpoint {
 	enum pier_link_layer link_layer;
 	/**
 	 * GID of the port, as raw[16] of union ibv_gid, in network order: the GID of
-	 * 192.0.2.1 ends with the bytes c0 00 02 01. Needed on Ethernet, where it must
-	 * have the type of the other end's GID (RoCE v1 or v2; see pier_query_gid());
-	 * zero: none.
+	 * 192.0.2.1 ends with the bytes c0 00 02 01. Needed on Ethernet; zero: none.
+	 * Without a list in `address` it must have the type (RoCE v1 or v2; see
+	 * pier_query_gid()) and the address family of the other end's GID. With one, it
+	 * is the first of the list.
 	 */
 	uint8_t gid[16];
 	/**
@@ -60,8 +61,9 @@ struct pier_endpoint {
 	 */
 	uint32_t generation;
 	/**
-	 * Data of the provider, for instance the address on which soft0 listens;
-	 * address_length is 0 for real NICs.
+	 * On Ethernet, the GIDs that this end offers, from which both ends choose a pair
+	 * (docs/wire.md); with soft0, the address on which it listens. address_length is
+	 * 0 on InfiniBand, and for a peer without pier.
 	 */
 	uint16_t address_length;
 	uint8_t address[PIER_ENDPOINT_ADDRESS_MAX];

@@ -70,8 +70,11 @@ struct pier_channel {
 	uint16_t lid;
 	enum pier_link_layer link_layer;
 	bool use_grh; /* packets carry GIDs */
+	/*
+	 * The GIDs that its endpoint offers; NULL: `gid` alone. The one in use is `gid`.
+	 */
+	struct pier_shared_gids *gids;
 	struct ibv_gid_entry gid;
-	int gid_count;	   /* the length of the port's table */
 	uint32_t path_mtu; /* 0: not connected */
 	uint32_t psn;
 	uint32_t generation; /* of the endpoint; never 0 */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <linux/if_packet.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -36,8 +37,24 @@ static bool has_interface(const char *sysfs, const char *name, uint32_t index)
 	       (index == 0 || strtoul(number, NULL, 10) == index);
 }
 
+/*
+ * A port always has a link-local GID of the interface's MAC address, also if the
+ * interface has no such IP address: make_default_gid() in
+ * drivers/infiniband/core/cache.c. The bytes in the middle, and one bit, depend on the
+ * interface: addrconf_ifid_eui48() in include/net/addrconf.h.
+ */
+static bool is_of_mac(const struct sockaddr_ll *mac, const uint8_t *gid)
+{
+	return IN6_IS_ADDR_LINKLOCAL((const struct in6_addr *)gid) &&
+	       mac->sll_halen == 6 && ((mac->sll_addr[0] ^ gid[8]) & ~2) == 0 &&
+	       memcmp(mac->sll_addr + 1, gid + 9, 2) == 0 &&
+	       memcmp(mac->sll_addr + 3, gid + 13, 3) == 0;
+}
+
 static bool is_address(const struct sockaddr *address, const uint8_t *gid)
 {
+	if (address->sa_family == AF_PACKET)
+		return is_of_mac((const struct sockaddr_ll *)address, gid);
 	if (address->sa_family == AF_INET)
 		return pier_gid_is_ipv4(gid) &&
 		       memcmp(&((const struct sockaddr_in *)address)->sin_addr, gid + 12,
@@ -57,19 +74,13 @@ static bool has_address(const struct ifaddrs *addresses, const char *name,
 	return false;
 }
 
-/*
- * A link-local GID is made of the interface's MAC address, and there also without an
- * address: make_default_gid() in drivers/infiniband/core/cache.c.
- */
 bool pier_gid_is_local(const char *sysfs, const char *nic,
 		       const struct ifaddrs *addresses, const struct ibv_gid_entry *entry)
 {
-	const uint8_t *gid = entry->gid.raw;
 	char name[IF_NAMESIZE];
 
 	if (!read_interface(sysfs, nic, entry, name) ||
 	    !has_interface(sysfs, name, entry->ndev_ifindex))
 		return false;
-	return !addresses || IN6_IS_ADDR_LINKLOCAL((const struct in6_addr *)gid) ||
-	       has_address(addresses, name, gid);
+	return !addresses || has_address(addresses, name, entry->gid.raw);
 }

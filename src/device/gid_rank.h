@@ -9,7 +9,7 @@
 
 enum {
 	/* The GIDs of a port that are worth offering to a peer. */
-	PIER_GID_OFFERS = 14,
+	PIER_GID_OFFERS = 10,
 };
 
 /* The usable GIDs of a port, the best first. */

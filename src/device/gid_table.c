@@ -126,36 +126,83 @@ int pier_read_gids(const char *sysfs, const struct pier_device *device, uint8_t 
 	return error;
 }
 
-/* Whether the list that is kept is still true; otherwise `ret_changes` is set. */
-static bool find_known_gids(struct pier_device *device, uint8_t port,
-			    struct pier_gid_list *ret_list, uint32_t *ret_changes)
+/* Returns the list that is kept if it is still true. */
+static struct pier_shared_gids *find_known_gids(struct pier_device *device, uint8_t port,
+						uint32_t changes)
 {
 	const struct pier_known_gids *known = &device->gids[port - 1];
-	bool found;
+	struct pier_shared_gids *gids = NULL;
 
-	*ret_changes = atomic_load(&device->gid_changes);
 	pthread_mutex_lock(&device->gids_lock);
-	found = known->list.count && known->changes == *ret_changes;
-	if (found)
-		*ret_list = known->list;
+	if (known->valid && known->changes == changes) {
+		gids = known->gids;
+		atomic_fetch_add(&gids->users, 1);
+	}
 	pthread_mutex_unlock(&device->gids_lock);
-	return found;
+	return gids;
+}
+
+static struct pier_shared_gids *new_gids(const struct pier_gid_list *list)
+{
+	struct pier_shared_gids *gids = malloc(sizeof(*gids));
+
+	if (!gids)
+		return NULL;
+	atomic_init(&gids->users, 1);
+	gids->list = *list;
+	return gids;
+}
+
+static bool lists_equal(const struct pier_gid_list *a, const struct pier_gid_list *b)
+{
+	return a->count == b->count &&
+	       memcmp(a->entries, b->entries, a->count * sizeof(a->entries[0])) == 0;
+}
+
+/* Keep a list that was read. Channels that have an equal one share it. */
+static struct pier_shared_gids *keep_gids(struct pier_device *device, uint8_t port,
+					  uint32_t changes, bool valid,
+					  const struct pier_gid_list *list)
+{
+	struct pier_known_gids *known = &device->gids[port - 1];
+	struct pier_shared_gids *gids;
+
+	pthread_mutex_lock(&device->gids_lock);
+	if (!known->gids || !lists_equal(&known->gids->list, list)) {
+		pier_drop_gids(known->gids);
+		known->gids = new_gids(list);
+	}
+	gids = known->gids;
+	if (gids)
+		atomic_fetch_add(&gids->users, 1);
+	known->valid = gids && valid;
+	known->changes = changes;
+	pthread_mutex_unlock(&device->gids_lock);
+	return gids;
 }
 
 int pier_list_gids(struct pier_device *device, uint8_t port, int length,
-		   struct pier_gid_list *ret_list)
+		   struct pier_shared_gids **ret_gids)
 {
-	bool keeps = port <= PIER_GID_PORTS && pier_take_device_events(device);
-	uint32_t changes;
+	bool keeps = port <= PIER_GID_PORTS;
+	bool takes_events = pier_take_device_events(device);
+	uint32_t changes = atomic_load(&device->gid_changes);
+	struct pier_gid_list list;
 	int error;
 
-	if (keeps && find_known_gids(device, port, ret_list, &changes))
+	*ret_gids = keeps && takes_events ? find_known_gids(device, port, changes) : NULL;
+	if (*ret_gids)
 		return 0;
-	error = pier_read_gids(PIER_SYSFS, device, port, length, ret_list);
-	if (error || !keeps)
+	error = pier_read_gids(PIER_SYSFS, device, port, length, &list);
+	if (error)
 		return error;
-	pthread_mutex_lock(&device->gids_lock);
-	device->gids[port - 1] = (struct pier_known_gids){ changes, *ret_list };
-	pthread_mutex_unlock(&device->gids_lock);
-	return 0;
+	*ret_gids = keeps ? keep_gids(device, port, changes, takes_events, &list)
+			  : new_gids(&list);
+	return *ret_gids ? 0 : pier_fail(ENOMEM, "no memory for GIDs");
+}
+
+void pier_drop_gids(struct pier_shared_gids *gids)
+{
+	if (gids && atomic_fetch_sub(&gids->users, 1) == 1)
+		free(gids);
 }

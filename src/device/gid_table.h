@@ -2,6 +2,8 @@
 #ifndef PIER_DEVICE_GID_TABLE_H
 #define PIER_DEVICE_GID_TABLE_H
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "gid_rank.h"
@@ -15,9 +17,16 @@ enum {
 	PIER_GID_PORTS = 2,
 };
 
+/* A list that never changes. Channels that offer the same GIDs share one. */
+struct pier_shared_gids {
+	atomic_uint users;
+	struct pier_gid_list list;
+};
+
 struct pier_known_gids {
 	uint32_t changes; /* of the device when the list was read */
-	struct pier_gid_list list;
+	bool valid;	  /* until the next change; otherwise it is read again */
+	struct pier_shared_gids *gids; /* or NULL */
 };
 
 /*
@@ -29,13 +38,16 @@ struct pier_known_gids {
  * not read the device's events, it is read each time.
  *
  * length    of the port's table
- * ret_list  has at least one GID
+ * ret_gids  at least one GID; pass it to pier_drop_gids(). Threads: any
  *
  * Errors: -EADDRNOTAVAIL no usable GID; -ENOMEM; others of query_gid if no entry could be
  * read.
  */
 int pier_list_gids(struct pier_device *device, uint8_t port, int length,
-		   struct pier_gid_list *ret_list);
+		   struct pier_shared_gids **ret_gids);
+
+/* Takes NULL. */
+void pier_drop_gids(struct pier_shared_gids *gids);
 
 /* pier_list_gids() with another root of sysfs, and without the list that is kept. */
 int pier_read_gids(const char *sysfs, const struct pier_device *device, uint8_t port,

@@ -11,8 +11,6 @@
 
 enum {
 	TIMEOUT_MS = 5000,
-	/* The range of sgid_index of struct ibv_global_route, which has 8 bits. */
-	GID_INDEXES = 256,
 	ADDRESS_TIMEOUT = 14, /* 4.096 us << 14 = 67 ms, 7 times: below TIMEOUT_MS */
 	RNR_TIMER = 12,	      /* 0.64 ms */
 	HOP_LIMIT = 64,
@@ -121,39 +119,26 @@ static int move_to_rtr(struct pier_loop *loop, const union ibv_gid *gid, int ind
 			IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 }
 
-static bool is_usable(const struct ibv_gid_entry *entry, bool routable)
-{
-	static const union ibv_gid zero;
-
-	return memcmp(&entry->gid, &zero, sizeof(zero)) != 0 &&
-	       (!routable || entry->gid_type == IBV_GID_TYPE_ROCE_V2);
-}
-
 /*
  * Any GID of the port reaches the port itself, if the kernel resolves it: one of another
- * network namespace does not. So take the first that works, of RoCE v2 if there is one.
+ * network namespace may not. So take the first that works. The kernel tries each for a
+ * second (ib_resolve_eth_dmac()).
  */
 static int route_by_gid(struct pier_loop *loop)
 {
-	const struct pier_device *device = loop->device;
-	int count = loop->port.gid_tbl_len < GID_INDEXES ? loop->port.gid_tbl_len
-							 : GID_INDEXES;
-	int error = EADDRNOTAVAIL;
+	int64_t deadline = pier_deadline(TIMEOUT_MS);
+	struct pier_shared_gids *gids;
+	int error = pier_list_gids(loop->device, loop->port_number,
+				   loop->port.gid_tbl_len, &gids);
 
-	for (int routable = 1; routable >= 0; routable--) {
-		for (int i = 0; i < count; i++) {
-			struct ibv_gid_entry entry;
-
-			if (device->provider->query_gid(device->context,
-							loop->port_number, (uint32_t)i,
-							&entry) ||
-			    !is_usable(&entry, routable))
-				continue;
-			error = move_to_rtr(loop, &entry.gid, i);
-			if (!error)
-				return 0;
-		}
-	}
+	if (error)
+		return -error;
+	pier_clear_error();
+	error = ETIMEDOUT;
+	for (uint32_t i = 0; i < gids->list.count && error && pier_now() < deadline; i++)
+		error = move_to_rtr(loop, &gids->list.entries[i].gid,
+				    (int)gids->list.entries[i].gid_index);
+	pier_drop_gids(gids);
 	return error;
 }
 

@@ -41,6 +41,8 @@ struct pier_device *pier_new_device(const char *prefix, const char *name)
 void pier_free_device(struct pier_device *device)
 {
 	pier_free_pairs(device);
+	for (int i = 0; i < PIER_GID_PORTS; i++)
+		pier_drop_gids(device->gids[i].gids);
 	free(device);
 }
 

@@ -85,34 +85,41 @@ static void set_subnet(struct pier_rail_port *port, const uint8_t gid[16],
 	}
 }
 
+/* The subnet is that of the first routable GID with an address here. */
+static void add_gid(const struct description *description,
+		    const struct ibv_gid_entry *entry, struct pier_rail_port *port)
+{
+	uint8_t kind = kind_of_gid(entry), mask[16];
+
+	port->gids |= kind;
+	if (kind & (PIER_RAIL_IPV4 | PIER_RAIL_IPV6) && !port->subnet_bits &&
+	    find_netmask(description->addresses, entry->gid.raw, mask))
+		set_subnet(port, entry->gid.raw, mask);
+}
+
 /*
- * Those that a channel of the port offers to its peer, the best first. The subnet is that
- * of the first routable one with an address here. No GID: no peer can be reached.
+ * Those that a channel of the port offers to its peer, the best first. No GID: no peer
+ * can be reached.
  */
 static void add_gids(const struct description *description, struct pier_device *device,
 		     uint32_t count, struct pier_rail_port *port)
 {
-	struct pier_gid_list list = { .count = 1 };
-	uint8_t number = (uint8_t)port->port, mask[16];
-	int error;
+	uint8_t number = (uint8_t)port->port;
+	struct pier_shared_gids *gids;
+	struct ibv_gid_entry named;
 
-	if (description->gid_index < 0)
-		error = pier_list_gids(device, number, (int)count, &list);
-	else
-		error = device->provider->query_gid(device->context, number,
-						    (uint32_t)description->gid_index,
-						    &list.entries[0]);
-	if (error)
+	if (description->gid_index >= 0) {
+		if (!device->provider->query_gid(device->context, number,
+						 (uint32_t)description->gid_index,
+						 &named))
+			add_gid(description, &named, port);
 		return;
-	for (uint32_t i = 0; i < list.count; i++) {
-		const struct ibv_gid_entry *entry = &list.entries[i];
-		uint8_t kind = kind_of_gid(entry);
-
-		port->gids |= kind;
-		if (kind & (PIER_RAIL_IPV4 | PIER_RAIL_IPV6) && !port->subnet_bits &&
-		    find_netmask(description->addresses, entry->gid.raw, mask))
-			set_subnet(port, entry->gid.raw, mask);
 	}
+	if (pier_list_gids(device, number, (int)count, &gids))
+		return;
+	for (uint32_t i = 0; i < gids->list.count; i++)
+		add_gid(description, &gids->list.entries[i], port);
+	pier_drop_gids(gids);
 }
 
 /* GID 0 has the subnet prefix (InfiniBand Architecture Specification, volume 1, 4.1.1).

@@ -21,10 +21,37 @@ def endpoint(magic=b"PIEP", version=1, qpn=0x11, psn=0x123456, mtu=1024, generat
                        lid, link_layer, rd_atomic, gid, address_length) + address
 
 
+def gid_list(*gids, magic=b"PrGI", version=1, length=None, rest=b""):
+    """Of types and GIDs."""
+    offers = b"".join(struct.pack("<H", kind) + gid for kind, gid in gids) + rest
+    return struct.pack("<4sHH", magic, version, 8 + len(offers) if length is None else length) + \
+        offers
+
+
+IPV4 = bytes(10) + b"\xff\xff\xc0\0\2\1"
+IPV6 = b"\x20\1\x0d\xb8" + bytes(11) + b"\1"
+LINK_LOCAL = b"\xfe\x80" + bytes(13) + b"\1"
+GID_LISTS = {
+    "valid": gid_list((2, IPV4)),
+    "families": gid_list((2, IPV4), (2, IPV6), (2, LINK_LOCAL), (1, IPV4), (0, IPV6)),
+    "most": gid_list(*[(2, IPV6)] * 10),
+    "too_many": gid_list(*[(2, IPV6)] * 11),
+    "none": gid_list(),
+    "zero": gid_list((2, bytes(16))),
+    "type": gid_list((0xffff, IPV4)),
+    "empty": b"",
+    "cut": gid_list((2, IPV4))[:-1],
+    "longer": gid_list((2, IPV4), rest=b"\0"),
+    "magic": gid_list((2, IPV4), magic=b"PrGi"),
+    "version": gid_list((2, IPV4), version=2),
+    "length": gid_list((2, IPV4), length=0xffff),
+}
+
 ENDPOINTS = {
     "valid": endpoint(),
     "infiniband": endpoint(link_layer=1, lid=3, gid=bytes(16)),
     "address": endpoint(address=bytes(range(192))),
+    "gids": endpoint(address=GID_LISTS["families"]),
     "empty": b"",
     "cut": endpoint()[:20],
     "longer": endpoint() + b"\0",
@@ -446,7 +473,7 @@ def main():
                             ("remote_vec_wire", REMOTE_VECS),
                             ("remote_vec_text", texts(b"pier-remote-vec:", REMOTE_VECS)),
                             ("endpoint_text", texts(b"pier-endpoint:", ENDPOINTS)),
-                            ("group_blob", GROUP_BLOBS),
+                            ("gid_list", GID_LISTS), ("group_blob", GROUP_BLOBS),
                             ("rails", RAILS), ("remote_text", texts(b"pier-remote:", REMOTES)),
                             ("handshake", HANDSHAKES),
                             ("soft_forms", FORMS), ("soft_ring", RINGS), ("soft_seal", SEALS),

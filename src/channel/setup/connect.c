@@ -6,6 +6,7 @@
 
 #include "connect.h"
 #include "endpoint.h"
+#include "gid.h"
 #include "port.h"
 #include "mtu.h"
 #include "traffic_class.h"
@@ -55,11 +56,12 @@ uint8_t pier_served_reads(const struct pier_channel *channel)
 	return clamp_reads((uint8_t)served, limits->max_qp_rd_atom);
 }
 
-static int add_provider_address(struct pier_channel *channel,
-				struct pier_endpoint *endpoint)
+/* A provider with addresses of its own makes no use of GIDs. */
+static int add_address(struct pier_channel *channel, struct pier_endpoint *endpoint)
 {
 	int length;
 
+	pier_offer_gids(channel, endpoint);
 	if (!channel->provider->get_qp_address)
 		return 0;
 	pier_clear_error();
@@ -87,8 +89,7 @@ int pier_channel_endpoint(struct pier_channel *channel,
 
 	if (error)
 		return error;
-	memcpy(endpoint.gid, channel->gid.gid.raw, sizeof(endpoint.gid));
-	error = add_provider_address(channel, &endpoint);
+	error = add_address(channel, &endpoint);
 	if (!error)
 		*ret_endpoint = endpoint;
 	return error;
@@ -101,30 +102,11 @@ static bool has_gid(const struct pier_endpoint *peer)
 	return memcmp(peer->gid, none, sizeof(none)) != 0;
 }
 
-/*
- * RoCE v2 packets carry IPv4 or IPv6 addresses, as the source GID says, so a GID of the
- * other family is no destination: rdma_gid_attr_network_type() in
- * include/rdma/ib_verbs.h.
- */
-static int check_family(const struct pier_channel *channel,
-			const struct pier_endpoint *peer)
-{
-	const struct ibv_gid_entry *own = &channel->gid;
-
-	if (channel->provider->set_qp_address || own->gid_type != IBV_GID_TYPE_ROCE_V2 ||
-	    pier_gid_is_ipv4(own->gid.raw) == pier_gid_is_ipv4(peer->gid))
-		return 0;
-	return pier_fail(EINVAL,
-			 "peer's endpoint: gid is %s address, and GID %u of this port is "
-			 "not: choose another gid_index at one end",
-			 pier_gid_is_ipv4(peer->gid) ? "an IPv4" : "an IPv6",
-			 own->gid_index);
-}
-
 /* Check the rules that depend on this end too. */
 static int check_peer(const struct pier_channel *channel,
 		      const struct pier_endpoint *peer)
 {
+	bool has_address = peer->address_length > 0 && !pier_offers_gids(peer);
 	int error = pier_check_endpoint(peer, EINVAL);
 
 	if (error)
@@ -147,12 +129,12 @@ static int check_peer(const struct pier_channel *channel,
 	if (!channel->use_grh && peer->lid == 0)
 		return pier_fail(EINVAL,
 				 "peer's endpoint: lid is 0, and this port needs one");
-	if (!channel->provider->set_qp_address != !peer->address_length)
+	if (!channel->provider->set_qp_address == has_address)
 		return pier_fail(EINVAL,
 				 "peer's endpoint: address has %u bytes: one end is a "
 				 "software NIC and the other is not",
 				 peer->address_length);
-	return check_family(channel, peer);
+	return 0;
 }
 
 static int give_provider_address(struct pier_channel *channel,
@@ -317,11 +299,13 @@ static int modify_to_rts(struct pier_channel *channel)
 	return 0;
 }
 
-static int connect_to(struct pier_channel *channel, const struct pier_endpoint *peer,
+static int connect_to(struct pier_channel *channel, struct pier_endpoint *peer,
 		      int64_t deadline)
 {
 	int error = check_peer(channel, peer);
 
+	if (!error)
+		error = pier_choose_gids(channel, peer);
 	if (!error)
 		error = give_provider_address(channel, peer);
 	if (error)
@@ -357,6 +341,7 @@ static void remember_peer(struct pier_known_peer *last, const struct pier_endpoi
 int pier_connect_until(struct pier_channel *channel, const struct pier_endpoint *peer,
 		       int64_t deadline)
 {
+	struct pier_endpoint chosen = *peer;
 	int error;
 
 	if (channel->state != PIER_CHANNEL_PREPARED)
@@ -371,7 +356,7 @@ int pier_connect_until(struct pier_channel *channel, const struct pier_endpoint 
 				 "(queue pair %#x, generation %u): reset the peer too, "
 				 "and use its new endpoint",
 				 peer->qpn, peer->generation);
-	error = connect_to(channel, peer, deadline);
+	error = connect_to(channel, &chosen, deadline);
 	if (!error)
 		remember_peer(&channel->last_peer, peer);
 	channel->state = error ? PIER_CHANNEL_FAILED : PIER_CHANNEL_CONNECTED;

@@ -7,37 +7,80 @@
 #include "core/error.h"
 #include "core/wire.h"
 
+/* The wire form: see docs/wire.md. */
 enum {
-	AT_TYPE = 0,
+	AT_MAGIC = 0,
+	AT_VERSION = 4,
+	AT_LENGTH = 6,
+	AT_OFFERS = 8,
+	AT_TYPE = 0, /* in an offer */
 	AT_GID = 2,
+	OFFER_SIZE = 18,
+	WIRE_VERSION = 1,
 };
 
-size_t pier_pack_gids(const struct pier_gid_list *list,
-		      uint8_t ret_wire[PIER_GID_OFFERS * PIER_GID_OFFER_SIZE])
-{
-	uint8_t *at = ret_wire;
+static const uint8_t magic[4] = { 'P', 'r', 'G', 'I' };
 
-	for (uint32_t i = 0; i < list->count; i++, at += PIER_GID_OFFER_SIZE) {
+_Static_assert((int)AT_OFFERS + (int)PIER_GID_OFFERS * (int)OFFER_SIZE ==
+			       (int)PIER_GIDS_WIRE_MAX &&
+		       (int)PIER_GIDS_WIRE_MAX <= PIER_ENDPOINT_ADDRESS_MAX,
+	       "the longest list fits an endpoint");
+
+size_t pier_pack_gids(const struct pier_gid_list *list,
+		      uint8_t ret_wire[PIER_GIDS_WIRE_MAX])
+{
+	size_t length = AT_OFFERS + (size_t)list->count * OFFER_SIZE;
+	uint8_t *at = ret_wire + AT_OFFERS;
+
+	memcpy(ret_wire + AT_MAGIC, magic, sizeof(magic));
+	pier_put_le16(ret_wire + AT_VERSION, WIRE_VERSION);
+	pier_put_le16(ret_wire + AT_LENGTH, (uint16_t)length);
+	for (uint32_t i = 0; i < list->count; i++, at += OFFER_SIZE) {
 		pier_put_le16(at + AT_TYPE, (uint16_t)list->entries[i].gid_type);
 		memcpy(at + AT_GID, list->entries[i].gid.raw, 16);
 	}
-	return (size_t)(at - ret_wire);
+	return length;
+}
+
+static bool is_gid_list(const uint8_t *wire, size_t size)
+{
+	return size >= sizeof(magic) && memcmp(wire, magic, sizeof(magic)) == 0;
 }
 
 int pier_unpack_gids(const uint8_t *wire, size_t size, struct pier_gid_list *ret_list)
 {
-	struct pier_gid_list list = { .count = (uint32_t)(size / PIER_GID_OFFER_SIZE) };
+	struct pier_gid_list list = { 0 };
+	const uint8_t *at = wire + AT_OFFERS;
 
-	if (size == 0 || size % PIER_GID_OFFER_SIZE || list.count > PIER_GID_OFFERS)
-		return pier_fail(EBADMSG,
-				 "handshake: %zu bytes are no list of 1 to %d GIDs", size,
-				 PIER_GID_OFFERS);
-	for (uint32_t i = 0; i < list.count; i++, wire += PIER_GID_OFFER_SIZE) {
-		list.entries[i].gid_type = pier_get_le16(wire + AT_TYPE);
-		memcpy(list.entries[i].gid.raw, wire + AT_GID, 16);
+	if (!is_gid_list(wire, size) || size < AT_OFFERS + OFFER_SIZE ||
+	    size > PIER_GIDS_WIRE_MAX || (size - AT_OFFERS) % OFFER_SIZE ||
+	    pier_get_le16(wire + AT_LENGTH) != size)
+		return pier_fail(EINVAL,
+				 "peer's endpoint: address has %zu bytes, which are no "
+				 "list of 1 to %d GIDs",
+				 size, PIER_GID_OFFERS);
+	if (pier_get_le16(wire + AT_VERSION) != WIRE_VERSION)
+		return pier_fail(EPROTONOSUPPORT,
+				 "peer's endpoint: address is a list of GIDs of version "
+				 "%u; this library knows version %d",
+				 pier_get_le16(wire + AT_VERSION), WIRE_VERSION);
+	list.count = (uint32_t)((size - AT_OFFERS) / OFFER_SIZE);
+	for (uint32_t i = 0; i < list.count; i++, at += OFFER_SIZE) {
+		list.entries[i].gid_type = pier_get_le16(at + AT_TYPE);
+		memcpy(list.entries[i].gid.raw, at + AT_GID, 16);
 	}
 	*ret_list = list;
 	return 0;
+}
+
+/*
+ * On Ethernet, type 0 means RoCE v1: before Linux 5.10, enum ib_gid_type in
+ * include/rdma/ib_verbs.h has one value for both.
+ */
+static uint32_t packet_format(const struct ibv_gid_entry *entry)
+{
+	return entry->gid_type == IBV_GID_TYPE_IB ? IBV_GID_TYPE_ROCE_V1
+						  : entry->gid_type;
 }
 
 /*
@@ -46,8 +89,11 @@ int pier_unpack_gids(const uint8_t *wire, size_t size, struct pier_gid_list *ret
  */
 static bool gids_match(const struct ibv_gid_entry *a, const struct ibv_gid_entry *b)
 {
-	return pier_rank_gid(a) != PIER_GID_UNUSABLE &&
-	       pier_rank_gid(a) == pier_rank_gid(b) &&
+	enum pier_gid_rank rank_a = pier_rank_gid(a), rank_b = pier_rank_gid(b);
+
+	return rank_a != PIER_GID_UNUSABLE && rank_b != PIER_GID_UNUSABLE &&
+	       packet_format(a) == packet_format(b) &&
+	       (packet_format(a) != IBV_GID_TYPE_ROCE_V2 || rank_a == rank_b) &&
 	       pier_gid_is_ipv4(a->gid.raw) == pier_gid_is_ipv4(b->gid.raw);
 }
 
@@ -64,9 +110,11 @@ static unsigned int common_prefix(const uint8_t *a, const uint8_t *b)
 static unsigned int rate_pair(const struct ibv_gid_entry *a,
 			      const struct ibv_gid_entry *b)
 {
+	enum pier_gid_rank rank_a = pier_rank_gid(a), rank_b = pier_rank_gid(b);
+
 	if (!gids_match(a, b))
 		return 0;
-	return (unsigned int)pier_rank_gid(a) << 8 |
+	return (unsigned int)(rank_a < rank_b ? rank_a : rank_b) << 8 |
 	       common_prefix(a->gid.raw, b->gid.raw);
 }
 
@@ -76,8 +124,7 @@ static unsigned int rate_pair(const struct ibv_gid_entry *a,
  */
 static bool comes_first(const struct pier_gid_list *own, const struct pier_gid_list *peer)
 {
-	uint8_t a[PIER_GID_OFFERS * PIER_GID_OFFER_SIZE];
-	uint8_t b[PIER_GID_OFFERS * PIER_GID_OFFER_SIZE];
+	uint8_t a[PIER_GIDS_WIRE_MAX], b[PIER_GIDS_WIRE_MAX];
 	size_t length_a = pier_pack_gids(own, a), length_b = pier_pack_gids(peer, b);
 
 	if (length_a != length_b)
@@ -116,4 +163,58 @@ int pier_agree_on_gids(const struct pier_gid_list *own, const struct pier_gid_li
 		own->entries[0].gid_type,
 		inet_ntop(AF_INET6, peer->entries[0].gid.raw, text_b, sizeof(text_b)),
 		peer->entries[0].gid_type);
+}
+
+/* A GID that the caller named is the only one. */
+static struct pier_gid_list own_gids(const struct pier_channel *channel)
+{
+	return channel->gids ? channel->gids->list
+			     : (struct pier_gid_list){ 1, { channel->gid } };
+}
+
+void pier_offer_gids(const struct pier_channel *channel, struct pier_endpoint *endpoint)
+{
+	struct pier_gid_list own = own_gids(channel);
+
+	memcpy(endpoint->gid, own.entries[0].gid.raw, sizeof(endpoint->gid));
+	if (channel->link_layer == PIER_LINK_ETHERNET)
+		endpoint->address_length = (uint16_t)pier_pack_gids(&own,
+								    endpoint->address);
+}
+
+bool pier_offers_gids(const struct pier_endpoint *endpoint)
+{
+	return is_gid_list(endpoint->address, endpoint->address_length);
+}
+
+/* The peer sends to the GID in this end's endpoint, which is the first. */
+static int check_family(const struct pier_channel *channel,
+			const struct pier_endpoint *peer)
+{
+	const struct ibv_gid_entry *own = &channel->gid;
+
+	if (channel->provider->set_qp_address || own->gid_type != IBV_GID_TYPE_ROCE_V2 ||
+	    pier_gid_is_ipv4(own->gid.raw) == pier_gid_is_ipv4(peer->gid))
+		return 0;
+	return pier_fail(EINVAL,
+			 "peer's endpoint: gid is %s address, and GID %u of this port is "
+			 "not: choose another gid_index at one end",
+			 pier_gid_is_ipv4(peer->gid) ? "an IPv4" : "an IPv6",
+			 own->gid_index);
+}
+
+int pier_choose_gids(struct pier_channel *channel, struct pier_endpoint *peer)
+{
+	struct pier_gid_list own = own_gids(channel), offered;
+	struct ibv_gid_entry peer_gid;
+	int error;
+
+	if (channel->link_layer != PIER_LINK_ETHERNET || !pier_offers_gids(peer))
+		return check_family(channel, peer);
+	error = pier_unpack_gids(peer->address, peer->address_length, &offered);
+	if (!error)
+		error = pier_agree_on_gids(&own, &offered, &channel->gid, &peer_gid);
+	if (!error)
+		memcpy(peer->gid, peer_gid.gid.raw, sizeof(peer->gid));
+	return error;
 }

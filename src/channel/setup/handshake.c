@@ -6,15 +6,14 @@
 
 #include "channel/channel.h"
 #include "connect.h"
-#include "gid.h"
 #include "stream.h"
 #include "core/deadline.h"
 #include "core/error.h"
 #include "core/wire.h"
 
 /*
- * Both ends do the same at once: send the endpoint and receive that of the peer, agree on
- * GIDs, connect, send the verdict and receive that of the peer. The verdict names the
+ * Both ends do the same at once: send the endpoint and receive that of the peer,
+ * connect, send the verdict and receive that of the peer. The verdict names the
  * generation of the endpoint that it answers, so an end whose endpoint was out of date
  * does not take itself for connected.
  */
@@ -23,20 +22,7 @@ enum {
 	AT_ERROR = 0,
 	AT_GENERATION = 4,
 	LONGEST_ERRNO = 4095, /* as in the kernel (MAX_ERRNO) */
-	/*
-	 * The LID of an endpoint on Ethernet whose end can send its GIDs, "GI". An end
-	 * that does not know it ignores it: RoCE has no LIDs, and rdma_ah_set_dlid() in
-	 * include/rdma/ib_verbs.h stores none.
-	 */
-	OFFERS_GIDS = 0x4947,
 };
-
-/* Without GIDs of the network there is nothing to agree on. */
-static bool offers_gids(const struct pier_channel *channel)
-{
-	return channel->link_layer == PIER_LINK_ETHERNET &&
-	       !channel->provider->get_qp_address;
-}
 
 static void write_verdict(struct pier_message *message, int error, uint32_t generation)
 {
@@ -53,8 +39,6 @@ static int write_endpoint(struct pier_channel *channel, struct pier_message *mes
 	uint8_t wire[PIER_ENDPOINT_WIRE_MAX];
 	int length = pier_channel_endpoint(channel, &endpoint);
 
-	if (offers_gids(channel))
-		endpoint.lid = OFFERS_GIDS;
 	if (length == 0)
 		length = pier_endpoint_pack(&endpoint, wire, sizeof(wire));
 	if (length < 0)
@@ -72,10 +56,8 @@ static int read_verdict(const struct pier_channel *channel,
 	uint32_t answered = pier_get_le32(payload + AT_GENERATION);
 
 	if (message->type != PIER_MESSAGE_VERDICT)
-		return pier_fail(EBADMSG, "handshake: %s instead of a verdict",
-				 message->type == PIER_MESSAGE_ENDPOINT
-					 ? "a second endpoint"
-					 : "GIDs");
+		return pier_fail(EBADMSG,
+				 "handshake: a second endpoint instead of a verdict");
 	if (error > LONGEST_ERRNO)
 		return pier_fail(EBADMSG, "handshake: verdict %#x is not an errno",
 				 error);
@@ -114,29 +96,6 @@ static int read_endpoint(const struct pier_channel *channel,
 		     : pier_fail(EBADMSG, "handshake: a verdict instead of an endpoint");
 }
 
-/* A GID that the caller named is the only one. */
-static int list_own_gids(struct pier_channel *channel, struct pier_gid_list *ret_list)
-{
-	if (channel->attr.gid_index < 0)
-		return pier_list_gids(channel->pd->device, (uint8_t)channel->attr.port,
-				      channel->gid_count, ret_list);
-	ret_list->count = 1;
-	ret_list->entries[0] = channel->gid;
-	return 0;
-}
-
-static int read_gids(const struct pier_channel *channel,
-		     const struct pier_message *message, struct pier_gid_list *ret_list)
-{
-	int error;
-
-	if (message->type == PIER_MESSAGE_GIDS)
-		return pier_unpack_gids(message->bytes + PIER_MESSAGE_HEADER,
-					message->length - PIER_MESSAGE_HEADER, ret_list);
-	error = read_verdict(channel, message);
-	return error ? error : pier_fail(EBADMSG, "handshake: a verdict instead of GIDs");
-}
-
 /* The peer's message was not valid: tell the peer, without waiting. */
 static int refuse_peer(struct pier_stream *stream, int error)
 {
@@ -169,38 +128,6 @@ static int exchange_endpoints(struct pier_channel *channel, struct pier_stream *
 	/* The peer could not recognise a verdict in the middle of a message. */
 	if (error && out.have == out.length)
 		return refuse_peer(stream, error);
-	return error ? error : broken_pipe(stream);
-}
-
-/* Choose the GIDs of both ends, if both send theirs. */
-static int exchange_gids(struct pier_channel *channel, struct pier_stream *stream,
-			 struct pier_endpoint *peer)
-{
-	uint8_t wire[PIER_GID_OFFERS * PIER_GID_OFFER_SIZE];
-	struct pier_gid_list own, theirs;
-	struct ibv_gid_entry peer_gid;
-	struct pier_message out, in;
-	size_t size;
-	int error;
-
-	if (!offers_gids(channel) || peer->link_layer != PIER_LINK_ETHERNET ||
-	    peer->lid != OFFERS_GIDS)
-		return 0;
-	peer->lid = 0;
-	error = list_own_gids(channel, &own);
-	if (error)
-		return refuse_peer(stream, error);
-	size = pier_pack_gids(&own, wire);
-	memcpy(pier_begin_message(&out, PIER_MESSAGE_GIDS, size), wire, size);
-	error = pier_exchange_messages(stream, &out, &in);
-	if (!error)
-		error = read_gids(channel, &in, &theirs);
-	if (!error)
-		error = pier_agree_on_gids(&own, &theirs, &channel->gid, &peer_gid);
-	if (error && out.have == out.length)
-		return refuse_peer(stream, error);
-	if (!error)
-		memcpy(peer->gid, peer_gid.gid.raw, sizeof(peer->gid));
 	return error ? error : broken_pipe(stream);
 }
 
@@ -263,8 +190,6 @@ int pier_channel_handshake(struct pier_channel *channel, int read_fd, int write_
 		return error;
 	stream.deadline = pier_deadline(timeout_ms);
 	error = exchange_endpoints(channel, &stream, &peer);
-	if (!error)
-		error = exchange_gids(channel, &stream, &peer);
 	if (!error)
 		error = connect_and_tell(channel, &stream, &peer);
 	if (error)

@@ -34,11 +34,12 @@ static int query_gid(struct pier_channel *channel, int index)
  * GID 0, or GID 1 if that has a FLID, by which peers in other subnets reach this port:
  * ncclIbGetGidIndex() in NCCL's net_ib/connect.cc. Other GIDs need not have one.
  */
-static int query_infiniband_gid(struct pier_channel *channel)
+static int query_infiniband_gid(struct pier_channel *channel,
+				const struct ibv_port_attr *port)
 {
 	struct ibv_gid_entry routable;
 
-	if (channel->gid_count > 1 &&
+	if (port->gid_tbl_len > 1 &&
 	    channel->provider->query_gid(channel->pd->device->context,
 					 (uint8_t)channel->attr.port, 1,
 					 &routable) == 0 &&
@@ -56,10 +57,10 @@ static int query_infiniband_gid(struct pier_channel *channel)
 static int choose_address(struct pier_channel *channel, const struct ibv_port_attr *port)
 {
 	int index = channel->attr.gid_index, error;
-	struct pier_gid_list gids;
 
+	pier_drop_gids(channel->gids);
+	channel->gids = NULL;
 	channel->lid = port->lid;
-	channel->gid_count = port->gid_tbl_len;
 	channel->link_layer = link_layer_of(port);
 	channel->use_grh = channel->link_layer == PIER_LINK_ETHERNET || index >= 0 ||
 			   (port->flags & IBV_QPF_GRH_REQUIRED);
@@ -67,11 +68,11 @@ static int choose_address(struct pier_channel *channel, const struct ibv_port_at
 	if (index >= 0)
 		return query_gid(channel, index);
 	if (channel->link_layer == PIER_LINK_INFINIBAND)
-		return query_infiniband_gid(channel);
+		return query_infiniband_gid(channel, port);
 	error = pier_list_gids(channel->pd->device, (uint8_t)channel->attr.port,
-			       port->gid_tbl_len, &gids);
+			       port->gid_tbl_len, &channel->gids);
 	if (!error)
-		channel->gid = gids.entries[0];
+		channel->gid = channel->gids->list.entries[0];
 	return error;
 }
 

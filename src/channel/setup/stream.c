@@ -56,8 +56,7 @@ static int parse_header(struct pier_message *message)
 		return pier_fail(EPROTONOSUPPORT,
 				 "handshake: the peer speaks version %u, this library %d",
 				 version, WIRE_VERSION);
-	if (type != PIER_MESSAGE_ENDPOINT && type != PIER_MESSAGE_VERDICT &&
-	    type != PIER_MESSAGE_GIDS)
+	if (type != PIER_MESSAGE_ENDPOINT && type != PIER_MESSAGE_VERDICT)
 		return pier_fail(EBADMSG, "handshake: message of unknown type %u", type);
 	if (type == PIER_MESSAGE_VERDICT ? length != PIER_VERDICT_SIZE
 					 : length > PIER_ENDPOINT_WIRE_MAX)

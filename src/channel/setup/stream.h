@@ -17,7 +17,6 @@
 enum pier_message_type {
 	PIER_MESSAGE_ENDPOINT = 1,
 	PIER_MESSAGE_VERDICT = 2,
-	PIER_MESSAGE_GIDS = 3,
 };
 
 enum {

@@ -10,6 +10,8 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
+#include <linux/if_packet.h>
+#include <net/ethernet.h>
 #include <stdio.h>
 
 #include "device/device.h"
@@ -31,6 +33,7 @@ struct interface_address {
 		struct sockaddr any;
 		struct sockaddr_in v4;
 		struct sockaddr_in6 v6;
+		struct sockaddr_ll mac;
 	} address;
 	char name[16];
 };
@@ -143,6 +146,8 @@ static void start_host(void)
 
 static void stop_host(void)
 {
+	for (int i = 0; i < PIER_GID_PORTS; i++)
+		pier_drop_gids(host.device.gids[i].gids);
 	recorded_close(&host.tree);
 }
 
@@ -168,6 +173,17 @@ static void add_address(const char *name, const char *text)
 		one->address.any.sa_family = AF_INET6;
 	else
 		fail_msg("no address: %s", text);
+}
+
+/* getifaddrs(3) returns one for each interface, also for those without an IP address. */
+static void add_mac(const char *name, const uint8_t mac[ETH_ALEN])
+{
+	struct interface_address *one = &host.addresses[host.address_count];
+
+	add_address(name, "0.0.0.0");
+	one->address.mac = (struct sockaddr_ll){ .sll_family = AF_PACKET,
+						 .sll_halen = ETH_ALEN };
+	memcpy(one->address.mac.sll_addr, mac, ETH_ALEN);
 }
 
 /* A GID, of an interface in any network namespace. */
@@ -345,6 +361,34 @@ static void prefers_gids_of_its_network_namespace(void **state)
 	stop_host();
 }
 
+/*
+ * The GID of each MAC address, and of a stable private IP address (RFC 7217); the last
+ * has a device number in place of ff:fe (addrconf_ifid_eui48()).
+ */
+static void tells_link_local_gids_of_other_containers_apart(void **state)
+{
+	static const uint8_t mac[ETH_ALEN] = { 0x02, 0x42, 0xac, 0x11, 0x00, 0x03 };
+	struct pier_gid_list list;
+
+	(void)state;
+	start_host();
+	add_interface("eth0", 2);
+	add_mac("eth0", mac);
+	add_address("eth0", "fe80::1234:5678:9abc:def0");
+	add_gid(1, "fe80::42:acff:fe11:2", V2, "eth0", 2);
+	add_gid(1, "fe80::42:acff:fe11:3", V2, "eth0", 2);
+	add_gid(1, "fe80::142:acff:fe11:3", V2, "eth0", 2);
+	add_gid(1, "fe80::1234:5678:9abc:def0", V2, "eth0", 2);
+	add_gid(1, "fe80::242:ac00:111:3", V2, "eth0", 2);
+	add_gid(1, "2001:db8::42:acff:fe11:3", V2, "eth0", 2);
+	list = read_port(1);
+	assert_int_equal(list.count, 3);
+	expect_gid(&list.entries[0], "fe80::42:acff:fe11:3");
+	expect_gid(&list.entries[1], "fe80::1234:5678:9abc:def0");
+	expect_gid(&list.entries[2], "fe80::242:ac00:111:3");
+	stop_host();
+}
+
 static void uses_foreign_gids_if_there_are_no_others(void **state)
 {
 	(void)state;
@@ -366,7 +410,7 @@ static void reads_256_entries(void **state)
 	(void)state;
 	start_host();
 	add_interface("eth0", 2);
-	add_address("eth0", "10.0.0.1");
+	host.no_addresses = true;
 	for (int i = 0; i < 255; i++) {
 		snprintf(text, sizeof(text), "fe80::%x", i + 1);
 		add_gid(1, text, V1, "eth0", 2);
@@ -421,31 +465,49 @@ static void report(enum ibv_event_type type)
 	host.has_event = true;
 }
 
+/* Equal lists are one, whether the table was read again or not. */
+static void list_port(struct pier_shared_gids **first)
+{
+	struct pier_shared_gids *gids;
+
+	expect_ok(pier_list_gids(&host.device, 1, 256, &gids));
+	if (*first) {
+		assert_ptr_equal(gids, *first);
+		pier_drop_gids(gids);
+	}
+	*first = gids;
+}
+
 static void reads_the_table_once_until_it_changes(void **state)
 {
-	struct pier_gid_list list;
+	struct pier_shared_gids *first = NULL, *gids;
 
 	(void)state;
 	start_host();
 	add_both(1, "::ffff:10.0.0.1", "eth0", 2);
 	for (int i = 0; i < 3; i++)
-		expect_ok(pier_list_gids(&host.device, 1, 256, &list));
+		list_port(&first);
 	assert_int_equal(host.at_once, 3); /* its events are not pier's */
 	host.device.takes_events = true;
 	for (int i = 0; i < 3; i++)
-		expect_ok(pier_list_gids(&host.device, 1, 256, &list));
+		list_port(&first);
 	assert_int_equal(host.at_once, 4);
 	inet_pton(AF_INET6, "::ffff:10.0.0.7", host.entries[1].gid.raw);
 	report(IBV_EVENT_GID_CHANGE);
-	expect_ok(pier_list_gids(&host.device, 1, 256, &list));
-	expect_gid(&list.entries[0], "::ffff:10.0.0.7");
+	expect_ok(pier_list_gids(&host.device, 1, 256, &gids));
+	expect_gid(&gids->list.entries[0], "::ffff:10.0.0.7");
+	/* Channels that offer the old ones still do. */
+	assert_ptr_not_equal(gids, first);
+	expect_gid(&first->list.entries[0], "::ffff:10.0.0.1");
+	pier_drop_gids(first);
 	/* A port without GIDs is read each time. */
 	for (int i = 0; i < 2; i++)
-		expect_result(pier_list_gids(&host.device, 2, 256, &list),
+		expect_result(pier_list_gids(&host.device, 2, 256, &first),
 			      -EADDRNOTAVAIL);
 	assert_int_equal(host.at_once, 7);
 	report(IBV_EVENT_COMM_EST);
-	expect_ok(pier_list_gids(&host.device, 1, 256, &list));
+	list_port(&gids);
+	pier_drop_gids(gids);
 	assert_int_equal(host.at_once, 7);
 	stop_host();
 }
@@ -459,6 +521,7 @@ int main(void)
 		cmocka_unit_test(takes_ipv6_alone),
 		cmocka_unit_test(takes_link_local_alone),
 		cmocka_unit_test(prefers_gids_of_its_network_namespace),
+		cmocka_unit_test(tells_link_local_gids_of_other_containers_apart),
 		cmocka_unit_test(uses_foreign_gids_if_there_are_no_others),
 		cmocka_unit_test(reads_256_entries),
 		cmocka_unit_test(skips_entries_that_cannot_be_read),

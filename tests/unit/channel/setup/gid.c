@@ -10,6 +10,7 @@
 #include "channel/setup/mtu.h"
 
 enum {
+	IB = IBV_GID_TYPE_IB,
 	V1 = IBV_GID_TYPE_ROCE_V1,
 	V2 = IBV_GID_TYPE_ROCE_V2,
 	MOST = 4,
@@ -61,6 +62,16 @@ static const struct {
 	  { { "::ffff:10.0.0.2", V1 } },
 	  0,
 	  0 },
+	/* On Ethernet, type 0 is RoCE v1. */
+	{ { { "::ffff:10.0.0.1", IB } }, { { "::ffff:10.0.0.2", V1 } }, 0, 0 },
+	{ { { "::ffff:10.0.0.1", IB }, { "fe80::1", V1 } },
+	  { { "::ffff:10.0.0.2", IB }, { "fe80::2", V1 } },
+	  1,
+	  1 },
+	{ { { "::ffff:10.0.0.1", IB } }, { { "::ffff:10.0.0.2", V2 } }, -1, -1 },
+	/* A type that pier does not know matches no other. */
+	{ { { "::ffff:10.0.0.1", 3 } }, { { "::ffff:10.0.0.2", V1 } }, -1, -1 },
+	{ { { "::ffff:10.0.0.1", 3 } }, { { "::ffff:10.0.0.2", 4 } }, -1, -1 },
 	/* Link-local addresses remain. */
 	{ { { "::ffff:10.0.0.1", V2 }, { "fe80::1", V2 } },
 	  { { "2001:db8::2", V2 }, { "fe80::2", V2 } },
@@ -122,7 +133,7 @@ static struct pier_gid_list random_list(struct test_random *random)
 
 static struct pier_gid_list send_list(const struct pier_gid_list *list)
 {
-	uint8_t wire[PIER_GID_OFFERS * PIER_GID_OFFER_SIZE];
+	uint8_t wire[PIER_GIDS_WIRE_MAX];
 	struct pier_gid_list received;
 
 	expect_ok(pier_unpack_gids(wire, pier_pack_gids(list, wire), &received));
@@ -149,24 +160,52 @@ static void both_ends_choose_the_same_pair(void **state)
 		agreed++;
 		assert_memory_equal(&a_of_a.gid, &a_of_b.gid, 16);
 		assert_memory_equal(&b_of_a.gid, &b_of_b.gid, 16);
-		assert_int_equal(a_of_a.gid_type, b_of_b.gid_type);
+		assert_int_equal(a_of_a.gid_type ? a_of_a.gid_type : V1,
+				 b_of_b.gid_type ? b_of_b.gid_type : V1);
 	}
 	assert_in_range(agreed, 1, 2000);
 }
 
+static void packs_the_documented_form(void **state)
+{
+	static const struct address table[MOST] = { { "2001:db8::1", V1 },
+						    { "::ffff:10.0.0.1", V2 } };
+	static const uint8_t golden[8 + 2 * 18] = {
+		'P', 'r', 'G', 'I', 1, 0, 44, 0, 2,   0,    [20] = 0xff, 0xff,
+		10,  0,	  0,   1,   1, 0, 32, 1, 0xd, 0xb8, [43] = 1,
+	};
+	struct pier_gid_list list = list_of(table);
+	uint8_t wire[PIER_GIDS_WIRE_MAX];
+
+	(void)state;
+	assert_int_equal(pier_pack_gids(&list, wire), sizeof(golden));
+	assert_memory_equal(wire, golden, sizeof(golden));
+}
+
 static void refuses_malformed_lists(void **state)
 {
-	uint8_t wire[(PIER_GID_OFFERS + 1) * PIER_GID_OFFER_SIZE] = { 0 };
+	uint8_t wire[PIER_GIDS_WIRE_MAX + 18] = "PrGI\1";
 	struct pier_gid_list list;
 
 	(void)state;
 	for (size_t size = 0; size <= sizeof(wire); size++) {
-		bool valid = size > 0 && size % PIER_GID_OFFER_SIZE == 0 &&
-			     size < sizeof(wire);
+		bool valid = size >= 8 + 18 && (size - 8) % 18 == 0 &&
+			     size <= PIER_GIDS_WIRE_MAX;
 
+		wire[6] = (uint8_t)size;
 		assert_int_equal(pier_unpack_gids(wire, size, &list),
-				 valid ? 0 : -EBADMSG);
+				 valid ? 0 : -EINVAL);
+		/* Its own length is another one. */
+		wire[7] = 1;
+		assert_int_equal(pier_unpack_gids(wire, size, &list), -EINVAL);
+		wire[7] = 0;
 	}
+	wire[6] = 8 + 18;
+	wire[4] = 2;
+	expect_result(pier_unpack_gids(wire, 8 + 18, &list), -EPROTONOSUPPORT);
+	test_assert_sentence("version 2");
+	wire[0] ^= 1;
+	expect_result(pier_unpack_gids(wire, 8 + 18, &list), -EINVAL);
 }
 
 static void clamps_the_mtu(void **state)
@@ -193,6 +232,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(chooses_a_pair_of_one_family_and_subnet),
 		cmocka_unit_test(both_ends_choose_the_same_pair),
+		cmocka_unit_test(packs_the_documented_form),
 		cmocka_unit_test(refuses_malformed_lists),
 		cmocka_unit_test(clamps_the_mtu),
 	};
