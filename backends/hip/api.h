@@ -2,6 +2,7 @@
 #ifndef PIER_BACKENDS_HIP_API_H
 #define PIER_BACKENDS_HIP_API_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -206,6 +207,7 @@ struct pier_hip {
 	unsigned int generation; /* pier_fork_generation when it was opened */
 	char path[256];		 /* of HIP's library */
 	char kernel_reason[256]; /* of pier_hip_explain_kernel() */
+	bool kernel_known;	 /* its configuration can be read */
 };
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "backends/hip/api.h"
 
-#if __has_include(<hip/hip_runtime_api.h>) && __has_include(<hsa/hsa_ext_amd.h>)
+#ifdef HAVE_HIP_AND_HSA_H
 
 #define __HIP_PLATFORM_AMD__
 #include <hip/hip_runtime_api.h>
