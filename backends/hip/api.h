@@ -55,7 +55,6 @@ enum {
 	PIER_HIP_BUFFER_ID = 7,	     /* uint32_t: see pier_hip_read_number() */
 	PIER_HIP_IS_MANAGED = 8,     /* bool */
 	PIER_HIP_DEVICE_ORDINAL = 9, /* int */
-	PIER_HIP_POOL_HANDLE = 17,   /* a pointer; not supported by most versions */
 };
 
 /* hipDeviceAttribute_t */

@@ -21,7 +21,8 @@
  *	FAKE_HIP_EXPORTS	exports that can be open at once; default 1000
  *	FAKE_HIP_PCIE		either, refused, required, wrong
  *	FAKE_HIP_DMABUF		0: the kernel's driver has none; default 1
- *	FAKE_HIP_POOLS		1: attributes report pools; default 0
+ *	FAKE_HIP_POOLS		1: pools are pieces of mapped memory; default 0
+ *	FAKE_HIP_MANAGED	1: managed memory is exported; default 0
  *	FAKE_HIP_HDP		0: the devices have no flush register; default 1
  *	FAKE_HIP_RESERVED	0: HSA knows memory of hipMemMap(); default 1
  *	FAKE_HIP_GTT		1: exports have other pages than the device; default 0
@@ -57,7 +58,12 @@ struct fake_hip {
 	size_t exports_most;
 	enum fake_hip_pcie pcie;
 	bool dmabuf;
+	/*
+	 * hipMallocAsync() gives pieces of memory that is mapped, instead of memory of
+	 * hipMalloc(): state_.use_vm_heap_ in clr's hip_mempool_impl.cpp.
+	 */
 	bool pools;
+	bool managed; /* HSA exports managed memory, which no version does */
 	bool hdp;
 	/*
 	 * hsa_amd_pointer_info() reports memory of hipMemMap() as the reservation around

@@ -51,6 +51,8 @@ static unsigned int check(const char *pointer, size_t size,
 		settings->misuses++;
 		return INVALID_ALLOCATION;
 	}
+	if (settings->managed && allocation && allocation->kind == FAKE_MANAGED)
+		return SUCCESS;
 	/* Runtime::allocation_map_ has nothing that hsa_amd_vmem_map() mapped. */
 	if (type != FAKE_POINTER_HSA)
 		return INVALID_ALLOCATION;
@@ -65,7 +67,7 @@ static unsigned int check(const char *pointer, size_t size,
 	return SUCCESS;
 }
 
-/* The driver's part: an fd of the block. */
+/* The driver's part: an fd of the block; NULL: of memory that has none. */
 static unsigned int make_fd(struct fake_block *block, bool suitable, int *ret_fd)
 {
 	struct fake_hip *settings = fake_settings();
@@ -76,7 +78,7 @@ static unsigned int make_fd(struct fake_block *block, bool suitable, int *ret_fd
 	if (!settings->dmabuf || settings->exports_open >= settings->exports_most ||
 	    settings->exports_open >= MOST_EXPORTS)
 		return OUT_OF_RESOURCES;
-	if (!suitable)
+	if (!suitable || !block)
 		fd = eventfd(0, 0);
 	else if (settings->gtt)
 		fd = device_memory_export_copy(&block->memory);
@@ -102,7 +104,9 @@ static unsigned int export_locked(const char *pointer, size_t size, uint64_t fla
 	if (status != SUCCESS)
 		return status;
 	settings->pcie_exports += flags & MAPPING_PCIE;
-	*ret_offset = (uint64_t)(pointer - (char *)allocation->block->memory.address);
+	if (allocation->block)
+		*ret_offset = (uint64_t)(pointer -
+					 (char *)allocation->block->memory.address);
 	return SUCCESS;
 }
 
@@ -164,7 +168,9 @@ static struct fake_allocation *find_mapped(struct vmem_handle handle)
 	return fake_find_number((uint32_t)handle.handle);
 }
 
-/* Runtime::VMemoryRetainAllocHandle() finds nothing by an interior address. */
+/*
+ * Runtime::VMemoryRetainAllocHandle() finds nothing by an interior address of a mapping.
+ */
 FAKE_API unsigned int hsa_amd_vmem_retain_alloc_handle(struct vmem_handle *ret_handle,
 						       void *address)
 {
@@ -175,8 +181,8 @@ FAKE_API unsigned int hsa_amd_vmem_retain_alloc_handle(struct vmem_handle *ret_h
 		return NOT_INITIALIZED;
 	fake_lock();
 	allocation = fake_find(address);
-	if (allocation && allocation->address == address &&
-	    fake_pointer_type(allocation) == FAKE_POINTER_VIRTUAL) {
+	if (allocation && fake_pointer_type(allocation) == FAKE_POINTER_VIRTUAL &&
+	    allocation->block->memory.address == address) {
 		ret_handle->handle = allocation->number;
 		fake_settings()->retained++;
 		status = SUCCESS;
