@@ -63,6 +63,14 @@ struct fake_hip {
 	 * hipMalloc(): state_.use_vm_heap_ in clr's hip_mempool_impl.cpp.
 	 */
 	bool pools;
+	/*
+	 * The errno with which the kernel refuses a NIC that attaches to an export, pins
+	 * and maps it. amdgpu: EINVAL if memory that must stay in the device would have
+	 * to be pinned elsewhere (amdgpu_dma_buf_pin() since 2025), EBUSY if it is pinned
+	 * there already (amdgpu_dma_buf_map() before; ScaleX-IO/uGDS#18). 524 (ENOTSUPP)
+	 * is NVIDIA's; of amdgpu's operations none returns it, but a NIC's driver may.
+	 */
+	int attach_error;
 	bool managed; /* HSA exports managed memory, which no version does */
 	bool hdp;
 	/*
@@ -139,6 +147,19 @@ void fake_hip_reset(int device);
 
 /* The devices do all that is under way, which nothing waited for. */
 void fake_hip_catch_up(void);
+
+/* Called by a NIC that attaches to an export. Returns 0 or attach_error. */
+int fake_hip_attach(int fd);
+
+/*
+ * Returns the bytes at `pointer` as a kernel sees them that is launched now, until the
+ * next launch. clr launches with an acquire of the agent's scope (AMD_OPT_FLUSH is 1 in
+ * flags.hpp; VirtualGPU's dispatchPacketHeader_), which leaves the L2 caches as they are.
+ * They drop what PCIe writes when it arrives (AMDGPUUsage of LLVM, gfx90a), which is
+ * after the host data path: writes stay there until the flush register is written. The
+ * device itself must not have written since the last launch.
+ */
+const void *fake_hip_launch(void *pointer);
 
 /*
  * Returns a CPU address for [pointer, pointer + length), which only kernels of the device

@@ -10,6 +10,27 @@
  * Debian 12's does. The order of checks and the statuses are those of
  * Runtime::DmaBufExport() and Runtime::VMemory...() in ROCr's runtime.cpp, 8/2025.
  */
+enum {
+	MOST_EXPORTS = 1024,
+};
+
+/* Open exports. */
+static int exported[MOST_EXPORTS];
+
+FAKE_API int fake_hip_attach(int fd)
+{
+	struct fake_hip *settings = fake_settings();
+	int error = 0;
+
+	fake_lock();
+	for (size_t i = 0; i < settings->exports_open; i++) {
+		if (exported[i] == fd)
+			error = settings->attach_error;
+	}
+	fake_unlock();
+	return error;
+}
+
 #ifdef FAKE_DMABUF
 
 enum {
@@ -24,12 +45,7 @@ enum {
 	NOT_INITIALIZED = 0x100B,
 
 	MAPPING_PCIE = 1,
-
-	MOST_EXPORTS = 1024,
 };
-
-/* Open exports. */
-static int exported[MOST_EXPORTS];
 
 /* True if the importer can use this mapping. */
 static bool suits(uint64_t flags)
