@@ -103,4 +103,5 @@ const struct pier_backend pier_hip_backend = {
 	.unlock_host = pier_hip_unlock_host,
 	.copy_start = pier_hip_copy_start,
 	.copy_query = pier_hip_copy_query,
+	.warm_up = pier_hip_warm_up,
 };
