@@ -11,6 +11,7 @@
 #include "error.h"
 #include "hsa.h"
 #include "load.h"
+#include "stream.h"
 #include "core/checked.h"
 #include "core/error.h"
 
@@ -155,27 +156,69 @@ static int alloc_on_device(struct pier_hip_memory *state, const char *unit,
 	return result;
 }
 
+static int open_unit(const char *unit, struct pier_hip_memory *ret_memory)
+{
+	int result = parse_unit(unit, &ret_memory->device, &ret_memory->kind);
+
+	return result == 0 ? pier_hip_open(&ret_memory->hip) : result;
+}
+
 int pier_hip_alloc(const char *unit, uint64_t length, struct pier_memory *ret_memory)
 {
-	enum pier_hip_kind kind = PIER_HIP_DEVICE;
-	const struct pier_hip *hip = NULL;
-	struct pier_hip_memory *state;
-	int device = 0, result;
+	struct pier_hip_memory opened = { .hip = NULL }, *state;
+	int result;
 
 	if (!unit)
 		unit = "0";
-	result = parse_unit(unit, &device, &kind);
-	if (result == 0)
-		result = pier_hip_open(&hip);
+	result = open_unit(unit, &opened);
 	if (result != 0)
 		return result;
-	state = calloc(1, sizeof(*state));
+	state = malloc(sizeof(*state));
 	if (!state)
 		return pier_fail(ENOMEM, "no memory for the description of memory");
-	*state = (struct pier_hip_memory){ .hip = hip, .kind = kind, .device = device };
+	*state = opened;
 	result = alloc_on_device(state, unit, length, ret_memory);
 	if (result != 0)
 		free(state);
+	return result;
+}
+
+static int make_stream(const struct pier_hip *hip, int device)
+{
+	struct ihipStream_t *stream = NULL;
+	struct pier_hip_scope scope;
+	int result = pier_hip_enter(hip, device, &scope);
+
+	if (result == 0)
+		result = pier_hip_take_stream(hip, device, &stream);
+	if (result == 0)
+		pier_hip_put_stream(hip, device, stream, PIER_HIP_SUCCESS);
+	pier_hip_leave(hip, &scope);
+	return result;
+}
+
+/*
+ * The slow parts of a first use: starting HIP, and pier's stream, for which clr makes a
+ * hardware queue (Device::acquireQueue() in rocdevice.cpp). HIP has nothing like
+ * CU_CTX_SYNC_MEMOPS, whose lock the first export in a CUDA context waits for.
+ */
+int pier_hip_warm_up(const char *unit)
+{
+	struct pier_hip_memory opened = { .hip = NULL };
+	struct pier_hip_scope scope;
+	int result;
+
+	if (!unit)
+		unit = "0";
+	result = open_unit(unit, &opened);
+	if (result != 0)
+		return result;
+	result = pier_hip_enter(opened.hip, -1, &scope);
+	if (result == 0)
+		result = check_device(opened.hip, unit, opened.device);
+	if (result == 0)
+		result = make_stream(opened.hip, opened.device);
+	pier_hip_leave(opened.hip, &scope);
 	return result;
 }
 

@@ -2,6 +2,7 @@
 #ifndef PIER_BACKENDS_HIP_API_H
 #define PIER_BACKENDS_HIP_API_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -54,7 +55,6 @@ enum {
 	PIER_HIP_BUFFER_ID = 7,	     /* uint32_t: see pier_hip_read_number() */
 	PIER_HIP_IS_MANAGED = 8,     /* bool */
 	PIER_HIP_DEVICE_ORDINAL = 9, /* int */
-	PIER_HIP_POOL_HANDLE = 17,   /* a pointer; not supported by most versions */
 };
 
 /* hipDeviceAttribute_t */
@@ -206,6 +206,7 @@ struct pier_hip {
 	unsigned int generation; /* pier_fork_generation when it was opened */
 	char path[256];		 /* of HIP's library */
 	char kernel_reason[256]; /* of pier_hip_explain_kernel() */
+	bool kernel_known;	 /* its configuration can be read */
 };
 
 #endif

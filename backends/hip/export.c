@@ -94,9 +94,9 @@ static int fail_not_an_allocation(const struct pier_memory *memory, uint64_t add
 	if (pier_range_fits(address - start, length, size))
 		return pier_fail(
 			EOPNOTSUPP,
-			"this version of ROCm does not export memory of this kind "
-			"(HSA_STATUS_ERROR_INVALID_ALLOCATION): use memory of "
-			"hipMalloc(), or allow a bounce buffer");
+			"this version of ROCm does not export memory of this kind, such "
+			"as a piece of a pool (HSA_STATUS_ERROR_INVALID_ALLOCATION): use "
+			"memory of hipMalloc(), or allow a bounce buffer");
 	if (state->segments > 1)
 		return pier_fail(
 			EXDEV,

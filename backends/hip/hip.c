@@ -12,18 +12,32 @@
 #include "virtual.h"
 #include "core/error.h"
 
-static const char *describe_export(const struct pier_hip *hip)
+static bool lacks_functions(const struct pier_hip *hip)
+{
+	return !hip->hsa_amd_portable_close_dmabuf ||
+	       (!hip->hsa_amd_portable_export_dmabuf &&
+		!hip->hsa_amd_portable_export_dmabuf_v2);
+}
+
+/* ret_more  what follows it, or "" */
+static const char *describe_export(const struct pier_hip *hip, const char **ret_more)
 {
 	bool supported = true;
 
-	if (!hip->hsa_amd_portable_close_dmabuf ||
-	    (!hip->hsa_amd_portable_export_dmabuf &&
-	     !hip->hsa_amd_portable_export_dmabuf_v2))
+	*ret_more = "";
+	if (lacks_functions(hip))
 		return "no dma-bufs: this ROCm is too old for them";
 	if (hip->hsa_system_get_info(PIER_HSA_SYSTEM_DMABUF, &supported) ==
 		    PIER_HSA_SUCCESS &&
 	    !supported)
 		return "no dma-bufs: the kernel's amdgpu driver is too old for them";
+	if (hip->kernel_reason[0]) {
+		*ret_more = hip->kernel_reason;
+		return "no dma-bufs: ";
+	}
+	if (!hip->kernel_known)
+		*ret_more = "; no configuration of the kernel can be read, so the canary "
+			    "decides whether a NIC reaches the memory";
 	return hip->hsa_amd_portable_export_dmabuf_v2
 		       ? "dma-bufs, by the default mapping or over PCIe"
 		       : "dma-bufs, by the default mapping alone";
@@ -33,6 +47,7 @@ static int probe_devices(char *ret_detail, size_t size)
 {
 	const struct pier_hip *hip = NULL;
 	struct pier_hip_scope scope;
+	const char *exports, *more;
 	char version[32];
 	int count = 0, result;
 
@@ -44,8 +59,9 @@ static int probe_devices(char *ret_detail, size_t size)
 		result = pier_hip_count_devices(hip, &count);
 	if (result == 0) {
 		pier_hip_version(hip, version, sizeof(version));
-		snprintf(ret_detail, size, "%d device%s, HIP %s; %s", count,
-			 count == 1 ? "" : "s", version, describe_export(hip));
+		exports = describe_export(hip, &more);
+		snprintf(ret_detail, size, "%d device%s, HIP %s; %s%s", count,
+			 count == 1 ? "" : "s", version, exports, more);
 	}
 	pier_hip_leave(hip, &scope);
 	return result;
@@ -87,4 +103,5 @@ const struct pier_backend pier_hip_backend = {
 	.unlock_host = pier_hip_unlock_host,
 	.copy_start = pier_hip_copy_start,
 	.copy_query = pier_hip_copy_query,
+	.warm_up = pier_hip_warm_up,
 };

@@ -137,7 +137,8 @@ static int fill_table(struct pier_hip *hip)
 				 "of ROCm 5.2 or later",
 				 hip->path, missing);
 	hip->generation = pier_fork_generation;
-	pier_hip_explain_kernel(hip->kernel_reason, sizeof(hip->kernel_reason));
+	hip->kernel_known = pier_hip_explain_kernel(hip->kernel_reason,
+						    sizeof(hip->kernel_reason));
 	return 0;
 }
 

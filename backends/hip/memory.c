@@ -24,9 +24,6 @@ static const struct {
 				  "register it as such" },
 	[PIER_HIP_MANAGED] = { "managed memory",
 			       "its pages move between host and device; " OTHERWISE },
-	[PIER_HIP_POOL] = { "hipMallocAsync",
-			    "it belongs to a pool, which may give it to others in the "
-			    "order of a stream; " OTHERWISE },
 	[PIER_HIP_VIRTUAL] = { "hipMemMap", "" },
 	/*
 	 * ROCr records no owner for it (Runtime::IPCAttach()), and

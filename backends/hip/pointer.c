@@ -18,7 +18,7 @@
  * Recognise pointers. HSA reports which call made the memory and on which agent, with
  * numbers that are the same in all versions. HIP reports the bounds, because HSA's bounds
  * of mapped memory are wrong (VMemoryPtrInfo() in ROCr takes the pointer for the base),
- * and HIP's own facts: managed memory, pools, the device's ordinal.
+ * and HIP's own facts: managed memory, the device's ordinal.
  */
 
 static bool is_managed(const struct pier_hip *hip, uint64_t address)
@@ -32,19 +32,11 @@ static bool is_managed(const struct pier_hip *hip, uint64_t address)
 }
 
 /*
- * Most versions return hipErrorNotSupported. Then treat it as memory of hipMalloc(),
- * which the pools of those versions consist of (hip_mempool_impl.cpp).
+ * Memory of a pool is what the pool is made of: memory of hipMalloc(), or since 2025
+ * pieces of memory that is mapped (MemoryPool::AllocateMemory() in clr's
+ * hip_mempool_impl.cpp). clr does not report pools: HIP_POINTER_ATTRIBUTE_MEMPOOL_HANDLE
+ * is not supported.
  */
-static bool is_of_pool(const struct pier_hip *hip, uint64_t address)
-{
-	void *pool = NULL;
-
-	return hip->hipPointerGetAttribute(&pool, PIER_HIP_POOL_HANDLE,
-					   (void *)(uintptr_t)address) ==
-		       PIER_HIP_SUCCESS &&
-	       pool;
-}
-
 static enum pier_hip_kind find_kind(const struct pier_hip *hip, uint64_t address,
 				    const struct pier_hsa_pointer_info *info)
 {
@@ -62,8 +54,6 @@ static enum pier_hip_kind find_kind(const struct pier_hip *hip, uint64_t address
 	}
 	if (info->type == PIER_HSA_POINTER_HSA && !pier_hip_is_on_gpu(hip, info))
 		return PIER_HIP_HOST;
-	if (is_of_pool(hip, address))
-		return PIER_HIP_POOL;
 	return info->global_flags & PIER_HSA_FINE_GRAINED ? PIER_HIP_FINE
 							  : PIER_HIP_DEVICE;
 }

@@ -131,6 +131,8 @@ PIER_API void pier_backend_list_free(struct pier_backend_info *list);
  * for memory of the unit's primary context, which the CUDA runtime and PyTorch use,
  * and of the calling thread's current context.
  *
+ * For HIP it starts the runtime and makes pier's stream on the device.
+ *
  * A warm-up does not send the canary (PIER_CANARY in pier(1)), because it does not know
  * the NIC. The first registration of a unit's memory on a NIC does: it allocates and
  * frees memory of the unit, and freeing waits for running kernels, as cudaFree() and

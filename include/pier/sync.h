@@ -67,7 +67,10 @@ PIER_API int pier_mr_sync_for_nic(struct pier_mr *mr, uint64_t offset, uint64_t 
  *
  *	cuda	by cuFlushGPUDirectRDMAWrites(); if the driver lacks it, or the region
  *		has PIER_MAPPING_PCIE, the NIC reads back a byte of the range
- *	hip	the NIC reads back a byte, and the device's host data path is flushed
+ *	hip	the NIC reads back a byte, and the device's host data path is flushed.
+ *		The device's L2 caches have to drop what PCIe writes, because HIP
+ *		launches kernels with an acquire of the device's scope. LLVM documents
+ *		that for gfx90a with coherent PCIe requests, and not for older devices
  *	level_zero
  *		the NIC reads back a byte; whether the device needs more is documented
  *		nowhere

@@ -33,6 +33,14 @@ static const char *registration_hint(int error, enum pier_path path, char *text,
 		return " (the driver of the memory does not let this NIC attach: their "
 		       "places in the PCIe tree or the mapping do not suit; dmesg has "
 		       "the reason)";
+	/*
+	 * pier's own rules hold. amdgpu_dma_buf_pin() returns EINVAL, and older versions
+	 * of amdgpu_dma_buf_map() EBUSY, for memory that cannot leave the device.
+	 */
+	if ((error == EINVAL || error == EBUSY) && path == PIER_PATH_DMABUF)
+		return " (maybe the driver of the memory cannot pin it where this NIC "
+		       "reaches it, as amdgpu if the two have no peer-to-peer; dmesg has "
+		       "the reason)";
 	/* Memory of the device, which no limit of the process covers. */
 	if (error == ENOMEM && (path == PIER_PATH_DMABUF || path == PIER_PATH_PEERMEM))
 		return " (of a GPU's memory: is its BAR used up?)";

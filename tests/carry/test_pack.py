@@ -170,7 +170,7 @@ def main():
         cases.case("runs on the fake drivers", check_run(folder))
         cases.case("copies between two NICs", check_two_nics(folder))
         cases.case("fails on a driver that exports what pier refuses", check_lie(
-            folder, "gpu_kinds", "the bare driver exports it", FAKE_HIP_POOLS="1"))
+            folder, "gpu_kinds", "the bare driver exports it", FAKE_HIP_MANAGED="1"))
         cases.case("fails on a driver that exports other pages", check_lie(
             folder, "gpu_copy", "bytes are wrong", FAKE_HIP_GTT="1"))
         cases.case("conformance fails on a driver that exports other pages", check_lie(

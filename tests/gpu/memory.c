@@ -242,12 +242,12 @@ const struct kind kinds[] = {
 	  { "managed memory", "managed memory" },
 	  .length = KIND_LENGTH,
 	  .attribute = GPU_ATTRIBUTE_MANAGED_MEMORY },
-	/* HIP that does not report pools has memory of hipMalloc() in them. */
+	/* HIP's pools are of hipMalloc(), or mapped like memory of hipMemMap(). */
 	{ "a stream's pool",
 	  NULL,
 	  take_pool,
 	  give_pool,
-	  { "stream-ordered pool", "hipMalloc" },
+	  { "stream-ordered pool", "hipM" },
 	  .length = KIND_LENGTH,
 	  .attribute = GPU_ATTRIBUTE_MEMORY_POOLS },
 	{ "VMM, two segments",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "abi_check.h"
 
-#if __has_include(<cudaTypedefs.h>)
+#ifdef HAVE_CUDA_TYPEDEFS_H
 
 #include <stddef.h>
 

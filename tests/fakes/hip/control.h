@@ -21,7 +21,8 @@
  *	FAKE_HIP_EXPORTS	exports that can be open at once; default 1000
  *	FAKE_HIP_PCIE		either, refused, required, wrong
  *	FAKE_HIP_DMABUF		0: the kernel's driver has none; default 1
- *	FAKE_HIP_POOLS		1: attributes report pools; default 0
+ *	FAKE_HIP_POOLS		1: pools are pieces of mapped memory; default 0
+ *	FAKE_HIP_MANAGED	1: managed memory is exported; default 0
  *	FAKE_HIP_HDP		0: the devices have no flush register; default 1
  *	FAKE_HIP_RESERVED	0: HSA knows memory of hipMemMap(); default 1
  *	FAKE_HIP_GTT		1: exports have other pages than the device; default 0
@@ -57,7 +58,20 @@ struct fake_hip {
 	size_t exports_most;
 	enum fake_hip_pcie pcie;
 	bool dmabuf;
+	/*
+	 * hipMallocAsync() gives pieces of memory that is mapped, instead of memory of
+	 * hipMalloc(): state_.use_vm_heap_ in clr's hip_mempool_impl.cpp.
+	 */
 	bool pools;
+	/*
+	 * The errno with which the kernel refuses a NIC that attaches to an export, pins
+	 * and maps it. amdgpu: EINVAL if memory that must stay in the device would have
+	 * to be pinned elsewhere (amdgpu_dma_buf_pin() since 2025), EBUSY if it is pinned
+	 * there already (amdgpu_dma_buf_map() before; ScaleX-IO/uGDS#18). 524 (ENOTSUPP)
+	 * is NVIDIA's; of amdgpu's operations none returns it, but a NIC's driver may.
+	 */
+	int attach_error;
+	bool managed; /* HSA exports managed memory, which no version does */
 	bool hdp;
 	/*
 	 * hsa_amd_pointer_info() reports memory of hipMemMap() as the reservation around
@@ -133,6 +147,19 @@ void fake_hip_reset(int device);
 
 /* The devices do all that is under way, which nothing waited for. */
 void fake_hip_catch_up(void);
+
+/* Called by a NIC that attaches to an export. Returns 0 or attach_error. */
+int fake_hip_attach(int fd);
+
+/*
+ * Returns the bytes at `pointer` as a kernel sees them that is launched now, until the
+ * next launch. clr launches with an acquire of the agent's scope (AMD_OPT_FLUSH is 1 in
+ * flags.hpp; VirtualGPU's dispatchPacketHeader_), which leaves the L2 caches as they are.
+ * They drop what PCIe writes when it arrives (AMDGPUUsage of LLVM, gfx90a), which is
+ * after the host data path: writes stay there until the flush register is written. The
+ * device itself must not have written since the last launch.
+ */
+const void *fake_hip_launch(void *pointer);
 
 /*
  * Returns a CPU address for [pointer, pointer + length), which only kernels of the device

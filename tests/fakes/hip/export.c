@@ -10,6 +10,27 @@
  * Debian 12's does. The order of checks and the statuses are those of
  * Runtime::DmaBufExport() and Runtime::VMemory...() in ROCr's runtime.cpp, 8/2025.
  */
+enum {
+	MOST_EXPORTS = 1024,
+};
+
+/* Open exports. */
+static int exported[MOST_EXPORTS];
+
+FAKE_API int fake_hip_attach(int fd)
+{
+	struct fake_hip *settings = fake_settings();
+	int error = 0;
+
+	fake_lock();
+	for (size_t i = 0; i < settings->exports_open; i++) {
+		if (exported[i] == fd)
+			error = settings->attach_error;
+	}
+	fake_unlock();
+	return error;
+}
+
 #ifdef FAKE_DMABUF
 
 enum {
@@ -24,12 +45,7 @@ enum {
 	NOT_INITIALIZED = 0x100B,
 
 	MAPPING_PCIE = 1,
-
-	MOST_EXPORTS = 1024,
 };
-
-/* Open exports. */
-static int exported[MOST_EXPORTS];
 
 /* True if the importer can use this mapping. */
 static bool suits(uint64_t flags)
@@ -51,6 +67,8 @@ static unsigned int check(const char *pointer, size_t size,
 		settings->misuses++;
 		return INVALID_ALLOCATION;
 	}
+	if (settings->managed && allocation && allocation->kind == FAKE_MANAGED)
+		return SUCCESS;
 	/* Runtime::allocation_map_ has nothing that hsa_amd_vmem_map() mapped. */
 	if (type != FAKE_POINTER_HSA)
 		return INVALID_ALLOCATION;
@@ -65,7 +83,7 @@ static unsigned int check(const char *pointer, size_t size,
 	return SUCCESS;
 }
 
-/* The driver's part: an fd of the block. */
+/* The driver's part: an fd of the block; NULL: of memory that has none. */
 static unsigned int make_fd(struct fake_block *block, bool suitable, int *ret_fd)
 {
 	struct fake_hip *settings = fake_settings();
@@ -76,7 +94,7 @@ static unsigned int make_fd(struct fake_block *block, bool suitable, int *ret_fd
 	if (!settings->dmabuf || settings->exports_open >= settings->exports_most ||
 	    settings->exports_open >= MOST_EXPORTS)
 		return OUT_OF_RESOURCES;
-	if (!suitable)
+	if (!suitable || !block)
 		fd = eventfd(0, 0);
 	else if (settings->gtt)
 		fd = device_memory_export_copy(&block->memory);
@@ -102,7 +120,9 @@ static unsigned int export_locked(const char *pointer, size_t size, uint64_t fla
 	if (status != SUCCESS)
 		return status;
 	settings->pcie_exports += flags & MAPPING_PCIE;
-	*ret_offset = (uint64_t)(pointer - (char *)allocation->block->memory.address);
+	if (allocation->block)
+		*ret_offset = (uint64_t)(pointer -
+					 (char *)allocation->block->memory.address);
 	return SUCCESS;
 }
 
@@ -164,7 +184,9 @@ static struct fake_allocation *find_mapped(struct vmem_handle handle)
 	return fake_find_number((uint32_t)handle.handle);
 }
 
-/* Runtime::VMemoryRetainAllocHandle() finds nothing by an interior address. */
+/*
+ * Runtime::VMemoryRetainAllocHandle() finds nothing by an interior address of a mapping.
+ */
 FAKE_API unsigned int hsa_amd_vmem_retain_alloc_handle(struct vmem_handle *ret_handle,
 						       void *address)
 {
@@ -175,8 +197,8 @@ FAKE_API unsigned int hsa_amd_vmem_retain_alloc_handle(struct vmem_handle *ret_h
 		return NOT_INITIALIZED;
 	fake_lock();
 	allocation = fake_find(address);
-	if (allocation && allocation->address == address &&
-	    fake_pointer_type(allocation) == FAKE_POINTER_VIRTUAL) {
+	if (allocation && fake_pointer_type(allocation) == FAKE_POINTER_VIRTUAL &&
+	    allocation->block->memory.address == address) {
 		ret_handle->handle = allocation->number;
 		fake_settings()->retained++;
 		status = SUCCESS;

@@ -17,7 +17,6 @@
 enum fake_kind {
 	FAKE_DEVICE,
 	FAKE_FINE,
-	FAKE_POOL,
 	FAKE_HOST,
 	FAKE_REGISTERED,
 	FAKE_MANAGED,
@@ -46,6 +45,7 @@ struct fake_block {
 	bool shared;
 	unsigned char used[FAKE_BLOCK / FAKE_PAGE];
 	size_t users;
+	char *seen; /* what the device's kernels see of it; NULL: none ran yet */
 };
 
 struct fake_allocation {

@@ -15,13 +15,11 @@ enum {
 	NOT_FOUND = 500,
 	ALREADY_REGISTERED = 712,
 	NOT_REGISTERED = 713,
-	NOT_SUPPORTED = 801,
 	CAPTURE_UNSUPPORTED = 900,
 
 	BUFFER_ID = 7,
 	IS_MANAGED = 8,
 	DEVICE_ORDINAL = 9,
-	POOL_HANDLE = 17,
 	HDP_MEM_FLUSH = 10005,
 
 	FINE_GRAINED = 1,
@@ -244,8 +242,12 @@ FAKE_API unsigned int hipMallocManaged(void **pointer, size_t size, unsigned int
 
 FAKE_API unsigned int hipMallocAsync(void **pointer, size_t size, void *stream)
 {
+	unsigned int error = allocate("hipMallocAsync", FAKE_DEVICE, pointer, size);
+
 	(void)stream;
-	return allocate("hipMallocAsync", FAKE_POOL, pointer, size);
+	if (!error && fake_settings()->pools)
+		fake_hip_set_type(*pointer, FAKE_POINTER_VIRTUAL);
+	return error;
 }
 
 static unsigned int release(const char *function, void *pointer, bool host)
@@ -349,11 +351,6 @@ static unsigned int tell(const struct fake_allocation *allocation, unsigned int 
 		return SUCCESS;
 	case DEVICE_ORDINAL:
 		*(int *)data = allocation->device;
-		return SUCCESS;
-	case POOL_HANDLE:
-		if (!fake_settings()->pools)
-			return NOT_SUPPORTED;
-		*(const void **)data = allocation->kind == FAKE_POOL ? allocation : NULL;
 		return SUCCESS;
 	}
 	return INVALID_VALUE;

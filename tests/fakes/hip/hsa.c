@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -220,4 +221,34 @@ FAKE_API void *fake_hip_reach(void *pointer, size_t length)
 	}
 	fake_unlock();
 	return reached;
+}
+
+/* Whether writes of a NIC can have reached the device since the last launch. */
+static bool is_flushed(int device)
+{
+	struct fake_hip *settings = fake_settings();
+	bool flushed = !settings->hdp || settings->registers[device];
+
+	settings->registers[device] = 0;
+	return flushed;
+}
+
+FAKE_API const void *fake_hip_launch(void *pointer)
+{
+	struct fake_allocation *allocation;
+	struct fake_block *block;
+	size_t size;
+
+	fake_lock();
+	allocation = fake_find(pointer);
+	block = allocation->block;
+	size = block->memory.size;
+	if (!block->seen) {
+		block->seen = malloc(size);
+		memcpy(block->seen, block->memory.driver, size);
+	} else if (is_flushed(allocation->device)) {
+		memcpy(block->seen, block->memory.driver, size);
+	}
+	fake_unlock();
+	return block->seen + ((char *)pointer - (char *)block->memory.address);
 }

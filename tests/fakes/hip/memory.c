@@ -208,6 +208,7 @@ static void put_block(struct fake_block *block)
 		link = &(*link)->next;
 	*link = block->next;
 	device_memory_destroy(&block->memory);
+	free(block->seen);
 	free(block);
 }
 

@@ -73,6 +73,7 @@ __attribute__((constructor)) static void read_environment(void)
 	settings.pcie = read_pcie();
 	settings.dmabuf = number("FAKE_HIP_DMABUF", 1);
 	settings.pools = number("FAKE_HIP_POOLS", 0);
+	settings.managed = number("FAKE_HIP_MANAGED", 0);
 	settings.hdp = number("FAKE_HIP_HDP", 1);
 	settings.reserved = number("FAKE_HIP_RESERVED", 1);
 	settings.gtt = number("FAKE_HIP_GTT", 0);

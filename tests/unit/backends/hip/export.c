@@ -169,7 +169,7 @@ static void refuses_invalid_ranges(void **state)
 
 static void refuses_other_kinds_of_memory(void **state)
 {
-	void *managed = NULL, *pool = NULL, *host = NULL, *other = NULL;
+	void *managed = NULL, *host = NULL, *other = NULL;
 	struct pier_memory memory;
 	size_t exports = fixture.fake->exports;
 
@@ -192,17 +192,50 @@ static void refuses_other_kinds_of_memory(void **state)
 	test_assert_sentence("register it as such");
 	assert_int_equal(fixture.hipHostFree(host), 0);
 
-	fixture.fake->pools = true;
-	assert_int_equal(fixture.hipMallocAsync(&pool, 8192, NULL), 0);
-	EXPECT_KIND_REFUSED(pool, "hipMallocAsync cannot be exported: it belongs to a");
-	test_assert_sentence("or allow a bounce buffer");
-	assert_int_equal(fixture.hipFree(pool), 0);
-
 	assert_int_equal(fixture.hipMalloc(&other, 8192), 0);
 	fixture.set_type(other, 4);
 	EXPECT_KIND_REFUSED(other, "memory of another process cannot be exported");
 	assert_int_equal(fixture.hipFree(other), 0);
 	assert_int_equal(fixture.fake->exports, exports);
+}
+
+/* Of memory that is mapped, HSA knows an allocation by its first address only. */
+static void exports_what_a_pool_is_made_of(void **state)
+{
+	static const char refused[] = "such as a piece of a pool (HSA_STATUS_ERROR_INV";
+	struct pier_backend_export dmabuf;
+	struct pier_memory memory;
+	void *pool[2];
+
+	(void)state;
+	assert_int_equal(fixture.hipMallocAsync(&pool[0], SMALL, NULL), 0);
+	expect_ok(call_find(backend, (uint64_t)(uintptr_t)pool[0], SMALL, &memory));
+	expect_ok(backend->copy_to(&memory, 0, "pool", 4));
+	expect_ok(call_export(backend, &memory, memory.address, SMALL, PIER_MAPPING_PCIE,
+			      &dmabuf));
+	fixture_expect_bytes(dmabuf.fd, dmabuf.offset, "pool", 4);
+	backend->close_export(&dmabuf);
+	backend->release(&memory);
+	assert_int_equal(fixture.hipFree(pool[0]), 0);
+
+	fixture.fake->pools = true;
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(fixture.hipMallocAsync(&pool[i], SMALL, NULL), 0);
+		expect_ok(
+			call_find(backend, (uint64_t)(uintptr_t)pool[i], SMALL, &memory));
+		if (i == 0) {
+			expect_ok(call_export(backend, &memory, memory.address, SMALL,
+					      PIER_MAPPING_DEFAULT, &dmabuf));
+			backend->close_export(&dmabuf);
+		} else {
+			expect_refused(&memory, memory.address, SMALL,
+				       PIER_MAPPING_DEFAULT, EOPNOTSUPP, refused);
+			test_assert_sentence("or allow a bounce buffer");
+		}
+		backend->release(&memory);
+	}
+	assert_int_equal(fixture.hipFree(pool[0]), 0);
+	assert_int_equal(fixture.hipFree(pool[1]), 0);
 }
 
 static void reports_a_refusal_of_the_driver(void **state)
@@ -346,6 +379,7 @@ int main(void)
 		fixture_test(registers_an_export),
 		fixture_test(refuses_invalid_ranges),
 		fixture_test(refuses_other_kinds_of_memory),
+		fixture_test(exports_what_a_pool_is_made_of),
 		fixture_test(reports_a_refusal_of_the_driver),
 		fixture_test(uses_the_requested_mapping),
 		fixture_test(exports_hold_a_reference_to_hsa),

@@ -10,6 +10,9 @@
 #include <pier/device.h>
 #include <pier/log.h>
 #include <pier/mr.h>
+#include <pier/sync.h>
+
+#include "device/device.h"
 
 /* Machines on which an export succeeds and the memory is out of the NIC's reach. */
 
@@ -124,12 +127,98 @@ static void canary_finds_other_pages(void **state)
 	expect_ok(pier_close_device(device));
 }
 
+static struct pier_provider nic;
+static const struct pier_provider *soft;
+
+static struct ibv_mr *attach(struct ibv_pd *pd, uint64_t offset, size_t length,
+			     uint64_t iova, int fd, int access)
+{
+	errno = fixture.attach(fd);
+	return errno ? NULL : soft->reg_dmabuf_mr(pd, offset, length, iova, fd, access);
+}
+
+/* An export does not tell: the driver refuses when the NIC attaches. */
+static void explains_what_the_driver_refuses(void **state)
+{
+	static const struct {
+		int error, result;
+		const char *sentence;
+	} cases[] = {
+		{ EINVAL, EINVAL, "cannot pin it where this NIC reaches it, as amdgpu" },
+		{ EBUSY, EBUSY, "cannot pin it where this NIC reaches it, as amdgpu" },
+		{ 524, EOPNOTSUPP, "does not let this NIC attach" },
+	};
+	struct pier_device *device;
+	struct pier_buffer *buffer;
+	struct pier_mr *mr;
+	struct pier_pd *pd;
+
+	(void)state;
+	expect_ok(pier_open_device("soft0", &device));
+	expect_ok(pier_alloc_pd(device, &pd));
+	expect_ok(pier_buffer_alloc("hip:1", SMALL, &buffer));
+	soft = device->provider;
+	nic = *soft;
+	nic.reg_dmabuf_mr = attach;
+	device->provider = &nic;
+	device->switches.canary = PIER_SWITCH_OFF;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		fixture.fake->attach_error = cases[i].error;
+		expect_result(pier_reg_buffer_mr(pd, buffer, 0, SMALL, PIER_ACCESS_SHARED,
+						 PIER_POLICY_DIRECT, &mr),
+			      -cases[i].result);
+		test_assert_sentence(cases[i].sentence);
+		test_assert_sentence("dmesg");
+		expect_ok(pier_reg_buffer_mr(pd, buffer, 0, SMALL, PIER_ACCESS_SHARED,
+					     PIER_POLICY_BOUNCE, &mr));
+		assert_int_equal(pier_mr_path(mr), PIER_PATH_BOUNCE);
+		assert_non_null(strstr(pier_mr_reason(mr), cases[i].sentence));
+		expect_ok(pier_dereg_mr(mr));
+	}
+	device->provider = soft;
+	expect_ok(pier_buffer_free(buffer));
+	expect_ok(pier_dealloc_pd(pd));
+	expect_ok(pier_close_device(device));
+}
+
+/* A launch alone acquires nothing that a NIC wrote. */
+static void launches_see_what_was_synchronised(void **state)
+{
+	struct pier_device *device;
+	struct pier_buffer *buffer;
+	struct pier_mr *mr;
+	struct pier_pd *pd;
+	void *pointer;
+
+	(void)state;
+	expect_ok(pier_open_device("soft0", &device));
+	device->switches.canary = PIER_SWITCH_OFF;
+	expect_ok(pier_alloc_pd(device, &pd));
+	expect_ok(pier_buffer_alloc("hip:1", SMALL, &buffer));
+	pointer = (void *)(uintptr_t)pier_buffer_address(buffer);
+	expect_ok(pier_reg_buffer_mr(pd, buffer, 0, SMALL, PIER_ACCESS_SHARED,
+				     PIER_POLICY_DIRECT, &mr));
+	expect_ok(pier_buffer_copy_to(buffer, 0, "old", 4));
+	assert_string_equal(fixture.launch(pointer), "old");
+	/* As the NIC, which reaches the same pages. */
+	memcpy(fixture.reach(pointer, 4), "new", 4);
+	assert_string_equal(fixture.launch(pointer), "old");
+	expect_ok(pier_mr_sync_for_device(mr, 0, SMALL));
+	assert_string_equal(fixture.launch(pointer), "new");
+	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_buffer_free(buffer));
+	expect_ok(pier_dealloc_pd(pd));
+	expect_ok(pier_close_device(device));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		fixture_test(notices_a_small_bar),
 		fixture_test(fake_exports_other_pages),
 		fixture_test(canary_finds_other_pages),
+		fixture_test(explains_what_the_driver_refuses),
+		fixture_test(launches_see_what_was_synchronised),
 	};
 
 	return cmocka_run_group_tests_name("hip_hardware", tests, fixture_open, NULL);

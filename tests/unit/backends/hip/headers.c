@@ -5,7 +5,7 @@
 
 #include "backends/hip/api.h"
 
-#if __has_include(<hip/hip_runtime_api.h>) && __has_include(<hsa/hsa_ext_amd.h>)
+#ifdef HAVE_HIP_AND_HSA_H
 
 #define __HIP_PLATFORM_AMD__
 #include <hip/hip_runtime_api.h>
@@ -39,7 +39,6 @@ SAME(PIER_HIP_CAPTURE_RELAXED, hipStreamCaptureModeRelaxed);
 SAME(PIER_HIP_BUFFER_ID, HIP_POINTER_ATTRIBUTE_BUFFER_ID);
 SAME(PIER_HIP_IS_MANAGED, HIP_POINTER_ATTRIBUTE_IS_MANAGED);
 SAME(PIER_HIP_DEVICE_ORDINAL, HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
-SAME(PIER_HIP_POOL_HANDLE, HIP_POINTER_ATTRIBUTE_MEMPOOL_HANDLE);
 SAME(PIER_HIP_HDP_FLUSH, hipDeviceAttributeHdpMemFlushCntl);
 
 SAME(PIER_HSA_SUCCESS, HSA_STATUS_SUCCESS);

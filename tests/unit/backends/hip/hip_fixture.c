@@ -36,6 +36,8 @@ int fixture_open(void **state)
 	fixture.fake = find();
 	find_symbol(runtime, "fake_hip_set_type", &fixture.set_type);
 	find_symbol(runtime, "fake_hip_reach", &fixture.reach);
+	find_symbol(runtime, "fake_hip_attach", &fixture.attach);
+	find_symbol(runtime, "fake_hip_launch", &fixture.launch);
 	find_symbol(runtime, "fake_hip_reset", &fixture.reset);
 	find_symbol(runtime, "fake_hip_catch_up", &fixture.catch_up);
 	find_symbol(runtime, "fake_hip_map", &fixture.map);

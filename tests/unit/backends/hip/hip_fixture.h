@@ -39,6 +39,8 @@ struct hip_fixture {
 	FIXTURE_FUNCTIONS(FIXTURE_MEMBER)
 	void (*set_type)(void *pointer, unsigned int type);
 	void *(*reach)(void *pointer, size_t length);
+	int (*attach)(int fd);
+	const void *(*launch)(void *pointer);
 	void (*reset)(int device);
 	void (*catch_up)(void);
 	bool (*map)(int device, void *space, size_t size);

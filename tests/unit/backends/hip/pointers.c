@@ -76,10 +76,7 @@ static void finds_memory_of_the_application(void **state)
 	expect_found(fine, 5, 4096, "fine-grained device memory", "1");
 	expect_found(host, 4999, 5000, "page-locked host memory", "1");
 	expect_found(managed, 4000, 4096, "managed memory", "1");
-	/* Most versions do not report pools. */
 	expect_found(pool, 4000, 4096, "hipMalloc", "1");
-	fixture.fake->pools = true;
-	expect_found(pool, 4000, 4096, "hipMallocAsync", "1");
 	fixture.set_type(large, 6);
 	/* HSA accepts any interior pointer as a base; HIP does not. */
 	expect_found(large, 1 << 20, 3 << 20, "hipMemMap", "1");

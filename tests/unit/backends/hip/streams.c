@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <pier/buffer.h>
+
 /* The calls that pier makes while an application uses streams and graphs. */
 
 static const struct pier_backend *const backend = &pier_hip_backend;
@@ -44,6 +46,27 @@ static void does_not_wait_for_a_kernel(void **state)
 	backend->release(&found);
 	backend->free(&memory);
 	assert_int_equal(fixture.hipFree(pointer), 0);
+}
+
+/* Then the first use makes no stream, and nothing waits for kernels. */
+static void warm_up_makes_the_stream(void **state)
+{
+	struct pier_memory memory;
+	size_t streams;
+
+	(void)state;
+	streams = fixture.fake->streams;
+	fixture.fake->kernel_polls = true;
+	expect_ok(pier_backend_warm_up("hip:1"));
+	assert_int_equal(fixture.fake->streams, streams + 1);
+	expect_ok(pier_backend_warm_up("hip:1:fine"));
+	expect_ok(backend->alloc("1", 4096, &memory));
+	expect_copies(&memory);
+	assert_int_equal(fixture.fake->streams, streams + 1);
+	backend->free(&memory);
+	expect_result(pier_backend_warm_up("hip:2"), -EINVAL);
+	test_assert_sentence("HIP has 2 devices");
+	expect_result(pier_backend_warm_up("hip:x"), -EINVAL);
 }
 
 /* One stream for each device, however many copies. */
@@ -213,6 +236,8 @@ static void reports_a_lost_device(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		/* Before anything else has made a stream. */
+		fixture_test(warm_up_makes_the_stream),
 		fixture_test(does_not_wait_for_a_kernel),
 		fixture_test(keeps_its_streams),
 		fixture_test(survives_failing_streams),
