@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <inttypes.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,10 +11,9 @@
 #include "loop.h"
 
 enum {
-	TIMEOUT_MS = 5000,
 	/* The range of sgid_index of struct ibv_global_route, which has 8 bits. */
 	GID_INDEXES = 256,
-	ADDRESS_TIMEOUT = 14, /* 4.096 us << 14 = 67 ms, 7 times: below TIMEOUT_MS */
+	ADDRESS_TIMEOUT = 14, /* 4.096 us << 14 = 67 ms, 7 times */
 	RNR_TIMER = 12,	      /* 0.64 ms */
 	HOP_LIMIT = 64,
 };
@@ -24,6 +24,7 @@ struct pier_loop {
 	struct ibv_qp *qp;
 	struct ibv_port_attr port;
 	uint8_t port_number;
+	int64_t deadline; /* of the call: see core/deadline.h */
 };
 
 static int last_errno(void)
@@ -132,6 +133,8 @@ static bool is_usable(const struct ibv_gid_entry *entry, bool routable)
 /*
  * Any GID of the port reaches the port itself, if the kernel resolves it: one of another
  * network namespace does not. So take the first that works, of RoCE v2 if there is one.
+ * The kernel may look for a neighbour for a second (rdma_addr_find_l2_eth_by_grh() calls
+ * rdma_resolve_ip() with 1000 ms), and a port has up to 256 GIDs.
  */
 static int route_by_gid(struct pier_loop *loop)
 {
@@ -152,6 +155,8 @@ static int route_by_gid(struct pier_loop *loop)
 			error = move_to_rtr(loop, &entry.gid, i);
 			if (!error)
 				return 0;
+			if (pier_now() > loop->deadline)
+				return ETIMEDOUT;
 		}
 	}
 	return error;
@@ -192,7 +197,7 @@ static int connect_to_itself(struct pier_loop *loop)
 	return error ? pier_fail_because(error, "connect a queue pair to itself") : 0;
 }
 
-int pier_loop_create(struct pier_device *device, struct ibv_pd *pd,
+int pier_loop_create(struct pier_device *device, struct ibv_pd *pd, int64_t deadline,
 		     struct pier_loop **ret_loop)
 {
 	struct pier_loop *loop = calloc(1, sizeof(*loop));
@@ -201,6 +206,7 @@ int pier_loop_create(struct pier_device *device, struct ibv_pd *pd,
 	if (!loop)
 		return pier_fail(ENOMEM, "no memory for a queue pair");
 	loop->device = device;
+	loop->deadline = deadline;
 	error = find_port(loop);
 	if (!error)
 		error = create_objects(loop, pd);
@@ -216,16 +222,19 @@ int pier_loop_create(struct pier_device *device, struct ibv_pd *pd,
 
 static int wait_for_completion(struct pier_loop *loop)
 {
-	int64_t deadline = pier_deadline(TIMEOUT_MS);
+	int64_t start = pier_now(), now = start;
 	struct ibv_wc completion;
 	int count;
 
+	/* Read the clock before the poll: a process that was stopped polls once more. */
 	while ((count = ibv_poll_cq(loop->cq, 1, &completion)) == 0) {
-		if (pier_now() > deadline)
+		if (now > loop->deadline)
 			return pier_fail(ETIMEDOUT,
-					 "no completion of a request to itself in %d ms",
-					 TIMEOUT_MS);
+					 "no completion of a request to itself in "
+					 "%" PRId64 " ms",
+					 (now - start) / 1000000);
 		sched_yield();
+		now = pier_now();
 	}
 	if (count < 0)
 		return pier_fail(EIO, "ibv_poll_cq() fails");
@@ -240,7 +249,7 @@ static int wait_for_completion(struct pier_loop *loop)
 }
 
 int pier_loop_run(struct pier_loop *loop, enum ibv_wr_opcode opcode,
-		  struct ibv_sge *local, uint64_t remote, uint32_t rkey)
+		  struct ibv_sge *local, uint64_t remote, uint32_t rkey, int64_t deadline)
 {
 	struct ibv_send_wr *bad, request = {
 		.sg_list = local,
@@ -251,6 +260,7 @@ int pier_loop_run(struct pier_loop *loop, enum ibv_wr_opcode opcode,
 	};
 	int error;
 
+	loop->deadline = deadline;
 	pier_clear_error();
 	error = ibv_post_send(loop->qp, &request, &bad);
 	if (error)

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,9 @@ static int add_to(int *counter, int change)
 	return __atomic_add_fetch(counter, change, __ATOMIC_RELAXED);
 }
 struct gpu_control gpu_control;
+
+/* At the last copy to the device. */
+static atomic_int flushes_before;
 
 struct gpu_memory {
 	char *base, *alias; /* the device's addresses, and their mappings in the driver */
@@ -89,6 +93,7 @@ static int alloc_gpu(const char *unit, uint64_t length, struct pier_memory *ret_
 	for (int i = 0; i < count; i++)
 		map_segment(gpu, i);
 	add_to(&gpu_control.live, 1);
+	add_to(&gpu_control.allocs, 1);
 	*ret_memory = (struct pier_memory){
 		.address = (uint64_t)(uintptr_t)(gpu_control.host ? gpu->alias
 								  : gpu->base),
@@ -201,6 +206,7 @@ static int copy_to(const struct pier_memory *memory, uint64_t offset, const void
 
 	if (!error)
 		memcpy(gpu->alias + offset, source, length);
+	flushes_before = add_to(&gpu_control.flushes, 0);
 	return error;
 }
 
@@ -212,6 +218,8 @@ static int copy_from(const struct pier_memory *memory, uint64_t offset, void *de
 
 	if (!error)
 		memcpy(destination, gpu->alias + offset, length);
+	if (gpu_control.holds_back && add_to(&gpu_control.flushes, 0) == flushes_before)
+		memset(destination, 0, length);
 	return error;
 }
 

@@ -23,6 +23,8 @@ struct gpu_control {
 	bool says_no_export;
 	bool any_order;	 /* a NIC may write it out of order */
 	bool reads_back; /* a flush needs a read by the NIC */
+	/* Copies to the host need a flush first, as those of AMD's host data path do. */
+	bool holds_back;
 	/* Bits of mappings: these exports are of other pages than the device uses. */
 	unsigned int foreign_pages;
 	bool lies_about_segments;
@@ -34,7 +36,7 @@ struct gpu_control {
 	void (*before_copy)(void); /* called on the thread that copies, or NULL */
 	/* Arguments of the calls. */
 	int exports, open_exports, exports_by[3], flushes, copies, locks, unlocks, live;
-	int copies_to, copies_from;
+	int copies_to, copies_from, allocs;
 	struct pier_backend_request request; /* the last one */
 	struct pier_backend_flush flushed;   /* the last range */
 	char importer[64], flusher[64];	     /* their devices */
