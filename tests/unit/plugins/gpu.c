@@ -231,6 +231,7 @@ static int flush(const struct pier_memory *memory, const struct pier_backend_flu
 	snprintf(gpu_control.flusher, sizeof(gpu_control.flusher), "%s", range->device);
 	pthread_mutex_unlock(&log_lock);
 	add_to(&gpu_control.flushes, 1);
+	add_to(&gpu_control.flushes_by[range->mapping], 1);
 	if (gpu_control.flush_error)
 		return pier_fail(gpu_control.flush_error, "no flush");
 	return gpu_control.reads_back && !range->read_back ? PIER_BACKEND_READ_BACK : 0;

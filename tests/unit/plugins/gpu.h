@@ -35,7 +35,8 @@ struct gpu_control {
 	int lost_at_to, lost_at_from;
 	void (*before_copy)(void); /* called on the thread that copies, or NULL */
 	/* Arguments of the calls. */
-	int exports, open_exports, exports_by[3], flushes, copies, locks, unlocks, live;
+	int exports, open_exports, exports_by[3], flushes, flushes_by[3], copies, locks,
+		unlocks, live;
 	int copies_to, copies_from, allocs;
 	struct pier_backend_request request; /* the last one */
 	struct pier_backend_flush flushed;   /* the last range */
