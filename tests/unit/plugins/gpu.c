@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/udmabuf.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -126,6 +128,33 @@ static void remember_request(const struct pier_backend_request *request)
 	pthread_mutex_unlock(&log_lock);
 }
 
+static int export_pages(int pages, uint64_t length)
+{
+	struct udmabuf_create create = {
+		.memfd = (uint32_t)pages,
+		.flags = UDMABUF_FLAGS_CLOEXEC,
+		.size = length,
+	};
+	int device, fd;
+
+	if (!gpu_control.udmabuf)
+		return fcntl(pages, F_DUPFD_CLOEXEC, 0);
+	device = open("/dev/udmabuf", O_RDWR | O_CLOEXEC);
+	if (device < 0)
+		abort();
+	fd = ioctl(device, UDMABUF_CREATE, &create);
+	close(device);
+	return fd;
+}
+
+static int export_foreign_pages(uint64_t length)
+{
+	int pages = make_pages(length), fd = export_pages(pages, length);
+
+	close(pages);
+	return fd;
+}
+
 static int export_range(const struct pier_memory *memory,
 			const struct pier_backend_request *request,
 			struct pier_backend_export *ret_export)
@@ -154,9 +183,9 @@ static int export_range(const struct pier_memory *memory,
 	if (control->takes && mapping != control->takes)
 		ret_export->fd = eventfd(0, EFD_CLOEXEC);
 	else if (control->foreign_pages & (1U << mapping))
-		ret_export->fd = make_pages(gpu->segment);
+		ret_export->fd = export_foreign_pages(gpu->segment);
 	else
-		ret_export->fd = fcntl(gpu->fds[index], F_DUPFD_CLOEXEC, 0);
+		ret_export->fd = export_pages(gpu->fds[index], gpu->segment);
 	ret_export->offset = offset - index * gpu->segment;
 	if (ret_export->fd < 0)
 		return pier_fail(errno, "no more fds");

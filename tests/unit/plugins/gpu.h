@@ -28,6 +28,7 @@ struct gpu_control {
 	/* Bits of mappings: these exports are of other pages than the device uses. */
 	unsigned int foreign_pages;
 	bool lies_about_segments;
+	bool udmabuf; /* exports are dma-bufs, which need /dev/udmabuf; else memfds */
 	bool partial; /* an export ends with its segment, and reports that */
 	uint64_t granularity;
 	int fail_copy_at; /* copies fail with copy_error from the nth on; 0: all */
