@@ -101,6 +101,15 @@ static void report_path(struct cp_report *report, const struct pier_mr *mr)
 		 used ? "; " : "", pier_mr_reason(mr));
 }
 
+/* If a better path was refused before, the remedy may be in that sentence. */
+static int fail_registration(const struct link *link, struct failure *failure)
+{
+	const char *reason = link->report.reason;
+
+	return fail(failure, EXIT_DEVICE, "%s%s%s", pier_error_message(),
+		    reason[0] ? "; " : "", reason);
+}
+
 static int register_memory(struct link *link, struct rail *rail, enum cp_role role,
 			   bool direct, struct failure *failure)
 {
@@ -122,7 +131,7 @@ static int register_memory(struct link *link, struct rail *rail, enum cp_role ro
 	/* The set-up message has room for one key. */
 	attr.split = PIER_SPLIT_NEVER;
 	if (pier_reg_mr_attr(rail->pd, &attr, &rail->mr) < 0)
-		return fail_pier(failure, EXIT_DEVICE);
+		return fail_registration(link, failure);
 	report_path(&link->report, rail->mr);
 	return 0;
 }
