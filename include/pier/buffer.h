@@ -134,10 +134,10 @@ PIER_API void pier_backend_list_free(struct pier_backend_info *list);
  * For HIP it starts the runtime and makes pier's stream on the device.
  *
  * A warm-up does not send the canary (PIER_CANARY in pier(1)), because it does not know
- * the NIC. The first registration of a unit's memory on a NIC does: it allocates and
- * frees memory of the unit, and freeing waits for running kernels, as cudaFree() and
- * hipFree() do. If a kernel may wait for this process, register once before it is
- * launched, or switch the canary off.
+ * the NIC. The first registration of a unit's memory on a NIC does: it allocates memory
+ * of the unit, which can wait for running kernels, and keeps it until the device is
+ * closed, because freeing it would wait. If a kernel may wait for this process, register
+ * once before it is launched, or switch the canary off.
  *
  * spec  "NAME" or "NAME:UNIT", as for pier_buffer_alloc(): "cuda:0". Backends that have
  *       nothing to prepare do nothing.

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <inttypes.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +11,7 @@
 #include "loop.h"
 
 enum {
-	TIMEOUT_MS = 5000,
-	ADDRESS_TIMEOUT = 14, /* 4.096 us << 14 = 67 ms, 7 times: below TIMEOUT_MS */
+	ADDRESS_TIMEOUT = 14, /* 4.096 us << 14 = 67 ms, 7 times */
 	RNR_TIMER = 12,	      /* 0.64 ms */
 	HOP_LIMIT = 64,
 };
@@ -22,6 +22,7 @@ struct pier_loop {
 	struct ibv_qp *qp;
 	struct ibv_port_attr port;
 	uint8_t port_number;
+	int64_t deadline; /* of the call: see core/deadline.h */
 };
 
 static int last_errno(void)
@@ -121,12 +122,12 @@ static int move_to_rtr(struct pier_loop *loop, const union ibv_gid *gid, int ind
 
 /*
  * Any GID of the port reaches the port itself, if the kernel resolves it: one of another
- * network namespace may not. So take the first that works. The kernel tries each for a
- * second (ib_resolve_eth_dmac()).
+ * network namespace may not. So take the first that works, in the order in which channels
+ * offer them. The kernel may look for a neighbour for a second
+ * (rdma_addr_find_l2_eth_by_grh() calls rdma_resolve_ip() with 1000 ms).
  */
 static int route_by_gid(struct pier_loop *loop)
 {
-	int64_t deadline = pier_deadline(TIMEOUT_MS);
 	struct pier_shared_gids *gids;
 	int error = pier_list_gids(loop->device, loop->port_number,
 				   loop->port.gid_tbl_len, &gids);
@@ -134,10 +135,17 @@ static int route_by_gid(struct pier_loop *loop)
 	if (error)
 		return -error;
 	pier_clear_error();
-	error = ETIMEDOUT;
-	for (uint32_t i = 0; i < gids->list.count && error && pier_now() < deadline; i++)
+	error = EADDRNOTAVAIL;
+	for (uint32_t i = 0; i < gids->list.count; i++) {
 		error = move_to_rtr(loop, &gids->list.entries[i].gid,
 				    (int)gids->list.entries[i].gid_index);
+		if (!error)
+			break;
+		if (pier_now() > loop->deadline) {
+			error = ETIMEDOUT;
+			break;
+		}
+	}
 	pier_drop_gids(gids);
 	return error;
 }
@@ -177,7 +185,7 @@ static int connect_to_itself(struct pier_loop *loop)
 	return error ? pier_fail_because(error, "connect a queue pair to itself") : 0;
 }
 
-int pier_loop_create(struct pier_device *device, struct ibv_pd *pd,
+int pier_loop_create(struct pier_device *device, struct ibv_pd *pd, int64_t deadline,
 		     struct pier_loop **ret_loop)
 {
 	struct pier_loop *loop = calloc(1, sizeof(*loop));
@@ -186,6 +194,7 @@ int pier_loop_create(struct pier_device *device, struct ibv_pd *pd,
 	if (!loop)
 		return pier_fail(ENOMEM, "no memory for a queue pair");
 	loop->device = device;
+	loop->deadline = deadline;
 	error = find_port(loop);
 	if (!error)
 		error = create_objects(loop, pd);
@@ -201,16 +210,19 @@ int pier_loop_create(struct pier_device *device, struct ibv_pd *pd,
 
 static int wait_for_completion(struct pier_loop *loop)
 {
-	int64_t deadline = pier_deadline(TIMEOUT_MS);
+	int64_t start = pier_now(), now = start;
 	struct ibv_wc completion;
 	int count;
 
+	/* Read the clock before the poll: a process that was stopped polls once more. */
 	while ((count = ibv_poll_cq(loop->cq, 1, &completion)) == 0) {
-		if (pier_now() > deadline)
+		if (now > loop->deadline)
 			return pier_fail(ETIMEDOUT,
-					 "no completion of a request to itself in %d ms",
-					 TIMEOUT_MS);
+					 "no completion of a request to itself in "
+					 "%" PRId64 " ms",
+					 (now - start) / 1000000);
 		sched_yield();
+		now = pier_now();
 	}
 	if (count < 0)
 		return pier_fail(EIO, "ibv_poll_cq() fails");
@@ -225,7 +237,7 @@ static int wait_for_completion(struct pier_loop *loop)
 }
 
 int pier_loop_run(struct pier_loop *loop, enum ibv_wr_opcode opcode,
-		  struct ibv_sge *local, uint64_t remote, uint32_t rkey)
+		  struct ibv_sge *local, uint64_t remote, uint32_t rkey, int64_t deadline)
 {
 	struct ibv_send_wr *bad, request = {
 		.sg_list = local,
@@ -236,6 +248,7 @@ int pier_loop_run(struct pier_loop *loop, enum ibv_wr_opcode opcode,
 	};
 	int error;
 
+	loop->deadline = deadline;
 	pier_clear_error();
 	error = ibv_post_send(loop->qp, &request, &bad);
 	if (error)

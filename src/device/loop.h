@@ -14,27 +14,30 @@ struct pier_loop;
 /*
  * Create a loop on the first active port.
  *
- * pd  of the device, and of all regions that requests use
+ * pd        of the device, and of all regions that requests use
+ * deadline  for trying GIDs, as of pier_deadline(); a call to the driver is not cut short
  *
- * Errors: -ENETDOWN no port is active; others of the verbs: the device has no reliable
- * queue pairs, or none that it connects to itself.
+ * Errors: -ENETDOWN no port is active; -ETIMEDOUT; others of the verbs: the device has no
+ * reliable queue pairs, or none that it connects to itself.
  */
-int pier_loop_create(struct pier_device *device, struct ibv_pd *pd,
+int pier_loop_create(struct pier_device *device, struct ibv_pd *pd, int64_t deadline,
 		     struct pier_loop **ret_loop);
 
 /*
- * Execute one request and wait for its completion, with a deadline. After a failure the
- * loop can only be destroyed.
+ * Execute one request and wait for its completion. After a failure the loop can only be
+ * destroyed.
  *
- * opcode  IBV_WR_RDMA_READ from the remote address to the local element, or
- *         IBV_WR_RDMA_WRITE the other way
- * remote  its address, under `rkey`
+ * opcode    IBV_WR_RDMA_READ from the remote address to the local element, or
+ *           IBV_WR_RDMA_WRITE the other way
+ * remote    its address, under `rkey`
+ * deadline  as of pier_deadline()
  *
  * Errors: -ETIMEDOUT; -EIO the completion has an error, which the sentence names; others
  * of ibv_post_send(3) and ibv_poll_cq(3).
  */
 int pier_loop_run(struct pier_loop *loop, enum ibv_wr_opcode opcode,
-		  struct ibv_sge *local, uint64_t remote, uint32_t rkey);
+		  struct ibv_sge *local, uint64_t remote, uint32_t rkey,
+		  int64_t deadline);
 
 /* Takes NULL and half-built loops. Leaks objects that the driver does not destroy. */
 void pier_loop_destroy(struct pier_loop *loop);

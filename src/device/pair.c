@@ -5,7 +5,7 @@
 
 #include "pair.h"
 
-char pier_pair_passed[] = "";
+char pier_canary_passed[] = "passed", pier_canary_impossible[] = "not run";
 
 static struct pier_pair *find_record(struct pier_device *device, const char *memory)
 {
@@ -40,12 +40,17 @@ struct pier_pair *pier_find_pair(struct pier_device *device, const char *backend
 
 static void free_record(struct pier_pair *pair)
 {
-	for (size_t i = 0; i < sizeof(pair->canary) / sizeof(pair->canary[0]); i++) {
-		char *answer = atomic_load(&pair->canary[i]);
+	void *spare = atomic_load(&pair->spare);
 
-		if (answer != pier_pair_passed)
-			free(answer);
+	for (size_t i = 0; i < sizeof(pair->canary) / sizeof(pair->canary[0]); i++) {
+		char *text = atomic_load(&pair->canary[i].text);
+
+		if (text != pier_canary_passed && text != pier_canary_impossible)
+			free(text);
+		free(atomic_load(&pair->canary[i].obstacle));
 	}
+	if (spare)
+		atomic_load (&pair->free_spare)(spare);
 	free(pair);
 }
 

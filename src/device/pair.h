@@ -4,25 +4,34 @@
 
 #include "device.h"
 
-/*
- * Findings about a NIC and the memory of one unit of a backend, such as a GPU. A failure
- * that may pass, such as -ENOMEM, is not kept.
- */
+/* What region/canary.c found about one path between a NIC and memory. */
+struct pier_canary_answer {
+	/*
+	 * NULL: it was not sent. pier_canary_passed; pier_canary_impossible: it never
+	 * can be. Otherwise the sentence that refuses the path, from malloc(3).
+	 */
+	_Atomic(char *) text;
+	/* Why it could not be sent the first time, from malloc(3); NULL: it could. */
+	_Atomic(char *) obstacle;
+	/* Registrations since an error that may pass, such as -ENOMEM; 0: there was none.
+	 */
+	atomic_uint untested;
+};
+
+extern char pier_canary_passed[], pier_canary_impossible[];
+
+/* Findings about a NIC and the memory of one unit of a backend, such as a GPU. */
 struct pier_pair {
 	struct pier_list link;
 	char memory[64]; /* the backend and its unit, as a spec names them: "cuda:0" */
 	/* Of the last dma-buf that was registered; AUTO: none, or it has no choice. */
 	_Atomic(enum pier_mapping) mapping;
-	/*
-	 * The canary's result for each mapping; PIER_MAPPING_AUTO stands for peer memory.
-	 * NULL: it has not run. pier_pair_passed: the path can be used. Otherwise the
-	 * sentence that refuses the path, from malloc(3).
-	 */
-	_Atomic(char *) canary[PIER_MAPPING_PCIE + 1];
+	/* By the mapping; PIER_MAPPING_AUTO stands for peer memory. */
+	struct pier_canary_answer canary[PIER_MAPPING_PCIE + 1];
+	/* Memory that no canary is using, or NULL; `free_spare` frees it. */
+	_Atomic(void *) spare;
+	void (*_Atomic free_spare)(void *spare);
 };
-
-/* No sentence: see struct pier_pair. */
-extern char pier_pair_passed[];
 
 /*
  * The record of a device and the memory of a unit. The first call makes it. It stays

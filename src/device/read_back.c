@@ -2,9 +2,14 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "core/deadline.h"
 #include "core/error.h"
 #include "loop.h"
 #include "read_back.h"
+
+enum {
+	TIMEOUT_MS = 5000,
+};
 
 struct pier_read_back {
 	struct pier_loop *loop;
@@ -21,7 +26,7 @@ static int register_byte(struct pier_pd *pd, struct pier_read_back *reader)
 	return reader->mr ? 0 : pier_fail_because(errno ? errno : EIO, "register a byte");
 }
 
-static int start_read_back(struct pier_pd *pd)
+static int start_read_back(struct pier_pd *pd, int64_t deadline)
 {
 	int error;
 
@@ -31,18 +36,20 @@ static int start_read_back(struct pier_pd *pd)
 	pier_clear_error();
 	error = register_byte(pd, pd->read_back);
 	if (!error)
-		error = pier_loop_create(pd->device, pd->pd, &pd->read_back->loop);
+		error = pier_loop_create(pd->device, pd->pd, deadline,
+					 &pd->read_back->loop);
 	return error;
 }
 
 static int read_byte(struct pier_pd *pd, struct ibv_sge *byte)
 {
-	int error = pd->read_back ? 0 : start_read_back(pd);
+	int64_t deadline = pier_deadline(TIMEOUT_MS);
+	int error = pd->read_back ? 0 : start_read_back(pd, deadline);
 
 	if (!error)
 		error = pier_loop_run(pd->read_back->loop, IBV_WR_RDMA_WRITE, byte,
 				      (uintptr_t)&pd->read_back->byte,
-				      pd->read_back->mr->rkey);
+				      pd->read_back->mr->rkey, deadline);
 	if (error)
 		pier_end_read_back(pd);
 	return error;

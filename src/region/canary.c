@@ -1,36 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "canary.h"
+#include "canary_run.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "device/loop.h"
 #include "device/pair.h"
-
-enum {
-	SENTENCE_SIZE = 768,
-};
-
-struct canary {
-	struct pier_pd *pd;
-	const char *memory; /* "cuda:0" */
-	size_t page;
-	struct pier_loop *loop;
-	/* Host memory, a page each: what was sent, and where bytes arrive. */
-	uint8_t *sent, *arrived;
-	struct ibv_mr *host;
-	/* Two pages of the device. The second is tested, so its offset counts, too. */
-	struct pier_buffer *buffer;
-	struct pier_mr_part part;
-	char sentence[SENTENCE_SIZE]; /* why the path is refused; "": it is not */
-	/* Only what the registration of a segment reads. Last: it has no fixed size. */
-	struct pier_mr region;
-};
 
 static bool needs_canary(const struct pier_segment *segment)
 {
@@ -40,236 +18,20 @@ static bool needs_canary(const struct pier_segment *segment)
 	       segment->region->pd->device->switches.canary != PIER_SWITCH_OFF;
 }
 
-static struct pier_pair *find_pair(const struct pier_segment *segment)
+static struct pier_pair *find_pair(struct pier_device *device,
+				   const struct pier_buffer *buffer)
 {
-	const struct pier_buffer *buffer = segment->range.buffer;
 	struct pier_memory_facts facts = pier_facts_of(buffer);
 
-	return pier_find_pair(segment->region->pd->device, buffer->backend->name,
-			      facts.unit);
+	return pier_find_pair(device, buffer->backend->name, facts.unit);
 }
 
-/* Not predictable: other pages may hold the bytes of an earlier canary. */
-static int fill_pattern(struct canary *canary)
+/* NULL: the memory needs no canary, or it is switched off. */
+static struct pier_pair *find_tested_pair(const struct pier_segment *segment)
 {
-	uint64_t state;
-
-	if (getrandom(&state, sizeof(state), 0) != (ssize_t)sizeof(state))
-		return pier_fail(EIO, "getrandom() returned too few bytes");
-	for (size_t i = 0; i < canary->page; i++) {
-		state = state * UINT64_C(6364136223846793005) + 1442695040888963407;
-		canary->sent[i] = (uint8_t)(state >> 56);
-		/* Bytes that do not arrive differ, too. */
-		canary->arrived[i] = (uint8_t)~canary->sent[i];
-	}
-	return 0;
-}
-
-static int make_host_memory(struct canary *canary)
-{
-	const struct pier_provider *provider = canary->pd->device->provider;
-
-	canary->sent = aligned_alloc(canary->page, 2 * canary->page);
-	if (!canary->sent)
-		return pier_fail(ENOMEM, "no memory for a pattern");
-	canary->arrived = canary->sent + canary->page;
-	pier_clear_error();
-	errno = 0;
-	canary->host = provider->reg_mr(canary->pd->pd, canary->sent, 2 * canary->page,
-					(uintptr_t)canary->sent,
-					IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
-	if (!canary->host)
-		return pier_fail_because(errno ? errno : EIO, "register a pattern");
-	return fill_pattern(canary);
-}
-
-static int register_device(struct canary *canary, enum pier_mapping mapping,
-			   int (*take)(const struct pier_segment *segment,
-				       struct pier_mr_part *ret_part))
-{
-	struct pier_segment segment = {
-		.region = &canary->region,
-		.mapping = mapping,
-		.canary = true,
-	};
-
-	canary->region.pd = canary->pd;
-	canary->region.access = PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_READ;
-	canary->region.split = PIER_SPLIT_NEVER;
-	segment.range = pier_mr_range_buffer(canary->buffer, canary->page, canary->page);
-	segment.iova = pier_buffer_address(canary->buffer) + canary->page;
-	return take(&segment, &canary->part);
-}
-
-static struct ibv_sge element_of(const struct canary *canary, const void *host)
-{
-	return (struct ibv_sge){
-		.addr = (uintptr_t)host,
-		.length = (uint32_t)canary->page,
-		.lkey = canary->host->lkey,
-	};
-}
-
-/* The NIC reads from the device's memory. */
-static int read_device(struct canary *canary)
-{
-	struct ibv_sge element = element_of(canary, canary->arrived);
-
-	return pier_loop_run(canary->loop, IBV_WR_RDMA_READ, &element, canary->part.iova,
-			     canary->part.mr->rkey);
-}
-
-/*
- * The NIC writes to the device's memory what it reads from the host: unlike a write, a
- * read completes when its bytes are where they belong.
- */
-static int write_device(struct canary *canary)
-{
-	struct ibv_sge element = {
-		.addr = canary->part.iova,
-		.length = (uint32_t)canary->page,
-		.lkey = canary->part.mr->lkey,
-	};
-
-	return pier_loop_run(canary->loop, IBV_WR_RDMA_READ, &element,
-			     (uintptr_t)canary->sent, canary->host->rkey);
-}
-
-/* From host memory to host memory: does the loop itself work? */
-static int try_loop(struct canary *canary)
-{
-	struct ibv_sge element = element_of(canary, canary->arrived);
-	int error = pier_loop_run(canary->loop, IBV_WR_RDMA_READ, &element,
-				  (uintptr_t)canary->sent, canary->host->rkey);
-
-	if (!error && memcmp(canary->sent, canary->arrived, canary->page) != 0)
-		error = pier_fail(EIO, "its own host memory does not arrive");
-	return error;
-}
-
-static void refuse_path(struct canary *canary, enum pier_mapping mapping,
-			const char *finding)
-{
-	snprintf(
-		canary->sentence, sizeof(canary->sentence),
-		"%s and the device do not share the memory of %s (%s%s): %s. The NIC was "
-		"given other pages, as amdgpu does without CONFIG_PCI_P2PDMA, or cannot "
-		"reach them (IOMMU, PCIe ACS). PIER_CANARY=off skips this test",
-		canary->pd->device->name, canary->memory,
-		mapping ? "dma-buf, mapping " : "peer memory",
-		mapping ? pier_mapping_name(mapping) : "", finding);
-}
-
-static void compare_patterns(struct canary *canary, enum pier_mapping mapping,
-			     const char *writer, const char *reader)
-{
-	char finding[128];
-	size_t offset = 0;
-
-	while (offset < canary->page && canary->sent[offset] == canary->arrived[offset])
-		offset++;
-	if (offset == canary->page)
-		return;
-	snprintf(finding, sizeof(finding),
-		 "at offset %zu the %s wrote 0x%02x, and the %s found 0x%02x", offset,
-		 writer, canary->sent[offset], reader, canary->arrived[offset]);
-	refuse_path(canary, mapping, finding);
-}
-
-/* After a failure: a port that went down says nothing about the device's memory. */
-static int try_loop_again(struct canary *canary)
-{
-	int error;
-
-	pier_loop_destroy(canary->loop);
-	canary->loop = NULL;
-	error = pier_loop_create(canary->pd->device, canary->pd->pd, &canary->loop);
-	if (!error)
-		error = try_loop(canary);
-	return error ? pier_fail(EAGAIN, "%s", pier_error_message()) : 0;
-}
-
-static int refuse_request(struct canary *canary, enum pier_mapping mapping,
-			  const char *request)
-{
-	char finding[320];
-	int error;
-
-	snprintf(finding, sizeof(finding), "the NIC's %s fails: %s", request,
-		 pier_error_message());
-	error = try_loop_again(canary);
-	if (!error)
-		refuse_path(canary, mapping, finding);
-	return error;
-}
-
-static int test_reading(struct canary *canary, enum pier_mapping mapping)
-{
-	int error = fill_pattern(canary);
-
-	if (!error)
-		error = pier_buffer_copy_to(canary->buffer, canary->page, canary->sent,
-					    canary->page);
-	if (error)
-		return error;
-	if (read_device(canary))
-		return refuse_request(canary, mapping, "read");
-	compare_patterns(canary, mapping, "device", "NIC");
-	return 0;
-}
-
-/* Reading back waits for the NIC's writes: see <pier/sync.h>. */
-static int test_writing(struct canary *canary, enum pier_mapping mapping)
-{
-	int error = fill_pattern(canary);
-
-	if (error)
-		return error;
-	if (write_device(canary) || read_device(canary))
-		return refuse_request(canary, mapping, "write");
-	memset(canary->arrived, ~canary->sent[0], canary->page);
-	error = pier_buffer_copy_from(canary->buffer, canary->page, canary->arrived,
-				      canary->page);
-	if (!error)
-		compare_patterns(canary, mapping, "NIC", "device");
-	return error;
-}
-
-static int run_canary(struct canary *canary, enum pier_mapping mapping,
-		      int (*take)(const struct pier_segment *segment,
-				  struct pier_mr_part *ret_part))
-{
-	/* First what costs least where it fails: a program may use all of a GPU. */
-	int error = pier_buffer_alloc(canary->memory, 2 * canary->page, &canary->buffer);
-
-	if (!error)
-		error = pier_loop_create(canary->pd->device, canary->pd->pd,
-					 &canary->loop);
-	if (!error)
-		error = make_host_memory(canary);
-	if (!error)
-		error = try_loop(canary);
-	if (!error)
-		error = register_device(canary, mapping, take);
-	if (!error)
-		error = test_reading(canary, mapping);
-	if (!error && !canary->sentence[0])
-		error = test_writing(canary, mapping);
-	return error;
-}
-
-static void end_canary(struct canary *canary)
-{
-	const struct pier_provider *provider = canary->pd->device->provider;
-
-	pier_loop_destroy(canary->loop);
-	if (canary->part.mr)
-		provider->dereg_mr(canary->part.mr);
-	if (canary->buffer)
-		pier_free_buffer_alone(canary->buffer);
-	if (canary->host)
-		provider->dereg_mr(canary->host);
-	free(canary->sent);
+	return needs_canary(segment)
+		       ? find_pair(segment->region->pd->device, segment->range.buffer)
+		       : NULL;
 }
 
 /* Errors that may be gone the next time. */
@@ -279,57 +41,125 @@ static bool is_passing(int error)
 	       error == -EAGAIN || error == -ENETDOWN || error == -EBUSY;
 }
 
-/* Of two threads, the first one's answer stays. */
-static void keep_answer(struct pier_pair *pair, enum pier_mapping mapping, char *answer)
+/* Of two threads, the first one's stays. */
+static void keep_text(_Atomic(char *) *kept, char *text)
 {
 	char *none = NULL;
 
-	if (answer &&
-	    !atomic_compare_exchange_strong(&pair->canary[mapping], &none, answer) &&
-	    answer != pier_pair_passed)
-		free(answer);
+	if (text && !atomic_compare_exchange_strong(kept, &none, text) &&
+	    text != pier_canary_passed && text != pier_canary_impossible)
+		free(text);
+}
+
+/* The registrations from now on are counted: see is_due(). */
+static void put_off(struct pier_canary_answer *answer)
+{
+	unsigned int none = 0;
+
+	atomic_compare_exchange_strong(&answer->untested, &none, 1);
+}
+
+/*
+ * After an error that may pass the canary is sent again at the second registration, the
+ * fourth, the eighth and so on: a program that uses all of a GPU would otherwise ask for
+ * more of its memory at each one.
+ */
+static bool is_due(struct pier_canary_answer *answer)
+{
+	unsigned int count = 0;
+
+	if (atomic_load(&answer->untested))
+		count = atomic_fetch_add(&answer->untested, 1) + 1;
+	return (count & (count - 1)) == 0;
+}
+
+static void keep_obstacle(struct pier_canary_answer *answer, const char *reason)
+{
+	char *text = NULL;
+
+	if (asprintf(&text, "not run: %s", reason) >= 0)
+		keep_text(&answer->obstacle, text);
 }
 
 static int send_canary(struct pier_pd *pd, struct pier_pair *pair,
-		       enum pier_mapping mapping,
-		       int (*take)(const struct pier_segment *segment,
-				   struct pier_mr_part *ret_part))
+		       enum pier_mapping mapping, pier_path_function *take)
 {
-	struct canary canary = {
-		.pd = pd,
-		.memory = pair->memory,
-		.page = pier_host_page(),
-	};
-	int error = run_canary(&canary, mapping, take);
+	struct pier_canary_answer *answer = &pair->canary[mapping];
+	char reason[PIER_CANARY_SENTENCE];
+	int error = pier_run_canary(pd, pair, mapping, take, reason);
 
-	if (error)
-		pier_info("whether %s reaches the memory of %s was not tested: %s",
-			  pd->device->name, pair->memory, pier_error_message());
-	end_canary(&canary);
-	if (canary.sentence[0]) {
-		keep_answer(pair, mapping, strdup(canary.sentence));
-		return pier_fail(EIO, "%s", canary.sentence);
+	if (!error && reason[0]) {
+		keep_text(&answer->text, strdup(reason));
+		return pier_fail(EIO, "%s", reason);
 	}
-	if (!is_passing(error))
-		keep_answer(pair, mapping, pier_pair_passed);
+	if (error) {
+		pier_info("whether %s reaches the memory of %s was not tested: %s",
+			  pd->device->name, pair->memory, reason);
+		keep_obstacle(answer, reason);
+	}
+	if (is_passing(error))
+		put_off(answer);
+	else
+		keep_text(&answer->text,
+			  error ? pier_canary_impossible : pier_canary_passed);
 	return 0;
+}
+
+static bool is_refusal(const char *text)
+{
+	return text && text != pier_canary_passed && text != pier_canary_impossible;
 }
 
 int pier_check_canary(const struct pier_segment *segment, enum pier_mapping mapping)
 {
-	const struct pier_pair *pair = needs_canary(segment) ? find_pair(segment) : NULL;
-	const char *answer = pair ? atomic_load(&pair->canary[mapping]) : NULL;
+	const struct pier_pair *pair = find_tested_pair(segment);
+	const char *text = pair ? atomic_load(&pair->canary[mapping].text) : NULL;
 
-	return answer && answer[0] ? pier_fail(EIO, "%s", answer) : 0;
+	return is_refusal(text) ? pier_fail(EIO, "%s", text) : 0;
 }
 
 int pier_send_canary(const struct pier_segment *segment, enum pier_mapping mapping,
-		     int (*take)(const struct pier_segment *segment,
-				 struct pier_mr_part *ret_part))
+		     pier_path_function *take)
 {
-	struct pier_pair *pair = needs_canary(segment) ? find_pair(segment) : NULL;
+	struct pier_pair *pair = find_tested_pair(segment);
 
-	if (!pair || atomic_load(&pair->canary[mapping]))
+	if (!pair)
+		return 0;
+	if (atomic_load(&pair->canary[mapping].text))
 		return pier_check_canary(segment, mapping);
+	if (!is_due(&pair->canary[mapping]))
+		return 0;
 	return send_canary(segment->region->pd, pair, mapping, take);
+}
+
+/* The dma-bufs of a backend without a choice have the mapping DEFAULT here. */
+static const char *describe_answer(struct pier_device *device,
+				   const struct pier_buffer *buffer,
+				   const struct pier_mr_part *part)
+{
+	bool only = part->path == PIER_PATH_DMABUF && part->mapping == PIER_MAPPING_AUTO;
+	enum pier_mapping mapping = only ? PIER_MAPPING_DEFAULT : part->mapping;
+	const struct pier_pair *pair = find_pair(device, buffer);
+	const char *text = pair ? atomic_load(&pair->canary[mapping].text) : NULL;
+
+	if (text && text != pier_canary_impossible)
+		return text;
+	text = pair ? atomic_load(&pair->canary[mapping].obstacle) : NULL;
+	return text ? text : "not run";
+}
+
+const char *pier_mr_canary(const struct pier_mr *mr)
+{
+	const struct pier_mr_part *part = pier_mr_part_at(mr, 0);
+	struct pier_device *device = mr->pd->device;
+	const struct pier_mr_range *range;
+
+	mr = pier_mr_beneath(mr);
+	range = &mr->ranges[0].range;
+	if (range->source != PIER_MR_BUFFER || range->buffer->memory.cpu ||
+	    (part->path != PIER_PATH_DMABUF && part->path != PIER_PATH_PEERMEM))
+		return "";
+	if (device->switches.canary == PIER_SWITCH_OFF)
+		return "off: PIER_CANARY";
+	return describe_answer(device, range->buffer, part);
 }

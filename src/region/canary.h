@@ -11,8 +11,12 @@
  * own memory, from the backend and the unit that hold the segment's.
  *
  * Only memory that the CPU does not reach is tested. The answer is kept for the device
- * and the unit, unless it says nothing about them, such as -ENOMEM.
+ * and the unit. An error that says nothing about them, such as -ENOMEM, is no answer.
  */
+
+/* Registers a segment on one path. */
+typedef int pier_path_function(const struct pier_segment *segment,
+			       struct pier_mr_part *ret_part);
 
 /*
  * Whether the canary has refused a path before.
@@ -32,7 +36,6 @@ int pier_check_canary(const struct pier_segment *segment, enum pier_mapping mapp
  * Errors: -EIO the path does not lead to the device's memory.
  */
 int pier_send_canary(const struct pier_segment *segment, enum pier_mapping mapping,
-		     int (*take)(const struct pier_segment *segment,
-				 struct pier_mr_part *ret_part));
+		     pier_path_function *take);
 
 #endif

@@ -116,8 +116,12 @@ bool pier_has_direct(const struct pier_mr *mr)
 	return false;
 }
 
-/* The part of the first byte in a span that NICs reach directly, or NULL. */
+/*
+ * The part of the first byte in a span that NICs reach directly, by a dma-buf of this
+ * mapping, or NULL.
+ */
 static const struct pier_mr_part *find_direct(const struct pier_mr *mr, struct span span,
+					      enum pier_mapping mapping,
 					      uint64_t *ret_address)
 {
 	uint64_t end = span.offset + span.length;
@@ -128,7 +132,7 @@ static const struct pier_mr_part *find_direct(const struct pier_mr *mr, struct s
 
 		if (part->start >= end)
 			break;
-		if (part->bounce || here.length == 0)
+		if (part->bounce || here.length == 0 || part->mapping != mapping)
 			continue;
 		*ret_address = part->iova + (here.offset - part->start);
 		return part;
@@ -136,12 +140,16 @@ static const struct pier_mr_part *find_direct(const struct pier_mr *mr, struct s
 	return NULL;
 }
 
-/* Flush the bytes `there` of a buffer, which are `here` in the region. */
-static int flush_buffer(const struct pier_mr *mr, const struct pier_buffer *buffer,
-			struct span here, struct span there)
+/*
+ * Flush the bytes `there` of a buffer.
+ *
+ * part     of the region, by which the NIC reaches some of them; NULL: it reaches none
+ * address  of one of these
+ */
+static int flush_part(const struct pier_mr *mr, const struct pier_buffer *buffer,
+		      struct span there, const struct pier_mr_part *part,
+		      uint64_t address)
 {
-	uint64_t address = 0;
-	const struct pier_mr_part *part = find_direct(mr, here, &address);
 	struct pier_backend_flush range = {
 		.size = sizeof(range),
 		.address = buffer->address + there.offset,
@@ -151,8 +159,6 @@ static int flush_buffer(const struct pier_mr *mr, const struct pier_buffer *buff
 	};
 	int result;
 
-	if (!buffer->backend->flush)
-		return 0;
 	pier_clear_error();
 	result = buffer->backend->flush(&buffer->memory, &range);
 	if (result == PIER_BACKEND_READ_BACK) {
@@ -167,6 +173,30 @@ static int flush_buffer(const struct pier_mr *mr, const struct pier_buffer *buff
 					 "making a NIC's writes visible in memory of %s",
 					 buffer->backend->name);
 	return 0;
+}
+
+/*
+ * Flush the bytes `there` of a buffer, which are `here` in the region: once for each
+ * mapping of its parts, since writes take different ways, and only one may need a read.
+ */
+static int flush_buffer(const struct pier_mr *mr, const struct pier_buffer *buffer,
+			struct span here, struct span there)
+{
+	const struct pier_mr_part *part;
+	bool found = false;
+	int error = 0;
+
+	if (!buffer->backend->flush)
+		return 0;
+	for (int i = PIER_MAPPING_AUTO; i <= PIER_MAPPING_PCIE && !error; i++) {
+		uint64_t address = 0;
+
+		part = find_direct(mr, here, (enum pier_mapping)i, &address);
+		found = found || part;
+		if (part)
+			error = flush_part(mr, buffer, there, part, address);
+	}
+	return found ? error : flush_part(mr, buffer, there, NULL, 0);
 }
 
 /* Flush the buffers that NICs write to directly, or `all`, also those with bounce

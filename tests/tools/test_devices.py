@@ -6,6 +6,7 @@ FAKE_DRIVERS is the folder of these drivers.
 """
 
 import os
+import re
 import signal
 
 from harness import Case, MIB, json, main
@@ -209,6 +210,31 @@ class GpuMemory(Case):
         facts = json.loads(self.run_pier("info", "--json").stdout)
         available = {m["name"]: m["available"] for m in facts["memory"]}
         self.assertTrue(available["cuda"] and available["hip"] and available["level_zero"])
+
+    def reach(self, device, spec, **env):
+        """What `pier info --mem` prints, as text and as JSON."""
+        command = "info", "--device", device, "--mem", spec
+        result = self.run_pier(*command, env=env)
+        self.assertEqual((result.status, result.stderr), (0, ""))
+        line, = re.findall(r"(?m)^  memory        (.*)$", result.stdout)
+        facts, = json.loads(self.run_pier(*command, "--json", env=env).stdout)["devices"]
+        return line, facts["reach"]
+
+    def test_info_prints_the_canary_of_a_pair(self):
+        line, facts = self.reach("soft0", "cuda:0")
+        self.assertEqual(line, "cuda:0: dma-buf, mapping default; canary: passed")
+        self.assertEqual((facts["path"], facts["mapping"], facts["canary"], facts["error"]),
+                         ("dma-buf", "default", "passed", None))
+        line, facts = self.reach("soft0", "hip:1", FAKE_HIP_GTT="1")
+        self.assertIn("hip:1: not registered: ", line)
+        self.assertIn("soft0 and the device do not share the memory of hip:1", line)
+        self.assertIn("do not share", facts["error"])
+        self.assertEqual((facts["path"], facts["canary"]), (None, None))
+        line, facts = self.reach("fault:create_qp@1=EOPNOTSUPP:soft0", "cuda:0")
+        self.assertIn("canary: not run: create a queue pair", line)
+        self.assertRegex(facts["canary"], "^not run: ")
+        line, facts = self.reach("soft0", "cuda:0", PIER_CANARY="off")
+        self.assertEqual(facts["canary"], "off: PIER_CANARY")
 
 
 main()

@@ -49,6 +49,17 @@ class Info(Case):
         self.assertNotIn("device soft0", text)
         self.assertEqual(self.run_pier("info", "--device", "x" * 64).status, 2)
 
+    def test_reach_of_memory_is_printed(self):
+        text = self.run_pier("info", "--device", "soft0", "--mem", "memfd").stdout
+        self.assertRegex(text, r"(?m)^  memory        memfd: dma-buf$")
+        text = self.run_pier("info", "--device", "soft0", "--mem", "no\x1b").stdout
+        self.assertRegex(text, r"(?m)^  memory        no\\x1b: not registered: memory spec: ")
+        result = self.run_pier("info", "--json", "--device", "soft0", "--mem", "host")
+        device, = json.loads(result.stdout)["devices"]
+        self.assertEqual(device["reach"], {"spec": "host", "error": None, "path": "host",
+                                           "mapping": None, "canary": None, "reason": None})
+        self.assertNotIn("reach", self.facts()["devices"][0])
+
     def test_switches_that_are_set_are_printed(self):
         env = {"PIER_DMABUF": "off", "PIER_CANARY": "of\x1b"}
         facts = self.facts(env=env)

@@ -15,7 +15,7 @@
 #include "printable.h"
 
 static const char info_help[] =
-	"usage: pier info [--device NAME] [--json]\n"
+	"usage: pier info [--device NAME] [--mem SPEC] [--json]\n"
 	"\n"
 	"Lists the RDMA devices with their ports and GIDs, the kinds of memory (with "
 	"the\n"
@@ -24,6 +24,8 @@ static const char info_help[] =
 	"\n"
 	"  --device NAME  of the devices, only this one; also with a fault plan:\n"
 	"                 fault:like=mlx5:soft0\n"
+	"  --mem SPEC     how each device reaches this memory, such as cuda:0, and the\n"
+	"                 canary's result\n"
 	"  --json         one JSON object on standard output\n"
 	"  -h, --help     print this\n"
 	"\n"
@@ -36,6 +38,7 @@ struct lists {
 	/* Those of the devices that are printed, or one with a fault plan. */
 	const struct pier_device_info *shown;
 	size_t shown_count;
+	const char *memory; /* that they shall reach, or NULL */
 	struct pier_backend_info *backends;
 	size_t backend_count;
 	struct pier_memory_unit *units;
@@ -48,7 +51,7 @@ static void print_devices(const struct lists *lists, struct json *json)
 	size_t i;
 
 	for (i = 0; i < lists->shown_count; i++) {
-		read_device_facts(&lists->shown[i], &facts);
+		read_device_facts(&lists->shown[i], lists->memory, &facts);
 		/* That of a name with a fault plan is known now. */
 		if (facts.device)
 			memcpy(facts.info.provider, facts.attr.provider,
@@ -128,9 +131,10 @@ static void print_json(const struct lists *lists, struct json *json)
 	json_close(json, '}');
 }
 
-static int list_and_print(const struct pier_device_info *device, struct json *json)
+static int list_and_print(const struct pier_device_info *device, const char *memory,
+			  struct json *json)
 {
-	struct lists lists = { 0 };
+	struct lists lists = { .memory = memory };
 	struct failure failure = { 0 };
 
 	if (pier_device_list(&lists.devices, &lists.device_count) < 0 ||
@@ -168,12 +172,14 @@ int command_info(int argc, char **argv)
 {
 	static const struct option names[] = {
 		{ "device", required_argument, NULL, 'd' },
+		{ "mem", required_argument, NULL, 'm' },
 		{ "json", no_argument, NULL, 'j' },
 		{ "help", no_argument, NULL, 'h' },
 		{ NULL, 0, NULL, 0 },
 	};
 	struct json json = { .file = stdout }, *chosen = NULL;
 	struct pier_device_info device, *shown = NULL;
+	const char *memory = NULL;
 	int option;
 
 	while ((option = next_option(argc, argv, ":h", names)) != -1) {
@@ -185,6 +191,8 @@ int command_info(int argc, char **argv)
 		}
 		if (option == 'j')
 			chosen = &json;
+		else if (option == 'm')
+			memory = optarg;
 		else if (name_device(optarg, &device))
 			shown = &device;
 		else
@@ -197,5 +205,5 @@ int command_info(int argc, char **argv)
 			argv[optind]);
 		return EXIT_USAGE;
 	}
-	return list_and_print(shown, chosen);
+	return list_and_print(shown, memory, chosen);
 }

@@ -5,6 +5,10 @@
 
 #include "facts.h"
 
+enum {
+	REACHED_BYTES = 4096,
+};
+
 const char *link_layer_name(enum pier_link_layer layer)
 {
 	switch (layer) {
@@ -42,7 +46,40 @@ int read_gid(struct pier_device *device, uint32_t port, uint32_t index,
 	return inet_ntop(AF_INET6, ret_entry->gid, ret_text, INET6_ADDRSTRLEN) != NULL;
 }
 
-void read_device_facts(const struct pier_device_info *info,
+/* Registering some of the memory sends the canary. */
+static int register_some(struct pier_pd *pd, struct pier_buffer *buffer,
+			 struct reach_facts *facts)
+{
+	struct pier_mr *mr;
+	int error = pier_reg_buffer_mr(pd, buffer, 0, pier_buffer_length(buffer),
+				       PIER_ACCESS_SHARED, PIER_POLICY_PEERMEM, &mr);
+
+	if (error)
+		return error;
+	facts->path = pier_mr_path(mr);
+	facts->mapping = pier_mr_mapping(mr);
+	snprintf(facts->reason, sizeof(facts->reason), "%s", pier_mr_reason(mr));
+	snprintf(facts->canary, sizeof(facts->canary), "%s", pier_mr_canary(mr));
+	return pier_dereg_mr(mr);
+}
+
+static void read_reach(struct pier_device *device, struct reach_facts *facts)
+{
+	struct pier_buffer *buffer = NULL;
+	struct pier_pd *pd = NULL;
+	int error = pier_alloc_pd(device, &pd);
+
+	if (!error)
+		error = pier_buffer_alloc(facts->memory, REACHED_BYTES, &buffer);
+	if (!error)
+		error = register_some(pd, buffer, facts);
+	if (error)
+		snprintf(facts->error, sizeof(facts->error), "%s", pier_error_message());
+	pier_buffer_free(buffer);
+	pier_dealloc_pd(pd);
+}
+
+void read_device_facts(const struct pier_device_info *info, const char *memory,
 		       struct device_facts *ret_facts)
 {
 	memset(ret_facts, 0, sizeof(*ret_facts));
@@ -53,6 +90,9 @@ void read_device_facts(const struct pier_device_info *info,
 		if (pier_device_check_channels(ret_facts->device) < 0)
 			snprintf(ret_facts->no_channels, sizeof(ret_facts->no_channels),
 				 "%s", pier_error_message());
+		ret_facts->reach.memory = memory;
+		if (memory)
+			read_reach(ret_facts->device, &ret_facts->reach);
 		return;
 	}
 	snprintf(ret_facts->error, sizeof(ret_facts->error), "%s", pier_error_message());

@@ -6,6 +6,16 @@
 
 #include <pier/pier.h>
 
+/* How a device reaches memory. */
+struct reach_facts {
+	const char *memory; /* as the user named it; NULL: nobody asked */
+	char error[1536];   /* why it does not; "" */
+	enum pier_path path;
+	enum pier_mapping mapping;
+	char reason[1024]; /* of pier_mr_reason() */
+	char canary[1024]; /* of pier_mr_canary() */
+};
+
 /* What `pier info` prints about one device. */
 struct device_facts {
 	struct pier_device_info info;
@@ -14,6 +24,7 @@ struct device_facts {
 	struct pier_device_attr attr; /* valid if device is not NULL */
 	char no_channels[512];	      /* the reason; "": it has channels */
 	struct pier_location location;
+	struct reach_facts reach;
 };
 
 /* What it prints about one unit of memory, which is a GPU. */
@@ -24,8 +35,12 @@ struct unit_facts {
 	char near_error[512]; /* why there is no list; "" */
 };
 
-/* Open and query the device; the caller closes ret_facts->device. */
-void read_device_facts(const struct pier_device_info *info,
+/*
+ * Open and query the device; the caller closes ret_facts->device.
+ *
+ * memory  what the device shall reach, as for pier_buffer_alloc(), or NULL
+ */
+void read_device_facts(const struct pier_device_info *info, const char *memory,
 		       struct device_facts *ret_facts);
 /*
  * Why there is no RDMA device. NULL if the list has one: soft0 does not count. Unsets

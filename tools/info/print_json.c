@@ -70,6 +70,24 @@ static void print_location(struct json *json, const struct pier_location *locati
 		json_uint(json, "numa_node", (uint64_t)location->numa_node);
 }
 
+/* Of the members that have no value, each is null. */
+static void print_reach(struct json *json, const struct reach_facts *facts)
+{
+	bool reached = !facts->error[0];
+
+	json_open(json, "reach", '{');
+	json_string(json, "spec", facts->memory);
+	json_string(json, "error", reached ? NULL : facts->error);
+	json_string(json, "path", reached ? pier_path_name(facts->path) : NULL);
+	json_string(json, "mapping",
+		    facts->mapping == PIER_MAPPING_AUTO
+			    ? NULL
+			    : pier_mapping_name(facts->mapping));
+	json_string(json, "canary", facts->canary[0] ? facts->canary : NULL);
+	json_string(json, "reason", facts->reason[0] ? facts->reason : NULL);
+	json_close(json, '}');
+}
+
 void print_device_json(struct json *json, const struct device_facts *facts)
 {
 	uint32_t port;
@@ -83,6 +101,8 @@ void print_device_json(struct json *json, const struct device_facts *facts)
 		json_bool(json, "channels", !facts->no_channels[0]);
 		json_string(json, "no_channels",
 			    facts->no_channels[0] ? facts->no_channels : NULL);
+		if (facts->reach.memory)
+			print_reach(json, &facts->reach);
 		print_limits(json, &facts->attr);
 		json_open(json, "ports", '[');
 		for (port = 1; port <= facts->attr.port_count; port++)

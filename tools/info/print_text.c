@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "print_text.h"
+#include "printable.h"
 #include "units.h"
 
 static void print_page_sizes(uint64_t sizes)
@@ -120,6 +121,26 @@ static void print_location(const struct pier_location *location)
 		printf("%d\n", location->numa_node);
 }
 
+static void print_reach(const struct reach_facts *facts)
+{
+	printf("  memory        ");
+	print_safely(stdout, facts->memory);
+	if (facts->error[0]) {
+		printf(": not registered: ");
+		print_safely(stdout, facts->error);
+		putchar('\n');
+		return;
+	}
+	printf(": %s", pier_path_name(facts->path));
+	if (facts->mapping != PIER_MAPPING_AUTO)
+		printf(", mapping %s", pier_mapping_name(facts->mapping));
+	if (facts->canary[0])
+		printf("; canary: %s", facts->canary);
+	if (facts->reason[0])
+		printf("; %s", facts->reason);
+	putchar('\n');
+}
+
 void print_device_text(const struct device_facts *facts)
 {
 	uint32_t port;
@@ -132,6 +153,8 @@ void print_device_text(const struct device_facts *facts)
 	print_location(&facts->location);
 	printf("  channels      %s%s\n", facts->no_channels[0] ? "no: " : "yes",
 	       facts->no_channels);
+	if (facts->reach.memory)
+		print_reach(&facts->reach);
 	print_limits(&facts->attr);
 	for (port = 1; port <= facts->attr.port_count; port++)
 		print_port(facts->device, port);

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/udmabuf.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -21,6 +24,9 @@ static int add_to(int *counter, int change)
 	return __atomic_add_fetch(counter, change, __ATOMIC_RELAXED);
 }
 struct gpu_control gpu_control;
+
+/* At the last copy to the device. */
+static atomic_int flushes_before;
 
 struct gpu_memory {
 	char *base, *alias; /* the device's addresses, and their mappings in the driver */
@@ -89,6 +95,7 @@ static int alloc_gpu(const char *unit, uint64_t length, struct pier_memory *ret_
 	for (int i = 0; i < count; i++)
 		map_segment(gpu, i);
 	add_to(&gpu_control.live, 1);
+	add_to(&gpu_control.allocs, 1);
 	*ret_memory = (struct pier_memory){
 		.address = (uint64_t)(uintptr_t)(gpu_control.host ? gpu->alias
 								  : gpu->base),
@@ -121,6 +128,33 @@ static void remember_request(const struct pier_backend_request *request)
 	pthread_mutex_unlock(&log_lock);
 }
 
+static int export_pages(int pages, uint64_t length)
+{
+	struct udmabuf_create create = {
+		.memfd = (uint32_t)pages,
+		.flags = UDMABUF_FLAGS_CLOEXEC,
+		.size = length,
+	};
+	int device, fd;
+
+	if (!gpu_control.udmabuf)
+		return fcntl(pages, F_DUPFD_CLOEXEC, 0);
+	device = open("/dev/udmabuf", O_RDWR | O_CLOEXEC);
+	if (device < 0)
+		abort();
+	fd = ioctl(device, UDMABUF_CREATE, &create);
+	close(device);
+	return fd;
+}
+
+static int export_foreign_pages(uint64_t length)
+{
+	int pages = make_pages(length), fd = export_pages(pages, length);
+
+	close(pages);
+	return fd;
+}
+
 static int export_range(const struct pier_memory *memory,
 			const struct pier_backend_request *request,
 			struct pier_backend_export *ret_export)
@@ -149,9 +183,9 @@ static int export_range(const struct pier_memory *memory,
 	if (control->takes && mapping != control->takes)
 		ret_export->fd = eventfd(0, EFD_CLOEXEC);
 	else if (control->foreign_pages & (1U << mapping))
-		ret_export->fd = make_pages(gpu->segment);
+		ret_export->fd = export_foreign_pages(gpu->segment);
 	else
-		ret_export->fd = fcntl(gpu->fds[index], F_DUPFD_CLOEXEC, 0);
+		ret_export->fd = export_pages(gpu->fds[index], gpu->segment);
 	ret_export->offset = offset - index * gpu->segment;
 	if (ret_export->fd < 0)
 		return pier_fail(errno, "no more fds");
@@ -201,6 +235,7 @@ static int copy_to(const struct pier_memory *memory, uint64_t offset, const void
 
 	if (!error)
 		memcpy(gpu->alias + offset, source, length);
+	flushes_before = add_to(&gpu_control.flushes, 0);
 	return error;
 }
 
@@ -212,6 +247,8 @@ static int copy_from(const struct pier_memory *memory, uint64_t offset, void *de
 
 	if (!error)
 		memcpy(destination, gpu->alias + offset, length);
+	if (gpu_control.holds_back && add_to(&gpu_control.flushes, 0) == flushes_before)
+		memset(destination, 0, length);
 	return error;
 }
 
@@ -223,6 +260,7 @@ static int flush(const struct pier_memory *memory, const struct pier_backend_flu
 	snprintf(gpu_control.flusher, sizeof(gpu_control.flusher), "%s", range->device);
 	pthread_mutex_unlock(&log_lock);
 	add_to(&gpu_control.flushes, 1);
+	add_to(&gpu_control.flushes_by[range->mapping], 1);
 	if (gpu_control.flush_error)
 		return pier_fail(gpu_control.flush_error, "no flush");
 	return gpu_control.reads_back && !range->read_back ? PIER_BACKEND_READ_BACK : 0;

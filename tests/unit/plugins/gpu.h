@@ -23,9 +23,12 @@ struct gpu_control {
 	bool says_no_export;
 	bool any_order;	 /* a NIC may write it out of order */
 	bool reads_back; /* a flush needs a read by the NIC */
+	/* Copies to the host need a flush first, as those of AMD's host data path do. */
+	bool holds_back;
 	/* Bits of mappings: these exports are of other pages than the device uses. */
 	unsigned int foreign_pages;
 	bool lies_about_segments;
+	bool udmabuf; /* exports are dma-bufs, which need /dev/udmabuf; else memfds */
 	bool partial; /* an export ends with its segment, and reports that */
 	uint64_t granularity;
 	int fail_copy_at; /* copies fail with copy_error from the nth on; 0: all */
@@ -33,8 +36,9 @@ struct gpu_control {
 	int lost_at_to, lost_at_from;
 	void (*before_copy)(void); /* called on the thread that copies, or NULL */
 	/* Arguments of the calls. */
-	int exports, open_exports, exports_by[3], flushes, copies, locks, unlocks, live;
-	int copies_to, copies_from;
+	int exports, open_exports, exports_by[3], flushes, flushes_by[3], copies, locks,
+		unlocks, live;
+	int copies_to, copies_from, allocs;
 	struct pier_backend_request request; /* the last one */
 	struct pier_backend_flush flushed;   /* the last range */
 	char importer[64], flusher[64];	     /* their devices */

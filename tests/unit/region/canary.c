@@ -11,10 +11,17 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <pier/pier.h>
+
+#define SECOND 1000000000LL
 
 enum {
 	LENGTH = 10000,
@@ -28,7 +35,24 @@ static struct {
 	struct pier_pd *pd;
 	struct pier_buffer *buffer;
 	struct test_census before;
+	char result[1024];	  /* of the last registration's canary */
+	atomic_llong leap, leaps; /* nanoseconds: at each look at the clock, and in all */
 } fixture = { .folder = "/tmp/pier-unit-XXXXXX" };
+
+/* A clock that leaps makes deadlines pass at once. */
+int clock_gettime(clockid_t clock, struct timespec *ret_time)
+{
+	int (*real)(clockid_t clock, struct timespec * ret_time);
+	long long leaps = atomic_fetch_add(&fixture.leaps, fixture.leap) + fixture.leap;
+	int result;
+
+	*(void **)&real = dlsym(RTLD_NEXT, "clock_gettime");
+	result = real(clock, ret_time);
+	leaps += ret_time->tv_nsec;
+	ret_time->tv_sec += leaps / SECOND;
+	ret_time->tv_nsec = leaps % SECOND;
+	return result;
+}
 
 static int make_folder(void **state)
 {
@@ -48,6 +72,7 @@ static int setup(void **state)
 	(void)state;
 	memset(fixture.gpu, 0, sizeof(*fixture.gpu));
 	unsetenv("PIER_CANARY");
+	fixture.leap = 0;
 	fixture.before = test_take_census();
 	expect_ok(pier_buffer_alloc("gpu", LENGTH, &fixture.buffer));
 	return 0;
@@ -89,6 +114,7 @@ static int copies_of_reg(void)
 
 	expect_ok(reg(PIER_POLICY_DIRECT, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
+	snprintf(fixture.result, sizeof(fixture.result), "%s", pier_mr_canary(mr));
 	expect_ok(pier_dereg_mr(mr));
 	return fixture.gpu->copies - before;
 }
@@ -104,7 +130,9 @@ static void is_sent_once_for_a_pair(void **state)
 	expect_ok(pier_buffer_copy_to(fixture.buffer, 0, image, LENGTH));
 	assert_int_equal(copies_of_reg(), 2);
 	assert_int_equal(copies_of_reg(), 0);
-	assert_int_equal(fixture.gpu->live, 1);
+	/* Its memory stays, because freeing it waits for kernels. It is no object. */
+	assert_int_equal(fixture.gpu->live, 2);
+	assert_int_equal(pier_object_count(PIER_OBJECT_BUFFER), 1);
 	expect_ok(pier_buffer_copy_from(fixture.buffer, 0, back, LENGTH));
 	assert_memory_equal(back, image, LENGTH);
 }
@@ -196,15 +224,22 @@ static void refuses_if_the_nic_cannot_reach_it(void **state)
 			     "the error 4");
 }
 
-static void expect_taken(const char *device, int copies, int copies_again)
+static void close_device(void)
 {
-	open_device(device);
-	assert_int_equal(copies_of_reg(), copies);
-	assert_int_equal(copies_of_reg(), copies_again);
 	expect_ok(pier_dealloc_pd(fixture.pd));
 	expect_ok(pier_close_device(fixture.device));
 	fixture.pd = NULL;
 	fixture.device = NULL;
+}
+
+static void expect_taken(const char *device, int copies, int copies_again)
+{
+	open_device(device);
+	assert_int_equal(copies_of_reg(), copies);
+	assert_ptr_equal(strstr(fixture.result, "not run: "), fixture.result);
+	assert_int_equal(copies_of_reg(), copies_again);
+	assert_int_equal(strcmp(fixture.result, "passed") == 0, copies_again == 2);
+	close_device();
 }
 
 /* What says nothing about the pair is no answer to keep. */
@@ -216,8 +251,6 @@ static void path_is_taken_if_it_cannot_be_sent(void **state)
 	expect_taken("fault:create_qp@1=ENOMEM:soft0", 0, 2);
 	expect_taken("fault:create_cq@1=EMFILE:soft0", 0, 2);
 	expect_taken("fault:modify_qp@1=EINVAL:soft0", 0, 0);
-	/* A GID of another network namespace: the next one works. */
-	expect_taken("fault:like=mlx5,modify_qp@2=ENETUNREACH:soft0", 2, 0);
 	expect_taken("fault:reg_mr@1=ENOMEM:soft0", 0, 2);
 	/* The second: the first is that of the program's memory. */
 	expect_taken("fault:reg_dmabuf_mr@2=ENOMEM:soft0", 0, 2);
@@ -229,6 +262,162 @@ static void path_is_taken_if_it_cannot_be_sent(void **state)
 	expect_taken("fault:wc@2=RETRY_EXC_ERR,create_qp@2=ENOMEM:soft0", 1, 2);
 	fixture.gpu->copy_error = EIO;
 	expect_taken("soft0", 1, 0);
+}
+
+/* A GID of another network namespace: the next one works. */
+static void tries_other_gids(void **state)
+{
+	(void)state;
+	open_device("fault:like=mlx5,modify_qp@2=ENETUNREACH:soft0");
+	assert_int_equal(copies_of_reg(), 2);
+	assert_string_equal(fixture.result, "passed");
+	assert_int_equal(copies_of_reg(), 0);
+}
+
+/* A program that uses all of a GPU is not asked for memory at each registration. */
+static void errors_that_may_pass_are_put_off(void **state)
+{
+	int sent = 0;
+
+	(void)state;
+	open_device("fault:create_qp@1+=ENOMEM:soft0");
+	fixture.gpu->allocs = 0;
+	for (int i = 1; i <= 100; i++)
+		assert_int_equal(copies_of_reg(), 0);
+	sent = fixture.gpu->allocs;
+	/* The registrations 1, 2, 4, 8, 16, 32, 64. */
+	assert_int_equal(sent, 7);
+	assert_non_null(strstr(fixture.result, "not run: create a queue pair"));
+}
+
+/* What the NIC wrote is held back until a flush, as after each receive. */
+static void flushes_what_the_nic_wrote(void **state)
+{
+	(void)state;
+	fixture.gpu->holds_back = true;
+	open_device("soft0");
+	assert_int_equal(copies_of_reg(), 2);
+	assert_string_equal(fixture.result, "passed");
+	assert_int_equal(fixture.gpu->flushes, 1);
+	assert_true(fixture.gpu->flushed.read_back);
+	assert_int_equal(fixture.gpu->flushed.mapping, PIER_MAPPING_DEFAULT);
+	assert_string_equal(fixture.gpu->flusher, "soft0");
+	fixture.gpu->flush_error = EIO;
+	close_device();
+	open_device("soft0");
+	assert_int_equal(copies_of_reg(), 1);
+	assert_string_equal(fixture.result, "not run: flush a pattern: no flush");
+}
+
+/* Seconds of a registration, by a clock that leaps. */
+static time_t seconds_of_reg(const char *device, int copies)
+{
+	struct timespec start, end;
+
+	open_device(device);
+	fixture.leap = SECOND / 1000;
+	clock_gettime(CLOCK_MONOTONIC, &start);
+	assert_int_equal(copies_of_reg(), copies);
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	fixture.leap = 0;
+	close_device();
+	return end.tv_sec - start.tv_sec;
+}
+
+static void nic_that_never_completes_does_not_hang_it(void **state)
+{
+	(void)state;
+	assert_in_range(seconds_of_reg("fault:lost@1:soft0", 0), 5, 9);
+	assert_non_null(strstr(fixture.result, "no completion of a request to itself"));
+	/* Only with the device's memory, and later not with the host's, either. */
+	assert_in_range(seconds_of_reg("fault:lost@2,lost@3:soft0", 1), 9, 19);
+	assert_non_null(strstr(fixture.result, "no completion of a request to itself"));
+	/* Each request is just in time, and all of them are not. */
+	assert_in_range(seconds_of_reg("fault:late@1+=4500ms:soft0", 1), 9, 19);
+}
+
+static void refuses_memory_that_never_completes(void **state)
+{
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	open_device("fault:lost@2,lost@5:soft0");
+	fixture.leap = SECOND / 1000;
+	expect_result(reg(PIER_POLICY_DIRECT, &mr), -EIO);
+	fixture.leap = 0;
+	test_assert_sentence(
+		"the NIC's read fails: no completion of a request to itself");
+}
+
+static void tells_what_it_found(void **state)
+{
+	struct pier_mr *mr = NULL;
+	static char host[8];
+
+	(void)state;
+	setenv("PIER_CANARY", "off", 1);
+	open_device("soft0");
+	copies_of_reg();
+	assert_string_equal(fixture.result, "off: PIER_CANARY");
+	close_device();
+	unsetenv("PIER_CANARY");
+	open_device("soft0");
+	copies_of_reg();
+	assert_string_equal(fixture.result, "passed");
+	expect_ok(pier_reg_mr(fixture.pd, host, sizeof(host), 0, &mr));
+	assert_string_equal(pier_mr_canary(mr), "");
+	expect_ok(pier_dereg_mr(mr));
+}
+
+/* It has memory and access rights of its own. */
+static void is_sent_for_any_region(void **state)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	struct pier_buffer *small = NULL;
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	open_device("soft0");
+	/* A page, which nobody may write, on a device that exports larger ones. */
+	fixture.gpu->granularity = 16 * page;
+	expect_ok(pier_buffer_alloc("gpu", page, &small));
+	expect_ok(pier_reg_buffer_mr(fixture.pd, small, 0, page, 0, PIER_POLICY_DIRECT,
+				     &mr));
+	assert_string_equal(pier_mr_canary(mr), "passed");
+	assert_int_equal(fixture.gpu->copies, 2);
+	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_buffer_free(small));
+}
+
+static void *fork_children(void *argument)
+{
+	pid_t child;
+
+	while (!atomic_load((atomic_bool *)argument)) {
+		child = fork();
+		assert_true(child >= 0);
+		if (child == 0)
+			_exit(0);
+		assert_int_equal(waitpid(child, NULL, 0), child);
+	}
+	return NULL;
+}
+
+static void survives_forks(void **state)
+{
+	atomic_bool done = false;
+	pthread_t thread;
+
+	(void)state;
+	assert_int_equal(pthread_create(&thread, NULL, fork_children, &done), 0);
+	for (int i = 0; i < 20; i++) {
+		open_device("soft0");
+		assert_int_equal(copies_of_reg(), 2);
+		assert_string_equal(fixture.result, "passed");
+		close_device();
+	}
+	atomic_store(&done, true);
+	assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
 static void *register_memory(void *argument)
@@ -320,6 +509,14 @@ int main(void)
 		CASE(finds_the_mapping_that_works),
 		CASE(refuses_if_the_nic_cannot_reach_it),
 		CASE(path_is_taken_if_it_cannot_be_sent),
+		CASE(tries_other_gids),
+		CASE(errors_that_may_pass_are_put_off),
+		CASE(flushes_what_the_nic_wrote),
+		CASE(nic_that_never_completes_does_not_hang_it),
+		CASE(refuses_memory_that_never_completes),
+		CASE(tells_what_it_found),
+		CASE(is_sent_for_any_region),
+		CASE(survives_forks),
 		CASE(threads_agree),
 		CASE(dmabufs_are_switched_off),
 		CASE(peer_memory_is_switched_off),

@@ -917,6 +917,32 @@ static void reads_back_if_the_backend_asks(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
+/* The second segment has another mapping than the first: each is flushed by its own. */
+static void flushes_each_mapping(void **state)
+{
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	start("gpu:3");
+	fixture.gpu->reads_back = true;
+	fixture.gpu->seams = true;
+	fixture.gpu->export_error = EIO;
+	/* All at once, the first segment, and this one. */
+	fixture.gpu->fail_export_at = 3;
+	expect_ok(reg(0, 6 * fixture.page, PIER_POLICY_DIRECT, &mr));
+	assert_int_equal(pier_mr_mapping(mr), PIER_MAPPING_DEFAULT);
+	expect_ok(pier_mr_sync_for_device(mr, 0, 6 * fixture.page));
+	assert_int_equal(fixture.gpu->flushes, 4);
+	assert_int_equal(fixture.gpu->flushes_by[PIER_MAPPING_DEFAULT], 2);
+	assert_int_equal(fixture.gpu->flushes_by[PIER_MAPPING_PCIE], 2);
+	expect_ok(pier_mr_sync_for_device(mr, 0, 2 * fixture.page));
+	assert_int_equal(fixture.gpu->flushes_by[PIER_MAPPING_DEFAULT], 4);
+	expect_ok(pier_mr_sync_for_device(mr, 2 * fixture.page, 1));
+	assert_int_equal(fixture.gpu->flushes_by[PIER_MAPPING_PCIE], 4);
+	assert_int_equal(fixture.gpu->flushes, 8);
+	expect_ok(pier_dereg_mr(mr));
+}
+
 /* Without a queue pair nothing can be promised. The next call tries again. */
 static void fails_where_the_nic_cannot_read_back(void **state)
 {
@@ -1036,6 +1062,7 @@ int main(void)
 		CASE(flushes_direct_memory),
 		CASE(flushes_the_range_that_was_written),
 		CASE(reads_back_if_the_backend_asks),
+		CASE(flushes_each_mapping),
 		CASE(fails_where_the_nic_cannot_read_back),
 		CASE(refuses_invalid_syncs),
 		CASE(flush_reads_the_byte_back),
