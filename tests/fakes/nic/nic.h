@@ -110,6 +110,7 @@ struct fake_nic {
 	bool armed, event, removed;
 	struct ibv_async_event device_events[FAKE_EVENTS]; /* not taken yet */
 	int device_event_count, device_events_acked;
+	uint64_t ports_down; /* bits, by their events */
 	struct ibv_device verbs_device;
 	struct ibv_context context;
 	struct pier_device device;
@@ -128,6 +129,7 @@ struct pier_pd *fake_reset(void);
  * events, so a test that needs them begins with an event.
  */
 void fake_report(enum ibv_event_type type, int port);
+void fake_report_completion_queue(struct ibv_cq *cq);
 void fake_report_queue_pair(enum ibv_event_type type, struct ibv_qp *qp);
 
 /*
