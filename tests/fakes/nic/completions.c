@@ -35,7 +35,8 @@ static struct ibv_cq *create_cq(struct ibv_context *context, int cqe, void *cq_c
 	if (fake_fails())
 		return NULL;
 	fake.comp_vector = comp_vector;
-	fake.cq = calloc(1, sizeof(*fake.cq));
+	fake.cq = fake.free_cq ? fake.free_cq : calloc(1, sizeof(*fake.cq));
+	fake.free_cq = NULL;
 	fake.cq->context = context;
 	fake.cq->cqe = cqe;
 	fake.cq->cq_context = cq_context;
@@ -47,7 +48,10 @@ static struct ibv_cq *create_cq(struct ibv_context *context, int cqe, void *cq_c
 static int destroy_cq(struct ibv_cq *cq)
 {
 	fake_drop_events_of(cq);
-	free(cq);
+	if (fake.reuses_cq)
+		fake.free_cq = cq;
+	else
+		free(cq);
 	fake.cq = NULL;
 	fake.cqs--;
 	return 0;

@@ -35,6 +35,8 @@ struct fake_nic {
 	 * mlx5_cq_clean() in libmlx5 does. rxe leaves them there.
 	 */
 	bool cleans_cq;
+	/* A new CQ is at the address of the one that was destroyed last. */
+	bool reuses_cq;
 	uint32_t receiver; /* the queue pair that shared receives complete on */
 	int fail_call;	 /* the number of the provider call that fails, from 1; 0: none */
 	int fail_result; /* result of a failing post */
@@ -45,6 +47,7 @@ struct fake_nic {
 	uint32_t sq_psn;     /* result of query_qp() */
 	/* modify_qp() to RTR returns ETIMEDOUT this many times: a cold ARP cache. */
 	int unresolved;
+	int rtr_lacks_memory; /* the same with ENOMEM */
 	/* ionic: all queue pairs together serve this many reads; 0: no such limit. */
 	int read_budget;
 	/*
@@ -116,7 +119,7 @@ struct fake_nic {
 	struct pier_device device;
 	struct pier_pd pd;
 	struct ibv_pd verbs_pd;
-	struct ibv_cq *cq;
+	struct ibv_cq *cq, *free_cq;
 };
 
 extern struct fake_nic fake;

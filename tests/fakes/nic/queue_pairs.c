@@ -92,6 +92,10 @@ static int refuse_state(const struct ibv_qp *qp, const struct ibv_qp_attr *attr)
 		fake.unresolved--;
 		return ETIMEDOUT;
 	}
+	if (fake.rtr_lacks_memory > 0) {
+		fake.rtr_lacks_memory--;
+		return ENOMEM;
+	}
 	if (fake.read_budget && attr->max_dest_rd_atomic > fake.read_budget)
 		return EINVAL;
 	fake.read_budget -= fake.read_budget ? attr->max_dest_rd_atomic : 0;
