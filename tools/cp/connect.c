@@ -40,6 +40,7 @@ static int fail_connecting(struct transfer *transfer)
 {
 	struct control *control = transfer->control;
 
+	control->reason_withheld = control->peer != NULL;
 	fail_channel(transfer, "connecting");
 	control->reason_withheld = control->peer &&
 				   transfer->failure->status == EXIT_PEER;
@@ -127,6 +128,18 @@ static bool may_come_back(const struct transfer *transfer, int error)
 	       now_ns() < transfer->deadline_ns;
 }
 
+static int fail_to_restore(struct transfer *transfer, int error)
+{
+	const char *broke = transfer->cause[0] ? transfer->cause : "the connection broke";
+
+	if (error == -ENETDOWN)
+		return fail(transfer->failure, EXIT_PEER,
+			    "%s; the port did not come back for %g s (see --timeout)",
+			    broke, transfer->settings->timeout_ms / 1e3);
+	return fail(transfer->failure, EXIT_PEER, "%s; it cannot be restored: %s", broke,
+		    pier_error_message());
+}
+
 int reset_transfer(struct transfer *transfer)
 {
 	int error;
@@ -135,11 +148,7 @@ int reset_transfer(struct transfer *transfer)
 		return -1;
 	while ((error = reset_channels(transfer)) < 0) {
 		if (!may_come_back(transfer, error))
-			return fail(transfer->failure, EXIT_PEER,
-				    "%s; it cannot be restored: %s",
-				    transfer->cause[0] ? transfer->cause
-						       : "the connection broke",
-				    pier_error_message());
+			return fail_to_restore(transfer, error);
 		if (pause_restoring(transfer) < 0)
 			return -1;
 	}
@@ -204,7 +213,7 @@ static int add_cause(struct transfer *transfer)
 	    !transfer->control->failure_from_peer && !transfer->control->peer_closed)
 		snprintf(failure->text + used, sizeof(failure->text) - used,
 			 "; before, %s", transfer->cause);
-	return -1;
+	return ask_peer_for_cause(transfer);
 }
 
 int reconnect_transfer(struct transfer *transfer, uint64_t next)

@@ -64,6 +64,12 @@ int take_frame(struct transfer *transfer, const struct frame *frame);
  */
 int fail_channel(struct transfer *transfer, const char *step);
 
+/*
+ * If the network may have failed, and no port of this side is down: report the failure,
+ * which the other side replaces if one of its ports is. Returns -1.
+ */
+int ask_peer_for_cause(struct transfer *transfer);
+
 /* Whether a call failed because the connection broke, and for no other reason. */
 bool is_to_be_restored(const struct transfer *transfer);
 
