@@ -17,7 +17,7 @@
 #include <pier/verbs.h>
 #include <pier/waiting.h>
 
-#include "nic.h"
+#include "nic/nic.h"
 
 static const struct pier_endpoint peer = {
 	.qpn = 0x55,

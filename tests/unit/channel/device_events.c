@@ -17,7 +17,7 @@
 #include <pier/waiting.h>
 
 #include "channel/wait.h"
-#include "nic.h"
+#include "nic/nic.h"
 
 static const struct pier_endpoint peer = {
 	.qpn = 0x55,

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "provider/fault/fault.h"
-#include "nic.h"
+#include "nic/nic.h"
 
 static struct {
 	struct pier_provider beneath;
