@@ -194,7 +194,7 @@ PIER_API void pier_device_list_free(struct pier_device_info *list);
  *			asynchronous event about the queue pair, its completion queue
  *			or port 1. EVENT is a name of enum ibv_event_type without
  *			IBV_EVENT_, such as DEVICE_FATAL. The request itself is
- *			carried out
+ *			carried out. Port 1 is down from PORT_ERR to PORT_ACTIVE
  *	event@N=TIME	counted in requests for an event: the event arrives no earlier
  *			than TIME after it was requested
  *	like=NAME	the device has the limits of a NIC of the driver NAME and refuses

@@ -122,6 +122,11 @@ static int replace_qp(struct pier_channel *channel)
 /*
  * irdma reports success for RESET of a queue pair in ERR, leaves it there, and refuses
  * INIT with EINVAL (irdma_modify_qp_roce(); Mooncake pull request 721).
+ *
+ * rxe does so now and then (Linux 6.12): rxe_qp_from_attr() sets RESET and then waits for
+ * the tasks of the queue pair (rxe_qp_reset(), rxe_disable_task()). A task that had seen
+ * ERR before, and flushes a request, calls rxe_qp_error() meanwhile, which sets ERR
+ * whatever the state is (rxe_requester() at "err", COMPST_ERROR in rxe_completer()).
  */
 static int to_init(struct pier_channel *channel)
 {

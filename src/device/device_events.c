@@ -18,6 +18,11 @@ void pier_start_device_events(struct pier_device *device)
 			       (fd < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0);
 }
 
+static uint64_t port_bit(unsigned int port)
+{
+	return port < 64 ? UINT64_C(1) << port : 0;
+}
+
 static void note_port(struct pier_device *device, const struct ibv_async_event *event)
 {
 	struct pier_device_trouble *trouble = &device->trouble;
@@ -26,13 +31,13 @@ static void note_port(struct pier_device *device, const struct ibv_async_event *
 	/* Addresses may change with any event of a port. */
 	atomic_fetch_add(&device->gid_changes, 1);
 	if (event->event_type == IBV_EVENT_PORT_ERR) {
-		trouble->port = port;
+		trouble->ports_down |= port_bit(port);
 		pier_warning("%s has reported IBV_EVENT_PORT_ERR: port %u is down",
 			     device->name, port);
 		return;
 	}
-	if (event->event_type == IBV_EVENT_PORT_ACTIVE && trouble->port == port)
-		trouble->port = 0;
+	if (event->event_type == IBV_EVENT_PORT_ACTIVE)
+		trouble->ports_down &= ~port_bit(port);
 	pier_info("%s has reported IBV_EVENT_%s for port %u", device->name,
 		  pier_event_name(event->event_type), port);
 }
@@ -40,20 +45,20 @@ static void note_port(struct pier_device *device, const struct ibv_async_event *
 static void note_object(struct pier_device *device, const struct ibv_async_event *event)
 {
 	struct pier_device_trouble *trouble = &device->trouble;
+	unsigned int at = trouble->object_count++ % PIER_OBJECT_TROUBLES;
+	struct pier_object_trouble *object = &trouble->objects[at];
 	const char *name = pier_event_name(event->event_type);
 
-	trouble->event = event->event_type;
-	trouble->cq = NULL;
-	trouble->qp_num = 0;
+	*object = (struct pier_object_trouble){ .event = event->event_type };
 	if (event->event_type == IBV_EVENT_CQ_ERR) {
-		trouble->cq = event->element.cq;
+		object->cq = event->element.cq;
 		pier_warning("%s has reported IBV_EVENT_%s for a completion queue",
 			     device->name, name);
 		return;
 	}
-	trouble->qp_num = event->element.qp->qp_num;
+	object->qp_num = event->element.qp->qp_num;
 	pier_warning("%s has reported IBV_EVENT_%s for queue pair %#x", device->name,
-		     name, trouble->qp_num);
+		     name, object->qp_num);
 }
 
 static void note_event(struct pier_device *device, const struct ibv_async_event *event)
@@ -82,19 +87,23 @@ static void note_event(struct pier_device *device, const struct ibv_async_event 
 	}
 }
 
+/*
+ * Under the lock, also between taking an event and noting it: a thread that finds no
+ * event any more then knows of all that came before. Acknowledging does not block.
+ */
 bool pier_take_device_events(struct pier_device *device)
 {
 	struct ibv_async_event event;
 
 	if (!device->takes_events)
 		return false;
+	pthread_mutex_lock(&device->events_lock);
 	while (device->provider->get_async_event(device->context, &event) == 0) {
-		pthread_mutex_lock(&device->events_lock);
 		note_event(device, &event);
-		pthread_mutex_unlock(&device->events_lock);
 		/* Destroying the queue pair waits for this. */
 		device->provider->ack_async_event(&event);
 	}
+	pthread_mutex_unlock(&device->events_lock);
 	return true;
 }
 
@@ -120,19 +129,33 @@ int pier_check_device_events(struct pier_device *device)
 			 device->name);
 }
 
+/* The event about the queue pair or its completion queue, or NULL. */
+static const char *find_event_of(const struct pier_device_trouble *trouble,
+				 const struct ibv_qp *qp)
+{
+	for (size_t i = 0; i < PIER_OBJECT_TROUBLES; i++) {
+		const struct pier_object_trouble *object = &trouble->objects[i];
+
+		if (object->cq ? object->cq == qp->send_cq : object->qp_num == qp->qp_num)
+			return pier_event_name(object->event);
+	}
+	return NULL;
+}
+
 bool pier_explain_by_event(struct pier_device *device, const struct ibv_qp *qp,
 			   unsigned int port, char *ret_text, size_t size)
 {
 	struct pier_device_trouble trouble = get_trouble(device);
+	const char *event = find_event_of(&trouble, qp);
 
 	if (trouble.fatal)
 		snprintf(ret_text, size,
 			 "the device has reported IBV_EVENT_DEVICE_FATAL: close it and "
 			 "open it again");
-	else if (trouble.cq ? trouble.cq == qp->send_cq : trouble.qp_num == qp->qp_num)
+	else if (event)
 		snprintf(ret_text, size, "the device has reported IBV_EVENT_%s for it",
-			 pier_event_name(trouble.event));
-	else if (trouble.port == port)
+			 event);
+	else if (trouble.ports_down & port_bit(port))
 		snprintf(ret_text, size,
 			 "port %u is down: the device has reported IBV_EVENT_PORT_ERR",
 			 port);
@@ -141,16 +164,28 @@ bool pier_explain_by_event(struct pier_device *device, const struct ibv_qp *qp,
 	return true;
 }
 
-void pier_forget_events_of(struct pier_device *device, const struct ibv_qp *qp)
+/* qp_num 0: of the completion queue */
+static void forget_object(struct pier_device *device, unsigned int qp_num,
+			  const struct ibv_cq *cq)
 {
-	struct pier_device_trouble *trouble = &device->trouble;
-
 	if (!pier_take_device_events(device))
 		return;
 	pthread_mutex_lock(&device->events_lock);
-	if (trouble->qp_num == qp->qp_num)
-		trouble->qp_num = 0;
-	if (trouble->cq == qp->send_cq)
-		trouble->cq = NULL;
+	for (size_t i = 0; i < PIER_OBJECT_TROUBLES; i++) {
+		struct pier_object_trouble *object = &device->trouble.objects[i];
+
+		if (object->qp_num == qp_num && object->cq == cq)
+			*object = (struct pier_object_trouble){ 0 };
+	}
 	pthread_mutex_unlock(&device->events_lock);
+}
+
+void pier_forget_qp_events(struct pier_device *device, unsigned int qp_num)
+{
+	forget_object(device, qp_num, NULL);
+}
+
+void pier_forget_cq_events(struct pier_device *device, const struct ibv_cq *cq)
+{
+	forget_object(device, 0, cq);
 }

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include <infiniband/verbs.h>
 
@@ -15,14 +16,22 @@ struct pier_device;
  * imported context are the program's.
  */
 
+enum {
+	/* Errors of objects that are remembered. All are logged. */
+	PIER_OBJECT_TROUBLES = 8,
+};
+
 /* The errors that a device has reported. Under its events_lock. */
 struct pier_device_trouble {
-	bool fatal;	   /* DEVICE_FATAL */
-	unsigned int port; /* that is down; 0: none */
-	/* The queue pair or the completion queue that failed last; 0 and NULL: none. */
-	unsigned int qp_num;
-	const struct ibv_cq *cq;
-	enum ibv_event_type event; /* its event */
+	bool fatal;	     /* DEVICE_FATAL */
+	uint64_t ports_down; /* bits of the ports 1 to 63 */
+	/* The queue pairs and completion queues that failed last, in a ring. */
+	struct pier_object_trouble {
+		enum ibv_event_type event;
+		unsigned int qp_num; /* 0: a completion queue */
+		const struct ibv_cq *cq;
+	} objects[PIER_OBJECT_TROUBLES];
+	unsigned int object_count; /* ever */
 };
 
 /* Make reading the events non-blocking, once the context is open. */
@@ -45,8 +54,12 @@ bool pier_explain_by_event(struct pier_device *device, const struct ibv_qp *qp,
 
 /*
  * A queue pair begins a new connection: what was reported about it, or about an earlier
- * one with its number, explains nothing that follows.
+ * one with its number, explains nothing that follows. What was reported about its
+ * completion queue does: a queue that has failed stays so.
  */
-void pier_forget_events_of(struct pier_device *device, const struct ibv_qp *qp);
+void pier_forget_qp_events(struct pier_device *device, unsigned int qp_num);
+
+/* A completion queue is new: what was reported was about an earlier one. */
+void pier_forget_cq_events(struct pier_device *device, const struct ibv_cq *cq);
 
 #endif

@@ -9,7 +9,7 @@ RESTORED = r"\Apier cp: the connection broke and was restored \(times: \d+\)\n\Z
 PLANS = ("wc@40=RETRY_EXC_ERR", "wc@40=WR_FLUSH_ERR", "dead@40=20ms", "wc~40=RETRY_EXC_ERR")
 
 
-class Breaks(Case):
+class Broken(Case):
     def setUp(self):
         super().setUp()
         self.source = self.file("source", 8 * MIB + 12345)
@@ -21,6 +21,8 @@ class Breaks(Case):
         return self.run_pier("cp", "--chunk", "64K", *[word for pair in sides.items() for word in pair],
                              *options, self.source, "target")
 
+
+class Breaks(Broken):
     def check_restored(self, result):
         self.assertEqual(result.status, 0, str(result))
         self.assertRegex(result.stderr, RESTORED)
@@ -110,6 +112,30 @@ class Breaks(Case):
         result = self.break_at("--device", "wc@40=REM_ACCESS_ERR")
         self.check_failure(result, 4, "IBV_WC_REM_ACCESS_ERR")
         self.assertLess(result.seconds, PROMISE * slowness())
+
+
+class Ports(Broken):
+    """The port of one side goes down, and the sentence names it, whichever side fails first."""
+
+    # What the copy notices of it: the connection breaks, or nothing arrives any more.
+    SYMPTOMS = ("wc@40+=RETRY_EXC_ERR", "wc@40+=WR_FLUSH_ERR", "lost@40+")
+
+    def test_a_port_that_is_down_is_named(self):
+        for side in ("--device", "--remote-device"):
+            for symptom in self.SYMPTOMS:
+                with self.subTest((side, symptom)):
+                    result = self.break_at(side, "async@5=PORT_ERR," + symptom, "--timeout", "1")
+                    self.check_failure(result, 4, r"\Apier: port 1 of fault:soft0 is down: check the cable, "
+                                       r"the switch and \(InfiniBand\) the subnet manager \(")
+                    self.assertLess(result.seconds, PROMISE * slowness())
+                    self.assertFalse((self.folder / "target").exists())
+
+    def test_a_port_that_comes_back_is_not_named(self):
+        for side in ("--device", "--remote-device"):
+            with self.subTest(side):
+                result = self.break_at(side, "async@5=PORT_ERR,async@6=PORT_ACTIVE,lost@40+",
+                                       "--timeout", "1")
+                self.check_failure(result, 4, r"\Apier: no progress for 1 s \(see --timeout\)")
 
 
 class Attributes(Case):

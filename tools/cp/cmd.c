@@ -132,7 +132,7 @@ static void finish_copy(struct copy *copy)
 	control_send_failure(&copy->control);
 	close_transfer(&copy->transfer);
 	control_close(&copy->control);
-	end_remote(&copy->remote, how, sizeof(how));
+	end_remote(&copy->remote, copy->control.waited_ms, how, sizeof(how));
 	if (copy->control.signal_fd >= 0)
 		close(copy->control.signal_fd);
 	/* The exit status of the server explains why it closed the connection. */

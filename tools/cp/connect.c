@@ -40,6 +40,7 @@ static int fail_connecting(struct transfer *transfer, const struct rail *rail)
 {
 	struct control *control = transfer->control;
 
+	control->reason_withheld = control->peer != NULL;
 	fail_rail(transfer, rail, "connecting");
 	control->reason_withheld = control->peer &&
 				   transfer->failure->status == EXIT_PEER;
@@ -137,14 +138,18 @@ static bool may_come_back(const struct transfer *transfer, int error)
 	       now_ns() < transfer->deadline_ns;
 }
 
-static int fail_restoring(struct transfer *transfer, const struct rail *rail)
+static int fail_restoring(struct transfer *transfer, const struct rail *rail, int error)
 {
+	const char *broke = transfer->cause[0] ? transfer->cause : "the connection broke";
 	char nic[CP_RAIL_TEXT_MAX];
 
 	describe_rail(transfer, rail, nic);
+	if (error == -ENETDOWN)
+		return fail(transfer->failure, EXIT_PEER,
+			    "%s; the port did not come back for %g s (see --timeout)%s",
+			    broke, transfer->settings->timeout_ms / 1e3, nic);
 	return fail(transfer->failure, EXIT_PEER, "%s; it cannot be restored%s: %s",
-		    transfer->cause[0] ? transfer->cause : "the connection broke", nic,
-		    pier_error_message());
+		    broke, nic, pier_error_message());
 }
 
 int reset_transfer(struct transfer *transfer)
@@ -156,7 +161,7 @@ int reset_transfer(struct transfer *transfer)
 		return -1;
 	while ((failed = reset_channels(transfer, &error))) {
 		if (!may_come_back(transfer, error))
-			return fail_restoring(transfer, failed);
+			return fail_restoring(transfer, failed, error);
 		if (pause_restoring(transfer) < 0)
 			return -1;
 	}
@@ -224,7 +229,7 @@ static int add_cause(struct transfer *transfer)
 	    !transfer->control->failure_from_peer && !transfer->control->peer_closed)
 		snprintf(failure->text + used, sizeof(failure->text) - used,
 			 "; before, %s", transfer->cause);
-	return -1;
+	return ask_peer_for_cause(transfer);
 }
 
 int reconnect_transfer(struct transfer *transfer, uint64_t next)

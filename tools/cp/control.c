@@ -301,8 +301,8 @@ void control_send_failure(struct control *control)
 	struct failure ignored = { 0 };
 	struct wire_writer writer = { .length = 0 };
 
-	if (!ours->status || control->failure_from_peer || control->peer_closed ||
-	    control->out < 0)
+	if (!ours->status || (control->failure_from_peer && !control->answers) ||
+	    control->peer_closed || control->out < 0)
 		return;
 	put_u32(&writer, (uint32_t)ours->status);
 	put_string(&writer, control->reason_withheld ? "the client could not connect"
@@ -314,24 +314,42 @@ void control_send_failure(struct control *control)
 	control->failure = ours;
 }
 
-bool control_send_failure_unless_done(struct control *control)
+/* Returns whether the answer is FRAME_DONE. */
+static bool report_and_listen(struct control *control, uint32_t ms)
 {
 	struct failure ignored = { 0 }, *ours = control->failure;
 	struct frame frame = { 0 };
 	uint64_t deadline;
 
-	if (control->failure_from_peer || control->peer_closed)
+	if (control->failure_from_peer || control->peer_closed || control->out < 0)
 		return false;
 	control_send_failure(control);
 	/* That was the last frame: later calls of control_send_failure() send nothing. */
 	close(control->out);
 	control->out = -1;
-	deadline = deadline_after(NAMING_MS);
+	deadline = deadline_after(ms);
 	control->failure = &ignored;
 	while (frame.type != FRAME_DONE && receive_until(control, &frame, deadline) == 0)
 		;
 	control->failure = ours;
+	if (control->failure_from_peer)
+		*ours = ignored;
+	if (!control->failure_from_peer && !control->peer_closed &&
+	    frame.type != FRAME_DONE)
+		control->waited_ms = (int)ms;
+	/* It has heard of the failure. */
+	control->peer_closed = false;
 	return frame.type == FRAME_DONE;
+}
+
+bool control_send_failure_unless_done(struct control *control)
+{
+	return report_and_listen(control, NAMING_MS);
+}
+
+void control_ask_for_cause(struct control *control)
+{
+	report_and_listen(control, PEER_REASON_MS);
 }
 
 /* Unlike other waits it does not end on a signal: both sides have got that one. */

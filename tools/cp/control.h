@@ -41,6 +41,8 @@ struct control {
 	bool preamble_read; /* the other side's preamble has arrived */
 	bool peer_closed; /* the other side closed its pipe without reporting a failure */
 	bool failure_from_peer; /* the failure was reported by the other side */
+	int waited_ms;		/* for an answer to this side's failure, in vain */
+	bool answers;		/* this side knows more of it, and reports that */
 	bool reason_withheld;	/* do not report why connecting failed */
 	struct failure *failure;
 };
@@ -73,15 +75,22 @@ int control_check_signal(struct control *control);
 void control_read_peer_failure(struct control *control);
 
 /*
- * Report this side's failure, if there is one, unless it came from the other side.
+ * Report this side's failure, if there is one, unless it came from the other side and
+ * this side has no answer.
  * Call it before the channel is closed; otherwise the other side reports the closed
  * channel as the cause.
  */
 void control_send_failure(struct control *control);
 
 /*
- * Report this side's failure to the receiver and wait for its answer. Returns whether
- * that is FRAME_DONE: the destination had its name before the report arrived.
+ * Report this side's failure, and wait for the other side's answer: it closes its pipe,
+ * or reports a failure that explains this one and replaces it.
+ */
+void control_ask_for_cause(struct control *control);
+
+/*
+ * The same with a receiver that may be done. Returns whether its answer is FRAME_DONE:
+ * the destination had its name before the report arrived.
  */
 bool control_send_failure_unless_done(struct control *control);
 /*

@@ -8,6 +8,7 @@
 #include "chunk.h"
 #include "connect.h"
 #include "destination.h"
+#include "port.h"
 #include "receive.h"
 
 struct receiver {
@@ -397,8 +398,10 @@ int run_receiver(struct transfer *transfer)
 	int result = receive_file(&receiver);
 
 	end_progress(transfer->progress);
-	if (result < 0)
+	if (result < 0) {
+		name_down_port(transfer);
 		result = abandon_copy(&receiver);
+	}
 	if (result == 0)
 		send_done(transfer->control);
 	stop_workers(transfer->workers);

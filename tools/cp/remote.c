@@ -153,12 +153,12 @@ static bool ended_within(int pidfd, int ms)
 }
 
 /* Returns the wait status. */
-static int reap_server(pid_t pid)
+static int reap_server(pid_t pid, int waited_ms)
 {
 	/* glibc has a function for it from 2.36 on. */
 	int pidfd = (int)syscall(SYS_pidfd_open, pid, 0), status = 0;
 
-	if (pidfd < 0 || !ended_within(pidfd, EXIT_WAIT_MS)) {
+	if (pidfd < 0 || !ended_within(pidfd, EXIT_WAIT_MS - waited_ms)) {
 		kill(pid, SIGTERM);
 		if (pidfd < 0 || !ended_within(pidfd, TERM_MS))
 			kill(pid, SIGKILL);
@@ -170,14 +170,14 @@ static int reap_server(pid_t pid)
 	return status;
 }
 
-void end_remote(struct remote *remote, char *ret_how, size_t size)
+void end_remote(struct remote *remote, int waited_ms, char *ret_how, size_t size)
 {
 	int status;
 
 	ret_how[0] = '\0';
 	if (remote->pid <= 0)
 		return;
-	status = reap_server(remote->pid);
+	status = reap_server(remote->pid, waited_ms);
 	remote->pid = 0;
 	if (WIFSIGNALED(status))
 		snprintf(ret_how, size, "%s was killed by signal %d (%s)",

@@ -29,7 +29,9 @@ int start_remote(struct remote *remote, const char *host, const struct shell *sh
 /*
  * Wait for the server to exit, and kill it if it does not. Call it after the control
  * connection is closed. Writes how the server ended, or "" if it ended normally.
+ *
+ * waited_ms  of control.h
  */
-void end_remote(struct remote *remote, char *ret_how, size_t size);
+void end_remote(struct remote *remote, int waited_ms, char *ret_how, size_t size);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "chunk.h"
 #include "connect.h"
+#include "port.h"
 #include "send.h"
 #include "spool.h"
 #include "units.h"
@@ -404,6 +405,8 @@ int run_sender(struct transfer *transfer)
 				 .source = { .fd = -1, .content = -1 } };
 	int result = send_file(&sender);
 
+	if (result < 0)
+		name_down_port(transfer);
 	end_progress(transfer->progress);
 	stop_workers(transfer->workers);
 	transfer->workers = NULL;

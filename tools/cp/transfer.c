@@ -7,6 +7,7 @@
 
 #include "chunk.h"
 #include "path.h"
+#include "port.h"
 #include "transfer.h"
 #include "units.h"
 
@@ -190,6 +191,32 @@ static int poll_events(struct transfer *transfer, uint64_t until_ns)
 	return (ready > 0 ? ready : 0) + collected;
 }
 
+int ask_peer_for_cause(struct transfer *transfer)
+{
+	if (transfer->failure->status == EXIT_PEER && !is_port_down(transfer))
+		control_ask_for_cause(transfer->control);
+	return -1;
+}
+
+/* The other side may have failed, too, and know why. */
+static int fail_with_peer(struct transfer *transfer, const struct failure *ours)
+{
+	/* Reading may replace the library's message, which `ours` has a copy of. */
+	control_read_peer_failure(transfer->control);
+	if (transfer->failure->status)
+		return -1;
+	*transfer->failure = *ours;
+	return ask_peer_for_cause(transfer);
+}
+
+static int fail_silent(struct transfer *transfer)
+{
+	fail(transfer->failure, EXIT_PEER, "no progress for %g s (see --timeout)%s%s",
+	     transfer->settings->timeout_ms / 1e3, transfer->cause[0] ? ": " : "",
+	     transfer->cause);
+	return transfer->channel_idle ? -1 : ask_peer_for_cause(transfer);
+}
+
 int transfer_wait(struct transfer *transfer, bool working, uint64_t wake_ns)
 {
 	uint64_t now = now_ns(), until = now + keepalive_interval(transfer);
@@ -206,10 +233,7 @@ int transfer_wait(struct transfer *transfer, bool working, uint64_t wake_ns)
 	if (now_ns() - now > 2 * keepalive_interval(transfer))
 		restart_timeout(transfer);
 	if (!events && now_ns() > transfer->deadline_ns)
-		return fail(transfer->failure, EXIT_PEER,
-			    "no progress for %g s (see --timeout)%s%s",
-			    transfer->settings->timeout_ms / 1e3,
-			    transfer->cause[0] ? ": " : "", transfer->cause);
+		return fail_silent(transfer);
 	return 0;
 }
 
@@ -270,7 +294,6 @@ int fail_channel(struct transfer *transfer, const char *step)
 
 int fail_rail(struct transfer *transfer, const struct rail *rail, const char *step)
 {
-	/* control_read_peer_failure() may replace the library's message: keep a copy. */
 	struct failure ours = { 0 };
 	char nic[CP_RAIL_TEXT_MAX];
 
@@ -284,8 +307,7 @@ int fail_rail(struct transfer *transfer, const struct rail *rail, const char *st
 		transfer->broken = true;
 		return -1;
 	}
-	control_read_peer_failure(transfer->control);
-	return fail(transfer->failure, ours.status, "%s", ours.text);
+	return fail_with_peer(transfer, &ours);
 }
 
 int poll_request(struct transfer *transfer, uint64_t number, struct pier_work work,

@@ -77,6 +77,12 @@ int fail_rail(struct transfer *transfer, const struct rail *rail, const char *st
 void describe_rail(const struct transfer *transfer, const struct rail *rail,
 		   char ret_text[CP_RAIL_TEXT_MAX]);
 
+/*
+ * If the network may have failed, and no port of this side is down: report the failure,
+ * which the other side replaces if one of its ports is. Returns -1.
+ */
+int ask_peer_for_cause(struct transfer *transfer);
+
 /* Whether a call failed because the connection broke, and for no other reason. */
 bool is_to_be_restored(const struct transfer *transfer);
 

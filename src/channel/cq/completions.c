@@ -59,6 +59,7 @@ static int create_cq(const char *what, struct pier_device *device, uint32_t entr
 		return pier_fail_because(last_errno(),
 					 "create a completion queue of %u on vector %u",
 					 entries, completions->comp_vector);
+	pier_forget_cq_events(device, completions->cq);
 	return 0;
 }
 

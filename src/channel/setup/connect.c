@@ -212,13 +212,8 @@ static int modify_until(struct pier_channel *channel, struct ibv_qp_attr *attr, 
  * one.
  */
 static bool serves_fewer_reads(struct pier_channel *channel, struct ibv_qp_attr *attr,
-			       int mask, int error)
+			       int mask)
 {
-	if (abs(error) != EINVAL && abs(error) != ENOMEM)
-		return false;
-	/* If it is accepted now, it was not refused for the number. */
-	if (channel->provider->modify_qp(channel->qp, attr, mask) == 0)
-		return false;
 	while (attr->max_dest_rd_atomic > 0) {
 		attr->max_dest_rd_atomic /= 2;
 		if (channel->provider->modify_qp(channel->qp, attr, mask) != 0)
@@ -229,12 +224,17 @@ static bool serves_fewer_reads(struct pier_channel *channel, struct ibv_qp_attr 
 	return false;
 }
 
-static int fail_rtr(struct pier_channel *channel, struct ibv_qp_attr *attr, int mask,
-		    int error)
+/* The device has refused RTR. Returns 0 if it accepts it now. */
+static int explain_rtr(struct pier_channel *channel, struct ibv_qp_attr *attr, int mask,
+		       int error)
 {
 	uint8_t promised = attr->max_dest_rd_atomic;
+	bool for_number = abs(error) == EINVAL || abs(error) == ENOMEM;
 
-	if (serves_fewer_reads(channel, attr, mask, error))
+	/* Another queue pair may have given back what this one lacked. */
+	if (for_number && channel->provider->modify_qp(channel->qp, attr, mask) == 0)
+		return 0;
+	if (for_number && serves_fewer_reads(channel, attr, mask))
 		return pier_fail_because(
 			error,
 			"bring queue pair %#x to RTR: it can serve %u reads and atomics, "
@@ -272,9 +272,10 @@ static int modify_to_rtr(struct pier_channel *channel, const struct pier_endpoin
 	pier_clear_error();
 	error = modify_until(channel, &attr, mask, deadline);
 	if (error)
-		return fail_rtr(channel, &attr, mask, error);
-	channel->path_mtu = mtu;
-	return 0;
+		error = explain_rtr(channel, &attr, mask, error);
+	if (!error)
+		channel->path_mtu = mtu;
+	return error;
 }
 
 static int modify_to_rts(struct pier_channel *channel)
@@ -314,7 +315,7 @@ static int connect_to(struct pier_channel *channel, struct pier_endpoint *peer,
 	channel->read_depth = clamp_reads(
 		clamp_reads(channel->attr.max_rd_atomic, peer->max_rd_atomic),
 		channel->pd->device->limits.max_qp_init_rd_atom);
-	pier_forget_events_of(channel->pd->device, channel->qp);
+	pier_forget_qp_events(channel->pd->device, channel->qp->qp_num);
 	error = modify_to_rtr(channel, peer, deadline);
 	return error ? error : modify_to_rts(channel);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cq.h"
+#include "async.h"
 #include "channel.h"
 #include "core/deadline.h"
 #include "core/error.h"
@@ -124,6 +125,9 @@ int pier_fault_destroy_cq(struct ibv_cq *ibv)
 		return error;
 	}
 	await_acknowledgement(cq);
+	pthread_mutex_lock(&context->lock);
+	pier_fault_drop_events(context, &cq->ibv);
+	pthread_mutex_unlock(&context->lock);
 	free_cq(cq);
 	return 0;
 }

@@ -60,6 +60,10 @@ static int query_port(struct ibv_context *ibv, uint8_t port,
 		error = context->beneath->query_port(context->under, port, ret_attr);
 	if (!error && context->plan.persona)
 		pier_persona_change_port(context->plan.persona, ret_attr);
+	pthread_mutex_lock(&context->lock);
+	if (!error && port == 1 && context->port_down)
+		ret_attr->state = IBV_PORT_DOWN;
+	pthread_mutex_unlock(&context->lock);
 	return error;
 }
 
@@ -183,7 +187,7 @@ static struct pier_provider provider_over(const struct pier_provider *beneath,
 	provider.takes_memfd = beneath->takes_memfd;
 	provider.max_parts = beneath->max_parts;
 	provider.max_key = beneath->max_key;
-	if (!pier_fault_plans(plan, FAULT_ASYNC)) {
+	if (!beneath->get_async_event && !pier_fault_plans(plan, FAULT_ASYNC)) {
 		provider.get_async_event = NULL;
 		provider.ack_async_event = NULL;
 	}

@@ -43,8 +43,10 @@ struct fault_context {
 	/* Reads that queue pairs serve, for a persona that shares them. */
 	int rd_atomic;
 	struct pier_list qps;
-	struct ibv_async_event reported[FAULT_EVENTS]; /* not taken yet */
+	struct ibv_async_event reported[FAULT_EVENTS]; /* by the plan, not taken yet */
 	uint32_t reported_count;
+	struct ibv_qp event_qp; /* of the event that was taken last */
+	bool port_down;		/* port 1, by the plan's events */
 };
 
 struct fault_pd {

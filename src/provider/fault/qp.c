@@ -5,6 +5,7 @@
 
 #include "qp.h"
 #include "core/error.h"
+#include "async.h"
 #include "cq.h"
 #include "failure.h"
 #include "fault.h"
@@ -260,6 +261,7 @@ int pier_fault_destroy_qp(struct ibv_qp *ibv)
 		pier_list_append(&context->qps, &qp->link);
 	} else {
 		forget_requests(qp);
+		pier_fault_drop_events(context, &qp->ibv);
 		context->rd_atomic -= qp->dest_rd_atomic;
 	}
 	pthread_mutex_unlock(&context->lock);

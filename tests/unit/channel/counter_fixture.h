@@ -10,7 +10,7 @@
 #include "channel/extra/counter.h"
 #include "core/deadline.h"
 #include "region/mr.h"
-#include "nic.h"
+#include "nic/nic.h"
 
 /* Objects over the fake NIC for the tests of counters. */
 

@@ -14,7 +14,7 @@
 #include <pier/channel.h>
 
 #include "device/pd.h"
-#include "nic.h"
+#include "nic/nic.h"
 
 enum {
 	KEY = 5,

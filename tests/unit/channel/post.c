@@ -11,7 +11,7 @@
 #include <pier/waiting.h>
 
 #include "channel/channel.h"
-#include "nic.h"
+#include "nic/nic.h"
 
 enum {
 	SENDS = 40,

@@ -9,7 +9,7 @@
 #include <pier/channel.h>
 #include <pier/object.h>
 
-#include "nic.h"
+#include "nic/nic.h"
 
 static const struct pier_endpoint peer = {
 	.qpn = 0x55,

@@ -18,7 +18,7 @@
 #include "channel/wait.h"
 #include "core/deadline.h"
 #include "region/mr.h"
-#include "nic.h"
+#include "nic/nic.h"
 
 enum {
 	DEPTH = 4,

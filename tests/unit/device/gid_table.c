@@ -110,6 +110,8 @@ static ssize_t query_gid_table(struct ibv_context *context,
 static int get_async_event(struct ibv_context *context, struct ibv_async_event *ret_event)
 {
 	(void)context;
+	/* A thread that finds the event gone waits until it counts. */
+	assert_int_equal(pthread_mutex_trylock(&host.device.events_lock), EBUSY);
 	errno = EAGAIN;
 	if (!host.has_event)
 		return -1;

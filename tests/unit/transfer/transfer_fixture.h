@@ -14,7 +14,7 @@
 #include <pier/transfer.h>
 
 #include "region/mr.h"
-#include "nic.h"
+#include "nic/nic.h"
 
 /*
  * Shared by the transfer tests: one channel over a NIC that completes what the test says,

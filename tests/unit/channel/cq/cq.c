@@ -12,7 +12,7 @@
 
 #include "channel/cq/members.h"
 #include "channel/wait.h"
-#include "nic.h"
+#include "nic/nic.h"
 
 enum {
 	KEY = 5,

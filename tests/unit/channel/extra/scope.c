@@ -15,7 +15,7 @@
 #include <pier/scope.h>
 
 #include "channel/channel.h"
-#include "nic.h"
+#include "nic/nic.h"
 #include "core/error.h"
 #include "core/fork.h"
 

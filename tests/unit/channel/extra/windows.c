@@ -13,7 +13,7 @@
 #include <pier/verbs.h>
 
 #include "region/mr.h"
-#include "nic.h"
+#include "nic/nic.h"
 
 /*
  * Sub-regions for the peer of a channel: which requests the NIC gets, and which it does

@@ -13,7 +13,7 @@
 #include <pier/pier.h>
 
 #include "channel/recv/recv_pool.h"
-#include "nic.h"
+#include "nic/nic.h"
 
 enum {
 	COUNT = 8,

@@ -13,7 +13,7 @@
 #include <pier/pier.h>
 
 #include "channel/recv/srq.h"
-#include "nic.h"
+#include "nic/nic.h"
 
 enum {
 	KEY = 5,

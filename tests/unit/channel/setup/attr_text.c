@@ -11,7 +11,7 @@
 
 #include "channel/setup/attr.h"
 #include "channel/setup/traffic_class.h"
-#include "tests/fakes/nic.h"
+#include "nic/nic.h"
 
 static const struct pier_endpoint peer = {
 	.qpn = 0x55,

@@ -18,7 +18,7 @@
 #include <pier/recovery.h>
 
 #include "channel/setup/stream.h"
-#include "nic.h"
+#include "nic/nic.h"
 #include "core/wire.h"
 
 /*

@@ -15,7 +15,7 @@
 #include <pier/recovery.h>
 
 #include "channel/channel.h"
-#include "nic.h"
+#include "nic/nic.h"
 
 enum {
 	V1 = IBV_GID_TYPE_ROCE_V1,

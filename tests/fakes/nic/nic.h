@@ -35,6 +35,8 @@ struct fake_nic {
 	 * mlx5_cq_clean() in libmlx5 does. rxe leaves them there.
 	 */
 	bool cleans_cq;
+	/* A new CQ is at the address of the one that was destroyed last. */
+	bool reuses_cq;
 	uint32_t receiver; /* the queue pair that shared receives complete on */
 	int fail_call;	 /* the number of the provider call that fails, from 1; 0: none */
 	int fail_result; /* result of a failing post */
@@ -45,6 +47,7 @@ struct fake_nic {
 	uint32_t sq_psn;     /* result of query_qp() */
 	/* modify_qp() to RTR returns ETIMEDOUT this many times: a cold ARP cache. */
 	int unresolved;
+	int rtr_lacks_memory; /* the same with ENOMEM */
 	/* ionic: all queue pairs together serve this many reads; 0: no such limit. */
 	int read_budget;
 	/*
@@ -110,12 +113,13 @@ struct fake_nic {
 	bool armed, event, removed;
 	struct ibv_async_event device_events[FAKE_EVENTS]; /* not taken yet */
 	int device_event_count, device_events_acked;
+	uint64_t ports_down; /* bits, by their events */
 	struct ibv_device verbs_device;
 	struct ibv_context context;
 	struct pier_device device;
 	struct pier_pd pd;
 	struct ibv_pd verbs_pd;
-	struct ibv_cq *cq;
+	struct ibv_cq *cq, *free_cq;
 };
 
 extern struct fake_nic fake;
@@ -128,6 +132,7 @@ struct pier_pd *fake_reset(void);
  * events, so a test that needs them begins with an event.
  */
 void fake_report(enum ibv_event_type type, int port);
+void fake_report_completion_queue(struct ibv_cq *cq);
 void fake_report_queue_pair(enum ibv_event_type type, struct ibv_qp *qp);
 
 /*
