@@ -10,6 +10,7 @@ or empty.
 import os
 import pathlib
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,9 @@ FAKE = os.environ["FAKE_DRIVERS"]
 SECONDS = 300
 # The device generations that the driver may compile for.
 TARGETS = ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120"]
+SYMBOL = re.compile(r"\bGLIBC_2\.(\d+)[.\d]*\)?\s+(\w+)$")
+# Before glibc 2.33 these were inline functions of sys/stat.h.
+INLINE = re.compile(r"[fl]?stat(at)?(64)?$")
 
 
 def run(*command, **env):
@@ -62,6 +66,29 @@ def check_pack(folder):
         yield "%d bytes are a lot to carry" % size
     if run(HERE / "pack", BUILD, folder)[0] == 0:
         yield "what was there was overwritten"
+
+
+def versions_of(file):
+    """{symbol: its versions 2.N of the C library}; weak ones may be missing."""
+    versions = {}
+    for line in run("objdump", "-T", file)[1].splitlines():
+        match = SYMBOL.search(line)
+        if match and not (" w " in line and "*UND*" in line):
+            versions.setdefault(match[2], []).append(int(match[1]))
+    return versions
+
+
+def check_libc(folder):
+    """
+    tests/carry/build links for glibc 2.28, where the linker refuses newer functions. Here
+    each function must have a version that is as old: many also got another one in 2.34.
+    """
+    libpier = folder / "lib/libpier.so.0"
+    libc = versions_of(re.search(r"libc\.so\.6 => (\S+)", run("ldd", libpier)[1])[1])
+    for file in [libpier, *sorted(folder.glob("bin/*"))]:
+        for name, versions in versions_of(file).items():
+            if min(versions + libc.get(name, [])) > 28 and not INLINE.match(name):
+                yield "%s needs %s of glibc 2.%d" % (file.name, name, min(versions))
 
 
 def check_run(folder):
@@ -167,6 +194,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pier-gpu-") as place:
         folder = pathlib.Path(place, "carried")
         cases.case("packs", check_pack(folder))
+        cases.case("calls no function that is newer than glibc 2.28", check_libc(folder))
         cases.case("runs on the fake drivers", check_run(folder))
         cases.case("copies between two NICs", check_two_nics(folder))
         cases.case("fails on a driver that exports what pier refuses", check_lie(
