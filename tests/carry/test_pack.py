@@ -34,7 +34,7 @@ import test_pull
 test_pull.time.sleep = lambda seconds: seconds == test_pull.PULLED and os.kill(os.getpid(), signal.SIGTERM)
 test_pull.pull("any0", types.SimpleNamespace(poll=lambda: None))
 """
-# Before glibc 2.33 these were inline functions of sys/stat.h.
+# Inline functions before glibc 2.33.
 INLINE = re.compile(r"[fl]?stat(at)?(64)?$")
 
 
@@ -112,7 +112,8 @@ def check_run(folder):
         yield "exit status %d" % status
     for part in ("for docs/hardware.md", "gpu_export cuda soft0", "gpu_export hip soft0",
                  "conformance cuda soft0", "conformance hip soft0", "conformance memfd soft0",
-                 "test_cp.py hip soft0", "test_torch.py soft0", "----- the machine"):
+                 "test_cp.py hip soft0", "test_torch.py cuda soft0", "test_torch.py hip soft0",
+                 "----- the machine"):
         if part not in output:
             yield "nothing of %s" % part
     # What this run skips, and a machine with GPUs and a NIC does not.
@@ -161,7 +162,7 @@ def check_without_torch(folder):
     status, output = run(sys.executable, "-B", folder / "tests/gpu/test_torch.py",
                          PYTHONPATH=blocked)
     shutil.rmtree(blocked)
-    if status != 77 or "skip: no PyTorch with CUDA: ImportError: torch is blocked" not in output:
+    if status != 77 or "skip: no PyTorch for cuda: ImportError: torch is blocked" not in output:
         show(output)
         yield "exit status %d" % status
 
