@@ -136,10 +136,7 @@ static int ask_pier(const struct court *court, const struct request *request)
 				  request->iova, request->fd, request->access);
 }
 
-/*
- * Uses libibverbs, as pier does: for host memory it passes the request to the kernel
- * unchanged.
- */
+/* Uses libibverbs, as pier does. It refuses what is_all_of_memory() tells of, itself. */
 static int ask_kernel_host(const struct court *court, const struct request *request)
 {
 	struct ibv_mr *mr;
@@ -242,6 +239,19 @@ static bool wraps(const struct court *court, const struct request *request,
 	       may_be_accepted(court, request, verdicts.kernel);
 }
 
+/*
+ * ibv_cmd_reg_mr() of libibverbs refuses it before the kernel sees the flag: with
+ * ON_DEMAND this length stands for all of memory, which has no address.
+ */
+static bool is_all_of_memory(const struct court *court, const struct request *request,
+			     struct verdicts verdicts)
+{
+	(void)court;
+	return request->host && (request->access & PIER_ACCESS_ON_DEMAND) &&
+	       request->length == SIZE_MAX && request->offset &&
+	       verdicts.pier == EOPNOTSUPP && verdicts.kernel == EINVAL;
+}
+
 /* For dma-bufs the guest's rxe checks the last byte, pier the end. */
 static bool ends_at_2_64(const struct court *court, const struct request *request,
 			 struct verdicts verdicts)
@@ -261,6 +271,7 @@ static const struct {
 	{ "access flags that pier does not have", has_foreign_flag },
 	{ "length 0 in the middle of a page of host memory", is_empty },
 	{ "iovas of host memory that wrap", wraps },
+	{ "all of memory on demand, at an address", is_all_of_memory },
 	{ "iovas of a dma-buf that end at 2^64", ends_at_2_64 },
 };
 

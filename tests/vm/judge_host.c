@@ -179,6 +179,7 @@ static const struct {
 	{ "reading", 0 },
 	{ "unknown flag", WRITE | 1 << 10 },
 	{ "no local write", PIER_ACCESS_REMOTE_ATOMIC },
+	{ "on demand", WRITE | PIER_ACCESS_ON_DEMAND },
 };
 
 static const struct {
