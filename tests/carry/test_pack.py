@@ -65,7 +65,7 @@ def check_pack(folder):
     if status or "glibc 2." not in output:
         yield "exit status %d" % status
         return
-    for name in "run", "bin/pier", "bin/conformance", "bin/gpu_export", "lib/libpier.so.0", \
+    for name in "run", "commit", "bin/pier", "bin/conformance", "bin/gpu_export", "lib/libpier.so.0", \
             "lib/without-rdma-core/libibverbs.so.1":
         if not (folder / name).exists():
             yield "%s is not in it" % name
@@ -282,6 +282,9 @@ def main():
         cases.case("is skipped without a device", check_skip(
             folder, "no CUDA device: cuInit gives 100", LD_LIBRARY_PATH=FAKE,
             FAKE_CUDA_DEVICES="0", FAKE_HIP_DEVICES="0"))
+        cases.case("is skipped without the device that is named", check_skip(
+            folder, "no HIP device 9 (PIER_GPU_DEVICE): the driver counts ", LD_LIBRARY_PATH=FAKE,
+            PIER_GPU_DEVICE="9"))
         if os.environ.get("PTXAS"):
             cases.case("its kernels are assembled",
                        check_ptx(os.environ["PTXAS"], pathlib.Path(place)))
