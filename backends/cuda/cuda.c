@@ -47,6 +47,7 @@ static void describe_cuda(const struct pier_memory *memory,
 	ret_facts->moves = state->kind == PIER_CUDA_MANAGED;
 	ret_facts->coherent = pier_cuda_is_coherent(state);
 	ret_facts->any_order = pier_cuda_flushes_alone(state);
+	pier_cuda_suggest_remedy(state, ret_facts->remedy, sizeof(ret_facts->remedy));
 }
 
 const struct pier_backend pier_cuda_backend = {

@@ -11,6 +11,7 @@
 #include "export.h"
 #include "identity.h"
 #include "mapping.h"
+#include "unit.h"
 #include "core/checked.h"
 #include "core/error.h"
 #include "core/fd.h"
@@ -65,6 +66,22 @@ void pier_cuda_explain_export(const struct pier_cuda_memory *memory, char *ret_t
 			 "CUDA device %d exports no dma-bufs: that takes NVIDIA's open "
 			 "kernel modules and a data centre or workstation GPU; with the "
 			 "proprietary ones load nvidia-peermem, " BOUNCE,
+			 memory->device);
+}
+
+/*
+ * On GB200 (SMMU) memory of cudaMalloc() failed to register, and memory that was created
+ * for GPUDirect RDMA did not (torchcomms' pull request 1354).
+ */
+void pier_cuda_suggest_remedy(const struct pier_cuda_memory *memory, char *ret_text,
+			      size_t size)
+{
+	ret_text[0] = '\0';
+	if (memory->kind == PIER_CUDA_LINEAR && pier_cuda_is_coherent(memory))
+		snprintf(ret_text, size,
+			 "a NIC may refuse memory of cudaMalloc where NVLink-C2C joins "
+			 "the GPU to the CPU: try cuda:%d:vmm, or cuMemCreate with "
+			 "gpuDirectRDMACapable",
 			 memory->device);
 }
 

@@ -21,6 +21,45 @@ enum {
 _Static_assert(HANDLE_SIZE <= PIER_BACKEND_IPC_MAX, "a handle");
 
 /*
+ * "CUDA IPC across GPU instances is not supported" (NVIDIA's MIG user guide). The CUDA on
+ * WSL user guide names the driver R510.
+ */
+static const char *explain_support(CUresult error)
+{
+	if (error != CUDA_ERROR_NOT_SUPPORTED)
+		return "";
+	return "; MIG shares no memory between GPU instances, and WSL none before the "
+	       "driver R510: use a NIC";
+}
+
+/* The driver has one error for several causes. */
+static const char *explain_refusal(CUresult error)
+{
+	switch (error) {
+	case CUDA_ERROR_INVALID_CONTEXT:
+		return "; a process cannot open its own memory: use the buffer itself";
+	case CUDA_ERROR_INVALID_VALUE:
+	case CUDA_ERROR_INVALID_HANDLE:
+	case CUDA_ERROR_MAP_FAILED:
+		return "; has the other process freed it or ended? Containers must share "
+		       "their GPUs and their PID and IPC namespaces (docker run "
+		       "--pid=host --ipc=host)";
+	default:
+		return explain_support(error);
+	}
+}
+
+static int fail_call(const struct pier_cuda_memory *memory, CUresult error,
+		     const char *call, const char *hint)
+{
+	char text[160];
+
+	pier_cuda_describe_error(memory->cuda, error, text, sizeof(text));
+	return pier_fail(pier_cuda_errno(error), "%s on CUDA device %d: %s%s%s", call,
+			 memory->device, text, pier_cuda_hint(error), hint);
+}
+
+/*
  * "Takes a pointer to the base of an existing device memory allocation created with
  * cuMemAlloc" (cuIpcGetMemHandle() in CUDA's driver API).
  */
@@ -33,10 +72,8 @@ static int get_handle(const struct pier_cuda_memory *memory, CUipcMemHandle *ret
 		return result;
 	error = memory->cuda->call.cuIpcGetMemHandle(ret_handle, memory->start);
 	return error == CUDA_SUCCESS ? 0
-				     : pier_cuda_fail(memory->cuda, error,
-						      "cuIpcGetMemHandle of %#" PRIx64
-						      " of CUDA device %d",
-						      memory->start, memory->device);
+				     : fail_call(memory, error, "cuIpcGetMemHandle",
+						 explain_support(error));
 }
 
 int pier_cuda_ipc_export(const struct pier_memory *memory,
@@ -66,25 +103,6 @@ int pier_cuda_ipc_export(const struct pier_memory *memory,
 	return 0;
 }
 
-/* The driver has one error for several causes. */
-static const char *explain_refusal(CUresult error)
-{
-	switch (error) {
-	case CUDA_ERROR_INVALID_CONTEXT:
-		return "; a process cannot open its own memory: use the buffer itself";
-	case CUDA_ERROR_INVALID_VALUE:
-	case CUDA_ERROR_INVALID_HANDLE:
-	case CUDA_ERROR_MAP_FAILED:
-		return "; has the other process freed it or ended? Containers must share "
-		       "their GPUs and their PID and IPC namespaces (docker run "
-		       "--pid=host --ipc=host)";
-	case CUDA_ERROR_NOT_SUPPORTED:
-		return "; MIG devices and WSL share no memory between processes";
-	default:
-		return "";
-	}
-}
-
 /*
  * The flag lets the driver enable access between the two devices. Whether it can, only
  * this call tells: the other device may be hidden here by CUDA_VISIBLE_DEVICES, and then
@@ -96,17 +114,12 @@ static int map_handle(struct pier_cuda_memory *memory, const CUipcMemHandle *han
 	const struct pier_cuda *cuda = memory->cuda;
 	CUdeviceptr address = 0;
 	CUresult error;
-	char text[160];
 
 	error = cuda->call.cuIpcOpenMemHandle(&address, *handle,
 					      CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-	if (error != CUDA_SUCCESS) {
-		pier_cuda_describe_error(cuda, error, text, sizeof(text));
-		return pier_fail(pier_cuda_errno(error),
-				 "cuIpcOpenMemHandle on CUDA device %d: %s%s%s",
-				 memory->device, text, pier_cuda_hint(error),
+	if (error != CUDA_SUCCESS)
+		return fail_call(memory, error, "cuIpcOpenMemHandle",
 				 explain_refusal(error));
-	}
 	memory->start = memory->address = address;
 	return 0;
 }

@@ -145,6 +145,8 @@ struct pier_memory_facts {
 	 * reach nothing. The library chooses by the topology.
 	 */
 	bool coherent;
+	/** What may help if a NIC's driver refuses its dma-bufs; "": nothing is known. */
+	char remedy[192];
 };
 
 /** One unit that a spec can name: a GPU. */

@@ -124,11 +124,12 @@ PIER_API void pier_backend_list_free(struct pier_backend_info *list);
  * its driver, create or retain its context, and set the context up.
  *
  * Call it for each GPU at the start of a program, before another thread launches kernels.
- * Setting up a CUDA context (CU_CTX_SYNC_MEMOPS) takes a lock that cudaLaunchKernel() of
- * another thread may hold for as long as its queue is full; if the kernels in that queue
- * wait for this thread, both wait forever. After a warm-up, registrations and copies do
- * not take that lock for memory of the unit's primary context, which the CUDA runtime and
- * PyTorch use, and of the calling thread's current context.
+ * Setting up a CUDA context (CU_CTX_SYNC_MEMOPS) takes a lock that cudaLaunchKernel()
+ * of another thread may hold for as long as its queue is full; if the kernels in that
+ * queue wait for this thread, both wait forever (seen in openucx/ucx, pull requests
+ * 10599 and 11705). After a warm-up, registrations and copies do not take that lock
+ * for memory of the unit's primary context, which the CUDA runtime and PyTorch use,
+ * and of the calling thread's current context.
  *
  * A warm-up does not send the canary (PIER_CANARY in pier(1)), because it does not know
  * the NIC. The first registration of a unit's memory on a NIC does: it allocates and

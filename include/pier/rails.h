@@ -53,14 +53,18 @@ PIER_BEGIN_DECLS
  * ret_bytes  NULL: only return the size
  * size       of ret_bytes, in bytes
  *
- * Only active ports are described. Each call describes the moment; call it once for each
- * choice, at both ends. The form is little-endian, with magic and version
+ * Only active ports are described. If PIER_CHANNEL has `port`, only ports of that number
+ * are, of all devices that have one, because channels are created on it; and if it has
+ * `gid`, only that GID of a RoCE port counts. Each call describes the moment; call it
+ * once for each choice, at both ends. The form is little-endian, with magic and version
  * (docs/wire.md).
  *
  * Returns the number of bytes, up to PIER_RAILS_SIZE_MAX.
  *
  * Errors: -EINVAL devices has no name; -ENODEV there is no device that can be used
- * (pier_error_message() gives the reasons); -ENETDOWN a named device has no active port;
+ * (pier_error_message() gives the reasons), or none with the port of PIER_CHANNEL;
+ * -ENETDOWN a named device has no active port; -EINVAL PIER_CHANNEL is wrong, or a named
+ * device has no port of its number;
  * -ENOSPC size is too small; -E2BIG more than PIER_RAILS_MAX ports; others as for
  * pier_open_near_device().
  */

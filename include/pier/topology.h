@@ -21,15 +21,23 @@ PIER_BEGIN_DECLS
  *	# The place of a NIC; its speed in Mbit/s.
  *	nic mlx5_0 pci=0000:00:08.0 numa=0 speed=400000
  *	# The NUMA node of any PCI device, such as a GPU.
- *	pci 0000:00:05.0 numa=0
- *	# Two PCI addresses or NICs, and a name from pier_distance_name().
- *	distance 0000:00:05.0 mlx5_0 switch
+ *	pci cuda:0 numa=0
+ *	# Two places, and a name from pier_distance_name().
+ *	distance cuda:0 mlx5_0 switch
+ *	distance 0000:00:06.0 mlx5_1 host bridge
  *
  * Each property of `nic` may be missing. `pci=` also gives a place to a NIC without one.
- * pier-info(1) prints the PCI addresses of GPUs. A GPU that reaches a NIC over a coherent
- * link of its processor (NVLink-C2C) has no name of its own: use `switches`, which is
- * nearer than what sysfs shows. If several lines contradict each other, the last one
- * counts. A line with an error fails every call that uses the file.
+ * A place is a PCI address; or a NIC; or the spec of a unit of memory that has a PCI
+ * address, as pier_memory_unit_list() and pier-info(1) report it. CUDA_VISIBLE_DEVICES
+ * and its like renumber units. A unit is only asked for if the file names one.
+ *
+ * Use `c2c` if a GPU reaches a NIC over a coherent link of its processor (NVLink-C2C):
+ * sysfs never shows it. `switch` and `switches` make such a GPU use the PCIe mapping
+ * (<pier/buffer.h>).
+ *
+ * A line with an error fails every call that uses the file, and so does a second line
+ * about the same NIC, address or pair. A line about a NIC or a unit that is not here is
+ * ignored, with a warning.
  *
  * Threads: any thread may call any function.
  */
@@ -45,15 +53,16 @@ enum pier_distance {
 	PIER_DISTANCE_SAME = 0,	    /**< functions of one device */
 	PIER_DISTANCE_SWITCH = 1,   /**< at most one PCIe switch between them */
 	PIER_DISTANCE_SWITCHES = 2, /**< several switches, not through the host bridge */
-	PIER_DISTANCE_HOST_BRIDGE = 3, /**< through one host bridge of the processor */
-	PIER_DISTANCE_NODE = 4,	   /**< through several host bridges of one NUMA node */
-	PIER_DISTANCE_SYSTEM = 5,  /**< between NUMA nodes */
-	PIER_DISTANCE_UNKNOWN = 6, /**< sysfs does not report it */
+	PIER_DISTANCE_C2C = 3,	    /**< over NVLink-C2C: only from PIER_TOPO_FILE */
+	PIER_DISTANCE_HOST_BRIDGE = 4, /**< through one host bridge of the processor */
+	PIER_DISTANCE_NODE = 5,	   /**< through several host bridges of one NUMA node */
+	PIER_DISTANCE_SYSTEM = 6,  /**< between NUMA nodes */
+	PIER_DISTANCE_UNKNOWN = 7, /**< sysfs does not report it */
 };
 
 /**
- * Return the name of a distance: "same", "switch", "switches", "host bridge", "node",
- * "system" or "unknown". Cannot fail.
+ * Return the name of a distance: "same", "switch", "switches", "c2c", "host bridge",
+ * "node", "system" or "unknown". Cannot fail.
  */
 PIER_API const char *pier_distance_name(enum pier_distance distance);
 

@@ -17,4 +17,13 @@ int pier_locate_buffer(const char *sysfs, const struct pier_buffer *buffer,
 int pier_list_units_in(const char *sysfs, struct pier_memory_unit **ret_list,
 		       size_t *ret_count);
 
+/*
+ * Find a unit by its spec in that list: "cuda:0". Only its backend is asked.
+ *
+ * Errors: -EINVAL, -ENOENT as for pier_find_by_spec(); -ENODEV there is no such unit;
+ * -ENOMEM.
+ */
+int pier_locate_unit(const char *sysfs, const char *spec,
+		     struct pier_location *ret_location);
+
 #endif

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "backends/backend.h"
 #include "buffer.h"
@@ -112,6 +113,25 @@ int pier_list_units_in(const char *sysfs, struct pier_memory_unit **ret_list,
 int pier_memory_unit_list(struct pier_memory_unit **ret_list, size_t *ret_count)
 {
 	return pier_list_units_in(PIER_SYSFS, ret_list, ret_count);
+}
+
+int pier_locate_unit(const char *sysfs, const char *spec,
+		     struct pier_location *ret_location)
+{
+	struct units units = { .sysfs = sysfs };
+	const struct pier_backend *backend;
+	struct pier_spec parsed;
+	int error = pier_find_by_spec(spec, &parsed, &backend);
+	bool found = false;
+
+	if (!error && backend->unit && works_here(backend))
+		error = append_units(&units, backend);
+	for (size_t i = 0; i < units.count && !found; i++) {
+		found = strcmp(units.list[i].spec, spec) == 0;
+		*ret_location = units.list[i].location;
+	}
+	free(units.list);
+	return error || found ? error : pier_fail(ENODEV, "there is no %s here", spec);
 }
 
 void pier_memory_unit_list_free(struct pier_memory_unit *list)

@@ -89,3 +89,16 @@ uint32_t pier_nic_speed(const char *sysfs, const char *name,
 		link = link_speed(sysfs, location->pci, "");
 	return link && (link < fastest || !fastest) ? link : fastest;
 }
+
+uint32_t pier_slow_port_speed(const char *sysfs, const char *name, uint32_t port,
+			      uint32_t count)
+{
+	uint32_t own, other, fastest = 0;
+
+	for (uint32_t i = 1; i <= count; i++) {
+		read_port(sysfs, name, i, &other);
+		fastest = other > fastest ? other : fastest;
+	}
+	read_port(sysfs, name, port, &own);
+	return own < fastest ? own : 0;
+}

@@ -16,4 +16,8 @@
 uint32_t pier_nic_speed(const char *sysfs, const char *name,
 			const struct pier_location *location);
 
+/* The rate of one port of `count`, if another one is faster; 0: none is. */
+uint32_t pier_slow_port_speed(const char *sysfs, const char *name, uint32_t port,
+			      uint32_t count);
+
 #endif

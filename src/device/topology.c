@@ -301,6 +301,7 @@ const char *pier_distance_name(enum pier_distance distance)
 		[PIER_DISTANCE_SAME] = "same",
 		[PIER_DISTANCE_SWITCH] = "switch",
 		[PIER_DISTANCE_SWITCHES] = "switches",
+		[PIER_DISTANCE_C2C] = "c2c",
 		[PIER_DISTANCE_HOST_BRIDGE] = "host bridge",
 		[PIER_DISTANCE_NODE] = "node",
 		[PIER_DISTANCE_SYSTEM] = "system",

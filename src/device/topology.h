@@ -24,7 +24,7 @@ void pier_locate_nic(const char *sysfs, const char *name,
 void pier_settle_location(const char *sysfs, const char *pci, int numa_node,
 			  struct pier_location *ret_location);
 
-/* The distance by sysfs alone: see topology_file.h. */
+/* The distance by sysfs alone: see buffer/topology_file.h. */
 enum pier_distance pier_distance_in(const char *sysfs, const struct pier_location *a,
 				    const struct pier_location *b);
 

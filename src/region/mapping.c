@@ -14,7 +14,8 @@
 
 /*
  * Try the mapping that suits the NIC and the memory, then the other one, each for the
- * range and, if the NIC refuses that, for the whole allocation. Remember only success.
+ * range and, if the NIC refuses that, for the whole allocation. Remember only success,
+ * and not if the first mapping failed for this range or this moment alone.
  */
 
 /*
@@ -31,6 +32,16 @@ static void set_padding(const struct pier_segment *segment, struct ibv_mr *mr)
 	if (provider->set_padding && !buffer->wrapped && padding < pier_host_page() &&
 	    segment->range.offset + segment->range.length == buffer->length)
 		provider->set_padding(mr, padding);
+}
+
+/*
+ * Data Direct needs a page-aligned iova (reg_user_mr_dmabuf_by_data_direct() in the
+ * kernel's mlx5 driver). A region from the start of the page on, as in torchcomms' pull
+ * request 3410, would have a key for bytes that the range does not have.
+ */
+static bool is_inside_page(const struct pier_segment *segment)
+{
+	return segment->iova & (pier_host_page() - 1);
 }
 
 /*
@@ -52,12 +63,13 @@ static int register_dmabuf(const struct pier_segment *segment, enum pier_mapping
 	if (error)
 		return error;
 	error = pier_register_fd(segment, dmabuf.fd, dmabuf.offset, ret_part);
-	if (error == -EOPNOTSUPP && segment->data_direct && dmabuf.offset > 0)
+	if (error == -EOPNOTSUPP && segment->data_direct && is_inside_page(segment))
 		error = pier_fail(EOPNOTSUPP,
-				  "%s; Data Direct takes dma-bufs from their first byte "
+				  "%s; Data Direct takes ranges from the start of a page "
 				  "on, and this range begins %" PRIu64
 				  " bytes into a page: align it",
-				  pier_error_message(), dmabuf.offset);
+				  pier_error_message(),
+				  segment->iova & (pier_host_page() - 1));
 	/* The verbs region has its own reference to the dma-buf. */
 	pier_dmabuf_close(&dmabuf);
 	return error;
@@ -74,7 +86,8 @@ static int register_whole(const struct pier_segment *segment, enum pier_mapping 
 	char cause[384];
 	bool exported;
 
-	if (segment->data_direct || !range->buffer->backend->mappings ||
+	if ((segment->data_direct && is_inside_page(segment)) ||
+	    !range->buffer->backend->mappings ||
 	    !pier_export_widens(range->buffer, range->offset, range->length))
 		return refusal;
 	snprintf(cause, sizeof(cause), "%s", pier_error_message());
@@ -145,28 +158,34 @@ static int try_other_mapping(const struct pier_segment *segment, enum pier_mappi
 	return 0;
 }
 
+/*
+ * Data Direct may have refused this range alone, and a BAR that is used up has room again
+ * later: the next registration begins with the first mapping.
+ */
+static bool is_lasting(const struct pier_segment *segment, int error)
+{
+	return !error || (error != -ENOMEM && !is_inside_page(segment));
+}
+
 static int register_with_either(const struct pier_segment *segment,
 				struct pier_mr_part *ret_part)
 {
 	enum pier_mapping first = pier_choose_mapping(PIER_SYSFS, segment);
 	int error = register_with_mapping(segment, first, ret_part);
+	bool lasting = is_lasting(segment, error);
 
 	if (error && may_help(segment, error))
 		error = try_other_mapping(segment, first, error, ret_part);
-	if (!error)
+	if (!error && lasting)
 		pier_remember_mapping(segment, ret_part->mapping);
 	return error;
 }
 
-int pier_register_export(const struct pier_segment *segment,
-			 struct pier_mr_part *ret_part)
+static int register_export(const struct pier_segment *segment,
+			   struct pier_mr_part *ret_part)
 {
-	const struct pier_device *device = segment->region->pd->device;
 	int error;
 
-	if (!device->dmabuf)
-		return pier_fail_no_dmabuf(device->name,
-					   device->switches.dmabuf == PIER_SWITCH_OFF);
 	if (segment->mapping != PIER_MAPPING_AUTO)
 		return register_with_mapping(segment, segment->mapping, ret_part);
 	if (segment->range.buffer->backend->mappings)
@@ -175,4 +194,23 @@ int pier_register_export(const struct pier_segment *segment,
 	if (!error)
 		ret_part->mapping = PIER_MAPPING_AUTO;
 	return error;
+}
+
+int pier_register_export(const struct pier_segment *segment,
+			 struct pier_mr_part *ret_part)
+{
+	const struct pier_device *device = segment->region->pd->device;
+	struct pier_memory_facts facts;
+	int error;
+
+	if (!device->dmabuf)
+		return pier_fail_no_dmabuf(device->name,
+					   device->switches.dmabuf == PIER_SWITCH_OFF);
+	error = register_export(segment, ret_part);
+	if (!error || is_unrelated_error(error))
+		return error;
+	facts = pier_facts_of(segment->range.buffer);
+	if (!facts.remedy[0])
+		return error;
+	return pier_fail(-error, "%s; %s", pier_error_message(), facts.remedy);
 }

@@ -4,11 +4,11 @@
 #include <string.h>
 
 #include "buffer/locate.h"
+#include "buffer/topology_file.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "device/pair.h"
 #include "device/topology.h"
-#include "device/topology_file.h"
 #include "mapping_choice.h"
 
 /*
@@ -42,19 +42,24 @@ static int ask_data_direct(const struct pier_device *device, char *ret_path, siz
 }
 
 /* Where the NIC's requests to the GPU come from, if not from the CPU; false: unknown. */
-static bool find_requester(const char *sysfs, const struct pier_device *device,
+static bool find_requester(const struct pier_topology *topology,
+			   const struct pier_device *device,
 			   struct pier_location *ret_location)
 {
 	char path[PATH_MAX] = "";
 	const char *name;
+	uint32_t speed;
 	int error = ask_data_direct(device, path, sizeof(path));
 
-	if (error == EOPNOTSUPP)
-		return pier_locate_device(sysfs, device, ret_location) == 0;
-	if (error)
+	if (error && error != EOPNOTSUPP)
 		return false;
 	name = strrchr(path, '/');
-	pier_settle_location(sysfs, name ? name + 1 : path, -1, ret_location);
+	if (error)
+		pier_topology_find_nic(topology, device->context->device->name,
+				       ret_location, &speed);
+	else
+		pier_settle_location(topology->sysfs, name ? name + 1 : path, -1,
+				     ret_location);
 	return true;
 }
 
@@ -64,10 +69,13 @@ static enum pier_mapping choose_by_topology(const char *sysfs,
 	const struct pier_device *device = segment->region->pd->device;
 	struct pier_location nic, memory;
 	enum pier_distance distance = PIER_DISTANCE_UNKNOWN;
+	struct pier_topology topology;
 
-	if (find_requester(sysfs, device, &nic) &&
+	pier_topology_open_leniently(sysfs, &topology);
+	if (find_requester(&topology, device, &nic) &&
 	    pier_locate_buffer(sysfs, segment->range.buffer, &memory) == 0)
-		distance = pier_distance_in(sysfs, &nic, &memory);
+		distance = pier_topology_distance(&topology, &nic, &memory);
+	pier_topology_close(&topology);
 	pier_debug("distance between %s and coherent memory of %s: %s", device->name,
 		   segment->range.buffer->backend->name, pier_distance_name(distance));
 	return distance <= PIER_DISTANCE_SWITCHES ? PIER_MAPPING_PCIE

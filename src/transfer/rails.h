@@ -40,6 +40,10 @@ struct pier_rails {
 	struct pier_rail_port ports[PIER_RAILS_MAX];
 };
 
+/* pier_rails_describe() with another root of sysfs. */
+int pier_rails_describe_in(const char *sysfs, const struct pier_buffer *buffer,
+			   const char *devices, void *ret_bytes, size_t size);
+
 /* Returns the number of bytes; -ENOSPC. */
 int pier_rails_pack(const struct pier_rails *rails, void *ret_bytes, size_t size);
 /* Errors: -EBADMSG. */

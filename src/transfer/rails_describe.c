@@ -8,7 +8,9 @@
 #include <sys/random.h>
 
 #include "buffer/near.h"
+#include "channel/setup/attr_text.h"
 #include "device/device.h"
+#include "device/speed.h"
 #include "device/topology.h"
 #include "rails.h"
 #include "core/caller.h"
@@ -16,10 +18,14 @@
 #include "core/log.h"
 
 struct description {
+	const char *sysfs; /* its root */
 	struct pier_rails rails;
 	struct pier_near_device *near; /* all RDMA devices */
 	size_t near_count;
 	struct ifaddrs *addresses; /* of this network namespace */
+	/* Of PIER_CHANNEL, which channels will have: */
+	uint32_t port; /* 0: any */
+	int gid_index; /* -1: any */
 };
 
 static uint8_t kind_of_gid(const struct ibv_gid_entry *entry)
@@ -86,10 +92,17 @@ static void set_subnet(struct pier_rail_port *port, const uint8_t gid[16],
 static void add_gids(const struct description *description, struct pier_device *device,
 		     uint32_t count, struct pier_rail_port *port)
 {
-	struct pier_gid_list list;
-	uint8_t mask[16];
+	struct pier_gid_list list = { .count = 1 };
+	uint8_t number = (uint8_t)port->port, mask[16];
+	int error;
 
-	if (pier_list_gids(device, (uint8_t)port->port, (int)count, &list))
+	if (description->gid_index < 0)
+		error = pier_list_gids(device, number, (int)count, &list);
+	else
+		error = device->provider->query_gid(device->context, number,
+						    (uint32_t)description->gid_index,
+						    &list.entries[0]);
+	if (error)
 		return;
 	for (uint32_t i = 0; i < list.count; i++) {
 		const struct ibv_gid_entry *entry = &list.entries[i];
@@ -114,15 +127,20 @@ static void add_prefix(struct pier_device *device, struct pier_rail_port *port)
 	port->subnet_bits = 64;
 }
 
+/* The speed of the NIC is that of its fastest port. count: of its ports */
 static void add_distance(const struct description *description, const char *name,
-			 struct pier_rail_port *port)
+			 uint32_t count, struct pier_rail_port *port)
 {
+	uint32_t slow = pier_slow_port_speed(description->sysfs, name, port->port, count);
+
 	for (size_t i = 0; i < description->near_count; i++) {
 		if (strcmp(description->near[i].name, name) == 0) {
 			port->distance = description->near[i].distance;
 			port->speed = description->near[i].speed;
 		}
 	}
+	if (slow && slow < port->speed)
+		port->speed = slow;
 }
 
 static int add_port(struct description *description, struct pier_device *device,
@@ -143,7 +161,7 @@ static int add_port(struct description *description, struct pier_device *device,
 		.distance = PIER_DISTANCE_UNKNOWN,
 	};
 	snprintf(port->device, sizeof(port->device), "%s", name);
-	add_distance(description, plain, port);
+	add_distance(description, plain, device->limits.phys_port_cnt, port);
 	if (port->link_layer == PIER_LINK_INFINIBAND)
 		add_prefix(device, port);
 	else if (port->kind == PIER_RAIL_VERBS)
@@ -155,10 +173,17 @@ static int add_port(struct description *description, struct pier_device *device,
 static int add_ports(struct description *description, struct pier_device *device,
 		     const char *name)
 {
-	uint32_t before = description->rails.count;
+	uint32_t before = description->rails.count, count = device->limits.phys_port_cnt;
+	uint32_t first = description->port ? description->port : 1;
+	uint32_t last = description->port ? description->port : count;
 	int error = pier_device_check_channels(device);
 
-	for (uint32_t i = 1; !error && i <= device->limits.phys_port_cnt; i++) {
+	if (!error && description->port > count)
+		error = pier_fail(EINVAL,
+				  "PIER_CHANNEL: port %u is not in 1 to %u, the ports of "
+				  "%s",
+				  description->port, count, name);
+	for (uint32_t i = first; !error && i <= last; i++) {
 		struct pier_port_attr attr;
 
 		error = pier_query_port(device, i, &attr);
@@ -166,10 +191,14 @@ static int add_ports(struct description *description, struct pier_device *device
 			error = add_port(description, device, name, i, &attr);
 	}
 	if (!error && description->rails.count == before)
-		error = pier_fail(ENETDOWN,
-				  "%s has no active port: check the cable, the link and "
-				  "(InfiniBand) the subnet manager",
-				  name);
+		error = pier_fail(
+			ENETDOWN,
+			"%s has no active port%s: check the cable, the link and "
+			"(InfiniBand) the subnet manager",
+			name, description->port ? " that PIER_CHANNEL allows" : "");
+	/* The device is passed over with all of its ports. */
+	if (error)
+		description->rails.count = before;
 	return error;
 }
 
@@ -220,15 +249,21 @@ static void add_working_devices(struct description *description)
 }
 
 /* The sentence has the reason for each device. */
-static int fail_without_device(const struct pier_buffer *buffer)
+static int fail_without_device(const struct description *description,
+			       const struct pier_buffer *buffer)
 {
 	struct pier_device *device;
-	int error = pier_open_near_in(PIER_SYSFS, buffer, &device);
+	int error = pier_open_near_in(description->sysfs, buffer, &device);
 
 	if (error)
 		return error;
-	/* It became usable meanwhile. */
 	pier_close_device(device);
+	if (description->port)
+		return pier_fail(ENODEV,
+				 "no RDMA device has an active port %u, which "
+				 "PIER_CHANNEL demands",
+				 description->port);
+	/* It became usable meanwhile. */
 	return pier_fail(ENODEV, "no RDMA device could be used; now one can: try again");
 }
 
@@ -248,17 +283,31 @@ static int describe_devices(struct description *description, const char *names)
 		       : pier_fail(EIO, "getrandom() returned too few bytes");
 }
 
-int pier_rails_describe(const struct pier_buffer *buffer, const char *devices,
-			void *ret_bytes, size_t size)
+static int read_demands(struct description *description)
 {
-	PIER_ENTRY();
-	const char *chosen = secure_getenv("PIER_DEVICE");
-	struct description description = { .near = NULL };
-	int result;
+	struct pier_channel_attr attr;
+	int error;
 
+	pier_channel_attr_init(&attr);
+	attr.port = 0;
+	error = pier_read_environment(&attr);
+	description->port = attr.port;
+	description->gid_index = attr.gid_index;
+	return error;
+}
+
+int pier_rails_describe_in(const char *sysfs, const struct pier_buffer *buffer,
+			   const char *devices, void *ret_bytes, size_t size)
+{
+	const char *chosen = secure_getenv("PIER_DEVICE");
+	struct description description = { .sysfs = sysfs };
+	int result = read_demands(&description);
+
+	if (result)
+		return result;
 	if (!devices && chosen && chosen[0])
 		devices = chosen;
-	result = pier_list_near_buffer(PIER_SYSFS, buffer, &description.near,
+	result = pier_list_near_buffer(sysfs, buffer, &description.near,
 				       &description.near_count);
 	if (result)
 		return result;
@@ -268,6 +317,14 @@ int pier_rails_describe(const struct pier_buffer *buffer, const char *devices,
 	freeifaddrs(description.addresses);
 	pier_near_device_list_free(description.near);
 	if (!result && description.rails.count == 0)
-		result = fail_without_device(buffer);
+		result = fail_without_device(&description, buffer);
 	return result ? result : pier_rails_pack(&description.rails, ret_bytes, size);
+}
+
+int pier_rails_describe(const struct pier_buffer *buffer, const char *devices,
+			void *ret_bytes, size_t size)
+{
+	PIER_ENTRY();
+
+	return pier_rails_describe_in(PIER_SYSFS, buffer, devices, ret_bytes, size);
 }

@@ -37,6 +37,23 @@ static struct bare_answer ask_driver(uint64_t start, uint64_t end,
 	return answer;
 }
 
+/*
+ * CUDA documents cuMemGetAddressRange() for memory of cuMemAlloc(), and the attributes
+ * for all memory but that of cuMemMap(), whose segments they do not know.
+ */
+static unsigned int find_range(uint64_t *ret_first, size_t *ret_length, uint64_t address)
+{
+	unsigned int error = gpu.both.find_range(ret_first, ret_length, address);
+
+	if (!error || gpu.vendor != &gpu_cuda)
+		return error;
+	error = gpu.call.cuPointerGetAttribute(
+		ret_first, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address);
+	return error ? error
+		     : gpu.call.cuPointerGetAttribute(
+			       ret_length, CU_POINTER_ATTRIBUTE_RANGE_SIZE, address);
+}
+
 /* Exports the allocation or the segment that contains the range. */
 static struct bare_answer ask_around(uint64_t start, uint64_t end,
 				     enum pier_mapping mapping)
@@ -47,7 +64,7 @@ static struct bare_answer ask_around(uint64_t start, uint64_t end,
 	size_t length = 0;
 
 	gpu_push();
-	error = gpu.both.find_range(&first, &length, start);
+	error = find_range(&first, &length, start);
 	gpu_pop();
 	if (!error && end - first > length)
 		error = missing;

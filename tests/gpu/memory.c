@@ -284,6 +284,7 @@ const struct kind kinds[] = {
 	  give_registered,
 	  { "registered host", "registered host" },
 	  .length = KIND_LENGTH,
-	  .host = true },
+	  .host = true,
+	  .plain = true },
 	{ NULL },
 };

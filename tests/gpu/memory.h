@@ -20,6 +20,8 @@ struct kind {
 	uint64_t length;     /* of the allocation */
 	CUdevice_attribute attribute; /* that a device of CUDA must have, or 0 */
 	bool host;
+	bool plain; /* host memory of the application, unless the driver knows its bounds
+		     */
 };
 
 /* Ends with an entry without a name. */

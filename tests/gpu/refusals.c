@@ -154,7 +154,8 @@ static void refuses_what_does_not_exist(void **state)
 	expect_refused(spec, 4096, -EINVAL, part);
 	expect_refused("cuda:4294967296", 4096, -EINVAL, "no CUDA device");
 	expect_refused("cuda:one", 4096, -EINVAL, "\"one\" was asked for");
-	expect_refused(gpu_spec(":vmm:4097"), 4096, -EINVAL, "multiples of");
+	if (gpu_attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
+		expect_refused(gpu_spec(":vmm:4097"), 4096, -EINVAL, "multiples of");
 	/* 32 TiB. */
 	expect_refused(gpu_spec(""), (size_t)1 << 45, -ENOMEM, "OUT_OF_MEMORY");
 }

@@ -153,6 +153,12 @@ class GpuMemory(Case):
                     self.assertIn("not by ipc: ", facts[side]["why"])
                     self.assertIn(reason, facts[side]["why"])
 
+    def test_failure_after_refused_ipc_names_both_causes(self):
+        """The remedy is in the first one, where no NIC reaches the memory."""
+        self.refused(3, "not by ipc: .*--pid=host", "cp", "--direct", *self.CUDA,
+                     self.file("source", 100), "target",
+                     env={**self.NO_NIC, "FAKE_CUDA_CONTAINED": "1", "FAKE_CUDA_DMABUF": "0"})
+
     def test_host_memory_needs_no_ipc(self):
         for memories in ("memfd", "memfd"), ("cuda:0:host", "cuda:0"), ("cuda:0", "host"):
             with self.subTest(memories):

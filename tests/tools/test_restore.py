@@ -73,6 +73,20 @@ class Breaks(Case):
                         "cp", "--chunk", "64K", side, broken, other, "soft0,soft0,soft0",
                         self.source, "target"))
 
+    def test_a_dead_nic_of_several_ends_the_copy(self):
+        """Each NIC has its share of the slots, so the others cannot go on without it."""
+        for plan in ("wc@20+=RETRY_EXC_ERR", "dead@40+=100ms"):
+            for side, other in (("--device", "--remote-device"), ("--remote-device", "--device")):
+                with self.subTest((plan, side)):
+                    result = self.run_pier(
+                        "cp", "--chunk", "64K", "--timeout", "1", side, "soft0,fault:%s:soft0" % plan,
+                        other, "soft0,soft0", self.source, "target")
+                    self.check_failure(
+                        result, 4, r"on (one|(fault:)?soft0), of 2 NICs \(to leave it out, name the"
+                        r" others with --device or --remote-device\)")
+                    self.assertLess(result.seconds, PROMISE * slowness())
+                    self.assertFalse((self.folder / "target").exists())
+
     def test_quiet_does_not_mention_it(self):
         result = self.break_at("--device", PLANS[0], "--quiet")
         self.assertEqual((result.status, result.stderr), (0, ""))

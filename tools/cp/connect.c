@@ -36,34 +36,42 @@ static int check_peer(struct transfer *transfer)
  * why connecting failed: "refused", "no route" or "timed out" would let a hostile server
  * scan the client's network.
  */
-static int fail_connecting(struct transfer *transfer)
+static int fail_connecting(struct transfer *transfer, const struct rail *rail)
 {
 	struct control *control = transfer->control;
 
-	fail_channel(transfer, "connecting");
+	fail_rail(transfer, rail, "connecting");
 	control->reason_withheld = control->peer &&
 				   transfer->failure->status == EXIT_PEER;
 	return -1;
 }
 
-static int connect_channels(struct transfer *transfer)
+/* Returns the rail that could not be connected, or NULL. */
+static const struct rail *connect_channels(const struct transfer *transfer)
 {
-	int error = 0;
+	for (uint32_t i = 0; i < transfer->link.rail_count; i++) {
+		const struct rail *rail = &transfer->link.rails[i];
 
-	for (uint32_t i = 0; i < transfer->link.rail_count && !error; i++)
-		error = pier_channel_connect(transfer->link.rails[i].channel,
-					     &transfer->peer.endpoints[i]);
-	return error;
+		if (pier_channel_connect(rail->channel, &transfer->peer.endpoints[i]) < 0)
+			return rail;
+	}
+	return NULL;
 }
 
-/* All of them, also those that work: their requests are repeated with the others. */
-static int reset_channels(struct transfer *transfer)
+/*
+ * All of them, also those that work: their requests are repeated with the others.
+ * Returns the rail that could not be reset, or NULL.
+ */
+static const struct rail *reset_channels(const struct transfer *transfer, int *ret_error)
 {
-	int error = 0;
+	for (uint32_t i = 0; i < transfer->link.rail_count; i++) {
+		const struct rail *rail = &transfer->link.rails[i];
 
-	for (uint32_t i = 0; i < transfer->link.rail_count && !error; i++)
-		error = pier_channel_reset(transfer->link.rails[i].channel);
-	return error;
+		*ret_error = pier_channel_reset(rail->channel);
+		if (*ret_error < 0)
+			return rail;
+	}
+	return NULL;
 }
 
 static int offer_setup(struct transfer *transfer, uint64_t next)
@@ -79,13 +87,15 @@ static int offer_setup(struct transfer *transfer, uint64_t next)
 int connect_transfer(struct transfer *transfer)
 {
 	struct control *control = transfer->control;
+	const struct rail *failed;
 	struct frame frame;
 
 	if (offer_setup(transfer, 0) < 0 || receive_setup(control, &transfer->peer) < 0 ||
 	    check_peer(transfer) < 0)
 		return -1;
-	if (connect_channels(transfer) < 0)
-		return fail_connecting(transfer);
+	failed = connect_channels(transfer);
+	if (failed)
+		return fail_connecting(transfer, failed);
 	if (control_send(control, FRAME_READY, NULL) < 0 ||
 	    control_expect(control, FRAME_READY, &frame) < 0)
 		return -1;
@@ -127,19 +137,26 @@ static bool may_come_back(const struct transfer *transfer, int error)
 	       now_ns() < transfer->deadline_ns;
 }
 
+static int fail_restoring(struct transfer *transfer, const struct rail *rail)
+{
+	char nic[CP_RAIL_TEXT_MAX];
+
+	describe_rail(transfer, rail, nic);
+	return fail(transfer->failure, EXIT_PEER, "%s; it cannot be restored%s: %s",
+		    transfer->cause[0] ? transfer->cause : "the connection broke", nic,
+		    pier_error_message());
+}
+
 int reset_transfer(struct transfer *transfer)
 {
-	int error;
+	const struct rail *failed;
+	int error = 0;
 
 	if (transfer->repaired && pause_restoring(transfer) < 0)
 		return -1;
-	while ((error = reset_channels(transfer)) < 0) {
+	while ((failed = reset_channels(transfer, &error))) {
 		if (!may_come_back(transfer, error))
-			return fail(transfer->failure, EXIT_PEER,
-				    "%s; it cannot be restored: %s",
-				    transfer->cause[0] ? transfer->cause
-						       : "the connection broke",
-				    pier_error_message());
+			return fail_restoring(transfer, failed);
 		if (pause_restoring(transfer) < 0)
 			return -1;
 	}
@@ -177,15 +194,18 @@ static int await_ready(struct transfer *transfer)
 
 static int try_reconnecting(struct transfer *transfer, uint64_t next)
 {
+	const struct rail *failed;
+
 	if (offer_setup(transfer, next) < 0 || await_setup(transfer) < 0)
 		return -1;
 	if (transfer->peer_ended)
 		return 0;
 	if (check_peer(transfer) < 0)
 		return -1;
-	if (connect_channels(transfer) < 0) {
+	failed = connect_channels(transfer);
+	if (failed) {
 		if (now_ns() >= transfer->deadline_ns)
-			return fail_connecting(transfer);
+			return fail_connecting(transfer, failed);
 		transfer->broken = true;
 		return pause_restoring(transfer);
 	}

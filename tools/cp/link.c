@@ -101,6 +101,15 @@ static void report_path(struct cp_report *report, const struct pier_mr *mr)
 		 used ? "; " : "", pier_mr_reason(mr));
 }
 
+/* If a better path was refused before, the remedy may be in that sentence. */
+static int fail_registration(const struct link *link, struct failure *failure)
+{
+	const char *reason = link->report.reason;
+
+	return fail(failure, EXIT_DEVICE, "%s%s%s", pier_error_message(),
+		    reason[0] ? "; " : "", reason);
+}
+
 static int register_memory(struct link *link, struct rail *rail, enum cp_role role,
 			   bool direct, struct failure *failure)
 {
@@ -122,7 +131,7 @@ static int register_memory(struct link *link, struct rail *rail, enum cp_role ro
 	/* The set-up message has room for one key. */
 	attr.split = PIER_SPLIT_NEVER;
 	if (pier_reg_mr_attr(rail->pd, &attr, &rail->mr) < 0)
-		return fail_pier(failure, EXIT_DEVICE);
+		return fail_registration(link, failure);
 	report_path(&link->report, rail->mr);
 	return 0;
 }
@@ -150,9 +159,6 @@ static int open_channel(const struct link *link, struct rail *rail, uint32_t por
 	uint32_t slots = link->depth / link->rail_count;
 	struct pier_channel_attr attr;
 
-	/* What the client requests replaces what either side has in its environment. */
-	if (settings->channel[0] && setenv("PIER_CHANNEL", settings->channel, 1) < 0)
-		return fail(failure, EXIT_DEVICE, "out of memory");
 	pier_channel_attr_init(&attr);
 	/* The sender posts a write and a message per slot, the receiver one message. */
 	attr.max_send_wr = 2 * slots + 1;
@@ -203,6 +209,9 @@ int open_link(struct link *link, enum cp_role role, const struct cp_settings *se
 	struct pier_rail_pair pairs[CP_RAILS_MAX];
 	int count;
 
+	/* What the client requests replaces what either side has in its environment. */
+	if (settings->channel[0] && setenv("PIER_CHANNEL", settings->channel, 1) < 0)
+		return fail(control->failure, EXIT_DEVICE, "out of memory");
 	choose_slots(link, settings, size);
 	if (alloc_memory(link, side->memory, control->failure) < 0)
 		return -1;

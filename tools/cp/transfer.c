@@ -58,11 +58,30 @@ void restart_timeout(struct transfer *transfer)
 	transfer->repaired = false;
 }
 
+void describe_rail(const struct transfer *transfer, const struct rail *rail,
+		   char ret_text[CP_RAIL_TEXT_MAX])
+{
+	ret_text[0] = '\0';
+	if (transfer->link.rail_count > 1)
+		snprintf(ret_text, CP_RAIL_TEXT_MAX,
+			 " on %.80s, of %u NICs (to leave it out, name the others with "
+			 "--device or --remote-device)",
+			 rail ? pier_device_name(rail->device) : "one",
+			 transfer->link.rail_count);
+}
+
 /* The other side has reset its channel. */
 static int take_setup(struct transfer *transfer, const struct frame *frame)
 {
+	char nic[CP_RAIL_TEXT_MAX];
+
 	if (read_setup(transfer->control, frame, &transfer->peer) < 0)
 		return -1;
+	describe_rail(transfer, NULL, nic);
+	if (!transfer->cause[0])
+		snprintf(transfer->cause, sizeof(transfer->cause),
+			 "%.80s lost the connection%s",
+			 control_peer_name(transfer->control), nic);
 	transfer->broken = transfer->peer_is_set_up = true;
 	return 0;
 }
@@ -225,14 +244,43 @@ bool is_to_be_restored(const struct transfer *transfer)
 	return transfer->broken && !transfer->failure->status;
 }
 
+/* The first that is broken, and rather one that reached nobody than one that was flushed.
+ */
+static const struct rail *find_broken_rail(const struct transfer *transfer)
+{
+	const struct rail *broken = NULL;
+	struct pier_channel_failure failure;
+
+	for (uint32_t i = 0; i < transfer->link.rail_count; i++) {
+		const struct rail *rail = &transfer->link.rails[i];
+
+		if (pier_channel_error(rail->channel, &failure) == 0)
+			continue;
+		if (failure.error_class == PIER_CLASS_UNREACHABLE)
+			return rail;
+		broken = broken ? broken : rail;
+	}
+	return broken;
+}
+
 int fail_channel(struct transfer *transfer, const char *step)
+{
+	return fail_rail(transfer, find_broken_rail(transfer), step);
+}
+
+int fail_rail(struct transfer *transfer, const struct rail *rail, const char *step)
 {
 	/* control_read_peer_failure() may replace the library's message: keep a copy. */
 	struct failure ours = { 0 };
+	char nic[CP_RAIL_TEXT_MAX];
 
-	fail(&ours, EXIT_PEER, "%s failed: %s", step, pier_error_message());
+	describe_rail(transfer, rail, nic);
+	fail(&ours, EXIT_PEER, "%s failed%s: %s", step, nic, pier_error_message());
 	if (can_be_restored(transfer)) {
-		snprintf(transfer->cause, sizeof(transfer->cause), "%s", ours.text);
+		/* Later ones may only follow from the first. */
+		if (!transfer->cause[0])
+			snprintf(transfer->cause, sizeof(transfer->cause), "%s",
+				 ours.text);
 		transfer->broken = true;
 		return -1;
 	}

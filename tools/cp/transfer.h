@@ -8,6 +8,10 @@
 #include "workers.h"
 #include "progress.h"
 
+enum {
+	CP_RAIL_TEXT_MAX = 256
+};
+
 /* The state that sender and receiver share. */
 struct transfer {
 	enum cp_role role;
@@ -35,7 +39,7 @@ struct transfer {
 	bool peer_is_set_up;  /* the other side's FRAME_SETUP has arrived */
 	unsigned int repairs; /* how often the channel was restored */
 	bool repaired;	      /* it was restored, and there was no progress since */
-	char cause[1024]; /* why it broke; "": the other side noticed it, or it works */
+	char cause[1024];     /* why it broke, at first; "": it works */
 	uint64_t deadline_ns, keepalive_ns;
 	uint64_t started_ns; /* when both sides were connected */
 };
@@ -63,6 +67,15 @@ int take_frame(struct transfer *transfer, const struct frame *frame);
  * channel can be restored, sets transfer->broken instead of the failure. Returns -1.
  */
 int fail_channel(struct transfer *transfer, const char *step);
+/* The same if the rail is known; NULL: it is not. */
+int fail_rail(struct transfer *transfer, const struct rail *rail, const char *step);
+
+/*
+ * For the sentence of a failure: which of several NICs it was, and how to do without it;
+ * "" if there is only one. rail: NULL if it is unknown.
+ */
+void describe_rail(const struct transfer *transfer, const struct rail *rail,
+		   char ret_text[CP_RAIL_TEXT_MAX]);
 
 /* Whether a call failed because the connection broke, and for no other reason. */
 bool is_to_be_restored(const struct transfer *transfer);

@@ -144,16 +144,29 @@ static int read_text(const char *source, const char *text, struct given *ret_giv
 	return error;
 }
 
-/* All members are in the first version of the struct, so any caller's has them. */
-int pier_channel_attr_parse(struct pier_channel_attr *attr, const char *text)
+static int set_members(const char *source, const char *text,
+		       struct pier_channel_attr *attr)
 {
 	struct given given;
-	int error = read_text("channel attributes", text, &given);
+	int error = read_text(source, text, &given);
 
 	for (size_t i = 0; i < SETTINGS && !error; i++)
 		if (given.is_given[i])
 			set_member(attr, &settings[i], given.values[i]);
 	return error;
+}
+
+/* All members are in the first version of the struct, so any caller's has them. */
+int pier_channel_attr_parse(struct pier_channel_attr *attr, const char *text)
+{
+	return set_members("channel attributes", text, attr);
+}
+
+int pier_read_environment(struct pier_channel_attr *attr)
+{
+	const char *text = secure_getenv("PIER_CHANNEL");
+
+	return text ? set_members("PIER_CHANNEL", text, attr) : 0;
 }
 
 int pier_apply_environment(struct pier_channel_attr *attr)

@@ -11,4 +11,7 @@
  */
 int pier_apply_environment(struct pier_channel_attr *attr);
 
+/* Set all members that PIER_CHANNEL gives a value, whatever they are. */
+int pier_read_environment(struct pier_channel_attr *attr);
+
 #endif

@@ -24,6 +24,7 @@
  *	FAKE_CUDA_NO_IPC	0, 1
  *	FAKE_CUDA_CONTAINED	0, 1
  *	FAKE_CUDA_NO_PEERS	0, 1
+ *	FAKE_CUDA_NO_HOST_RANGES	0, 1
  *	FAKE_CUDA_FAIL		"cuMemAlloc:3:2,cuInit:1:999:5": the third call fails with
  *				2; the first and four more with 999
  * and for all devices together
@@ -33,6 +34,7 @@
  *	FAKE_CUDA_COHERENT	0, 1
  *	FAKE_CUDA_DMABUF	0, 1
  *	FAKE_CUDA_HOST_DMABUF	0, 1
+ *	FAKE_CUDA_EVERY_KIND	0, 1
  *	FAKE_CUDA_RANGES	any, base, whole, granules
  *	FAKE_CUDA_SEAMS		refused, joined
  *	FAKE_CUDA_PCIE		either, refused, required, wrong
@@ -227,7 +229,9 @@ struct fake_cuda {
 	 * them go on.
 	 */
 	bool stalled;
-	/* As MIG devices: no memory is shared with other processes. */
+	/* As MIG devices of different GPU instances: no memory is shared (MIG user
+	 * guide).
+	 */
 	bool no_ipc;
 	/* As if each process were in a container with a PID namespace of its own. */
 	bool contained;

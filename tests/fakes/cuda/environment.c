@@ -133,6 +133,7 @@ static void read_device(struct fake_cuda_device *device)
 	device->dmabuf = read_number("FAKE_CUDA_DMABUF", device->dmabuf, 1);
 	device->host_dmabuf = read_number("FAKE_CUDA_HOST_DMABUF", device->host_dmabuf,
 					  1);
+	device->every_kind = read_number("FAKE_CUDA_EVERY_KIND", device->every_kind, 1);
 	device->ranges = read_word("FAKE_CUDA_RANGES", device->ranges, ranges);
 	device->seams = read_word("FAKE_CUDA_SEAMS", device->seams, seams);
 	device->pcie = read_word("FAKE_CUDA_PCIE", device->pcie, pcie);
@@ -156,6 +157,8 @@ void fake_read_environment(struct fake_cuda *control)
 	control->no_ipc = read_number("FAKE_CUDA_NO_IPC", control->no_ipc, 1);
 	control->contained = read_number("FAKE_CUDA_CONTAINED", control->contained, 1);
 	control->no_peers = read_number("FAKE_CUDA_NO_PEERS", control->no_peers, 1);
+	control->no_host_ranges = read_number("FAKE_CUDA_NO_HOST_RANGES",
+					      control->no_host_ranges, 1);
 	for (int i = 0; i < FAKE_CUDA_MAX_DEVICES; i++)
 		read_device(&control->device[i]);
 	read_texts("FAKE_CUDA_NAMES", control, offsetof(struct fake_cuda_device, name),

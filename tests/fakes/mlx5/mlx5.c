@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "mlx5/mlx5.h"
 
@@ -26,6 +27,12 @@ __attribute__((visibility("default"))) struct ibv_mr *mlx5dv_reg_dmabuf_mr(
 {
 	static struct ibv_mr mr;
 
+	/* reg_user_mr_dmabuf_by_data_direct() in the kernel's mlx5 driver. */
+	if (iova % (uint64_t)sysconf(_SC_PAGESIZE) != 0 ||
+	    access & IBV_ACCESS_ON_DEMAND) {
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
 	fake_mlx5.last = (struct fake_mlx5_registration){ pd, offset, length,	  iova,
 							  fd, access, mlx5_access };
 	return &mr;

@@ -20,9 +20,9 @@
 
 #include "buffer/locate.h"
 #include "buffer/near.h"
+#include "buffer/topology_file.h"
 #include "device/gid_rank.h"
 #include "device/topology.h"
-#include "device/topology_file.h"
 #include "transfer/rails.h"
 
 enum {
@@ -36,6 +36,8 @@ struct nic {
 	int link_layer; /* -1: unspecified; 0: Ethernet; 1: InfiniBand */
 	struct ibv_gid_entry gids[NIC_GIDS];
 	int open_error, cq_error, qp_error;
+	int ports;	  /* 0: one */
+	int second_error; /* of querying port 2 */
 };
 
 static struct {
@@ -89,8 +91,10 @@ int ibv_close_device(struct ibv_context *context)
 
 int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *ret_attr)
 {
-	(void)context;
-	*ret_attr = (struct ibv_device_attr){ .phys_port_cnt = 1 };
+	int ports = nic_of(context->device)->ports;
+
+	*ret_attr =
+		(struct ibv_device_attr){ .phys_port_cnt = (uint8_t)(ports ? ports : 1) };
 	return 0;
 }
 
@@ -101,7 +105,8 @@ int ibv_query_port(struct ibv_context *context, uint8_t port,
 	struct ibv_port_attr *attr = (struct ibv_port_attr *)ret_attr;
 	const struct nic *nic = nic_of(context->device);
 
-	(void)port;
+	if (port == 2 && nic->second_error)
+		return nic->second_error;
 	attr->state = nic->down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
 	attr->link_layer = nic->link_layer < 0	 ? IBV_LINK_LAYER_UNSPECIFIED
 			   : nic->link_layer > 0 ? IBV_LINK_LAYER_INFINIBAND
@@ -479,9 +484,10 @@ static void file_overrides_the_tree(void **state)
 	write_topology("# places\n\n"
 		       "distance 0000:00:04.0 mlx5_6 switch # the only one so near\n"
 		       "distance mlx5_7 0000:00:04.0 host bridge \n"
-		       "distance mlx5_5 0000:00:04.0 switch\n"
 		       "distance mlx5_5 0000:00:04.0 system\n");
 	expect_first(&gpu, "mlx5_6");
+	write_topology("distance 0000:00:04.0 mlx5_4 c2c\n");
+	expect_first(&gpu, "mlx5_4");
 	write_topology("nic mlx5_3 numa=1 speed=800000");
 	expect_first(&gpu, "mlx5_3");
 	/* Nodes decide where the tree does not. */
@@ -496,10 +502,82 @@ static void file_overrides_the_tree(void **state)
 	assert_int_equal(list[7].distance, PIER_DISTANCE_SYSTEM);
 	pier_near_device_list_free(list);
 	assert_int_equal(machine.warnings, 0);
-	write_topology("distance mlx5_9 0000:00:04.0 switch\n");
-	expect_first(&gpu, "mlx5_0");
-	assert_int_equal(machine.warnings, 1);
-	assert_non_null(strstr(machine.warning, "there is no NIC mlx5_9"));
+	unsetenv("PIER_TOPO_FILE");
+	stop_machine();
+}
+
+static void check_distance(const struct pier_location *location, const char *name,
+			   enum pier_distance expected)
+{
+	struct pier_near_device *list;
+	size_t count, i = 0;
+
+	expect_ok(pier_list_near_in(machine.tree.root, location, &list, &count));
+	while (i < count && strcmp(list[i].name, name) != 0)
+		i++;
+	assert_true(i < count);
+	assert_int_equal(list[i].distance, expected);
+	pier_near_device_list_free(list);
+}
+
+/* Units of memory stand for their PCI addresses. */
+static void file_names_units_of_memory(void **state)
+{
+	struct pier_location first = { "0000:00:04.0", -1 },
+			     second = { "0000:00:05.0", -1 };
+
+	(void)state;
+	start_machine("flat-vm");
+	setenv("BOARD", "0000:00:04.0,0000:00:05.0,/1", 1);
+	write_topology("distance board:0 mlx5_6 switch\n"
+		       "distance mlx5_7 board:1 switch\n");
+	expect_first(&first, "mlx5_6");
+	expect_first(&second, "mlx5_7");
+	write_topology("pci board:1 numa=1\nnic mlx5_3 pci=0001:00:08.0 numa=1\n"
+		       "nic mlx5_2 pci=0001:00:09.0 numa=0\n");
+	check_distance(&second, "mlx5_3", PIER_DISTANCE_NODE);
+	check_distance(&second, "mlx5_2", PIER_DISTANCE_SYSTEM);
+	assert_int_equal(machine.warnings, 0);
+	/* The backend is not asked if the file names no unit of it. */
+	setenv("BOARD", "error", 1);
+	write_topology("distance 0000:00:04.0 mlx5_6 switch\n");
+	expect_first(&first, "mlx5_6");
+	assert_int_equal(machine.warnings, 0);
+	unsetenv("PIER_TOPO_FILE");
+	stop_machine();
+}
+
+/* The others of its lines count. */
+static void lines_about_absent_devices_are_ignored(void **state)
+{
+	static const struct {
+		const char *line, *warning;
+	} absent[] = {
+		{ "distance mlx5_9 0000:00:04.0 switch\n", "there is no NIC mlx5_9" },
+		{ "nic mlx5_9 speed=100\n", "line 1 is ignored: there is no NIC mlx5_9" },
+		{ "distance mlx5_1 board:3 switch\n", "there is no board:3 here" },
+		{ "distance board:1 mlx5_1 same\n", "address is known of board:1" },
+		{ "pci board:1 numa=0\n", "line 1 is ignored: no PCI address is known" },
+	};
+	struct pier_location gpu = { "0000:00:04.0", -1 };
+	char text[128];
+
+	(void)state;
+	start_machine("flat-vm");
+	setenv("BOARD", "0000:00:04.0,/1", 1);
+	for (size_t i = 0; i < sizeof(absent) / sizeof(absent[0]); i++) {
+		snprintf(text, sizeof(text), "%sdistance board:0 mlx5_6 switch\n",
+			 absent[i].line);
+		write_topology(text);
+		machine.warnings = 0;
+		expect_first(&gpu, "mlx5_6");
+		assert_int_equal(machine.warnings, 1);
+		assert_non_null(strstr(machine.warning, absent[i].warning));
+	}
+	/* They are not about the same device. */
+	write_topology("distance board:3 mlx5_1 node\ndistance board:4 mlx5_1 node\n"
+		       "pci board:1 numa=0\ndistance mlx5_6 board:0 switch\n");
+	expect_first(&gpu, "mlx5_6");
 	unsetenv("PIER_TOPO_FILE");
 	stop_machine();
 }
@@ -511,7 +589,7 @@ static void errors_of_the_file_name_the_line(void **state)
 	} wrong[] = {
 		{ "\nhost x\n",
 		  "line 2: a line begins with nic, pci or distance: \"host\"" },
-		{ "nic\n", "line 1: a NIC or a PCI address is missing" },
+		{ "nic\n", "line 1: a NIC, a PCI address or a unit of memory is" },
 		{ "nic mlx5_0\n", "nothing follows the name: \"mlx5_0\"" },
 		{ "nic mlx5_0 pci=17:00.0\n", "not a PCI address like 0000:17:00.0" },
 		{ "nic mlx5_0 numa=-1\n", "a NUMA node is 0 to 65535: \"numa=-1\"" },
@@ -522,6 +600,16 @@ static void errors_of_the_file_name_the_line(void **state)
 		{ "distance 0000:00:04.0\n", "is missing" },
 		{ "distance 0000:00:04.0 mlx5_0\n", "needs two places and a name" },
 		{ "distance 0000:00:04.0 mlx5_0 near\n", "not same, switch" },
+		{ "\ndistance baord:0 mlx5_0 switch\n",
+		  "line 2: not a PCI address like 0000:17:00.0 or a unit of memory like "
+		  "cuda:0: \"baord:0\"" },
+		{ "distance mlx5_0 board: switch\n", "line 1: not a PCI address" },
+		{ "pci 17:00.0 numa=0\n", "line 1: not a PCI address" },
+		{ "nic mlx5_0 numa=0\n#\nnic mlx5_0 speed=1\n",
+		  "line 3: already stated: \"line 1\"" },
+		{ "pci 0000:00:04.0 numa=0\npci board:0 numa=0\n", "line 2: already" },
+		{ "distance mlx5_0 board:0 same\ndistance 0000:00:04.0 mlx5_0 node\n",
+		  "line 2: already stated" },
 	};
 	struct pier_location gpu = { "0000:00:04.0", -1 };
 	char long_line[600];
@@ -530,6 +618,7 @@ static void errors_of_the_file_name_the_line(void **state)
 
 	(void)state;
 	start_machine("flat-vm");
+	setenv("BOARD", "0000:00:04.0", 1);
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
 		write_topology(wrong[i].text);
 		expect_result(pier_list_near_in(machine.tree.root, &gpu, &list, &count),
@@ -734,6 +823,103 @@ static void describes_ports_to_the_peer(void **state)
 	nic_named("rxe0")->down = true;
 	expect_result(pier_rails_describe(NULL, NULL, NULL, 0), -ENODEV);
 	test_assert_sentence("mlx5_1 has no active port");
+	stop_machine();
+}
+
+/* All ports of this machine; returns their number, or an error. */
+static int describe_all(struct pier_rails *ret_rails)
+{
+	uint8_t bytes[PIER_RAILS_SIZE_MAX];
+	int size = pier_rails_describe_in(machine.tree.root, NULL, NULL, bytes,
+					  sizeof(bytes));
+
+	if (size < 0)
+		return size;
+	expect_ok(pier_rails_unpack(bytes, (size_t)size, ret_rails));
+	return (int)ret_rails->count;
+}
+
+/* With none of its ports, although the first one was described before. */
+static void passes_over_a_device_with_all_ports(void **state)
+{
+	struct pier_rails rails;
+
+	(void)state;
+	start_machine("kvm-guest");
+	for (size_t i = 0; i < machine.tree.nic_count; i++)
+		machine.nics[i].ports = 2;
+	assert_int_equal(describe_all(&rails), 6);
+	nic_named("mlx5_0")->second_error = nic_named("mlx5_1")->second_error = EIO;
+	assert_int_equal(describe_all(&rails), 2);
+	assert_string_equal(rails.ports[0].device, "rxe0");
+	assert_string_equal(rails.ports[1].device, "rxe0");
+	expect_result(pier_rails_describe(NULL, "rxe0,mlx5_1", NULL, 0), -EIO);
+	nic_named("rxe0")->second_error = EIO;
+	assert_true(describe_all(&rails) < 0);
+	stop_machine();
+}
+
+/* A 25 Gbit/s port is no rail beside the 100 Gbit/s port of the same NIC. */
+static void describes_the_speed_of_each_port(void **state)
+{
+	static const char *const lines[] = {
+		"class/infiniband/mlx5_1/ports/1/state = 4: ACTIVE",
+		"class/infiniband/mlx5_1/ports/1/rate = 25 Gb/sec (1X EDR)",
+		"class/infiniband/mlx5_1/ports/2/state = 4: ACTIVE",
+		"class/infiniband/mlx5_1/ports/2/rate = 100 Gb/sec (4X EDR)",
+	};
+	struct pier_rails rails;
+
+	(void)state;
+	start_machine("kvm-guest");
+	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
+		recorded_add(&machine.tree, lines[i]);
+	nic_named("mlx5_0")->down = nic_named("rxe0")->down = true;
+	nic_named("mlx5_1")->ports = 2;
+	assert_int_equal(describe_all(&rails), 2);
+	assert_int_equal(rails.ports[0].speed, 25000);
+	assert_int_equal(rails.ports[1].speed, 100000);
+	/* The file raises the speed of the NIC, so of its fastest port. */
+	write_topology("nic mlx5_1 speed=400000\n");
+	assert_int_equal(describe_all(&rails), 2);
+	assert_int_equal(rails.ports[0].speed, 25000);
+	assert_int_equal(rails.ports[1].speed, 400000);
+	unsetenv("PIER_TOPO_FILE");
+	stop_machine();
+}
+
+/* The port and the GID that all channels of the process will have. */
+static void describes_what_the_environment_demands(void **state)
+{
+	struct pier_rails rails;
+	struct nic *nic;
+
+	(void)state;
+	start_machine("kvm-guest");
+	nic = nic_named("mlx5_1");
+	nic->ports = 2;
+	set_gid(nic, 0, "fe80::1", IBV_GID_TYPE_ROCE_V1);
+	set_gid(nic, 1, "::ffff:198.51.100.7", IBV_GID_TYPE_ROCE_V2);
+	setenv("PIER_CHANNEL", "tc=106", 1);
+	assert_int_equal(describe_all(&rails), 4);
+	setenv("PIER_CHANNEL", "port=1", 1);
+	assert_int_equal(describe_all(&rails), 3);
+	setenv("PIER_CHANNEL", "gid=1,port=2", 1);
+	assert_int_equal(describe_all(&rails), 1);
+	assert_string_equal(rails.ports[0].device, "mlx5_1");
+	assert_int_equal(rails.ports[0].port, 2);
+	assert_int_equal(rails.ports[0].gids, PIER_RAIL_IPV4);
+	expect_result(pier_rails_describe(NULL, "rxe0", NULL, 0), -EINVAL);
+	test_assert_sentence("PIER_CHANNEL: port 2 is not in 1 to 1, the ports of rxe0");
+	nic->down = true;
+	expect_result(pier_rails_describe(NULL, "mlx5_1", NULL, 0), -ENETDOWN);
+	test_assert_sentence("mlx5_1 has no active port that PIER_CHANNEL allows");
+	assert_int_equal(describe_all(&rails), -ENODEV);
+	test_assert_sentence("no RDMA device has an active port 2, which PIER_CHANNEL");
+	setenv("PIER_CHANNEL", "prt=2", 1);
+	assert_int_equal(describe_all(&rails), -EINVAL);
+	test_assert_sentence("PIER_CHANNEL: \"prt=2\" is not KEY=NUMBER");
+	unsetenv("PIER_CHANNEL");
 	stop_machine();
 }
 
@@ -957,11 +1143,16 @@ int main(void)
 		cmocka_unit_test(lists_fast_devices_before_slow_ones),
 		cmocka_unit_test(spreads_processes_by_local_rank),
 		cmocka_unit_test(file_overrides_the_tree),
+		cmocka_unit_test(file_names_units_of_memory),
+		cmocka_unit_test(lines_about_absent_devices_are_ignored),
 		cmocka_unit_test(errors_of_the_file_name_the_line),
 		cmocka_unit_test(opens_the_nearest_device),
 		cmocka_unit_test(skips_devices_that_do_not_work),
 		cmocka_unit_test(passes_over_devices_without_channels),
 		cmocka_unit_test(describes_ports_to_the_peer),
+		cmocka_unit_test(passes_over_a_device_with_all_ports),
+		cmocka_unit_test(describes_the_speed_of_each_port),
+		cmocka_unit_test(describes_what_the_environment_demands),
 		cmocka_unit_test(opens_the_device_that_the_user_names),
 		cmocka_unit_test(opens_any_device_without_a_location),
 		cmocka_unit_test(reports_device_locations),

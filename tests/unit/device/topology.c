@@ -430,13 +430,14 @@ static void survives_random_trees(void **state)
 
 static void names_distances(void **state)
 {
-	static const char *const names[] = { "same", "switch", "switches", "host bridge",
-					     "node", "system", "unknown" };
+	static const char *const names[] = { "same",   "switch",      "switches",
+					     "c2c",    "host bridge", "node",
+					     "system", "unknown" };
 
 	(void)state;
-	for (int i = 0; i < 7; i++)
+	for (int i = 0; i < 8; i++)
 		assert_string_equal(pier_distance_name((enum pier_distance)i), names[i]);
-	assert_string_equal(pier_distance_name((enum pier_distance)7), "unknown");
+	assert_string_equal(pier_distance_name((enum pier_distance)8), "unknown");
 	assert_string_equal(pier_distance_name((enum pier_distance) - 1), "unknown");
 }
 

@@ -82,11 +82,14 @@ static void reports_the_engine(void **state)
 static void registers_with_the_engine(void **state)
 {
 	(void)state;
-	assert_non_null(pier_verbs_provider.reg_data_direct_mr(&pd, 1, 2, 3, 4, 5));
+	errno = 0;
+	assert_null(pier_verbs_provider.reg_data_direct_mr(&pd, 1, 2, 1, 4, 5));
+	assert_int_equal(errno, EOPNOTSUPP);
+	assert_non_null(pier_verbs_provider.reg_data_direct_mr(&pd, 1, 2, 65536, 4, 5));
 	assert_ptr_equal(fake->last.pd, &pd);
 	assert_int_equal(fake->last.offset, 1);
 	assert_int_equal(fake->last.length, 2);
-	assert_int_equal(fake->last.iova, 3);
+	assert_int_equal(fake->last.iova, 65536);
 	assert_int_equal(fake->last.fd, 4);
 	assert_int_equal(fake->last.access, 5);
 	/* MLX5DV_REG_DMABUF_ACCESS_DATA_DIRECT */

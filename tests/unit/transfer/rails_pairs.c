@@ -295,7 +295,7 @@ static void rejects_malformed_descriptions(void **state)
 		{ 16 + 65, 1, "port number 0" },     /* port 257 */
 		{ 16 + 72, 3, "port number 0" },     /* kind */
 		{ 16 + 73, 0, "port number 0" },     /* link layer */
-		{ 16 + 74, 7, "port number 0" },     /* distance */
+		{ 16 + 74, 8, "port number 0" },     /* distance */
 		{ 16 + 75, 16, "port number 0" },    /* GIDs */
 		{ 16 + 76 + 8, 1, "port number 0" }, /* behind the prefix */
 		{ 16 + 92, 129, "port number 0" },   /* bits */

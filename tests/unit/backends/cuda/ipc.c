@@ -310,6 +310,7 @@ static void refusals_of_the_driver_name_the_remedy(void **state)
 	app.control->no_ipc = true;
 	refused(&owned, from, -EOPNOTSUPP, "MIG");
 	expect_result(pier_buffer_ipc_handle(from, owned.handle), -EOPNOTSUPP);
+	test_assert_sentence("MIG");
 	app.control->no_ipc = false;
 	fixture_fail("cuCtxPushCurrent", CUDA_ERROR_INVALID_CONTEXT);
 	refused(&owned, from, -EINVAL, "cuCtxPushCurrent");

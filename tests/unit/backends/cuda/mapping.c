@@ -23,7 +23,6 @@ static struct {
 	int query_error; /* of query_data_direct */
 	const char *sibling;
 	int data_direct_error;
-	bool needs_start; /* the engine takes dma-bufs from their first byte only */
 	/* Counted and kept. */
 	int registrations, data_directs;
 	uint64_t offset, length, iova;
@@ -55,12 +54,13 @@ static struct ibv_mr *attach(struct ibv_pd *pd, uint64_t offset, size_t length,
 	return nic.soft->reg_dmabuf_mr(pd, offset, length, iova, fd, access);
 }
 
+/* As reg_user_mr_dmabuf_by_data_direct() in the kernel's mlx5 driver. */
 static struct ibv_mr *attach_directly(struct ibv_pd *pd, uint64_t offset, size_t length,
 				      uint64_t iova, int fd, int access)
 {
 	nic.data_directs++;
 	errno = nic.data_direct_error;
-	if (nic.needs_start && offset > 0)
+	if (iova % pier_host_page() != 0)
 		errno = EOPNOTSUPP;
 	return errno ? NULL : attach(pd, offset, length, iova, fd, access);
 }
@@ -92,7 +92,6 @@ static int setup(void **state)
 	nic.query_error = EOPNOTSUPP;
 	nic.sibling = "";
 	nic.data_direct_error = 0;
-	nic.needs_start = false;
 	nic.registrations = nic.data_directs = 0;
 	nic.pcie_exports = app.control->pcie_exports;
 	return 0;
@@ -153,6 +152,29 @@ static void explains_the_kernels_enotsupp(void **state)
 	expect_ok(pier_buffer_free(buffer));
 }
 
+/* torchcomms' pull request 1354: on GB200, other memory may be taken. */
+static void suggests_vmm_on_a_coherent_device(void **state)
+{
+	struct pier_buffer *linear = alloc("cuda:1", FIXTURE_BLOCK),
+			   *vmm = alloc("cuda:1:vmm", FIXTURE_BLOCK);
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	nic.least = UINT64_MAX;
+	expect_result(reg(linear, 0, 1, PIER_MAPPING_AUTO, &mr), -EFAULT);
+	assert_null(strstr(pier_error_message(), "vmm"));
+	app.control->device[1].coherent = true;
+	expect_result(reg(linear, 0, 1, PIER_MAPPING_AUTO, &mr), -EFAULT);
+	test_assert_sentence("with \"pcie\"");
+	test_assert_sentence("try cuda:1:vmm, or cuMemCreate with gpuDirectRDMACapable");
+	expect_result(reg(linear, 0, 1, PIER_MAPPING_DEFAULT, &mr), -EFAULT);
+	test_assert_sentence("try cuda:1:vmm");
+	expect_result(reg(vmm, 0, 1, PIER_MAPPING_AUTO, &mr), -EFAULT);
+	assert_null(strstr(pier_error_message(), "try cuda"));
+	expect_ok(pier_buffer_free(vmm));
+	expect_ok(pier_buffer_free(linear));
+}
+
 /* The BAR is used up when the NIC's driver maps the dma-buf, not when it is exported. */
 static void a_full_bar_fails_the_registration(void **state)
 {
@@ -181,6 +203,9 @@ static void tries_the_other_mapping_of_a_coherent_device(void **state)
 	app.control->device[0].attach_error = ENOMEM;
 	expect_mapping(buffer, PIER_MAPPING_PCIE);
 	assert_int_equal(pcie_exports(), 1);
+	/* There may be memory again. */
+	app.control->device[0].attach_error = 0;
+	expect_mapping(buffer, PIER_MAPPING_DEFAULT);
 	expect_ok(pier_buffer_free(buffer));
 }
 
@@ -299,14 +324,21 @@ static void registers_pcie_with_the_engine(void **state)
 	assert_int_equal(nic.data_directs, 1);
 	assert_int_equal(nic.offset, 0);
 	expect_ok(pier_dereg_mr(mr));
+	/* Not only from the start of a dma-buf on. */
+	nic.least = FIXTURE_BLOCK;
+	expect_ok(reg(buffer, pier_host_page(), 1, PIER_MAPPING_PCIE, &mr));
+	assert_int_equal(nic.data_directs, 3);
+	assert_int_equal(nic.offset, pier_host_page());
+	expect_ok(pier_dereg_mr(mr));
+	nic.least = 0;
 	/* The default mapping is the NIC's own. */
 	expect_ok(reg(buffer, 0, 1, PIER_MAPPING_DEFAULT, &mr));
-	assert_int_equal(nic.data_directs, 1);
+	assert_int_equal(nic.data_directs, 3);
 	expect_ok(pier_dereg_mr(mr));
 	expect_ok(pier_buffer_free(buffer));
 }
 
-/* The engine wants the dma-buf's first byte, which the key must not cover. */
+/* The engine wants the page's first byte, which the key must not cover. */
 static void leaves_the_engine_if_the_range_does_not_suit(void **state)
 {
 	struct pier_buffer *buffer = alloc("cuda:0", FIXTURE_BLOCK);
@@ -315,10 +347,9 @@ static void leaves_the_engine_if_the_range_does_not_suit(void **state)
 	(void)state;
 	app.control->device[0].coherent = true;
 	nic.query_error = 0;
-	nic.needs_start = true;
 	expect_result(reg(buffer, 100, 1, PIER_MAPPING_PCIE, &mr), -EOPNOTSUPP);
 	test_assert_sentence("this range begins 100 bytes into a page");
-	/* No wider dma-buf is tried: its offset would be larger. */
+	/* No wider dma-buf is tried: the key would begin there, too. */
 	assert_int_equal(nic.data_directs, 1);
 	app.control->device[0].attach_error = 524;
 	expect_result(reg(buffer, 100, 1, PIER_MAPPING_AUTO, &mr), -EOPNOTSUPP);
@@ -329,6 +360,8 @@ static void leaves_the_engine_if_the_range_does_not_suit(void **state)
 	expect_ok(reg(buffer, 100, 1, PIER_MAPPING_AUTO, &mr));
 	assert_int_equal(pier_mr_mapping(mr), PIER_MAPPING_DEFAULT);
 	expect_ok(pier_dereg_mr(mr));
+	/* Others still use the engine. */
+	expect_mapping(buffer, PIER_MAPPING_PCIE);
 	expect_ok(pier_buffer_free(buffer));
 }
 
@@ -376,7 +409,42 @@ static const struct choice choices[] = {
 	{ false, 0, NEAR, NEAR, GPU, PIER_MAPPING_DEFAULT },
 };
 
-static void check_choice(const struct choice *choice, struct pier_buffer *buffer)
+/* What PIER_TOPO_FILE says counts before the tree. */
+static const struct {
+	const char *text;
+	struct choice choice;
+} corrected[] = {
+	{ "distance cuda:0 soft0 switch\n",
+	  { true, EOPNOTSUPP, "", FAR, GPU, PIER_MAPPING_PCIE } },
+	{ "distance cuda:0 soft0 c2c\n",
+	  { true, EOPNOTSUPP, "", NEAR, GPU, PIER_MAPPING_DEFAULT } },
+	{ "nic soft0 pci=" FAR "\n",
+	  { true, EOPNOTSUPP, "", NEAR, GPU, PIER_MAPPING_DEFAULT } },
+	/* The engine is a place of its own. */
+	{ "distance cuda:0 soft0 switch\n",
+	  { true, 0, "0003:01:00.0", FAR, GPU, PIER_MAPPING_DEFAULT } },
+	{ "distance cuda:0 0003:01:00.0 switch\n",
+	  { true, 0, "0003:01:00.0", FAR, GPU, PIER_MAPPING_PCIE } },
+	/* Nobody could be told of an error, so it is only a warning. */
+	{ "wrong\n", { true, EOPNOTSUPP, "", NEAR, GPU, PIER_MAPPING_PCIE } },
+};
+
+static void write_topology(const struct recorded *tree, const char *text)
+{
+	char path[64];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/topology.txt", tree->root);
+	file = fopen(path, "w");
+	assert_non_null(file);
+	fputs(text, file);
+	fclose(file);
+	setenv("PIER_TOPO_FILE", path, 1);
+}
+
+/* text: of PIER_TOPO_FILE, or NULL */
+static void check_choice(const struct choice *choice, const char *text,
+			 struct pier_buffer *buffer)
 {
 	struct pier_mr *region = calloc(1, sizeof(*region));
 	struct pier_segment segment = {
@@ -399,7 +467,10 @@ static void check_choice(const struct choice *choice, struct pier_buffer *buffer
 		 choice->gpu);
 	nic.query_error = choice->query_error;
 	nic.sibling = choice->sibling;
+	if (text)
+		write_topology(&tree, text);
 	assert_int_equal(pier_choose_mapping(tree.root, &segment), choice->mapping);
+	unsetenv("PIER_TOPO_FILE");
 	recorded_close(&tree);
 	free(region);
 }
@@ -410,7 +481,17 @@ static void chooses_the_mapping_by_the_topology(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++)
-		check_choice(&choices[i], buffer);
+		check_choice(&choices[i], NULL, buffer);
+	expect_ok(pier_buffer_free(buffer));
+}
+
+static void corrects_the_topology_of_the_choice(void **state)
+{
+	struct pier_buffer *buffer = alloc("cuda:0", FIXTURE_BLOCK);
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(corrected) / sizeof(corrected[0]); i++)
+		check_choice(&corrected[i].choice, corrected[i].text, buffer);
 	expect_ok(pier_buffer_free(buffer));
 }
 
@@ -419,6 +500,7 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		CASE(explains_the_kernels_enotsupp),
+		CASE(suggests_vmm_on_a_coherent_device),
 		CASE(a_full_bar_fails_the_registration),
 		CASE(tries_the_other_mapping_of_a_coherent_device),
 		CASE(the_wrong_mapping_is_followed_by_the_other),
@@ -429,6 +511,7 @@ int main(void)
 		CASE(registers_pcie_with_the_engine),
 		CASE(leaves_the_engine_if_the_range_does_not_suit),
 		CASE(chooses_the_mapping_by_the_topology),
+		CASE(corrects_the_topology_of_the_choice),
 	};
 
 	return cmocka_run_group_tests(tests, fixture_begin, NULL);

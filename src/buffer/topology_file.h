@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef PIER_DEVICE_TOPOLOGY_FILE_H
-#define PIER_DEVICE_TOPOLOGY_FILE_H
+#ifndef PIER_BUFFER_TOPOLOGY_FILE_H
+#define PIER_BUFFER_TOPOLOGY_FILE_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -23,6 +23,8 @@ struct pier_topology {
  * of open(2).
  */
 int pier_topology_open(const char *sysfs, struct pier_topology *ret_topology);
+/* For calls that cannot fail: a file with an error is ignored, with a warning. */
+void pier_topology_open_leniently(const char *sysfs, struct pier_topology *ret_topology);
 void pier_topology_close(struct pier_topology *topology);
 
 /* pier_device_location() with another root of sysfs. */

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "spread.h"
-#include "sysfs.h"
-#include "topology.h"
+#include "device/sysfs.h"
+#include "device/topology.h"
 
 static bool read_class(const char *sysfs, const char *pci, char ret_class[16])
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef PIER_DEVICE_SPREAD_H
-#define PIER_DEVICE_SPREAD_H
+#ifndef PIER_BUFFER_SPREAD_H
+#define PIER_BUFFER_SPREAD_H
 
 #include "topology_file.h"
 
