@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include <pier/error.h>
 
@@ -29,16 +28,10 @@ int fail_pier(struct failure *failure, int status)
 void print_error(const char *format, ...)
 {
 	va_list arguments;
-	char *line;
-	int length;
 
 	va_start(arguments, format);
-	length = vasprintf(&line, format, arguments);
+	vprint_line(stderr, format, arguments);
 	va_end(arguments);
-	print_safely(stderr, length < 0 ? "pier: out of memory" : line);
-	fputc('\n', stderr);
-	if (length >= 0)
-		free(line);
 }
 
 void print_failure(const struct failure *failure)

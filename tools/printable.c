@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdlib.h>
+
 #include "printable.h"
 
 /* The length, from the first byte, and the range of the second: Unicode, table 3-7. */
@@ -70,4 +72,24 @@ void print_safely(FILE *file, const char *text)
 		length = 1;
 		fprintf(file, "\\x%02x", (unsigned char)*text);
 	}
+}
+
+void vprint_line(FILE *file, const char *format, va_list arguments)
+{
+	char *line;
+	int length = vasprintf(&line, format, arguments);
+
+	print_safely(file, length < 0 ? "pier: out of memory" : line);
+	fputc('\n', file);
+	if (length >= 0)
+		free(line);
+}
+
+void print_line(FILE *file, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	vprint_line(file, format, arguments);
+	va_end(arguments);
 }

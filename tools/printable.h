@@ -2,15 +2,16 @@
 #ifndef PIER_TOOLS_PRINTABLE_H
 #define PIER_TOOLS_PRINTABLE_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
 /*
- * Text from a peer and file names may contain control characters that the user's
- * terminal would act on. Print them only through print_safely(), or through
- * print_error() (failure.h) on standard error.
+ * Text from a peer, names of files and devices, and error messages may contain control
+ * characters that the user's terminal would act on. Print them only through
+ * print_safely() and print_line(), or through print_error() (failure.h).
  */
 
 /*
@@ -27,5 +28,10 @@ bool is_printable(uint32_t code);
 
 /* Print the text; each byte that is not part of a printable character becomes \xNN. */
 void print_safely(FILE *file, const char *text);
+
+/* Print one line through print_safely(), and end it. The format has no newline. */
+void print_line(FILE *file, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+void vprint_line(FILE *file, const char *format, va_list arguments);
 
 #endif

@@ -83,8 +83,10 @@ static int find_node(void)
 	int policy = MPOL_DEFAULT;
 	unsigned int node;
 
+	/* glibc has a function for SYS_getcpu from 2.29 on. */
 	if (syscall(SYS_get_mempolicy, &policy, NULL, 0ul, NULL, 0ul) ||
-	    policy != MPOL_DEFAULT || getcpu(NULL, &node) || node >= NODES)
+	    policy != MPOL_DEFAULT || syscall(SYS_getcpu, NULL, &node, NULL) ||
+	    node >= NODES)
 		return -1;
 	return (int)node;
 }

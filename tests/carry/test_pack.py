@@ -10,6 +10,7 @@ or empty.
 import os
 import pathlib
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -24,11 +25,24 @@ FAKE = os.environ["FAKE_DRIVERS"]
 SECONDS = 300
 # The device generations that the driver may compile for.
 TARGETS = ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120"]
+SYMBOL = re.compile(r"\bGLIBC_2\.(\d+)[.\d]*\)?\s+(\w+)$")
+# The signal comes at the first sleep that is as long as a pull.
+PULL = """
+import os, signal, sys, types
+sys.path.insert(0, sys.argv[1])
+import test_pull
+test_pull.time.sleep = lambda seconds: seconds == test_pull.PULLED and os.kill(os.getpid(), signal.SIGTERM)
+test_pull.pull("any0", types.SimpleNamespace(poll=lambda: None))
+"""
+# Inline functions before glibc 2.33.
+INLINE = re.compile(r"[fl]?stat(at)?(64)?$")
 
 
 def run(*command, **env):
     """Exit status and output; what is None is not in the environment."""
-    merged = {name: value for name, value in {**os.environ, **env}.items() if value is not None}
+    # The fake HIP driver needs nothing of this kernel: backends/hip/kernel.c.
+    merged = {name: value for name, value in {**os.environ, "PIER_DMABUF": "on", **env}.items()
+              if value is not None}
     done = subprocess.run(list(map(str, command)), env=merged, text=True, timeout=SECONDS,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     return done.returncode, done.stdout
@@ -51,7 +65,7 @@ def check_pack(folder):
     if status or "glibc 2." not in output:
         yield "exit status %d" % status
         return
-    for name in "run", "bin/pier", "bin/conformance", "bin/gpu_export", "lib/libpier.so.0", \
+    for name in "run", "commit", "bin/pier", "bin/conformance", "bin/gpu_export", "lib/libpier.so.0", \
             "lib/without-rdma-core/libibverbs.so.1":
         if not (folder / name).exists():
             yield "%s is not in it" % name
@@ -62,6 +76,29 @@ def check_pack(folder):
         yield "%d bytes are a lot to carry" % size
     if run(HERE / "pack", BUILD, folder)[0] == 0:
         yield "what was there was overwritten"
+
+
+def versions_of(file):
+    """{symbol: its versions 2.N of the C library}; weak ones may be missing."""
+    versions = {}
+    for line in run("objdump", "-T", file)[1].splitlines():
+        match = SYMBOL.search(line)
+        if match and not (" w " in line and "*UND*" in line):
+            versions.setdefault(match[2], []).append(int(match[1]))
+    return versions
+
+
+def check_libc(folder):
+    """
+    tests/carry/build links for glibc 2.28, where the linker refuses newer functions. Here
+    each function must have a version that is as old: many also got another one in 2.34.
+    """
+    libpier = folder / "lib/libpier.so.0"
+    libc = versions_of(re.search(r"libc\.so\.6 => (\S+)", run("ldd", libpier)[1])[1])
+    for file in [libpier, *sorted(folder.glob("bin/*"))]:
+        for name, versions in versions_of(file).items():
+            if min(versions + libc.get(name, [])) > 28 and not INLINE.match(name):
+                yield "%s needs %s of glibc 2.%d" % (file.name, name, min(versions))
 
 
 def check_run(folder):
@@ -75,7 +112,8 @@ def check_run(folder):
         yield "exit status %d" % status
     for part in ("for docs/hardware.md", "gpu_export cuda soft0", "gpu_export hip soft0",
                  "conformance cuda soft0", "conformance hip soft0", "conformance memfd soft0",
-                 "test_cp.py hip soft0", "test_torch.py soft0", "----- the machine"):
+                 "test_cp.py hip soft0", "test_torch.py cuda soft0", "test_torch.py hip soft0",
+                 "----- the machine"):
         if part not in output:
             yield "nothing of %s" % part
     # What this run skips, and a machine with GPUs and a NIC does not.
@@ -124,7 +162,7 @@ def check_without_torch(folder):
     status, output = run(sys.executable, "-B", folder / "tests/gpu/test_torch.py",
                          PYTHONPATH=blocked)
     shutil.rmtree(blocked)
-    if status != 77 or "skip: no PyTorch with CUDA: ImportError: torch is blocked" not in output:
+    if status != 77 or "skip: no PyTorch for cuda: ImportError: torch is blocked" not in output:
         show(output)
         yield "exit status %d" % status
 
@@ -146,7 +184,59 @@ def check_failure(folder):
 
 def check_skip(folder, reason, **env):
     status, output = run(folder / "run", "--result", folder / "result.txt", "gpu", **env)
-    if status or counts(output) != [0, 0, 1] or reason not in output:
+    if status != 77 or counts(output) != [0, 0, 1] or reason not in output or \
+            "nothing was tested" not in output:
+        show(output)
+        yield "exit status %d" % status
+
+
+def check_mistakes(folder):
+    """Nothing runs, and nothing is written."""
+    result = folder / "none.txt"
+    for words, env, message in (
+            (["gpu_export", "gpu_cop"], {}, "'gpu_cop'; there are: gpu nic "),
+            (["--pul"], {}, "unrecognized arguments: --pul"),
+            (["nic"], {"PIER_GPU_NIC": "absent9"}, 'no RDMA device "absent9"'),
+            (["nic"], {"PIER_GPU_NIC": "soft0", "PIER_GPU_PEER_NIC": "absent9"}, '"absent9"'),
+            (["gpu"], {"PIER_GPU_DEVICE": "one"}, "PIER_GPU_DEVICE is no number: 'one'")):
+        status, output = run(folder / "run", "--result", result, *words, **env)
+        if status != 2 or message not in output or result.exists():
+            show(output)
+            yield "%s: exit status %d" % (" ".join(words), status)
+    status, output = run(folder / "run", "--result", "/dev/full", "nic")
+    if status != 1 or output.splitlines()[-1] != "run: /dev/full: No space left on device":
+        show(output)
+        yield "with a full disk: exit status %d" % status
+
+
+def check_ended(folder):
+    """The result of an earlier run stays, and that of this one is complete."""
+    result = folder / "kept.txt"
+    result.write_text("earlier\n")
+    process = subprocess.Popen(
+        [folder / "run", "--result", result, "nic"], stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PIER_GPU_NIC": "soft0", "PIER_GPU_PEER_NIC": ""})
+    for line in process.stdout:
+        if line.startswith("-- nic: "):
+            process.terminate()
+            break
+    output = process.stdout.read()
+    text = result.read_text()
+    if process.wait() != 1 or counts(output)[1:2] != [1] or "Traceback" in output or \
+            not text.startswith("earlier\n----- the machine\n") or \
+            not text.endswith(output[-40:]):
+        show(output)
+        yield "exit status %d" % process.returncode
+
+
+def check_pull(folder):
+    """SIGTERM, as it comes after Ctrl-C, while the interface is down: it comes up again."""
+    said = folder / "said"
+    (folder / "ip").write_text('#!/bin/sh\necho "$*" >>"%s"\n' % said)
+    (folder / "ip").chmod(0o755)
+    status, output = run(sys.executable, "-c", PULL, folder / "tests/nic",
+                         PATH="%s:%s" % (folder, os.environ["PATH"]))
+    if status != 1 or said.read_text() != "link set any0 down\nlink set any0 up\n":
         show(output)
         yield "exit status %d" % status
 
@@ -165,8 +255,9 @@ def check_ptx(ptxas, folder):
 def main():
     cases = Cases()
     with tempfile.TemporaryDirectory(prefix="pier-gpu-") as place:
-        folder = pathlib.Path(place, "carried")
+        folder = pathlib.Path(place, "carried here")
         cases.case("packs", check_pack(folder))
+        cases.case("calls no function that is newer than glibc 2.28", check_libc(folder))
         cases.case("runs on the fake drivers", check_run(folder))
         cases.case("copies between two NICs", check_two_nics(folder))
         cases.case("fails on a driver that exports what pier refuses", check_lie(
@@ -178,6 +269,9 @@ def main():
             "hip", FAKE_HIP_GTT="1"))
         cases.case("skips PyTorch where there is none", check_without_torch(folder))
         cases.case("tells of a failure", check_failure(folder))
+        cases.case("refuses mistakes before it runs anything", check_mistakes(folder))
+        cases.case("completes its result when it is ended", check_ended(folder))
+        cases.case("brings a pulled link up when it is ended", check_pull(folder))
         # A machine with a driver has it somewhere: it shall not be found.
         empty = pathlib.Path(place, "empty")
         empty.mkdir()
@@ -188,6 +282,9 @@ def main():
         cases.case("is skipped without a device", check_skip(
             folder, "no CUDA device: cuInit gives 100", LD_LIBRARY_PATH=FAKE,
             FAKE_CUDA_DEVICES="0", FAKE_HIP_DEVICES="0"))
+        cases.case("is skipped without the device that is named", check_skip(
+            folder, "no HIP device 9 (PIER_GPU_DEVICE): the driver counts ", LD_LIBRARY_PATH=FAKE,
+            PIER_GPU_DEVICE="9"))
         if os.environ.get("PTXAS"):
             cases.case("its kernels are assembled",
                        check_ptx(os.environ["PTXAS"], pathlib.Path(place)))

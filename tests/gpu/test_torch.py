@@ -18,6 +18,7 @@ from cases import Cases  # noqa: E402
 
 SECONDS = 240
 NIC = os.environ.get("PIER_GPU_NIC", "soft0")
+BACKEND = os.environ.get("PIER_GPU_BACKEND", "cuda")
 SHARED, DIRECT, BOUNCE, PATIENT = 7, 0, 3, 60000
 # PyTorch's settings, and what its memory then is to pier.
 ALLOCATORS = {
@@ -25,6 +26,10 @@ ALLOCATORS = {
     "expandable_segments": ("expandable_segments:True", "VMM"),
     "cudaMallocAsync": ("backend:cudaMallocAsync", "stream-ordered pool"),
 }
+if BACKEND == "hip":
+    # ROCm's PyTorch keeps the names, and where it has no such segments it says so and goes on.
+    ALLOCATORS = {"native": ("", "hipMalloc"),
+                  "expandable_segments": ("expandable_segments:True", ("hipMemMap", "hipMalloc"))}
 
 
 class Info(ctypes.Structure):
@@ -159,7 +164,7 @@ def check_view(torch, pier, loop, kind, view):
     torch.cuda.synchronize()
     source = Tensor(pier, loop.pd, here[first:first + count], name)
     target = Tensor(pier, loop.pd, there[first:first + count], name)
-    if source.info.backend != b"cuda" or not source.info.kind.decode().startswith(kind):
+    if source.info.backend.decode() != BACKEND or not source.info.kind.decode().startswith(kind):
         yield "it is %s memory, \"%s\"" % (source.info.backend, source.info.kind)
     if source.copied() != bytes_of(source.tensor):
         yield "pier copies other bytes than PyTorch"
@@ -175,8 +180,9 @@ def check_view(torch, pier, loop, kind, view):
 def run_allocator(name):
     import torch
     pier, cases = Pier(), Cases()
-    print("# PyTorch %s of CUDA %s, allocator %s" % (
-        torch.__version__, torch.version.cuda, torch.cuda.memory.get_allocator_backend()))
+    print("# PyTorch %s of %s %s, allocator %s" % (
+        torch.__version__, BACKEND, getattr(torch.version, BACKEND),
+        torch.cuda.memory.get_allocator_backend()))
     loop = Loop(pier)
     for view in VIEWS:
         try:
@@ -193,18 +199,19 @@ def run_allocator(name):
 
 def no_torch():
     """Why it cannot be used, in a process of its own: importing it takes memory."""
-    script = "import torch, sys; sys.exit(0 if torch.cuda.is_available() else 3)"
+    script = "import torch, sys; sys.exit(0 if torch.version.%s and " \
+             "torch.cuda.is_available() else 3)" % BACKEND
     done = subprocess.run([sys.executable, "-c", script], universal_newlines=True,
                           stderr=subprocess.PIPE, timeout=SECONDS)
     if done.returncode == 3:
-        return "PyTorch has no CUDA device"
+        return "PyTorch has no device of %s" % BACKEND
     return done.stderr.strip().splitlines()[-1] if done.returncode else None
 
 
 def main():
     reason = no_torch()
     if reason:
-        reason = "no PyTorch with CUDA: " + reason
+        reason = "no PyTorch for %s: %s" % (BACKEND, reason)
         print("skip: %s\n1..0 # skip %s" % (reason, reason))
         sys.exit(77)
     cases = Cases()

@@ -10,6 +10,7 @@ and never by default: tests/carry/run --pull.
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -39,7 +40,8 @@ def set_link(name, state):
 
 
 def pull(name, process):
-    """While the copy runs. The link is up again in any case."""
+    """While the copy runs. The link is up again in any case that lets this process act."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     time.sleep(2)
     if process.poll() is not None:
         return ["the copy ended before the cable was pulled"]
@@ -86,4 +88,5 @@ def main():
     cases.end()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -60,6 +60,14 @@ class Info(Case):
                                            "mapping": None, "canary": None, "reason": None})
         self.assertNotIn("reach", self.facts()["devices"][0])
 
+    def test_control_characters_do_not_reach_the_terminal(self):
+        # From the name that was given, and from a backend that cannot be loaded.
+        text = self.run_pier("info", "--device", "soft\x1b[2J\n").stdout
+        self.assertIn("\ndevice soft\\x1b[2J\\x0a (", text)
+        self.assertRegex(text, r"(?m)^  not usable .*soft\\x1b\[2J\\x0a")
+        env = {"PIER_BACKEND_PATH": "/nowhere/\x1b[2J.so"}
+        self.assertIn("/nowhere/\\x1b[2J.so", self.run_pier("info", env=env).stdout)
+
     def test_switches_that_are_set_are_printed(self):
         env = {"PIER_DMABUF": "off", "PIER_CANARY": "of\x1b"}
         facts = self.facts(env=env)

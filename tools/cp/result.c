@@ -13,13 +13,9 @@ static double bytes_per_second(const struct cp_result *result)
 
 static void print_reason(const char *name, const struct cp_report *report)
 {
-	if (!report->reason[0])
-		return;
-	printf("the path to %s memory is ", name);
-	print_safely(stdout, report->path);
-	fputs("; ", stdout);
-	print_safely(stdout, report->reason);
-	fputc('\n', stdout);
+	if (report->reason[0])
+		print_line(stdout, "the path to %s memory is %s; %s", name, report->path,
+			   report->reason);
 }
 
 static void print_side_summary(const struct cp_report *report)

@@ -88,13 +88,10 @@ static void print_switches(struct json *json)
 		value = secure_getenv(name);
 		if (!value || !value[0])
 			continue;
-		if (json) {
+		if (json)
 			json_string(json, name, value);
-			continue;
-		}
-		printf("%s=", name);
-		print_safely(stdout, value);
-		putchar('\n');
+		else
+			print_line(stdout, "%s=%s", name, value);
 	}
 }
 
@@ -104,8 +101,10 @@ static void print_text(const struct lists *lists)
 
 	printf("pier %s\n", pier_version());
 	print_switches(NULL);
-	if (reason)
-		printf("\n%s\n", reason);
+	if (reason) {
+		putchar('\n');
+		print_line(stdout, "%s", reason);
+	}
 	print_devices(lists, NULL);
 	print_backends_text(lists->backends, lists->backend_count);
 	print_units(lists, NULL);

@@ -63,7 +63,8 @@ static void print_limits(const struct pier_device_attr *attr)
 	char length[32];
 
 	format_bytes(attr->max_mr_size, length, sizeof(length));
-	printf("  firmware      %s\n", attr->firmware[0] ? attr->firmware : "unknown");
+	print_line(stdout, "  firmware      %s",
+		   attr->firmware[0] ? attr->firmware : "unknown");
 	printf("  dma-buf       %s\n", !attr->dmabuf	       ? "no"
 				       : attr->memfd_as_dmabuf ? "yes, and memfds"
 							       : "yes");
@@ -93,8 +94,8 @@ static void print_port(struct pier_device *device, uint32_t number)
 	char message[32];
 
 	if (pier_query_port(device, number, &port) < 0) {
-		printf("  port %-8" PRIu32 " cannot be queried: %s\n", number,
-		       pier_error_message());
+		print_line(stdout, "  port %-8" PRIu32 " cannot be queried: %s", number,
+			   pier_error_message());
 		return;
 	}
 	format_bytes(port.max_msg_size, message, sizeof(message));
@@ -123,36 +124,33 @@ static void print_location(const struct pier_location *location)
 
 static void print_reach(const struct reach_facts *facts)
 {
-	printf("  memory        ");
-	print_safely(stdout, facts->memory);
+	bool mapped = facts->mapping != PIER_MAPPING_AUTO;
+
 	if (facts->error[0]) {
-		printf(": not registered: ");
-		print_safely(stdout, facts->error);
-		putchar('\n');
+		print_line(stdout, "  memory        %s: not registered: %s", facts->memory,
+			   facts->error);
 		return;
 	}
-	printf(": %s", pier_path_name(facts->path));
-	if (facts->mapping != PIER_MAPPING_AUTO)
-		printf(", mapping %s", pier_mapping_name(facts->mapping));
-	if (facts->canary[0])
-		printf("; canary: %s", facts->canary);
-	if (facts->reason[0])
-		printf("; %s", facts->reason);
-	putchar('\n');
+	print_line(stdout, "  memory        %s: %s%s%s%s%s%s%s", facts->memory,
+		   pier_path_name(facts->path), mapped ? ", mapping " : "",
+		   mapped ? pier_mapping_name(facts->mapping) : "",
+		   facts->canary[0] ? "; canary: " : "", facts->canary,
+		   facts->reason[0] ? "; " : "", facts->reason);
 }
 
 void print_device_text(const struct device_facts *facts)
 {
 	uint32_t port;
 
-	printf("\ndevice %s (%s)\n", facts->info.name, facts->info.provider);
+	putchar('\n');
+	print_line(stdout, "device %s (%s)", facts->info.name, facts->info.provider);
 	if (!facts->device) {
-		printf("  not usable    %s\n", facts->error);
+		print_line(stdout, "  not usable    %s", facts->error);
 		return;
 	}
 	print_location(&facts->location);
-	printf("  channels      %s%s\n", facts->no_channels[0] ? "no: " : "yes",
-	       facts->no_channels);
+	print_line(stdout, "  channels      %s%s", facts->no_channels[0] ? "no: " : "yes",
+		   facts->no_channels);
 	if (facts->reach.memory)
 		print_reach(&facts->reach);
 	print_limits(&facts->attr);
@@ -166,13 +164,13 @@ void print_backends_text(const struct pier_backend_info *list, size_t count)
 
 	printf("\nmemory\n");
 	for (i = 0; i < count; i++) {
-		printf("  %-13s %s: %s%s\n", list[i].name,
-		       list[i].available ? "available" : "not available",
-		       list[i].description, list[i].dmabuf ? "; dma-buf" : "");
+		print_line(stdout, "  %-13s %s: %s%s", list[i].name,
+			   list[i].available ? "available" : "not available",
+			   list[i].description, list[i].dmabuf ? "; dma-buf" : "");
 		if (list[i].detail[0])
-			printf("  %-13s %s\n", "", list[i].detail);
+			print_line(stdout, "  %-13s %s", "", list[i].detail);
 		if (list[i].origin[0])
-			printf("  %-13s from %s\n", "", list[i].origin);
+			print_line(stdout, "  %-13s from %s", "", list[i].origin);
 	}
 }
 
@@ -186,19 +184,22 @@ static void print_near(const struct pier_near_device *near, size_t count)
 		puts(" unknown");
 		return;
 	}
-	for (i = 0; i < count && near[i].distance == near[0].distance; i++)
-		printf("%s %s", i ? "," : "", near[i].name);
+	for (i = 0; i < count && near[i].distance == near[0].distance; i++) {
+		fputs(i ? ", " : " ", stdout);
+		print_safely(stdout, near[i].name);
+	}
 	printf(" (%s)\n", pier_distance_name(near[0].distance));
 }
 
 void print_unit_text(const struct unit_facts *facts)
 {
-	printf("\nmemory %s (%s)\n", facts->unit->spec, facts->unit->name);
+	putchar('\n');
+	print_line(stdout, "memory %s (%s)", facts->unit->spec, facts->unit->name);
 	if (facts->unit->detail[0])
-		printf("  limits        %s\n", facts->unit->detail);
+		print_line(stdout, "  limits        %s", facts->unit->detail);
 	print_location(&facts->unit->location);
 	if (facts->near_error[0])
-		printf("  nearest       unknown: %s\n", facts->near_error);
+		print_line(stdout, "  nearest       unknown: %s", facts->near_error);
 	else
 		print_near(facts->near, facts->near_count);
 }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """In place of PyTorch, to try test_torch.py where there is none: as much of a tensor as it
-uses, in memory of the CUDA driver that each allocator of PyTorch would take."""
+uses, in memory of the CUDA driver that each allocator of PyTorch would take, or of HIP."""
 
 import array
 import ctypes
@@ -10,25 +10,29 @@ __version__ = "standin"
 int32 = "int32"
 BLOCK = 2 << 20
 
-_cuda = ctypes.CDLL("libcuda.so.1")
+_HIP = os.environ.get("PIER_GPU_BACKEND") == "hip"
+_cuda = ctypes.CDLL("libamdhip64.so.6" if _HIP else "libcuda.so.1")
 _settings = os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
 _context = ctypes.c_void_p()
 
 
 class version:
-    cuda = "of the driver"
+    cuda = None if _HIP else "of the driver"
+    hip = "of the runtime" if _HIP else None
 
 
 class cuda:
     @staticmethod
     def is_available():
         count = ctypes.c_int(0)
+        if _HIP:
+            return _cuda.hipGetDeviceCount(ctypes.byref(count)) == 0 and count.value > 0
         return _cuda.cuInit(0) == 0 and _cuda.cuDeviceGetCount(ctypes.byref(count)) == 0 \
             and count.value > 0
 
     @staticmethod
     def synchronize():
-        _must(_cuda.cuStreamSynchronize(None))
+        _must((_cuda.hipStreamSynchronize if _HIP else _cuda.cuStreamSynchronize)(None))
 
     class memory:
         @staticmethod
@@ -41,9 +45,18 @@ def _must(error):
         raise RuntimeError("the driver's error %d" % error)
 
 
+def _copy(name, kind, target, source, size):
+    """By CUDA's function, or by HIP's one for all kinds."""
+    if _HIP:
+        _must(_cuda.hipMemcpyAsync(target, source, ctypes.c_size_t(size), kind, None))
+        cuda.synchronize()
+    else:
+        _must(getattr(_cuda, name)(target, source, ctypes.c_size_t(size)))
+
+
 def _enter():
     """As PyTorch's threads, which have the primary context current."""
-    if not _context:
+    if not _context and not _HIP:
         _must(_cuda.cuInit(0))
         _must(_cuda.cuDevicePrimaryCtxRetain(ctypes.byref(_context), 0))
         _must(_cuda.cuCtxPushCurrent_v2(_context))
@@ -82,9 +95,11 @@ def _map(size):
 def _allocate(size):
     """Never freed: as long as the process, which a caching allocator's is too."""
     address = ctypes.c_uint64()
-    if "expandable_segments" in _settings:
+    if _HIP:  # without expandable segments
+        _must(_cuda.hipMalloc(ctypes.byref(address), ctypes.c_size_t(-(-size // BLOCK) * BLOCK)))
+    elif "expandable_segments" in _settings:
         return _map(size)
-    if "cudaMallocAsync" in _settings:
+    elif "cudaMallocAsync" in _settings:
         _must(_cuda.cuMemAllocAsync(ctypes.byref(address), ctypes.c_size_t(size), None))
     else:
         _must(_cuda.cuMemAlloc_v2(ctypes.byref(address),
@@ -115,8 +130,8 @@ class _Tensor:
     def cpu(self):
         found = ctypes.create_string_buffer(4 * self.count)
         if self.count:
-            _must(_cuda.cuMemcpyDtoH_v2(found, ctypes.c_uint64(self.address),
-                                        ctypes.c_size_t(4 * self.count)))
+            _copy("cuMemcpyDtoH_v2", 2, found, ctypes.c_uint64(self.address),
+                  4 * self.count)
         tensor = _Tensor(ctypes.addressof(found), self.count)
         tensor.memory = found
         return tensor
@@ -125,8 +140,8 @@ class _Tensor:
 def _make(values):
     _enter()
     tensor = _Tensor(_allocate(4 * len(values)), len(values))
-    _must(_cuda.cuMemcpyHtoD_v2(ctypes.c_uint64(tensor.address), values.tobytes(),
-                                ctypes.c_size_t(4 * len(values))))
+    _copy("cuMemcpyHtoD_v2", 1, ctypes.c_uint64(tensor.address), values.tobytes(),
+          4 * len(values))
     return tensor
 
 
