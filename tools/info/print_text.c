@@ -127,8 +127,8 @@ static void print_reach(const struct reach_facts *facts)
 	bool mapped = facts->mapping != PIER_MAPPING_AUTO;
 
 	if (facts->error[0]) {
-		print_line(stdout, "  memory        %s: not registered: %s", facts->memory,
-			   facts->error);
+		print_line(stdout, "  memory        %s: not registered: %s",
+			   facts->memory, facts->error);
 		return;
 	}
 	print_line(stdout, "  memory        %s: %s%s%s%s%s%s%s", facts->memory,
