@@ -52,6 +52,12 @@ int pier_unpack_gids(const uint8_t *wire, size_t size, struct pier_gid_list *ret
 	struct pier_gid_list list = { 0 };
 	const uint8_t *at = wire + AT_OFFERS;
 
+	if (is_gid_list(wire, size) && size >= AT_LENGTH &&
+	    pier_get_le16(wire + AT_VERSION) != WIRE_VERSION)
+		return pier_fail(EPROTONOSUPPORT,
+				 "peer's endpoint: address is a list of GIDs of version "
+				 "%u; this library knows version %d",
+				 pier_get_le16(wire + AT_VERSION), WIRE_VERSION);
 	if (!is_gid_list(wire, size) || size < AT_OFFERS + OFFER_SIZE ||
 	    size > PIER_GIDS_WIRE_MAX || (size - AT_OFFERS) % OFFER_SIZE ||
 	    pier_get_le16(wire + AT_LENGTH) != size)
@@ -59,11 +65,6 @@ int pier_unpack_gids(const uint8_t *wire, size_t size, struct pier_gid_list *ret
 				 "peer's endpoint: address has %zu bytes, which are no "
 				 "list of 1 to %d GIDs",
 				 size, PIER_GID_OFFERS);
-	if (pier_get_le16(wire + AT_VERSION) != WIRE_VERSION)
-		return pier_fail(EPROTONOSUPPORT,
-				 "peer's endpoint: address is a list of GIDs of version "
-				 "%u; this library knows version %d",
-				 pier_get_le16(wire + AT_VERSION), WIRE_VERSION);
 	list.count = (uint32_t)((size - AT_OFFERS) / OFFER_SIZE);
 	for (uint32_t i = 0; i < list.count; i++, at += OFFER_SIZE) {
 		list.entries[i].gid_type = pier_get_le16(at + AT_TYPE);
