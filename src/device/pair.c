@@ -31,6 +31,7 @@ struct pier_pair *pier_find_pair(struct pier_device *device, const char *backend
 		pair = calloc(1, sizeof(*pair));
 		if (pair) {
 			memcpy(pair->memory, memory, sizeof(memory));
+			pier_list_init(&pair->spares);
 			pier_list_append(&device->pairs, &pair->link);
 		}
 	}
@@ -40,8 +41,6 @@ struct pier_pair *pier_find_pair(struct pier_device *device, const char *backend
 
 static void free_record(struct pier_pair *pair)
 {
-	void *spare = atomic_load(&pair->spare);
-
 	for (size_t i = 0; i < sizeof(pair->canary) / sizeof(pair->canary[0]); i++) {
 		char *text = atomic_load(&pair->canary[i].text);
 
@@ -49,8 +48,10 @@ static void free_record(struct pier_pair *pair)
 			free(text);
 		free(atomic_load(&pair->canary[i].obstacle));
 	}
-	if (spare)
-		atomic_load (&pair->free_spare)(spare);
+	pier_list_for_each_safe(spare, next, &pair->spares) {
+		pier_list_remove(spare);
+		pair->free_spare(spare);
+	}
 	free(pair);
 }
 

@@ -28,15 +28,14 @@ struct pier_pair {
 	_Atomic(enum pier_mapping) mapping;
 	/* By the mapping; PIER_MAPPING_AUTO stands for peer memory. */
 	struct pier_canary_answer canary[PIER_MAPPING_PCIE + 1];
-	/* Memory that no canary is using, or NULL; `free_spare` frees it. */
-	_Atomic(void *) spare;
-	void (*_Atomic free_spare)(void *spare);
+	/* Memory that no canary is using; `free_spare` frees it. Under `pairs_lock`. */
+	struct pier_list spares;
+	void (*free_spare)(struct pier_list *spare);
 };
 
 /*
  * The record of a device and the memory of a unit. The first call makes it. It stays
- * until the device is closed, and each field of it may be read and written by any
- * thread.
+ * until the device is closed. Any thread may read and write its atomic fields.
  *
  * unit  as in struct pier_memory_facts; "": the backend has none
  *

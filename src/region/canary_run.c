@@ -276,37 +276,45 @@ static int test_writing(struct canary *canary, enum pier_mapping mapping)
 
 /*
  * Two pages of the unit. They are kept until the device is closed: freeing them can wait
- * for kernels of the program, which may in turn wait for this registration.
+ * for kernels of the program, which may in turn wait for this registration. So can
+ * allocating them again for the next canary.
  */
 static int take_memory(struct canary *canary)
 {
-	canary->buffer = atomic_exchange(&canary->pair->spare, NULL);
-	if (!canary->buffer)
+	pthread_mutex_t *lock = &canary->pd->device->pairs_lock;
+	struct pier_list *spares = &canary->pair->spares, *spare;
+
+	pthread_mutex_lock(lock);
+	spare = spares->next;
+	pier_list_remove(spare);
+	pthread_mutex_unlock(lock);
+	if (spare == spares)
 		return pier_buffer_alloc(canary->pair->memory, 2 * canary->page,
 					 &canary->buffer);
+	canary->buffer = pier_container_of(spare, struct pier_buffer, object.link);
 	pier_object_track(&canary->buffer->object, PIER_OBJECT_BUFFER, NULL);
 	return 0;
 }
 
-static void free_spare(void *buffer)
+static void free_spare(struct pier_list *spare)
 {
-	struct pier_buffer *spare = buffer;
+	struct pier_buffer *buffer = pier_container_of(spare, struct pier_buffer,
+						       object.link);
 
-	pier_object_track(&spare->object, PIER_OBJECT_BUFFER, NULL);
-	pier_free_buffer_alone(spare);
+	pier_object_track(&buffer->object, PIER_OBJECT_BUFFER, NULL);
+	pier_free_buffer_alone(buffer);
 }
 
 /* No object of the program, so none that is counted. */
 static void keep_memory(struct canary *canary)
 {
-	void *other;
+	pthread_mutex_t *lock = &canary->pd->device->pairs_lock;
 
 	pier_object_untrack(&canary->buffer->object);
-	atomic_store(&canary->pair->free_spare, free_spare);
-	other = atomic_exchange(&canary->pair->spare, canary->buffer);
-	/* Another thread's. */
-	if (other)
-		free_spare(other);
+	pthread_mutex_lock(lock);
+	canary->pair->free_spare = free_spare;
+	pier_list_append(&canary->pair->spares, &canary->buffer->object.link);
+	pthread_mutex_unlock(lock);
 }
 
 static int run_canary(struct canary *canary, enum pier_mapping mapping,
@@ -341,15 +349,11 @@ static bool dereg_region(const struct canary *canary, struct ibv_mr *mr)
 	return !error;
 }
 
-static void end_canary(struct canary *canary, bool keep)
+static void end_canary(struct canary *canary)
 {
 	pier_loop_destroy(canary->loop);
-	if (dereg_region(canary, canary->part.mr) && canary->buffer) {
-		if (keep)
-			keep_memory(canary);
-		else
-			pier_free_buffer_alone(canary->buffer);
-	}
+	if (dereg_region(canary, canary->part.mr) && canary->buffer)
+		keep_memory(canary);
 	if (dereg_region(canary, canary->host) && canary->sent)
 		munmap(canary->sent, 2 * canary->page);
 }
@@ -370,6 +374,6 @@ int pier_run_canary(struct pier_pd *pd, struct pier_pair *pair, enum pier_mappin
 	error = run_canary(&canary, mapping, take);
 	if (error)
 		snprintf(ret_reason, PIER_CANARY_SENTENCE, "%s", pier_error_message());
-	end_canary(&canary, !error);
+	end_canary(&canary);
 	return error;
 }
