@@ -145,7 +145,7 @@ static const char *describe_answer(struct pier_device *device,
 	if (text && text != pier_canary_impossible)
 		return text;
 	text = pair ? atomic_load(&pair->canary[mapping].obstacle) : NULL;
-	return text ? text : "not run";
+	return text ? text : "not run: the ranges have one key, or no memory was left";
 }
 
 const char *pier_mr_canary(const struct pier_mr *mr)

@@ -392,6 +392,23 @@ static void is_sent_for_any_region(void **state)
 	expect_ok(pier_buffer_free(small));
 }
 
+/* soft0 joins the ranges under one key, without a canary. */
+static void is_not_sent_for_joined_ranges(void **state)
+{
+	struct pier_mr_range ranges[] = {
+		pier_mr_range_buffer(fixture.buffer, 0, 4096),
+		pier_mr_range_buffer(fixture.buffer, 0, 4096),
+	};
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	open_device("soft0");
+	expect_ok(pier_reg_mr_vec(fixture.pd, ranges, 2, 0, &mr));
+	assert_int_equal(fixture.gpu->copies, 0);
+	assert_ptr_equal(strstr(pier_mr_canary(mr), "not run: "), pier_mr_canary(mr));
+	expect_ok(pier_dereg_mr(mr));
+}
+
 static void *fork_children(void *argument)
 {
 	pid_t child;
@@ -521,6 +538,7 @@ int main(void)
 		CASE(refuses_memory_that_never_completes),
 		CASE(tells_what_it_found),
 		CASE(is_sent_for_any_region),
+		CASE(is_not_sent_for_joined_ranges),
 		CASE(survives_forks),
 		CASE(threads_agree),
 		CASE(dmabufs_are_switched_off),
