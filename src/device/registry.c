@@ -43,6 +43,8 @@ void pier_free_device(struct pier_device *device)
 	pier_free_pairs(device);
 	for (int i = 0; i < PIER_GID_PORTS; i++)
 		pier_drop_gids(device->gids[i].gids);
+	pthread_mutex_destroy(&device->gids_lock);
+	pthread_mutex_destroy(&device->events_lock);
 	free(device);
 }
 
