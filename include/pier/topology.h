@@ -35,9 +35,10 @@ PIER_BEGIN_DECLS
  * sysfs never shows it. `switch` and `switches` make such a GPU use the PCIe mapping
  * (<pier/buffer.h>).
  *
- * A line with an error fails every call that uses the file, and so does a second line
- * about the same NIC, address or pair. A line about a NIC or a unit that is not here is
- * ignored, with a warning.
+ * A line with an error fails every call that lists, opens or locates NICs by the file,
+ * and so does a second line about the same NIC, address or pair. Registrations and
+ * pier_location_distance() then ignore the file, with a warning. A line about a NIC or a
+ * unit that is not here is ignored alone, with a warning.
  *
  * Threads: any thread may call any function.
  */
