@@ -118,8 +118,10 @@ struct pier_channel_attr {
 	uint8_t min_rnr_timer;
 	uint8_t service_level; /**< 0 to 15 */
 	/**
-	 * Of packets with a GID. PIER_TRAFFIC_CLASS_PORT: what the administrator set for
-	 * the port (/sys/class/infiniband/DEVICE/tc/PORT/traffic_class), or 0.
+	 * Of packets with a GID. PIER_TRAFFIC_CLASS_PORT: with RoCE v2, what the
+	 * administrator set for the port
+	 * (/sys/class/infiniband/DEVICE/tc/PORT/traffic_class), or 106 (DSCP 26 with
+	 * ECN), as in UCX; otherwise 0.
 	 */
 	uint8_t traffic_class;
 	uint8_t hop_limit;

@@ -218,6 +218,7 @@ static void lack_some(void)
 {
 	uint64_t counted = status().done;
 	bool lacks;
+	int result;
 
 	remake_both();
 	resume_receiver();
@@ -227,7 +228,10 @@ static void lack_some(void)
 		assert_int_equal(landed().done, LENGTH - CHUNK);
 	if (status().error)
 		send_missing();
-	expect_result(pier_receiver_wait(fixture.receiver, BRIEF), !lacks);
+	result = pier_receiver_wait(fixture.receiver, BRIEF);
+	/* On a loaded machine BRIEF may last longer than the stall timeout. */
+	if (!lacks || result != -ETIMEDOUT)
+		expect_result(result, !lacks);
 	assert_int_equal(landed().done < LENGTH, lacks);
 	if (lacks)
 		begin_anew();

@@ -5,8 +5,16 @@
 #include "device/topology.h"
 #include "traffic_class.h"
 
+enum {
+	/*
+	 * DSCP 26, ECN-capable: the class that fabrics for RoCE v2 commonly keep free of
+	 * loss, and UCX's choice (UCT_IB_DEFAULT_ROCEV2_DSCP).
+	 */
+	ROCE_V2_CLASS = 106,
+};
+
 /*
- * The administrator's setting for all RoCE packets of the port. Only NVIDIA's drivers
+ * The administrator's setting for all RoCE v2 packets of the port. Only NVIDIA's drivers
  * have the file. UCX reads it, too (uct_ib_device_query_roce_tclass()).
  */
 static uint8_t port_traffic_class(const char *sysfs, const char *device, uint32_t port)
@@ -19,9 +27,9 @@ static uint8_t port_traffic_class(const char *sysfs, const char *device, uint32_
 		 device, port);
 	file = fopen(path, "re");
 	if (!file)
-		return 0;
+		return ROCE_V2_CLASS;
 	if (fscanf(file, "Global tclass=%3u", &value) != 1 || value > UINT8_MAX)
-		value = 0;
+		value = ROCE_V2_CLASS;
 	fclose(file);
 	return (uint8_t)value;
 }
@@ -30,7 +38,8 @@ uint8_t pier_traffic_class_in(const char *sysfs, const struct pier_channel *chan
 {
 	if (channel->attr.traffic_class != PIER_TRAFFIC_CLASS_PORT)
 		return channel->attr.traffic_class;
-	if (channel->link_layer != PIER_LINK_ETHERNET)
+	if (channel->link_layer != PIER_LINK_ETHERNET ||
+	    channel->gid.gid_type != IBV_GID_TYPE_ROCE_V2)
 		return 0;
 	return port_traffic_class(sysfs, channel->pd->device->context->device->name,
 				  channel->attr.port);

@@ -142,11 +142,15 @@ static void environment_reaches_the_device(void **state)
 }
 
 /* A line of port 2's file in sysfs, and the traffic class of a channel there. */
-static uint8_t class_from(const char *line, enum pier_link_layer link_layer,
-			  uint8_t given)
+static uint8_t class_on(const char *line, enum pier_link_layer link_layer,
+			uint32_t gid_type, uint8_t given)
 {
 	struct recorded tree = recorded_start();
-	struct pier_channel channel = { .pd = fake_reset(), .link_layer = link_layer };
+	struct pier_channel channel = {
+		.pd = fake_reset(),
+		.link_layer = link_layer,
+		.gid.gid_type = gid_type,
+	};
 	uint8_t found;
 
 	channel.attr.port = 2;
@@ -158,27 +162,43 @@ static uint8_t class_from(const char *line, enum pier_link_layer link_layer,
 	return found;
 }
 
+static uint8_t class_from(const char *line, uint8_t given)
+{
+	return class_on(line, PIER_LINK_ETHERNET, IBV_GID_TYPE_ROCE_V2, given);
+}
+
 #define TC_FILE(contents) "class/infiniband/fake0/tc/2/traffic_class = " contents
 
 static void default_traffic_class_is_the_ports(void **state)
 {
-	static const char set[] = TC_FILE("Global tclass=106");
+	static const char set[] = TC_FILE("Global tclass=96");
 
 	(void)state;
-	assert_int_equal(class_from(set, PIER_LINK_ETHERNET, PIER_TRAFFIC_CLASS_PORT),
-			 106);
-	assert_int_equal(class_from(set, PIER_LINK_ETHERNET, 0), 0);
-	assert_int_equal(class_from(set, PIER_LINK_ETHERNET, 32), 32);
-	assert_int_equal(class_from(set, PIER_LINK_INFINIBAND, PIER_TRAFFIC_CLASS_PORT),
+	assert_int_equal(class_from(set, PIER_TRAFFIC_CLASS_PORT), 96);
+	assert_int_equal(class_from(set, 0), 0);
+	assert_int_equal(class_from(set, 32), 32);
+	assert_int_equal(class_from(TC_FILE("Global tclass=0"), PIER_TRAFFIC_CLASS_PORT),
 			 0);
-	assert_int_equal(class_from(NULL, PIER_LINK_ETHERNET, PIER_TRAFFIC_CLASS_PORT),
+	assert_int_equal(class_on(set, PIER_LINK_INFINIBAND, IBV_GID_TYPE_IB,
+				  PIER_TRAFFIC_CLASS_PORT),
 			 0);
-	assert_int_equal(class_from(TC_FILE("Global tclass=256"), PIER_LINK_ETHERNET,
-				    PIER_TRAFFIC_CLASS_PORT),
+	assert_int_equal(class_on(set, PIER_LINK_ETHERNET, IBV_GID_TYPE_ROCE_V1,
+				  PIER_TRAFFIC_CLASS_PORT),
 			 0);
-	assert_int_equal(class_from(TC_FILE("tclass=106"), PIER_LINK_ETHERNET,
-				    PIER_TRAFFIC_CLASS_PORT),
-			 0);
+}
+
+static void traffic_class_of_other_ports_is_that_of_ucx(void **state)
+{
+	static const char *const unset[] = {
+		NULL,
+		TC_FILE(""),
+		TC_FILE("Global tclass=256"),
+		TC_FILE("tclass=96"),
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(unset) / sizeof(unset[0]); i++)
+		assert_int_equal(class_from(unset[i], PIER_TRAFFIC_CLASS_PORT), 106);
 }
 
 static void query_reports_the_effective_traffic_class(void **state)
@@ -190,9 +210,9 @@ static void query_reports_the_effective_traffic_class(void **state)
 	pier_channel_attr_init(&found);
 	expect_ok(pier_channel_create(fake_reset(), NULL, &channel));
 	expect_ok(pier_channel_query(channel, &found));
-	assert_int_equal(found.traffic_class, 0);
+	assert_int_equal(found.traffic_class, 106);
 	expect_ok(pier_channel_connect(channel, &peer));
-	assert_int_equal(fake.rtr.ah_attr.grh.traffic_class, 0);
+	assert_int_equal(fake.rtr.ah_attr.grh.traffic_class, 106);
 	expect_ok(pier_channel_destroy(channel));
 }
 
@@ -214,6 +234,7 @@ int main(void)
 		cmocka_unit_test_teardown(environment_reaches_the_device,
 					  clear_environment),
 		cmocka_unit_test(default_traffic_class_is_the_ports),
+		cmocka_unit_test(traffic_class_of_other_ports_is_that_of_ucx),
 		cmocka_unit_test(query_reports_the_effective_traffic_class),
 	};
 
