@@ -66,6 +66,8 @@ static const struct pier_provider *provider_of_all_parts(void)
 
 struct pier_pd *fake_reset(void)
 {
+	for (int i = 0; i < PIER_GID_PORTS; i++)
+		pier_drop_gids(fake.device.gids[i].gids);
 	memset(&fake, 0, sizeof(fake));
 	fake.fail_result = ENOSPC;
 	fake.context.async_fd = -1;
