@@ -38,7 +38,7 @@ PIER_BEGIN_DECLS
  * A line with an error fails every call that lists, opens or locates NICs by the file,
  * and so does a second line about the same NIC, address or pair. Registrations and
  * pier_location_distance() then ignore the file, with a warning. A line about a NIC or a
- * unit that is not here is ignored alone, with a warning.
+ * unit that is not here is ignored alone, with a warning (PIER_LOG=warning prints it).
  *
  * Threads: any thread may call any function.
  */
@@ -135,10 +135,10 @@ PIER_API int pier_open_near_device(const struct pier_buffer *buffer,
 
 /** One entry of pier_memory_unit_list(): a GPU. */
 struct pier_memory_unit {
-	char spec[64];	  /**< the spec for pier_buffer_alloc(): "cuda:0" */
-	char name[96];	  /**< "NVIDIA H200" */
-	char detail[160]; /**< limits and other properties, or "" */
-	struct pier_location location;
+	char spec[64];		       /**< the spec for pier_buffer_alloc(): "cuda:0" */
+	char name[96];		       /**< "NVIDIA H200" */
+	char detail[160];	       /**< limits and other properties, or "" */
+	struct pier_location location; /**< of sysfs: PIER_TOPO_FILE changes nothing */
 };
 
 /**

@@ -22,10 +22,13 @@ int pier_fail_line(const struct pier_topology_reading *reading, const char *rule
 			 value ? "\"" : "");
 }
 
+/* Between words; also "\r", which editors of other systems write at the end of a line. */
+#define WHITE_SPACE " \t\r\n"
+
 /* The next word of the line, or NULL. */
 static char *take_word(struct pier_topology_reading *reading)
 {
-	return strtok_r(NULL, " \t\n", &reading->rest);
+	return strtok_r(NULL, WHITE_SPACE, &reading->rest);
 }
 
 /* Returns false, and changes nothing, if it is no PCI address. */
@@ -107,8 +110,8 @@ static int take_distance(struct pier_topology_reading *reading,
 	if (!word)
 		return pier_fail_line(reading, "distance needs two places and a name",
 				      NULL);
-	word += strspn(word, " \t");
-	for (size_t end = strlen(word); end > 0 && strchr(" \t", word[end - 1]);)
+	word += strspn(word, WHITE_SPACE);
+	for (size_t end = strlen(word); end > 0 && strchr(WHITE_SPACE, word[end - 1]);)
 		word[--end] = '\0';
 	for (int i = PIER_DISTANCE_SAME; i < PIER_DISTANCE_UNKNOWN; i++) {
 		line->distance = (enum pier_distance)i;
@@ -182,10 +185,11 @@ static int read_file(FILE *file, struct pier_topology_reading *reading,
 
 		reading->number++;
 		if (!strchr(text, '\n') && !feof(file))
-			return pier_fail_line(reading, "a line has at most 510 bytes",
-					      NULL);
+			return pier_fail_line(
+				reading,
+				"a line has at most 510 bytes, none of them zero", NULL);
 		text[strcspn(text, "#")] = '\0';
-		first = strtok_r(text, " \t\n", &reading->rest);
+		first = strtok_r(text, WHITE_SPACE, &reading->rest);
 		if (!first)
 			continue;
 		if (*ret_count == PIER_TOPOLOGY_LINES_MAX)
@@ -196,10 +200,9 @@ static int read_file(FILE *file, struct pier_topology_reading *reading,
 		};
 		error = read_line(reading, first, &lines[(*ret_count)++]);
 	}
-	return error || !ferror(file)
-		       ? error
-		       : pier_fail_because(EIO, "reading PIER_TOPO_FILE %s",
-					   reading->path);
+	return error || !ferror(file) ? error
+				      : pier_fail(errno, "PIER_TOPO_FILE: reading %s: %s",
+						  reading->path, strerror(errno));
 }
 
 int pier_topology_read_lines(struct pier_topology_reading *reading,

@@ -486,7 +486,7 @@ static void file_overrides_the_tree(void **state)
 		       "distance mlx5_7 0000:00:04.0 host bridge \n"
 		       "distance mlx5_5 0000:00:04.0 system\n");
 	expect_first(&gpu, "mlx5_6");
-	write_topology("distance 0000:00:04.0 mlx5_4 c2c\n");
+	write_topology("distance 0000:00:04.0 mlx5_4 c2c\r\n\r\nnic mlx5_1 numa=1\r\n");
 	expect_first(&gpu, "mlx5_4");
 	write_topology("nic mlx5_3 numa=1 speed=800000");
 	expect_first(&gpu, "mlx5_3");
@@ -630,7 +630,15 @@ static void errors_of_the_file_name_the_line(void **state)
 	long_line[sizeof(long_line) - 1] = '\0';
 	write_topology(long_line);
 	expect_result(pier_list_near_in(machine.tree.root, &gpu, &list, &count), -EINVAL);
-	test_assert_sentence("line 1: a line has at most 510 bytes");
+	test_assert_sentence("line 1: a line has at most 510 bytes, none of them zero");
+	setenv("PIER_TOPO_FILE", machine.tree.root, 1);
+	for (int i = 0; i < 2; i++) {
+		expect_result(pier_list_near_in(machine.tree.root, &gpu, &list, &count),
+			      -EISDIR);
+		assert_true(strncmp(pier_error_message(), "PIER_TOPO_FILE: reading /",
+				    25) == 0);
+		assert_null(strstr(pier_error_message() + 1, "PIER_TOPO_FILE"));
+	}
 	setenv("PIER_TOPO_FILE", "/nonexistent/file", 1);
 	expect_result(pier_list_near_in(machine.tree.root, &gpu, &list, &count), -ENOENT);
 	test_assert_sentence("PIER_TOPO_FILE: opening /nonexistent/file");
