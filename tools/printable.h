@@ -32,6 +32,7 @@ void print_safely(FILE *file, const char *text);
 /* Print one line through print_safely(), and end it. The format has no newline. */
 void print_line(FILE *file, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-void vprint_line(FILE *file, const char *format, va_list arguments);
+void vprint_line(FILE *file, const char *format, va_list arguments)
+	__attribute__((format(printf, 2, 0)));
 
 #endif
