@@ -93,6 +93,8 @@ static void close_end(struct pair_end *end)
 	expect_ok(pier_channel_destroy(end->channel));
 	expect_ok(pier_dereg_mr(end->mr));
 	expect_ok(pier_dealloc_pd(end->pd));
+	for (int i = 0; i < PIER_GID_PORTS; i++)
+		pier_drop_gids(end->device.gids[i].gids);
 	expect_ok(pier_soft_provider.close_device(end->device.context));
 	free(end->memory);
 }
