@@ -18,7 +18,7 @@ int pier_cuda_expose(const struct pier_memory *memory);
 void pier_cuda_explain_export(const struct pier_cuda_memory *memory, char *ret_text,
 			      size_t size);
 
-/* What may help if a NIC refuses the export of memory; "": nothing is known. */
+/* Write what a user can try if a NIC refuses the export; "" if nothing is known. */
 void pier_cuda_suggest_remedy(const struct pier_cuda_memory *memory, char *ret_text,
 			      size_t size);
 

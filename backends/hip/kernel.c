@@ -37,7 +37,7 @@ static const struct {
 	{ "/lib/modules/", "/build/.config" },
 };
 
-/* Reads plain text, too. Whoever has HSA has it: HSA needs libelf, and libelf zlib. */
+/* It also reads plain text. HSA always brings it: HSA needs libelf, which needs zlib. */
 struct zlib {
 	struct gzFile_s *(*gzdopen)(int fd, const char *mode);
 	char *(*gzgets)(struct gzFile_s *file, char *line, int size);

@@ -145,7 +145,7 @@ struct pier_memory_facts {
 	 * reach nothing. The library chooses by the topology.
 	 */
 	bool coherent;
-	/** What may help if a NIC's driver refuses its dma-bufs; "": nothing is known. */
+	/** What a user can try if a NIC refuses its dma-bufs; "" if nothing is known. */
 	char remedy[192];
 };
 

@@ -54,8 +54,8 @@ bool pier_explain_by_event(struct pier_device *device, const struct ibv_qp *qp,
 
 /*
  * A queue pair begins a new connection: what was reported about it, or about an earlier
- * one with its number, explains nothing that follows. What was reported about its
- * completion queue does: a queue that has failed stays so.
+ * one with its number, explains nothing that follows. An event of its completion queue
+ * still counts, because a queue that has failed stays failed.
  */
 void pier_forget_qp_events(struct pier_device *device, unsigned int qp_num);
 

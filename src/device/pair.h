@@ -4,7 +4,7 @@
 
 #include "device.h"
 
-/* What region/canary.c found about one path between a NIC and memory. */
+/* The result of region/canary.c for one path between a NIC and memory. */
 struct pier_canary_answer {
 	/*
 	 * NULL: it was not sent. pier_canary_passed; pier_canary_impossible: it never

@@ -338,7 +338,7 @@ static int run_canary(struct canary *canary, enum pier_mapping mapping,
 	return error;
 }
 
-/* What a driver does not deregister is never freed: the NIC may still write to it. */
+/* Memory that stays registered is never freed: the NIC may still write to it. */
 static bool dereg_region(const struct canary *canary, struct ibv_mr *mr)
 {
 	int error = mr ? canary->pd->device->provider->dereg_mr(mr) : 0;

@@ -119,7 +119,7 @@ class Breaks(Broken):
 class Ports(Broken):
     """The port of one side goes down, and the sentence names it, whichever side fails first."""
 
-    # What the copy notices of it: the connection breaks, or nothing arrives any more.
+    # How the copy notices: the connection breaks, or nothing arrives any more.
     SYMPTOMS = ("wc@40+=RETRY_EXC_ERR", "wc@40+=WR_FLUSH_ERR", "lost@40+")
 
     def test_a_port_that_is_down_is_named(self):

@@ -209,7 +209,7 @@ int open_link(struct link *link, enum cp_role role, const struct cp_settings *se
 	struct pier_rail_pair pairs[CP_RAILS_MAX];
 	int count;
 
-	/* What the client requests replaces what either side has in its environment. */
+	/* The client's request overrides the environment of both sides. */
 	if (settings->channel[0] && setenv("PIER_CHANNEL", settings->channel, 1) < 0)
 		return fail(control->failure, EXIT_DEVICE, "out of memory");
 	choose_slots(link, settings, size);

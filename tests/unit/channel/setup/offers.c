@@ -61,6 +61,17 @@ static struct pier_channel *new_channel(int gid_index, struct pier_endpoint *ret
 	return channel;
 }
 
+/* The two ends of a connection, each with its own table of GIDs. */
+static void make_ends(struct pier_channel **ret_a, struct pier_endpoint *ret_of_a,
+		      struct pier_channel **ret_b, struct pier_endpoint *ret_of_b)
+{
+	fake_reset();
+	set_table_a();
+	*ret_a = new_channel(-1, ret_of_a);
+	set_table_b();
+	*ret_b = new_channel(-1, ret_of_b);
+}
+
 static void expect_route(unsigned int index, const char *peer)
 {
 	char found[INET6_ADDRSTRLEN];
@@ -88,11 +99,7 @@ static void ends_with_different_first_gids_connect(void **state)
 	struct pier_channel_attr attr;
 
 	(void)state;
-	fake_reset();
-	set_table_a();
-	a = new_channel(-1, &of_a);
-	set_table_b();
-	b = new_channel(-1, &of_b);
+	make_ends(&a, &of_a, &b, &of_b);
 	of_a = send_as_text(&of_a);
 	of_b = send_as_text(&of_b);
 	/* Without lists, the first of each would be used. */
@@ -115,11 +122,7 @@ static void the_offer_stays_the_same_until_a_reset(void **state)
 	struct pier_channel *a, *b;
 
 	(void)state;
-	fake_reset();
-	set_table_a();
-	a = new_channel(-1, &of_a);
-	set_table_b();
-	b = new_channel(-1, &of_b);
+	make_ends(&a, &of_a, &b, &of_b);
 	expect_ok(pier_channel_endpoint(a, &again));
 	assert_memory_equal(&again, &of_a, sizeof(again));
 	expect_ok(pier_channel_connect(a, &of_b));
@@ -205,11 +208,7 @@ static void hostile_lists_change_nothing(void **state)
 	struct pier_channel *a, *b;
 
 	(void)state;
-	fake_reset();
-	set_table_a();
-	a = new_channel(-1, &of_a);
-	set_table_b();
-	b = new_channel(-1, &of_b);
+	make_ends(&a, &of_a, &b, &of_b);
 	for (int i = 0; i < 4 * 8; i++) {
 		int changes;
 
