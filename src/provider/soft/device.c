@@ -9,8 +9,8 @@
 #include "core/error.h"
 #include "pass.h"
 #include "provider/soft/connect/address.h"
-#include "provider/soft/connect/gid.h"
 #include "provider/soft/connect/listen.h"
+#include "provider/soft/connect/meeting.h"
 #include "provider/soft/queues/atomic.h"
 #include "provider/soft/queues/channel.h"
 #include "provider/soft/queues/cq.h"
@@ -82,17 +82,21 @@ static void free_context(struct soft_context *context)
 	pier_soft_close_listeners(context);
 	pthread_mutex_destroy(&context->ibv.mutex);
 	pier_soft_free_keys(&context->mrs);
+	explicit_bzero(context->meeting.key, sizeof(context->meeting.key));
 	free(context);
 }
 
-static struct ibv_context *open_context(bool stepped)
+static struct ibv_context *open_context(bool stepped, bool meets)
 {
 	struct soft_context *context = allocate_context();
 	int error;
 
 	if (!context)
 		return NULL;
-	error = pier_soft_init_sodium() && pier_soft_make_gid(&context->gid) ? 0 : -EIO;
+	error = pier_soft_init_sodium() ? 0 : -EIO;
+	if (!error && meets)
+		error = pier_soft_join_meeting(&context->meeting,
+					       pier_soft_unix_allowed());
 	if (!error)
 		error = pier_soft_start_engine(context, stepped);
 	if (!error)
@@ -108,13 +112,18 @@ static struct ibv_context *open_context(bool stepped)
 
 struct ibv_context *pier_soft_open_stepped(void)
 {
-	return open_context(true);
+	return open_context(true, false);
+}
+
+struct ibv_context *pier_soft_open_verbs(void)
+{
+	return open_context(false, true);
 }
 
 static struct ibv_context *open_device(struct ibv_device *device)
 {
 	(void)device;
-	return open_context(false);
+	return open_context(false, false);
 }
 
 static int close_device(struct ibv_context *ibv_context)
