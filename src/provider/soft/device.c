@@ -39,6 +39,8 @@ static struct {
 		.transport_type = IBV_TRANSPORT_IB,
 		.name = "soft0",
 		.dev_name = "soft0",
+		.dev_path = "/sys/class/infiniband_verbs/soft0",
+		.ibdev_path = "/sys/class/infiniband/soft0",
 	},
 };
 

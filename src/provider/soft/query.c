@@ -1,13 +1,36 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <fcntl.h>
+#include <sodium.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "query.h"
 #include "core/error.h"
+#include "core/fd.h"
 #include "provider/soft/queues/atomic.h"
 #include "soft.h"
+
+__be64 pier_soft_host_guid(void)
+{
+	struct {
+		char boot_id[36];
+		uid_t user;
+	} host = { .user = geteuid() };
+	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	uint8_t guid[crypto_generichash_BYTES_MIN];
+	__be64 result;
+
+	if (fd >= 0 && read(fd, host.boot_id, sizeof(host.boot_id)) < 0)
+		memset(host.boot_id, 0, sizeof(host.boot_id));
+	pier_close_fd(fd);
+	crypto_generichash(guid, sizeof(guid), (const uint8_t *)&host, sizeof(host), NULL,
+			   0);
+	guid[0] = (guid[0] & 0xfc) | 2; /* locally administered, of one station */
+	memcpy(&result, guid, sizeof(result));
+	return result;
+}
 
 int pier_soft_query_device(struct ibv_context *ibv_context,
 			   struct ibv_device_attr *ret_attr)
@@ -39,8 +62,11 @@ int pier_soft_query_device(struct ibv_context *ibv_context,
 		.phys_port_cnt = 1,
 	};
 
-	/* Random, as the GID, and in network byte order. */
-	memcpy(&attr.node_guid, context->gid.raw + 8, sizeof(attr.node_guid));
+	/* Otherwise random, as the GID, and in network byte order. */
+	if (context->plain)
+		attr.node_guid = pier_soft_host_guid();
+	else
+		memcpy(&attr.node_guid, context->gid.raw + 8, sizeof(attr.node_guid));
 	attr.sys_image_guid = attr.node_guid;
 	*ret_attr = attr;
 	return 0;

@@ -29,6 +29,11 @@ int pier_soft_query_sized_port(struct ibv_context *context, uint8_t port,
 /* EINVAL: not port 1; ENODATA: not index 0. */
 int pier_soft_query_gid(struct ibv_context *context, uint8_t port, uint32_t index,
 			struct ibv_gid_entry *ret_entry);
+/*
+ * The GUID of the device of plain verbs, in network byte order: the same in all processes
+ * of a user on this kernel, until it boots again.
+ */
+__be64 pier_soft_host_guid(void);
 /* The clock of completion timestamps: CLOCK_MONOTONIC in ns. */
 int pier_soft_query_values(struct ibv_context *context, struct ibv_values_ex *values);
 
