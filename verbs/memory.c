@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <errno.h>
-
 #include <infiniband/verbs.h>
 
 #include "provider/provider.h"
@@ -40,19 +38,6 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
 				 uint64_t iova, int fd, int access)
 {
 	return pier_soft_provider.reg_dmabuf_mr(pd, offset, length, iova, fd, access);
-}
-
-int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
-		 size_t length, int access)
-{
-	(void)mr;
-	(void)flags;
-	(void)pd;
-	(void)addr;
-	(void)length;
-	(void)access;
-	errno = EOPNOTSUPP;
-	return IBV_REREG_MR_ERR_INPUT;
 }
 
 int ibv_dereg_mr(struct ibv_mr *mr)

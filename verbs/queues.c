@@ -90,3 +90,9 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 {
 	return pier_soft_provider.destroy_qp(qp);
 }
+
+struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
+{
+	(void)qp;
+	return NULL;
+}
