@@ -8,8 +8,8 @@
 #include "core/error.h"
 #include "pass.h"
 #include "provider/soft/connect/address.h"
-#include "provider/soft/connect/gid.h"
 #include "provider/soft/connect/listen.h"
+#include "provider/soft/connect/meeting.h"
 #include "provider/soft/queues/channel.h"
 #include "provider/soft/queues/cq.h"
 #include "provider/soft/queues/modify.h"
@@ -111,18 +111,21 @@ static void free_context(struct soft_context *context)
 	pier_soft_close_listeners(context);
 	pthread_mutex_destroy(&context->verbs.context.mutex);
 	pier_soft_free_keys(&context->mrs);
+	explicit_bzero(context->meeting.key, sizeof(context->meeting.key));
 	free(context);
 }
 
-static struct ibv_context *open_context(bool stepped, bool plain)
+static struct ibv_context *open_context(bool stepped, bool meets)
 {
 	struct soft_context *context = allocate_context();
 	int error;
 
 	if (!context)
 		return NULL;
-	context->plain = plain;
-	error = pier_soft_init_sodium() && pier_soft_make_gid(&context->gid) ? 0 : -EIO;
+	error = pier_soft_init_sodium() ? 0 : -EIO;
+	if (!error && meets)
+		error = pier_soft_join_meeting(&context->meeting,
+					       pier_soft_unix_allowed());
 	if (!error)
 		error = pier_soft_start_engine(context, stepped);
 	if (!error)

@@ -5,11 +5,10 @@
 #include <infiniband/verbs.h>
 
 /*
- * For programs of plain verbs, which pass no endpoints: the peer of a queue pair is found
- * by its GID and QPN alone. NULL and errno, with pier_fail(), as from open_device().
+ * A context for a program that knows only verbs: its queue pairs find their peers by GID
+ * and QPN (connect/meeting.h). NULL: errno, with a sentence.
  */
 struct ibv_context *pier_soft_open_verbs(void);
-
 /* For tests: a context without a thread, which only pier_soft_step() drives. */
 struct ibv_context *pier_soft_open_stepped(void);
 

@@ -63,7 +63,7 @@ int pier_soft_query_device(struct ibv_context *ibv_context,
 	};
 
 	/* Otherwise random, as the GID, and in network byte order. */
-	if (context->plain)
+	if (context->meeting.joined)
 		attr.node_guid = pier_soft_host_guid();
 	else
 		memcpy(&attr.node_guid, context->gid.raw + 8, sizeof(attr.node_guid));
