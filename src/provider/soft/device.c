@@ -170,6 +170,26 @@ static int close_device(struct ibv_context *ibv_context)
 	return 0;
 }
 
+static void fail_queues(struct soft_context *context)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+
+	for (uint32_t i = 0; i < SOFT_MAX_QP; i++) {
+		if (context->qps[i])
+			pier_soft_modify_qp(&context->qps[i]->ibv, &attr, IBV_QP_STATE);
+	}
+}
+
+int pier_soft_close_verbs(struct ibv_context *ibv_context)
+{
+	struct soft_context *context = soft_context(ibv_context);
+
+	if (atomic_load(&context->users) == 0)
+		return close_device(ibv_context);
+	fail_queues(context);
+	return 0;
+}
+
 static int query_on_demand(struct ibv_context *context, bool *ret_on_demand)
 {
 	(void)context;
