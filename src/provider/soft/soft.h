@@ -143,7 +143,7 @@ struct soft_qp {
 };
 
 struct soft_context {
-	struct ibv_context ibv;
+	struct verbs_context verbs;
 	pid_t pid;
 	union ibv_gid gid;
 	struct soft_meeting meeting; /* of contexts that programs open by verbs */
@@ -159,7 +159,7 @@ struct soft_context {
 
 static inline struct soft_context *soft_context(struct ibv_context *context)
 {
-	return pier_container_of(context, struct soft_context, ibv);
+	return pier_container_of(context, struct soft_context, verbs.context);
 }
 
 static inline struct soft_context *soft_context_of(const struct soft_qp *qp)
