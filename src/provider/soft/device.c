@@ -14,6 +14,7 @@
 #include "provider/soft/queues/atomic.h"
 #include "provider/soft/queues/channel.h"
 #include "provider/soft/queues/cq.h"
+#include "provider/soft/queues/events.h"
 #include "provider/soft/queues/modify.h"
 #include "provider/soft/queues/poll.h"
 #include "provider/soft/queues/post.h"
@@ -80,6 +81,7 @@ static void free_context(struct soft_context *context)
 {
 	pier_soft_stop_engine(context);
 	pier_soft_close_listeners(context);
+	pier_soft_close_events(context);
 	pthread_mutex_destroy(&context->ibv.mutex);
 	pier_soft_free_keys(&context->mrs);
 	free(context);
@@ -92,7 +94,9 @@ static struct ibv_context *open_context(bool stepped)
 
 	if (!context)
 		return NULL;
-	error = pier_soft_init_sodium() && pier_soft_make_gid(&context->gid) ? 0 : -EIO;
+	error = pier_soft_open_events(context);
+	if (!error && !(pier_soft_init_sodium() && pier_soft_make_gid(&context->gid)))
+		error = -EIO;
 	if (!error)
 		error = pier_soft_start_engine(context, stepped);
 	if (!error)
@@ -145,7 +149,7 @@ static int query_device(struct ibv_context *ibv_context, struct ibv_device_attr 
 		.max_sge_rd = SOFT_MAX_SGE,
 		.max_cq = SOFT_MAX_CQ,
 		.max_cqe = SOFT_MAX_CQE,
-		.device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B,
+		.device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_SRQ_RESIZE,
 		/* max_mr and max_mw share one table. */
 		.max_mr = SOFT_MAX_MR - SOFT_FIRST_MR,
 		.max_mw = SOFT_MAX_MR - SOFT_FIRST_MR,
