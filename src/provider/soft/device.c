@@ -12,6 +12,7 @@
 #include "provider/soft/connect/meeting.h"
 #include "provider/soft/queues/channel.h"
 #include "provider/soft/queues/cq.h"
+#include "provider/soft/queues/events.h"
 #include "provider/soft/queues/modify.h"
 #include "provider/soft/queues/poll.h"
 #include "provider/soft/queues/post.h"
@@ -109,6 +110,7 @@ static void free_context(struct soft_context *context)
 {
 	pier_soft_stop_engine(context);
 	pier_soft_close_listeners(context);
+	pier_soft_close_events(context);
 	pthread_mutex_destroy(&context->verbs.context.mutex);
 	pier_soft_free_keys(&context->mrs);
 	explicit_bzero(context->meeting.key, sizeof(context->meeting.key));
@@ -122,7 +124,9 @@ static struct ibv_context *open_context(bool stepped, bool meets)
 
 	if (!context)
 		return NULL;
-	error = pier_soft_init_sodium() ? 0 : -EIO;
+	error = pier_soft_open_events(context);
+	if (!error && !pier_soft_init_sodium())
+		error = -EIO;
 	if (!error && meets)
 		error = pier_soft_join_meeting(&context->meeting,
 					       pier_soft_unix_allowed());

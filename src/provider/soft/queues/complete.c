@@ -4,6 +4,7 @@
 #include "complete.h"
 #include "core/log.h"
 #include "cq.h"
+#include "events.h"
 #include "provider/soft/link/grant_given.h"
 #include "provider/soft/link/link.h"
 #include "provider/soft/soft.h"
@@ -34,9 +35,11 @@ static void push_completion(struct soft_qp *qp, struct ibv_cq *ibv_cq,
 			    const struct soft_cqe *cqe, bool solicited)
 {
 	struct soft_context *context = soft_context_of(qp);
+	struct soft_cq *cq = (struct soft_cq *)ibv_cq;
 
-	if (pier_soft_push_cqe((struct soft_cq *)ibv_cq, cqe, solicited))
+	if (pier_soft_push_cqe(cq, cqe, solicited))
 		return;
+	pier_soft_report_event(ibv_cq->context, &cq->events, IBV_EVENT_CQ_ERR);
 	for (uint32_t i = 0; i < SOFT_MAX_QP; i++) {
 		struct soft_qp *other = context->qps[i];
 
@@ -171,6 +174,7 @@ void pier_soft_set_state(struct soft_qp *qp, enum ibv_qp_state state)
 void pier_soft_fail_qp(struct soft_qp *qp, enum ibv_wc_status status)
 {
 	struct soft_send_queue *sq = &qp->sq;
+	bool failed = qp->ibv.state == IBV_QPS_ERR;
 
 	if (qp->ibv.state == IBV_QPS_RESET)
 		return;
@@ -184,6 +188,10 @@ void pier_soft_fail_qp(struct soft_qp *qp, enum ibv_wc_status status)
 		pier_soft_complete_send(qp, status);
 	pier_soft_flush_sends(qp);
 	pier_soft_flush_recvs(qp);
+	/* It takes no more receives from the queue (IBTA 10.2.9). */
+	if (qp->srq && !failed)
+		pier_soft_report_event(qp->ibv.context, &qp->events,
+				       IBV_EVENT_QP_LAST_WQE_REACHED);
 }
 
 /*

@@ -23,6 +23,7 @@ static struct soft_cq *allocate_cq(uint32_t capacity)
 	pthread_mutex_init(&cq->ibv.mutex, NULL);
 	pthread_cond_init(&cq->ibv.cond, NULL);
 	pier_list_init(&cq->event_link);
+	pier_soft_init_event_source(&cq->events, &cq->ibv);
 	return cq;
 }
 
@@ -69,6 +70,8 @@ int pier_soft_destroy_cq(struct ibv_cq *ibv_cq)
 	if (atomic_load(&cq->users) > 0)
 		return -pier_fail(EBUSY, "soft0: queue pairs still use the CQ");
 	pier_soft_retire_events(cq);
+	pier_soft_retire_event_source(ibv_cq->context, &cq->events, &cq->ibv.mutex,
+				      &cq->ibv.cond, &cq->ibv.async_events_completed);
 	atomic_fetch_sub(&soft_context(ibv_cq->context)->users, 1);
 	pthread_cond_destroy(&cq->ibv.cond);
 	pthread_mutex_destroy(&cq->ibv.mutex);

@@ -10,6 +10,7 @@
 #include <infiniband/verbs.h>
 
 #include "core/list.h"
+#include "events.h"
 
 /* Completion queues. */
 
@@ -41,6 +42,7 @@ struct soft_cq {
 	enum soft_armed armed;
 	bool overrun;
 	atomic_uint users;
+	struct soft_event_source events;
 	/* Under the channel's lock. */
 	struct pier_list event_link;
 	unsigned int events_queued, events_taken;

@@ -6,6 +6,7 @@
 #include "qp.h"
 #include "core/error.h"
 #include "cq.h"
+#include "events.h"
 #include "provider/soft/connect/connect.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/link/early_stream.h"
@@ -113,6 +114,7 @@ static struct soft_qp *allocate_qp(const struct ibv_qp_init_attr *attr)
 	qp->early.fd = qp->early.tx_fd = -1;
 	pier_list_init(&qp->active);
 	pier_list_init(&qp->windows);
+	pier_soft_init_event_source(&qp->events, &qp->ibv);
 	pthread_mutex_init(&qp->ibv.mutex, NULL);
 	pthread_cond_init(&qp->ibv.cond, NULL);
 	sends = allocate_sends(&qp->sq, &qp->init.cap);
@@ -227,6 +229,8 @@ int pier_soft_destroy_qp(struct ibv_qp *ibv_qp)
 	pier_list_remove(&qp->active);
 	pier_soft_unlock(context);
 	pthread_mutex_unlock(&ibv_qp->mutex);
+	pier_soft_retire_event_source(ibv_qp->context, &qp->events, &ibv_qp->mutex,
+				      &ibv_qp->cond, &ibv_qp->events_completed);
 	pier_soft_purge_cq((struct soft_cq *)ibv_qp->send_cq, qp);
 	pier_soft_purge_cq((struct soft_cq *)ibv_qp->recv_cq, qp);
 	if (qp->srq)

@@ -4,6 +4,8 @@
 
 #include <stdbool.h>
 
+#include <infiniband/verbs.h>
+
 #include "provider/soft/link/frame.h"
 
 /*
@@ -18,6 +20,9 @@ bool pier_soft_begin_request(struct soft_qp *qp, const struct soft_header *heade
 void pier_soft_finish_request(struct soft_qp *qp);
 /* Refuses the expected request for good: sends a NAK, and the queue pair goes to ERR. */
 void pier_soft_refuse_request(struct soft_qp *qp, enum soft_syndrome syndrome);
+/* The same for a message whose receive fails with `status`. */
+void pier_soft_refuse_message(struct soft_qp *qp, enum ibv_wc_status status,
+			      enum soft_syndrome syndrome);
 /* False: nothing is due. */
 bool pier_soft_queue_ack(struct soft_qp *qp);
 bool pier_soft_queue_read_response(struct soft_qp *qp);
