@@ -190,12 +190,3 @@ struct ibv_cq_ex *pier_soft_create_cq_ex(struct ibv_context *context,
 	set_functions(&cq->ex);
 	return &cq->ex;
 }
-
-int pier_soft_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values)
-{
-	(void)context;
-	values->comp_mask &= IBV_VALUES_MASK_RAW_CLOCK;
-	if (values->comp_mask)
-		values->raw_clock = (struct timespec){ .tv_nsec = (long)pier_soft_now() };
-	return 0;
-}

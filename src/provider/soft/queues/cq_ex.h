@@ -16,7 +16,5 @@
  */
 struct ibv_cq_ex *pier_soft_create_cq_ex(struct ibv_context *context,
 					 struct ibv_cq_init_attr_ex *attr);
-/* As ibv_query_rt_values_ex(3): the clock of the time stamps, in tv_nsec alone. */
-int pier_soft_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values);
 
 #endif

@@ -12,13 +12,13 @@ int pier_soft_open_events(struct soft_context *context)
 {
 	pthread_mutex_init(&context->events.lock, NULL);
 	pier_list_init(&context->events.sources);
-	context->ibv.async_fd = eventfd(0, EFD_CLOEXEC);
-	return context->ibv.async_fd < 0 ? -errno : 0;
+	context->verbs.context.async_fd = eventfd(0, EFD_CLOEXEC);
+	return context->verbs.context.async_fd < 0 ? -errno : 0;
 }
 
 void pier_soft_close_events(struct soft_context *context)
 {
-	pier_close_fd(context->ibv.async_fd);
+	pier_close_fd(context->verbs.context.async_fd);
 	pthread_mutex_destroy(&context->events.lock);
 }
 
@@ -33,7 +33,7 @@ static void link_source(struct soft_context *context, struct soft_event_source *
 	struct soft_events *events = &context->events;
 
 	if (pier_list_empty(&events->sources))
-		pier_soft_set_readable(context->ibv.async_fd, true);
+		pier_soft_set_readable(context->verbs.context.async_fd, true);
 	pier_list_append(&events->sources, &source->link);
 }
 
@@ -41,7 +41,7 @@ static void unlink_source(struct soft_context *context, struct soft_event_source
 {
 	pier_list_remove(&source->link);
 	if (pier_list_empty(&context->events.sources))
-		pier_soft_set_readable(context->ibv.async_fd, false);
+		pier_soft_set_readable(context->verbs.context.async_fd, false);
 }
 
 void pier_soft_report_event(struct ibv_context *ibv_context,
