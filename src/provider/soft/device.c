@@ -102,6 +102,7 @@ static struct soft_context *allocate_context(void)
 	engine->epoll_fd = engine->wake_fd = engine->timer_fd = -1;
 	engine->staging.fd = -1;
 	context->listeners.unix_fd = context->listeners.tcp_fd = -1;
+	context->listeners.datagram_fd = -1;
 	context->pid = getpid();
 	init_verbs_context(&context->verbs);
 	pier_list_init(&context->registered);

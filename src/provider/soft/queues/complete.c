@@ -114,6 +114,10 @@ void pier_soft_complete_recv(struct soft_qp *qp, enum ibv_wc_status status,
 			cqe.wc.wc_flags = IBV_WC_WITH_IMM;
 			cqe.wc.imm_data = header->immediate;
 		}
+		if (qp->ibv.qp_type == IBV_QPT_UD) {
+			cqe.wc.wc_flags |= IBV_WC_GRH;
+			cqe.wc.src_qp = header->key;
+		}
 		if (header->opcode == SOFT_SEND_INV && status == IBV_WC_SUCCESS) {
 			cqe.wc.wc_flags = IBV_WC_WITH_INV;
 			cqe.wc.invalidated_rkey = header->key;
