@@ -12,6 +12,7 @@
 #include "provider/soft/connect/meeting.h"
 #include "provider/soft/queues/channel.h"
 #include "provider/soft/queues/cq.h"
+#include "provider/soft/queues/cq_ex.h"
 #include "provider/soft/queues/events.h"
 #include "provider/soft/queues/modify.h"
 #include "provider/soft/queues/poll.h"
@@ -74,6 +75,7 @@ static void init_verbs_context(struct verbs_context *verbs)
 	verbs->query_port = pier_soft_query_sized_port;
 	verbs->query_device_ex = pier_soft_query_device_ex;
 	verbs->query_rt_values = pier_soft_query_values;
+	verbs->create_cq_ex = pier_soft_create_cq_ex;
 	context->abi_compat = __VERBS_ABI_IS_EXTENDED;
 	context->device = &soft_device.ibv;
 	context->cmd_fd = context->async_fd = -1;
@@ -100,6 +102,7 @@ static struct soft_context *allocate_context(void)
 	engine->epoll_fd = engine->wake_fd = engine->timer_fd = -1;
 	engine->staging.fd = -1;
 	context->listeners.unix_fd = context->listeners.tcp_fd = -1;
+	context->listeners.datagram_fd = -1;
 	context->pid = getpid();
 	pier_list_init(&context->registered);
 	return context;

@@ -21,6 +21,7 @@
 #include "provider/soft/link/link.h"
 #include "provider/soft/queues/events.h"
 #include "provider/soft/queues/srq.h"
+#include "provider/soft/queues/ud_send.h"
 #include "provider/soft/regions/keys.h"
 #include "provider/soft/regions/window.h"
 
@@ -132,6 +133,7 @@ struct soft_qp {
 	struct soft_taken taken; /* from the SRQ */
 	struct soft_responder responder;
 	struct soft_link link;
+	struct soft_ud ud;
 	struct soft_early_stream early;
 	uint8_t secret[SOFT_SECRET_SIZE];
 	bool has_peer_address;

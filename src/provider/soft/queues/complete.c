@@ -103,7 +103,7 @@ void pier_soft_complete_recv(struct soft_qp *qp, enum ibv_wc_status status,
 		.qp = qp,
 		.tail = qp->srq ? &qp->srq->freed : &rq->tail,
 		.freed = rq->done + 1,
-		.shared = qp->srq,
+		.shared = qp->srq != NULL,
 	};
 
 	if (header) {
@@ -113,6 +113,10 @@ void pier_soft_complete_recv(struct soft_qp *qp, enum ibv_wc_status status,
 		if (carries_immediate(header)) {
 			cqe.wc.wc_flags = IBV_WC_WITH_IMM;
 			cqe.wc.imm_data = header->immediate;
+		}
+		if (qp->ibv.qp_type == IBV_QPT_UD) {
+			cqe.wc.wc_flags |= IBV_WC_GRH;
+			cqe.wc.src_qp = header->key;
 		}
 		if (header->opcode == SOFT_SEND_INV && status == IBV_WC_SUCCESS) {
 			cqe.wc.wc_flags = IBV_WC_WITH_INV;

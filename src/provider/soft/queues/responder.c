@@ -62,10 +62,10 @@ void pier_soft_refuse_message(struct soft_qp *qp, enum ibv_wc_status status,
  * A receive taken from an SRQ belongs to this queue pair, whatever happens to the
  * message.
  */
-static bool take_recv(struct soft_qp *qp)
+bool pier_soft_take_next_recv(struct soft_qp *qp)
 {
 	if (qp->srq)
-		return pier_soft_take_recv(qp->srq, &qp->taken);
+		return qp->taken.there || pier_soft_take_recv(qp->srq, &qp->taken);
 	return qp->rq.done != atomic_load_explicit(&qp->rq.head, memory_order_acquire);
 }
 
@@ -177,7 +177,7 @@ bool pier_soft_begin_request(struct soft_qp *qp, const struct soft_header *heade
 		responder->established = true;
 		pier_soft_report_event(qp->ibv.context, &qp->events, IBV_EVENT_COMM_EST);
 	}
-	if (consumes_recv(header->opcode) && !take_recv(qp)) {
+	if (consumes_recv(header->opcode) && !pier_soft_take_next_recv(qp)) {
 		queue_rnr_nak(qp);
 		return true;
 	}

@@ -15,6 +15,8 @@
 
 struct soft_qp;
 
+/* Whether there is a receive for the next message; pier_soft_current_recv() has it. */
+bool pier_soft_take_next_recv(struct soft_qp *qp);
 bool pier_soft_handle_skip(struct soft_qp *qp, const struct soft_header *header);
 bool pier_soft_begin_request(struct soft_qp *qp, const struct soft_header *header);
 void pier_soft_finish_request(struct soft_qp *qp);
