@@ -268,6 +268,32 @@ static void a_peer_that_never_comes_times_out(void **state)
 	fixture_close(&fixture);
 }
 
+/* As on hardware: receives stay, and a request fails after the ack timeout. */
+static void a_peer_that_is_gone_shows_by_timeouts(void **state)
+{
+	const struct fixture_options quick = { .meets = 1, .timeout = 14 };
+	struct fixture_endpoint mine, its;
+	struct soft_fixture fixture;
+	pid_t child;
+	int fd;
+
+	(void)state;
+	child = fork_server(&fd);
+	fixture_open(&fixture, &quick);
+	fixture_describe(&fixture, &mine);
+	fixture_exchange(fd, &mine, &its);
+	go_to_rts(&fixture, &its);
+	tell(fd, "r");
+	expect_write(&fixture, &its, 1);
+	assert_int_equal(fixture_post_recv(&fixture, 7, 0, 100), 0);
+	end_server(child, fd);
+	assert_int_equal(fixture_post(&fixture, IBV_WR_RDMA_WRITE, 2, 0, 8, &its, 0, 0),
+			 0);
+	fixture_expect(&fixture, fixture.send_cq, NULL, 2, IBV_WC_RETRY_EXC_ERR);
+	fixture_expect(&fixture, fixture.recv_cq, NULL, 7, IBV_WC_WR_FLUSH_ERR);
+	fixture_close(&fixture);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -279,6 +305,7 @@ int main(void)
 		cmocka_unit_test(steps_by_tcp_need_only_the_gid),
 		cmocka_unit_test(a_send_waits_for_the_peer),
 		cmocka_unit_test(a_peer_that_never_comes_times_out),
+		cmocka_unit_test(a_peer_that_is_gone_shows_by_timeouts),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
