@@ -39,6 +39,7 @@ int pier_soft_query_device(struct ibv_context *ibv_context,
 	struct ibv_device_attr attr = {
 		.fw_ver = "1.0",
 		.max_mr_size = UINT64_C(1) << 47,
+		.vendor_id = 0x027069, /* a locally administered OUI: 2, 'p', 'i' */
 		.page_size_cap = (uint64_t)sysconf(_SC_PAGESIZE),
 		.max_qp = SOFT_MAX_QP - 2,
 		.max_qp_wr = SOFT_MAX_WR,
@@ -91,6 +92,7 @@ int pier_soft_query_device_ex(struct ibv_context *context,
 		.odp_caps.general_caps = IBV_ODP_SUPPORT,
 		.odp_caps.per_transport_caps.rc_odp_caps = on_demand,
 		.hca_core_clock = 1000000, /* kHz: a tick is 1 ns */
+		.completion_timestamp_mask = UINT64_MAX,
 		.phys_port_cnt_ex = 1,
 	};
 
@@ -158,6 +160,6 @@ int pier_soft_query_values(struct ibv_context *context, struct ibv_values_ex *va
 	if (values->comp_mask & ~(uint32_t)IBV_VALUES_MASK_RAW_CLOCK)
 		return EINVAL;
 	if (values->comp_mask)
-		clock_gettime(CLOCK_MONOTONIC, &values->raw_clock);
+		values->raw_clock = (struct timespec){ .tv_nsec = (long)pier_soft_now() };
 	return 0;
 }

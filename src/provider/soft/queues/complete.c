@@ -103,7 +103,7 @@ void pier_soft_complete_recv(struct soft_qp *qp, enum ibv_wc_status status,
 		.qp = qp,
 		.tail = qp->srq ? &qp->srq->freed : &rq->tail,
 		.freed = rq->done + 1,
-		.shared = qp->srq,
+		.shared = qp->srq != NULL,
 	};
 
 	if (header) {
