@@ -227,9 +227,8 @@ static int take_event(const struct soft_engine *engine, struct epoll_event *ret_
 	return count;
 }
 
-bool pier_soft_step(struct ibv_context *ibv_context)
+bool pier_soft_step_engine(struct soft_context *context)
 {
-	struct soft_context *context = soft_context(ibv_context);
 	struct epoll_event event;
 	bool worked;
 	int count;
@@ -245,6 +244,11 @@ bool pier_soft_step(struct ibv_context *ibv_context)
 	run_active_qps(context, true);
 	pier_soft_unlock(context);
 	return worked;
+}
+
+bool pier_soft_step(struct ibv_context *context)
+{
+	return pier_soft_step_engine(soft_context(context));
 }
 
 static void pass_without_events(struct soft_context *context)
