@@ -227,7 +227,7 @@ static int take_event(const struct soft_engine *engine, struct epoll_event *ret_
 	return count;
 }
 
-bool pier_soft_step_engine(struct soft_context *context)
+bool pier_soft_step(struct soft_context *context)
 {
 	struct epoll_event event;
 	bool worked;
@@ -244,11 +244,6 @@ bool pier_soft_step_engine(struct soft_context *context)
 	run_active_qps(context, true);
 	pier_soft_unlock(context);
 	return worked;
-}
-
-bool pier_soft_step(struct ibv_context *context)
-{
-	return pier_soft_step_engine(soft_context(context));
 }
 
 static void pass_without_events(struct soft_context *context)
