@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "device.h"
@@ -9,9 +8,8 @@
 #include "core/error.h"
 #include "pass.h"
 #include "provider/soft/connect/address.h"
-#include "provider/soft/connect/gid.h"
 #include "provider/soft/connect/listen.h"
-#include "provider/soft/queues/atomic.h"
+#include "provider/soft/connect/meeting.h"
 #include "provider/soft/queues/channel.h"
 #include "provider/soft/queues/cq.h"
 #include "provider/soft/queues/modify.h"
@@ -22,15 +20,28 @@
 #include "provider/soft/regions/keys.h"
 #include "provider/soft/regions/region.h"
 #include "provider/soft/regions/window.h"
+#include "query.h"
 #include "registry.h"
 #include "soft.h"
 #include "thread.h"
 
-static struct ibv_device soft_device = {
-	.node_type = IBV_NODE_CA,
-	.transport_type = IBV_TRANSPORT_IB,
-	.name = "soft0",
-	.dev_name = "soft0",
+/*
+ * Drivers of rdma-core that are asked whether a device is theirs look behind the
+ * ibv_device, into the verbs_device of libibverbs/driver.h (is_mlx5_dev() of
+ * providers/mlx5): zeros there are nobody's.
+ */
+static struct {
+	struct ibv_device ibv;
+	uint64_t verbs_device[32];
+} soft_device = {
+	.ibv = {
+		.node_type = IBV_NODE_CA,
+		.transport_type = IBV_TRANSPORT_IB,
+		.name = "soft0",
+		.dev_name = "soft0",
+		.dev_path = "/sys/class/infiniband_verbs/soft0",
+		.ibdev_path = "/sys/class/infiniband/soft0",
+	},
 };
 
 static struct ibv_device **get_device_list(int *ret_count)
@@ -39,7 +50,7 @@ static struct ibv_device **get_device_list(int *ret_count)
 
 	if (!list)
 		return NULL;
-	list[0] = &soft_device;
+	list[0] = &soft_device.ibv;
 	if (ret_count)
 		*ret_count = 1;
 	return list;
@@ -48,6 +59,32 @@ static struct ibv_device **get_device_list(int *ret_count)
 static void free_device_list(struct ibv_device **list)
 {
 	free(list);
+}
+
+/*
+ * For the inline functions of <infiniband/verbs.h>, which find what is not in the ops
+ * through the struct around the context. A member that is NULL is refused by them.
+ */
+static void init_verbs_context(struct verbs_context *verbs)
+{
+	struct ibv_context *context = &verbs->context;
+
+	verbs->sz = sizeof(*verbs);
+	verbs->query_port = pier_soft_query_sized_port;
+	verbs->query_device_ex = pier_soft_query_device_ex;
+	verbs->query_rt_values = pier_soft_query_values;
+	context->abi_compat = __VERBS_ABI_IS_EXTENDED;
+	context->device = &soft_device.ibv;
+	context->cmd_fd = context->async_fd = -1;
+	context->num_comp_vectors = 1;
+	context->ops.alloc_mw = pier_soft_alloc_mw;
+	context->ops.dealloc_mw = pier_soft_dealloc_mw;
+	context->ops.post_send = pier_soft_post_send;
+	context->ops.post_recv = pier_soft_post_recv;
+	context->ops.post_srq_recv = pier_soft_post_srq_recv;
+	context->ops.poll_cq = pier_soft_poll_cq;
+	context->ops.req_notify_cq = pier_soft_req_notify_cq;
+	pthread_mutex_init(&context->mutex, NULL);
 }
 
 static struct soft_context *allocate_context(void)
@@ -63,15 +100,7 @@ static struct soft_context *allocate_context(void)
 	engine->staging.fd = -1;
 	context->listeners.unix_fd = context->listeners.tcp_fd = -1;
 	context->pid = getpid();
-	context->ibv.device = &soft_device;
-	context->ibv.cmd_fd = context->ibv.async_fd = -1;
-	context->ibv.num_comp_vectors = 1;
-	context->ibv.ops.post_send = pier_soft_post_send;
-	context->ibv.ops.post_recv = pier_soft_post_recv;
-	context->ibv.ops.post_srq_recv = pier_soft_post_srq_recv;
-	context->ibv.ops.poll_cq = pier_soft_poll_cq;
-	context->ibv.ops.req_notify_cq = pier_soft_req_notify_cq;
-	pthread_mutex_init(&context->ibv.mutex, NULL);
+	init_verbs_context(&context->verbs);
 	pier_list_init(&context->registered);
 	return context;
 }
@@ -80,19 +109,23 @@ static void free_context(struct soft_context *context)
 {
 	pier_soft_stop_engine(context);
 	pier_soft_close_listeners(context);
-	pthread_mutex_destroy(&context->ibv.mutex);
+	pthread_mutex_destroy(&context->verbs.context.mutex);
 	pier_soft_free_keys(&context->mrs);
+	explicit_bzero(context->meeting.key, sizeof(context->meeting.key));
 	free(context);
 }
 
-static struct ibv_context *open_context(bool stepped)
+static struct ibv_context *open_context(bool stepped, bool meets)
 {
 	struct soft_context *context = allocate_context();
 	int error;
 
 	if (!context)
 		return NULL;
-	error = pier_soft_init_sodium() && pier_soft_make_gid(&context->gid) ? 0 : -EIO;
+	error = pier_soft_init_sodium() ? 0 : -EIO;
+	if (!error && meets)
+		error = pier_soft_join_meeting(&context->meeting,
+					       pier_soft_unix_allowed());
 	if (!error)
 		error = pier_soft_start_engine(context, stepped);
 	if (!error)
@@ -103,18 +136,23 @@ static struct ibv_context *open_context(bool stepped)
 		return NULL;
 	}
 	pier_soft_register(context);
-	return &context->ibv;
+	return &context->verbs.context;
 }
 
 struct ibv_context *pier_soft_open_stepped(void)
 {
-	return open_context(true);
+	return open_context(true, false);
+}
+
+struct ibv_context *pier_soft_open_verbs(void)
+{
+	return open_context(false, true);
 }
 
 static struct ibv_context *open_device(struct ibv_device *device)
 {
 	(void)device;
-	return open_context(false);
+	return open_context(false, false);
 }
 
 static int close_device(struct ibv_context *ibv_context)
@@ -129,81 +167,6 @@ static int close_device(struct ibv_context *ibv_context)
 	}
 	pier_soft_unregister(context);
 	free_context(context);
-	return 0;
-}
-
-static int query_device(struct ibv_context *ibv_context, struct ibv_device_attr *ret_attr)
-{
-	const struct soft_context *context = soft_context(ibv_context);
-	struct ibv_device_attr attr = {
-		.fw_ver = "1.0",
-		.max_mr_size = UINT64_C(1) << 47,
-		.page_size_cap = (uint64_t)sysconf(_SC_PAGESIZE),
-		.max_qp = SOFT_MAX_QP - 2,
-		.max_qp_wr = SOFT_MAX_WR,
-		.max_sge = SOFT_MAX_SGE,
-		.max_sge_rd = SOFT_MAX_SGE,
-		.max_cq = SOFT_MAX_CQ,
-		.max_cqe = SOFT_MAX_CQE,
-		.device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B,
-		/* max_mr and max_mw share one table. */
-		.max_mr = SOFT_MAX_MR - SOFT_FIRST_MR,
-		.max_mw = SOFT_MAX_MR - SOFT_FIRST_MR,
-		.max_pd = SOFT_MAX_PD,
-		.max_srq = SOFT_MAX_SRQ,
-		.max_srq_wr = SOFT_MAX_WR,
-		.max_srq_sge = SOFT_MAX_SGE,
-		.max_qp_rd_atom = SOFT_MAX_RD_ATOMIC,
-		.max_qp_init_rd_atom = SOFT_MAX_RD_ATOMIC,
-		.max_res_rd_atom = SOFT_MAX_QP * SOFT_MAX_RD_ATOMIC,
-		.atomic_cap = pier_soft_atomic_cap(),
-		.max_pkeys = 1,
-		.phys_port_cnt = 1,
-	};
-
-	/* Random, as the GID, and in network byte order. */
-	memcpy(&attr.node_guid, context->gid.raw + 8, sizeof(attr.node_guid));
-	attr.sys_image_guid = attr.node_guid;
-	*ret_attr = attr;
-	return 0;
-}
-
-static int query_port(struct ibv_context *context, uint8_t port,
-		      struct ibv_port_attr *ret_attr)
-{
-	struct ibv_port_attr attr = {
-		.state = IBV_PORT_ACTIVE,
-		.max_mtu = IBV_MTU_4096,
-		.active_mtu = IBV_MTU_4096,
-		.gid_tbl_len = 1,
-		.max_msg_sz = SOFT_MAX_MESSAGE,
-		.pkey_tbl_len = 1,
-		.max_vl_num = 1,
-		.active_width = 2, /* 4x */
-		.active_speed = 32,
-		.phys_state = 5, /* LinkUp */
-		.link_layer = IBV_LINK_LAYER_ETHERNET,
-	};
-
-	(void)context;
-	if (port != 1)
-		return -pier_fail(EINVAL, "soft0: port %u; there is only port 1", port);
-	*ret_attr = attr;
-	return 0;
-}
-
-static int query_gid(struct ibv_context *context, uint8_t port, uint32_t index,
-		     struct ibv_gid_entry *ret_entry)
-{
-	if (port != 1)
-		return -pier_fail(EINVAL, "soft0: port %u; there is only port 1", port);
-	if (index != 0)
-		return ENODATA;
-	*ret_entry = (struct ibv_gid_entry){
-		.gid = soft_context(context)->gid,
-		.port_num = 1,
-		.gid_type = IBV_GID_TYPE_ROCE_V2,
-	};
 	return 0;
 }
 
@@ -247,9 +210,9 @@ const struct pier_provider pier_soft_provider = {
 	.free_device_list = free_device_list,
 	.open_device = open_device,
 	.close_device = close_device,
-	.query_device = query_device,
-	.query_port = query_port,
-	.query_gid = query_gid,
+	.query_device = pier_soft_query_device,
+	.query_port = pier_soft_query_port,
+	.query_gid = pier_soft_query_gid,
 	.query_on_demand = query_on_demand,
 	.alloc_pd = alloc_pd,
 	.dealloc_pd = dealloc_pd,

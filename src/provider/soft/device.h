@@ -4,6 +4,11 @@
 
 #include <infiniband/verbs.h>
 
+/*
+ * A context for a program that knows only verbs: its queue pairs find their peers by GID
+ * and QPN (connect/meeting.h). NULL: errno, with a sentence.
+ */
+struct ibv_context *pier_soft_open_verbs(void);
 /* For tests: a context without a thread, which only pier_soft_step() drives. */
 struct ibv_context *pier_soft_open_stepped(void);
 

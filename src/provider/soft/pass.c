@@ -6,6 +6,7 @@
 #include "engine.h"
 #include "provider/soft/connect/pending.h"
 #include "provider/soft/link/control_receive.h"
+#include "provider/soft/link/early_stream.h"
 #include "provider/soft/link/grant_given.h"
 #include "provider/soft/link/link.h"
 #include "provider/soft/link/polling.h"
@@ -103,6 +104,7 @@ static void dispatch_event(struct soft_context *context, const struct epoll_even
 static void give_turn(struct soft_qp *qp)
 {
 	pier_list_remove(&qp->active);
+	pier_soft_adopt_stream(qp);
 	if (qp->link.readable)
 		pier_soft_receive(qp);
 	pier_soft_run_local(qp);

@@ -13,6 +13,7 @@
 #include "core/list.h"
 #include "provider/soft/connect/address.h"
 #include "provider/soft/connect/listen.h"
+#include "provider/soft/connect/meeting.h"
 #include "engine.h"
 #include "limits.h"
 #include "provider/soft/link/early_stream.h"
@@ -142,9 +143,10 @@ struct soft_qp {
 };
 
 struct soft_context {
-	struct ibv_context ibv;
+	struct verbs_context verbs;
 	pid_t pid;
 	union ibv_gid gid;
+	struct soft_meeting meeting; /* of contexts that programs open by verbs */
 	struct pier_list registered;
 	struct soft_engine engine;
 	struct soft_mr_table mrs;
@@ -157,12 +159,18 @@ struct soft_context {
 
 static inline struct soft_context *soft_context(struct ibv_context *context)
 {
-	return pier_container_of(context, struct soft_context, ibv);
+	return pier_container_of(context, struct soft_context, verbs.context);
 }
 
 static inline struct soft_context *soft_context_of(const struct soft_qp *qp)
 {
 	return soft_context(qp->ibv.context);
+}
+
+/* Nothing was acknowledged in either direction: the link may be replaced. */
+static inline bool pier_soft_is_unused(const struct soft_qp *qp)
+{
+	return qp->sq.done_msn == 0 && qp->responder.expected == 0;
 }
 
 /* With the engine locked. */

@@ -13,6 +13,7 @@
 #include "core/environment.h"
 #include "core/error.h"
 #include "core/fd.h"
+#include "gid.h"
 #include "interfaces.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/link/credentials.h"
@@ -25,26 +26,42 @@ bool pier_soft_unix_allowed(void)
 	return !pier_switched_off("PIER_SOFT_UNIX");
 }
 
-/* In the abstract namespace: without a file, and gone with its last fd. */
-socklen_t pier_soft_unix_name(const union ibv_gid *gid, struct sockaddr_un *ret_name)
+static void name_gid(const union ibv_gid *gid, char *ret_text)
 {
-	char *text = ret_name->sun_path + 1;
-	size_t size = sizeof(ret_name->sun_path) - 1;
+	for (int i = 8; i < 16; i++)
+		sprintf(ret_text + (i - 8) * 2, "%02x", gid->raw[i]);
+}
+
+/*
+ * In the folder of a meeting, where no other user can bind it. Otherwise in the abstract
+ * namespace: without a file, and gone with its last fd.
+ */
+socklen_t pier_soft_unix_name(const struct soft_meeting *meeting,
+			      const union ibv_gid *gid, struct sockaddr_un *ret_name)
+{
+	const size_t size = sizeof(ret_name->sun_path) - 1;
+	char text[17];
 	int used;
 
+	_Static_assert(SOFT_FOLDER_SIZE + sizeof("/qp-") + sizeof(text) <=
+			       sizeof(ret_name->sun_path),
+		       "a socket in the folder has a name");
 	memset(ret_name, 0, sizeof(*ret_name));
 	ret_name->sun_family = AF_UNIX;
-	used = snprintf(text, size, "pier-soft-");
-	for (int i = 8; i < 16; i++)
-		used += snprintf(text + used, size - used, "%02x", gid->raw[i]);
-	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + used);
+	name_gid(gid, text);
+	if (meeting->joined)
+		used = snprintf(ret_name->sun_path, size, "%s/qp-%s", meeting->folder,
+				text);
+	else
+		used = 1 + snprintf(ret_name->sun_path + 1, size, "pier-soft-%s", text);
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + used);
 }
 
 static int listen_unix(struct soft_context *context)
 {
 	struct soft_listeners *listeners = &context->listeners;
 	struct sockaddr_un name;
-	socklen_t length = pier_soft_unix_name(&context->gid, &name);
+	socklen_t length = pier_soft_unix_name(&context->meeting, &context->gid, &name);
 
 	if (!pier_soft_unix_allowed())
 		return 0;
@@ -56,8 +73,9 @@ static int listen_unix(struct soft_context *context)
 	if (listeners->unix_fd < 0 ||
 	    bind(listeners->unix_fd, (struct sockaddr *)&name, length) < 0 ||
 	    listen(listeners->unix_fd, SOMAXCONN) < 0)
-		return pier_fail(errno, "soft0: cannot listen on the Unix socket @%s",
-				 name.sun_path + 1);
+		return pier_fail(errno, "soft0: cannot listen on the Unix socket %s%s",
+				 *name.sun_path ? "" : "@",
+				 name.sun_path + !*name.sun_path);
 	return 0;
 }
 
@@ -141,15 +159,50 @@ static int watch_listeners(struct soft_context *context)
 	return error;
 }
 
+/* A GID of a meeting has the first IPv4 address on which this process listens. */
+static int choose_gid(struct soft_context *context)
+{
+	const struct soft_listeners *listeners = &context->listeners;
+	uint32_t i = 0;
+
+	if (!context->meeting.joined || !listeners->tcp)
+		return pier_soft_make_gid(&context->gid) ? 0 : -EIO;
+	while (i < listeners->count && !IN6_IS_ADDR_V4MAPPED(&listeners->addresses[i]))
+		i++;
+	if (i == listeners->count)
+		return pier_fail(EADDRNOTAVAIL,
+				 "soft0: PIER_SOFT_ADDRESS=%s: there is no IPv4 address, "
+				 "and no other fits a GID",
+				 secure_getenv("PIER_SOFT_ADDRESS"));
+	return pier_soft_make_callable_gid(&listeners->addresses[i], listeners->port,
+					   &context->gid)
+		       ? 0
+		       : -EIO;
+}
+
 int pier_soft_open_listeners(struct soft_context *context)
 {
-	int error = listen_unix(context);
+	int error = listen_tcp(context);
 
 	if (!error)
-		error = listen_tcp(context);
+		error = choose_gid(context);
+	if (!error)
+		error = listen_unix(context);
 	if (!error)
 		error = watch_listeners(context);
 	return error;
+}
+
+/* Not in a forked child, whose parent still listens. */
+static void remove_socket(const struct soft_context *context)
+{
+	struct sockaddr_un name;
+
+	if (!context->meeting.joined || context->listeners.unix_fd < 0 ||
+	    context->pid != getpid())
+		return;
+	pier_soft_unix_name(&context->meeting, &context->gid, &name);
+	unlink(name.sun_path);
 }
 
 void pier_soft_close_listeners(struct soft_context *context)
@@ -162,6 +215,7 @@ void pier_soft_close_listeners(struct soft_context *context)
 		pier_soft_hang_up(listeners->pending[i].fd);
 		pier_soft_close_foreign(listeners->pending[i].shared_fd);
 	}
+	remove_socket(context);
 	pier_soft_hang_up(listeners->unix_fd);
 	pier_soft_hang_up(listeners->tcp_fd);
 	listeners->unix_fd = listeners->tcp_fd = -1;

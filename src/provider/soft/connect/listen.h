@@ -11,6 +11,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "meeting.h"
 #include "peers.h"
 #include "pending.h"
 #include "provider/soft/limits.h"
@@ -39,6 +40,8 @@ void pier_soft_pause_listeners(struct soft_context *context, uint64_t nanosecond
 void pier_soft_resume_listeners(struct soft_context *context);
 /* Also for callers. */
 bool pier_soft_unix_allowed(void);
-socklen_t pier_soft_unix_name(const union ibv_gid *gid, struct sockaddr_un *ret_name);
+/* The name of the socket on which the context with this GID listens. */
+socklen_t pier_soft_unix_name(const struct soft_meeting *meeting,
+			      const union ibv_gid *gid, struct sockaddr_un *ret_name);
 
 #endif

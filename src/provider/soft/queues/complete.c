@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <string.h>
+
 #include "complete.h"
 #include "core/log.h"
 #include "cq.h"
@@ -184,6 +186,34 @@ void pier_soft_fail_qp(struct soft_qp *qp, enum ibv_wc_status status)
 	pier_soft_flush_recvs(qp);
 }
 
+/*
+ * In a meeting a peer may connect, go through RESET once more, and connect again. As with
+ * hardware, only a request that it does not answer shows that it is gone.
+ */
+static bool outlives_link(const struct soft_qp *qp)
+{
+	if (!soft_context_of(qp)->meeting.joined || qp->ibv.state == IBV_QPS_ERR)
+		return false;
+	return pier_soft_is_unused(qp) || !has_sends_left(&qp->sq);
+}
+
+/* The next link begins with the first request. */
+static void rewind_queues(struct soft_qp *qp)
+{
+	struct soft_send_queue *sq = &qp->sq;
+
+	for (; sq->queued > sq->done; sq->queued--)
+		pier_soft_send_at(sq, sq->queued - 1)->copied = 0;
+	sq->transmitted = sq->done;
+	sq->queued_msn = 0;
+	sq->reads = 0;
+	sq->barrier = 0;
+	sq->rnr_until = 0;
+	sq->rnr_left = qp->attr.rnr_retry;
+	memset(&qp->responder, 0, sizeof(qp->responder));
+	qp->last_progress = soft_context_of(qp)->engine.now;
+}
+
 void pier_soft_lose_link(struct soft_qp *qp)
 {
 	/*
@@ -195,5 +225,11 @@ void pier_soft_lose_link(struct soft_qp *qp)
 	pier_debug("soft0: QP %#x lost its peer, QP %#x", qp->ibv.qp_num,
 		   qp->attr.dest_qp_num);
 	pier_soft_close_link(qp);
+	if (!closing && outlives_link(qp)) {
+		if (pier_soft_is_unused(qp))
+			rewind_queues(qp);
+		pier_soft_activate(qp); /* a stream may wait */
+		return;
+	}
 	pier_soft_fail_qp(qp, closing ? IBV_WC_SUCCESS : IBV_WC_RETRY_EXC_ERR);
 }

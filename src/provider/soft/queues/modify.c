@@ -8,7 +8,6 @@
 #include "cq.h"
 #include "provider/soft/connect/connect.h"
 #include "provider/soft/engine.h"
-#include "provider/soft/link/auth.h"
 #include "provider/soft/link/early_stream.h"
 #include "provider/soft/link/grant_given.h"
 #include "provider/soft/link/link.h"
@@ -91,13 +90,10 @@ static void reset_queues(struct soft_qp *qp)
  */
 static int to_reset(struct soft_qp *qp)
 {
-	uint8_t secret[SOFT_SECRET_SIZE];
+	int error = pier_soft_renew_secret(qp);
 
-	if (!pier_soft_random(secret, sizeof(secret)))
-		return pier_fail(EIO, "soft0: QP %#x: no random numbers for a new secret",
-				 qp->ibv.qp_num);
-	memcpy(qp->secret, secret, sizeof(secret));
-	explicit_bzero(secret, sizeof(secret));
+	if (error)
+		return error;
 	pier_soft_set_state(qp, IBV_QPS_RESET);
 	pier_soft_close_link(qp);
 	pier_soft_discard_stream(qp);
@@ -131,8 +127,7 @@ static int enter_state(struct soft_qp *qp, enum ibv_qp_state to,
 	if (to == IBV_QPS_RTS && from == IBV_QPS_RTR)
 		qp->sq.rnr_left = qp->attr.rnr_retry;
 	pier_soft_set_state(qp, to);
-	if (to == IBV_QPS_RTR && !pier_soft_link_open(&qp->link))
-		pier_soft_adopt_stream(qp);
+	pier_soft_adopt_stream(qp);
 	return 0;
 }
 

@@ -6,8 +6,8 @@
 #include "qp.h"
 #include "core/error.h"
 #include "cq.h"
+#include "provider/soft/connect/connect.h"
 #include "provider/soft/engine.h"
-#include "provider/soft/link/auth.h"
 #include "provider/soft/link/early_stream.h"
 #include "provider/soft/link/link.h"
 #include "provider/soft/regions/window.h"
@@ -117,7 +117,7 @@ static struct soft_qp *allocate_qp(const struct ibv_qp_init_attr *attr)
 	pthread_cond_init(&qp->ibv.cond, NULL);
 	sends = allocate_sends(&qp->sq, &qp->init.cap);
 	recvs = allocate_recvs(&qp->rq, &qp->init.cap);
-	if (!sends || !recvs || !pier_soft_random(qp->secret, sizeof(qp->secret))) {
+	if (!sends || !recvs) {
 		free_qp(qp);
 		return NULL;
 	}
@@ -193,7 +193,14 @@ struct ibv_qp *pier_soft_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a
 	qp->ibv.state = IBV_QPS_RESET;
 	pier_soft_lock(context);
 	taken = take_number(context, qp);
+	error = taken ? pier_soft_renew_secret(qp) : 0;
+	if (error)
+		context->qps[qp->ibv.handle] = NULL;
 	pier_soft_unlock(context);
+	if (error) {
+		free_qp(qp);
+		return refuse_qp(-error);
+	}
 	if (!taken) {
 		free_qp(qp);
 		pier_fail(ENOMEM, "soft0: all %d queue pairs are in use", SOFT_MAX_QP);

@@ -33,6 +33,7 @@ struct fixture_options {
 	uint8_t timeout;
 	int stepped;
 	int with_channel;
+	int meets; /* opened as by a program that knows only verbs */
 	uint32_t srq_depth; /* 0: the queue pair has its own receives */
 };
 
