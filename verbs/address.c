@@ -5,6 +5,8 @@
 
 #include <infiniband/verbs.h>
 
+#include "provider/soft/queues/ud_address.h"
+
 /* Address handles, and where a datagram came from. */
 
 /*
@@ -39,4 +41,24 @@ int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc
 		.traffic_class = word >> 20 & 0xff,
 	};
 	return 0;
+}
+
+struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
+{
+	return pier_soft_create_ah(pd, attr);
+}
+
+struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc,
+				     struct ibv_grh *grh, uint8_t port)
+{
+	struct ibv_ah_attr attr;
+
+	if (ibv_init_ah_from_wc(pd->context, port, wc, grh, &attr))
+		return NULL;
+	return ibv_create_ah(pd, &attr);
+}
+
+int ibv_destroy_ah(struct ibv_ah *ah)
+{
+	return pier_soft_destroy_ah(ah);
 }

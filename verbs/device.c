@@ -45,7 +45,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 
 int ibv_close_device(struct ibv_context *context)
 {
-	return pier_soft_provider.close_device(context);
+	return pier_soft_close_verbs(context);
 }
 
 /* An fd of /dev/infiniband is none of soft0's. */

@@ -4,6 +4,7 @@
 #include <infiniband/verbs.h>
 
 #include "provider/provider.h"
+#include "provider/soft/queues/cq.h"
 
 /* Completion channels, completion queues, shared receive queues and queue pairs. */
 
@@ -26,9 +27,7 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_cont
 
 int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 {
-	(void)cq;
-	(void)cqe;
-	return EOPNOTSUPP;
+	return pier_soft_resize_cq(cq, cqe);
 }
 
 int ibv_destroy_cq(struct ibv_cq *cq)

@@ -38,17 +38,6 @@ static int no_function(void)
 	return EOPNOTSUPP;
 }
 
-struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
-{
-	return no_object();
-}
-
-struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc,
-				     struct ibv_grh *grh, uint8_t port)
-{
-	return no_object();
-}
-
 struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t handle)
 {
 	return no_object();
@@ -84,11 +73,6 @@ struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buf, void *addr
 			      size_t length, int access)
 {
 	return no_object();
-}
-
-int ibv_destroy_ah(struct ibv_ah *ah)
-{
-	return no_function();
 }
 
 int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)

@@ -12,6 +12,8 @@
 #include "provider/soft/connect/meeting.h"
 #include "provider/soft/queues/channel.h"
 #include "provider/soft/queues/cq.h"
+#include "provider/soft/queues/cq_ex.h"
+#include "provider/soft/queues/events.h"
 #include "provider/soft/queues/modify.h"
 #include "provider/soft/queues/poll.h"
 #include "provider/soft/queues/post.h"
@@ -73,6 +75,7 @@ static void init_verbs_context(struct verbs_context *verbs)
 	verbs->query_port = pier_soft_query_sized_port;
 	verbs->query_device_ex = pier_soft_query_device_ex;
 	verbs->query_rt_values = pier_soft_query_values;
+	verbs->create_cq_ex = pier_soft_create_cq_ex;
 	context->abi_compat = __VERBS_ABI_IS_EXTENDED;
 	context->device = &soft_device.ibv;
 	context->cmd_fd = context->async_fd = -1;
@@ -99,6 +102,7 @@ static struct soft_context *allocate_context(void)
 	engine->epoll_fd = engine->wake_fd = engine->timer_fd = -1;
 	engine->staging.fd = -1;
 	context->listeners.unix_fd = context->listeners.tcp_fd = -1;
+	context->listeners.datagram_fd = -1;
 	context->pid = getpid();
 	init_verbs_context(&context->verbs);
 	pier_list_init(&context->registered);
@@ -109,6 +113,7 @@ static void free_context(struct soft_context *context)
 {
 	pier_soft_stop_engine(context);
 	pier_soft_close_listeners(context);
+	pier_soft_close_events(context);
 	pthread_mutex_destroy(&context->verbs.context.mutex);
 	pier_soft_free_keys(&context->mrs);
 	explicit_bzero(context->meeting.key, sizeof(context->meeting.key));
@@ -122,7 +127,9 @@ static struct ibv_context *open_context(bool stepped, bool meets)
 
 	if (!context)
 		return NULL;
-	error = pier_soft_init_sodium() ? 0 : -EIO;
+	error = pier_soft_open_events(context);
+	if (!error && !pier_soft_init_sodium())
+		error = -EIO;
 	if (!error && meets)
 		error = pier_soft_join_meeting(&context->meeting,
 					       pier_soft_unix_allowed());
@@ -167,6 +174,26 @@ static int close_device(struct ibv_context *ibv_context)
 	}
 	pier_soft_unregister(context);
 	free_context(context);
+	return 0;
+}
+
+static void fail_queues(struct soft_context *context)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+
+	for (uint32_t i = 0; i < SOFT_MAX_QP; i++) {
+		if (context->qps[i])
+			pier_soft_modify_qp(&context->qps[i]->ibv, &attr, IBV_QP_STATE);
+	}
+}
+
+int pier_soft_close_verbs(struct ibv_context *ibv_context)
+{
+	struct soft_context *context = soft_context(ibv_context);
+
+	if (atomic_load(&context->users) == 0)
+		return close_device(ibv_context);
+	fail_queues(context);
 	return 0;
 }
 

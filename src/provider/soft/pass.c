@@ -15,6 +15,8 @@
 #include "provider/soft/queues/requester.h"
 #include "provider/soft/queues/timers.h"
 #include "provider/soft/queues/transmit.h"
+#include "provider/soft/queues/ud_receive.h"
+#include "provider/soft/queues/ud_send.h"
 #include "soft.h"
 
 enum {
@@ -94,6 +96,9 @@ static void dispatch_event(struct soft_context *context, const struct epoll_even
 	case SOFT_EVENT_PENDING:
 		pier_soft_continue_pending(context, id);
 		break;
+	case SOFT_EVENT_DATAGRAM:
+		pier_soft_receive_datagrams(context);
+		break;
 	case SOFT_EVENT_WAKE:
 	case SOFT_EVENT_TIMER:
 		break;
@@ -107,7 +112,10 @@ static void give_turn(struct soft_qp *qp)
 	pier_soft_adopt_stream(qp);
 	if (qp->link.readable)
 		pier_soft_receive(qp);
-	pier_soft_run_local(qp);
+	if (qp->ibv.qp_type == IBV_QPT_UD)
+		pier_soft_send_datagrams(qp);
+	else
+		pier_soft_run_local(qp);
 	if (qp->link.writable && pier_soft_transmit(qp))
 		pier_soft_activate(qp);
 	if (qp->ibv.state == IBV_QPS_ERR) {

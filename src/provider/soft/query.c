@@ -46,11 +46,12 @@ int pier_soft_query_device(struct ibv_context *ibv_context,
 		.max_sge_rd = SOFT_MAX_SGE,
 		.max_cq = SOFT_MAX_CQ,
 		.max_cqe = SOFT_MAX_CQE,
-		.device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B,
+		.device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_SRQ_RESIZE,
 		/* max_mr and max_mw share one table. */
 		.max_mr = SOFT_MAX_MR - SOFT_FIRST_MR,
 		.max_mw = SOFT_MAX_MR - SOFT_FIRST_MR,
 		.max_pd = SOFT_MAX_PD,
+		.max_ah = SOFT_MAX_AH,
 		.max_srq = SOFT_MAX_SRQ,
 		.max_srq_wr = SOFT_MAX_WR,
 		.max_srq_sge = SOFT_MAX_SGE,
@@ -90,6 +91,7 @@ int pier_soft_query_device_ex(struct ibv_context *context,
 		.odp_caps.general_caps = IBV_ODP_SUPPORT,
 		.odp_caps.per_transport_caps.rc_odp_caps = on_demand,
 		.hca_core_clock = 1000000, /* kHz: a tick is 1 ns */
+		.completion_timestamp_mask = UINT64_MAX,
 		.phys_port_cnt_ex = 1,
 	};
 
@@ -157,6 +159,6 @@ int pier_soft_query_values(struct ibv_context *context, struct ibv_values_ex *va
 	if (values->comp_mask & ~(uint32_t)IBV_VALUES_MASK_RAW_CLOCK)
 		return EINVAL;
 	if (values->comp_mask)
-		clock_gettime(CLOCK_MONOTONIC, &values->raw_clock);
+		values->raw_clock = (struct timespec){ .tv_nsec = (long)pier_soft_now() };
 	return 0;
 }

@@ -34,7 +34,7 @@ int pier_soft_query_gid(struct ibv_context *context, uint8_t port, uint32_t inde
  * of a user on this kernel, until it boots again.
  */
 __be64 pier_soft_host_guid(void);
-/* The clock of completion timestamps: CLOCK_MONOTONIC in ns. */
+/* The clock of completion timestamps, in tv_nsec alone as mlx5 does. */
 int pier_soft_query_values(struct ibv_context *context, struct ibv_values_ex *values);
 
 #endif

@@ -19,7 +19,9 @@
 #include "provider/soft/link/early_stream.h"
 #include "provider/soft/link/frame.h"
 #include "provider/soft/link/link.h"
+#include "provider/soft/queues/events.h"
 #include "provider/soft/queues/srq.h"
+#include "provider/soft/queues/ud_send.h"
 #include "provider/soft/regions/keys.h"
 #include "provider/soft/regions/window.h"
 
@@ -48,6 +50,7 @@
  *	srq->lock	  posting to a shared receive queue, and taking from it
  *	cq->lock	  the ring of completions
  *	channel->lock	  the queue of completion events
+ *	events.lock	  the queue of asynchronous events
  */
 
 struct soft_pd {
@@ -112,8 +115,9 @@ struct soft_recv_queue {
 
 struct soft_responder {
 	uint32_t expected, acked;
-	bool resync; /* after an RNR NAK: ignore all until `expected` comes again */
-	bool nak;    /* to be sent */
+	bool established; /* IBV_EVENT_COMM_EST was reported */
+	bool resync;	  /* after an RNR NAK: ignore all until `expected` comes again */
+	bool nak;	  /* to be sent */
 	enum soft_syndrome syndrome;
 	struct soft_read reads[SOFT_MAX_RD_ATOMIC];
 	uint32_t first_read, read_count;
@@ -129,6 +133,7 @@ struct soft_qp {
 	struct soft_taken taken; /* from the SRQ */
 	struct soft_responder responder;
 	struct soft_link link;
+	struct soft_ud ud;
 	struct soft_early_stream early;
 	uint8_t secret[SOFT_SECRET_SIZE];
 	bool has_peer_address;
@@ -136,6 +141,7 @@ struct soft_qp {
 	bool busy; /* has unfinished requests; the ack timer runs */
 	uint64_t last_progress;
 	struct pier_list windows; /* bound to this queue pair */
+	struct soft_event_source events;
 	struct pier_list active;
 	/* The doorbell: posters push to a stack, which the engine empties. */
 	atomic_bool rung;
@@ -154,6 +160,7 @@ struct soft_context {
 	uint32_t next_qp;
 	uint16_t qp_generation;
 	struct soft_listeners listeners;
+	struct soft_events events;
 	atomic_uint users; /* PDs, CQs, channels */
 };
 

@@ -13,6 +13,7 @@
 #include "core/environment.h"
 #include "core/error.h"
 #include "core/fd.h"
+#include "datagram_socket.h"
 #include "gid.h"
 #include "interfaces.h"
 #include "provider/soft/engine.h"
@@ -26,12 +27,6 @@ bool pier_soft_unix_allowed(void)
 	return !pier_switched_off("PIER_SOFT_UNIX");
 }
 
-static void name_gid(const union ibv_gid *gid, char *ret_text)
-{
-	for (int i = 8; i < 16; i++)
-		sprintf(ret_text + (i - 8) * 2, "%02x", gid->raw[i]);
-}
-
 /*
  * In the folder of a meeting, where no other user can bind it. Otherwise in the abstract
  * namespace: without a file, and gone with its last fd.
@@ -39,22 +34,16 @@ static void name_gid(const union ibv_gid *gid, char *ret_text)
 socklen_t pier_soft_unix_name(const struct soft_meeting *meeting,
 			      const union ibv_gid *gid, struct sockaddr_un *ret_name)
 {
-	const size_t size = sizeof(ret_name->sun_path) - 1;
-	char text[17];
-	int used;
+	char *end = ret_name->sun_path + 1;
 
-	_Static_assert(SOFT_FOLDER_SIZE + sizeof("/qp-") + sizeof(text) <=
-			       sizeof(ret_name->sun_path),
-		       "a socket in the folder has a name");
+	if (meeting->joined)
+		return pier_soft_name_in_folder(meeting, "qp", gid, ret_name);
 	memset(ret_name, 0, sizeof(*ret_name));
 	ret_name->sun_family = AF_UNIX;
-	name_gid(gid, text);
-	if (meeting->joined)
-		used = snprintf(ret_name->sun_path, size, "%s/qp-%s", meeting->folder,
-				text);
-	else
-		used = 1 + snprintf(ret_name->sun_path + 1, size, "pier-soft-%s", text);
-	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + used);
+	end = stpcpy(end, "pier-soft-");
+	pier_soft_print_gid(gid, end);
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+			   strlen(ret_name->sun_path + 1));
 }
 
 static int listen_unix(struct soft_context *context)
@@ -189,6 +178,8 @@ int pier_soft_open_listeners(struct soft_context *context)
 	if (!error)
 		error = listen_unix(context);
 	if (!error)
+		error = pier_soft_open_datagrams(context);
+	if (!error)
 		error = watch_listeners(context);
 	return error;
 }
@@ -216,6 +207,7 @@ void pier_soft_close_listeners(struct soft_context *context)
 		pier_soft_close_foreign(listeners->pending[i].shared_fd);
 	}
 	remove_socket(context);
+	pier_soft_close_datagrams(context);
 	pier_soft_hang_up(listeners->unix_fd);
 	pier_soft_hang_up(listeners->tcp_fd);
 	listeners->unix_fd = listeners->tcp_fd = -1;

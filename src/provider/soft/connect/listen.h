@@ -22,8 +22,9 @@ struct soft_context;
 
 struct soft_listeners {
 	int unix_fd, tcp_fd;
-	uid_t uid; /* our effective one at listen(2): peers see it in SO_PEERCRED */
-	bool tcp;  /* PIER_SOFT_ADDRESS asks for it */
+	int datagram_fd; /* of UD queue pairs; -1: there are none */
+	uid_t uid;	 /* our effective one at listen(2): peers see it in SO_PEERCRED */
+	bool tcp;	 /* PIER_SOFT_ADDRESS asks for it */
 	uint16_t port;
 	uint32_t count; /* of addresses; 0: no peer can call this end by TCP */
 	struct in6_addr addresses[SOFT_MAX_ADDRESSES];

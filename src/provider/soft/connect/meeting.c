@@ -192,6 +192,33 @@ int pier_soft_join_meeting(struct soft_meeting *meeting, bool uses_folder)
 	return error;
 }
 
+void pier_soft_print_gid(const union ibv_gid *gid, char *ret_text)
+{
+	static const char digits[] = "0123456789abcdef";
+
+	for (int i = 8; i < 16; i++) {
+		*ret_text++ = digits[gid->raw[i] >> 4];
+		*ret_text++ = digits[gid->raw[i] & 15];
+	}
+	*ret_text = 0;
+}
+
+socklen_t pier_soft_name_in_folder(const struct soft_meeting *meeting, const char *kind,
+				   const union ibv_gid *gid, struct sockaddr_un *ret_name)
+{
+	char *end = ret_name->sun_path;
+
+	_Static_assert(SOFT_FOLDER_SIZE + sizeof("/qp-") + 16 <=
+			       sizeof(ret_name->sun_path),
+		       "a socket in the folder has a name");
+	memset(ret_name, 0, sizeof(*ret_name));
+	ret_name->sun_family = AF_UNIX;
+	end = stpcpy(stpcpy(stpcpy(stpcpy(end, meeting->folder), "/"), kind), "-");
+	pier_soft_print_gid(gid, end);
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) +
+			   strlen(ret_name->sun_path));
+}
+
 void pier_soft_derive_secret(const struct soft_meeting *meeting, const union ibv_gid *gid,
 			     uint32_t qpn, uint8_t *ret_secret)
 {

@@ -4,6 +4,7 @@
 #include "complete.h"
 #include "core/log.h"
 #include "cq.h"
+#include "events.h"
 #include "provider/soft/link/grant_given.h"
 #include "provider/soft/link/link.h"
 #include "provider/soft/soft.h"
@@ -34,9 +35,11 @@ static void push_completion(struct soft_qp *qp, struct ibv_cq *ibv_cq,
 			    const struct soft_cqe *cqe, bool solicited)
 {
 	struct soft_context *context = soft_context_of(qp);
+	struct soft_cq *cq = (struct soft_cq *)ibv_cq;
 
-	if (pier_soft_push_cqe((struct soft_cq *)ibv_cq, cqe, solicited))
+	if (pier_soft_push_cqe(cq, cqe, solicited))
 		return;
+	pier_soft_report_event(ibv_cq->context, &cq->events, IBV_EVENT_CQ_ERR);
 	for (uint32_t i = 0; i < SOFT_MAX_QP; i++) {
 		struct soft_qp *other = context->qps[i];
 
@@ -100,7 +103,7 @@ void pier_soft_complete_recv(struct soft_qp *qp, enum ibv_wc_status status,
 		.qp = qp,
 		.tail = qp->srq ? &qp->srq->freed : &rq->tail,
 		.freed = rq->done + 1,
-		.shared = qp->srq,
+		.shared = qp->srq != NULL,
 	};
 
 	if (header) {
@@ -110,6 +113,10 @@ void pier_soft_complete_recv(struct soft_qp *qp, enum ibv_wc_status status,
 		if (carries_immediate(header)) {
 			cqe.wc.wc_flags = IBV_WC_WITH_IMM;
 			cqe.wc.imm_data = header->immediate;
+		}
+		if (qp->ibv.qp_type == IBV_QPT_UD) {
+			cqe.wc.wc_flags |= IBV_WC_GRH;
+			cqe.wc.src_qp = header->key;
 		}
 		if (header->opcode == SOFT_SEND_INV && status == IBV_WC_SUCCESS) {
 			cqe.wc.wc_flags = IBV_WC_WITH_INV;
@@ -171,6 +178,7 @@ void pier_soft_set_state(struct soft_qp *qp, enum ibv_qp_state state)
 void pier_soft_fail_qp(struct soft_qp *qp, enum ibv_wc_status status)
 {
 	struct soft_send_queue *sq = &qp->sq;
+	bool failed = qp->ibv.state == IBV_QPS_ERR;
 
 	if (qp->ibv.state == IBV_QPS_RESET)
 		return;
@@ -184,6 +192,10 @@ void pier_soft_fail_qp(struct soft_qp *qp, enum ibv_wc_status status)
 		pier_soft_complete_send(qp, status);
 	pier_soft_flush_sends(qp);
 	pier_soft_flush_recvs(qp);
+	/* It takes no more receives from the queue (IBTA 10.2.9). */
+	if (qp->srq && !failed)
+		pier_soft_report_event(qp->ibv.context, &qp->events,
+				       IBV_EVENT_QP_LAST_WQE_REACHED);
 }
 
 /*

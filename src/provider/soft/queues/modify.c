@@ -39,6 +39,8 @@ static void store_attributes(struct ibv_qp_attr *to, const struct ibv_qp_attr *f
 			     int mask)
 {
 	store_path_attributes(to, from, mask);
+	if (mask & IBV_QP_QKEY)
+		to->qkey = from->qkey;
 	if (mask & IBV_QP_ACCESS_FLAGS)
 		to->qp_access_flags = from->qp_access_flags;
 	if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
@@ -79,6 +81,8 @@ static void reset_queues(struct soft_qp *qp)
 	memset(&qp->responder, 0, sizeof(qp->responder));
 	memset(&qp->attr, 0, sizeof(qp->attr));
 	qp->busy = false;
+	qp->ud.stalled_since = 0;
+	qp->ud.has_slow = false;
 	if (qp->srq)
 		pier_soft_drop_taken(qp->srq, &qp->taken);
 }
@@ -166,8 +170,9 @@ int pier_soft_modify_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *attr, int mas
 
 	pthread_mutex_lock(&ibv_qp->mutex);
 	from = current_state(qp);
-	error = pier_soft_check_transition(from, attr, mask, &to);
-	if (!error && from == IBV_QPS_INIT && to == IBV_QPS_RTR)
+	error = pier_soft_check_transition(ibv_qp->qp_type, from, attr, mask, &to);
+	if (!error && ibv_qp->qp_type == IBV_QPT_RC && from == IBV_QPS_INIT &&
+	    to == IBV_QPS_RTR)
 		error = pier_soft_connect(qp, attr);
 	if (!error)
 		error = commit_state(qp, from, to, attr, mask);

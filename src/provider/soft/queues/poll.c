@@ -8,49 +8,56 @@
 #include "provider/soft/soft.h"
 #include "provider/soft/thread.h"
 
-static int take_completions(struct soft_cq *cq, int count, struct ibv_wc *ret_wc)
+static int take_completions(struct soft_cq *cq, int count, struct ibv_wc *ret_wc,
+			    uint64_t *ret_time)
 {
 	int taken = 0;
 
 	for (; taken < count && cq->count > 0; taken++) {
-		const struct soft_cqe *cqe = &cq->ring[cq->first];
-
-		ret_wc[taken] = cqe->wc;
-		pier_soft_free_slots(cqe);
-		cq->first = cq->first + 1 == cq->capacity ? 0 : cq->first + 1;
-		cq->count--;
+		ret_wc[taken] = cq->ring[cq->first].wc;
+		*ret_time = cq->ring[cq->first].time;
+		pier_soft_remove_cqe(cq);
 	}
 	return taken;
 }
 
-static int poll_once(struct soft_cq *cq, int count, struct ibv_wc *ret_wc)
+static int poll_once(struct soft_cq *cq, int count, struct ibv_wc *ret_wc,
+		     uint64_t *ret_time)
 {
 	int taken;
 
 	pthread_mutex_lock(&cq->lock);
-	taken = take_completions(cq, count, ret_wc);
+	taken = take_completions(cq, count, ret_wc, ret_time);
 	if (taken == 0 && cq->overrun)
 		taken = -EIO;
 	pthread_mutex_unlock(&cq->lock);
 	return taken;
 }
 
-int pier_soft_poll_cq(struct ibv_cq *ibv_cq, int count, struct ibv_wc *ret_wc)
+int pier_soft_poll(struct soft_cq *cq, int count, struct ibv_wc *ret_wc,
+		   uint64_t *ret_time)
 {
-	struct soft_cq *cq = (struct soft_cq *)ibv_cq;
+	struct soft_context *context = soft_context(cq->ibv.context);
 	int taken;
 
 	if (count <= 0)
 		return count < 0 ? -EINVAL : 0;
-	pier_soft_count_poll(soft_context(ibv_cq->context));
-	taken = poll_once(cq, count, ret_wc);
+	pier_soft_count_poll(context);
+	taken = poll_once(cq, count, ret_wc, ret_time);
 	if (taken == 0) {
-		pier_soft_poll_engine(soft_context(ibv_cq->context));
-		taken = poll_once(cq, count, ret_wc);
+		pier_soft_poll_engine(context);
+		taken = poll_once(cq, count, ret_wc, ret_time);
 	}
 	if (taken == -EIO)
 		pier_fail(EIO, "soft0: the CQ of %u entries has overrun", cq->capacity);
 	return taken;
+}
+
+int pier_soft_poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *ret_wc)
+{
+	uint64_t time;
+
+	return pier_soft_poll((struct soft_cq *)cq, count, ret_wc, &time);
 }
 
 int pier_soft_req_notify_cq(struct ibv_cq *ibv_cq, int solicited_only)

@@ -8,6 +8,7 @@
 #include "provider/soft/pass.h"
 #include "provider/soft/regions/region.h"
 #include "provider/soft/soft.h"
+#include "ud_address.h"
 
 static bool may_send(enum ibv_qp_state state)
 {
@@ -76,7 +77,8 @@ static int check_send(const struct soft_qp *qp, const struct ibv_send_wr *wr,
 	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > sq->max_sge)
 		return pier_fail(EINVAL, "soft0: %d elements, the send queue takes %u",
 				 wr->num_sge, sq->max_sge);
-	error = check_opcode(wr);
+	error = qp->ibv.qp_type == IBV_QPT_UD ? pier_soft_check_datagram(qp, wr)
+					      : check_opcode(wr);
 	if (error)
 		return error;
 	length = total_length(wr->sg_list, wr->num_sge);
@@ -171,6 +173,8 @@ static int queue_send(struct soft_qp *qp, const struct ibv_send_wr *wr)
 	store_target(send, wr);
 	if (wr->opcode == IBV_WR_BIND_MW)
 		store_binding(send, wr);
+	if (qp->ibv.qp_type == IBV_QPT_UD)
+		pier_soft_store_destination(qp, head, wr);
 	send->sge_count = wr->num_sge;
 	send->copied = 0;
 	if (wr->send_flags & IBV_SEND_INLINE)

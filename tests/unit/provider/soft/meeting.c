@@ -210,6 +210,19 @@ static void both_ends_may_call_at_once(void **state)
 	fixture_close(&fixture);
 }
 
+static void steps_by_tcp_need_only_the_gid(void **state)
+{
+	(void)state;
+	setenv("PIER_SOFT_UNIX", "off", 1);
+	setenv("PIER_SOFT_ADDRESS", "127.0.0.1", 1);
+	for (int i = 0; i < 4; i++) {
+		run_steps("RrWwRrWw");
+		run_steps("rRwWrRrwW");
+	}
+	unsetenv("PIER_SOFT_UNIX");
+	unsetenv("PIER_SOFT_ADDRESS");
+}
+
 /* Posted before the child is in RTR; it arrives when the child is. */
 static void a_send_waits_for_the_peer(void **state)
 {
@@ -263,6 +276,7 @@ int main(void)
 		cmocka_unit_test(an_end_may_be_reset_before_use),
 		cmocka_unit_test(both_ends_may_start_anew),
 		cmocka_unit_test(both_ends_may_call_at_once),
+		cmocka_unit_test(steps_by_tcp_need_only_the_gid),
 		cmocka_unit_test(a_send_waits_for_the_peer),
 		cmocka_unit_test(a_peer_that_never_comes_times_out),
 	};

@@ -59,7 +59,7 @@ void fixture_create_qp(struct soft_fixture *fixture)
 		.send_cq = fixture->send_cq,
 		.recv_cq = fixture->recv_cq,
 		.srq = fixture->srq,
-		.qp_type = IBV_QPT_RC,
+		.qp_type = fixture->options.datagrams ? IBV_QPT_UD : IBV_QPT_RC,
 		.sq_sig_all = fixture->options.sq_sig_all,
 		.cap = {
 			.max_send_wr = fixture->options.depth,

@@ -33,7 +33,8 @@ struct fixture_options {
 	uint8_t timeout;
 	int stepped;
 	int with_channel;
-	int meets; /* opened as by a program that knows only verbs */
+	int meets;	    /* opened as by a program that knows only verbs */
+	int datagrams;	    /* a UD queue pair */
 	uint32_t srq_depth; /* 0: the queue pair has its own receives */
 };
 

@@ -534,7 +534,7 @@ static void refuses_invalid_requests(void **state)
 	(void)state;
 	open_pair(&pair);
 	assert_int_equal(soft->query_device(pair.owner.context, &attr), 0);
-	assert_int_equal(attr.device_cap_flags, IBV_DEVICE_MEM_WINDOW_TYPE_2B);
+	assert_true(attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B);
 	assert_true(attr.max_mw > 0);
 	assert_null(soft->alloc_mw(pair.owner.pd, IBV_MW_TYPE_1));
 	assert_int_equal(errno, EOPNOTSUPP);
