@@ -13,19 +13,20 @@ import time
 from judge import DEVICE, Outcome, on_device
 
 # Far beyond what a program takes; the guest is emulated.
-SECONDS = 60 if DEVICE == "soft0" else 100
+SECONDS = 40 if DEVICE == "soft0" else 100
 PORT_TRIES = 5
 
 
 class Running:
     """A program that was started: its output goes to a file, and it leads a process group."""
 
-    def __init__(self, command, env=None):
+    def __init__(self, command, env=None, cwd=None):
         self.command = command
         self.output = tempfile.TemporaryFile()
         self.process = subprocess.Popen(
             on_device(command), stdin=subprocess.DEVNULL, stdout=self.output,
-            stderr=subprocess.STDOUT, env={**os.environ, **(env or {})}, start_new_session=True)
+            stderr=subprocess.STDOUT, env={**os.environ, **(env or {})}, cwd=cwd,
+            start_new_session=True)
 
     def wait(self, until):
         """True if it has ended by then."""
