@@ -104,7 +104,6 @@ static struct soft_context *allocate_context(void)
 	context->listeners.unix_fd = context->listeners.tcp_fd = -1;
 	context->listeners.datagram_fd = -1;
 	context->pid = getpid();
-	init_verbs_context(&context->verbs);
 	pier_list_init(&context->registered);
 	return context;
 }
@@ -113,23 +112,15 @@ static void free_context(struct soft_context *context)
 {
 	pier_soft_stop_engine(context);
 	pier_soft_close_listeners(context);
-	pier_soft_close_events(context);
-	pthread_mutex_destroy(&context->verbs.context.mutex);
 	pier_soft_free_keys(&context->mrs);
 	explicit_bzero(context->meeting.key, sizeof(context->meeting.key));
 	free(context);
 }
 
-static struct ibv_context *open_context(bool stepped, bool meets)
+static int start_context(struct soft_context *context, bool stepped, bool meets)
 {
-	struct soft_context *context = allocate_context();
-	int error;
+	int error = pier_soft_init_sodium() ? 0 : -EIO;
 
-	if (!context)
-		return NULL;
-	error = pier_soft_open_events(context);
-	if (!error && !pier_soft_init_sodium())
-		error = -EIO;
 	if (!error && meets)
 		error = pier_soft_join_meeting(&context->meeting,
 					       pier_soft_unix_allowed());
@@ -137,62 +128,113 @@ static struct ibv_context *open_context(bool stepped, bool meets)
 		error = pier_soft_start_engine(context, stepped);
 	if (!error)
 		error = pier_soft_open_listeners(context);
+	return error;
+}
+
+static struct soft_context *create_context(bool stepped, bool meets)
+{
+	struct soft_context *context = allocate_context(), *known;
+	int error;
+
+	if (!context)
+		return NULL;
+	error = start_context(context, stepped, meets);
 	if (error) {
 		free_context(context);
 		errno = -error;
 		return NULL;
 	}
-	pier_soft_register(context);
-	return &context->verbs.context;
+	known = pier_soft_register(context);
+	if (known != context)
+		free_context(context);
+	return known;
+}
+
+static void free_handle(struct soft_handle *handle)
+{
+	pier_soft_close_events(handle);
+	pthread_mutex_destroy(&handle->verbs.context.mutex);
+	free(handle);
+}
+
+static struct soft_handle *allocate_handle(void)
+{
+	struct soft_handle *handle = calloc(1, sizeof(*handle));
+	int error;
+
+	if (!handle)
+		return NULL;
+	init_verbs_context(&handle->verbs);
+	error = pier_soft_open_events(handle);
+	if (!error)
+		return handle;
+	free_handle(handle);
+	errno = -error;
+	return NULL;
+}
+
+static struct ibv_context *open_handle(bool stepped, bool meets)
+{
+	struct soft_handle *handle = allocate_handle();
+
+	if (!handle)
+		return NULL;
+	handle->context = meets ? pier_soft_share_meeting() : NULL;
+	if (!handle->context)
+		handle->context = create_context(stepped, meets);
+	if (handle->context)
+		return &handle->verbs.context;
+	free_handle(handle);
+	return NULL;
 }
 
 struct ibv_context *pier_soft_open_stepped(void)
 {
-	return open_context(true, false);
+	return open_handle(true, false);
 }
 
 struct ibv_context *pier_soft_open_verbs(void)
 {
-	return open_context(false, true);
+	return open_handle(false, true);
 }
 
 static struct ibv_context *open_device(struct ibv_device *device)
 {
 	(void)device;
-	return open_context(false, false);
+	return open_handle(false, false);
 }
 
-static int close_device(struct ibv_context *ibv_context)
+static int close_device(struct ibv_context *context)
 {
-	struct soft_context *context = soft_context(ibv_context);
+	struct soft_handle *handle = soft_handle(context);
 
-	if (atomic_load(&context->users) > 0) {
+	if (atomic_load(&handle->users) > 0) {
 		pier_fail(EBUSY,
 			  "soft0: protection domains, CQs or channels are still open");
 		errno = EBUSY;
 		return -1;
 	}
-	pier_soft_unregister(context);
-	free_context(context);
+	if (pier_soft_unregister(handle->context))
+		free_context(handle->context);
+	free_handle(handle);
 	return 0;
 }
 
-static void fail_queues(struct soft_context *context)
+static void fail_queues(struct ibv_context *context)
 {
+	struct soft_qp **qps = soft_context(context)->qps;
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 
 	for (uint32_t i = 0; i < SOFT_MAX_QP; i++) {
-		if (context->qps[i])
-			pier_soft_modify_qp(&context->qps[i]->ibv, &attr, IBV_QP_STATE);
+		if (qps[i] && qps[i]->ibv.context == context)
+			pier_soft_modify_qp(&qps[i]->ibv, &attr, IBV_QP_STATE);
 	}
 }
 
-int pier_soft_close_verbs(struct ibv_context *ibv_context)
+int pier_soft_close_verbs(struct ibv_context *context)
 {
-	struct soft_context *context = soft_context(ibv_context);
-
-	if (atomic_load(&context->users) == 0)
-		return close_device(ibv_context);
+	if (atomic_load(&soft_handle(context)->users) == 0)
+		return close_device(context);
 	fail_queues(context);
 	return 0;
 }
@@ -211,7 +253,7 @@ static struct ibv_pd *alloc_pd(struct ibv_context *context)
 	if (!pd)
 		return NULL;
 	pd->ibv.context = context;
-	atomic_fetch_add(&soft_context(context)->users, 1);
+	atomic_fetch_add(&soft_handle(context)->users, 1);
 	return &pd->ibv;
 }
 
@@ -222,7 +264,7 @@ static int dealloc_pd(struct ibv_pd *ibv_pd)
 	if (atomic_load(&pd->users) > 0)
 		return -pier_fail(EBUSY,
 				  "soft0: regions, windows or queues still use the PD");
-	atomic_fetch_sub(&soft_context(ibv_pd->context)->users, 1);
+	atomic_fetch_sub(&soft_handle(ibv_pd->context)->users, 1);
 	free(pd);
 	return 0;
 }

@@ -149,7 +149,7 @@ struct soft_qp {
 };
 
 struct soft_context {
-	struct verbs_context verbs;
+	uint32_t handles; /* that are open; under the registry's lock */
 	pid_t pid;
 	union ibv_gid gid;
 	struct soft_meeting meeting; /* of contexts that programs open by verbs */
@@ -160,13 +160,28 @@ struct soft_context {
 	uint32_t next_qp;
 	uint16_t qp_generation;
 	struct soft_listeners listeners;
+};
+
+/*
+ * What ibv_open_device() returns. Programs of plain verbs take it for granted that all
+ * contexts of a device have one GID and one space of QPNs, so in a process theirs share
+ * one soft_context. Any other handle has its own.
+ */
+struct soft_handle {
+	struct verbs_context verbs;
+	struct soft_context *context;
 	struct soft_events events;
 	atomic_uint users; /* PDs, CQs, channels */
 };
 
+static inline struct soft_handle *soft_handle(struct ibv_context *context)
+{
+	return pier_container_of(context, struct soft_handle, verbs.context);
+}
+
 static inline struct soft_context *soft_context(struct ibv_context *context)
 {
-	return pier_container_of(context, struct soft_context, verbs.context);
+	return soft_handle(context)->context;
 }
 
 static inline struct soft_context *soft_context_of(const struct soft_qp *qp)

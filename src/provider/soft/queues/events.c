@@ -8,18 +8,18 @@
 #include "event_fd.h"
 #include "provider/soft/soft.h"
 
-int pier_soft_open_events(struct soft_context *context)
+int pier_soft_open_events(struct soft_handle *handle)
 {
-	pthread_mutex_init(&context->events.lock, NULL);
-	pier_list_init(&context->events.sources);
-	context->verbs.context.async_fd = eventfd(0, EFD_CLOEXEC);
-	return context->verbs.context.async_fd < 0 ? -errno : 0;
+	pthread_mutex_init(&handle->events.lock, NULL);
+	pier_list_init(&handle->events.sources);
+	handle->verbs.context.async_fd = eventfd(0, EFD_CLOEXEC);
+	return handle->verbs.context.async_fd < 0 ? -errno : 0;
 }
 
-void pier_soft_close_events(struct soft_context *context)
+void pier_soft_close_events(struct soft_handle *handle)
 {
-	pier_close_fd(context->verbs.context.async_fd);
-	pthread_mutex_destroy(&context->events.lock);
+	pier_close_fd(handle->verbs.context.async_fd);
+	pthread_mutex_destroy(&handle->events.lock);
 }
 
 void pier_soft_init_event_source(struct soft_event_source *source, void *element)
@@ -28,38 +28,38 @@ void pier_soft_init_event_source(struct soft_event_source *source, void *element
 	source->element = element;
 }
 
-static void link_source(struct soft_context *context, struct soft_event_source *source)
+static void link_source(struct soft_handle *handle, struct soft_event_source *source)
 {
-	struct soft_events *events = &context->events;
+	struct soft_events *events = &handle->events;
 
 	if (pier_list_empty(&events->sources))
-		pier_soft_set_readable(context->verbs.context.async_fd, true);
+		pier_soft_set_readable(handle->verbs.context.async_fd, true);
 	pier_list_append(&events->sources, &source->link);
 }
 
-static void unlink_source(struct soft_context *context, struct soft_event_source *source)
+static void unlink_source(struct soft_handle *handle, struct soft_event_source *source)
 {
 	pier_list_remove(&source->link);
-	if (pier_list_empty(&context->events.sources))
-		pier_soft_set_readable(context->verbs.context.async_fd, false);
+	if (pier_list_empty(&handle->events.sources))
+		pier_soft_set_readable(handle->verbs.context.async_fd, false);
 }
 
 void pier_soft_report_event(struct ibv_context *ibv_context,
 			    struct soft_event_source *source, enum ibv_event_type type)
 {
-	struct soft_context *context = soft_context(ibv_context);
+	struct soft_handle *handle = soft_handle(ibv_context);
 
-	pthread_mutex_lock(&context->events.lock);
+	pthread_mutex_lock(&handle->events.lock);
 	if (!source->pending)
-		link_source(context, source);
+		link_source(handle, source);
 	source->pending |= UINT32_C(1) << type;
-	pthread_mutex_unlock(&context->events.lock);
+	pthread_mutex_unlock(&handle->events.lock);
 }
 
 /* The first event of the source that has waited longest. */
-static bool take_event(struct soft_context *context, struct ibv_async_event *ret_event)
+static bool take_event(struct soft_handle *handle, struct ibv_async_event *ret_event)
 {
-	struct soft_events *events = &context->events;
+	struct soft_events *events = &handle->events;
 	struct soft_event_source *source;
 	bool there;
 
@@ -75,7 +75,7 @@ static bool take_event(struct soft_context *context, struct ibv_async_event *ret
 		source->pending &= source->pending - 1;
 		source->taken++;
 		if (!source->pending)
-			unlink_source(context, source);
+			unlink_source(handle, source);
 	}
 	pthread_mutex_unlock(&events->lock);
 	return there;
@@ -84,7 +84,7 @@ static bool take_event(struct soft_context *context, struct ibv_async_event *ret
 int pier_soft_get_async_event(struct ibv_context *context,
 			      struct ibv_async_event *ret_event)
 {
-	while (!take_event(soft_context(context), ret_event)) {
+	while (!take_event(soft_handle(context), ret_event)) {
 		if (pier_soft_wait_readable(context->async_fd))
 			return -1;
 	}
@@ -125,15 +125,15 @@ void pier_soft_retire_event_source(struct ibv_context *ibv_context,
 				   pthread_mutex_t *mutex, pthread_cond_t *cond,
 				   const uint32_t *completed)
 {
-	struct soft_context *context = soft_context(ibv_context);
+	struct soft_handle *handle = soft_handle(ibv_context);
 	unsigned int taken;
 
-	pthread_mutex_lock(&context->events.lock);
+	pthread_mutex_lock(&handle->events.lock);
 	if (source->pending)
-		unlink_source(context, source);
+		unlink_source(handle, source);
 	source->pending = 0;
 	taken = source->taken;
-	pthread_mutex_unlock(&context->events.lock);
+	pthread_mutex_unlock(&handle->events.lock);
 
 	pthread_mutex_lock(mutex);
 	while (*completed != taken)

@@ -15,7 +15,7 @@
  * ports and of the device.
  */
 
-struct soft_context;
+struct soft_handle;
 
 /* Of one context; `lock` is taken last. */
 struct soft_events {
@@ -35,9 +35,9 @@ struct soft_event_source {
 };
 
 /* 0 or -errno. */
-int pier_soft_open_events(struct soft_context *context);
+int pier_soft_open_events(struct soft_handle *handle);
 /* Also after pier_soft_open_events() failed. */
-void pier_soft_close_events(struct soft_context *context);
+void pier_soft_close_events(struct soft_handle *handle);
 
 void pier_soft_init_event_source(struct soft_event_source *source, void *element);
 /* On any thread, with the engine locked or not. */
