@@ -39,6 +39,7 @@ int pier_soft_query_device(struct ibv_context *ibv_context,
 	struct ibv_device_attr attr = {
 		.fw_ver = "1.0",
 		.max_mr_size = UINT64_C(1) << 47,
+		.vendor_id = 0x027069, /* a locally administered OUI: 2, 'p', 'i' */
 		.page_size_cap = (uint64_t)sysconf(_SC_PAGESIZE),
 		.max_qp = SOFT_MAX_QP - 2,
 		.max_qp_wr = SOFT_MAX_WR,

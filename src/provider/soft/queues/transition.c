@@ -149,8 +149,11 @@ int pier_soft_check_path(const struct ibv_ah_attr *path)
 
 static int check_values(const struct ibv_qp_attr *attr, int mask)
 {
-	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-			   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	/* Those of regions too, as with rxe (RXE_ACCESS_SUPPORTED_QP), without effect. */
+	const unsigned int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+				    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+				    IBV_ACCESS_MW_BIND | IBV_ACCESS_ON_DEMAND |
+				    IBV_ACCESS_OPTIONAL_RANGE;
 	const struct {
 		int bit;
 		const char *name;

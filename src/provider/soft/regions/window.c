@@ -120,7 +120,8 @@ struct soft_mr *pier_soft_find_range(struct soft_qp *qp, uint32_t key, uint64_t 
 static bool may_bind(const struct soft_qp *qp, const struct soft_bind *bind,
 		     const struct soft_mw *mw, const struct soft_mr *mr)
 {
-	if (bind->access & ~PEERS_RIGHTS)
+	/* Local writing is the region's right, and no right of a window's peer. */
+	if (bind->access & ~(PEERS_RIGHTS | IBV_ACCESS_LOCAL_WRITE))
 		return false;
 	/*
 	 * A bound window (o10-37.2.30), and invalidation by binding zero bytes

@@ -64,6 +64,7 @@ static void close_pair(struct pair *pair)
 	fixture_close(&pair->peer);
 }
 
+/* Local writing is allowed and without effect, as with rxe. */
 static struct ibv_send_wr binding(const struct pair *pair, int access)
 {
 	return (struct ibv_send_wr){
@@ -77,7 +78,8 @@ static struct ibv_send_wr binding(const struct pair *pair, int access)
 				.mr = pair->base,
 				.addr = (uintptr_t)pair->owner.memory + AT,
 				.length = LENGTH,
-				.mw_access_flags = (unsigned int)access,
+				.mw_access_flags = (unsigned int)access |
+						   IBV_ACCESS_LOCAL_WRITE,
 			},
 		},
 	};
@@ -403,7 +405,7 @@ static struct ibv_send_wr *spoiled(struct pair *pair, int which)
 		info->mr = pair->owner.mr; /* without MW_BIND */
 		break;
 	case 5:
-		info->mw_access_flags |= IBV_ACCESS_LOCAL_WRITE;
+		info->mw_access_flags |= IBV_ACCESS_HUGETLB;
 		break;
 	case 6:
 		info->mw_access_flags |= IBV_ACCESS_ZERO_BASED;
