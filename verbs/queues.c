@@ -5,6 +5,7 @@
 
 #include "provider/provider.h"
 #include "provider/soft/queues/cq.h"
+#include "provider/soft/queues/qp_ex.h"
 
 /* Completion channels, completion queues, shared receive queues and queue pairs. */
 
@@ -92,6 +93,5 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 
 struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 {
-	(void)qp;
-	return NULL;
+	return pier_soft_qp_to_qp_ex(qp);
 }

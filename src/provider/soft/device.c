@@ -18,6 +18,7 @@
 #include "provider/soft/queues/poll.h"
 #include "provider/soft/queues/post.h"
 #include "provider/soft/queues/qp.h"
+#include "provider/soft/queues/qp_ex.h"
 #include "provider/soft/queues/srq.h"
 #include "provider/soft/regions/keys.h"
 #include "provider/soft/regions/region.h"
@@ -76,6 +77,7 @@ static void init_verbs_context(struct verbs_context *verbs)
 	verbs->query_device_ex = pier_soft_query_device_ex;
 	verbs->query_rt_values = pier_soft_query_values;
 	verbs->create_cq_ex = pier_soft_create_cq_ex;
+	verbs->create_qp_ex = pier_soft_create_qp_ex;
 	context->abi_compat = __VERBS_ABI_IS_EXTENDED;
 	context->device = &soft_device.ibv;
 	context->cmd_fd = context->async_fd = -1;
