@@ -11,6 +11,7 @@
 #include "provider/soft/engine.h"
 #include "provider/soft/link/credentials.h"
 #include "provider/soft/soft.h"
+#include "sweep.h"
 
 socklen_t pier_soft_datagram_name(const struct soft_meeting *meeting,
 				  const union ibv_gid *gid, struct sockaddr_un *ret_name)
@@ -26,6 +27,7 @@ int pier_soft_open_datagrams(struct soft_context *context)
 
 	if (!context->meeting.joined || !pier_soft_unix_allowed())
 		return 0;
+	pier_soft_sweep_folder(&context->meeting);
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	context->listeners.datagram_fd = fd;
 	pier_soft_accept_fds(fd, false);

@@ -176,9 +176,9 @@ int pier_soft_open_listeners(struct soft_context *context)
 	if (!error)
 		error = choose_gid(context);
 	if (!error)
-		error = listen_unix(context);
-	if (!error)
 		error = pier_soft_open_datagrams(context);
+	if (!error)
+		error = listen_unix(context);
 	if (!error)
 		error = watch_listeners(context);
 	return error;

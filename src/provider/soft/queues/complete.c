@@ -199,14 +199,13 @@ void pier_soft_fail_qp(struct soft_qp *qp, enum ibv_wc_status status)
 }
 
 /*
- * In a meeting a peer may connect, go through RESET once more, and connect again. As with
- * hardware, only a request that it does not answer shows that it is gone.
+ * For programs that know only verbs, a peer that is gone is as on hardware: only a
+ * request that it does not answer shows it, after the ack timeout. It may also have gone
+ * through RESET once more before its first request, and connect again.
  */
 static bool outlives_link(const struct soft_qp *qp)
 {
-	if (!soft_context_of(qp)->meeting.joined || qp->ibv.state == IBV_QPS_ERR)
-		return false;
-	return pier_soft_is_unused(qp) || !has_sends_left(&qp->sq);
+	return soft_context_of(qp)->meeting.joined && qp->ibv.state != IBV_QPS_ERR;
 }
 
 /* The next link begins with the first request. */
@@ -220,10 +219,8 @@ static void rewind_queues(struct soft_qp *qp)
 	sq->queued_msn = 0;
 	sq->reads = 0;
 	sq->barrier = 0;
-	sq->rnr_until = 0;
 	sq->rnr_left = qp->attr.rnr_retry;
 	memset(&qp->responder, 0, sizeof(qp->responder));
-	qp->last_progress = soft_context_of(qp)->engine.now;
 }
 
 void pier_soft_lose_link(struct soft_qp *qp)
@@ -240,6 +237,8 @@ void pier_soft_lose_link(struct soft_qp *qp)
 	if (!closing && outlives_link(qp)) {
 		if (pier_soft_is_unused(qp))
 			rewind_queues(qp);
+		qp->sq.rnr_until = 0;
+		qp->last_progress = soft_context_of(qp)->engine.now;
 		pier_soft_activate(qp); /* a stream may wait */
 		return;
 	}

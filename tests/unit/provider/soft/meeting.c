@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #include "soft_fixture.h"
+#include "tests/support/cmocka.h"
 
 /* Contexts whose queue pairs know nothing of each other but GID and QPN. */
 
@@ -268,6 +270,59 @@ static void a_peer_that_never_comes_times_out(void **state)
 	fixture_close(&fixture);
 }
 
+/* Of the child, whose queue pair we ask for. */
+static void another_key_is_an_error(void **state)
+{
+	struct fixture_endpoint mine, its;
+	struct soft_fixture fixture;
+	char command[192], key[96];
+	pid_t child;
+	int fd;
+
+	(void)state;
+	snprintf(key, sizeof(key), "%s/other", folder);
+	snprintf(command, sizeof(command), "umask 077; head -c 32 /dev/zero >%s", key);
+	assert_int_equal(system(command), 0);
+	setenv("PIER_SOFT_KEY", key, 1);
+	child = fork_server(&fd);
+	unsetenv("PIER_SOFT_KEY");
+	fixture_open(&fixture, &meets);
+	fixture_describe(&fixture, &mine);
+	fixture_exchange(fd, &mine, &its);
+	assert_int_equal(fixture_to_init(&fixture), 0);
+	assert_int_equal(fixture_to_rtr(&fixture, &its), EKEYREJECTED);
+	test_assert_sentence("has another key");
+	end_server(child, fd);
+	fixture_close(&fixture);
+	assert_int_equal(unlink(key), 0);
+}
+
+/* As on hardware: receives stay, and a request fails after the ack timeout. */
+static void a_peer_that_is_gone_shows_by_timeouts(void **state)
+{
+	const struct fixture_options quick = { .meets = 1, .timeout = 14 };
+	struct fixture_endpoint mine, its;
+	struct soft_fixture fixture;
+	pid_t child;
+	int fd;
+
+	(void)state;
+	child = fork_server(&fd);
+	fixture_open(&fixture, &quick);
+	fixture_describe(&fixture, &mine);
+	fixture_exchange(fd, &mine, &its);
+	go_to_rts(&fixture, &its);
+	tell(fd, "r");
+	expect_write(&fixture, &its, 1);
+	assert_int_equal(fixture_post_recv(&fixture, 7, 0, 100), 0);
+	end_server(child, fd);
+	assert_int_equal(fixture_post(&fixture, IBV_WR_RDMA_WRITE, 2, 0, 8, &its, 0, 0),
+			 0);
+	fixture_expect(&fixture, fixture.send_cq, NULL, 2, IBV_WC_RETRY_EXC_ERR);
+	fixture_expect(&fixture, fixture.recv_cq, NULL, 7, IBV_WC_WR_FLUSH_ERR);
+	fixture_close(&fixture);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -279,6 +334,8 @@ int main(void)
 		cmocka_unit_test(steps_by_tcp_need_only_the_gid),
 		cmocka_unit_test(a_send_waits_for_the_peer),
 		cmocka_unit_test(a_peer_that_never_comes_times_out),
+		cmocka_unit_test(another_key_is_an_error),
+		cmocka_unit_test(a_peer_that_is_gone_shows_by_timeouts),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <endian.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
@@ -331,6 +332,39 @@ static pid_t fork_server(int *ret_fd, struct fixture_endpoint *ret_its)
 	return child;
 }
 
+static void name_socket(const char *kind, const union ibv_gid *gid, char *ret_path,
+			size_t size)
+{
+	int used = snprintf(ret_path, size, "%s/pier-soft0/%s-", folder, kind);
+
+	for (int i = 8; i < 16; i++)
+		used += snprintf(ret_path + used, size - used, "%02x", gid->raw[i]);
+}
+
+/* The next context removes the sockets of a dead process, but not those that are new. */
+static void sweep_dead(const union ibv_gid *gid)
+{
+	const struct timespec old[2] = { { .tv_sec = 1 }, { .tv_sec = 1 } };
+	struct soft_fixture next, other;
+	struct fixture_endpoint mine;
+	char dead[2][128], living[128];
+
+	name_socket("qp", gid, dead[0], sizeof(dead[0]));
+	name_socket("ud", gid, dead[1], sizeof(dead[1]));
+	fixture_open(&next, &datagrams);
+	assert_int_equal(access(dead[0], F_OK), 0);
+	assert_int_equal(utimensat(AT_FDCWD, dead[1], old, 0), 0);
+	fixture_describe(&next, &mine);
+	name_socket("ud", &mine.gid, living, sizeof(living));
+	assert_int_equal(utimensat(AT_FDCWD, living, old, 0), 0);
+	fixture_open(&other, &datagrams);
+	assert_int_equal(access(dead[0], F_OK), -1);
+	assert_int_equal(access(dead[1], F_OK), -1);
+	assert_int_equal(access(living, F_OK), 0);
+	fixture_close(&other);
+	fixture_close(&next);
+}
+
 /* All sends complete, and another receiver still gets its datagrams. */
 static void a_stopped_receiver_does_not_stop_the_sender(void **state)
 {
@@ -359,6 +393,7 @@ static void a_stopped_receiver_does_not_stop_the_sender(void **state)
 	assert_int_equal(pier_soft_destroy_ah(ah), 0);
 	close(fd);
 	fixture_close(&a);
+	sweep_dead(&its.gid);
 }
 
 static void a_bad_request_is_refused(void **state)
