@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # need. They count only while one of its programs runs.
 DEADLINES = {"lint": 1200, "unit": 600, "tools": 600, "conformance": 600, "hostile": 600,
              "consumer": 300, "fuzz": 400, "asan": 1200, "tsan": 1200, "bench": 3600, "vm": 1200, "vm-arm": 1200,
-             "gpu": 1800, "nic": 1800}
+             "gpu": 1800, "nic": 1800, "strangers": 480}
 
 # Whose programs print more than cases.
 SHOWN = {"bench", "gpu", "nic"}

@@ -92,7 +92,7 @@ def need_programs(package, *programs):
 
 
 class Place:
-    """A temporary folder, in which soft0's processes meet, and the environment for DEVICE."""
+    """A temporary folder, in which processes on soft0 meet."""
 
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory(prefix="pier-strangers-")
@@ -101,8 +101,3 @@ class Place:
 
     def __exit__(self, *exception):
         self.folder.cleanup()
-
-
-def on_device(command):
-    """The command, as a user starts it on DEVICE."""
-    return [*([os.environ["PIER"], "run", "--"] if DEVICE == "soft0" else []), *command]
