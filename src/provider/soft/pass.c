@@ -227,9 +227,8 @@ static int take_event(const struct soft_engine *engine, struct epoll_event *ret_
 	return count;
 }
 
-bool pier_soft_step(struct ibv_context *ibv_context)
+bool pier_soft_step(struct soft_context *context)
 {
-	struct soft_context *context = soft_context(ibv_context);
 	struct epoll_event event;
 	bool worked;
 	int count;

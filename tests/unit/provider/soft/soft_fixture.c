@@ -10,6 +10,7 @@
 #include "provider/soft/device.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/pass.h"
+#include "provider/soft/soft.h"
 #include "soft_fixture.h"
 
 static const struct pier_provider *const soft = &pier_soft_provider;
@@ -285,9 +286,9 @@ int fixture_post_recv(struct soft_fixture *fixture, uint64_t wr_id, uint64_t off
 void fixture_step(struct soft_fixture *a, struct soft_fixture *b)
 {
 	if (a && a->options.stepped)
-		pier_soft_step(a->context);
+		pier_soft_step(soft_context(a->context));
 	if (b && b->options.stepped)
-		pier_soft_step(b->context);
+		pier_soft_step(soft_context(b->context));
 }
 
 struct ibv_wc fixture_wait(struct soft_fixture *fixture, struct ibv_cq *cq,

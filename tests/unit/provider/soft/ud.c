@@ -341,27 +341,30 @@ static void name_socket(const char *kind, const union ibv_gid *gid, char *ret_pa
 		used += snprintf(ret_path + used, size - used, "%02x", gid->raw[i]);
 }
 
-/* The next context removes the sockets of a dead process, but not those that are new. */
+/* The next process removes the sockets of a dead one, but not those of a living one. */
 static void sweep_dead(const union ibv_gid *gid)
 {
 	const struct timespec old[2] = { { .tv_sec = 1 }, { .tv_sec = 1 } };
-	struct soft_fixture next, other;
-	struct fixture_endpoint mine;
 	char dead[2][128], living[128];
+	struct fixture_endpoint its;
+	struct soft_fixture next;
+	int fd, status;
+	pid_t child = fork_server(&fd, &its);
 
 	name_socket("qp", gid, dead[0], sizeof(dead[0]));
 	name_socket("ud", gid, dead[1], sizeof(dead[1]));
-	fixture_open(&next, &datagrams);
+	name_socket("ud", &its.gid, living, sizeof(living));
 	assert_int_equal(access(dead[0], F_OK), 0);
 	assert_int_equal(utimensat(AT_FDCWD, dead[1], old, 0), 0);
-	fixture_describe(&next, &mine);
-	name_socket("ud", &mine.gid, living, sizeof(living));
 	assert_int_equal(utimensat(AT_FDCWD, living, old, 0), 0);
-	fixture_open(&other, &datagrams);
+	fixture_open(&next, &datagrams);
 	assert_int_equal(access(dead[0], F_OK), -1);
 	assert_int_equal(access(dead[1], F_OK), -1);
 	assert_int_equal(access(living, F_OK), 0);
-	fixture_close(&other);
+	fixture_write_all(fd, "x", 1);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	close(fd);
 	fixture_close(&next);
 }
 
