@@ -84,6 +84,7 @@ static void init_verbs_context(struct verbs_context *verbs)
 	context->num_comp_vectors = 1;
 	context->ops.alloc_mw = pier_soft_alloc_mw;
 	context->ops.dealloc_mw = pier_soft_dealloc_mw;
+	context->ops.bind_mw = pier_soft_bind_mw;
 	context->ops.post_send = pier_soft_post_send;
 	context->ops.post_recv = pier_soft_post_recv;
 	context->ops.post_srq_recv = pier_soft_post_srq_recv;
