@@ -444,7 +444,7 @@ bool connection::arm_events()
 		int count = pier_channel_arm(one.channel);
 
 		if (count < 0) {
-			report_failure("no events can be had from a channel");
+			report_failure("cannot ask a channel for events");
 			fail_all(status_of(count));
 			return false;
 		}
