@@ -102,7 +102,7 @@ static bool choose_kind(const struct soft_qp *qp, const struct soft_mr *mr,
 	if (message->rights == REMOTE && has_whole_files(mr))
 		return true;
 	message->shared_memory = (uintptr_t)qp->link.ring->memory->layout;
-	return message->rights && by_address && has_addresses(mr);
+	return message->rights && by_address;
 }
 
 /* The first segment of a file adds the fd, and later ones refer to it. */
