@@ -58,8 +58,9 @@ int pier_soft_query_device(struct ibv_context *ibv_context,
 		.max_sge_rd = SOFT_MAX_SGE,
 		.max_cq = SOFT_MAX_CQ,
 		.max_cqe = SOFT_MAX_CQE,
-		.device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B |
-				    IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_RC_RNR_NAK_GEN,
+		.device_cap_flags = IBV_DEVICE_MEM_WINDOW |
+				    IBV_DEVICE_MEM_WINDOW_TYPE_2B |
+				    IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE,
 		/* max_mr and max_mw share one table. */
 		.max_mr = SOFT_MAX_MR - SOFT_FIRST_MR,
 		.max_mw = SOFT_MAX_MR - SOFT_FIRST_MR,

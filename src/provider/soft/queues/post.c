@@ -75,8 +75,8 @@ static int check_send(const struct soft_qp *qp, uint64_t position,
 		return pier_fail(ENOMEM, "soft0: the send queue of %u requests is full",
 				 sq->depth);
 	/* Inline data leaves no elements in the queue. */
-	if (wr->num_sge < 0 || (!(wr->send_flags & IBV_SEND_INLINE) &&
-				(uint32_t)wr->num_sge > sq->max_sge))
+	if (wr->num_sge < 0 ||
+	    (!(wr->send_flags & IBV_SEND_INLINE) && (uint32_t)wr->num_sge > sq->max_sge))
 		return pier_fail(EINVAL, "soft0: %d elements, the send queue takes %u",
 				 wr->num_sge, sq->max_sge);
 	error = qp->ibv.qp_type == IBV_QPT_UD ? pier_soft_check_datagram(qp, wr)
@@ -222,6 +222,24 @@ int pier_soft_post_send(struct ibv_qp *ibv_qp, struct ibv_send_wr *wr,
 	unlock_sends(qp);
 	pier_soft_ring_doorbell(qp);
 	return -error;
+}
+
+/* The caller undoes the new key if the request fails later, as with other drivers. */
+int pier_soft_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+{
+	struct ibv_send_wr *bad, wr = {
+		.opcode = IBV_WR_BIND_MW,
+		.wr_id = bind->wr_id,
+		.send_flags = bind->send_flags,
+		.bind_mw = { .mw = mw,
+			     .rkey = ibv_inc_rkey(mw->rkey),
+			     .bind_info = bind->bind_info },
+	};
+	int error = pier_soft_post_send(qp, &wr, &bad);
+
+	if (!error)
+		mw->rkey = wr.bind_mw.rkey;
+	return error;
 }
 
 static int queue_recv(struct soft_qp *qp, const struct ibv_recv_wr *wr)

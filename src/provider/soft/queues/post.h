@@ -16,6 +16,8 @@ int pier_soft_store_send(struct soft_qp *qp, uint64_t position,
 			 const struct ibv_send_wr *wr);
 int pier_soft_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 			struct ibv_send_wr **bad_wr);
+/* As ibv_bind_mw(3). */
+int pier_soft_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 int pier_soft_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 			struct ibv_recv_wr **bad_wr);
 
