@@ -126,13 +126,6 @@ void ibv_free_buf(struct ibv_buf *buf)
 {
 }
 
-int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
-		 size_t length, int access)
-{
-	no_function();
-	return IBV_REREG_MR_ERR_INPUT;
-}
-
 /* soft0 makes no promise about the order of bytes within a message. */
 int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags)
 {
