@@ -13,13 +13,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # Seconds in which the programs of a suite must end, well above what two slow cores
 # need. They count only while one of its programs runs.
-DEADLINES = {"lint": 1200, "unit": 600, "tools": 600, "conformance": 600, "hostile": 600,
+DEADLINES = {"lint": 1200, "unit": 600, "tools": 600, "conformance": 600, "hostile": 600, "nixl": 600,
              "consumer": 300, "fuzz": 400, "asan": 1200, "tsan": 1200, "bench": 3600, "vm": 1200, "vm-arm": 1200,
              "gpu": 1800, "nic": 1800}
 
 # Variables of the caller that would change the outcome.
 UNSET = ("PIER_DEVICE", "PIER_LOG", "PIER_BACKEND_PATH", "PIER_CANARY", "PIER_PEERMEM",
-         "PIER_RELAXED_ORDERING", "CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS",
+         "PIER_RELAXED_ORDERING", "PIER_NIXL_ADDRESS", "PIER_NIXL_ANY_VERSION",
+         "PIER_NIXL_POLICY", "PIER_NIXL_RAILS", "NIXL_PLUGIN_DIR", "CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS",
          "DESTDIR", "MESONARGS")
 
 SANITIZER_ENV = {

@@ -187,9 +187,10 @@ SUITES = {
     "conformance": Tests("gcc", "conformance"),
     "hostile": Tests("gcc", "hostile"),
     "consumer": Scripts(),
+    "nixl": Tests("gcc", "nixl", "nixl_wheels"),
     "fuzz": Fuzz(),
-    "asan": Tests("asan", "unit", "tools", "conformance", patience=4),
-    "tsan": Tests("tsan", "unit", "tools", "conformance", patience=8),
+    "asan": Tests("asan", "unit", "tools", "conformance", "nixl", patience=4),
+    "tsan": Tests("tsan", "unit", "tools", "conformance", "nixl", patience=8),
     "vm": Guests(GUESTS, {"guest": set(),
                           "gcc": set().union(*(suites for *_, suites in GUESTS))}, "gcc"),
     # All of the cross build, for the compiler's warnings.
