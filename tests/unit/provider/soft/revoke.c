@@ -117,6 +117,9 @@ static enum ibv_wc_status be_peer(struct soft_fixture *fixture, uint32_t key,
 	return status;
 }
 
+/* Whether the region is host memory, to which the peer gets the addresses. */
+static bool by_address;
+
 struct owner {
 	struct soft_fixture fixture;
 	struct area area;
@@ -125,11 +128,17 @@ struct owner {
 
 static void open_owner(struct owner *owner)
 {
+	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+			   IBV_ACCESS_REMOTE_READ;
+
 	fixture_open(&owner->fixture, NULL);
 	owner->area = open_area(AREA);
-	owner->mr = soft->reg_dmabuf_mr(owner->fixture.pd, 0, AREA, 0, owner->area.fd,
-					IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-						IBV_ACCESS_REMOTE_READ);
+	if (by_address)
+		owner->mr = soft->reg_mr(owner->fixture.pd, owner->area.memory, AREA, 0,
+					 access);
+	else
+		owner->mr = soft->reg_dmabuf_mr(owner->fixture.pd, 0, AREA, 0,
+						owner->area.fd, access);
 	assert_non_null(owner->mr);
 }
 
@@ -359,6 +368,13 @@ static void revokes_from_a_killed_process(void **state)
 		check_process(turn, true, &random);
 }
 
+static int use_addresses(void **state)
+{
+	(void)state;
+	by_address = true;
+	return 0;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -368,5 +384,6 @@ int main(void)
 		cmocka_unit_test(revokes_from_a_thread),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, NULL, NULL) +
+	       cmocka_run_group_tests_name("by address", tests, use_addresses, NULL);
 }
