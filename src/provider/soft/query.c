@@ -103,6 +103,8 @@ int pier_soft_query_device_ex(struct ibv_context *context,
 	struct ibv_device_attr_ex attr = {
 		.odp_caps.general_caps = IBV_ODP_SUPPORT,
 		.odp_caps.per_transport_caps.rc_odp_caps = on_demand,
+		.odp_caps.per_transport_caps.ud_odp_caps = IBV_ODP_SUPPORT_SEND |
+							   IBV_ODP_SUPPORT_RECV,
 		.hca_core_clock = 1000000, /* kHz: a tick is 1 ns */
 		.completion_timestamp_mask = UINT64_MAX,
 		.phys_port_cnt_ex = 1,
