@@ -21,7 +21,7 @@ typedef void *opener(const char *file, int mode);
 #define JUMPS
 #else
 #define TAIL_CALL return
-#define JUMPS __attribute__((optimize("O2")))
+#define JUMPS	  __attribute__((optimize("O2")))
 #endif
 
 static _Atomic(opener *) real_dlopen;

@@ -44,10 +44,7 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **ret_cq,
 
 void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int count)
 {
-	pthread_mutex_lock(&cq->mutex);
-	cq->comp_events_completed += count;
-	pthread_cond_signal(&cq->cond);
-	pthread_mutex_unlock(&cq->mutex);
+	pier_soft_provider.ack_cq_events(cq, count);
 }
 
 struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)

@@ -59,7 +59,7 @@ static bool find_library(char *ret_path)
 /* After what is there already, because a sanitizer's library must be the first. */
 static bool preload_library(const char *library)
 {
-	const char *before = getenv("LD_PRELOAD");
+	const char *before = secure_getenv("LD_PRELOAD");
 	char *value;
 	bool done;
 
@@ -81,7 +81,7 @@ static bool preload_library(const char *library)
 /* The file that execvp(3) runs. */
 static bool find_program(const char *name, char *ret_path)
 {
-	const char *path = getenv("PATH"), *end;
+	const char *path = secure_getenv("PATH"), *end;
 
 	if (strchr(name, '/'))
 		return realpath(name, ret_path);

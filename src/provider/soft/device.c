@@ -171,8 +171,14 @@ static struct soft_handle *allocate_handle(void)
 		return NULL;
 	init_verbs_context(&handle->verbs);
 	error = pier_soft_open_events(handle);
-	if (!error)
+	if (!error) {
+		/*
+		 * Programs duplicate it for ibv_import_device(3), which tells them then
+		 * that there is no such thing here. Nothing else is done with it.
+		 */
+		handle->verbs.context.cmd_fd = handle->verbs.context.async_fd;
 		return handle;
+	}
 	free_handle(handle);
 	errno = -error;
 	return NULL;
@@ -303,7 +309,7 @@ const struct pier_provider pier_soft_provider = {
 	.create_cq = pier_soft_create_cq,
 	.destroy_cq = pier_soft_destroy_cq,
 	.get_cq_event = pier_soft_get_cq_event,
-	.ack_cq_events = ibv_ack_cq_events,
+	.ack_cq_events = pier_soft_ack_cq_events,
 	.create_srq = pier_soft_create_srq,
 	.modify_srq = pier_soft_modify_srq,
 	.query_srq = pier_soft_query_srq,

@@ -26,6 +26,8 @@ enum {
 	 * How often a polling thread asks the kernel while shared rings bring the news.
 	 */
 	EPOLL_NANOSECONDS = 10000,
+	/* After a datagram others are likely, which only the kernel announces. */
+	DATAGRAM_NANOSECONDS = 1000000,
 	/* A thread that posts may poll soon anyway, so it does so rarely. */
 	POST_EPOLL_NANOSECONDS = 100000
 };
@@ -165,7 +167,9 @@ static void poll_rings_and_fds(struct soft_context *context)
 
 	atomic_fetch_add_explicit(&engine->app_passes, 1, memory_order_relaxed);
 	pier_soft_poll_rings(context, now);
-	if (engine->socket_links > 0 || now - engine->last_epoll >= EPOLL_NANOSECONDS) {
+	if (engine->socket_links > 0 ||
+	    now - engine->last_datagram < DATAGRAM_NANOSECONDS ||
+	    now - engine->last_epoll >= EPOLL_NANOSECONDS) {
 		engine->last_epoll = now;
 		count = epoll_wait(engine->epoll_fd, events, EVENTS_PER_PASS, 0);
 	}

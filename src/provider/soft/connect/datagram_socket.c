@@ -6,7 +6,6 @@
 #include "datagram_socket.h"
 #include "core/error.h"
 #include "core/fd.h"
-#include "listen.h"
 #include "meeting.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/link/credentials.h"
@@ -25,7 +24,7 @@ int pier_soft_open_datagrams(struct soft_context *context)
 	socklen_t length;
 	int fd;
 
-	if (!context->meeting.joined || !pier_soft_unix_allowed())
+	if (!*context->meeting.folder)
 		return 0;
 	pier_soft_sweep_folder(&context->meeting);
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

@@ -188,6 +188,8 @@ int pier_soft_join_meeting(struct soft_meeting *meeting, bool uses_folder)
 	} else if (!error) {
 		error = take_folder_key(meeting, folder_fd, meeting->key);
 	}
+	if (!uses_folder)
+		*meeting->folder = 0;
 	meeting->joined = error == 0;
 	return error;
 }

@@ -25,13 +25,13 @@ enum {
 
 struct soft_meeting {
 	bool joined;
-	char folder[SOFT_FOLDER_SIZE]; /* "": not used */
+	char folder[SOFT_FOLDER_SIZE]; /* "": no sockets in it */
 	uint8_t key[SOFT_KEY_SIZE];
 };
 
 /*
- * Opens the folder and reads the key; the first process makes both. With `uses_folder`
- * false and PIER_SOFT_KEY set, there is no folder.
+ * Reads the key; the first process makes it and the folder. `uses_folder`: for sockets,
+ * too.
  *
  * Errors, with a sentence: -EACCES folder or key belong to another user, or others can
  * read them; -EINVAL the key file does not have SOFT_KEY_SIZE bytes; -ENAMETOOLONG

@@ -208,7 +208,6 @@ struct ibv_qp *pier_soft_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a
 	qp->ibv.state = IBV_QPS_RESET;
 	pier_soft_lock(context);
 	taken = take_number(context, qp);
-	context->engine.socket_links += taken && attr->qp_type == IBV_QPT_UD;
 	error = taken ? pier_soft_renew_secret(qp) : 0;
 	if (error)
 		context->qps[qp->ibv.handle] = NULL;
@@ -238,7 +237,6 @@ int pier_soft_destroy_qp(struct ibv_qp *ibv_qp)
 	pier_soft_discard_stream(qp);
 	pier_soft_detach_windows(qp);
 	context->qps[ibv_qp->handle] = NULL;
-	context->engine.socket_links -= ibv_qp->qp_type == IBV_QPT_UD;
 	/* After its doorbell is collected, the engine does not know it any more. */
 	pier_soft_collect_doorbells(context);
 	pier_list_remove(&qp->active);

@@ -117,6 +117,7 @@ static bool receive_one(struct soft_context *context)
 
 void pier_soft_receive_datagrams(struct soft_context *context)
 {
+	context->engine.last_datagram = context->engine.now;
 	for (int i = 0; i < DATAGRAMS_PER_EVENT; i++) {
 		if (!receive_one(context))
 			break;

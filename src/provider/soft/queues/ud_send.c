@@ -114,6 +114,7 @@ static bool send_first(struct soft_qp *qp)
 		return false;
 	}
 	qp->ud.stalled_since = 0;
+	soft_context_of(qp)->engine.last_datagram = soft_context_of(qp)->engine.now;
 	if (error == 0 && is_slow(&qp->ud, gid))
 		qp->ud.has_slow = false;
 	pier_soft_complete_send(qp, IBV_WC_SUCCESS);
