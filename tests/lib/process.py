@@ -113,6 +113,35 @@ def lines_until(process, until):
         yield buffered.decode(errors="replace")
 
 
+def read_proc(path):
+    try:
+        with open(path, errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def threads_of_session(session):
+    """The folders in /proc of the threads of a session's processes."""
+    for process in os.scandir("/proc"):
+        with contextlib.suppress(OSError):
+            if process.name.isdigit() and os.getsid(int(process.name)) == session:
+                yield from (thread.path for thread in os.scandir(process.path + "/task"))
+
+
+def describe_threads(session):
+    """What each thread of a session does, for a program that does not end."""
+    for thread in threads_of_session(session):
+        state, *numbers = read_proc(thread + "/stat").rpartition(")")[2].split() or "?"
+        used = sum(map(int, numbers[10:12])) / os.sysconf("SC_CLK_TCK")
+        line = read_proc(thread + "/../../cmdline").replace("\0", " ")
+        yield "# thread %s of %s: %s: state %s, %.1f s of processors, system call %s" % (
+            thread.rpartition("/")[2], line, read_proc(thread + "/comm"), state, used,
+            read_proc(thread + "/syscall") or "?")
+        # For root only.
+        yield from ("#   " + frame for frame in read_proc(thread + "/stack").splitlines())
+
+
 def run(argv, seconds, on_line, env=None, cwd=None):
     """Run a program, give each line to on_line, return its exit status.
 
@@ -126,7 +155,9 @@ def run(argv, seconds, on_line, env=None, cwd=None):
         for line in lines_until(process, until):
             on_line(line)
         return process.wait(max(0.1, until - time.monotonic()))
-    except subprocess.TimeoutExpired:
+    except (Deadline, subprocess.TimeoutExpired):
+        for line in describe_threads(process.pid):
+            on_line(line)
         raise Deadline from None
     finally:
         kill_group(process)

@@ -68,6 +68,8 @@ class Reader:
         self.planned = 0
         self.saw_tap = False
         self.reason = ""
+        # The program has ended, and has left nothing behind.
+        self.ended = False
 
     def line(self, line):
         plan = PLAN.match(line)
