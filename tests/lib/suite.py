@@ -11,11 +11,10 @@ from tap import Reader, Tally
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# Seconds in which the programs of a suite must end, well above what two slow cores
-# need. They count only while one of its programs runs.
-DEADLINES = {"lint": 1200, "unit": 600, "tools": 600, "conformance": 600, "hostile": 600,
-             "consumer": 300, "fuzz": 400, "asan": 1200, "tsan": 1200, "bench": 3600, "vm": 1200, "vm-arm": 1200,
-             "gpu": 1800, "nic": 1800}
+# Seconds in which the programs of a suite must end: several times what two cores need,
+# because a slow machine is no failure. They count only while one of its programs runs.
+DEADLINES = {"fuzz": 800, "bench": 3600, "asan": 2400, "tsan": 2400, "vm": 2400, "vm-arm": 2400}
+DEADLINE = 1800
 
 # Whose programs print more than cases.
 SHOWN = {"bench", "gpu", "nic"}
@@ -82,7 +81,7 @@ class Suite:
         self.shows_all = name in SHOWN or os.environ.get("PIER_TEST_OUTPUT") == "all"
 
     def deadline(self):
-        return DEADLINES.get(self.name, 60)
+        return DEADLINES.get(self.name, DEADLINE)
 
     def left(self):
         return self.deadline() - self.clock.seconds()
