@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <errno.h>
-
 #include <infiniband/verbs.h>
 
 #include "provider/provider.h"
@@ -46,12 +44,4 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 int ibv_close_device(struct ibv_context *context)
 {
 	return pier_soft_close_verbs(context);
-}
-
-/* An fd of /dev/infiniband is none of soft0's. */
-struct ibv_context *ibv_import_device(int fd)
-{
-	(void)fd;
-	errno = ENODEV;
-	return NULL;
 }

@@ -2,6 +2,7 @@
 #include <infiniband/verbs.h>
 
 #include "provider/provider.h"
+#include "provider/soft/regions/region.h"
 
 /* Protection domains and regions. */
 
@@ -43,4 +44,10 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
 int ibv_dereg_mr(struct ibv_mr *mr)
 {
 	return pier_soft_provider.dereg_mr(mr);
+}
+
+int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
+		 size_t length, int access)
+{
+	return pier_soft_rereg_mr(mr, flags, pd, addr, length, access);
 }

@@ -5,6 +5,7 @@
 
 #include "provider/provider.h"
 #include "provider/soft/queues/cq.h"
+#include "provider/soft/queues/qp_ex.h"
 
 /* Completion channels, completion queues, shared receive queues and queue pairs. */
 
@@ -43,10 +44,7 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **ret_cq,
 
 void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int count)
 {
-	pthread_mutex_lock(&cq->mutex);
-	cq->comp_events_completed += count;
-	pthread_cond_signal(&cq->cond);
-	pthread_mutex_unlock(&cq->mutex);
+	pier_soft_provider.ack_cq_events(cq, count);
 }
 
 struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
@@ -92,6 +90,5 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 
 struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 {
-	(void)qp;
-	return NULL;
+	return pier_soft_qp_to_qp_ex(qp);
 }

@@ -18,6 +18,7 @@
 #include "provider/soft/queues/poll.h"
 #include "provider/soft/queues/post.h"
 #include "provider/soft/queues/qp.h"
+#include "provider/soft/queues/qp_ex.h"
 #include "provider/soft/queues/srq.h"
 #include "provider/soft/regions/keys.h"
 #include "provider/soft/regions/region.h"
@@ -76,12 +77,14 @@ static void init_verbs_context(struct verbs_context *verbs)
 	verbs->query_device_ex = pier_soft_query_device_ex;
 	verbs->query_rt_values = pier_soft_query_values;
 	verbs->create_cq_ex = pier_soft_create_cq_ex;
+	verbs->create_qp_ex = pier_soft_create_qp_ex;
 	context->abi_compat = __VERBS_ABI_IS_EXTENDED;
 	context->device = &soft_device.ibv;
 	context->cmd_fd = context->async_fd = -1;
 	context->num_comp_vectors = 1;
 	context->ops.alloc_mw = pier_soft_alloc_mw;
 	context->ops.dealloc_mw = pier_soft_dealloc_mw;
+	context->ops.bind_mw = pier_soft_bind_mw;
 	context->ops.post_send = pier_soft_post_send;
 	context->ops.post_recv = pier_soft_post_recv;
 	context->ops.post_srq_recv = pier_soft_post_srq_recv;
@@ -166,8 +169,14 @@ static struct soft_handle *allocate_handle(void)
 		return NULL;
 	init_verbs_context(&handle->verbs);
 	error = pier_soft_open_events(handle);
-	if (!error)
+	if (!error) {
+		/*
+		 * Programs duplicate it for ibv_import_device(3), which tells them then
+		 * that there is no such thing here. Nothing else is done with it.
+		 */
+		handle->verbs.context.cmd_fd = handle->verbs.context.async_fd;
 		return handle;
+	}
 	free_handle(handle);
 	errno = -error;
 	return NULL;
@@ -298,7 +307,7 @@ const struct pier_provider pier_soft_provider = {
 	.create_cq = pier_soft_create_cq,
 	.destroy_cq = pier_soft_destroy_cq,
 	.get_cq_event = pier_soft_get_cq_event,
-	.ack_cq_events = ibv_ack_cq_events,
+	.ack_cq_events = pier_soft_ack_cq_events,
 	.create_srq = pier_soft_create_srq,
 	.modify_srq = pier_soft_modify_srq,
 	.query_srq = pier_soft_query_srq,

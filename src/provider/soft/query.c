@@ -32,6 +32,17 @@ __be64 pier_soft_host_guid(void)
 	return result;
 }
 
+/*
+ * Programs compare the GUID with that of ibv_get_device_guid(3). UCX uses atomic
+ * operations only with IBV_ATOMIC_HCA (ib_md.c), which is less than IBV_ATOMIC_GLOB.
+ */
+static void describe_plain_device(struct ibv_device_attr *attr)
+{
+	attr->node_guid = pier_soft_host_guid();
+	if (attr->atomic_cap == IBV_ATOMIC_GLOB)
+		attr->atomic_cap = IBV_ATOMIC_HCA;
+}
+
 int pier_soft_query_device(struct ibv_context *ibv_context,
 			   struct ibv_device_attr *ret_attr)
 {
@@ -47,7 +58,9 @@ int pier_soft_query_device(struct ibv_context *ibv_context,
 		.max_sge_rd = SOFT_MAX_SGE,
 		.max_cq = SOFT_MAX_CQ,
 		.max_cqe = SOFT_MAX_CQE,
-		.device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_SRQ_RESIZE,
+		.device_cap_flags = IBV_DEVICE_MEM_WINDOW |
+				    IBV_DEVICE_MEM_WINDOW_TYPE_2B |
+				    IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE,
 		/* max_mr and max_mw share one table. */
 		.max_mr = SOFT_MAX_MR - SOFT_FIRST_MR,
 		.max_mw = SOFT_MAX_MR - SOFT_FIRST_MR,
@@ -64,11 +77,10 @@ int pier_soft_query_device(struct ibv_context *ibv_context,
 		.phys_port_cnt = 1,
 	};
 
-	/* Otherwise random, as the GID, and in network byte order. */
+	/* Random, as the GID, and in network byte order. */
+	memcpy(&attr.node_guid, context->gid.raw + 8, sizeof(attr.node_guid));
 	if (context->meeting.joined)
-		attr.node_guid = pier_soft_host_guid();
-	else
-		memcpy(&attr.node_guid, context->gid.raw + 8, sizeof(attr.node_guid));
+		describe_plain_device(&attr);
 	attr.sys_image_guid = attr.node_guid;
 	*ret_attr = attr;
 	return 0;

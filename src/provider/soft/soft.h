@@ -20,6 +20,7 @@
 #include "provider/soft/link/frame.h"
 #include "provider/soft/link/link.h"
 #include "provider/soft/queues/events.h"
+#include "provider/soft/queues/qp_ex.h"
 #include "provider/soft/queues/srq.h"
 #include "provider/soft/queues/ud_send.h"
 #include "provider/soft/regions/keys.h"
@@ -42,6 +43,7 @@
  *
  * Locks, outer first; a thread that holds one takes only those after it:
  *
+ *	builder->lock	  posting requests one member at a time
  *	qp->ibv.mutex	  one verb at a time on a queue pair
  *	registry	  which contexts this process has open
  *	engine->lock	  everything the engine touches: links, what was sent and
@@ -124,7 +126,11 @@ struct soft_responder {
 };
 
 struct soft_qp {
-	struct ibv_qp ibv;
+	union { /* the second begins with the first */
+		struct ibv_qp ibv;
+		struct ibv_qp_ex ex;
+	};
+	struct soft_builder *builder; /* NULL: not made for ibv_wr_post(3) */
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr;
 	struct soft_send_queue sq;

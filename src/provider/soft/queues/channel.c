@@ -105,6 +105,14 @@ int pier_soft_get_cq_event(struct ibv_comp_channel *ibv_channel, struct ibv_cq *
 	return 0;
 }
 
+void pier_soft_ack_cq_events(struct ibv_cq *cq, unsigned int count)
+{
+	pthread_mutex_lock(&cq->mutex);
+	cq->comp_events_completed += count;
+	pthread_cond_signal(&cq->cond);
+	pthread_mutex_unlock(&cq->mutex);
+}
+
 /* Blocks while events are not acknowledged, as ibv_destroy_cq(3) does. */
 void pier_soft_retire_events(struct soft_cq *cq)
 {

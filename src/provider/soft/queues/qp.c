@@ -97,6 +97,9 @@ static void free_qp(struct soft_qp *qp)
 	free(qp->sq.sges);
 	free(qp->sq.inline_data);
 	free(qp->ud.destinations);
+	if (qp->builder)
+		pthread_mutex_destroy(&qp->builder->lock);
+	free(qp->builder);
 	free(qp->rq.slots);
 	free(qp->rq.sges);
 	pthread_mutex_destroy(&qp->sq.lock);

@@ -36,13 +36,14 @@ bool pier_soft_is_mapped(const char *memory, uint64_t length)
 
 /*
  * In place of pinning by the kernel: fails where get_user_pages() would, on memory that
- * is absent, not accessible, or a mapping of page frames (EINVAL here).
+ * is absent, not accessible, or a mapping of page frames (EINVAL here). What writes is as
+ * in ib_access_writable().
  */
 static int populate_pages(char *first, size_t length, int access)
 {
-	int advice = access & ~IBV_ACCESS_REMOTE_READ & ~IBV_ACCESS_RELAXED_ORDERING
-			     ? MADV_POPULATE_WRITE
-			     : MADV_POPULATE_READ;
+	const int writing = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+			    IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
+	int advice = access & writing ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
 
 	if (madvise(first, length, advice) == 0)
 		return 0;
