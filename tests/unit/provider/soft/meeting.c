@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <endian.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -386,6 +387,45 @@ static void another_key_is_an_error(void **state)
 	assert_int_equal(unlink(key), 0);
 }
 
+static void expect_refused_gid(const uint8_t *address, uint16_t port, int error,
+			       const char *sentence)
+{
+	struct fixture_endpoint peer = {
+		.gid.raw = { 0xfd, 0, 'p', 'i', 'e', 'r', 1, 1 },
+		.qpn = 2,
+	};
+	uint16_t wire = htobe16(port);
+	struct soft_fixture fixture;
+
+	memcpy(peer.gid.raw + 8, address, 4);
+	memcpy(peer.gid.raw + 12, &wire, 2);
+	fixture_open(&fixture, &meets);
+	assert_int_equal(fixture_to_init(&fixture), 0);
+	assert_int_equal(fixture_to_rtr(&fixture, &peer), error);
+	test_assert_sentence(sentence);
+	fixture_close(&fixture);
+}
+
+/* A GID may come from a stranger, who wants this process to call somebody. */
+static void an_address_in_a_gid_is_not_trusted(void **state)
+{
+	(void)state;
+	expect_refused_gid((const uint8_t[]){ 192, 0, 2, 1 }, 2000, EHOSTUNREACH,
+			   "does not use TCP");
+	setenv("PIER_SOFT_PEERS", "192.0.2.0/24", 1);
+	expect_refused_gid((const uint8_t[]){ 198, 51, 100, 1 }, 2000, EACCES,
+			   "PIER_SOFT_PEERS");
+	expect_refused_gid((const uint8_t[]){ 192, 0, 2, 1 }, 22, EACCES,
+			   "ports below 1024");
+	expect_refused_gid((const uint8_t[]){ 0, 0, 0, 0 }, 2000, EINVAL,
+			   "nobody can have");
+	expect_refused_gid((const uint8_t[]){ 224, 0, 0, 1 }, 2000, EINVAL,
+			   "nobody can have");
+	expect_refused_gid((const uint8_t[]){ 192, 0, 2, 1 }, 0, EINVAL,
+			   "nobody can have");
+	unsetenv("PIER_SOFT_PEERS");
+}
+
 /* As on hardware: receives stay, and a request fails after the ack timeout. */
 static void a_peer_that_is_gone_shows_by_timeouts(void **state)
 {
@@ -425,6 +465,7 @@ int main(void)
 		cmocka_unit_test(steps_by_tcp_need_only_the_gid),
 		cmocka_unit_test(a_send_waits_for_the_peer),
 		cmocka_unit_test(a_peer_that_never_comes_times_out),
+		cmocka_unit_test(an_address_in_a_gid_is_not_trusted),
 		cmocka_unit_test(another_key_is_an_error),
 		cmocka_unit_test(a_peer_that_is_gone_shows_by_timeouts),
 	};
