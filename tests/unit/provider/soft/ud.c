@@ -25,36 +25,12 @@ static const struct pier_provider *const soft = &pier_soft_provider;
 static const struct fixture_options datagrams = { .meets = 1,
 						  .datagrams = 1,
 						  .depth = 64 };
-static char folder[64];
 
 enum {
 	QKEY = 0x11111111,
 	GRH = 40,
 	MTU = 4096
 };
-
-static int make_folder(void **state)
-{
-	const char *parent = getenv("TMPDIR");
-
-	(void)state;
-	snprintf(folder, sizeof(folder), "%s/ud-XXXXXX", parent ? parent : "/tmp");
-	assert_non_null(mkdtemp(folder));
-	return setenv("XDG_RUNTIME_DIR", folder, 1);
-}
-
-static int remove_folder(void **state)
-{
-	char path[96];
-
-	(void)state;
-	snprintf(path, sizeof(path), "%s/pier-soft0/key", folder);
-	assert_int_equal(unlink(path), 0);
-	*strrchr(path, '/') = 0;
-	/* Fails if a socket is left in it. */
-	assert_int_equal(rmdir(path), 0);
-	return rmdir(folder);
-}
 
 static void go_to_rts(struct soft_fixture *fixture)
 {
@@ -392,7 +368,8 @@ static pid_t fork_server(int *ret_fd, struct fixture_endpoint *ret_its)
 static void name_socket(const char *kind, const union ibv_gid *gid, char *ret_path,
 			size_t size)
 {
-	int used = snprintf(ret_path, size, "%s/pier-soft0/%s-", folder, kind);
+	int used = snprintf(ret_path, size, "%s/pier-soft0/%s-",
+			    getenv("XDG_RUNTIME_DIR"), kind);
 
 	for (int i = 8; i < 16; i++)
 		used += snprintf(ret_path + used, size - used, "%02x", gid->raw[i]);
@@ -538,5 +515,5 @@ int main(void)
 		cmocka_unit_test(without_a_meeting_there_are_no_datagrams),
 	};
 
-	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+	return cmocka_run_group_tests(tests, fixture_make_folder, fixture_remove_folder);
 }
