@@ -95,7 +95,7 @@ static void open_stage(struct stage *stage)
 /* Replaces the queue pair's link to itself. Our side is that of the halves[1]. */
 static void attach_peer(struct stage *stage)
 {
-	struct soft_context *context = (struct soft_context *)stage->fixture.context;
+	struct soft_context *context = soft_context(stage->fixture.context);
 	struct soft_ring *ring;
 	int fds[2];
 

@@ -110,7 +110,7 @@ static void bind_window(struct stage *stage)
 /* Replaces the queue pair's stream to itself. */
 static void attach_peer(struct stage *stage)
 {
-	struct soft_context *context = (struct soft_context *)stage->fixture.context;
+	struct soft_context *context = soft_context(stage->fixture.context);
 	int fds[2];
 
 	FUZZ_CHECK(

@@ -20,6 +20,7 @@
 #include "provider/soft/queues/qp.h"
 #include "provider/soft/queues/qp_ex.h"
 #include "provider/soft/queues/srq.h"
+#include "provider/soft/regions/advise.h"
 #include "provider/soft/regions/keys.h"
 #include "provider/soft/regions/region.h"
 #include "provider/soft/regions/window.h"
@@ -76,6 +77,7 @@ static void init_verbs_context(struct verbs_context *verbs)
 	verbs->query_port = pier_soft_query_sized_port;
 	verbs->query_device_ex = pier_soft_query_device_ex;
 	verbs->query_rt_values = pier_soft_query_values;
+	verbs->advise_mr = pier_soft_advise_mr;
 	verbs->create_cq_ex = pier_soft_create_cq_ex;
 	verbs->create_qp_ex = pier_soft_create_qp_ex;
 	context->abi_compat = __VERBS_ABI_IS_EXTENDED;

@@ -25,6 +25,12 @@ static void store_path_attributes(struct ibv_qp_attr *to, const struct ibv_qp_at
 		to->port_num = from->port_num;
 	if (mask & IBV_QP_AV)
 		to->ah_attr = from->ah_attr;
+	if (mask & IBV_QP_ALT_PATH) {
+		to->alt_ah_attr = from->alt_ah_attr;
+		to->alt_pkey_index = from->alt_pkey_index;
+		to->alt_port_num = from->alt_port_num;
+		to->alt_timeout = from->alt_timeout;
+	}
 	if (mask & IBV_QP_PATH_MTU)
 		to->path_mtu = from->path_mtu;
 	if (mask & IBV_QP_DEST_QPN)

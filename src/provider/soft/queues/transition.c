@@ -13,7 +13,7 @@ struct masks {
 
 /*
  * The RC and UD rows of qp_state_table in ib_core of the kernel, which follow IBTA
- * 11.2.5.2.
+ * 11.2.5.2, without path migration. An alternate path is kept, and never used.
  */
 static const struct transition {
 	enum ibv_qp_state from, to;
@@ -34,7 +34,7 @@ static const struct transition {
 	  IBV_QPS_RTR,
 	  { IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 		    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
-	    IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX },
+	    IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_ALT_PATH },
 	  { 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY } },
 	{ IBV_QPS_RTR, IBV_QPS_RESET, { 0, 0 }, { 0, 0 } },
 	{ IBV_QPS_RTR, IBV_QPS_ERR, { 0, 0 }, { 0, 0 } },
@@ -42,13 +42,15 @@ static const struct transition {
 	  IBV_QPS_RTS,
 	  { IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
 		    IBV_QP_MAX_QP_RD_ATOMIC,
-	    IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER },
+	    IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER |
+		    IBV_QP_ALT_PATH },
 	  { IBV_QP_SQ_PSN, IBV_QP_CUR_STATE | IBV_QP_QKEY } },
 	{ IBV_QPS_RTS, IBV_QPS_RESET, { 0, 0 }, { 0, 0 } },
 	{ IBV_QPS_RTS, IBV_QPS_ERR, { 0, 0 }, { 0, 0 } },
 	{ IBV_QPS_RTS,
 	  IBV_QPS_RTS,
-	  { 0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER },
+	  { 0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER |
+		       IBV_QP_ALT_PATH },
 	  { 0, IBV_QP_CUR_STATE | IBV_QP_QKEY } },
 	{ IBV_QPS_ERR, IBV_QPS_RESET, { 0, 0 }, { 0, 0 } },
 	{ IBV_QPS_ERR, IBV_QPS_ERR, { 0, 0 }, { 0, 0 } },
