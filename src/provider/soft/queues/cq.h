@@ -36,9 +36,9 @@ enum soft_armed {
 	SOFT_ARMED_ANY
 };
 
-/* What start_poll() and next_poll() of an extended CQ took: cq_ex.h. */
+/* What ibv_start_poll() and ibv_next_poll() took: cq_ex.h. */
 struct soft_polled {
-	pthread_mutex_t lock; /* from start_poll() to end_poll() */
+	pthread_mutex_t lock; /* from ibv_start_poll() to ibv_end_poll() */
 	struct ibv_wc wc;
 	uint64_t time;
 };

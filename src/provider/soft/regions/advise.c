@@ -34,7 +34,7 @@ static char *find_memory(const struct ibv_pd *pd, const struct ibv_sge *sge)
 	return mr->segments[0].memory + (sge->addr - mr->iova);
 }
 
-static int prefetch(const struct ibv_pd *pd, const struct ibv_sge *sge, bool write)
+static int prefetch_range(const struct ibv_pd *pd, const struct ibv_sge *sge, bool write)
 {
 	struct soft_context *context = soft_context(pd->context);
 	char *memory = NULL;
@@ -65,7 +65,7 @@ int pier_soft_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice,
 	if (advice == IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT)
 		return 0;
 	for (uint32_t i = 0; i < count && !error; i++)
-		error = prefetch(pd, &sges[i],
-				 advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE);
+		error = prefetch_range(pd, &sges[i],
+				       advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE);
 	return error;
 }
