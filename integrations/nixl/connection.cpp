@@ -12,7 +12,7 @@ namespace pier_nixl
 
 /* The most bytes of a request, and of a piece: see chunk in docs/design/transfer.md. */
 static const uint32_t chunk_max = 1 << 20;
-static const int cancel_ms = 1000;
+static const int cancel_ms = 3000;
 
 void connection::rail::push(const piece &one)
 {

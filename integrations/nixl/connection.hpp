@@ -51,7 +51,8 @@ class connection : public driven
 	nixl_status_t check(request &of);
 	/*
 	 * Stop a request: post no more of it, and wait until the NIC no longer touches
-	 * its memory. If that takes longer than a second, the connection is broken.
+	 * its memory. If that takes longer than 3 seconds, the connection is
+	 * broken.
 	 */
 	void cancel(request &of);
 	/* Send a notification that belongs to no request. */

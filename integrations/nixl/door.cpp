@@ -70,6 +70,9 @@ void door::accept_from(int listener, bool is_unix)
 {
 	owned_fd made(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
 
+	/* The caller stays in the queue while there is no fd for it. */
+	if (made.fd < 0 && (errno == EMFILE || errno == ENFILE))
+		poll(nullptr, 0, sweep_ms);
 	if (made.fd < 0 || (is_unix && !is_same_user(made.fd)))
 		return;
 	/* The oldest has had the most time. */

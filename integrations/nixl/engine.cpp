@@ -106,10 +106,8 @@ nixl_status_t engine::registerMem(const nixlBlobDesc &mem, const nixl_mem_t &typ
 	if (type != DRAM_SEG && type != VRAM_SEG)
 		return NIXL_ERR_NOT_SUPPORTED;
 	error = made->register_all(devices, chosen.policy, mem.metaInfo);
-	if (error) {
-		report_failure("memory cannot be registered");
+	if (error)
 		return status_of(error);
-	}
 	std::lock_guard<std::mutex> guard(lock);
 
 	memories.insert(made.get());

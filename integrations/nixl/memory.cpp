@@ -54,7 +54,11 @@ int local_memory::wrap_fd(const std::string &text)
 			    text.c_str());
 		return -EINVAL;
 	}
-	return pier_buffer_wrap_dmabuf(fd, offset, length, &buffer);
+	int error = pier_buffer_wrap_dmabuf(fd, offset, length, &buffer);
+
+	if (error)
+		report_failure("the memory of metaInfo");
+	return error;
 }
 
 /*
@@ -71,6 +75,8 @@ int local_memory::register_all(const device_list &devices, enum pier_policy poli
 
 	if (text.compare(0, sizeof(fd_prefix) - 1, fd_prefix) == 0) {
 		error = wrap_fd(text);
+		if (error)
+			return error;
 		range = pier_mr_range_buffer(buffer, 0, length);
 		/* A NIC takes a memfd as host memory. */
 		if (type == DRAM_SEG)
@@ -88,6 +94,8 @@ int local_memory::register_all(const device_list &devices, enum pier_policy poli
 		error = pier_reg_mr_attr(devices.all[i].pd, &attr, &mr);
 		if (!error)
 			regions.push_back({ mr, pier_mr_iova(mr), pier_mr_lkey(mr) });
+		else
+			report_failure("memory cannot be registered");
 	}
 	return error;
 }

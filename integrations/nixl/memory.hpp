@@ -28,8 +28,7 @@ class local_memory : public nixlBackendMD
 	/*
 	 * Register the memory. The text of metaInfo chooses how: see README.md.
 	 *
-	 * Returns 0, or a negative errno with a sentence in pier_error_message() or on
-	 * standard error.
+	 * Returns 0, or a negative errno after a line that gives the reason.
 	 */
 	int register_all(const device_list &devices, enum pier_policy policy,
 			 const std::string &text);

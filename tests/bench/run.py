@@ -12,6 +12,7 @@ valgrind must be installed, and what tests/vm/guest needs.
 """
 import argparse
 import os
+import pathlib
 import random
 import re
 import shutil
@@ -20,6 +21,9 @@ import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "nixl"))
+import wheels  # noqa: E402
 
 DEADLINE = 300  # seconds, for one command
 MIB = 1 << 20
@@ -217,6 +221,58 @@ def bench_tcp(build, rounds):
         ratio = table.median("soft0, encrypted") / table.median("libsodium, one thread")
         goals.append((f"soft0 over TCP / libsodium's encryption, {size_name(size)}", ratio,
                       ratio >= 0.25, "at least 0.25"))
+    return goals
+
+
+NIXL_VERSION = "1.5.1"
+PIER_HOST, PIER_MEMFD = "pier, host", "pier, memfd"
+UCX_HOST, UCX_MEMFD = "NIXL's UCX, host", "NIXL's UCX, memfd"
+MOONCAKE = "Mooncake over TCP, host"
+
+
+def nixl_perf(build, cache, name):
+    """Start, latency and bandwidth of a contestant, in processes of its own."""
+    wheel = cache.wheel(NIXL_VERSION)
+    backend, memory = {PIER_HOST: ("PIER", "host"), PIER_MEMFD: ("PIER", "memfd"),
+                       UCX_HOST: ("UCX", "host"), UCX_MEMFD: ("UCX", "memfd"),
+                       MOONCAKE: ("mooncake", "host")}[name]
+    plugins = {"PIER": os.path.join(os.path.abspath(build), "integrations/nixl"),
+               "UCX": str(next(wheel.glob(".*.mesonpy.libs")) / "plugins")}
+    path = str(cache.mooncake()) if backend == "mooncake" else cache.path(NIXL_VERSION)
+    return [float(field) for field in output(
+        [sys.executable, "-B", "tests/nixl/perf.py", backend, memory],
+        wheels.environment(path, PIER_DEVICE="soft0", PIER_TEST_NIXL_SIZE=str(128 * MIB),
+                           NIXL_PLUGIN_DIR=plugins.get(backend, ""))).split()]
+
+
+def bench_nixl(build, rounds):
+    """pier's backend beside UCX's, in the same wheel of NIXL, and beside Mooncake."""
+    cache = wheels.Cache(os.path.join(build, "nixl-wheels"))
+    starts = Table("Start of an agent", "ms", 1e-3)
+    latencies = Table("NIXL, write, 4 KiB, two processes", "us", 1e-6)
+    bandwidths = Table("NIXL, write, 128 MiB, two processes", "GB/s", 1e9, 3)
+    try:
+        for _ in range(max(rounds, 7)):
+            for name in PIER_HOST, UCX_HOST, PIER_MEMFD, UCX_MEMFD, MOONCAKE:
+                start, latency, bandwidth = nixl_perf(build, cache, name)
+                starts.add(name, start)
+                latencies.add(name, latency)
+                bandwidths.add(name, bandwidth)
+    except wheels.Unavailable as problem:
+        print("skip: nixl: %s" % problem)
+        return []
+    starts.show(False)
+    latencies.show(False)
+    bandwidths.show(True)
+    ms = starts.median(PIER_HOST) * 1e3
+    goals = [("start of an agent in ms", ms, ms <= 20, "at most 20")]
+    for ours, theirs in (PIER_HOST, UCX_HOST), (PIER_MEMFD, UCX_MEMFD):
+        ratio = latencies.median(ours) / latencies.median(theirs)
+        goals.append((f"NIXL, 4 KiB: latency {ours} / {theirs}", ratio, ratio <= 1.2,
+                      "at most 1.2"))
+        ratio = bandwidths.median(ours) / bandwidths.median(theirs)
+        goals.append((f"NIXL, 128 MiB: bandwidth {ours} / {theirs}", ratio, ratio >= 1.0,
+                      "at least 1.0"))
     return goals
 
 
@@ -582,6 +638,7 @@ BENCHES = {
     "cma": bench_cma,
     "tcp": bench_tcp,
     "transfer": bench_transfer,
+    "nixl": bench_nixl,
     "bounce": bench_bounce,
     "many": bench_many,
     "export": bench_export,

@@ -19,7 +19,7 @@ import traceback
 from nixl_cu12._api import nixl_agent, nixl_agent_config
 
 MIB = 1 << 20
-SIZE = 64 * MIB
+SIZE = int(os.environ.get("PIER_TEST_NIXL_SIZE", 64 * MIB))
 SECONDS = 60
 
 

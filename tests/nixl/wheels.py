@@ -12,6 +12,8 @@ import zipfile
 PACKAGE, MODULE = "nixl-cu12", "nixl_cu12"
 # The last version with another ABI, which must be refused.
 REFUSED = "0.10.1"
+# The engine that needs no CUDA.
+MOONCAKE = "mooncake-transfer-engine-non-cuda"
 # Large parts that no test uses.
 UNUSED = ("nixl_ep", "nixl_cu12.scripts")
 
@@ -51,9 +53,8 @@ class Cache:
                 part.rename(kept)
         return kept
 
-    def unpack(self, version, folder):
-        pip("download", "--no-deps", "--only-binary=:all:", "--dest", folder,
-            "%s==%s" % (PACKAGE, version))
+    def unpack(self, package, folder):
+        pip("download", "--no-deps", "--only-binary=:all:", "--dest", folder, package)
         wheel, = folder.glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(folder, [name for name in archive.namelist()
@@ -61,7 +62,11 @@ class Cache:
         wheel.unlink()
 
     def wheel(self, version):
-        return self.keep(version, lambda folder: self.unpack(version, folder))
+        return self.keep(version, lambda folder: self.unpack(
+            "%s==%s" % (PACKAGE, version), folder))
+
+    def mooncake(self):
+        return self.keep("mooncake", lambda folder: self.unpack(MOONCAKE, folder))
 
     def path(self, version):
         """PYTHONPATH for a version. Older ones import torch, and name one of its types."""
