@@ -241,20 +241,20 @@ static bool has_tcp_way(const struct soft_qp *qp)
 
 static int check_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr)
 {
-	if (qp->peer_address.count == 0 && soft_context_of(qp)->meeting.joined)
-		return pier_fail(
-			EHOSTUNREACH,
-			"soft0: QP %#x is of no process of this user on this "
-			"host, and its GID has no address: set PIER_SOFT_ADDRESS "
-			"and PIER_SOFT_KEY at both ends",
-			attr->dest_qp_num);
+	/* In a meeting ECONNREFUSED is no error at RTR; what never will work is one. */
+	bool meets = soft_context_of(qp)->meeting.joined;
+	int error = meets ? EHOSTUNREACH : ECONNREFUSED;
+
 	if (qp->peer_address.count == 0)
-		return pier_fail(ECONNREFUSED,
-				 "soft0: QP %#x is not on this host, and neither end "
-				 "listens on TCP: set PIER_SOFT_ADDRESS on one of them",
-				 attr->dest_qp_num);
+		return pier_fail(error, "soft0: QP %#x is %s on this host, and %s",
+				 attr->dest_qp_num,
+				 meets ? "of no process of this user" : "not",
+				 meets ? "its GID has no address: set PIER_SOFT_ADDRESS "
+					 "and PIER_SOFT_KEY at both ends"
+				       : "neither end listens on TCP: set "
+					 "PIER_SOFT_ADDRESS on one of them");
 	if (!pier_soft_calls_anybody(&soft_context_of(qp)->listeners.peers))
-		return pier_fail(ECONNREFUSED,
+		return pier_fail(error,
 				 "soft0: QP %#x is not on this host, and this process "
 				 "does not use TCP: set PIER_SOFT_ADDRESS, or "
 				 "PIER_SOFT_PEERS to what it may call",

@@ -224,14 +224,22 @@ static bool is_caller(const struct soft_qp *qp, const struct ibv_qp_attr *attr)
 static int check_gid(const union ibv_gid *gid)
 {
 	char text[INET6_ADDRSTRLEN];
+	struct in6_addr address;
+	uint16_t port;
 
-	if (pier_soft_is_gid(gid))
-		return 0;
 	inet_ntop(AF_INET6, gid->raw, text, sizeof(text));
-	return pier_fail(EINVAL,
-			 "soft0: the peer's GID %s is not that of a soft0: those begin "
-			 "with fd00:7069:6572:0",
-			 text);
+	if (!pier_soft_is_gid(gid))
+		return pier_fail(EINVAL,
+				 "soft0: the peer's GID %s is not that of a soft0: those "
+				 "begin with fd00:7069:6572",
+				 text);
+	if (pier_soft_find_address(gid, &address, &port) &&
+	    (port == 0 || !pier_soft_is_callable(&address)))
+		return pier_fail(EINVAL,
+				 "soft0: the peer's GID %s names a port or host that "
+				 "nobody can have",
+				 text);
+	return 0;
 }
 
 int pier_soft_renew_secret(struct soft_qp *qp)

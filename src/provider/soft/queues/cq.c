@@ -137,6 +137,15 @@ static void notify_completion(struct soft_cq *cq, enum ibv_wc_status status,
 	pier_soft_queue_event(cq);
 }
 
+void pier_soft_notify_waiting(struct soft_cq *cq)
+{
+	for (uint32_t i = 0; i < cq->count && cq->armed != SOFT_UNARMED; i++) {
+		const struct soft_cqe *cqe = pier_soft_cqe_at(cq, i);
+
+		notify_completion(cq, cqe->wc.status, cqe->solicited);
+	}
+}
+
 bool pier_soft_push_cqe(struct soft_cq *cq, const struct soft_cqe *cqe, bool solicited)
 {
 	struct soft_cqe *last;
@@ -150,6 +159,7 @@ bool pier_soft_push_cqe(struct soft_cq *cq, const struct soft_cqe *cqe, bool sol
 	if (fits) {
 		last = pier_soft_cqe_at(cq, cq->count++);
 		*last = *cqe;
+		last->solicited = solicited;
 		if (cq->has_times)
 			last->time = pier_soft_now();
 	}

@@ -24,8 +24,9 @@ struct soft_cqe {
 	 * shared receive queue, which completes in any order, it frees one more slot.
 	 */
 	_Atomic uint64_t *tail;
-	uint64_t freed : 63;
+	uint64_t freed : 62;
 	uint64_t shared : 1;
+	uint64_t solicited : 1;
 	uint64_t time; /* as pier_soft_now(), if the CQ has timestamps */
 };
 
@@ -94,6 +95,8 @@ int pier_soft_destroy_cq(struct ibv_cq *cq);
 int pier_soft_resize_cq(struct ibv_cq *cq, int cqe);
 /* False when the CQ has just overrun; it drops all further completions. */
 bool pier_soft_push_cqe(struct soft_cq *cq, const struct soft_cqe *cqe, bool solicited);
+/* Queues an event if the CQ is armed for a completion that is in it. With it locked. */
+void pier_soft_notify_waiting(struct soft_cq *cq);
 /* Removes the completions of a queue pair. */
 void pier_soft_purge_cq(struct soft_cq *cq, const struct soft_qp *qp);
 

@@ -60,6 +60,11 @@ int pier_soft_poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *ret_wc)
 	return pier_soft_poll((struct soft_cq *)cq, count, ret_wc, &time);
 }
 
+/*
+ * IBTA 11.4.2.2 asks for an event for later completions only. mlx4 and mlx5 tell the NIC
+ * what was polled, so completions that wait count too (mlx5_arm_cq() of rdma-core). UCX
+ * and perftest rely on this: they do not poll between arming and waiting.
+ */
 int pier_soft_req_notify_cq(struct ibv_cq *ibv_cq, int solicited_only)
 {
 	struct soft_cq *cq = (struct soft_cq *)ibv_cq;
@@ -69,6 +74,8 @@ int pier_soft_req_notify_cq(struct ibv_cq *ibv_cq, int solicited_only)
 		cq->armed = SOFT_ARMED_ANY;
 	else if (cq->armed == SOFT_UNARMED)
 		cq->armed = SOFT_ARMED_SOLICITED;
+	if (soft_context(ibv_cq->context)->meeting.joined)
+		pier_soft_notify_waiting(cq);
 	pthread_mutex_unlock(&cq->lock);
 	pier_soft_end_thread_pause(soft_context(ibv_cq->context));
 	return 0;

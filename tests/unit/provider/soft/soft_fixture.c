@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -30,6 +31,31 @@ int fixture_count_fds(void)
 		count++;
 	closedir(folder);
 	return count;
+}
+
+static char folder[64];
+
+int fixture_make_folder(void **state)
+{
+	const char *parent = getenv("TMPDIR");
+
+	(void)state;
+	snprintf(folder, sizeof(folder), "%s/soft-XXXXXX", parent ? parent : "/tmp");
+	assert_non_null(mkdtemp(folder));
+	return setenv("XDG_RUNTIME_DIR", folder, 1);
+}
+
+int fixture_remove_folder(void **state)
+{
+	char path[96];
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/pier-soft0/key", folder);
+	assert_int_equal(unlink(path), 0);
+	*strrchr(path, '/') = 0;
+	/* Fails if a socket is left in it. */
+	assert_int_equal(rmdir(path), 0);
+	return rmdir(folder);
 }
 
 static struct ibv_context *open_context(int stepped, int meets)

@@ -94,6 +94,11 @@ void fixture_expect(struct soft_fixture *fixture, struct ibv_cq *cq,
 		    enum ibv_wc_status status);
 void fixture_expect_none(struct soft_fixture *fixture, struct ibv_cq *cq);
 
+/* The folder in which contexts with `meets` meet: setup and teardown of a cmocka group.
+ */
+int fixture_make_folder(void **state);
+int fixture_remove_folder(void **state);
+
 int fixture_count_fds(void);
 uint64_t fixture_milliseconds(void);
 

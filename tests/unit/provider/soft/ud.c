@@ -2,8 +2,10 @@
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,36 +25,12 @@ static const struct pier_provider *const soft = &pier_soft_provider;
 static const struct fixture_options datagrams = { .meets = 1,
 						  .datagrams = 1,
 						  .depth = 64 };
-static char folder[64];
 
 enum {
 	QKEY = 0x11111111,
 	GRH = 40,
 	MTU = 4096
 };
-
-static int make_folder(void **state)
-{
-	const char *parent = getenv("TMPDIR");
-
-	(void)state;
-	snprintf(folder, sizeof(folder), "%s/ud-XXXXXX", parent ? parent : "/tmp");
-	assert_non_null(mkdtemp(folder));
-	return setenv("XDG_RUNTIME_DIR", folder, 1);
-}
-
-static int remove_folder(void **state)
-{
-	char path[96];
-
-	(void)state;
-	snprintf(path, sizeof(path), "%s/pier-soft0/key", folder);
-	assert_int_equal(unlink(path), 0);
-	*strrchr(path, '/') = 0;
-	/* Fails if a socket is left in it. */
-	assert_int_equal(rmdir(path), 0);
-	return rmdir(folder);
-}
 
 static void go_to_rts(struct soft_fixture *fixture)
 {
@@ -272,6 +250,61 @@ static void a_controlled_qkey_is_the_senders(void **state)
 	fixture_close(&a);
 }
 
+/* The next sends find that the receiver has no room. */
+static atomic_int full_sends, sends;
+ssize_t __real_sendmsg(int fd, const struct msghdr *message, int flags);
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags);
+
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags)
+{
+	if (!message->msg_name)
+		return __real_sendmsg(fd, message, flags);
+	atomic_fetch_add(&sends, 1);
+	if (atomic_load(&full_sends) == 0)
+		return __real_sendmsg(fd, message, flags);
+	atomic_fetch_sub(&full_sends, 1);
+	errno = EAGAIN;
+	return -1;
+}
+
+static void a_datagram_waits_for_room(void **state)
+{
+	struct fixture_endpoint to_a, to_b;
+	struct soft_fixture a, b;
+
+	(void)state;
+	open_ready(&a, &datagrams, &to_a);
+	open_ready(&b, &datagrams, &to_b);
+	assert_int_equal(fixture_post_recv(&b, 1, 0, GRH + MTU), 0);
+	atomic_store(&full_sends, 5);
+	send_to(&a, &to_b, QKEY, 0, 16);
+	assert_int_equal(atomic_load(&full_sends), 0);
+	fixture_expect(&b, b.recv_cq, NULL, 1, IBV_WC_SUCCESS);
+	fixture_close(&a);
+	fixture_close(&b);
+}
+
+/* After one datagram was lost, the receiver is not waited for until it takes one. */
+static void a_slow_receiver_is_waited_for_once(void **state)
+{
+	struct fixture_endpoint to_a;
+	struct soft_fixture a;
+
+	(void)state;
+	open_ready(&a, &datagrams, &to_a);
+	atomic_store(&full_sends, INT_MAX);
+	send_to(&a, &to_a, QKEY, 0, 16);
+	atomic_store(&sends, 0);
+	for (int i = 0; i < 10; i++)
+		send_to(&a, &to_a, QKEY, i, 16);
+	assert_int_equal(atomic_load(&sends), 10);
+	atomic_store(&full_sends, 0);
+	check_message(&a, &a, 8);
+	atomic_store(&full_sends, 5);
+	check_message(&a, &a, 8);
+	fixture_close(&a);
+}
+
 /* More than the kernel queues for a receiver. */
 static void a_burst_arrives_in_order(void **state)
 {
@@ -335,7 +368,8 @@ static pid_t fork_server(int *ret_fd, struct fixture_endpoint *ret_its)
 static void name_socket(const char *kind, const union ibv_gid *gid, char *ret_path,
 			size_t size)
 {
-	int used = snprintf(ret_path, size, "%s/pier-soft0/%s-", folder, kind);
+	int used = snprintf(ret_path, size, "%s/pier-soft0/%s-",
+			    getenv("XDG_RUNTIME_DIR"), kind);
 
 	for (int i = 8; i < 16; i++)
 		used += snprintf(ret_path + used, size - used, "%02x", gid->raw[i]);
@@ -472,6 +506,8 @@ int main(void)
 		cmocka_unit_test(a_shared_receive_queue_takes_datagrams),
 		cmocka_unit_test(some_datagrams_are_lost),
 		cmocka_unit_test(a_controlled_qkey_is_the_senders),
+		cmocka_unit_test(a_datagram_waits_for_room),
+		cmocka_unit_test(a_slow_receiver_is_waited_for_once),
 		cmocka_unit_test(a_burst_arrives_in_order),
 		cmocka_unit_test(a_stopped_receiver_does_not_stop_the_sender),
 		cmocka_unit_test(a_bad_request_is_refused),
@@ -479,5 +515,5 @@ int main(void)
 		cmocka_unit_test(without_a_meeting_there_are_no_datagrams),
 	};
 
-	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+	return cmocka_run_group_tests(tests, fixture_make_folder, fixture_remove_folder);
 }
