@@ -169,8 +169,6 @@ static void what_soft0_lacks_is_refused(void **state)
 	assert_int_equal(ibv_set_ece(&qp, &ece), EOPNOTSUPP);
 	assert_int_equal(ibv_query_ece(&qp, &ece), EOPNOTSUPP);
 	assert_int_equal(ibv_attach_mcast(&qp, NULL, 0), EOPNOTSUPP);
-	assert_int_equal(ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, NULL, 0),
-			 EOPNOTSUPP);
 	assert_int_equal(ibv_dealloc_pd(pd), 0);
 	assert_int_equal(ibv_close_device(context), 0);
 }

@@ -131,7 +131,6 @@ void pier_soft_retire_event_source(struct ibv_context *ibv_context,
 	pthread_mutex_lock(&handle->events.lock);
 	if (source->pending)
 		unlink_source(handle, source);
-	source->pending = 0;
 	taken = source->taken;
 	pthread_mutex_unlock(&handle->events.lock);
 

@@ -305,12 +305,42 @@ static void bad_batches_post_nothing(void **state)
 	for (uint64_t i = 0; i <= DEPTH; i++)
 		write_word(&ends, i);
 	assert_int_equal(ibv_wr_complete(ends.qp), ENOMEM);
-	ibv_wr_start(ends.qp);
-	write_word(&ends, 1);
-	assert_int_equal(fixture_to(&ends.a, IBV_QPS_RESET), 0);
-	assert_int_equal(ibv_wr_complete(ends.qp), EINVAL);
 	step(&ends);
 	fixture_expect_none(&ends.a, ends.a.send_cq);
+	close_ends(&ends);
+}
+
+static void connect_again(struct ends *ends)
+{
+	struct fixture_endpoint to_a;
+
+	assert_int_equal(fixture_to(&ends->a, IBV_QPS_RESET), 0);
+	assert_int_equal(fixture_to(&ends->b, IBV_QPS_RESET), 0);
+	fixture_describe(&ends->a, &to_a);
+	fixture_describe(&ends->b, &ends->to_b);
+	fixture_connect(&ends->a, &ends->to_b);
+	fixture_connect(&ends->b, &to_a);
+}
+
+/* The queue begins again at position 0, where the batch is not. */
+static void reset_ends_a_batch(void **state)
+{
+	struct ends ends;
+
+	(void)state;
+	open_ends(&ends, 1);
+	ibv_wr_start(ends.qp);
+	write_word(&ends, 1);
+	assert_int_equal(ibv_wr_complete(ends.qp), 0);
+	expect_sent(&ends, 1);
+	ibv_wr_start(ends.qp);
+	write_word(&ends, 2);
+	connect_again(&ends);
+	assert_int_equal(ibv_wr_complete(ends.qp), EINVAL);
+	ibv_wr_start(ends.qp);
+	write_word(&ends, 3);
+	assert_int_equal(ibv_wr_complete(ends.qp), 0);
+	expect_sent(&ends, 3);
 	close_ends(&ends);
 }
 
@@ -431,6 +461,7 @@ int main(void)
 		cmocka_unit_test(engine_sees_complete_batches_only),
 		cmocka_unit_test(bad_batches_post_nothing),
 		cmocka_unit_test(bad_batch_leaves_the_queue_usable),
+		cmocka_unit_test(reset_ends_a_batch),
 		cmocka_unit_test(refuses_what_it_does_not_have),
 		cmocka_unit_test(threads_can_post_both_ways),
 	};
