@@ -31,9 +31,10 @@ static int find_receiver(const struct soft_context *context, const union ibv_gid
 		return 0;
 	inet_ntop(AF_INET6, gid->raw, text, sizeof(text));
 	return pier_fail(EHOSTUNREACH,
-			 "soft0: no process of this user on this host has the GID %s: "
-			 "datagrams (UD) do not reach other hosts",
-			 text);
+			 "soft0: no process that uses the folder %s has the GID %s: set "
+			 "the same XDG_RUNTIME_DIR for both ends; datagrams (UD) do not "
+			 "reach other hosts",
+			 context->meeting.folder, text);
 }
 
 struct ibv_ah *pier_soft_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
