@@ -14,7 +14,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "lib"))
 from cases import Cases  # noqa: E402
 
-LINE = re.compile(r"(\S+) +(skips|fails|unused) +(\S.*?): (\S.*)")
+LINE = re.compile(r"(\S+) +(passes|skips|fails|unused) +(\S.*?): (\S.*)")
 DEVICE = (sys.argv[1:] or ["soft0"])[0]
 
 # What a program did: state is passes, fails or skips; text is its output, or its reason to skip.
@@ -62,7 +62,7 @@ class Judge:
         if outcome.state != wanted:
             self.cases.case(name, [*outcome.text.splitlines(), "it %s, and tests/strangers/expected "
                                    "says that it %s" % (outcome.state, wanted)])
-        elif line:
+        elif wanted != "passes":
             self.cases.skip(name, line.reason)
         else:
             self.cases.case(name, [])
