@@ -82,6 +82,11 @@ need_for_guest() {
     need procps have ps
 }
 
+# Wheels of NIXL come from PyPI.
+need_for_wheels() {
+    need python3-pip python3 -m pip --version
+}
+
 # Programs that the benchmarks compare with.
 need_for_bench() {
     need ucx-utils have ucx_perftest

@@ -12,6 +12,7 @@ valgrind must be installed, and what tests/vm/guest needs.
 """
 import argparse
 import os
+import pathlib
 import random
 import re
 import shutil
@@ -20,6 +21,9 @@ import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "nixl"))
+import wheels  # noqa: E402
 
 DEADLINE = 300  # seconds, for one command
 MIB = 1 << 20
@@ -44,10 +48,10 @@ UCX_TCP = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "lo"}
 UCX_SHARED = {"UCX_TLS": "posix,self"}
 
 
-def ucx(test, size, count, transport=None):
-    """ucx_perftest's overall figures: (latency in s, bandwidth in bytes/s)."""
+def ucx(test, size, count, transport=None, arguments=()):
+    """ucx_perftest's figures: (latency in s, bandwidth in bytes/s, median latency in s)."""
     merged = dict(os.environ, **(transport or UCX_TCP))
-    arguments = ["-t", test, "-s", str(size), "-n", str(count), "-f"]
+    arguments = [*arguments, "-t", test, "-s", str(size), "-n", str(count), "-f"]
     for port in range(20000 + os.getpid() % 20000, 60000, 7):
         server = subprocess.Popen(["ucx_perftest", "-p", str(port), *arguments],
                                   env=merged, stdout=subprocess.DEVNULL,
@@ -61,7 +65,7 @@ def ucx(test, size, count, transport=None):
                 row = re.search(r"^\s+\d+((?:\s+[\d.]+){7})\s*$", client.stdout, re.M)
                 if row:
                     figures = [float(field) for field in row.group(1).split()]
-                    return figures[2] * 1e-6, figures[4] * MIB
+                    return figures[2] * 1e-6, figures[4] * MIB, figures[0] * 1e-6
                 if server.poll() is not None:
                     break  # the port was taken
                 time.sleep(0.05)
@@ -157,6 +161,47 @@ def soft_goals(bandwidths, latency):
     return goals
 
 
+# UCP uses CMA for rendezvous only, so this is UCX's lower layer, which adds nothing to the
+# system call.
+CMA = "UCX's CMA"
+UCX_CMA = ["-x", "cma", "-d", "memory", "-D", "zcopy"]
+CMA_COUNTS = {4096: 200000, 128 * MIB: 40}
+
+
+def bench_cma(build, rounds):
+    """Host memory without an fd, which the kernel copies between two processes."""
+    names = "soft0, host", "soft0, host, through the ring"
+    writes = {size: Table(f"One-sided write of host memory, {size_name(size)}", "GB/s", 1e9, 3)
+              for size in CMA_COUNTS}
+    reads = {size: Table(f"One-sided read of host memory, {size_name(size)}", "GB/s", 1e9, 3)
+             for size in CMA_COUNTS}
+    latency = Table("One-sided write of host memory, 4 KiB, one way, median", "us", 1e-6)
+    for _ in range(rounds):
+        for size, count in CMA_COUNTS.items():
+            for table, ours, theirs in ((writes[size], "write_bw_polled", "put_bw"),
+                                        (reads[size], "read_bw", "get")):
+                table.add(names[0], perf(build, "host", ours, size, count))
+                table.add(CMA, ucx(theirs, size, count, {}, UCX_CMA)[1])
+                table.add(names[1], perf(build, "host", ours, size, count // 4,
+                                         env={"PIER_SOFT_CMA": "off"}))
+        latency.add(names[0], perf(build, "host", "write_lat_typical", 4096, 50000))
+        latency.add(CMA, ucx("put_lat", 4096, 50000, {}, UCX_CMA)[2])
+        latency.add(names[1], perf(build, "host", "write_lat_typical", 4096, 50000,
+                                   env={"PIER_SOFT_CMA": "off"}))
+    goals = []
+    for what, tables in ("write", writes), ("read", reads):
+        for size, table in tables.items():
+            table.show(True)
+            ratio = table.median(names[0]) / table.median(CMA)
+            goals.append((f"soft0 {what} bandwidth of host memory / {CMA}, {size_name(size)}",
+                          ratio, ratio >= 0.8, "at least 0.8"))
+    latency.show(False)
+    ratio = latency.median(CMA) / latency.median(names[0])
+    goals.append((f"latency of {CMA} / soft0's, host memory, 4 KiB", ratio, ratio >= 0.8,
+                  "at least 0.8"))
+    return goals
+
+
 # Two processes of this host, as if they were on two: an encrypted connection over lo.
 SOFT_TCP = {"PIER_SOFT_UNIX": "off", "PIER_SOFT_ADDRESS": "127.0.0.1"}
 
@@ -176,6 +221,58 @@ def bench_tcp(build, rounds):
         ratio = table.median("soft0, encrypted") / table.median("libsodium, one thread")
         goals.append((f"soft0 over TCP / libsodium's encryption, {size_name(size)}", ratio,
                       ratio >= 0.25, "at least 0.25"))
+    return goals
+
+
+NIXL_VERSION = "1.5.1"
+PIER_HOST, PIER_MEMFD = "pier, host", "pier, memfd"
+UCX_HOST, UCX_MEMFD = "NIXL's UCX, host", "NIXL's UCX, memfd"
+MOONCAKE = "Mooncake over TCP, host"
+
+
+def nixl_perf(build, cache, name):
+    """Start, latency and bandwidth of a contestant, in processes of its own."""
+    wheel = cache.wheel(NIXL_VERSION)
+    backend, memory = {PIER_HOST: ("PIER", "host"), PIER_MEMFD: ("PIER", "memfd"),
+                       UCX_HOST: ("UCX", "host"), UCX_MEMFD: ("UCX", "memfd"),
+                       MOONCAKE: ("mooncake", "host")}[name]
+    plugins = {"PIER": os.path.join(os.path.abspath(build), "integrations/nixl"),
+               "UCX": str(next(wheel.glob(".*.mesonpy.libs")) / "plugins")}
+    path = str(cache.mooncake()) if backend == "mooncake" else cache.path(NIXL_VERSION)
+    return [float(field) for field in output(
+        [sys.executable, "-B", "tests/nixl/perf.py", backend, memory],
+        wheels.environment(path, PIER_DEVICE="soft0", PIER_TEST_NIXL_SIZE=str(128 * MIB),
+                           NIXL_PLUGIN_DIR=plugins.get(backend, ""))).split()]
+
+
+def bench_nixl(build, rounds):
+    """pier's backend beside UCX's, in the same wheel of NIXL, and beside Mooncake."""
+    cache = wheels.Cache(os.path.join(build, "nixl-wheels"))
+    starts = Table("Start of an agent", "ms", 1e-3)
+    latencies = Table("NIXL, write, 4 KiB, two processes", "us", 1e-6)
+    bandwidths = Table("NIXL, write, 128 MiB, two processes", "GB/s", 1e9, 3)
+    try:
+        for _ in range(max(rounds, 7)):
+            for name in PIER_HOST, UCX_HOST, PIER_MEMFD, UCX_MEMFD, MOONCAKE:
+                start, latency, bandwidth = nixl_perf(build, cache, name)
+                starts.add(name, start)
+                latencies.add(name, latency)
+                bandwidths.add(name, bandwidth)
+    except wheels.Unavailable as problem:
+        print("skip: nixl: %s" % problem)
+        return []
+    starts.show(False)
+    latencies.show(False)
+    bandwidths.show(True)
+    ms = starts.median(PIER_HOST) * 1e3
+    goals = [("start of an agent in ms", ms, ms <= 20, "at most 20")]
+    for ours, theirs in (PIER_HOST, UCX_HOST), (PIER_MEMFD, UCX_MEMFD):
+        ratio = latencies.median(ours) / latencies.median(theirs)
+        goals.append((f"NIXL, 4 KiB: latency {ours} / {theirs}", ratio, ratio <= 1.2,
+                      "at most 1.2"))
+        ratio = bandwidths.median(ours) / bandwidths.median(theirs)
+        goals.append((f"NIXL, 128 MiB: bandwidth {ours} / {theirs}", ratio, ratio >= 1.0,
+                      "at least 1.0"))
     return goals
 
 
@@ -538,8 +635,10 @@ def bench_guest_cache(build):
 BENCHES = {
     "instructions": bench_instructions,
     "soft": bench_soft,
+    "cma": bench_cma,
     "tcp": bench_tcp,
     "transfer": bench_transfer,
+    "nixl": bench_nixl,
     "bounce": bench_bounce,
     "many": bench_many,
     "export": bench_export,

@@ -20,7 +20,7 @@
 
 /*
  * Processes that know the secret, but could not take an fd of the owner out of /proc:
- * they get none.
+ * they get none, and no addresses of host memory either.
  */
 
 static const struct pier_provider *const soft = &pier_soft_provider;
@@ -87,6 +87,9 @@ static void attacker_body(int socket, void (*change)(void))
 	_exit(0);
 }
 
+/* Whether the region is host memory. */
+static bool by_address;
+
 /* What happens to the owner once the link is made. */
 static void (*change_later)(void) = be_plain;
 
@@ -111,7 +114,8 @@ static bool gives_fd_to(void (*change)(void), bool in_new_pid_namespace)
 		attacker_body(sockets[1], change);
 	close(sockets[1]);
 	fixture_open(&owner, NULL);
-	mr = soft->reg_dmabuf_mr(owner.pd, 0, SIZE, 0, file, BOTH);
+	mr = by_address ? soft->reg_mr(owner.pd, owner.memory, SIZE, 0, BOTH)
+			: soft->reg_dmabuf_mr(owner.pd, 0, SIZE, 0, file, BOTH);
 	assert_non_null(mr);
 	fixture_describe(&owner, &mine);
 	fixture_exchange(sockets[0], &mine, &its);
@@ -279,6 +283,13 @@ static void process_with_a_reused_pid_gets_no_fd(void **state)
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+static int use_addresses(void **state)
+{
+	(void)state;
+	by_address = true;
+	return 0;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -291,5 +302,6 @@ int main(void)
 		cmocka_unit_test(process_with_a_reused_pid_gets_no_fd),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, NULL, NULL) +
+	       cmocka_run_group_tests_name("by address", tests, use_addresses, NULL);
 }

@@ -306,7 +306,7 @@ static void returning_a_grant_in_use_ends_the_link(void **state)
 	mr = pier_soft_provider.reg_dmabuf_mr(victim.pd, 0, FIXTURE_MEMORY, 0, file,
 					      access);
 	assert_non_null(mr);
-	assert_true(pier_soft_send_grant_request(peer_qp(&peer), mr->rkey));
+	assert_true(pier_soft_send_grant_request(peer_qp(&peer), mr->rkey, false));
 	expect_quick_steps(&victim);
 	given = &peer_ring(&victim)->given[0];
 	assert_non_null(given->mr);
@@ -344,7 +344,8 @@ static void denial_before_a_grant_leaves_the_grant_its_fds(void **state)
 	for (int i = 0; i < 2; i++) {
 		held[i].key = i == 0 ? owner.mr->rkey : mr->rkey;
 		held[i].state = SOFT_GRANT_REQUESTED;
-		assert_true(pier_soft_send_grant_request(peer_qp(&asker), held[i].key));
+		assert_true(pier_soft_send_grant_request(peer_qp(&asker), held[i].key,
+							 false));
 	}
 	expect_quick_steps(&owner);
 	expect_quick_steps(&asker);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "soft_peer.h"
+#include "core/wire.h"
 #include "provider/soft/link/control.h"
 
 /*
@@ -22,6 +23,9 @@ enum {
 	BOTH = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ
 };
 
+/* Segments of the last answer. */
+static uint32_t segments;
+
 /* The fd that the owner sends for a key; -1: none. */
 static int request_fd(struct soft_fixture *attacker, struct soft_fixture *owner,
 		      uint32_t key)
@@ -29,11 +33,12 @@ static int request_fd(struct soft_fixture *attacker, struct soft_fixture *owner,
 	uint8_t message[SOFT_MAX_CONTROL];
 	int fd;
 
-	assert_true(pier_soft_send_grant_request(peer_qp(attacker), key));
+	assert_true(pier_soft_send_grant_request(peer_qp(attacker), key, true));
 	for (int i = 0; i < 20; i++)
 		fixture_step(owner, NULL);
 	assert_true(peer_receive(peer_qp(attacker)->link.rx_fd, message, sizeof(message),
-				 &fd) > 0);
+				 &fd) >= SOFT_CONTROL_GRANT_SIZE);
+	segments = pier_get_le32(message + 20);
 	return fd;
 }
 
@@ -162,6 +167,42 @@ static void key_of_something_else_gives_no_fd(void **state)
 	close(file);
 }
 
+static void key_without_rights_gives_no_addresses(void **state)
+{
+	const struct {
+		bool other_domain;
+		int access;
+		bool given;
+	} keys[] = {
+		{ false, BOTH, true },
+		{ true, BOTH, false },
+		{ false, IBV_ACCESS_LOCAL_WRITE, false },
+		{ false, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC, false },
+	};
+	struct soft_fixture attacker, owner;
+	struct ibv_pd *other;
+
+	(void)state;
+	fixture_open_pair(&attacker, &owner, &stepped);
+	other = soft->alloc_pd(owner.context);
+	assert_non_null(other);
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+		struct ibv_pd *pd = keys[i].other_domain ? other : owner.pd;
+		struct ibv_mr *mr = soft->reg_mr(pd, owner.memory, FIXTURE_MEMORY, 0,
+						 keys[i].access);
+
+		assert_non_null(mr);
+		assert_int_equal(request_fd(&attacker, &owner, mr->rkey), -1);
+		assert_int_equal(segments, keys[i].given);
+		assert_int_equal(soft->dereg_mr(mr), 0);
+		/* Without the message that revokes the grant. */
+		fixture_step(&attacker, NULL);
+	}
+	assert_int_equal(soft->dealloc_pd(other), 0);
+	fixture_close(&attacker);
+	fixture_close(&owner);
+}
+
 /* The peer's fd has flags of its own: the application's stay as they are. */
 static void key_of_a_whole_file_gives_its_fd(void **state)
 {
@@ -194,6 +235,7 @@ int main(void)
 		cmocka_unit_test(key_of_a_growing_file_gives_no_fd),
 		cmocka_unit_test(queue_pair_with_one_right_gives_no_fd),
 		cmocka_unit_test(key_of_something_else_gives_no_fd),
+		cmocka_unit_test(key_without_rights_gives_no_addresses),
 		cmocka_unit_test(key_of_a_whole_file_gives_its_fd),
 	};
 

@@ -205,9 +205,10 @@ SUITES = {
     "strangers": Together(
         Guests(STRANGERS_GUESTS, {"guest": set(), "gcc": {"vm_strangers"}}, "gcc"),
         Tests("gcc", "strangers")),
+    "nixl": Tests("gcc", "nixl", "nixl_wheels"),
     "fuzz": Fuzz(),
-    "asan": Tests("asan", "unit", "tools", "conformance", patience=4),
-    "tsan": Tests("tsan", "unit", "tools", "conformance", patience=8),
+    "asan": Tests("asan", "unit", "tools", "conformance", "nixl", patience=4),
+    "tsan": Tests("tsan", "unit", "tools", "conformance", "nixl", patience=8),
     "vm": Guests(GUESTS, {"guest": set(),
                           "gcc": set().union(*(suites for *_, suites in GUESTS))}, "gcc"),
     # All of the cross build, for the compiler's warnings.

@@ -20,9 +20,9 @@ void pier_soft_send_wake(struct soft_qp *qp)
 	send_message(qp, &byte, 1);
 }
 
-bool pier_soft_send_grant_request(struct soft_qp *qp, uint32_t key)
+bool pier_soft_send_grant_request(struct soft_qp *qp, uint32_t key, bool by_address)
 {
-	uint8_t bytes[SOFT_CONTROL_REQUEST_SIZE] = { SOFT_CONTROL_REQUEST };
+	uint8_t bytes[SOFT_CONTROL_REQUEST_SIZE] = { SOFT_CONTROL_REQUEST, by_address };
 
 	pier_put_le32(bytes + 4, key);
 	return send_message(qp, bytes, sizeof(bytes));
@@ -60,8 +60,10 @@ static size_t pack_grant(const struct soft_grant_message *grant, uint8_t *ret_by
 	pier_put_le32(ret_bytes + 4, grant->key);
 	pier_put_le32(ret_bytes + 8, grant->slot);
 	pier_put_le32(ret_bytes + 12, grant->serial);
+	pier_put_le32(ret_bytes + 16, grant->rights);
 	pier_put_le32(ret_bytes + 20, grant->count);
 	pier_put_le64(ret_bytes + 24, grant->iova);
+	pier_put_le64(ret_bytes + 32, grant->shared_memory);
 	for (uint32_t i = 0; i < grant->count;
 	     i++, segment += SOFT_CONTROL_SEGMENT_SIZE) {
 		pier_put_le64(segment, grant->segments[i].offset);

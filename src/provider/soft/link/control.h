@@ -11,13 +11,15 @@
  * are little-endian. The first byte is the type:
  *
  *	wake	 1 byte
- *	request	 type, 3 zeros, key (4)
+ *	request	 type, 1 if this end can copy by address, 2 zeros, key (4)
  *	returned type, 3 zeros, slot (4), serial (4)
  *	revoked	 the same
  *	grant	 type, fds, 1 if writes are counted, 1 if there will never be one,
- *		 key, slot, serial (4 each), 4 zeros, segments (4), iova (8), 8 zeros;
- *		 for each segment offset, length (8 each), fd (4), 4 zeros;
- *		 the fds come with the first byte
+ *		 key, slot, serial (4 each), rights (4; of IBV_ACCESS_REMOTE_*),
+ *		 segments (4), iova (8), where the giver has mapped the shared memory
+ *		 (8; 0: fds follow); for each segment its offset in the fd, or its
+ *		 address in the giver, length (8 each), fd (4), 4 zeros; the fds come
+ *		 with the first byte
  *
  * With the engine locked.
  */
@@ -47,18 +49,20 @@ enum {
 struct soft_grant_message {
 	uint32_t key, slot, serial;
 	uint64_t iova;
-	bool counted;	/* the owner counts writes, so it needs a header for each */
-	bool never;	/* denied for good */
-	uint32_t count; /* of segments; 0: denied */
+	bool counted; /* the owner counts writes, so it needs a header for each */
+	bool never;   /* denied for good */
+	uint32_t rights;
+	uint64_t shared_memory; /* of the giver; 0: the segments are in fds */
+	uint32_t count;		/* of segments; 0: denied */
 	uint32_t fd_count;
 	struct {
-		uint64_t offset, length;
-		uint32_t fd; /* index */
+		uint64_t offset, length; /* in the fd, or the address in the giver */
+		uint32_t fd;		 /* index */
 	} segments[SOFT_GRANT_SEGMENTS];
 };
 
 void pier_soft_send_wake(struct soft_qp *qp);
-bool pier_soft_send_grant_request(struct soft_qp *qp, uint32_t key);
+bool pier_soft_send_grant_request(struct soft_qp *qp, uint32_t key, bool by_address);
 bool pier_soft_send_grant(struct soft_qp *qp, const struct soft_grant_message *grant,
 			  const int *fds);
 /* By the receiver of a grant, which needs it no more. */

@@ -30,14 +30,17 @@ static bool unpack_grant(const uint8_t *bytes, struct soft_grant_message *ret_gr
 	ret_grant->key = pier_get_le32(bytes + 4);
 	ret_grant->slot = pier_get_le32(bytes + 8);
 	ret_grant->serial = pier_get_le32(bytes + 12);
+	ret_grant->rights = pier_get_le32(bytes + 16);
 	ret_grant->count = pier_get_le32(bytes + 20);
 	ret_grant->iova = pier_get_le64(bytes + 24);
+	ret_grant->shared_memory = pier_get_le64(bytes + 32);
 	for (uint32_t i = 0; i < ret_grant->count;
 	     i++, segment += SOFT_CONTROL_SEGMENT_SIZE) {
 		ret_grant->segments[i].offset = pier_get_le64(segment);
 		ret_grant->segments[i].length = pier_get_le64(segment + 8);
 		ret_grant->segments[i].fd = pier_get_le32(segment + 16);
-		if (ret_grant->segments[i].fd >= ret_grant->fd_count)
+		if (!ret_grant->shared_memory &&
+		    ret_grant->segments[i].fd >= ret_grant->fd_count)
 			return false;
 	}
 	return ret_grant->slot < SOFT_MAX_GRANTS;
@@ -103,7 +106,7 @@ static bool handle_message(struct soft_qp *qp, const uint8_t *bytes)
 {
 	switch (bytes[0]) {
 	case SOFT_CONTROL_REQUEST:
-		pier_soft_answer_grant_request(qp, pier_get_le32(bytes + 4));
+		pier_soft_answer_grant_request(qp, pier_get_le32(bytes + 4), bytes[1]);
 		return true;
 	case SOFT_CONTROL_RETURNED:
 		return pier_soft_take_returned_grant(qp, pier_get_le32(bytes + 4),

@@ -56,6 +56,13 @@ bool pier_soft_may_connect(int fd)
 	       (peer.uid == geteuid() || peer.uid == 0 || geteuid() == 0);
 }
 
+pid_t pier_soft_peer_pid(int fd)
+{
+	struct ucred peer;
+
+	return get_peer_credentials(fd, &peer) ? peer.pid : 0;
+}
+
 /* readlink(2) on these links, and stat(2) through them, need access to the process. */
 static bool is_in_our_namespace(pid_t pid, const char *type)
 {

@@ -12,6 +12,8 @@
  * user `uid`.
  */
 bool pier_soft_must_seal(int fd, uid_t uid);
+/* The pid of the process that connected or listened; 0: not in our pid namespace. */
+pid_t pier_soft_peer_pid(int fd);
 /* Whether it is of our user, or either of the two is root. */
 bool pier_soft_may_connect(int fd);
 /* Whether it could take our fds out of /proc anyway, so that sending one adds nothing. */

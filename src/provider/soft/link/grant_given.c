@@ -17,15 +17,17 @@
 
 /*
  * An fd gives its holder the right to read and to write every byte of the file, because
- * an fd that was opened for reading can be opened again through /proc/self/fd. So a
- * grant is given only for a region that the peer may read and write, and that consists
- * of whole files whose size is final. All other requests go through the ring, where this
- * end checks them.
+ * an fd that was opened for reading can be opened again through /proc/self/fd. So fds are
+ * given only for a region that the peer may read and write, and that consists of whole
+ * files whose size is final. For other regions the peer gets the addresses, by which the
+ * kernel copies (peer_memory.c). An address gives no right: the kernel lets a process
+ * copy all memory of another one, or none. All other requests go through the ring, where
+ * this end checks them.
  *
  * There is one difference from hardware. A hostile peer can keep its fd and its mapping
- * after the region was deregistered: Linux cannot revoke either of them. So an fd is
- * given only to a process that could take the same one out of /proc/PID/fd at any time;
- * see pier_soft_may_have_fds().
+ * after the region was deregistered, since Linux cannot revoke either of them, and it can
+ * go on copying by address. So both are given only to a process that could take the same
+ * fd out of /proc/PID/fd at any time, and trace this one; see pier_soft_may_have_fds().
  */
 
 enum {
@@ -54,10 +56,8 @@ static uint64_t covered_bytes(const struct soft_mr *mr, int fd)
 	return covered;
 }
 
-static bool is_grantable(const struct soft_mr *mr)
+static bool has_whole_files(const struct soft_mr *mr)
 {
-	if (mr->count > SOFT_GRANT_SEGMENTS)
-		return false;
 	for (uint32_t i = 0; i < mr->count; i++) {
 		const struct soft_segment *segment = &mr->segments[i];
 
@@ -70,11 +70,39 @@ static bool is_grantable(const struct soft_mr *mr)
 	return true;
 }
 
-/* Memory windows are not granted: a request names the key of a region. */
-static bool may_read_and_write(const struct soft_qp *qp, const struct soft_mr *mr)
+/* The mapping of a dma-buf has no pages that another process could reach. */
+static bool has_addresses(const struct soft_mr *mr)
 {
-	return mr->ibv.pd == qp->ibv.pd && !qp->link.closing &&
-	       (mr->access & qp->attr.qp_access_flags & REMOTE) == REMOTE;
+	for (uint32_t i = 0; i < mr->count; i++) {
+		if (mr->segments[i].dmabuf)
+			return false;
+	}
+	return true;
+}
+
+static bool is_grantable(const struct soft_mr *mr, bool by_address)
+{
+	return mr->count <= SOFT_GRANT_SEGMENTS &&
+	       (has_whole_files(mr) || (by_address && has_addresses(mr)));
+}
+
+/* Memory windows are not granted: a request names the key of a region. */
+static uint32_t find_rights(const struct soft_qp *qp, const struct soft_mr *mr)
+{
+	if (mr->ibv.pd != qp->ibv.pd || qp->link.closing)
+		return 0;
+	return (uint32_t)(mr->access & (int)qp->attr.qp_access_flags & REMOTE);
+}
+
+/* Of a grantable region. False: not with these rights. */
+static bool choose_kind(const struct soft_qp *qp, const struct soft_mr *mr,
+			bool by_address, struct soft_grant_message *message)
+{
+	message->rights = find_rights(qp, mr);
+	if (message->rights == REMOTE && has_whole_files(mr))
+		return true;
+	message->shared_memory = (uintptr_t)qp->link.ring->memory->layout;
+	return message->rights && by_address;
 }
 
 /* The first segment of a file adds the fd, and later ones refer to it. */
@@ -109,10 +137,14 @@ static bool describe_segments(const struct soft_mr *mr,
 	for (uint32_t i = 0; i < mr->count; i++) {
 		const struct soft_segment *segment = &mr->segments[i];
 
-		message->segments[i].offset = segment->offset;
 		message->segments[i].length = segment->end - segment->start;
-		message->segments[i].fd = find_fd(mr, message, i);
 		message->count++;
+		if (message->shared_memory) {
+			message->segments[i].offset = (uintptr_t)segment->memory;
+			continue;
+		}
+		message->segments[i].offset = segment->offset;
+		message->segments[i].fd = find_fd(mr, message, i);
 		if (message->segments[i].fd < message->fd_count)
 			continue;
 		fds[message->fd_count] = reopen_file(segment->fd);
@@ -165,16 +197,16 @@ static bool give_grant(struct soft_qp *qp, struct soft_mr *mr,
 	return true;
 }
 
-void pier_soft_answer_grant_request(struct soft_qp *qp, uint32_t key)
+void pier_soft_answer_grant_request(struct soft_qp *qp, uint32_t key, bool by_address)
 {
 	struct soft_mr *mr = pier_soft_find_key(&soft_context_of(qp)->mrs, key);
 	struct soft_grant_message message = { .key = key }, denied = { .key = key };
 
-	if (mr && qp->link.ring->shares_fds && may_read_and_write(qp, mr) &&
-	    is_grantable(mr) && give_grant(qp, mr, &message))
+	if (mr && qp->link.ring->shares_fds && is_grantable(mr, by_address) &&
+	    choose_kind(qp, mr, by_address, &message) && give_grant(qp, mr, &message))
 		return;
 	/* The memory of a region does not change while it has its key. */
-	denied.never = mr && !is_grantable(mr);
+	denied.never = mr && !is_grantable(mr, by_address);
 	pier_soft_send_grant(qp, &denied, NULL);
 }
 

@@ -8,8 +8,8 @@
 #include "core/list.h"
 
 /*
- * Grants that this end gave: a peer on the same host has the fds of a region's memory,
- * and copies into and out of it without our help. With the engine locked.
+ * Grants that this end gave: a peer on the same host has the fds of a region's memory, or
+ * its addresses, and copies into and out of it without our help. With the engine locked.
  */
 
 struct soft_mr;
@@ -22,7 +22,8 @@ struct soft_given_grant {
 	uint32_t serial;
 };
 
-void pier_soft_answer_grant_request(struct soft_qp *qp, uint32_t key);
+/* `by_address`: the peer can copy without fds. */
+void pier_soft_answer_grant_request(struct soft_qp *qp, uint32_t key, bool by_address);
 /* The peer returns a grant. False: in the middle of a copy, which violates the protocol.
  */
 bool pier_soft_take_returned_grant(struct soft_qp *qp, uint32_t slot, uint32_t serial);

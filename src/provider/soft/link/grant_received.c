@@ -5,6 +5,7 @@
 #include "grant_received.h"
 #include "control.h"
 #include "core/checked.h"
+#include "peer_memory.h"
 #include "provider/provider.h"
 #include "provider/soft/regions/dmabuf.h"
 #include "provider/soft/regions/segments.h"
@@ -91,7 +92,7 @@ static struct soft_received_grant *make_room_for_key(struct soft_qp *qp)
 
 static void request_grant(struct soft_qp *qp, struct soft_received_grant *grant)
 {
-	if (pier_soft_send_grant_request(qp, grant->key))
+	if (pier_soft_send_grant_request(qp, grant->key, !qp->link.ring->unreachable))
 		grant->state = SOFT_GRANT_REQUESTED;
 }
 
@@ -219,6 +220,42 @@ static bool map_grant(const struct soft_ring *ring,
 	return true;
 }
 
+/* The kernel checks the addresses when they are used. */
+static struct soft_mr *list_addresses(const struct soft_grant_message *message)
+{
+	const struct pier_provider_part none = { .fd = -1 };
+	struct soft_mr *mr = pier_soft_allocate_mr(&none, message->count, message->iova,
+						   0);
+
+	for (uint32_t i = 0; mr && i < message->count; i++) {
+		struct soft_segment *segment = &mr->segments[i];
+
+		segment->start = mr->ibv.length;
+		segment->end = segment->start + message->segments[i].length;
+		segment->fd = -1;
+		segment->offset = message->segments[i].offset;
+		mr->ibv.length = segment->end;
+		mr->count++;
+	}
+	return mr;
+}
+
+static bool use_grant(struct soft_qp *qp, const struct soft_grant_message *message,
+		      const int *fds, struct soft_received_grant *grant)
+{
+	grant->by_address = message->shared_memory;
+	if (!grant->by_address) {
+		grant->rights = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+		return map_grant(qp->link.ring, message, fds, grant);
+	}
+	if (sum_segment_lengths(message) == 0 || !qp->link.ring->shares_fds ||
+	    !pier_soft_find_peer(qp, message->shared_memory))
+		return false;
+	grant->rights = message->rights;
+	grant->mapped = list_addresses(message);
+	return grant->mapped;
+}
+
 bool pier_soft_accept_grant(struct soft_qp *qp, const struct soft_grant_message *message,
 			    const int *fds)
 {
@@ -233,7 +270,7 @@ bool pier_soft_accept_grant(struct soft_qp *qp, const struct soft_grant_message 
 						       DENIED_NANOSECONDS;
 	if (message->count == 0)
 		return true;
-	if (!map_grant(qp->link.ring, message, fds, grant)) {
+	if (!use_grant(qp, message, fds, grant)) {
 		pier_soft_send_grant_returned(qp, message->slot, message->serial);
 		return true;
 	}

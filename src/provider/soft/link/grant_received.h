@@ -28,7 +28,9 @@ struct soft_received_grant {
 	uint32_t key;
 	uint32_t slot, serial;	/* in `valid` of the shared memory */
 	bool counted;		/* the peer needs a header for each write */
-	struct soft_mr *mapped; /* the peer's region, mapped here */
+	bool by_address;	/* the offsets of segments are addresses in the peer */
+	uint32_t rights;	/* of IBV_ACCESS_REMOTE_* */
+	struct soft_mr *mapped; /* the peer's region, mapped here unless by_address */
 	uint64_t bytes;		/* of it, reserved with pier_soft_reserve_mapping(), */
 	uint32_t segments;	/* and in how many mappings */
 	uint64_t used;		/* the larger, the later */

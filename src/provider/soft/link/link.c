@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 
 #include "link.h"
+#include "core/environment.h"
 #include "credentials.h"
 #include "grant_given.h"
 #include "grant_received.h"
@@ -48,6 +49,7 @@ static void start_ring(struct soft_qp *qp)
 
 	link->ring->qp = qp;
 	link->ring->shares_fds = pier_soft_may_have_fds(link->tx_fd);
+	link->ring->unreachable = pier_switched_off("PIER_SOFT_CMA");
 	pier_soft_accept_fds(link->rx_fd, true);
 	pier_soft_start_polling(qp);
 }

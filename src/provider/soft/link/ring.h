@@ -35,6 +35,12 @@ struct soft_ring {
 	uint64_t last_checked; /* when the peer was last seen to be there */
 	bool shares_fds;       /* pier_soft_may_have_fds() when the link was made */
 
+	/* For copies by address. */
+	bool unreachable; /* the kernel refuses, or PIER_SOFT_CMA=off */
+	pid_t peer_pid;
+	uint64_t peer_witness; /* the address in that process */
+	uint64_t witnessed;    /* when it was last there */
+
 	/* Control messages that are not handled yet, and the fds that came with them. */
 	uint8_t control[SOFT_MAX_CONTROL];
 	uint32_t control_length;

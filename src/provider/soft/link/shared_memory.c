@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "shared_memory.h"
+#include "auth.h"
 #include "core/environment.h"
 #include "core/fd.h"
 #include "provider/soft/regions/dmabuf.h"
@@ -18,6 +19,19 @@ static bool may_share_memory(void)
 	       pier_soft_may_touch_holes();
 }
 
+/*
+ * A random address below the stack; the kernel takes another one if it is in use. Nothing
+ * else is there in other processes, or in this one after the memory was unmapped. See
+ * peer_memory.c.
+ */
+static void *choose_address(void)
+{
+	uint64_t random = 0;
+
+	pier_soft_random(&random, sizeof(random));
+	return (void *)(uintptr_t)(random % (uintptr_t)&random);
+}
+
 /* Consumes the fd. */
 static struct soft_shared_memory *map_shared_memory(int fd)
 {
@@ -28,8 +42,8 @@ static struct soft_shared_memory *map_shared_memory(int fd)
 		pier_close_fd(fd);
 		return NULL;
 	}
-	mapping = mmap(NULL, SOFT_SHARED_MEMORY_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED,
-		       fd, 0);
+	mapping = mmap(choose_address(), SOFT_SHARED_MEMORY_SIZE, PROT_READ | PROT_WRITE,
+		       MAP_SHARED, fd, 0);
 	if (mapping == MAP_FAILED) {
 		pier_close_fd(fd);
 		free(memory);

@@ -30,6 +30,8 @@ struct soft_direction {
 	_Atomic uint32_t writer_sleeps;
 	/* The slot of the grant that the producer copies by, plus 1; 0: none. */
 	_Alignas(64) _Atomic uint32_t busy;
+	/* See peer_memory.c. The producer finds it in the consumer's memory. */
+	_Alignas(64) _Atomic uint64_t witness;
 	/* Serials of the grants that the consumer has given; 0: none. */
 	_Alignas(64) _Atomic uint32_t valid[SOFT_MAX_GRANTS];
 };

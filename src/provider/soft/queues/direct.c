@@ -4,6 +4,7 @@
 #include "direct.h"
 #include "core/checked.h"
 #include "provider/soft/link/grant_received.h"
+#include "provider/soft/link/peer_memory.h"
 #include "provider/soft/link/ring.h"
 #include "provider/soft/link/stream.h"
 #include "provider/soft/regions/copy.h"
@@ -13,10 +14,10 @@
 #include "provider/soft/soft.h"
 
 /*
- * By a grant this end copies into and out of a region of the peer, which is mapped here.
- * If the peer needs no notice of it, that is all, and a SKIP frame later says that some
- * requests were done. For immediate data and where writes are counted, a header follows
- * through the ring.
+ * By a grant this end copies into and out of a region of the peer, which is mapped here
+ * or reached by its addresses. If the peer needs no notice of it, that is all, and a SKIP
+ * frame later says that some requests were done. For immediate data and where writes are
+ * counted, a header follows through the ring.
  *
  * An earlier request may have to be sent again, or may be refused, and a peer that sees
  * bytes of a later request in its memory takes all earlier ones for done. So a request
@@ -35,10 +36,15 @@ enum {
 	REQUEST_COST = 4096
 };
 
-/* A request outside the region's bounds is the peer's to refuse. */
-static bool is_inside_region(const struct soft_mr *mr, const struct soft_send *send)
+/* A request outside the region's bounds or rights is the peer's to refuse. */
+static bool is_allowed(const struct soft_received_grant *grant,
+		       const struct soft_send *send)
 {
-	return send->address >= mr->iova &&
+	const struct soft_mr *mr = grant->mapped;
+	uint32_t right = send->opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_REMOTE_READ
+							  : IBV_ACCESS_REMOTE_WRITE;
+
+	return (grant->rights & right) && send->address >= mr->iova &&
 	       pier_range_fits(send->address - mr->iova, send->length, mr->ibv.length);
 }
 
@@ -67,7 +73,7 @@ static struct soft_extent extent_in_segment(const struct soft_segment *segment,
 	uint64_t skip = offset - segment->start, rest = segment->end - offset;
 
 	return (struct soft_extent){
-		.memory = segment->memory + skip,
+		.memory = segment->memory ? segment->memory + skip : NULL,
 		.fd = segment->fd,
 		.offset = segment->offset + skip,
 		.length = length < rest ? length : rest,
@@ -92,6 +98,20 @@ static bool begin_copy(struct soft_ring *ring, const struct soft_received_grant 
 		return true;
 	atomic_store(&ring->out->busy, 0);
 	return false;
+}
+
+/*
+ * -1 with EFAULT: memory of this end is gone. 0: the grant is of no use. Where a copy by
+ * address ends early, the ring finds out whose memory it is.
+ */
+static ssize_t copy_extent(struct soft_ring *ring,
+			   const struct soft_received_grant *grant,
+			   struct soft_vector *vector, const struct soft_extent *extent)
+{
+	if (grant->by_address)
+		return (ssize_t)pier_soft_copy_peer(ring, vector, extent->offset,
+						    extent->length);
+	return pier_soft_copy_synced(vector, extent);
 }
 
 /* A small request takes time, too. */
@@ -120,7 +140,7 @@ static enum soft_direct_result copy_chunk(struct soft_qp *qp, struct soft_send *
 		pier_soft_release_grant(grant);
 		return SOFT_DIRECT_UNUSED;
 	}
-	copied = pier_soft_copy_synced(&vector, &extent);
+	copied = copy_extent(ring, grant, &vector, &extent);
 	atomic_store(&ring->out->busy, 0);
 	if (copied < 0 && errno == EFAULT)
 		return SOFT_DIRECT_FAILED;
@@ -187,14 +207,14 @@ enum soft_direct_result pier_soft_copy_directly(struct soft_qp *qp,
 		return SOFT_DIRECT_DONE;
 	grant = pier_soft_find_grant(qp, send->key, send->length);
 	/* A request that went through the ring stays there. */
-	if (!grant || sq->queued < sq->barrier ||
-	    !is_inside_region(grant->mapped, send)) {
+	if (!grant || sq->queued < sq->barrier || !is_allowed(grant, send)) {
 		send->copied = 0;
 		return SOFT_DIRECT_UNUSED;
 	}
 	if (sq->done < sq->barrier)
 		return send->length < WAIT_BYTES ? SOFT_DIRECT_UNUSED : SOFT_DIRECT_LATER;
-	if (peer_has_gone(qp))
+	/* The memory of a peer that is gone can still be mapped, but has no address. */
+	if (!grant->by_address && peer_has_gone(qp))
 		return SOFT_DIRECT_LATER;
 	header = needs_header(sq, send, grant);
 	result = copy_chunks(qp, send, grant);

@@ -18,7 +18,10 @@
 #include "provider/soft/soft.h"
 #include "soft_fixture.h"
 
-/* Direct copies into and out of a peer's region, and the cases without them. */
+/*
+ * Direct copies into and out of a peer's region by its fds, and the cases without them.
+ * Without fds everything goes through the ring here; see addresses.c.
+ */
 
 static const struct pier_provider *const soft = &pier_soft_provider;
 static const struct fixture_options stepped = { .stepped = 1 };
@@ -1023,5 +1026,6 @@ int main(void)
 		cmocka_unit_test(grants_memory_to_itself),
 	};
 
+	setenv("PIER_SOFT_CMA", "off", 1);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -129,6 +129,8 @@ static void explore(const struct story *story, enum way way)
 	exchange.area = exchange.behind + size_of(&exchange, &story->requests[0][0]);
 	if (way == BY_SOCKETS)
 		setenv("PIER_SOFT_SHARED", "off", 1);
+	if (way != BY_ADDRESS)
+		setenv("PIER_SOFT_CMA", "off", 1);
 	do {
 		open_exchange(&exchange);
 		while (go_on(&exchange))
@@ -138,6 +140,7 @@ static void explore(const struct story *story, enum way way)
 		close_exchange(&exchange);
 	} while (explore_next(&exchange.explorer));
 	unsetenv("PIER_SOFT_SHARED");
+	unsetenv("PIER_SOFT_CMA");
 	print_message("%s, way %d: %lu runs: %lu good, %lu failed\n", story->name,
 		      (int)way, exchange.explorer.runs, exchange.good, exchange.bad);
 	assert_true(exchange.good > 0);

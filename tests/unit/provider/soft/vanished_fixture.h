@@ -60,6 +60,7 @@ enum way {
 	BY_SOCKETS,
 	BY_RINGS,
 	DIRECTLY,
+	BY_ADDRESS,
 	WAYS
 };
 
@@ -97,6 +98,7 @@ static const uint32_t large_lengths[WAYS] = {
 	[BY_SOCKETS] = 5 << 18,
 	[BY_RINGS] = SOFT_RING_SIZE + SOFT_RING_SIZE / 2,
 	[DIRECTLY] = 5 << 18,
+	[BY_ADDRESS] = 5 << 18,
 };
 
 static uint32_t length_of(const struct exchange *exchange, const struct request *request)
@@ -242,13 +244,14 @@ static bool step(struct exchange *exchange, unsigned int at)
 /* At the second use of a key the NIC asks whether it may copy directly. */
 static void use_key(struct exchange *exchange, unsigned int at)
 {
-	const struct request request = { .opcode = IBV_WR_RDMA_WRITE,
-					 .size = SMALL,
-					 .kept = true,
-					 .peer_kept = true };
+	struct request request = { .opcode = IBV_WR_RDMA_WRITE,
+				   .size = SMALL,
+				   .kept = true,
+				   .peer_kept = true };
 	struct soft_fixture *fixture = &exchange->ends[at].fixture;
 
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < (exchange->way == BY_ADDRESS ? 4 : 2); i++) {
+		request.peer_kept = i < 2;
 		assert_int_equal(post(exchange, at, &request, exchange->behind), 0);
 		fixture_expect(fixture, fixture->send_cq, &exchange->ends[!at].fixture, 0,
 			       IBV_WC_SUCCESS);
@@ -289,7 +292,7 @@ static void open_exchange(struct exchange *exchange)
 		open_area(&exchange->ends[i].vanishing, &exchange->ends[i].fixture,
 			  exchange->area, false);
 	}
-	for (unsigned int i = 0; exchange->way == DIRECTLY && i < 2; i++)
+	for (unsigned int i = 0; exchange->way >= DIRECTLY && i < 2; i++)
 		use_key(exchange, i);
 	fill(exchange, 0);
 	fill(exchange, 1);

@@ -656,7 +656,7 @@ static void local_requests_are_not_on_the_wire(void **state)
 	fake_send(waited.fd, (struct soft_header){ .opcode = SOFT_ACK, .msn = 3 });
 	fixture_expect(fixture, fixture->send_cq, NULL, 4, IBV_WC_SUCCESS);
 	/* Sequence numbers are unused up to here: the last binding has none either. */
-	bind.bind_mw.rkey++;
+	bind.bind_mw.rkey = ibv_inc_rkey(bind.bind_mw.rkey);
 	assert_int_equal(post(fixture, &bind), 0);
 	expect_local(fixture, NULL, 100, IBV_WC_BIND_MW);
 	assert_int_equal(fixture_post_recv(fixture, 9, 0, 8), 0);

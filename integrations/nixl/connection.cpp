@@ -1,0 +1,523 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "connection.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "bytes.hpp"
+#include "report.hpp"
+
+namespace pier_nixl
+{
+
+/* The most bytes of a request, and of a piece: see chunk in docs/design/transfer.md. */
+static const uint32_t chunk_max = 1 << 20;
+static const int cancel_ms = 3000;
+
+void connection::rail::push(const piece &one)
+{
+	at(count) = one;
+	count++;
+	data_count += !one.is_message;
+}
+
+connection::piece connection::rail::pop()
+{
+	piece one = at(0);
+
+	first = (first + 1) % pieces.size();
+	count--;
+	data_count -= !one.is_message;
+	return one;
+}
+
+connection::~connection()
+{
+	fail_all(NIXL_ERR_CANCELED);
+}
+
+/* Nothing that this end posted touches memory afterwards. */
+void connection::release_channels()
+{
+	for (const channel_end &end : ends)
+		pier_channel_destroy(end.channel);
+	ends.clear();
+	rails.clear();
+	pier_dereg_mr(slots_mr);
+	slots_mr = nullptr;
+}
+
+void connection::fail_all(nixl_status_t status)
+{
+	std::vector<request *> failed;
+
+	release_channels();
+	end_socket();
+	failed.swap(active);
+	waiting.clear();
+	outbox.clear();
+	for (request *one : failed)
+		one->status = status;
+}
+
+void connection::close_with(nixl_status_t status)
+{
+	std::lock_guard<std::mutex> guard(lock);
+
+	if (!over)
+		fail_all(status);
+}
+
+void connection::hang_up()
+{
+	fail_all(NIXL_ERR_REMOTE_DISCONNECT);
+}
+
+std::vector<int> connection::list_fds() const
+{
+	std::vector<int> fds;
+
+	for (const rail &one : rails)
+		fds.push_back(pier_channel_fd(one.channel));
+	return fds;
+}
+
+int connection::introduce(const agent_address &peer, const std::string &name,
+			  uint32_t count, const device_list &devices)
+{
+	agent_hello hello;
+	std::string bytes;
+
+	hello.token = peer.token;
+	hello.agent = name;
+	hello.rails = count;
+	hello.description = devices.description;
+	bytes = hello.write();
+	return write_all(socket.fd, bytes.data(), bytes.size(), PIER_NIXL_HANDSHAKE_MS);
+}
+
+int connection::set_up_rails(const agent_address &peer, const device_list &devices)
+{
+	for (const channel_end &end : ends) {
+		auto found = std::find(peer.devices.begin(), peer.devices.end(),
+				       end.peer_device);
+
+		if (found == peer.devices.end())
+			return -EBADMSG;
+		rails.emplace_back();
+		rails.back().channel = end.channel;
+		rails.back().device = end.device;
+		rails.back().peer_device = (uint32_t)(found - peer.devices.begin());
+		rails.back().chunk = std::min(chunk_max, end.max_message);
+	}
+	return pier_reg_mr(devices.all[rails[0].device].pd, slots.data(), slots.size(),
+			   PIER_ACCESS_LOCAL_READ, &slots_mr);
+}
+
+int connection::call_agent(const agent_address &peer, const std::string &name,
+			   uint32_t max_rails, const device_list &devices)
+{
+	uint32_t count = std::min(max_rails, peer.rails);
+	int error;
+
+	peer_token = peer.token;
+	error = dial_agent(peer, socket);
+	if (!error)
+		error = introduce(peer, name, count, devices);
+	if (error) {
+		report_line("cannot reach the peer: %s", strerror(-error));
+		return error;
+	}
+	error = make_channels(devices, peer.description, count, true, socket.fd, ends);
+	if (!error)
+		error = set_up_rails(peer, devices);
+	if (error)
+		report_failure("cannot connect to the peer");
+	return error;
+}
+
+nixl_status_t connection::post(request &of, const std::string *message)
+{
+	std::lock_guard<std::mutex> guard(lock);
+
+	polls++;
+	if (over)
+		return of.status = NIXL_ERR_REMOTE_DISCONNECT;
+	of.next = 0;
+	of.offset = 0;
+	of.is_cancelled = of.notice_queued = of.notice_sent = false;
+	of.has_notice = message != nullptr;
+	of.message = message ? *message : std::string();
+	of.started = std::chrono::steady_clock::now();
+	of.status = NIXL_IN_PROG;
+	active.push_back(&of);
+	waiting.push_back(&of);
+	make_progress();
+	/* Software NICs and inline data may be done already. */
+	if (of.status == NIXL_IN_PROG && !over)
+		make_progress();
+	return of.status;
+}
+
+nixl_status_t connection::check(request &of)
+{
+	nixl_status_t status = of.status;
+	std::unique_lock<std::mutex> guard(lock, std::defer_lock);
+
+	if (status != NIXL_IN_PROG)
+		return status;
+	polls++;
+	/* Another thread that holds the lock makes the same progress. */
+	if (guard.try_lock() && !over)
+		make_progress();
+	return of.status;
+}
+
+void connection::make_progress()
+{
+	collect_all();
+	post_pieces();
+	post_notices();
+}
+
+/* Each function may find that the connection is broken, and leaves no rails then. */
+void connection::collect_all()
+{
+	for (size_t i = 0; i < rails.size(); i++)
+		collect_rail(rails[i]);
+}
+
+void connection::collect_rail(rail &of)
+{
+	struct pier_channel_failure failure;
+	struct pier_result result;
+	int error = 1;
+
+	while (of.count > 0 && error == 1) {
+		error = pier_work_poll(of.channel, of.at(0).work, &result);
+		if (error == 1 && result.error)
+			error = result.error;
+		if (error == 1)
+			finish_piece(of.pop());
+		if (over)
+			return;
+	}
+	if (error < 0) {
+		report_failure("a transfer failed");
+		/* Requests behind the first that fails are flushed. */
+		if (pier_channel_error(of.channel, &failure))
+			error = failure.first.error;
+		fail_all(status_of(error));
+	}
+}
+
+void connection::finish_piece(const piece &done)
+{
+	slots_done += done.is_message;
+	if (!done.owner)
+		return;
+	if (done.is_message)
+		done.owner->notice_sent = done.is_last;
+	else
+		done.owner->in_flight--;
+	finish_if_done(*done.owner);
+}
+
+void connection::finish_if_done(request &of)
+{
+	if (of.is_cancelled || !of.is_posted() || of.in_flight > 0)
+		return;
+	if (of.has_notice && !of.notice_queued)
+		queue_notice(&of, of.message, of.writes_device);
+	if (!of.has_notice || of.notice_sent)
+		end_request(of, of.reads_device ? flush_device(of) : NIXL_SUCCESS);
+}
+
+void connection::end_request(request &of, nixl_status_t status)
+{
+	active.erase(std::find(active.begin(), active.end(), &of));
+	if (status == NIXL_SUCCESS)
+		measure(of);
+	of.status = status;
+}
+
+/*
+ * The bytes are visible to device code after this: see <pier/sync.h>. For memory that
+ * the NIC reaches directly, one call for a region covers all its bytes.
+ */
+nixl_status_t connection::flush_device(const request &of)
+{
+	const local_memory *flushed = nullptr;
+	int error = 0;
+
+	for (size_t i = 0; !error && i < of.spans.size(); i++) {
+		const request::span &span = of.spans[i];
+
+		for (const rail &one : rails)
+			if (!error && span.local != flushed)
+				error = pier_mr_sync_for_device(
+					span.local->regions[one.device].mr,
+					span.local_offset, span.length);
+		flushed = span.local;
+	}
+	if (error)
+		report_failure("bytes were read but are not visible to the device");
+	return status_of(error);
+}
+
+void connection::measure(const request &of)
+{
+	auto took = std::chrono::steady_clock::now() - of.started;
+	uint64_t us = (uint64_t)std::chrono::duration_cast<std::chrono::microseconds>(
+			      took)
+			      .count();
+	uint64_t rate = of.bytes * 1000 / (us + 1);
+
+	/* Small transfers measure the latency. */
+	if (of.bytes >= chunk_max)
+		bytes_per_ms = bytes_per_ms ? (bytes_per_ms * 3 + rate) / 4 : rate;
+}
+
+uint64_t connection::estimate_us(uint64_t bytes)
+{
+	static const uint64_t latency_us = 10, unknown_mbits = 16000;
+	std::lock_guard<std::mutex> guard(lock);
+	uint64_t rate = bytes_per_ms, mbits = 0;
+
+	for (const channel_end &end : ends)
+		mbits += end.speed;
+	if (!rate)
+		rate = (mbits ? mbits : unknown_mbits) * 125;
+	return latency_us + bytes * 1000 / rate;
+}
+
+/* Rails take pieces in turn; one that is full is left out. */
+void connection::post_pieces()
+{
+	bool has_posted = true;
+
+	while (has_posted && !over && !waiting.empty()) {
+		has_posted = false;
+		for (size_t i = 0; i < rails.size() && !waiting.empty(); i++) {
+			request &of = *waiting.front();
+
+			if (!of.is_posted() && !post_piece(rails[i], of)) {
+				if (over)
+					return;
+				continue;
+			}
+			has_posted = true;
+			if (!of.is_posted())
+				continue;
+			waiting.pop_front();
+			if (of.has_notice && rails.size() == 1 &&
+			    of.operation == NIXL_WRITE)
+				queue_notice(&of, of.message, of.writes_device);
+			finish_if_done(of);
+		}
+	}
+}
+
+/* Returns false if the rail has no room, or the connection is broken. */
+bool connection::post_piece(rail &on, request &of)
+{
+	size_t next = of.next;
+	uint64_t offset = of.offset;
+	piece one = { {}, &of, false, false };
+	int error;
+
+	if (on.data_count == pieces_max ||
+	    pier_channel_send_room(on.channel) < piece_requests)
+		return false;
+	error = post_batch(on, of, one.work);
+	if (!error) {
+		on.push(one);
+		of.in_flight++;
+		return true;
+	}
+	of.next = next;
+	of.offset = offset;
+	if (error != -EAGAIN) {
+		report_failure("a transfer cannot be posted");
+		fail_all(status_of(error));
+	}
+	return false;
+}
+
+/* Take up to piece_requests requests, and up to a chunk of bytes, from the spans. */
+int connection::post_batch(rail &on, request &of, struct pier_work &ret_work)
+{
+	struct pier_write_pair writes[piece_requests];
+	struct pier_read_pair reads[piece_requests];
+	uint32_t count = 0, bytes = 0;
+
+	while (count < piece_requests && bytes < on.chunk && !of.is_posted()) {
+		const request::span &span = of.spans[of.next];
+		const local_memory::region &region = span.local->regions[on.device];
+		const pier_remote &part = span.remote->parts[on.peer_device];
+		uint32_t length = (uint32_t)std::min<uint64_t>(span.length - of.offset,
+							       on.chunk - bytes);
+		uint64_t addr = region.iova + span.local_offset + of.offset;
+		pier_remote remote = { part.addr + span.remote_offset + of.offset, length,
+				       part.rkey };
+
+		if (of.operation == NIXL_WRITE)
+			writes[count] = { { addr, length, region.lkey }, remote };
+		else
+			reads[count] = { { addr, length, region.lkey }, remote };
+		count++;
+		bytes += length;
+		of.offset += length;
+		if (of.offset == span.length) {
+			of.next++;
+			of.offset = 0;
+		}
+	}
+	return of.operation == NIXL_WRITE
+		       ? pier_post_writes(on.channel, writes, count, &ret_work)
+		       : pier_post_reads(on.channel, reads, count, &ret_work);
+}
+
+nixl_status_t connection::notify(const std::string &message)
+{
+	std::lock_guard<std::mutex> guard(lock);
+
+	polls++;
+	if (over)
+		return NIXL_ERR_REMOTE_DISCONNECT;
+	queue_notice(nullptr, message, false);
+	make_progress();
+	return over ? NIXL_ERR_REMOTE_DISCONNECT : NIXL_SUCCESS;
+}
+
+/* The head is read by visitor::take_message(). */
+void connection::queue_notice(request *owner, const std::string &message, bool to_device)
+{
+	byte_writer writer;
+
+	writer.put_number(message.size(), 4);
+	writer.put_number(to_device, 4);
+	writer.put_bytes(message.data(), message.size());
+	outbox.push_back({ std::move(writer.out), 0, owner });
+	if (owner)
+		owner->notice_queued = true;
+}
+
+void connection::post_notices()
+{
+	while (!over && !outbox.empty() && slots_posted - slots_done < slots_max &&
+	       post_message(outbox.front()))
+		if (outbox.front().sent == outbox.front().bytes.size())
+			outbox.pop_front();
+}
+
+bool connection::post_message(notice &of)
+{
+	uint8_t *slot = slots.data() + slots_posted % slots_max * PIER_NIXL_SLOT_SIZE;
+	size_t length = std::min<size_t>(of.bytes.size() - of.sent, PIER_NIXL_SLOT_SIZE);
+	struct pier_gather element;
+	piece one = { {}, of.owner, true, of.sent + length == of.bytes.size() };
+	int error;
+
+	memcpy(slot, of.bytes.data() + of.sent, length);
+	element = pier_mr_gather_unchecked(slots_mr, (uint64_t)(uintptr_t)slot,
+					   (uint32_t)length);
+	error = pier_post_send(rails[0].channel, &element, 1, &one.work);
+	if (error == -EAGAIN)
+		return false;
+	if (error) {
+		report_failure("a notification cannot be sent");
+		fail_all(status_of(error));
+		return false;
+	}
+	of.sent += length;
+	slots_posted++;
+	rails[0].push(one);
+	return true;
+}
+
+bool connection::arm_events()
+{
+	int collected = 0;
+
+	for (const rail &one : rails) {
+		int count = pier_channel_arm(one.channel);
+
+		if (count < 0) {
+			report_failure("cannot ask a channel for events");
+			fail_all(status_of(count));
+			return false;
+		}
+		collected += count;
+	}
+	return collected > 0;
+}
+
+/*
+ * Wait for the first piece of a rail, whosever it is: pieces complete in order. A timeout
+ * breaks the channel, and with it the connection.
+ */
+void connection::wait_for_piece(rail &on, int timeout_ms)
+{
+	struct pier_result result;
+	int error = pier_work_wait(on.channel, on.at(0).work, timeout_ms, &result);
+
+	if (error) {
+		report_failure("a transfer could not be cancelled");
+		fail_all(status_of(error));
+		return;
+	}
+	finish_piece(on.pop());
+}
+
+/* A notification that has begun is sent to its end, since the peer waits for the rest. */
+void connection::withdraw(request &of)
+{
+	auto is_unsent = [&](const notice &one) {
+		return one.owner == &of && one.sent == 0;
+	};
+
+	of.is_cancelled = true;
+	of.next = of.spans.size();
+	waiting.erase(std::remove(waiting.begin(), waiting.end(), &of), waiting.end());
+	outbox.erase(std::remove_if(outbox.begin(), outbox.end(), is_unsent),
+		     outbox.end());
+	for (notice &one : outbox)
+		if (one.owner == &of)
+			one.owner = nullptr;
+	for (rail &on : rails)
+		for (size_t i = 0; i < on.count; i++)
+			if (on.at(i).owner == &of && on.at(i).is_message)
+				on.at(i).owner = nullptr;
+}
+
+bool connection::has_piece(rail &on, const request &of)
+{
+	for (size_t i = 0; i < on.count; i++)
+		if (on.at(i).owner == &of)
+			return true;
+	return false;
+}
+
+void connection::cancel(request &of)
+{
+	std::lock_guard<std::mutex> guard(lock);
+	auto end = std::chrono::steady_clock::now() +
+		   std::chrono::milliseconds(cancel_ms);
+
+	if (of.status != NIXL_IN_PROG)
+		return;
+	withdraw(of);
+	for (size_t i = 0; i < rails.size(); i++) {
+		while (i < rails.size() && has_piece(rails[i], of)) {
+			auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+				end - std::chrono::steady_clock::now());
+
+			wait_for_piece(rails[i], (int)std::max<int64_t>(left.count(), 0));
+		}
+	}
+	if (of.status == NIXL_IN_PROG)
+		end_request(of, NIXL_ERR_CANCELED);
+}
+
+} // namespace pier_nixl

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "devices.hpp"
+
+namespace pier_nixl
+{
+
+device_list::~device_list()
+{
+	for (const device &one : all) {
+		pier_dealloc_pd(one.pd);
+		pier_close_device(one.handle);
+	}
+}
+
+int device_list::open_one(const std::string &name)
+{
+	device one = { name, nullptr, nullptr, 0 };
+	struct pier_device_attr attr;
+	int error;
+
+	if (find(name) >= 0)
+		return 0;
+	error = pier_open_device(name.c_str(), &one.handle);
+	if (error)
+		return error;
+	error = pier_query_device(one.handle, &attr);
+	if (!error)
+		error = pier_alloc_pd(one.handle, &one.pd);
+	if (error) {
+		pier_close_device(one.handle);
+		return error;
+	}
+	one.max_qp_wr = attr.max_qp_wr;
+	all.push_back(one);
+	return 0;
+}
+
+/*
+ * Paired with itself, an end returns its ports that are alike: as fast and as near as
+ * the best. Only these can be rails together.
+ */
+int device_list::open_all(const settings &chosen)
+{
+	const char *names = chosen.device.empty() ? nullptr : chosen.device.c_str();
+	std::vector<pier_rail_pair> pairs(PIER_RAILS_MAX);
+	uint8_t bytes[PIER_RAILS_SIZE_MAX];
+	int size, count, error;
+
+	size = pier_rails_describe(nullptr, names, bytes, sizeof(bytes));
+	if (size < 0)
+		return size;
+	description.assign((const char *)bytes, (size_t)size);
+	count = pier_rails_choose(bytes, (size_t)size, bytes, (size_t)size, pairs.data(),
+				  (uint32_t)pairs.size());
+	if (count < 0)
+		return count;
+	for (int i = 0; i < count; i++) {
+		error = open_one(pairs[(size_t)i].device);
+		if (error)
+			return error;
+	}
+	return 0;
+}
+
+int device_list::find(const std::string &name) const
+{
+	for (size_t i = 0; i < all.size(); i++)
+		if (all[i].name == name)
+			return (int)i;
+	return -1;
+}
+
+bool device_list::has_hardware() const
+{
+	const std::string soft = PIER_SOFT_DEVICE;
+
+	for (const device &one : all)
+		if (one.name.size() < soft.size() ||
+		    one.name.compare(one.name.size() - soft.size(), soft.size(), soft))
+			return true;
+	return false;
+}
+
+} // namespace pier_nixl

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_NIXL_DRIVER_HPP
+#define PIER_NIXL_DRIVER_HPP
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "sockets.hpp"
+
+namespace pier_nixl
+{
+
+/*
+ * One end of a connection. Application threads make progress on it when they call into
+ * the backend; the driver's thread does when they do not.
+ */
+class driven
+{
+      public:
+	virtual ~driven() = default;
+
+	/* The following are called with `lock` held. */
+
+	/* Collect completions, and post what there is room for. */
+	virtual void make_progress() = 0;
+	/*
+	 * Make the fds of list_fds() readable at the next completion. Returns true if
+	 * something has completed already: make progress, and arm again.
+	 */
+	virtual bool arm_events() = 0;
+	/* The peer has closed its socket, so it is gone. */
+	virtual void hang_up() = 0;
+	virtual std::vector<int> list_fds() const = 0;
+
+	std::mutex lock;
+	/* Incremented by application threads, so that the driver leaves the end to them.
+	 */
+	std::atomic<uint32_t> polls{ 0 };
+	/* The end can no longer be used. Set with `lock` held; never cleared. */
+	std::atomic<bool> over{ false };
+	/* Stays open as long as the connection: its end shows that the peer is gone. */
+	owned_fd socket;
+
+      protected:
+	/* Set `over`, and wake the driver to let the end go. */
+	void end_socket();
+};
+
+/*
+ * A thread that drives the ends of connections. It sleeps until something completes.
+ * While an application thread polls an end, the driver does not ask for events, which
+ * would cost both threads a switch for each completion, and looks once a millisecond
+ * whether the application still polls.
+ *
+ * Threads: any thread may call add_end().
+ */
+class driver
+{
+      public:
+	driver() = default;
+	driver(const driver &) = delete;
+	void operator=(const driver &) = delete;
+	~driver();
+
+	/* Returns 0 or a negative errno. */
+	int start_thread();
+	/* Wait for the thread, and let go of all ends. */
+	void stop_thread();
+	/* Drive an end until it is over. */
+	int add_end(const std::shared_ptr<driven> &end);
+
+      private:
+	struct watched {
+		std::shared_ptr<driven> end;
+		uint32_t polls_seen;
+	};
+
+	owned_fd epoll, wake;
+	std::thread thread;
+	std::atomic<bool> stopping{ false };
+	std::mutex lock; /* guards the following */
+	std::map<uint64_t, watched> ends;
+	uint64_t last_id = 0;
+	/* Of the thread alone: ends that were not armed, because they are being polled.
+	 */
+	std::set<uint64_t> resting;
+
+	void run_loop();
+	void visit_end(uint64_t id, bool at_socket);
+	void visit_resting();
+};
+
+} // namespace pier_nixl
+
+#endif

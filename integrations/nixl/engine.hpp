@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_NIXL_ENGINE_HPP
+#define PIER_NIXL_ENGINE_HPP
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "connection.hpp"
+#include "door.hpp"
+#include "driver.hpp"
+#include "memory.hpp"
+#include "nixl_abi.hpp"
+#include "visitor.hpp"
+
+namespace pier_nixl
+{
+
+/*
+ * The backend of one agent. Each virtual function is described in NIXL's
+ * backend_engine.h.
+ *
+ * Threads: any thread may call any function, whatever the agent's thread mode is; a
+ * request belongs to one thread at a time.
+ */
+class engine : public nixlBackendEngine
+{
+      public:
+	explicit engine(const nixlBackendInitParams *params);
+	~engine() override;
+
+	bool supportsRemote() const override;
+	bool supportsLocal() const override;
+	bool supportsNotif() const override;
+	nixl_mem_list_t getSupportedMems() const override;
+	nixl_status_t registerMem(const nixlBlobDesc &mem, const nixl_mem_t &type,
+				  nixlBackendMD *&out) override;
+	nixl_status_t deregisterMem(nixlBackendMD *meta) override;
+	nixl_status_t connect(const std::string &agent) override;
+	nixl_status_t disconnect(const std::string &agent) override;
+	nixl_status_t unloadMD(nixlBackendMD *input) override;
+	nixl_status_t prepXfer(const nixl_xfer_op_t &operation,
+			       const nixl_meta_dlist_t &local,
+			       const nixl_meta_dlist_t &remote, const std::string &agent,
+			       nixlBackendReqH *&handle,
+			       const nixl_opt_b_args_t *options) const override;
+	nixl_status_t postXfer(const nixl_xfer_op_t &operation,
+			       const nixl_meta_dlist_t &local,
+			       const nixl_meta_dlist_t &remote, const std::string &agent,
+			       nixlBackendReqH *&handle,
+			       const nixl_opt_b_args_t *options) const override;
+	nixl_status_t checkXfer(nixlBackendReqH *handle) const override;
+	nixl_status_t releaseReqH(nixlBackendReqH *handle) const override;
+	nixl_status_t getPublicData(const nixlBackendMD *meta,
+				    std::string &bytes) const override;
+	nixl_status_t getConnInfo(std::string &bytes) const override;
+	nixl_status_t loadRemoteConnInfo(const std::string &agent,
+					 const std::string &bytes) override;
+	nixl_status_t loadRemoteMD(const nixlBlobDesc &input, const nixl_mem_t &type,
+				   const std::string &agent,
+				   nixlBackendMD *&output) override;
+	nixl_status_t loadLocalMD(nixlBackendMD *input, nixlBackendMD *&output) override;
+	nixl_status_t getNotifs(notif_list_t &list) override;
+	nixl_status_t genNotif(const std::string &agent,
+			       const std::string &message) const override;
+	nixl_status_t estimateXferCost(
+		const nixl_xfer_op_t &operation, const nixl_meta_dlist_t &local,
+		const nixl_meta_dlist_t &remote, const std::string &agent,
+		nixlBackendReqH *const &handle, std::chrono::microseconds &duration,
+		std::chrono::microseconds &margin, nixl_cost_t &method,
+		const nixl_opt_args_t *options) const override;
+
+      private:
+	/* An agent whose metadata was loaded. */
+	struct peer {
+		std::mutex lock; /* held while the agent is called */
+		agent_address address;
+		std::shared_ptr<connection> link;
+	};
+
+	settings chosen;
+	device_list devices; /* outlives all that follows */
+	agent_address own;
+	inbox messages;
+	mutable std::mutex lock; /* guards the following three */
+	mutable std::map<std::string, std::shared_ptr<peer>> peers;
+	std::vector<std::shared_ptr<visitor>> visitors;
+	std::set<local_memory *> memories;
+	mutable driver progress;
+	door entrance;
+
+	int start();
+	void greet(owned_fd &&socket, const agent_hello &hello);
+	nixl_status_t find_link(const std::string &agent,
+				std::shared_ptr<connection> &ret_link) const;
+	void flush_devices();
+};
+
+} // namespace pier_nixl
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "request.hpp"
+
+#include "report.hpp"
+
+namespace pier_nixl
+{
+
+static bool is_inside(uint64_t addr, uint64_t length, const nixlMetaDesc &desc)
+{
+	return desc.addr >= addr && desc.len <= length &&
+	       desc.addr - addr <= length - desc.len;
+}
+
+nixl_status_t request::prepare(nixl_xfer_op_t kind, const nixl_meta_dlist_t &local,
+			       const nixl_meta_dlist_t &remote)
+{
+	int count = local.descCount();
+
+	if (count != remote.descCount()) {
+		report_line("%d local descriptors and %d remote ones", count,
+			    remote.descCount());
+		return NIXL_ERR_INVALID_PARAM;
+	}
+	operation = kind;
+	spans.clear();
+	spans.reserve((size_t)count);
+	for (size_t i = 0; i < (size_t)count; i++) {
+		auto *mine = static_cast<const local_memory *>(local[i].metadataP);
+		auto *theirs = static_cast<const remote_memory *>(remote[i].metadataP);
+
+		if (local[i].len != remote[i].len ||
+		    !is_inside(mine->addr, mine->length, local[i]) ||
+		    !is_inside(theirs->addr, theirs->length, remote[i])) {
+			report_line("descriptor %zu: %zu bytes at %#llx and %zu bytes of "
+				    "the peer at %#llx differ in length, or are outside "
+				    "their registered memory",
+				    i, local[i].len, (unsigned long long)local[i].addr,
+				    remote[i].len, (unsigned long long)remote[i].addr);
+			return NIXL_ERR_INVALID_PARAM;
+		}
+		reads_device |= kind == NIXL_READ && mine->type == VRAM_SEG;
+		writes_device |= kind == NIXL_WRITE && theirs->type == VRAM_SEG;
+		bytes += local[i].len;
+		if (local[i].len > 0)
+			spans.push_back({ mine, theirs, local[i].addr - mine->addr,
+					  remote[i].addr - theirs->addr, local[i].len });
+	}
+	return NIXL_SUCCESS;
+}
+
+} // namespace pier_nixl

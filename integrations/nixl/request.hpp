@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_NIXL_REQUEST_HPP
+#define PIER_NIXL_REQUEST_HPP
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "memory.hpp"
+#include "nixl_abi.hpp"
+
+namespace pier_nixl
+{
+
+class connection;
+
+/* A transfer of NIXL: a list of ranges, moved in one direction. */
+class request : public nixlBackendReqH
+{
+      public:
+	/* A descriptor: bytes that are contiguous at both ends. */
+	struct span {
+		const local_memory *local;
+		const remote_memory *remote;
+		uint64_t local_offset, remote_offset, length;
+	};
+
+	/*
+	 * Fill in the spans. Returns NIXL_SUCCESS, or NIXL_ERR_INVALID_PARAM if the
+	 * lists do not match, or a descriptor is outside its memory.
+	 */
+	nixl_status_t prepare(nixl_xfer_op_t kind, const nixl_meta_dlist_t &local,
+			      const nixl_meta_dlist_t &remote);
+
+	/* Constant between prepare() calls. */
+	nixl_xfer_op_t operation = NIXL_WRITE;
+	std::vector<span> spans;
+	uint64_t bytes = 0;
+	bool reads_device = false;  /* into device memory of this end */
+	bool writes_device = false; /* into device memory of the peer */
+
+	/* The connection on which it was posted. */
+	std::shared_ptr<connection> on;
+	/* NIXL_IN_PROG: `on` works on it, and the fields below belong to its lock. */
+	std::atomic<nixl_status_t> status{ NIXL_ERR_NOT_POSTED };
+
+	size_t next = 0;	/* the span that is posted next */
+	uint64_t offset = 0;	/* in that span, in bytes */
+	uint32_t in_flight = 0; /* pieces that were posted and have not completed */
+	bool is_cancelled = false;
+	bool has_notice = false;
+	bool notice_queued = false, notice_sent = false;
+	std::string message; /* of the notice */
+	std::chrono::steady_clock::time_point started;
+
+	bool is_posted() const
+	{
+		return next == spans.size();
+	}
+};
+
+} // namespace pier_nixl
+
+#endif

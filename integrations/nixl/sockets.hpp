@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_NIXL_SOCKETS_HPP
+#define PIER_NIXL_SOCKETS_HPP
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "address.hpp"
+
+namespace pier_nixl
+{
+
+/* A file descriptor that is closed with its owner; -1: none. */
+class owned_fd
+{
+      public:
+	int fd;
+
+	explicit owned_fd(int of = -1) : fd(of)
+	{
+	}
+	owned_fd(owned_fd &&other) noexcept : fd(std::exchange(other.fd, -1))
+	{
+	}
+	owned_fd &operator=(owned_fd &&other) noexcept
+	{
+		std::swap(fd, other.fd);
+		return *this;
+	}
+	~owned_fd();
+};
+
+/*
+ * Listen in the abstract namespace of Unix sockets, under a random name. Returns 0 or a
+ * negative errno.
+ */
+int listen_unix(owned_fd &ret_socket, std::string &ret_name);
+
+/*
+ * Listen on TCP.
+ *
+ * where      "IP" or "IP:PORT" ("[IP]:PORT" for IPv6); "": all addresses, any port
+ * ret_hosts  the addresses under which peers may find it
+ *
+ * Returns 0, or a negative errno: -EINVAL `where` is no address.
+ */
+int listen_tcp(const std::string &where, owned_fd &ret_socket,
+	       std::vector<std::string> &ret_hosts, uint16_t &ret_port);
+
+/*
+ * Connect to an agent, by the Unix socket if it is on this host and of this user,
+ * otherwise by TCP. Returns 0 or a negative errno: that of the last address tried.
+ */
+int dial_agent(const agent_address &address, owned_fd &ret_socket);
+
+/* Whether the other end of a Unix socket is a process of this user, or root's. */
+bool is_same_user(int socket);
+
+/*
+ * Write, or read, exactly `size` bytes. Returns 0, or a negative errno: -ETIMEDOUT after
+ * timeout_ms, -ECONNRESET the peer closed the socket.
+ */
+int write_all(int socket, const void *bytes, size_t size, int timeout_ms);
+int read_all(int socket, void *ret_bytes, size_t size, int timeout_ms);
+
+} // namespace pier_nixl
+
+#endif

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "visitor.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "bytes.hpp"
+#include "report.hpp"
+
+namespace pier_nixl
+{
+
+/* The longest notification. */
+static const size_t text_max = 64 << 20;
+
+visitor::visitor(inbox &where, owned_fd &&from) : messages(where)
+{
+	socket = std::move(from);
+}
+
+visitor::~visitor()
+{
+	release_channels();
+}
+
+void visitor::release_channels()
+{
+	for (const channel_end &end : ends)
+		pier_channel_destroy(end.channel);
+	ends.clear();
+	pier_recv_pool_destroy(pool);
+	pool = nullptr;
+}
+
+int visitor::welcome(const agent_hello &hello, uint32_t max_rails,
+		     const device_list &devices)
+{
+	uint32_t count = std::min(max_rails, hello.rails);
+	struct pier_recv_pool_attr attr;
+	int error;
+
+	agent = hello.agent;
+	error = make_channels(devices, hello.description, count, false, socket.fd, ends);
+	if (!error) {
+		pier_recv_pool_attr_init(&attr);
+		attr.count = PIER_NIXL_RECEIVES;
+		attr.length = PIER_NIXL_SLOT_SIZE;
+		error = pier_recv_pool_create(ends[0].channel, &attr, &pool);
+	}
+	if (error)
+		report_failure("cannot connect an agent that called");
+	return error;
+}
+
+/*
+ * Messages that arrived before the peer went are taken first: it may have ended after it
+ * sent the last one.
+ */
+void visitor::hang_up()
+{
+	make_progress();
+	if (!over) {
+		end_socket();
+		release_channels();
+	}
+}
+
+void visitor::close_now()
+{
+	std::lock_guard<std::mutex> guard(lock);
+
+	if (!over) {
+		end_socket();
+		release_channels();
+	}
+}
+
+std::vector<int> visitor::list_fds() const
+{
+	return { pier_channel_fd(ends[0].channel) };
+}
+
+void visitor::make_progress()
+{
+	struct pier_pool_message message;
+	int count;
+
+	do {
+		count = over ? 0 : pier_recv_pool_poll(pool, &message);
+		if (count == 1) {
+			take_message((const uint8_t *)message.pointer, message.length);
+			pier_recv_pool_release(pool, &message);
+		}
+	} while (count == 1);
+	if (count < 0) {
+		end_socket();
+		release_channels();
+	}
+}
+
+/* The forms of connection::queue_notice() and post_message(). */
+void visitor::take_message(const uint8_t *bytes, size_t length)
+{
+	byte_reader reader(bytes, length);
+
+	if (!has_head) {
+		expected = reader.number(4);
+		to_device = reader.number(4);
+		if (reader.failed() || expected > text_max) {
+			report_line("%s sent something other than a notification",
+				    agent.c_str());
+			expected = 0;
+			return;
+		}
+		has_head = true;
+		bytes += 8;
+		length -= 8;
+	}
+	text.append((const char *)bytes, std::min(length, expected - text.size()));
+	if (text.size() < expected)
+		return;
+	messages.add(agent, std::move(text), to_device);
+	text.clear();
+	has_head = false;
+}
+
+bool visitor::arm_events()
+{
+	int count = pier_channel_arm(ends[0].channel);
+
+	if (count < 0) {
+		end_socket();
+		release_channels();
+	}
+	return count > 0;
+}
+
+} // namespace pier_nixl

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_NIXL_VISITOR_HPP
+#define PIER_NIXL_VISITOR_HPP
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "channels.hpp"
+#include "driver.hpp"
+#include "nixl_abi.hpp"
+
+namespace pier_nixl
+{
+
+/* Notifications that have arrived, from all visitors. Any thread may call. */
+class inbox
+{
+      public:
+	void add(const std::string &agent, std::string &&message, bool to_device)
+	{
+		std::lock_guard<std::mutex> guard(lock);
+
+		messages.emplace_back(agent, std::move(message));
+		for_device |= to_device;
+	}
+	/* Returns whether a notification follows bytes in memory of a device. */
+	bool take_all(notif_list_t &ret_list)
+	{
+		std::lock_guard<std::mutex> guard(lock);
+		bool had = for_device;
+
+		ret_list.insert(ret_list.end(), std::make_move_iterator(messages.begin()),
+				std::make_move_iterator(messages.end()));
+		messages.clear();
+		for_device = false;
+		return had;
+	}
+
+      private:
+	std::mutex lock;
+	notif_list_t messages;
+	bool for_device = false;
+};
+
+/*
+ * A connection that a peer made. The peer's requests need nothing of this end, except
+ * for notifications, which it puts into the inbox.
+ */
+class visitor : public driven
+{
+      public:
+	visitor(inbox &where, owned_fd &&from);
+	~visitor() override;
+
+	/*
+	 * Answer a hello that was checked, and connect all rails. Returns 0, or a
+	 * negative errno after a line that gives the reason.
+	 */
+	int welcome(const agent_hello &hello, uint32_t max_rails,
+		    const device_list &devices);
+	/* End the connection. */
+	void close_now();
+
+	void make_progress() override;
+	bool arm_events() override;
+	void hang_up() override;
+	std::vector<int> list_fds() const override;
+
+      private:
+	inbox &messages;
+	std::string agent;
+	std::vector<channel_end> ends;
+	struct pier_recv_pool *pool = nullptr;
+	/* Of the notification that is arriving. */
+	std::string text;
+	size_t expected = 0;
+	bool has_head = false, to_device = false;
+
+	void release_channels();
+	void take_message(const uint8_t *bytes, size_t length);
+};
+
+} // namespace pier_nixl
+
+#endif

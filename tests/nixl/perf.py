@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Figures of a backend of NIXL: writes between two processes of this host.
+
+    perf.py BACKEND MEMORY
+
+Prints the start of an agent in s, the latency of 4 KiB in s, and the bandwidth of
+PIER_TEST_NIXL_SIZE bytes in bytes/s. BACKEND is one of NIXL, or "mooncake", which is
+Mooncake's engine over TCP without NIXL. PYTHONPATH must have their wheels.
+"""
+import os
+import pickle
+import statistics
+import subprocess
+import sys
+import time
+
+KIB = 1 << 10
+SMALL = 4 * KIB
+SIZE = int(os.environ["PIER_TEST_NIXL_SIZE"])
+# Enough for a clock, few enough for a slow backend.
+WARM, SMALL_COUNT, BIG_COUNT = 200, 2000, 7
+
+
+def measure(small, big):
+    """Seconds of one small write, the median, and bytes per second of big ones."""
+    for _ in range(WARM):
+        small()
+    times = []
+    for _ in range(SMALL_COUNT):
+        start = time.perf_counter()
+        small()
+        times.append(time.perf_counter() - start)
+    big()
+    start = time.perf_counter()
+    for _ in range(BIG_COUNT):
+        big()
+    return statistics.median(times), BIG_COUNT * SIZE / (time.perf_counter() - start)
+
+
+def perf_nixl(backend, kind):
+    import agents  # needs NIXL
+
+    start = time.perf_counter()
+    agents.make_agent("first", backend)
+    started = time.perf_counter() - start
+    world = agents.World(backend, kind)
+
+    def write(length):
+        handle = world.prepare("WRITE", [(0, 0, length)])
+        transfer, check = world.agent.transfer, world.agent.check_xfer_state
+
+        def once():
+            state = transfer(handle)
+            while state == "PROC":
+                state = check(handle)
+            if state != "DONE":
+                sys.exit("a write ended with " + state)
+        return once
+
+    world.memory.bytes[:] = b"\1" * SIZE
+    latency, bandwidth = measure(write(SMALL), write(SIZE))
+    agents.equal(world.server.ask("read", SIZE - 4, 4), b"\1" * 4)
+    return started, latency, bandwidth
+
+
+def make_mooncake():
+    from mooncake.engine import TransferEngine
+
+    engine = TransferEngine()
+    if engine.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", ""):
+        sys.exit("mooncake did not start")
+    addr = engine.allocate_managed_buffer(SIZE)
+    if not addr:
+        sys.exit("mooncake has no memory")
+    return engine, addr
+
+
+def serve_mooncake():
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    engine, addr = make_mooncake()
+    pickle.dump(("127.0.0.1:%d" % engine.get_rpc_port(), addr), out)
+    out.flush()
+    sys.stdin.read()
+
+
+def perf_mooncake():
+    start = time.perf_counter()
+    engine, addr = make_mooncake()
+    started = time.perf_counter() - start
+    server = subprocess.Popen([sys.executable, __file__, "--serve"], stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE)
+    peer, target = pickle.load(server.stdout)
+
+    def write(length):
+        def once():
+            if engine.transfer_sync_write(peer, addr, target, length):
+                sys.exit("a write of mooncake failed")
+        return once
+
+    figures = (started, *measure(write(SMALL), write(SIZE)))
+    server.kill()
+    return figures
+
+
+def main():
+    if sys.argv[1] == "--serve":
+        serve_mooncake()
+        return
+    out = os.dup(1)
+    os.dup2(2, 1)  # NIXL and Mooncake print to standard output
+    figures = perf_mooncake() if sys.argv[1] == "mooncake" else perf_nixl(*sys.argv[1:])
+    os.write(out, (" ".join(map(repr, figures)) + "\n").encode())
+    # Without the interpreter's end, whose order the libraries do not expect.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
