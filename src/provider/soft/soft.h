@@ -130,9 +130,9 @@ struct soft_qp {
 		struct ibv_qp ibv;
 		struct ibv_qp_ex ex;
 	};
-	struct soft_builder *builder; /* NULL: not made for ibv_wr_post(3) */
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr;
+	struct soft_builder *builder; /* NULL: not made for ibv_wr_post(3) */
 	struct soft_send_queue sq;
 	struct soft_recv_queue rq; /* without slots if there is an SRQ */
 	struct soft_srq *srq;
