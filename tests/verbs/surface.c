@@ -312,11 +312,13 @@ static void a_context_closes_with_objects(void **state)
 	assert_int_equal(test_count_fds(), fds);
 }
 
-static int use_device(const union ibv_gid *parents_gid)
+static int use_device(struct ibv_context *parents, const union ibv_gid *parents_gid)
 {
 	struct end a = { 0 };
 	union ibv_gid gid;
 
+	if (ibv_close_device(parents))
+		return 1;
 	open_end(&a);
 	if (ibv_query_gid(a.context, 1, 0, &gid) ||
 	    memcmp(&gid, parents_gid, sizeof(gid)) == 0)
@@ -342,12 +344,12 @@ static void a_forked_child_opens_its_own(void **state)
 	(void)state;
 	open_end(&a);
 	assert_int_equal(ibv_query_gid(a.context, 1, 0, &gid), 0);
+	connect_end(&a, &gid, a.qp->qp_num);
 	child = fork();
 	if (child == 0)
-		_exit(use_device(&gid));
+		_exit(use_device(a.context, &gid));
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
-	connect_end(&a, &gid, a.qp->qp_num);
 	write_between(&a, &a);
 	close_end(&a);
 }

@@ -265,6 +265,8 @@ static void fail_queues(struct ibv_context *context)
 
 int pier_soft_close_verbs(struct ibv_context *context)
 {
+	if (soft_context(context)->pid != getpid())
+		return 0;
 	fail_queues(context);
 	pier_soft_leave_handle(context);
 	return 0;
