@@ -231,15 +231,32 @@ static int close_device(struct ibv_context *context)
 	return 0;
 }
 
+/*
+ * From `index` on. Other threads create and destroy queue pairs of other contexts
+ * meanwhile. NULL: there is none.
+ */
+static struct soft_qp *find_qp_of(struct ibv_context *ibv_context, uint32_t index)
+{
+	struct soft_context *context = soft_context(ibv_context);
+	struct soft_qp *qp = NULL;
+
+	pier_soft_lock(context);
+	for (; index < SOFT_MAX_QP && !qp; index++) {
+		qp = context->qps[index];
+		if (qp && qp->ibv.context != ibv_context)
+			qp = NULL;
+	}
+	pier_soft_unlock(context);
+	return qp;
+}
+
 static void fail_queues(struct ibv_context *context)
 {
-	struct soft_qp **qps = soft_context(context)->qps;
+	struct soft_qp *qp = find_qp_of(context, 0);
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 
-	for (uint32_t i = 0; i < SOFT_MAX_QP; i++) {
-		if (qps[i] && qps[i]->ibv.context == context)
-			pier_soft_modify_qp(&qps[i]->ibv, &attr, IBV_QP_STATE);
-	}
+	for (; qp; qp = find_qp_of(context, qp->ibv.handle + 1))
+		pier_soft_modify_qp(&qp->ibv, &attr, IBV_QP_STATE);
 }
 
 int pier_soft_close_verbs(struct ibv_context *context)
