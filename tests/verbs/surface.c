@@ -7,9 +7,12 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -257,12 +260,17 @@ static void write_between(struct end *from, struct end *to)
 	assert_memory_equal(to->memory, from->memory, LENGTH);
 }
 
-static void close_end(struct end *end)
+static void destroy_objects(struct end *end)
 {
 	assert_int_equal(ibv_destroy_qp(end->qp), 0);
 	assert_int_equal(ibv_dereg_mr(end->mr), 0);
 	assert_int_equal(ibv_destroy_cq(end->cq), 0);
 	assert_int_equal(ibv_dealloc_pd(end->pd), 0);
+}
+
+static void close_end(struct end *end)
+{
+	destroy_objects(end);
 	assert_int_equal(ibv_close_device(end->context), 0);
 }
 
@@ -301,10 +309,7 @@ static void a_context_closes_with_objects(void **state)
 	assert_int_equal(a.qp->state, IBV_QPS_ERR);
 	assert_int_equal(b.qp->state, IBV_QPS_RTS);
 	/* Too late, and harmless. */
-	assert_int_equal(ibv_destroy_qp(a.qp), 0);
-	assert_int_equal(ibv_dereg_mr(a.mr), 0);
-	assert_int_equal(ibv_destroy_cq(a.cq), 0);
-	assert_int_equal(ibv_dealloc_pd(a.pd), 0);
+	destroy_objects(&a);
 	close_end(&b);
 }
 
@@ -390,6 +395,46 @@ static void a_handle_of_libibverbs_has_these_functions(void **state)
 	assert_null(dlopen("no-such-library.so", RTLD_NOW));
 }
 
+/* While other threads create and destroy queue pairs of other contexts. */
+static void contexts_close_with_objects_at_once(void **state)
+{
+	pthread_t thread;
+
+	(void)state;
+	assert_int_equal(pthread_create(&thread, NULL, open_and_close, NULL), 0);
+	for (int i = 0; i < ROUNDS; i++) {
+		struct end a = { 0 };
+
+		open_end(&a);
+		assert_int_equal(ibv_close_device(a.context), 0);
+		destroy_objects(&a);
+	}
+	assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+/* realpath(3) of this library fills no more than the caller's PATH_MAX bytes. */
+static void a_path_that_is_too_long_is_refused(void **state)
+{
+	static const char name[] = "0123456789abcdef0123456789abcdef0123456789abcdef0123";
+	char folder[] = "/tmp/surface-XXXXXX", path[PATH_MAX + 16];
+	int start = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), depth = 0;
+
+	(void)state;
+	memset(path, 'g', sizeof(path));
+	assert_non_null(mkdtemp(folder));
+	assert_int_equal(chdir(folder), 0);
+	for (; depth < PATH_MAX / (int)sizeof(name) + 1; depth++)
+		assert_true(mkdir(name, 0700) == 0 && chdir(name) == 0);
+	assert_null(realpath(".", path));
+	assert_int_equal(errno, ENAMETOOLONG);
+	assert_memory_equal(path + PATH_MAX, "gggggggggggggggg", 16);
+	for (; depth > 0; depth--)
+		assert_true(chdir("..") == 0 && rmdir(name) == 0);
+	assert_int_equal(fchdir(start), 0);
+	assert_int_equal(close(start), 0);
+	assert_int_equal(rmdir(folder), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -402,7 +447,9 @@ int main(void)
 		cmocka_unit_test(a_context_closes_with_objects),
 		cmocka_unit_test(a_forked_child_opens_its_own),
 		cmocka_unit_test(threads_open_and_close_at_once),
+		cmocka_unit_test(contexts_close_with_objects_at_once),
 		cmocka_unit_test(a_handle_of_libibverbs_has_these_functions),
+		cmocka_unit_test(a_path_that_is_too_long_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
