@@ -348,6 +348,41 @@ static void a_forked_child_opens_its_own(void **state)
 	close_end(&a);
 }
 
+static int call_parent(const union ibv_gid *gid, uint32_t qpn)
+{
+	struct end a = { 0 };
+
+	open_end(&a);
+	connect_end(&a, gid, qpn);
+	close_end(&a);
+	return 0;
+}
+
+/* Its copy alone: others still reach the parent. */
+static void a_forked_child_closes_what_it_inherited(void **state)
+{
+	struct ibv_context *context = open_soft0();
+	struct end a = { 0 };
+	union ibv_gid gid;
+	int status;
+	pid_t child = fork();
+
+	(void)state;
+	if (child == 0)
+		_exit(ibv_close_device(context) != 0);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	open_end(&a);
+	assert_int_equal(ibv_query_gid(a.context, 1, 0, &gid), 0);
+	child = fork();
+	if (child == 0)
+		_exit(call_parent(&gid, a.qp->qp_num));
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	close_end(&a);
+	assert_int_equal(ibv_close_device(context), 0);
+}
+
 static void *open_and_close(void *unused)
 {
 	for (int i = 0; i < ROUNDS; i++) {
@@ -444,6 +479,8 @@ int main(void)
 		cmocka_unit_test(structs_of_any_size_are_filled),
 		cmocka_unit_test(what_soft0_lacks_is_refused),
 		cmocka_unit_test(contexts_of_a_process_share_gid_and_qpns),
+		/* Before contexts stay open in this process. */
+		cmocka_unit_test(a_forked_child_closes_what_it_inherited),
 		cmocka_unit_test(a_context_closes_with_objects),
 		cmocka_unit_test(a_forked_child_opens_its_own),
 		cmocka_unit_test(threads_open_and_close_at_once),
