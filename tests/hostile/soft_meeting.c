@@ -233,12 +233,31 @@ static void a_long_runtime_folder_is_refused(void **state)
 	char path[128];
 
 	(void)state;
-	memset(path, 'x', sizeof(path) - 1);
-	path[0] = '/';
-	path[sizeof(path) - 1] = 0;
+	snprintf(path, sizeof(path), "%s/%060d", parent, 0);
+	assert_int_equal(mkdir(path, 0700), 0);
 	setenv("XDG_RUNTIME_DIR", path, 1);
 	expect_refusal(ENAMETOOLONG, "too long");
-	setenv("XDG_RUNTIME_DIR", parent, 1);
+}
+
+/* As after su(1). */
+static void a_runtime_folder_of_another_user_is_not_used(void **state)
+{
+	struct soft_meeting meeting;
+	char path[112], expected[64];
+
+	(void)state;
+	skip_without_root();
+	snprintf(path, sizeof(path), "%s/mine", parent);
+	write_file(path, SOFT_KEY_SIZE, 0400);
+	setenv("PIER_SOFT_KEY", path, 1);
+	assert_int_equal(chown(parent, OTHER_USER, OTHER_USER), 0);
+	expect_entry(&meeting);
+	snprintf(expected, sizeof(expected), "/tmp/pier-soft0-%u", geteuid());
+	assert_string_equal(meeting.folder, expected);
+	setenv("XDG_RUNTIME_DIR", "/nonexistent", 1);
+	expect_entry(&meeting);
+	assert_string_equal(meeting.folder, expected);
+	rmdir(expected); /* unless somebody uses it */
 }
 
 static void join_and_tell(int fd)
@@ -335,6 +354,7 @@ int main(void)
 		case_of(a_key_of_another_user_is_refused),
 		case_of(a_key_of_another_length_is_refused),
 		case_of(a_full_disk_leaves_no_half_key),
+		case_of(a_runtime_folder_of_another_user_is_not_used),
 		case_of(a_long_runtime_folder_is_refused),
 		case_of(all_that_come_at_once_have_one_key),
 		case_of(a_key_of_the_users_own_is_checked_too),

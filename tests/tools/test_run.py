@@ -74,8 +74,9 @@ class Run(Case):
 
     def test_the_reason_why_soft0_does_not_open_is_printed(self):
         info = ("--", PIER, "info")
-        env = {"XDG_RUNTIME_DIR": str(self.folder / "none")}
-        reason = "pier: warning: ibv_open_device: soft0: cannot make the folder"
+        env = {"XDG_RUNTIME_DIR": str(self.folder)}
+        (self.folder / "pier-soft0").mkdir(0o755)
+        reason = "pier: warning: ibv_open_device: soft0: the folder"
         self.assertIn(reason, self.run_pier("run", *info, env=env).stderr)
         env["PIER_LOG"] = "none"
         self.assertNotIn(reason, self.run_pier("run", *info, env=env).stderr)

@@ -162,6 +162,13 @@ static void free_handle(struct soft_handle *handle)
 	free(handle);
 }
 
+static void close_handle(struct soft_handle *handle)
+{
+	if (pier_soft_unregister(handle->context))
+		free_context(handle->context);
+	free_handle(handle);
+}
+
 static struct soft_handle *allocate_handle(void)
 {
 	struct soft_handle *handle = calloc(1, sizeof(*handle));
@@ -170,6 +177,8 @@ static struct soft_handle *allocate_handle(void)
 	if (!handle)
 		return NULL;
 	init_verbs_context(&handle->verbs);
+	handle->close = close_handle;
+	atomic_init(&handle->users, 1);
 	error = pier_soft_open_events(handle);
 	if (!error) {
 		/*
@@ -219,51 +228,47 @@ static int close_device(struct ibv_context *context)
 {
 	struct soft_handle *handle = soft_handle(context);
 
-	if (atomic_load(&handle->users) > 0) {
+	if (atomic_load(&handle->users) > 1) {
 		pier_fail(EBUSY,
 			  "soft0: protection domains, CQs or channels are still open");
 		errno = EBUSY;
 		return -1;
 	}
-	if (pier_soft_unregister(handle->context))
-		free_context(handle->context);
-	free_handle(handle);
+	pier_soft_leave_handle(context);
 	return 0;
 }
 
-/*
- * From `index` on. Other threads create and destroy queue pairs of other contexts
- * meanwhile. NULL: there is none.
- */
-static struct soft_qp *find_qp_of(struct ibv_context *ibv_context, uint32_t index)
+/* Other handles may destroy theirs meanwhile. */
+static struct ibv_qp *find_qp_of(struct ibv_context *context, uint32_t index)
 {
-	struct soft_context *context = soft_context(ibv_context);
-	struct soft_qp *qp = NULL;
+	struct soft_qp *qp;
+	bool own;
 
-	pier_soft_lock(context);
-	for (; index < SOFT_MAX_QP && !qp; index++) {
-		qp = context->qps[index];
-		if (qp && qp->ibv.context != ibv_context)
-			qp = NULL;
-	}
-	pier_soft_unlock(context);
-	return qp;
+	pier_soft_lock(soft_context(context));
+	qp = soft_context(context)->qps[index];
+	own = qp && qp->ibv.context == context;
+	pier_soft_unlock(soft_context(context));
+	return own ? &qp->ibv : NULL;
 }
 
 static void fail_queues(struct ibv_context *context)
 {
-	struct soft_qp *qp = find_qp_of(context, 0);
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 
-	for (; qp; qp = find_qp_of(context, qp->ibv.handle + 1))
-		pier_soft_modify_qp(&qp->ibv, &attr, IBV_QP_STATE);
+	for (uint32_t i = 0; i < SOFT_MAX_QP; i++) {
+		struct ibv_qp *qp = find_qp_of(context, i);
+
+		if (qp)
+			pier_soft_modify_qp(qp, &attr, IBV_QP_STATE);
+	}
 }
 
 int pier_soft_close_verbs(struct ibv_context *context)
 {
-	if (atomic_load(&soft_handle(context)->users) == 0)
-		return close_device(context);
-	fail_queues(context);
+	/* A forked child leaves its parent's connections alone. */
+	if (soft_context(context)->pid == getpid())
+		fail_queues(context);
+	pier_soft_leave_handle(context);
 	return 0;
 }
 
@@ -281,7 +286,7 @@ static struct ibv_pd *alloc_pd(struct ibv_context *context)
 	if (!pd)
 		return NULL;
 	pd->ibv.context = context;
-	atomic_fetch_add(&soft_handle(context)->users, 1);
+	pier_soft_use_handle(context);
 	return &pd->ibv;
 }
 
@@ -292,7 +297,7 @@ static int dealloc_pd(struct ibv_pd *ibv_pd)
 	if (atomic_load(&pd->users) > 0)
 		return -pier_fail(EBUSY,
 				  "soft0: regions, windows or queues still use the PD");
-	atomic_fetch_sub(&soft_handle(ibv_pd->context)->users, 1);
+	pier_soft_leave_handle(ibv_pd->context);
 	free(pd);
 	return 0;
 }

@@ -11,8 +11,8 @@
 struct ibv_context *pier_soft_open_verbs(void);
 /*
  * Returns 0 also while there are objects, as ibv_close_device(3) does: perftest's
- * ib_send_bw forgets a CQ. The queue pairs then fail, and the rest stays as it is for
- * the life of the process, because the program may still destroy its objects.
+ * ib_send_bw forgets a CQ. The queue pairs then fail, and the rest stays until the
+ * program has destroyed its objects.
  */
 int pier_soft_close_verbs(struct ibv_context *context);
 /* For tests: a context without a thread, which only pier_soft_step() drives. */

@@ -111,7 +111,8 @@ static void dispatch_event(struct soft_context *context, const struct epoll_even
 static void give_turn(struct soft_qp *qp)
 {
 	pier_list_remove(&qp->active);
-	pier_soft_adopt_stream(qp);
+	if (qp->early.fd >= 0)
+		pier_soft_adopt_stream(qp);
 	if (qp->link.readable)
 		pier_soft_receive(qp);
 	if (qp->ibv.qp_type == IBV_QPT_UD)

@@ -131,9 +131,9 @@ struct soft_qp {
 		struct ibv_qp ibv;
 		struct ibv_qp_ex ex;
 	};
-	struct soft_builder *builder; /* NULL: not made for ibv_wr_post(3) */
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr;
+	struct soft_builder *builder; /* NULL: not made for ibv_wr_post(3) */
 	struct soft_send_queue sq;
 	struct soft_recv_queue rq; /* without slots if there is an SRQ */
 	struct soft_srq *srq;
@@ -178,12 +178,27 @@ struct soft_handle {
 	struct verbs_context verbs;
 	struct soft_context *context;
 	struct soft_events events;
-	atomic_uint users; /* PDs, CQs, channels */
+	atomic_uint users; /* PDs, CQs, channels, and the program until it closes it */
+	void (*close)(struct soft_handle *handle); /* without users */
 };
 
 static inline struct soft_handle *soft_handle(struct ibv_context *context)
 {
 	return pier_container_of(context, struct soft_handle, verbs.context);
+}
+
+static inline void pier_soft_use_handle(struct ibv_context *context)
+{
+	atomic_fetch_add(&soft_handle(context)->users, 1);
+}
+
+/* Without locks: the last user closes the handle. */
+static inline void pier_soft_leave_handle(struct ibv_context *context)
+{
+	struct soft_handle *handle = soft_handle(context);
+
+	if (atomic_fetch_sub(&handle->users, 1) == 1)
+		handle->close(handle);
 }
 
 static inline struct soft_context *soft_context(struct ibv_context *context)

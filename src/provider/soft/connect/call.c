@@ -245,14 +245,19 @@ static int check_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr)
 	bool meets = soft_context_of(qp)->meeting.joined;
 	int error = meets ? EHOSTUNREACH : ECONNREFUSED;
 
+	if (qp->peer_address.count == 0 && meets)
+		return pier_fail(
+			error,
+			"soft0: QP %#x is of no process that uses the folder %s, "
+			"and its GID has no address: set the same XDG_RUNTIME_DIR "
+			"for both ends, or on two hosts PIER_SOFT_ADDRESS and "
+			"PIER_SOFT_KEY",
+			attr->dest_qp_num, soft_context_of(qp)->meeting.folder);
 	if (qp->peer_address.count == 0)
-		return pier_fail(error, "soft0: QP %#x is %s on this host, and %s",
-				 attr->dest_qp_num,
-				 meets ? "of no process of this user" : "not",
-				 meets ? "its GID has no address: set PIER_SOFT_ADDRESS "
-					 "and PIER_SOFT_KEY at both ends"
-				       : "neither end listens on TCP: set "
-					 "PIER_SOFT_ADDRESS on one of them");
+		return pier_fail(error,
+				 "soft0: QP %#x is not on this host, and neither end "
+				 "listens on TCP: set PIER_SOFT_ADDRESS on one of them",
+				 attr->dest_qp_num);
 	if (!pier_soft_calls_anybody(&soft_context_of(qp)->listeners.peers))
 		return pier_fail(error,
 				 "soft0: QP %#x is not on this host, and this process "

@@ -17,14 +17,28 @@
 
 static const char key_name[] = "key";
 
-/* In XDG_RUNTIME_DIR, which belongs to the user, or in /tmp, where others may be first.
+/*
+ * The user may have changed, as with su(1), and the variable not. The XDG Base Directory
+ * Specification wants an absolute path, and a replacement for a folder that is not there.
  */
+static const char *find_runtime_folder(void)
+{
+	const char *path = secure_getenv("XDG_RUNTIME_DIR");
+	struct stat facts;
+
+	if (!path || *path != '/' || stat(path, &facts) < 0 || !S_ISDIR(facts.st_mode) ||
+	    facts.st_uid != geteuid())
+		return NULL;
+	return path;
+}
+
+/* If it is in /tmp, another user may have made it first. */
 static int name_folder(struct soft_meeting *meeting)
 {
-	const char *parent = secure_getenv("XDG_RUNTIME_DIR");
+	const char *parent = find_runtime_folder();
 	int used;
 
-	if (parent && *parent == '/')
+	if (parent)
 		used = snprintf(meeting->folder, SOFT_FOLDER_SIZE, "%s/pier-soft0",
 				parent);
 	else

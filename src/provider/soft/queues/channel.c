@@ -29,7 +29,7 @@ struct ibv_comp_channel *pier_soft_create_comp_channel(struct ibv_context *conte
 	channel->ibv.context = context;
 	pthread_mutex_init(&channel->lock, NULL);
 	pier_list_init(&channel->events);
-	atomic_fetch_add(&soft_handle(context)->users, 1);
+	pier_soft_use_handle(context);
 	return &channel->ibv;
 }
 
@@ -44,7 +44,7 @@ int pier_soft_destroy_comp_channel(struct ibv_comp_channel *ibv_channel)
 	if (used)
 		return -pier_fail(EBUSY,
 				  "soft0: completion queues still use the channel");
-	atomic_fetch_sub(&soft_handle(ibv_channel->context)->users, 1);
+	pier_soft_leave_handle(ibv_channel->context);
 	pthread_mutex_destroy(&channel->lock);
 	pier_close_fd(channel->ibv.fd);
 	free(channel);

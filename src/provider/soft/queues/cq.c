@@ -65,7 +65,7 @@ struct ibv_cq *pier_soft_create_cq(struct ibv_context *context, int cqe, void *c
 	cq->ibv.cq_context = cq_context;
 	cq->ibv.cqe = cqe;
 	use_channel((struct soft_channel *)channel);
-	atomic_fetch_add(&soft_handle(context)->users, 1);
+	pier_soft_use_handle(context);
 	return &cq->ibv;
 }
 
@@ -78,7 +78,7 @@ int pier_soft_destroy_cq(struct ibv_cq *ibv_cq)
 	pier_soft_retire_events(cq);
 	pier_soft_retire_event_source(ibv_cq->context, &cq->events, &cq->ibv.mutex,
 				      &cq->ibv.cond, &cq->ibv.async_events_completed);
-	atomic_fetch_sub(&soft_handle(ibv_cq->context)->users, 1);
+	pier_soft_leave_handle(ibv_cq->context);
 	pthread_cond_destroy(&cq->ibv.cond);
 	pthread_mutex_destroy(&cq->ibv.mutex);
 	pthread_mutex_destroy(&cq->polled.lock);

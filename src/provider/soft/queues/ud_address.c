@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -26,13 +27,14 @@ static int find_receiver(const struct soft_context *context, const union ibv_gid
 				 "soft0: no datagrams without the folder that "
 				 "processes of one user share");
 	pier_soft_datagram_name(&context->meeting, gid, &name);
-	if (access(name.sun_path, F_OK) == 0)
+	if (faccessat(AT_FDCWD, name.sun_path, F_OK, AT_EACCESS) == 0)
 		return 0;
 	inet_ntop(AF_INET6, gid->raw, text, sizeof(text));
 	return pier_fail(EHOSTUNREACH,
-			 "soft0: no process of this user on this host has the GID %s: "
-			 "datagrams (UD) do not reach other hosts",
-			 text);
+			 "soft0: no process that uses the folder %s has the GID %s: set "
+			 "the same XDG_RUNTIME_DIR for both ends; datagrams (UD) do not "
+			 "reach other hosts",
+			 context->meeting.folder, text);
 }
 
 struct ibv_ah *pier_soft_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)

@@ -338,6 +338,33 @@ static void a_send_waits_for_the_peer(void **state)
 	fixture_close(&fixture);
 }
 
+/* The child has copies of the sockets of a device that is not its own. */
+static void a_child_meets_its_parent(void **state)
+{
+	struct fixture_endpoint mine, its;
+	struct soft_fixture fixture;
+	pid_t child;
+	int fd;
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		fixture_open(&fixture, &meets);
+		fixture_describe(&fixture, &mine);
+		child = fork_server(&fd);
+		fixture_exchange(fd, &mine, &its);
+		assert_memory_not_equal(&mine.gid, &its.gid, sizeof(mine.gid));
+		if (i == 0)
+			go_to_rts(&fixture, &its);
+		tell(fd, "r");
+		if (i == 1)
+			go_to_rts(&fixture, &its);
+		expect_write(&fixture, &its, 1, IBV_WC_SUCCESS);
+		tell(fd, "w");
+		end_server(child, fd);
+		fixture_close(&fixture);
+	}
+}
+
 static void a_peer_that_never_comes_times_out(void **state)
 {
 	const struct fixture_options impatient = { .meets = 1,
@@ -463,6 +490,7 @@ int main(void)
 		cmocka_unit_test(a_used_end_takes_no_new_peer),
 		cmocka_unit_test(both_ends_may_call_at_once),
 		cmocka_unit_test(steps_by_tcp_need_only_the_gid),
+		cmocka_unit_test(a_child_meets_its_parent),
 		cmocka_unit_test(a_send_waits_for_the_peer),
 		cmocka_unit_test(a_peer_that_never_comes_times_out),
 		cmocka_unit_test(an_address_in_a_gid_is_not_trusted),
