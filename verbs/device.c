@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <infiniband/verbs.h>
 
+#include <pier/error.h>
+
+#include "core/log.h"
 #include "provider/provider.h"
 #include "provider/soft/device.h"
 #include "provider/soft/query.h"
@@ -37,8 +40,13 @@ int ibv_get_device_index(struct ibv_device *device)
 
 struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
+	struct ibv_context *context = pier_soft_open_verbs();
+
 	(void)device;
-	return pier_soft_open_verbs();
+	/* The program has no other way to learn the reason. */
+	if (!context)
+		pier_warning("ibv_open_device: %s", pier_error_message());
+	return context;
 }
 
 int ibv_close_device(struct ibv_context *context)

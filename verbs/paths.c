@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* stat() and stat64() are two symbols only without this. */
 #undef _FILE_OFFSET_BITS
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -73,7 +74,13 @@ char *realpath(const char *path, char *resolved)
 	result = canonicalize_file_name(path);
 	if (!result || !resolved)
 		return result;
-	strcpy(resolved, result);
+	/* A folder can have a longer path; `resolved` has room for PATH_MAX. */
+	if (strlen(result) < PATH_MAX) {
+		strcpy(resolved, result);
+	} else {
+		resolved = NULL;
+		errno = ENAMETOOLONG;
+	}
 	free(result);
 	return resolved;
 }

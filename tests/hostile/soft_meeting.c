@@ -128,6 +128,17 @@ static void a_folder_that_others_may_enter_is_refused(void **state)
 	expect_refusal(EACCES, "mode 0770");
 }
 
+/* As mkdir(2) makes it in a folder that has the bit. */
+static void a_folder_may_have_s_isgid(void **state)
+{
+	struct soft_meeting meeting;
+
+	(void)state;
+	make_folder();
+	assert_int_equal(chmod(folder, 02700), 0);
+	expect_entry(&meeting);
+}
+
 static void a_link_in_place_of_the_folder_is_refused(void **state)
 {
 	char elsewhere[96];
@@ -334,6 +345,7 @@ int main(void)
 		case_of(the_first_makes_folder_and_key),
 		case_of(a_folder_of_another_user_is_refused),
 		case_of(a_folder_that_others_may_enter_is_refused),
+		case_of(a_folder_may_have_s_isgid),
 		case_of(a_link_in_place_of_the_folder_is_refused),
 		case_of(a_file_in_place_of_the_folder_is_refused),
 		case_of(a_link_in_place_of_the_key_is_refused),

@@ -72,6 +72,15 @@ class Run(Case):
         shutil.copy(re.search(r"libpier\.so\.0 => (\S+)", libraries.stdout)[1], folder)
         return folder, {"LD_LIBRARY_PATH": str(folder)}
 
+    def test_the_reason_why_soft0_does_not_open_is_printed(self):
+        info = ("--", PIER, "info")
+        env = {"XDG_RUNTIME_DIR": str(self.folder)}
+        (self.folder / "pier-soft0").mkdir(0o755)
+        reason = "pier: warning: ibv_open_device: soft0: the folder"
+        self.assertIn(reason, self.run_pier("run", *info, env=env).stderr)
+        env["PIER_LOG"] = "none"
+        self.assertNotIn(reason, self.run_pier("run", *info, env=env).stderr)
+
     def test_a_missing_library_is_named(self):
         _, env = self.move_libpier("lib")
         self.refused(3, "no libpier-verbs.so in .*/lib/", "run", "true", env=env)

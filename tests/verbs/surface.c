@@ -8,10 +8,13 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -259,12 +262,17 @@ static void write_between(struct end *from, struct end *to)
 	assert_memory_equal(to->memory, from->memory, LENGTH);
 }
 
-static void close_end(struct end *end)
+static void destroy_objects(struct end *end)
 {
 	assert_int_equal(ibv_destroy_qp(end->qp), 0);
 	assert_int_equal(ibv_dereg_mr(end->mr), 0);
 	assert_int_equal(ibv_destroy_cq(end->cq), 0);
 	assert_int_equal(ibv_dealloc_pd(end->pd), 0);
+}
+
+static void close_end(struct end *end)
+{
+	destroy_objects(end);
 	assert_int_equal(ibv_close_device(end->context), 0);
 }
 
@@ -304,10 +312,7 @@ static void a_context_closes_with_objects(void **state)
 	assert_int_equal(a.qp->state, IBV_QPS_ERR);
 	assert_int_equal(b.qp->state, IBV_QPS_RTS);
 	/* Late, and harmless. */
-	assert_int_equal(ibv_destroy_qp(a.qp), 0);
-	assert_int_equal(ibv_dereg_mr(a.mr), 0);
-	assert_int_equal(ibv_destroy_cq(a.cq), 0);
-	assert_int_equal(ibv_dealloc_pd(a.pd), 0);
+	destroy_objects(&a);
 	close_end(&b);
 	assert_int_equal(test_count_fds(), fds);
 }
@@ -327,13 +332,75 @@ static int use_device(const union ibv_gid *parents_gid)
 	return 0;
 }
 
-/* ThreadSanitizer supports no new threads in the child of a process with threads. */
-static void a_forked_child_opens_its_own(void **state)
+static void skip_under_thread_sanitizer(void)
 {
 #ifdef __SANITIZE_THREAD__
 	printf("skip: a forked child cannot start threads under ThreadSanitizer\n");
 	skip();
 #endif
+}
+
+static void a_forked_child_opens_its_own(void **state)
+{
+	struct end a = { 0 };
+	union ibv_gid gid;
+	int status;
+	pid_t child;
+
+	(void)state;
+	skip_under_thread_sanitizer();
+	open_end(&a);
+	assert_int_equal(ibv_query_gid(a.context, 1, 0, &gid), 0);
+	connect_end(&a, &gid, a.qp->qp_num);
+	child = fork();
+	if (child == 0)
+		_exit(use_device(&gid));
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	write_between(&a, &a);
+	close_end(&a);
+}
+
+static int call_parent(const union ibv_gid *gid, uint32_t qpn)
+{
+	struct end a = { 0 };
+
+	open_end(&a);
+	connect_end(&a, gid, qpn);
+	close_end(&a);
+	return 0;
+}
+
+/* Its copy alone: others still reach the parent. */
+static void a_forked_child_closes_what_it_inherited(void **state)
+{
+	struct ibv_context *context;
+	struct end a = { 0 };
+	union ibv_gid gid;
+	int status;
+	pid_t child;
+
+	(void)state;
+	skip_under_thread_sanitizer();
+	context = open_soft0();
+	child = fork();
+	if (child == 0)
+		_exit(ibv_close_device(context) != 0);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	open_end(&a);
+	assert_int_equal(ibv_query_gid(a.context, 1, 0, &gid), 0);
+	child = fork();
+	if (child == 0)
+		_exit(call_parent(&gid, a.qp->qp_num));
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	close_end(&a);
+	assert_int_equal(ibv_close_device(context), 0);
+}
+
+static void a_forked_child_closes_a_context_in_use(void **state)
+{
 	struct end a = { 0 };
 	union ibv_gid gid;
 	int status;
@@ -342,12 +409,12 @@ static void a_forked_child_opens_its_own(void **state)
 	(void)state;
 	open_end(&a);
 	assert_int_equal(ibv_query_gid(a.context, 1, 0, &gid), 0);
+	connect_end(&a, &gid, a.qp->qp_num);
 	child = fork();
 	if (child == 0)
-		_exit(use_device(&gid));
+		_exit(ibv_close_device(a.context) != 0);
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
-	connect_end(&a, &gid, a.qp->qp_num);
 	write_between(&a, &a);
 	close_end(&a);
 }
@@ -399,6 +466,46 @@ static void a_handle_of_libibverbs_has_these_functions(void **state)
 	assert_null(dlopen("no-such-library.so", RTLD_NOW));
 }
 
+/* While other threads create and destroy queue pairs of other contexts. */
+static void contexts_close_with_objects_at_once(void **state)
+{
+	pthread_t thread;
+
+	(void)state;
+	assert_int_equal(pthread_create(&thread, NULL, open_and_close, NULL), 0);
+	for (int i = 0; i < ROUNDS; i++) {
+		struct end a = { 0 };
+
+		open_end(&a);
+		assert_int_equal(ibv_close_device(a.context), 0);
+		destroy_objects(&a);
+	}
+	assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+/* realpath(3) of this library fills no more than the caller's PATH_MAX bytes. */
+static void a_path_that_is_too_long_is_refused(void **state)
+{
+	static const char name[] = "0123456789abcdef0123456789abcdef0123456789abcdef0123";
+	char folder[] = "/tmp/surface-XXXXXX", path[PATH_MAX + 16];
+	int start = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), depth = 0;
+
+	(void)state;
+	memset(path, 'g', sizeof(path));
+	assert_non_null(mkdtemp(folder));
+	assert_int_equal(chdir(folder), 0);
+	for (; depth < PATH_MAX / (int)sizeof(name) + 1; depth++)
+		assert_true(mkdir(name, 0700) == 0 && chdir(name) == 0);
+	assert_null(realpath(".", path));
+	assert_int_equal(errno, ENAMETOOLONG);
+	assert_memory_equal(path + PATH_MAX, "gggggggggggggggg", 16);
+	for (; depth > 0; depth--)
+		assert_true(chdir("..") == 0 && rmdir(name) == 0);
+	assert_int_equal(fchdir(start), 0);
+	assert_int_equal(close(start), 0);
+	assert_int_equal(rmdir(folder), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -408,10 +515,14 @@ int main(void)
 		cmocka_unit_test(structs_of_any_size_are_filled),
 		cmocka_unit_test(what_soft0_lacks_is_refused),
 		cmocka_unit_test(contexts_of_a_process_share_gid_and_qpns),
+		cmocka_unit_test(a_forked_child_closes_what_it_inherited),
+		cmocka_unit_test(a_forked_child_closes_a_context_in_use),
 		cmocka_unit_test(a_context_closes_with_objects),
 		cmocka_unit_test(a_forked_child_opens_its_own),
 		cmocka_unit_test(threads_open_and_close_at_once),
+		cmocka_unit_test(contexts_close_with_objects_at_once),
 		cmocka_unit_test(a_handle_of_libibverbs_has_these_functions),
+		cmocka_unit_test(a_path_that_is_too_long_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

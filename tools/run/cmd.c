@@ -125,6 +125,8 @@ static int run_program(char **argv)
 			    program);
 		return EXIT_CANNOT_RUN;
 	}
+	/* So that a program that cannot open soft0 shows the reason. */
+	setenv("PIER_LOG", "warning", 0);
 	execvp(argv[0], argv);
 	error = errno;
 	print_error("pier run: cannot run %s: %s", argv[0], strerror(error));

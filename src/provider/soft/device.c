@@ -265,7 +265,9 @@ static void fail_queues(struct ibv_context *context)
 
 int pier_soft_close_verbs(struct ibv_context *context)
 {
-	fail_queues(context);
+	/* A forked child leaves its parent's connections alone. */
+	if (soft_context(context)->pid == getpid())
+		fail_queues(context);
 	pier_soft_leave_handle(context);
 	return 0;
 }

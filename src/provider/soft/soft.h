@@ -89,6 +89,7 @@ struct soft_send_queue {
 	uint8_t *inline_data;
 	uint32_t depth, max_sge, max_inline;
 	_Atomic uint64_t head, tail;
+	_Atomic uint64_t resets; /* ever: each begins again at position 0 */
 	uint64_t done;
 	uint64_t transmitted; /* wholly on the stream; the peer may acknowledge it */
 	uint64_t queued;      /* next to become a frame */

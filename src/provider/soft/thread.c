@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
+#include <unistd.h>
 
 #include "thread.h"
 #include "core/error.h"
@@ -187,7 +188,8 @@ void pier_soft_stop_engine(struct soft_context *context)
 {
 	struct soft_engine *engine = &context->engine;
 
-	if (engine->threaded) {
+	/* A forked child has no such thread, which may have held the lock. */
+	if (engine->threaded && context->pid == getpid()) {
 		pthread_mutex_lock(&engine->lock);
 		engine->stop = true;
 		pthread_mutex_unlock(&engine->lock);

@@ -196,6 +196,15 @@ static void remove_socket(const struct soft_context *context)
 	unlink(name.sun_path);
 }
 
+/* A forked child closes its copy: the parent goes on using the socket. */
+static void close_socket(const struct soft_context *context, int fd)
+{
+	if (context->pid == getpid())
+		pier_soft_hang_up(fd);
+	else
+		pier_close_fd(fd);
+}
+
 void pier_soft_close_listeners(struct soft_context *context)
 {
 	struct soft_listeners *listeners = &context->listeners;
@@ -203,13 +212,13 @@ void pier_soft_close_listeners(struct soft_context *context)
 	for (int i = 0; i < SOFT_MAX_PENDING; i++) {
 		if (listeners->pending[i].step == SOFT_PENDING_FREE)
 			continue;
-		pier_soft_hang_up(listeners->pending[i].fd);
+		close_socket(context, listeners->pending[i].fd);
 		pier_soft_close_foreign(listeners->pending[i].shared_fd);
 	}
 	remove_socket(context);
 	pier_soft_close_datagrams(context);
-	pier_soft_hang_up(listeners->unix_fd);
-	pier_soft_hang_up(listeners->tcp_fd);
+	close_socket(context, listeners->unix_fd);
+	close_socket(context, listeners->tcp_fd);
 	listeners->unix_fd = listeners->tcp_fd = -1;
 }
 

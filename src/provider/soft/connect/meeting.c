@@ -52,7 +52,10 @@ static int name_folder(struct soft_meeting *meeting)
 			 parent, SOFT_FOLDER_SIZE - 12);
 }
 
-/* Another user could have made the folder first, or replaced it by a link. */
+/*
+ * Another user could have made the folder first, or replaced it by a link. It may have
+ * S_ISGID, which mkdir(2) gives it in a folder that has it.
+ */
 static int open_folder(const char *path, int *ret_fd)
 {
 	pier_auto_fd fd = -1;
@@ -63,7 +66,7 @@ static int open_folder(const char *path, int *ret_fd)
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &facts) < 0)
 		return pier_fail(errno, "soft0: cannot open the folder %s", path);
-	if (facts.st_uid != geteuid() || (facts.st_mode & 07777) != 0700)
+	if (facts.st_uid != geteuid() || (facts.st_mode & 0777) != 0700)
 		return pier_fail(
 			EACCES,
 			"soft0: the folder %s is of user %u and has mode %04o; "

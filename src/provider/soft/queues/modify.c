@@ -72,6 +72,7 @@ static void reset_queues(struct soft_qp *qp)
 	pier_soft_purge_cq((struct soft_cq *)qp->ibv.recv_cq, qp);
 	pthread_mutex_lock(&sq->lock);
 	pthread_mutex_lock(&rq->lock);
+	atomic_fetch_add(&sq->resets, 1);
 	atomic_store(&sq->head, 0);
 	atomic_store(&sq->tail, 0);
 	atomic_store(&rq->head, 0);

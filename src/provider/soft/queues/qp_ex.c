@@ -194,9 +194,12 @@ static void wr_set_inline_data(struct ibv_qp_ex *ex, void *addr, size_t length)
 static void wr_start(struct ibv_qp_ex *ex)
 {
 	struct soft_builder *builder = builder_of(ex);
+	struct soft_send_queue *sq = &((struct soft_qp *)ex)->sq;
 
 	pthread_mutex_lock(&builder->lock);
-	builder->first = atomic_load(&((struct soft_qp *)ex)->sq.head);
+	/* In this order: a RESET in between is noticed. */
+	builder->resets = atomic_load(&sq->resets);
+	builder->first = atomic_load(&sq->head);
 	builder->count = 0;
 	builder->error = 0;
 	builder->building = false;
@@ -217,7 +220,7 @@ static int wr_complete(struct ibv_qp_ex *ex)
 	store_request(qp);
 	pthread_mutex_lock(&qp->sq.lock);
 	error = builder->error;
-	if (!error && qp->sq.head != builder->first)
+	if (!error && qp->sq.resets != builder->resets)
 		error = pier_fail(EINVAL, "soft0: QP %#x went through RESET",
 				  qp->ibv.qp_num);
 	if (!error)

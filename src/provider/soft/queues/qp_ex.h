@@ -19,6 +19,7 @@
 struct soft_builder {
 	pthread_mutex_t lock; /* from wr_start() to wr_complete() or wr_abort() */
 	uint64_t first;	      /* position of the batch in the send queue */
+	uint64_t resets;      /* of the send queue, when the batch began */
 	uint32_t count;	      /* requests of the batch that are queued */
 	int error;	      /* of the first step that failed, or 0 */
 	bool building;	      /* `wr` is to be queued, too */

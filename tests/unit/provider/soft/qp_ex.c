@@ -322,13 +322,17 @@ static void connect_again(struct ends *ends)
 	fixture_connect(&ends->b, &to_a);
 }
 
-/* The queue begins again at position 0, where the batch is not. */
+/* The queue begins again at position 0, where the batch is, or is not. */
 static void reset_ends_a_batch(void **state)
 {
 	struct ends ends;
 
 	(void)state;
 	open_ends(&ends, 1);
+	ibv_wr_start(ends.qp);
+	write_word(&ends, 0);
+	connect_again(&ends);
+	assert_int_equal(ibv_wr_complete(ends.qp), EINVAL);
 	ibv_wr_start(ends.qp);
 	write_word(&ends, 1);
 	assert_int_equal(ibv_wr_complete(ends.qp), 0);
