@@ -95,6 +95,21 @@ need_for_bench() {
     need perftest have ib_write_bw
 }
 
+# Programs of others, which tests/strangers runs.
+need_for_strangers() {
+    need perftest have ib_write_bw
+    need ibverbs-utils have ibv_rc_pingpong
+    need python3-pyverbs have_python_module pyverbs
+    need ucx-utils have ucx_perftest
+    need openmpi-bin have mpirun
+    need netpipe-openmpi have NPopenmpi
+    need libfabric-bin have fi_pingpong
+    # For the wheel of Mooncake.
+    need python3-venv have_python_module ensurepip
+    need libnuma1 have_shared_library libnuma.so.1
+    need libcurl4 have_shared_library libcurl.so.4
+}
+
 # The guest runs busybox before any libraries are available.
 have_static_busybox() {
     local program
@@ -114,6 +129,10 @@ have_rxe_provider() {
 # Debian packages Python modules for the system's interpreter only.
 have_python_module() {
     /usr/bin/python3 -c "import $1"
+}
+
+have_shared_library() {
+    /usr/bin/python3 -c "import ctypes; ctypes.CDLL('$1')"
 }
 
 have_fuzzer() {

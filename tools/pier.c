@@ -9,6 +9,7 @@
 #include "cp/cmd.h"
 #include "failure.h"
 #include "info/cmd.h"
+#include "run/cmd.h"
 
 static const struct command {
 	const char *name;
@@ -16,6 +17,7 @@ static const struct command {
 } commands[] = {
 	{ "cp", command_cp },
 	{ "info", command_info },
+	{ "run", command_run },
 };
 
 static const char program_help[] =
@@ -27,6 +29,7 @@ static const char program_help[] =
 	"  cp SRC DST      copy a file over RDMA; SRC or DST may be HOST:PATH\n"
 	"  info            list devices, ports and GIDs, and the kinds of memory that "
 	"work\n"
+	"  run PROGRAM     run a program of verbs on soft0, the software NIC\n"
 	"  help [COMMAND]  print the help of pier or of a command\n"
 	"\n"
 	"  --version       print the version\n"
@@ -41,7 +44,7 @@ static const char program_help[] =
 	"  5  verification failed: the bytes that arrived differ from those sent\n"
 	"  128 + N  signal N ended either side (130: Ctrl-C, 143: SIGTERM)\n"
 	"\n"
-	"See pier(1), pier-cp(1) and pier-info(1) for details.\n";
+	"See pier(1), pier-cp(1), pier-info(1) and pier-run(1) for details.\n";
 
 static const struct command *find_command(const char *name)
 {

@@ -24,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -57,6 +58,7 @@ struct plan {
 enum {
 	MAX_BATCH = 32,
 	RECEIVES = 512,
+	WARM_UP = 2,
 	SMALL = 64, /* bytes that are copied into the request (inline) */
 };
 
@@ -80,6 +82,9 @@ static void open_side(struct side *side, const struct plan *plan, int fd)
 	if (pier_buffer_alloc(plan->memory, 2 * plan->size, &side->buffer) ||
 	    pier_buffer_map(side->buffer, &memory))
 		die("memory");
+	/* As ucx_perftest's memory, if the kernel has huge pages. */
+	if (strcmp(plan->memory, "host") == 0)
+		madvise(memory, 2 * plan->size, MADV_HUGEPAGE);
 	side->memory = memory;
 	if (pier_reg_buffer_mr(side->pd, side->buffer, 0, 2 * plan->size,
 			       PIER_ACCESS_SHARED, PIER_POLICY_ANY, &side->mr) ||
@@ -141,19 +146,18 @@ static int post_batch(struct side *side, const struct plan *plan, uint32_t count
  * As soon as half of the depth is free, a batch of that size is posted, with one
  * completion. perftest calls this CQ moderation.
  */
-static void bandwidth(struct side *side, const struct plan *plan)
+static void run_requests(struct side *side, const struct plan *plan, uint64_t count)
 {
 	uint32_t batch = plan->depth / 2 < MAX_BATCH ? plan->depth / 2 : MAX_BATCH;
 	struct pier_work last = { 0 };
-	double start = now();
 
 	batch = batch ? batch : 1;
-	for (uint64_t posted = 0; posted < plan->count; posted += batch) {
-		if (plan->count - posted < batch)
-			batch = (uint32_t)(plan->count - posted);
+	for (uint64_t posted = 0; posted < count; posted += batch) {
+		if (count - posted < batch)
+			batch = (uint32_t)(count - posted);
 		if (pier_channel_wait_room(side->channel, batch, PIER_TIMEOUT_DEFAULT))
 			die("room");
-		if (posted + batch == plan->count) {
+		if (posted + batch == count) {
 			if (post_batch(side, plan, batch, &last))
 				die("post");
 		} else if (post_batch(side, plan, batch, NULL)) {
@@ -161,6 +165,17 @@ static void bandwidth(struct side *side, const struct plan *plan)
 		}
 	}
 	wait_for(side, last);
+}
+
+/* After a warm-up, as with ucx_perftest; receives are posted for `count` sends only. */
+static void bandwidth(struct side *side, const struct plan *plan)
+{
+	double start;
+
+	if (plan->opcode != PIER_OP_SEND)
+		run_requests(side, plan, WARM_UP);
+	start = now();
+	run_requests(side, plan, plan->count);
 	printf("%.0f\n", (double)plan->size * (double)plan->count / (now() - start));
 }
 

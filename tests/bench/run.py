@@ -48,10 +48,10 @@ UCX_TCP = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "lo"}
 UCX_SHARED = {"UCX_TLS": "posix,self"}
 
 
-def ucx(test, size, count, transport=None):
-    """ucx_perftest's overall figures: (latency in s, bandwidth in bytes/s)."""
+def ucx(test, size, count, transport=None, arguments=()):
+    """ucx_perftest's figures: (latency in s, bandwidth in bytes/s, median latency in s)."""
     merged = dict(os.environ, **(transport or UCX_TCP))
-    arguments = ["-t", test, "-s", str(size), "-n", str(count), "-f"]
+    arguments = [*arguments, "-t", test, "-s", str(size), "-n", str(count), "-f"]
     for port in range(20000 + os.getpid() % 20000, 60000, 7):
         server = subprocess.Popen(["ucx_perftest", "-p", str(port), *arguments],
                                   env=merged, stdout=subprocess.DEVNULL,
@@ -65,7 +65,7 @@ def ucx(test, size, count, transport=None):
                 row = re.search(r"^\s+\d+((?:\s+[\d.]+){7})\s*$", client.stdout, re.M)
                 if row:
                     figures = [float(field) for field in row.group(1).split()]
-                    return figures[2] * 1e-6, figures[4] * MIB
+                    return figures[2] * 1e-6, figures[4] * MIB, figures[0] * 1e-6
                 if server.poll() is not None:
                     break  # the port was taken
                 time.sleep(0.05)
@@ -158,6 +158,47 @@ def soft_goals(bandwidths, latency):
     goals.append(("latency of UCX over TCP / soft0's, 8 B", ratio, ratio >= 1.0, "at least 1.0"))
     us = latency.median(SOFT) * 1e6
     goals.append(("soft0 write latency in us, 8 B, busy polling", us, us < 2.0, "below 2"))
+    return goals
+
+
+# UCP uses CMA for rendezvous only, so this is UCX's lower layer, which adds nothing to the
+# system call.
+CMA = "UCX's CMA"
+UCX_CMA = ["-x", "cma", "-d", "memory", "-D", "zcopy"]
+CMA_COUNTS = {4096: 200000, 128 * MIB: 40}
+
+
+def bench_cma(build, rounds):
+    """Host memory without an fd, which the kernel copies between two processes."""
+    names = "soft0, host", "soft0, host, through the ring"
+    writes = {size: Table(f"One-sided write of host memory, {size_name(size)}", "GB/s", 1e9, 3)
+              for size in CMA_COUNTS}
+    reads = {size: Table(f"One-sided read of host memory, {size_name(size)}", "GB/s", 1e9, 3)
+             for size in CMA_COUNTS}
+    latency = Table("One-sided write of host memory, 4 KiB, one way, median", "us", 1e-6)
+    for _ in range(rounds):
+        for size, count in CMA_COUNTS.items():
+            for table, ours, theirs in ((writes[size], "write_bw_polled", "put_bw"),
+                                        (reads[size], "read_bw", "get")):
+                table.add(names[0], perf(build, "host", ours, size, count))
+                table.add(CMA, ucx(theirs, size, count, {}, UCX_CMA)[1])
+                table.add(names[1], perf(build, "host", ours, size, count // 4,
+                                         env={"PIER_SOFT_CMA": "off"}))
+        latency.add(names[0], perf(build, "host", "write_lat_typical", 4096, 50000))
+        latency.add(CMA, ucx("put_lat", 4096, 50000, {}, UCX_CMA)[2])
+        latency.add(names[1], perf(build, "host", "write_lat_typical", 4096, 50000,
+                                   env={"PIER_SOFT_CMA": "off"}))
+    goals = []
+    for what, tables in ("write", writes), ("read", reads):
+        for size, table in tables.items():
+            table.show(True)
+            ratio = table.median(names[0]) / table.median(CMA)
+            goals.append((f"soft0 {what} bandwidth of host memory / {CMA}, {size_name(size)}",
+                          ratio, ratio >= 0.8, "at least 0.8"))
+    latency.show(False)
+    ratio = latency.median(CMA) / latency.median(names[0])
+    goals.append((f"latency of {CMA} / soft0's, host memory, 4 KiB", ratio, ratio >= 0.8,
+                  "at least 0.8"))
     return goals
 
 
@@ -594,6 +635,7 @@ def bench_guest_cache(build):
 BENCHES = {
     "instructions": bench_instructions,
     "soft": bench_soft,
+    "cma": bench_cma,
     "tcp": bench_tcp,
     "transfer": bench_transfer,
     "nixl": bench_nixl,

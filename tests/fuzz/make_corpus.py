@@ -383,6 +383,8 @@ FORMS = {
     "header_nak": frame(NAK, 0, 0, syndrome=1, timer=31),
     "hello": b"piersof\3" + bytes(range(32)) + LOOPBACK * 2 + struct.pack("<II", 5, 6),
     "hello_version": b"piersof\2" + bytes(72),
+    "envelope": b"pud\1\3" + bytes(3) + struct.pack("<IIII", 5, 6, 7, 8),
+    "envelope_flags": b"pud\1\4" + bytes(19),
     "address": soft_address(),
     "address_none": soft_address(count=0, addresses=b""),
     "address_version": soft_address(version=2),

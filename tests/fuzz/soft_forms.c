@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The fixed forms that the software NIC reads from a peer: a frame's header, a caller's
- * hello, the address in an endpoint. Packing reproduces accepted inputs.
+ * hello, a datagram's envelope, the address in an endpoint. Packing reproduces accepted
+ * inputs.
  */
 #include <string.h>
 
@@ -10,6 +11,7 @@
 #include "provider/soft/connect/address.h"
 #include "provider/soft/limits.h"
 #include "provider/soft/link/auth.h"
+#include "provider/soft/link/datagram.h"
 #include "provider/soft/link/frame.h"
 
 static void try_header(const uint8_t *data)
@@ -35,6 +37,17 @@ static void try_hello(const uint8_t *data)
 	FUZZ_CHECK(!memcmp(data, again, sizeof(again)));
 }
 
+static void try_envelope(const uint8_t *data)
+{
+	uint8_t again[SOFT_ENVELOPE_SIZE];
+	struct soft_envelope envelope;
+
+	if (!pier_soft_unpack_envelope(data, &envelope))
+		return;
+	pier_soft_pack_envelope(&envelope, again);
+	FUZZ_CHECK(!memcmp(data, again, sizeof(again)));
+}
+
 static void try_address(const uint8_t *data, size_t size)
 {
 	uint8_t again[PIER_PROVIDER_ADDRESS_MAX];
@@ -53,6 +66,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		try_header(data);
 	if (size == SOFT_HELLO_SIZE)
 		try_hello(data);
+	if (size == SOFT_ENVELOPE_SIZE)
+		try_envelope(data);
 	try_address(data, size);
 	return 0;
 }

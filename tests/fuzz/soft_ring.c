@@ -95,7 +95,7 @@ static void open_stage(struct stage *stage)
 /* Replaces the queue pair's link to itself. Our side is that of the halves[1]. */
 static void attach_peer(struct stage *stage)
 {
-	struct soft_context *context = (struct soft_context *)stage->fixture.context;
+	struct soft_context *context = soft_context(stage->fixture.context);
 	struct soft_ring *ring;
 	int fds[2];
 
@@ -131,7 +131,7 @@ static void run(struct stage *stage)
 	uint8_t sink[4096];
 
 	for (int i = 0; i < MAX_STEPS; i++) {
-		bool moved = pier_soft_step(stage->fixture.context);
+		bool moved = pier_soft_step(soft_context(stage->fixture.context));
 
 		while (read(stage->peer, sink, sizeof(sink)) > 0)
 			moved = true;

@@ -74,7 +74,7 @@ static void run(struct stage *stage)
 	uint8_t sink[4096];
 
 	for (int i = 0; i < MAX_STEPS; i++) {
-		bool moved = pier_soft_step(stage->fixture.context);
+		bool moved = pier_soft_step(soft_context(stage->fixture.context));
 
 		while (read(stage->peer, sink, sizeof(sink)) > 0)
 			moved = true;
@@ -110,7 +110,7 @@ static void bind_window(struct stage *stage)
 /* Replaces the queue pair's stream to itself. */
 static void attach_peer(struct stage *stage)
 {
-	struct soft_context *context = (struct soft_context *)stage->fixture.context;
+	struct soft_context *context = soft_context(stage->fixture.context);
 	int fds[2];
 
 	FUZZ_CHECK(

@@ -110,7 +110,8 @@ static void reach_peer(const struct attempt *attempt, int fd)
 	struct sockaddr_in tcp = { .sin_family = AF_INET };
 	struct soft_address address;
 	struct sockaddr_un name;
-	socklen_t length = pier_soft_unix_name(&attempt->its.gid, &name);
+	socklen_t length = pier_soft_unix_name(&(struct soft_meeting){ 0 },
+					       &attempt->its.gid, &name);
 	int error;
 
 	if (pier_soft_unpack_address(attempt->its.blob, attempt->its.blob_length,
@@ -159,7 +160,8 @@ static void fill_backlog(const struct sockaddr_un *name, socklen_t length)
 static void attacker_body(const struct attempt *attempt, int report)
 {
 	struct sockaddr_un name;
-	socklen_t length = pier_soft_unix_name(&attempt->its.gid, &name);
+	socklen_t length = pier_soft_unix_name(&(struct soft_meeting){ 0 },
+					       &attempt->its.gid, &name);
 	int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), caller;
 	int peer = make_outgoing(attempt);
 

@@ -12,7 +12,7 @@ from build import Build, Compilation, CrossBuild, Prepare, meson_tests
 from process import Deadline, echo, run, say
 from suite import ROOT
 from tap import Skip, Tally
-from vm import ARM_GUESTS, GUEST, GUESTS, guest_programs
+from vm import ARM_GUESTS, GUEST, GUESTS, STRANGERS_GUESTS, guest_programs
 
 # The analyzers of lint take minutes on a fresh machine.
 DEADLINE_SCRIPT = 600
@@ -132,6 +132,20 @@ class Guests:
                 for guest in guest_programs(suite, self.build.folder, self.guests)]
 
 
+class Together:
+    """The programs of several kinds."""
+
+    def __init__(self, *parts):
+        self.parts = parts
+        self.builds = {}
+        for part in parts:
+            for build, suites in part.builds.items():
+                self.builds[build] = self.builds.get(build, set()) | suites
+
+    def programs(self, suite):
+        return [program for part in self.parts for program in part.programs(suite)]
+
+
 class Bench:
     builds = {"release": set()}
 
@@ -187,6 +201,10 @@ SUITES = {
     "conformance": Tests("gcc", "conformance"),
     "hostile": Tests("gcc", "hostile"),
     "consumer": Scripts(),
+    # The guest first, which takes longest.
+    "strangers": Together(
+        Guests(STRANGERS_GUESTS, {"guest": set(), "gcc": {"vm_strangers"}}, "gcc"),
+        Tests("gcc", "strangers")),
     "nixl": Tests("gcc", "nixl", "nixl_wheels"),
     "fuzz": Fuzz(),
     "asan": Tests("asan", "unit", "tools", "conformance", "nixl", patience=4),

@@ -27,6 +27,10 @@ GUESTS = [
 ARM_GUESTS = [
     ("arm64, pages of 16 KiB", 1, ["--machine", "arm64-16k"], {"vm_arm"}),
 ]
+# Debian's own rxe, which is what others have.
+STRANGERS_GUESTS = [
+    ("strangers' programs on rxe", 1, ["--stock-rxe"], {"vm_strangers"}),
+]
 
 
 def programs_of(folder, wanted):

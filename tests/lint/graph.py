@@ -16,8 +16,8 @@ import sys
 
 from common import BUILD, built_from, includes, relative, resolve_include, tree
 
-# The objects of one shared library, and of the program.
-OBJECTS = re.compile(r"(libpier\.so[^/]*|tools/pier)\.p/")
+# The objects of one shared library, of libpier-verbs, and of the program.
+OBJECTS = re.compile(r"(libpier\.so[^/]*|verbs/libpier-verbs\.so|tools/pier)\.p/")
 SYMBOL = re.compile(r"^(?P<object>.*\.o): *[0-9a-f]* +(?P<kind>\w) (?P<name>\S+)$", re.MULTILINE)
 
 
@@ -46,7 +46,7 @@ def calls():
 def dependencies():
     """{file: {file it depends on: why}}"""
     found = collections.defaultdict(dict)
-    for folder in "include", "src", "backends", "tools":
+    for folder in "include", "src", "backends", "verbs", "tools":
         for path in tree("*.c", "*.h", under=folder):
             for quote, name in includes(path):
                 target = resolve_include(path, name) if quote == '"' else None

@@ -45,7 +45,7 @@ static void step(void)
 	if (stepped.count == 0)
 		return;
 	chosen = test_random_below(&stepped.random, stepped.count);
-	pier_soft_step(&stepped.nics[chosen]->ibv);
+	pier_soft_step(stepped.nics[chosen]);
 	stepped.steps++;
 }
 

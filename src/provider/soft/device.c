@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "device.h"
@@ -9,28 +8,44 @@
 #include "core/error.h"
 #include "pass.h"
 #include "provider/soft/connect/address.h"
-#include "provider/soft/connect/gid.h"
 #include "provider/soft/connect/listen.h"
-#include "provider/soft/queues/atomic.h"
+#include "provider/soft/connect/meeting.h"
 #include "provider/soft/queues/channel.h"
 #include "provider/soft/queues/cq.h"
+#include "provider/soft/queues/cq_ex.h"
+#include "provider/soft/queues/events.h"
 #include "provider/soft/queues/modify.h"
 #include "provider/soft/queues/poll.h"
 #include "provider/soft/queues/post.h"
 #include "provider/soft/queues/qp.h"
+#include "provider/soft/queues/qp_ex.h"
 #include "provider/soft/queues/srq.h"
+#include "provider/soft/regions/advise.h"
 #include "provider/soft/regions/keys.h"
 #include "provider/soft/regions/region.h"
 #include "provider/soft/regions/window.h"
+#include "query.h"
 #include "registry.h"
 #include "soft.h"
 #include "thread.h"
 
-static struct ibv_device soft_device = {
-	.node_type = IBV_NODE_CA,
-	.transport_type = IBV_TRANSPORT_IB,
-	.name = "soft0",
-	.dev_name = "soft0",
+/*
+ * Drivers of rdma-core that are asked whether a device is theirs look behind the
+ * ibv_device, into the verbs_device of libibverbs/driver.h (is_mlx5_dev() of
+ * providers/mlx5): zeros there are nobody's.
+ */
+static struct {
+	struct ibv_device ibv;
+	uint64_t verbs_device[32];
+} soft_device = {
+	.ibv = {
+		.node_type = IBV_NODE_CA,
+		.transport_type = IBV_TRANSPORT_IB,
+		.name = "soft0",
+		.dev_name = "soft0",
+		.dev_path = "/sys/class/infiniband_verbs/soft0",
+		.ibdev_path = "/sys/class/infiniband/soft0",
+	},
 };
 
 static struct ibv_device **get_device_list(int *ret_count)
@@ -39,7 +54,7 @@ static struct ibv_device **get_device_list(int *ret_count)
 
 	if (!list)
 		return NULL;
-	list[0] = &soft_device;
+	list[0] = &soft_device.ibv;
 	if (ret_count)
 		*ret_count = 1;
 	return list;
@@ -48,6 +63,36 @@ static struct ibv_device **get_device_list(int *ret_count)
 static void free_device_list(struct ibv_device **list)
 {
 	free(list);
+}
+
+/*
+ * For the inline functions of <infiniband/verbs.h>, which find what is not in the ops
+ * through the struct around the context. A member that is NULL is refused by them.
+ */
+static void init_verbs_context(struct verbs_context *verbs)
+{
+	struct ibv_context *context = &verbs->context;
+
+	verbs->sz = sizeof(*verbs);
+	verbs->query_port = pier_soft_query_sized_port;
+	verbs->query_device_ex = pier_soft_query_device_ex;
+	verbs->query_rt_values = pier_soft_query_values;
+	verbs->advise_mr = pier_soft_advise_mr;
+	verbs->create_cq_ex = pier_soft_create_cq_ex;
+	verbs->create_qp_ex = pier_soft_create_qp_ex;
+	context->abi_compat = __VERBS_ABI_IS_EXTENDED;
+	context->device = &soft_device.ibv;
+	context->cmd_fd = context->async_fd = -1;
+	context->num_comp_vectors = 1;
+	context->ops.alloc_mw = pier_soft_alloc_mw;
+	context->ops.dealloc_mw = pier_soft_dealloc_mw;
+	context->ops.bind_mw = pier_soft_bind_mw;
+	context->ops.post_send = pier_soft_post_send;
+	context->ops.post_recv = pier_soft_post_recv;
+	context->ops.post_srq_recv = pier_soft_post_srq_recv;
+	context->ops.poll_cq = pier_soft_poll_cq;
+	context->ops.req_notify_cq = pier_soft_req_notify_cq;
+	pthread_mutex_init(&context->mutex, NULL);
 }
 
 static struct soft_context *allocate_context(void)
@@ -62,16 +107,8 @@ static struct soft_context *allocate_context(void)
 	engine->epoll_fd = engine->wake_fd = engine->timer_fd = -1;
 	engine->staging.fd = -1;
 	context->listeners.unix_fd = context->listeners.tcp_fd = -1;
+	context->listeners.datagram_fd = -1;
 	context->pid = getpid();
-	context->ibv.device = &soft_device;
-	context->ibv.cmd_fd = context->ibv.async_fd = -1;
-	context->ibv.num_comp_vectors = 1;
-	context->ibv.ops.post_send = pier_soft_post_send;
-	context->ibv.ops.post_recv = pier_soft_post_recv;
-	context->ibv.ops.post_srq_recv = pier_soft_post_srq_recv;
-	context->ibv.ops.poll_cq = pier_soft_poll_cq;
-	context->ibv.ops.req_notify_cq = pier_soft_req_notify_cq;
-	pthread_mutex_init(&context->ibv.mutex, NULL);
 	pier_list_init(&context->registered);
 	return context;
 }
@@ -80,130 +117,136 @@ static void free_context(struct soft_context *context)
 {
 	pier_soft_stop_engine(context);
 	pier_soft_close_listeners(context);
-	pthread_mutex_destroy(&context->ibv.mutex);
 	pier_soft_free_keys(&context->mrs);
+	explicit_bzero(context->meeting.key, sizeof(context->meeting.key));
 	free(context);
 }
 
-static struct ibv_context *open_context(bool stepped)
+static int start_context(struct soft_context *context, bool stepped, bool meets)
 {
-	struct soft_context *context = allocate_context();
-	int error;
+	int error = pier_soft_init_sodium() ? 0 : -EIO;
 
-	if (!context)
-		return NULL;
-	error = pier_soft_init_sodium() && pier_soft_make_gid(&context->gid) ? 0 : -EIO;
+	if (!error && meets)
+		error = pier_soft_join_meeting(&context->meeting,
+					       pier_soft_unix_allowed());
 	if (!error)
 		error = pier_soft_start_engine(context, stepped);
 	if (!error)
 		error = pier_soft_open_listeners(context);
+	return error;
+}
+
+static struct soft_context *create_context(bool stepped, bool meets)
+{
+	struct soft_context *context = allocate_context(), *known;
+	int error;
+
+	if (!context)
+		return NULL;
+	error = start_context(context, stepped, meets);
 	if (error) {
 		free_context(context);
 		errno = -error;
 		return NULL;
 	}
-	pier_soft_register(context);
-	return &context->ibv;
+	known = pier_soft_register(context);
+	if (known != context)
+		free_context(context);
+	return known;
+}
+
+static void free_handle(struct soft_handle *handle)
+{
+	pier_soft_close_events(handle);
+	pthread_mutex_destroy(&handle->verbs.context.mutex);
+	free(handle);
+}
+
+static struct soft_handle *allocate_handle(void)
+{
+	struct soft_handle *handle = calloc(1, sizeof(*handle));
+	int error;
+
+	if (!handle)
+		return NULL;
+	init_verbs_context(&handle->verbs);
+	error = pier_soft_open_events(handle);
+	if (!error) {
+		/*
+		 * Programs duplicate it for ibv_import_device(3), which tells them then
+		 * that there is no such thing here. Nothing else is done with it.
+		 */
+		handle->verbs.context.cmd_fd = handle->verbs.context.async_fd;
+		return handle;
+	}
+	free_handle(handle);
+	errno = -error;
+	return NULL;
+}
+
+static struct ibv_context *open_handle(bool stepped, bool meets)
+{
+	struct soft_handle *handle = allocate_handle();
+
+	if (!handle)
+		return NULL;
+	handle->context = meets ? pier_soft_share_meeting() : NULL;
+	if (!handle->context)
+		handle->context = create_context(stepped, meets);
+	if (handle->context)
+		return &handle->verbs.context;
+	free_handle(handle);
+	return NULL;
 }
 
 struct ibv_context *pier_soft_open_stepped(void)
 {
-	return open_context(true);
+	return open_handle(true, false);
+}
+
+struct ibv_context *pier_soft_open_verbs(void)
+{
+	return open_handle(false, true);
 }
 
 static struct ibv_context *open_device(struct ibv_device *device)
 {
 	(void)device;
-	return open_context(false);
+	return open_handle(false, false);
 }
 
-static int close_device(struct ibv_context *ibv_context)
+static int close_device(struct ibv_context *context)
 {
-	struct soft_context *context = soft_context(ibv_context);
+	struct soft_handle *handle = soft_handle(context);
 
-	if (atomic_load(&context->users) > 0) {
+	if (atomic_load(&handle->users) > 0) {
 		pier_fail(EBUSY,
 			  "soft0: protection domains, CQs or channels are still open");
 		errno = EBUSY;
 		return -1;
 	}
-	pier_soft_unregister(context);
-	free_context(context);
+	if (pier_soft_unregister(handle->context))
+		free_context(handle->context);
+	free_handle(handle);
 	return 0;
 }
 
-static int query_device(struct ibv_context *ibv_context, struct ibv_device_attr *ret_attr)
+static void fail_queues(struct ibv_context *context)
 {
-	const struct soft_context *context = soft_context(ibv_context);
-	struct ibv_device_attr attr = {
-		.fw_ver = "1.0",
-		.max_mr_size = UINT64_C(1) << 47,
-		.page_size_cap = (uint64_t)sysconf(_SC_PAGESIZE),
-		.max_qp = SOFT_MAX_QP - 2,
-		.max_qp_wr = SOFT_MAX_WR,
-		.max_sge = SOFT_MAX_SGE,
-		.max_sge_rd = SOFT_MAX_SGE,
-		.max_cq = SOFT_MAX_CQ,
-		.max_cqe = SOFT_MAX_CQE,
-		.device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B,
-		/* max_mr and max_mw share one table. */
-		.max_mr = SOFT_MAX_MR - SOFT_FIRST_MR,
-		.max_mw = SOFT_MAX_MR - SOFT_FIRST_MR,
-		.max_pd = SOFT_MAX_PD,
-		.max_srq = SOFT_MAX_SRQ,
-		.max_srq_wr = SOFT_MAX_WR,
-		.max_srq_sge = SOFT_MAX_SGE,
-		.max_qp_rd_atom = SOFT_MAX_RD_ATOMIC,
-		.max_qp_init_rd_atom = SOFT_MAX_RD_ATOMIC,
-		.max_res_rd_atom = SOFT_MAX_QP * SOFT_MAX_RD_ATOMIC,
-		.atomic_cap = pier_soft_atomic_cap(),
-		.max_pkeys = 1,
-		.phys_port_cnt = 1,
-	};
+	struct soft_qp **qps = soft_context(context)->qps;
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 
-	/* Random, as the GID, and in network byte order. */
-	memcpy(&attr.node_guid, context->gid.raw + 8, sizeof(attr.node_guid));
-	attr.sys_image_guid = attr.node_guid;
-	*ret_attr = attr;
-	return 0;
+	for (uint32_t i = 0; i < SOFT_MAX_QP; i++) {
+		if (qps[i] && qps[i]->ibv.context == context)
+			pier_soft_modify_qp(&qps[i]->ibv, &attr, IBV_QP_STATE);
+	}
 }
 
-static int query_port(struct ibv_context *context, uint8_t port,
-		      struct ibv_port_attr *ret_attr)
+int pier_soft_close_verbs(struct ibv_context *context)
 {
-	struct ibv_port_attr attr = {
-		.state = IBV_PORT_ACTIVE,
-		.max_mtu = IBV_MTU_4096,
-		.active_mtu = IBV_MTU_4096,
-		.gid_tbl_len = 1,
-		.max_msg_sz = SOFT_MAX_MESSAGE,
-		.pkey_tbl_len = 1,
-		.max_vl_num = 1,
-		.active_width = 2, /* 4x */
-		.active_speed = 32,
-		.phys_state = 5, /* LinkUp */
-		.link_layer = IBV_LINK_LAYER_ETHERNET,
-	};
-
-	(void)context;
-	if (port != 1)
-		return -pier_fail(EINVAL, "soft0: port %u; there is only port 1", port);
-	*ret_attr = attr;
-	return 0;
-}
-
-static int query_gid(struct ibv_context *context, uint8_t port, uint32_t index,
-		     struct ibv_gid_entry *ret_entry)
-{
-	if (port != 1)
-		return -pier_fail(EINVAL, "soft0: port %u; there is only port 1", port);
-	if (index != 0)
-		return ENODATA;
-	*ret_entry = (struct ibv_gid_entry){
-		.gid = soft_context(context)->gid,
-		.port_num = 1,
-		.gid_type = IBV_GID_TYPE_ROCE_V2,
-	};
+	if (atomic_load(&soft_handle(context)->users) == 0)
+		return close_device(context);
+	fail_queues(context);
 	return 0;
 }
 
@@ -221,7 +264,7 @@ static struct ibv_pd *alloc_pd(struct ibv_context *context)
 	if (!pd)
 		return NULL;
 	pd->ibv.context = context;
-	atomic_fetch_add(&soft_context(context)->users, 1);
+	atomic_fetch_add(&soft_handle(context)->users, 1);
 	return &pd->ibv;
 }
 
@@ -232,7 +275,7 @@ static int dealloc_pd(struct ibv_pd *ibv_pd)
 	if (atomic_load(&pd->users) > 0)
 		return -pier_fail(EBUSY,
 				  "soft0: regions, windows or queues still use the PD");
-	atomic_fetch_sub(&soft_context(ibv_pd->context)->users, 1);
+	atomic_fetch_sub(&soft_handle(ibv_pd->context)->users, 1);
 	free(pd);
 	return 0;
 }
@@ -247,9 +290,9 @@ const struct pier_provider pier_soft_provider = {
 	.free_device_list = free_device_list,
 	.open_device = open_device,
 	.close_device = close_device,
-	.query_device = query_device,
-	.query_port = query_port,
-	.query_gid = query_gid,
+	.query_device = pier_soft_query_device,
+	.query_port = pier_soft_query_port,
+	.query_gid = pier_soft_query_gid,
 	.query_on_demand = query_on_demand,
 	.alloc_pd = alloc_pd,
 	.dealloc_pd = dealloc_pd,
@@ -266,7 +309,7 @@ const struct pier_provider pier_soft_provider = {
 	.create_cq = pier_soft_create_cq,
 	.destroy_cq = pier_soft_destroy_cq,
 	.get_cq_event = pier_soft_get_cq_event,
-	.ack_cq_events = ibv_ack_cq_events,
+	.ack_cq_events = pier_soft_ack_cq_events,
 	.create_srq = pier_soft_create_srq,
 	.modify_srq = pier_soft_modify_srq,
 	.query_srq = pier_soft_query_srq,

@@ -53,9 +53,10 @@ struct soft_engine {
 	struct pier_list active, pass_end;
 	struct pier_list polled; /* shared rings that the engine polls; link/polling.c */
 	uint32_t polled_count;
-	uint32_t socket_links; /* links without shared rings */
-	uint64_t spin_until;   /* the thread does not sleep before */
-	uint64_t last_epoll;   /* when an application last looked for events */
+	uint32_t socket_links;	/* links without shared rings */
+	uint64_t last_datagram; /* when one was sent or received */
+	uint64_t spin_until;	/* the thread does not sleep before */
+	uint64_t last_epoll;	/* when an application last looked for events */
 	uint64_t next_serial;
 	uint8_t *sink;		    /* where unwanted bytes go */
 	struct soft_extent staging; /* of link/seal.c, for one copy at a time */
@@ -80,7 +81,8 @@ enum soft_event {
 	SOFT_EVENT_TIMER,
 	SOFT_EVENT_QP, /* id: serial of the link * SOFT_MAX_QP + index of the QP */
 	SOFT_EVENT_LISTENER,
-	SOFT_EVENT_PENDING /* id: generation << 8 | index */
+	SOFT_EVENT_PENDING, /* id: generation << 8 | index */
+	SOFT_EVENT_DATAGRAM
 };
 
 /*

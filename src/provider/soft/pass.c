@@ -6,6 +6,7 @@
 #include "engine.h"
 #include "provider/soft/connect/pending.h"
 #include "provider/soft/link/control_receive.h"
+#include "provider/soft/link/early_stream.h"
 #include "provider/soft/link/grant_given.h"
 #include "provider/soft/link/link.h"
 #include "provider/soft/link/polling.h"
@@ -14,6 +15,8 @@
 #include "provider/soft/queues/requester.h"
 #include "provider/soft/queues/timers.h"
 #include "provider/soft/queues/transmit.h"
+#include "provider/soft/queues/ud_receive.h"
+#include "provider/soft/queues/ud_send.h"
 #include "soft.h"
 
 enum {
@@ -23,6 +26,8 @@ enum {
 	 * How often a polling thread asks the kernel while shared rings bring the news.
 	 */
 	EPOLL_NANOSECONDS = 10000,
+	/* After a datagram others are likely, which only the kernel announces. */
+	DATAGRAM_NANOSECONDS = 1000000,
 	/* A thread that posts may poll soon anyway, so it does so rarely. */
 	POST_EPOLL_NANOSECONDS = 100000
 };
@@ -93,6 +98,9 @@ static void dispatch_event(struct soft_context *context, const struct epoll_even
 	case SOFT_EVENT_PENDING:
 		pier_soft_continue_pending(context, id);
 		break;
+	case SOFT_EVENT_DATAGRAM:
+		pier_soft_receive_datagrams(context);
+		break;
 	case SOFT_EVENT_WAKE:
 	case SOFT_EVENT_TIMER:
 		break;
@@ -103,9 +111,13 @@ static void dispatch_event(struct soft_context *context, const struct epoll_even
 static void give_turn(struct soft_qp *qp)
 {
 	pier_list_remove(&qp->active);
+	pier_soft_adopt_stream(qp);
 	if (qp->link.readable)
 		pier_soft_receive(qp);
-	pier_soft_run_local(qp);
+	if (qp->ibv.qp_type == IBV_QPT_UD)
+		pier_soft_send_datagrams(qp);
+	else
+		pier_soft_run_local(qp);
 	if (qp->link.writable && pier_soft_transmit(qp))
 		pier_soft_activate(qp);
 	if (qp->ibv.state == IBV_QPS_ERR) {
@@ -155,7 +167,9 @@ static void poll_rings_and_fds(struct soft_context *context)
 
 	atomic_fetch_add_explicit(&engine->app_passes, 1, memory_order_relaxed);
 	pier_soft_poll_rings(context, now);
-	if (engine->socket_links > 0 || now - engine->last_epoll >= EPOLL_NANOSECONDS) {
+	if (engine->socket_links > 0 ||
+	    now - engine->last_datagram < DATAGRAM_NANOSECONDS ||
+	    now - engine->last_epoll >= EPOLL_NANOSECONDS) {
 		engine->last_epoll = now;
 		count = epoll_wait(engine->epoll_fd, events, EVENTS_PER_PASS, 0);
 	}
@@ -217,9 +231,8 @@ static int take_event(const struct soft_engine *engine, struct epoll_event *ret_
 	return count;
 }
 
-bool pier_soft_step(struct ibv_context *ibv_context)
+bool pier_soft_step(struct soft_context *context)
 {
-	struct soft_context *context = soft_context(ibv_context);
 	struct epoll_event event;
 	bool worked;
 	int count;

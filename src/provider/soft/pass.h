@@ -26,6 +26,6 @@ void pier_soft_count_poll(struct soft_context *context);
 void pier_soft_poll_engine(struct soft_context *context);
 /* For tests, on a stepped context: handles one event and one turn. False: none was due.
  */
-bool pier_soft_step(struct ibv_context *context);
+bool pier_soft_step(struct soft_context *context);
 
 #endif

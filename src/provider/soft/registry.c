@@ -34,18 +34,56 @@ bool pier_soft_init_sodium(void)
 	return ready;
 }
 
-void pier_soft_register(struct soft_context *context)
+static struct soft_context *find_meeting_locked(void)
 {
-	pier_fork_lock(&registry.lock);
-	pier_list_append(&registry.contexts, &context->registered);
-	pier_fork_unlock(&registry.lock);
+	pier_list_for_each(link, &registry.contexts) {
+		struct soft_context *context = pier_container_of(
+			link, struct soft_context, registered);
+
+		if (context->pid == getpid() && context->meeting.joined)
+			return context;
+	}
+	return NULL;
 }
 
-void pier_soft_unregister(struct soft_context *context)
+struct soft_context *pier_soft_share_meeting(void)
 {
+	struct soft_context *context;
+
 	pier_fork_lock(&registry.lock);
-	pier_list_remove(&context->registered);
+	context = find_meeting_locked();
+	if (context)
+		context->handles++;
 	pier_fork_unlock(&registry.lock);
+	return context;
+}
+
+struct soft_context *pier_soft_register(struct soft_context *context)
+{
+	struct soft_context *known = NULL;
+
+	pier_fork_lock(&registry.lock);
+	if (context->meeting.joined)
+		known = find_meeting_locked();
+	if (!known) {
+		pier_list_append(&registry.contexts, &context->registered);
+		known = context;
+	}
+	known->handles++;
+	pier_fork_unlock(&registry.lock);
+	return known;
+}
+
+bool pier_soft_unregister(struct soft_context *context)
+{
+	bool last;
+
+	pier_fork_lock(&registry.lock);
+	last = --context->handles == 0;
+	if (last)
+		pier_list_remove(&context->registered);
+	pier_fork_unlock(&registry.lock);
+	return last;
 }
 
 struct soft_context *pier_soft_hold_registry(const union ibv_gid *gid)

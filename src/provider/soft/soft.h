@@ -13,12 +13,16 @@
 #include "core/list.h"
 #include "provider/soft/connect/address.h"
 #include "provider/soft/connect/listen.h"
+#include "provider/soft/connect/meeting.h"
 #include "engine.h"
 #include "limits.h"
 #include "provider/soft/link/early_stream.h"
 #include "provider/soft/link/frame.h"
 #include "provider/soft/link/link.h"
+#include "provider/soft/queues/events.h"
+#include "provider/soft/queues/qp_ex.h"
 #include "provider/soft/queues/srq.h"
+#include "provider/soft/queues/ud_send.h"
 #include "provider/soft/regions/keys.h"
 #include "provider/soft/regions/window.h"
 
@@ -39,6 +43,7 @@
  *
  * Locks, outer first; a thread that holds one takes only those after it:
  *
+ *	builder->lock	  posting requests one member at a time
  *	qp->ibv.mutex	  one verb at a time on a queue pair
  *	registry	  which contexts this process has open
  *	engine->lock	  everything the engine touches: links, what was sent and
@@ -47,6 +52,7 @@
  *	srq->lock	  posting to a shared receive queue, and taking from it
  *	cq->lock	  the ring of completions
  *	channel->lock	  the queue of completion events
+ *	events.lock	  the queue of asynchronous events
  */
 
 struct soft_pd {
@@ -111,15 +117,20 @@ struct soft_recv_queue {
 
 struct soft_responder {
 	uint32_t expected, acked;
-	bool resync; /* after an RNR NAK: ignore all until `expected` comes again */
-	bool nak;    /* to be sent */
+	bool established; /* IBV_EVENT_COMM_EST was reported */
+	bool resync;	  /* after an RNR NAK: ignore all until `expected` comes again */
+	bool nak;	  /* to be sent */
 	enum soft_syndrome syndrome;
 	struct soft_read reads[SOFT_MAX_RD_ATOMIC];
 	uint32_t first_read, read_count;
 };
 
 struct soft_qp {
-	struct ibv_qp ibv;
+	union { /* the second begins with the first */
+		struct ibv_qp ibv;
+		struct ibv_qp_ex ex;
+	};
+	struct soft_builder *builder; /* NULL: not made for ibv_wr_post(3) */
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr;
 	struct soft_send_queue sq;
@@ -128,6 +139,7 @@ struct soft_qp {
 	struct soft_taken taken; /* from the SRQ */
 	struct soft_responder responder;
 	struct soft_link link;
+	struct soft_ud ud;
 	struct soft_early_stream early;
 	uint8_t secret[SOFT_SECRET_SIZE];
 	bool has_peer_address;
@@ -135,6 +147,7 @@ struct soft_qp {
 	bool busy; /* has unfinished requests; the ack timer runs */
 	uint64_t last_progress;
 	struct pier_list windows; /* bound to this queue pair */
+	struct soft_event_source events;
 	struct pier_list active;
 	/* The doorbell: posters push to a stack, which the engine empties. */
 	atomic_bool rung;
@@ -142,9 +155,10 @@ struct soft_qp {
 };
 
 struct soft_context {
-	struct ibv_context ibv;
+	uint32_t handles; /* that are open; under the registry's lock */
 	pid_t pid;
 	union ibv_gid gid;
+	struct soft_meeting meeting; /* of contexts that programs open by verbs */
 	struct pier_list registered;
 	struct soft_engine engine;
 	struct soft_mr_table mrs;
@@ -152,17 +166,39 @@ struct soft_context {
 	uint32_t next_qp;
 	uint16_t qp_generation;
 	struct soft_listeners listeners;
+};
+
+/*
+ * What ibv_open_device() returns. Programs of plain verbs take it for granted that all
+ * contexts of a device have one GID and one space of QPNs, so in a process theirs share
+ * one soft_context. Any other handle has its own.
+ */
+struct soft_handle {
+	struct verbs_context verbs;
+	struct soft_context *context;
+	struct soft_events events;
 	atomic_uint users; /* PDs, CQs, channels */
 };
 
+static inline struct soft_handle *soft_handle(struct ibv_context *context)
+{
+	return pier_container_of(context, struct soft_handle, verbs.context);
+}
+
 static inline struct soft_context *soft_context(struct ibv_context *context)
 {
-	return pier_container_of(context, struct soft_context, ibv);
+	return soft_handle(context)->context;
 }
 
 static inline struct soft_context *soft_context_of(const struct soft_qp *qp)
 {
 	return soft_context(qp->ibv.context);
+}
+
+/* Nothing was acknowledged in either direction: the link may be replaced. */
+static inline bool pier_soft_is_unused(const struct soft_qp *qp)
+{
+	return qp->sq.done_msn == 0 && qp->responder.expected == 0;
 }
 
 /* With the engine locked. */

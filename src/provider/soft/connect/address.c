@@ -46,7 +46,7 @@ int pier_soft_pack_address(const struct soft_address *address, uint8_t *ret_byte
 }
 
 /* A connection to 0.0.0.0 goes to this host (ip(7): INADDR_ANY). */
-static bool is_callable(const struct in6_addr *one)
+bool pier_soft_is_callable(const struct in6_addr *one)
 {
 	const uint8_t *v4 = one->s6_addr + 12;
 
@@ -81,7 +81,7 @@ int pier_soft_unpack_address(const uint8_t *bytes, size_t length,
 	memcpy(address.secret, bytes + 4, SOFT_SECRET_SIZE);
 	memcpy(address.addresses, bytes + FIXED_SIZE, (size_t)address.count * ONE_SIZE);
 	for (uint32_t i = 0; i < address.count; i++) {
-		if (address.port == 0 || !is_callable(&address.addresses[i]))
+		if (address.port == 0 || !pier_soft_is_callable(&address.addresses[i]))
 			return pier_fail(EINVAL, "soft0: the peer's address names a port "
 						 "or host that nobody can have");
 	}

@@ -3,6 +3,7 @@
 #define PIER_SOFT_ADDRESS_H
 
 #include <netinet/in.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,6 +23,8 @@ struct soft_address {
 
 int pier_soft_get_qp_address(struct ibv_qp *qp, uint8_t *ret_address, size_t size);
 int pier_soft_set_qp_address(struct ibv_qp *qp, const uint8_t *address, size_t length);
+/* Whether an address can be that of one host, and not this one by another name. */
+bool pier_soft_is_callable(const struct in6_addr *address);
 int pier_soft_pack_address(const struct soft_address *address, uint8_t *ret_bytes,
 			   size_t size);
 int pier_soft_unpack_address(const uint8_t *bytes, size_t length,

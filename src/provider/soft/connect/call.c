@@ -111,7 +111,9 @@ static int exchange_nonces(const struct soft_qp *qp, const struct ibv_qp_attr *a
 	pier_soft_hash_transcript(bytes, challenge, early->sealed, early->transcript);
 	early->proven = pier_soft_proves(qp->peer_address.secret, SOFT_LISTENER_PROVES,
 					 early->transcript, challenge + SOFT_SHARE_SIZE);
-	return early->proven ? 0 : -ECONNREFUSED;
+	if (early->proven)
+		return 0;
+	return soft_context_of(qp)->meeting.joined ? -EKEYREJECTED : -ECONNREFUSED;
 }
 
 /* The user of the listener may connect, as is known here. */
@@ -138,13 +140,23 @@ static int introduce_unix(const struct soft_qp *qp, const struct ibv_qp_attr *at
 	return error;
 }
 
+static const char *describe_refusal(int error)
+{
+	if (error == -EKEYREJECTED)
+		return "has another key";
+	return error == -ECONNREFUSED ? "refuses: it is gone, or was set up with another "
+					"address"
+				      : "does not answer";
+}
+
 /* ENOENT: this host has no such socket, so the peer is on another one. */
 static int call_unix(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 		     uint64_t proof_deadline, uint64_t deadline,
 		     struct soft_early_stream *early)
 {
 	struct sockaddr_un name;
-	socklen_t length = pier_soft_unix_name(&attr->ah_attr.grh.dgid, &name);
+	socklen_t length = pier_soft_unix_name(&soft_context_of(qp)->meeting,
+					       &attr->ah_attr.grh.dgid, &name);
 	pier_auto_fd fd = -1;
 	int error;
 
@@ -155,19 +167,18 @@ static int call_unix(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 		return pier_fail(errno, "soft0: no socket");
 	pier_soft_accept_fds(fd, false);
 	error = pier_soft_connect_before(fd, &name, length, proof_deadline);
-	if (error == -ECONNREFUSED || (!error && !pier_soft_may_connect(fd)))
+	if (error == -ENOENT || error == -ECONNREFUSED ||
+	    (!error && !pier_soft_may_connect(fd)))
 		return -ENOENT;
 	if (!error)
 		error = introduce_unix(qp, attr, fd, proof_deadline, deadline, early);
 	if (error)
 		return pier_fail(-error,
 				 "soft0: QP %#x of another process (Unix socket "
-				 "@%s) %s",
-				 attr->dest_qp_num, name.sun_path + 1,
-				 error == -ECONNREFUSED
-					 ? "refuses: it is gone, or was set "
-					   "up with another address"
-					 : "does not answer");
+				 "%s%s) %s",
+				 attr->dest_qp_num, *name.sun_path ? "" : "@",
+				 name.sun_path + !*name.sun_path,
+				 describe_refusal(error));
 	early->fd = pier_take_fd(&fd);
 	return 0;
 }
@@ -230,13 +241,20 @@ static bool has_tcp_way(const struct soft_qp *qp)
 
 static int check_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr)
 {
+	/* In a meeting ECONNREFUSED is no error at RTR; what never will work is one. */
+	bool meets = soft_context_of(qp)->meeting.joined;
+	int error = meets ? EHOSTUNREACH : ECONNREFUSED;
+
 	if (qp->peer_address.count == 0)
-		return pier_fail(ECONNREFUSED,
-				 "soft0: QP %#x is not on this host, and neither end "
-				 "listens on TCP: set PIER_SOFT_ADDRESS on one of them",
-				 attr->dest_qp_num);
+		return pier_fail(error, "soft0: QP %#x is %s on this host, and %s",
+				 attr->dest_qp_num,
+				 meets ? "of no process of this user" : "not",
+				 meets ? "its GID has no address: set PIER_SOFT_ADDRESS "
+					 "and PIER_SOFT_KEY at both ends"
+				       : "neither end listens on TCP: set "
+					 "PIER_SOFT_ADDRESS on one of them");
 	if (!pier_soft_calls_anybody(&soft_context_of(qp)->listeners.peers))
-		return pier_fail(ECONNREFUSED,
+		return pier_fail(error,
 				 "soft0: QP %#x is not on this host, and this process "
 				 "does not use TCP: set PIER_SOFT_ADDRESS, or "
 				 "PIER_SOFT_PEERS to what it may call",

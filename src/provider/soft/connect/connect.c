@@ -90,6 +90,16 @@ static void store_stream_locked(struct soft_qp *qp, const struct soft_early_stre
 	pier_soft_unlock(soft_context_of(qp));
 }
 
+static bool has_stream_locked(struct soft_qp *qp, const struct ibv_qp_attr *attr)
+{
+	bool has;
+
+	pier_soft_lock(soft_context_of(qp));
+	has = pier_soft_has_stream(qp, &attr->ah_attr.grh.dgid, attr->dest_qp_num);
+	pier_soft_unlock(soft_context_of(qp));
+	return has;
+}
+
 /* Gives one end to the peer, which stores it until it goes to RTR. */
 static bool store_stream_at_peer(const struct soft_qp *qp, struct soft_context *context,
 				 uint32_t qpn, const struct soft_early_stream *early)
@@ -166,14 +176,10 @@ static int connect_within(struct soft_qp *qp, struct soft_context *peer_context,
 	struct soft_context *context = soft_context_of(qp);
 	const union ibv_gid *gid = &attr->ah_attr.grh.dgid;
 	int fds[2], error = check_peer(qp, peer_context, attr->dest_qp_num);
-	bool early;
 
 	if (error)
 		return error;
-	pier_soft_lock(context);
-	early = pier_soft_has_stream(qp, gid, attr->dest_qp_num);
-	pier_soft_unlock(context);
-	if (early)
+	if (has_stream_locked(qp, attr))
 		return 0;
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) < 0)
 		return pier_fail(errno, "soft0: no socket pair to QP %#x",
@@ -187,6 +193,15 @@ static int connect_within(struct soft_qp *qp, struct soft_context *peer_context,
 	return 0;
 }
 
+/* The end with the lower (GID, QPN). */
+static bool precedes_peer(const struct soft_qp *qp, const struct ibv_qp_attr *attr)
+{
+	int order = memcmp(&soft_context_of(qp)->gid, &attr->ah_attr.grh.dgid,
+			   sizeof(union ibv_gid));
+
+	return order < 0 || (order == 0 && qp->ibv.qp_num < attr->dest_qp_num);
+}
+
 /*
  * Both ends know from the endpoints which of them listens on TCP. If only one listens,
  * the other calls, even if a Unix socket then carries the link. Otherwise the end with
@@ -196,12 +211,10 @@ static bool is_caller(const struct soft_qp *qp, const struct ibv_qp_attr *attr)
 {
 	bool we_listen = soft_context_of(qp)->listeners.count > 0;
 	bool it_listens = qp->peer_address.count > 0;
-	int order = memcmp(&soft_context_of(qp)->gid, &attr->ah_attr.grh.dgid,
-			   sizeof(union ibv_gid));
 
 	if (we_listen != it_listens)
 		return it_listens;
-	return order < 0 || (order == 0 && qp->ibv.qp_num < attr->dest_qp_num);
+	return precedes_peer(qp, attr);
 }
 
 /*
@@ -211,22 +224,108 @@ static bool is_caller(const struct soft_qp *qp, const struct ibv_qp_attr *attr)
 static int check_gid(const union ibv_gid *gid)
 {
 	char text[INET6_ADDRSTRLEN];
+	struct in6_addr address;
+	uint16_t port;
 
-	if (pier_soft_is_gid(gid))
-		return 0;
 	inet_ntop(AF_INET6, gid->raw, text, sizeof(text));
-	return pier_fail(EINVAL,
-			 "soft0: the peer's GID %s is not that of a soft0: those begin "
-			 "with fd00:7069:6572:0",
-			 text);
+	if (!pier_soft_is_gid(gid))
+		return pier_fail(EINVAL,
+				 "soft0: the peer's GID %s is not that of a soft0: those "
+				 "begin with fd00:7069:6572",
+				 text);
+	if (pier_soft_find_address(gid, &address, &port) &&
+	    (port == 0 || !pier_soft_is_callable(&address)))
+		return pier_fail(EINVAL,
+				 "soft0: the peer's GID %s names a port or host that "
+				 "nobody can have",
+				 text);
+	return 0;
+}
+
+int pier_soft_renew_secret(struct soft_qp *qp)
+{
+	const struct soft_context *context = soft_context_of(qp);
+	uint8_t secret[SOFT_SECRET_SIZE];
+
+	if (context->meeting.joined)
+		pier_soft_derive_secret(&context->meeting, &context->gid, qp->ibv.qp_num,
+					secret);
+	else if (!pier_soft_random(secret, sizeof(secret)))
+		return pier_fail(EIO, "soft0: QP %#x: no random numbers for a new secret",
+				 qp->ibv.qp_num);
+	memcpy(qp->secret, secret, sizeof(secret));
+	explicit_bzero(secret, sizeof(secret));
+	return 0;
+}
+
+/* What pier_soft_set_qp_address() sets, from GID and QPN. */
+static void derive_peer_address(struct soft_qp *qp, const struct ibv_qp_attr *attr)
+{
+	struct soft_context *context = soft_context_of(qp);
+	const union ibv_gid *gid = &attr->ah_attr.grh.dgid;
+	struct soft_address address = { 0 };
+
+	if (pier_soft_find_address(gid, &address.addresses[0], &address.port))
+		address.count = 1;
+	pier_soft_derive_secret(&context->meeting, gid, attr->dest_qp_num,
+				address.secret);
+	pier_soft_lock(context);
+	qp->peer_address = address;
+	qp->has_peer_address = true;
+	pier_soft_unlock(context);
+	explicit_bzero(&address, sizeof(address));
+}
+
+/* Both ends may call at the same time: then the call of the lower one counts. */
+static bool keep_one_stream(struct soft_qp *qp, const struct ibv_qp_attr *attr,
+			    struct soft_early_stream *early)
+{
+	struct soft_context *context = soft_context_of(qp);
+	bool called;
+
+	pier_soft_lock(context);
+	called = pier_soft_has_stream(qp, &attr->ah_attr.grh.dgid, attr->dest_qp_num);
+	if (early->fd >= 0 && (!called || precedes_peer(qp, attr)))
+		pier_soft_store_stream(qp, early);
+	else
+		pier_soft_free_stream(early);
+	pier_soft_unlock(context);
+	return called;
+}
+
+/*
+ * In a meeting neither end knows when the other gets to RTR, or back to RESET. So each
+ * calls at RTR, unless the peer has called since this end was in RESET. Every stream
+ * belongs to the present life of both ends: RESET closes the streams of an end, and an
+ * end that has exchanged anything accepts no other one (pier_soft_adopt_stream()).
+ *
+ * As with hardware it is no error if the peer does not answer: its requests time out.
+ */
+static int meet_peer(struct soft_qp *qp, const struct ibv_qp_attr *attr)
+{
+	struct soft_early_stream early;
+	int error;
+
+	if (has_stream_locked(qp, attr))
+		return 0;
+	error = pier_soft_call(qp, attr, &early);
+	if (keep_one_stream(qp, attr, &early) || error == -ECONNREFUSED ||
+	    error == -ETIMEDOUT)
+		error = 0;
+	explicit_bzero(&early, sizeof(early));
+	return error;
 }
 
 int pier_soft_connect(struct soft_qp *qp, const struct ibv_qp_attr *attr)
 {
-	struct soft_context *peer = pier_soft_hold_registry(&attr->ah_attr.grh.dgid);
+	bool meets = soft_context_of(qp)->meeting.joined;
 	struct soft_early_stream early;
+	struct soft_context *peer;
 	int error = 0;
 
+	if (meets)
+		derive_peer_address(qp, attr);
+	peer = pier_soft_hold_registry(&attr->ah_attr.grh.dgid);
 	if (peer)
 		error = connect_within(qp, peer, attr);
 	pier_soft_release_registry();
@@ -240,6 +339,8 @@ int pier_soft_connect(struct soft_qp *qp, const struct ibv_qp_attr *attr)
 				 "soft0: QP %#x is in another process, and its "
 				 "address was not given (set_qp_address)",
 				 attr->dest_qp_num);
+	if (meets)
+		return meet_peer(qp, attr);
 	if (!is_caller(qp, attr))
 		return 0;
 	error = pier_soft_call(qp, attr, &early);

@@ -6,9 +6,20 @@
 
 #include <infiniband/verbs.h>
 
+struct in6_addr;
+
 /* False: no random numbers. */
 bool pier_soft_make_gid(union ibv_gid *ret_gid);
-/* Whether the GID has the form of those that pier_soft_make_gid() makes. */
+/*
+ * A GID that tells a peer where to call: the address, which is IPv4 as ::ffff:a.b.c.d,
+ * and the port in host byte order. False: no random numbers.
+ */
+bool pier_soft_make_callable_gid(const struct in6_addr *address, uint16_t port,
+				 union ibv_gid *ret_gid);
+/* The address in a GID. False: it has none. */
+bool pier_soft_find_address(const union ibv_gid *gid, struct in6_addr *ret_address,
+			    uint16_t *ret_port);
+/* Whether the GID has the form of those that are made here. */
 bool pier_soft_is_gid(const union ibv_gid *gid);
 
 #endif

@@ -13,6 +13,8 @@
 #include "core/environment.h"
 #include "core/error.h"
 #include "core/fd.h"
+#include "datagram_socket.h"
+#include "gid.h"
 #include "interfaces.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/link/credentials.h"
@@ -25,26 +27,30 @@ bool pier_soft_unix_allowed(void)
 	return !pier_switched_off("PIER_SOFT_UNIX");
 }
 
-/* In the abstract namespace: without a file, and gone with its last fd. */
-socklen_t pier_soft_unix_name(const union ibv_gid *gid, struct sockaddr_un *ret_name)
+/*
+ * In the folder of a meeting, where no other user can bind it. Otherwise in the abstract
+ * namespace: without a file, and gone with its last fd.
+ */
+socklen_t pier_soft_unix_name(const struct soft_meeting *meeting,
+			      const union ibv_gid *gid, struct sockaddr_un *ret_name)
 {
-	char *text = ret_name->sun_path + 1;
-	size_t size = sizeof(ret_name->sun_path) - 1;
-	int used;
+	char *end = ret_name->sun_path + 1;
 
+	if (meeting->joined)
+		return pier_soft_name_in_folder(meeting, "qp", gid, ret_name);
 	memset(ret_name, 0, sizeof(*ret_name));
 	ret_name->sun_family = AF_UNIX;
-	used = snprintf(text, size, "pier-soft-");
-	for (int i = 8; i < 16; i++)
-		used += snprintf(text + used, size - used, "%02x", gid->raw[i]);
-	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + used);
+	end = stpcpy(end, "pier-soft-");
+	pier_soft_print_gid(gid, end);
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+			   strlen(ret_name->sun_path + 1));
 }
 
 static int listen_unix(struct soft_context *context)
 {
 	struct soft_listeners *listeners = &context->listeners;
 	struct sockaddr_un name;
-	socklen_t length = pier_soft_unix_name(&context->gid, &name);
+	socklen_t length = pier_soft_unix_name(&context->meeting, &context->gid, &name);
 
 	if (!pier_soft_unix_allowed())
 		return 0;
@@ -56,8 +62,9 @@ static int listen_unix(struct soft_context *context)
 	if (listeners->unix_fd < 0 ||
 	    bind(listeners->unix_fd, (struct sockaddr *)&name, length) < 0 ||
 	    listen(listeners->unix_fd, SOMAXCONN) < 0)
-		return pier_fail(errno, "soft0: cannot listen on the Unix socket @%s",
-				 name.sun_path + 1);
+		return pier_fail(errno, "soft0: cannot listen on the Unix socket %s%s",
+				 *name.sun_path ? "" : "@",
+				 name.sun_path + !*name.sun_path);
 	return 0;
 }
 
@@ -141,15 +148,52 @@ static int watch_listeners(struct soft_context *context)
 	return error;
 }
 
+/* A GID of a meeting has the first IPv4 address on which this process listens. */
+static int choose_gid(struct soft_context *context)
+{
+	const struct soft_listeners *listeners = &context->listeners;
+	uint32_t i = 0;
+
+	if (!context->meeting.joined || !listeners->tcp)
+		return pier_soft_make_gid(&context->gid) ? 0 : -EIO;
+	while (i < listeners->count && !IN6_IS_ADDR_V4MAPPED(&listeners->addresses[i]))
+		i++;
+	if (i == listeners->count)
+		return pier_fail(EADDRNOTAVAIL,
+				 "soft0: PIER_SOFT_ADDRESS=%s: there is no IPv4 address, "
+				 "and no other fits a GID",
+				 secure_getenv("PIER_SOFT_ADDRESS"));
+	return pier_soft_make_callable_gid(&listeners->addresses[i], listeners->port,
+					   &context->gid)
+		       ? 0
+		       : -EIO;
+}
+
 int pier_soft_open_listeners(struct soft_context *context)
 {
-	int error = listen_unix(context);
+	int error = listen_tcp(context);
 
 	if (!error)
-		error = listen_tcp(context);
+		error = choose_gid(context);
+	if (!error)
+		error = pier_soft_open_datagrams(context);
+	if (!error)
+		error = listen_unix(context);
 	if (!error)
 		error = watch_listeners(context);
 	return error;
+}
+
+/* Not in a forked child, whose parent still listens. */
+static void remove_socket(const struct soft_context *context)
+{
+	struct sockaddr_un name;
+
+	if (!context->meeting.joined || context->listeners.unix_fd < 0 ||
+	    context->pid != getpid())
+		return;
+	pier_soft_unix_name(&context->meeting, &context->gid, &name);
+	unlink(name.sun_path);
 }
 
 void pier_soft_close_listeners(struct soft_context *context)
@@ -162,6 +206,8 @@ void pier_soft_close_listeners(struct soft_context *context)
 		pier_soft_hang_up(listeners->pending[i].fd);
 		pier_soft_close_foreign(listeners->pending[i].shared_fd);
 	}
+	remove_socket(context);
+	pier_soft_close_datagrams(context);
 	pier_soft_hang_up(listeners->unix_fd);
 	pier_soft_hang_up(listeners->tcp_fd);
 	listeners->unix_fd = listeners->tcp_fd = -1;

@@ -11,6 +11,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "meeting.h"
 #include "peers.h"
 #include "pending.h"
 #include "provider/soft/limits.h"
@@ -21,8 +22,9 @@ struct soft_context;
 
 struct soft_listeners {
 	int unix_fd, tcp_fd;
-	uid_t uid; /* our effective one at listen(2): peers see it in SO_PEERCRED */
-	bool tcp;  /* PIER_SOFT_ADDRESS asks for it */
+	int datagram_fd; /* of UD queue pairs; -1: there are none */
+	uid_t uid;	 /* our effective one at listen(2): peers see it in SO_PEERCRED */
+	bool tcp;	 /* PIER_SOFT_ADDRESS asks for it */
 	uint16_t port;
 	uint32_t count; /* of addresses; 0: no peer can call this end by TCP */
 	struct in6_addr addresses[SOFT_MAX_ADDRESSES];
@@ -39,6 +41,8 @@ void pier_soft_pause_listeners(struct soft_context *context, uint64_t nanosecond
 void pier_soft_resume_listeners(struct soft_context *context);
 /* Also for callers. */
 bool pier_soft_unix_allowed(void);
-socklen_t pier_soft_unix_name(const union ibv_gid *gid, struct sockaddr_un *ret_name);
+/* The name of the socket on which the context with this GID listens. */
+socklen_t pier_soft_unix_name(const struct soft_meeting *meeting,
+			      const union ibv_gid *gid, struct sockaddr_un *ret_name);
 
 #endif

@@ -47,10 +47,8 @@ bool pier_soft_has_stream(const struct soft_qp *qp, const union ibv_gid *gid,
 	       memcmp(&early->gid, gid, sizeof(*gid)) == 0 && !is_stream_dead(early->fd);
 }
 
-void pier_soft_discard_stream(struct soft_qp *qp)
+void pier_soft_free_stream(struct soft_early_stream *early)
 {
-	struct soft_early_stream *early = &qp->early;
-
 	if (early->fd != early->tx_fd)
 		pier_soft_hang_up(early->tx_fd);
 	pier_soft_hang_up(early->fd);
@@ -58,6 +56,11 @@ void pier_soft_discard_stream(struct soft_qp *qp)
 	early->fd = early->tx_fd = -1;
 	early->ring = NULL;
 	explicit_bzero(early->agreed, sizeof(early->agreed));
+}
+
+void pier_soft_discard_stream(struct soft_qp *qp)
+{
+	pier_soft_free_stream(&qp->early);
 }
 
 /*
@@ -82,12 +85,18 @@ static struct soft_seal *seal_parked(struct soft_qp *qp,
 	return seal;
 }
 
+static bool wants_link(const struct soft_qp *qp)
+{
+	return (qp->ibv.state == IBV_QPS_RTR || qp->ibv.state == IBV_QPS_RTS) &&
+	       !pier_soft_link_open(&qp->link) && pier_soft_is_unused(qp);
+}
+
 void pier_soft_adopt_stream(struct soft_qp *qp)
 {
 	struct soft_early_stream early = qp->early;
 	struct soft_seal *seal = NULL;
 
-	if (early.fd < 0)
+	if (early.fd < 0 || !wants_link(qp))
 		return;
 	if (!pier_soft_has_stream(qp, &qp->attr.ah_attr.grh.dgid, qp->attr.dest_qp_num) ||
 	    !check_peer_identity(qp, &early)) {
@@ -115,11 +124,7 @@ void pier_soft_adopt_stream(struct soft_qp *qp)
 
 void pier_soft_store_stream(struct soft_qp *qp, const struct soft_early_stream *early)
 {
-	enum ibv_qp_state state = qp->ibv.state;
-
 	pier_soft_discard_stream(qp);
 	qp->early = *early;
-	if ((state == IBV_QPS_RTR || state == IBV_QPS_RTS) &&
-	    !pier_soft_link_open(&qp->link))
-		pier_soft_adopt_stream(qp);
+	pier_soft_adopt_stream(qp);
 }

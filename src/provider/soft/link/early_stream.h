@@ -33,10 +33,15 @@ struct soft_early_stream {
 /* Consumes the fds and the ring, and replaces an earlier stream. */
 void pier_soft_store_stream(struct soft_qp *qp, const struct soft_early_stream *stream);
 void pier_soft_discard_stream(struct soft_qp *qp);
+/* Closes a stream that was not stored. */
+void pier_soft_free_stream(struct soft_early_stream *stream);
 /* Whether there is a live stream from that peer. */
 bool pier_soft_has_stream(const struct soft_qp *qp, const union ibv_gid *gid,
 			  uint32_t qpn);
-/* Makes the stream the link if it comes from the peer that the queue pair is set to. */
+/*
+ * Makes the stream the link if the queue pair wants one, has not exchanged anything yet,
+ * and the stream comes from the peer that it is set to.
+ */
 void pier_soft_adopt_stream(struct soft_qp *qp);
 
 #endif

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 
@@ -9,12 +7,8 @@
 #include "core/error.h"
 #include "core/fd.h"
 #include "cq.h"
+#include "event_fd.h"
 #include "provider/soft/soft.h"
-
-/*
- * The fd of a channel is an eventfd that is readable exactly while CQs with events are
- * queued: it is written and read only with the lock held.
- */
 
 static struct soft_channel *channel_of(const struct soft_cq *cq)
 {
@@ -35,7 +29,7 @@ struct ibv_comp_channel *pier_soft_create_comp_channel(struct ibv_context *conte
 	channel->ibv.context = context;
 	pthread_mutex_init(&channel->lock, NULL);
 	pier_list_init(&channel->events);
-	atomic_fetch_add(&soft_context(context)->users, 1);
+	atomic_fetch_add(&soft_handle(context)->users, 1);
 	return &channel->ibv;
 }
 
@@ -50,21 +44,11 @@ int pier_soft_destroy_comp_channel(struct ibv_comp_channel *ibv_channel)
 	if (used)
 		return -pier_fail(EBUSY,
 				  "soft0: completion queues still use the channel");
-	atomic_fetch_sub(&soft_context(ibv_channel->context)->users, 1);
+	atomic_fetch_sub(&soft_handle(ibv_channel->context)->users, 1);
 	pthread_mutex_destroy(&channel->lock);
 	pier_close_fd(channel->ibv.fd);
 	free(channel);
 	return 0;
-}
-
-static void set_readable(struct soft_channel *channel, bool readable)
-{
-	eventfd_t value;
-
-	if (readable)
-		eventfd_write(channel->ibv.fd, 1);
-	else
-		eventfd_read(channel->ibv.fd, &value);
 }
 
 void pier_soft_queue_event(struct soft_cq *cq)
@@ -74,7 +58,7 @@ void pier_soft_queue_event(struct soft_cq *cq)
 	pthread_mutex_lock(&channel->lock);
 	if (cq->events_queued++ == 0) {
 		if (pier_list_empty(&channel->events))
-			set_readable(channel, true);
+			pier_soft_set_readable(channel->ibv.fd, true);
 		pier_list_append(&channel->events, &cq->event_link);
 	}
 	pthread_mutex_unlock(&channel->lock);
@@ -84,7 +68,7 @@ static void unlink_events(struct soft_channel *channel, struct soft_cq *cq)
 {
 	pier_list_remove(&cq->event_link);
 	if (pier_list_empty(&channel->events))
-		set_readable(channel, false);
+		pier_soft_set_readable(channel->ibv.fd, false);
 }
 
 static struct soft_cq *take_event(struct soft_channel *channel)
@@ -110,24 +94,23 @@ int pier_soft_get_cq_event(struct ibv_comp_channel *ibv_channel, struct ibv_cq *
 			   void **ret_cq_context)
 {
 	struct soft_channel *channel = (struct soft_channel *)ibv_channel;
-	struct pollfd readable = { .fd = channel->ibv.fd, .events = POLLIN };
 	struct soft_cq *cq;
 
 	while (!(cq = take_event(channel))) {
-		int flags = fcntl(channel->ibv.fd, F_GETFL);
-
-		if (flags < 0)
-			return -1;
-		if (flags & O_NONBLOCK) {
-			errno = EAGAIN;
-			return -1;
-		}
-		if (poll(&readable, 1, -1) < 0)
+		if (pier_soft_wait_readable(channel->ibv.fd))
 			return -1;
 	}
 	*ret_cq = &cq->ibv;
 	*ret_cq_context = cq->ibv.cq_context;
 	return 0;
+}
+
+void pier_soft_ack_cq_events(struct ibv_cq *cq, unsigned int count)
+{
+	pthread_mutex_lock(&cq->mutex);
+	cq->comp_events_completed += count;
+	pthread_cond_signal(&cq->cond);
+	pthread_mutex_unlock(&cq->mutex);
 }
 
 /* Blocks while events are not acknowledged, as ibv_destroy_cq(3) does. */

@@ -23,6 +23,7 @@ struct ibv_comp_channel *pier_soft_create_comp_channel(struct ibv_context *conte
 int pier_soft_destroy_comp_channel(struct ibv_comp_channel *channel);
 int pier_soft_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **ret_cq,
 			   void **ret_cq_context);
+void pier_soft_ack_cq_events(struct ibv_cq *cq, unsigned int count);
 void pier_soft_queue_event(struct soft_cq *cq);
 /* Drops events that were not taken, and waits until those taken are acknowledged. */
 void pier_soft_retire_events(struct soft_cq *cq);

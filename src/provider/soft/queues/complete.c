@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <string.h>
+
 #include "complete.h"
 #include "core/log.h"
 #include "cq.h"
+#include "events.h"
 #include "provider/soft/link/grant_given.h"
 #include "provider/soft/link/link.h"
 #include "provider/soft/soft.h"
@@ -32,9 +35,11 @@ static void push_completion(struct soft_qp *qp, struct ibv_cq *ibv_cq,
 			    const struct soft_cqe *cqe, bool solicited)
 {
 	struct soft_context *context = soft_context_of(qp);
+	struct soft_cq *cq = (struct soft_cq *)ibv_cq;
 
-	if (pier_soft_push_cqe((struct soft_cq *)ibv_cq, cqe, solicited))
+	if (pier_soft_push_cqe(cq, cqe, solicited))
 		return;
+	pier_soft_report_event(ibv_cq->context, &cq->events, IBV_EVENT_CQ_ERR);
 	for (uint32_t i = 0; i < SOFT_MAX_QP; i++) {
 		struct soft_qp *other = context->qps[i];
 
@@ -98,7 +103,7 @@ void pier_soft_complete_recv(struct soft_qp *qp, enum ibv_wc_status status,
 		.qp = qp,
 		.tail = qp->srq ? &qp->srq->freed : &rq->tail,
 		.freed = rq->done + 1,
-		.shared = qp->srq,
+		.shared = qp->srq != NULL,
 	};
 
 	if (header) {
@@ -108,6 +113,10 @@ void pier_soft_complete_recv(struct soft_qp *qp, enum ibv_wc_status status,
 		if (carries_immediate(header)) {
 			cqe.wc.wc_flags = IBV_WC_WITH_IMM;
 			cqe.wc.imm_data = header->immediate;
+		}
+		if (qp->ibv.qp_type == IBV_QPT_UD) {
+			cqe.wc.wc_flags |= IBV_WC_GRH;
+			cqe.wc.src_qp = header->key;
 		}
 		if (header->opcode == SOFT_SEND_INV && status == IBV_WC_SUCCESS) {
 			cqe.wc.wc_flags = IBV_WC_WITH_INV;
@@ -169,6 +178,7 @@ void pier_soft_set_state(struct soft_qp *qp, enum ibv_qp_state state)
 void pier_soft_fail_qp(struct soft_qp *qp, enum ibv_wc_status status)
 {
 	struct soft_send_queue *sq = &qp->sq;
+	bool failed = qp->ibv.state == IBV_QPS_ERR;
 
 	if (qp->ibv.state == IBV_QPS_RESET)
 		return;
@@ -182,6 +192,35 @@ void pier_soft_fail_qp(struct soft_qp *qp, enum ibv_wc_status status)
 		pier_soft_complete_send(qp, status);
 	pier_soft_flush_sends(qp);
 	pier_soft_flush_recvs(qp);
+	/* It takes no more receives from the queue (IBTA 10.2.9). */
+	if (qp->srq && !failed)
+		pier_soft_report_event(qp->ibv.context, &qp->events,
+				       IBV_EVENT_QP_LAST_WQE_REACHED);
+}
+
+/*
+ * For programs that know only verbs, a peer that is gone is as on hardware: only a
+ * request that it does not answer shows it, after the ack timeout. It may also have gone
+ * through RESET once more before its first request, and connect again.
+ */
+static bool outlives_link(const struct soft_qp *qp)
+{
+	return soft_context_of(qp)->meeting.joined && qp->ibv.state != IBV_QPS_ERR;
+}
+
+/* The next link begins with the first request. */
+static void rewind_queues(struct soft_qp *qp)
+{
+	struct soft_send_queue *sq = &qp->sq;
+
+	for (; sq->queued > sq->done; sq->queued--)
+		pier_soft_send_at(sq, sq->queued - 1)->copied = 0;
+	sq->transmitted = sq->done;
+	sq->queued_msn = 0;
+	sq->reads = 0;
+	sq->barrier = 0;
+	sq->rnr_left = qp->attr.rnr_retry;
+	memset(&qp->responder, 0, sizeof(qp->responder));
 }
 
 void pier_soft_lose_link(struct soft_qp *qp)
@@ -195,5 +234,13 @@ void pier_soft_lose_link(struct soft_qp *qp)
 	pier_debug("soft0: QP %#x lost its peer, QP %#x", qp->ibv.qp_num,
 		   qp->attr.dest_qp_num);
 	pier_soft_close_link(qp);
+	if (!closing && outlives_link(qp)) {
+		if (pier_soft_is_unused(qp))
+			rewind_queues(qp);
+		qp->sq.rnr_until = 0;
+		qp->last_progress = soft_context_of(qp)->engine.now;
+		pier_soft_activate(qp); /* a stream may wait */
+		return;
+	}
 	pier_soft_fail_qp(qp, closing ? IBV_WC_SUCCESS : IBV_WC_RETRY_EXC_ERR);
 }

@@ -14,7 +14,9 @@ struct soft_recv;
 void pier_soft_complete_send(struct soft_qp *qp, enum ibv_wc_status status);
 /* The receive of the current message: a slot of the queue pair, or taken from its SRQ. */
 const struct soft_recv *pier_soft_current_recv(const struct soft_qp *qp);
-/* Completes the current receive. `header`: of the message; NULL: the receive is flushed.
+/*
+ * Completes the current receive. `header`: of the message, and of a datagram with the QPN
+ * of the sender as its key; NULL: the receive is flushed.
  */
 void pier_soft_complete_recv(struct soft_qp *qp, enum ibv_wc_status status,
 			     const struct soft_header *header);

@@ -20,9 +20,11 @@ static struct soft_cq *allocate_cq(uint32_t capacity)
 	}
 	cq->capacity = capacity;
 	pthread_mutex_init(&cq->lock, NULL);
+	pthread_mutex_init(&cq->polled.lock, NULL);
 	pthread_mutex_init(&cq->ibv.mutex, NULL);
 	pthread_cond_init(&cq->ibv.cond, NULL);
 	pier_list_init(&cq->event_link);
+	pier_soft_init_event_source(&cq->events, &cq->ibv);
 	return cq;
 }
 
@@ -35,12 +37,17 @@ static void use_channel(struct soft_channel *channel)
 	pthread_mutex_unlock(&channel->lock);
 }
 
+static bool is_valid_size(int cqe)
+{
+	return cqe >= 1 && cqe <= SOFT_MAX_CQE;
+}
+
 struct ibv_cq *pier_soft_create_cq(struct ibv_context *context, int cqe, void *cq_context,
 				   struct ibv_comp_channel *channel, int comp_vector)
 {
 	struct soft_cq *cq;
 
-	if (cqe < 1 || cqe > SOFT_MAX_CQE || comp_vector < 0 ||
+	if (!is_valid_size(cqe) || comp_vector < 0 ||
 	    comp_vector >= context->num_comp_vectors) {
 		pier_fail(EINVAL,
 			  "soft0: a CQ of %d entries (1 to %d) on vector %d of %d", cqe,
@@ -58,7 +65,7 @@ struct ibv_cq *pier_soft_create_cq(struct ibv_context *context, int cqe, void *c
 	cq->ibv.cq_context = cq_context;
 	cq->ibv.cqe = cqe;
 	use_channel((struct soft_channel *)channel);
-	atomic_fetch_add(&soft_context(context)->users, 1);
+	atomic_fetch_add(&soft_handle(context)->users, 1);
 	return &cq->ibv;
 }
 
@@ -69,13 +76,53 @@ int pier_soft_destroy_cq(struct ibv_cq *ibv_cq)
 	if (atomic_load(&cq->users) > 0)
 		return -pier_fail(EBUSY, "soft0: queue pairs still use the CQ");
 	pier_soft_retire_events(cq);
-	atomic_fetch_sub(&soft_context(ibv_cq->context)->users, 1);
+	pier_soft_retire_event_source(ibv_cq->context, &cq->events, &cq->ibv.mutex,
+				      &cq->ibv.cond, &cq->ibv.async_events_completed);
+	atomic_fetch_sub(&soft_handle(ibv_cq->context)->users, 1);
 	pthread_cond_destroy(&cq->ibv.cond);
 	pthread_mutex_destroy(&cq->ibv.mutex);
+	pthread_mutex_destroy(&cq->polled.lock);
 	pthread_mutex_destroy(&cq->lock);
 	free(cq->ring);
 	free(cq);
 	return 0;
+}
+
+/* With the CQ locked. False: the completions do not fit. */
+static bool move_completions(struct soft_cq *cq, struct soft_cqe *ring, uint32_t capacity)
+{
+	if (cq->count > capacity)
+		return false;
+	for (uint32_t i = 0; i < cq->count; i++)
+		ring[i] = *pier_soft_cqe_at(cq, i);
+	cq->ring = ring;
+	cq->first = 0;
+	cq->capacity = capacity;
+	cq->ibv.cqe = (int)capacity;
+	return true;
+}
+
+int pier_soft_resize_cq(struct ibv_cq *ibv_cq, int cqe)
+{
+	struct soft_cq *cq = (struct soft_cq *)ibv_cq;
+	struct soft_cqe *ring, *old;
+	bool fits;
+
+	if (!is_valid_size(cqe))
+		return -pier_fail(EINVAL, "soft0: a CQ of %d entries (1 to %d)", cqe,
+				  SOFT_MAX_CQE);
+	ring = calloc((size_t)cqe, sizeof(*ring));
+	if (!ring)
+		return ENOMEM;
+	pthread_mutex_lock(&cq->lock);
+	old = cq->ring;
+	fits = move_completions(cq, ring, (uint32_t)cqe);
+	pthread_mutex_unlock(&cq->lock);
+	free(fits ? old : ring);
+	if (fits)
+		return 0;
+	return -pier_fail(EINVAL, "soft0: %d entries: more completions wait in the CQ",
+			  cqe);
 }
 
 /* An unsuccessful completion counts as solicited (IBTA 11.4.2.2). */
@@ -90,16 +137,31 @@ static void notify_completion(struct soft_cq *cq, enum ibv_wc_status status,
 	pier_soft_queue_event(cq);
 }
 
+void pier_soft_notify_waiting(struct soft_cq *cq)
+{
+	for (uint32_t i = 0; i < cq->count && cq->armed != SOFT_UNARMED; i++) {
+		const struct soft_cqe *cqe = pier_soft_cqe_at(cq, i);
+
+		notify_completion(cq, cqe->wc.status, cqe->solicited);
+	}
+}
+
 bool pier_soft_push_cqe(struct soft_cq *cq, const struct soft_cqe *cqe, bool solicited)
 {
+	struct soft_cqe *last;
 	bool fits, known;
 
 	pthread_mutex_lock(&cq->lock);
 	known = cq->overrun;
+	if (cq->overwrites && cq->count == cq->capacity)
+		pier_soft_remove_cqe(cq);
 	fits = cq->count < cq->capacity && !cq->overrun;
 	if (fits) {
-		cq->ring[(cq->first + cq->count) % cq->capacity] = *cqe;
-		cq->count++;
+		last = pier_soft_cqe_at(cq, cq->count++);
+		*last = *cqe;
+		last->solicited = solicited;
+		if (cq->has_times)
+			last->time = pier_soft_now();
 	}
 	/*
 	 * The queue pair fails, and its own queues with it, but a shared receive queue
@@ -119,11 +181,10 @@ void pier_soft_purge_cq(struct soft_cq *cq, const struct soft_qp *qp)
 
 	pthread_mutex_lock(&cq->lock);
 	for (uint32_t i = 0; i < cq->count; i++) {
-		const struct soft_cqe *cqe = &cq->ring[(cq->first + i) % cq->capacity];
+		const struct soft_cqe *cqe = pier_soft_cqe_at(cq, i);
 
 		if (cqe->qp != qp) {
-			cq->ring[(cq->first + kept) % cq->capacity] = *cqe;
-			kept++;
+			*pier_soft_cqe_at(cq, kept++) = *cqe;
 		} else if (cqe->shared) {
 			pier_soft_free_slots(cqe);
 		}

@@ -10,6 +10,7 @@
 #include <infiniband/verbs.h>
 
 #include "core/list.h"
+#include "events.h"
 
 /* Completion queues. */
 
@@ -23,8 +24,10 @@ struct soft_cqe {
 	 * shared receive queue, which completes in any order, it frees one more slot.
 	 */
 	_Atomic uint64_t *tail;
-	uint64_t freed;
-	bool shared;
+	uint64_t freed : 62;
+	uint64_t shared : 1;
+	uint64_t solicited : 1;
+	uint64_t time; /* as pier_soft_now(), if the CQ has timestamps */
 };
 
 enum soft_armed {
@@ -33,18 +36,38 @@ enum soft_armed {
 	SOFT_ARMED_ANY
 };
 
+/* What ibv_start_poll() and ibv_next_poll() took: cq_ex.h. */
+struct soft_polled {
+	pthread_mutex_t lock; /* from ibv_start_poll() to ibv_end_poll() */
+	struct ibv_wc wc;
+	uint64_t time;
+};
+
 struct soft_cq {
-	struct ibv_cq ibv;
+	union { /* the second begins like the first */
+		struct ibv_cq ibv;
+		struct ibv_cq_ex ex;
+	};
 	pthread_mutex_t lock;
 	struct soft_cqe *ring;
 	uint32_t first, count, capacity;
 	enum soft_armed armed;
 	bool overrun;
+	bool has_times;
+	bool overwrites;      /* IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN */
+	bool single_threaded; /* IBV_CREATE_CQ_ATTR_SINGLE_THREADED */
+	struct soft_polled polled;
 	atomic_uint users;
+	struct soft_event_source events;
 	/* Under the channel's lock. */
 	struct pier_list event_link;
 	unsigned int events_queued, events_taken;
 };
+
+static inline struct soft_cqe *pier_soft_cqe_at(const struct soft_cq *cq, uint32_t index)
+{
+	return &cq->ring[(cq->first + index) % cq->capacity];
+}
 
 static inline void pier_soft_free_slots(const struct soft_cqe *cqe)
 {
@@ -54,11 +77,26 @@ static inline void pier_soft_free_slots(const struct soft_cqe *cqe)
 		atomic_store_explicit(cqe->tail, cqe->freed, memory_order_release);
 }
 
+/* Polls the oldest completion, or drops it. With the CQ locked. */
+static inline void pier_soft_remove_cqe(struct soft_cq *cq)
+{
+	pier_soft_free_slots(&cq->ring[cq->first]);
+	cq->first = cq->first + 1 == cq->capacity ? 0 : cq->first + 1;
+	cq->count--;
+}
+
 struct ibv_cq *pier_soft_create_cq(struct ibv_context *context, int cqe, void *cq_context,
 				   struct ibv_comp_channel *channel, int comp_vector);
 int pier_soft_destroy_cq(struct ibv_cq *cq);
+/*
+ * As ibv_resize_cq(3). EINVAL: less than 1, more than the device has, or fewer than the
+ * completions in the queue.
+ */
+int pier_soft_resize_cq(struct ibv_cq *cq, int cqe);
 /* False when the CQ has just overrun; it drops all further completions. */
 bool pier_soft_push_cqe(struct soft_cq *cq, const struct soft_cqe *cqe, bool solicited);
+/* Queues an event if the CQ is armed for a completion that is in it. With it locked. */
+void pier_soft_notify_waiting(struct soft_cq *cq);
 /* Removes the completions of a queue pair. */
 void pier_soft_purge_cq(struct soft_cq *cq, const struct soft_qp *qp);
 

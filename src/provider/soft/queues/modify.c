@@ -8,7 +8,6 @@
 #include "cq.h"
 #include "provider/soft/connect/connect.h"
 #include "provider/soft/engine.h"
-#include "provider/soft/link/auth.h"
 #include "provider/soft/link/early_stream.h"
 #include "provider/soft/link/grant_given.h"
 #include "provider/soft/link/link.h"
@@ -26,6 +25,12 @@ static void store_path_attributes(struct ibv_qp_attr *to, const struct ibv_qp_at
 		to->port_num = from->port_num;
 	if (mask & IBV_QP_AV)
 		to->ah_attr = from->ah_attr;
+	if (mask & IBV_QP_ALT_PATH) {
+		to->alt_ah_attr = from->alt_ah_attr;
+		to->alt_pkey_index = from->alt_pkey_index;
+		to->alt_port_num = from->alt_port_num;
+		to->alt_timeout = from->alt_timeout;
+	}
 	if (mask & IBV_QP_PATH_MTU)
 		to->path_mtu = from->path_mtu;
 	if (mask & IBV_QP_DEST_QPN)
@@ -40,6 +45,8 @@ static void store_attributes(struct ibv_qp_attr *to, const struct ibv_qp_attr *f
 			     int mask)
 {
 	store_path_attributes(to, from, mask);
+	if (mask & IBV_QP_QKEY)
+		to->qkey = from->qkey;
 	if (mask & IBV_QP_ACCESS_FLAGS)
 		to->qp_access_flags = from->qp_access_flags;
 	if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
@@ -80,6 +87,8 @@ static void reset_queues(struct soft_qp *qp)
 	memset(&qp->responder, 0, sizeof(qp->responder));
 	memset(&qp->attr, 0, sizeof(qp->attr));
 	qp->busy = false;
+	qp->ud.stalled_since = 0;
+	qp->ud.has_slow = false;
 	if (qp->srq)
 		pier_soft_drop_taken(qp->srq, &qp->taken);
 }
@@ -91,13 +100,10 @@ static void reset_queues(struct soft_qp *qp)
  */
 static int to_reset(struct soft_qp *qp)
 {
-	uint8_t secret[SOFT_SECRET_SIZE];
+	int error = pier_soft_renew_secret(qp);
 
-	if (!pier_soft_random(secret, sizeof(secret)))
-		return pier_fail(EIO, "soft0: QP %#x: no random numbers for a new secret",
-				 qp->ibv.qp_num);
-	memcpy(qp->secret, secret, sizeof(secret));
-	explicit_bzero(secret, sizeof(secret));
+	if (error)
+		return error;
 	pier_soft_set_state(qp, IBV_QPS_RESET);
 	pier_soft_close_link(qp);
 	pier_soft_discard_stream(qp);
@@ -131,8 +137,7 @@ static int enter_state(struct soft_qp *qp, enum ibv_qp_state to,
 	if (to == IBV_QPS_RTS && from == IBV_QPS_RTR)
 		qp->sq.rnr_left = qp->attr.rnr_retry;
 	pier_soft_set_state(qp, to);
-	if (to == IBV_QPS_RTR && !pier_soft_link_open(&qp->link))
-		pier_soft_adopt_stream(qp);
+	pier_soft_adopt_stream(qp);
 	return 0;
 }
 
@@ -171,8 +176,9 @@ int pier_soft_modify_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *attr, int mas
 
 	pthread_mutex_lock(&ibv_qp->mutex);
 	from = current_state(qp);
-	error = pier_soft_check_transition(from, attr, mask, &to);
-	if (!error && from == IBV_QPS_INIT && to == IBV_QPS_RTR)
+	error = pier_soft_check_transition(ibv_qp->qp_type, from, attr, mask, &to);
+	if (!error && ibv_qp->qp_type == IBV_QPT_RC && from == IBV_QPS_INIT &&
+	    to == IBV_QPS_RTR)
 		error = pier_soft_connect(qp, attr);
 	if (!error)
 		error = commit_state(qp, from, to, attr, mask);

@@ -8,6 +8,7 @@
 #include "provider/soft/pass.h"
 #include "provider/soft/regions/region.h"
 #include "provider/soft/soft.h"
+#include "ud_address.h"
 
 static bool may_send(enum ibv_qp_state state)
 {
@@ -59,8 +60,8 @@ static uint64_t total_length(const struct ibv_sge *sges, int count)
 	return total;
 }
 
-static int check_send(const struct soft_qp *qp, const struct ibv_send_wr *wr,
-		      uint64_t *ret_length)
+static int check_send(const struct soft_qp *qp, uint64_t position,
+		      const struct ibv_send_wr *wr, uint64_t *ret_length)
 {
 	const struct soft_send_queue *sq = &qp->sq;
 	uint64_t length;
@@ -70,13 +71,16 @@ static int check_send(const struct soft_qp *qp, const struct ibv_send_wr *wr,
 		return pier_fail(EINVAL,
 				 "soft0: QP %#x accepts sends in RTS and ERR only",
 				 qp->ibv.qp_num);
-	if (sq->head - atomic_load_explicit(&sq->tail, memory_order_acquire) >= sq->depth)
+	if (position - atomic_load_explicit(&sq->tail, memory_order_acquire) >= sq->depth)
 		return pier_fail(ENOMEM, "soft0: the send queue of %u requests is full",
 				 sq->depth);
-	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > sq->max_sge)
+	/* Inline data leaves no elements in the queue. */
+	if (wr->num_sge < 0 ||
+	    (!(wr->send_flags & IBV_SEND_INLINE) && (uint32_t)wr->num_sge > sq->max_sge))
 		return pier_fail(EINVAL, "soft0: %d elements, the send queue takes %u",
 				 wr->num_sge, sq->max_sge);
-	error = check_opcode(wr);
+	error = qp->ibv.qp_type == IBV_QPT_UD ? pier_soft_check_datagram(qp, wr)
+					      : check_opcode(wr);
 	if (error)
 		return error;
 	length = total_length(wr->sg_list, wr->num_sge);
@@ -153,16 +157,17 @@ static void store_binding(struct soft_send *send, const struct ibv_send_wr *wr)
 	};
 }
 
-static int queue_send(struct soft_qp *qp, const struct ibv_send_wr *wr)
+int pier_soft_store_send(struct soft_qp *qp, uint64_t position,
+			 const struct ibv_send_wr *wr)
 {
 	struct soft_send_queue *sq = &qp->sq;
-	uint64_t head = atomic_load_explicit(&sq->head, memory_order_relaxed), length = 0;
 	struct soft_send *send;
-	int error = check_send(qp, wr, &length);
+	uint64_t length = 0;
+	int error = check_send(qp, position, wr, &length);
 
 	if (error)
 		return error;
-	send = &sq->slots[head % sq->depth];
+	send = pier_soft_send_at(sq, position);
 	send->wr_id = wr->wr_id;
 	send->opcode = wr->opcode;
 	send->flags = wr->send_flags;
@@ -171,31 +176,70 @@ static int queue_send(struct soft_qp *qp, const struct ibv_send_wr *wr)
 	store_target(send, wr);
 	if (wr->opcode == IBV_WR_BIND_MW)
 		store_binding(send, wr);
+	if (qp->ibv.qp_type == IBV_QPT_UD)
+		pier_soft_store_destination(qp, position, wr);
 	send->sge_count = wr->num_sge;
 	send->copied = 0;
 	if (wr->send_flags & IBV_SEND_INLINE)
 		copy_inline(send->inline_data, wr);
 	else if (wr->num_sge > 0)
 		memcpy(send->sges, wr->sg_list, wr->num_sge * sizeof(*send->sges));
-	atomic_store_explicit(&sq->head, head + 1, memory_order_release);
 	return 0;
+}
+
+/* A batch of ibv_wr_post(3) that is being built comes first. */
+static void lock_sends(struct soft_qp *qp)
+{
+	if (qp->builder)
+		pthread_mutex_lock(&qp->builder->lock);
+	pthread_mutex_lock(&qp->sq.lock);
+}
+
+static void unlock_sends(struct soft_qp *qp)
+{
+	pthread_mutex_unlock(&qp->sq.lock);
+	if (qp->builder)
+		pthread_mutex_unlock(&qp->builder->lock);
 }
 
 int pier_soft_post_send(struct ibv_qp *ibv_qp, struct ibv_send_wr *wr,
 			struct ibv_send_wr **bad_wr)
 {
 	struct soft_qp *qp = (struct soft_qp *)ibv_qp;
+	uint64_t head;
 	int error = 0;
 
-	pthread_mutex_lock(&qp->sq.lock);
+	lock_sends(qp);
+	head = atomic_load_explicit(&qp->sq.head, memory_order_relaxed);
 	for (; wr && !error; wr = error ? wr : wr->next) {
-		error = queue_send(qp, wr);
+		error = pier_soft_store_send(qp, head, wr);
 		if (error)
 			*bad_wr = wr;
+		else
+			head++;
 	}
-	pthread_mutex_unlock(&qp->sq.lock);
+	atomic_store_explicit(&qp->sq.head, head, memory_order_release);
+	unlock_sends(qp);
 	pier_soft_ring_doorbell(qp);
 	return -error;
+}
+
+/* The caller undoes the new key if the request fails later, as with other drivers. */
+int pier_soft_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+{
+	struct ibv_send_wr *bad, wr = {
+		.opcode = IBV_WR_BIND_MW,
+		.wr_id = bind->wr_id,
+		.send_flags = bind->send_flags,
+		.bind_mw = { .mw = mw,
+			     .rkey = ibv_inc_rkey(mw->rkey),
+			     .bind_info = bind->bind_info },
+	};
+	int error = pier_soft_post_send(qp, &wr, &bad);
+
+	if (!error)
+		mw->rkey = wr.bind_mw.rkey;
+	return error;
 }
 
 static int queue_recv(struct soft_qp *qp, const struct ibv_recv_wr *wr)

@@ -6,8 +6,9 @@
 #include "qp.h"
 #include "core/error.h"
 #include "cq.h"
+#include "events.h"
+#include "provider/soft/connect/connect.h"
 #include "provider/soft/engine.h"
-#include "provider/soft/link/auth.h"
 #include "provider/soft/link/early_stream.h"
 #include "provider/soft/link/link.h"
 #include "provider/soft/regions/window.h"
@@ -29,10 +30,16 @@ static int check_init(const struct ibv_pd *pd, const struct ibv_qp_init_attr *at
 {
 	const struct ibv_qp_cap cap = effective_cap(attr);
 
-	if (attr->qp_type != IBV_QPT_RC)
+	if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UD)
 		return pier_fail(EOPNOTSUPP,
-				 "soft0: queue pairs of type %d; only RC is supported",
+				 "soft0: queue pairs of type %d; only RC and UD are "
+				 "supported",
 				 (int)attr->qp_type);
+	if (attr->qp_type == IBV_QPT_UD &&
+	    soft_context(pd->context)->listeners.datagram_fd < 0)
+		return pier_fail(EOPNOTSUPP, "soft0: no UD queue pairs here: only "
+					     "programs that use verbs themselves have "
+					     "them, without PIER_SOFT_UNIX=off");
 	if (attr->srq && attr->srq->pd != pd)
 		return pier_fail(EINVAL, "soft0: the shared receive queue is of another "
 					 "PD than the queue pair");
@@ -89,6 +96,10 @@ static void free_qp(struct soft_qp *qp)
 	free(qp->sq.slots);
 	free(qp->sq.sges);
 	free(qp->sq.inline_data);
+	free(qp->ud.destinations);
+	if (qp->builder)
+		pthread_mutex_destroy(&qp->builder->lock);
+	free(qp->builder);
 	free(qp->rq.slots);
 	free(qp->rq.sges);
 	pthread_mutex_destroy(&qp->sq.lock);
@@ -113,11 +124,15 @@ static struct soft_qp *allocate_qp(const struct ibv_qp_init_attr *attr)
 	qp->early.fd = qp->early.tx_fd = -1;
 	pier_list_init(&qp->active);
 	pier_list_init(&qp->windows);
+	pier_soft_init_event_source(&qp->events, &qp->ibv);
 	pthread_mutex_init(&qp->ibv.mutex, NULL);
 	pthread_cond_init(&qp->ibv.cond, NULL);
 	sends = allocate_sends(&qp->sq, &qp->init.cap);
 	recvs = allocate_recvs(&qp->rq, &qp->init.cap);
-	if (!sends || !recvs || !pier_soft_random(qp->secret, sizeof(qp->secret))) {
+	if (attr->qp_type == IBV_QPT_UD)
+		qp->ud.destinations = calloc(qp->sq.depth + 1,
+					     sizeof(*qp->ud.destinations));
+	if (!sends || !recvs || (attr->qp_type == IBV_QPT_UD && !qp->ud.destinations)) {
 		free_qp(qp);
 		return NULL;
 	}
@@ -189,11 +204,18 @@ struct ibv_qp *pier_soft_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a
 	qp->ibv.send_cq = attr->send_cq;
 	qp->ibv.recv_cq = attr->recv_cq;
 	qp->ibv.srq = attr->srq;
-	qp->ibv.qp_type = IBV_QPT_RC;
+	qp->ibv.qp_type = attr->qp_type;
 	qp->ibv.state = IBV_QPS_RESET;
 	pier_soft_lock(context);
 	taken = take_number(context, qp);
+	error = taken ? pier_soft_renew_secret(qp) : 0;
+	if (error)
+		context->qps[qp->ibv.handle] = NULL;
 	pier_soft_unlock(context);
+	if (error) {
+		free_qp(qp);
+		return refuse_qp(-error);
+	}
 	if (!taken) {
 		free_qp(qp);
 		pier_fail(ENOMEM, "soft0: all %d queue pairs are in use", SOFT_MAX_QP);
@@ -220,6 +242,8 @@ int pier_soft_destroy_qp(struct ibv_qp *ibv_qp)
 	pier_list_remove(&qp->active);
 	pier_soft_unlock(context);
 	pthread_mutex_unlock(&ibv_qp->mutex);
+	pier_soft_retire_event_source(ibv_qp->context, &qp->events, &ibv_qp->mutex,
+				      &ibv_qp->cond, &ibv_qp->events_completed);
 	pier_soft_purge_cq((struct soft_cq *)ibv_qp->send_cq, qp);
 	pier_soft_purge_cq((struct soft_cq *)ibv_qp->recv_cq, qp);
 	if (qp->srq)

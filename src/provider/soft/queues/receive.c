@@ -4,6 +4,7 @@
 #include "receive.h"
 #include "acknowledge.h"
 #include "complete.h"
+#include "events.h"
 #include "core/log.h"
 #include "provider/soft/link/frame.h"
 #include "provider/soft/link/link.h"
@@ -23,6 +24,7 @@ static void reject_malformed_frame(struct soft_qp *qp)
 		     "%u, number %u)",
 		     qp->ibv.qp_num, qp->attr.dest_qp_num, qp->link.header.opcode,
 		     qp->link.header.length, qp->link.header.msn);
+	pier_soft_report_event(qp->ibv.context, &qp->events, IBV_EVENT_QP_REQ_ERR);
 	pier_soft_close_link(qp);
 	pier_soft_fail_qp(qp, IBV_WC_BAD_RESP_ERR);
 }
@@ -73,8 +75,7 @@ static void fail_target(struct soft_qp *qp)
 		pier_soft_refuse_request(qp, SOFT_NAK_ACCESS);
 		break;
 	case SOFT_TO_RECV:
-		pier_soft_complete_recv(qp, IBV_WC_LOC_PROT_ERR, &qp->link.header);
-		pier_soft_refuse_request(qp, SOFT_NAK_OPERATION);
+		pier_soft_refuse_message(qp, IBV_WC_LOC_PROT_ERR, SOFT_NAK_OPERATION);
 		break;
 	default:
 		pier_soft_fail_qp(qp, IBV_WC_LOC_PROT_ERR);

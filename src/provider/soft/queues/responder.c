@@ -6,6 +6,7 @@
 #include "responder.h"
 #include "atomic.h"
 #include "complete.h"
+#include "events.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/link/frame.h"
 #include "provider/soft/link/link.h"
@@ -25,7 +26,7 @@ enum {
 	CLOSING_NANOSECONDS = 2000000000
 };
 
-void pier_soft_refuse_request(struct soft_qp *qp, enum soft_syndrome syndrome)
+static void send_refusal(struct soft_qp *qp, enum soft_syndrome syndrome)
 {
 	struct soft_link *link = &qp->link;
 
@@ -41,14 +42,30 @@ void pier_soft_refuse_request(struct soft_qp *qp, enum soft_syndrome syndrome)
 	pier_soft_activate(qp);
 }
 
+/* No completion tells this end, so an event does (IBTA 11.6.3.2). */
+void pier_soft_refuse_request(struct soft_qp *qp, enum soft_syndrome syndrome)
+{
+	pier_soft_report_event(qp->ibv.context, &qp->events,
+			       syndrome == SOFT_NAK_ACCESS ? IBV_EVENT_QP_ACCESS_ERR
+							   : IBV_EVENT_QP_REQ_ERR);
+	send_refusal(qp, syndrome);
+}
+
+void pier_soft_refuse_message(struct soft_qp *qp, enum ibv_wc_status status,
+			      enum soft_syndrome syndrome)
+{
+	pier_soft_complete_recv(qp, status, &qp->link.header);
+	send_refusal(qp, syndrome);
+}
+
 /*
  * A receive taken from an SRQ belongs to this queue pair, whatever happens to the
  * message.
  */
-static bool take_recv(struct soft_qp *qp)
+bool pier_soft_take_next_recv(struct soft_qp *qp)
 {
 	if (qp->srq)
-		return pier_soft_take_recv(qp->srq, &qp->taken);
+		return qp->taken.there || pier_soft_take_recv(qp->srq, &qp->taken);
 	return qp->rq.done != atomic_load_explicit(&qp->rq.head, memory_order_acquire);
 }
 
@@ -68,14 +85,13 @@ static void begin_send(struct soft_qp *qp, const struct soft_header *header)
 	for (int i = 0; i < recv->sge_count; i++)
 		room += recv->sges[i].length;
 	if (header->length > room) {
-		pier_soft_complete_recv(qp, IBV_WC_LOC_LEN_ERR, header);
-		pier_soft_refuse_request(qp, SOFT_NAK_INVALID_REQUEST);
+		pier_soft_refuse_message(qp, IBV_WC_LOC_LEN_ERR,
+					 SOFT_NAK_INVALID_REQUEST);
 		return;
 	}
 	if (!pier_soft_check_sges(qp, recv->sges, recv->sge_count, header->length,
 				  IBV_ACCESS_LOCAL_WRITE)) {
-		pier_soft_complete_recv(qp, IBV_WC_LOC_PROT_ERR, header);
-		pier_soft_refuse_request(qp, SOFT_NAK_OPERATION);
+		pier_soft_refuse_message(qp, IBV_WC_LOC_PROT_ERR, SOFT_NAK_OPERATION);
 		return;
 	}
 	qp->link.target = SOFT_TO_RECV;
@@ -157,7 +173,11 @@ bool pier_soft_begin_request(struct soft_qp *qp, const struct soft_header *heade
 		return responder->resync;
 	}
 	responder->resync = false;
-	if (consumes_recv(header->opcode) && !take_recv(qp)) {
+	if (qp->ibv.state == IBV_QPS_RTR && !responder->established) {
+		responder->established = true;
+		pier_soft_report_event(qp->ibv.context, &qp->events, IBV_EVENT_COMM_EST);
+	}
+	if (consumes_recv(header->opcode) && !pier_soft_take_next_recv(qp)) {
 		queue_rnr_nak(qp);
 		return true;
 	}
@@ -247,8 +267,7 @@ static bool finish_invalidate(struct soft_qp *qp, const struct soft_header *head
 {
 	if (pier_soft_invalidate(qp, header->key))
 		return true;
-	pier_soft_complete_recv(qp, IBV_WC_REM_INV_REQ_ERR, header);
-	pier_soft_refuse_request(qp, SOFT_NAK_ACCESS);
+	pier_soft_refuse_message(qp, IBV_WC_REM_INV_REQ_ERR, SOFT_NAK_ACCESS);
 	return false;
 }
 

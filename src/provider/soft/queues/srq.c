@@ -28,6 +28,17 @@ static void free_srq(struct soft_srq *srq)
 	free(srq);
 }
 
+static bool allocate_slots(struct soft_srq *srq)
+{
+	srq->slots = calloc(srq->depth, sizeof(*srq->slots));
+	srq->sges = calloc((size_t)srq->depth * srq->max_sge + 1, sizeof(*srq->sges));
+	if (!srq->slots || !srq->sges)
+		return false;
+	for (uint32_t i = 0; i < srq->depth; i++)
+		srq->slots[i].sges = srq->sges + (size_t)i * srq->max_sge;
+	return true;
+}
+
 static struct soft_srq *allocate_srq(const struct ibv_srq_attr *attr)
 {
 	struct soft_srq *srq = calloc(1, sizeof(*srq));
@@ -37,16 +48,13 @@ static struct soft_srq *allocate_srq(const struct ibv_srq_attr *attr)
 	pthread_mutex_init(&srq->lock, NULL);
 	pthread_mutex_init(&srq->ibv.mutex, NULL);
 	pthread_cond_init(&srq->ibv.cond, NULL);
+	pier_soft_init_event_source(&srq->events, &srq->ibv);
 	srq->depth = attr->max_wr;
 	srq->max_sge = attr->max_sge;
-	srq->slots = calloc(srq->depth, sizeof(*srq->slots));
-	srq->sges = calloc((size_t)srq->depth * srq->max_sge + 1, sizeof(*srq->sges));
-	if (!srq->slots || !srq->sges) {
+	if (!allocate_slots(srq)) {
 		free_srq(srq);
 		return NULL;
 	}
-	for (uint32_t i = 0; i < srq->depth; i++)
-		srq->slots[i].sges = srq->sges + (size_t)i * srq->max_sge;
 	return srq;
 }
 
@@ -72,35 +80,81 @@ struct ibv_srq *pier_soft_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr
 	return &srq->ibv;
 }
 
-/* A limit of 0 ends the previous one. */
-int pier_soft_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
+static void copy_recv(struct soft_recv *to, const struct soft_recv *from)
 {
-	(void)srq;
+	to->wr_id = from->wr_id;
+	to->sge_count = from->sge_count;
+	memcpy(to->sges, from->sges, (size_t)from->sge_count * sizeof(*from->sges));
+}
+
+/* With the queue locked. Requests that are taken but not polled count too. */
+static int resize_srq(struct soft_srq *srq, uint32_t depth)
+{
+	uint64_t used = srq->head - atomic_load(&srq->freed);
+	struct soft_srq larger = { .depth = depth, .max_sge = srq->max_sge };
+
+	if (depth < 1 || depth > SOFT_MAX_WR || depth < used || depth < srq->limit)
+		return pier_fail(EINVAL,
+				 "soft0: %u requests for a shared receive queue in which "
+				 "%llu are outstanding; the limit is %d",
+				 depth, (unsigned long long)used, SOFT_MAX_WR);
+	if (!allocate_slots(&larger)) {
+		free(larger.slots);
+		free(larger.sges);
+		return -ENOMEM;
+	}
+	for (uint64_t i = srq->taken; i != srq->head; i++)
+		copy_recv(&larger.slots[i % depth], &srq->slots[i % srq->depth]);
+	free(srq->slots);
+	free(srq->sges);
+	srq->slots = larger.slots;
+	srq->sges = larger.sges;
+	srq->depth = depth;
+	return 0;
+}
+
+static int set_limit(struct soft_srq *srq, uint32_t limit)
+{
+	if (limit > srq->depth)
+		return pier_fail(EINVAL,
+				 "soft0: srq_limit %u: the shared receive queue has %u "
+				 "requests",
+				 limit, srq->depth);
+	srq->limit = limit;
+	return 0;
+}
+
+/* A limit of 0 ends the previous one. */
+int pier_soft_modify_srq(struct ibv_srq *ibv_srq, struct ibv_srq_attr *attr, int mask)
+{
+	struct soft_srq *srq = (struct soft_srq *)ibv_srq;
+	int error = 0;
+
 	if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))
 		return -pier_fail(EINVAL,
 				  "soft0: attributes %#x of a shared receive "
 				  "queue are not known here",
 				  mask);
+	pthread_mutex_lock(&srq->lock);
 	if (mask & IBV_SRQ_MAX_WR)
-		return -pier_fail(EOPNOTSUPP, "soft0: a shared receive queue keeps the "
-					      "size that it was made with "
-					      "(IBV_DEVICE_SRQ_RESIZE is not set)");
-	if ((mask & IBV_SRQ_LIMIT) && attr->srq_limit)
-		return -pier_fail(EOPNOTSUPP,
-				  "soft0: srq_limit %u: there are no asynchronous "
-				  "events that would tell when it is reached",
-				  attr->srq_limit);
-	return 0;
+		error = resize_srq(srq, attr->max_wr);
+	if (!error && (mask & IBV_SRQ_LIMIT))
+		error = set_limit(srq, attr->srq_limit);
+	pthread_mutex_unlock(&srq->lock);
+	return -error;
 }
 
 int pier_soft_query_srq(struct ibv_srq *ibv_srq, struct ibv_srq_attr *ret_attr)
 {
-	const struct soft_srq *srq = (struct soft_srq *)ibv_srq;
+	struct soft_srq *srq = (struct soft_srq *)ibv_srq;
 
+	pthread_mutex_lock(&srq->lock);
 	*ret_attr = (struct ibv_srq_attr){
 		.max_wr = srq->depth,
 		.max_sge = srq->max_sge,
+		.srq_limit = srq->limit,
 	};
+	pthread_mutex_unlock(&srq->lock);
 	return 0;
 }
 
@@ -111,6 +165,8 @@ int pier_soft_destroy_srq(struct ibv_srq *ibv_srq)
 	if (atomic_load(&srq->users) > 0)
 		return -pier_fail(
 			EBUSY, "soft0: queue pairs still use the shared receive queue");
+	pier_soft_retire_event_source(ibv_srq->context, &srq->events, &ibv_srq->mutex,
+				      &ibv_srq->cond, &ibv_srq->events_completed);
 	atomic_fetch_sub(&((struct soft_pd *)ibv_srq->pd)->users, 1);
 	free_srq(srq);
 	return 0;
@@ -154,6 +210,16 @@ int pier_soft_post_srq_recv(struct ibv_srq *ibv_srq, struct ibv_recv_wr *wr,
 	return -error;
 }
 
+/* As get_srq_wqe() of rxe: the event also disarms the limit (ibv_modify_srq(3)). */
+static void check_limit(struct soft_srq *srq)
+{
+	if (srq->head - srq->taken >= srq->limit)
+		return;
+	srq->limit = 0;
+	pier_soft_report_event(srq->ibv.context, &srq->events,
+			       IBV_EVENT_SRQ_LIMIT_REACHED);
+}
+
 bool pier_soft_take_recv(struct soft_srq *srq, struct soft_taken *ret_taken)
 {
 	const struct soft_recv *recv;
@@ -168,6 +234,7 @@ bool pier_soft_take_recv(struct soft_srq *srq, struct soft_taken *ret_taken)
 		memcpy(ret_taken->sges, recv->sges,
 		       (size_t)recv->sge_count * sizeof(*recv->sges));
 		ret_taken->there = true;
+		check_limit(srq);
 	}
 	pthread_mutex_unlock(&srq->lock);
 	return there;

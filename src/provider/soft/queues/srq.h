@@ -9,6 +9,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "events.h"
 #include "provider/soft/limits.h"
 
 /* Shared receive queues, and what a queue pair has taken from one. */
@@ -31,9 +32,11 @@ struct soft_srq {
 	struct soft_recv *slots;
 	struct ibv_sge *sges;
 	uint32_t depth, max_sge;
+	uint32_t limit; /* reported when fewer requests are left; 0: not any more */
 	uint64_t head, taken;
 	_Atomic uint64_t freed;
 	atomic_uint users; /* queue pairs */
+	struct soft_event_source events;
 };
 
 /* The request that a queue pair is working on, which has left the queue. */

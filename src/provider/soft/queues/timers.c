@@ -8,18 +8,23 @@
 
 #define SECOND UINT64_C(1000000000)
 
+/* All retries of a NIC (IBTA 9.7.6.1.3). */
+static uint64_t asked_limit(const struct soft_qp *qp)
+{
+	return qp->attr.timeout == 0
+		       ? SOFT_NEVER
+		       : (UINT64_C(4096) << qp->attr.timeout) * (qp->attr.retry_cnt + 1u);
+}
+
 /*
  * How long a peer may stay silent. The attributes are for round trips of hardware links;
  * a software peer also waits for a CPU.
  */
 static uint64_t silence_limit(const struct soft_qp *qp)
 {
-	uint64_t tries = qp->attr.retry_cnt + 1u;
-	uint64_t asked, least = 2 * SECOND + qp->attr.retry_cnt * (SECOND * 2 / 5);
+	uint64_t asked = asked_limit(qp);
+	uint64_t least = 2 * SECOND + qp->attr.retry_cnt * (SECOND * 2 / 5);
 
-	if (qp->attr.timeout == 0)
-		return SOFT_NEVER;
-	asked = (UINT64_C(4096) << qp->attr.timeout) * tries;
 	return asked > least ? asked : least;
 }
 
@@ -28,6 +33,9 @@ static uint64_t current_silence_limit(const struct soft_qp *qp)
 {
 	uint64_t limit = silence_limit(qp);
 
+	/* The link was lost, so the peer is gone and not only slow. */
+	if (!pier_soft_link_open(&qp->link) && !pier_soft_is_unused(qp))
+		return asked_limit(qp);
 	if (!pier_soft_link_open(&qp->link) && limit < 5 * SECOND)
 		limit = 5 * SECOND;
 	/* The peer may wait for an answer that this end can no longer send. */
@@ -46,7 +54,8 @@ static uint64_t silence_deadline(const struct soft_qp *qp)
 
 static bool has_unfinished_sends(struct soft_qp *qp)
 {
-	return qp->ibv.state == IBV_QPS_RTS && !qp->sq.rnr_until &&
+	return qp->ibv.qp_type == IBV_QPT_RC && qp->ibv.state == IBV_QPS_RTS &&
+	       !qp->sq.rnr_until &&
 	       qp->sq.done != atomic_load_explicit(&qp->sq.head, memory_order_relaxed);
 }
 

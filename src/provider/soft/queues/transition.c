@@ -7,34 +7,53 @@
 #include "core/error.h"
 #include "provider/soft/limits.h"
 
-/* The RC rows of qp_state_table in ib_core of the kernel, which follow IBTA 11.2.5.2. */
+struct masks {
+	int required, optional;
+};
+
+/*
+ * The RC and UD rows of qp_state_table in ib_core of the kernel, which follow IBTA
+ * 11.2.5.2, without path migration. An alternate path is kept, and never used.
+ */
 static const struct transition {
 	enum ibv_qp_state from, to;
-	int required, optional;
+	struct masks rc, ud;
 } transitions[] = {
-	{ IBV_QPS_RESET, IBV_QPS_RESET, 0, 0 },
-	{ IBV_QPS_RESET, IBV_QPS_INIT,
-	  IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, 0 },
-	{ IBV_QPS_INIT, IBV_QPS_RESET, 0, 0 },
-	{ IBV_QPS_INIT, IBV_QPS_ERR, 0, 0 },
-	{ IBV_QPS_INIT, IBV_QPS_INIT, 0,
-	  IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS },
-	{ IBV_QPS_INIT, IBV_QPS_RTR,
-	  IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-		  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
-	  IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX },
-	{ IBV_QPS_RTR, IBV_QPS_RESET, 0, 0 },
-	{ IBV_QPS_RTR, IBV_QPS_ERR, 0, 0 },
-	{ IBV_QPS_RTR, IBV_QPS_RTS,
-	  IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-		  IBV_QP_MAX_QP_RD_ATOMIC,
-	  IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER },
-	{ IBV_QPS_RTS, IBV_QPS_RESET, 0, 0 },
-	{ IBV_QPS_RTS, IBV_QPS_ERR, 0, 0 },
-	{ IBV_QPS_RTS, IBV_QPS_RTS, 0,
-	  IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER },
-	{ IBV_QPS_ERR, IBV_QPS_RESET, 0, 0 },
-	{ IBV_QPS_ERR, IBV_QPS_ERR, 0, 0 },
+	{ IBV_QPS_RESET, IBV_QPS_RESET, { 0, 0 }, { 0, 0 } },
+	{ IBV_QPS_RESET,
+	  IBV_QPS_INIT,
+	  { IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, 0 },
+	  { IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY, 0 } },
+	{ IBV_QPS_INIT, IBV_QPS_RESET, { 0, 0 }, { 0, 0 } },
+	{ IBV_QPS_INIT, IBV_QPS_ERR, { 0, 0 }, { 0, 0 } },
+	{ IBV_QPS_INIT,
+	  IBV_QPS_INIT,
+	  { 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS },
+	  { 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY } },
+	{ IBV_QPS_INIT,
+	  IBV_QPS_RTR,
+	  { IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+		    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+	    IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_ALT_PATH },
+	  { 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY } },
+	{ IBV_QPS_RTR, IBV_QPS_RESET, { 0, 0 }, { 0, 0 } },
+	{ IBV_QPS_RTR, IBV_QPS_ERR, { 0, 0 }, { 0, 0 } },
+	{ IBV_QPS_RTR,
+	  IBV_QPS_RTS,
+	  { IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+		    IBV_QP_MAX_QP_RD_ATOMIC,
+	    IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER |
+		    IBV_QP_ALT_PATH },
+	  { IBV_QP_SQ_PSN, IBV_QP_CUR_STATE | IBV_QP_QKEY } },
+	{ IBV_QPS_RTS, IBV_QPS_RESET, { 0, 0 }, { 0, 0 } },
+	{ IBV_QPS_RTS, IBV_QPS_ERR, { 0, 0 }, { 0, 0 } },
+	{ IBV_QPS_RTS,
+	  IBV_QPS_RTS,
+	  { 0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER |
+		       IBV_QP_ALT_PATH },
+	  { 0, IBV_QP_CUR_STATE | IBV_QP_QKEY } },
+	{ IBV_QPS_ERR, IBV_QPS_RESET, { 0, 0 }, { 0, 0 } },
+	{ IBV_QPS_ERR, IBV_QPS_ERR, { 0, 0 }, { 0, 0 } },
 };
 
 static const char *state_name(enum ibv_qp_state state)
@@ -73,6 +92,7 @@ static const char *bit_name(int bit)
 		{ IBV_QP_PATH_MIG_STATE, "IBV_QP_PATH_MIG_STATE" },
 		{ IBV_QP_CAP, "IBV_QP_CAP" },
 		{ IBV_QP_DEST_QPN, "IBV_QP_DEST_QPN" },
+		{ IBV_QP_QKEY, "IBV_QP_QKEY" },
 	};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -92,10 +112,11 @@ static const struct transition *find_transition(enum ibv_qp_state from,
 	return NULL;
 }
 
-static int check_mask(const struct transition *transition, int mask)
+static int check_mask(const struct transition *transition, const struct masks *masks,
+		      int mask)
 {
-	int missing = transition->required & ~mask;
-	int extra = mask & ~(transition->required | transition->optional | IBV_QP_STATE);
+	int missing = masks->required & ~mask;
+	int extra = mask & ~(masks->required | masks->optional | IBV_QP_STATE);
 
 	if (missing)
 		return pier_fail(EINVAL, "soft0: %s to %s needs %s (mask %#x)",
@@ -117,7 +138,7 @@ static int check_range(const char *name, unsigned int value, unsigned int least,
 			 most);
 }
 
-static int check_path(const struct ibv_ah_attr *path)
+int pier_soft_check_path(const struct ibv_ah_attr *path)
 {
 	if (!path->is_global)
 		return pier_fail(EINVAL, "soft0: the path needs a GID: is_global and "
@@ -130,8 +151,11 @@ static int check_path(const struct ibv_ah_attr *path)
 
 static int check_values(const struct ibv_qp_attr *attr, int mask)
 {
-	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-			   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	/* Those of regions too, as with rxe (RXE_ACCESS_SUPPORTED_QP), without effect. */
+	const unsigned int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+				    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+				    IBV_ACCESS_MW_BIND | IBV_ACCESS_ON_DEMAND |
+				    IBV_ACCESS_OPTIONAL_RANGE;
 	const struct {
 		int bit;
 		const char *name;
@@ -159,15 +183,16 @@ static int check_values(const struct ibv_qp_attr *attr, int mask)
 					    ranges[i].least, ranges[i].most);
 	}
 	if (!error && (mask & IBV_QP_AV))
-		error = check_path(&attr->ah_attr);
+		error = pier_soft_check_path(&attr->ah_attr);
 	if (!error && (mask & IBV_QP_ACCESS_FLAGS) && (attr->qp_access_flags & ~access))
 		error = pier_fail(EINVAL, "soft0: qp_access_flags %#x are not known here",
 				  attr->qp_access_flags);
 	return error;
 }
 
-int pier_soft_check_transition(enum ibv_qp_state from, const struct ibv_qp_attr *attr,
-			       int mask, enum ibv_qp_state *ret_to)
+int pier_soft_check_transition(enum ibv_qp_type type, enum ibv_qp_state from,
+			       const struct ibv_qp_attr *attr, int mask,
+			       enum ibv_qp_state *ret_to)
 {
 	enum ibv_qp_state to = mask & IBV_QP_STATE ? attr->qp_state : from;
 	const struct transition *transition = find_transition(from, to);
@@ -181,7 +206,8 @@ int pier_soft_check_transition(enum ibv_qp_state from, const struct ibv_qp_attr 
 				 "soft0: cur_qp_state is %s, but the queue pair "
 				 "is in %s",
 				 state_name(attr->cur_qp_state), state_name(from));
-	error = check_mask(transition, mask);
+	error = check_mask(transition,
+			   type == IBV_QPT_UD ? &transition->ud : &transition->rc, mask);
 	if (!error)
 		error = check_values(attr, mask);
 	if (!error)

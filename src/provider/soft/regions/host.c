@@ -35,20 +35,25 @@ bool pier_soft_is_mapped(const char *memory, uint64_t length)
 }
 
 /*
- * In place of pinning by the kernel: fails where get_user_pages() would, on memory that
- * is absent, not accessible, or a mapping of page frames (EINVAL here).
+ * Fails where get_user_pages() would, on memory that
+ * is absent, not accessible, or a mapping of page frames (EINVAL here). What writes is as
+ * in ib_access_writable().
  */
-static int populate_pages(char *first, size_t length, int access)
+int pier_soft_populate(const char *memory, uint64_t length, int access)
 {
-	int advice = access & ~IBV_ACCESS_REMOTE_READ & ~IBV_ACCESS_RELAXED_ORDERING
-			     ? MADV_POPULATE_WRITE
-			     : MADV_POPULATE_READ;
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	char *first = (char *)((uintptr_t)memory & ~(page - 1));
+	size_t size = (((uintptr_t)memory + length + page - 1) & ~(page - 1)) -
+		      (uintptr_t)first;
+	const int writing = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+			    IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
+	int advice = access & writing ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
 
-	if (madvise(first, length, advice) == 0)
+	if (madvise(first, size, advice) == 0)
 		return 0;
 	if (errno == EINVAL && !kernel_populates(advice)) {
 		/* Before Linux 5.14: check at least that all of it is mapped. */
-		return pier_soft_is_mapped(first, length) ? 0 : EFAULT;
+		return pier_soft_is_mapped(first, size) ? 0 : EFAULT;
 	}
 	return errno == ENOMEM || errno == EINVAL || errno == EPERM ? EFAULT : errno;
 }
@@ -57,7 +62,6 @@ int pier_soft_attach_host(struct soft_segment *segment,
 			  const struct pier_provider_part *part, int access)
 {
 	uint64_t page = sysconf(_SC_PAGESIZE), end;
-	uintptr_t first = (uintptr_t)part->addr & ~(page - 1);
 	int error;
 
 	if (part->length == 0)
@@ -71,7 +75,8 @@ int pier_soft_attach_host(struct soft_segment *segment,
 	segment->memory = part->addr;
 	if (access & IBV_ACCESS_ON_DEMAND)
 		return 0;
-	error = populate_pages((char *)first, end - first, access);
+	/* In place of pinning by the kernel. */
+	error = pier_soft_populate(part->addr, part->length, access);
 	if (error)
 		return pier_fail(error,
 				 "soft0: memory %p, %llu bytes cannot be pinned: "

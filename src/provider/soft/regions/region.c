@@ -66,13 +66,17 @@ static int check_host_only(const struct pier_provider_part *parts, uint32_t coun
 	return 0;
 }
 
+enum {
+	/* Devices that do not know them ignore them: IB_ACCESS_OPTIONAL of the kernel. */
+	HINTS = IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE
+};
+
 /* The rules of ib_check_mr_access(). */
 static int check_access(int access)
 {
 	const int allowed = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 			    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
-			    IBV_ACCESS_RELAXED_ORDERING | IBV_ACCESS_ON_DEMAND |
-			    IBV_ACCESS_MW_BIND;
+			    IBV_ACCESS_ON_DEMAND | IBV_ACCESS_MW_BIND | HINTS;
 	const int remote = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
 	if (access & ~allowed)
@@ -160,9 +164,23 @@ static int add_to_context(struct soft_mr *mr, struct ibv_pd *pd, const uint32_t 
 	return error;
 }
 
-static struct ibv_mr *fail_registration(int error)
+/* A region without a key; `key`: only checked. NULL with errno. */
+static struct soft_mr *create_region(const struct pier_provider_part *parts,
+				     uint32_t count, uint64_t iova, int access,
+				     const uint32_t *key)
 {
-	errno = -error;
+	int error = check_registration(parts, count, iova, access, key);
+	struct soft_mr *mr = NULL;
+
+	if (!error)
+		mr = pier_soft_allocate_mr(parts, count, iova, access);
+	if (mr)
+		error = pier_soft_attach_parts(mr, parts, count);
+	if (mr && !error)
+		return mr;
+	if (mr)
+		pier_soft_free_mr(mr);
+	errno = error ? -error : ENOMEM;
 	return NULL;
 }
 
@@ -170,22 +188,17 @@ struct ibv_mr *pier_soft_reg_parts(struct ibv_pd *pd,
 				   const struct pier_provider_part *parts, uint32_t count,
 				   uint64_t iova, int access, const uint32_t *key)
 {
-	int error = check_registration(parts, count, iova, access, key);
-	struct soft_mr *mr;
+	struct soft_mr *mr = create_region(parts, count, iova, access, key);
+	int error;
 
-	if (error)
-		return fail_registration(error);
-	mr = pier_soft_allocate_mr(parts, count, iova, access);
 	if (!mr)
-		return fail_registration(-ENOMEM);
-	error = pier_soft_attach_parts(mr, parts, count);
+		return NULL;
+	error = add_to_context(mr, pd, key);
 	if (!error)
-		error = add_to_context(mr, pd, key);
-	if (error) {
-		pier_soft_free_mr(mr);
-		return fail_registration(error);
-	}
-	return &mr->ibv;
+		return &mr->ibv;
+	pier_soft_free_mr(mr);
+	errno = -error;
+	return NULL;
 }
 
 struct ibv_mr *pier_soft_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
@@ -270,4 +283,91 @@ int pier_soft_dereg_mr(struct ibv_mr *ibv_mr)
 	atomic_fetch_sub(&((struct soft_pd *)mr->ibv.pd)->users, 1);
 	pier_soft_free_mr(mr);
 	return 0;
+}
+
+/* The keys stay. `other` gets what the region had. */
+static void swap_memory(struct soft_mr *mr, struct soft_mr *other)
+{
+	const struct soft_segment segment = mr->segments[0];
+
+	mr->segments[0] = other->segments[0];
+	other->segments[0] = segment;
+	mr->iova = other->iova;
+	mr->access = other->access;
+	mr->padding = 0;
+	mr->ibv.addr = other->ibv.addr;
+	mr->ibv.length = other->ibv.length;
+}
+
+static void change_pd(struct soft_mr *mr, struct ibv_pd *pd)
+{
+	atomic_fetch_sub(&((struct soft_pd *)mr->ibv.pd)->users, 1);
+	atomic_fetch_add(&((struct soft_pd *)pd)->users, 1);
+	mr->ibv.pd = pd;
+}
+
+/* 0 or -errno. The engine holds its lock while it uses the region. */
+static int replace_region(struct soft_mr *mr, struct soft_mr *replacement,
+			  struct ibv_pd *pd)
+{
+	struct soft_context *context = soft_context(mr->ibv.context);
+	const char *user;
+
+	pier_soft_lock(context);
+	user = name_user(mr);
+	if (!user) {
+		context->engine.ops->revoke_region(mr);
+		swap_memory(mr, replacement);
+		change_pd(mr, pd);
+	}
+	pier_soft_unlock(context);
+	return user ? pier_fail(EBUSY, "soft0: %s is bound to the region", user) : 0;
+}
+
+static int check_change(const struct soft_mr *mr, int flags, const struct ibv_pd *pd,
+			const void *addr, size_t length, int access)
+{
+	if (flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) ||
+	    ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) && (!addr || length == 0)) ||
+	    ((flags & IBV_REREG_MR_CHANGE_PD) &&
+	     (!pd || pd->context != mr->ibv.context)) ||
+	    (access && !(flags & IBV_REREG_MR_CHANGE_ACCESS)))
+		return pier_fail(EINVAL,
+				 "soft0: invalid flags %#x or arguments to change a "
+				 "region",
+				 flags);
+	if (mr->count != 1 || mr->segments[0].mapping)
+		return pier_fail(EINVAL, "soft0: only a region of host memory can be "
+					 "changed: register another one");
+	return 0;
+}
+
+int pier_soft_rereg_mr(struct ibv_mr *ibv_mr, int flags, struct ibv_pd *pd, void *addr,
+		       size_t length, int access)
+{
+	struct soft_mr *mr = (struct soft_mr *)ibv_mr, *replacement;
+	bool moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION;
+	const struct pier_provider_part part = {
+		.fd = -1,
+		.addr = moves ? addr : ibv_mr->addr,
+		.length = moves ? length : ibv_mr->length,
+	};
+	int error = check_change(mr, flags, pd, addr, length, access);
+
+	if (error) {
+		errno = -error;
+		return IBV_REREG_MR_ERR_INPUT;
+	}
+	replacement = create_region(
+		&part, 1, moves ? (uintptr_t)addr : mr->iova,
+		flags & IBV_REREG_MR_CHANGE_ACCESS ? access : mr->access, NULL);
+	if (!replacement)
+		return IBV_REREG_MR_ERR_INPUT;
+	error = replace_region(mr, replacement,
+			       flags & IBV_REREG_MR_CHANGE_PD ? pd : ibv_mr->pd);
+	pier_soft_free_mr(replacement);
+	if (!error)
+		return 0;
+	errno = -error;
+	return IBV_REREG_MR_ERR_INPUT;
 }

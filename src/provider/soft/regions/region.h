@@ -50,6 +50,14 @@ struct ibv_mr *pier_soft_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 struct ibv_mr *pier_soft_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
 				       uint64_t iova, int fd, int access);
 int pier_soft_dereg_mr(struct ibv_mr *mr);
+/*
+ * As ibv_rereg_mr(3), for one piece of host memory; the keys stay. 0, or
+ * IBV_REREG_MR_ERR_INPUT with errno, and the region is as before: EINVAL: flags, access,
+ * or not such memory; EBUSY: a window or a counter is bound to it; otherwise as
+ * pier_soft_reg_mr().
+ */
+int pier_soft_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
+		       size_t length, int access);
 void pier_soft_set_padding(struct ibv_mr *mr, uint64_t length);
 int pier_soft_bind_counter(struct ibv_mr *mr, struct pier_provider_counter *counter);
 

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 
 #include <infiniband/verbs.h>
 
@@ -45,6 +46,8 @@ bool pier_soft_check_sges(struct soft_qp *qp, const struct ibv_sge *sges, int co
 			  uint64_t limit, int access);
 /* As sendmsg(2) and recvmsg(2) without waiting. */
 ssize_t pier_soft_vector_send(struct soft_vector *vector, int fd);
+ssize_t pier_soft_vector_send_to(struct soft_vector *vector, int fd,
+				 struct sockaddr_un *name);
 ssize_t pier_soft_vector_receive(struct soft_vector *vector, int fd);
 /* DMA_BUF_SYNC_START before a copy by other means, DMA_BUF_SYNC_END after it. */
 void pier_soft_vector_sync(const struct soft_vector *vector, uint64_t edge);

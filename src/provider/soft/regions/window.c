@@ -32,10 +32,10 @@ struct ibv_mw *pier_soft_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 	struct soft_mw *mw;
 	int error;
 
-	if (type != IBV_MW_TYPE_2)
-		return fail_alloc(pier_fail(EOPNOTSUPP,
-					    "soft0: memory windows of type %d; "
-					    "only type 2 is supported",
+	if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2)
+		return fail_alloc(pier_fail(EINVAL,
+					    "soft0: there are no memory windows of "
+					    "type %d",
 					    (int)type));
 	mw = calloc(1, sizeof(*mw));
 	if (!mw)
@@ -91,9 +91,12 @@ void pier_soft_detach_windows(struct soft_qp *qp)
 	}
 }
 
+/* A window of type 1 is open to all queue pairs of its PD. */
 static bool window_holds(const struct soft_mw *mw, const struct soft_qp *qp, uint32_t key)
 {
-	return mw && mw->rkey == key && mw->mr && mw->qp == qp;
+	if (!mw || mw->rkey != key || !mw->mr)
+		return false;
+	return mw->ibv.type == IBV_MW_TYPE_1 ? mw->ibv.pd == qp->ibv.pd : mw->qp == qp;
 }
 
 struct soft_mr *pier_soft_find_range(struct soft_qp *qp, uint32_t key, uint64_t address,
@@ -120,15 +123,18 @@ struct soft_mr *pier_soft_find_range(struct soft_qp *qp, uint32_t key, uint64_t 
 static bool may_bind(const struct soft_qp *qp, const struct soft_bind *bind,
 		     const struct soft_mw *mw, const struct soft_mr *mr)
 {
-	if (bind->access & ~PEERS_RIGHTS)
-		return false;
-	/*
-	 * A bound window (o10-37.2.30), and invalidation by binding zero bytes
-	 * (o10-37.2.40).
-	 */
-	if (mw->mr || bind->length == 0)
+	/* Local writing is the region's right, and no right of a window's peer. */
+	if (bind->access & ~(PEERS_RIGHTS | IBV_ACCESS_LOCAL_WRITE))
 		return false;
 	if (mw->ibv.pd != qp->ibv.pd)
+		return false;
+	/*
+	 * Of type 2: a bound window (o10-37.2.30), and invalidation by binding zero bytes
+	 * (o10-37.2.40). One of type 1 is bound again, and to nothing by zero bytes.
+	 */
+	if (mw->ibv.type == IBV_MW_TYPE_1 && bind->length == 0)
+		return true;
+	if (!mr || (mw->ibv.type == IBV_MW_TYPE_2 && (mw->mr || bind->length == 0)))
 		return false;
 	/* C10-73, C10-74, C10-75. */
 	if (!(mr->access & IBV_ACCESS_MW_BIND))
@@ -145,18 +151,23 @@ bool pier_soft_bind_window(struct soft_qp *qp, const struct soft_bind *bind)
 	struct soft_mr *mr = pier_soft_find_mr(context, qp->ibv.pd, bind->region,
 					       bind->address, bind->length, 0);
 
-	if (!mw || !mr || !may_bind(qp, bind, mw, mr))
+	if (!mw || !may_bind(qp, bind, mw, mr))
 		return false;
 	if (pier_soft_find_window(&context->mrs, bind->key) != mw)
 		return false;
+	unbind_window(mw);
 	mw->rkey = bind->key;
-	mw->qp = qp;
+	if (bind->length == 0)
+		return true;
 	mw->mr = mr;
 	mw->address = bind->address;
 	mw->length = bind->length;
 	mw->access = bind->access;
 	mr->windows++;
-	pier_list_append(&qp->windows, &mw->link);
+	if (mw->ibv.type == IBV_MW_TYPE_2) {
+		mw->qp = qp;
+		pier_list_append(&qp->windows, &mw->link);
+	}
 	return true;
 }
 
@@ -164,7 +175,8 @@ bool pier_soft_invalidate(struct soft_qp *qp, uint32_t key)
 {
 	struct soft_mw *mw = pier_soft_find_window(&soft_context_of(qp)->mrs, key);
 
-	if (!window_holds(mw, qp, key))
+	/* o10-37.2.26: none of type 1. */
+	if (!window_holds(mw, qp, key) || mw->ibv.type == IBV_MW_TYPE_1)
 		return false;
 	unbind_window(mw);
 	return true;

@@ -10,8 +10,8 @@
 #include "core/list.h"
 
 /*
- * Memory windows of type 2B: a part of a region, with rights of its own, for the peer of
- * one queue pair.
+ * Memory windows: a part of a region, with rights of its own, for the peer of one queue
+ * pair (type 2B) or of all queue pairs of its PD (type 1).
  */
 
 struct soft_mr;
@@ -29,7 +29,7 @@ struct soft_mw {
 	struct ibv_mw ibv;
 	uint32_t rkey;
 	struct soft_mr *mr; /* NULL: not bound */
-	struct soft_qp *qp; /* NULL: not bound, or its queue pair is gone */
+	struct soft_qp *qp; /* NULL: not bound, of type 1, or its queue pair is gone */
 	uint64_t address, length;
 	int access;
 	struct pier_list link; /* in qp->windows */
@@ -48,7 +48,7 @@ struct soft_mr *pier_soft_find_range(struct soft_qp *qp, uint32_t key, uint64_t 
 				     uint64_t length, int access);
 /* False: the rules for binding do not allow it. */
 bool pier_soft_bind_window(struct soft_qp *qp, const struct soft_bind *bind);
-/* False: not a window that is bound to this queue pair. */
+/* False: not a window of type 2 that is bound to this queue pair. */
 bool pier_soft_invalidate(struct soft_qp *qp, uint32_t key);
 /* The queue pair goes away: its windows keep their regions, but nobody reaches them. */
 void pier_soft_detach_windows(struct soft_qp *qp);

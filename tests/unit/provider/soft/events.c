@@ -63,6 +63,32 @@ static void wakes_for_solicited_events_only(void **state)
 	fixture_close(&b);
 }
 
+/* Whether arming `b` announces a completion that is in its CQ. */
+static void check_arming(int meets)
+{
+	struct fixture_options options = { .with_channel = 1, .meets = meets };
+	struct soft_fixture a, b;
+
+	fixture_open_pair(&a, &b, &options);
+	assert_int_equal(fixture_post_recv(&b, 11, 0, 8), 0);
+	assert_int_equal(
+		fixture_post(&a, IBV_WR_SEND, 1, 0, 8, NULL, 0, IBV_SEND_SIGNALED), 0);
+	fixture_expect(&a, a.send_cq, NULL, 1, IBV_WC_SUCCESS);
+	assert_int_equal(ibv_req_notify_cq(b.recv_cq, 1), 0);
+	assert_int_equal(is_readable(&b), 0);
+	assert_int_equal(ibv_req_notify_cq(b.recv_cq, 0), 0);
+	assert_int_equal(is_readable(&b), meets);
+	fixture_close(&a);
+	fixture_close(&b);
+}
+
+static void arming_announces_waiting_completions_to_verbs_programs(void **state)
+{
+	(void)state;
+	check_arming(0);
+	check_arming(1);
+}
+
 struct consumer {
 	struct soft_fixture *fixture;
 	int total;
@@ -219,10 +245,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(wakes_for_solicited_events_only),
+		cmocka_unit_test(arming_announces_waiting_completions_to_verbs_programs),
 		cmocka_unit_test(loses_no_wakeup),
 		cmocka_unit_test(handles_doorbells_left_at_the_lock),
 		cmocka_unit_test(threads_can_post_and_register),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, fixture_make_folder, fixture_remove_folder);
 }

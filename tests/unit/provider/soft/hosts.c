@@ -24,7 +24,10 @@ static const char *reason;
 struct plan {
 	const char *near_address, *near_peers, *far_address;
 	bool refused;
+	bool meets, shares_folder; /* with a key; and with the folder, like containers */
 };
+
+static char folder[64];
 
 static void set_or_unset(const char *name, const char *value)
 {
@@ -52,6 +55,15 @@ static bool leave_network(void)
 	return false;
 }
 
+/* The folder of one host. */
+static void use_folder(const char *name)
+{
+	char path[96];
+
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	setenv("XDG_RUNTIME_DIR", path, 1);
+}
+
 /* The other host: serves until told to stop. */
 static void far_body(int fd, const struct plan *plan)
 {
@@ -67,7 +79,9 @@ static void far_body(int fd, const struct plan *plan)
 	if (!run("ip addr add 10.99.0.2/24 dev far && ip link set far up"))
 		_exit(1);
 	set_or_unset("PIER_SOFT_ADDRESS", plan->far_address);
-	fixture_open(&fixture, NULL);
+	if (plan->meets && !plan->shares_folder)
+		use_folder("far");
+	fixture_open(&fixture, &(struct fixture_options){ .meets = plan->meets });
 	memset(fixture.memory, 'f', FIXTURE_MEMORY);
 	fixture_describe(&fixture, &mine);
 	fixture_exchange(fd, &mine, &its);
@@ -94,9 +108,10 @@ static void be_refused(struct soft_fixture *fixture, const struct fixture_endpoi
 {
 	struct fixture_endpoint other = *its;
 
-	assert_int_equal(pier_soft_provider.set_qp_address(fixture->qp, other.blob,
-							   other.blob_length),
-			 0);
+	if (other.blob_length > 0)
+		assert_int_equal(pier_soft_provider.set_qp_address(
+					 fixture->qp, other.blob, other.blob_length),
+				 0);
 	assert_int_equal(fixture_to_init(fixture), 0);
 	memset(other.gid.raw + 8, 0xff, 8); /* the higher name, so that we call */
 	assert_int_not_equal(fixture_to_rtr(fixture, &other), 0);
@@ -109,7 +124,7 @@ static void use(int fd, const struct plan *plan)
 	struct soft_fixture fixture;
 	char word;
 
-	fixture_open(&fixture, NULL);
+	fixture_open(&fixture, &(struct fixture_options){ .meets = plan->meets });
 	fixture_describe(&fixture, &mine);
 	fixture_exchange(fd, &mine, &its);
 	if (plan->refused) {
@@ -193,12 +208,64 @@ static void reports_that_neither_listens(void **state)
 	check_hosts(&(struct plan){ .refused = true });
 }
 
+/* Two folders, and a key that the user has brought to both hosts. */
+static void make_key(void)
+{
+	const char *parent = getenv("TMPDIR");
+	char command[256], key[96];
+
+	snprintf(folder, sizeof(folder), "%s/hosts-XXXXXX", parent ? parent : "/tmp");
+	assert_non_null(mkdtemp(folder));
+	snprintf(key, sizeof(key), "%s/key", folder);
+	snprintf(command, sizeof(command),
+		 "cd %s && mkdir near far && umask 077 && head -c 32 /dev/urandom >key",
+		 folder);
+	assert_int_equal(system(command), 0);
+	setenv("PIER_SOFT_KEY", key, 1);
+	use_folder("near");
+}
+
+static void check_meeting(const struct plan *plan)
+{
+	char command[96];
+
+	make_key();
+	check_hosts(plan);
+	unsetenv("PIER_SOFT_KEY");
+	snprintf(command, sizeof(command), "rm -rf %s", folder);
+	assert_int_equal(system(command), 0);
+}
+
+static void hosts_meet_by_key_and_gid(void **state)
+{
+	(void)state;
+	check_meeting(&(struct plan){
+		.meets = true, .near_address = "::", .far_address = "0.0.0.0" });
+	check_meeting(&(struct plan){
+		.meets = true, .near_address = "10.99.0.1", .far_address = "10.99.0.2" });
+}
+
+static void containers_meet_in_a_shared_folder(void **state)
+{
+	(void)state;
+	check_meeting(&(struct plan){ .meets = true, .shares_folder = true });
+}
+
+static void hosts_do_not_meet_without_an_address(void **state)
+{
+	(void)state;
+	check_meeting(&(struct plan){ .meets = true, .refused = true });
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(connects_if_both_listen),
 		cmocka_unit_test(connects_if_one_listens),
 		cmocka_unit_test(reports_that_neither_listens),
+		cmocka_unit_test(hosts_meet_by_key_and_gid),
+		cmocka_unit_test(containers_meet_in_a_shared_folder),
+		cmocka_unit_test(hosts_do_not_meet_without_an_address),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

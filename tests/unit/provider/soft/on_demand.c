@@ -310,6 +310,81 @@ static void checks_only_touched_pages(void **state)
 	tear_down(&demand);
 }
 
+static int advise(struct demand *demand, enum ibv_advise_mr_advice advice, size_t offset,
+		  size_t length)
+{
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)demand->memory + offset,
+		.length = (uint32_t)length,
+		.lkey = demand->mr->lkey,
+	};
+
+	return ibv_advise_mr(demand->b.pd, advice, IBV_ADVISE_MR_FLAG_FLUSH, &sge, 1);
+}
+
+static bool is_resident(struct demand *demand, size_t page)
+{
+	unsigned char resident = 0;
+
+	assert_int_equal(
+		mincore(demand->memory + page * demand->page, demand->page, &resident),
+		0);
+	return resident & 1;
+}
+
+/* ibv_advise_mr(3) */
+static void advice_faults_pages_in(void **state)
+{
+	struct demand demand;
+	size_t page;
+
+	(void)state;
+	set_up(&demand);
+	page = demand.page;
+	map(&demand, 0, 8 * page, PROT_READ | PROT_WRITE);
+	assert_int_equal(advise(&demand, IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT, 0, page),
+			 0);
+	assert_false(is_resident(&demand, 0));
+	assert_int_equal(
+		advise(&demand, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, page + 1, page), 0);
+	for (size_t i = 0; i < 4; i++)
+		assert_int_equal(is_resident(&demand, i), i == 1 || i == 2);
+	assert_int_equal(advise(&demand, IBV_ADVISE_MR_ADVICE_PREFETCH, 4 * page, page),
+			 0);
+	assert_true(is_resident(&demand, 4));
+	tear_down(&demand);
+}
+
+static void refuses_invalid_advice(void **state)
+{
+	struct demand demand;
+	struct ibv_sge sge;
+
+	(void)state;
+	set_up(&demand);
+	/* Nothing is mapped there. */
+	assert_int_equal(advise(&demand, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, 8), EFAULT);
+	assert_int_equal(
+		advise(&demand, IBV_ADVISE_MR_ADVICE_PREFETCH, demand.length - 4, 8),
+		EFAULT);
+	assert_int_equal(advise(&demand, (enum ibv_advise_mr_advice)9, 0, 8), EINVAL);
+	sge = fixture_sge(&demand.b, 0, 8); /* not on demand */
+	assert_int_equal(
+		ibv_advise_mr(demand.b.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1),
+		EPERM);
+	assert_int_equal(
+		ibv_advise_mr(demand.b.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 0),
+		EINVAL);
+	assert_int_equal(
+		ibv_advise_mr(demand.b.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 2, &sge, 1),
+		EINVAL);
+	sge.lkey ^= 1;
+	assert_int_equal(
+		ibv_advise_mr(demand.b.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1),
+		ENOENT);
+	tear_down(&demand);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -321,6 +396,8 @@ int main(void)
 		cmocka_unit_test(survives_holes_in_the_source),
 		cmocka_unit_test(survives_holes_in_the_target),
 		cmocka_unit_test(checks_only_touched_pages),
+		cmocka_unit_test(advice_faults_pages_in),
+		cmocka_unit_test(refuses_invalid_advice),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -123,6 +123,7 @@ static bool by_address;
 struct owner {
 	struct soft_fixture fixture;
 	struct area area;
+	uint8_t *host; /* the same memory for the region, as in a region of the fd */
 	struct ibv_mr *mr;
 };
 
@@ -133,9 +134,11 @@ static void open_owner(struct owner *owner)
 
 	fixture_open(&owner->fixture, NULL);
 	owner->area = open_area(AREA);
+	owner->host = mmap(NULL, AREA, PROT_READ | PROT_WRITE, MAP_SHARED, owner->area.fd,
+			   0);
+	assert_ptr_not_equal(owner->host, MAP_FAILED);
 	if (by_address)
-		owner->mr = soft->reg_mr(owner->fixture.pd, owner->area.memory, AREA, 0,
-					 access);
+		owner->mr = soft->reg_mr(owner->fixture.pd, owner->host, AREA, 0, access);
 	else
 		owner->mr = soft->reg_dmabuf_mr(owner->fixture.pd, 0, AREA, 0,
 						owner->area.fd, access);
@@ -183,6 +186,7 @@ static void close_owner(struct owner *owner)
 {
 	for (int i = 0; i < AREA; i++)
 		assert_int_equal(owner->area.memory[i], 'o');
+	munmap(owner->host, AREA);
 	close_area(&owner->area, AREA);
 	fixture_close(&owner->fixture);
 }
@@ -368,6 +372,13 @@ static void revokes_from_a_killed_process(void **state)
 		check_process(turn, true, &random);
 }
 
+static int use_files(void **state)
+{
+	(void)state;
+	by_address = false;
+	return 0;
+}
+
 static int use_addresses(void **state)
 {
 	(void)state;
@@ -375,15 +386,20 @@ static int use_addresses(void **state)
 	return 0;
 }
 
+/* ThreadSanitizer allows no processes with threads after the first thread. */
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
+	const struct CMUnitTest processes[] = {
 		cmocka_unit_test(does_not_grant_to_another_user),
 		cmocka_unit_test(revokes_from_another_process),
 		cmocka_unit_test(revokes_from_a_killed_process),
+	};
+	const struct CMUnitTest threads[] = {
 		cmocka_unit_test(revokes_from_a_thread),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL) +
-	       cmocka_run_group_tests_name("by address", tests, use_addresses, NULL);
+	return cmocka_run_group_tests(processes, use_files, NULL) +
+	       cmocka_run_group_tests(processes, use_addresses, NULL) +
+	       cmocka_run_group_tests(threads, use_addresses, NULL) +
+	       cmocka_run_group_tests(threads, use_files, NULL);
 }

@@ -36,7 +36,8 @@ void fake_connect(struct soft_fixture *fixture, const struct fake *fake)
 int fake_dial(const struct soft_fixture *fixture)
 {
 	struct sockaddr_un name;
-	socklen_t length = pier_soft_unix_name(&soft_context(fixture->context)->gid,
+	socklen_t length = pier_soft_unix_name(&soft_context(fixture->context)->meeting,
+					       &soft_context(fixture->context)->gid,
 					       &name);
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 

@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -10,6 +11,7 @@
 #include "provider/soft/device.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/pass.h"
+#include "provider/soft/soft.h"
 #include "soft_fixture.h"
 
 static const struct pier_provider *const soft = &pier_soft_provider;
@@ -31,11 +33,39 @@ int fixture_count_fds(void)
 	return count;
 }
 
-static struct ibv_context *open_context(int stepped)
+static char folder[64];
+
+int fixture_make_folder(void **state)
 {
-	struct ibv_device **list = soft->get_device_list(NULL);
+	const char *parent = getenv("TMPDIR");
+
+	(void)state;
+	snprintf(folder, sizeof(folder), "%s/soft-XXXXXX", parent ? parent : "/tmp");
+	assert_non_null(mkdtemp(folder));
+	return setenv("XDG_RUNTIME_DIR", folder, 1);
+}
+
+int fixture_remove_folder(void **state)
+{
+	char path[96];
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/pier-soft0/key", folder);
+	assert_int_equal(unlink(path), 0);
+	*strrchr(path, '/') = 0;
+	/* Fails if a socket is left in it. */
+	assert_int_equal(rmdir(path), 0);
+	return rmdir(folder);
+}
+
+static struct ibv_context *open_context(int stepped, int meets)
+{
+	struct ibv_device **list;
 	struct ibv_context *context;
 
+	if (meets)
+		return pier_soft_open_verbs();
+	list = soft->get_device_list(NULL);
 	assert_non_null(list);
 	context = stepped ? pier_soft_open_stepped() : soft->open_device(list[0]);
 	soft->free_device_list(list);
@@ -56,7 +86,7 @@ void fixture_create_qp(struct soft_fixture *fixture)
 		.send_cq = fixture->send_cq,
 		.recv_cq = fixture->recv_cq,
 		.srq = fixture->srq,
-		.qp_type = IBV_QPT_RC,
+		.qp_type = fixture->options.datagrams ? IBV_QPT_UD : IBV_QPT_RC,
 		.sq_sig_all = fixture->options.sq_sig_all,
 		.cap = {
 			.max_send_wr = fixture->options.depth,
@@ -94,7 +124,7 @@ void fixture_open(struct soft_fixture *fixture, const struct fixture_options *op
 		fixture->options.timeout = 21;
 	if (!fixture->options.max_rd_atomic)
 		fixture->options.max_rd_atomic = 4;
-	fixture->context = open_context(fixture->options.stepped);
+	fixture->context = open_context(fixture->options.stepped, fixture->options.meets);
 	assert_non_null(fixture->context);
 	fixture->pd = soft->alloc_pd(fixture->context);
 	assert_non_null(fixture->pd);
@@ -147,6 +177,8 @@ void fixture_describe(const struct soft_fixture *fixture,
 	ret_endpoint->qpn = fixture->qp->qp_num;
 	ret_endpoint->rkey = fixture->mr->rkey;
 	ret_endpoint->address = (uintptr_t)fixture->memory;
+	if (fixture->options.meets)
+		return; /* GID and QPN are enough */
 	ret_endpoint->blob_length = soft->get_qp_address(fixture->qp, ret_endpoint->blob,
 							 sizeof(ret_endpoint->blob));
 	assert_true(ret_endpoint->blob_length > 0);
@@ -211,8 +243,10 @@ int fixture_to_rts(struct soft_fixture *fixture)
 
 void fixture_connect(struct soft_fixture *fixture, const struct fixture_endpoint *peer)
 {
-	assert_int_equal(soft->set_qp_address(fixture->qp, peer->blob, peer->blob_length),
-			 0);
+	if (peer->blob_length > 0)
+		assert_int_equal(
+			soft->set_qp_address(fixture->qp, peer->blob, peer->blob_length),
+			0);
 	assert_int_equal(fixture_to_init(fixture), 0);
 	assert_int_equal(fixture_to_rtr(fixture, peer), 0);
 	assert_int_equal(fixture_to_rts(fixture), 0);
@@ -278,9 +312,9 @@ int fixture_post_recv(struct soft_fixture *fixture, uint64_t wr_id, uint64_t off
 void fixture_step(struct soft_fixture *a, struct soft_fixture *b)
 {
 	if (a && a->options.stepped)
-		pier_soft_step(a->context);
+		pier_soft_step(soft_context(a->context));
 	if (b && b->options.stepped)
-		pier_soft_step(b->context);
+		pier_soft_step(soft_context(b->context));
 }
 
 struct ibv_wc fixture_wait(struct soft_fixture *fixture, struct ibv_cq *cq,

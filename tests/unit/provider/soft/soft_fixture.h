@@ -33,6 +33,8 @@ struct fixture_options {
 	uint8_t timeout;
 	int stepped;
 	int with_channel;
+	int meets;	    /* opened as by a program that knows only verbs */
+	int datagrams;	    /* a UD queue pair */
 	uint32_t srq_depth; /* 0: the queue pair has its own receives */
 };
 
@@ -91,6 +93,11 @@ void fixture_expect(struct soft_fixture *fixture, struct ibv_cq *cq,
 		    struct soft_fixture *other, uint64_t wr_id,
 		    enum ibv_wc_status status);
 void fixture_expect_none(struct soft_fixture *fixture, struct ibv_cq *cq);
+
+/* The folder in which contexts with `meets` meet: setup and teardown of a cmocka group.
+ */
+int fixture_make_folder(void **state);
+int fixture_remove_folder(void **state);
 
 int fixture_count_fds(void);
 uint64_t fixture_milliseconds(void);

@@ -436,10 +436,13 @@ static void refuses_invalid_queues(void **state)
 	assert_int_equal(soft->dealloc_pd(pd), EBUSY);
 	assert_int_equal(ibv_post_srq_recv(srq, wrs, &bad), EINVAL);
 	assert_ptr_equal(bad, &wrs[1]);
-	assert_int_equal(soft->modify_srq(srq, &changed, IBV_SRQ_MAX_WR), EOPNOTSUPP);
-	assert_int_equal(soft->modify_srq(srq, &changed, IBV_SRQ_LIMIT), 0);
-	changed.srq_limit = 1;
-	assert_int_equal(soft->modify_srq(srq, &changed, IBV_SRQ_LIMIT), EOPNOTSUPP);
+	assert_true(device.device_cap_flags & IBV_DEVICE_SRQ_RESIZE);
+	changed.max_wr = SOFT_MAX_WR + 1;
+	assert_int_equal(soft->modify_srq(srq, &changed, IBV_SRQ_MAX_WR), EINVAL);
+	changed.max_wr = 0;
+	assert_int_equal(soft->modify_srq(srq, &changed, IBV_SRQ_MAX_WR), EINVAL);
+	changed.srq_limit = 5;
+	assert_int_equal(soft->modify_srq(srq, &changed, IBV_SRQ_LIMIT), EINVAL);
 	assert_int_equal(soft->modify_srq(srq, &changed, 1 << 2), EINVAL);
 	assert_int_equal(soft->query_srq(srq, &changed), 0);
 	assert_int_equal(changed.max_wr, 4);
@@ -453,6 +456,48 @@ static void refuses_invalid_queues(void **state)
 	assert_int_equal(soft->destroy_srq(srq), 0);
 	assert_int_equal(soft->dealloc_pd(pd), 0);
 	fixture_close(&fixture);
+}
+
+static int resize_srq(struct soft_fixture *fixture, uint32_t depth)
+{
+	struct ibv_srq_attr attr = { .max_wr = depth };
+
+	return soft->modify_srq(fixture->srq, &attr, IBV_SRQ_MAX_WR);
+}
+
+/* Requests that wait keep their order, and those not polled yet their places. */
+static void resized_queue_keeps_its_receives(void **state)
+{
+	struct ibv_srq_attr attr;
+	struct hub hub;
+	struct soft_fixture *end = &hub.ends[0];
+
+	(void)state;
+	open_hub(&hub, &stepped);
+	for (uint64_t i = 0; i < 5; i++)
+		assert_int_equal(post_srq(end, i, PIECE * i, PIECE), 0);
+	for (uint64_t i = 0; i < 3; i++) {
+		assert_int_equal(send_piece(&hub.peers[0], 10 + i, 0), 0);
+		if (i < 2)
+			expect_recv(&hub, 0, i, IBV_WC_SUCCESS);
+	}
+	fixture_step(&hub.peers[0], end);
+	assert_int_equal(resize_srq(end, 2), EINVAL);
+	assert_int_equal(resize_srq(end, 3), 0);
+	assert_int_equal(soft->query_srq(end->srq, &attr), 0);
+	assert_int_equal(attr.max_wr, 3);
+	assert_int_equal(post_srq(end, 5, 0, PIECE), ENOMEM);
+	assert_int_equal(resize_srq(end, 4), 0);
+	assert_int_equal(post_srq(end, 5, 5 * PIECE, PIECE), 0);
+	assert_int_equal(post_srq(end, 6, 0, PIECE), ENOMEM);
+	expect_recv(&hub, 0, 2, IBV_WC_SUCCESS);
+	for (uint64_t i = 3; i < 6; i++) {
+		assert_int_equal(send_piece(&hub.peers[0], 10 + i, 0), 0);
+		expect_recv(&hub, 0, i, IBV_WC_SUCCESS);
+	}
+	for (int i = 0; i < 6 * PIECE; i++)
+		assert_int_equal(end->memory[i], 10 + i / PIECE);
+	close_hub(&hub);
 }
 
 static void queue_pair_ignores_its_own_receive_limits(void **state)
@@ -583,6 +628,7 @@ int main(void)
 		cmocka_unit_test(reports_immediates_and_solicited_events),
 		cmocka_unit_test(refused_write_flushes_its_receive),
 		cmocka_unit_test(refuses_invalid_queues),
+		cmocka_unit_test(resized_queue_keeps_its_receives),
 		cmocka_unit_test(queue_pair_ignores_its_own_receive_limits),
 		cmocka_unit_test(threads_can_post_and_poll),
 	};

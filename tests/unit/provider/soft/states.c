@@ -121,7 +121,7 @@ static void check_each_bit(enum ibv_qp_state from, enum ibv_qp_state to, int mas
 	struct ibv_qp_attr attr = valid_attr(&fixture, to);
 
 	assert_int_equal(soft->modify_qp(fixture.qp, &attr, mask | IBV_QP_QKEY), EINVAL);
-	assert_int_equal(soft->modify_qp(fixture.qp, &attr, mask | IBV_QP_ALT_PATH),
+	assert_int_equal(soft->modify_qp(fixture.qp, &attr, mask | IBV_QP_PATH_MIG_STATE),
 			 EINVAL);
 	fixture_close(&fixture);
 }
@@ -249,6 +249,65 @@ static void queries_return_the_attributes(void **state)
 	fixture_close(&fixture);
 }
 
+/* An alternate path is kept, and not used. */
+static void query_returns_what_was_set(void **state)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr, found;
+	struct fixture_endpoint self;
+	struct soft_fixture fixture;
+
+	(void)state;
+	fixture_open(&fixture, &stepped);
+	fixture_describe(&fixture, &self);
+	assert_int_equal(soft->set_qp_address(fixture.qp, self.blob, self.blob_length),
+			 0);
+	assert_int_equal(fixture_to_init(&fixture), 0);
+	attr = valid_attr(&fixture, IBV_QPS_RTR);
+	attr.path_mtu = IBV_MTU_2048;
+	attr.rq_psn = 0x123456;
+	attr.min_rnr_timer = 12;
+	attr.max_dest_rd_atomic = 3;
+	attr.ah_attr.sl = 2;
+	attr.ah_attr.grh.hop_limit = 7;
+	attr.alt_ah_attr.port_num = 1;
+	attr.alt_timeout = 5;
+	assert_int_equal(soft->modify_qp(fixture.qp, &attr, TO_RTR | IBV_QP_ALT_PATH), 0);
+	attr.qp_state = IBV_QPS_RTS;
+	attr.cur_qp_state = IBV_QPS_INIT;
+	attr.sq_psn = 0xabcdef;
+	attr.timeout = 14;
+	attr.retry_cnt = 6;
+	attr.rnr_retry = 5;
+	attr.max_rd_atomic = 2;
+	assert_int_equal(soft->modify_qp(fixture.qp, &attr, TO_RTS | IBV_QP_CUR_STATE),
+			 EINVAL);
+	attr.cur_qp_state = IBV_QPS_RTR;
+	assert_int_equal(soft->modify_qp(fixture.qp, &attr, TO_RTS | IBV_QP_CUR_STATE),
+			 0);
+	assert_int_equal(soft->query_qp(fixture.qp, &found, 0, &init), 0);
+	assert_int_equal(found.cur_qp_state, IBV_QPS_RTS);
+	assert_int_equal(found.path_mtu, IBV_MTU_2048);
+	assert_int_equal(found.rq_psn, 0x123456);
+	assert_int_equal(found.sq_psn, 0xabcdef);
+	assert_int_equal(found.min_rnr_timer, 12);
+	assert_int_equal(found.max_dest_rd_atomic, 3);
+	assert_int_equal(found.max_rd_atomic, 2);
+	assert_int_equal(found.timeout, 14);
+	assert_int_equal(found.retry_cnt, 6);
+	assert_int_equal(found.rnr_retry, 5);
+	assert_int_equal(found.dest_qp_num, fixture.qp->qp_num);
+	assert_int_equal(found.port_num, 1);
+	assert_int_equal(found.alt_timeout, 5);
+	assert_int_equal(found.path_mig_state, IBV_MIG_MIGRATED);
+	assert_memory_equal(&found.ah_attr, &attr.ah_attr, sizeof(attr.ah_attr));
+	assert_memory_equal(&found.alt_ah_attr, &attr.alt_ah_attr,
+			    sizeof(attr.alt_ah_attr));
+	assert_int_equal(init.cap.max_inline_data, 64);
+	assert_ptr_equal(init.send_cq, fixture.send_cq);
+	fixture_close(&fixture);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -259,6 +318,7 @@ int main(void)
 		cmocka_unit_test(objects_in_use_cannot_be_destroyed),
 		cmocka_unit_test(refuses_invalid_creations),
 		cmocka_unit_test(queries_return_the_attributes),
+		cmocka_unit_test(query_returns_what_was_set),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

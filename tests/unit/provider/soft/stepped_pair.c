@@ -118,7 +118,7 @@ bool pair_step(struct pair *pair, unsigned int end)
 	struct ibv_context *context = pair->ends[end].device.context;
 
 	let_time_pass(&soft_context(context)->engine);
-	return pier_soft_step(context);
+	return pier_soft_step(soft_context(context));
 }
 
 void pair_settle(struct pair *pair)

@@ -238,7 +238,7 @@ static bool step(struct exchange *exchange, unsigned int at)
 
 	while (engine->deadline > now && engine->deadline - now < NEAR_NANOSECONDS)
 		now = pier_soft_now();
-	return pier_soft_step(context);
+	return pier_soft_step(soft_context(context));
 }
 
 /* At the second use of a key the NIC asks whether it may copy directly. */

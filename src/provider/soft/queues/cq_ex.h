@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_SOFT_CQ_EX_H
+#define PIER_SOFT_CQ_EX_H
+
+#include <infiniband/verbs.h>
+
+/*
+ * Extended completion queues (ibv_create_cq_ex(3)): completions are polled one by one and
+ * their members read by functions. ibv_cq_ex_to_cq(3) is a completion queue like any
+ * other. Time stamps are nanoseconds of CLOCK_MONOTONIC, so hca_core_clock is 1,000,000.
+ */
+
+/*
+ * errno EOPNOTSUPP: VLAN tags, flow tags and tag matching, which soft0 does not have, or
+ * a parent domain. Otherwise as pier_soft_create_cq().
+ */
+struct ibv_cq_ex *pier_soft_create_cq_ex(struct ibv_context *context,
+					 struct ibv_cq_init_attr_ex *attr);
+
+#endif

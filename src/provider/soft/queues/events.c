@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <strings.h>
+#include <sys/eventfd.h>
+
+#include "events.h"
+#include "core/fd.h"
+#include "event_fd.h"
+#include "provider/soft/soft.h"
+
+int pier_soft_open_events(struct soft_handle *handle)
+{
+	pthread_mutex_init(&handle->events.lock, NULL);
+	pier_list_init(&handle->events.sources);
+	handle->verbs.context.async_fd = eventfd(0, EFD_CLOEXEC);
+	return handle->verbs.context.async_fd < 0 ? -errno : 0;
+}
+
+void pier_soft_close_events(struct soft_handle *handle)
+{
+	pier_close_fd(handle->verbs.context.async_fd);
+	pthread_mutex_destroy(&handle->events.lock);
+}
+
+void pier_soft_init_event_source(struct soft_event_source *source, void *element)
+{
+	pier_list_init(&source->link);
+	source->element = element;
+}
+
+static void link_source(struct soft_handle *handle, struct soft_event_source *source)
+{
+	struct soft_events *events = &handle->events;
+
+	if (pier_list_empty(&events->sources))
+		pier_soft_set_readable(handle->verbs.context.async_fd, true);
+	pier_list_append(&events->sources, &source->link);
+}
+
+static void unlink_source(struct soft_handle *handle, struct soft_event_source *source)
+{
+	pier_list_remove(&source->link);
+	if (pier_list_empty(&handle->events.sources))
+		pier_soft_set_readable(handle->verbs.context.async_fd, false);
+}
+
+void pier_soft_report_event(struct ibv_context *ibv_context,
+			    struct soft_event_source *source, enum ibv_event_type type)
+{
+	struct soft_handle *handle = soft_handle(ibv_context);
+
+	pthread_mutex_lock(&handle->events.lock);
+	if (!source->pending)
+		link_source(handle, source);
+	source->pending |= UINT32_C(1) << type;
+	pthread_mutex_unlock(&handle->events.lock);
+}
+
+/* The first event of the source that has waited longest. */
+static bool take_event(struct soft_handle *handle, struct ibv_async_event *ret_event)
+{
+	struct soft_events *events = &handle->events;
+	struct soft_event_source *source;
+	bool there;
+
+	pthread_mutex_lock(&events->lock);
+	there = !pier_list_empty(&events->sources);
+	if (there) {
+		source = pier_container_of(events->sources.next, struct soft_event_source,
+					   link);
+		/* All members for objects are pointers in one union. */
+		ret_event->element.qp = source->element;
+		ret_event->event_type = (enum ibv_event_type)(ffs((int)source->pending) -
+							      1);
+		source->pending &= source->pending - 1;
+		source->taken++;
+		if (!source->pending)
+			unlink_source(handle, source);
+	}
+	pthread_mutex_unlock(&events->lock);
+	return there;
+}
+
+int pier_soft_get_async_event(struct ibv_context *context,
+			      struct ibv_async_event *ret_event)
+{
+	while (!take_event(soft_handle(context), ret_event)) {
+		if (pier_soft_wait_readable(context->async_fd))
+			return -1;
+	}
+	return 0;
+}
+
+static void count_acknowledgement(pthread_mutex_t *mutex, pthread_cond_t *cond,
+				  uint32_t *completed)
+{
+	pthread_mutex_lock(mutex);
+	++*completed;
+	pthread_cond_signal(cond);
+	pthread_mutex_unlock(mutex);
+}
+
+void pier_soft_ack_async_event(struct ibv_async_event *event)
+{
+	struct ibv_cq *cq = event->element.cq;
+	struct ibv_srq *srq = event->element.srq;
+	struct ibv_qp *qp = event->element.qp;
+
+	switch (event->event_type) {
+	case IBV_EVENT_CQ_ERR:
+		count_acknowledgement(&cq->mutex, &cq->cond, &cq->async_events_completed);
+		break;
+	case IBV_EVENT_SRQ_ERR:
+	case IBV_EVENT_SRQ_LIMIT_REACHED:
+		count_acknowledgement(&srq->mutex, &srq->cond, &srq->events_completed);
+		break;
+	default:
+		count_acknowledgement(&qp->mutex, &qp->cond, &qp->events_completed);
+		break;
+	}
+}
+
+void pier_soft_retire_event_source(struct ibv_context *ibv_context,
+				   struct soft_event_source *source,
+				   pthread_mutex_t *mutex, pthread_cond_t *cond,
+				   const uint32_t *completed)
+{
+	struct soft_handle *handle = soft_handle(ibv_context);
+	unsigned int taken;
+
+	pthread_mutex_lock(&handle->events.lock);
+	if (source->pending)
+		unlink_source(handle, source);
+	taken = source->taken;
+	pthread_mutex_unlock(&handle->events.lock);
+
+	pthread_mutex_lock(mutex);
+	while (*completed != taken)
+		pthread_cond_wait(cond, mutex);
+	pthread_mutex_unlock(mutex);
+}

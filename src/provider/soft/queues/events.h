@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_SOFT_EVENTS_H
+#define PIER_SOFT_EVENTS_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+#include <infiniband/verbs.h>
+
+#include "core/list.h"
+
+/*
+ * The asynchronous events of a context, which async_fd announces
+ * (ibv_get_async_event(3)). They are affiliated with an object: soft0 has no events of
+ * ports and of the device.
+ */
+
+struct soft_handle;
+
+/* Of one context; `lock` is taken last. */
+struct soft_events {
+	pthread_mutex_t lock;
+	struct pier_list sources; /* with events that nobody has taken yet */
+};
+
+/*
+ * The events of one queue pair, CQ or SRQ, under the lock of the context's events. An
+ * event of a type that is still pending is not repeated, so reporting needs no memory.
+ */
+struct soft_event_source {
+	struct pier_list link;
+	void *element;	    /* of the event: struct ibv_qp, ibv_cq or ibv_srq */
+	uint32_t pending;   /* bits of enum ibv_event_type */
+	unsigned int taken; /* ever */
+};
+
+/* 0 or -errno. */
+int pier_soft_open_events(struct soft_handle *handle);
+/* Also after pier_soft_open_events() failed. */
+void pier_soft_close_events(struct soft_handle *handle);
+
+void pier_soft_init_event_source(struct soft_event_source *source, void *element);
+/* On any thread, with the engine locked or not. */
+void pier_soft_report_event(struct ibv_context *context, struct soft_event_source *source,
+			    enum ibv_event_type type);
+/*
+ * The object is about to be destroyed and reports no more: drops its events that were not
+ * taken, and waits until those taken are acknowledged. `completed` counts those, under
+ * `mutex`.
+ */
+void pier_soft_retire_event_source(struct ibv_context *context,
+				   struct soft_event_source *source,
+				   pthread_mutex_t *mutex, pthread_cond_t *cond,
+				   const uint32_t *completed);
+
+/* As ibv_get_async_event(3) and ibv_ack_async_event(3). */
+int pier_soft_get_async_event(struct ibv_context *context,
+			      struct ibv_async_event *ret_event);
+void pier_soft_ack_async_event(struct ibv_async_event *event);
+
+#endif

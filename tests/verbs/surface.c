@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * libpier-verbs as a program of verbs sees it. The program knows nothing of pier; it is
+ * linked with libpier-verbs before libibverbs, which has the same effect as LD_PRELOAD.
+ */
+#include "tests/support/cmocka.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <infiniband/verbs.h>
+
+enum {
+	LENGTH = 64,
+	THREADS = 8,
+	ROUNDS = 20
+};
+
+static struct ibv_context *open_soft0(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *context;
+
+	assert_non_null(list);
+	context = ibv_open_device(list[0]);
+	assert_non_null(context);
+	ibv_free_device_list(list);
+	return context;
+}
+
+static void soft0_is_the_only_device(void **state)
+{
+	int count = -1;
+	struct ibv_device **list = ibv_get_device_list(&count);
+	struct ibv_context *context = open_soft0();
+	struct ibv_device_attr attr;
+
+	(void)state;
+	assert_int_equal(count, 1);
+	assert_null(list[1]);
+	assert_string_equal(ibv_get_device_name(list[0]), "soft0");
+	assert_int_equal(ibv_get_device_index(list[0]), -1);
+	assert_ptr_equal(context->device, list[0]);
+	assert_int_equal(ibv_query_device(context, &attr), 0);
+	assert_int_not_equal(attr.node_guid, 0);
+	assert_true(attr.node_guid == ibv_get_device_guid(list[0]));
+	assert_int_equal(ibv_close_device(context), 0);
+	ibv_free_device_list(list);
+}
+
+/* Where libmlx5 is installed. */
+static void libmlx5_does_not_take_soft0_for_its_own(void **state)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	void *driver = dlopen("libmlx5.so.1", RTLD_NOW);
+	bool (*ask)(struct ibv_device *) = NULL;
+
+	(void)state;
+	if (driver)
+		ask = (bool (*)(struct ibv_device *))dlsym(driver, "mlx5dv_is_supported");
+	assert_false(ask && ask(list[0]));
+	ibv_free_device_list(list);
+}
+
+static void tables_of_the_port_have_one_entry(void **state)
+{
+	struct ibv_context *context = open_soft0();
+	struct ibv_gid_entry entry, table[2];
+	struct ibv_port_attr port;
+	union ibv_gid gid;
+	__be16 pkey;
+
+	(void)state;
+	assert_int_equal(ibv_query_port(context, 1, &port), 0);
+	assert_int_equal(port.state, IBV_PORT_ACTIVE);
+	assert_int_equal(port.link_layer, IBV_LINK_LAYER_ETHERNET);
+	assert_int_equal(ibv_query_port(context, 2, &port), EINVAL);
+	assert_int_equal(ibv_query_gid(context, 1, 0, &gid), 0);
+	assert_int_equal(ibv_query_gid(context, 1, 1, &gid), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(ibv_query_gid_ex(context, 1, 0, &entry, 0), 0);
+	assert_memory_equal(&entry.gid, &gid, sizeof(gid));
+	assert_int_equal(entry.gid_type, IBV_GID_TYPE_ROCE_V2);
+	assert_int_equal(ibv_query_gid_ex(context, 1, 1, &entry, 0), EINVAL);
+	assert_int_equal(ibv_query_gid_table(context, table, 2, 0), 1);
+	assert_int_equal(ibv_query_gid_table(context, table, 0, 0), -EINVAL);
+	assert_int_equal(ibv_query_pkey(context, 1, 0, &pkey), 0);
+	assert_int_equal(pkey, 0xffff);
+	assert_int_equal(ibv_query_pkey(context, 1, 1, &pkey), -1);
+	assert_int_equal(ibv_get_pkey_index(context, 1, 0xffff), 0);
+	assert_int_equal(ibv_get_pkey_index(context, 1, 0x7fff), -1);
+	assert_int_equal(ibv_close_device(context), 0);
+}
+
+/* Older and newer programs have a struct of another size. */
+static void structs_of_any_size_are_filled(void **state)
+{
+	struct ibv_context *context = open_soft0();
+	struct verbs_context *verbs = verbs_get_ctx(context);
+	struct {
+		struct ibv_device_attr_ex attr;
+		uint8_t newer[8], beyond[8];
+	} device;
+	struct {
+		struct ibv_port_attr attr;
+		uint8_t newer[8], beyond[8];
+	} port;
+	static const uint8_t zeros[8], untouched[8] = "untouche";
+
+	(void)state;
+	memcpy(device.beyond, untouched, 8);
+	memcpy(port.beyond, untouched, 8);
+	memset(device.newer, 1, 8);
+	memset(port.newer, 1, 8);
+	assert_int_equal(verbs->query_device_ex(context, NULL, &device.attr,
+						sizeof(device.attr) + 8),
+			 0);
+	assert_int_equal(verbs->query_port(context, 1, &port.attr, sizeof(port.attr) + 8),
+			 0);
+	assert_memory_equal(device.newer, zeros, 8);
+	assert_memory_equal(port.newer, zeros, 8);
+	assert_memory_equal(device.beyond, untouched, 8);
+	assert_memory_equal(port.beyond, untouched, 8);
+	memset(&device.attr, 1, sizeof(device.attr));
+	assert_int_equal(verbs->query_device_ex(context, NULL, &device.attr,
+						sizeof(device.attr.orig_attr)),
+			 0);
+	assert_true(device.attr.orig_attr.max_qp > 0);
+	assert_int_equal(device.attr.comp_mask, 0x01010101);
+	assert_int_equal(ibv_close_device(context), 0);
+}
+
+#define assert_no_object(call)                       \
+	do {                                         \
+		errno = 0;                           \
+		assert_null(call);                   \
+		assert_int_equal(errno, EOPNOTSUPP); \
+	} while (0)
+
+static void what_soft0_lacks_is_refused(void **state)
+{
+	struct ibv_context *context = open_soft0();
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	struct ibv_alloc_dm_attr dm = { .length = LENGTH };
+	struct ibv_td_init_attr td = { 0 };
+	struct ibv_xrcd_init_attr xrcd = { 0 };
+	struct ibv_wq_init_attr wq = { 0 };
+	struct ibv_counters_init_attr counters = { 0 };
+	struct ibv_flow_attr flow = { 0 };
+	struct ibv_qp qp = { .context = context };
+	struct ibv_ece ece = { .vendor_id = 1 };
+
+	(void)state;
+	assert_no_object(ibv_import_device(context->cmd_fd));
+	assert_no_object(ibv_import_pd(context, 0));
+	assert_no_object(ibv_import_mr(pd, 0));
+	assert_no_object(ibv_alloc_dm(context, &dm));
+	assert_no_object(ibv_alloc_td(context, &td));
+	assert_no_object(ibv_alloc_null_mr(pd));
+	assert_no_object(ibv_open_xrcd(context, &xrcd));
+	assert_no_object(ibv_create_wq(context, &wq));
+	assert_no_object(ibv_create_counters(context, &counters));
+	assert_no_object(ibv_create_flow(&qp, &flow));
+	assert_int_equal(ibv_set_ece(&qp, &ece), EOPNOTSUPP);
+	assert_int_equal(ibv_query_ece(&qp, &ece), EOPNOTSUPP);
+	assert_int_equal(ibv_attach_mcast(&qp, NULL, 0), EOPNOTSUPP);
+	assert_int_equal(ibv_dealloc_pd(pd), 0);
+	assert_int_equal(ibv_close_device(context), 0);
+}
+
+/* One end of a connection, and the memory that it offers. */
+struct end {
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct ibv_mr *mr;
+	char memory[LENGTH];
+};
+
+static void open_end(struct end *end)
+{
+	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC };
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
+
+	end->context = open_soft0();
+	end->pd = ibv_alloc_pd(end->context);
+	end->cq = ibv_create_cq(end->context, 4, NULL, NULL, 0);
+	assert_true(end->pd && end->cq);
+	init.send_cq = init.recv_cq = end->cq;
+	init.cap = (struct ibv_qp_cap){ .max_send_wr = 4, .max_send_sge = 1 };
+	end->qp = ibv_create_qp(end->pd, &init);
+	end->mr = ibv_reg_mr(end->pd, end->memory, LENGTH,
+			     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	assert_true(end->qp && end->mr);
+	attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+	assert_int_equal(ibv_modify_qp(end->qp, &attr,
+				       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+					       IBV_QP_ACCESS_FLAGS),
+			 0);
+}
+
+static void connect_end(struct end *end, const union ibv_gid *gid, uint32_t qpn)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTR,
+		.path_mtu = IBV_MTU_1024,
+		.dest_qp_num = qpn,
+		.ah_attr = { .is_global = 1, .port_num = 1, .grh.dgid = *gid },
+	};
+
+	assert_int_equal(ibv_modify_qp(end->qp, &attr,
+				       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+					       IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+					       IBV_QP_MAX_DEST_RD_ATOMIC |
+					       IBV_QP_MIN_RNR_TIMER),
+			 0);
+	attr.qp_state = IBV_QPS_RTS;
+	attr.timeout = 14;
+	attr.retry_cnt = 7;
+	assert_int_equal(ibv_modify_qp(end->qp, &attr,
+				       IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+					       IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+					       IBV_QP_MAX_QP_RD_ATOMIC),
+			 0);
+}
+
+static void write_between(struct end *from, struct end *to)
+{
+	struct ibv_sge piece = {
+		.addr = (uintptr_t)from->memory,
+		.length = LENGTH,
+		.lkey = from->mr->lkey,
+	};
+	struct ibv_send_wr wr = {
+		.sg_list = &piece,
+		.num_sge = 1,
+		.opcode = IBV_WR_RDMA_WRITE,
+		.send_flags = IBV_SEND_SIGNALED,
+		.wr.rdma = { .remote_addr = (uintptr_t)to->memory,
+			     .rkey = to->mr->rkey },
+	}, *bad;
+	struct ibv_wc wc;
+	int count;
+
+	memset(from->memory, 'f', LENGTH);
+	assert_int_equal(ibv_post_send(from->qp, &wr, &bad), 0);
+	while ((count = ibv_poll_cq(from->cq, 1, &wc)) == 0)
+		continue;
+	assert_int_equal(count, 1);
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	assert_memory_equal(to->memory, from->memory, LENGTH);
+}
+
+static void close_end(struct end *end)
+{
+	assert_int_equal(ibv_destroy_qp(end->qp), 0);
+	assert_int_equal(ibv_dereg_mr(end->mr), 0);
+	assert_int_equal(ibv_destroy_cq(end->cq), 0);
+	assert_int_equal(ibv_dealloc_pd(end->pd), 0);
+	assert_int_equal(ibv_close_device(end->context), 0);
+}
+
+static void contexts_of_a_process_share_gid_and_qpns(void **state)
+{
+	struct end a = { 0 }, b = { 0 };
+	union ibv_gid gid;
+
+	(void)state;
+	open_end(&a);
+	open_end(&b);
+	assert_ptr_not_equal(a.context, b.context);
+	assert_int_not_equal(a.qp->qp_num, b.qp->qp_num);
+	/* Each names its own GID, as pyverbs' tests do. */
+	assert_int_equal(ibv_query_gid(a.context, 1, 0, &gid), 0);
+	connect_end(&a, &gid, b.qp->qp_num);
+	assert_int_equal(ibv_query_gid(b.context, 1, 0, &gid), 0);
+	connect_end(&b, &gid, a.qp->qp_num);
+	write_between(&a, &b);
+	close_end(&a);
+	close_end(&b);
+}
+
+static void a_context_closes_with_objects(void **state)
+{
+	struct end a = { 0 }, b = { 0 };
+	union ibv_gid gid;
+
+	(void)state;
+	open_end(&a);
+	open_end(&b);
+	assert_int_equal(ibv_query_gid(a.context, 1, 0, &gid), 0);
+	connect_end(&a, &gid, b.qp->qp_num);
+	connect_end(&b, &gid, a.qp->qp_num);
+	assert_int_equal(ibv_close_device(a.context), 0);
+	assert_int_equal(a.qp->state, IBV_QPS_ERR);
+	assert_int_equal(b.qp->state, IBV_QPS_RTS);
+	/* Too late, and harmless. */
+	assert_int_equal(ibv_destroy_qp(a.qp), 0);
+	assert_int_equal(ibv_dereg_mr(a.mr), 0);
+	assert_int_equal(ibv_destroy_cq(a.cq), 0);
+	assert_int_equal(ibv_dealloc_pd(a.pd), 0);
+	close_end(&b);
+}
+
+static int use_device(const union ibv_gid *parents_gid)
+{
+	struct end a = { 0 };
+	union ibv_gid gid;
+
+	open_end(&a);
+	if (ibv_query_gid(a.context, 1, 0, &gid) ||
+	    memcmp(&gid, parents_gid, sizeof(gid)) == 0)
+		return 1;
+	connect_end(&a, &gid, a.qp->qp_num);
+	write_between(&a, &a);
+	close_end(&a);
+	return 0;
+}
+
+static void a_forked_child_opens_its_own(void **state)
+{
+	struct end a = { 0 };
+	union ibv_gid gid;
+	int status;
+	pid_t child;
+
+	(void)state;
+	open_end(&a);
+	assert_int_equal(ibv_query_gid(a.context, 1, 0, &gid), 0);
+	child = fork();
+	if (child == 0)
+		_exit(use_device(&gid));
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	connect_end(&a, &gid, a.qp->qp_num);
+	write_between(&a, &a);
+	close_end(&a);
+}
+
+static void *open_and_close(void *unused)
+{
+	for (int i = 0; i < ROUNDS; i++) {
+		struct end a = { 0 };
+		union ibv_gid gid;
+
+		open_end(&a);
+		assert_int_equal(ibv_query_gid(a.context, 1, 0, &gid), 0);
+		connect_end(&a, &gid, a.qp->qp_num);
+		write_between(&a, &a);
+		close_end(&a);
+	}
+	return unused;
+}
+
+static void threads_open_and_close_at_once(void **state)
+{
+	pthread_t threads[THREADS];
+
+	(void)state;
+	for (int i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, open_and_close, NULL),
+				 0);
+	for (int i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_join(threads[i], NULL), 0);
+}
+
+/* NCCL asks for versions, too. */
+static void a_handle_of_libibverbs_has_these_functions(void **state)
+{
+	static const char *const names[] = { "libibverbs.so.1", "/any/libibverbs.so" };
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		void *handle = dlopen(names[i], RTLD_NOW);
+
+		assert_non_null(handle);
+		assert_ptr_equal(dlsym(handle, "ibv_open_device"),
+				 dlsym(RTLD_DEFAULT, "ibv_open_device"));
+		assert_ptr_equal(dlvsym(handle, "ibv_reg_dmabuf_mr", "IBVERBS_1.12"),
+				 dlsym(RTLD_DEFAULT, "ibv_reg_dmabuf_mr"));
+		assert_non_null(dlvsym(handle, "ibv_wc_status_str", "IBVERBS_1.1"));
+		assert_int_equal(dlclose(handle), 0);
+	}
+	assert_null(dlopen("no-such-library.so", RTLD_NOW));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(soft0_is_the_only_device),
+		cmocka_unit_test(libmlx5_does_not_take_soft0_for_its_own),
+		cmocka_unit_test(tables_of_the_port_have_one_entry),
+		cmocka_unit_test(structs_of_any_size_are_filled),
+		cmocka_unit_test(what_soft0_lacks_is_refused),
+		cmocka_unit_test(contexts_of_a_process_share_gid_and_qpns),
+		cmocka_unit_test(a_context_closes_with_objects),
+		cmocka_unit_test(a_forked_child_opens_its_own),
+		cmocka_unit_test(threads_open_and_close_at_once),
+		cmocka_unit_test(a_handle_of_libibverbs_has_these_functions),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

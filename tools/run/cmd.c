@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <pier/version.h>
+
+#include "cmd.h"
+#include "failure.h"
+
+static const char run_help[] =
+	"usage: pier run [--] PROGRAM [ARGUMENT...]\n"
+	"\n"
+	"Runs a program of verbs, unchanged, with the software NIC soft0 as its only "
+	"RDMA\n"
+	"device: libpier-verbs.so is preloaded and stands in for libibverbs.\n"
+	"\n"
+	"  -h, --help  print this\n"
+	"\n"
+	"exit status: that of the program; 2 wrong usage, 3 no libpier-verbs.so,\n"
+	"126 the program cannot be run, 127 there is no such program\n";
+
+enum {
+	/* As POSIX has them for env(1), nohup(1) and others that run a program. */
+	EXIT_CANNOT_RUN = 126,
+	EXIT_NO_PROGRAM = 127
+};
+
+/* Installed beside libpier.so; a build has it in a folder of its own. */
+static bool find_library(char *ret_path)
+{
+	static const char *const places[] = { "", "verbs/" };
+	char folder[PATH_MAX], candidate[PATH_MAX];
+	Dl_info self;
+
+	if (!dladdr((void *)pier_version, &self) || !realpath(self.dli_fname, folder))
+		return false;
+	strrchr(folder, '/')[1] = 0;
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+		int used = snprintf(candidate, sizeof(candidate), "%s%slibpier-verbs.so",
+				    folder, places[i]);
+
+		if (used < PATH_MAX && realpath(candidate, ret_path))
+			return true;
+	}
+	print_error("pier run: there is no libpier-verbs.so in %s: install it, or build "
+		    "it with -Dverbs=enabled",
+		    folder);
+	return false;
+}
+
+/* After what is there already, because a sanitizer's library must be the first. */
+static bool preload_library(const char *library)
+{
+	const char *before = secure_getenv("LD_PRELOAD");
+	char *value;
+	bool done;
+
+	if (strpbrk(library, " :")) {
+		print_error("pier run: %s: LD_PRELOAD separates paths by spaces and "
+			    "colons: install pier in a folder without any",
+			    library);
+		return false;
+	}
+	if (!before || !*before)
+		return setenv("LD_PRELOAD", library, 1) == 0;
+	if (asprintf(&value, "%s:%s", before, library) < 0)
+		return false;
+	done = setenv("LD_PRELOAD", value, 1) == 0;
+	free(value);
+	return done;
+}
+
+/* The file that execvp(3) runs. */
+static bool find_program(const char *name, char *ret_path)
+{
+	const char *path = secure_getenv("PATH"), *end;
+
+	if (strchr(name, '/'))
+		return realpath(name, ret_path);
+	for (; path && *path; path = *end ? end + 1 : end) {
+		char candidate[PATH_MAX];
+		int used;
+
+		end = strchrnul(path, ':');
+		used = snprintf(candidate, sizeof(candidate), "%.*s/%s",
+				(int)(end - path), path, name);
+		if (used < PATH_MAX && access(candidate, X_OK) == 0 &&
+		    realpath(candidate, ret_path))
+			return true;
+	}
+	errno = ENOENT;
+	return false;
+}
+
+/* Then the loader ignores LD_PRELOAD (AT_SECURE in getauxval(3)). */
+static bool gains_privileges(const char *path)
+{
+	struct stat file;
+
+	if (stat(path, &file) < 0)
+		return false;
+	return ((file.st_mode & S_ISUID) && file.st_uid != geteuid()) ||
+	       ((file.st_mode & S_ISGID) && file.st_gid != getegid()) ||
+	       (geteuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0);
+}
+
+static int run_program(char **argv)
+{
+	char library[PATH_MAX], program[PATH_MAX];
+	int error;
+
+	if (!find_library(library) || !preload_library(library))
+		return EXIT_DEVICE;
+	if (find_program(argv[0], program) && gains_privileges(program)) {
+		print_error("pier run: %s runs with more privileges than yours, so the "
+			    "loader preloads nothing: run a copy without them",
+			    program);
+		return EXIT_CANNOT_RUN;
+	}
+	execvp(argv[0], argv);
+	error = errno;
+	print_error("pier run: cannot run %s: %s", argv[0], strerror(error));
+	return error == ENOENT ? EXIT_NO_PROGRAM : EXIT_CANNOT_RUN;
+}
+
+/* Options end at the program: what follows is its own. */
+int command_run(int argc, char **argv)
+{
+	int first = 1;
+
+	if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+		fputs(run_help, stdout);
+		return EXIT_OK;
+	}
+	if (argc > 1 && strcmp(argv[1], "--") == 0)
+		first = 2;
+	else if (argc > 1 && argv[1][0] == '-') {
+		print_error("pier run: unknown option '%s'; 'pier help run' lists the "
+			    "options",
+			    argv[1]);
+		return EXIT_USAGE;
+	}
+	if (argc <= first) {
+		print_error("pier run: no program given; usage: pier run [--] PROGRAM "
+			    "[ARGUMENT...]");
+		return EXIT_USAGE;
+	}
+	return run_program(argv + first);
+}
