@@ -334,6 +334,7 @@ static void strangers_at_the_door_are_refused(void **)
 	test_agent one("one"), two("two");
 	std::vector<pier_nixl::owned_fd> strangers(100);
 	pier_nixl::agent_address address;
+	pier_nixl::agent_hello hello;
 	std::string bytes;
 	char byte;
 
@@ -341,9 +342,14 @@ static void strangers_at_the_door_are_refused(void **)
 	two.register_memory(target);
 	assert_int_equal(two.engine->getConnInfo(bytes), NIXL_SUCCESS);
 	assert_true(address.read(bytes));
+	/* All is right but a bit of the token. */
+	hello.token = address.token;
+	hello.token[PIER_NIXL_TOKEN_SIZE - 1] ^= 1;
+	hello.agent = "stranger";
+	hello.description = address.description;
 	for (size_t i = 0; i < strangers.size(); i++) {
 		assert_int_equal(pier_nixl::dial_agent(address, strangers[i]), 0);
-		bytes = test_bytes(i * 7, (unsigned)i);
+		bytes = i % 2 ? hello.write() : test_bytes(i * 7, (unsigned)i);
 		pier_nixl::write_all(strangers[i].fd, bytes.data(), bytes.size(), 1000);
 	}
 	one.meet(two);
