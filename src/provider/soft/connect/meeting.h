@@ -45,7 +45,7 @@ int pier_soft_join_meeting(struct soft_meeting *meeting, bool uses_folder);
 socklen_t pier_soft_name_in_folder(const struct soft_meeting *meeting, const char *kind,
 				   const union ibv_gid *gid,
 				   struct sockaddr_un *ret_name);
-/* The 16 hexadecimal digits, and a 0, of what is random in a GID. */
+/* Bytes 8 to 15 of a GID as 16 hexadecimal digits, and a NUL. */
 void pier_soft_print_gid(const union ibv_gid *gid, char *ret_text);
 /* The secret of a queue pair: SOFT_SECRET_SIZE bytes. */
 void pier_soft_derive_secret(const struct soft_meeting *meeting, const union ibv_gid *gid,
