@@ -2,6 +2,7 @@
 #include "connection.hpp"
 
 #include <algorithm>
+#include <cerrno>
 
 #include "report.hpp"
 
