@@ -14,9 +14,9 @@
  * Programs take no device without a file of the kernel's, and only a kernel module makes
  * one. These functions answer for /dev/null instead:
  * - UCX and Mooncake want to read and write /dev/infiniband/NAME
- *   (uct_ib_device_is_accessible() of UCX's src/uct/ib/base/ib_md.c);
+ *   (uct_ib_device_is_accessible() in ib_md.c of UCX 1.13);
  * - Mooncake resolves /sys/class/infiniband/NAME, to find the PCI device
- *   (listInfiniBandDevices() of its topology.cpp).
+ *   (listInfiniBandDevices() in topology.cpp of its transfer engine).
  * Other programs' paths are those of the kernel. Programs that were built with a glibc
  * before 2.33 call __xstat().
  */
@@ -66,7 +66,8 @@ char *realpath(const char *path, char *resolved)
 	const size_t length = strlen(DIRECTORY);
 	char replaced[PATH_MAX], *result;
 
-	if (strncmp(path, DIRECTORY, length) == 0 && strlen(path) < PATH_MAX) {
+	if (strncmp(path, DIRECTORY, length) == 0 && strchr("/", path[length]) &&
+	    strlen(path) < PATH_MAX / 2) {
 		snprintf(replaced, sizeof(replaced), REPLACEMENT "%s", path + length);
 		path = replaced;
 	}

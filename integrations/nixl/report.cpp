@@ -43,9 +43,9 @@ nixl_status_t status_of(int error)
 	case EHOSTUNREACH:
 	case ENETUNREACH:
 	case EAGAIN:
-		return NIXL_ERR_REMOTE_DISCONNECT;
+	/* Flushed without an error of this end: the peer had gone before. */
 	case ECANCELED:
-		return NIXL_ERR_CANCELED;
+		return NIXL_ERR_REMOTE_DISCONNECT;
 	case EINVAL:
 	case ERANGE:
 	case EBADF:

@@ -95,7 +95,8 @@ class Build:
         return []
 
     def run(self, slots):
-        env = {**clean_environment(), "CC": self.compiler}
+        cxx = {"gcc": "g++", "clang": "clang++"}[self.compiler]
+        env = {**clean_environment(), "CC": self.compiler, "CXX": cxx}
         ninja = ["ninja", "--quiet", "-j%d" % slots, "-C", self.folder]
         # If the folder is older than its meson.build, its tests are known only afterwards.
         return (self.configure(env) and

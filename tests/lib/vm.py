@@ -27,9 +27,9 @@ GUESTS = [
 ARM_GUESTS = [
     ("arm64, pages of 16 KiB", 1, ["--machine", "arm64-16k"], {"vm_arm"}),
 ]
-# Debian's own rxe, which is what others have.
+# Debian's own rxe, which is what others have. Two processes that poll need two processors.
 STRANGERS_GUESTS = [
-    ("strangers' programs on rxe", 1, ["--stock-rxe"], {"vm_strangers"}),
+    ("strangers' programs on rxe", 2, ["--stock-rxe"], {"vm_strangers"}),
 ]
 
 

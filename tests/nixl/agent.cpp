@@ -13,8 +13,11 @@ test_options options;
 nixlBackendPlugin *test_load_plugin()
 {
 	using init_function = nixlBackendPlugin *(*)();
-	void *handle = dlopen(getenv("PIER_TEST_NIXL_PLUGIN"), RTLD_NOW | RTLD_LOCAL);
+	const char *path = getenv("PIER_TEST_NIXL_PLUGIN");
+	void *handle = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
 
+	if (!path)
+		fail_msg("PIER_TEST_NIXL_PLUGIN does not name the plugin");
 	if (!handle)
 		fail_msg("%s", dlerror());
 	return reinterpret_cast<init_function>(dlsym(handle, "nixl_plugin_init"))();

@@ -14,7 +14,7 @@ static void notifications_follow_the_bytes(void **)
 	one.meet(two);
 	handle = one.prepare(NIXL_WRITE, "two",
 			     { { source.addr, target.addr, 3 * mib } });
-	for (unsigned round = 0; round < 50; round++) {
+	for (unsigned round = 0; round < 20; round++) {
 		std::string message = std::to_string(round);
 		nixl_status_t status;
 

@@ -15,7 +15,7 @@ from judge import DEVICE, Outcome
 # Far beyond what a program takes; the guest is emulated.
 SECONDS = 60 if DEVICE == "soft0" else 100
 PORT_TRIES = 5
-ON_SOFT0 = {"LD_PRELOAD": os.environ["PIER_VERBS"]} if DEVICE == "soft0" else {}
+ON_DEVICE = [os.environ["PIER"], "run", "--"] if DEVICE == "soft0" else []
 
 
 class Running:
@@ -25,8 +25,8 @@ class Running:
         self.command = command
         self.output = tempfile.TemporaryFile()
         self.process = subprocess.Popen(
-            command, stdin=stdin, stdout=self.output, stderr=subprocess.STDOUT, cwd=cwd,
-            env={**os.environ, **ON_SOFT0, **(env or {})}, start_new_session=True)
+            [*ON_DEVICE, *command], stdin=stdin, stdout=self.output, stderr=subprocess.STDOUT, cwd=cwd,
+            env={**os.environ, **(env or {})}, start_new_session=True)
 
     def wait(self, until):
         """True if it has ended by then."""

@@ -33,12 +33,14 @@ PAIRS = """
     ibv_ud_pingpong -e
     ibv_ud_pingpong -c
     ibv_uc_pingpong -c
-    ibv_xsrq_pingpong
+    ibv_xsrq_pingpong -n 5
 """
 
 
 def pingpong(command):
-    common = [*command.split(), "-d", DEVICE, "-g", "0", "-p"]
+    """-n: rounds, unless the command has its own."""
+    program, *options = command.split()
+    common = [program, "-n", "100", *options, "-d", DEVICE, "-g", "0", "-p"]
     return run_pair(lambda port: [*common, str(port)],
                     lambda port: [*common, str(port), "127.0.0.1"])
 

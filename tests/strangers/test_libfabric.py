@@ -7,11 +7,11 @@ from programs import run_alone, run_pair
 
 # -c compares the bytes. The provider calls a device with UD NAME-dgram.
 PINGPONGS = [
-    "fi_pingpong -p verbs;ofi_rxd -e rdm -d %s-dgram -c -I 10" % DEVICE,
+    "fi_pingpong -p verbs;ofi_rxd -e rdm -d %s-dgram -c -I 10 -S 64" % DEVICE,
     "fi_pingpong -p verbs;ofi_rxd -e rdm -m tagged -d %s-dgram -c -I 10 -S 100000" % DEVICE,
     "fi_pingpong -p verbs -e dgram -d %s-dgram -c -I 10 -S 1024" % DEVICE,
-    "fi_pingpong -p verbs -e msg -d %s -c -I 10" % DEVICE,
-    "fi_pingpong -p verbs;ofi_rxm -e rdm -d %s -c -I 10" % DEVICE,
+    "fi_pingpong -p verbs -e msg -d %s -c -I 10 -S 4096" % DEVICE,
+    "fi_pingpong -p verbs;ofi_rxm -e rdm -d %s -c -I 10 -S 4096" % DEVICE,
 ]
 
 

@@ -34,7 +34,8 @@ def installed_python():
     except subprocess.TimeoutExpired:
         skip_everything("%s was not installed within %d s" % (WHEEL, INSTALL_SECONDS))
     except subprocess.CalledProcessError as error:
-        skip_everything("%s cannot be installed: %s" % (WHEEL, error.stdout.strip()[-200:]))
+        last = error.stdout.strip().rpartition("\n")[2]
+        skip_everything("%s cannot be installed: %s" % (WHEEL, last))
     stamp.write_text(WHEEL)
     return python
 

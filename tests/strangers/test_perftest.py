@@ -23,7 +23,7 @@ COMMANDS = """
     ib_read_bw -n 100 -s 4096 -q 4 -o 1
     ib_read_bw -n 100 -s 4096 -b -e
     ib_read_lat -n 100
-    ib_read_lat -n 100 -s 4096 -e
+    ib_read_lat -n 1000 -s 4096 -e
     ib_send_bw -n 5 -s 8388608
     ib_send_bw -n 100 -s 4096 -b -e
     ib_send_bw -n 100 -s 4096 -q 4 --use-srq
@@ -32,13 +32,13 @@ COMMANDS = """
     ib_send_bw -n 100 -s 4096 -c UC
     ib_send_bw -n 100 -s 4096 -c XRC
     ib_send_lat -n 100
-    ib_send_lat -n 100 -s 4096 -e
+    ib_send_lat -n 1000 -s 4096 -e
     ib_send_lat -n 100 -s 64 -I 64
     ib_send_lat -n 100 -s 1024 -c UD
     ib_atomic_bw -n 100
     ib_atomic_bw -n 100 -A CMP_AND_SWAP -q 4 -o 4
     ib_atomic_lat -n 100
-    ib_atomic_lat -n 100 -A CMP_AND_SWAP -e
+    ib_atomic_lat -n 1000 -A CMP_AND_SWAP -e
 """
 
 

@@ -30,17 +30,34 @@ def unpack(folder):
 
 def lines_of(file, program):
     """The lines, until the program has ended, or has written nothing for too long."""
-    heard = time.monotonic()
+    heard, begun = time.monotonic(), ""
     while time.monotonic() - heard < SECONDS:
         ended = program.process.poll() is not None
-        line = file.readline()
-        if line:
-            heard = time.monotonic()
-            yield json.loads(line)
-        elif ended:
+        part = file.readline()
+        begun += part
+        if begun.endswith("\n"):
+            yield json.loads(begun)
+            heard, begun = time.monotonic(), ""
+        elif ended and not part:
             return
-        else:
+        elif not part:
             time.sleep(0.01)
+
+
+def judge_lines(judge, lines):
+    """Judge the tests that ended. Returns the test that did not, and whether all were run."""
+    current, complete = None, False
+    for name, state, text in lines:
+        if state == "unused":
+            judge.is_unused(name)
+        elif state == "end":
+            complete = True
+        elif state == "begins":
+            current = name
+        else:
+            judge.judge(name, Outcome(state, text))
+            current = None
+    return current, complete
 
 
 def run_round(judge, folder, file):
@@ -48,19 +65,11 @@ def run_round(judge, folder, file):
     unused = [line.pattern.partition(" ")[2] for line in judge.lines if line.state == "unused"]
     program = Running([PYTHON, "-B", HERE / "pyverbs_tests.py", file.name, DEVICE, *unused],
                       cwd=folder)
-    current, ended = None, False
-    for name, state, text in lines_of(file, program):
-        if state == "unused":
-            judge.is_unused(name)
-        elif state == "end":
-            ended = True
-        elif state == "begins":
-            current = name
-        else:
-            judge.judge(name, Outcome(state, text))
-            current = None
-    _, text = program.end()
-    if current or not ended:
+    try:
+        current, complete = judge_lines(judge, lines_of(file, program))
+    finally:
+        _, text = program.end()
+    if current or not complete:
         judge.judge(current or "the tests run", Outcome("fails", text))
     return bool(current)
 

@@ -12,7 +12,8 @@ struct ibv_context *pier_soft_open_verbs(void);
 /*
  * Returns 0 also while there are objects, as ibv_close_device(3) does: perftest's
  * ib_send_bw forgets a CQ. The queue pairs then fail, and the rest stays until the
- * program has destroyed its objects.
+ * program has destroyed its objects. In a forked child this does nothing to a context of
+ * the parent's.
  */
 int pier_soft_close_verbs(struct ibv_context *context);
 /* For tests: a context without a thread, which only pier_soft_step() drives. */

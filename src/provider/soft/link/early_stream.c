@@ -38,13 +38,17 @@ static bool is_stream_dead(int fd)
 	return received == 0 || (received < 0 && !pier_is_transient(errno));
 }
 
+static bool is_from(const struct soft_early_stream *early, const union ibv_gid *gid,
+		    uint32_t qpn)
+{
+	return early->fd >= 0 && early->qpn == qpn &&
+	       memcmp(&early->gid, gid, sizeof(*gid)) == 0;
+}
+
 bool pier_soft_has_stream(const struct soft_qp *qp, const union ibv_gid *gid,
 			  uint32_t qpn)
 {
-	const struct soft_early_stream *early = &qp->early;
-
-	return early->fd >= 0 && early->qpn == qpn &&
-	       memcmp(&early->gid, gid, sizeof(*gid)) == 0 && !is_stream_dead(early->fd);
+	return is_from(&qp->early, gid, qpn) && !is_stream_dead(qp->early.fd);
 }
 
 void pier_soft_free_stream(struct soft_early_stream *early)
@@ -91,6 +95,21 @@ static bool wants_link(const struct soft_qp *qp)
 	       !pier_soft_link_open(&qp->link) && pier_soft_is_unused(qp);
 }
 
+/*
+ * A peer that was given an address has a new secret after each RESET. If its stream is
+ * dead, it is gone for good: the dead stream becomes the link, whose end is noticed as
+ * that of any other. In a meeting it may have been reset, and will call again.
+ */
+static bool comes_from_peer(const struct soft_qp *qp)
+{
+	const struct soft_early_stream *early = &qp->early;
+	bool may_call_again = soft_context_of(qp)->meeting.joined;
+
+	return is_from(early, &qp->attr.ah_attr.grh.dgid, qp->attr.dest_qp_num) &&
+	       check_peer_identity(qp, early) &&
+	       !(may_call_again && is_stream_dead(early->fd));
+}
+
 void pier_soft_adopt_stream(struct soft_qp *qp)
 {
 	struct soft_early_stream early = qp->early;
@@ -98,8 +117,7 @@ void pier_soft_adopt_stream(struct soft_qp *qp)
 
 	if (early.fd < 0 || !wants_link(qp))
 		return;
-	if (!pier_soft_has_stream(qp, &qp->attr.ah_attr.grh.dgid, qp->attr.dest_qp_num) ||
-	    !check_peer_identity(qp, &early)) {
+	if (!comes_from_peer(qp)) {
 		pier_info("soft0: QP %#x dropped a connection: it is not from its peer",
 			  qp->ibv.qp_num);
 		pier_soft_discard_stream(qp);

@@ -18,8 +18,12 @@
  * where the peer has mapped it. One call copies in order, into or out of one address
  * space, and stops at an address without memory: process_vm_rw_core() in the kernel. The
  * shared memory lies at a random address (shared_memory.c), where other address spaces
- * have nothing. The witness costs a fifth of a copy of 4 KiB, so it is left out of copies
- * that follow at once.
+ * have nothing.
+ *
+ * The witness costs a fifth of a copy of 4 KiB, so it is left out of READs that follow at
+ * once: at worst they read bytes that nobody was promised. A WRITE always has it, because
+ * this thread can be stopped just before the system call, for longer than the peer waits
+ * until it gives up the link and uses the memory for something else.
  */
 #define WITNESS_NANOSECONDS 10000
 
@@ -54,7 +58,8 @@ uint64_t pier_soft_copy_peer(struct soft_ring *ring, const struct soft_vector *v
 {
 	uint64_t now = pier_soft_now();
 	/* How many elements to leave out: 1 if the witness was just there. */
-	unsigned long known = now - ring->witnessed < WITNESS_NANOSECONDS;
+	unsigned long known = vector->writes &&
+			      now - ring->witnessed < WITNESS_NANOSECONDS;
 	unsigned long count = 1 + (unsigned long)vector->count;
 	struct iovec here[1 + SOFT_MAX_VECTOR], there[2];
 	ssize_t copied;

@@ -71,6 +71,19 @@ static void unlink_events(struct soft_channel *channel, struct soft_cq *cq)
 		pier_soft_set_readable(channel->ibv.fd, false);
 }
 
+bool pier_soft_withdraw_event(struct soft_cq *cq)
+{
+	struct soft_channel *channel = channel_of(cq);
+	bool queued;
+
+	pthread_mutex_lock(&channel->lock);
+	queued = cq->events_queued > 0;
+	if (queued && --cq->events_queued == 0)
+		unlink_events(channel, cq);
+	pthread_mutex_unlock(&channel->lock);
+	return queued;
+}
+
 static struct soft_cq *take_event(struct soft_channel *channel)
 {
 	struct soft_cq *cq = NULL;

@@ -3,6 +3,7 @@
 #define PIER_SOFT_CHANNEL_H
 
 #include <pthread.h>
+#include <stdbool.h>
 
 #include <infiniband/verbs.h>
 
@@ -25,6 +26,8 @@ int pier_soft_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **ret
 			   void **ret_cq_context);
 void pier_soft_ack_cq_events(struct ibv_cq *cq, unsigned int count);
 void pier_soft_queue_event(struct soft_cq *cq);
+/* Takes back one event; false if it has none that was not taken. */
+bool pier_soft_withdraw_event(struct soft_cq *cq);
 /* Drops events that were not taken, and waits until those taken are acknowledged. */
 void pier_soft_retire_events(struct soft_cq *cq);
 

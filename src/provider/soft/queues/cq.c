@@ -137,13 +137,27 @@ static void notify_completion(struct soft_cq *cq, enum ibv_wc_status status,
 	pier_soft_queue_event(cq);
 }
 
-void pier_soft_notify_waiting(struct soft_cq *cq)
+void pier_soft_announce_waiting(struct soft_cq *cq)
 {
+	enum soft_armed armed = cq->armed;
+
+	if (cq->announced != SOFT_UNARMED)
+		pier_soft_withdraw_event(cq); /* armed twice: one event */
 	for (uint32_t i = 0; i < cq->count && cq->armed != SOFT_UNARMED; i++) {
 		const struct soft_cqe *cqe = pier_soft_cqe_at(cq, i);
 
 		notify_completion(cq, cqe->wc.status, cqe->solicited);
 	}
+	cq->announced = cq->armed == SOFT_UNARMED ? armed : SOFT_UNARMED;
+}
+
+void pier_soft_withdraw_announced(struct soft_cq *cq)
+{
+	if (cq->announced == SOFT_UNARMED || cq->count > 0)
+		return;
+	if (pier_soft_withdraw_event(cq))
+		cq->armed = cq->announced;
+	cq->announced = SOFT_UNARMED;
 }
 
 bool pier_soft_push_cqe(struct soft_cq *cq, const struct soft_cqe *cqe, bool solicited)

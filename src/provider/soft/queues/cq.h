@@ -52,6 +52,7 @@ struct soft_cq {
 	struct soft_cqe *ring;
 	uint32_t first, count, capacity;
 	enum soft_armed armed;
+	enum soft_armed announced; /* how it was armed, if arming queued the event */
 	bool overrun;
 	bool has_times;
 	bool overwrites;      /* IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN */
@@ -95,8 +96,12 @@ int pier_soft_destroy_cq(struct ibv_cq *cq);
 int pier_soft_resize_cq(struct ibv_cq *cq, int cqe);
 /* False when the CQ has just overrun; it drops all further completions. */
 bool pier_soft_push_cqe(struct soft_cq *cq, const struct soft_cqe *cqe, bool solicited);
-/* Queues an event if the CQ is armed for a completion that is in it. With it locked. */
-void pier_soft_notify_waiting(struct soft_cq *cq);
+/*
+ * With the CQ locked: queue an event if it is armed for a completion that is in it; and
+ * take that event back, if nobody took it, when all completions have been polled.
+ */
+void pier_soft_announce_waiting(struct soft_cq *cq);
+void pier_soft_withdraw_announced(struct soft_cq *cq);
 /* Removes the completions of a queue pair. */
 void pier_soft_purge_cq(struct soft_cq *cq, const struct soft_qp *qp);
 

@@ -28,6 +28,7 @@ static int poll_once(struct soft_cq *cq, int count, struct ibv_wc *ret_wc,
 
 	pthread_mutex_lock(&cq->lock);
 	taken = take_completions(cq, count, ret_wc, ret_time);
+	pier_soft_withdraw_announced(cq);
 	if (taken == 0 && cq->overrun)
 		taken = -EIO;
 	pthread_mutex_unlock(&cq->lock);
@@ -62,8 +63,9 @@ int pier_soft_poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *ret_wc)
 
 /*
  * IBTA 11.4.2.2 asks for an event for later completions only. mlx4 and mlx5 tell the NIC
- * what was polled, so completions that wait count too (mlx5_arm_cq() of rdma-core). UCX
- * and perftest rely on this: they do not poll between arming and waiting.
+ * what was polled, so completions that wait count too (mlx5_arm_cq() of rdma-core), and
+ * UCX does not poll between arming and waiting. perftest polls after arming, and takes
+ * each event for a completion that is still there: polling withdraws such an event.
  */
 int pier_soft_req_notify_cq(struct ibv_cq *ibv_cq, int solicited_only)
 {
@@ -75,7 +77,7 @@ int pier_soft_req_notify_cq(struct ibv_cq *ibv_cq, int solicited_only)
 	else if (cq->armed == SOFT_UNARMED)
 		cq->armed = SOFT_ARMED_SOLICITED;
 	if (soft_context(ibv_cq->context)->meeting.joined)
-		pier_soft_notify_waiting(cq);
+		pier_soft_announce_waiting(cq);
 	pthread_mutex_unlock(&cq->lock);
 	pier_soft_end_thread_pause(soft_context(ibv_cq->context));
 	return 0;

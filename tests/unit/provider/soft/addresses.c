@@ -18,6 +18,7 @@
 #include "provider/soft/link/frame.h"
 #include "provider/soft/link/grant_received.h"
 #include "provider/soft/link/ring.h"
+#include "provider/soft/regions/region.h"
 #include "provider/soft/soft.h"
 #include "soft_fixture.h"
 
@@ -452,6 +453,32 @@ static void deregistration_revokes_the_grant(void **state)
 	close_pair(&pair);
 }
 
+/* The key now stands for other memory. */
+static void reregistration_revokes_the_grant(void **state)
+{
+	uint8_t *other = map_memory(LARGE);
+	struct pair pair;
+
+	(void)state;
+	open_pair(&pair, BOTH);
+	assert_int_equal(pier_soft_rereg_mr(pair.mr, IBV_REREG_MR_CHANGE_TRANSLATION,
+					    NULL, other, LARGE, 0),
+			 0);
+	pair.remote.address = (uintptr_t)other;
+	memset(pair.memory, 'o', LARGE);
+	use_twice(&pair, IBV_WR_RDMA_WRITE);
+	expect_grant(&pair);
+	fill(pair.a.memory, 1000, 3);
+	transfer(&pair, IBV_WR_RDMA_WRITE, 5, 1000, IBV_WC_SUCCESS);
+	assert_memory_equal(other + 5, pair.a.memory, 1000);
+	pair.remote.address = IOVA;
+	transfer(&pair, IBV_WR_RDMA_WRITE, 0, 8, IBV_WC_REM_ACCESS_ERR);
+	for (int i = 0; i < LARGE; i++)
+		assert_int_equal(pair.memory[i], 'o');
+	close_pair(&pair);
+	munmap(other, LARGE);
+}
+
 static void *finish_copy(void *argument)
 {
 	struct pair *pair = argument;
@@ -595,6 +622,7 @@ int main(void)
 		cmocka_unit_test(copies_on_demand_regions),
 		cmocka_unit_test(counts_direct_writes),
 		cmocka_unit_test(deregistration_revokes_the_grant),
+		cmocka_unit_test(reregistration_revokes_the_grant),
 		cmocka_unit_test(deregistration_waits_for_a_copy),
 		cmocka_unit_test(uses_the_ring_where_the_kernel_refuses),
 		cmocka_unit_test(uses_the_ring_where_seccomp_forbids),

@@ -222,6 +222,42 @@ static void connects_root_and_another_user(void **state)
 	unsetenv("PIER_SOFT_ADDRESS");
 }
 
+/* Connects, and is gone. */
+static void leaver_body(int fd)
+{
+	struct fixture_endpoint mine, its;
+	union ibv_gid gid;
+	struct soft_fixture fixture;
+
+	fixture_read_all(fd, &gid, sizeof(gid));
+	open_as(&fixture, true, &gid);
+	fixture_describe(&fixture, &mine);
+	fixture_exchange(fd, &mine, &its);
+	fixture_connect(&fixture, &its);
+}
+
+/* The peer's end of the stream closes before this end goes to RTR and uses it. */
+static void notices_a_peer_that_has_left(void **state)
+{
+	struct fixture_endpoint mine, its;
+	struct soft_fixture fixture;
+	pid_t child;
+	int fd;
+
+	(void)state;
+	child = fork_child(leaver_body, &fd);
+	fixture_open(&fixture, NULL);
+	send_gid(&fixture, fd);
+	fixture_describe(&fixture, &mine);
+	fixture_exchange(fd, &mine, &its);
+	join(child);
+	fixture_connect(&fixture, &its);
+	assert_int_equal(fixture_post_recv(&fixture, 1, 0, 8), 0);
+	fixture_expect(&fixture, fixture.recv_cq, NULL, 1, IBV_WC_WR_FLUSH_ERR);
+	fixture_close(&fixture);
+	close(fd);
+}
+
 static void check_any_address(const char *any)
 {
 	struct fixture_endpoint endpoint;
@@ -256,6 +292,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(accepts_many_peers_at_once),
 		cmocka_unit_test(connects_root_and_another_user),
+		cmocka_unit_test(notices_a_peer_that_has_left),
 		cmocka_unit_test(refuses_a_wildcard_address),
 	};
 
