@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <string.h>
+
 #include <infiniband/verbs.h>
 
 #include <pier/error.h>
@@ -42,10 +45,14 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
 	struct ibv_context *context = pier_soft_open_verbs();
 
+	int error = errno;
+
 	(void)device;
 	/* The program has no other way to learn the reason. */
 	if (!context)
-		pier_warning("ibv_open_device: %s", pier_error_message());
+		pier_warning("ibv_open_device: %s (%s)", pier_error_message(),
+			     strerror(error));
+	errno = error;
 	return context;
 }
 
