@@ -251,8 +251,13 @@ static void notices_a_peer_that_has_left(void **state)
 	fixture_describe(&fixture, &mine);
 	fixture_exchange(fd, &mine, &its);
 	join(child);
-	fixture_connect(&fixture, &its);
+	assert_int_equal(
+		pier_soft_provider.set_qp_address(fixture.qp, its.blob, its.blob_length),
+		0);
+	assert_int_equal(fixture_to_init(&fixture), 0);
 	assert_int_equal(fixture_post_recv(&fixture, 1, 0, 8), 0);
+	/* From here on the queue pair may fail at any time. */
+	assert_int_equal(fixture_to_rtr(&fixture, &its), 0);
 	fixture_expect(&fixture, fixture.recv_cq, NULL, 1, IBV_WC_WR_FLUSH_ERR);
 	fixture_close(&fixture);
 	close(fd);

@@ -347,6 +347,11 @@ static void a_child_meets_its_parent(void **state)
 	int fd;
 
 	(void)state;
+#ifdef __SANITIZE_THREAD__
+	print_message("skip: a forked child cannot start threads under "
+		      "ThreadSanitizer\n");
+	skip();
+#endif
 	for (int i = 0; i < 2; i++) {
 		fixture_open(&fixture, &meets);
 		fixture_describe(&fixture, &mine);
