@@ -34,7 +34,8 @@ int pier_hip_flush(const struct pier_memory *memory,
 	result = pier_hip_check_owner(state->hip);
 	if (result != 0)
 		return result;
-	*state->flush = 1;
-	(void)*state->flush;
+	/* Several threads may flush at once. */
+	__atomic_store_n(state->flush, 1, __ATOMIC_RELAXED);
+	(void)__atomic_load_n(state->flush, __ATOMIC_RELAXED);
 	return 0;
 }
