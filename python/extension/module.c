@@ -2,10 +2,12 @@
 #include <stdarg.h>
 
 #include "buffer.h"
+#include "channel.h"
 #include "error.h"
 #include "lock.h"
 #include "region.h"
 #include "remote.h"
+#include "work.h"
 
 static PyObject *types_module; /* pier._types */
 
@@ -99,6 +101,8 @@ static int (*const additions[])(PyObject *) = {
 	pier_py_add_dmabuf,
 	pier_py_add_region,
 	pier_py_add_span,
+	pier_py_add_channel,
+	pier_py_add_work,
 };
 
 /*
