@@ -58,6 +58,9 @@ void pier_py_delete(void *object);
  */
 PyObject *pier_py_record(const char *name, const char *format, ...);
 
+/** Convert an int of at most 64 bits, for "O&" of PyArg_ParseTuple(), with a check. */
+int pier_py_uint64(PyObject *object, void *number);
+
 /** The method __enter__(): return self. */
 PyObject *pier_py_enter(PyObject *self, PyObject *unused);
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <stdarg.h>
 
+#include "buffer.h"
 #include "error.h"
-#include "extension.h"
 #include "lock.h"
+#include "region.h"
+#include "remote.h"
 
 static PyObject *types_module; /* pier._types */
 
@@ -52,6 +54,21 @@ PyObject *pier_py_record(const char *name, const char *format, ...)
 	return record;
 }
 
+int pier_py_uint64(PyObject *object, void *number)
+{
+	unsigned long long value;
+	PyObject *index = PyNumber_Index(object);
+
+	if (!index)
+		return 0;
+	value = PyLong_AsUnsignedLongLong(index);
+	Py_DECREF(index);
+	if (value == (unsigned long long)-1 && PyErr_Occurred())
+		return 0;
+	*(unsigned long long *)number = value;
+	return 1;
+}
+
 PyObject *pier_py_enter(PyObject *self, PyObject *unused)
 {
 	(void)unused;
@@ -72,8 +89,9 @@ PyObject *pier_py_exit(PyObject *self, PyObject *arguments)
 
 static int (*const additions[])(PyObject *) = {
 	pier_py_add_errors, pier_py_add_generations, pier_py_add_device,
-	pier_py_add_pd,	    pier_py_add_backends,
-	pier_py_add_order,
+	pier_py_add_pd,	    pier_py_add_backends,    pier_py_add_remote,
+	pier_py_add_buffer, pier_py_add_dmabuf,	     pier_py_add_region,
+	pier_py_add_span,   pier_py_add_order,
 };
 
 /*

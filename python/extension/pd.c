@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "device.h"
 #include "error.h"
+#include "region.h"
 
 #define NAME "protection domain"
 
@@ -121,6 +122,8 @@ static PyObject *describe_pd(struct pier_py_pd *self)
 }
 
 static PyMethodDef pd_methods[] = {
+	{ "register", PIER_PY_METHOD(pier_py_region_register),
+	  METH_VARARGS | METH_KEYWORDS, pier_py_region_register_doc },
 	{ "close", PIER_PY_METHOD(close_pd), METH_NOARGS,
 	  "close($self)\n--\n\n"
 	  "Deallocate the domain, and close its device if the constructor opened it. "

@@ -70,3 +70,18 @@ class BackendInfo(NamedTuple):
     dmabuf: bool  # whether its memory can be exported as a dma-buf
     detail: str  # why it is not available, or its limits
     origin: str  # the shared object of a plug-in; "" if it is built in
+
+
+class BufferInfo(NamedTuple):
+    """A description of the memory of a Buffer."""
+
+    backend: str
+    unit: str  # "" if there are none
+    kind: str  # "cuMemAlloc", "managed memory"; "" if unknown
+    no_export: str  # why it cannot be exported as a dma-buf, or ""
+    pci: str  # "0000:17:00.0", or ""
+    numa_node: int  # -1: unknown
+    mappable: bool  # whether the CPU can use it
+    wrapped: bool  # whether it belongs to the caller
+    allocation: int  # address of the allocation that contains it
+    allocation_length: int
