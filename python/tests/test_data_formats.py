@@ -467,11 +467,11 @@ class IndexForm(Case):
                     self.assertLessEqual(field.offset + field.length, length)
 
     def test_counts_allocate_nothing(self):
-        form = struct.pack("<4sHHQIIQQQ", b"PrIX", 1, 0, 56, 0, 0, 1 << 60, 1 << 62, 1 << 63)
+        form = struct.pack("<4sHHQIIQQQ", b"PrIX", 1, 0, 48, 0, 0, 1 << 60, 1 << 62, 1 << 63)
         with self.assertRaisesRegex(pier.BadMessage, "its contents need"):
             pier.data.Index.from_bytes(form)
         with self.assertRaisesRegex(pier.BadMessage, "version 2 is not known"):
-            pier.data.Index.from_bytes(struct.pack("<4sHHQIIQQQ", b"PrIX", 2, 0, 56, 0, 0, 0, 0, 0))
+            pier.data.Index.from_bytes(struct.pack("<4sHHQIIQQQ", b"PrIX", 2, 0, 48, 0, 0, 0, 0, 0))
 
 
 if __name__ == "__main__":
