@@ -90,8 +90,8 @@ free_others:
 PyObject *pier_py_channel_of_group(PyObject *group, struct pier_py_queue *queue,
 				   struct pier_channel *channel)
 {
-	struct pier_py_channel *self =
-		allocate_channel(pier_py_channel_type, group, queue);
+	struct pier_py_channel *self = allocate_channel(pier_py_channel_type, group,
+							queue);
 
 	if (!self)
 		return NULL;
@@ -134,7 +134,8 @@ static PyObject *close_locked(struct pier_py_channel *self)
 	if (self->queue->lock.closed)
 		Py_RETURN_NONE;
 	if (!is_owner(self))
-		return pier_py_refuse(EBUSY, "the channel belongs to a group: close that");
+		return pier_py_refuse(EBUSY,
+				      "the channel belongs to a group: close that");
 	if (self->queue->users)
 		return pier_py_refuse(EBUSY,
 				      "the channel is in use by %u transfers or rings: "
@@ -159,7 +160,7 @@ static PyObject *close_channel(struct pier_py_channel *self, PyObject *unused)
 	pier_py_channel_release(self);
 	if (result && is_owner(self)) {
 		pier_py_queue_forget(self->queue);
-		pier_py_queue_wake(self->queue);
+		pier_py_queue_wake(self->queue, NULL);
 	}
 	return result;
 }
@@ -239,6 +240,12 @@ static PyObject *get_outstanding(struct pier_py_channel *self, void *unused)
 	return PyLong_FromUnsignedLong(count);
 }
 
+static PyObject *get_timeout(struct pier_py_channel *self, void *unused)
+{
+	(void)unused;
+	return PyFloat_FromDouble(self->timeout_ms / 1e3);
+}
+
 static PyObject *get_owner(struct pier_py_channel *self, void *unused)
 {
 	(void)unused;
@@ -257,15 +264,18 @@ static PyObject *describe_channel(struct pier_py_channel *self)
 static PyMethodDef close_methods[] = {
 	{ "close", PIER_PY_METHOD(close_channel), METH_NOARGS,
 	  "close($self)\n--\n\n"
-	  "Stop everything that is outstanding, and destroy the channel. Again at any time.\n"
-	  "Raises Busy for a channel of a group, or while a transfer or a ring uses it." },
+	  "Stop everything that is outstanding, and destroy the channel. Again at any "
+	  "time.\n"
+	  "Raises Busy for a channel of a group, or while a transfer or a ring uses "
+	  "it." },
 	PIER_PY_CONTEXT_METHODS,
 	{ NULL },
 };
 
 static PyGetSetDef channel_properties[] = {
 	{ "endpoint", (getter)get_endpoint, NULL,
-	  "The bytes that the peer needs for connect(). With soft0 they have a secret: send\n"
+	  "The bytes that the peer needs for connect(). With soft0 they have a secret: "
+	  "send\n"
 	  "them over a trusted connection only.",
 	  NULL },
 	{ "attributes", (getter)get_attributes, NULL,
@@ -277,6 +287,7 @@ static PyGetSetDef channel_properties[] = {
 	{ "outstanding", (getter)get_outstanding, NULL,
 	  "The number of requests that are posted and not completed.", NULL },
 	{ "closed", (getter)get_closed, NULL, "Whether close() has closed it.", NULL },
+	{ "_timeout", (getter)get_timeout, NULL, "attributes.timeout", NULL },
 	{ "_owner", (getter)get_owner, NULL,
 	  "What has the completion queue: the channel or its group.", NULL },
 	{ NULL },
@@ -300,14 +311,16 @@ static PyMethodDef *join_methods(void)
 int pier_py_add_channel(PyObject *module)
 {
 	PyType_Slot slots[] = {
-		{ Py_tp_doc,
-		  "Channel(pd, **attributes)\n--\n\n"
-		  "A reliable connection to another process.\n\n"
-		  "pd: the ProtectionDomain of its regions\n"
-		  "attributes: the fields of ChannelAttributes as keywords, and options: text\n"
-		  "such as \"tc=106,gid=3\" (pier_channel_attr_parse(3))\n\n"
-		  "Any thread may use it: calls of several threads take turns, and a wait lets\n"
-		  "others in while it sleeps. A child of fork() must create its own (Forked)." },
+		{ Py_tp_doc, "Channel(pd, **attributes)\n--\n\n"
+			     "A reliable connection to another process.\n\n"
+			     "pd: the ProtectionDomain of its regions\n"
+			     "attributes: the fields of ChannelAttributes as keywords, "
+			     "and options: text\n"
+			     "such as \"tc=106,gid=3\" (pier_channel_attr_parse(3))\n\n"
+			     "Any thread may use it: calls of several threads take "
+			     "turns, and a wait lets\n"
+			     "others in while it sleeps. A child of fork() must create "
+			     "its own (Forked)." },
 		{ Py_tp_new, (void *)new_channel },
 		{ Py_tp_dealloc, (void *)delete_channel },
 		{ Py_tp_repr, (void *)describe_channel },

@@ -20,10 +20,13 @@ struct attribute {
 	} unit;
 };
 
-#define MEMBER(member) \
+#define MEMBER(member)                              \
 	offsetof(struct pier_channel_attr, member), \
 		sizeof(((struct pier_channel_attr *)0)->member)
-#define NUMBER_OF(member) { #member, MEMBER(member), NUMBER }
+#define NUMBER_OF(member)                       \
+	{                                       \
+#member, MEMBER(member), NUMBER \
+	}
 
 static const struct attribute attributes[] = {
 	NUMBER_OF(port),
@@ -109,12 +112,13 @@ static bool convert_number(const struct attribute *attribute, PyObject *value,
 			   long long *ret_number)
 {
 	/* A negative number keeps its sign only in an int. */
-	long long least = attribute->offset == offsetof(struct pier_channel_attr, gid_index)
+	long long least = attribute->offset ==
+					  offsetof(struct pier_channel_attr, gid_index)
 				  ? -1
 				  : 0;
-	long long most = least < 0			? INT_MAX
-			 : attribute->size < 4 ? (1 << 8 * attribute->size) - 1
-					       : UINT32_MAX;
+	long long most = least < 0	       ? INT_MAX
+			 : attribute->size < 4 ? (1LL << 8 * attribute->size) - 1
+					       : (long long)UINT32_MAX;
 	PyObject *number = PyNumber_Index(value);
 
 	if (!number)

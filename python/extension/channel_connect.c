@@ -87,7 +87,7 @@ static PyObject *stop(struct pier_py_channel *self, int (*call)(struct pier_chan
 	if (error)
 		pier_py_fail(error);
 	pier_py_channel_release(self);
-	pier_py_queue_wake(self->queue);
+	pier_py_queue_wake(self->queue, NULL);
 	return error ? NULL : Py_NewRef(Py_None);
 }
 
@@ -106,10 +106,12 @@ static PyObject *reset_channel(struct pier_py_channel *self, PyObject *unused)
 PyMethodDef pier_py_connect_methods[] = {
 	{ "connect", PIER_PY_METHOD(connect_channel), METH_VARARGS | METH_KEYWORDS,
 	  "connect($self, endpoint)\n--\n\n"
-	  "Connect to the peer that has this endpoint. The peer must connect to the endpoint\n"
+	  "Connect to the peer that has this endpoint. The peer must connect to the "
+	  "endpoint\n"
 	  "of this channel. Does not wait until the peer is ready; handshake() does.\n\n"
 	  "endpoint: the bytes of Channel.endpoint of the peer\n\n"
-	  "Raises BadMessage (no endpoint), ConnectionLost, TimedOut, or Error with EISCONN\n"
+	  "Raises BadMessage (no endpoint), ConnectionLost, TimedOut, or Error with "
+	  "EISCONN\n"
 	  "(connected before) or ESTALE (the endpoint is from before a reset)." },
 	{ "handshake", PIER_PY_METHOD(handshake), METH_VARARGS | METH_KEYWORDS,
 	  "handshake($self, socket, write_file=None, *, timeout=None)\n--\n\n"
@@ -117,18 +119,24 @@ PyMethodDef pier_py_connect_methods[] = {
 	  "socket: a connected stream socket; or what to read from, such as a pipe\n"
 	  "write_file: what to write to, if it is not the same\n"
 	  "timeout: seconds for the whole call; None: the timeout of the channel\n\n"
-	  "Both are files or fds, and are left as they were. The endpoints of soft0 have\n"
+	  "Both are files or fds, and are left as they were. The endpoints of soft0 "
+	  "have\n"
 	  "secrets: the connection must be trusted.\n\n"
-	  "Raises TimedOut, ConnectionLost, BadMessage. The channel can then only be reset\n"
+	  "Raises TimedOut, ConnectionLost, BadMessage. The channel can then only be "
+	  "reset\n"
 	  "or closed." },
 	{ "cancel", PIER_PY_METHOD(cancel_channel), METH_NOARGS,
 	  "cancel($self)\n--\n\n"
-	  "Stop everything that is outstanding. Afterwards nothing is in flight, and the\n"
-	  "channel is broken until reset(). Requests end with ConnectionLost (ECANCELED)." },
+	  "Stop everything that is outstanding. Afterwards nothing is in flight, and "
+	  "the\n"
+	  "channel is broken until reset(). Requests end with ConnectionLost "
+	  "(ECANCELED)." },
 	{ "reset", PIER_PY_METHOD(reset_channel), METH_NOARGS,
 	  "reset($self)\n--\n\n"
-	  "Stop everything that is outstanding, and return to the state of a new channel,\n"
-	  "with a new endpoint. The peer has to do the same. Raises Busy for a channel of a\n"
+	  "Stop everything that is outstanding, and return to the state of a new "
+	  "channel,\n"
+	  "with a new endpoint. The peer has to do the same. Raises Busy for a channel "
+	  "of a\n"
 	  "group." },
 	{ NULL },
 };

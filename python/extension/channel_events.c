@@ -31,17 +31,25 @@ static PyObject *get_fd(struct pier_py_channel *self, PyObject *unused)
  * While a thread sleeps, the queue is armed, and arming it again would make that thread
  * miss its completion.
  */
-static PyObject *arm_channel(struct pier_py_channel *self, PyObject *unused)
+static PyObject *arm_for(struct pier_py_channel *self, PyObject *wake)
 {
 	int count = 0;
 
-	(void)unused;
 	if (!pier_py_channel_take(self))
 		return NULL;
 	if (!self->queue->has_sleeper)
 		count = pier_channel_arm(self->channel);
 	pier_py_channel_release(self);
-	return count < 0 ? pier_py_fail(count) : PyBool_FromLong(count > 0);
+	if (count < 0)
+		return pier_py_fail(count);
+	pier_py_queue_wake(self->queue, wake);
+	return PyBool_FromLong(count > 0);
+}
+
+static PyObject *arm_channel(struct pier_py_channel *self, PyObject *unused)
+{
+	(void)unused;
+	return arm_for(self, NULL);
 }
 
 static PyObject *next_poll(struct pier_py_channel *self, PyObject *unused)
@@ -62,7 +70,7 @@ static PyObject *change_watchers(struct pier_py_channel *self, PyObject *wake,
 	int result;
 
 	/* Also for a closed channel. */
-	if (!pier_py_lock_take_any(&self->queue->lock, NAME, -1))
+	if (!pier_py_lock_take_any(&self->queue->lock, self->queue->name, -1))
 		return NULL;
 	result = change(self->queue, wake);
 	pier_py_channel_release(self);
@@ -109,7 +117,8 @@ PyMethodDef pier_py_event_methods[] = {
 	  "completion. The channel owns it: do not read or close it." },
 	{ "arm", PIER_PY_METHOD(arm_channel), METH_NOARGS,
 	  "arm($self)\n--\n\n"
-	  "Make fileno() readable at the next completion. Return whether completions were\n"
+	  "Make fileno() readable at the next completion. Return whether completions "
+	  "were\n"
 	  "there: then check the requests before sleeping." },
 	{ "poll", PIER_PY_METHOD(poll_channel), METH_NOARGS,
 	  "poll($self)\n--\n\n"
@@ -120,8 +129,11 @@ PyMethodDef pier_py_event_methods[] = {
 	  "keepalives, or None." },
 	{ "set_waiting", PIER_PY_METHOD(set_waiting), METH_VARARGS | METH_KEYWORDS,
 	  "set_waiting($self, waiting, *, spin=5e-05)\n--\n\n"
-	  "Set how waits spend their time: \"adaptive\" polls for `spin` seconds and then\n"
+	  "Set how waits spend their time: \"adaptive\" polls for `spin` seconds and "
+	  "then\n"
 	  "sleeps, \"poll\" never sleeps, \"event\" sleeps at once." },
+	{ "_arm", PIER_PY_METHOD(arm_for), METH_O,
+	  "arm() of an event loop, which need not wake itself." },
 	{ "_watch", PIER_PY_METHOD(watch), METH_O,
 	  "Call a function whenever another thread has armed the channel." },
 	{ "_unwatch", PIER_PY_METHOD(unwatch), METH_O, "Undo _watch()." },

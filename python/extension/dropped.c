@@ -60,9 +60,9 @@ void pier_py_queue_drop(struct pier_py_queue *queue, struct pier_channel *channe
 	/* Without memory the regions stay open for ever, which is safe. */
 	if (!dropped)
 		return;
-	*dropped = (struct pier_py_dropped){
-		.channel = channel, .work = work, .regions = regions
-	};
+	*dropped = (struct pier_py_dropped){ .channel = channel,
+					     .work = work,
+					     .regions = regions };
 	push_dropped(queue, dropped);
 }
 

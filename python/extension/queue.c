@@ -66,7 +66,7 @@ static PyObject *swap_watchers(struct pier_py_queue *queue, PyObject *watchers)
 }
 
 /* Event loops that are closed are no reason to fail. */
-static void call_watchers(struct pier_py_queue *queue)
+static void call_watchers(struct pier_py_queue *queue, PyObject *except)
 {
 	PyObject *watchers;
 	Py_ssize_t count;
@@ -76,8 +76,11 @@ static void call_watchers(struct pier_py_queue *queue)
 	pthread_mutex_unlock(&queue->mutex);
 	count = watchers ? PyTuple_Size(watchers) : 0;
 	for (Py_ssize_t i = 0; i < count; i++) {
-		PyObject *result = PyObject_CallNoArgs(PyTuple_GetItem(watchers, i));
+		PyObject *watcher = PyTuple_GetItem(watchers, i), *result;
 
+		if (watcher == except)
+			continue;
+		result = PyObject_CallNoArgs(watcher);
 		if (!result)
 			PyErr_WriteUnraisable(watchers);
 		Py_XDECREF(result);
@@ -85,13 +88,13 @@ static void call_watchers(struct pier_py_queue *queue)
 	Py_XDECREF(watchers);
 }
 
-void pier_py_queue_wake(struct pier_py_queue *queue)
+void pier_py_queue_wake(struct pier_py_queue *queue, PyObject *except)
 {
 	PyObject *type, *value, *traceback;
 
 	bump_turn(queue);
 	PyErr_Fetch(&type, &value, &traceback);
-	call_watchers(queue);
+	call_watchers(queue, except);
 	PyErr_Restore(type, value, traceback);
 }
 
@@ -197,7 +200,6 @@ static void sleep_on_fd(const struct queue_wait *wait)
 	if (next_ms >= 0 && next_ms < timeout_ms)
 		timeout_ms = next_ms;
 	pier_py_queue_release(wait->queue);
-	call_watchers(wait->queue);
 	state = PyEval_SaveThread();
 	poll(&fd, 1, timeout_ms);
 	PyEval_RestoreThread(state);
@@ -244,6 +246,7 @@ static int sleep_once(struct queue_wait *wait)
 
 	if (sleeper) {
 		state = arm(wait);
+		call_watchers(queue, NULL);
 		if (state)
 			return state;
 		queue->has_sleeper = true;
@@ -274,7 +277,7 @@ static int check_or_spin(struct queue_wait *wait, bool first)
 	PyThreadState *thread = PyEval_SaveThread();
 	int state;
 
-	state = first ? spin_as_configured(wait)
+	state = first	      ? spin_as_configured(wait)
 		: wait->polls ? spin(wait, SPIN_SLICE_US)
 			      : wait->check(wait->subject);
 	PyEval_RestoreThread(thread);

@@ -52,9 +52,11 @@ static inline void pier_py_queue_release(struct pier_py_queue *queue)
 
 /**
  * Make all threads and event loops that wait for the queue check their requests: after
- * the library armed it, after it was closed. Without the lock.
+ * the library armed it, or after it was stopped or closed. Keeps an exception.
+ *
+ * except  the function of an event loop that is not called; NULL: none
  */
-void pier_py_queue_wake(struct pier_py_queue *queue);
+void pier_py_queue_wake(struct pier_py_queue *queue, PyObject *except);
 
 /** Add or remove a function of an event loop. With the lock. -1: raised. */
 int pier_py_queue_watch(struct pier_py_queue *queue, PyObject *wake);

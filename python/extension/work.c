@@ -118,18 +118,24 @@ static int check_work(void *subject)
 	return pier_work_poll(work->channel->channel, work->work, &wait->result);
 }
 
-/* The channel is stopped, so the memory is safe to reuse. */
+/*
+ * Stop the channel, so that the memory is safe to reuse. The request may have completed
+ * at the last moment.
+ */
+static void stop_and_settle(struct pier_py_work *self)
+{
+	struct pier_result result = { .error = -EIO };
+
+	pier_channel_cancel(self->channel->channel);
+	if (pier_work_poll(self->channel->channel, self->work, &result) != 1)
+		result.error = -EIO;
+	settle(self, &result);
+}
+
 static void expire(struct pier_py_work *self, int timeout_ms)
 {
-	struct pier_result result = { 0 };
-	int error = pier_work_wait(self->channel->channel, self->work, 0, &result);
-
-	if (error == 0) {
-		settle(self, &result);
-		return;
-	}
-	settle(self, &(struct pier_result){ .error = error });
-	if (error != -ETIMEDOUT)
+	stop_and_settle(self);
+	if (self->result)
 		return;
 	Py_CLEAR(self->error);
 	pier_py_refuse(ETIMEDOUT,
@@ -143,12 +149,9 @@ static void expire(struct pier_py_work *self, int timeout_ms)
 static void stop_interrupted(struct pier_py_work *self)
 {
 	PyObject *type, *value, *traceback;
-	struct pier_result result = { 0 };
 
 	PyErr_Fetch(&type, &value, &traceback);
-	pier_channel_cancel(self->channel->channel);
-	if (pier_work_poll(self->channel->channel, self->work, &result) == 1)
-		settle(self, &result);
+	stop_and_settle(self);
 	PyErr_Restore(type, value, traceback);
 }
 
@@ -190,6 +193,8 @@ static PyObject *wait_for_work(struct pier_py_work *self, PyObject *arguments,
 		return NULL;
 	result = pier_py_work_finish(self, timeout_ms, false);
 	pier_py_channel_release(self->channel);
+	if (!result)
+		pier_py_queue_wake(self->channel->queue, NULL);
 	return result;
 }
 
@@ -242,7 +247,8 @@ static PyMethodDef work_methods[] = {
 	  "Return whether the request has completed, also if it failed. Never waits." },
 	{ "wait", PIER_PY_METHOD(wait_for_work), METH_VARARGS | METH_KEYWORDS,
 	  "wait($self, timeout=None)\n--\n\n"
-	  "Wait until the request has completed, and return its Result. Again at any time.\n\n"
+	  "Wait until the request has completed, and return its Result. Again at any "
+	  "time.\n\n"
 	  "timeout: in seconds; None: the timeout of the channel\n\n"
 	  "At the timeout everything outstanding on the channel is stopped, so that the\n"
 	  "memory is safe to reuse, and the channel is broken: TimedOut. done() checks\n"
@@ -259,8 +265,10 @@ static PyGetSetDef work_properties[] = {
 static PyType_Slot work_slots[] = {
 	{ Py_tp_doc,
 	  "A request that was posted on a channel: wait for it, or await it.\n\n"
-	  "It keeps its regions open until the request has completed, also if the Work is\n"
-	  "gone before. To cancel an await leaves the request outstanding; at the timeout of\n"
+	  "It keeps its regions open until the request has completed, also if the Work "
+	  "is\n"
+	  "gone before. To cancel an await leaves the request outstanding; at the "
+	  "timeout of\n"
 	  "the channel an await ends as wait() does. Any thread may use it." },
 	{ Py_tp_dealloc, (void *)delete_work },
 	{ Py_tp_repr, (void *)describe_work },
