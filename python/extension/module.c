@@ -2,11 +2,13 @@
 #include <stdarg.h>
 
 #include "buffer.h"
+#include "channel.h"
 #include "error.h"
 #include "process.h"
 #include "region.h"
 #include "remote.h"
 #include "view.h"
+#include "work.h"
 
 static PyObject *types_module; /* pier._types */
 
@@ -101,6 +103,8 @@ static int (*const additions[])(PyObject *) = {
 	pier_py_add_view,
 	pier_py_add_region,
 	pier_py_add_span,
+	pier_py_add_channel,
+	pier_py_add_work,
 	pier_py_add_order,
 };
 /* clang-format on */
