@@ -3,6 +3,7 @@
 
 import ctypes
 import gc
+import os
 import subprocess
 import sys
 import textwrap
@@ -390,7 +391,8 @@ class Ending(unittest.TestCase):
     PREAMBLE = "import ctypes, sys, threading, pier\nfrom test_arrays import take, delete_on_foreign_thread\n"
 
     def check_script(self, script):
-        done = subprocess.run([sys.executable, "-c", self.PREAMBLE + textwrap.dedent(script)], text=True,
+        done = subprocess.run([sys.executable, "-B", "-c", self.PREAMBLE + textwrap.dedent(script)], text=True,
+                              env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE)
         self.assertEqual((done.returncode, done.stdout), (0, ""))
 
