@@ -8,10 +8,11 @@
 
 PyTypeObject *pier_py_view_type;
 
-static struct pier_py_view *allocate_view(struct pier_py_buffer *buffer,
+static struct pier_py_view *allocate_view(const struct pier_py_window *window,
 					  const struct pier_py_dtype *dtype,
 					  Py_ssize_t dimensions)
 {
+	struct pier_py_buffer *buffer = window->buffer;
 	allocfunc allocate = (allocfunc)PyType_GetSlot(pier_py_view_type, Py_tp_alloc);
 	struct pier_py_view *self;
 
@@ -23,15 +24,15 @@ static struct pier_py_view *allocate_view(struct pier_py_buffer *buffer,
 		return NULL;
 	}
 	self->buffer = (struct pier_py_buffer *)Py_NewRef((PyObject *)buffer);
+	self->keeper = Py_XNewRef(window->keeper);
 	self->dtype = dtype;
 	self->strides = self->shape + dimensions;
 	return self;
 }
 
 /* Sets the strides and the length. Returns false with an exception. */
-static bool measure_view(struct pier_py_view *self)
+static bool measure_view(struct pier_py_view *self, uint64_t offset, uint64_t total)
 {
-	uint64_t total = pier_buffer_length(self->buffer->buffer);
 	uint64_t length = pier_py_dtype_size(self->dtype);
 
 	for (int i = pier_py_view_dimensions(self) - 1; i >= 0; i--) {
@@ -45,30 +46,29 @@ static bool measure_view(struct pier_py_view *self)
 			goto out_of_range;
 	}
 	self->length = length;
-	if (self->offset <= total && length <= total - self->offset)
+	if (offset <= total && length <= total - offset)
 		return true;
 out_of_range:
-	pier_py_refuse(ERANGE,
-		       "a view at offset %llu is not inside the buffer of %llu bytes",
-		       (unsigned long long)self->offset, (unsigned long long)total);
+	pier_py_refuse(ERANGE, "a view of %s at offset %llu is not inside the %llu bytes",
+		       self->dtype->name, (unsigned long long)offset,
+		       (unsigned long long)total);
 	return false;
 }
 
 /* The items that follow offset. */
-static bool take_rest(struct pier_py_view *self)
+static bool take_rest(struct pier_py_view *self, uint64_t offset, uint64_t total)
 {
-	uint64_t total = pier_buffer_length(self->buffer->buffer);
 	uint64_t size = pier_py_dtype_size(self->dtype);
 
-	if (self->offset > total || (total - self->offset) % size) {
+	if (offset > total || (total - offset) % size) {
 		pier_py_refuse(ERANGE,
-			       "the buffer of %llu bytes has no whole number of %s at "
-			       "offset %llu: give the shape",
+			       "%llu bytes have no whole number of %s at offset %llu: "
+			       "give the shape",
 			       (unsigned long long)total, self->dtype->name,
-			       (unsigned long long)self->offset);
+			       (unsigned long long)offset);
 		return false;
 	}
-	self->shape[0] = (Py_ssize_t)((total - self->offset) / size);
+	self->shape[0] = (Py_ssize_t)((total - offset) / size);
 	return true;
 }
 
@@ -84,10 +84,12 @@ static bool read_shape(struct pier_py_view *self, PyObject *shape)
 	return true;
 }
 
-static struct pier_py_view *make_view(struct pier_py_buffer *buffer, PyObject *shape,
-				      const struct pier_py_dtype *dtype, uint64_t offset)
+static struct pier_py_view *make_view(const struct pier_py_window *window,
+				      PyObject *shape, const struct pier_py_dtype *dtype,
+				      uint64_t offset)
 {
 	Py_ssize_t dimensions = shape ? PyTuple_Size(shape) : 1;
+	uint64_t total = window->range.length;
 	struct pier_py_view *self;
 
 	if (dimensions > PyBUF_MAX_NDIM) {
@@ -95,18 +97,20 @@ static struct pier_py_view *make_view(struct pier_py_buffer *buffer, PyObject *s
 			       PyBUF_MAX_NDIM);
 		return NULL;
 	}
-	self = allocate_view(buffer, dtype, dimensions);
+	self = allocate_view(window, dtype, dimensions);
 	if (!self)
 		return NULL;
-	self->offset = offset;
-	if ((shape ? read_shape(self, shape) : take_rest(self)) && measure_view(self))
+	if ((shape ? read_shape(self, shape) : take_rest(self, offset, total)) &&
+	    measure_view(self, offset, total)) {
+		self->offset = window->range.offset + offset;
 		return self;
+	}
 	Py_DECREF((PyObject *)self);
 	return NULL;
 }
 
-PyObject *pier_py_view_make(struct pier_py_buffer *buffer, PyObject *arguments,
-			    PyObject *keywords)
+PyObject *pier_py_window_view(const struct pier_py_window *window, PyObject *arguments,
+			      PyObject *keywords)
 {
 	static char *names[] = { "shape", "dtype", "offset", NULL };
 	const struct pier_py_dtype *dtype;
@@ -122,18 +126,46 @@ PyObject *pier_py_view_make(struct pier_py_buffer *buffer, PyObject *arguments,
 	if (!dtype)
 		return NULL;
 	if (shape == Py_None)
-		return (PyObject *)make_view(buffer, NULL, dtype, offset);
+		return (PyObject *)make_view(window, NULL, dtype, offset);
 	shape = PySequence_Tuple(shape);
 	if (!shape)
 		return NULL;
-	view = make_view(buffer, shape, dtype, offset);
+	view = make_view(window, shape, dtype, offset);
 	Py_DECREF(shape);
 	return (PyObject *)view;
 }
 
+static struct pier_py_window window_of_buffer(struct pier_py_buffer *buffer)
+{
+	return (struct pier_py_window){ buffer,
+					{ 0, pier_buffer_length(buffer->buffer) } };
+}
+
+PyObject *pier_py_view_make(struct pier_py_buffer *buffer, PyObject *arguments,
+			    PyObject *keywords)
+{
+	struct pier_py_window window;
+	PyObject *view;
+
+	if (!pier_py_use_begin(&buffer->use, "buffer"))
+		return NULL;
+	window = window_of_buffer(buffer);
+	view = pier_py_window_view(&window, arguments, keywords);
+	pier_py_use_end(&buffer->use);
+	return view;
+}
+
 struct pier_py_view *pier_py_view_all(struct pier_py_buffer *buffer)
 {
-	return make_view(buffer, NULL, pier_py_dtype_find("uint8"), 0);
+	struct pier_py_window window;
+	struct pier_py_view *view;
+
+	if (!pier_py_use_begin(&buffer->use, "buffer"))
+		return NULL;
+	window = window_of_buffer(buffer);
+	view = make_view(&window, NULL, pier_py_dtype_find("uint8"), 0);
+	pier_py_use_end(&buffer->use);
+	return view;
 }
 
 static void delete_view(struct pier_py_view *self)
@@ -143,6 +175,7 @@ static void delete_view(struct pier_py_view *self)
 		PyObject_ClearWeakRefs((PyObject *)self);
 	pier_py_use_end(&self->buffer->use);
 	Py_DECREF((PyObject *)self->buffer);
+	Py_XDECREF(self->keeper);
 	pier_py_delete(self);
 }
 
@@ -150,6 +183,7 @@ static int traverse_view(struct pier_py_view *self, visitproc visit, void *arg)
 {
 	Py_VISIT((PyObject *)Py_TYPE((PyObject *)self));
 	Py_VISIT((PyObject *)self->buffer);
+	Py_VISIT(self->keeper);
 	return 0;
 }
 

@@ -4,12 +4,14 @@
 
 #include "buffer.h"
 #include "dtype.h"
+#include "range.h"
 
 /** pier.View: a typed window of a buffer, in C order. It is a user of the buffer. */
 struct pier_py_view {
 	PyVarObject ob_base; /* its size is the number of dimensions */
 	PyObject *weak_references;
 	struct pier_py_buffer *buffer;
+	PyObject *keeper; /* what else the view holds, or NULL */
 	const struct pier_py_dtype *dtype;
 	uint64_t offset;     /* in the buffer */
 	uint64_t length;     /* in bytes */
@@ -20,6 +22,17 @@ struct pier_py_view {
 extern PyTypeObject *pier_py_view_type;
 
 int pier_py_add_view(PyObject *module);
+
+/** Where views are made: a range of a buffer, such as a slot of a ring. */
+struct pier_py_window {
+	struct pier_py_buffer *buffer;
+	struct pier_py_range range;
+	PyObject *keeper; /* every view holds a reference to it; or NULL */
+};
+
+/** The method view(shape, dtype, offset) of an object that has a window. */
+PyObject *pier_py_window_view(const struct pier_py_window *window, PyObject *arguments,
+			      PyObject *keywords);
 
 /** The method view() of Buffer. */
 PyObject *pier_py_view_make(struct pier_py_buffer *buffer, PyObject *arguments,
