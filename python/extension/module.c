@@ -7,6 +7,7 @@
 #include "process.h"
 #include "region.h"
 #include "remote.h"
+#include "transfer.h"
 #include "view.h"
 #include "work.h"
 
@@ -106,6 +107,8 @@ static int (*const additions[])(PyObject *) = {
 	pier_py_add_channel,
 	pier_py_add_work,
 	pier_py_add_order,
+	pier_py_add_generations,
+	pier_py_add_transfer,
 };
 /* clang-format on */
 
