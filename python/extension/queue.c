@@ -5,6 +5,7 @@
 
 #include "error.h"
 #include "queue.h"
+#include "process.h"
 
 enum {
 	/* How long to sleep before signals and the deadline are checked. */

@@ -189,7 +189,7 @@ def parse_url(url: str) -> tuple[str, str, int]:
         host, port = parts.hostname, parts.port
     except ValueError:
         host = port = None
-    if host is None or port is None or parts.scheme != "pier":
+    if host is None or port is None or parts.scheme != "pier" or parts.path.strip("/"):
         raise Invalid(errno.EINVAL, "%s is not the URL of a server: write pier://TOKEN@HOST:PORT"
                       % without_token(url))
     token = urllib.parse.unquote(parts.username or "") or os.environ.get("PIER_DATA_TOKEN", "")
