@@ -4,9 +4,10 @@
 #include "buffer.h"
 #include "channel.h"
 #include "error.h"
-#include "lock.h"
+#include "process.h"
 #include "region.h"
 #include "remote.h"
+#include "view.h"
 #include "work.h"
 
 static PyObject *types_module; /* pier._types */
@@ -103,6 +104,8 @@ static int (*const additions[])(PyObject *) = {
 	pier_py_add_span,
 	pier_py_add_channel,
 	pier_py_add_work,
+	pier_py_add_process,
+	pier_py_add_view,
 };
 
 /*
