@@ -92,7 +92,6 @@ PyObject *pier_py_exit(PyObject *self, PyObject *arguments)
 
 static int (*const additions[])(PyObject *) = {
 	pier_py_add_errors,
-	pier_py_add_generations,
 	pier_py_add_device,
 	pier_py_add_pd,
 	pier_py_add_backends,
