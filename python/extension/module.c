@@ -7,6 +7,7 @@
 #include "process.h"
 #include "region.h"
 #include "remote.h"
+#include "transfer.h"
 #include "view.h"
 #include "work.h"
 
@@ -105,6 +106,7 @@ static int (*const additions[])(PyObject *) = {
 	pier_py_add_work,
 	pier_py_add_process,
 	pier_py_add_view,
+	pier_py_add_transfer,
 };
 
 /*
