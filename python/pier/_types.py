@@ -7,6 +7,8 @@ import enum
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ._pier import Channel, Region, Remote, Span
 
 
@@ -161,3 +163,13 @@ class RailStatus(NamedTuple):
     in_flight: int  # requests
     error: int  # the errno with which it failed, or 0
     sentence: str  # the reason, or ""
+
+
+class GroupRequest(NamedTuple):
+    """A request of Group.exchange(), scatter() or gather()."""
+
+    rank: int  # the peer
+    local: Region | Span | Sequence[Region | Span] | None
+    remote: Remote | None = None  # for writes and reads
+    opcode: str | None = None  # "write", "send", "read" or "recv"; None: the usual one of the call
+    immediate: int | None = None  # sends and writes: 32 bits for a receive of the peer
