@@ -95,6 +95,7 @@ PyObject *pier_py_exit(PyObject *self, PyObject *arguments)
 /* clang-format off */
 static int (*const additions[])(PyObject *) = {
 	pier_py_add_errors,
+	pier_py_add_process,
 	pier_py_add_device,
 	pier_py_add_pd,
 	pier_py_add_backends,
@@ -104,7 +105,6 @@ static int (*const additions[])(PyObject *) = {
 	pier_py_add_region,
 	pier_py_add_span,
 	pier_py_add_order,
-	pier_py_add_process,
 	pier_py_add_view,
 	pier_py_add_channel,
 	pier_py_add_work,
