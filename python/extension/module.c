@@ -7,6 +7,7 @@
 #include "process.h"
 #include "region.h"
 #include "remote.h"
+#include "ring.h"
 #include "transfer.h"
 #include "view.h"
 #include "work.h"
@@ -107,8 +108,8 @@ static int (*const additions[])(PyObject *) = {
 	pier_py_add_channel,
 	pier_py_add_work,
 	pier_py_add_order,
-	pier_py_add_generations,
 	pier_py_add_transfer,
+	pier_py_add_ring,
 };
 /* clang-format on */
 

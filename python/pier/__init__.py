@@ -5,5 +5,5 @@ from ._pier import *  # noqa: F401, F403
 from ._pier import __version__  # noqa: F401
 from ._types import (  # noqa: F401
     Access, BackendInfo, BufferInfo, ChannelAttributes, DeviceAttributes, DeviceInfo, PortAttributes, Rail,
-    RailStatus, Result, TransferStatus,
+    RailStatus, Result, RingStatus, TransferStatus,
 )

@@ -161,3 +161,16 @@ class RailStatus(NamedTuple):
     in_flight: int  # requests
     error: int  # the errno with which it failed, or 0
     sentence: str  # the reason, or ""
+
+
+class RingStatus(NamedTuple):
+    """The slots of a ring by their states, and what it has done."""
+
+    free: int  # slots that begin() can take
+    filling: int  # fills that have not ended
+    ended: int  # fills that have ended, and were not returned
+    held: int  # returned and not released
+    in_flight: int  # requests that the devices have
+    doorbells: int  # since the ring was created
+    reads: int  # requests posted since then
+    bytes: int  # that have arrived since then
