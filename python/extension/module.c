@@ -4,6 +4,7 @@
 #include "buffer.h"
 #include "channel.h"
 #include "error.h"
+#include "group.h"
 #include "process.h"
 #include "region.h"
 #include "remote.h"
@@ -105,11 +106,12 @@ static int (*const additions[])(PyObject *) = {
 	pier_py_add_view,
 	pier_py_add_region,
 	pier_py_add_span,
+	pier_py_add_order,
 	pier_py_add_channel,
 	pier_py_add_work,
-	pier_py_add_order,
 	pier_py_add_transfer,
 	pier_py_add_ring,
+	pier_py_add_group,
 };
 /* clang-format on */
 

@@ -7,6 +7,8 @@ import enum
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ._pier import Channel, Region, Remote, Span
 
 
@@ -174,3 +176,13 @@ class RingStatus(NamedTuple):
     doorbells: int  # since the ring was created
     reads: int  # requests posted since then
     bytes: int  # that have arrived since then
+
+
+class GroupRequest(NamedTuple):
+    """A request of Group.exchange(), scatter() or gather()."""
+
+    rank: int  # the peer
+    local: Region | Span | Sequence[Region | Span] | None
+    remote: Remote | None = None  # for writes and reads
+    opcode: str | None = None  # "write", "send", "read" or "recv"; None: the usual one of the call
+    immediate: int | None = None  # sends and writes: 32 bits for a receive of the peer
