@@ -4,9 +4,12 @@
 #include "buffer.h"
 #include "channel.h"
 #include "error.h"
+#include "group.h"
 #include "process.h"
 #include "region.h"
 #include "remote.h"
+#include "ring.h"
+#include "transfer.h"
 #include "view.h"
 #include "work.h"
 
@@ -105,6 +108,9 @@ static int (*const additions[])(PyObject *) = {
 	pier_py_add_span,
 	pier_py_add_channel,
 	pier_py_add_work,
+	pier_py_add_transfer,
+	pier_py_add_ring,
+	pier_py_add_group,
 	pier_py_add_order,
 };
 /* clang-format on */

@@ -1,8 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The plain values of the package. The C extension makes them."""
 
+from __future__ import annotations
+
 import enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ._pier import Channel, Region, Remote, Span
 
 
 class Access(enum.IntFlag):
@@ -127,3 +134,55 @@ class Result(NamedTuple):
     opcode: str  # "write", "read", "send", "recv", "recv_write", "compare_swap", "fetch_add"
     length: int  # bytes received or read
     immediate: int | None  # of the peer
+
+
+class Rail(NamedTuple):
+    """A channel of a transfer, with its own registration of the same bytes."""
+
+    channel: Channel
+    local: Region | Span
+    remote: Remote
+
+
+class TransferStatus(NamedTuple):
+    """The progress of a transfer."""
+
+    length: int  # in bytes
+    done: int  # bytes known to have arrived
+    rails: int
+    working_rails: int
+    in_flight: int  # requests
+    ended: bool  # with or without an error
+    error: int  # the errno with which it ended, or 0
+
+
+class RailStatus(NamedTuple):
+    """The state of a rail."""
+
+    done: int  # bytes moved since the start or the resumption
+    in_flight: int  # requests
+    error: int  # the errno with which it failed, or 0
+    sentence: str  # the reason, or ""
+
+
+class RingStatus(NamedTuple):
+    """The slots of a ring by their states, and what it has done."""
+
+    free: int  # slots that begin() can take
+    filling: int  # fills that have not ended
+    ended: int  # fills that have ended, and were not returned
+    held: int  # returned and not released
+    in_flight: int  # requests that the devices have
+    doorbells: int  # since the ring was created
+    reads: int  # requests posted since then
+    bytes: int  # that have arrived since then
+
+
+class GroupRequest(NamedTuple):
+    """A request of Group.exchange(), scatter() or gather()."""
+
+    rank: int  # the peer
+    local: Region | Span | Sequence[Region | Span] | None
+    remote: Remote | None = None  # for writes and reads
+    opcode: str | None = None  # "write", "send", "read" or "recv"; None: the usual one of the call
+    immediate: int | None = None  # sends and writes: 32 bits for a receive of the peer

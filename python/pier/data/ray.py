@@ -9,6 +9,7 @@
 The names of the actors are those of Ray in the current namespace: "pier.data/imagenet/0"...
 """
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -42,6 +43,14 @@ class ServerActor:
     def clients(self) -> int:
         """Return the number of clients that are connected."""
         return self._server.clients
+
+    def node(self) -> str:
+        """Return Ray's name of the node on which it runs."""
+        return str(ray.get_runtime_context().get_node_id())
+
+    def process(self) -> int:
+        """Return the number of its process on that node."""
+        return os.getpid()
 
 
 class LoaderActor:
