@@ -10,7 +10,8 @@
 PIER_BEGIN_DECLS
 
 /**
- * Choosing how a channel waits, and cancelling everything that it waits for.
+ * Choosing how a channel waits, cancelling everything that it waits for, and ending waits
+ * early.
  *
  * The rules for threads and processes are those of <pier/channel.h>.
  */
@@ -48,6 +49,35 @@ PIER_API int pier_channel_set_waiting(struct pier_channel *channel,
  * Errors: only -ECHILD, in a child of fork(2).
  */
 PIER_API int pier_channel_cancel(struct pier_channel *channel);
+
+/**
+ * Called by a wait. A result other than 0 ends the wait.
+ *
+ * context  the argument of pier_interrupt_set()
+ */
+typedef int pier_interrupt_check(void *context);
+
+/**
+ * Set the function that can end the waits of the calling thread, for instance because
+ * the interpreter of another language has to run a signal handler.
+ *
+ * A wait that sleeps calls the function after each signal, and every 50 ms. A wait that
+ * polls without sleeping (PIER_WAIT_POLL) does not call it. If the function returns a
+ * value other than 0, the wait fails with -EINTR, and has the same effect as a timeout:
+ * requests that the call waited for are stopped, and their channel is broken.
+ * pier_transfer_wait() returns 0 instead, and stops nothing. Waits for the device, of at
+ * most a second, are not interrupted.
+ *
+ * This covers the waits of channels, groups, counters, receive pools, receivers,
+ * transfers and event queues, and both handshakes.
+ *
+ * check    NULL: nothing ends a wait early, which is the default. It must not call any
+ *          function with an object that the waiting call uses
+ * context  any pointer
+ *
+ * Threads: each thread has its own setting. Cannot fail.
+ */
+PIER_API void pier_interrupt_set(pier_interrupt_check *check, void *context);
 
 PIER_END_DECLS
 

@@ -7,6 +7,7 @@
 #include "channel/extra/keepalive.h"
 #include "core/deadline.h"
 #include "core/error.h"
+#include "core/sleep.h"
 #include "wait.h"
 
 /* How long to poll before sleeping. */
@@ -151,11 +152,13 @@ static int sleep_on_channels(const struct pier_wait_condition *condition, int ti
 				       .timeout_ms = timeout_ms };
 	int error = condition->pass(condition->subject, &pass);
 
-	if (!error && poll(pass.fds, pass.fd_count, pass.timeout_ms) < 0 &&
-	    errno != EINTR)
-		error = pier_fail(errno, "poll the completion channels: %s",
-				  strerror(errno));
-	return error;
+	if (error)
+		return error;
+	error = pier_sleep(pass.fds, pass.fd_count, pass.timeout_ms);
+	if (error < 0 && error != -EINTR)
+		return pier_fail(-error, "poll the completion channels: %s",
+				 strerror(-error));
+	return error < 0 ? error : 0;
 }
 
 /*

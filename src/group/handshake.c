@@ -9,6 +9,7 @@
 #include "core/deadline.h"
 #include "core/error.h"
 #include "core/fd.h"
+#include "core/sleep.h"
 
 /*
  * Exchange blobs over a socket to each other rank. All are read and written at once, as
@@ -110,12 +111,12 @@ static int break_for_silent(struct pier_group *group, const struct blob_exchange
 static int poll_sockets(struct pier_group *group, struct blob_exchanges *all)
 {
 	int timeout = pier_poll_timeout(all->deadline), error = 0;
-	int count = poll(group->fds, group->size, timeout);
+	int count = pier_sleep(group->fds, group->size, timeout);
 
-	if (count < 0 && errno != EINTR)
-		return pier_group_break(group, group->rank, errno,
+	if (count < 0)
+		return pier_group_break(group, group->rank, -count,
 					"poll the sockets of a group: %s",
-					strerror(errno));
+					strerror(-count));
 	if (count == 0 && timeout == 0)
 		return break_for_silent(group, all);
 	for (uint32_t rank = 0; rank < group->size && count > 0 && !error; rank++) {

@@ -11,6 +11,7 @@
 #include "core/deadline.h"
 #include "core/error.h"
 #include "core/fd.h"
+#include "core/sleep.h"
 #include "core/wire.h"
 
 enum {
@@ -178,10 +179,12 @@ static int exchange_step(struct pier_stream *stream, struct pier_message *out,
 	};
 	/* Tell a peer that sent nonsense, without waiting for it. */
 	int timeout = *read_error ? 0 : pier_poll_timeout(stream->deadline);
-	int count = poll(fds, 2, timeout);
+	int count = pier_sleep(fds, 2, timeout);
 
-	if (count < 0 && errno != EINTR)
-		return pier_fail(errno, "handshake: poll: %s", strerror(errno));
+	if (count < 0)
+		return count == -EINTR ? count
+				       : pier_fail(-count, "handshake: poll: %s",
+						   strerror(-count));
 	if (count == 0 && timeout == 0)
 		return *read_error
 			       ? *read_error

@@ -14,6 +14,7 @@
 #include "core/extensible.h"
 #include "core/fd.h"
 #include "core/object.h"
+#include "core/sleep.h"
 #include "core/thread.h"
 
 enum {
@@ -228,8 +229,11 @@ int pier_event_queue_wait(struct pier_event_queue *queue, int timeout_ms,
 			return count < 0 ? count : 0;
 		if (left == 0)
 			return pier_fail(ETIMEDOUT, "no event within %d ms", timeout_ms);
-		if (poll(&fd, 1, left) < 0 && errno != EINTR)
-			return pier_fail(errno, "poll the event queue: %s",
-					 strerror(errno));
+		count = pier_sleep(&fd, 1, left);
+		if (count < 0)
+			return count == -EINTR
+				       ? count
+				       : pier_fail(-count, "poll the event queue: %s",
+						   strerror(-count));
 	}
 }

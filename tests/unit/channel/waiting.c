@@ -9,6 +9,8 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <pier/counter.h>
 #include <pier/post.h>
@@ -279,6 +281,60 @@ static void cancels_requests_that_never_complete(void **state)
 	expect_ok(pier_channel_destroy(channel));
 }
 
+/* Returns 1 at its third call. */
+static int interrupt_at_third(void *context)
+{
+	int *calls = context;
+
+	return ++*calls >= 3;
+}
+
+static void expect_interrupted_requests(void)
+{
+	struct pier_channel *channel = connected(PIER_WAIT_EVENT, 0);
+	struct pier_work work;
+	int calls = 0;
+
+	fake.complete_at_poll = 0;
+	expect_ok(pier_post_send(channel, NULL, 0, &work));
+	pier_interrupt_set(interrupt_at_third, &calls);
+	expect_result(pier_work_wait(channel, work, 20000, NULL), -EINTR);
+	test_assert_sentence("interrupted");
+	assert_int_equal(calls, 3);
+	/* The memory of the request is safe to reuse. */
+	assert_int_equal(pier_channel_outstanding(channel), 0);
+	expect_result(pier_post_send(channel, NULL, 0, NULL), -EPIPE);
+	expect_ok(pier_channel_destroy(channel));
+}
+
+static void expect_interrupted_handshake(void)
+{
+	struct pier_channel *channel = NULL;
+	int calls = 0, fds[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+	expect_ok(pier_channel_create(fake_reset(), NULL, &channel));
+	pier_interrupt_set(interrupt_at_third, &calls);
+	expect_result(pier_channel_handshake(channel, fds[0], fds[0], 20000), -EINTR);
+	expect_ok(pier_channel_destroy(channel));
+	close(fds[0]);
+	close(fds[1]);
+}
+
+static void can_be_interrupted(void **state)
+{
+	struct pier_channel *channel;
+
+	(void)state;
+	expect_interrupted_requests();
+	expect_interrupted_handshake();
+	pier_interrupt_set(NULL, NULL);
+	channel = connected(PIER_WAIT_EVENT, 0);
+	expect_ok(pier_post_send(channel, NULL, 0, NULL));
+	wait_in_vain(channel, 120);
+	expect_ok(pier_channel_destroy(channel));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -289,6 +345,7 @@ int main(void)
 		cmocka_unit_test(counter_waits_as_its_channel),
 		cmocka_unit_test(shared_pool_waits_as_its_channel),
 		cmocka_unit_test(refuses_unknown_wait_modes),
+		cmocka_unit_test(can_be_interrupted),
 		cmocka_unit_test(cancels_all_outstanding_requests),
 		cmocka_unit_test(cancels_requests_that_never_complete),
 	};

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "error.h"
+#include "extension.h"
+
+/* Steals the item. Returns false with an exception. */
+static bool append_item(PyObject *list, PyObject *item)
+{
+	int error = item ? PyList_Append(list, item) : -1;
+
+	Py_XDECREF(item);
+	return error == 0;
+}
+
+static PyObject *list_devices(PyObject *module, PyObject *unused)
+{
+	struct pier_device_info *list;
+	PyObject *result;
+	size_t count;
+	int error;
+
+	(void)module;
+	(void)unused;
+	Py_BEGIN_ALLOW_THREADS
+	error = pier_device_list(&list, &count);
+	Py_END_ALLOW_THREADS
+	if (error)
+		return pier_py_fail(error);
+	result = PyList_New(0);
+	for (size_t i = 0; result && i < count; i++) {
+		if (!append_item(result, pier_py_record("DeviceInfo", "(ss)",
+							list[i].name, list[i].provider)))
+			Py_CLEAR(result);
+	}
+	pier_device_list_free(list);
+	return result;
+}
+
+static PyObject *list_backends(PyObject *module, PyObject *unused)
+{
+	struct pier_backend_info *list;
+	PyObject *result;
+	size_t count;
+	int error;
+
+	(void)module;
+	(void)unused;
+	Py_BEGIN_ALLOW_THREADS
+	error = pier_backend_list(&list, &count);
+	Py_END_ALLOW_THREADS
+	if (error)
+		return pier_py_fail(error);
+	result = PyList_New(0);
+	for (size_t i = 0; result && i < count; i++) {
+		const struct pier_backend_info *info = &list[i];
+
+		if (!append_item(result,
+				 pier_py_record("BackendInfo", "(ssNNsO&)", info->name,
+						info->description,
+						PyBool_FromLong(info->available),
+						PyBool_FromLong(info->dmabuf),
+						info->detail, PyUnicode_DecodeFSDefault,
+						info->origin)))
+			Py_CLEAR(result);
+	}
+	pier_backend_list_free(list);
+	return result;
+}
+
+static PyObject *warm_up(PyObject *module, PyObject *arguments, PyObject *keywords)
+{
+	static char *names[] = { "memory", NULL };
+	const char *memory;
+	int error;
+
+	(void)module;
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "s:warm_up", names,
+					 &memory))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS
+	error = pier_backend_warm_up(memory);
+	Py_END_ALLOW_THREADS
+	return pier_py_result(error);
+}
+
+static PyObject *count_objects(PyObject *module, PyObject *unused)
+{
+	PyObject *counts = PyDict_New();
+
+	(void)module;
+	(void)unused;
+	for (int kind = 0; counts && kind < PIER_OBJECT_KINDS; kind++) {
+		size_t count = pier_object_count((enum pier_object_kind)kind);
+		const char *name = pier_object_kind_name((enum pier_object_kind)kind);
+		PyObject *number = count ? PyLong_FromSize_t(count) : NULL;
+
+		if (count && (!number || PyDict_SetItemString(counts, name, number) < 0))
+			Py_CLEAR(counts);
+		Py_XDECREF(number);
+	}
+	return counts;
+}
+
+static PyMethodDef backend_functions[] = {
+	{ "devices", PIER_PY_METHOD(list_devices), METH_NOARGS,
+	  "devices()\n--\n\n"
+	  "List the devices of this machine as DeviceInfo: those of libibverbs, then "
+	  "soft0." },
+	{ "backends", PIER_PY_METHOD(list_backends), METH_NOARGS,
+	  "backends()\n--\n\n"
+	  "List the allocator backends as BackendInfo: which work here, and why others "
+	  "do\n"
+	  "not." },
+	{ "warm_up", PIER_PY_METHOD(warm_up), METH_VARARGS | METH_KEYWORDS,
+	  "warm_up(memory)\n--\n\n"
+	  "Do now what the first use of a unit of memory (\"cuda:0\") would do: open its "
+	  "driver\n"
+	  "and set up its context. Call it before another thread launches kernels." },
+	{ "live_objects", PIER_PY_METHOD(count_objects), METH_NOARGS,
+	  "live_objects()\n--\n\n"
+	  "Count the objects of the library that this process has not closed, by kind:\n"
+	  "{\"device\": 1, \"region\": 2}. For tests, and to find leaks." },
+	{ NULL },
+};
+
+int pier_py_add_backends(PyObject *module)
+{
+	return PyModule_AddFunctions(module, backend_functions);
+}

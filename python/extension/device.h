@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_PY_DEVICE_H
+#define PIER_PY_DEVICE_H
+
+#include "extension.h"
+#include "use.h"
+
+/** pier.Device */
+struct pier_py_device {
+	PyObject ob_base;
+	struct pier_py_use use;
+	struct pier_device *device;
+};
+
+/** pier.ProtectionDomain */
+struct pier_py_pd {
+	PyObject ob_base;
+	struct pier_py_use use;
+	struct pier_pd *pd;
+	struct pier_py_device *device;
+	bool owns_device; /* opened by the constructor, and closed with the domain */
+};
+
+/** Open a device. NULL: raised. */
+struct pier_py_device *pier_py_device_open(PyTypeObject *type, const char *name);
+
+/** Close a device; 0 if it is closed already, -1: raised. */
+int pier_py_device_close(struct pier_py_device *self);
+
+/**
+ * Use the protection domain that a constructor was given.
+ *
+ * Returns it, borrowed, with a user (pier_py_use_end(&pd->use)); NULL with TypeError, or
+ * ValueError if it is closed.
+ */
+struct pier_py_pd *pier_py_pd_begin(PyObject *pd);
+
+#endif

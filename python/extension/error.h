@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_PY_ERROR_H
+#define PIER_PY_ERROR_H
+
+#include "extension.h"
+
+/**
+ * Raise the exception of a failed call of the library: pier.Error or a subclass of it,
+ * with the sentence of pier_error_message(). Call it on the thread of the failed call,
+ * before any other call of the library.
+ *
+ * error  as the library returned it: negative
+ *
+ * Returns NULL.
+ */
+void *pier_py_fail(int error);
+
+/**
+ * Raise an exception of pier.Error with a sentence of our own.
+ *
+ * error   positive
+ * format  as for PyUnicode_FromFormat()
+ *
+ * Returns NULL.
+ */
+void *pier_py_refuse(int error, const char *format, ...);
+
+/** Return whether the current exception is of a Python class; it stays set. */
+#define pier_py_raised(type) (PyErr_ExceptionMatches(type) != 0)
+
+/**
+ * As Py_BuildValue("") for the result of a call of the library: None, or an exception.
+ */
+PyObject *pier_py_result(int error);
+
+/** The class pier.Error. */
+extern PyObject *pier_py_error;
+
+#endif

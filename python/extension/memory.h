@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_PY_MEMORY_H
+#define PIER_PY_MEMORY_H
+
+#include "extension.h"
+
+/*
+ * The memory of any Python object: a plain buffer, or an array of the host or of a GPU
+ * that offers DLPack or the CUDA array interface. All zero: none.
+ */
+struct pier_py_memory {
+	void *address; /* for a CPU or a GPU */
+	size_t length;
+	bool readonly;
+	Py_buffer buffer; /* of objects with the buffer protocol, or all zero */
+	PyObject *object; /* of objects with the CUDA array interface */
+	/* Of DLPack: what deletes the tensor. */
+	void (*delete_tensor)(void *tensor);
+	void *tensor;
+};
+
+/**
+ * Get the memory of an object, and keep it there.
+ *
+ * Returns 0, or -1 with TypeError (it has no memory), pier.Invalid (it is not dense),
+ * pier.NotSupported (on a device of another kind), or an exception of the object.
+ */
+int pier_py_memory_get(PyObject *object, struct pier_py_memory *ret_memory);
+
+/** Release memory; again at any time. */
+void pier_py_memory_release(struct pier_py_memory *memory);
+
+/** For the garbage collector. */
+int pier_py_memory_traverse(struct pier_py_memory *memory, visitproc visit, void *arg);
+
+/** The dimensions of an array: strides in the unit of the result, or NULL if in C order.
+ */
+struct pier_py_layout {
+	int dimensions;
+	const int64_t *shape;
+	const int64_t *strides;
+};
+
+/**
+ * Compute the span of an array from its first byte to its last, if it is dense: in any
+ * order of the dimensions, without gaps.
+ *
+ * item  the size of an item, in the unit of the strides
+ *
+ * Returns 0, or -1 with pier.Invalid.
+ */
+int pier_py_layout_span(const struct pier_py_layout *layout, uint64_t item,
+			uint64_t *ret_span);
+
+/** Get the memory of an object that has __dlpack__(). As pier_py_memory_get(). */
+int pier_py_memory_from_dlpack(PyObject *object, struct pier_py_memory *ret_memory);
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_PY_REGION_H
+#define PIER_PY_REGION_H
+
+#include "device.h"
+#include "memory.h"
+#include "range.h"
+
+/** pier.Region */
+struct pier_py_region {
+	PyObject ob_base;
+	/* Requests in progress are users. */
+	struct pier_py_use use;
+	struct pier_mr *mr;
+	struct pier_py_pd *pd;
+	/* What keeps the memory: a Buffer, View or Dmabuf, or any other object. */
+	PyObject *object;
+	struct pier_py_memory memory;
+};
+
+/** pier.Span: a range of a region, which never changes. */
+struct pier_py_span {
+	PyObject ob_base;
+	struct pier_py_region *region;
+	struct pier_py_range range;
+};
+
+extern PyTypeObject *pier_py_region_type;
+extern PyTypeObject *pier_py_span_type;
+
+int pier_py_add_region(PyObject *module);
+int pier_py_add_span(PyObject *module);
+
+/** The method register() of ProtectionDomain, and its docstring. */
+PyObject *pier_py_region_register(struct pier_py_pd *pd, PyObject *arguments,
+				  PyObject *keywords);
+extern const char pier_py_region_register_doc[];
+
+/** Make a Span of a region. NULL: raised. */
+PyObject *pier_py_span_new(struct pier_py_region *region, struct pier_py_range range);
+
+/**
+ * Use the memory of a request: a Region or a Span.
+ *
+ * ret_range  its range in the region
+ *
+ * Returns the region, borrowed, with a user (pier_py_use_end(&region->use)). A request
+ * that goes on after the call also needs a reference. NULL with TypeError, or ValueError
+ * if the region is closed.
+ */
+struct pier_py_region *pier_py_local_begin(PyObject *local,
+					   struct pier_py_range *ret_range);
+
+#endif

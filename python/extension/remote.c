@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "error.h"
+#include "range.h"
+#include "remote.h"
+
+#define NAME "remote region"
+
+PyTypeObject *pier_py_remote_type;
+
+static struct pier_py_remote *allocate_parts(uint32_t count)
+{
+	allocfunc allocate = (allocfunc)PyType_GetSlot(pier_py_remote_type, Py_tp_alloc);
+
+	return (struct pier_py_remote *)allocate(pier_py_remote_type, count);
+}
+
+PyObject *pier_py_remote_new(const struct pier_remote *parts, uint32_t count)
+{
+	struct pier_py_remote *self;
+	uint64_t length;
+	int error = pier_remote_vec_length(parts, count, &length);
+
+	if (error)
+		return pier_py_fail(error);
+	self = allocate_parts(count);
+	if (!self)
+		return NULL;
+	self->length = length;
+	if (count)
+		memcpy(self->parts, parts, count * sizeof(*parts));
+	return (PyObject *)self;
+}
+
+struct pier_py_remote *pier_py_remote_check(PyObject *object)
+{
+	if (PyObject_TypeCheck(object, pier_py_remote_type))
+		return (struct pier_py_remote *)object;
+	PyErr_Format(PyExc_TypeError, "not a pier.Remote: %R", object);
+	return NULL;
+}
+
+static bool read_part(PyObject *object, struct pier_remote *ret_part)
+{
+	unsigned long long addr, length, rkey;
+	PyObject *part = PySequence_Tuple(object);
+	bool valid;
+
+	if (!part)
+		return false;
+	/* "K" would not refuse what does not fit into 64 bits. */
+	valid = PyArg_ParseTuple(part, "O&O&O&:part", pier_py_uint64, &addr,
+				 pier_py_uint64, &length, pier_py_uint64, &rkey);
+	Py_DECREF(part);
+	if (valid && rkey > UINT32_MAX) {
+		PyErr_Format(PyExc_OverflowError, "the rkey %llu has more than 32 bits",
+			     rkey);
+		valid = false;
+	}
+	if (valid)
+		*ret_part = (struct pier_remote){ addr, length, (uint32_t)rkey };
+	return valid;
+}
+
+static PyObject *new_remote(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+{
+	static char *names[] = { "parts", NULL };
+	struct pier_remote parts[PIER_MR_PARTS_MAX];
+	PyObject *sequence, *tuple, *result = NULL;
+	Py_ssize_t count, i = 0;
+
+	(void)type;
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O:Remote", names,
+					 &sequence))
+		return NULL;
+	tuple = PySequence_Tuple(sequence);
+	if (!tuple)
+		return NULL;
+	count = PyTuple_Size(tuple);
+	if (count > PIER_MR_PARTS_MAX)
+		pier_py_refuse(E2BIG, "%zd parts are more than %d", count,
+			       PIER_MR_PARTS_MAX);
+	else
+		while (i < count && read_part(PyTuple_GetItem(tuple, i), &parts[i]))
+			i++;
+	if (i == count)
+		result = pier_py_remote_new(parts, (uint32_t)count);
+	Py_DECREF(tuple);
+	return result;
+}
+
+static PyObject *unpack_wire(const void *wire, size_t size)
+{
+	struct pier_remote parts[PIER_MR_PARTS_MAX];
+	uint32_t count = 1;
+	int error;
+
+	/* No vector has the size of a single remote region (16 + 24 * parts). */
+	if (size == PIER_REMOTE_WIRE_SIZE)
+		error = pier_remote_unpack(wire, size, parts);
+	else
+		error = pier_remote_vec_unpack(wire, size, parts, PIER_MR_PARTS_MAX,
+					       &count);
+	return error ? pier_py_fail(error) : pier_py_remote_new(parts, count);
+}
+
+static PyObject *from_bytes(PyObject *type, PyObject *wire)
+{
+	PyObject *result;
+	Py_buffer bytes;
+
+	(void)type;
+	if (PyObject_GetBuffer(wire, &bytes, PyBUF_SIMPLE) < 0)
+		return NULL;
+	result = unpack_wire(bytes.buf, (size_t)bytes.len);
+	PyBuffer_Release(&bytes);
+	return result;
+}
+
+static PyObject *from_text(PyObject *type, PyObject *argument)
+{
+	struct pier_remote parts[PIER_MR_PARTS_MAX];
+	const char *text = PyUnicode_AsUTF8AndSize(argument, NULL);
+	uint32_t count = 1;
+	int error;
+
+	(void)type;
+	if (!text)
+		return NULL;
+	if (strstr(text, "pier-remote:"))
+		error = pier_remote_from_text(text, parts);
+	else
+		error = pier_remote_vec_from_text(text, parts, PIER_MR_PARTS_MAX, &count);
+	return error ? pier_py_fail(error) : pier_py_remote_new(parts, count);
+}
+
+static PyObject *to_bytes(struct pier_py_remote *self, PyObject *unused)
+{
+	uint32_t count = pier_py_remote_count(self);
+	size_t size = PIER_REMOTE_VEC_WIRE_SIZE((size_t)count);
+	PyObject *wire = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
+	int written;
+
+	(void)unused;
+	if (!wire)
+		return NULL;
+	written = pier_remote_vec_pack(self->parts, count, PyBytes_AsString(wire), size);
+	if (written >= 0)
+		return wire;
+	Py_DECREF(wire);
+	return pier_py_fail(written);
+}
+
+static PyObject *to_text(struct pier_py_remote *self)
+{
+	char text[PIER_REMOTE_VEC_TEXT_SIZE(PIER_MR_PARTS_MAX)];
+	int error = pier_remote_vec_to_text(self->parts, pier_py_remote_count(self), text,
+					    sizeof(text));
+
+	return error < 0 ? pier_py_fail(error) : PyUnicode_FromString(text);
+}
+
+static PyObject *get_parts(struct pier_py_remote *self, void *unused)
+{
+	uint32_t count = pier_py_remote_count(self);
+	PyObject *tuple = PyTuple_New(count);
+
+	(void)unused;
+	for (uint32_t i = 0; tuple && i < count; i++) {
+		const struct pier_remote *part = &self->parts[i];
+		PyObject *item = Py_BuildValue("(KKI)", (unsigned long long)part->addr,
+					       (unsigned long long)part->length,
+					       part->rkey);
+
+		if (!item || PyTuple_SetItem(tuple, i, item) < 0)
+			Py_CLEAR(tuple);
+	}
+	return tuple;
+}
+
+static PyObject *reduce_remote(struct pier_py_remote *self, PyObject *unused)
+{
+	(void)unused;
+	return Py_BuildValue("O(N)", (PyObject *)pier_py_remote_type,
+			     get_parts(self, NULL));
+}
+
+static Py_ssize_t get_length(struct pier_py_remote *self)
+{
+	if (self->length <= PY_SSIZE_T_MAX)
+		return (Py_ssize_t)self->length;
+	PyErr_SetString(PyExc_OverflowError,
+			"len() has 63 bits: add the lengths of parts");
+	return -1;
+}
+
+static PyObject *get_slice(struct pier_py_remote *self, PyObject *slice)
+{
+	struct pier_remote parts[PIER_MR_PARTS_MAX];
+	struct pier_py_range range;
+	uint32_t count;
+	int error;
+
+	if (!pier_py_range_slice(slice, self->length, NAME, &range))
+		return NULL;
+	error = pier_remote_vec_sub(self->parts, pier_py_remote_count(self), range.offset,
+				    range.length, parts, PIER_MR_PARTS_MAX, &count);
+	return error ? pier_py_fail(error) : pier_py_remote_new(parts, count);
+}
+
+static bool same_parts(struct pier_py_remote *a, struct pier_py_remote *b)
+{
+	uint32_t count = pier_py_remote_count(a);
+
+	if (pier_py_remote_count(b) != count)
+		return false;
+	for (uint32_t i = 0; i < count; i++) {
+		if (a->parts[i].addr != b->parts[i].addr ||
+		    a->parts[i].length != b->parts[i].length ||
+		    a->parts[i].rkey != b->parts[i].rkey)
+			return false;
+	}
+	return true;
+}
+
+static PyObject *compare_remotes(PyObject *self, PyObject *other, int operation)
+{
+	bool same;
+
+	if (!PyObject_TypeCheck(other, pier_py_remote_type) ||
+	    (operation != Py_EQ && operation != Py_NE))
+		Py_RETURN_NOTIMPLEMENTED;
+	same = same_parts((struct pier_py_remote *)self, (struct pier_py_remote *)other);
+	return PyBool_FromLong(same == (operation == Py_EQ));
+}
+
+static Py_hash_t hash_remote(struct pier_py_remote *self)
+{
+	PyObject *parts = get_parts(self, NULL);
+	Py_hash_t hash = parts ? PyObject_Hash(parts) : -1;
+
+	Py_XDECREF(parts);
+	return hash;
+}
+
+/* Without the keys: whoever has them and a channel can use the memory. */
+static PyObject *describe_remote(struct pier_py_remote *self)
+{
+	return PyUnicode_FromFormat("<pier.Remote of %llu bytes, %u parts>",
+				    (unsigned long long)self->length,
+				    pier_py_remote_count(self));
+}
+
+static PyMethodDef remote_methods[] = {
+	{ "to_bytes", PIER_PY_METHOD(to_bytes), METH_NOARGS,
+	  "to_bytes($self)\n--\n\n"
+	  "Return the wire form (docs/wire.md), 16 + 24 * len(parts) bytes." },
+	{ "from_bytes", from_bytes, METH_O | METH_CLASS,
+	  "from_bytes($type, wire, /)\n--\n\n"
+	  "Read the wire form of a remote region or vector. It may be hostile: "
+	  "BadMessage." },
+	{ "from_text", from_text, METH_O | METH_CLASS,
+	  "from_text($type, text, /)\n--\n\n"
+	  "Read the text form, as str() writes it, of a remote region or vector." },
+	{ "__reduce__", PIER_PY_METHOD(reduce_remote), METH_NOARGS, "For pickle." },
+	{ NULL },
+};
+
+static PyGetSetDef remote_properties[] = {
+	{ "parts", (getter)get_parts, NULL,
+	  "Its parts, as tuples (address, length, rkey).", NULL },
+	{ NULL },
+};
+
+static PyType_Slot remote_slots[] = {
+	{ Py_tp_doc,
+	  "Remote(parts)\n--\n\n"
+	  "What a peer needs to read or write memory: a value, which can be compared, "
+	  "hashed\n"
+	  "and pickled. remote[a:b] is a part of it; a slice that is out of range "
+	  "raises\n"
+	  "OutOfRange. str() is a text form for files and command lines.\n\n"
+	  "parts: tuples (address, length, rkey), in the order of the memory.\n\n"
+	  "Whoever has it, and a channel into the protection domain of the region, can "
+	  "use\n"
+	  "the memory as the access rights of the region allow." },
+	{ Py_tp_new, (void *)new_remote },
+	{ Py_tp_dealloc, (void *)pier_py_delete },
+	{ Py_tp_repr, (void *)describe_remote },
+	{ Py_tp_str, (void *)to_text },
+	{ Py_tp_hash, (void *)hash_remote },
+	{ Py_tp_richcompare, (void *)compare_remotes },
+	{ Py_tp_methods, remote_methods },
+	{ Py_tp_getset, remote_properties },
+	{ Py_mp_length, (void *)get_length },
+	{ Py_mp_subscript, (void *)get_slice },
+	{ 0, NULL },
+};
+
+static PyType_Spec remote_spec = {
+	.name = "pier.Remote",
+	.basicsize = offsetof(struct pier_py_remote, parts),
+	.itemsize = sizeof(struct pier_remote),
+	.flags = Py_TPFLAGS_DEFAULT,
+	.slots = remote_slots,
+};
+
+int pier_py_add_remote(PyObject *module)
+{
+	return pier_py_add_type(module, &remote_spec, &pier_py_remote_type);
+}

@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Move data directly between device memory and an RDMA NIC."""
+
+from ._pier import *  # noqa: F401, F403
+from ._pier import __version__  # noqa: F401
+from ._types import (  # noqa: F401
+    Access, BackendInfo, BufferInfo, DeviceAttributes, DeviceInfo, PortAttributes,
+)
