@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "memfd.h"
@@ -27,31 +28,56 @@ static int probe_memfd(char *ret_detail, size_t size)
 	return 0;
 }
 
+/*
+ * Exports hand the fd to others. If they shrank the file, access to our mapping would
+ * raise SIGBUS. F_SEAL_FUTURE_WRITE leaves the mappings that exist writable: fcntl(2).
+ */
+static int seal_mapped_memfd(int fd, bool readonly)
+{
+	int seals = F_SEAL_SEAL | (readonly ? F_SEAL_FUTURE_WRITE : 0);
+
+	if (fcntl(fd, F_ADD_SEALS, seals) != 0)
+		return pier_fail(errno, "sealing a memfd: %m");
+	return 0;
+}
+
+static int map_new_memfd(uint64_t length, bool readonly, int *ret_fd, void **ret_cpu)
+{
+	pier_auto_fd fd = -1;
+	int result = pier_create_memfd("pier", length, F_SEAL_SHRINK | F_SEAL_GROW, &fd);
+
+	if (result == 0)
+		result = pier_map_fd("memfd", fd, length, ret_cpu);
+	if (result != 0)
+		return result;
+	result = seal_mapped_memfd(fd, readonly);
+	if (result != 0)
+		munmap(*ret_cpu, length);
+	else
+		*ret_fd = pier_take_fd(&fd);
+	return result;
+}
+
 static int alloc_memfd(const char *unit, uint64_t length, struct pier_memory *ret_memory)
 {
+	bool readonly = unit && strcmp(unit, "readonly") == 0;
 	struct pier_fd_memory range;
-	pier_auto_fd fd = -1;
 	uint64_t rounded;
 	void *cpu;
-	int result;
+	int fd, result;
 
-	if (unit)
-		return pier_fail(EINVAL, "memfd has no units, but \"%s\" was asked for",
+	if (unit && !readonly)
+		return pier_fail(EINVAL,
+				 "memfd has the unit \"readonly\" only, but \"%s\" was "
+				 "asked for",
 				 unit);
 	result = pier_whole_pages("memfd", length, &rounded);
 	if (result == 0)
-		/*
-		 * Exports hand the fd to others. If they shrank the file, access to our
-		 * mapping would raise SIGBUS.
-		 */
-		result = pier_create_memfd(
-			"pier", rounded, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL, &fd);
-	if (result == 0)
-		result = pier_map_fd("memfd", fd, rounded, &cpu);
+		result = map_new_memfd(rounded, readonly, &fd, &cpu);
 	if (result != 0)
 		return result;
 	range = (struct pier_fd_memory){
-		.fd = pier_take_fd(&fd),
+		.fd = fd,
 		.base = cpu,
 		.length = rounded,
 		.cpu = true,
@@ -74,7 +100,7 @@ const struct pier_backend pier_memfd_backend = {
 	.abi = PIER_BACKEND_ABI,
 	.size = sizeof(struct pier_backend),
 	.name = "memfd",
-	.description = "shared host memory (memfd)",
+	.description = "shared host memory (memfd); unit \"readonly\": others only read",
 	.memfd = true,
 	.probe = probe_memfd,
 	.alloc = alloc_memfd,

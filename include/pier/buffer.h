@@ -14,9 +14,13 @@ PIER_BEGIN_DECLS
  * Buffers: memory from an allocator backend.
  *
  * A spec, "NAME" or "NAME:UNIT", selects a backend. The meaning of the unit depends on
- * the backend. Examples: "host", "host:huge", "memfd", "udmabuf", "dma_heap:system",
- * "cuda:1". pier_backend_list() reports which backends work on this machine, and why
- * others do not.
+ * the backend. Examples: "host", "host:huge", "memfd", "memfd:readonly", "udmabuf",
+ * "dma_heap:system", "cuda:1". pier_backend_list() reports which backends work on this
+ * machine, and why others do not.
+ *
+ * Only the CPU of this process can write "memfd:readonly"; other processes can read it if
+ * they get its fd (F_SEAL_FUTURE_WRITE in fcntl(2), Linux 5.1). soft0 uses that fd for
+ * regions without PIER_ACCESS_LOCAL_WRITE; others are registered as host memory.
  *
  * Threads: any thread may call any function. A buffer must not be freed while another
  * thread uses it.

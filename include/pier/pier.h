@@ -27,6 +27,7 @@
 #include <pier/recovery.h>
 #include <pier/remote.h>
 #include <pier/remote_vec.h>
+#include <pier/ring.h>
 #include <pier/scope.h>
 #include <pier/status.h>
 #include <pier/sync.h>

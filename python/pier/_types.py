@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The plain values of the package. The C extension makes them."""
 
+from __future__ import annotations
+
 import enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from ._pier import Channel, Region, Remote, Span
 
 
 class Access(enum.IntFlag):
@@ -85,3 +90,74 @@ class BufferInfo(NamedTuple):
     wrapped: bool  # whether it belongs to the caller
     allocation: int  # address of the allocation that contains it
     allocation_length: int
+
+
+class ChannelAttributes(NamedTuple):
+    """Attributes of a channel: the keywords of Channel and Group. <pier/channel.h> describes each."""
+
+    port: int
+    max_send_wr: int  # outstanding sends, writes and reads, at most
+    max_recv_wr: int
+    max_send_sge: int
+    max_recv_sge: int
+    max_inline: int  # in bytes
+    mtu: int  # in bytes
+    max_rd_atomic: int
+    ack_timeout: int  # 4.096 us * 2^n
+    retry_count: int
+    rnr_retry_count: int
+    min_rnr_timer: int
+    service_level: int
+    traffic_class: int
+    hop_limit: int
+    gid_index: int
+    psn: int
+    access: int  # Access
+    timeout: float  # seconds, of calls without a timeout of their own
+    pkey_index: int
+    waiting: str  # "adaptive", "poll" or "event"
+    spin: float  # seconds of polling before sleeping, with "adaptive"
+    cq_depth: int
+    comp_vector: int
+    flow_label: int
+    keepalive: float  # seconds; 0: never
+    max_dest_rd_atomic: int
+    src_path_bits: int
+    static_rate: int
+
+
+class Result(NamedTuple):
+    """How a request ended that did not fail."""
+
+    opcode: str  # "write", "read", "send", "recv", "recv_write", "compare_swap", "fetch_add"
+    length: int  # bytes received or read
+    immediate: int | None  # of the peer
+
+
+class Rail(NamedTuple):
+    """A channel of a transfer, with its own registration of the same bytes."""
+
+    channel: Channel
+    local: Region | Span
+    remote: Remote
+
+
+class TransferStatus(NamedTuple):
+    """The progress of a transfer."""
+
+    length: int  # in bytes
+    done: int  # bytes known to have arrived
+    rails: int
+    working_rails: int
+    in_flight: int  # requests
+    ended: bool  # with or without an error
+    error: int  # the errno with which it ended, or 0
+
+
+class RailStatus(NamedTuple):
+    """The state of a rail."""
+
+    done: int  # bytes moved since the start or the resumption
+    in_flight: int  # requests
+    error: int  # the errno with which it failed, or 0
+    sentence: str  # the reason, or ""

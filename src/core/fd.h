@@ -3,8 +3,14 @@
 #define PIER_CORE_FD_H
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <unistd.h>
+
+/* Of fcntl(2), since Linux 5.1; glibc has it since 2.32. */
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
 
 /* Closes an fd if there is one, keeps errno, returns -1 to store in its place. */
 static inline int pier_close_fd(int fd)

@@ -43,6 +43,7 @@ const char *pier_object_kind_name(enum pier_object_kind kind)
 		[PIER_OBJECT_RECV_POOL] = "receive pool",
 		[PIER_OBJECT_COPY] = "copy request",
 		[PIER_OBJECT_CQ] = "completion queue",
+		[PIER_OBJECT_RING] = "ring",
 	};
 
 	return (unsigned int)kind < PIER_OBJECT_KINDS ? names[kind] : "unknown";

@@ -3,12 +3,39 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include <pier/element.h>
+
 #include "rail.h"
 #include "region/bounce.h"
 #include "region/mr.h"
 #include "region/sync.h"
 #include "core/checked.h"
 #include "core/error.h"
+
+int pier_rail_check_channel(const struct pier_channel *channel, bool reads)
+{
+	int error = pier_check_process(&channel->object);
+
+	if (error)
+		return error;
+	if (channel->state != PIER_CHANNEL_CONNECTED)
+		return pier_fail(ENOTCONN, "the channel is not connected");
+	if (channel->broken)
+		return pier_fail_broken(channel);
+	if (channel->max_msg_size == 0)
+		return pier_fail(EMSGSIZE, "the port's max_msg_size is 0");
+	if (reads && channel->read_depth == 0)
+		return pier_fail(EOPNOTSUPP,
+				 "no reads on this channel: max_rd_atomic of one of its "
+				 "ends is 0");
+	if ((reads ? channel->max_read_sge : channel->attr.max_send_sge) == 0 ||
+	    channel->attr.max_send_wr == 0)
+		return pier_fail(EINVAL,
+				 "the channel takes no elements: max_send_wr %u, "
+				 "max_send_sge %u",
+				 channel->attr.max_send_wr, channel->attr.max_send_sge);
+	return 0;
+}
 
 int pier_rail_check_memory(const struct pier_channel *channel, const struct pier_mr *mr,
 			   uint64_t offset, uint64_t length)
@@ -22,6 +49,22 @@ int pier_rail_check_memory(const struct pier_channel *channel, const struct pier
 				 " leave the region of %zu bytes",
 				 offset, length, pier_mr_length(mr));
 	return 0;
+}
+
+struct ibv_sge pier_rail_element(const struct pier_mr *mr, uint64_t addr, uint32_t length)
+{
+	struct pier_gather element;
+
+	if (mr->parts) {
+		uint64_t offset = addr - mr->iova;
+		const struct pier_mr_part *part = pier_mr_find_part(mr, offset);
+		uint64_t left = part->length - (offset - part->start);
+
+		if (length > left)
+			length = (uint32_t)left;
+	}
+	element = pier_mr_gather_unchecked(mr, addr, length);
+	return (struct ibv_sge){ element.addr, element.length, element.lkey };
 }
 
 void pier_rail_classify_memory(struct pier_rail_base *rail)

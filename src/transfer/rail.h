@@ -36,11 +36,21 @@ struct pier_rail_base {
 };
 
 /*
+ * Check that a channel can move bytes now. Errors: -ECHILD, -ENOTCONN, -EPIPE, -EMSGSIZE,
+ * -EOPNOTSUPP, -EINVAL.
+ */
+int pier_rail_check_channel(const struct pier_channel *channel, bool reads);
+
+/*
  * Check the region of a rail at this end. Errors: -EINVAL it is in another PD; -ERANGE
  * the bytes are outside of it.
  */
 int pier_rail_check_memory(const struct pier_channel *channel, const struct pier_mr *mr,
 			   uint64_t offset, uint64_t length);
+
+/* An element of at most `length` bytes, which ends at the end of a part of the region. */
+struct ibv_sge pier_rail_element(const struct pier_mr *mr, uint64_t addr,
+				 uint32_t length);
 
 /* Find out which parts of the region need copies and flushes. */
 void pier_rail_classify_memory(struct pier_rail_base *rail);

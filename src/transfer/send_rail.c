@@ -32,24 +32,6 @@ static const struct pier_rail_part *find_part(const struct pier_send_rail *rail,
 	return &rail->parts[first];
 }
 
-/* An element of at most `length` bytes, which ends at the end of a part of the region. */
-static struct ibv_sge make_element(const struct pier_mr *mr, uint64_t addr,
-				   uint32_t length)
-{
-	struct pier_gather element;
-
-	if (mr->parts) {
-		uint64_t offset = addr - mr->iova;
-		const struct pier_mr_part *part = pier_mr_find_part(mr, offset);
-		uint64_t left = part->length - (offset - part->start);
-
-		if (length > left)
-			length = (uint32_t)left;
-	}
-	element = pier_mr_gather_unchecked(mr, addr, length);
-	return (struct ibv_sge){ element.addr, element.length, element.lkey };
-}
-
 /* Returns the number of elements, and sets *length to the bytes in them. */
 static int make_elements(const struct pier_send_rail *rail, uint64_t offset,
 			 uint32_t *length, struct ibv_sge *elements)
@@ -57,7 +39,7 @@ static int make_elements(const struct pier_send_rail *rail, uint64_t offset,
 	uint32_t left = *length, count = 0;
 
 	while (left > 0 && count < rail->max_sge) {
-		struct ibv_sge sge = make_element(
+		struct ibv_sge sge = pier_rail_element(
 			rail->base.mr, rail->addr + offset + (*length - left), left);
 
 		elements[count++] = sge;

@@ -19,31 +19,6 @@ enum {
 	DEFAULT_WINDOW = 16, /* at most */
 };
 
-static int check_channel(const struct pier_channel *channel, bool reads)
-{
-	int error = pier_check_process(&channel->object);
-
-	if (error)
-		return error;
-	if (channel->state != PIER_CHANNEL_CONNECTED)
-		return pier_fail(ENOTCONN, "the channel is not connected");
-	if (channel->broken)
-		return pier_fail_broken(channel);
-	if (channel->max_msg_size == 0)
-		return pier_fail(EMSGSIZE, "the port's max_msg_size is 0");
-	if (reads && channel->read_depth == 0)
-		return pier_fail(EOPNOTSUPP,
-				 "no reads on this channel: max_rd_atomic of one of its "
-				 "ends is 0");
-	if ((reads ? channel->max_read_sge : channel->attr.max_send_sge) == 0 ||
-	    channel->attr.max_send_wr == 0)
-		return pier_fail(EINVAL,
-				 "the channel takes no elements: max_send_wr %u, "
-				 "max_send_sge %u",
-				 channel->attr.max_send_wr, channel->attr.max_send_sge);
-	return 0;
-}
-
 /* The memory at this end: access rights and bounds. */
 static int check_region(const struct pier_rail *given, uint64_t length, bool reads)
 {
@@ -129,7 +104,7 @@ int pier_send_rail_init(struct pier_send_rail *rail, uint32_t index,
 		.announces = attr->flags & PIER_TRANSFER_ANNOUNCE,
 	};
 	pier_clear_error();
-	error = check_channel(given->channel, rail->reads);
+	error = pier_rail_check_channel(given->channel, rail->reads);
 	if (!error)
 		error = check_region(given, attr->length, rail->reads);
 	if (!error)

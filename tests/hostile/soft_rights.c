@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -227,6 +228,40 @@ static void key_of_a_whole_file_gives_its_fd(void **state)
 	close(file);
 }
 
+/* Sealed against new writers, a whole file gives an fd that only reads. */
+static void key_of_a_sealed_file_gives_an_fd_that_only_reads(void **state)
+{
+	const int seals[] = { F_SEAL_FUTURE_WRITE, F_SEAL_WRITE };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(seals) / sizeof(seals[0]); i++) {
+		int file = peer_memfd(SIZE, 0, FINAL | seals[i]), fd;
+		struct soft_fixture attacker, owner;
+		struct ibv_mr *mr;
+
+		fixture_open_pair(&attacker, &owner, &stepped);
+		mr = soft->reg_dmabuf_mr(owner.pd, 0, SIZE, 0, file,
+					 IBV_ACCESS_REMOTE_READ);
+		assert_non_null(mr);
+		fd = request_fd(&attacker, &owner, mr->rkey);
+		assert_true(fd >= 0);
+		assert_false(can_write_outside(fd, 0));
+		assert_ptr_equal(
+			mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0),
+			MAP_FAILED);
+		assert_int_equal(fcntl(fd, F_GETFL) & O_ACCMODE, O_RDONLY);
+		close(fd);
+		assert_int_equal(soft->dereg_mr(mr), 0);
+		fixture_close(&attacker);
+		fixture_close(&owner);
+		close(file);
+	}
+	/* The seal takes no other right from the rule. */
+	expect_region_without_fd(0, SIZE - 1, IBV_ACCESS_REMOTE_READ,
+				 FINAL | F_SEAL_FUTURE_WRITE, SIZE - 1);
+	expect_region_without_fd(0, SIZE, 0, FINAL | F_SEAL_FUTURE_WRITE, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -237,6 +272,7 @@ int main(void)
 		cmocka_unit_test(key_of_something_else_gives_no_fd),
 		cmocka_unit_test(key_without_rights_gives_no_addresses),
 		cmocka_unit_test(key_of_a_whole_file_gives_its_fd),
+		cmocka_unit_test(key_of_a_sealed_file_gives_an_fd_that_only_reads),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

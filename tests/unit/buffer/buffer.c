@@ -68,7 +68,7 @@ static void refuses_invalid_allocations(void **state)
 			  "dma_heap");
 	check_alloc_fails("hosts:1", 1, ENOENT, "\"hosts\"");
 	check_alloc_fails("host:tiny", 1, EINVAL, "\"tiny\"");
-	check_alloc_fails("memfd:0", 1, EINVAL, "no units");
+	check_alloc_fails("memfd:0", 1, EINVAL, "\"readonly\" only, but \"0\"");
 	check_alloc_fails("udmabuf:0", 1, EINVAL, "no units");
 	check_alloc_fails("host", SIZE_MAX, ENOMEM, "18446744073709551615");
 	check_alloc_fails("host", SIZE_MAX - 4096, ENOMEM, "allocating");
@@ -275,6 +275,27 @@ static void exports_ranges(void **state)
 		check_export(buffer, offset,
 			     1 + test_random_below(&random, length - offset));
 	}
+	assert_int_equal(pier_buffer_free(buffer), 0);
+}
+
+/* This process writes through its mapping; the fd gives others the right to read. */
+static void readonly_memfd_is_written_here_only(void **state)
+{
+	struct pier_buffer *buffer = alloc("memfd:readonly", 100);
+	struct pier_dmabuf dmabuf;
+	char text[5] = "";
+
+	(void)state;
+	assert_int_equal(pier_buffer_copy_to(buffer, 10, "text", 5), 0);
+	assert_int_equal(pier_dmabuf_export(buffer, 0, 100, &dmabuf), 0);
+	assert_int_equal(pread(dmabuf.fd, text, 5, (off_t)dmabuf.offset + 10), 5);
+	assert_string_equal(text, "text");
+	assert_int_equal(pwrite(dmabuf.fd, "x", 1, 0), -1);
+	assert_int_equal(errno, EPERM);
+	assert_ptr_equal(
+		mmap(NULL, 100, PROT_READ | PROT_WRITE, MAP_SHARED, dmabuf.fd, 0),
+		MAP_FAILED);
+	pier_dmabuf_close(&dmabuf);
 	assert_int_equal(pier_buffer_free(buffer), 0);
 }
 
@@ -510,13 +531,21 @@ static void success_keeps_the_last_error(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(refuses_invalid_allocations),  TEST(allocates_huge_pages),
-		TEST(refuses_unavailable_backends), TEST(returns_what_was_allocated),
-		TEST(copies_within_bounds),	    TEST(exports_ranges),
-		TEST(refuses_invalid_exports),	    TEST(refuses_to_free_a_busy_buffer),
-		TEST(refuses_invalid_wraps),	    TEST(wraps_host_memory),
-		TEST(wraps_part_of_a_buffer),	    TEST(survives_running_out_of_fds),
-		TEST(cycles_leave_nothing_behind),  TEST(success_keeps_the_last_error),
+		TEST(refuses_invalid_allocations),
+		TEST(allocates_huge_pages),
+		TEST(refuses_unavailable_backends),
+		TEST(returns_what_was_allocated),
+		TEST(copies_within_bounds),
+		TEST(exports_ranges),
+		TEST(readonly_memfd_is_written_here_only),
+		TEST(refuses_invalid_exports),
+		TEST(refuses_to_free_a_busy_buffer),
+		TEST(refuses_invalid_wraps),
+		TEST(wraps_host_memory),
+		TEST(wraps_part_of_a_buffer),
+		TEST(survives_running_out_of_fds),
+		TEST(cycles_leave_nothing_behind),
+		TEST(success_keeps_the_last_error),
 	};
 
 	unsetenv("PIER_BACKEND_PATH");

@@ -17,10 +17,12 @@
 
 /*
  * An fd gives its holder the right to read and to write every byte of the file, because
- * an fd that was opened for reading can be opened again through /proc/self/fd. So fds are
- * given only for a region that the peer may read and write, and that consists of whole
- * files whose size is final. For other regions the peer gets the addresses, by which the
- * kernel copies (peer_memory.c). An address gives no right: the kernel lets a process
+ * an fd that was opened for reading can be opened again through /proc/self/fd; unless the
+ * file is sealed against new writers (F_SEAL_FUTURE_WRITE in fcntl(2)), which leaves the
+ * right to read. So fds are given only for a region that consists of whole files whose
+ * size is final, and that the peer may read and write, or only read if they are sealed
+ * so. For other regions the peer gets the addresses, by which the kernel copies
+ * (peer_memory.c). An address gives no right: the kernel lets a process
  * copy all memory of another one, or none. All other requests go through the ring, where
  * this end checks them.
  *
@@ -94,12 +96,22 @@ static uint32_t find_rights(const struct soft_qp *qp, const struct soft_mr *mr)
 	return (uint32_t)(mr->access & (int)qp->attr.qp_access_flags & REMOTE);
 }
 
+/* Whether the fds of whole files give the peer no other right than these. */
+static bool fds_give_only(const struct soft_mr *mr, uint32_t rights)
+{
+	for (uint32_t i = 0; rights != REMOTE && i < mr->count; i++) {
+		if (rights != IBV_ACCESS_REMOTE_READ || !mr->segments[i].readonly)
+			return false;
+	}
+	return true;
+}
+
 /* Of a grantable region. False: not with these rights. */
 static bool choose_kind(const struct soft_qp *qp, const struct soft_mr *mr,
 			bool by_address, struct soft_grant_message *message)
 {
 	message->rights = find_rights(qp, mr);
-	if (message->rights == REMOTE && has_whole_files(mr))
+	if (has_whole_files(mr) && fds_give_only(mr, message->rights))
 		return true;
 	message->shared_memory = (uintptr_t)qp->link.ring->memory->layout;
 	return message->rights && by_address;
@@ -120,12 +132,13 @@ static uint32_t find_fd(const struct soft_mr *mr,
  * The peer gets an open file description of its own. With ours it could change the flags
  * and the offset of the application's fd.
  */
-static int reopen_file(int fd)
+static int reopen_file(int fd, uint32_t rights)
 {
+	int mode = rights & IBV_ACCESS_REMOTE_WRITE ? O_RDWR : O_RDONLY;
 	char path[32];
 
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	return open(path, O_RDWR | O_CLOEXEC);
+	return open(path, mode | O_CLOEXEC);
 }
 
 /* False: a file cannot be opened. The caller closes `fds` in any case. */
@@ -147,7 +160,7 @@ static bool describe_segments(const struct soft_mr *mr,
 		message->segments[i].fd = find_fd(mr, message, i);
 		if (message->segments[i].fd < message->fd_count)
 			continue;
-		fds[message->fd_count] = reopen_file(segment->fd);
+		fds[message->fd_count] = reopen_file(segment->fd, message->rights);
 		if (fds[message->fd_count] < 0)
 			return false;
 		message->fd_count++;

@@ -174,7 +174,9 @@ static bool is_below_peer_limits(const struct soft_ring *ring, uint64_t bytes,
 static struct soft_mr *map_segments(const struct soft_grant_message *message,
 				    const int *fds)
 {
-	const int access = IBV_ACCESS_LOCAL_WRITE; /* of the mapping */
+	const int access = message->rights & IBV_ACCESS_REMOTE_WRITE
+				   ? IBV_ACCESS_LOCAL_WRITE /* of the mapping */
+				   : 0;
 	struct pier_provider_part parts[SOFT_GRANT_SEGMENTS];
 	struct soft_mr *mr;
 	bool usable;
@@ -244,14 +246,12 @@ static bool use_grant(struct soft_qp *qp, const struct soft_grant_message *messa
 		      const int *fds, struct soft_received_grant *grant)
 {
 	grant->by_address = message->shared_memory;
-	if (!grant->by_address) {
-		grant->rights = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+	grant->rights = message->rights;
+	if (!grant->by_address)
 		return map_grant(qp->link.ring, message, fds, grant);
-	}
 	if (sum_segment_lengths(message) == 0 || !qp->link.ring->shares_fds ||
 	    !pier_soft_find_peer(qp, message->shared_memory))
 		return false;
-	grant->rights = message->rights;
 	grant->mapped = list_addresses(message);
 	return grant->mapped;
 }

@@ -174,6 +174,8 @@ int pier_soft_attach_fd(struct soft_segment *segment,
 	/* Seals before size: from then on the size cannot shrink. */
 	segment->steady = is_steady(part->fd, kind);
 	segment->fixed = has_seals(part->fd, kind, SOFT_FINAL_SEALS);
+	segment->readonly = has_seals(part->fd, kind, F_SEAL_FUTURE_WRITE) ||
+			    has_seals(part->fd, kind, F_SEAL_WRITE);
 	error = check_range(part, kind, &segment->file_size);
 	if (error)
 		return error;

@@ -27,6 +27,7 @@ struct soft_segment {
 	bool dmabuf;	 /* a real one: accesses are bracketed by DMA_BUF_IOCTL_SYNC */
 	bool steady;	 /* nobody can take it away, so it cannot fault */
 	bool fixed;	 /* see pier_soft_is_fixed() */
+	bool readonly;	 /* its fd gives nobody the right to write */
 	uint64_t file_size;
 };
 

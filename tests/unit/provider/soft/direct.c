@@ -359,6 +359,47 @@ static void does_not_grant_a_single_right(void **state)
 	close_pair(&pair);
 }
 
+static void seal_against_writers(struct area *area, struct soft_fixture *fixture)
+{
+	open_area(area, fixture, WRITABLE, F_SEAL_SHRINK | F_SEAL_GROW);
+	assert_int_equal(soft->dereg_mr(area->mr), 0);
+	assert_int_equal(fcntl(area->fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_FUTURE_WRITE),
+			 0);
+	assert_null(soft->reg_dmabuf_mr(fixture->pd, 0, AREA, IOVA, area->fd, WRITABLE));
+	assert_int_equal(errno, EPERM);
+	register_area(area, fixture, IBV_ACCESS_REMOTE_READ);
+}
+
+/* Its fd gives the right to read alone, and so does the key. */
+static void grants_sealed_memory_for_reading(void **state)
+{
+	struct area sealed;
+	struct pair pair;
+	uint64_t put, taken;
+
+	(void)state;
+	open_with_leave(&pair, &stepped);
+	seal_against_writers(&sealed, &pair.b);
+	use_twice(&pair.a, &pair.b, &sealed.remote, IBV_WR_RDMA_READ);
+	assert_true(has_leave(&pair.a, sealed.mr->rkey));
+	assert_false(grant_for(&pair.a, sealed.mr->rkey)->by_address);
+	put = ring_of(&pair.a)->put;
+	taken = ring_of(&pair.a)->taken;
+	fill(sealed.memory, 40000, 3);
+	memset(pair.a.memory, 0, FIXTURE_MEMORY);
+	transfer(&pair.a, &pair.b, IBV_WR_RDMA_READ, &sealed.remote, 77, 30000,
+		 IBV_WC_SUCCESS);
+	assert_memory_equal(pair.a.memory, sealed.memory + 77, 30000);
+	assert_int_equal(pair.a.memory[30000], 0);
+	assert_int_equal(ring_of(&pair.a)->put, put);
+	assert_int_equal(ring_of(&pair.a)->taken, taken);
+	transfer(&pair.a, &pair.b, IBV_WR_RDMA_WRITE, &sealed.remote, 77, 30000,
+		 IBV_WC_REM_ACCESS_ERR);
+	assert_int_equal(sealed.memory[77], pair.a.memory[0]);
+	close_area(&sealed);
+	close_pair(&pair);
+}
+
 /* An fd gives the whole file, so the region must cover all of it. */
 static void does_not_grant_part_of_a_file(void **state)
 {
@@ -1003,6 +1044,7 @@ int main(void)
 		cmocka_unit_test(copies_pieces_of_any_alignment),
 		cmocka_unit_test(grants_only_suitable_memory),
 		cmocka_unit_test(does_not_grant_a_single_right),
+		cmocka_unit_test(grants_sealed_memory_for_reading),
 		cmocka_unit_test(does_not_grant_part_of_a_file),
 		cmocka_unit_test(grants_a_file_with_padding),
 		cmocka_unit_test(does_not_grant_a_growing_file),

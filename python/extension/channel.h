@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_PY_CHANNEL_H
+#define PIER_PY_CHANNEL_H
+
+#include "extension.h"
+#include "queue.h"
+
+/** pier.Channel */
+struct pier_py_channel {
+	PyObject ob_base;
+	struct pier_channel *channel;
+	struct pier_py_queue *queue; /* its own, or that of its group */
+	struct pier_py_queue own_queue;
+	PyObject *parent; /* its protection domain or its group */
+	bool connected;
+	int timeout_ms;
+};
+
+extern PyTypeObject *pier_py_channel_type;
+
+int pier_py_add_channel(PyObject *module);
+
+/**
+ * Make the Channel of a rank of a group, which owns the library's channel and the queue.
+ * NULL: raised.
+ */
+PyObject *pier_py_channel_of_group(PyObject *group, struct pier_py_queue *queue,
+				   struct pier_channel *channel, bool connected);
+
+/** Check an argument. Returns it, borrowed, or NULL with TypeError. */
+struct pier_py_channel *pier_py_channel_check(PyObject *object);
+
+/** Take the lock of an open channel. Returns false with an exception. */
+bool pier_py_channel_take(struct pier_py_channel *channel);
+
+static inline void pier_py_channel_release(struct pier_py_channel *channel)
+{
+	pier_py_queue_release(channel->queue);
+}
+
+/* Methods, by file. */
+extern PyMethodDef pier_py_connect_methods[];
+extern PyMethodDef pier_py_event_methods[];
+extern PyMethodDef pier_py_post_methods[];
+
+#endif

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_PY_CHANNEL_ATTR_H
+#define PIER_PY_CHANNEL_ATTR_H
+
+#include "extension.h"
+
+/**
+ * Set attributes from the keywords of a constructor.
+ *
+ * keywords  a dict or NULL. Those that are attributes are removed from it
+ *
+ * Returns 0, or -1 with TypeError, OverflowError or ValueError.
+ */
+int pier_py_channel_attr_take(PyObject *keywords, struct pier_channel_attr *attr);
+
+/** Make a ChannelAttributes. NULL: raised. */
+PyObject *pier_py_channel_attr_record(const struct pier_channel_attr *attr);
+
+#endif

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "error.h"
+#include "local.h"
+#include "region.h"
+
+void pier_py_regions_release(PyObject *regions)
+{
+	Py_ssize_t count = regions ? PyList_Size(regions) : 0;
+
+	for (Py_ssize_t i = 0; i < count; i++) {
+		PyObject *region = PyList_GetItem(regions, i);
+
+		pier_py_use_end(&((struct pier_py_region *)region)->use);
+	}
+	Py_XDECREF(regions);
+}
+
+void pier_py_local_free(struct pier_py_local *local)
+{
+	if (local->list != local->few)
+		free(local->list);
+	local->list = NULL;
+	pier_py_regions_release(pier_py_local_take_regions(local));
+}
+
+/* Takes over the user of the region; one for each region that follows another. */
+static int keep_region(struct pier_py_local *local, struct pier_py_region *region)
+{
+	Py_ssize_t count;
+
+	if (!local->regions)
+		local->regions = PyList_New(0);
+	count = local->regions ? PyList_Size(local->regions) : 0;
+	if (count > 0 &&
+	    PyList_GetItem(local->regions, count - 1) == (PyObject *)region) {
+		pier_py_use_end(&region->use);
+		return 0;
+	}
+	if (local->regions && PyList_Append(local->regions, (PyObject *)region) == 0)
+		return 0;
+	pier_py_use_end(&region->use);
+	return -1;
+}
+
+static int reserve(struct pier_py_local *local, uint32_t more)
+{
+	uint32_t capacity = local->count + more;
+	struct pier_gather *list;
+
+	if (capacity <= local->capacity)
+		return 0;
+	if (capacity < 2 * local->capacity)
+		capacity = 2 * local->capacity;
+	list = local->list == local->few ? NULL : local->list;
+	list = reallocarray(list, capacity, sizeof(*list));
+	if (!list) {
+		PyErr_NoMemory();
+		return -1;
+	}
+	if (local->list == local->few)
+		memcpy(list, local->few, local->count * sizeof(*list));
+	local->list = list;
+	local->capacity = capacity;
+	return 0;
+}
+
+static int add_elements(struct pier_py_local *local, const struct pier_mr *mr,
+			struct pier_py_range range, bool scatter)
+{
+	uint64_t addr = pier_mr_iova(mr) + range.offset;
+	uint32_t count;
+	int error = pier_mr_count_elements(mr, addr, range.length, &count);
+	struct pier_gather *list;
+
+	if (!error && reserve(local, count) < 0)
+		return -1;
+	list = local->list + local->count;
+	if (!error && scatter)
+		error = pier_mr_scatter_list(mr, addr, range.length,
+					     (struct pier_scatter *)list, count, &count);
+	else if (!error)
+		error = pier_mr_gather_list(mr, addr, range.length, list, count, &count);
+	if (error) {
+		pier_py_fail(error);
+		return -1;
+	}
+	local->count += count;
+	local->length += range.length;
+	return 0;
+}
+
+static int add_local(struct pier_py_local *local, PyObject *object, bool scatter)
+{
+	struct pier_py_range range;
+	struct pier_py_region *region = pier_py_local_begin(object, &range);
+
+	if (!region || keep_region(local, region) < 0)
+		return -1;
+	return add_elements(local, region->mr, range, scatter);
+}
+
+static bool is_sequence(PyObject *object)
+{
+	return PyTuple_Check(object) || PyList_Check(object);
+}
+
+int pier_py_local_make(PyObject *object, bool scatter, struct pier_py_local *ret_local)
+{
+	Py_ssize_t count;
+
+	*ret_local = (struct pier_py_local){ .capacity = PIER_PY_FEW_ELEMENTS };
+	ret_local->list = ret_local->few;
+	if (object == Py_None)
+		return 0;
+	if (!is_sequence(object))
+		return add_local(ret_local, object, scatter);
+	count = PySequence_Size(object);
+	for (Py_ssize_t i = 0; i < count; i++) {
+		PyObject *item = PySequence_GetItem(object, i);
+		int result = item ? add_local(ret_local, item, scatter) : -1;
+
+		Py_XDECREF(item);
+		if (result < 0)
+			return -1;
+	}
+	return 0;
+}

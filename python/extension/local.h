@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_PY_LOCAL_H
+#define PIER_PY_LOCAL_H
+
+#include "extension.h"
+
+enum {
+	PIER_PY_FEW_ELEMENTS = 16
+};
+
+/** The local memory of a request: the elements, and the regions that it keeps open. */
+struct pier_py_local {
+	struct pier_gather few[PIER_PY_FEW_ELEMENTS];
+	struct pier_gather *list; /* few, or allocated */
+	uint32_t count;
+	uint32_t capacity;
+	uint64_t length;   /* in bytes */
+	PyObject *regions; /* NULL, or a list of Regions, each with a user */
+};
+
+/**
+ * Make the elements of an argument: a Region, a Span, None for nothing, or a sequence of
+ * Regions and Spans.
+ *
+ * scatter  the memory is written to
+ *
+ * Returns 0, or -1 with TypeError, ValueError (closed) or an exception of
+ * pier_mr_gather_list(). Give it to pier_py_local_free() in any case.
+ */
+int pier_py_local_make(PyObject *object, bool scatter, struct pier_py_local *ret_local);
+
+/** As elements that are written to; the layouts are the same. */
+static inline struct pier_scatter *pier_py_local_scatter(struct pier_py_local *local)
+{
+	return (struct pier_scatter *)local->list;
+}
+
+/** Take the regions out: for pier_py_regions_release() when the request is over. */
+static inline PyObject *pier_py_local_take_regions(struct pier_py_local *local)
+{
+	PyObject *regions = local->regions;
+
+	local->regions = NULL;
+	return regions;
+}
+
+void pier_py_local_free(struct pier_py_local *local);
+
+/** End the use of regions. Steals the list; NULL is allowed. */
+void pier_py_regions_release(PyObject *regions);
+
+#endif

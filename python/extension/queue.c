@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <poll.h>
+#include <sched.h>
+#include <time.h>
+
+#include "error.h"
+#include "process.h"
+#include "queue.h"
+#include "process.h"
+
+enum {
+	/* How long to sleep before signals and the deadline are checked. */
+	SLICE_MS = 50,
+	CHECKS_PER_CLOCK = 8,
+	SPIN_SLICE_US = 1000,
+};
+
+int pier_py_queue_init(struct pier_py_queue *queue, const char *name)
+{
+	pthread_condattr_t attr;
+
+	queue->name = name;
+	pthread_mutex_init(&queue->mutex, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&queue->woken, &attr);
+	pthread_condattr_destroy(&attr);
+	return pier_py_lock_init(&queue->lock);
+}
+
+void pier_py_queue_destroy(struct pier_py_queue *queue)
+{
+	pier_py_queue_forget(queue);
+	Py_CLEAR(queue->watchers);
+	pier_py_lock_destroy(&queue->lock);
+}
+
+static int64_t now_us(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * INT64_C(1000000) + now.tv_nsec / 1000;
+}
+
+int64_t pier_py_now_ms(void)
+{
+	return now_us() / 1000;
+}
+
+static void bump_turn(struct pier_py_queue *queue)
+{
+	pthread_mutex_lock(&queue->mutex);
+	queue->turn++;
+	pthread_cond_broadcast(&queue->woken);
+	pthread_mutex_unlock(&queue->mutex);
+}
+
+static PyObject *swap_watchers(struct pier_py_queue *queue, PyObject *watchers)
+{
+	PyObject *before;
+
+	pthread_mutex_lock(&queue->mutex);
+	before = queue->watchers;
+	queue->watchers = watchers;
+	pthread_mutex_unlock(&queue->mutex);
+	return before;
+}
+
+/* Event loops that are closed are no reason to fail. */
+static void call_watchers(struct pier_py_queue *queue, PyObject *except)
+{
+	PyObject *watchers;
+	Py_ssize_t count;
+
+	pthread_mutex_lock(&queue->mutex);
+	watchers = Py_XNewRef(queue->watchers);
+	pthread_mutex_unlock(&queue->mutex);
+	count = watchers ? PyTuple_Size(watchers) : 0;
+	for (Py_ssize_t i = 0; i < count; i++) {
+		PyObject *watcher = PyTuple_GetItem(watchers, i), *result;
+
+		if (watcher == except)
+			continue;
+		result = PyObject_CallNoArgs(watcher);
+		if (!result)
+			PyErr_WriteUnraisable(watchers);
+		Py_XDECREF(result);
+	}
+	Py_XDECREF(watchers);
+}
+
+void pier_py_queue_wake(struct pier_py_queue *queue, PyObject *except)
+{
+	PyObject *type, *value, *traceback;
+
+	bump_turn(queue);
+	PyErr_Fetch(&type, &value, &traceback);
+	call_watchers(queue, except);
+	PyErr_Restore(type, value, traceback);
+}
+
+static int replace_watchers(struct pier_py_queue *queue, PyObject *list)
+{
+	PyObject *watchers = list ? PyList_AsTuple(list) : NULL;
+
+	Py_XDECREF(list);
+	if (!watchers)
+		return -1;
+	if (PyTuple_Size(watchers) == 0)
+		Py_CLEAR(watchers);
+	Py_XDECREF(swap_watchers(queue, watchers));
+	return 0;
+}
+
+int pier_py_queue_watch(struct pier_py_queue *queue, PyObject *wake)
+{
+	PyObject *list = queue->watchers ? PySequence_List(queue->watchers)
+					 : PyList_New(0);
+
+	if (list && PyList_Append(list, wake) < 0)
+		Py_CLEAR(list);
+	return replace_watchers(queue, list);
+}
+
+int pier_py_queue_unwatch(struct pier_py_queue *queue, PyObject *wake)
+{
+	PyObject *list = queue->watchers ? PySequence_List(queue->watchers)
+					 : PyList_New(0);
+	Py_ssize_t index = list ? PySequence_Index(list, wake) : -1;
+
+	if (index < 0 || PySequence_DelItem(list, index) < 0)
+		Py_CLEAR(list);
+	return replace_watchers(queue, list);
+}
+
+/* One wait of a thread. */
+struct queue_wait {
+	struct pier_py_queue *queue;
+	struct pier_channel *channel;
+	int (*check)(void *subject);
+	void *subject;
+	int64_t deadline; /* in microseconds, as everything here */
+	bool polls;	  /* never sleeps: PIER_WAIT_POLL */
+};
+
+/* Without the GIL. */
+static int spin(const struct queue_wait *wait, int64_t time)
+{
+	int64_t end = now_us() + time;
+	int state;
+
+	if (end > wait->deadline)
+		end = wait->deadline;
+	do {
+		state = 0;
+		for (int i = 0; i < CHECKS_PER_CLOCK && !state; i++)
+			state = wait->check(wait->subject);
+	} while (!state && now_us() < end);
+	return state;
+}
+
+static int spin_as_configured(struct queue_wait *wait)
+{
+	struct pier_channel_attr attr;
+
+	pier_channel_attr_init(&attr);
+	pier_channel_query(wait->channel, &attr);
+	wait->polls = attr.waiting == PIER_WAIT_POLL;
+	if (attr.waiting == PIER_WAIT_ADAPTIVE)
+		return spin(wait, attr.spin_us);
+	return wait->check(wait->subject);
+}
+
+/* Arm, and check again what came before. Returns as the check does. */
+static int arm(const struct queue_wait *wait)
+{
+	int state, count;
+
+	do {
+		count = pier_channel_arm(wait->channel);
+		state = wait->check(wait->subject);
+	} while (count > 0 && !state);
+	return state ? state : count;
+}
+
+static int slice_ms(const struct queue_wait *wait)
+{
+	int64_t left = (wait->deadline - now_us() + 999) / 1000;
+
+	return left > SLICE_MS ? SLICE_MS : left > 0 ? (int)left : 0;
+}
+
+/* The lock is free meanwhile. */
+static void sleep_on_fd(const struct queue_wait *wait)
+{
+	struct pollfd fd = { .fd = pier_channel_fd(wait->channel), .events = POLLIN };
+	int next_ms = pier_channel_next_ms(wait->channel);
+	int timeout_ms = slice_ms(wait);
+	PyThreadState *state;
+
+	if (next_ms >= 0 && next_ms < timeout_ms)
+		timeout_ms = next_ms;
+	pier_py_queue_release(wait->queue);
+	state = PyEval_SaveThread();
+	poll(&fd, 1, timeout_ms);
+	PyEval_RestoreThread(state);
+}
+
+/* Wait for the thread that sleeps. The lock is free meanwhile. */
+static void sleep_behind(const struct queue_wait *wait)
+{
+	struct pier_py_queue *queue = wait->queue;
+	int64_t end = now_us() + slice_ms(wait) * INT64_C(1000);
+	struct timespec until = { end / 1000000, end % 1000000 * 1000 };
+	uint64_t turn = queue->turn;
+	PyThreadState *state;
+	int error = 0;
+
+	pier_py_queue_release(queue);
+	state = PyEval_SaveThread();
+	pthread_mutex_lock(&queue->mutex);
+	while (queue->turn == turn && !error)
+		error = pthread_cond_timedwait(&queue->woken, &queue->mutex, &until);
+	pthread_mutex_unlock(&queue->mutex);
+	PyEval_RestoreThread(state);
+}
+
+/* Whatever happened, the caller holds the lock when its wait returns. */
+static void take_again(struct pier_py_lock *lock)
+{
+	if (!PyThread_acquire_lock(lock->lock, NOWAIT_LOCK)) {
+		PyThreadState *state = PyEval_SaveThread();
+
+		PyThread_acquire_lock(lock->lock, WAIT_LOCK);
+		PyEval_RestoreThread(state);
+	}
+	lock->generation = pier_py_generation();
+	atomic_store(&lock->owner, PyThread_get_thread_ident());
+}
+
+/* Returns as the check does, or -EINTR with an exception. */
+static int sleep_once(struct queue_wait *wait)
+{
+	struct pier_py_queue *queue = wait->queue;
+	bool sleeper = !queue->has_sleeper && !wait->polls;
+	int state = 0, raised;
+
+	if (sleeper) {
+		state = arm(wait);
+		call_watchers(queue, NULL);
+		if (state)
+			return state;
+		queue->has_sleeper = true;
+		sleep_on_fd(wait);
+	} else if (!wait->polls) {
+		sleep_behind(wait);
+	} else {
+		pier_py_queue_release(queue);
+		sched_yield();
+	}
+	raised = PyErr_CheckSignals();
+	take_again(&queue->lock);
+	if (sleeper) {
+		queue->has_sleeper = false;
+		bump_turn(queue);
+	}
+	if (!raised && queue->lock.closed) {
+		PyErr_Format(PyExc_ValueError, "the %s was closed during the wait",
+			     queue->name);
+		raised = -1;
+	}
+	return raised ? -EINTR : 0;
+}
+
+/* Returns as the check does, without the GIL in between. */
+static int check_or_spin(struct queue_wait *wait, bool first)
+{
+	PyThreadState *thread = PyEval_SaveThread();
+	int state;
+
+	state = first	      ? spin_as_configured(wait)
+		: wait->polls ? spin(wait, SPIN_SLICE_US)
+			      : wait->check(wait->subject);
+	PyEval_RestoreThread(thread);
+	return state;
+}
+
+int pier_py_queue_wait(struct pier_py_queue *queue, struct pier_channel *channel,
+		       int (*check)(void *subject), void *subject, int timeout_ms)
+{
+	struct queue_wait wait = {
+		.queue = queue,
+		.channel = channel,
+		.check = check,
+		.subject = subject,
+		.deadline = now_us() + timeout_ms * INT64_C(1000),
+	};
+	int state = check(subject);
+
+	for (bool first = true; !state; first = false) {
+		state = check_or_spin(&wait, first);
+		if (!state && now_us() >= wait.deadline)
+			return 0;
+		if (!state)
+			state = sleep_once(&wait);
+	}
+	if (state < 0 && !PyErr_Occurred())
+		pier_py_fail(state);
+	return state < 0 ? -1 : 1;
+}

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+
+#include "error.h"
+#include "local.h"
+#include "time.h"
+#include "work.h"
+
+PyTypeObject *pier_py_work_type;
+
+static const char *const opcode_names[] = {
+	[PIER_OP_SEND] = "send",
+	[PIER_OP_WRITE] = "write",
+	[PIER_OP_READ] = "read",
+	[PIER_OP_RECV] = "recv",
+	[PIER_OP_RECV_WRITE_IMM] = "recv_write",
+	[PIER_OP_BIND] = "bind",
+	[PIER_OP_COMPARE_SWAP] = "compare_swap",
+	[PIER_OP_FETCH_ADD] = "fetch_add",
+	[PIER_OP_KEEPALIVE] = "keepalive",
+};
+
+const char *pier_py_opcode_name(enum pier_opcode opcode)
+{
+	size_t index = (size_t)opcode;
+
+	if (index >= sizeof(opcode_names) / sizeof(opcode_names[0]) ||
+	    !opcode_names[index])
+		return "unknown";
+	return opcode_names[index];
+}
+
+PyObject *pier_py_result_record(const struct pier_result *result)
+{
+	PyObject *immediate = Py_NewRef(Py_None);
+
+	if (result->has_immediate) {
+		Py_DECREF(immediate);
+		immediate = PyLong_FromUnsignedLong(result->immediate);
+		if (!immediate)
+			return NULL;
+	}
+	return pier_py_record("Result", "(sIN)", pier_py_opcode_name(result->opcode),
+			      result->byte_length, immediate);
+}
+
+struct pier_py_work *pier_py_work_new(struct pier_py_channel *channel)
+{
+	struct pier_py_work *self = pier_py_new(pier_py_work_type);
+
+	if (self)
+		self->channel = (struct pier_py_channel *)Py_NewRef((PyObject *)channel);
+	return self;
+}
+
+static void delete_work(struct pier_py_work *self)
+{
+	if (self->posted && self->channel->channel)
+		pier_py_queue_drop(self->channel->queue, self->channel->channel,
+				   self->work, self->regions);
+	else
+		pier_py_regions_release(self->regions);
+	Py_XDECREF(self->result);
+	Py_XDECREF(self->error);
+	Py_XDECREF((PyObject *)self->channel);
+	pier_py_delete(self);
+}
+
+/* Keep the exception that is set. */
+static void keep_error(struct pier_py_work *self)
+{
+	PyObject *type, *traceback;
+
+	PyErr_Fetch(&type, &self->error, &traceback);
+	PyErr_NormalizeException(&type, &self->error, &traceback);
+	Py_XDECREF(type);
+	Py_XDECREF(traceback);
+}
+
+/* The handle is used up. Call it before any other call of the library. */
+static void settle(struct pier_py_work *self, const struct pier_result *result)
+{
+	PyObject *regions = self->regions;
+
+	self->posted = false;
+	self->regions = NULL;
+	if (result->error)
+		pier_py_fail(result->error);
+	else
+		self->result = pier_py_result_record(result);
+	if (!self->result)
+		keep_error(self);
+	pier_py_regions_release(regions);
+}
+
+static PyObject *get_result(struct pier_py_work *self)
+{
+	if (self->result)
+		return Py_NewRef(self->result);
+	PyErr_SetObject((PyObject *)Py_TYPE(self->error), self->error);
+	return NULL;
+}
+
+/* One wait of a thread for a request. */
+struct work_wait {
+	struct pier_py_work *work;
+	struct pier_result result;
+};
+
+/* Another thread may have got the result. */
+static int check_work(void *subject)
+{
+	struct work_wait *wait = subject;
+	struct pier_py_work *work = wait->work;
+
+	if (!work->posted)
+		return 1;
+	return pier_work_poll(work->channel->channel, work->work, &wait->result);
+}
+
+/*
+ * Stop the channel, so that the memory is safe to reuse. The request may have completed
+ * at the last moment.
+ */
+static void stop_and_settle(struct pier_py_work *self)
+{
+	struct pier_result result = { .error = -EIO };
+
+	pier_channel_cancel(self->channel->channel);
+	if (pier_work_poll(self->channel->channel, self->work, &result) != 1)
+		result.error = -EIO;
+	settle(self, &result);
+}
+
+static void expire(struct pier_py_work *self, int timeout_ms)
+{
+	stop_and_settle(self);
+	if (self->result)
+		return;
+	Py_CLEAR(self->error);
+	pier_py_refuse(ETIMEDOUT,
+		       "the request did not complete within %d ms; everything "
+		       "outstanding on the channel was stopped",
+		       timeout_ms);
+	keep_error(self);
+}
+
+/* The exception of the signal handler is set, and stays. */
+static void stop_interrupted(struct pier_py_work *self)
+{
+	PyObject *type, *value, *traceback;
+
+	PyErr_Fetch(&type, &value, &traceback);
+	stop_and_settle(self);
+	PyErr_Restore(type, value, traceback);
+}
+
+PyObject *pier_py_work_finish(struct pier_py_work *work, int timeout_ms, bool blocking)
+{
+	struct pier_py_channel *channel = work->channel;
+	struct work_wait wait = { .work = work };
+	int state;
+
+	if (timeout_ms == PIER_TIMEOUT_DEFAULT)
+		timeout_ms = channel->timeout_ms;
+	state = pier_py_queue_wait(channel->queue, channel->channel, check_work, &wait,
+				   timeout_ms);
+	if (state < 0) {
+		if (blocking && work->posted && !channel->queue->lock.closed)
+			stop_interrupted(work);
+		return NULL;
+	}
+	if (work->posted && state > 0)
+		settle(work, &wait.result);
+	else if (work->posted)
+		expire(work, timeout_ms);
+	return get_result(work);
+}
+
+static PyObject *wait_for_work(struct pier_py_work *self, PyObject *arguments,
+			       PyObject *keywords)
+{
+	static char *names[] = { "timeout", NULL };
+	int timeout_ms = PIER_TIMEOUT_DEFAULT;
+	PyObject *result;
+
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O&:wait", names,
+					 pier_py_timeout, &timeout_ms))
+		return NULL;
+	if (!self->posted)
+		return get_result(self);
+	if (!pier_py_channel_take(self->channel))
+		return NULL;
+	result = pier_py_work_finish(self, timeout_ms, false);
+	pier_py_channel_release(self->channel);
+	if (!result)
+		pier_py_queue_wake(self->channel->queue, NULL);
+	return result;
+}
+
+static PyObject *is_done(struct pier_py_work *self, PyObject *unused)
+{
+	struct pier_result result;
+	int state = 1;
+
+	(void)unused;
+	if (!self->posted)
+		Py_RETURN_TRUE;
+	if (!pier_py_channel_take(self->channel))
+		return NULL;
+	if (self->posted)
+		state = pier_work_poll(self->channel->channel, self->work, &result);
+	if (self->posted && state > 0)
+		settle(self, &result);
+	pier_py_channel_release(self->channel);
+	return state < 0 ? pier_py_fail(state) : PyBool_FromLong(state);
+}
+
+static PyObject *get_channel(struct pier_py_work *self, void *unused)
+{
+	(void)unused;
+	return Py_NewRef((PyObject *)self->channel);
+}
+
+/* pier/_waiting.py */
+static PyObject *await_work(struct pier_py_work *self)
+{
+	PyObject *module = PyImport_ImportModule("pier._waiting"), *result;
+
+	if (!module)
+		return NULL;
+	result = PyObject_CallMethod(module, "await_work", "O", (PyObject *)self);
+	Py_DECREF(module);
+	return result;
+}
+
+static PyObject *describe_work(struct pier_py_work *self)
+{
+	return PyUnicode_FromFormat("<pier.Work%s>", self->posted   ? ", outstanding"
+						     : self->result ? ", done"
+								    : ", failed");
+}
+
+static PyMethodDef work_methods[] = {
+	{ "done", PIER_PY_METHOD(is_done), METH_NOARGS,
+	  "done($self)\n--\n\n"
+	  "Return whether the request has completed, also if it failed. Never waits." },
+	{ "wait", PIER_PY_METHOD(wait_for_work), METH_VARARGS | METH_KEYWORDS,
+	  "wait($self, timeout=None)\n--\n\n"
+	  "Wait until the request has completed, and return its Result. Again at any "
+	  "time.\n\n"
+	  "timeout: in seconds; None: the timeout of the channel\n\n"
+	  "At the timeout everything outstanding on the channel is stopped, so that the\n"
+	  "memory is safe to reuse, and the channel is broken: TimedOut. done() checks\n"
+	  "without this effect. A request that failed raises its error: ConnectionLost,\n"
+	  "AccessDenied and others. After Ctrl-C the request is still outstanding." },
+	{ NULL },
+};
+
+static PyGetSetDef work_properties[] = {
+	{ "channel", (getter)get_channel, NULL, "The channel of the request.", NULL },
+	{ NULL },
+};
+
+static PyType_Slot work_slots[] = {
+	{ Py_tp_doc,
+	  "A request that was posted on a channel: wait for it, or await it.\n\n"
+	  "It keeps its regions open until the request has completed, also if the Work "
+	  "is\n"
+	  "gone before. To cancel an await leaves the request outstanding; at the "
+	  "timeout of\n"
+	  "the channel an await ends as wait() does. Any thread may use it." },
+	{ Py_tp_dealloc, (void *)delete_work },
+	{ Py_tp_repr, (void *)describe_work },
+	{ Py_tp_methods, work_methods },
+	{ Py_tp_getset, work_properties },
+	{ Py_am_await, (void *)await_work },
+	{ 0, NULL },
+};
+
+static PyType_Spec work_spec = {
+	.name = "pier.Work",
+	.basicsize = sizeof(struct pier_py_work),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.slots = work_slots,
+};
+
+int pier_py_add_work(PyObject *module)
+{
+	return pier_py_add_type(module, &work_spec, &pier_py_work_type);
+}

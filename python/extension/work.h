@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_PY_WORK_H
+#define PIER_PY_WORK_H
+
+#include "channel.h"
+
+/** pier.Work: a request that was posted. */
+struct pier_py_work {
+	PyObject ob_base;
+	struct pier_py_channel *channel;
+	struct pier_work work;
+	/* With the lock of the channel: */
+	bool posted; /* the handle is valid, and the result is not known yet */
+	PyObject *regions;
+	PyObject *result; /* a Result; or, if it failed, NULL */
+	PyObject *error;
+};
+
+extern PyTypeObject *pier_py_work_type;
+
+int pier_py_add_work(PyObject *module);
+
+/** Make the Work of a request before it is posted. NULL: raised. */
+struct pier_py_work *pier_py_work_new(struct pier_py_channel *channel);
+
+/**
+ * Wait until the request has completed. With the lock, which is given up in between.
+ *
+ * timeout_ms  also PIER_TIMEOUT_DEFAULT. Afterwards the channel is stopped
+ * blocking    there is no other handle of the request: stop the channel also if a signal
+ *             handler raised an exception
+ *
+ * Returns the Result; NULL: raised.
+ */
+PyObject *pier_py_work_finish(struct pier_py_work *work, int timeout_ms, bool blocking);
+
+/** Make a Result. NULL: raised. */
+PyObject *pier_py_result_record(const struct pier_result *result);
+
+/** The name of an opcode, such as "write". */
+const char *pier_py_opcode_name(enum pier_opcode opcode);
+
+#endif

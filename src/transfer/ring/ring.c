@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+
+#include <pier/buffer.h>
+#include <pier/element.h>
+
+#include "lane.h"
+#include "region/bounce.h"
+#include "region/mr.h"
+#include "region/sync.h"
+#include "ring.h"
+#include "core/caller.h"
+#include "core/checked.h"
+#include "core/error.h"
+#include "core/extensible.h"
+#include "core/fd.h"
+
+/* Rings, from their creation to their end. */
+
+enum {
+	/* The size of the first version of the struct. */
+	FIRST_SIZE = offsetof(struct pier_ring_attr, offset) + sizeof(uint64_t),
+};
+
+_Static_assert(sizeof(struct pier_ring_attr) == FIRST_SIZE,
+	       "no padding at the end, where a new field would not change the size");
+
+static void describe_ring(const struct pier_object *object, char *ret_text, size_t size)
+{
+	const struct pier_ring *ring = (const struct pier_ring *)object;
+
+	snprintf(ret_text, size, "ring of %u times %" PRIu64 " bytes on %s",
+		 ring->attr.slots, ring->attr.slot_size, ring->pd->device->name);
+}
+
+static const char *use_of_region(const struct pier_region_user *user, uint32_t lkey)
+{
+	const struct pier_ring *ring = pier_container_of(user, const struct pier_ring,
+							 region_user);
+
+	for (uint32_t i = 0; i < pier_mr_parts(ring->mr); i++) {
+		if (pier_mr_part_at(ring->mr, i)->mr->lkey == lkey)
+			return "ring";
+	}
+	return NULL;
+}
+
+static int check_times(const struct pier_ring_attr *attr)
+{
+	if (attr->timeout_ms <= 0)
+		return pier_fail(EINVAL, "ring: timeout_ms %d is not more than 0",
+				 attr->timeout_ms);
+	if (attr->stall_ms <= 0 && attr->stall_ms != PIER_TIMEOUT_DEFAULT)
+		return pier_fail(EINVAL,
+				 "ring: stall_ms %d is neither more than 0 nor the "
+				 "default",
+				 attr->stall_ms);
+	return 0;
+}
+
+static int check_attr(const struct pier_ring_attr *attr, const struct pier_pd *pd)
+{
+	uint64_t length;
+
+	if (attr->slots < 1 || attr->slot_size < 1)
+		return pier_fail(EINVAL, "ring: %u slots of %" PRIu64 " bytes",
+				 attr->slots, attr->slot_size);
+	if (!pier_mul_u64(attr->slots, attr->slot_size, &length) || length > SIZE_MAX)
+		return pier_fail(ERANGE,
+				 "ring: %u slots of %" PRIu64 " bytes exceed 64 bits",
+				 attr->slots, attr->slot_size);
+	if (!attr->mr && !attr->spec)
+		return pier_fail(EINVAL, "ring: neither spec nor mr");
+	if (!attr->mr && !(attr->access & PIER_ACCESS_LOCAL_WRITE))
+		return pier_fail(EINVAL, "ring: access %#x lacks LOCAL_WRITE",
+				 (unsigned int)attr->access);
+	if (attr->mr && attr->mr->pd != pd)
+		return pier_fail(EINVAL, "ring: mr is in another protection domain");
+	return check_times(attr);
+}
+
+static int read_attr(const struct pier_ring_attr *attr, const struct pier_pd *pd,
+		     struct pier_ring_attr *ret_attr)
+{
+	int error = 0;
+
+	pier_ring_attr_init(ret_attr);
+	if (attr)
+		error = pier_read_extensible("ring attributes", "pier_ring_attr_init()",
+					     attr, FIRST_SIZE, sizeof(*ret_attr),
+					     ret_attr);
+	return error ? error : check_attr(ret_attr, pd);
+}
+
+static int allocate_memory(struct pier_ring *ring)
+{
+	const struct pier_ring_attr *attr = &ring->attr;
+	size_t length = (size_t)(attr->slots * attr->slot_size);
+	void *pointer;
+	int error = pier_buffer_alloc(attr->spec, length, &ring->buffer);
+
+	if (!error)
+		error = pier_reg_buffer_mr(ring->pd, ring->buffer, 0, length,
+					   attr->access, attr->policy, &ring->mr);
+	if (error)
+		return error;
+	ring->attr.offset = 0;
+	/* Slots have no pointer if the CPU cannot reach the memory. */
+	if (pier_buffer_map(ring->buffer, &pointer) == 0)
+		ring->pointer = pointer;
+	return 0;
+}
+
+static int take_region(struct pier_ring *ring)
+{
+	const struct pier_ring_attr *attr = &ring->attr;
+	uint64_t length = attr->slots * attr->slot_size;
+	struct pier_scatter target;
+	int error = pier_check_process(&attr->mr->object);
+
+	if (!error)
+		error = pier_mr_scatter(attr->mr, pier_mr_iova(attr->mr), 0, &target);
+	if (error)
+		return error;
+	if (!pier_range_fits(attr->offset, length, pier_mr_length(attr->mr)))
+		return pier_fail(ERANGE,
+				 "ring: %u slots of %" PRIu64 " bytes from offset "
+				 "%" PRIu64 " leave the region of %zu bytes",
+				 attr->slots, attr->slot_size, attr->offset,
+				 pier_mr_length(attr->mr));
+	ring->mr = attr->mr;
+	return 0;
+}
+
+static int get_memory(struct pier_ring *ring)
+{
+	int error = ring->attr.mr ? take_region(ring) : allocate_memory(ring);
+
+	if (error)
+		return error;
+	ring->bounced = pier_has_bounce(ring->mr);
+	ring->direct = pier_has_direct(ring->mr);
+	ring->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (ring->wake_fd < 0)
+		return pier_fail_because(errno, "eventfd of a ring");
+	return 0;
+}
+
+static void free_ring(struct pier_ring *ring)
+{
+	for (uint32_t i = 0; ring->fills && i < ring->attr.slots; i++)
+		pier_fill_free(&ring->fills[i]);
+	pier_lanes_free(ring);
+	pier_close_fd(ring->wake_fd);
+	pthread_mutex_destroy(&ring->lock);
+	free(ring->fills);
+	free(ring->order);
+	free(ring);
+}
+
+static struct pier_ring *new_ring(struct pier_pd *pd, const struct pier_ring_attr *attr)
+{
+	struct pier_ring *ring = calloc(1, sizeof(*ring));
+
+	if (!ring)
+		return NULL;
+	*ring = (struct pier_ring){
+		.object.describe = describe_ring,
+		.region_user.uses = use_of_region,
+		.pd = pd,
+		.attr = *attr,
+		.last = attr->slots - 1,
+		.wake_fd = -1,
+	};
+	pthread_mutex_init(&ring->lock, NULL);
+	ring->fills = calloc(attr->slots, sizeof(*ring->fills));
+	ring->order = calloc(attr->slots, sizeof(*ring->order));
+	ring->fds = calloc(1, sizeof(*ring->fds));
+	if (!ring->fills || !ring->order || !ring->fds) {
+		free_ring(ring);
+		return NULL;
+	}
+	for (uint32_t i = 0; i < attr->slots; i++)
+		ring->fills[i].number = i;
+	return ring;
+}
+
+/* Continues where it failed before. */
+static int free_memory(struct pier_ring *ring)
+{
+	int error = 0;
+
+	if (ring->buffer && ring->mr)
+		error = pier_dereg_mr(ring->mr);
+	if (error)
+		return error;
+	ring->mr = NULL;
+	error = pier_buffer_free(ring->buffer);
+	if (!error)
+		ring->buffer = NULL;
+	return error;
+}
+
+int pier_ring_create(struct pier_pd *pd, const struct pier_ring_attr *attr,
+		     struct pier_ring **ret_ring)
+{
+	PIER_ENTRY();
+	struct pier_ring_attr known;
+	struct pier_ring *ring;
+	int error = pier_check_process(&pd->object);
+
+	if (!error)
+		error = read_attr(attr, pd, &known);
+	if (error)
+		return error;
+	ring = new_ring(pd, &known);
+	if (!ring)
+		return pier_fail(ENOMEM, "no memory for a ring of %u slots", known.slots);
+	error = get_memory(ring);
+	if (error) {
+		error = pier_fail_because(-error, "making a ring on %s",
+					  pd->device->name);
+		if (free_memory(ring) == 0)
+			free_ring(ring);
+		return error;
+	}
+	atomic_fetch_add(&pd->children, 1);
+	pier_object_track(&ring->object, PIER_OBJECT_RING, &pd->object);
+	pier_add_region_user(pd, &ring->region_user);
+	*ret_ring = ring;
+	return 0;
+}
+
+static uint32_t count_held(const struct pier_ring *ring)
+{
+	uint32_t held = 0;
+
+	for (uint32_t i = 0; i < ring->attr.slots; i++)
+		held += ring->fills[i].state == PIER_FILL_NONE &&
+			atomic_load(&ring->fills[i].ticket) != 0;
+	return held;
+}
+
+/* The release that freed the last slot may not have returned yet. */
+static void await_releases(struct pier_ring *ring)
+{
+	pthread_mutex_lock(&ring->lock);
+	pthread_mutex_unlock(&ring->lock);
+}
+
+int pier_ring_destroy(struct pier_ring *ring)
+{
+	uint32_t held;
+	int error;
+
+	if (!ring)
+		return 0;
+	error = pier_check_process(&ring->object);
+	if (error)
+		return error;
+	held = count_held(ring);
+	if (held)
+		return pier_fail(EBUSY,
+				 "destroying a ring: %u of its %u slots are not released",
+				 held, ring->attr.slots);
+	pier_ring_cancel(ring);
+	await_releases(ring);
+	pier_remove_region_user(ring->pd, &ring->region_user);
+	error = free_memory(ring);
+	if (error)
+		return error;
+	pier_object_untrack(&ring->object);
+	atomic_fetch_sub(&ring->pd->children, 1);
+	free_ring(ring);
+	return 0;
+}
+
+struct pier_mr *pier_ring_mr(const struct pier_ring *ring)
+{
+	return ring->mr;
+}
+
+struct pier_buffer *pier_ring_buffer(const struct pier_ring *ring)
+{
+	return ring->buffer;
+}
+
+int pier_ring_fd(const struct pier_ring *ring)
+{
+	return ring->wake_fd;
+}
+
+int pier_ring_uses(const struct pier_ring *ring, const struct pier_channel *channel)
+{
+	return pier_lanes_use(ring, channel);
+}
+
+void pier_ring_query(const struct pier_ring *ring, struct pier_ring_status *ret_status)
+{
+	*ret_status = (struct pier_ring_status){
+		.held = count_held(ring),
+		.in_flight = pier_lanes_in_flight(ring),
+		.doorbells = ring->doorbells,
+		.reads = ring->reads,
+		.bytes = ring->bytes,
+	};
+	for (uint32_t i = 0; i < ring->attr.slots; i++) {
+		const struct pier_ring_fill *fill = &ring->fills[i];
+
+		ret_status->free += pier_fill_is_free(fill);
+		ret_status->filling += fill->state == PIER_FILL_RUNNING;
+		ret_status->ended += fill->state == PIER_FILL_ENDED;
+	}
+}
