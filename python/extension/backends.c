@@ -20,8 +20,11 @@ static PyObject *list_devices(PyObject *module, PyObject *unused)
 
 	(void)module;
 	(void)unused;
-	Py_BEGIN_ALLOW_THREADS error = pier_device_list(&list, &count);
-	Py_END_ALLOW_THREADS if (error) return pier_py_fail(error);
+	Py_BEGIN_ALLOW_THREADS
+	error = pier_device_list(&list, &count);
+	Py_END_ALLOW_THREADS
+	if (error)
+		return pier_py_fail(error);
 	result = PyList_New(0);
 	for (size_t i = 0; result && i < count; i++) {
 		if (!append_item(result, pier_py_record("DeviceInfo", "(ss)",
@@ -41,8 +44,11 @@ static PyObject *list_backends(PyObject *module, PyObject *unused)
 
 	(void)module;
 	(void)unused;
-	Py_BEGIN_ALLOW_THREADS error = pier_backend_list(&list, &count);
-	Py_END_ALLOW_THREADS if (error) return pier_py_fail(error);
+	Py_BEGIN_ALLOW_THREADS
+	error = pier_backend_list(&list, &count);
+	Py_END_ALLOW_THREADS
+	if (error)
+		return pier_py_fail(error);
 	result = PyList_New(0);
 	for (size_t i = 0; result && i < count; i++) {
 		const struct pier_backend_info *info = &list[i];
@@ -70,8 +76,10 @@ static PyObject *warm_up(PyObject *module, PyObject *arguments, PyObject *keywor
 	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "s:warm_up", names,
 					 &memory))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS error = pier_backend_warm_up(memory);
-	Py_END_ALLOW_THREADS return pier_py_result(error);
+	Py_BEGIN_ALLOW_THREADS
+	error = pier_backend_warm_up(memory);
+	Py_END_ALLOW_THREADS
+	return pier_py_result(error);
 }
 
 static PyMethodDef backend_functions[] = {

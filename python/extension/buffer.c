@@ -1,13 +1,35 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <errno.h>
-
 #include "buffer.h"
+#include "dlpack_producer.h"
 #include "error.h"
 #include "range.h"
 
 #define NAME "buffer"
 
 PyTypeObject *pier_py_buffer_type;
+
+/*
+ * The end of every constructor, with the result of the library's call. What views need
+ * each time is found once.
+ */
+static PyObject *complete_buffer(struct pier_py_buffer *self, int error)
+{
+	struct pier_buffer_info info;
+
+	if (error) {
+		pier_py_fail(error);
+		Py_DECREF((PyObject *)self);
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS
+	if (!pier_buffer_query(self->buffer, &info))
+		self->device = pier_py_dlpack_device(&info);
+	if (pier_buffer_map(self->buffer, &self->host))
+		self->host = NULL;
+	Py_END_ALLOW_THREADS
+	self->readonly = self->memory.readonly;
+	return (PyObject *)self;
+}
 
 static PyObject *new_buffer(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
@@ -23,11 +45,10 @@ static PyObject *new_buffer(PyTypeObject *type, PyObject *arguments, PyObject *k
 	self = pier_py_new(type);
 	if (!self)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS error = pier_buffer_alloc(memory, length, &self->buffer);
-	Py_END_ALLOW_THREADS if (!error) return (PyObject *)self;
-	pier_py_fail(error);
-	Py_DECREF((PyObject *)self);
-	return NULL;
+	Py_BEGIN_ALLOW_THREADS
+	error = pier_buffer_alloc(memory, length, &self->buffer);
+	Py_END_ALLOW_THREADS
+	return complete_buffer(self, error);
 }
 
 static PyObject *from_dmabuf(PyObject *type, PyObject *arguments, PyObject *keywords)
@@ -46,12 +67,10 @@ static PyObject *from_dmabuf(PyObject *type, PyObject *arguments, PyObject *keyw
 	self = fd < 0 ? NULL : pier_py_new((PyTypeObject *)type);
 	if (!self)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS error = pier_buffer_wrap_dmabuf(fd, offset, length,
-							       &self->buffer);
-	Py_END_ALLOW_THREADS if (!error) return (PyObject *)self;
-	pier_py_fail(error);
-	Py_DECREF((PyObject *)self);
-	return NULL;
+	Py_BEGIN_ALLOW_THREADS
+	error = pier_buffer_wrap_dmabuf(fd, offset, length, &self->buffer);
+	Py_END_ALLOW_THREADS
+	return complete_buffer(self, error);
 }
 
 static PyObject *wrap_object(PyObject *type, PyObject *object)
@@ -61,25 +80,25 @@ static PyObject *wrap_object(PyObject *type, PyObject *object)
 
 	if (!self)
 		return NULL;
-	if (pier_py_memory_get(object, &self->memory) < 0)
-		goto delete_self;
-	Py_BEGIN_ALLOW_THREADS error = pier_buffer_wrap(
-		self->memory.address, self->memory.length, &self->buffer);
-	Py_END_ALLOW_THREADS self->readonly = self->memory.readonly;
-	if (!error)
-		return (PyObject *)self;
-	pier_py_fail(error);
-delete_self:
-	Py_DECREF((PyObject *)self);
-	return NULL;
+	if (pier_py_memory_get(object, &self->memory) < 0) {
+		Py_DECREF((PyObject *)self);
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS
+	error = pier_buffer_wrap(self->memory.address, self->memory.length,
+				 &self->buffer);
+	Py_END_ALLOW_THREADS
+	return complete_buffer(self, error);
 }
 
 static int free_memory(struct pier_py_buffer *self)
 {
 	int error;
 
-	Py_BEGIN_ALLOW_THREADS error = pier_buffer_free(self->buffer);
-	Py_END_ALLOW_THREADS return error;
+	Py_BEGIN_ALLOW_THREADS
+	error = pier_buffer_free(self->buffer);
+	Py_END_ALLOW_THREADS
+	return error;
 }
 
 static PyObject *close_buffer(struct pier_py_buffer *self, PyObject *unused)
@@ -122,12 +141,11 @@ static int traverse_buffer(struct pier_py_buffer *self, visitproc visit, void *a
 void *pier_py_buffer_map(struct pier_py_buffer *self)
 {
 	void *pointer;
-	int error;
 
-	Py_BEGIN_ALLOW_THREADS error = pier_buffer_map(self->buffer, &pointer);
-	Py_END_ALLOW_THREADS if (!error) return pointer;
-	PyErr_Format(PyExc_BufferError, "%s", pier_error_message());
-	return NULL;
+	/* If it fails again, there is a sentence of this thread. */
+	if (!self->host && pier_buffer_map(self->buffer, &pointer))
+		PyErr_Format(PyExc_BufferError, "%s", pier_error_message());
+	return self->host;
 }
 
 static int export_buffer(struct pier_py_buffer *self, Py_buffer *view, int flags)
@@ -154,89 +172,6 @@ static void release_export(struct pier_py_buffer *self, Py_buffer *view)
 {
 	(void)view;
 	pier_py_use_end(&self->use);
-}
-
-static PyObject *copy_to(struct pier_py_buffer *self, PyObject *arguments,
-			 PyObject *keywords)
-{
-	static char *names[] = { "offset", "data", NULL };
-	unsigned long long offset;
-	Py_buffer data;
-	int error;
-
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O&y*:copy_to", names,
-					 pier_py_uint64, &offset, &data))
-		return NULL;
-	if (self->readonly) {
-		PyBuffer_Release(&data);
-		return pier_py_refuse(EACCES,
-				      "the memory that the buffer wraps is read-only");
-	}
-	if (!pier_py_use_begin(&self->use, NAME)) {
-		PyBuffer_Release(&data);
-		return NULL;
-	}
-	Py_BEGIN_ALLOW_THREADS error = pier_buffer_copy_to(self->buffer, offset, data.buf,
-							   (size_t)data.len);
-	Py_END_ALLOW_THREADS pier_py_use_end(&self->use);
-	if (error)
-		pier_py_fail(error);
-	PyBuffer_Release(&data);
-	return error ? NULL : Py_NewRef(Py_None);
-}
-
-static int copy_out(struct pier_py_buffer *self, uint64_t offset, void *into,
-		    size_t length)
-{
-	int error;
-
-	if (!pier_py_use_begin(&self->use, NAME))
-		return -1;
-	Py_BEGIN_ALLOW_THREADS error = pier_buffer_copy_from(self->buffer, offset, into,
-							     length);
-	Py_END_ALLOW_THREADS pier_py_use_end(&self->use);
-	if (!error)
-		return 0;
-	pier_py_fail(error);
-	return -1;
-}
-
-static PyObject *copy_into(struct pier_py_buffer *self, uint64_t offset, PyObject *object)
-{
-	Py_buffer into;
-	int error;
-
-	if (PyObject_GetBuffer(object, &into, PyBUF_WRITABLE) < 0)
-		return NULL;
-	error = copy_out(self, offset, into.buf, (size_t)into.len);
-	PyBuffer_Release(&into);
-	return error < 0 ? NULL : Py_NewRef(Py_None);
-}
-
-static PyObject *copy_from(struct pier_py_buffer *self, PyObject *arguments,
-			   PyObject *keywords)
-{
-	static char *names[] = { "offset", "into", NULL };
-	unsigned long long offset, length;
-	struct pier_py_range range;
-	PyObject *into, *bytes;
-
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O&O:copy_from", names,
-					 pier_py_uint64, &offset, &into))
-		return NULL;
-	if (!PyIndex_Check(into))
-		return copy_into(self, offset, into);
-	/* Checked before so much memory is allocated. */
-	if (!pier_py_uint64(into, &length) || !pier_py_use_begin(&self->use, NAME))
-		return NULL;
-	bytes = NULL;
-	if (pier_py_range_make(offset, into, pier_buffer_length(self->buffer), NAME,
-			       &range))
-		bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)length);
-	if (bytes && copy_out(self, offset, PyBytes_AsString(bytes), length) < 0)
-		Py_CLEAR(bytes);
-	pier_py_use_end(&self->use);
-	return bytes;
 }
 
 static PyObject *export_dmabuf(struct pier_py_buffer *self, PyObject *arguments,
@@ -287,8 +222,10 @@ static bool query_buffer(struct pier_py_buffer *self, struct pier_buffer_info *r
 
 	if (!pier_py_use_begin(&self->use, NAME))
 		return false;
-	Py_BEGIN_ALLOW_THREADS error = pier_buffer_query(self->buffer, ret_info);
-	Py_END_ALLOW_THREADS pier_py_use_end(&self->use);
+	Py_BEGIN_ALLOW_THREADS
+	error = pier_buffer_query(self->buffer, ret_info);
+	Py_END_ALLOW_THREADS
+	pier_py_use_end(&self->use);
 	if (error)
 		pier_py_fail(error);
 	return !error;
@@ -317,6 +254,19 @@ static PyObject *get_memory(struct pier_py_buffer *self, void *unused)
 		return NULL;
 	return PyUnicode_FromFormat("%s%s%s", info.backend, info.unit[0] ? ":" : "",
 				    info.unit);
+}
+
+static PyObject *get_cai(struct pier_py_buffer *self, void *unused)
+{
+	struct pier_py_view *view = pier_py_view_all(self);
+	PyObject *interface = NULL;
+
+	(void)unused;
+	if (view)
+		interface = PyObject_GetAttrString((PyObject *)view,
+						   "__cuda_array_interface__");
+	Py_XDECREF((PyObject *)view);
+	return interface;
 }
 
 static PyObject *get_closed(struct pier_py_buffer *self, void *unused)
@@ -350,16 +300,24 @@ static PyMethodDef buffer_methods[] = {
 	  "Make a buffer of the memory of an object, which it keeps until it is closed: "
 	  "of any\n"
 	  "contiguous object that ProtectionDomain.register() takes." },
-	{ "copy_to", PIER_PY_METHOD(copy_to), METH_VARARGS | METH_KEYWORDS,
+	{ "copy_to", PIER_PY_METHOD(pier_py_buffer_copy_to), METH_VARARGS | METH_KEYWORDS,
 	  "copy_to($self, offset, data)\n--\n\n"
 	  "Copy bytes of the host into the buffer, at an offset in bytes. Does not wait "
 	  "for code\n"
 	  "of the device: synchronise its stream first." },
-	{ "copy_from", PIER_PY_METHOD(copy_from), METH_VARARGS | METH_KEYWORDS,
+	{ "copy_from", PIER_PY_METHOD(pier_py_buffer_copy_from),
+	  METH_VARARGS | METH_KEYWORDS,
 	  "copy_from($self, offset, into)\n--\n\n"
 	  "Copy bytes of the buffer to the host. into: a writable buffer, which is "
 	  "filled; or a\n"
 	  "number of bytes, which are returned." },
+	{ "view", PIER_PY_METHOD(pier_py_view_make), METH_VARARGS | METH_KEYWORDS,
+	  "view($self, shape=None, dtype='uint8', offset=0)\n--\n\n"
+	  "Return a View, an array in C order, of a part of the buffer.\n\n"
+	  "shape: in items; None: all that follows offset, in one dimension.\n"
+	  "dtype: the name of the type of the items: \"uint8\", \"float32\", "
+	  "\"bfloat16\".\n"
+	  "offset: of the first item, in bytes." },
 	{ "export", PIER_PY_METHOD(export_dmabuf), METH_VARARGS | METH_KEYWORDS,
 	  "export($self, offset=0, length=None)\n--\n\n"
 	  "Export a range of the buffer as a Dmabuf. Close it before the buffer." },
@@ -368,6 +326,7 @@ static PyMethodDef buffer_methods[] = {
 	  "Free the buffer and, unless it was wrapped, its memory. Raises Busy while it "
 	  "has\n"
 	  "views, regions or exported dma-bufs. Again at any time." },
+	PIER_PY_DLPACK_METHODS(pier_py_buffer_dlpack, pier_py_buffer_dlpack_device),
 	PIER_PY_CONTEXT_METHODS,
 	{ NULL },
 };
@@ -380,6 +339,8 @@ static PyGetSetDef buffer_properties[] = {
 	  NULL },
 	{ "info", (getter)get_info, NULL, "A description of its memory, BufferInfo.",
 	  NULL },
+	{ "__cuda_array_interface__", (getter)get_cai, NULL,
+	  "The memory for CuPy, numba and others, if it is of CUDA.", NULL },
 	{ "closed", (getter)get_closed, NULL, "Whether close() has closed it.", NULL },
 	{ NULL },
 };

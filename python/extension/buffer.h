@@ -2,6 +2,7 @@
 #ifndef PIER_PY_BUFFER_H
 #define PIER_PY_BUFFER_H
 
+#include "dlpack.h"
 #include "extension.h"
 #include "memory.h"
 #include "use.h"
@@ -14,6 +15,8 @@ struct pier_py_buffer {
 	struct pier_buffer *buffer;
 	struct pier_py_memory memory; /* that it wraps, or none */
 	bool readonly;
+	void *host;		     /* for the CPU; NULL: it cannot reach the memory */
+	struct dlpack_device device; /* its type is 0 if DLPack has none for it */
 };
 
 /** pier.Dmabuf: an exported dma-buf; with an fd of -1 it is closed. */
@@ -39,5 +42,11 @@ PyObject *pier_py_dmabuf_export(struct pier_py_buffer *buffer, uint64_t offset,
  * BufferError: the CPU cannot reach it.
  */
 void *pier_py_buffer_map(struct pier_py_buffer *buffer);
+
+/** The methods copy_to() and copy_from(). */
+PyObject *pier_py_buffer_copy_to(struct pier_py_buffer *self, PyObject *arguments,
+				 PyObject *keywords);
+PyObject *pier_py_buffer_copy_from(struct pier_py_buffer *self, PyObject *arguments,
+				   PyObject *keywords);
 
 #endif

@@ -13,8 +13,11 @@ struct pier_py_device *pier_py_device_open(PyTypeObject *type, const char *name)
 
 	if (!self)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS error = pier_open_device(name, &self->device);
-	Py_END_ALLOW_THREADS if (!error) return self;
+	Py_BEGIN_ALLOW_THREADS
+	error = pier_open_device(name, &self->device);
+	Py_END_ALLOW_THREADS
+	if (!error)
+		return self;
 	pier_py_fail(error);
 	Py_DECREF((PyObject *)self);
 	return NULL;
@@ -27,8 +30,11 @@ int pier_py_device_close(struct pier_py_device *self)
 
 	if (open <= 0)
 		return open;
-	Py_BEGIN_ALLOW_THREADS error = pier_close_device(self->device);
-	Py_END_ALLOW_THREADS if (!error) return 0;
+	Py_BEGIN_ALLOW_THREADS
+	error = pier_close_device(self->device);
+	Py_END_ALLOW_THREADS
+	if (!error)
+		return 0;
 	pier_py_use_reopen(&self->use);
 	pier_py_fail(error);
 	return -1;
@@ -49,7 +55,8 @@ static void delete_device(struct pier_py_device *self)
 	/* Of a parent process it is not closed (ECHILD), and lasts until the child exits.
 	 */
 	if (!pier_py_use_closed(&self->use)) {
-		Py_BEGIN_ALLOW_THREADS pier_close_device(self->device);
+		Py_BEGIN_ALLOW_THREADS
+		pier_close_device(self->device);
 		Py_END_ALLOW_THREADS
 	}
 	pier_py_delete(self);
@@ -76,8 +83,10 @@ static PyObject *query_port(struct pier_py_device *self, PyObject *arguments,
 					 &number) ||
 	    !pier_py_use_begin(&self->use, NAME))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS error = pier_query_port(self->device, number, &port);
-	Py_END_ALLOW_THREADS pier_py_use_end(&self->use);
+	Py_BEGIN_ALLOW_THREADS
+	error = pier_query_port(self->device, number, &port);
+	Py_END_ALLOW_THREADS
+	pier_py_use_end(&self->use);
 	if (error)
 		return pier_py_fail(error);
 	return pier_py_record(
@@ -95,8 +104,10 @@ static PyObject *get_attributes(struct pier_py_device *self, void *unused)
 	(void)unused;
 	if (!pier_py_use_begin(&self->use, NAME))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS error = pier_query_device(self->device, &attr);
-	Py_END_ALLOW_THREADS pier_py_use_end(&self->use);
+	Py_BEGIN_ALLOW_THREADS
+	error = pier_query_device(self->device, &attr);
+	Py_END_ALLOW_THREADS
+	pier_py_use_end(&self->use);
 	if (error)
 		return pier_py_fail(error);
 	return pier_py_record(

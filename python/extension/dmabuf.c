@@ -16,9 +16,11 @@ PyObject *pier_py_dmabuf_export(struct pier_py_buffer *buffer, uint64_t offset,
 		return NULL;
 	self->dmabuf.fd = -1;
 	self->buffer = (struct pier_py_buffer *)Py_NewRef((PyObject *)buffer);
-	Py_BEGIN_ALLOW_THREADS error = pier_dmabuf_export(buffer->buffer, offset, length,
-							  &self->dmabuf);
-	Py_END_ALLOW_THREADS if (!error) return (PyObject *)self;
+	Py_BEGIN_ALLOW_THREADS
+	error = pier_dmabuf_export(buffer->buffer, offset, length, &self->dmabuf);
+	Py_END_ALLOW_THREADS
+	if (!error)
+		return (PyObject *)self;
 	pier_py_fail(error);
 	Py_DECREF((PyObject *)self);
 	return NULL;
@@ -32,7 +34,8 @@ static PyObject *close_dmabuf(struct pier_py_dmabuf *self, PyObject *unused)
 	if (open < 0)
 		return NULL;
 	if (open) {
-		Py_BEGIN_ALLOW_THREADS pier_dmabuf_close(&self->dmabuf);
+		Py_BEGIN_ALLOW_THREADS
+		pier_dmabuf_close(&self->dmabuf);
 		Py_END_ALLOW_THREADS
 	}
 	Py_RETURN_NONE;

@@ -1,35 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <errno.h>
-#include <pthread.h>
 #include <time.h>
 
 #include "error.h"
 #include "lock.h"
+#include "process.h"
 
 #define DEFAULT_WAIT_MS 30000
-
-static _Atomic unsigned int fork_generation = 1;
-
-static void count_fork(void)
-{
-	atomic_fetch_add(&fork_generation, 1);
-}
-
-unsigned int pier_py_generation(void)
-{
-	return atomic_load_explicit(&fork_generation, memory_order_relaxed);
-}
-
-int pier_py_add_generations(PyObject *module)
-{
-	int error = pthread_atfork(NULL, NULL, count_fork);
-
-	(void)module;
-	if (!error)
-		return 0;
-	pier_py_refuse(error, "pthread_atfork() failed");
-	return -1;
-}
 
 int pier_py_lock_init(struct pier_py_lock *lock)
 {
@@ -64,9 +41,11 @@ static bool await_owner(struct pier_py_lock *lock, const char *name, int timeout
 	PyLockStatus status;
 
 	do {
-		Py_BEGIN_ALLOW_THREADS status = PyThread_acquire_lock_timed(lock->lock,
-									    wait, 1);
-		Py_END_ALLOW_THREADS if (status == PY_LOCK_ACQUIRED) return true;
+		Py_BEGIN_ALLOW_THREADS
+		status = PyThread_acquire_lock_timed(lock->lock, wait, 1);
+		Py_END_ALLOW_THREADS
+		if (status == PY_LOCK_ACQUIRED)
+			return true;
 		if (PyErr_CheckSignals() < 0)
 			return false;
 		wait = end - microseconds_now();

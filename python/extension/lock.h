@@ -39,13 +39,4 @@ bool pier_py_lock_take(struct pier_py_lock *lock, const char *name, int timeout_
 
 void pier_py_lock_release(struct pier_py_lock *lock);
 
-/**
- * Return a number that differs in a child of fork(2): what the parent's other threads
- * were in the middle of is never finished there.
- */
-unsigned int pier_py_generation(void);
-
-/** Start to count forks. Returns 0, or -1 with an exception. */
-int pier_py_add_generations(PyObject *module);
-
 #endif

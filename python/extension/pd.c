@@ -56,8 +56,10 @@ static PyObject *new_pd(PyTypeObject *type, PyObject *arguments, PyObject *keywo
 	self->device = find_device(device, &self->owns_device);
 	if (!self->device || !pier_py_use_begin(&self->device->use, "device"))
 		goto delete_self;
-	Py_BEGIN_ALLOW_THREADS error = pier_alloc_pd(self->device->device, &self->pd);
-	Py_END_ALLOW_THREADS pier_py_use_end(&self->device->use);
+	Py_BEGIN_ALLOW_THREADS
+	error = pier_alloc_pd(self->device->device, &self->pd);
+	Py_END_ALLOW_THREADS
+	pier_py_use_end(&self->device->use);
 	if (!error)
 		return (PyObject *)self;
 	pier_py_fail(error);
@@ -70,8 +72,10 @@ static int dealloc_pd(struct pier_py_pd *self)
 {
 	int error;
 
-	Py_BEGIN_ALLOW_THREADS error = pier_dealloc_pd(self->pd);
-	Py_END_ALLOW_THREADS return error;
+	Py_BEGIN_ALLOW_THREADS
+	error = pier_dealloc_pd(self->pd);
+	Py_END_ALLOW_THREADS
+	return error;
 }
 
 static void delete_pd(struct pier_py_pd *self)

@@ -42,8 +42,10 @@ static int dereg_mr(struct pier_py_region *self)
 {
 	int error;
 
-	Py_BEGIN_ALLOW_THREADS error = pier_dereg_mr(self->mr);
-	Py_END_ALLOW_THREADS return error;
+	Py_BEGIN_ALLOW_THREADS
+	error = pier_dereg_mr(self->mr);
+	Py_END_ALLOW_THREADS
+	return error;
 }
 
 static PyObject *close_region(struct pier_py_region *self, PyObject *unused)
@@ -101,8 +103,10 @@ static PyObject *sync_region(struct pier_py_region *self, PyObject *arguments,
 		pier_py_use_end(&self->use);
 		return NULL;
 	}
-	Py_BEGIN_ALLOW_THREADS error = sync(self->mr, range.offset, range.length);
-	Py_END_ALLOW_THREADS pier_py_use_end(&self->use);
+	Py_BEGIN_ALLOW_THREADS
+	error = sync(self->mr, range.offset, range.length);
+	Py_END_ALLOW_THREADS
+	pier_py_use_end(&self->use);
 	return pier_py_result(error);
 }
 

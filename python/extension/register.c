@@ -40,11 +40,11 @@ static bool find_buffer(struct pier_py_buffer *buffer, uint64_t offset, uint64_t
 {
 	if (!pier_py_use_begin(&buffer->use, "buffer"))
 		return false;
+	if (length == UINT64_MAX)
+		length = pier_buffer_length(buffer->buffer);
 	ret->use = &buffer->use;
 	ret->readonly = buffer->readonly;
-	ret->range = pier_mr_range_buffer(buffer->buffer, offset,
-					  length ? length
-						 : pier_buffer_length(buffer->buffer));
+	ret->range = pier_mr_range_buffer(buffer->buffer, offset, length);
 	return true;
 }
 
@@ -66,7 +66,13 @@ static bool find_memory(PyObject *object, struct pier_py_region *region,
 	memset(ret, 0, sizeof(*ret));
 	if (PyObject_TypeCheck(object, pier_py_buffer_type)) {
 		region->object = Py_NewRef(object);
-		return find_buffer((struct pier_py_buffer *)object, 0, 0, ret);
+		return find_buffer((struct pier_py_buffer *)object, 0, UINT64_MAX, ret);
+	}
+	if (PyObject_TypeCheck(object, pier_py_view_type)) {
+		struct pier_py_view *view = (struct pier_py_view *)object;
+
+		region->object = Py_NewRef(object);
+		return find_buffer(view->buffer, view->offset, view->length, ret);
 	}
 	if (PyObject_TypeCheck(object, pier_py_dmabuf_type)) {
 		region->object = Py_NewRef(object);
@@ -118,9 +124,11 @@ static bool reg_mr(struct pier_py_region *region, const struct registration *reg
 
 	attr->ranges = &registration->range;
 	attr->range_count = 1;
-	Py_BEGIN_ALLOW_THREADS error = pier_reg_mr_attr(region->pd->pd, attr,
-							&region->mr);
-	Py_END_ALLOW_THREADS if (error) pier_py_fail(error);
+	Py_BEGIN_ALLOW_THREADS
+	error = pier_reg_mr_attr(region->pd->pd, attr, &region->mr);
+	Py_END_ALLOW_THREADS
+	if (error)
+		pier_py_fail(error);
 	return !error;
 }
 

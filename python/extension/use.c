@@ -37,7 +37,7 @@ int pier_py_use_close(struct pier_py_use *use, const char *name)
 	if (count < 0)
 		return 0;
 	pier_py_refuse(EBUSY,
-		       "the %s has %lld users, such as views or calls in progress: "
+		       "the %s has users (%lld), such as views or calls in progress: "
 		       "release them first",
 		       name, (long long)count);
 	return -1;

@@ -52,9 +52,16 @@ int pier_visit_devices(bool (*visit)(const struct pier_provider *provider,
 	return error;
 }
 
-/* libibverbs returns ENOSYS if /sys/class/infiniband_verbs is missing. */
+/*
+ * libibverbs returns ENOSYS if /sys/class/infiniband_verbs is missing. A build that opens
+ * libibverbs at run time returns ELIBACC if it cannot (src/provider/ibverbs.c).
+ */
 const char *pier_explain_list_error(int error)
 {
+	if (error == ELIBACC)
+		return "libibverbs.so.1 of rdma-core 34 or later cannot be opened "
+		       "(PIER_LOG=info logs the reason): install rdma-core (Debian: "
+		       "libibverbs1 and ibverbs-providers)";
 	if (error == ENOSYS)
 		return "the kernel has no RDMA support, or /dev/infiniband is not "
 		       "visible here: modprobe ib_uverbs, or pass the device into the "
@@ -99,7 +106,8 @@ int pier_device_list(struct pier_device_info **ret_list, size_t *ret_count)
 
 	/* ENOSYS: the kernel has no RDMA, and this build no soft0. */
 	if (listing.count == 0 && error && error != ENOSYS)
-		return pier_fail(error, "listing devices: %s", strerror(error));
+		return pier_fail(error, "listing devices: %s",
+				 pier_explain_list_error(error));
 	if (listing.failed) {
 		free(listing.list);
 		return pier_fail(ENOMEM, "listing devices: out of memory");

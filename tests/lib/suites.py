@@ -205,6 +205,7 @@ SUITES = {
     "strangers": Together(
         Guests(STRANGERS_GUESTS, {"guest": set(), "gcc": {"vm_strangers"}}, "gcc"),
         Tests("gcc", "strangers")),
+    "python": Tests("gcc", "python"),
     "nixl": Tests("gcc", "nixl", "nixl_wheels"),
     "fuzz": Fuzz(),
     "asan": Tests("asan", "unit", "tools", "conformance", "nixl", patience=4),

@@ -16,6 +16,9 @@ import time
 import unittest
 import uuid
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+from cases import run_cases  # noqa: E402
+
 PIER = os.environ["PIER"]
 HERE = pathlib.Path(__file__).resolve().parent
 STUB_SHELL = HERE / "stub_shell"
@@ -235,63 +238,9 @@ def shared_memory():
     return {n for n in os.listdir("/dev/shm") if "pier" in n}
 
 
-class TapResult(unittest.TestResult):
-    """Prints one line per case, preceded by its errors."""
-
-    count = 0
-
-    def say(self, verdict, test, more=""):
-        TapResult.count += 1
-        name = test.id().split(".", 1)[-1]
-        print("%s %d - %s%s" % (verdict, self.count, name, more), flush=True)
-
-    def complain(self, error, test):
-        for line in self._exc_info_to_string(error, test).splitlines():
-            print("# " + line)
-
-    def startTest(self, test):
-        super().startTest(test)
-        self.failed = False
-
-    def stopTest(self, test):
-        super().stopTest(test)
-        if self.failed:
-            self.say("not ok", test)
-
-    def addSuccess(self, test):
-        self.say("ok", test)
-
-    def addSubTest(self, test, subtest, err):
-        super().addSubTest(test, subtest, err)
-        if err:
-            print("# in %s" % subtest)
-            self.complain(err, test)
-            self.failed = True
-
-    def addFailure(self, test, err):
-        super().addFailure(test, err)
-        self.complain(err, test)
-        self.failed = True
-
-    def addError(self, test, err):
-        self.addFailure(test, err)
-
-    def addSkip(self, test, reason):
-        super().addSkip(test, reason)
-        self.say("ok", test, " # SKIP " + reason)
-
-
 def main():
     print("# PIER_SEED=%d" % SEED)
-    names = sys.argv[1:]
-    loader = unittest.defaultTestLoader
-    module = sys.modules["__main__"]
-    suite = loader.loadTestsFromNames(names, module) if names else \
-        loader.loadTestsFromModule(module)
-    result = TapResult()
-    suite.run(result)
-    print("1..%d" % TapResult.count)
-    sys.exit(0 if not result.failures and not result.errors else 1)
+    run_cases(sys.modules["__main__"], sys.argv[1:])
 
 
 __all__ = ["Case", "HERE", "MIB", "PATIENCE", "PIER", "PROMISE", "SEED", "STUB_RSH", "STUB_SHELL",

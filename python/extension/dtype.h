@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_PY_DTYPE_H
+#define PIER_PY_DTYPE_H
+
+#include "dlpack.h"
+#include "extension.h"
+
+/** A type of items, with its names in each of the interfaces. */
+struct pier_py_dtype {
+	const char *name;    /**< in NumPy, PyTorch and JAX */
+	const char *format;  /**< of the module struct; NULL: it has none */
+	const char *typestr; /**< of the CUDA array interface; NULL: none */
+	struct dlpack_type type;
+	size_t alignment;
+};
+
+/** Find a type by its name. NULL with ValueError. */
+const struct pier_py_dtype *pier_py_dtype_find(const char *name);
+
+static inline size_t pier_py_dtype_size(const struct pier_py_dtype *dtype)
+{
+	return dtype->type.bits / 8;
+}
+
+#endif

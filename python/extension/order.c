@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * The order of a shuffled epoch, without a table of it, and the reads of its batches.
+ *
+ * A Feistel network over the smallest power of two that holds all samples, with cycle
+ * walking: a result past the last sample is permuted again until it is a sample (J. Black
+ * and P. Rogaway, "Ciphers with Arbitrary Finite Domains", 2002). Each position is
+ * computed by itself, so an epoch of any size takes no memory and can be resumed
+ * anywhere. The numbers are the same on every machine and must stay so, because saved
+ * states rely on them: tests/test_order.py computes them again in Python.
+ */
+#include "extension.h"
+
+enum {
+	ROUNDS = 8,
+};
+
+struct permutation {
+	uint64_t count;
+	unsigned bits;	    /* of the domain, at least 2 */
+	unsigned left_bits; /* the others are the right half */
+	uint64_t keys[ROUNDS];
+};
+
+/* The finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014, variant 13). */
+static uint64_t mix_bits(uint64_t value)
+{
+	value = (value ^ (value >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+	value = (value ^ (value >> 27)) * UINT64_C(0x94d049bb133111eb);
+	return value ^ (value >> 31);
+}
+
+static void permutation_init(struct permutation *permutation, uint64_t count,
+			     uint64_t seed, uint64_t epoch)
+{
+	uint64_t state = mix_bits(mix_bits(seed) + epoch);
+
+	permutation->count = count;
+	permutation->bits = count <= 4 ? 2 : 64 - (unsigned)__builtin_clzll(count - 1);
+	permutation->left_bits = permutation->bits / 2;
+	for (int round = 0; round < ROUNDS; round++) {
+		state += UINT64_C(0x9e3779b97f4a7c15);
+		permutation->keys[round] = mix_bits(state);
+	}
+}
+
+static uint64_t permute_once(const struct permutation *permutation, uint64_t value)
+{
+	unsigned right_bits = permutation->bits - permutation->left_bits;
+	uint64_t left_mask = (UINT64_C(1) << permutation->left_bits) - 1;
+	uint64_t right_mask = (UINT64_C(1) << right_bits) - 1;
+	uint64_t left = value >> right_bits;
+	uint64_t right = value & right_mask;
+
+	for (int round = 0; round < ROUNDS; round += 2) {
+		left ^= mix_bits(right + permutation->keys[round]) & left_mask;
+		right ^= mix_bits(left + permutation->keys[round + 1]) & right_mask;
+	}
+	return left << right_bits | right;
+}
+
+static uint64_t permute_position(const struct permutation *permutation, uint64_t position)
+{
+	do
+		position = permute_once(permutation, position);
+	while (position >= permutation->count);
+	return position;
+}
+
+/* Whether start + i * step is a position of the epoch for each i less than length. */
+static bool positions_fit(uint64_t count, uint64_t start, uint64_t step, uint64_t length)
+{
+	uint64_t last;
+
+	return !length || (!__builtin_mul_overflow(length - 1, step, &last) &&
+			   !__builtin_add_overflow(last, start, &last) && last < count);
+}
+
+static PyObject *permute(PyObject *module, PyObject *arguments)
+{
+	unsigned long long count, seed, epoch, start, step;
+	struct permutation permutation;
+	Py_buffer out;
+	uint64_t *samples, length;
+	bool fits;
+
+	(void)module;
+	if (!PyArg_ParseTuple(arguments, "w*KKKKK:_permute", &out, &count, &seed, &epoch,
+			      &start, &step))
+		return NULL;
+	samples = out.buf;
+	length = (uint64_t)out.len / sizeof(*samples);
+	fits = out.len % sizeof(*samples) == 0 &&
+	       (uintptr_t)samples % _Alignof(uint64_t) == 0 &&
+	       positions_fit(count, start, step, length);
+	if (fits && length) {
+		permutation_init(&permutation, count, seed, epoch);
+		for (uint64_t i = 0; i < length; i++)
+			samples[i] = permute_position(&permutation, start + i * step);
+	}
+	PyBuffer_Release(&out);
+	if (fits)
+		Py_RETURN_NONE;
+	PyErr_Format(PyExc_ValueError,
+		     "%llu positions from %llu in steps of %llu are not 64-bit numbers "
+		     "below %llu",
+		     (unsigned long long)length, start, step, count);
+	return NULL;
+}
+
+/* One row of the list of reads that Ring.begin() takes. */
+struct planned_read {
+	uint64_t offset; /* in the slot */
+	uint64_t remote_offset;
+	uint64_t length;
+	uint64_t source;
+};
+
+/* One row of the index: where a sample of the dataset is. */
+struct sample_place {
+	uint64_t shard;
+	uint64_t offset;
+	uint64_t length;
+};
+
+static bool plan_rows(struct planned_read *rows, const Py_buffer *samples,
+		      const Py_buffer *table, uint64_t align)
+{
+	const struct sample_place *places = table->buf;
+	const uint64_t *numbers = samples->buf;
+	uint64_t known = (uint64_t)table->len / sizeof(*places);
+	uint64_t end = 0;
+
+	for (uint64_t i = 0; i < (uint64_t)samples->len / sizeof(*numbers); i++) {
+		uint64_t gap = (align - end % align) % align;
+		const struct sample_place *place;
+
+		if (numbers[i] >= known || __builtin_add_overflow(end, gap, &end))
+			return false;
+		place = &places[numbers[i]];
+		rows[i] = (struct planned_read){ .offset = end,
+						 .remote_offset = place->offset,
+						 .length = place->length,
+						 .source = place->shard };
+		if (__builtin_add_overflow(end, place->length, &end))
+			return false;
+	}
+	return true;
+}
+
+static bool is_uint64(const Py_buffer *buffer)
+{
+	return (uintptr_t)buffer->buf % _Alignof(uint64_t) == 0 &&
+	       buffer->len % (Py_ssize_t)sizeof(uint64_t) == 0;
+}
+
+static PyObject *plan_bytes(const Py_buffer *samples, const Py_buffer *table,
+			    uint64_t align)
+{
+	Py_ssize_t count = samples->len / (Py_ssize_t)sizeof(uint64_t);
+	PyObject *rows;
+
+	rows = PyBytes_FromStringAndSize(NULL,
+					 count * (Py_ssize_t)sizeof(struct planned_read));
+	/* The contents of a bytes object are aligned as its header is: to a pointer. */
+	if (rows && !(align && is_uint64(samples) && is_uint64(table) &&
+		      plan_rows((struct planned_read *)PyBytes_AsString(rows), samples,
+				table, align))) {
+		Py_CLEAR(rows);
+		PyErr_SetString(PyExc_ValueError,
+				"a sample is not in the table, an argument is no "
+				"array of uint64, or align is 0");
+	}
+	return rows;
+}
+
+static PyObject *plan_reads(PyObject *module, PyObject *arguments)
+{
+	Py_buffer samples, table;
+	unsigned long long align;
+	PyObject *rows;
+
+	(void)module;
+	if (!PyArg_ParseTuple(arguments, "y*y*K:_plan_reads", &samples, &table, &align))
+		return NULL;
+	rows = plan_bytes(&samples, &table, align);
+	PyBuffer_Release(&samples);
+	PyBuffer_Release(&table);
+	return rows;
+}
+
+static PyMethodDef order_functions[] = {
+	{ "_permute", permute, METH_VARARGS,
+	  "_permute(out, count, seed, epoch, start, step, /)\n--\n\n"
+	  "Write the samples at the positions start, start + step, ... of a shuffled "
+	  "epoch "
+	  "of\n"
+	  "count samples into an array of uint64." },
+	{ "_plan_reads", plan_reads, METH_VARARGS,
+	  "_plan_reads(samples, table, align, /)\n--\n\n"
+	  "Return the reads of these samples for Ring.begin(), packed into a slot in "
+	  "this "
+	  "order,\n"
+	  "each at a multiple of align. All arrays are of uint64; a row of the table is "
+	  "the "
+	  "shard,\n"
+	  "offset and length of a sample of the dataset." },
+	{ NULL },
+};
+
+int pier_py_add_order(PyObject *module)
+{
+	return PyModule_AddFunctions(module, order_functions);
+}

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <errno.h>
+#include <stddef.h>
+
+#include "dlpack_producer.h"
+#include "error.h"
+#include "view.h"
+
+PyTypeObject *pier_py_view_type;
+
+static struct pier_py_view *allocate_view(const struct pier_py_window *window,
+					  const struct pier_py_dtype *dtype,
+					  Py_ssize_t dimensions)
+{
+	struct pier_py_buffer *buffer = window->buffer;
+	allocfunc allocate = (allocfunc)PyType_GetSlot(pier_py_view_type, Py_tp_alloc);
+	struct pier_py_view *self;
+
+	if (!pier_py_use_begin(&buffer->use, "buffer"))
+		return NULL;
+	self = (struct pier_py_view *)allocate(pier_py_view_type, dimensions);
+	if (!self) {
+		pier_py_use_end(&buffer->use);
+		return NULL;
+	}
+	self->buffer = (struct pier_py_buffer *)Py_NewRef((PyObject *)buffer);
+	self->keeper = Py_XNewRef(window->keeper);
+	self->dtype = dtype;
+	self->strides = self->shape + dimensions;
+	return self;
+}
+
+/* Sets the strides and the length. Returns false with an exception. */
+static bool measure_view(struct pier_py_view *self, uint64_t offset, uint64_t total)
+{
+	uint64_t length = pier_py_dtype_size(self->dtype);
+
+	for (int i = pier_py_view_dimensions(self) - 1; i >= 0; i--) {
+		self->strides[i] = (Py_ssize_t)length;
+		if (self->shape[i] < 0) {
+			pier_py_refuse(EINVAL, "a shape has %zd items", self->shape[i]);
+			return false;
+		}
+		if (__builtin_mul_overflow(length, (uint64_t)self->shape[i], &length) ||
+		    length > PY_SSIZE_T_MAX)
+			goto out_of_range;
+	}
+	self->length = length;
+	if (offset <= total && length <= total - offset)
+		return true;
+out_of_range:
+	pier_py_refuse(ERANGE, "a view of %s at offset %llu is not inside the %llu bytes",
+		       self->dtype->name, (unsigned long long)offset,
+		       (unsigned long long)total);
+	return false;
+}
+
+/* The items that follow offset. */
+static bool take_rest(struct pier_py_view *self, uint64_t offset, uint64_t total)
+{
+	uint64_t size = pier_py_dtype_size(self->dtype);
+
+	if (offset > total || (total - offset) % size) {
+		pier_py_refuse(ERANGE,
+			       "%llu bytes have no whole number of %s at offset %llu: "
+			       "give the shape",
+			       (unsigned long long)total, self->dtype->name,
+			       (unsigned long long)offset);
+		return false;
+	}
+	self->shape[0] = (Py_ssize_t)((total - offset) / size);
+	return true;
+}
+
+static bool read_shape(struct pier_py_view *self, PyObject *shape)
+{
+	for (int i = 0; i < pier_py_view_dimensions(self); i++) {
+		PyObject *item = PyTuple_GetItem(shape, i);
+
+		self->shape[i] = PyNumber_AsSsize_t(item, PyExc_OverflowError);
+		if (self->shape[i] == -1 && PyErr_Occurred())
+			return false;
+	}
+	return true;
+}
+
+static struct pier_py_view *make_view(const struct pier_py_window *window,
+				      PyObject *shape, const struct pier_py_dtype *dtype,
+				      uint64_t offset)
+{
+	Py_ssize_t dimensions = shape ? PyTuple_Size(shape) : 1;
+	uint64_t total = window->range.length;
+	struct pier_py_view *self;
+
+	if (dimensions > PyBUF_MAX_NDIM) {
+		pier_py_refuse(EINVAL, "%zd dimensions are more than %d", dimensions,
+			       PyBUF_MAX_NDIM);
+		return NULL;
+	}
+	self = allocate_view(window, dtype, dimensions);
+	if (!self)
+		return NULL;
+	if ((shape ? read_shape(self, shape) : take_rest(self, offset, total)) &&
+	    measure_view(self, offset, total)) {
+		self->offset = window->range.offset + offset;
+		return self;
+	}
+	Py_DECREF((PyObject *)self);
+	return NULL;
+}
+
+PyObject *pier_py_window_view(const struct pier_py_window *window, PyObject *arguments,
+			      PyObject *keywords)
+{
+	static char *names[] = { "shape", "dtype", "offset", NULL };
+	const struct pier_py_dtype *dtype;
+	unsigned long long offset = 0;
+	struct pier_py_view *view;
+	const char *name = "uint8";
+	PyObject *shape = Py_None;
+
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|OsO&:view", names, &shape,
+					 &name, pier_py_uint64, &offset))
+		return NULL;
+	dtype = pier_py_dtype_find(name);
+	if (!dtype)
+		return NULL;
+	if (shape == Py_None)
+		return (PyObject *)make_view(window, NULL, dtype, offset);
+	shape = PySequence_Tuple(shape);
+	if (!shape)
+		return NULL;
+	view = make_view(window, shape, dtype, offset);
+	Py_DECREF(shape);
+	return (PyObject *)view;
+}
+
+static struct pier_py_window window_of_buffer(struct pier_py_buffer *buffer)
+{
+	return (struct pier_py_window){ buffer,
+					{ 0, pier_buffer_length(buffer->buffer) } };
+}
+
+PyObject *pier_py_view_make(struct pier_py_buffer *buffer, PyObject *arguments,
+			    PyObject *keywords)
+{
+	struct pier_py_window window;
+	PyObject *view;
+
+	if (!pier_py_use_begin(&buffer->use, "buffer"))
+		return NULL;
+	window = window_of_buffer(buffer);
+	view = pier_py_window_view(&window, arguments, keywords);
+	pier_py_use_end(&buffer->use);
+	return view;
+}
+
+struct pier_py_view *pier_py_view_all(struct pier_py_buffer *buffer)
+{
+	struct pier_py_window window;
+	struct pier_py_view *view;
+
+	if (!pier_py_use_begin(&buffer->use, "buffer"))
+		return NULL;
+	window = window_of_buffer(buffer);
+	view = make_view(&window, NULL, pier_py_dtype_find("uint8"), 0);
+	pier_py_use_end(&buffer->use);
+	return view;
+}
+
+static void delete_view(struct pier_py_view *self)
+{
+	PyObject_GC_UnTrack(self);
+	if (self->weak_references)
+		PyObject_ClearWeakRefs((PyObject *)self);
+	pier_py_use_end(&self->buffer->use);
+	Py_DECREF((PyObject *)self->buffer);
+	Py_XDECREF(self->keeper);
+	pier_py_delete(self);
+}
+
+static int traverse_view(struct pier_py_view *self, visitproc visit, void *arg)
+{
+	Py_VISIT((PyObject *)Py_TYPE((PyObject *)self));
+	Py_VISIT((PyObject *)self->buffer);
+	Py_VISIT(self->keeper);
+	return 0;
+}
+
+static int export_view(struct pier_py_view *self, Py_buffer *view, int flags)
+{
+	void *pointer;
+
+	view->obj = NULL;
+	if (!self->dtype->format) {
+		PyErr_Format(PyExc_BufferError,
+			     "the buffer protocol has no format for %s: use "
+			     "DLPack",
+			     self->dtype->name);
+		return -1;
+	}
+	if ((flags & PyBUF_WRITABLE) && self->buffer->readonly) {
+		PyErr_SetString(PyExc_BufferError, "the memory is read-only");
+		return -1;
+	}
+	if ((flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS &&
+	    pier_py_view_dimensions(self) > 1) {
+		PyErr_SetString(PyExc_BufferError, "the view is in C order");
+		return -1;
+	}
+	pointer = pier_py_buffer_map(self->buffer);
+	if (!pointer)
+		return -1;
+	*view = (Py_buffer){
+		.buf = (char *)pointer + self->offset,
+		.obj = Py_NewRef((PyObject *)self),
+		.len = (Py_ssize_t)self->length,
+		.itemsize = (Py_ssize_t)pier_py_dtype_size(self->dtype),
+		.readonly = self->buffer->readonly,
+		.ndim = pier_py_view_dimensions(self),
+		.format = flags & PyBUF_FORMAT ? (char *)self->dtype->format : NULL,
+		.shape = flags & PyBUF_ND ? self->shape : NULL,
+		.strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? self->strides
+								    : NULL,
+	};
+	return 0;
+}
+
+static PyObject *make_tuple(const Py_ssize_t *numbers, int count)
+{
+	PyObject *tuple = PyTuple_New(count);
+
+	for (int i = 0; tuple && i < count; i++) {
+		PyObject *number = PyLong_FromSsize_t(numbers[i]);
+
+		if (!number || PyTuple_SetItem(tuple, i, number) < 0)
+			Py_CLEAR(tuple);
+	}
+	return tuple;
+}
+
+static PyObject *get_shape(struct pier_py_view *self, void *unused)
+{
+	(void)unused;
+	return make_tuple(self->shape, pier_py_view_dimensions(self));
+}
+
+static PyObject *get_strides(struct pier_py_view *self, void *unused)
+{
+	(void)unused;
+	return make_tuple(self->strides, pier_py_view_dimensions(self));
+}
+
+static PyObject *get_dtype(struct pier_py_view *self, void *unused)
+{
+	(void)unused;
+	return PyUnicode_FromString(self->dtype->name);
+}
+
+static PyObject *get_buffer(struct pier_py_view *self, void *unused)
+{
+	(void)unused;
+	return Py_NewRef((PyObject *)self->buffer);
+}
+
+static PyObject *get_address(struct pier_py_view *self, void *unused)
+{
+	(void)unused;
+	return PyLong_FromUnsignedLongLong(pier_py_view_address(self));
+}
+
+/* The CUDA array interface, version 3, of numba's documentation. */
+static PyObject *get_cai(struct pier_py_view *self, void *unused)
+{
+	int32_t device = self->buffer->device.type;
+
+	(void)unused;
+	if (!self->dtype->typestr ||
+	    (device != DLPACK_CUDA && device != DLPACK_CUDA_HOST &&
+	     device != DLPACK_CUDA_MANAGED)) {
+		PyErr_Format(PyExc_AttributeError,
+			     "%s of %s has no __cuda_array_interface__: use DLPack",
+			     self->dtype->name,
+			     pier_buffer_backend(self->buffer->buffer));
+		return NULL;
+	}
+	/* Without a stream: whatever wrote the memory has completed. */
+	return Py_BuildValue("{sNsss(KN)sOsOsi}", "shape", get_shape(self, NULL),
+			     "typestr", self->dtype->typestr, "data",
+			     (unsigned long long)pier_py_view_address(self),
+			     PyBool_FromLong(self->buffer->readonly), "strides", Py_None,
+			     "stream", Py_None, "version", 3);
+}
+
+static PyObject *describe_view(struct pier_py_view *self)
+{
+	PyObject *shape = get_shape(self, NULL);
+	PyObject *text = NULL;
+
+	if (shape)
+		text = PyUnicode_FromFormat("<pier.View %R of %s at offset %llu of %R>",
+					    shape, self->dtype->name,
+					    (unsigned long long)self->offset,
+					    (PyObject *)self->buffer);
+	Py_XDECREF(shape);
+	return text;
+}
+
+static PyMethodDef view_methods[] = {
+	PIER_PY_DLPACK_METHODS(pier_py_view_dlpack, pier_py_view_dlpack_device),
+	{ NULL },
+};
+
+static PyMemberDef view_members[] = {
+	{ "__weaklistoffset__", T_PYSSIZET,
+	  offsetof(struct pier_py_view, weak_references), READONLY, NULL },
+	{ "offset", T_ULONGLONG, offsetof(struct pier_py_view, offset), READONLY,
+	  "Its first byte in the buffer." },
+	{ "nbytes", T_ULONGLONG, offsetof(struct pier_py_view, length), READONLY,
+	  "Its length in bytes." },
+	{ NULL },
+};
+
+static PyGetSetDef view_properties[] = {
+	{ "shape", (getter)get_shape, NULL, "The size of each dimension, in items.",
+	  NULL },
+	{ "strides", (getter)get_strides, NULL, "The strides of C order, in bytes.",
+	  NULL },
+	{ "dtype", (getter)get_dtype, NULL, "The name of the type of its items.", NULL },
+	{ "buffer", (getter)get_buffer, NULL, "The Buffer.", NULL },
+	{ "address", (getter)get_address, NULL, "The address of its first byte.", NULL },
+	{ "__cuda_array_interface__", (getter)get_cai, NULL,
+	  "The memory for CuPy, numba and others, if it is of CUDA.", NULL },
+	{ NULL },
+};
+
+static PyType_Slot view_slots[] = {
+	{ Py_tp_doc, "An array in a Buffer, from Buffer.view(). numpy.asarray(view) and\n"
+		     "torch.from_dlpack(view) use its memory without a copy.\n\n"
+		     "Whatever uses its memory keeps the view, so a weak reference to it "
+		     "tells when the\n"
+		     "last consumer is gone. The buffer cannot be closed before." },
+	{ Py_tp_dealloc, (void *)delete_view },
+	{ Py_tp_traverse, (void *)traverse_view },
+	{ Py_tp_repr, (void *)describe_view },
+	{ Py_tp_methods, view_methods },
+	{ Py_tp_members, view_members },
+	{ Py_tp_getset, view_properties },
+	{ Py_bf_getbuffer, (void *)export_view },
+	{ 0, NULL },
+};
+
+static PyType_Spec view_spec = {
+	.name = "pier.View",
+	.basicsize = offsetof(struct pier_py_view, shape),
+	.itemsize = 2 * sizeof(Py_ssize_t),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
+		 Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.slots = view_slots,
+};
+
+int pier_py_add_view(PyObject *module)
+{
+	return pier_py_add_type(module, &view_spec, &pier_py_view_type);
+}

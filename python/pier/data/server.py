@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A server of a data set: shards in registered memory, an index, and a control connection per client."""
+
+import contextlib
+import logging
+import os
+import secrets
+import socket
+import sys
+import threading
+import time
+import zlib
+from array import array
+from errno import EACCES, EBUSY, EINVAL
+from types import TracebackType
+
+from .. import Access, AccessDenied, Busy, Channel, Error, Invalid, ProtectionDomain
+from . import wire
+from .formats import build_index, find_sources
+from .memory import LoadedShard
+from .wire import Message, Stream
+
+_LOG = logging.getLogger(__name__)
+# For a client to prove that it has the token.
+_HELLO_SECONDS = 5.0
+# For a client to take the index and connect.
+_CONNECT_SECONDS = 60.0
+# Connections without a proof; more are closed at once.
+_MAX_STRANGERS = 64
+
+
+class Server:
+    """Serves data sets from memory, in threads of its own, from the constructor until ``close()``.
+
+    Each client gets the index once and a channel, through which it can read the shards and nothing else. On a NIC,
+    reads take no CPU time of the server. When a client ends or dies, what the server has for it is freed.
+
+    Files must not be changed while they are served from "file": clients see the changes, and a file that shrinks ends
+    the server with SIGBUS.
+
+    Any thread may use a server.
+    """
+
+    def __init__(self, *paths: str | os.PathLike[str], listen: str = "127.0.0.1:0", memory: str = "memfd:readonly",
+                 device: str | None = None, pd: ProtectionDomain | None = None, token: str | None = None,
+                 max_clients: int = 64) -> None:
+        """Load the data sets and start to serve.
+
+        paths        folders and files: WebDataset archives, MDS data sets, plain files
+        listen       "HOST:PORT", on which TCP connections are accepted; port 0: any free one
+        memory       "memfd:readonly", "udmabuf" or another backend whose memory the CPU can access: shards are copied;
+                     or "file": files are mapped and registered as they are in the page cache
+        device       a device to open; None: the default one. Ignored if `pd` is given
+        pd           a protection domain to register with; it must outlive the server
+        token        what clients must have to connect; None: that of PIER_DATA_TOKEN, or a random one
+        max_clients  connected at once
+
+        Raises Invalid if there is nothing to serve, or a file or an argument is malformed; NotSupported; errors of
+        Device, Buffer and ProtectionDomain.register(); OSError.
+        """
+        self._token = token or os.environ.get("PIER_DATA_TOKEN", "") or secrets.token_urlsafe(16)
+        self._show_token = token is not None or not os.environ.get("PIER_DATA_TOKEN")
+        self._max_clients = max_clients
+        self._lock = threading.Lock()
+        self._checksum_lock = threading.Lock()
+        self._checksums: bytes | None = None
+        self._closing = threading.Event()
+        self._connections: dict[socket.socket, threading.Thread] = {}
+        self._clients = 0
+        with contextlib.ExitStack() as undo:
+            self._listener = undo.enter_context(_listen(listen))
+            self._pd = pd if pd is not None else undo.enter_context(ProtectionDomain(device))
+            sources = find_sources([os.fspath(path) for path in paths])
+            self._shards: list[LoadedShard] = []
+            for source in sources:
+                self._shards.append(LoadedShard(self._pd, source, memory))
+                undo.callback(self._shards[-1].close)
+            self.index = build_index(sources, [shard.content for shard in self._shards])
+            """What is served."""
+            self._form = self.index.to_bytes()
+            self._remotes = b"".join(shard.region.remote.to_bytes() for shard in self._shards)
+            undo.callback(self._end_connections)
+            self._acceptor = threading.Thread(target=self._accept, name="pier.data accept", daemon=True)
+            self._acceptor.start()
+            self._undo = undo.pop_all()
+
+    @property
+    def url(self) -> str:
+        """The URL for clients: "pier://TOKEN@HOST:PORT". Without the token if it is that of PIER_DATA_TOKEN."""
+        host, port = self._listener.getsockname()[:2]
+        if host in ("0.0.0.0", "::"):
+            host = socket.gethostname()
+        return wire.make_url(self._token if self._show_token else "", host, port)
+
+    @property
+    def clients(self) -> int:
+        """The number of clients that are connected."""
+        return self._clients
+
+    def compute_checksums(self) -> None:
+        """Compute the checksums of all samples, so that the first client that asks for them does not wait."""
+        self._checksum_form()
+
+    def close(self) -> None:
+        """Disconnect all clients and free the memory. Reads of clients fail. Again at any time."""
+        self._undo.close()
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    def _end_connections(self) -> None:
+        self._closing.set()
+        # Wakes accept(2).
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._acceptor.join()
+        with self._lock:
+            connections = dict(self._connections)
+        for connection in connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        for thread in connections.values():
+            thread.join()
+
+    def _accept(self) -> None:
+        while not self._closing.is_set():
+            try:
+                connection, address = self._listener.accept()
+            except OSError as error:
+                # Out of descriptors, or the client is gone already: accept(2).
+                if not self._closing.wait(0.05):
+                    _LOG.warning("accept: %s", error.strerror)
+                continue
+            with self._lock:
+                if len(self._connections) - self._clients >= _MAX_STRANGERS:
+                    connection.close()
+                    continue
+                thread = threading.Thread(target=self._serve, args=(connection, address),
+                                          name="pier.data client", daemon=True)
+                self._connections[connection] = thread
+            thread.start()
+
+    def _serve(self, connection: socket.socket, address: tuple[str, int]) -> None:
+        """Serve one client until it is gone."""
+        peer = "client %s:%d" % address[:2]
+        try:
+            with contextlib.ExitStack() as undo:
+                # Whatever happens to one client concerns no other one.
+                stream = Stream(connection, peer)
+                try:
+                    wants_checksums, digest = self._admit(stream)
+                    undo.callback(self._leave)
+                    self._connect(stream, wants_checksums, digest, undo)
+                except Error as error:
+                    _LOG.info("%s: refused: %s", peer, error)
+                    stream.send(Message.ERROR, wire.error_payload(error), time.monotonic() + 1)
+                    return
+                while True:
+                    stream.receive((Message.PING,), 0, None)
+                    stream.send(Message.PONG, b"", time.monotonic() + _HELLO_SECONDS)
+        except (Error, OSError) as error:
+            _LOG.info("%s: ended: %s", peer, error)
+        finally:
+            connection.close()
+            with self._lock:
+                del self._connections[connection]
+
+    def _admit(self, stream: Stream) -> tuple[bool, bytes]:
+        """Wait for a hello, and count a client. Raises AccessDenied, Busy, BadMessage..."""
+        deadline = time.monotonic() + _HELLO_SECONDS
+        ours = wire.nonce()
+        stream.send(Message.CHALLENGE, ours, deadline)
+        payload = stream.receive((Message.HELLO,), wire.HELLO.size, deadline)[1]
+        if len(payload) != wire.HELLO.size:
+            raise stream.bad("hello of %d bytes, where %d are expected" % (len(payload), wire.HELLO.size))
+        theirs, proof, digest, flags, _ = wire.HELLO.unpack(payload)
+        token = self._token.encode()
+        if not wire.is_proof(proof, wire.proof(token, b"client", ours, theirs)):
+            raise AccessDenied(EACCES, "the token is wrong: take the URL that the server printed")
+        with self._lock:
+            if self._clients >= self._max_clients:
+                raise Busy(EBUSY, "it has %d clients, as many as it takes: start it with more (--max-clients)"
+                           % self._clients)
+            self._clients += 1
+        try:
+            stream.send(Message.WELCOME, wire.WELCOME.pack(wire.proof(token, b"server", theirs, ours),
+                                                           self.index.digest), deadline)
+        except Error:
+            self._leave()
+            raise
+        return bool(flags & wire.WANT_CHECKSUMS), digest
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._clients -= 1
+
+    def _connect(self, stream: Stream, wants_checksums: bool, digest: bytes, undo: contextlib.ExitStack) -> None:
+        deadline = time.monotonic() + _CONNECT_SECONDS
+        if digest != self.index.digest:
+            stream.send(Message.INDEX, self._form, deadline)
+        stream.send(Message.REMOTES, self._remotes, deadline)
+        if wants_checksums:
+            stream.send(Message.CHECKSUMS, self._checksum_form(), time.monotonic() + _CONNECT_SECONDS)
+        channel = undo.enter_context(Channel(self._pd, max_send_wr=1, max_recv_wr=1, access=Access.REMOTE_READ))
+        channel.handshake(stream.socket, timeout=_CONNECT_SECONDS)
+        stream.socket.setblocking(False)
+
+    def _checksum_form(self) -> bytes:
+        with self._checksum_lock:
+            if self._checksums is None:
+                table = self.index.table
+                rows = zip(table[0::3], table[1::3], table[2::3])
+                contents = [shard.content for shard in self._shards]
+                sums = array("I", (zlib.crc32(contents[shard][offset:offset + length])
+                                   for shard, offset, length in rows))
+                if sys.byteorder != "little":
+                    sums.byteswap()
+                self._checksums = sums.tobytes()
+            return self._checksums
+
+
+def _listen(address: str) -> socket.socket:
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isdecimal() or int(port) > 65535:
+        raise Invalid(EINVAL, "%r is no address to listen on: write HOST:PORT" % address)
+    host = host.removeprefix("[").removesuffix("]")
+    family = socket.getaddrinfo(host or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+    return socket.create_server((host, int(port)), family=family, backlog=128)

@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Runs a file of unittest cases, which prints TAP, in an interpreter with the modules it needs.
+
+    run.py pypi|debian FILE
+
+pypi: a virtual environment with the packages of requirements.txt, in the folder that
+PIER_TEST_VENV names, where it is kept. Without PyPI, the system's interpreter alone: cases
+that need a module then skip themselves. debian: the system's interpreter, whose packages
+python3-torch, python3-mpi4py and python3-pmix are older, and need an older NumPy.
+"""
+
+import fcntl
+import importlib.util
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import venv
+
+HERE = pathlib.Path(__file__).resolve().parent
+LIB = HERE.parents[1] / "tests/lib"
+REQUIREMENTS = HERE / "requirements.txt"
+# Of packages whose own requirements are large and unused here.
+ALONE = HERE / "requirements-alone.txt"
+SYSTEM = "/usr/bin/python3"
+
+
+class Unavailable(Exception):
+    """The packages cannot be had; the text is the reason."""
+
+
+def pip(folder, *arguments):
+    command = [folder / "bin/pip", "install", "--quiet", "--disable-pip-version-check",
+               "--only-binary=:all:", "--timeout", "20", "--retries", "1", *arguments]
+    done = subprocess.run([str(part) for part in command], text=True, check=False,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode:
+        raise Unavailable((done.stdout.strip().splitlines() or ["pip failed"])[-1])
+
+
+def make_venv(folder):
+    """The interpreter of the virtual environment, made by the first process that needs it."""
+    wanted = sys.version + REQUIREMENTS.read_text() + ALONE.read_text()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(str(folder) + ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        stamp = folder / "requirements.txt"
+        if not stamp.exists() or stamp.read_text() != wanted:
+            shutil.rmtree(folder, ignore_errors=True)
+            venv.create(folder, with_pip=True)
+            pip(folder, "-r", REQUIREMENTS)
+            pip(folder, "--no-deps", "-r", ALONE)
+            stamp.write_text(wanted)
+    return folder / "bin/python"
+
+
+def interpreter(kind):
+    if kind == "debian":
+        return SYSTEM if os.path.exists(SYSTEM) else sys.executable
+    try:
+        return make_venv(pathlib.Path(os.environ["PIER_TEST_VENV"]))
+    except (Unavailable, subprocess.SubprocessError) as problem:
+        print("# without the packages of PyPI: %s" % problem, flush=True)
+        return sys.executable
+
+
+def main():
+    if sys.argv[1] != "run":
+        python = str(interpreter(sys.argv[1]))
+        os.execv(python, [python, "-B", __file__, "run", *sys.argv[2:]])
+    sys.path[:0] = [str(LIB), str(HERE)]
+    from cases import run_cases
+    spec = importlib.util.spec_from_file_location(pathlib.Path(sys.argv[2]).stem, sys.argv[2])
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    if hasattr(module, "SEED"):
+        print("# PIER_SEED=%d" % module.SEED)
+    run_cases(module, sys.argv[3:])
+
+
+if __name__ == "__main__":
+    main()

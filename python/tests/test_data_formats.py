@@ -1,0 +1,523 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""pier.data: what is found in paths, and how it is indexed."""
+
+import bz2
+import gzip
+import importlib.util
+import json
+import os
+import pathlib
+import random
+import shutil
+import struct
+import subprocess
+import sys
+import tarfile
+import tempfile
+import types
+import unittest
+import unittest.mock
+
+import datasets
+import pier
+from pier.data import decode, formats
+
+SEED = int(os.environ.get("PIER_SEED", "0"), 0) or random.SystemRandom().randrange(1, 1 << 31)
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="pier-test-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.random = random.Random(SEED)
+
+    def load(self, *paths):
+        """The index of paths, and what their shards contain."""
+        sources = formats.find_sources([str(path) for path in paths])
+        contents = [memoryview(bytearray(source.length)) for source in sources]
+        for source, content in zip(sources, contents):
+            source.load(content)
+        self.contents = contents
+        return formats.build_index(sources, contents)
+
+    def sample(self, index, number):
+        """The fields of a sample, read as a client reads them."""
+        shard, offset, length = index.table[3 * number:3 * number + 3]
+        content = bytes(self.contents[shard][offset:offset + length])
+        return {name: content[f.offset:f.offset + f.length] for name, f in index.fields(number).items()}
+
+    def write(self, name, content):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        return path
+
+    def refused(self, pattern, *paths):
+        with self.assertRaisesRegex(pier.Invalid, pattern):
+            self.load(*paths)
+
+
+class Tar(Case):
+    def archive(self, files, name="a.tar", **options):
+        return self.write(name, datasets.tar_bytes(files, **options))
+
+    def check_samples(self, index, files):
+        expected = {}
+        for name, contents in files:
+            key, _, extension = name.partition(".")
+            expected.setdefault(key, {})[extension] = contents
+        self.assertEqual([index.key(n) for n in range(len(index))], list(expected))
+        for number, fields in enumerate(expected.values()):
+            self.assertEqual(self.sample(index, number), fields)
+
+    def test_headers_give_samples_in_every_format(self):
+        files = datasets.samples(self.random, 40)
+        files += [("folder/" * 30 + "x" * 120 + ".jpg", b"long name"), ("a/" + "y" * 90 + "/z.jpg", b"prefix")]
+        files += [("\u00e4.txt", b"not ASCII"), ("empty.txt", b"")]
+        for archive_format in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+            with self.subTest(archive_format):
+                self.check_samples(self.load(self.archive(files, archive_format=archive_format)), files)
+        del files[40 * 2]
+        with self.subTest("ustar"):
+            self.check_samples(self.load(self.archive(files, archive_format=tarfile.USTAR_FORMAT)), files)
+
+    def test_archive_of_tar_program_is_read(self):
+        for name, contents in datasets.samples(self.random, 5):
+            self.write("in/" + name, contents)
+        for name in ("gnu", "pax", "ustar", "v7", "oldgnu"):
+            subprocess.run(["tar", "--format=" + name, "--sort=name", "-C", self.folder / "in", "-cf",
+                            self.folder / "a.tar", "."], check=True)
+            index = self.load(self.folder / "a.tar")
+            self.assertEqual([index.key(n) for n in range(len(index))], ["./%06d" % n for n in range(5)])
+            for n in range(5):
+                self.assertEqual(self.sample(index, n)["bin"], (self.folder / ("in/%06d.bin" % n)).read_bytes())
+
+    def test_samples_follow_the_rules_of_webdataset(self):
+        files = [("a.JPG", b"1"), ("a.seg.png", b"2"), ("b.jpg", b"3"), ("a.txt", b"4"), ("README", b"5"),
+                 (".hidden", b"6"), ("__meta__", b"7"), ("__x__/c.jpg", b"8"), ("d.x/e.jpg", b"9")]
+        index = self.load(self.archive(files))
+        found = [(index.key(n), self.sample(index, n)) for n in range(len(index))]
+        self.assertEqual(found, [("a", {"jpg": b"1", "seg.png": b"2"}), ("b", {"jpg": b"3"}), ("a", {"txt": b"4"}),
+                                 ("d.x/e", {"jpg": b"9"})])
+
+    def test_two_files_with_one_extension_are_refused(self):
+        self.refused("'a' has two files with one extension", self.archive([("a.jpg", b"1"), ("a.JPG", b"2")]))
+
+    def test_index_of_dali_is_used(self):
+        files = datasets.samples(self.random, 30)
+        path = self.archive(files, "data.v2.tar")
+        for name in ("data.v2.idx", "data.idx"):
+            datasets.wds2idx(path, self.folder / name)
+            self.check_samples(self.load(path), files)
+            # A shorter index shows that it is the index that was read.
+            lines = (self.folder / name).read_text().splitlines(True)
+            (self.folder / name).write_text("v1.2 10\n" + "".join(lines[1:11]))
+            self.check_samples(self.load(path), files[:20])
+            (self.folder / name).unlink()
+
+    def test_index_without_names_is_not_needed(self):
+        files = datasets.samples(self.random, 3)
+        path = self.archive(files)
+        (self.folder / "a.idx").write_text("v1.1 1\nbin 512 5\n")
+        self.check_samples(self.load(path), files)
+
+    def test_index_that_does_not_fit_is_refused(self):
+        path = self.archive(datasets.samples(self.random, 3))
+        datasets.wds2idx(path, self.folder / "a.idx")
+        lines = (self.folder / "a.idx").read_text().splitlines(True)
+        first = lines[1].split()
+
+        def refused(pattern, *changed):
+            (self.folder / "a.idx").write_text("".join(changed))
+            self.refused(pattern, path)
+
+        refused("first line is not", "v1.3 3\n", *lines[1:])
+        refused("first line is not", "v1.2 x\n", *lines[1:])
+        refused("first line is not")
+        refused("it has 2 samples, and its first line says 3", *lines[:3])
+        refused("line 2 is not a list", lines[0], "bin 512 5\n")
+        refused("line 3 is not a list", *lines[:2], "\n")
+        for changes in (("512", "1024"), ("512", "513"), ("512", "0"), ("512", "99999999999"), ("512", "-512"),
+                        (first[2], str(int(first[2]) + 1)), (first[2], "x")):
+            refused("line 2: a.tar has no file of", lines[0], lines[1].replace(*changes, 1))
+
+    def test_other_members_are_left_out_with_a_reason(self):
+        def member(name, kind, target=""):
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, target
+            return (name, info)
+
+        files = [("a.jpg", b"1"), member("folder", tarfile.DIRTYPE), member("b.jpg", tarfile.SYMTYPE, "a.jpg"),
+                 member("c.jpg", tarfile.LNKTYPE, "a.jpg"), member("d.jpg", tarfile.FIFOTYPE), ("e.jpg", b"2")]
+        with self.assertLogs("pier.data", "WARNING") as log:
+            self.check_samples(self.load(self.archive(files)), [files[0], files[-1]])
+        self.assertEqual([line.split("'")[1] for line in log.output], ["b.jpg", "c.jpg", "d.jpg"])
+
+    def test_sparse_members_are_refused(self):
+        with open(self.folder / "holes.bin", "wb") as file:
+            file.truncate(1 << 20)
+            file.seek(1 << 19)
+            file.write(b"x")
+        for options in (["--format=gnu"], ["--format=pax"], ["--format=pax", "--sparse-version=0.1"]):
+            subprocess.run(["tar", "--sparse", *options, "-C", self.folder, "-cf", self.folder / "a.tar",
+                            "holes.bin"], check=True)
+            self.refused("is sparse", self.folder / "a.tar")
+
+    def test_truncated_archive_is_refused(self):
+        content = datasets.tar_bytes([("a.bin", bytes(1000)), ("b.bin", bytes(10))], end=False)
+        for length in (512 + 999, 512 + 1024 + 100, 512 + 1024 + 512 + 5):
+            self.refused("is truncated|ends in the header", self.write("a.tar", content[:length]))
+        self.assertEqual(len(self.load(self.write("a.tar", content[:512 + 1024]))), 1)
+
+    def test_compressed_archive_is_refused(self):
+        content = datasets.tar_bytes(datasets.samples(self.random, 4))
+        self.refused("not a compressed one", self.write("a.tar", gzip.compress(content)))
+
+    def test_damaged_headers_never_harm(self):
+        content = bytearray(datasets.tar_bytes(datasets.samples(self.random, 4), tarfile.PAX_FORMAT))
+        for _ in range(1000):
+            position = self.random.randrange(len(content))
+            old = content[position]
+            content[position] = self.random.randrange(256)
+            # Every second damage has the right checksum.
+            start = position // 512 * 512
+            saved = content[start + 148:start + 156]
+            if self.random.random() < .5:
+                total = sum(content[start:start + 512]) - sum(saved) + 256
+                content[start + 148:start + 156] = b"%06o\0 " % total
+            path = self.write("a.tar", content)
+            try:
+                self.load(path)
+            except pier.Invalid:
+                pass
+            content[start + 148:start + 156] = saved
+            content[position] = old
+
+    def test_malformed_pax_headers_are_refused(self):
+        good = b"9 a=bcde\n"
+        for records, pattern in ((b"5 ab\n", "malformed"), (b"99 a=b\n", "malformed"), (b"-9 a=bcde\n", "malformed"),
+                                 (b"9a=bcdef\n", "malformed"), (b"0 a=b\n", "malformed"), (b"1 a=b\n", "malformed"),
+                                 (good + b"14 size=1e100\n", "no number"), (good + b"11 size=-1\n", "no number"),
+                                 (b"28 size=9999999999999999999\n", "truncated")):
+            info = tarfile.TarInfo("pax")
+            info.type, info.size = tarfile.XHDTYPE, len(records)
+            padded = records + bytes(-len(records) % 512)
+            content = info.tobuf(tarfile.USTAR_FORMAT) + padded + datasets.tar_bytes([("a.bin", b"1")])
+            with self.subTest(records):
+                self.refused(pattern, self.write("a.tar", content))
+
+    def test_archives_of_a_folder_are_served_in_order(self):
+        for number in (2, 0, 1):
+            self.archive([("%d.bin" % number, b"x" * number)], "s-%d.tar" % number)
+        self.write("notes.txt", b"not served")
+        index = self.load(self.folder)
+        self.assertEqual([shard.name for shard in index.shards], ["s-0.tar", "s-1.tar", "s-2.tar"])
+        self.assertEqual([index.key(n) for n in range(3)], ["0", "1", "2"])
+        self.assertEqual(list(index.table[0::3]), [0, 1, 2])
+        (self.folder / "sub").mkdir()
+        shutil.copy(self.folder / "s-0.tar", self.folder / "sub")
+        self.refused("two shards have the name", self.folder / "s-0.tar", self.folder / "sub")
+
+    def test_list_of_wids_is_read(self):
+        self.archive(datasets.samples(self.random, 3), "x/s-0.tar")
+        self.archive(datasets.samples(self.random, 4), "x/s-1.tar")
+        shards = [{"url": "s-1.tar", "nsamples": 4}, {"url": "s-0.tar", "nsamples": 3}]
+
+        def write(**content):
+            return self.write("index.wids.json", json.dumps({"wids_version": 1, **content}).encode())
+
+        index = self.load(write(shardlist=shards, base="x"))
+        self.assertEqual([shard.name for shard in index.shards], ["s-1.tar", "s-0.tar"])
+        self.assertEqual(len(index), 7)
+        shards[0]["nsamples"] = 5
+        self.refused("it has 4 samples, and .* says 5", write(shardlist=shards, base="x"))
+        self.refused("malformed", write())
+        self.refused("http://a/s-0.tar is not a file", write(shardlist=[{"url": "http://a/s-0.tar", "nsamples": 1}]))
+
+
+def reference_writer(case):
+    """NumPy and MDSWriter of mosaicml-streaming, without what it imports and does not need here (PyTorch...)."""
+    try:
+        import numpy
+    except ImportError:
+        case.skipTest("NumPy is not installed")
+    spec = importlib.util.find_spec("streaming")
+    if not spec or not (pathlib.Path(spec.origin).parent / "base/format/mds/writer.py").exists():
+        case.skipTest("mosaicml-streaming is not installed")
+    patch = unittest.mock.patch.dict(sys.modules)
+    patch.start()
+    case.addCleanup(patch.stop)
+    for name in ("streaming", "streaming.base", "streaming.base.format", "streaming.base.format.base",
+                 "streaming.base.format.mds"):
+        sys.modules[name] = types.ModuleType(name)
+        sys.modules[name].__path__ = [str(pathlib.Path(spec.origin).parents[1] / name.replace(".", "/"))]
+    for _ in range(30):
+        try:
+            return numpy, importlib.import_module("streaming.base.format.mds.writer").MDSWriter
+        except ModuleNotFoundError as error:
+            sys.modules[error.name] = unittest.mock.MagicMock()
+    raise AssertionError("mosaicml-streaming cannot be imported")
+
+
+COLUMNS = [("image", "jpeg", None), ("label", "int", 8), ("text", "str", None)]
+
+
+def rows(random, count):
+    return [[random.randbytes(random.randrange(2000)), struct.pack("<q", n), ("text %d" % n).encode()]
+            for n in range(count)]
+
+
+class Mds(Case):
+    def test_columns_are_fields(self):
+        shards = [rows(self.random, 7), rows(self.random, 1), rows(self.random, 12)]
+        datasets.write_mds(self.folder, COLUMNS, shards)
+        index = self.load(self.folder)
+        self.assertEqual(len(index), 20)
+        self.assertEqual([shard.name for shard in index.shards], ["shard.%05d.mds" % n for n in range(3)])
+        for number, row in enumerate([row for shard in shards for row in shard]):
+            self.assertEqual(self.sample(index, number), dict(zip(("image", "label", "text"), row)))
+            self.assertEqual([field.encoding for field in index.fields(number).values()], ["jpeg", "int", "str"])
+            self.assertEqual(index.key(number), "")
+
+    def test_shards_of_mosaicml_streaming_are_read(self):
+        numpy, writer = reference_writer(self)
+        columns = {"number": "int", "values": "ndarray:int16", "raw": "bytes", "any": "ndarray", "about": "json"}
+        expected = [{"number": n, "values": numpy.arange(n + 1, dtype="int16"), "raw": self.random.randbytes(n),
+                     "any": numpy.ones((n + 1, 300), "float32"), "about": {"n": n}} for n in range(20)]
+        with writer(columns=columns, out=str(self.folder / "out"), size_limit=100000) as out:
+            for sample in expected:
+                out.write(sample)
+        index = self.load(self.folder / "out")
+        self.assertGreater(len(index.shards), 1)
+        for number, sample in enumerate(expected):
+            fields = self.sample(index, number)
+            self.assertEqual(set(fields), set(columns))
+            for name, field in index.fields(number).items():
+                numpy.testing.assert_array_equal(decode(field.encoding, fields[name]), sample[name])
+
+    def test_compressed_shards_are_decompressed(self):
+        shards = [rows(self.random, 5)]
+        methods = {"gz": gzip.compress, "bz2:9": bz2.compress}
+        try:
+            import zstandard
+            methods["zstd:3"] = zstandard.compress
+        except ImportError:
+            print("# zstd is not tested: no package zstandard")
+        for name, compress in methods.items():
+            with self.subTest(name):
+                datasets.write_mds(self.folder, COLUMNS, shards, name, compress)
+                index = self.load(self.folder)
+                self.assertEqual(self.sample(index, 4), dict(zip(("image", "label", "text"), shards[0][4])))
+                packed = next(self.folder.glob("*.mds.*"))
+                content = packed.read_bytes()
+                packed.write_bytes(content[:len(content) // 2])
+                self.refused("malformed|instead of", self.folder)
+                packed.write_bytes(bytes(100))
+                self.refused("malformed|instead of", self.folder)
+                packed.write_bytes(compress(gzip.decompress(gzip.compress(bytes(1 << 20)))))
+                self.refused("more bytes", self.folder)
+                packed.unlink()
+
+    def test_other_compressions_are_refused(self):
+        datasets.write_mds(self.folder, COLUMNS, [rows(self.random, 1)], "br", gzip.compress)
+        with self.assertRaisesRegex(pier.NotSupported, "compression 'br' is not supported"):
+            self.load(self.folder)
+
+    def test_decompressed_shard_is_preferred(self):
+        datasets.write_mds(self.folder, COLUMNS, [rows(self.random, 2)], "br", gzip.compress)
+        packed = next(self.folder.glob("*.mds.br"))
+        packed.with_suffix("").write_bytes(gzip.decompress(packed.read_bytes()))
+        self.assertEqual(len(self.load(self.folder)), 2)
+
+    def test_malformed_index_is_refused(self):
+        datasets.write_mds(self.folder, COLUMNS, [rows(self.random, 2)])
+        good = json.loads((self.folder / "index.json").read_text())
+
+        def refused(pattern, change):
+            content = json.loads(json.dumps(good))
+            change(content["shards"][0])
+            (self.folder / "index.json").write_text(json.dumps(content))
+            self.refused(pattern, self.folder)
+
+        refused("'samples' is missing", lambda shard: shard.pop("samples"))
+        refused("malformed", lambda shard: shard.pop("raw_data"))
+        refused("only version 2", lambda shard: shard.update(version=3))
+        refused("only version 2", lambda shard: shard.update(format="json"))
+        refused("leads out", lambda shard: shard["raw_data"].update(basename="../x.mds"))
+        refused("leads out", lambda shard: shard["raw_data"].update(basename="/etc/passwd"))
+        refused("malformed", lambda shard: shard["column_names"].pop())
+        refused("negative", lambda shard: shard.update(column_sizes=[-1, 8, None]))
+        refused("malformed", lambda shard: shard.update(column_sizes="xyz"))
+        refused("has 2 samples, and index.json says 3", lambda shard: shard.update(samples=3))
+        refused("too few for", lambda shard: shard.update(samples=1 << 40))
+        refused("too few for", lambda shard: shard.update(samples=-1))
+        refused("instead of", lambda shard: shard["raw_data"].update(bytes=10))
+        refused("instead of", lambda shard: shard["raw_data"].update(bytes=1 << 20))
+        for text in ("", "[]", "{}", "{\"shards\": 1}", "{\"shards\": [1]}", "[" * 100000, "\xff"):
+            (self.folder / "index.json").write_text(text)
+            self.refused("malformed", self.folder)
+
+    def test_malformed_shard_is_refused(self):
+        datasets.write_mds(self.folder, COLUMNS, [rows(self.random, 3)])
+        shard = self.folder / "shard.00000.mds"
+        good = shard.read_bytes()
+        first = struct.unpack_from("<I", good, 4)[0]
+        for offset, value, pattern in (
+                (0, 2, "it has 2 samples"), (4, 8, "out of order"), (8, 1 << 31, "out of order"),
+                (16, len(good) + 1, "out of order"), (first, 1 << 30, "exceeds the sample"),
+                (8, first + 4, "too short"), (8, first, "too short")):
+            content = bytearray(good)
+            struct.pack_into("<I", content, offset, value)
+            shard.write_bytes(content)
+            with self.subTest(offset=offset, value=value):
+                self.refused(pattern, self.folder)
+
+    def test_fields_decode(self):
+        self.assertEqual(decode("int", struct.pack("<q", -5)), -5)
+        self.assertEqual(decode("float32", struct.pack("<f", 1.5)), 1.5)
+        self.assertEqual(decode("str", memoryview("\u00e4".encode())), "\u00e4")
+        self.assertEqual(decode("str_int", b"-12"), -12)
+        self.assertEqual(str(decode("str_decimal", b"0.10")), "0.10")
+        self.assertEqual(decode("json", b"{\"a\": [1]}"), {"a": [1]})
+        image = memoryview(b"image")
+        self.assertIs(decode("jpeg", image), image)
+        self.assertIs(decode("", image), image)
+        for encoding, data in (("int", b"1234"), ("uint8", b""), ("str", b"\xff"), ("str_int", b"x"), ("json", b"{"),
+                               ("str_decimal", b"x"), ("json", b"[" * 100000)):
+            with self.assertRaisesRegex(pier.Invalid, "does not fit its encoding"):
+                decode(encoding, data)
+        with self.assertRaisesRegex(pier.NotSupported, "can execute code"):
+            decode("pkl", b"cos\nsystem\n")
+        with self.assertRaisesRegex(pier.NotSupported, "is unknown"):
+            decode("x", b"")
+
+    def test_arrays_decode_without_a_copy(self):
+        try:
+            import numpy
+        except ImportError:
+            self.skipTest("NumPy is not installed")
+        values = numpy.arange(12, dtype="int16").reshape(3, 4)
+        raw = values.tobytes()
+        for encoding, head in (
+                ("ndarray", bytes([17, 2 << 2, 3, 4])), ("ndarray:int16", bytes([2 << 2 | 1, 3, 0, 4, 0])),
+                ("ndarray:int16:3,4", b"")):
+            data = bytearray(head + raw)
+            array = decode(encoding, data)
+            numpy.testing.assert_array_equal(array, values)
+            data[-1] = 99
+            self.assertEqual(array[2, 3], 99 << 8 | 11)
+        for encoding, data in (
+                ("ndarray", b""), ("ndarray", b"\x05\x04"), ("ndarray", b"\x08"), ("ndarray", b"\x08\xff"),
+                ("ndarray", b"\x08\x04\x05abc"), ("ndarray:object:1", b"12345678"), ("ndarray:int16:3,4", b"abc"),
+                ("ndarray:int16:x", b"ab"), ("ndarray", b"\x09\x04\xff")):
+            with self.subTest(encoding=encoding, data=data), self.assertRaises(pier.Invalid):
+                decode(encoding, data)
+
+
+class Files(Case):
+    def test_plain_files_are_samples(self):
+        contents = {"cat/1.jpg": self.random.randbytes(1000), "cat/2.jpg": b"", "dog/1.jpg": b"x", "z.bin": bytes(64)}
+        for name, content in contents.items():
+            self.write(name, content)
+        self.write(".hidden", b"h")
+        self.write(".git/config", b"h")
+        index = self.load(self.folder)
+        self.assertEqual([index.key(n) for n in range(len(index))], list(contents))
+        self.assertEqual([self.sample(index, n)["data"] for n in range(4)], list(contents.values()))
+        self.assertEqual([offset % 64 for offset in index.table[1::3]], [0] * 4)
+        self.assertEqual(index.max_sample_length, 1000)
+
+    def test_small_files_share_a_shard_and_large_ones_do_not(self):
+        for number in range(3):
+            with open(self.folder / str(number), "wb") as file:
+                file.truncate(25 << 20)
+        self.write("3", b"3")
+        index = self.load(self.folder)
+        self.assertEqual([shard.name for shard in index.shards], ["0", "2"])
+        self.assertEqual(list(index.table[0::3]), [0, 0, 1, 1])
+
+    def test_one_file_is_mappable(self):
+        path = self.write("tokens.bin", bytes(100))
+        self.assertEqual([source.file for source in formats.find_sources([path])], [str(path)])
+        self.write("b", b"2")
+        self.assertEqual([source.file for source in formats.find_sources([self.folder])], [None])
+
+    def test_empty_folder_and_file(self):
+        self.refused("nothing to serve", self.folder)
+        index = self.load(self.write("x", b""))
+        self.assertEqual((len(index), index.max_sample_length), (1, 0))
+        with self.assertRaises(FileNotFoundError):
+            self.load(self.folder / "missing")
+
+    def test_file_that_changes_is_refused(self):
+        path = self.write("x", b"123")
+        sources = formats.find_sources([path])
+        for content in (b"12", b"1234"):
+            path.write_bytes(content)
+            with self.assertRaisesRegex(pier.Invalid, "do not change it"):
+                sources[0].load(memoryview(bytearray(3)))
+
+
+class IndexForm(Case):
+    def index(self):
+        self.write("a.tar", datasets.tar_bytes(datasets.samples(self.random, 10)))
+        os.makedirs(self.folder / "m", exist_ok=True)
+        datasets.write_mds(self.folder / "m", COLUMNS, [rows(self.random, 5)])
+        return self.load(self.folder / "a.tar", self.folder / "m")
+
+    def test_form_yields_the_same_index(self):
+        index = self.index()
+        copy = pier.data.Index.from_bytes(memoryview(index.to_bytes()))
+        self.assertEqual(copy.shards, index.shards)
+        self.assertEqual(copy.table, index.table)
+        self.assertEqual(copy.digest, index.digest)
+        for number in range(-15, 15):
+            self.assertEqual(copy.key(number), index.key(number))
+            self.assertEqual(copy.fields(number), index.fields(number))
+        for number in (15, -16):
+            with self.assertRaises(IndexError):
+                copy.key(number)
+            with self.assertRaises(IndexError):
+                copy.fields(number)
+        self.assertEqual(copy.max_sample_length, max(index.table[2::3]))
+        with self.assertRaises(TypeError):
+            copy.table[0] = 1
+
+    def test_form_is_that_of_the_documentation(self):
+        self.write("f", b"12345")
+        form = self.load(self.folder / "f").to_bytes()
+        expected = struct.pack("<4sHHQIIQQQ", b"PrIX", 1, 0, len(form), 1, 1, 1, 1, 6)
+        expected += struct.pack("<Q", 5) + struct.pack("<3Q", 0, 0, 5) + struct.pack("<3Q", 0, 0, 5)
+        expected += struct.pack("<I", 0) + struct.pack("<4I", 1, 4, 0, 1) + b"fdataf"
+        self.assertEqual(form, expected)
+
+    def test_damaged_form_is_refused_or_consistent(self):
+        good = self.index().to_bytes()
+        for _ in range(1500):
+            content = bytearray(good)
+            for _ in range(self.random.randrange(1, 4)):
+                content[self.random.randrange(len(content))] = self.random.choice((0, 1, 127, 128, 255))
+            if self.random.random() < .1:
+                del content[self.random.randrange(len(content)):]
+            try:
+                index = pier.data.Index.from_bytes(content)
+            except pier.BadMessage:
+                continue
+            for n in range(len(index)):
+                shard, offset, length = index.table[3 * n:3 * n + 3]
+                self.assertLessEqual(offset + length, index.shards[shard].length)
+                for field in index.fields(n).values():
+                    self.assertLessEqual(field.offset + field.length, length)
+
+    def test_counts_allocate_nothing(self):
+        form = struct.pack("<4sHHQIIQQQ", b"PrIX", 1, 0, 48, 0, 0, 1 << 60, 1 << 62, 1 << 63)
+        with self.assertRaisesRegex(pier.BadMessage, "its contents need"):
+            pier.data.Index.from_bytes(form)
+        with self.assertRaisesRegex(pier.BadMessage, "version 2 is not known"):
+            pier.data.Index.from_bytes(struct.pack("<4sHHQIIQQQ", b"PrIX", 2, 0, 48, 0, 0, 0, 0, 0))
+
+
+if __name__ == "__main__":
+    print("# PIER_SEED=%d" % SEED)
+    unittest.main()

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The loader when servers and clients die: every sample comes once, in the seeded order, and nothing is left."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pier
+import serving
+from pier.data.loader import Loader
+from pier.data.order import Order
+
+# Reads go through the server's process instead of its memory, so that it can be stopped.
+OVER_TCP = {"PIER_SOFT_UNIX": "off"}
+
+
+class FaultTest(serving.Case):
+    COUNT = 300
+
+    def setUp(self):
+        super().setUp()
+        self.set_environment(PIER_SOFT_UNIX="")
+
+    def set_environment(self, **variables):
+        for name, value in variables.items():
+            before = os.environ.pop(name, None)
+            if before is not None:
+                self.addCleanup(os.environ.__setitem__, name, before)
+            if value:
+                os.environ[name] = value
+                self.addCleanup(os.environ.pop, name, None)
+
+    def load(self, *servers, **options):
+        loader = Loader([server.url for server in servers], 7, **{
+            "device": "soft0", "seed": 3, "checksums": True, "timeout": serving.PATIENCE, "stall": 0.5, **options})
+        self.addCleanup(loader.close)
+        return loader
+
+    def expected(self, epoch=0):
+        order = Order(self.COUNT, 7, seed=3, epoch=epoch)
+        return [sample for number in range(order.batches) for sample in order.batch(number)]
+
+    def read_with(self, loader, number, action):
+        """Read an epoch, and do something before a batch is taken."""
+        samples = []
+        for batch in loader:
+            if batch.number == number:
+                action()
+            self.check_batch(batch)
+            samples += batch.samples
+            del batch
+        return samples
+
+    def test_killed_server_is_replaced_in_the_middle_of_an_epoch(self):
+        for environment in ({}, OVER_TCP):
+            self.set_environment(**environment)
+            for number in (0, 1, 7):
+                dying, other = self.serve(), self.serve()
+                with self.load(dying, other) as loader:
+                    self.assertEqual(self.read_with(loader, number, dying.kill), self.expected())
+                    self.assertEqual(self.read(loader), self.expected(1))
+                    self.assertEqual(loader.stats()["failovers"], 1)
+
+    def test_kill_at_any_moment_loses_and_repeats_nothing(self):
+        for _ in range(5):
+            dying, other = self.serve(), self.serve()
+            killer = threading.Timer(self.random.uniform(0, 0.02), dying.kill)
+            with self.load(dying, other) as loader:
+                killer.start()
+                for epoch in range(3):
+                    self.assertEqual(self.read(loader), self.expected(epoch))
+            killer.join()
+
+    def test_stopped_server_is_given_up(self):
+        self.set_environment(**OVER_TCP)
+        stopped, other = self.serve(**OVER_TCP), self.serve(**OVER_TCP)
+        with self.load(stopped, other) as loader:
+            self.assertEqual(self.read_with(loader, 3, lambda: stopped.signal(signal.SIGSTOP)), self.expected())
+            stats = loader.stats()
+            self.assertEqual(stats["failovers"], 1)
+            self.assertGreaterEqual(stats["retries"], 1)
+            # Its old reads must not arrive in slots that hold other samples now.
+            stopped.signal(signal.SIGCONT)
+            self.assertEqual(self.read(loader), self.expected(1))
+
+    def test_server_that_comes_back_is_used_again(self):
+        first, other = self.serve(), self.serve()
+        with self.load(first, other) as loader:
+            self.assertEqual(self.read_with(loader, 2, first.kill), self.expected())
+            again = self.serve("--listen", first.address, self.folder / "data")
+            self.assertEqual(again.url, first.url)
+
+            def read_servers():
+                return {batch.server for batch in loader}
+
+            self.wait_for(lambda: len(read_servers()) == 2, "the server is not used again")
+
+    def test_single_server_that_is_restarted_continues_the_epoch(self):
+        server = self.serve()
+        with self.load(server) as loader:
+            def restart():
+                server.kill()
+                self.serve("--listen", server.address, self.folder / "data")
+
+            self.assertEqual(self.read_with(loader, 5, restart), self.expected())
+            self.assertEqual(loader.stats()["failovers"], 1)
+
+    def test_server_that_comes_back_with_other_data_is_not_used(self):
+        server = self.serve()
+        self.write_dataset(self.folder / "other", 10)
+        with self.load(server, timeout=0.5) as loader:
+            next(iter(loader)).release()
+            server.kill()
+            self.serve("--listen", server.address, self.folder / "other")
+            with self.assertRaisesRegex(pier.TimedOut, "no server answers: .*serves other data"):
+                self.wait_for(lambda: next(iter(loader)).release(), "no error")
+
+    def test_deadline_names_the_servers_when_all_are_dead(self):
+        servers = [self.serve(), self.serve()]
+        with self.load(*servers, timeout=0.5) as loader:
+            for server in servers:
+                server.kill()
+            began = time.monotonic()
+            with self.assertRaisesRegex(pier.TimedOut, "no server answers: .*%s: .*; .*%s: " % (
+                    servers[0].address, servers[1].address)):
+                for batch in loader:
+                    self.check_batch(batch)
+                    batch.release()
+            self.assertGreaterEqual(time.monotonic() - began, 0.5)
+
+    def test_server_that_is_not_there_raises_its_error(self):
+        server = self.serve()
+        server.kill()
+        descriptors = serving.count_descriptors()
+        with self.assertRaises(pier.ConnectionLost):
+            self.load(server)
+        self.wait_for(lambda: serving.count_descriptors() <= descriptors, "descriptors are left")
+
+    def test_dead_server_at_the_start_does_not_matter(self):
+        dead, server = self.serve(), self.serve()
+        dead.kill()
+        with self.load(dead, server) as loader:
+            self.assertEqual(self.read(loader), self.expected())
+
+    def test_killed_client_costs_the_server_nothing(self):
+        server = self.serve()
+        with self.load(server) as loader:
+            next(iter(loader))
+        script = """if True:
+            import sys, time
+            from pier.data.loader import Loader
+            loader = Loader(sys.argv[1], 7, device="soft0", slots=3)
+            iterator = iter(loader)
+            batches = [next(iterator), next(iterator)]
+            print("reading", flush=True)
+            time.sleep(600)
+        """
+        self.wait_for(lambda: not self.has_client(server), "the first client stays")
+        idle = server.descriptors()
+        for environment in ({}, {}, OVER_TCP, OVER_TCP):
+            client = subprocess.Popen([sys.executable, "-B", "-c", script, server.url], stdout=subprocess.PIPE,
+                                      env={**os.environ, **environment})
+            self.addCleanup(client.wait)
+            self.addCleanup(client.kill)
+            with client.stdout:
+                self.assertEqual(client.stdout.readline(), b"reading\n")
+            self.assertGreater(server.descriptors()[0], idle[0])
+            client.kill()
+            self.wait_for(lambda: server.descriptors() == idle, "the server keeps something of the client")
+
+    def has_client(self, server):
+        """Whether the kernel has an established connection at the port of a server."""
+        port = int(server.address.rpartition(":")[2])
+        with open("/proc/net/tcp") as table:
+            rows = [line.split() for line in table][1:]
+        return any(int(row[1].rpartition(":")[2], 16) == port and row[3] == "01" for row in rows)
+
+
+if __name__ == "__main__":
+    serving.main()

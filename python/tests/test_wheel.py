@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The wheel that tools/wheel makes, in clean virtual environments, and installing the sources.
+
+PIER_TEST_WHEEL names the folder that keeps the wheel's build and its tools.
+"""
+
+import os
+import pathlib
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import zipfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "python/pier"
+KEPT = pathlib.Path(os.environ["PIER_TEST_WHEEL"])
+MINORS = range(11, 16)
+# What every Linux with glibc has.
+LIBRARIES = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1"}
+
+
+def run(*command, **options):
+    """The output of a command, which must succeed."""
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = subprocess.run([str(part) for part in command], text=True, check=False, env=env,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
+    if done.returncode:
+        raise AssertionError("%s: exit status %d\n%s" % (command, done.returncode, done.stdout))
+    return done.stdout
+
+
+def answer(python, code):
+    done = subprocess.run([python, "-c", code], stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def interpreters():
+    """Path of each CPython from 3.11 on, by (minor version, whether it is free-threaded)."""
+    names = ["python3", *("python3.%d%s" % (minor, t) for minor in MINORS for t in ("", "t"))]
+    found = [shutil.which(name) for name in names] + ["/usr/bin/python3", sys.executable]
+    # pyenv's shims start one version; the others are in folders beside them.
+    for shims in {pathlib.Path(path).parent for path in found if path}:
+        found += shims.parent.glob("versions/*/bin/python3")
+    by_version = {}
+    for path in found:
+        version = path and answer(path, "import sys, sysconfig; print(sys.version_info[1], "
+                                  "int(bool(sysconfig.get_config_var('Py_GIL_DISABLED'))))")
+        if version:
+            minor, free = map(int, version.split())
+            if minor in MINORS:
+                by_version.setdefault((minor, bool(free)), path)
+    return by_version
+
+
+def make_wheel():
+    done = subprocess.run([ROOT / "tools/wheel", KEPT], text=True, check=False,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if done.returncode == os.EX_UNAVAILABLE:
+        raise unittest.SkipTest("the tools for wheels cannot be had from PyPI")
+    if done.returncode:
+        raise AssertionError(done.stderr)
+    return pathlib.Path(done.stdout.splitlines()[-1])
+
+
+class Place(unittest.TestCase):
+    """A case with a folder of its own."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="pier-wheel-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def check(self, python):
+        """Copies bytes in an interpreter that has the package installed."""
+        output = run(python, "-B", ROOT / "python/tests/installed.py", cwd=self.folder)
+        self.assertEqual(output, "soft0: straight into place\n")
+
+
+class Wheel(Place):
+    @classmethod
+    def setUpClass(cls):
+        cls.wheel = make_wheel()
+
+    def test_wheel_is_for_any_cpython_and_glibc(self):
+        self.assertRegex(self.wheel.name, r"^pier-[\d.]+-cp311-abi3-manylinux_2_28_%s\.whl$" %
+                         platform.machine())
+
+    def test_wheel_has_the_package_the_licences_and_no_library(self):
+        names = set(zipfile.ZipFile(self.wheel).namelist())
+        expected = {"pier/%s" % file.relative_to(PACKAGE) for file in PACKAGE.rglob("*")
+                    if file.suffix in (".py", ".pyi", ".typed")} | {"pier/_pier.abi3.so"}
+        self.assertEqual({name for name in names if ".dist-info/" not in name}, expected)
+        for licence in ("/LICENSE", "/LICENSE.libsodium"):
+            self.assertTrue([name for name in names if name.endswith(licence)])
+
+    def test_extension_needs_glibc_alone_and_exports_its_entry(self):
+        with zipfile.ZipFile(self.wheel) as archive:
+            library = archive.extract("pier/_pier.abi3.so", self.folder)
+        needed = set(re.findall(r"NEEDED.*\[(.*)\]", run("readelf", "-d", library)))
+        self.assertEqual({name for name in needed - LIBRARIES if "ld-linux" not in name}, set())
+        defined = re.findall(r" [A-TV-Z] (\w+)", run("nm", "-D", library))
+        self.assertEqual(defined, ["PyInit__pier"])
+
+    def test_wheel_works_in_clean_environments(self):
+        found = {key: path for key, path in interpreters().items() if not key[1]}
+        self.assertTrue(found)
+        for (minor, _), path in sorted(found.items()):
+            with self.subTest("3.%d" % minor):
+                place = self.folder / str(minor)
+                run(path, "-m", "venv", place)
+                run(place / "bin/pip", "install", "--quiet", "--no-index", "--no-deps",
+                    "--disable-pip-version-check", self.wheel)
+                self.check(place / "bin/python")
+                print("# CPython 3.%d" % minor)
+
+
+class Sources(Place):
+    """pip install . with the machine's own compiler."""
+
+    @classmethod
+    def setUpClass(cls):
+        make_wheel()  # for its tools
+
+    def install(self, python, *options):
+        tools = KEPT / "tools"
+        path = answer(tools / "bin/python", "import sys; print(sys.path[-1])")
+        run(python, "-m", "venv", self.folder / "venv")
+        target = answer(self.folder / "venv/bin/python", "import sys; print(sys.path[-1])")
+        # The build's requirements, as pip would install them for it.
+        pathlib.Path(target, "tools.pth").write_text(path + "\n")
+        os.environ["PATH"] = "%s:%s" % (tools / "bin", os.environ["PATH"])
+        run(self.folder / "venv/bin/pip", "install", "--quiet", "--no-build-isolation",
+            "--disable-pip-version-check", "--no-deps", "-Csetup-args=-Doptimization=0",
+            "-Cbuild-dir=%s" % (self.folder / "build"), *options, ROOT)
+        self.check(self.folder / "venv/bin/python")
+
+    def test_sources_install(self):
+        self.install(sys.executable)
+
+    def test_free_threaded_interpreter_has_an_extension_of_its_own(self):
+        free = [path for (_, is_free), path in interpreters().items() if is_free]
+        if not free:
+            self.skipTest("no free-threaded CPython (python3.13t or later) in PATH")
+        self.install(free[-1], "-Csetup-args=-Dpython.allow_limited_api=false")
+        output = run(self.folder / "venv/bin/python", "-c",
+                     "import sys, pier; print(sys._is_gil_enabled(), pier._pier.__file__)")
+        self.assertRegex(output, r"^False .*\.cpython-\d+t-")
+
+
+class FreeThreaded(Place):
+    def test_extension_compiles_for_free_threading(self):
+        newer = [path for (minor, _), path in interpreters().items() if minor >= 13]
+        if not newer:
+            self.skipTest("no headers of CPython 3.13 or later")
+        headers = answer(newer[-1], "import sysconfig; print(sysconfig.get_path('include'))")
+        sources = sorted((ROOT / "python/extension").glob("*.c"))
+        build = pathlib.Path(os.environ["PIER_TEST_BUILD"])
+        run("cc", "-fsyntax-only", "-std=gnu11", "-fms-extensions", "-D_GNU_SOURCE", "-Wall",
+            "-Wextra", "-Werror", "-Wno-missing-field-initializers", "-DPy_GIL_DISABLED=1",
+            "-isystem", headers, "-I", ROOT / "include", "-I", build / "include",
+            "-I", ROOT / "src", "-I", ROOT / "backends", *sources)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * libibverbs opened at run time: there (libpier-verbs in its place), not there, and older
+ * than pier needs. An argument chooses: a process opens it once.
+ */
+#include "tests/support/cmocka.h"
+#include "tests/support/expect.h"
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include <infiniband/verbs.h>
+
+#include <pier/pier.h>
+
+int run_first_example(void);
+#define main run_first_example
+#include "examples/first.c"
+#undef main
+
+static const char *mode;
+static int opened;
+static char logged[1024];
+
+void *__real_dlopen(const char *file, int flags);
+void *__wrap_dlopen(const char *file, int flags);
+void *__real_dlvsym(void *library, const char *name, const char *version);
+void *__wrap_dlvsym(void *library, const char *name, const char *version);
+
+void *__wrap_dlopen(const char *file, int flags)
+{
+	if (strcmp(file, "libibverbs.so.1") != 0)
+		return __real_dlopen(file, flags);
+	opened++;
+	if (strcmp(mode, "missing") == 0)
+		file = "libibverbs-that-is-missing.so.1";
+	return __real_dlopen(file, flags);
+}
+
+void *__wrap_dlvsym(void *library, const char *name, const char *version)
+{
+	if (strcmp(mode, "old") == 0 && strcmp(version, "IBVERBS_1.12") == 0)
+		return NULL;
+	return __real_dlvsym(library, name, version);
+}
+
+static void keep_reason(enum pier_log_level level, const char *message, void *argument)
+{
+	(void)level;
+	(void)argument;
+	if (strstr(message, "libibverbs"))
+		snprintf(logged, sizeof(logged), "%s", message);
+}
+
+/* How many devices there are of this provider. */
+static size_t count_devices(const char *provider)
+{
+	struct pier_device_info *list;
+	size_t count, found = 0;
+
+	expect_ok(pier_device_list(&list, &count));
+	for (size_t i = 0; i < count; i++)
+		found += strcmp(list[i].provider, provider) == 0;
+	pier_device_list_free(list);
+	return found;
+}
+
+/* First, so that this is the first use. */
+static void first_use_opens_it(void **state)
+{
+	(void)state;
+	assert_int_equal(opened, 0);
+	pier_log_set(PIER_LOG_INFO, keep_reason, NULL);
+	assert_int_equal(count_devices("soft"), 1);
+	assert_int_equal(count_devices("verbs"), strcmp(mode, "found") == 0);
+	pier_log_set(PIER_LOG_WARNING, NULL, NULL);
+	assert_int_equal(opened, 1);
+}
+
+static void reason_is_logged_once(void **state)
+{
+	const char *reason = strcmp(mode, "missing") == 0
+				     ? "libibverbs-that-is-missing.so.1: cannot open"
+				     : "has no ibv_reg_dmabuf_mr@IBVERBS_1.12";
+
+	(void)state;
+	if (strcmp(mode, "found") == 0)
+		assert_string_equal(logged, "");
+	else if (!strstr(logged, reason))
+		fail_msg("\"%s\" is not in: %s", reason, logged);
+}
+
+static void sentence_names_the_packages(void **state)
+{
+	struct pier_device *device;
+	bool named;
+
+	(void)state;
+	expect_result(pier_open_device("mlx5_77", &device), -ENODEV);
+	named = strstr(pier_error_message(), "install rdma-core (Debian: libibverbs1");
+	assert_int_equal(named, strcmp(mode, "found") != 0);
+}
+
+/* On soft0 itself, or on the one that libpier-verbs makes a device of libibverbs. */
+static void example_writes(void **state)
+{
+	(void)state;
+	expect_result(run_first_example(), 0);
+}
+
+static void static_rate_is_accepted(void **state)
+{
+	struct pier_channel_attr attr;
+	struct pier_device *device;
+	struct pier_channel *channel;
+	struct pier_pd *pd;
+
+	(void)state;
+	expect_ok(pier_open_device("soft0", &device));
+	expect_ok(pier_alloc_pd(device, &pd));
+	pier_channel_attr_init(&attr);
+	attr.static_rate = IBV_RATE_10_GBPS;
+	expect_ok(pier_channel_create(pd, &attr, &channel));
+	expect_ok(pier_channel_destroy(channel));
+	expect_ok(pier_dealloc_pd(pd));
+	expect_ok(pier_close_device(device));
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(first_use_opens_it),
+		cmocka_unit_test(reason_is_logged_once),
+		cmocka_unit_test(sentence_names_the_packages),
+		cmocka_unit_test(example_writes),
+		cmocka_unit_test(static_rate_is_accepted),
+	};
+
+	mode = argc > 1 ? argv[1] : "found";
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
