@@ -22,7 +22,7 @@ _LONGEST_DELAY = 10.0
 class Replica:
     """One server. It lives while it has a connection."""
 
-    __slots__ = ("connection", "error", "failures", "result", "retry_at", "sources", "thread", "url")
+    __slots__ = ("connection", "error", "failures", "result", "retry_at", "sources", "thread", "turn", "url")
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -34,6 +34,8 @@ class Replica:
         self.failures = 0
         """Since the last batch that arrived from it."""
         self.retry_at = 0.0
+        self.turn = 0
+        """When it was last chosen."""
         self.thread: threading.Thread | None = None
         self.result: ServerConnection | BaseException | None = None
         """Of the thread, which connects."""
