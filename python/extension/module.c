@@ -94,7 +94,22 @@ PyObject *pier_py_exit(PyObject *self, PyObject *arguments)
 
 /* clang-format off */
 static int (*const additions[])(PyObject *) = {
-pier_py_add_errors, pier_py_add_device, pier_py_add_pd, pier_py_add_backends, pier_py_add_remote, pier_py_add_buffer, pier_py_add_dmabuf, pier_py_add_region, pier_py_add_span, pier_py_add_order, pier_py_add_process, pier_py_add_view, pier_py_add_channel, pier_py_add_work, pier_py_add_transfer, pier_py_add_group, pier_py_add_generations,
+	pier_py_add_errors,
+	pier_py_add_process,
+	pier_py_add_device,
+	pier_py_add_pd,
+	pier_py_add_backends,
+	pier_py_add_remote,
+	pier_py_add_buffer,
+	pier_py_add_dmabuf,
+	pier_py_add_view,
+	pier_py_add_region,
+	pier_py_add_span,
+	pier_py_add_channel,
+	pier_py_add_work,
+	pier_py_add_transfer,
+	pier_py_add_group,
+	pier_py_add_order,
 };
 /* clang-format on */
 
