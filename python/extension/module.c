@@ -8,6 +8,7 @@
 #include "process.h"
 #include "region.h"
 #include "remote.h"
+#include "ring.h"
 #include "transfer.h"
 #include "view.h"
 #include "work.h"
@@ -109,6 +110,7 @@ static int (*const additions[])(PyObject *) = {
 	pier_py_add_work,
 	pier_py_add_transfer,
 	pier_py_add_group,
+	pier_py_add_ring,
 	pier_py_add_order,
 };
 /* clang-format on */
