@@ -167,7 +167,7 @@ class FaultTest(serving.Case):
             self.assertGreater(len(server.descriptors()), len(idle))
             client.kill()
             client.wait()
-            self.wait_for(lambda: server.descriptors() == idle, "the server keeps something of the client")
+            self.wait_for(lambda: server.descriptors() == idle, lambda: "the server has %s, before %s" % (server.descriptors(), idle))
 
 
 if __name__ == "__main__":

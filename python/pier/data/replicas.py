@@ -52,7 +52,8 @@ class Replicas:
         if not self._replicas:
             raise ValueError("urls is empty: give the URL of at least one server")
         self._dial = dial
-        self._lock = threading.Lock()
+        # The garbage collector may call close() in a thread that has the lock.
+        self._lock = threading.RLock()
         self._closed = False
         self._ring: Ring | None = None
         self._wake: Callable[[], None] | None = None
