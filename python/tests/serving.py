@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Servers of data sets in processes of their own, and a data set to serve, for tests of the loader."""
 
+import contextlib
 import os
 import pathlib
 import random
@@ -49,10 +50,18 @@ class ServerProcess:
         self.process.stdout.close()
 
     def descriptors(self):
-        """What the server has open, and its mappings of memory that it shares."""
+        """What the server has open, and what it shares with other processes, as sorted texts.
+
+        Without the staging memory of soft0, which the first connection over TCP makes for all later ones.
+        """
         folder = "/proc/%d/" % self.process.pid
-        mappings = [line.split()[-1] for line in open(folder + "maps") if "memfd" in line or "/dev/shm" in line]
-        return len(os.listdir(folder + "fd")), sorted(mappings)
+        with open(folder + "maps") as maps:
+            found = ["map " + line.split(maxsplit=5)[5] for line in maps if "/memfd:" in line or "/dev/shm/" in line]
+        for descriptor in os.listdir(folder + "fd"):
+            # A descriptor can be closed meanwhile.
+            with contextlib.suppress(FileNotFoundError):
+                found.append(os.readlink(folder + "fd/" + descriptor))
+        return sorted(text for text in found if "pier-soft-staging" not in text)
 
 
 def count_descriptors():

@@ -76,6 +76,11 @@ class Batch:
         return self._plan.lengths
 
     @property
+    def nbytes(self) -> int:
+        """The bytes of the slot that are in use: up to the end of the last sample."""
+        return self.offsets[-1] + self.lengths[-1]
+
+    @property
     def keys(self) -> list[str]:
         """The key of each sample; see Index.key()."""
         return [self._loader.index.key(sample) for sample in self.samples]

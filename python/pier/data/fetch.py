@@ -5,6 +5,7 @@ import collections
 import errno
 import queue
 import threading
+import time
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -14,8 +15,9 @@ from .batch import Event
 from .order import Order
 from .replicas import Replica, Replicas
 
-# In seconds. Servers that died are noticed, and dead ones tried again, as often as this.
+# In seconds. A thread that waits looks after the servers as often as this, and a busy one as the next.
 _PATIENCE = 0.1
+_CHECK_INTERVAL = 0.01
 # How often events are asked while the thread waits.
 _EVENT_INTERVAL = 0.001
 
@@ -80,6 +82,8 @@ class Fetcher:
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._awake = threading.Event()
+        self._next_check = 0.0
+        self._turn = 0
         replicas.attach(ring, self.wake)
 
     def start(self, plans: Iterable[Plan]) -> None:
@@ -142,16 +146,25 @@ class Fetcher:
     def _run(self) -> None:
         try:
             while not self._stopping:
-                self._awake.clear()
-                self._release_by_events()
-                for replica, error in self._replicas.refresh():
-                    self._fail(replica, error)
-                self._repeat_reads()
-                self._begin_fills()
-                if not self._deliver():
+                self._look_after()
+                # One fill at a time: soft0 copies in begin(), and the consumer may wait for a batch that is complete.
+                has_begun = self._begin_fill()
+                if not self._deliver() and not has_begun:
                     self._wait()
         except BaseException as error:  # the consumer raises it
             self.ready.put(Failure(error, is_last=True))
+
+    def _look_after(self) -> None:
+        """Do what is due beside the fills of servers that live."""
+        if self._events:
+            self._release_by_events()
+        now = time.monotonic()
+        if now >= self._next_check or self._awake.is_set():
+            self._awake.clear()
+            self._next_check = now + _CHECK_INTERVAL
+            for replica, error in self._replicas.refresh():
+                self._fail(replica, error)
+            self._repeat_reads()
 
     def _wait(self) -> None:
         patience = _EVENT_INTERVAL if self._events else _PATIENCE
@@ -166,27 +179,33 @@ class Fetcher:
             if entry[0].query():
                 self._events.remove(entry)
 
-    def _begin_fills(self) -> None:
-        while self._ring.free:
-            plan = self._next_plan = self._next_plan or next(self._plans, None)
-            replica = self._pick_replica()
-            if not plan or not replica:
-                return
-            try:
-                plan.slot = self._ring.begin(replica.sources, plan.reads)
-            except ConnectionLost as error:
-                self._fail(replica, error)
-                continue
-            plan.replica, self._next_plan = replica, None
-            self._flying.append(plan)
+    def _begin_fill(self) -> bool:
+        """Begin to fill a slot, if one is free and a server lives."""
+        if not self._ring.free:
+            return False
+        plan = self._next_plan = self._next_plan or next(self._plans, None)
+        replica = self._pick_replica()
+        if not plan or not replica:
+            return False
+        try:
+            plan.slot = self._ring.begin(replica.sources, plan.reads)
+        except ConnectionLost as error:
+            self._fail(replica, error)
+            return True
+        plan.replica, self._next_plan = replica, None
+        self._flying.append(plan)
+        return True
 
     def _pick_replica(self) -> Replica | None:
-        """Return the live server with the fewest batches to deliver; None if none lives."""
+        """Return the live server with the fewest batches to deliver, in turn; None if none lives."""
         live = self._replicas.live()
         if len(live) < 2:
             return live[0] if live else None
         busy = [plan.replica for plan in self._flying]
-        return min(live, key=busy.count)
+        replica = min(live, key=lambda replica: (busy.count(replica), replica.turn))
+        self._turn += 1
+        replica.turn = self._turn
+        return replica
 
     def _deliver(self) -> bool:
         """Queue the oldest batch if it is complete. Return whether there may be more to do at once."""
@@ -214,6 +233,7 @@ class Fetcher:
         for plan in self._flying:
             if plan.replica is replica:
                 plan.error = error
+        self._repeat_reads()
 
     def _repeat_reads(self) -> None:
         """Repeat the reads that had not arrived when a server failed: on another one, or on the same one later."""
