@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "error.h"
+#include "process.h"
 #include "queue.h"
 #include "process.h"
 

@@ -4,6 +4,7 @@
 
 import bz2
 import gzip
+import importlib.util
 import json
 import os
 import pathlib
@@ -11,9 +12,12 @@ import random
 import shutil
 import struct
 import subprocess
+import sys
 import tarfile
 import tempfile
+import types
 import unittest
+import unittest.mock
 
 import datasets
 import pier
@@ -232,6 +236,30 @@ class Tar(Case):
         self.refused("http://a/s-0.tar is not a file", write(shardlist=[{"url": "http://a/s-0.tar", "nsamples": 1}]))
 
 
+def reference_writer(case):
+    """NumPy and MDSWriter of mosaicml-streaming, without what it imports and does not need here (PyTorch...)."""
+    try:
+        import numpy
+    except ImportError:
+        case.skipTest("NumPy is not installed")
+    spec = importlib.util.find_spec("streaming")
+    if not spec or not (pathlib.Path(spec.origin).parent / "base/format/mds/writer.py").exists():
+        case.skipTest("mosaicml-streaming is not installed")
+    patch = unittest.mock.patch.dict(sys.modules)
+    patch.start()
+    case.addCleanup(patch.stop)
+    for name in ("streaming", "streaming.base", "streaming.base.format", "streaming.base.format.base",
+                 "streaming.base.format.mds"):
+        sys.modules[name] = types.ModuleType(name)
+        sys.modules[name].__path__ = [str(pathlib.Path(spec.origin).parents[1] / name.replace(".", "/"))]
+    for _ in range(30):
+        try:
+            return numpy, importlib.import_module("streaming.base.format.mds.writer").MDSWriter
+        except ModuleNotFoundError as error:
+            sys.modules[error.name] = unittest.mock.MagicMock()
+    raise AssertionError("mosaicml-streaming cannot be imported")
+
+
 COLUMNS = [("image", "jpeg", None), ("label", "int", 8), ("text", "str", None)]
 
 
@@ -251,6 +279,22 @@ class Mds(Case):
             self.assertEqual(self.sample(index, number), dict(zip(("image", "label", "text"), row)))
             self.assertEqual([field.encoding for field in index.fields(number).values()], ["jpeg", "int", "str"])
             self.assertEqual(index.key(number), "")
+
+    def test_shards_of_mosaicml_streaming_are_read(self):
+        numpy, writer = reference_writer(self)
+        columns = {"number": "int", "values": "ndarray:int16", "raw": "bytes", "any": "ndarray", "about": "json"}
+        expected = [{"number": n, "values": numpy.arange(n + 1, dtype="int16"), "raw": self.random.randbytes(n),
+                     "any": numpy.ones((n + 1, 300), "float32"), "about": {"n": n}} for n in range(20)]
+        with writer(columns=columns, out=str(self.folder / "out"), size_limit=100000) as out:
+            for sample in expected:
+                out.write(sample)
+        index = self.load(self.folder / "out")
+        self.assertGreater(len(index.shards), 1)
+        for number, sample in enumerate(expected):
+            fields = self.sample(index, number)
+            self.assertEqual(set(fields), set(columns))
+            for name, field in index.fields(number).items():
+                numpy.testing.assert_array_equal(decode(field.encoding, fields[name]), sample[name])
 
     def test_compressed_shards_are_decompressed(self):
         shards = [rows(self.random, 5)]

@@ -19,8 +19,8 @@ def main() -> int:
     serve.add_argument("paths", nargs="+", metavar="PATH", help="a folder or a file")
     serve.add_argument("--listen", default="127.0.0.1:0", metavar="HOST:PORT",
                        help="where clients connect (default: %(default)s; port 0: any free one)")
-    serve.add_argument("--memory", default="memfd", help="memfd, udmabuf, or file for the page cache "
-                       "(default: %(default)s)")
+    serve.add_argument("--memory", default="memfd:readonly", help="memfd:readonly, udmabuf, or file "
+                       "for the page cache (default: %(default)s)")
     serve.add_argument("--device", help="the device to serve with, such as mlx5_0 or soft0")
     serve.add_argument("--max-clients", type=int, default=64, metavar="N", help="default: %(default)s")
     serve.add_argument("--checksums", action="store_true", help="compute the checksums of all samples now")

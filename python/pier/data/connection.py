@@ -12,7 +12,7 @@ from array import array
 from types import TracebackType
 from typing import Any
 
-from .. import AccessDenied, BadMessage, Channel, ConnectionLost, ProtectionDomain, Remote, TimedOut
+from .. import AccessDenied, Channel, ConnectionLost, Error, ProtectionDomain, Remote, TimedOut
 from . import wire
 from .index import Index
 from .wire import Message, Stream
@@ -162,7 +162,7 @@ def _receive_remotes(stream: Stream, index: Index, deadline: float) -> list[Remo
         length = struct.unpack_from("<H", view, 6)[0] if len(view) >= 8 else 0
         try:
             remote = Remote.from_bytes(bytes(view[:length]))
-        except BadMessage as error:
+        except Error as error:
             raise stream.bad("the address of shard %s: %s" % (shard.name, error.strerror)) from None
         if len(remote) != shard.length:
             raise stream.bad("the address of shard %s has %d bytes instead of %d"

@@ -41,15 +41,15 @@ class Server:
     Any thread may use a server.
     """
 
-    def __init__(self, *paths: str | os.PathLike[str], listen: str = "127.0.0.1:0", memory: str = "memfd",
+    def __init__(self, *paths: str | os.PathLike[str], listen: str = "127.0.0.1:0", memory: str = "memfd:readonly",
                  device: str | None = None, pd: ProtectionDomain | None = None, token: str | None = None,
                  max_clients: int = 64) -> None:
         """Load the data sets and start to serve.
 
         paths        folders and files: WebDataset archives, MDS data sets, plain files
         listen       "HOST:PORT", on which TCP connections are accepted; port 0: any free one
-        memory       "memfd", "udmabuf" or another backend whose memory the CPU can access: shards are copied; or
-                     "file": files are mapped and registered as they are in the page cache
+        memory       "memfd:readonly", "udmabuf" or another backend whose memory the CPU can access: shards are
+                     copied; or "file": files are mapped and registered as they are in the page cache
         device       a device to open; None: the default one. Ignored if `pd` is given
         pd           a protection domain to register with; it must outlive the server
         token        what clients must have to connect; None: that of PIER_DATA_TOKEN, or a random one

@@ -15,7 +15,7 @@ import urllib.parse
 from collections import deque
 from typing import Any
 
-import webdataset.gopen
+from webdataset.gopen import gopen_schemes
 
 from .. import Access, Buffer, Invalid, Work
 from .connection import ServerConnection, connect
@@ -103,6 +103,7 @@ class _ShardStream(io.RawIOBase):
         if not self.closed:
             # The channel first: its reads then do not touch the memory any more.
             self._connection.channel.close()
+            self._reads.clear()
             self._view.release()
             self._region.close()
             self._buffer.close()
@@ -116,4 +117,4 @@ def _connect(url: str) -> ServerConnection:
     return connection
 
 
-webdataset.gopen.gopen_schemes["pier"] = open_shard
+gopen_schemes["pier"] = open_shard
