@@ -39,9 +39,9 @@ class Plan:
         self.attempts = 0
 
     @property
-    def url(self) -> str:
-        """Of the server."""
-        return self.replica.url if self.replica else ""
+    def server(self) -> str:
+        """The URL of the server, without its token."""
+        return self.replica.name if self.replica else ""
 
     @property
     def offsets(self) -> memoryview:
@@ -146,7 +146,7 @@ class Fetcher:
         """Return what the next batch waits for; "": a free slot. Any thread."""
         plan = next(iter(self._flying.copy()), None)
         if plan and not plan.error:
-            return "batch %d of epoch %d has not arrived from %s" % (plan.number, plan.epoch, plan.url)
+            return "batch %d of epoch %d has not arrived from %s" % (plan.number, plan.epoch, plan.server)
         if plan or not self._replicas.live():
             return "no server answers: %s" % self._replicas.describe()
         return ""
@@ -268,7 +268,7 @@ class Fetcher:
             plan.attempts = 0
             self.ready.put(Failure(type(error)(error.errno, "batch %d of epoch %d: its reads were repeated %d times; "
                                                "the last time, %s: %s" % (plan.number, plan.epoch, self._retries,
-                                                                          plan.url, error.strerror))))
+                                                                          plan.server, error.strerror))))
 
     def _checked(self, slot: RingSlot, plan: Plan) -> tuple[RingSlot, Plan] | Failure:
         """Return the Failure if a sample of the batch has another checksum than the server's."""
@@ -280,7 +280,7 @@ class Fetcher:
                 return Failure(BadMessage(
                     errno.EBADMSG, "sample %d (%s) of batch %d of epoch %d has another checksum than at its server, %s: "
                     "its memory, or that of this machine, is damaged" % (
-                        sample, self._replicas.key(sample), plan.number, plan.epoch, plan.url)), batches=1)
+                        sample, self._replicas.key(sample), plan.number, plan.epoch, plan.server)), batches=1)
         return slot, plan
 
     def _bytes(self, slot: RingSlot, offset: int, length: int) -> "bytes | memoryview":
