@@ -91,8 +91,10 @@ PyObject *pier_py_exit(PyObject *self, PyObject *arguments)
 	Py_RETURN_NONE;
 }
 
+/* clang-format off */
 static int (*const additions[])(PyObject *) = {
 	pier_py_add_errors,
+	pier_py_add_process,
 	pier_py_add_device,
 	pier_py_add_pd,
 	pier_py_add_backends,
@@ -100,14 +102,14 @@ static int (*const additions[])(PyObject *) = {
 	pier_py_add_remote,
 	pier_py_add_buffer,
 	pier_py_add_dmabuf,
+	pier_py_add_view,
 	pier_py_add_region,
 	pier_py_add_span,
 	pier_py_add_channel,
 	pier_py_add_work,
-	pier_py_add_process,
-	pier_py_add_view,
 	pier_py_add_transfer,
 };
+/* clang-format on */
 
 /*
  * The types are global, so one interpreter can have them. Python 3.12 and later refuse
