@@ -4,9 +4,11 @@
 #include "buffer.h"
 #include "channel.h"
 #include "error.h"
+#include "group.h"
 #include "process.h"
 #include "region.h"
 #include "remote.h"
+#include "ring.h"
 #include "transfer.h"
 #include "view.h"
 #include "work.h"
@@ -108,6 +110,8 @@ static int (*const additions[])(PyObject *) = {
 	pier_py_add_channel,
 	pier_py_add_work,
 	pier_py_add_transfer,
+	pier_py_add_ring,
+	pier_py_add_group,
 };
 /* clang-format on */
 
