@@ -10,7 +10,7 @@ import time
 
 import pier
 import serving
-from pier.data.loader import Loader
+from pier.data import Loader
 from pier.data.order import Order
 
 # As between hosts: reads go through the process of the server, so stopping it stops them.
@@ -151,7 +151,7 @@ class FaultTest(serving.Case):
         server = self.serve(PIER_SOFT_ADDRESS="127.0.0.1")
         script = """if True:
             import sys, time
-            from pier.data.loader import Loader
+            from pier.data import Loader
             loader = Loader(sys.argv[1], 7, device="soft0", slots=3)
             iterator = iter(loader)
             batches = [next(iterator), next(iterator)]
