@@ -82,6 +82,24 @@ static PyObject *warm_up(PyObject *module, PyObject *arguments, PyObject *keywor
 	return pier_py_result(error);
 }
 
+static PyObject *count_objects(PyObject *module, PyObject *unused)
+{
+	PyObject *counts = PyDict_New();
+
+	(void)module;
+	(void)unused;
+	for (int kind = 0; counts && kind < PIER_OBJECT_KINDS; kind++) {
+		size_t count = pier_object_count((enum pier_object_kind)kind);
+		const char *name = pier_object_kind_name((enum pier_object_kind)kind);
+		PyObject *number = count ? PyLong_FromSize_t(count) : NULL;
+
+		if (count && (!number || PyDict_SetItemString(counts, name, number) < 0))
+			Py_CLEAR(counts);
+		Py_XDECREF(number);
+	}
+	return counts;
+}
+
 static PyMethodDef backend_functions[] = {
 	{ "devices", PIER_PY_METHOD(list_devices), METH_NOARGS,
 	  "devices()\n--\n\n"
@@ -97,6 +115,10 @@ static PyMethodDef backend_functions[] = {
 	  "Do now what the first use of a unit of memory (\"cuda:0\") would do: open its "
 	  "driver\n"
 	  "and set up its context. Call it before another thread launches kernels." },
+	{ "live_objects", PIER_PY_METHOD(count_objects), METH_NOARGS,
+	  "live_objects()\n--\n\n"
+	  "Count the objects of the library that this process has not closed, by kind:\n"
+	  "{\"device\": 1, \"region\": 2}. For tests, and to find leaks." },
 	{ NULL },
 };
 

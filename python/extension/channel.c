@@ -88,7 +88,7 @@ free_others:
 }
 
 PyObject *pier_py_channel_of_group(PyObject *group, struct pier_py_queue *queue,
-				   struct pier_channel *channel)
+				   struct pier_channel *channel, bool connected)
 {
 	struct pier_py_channel *self = allocate_channel(pier_py_channel_type, group,
 							queue);
@@ -96,7 +96,7 @@ PyObject *pier_py_channel_of_group(PyObject *group, struct pier_py_queue *queue,
 	if (!self)
 		return NULL;
 	self->channel = channel;
-	self->connected = true;
+	self->connected = connected;
 	remember_timeout(self);
 	return (PyObject *)self;
 }

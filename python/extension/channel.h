@@ -25,7 +25,7 @@ int pier_py_add_channel(PyObject *module);
  * NULL: raised.
  */
 PyObject *pier_py_channel_of_group(PyObject *group, struct pier_py_queue *queue,
-				   struct pier_channel *channel);
+				   struct pier_channel *channel, bool connected);
 
 /** Check an argument. Returns it, borrowed, or NULL with TypeError. */
 struct pier_py_channel *pier_py_channel_check(PyObject *object);

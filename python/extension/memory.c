@@ -65,7 +65,8 @@ static int get_buffer(PyObject *object, struct pier_py_memory *ret_memory)
 {
 	uint64_t span;
 
-	if (PyObject_GetBuffer(object, &ret_memory->buffer, PyBUF_FULL_RO) < 0)
+	/* Without the format, which NumPy does not have for every type. */
+	if (PyObject_GetBuffer(object, &ret_memory->buffer, PyBUF_INDIRECT) < 0)
 		return -1;
 	if (!buffer_is_dense(&ret_memory->buffer, &span)) {
 		PyBuffer_Release(&ret_memory->buffer);
@@ -93,19 +94,24 @@ static int has_attribute(PyObject *object, const char *name)
 }
 
 /*
- * The buffer protocol comes first: NumPy's exports more types than its DLPack. PyTorch
- * offers the CUDA array interface and DLPack; the latter also has the device.
+ * The buffer protocol comes first: NumPy's exports more types than its DLPack. JAX's
+ * exports fewer. PyTorch offers the CUDA array interface for fewer types than DLPack.
  */
 int pier_py_memory_get(PyObject *object, struct pier_py_memory *ret_memory)
 {
 	int found;
 
 	memset(ret_memory, 0, sizeof(*ret_memory));
-	if (PyObject_CheckBuffer(object))
-		return get_buffer(object, ret_memory);
 	found = has_attribute(object, "__dlpack__");
 	if (found < 0)
 		return -1;
+	if (PyObject_CheckBuffer(object)) {
+		if (get_buffer(object, ret_memory) == 0)
+			return 0;
+		if (!found || !PyErr_ExceptionMatches(PyExc_BufferError))
+			return -1;
+		PyErr_Clear();
+	}
 	if (found)
 		return pier_py_memory_from_dlpack(object, ret_memory);
 	found = has_attribute(object, "__cuda_array_interface__");

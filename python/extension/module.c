@@ -4,9 +4,11 @@
 #include "buffer.h"
 #include "channel.h"
 #include "error.h"
+#include "group.h"
 #include "process.h"
 #include "region.h"
 #include "remote.h"
+#include "ring.h"
 #include "transfer.h"
 #include "view.h"
 #include "work.h"
@@ -91,8 +93,10 @@ PyObject *pier_py_exit(PyObject *self, PyObject *arguments)
 	Py_RETURN_NONE;
 }
 
+/* clang-format off */
 static int (*const additions[])(PyObject *) = {
 	pier_py_add_errors,
+	pier_py_add_process,
 	pier_py_add_device,
 	pier_py_add_pd,
 	pier_py_add_backends,
@@ -100,14 +104,16 @@ static int (*const additions[])(PyObject *) = {
 	pier_py_add_remote,
 	pier_py_add_buffer,
 	pier_py_add_dmabuf,
+	pier_py_add_view,
 	pier_py_add_region,
 	pier_py_add_span,
 	pier_py_add_channel,
 	pier_py_add_work,
-	pier_py_add_process,
-	pier_py_add_view,
 	pier_py_add_transfer,
+	pier_py_add_ring,
+	pier_py_add_group,
 };
+/* clang-format on */
 
 /*
  * The types are global, so one interpreter can have them. Python 3.12 and later refuse

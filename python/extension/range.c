@@ -25,13 +25,21 @@ bool pier_py_range_make(unsigned long long offset, PyObject *length, uint64_t to
 /* Returns false if it is before the first byte or behind the last. */
 static bool find_bound(Py_ssize_t bound, uint64_t total, uint64_t *ret_bound)
 {
-	if (bound == PY_SSIZE_T_MAX)
-		*ret_bound = total;
-	else if (bound >= 0)
-		*ret_bound = (uint64_t)bound;
-	else
-		*ret_bound = total - (uint64_t)-bound;
-	return *ret_bound <= total && (bound >= 0 || (uint64_t)-bound <= total);
+	uint64_t distance = bound < 0 ? -(uint64_t)bound : (uint64_t)bound;
+
+	*ret_bound = bound < 0 ? total - distance : distance;
+	return distance <= total;
+}
+
+/* A missing end and one of 64 bits and more both become PY_SSIZE_T_MAX. */
+static bool lacks_end(PyObject *slice, Py_ssize_t stop)
+{
+	PyObject *end = NULL;
+
+	if (stop == PY_SSIZE_T_MAX)
+		end = PyObject_GetAttrString(slice, "stop");
+	Py_XDECREF(end);
+	return end == Py_None;
 }
 
 bool pier_py_range_slice(PyObject *slice, uint64_t total, const char *name,
@@ -52,8 +60,9 @@ bool pier_py_range_slice(PyObject *slice, uint64_t total, const char *name,
 			     "the step of a slice of a %s is %zd, not 1", name, step);
 		return false;
 	}
-	if (!find_bound(start, total, &from) || !find_bound(stop, total, &to) ||
-	    from > to) {
+	to = total;
+	if (!find_bound(start, total, &from) ||
+	    (!lacks_end(slice, stop) && !find_bound(stop, total, &to)) || from > to) {
 		pier_py_refuse(ERANGE, "the slice %R is not inside the %s of %llu bytes",
 			       slice, name, (unsigned long long)total);
 		return false;

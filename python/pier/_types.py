@@ -7,6 +7,8 @@ import enum
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ._pier import Channel, Region, Remote, Span
 
 
@@ -161,3 +163,26 @@ class RailStatus(NamedTuple):
     in_flight: int  # requests
     error: int  # the errno with which it failed, or 0
     sentence: str  # the reason, or ""
+
+
+class RingStatus(NamedTuple):
+    """The slots of a ring by their states, and what it has done."""
+
+    free: int  # slots that begin() can take
+    filling: int  # fills that have not ended
+    ended: int  # fills that have ended, and were not returned
+    held: int  # returned and not released
+    in_flight: int  # requests that the devices have
+    doorbells: int  # since the ring was created
+    reads: int  # requests posted since then
+    bytes: int  # that have arrived since then
+
+
+class GroupRequest(NamedTuple):
+    """A request of Group.exchange(), scatter() or gather()."""
+
+    rank: int  # the peer
+    local: Region | Span | Sequence[Region | Span] | None
+    remote: Remote | None = None  # for writes and reads
+    opcode: str | None = None  # "write", "send", "read" or "recv"; None: the usual one of the call
+    immediate: int | None = None  # sends and writes: 32 bits for a receive of the peer

@@ -96,8 +96,8 @@ class Tar(Case):
     def test_times_in_place_of_a_prefix_are_no_name(self):
         # GNU tar stores them in incremental archives.
         self.write("in/a.bin", b"1")
-        subprocess.run(["tar", "--format=gnu", "--listed-incremental=%s/list" % self.folder, "-C", self.folder / "in", "-cf",
-                        self.folder / "a.tar", "."], check=True)
+        subprocess.run(["tar", "--format=gnu", "--listed-incremental=%s/list" % self.folder, "-C", self.folder / "in",
+                        "-cf", self.folder / "a.tar", "."], check=True)
         self.assertEqual(self.load(self.folder / "a.tar").key(0), "./a")
 
     def test_samples_follow_the_rules_of_webdataset(self):

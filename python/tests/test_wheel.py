@@ -93,7 +93,8 @@ class Wheel(Place):
         names = set(zipfile.ZipFile(self.wheel).namelist())
         expected = {"pier/%s" % file.relative_to(PACKAGE) for file in PACKAGE.rglob("*")
                     if file.suffix in (".py", ".pyi", ".typed")} | {"pier/_pier.abi3.so"}
-        self.assertEqual({name for name in names if ".dist-info/" not in name}, expected)
+        self.assertEqual({name for name in names if ".dist-info/" not in name and
+                          not name.endswith("/")}, expected)
         for licence in ("/LICENSE", "/LICENSE.libsodium"):
             self.assertTrue([name for name in names if name.endswith(licence)])
 
@@ -156,12 +157,17 @@ class FreeThreaded(Place):
         newer = [path for (minor, _), path in interpreters().items() if minor >= 13]
         if not newer:
             self.skipTest("no headers of CPython 3.13 or later")
-        headers = answer(newer[-1], "import sysconfig; print(sysconfig.get_path('include'))")
+        headers = self.folder / "headers"
+        shutil.copytree(answer(newer[-1], "import sysconfig; "
+                               "print(sysconfig.get_path('include'))"), headers)
+        # As configure --disable-gil writes it.
+        with open(headers / "pyconfig.h", "a") as file:
+            file.write("#define Py_GIL_DISABLED 1\n")
         sources = sorted((ROOT / "python/extension").glob("*.c"))
         build = pathlib.Path(os.environ["PIER_TEST_BUILD"])
         run("cc", "-fsyntax-only", "-std=gnu11", "-fms-extensions", "-D_GNU_SOURCE", "-Wall",
-            "-Wextra", "-Werror", "-Wno-missing-field-initializers", "-DPy_GIL_DISABLED=1",
-            "-isystem", headers, "-I", ROOT / "include", "-I", build / "include",
+            "-Wextra", "-Werror", "-Wno-missing-field-initializers", "-isystem",
+            headers, "-I", ROOT / "include", "-I", build / "include",
             "-I", ROOT / "src", "-I", ROOT / "backends", *sources)
 
 

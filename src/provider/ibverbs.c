@@ -49,6 +49,10 @@
 	  (context, entries, count, flags, size)) \
 	F(ibv_alloc_pd, "1.1", struct ibv_pd *, NULL, (struct ibv_context *context), (context)) \
 	F(ibv_dealloc_pd, "1.1", int, ELIBACC, (struct ibv_pd *pd), (pd)) \
+	/* Without optimisation the macro of this name calls one or the other. */ \
+	F(ibv_reg_mr_iova, "1.7", struct ibv_mr *, NULL, \
+	  (struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access), \
+	  (pd, addr, length, iova, access)) \
 	F(ibv_reg_mr_iova2, "1.8", struct ibv_mr *, NULL, \
 	  (struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access), \
 	  (pd, addr, length, iova, access)) \

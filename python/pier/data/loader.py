@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from .. import Busy, Error, Forked, ProtectionDomain, Ring, RingSlot, TimedOut
+from .. import Busy, Error, Forked, OutOfRange, ProtectionDomain, Ring, RingSlot, TimedOut
 from .batch import Batch, Event
 from .connection import connect
 from .fetch import Failure, Fetcher, Plan
@@ -23,6 +23,7 @@ from .replicas import Replicas, Urls
 
 _STATE_VERSION = 1
 _PAGE = 4096
+_LARGEST_SLOT = 1 << 48
 # Reads on a channel at once; the others follow as these complete.
 _SEND_QUEUE = 1024
 
@@ -280,6 +281,8 @@ class Epoch:
 def longest_batch(lengths: Iterable[int], batch_size: int, align: int) -> int:
     """Return a size in bytes that is enough for every batch: that of one with the longest samples."""
     needed = sum(-(-length // align) * align for length in heapq.nlargest(batch_size, lengths))
+    if needed >= _LARGEST_SLOT:
+        raise OutOfRange(errno.ERANGE, "a batch can have %d bytes: choose a smaller batch_size or a slot_size" % needed)
     return max(1, -(-needed // _PAGE)) * _PAGE
 
 

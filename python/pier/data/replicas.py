@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Callable, Sequence
 
 from .. import Error, Ring, RingSources
+from . import wire
 from .connection import ServerConnection
 from .index import Index
 
@@ -23,10 +24,12 @@ _LONGEST_DELAY = 10.0
 class Replica:
     """One server. It lives while it has a connection."""
 
-    __slots__ = ("connection", "error", "failures", "result", "retry_at", "sources", "thread", "turn", "url")
+    __slots__ = ("connection", "error", "failures", "name", "result", "retry_at", "sources", "thread", "turn", "url")
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self.name = wire.without_token(url)
+        """For messages."""
         self.connection: ServerConnection | None = None
         self.sources: RingSources | None = None
         """Its shards, for the ring."""
@@ -57,7 +60,8 @@ class Replicas:
         if not self._replicas:
             raise ValueError("urls is empty: give the URL of at least one server")
         self._dial = dial
-        self._lock = threading.Lock()
+        # The garbage collector may call close() in a thread that has the lock.
+        self._lock = threading.RLock()
         self._closed = False
         self._ring: Ring | None = None
         self._wake: Callable[[], None] | None = None
@@ -118,7 +122,7 @@ class Replicas:
 
     def drop(self, replica: Replica, error: Error) -> None:
         """Close a connection; the server is tried again later. No read of it arrives after this call."""
-        _log.warning("%s: %s", replica.url, error)
+        _log.warning("%s: %s", replica.name, error)
         self.failovers += 1
         self._disconnect(replica)
         self._delay_retry(replica, error)
@@ -129,7 +133,7 @@ class Replicas:
 
     def describe(self) -> str:
         """Return why no server lives."""
-        return "; ".join("%s: %s" % (replica.url, replica.error or "not connected yet") for replica in self._replicas)
+        return "; ".join("%s: %s" % (replica.name, replica.error or "not connected yet") for replica in self._replicas)
 
     def close(self) -> None:
         """Close all connections. Those that are being made are closed by their threads."""

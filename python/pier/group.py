@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Groups of processes, found through what their launcher offers.
+
+Each member makes a blob for each other one (Group.endpoints()), and all of them have to be exchanged
+before the group can connect. With soft0 the blobs have the secrets by which channels authenticate,
+and none of the exchanges below encrypts them: use a store, an MPI or a PMIx that only this job can read.
+"""
+
+import itertools
+import os
+import time
+
+from . import _pier, _rendezvous
+from ._types import GroupRequest
+
+# Buffers of exchanges that were given up, which MPI still writes to.
+_abandoned = []
+_pmix_generation = itertools.count()
+
+
+class Group(_pier.Group):
+    """Processes with a channel to each other: Group(pd, rank, size, *, barrier="dissemination", **attributes).
+
+    pd: the protection domain of the channels
+    rank, size: of this member, and the number of members
+    barrier: "dissemination", "central" or "binary_tree", the same in all members
+    attributes: those of Channel
+
+    from_store(), from_mpi() and from_pmix() make connected groups. Otherwise exchange endpoints() by any
+    means and call connect(), or call handshake(). One thread at a time may be inside a call of a group;
+    others wait. A child of fork() must create its own group (Forked).
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def from_store(cls, store, rank=None, size=None, *, pd=None, name="pier", timeout=30.0, **attributes):
+        """Make a connected group through a store of keys and values. All members call it.
+
+        store: a store of torch.distributed (TCPStore, FileStore, HashStore, PrefixStore), a pier.TCPStore,
+        or any object with set(key, bytes) and get(key) -> bytes. With check([key]) or add(key, number) no
+        get() waits; otherwise get() must wait, return None, or raise KeyError or TimeoutError
+        rank, size: None: of the environment variables RANK and WORLD_SIZE, which torchrun sets
+        pd: a ProtectionDomain; or a Device, the name of one or None, for a protection domain of its own
+        name: of the group, the same in all members. A name can be used again, also after a failure;
+        groups that form at the same time need different names
+        timeout: in seconds, for everything
+        attributes: those of Group
+
+        The keys begin with the name. If the store can delete (delete_key()), none is left of a group that
+        has formed. Whoever can read the store can connect as a member: see the module.
+
+        Raises TimedOut, which names the ranks that did not come, and the errors of Group.connect().
+        """
+        rank, size = _member(rank, "RANK"), _member(size, "WORLD_SIZE")
+        deadline = time.monotonic() + timeout
+        return cls._make(pd, rank, size, attributes, deadline, lambda blobs: _rendezvous.exchange(
+            store, name, rank, size, blobs, deadline))
+
+    @classmethod
+    def from_mpi(cls, comm=None, *, pd=None, timeout=30.0, **attributes):
+        """Make a connected group of the members of an MPI communicator of mpi4py. All members call it.
+
+        comm: None: MPI.COMM_WORLD
+        pd, timeout, attributes: as for from_store()
+
+        After a timeout MPI cannot take back the exchange: abort the job, or never use comm again.
+        """
+        if comm is None:
+            from mpi4py import MPI
+            comm = MPI.COMM_WORLD
+        deadline = time.monotonic() + timeout
+        return cls._make(pd, comm.Get_rank(), comm.Get_size(), attributes, deadline,
+                         lambda blobs: _exchange_by_mpi(comm, blobs, deadline))
+
+    @classmethod
+    def from_pmix(cls, client=None, *, pd=None, timeout=30.0, **attributes):
+        """Make a connected group of the processes of a PMIx job (srun --mpi=pmix, prterun, mpirun).
+
+        client: a pmix.PMIxClient after init(); None: one that is used for this call
+        pd, timeout, attributes: as for from_store()
+
+        Needs the Python bindings of PMIx (Debian: python3-pmix). All members make their groups in the same
+        order.
+        """
+        import pmix
+        deadline = time.monotonic() + timeout
+        with _PMIx(pmix, client) as job:
+            return cls._make(pd, job.rank, job.size(), attributes, deadline,
+                             lambda blobs: job.exchange(blobs, deadline))
+
+    @classmethod
+    def _make(cls, pd, rank, size, attributes, deadline, exchange):
+        if not isinstance(pd, _pier.ProtectionDomain):
+            pd = _pier.ProtectionDomain(pd)
+        group = cls(pd, rank, size, **attributes)
+        try:
+            blobs = exchange(group.endpoints())
+            group.connect(blobs, max(deadline - time.monotonic(), 0.0))
+        except BaseException:
+            group.close()
+            raise
+        return group
+
+    def multicast(self, local, targets, *, opcode="write", immediate=None, timeout=None):
+        """Write or send the same memory to several ranks at once: scatter() with one local memory.
+
+        targets: (rank, Remote) for writes, ranks for sends
+        """
+        pairs = [target if isinstance(target, tuple) else (target, None) for target in targets]
+        return self.scatter([GroupRequest(rank, local, remote, opcode, immediate)
+                             for rank, remote in pairs], timeout)
+
+
+def _member(number, variable):
+    if number is not None:
+        return number
+    try:
+        return int(os.environ[variable])
+    except KeyError:
+        raise ValueError("no %s was given, and the environment has none: launch with torchrun, or give the rank "
+                         "and the size" % variable) from None
+
+
+def _exchange_by_mpi(comm, blobs, deadline):
+    theirs = bytearray(len(blobs))
+    request = comm.Ialltoall(blobs, theirs)
+    pause = 0.0005
+    while not request.Test():
+        if time.monotonic() > deadline:
+            _abandoned.append((request, blobs, theirs))
+            raise _rendezvous.timed_out("MPI: not all of the %d ranks exchanged their endpoints in time"
+                                        % comm.Get_size())
+        time.sleep(pause)
+        pause = min(2 * pause, 0.02)
+    return theirs
+
+
+class _PMIx:
+    """The exchange through PMIx: its standard, chapter "Process-Related Non-Reserved Keys"."""
+
+    def __init__(self, pmix, client):
+        self.pmix = pmix
+        self.client = client
+        self.owns_client = client is None
+
+    def __enter__(self):
+        if self.owns_client:
+            self.client = self.pmix.PMIxClient()
+        # init() only counts if the process has called it before, and returns the same process.
+        status, me = self.client.init([])
+        self.check(status, "init()")
+        self.nspace, self.rank = me["nspace"], me["rank"]
+        return self
+
+    def __exit__(self, *exception):
+        self.client.finalize([])
+
+    def check(self, status, step):
+        if status != self.pmix.PMIX_SUCCESS:
+            raise _pier.Error(71, "PMIx: %s: %s" % (step, self.client.error_string(status)))  # EPROTO
+
+    def get(self, rank, key, deadline):
+        seconds = max(1, round(deadline - time.monotonic()))
+        timeout = {"key": self.pmix.PMIX_TIMEOUT, "value": seconds, "val_type": self.pmix.PMIX_INT}
+        status, value = self.client.get({"nspace": self.nspace, "rank": rank}, key, [timeout])
+        if status == self.pmix.PMIX_ERR_TIMEOUT:
+            raise _rendezvous.timed_out("PMIx: rank %d did not come in time" % rank)
+        self.check(status, "get() of %s of rank %d" % (key, rank))
+        return value["value"]
+
+    def size(self):
+        return self.get(self.pmix.PMIX_RANK_WILDCARD, self.pmix.PMIX_JOB_SIZE.decode(), time.monotonic() + 10)
+
+    def exchange(self, blobs, deadline):
+        """get() waits until the other process has committed the key, so no fence is needed."""
+        key = "pier.%d.%%d" % next(_pmix_generation)
+        length = len(blobs) // self.size()
+        for rank in range(self.size()):
+            # As text: byte objects differ between versions of the bindings.
+            text = blobs[rank * length:(rank + 1) * length].hex()
+            value = {"value": text, "val_type": self.pmix.PMIX_STRING}
+            self.check(self.client.put(self.pmix.PMIX_GLOBAL, key % rank, value), "put()")
+        self.check(self.client.commit(), "commit()")
+        texts = (self.get(rank, key % self.rank, deadline) for rank in range(self.size()))
+        return b"".join(map(bytes.fromhex, texts))

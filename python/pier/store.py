@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A store of keys and values over TCP, for a group of processes without a launcher.
+
+    store = pier.TCPStore("0.0.0.0", 29400, serve=True, token=token)      # on one laptop
+    store = pier.TCPStore("192.168.0.7", 29400, token=token)              # on the other
+    group = pier.Group.from_store(store, rank, 2)
+
+Both sides prove that they have the token (HMAC with SHA-256 of random challenges). What follows is neither
+encrypted nor signed, and the blobs of soft0 have secrets: use it in a network that you trust, or through a
+tunnel such as that of ssh.
+"""
+
+import errno
+import hmac
+import os
+import secrets
+import socket
+import socketserver
+import struct
+import threading
+import time
+
+from . import _pier
+
+_MAGIC = b"pier store 1\n"
+_CHALLENGE = 32  # bytes
+_HEAD = struct.Struct("<BII")  # operation or status, length of the key, length of the value
+_SET, _GET, _CHECK, _DELETE = range(1, 5)
+_FOUND, _ABSENT, _REFUSED = range(3)
+_MOST_KEY, _MOST_VALUE = 1 << 10, 1 << 20  # bytes
+_MOST_BYTES, _MOST_CLIENTS = 64 << 20, 4096  # of a server
+_FRAME_SECONDS = 30.0  # for the rest of a message that has begun
+
+
+def _lost(sentence):
+    return _pier.ConnectionLost(errno.ECONNRESET, sentence)
+
+
+def _receive(sock, length, deadline):
+    """Return exactly so many bytes."""
+    parts = bytearray()
+    while len(parts) < length:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        sock.settimeout(left)
+        part = sock.recv(min(length - len(parts), 1 << 16))
+        if not part:
+            raise _lost("the store closed the connection")
+        parts += part
+    return bytes(parts)
+
+
+def _send(sock, data, deadline):
+    sock.settimeout(max(deadline - time.monotonic(), 0.001))
+    sock.sendall(data)
+
+
+def _proof(token, role, first, second):
+    return hmac.digest(token.encode(), _MAGIC + role + first + second, "sha256")
+
+
+def _receive_frame(sock, deadline):
+    """Return the operation or status, the key and the value. The bytes may be hostile."""
+    kind, key, value = _HEAD.unpack(_receive(sock, _HEAD.size, deadline))
+    if key > _MOST_KEY or value > _MOST_VALUE:
+        raise _pier.BadMessage(errno.EBADMSG, "a message of the store has a key of %d bytes and a value of %d: the "
+                               "most are %d and %d" % (key, value, _MOST_KEY, _MOST_VALUE))
+    body = _receive(sock, key + value, min(deadline, time.monotonic() + _FRAME_SECONDS))
+    return kind, body[:key], body[key:]
+
+
+def _frame(kind, key=b"", value=b""):
+    return _HEAD.pack(kind, len(key), len(value)) + key + value
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    block_on_close = False
+    allow_reuse_address = True
+    request_queue_size = 1024
+
+    def __init__(self, address, token, family):
+        self.address_family = family
+        self.token = token
+        self.values = {}
+        self.bytes = 0
+        self.clients = set()
+        self.lock = threading.Lock()
+        super().__init__(address, _Handler)
+
+    def verify_request(self, request, client_address):
+        with self.lock:
+            return len(self.clients) < _MOST_CLIENTS
+
+    def handle_error(self, request, client_address):
+        """A client that is gone or hostile concerns no other."""
+
+    def apply(self, kind, key, value):
+        """Do an operation. Return a status and a value."""
+        with self.lock:
+            before = self.values.get(key)
+            if kind == _SET:
+                more = len(value) + (len(key) if before is None else -len(before))
+                if self.bytes + more > _MOST_BYTES:
+                    return _REFUSED, b"the store is full"
+                self.values[key] = value
+                self.bytes += more
+            elif kind == _DELETE and before is not None:
+                del self.values[key]
+                self.bytes -= len(key) + len(before)
+            elif kind not in (_GET, _CHECK, _DELETE):
+                return _REFUSED, b"unknown operation"
+        return _ABSENT if before is None else _FOUND, before if before and kind == _GET else b""
+
+    def close(self):
+        self.shutdown()
+        self.server_close()
+        with self.lock:
+            for client in self.clients:
+                try:
+                    client.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass  # gone already
+
+
+class _Handler(socketserver.BaseRequestHandler):
+    def handle(self):
+        with self.server.lock:
+            self.server.clients.add(self.request)
+        try:
+            self.request.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self.authenticate(time.monotonic() + _FRAME_SECONDS):
+                while True:
+                    self.answer()
+        finally:
+            with self.server.lock:
+                self.server.clients.discard(self.request)
+
+    def authenticate(self, deadline):
+        ours = os.urandom(_CHALLENGE)
+        _send(self.request, _MAGIC + ours, deadline)
+        reply = _receive(self.request, _CHALLENGE + 32, deadline)
+        theirs, proof = reply[:_CHALLENGE], reply[_CHALLENGE:]
+        if not hmac.compare_digest(proof, _proof(self.server.token, b"client", ours, theirs)):
+            return False
+        _send(self.request, _proof(self.server.token, b"server", theirs, ours), deadline)
+        return True
+
+    def answer(self):
+        # A client may be idle for as long as it lives.
+        self.request.settimeout(None)
+        if not self.request.recv(1, socket.MSG_PEEK):
+            raise ConnectionResetError
+        deadline = time.monotonic() + _FRAME_SECONDS
+        kind, key, value = _receive_frame(self.request, deadline)
+        status, value = self.server.apply(kind, key, value)
+        _send(self.request, _frame(status, b"", value), deadline)
+
+
+class TCPStore:
+    """A store of keys and values: TCPStore(host, port, *, token=None, serve=False, timeout=30.0).
+
+    host, port: of the server. With serve=True, the addresses to listen on ("" or "0.0.0.0": all) and a port, or
+    0 for a free one (see `port`)
+    token: a secret that all have; None: PIER_STORE_TOKEN of the environment; a server makes one if there is none
+    serve: this process is the server, and a client of it, until close()
+    timeout: in seconds, for connecting, for each call, and for get() of a key that nobody has set
+
+    Clients try to connect until the timeout, so they may start before the server. Any thread may use a store. It is
+    a store for Group.from_store(). Keys are text of up to 1 KiB, values are bytes of up to 1 MiB, 64 MiB in all.
+
+    Raises TimedOut, ConnectionLost, AccessDenied (another token).
+    """
+
+    def __init__(self, host, port, *, token=None, serve=False, timeout=30.0):
+        self.host, self.port, self.timeout = host, port, timeout
+        self.token = token or os.environ.get("PIER_STORE_TOKEN") or (secrets.token_hex(16) if serve else "")
+        if not self.token:
+            raise ValueError("no token: give the one of the server, or set PIER_STORE_TOKEN")
+        self._lock = threading.Lock()
+        self._server = None
+        self._socket = None
+        if serve:
+            self._serve()
+        try:
+            self._connect("127.0.0.1" if serve and host in ("", "0.0.0.0") else host)
+        except BaseException:
+            self.close()
+            raise
+
+    def _serve(self):
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        self._server = _Server((self.host, self.port), self.token, family)
+        self.port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), name="pier-store", daemon=True).start()
+
+    def _connect(self, host):
+        deadline = time.monotonic() + self.timeout
+        while True:
+            try:
+                sock = socket.create_connection((host, self.port), max(deadline - time.monotonic(), 0.001))
+                break
+            except (ConnectionRefusedError, TimeoutError) as error:
+                if time.monotonic() + 0.05 > deadline:
+                    raise _pier.TimedOut(errno.ETIMEDOUT, "no store answered at %s, port %d, within %g s: %s" % (
+                        host, self.port, self.timeout, error)) from None
+                time.sleep(0.05)
+        self._socket = sock
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            self._authenticate(deadline)
+        except TimeoutError:
+            raise _pier.TimedOut(errno.ETIMEDOUT, "%s, port %d, did not answer as a store within %g s" % (
+                host, self.port, self.timeout)) from None
+
+    def _authenticate(self, deadline):
+        hello = _receive(self._socket, len(_MAGIC) + _CHALLENGE, deadline)
+        if not hello.startswith(_MAGIC):
+            raise _pier.BadMessage(errno.EBADMSG, "%s, port %d, is no store of pier" % (self.host, self.port))
+        theirs, ours = hello[len(_MAGIC):], os.urandom(_CHALLENGE)
+        _send(self._socket, ours + _proof(self.token, b"client", theirs, ours), deadline)
+        try:
+            proof = _receive(self._socket, 32, deadline)
+        except ConnectionError:
+            raise _pier.AccessDenied(errno.EACCES, "the store refused the token") from None
+        if not hmac.compare_digest(proof, _proof(self.token, b"server", ours, theirs)):
+            raise _pier.AccessDenied(errno.EACCES, "the store at %s, port %d, does not have the token" % (
+                self.host, self.port))
+
+    def _call(self, kind, key, value=b""):
+        key = key.encode()
+        if len(key) > _MOST_KEY or len(value) > _MOST_VALUE:
+            raise _pier.Invalid(errno.EMSGSIZE, "a key of %d bytes and a value of %d: the most are %d and %d" % (
+                len(key), len(value), _MOST_KEY, _MOST_VALUE))
+        with self._lock:
+            if self._socket is None:
+                raise ValueError("the store is closed")
+            deadline = time.monotonic() + self.timeout
+            try:
+                _send(self._socket, _frame(kind, key, value), deadline)
+                status, _, value = _receive_frame(self._socket, deadline)
+            except BaseException as error:
+                # Half a message may be on its way: no further call could be told from it.
+                self._drop()
+                if isinstance(error, TimeoutError):
+                    raise _pier.TimedOut(errno.ETIMEDOUT, "the store did not answer within %g s" % self.timeout) from None
+                if isinstance(error, OSError) and not isinstance(error, _pier.Error):
+                    raise _lost("the store is gone: %s" % error) from None
+                raise
+        if status == _REFUSED:
+            raise _pier.NoMemory(errno.ENOMEM, "the store refused: %s" % value.decode("utf-8", "replace"))
+        return status == _FOUND, value
+
+    def set(self, key, value):
+        """Set a key to bytes or text."""
+        self._call(_SET, key, value.encode() if isinstance(value, str) else bytes(value))
+
+    def get(self, key):
+        """Return the bytes of a key; wait until somebody has set it. Raises TimedOut."""
+        deadline = time.monotonic() + self.timeout
+        pause = 0.001
+        while True:
+            found, value = self._call(_GET, key)
+            if found:
+                return value
+            if time.monotonic() > deadline:
+                raise _pier.TimedOut(errno.ETIMEDOUT, "nobody set the key %r within %g s" % (key, self.timeout))
+            time.sleep(pause)
+            pause = min(2 * pause, 0.05)
+
+    def check(self, keys):
+        """Return whether all keys are set. Never waits for them."""
+        return all(self._call(_CHECK, key)[0] for key in keys)
+
+    def delete_key(self, key):
+        """Delete a key. Return whether it was set."""
+        return self._call(_DELETE, key)[0]
+
+    def _drop(self):
+        sock, self._socket = self._socket, None
+        if sock is not None:
+            sock.close()
+
+    def close(self):
+        """Close the connection, and the server if this process has it. Again at any time."""
+        with self._lock:
+            self._drop()
+            server, self._server = self._server, None
+        if server is not None:
+            server.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
