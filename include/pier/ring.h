@@ -50,18 +50,17 @@ PIER_BEGIN_DECLS
  *
  * Channels: all channels are in the ring's protection domain. Different fills may use
  * different ones, and channels may share a completion queue. The caller may post other
- * requests on them. A channel must stay valid while a fill uses it, which ends when the
- * fill has ended. To destroy a channel earlier, call pier_channel_cancel() and then
- * pier_ring_progress().
+ * requests on them. A channel must stay valid while a fill uses it (pier_ring_uses()). To
+ * destroy it earlier, call pier_channel_cancel() and then pier_ring_progress().
  *
  * Lifetime: a ring keeps its protection domain, and the region that it was given.
  *
  * Threads: one thread at a time may use a ring and the channels of its fills. Only
- * pier_ring_release() may be called by any thread at any time. A slot that was returned
- * may be read and written by any thread.
+ * pier_ring_release() and pier_ring_wake() may be called by any thread at any time. A
+ * slot that was returned may be read and written by any thread.
  *
- * Processes: in a child of fork(2), every call except pier_ring_mr(),
- * pier_ring_buffer() and pier_ring_query() fails with -ECHILD for a ring of the parent
+ * Processes: in a child of fork(2), every call except plain queries fails with -ECHILD
+ *for a ring of the parent
  * (<pier/device.h>).
  */
 
@@ -140,8 +139,7 @@ PIER_API int pier_ring_create(struct pier_pd *pd, const struct pier_ring_attr *a
 /**
  * Destroy a ring and the memory that it allocated; NULL is allowed.
  *
- * Fills that have not ended are given up: nothing more is posted, and the call waits
- * for the reads in flight, on each channel until it stalls (stall_ms).
+ * Fills that have not ended are given up, as by pier_ring_cancel().
  *
  * Errors: -EBUSY slots that were returned are not released (the error message gives the
  * number), and nothing was changed; others of pier_dereg_mr().
@@ -181,7 +179,7 @@ struct pier_ring_read {
  *             no read covers keep their contents
  * ret_number  number of the slot, from 0; may be NULL
  *
- * Errors: -EAGAIN no slot is free: release one, or wait with pier_ring_wait_free();
+ * Errors: -EAGAIN no slot is free: release one, or wait with pier_ring_wait();
  * -ERANGE a read leaves the slot or its source, or its source is not in the array (the
  * error message names the read); -EINVAL a channel belongs to another protection domain
  * or takes no elements; -ENOTCONN or -EPIPE a channel is not connected or is broken;
@@ -239,7 +237,7 @@ struct pier_ring_slot {
  *
  * To use a ring in an event loop, watch pier_channel_fd() of the channels. When one is
  * readable, call this function; then pier_channel_arm() for each channel, and start
- * again if that collected a completion.
+ * again if that collected a completion. pier_ring_fd() reports released slots.
  *
  * Returns 1 if pier_ring_next() would not wait; otherwise 0.
  *
@@ -266,22 +264,54 @@ PIER_API int pier_ring_progress(struct pier_ring *ring);
  * of pier_post_reads() and pier_mr_sync_for_device(); -EIO of ibv_poll_cq(3); or, if
  * another request broke the channel, the error of that request. If the bytes have
  * arrived and cannot be made visible to the device, `missing` is 0. Other errors:
- * -ENODATA no fill has begun that was not returned; -EINVAL timeout_ms is invalid.
+ * -ENODATA no fill has begun that was not returned; -EINVAL timeout_ms is invalid; -EINTR
+ * pier_interrupt_set(); others of poll(2).
  */
 PIER_API int pier_ring_next(struct pier_ring *ring, int timeout_ms,
 			    struct pier_ring_slot *ret_slot);
 
 /**
- * Wait until a slot is free, so that pier_ring_begin() can take it. Drives all fills
- * meanwhile. A timeout stops nothing.
+ * Wait until the caller has something to do: the oldest fill has ended, so that
+ * pier_ring_next() would not wait; a slot was released since the last wait, so that
+ * pier_ring_begin() can take it; or pier_ring_wake() was called. Drives all fills. A
+ * timeout stops nothing.
  *
  * timeout_ms  in milliseconds, from 0; PIER_TIMEOUT_DEFAULT: the ring's
  *
- * Returns 1 when a slot is free; 0 if the time was over first.
+ * Returns 1; 0 if the time was over first. A wait may end early.
  *
- * Errors: -EINVAL timeout_ms is invalid.
+ * Errors: -EINVAL timeout_ms is invalid; -EINTR pier_interrupt_set(); others of poll(2).
  */
-PIER_API int pier_ring_wait_free(struct pier_ring *ring, int timeout_ms);
+PIER_API int pier_ring_wait(struct pier_ring *ring, int timeout_ms);
+
+/**
+ * End the current or the next pier_ring_wait(). Any thread may call this.
+ */
+PIER_API int pier_ring_wake(struct pier_ring *ring);
+
+/**
+ * Return an fd for poll(2) and epoll(7), which becomes readable when a slot is released,
+ * and by pier_ring_wake(). pier_ring_progress() and pier_ring_wait() make it unreadable
+ * again. The ring owns it: do not read or close it. Cannot fail.
+ */
+PIER_API int pier_ring_fd(const struct pier_ring *ring);
+
+/**
+ * Give up all fills that have not ended. Nothing more is posted, and the call waits for
+ * the reads in flight, on each channel until it stalls (stall_ms). Fills with reads that
+ * were not posted fail with -ECANCELED. They can be continued or given up, as after any
+ * error.
+ *
+ * Errors: only -ECHILD, in a child of fork(2).
+ */
+PIER_API int pier_ring_cancel(struct pier_ring *ring);
+
+/**
+ * Return 1 if a fill uses a channel now, and 0 if the channel may be destroyed. Cannot
+ * fail.
+ */
+PIER_API int pier_ring_uses(const struct pier_ring *ring,
+			    const struct pier_channel *channel);
 
 /**
  * Release a slot that pier_ring_next() returned, so that it can be filled again. Any

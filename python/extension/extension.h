@@ -10,6 +10,7 @@
  * each of them.
  */
 #define PY_SSIZE_T_CLEAN
+#include <pyconfig.h>
 #ifndef Py_GIL_DISABLED
 #define Py_LIMITED_API 0x030b0000
 #endif

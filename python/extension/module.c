@@ -7,6 +7,7 @@
 #include "process.h"
 #include "region.h"
 #include "remote.h"
+#include "transfer.h"
 #include "view.h"
 #include "work.h"
 
@@ -97,6 +98,7 @@ static int (*const additions[])(PyObject *) = {
 	pier_py_add_device,
 	pier_py_add_pd,
 	pier_py_add_backends,
+	pier_py_add_order,
 	pier_py_add_remote,
 	pier_py_add_buffer,
 	pier_py_add_dmabuf,
@@ -105,7 +107,7 @@ static int (*const additions[])(PyObject *) = {
 	pier_py_add_span,
 	pier_py_add_channel,
 	pier_py_add_work,
-	pier_py_add_order,
+	pier_py_add_transfer,
 };
 /* clang-format on */
 

@@ -6,6 +6,7 @@
 #include "error.h"
 #include "process.h"
 #include "queue.h"
+#include "process.h"
 
 enum {
 	/* How long to sleep before signals and the deadline are checked. */

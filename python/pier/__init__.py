@@ -4,5 +4,6 @@
 from ._pier import *  # noqa: F401, F403
 from ._pier import __version__  # noqa: F401
 from ._types import (  # noqa: F401
-    Access, BackendInfo, BufferInfo, DeviceAttributes, DeviceInfo, PortAttributes,
+    Access, BackendInfo, BufferInfo, ChannelAttributes, DeviceAttributes, DeviceInfo, PortAttributes, Rail,
+    RailStatus, Result, TransferStatus,
 )

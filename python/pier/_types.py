@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The plain values of the package. The C extension makes them."""
 
+from __future__ import annotations
+
 import enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from ._pier import Channel, Region, Remote, Span
 
 
 class Access(enum.IntFlag):
@@ -127,3 +132,32 @@ class Result(NamedTuple):
     opcode: str  # "write", "read", "send", "recv", "recv_write", "compare_swap", "fetch_add"
     length: int  # bytes received or read
     immediate: int | None  # of the peer
+
+
+class Rail(NamedTuple):
+    """A channel of a transfer, with its own registration of the same bytes."""
+
+    channel: Channel
+    local: Region | Span
+    remote: Remote
+
+
+class TransferStatus(NamedTuple):
+    """The progress of a transfer."""
+
+    length: int  # in bytes
+    done: int  # bytes known to have arrived
+    rails: int
+    working_rails: int
+    in_flight: int  # requests
+    ended: bool  # with or without an error
+    error: int  # the errno with which it ended, or 0
+
+
+class RailStatus(NamedTuple):
+    """The state of a rail."""
+
+    done: int  # bytes moved since the start or the resumption
+    in_flight: int  # requests
+    error: int  # the errno with which it failed, or 0
+    sentence: str  # the reason, or ""

@@ -211,6 +211,26 @@ class LoaderTest(serving.Case):
         first = forget_loader()
         self.assertEqual([forget_loader() for _ in range(3)], [first] * 3)
 
+    def test_garbage_collection_in_the_thread_of_the_loader_closes_it(self):
+        class Event:
+            def query(self):
+                if self.loader:
+                    self.loader = None
+                    gc.collect()
+                return True
+
+        loader, event = Loader(self.server.url, 7, device="soft0"), Event()
+        threads = threading.active_count()
+        event.loader, batch = loader, next(iter(loader))
+        fetcher = loader._fetcher
+        slot = batch._slot
+        del loader, batch
+        fetcher.keep_until(event, slot)
+        del slot
+        self.wait_for(lambda: threading.active_count() < threads + 1, "the thread of the loader stays")
+        self.assertEqual(event.loader, None)
+        self.assertIsNone(fetcher._thread)
+
     def test_close_ends_a_wait_of_another_thread(self):
         loader = self.load(slots=1)
         held = next(iter(loader))
@@ -290,6 +310,7 @@ class LoaderTest(serving.Case):
         self.assertEqual(longest_batch([], 3, 256), 4096)
         self.assertEqual(longest_batch([1, 5000, 2, 4000], 2, 256), 12288)
         self.assertEqual(longest_batch([4096] * 5, 3, 1), 3 * 4096)
+        self.assertRaises(pier.OutOfRange, longest_batch, [1 << 63] * 5, 3, 1)
 
 
 class EmptyTest(serving.Case):

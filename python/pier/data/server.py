@@ -48,8 +48,8 @@ class Server:
 
         paths        folders and files: WebDataset archives, MDS data sets, plain files
         listen       "HOST:PORT", on which TCP connections are accepted; port 0: any free one
-        memory       "memfd:readonly", "udmabuf" or another backend whose memory the CPU can access: shards are copied;
-                     or "file": files are mapped and registered as they are in the page cache
+        memory       "memfd:readonly", "udmabuf" or another backend whose memory the CPU can access: shards are
+                     copied; or "file": files are mapped and registered as they are in the page cache
         device       a device to open; None: the default one. Ignored if `pd` is given
         pd           a protection domain to register with; it must outlive the server
         token        what clients must have to connect; None: that of PIER_DATA_TOKEN, or a random one

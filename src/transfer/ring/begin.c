@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 
 #include "lane.h"
 #include "ring.h"
+#include "wait.h"
 #include "core/error.h"
 
 /* A slot on its way from pier_ring_begin() to pier_ring_release(). */
@@ -20,7 +20,7 @@ void pier_ring_drop_released(struct pier_ring *ring)
 	pier_ring_remove_oldest(ring);
 }
 
-struct pier_ring_fill *pier_ring_find_free(struct pier_ring *ring)
+static struct pier_ring_fill *find_free(struct pier_ring *ring)
 {
 	uint32_t number = ring->last;
 
@@ -91,7 +91,7 @@ int pier_ring_begin(struct pier_ring *ring, const struct pier_ring_source *sourc
 
 	if (error)
 		return error;
-	fill = pier_ring_find_free(ring);
+	fill = find_free(ring);
 	if (!fill)
 		return pier_fail(EAGAIN,
 				 "none of the %u slots of the ring is free: release one",
@@ -187,8 +187,8 @@ int pier_ring_release(struct pier_ring *ring, const struct pier_ring_slot *slot)
 	if (slot->number < ring->attr.slots)
 		held = atomic_compare_exchange_strong(&ring->fills[slot->number].ticket,
 						      &ticket, 0);
-	if (held && ring->awaited)
-		eventfd_write(ring->wake_fd, 1);
+	if (held)
+		pier_ring_note_wakeup(ring);
 	pthread_mutex_unlock(&ring->lock);
 	return held ? 0
 		    : pier_fail(ESTALE,

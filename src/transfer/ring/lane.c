@@ -171,10 +171,10 @@ static bool post_chunk(struct pier_ring *ring, struct pier_ring_lane *lane, int6
 
 static void post_lane(struct pier_ring *ring, struct pier_ring_lane *lane, int64_t now)
 {
-	while (lane->leg && !ring->closing && post_chunk(ring, lane, now))
+	while (lane->leg && !ring->cancelling && post_chunk(ring, lane, now))
 		;
-	while (lane->leg && ring->closing)
-		fail_leg(lane, -ECANCELED, "the ring is being destroyed");
+	while (lane->leg && ring->cancelling)
+		fail_leg(lane, -ECANCELED, "it was cancelled");
 }
 
 void pier_lanes_post(struct pier_ring *ring, struct pier_ring_fill *fill)
@@ -340,6 +340,15 @@ int64_t pier_lanes_deadline(const struct pier_ring *ring)
 			deadline = stalls_at(&ring->lanes[i]);
 	}
 	return deadline;
+}
+
+bool pier_lanes_use(const struct pier_ring *ring, const struct pier_channel *channel)
+{
+	for (uint32_t i = 0; i < ring->lane_count; i++) {
+		if (ring->lanes[i].channel == channel)
+			return true;
+	}
+	return false;
 }
 
 uint32_t pier_lanes_in_flight(const struct pier_ring *ring)

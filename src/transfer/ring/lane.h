@@ -39,6 +39,9 @@ bool pier_lanes_step(struct pier_ring *ring);
 /* When a lane stalls, at the latest; INT64_MAX: never. */
 int64_t pier_lanes_deadline(const struct pier_ring *ring);
 
+/* Whether anything is in flight or waits for room on the channel. */
+bool pier_lanes_use(const struct pier_ring *ring, const struct pier_channel *channel);
+
 /* Requests that the devices have. */
 uint32_t pier_lanes_in_flight(const struct pier_ring *ring);
 

@@ -13,7 +13,6 @@
 #include "region/mr.h"
 #include "region/sync.h"
 #include "ring.h"
-#include "wait.h"
 #include "core/caller.h"
 #include "core/checked.h"
 #include "core/error.h"
@@ -268,7 +267,7 @@ int pier_ring_destroy(struct pier_ring *ring)
 		return pier_fail(EBUSY,
 				 "destroying a ring: %u of its %u slots are not released",
 				 held, ring->attr.slots);
-	pier_ring_give_up(ring);
+	pier_ring_cancel(ring);
 	await_releases(ring);
 	pier_remove_region_user(ring->pd, &ring->region_user);
 	error = free_memory(ring);
@@ -288,6 +287,16 @@ struct pier_mr *pier_ring_mr(const struct pier_ring *ring)
 struct pier_buffer *pier_ring_buffer(const struct pier_ring *ring)
 {
 	return ring->buffer;
+}
+
+int pier_ring_fd(const struct pier_ring *ring)
+{
+	return ring->wake_fd;
+}
+
+int pier_ring_uses(const struct pier_ring *ring, const struct pier_channel *channel)
+{
+	return pier_lanes_use(ring, channel);
 }
 
 void pier_ring_query(const struct pier_ring *ring, struct pier_ring_status *ret_status)

@@ -90,10 +90,10 @@ struct pier_ring {
 	struct pier_ring_lane *lanes;
 	uint32_t lane_count;
 	struct pollfd *fds; /* for each lane, and for wake_fd */
-	bool closing;	    /* post no more */
+	bool cancelling;    /* post no more */
 
 	pthread_mutex_t lock; /* a release is over when it was unlocked */
-	bool awaited;	      /* with `lock`: a release writes to wake_fd */
+	atomic_bool woken;    /* set and cleared with `lock`, together with wake_fd */
 	int wake_fd;
 };
 
@@ -117,9 +117,6 @@ static inline void pier_ring_remove_oldest(struct pier_ring *ring)
 
 /* If the user has given up the oldest fill, which had failed, free its slot. */
 void pier_ring_drop_released(struct pier_ring *ring);
-
-/* A slot that pier_ring_begin() can take, or NULL. */
-struct pier_ring_fill *pier_ring_find_free(struct pier_ring *ring);
 
 /* The offset of a slot in the region. */
 static inline uint64_t pier_fill_offset(const struct pier_ring *ring,

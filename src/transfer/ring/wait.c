@@ -17,6 +17,7 @@
 struct ring_wait {
 	struct pier_ring *ring;
 	bool (*holds)(struct pier_ring *ring);
+	bool held;
 };
 
 static bool oldest_has_ended(struct pier_ring *ring)
@@ -26,9 +27,31 @@ static bool oldest_has_ended(struct pier_ring *ring)
 	return !fill || fill->state == PIER_FILL_ENDED;
 }
 
-static bool has_free_slot(struct pier_ring *ring)
+/* With the lock, so that wake_fd is readable as long as `woken` is set, and no longer. */
+static bool take_wakeup(struct pier_ring *ring)
 {
-	return pier_ring_find_free(ring);
+	eventfd_t count;
+
+	if (!atomic_load(&ring->woken))
+		return false;
+	pthread_mutex_lock(&ring->lock);
+	atomic_store(&ring->woken, false);
+	eventfd_read(ring->wake_fd, &count);
+	pthread_mutex_unlock(&ring->lock);
+	return true;
+}
+
+void pier_ring_note_wakeup(struct pier_ring *ring)
+{
+	if (!atomic_exchange(&ring->woken, true))
+		eventfd_write(ring->wake_fd, 1);
+}
+
+static bool has_news(struct pier_ring *ring)
+{
+	const struct pier_ring_fill *fill = pier_ring_oldest(ring);
+
+	return take_wakeup(ring) || (fill && fill->state == PIER_FILL_ENDED);
 }
 
 static bool is_quiet(struct pier_ring *ring)
@@ -38,10 +61,11 @@ static bool is_quiet(struct pier_ring *ring)
 
 static int check_ring(void *subject)
 {
-	const struct ring_wait *wait = subject;
+	struct ring_wait *wait = subject;
 	bool progress = pier_lanes_step(wait->ring);
 
-	if (wait->holds(wait->ring))
+	wait->held = wait->holds(wait->ring);
+	if (wait->held)
 		return PIER_CONDITION_HOLDS;
 	return progress ? PIER_CONDITION_PROGRESS : PIER_CONDITION_PENDING;
 }
@@ -49,7 +73,8 @@ static int check_ring(void *subject)
 /* If a channel cannot be armed, do not sleep: the next step finds the cause. */
 static int pass_lanes(void *subject, struct pier_wait_pass *pass)
 {
-	const struct pier_ring *ring = ((const struct ring_wait *)subject)->ring;
+	const struct ring_wait *wait = subject;
+	const struct pier_ring *ring = wait->ring;
 
 	for (uint32_t i = 0; i < ring->lane_count; i++) {
 		struct pier_channel *channel = ring->lanes[i].channel;
@@ -60,17 +85,17 @@ static int pass_lanes(void *subject, struct pier_wait_pass *pass)
 		pass->again = true;
 	}
 	pier_wait_pass_until(pass, pier_lanes_deadline(ring));
-	if (pass->step == PIER_WAIT_STEP_SLEEP)
+	if (pass->step == PIER_WAIT_STEP_SLEEP && wait->holds == has_news)
 		pass->fds[pass->fd_count++] = (struct pollfd){ .fd = ring->wake_fd,
 							       .events = POLLIN };
 	return 0;
 }
 
-/* Returns 1 if it holds, 0 if the time was over first, or an error of poll(2). */
+/* Returns 1 if it holds, 0 if the time was over first, or an error of waiting. */
 static int wait_until(struct pier_ring *ring, bool (*holds)(struct pier_ring *ring),
 		      int64_t deadline)
 {
-	struct ring_wait wait = { ring, holds };
+	struct ring_wait wait = { ring, holds, false };
 	const struct pier_wait_condition condition = {
 		.check = check_ring,
 		.pass = pass_lanes,
@@ -79,9 +104,9 @@ static int wait_until(struct pier_ring *ring, bool (*holds)(struct pier_ring *ri
 	};
 	int error = pier_wait_until(&condition, deadline);
 
-	if (error && error != -ETIMEDOUT)
-		return error;
-	return holds(ring);
+	if (wait.held || error == -ETIMEDOUT)
+		return wait.held;
+	return error;
 }
 
 /* Likewise; with no time, it is driven once and not armed. */
@@ -100,11 +125,17 @@ static int wait_for(struct pier_ring *ring, bool (*holds)(struct pier_ring *ring
 	return holds(ring);
 }
 
-void pier_ring_give_up(struct pier_ring *ring)
+int pier_ring_cancel(struct pier_ring *ring)
 {
-	ring->closing = true;
+	int error = pier_check_process(&ring->object);
+
+	if (error)
+		return error;
+	ring->cancelling = true;
 	while (wait_until(ring, is_quiet, INT64_MAX) != 1)
 		continue;
+	ring->cancelling = false;
+	return 0;
 }
 
 int pier_ring_progress(struct pier_ring *ring)
@@ -113,6 +144,7 @@ int pier_ring_progress(struct pier_ring *ring)
 
 	if (error)
 		return error;
+	take_wakeup(ring);
 	pier_ring_drop_released(ring);
 	pier_lanes_step(ring);
 	return oldest_has_ended(ring);
@@ -190,24 +222,24 @@ int pier_ring_next(struct pier_ring *ring, int timeout_ms,
 	return result == 1 ? return_oldest(ring, ret_slot) : result;
 }
 
-static void await_wakeups(struct pier_ring *ring, bool awaited)
+int pier_ring_wait(struct pier_ring *ring, int timeout_ms)
 {
-	eventfd_t count;
+	int error = pier_check_process(&ring->object);
 
-	pthread_mutex_lock(&ring->lock);
-	ring->awaited = awaited;
-	eventfd_read(ring->wake_fd, &count);
-	pthread_mutex_unlock(&ring->lock);
+	if (error)
+		return error;
+	pier_ring_drop_released(ring);
+	return wait_for(ring, has_news, timeout_ms);
 }
 
-int pier_ring_wait_free(struct pier_ring *ring, int timeout_ms)
+int pier_ring_wake(struct pier_ring *ring)
 {
-	int result = pier_check_process(&ring->object);
+	int error = pier_check_process(&ring->object);
 
-	if (result)
-		return result;
-	await_wakeups(ring, true);
-	result = wait_for(ring, has_free_slot, timeout_ms);
-	await_wakeups(ring, false);
-	return result;
+	if (error)
+		return error;
+	pthread_mutex_lock(&ring->lock);
+	pier_ring_note_wakeup(ring);
+	pthread_mutex_unlock(&ring->lock);
+	return 0;
 }

@@ -4,7 +4,7 @@
 
 #include "ring.h"
 
-/* Post nothing more, and wait until nothing is in flight. */
-void pier_ring_give_up(struct pier_ring *ring);
+/* End a pier_ring_wait(). With ring->lock. */
+void pier_ring_note_wakeup(struct pier_ring *ring);
 
 #endif

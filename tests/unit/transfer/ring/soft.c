@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Rings whose slots are filled over soft0. */
+#include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
@@ -518,6 +519,14 @@ static void begin_block(int sequence)
 	expect_ok(pier_ring_begin(ring, sources, 2, reads, 8, NULL));
 }
 
+static bool has_free_slot(void)
+{
+	struct pier_ring_status status;
+
+	pier_ring_query(ring, &status);
+	return status.free > 0;
+}
+
 static void slots_are_released_by_other_threads(void **state)
 {
 	struct pair *pair = *state;
@@ -532,7 +541,8 @@ static void slots_are_released_by_other_threads(void **state)
 		assert_int_equal(pthread_create(&threads[i], NULL, consume_slots, NULL),
 				 0);
 	for (int done = 0; done < 1000; done++) {
-		expect_result(pier_ring_wait_free(ring, PATIENT), 1);
+		while (!has_free_slot())
+			expect_result(pier_ring_wait(ring, PATIENT), 1);
 		begin_block(begun++);
 		work.slots[done] = next();
 		work.expected[done] = (uint8_t)done;
@@ -546,22 +556,70 @@ static void slots_are_released_by_other_threads(void **state)
 	assert_int_equal(work.wrong, 0);
 }
 
-static void waiting_for_a_free_slot_times_out(void **state)
+static bool is_readable(int fd)
 {
-	struct pier_ring_slot slots[SLOTS];
+	struct pollfd look = { .fd = fd, .events = POLLIN };
 
-	for (int i = 0; i < SLOTS; i++)
-		begin(*state, 1, 1);
-	for (int i = 0; i < SLOTS; i++)
-		slots[i] = next();
-	expect_result(pier_ring_wait_free(ring, 0), 0);
-	expect_result(pier_ring_wait_free(ring, 20), 0);
-	expect_result(pier_ring_wait_free(ring, -7), -EINVAL);
-	expect_ok(pier_ring_release(ring, &slots[2]));
-	expect_result(pier_ring_wait_free(ring, 0), 1);
-	slots[2] = slots[3];
+	return poll(&look, 1, 0) == 1;
+}
+
+static void *wake_ring(void *argument)
+{
+	(void)argument;
+	pier_ring_wake(ring);
+	return NULL;
+}
+
+/* A release, a wake-up and a fill that ended are noticed once each, before or after. */
+static void waits_end_for_each_reason(void **state)
+{
+	struct pier_ring_slot slot;
+	pthread_t thread;
+
+	begin(*state, 1, 1);
+	expect_result(pier_ring_wait(ring, PATIENT), 1);
+	expect_result(pier_ring_wait(ring, PATIENT), 1);
+	slot = next();
+	expect_result(pier_ring_wait(ring, 0), 0);
+	expect_result(pier_ring_wait(ring, 20), 0);
+	expect_result(pier_ring_wait(ring, -7), -EINVAL);
+	expect_ok(pier_ring_release(ring, &slot));
+	expect_result(pier_ring_wait(ring, PATIENT), 1);
+	expect_result(pier_ring_wait(ring, 0), 0);
+	expect_ok(pier_ring_wake(ring));
+	expect_ok(pier_ring_wake(ring));
+	assert_true(is_readable(pier_ring_fd(ring)));
+	expect_result(pier_ring_wait(ring, 0), 1);
+	assert_false(is_readable(pier_ring_fd(ring)));
+	expect_result(pier_ring_wait(ring, 0), 0);
+	assert_int_equal(pthread_create(&thread, NULL, wake_ring, NULL), 0);
+	expect_result(pier_ring_wait(ring, PATIENT), 1);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	expect_ok(pier_ring_wake(ring));
+	expect_result(pier_ring_progress(ring), 1);
+	assert_false(is_readable(pier_ring_fd(ring)));
+}
+
+/* What was not posted fails, what was posted arrives; both channels work. */
+static void cancelled_fills_can_be_continued(void **state)
+{
+	struct pair *pair = *state;
+	struct pier_ring_slot slot;
+	int error;
+
 	for (int i = 0; i < 3; i++)
-		expect_ok(pier_ring_release(ring, &slots[i]));
+		begin(pair, MANY, 2);
+	expect_result(pier_ring_uses(ring, sources[0].channel), 1);
+	expect_ok(pier_ring_cancel(ring));
+	expect_result(pier_ring_uses(ring, sources[0].channel), 0);
+	for (int i = 0; i < 3; i++) {
+		error = pier_ring_next(ring, PATIENT, &slot);
+		assert_int_equal(error, -ECANCELED);
+		expect_ok(pier_ring_retry(ring, slot.number, sources, 2));
+		slot = next();
+		expect_ok(pier_ring_release(ring, &slot));
+	}
+	expect_slots();
 }
 
 #define ring_test(body) cmocka_unit_test_setup_teardown(body, setup_ring, teardown_ring)
@@ -584,7 +642,8 @@ int main(void)
 		ring_test(can_be_driven_by_epoll),
 		ring_test(channels_may_share_a_completion_queue),
 		ring_test(slots_are_released_by_other_threads),
-		ring_test(waiting_for_a_free_slot_times_out),
+		ring_test(waits_end_for_each_reason),
+		ring_test(cancelled_fills_can_be_continued),
 	};
 
 	return cmocka_run_group_tests_name("ring_soft", tests, NULL, NULL);
