@@ -15,10 +15,12 @@ import mmap
 import os
 import pickle
 import socket
+import statistics
 import struct
 import subprocess
 import sys
 import time
+import unittest.mock
 
 import loader_data
 
@@ -82,7 +84,13 @@ def serve_tcp(out, folder):
                 length -= sent
 
 
-class Tcp:
+class Contestant:
+    def figures(self):
+        """What else there is to say, as a dict."""
+        return {}
+
+
+class Tcp(Contestant):
     """One connection, and one buffer that each batch is received into, requested `ahead` batches
     before it is awaited."""
 
@@ -140,7 +148,7 @@ def serve_nixl(out, folder):
     os._exit(0)
 
 
-class Nixl:
+class Nixl(Contestant):
     """Reads by lists of descriptors, one for each batch, with `slots` batches in flight or in use."""
 
     def __init__(self, folder, batch, *, threaded, slots=3):
@@ -189,30 +197,65 @@ class Nixl:
         self.server.end()
 
 
-class Pier:
+def make_instant_ring(*arguments, **options):
+    """A ring that reads nothing, so that all the time of its loader is that of Python."""
+    import pier
+
+    class InstantRing:
+        def __init__(self):
+            self.ring = pier.Ring(*arguments, **options)
+
+        def begin(self, sources, reads):
+            return self.ring.begin(sources, b"")
+
+        def __getattr__(self, name):
+            return getattr(self.ring, name)
+
+    return InstantRing()
+
+
+class Pier(Contestant):
     """The loader and the server of pier.data."""
 
     def __init__(self, folder, batch):
         import numpy
-        from pier.data import Loader
+        import pier.data.loader
 
-        self.numpy = numpy
+        self.numpy, self.batch, self.module = numpy, batch, pier.data.loader
         self.server = subprocess.Popen(
             [sys.executable, "-B", "-m", "pier.data", "serve", "--device", "soft0",
              *loader_data.shard_paths(folder)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        url = self.server.stdout.readline().strip()
-        self.loader = Loader([url], batch, device="soft0", slots=3)
+        self.url = self.server.stdout.readline().strip()
+        self.loader = self.make_loader()
         self.numbers = [int(self.loader.index.key(i)) for i in range(len(self.loader.index))]
 
+    def make_loader(self):
+        return self.module.Loader([self.url], self.batch, device="soft0", slots=3)
+
+    def arrays(self, loader, seed):
+        loader.set_epoch(seed)
+        for batch in loader:
+            yield batch, self.numpy.from_dlpack(batch.view((batch.nbytes,)))
+
     def batches(self, seed):
-        self.loader.set_epoch(seed)
-        for batch in self.loader:
-            offsets = batch.offsets.tolist()
-            array = self.numpy.from_dlpack(batch.view((offsets[-1] + batch.lengths[-1],)))
+        for batch, array in self.arrays(self.loader, seed):
             address = array.__array_interface__["data"][0]
             yield [(self.numbers[sample], address + offset)
-                   for sample, offset in zip(batch.samples, offsets)]
+                   for sample, offset in zip(batch.samples, batch.offsets)]
+
+    def figures(self):
+        """The processor time of a batch of which nothing is read, and copies at the consumer."""
+        with unittest.mock.patch.object(self.module, "Ring", make_instant_ring):
+            loader = self.make_loader()
+        times = []
+        for seed in range(0, 200, 10):
+            start = time.process_time()
+            count = sum(1 for _ in self.arrays(loader, seed))
+            times.append((time.process_time() - start) / count)
+        loader.close()
+        return {"python_us": statistics.median(times) * 1e6,
+                "copies": self.loader.stats()["copies"]}
 
     def end(self):
         self.loader.close()
@@ -260,8 +303,9 @@ def main():
     # Not the next ones, of which pier's loader has read the first batches.
     seconds, _ = run_epoch(contestant, checker, 10)
     _, waits = run_epoch(contestant, checker, 20, float(compute))
+    figures = {"seconds": seconds, "waits": waits, **contestant.figures()}
     contestant.end()
-    os.write(out, (json.dumps({"seconds": seconds, "waits": waits}) + "\n").encode())
+    os.write(out, (json.dumps(figures) + "\n").encode())
     os._exit(0)  # without the interpreter's end, whose order the libraries do not expect
 
 

@@ -53,7 +53,7 @@ def plot_waits(title, series, compute):
         points = " ".join(f"{across(batch):.1f},{down(wait * 1e3):.1f}"
                           for batch, wait in enumerate(waits))
         parts += [f'<polyline points="{points}" fill="none" stroke="{colour}"/>',
-                  text(LEFT + 8 + 210 * place, 42, f"&#9632; {name}", "start", fill=colour)]
+                  text(LEFT + 8 + 260 * place, 42, f"&#9632; {name}", "start", fill=colour)]
     return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
             f'viewBox="0 0 {WIDTH} {HEIGHT}">\n<rect width="100%" height="100%" fill="#fff"/>\n'
             + "\n".join(parts) + "\n</svg>\n")
