@@ -109,8 +109,8 @@ static int (*const additions[])(PyObject *) = {
 	pier_py_add_channel,
 	pier_py_add_work,
 	pier_py_add_transfer,
-	pier_py_add_ring,
 	pier_py_add_group,
+	pier_py_add_ring,
 	pier_py_add_order,
 };
 /* clang-format on */
