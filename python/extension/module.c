@@ -115,10 +115,7 @@ static int (*const additions[])(PyObject *) = {
 };
 /* clang-format on */
 
-/*
- * The types are global, so one interpreter can have them. Python 3.12 and later refuse
- * others by Py_mod_multiple_interpreters.
- */
+/* The types are global, so one interpreter can have them, and have them once. */
 static int execute_module(PyObject *module)
 {
 	static atomic_flag loaded = ATOMIC_FLAG_INIT;
