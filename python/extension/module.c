@@ -87,7 +87,8 @@ PyObject *pier_py_exit(PyObject *self, PyObject *arguments)
 		      PyTuple_GetItem(arguments, 1) != Py_None;
 	PyObject *result = PyObject_CallMethod(self, "close", NULL);
 
-	if (result || !raised)
+	/* An interrupt is no error of close(). */
+	if (result || !raised || !PyErr_ExceptionMatches(pier_py_error))
 		return result;
 	PyErr_Clear();
 	Py_RETURN_NONE;
