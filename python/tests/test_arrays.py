@@ -290,8 +290,8 @@ class Consumer(Case):
             with self.pd.register(Array(**changes)) as region:
                 self.assertEqual((region.address, len(region)), (address, expected))
         for changes, error in (({"strides": (48, 4)}, pier.Invalid), ({"data": (address, True)}, pier.AccessDenied),
-                               ({"typestr": "f"}, pier.Invalid), ({"typestr": 3}, TypeError), ({"data": 5}, TypeError),
-                               ({"data": (-1, False)}, OverflowError), ({"shape": 4}, TypeError),
+                               ({"typestr": "f"}, pier.Invalid), ({"typestr": 3}, TypeError),
+                               ({"data": 5}, TypeError), ({"data": (-1, False)}, OverflowError), ({"shape": 4}, TypeError),
                                ({"shape": (1,) * 65}, pier.Invalid), ({"mask": 1}, pier.NotSupported),
                                ({"strides": (4,)}, IndexError), ({"shape": (1 << 62, 4)}, pier.Invalid)):
             with self.subTest(changes):
