@@ -116,23 +116,32 @@ def _lead(keys, number, size, deadline):
     """Rank 0: return the roster on which all ranks agree."""
     pauses = _Pauses(deadline)
     proposed = None
+    numbers = set()  # of all proposals
     keys.put("hello/0", number)
     while True:
-        hellos = [number] + [keys.peek("hello/%d" % rank) for rank in range(1, size)]
+        hellos = [number] + [_hello(keys, rank) for rank in range(1, size)]
         missing = [rank for rank in range(size) if hellos[rank] is None]
         if not missing:
             roster = b"".join(hello[:_NUMBER] for hello in hellos)
             if roster != proposed:
                 _send(keys, hellos, _PROPOSED + roster)
                 proposed = roster
+                numbers.update(hello[:_NUMBER] for hello in hellos[1:])
             missing = [rank for rank in range(1, size) if hellos[rank][_NUMBER:] != _digest(roster)]
             if not missing:
                 _send(keys, hellos, _AGREED + roster)
+                for dead in numbers.difference(hello[:_NUMBER] for hello in hellos):
+                    keys.delete(_mailbox(dead))
                 return roster
         if not pauses.sleep():
             sentence = _absent(missing, size)
             _send(keys, hellos, _FAILED + sentence.encode())
             raise timed_out(sentence)
+
+
+def _hello(keys, rank):
+    hello = keys.peek("hello/%d" % rank)
+    return hello if hello and len(hello) in (_NUMBER, 2 * _NUMBER) else None
 
 
 def _send(keys, hellos, value):

@@ -6,6 +6,7 @@ before the group can connect. With soft0 the blobs have the secrets by which cha
 and none of the exchanges below encrypts them: use a store, an MPI or a PMIx that only this job can read.
 """
 
+import errno
 import itertools
 import os
 import time
@@ -16,6 +17,7 @@ from ._types import GroupRequest
 # Buffers of exchanges that were given up, which MPI still writes to.
 _abandoned = []
 _pmix_generation = itertools.count()
+_pmix_client = None  # init() works once in a process: the bindings start their thread again
 
 
 class Group(_pier.Group):
@@ -77,17 +79,17 @@ class Group(_pier.Group):
     def from_pmix(cls, client=None, *, pd=None, timeout=30.0, **attributes):
         """Make a connected group of the processes of a PMIx job (srun --mpi=pmix, prterun, mpirun).
 
-        client: a pmix.PMIxClient after init(); None: one that is used for this call
+        client: a pmix.PMIxClient; None: one that is made at the first call, and kept. A program that calls
+        init() itself must give its client, since the bindings allow one init() in a process
         pd, timeout, attributes: as for from_store()
 
         Needs the Python bindings of PMIx (Debian: python3-pmix). All members make their groups in the same
         order.
         """
-        import pmix
         deadline = time.monotonic() + timeout
-        with _PMIx(pmix, client) as job:
-            return cls._make(pd, job.rank, job.size(), attributes, deadline,
-                             lambda blobs: job.exchange(blobs, deadline))
+        job = _PMIx(client)
+        return cls._make(pd, job.rank, job.size(), attributes, deadline,
+                         lambda blobs: job.exchange(blobs, deadline))
 
     @classmethod
     def _make(cls, pd, rank, size, attributes, deadline, exchange):
@@ -139,26 +141,27 @@ def _exchange_by_mpi(comm, blobs, deadline):
 class _PMIx:
     """The exchange through PMIx: its standard, chapter "Process-Related Non-Reserved Keys"."""
 
-    def __init__(self, pmix, client):
+    def __init__(self, client):
+        import pmix
         self.pmix = pmix
-        self.client = client
-        self.owns_client = client is None
+        try:
+            # The server of PMIx sets them for each process.
+            self.nspace, self.rank = os.environ["PMIX_NAMESPACE"], int(os.environ["PMIX_RANK"])
+        except KeyError as name:
+            raise ValueError("no %s in the environment: the launcher has no PMIx" % name) from None
+        self.client = client or self.own_client()
 
-    def __enter__(self):
-        if self.owns_client:
+    def own_client(self):
+        global _pmix_client
+        if _pmix_client is None:
             self.client = self.pmix.PMIxClient()
-        # init() only counts if the process has called it before, and returns the same process.
-        status, me = self.client.init([])
-        self.check(status, "init()")
-        self.nspace, self.rank = me["nspace"], me["rank"]
-        return self
-
-    def __exit__(self, *exception):
-        self.client.finalize([])
+            self.check(self.client.init([])[0], "init()")
+            _pmix_client = self.client
+        return _pmix_client
 
     def check(self, status, step):
         if status != self.pmix.PMIX_SUCCESS:
-            raise _pier.Error(71, "PMIx: %s: %s" % (step, self.client.error_string(status)))  # EPROTO
+            raise _pier.BadMessage(errno.EPROTO, "PMIx: %s: %s" % (step, self.client.error_string(status)))
 
     def get(self, rank, key, deadline):
         seconds = max(1, round(deadline - time.monotonic()))
