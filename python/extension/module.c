@@ -8,6 +8,7 @@
 #include "process.h"
 #include "region.h"
 #include "remote.h"
+#include "ring.h"
 #include "transfer.h"
 #include "view.h"
 #include "work.h"
@@ -105,11 +106,12 @@ static int (*const additions[])(PyObject *) = {
 	pier_py_add_view,
 	pier_py_add_region,
 	pier_py_add_span,
-	pier_py_add_order,
 	pier_py_add_channel,
 	pier_py_add_work,
 	pier_py_add_transfer,
+	pier_py_add_ring,
 	pier_py_add_group,
+	pier_py_add_order,
 };
 /* clang-format on */
 

@@ -165,6 +165,19 @@ class RailStatus(NamedTuple):
     sentence: str  # the reason, or ""
 
 
+class RingStatus(NamedTuple):
+    """The slots of a ring by their states, and what it has done."""
+
+    free: int  # slots that begin() can take
+    filling: int  # fills that have not ended
+    ended: int  # fills that have ended, and were not returned
+    held: int  # returned and not released
+    in_flight: int  # requests that the devices have
+    doorbells: int  # since the ring was created
+    reads: int  # requests posted since then
+    bytes: int  # that have arrived since then
+
+
 class GroupRequest(NamedTuple):
     """A request of Group.exchange(), scatter() or gather()."""
 

@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#include "error.h"
+#include "ring.h"
+#include "time.h"
+
+#define NAME "ring"
+
+static PyTypeObject *ring_type;
+
+/* The Buffer of the slots: one that was given, or a new one. */
+static bool make_buffer(struct pier_py_ring *self, PyObject *memory)
+{
+	uint64_t length;
+
+	if (PyObject_TypeCheck(memory, pier_py_buffer_type)) {
+		self->buffer = (struct pier_py_buffer *)Py_NewRef(memory);
+		return true;
+	}
+	if (__builtin_mul_overflow(self->attr.slot_size, (uint64_t)self->attr.slots,
+				   &length)) {
+		pier_py_refuse(ERANGE, "%u slots of %llu bytes exceed 64 bits",
+			       self->attr.slots,
+			       (unsigned long long)self->attr.slot_size);
+		return false;
+	}
+	self->buffer = (struct pier_py_buffer *)PyObject_CallFunction(
+		(PyObject *)pier_py_buffer_type, "OK", memory,
+		(unsigned long long)length);
+	return self->buffer;
+}
+
+/* pd.register(buffer, access=LOCAL_WRITE, policy=policy) */
+static bool register_buffer(struct pier_py_ring *self, PyObject *pd, const char *policy)
+{
+	PyObject *method = PyObject_GetAttrString(pd, "register");
+	PyObject *arguments = Py_BuildValue("(O)", (PyObject *)self->buffer);
+	PyObject *keywords = Py_BuildValue("{siss}", "access", PIER_ACCESS_LOCAL_WRITE,
+					   "policy", policy);
+
+	if (method && arguments && keywords)
+		self->region = (struct pier_py_region *)PyObject_Call(method, arguments,
+								      keywords);
+	Py_XDECREF(method);
+	Py_XDECREF(arguments);
+	Py_XDECREF(keywords);
+	return self->region;
+}
+
+static bool create_ring(struct pier_py_ring *self)
+{
+	struct pier_py_pd *pd = self->region->pd;
+	int error;
+
+	if (!pier_py_use_begin(&self->region->use, "region"))
+		return false;
+	self->attr.mr = self->region->mr;
+	error = pier_ring_create(pd->pd, &self->attr, &self->ring);
+	pier_py_use_end(&self->region->use);
+	if (error)
+		pier_py_fail(error);
+	return !error;
+}
+
+static bool allocate_tickets(struct pier_py_ring *self)
+{
+	self->tickets = calloc(self->attr.slots, sizeof(*self->tickets));
+	if (!self->tickets)
+		PyErr_NoMemory();
+	return self->tickets;
+}
+
+static PyObject *new_ring(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+{
+	static char *names[] = { "pd",	   "slots",   "slot_size", "memory",
+				 "policy", "timeout", "stall",	   NULL };
+	PyObject *pd, *memory = NULL;
+	struct pier_py_ring *self = pier_py_new(type);
+	unsigned long long slot_size;
+	const char *policy = "direct";
+
+	if (!self)
+		return NULL;
+	pier_ring_attr_init(&self->attr);
+	slot_size = self->attr.slot_size;
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$IO&OsO&O&:Ring", names,
+					 &pd, &self->attr.slots, pier_py_uint64,
+					 &slot_size, &memory, &policy, pier_py_deadline,
+					 &self->attr.timeout_ms, pier_py_timeout,
+					 &self->attr.stall_ms))
+		goto free_ring;
+	self->attr.slot_size = slot_size;
+	memory = memory ? Py_NewRef(memory) : PyUnicode_FromString("host");
+	if (memory && pier_py_lock_init(&self->lock) == 0 && make_buffer(self, memory) &&
+	    register_buffer(self, pd, policy) && create_ring(self) &&
+	    allocate_tickets(self)) {
+		Py_DECREF(memory);
+		return (PyObject *)self;
+	}
+	Py_XDECREF(memory);
+free_ring:
+	Py_DECREF((PyObject *)self);
+	return NULL;
+}
+
+/* Slots that are held keep the memory: release them, so that the ring can go. */
+static void release_all(struct pier_py_ring *self)
+{
+	for (uint32_t i = 0; self->tickets && i < self->attr.slots; i++) {
+		unsigned long long ticket = atomic_exchange(&self->tickets[i], 0);
+		struct pier_ring_slot slot = { .number = i, .sequence = ticket - 1 };
+
+		if (ticket)
+			pier_ring_release(self->ring, &slot);
+	}
+}
+
+/*
+ * Without the GIL. No wake() is in progress, and none begins. Busy: another thread is
+ * just making or deleting a RingSlot.
+ */
+static int destroy_ring(struct pier_py_ring *self)
+{
+	int64_t none = 0;
+	int error;
+
+	while (!atomic_compare_exchange_weak(&self->use.count, &none, -1)) {
+		none = 0;
+		sched_yield();
+	}
+	do {
+		release_all(self);
+		error = pier_ring_destroy(self->ring);
+	} while (error == -EBUSY);
+	return error;
+}
+
+/*
+ * With the lock. The reads in flight are awaited, on each channel until it stalls.
+ *
+ * Returns 0, or -1 with an exception.
+ */
+static int end_ring(struct pier_py_ring *self)
+{
+	PyThreadState *state;
+	int error;
+
+	if (!pier_py_ring_take_channels(self, NULL))
+		return -1;
+	state = PyEval_SaveThread();
+	error = pier_ring_cancel(self->ring);
+	PyEval_RestoreThread(state);
+	if (error)
+		pier_py_fail(error);
+	pier_py_ring_leave_channels(self, NULL, true);
+	if (error)
+		return -1;
+	state = PyEval_SaveThread();
+	error = destroy_ring(self);
+	PyEval_RestoreThread(state);
+	if (error)
+		pier_py_fail(error);
+	else
+		self->ring = NULL;
+	return error ? -1 : 0;
+}
+
+static PyObject *close_ring(struct pier_py_ring *self, PyObject *unused)
+{
+	int error = 0;
+
+	(void)unused;
+	if (!pier_py_lock_take_any(&self->lock, NAME, -1))
+		return NULL;
+	if (self->ring)
+		error = end_ring(self);
+	if (!error)
+		self->lock.closed = true;
+	pier_py_lock_release(&self->lock);
+	return error ? NULL
+		     : PyObject_CallMethod((PyObject *)self->region, "close", NULL);
+}
+
+/* Errors, such as those of a child of fork(2), have nowhere to go. */
+static void delete_ring(struct pier_py_ring *self)
+{
+	PyObject *type, *value, *traceback;
+
+	PyErr_Fetch(&type, &value, &traceback);
+	if (self->ring)
+		end_ring(self);
+	PyErr_Restore(type, value, traceback);
+	if (!self->ring) {
+		for (uint32_t i = 0; i < self->channel_count; i++)
+			Py_DECREF((PyObject *)self->channels[i]);
+		Py_XDECREF((PyObject *)self->region);
+		Py_XDECREF((PyObject *)self->buffer);
+	}
+	pier_py_lock_destroy(&self->lock);
+	free(self->channels);
+	free(self->queues);
+	free(self->reads);
+	free(self->tickets);
+	pier_py_delete(self);
+}
+
+static PyObject *make_sources(struct pier_py_ring *self, PyObject *pairs)
+{
+	(void)self;
+	return pier_py_sources_new(pairs);
+}
+
+static PyObject *wake(struct pier_py_ring *self, PyObject *unused)
+{
+	(void)unused;
+	/* A closed ring has no wait. */
+	if (!pier_py_use_try(&self->use))
+		Py_RETURN_NONE;
+	pier_ring_wake(self->ring);
+	pier_py_use_end(&self->use);
+	Py_RETURN_NONE;
+}
+
+/* Only the lock of the ring: its slots and counts do not change then. */
+static bool query_ring(struct pier_py_ring *self, struct pier_ring_status *ret_status)
+{
+	if (!pier_py_lock_take(&self->lock, NAME, -1))
+		return false;
+	pier_ring_query(self->ring, ret_status);
+	pier_py_lock_release(&self->lock);
+	return true;
+}
+
+static PyObject *get_status(struct pier_py_ring *self, void *unused)
+{
+	struct pier_ring_status status;
+
+	(void)unused;
+	if (!query_ring(self, &status))
+		return NULL;
+	return pier_py_record(
+		"RingStatus", "(IIIIIKKK)", status.free, status.filling, status.ended,
+		status.held, status.in_flight, (unsigned long long)status.doorbells,
+		(unsigned long long)status.reads, (unsigned long long)status.bytes);
+}
+
+static PyObject *get_free(struct pier_py_ring *self, void *unused)
+{
+	struct pier_ring_status status;
+
+	(void)unused;
+	return query_ring(self, &status) ? PyLong_FromUnsignedLong(status.free) : NULL;
+}
+
+static PyObject *get_closed(struct pier_py_ring *self, void *unused)
+{
+	(void)unused;
+	return PyBool_FromLong(self->lock.closed);
+}
+
+static PyObject *get_mappable(struct pier_py_ring *self, void *unused)
+{
+	PyObject *info = PyObject_GetAttrString((PyObject *)self->buffer, "info");
+	PyObject *mappable = info ? PyObject_GetAttrString(info, "mappable") : NULL;
+
+	(void)unused;
+	Py_XDECREF(info);
+	return mappable;
+}
+
+static PyObject *get_fd(struct pier_py_ring *self, PyObject *unused)
+{
+	int fd;
+
+	(void)unused;
+	if (!pier_py_lock_take(&self->lock, NAME, -1))
+		return NULL;
+	fd = pier_ring_fd(self->ring);
+	pier_py_lock_release(&self->lock);
+	return PyLong_FromLong(fd);
+}
+
+static Py_ssize_t get_length(PyObject *object)
+{
+	return ((struct pier_py_ring *)object)->attr.slots;
+}
+
+static PyObject *describe_ring(struct pier_py_ring *self)
+{
+	return PyUnicode_FromFormat("<pier.Ring of %u slots of %llu bytes%s>",
+				    self->attr.slots,
+				    (unsigned long long)self->attr.slot_size,
+				    self->lock.closed ? ", closed" : "");
+}
+
+static PyMethodDef ring_methods[] = {
+	{ "sources", PIER_PY_METHOD(make_sources), METH_O,
+	  "sources($self, pairs, /)\n--\n\n"
+	  "Make RingSources of a sequence of (Channel, Remote): memory of peers to read "
+	  "from,\n"
+	  "each through its channel. The channels are connected, in the protection "
+	  "domain of\n"
+	  "the ring." },
+	{ "wake", PIER_PY_METHOD(wake), METH_NOARGS,
+	  "wake($self)\n--\n\n"
+	  "End the current or the next wait(). Any thread, also while another waits." },
+	{ "fileno", PIER_PY_METHOD(get_fd), METH_NOARGS,
+	  "fileno($self)\n--\n\n"
+	  "Return an fd that becomes readable when a slot is released, and by wake(), "
+	  "until\n"
+	  "progress() or wait(). The ring owns it." },
+	{ "close", PIER_PY_METHOD(close_ring), METH_NOARGS,
+	  "close($self)\n--\n\n"
+	  "Give up all fills, wait for the reads in flight, and destroy the ring. Slots "
+	  "that are\n"
+	  "held stay valid: the memory lasts until the last of them is gone. Again at "
+	  "any time." },
+	PIER_PY_CONTEXT_METHODS,
+	{ NULL },
+};
+
+static PyGetSetDef ring_properties[] = {
+	{ "status", (getter)get_status, NULL, "The RingStatus.", NULL },
+	{ "free", (getter)get_free, NULL, "The number of slots that begin() can take.",
+	  NULL },
+	{ "mappable", (getter)get_mappable, NULL, "Whether the CPU can reach the slots.",
+	  NULL },
+	{ "closed", (getter)get_closed, NULL, "Whether close() has closed it.", NULL },
+	{ NULL },
+};
+
+static PyMemberDef ring_members[] = {
+	{ "buffer", T_OBJECT_EX, offsetof(struct pier_py_ring, buffer), READONLY,
+	  "The Buffer of the slots." },
+	{ "region", T_OBJECT_EX, offsetof(struct pier_py_ring, region), READONLY,
+	  "The Region of the slots." },
+	{ "slot_size", T_ULONGLONG, offsetof(struct pier_py_ring, attr.slot_size),
+	  READONLY, "The size of a slot in bytes." },
+	{ NULL },
+};
+
+/* Both tables in one, each ended by an entry without a name. */
+static PyMethodDef *join_methods(void)
+{
+	static PyMethodDef all[24];
+	PyMethodDef *const tables[] = { ring_methods, pier_py_fill_methods };
+	size_t count = 0;
+
+	for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
+		for (PyMethodDef *method = tables[i]; method->ml_name; method++)
+			all[count++] = *method;
+	}
+	return all;
+}
+
+int pier_py_add_ring(PyObject *module)
+{
+	PyType_Slot slots[] = {
+		{ Py_tp_doc,
+		  "Ring(pd, *, slots=4, slot_size=1048576, memory='host', "
+		  "policy='direct',\n"
+		  "     timeout=30.0, stall=None)\n--\n\n"
+		  "Slots of memory that are filled by lists of reads from the memory of "
+		  "peers, and\n"
+		  "handed out in order.\n\n"
+		  "memory: of the slots: \"memfd\", \"cuda:0\", or a Buffer\n"
+		  "policy: for registering it: ProtectionDomain.register()\n"
+		  "timeout: of waits, in seconds\n"
+		  "stall: a channel on which no read completes for so long is broken; "
+		  "None: its\n"
+		  "timeout\n\n"
+		  "Any thread may use it: calls of several threads take turns. Slots "
+		  "are released\n"
+		  "by any thread. While a fill uses a channel, closing the channel "
+		  "raises Busy." },
+		{ Py_tp_new, (void *)new_ring },
+		{ Py_tp_dealloc, (void *)delete_ring },
+		{ Py_tp_repr, (void *)describe_ring },
+		{ Py_tp_methods, join_methods() },
+		{ Py_tp_members, ring_members },
+		{ Py_tp_getset, ring_properties },
+		{ Py_mp_length, (void *)get_length },
+		{ 0, NULL },
+	};
+	PyType_Spec spec = {
+		.name = "pier.Ring",
+		.basicsize = sizeof(struct pier_py_ring),
+		.flags = Py_TPFLAGS_DEFAULT,
+		.slots = slots,
+	};
+
+	if (pier_py_add_sources(module) < 0 || pier_py_add_ring_slot(module) < 0)
+		return -1;
+	return pier_py_add_type(module, &spec, &ring_type);
+}

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "blocking.h"
+#include "error.h"
+#include "ring.h"
+#include "time.h"
+
+enum {
+	/* How long a wait has the locks of the channels at a time. */
+	SLICE_MS = 20,
+	/* So that a thread that waits for a lock gets it. */
+	PAUSE_US = 50,
+	WORDS = 4, /* offset, remote offset, length, source */
+};
+
+static struct pier_py_sources *check_sources(PyObject *object)
+{
+	if (PyObject_TypeCheck(object, pier_py_sources_type))
+		return (struct pier_py_sources *)object;
+	PyErr_Format(PyExc_TypeError, "not pier.RingSources: %R", object);
+	return NULL;
+}
+
+static bool reserve_reads(struct pier_py_ring *self, size_t count)
+{
+	struct pier_ring_read *reads;
+
+	if (count <= self->read_room)
+		return true;
+	reads = count > UINT32_MAX ? NULL
+				   : realloc(self->reads, count * sizeof(*self->reads));
+	if (!reads) {
+		PyErr_NoMemory();
+		return false;
+	}
+	self->reads = reads;
+	self->read_room = (uint32_t)count;
+	return true;
+}
+
+/* With the lock. */
+static bool read_reads(struct pier_py_ring *self, const Py_buffer *view,
+		       uint32_t *ret_count)
+{
+	size_t size = WORDS * sizeof(uint64_t), count = (size_t)view->len / size;
+	const char *bytes = view->buf;
+
+	if ((size_t)view->len % size) {
+		pier_py_refuse(EINVAL,
+			       "reads of %zd bytes: each has %zu, four numbers of 64 "
+			       "bits",
+			       view->len, size);
+		return false;
+	}
+	if (!reserve_reads(self, count))
+		return false;
+	for (size_t i = 0; i < count; i++) {
+		uint64_t words[WORDS];
+
+		memcpy(words, bytes + i * size, size);
+		if (words[2] > UINT32_MAX || words[3] > UINT32_MAX) {
+			pier_py_refuse(ERANGE,
+				       "read %zu: length %llu and source %llu: each has "
+				       "32 bits",
+				       i, (unsigned long long)words[2],
+				       (unsigned long long)words[3]);
+			return false;
+		}
+		self->reads[i] = (struct pier_ring_read){
+			.offset = words[0],
+			.remote_offset = words[1],
+			.length = (uint32_t)words[2],
+			.source = (uint32_t)words[3],
+		};
+	}
+	*ret_count = (uint32_t)count;
+	return true;
+}
+
+/* With the locks. -1: raised. */
+static int begin_locked(struct pier_py_ring *self, struct pier_py_sources *sources,
+			const Py_buffer *view, uint32_t *ret_number)
+{
+	PyThreadState *state;
+	uint32_t count = 0;
+	int error;
+
+	if (!read_reads(self, view, &count))
+		return -1;
+	state = PyEval_SaveThread();
+	error = pier_ring_begin(self->ring, sources->list, sources->count, self->reads,
+				count, ret_number);
+	PyEval_RestoreThread(state);
+	if (error)
+		pier_py_fail(error);
+	return error ? -1 : 0;
+}
+
+static PyObject *begin(struct pier_py_ring *self, PyObject *arguments, PyObject *keywords)
+{
+	static char *names[] = { "sources", "reads", NULL };
+	struct pier_py_sources *sources;
+	PyObject *first, *reads;
+	uint32_t number = 0;
+	int result = -1;
+	Py_buffer view;
+
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO:begin", names, &first,
+					 &reads))
+		return NULL;
+	sources = check_sources(first);
+	if (!sources || PyObject_GetBuffer(reads, &view, PyBUF_SIMPLE) < 0)
+		return NULL;
+	if (pier_py_ring_take(self, sources)) {
+		result = begin_locked(self, sources, &view, &number);
+		pier_py_ring_leave(self, sources, false);
+	}
+	PyBuffer_Release(&view);
+	return result < 0 ? NULL : PyLong_FromUnsignedLong(number);
+}
+
+static PyObject *retry(struct pier_py_ring *self, PyObject *arguments, PyObject *keywords)
+{
+	static char *names[] = { "number", "sources", NULL };
+	struct pier_py_sources *sources;
+	PyThreadState *state;
+	PyObject *second;
+	unsigned int number;
+	int error;
+
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "IO:retry", names, &number,
+					 &second))
+		return NULL;
+	sources = check_sources(second);
+	if (!sources || !pier_py_ring_take(self, sources))
+		return NULL;
+	state = PyEval_SaveThread();
+	error = pier_ring_retry(self->ring, number, sources->list, sources->count);
+	PyEval_RestoreThread(state);
+	if (error && error != -EALREADY)
+		pier_py_fail(error);
+	pier_py_ring_leave(self, sources, false);
+	if (error && error != -EALREADY)
+		return NULL;
+	return PyBool_FromLong(!error);
+}
+
+static PyObject *cancel(struct pier_py_ring *self, PyObject *argument)
+{
+	struct pier_py_sources *sources = check_sources(argument);
+	PyThreadState *state;
+
+	if (!sources || !pier_py_ring_take(self, sources))
+		return NULL;
+	state = PyEval_SaveThread();
+	for (uint32_t i = 0; i < sources->channel_count; i++)
+		pier_channel_cancel(sources->channels[i]->channel);
+	pier_ring_progress(self->ring);
+	PyEval_RestoreThread(state);
+	pier_py_ring_leave(self, sources, true);
+	Py_RETURN_NONE;
+}
+
+static PyObject *progress(struct pier_py_ring *self, PyObject *unused)
+{
+	PyThreadState *state;
+	int result;
+
+	(void)unused;
+	if (!pier_py_ring_take(self, NULL))
+		return NULL;
+	state = PyEval_SaveThread();
+	result = pier_ring_progress(self->ring);
+	PyEval_RestoreThread(state);
+	if (result < 0)
+		pier_py_fail(result);
+	pier_py_ring_leave(self, NULL, false);
+	return result < 0 ? NULL : PyBool_FromLong(result);
+}
+
+static void let_others_in(void)
+{
+	const struct timespec pause = { .tv_nsec = PAUSE_US * 1000 };
+	PyThreadState *state = PyEval_SaveThread();
+
+	nanosleep(&pause, NULL);
+	PyEval_RestoreThread(state);
+}
+
+/* Remember which fill failed, and store its number in the exception. */
+static void note_failure(struct pier_py_ring *self, const struct pier_ring_slot *slot)
+{
+	PyObject *type, *value, *traceback, *number;
+
+	if (!slot->error)
+		return;
+	self->failed = *slot;
+	PyErr_Fetch(&type, &value, &traceback);
+	PyErr_NormalizeException(&type, &value, &traceback);
+	number = PyLong_FromUnsignedLong(slot->number);
+	if (!number || PyObject_SetAttrString(value, "slot", number) < 0)
+		PyErr_Clear();
+	Py_XDECREF(number);
+	PyErr_Restore(type, value, traceback);
+}
+
+/*
+ * One slice of a wait for a slot, or, if that is NULL, of wait().
+ *
+ * Returns 1 if it is over; 0 if the time was; or -1 with an exception.
+ */
+static int wait_slice(struct pier_py_ring *self, int timeout_ms,
+		      struct pier_ring_slot *ret_slot)
+{
+	struct pier_py_blocking blocking;
+	int result;
+
+	if (!pier_py_ring_take(self, NULL))
+		return -1;
+	pier_py_blocking_begin(&blocking);
+	result = ret_slot ? pier_ring_next(self->ring, timeout_ms, ret_slot)
+			  : pier_ring_wait(self->ring, timeout_ms);
+	result = pier_py_blocking_end(&blocking, result);
+	if (result < 0 && ret_slot)
+		note_failure(self, ret_slot);
+	pier_py_ring_leave(self, NULL, timeout_ms > 0);
+	return result;
+}
+
+static int wait_in_slices(struct pier_py_ring *self, int timeout_ms,
+			  struct pier_ring_slot *ret_slot)
+{
+	int64_t left = timeout_ms < 0 ? self->attr.timeout_ms : timeout_ms;
+	int64_t end = pier_py_now_ms() + left;
+	int result;
+
+	for (;;) {
+		result = wait_slice(self, left < SLICE_MS ? (int)left : SLICE_MS,
+				    ret_slot);
+		left = end - pier_py_now_ms();
+		if (result || left <= 0)
+			return result;
+		let_others_in();
+	}
+}
+
+static PyObject *next(struct pier_py_ring *self, PyObject *arguments, PyObject *keywords)
+{
+	static char *names[] = { "timeout", NULL };
+	int timeout_ms = PIER_TIMEOUT_DEFAULT, result;
+	struct pier_ring_slot slot;
+
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O&:next", names,
+					 pier_py_timeout, &timeout_ms))
+		return NULL;
+	result = wait_in_slices(self, timeout_ms, &slot);
+	if (result < 0)
+		return NULL;
+	return result ? pier_py_ring_slot_new(self, &slot) : Py_NewRef(Py_None);
+}
+
+static PyObject *wait(struct pier_py_ring *self, PyObject *arguments, PyObject *keywords)
+{
+	static char *names[] = { "timeout", NULL };
+	int timeout_ms = PIER_TIMEOUT_DEFAULT, result;
+
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O&:wait", names,
+					 pier_py_timeout, &timeout_ms))
+		return NULL;
+	result = wait_in_slices(self, timeout_ms, NULL);
+	return result < 0 ? NULL : PyBool_FromLong(result);
+}
+
+static PyObject *give_up(struct pier_py_ring *self, PyObject *unused)
+{
+	int error;
+
+	(void)unused;
+	if (!pier_py_ring_take(self, NULL))
+		return NULL;
+	error = self->failed.error ? pier_ring_release(self->ring, &self->failed)
+				   : -ESTALE;
+	self->failed.error = 0;
+	pier_py_ring_leave(self, NULL, false);
+	if (error)
+		return pier_py_refuse(ENOENT, "next() has raised the error of no fill "
+					      "that was not continued since");
+	Py_RETURN_NONE;
+}
+
+static PyObject *list_indices(const uint32_t *indices, int count)
+{
+	PyObject *list = PyList_New(count);
+
+	for (int i = 0; list && i < count; i++) {
+		PyObject *index = PyLong_FromUnsignedLong(indices[i]);
+
+		if (!index || PyList_SetItem(list, i, index) < 0)
+			Py_CLEAR(list);
+	}
+	return list;
+}
+
+static PyObject *missing(struct pier_py_ring *self, PyObject *argument)
+{
+	unsigned long number = PyLong_AsUnsignedLong(argument);
+	PyObject *list = NULL;
+	uint32_t *indices;
+	int count;
+
+	if (PyErr_Occurred() || !pier_py_ring_take(self, NULL))
+		return NULL;
+	if (number > UINT32_MAX)
+		number = UINT32_MAX;
+	count = pier_ring_missing(self->ring, (uint32_t)number, NULL, 0);
+	indices = calloc(count > 0 ? (size_t)count : 1, sizeof(*indices));
+	if (count < 0) {
+		pier_py_fail(count);
+	} else if (!indices) {
+		PyErr_NoMemory();
+	} else {
+		pier_ring_missing(self->ring, (uint32_t)number, indices, (uint32_t)count);
+		list = list_indices(indices, count);
+	}
+	free(indices);
+	pier_py_ring_leave(self, NULL, false);
+	return list;
+}
+
+PyMethodDef pier_py_fill_methods[] = {
+	{ "begin", PIER_PY_METHOD(begin), METH_VARARGS | METH_KEYWORDS,
+	  "begin($self, sources, reads)\n--\n\n"
+	  "Take a free slot, and begin to fill it. Return the number of the slot, from "
+	  "0.\n\n"
+	  "reads: a buffer of numbers of 64 bits, such as array('Q') or a NumPy array of "
+	  "uint64,\n"
+	  "four for each read: the offset in the slot, the offset in the remote, the "
+	  "length in\n"
+	  "bytes, and the index of the source.\n\n"
+	  "Raises Busy if no slot is free; OutOfRange; ConnectionLost if a channel is "
+	  "broken.\n"
+	  "No slot is taken then." },
+	{ "next", PIER_PY_METHOD(next), METH_VARARGS | METH_KEYWORDS,
+	  "next($self, timeout=None)\n--\n\n"
+	  "Wait until the oldest fill has ended. Return its RingSlot, or None if the "
+	  "time is\n"
+	  "over.\n\n"
+	  "Raises the error of a fill that failed, with the number of its slot as "
+	  "`slot`. The\n"
+	  "fill stays the oldest until retry() or give_up(). Error (ENODATA): begin() "
+	  "first." },
+	{ "retry", PIER_PY_METHOD(retry), METH_VARARGS | METH_KEYWORDS,
+	  "retry($self, number, sources)\n--\n\n"
+	  "Continue the fill of a slot that failed, whether next() has raised its error "
+	  "or not.\n"
+	  "Only reads that are not known to have arrived are repeated. Return False if "
+	  "all have.\n\n"
+	  "sources: source n must have the same bytes as source n of begin().\n\n"
+	  "Raises Busy if the fill has not ended." },
+	{ "missing", PIER_PY_METHOD(missing), METH_O,
+	  "missing($self, number, /)\n--\n\n"
+	  "Return the indices of the reads of a fill that are not known to have "
+	  "arrived." },
+	{ "give_up", PIER_PY_METHOD(give_up), METH_NOARGS,
+	  "give_up($self)\n--\n\n"
+	  "Free the slot of the fill whose error next() has raised." },
+	{ "cancel", PIER_PY_METHOD(cancel), METH_O,
+	  "cancel($self, sources, /)\n--\n\n"
+	  "Cancel everything that is outstanding on the channels of sources. These are "
+	  "broken\n"
+	  "afterwards, and the fills that use them fail." },
+	{ "progress", PIER_PY_METHOD(progress), METH_NOARGS,
+	  "progress($self)\n--\n\n"
+	  "Drive the fills, without waiting. Return whether next() would not wait." },
+	{ "wait", PIER_PY_METHOD(wait), METH_VARARGS | METH_KEYWORDS,
+	  "wait($self, timeout=None)\n--\n\n"
+	  "Wait until the oldest fill has ended, a slot was released, or wake() was "
+	  "called.\n"
+	  "Return False if the time is over." },
+	{ NULL },
+};
