@@ -323,6 +323,7 @@ static int traverse_transfer(struct pier_py_transfer *self, visitproc visit, voi
 {
 	Py_VISIT((PyObject *)Py_TYPE((PyObject *)self));
 	Py_VISIT(self->progress);
+	Py_VISIT(self->rails.regions);
 	return 0;
 }
 

@@ -8,7 +8,7 @@ import threading
 import unittest
 
 import pier
-from channels import ChannelCase, Peer, connect_pair
+from channels import GONE, ChannelCase, Peer, connect_pair
 from support import PATIENCE
 
 MIB = 1 << 20
@@ -140,7 +140,7 @@ class Transfers(ChannelCase):
         while not transfer.status.done:
             transfer.advance()
         peers[0].kill()
-        with self.assertRaises(pier.ConnectionLost):
+        with self.assertRaises(GONE):
             transfer.wait(PATIENCE)
         # The new peer has none of the bytes, so everything is moved again.
         again = self.transfer((second, self.near_region, peers[1].remote))
