@@ -17,7 +17,7 @@ import pier.data.ray
 
 def count_bytes(batch):
     """Stands for a step of the training: it runs in the process of the loader, beside its GPU."""
-    return sum(view.nbytes for view in batch)
+    return sum(batch.lengths)
 
 
 def main():

@@ -99,7 +99,7 @@ class Case(unittest.TestCase):
     def wait_for(self, condition, complaint):
         deadline = time.monotonic() + PATIENCE
         while not condition():
-            self.assertLess(time.monotonic(), deadline, complaint)
+            self.assertLess(time.monotonic(), deadline, complaint() if callable(complaint) else complaint)
             time.sleep(0.01)
 
     def check_batch(self, batch):

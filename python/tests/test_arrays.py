@@ -255,6 +255,7 @@ class Consumer(Case):
                 if isinstance(expected, int):
                     with self.pd.register(producer) as region:
                         self.assertEqual(len(region), expected)
+                        self.assertEqual(region.address, view.address + (5 if number == 5 else 0))
                 else:
                     self.assertRaises(expected, self.pd.register, producer)
                 self.assertEqual(sys.getrefcount(view), references)

@@ -10,7 +10,8 @@ import unittest
 
 import pier
 import serving
-from pier.data.loader import Loader, longest_batch
+from pier.data import Loader
+from pier.data.loader import longest_batch
 from pier.data.order import Order
 
 
@@ -211,6 +212,26 @@ class LoaderTest(serving.Case):
         first = forget_loader()
         self.assertEqual([forget_loader() for _ in range(3)], [first] * 3)
 
+    def test_garbage_collection_in_the_thread_of_the_loader_closes_it(self):
+        class Event:
+            def query(self):
+                if self.loader:
+                    self.loader = None
+                    gc.collect()
+                return True
+
+        loader, event = Loader(self.server.url, 7, device="soft0"), Event()
+        threads = threading.active_count()
+        event.loader, batch = loader, next(iter(loader))
+        fetcher = loader._fetcher
+        slot = batch._slot
+        del loader, batch
+        fetcher.keep_until(event, slot)
+        del slot
+        self.wait_for(lambda: threading.active_count() < threads + 1, "the thread of the loader stays")
+        self.assertEqual(event.loader, None)
+        self.assertIsNone(fetcher._thread)
+
     def test_close_ends_a_wait_of_another_thread(self):
         loader = self.load(slots=1)
         held = next(iter(loader))
@@ -290,6 +311,7 @@ class LoaderTest(serving.Case):
         self.assertEqual(longest_batch([], 3, 256), 4096)
         self.assertEqual(longest_batch([1, 5000, 2, 4000], 2, 256), 12288)
         self.assertEqual(longest_batch([4096] * 5, 3, 1), 3 * 4096)
+        self.assertRaises(pier.OutOfRange, longest_batch, [1 << 63] * 5, 3, 1)
 
 
 class EmptyTest(serving.Case):
@@ -307,13 +329,14 @@ class EmptyTest(serving.Case):
         self.assertEqual(sorted(body for _, body in got), [b"", b"b"])
 
 
-@unittest.skipUnless(os.environ.get("FAKE_DRIVERS"), "FAKE_DRIVERS does not name the folder of the fake CUDA driver")
+@unittest.skipUnless(os.path.exists(os.environ.get("FAKE_DRIVERS", "") + "/libcuda.so.1"),
+                     "FAKE_DRIVERS is not the folder of the fake CUDA driver")
 class DeviceMemoryTest(serving.Case):
     def test_batches_are_in_device_memory(self):
         server = self.serve()
         script = """if True:
             import sys, zlib
-            from pier.data.loader import Loader
+            from pier.data import Loader
             with Loader(sys.argv[1], 7, device="soft0", memory="cuda:0", checksums=True, seed=3) as loader:
                 for batch in loader:
                     view = batch[0]
@@ -322,7 +345,8 @@ class DeviceMemoryTest(serving.Case):
                     print(*batch.labels())
                     batch.release()
                 stats = loader.stats()
-                assert stats["copies"] == 2 * stats["samples"], stats
+                # Of checksums, also of batches that were read ahead, and of labels.
+                assert stats["copies"] >= 2 * stats["samples"], stats
         """
         result = subprocess.run(
             [sys.executable, "-B", "-c", script, server.url], stdout=subprocess.PIPE, text=True, timeout=serving.PATIENCE,

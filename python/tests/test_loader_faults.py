@@ -10,7 +10,7 @@ import time
 
 import pier
 import serving
-from pier.data.loader import Loader
+from pier.data import Loader
 from pier.data.order import Order
 
 # As between hosts: reads go through the process of the server, so stopping it stops them.
@@ -34,7 +34,8 @@ class FaultTest(serving.Case):
                 self.addCleanup(os.environ.pop, name, None)
 
     def load(self, *servers, **options):
-        loader = Loader([server.url for server in servers], 7, **{
+        urls = [server.url.replace("://", "://%s@" % serving.TOKEN) for server in servers]
+        loader = Loader(urls, 7, **{
             "device": "soft0", "seed": 3, "checksums": True, "timeout": serving.PATIENCE, "stall": 0.5, **options})
         self.addCleanup(loader.close)
         return loader
@@ -125,11 +126,12 @@ class FaultTest(serving.Case):
                 server.kill()
             began = time.monotonic()
             with self.assertRaisesRegex(pier.TimedOut, "no server answers: .*%s: .*; .*%s: " % (
-                    servers[0].address, servers[1].address)):
+                    servers[0].address, servers[1].address)) as caught:
                 for batch in loader:
                     self.check_batch(batch)
                     batch.release()
             self.assertGreaterEqual(time.monotonic() - began, 0.5)
+            self.assertNotIn(serving.TOKEN, str(caught.exception))
 
     def test_server_that_is_not_there_raises_its_error(self):
         server = self.serve()
@@ -149,7 +151,7 @@ class FaultTest(serving.Case):
         server = self.serve(PIER_SOFT_ADDRESS="127.0.0.1")
         script = """if True:
             import sys, time
-            from pier.data.loader import Loader
+            from pier.data import Loader
             loader = Loader(sys.argv[1], 7, device="soft0", slots=3)
             iterator = iter(loader)
             batches = [next(iterator), next(iterator)]
@@ -167,7 +169,7 @@ class FaultTest(serving.Case):
             self.assertGreater(len(server.descriptors()), len(idle))
             client.kill()
             client.wait()
-            self.wait_for(lambda: server.descriptors() == idle, "the server keeps something of the client")
+            self.wait_for(lambda: server.descriptors() == idle, lambda: "the server has %s, before %s" % (server.descriptors(), idle))
 
 
 if __name__ == "__main__":

@@ -44,8 +44,8 @@ class Batch:
         """In this loader's part of the epoch, from 0."""
         self.samples: array[int] = plan.samples
         """The numbers of the samples in the data set, as an array of uint64."""
-        self.server = plan.url
-        """The URL of the server; of the last one, if several were needed."""
+        self.server = plan.server
+        """The URL of the server, without its token; of the last one, if several were needed."""
 
     def __len__(self) -> int:
         """Return the number of samples."""

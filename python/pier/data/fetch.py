@@ -2,6 +2,7 @@
 """The thread of a loader that keeps the slots of its ring filled."""
 
 import collections
+import contextlib
 import errno
 import queue
 import threading
@@ -38,9 +39,9 @@ class Plan:
         self.attempts = 0
 
     @property
-    def url(self) -> str:
-        """Of the server."""
-        return self.replica.url if self.replica else ""
+    def server(self) -> str:
+        """The URL of the server, without its token."""
+        return self.replica.name if self.replica else ""
 
     @property
     def offsets(self) -> memoryview:
@@ -80,8 +81,9 @@ class Fetcher:
         self._abandoned = 0  # the first ones of them, which the consumer does not want any more
         self._events: list[tuple[Event, RingSlot]] = []  # of batches that were released
         self._thread: threading.Thread | None = None
-        self._stopping = False
-        self._awake = threading.Event()
+        self._stopping = self._closing = False
+        # Not a threading.Event: wake() may be called by the garbage collector, in any thread at any point.
+        self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._next_check = 0.0
         self._turn = 0
         replicas.attach(ring, self.wake)
@@ -114,7 +116,13 @@ class Fetcher:
         self._abandoned = len(self._flying)
 
     def close(self) -> None:
-        """Stop, and close the connections and the ring. The memory lasts until the last slot is released."""
+        """Stop, and close the connections and the ring. The memory lasts until the last slot is released.
+
+        The garbage collector may call it, also in the thread, which then closes when it ends.
+        """
+        if self._thread is threading.current_thread():
+            self._stopping = self._closing = True
+            return
         self.stop()
         self._events.clear()
         self._replicas.close()
@@ -122,7 +130,7 @@ class Fetcher:
 
     def wake(self) -> None:
         """End a wait of the thread. Any thread."""
-        self._awake.set()
+        self._wakeups.put(None)
         self._ring.wake()
 
     def keep_until(self, event: Event, slot: RingSlot) -> None:
@@ -138,7 +146,7 @@ class Fetcher:
         """Return what the next batch waits for; "": a free slot. Any thread."""
         plan = next(iter(self._flying.copy()), None)
         if plan and not plan.error:
-            return "batch %d of epoch %d has not arrived from %s" % (plan.number, plan.epoch, plan.url)
+            return "batch %d of epoch %d has not arrived from %s" % (plan.number, plan.epoch, plan.server)
         if plan or not self._replicas.live():
             return "no server answers: %s" % self._replicas.describe()
         return ""
@@ -153,14 +161,18 @@ class Fetcher:
                     self._wait()
         except BaseException as error:  # the consumer raises it
             self.ready.put(Failure(error, is_last=True))
+        if self._closing:
+            self._thread = None
+            self.close()
 
     def _look_after(self) -> None:
         """Do what is due beside the fills of servers that live."""
         if self._events:
             self._release_by_events()
         now = time.monotonic()
-        if now >= self._next_check or self._awake.is_set():
-            self._awake.clear()
+        if now >= self._next_check or not self._wakeups.empty():
+            while not self._wakeups.empty():
+                self._wakeups.get()
             self._next_check = now + _CHECK_INTERVAL
             for replica, error in self._replicas.refresh():
                 self._fail(replica, error)
@@ -170,8 +182,9 @@ class Fetcher:
         patience = _EVENT_INTERVAL if self._events else _PATIENCE
         if self._flying and self._flying[0].error:
             # The ring has nothing to wait for: its oldest fill has failed.
-            self._awake.wait(patience)
-        elif not self._awake.is_set():
+            with contextlib.suppress(queue.Empty):
+                self._wakeups.get(timeout=patience)
+        elif self._wakeups.empty():
             self._ring.wait(patience)
 
     def _release_by_events(self) -> None:
@@ -255,7 +268,7 @@ class Fetcher:
             plan.attempts = 0
             self.ready.put(Failure(type(error)(error.errno, "batch %d of epoch %d: its reads were repeated %d times; "
                                                "the last time, %s: %s" % (plan.number, plan.epoch, self._retries,
-                                                                          plan.url, error.strerror))))
+                                                                          plan.server, error.strerror))))
 
     def _checked(self, slot: RingSlot, plan: Plan) -> tuple[RingSlot, Plan] | Failure:
         """Return the Failure if a sample of the batch has another checksum than the server's."""
@@ -267,7 +280,7 @@ class Fetcher:
                 return Failure(BadMessage(
                     errno.EBADMSG, "sample %d (%s) of batch %d of epoch %d has another checksum than at its server, %s: "
                     "its memory, or that of this machine, is damaged" % (
-                        sample, self._replicas.key(sample), plan.number, plan.epoch, plan.url)), batches=1)
+                        sample, self._replicas.key(sample), plan.number, plan.epoch, plan.server)), batches=1)
         return slot, plan
 
     def _bytes(self, slot: RingSlot, offset: int, length: int) -> "bytes | memoryview":

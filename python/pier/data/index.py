@@ -194,6 +194,7 @@ class IndexBuilder:
 
     def __init__(self) -> None:
         self._shards: list[Shard] = []
+        self._shard_names: set[str] = set()
         self._keys: list[bytes] = []
         self._names: dict[tuple[str, str], int] = {}
         self._arrays = _Arrays.empty()
@@ -204,9 +205,10 @@ class IndexBuilder:
 
     def add_shard(self, name: str, length: int) -> None:
         """Add a shard. Raises Invalid if there is one of this name."""
-        if any(shard.name == name for shard in self._shards):
+        if name in self._shard_names:
             raise Invalid(errno.EINVAL, "two shards have the name %r: rename one of them, or serve the folder that "
                           "contains both" % name)
+        self._shard_names.add(name)
         self._shards.append(Shard(name, length))
 
     def add_sample(self, key: str, offset: int, length: int, fields: Iterable[tuple[str, Field]]) -> None:

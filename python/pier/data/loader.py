@@ -14,15 +14,16 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from .. import Busy, Error, Forked, ProtectionDomain, Ring, RingSlot, TimedOut
+from .. import Busy, Error, Forked, OutOfRange, ProtectionDomain, Ring, RingSlot, TimedOut
 from .batch import Batch, Event
 from .connection import connect
 from .fetch import Failure, Fetcher, Plan
 from .order import Order
-from .replicas import Replicas
+from .replicas import Replicas, Urls
 
 _STATE_VERSION = 1
 _PAGE = 4096
+_LARGEST_SLOT = 1 << 48
 # Reads on a channel at once; the others follow as these complete.
 _SEND_QUEUE = 1024
 
@@ -48,14 +49,15 @@ class Loader:
     a loader of its parent (pier.Forked).
     """
 
-    def __init__(self, urls: str | Sequence[str], batch_size: int, *, memory: str = "memfd", slots: int = 4,
+    def __init__(self, urls: Urls, batch_size: int, *, memory: str = "memfd", slots: int = 4,
                  slot_size: int | None = None, align: int = 256, device: "str | ProtectionDomain | None" = None,
                  seed: int = 0, shuffle: bool = True, rank: int = 0, world: int = 1, epoch: int = 0,
                  drop_last: bool = False, checksums: bool = False, timeout: float = 30.0, stall: float = 5.0,
                  retries: int = 3, **channel: Any) -> None:
         """Connect to the servers. Reading begins with the first batch that is asked for.
 
-        urls        of servers of the same data set; batches are spread over those that live
+        urls        of servers of the same data set; batches are spread over those that live. A function returns
+                    them, and is called again, by another thread, when a server cannot be reached
         batch_size  samples of a batch; the last one of an epoch may have fewer
         memory      of the slots, as for Buffer: "memfd", "cuda:0"
         slots       batches that are being read, ready, or in use, at most. A loop needs 2, to read ahead 3
@@ -279,6 +281,8 @@ class Epoch:
 def longest_batch(lengths: Iterable[int], batch_size: int, align: int) -> int:
     """Return a size in bytes that is enough for every batch: that of one with the longest samples."""
     needed = sum(-(-length // align) * align for length in heapq.nlargest(batch_size, lengths))
+    if needed >= _LARGEST_SLOT:
+        raise OutOfRange(errno.ERANGE, "a batch can have %d bytes: choose a smaller batch_size or a slot_size" % needed)
     return max(1, -(-needed // _PAGE)) * _PAGE
 
 

@@ -24,7 +24,7 @@ from .server import Server
 
 # Ray restarts an actor as often as it dies, and repeats calls that it interrupted.
 _FOREVER = -1
-_SECONDS = 60.0
+_PREFIX = "pier.data/"
 
 
 class ServerActor:
@@ -106,48 +106,54 @@ class Actors(list[Any]):
 
 
 def start_servers(name: str, paths: Sequence[str], count: int = 1, *, num_cpus: float = 1,
-                  resources: dict[str, float] | None = None, strategy: str = "SPREAD", **options: Any) -> Actors:
+                  resources: dict[str, float] | None = None, strategy: str = "SPREAD", timeout: float = 60.0,
+                  **options: Any) -> Actors:
     """Start servers of the same data set.
 
     name       by which loaders find them
     paths      on the nodes of the servers
     resources  that a node must have, such as {"data": 1} of those that have the files
     strategy   of Ray's placement group: "SPREAD", "STRICT_SPREAD", "PACK", "STRICT_PACK"
+    timeout    in seconds, for Ray to have the resources. The data may take longer to load
     options    for Server
 
     Returns when they serve. Raises the errors of Server as ray.exceptions.RayActorError, GetTimeoutError if the
     cluster does not have the resources in time, ValueError if there are servers of this name.
     """
+    if _names(name):
+        raise ValueError("there are servers of the name %r: stop them, or choose another name" % name)
     arguments = [([str(path) for path in paths], options)] * count
-    actors = _start(ServerActor, "%s/%%d" % _prefix(name), arguments, strategy, num_cpus, 0, resources)
+    bundle = _bundle(num_cpus, 0, resources)
+    actors = _start(ServerActor, _PREFIX + name + "/%d", arguments, strategy, bundle, timeout)
     ray.get([actor.url.remote() for actor in actors])
     return actors
 
 
 def start_loaders(name: str, batch_size: int, count: int = 1, *, num_cpus: float = 1, num_gpus: float = 0,
-                  resources: dict[str, float] | None = None, strategy: str = "SPREAD", **options: Any) -> Actors:
+                  resources: dict[str, float] | None = None, strategy: str = "SPREAD",
+                  start_timeout: float = 60.0, **options: Any) -> Actors:
     """Start a loader for each of `count` ranks.
 
     name                 of the servers
     num_cpus, num_gpus, resources, strategy
                          what Ray reserves for a loader, and how it places them
+    start_timeout        in seconds, for Ray to have the resources
     batch_size, options  for Loader; rank and world are set
 
     Raises GetTimeoutError if the cluster does not have the resources in time.
     """
     arguments = [(name, batch_size, {**options, "rank": rank, "world": count}) for rank in range(count)]
-    return _start(LoaderActor, None, arguments, strategy, num_cpus, num_gpus, resources)
+    return _start(LoaderActor, None, arguments, strategy, _bundle(num_cpus, num_gpus, resources), start_timeout)
 
 
-def server_urls(name: str, timeout: float = _SECONDS) -> list[str]:
+def server_urls(name: str, timeout: float = 60.0) -> list[str]:
     """Return the URLs of the servers of a name that run now.
 
     timeout  in seconds, to wait for the first one
 
     Raises LookupError if there is none in time.
     """
-    names = sorted(other for other in ray.util.list_named_actors() if other.startswith(_prefix(name) + "/"))
-    calls = [ray.get_actor(actor).url.remote() for actor in names]
+    calls = [ray.get_actor(actor).url.remote() for actor in _names(name)]
     # One that is being restarted answers later.
     done = ray.wait(calls, num_returns=len(calls), timeout=1.0)[0] if calls else []
     done = done or (ray.wait(calls, timeout=timeout)[0] if calls else [])
@@ -162,21 +168,26 @@ def server_urls(name: str, timeout: float = _SECONDS) -> list[str]:
     return urls
 
 
-def _prefix(name: str) -> str:
-    return "pier.data/" + name
+def _names(name: str) -> list[str]:
+    return sorted(actor for actor in ray.util.list_named_actors() if actor.startswith(_PREFIX + name + "/"))
 
 
-def _start(kind: type, name: str | None, arguments: list[Any], strategy: str, num_cpus: float, num_gpus: float,
-           resources: dict[str, float] | None) -> Actors:
-    bundle = {key: value for key, value in {"CPU": num_cpus, "GPU": num_gpus, **(resources or {})}.items() if value}
+def _bundle(num_cpus: float, num_gpus: float, resources: dict[str, float] | None) -> dict[str, float]:
+    return {key: value for key, value in {"CPU": num_cpus, "GPU": num_gpus, **(resources or {})}.items() if value}
+
+
+def _start(kind: type, name: str | None, arguments: list[Any], strategy: str, bundle: dict[str, float],
+           timeout: float) -> Actors:
+    """Start an actor in each bundle of a placement group. name: with a place for its number, or None."""
     group = placement_group([bundle] * len(arguments), strategy=strategy)
     actors = Actors(group)
+    resources = {key: value for key, value in bundle.items() if key not in ("CPU", "GPU")}
     try:
-        ray.get(group.ready(), timeout=_SECONDS)
+        ray.get(group.ready(), timeout=timeout)
         for number, values in enumerate(arguments):
             actors.append(ray.remote(kind).options(
-                name=name % number if name else None, num_cpus=num_cpus, num_gpus=num_gpus, resources=resources,
-                max_restarts=_FOREVER, max_task_retries=_FOREVER,
+                name=name % number if name else None, num_cpus=bundle.get("CPU", 0), num_gpus=bundle.get("GPU", 0),
+                resources=resources, max_restarts=_FOREVER, max_task_retries=_FOREVER,
                 scheduling_strategy=PlacementGroupSchedulingStrategy(group, number)).remote(*values))
     except BaseException:
         actors.stop()

@@ -9,9 +9,11 @@ from array import array
 from collections.abc import Callable, Sequence
 
 from .. import Error, Ring, RingSources
+from . import wire
 from .connection import ServerConnection
 from .index import Index
 
+Urls = str | Sequence[str] | Callable[[], Sequence[str]]
 _log = logging.getLogger("pier.data")
 
 # In seconds. The delay doubles with each failure.
@@ -22,10 +24,12 @@ _LONGEST_DELAY = 10.0
 class Replica:
     """One server. It lives while it has a connection."""
 
-    __slots__ = ("connection", "error", "failures", "result", "retry_at", "sources", "thread", "turn", "url")
+    __slots__ = ("connection", "error", "failures", "name", "result", "retry_at", "sources", "thread", "turn", "url")
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self.name = wire.without_token(url)
+        """For messages."""
         self.connection: ServerConnection | None = None
         self.sources: RingSources | None = None
         """Its shards, for the ring."""
@@ -44,15 +48,20 @@ class Replica:
 class Replicas:
     """All servers of a loader. One thread at a time uses them; each connection is made in a thread of its own.
 
-    ``dial(url, index)`` connects, and has a deadline; its index is None, or that of the data set.
+    ``dial(url, index)`` connects, and has a deadline; its index is None, or that of the data set. If the URLs are a
+    function, it is called again when a server cannot be reached: servers that were started again have other URLs.
     """
 
-    def __init__(self, urls: str | Sequence[str], dial: Callable[[str, Index | None], ServerConnection]) -> None:
-        self._replicas = [Replica(url) for url in ([urls] if isinstance(urls, str) else urls)]
+    def __init__(self, urls: Urls, dial: Callable[[str, Index | None], ServerConnection]) -> None:
+        self._find = urls if callable(urls) else None
+        self._found: Sequence[str] = ()
+        known = urls() if callable(urls) else urls
+        self._replicas = [Replica(url) for url in ([known] if isinstance(known, str) else known)]
         if not self._replicas:
             raise ValueError("urls is empty: give the URL of at least one server")
         self._dial = dial
-        self._lock = threading.Lock()
+        # The garbage collector may call close() in a thread that has the lock.
+        self._lock = threading.RLock()
         self._closed = False
         self._ring: Ring | None = None
         self._wake: Callable[[], None] | None = None
@@ -93,6 +102,7 @@ class Replicas:
         Returns the servers that broke, and why: call :meth:`drop` for each.
         """
         broken = []
+        self._take_found()
         for replica in self._replicas:
             if replica.connection:
                 try:
@@ -112,7 +122,7 @@ class Replicas:
 
     def drop(self, replica: Replica, error: Error) -> None:
         """Close a connection; the server is tried again later. No read of it arrives after this call."""
-        _log.warning("%s: %s", replica.url, error)
+        _log.warning("%s: %s", replica.name, error)
         self.failovers += 1
         self._disconnect(replica)
         self._delay_retry(replica, error)
@@ -123,7 +133,7 @@ class Replicas:
 
     def describe(self) -> str:
         """Return why no server lives."""
-        return "; ".join("%s: %s" % (replica.url, replica.error or "not connected yet") for replica in self._replicas)
+        return "; ".join("%s: %s" % (replica.name, replica.error or "not connected yet") for replica in self._replicas)
 
     def close(self) -> None:
         """Close all connections. Those that are being made are closed by their threads."""
@@ -147,6 +157,7 @@ class Replicas:
             result = self._dial(replica.url, self._index)
         except BaseException as error:
             result = error
+            self._find_others()
         with self._lock:
             if not self._closed:
                 replica.result = result
@@ -154,6 +165,22 @@ class Replicas:
                 result.close()
         if self._wake:
             self._wake()
+
+    def _find_others(self) -> None:
+        if self._find and not self._closed:
+            try:
+                self._found = self._find()
+            except Exception as error:
+                _log.warning("the URLs of the servers: %s", error)
+
+    def _take_found(self) -> None:
+        """Add servers that were found, and forget those that are dead and were not."""
+        found, self._found = self._found, ()
+        if found:
+            known = {replica.url for replica in self._replicas}
+            self._replicas = [replica for replica in self._replicas
+                              if replica.connection or replica.thread or replica.url in found]
+            self._replicas += [Replica(url) for url in found if url not in known]
 
     def _adopt(self, replica: Replica) -> None:
         result, replica.thread, replica.result = replica.result, None, None
