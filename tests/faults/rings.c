@@ -150,8 +150,8 @@ static void epoch_survives(void **state)
 int main(void)
 {
 	static const char *const rules[] = {
-		"wc~20=REM_OP_ERR",    "post_send~30=EIO", "late~4=20polls",
-		"late~10=2ms",	       "lost~60",	   "poll_cq~200=EIO",
+		"wc~20=REM_OP_ERR",    "post_send~300=EIO", "late~4=20polls",
+		"late~10=2ms",	       "lost~60",	    "poll_cq~200=EIO",
 		"req_notify_cq~5=EIO",
 	};
 	const struct CMUnitTest cases[] = { world_case(epoch_survives) };
