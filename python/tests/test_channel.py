@@ -10,7 +10,7 @@ import time
 import unittest
 
 import pier
-from channels import ChannelCase, Peer, connect_pair
+from channels import GONE, ChannelCase, Peer, connect_pair
 from support import PATIENCE
 
 
@@ -181,6 +181,7 @@ class Arguments(ChannelCase):
                      lambda: self.near.connect("endpoint"),
                      lambda: pier.Channel(self.device),
                      lambda: pier.Channel(self.pd, nonsense=1),
+                     lambda: self.near.set_waiting("poll", nonsense=1),
                      lambda: pier.Channel(self.pd, max_send_wr="16"),
                      lambda: pier.Work()):
             with self.assertRaises(TypeError):
@@ -316,7 +317,7 @@ class Processes(ChannelCase):
         work = self.to_peer.post_recv(self.near_region)
         self.peer.kill()
         begin = time.monotonic()
-        with self.assertRaises(pier.ConnectionLost):
+        with self.assertRaises(GONE):
             work.wait(PATIENCE)
         self.assertLess(time.monotonic() - begin, PATIENCE / 2)
         with self.assertRaises(pier.ConnectionLost):
