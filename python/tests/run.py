@@ -8,6 +8,9 @@ pypi: a virtual environment with the packages of requirements.txt, in the folder
 PIER_TEST_VENV names, where it is kept. Without PyPI, the system's interpreter alone: cases
 that need a module then skip themselves. debian: the system's interpreter, whose packages
 python3-torch, python3-mpi4py and python3-pmix are older, and need an older NumPy.
+
+PIER_TEST_PRELOAD is a sanitizer's library, which must come before the interpreter's. Leaks then
+are failures if the extension made them: CPython frees not all of its own memory at its end.
 """
 
 import fcntl
@@ -66,10 +69,27 @@ def interpreter(kind):
         return sys.executable
 
 
+def run_sanitized(command, library):
+    """The exit status of a command, whose leaks are reported on standard error at its end."""
+    env = {**os.environ, "LD_PRELOAD": library, "PYTHONMALLOC": "malloc",
+           "LSAN_OPTIONS": "exitcode=0"}
+    done = subprocess.run(command, env=env, stderr=subprocess.PIPE, text=True, errors="replace",
+                          check=False)
+    sys.stderr.write(done.stderr)
+    leaks = [report for report in done.stderr.split("\n\n")
+             if " leak of " in report and "_pier." in report]
+    for report in leaks:
+        print("# " + report.replace("\n", "\n# "))
+    return done.returncode or bool(leaks)
+
+
 def main():
     if sys.argv[1] != "run":
         python = str(interpreter(sys.argv[1]))
-        os.execv(python, [python, "-B", __file__, "run", *sys.argv[2:]])
+        command = [python, "-B", __file__, "run", *sys.argv[2:]]
+        if "PIER_TEST_PRELOAD" in os.environ:
+            sys.exit(run_sanitized(command, os.environ["PIER_TEST_PRELOAD"]))
+        os.execv(python, command)
     sys.path[:0] = [str(LIB), str(HERE)]
     from cases import run_cases
     spec = importlib.util.spec_from_file_location(pathlib.Path(sys.argv[2]).stem, sys.argv[2])
