@@ -99,8 +99,8 @@ class Index:
             raise _bad("the fields of the samples are not in order")
         if max(self._field_name, default=-1) >= len(self._names):
             raise _bad("a field has a name that is not there")
-        limits = itertools.chain.from_iterable(map(itertools.repeat, lengths, self._field_counts()))
-        if any(map(operator.gt, map(operator.add, self._field_offset, self._field_length), limits)):
+        of_fields = itertools.chain.from_iterable(map(itertools.repeat, lengths, self._field_counts()))
+        if any(map(operator.gt, map(operator.add, self._field_offset, self._field_length), of_fields)):
             raise _bad("a field exceeds its sample")
 
     def _field_counts(self) -> Iterator[int]:
@@ -186,7 +186,7 @@ class _Arrays(NamedTuple):
 
     @classmethod
     def empty(cls) -> "_Arrays":
-        return cls(*map(array, "QQQQI"))
+        return cls(array("Q"), array("Q"), array("Q"), array("Q"), array("I"))
 
 
 class IndexBuilder:
