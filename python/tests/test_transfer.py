@@ -207,7 +207,6 @@ class Transfers(ChannelCase):
         transfer = pier.Transfer(self.rail(), progress=lambda *arguments: holder and None)
         holder.append(transfer)
         transfer.wait()
-        del transfer, holder
 
     def test_ten_thousand_transfers_leave_nothing(self):
         local, remote = self.near_region[:8], self.far_region.remote[:8]
