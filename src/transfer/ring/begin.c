@@ -9,12 +9,11 @@
 
 /* A slot on its way from pier_ring_begin() to pier_ring_release(). */
 
-/* Only the oldest fill is ever reported. */
 void pier_ring_drop_released(struct pier_ring *ring)
 {
 	struct pier_ring_fill *fill = pier_ring_oldest(ring);
 
-	if (!fill || !fill->reported || atomic_load(&fill->ticket))
+	if (!fill || !pier_fill_is_given_up(fill))
 		return;
 	fill->state = PIER_FILL_NONE;
 	pier_ring_remove_oldest(ring);
