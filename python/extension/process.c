@@ -9,8 +9,8 @@
 #define PATIENCE_MS 10000
 
 static _Atomic unsigned int fork_generation = 1;
-static _Atomic int drops; /* in progress */
-static atomic_bool ending;
+static _Atomic int drops;		    /* in progress */
+static _Atomic unsigned long ending_thread; /* 0: the interpreter runs */
 
 static void count_fork(void)
 {
@@ -23,13 +23,21 @@ unsigned int pier_py_generation(void)
 	return atomic_load_explicit(&fork_generation, memory_order_relaxed);
 }
 
+/* The thread that ends the interpreter can always have the GIL. */
+static bool may_drop(void)
+{
+	unsigned long thread = atomic_load(&ending_thread);
+
+	return Py_IsInitialized() && (!thread || thread == PyThread_get_thread_ident());
+}
+
 void pier_py_drop(PyObject *object)
 {
 	PyGILState_STATE state;
 
 	/* First counted: end_drops() waits for all that did not see its flag. */
 	atomic_fetch_add(&drops, 1);
-	if (Py_IsInitialized() && !atomic_load(&ending)) {
+	if (may_drop()) {
 		state = PyGILState_Ensure();
 		Py_DECREF(object);
 		PyGILState_Release(state);
@@ -44,9 +52,9 @@ static PyObject *end_drops(PyObject *module, PyObject *unused)
 
 	(void)module;
 	(void)unused;
-	atomic_store(&ending, true);
+	atomic_store(&ending_thread, PyThread_get_thread_ident());
 	Py_BEGIN_ALLOW_THREADS
-	for (int i = 0; atomic_load(&drops) && i < PATIENCE_MS; i++)
+	for (int i = 0; atomic_load(&drops) > 0 && i < PATIENCE_MS; i++)
 		nanosleep(&pause, NULL);
 	Py_END_ALLOW_THREADS
 	Py_RETURN_NONE;

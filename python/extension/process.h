@@ -16,9 +16,9 @@ unsigned int pier_py_generation(void);
  * Drop a reference from any thread of the process, with or without the GIL, such as that
  * of a consumer of DLPack that frees a tensor.
  *
- * When the interpreter ends, nothing is dropped any more: a thread that then waits for
- * the GIL ends in PyGILState_Ensure(), with the locks that it has (PyEval_RestoreThread()
- * in the documentation of Python), or hangs.
+ * When the interpreter ends, other threads than its own drop nothing any more: a thread
+ * that then waits for the GIL ends in PyGILState_Ensure(), with the locks that it has, or
+ * hangs (PyEval_RestoreThread() in the documentation of Python).
  */
 void pier_py_drop(PyObject *object);
 

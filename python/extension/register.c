@@ -133,17 +133,14 @@ static bool reg_mr(struct pier_py_region *region, const struct registration *reg
 }
 
 const char pier_py_region_register_doc[] =
-	"register($self, obj, *, offset=0, length=None, access=Access.SHARED, "
-	"policy='any')\n"
-	"--\n\n"
+	"register($self, obj, *, offset=0, length=None, access=7, policy='any')\n--\n\n"
 	"Register memory with the NIC, without a copy, and return its Region.\n\n"
-	"obj: a Buffer, View or Dmabuf; or any contiguous object with the buffer "
-	"protocol\n"
-	"(bytearray, NumPy, mmap), DLPack (PyTorch, JAX, CuPy) or the CUDA array "
-	"interface.\n"
-	"The region keeps it. Read-only objects need an access without writes.\n"
+	"obj: a Buffer, View or Dmabuf; or any contiguous object with the buffer\n"
+	"protocol (bytearray, NumPy, mmap), DLPack (PyTorch, JAX, CuPy) or the CUDA\n"
+	"array interface. The region keeps it. Read-only objects need an access without\n"
+	"writes.\n"
 	"offset, length: the part to register, in bytes; None: all that follows.\n"
-	"access: Access flags.\n"
+	"access: Access flags; 7 is SHARED.\n"
 	"policy: the paths to accept, each with those before it: \"direct\", "
 	"\"peermem\",\n"
 	"\"any\" (also host memory), \"bounce\" (also copies: call the sync methods).";

@@ -16,7 +16,7 @@ struct arguments {
 	int stall_ms, timeout_ms;
 	PyObject *notify;
 	int announce, fail_fast;
-	PyObject *progress;
+	PyObject *progress, *state_object;
 	Py_buffer state;
 };
 
@@ -33,12 +33,12 @@ static int parse(PyObject *arguments, PyObject *keywords, struct arguments *ret_
 		.timeout_ms = PIER_TIMEOUT_DEFAULT,
 	};
 	return PyArg_ParseTupleAndKeywords(
-		arguments, keywords, "O|$sOIIO&O&OppOz*:Transfer", names,
+		arguments, keywords, "O|$sOIIO&O&OppOO:Transfer", names,
 		&ret_parsed->rails, &ret_parsed->direction, &ret_parsed->length,
 		&ret_parsed->chunk, &ret_parsed->window, pier_py_timeout,
 		&ret_parsed->stall_ms, pier_py_timeout, &ret_parsed->timeout_ms,
 		&ret_parsed->notify, &ret_parsed->announce, &ret_parsed->fail_fast,
-		&ret_parsed->progress, &ret_parsed->state);
+		&ret_parsed->progress, &ret_parsed->state_object);
 }
 
 static int set_direction(const char *direction, struct pier_transfer_attr *attr)
@@ -127,7 +127,9 @@ PyObject *pier_py_transfer_new(PyTypeObject *type, PyObject *arguments,
 	struct pier_py_transfer *self = NULL;
 	struct arguments parsed;
 
-	if (!parse(arguments, keywords, &parsed))
+	if (!parse(arguments, keywords, &parsed) ||
+	    (parsed.state_object && parsed.state_object != Py_None &&
+	     PyObject_GetBuffer(parsed.state_object, &parsed.state, PyBUF_SIMPLE) < 0))
 		return NULL;
 	self = pier_py_new(type);
 	if (self) {

@@ -3,6 +3,7 @@
 
 import ctypes
 import gc
+import os
 import subprocess
 import sys
 import textwrap
@@ -254,6 +255,7 @@ class Consumer(Case):
                 if isinstance(expected, int):
                     with self.pd.register(producer) as region:
                         self.assertEqual(len(region), expected)
+                        self.assertEqual(region.address, view.address + (5 if number == 5 else 0))
                 else:
                     self.assertRaises(expected, self.pd.register, producer)
                 self.assertEqual(sys.getrefcount(view), references)
@@ -387,10 +389,18 @@ class Jax(Case):
 class Ending(unittest.TestCase):
     """Tensors that outlive the interpreter's last code: no hang, no crash, no output."""
 
-    PREAMBLE = "import ctypes, sys, threading, pier\nfrom test_arrays import take, delete_on_foreign_thread\n"
+    # The first function of atexit is the last that runs, when pier drops nothing any more.
+    PREAMBLE = textwrap.dedent("""
+        import atexit, ctypes, os, sys, threading, weakref
+        last = []
+        atexit.register(lambda: [function() for function in last])
+        import pier
+        from test_arrays import take, delete_on_foreign_thread
+    """)
 
     def check_script(self, script):
-        done = subprocess.run([sys.executable, "-c", self.PREAMBLE + textwrap.dedent(script)], text=True,
+        done = subprocess.run([sys.executable, "-B", "-c", self.PREAMBLE + textwrap.dedent(script)], text=True,
+                              env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE)
         self.assertEqual((done.returncode, done.stdout), (0, ""))
 
@@ -424,6 +434,39 @@ class Ending(unittest.TestCase):
             for _ in range(3):
                 threading.Thread(target=work, daemon=True).start()
             delete_on_foreign_thread(take(pier.Buffer("host", 64).__dlpack__(), None))
+        """)
+
+    def test_a_foreign_thread_does_not_wait_for_the_gil_at_the_end(self):
+        self.check_script("""
+            tensor = take(pier.Buffer("memfd", 4096).__dlpack__(), None)
+            holder = ctypes.PyDLL(None)  # its calls keep the GIL
+            def delete_with_gil():
+                thread = ctypes.c_ulong()
+                holder.pthread_create(ctypes.byref(thread), None, ctypes.c_void_p(tensor.deleter),
+                                      ctypes.c_void_p(ctypes.addressof(tensor)))
+                holder.pthread_join(thread, None)
+            last.append(delete_with_gil)
+        """)
+
+    def test_the_end_waits_for_threads_that_free_tensors(self):
+        self.check_script("""
+            started, go, done = threading.Event(), threading.Event(), []
+            view = pier.Buffer("memfd", 4096).view()
+            def freed():
+                started.set()
+                go.wait()
+                for _ in range(1000):
+                    os.sched_yield()  # without the GIL
+                done.append(1)
+            finalizer = weakref.finalize(view, freed)
+            tensor = take(view.__dlpack__(), None)
+            del view
+            library, thread = ctypes.CDLL(None), ctypes.c_ulong()
+            library.pthread_create(ctypes.byref(thread), None, ctypes.c_void_p(tensor.deleter),
+                                   ctypes.c_void_p(ctypes.addressof(tensor)))
+            started.wait()
+            atexit.register(go.set)
+            last.append(lambda: done or print("it did not wait"))
         """)
 
 

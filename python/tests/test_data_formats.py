@@ -93,6 +93,13 @@ class Tar(Case):
             for n in range(5):
                 self.assertEqual(self.sample(index, n)["bin"], (self.folder / ("in/%06d.bin" % n)).read_bytes())
 
+    def test_times_in_place_of_a_prefix_are_no_name(self):
+        # GNU tar stores them in incremental archives.
+        self.write("in/a.bin", b"1")
+        subprocess.run(["tar", "--format=gnu", "--listed-incremental=%s/list" % self.folder, "-C", self.folder / "in",
+                        "-cf", self.folder / "a.tar", "."], check=True)
+        self.assertEqual(self.load(self.folder / "a.tar").key(0), "./a")
+
     def test_samples_follow_the_rules_of_webdataset(self):
         files = [("a.JPG", b"1"), ("a.seg.png", b"2"), ("b.jpg", b"3"), ("a.txt", b"4"), ("README", b"5"),
                  (".hidden", b"6"), ("__meta__", b"7"), ("__x__/c.jpg", b"8"), ("d.x/e.jpg", b"9")]
@@ -509,6 +516,16 @@ class IndexForm(Case):
                 self.assertLessEqual(offset + length, index.shards[shard].length)
                 for field in index.fields(n).values():
                     self.assertLessEqual(field.offset + field.length, length)
+
+    def test_lengths_of_texts_must_fit(self):
+        form = bytearray(self.index().to_bytes())
+        texts = form.index(b"a.tar")
+        # The length of the last key, in front of the texts: one of MDS, which is empty.
+        self.assertEqual(struct.unpack_from("<I", form, texts - 4), (0,))
+        for length in (1, 1 << 31):
+            struct.pack_into("<I", form, texts - 4, length)
+            with self.assertRaisesRegex(pier.BadMessage, "their lengths sum up to"):
+                pier.data.Index.from_bytes(form)
 
     def test_counts_allocate_nothing(self):
         form = struct.pack("<4sHHQIIQQQ", b"PrIX", 1, 0, 48, 0, 0, 1 << 60, 1 << 62, 1 << 63)

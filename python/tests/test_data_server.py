@@ -472,6 +472,19 @@ class HostileServer(Case):
         self.assertRegex(str(self.play((3, welcome[1]), token=b"other")), "does not have the token")
         self.assertEqual(descriptors(), before)
 
+    def test_servers_of_other_protocols(self):
+        for greeting in (b"SSH-2.0-OpenSSH_9.2p1 Debian\r\n", b"\0" * 64, struct.pack("<4sHHQ", b"PrDS", 9, 1, 32)):
+            with socket.create_server(("127.0.0.1", 0)) as listener:
+                def serve(listener=listener, greeting=greeting):
+                    with listener.accept()[0] as connection:
+                        connection.sendall(greeting)
+
+                thread = threading.Thread(target=serve)
+                thread.start()
+                with self.assertRaisesRegex(pier.BadMessage, "is it a server of pier.data|version 9 of the protocol"):
+                    connect("pier://t@127.0.0.1:%d" % listener.getsockname()[1])
+                thread.join()
+
     def test_damaged_messages(self):
         path = self.folder / "f"
         path.write_bytes(b"12345")

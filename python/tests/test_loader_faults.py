@@ -55,6 +55,36 @@ class FaultTest(serving.Case):
             del batch
         return samples
 
+    def test_servers_with_new_urls_are_found(self):
+        servers = [self.serve()]
+        loader = Loader(lambda: [server.url for server in servers], 7, device="soft0", seed=3, slots=2,
+                        timeout=serving.PATIENCE)
+        self.addCleanup(loader.close)
+
+        def replace():
+            servers[0].kill()
+            servers[0] = self.serve()
+
+        self.assertEqual(self.read_with(loader, 9, replace), self.expected())
+        self.assertEqual(self.read_with(loader, 9, replace), self.expected(epoch=1))
+
+    def test_urls_that_cannot_be_found_are_no_harm(self):
+        servers = [self.serve()]
+
+        def urls():
+            if not servers:
+                raise LookupError("none")
+            return [server.url for server in servers]
+
+        loader = Loader(urls, 7, device="soft0", seed=3, slots=2, timeout=serving.PATIENCE)
+        self.addCleanup(loader.close)
+
+        def replace():
+            servers.pop().kill()
+            threading.Timer(0.5, lambda: servers.append(self.serve())).start()
+
+        self.assertEqual(self.read_with(loader, 9, replace), self.expected())
+
     def test_killed_server_is_replaced_in_the_middle_of_an_epoch(self):
         for environment in ({}, OVER_TCP):
             self.set_environment(**environment)

@@ -265,8 +265,12 @@ class Cycles(Case):
         class Array(numpy.ndarray):
             pass
 
-        for make in (self.pd.register, pier.Buffer.wrap, lambda memory: pier.Buffer.wrap(memory).view(),
-                     lambda memory: self.pd.register(memory)[0:1]):
+        def wrap(memory):
+            return pier.Buffer.wrap(memory)
+
+        for make in (self.pd.register, wrap, lambda memory: wrap(memory).view(),
+                     lambda memory: self.pd.register(memory)[0:1], lambda memory: self.pd.register(wrap(memory)),
+                     lambda memory: self.pd.register(wrap(memory).view())):
             memory = numpy.zeros(100).view(Array)
             memory.holder = make(memory)
             seen = weakref.ref(memory)

@@ -99,8 +99,8 @@ class Index:
             raise _bad("the fields of the samples are not in order")
         if max(self._field_name, default=-1) >= len(self._names):
             raise _bad("a field has a name that is not there")
-        limits = itertools.chain.from_iterable(map(itertools.repeat, lengths, self._field_counts()))
-        if any(map(operator.gt, map(operator.add, self._field_offset, self._field_length), limits)):
+        of_fields = itertools.chain.from_iterable(map(itertools.repeat, lengths, self._field_counts()))
+        if any(map(operator.gt, map(operator.add, self._field_offset, self._field_length), of_fields)):
             raise _bad("a field exceeds its sample")
 
     def _field_counts(self) -> Iterator[int]:
@@ -186,7 +186,7 @@ class _Arrays(NamedTuple):
 
     @classmethod
     def empty(cls) -> "_Arrays":
-        return cls(*map(array, "QQQQI"))
+        return cls(array("Q"), array("Q"), array("Q"), array("Q"), array("I"))
 
 
 class IndexBuilder:
@@ -194,6 +194,7 @@ class IndexBuilder:
 
     def __init__(self) -> None:
         self._shards: list[Shard] = []
+        self._shard_names: set[str] = set()
         self._keys: list[bytes] = []
         self._names: dict[tuple[str, str], int] = {}
         self._arrays = _Arrays.empty()
@@ -204,9 +205,10 @@ class IndexBuilder:
 
     def add_shard(self, name: str, length: int) -> None:
         """Add a shard. Raises Invalid if there is one of this name."""
-        if any(shard.name == name for shard in self._shards):
+        if name in self._shard_names:
             raise Invalid(errno.EINVAL, "two shards have the name %r: rename one of them, or serve the folder that "
                           "contains both" % name)
+        self._shard_names.add(name)
         self._shards.append(Shard(name, length))
 
     def add_sample(self, key: str, offset: int, length: int, fields: Iterable[tuple[str, Field]]) -> None:

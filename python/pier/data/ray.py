@@ -9,6 +9,7 @@
 The names of the actors are those of Ray in the current namespace: "pier.data/imagenet/0"...
 """
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -153,16 +154,18 @@ def server_urls(name: str, timeout: float = 60.0) -> list[str]:
 
     Raises LookupError if there is none in time.
     """
-    calls = [ray.get_actor(actor).url.remote() for actor in _names(name)]
+    calls: list[Any] = []
+    for actor in _names(name):
+        # It can end meanwhile.
+        with contextlib.suppress(ValueError):
+            calls.append(ray.get_actor(actor).url.remote())
     # One that is being restarted answers later.
     done = ray.wait(calls, num_returns=len(calls), timeout=1.0)[0] if calls else []
     done = done or (ray.wait(calls, timeout=timeout)[0] if calls else [])
     urls = []
     for call in done:
-        try:
+        with contextlib.suppress(ray.exceptions.RayError):
             urls.append(ray.get(call))
-        except ray.exceptions.RayError:
-            continue
     if not urls:
         raise LookupError("no server of the name %r runs: start_servers() starts them" % name)
     return urls
