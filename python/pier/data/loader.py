@@ -148,12 +148,12 @@ class Loader:
         if state.get("dataset") != self.index.digest.hex():
             raise ValueError("the state is of another data set: its index had the digest %s, not %s" % (
                 str(state.get("dataset"))[:16], self.index.digest.hex()[:16]))
-        numbers = [state.get(name) for name in ("seed", "epoch", "base")]
-        if any(type(number) is not int for number in numbers) or type(state.get("shuffle")) is not bool:
-            raise ValueError("seed, epoch, base or shuffle of the state is missing or has another type")
-        seed, epoch, base = numbers
+        for name, kind in (("seed", int), ("epoch", int), ("base", int), ("shuffle", bool)):
+            if type(state.get(name)) is not kind:
+                raise ValueError("%s of the state is %r: it must be of type %s" % (name, state.get(name), kind.__name__))
         with self._lock:
-            self._move(self._position[0].at(epoch, base, seed=seed, shuffle=state["shuffle"]))
+            self._move(self._position[0].at(state["epoch"], state["base"], seed=state["seed"],
+                                            shuffle=state["shuffle"]))
 
     def stats(self) -> dict[str, float]:
         """Return counts since the loader was made.
