@@ -287,8 +287,8 @@ class Fetcher:
         for sample, offset, length in zip(plan.samples, plan.offsets, plan.lengths):
             if zlib.crc32(self._bytes(slot, offset, length)) != checksums[sample]:
                 return Failure(BadMessage(
-                    errno.EBADMSG, "sample %d (%s) of batch %d of epoch %d has another checksum than at its server, %s: "
-                    "its memory, or that of this machine, is damaged" % (
+                    errno.EBADMSG, "sample %d (%s) of batch %d of epoch %d has another checksum than at its server, "
+                    "%s: its memory, or that of this machine, is damaged" % (
                         sample, self._replicas.key(sample), plan.number, plan.epoch, plan.server)), batches=1)
         return slot, plan
 

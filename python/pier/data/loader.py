@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .. import Busy, Error, Forked, OutOfRange, ProtectionDomain, Ring, RingSlot, TimedOut
@@ -150,7 +150,7 @@ class Loader:
                 str(state.get("dataset"))[:16], self.index.digest.hex()[:16]))
         for name, kind in (("seed", int), ("epoch", int), ("base", int), ("shuffle", bool)):
             if type(state.get(name)) is not kind:
-                raise ValueError("%s of the state is %r: it must be of type %s" % (name, state.get(name), kind.__name__))
+                raise ValueError("%s of the state is %r: it must be %s" % (name, state.get(name), kind.__name__))
         with self._lock:
             self._move(self._position[0].at(state["epoch"], state["base"], seed=state["seed"],
                                             shuffle=state["shuffle"]))
@@ -282,7 +282,8 @@ def longest_batch(lengths: Iterable[int], batch_size: int, align: int) -> int:
     """Return a size in bytes that is enough for every batch: that of one with the longest samples."""
     needed = sum(-(-length // align) * align for length in heapq.nlargest(batch_size, lengths))
     if needed >= _LARGEST_SLOT:
-        raise OutOfRange(errno.ERANGE, "a batch can have %d bytes: choose a smaller batch_size or a slot_size" % needed)
+        raise OutOfRange(errno.ERANGE, "a batch can have %d bytes: choose a smaller batch_size, or a slot_size"
+                         % needed)
     return max(1, -(-needed // _PAGE)) * _PAGE
 
 
