@@ -63,7 +63,7 @@ class ServerProcess:
         """Whether a TCP connection of the server is open at its end."""
         with open("/proc/net/tcp") as table:
             rows = [line.split() for line in table][1:]
-        # tcp_states.h: 0A is TCP_LISTEN. Column 9 is the inode.
+        # State 0A is TCP_LISTEN, and column 9 the inode: proc(5).
         connections = {"socket:[%s]" % row[9] for row in rows if row[3] != "0A"}
         return not connections.isdisjoint(self._links())
 
