@@ -349,8 +349,8 @@ class DeviceMemoryTest(serving.Case):
                 assert stats["copies"] >= 2 * stats["samples"], stats
         """
         result = subprocess.run(
-            [sys.executable, "-B", "-c", script, server.url], stdout=subprocess.PIPE, text=True, timeout=serving.PATIENCE,
-            env={**os.environ, "LD_LIBRARY_PATH": os.environ["FAKE_DRIVERS"]})
+            [sys.executable, "-B", "-c", script, server.url], stdout=subprocess.PIPE, text=True,
+            timeout=serving.PATIENCE, env={**os.environ, "LD_LIBRARY_PATH": os.environ["FAKE_DRIVERS"]})
         self.assertEqual(result.returncode, 0)
         order = Order(self.COUNT, 7, seed=3)
         self.assertEqual([int(label) for label in result.stdout.split()],

@@ -198,7 +198,7 @@ class Fetcher:
             return False
         plan = self._next_plan = self._next_plan or next(self._plans, None)
         replica = self._pick_replica()
-        if not plan or not replica:
+        if not plan or not replica or not replica.sources:
             return False
         try:
             plan.slot = self._ring.begin(replica.sources, plan.reads)
@@ -229,6 +229,8 @@ class Fetcher:
         try:
             slot = self._ring.next(0)
         except Error as error:
+            if not self._ring.missing(plan.slot):
+                raise  # no server's fault: the device does not see what has arrived
             self._fail(plan.replica, error)
             return True
         if slot is None:
@@ -242,23 +244,30 @@ class Fetcher:
         return True
 
     def _fail(self, replica: Replica, error: Error) -> None:
+        """Give up a server, and repeat its reads."""
+        self._drop(replica, error)
+        self._repeat_reads()
+
+    def _drop(self, replica: Replica, error: Error) -> None:
         self._replicas.drop(replica, error)
         for plan in self._flying:
             if plan.replica is replica:
                 plan.error = error
-        self._repeat_reads()
 
     def _repeat_reads(self) -> None:
         """Repeat the reads that had not arrived when a server failed: on another one, or on the same one later."""
-        for plan in self._flying:
-            replica = self._pick_replica() if plan.error else None
-            if not replica:
-                continue
-            # Nothing is repeated if the last read had arrived after all.
-            if self._ring.retry(plan.slot, replica.sources):
-                self._count_retry(plan)
-                plan.replica = replica
-            plan.error = None
+        while plan := next((plan for plan in self._flying if plan.error), None):
+            replica = self._pick_replica()
+            if not replica or not replica.sources:
+                return
+            try:
+                # Nothing is repeated if the last read had arrived after all.
+                if self._ring.retry(plan.slot, replica.sources):
+                    self._count_retry(plan)
+                    plan.replica = replica
+                plan.error = None
+            except ConnectionLost as error:
+                self._drop(replica, error)
 
     def _count_retry(self, plan: Plan) -> None:
         self.counts["retries"] += 1
@@ -278,8 +287,8 @@ class Fetcher:
         for sample, offset, length in zip(plan.samples, plan.offsets, plan.lengths):
             if zlib.crc32(self._bytes(slot, offset, length)) != checksums[sample]:
                 return Failure(BadMessage(
-                    errno.EBADMSG, "sample %d (%s) of batch %d of epoch %d has another checksum than at its server, %s: "
-                    "its memory, or that of this machine, is damaged" % (
+                    errno.EBADMSG, "sample %d (%s) of batch %d of epoch %d has another checksum than at its server, "
+                    "%s: its memory, or that of this machine, is damaged" % (
                         sample, self._replicas.key(sample), plan.number, plan.epoch, plan.server)), batches=1)
         return slot, plan
 
