@@ -274,10 +274,10 @@ class Fetcher:
         plan.attempts += 1
         error = plan.error
         if plan.attempts > self._retries and error:
+            self.ready.put(Failure(type(error)(
+                error.errno, "batch %d of epoch %d: attempt %d to read it, from %s, failed: %s"
+                % (plan.number, plan.epoch, plan.attempts, plan.server, error.strerror))))
             plan.attempts = 0
-            self.ready.put(Failure(type(error)(error.errno, "batch %d of epoch %d: its reads were repeated %d times; "
-                                               "the last time, %s: %s" % (plan.number, plan.epoch, self._retries,
-                                                                          plan.server, error.strerror))))
 
     def _checked(self, slot: RingSlot, plan: Plan) -> tuple[RingSlot, Plan] | Failure:
         """Return the Failure if a sample of the batch has another checksum than the server's."""
