@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import unittest
+import weakref
 
 import pier
 import serving
@@ -182,6 +183,18 @@ class LoaderTest(serving.Case):
             self.assertEqual(next(iterator).number, 1)
             self.assertRaises(ValueError, batch.release, event)
 
+    def test_memory_of_a_closed_loader_lasts_until_the_event_has_fired(self):
+        event = FakeEvent()
+        with self.load() as loader:
+            batch = next(iter(loader))
+            slot = weakref.ref(batch._slot)
+            batch.release(event)
+        self.load().close()
+        self.assertIsNotNone(slot())
+        event.fired = True
+        self.load().close()
+        self.assertIsNone(slot())
+
     def test_error_of_an_event_reaches_the_consumer(self):
         class Broken:
             def query(self):
@@ -192,6 +205,8 @@ class LoaderTest(serving.Case):
             next(iterator).release(Broken())
             for _ in range(2):
                 self.assertRaises(ZeroDivisionError, next, iterator)
+            loader.set_epoch(1)
+            self.assertEqual(self.read(loader), self.expected(epoch=1))
 
     def test_batches_outlive_the_loader(self):
         loader = self.load()
