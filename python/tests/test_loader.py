@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The loader over soft0, with servers in processes of their own: order, state, slots, copies."""
 
+import ctypes
 import gc
 import os
 import subprocess
@@ -135,6 +136,14 @@ class LoaderTest(serving.Case):
 
     def test_consumer_makes_no_copies(self):
         with self.load(checksums=True) as loader:
+            batch = next(iter(loader))
+            start = loader._ring.buffer.address + batch._slot.offset
+            for i in range(len(batch)):
+                address = ctypes.addressof(ctypes.c_char.from_buffer(batch[i]))
+                self.assertEqual(address, start + batch.offsets[i])
+            whole = batch.view((batch.nbytes,))
+            self.assertEqual(ctypes.addressof(ctypes.c_char.from_buffer(whole)), start)
+            del batch, whole
             self.read(loader)
             stats = loader.stats()
         self.assertEqual((stats["copies"], stats["copied_bytes"]), (0, 0))
