@@ -153,6 +153,7 @@ class FaultTest(serving.Case):
                     samples += next(iterator).samples
                 except pier.Error as error:
                     errors.append(error)
+                    self.assertLess(len(errors), 10, errors)
             self.assertEqual(samples, self.expected())
             self.assertEqual(len(errors), loader.stats()["retries"])
             self.assertRegex(str(errors[0]), "batch [0-9]+ of epoch 0: attempt 1 to read it, from .*%s, failed: "
