@@ -100,7 +100,6 @@ static int (*const additions[])(PyObject *) = {
 	pier_py_add_device,
 	pier_py_add_pd,
 	pier_py_add_backends,
-	pier_py_add_order,
 	pier_py_add_remote,
 	pier_py_add_buffer,
 	pier_py_add_dmabuf,
@@ -110,8 +109,9 @@ static int (*const additions[])(PyObject *) = {
 	pier_py_add_channel,
 	pier_py_add_work,
 	pier_py_add_transfer,
-	pier_py_add_ring,
 	pier_py_add_group,
+	pier_py_add_ring,
+	pier_py_add_order,
 };
 /* clang-format on */
 

@@ -4,7 +4,7 @@
 from ._pier import (
     AccessDenied, BadMessage, Buffer, Busy, Channel, ConnectionLost, Device, Dmabuf, Error, Forked, Invalid, NoDevice,
     NoMemory, NotSupported, OutOfRange, ProtectionDomain, Region, Remote, Ring, RingSlot, RingSources, Span, TimedOut,
-    Transfer, View, Work, __version__, backends, devices, warm_up,
+    Transfer, View, Work, __version__, backends, devices, live_objects, warm_up,
 )
 from ._types import (
     Access, BackendInfo, BufferInfo, ChannelAttributes, DeviceAttributes, DeviceInfo, GroupRequest, PortAttributes,
@@ -19,5 +19,5 @@ __all__ = [
     "Group", "GroupRequest", "Invalid", "NoDevice", "NoMemory", "NotSupported", "OutOfRange", "PortAttributes",
     "ProtectionDomain", "Rail", "RailStatus", "Region", "Remote", "Result", "Ring", "RingSlot", "RingSources",
     "RingStatus", "Span", "TCPStore", "TimedOut", "Transfer", "TransferStatus", "View", "Work", "__version__",
-    "backends", "devices", "warm_up",
+    "backends", "devices", "live_objects", "warm_up",
 ]

@@ -52,6 +52,11 @@ class Types(unittest.TestCase):
                               "--ignore-unused-allowlist", "--ignore-disjoint-bases", "pier._pier",
                               cwd=self.folder), "")
 
+    def test_package_exports_what_the_extension_has(self):
+        import pier
+        self.assertEqual({name for name in vars(pier._pier) if name[0] != "_"} - {"Group"},
+                         set(vars(pier._pier)) & set(pier.__all__) - {"Group", "__version__"})
+
     def test_package_passes_mypy(self):
         self.assertEqual(tool("mypy", "--config-file", CONFIG, "--cache-dir", self.folder / "cache",
                               cwd=self.build), "")

@@ -23,6 +23,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "nixl"))
+import loader_bench  # noqa: E402
 import wheels  # noqa: E402
 
 DEADLINE = 300  # seconds, for one command
@@ -273,6 +274,56 @@ def bench_nixl(build, rounds):
         ratio = bandwidths.median(ours) / bandwidths.median(theirs)
         goals.append((f"NIXL, 128 MiB: bandwidth {ours} / {theirs}", ratio, ratio >= 1.0,
                       "at least 1.0"))
+    return goals
+
+
+def loader_environments(build):
+    """Of each contestant of the loader's benchmark."""
+    cache = wheels.Cache(os.path.join(build, "nixl-wheels"))
+    path = cache.path(NIXL_VERSION)
+    plugins = next(cache.wheel(NIXL_VERSION).glob(".*.mesonpy.libs")) / "plugins"
+    nixl = wheels.environment(path, NIXL_PLUGIN_DIR=str(plugins))
+    package = os.path.join(os.path.abspath(build), "python")
+    pier = wheels.environment(os.pathsep.join([package, path]))
+    return {name: nixl if name.startswith("nixl") else pier for name in loader_bench.PEERS}
+
+
+def bench_loader(build, rounds):
+    """Batches of random samples, every byte compared, beside TCP with sendfile(2) and NIXL."""
+    if not os.path.exists(os.path.join(build, "python", "pier", "__init__.py")):
+        print("skip: loader: the build has no Python package (-Dpython=enabled)")
+        return []
+    try:
+        environments = loader_environments(build)
+    except wheels.Unavailable as problem:
+        print("skip: loader: %s" % problem)
+        return []
+    names = loader_bench.PEERS
+    epochs = Table(f"{loader_bench.SAMPLES} random samples of 112 KiB, compared", "s", 1, 3)
+    waits = Table("The same, computing longer than reading: waiting in all", "ms", 1e-3)
+    found = {}
+    for name, figures in loader_bench.measure(build, max(rounds, loader_bench.ROUNDS), environments):
+        found.setdefault(name, []).append(figures)
+        epochs.add(names[name], figures["seconds"])
+        waits.add(names[name], sum(figures["waits"][1:]))
+    epochs.show(False)
+    waits.show(False)
+    print(f"waiting times: {loader_bench.write_plot(build, found)}")
+    return loader_goals(found, epochs)
+
+
+def loader_goals(found, epochs):
+    names = loader_bench.PEERS
+    goals = []
+    for kind, least in ("tcp", 2.0), ("nixl", 1.2):
+        best = min((names[name] for name in names if name.startswith(kind)), key=epochs.median)
+        ratio = epochs.median(best) / epochs.median(names["pier"])
+        goals.append((f"pier's loader / {best}", ratio, ratio >= least, f"at least {least}"))
+    for key, what, most in (("python_us", "time in Python per batch in us", 50),
+                            ("copies", "copies at the consumer", 0),
+                            ("late", "batches that a computing consumer waited for", 0)):
+        value = statistics.median(figures[key] for figures in found["pier"])
+        goals.append((what, value, value <= most, f"at most {most}"))
     return goals
 
 
@@ -639,6 +690,7 @@ BENCHES = {
     "tcp": bench_tcp,
     "transfer": bench_transfer,
     "nixl": bench_nixl,
+    "loader": bench_loader,
     "bounce": bench_bounce,
     "many": bench_many,
     "export": bench_export,

@@ -96,6 +96,28 @@ class LastMoment(Case):
                 os.killpg(process.pid, signal.SIGINT)
                 self.assertEqual(self.check_verdict(process, 130), 130)
 
+    def stopped_after(self, signal_to_server):
+        """A client that slept while its server ended, and is interrupted as it wakes up."""
+        process = self.held("file", LONG_MS, self.source, self.target)
+        process.send_signal(signal.SIGSTOP)
+        if signal_to_server:
+            os.kill(self.server_of(process), signal_to_server)
+        self.wait_for(lambda: self.processes() == [process.pid], "the server is left")
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGCONT)
+        return process
+
+    def test_a_report_crosses_that_of_the_other_side(self):
+        """The client's report meets a closed pipe, in which the server's report is left."""
+        for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            with self.subTest(number):
+                process = self.stopped_after(number)
+                self.assertEqual(self.check_verdict(process, status), status)
+
+    def test_a_report_crosses_the_end_of_the_copy(self):
+        """The client's report meets a closed pipe, in which DONE is left."""
+        self.assertEqual(self.check_verdict(self.stopped_after(None), 0), 0)
+
     def test_a_receiving_server_is_interrupted(self):
         process = self.held("file", LONG_MS, self.source, self.target)
         os.kill(self.server_of(process), signal.SIGINT)

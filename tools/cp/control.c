@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "control.h"
+#include "signals.h"
 #include "units.h"
 
 static const uint8_t preamble_magic[8] = { 0x89, 'P', 'I', 'E', 'R', 'C', 'P', '\n' };
@@ -32,21 +31,9 @@ static uint64_t deadline_after(uint32_t ms)
 	return now_ns() + (uint64_t)ms * 1000000;
 }
 
-static int fail_signal(struct control *control)
-{
-	struct signalfd_siginfo info;
-
-	if (read(control->signal_fd, &info, sizeof(info)) != sizeof(info))
-		return 0;
-	return fail(control->failure, EXIT_SIGNAL + (int)info.ssi_signo, "%s",
-		    info.ssi_signo == SIGINT ? "interrupted" : "terminated by a signal");
-}
-
 int control_check_signal(struct control *control)
 {
-	struct pollfd pollfd = { .fd = control->signal_fd, .events = POLLIN };
-
-	return poll(&pollfd, 1, 0) == 1 ? fail_signal(control) : 0;
+	return check_signals(control->signal_fd, control->failure);
 }
 
 /* Wait until fd is ready. Fails on a signal and at the deadline. */
@@ -63,7 +50,7 @@ static int wait_fd(struct control *control, int fd, short events, uint64_t deadl
 		if (poll(fds, 2, left) < 0 && errno != EINTR)
 			return fail(control->failure, EXIT_PEER, "poll: %s",
 				    strerror(errno));
-		if (fds[0].revents && fail_signal(control) < 0)
+		if (fds[0].revents && control_check_signal(control) < 0)
 			return -1;
 		if (fds[1].revents)
 			return 0;
@@ -113,11 +100,12 @@ static int read_all(struct control *control, uint8_t *ret_data, size_t size,
 }
 
 /*
+ * Returns 0; 1 if the other side has closed its pipe; or -1.
  * A pipe that polls as writable accepts PIPE_BUF bytes without blocking (pipe(7)). The
  * descriptors stay blocking: O_NONBLOCK would also affect other processes that share
  * them.
  */
-static int write_all(struct control *control, const uint8_t *data, size_t size)
+static int try_write(struct control *control, const uint8_t *data, size_t size)
 {
 	uint64_t deadline = deadline_after(control->timeout_ms);
 
@@ -129,14 +117,19 @@ static int write_all(struct control *control, const uint8_t *data, size_t size)
 		count = write(control->out, data, size < PIPE_BUF ? size : PIPE_BUF);
 		if (count < 0 && (errno == EINTR || errno == EAGAIN))
 			continue;
-		if (count < 0) {
-			control_read_peer_failure(control);
-			return fail_peer_closed(control);
-		}
+		if (count < 0)
+			return 1;
 		data += count;
 		size -= (size_t)count;
 	}
 	return 0;
+}
+
+/* The other side may have reported a failure before it closed its pipe. */
+static int fail_broken_pipe(struct control *control)
+{
+	control_read_peer_failure(control);
+	return fail_peer_closed(control);
 }
 
 /* Report the first line of the data that arrived instead of the preamble. */
@@ -193,29 +186,40 @@ static int read_preamble(struct control *control)
 int control_exchange_preambles(struct control *control)
 {
 	struct wire_writer writer = { .length = 0 };
+	int result;
 
 	put_bytes(&writer, preamble_magic, sizeof(preamble_magic));
 	put_u32(&writer, CP_PROTOCOL_VERSION);
 	put_u32(&writer, 0);
-	if (write_all(control, writer.data, writer.length) < 0)
-		return -1;
-	return read_preamble(control);
+	result = try_write(control, writer.data, writer.length);
+	if (result == 0)
+		return read_preamble(control);
+	return result > 0 ? fail_broken_pipe(control) : -1;
 }
 
-int control_send(struct control *control, enum frame_type type,
-		 const struct wire_writer *writer)
+/* Returns 0; 1 if the other side has closed its pipe; or -1. */
+static int try_send(struct control *control, enum frame_type type,
+		    const struct wire_writer *writer)
 {
 	size_t length = writer ? writer->length : 0;
 	struct wire_writer header = { .length = 0 };
+	int result;
 
 	if (writer && writer->overflow)
 		return fail(control->failure, EXIT_PEER,
 			    "a control message of type %d is too long", type);
 	put_u32(&header, (uint32_t)length);
 	put_u32(&header, type);
-	if (write_all(control, header.data, header.length) < 0)
-		return -1;
-	return length ? write_all(control, writer->data, length) : 0;
+	result = try_write(control, header.data, header.length);
+	return result == 0 && length ? try_write(control, writer->data, length) : result;
+}
+
+int control_send(struct control *control, enum frame_type type,
+		 const struct wire_writer *writer)
+{
+	int result = try_send(control, type, writer);
+
+	return result > 0 ? fail_broken_pipe(control) : result;
 }
 
 static int fail_unexpected_frame(struct control *control, const struct frame *frame)
@@ -295,22 +299,37 @@ void control_read_peer_failure(struct control *control)
 		fail(ours, none.status, "%s", none.text);
 }
 
-void control_send_failure(struct control *control)
+/* Returns whether the other side has closed its pipe. */
+static bool try_sending_failure(struct control *control)
 {
 	struct failure *ours = control->failure;
 	struct failure ignored = { 0 };
 	struct wire_writer writer = { .length = 0 };
+	bool closed;
 
 	if (!ours->status || (control->failure_from_peer && !control->answers) ||
 	    control->peer_closed || control->out < 0)
-		return;
+		return false;
 	put_u32(&writer, (uint32_t)ours->status);
 	put_string(&writer, control->reason_withheld ? "the client could not connect"
 						     : ours->text);
 	/* This is the last frame. An error while sending it is not reported. */
 	control->failure = &ignored;
 	control->timeout_ms = PEER_REASON_MS;
-	control_send(control, FRAME_ERROR, &writer);
+	closed = try_send(control, FRAME_ERROR, &writer) > 0;
+	control->failure = ours;
+	return closed;
+}
+
+void control_send_failure(struct control *control)
+{
+	struct failure *ours = control->failure;
+	struct failure ignored = { 0 };
+
+	if (!try_sending_failure(control))
+		return;
+	control->failure = &ignored;
+	fail_broken_pipe(control);
 	control->failure = ours;
 }
 
@@ -323,7 +342,8 @@ static bool report_and_listen(struct control *control, uint32_t ms)
 
 	if (control->failure_from_peer || control->peer_closed || control->out < 0)
 		return false;
-	control_send_failure(control);
+	/* If the other side has closed its pipe, its last frame is still to be read. */
+	try_sending_failure(control);
 	/* That was the last frame: later calls of control_send_failure() send nothing. */
 	close(control->out);
 	control->out = -1;

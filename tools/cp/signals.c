@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <unistd.h>
 
 #include "signals.h"
 
@@ -29,4 +30,14 @@ int open_signals(struct failure *failure)
 	if (fd < 0)
 		return fail(failure, EXIT_FILE, "signalfd: %s", strerror(errno));
 	return fd;
+}
+
+int check_signals(int fd, struct failure *failure)
+{
+	struct signalfd_siginfo info;
+
+	if (read(fd, &info, sizeof(info)) != sizeof(info))
+		return 0;
+	return fail(failure, EXIT_SIGNAL + (int)info.ssi_signo, "%s",
+		    info.ssi_signo == SIGINT ? "interrupted" : "terminated by a signal");
 }

@@ -11,4 +11,7 @@
  */
 int open_signals(struct failure *failure);
 
+/* Take one pending signal from the descriptor. Returns 0 if there is none, or -1. */
+int check_signals(int fd, struct failure *failure);
+
 #endif

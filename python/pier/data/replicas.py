@@ -133,7 +133,8 @@ class Replicas:
 
     def describe(self) -> str:
         """Return why no server lives."""
-        return "; ".join("%s: %s" % (replica.name, replica.error or "not connected yet") for replica in self._replicas)
+        return "; ".join("%s: %s" % (replica.name, replica.error or "not connected yet")
+                         for replica in self._replicas)
 
     def close(self) -> None:
         """Close all connections. Those that are being made are closed by their threads."""

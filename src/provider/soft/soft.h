@@ -145,7 +145,8 @@ struct soft_qp {
 	uint8_t secret[SOFT_SECRET_SIZE];
 	bool has_peer_address;
 	struct soft_address peer_address;
-	bool busy; /* has unfinished requests; the ack timer runs */
+	bool lost_in_rtr; /* the engine brought it from RTR to ERR: see modify.c */
+	bool busy;	  /* has unfinished requests; the ack timer runs */
 	uint64_t last_progress;
 	struct pier_list windows; /* bound to this queue pair */
 	struct soft_event_source events;

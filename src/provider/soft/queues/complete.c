@@ -242,5 +242,6 @@ void pier_soft_lose_link(struct soft_qp *qp)
 		pier_soft_activate(qp); /* a stream may wait */
 		return;
 	}
+	qp->lost_in_rtr |= !closing && qp->ibv.state == IBV_QPS_RTR;
 	pier_soft_fail_qp(qp, closing ? IBV_WC_SUCCESS : IBV_WC_RETRY_EXC_ERR);
 }

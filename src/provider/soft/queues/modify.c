@@ -111,6 +111,7 @@ static int to_reset(struct soft_qp *qp)
 	reset_queues(qp);
 	explicit_bzero(&qp->peer_address, sizeof(qp->peer_address));
 	qp->has_peer_address = false;
+	qp->lost_in_rtr = false;
 	return 0;
 }
 
@@ -128,6 +129,7 @@ static int enter_state(struct soft_qp *qp, enum ibv_qp_state to,
 
 	if (to == IBV_QPS_RESET)
 		return to_reset(qp);
+	qp->lost_in_rtr = false;
 	store_attributes(&qp->attr, attr, mask);
 	if (mask & IBV_QP_ACCESS_FLAGS)
 		pier_soft_revoke_link_grants(qp);
@@ -142,6 +144,17 @@ static int enter_state(struct soft_qp *qp, enum ibv_qp_state to,
 	return 0;
 }
 
+/*
+ * Hardware does not notice in RTR that the peer is gone, so the step to RTS never fails
+ * for that reason. Here it succeeds too, and the queue pair stays in ERR, as if the peer
+ * had left right after the step.
+ */
+static void pass_through_rts(struct soft_qp *qp, const struct ibv_qp_attr *attr, int mask)
+{
+	qp->lost_in_rtr = false;
+	store_attributes(&qp->attr, attr, mask);
+}
+
 /* The engine may have moved the queue pair to ERR while the peer was called. */
 static int commit_state(struct soft_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to,
 			const struct ibv_qp_attr *attr, int mask)
@@ -152,6 +165,8 @@ static int commit_state(struct soft_qp *qp, enum ibv_qp_state from, enum ibv_qp_
 	pier_soft_lock(context);
 	if (qp->ibv.state == from || to == IBV_QPS_ERR || to == IBV_QPS_RESET)
 		error = enter_state(qp, to, attr, mask);
+	else if (from == IBV_QPS_RTR && qp->lost_in_rtr)
+		pass_through_rts(qp, attr, mask);
 	else
 		error = pier_fail(EINVAL, "soft0: QP %#x went to ERR in the meantime",
 				  qp->ibv.qp_num);
@@ -159,12 +174,15 @@ static int commit_state(struct soft_qp *qp, enum ibv_qp_state from, enum ibv_qp_
 	return error;
 }
 
+/* The state that the application left the queue pair in, or ERR. */
 static enum ibv_qp_state current_state(struct soft_qp *qp)
 {
 	enum ibv_qp_state state;
 
 	pthread_mutex_lock(&qp->sq.lock);
 	state = qp->ibv.state;
+	if (state == IBV_QPS_ERR && qp->lost_in_rtr)
+		state = IBV_QPS_RTR;
 	pthread_mutex_unlock(&qp->sq.lock);
 	return state;
 }

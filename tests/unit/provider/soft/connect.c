@@ -237,14 +237,13 @@ static void leaver_body(int fd)
 }
 
 /* The peer's end of the stream closes before this end goes to RTR and uses it. */
-static void notices_a_peer_that_has_left(void **state)
+static void open_and_lose_peer(struct soft_fixture *ret_fixture)
 {
 	struct fixture_endpoint mine, its;
 	struct soft_fixture fixture;
 	pid_t child;
 	int fd;
 
-	(void)state;
 	child = fork_child(leaver_body, &fd);
 	fixture_open(&fixture, NULL);
 	send_gid(&fixture, fd);
@@ -259,8 +258,55 @@ static void notices_a_peer_that_has_left(void **state)
 	/* From here on the queue pair may fail at any time. */
 	assert_int_equal(fixture_to_rtr(&fixture, &its), 0);
 	fixture_expect(&fixture, fixture.recv_cq, NULL, 1, IBV_WC_WR_FLUSH_ERR);
-	fixture_close(&fixture);
+	assert_int_equal(fixture.qp->state, IBV_QPS_ERR);
 	close(fd);
+	*ret_fixture = fixture;
+}
+
+static void notices_a_peer_that_has_left(void **state)
+{
+	struct soft_fixture fixture;
+
+	(void)state;
+	open_and_lose_peer(&fixture);
+	fixture_close(&fixture);
+}
+
+/* As on hardware. The requests fail, as with a peer that left later. */
+static void goes_to_rts_without_its_peer(void **state)
+{
+	struct soft_fixture fixture;
+
+	(void)state;
+	open_and_lose_peer(&fixture);
+	/* Attributes are missing. */
+	assert_int_equal(abs(fixture_to(&fixture, IBV_QPS_RTS)), EINVAL);
+	assert_int_equal(fixture_to_rts(&fixture), 0);
+	assert_int_equal(fixture.qp->state, IBV_QPS_ERR);
+	assert_int_equal(abs(fixture_to_rts(&fixture)), EINVAL);
+	assert_int_equal(fixture_post(&fixture, IBV_WR_SEND, 2, 0, 8, NULL, 0, 0), 0);
+	fixture_expect(&fixture, fixture.send_cq, NULL, 2, IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(fixture_post_recv(&fixture, 3, 0, 8), 0);
+	fixture_expect(&fixture, fixture.recv_cq, NULL, 3, IBV_WC_WR_FLUSH_ERR);
+	fixture_close(&fixture);
+}
+
+/* ERR and RESET end what the loss of the peer allows. */
+static void does_not_go_from_err_to_rts(void **state)
+{
+	struct soft_fixture fixture;
+
+	(void)state;
+	open_and_lose_peer(&fixture);
+	assert_int_equal(fixture_to(&fixture, IBV_QPS_ERR), 0);
+	assert_int_equal(abs(fixture_to_rts(&fixture)), EINVAL);
+	fixture_close(&fixture);
+	open_and_lose_peer(&fixture);
+	assert_int_equal(fixture_to(&fixture, IBV_QPS_RESET), 0);
+	assert_int_equal(fixture_to_init(&fixture), 0);
+	assert_int_equal(fixture_to(&fixture, IBV_QPS_ERR), 0);
+	assert_int_equal(abs(fixture_to_rts(&fixture)), EINVAL);
+	fixture_close(&fixture);
 }
 
 static void check_any_address(const char *any)
@@ -298,6 +344,8 @@ int main(void)
 		cmocka_unit_test(accepts_many_peers_at_once),
 		cmocka_unit_test(connects_root_and_another_user),
 		cmocka_unit_test(notices_a_peer_that_has_left),
+		cmocka_unit_test(goes_to_rts_without_its_peer),
+		cmocka_unit_test(does_not_go_from_err_to_rts),
 		cmocka_unit_test(refuses_a_wildcard_address),
 	};
 
