@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The loader over soft0, with servers in processes of their own: order, state, slots, copies."""
 
+import ctypes
 import gc
 import os
 import subprocess
 import sys
 import threading
 import unittest
+import weakref
 
 import pier
 import serving
@@ -134,6 +136,14 @@ class LoaderTest(serving.Case):
 
     def test_consumer_makes_no_copies(self):
         with self.load(checksums=True) as loader:
+            batch = next(iter(loader))
+            start = loader._ring.buffer.address + batch._slot.offset
+            for i in range(len(batch)):
+                address = ctypes.addressof(ctypes.c_char.from_buffer(batch[i]))
+                self.assertEqual(address, start + batch.offsets[i])
+            whole = batch.view((batch.nbytes,))
+            self.assertEqual(ctypes.addressof(ctypes.c_char.from_buffer(whole)), start)
+            del batch, whole
             self.read(loader)
             stats = loader.stats()
         self.assertEqual((stats["copies"], stats["copied_bytes"]), (0, 0))
@@ -182,6 +192,18 @@ class LoaderTest(serving.Case):
             self.assertEqual(next(iterator).number, 1)
             self.assertRaises(ValueError, batch.release, event)
 
+    def test_memory_of_a_closed_loader_lasts_until_the_event_has_fired(self):
+        event = FakeEvent()
+        with self.load() as loader:
+            batch = next(iter(loader))
+            slot = weakref.ref(batch._slot)
+            batch.release(event)
+        self.load().close()
+        self.assertIsNotNone(slot())
+        event.fired = True
+        self.load().close()
+        self.assertIsNone(slot())
+
     def test_error_of_an_event_reaches_the_consumer(self):
         class Broken:
             def query(self):
@@ -192,6 +214,8 @@ class LoaderTest(serving.Case):
             next(iterator).release(Broken())
             for _ in range(2):
                 self.assertRaises(ZeroDivisionError, next, iterator)
+            loader.set_epoch(1)
+            self.assertEqual(self.read(loader), self.expected(epoch=1))
 
     def test_batches_outlive_the_loader(self):
         loader = self.load()

@@ -117,6 +117,48 @@ class FaultTest(serving.Case):
             stopped.signal(signal.SIGCONT)
             self.assertEqual(self.read(loader), self.expected(1))
 
+    def test_stopped_single_server_ends_the_wait_at_its_deadline(self):
+        self.set_environment(**OVER_TCP)
+        server = self.serve(**OVER_TCP)
+        with self.load(server, timeout=1.0, stall=0.2) as loader:
+            iterator, samples = iter(loader), []
+            samples += next(iterator).samples
+            server.signal(signal.SIGSTOP)
+            began = time.monotonic()
+            with self.assertRaisesRegex(pier.TimedOut, "not ready after 1 s: .*%s" % server.address):
+                while True:
+                    samples += next(iterator).samples
+            self.assertLess(time.monotonic() - began, serving.PATIENCE)
+            server.signal(signal.SIGCONT)
+
+            def has_continued():
+                try:
+                    samples.extend(next(iterator).samples)
+                    return True
+                except pier.TimedOut:
+                    return False
+
+            self.wait_for(has_continued, "the loader does not continue")
+            self.assertEqual(samples + self.read(loader), self.expected())
+
+    def test_batch_whose_reads_fail_too_often_raises_the_error_and_follows(self):
+        self.set_environment(**OVER_TCP)
+        stopped, other = self.serve(**OVER_TCP), self.serve(**OVER_TCP)
+        with self.load(stopped, other, retries=0, stall=0.2) as loader:
+            iterator, samples, errors = iter(loader), [], []
+            samples += next(iterator).samples
+            stopped.signal(signal.SIGSTOP)
+            while len(samples) < self.COUNT:
+                try:
+                    samples += next(iterator).samples
+                except pier.Error as error:
+                    errors.append(error)
+                    self.assertLess(len(errors), 10, errors)
+            self.assertEqual(samples, self.expected())
+            self.assertEqual(len(errors), loader.stats()["retries"])
+            self.assertRegex(str(errors[0]), "batch [0-9]+ of epoch 0: attempt 1 to read it, from .*%s, failed: "
+                             % stopped.address)
+
     def test_server_that_comes_back_is_used_again(self):
         first, other = self.serve(), self.serve()
         with self.load(first, other) as loader:

@@ -22,6 +22,9 @@ _CHECK_INTERVAL = 0.01
 # How often events are asked while the thread waits.
 _EVENT_INTERVAL = 0.001
 
+# Events of loaders that were closed, and the slots that devices still read: their memory must last.
+_unfired: list[tuple[Event, RingSlot]] = []
+
 
 class Plan:
     """A batch that is read, or will be."""
@@ -124,7 +127,10 @@ class Fetcher:
             self._stopping = self._closing = True
             return
         self.stop()
-        self._events.clear()
+        _unfired.extend(self._events)
+        self._events = []
+        with contextlib.suppress(Exception):
+            _release_fired(_unfired)
         self._replicas.close()
         self._ring.close()
 
@@ -168,7 +174,7 @@ class Fetcher:
     def _look_after(self) -> None:
         """Do what is due beside the fills of servers that live."""
         if self._events:
-            self._release_by_events()
+            _release_fired(self._events)
         now = time.monotonic()
         if now >= self._next_check or not self._wakeups.empty():
             while not self._wakeups.empty():
@@ -186,11 +192,6 @@ class Fetcher:
                 self._wakeups.get(timeout=patience)
         elif self._wakeups.empty():
             self._ring.wait(patience)
-
-    def _release_by_events(self) -> None:
-        for entry in self._events[:]:
-            if entry[0].query():
-                self._events.remove(entry)
 
     def _begin_fill(self) -> bool:
         """Begin to fill a slot, if one is free and a server lives."""
@@ -274,10 +275,10 @@ class Fetcher:
         plan.attempts += 1
         error = plan.error
         if plan.attempts > self._retries and error:
+            self.ready.put(Failure(type(error)(
+                error.errno, "batch %d of epoch %d: attempt %d to read it, from %s, failed: %s"
+                % (plan.number, plan.epoch, plan.attempts, plan.server, error.strerror))))
             plan.attempts = 0
-            self.ready.put(Failure(type(error)(error.errno, "batch %d of epoch %d: its reads were repeated %d times; "
-                                               "the last time, %s: %s" % (plan.number, plan.epoch, self._retries,
-                                                                          plan.server, error.strerror))))
 
     def _checked(self, slot: RingSlot, plan: Plan) -> tuple[RingSlot, Plan] | Failure:
         """Return the Failure if a sample of the batch has another checksum than the server's."""
@@ -297,3 +298,14 @@ class Fetcher:
             return memoryview(slot.view((length,), "uint8", offset))
         self.counts.update(copies=1, copied_bytes=length)
         return slot.copy_from(offset, length)
+
+
+def _release_fired(events: list[tuple[Event, RingSlot]]) -> None:
+    # Other threads append meanwhile.
+    for entry in events[:]:
+        has_fired = True
+        try:
+            has_fired = entry[0].query()
+        finally:
+            if has_fired:
+                events.remove(entry)
