@@ -89,6 +89,7 @@ static inline void give_grant(struct pair *pair, int key, const int *fds,
 		.key = remote.rkey,
 		.slot = (uint32_t)key,
 		.serial = 1000 + (uint32_t)key,
+		.rights = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE,
 		.count = pieces,
 		.fd_count = fd_count,
 	};
