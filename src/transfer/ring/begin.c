@@ -4,10 +4,9 @@
 
 #include "lane.h"
 #include "ring.h"
-#include "wait.h"
 #include "core/error.h"
 
-/* A slot on its way from pier_ring_begin() to pier_ring_release(). */
+/* How fills begin, and begin again. */
 
 void pier_ring_drop_released(struct pier_ring *ring)
 {
@@ -168,31 +167,4 @@ int pier_ring_missing(const struct pier_ring *ring, uint32_t number,
 		count++;
 	}
 	return (int)count;
-}
-
-/*
- * With the lock, so that the ring exists until the end of the call even if its thread
- * destroys it as soon as the slot is free.
- */
-int pier_ring_release(struct pier_ring *ring, const struct pier_ring_slot *slot)
-{
-	unsigned long long ticket = slot->sequence + 1;
-	bool held = false;
-	int error = pier_check_process(&ring->object);
-
-	if (error)
-		return error;
-	pthread_mutex_lock(&ring->lock);
-	if (slot->number < ring->attr.slots)
-		held = atomic_compare_exchange_strong(&ring->fills[slot->number].ticket,
-						      &ticket, 0);
-	if (held)
-		pier_ring_note_wakeup(ring);
-	pthread_mutex_unlock(&ring->lock);
-	return held ? 0
-		    : pier_fail(ESTALE,
-				"slot %u of fill %llu is not held: it was released "
-				"before, its fill was continued, or it belongs to "
-				"another ring",
-				slot->number, (unsigned long long)slot->sequence);
 }
