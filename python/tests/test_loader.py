@@ -4,8 +4,11 @@
 import ctypes
 import gc
 import os
+import pathlib
+import re
 import subprocess
 import sys
+import textwrap
 import threading
 import unittest
 import weakref
@@ -372,13 +375,35 @@ class DeviceMemoryTest(serving.Case):
                 # Of checksums, also of batches that were read ahead, and of labels.
                 assert stats["copies"] >= 2 * stats["samples"], stats
         """
+        result = self.run_script(script, server)
+        order = Order(self.COUNT, 7, seed=3)
+        self.assertEqual([int(label) for label in result.stdout.split()],
+                         [self.contents[sample][2] for n in range(order.batches) for sample in order.batch(n)])
+
+    def test_example_of_the_documentation_runs(self):
+        server = self.serve()
+        text = (pathlib.Path(__file__).parents[2] / "docs/loader.md").read_text()
+        example = textwrap.dedent(re.search(r"(?:^(?:    .*|)\n)+(?=`help)", text, re.M).group())
+        self.assertIn("torch.from_dlpack", example)
+        # PyTorch finds no device behind the fake driver.
+        prelude = """if True:
+            import sys, types
+            class Event:
+                def record(self): self.asked = 0
+                def query(self): self.asked += 1; return self.asked > 2
+            torch = sys.modules["torch"] = types.ModuleType("torch")
+            torch.cuda, torch.from_dlpack = types.SimpleNamespace(Event=Event), lambda view: view.__dlpack__()
+            urls, train = sys.argv[1], lambda images, labels: print(len(images), len(labels))
+        """
+        result = self.run_script(textwrap.dedent(prelude) + "\n" + example, server)
+        self.assertEqual(result.stdout.split(), ["64", "64", "37", "37"] * 2)
+
+    def run_script(self, script, server):
         result = subprocess.run(
             [sys.executable, "-B", "-c", script, server.url], stdout=subprocess.PIPE, text=True,
             timeout=serving.PATIENCE, env={**os.environ, "LD_LIBRARY_PATH": os.environ["FAKE_DRIVERS"]})
         self.assertEqual(result.returncode, 0)
-        order = Order(self.COUNT, 7, seed=3)
-        self.assertEqual([int(label) for label in result.stdout.split()],
-                         [self.contents[sample][2] for n in range(order.batches) for sample in order.batch(n)])
+        return result
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ class Loader:
         with Loader("pier://TOKEN@10.0.0.1:7000", 64, memory="cuda:0", seed=7) as loader:
             for epoch in range(10):
                 for batch in loader:
-                    train(torch.from_dlpack(batch.view((len(batch), 3, 224, 224))), batch.labels())
+                    train([torch.from_dlpack(view) for view in batch])
                     batch.release(event)
 
     A loop over a loader yields the rest of the current epoch, and the next loop the next epoch, whose first batches
