@@ -416,7 +416,8 @@ class DeviceMemoryTest(serving.Case):
     def run_script(self, script, server):
         result = subprocess.run(
             [sys.executable, "-B", "-c", script, server.url], stdout=subprocess.PIPE, text=True,
-            timeout=serving.PATIENCE, env={**os.environ, "LD_LIBRARY_PATH": os.environ["FAKE_DRIVERS"]})
+            timeout=serving.PATIENCE,
+            env={**os.environ, "PIER_DEVICE": "soft0", "LD_LIBRARY_PATH": os.environ["FAKE_DRIVERS"]})
         self.assertEqual(result.returncode, 0)
         return result
 
