@@ -12,6 +12,8 @@ static int check_signals(void *context)
 	PyEval_RestoreThread(blocking->state);
 	blocking->raised = PyErr_CheckSignals() < 0;
 	blocking->state = PyEval_SaveThread();
+	/* A handler may have made a call like this one. */
+	pier_interrupt_set(check_signals, blocking);
 	return blocking->raised;
 }
 

@@ -87,27 +87,36 @@ static PyObject *unwatch(struct pier_py_channel *self, PyObject *wake)
 	return change_watchers(self, wake, pier_py_queue_unwatch);
 }
 
+/* The attributes of these two names, converted as those of a new channel. */
+static int take_waiting(PyObject *waiting, PyObject *spin, struct pier_channel_attr *attr)
+{
+	PyObject *keywords = PyDict_New();
+	int result = keywords ? PyDict_SetItemString(keywords, "waiting", waiting) : -1;
+
+	if (result == 0 && spin)
+		result = PyDict_SetItemString(keywords, "spin", spin);
+	if (result == 0)
+		result = pier_py_channel_attr_take(keywords, attr);
+	Py_XDECREF(keywords);
+	return result;
+}
+
 static PyObject *set_waiting(struct pier_py_channel *self, PyObject *arguments,
 			     PyObject *keywords)
 {
+	static char *names[] = { "waiting", "spin", NULL };
 	struct pier_channel_attr attr;
-	PyObject *others = PyDict_New(), *waiting = NULL;
-	int error = -1;
+	PyObject *waiting, *spin = NULL;
+	int error;
 
 	pier_channel_attr_init(&attr);
-	if (others && keywords && PyDict_Update(others, keywords) < 0)
-		goto free_others;
-	if (!others || !PyArg_ParseTuple(arguments, "|O:set_waiting", &waiting) ||
-	    (waiting && PyDict_SetItemString(others, "waiting", waiting) < 0) ||
-	    pier_py_channel_attr_take(others, &attr) < 0 || !pier_py_channel_take(self))
-		goto free_others;
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$O:set_waiting", names,
+					 &waiting, &spin) ||
+	    take_waiting(waiting, spin, &attr) < 0 || !pier_py_channel_take(self))
+		return NULL;
 	error = pier_channel_set_waiting(self->channel, attr.waiting, attr.spin_us);
 	pier_py_channel_release(self);
-	if (error)
-		pier_py_fail(error);
-free_others:
-	Py_XDECREF(others);
-	return error ? NULL : Py_NewRef(Py_None);
+	return pier_py_result(error);
 }
 
 PyMethodDef pier_py_event_methods[] = {

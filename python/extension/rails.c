@@ -4,6 +4,7 @@
 
 #include "error.h"
 #include "local.h"
+#include "queues.h"
 #include "rails.h"
 #include "region.h"
 #include "remote.h"
@@ -61,26 +62,11 @@ static struct pier_py_channel *channel_of(const struct pier_py_rails *rails, uin
 	return (struct pier_py_channel *)PyList_GetItem(rails->channels, (Py_ssize_t)i);
 }
 
-static int compare_queues(const void *left, const void *right)
+static void collect_queues(struct pier_py_rails *rails)
 {
-	const uintptr_t *a = left, *b = right;
-
-	return *a < *b ? -1 : *a > *b;
-}
-
-/* Two threads that lock several queues take them in the same order. */
-static void sort_queues(struct pier_py_rails *rails)
-{
-	uint32_t count = 0;
-
 	for (uint32_t i = 0; i < rails->count; i++)
 		rails->queues[i] = channel_of(rails, i)->queue;
-	qsort(rails->queues, rails->count, sizeof(*rails->queues), compare_queues);
-	for (uint32_t i = 0; i < rails->count; i++) {
-		if (i == 0 || rails->queues[i] != rails->queues[i - 1])
-			rails->queues[count++] = rails->queues[i];
-	}
-	rails->queue_count = count;
+	rails->queue_count = pier_py_queues_sort(rails->queues, rails->count);
 }
 
 static int allocate_rails(struct pier_py_rails *rails, size_t count)
@@ -113,7 +99,7 @@ int pier_py_rails_make(PyObject *object, struct pier_py_rails *ret_rails)
 	for (Py_ssize_t i = 0; i < count && result == 0; i++)
 		result = add_rail(ret_rails, PyTuple_GetItem(tuple, i));
 	if (result == 0)
-		sort_queues(ret_rails);
+		collect_queues(ret_rails);
 	Py_XDECREF(tuple);
 	return result;
 }
@@ -132,24 +118,16 @@ void pier_py_rails_free(struct pier_py_rails *rails)
 
 bool pier_py_rails_take(struct pier_py_rails *rails)
 {
-	uint32_t taken = 0;
-
-	while (taken < rails->queue_count && pier_py_queue_take(rails->queues[taken], -1))
-		taken++;
-	if (taken == rails->queue_count) {
-		for (uint32_t i = 0; i < rails->count; i++)
-			rails->list[i].channel = channel_of(rails, i)->channel;
-		return true;
-	}
-	while (taken > 0)
-		pier_py_queue_release(rails->queues[--taken]);
-	return false;
+	if (!pier_py_queues_take(rails->queues, rails->queue_count))
+		return false;
+	for (uint32_t i = 0; i < rails->count; i++)
+		rails->list[i].channel = channel_of(rails, i)->channel;
+	return true;
 }
 
 void pier_py_rails_release(struct pier_py_rails *rails)
 {
-	for (uint32_t i = 0; i < rails->queue_count; i++)
-		pier_py_queue_release(rails->queues[i]);
+	pier_py_queues_release(rails->queues, rails->queue_count);
 }
 
 void pier_py_rails_begin_use(struct pier_py_rails *rails)
@@ -168,10 +146,4 @@ void pier_py_rails_end_use(struct pier_py_rails *rails)
 	rails->in_use = false;
 	rails->regions = NULL;
 	pier_py_regions_release(regions);
-}
-
-void pier_py_rails_wake(struct pier_py_rails *rails)
-{
-	for (uint32_t i = 0; i < rails->queue_count; i++)
-		pier_py_queue_wake(rails->queues[i], NULL);
 }

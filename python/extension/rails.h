@@ -38,7 +38,4 @@ void pier_py_rails_release(struct pier_py_rails *rails);
 void pier_py_rails_begin_use(struct pier_py_rails *rails);
 void pier_py_rails_end_use(struct pier_py_rails *rails);
 
-/** Wake all that wait for the queues; without the locks. */
-void pier_py_rails_wake(struct pier_py_rails *rails);
-
 #endif

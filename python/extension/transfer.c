@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "error.h"
+#include "queues.h"
 #include "time.h"
 #include "transfer.h"
 
@@ -108,7 +109,7 @@ static int drive_and_report(struct pier_py_transfer *self, int timeout_ms)
 	settle(self);
 	pier_transfer_query(self->transfer, &status);
 	pier_py_lock_release(&self->lock);
-	pier_py_rails_wake(&self->rails);
+	pier_py_queues_wake(self->rails.queues, self->rails.queue_count);
 	if (result >= 0 && report(self, &status) < 0)
 		return -1;
 	return result;
@@ -322,6 +323,7 @@ static int traverse_transfer(struct pier_py_transfer *self, visitproc visit, voi
 {
 	Py_VISIT((PyObject *)Py_TYPE((PyObject *)self));
 	Py_VISIT(self->progress);
+	Py_VISIT(self->rails.regions);
 	return 0;
 }
 

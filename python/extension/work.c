@@ -55,7 +55,7 @@ struct pier_py_work *pier_py_work_new(struct pier_py_channel *channel)
 
 static void delete_work(struct pier_py_work *self)
 {
-	if (self->posted && self->channel->channel)
+	if (self->posted && !self->channel->queue->lock.closed)
 		pier_py_queue_drop(self->channel->queue, self->channel->channel,
 				   self->work, self->regions);
 	else
@@ -66,31 +66,30 @@ static void delete_work(struct pier_py_work *self)
 	pier_py_delete(self);
 }
 
-/* Keep the exception that is set. */
-static void keep_error(struct pier_py_work *self)
+/* The result is known: a Result, or the exception that is set. */
+static void conclude(struct pier_py_work *self)
 {
-	PyObject *type, *traceback;
+	PyObject *type, *traceback, *regions = self->regions;
 
-	PyErr_Fetch(&type, &self->error, &traceback);
-	PyErr_NormalizeException(&type, &self->error, &traceback);
-	Py_XDECREF(type);
-	Py_XDECREF(traceback);
+	if (!self->result) {
+		PyErr_Fetch(&type, &self->error, &traceback);
+		PyErr_NormalizeException(&type, &self->error, &traceback);
+		Py_XDECREF(type);
+		Py_XDECREF(traceback);
+	}
+	self->regions = NULL;
+	self->posted = false;
+	pier_py_regions_release(regions);
 }
 
 /* The handle is used up. Call it before any other call of the library. */
 static void settle(struct pier_py_work *self, const struct pier_result *result)
 {
-	PyObject *regions = self->regions;
-
-	self->posted = false;
-	self->regions = NULL;
 	if (result->error)
 		pier_py_fail(result->error);
 	else
 		self->result = pier_py_result_record(result);
-	if (!self->result)
-		keep_error(self);
-	pier_py_regions_release(regions);
+	conclude(self);
 }
 
 static PyObject *get_result(struct pier_py_work *self)
@@ -122,36 +121,40 @@ static int check_work(void *subject)
  * Stop the channel, so that the memory is safe to reuse. The request may have completed
  * at the last moment.
  */
-static void stop_and_settle(struct pier_py_work *self)
+static struct pier_result stop_channel(struct pier_py_work *self)
 {
-	struct pier_result result = { .error = -EIO };
+	struct pier_result result;
 
 	pier_channel_cancel(self->channel->channel);
 	if (pier_work_poll(self->channel->channel, self->work, &result) != 1)
-		result.error = -EIO;
-	settle(self, &result);
+		result = (struct pier_result){ .error = -EIO };
+	return result;
 }
 
 static void expire(struct pier_py_work *self, int timeout_ms)
 {
-	stop_and_settle(self);
-	if (self->result)
+	struct pier_result result = stop_channel(self);
+
+	if (result.error == 0) {
+		settle(self, &result);
 		return;
-	Py_CLEAR(self->error);
+	}
 	pier_py_refuse(ETIMEDOUT,
 		       "the request did not complete within %d ms; everything "
 		       "outstanding on the channel was stopped",
 		       timeout_ms);
-	keep_error(self);
+	conclude(self);
 }
 
 /* The exception of the signal handler is set, and stays. */
 static void stop_interrupted(struct pier_py_work *self)
 {
 	PyObject *type, *value, *traceback;
+	struct pier_result result;
 
 	PyErr_Fetch(&type, &value, &traceback);
-	stop_and_settle(self);
+	result = stop_channel(self);
+	settle(self, &result);
 	PyErr_Restore(type, value, traceback);
 }
 

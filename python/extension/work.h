@@ -9,8 +9,12 @@ struct pier_py_work {
 	PyObject ob_base;
 	struct pier_py_channel *channel;
 	struct pier_work work;
+	/*
+	 * The handle is valid, and the result is not known yet. Written with the lock of
+	 * the channel. False without it means that the result can be read.
+	 */
+	_Atomic bool posted;
 	/* With the lock of the channel: */
-	bool posted; /* the handle is valid, and the result is not known yet */
 	PyObject *regions;
 	PyObject *result; /* a Result; or, if it failed, NULL */
 	PyObject *error;

@@ -13,10 +13,14 @@ the same roster, no number in it is stale, and rank 0 says so. A key has one rea
 hellos, which each rank deletes when the group has formed. So nobody waits for a key that has been deleted.
 """
 
+from __future__ import annotations
+
 import errno
 import hashlib
 import os
 import time
+from collections.abc import Sequence
+from typing import Any
 
 from . import _pier
 
@@ -26,14 +30,14 @@ _PAUSES = 0.001, 0.05  # seconds between two looks, at first and at most
 _ABSENT = KeyError, TimeoutError
 
 
-def timed_out(sentence):
+def timed_out(sentence: str) -> _pier.TimedOut:
     return _pier.TimedOut(errno.ETIMEDOUT, sentence)
 
 
 class _Keys:
     """A store of any kind."""
 
-    def __init__(self, store, name):
+    def __init__(self, store: Any, name: str) -> None:
         self.store = store
         self.name = name
         # get() of torch waits for up to 300 s, and before version 2.1 a wait of TCPStore that times out
@@ -42,15 +46,15 @@ class _Keys:
         self.checks = hasattr(store, "check")
         self.counts = not self.checks and hasattr(store, "add")
 
-    def key(self, key):
+    def key(self, key: str) -> str:
         return "%s/%s" % (self.name, key)
 
-    def put(self, key, value):
+    def put(self, key: str, value: bytes) -> None:
         self.store.set(self.key(key), value)
         if self.counts:
             self.store.add(self.key(key) + "#", 1)
 
-    def peek(self, key):
+    def peek(self, key: str) -> bytes | None:
         """Return the value, or None."""
         key = self.key(key)
         if self.checks and not self.store.check([key]):
@@ -61,9 +65,11 @@ class _Keys:
             value = self.store.get(key)
         except _ABSENT:
             return None
-        return value.encode("latin-1") if isinstance(value, str) else value
+        if value is None:
+            return None
+        return value.encode("latin-1") if isinstance(value, str) else bytes(value)
 
-    def delete(self, key):
+    def delete(self, key: str) -> None:
         delete = getattr(self.store, "delete_key", None)
         if delete is None:
             return
@@ -77,11 +83,11 @@ class _Keys:
 class _Pauses:
     """Sleep between two looks, longer and longer, until a deadline."""
 
-    def __init__(self, deadline):
+    def __init__(self, deadline: float) -> None:
         self.deadline = deadline
         self.pause, self.longest = _PAUSES
 
-    def sleep(self):
+    def sleep(self) -> bool:
         """Return False after the deadline."""
         left = self.deadline - time.monotonic()
         if left <= 0:
@@ -91,7 +97,7 @@ class _Pauses:
         return True
 
 
-def exchange(store, name, rank, size, blobs, deadline):
+def exchange(store: Any, name: str, rank: int, size: int, blobs: bytes, deadline: float) -> bytearray:
     """Return the blobs that the other ranks have for this one."""
     keys = _Keys(store, name)
     number = os.urandom(_NUMBER)
@@ -104,30 +110,35 @@ def exchange(store, name, rank, size, blobs, deadline):
     return result
 
 
-def _mailbox(number):
+def _mailbox(number: bytes) -> str:
     return "roster/" + number.hex()
 
 
-def _digest(roster):
+def _digest(roster: bytes) -> bytes:
     return hashlib.sha256(roster).digest()[:_NUMBER]
 
 
-def _lead(keys, number, size, deadline):
+def _lead(keys: _Keys, number: bytes, size: int, deadline: float) -> bytes:
     """Rank 0: return the roster on which all ranks agree."""
     pauses = _Pauses(deadline)
     proposed = None
+    numbers: set[bytes] = set()  # of all proposals
     keys.put("hello/0", number)
     while True:
-        hellos = [number] + [keys.peek("hello/%d" % rank) for rank in range(1, size)]
-        missing = [rank for rank in range(size) if hellos[rank] is None]
+        come = [number] + [_hello(keys, rank) for rank in range(1, size)]
+        hellos = [hello for hello in come if hello is not None]
+        missing = [rank for rank in range(size) if come[rank] is None]
         if not missing:
             roster = b"".join(hello[:_NUMBER] for hello in hellos)
             if roster != proposed:
                 _send(keys, hellos, _PROPOSED + roster)
                 proposed = roster
+                numbers.update(hello[:_NUMBER] for hello in hellos[1:])
             missing = [rank for rank in range(1, size) if hellos[rank][_NUMBER:] != _digest(roster)]
             if not missing:
                 _send(keys, hellos, _AGREED + roster)
+                for dead in numbers.difference(hello[:_NUMBER] for hello in hellos):
+                    keys.delete(_mailbox(dead))
                 return roster
         if not pauses.sleep():
             sentence = _absent(missing, size)
@@ -135,13 +146,17 @@ def _lead(keys, number, size, deadline):
             raise timed_out(sentence)
 
 
-def _send(keys, hellos, value):
+def _hello(keys: _Keys, rank: int) -> bytes | None:
+    hello = keys.peek("hello/%d" % rank)
+    return hello if hello and len(hello) in (_NUMBER, 2 * _NUMBER) else None
+
+
+def _send(keys: _Keys, hellos: Sequence[bytes], value: bytes) -> None:
     for hello in hellos[1:]:
-        if hello is not None:
-            keys.put(_mailbox(hello[:_NUMBER]), value)
+        keys.put(_mailbox(hello[:_NUMBER]), value)
 
 
-def _follow(keys, number, rank, size, deadline):
+def _follow(keys: _Keys, number: bytes, rank: int, size: int, deadline: float) -> bytes:
     """Another rank: return the same."""
     pauses = _Pauses(deadline)
     seen = None
@@ -163,7 +178,7 @@ def _follow(keys, number, rank, size, deadline):
             raise timed_out(_absent(missing or [0], size))
 
 
-def _exchange_blobs(keys, roster, rank, size, blobs, deadline):
+def _exchange_blobs(keys: _Keys, roster: bytes, rank: int, size: int, blobs: bytes, deadline: float) -> bytearray:
     group = _digest(roster).hex()
     length = len(blobs) // size
     theirs = bytearray(len(blobs))
@@ -188,7 +203,7 @@ def _exchange_blobs(keys, roster, rank, size, blobs, deadline):
     return theirs
 
 
-def _absent(missing, size):
+def _absent(missing: Sequence[int], size: int) -> str:
     """Name the ranks: 1, 2 and 5."""
     first = ", ".join(map(str, missing[:20])) + (" and others" if len(missing) > 20 else "")
     return "rank%s %s of %d did not come in time" % ("" if len(missing) == 1 else "s", first, size)

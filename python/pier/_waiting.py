@@ -6,25 +6,33 @@ sleep on its fd. Arming clears the readiness of the fd, so after a thread or ano
 the queue, the extension calls wake(), and the watch checks all requests that it waits for.
 """
 
+from __future__ import annotations
+
 import asyncio
 import os
 import weakref
+from collections.abc import Callable, Generator, Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ._pier import Channel, Transfer, Work
+    from ._types import Result
 
 # How often a transfer is driven that no event drives: it may have stalled.
 _DRIVE_SECONDS = 0.2
 
 # By loop, the watches by the owner of their queue: a Channel or a Group.
-_watches = weakref.WeakKeyDictionary()
+_watches: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[object, _Watch]] = weakref.WeakKeyDictionary()
 
 
 class _Watch:
     """The futures of one event loop that depend on one completion queue."""
 
-    def __init__(self, loop, channel):
+    def __init__(self, loop: asyncio.AbstractEventLoop, channel: Channel) -> None:
         self.loop = loop
         self.channel = channel
-        self.checks = {}  # by future
-        self.timer = None
+        self.checks: dict[asyncio.Future[None], Callable[[], bool]] = {}
+        self.timer: asyncio.TimerHandle | None = None
         self.armed = False  # since the last event of the fd
         # A duplicate: the channel may be closed, and its fd reused, before the loop forgets it.
         self.fd = os.dup(channel.fileno())
@@ -36,21 +44,21 @@ class _Watch:
             raise
         loop.add_reader(self.fd, self.arm)
 
-    def end(self):
+    def end(self) -> None:
         if self.timer is not None:
             self.timer.cancel()
         self.loop.remove_reader(self.fd)
         os.close(self.fd)
         self.channel._unwatch(self.wake)
 
-    def _wake(self):
+    def _wake(self) -> None:
         """Called by any thread."""
         try:
             self.loop.call_soon_threadsafe(self.check)
         except RuntimeError:
             pass  # the loop is closed
 
-    def check(self):
+    def check(self) -> bool:
         """Complete the futures whose check holds. Return whether there are others."""
         pending = False
         for future, check in list(self.checks.items()):
@@ -65,7 +73,7 @@ class _Watch:
                 future.set_exception(error)
         return pending
 
-    def arm(self):
+    def arm(self) -> None:
         """Check and arm the queue, and let the loop sleep."""
         self.armed = False
         if self.timer is not None:
@@ -85,7 +93,7 @@ class _Watch:
             self.timer = self.loop.call_later(seconds, self.arm)
 
 
-def _watch(loop, channel):
+def _watch(loop: asyncio.AbstractEventLoop, channel: Channel) -> _Watch:
     watches = _watches.setdefault(loop, {})
     owner = channel._owner
     watch = watches.get(owner)
@@ -94,7 +102,7 @@ def _watch(loop, channel):
     return watch
 
 
-def _leave(watch, future):
+def _leave(watch: _Watch, future: asyncio.Future[None]) -> None:
     watch.checks.pop(future, None)
     if not watch.checks:
         watches = _watches[watch.loop]
@@ -102,12 +110,17 @@ def _leave(watch, future):
         watch.end()
 
 
-async def _until(check, channels, seconds):
-    """Wait until the check holds. Return False after so many seconds; None: no limit."""
+def _end(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+async def _until(check: Callable[[], bool], channels: Iterable[Channel], seconds: float) -> bool:
+    """Wait until the check holds. Return False after so many seconds."""
     loop = asyncio.get_running_loop()
-    future = loop.create_future()
+    future: asyncio.Future[None] = loop.create_future()
     watches = []
-    timer = None
+    timer = loop.call_later(seconds, _end, future)
     try:
         for channel in channels:
             watch = _watch(loop, channel)
@@ -116,32 +129,29 @@ async def _until(check, channels, seconds):
         for watch in watches:
             if not watch.armed:
                 watch.arm()
-        if seconds is not None:
-            timer = loop.call_later(seconds, lambda: future.done() or future.set_result(None))
         await future
     finally:
-        if timer is not None:
-            timer.cancel()
+        timer.cancel()
         for watch in watches:
             _leave(watch, future)
     return check()
 
 
-async def _await_work(work):
+async def _await_work(work: Work) -> Result:
     if not work.done():
         await _until(work.done, [work.channel], work.channel._timeout)
     # When the time is over, this stops the channel and raises TimedOut.
     return work.wait(0)
 
 
-def await_work(work):
+def await_work(work: Work) -> Generator[None, None, Result]:
     return _await_work(work).__await__()
 
 
-async def _await_transfer(transfer):
+async def _await_transfer(transfer: Transfer) -> None:
     while not transfer.advance():
         await _until(transfer.advance, transfer.channels, _DRIVE_SECONDS)
 
 
-def await_transfer(transfer):
+def await_transfer(transfer: Transfer) -> Generator[None, None, None]:
     return _await_transfer(transfer).__await__()

@@ -6,16 +6,24 @@ before the group can connect. With soft0 the blobs have the secrets by which cha
 and none of the exchanges below encrypts them: use a store, an MPI or a PMIx that only this job can read.
 """
 
+from __future__ import annotations
+
+import errno
 import itertools
 import os
 import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Self
 
 from . import _pier, _rendezvous
-from ._types import GroupRequest
+from ._types import GroupRequest, Result
+
+_Locals = _pier.Region | _pier.Span | Sequence[_pier.Region | _pier.Span] | None
 
 # Buffers of exchanges that were given up, which MPI still writes to.
-_abandoned = []
+_abandoned: list[object] = []
 _pmix_generation = itertools.count()
+_pmix_client: Any = None  # init() works once in a process: the bindings start their thread again
 
 
 class Group(_pier.Group):
@@ -34,7 +42,9 @@ class Group(_pier.Group):
     __slots__ = ()
 
     @classmethod
-    def from_store(cls, store, rank=None, size=None, *, pd=None, name="pier", timeout=30.0, **attributes):
+    def from_store(cls, store: Any, rank: int | None = None, size: int | None = None, *,
+                   pd: _pier.ProtectionDomain | _pier.Device | str | None = None, name: str = "pier",
+                   timeout: float = 30.0, **attributes: Any) -> Self:
         """Make a connected group through a store of keys and values. All members call it.
 
         store: a store of torch.distributed (TCPStore, FileStore, HashStore, PrefixStore), a pier.TCPStore,
@@ -58,7 +68,8 @@ class Group(_pier.Group):
             store, name, rank, size, blobs, deadline))
 
     @classmethod
-    def from_mpi(cls, comm=None, *, pd=None, timeout=30.0, **attributes):
+    def from_mpi(cls, comm: Any = None, *, pd: _pier.ProtectionDomain | _pier.Device | str | None = None,
+                 timeout: float = 30.0, **attributes: Any) -> Self:
         """Make a connected group of the members of an MPI communicator of mpi4py. All members call it.
 
         comm: None: MPI.COMM_WORLD
@@ -74,23 +85,25 @@ class Group(_pier.Group):
                          lambda blobs: _exchange_by_mpi(comm, blobs, deadline))
 
     @classmethod
-    def from_pmix(cls, client=None, *, pd=None, timeout=30.0, **attributes):
+    def from_pmix(cls, client: Any = None, *, pd: _pier.ProtectionDomain | _pier.Device | str | None = None,
+                  timeout: float = 30.0, **attributes: Any) -> Self:
         """Make a connected group of the processes of a PMIx job (srun --mpi=pmix, prterun, mpirun).
 
-        client: a pmix.PMIxClient after init(); None: one that is used for this call
+        client: a pmix.PMIxClient; None: one that is made at the first call, and kept. A program that calls
+        init() itself must give its client, since the bindings allow one init() in a process
         pd, timeout, attributes: as for from_store()
 
         Needs the Python bindings of PMIx (Debian: python3-pmix). All members make their groups in the same
         order.
         """
-        import pmix
         deadline = time.monotonic() + timeout
-        with _PMIx(pmix, client) as job:
-            return cls._make(pd, job.rank, job.size(), attributes, deadline,
-                             lambda blobs: job.exchange(blobs, deadline))
+        job = _PMIx(client)
+        return cls._make(pd, job.rank, job.size(), attributes, deadline,
+                         lambda blobs: job.exchange(blobs, deadline))
 
     @classmethod
-    def _make(cls, pd, rank, size, attributes, deadline, exchange):
+    def _make(cls, pd: _pier.ProtectionDomain | _pier.Device | str | None, rank: int, size: int,
+              attributes: dict[str, Any], deadline: float, exchange: Callable[[bytes], bytes | bytearray]) -> Self:
         if not isinstance(pd, _pier.ProtectionDomain):
             pd = _pier.ProtectionDomain(pd)
         group = cls(pd, rank, size, **attributes)
@@ -102,17 +115,17 @@ class Group(_pier.Group):
             raise
         return group
 
-    def multicast(self, local, targets, *, opcode="write", immediate=None, timeout=None):
+    def multicast(self, local: _Locals, targets: Iterable[int | tuple[int, _pier.Remote]], *,
+                  opcode: str = "write", immediate: int | None = None, timeout: float | None = None) -> list[Result]:
         """Write or send the same memory to several ranks at once: scatter() with one local memory.
 
         targets: (rank, Remote) for writes, ranks for sends
         """
-        pairs = [target if isinstance(target, tuple) else (target, None) for target in targets]
-        return self.scatter([GroupRequest(rank, local, remote, opcode, immediate)
-                             for rank, remote in pairs], timeout)
+        pairs = (target if isinstance(target, tuple) else (target, None) for target in targets)
+        return self.scatter([GroupRequest(rank, local, remote, opcode, immediate) for rank, remote in pairs], timeout)
 
 
-def _member(number, variable):
+def _member(number: int | None, variable: str) -> int:
     if number is not None:
         return number
     try:
@@ -122,7 +135,7 @@ def _member(number, variable):
                          "and the size" % variable) from None
 
 
-def _exchange_by_mpi(comm, blobs, deadline):
+def _exchange_by_mpi(comm: Any, blobs: bytes, deadline: float) -> bytearray:
     theirs = bytearray(len(blobs))
     request = comm.Ialltoall(blobs, theirs)
     pause = 0.0005
@@ -139,28 +152,29 @@ def _exchange_by_mpi(comm, blobs, deadline):
 class _PMIx:
     """The exchange through PMIx: its standard, chapter "Process-Related Non-Reserved Keys"."""
 
-    def __init__(self, pmix, client):
+    def __init__(self, client: Any) -> None:
+        import pmix
         self.pmix = pmix
-        self.client = client
-        self.owns_client = client is None
+        try:
+            # The server of PMIx sets them for each process.
+            self.nspace, self.rank = os.environ["PMIX_NAMESPACE"], int(os.environ["PMIX_RANK"])
+        except KeyError as name:
+            raise ValueError("no %s in the environment: the launcher has no PMIx" % name) from None
+        self.client = client or self.own_client()
 
-    def __enter__(self):
-        if self.owns_client:
+    def own_client(self) -> Any:
+        global _pmix_client
+        if _pmix_client is None:
             self.client = self.pmix.PMIxClient()
-        # init() only counts if the process has called it before, and returns the same process.
-        status, me = self.client.init([])
-        self.check(status, "init()")
-        self.nspace, self.rank = me["nspace"], me["rank"]
-        return self
+            self.check(self.client.init([])[0], "init()")
+            _pmix_client = self.client
+        return _pmix_client
 
-    def __exit__(self, *exception):
-        self.client.finalize([])
-
-    def check(self, status, step):
+    def check(self, status: int, step: str) -> None:
         if status != self.pmix.PMIX_SUCCESS:
-            raise _pier.Error(71, "PMIx: %s: %s" % (step, self.client.error_string(status)))  # EPROTO
+            raise _pier.BadMessage(errno.EPROTO, "PMIx: %s: %s" % (step, self.client.error_string(status)))
 
-    def get(self, rank, key, deadline):
+    def get(self, rank: int, key: str, deadline: float) -> Any:
         seconds = max(1, round(deadline - time.monotonic()))
         timeout = {"key": self.pmix.PMIX_TIMEOUT, "value": seconds, "val_type": self.pmix.PMIX_INT}
         status, value = self.client.get({"nspace": self.nspace, "rank": rank}, key, [timeout])
@@ -169,10 +183,10 @@ class _PMIx:
         self.check(status, "get() of %s of rank %d" % (key, rank))
         return value["value"]
 
-    def size(self):
-        return self.get(self.pmix.PMIX_RANK_WILDCARD, self.pmix.PMIX_JOB_SIZE.decode(), time.monotonic() + 10)
+    def size(self) -> int:
+        return int(self.get(self.pmix.PMIX_RANK_WILDCARD, self.pmix.PMIX_JOB_SIZE.decode(), time.monotonic() + 10))
 
-    def exchange(self, blobs, deadline):
+    def exchange(self, blobs: bytes, deadline: float) -> bytes:
         """get() waits until the other process has committed the key, so no fence is needed."""
         key = "pier.%d.%%d" % next(_pmix_generation)
         length = len(blobs) // self.size()

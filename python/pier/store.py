@@ -10,6 +10,8 @@ encrypted nor signed, and the blobs of soft0 have secrets: use it in a network t
 tunnel such as that of ssh.
 """
 
+from __future__ import annotations
+
 import errno
 import hmac
 import os
@@ -19,6 +21,8 @@ import socketserver
 import struct
 import threading
 import time
+from collections.abc import Iterable
+from typing import Any, Self
 
 from . import _pier
 
@@ -32,11 +36,11 @@ _MOST_BYTES, _MOST_CLIENTS = 64 << 20, 4096  # of a server
 _FRAME_SECONDS = 30.0  # for the rest of a message that has begun
 
 
-def _lost(sentence):
+def _lost(sentence: str) -> _pier.ConnectionLost:
     return _pier.ConnectionLost(errno.ECONNRESET, sentence)
 
 
-def _receive(sock, length, deadline):
+def _receive(sock: socket.socket, length: int, deadline: float) -> bytes:
     """Return exactly so many bytes."""
     parts = bytearray()
     while len(parts) < length:
@@ -51,16 +55,16 @@ def _receive(sock, length, deadline):
     return bytes(parts)
 
 
-def _send(sock, data, deadline):
+def _send(sock: socket.socket, data: bytes, deadline: float) -> None:
     sock.settimeout(max(deadline - time.monotonic(), 0.001))
     sock.sendall(data)
 
 
-def _proof(token, role, first, second):
+def _proof(token: str, role: bytes, first: bytes, second: bytes) -> bytes:
     return hmac.digest(token.encode(), _MAGIC + role + first + second, "sha256")
 
 
-def _receive_frame(sock, deadline):
+def _receive_frame(sock: socket.socket, deadline: float) -> tuple[int, bytes, bytes]:
     """Return the operation or status, the key and the value. The bytes may be hostile."""
     kind, key, value = _HEAD.unpack(_receive(sock, _HEAD.size, deadline))
     if key > _MOST_KEY or value > _MOST_VALUE:
@@ -70,7 +74,7 @@ def _receive_frame(sock, deadline):
     return kind, body[:key], body[key:]
 
 
-def _frame(kind, key=b"", value=b""):
+def _frame(kind: int, key: bytes = b"", value: bytes = b"") -> bytes:
     return _HEAD.pack(kind, len(key), len(value)) + key + value
 
 
@@ -80,23 +84,23 @@ class _Server(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     request_queue_size = 1024
 
-    def __init__(self, address, token, family):
+    def __init__(self, address: tuple[str, int], token: str, family: int) -> None:
         self.address_family = family
         self.token = token
-        self.values = {}
+        self.values: dict[bytes, bytes] = {}
         self.bytes = 0
-        self.clients = set()
+        self.clients: set[socket.socket] = set()
         self.lock = threading.Lock()
         super().__init__(address, _Handler)
 
-    def verify_request(self, request, client_address):
+    def verify_request(self, request: Any, client_address: Any) -> bool:
         with self.lock:
             return len(self.clients) < _MOST_CLIENTS
 
-    def handle_error(self, request, client_address):
+    def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that is gone or hostile concerns no other."""
 
-    def apply(self, kind, key, value):
+    def apply(self, kind: int, key: bytes, value: bytes) -> tuple[int, bytes]:
         """Do an operation. Return a status and a value."""
         with self.lock:
             before = self.values.get(key)
@@ -113,7 +117,7 @@ class _Server(socketserver.ThreadingTCPServer):
                 return _REFUSED, b"unknown operation"
         return _ABSENT if before is None else _FOUND, before if before and kind == _GET else b""
 
-    def close(self):
+    def close(self) -> None:
         self.shutdown()
         self.server_close()
         with self.lock:
@@ -125,7 +129,10 @@ class _Server(socketserver.ThreadingTCPServer):
 
 
 class _Handler(socketserver.BaseRequestHandler):
-    def handle(self):
+    server: _Server
+    request: socket.socket
+
+    def handle(self) -> None:
         with self.server.lock:
             self.server.clients.add(self.request)
         try:
@@ -138,7 +145,7 @@ class _Handler(socketserver.BaseRequestHandler):
             with self.server.lock:
                 self.server.clients.discard(self.request)
 
-    def authenticate(self, deadline):
+    def authenticate(self, deadline: float) -> bool:
         ours = os.urandom(_CHALLENGE)
         _send(self.request, _MAGIC + ours, deadline)
         reply = _receive(self.request, _CHALLENGE + 32, deadline)
@@ -148,7 +155,7 @@ class _Handler(socketserver.BaseRequestHandler):
         _send(self.request, _proof(self.server.token, b"server", theirs, ours), deadline)
         return True
 
-    def answer(self):
+    def answer(self) -> None:
         # A client may be idle for as long as it lives.
         self.request.settimeout(None)
         if not self.request.recv(1, socket.MSG_PEEK):
@@ -174,14 +181,15 @@ class TCPStore:
     Raises TimedOut, ConnectionLost, AccessDenied (another token).
     """
 
-    def __init__(self, host, port, *, token=None, serve=False, timeout=30.0):
+    def __init__(self, host: str, port: int, *, token: str | None = None, serve: bool = False,
+                 timeout: float = 30.0) -> None:
         self.host, self.port, self.timeout = host, port, timeout
         self.token = token or os.environ.get("PIER_STORE_TOKEN") or (secrets.token_hex(16) if serve else "")
         if not self.token:
             raise ValueError("no token: give the one of the server, or set PIER_STORE_TOKEN")
         self._lock = threading.Lock()
-        self._server = None
-        self._socket = None
+        self._server: _Server | None = None
+        self._socket: socket.socket | None = None
         if serve:
             self._serve()
         try:
@@ -190,13 +198,13 @@ class TCPStore:
             self.close()
             raise
 
-    def _serve(self):
+    def _serve(self) -> None:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         self._server = _Server((self.host, self.port), self.token, family)
         self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.05,), name="pier-store", daemon=True).start()
 
-    def _connect(self, host):
+    def _connect(self, host: str) -> None:
         deadline = time.monotonic() + self.timeout
         while True:
             try:
@@ -210,27 +218,27 @@ class TCPStore:
         self._socket = sock
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            self._authenticate(deadline)
+            self._authenticate(sock, deadline)
         except TimeoutError:
             raise _pier.TimedOut(errno.ETIMEDOUT, "%s, port %d, did not answer as a store within %g s" % (
                 host, self.port, self.timeout)) from None
 
-    def _authenticate(self, deadline):
-        hello = _receive(self._socket, len(_MAGIC) + _CHALLENGE, deadline)
+    def _authenticate(self, sock: socket.socket, deadline: float) -> None:
+        hello = _receive(sock, len(_MAGIC) + _CHALLENGE, deadline)
         if not hello.startswith(_MAGIC):
             raise _pier.BadMessage(errno.EBADMSG, "%s, port %d, is no store of pier" % (self.host, self.port))
         theirs, ours = hello[len(_MAGIC):], os.urandom(_CHALLENGE)
-        _send(self._socket, ours + _proof(self.token, b"client", theirs, ours), deadline)
+        _send(sock, ours + _proof(self.token, b"client", theirs, ours), deadline)
         try:
-            proof = _receive(self._socket, 32, deadline)
+            proof = _receive(sock, 32, deadline)
         except ConnectionError:
             raise _pier.AccessDenied(errno.EACCES, "the store refused the token") from None
         if not hmac.compare_digest(proof, _proof(self.token, b"server", ours, theirs)):
             raise _pier.AccessDenied(errno.EACCES, "the store at %s, port %d, does not have the token" % (
                 self.host, self.port))
 
-    def _call(self, kind, key, value=b""):
-        key = key.encode()
+    def _call(self, kind: int, name: str, value: bytes = b"") -> tuple[bool, bytes]:
+        key = name.encode()
         if len(key) > _MOST_KEY or len(value) > _MOST_VALUE:
             raise _pier.Invalid(errno.EMSGSIZE, "a key of %d bytes and a value of %d: the most are %d and %d" % (
                 len(key), len(value), _MOST_KEY, _MOST_VALUE))
@@ -245,7 +253,8 @@ class TCPStore:
                 # Half a message may be on its way: no further call could be told from it.
                 self._drop()
                 if isinstance(error, TimeoutError):
-                    raise _pier.TimedOut(errno.ETIMEDOUT, "the store did not answer within %g s" % self.timeout) from None
+                    raise _pier.TimedOut(errno.ETIMEDOUT, "the store did not answer within %g s" % (
+                        self.timeout)) from None
                 if isinstance(error, OSError) and not isinstance(error, _pier.Error):
                     raise _lost("the store is gone: %s" % error) from None
                 raise
@@ -253,11 +262,11 @@ class TCPStore:
             raise _pier.NoMemory(errno.ENOMEM, "the store refused: %s" % value.decode("utf-8", "replace"))
         return status == _FOUND, value
 
-    def set(self, key, value):
+    def set(self, key: str, value: bytes | str) -> None:
         """Set a key to bytes or text."""
         self._call(_SET, key, value.encode() if isinstance(value, str) else bytes(value))
 
-    def get(self, key):
+    def get(self, key: str) -> bytes:
         """Return the bytes of a key; wait until somebody has set it. Raises TimedOut."""
         deadline = time.monotonic() + self.timeout
         pause = 0.001
@@ -270,20 +279,20 @@ class TCPStore:
             time.sleep(pause)
             pause = min(2 * pause, 0.05)
 
-    def check(self, keys):
+    def check(self, keys: Iterable[str]) -> bool:
         """Return whether all keys are set. Never waits for them."""
         return all(self._call(_CHECK, key)[0] for key in keys)
 
-    def delete_key(self, key):
+    def delete_key(self, key: str) -> bool:
         """Delete a key. Return whether it was set."""
         return self._call(_DELETE, key)[0]
 
-    def _drop(self):
+    def _drop(self) -> None:
         sock, self._socket = self._socket, None
         if sock is not None:
             sock.close()
 
-    def close(self):
+    def close(self) -> None:
         """Close the connection, and the server if this process has it. Again at any time."""
         with self._lock:
             self._drop()
@@ -291,8 +300,8 @@ class TCPStore:
         if server is not None:
             server.close()
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         self.close()

@@ -12,6 +12,8 @@ import threading
 import pier
 from support import PATIENCE, Case
 
+# Of a peer that was killed: the device notices that its connection ends, or gets no answer.
+GONE = (pier.ConnectionLost, pier.TimedOut)
 HERE = pathlib.Path(__file__).resolve().parent
 
 

@@ -8,7 +8,7 @@ import threading
 import unittest
 
 import pier
-from channels import ChannelCase, Peer, connect_pair
+from channels import GONE, ChannelCase, Peer, connect_pair
 from support import PATIENCE
 
 MIB = 1 << 20
@@ -140,7 +140,7 @@ class Transfers(ChannelCase):
         while not transfer.status.done:
             transfer.advance()
         peers[0].kill()
-        with self.assertRaises(pier.ConnectionLost):
+        with self.assertRaises(GONE):
             transfer.wait(PATIENCE)
         # The new peer has none of the bytes, so everything is moved again.
         again = self.transfer((second, self.near_region, peers[1].remote))
@@ -207,7 +207,6 @@ class Transfers(ChannelCase):
         transfer = pier.Transfer(self.rail(), progress=lambda *arguments: holder and None)
         holder.append(transfer)
         transfer.wait()
-        del transfer, holder
 
     def test_ten_thousand_transfers_leave_nothing(self):
         local, remote = self.near_region[:8], self.far_region.remote[:8]

@@ -12,7 +12,7 @@ import time
 import unittest
 
 import pier
-from channels import ChannelCase, HERE, Peer
+from channels import GONE, HERE, ChannelCase, Peer
 from support import PATIENCE, module_or_skip
 
 SEED = int(os.environ.get("PIER_SEED", "0"), 0) or random.SystemRandom().randrange(1, 1 << 31)
@@ -251,7 +251,7 @@ class EventLoops(ChannelCase):
         async def main():
             work = channel.post_recv(None)
             asyncio.get_running_loop().call_later(0.05, peer.kill)
-            with self.assertRaises(pier.ConnectionLost):
+            with self.assertRaises(GONE):
                 await work
         self.run_loop(main())
 
