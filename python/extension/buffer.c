@@ -91,32 +91,21 @@ static PyObject *wrap_object(PyObject *type, PyObject *object)
 	return complete_buffer(self, error);
 }
 
-static int free_memory(struct pier_py_buffer *self)
+static int destroy_buffer(void *buffer)
 {
-	int error;
-
-	Py_BEGIN_ALLOW_THREADS
-	error = pier_buffer_free(self->buffer);
-	Py_END_ALLOW_THREADS
-	return error;
+	return pier_buffer_free(buffer);
 }
 
 static PyObject *close_buffer(struct pier_py_buffer *self, PyObject *unused)
 {
-	int open = pier_py_use_close(&self->use, NAME);
-	int error;
+	int closed = pier_py_use_close(&self->use, NAME, destroy_buffer, self->buffer);
 
 	(void)unused;
-	if (open < 0)
+	if (closed < 0)
 		return NULL;
-	if (open) {
-		error = free_memory(self);
-		if (error) {
-			pier_py_use_reopen(&self->use);
-			return pier_py_fail(error);
-		}
+	/* Otherwise another thread may still be closing it. */
+	if (closed)
 		pier_py_memory_release(&self->memory);
-	}
 	Py_RETURN_NONE;
 }
 
@@ -127,7 +116,7 @@ static void delete_buffer(struct pier_py_buffer *self)
 	 * In a child of fork(), a buffer with regions lasts until the child exits
 	 * (EBUSY), and so does the memory that it wraps.
 	 */
-	if (pier_py_use_closed(&self->use) || !free_memory(self))
+	if (pier_py_use_delete(&self->use, destroy_buffer, self->buffer))
 		pier_py_memory_release(&self->memory);
 	pier_py_delete(self);
 }
@@ -269,12 +258,6 @@ static PyObject *get_cai(struct pier_py_buffer *self, void *unused)
 	return interface;
 }
 
-static PyObject *get_closed(struct pier_py_buffer *self, void *unused)
-{
-	(void)unused;
-	return PyBool_FromLong(pier_py_use_closed(&self->use));
-}
-
 static PyObject *describe_buffer(struct pier_py_buffer *self)
 {
 	PyObject *text;
@@ -341,7 +324,7 @@ static PyGetSetDef buffer_properties[] = {
 	  NULL },
 	{ "__cuda_array_interface__", (getter)get_cai, NULL,
 	  "The memory for CuPy, numba and others, if it is of CUDA.", NULL },
-	{ "closed", (getter)get_closed, NULL, "Whether close() has closed it.", NULL },
+	PIER_PY_CLOSED_PROPERTY(pier_py_buffer),
 	{ NULL },
 };
 

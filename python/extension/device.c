@@ -23,21 +23,14 @@ struct pier_py_device *pier_py_device_open(PyTypeObject *type, const char *name)
 	return NULL;
 }
 
+static int destroy_device(void *device)
+{
+	return pier_close_device(device);
+}
+
 int pier_py_device_close(struct pier_py_device *self)
 {
-	int open = pier_py_use_close(&self->use, NAME);
-	int error;
-
-	if (open <= 0)
-		return open;
-	Py_BEGIN_ALLOW_THREADS
-	error = pier_close_device(self->device);
-	Py_END_ALLOW_THREADS
-	if (!error)
-		return 0;
-	pier_py_use_reopen(&self->use);
-	pier_py_fail(error);
-	return -1;
+	return pier_py_use_close(&self->use, NAME, destroy_device, self->device);
 }
 
 static PyObject *new_device(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
@@ -52,13 +45,7 @@ static PyObject *new_device(PyTypeObject *type, PyObject *arguments, PyObject *k
 
 static void delete_device(struct pier_py_device *self)
 {
-	/* Of a parent process it is not closed (ECHILD), and lasts until the child exits.
-	 */
-	if (!pier_py_use_closed(&self->use)) {
-		Py_BEGIN_ALLOW_THREADS
-		pier_close_device(self->device);
-		Py_END_ALLOW_THREADS
-	}
+	pier_py_use_delete(&self->use, destroy_device, self->device);
 	pier_py_delete(self);
 }
 
@@ -133,12 +120,6 @@ static PyObject *get_name(struct pier_py_device *self, void *unused)
 	return name;
 }
 
-static PyObject *get_closed(struct pier_py_device *self, void *unused)
-{
-	(void)unused;
-	return PyBool_FromLong(pier_py_use_closed(&self->use));
-}
-
 static PyObject *describe_device(struct pier_py_device *self)
 {
 	if (pier_py_use_closed(&self->use))
@@ -164,7 +145,7 @@ static PyGetSetDef device_properties[] = {
 	{ "name", (getter)get_name, NULL, "Its name: \"mlx5_0\", \"soft0\".", NULL },
 	{ "attributes", (getter)get_attributes, NULL,
 	  "Its limits and capabilities, DeviceAttributes.", NULL },
-	{ "closed", (getter)get_closed, NULL, "Whether close() has closed it.", NULL },
+	PIER_PY_CLOSED_PROPERTY(pier_py_device),
 	{ NULL },
 };
 

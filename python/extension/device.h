@@ -24,7 +24,7 @@ struct pier_py_pd {
 /** Open a device. NULL: raised. */
 struct pier_py_device *pier_py_device_open(PyTypeObject *type, const char *name);
 
-/** Close a device; 0 if it is closed already, -1: raised. */
+/** Close a device, if it is open. Returns -1 with an exception. */
 int pier_py_device_close(struct pier_py_device *self);
 
 /**

@@ -5,8 +5,8 @@
 #include <stdint.h>
 
 /*
- * The ABI of DLPack 1, and of the tensors before it (include/dlpack/dlpack.h and
- * docs/source/python_spec.rst of dmlc/dlpack).
+ * The ABI of DLPack 1, and of the tensors before it (dlpack.h and python_spec.rst of
+ * dmlc/dlpack).
  */
 #define DLPACK_MAJOR	 1
 #define DLPACK_MINOR	 0

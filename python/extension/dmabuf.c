@@ -26,25 +26,24 @@ PyObject *pier_py_dmabuf_export(struct pier_py_buffer *buffer, uint64_t offset,
 	return NULL;
 }
 
+static int destroy_dmabuf(void *dmabuf)
+{
+	pier_dmabuf_close(dmabuf);
+	return 0;
+}
+
 static PyObject *close_dmabuf(struct pier_py_dmabuf *self, PyObject *unused)
 {
-	int open = pier_py_use_close(&self->use, NAME);
-
 	(void)unused;
-	if (open < 0)
+	if (pier_py_use_close(&self->use, NAME, destroy_dmabuf, &self->dmabuf) < 0)
 		return NULL;
-	if (open) {
-		Py_BEGIN_ALLOW_THREADS
-		pier_dmabuf_close(&self->dmabuf);
-		Py_END_ALLOW_THREADS
-	}
 	Py_RETURN_NONE;
 }
 
 static void delete_dmabuf(struct pier_py_dmabuf *self)
 {
 	PyObject_GC_UnTrack(self);
-	pier_dmabuf_close(&self->dmabuf);
+	pier_py_use_delete(&self->use, destroy_dmabuf, &self->dmabuf);
 	Py_XDECREF((PyObject *)self->buffer);
 	pier_py_delete(self);
 }
@@ -74,12 +73,6 @@ static PyObject *get_number(struct pier_py_dmabuf *self, void *member)
 		*(uint64_t *)((char *)&self->dmabuf + (size_t)member));
 }
 
-static PyObject *get_closed(struct pier_py_dmabuf *self, void *unused)
-{
-	(void)unused;
-	return PyBool_FromLong(pier_py_use_closed(&self->use));
-}
-
 static PyMethodDef dmabuf_methods[] = {
 	{ "fileno", PIER_PY_METHOD(get_fd), METH_NOARGS,
 	  "fileno($self)\n--\n\n"
@@ -101,7 +94,7 @@ static PyGetSetDef dmabuf_properties[] = {
 	{ "iova", (getter)get_number, NULL,
 	  "The address of the range, for a registration.",
 	  (void *)offsetof(struct pier_dmabuf, iova) },
-	{ "closed", (getter)get_closed, NULL, "Whether close() has closed it.", NULL },
+	PIER_PY_CLOSED_PROPERTY(pier_py_dmabuf),
 	{ NULL },
 };
 

@@ -25,11 +25,8 @@ void *pier_py_fail(int error);
  */
 void *pier_py_refuse(int error, const char *format, ...);
 
-/** Return whether the current exception is of a Python class; it stays set. */
-#define pier_py_raised(type) (PyErr_ExceptionMatches(type) != 0)
-
 /**
- * As Py_BuildValue("") for the result of a call of the library: None, or an exception.
+ * Return None for the result of a call of the library, or raise its exception.
  */
 PyObject *pier_py_result(int error);
 

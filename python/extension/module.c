@@ -119,7 +119,8 @@ PyObject *pier_py_exit(PyObject *self, PyObject *arguments)
 		      PyTuple_GetItem(arguments, 1) != Py_None;
 	PyObject *result = PyObject_CallMethod(self, "close", NULL);
 
-	if (result || !raised)
+	/* An interrupt is no error of close(). */
+	if (result || !raised || !PyErr_ExceptionMatches(pier_py_error))
 		return result;
 	PyErr_Clear();
 	Py_RETURN_NONE;
@@ -147,10 +148,7 @@ static int (*const additions[])(PyObject *) = {
 };
 /* clang-format on */
 
-/*
- * The types are global, so one interpreter can have them. Python 3.12 and later refuse
- * others by Py_mod_multiple_interpreters.
- */
+/* The types are global, so one interpreter can have them, and have them once. */
 static int execute_module(PyObject *module)
 {
 	static atomic_flag loaded = ATOMIC_FLAG_INIT;

@@ -68,39 +68,23 @@ delete_self:
 	return NULL;
 }
 
-static int dealloc_pd(struct pier_py_pd *self)
+static int destroy_pd(void *pd)
 {
-	int error;
-
-	Py_BEGIN_ALLOW_THREADS
-	error = pier_dealloc_pd(self->pd);
-	Py_END_ALLOW_THREADS
-	return error;
+	return pier_dealloc_pd(pd);
 }
 
 static void delete_pd(struct pier_py_pd *self)
 {
-	if (!pier_py_use_closed(&self->use))
-		dealloc_pd(self);
+	pier_py_use_delete(&self->use, destroy_pd, self->pd);
 	Py_XDECREF((PyObject *)self->device);
 	pier_py_delete(self);
 }
 
 static PyObject *close_pd(struct pier_py_pd *self, PyObject *unused)
 {
-	int open = pier_py_use_close(&self->use, NAME);
-	int error;
-
 	(void)unused;
-	if (open < 0)
+	if (pier_py_use_close(&self->use, NAME, destroy_pd, self->pd) < 0)
 		return NULL;
-	if (open) {
-		error = dealloc_pd(self);
-		if (error) {
-			pier_py_use_reopen(&self->use);
-			return pier_py_fail(error);
-		}
-	}
 	if (self->owns_device && pier_py_device_close(self->device) < 0)
 		return NULL;
 	Py_RETURN_NONE;
@@ -110,12 +94,6 @@ static PyObject *get_device(struct pier_py_pd *self, void *unused)
 {
 	(void)unused;
 	return Py_NewRef((PyObject *)self->device);
-}
-
-static PyObject *get_closed(struct pier_py_pd *self, void *unused)
-{
-	(void)unused;
-	return PyBool_FromLong(pier_py_use_closed(&self->use));
 }
 
 static PyObject *describe_pd(struct pier_py_pd *self)
@@ -139,7 +117,7 @@ static PyMethodDef pd_methods[] = {
 
 static PyGetSetDef pd_properties[] = {
 	{ "device", (getter)get_device, NULL, "The device of the domain.", NULL },
-	{ "closed", (getter)get_closed, NULL, "Whether close() has closed it.", NULL },
+	PIER_PY_CLOSED_PROPERTY(pier_py_pd),
 	{ NULL },
 };
 

@@ -38,32 +38,21 @@ static void release_memory(struct pier_py_region *self)
 	Py_XDECREF(object);
 }
 
-static int dereg_mr(struct pier_py_region *self)
+static int destroy_mr(void *mr)
 {
-	int error;
-
-	Py_BEGIN_ALLOW_THREADS
-	error = pier_dereg_mr(self->mr);
-	Py_END_ALLOW_THREADS
-	return error;
+	return pier_dereg_mr(mr);
 }
 
 static PyObject *close_region(struct pier_py_region *self, PyObject *unused)
 {
-	int open = pier_py_use_close(&self->use, NAME);
-	int error;
+	int closed = pier_py_use_close(&self->use, NAME, destroy_mr, self->mr);
 
 	(void)unused;
-	if (open < 0)
+	if (closed < 0)
 		return NULL;
-	if (open) {
-		error = dereg_mr(self);
-		if (error) {
-			pier_py_use_reopen(&self->use);
-			return pier_py_fail(error);
-		}
+	/* Otherwise another thread may still be closing it. */
+	if (closed)
 		release_memory(self);
-	}
 	Py_RETURN_NONE;
 }
 
@@ -71,7 +60,7 @@ static void delete_region(struct pier_py_region *self)
 {
 	PyObject_GC_UnTrack(self);
 	/* Memory that a NIC may still use is never released. */
-	if (pier_py_use_closed(&self->use) || !dereg_mr(self))
+	if (pier_py_use_delete(&self->use, destroy_mr, self->mr))
 		release_memory(self);
 	Py_XDECREF((PyObject *)self->pd);
 	pier_py_delete(self);
@@ -199,12 +188,6 @@ static PyObject *get_pd(struct pier_py_region *self, void *unused)
 	return Py_NewRef((PyObject *)self->pd);
 }
 
-static PyObject *get_closed(struct pier_py_region *self, void *unused)
-{
-	(void)unused;
-	return PyBool_FromLong(pier_py_use_closed(&self->use));
-}
-
 static PyObject *describe_region(struct pier_py_region *self)
 {
 	PyObject *text;
@@ -263,7 +246,7 @@ static PyGetSetDef region_properties[] = {
 	  "access.",
 	  PROPERTY(describe_remote) },
 	{ "pd", (getter)get_pd, NULL, "Its protection domain.", NULL },
-	{ "closed", (getter)get_closed, NULL, "Whether close() has closed it.", NULL },
+	PIER_PY_CLOSED_PROPERTY(pier_py_region),
 	{ NULL },
 };
 

@@ -177,8 +177,10 @@ static PyObject *close_ring(struct pier_py_ring *self, PyObject *unused)
 		return NULL;
 	if (self->ring)
 		error = end_ring(self);
-	if (!error)
+	if (!error) {
 		self->lock.closed = true;
+		Py_CLEAR(self->buffer);
+	}
 	pier_py_lock_release(&self->lock);
 	return error ? NULL
 		     : PyObject_CallMethod((PyObject *)self->region, "close", NULL);
@@ -261,12 +263,25 @@ static PyObject *get_closed(struct pier_py_ring *self, void *unused)
 	return PyBool_FromLong(self->lock.closed);
 }
 
-static PyObject *get_mappable(struct pier_py_ring *self, void *unused)
+static PyObject *get_buffer(struct pier_py_ring *self, void *unused)
 {
-	PyObject *info = PyObject_GetAttrString((PyObject *)self->buffer, "info");
-	PyObject *mappable = info ? PyObject_GetAttrString(info, "mappable") : NULL;
+	PyObject *buffer;
 
 	(void)unused;
+	if (!pier_py_lock_take(&self->lock, NAME, -1))
+		return NULL;
+	buffer = Py_NewRef((PyObject *)self->buffer);
+	pier_py_lock_release(&self->lock);
+	return buffer;
+}
+
+static PyObject *get_mappable(struct pier_py_ring *self, void *unused)
+{
+	PyObject *buffer = get_buffer(self, unused);
+	PyObject *info = buffer ? PyObject_GetAttrString(buffer, "info") : NULL;
+	PyObject *mappable = info ? PyObject_GetAttrString(info, "mappable") : NULL;
+
+	Py_XDECREF(buffer);
 	Py_XDECREF(info);
 	return mappable;
 }
@@ -326,6 +341,7 @@ static PyGetSetDef ring_properties[] = {
 	{ "status", (getter)get_status, NULL, "The RingStatus.", NULL },
 	{ "free", (getter)get_free, NULL, "The number of slots that begin() can take.",
 	  NULL },
+	{ "buffer", (getter)get_buffer, NULL, "The Buffer of the slots.", NULL },
 	{ "mappable", (getter)get_mappable, NULL, "Whether the CPU can reach the slots.",
 	  NULL },
 	{ "closed", (getter)get_closed, NULL, "Whether close() has closed it.", NULL },
@@ -333,8 +349,6 @@ static PyGetSetDef ring_properties[] = {
 };
 
 static PyMemberDef ring_members[] = {
-	{ "buffer", T_OBJECT_EX, offsetof(struct pier_py_ring, buffer), READONLY,
-	  "The Buffer of the slots." },
 	{ "region", T_OBJECT_EX, offsetof(struct pier_py_ring, region), READONLY,
 	  "The Region of the slots." },
 	{ "slot_size", T_ULONGLONG, offsetof(struct pier_py_ring, attr.slot_size),

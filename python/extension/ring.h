@@ -61,7 +61,10 @@ int pier_py_add_sources(PyObject *module);
 /** Make RingSources of a sequence of (channel, remote). NULL: raised. */
 PyObject *pier_py_sources_new(PyObject *pairs);
 
-/** Make the RingSlot of a slot that the ring returned; steals the slot. NULL: raised. */
+/**
+ * Make the RingSlot of a slot that the ring returned; steals the slot. With the lock.
+ * NULL: raised.
+ */
 PyObject *pier_py_ring_slot_new(struct pier_py_ring *ring,
 				const struct pier_ring_slot *slot);
 

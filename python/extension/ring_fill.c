@@ -209,30 +209,31 @@ static void note_failure(struct pier_py_ring *self, const struct pier_ring_slot 
 }
 
 /*
- * One slice of a wait for a slot, or, if that is NULL, of wait().
+ * One slice of next(), or, without ret_slot, of wait().
  *
  * Returns 1 if it is over; 0 if the time was; or -1 with an exception.
  */
-static int wait_slice(struct pier_py_ring *self, int timeout_ms,
-		      struct pier_ring_slot *ret_slot)
+static int wait_slice(struct pier_py_ring *self, int timeout_ms, PyObject **ret_slot)
 {
 	struct pier_py_blocking blocking;
+	struct pier_ring_slot slot;
 	int result;
 
 	if (!pier_py_ring_take(self, NULL))
 		return -1;
 	pier_py_blocking_begin(&blocking);
-	result = ret_slot ? pier_ring_next(self->ring, timeout_ms, ret_slot)
+	result = ret_slot ? pier_ring_next(self->ring, timeout_ms, &slot)
 			  : pier_ring_wait(self->ring, timeout_ms);
 	result = pier_py_blocking_end(&blocking, result);
 	if (result < 0 && ret_slot)
-		note_failure(self, ret_slot);
+		note_failure(self, &slot);
+	if (result > 0 && ret_slot)
+		*ret_slot = pier_py_ring_slot_new(self, &slot);
 	pier_py_ring_leave(self, NULL, timeout_ms > 0);
 	return result;
 }
 
-static int wait_in_slices(struct pier_py_ring *self, int timeout_ms,
-			  struct pier_ring_slot *ret_slot)
+static int wait_in_slices(struct pier_py_ring *self, int timeout_ms, PyObject **ret_slot)
 {
 	int64_t left = timeout_ms < 0 ? self->attr.timeout_ms : timeout_ms;
 	int64_t end = pier_py_now_ms() + left;
@@ -252,15 +253,13 @@ static PyObject *next(struct pier_py_ring *self, PyObject *arguments, PyObject *
 {
 	static char *names[] = { "timeout", NULL };
 	int timeout_ms = PIER_TIMEOUT_DEFAULT, result;
-	struct pier_ring_slot slot;
+	PyObject *slot = NULL;
 
 	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O&:next", names,
 					 pier_py_timeout, &timeout_ms))
 		return NULL;
 	result = wait_in_slices(self, timeout_ms, &slot);
-	if (result < 0)
-		return NULL;
-	return result ? pier_py_ring_slot_new(self, &slot) : Py_NewRef(Py_None);
+	return result ? slot : Py_NewRef(Py_None);
 }
 
 static PyObject *wait(struct pier_py_ring *self, PyObject *arguments, PyObject *keywords)

@@ -28,22 +28,47 @@ void pier_py_use_end(struct pier_py_use *use)
 	atomic_fetch_sub(&use->count, 1);
 }
 
-int pier_py_use_close(struct pier_py_use *use, const char *name)
+int pier_py_use_close(struct pier_py_use *use, const char *name, int (*destroy)(void *),
+		      void *handle)
 {
 	int64_t count = 0;
+	int error;
 
-	if (atomic_compare_exchange_strong(&use->count, &count, -1))
+	if (!atomic_compare_exchange_strong(&use->count, &count, -1)) {
+		if (count < 0)
+			return 0;
+		pier_py_refuse(
+			EBUSY,
+			"the %s has users (%lld), such as views or calls in progress: "
+			"release them first",
+			name, (long long)count);
+		return -1;
+	}
+	Py_BEGIN_ALLOW_THREADS
+	error = destroy(handle);
+	Py_END_ALLOW_THREADS
+	if (!error)
 		return 1;
-	if (count < 0)
-		return 0;
-	pier_py_refuse(EBUSY,
-		       "the %s has users (%lld), such as views or calls in progress: "
-		       "release them first",
-		       name, (long long)count);
+	atomic_store(&use->count, 0);
+	pier_py_fail(error);
 	return -1;
 }
 
-void pier_py_use_reopen(struct pier_py_use *use)
+bool pier_py_use_delete(struct pier_py_use *use, int (*destroy)(void *), void *handle)
 {
-	atomic_store(&use->count, 0);
+	int error;
+
+	if (pier_py_use_closed(use))
+		return true;
+	Py_BEGIN_ALLOW_THREADS
+	error = destroy(handle);
+	Py_END_ALLOW_THREADS
+	return !error;
+}
+
+PyObject *pier_py_use_get_closed(PyObject *self, void *offset)
+{
+	struct pier_py_use *use = (struct pier_py_use *)((char *)self + (size_t)offset);
+
+	return PyBool_FromLong(pier_py_use_closed(use));
 }

@@ -2,6 +2,8 @@
 #ifndef PIER_PY_USE_H
 #define PIER_PY_USE_H
 
+#include <stddef.h>
+
 #include "extension.h"
 
 /*
@@ -30,18 +32,37 @@ bool pier_py_use_begin(struct pier_py_use *use, const char *name);
 void pier_py_use_end(struct pier_py_use *use);
 
 /**
- * Close the object against new users, before the library's object is destroyed.
+ * Close an object: destroy the object of the library, without the GIL.
  *
- * Returns 1: destroy it now; 0: it is closed already; -1 with pier.Busy: it has users.
+ * destroy  a function of the library; on an error it has destroyed nothing
+ * handle   the object of the library
+ *
+ * Returns 1: now closed; 0: it was closed before; -1: raised (pier.Busy if it has users),
+ * and it is open.
  */
-int pier_py_use_close(struct pier_py_use *use, const char *name);
+int pier_py_use_close(struct pier_py_use *use, const char *name, int (*destroy)(void *),
+		      void *handle);
 
-/** Undo pier_py_use_close(): the library could not destroy the object. */
-void pier_py_use_reopen(struct pier_py_use *use);
+/**
+ * The same for Py_tp_dealloc, without exceptions.
+ *
+ * Returns false if it could not be destroyed, such as an object of the parent process
+ * (ECHILD): what it uses has to stay.
+ */
+bool pier_py_use_delete(struct pier_py_use *use, int (*destroy)(void *), void *handle);
 
 static inline bool pier_py_use_closed(struct pier_py_use *use)
 {
 	return atomic_load(&use->count) < 0;
 }
+
+/** The property `closed` of a class whose struct has a member `use`. */
+#define PIER_PY_CLOSED_PROPERTY(type)                      \
+	{                                                  \
+		"closed", pier_py_use_get_closed, NULL,    \
+			"Whether close() has closed it.",  \
+			(void *)offsetof(struct type, use) \
+	}
+PyObject *pier_py_use_get_closed(PyObject *self, void *offset);
 
 #endif

@@ -4,10 +4,12 @@
 
     run.py pypi|debian FILE
 
-pypi: a virtual environment with the packages of requirements.txt, in the folder that
-PIER_TEST_VENV names, where it is kept. Without PyPI, the system's interpreter alone: cases
-that need a module then skip themselves. debian: the system's interpreter, whose packages
+pypi: a virtual environment with the packages of requirements.txt, kept in build/python-venv.
+Without PyPI, the system's interpreter alone: cases that need a module then skip themselves. debian: the system's interpreter, whose packages
 python3-torch, python3-mpi4py and python3-pmix are older, and need an older NumPy.
+
+PIER_TEST_PRELOAD is a sanitizer's library, which must come before the interpreter's. Leaks then
+are failures if the extension made them: CPython frees not all of its own memory at its end.
 """
 
 import fcntl
@@ -20,7 +22,8 @@ import sys
 import venv
 
 HERE = pathlib.Path(__file__).resolve().parent
-LIB = HERE.parents[1] / "tests/lib"
+ROOT = HERE.parents[1]
+VENV = ROOT / "build/python-venv"
 REQUIREMENTS = HERE / "requirements.txt"
 # Of packages whose own requirements are large and unused here.
 ALONE = HERE / "requirements-alone.txt"
@@ -40,8 +43,9 @@ def pip(folder, *arguments):
         raise Unavailable((done.stdout.strip().splitlines() or ["pip failed"])[-1])
 
 
-def make_venv(folder):
+def make_venv():
     """The interpreter of the virtual environment, made by the first process that needs it."""
+    folder = VENV
     wanted = sys.version + REQUIREMENTS.read_text() + ALONE.read_text()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open(str(folder) + ".lock", "w") as lock:
@@ -60,17 +64,34 @@ def interpreter(kind):
     if kind == "debian":
         return SYSTEM if os.path.exists(SYSTEM) else sys.executable
     try:
-        return make_venv(pathlib.Path(os.environ["PIER_TEST_VENV"]))
+        return make_venv()
     except (Unavailable, subprocess.SubprocessError) as problem:
         print("# without the packages of PyPI: %s" % problem, flush=True)
         return sys.executable
 
 
+def run_sanitized(command, library):
+    """The exit status of a command, whose leaks are reported on standard error at its end."""
+    env = {**os.environ, "LD_PRELOAD": library, "PYTHONMALLOC": "malloc",
+           "LSAN_OPTIONS": "exitcode=0"}
+    done = subprocess.run(command, env=env, stderr=subprocess.PIPE, text=True, errors="replace",
+                          check=False)
+    sys.stderr.write(done.stderr)
+    leaks = [report for report in done.stderr.split("\n\n")
+             if " leak of " in report and "_pier." in report]
+    for report in leaks:
+        print("# " + report.replace("\n", "\n# "))
+    return done.returncode or bool(leaks)
+
+
 def main():
     if sys.argv[1] != "run":
         python = str(interpreter(sys.argv[1]))
-        os.execv(python, [python, "-B", __file__, "run", *sys.argv[2:]])
-    sys.path[:0] = [str(LIB), str(HERE)]
+        command = [python, "-B", __file__, "run", *sys.argv[2:]]
+        if "PIER_TEST_PRELOAD" in os.environ:
+            sys.exit(run_sanitized(command, os.environ["PIER_TEST_PRELOAD"]))
+        os.execv(python, command)
+    sys.path[:0] = [str(ROOT / "tests/lib"), str(HERE)]
     from cases import run_cases
     spec = importlib.util.spec_from_file_location(pathlib.Path(sys.argv[2]).stem, sys.argv[2])
     module = importlib.util.module_from_spec(spec)

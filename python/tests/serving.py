@@ -54,14 +54,27 @@ class ServerProcess:
 
         Without the staging memory of soft0, which the first connection over TCP makes for all later ones.
         """
-        folder = "/proc/%d/" % self.process.pid
-        with open(folder + "maps") as maps:
+        with open("/proc/%d/maps" % self.process.pid) as maps:
             found = ["map " + line.split(maxsplit=5)[5] for line in maps if "/memfd:" in line or "/dev/shm/" in line]
-        for descriptor in os.listdir(folder + "fd"):
+        found += (link.partition("[")[0] for link in self._links())
+        return sorted(text for text in found if "pier-soft-staging" not in text)
+
+    def is_connected(self):
+        """Whether a TCP connection of the server is open at its end."""
+        with open("/proc/net/tcp") as table:
+            rows = [line.split() for line in table][1:]
+        # State 0A is TCP_LISTEN, and column 9 the inode: proc(5).
+        connections = {"socket:[%s]" % row[9] for row in rows if row[3] != "0A"}
+        return not connections.isdisjoint(self._links())
+
+    def _links(self):
+        folder = "/proc/%d/fd/" % self.process.pid
+        links = []
+        for descriptor in os.listdir(folder):
             # A descriptor can be closed meanwhile.
             with contextlib.suppress(FileNotFoundError):
-                found.append(os.readlink(folder + "fd/" + descriptor))
-        return sorted(text for text in found if "pier-soft-staging" not in text)
+                links.append(os.readlink(folder + descriptor))
+        return links
 
 
 def count_descriptors():

@@ -28,12 +28,14 @@ def open_fds():
 class Case(unittest.TestCase):
     """Each case must leave no object of the library and no fd."""
 
+    DEVICE = "soft0"
+
     def setUp(self):
         gc.collect()
         self.objects_before = pier.live_objects()
         self.fds_before = open_fds()
         self.addCleanup(self.check_nothing_left)
-        self.device = pier.Device("soft0")
+        self.device = pier.Device(self.DEVICE)
         self.addCleanup(self.device.close)
         self.pd = pier.ProtectionDomain(self.device)
         self.addCleanup(self.pd.close)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import unittest
+import unittest.mock
 
 import pier
 import serving
@@ -55,6 +56,10 @@ class Cluster(serving.Case):
         cls.addClassCleanup(cls.cluster.shutdown)
         for _ in range(2):
             cls.cluster.add_node(num_cpus=2, object_store_memory=STORE, resources={"data": 1})
+        # Ray reports killed actors on standard output, which belongs to the results of the cases.
+        silence = unittest.mock.patch("ray._private.worker.print_to_stdstream", create=True)
+        silence.start()
+        cls.addClassCleanup(silence.stop)
         ray.init(address=cls.cluster.address, namespace="pier", log_to_driver=False)
         cls.addClassCleanup(ray.shutdown)
 
@@ -138,6 +143,24 @@ class Cluster(serving.Case):
             os.kill(pid, signal.SIGKILL)
         rest, _ = ray.get(loader.run.remote(samples_of, state))
         self.assertEqual(sorted(sum(first + rest, [])), list(range(self.COUNT)))
+
+    def test_node_that_dies(self):
+        spare = self.cluster.add_node(num_cpus=2, object_store_memory=STORE, resources={"spare": 1})
+        self.addCleanup(self.cluster.remove_node, spare)
+        node = self.cluster.add_node(num_cpus=2, object_store_memory=STORE, resources={"spare": 1})
+        servers = pier.data.ray.start_servers("moved", [self.folder / "data"], resources={"spare": 1})
+        self.addCleanup(servers.stop)
+        loader, = self.start_loaders("moved", 1, resources={"data": 1})
+        whole, _ = ray.get(loader.run.remote(samples_of, None))
+        loader, = self.start_loaders("moved", 1, resources={"data": 1})
+        first, state = ray.get(loader.run.remote(samples_of, None, 3))
+        place = ray.get(servers[0].node.remote())
+        if place == spare.node_id:
+            spare, node = node, spare
+        self.cluster.remove_node(node)
+        rest, _ = ray.get(loader.run.remote(samples_of, state))
+        self.assertEqual(first + rest, whole)
+        self.assertNotEqual(ray.get(servers[0].node.remote()), place)
 
     def test_example(self):
         address = self.cluster.address

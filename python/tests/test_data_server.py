@@ -445,6 +445,7 @@ class HostileServer(Case):
         digest = Index.from_bytes(index).digest
         welcome = 3, b"PROOF" * 6 + b"xx" + digest
         remote = pier.Remote([(0, 6, 1)]).to_bytes()
+        huge = pier.Remote([(0, 1 << 63, 1)]).to_bytes()
         before = descriptors()
         for messages, kind, pattern in (
                 ([], pier.ConnectionLost, "closed"),
@@ -463,6 +464,7 @@ class HostileServer(Case):
                 ([welcome, (4, index), (5, remotes[:-1])], pier.BadMessage, "shard f"),
                 ([welcome, (4, index), (5, remotes + b"x")], pier.BadMessage, "1 bytes behind"),
                 ([welcome, (4, index), (5, remote)], pier.BadMessage, "6 bytes instead of 5"),
+                ([welcome, (4, index), (5, huge)], pier.BadMessage, "9223372036854775808 bytes instead of 5"),
                 ([welcome, (4, index), (5, remotes)], pier.Error, "."),
                 ([welcome, (4, index), (5, remotes), (8, bytes(100))], pier.Error, ".")):
             with self.subTest(messages=[kind for kind, _ in messages], pattern=pattern):

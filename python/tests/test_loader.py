@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The loader over soft0, with servers in processes of their own: order, state, slots, copies."""
 
+import ctypes
 import gc
 import os
+import pathlib
+import re
 import subprocess
 import sys
+import textwrap
 import threading
 import unittest
+import weakref
 
 import pier
 import serving
@@ -134,6 +139,14 @@ class LoaderTest(serving.Case):
 
     def test_consumer_makes_no_copies(self):
         with self.load(checksums=True) as loader:
+            batch = next(iter(loader))
+            start = loader._ring.buffer.address + batch._slot.offset
+            for i in range(len(batch)):
+                address = ctypes.addressof(ctypes.c_char.from_buffer(batch[i]))
+                self.assertEqual(address, start + batch.offsets[i])
+            whole = batch.view((batch.nbytes,))
+            self.assertEqual(ctypes.addressof(ctypes.c_char.from_buffer(whole)), start)
+            del batch, whole
             self.read(loader)
             stats = loader.stats()
         self.assertEqual((stats["copies"], stats["copied_bytes"]), (0, 0))
@@ -182,6 +195,18 @@ class LoaderTest(serving.Case):
             self.assertEqual(next(iterator).number, 1)
             self.assertRaises(ValueError, batch.release, event)
 
+    def test_memory_of_a_closed_loader_lasts_until_the_event_has_fired(self):
+        event = FakeEvent()
+        with self.load() as loader:
+            batch = next(iter(loader))
+            slot = weakref.ref(batch._slot)
+            batch.release(event)
+        self.load().close()
+        self.assertIsNotNone(slot())
+        event.fired = True
+        self.load().close()
+        self.assertIsNone(slot())
+
     def test_error_of_an_event_reaches_the_consumer(self):
         class Broken:
             def query(self):
@@ -192,6 +217,8 @@ class LoaderTest(serving.Case):
             next(iterator).release(Broken())
             for _ in range(2):
                 self.assertRaises(ZeroDivisionError, next, iterator)
+            loader.set_epoch(1)
+            self.assertEqual(self.read(loader), self.expected(epoch=1))
 
     def test_batches_outlive_the_loader(self):
         loader = self.load()
@@ -348,13 +375,35 @@ class DeviceMemoryTest(serving.Case):
                 # Of checksums, also of batches that were read ahead, and of labels.
                 assert stats["copies"] >= 2 * stats["samples"], stats
         """
-        result = subprocess.run(
-            [sys.executable, "-B", "-c", script, server.url], stdout=subprocess.PIPE, text=True, timeout=serving.PATIENCE,
-            env={**os.environ, "LD_LIBRARY_PATH": os.environ["FAKE_DRIVERS"]})
-        self.assertEqual(result.returncode, 0)
+        result = self.run_script(script, server)
         order = Order(self.COUNT, 7, seed=3)
         self.assertEqual([int(label) for label in result.stdout.split()],
                          [self.contents[sample][2] for n in range(order.batches) for sample in order.batch(n)])
+
+    def test_example_of_the_documentation_runs(self):
+        server = self.serve()
+        text = (pathlib.Path(__file__).parents[2] / "docs/loader.md").read_text()
+        example = textwrap.dedent(re.search(r"(?:^(?:    .*|)\n)+(?=`help)", text, re.M).group())
+        self.assertIn("torch.from_dlpack", example)
+        # PyTorch finds no device behind the fake driver.
+        prelude = """if True:
+            import sys, types
+            class Event:
+                def record(self): self.asked = 0
+                def query(self): self.asked += 1; return self.asked > 2
+            torch = sys.modules["torch"] = types.ModuleType("torch")
+            torch.cuda, torch.from_dlpack = types.SimpleNamespace(Event=Event), lambda view: view.__dlpack__()
+            urls, train = sys.argv[1], lambda images, labels: print(len(images), len(labels))
+        """
+        result = self.run_script(textwrap.dedent(prelude) + "\n" + example, server)
+        self.assertEqual(result.stdout.split(), ["64", "64", "37", "37"] * 2)
+
+    def run_script(self, script, server):
+        result = subprocess.run(
+            [sys.executable, "-B", "-c", script, server.url], stdout=subprocess.PIPE, text=True,
+            timeout=serving.PATIENCE, env={**os.environ, "LD_LIBRARY_PATH": os.environ["FAKE_DRIVERS"]})
+        self.assertEqual(result.returncode, 0)
+        return result
 
 
 if __name__ == "__main__":

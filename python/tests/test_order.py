@@ -76,7 +76,7 @@ class OrderTest(unittest.TestCase):
         self.assertGreater(min(seen.values()), 100 // 2)
 
     def test_samples_land_anywhere(self):
-        """No place of the order prefers a part of the dataset: chi-squared over 10 x 10 cells, 81 degrees of freedom."""
+        """No place of the order prefers a part of the data set: chi-squared, 81 degrees of freedom."""
         cells = [[0] * 10 for _ in range(10)]
         for seed in range(40):
             for place, sample in enumerate(samples(Order(1000, 100, seed=seed))):

@@ -14,7 +14,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "pyproject.toml"
-# Under 3.11 an object of C shows no __buffer__().
+# CPython before 3.12 does not show this method of an extension.
 ALLOWED = r"pier\._pier\.(Buffer|View)\.__buffer__"
 # What a type checker must find in a program of a user.
 MISTAKES = [

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The wheel that tools/wheel makes, in clean virtual environments, and installing the sources.
-
-PIER_TEST_WHEEL names the folder that keeps the wheel's build and its tools.
-"""
+"""The wheel that tools/wheel makes, in clean virtual environments, and installing the sources."""
 
 import os
 import pathlib
@@ -17,7 +14,7 @@ import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "python/pier"
-KEPT = pathlib.Path(os.environ["PIER_TEST_WHEEL"])
+TOOLS = ROOT / "build/wheel/tools"
 MINORS = range(11, 16)
 # What every Linux with glibc has.
 LIBRARIES = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1"}
@@ -58,7 +55,7 @@ def interpreters():
 
 
 def make_wheel():
-    done = subprocess.run([ROOT / "tools/wheel", KEPT], text=True, check=False,
+    done = subprocess.run([ROOT / "tools/wheel"], text=True, check=False,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     if done.returncode == os.EX_UNAVAILABLE:
         raise unittest.SkipTest("the tools for wheels cannot be had from PyPI")
@@ -127,13 +124,12 @@ class Sources(Place):
         make_wheel()  # for its tools
 
     def install(self, python, *options):
-        tools = KEPT / "tools"
-        path = answer(tools / "bin/python", "import sys; print(sys.path[-1])")
+        path = answer(TOOLS / "bin/python", "import sys; print(sys.path[-1])")
         run(python, "-m", "venv", self.folder / "venv")
         target = answer(self.folder / "venv/bin/python", "import sys; print(sys.path[-1])")
         # The build's requirements, as pip would install them for it.
         pathlib.Path(target, "tools.pth").write_text(path + "\n")
-        os.environ["PATH"] = "%s:%s" % (tools / "bin", os.environ["PATH"])
+        os.environ["PATH"] = "%s:%s" % (TOOLS / "bin", os.environ["PATH"])
         run(self.folder / "venv/bin/pip", "install", "--quiet", "--no-build-isolation",
             "--disable-pip-version-check", "--no-deps", "-Csetup-args=-Doptimization=0",
             "-Cbuild-dir=%s" % (self.folder / "build"), *options, ROOT)
@@ -164,7 +160,7 @@ class FreeThreaded(Place):
         with open(headers / "pyconfig.h", "a") as file:
             file.write("#define Py_GIL_DISABLED 1\n")
         sources = sorted((ROOT / "python/extension").glob("*.c"))
-        build = pathlib.Path(os.environ["PIER_TEST_BUILD"])
+        build = pathlib.Path(os.environ["PYTHONPATH"].split(os.pathsep)[0]).parent
         run("cc", "-fsyntax-only", "-std=gnu11", "-fms-extensions", "-D_GNU_SOURCE", "-Wall",
             "-Wextra", "-Werror", "-Wno-missing-field-initializers", "-isystem",
             headers, "-I", ROOT / "include", "-I", build / "include",

@@ -115,7 +115,10 @@ static void look_up_symbols(void *library)
 	size_t count = sizeof(found) / sizeof(found[0]);
 
 	for (size_t i = 0; i < count; i++) {
-		found[i] = dlvsym(library, symbols[i].name, symbols[i].version);
+		/* A preloaded library comes first, as for programs that are linked. */
+		found[i] = dlvsym(RTLD_DEFAULT, symbols[i].name, symbols[i].version);
+		if (!found[i])
+			found[i] = dlvsym(library, symbols[i].name, symbols[i].version);
 		if (!found[i]) {
 			pier_info("libibverbs.so.1 has no %s@%s", symbols[i].name,
 				  symbols[i].version);

@@ -24,6 +24,7 @@ int run_vector_cases(void);
 int run_cache_cases(void);
 int run_post_cases(void);
 int run_group_cases(void);
+int run_ring_cases(void);
 int run_transfer_cases(void);
 int run_receiver_cases(void);
 int run_recovery_cases(void);

@@ -111,6 +111,7 @@ int main(int argc, char **argv)
 		run_cache_cases,
 		run_post_cases,
 		run_transfer_cases,
+		run_ring_cases,
 		run_receiver_cases,
 		run_receive_cases,
 		run_recovery_cases,

@@ -208,7 +208,7 @@ SUITES = {
     "python": Tests("gcc", "python"),
     "nixl": Tests("gcc", "nixl", "nixl_wheels"),
     "fuzz": Fuzz(),
-    "asan": Tests("asan", "unit", "tools", "conformance", "nixl", patience=4),
+    "asan": Tests("asan", "unit", "tools", "conformance", "nixl", "python", patience=4),
     "tsan": Tests("tsan", "unit", "tools", "conformance", "nixl", patience=8),
     "vm": Guests(GUESTS, {"guest": set(),
                           "gcc": set().union(*(suites for *_, suites in GUESTS))}, "gcc"),

@@ -99,8 +99,7 @@ class Batch:
     def view(self, shape: tuple[int, ...], dtype: str = "uint8", offset: int = 0) -> View:
         """Return one view of the batch as an array that begins at an offset of the slot.
 
-        If all samples have the same length, a multiple of the loader's `align`, ``batch.view((len(batch), 3, 224,
-        224))`` is the whole batch.
+        If all samples have the same length, a multiple of the loader's `align`, it can be the whole batch.
 
         Raises OutOfRange if the array exceeds the slot.
         """

@@ -164,9 +164,10 @@ def _receive_remotes(stream: Stream, index: Index, deadline: float) -> list[Remo
             remote = Remote.from_bytes(bytes(view[:length]))
         except Error as error:
             raise stream.bad("the address of shard %s: %s" % (shard.name, error.strerror)) from None
-        if len(remote) != shard.length:
-            raise stream.bad("the address of shard %s has %d bytes instead of %d"
-                             % (shard.name, len(remote), shard.length))
+        # len() has only 63 bits.
+        total = sum(length for _, length, _ in remote.parts)
+        if total != shard.length:
+            raise stream.bad("the address of shard %s has %d bytes instead of %d" % (shard.name, total, shard.length))
         remotes.append(remote)
         view = view[length:]
     if view:

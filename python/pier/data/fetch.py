@@ -22,6 +22,9 @@ _CHECK_INTERVAL = 0.01
 # How often events are asked while the thread waits.
 _EVENT_INTERVAL = 0.001
 
+# Events of loaders that were closed, and the slots that devices still read: their memory must last.
+_unfired: list[tuple[Event, RingSlot]] = []
+
 
 class Plan:
     """A batch that is read, or will be."""
@@ -124,7 +127,10 @@ class Fetcher:
             self._stopping = self._closing = True
             return
         self.stop()
-        self._events.clear()
+        _unfired.extend(self._events)
+        self._events = []
+        with contextlib.suppress(Exception):
+            _release_fired(_unfired)
         self._replicas.close()
         self._ring.close()
 
@@ -168,7 +174,7 @@ class Fetcher:
     def _look_after(self) -> None:
         """Do what is due beside the fills of servers that live."""
         if self._events:
-            self._release_by_events()
+            _release_fired(self._events)
         now = time.monotonic()
         if now >= self._next_check or not self._wakeups.empty():
             while not self._wakeups.empty():
@@ -187,18 +193,13 @@ class Fetcher:
         elif self._wakeups.empty():
             self._ring.wait(patience)
 
-    def _release_by_events(self) -> None:
-        for entry in self._events[:]:
-            if entry[0].query():
-                self._events.remove(entry)
-
     def _begin_fill(self) -> bool:
         """Begin to fill a slot, if one is free and a server lives."""
         if not self._ring.free:
             return False
         plan = self._next_plan = self._next_plan or next(self._plans, None)
         replica = self._pick_replica()
-        if not plan or not replica:
+        if not plan or not replica or not replica.sources:
             return False
         try:
             plan.slot = self._ring.begin(replica.sources, plan.reads)
@@ -229,6 +230,8 @@ class Fetcher:
         try:
             slot = self._ring.next(0)
         except Error as error:
+            if not self._ring.missing(plan.slot):
+                raise  # no server's fault: the device does not see what has arrived
             self._fail(plan.replica, error)
             return True
         if slot is None:
@@ -242,33 +245,40 @@ class Fetcher:
         return True
 
     def _fail(self, replica: Replica, error: Error) -> None:
+        """Give up a server, and repeat its reads."""
+        self._drop(replica, error)
+        self._repeat_reads()
+
+    def _drop(self, replica: Replica, error: Error) -> None:
         self._replicas.drop(replica, error)
         for plan in self._flying:
             if plan.replica is replica:
                 plan.error = error
-        self._repeat_reads()
 
     def _repeat_reads(self) -> None:
         """Repeat the reads that had not arrived when a server failed: on another one, or on the same one later."""
-        for plan in self._flying:
-            replica = self._pick_replica() if plan.error else None
-            if not replica:
-                continue
-            # Nothing is repeated if the last read had arrived after all.
-            if self._ring.retry(plan.slot, replica.sources):
-                self._count_retry(plan)
-                plan.replica = replica
-            plan.error = None
+        while plan := next((plan for plan in self._flying if plan.error), None):
+            replica = self._pick_replica()
+            if not replica or not replica.sources:
+                return
+            try:
+                # Nothing is repeated if the last read had arrived after all.
+                if self._ring.retry(plan.slot, replica.sources):
+                    self._count_retry(plan)
+                    plan.replica = replica
+                plan.error = None
+            except ConnectionLost as error:
+                self._drop(replica, error)
 
     def _count_retry(self, plan: Plan) -> None:
         self.counts["retries"] += 1
         plan.attempts += 1
         error = plan.error
         if plan.attempts > self._retries and error:
+            self.ready.put(Failure(type(error)(
+                error.errno, "batch %d of epoch %d: attempt %d to read it, from %s, failed: %s"
+                % (plan.number, plan.epoch, plan.attempts, plan.server, error.strerror))))
             plan.attempts = 0
-            self.ready.put(Failure(type(error)(error.errno, "batch %d of epoch %d: its reads were repeated %d times; "
-                                               "the last time, %s: %s" % (plan.number, plan.epoch, self._retries,
-                                                                          plan.server, error.strerror))))
 
     def _checked(self, slot: RingSlot, plan: Plan) -> tuple[RingSlot, Plan] | Failure:
         """Return the Failure if a sample of the batch has another checksum than the server's."""
@@ -278,8 +288,8 @@ class Fetcher:
         for sample, offset, length in zip(plan.samples, plan.offsets, plan.lengths):
             if zlib.crc32(self._bytes(slot, offset, length)) != checksums[sample]:
                 return Failure(BadMessage(
-                    errno.EBADMSG, "sample %d (%s) of batch %d of epoch %d has another checksum than at its server, %s: "
-                    "its memory, or that of this machine, is damaged" % (
+                    errno.EBADMSG, "sample %d (%s) of batch %d of epoch %d has another checksum than at its server, "
+                    "%s: its memory, or that of this machine, is damaged" % (
                         sample, self._replicas.key(sample), plan.number, plan.epoch, plan.server)), batches=1)
         return slot, plan
 
@@ -288,3 +298,14 @@ class Fetcher:
             return memoryview(slot.view((length,), "uint8", offset))
         self.counts.update(copies=1, copied_bytes=length)
         return slot.copy_from(offset, length)
+
+
+def _release_fired(events: list[tuple[Event, RingSlot]]) -> None:
+    # Other threads append meanwhile.
+    for entry in events[:]:
+        has_fired = True
+        try:
+            has_fired = entry[0].query()
+        finally:
+            if has_fired:
+                events.remove(entry)

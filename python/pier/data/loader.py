@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .. import Busy, Error, Forked, OutOfRange, ProtectionDomain, Ring, RingSlot, TimedOut
@@ -36,7 +36,7 @@ class Loader:
         with Loader("pier://TOKEN@10.0.0.1:7000", 64, memory="cuda:0", seed=7) as loader:
             for epoch in range(10):
                 for batch in loader:
-                    train(torch.from_dlpack(batch.view((len(batch), 3, 224, 224))), batch.labels())
+                    train([torch.from_dlpack(view) for view in batch])
                     batch.release(event)
 
     A loop over a loader yields the rest of the current epoch, and the next loop the next epoch, whose first batches
@@ -148,12 +148,12 @@ class Loader:
         if state.get("dataset") != self.index.digest.hex():
             raise ValueError("the state is of another data set: its index had the digest %s, not %s" % (
                 str(state.get("dataset"))[:16], self.index.digest.hex()[:16]))
-        numbers = [state.get(name) for name in ("seed", "epoch", "base")]
-        if any(type(number) is not int for number in numbers) or type(state.get("shuffle")) is not bool:
-            raise ValueError("seed, epoch, base or shuffle of the state is missing or has another type")
-        seed, epoch, base = numbers
+        for name, kind in (("seed", int), ("epoch", int), ("base", int), ("shuffle", bool)):
+            if type(state.get(name)) is not kind:
+                raise ValueError("%s of the state is %r: it must be %s" % (name, state.get(name), kind.__name__))
         with self._lock:
-            self._move(self._position[0].at(epoch, base, seed=seed, shuffle=state["shuffle"]))
+            self._move(self._position[0].at(state["epoch"], state["base"], seed=state["seed"],
+                                            shuffle=state["shuffle"]))
 
     def stats(self) -> dict[str, float]:
         """Return counts since the loader was made.
@@ -282,7 +282,8 @@ def longest_batch(lengths: Iterable[int], batch_size: int, align: int) -> int:
     """Return a size in bytes that is enough for every batch: that of one with the longest samples."""
     needed = sum(-(-length // align) * align for length in heapq.nlargest(batch_size, lengths))
     if needed >= _LARGEST_SLOT:
-        raise OutOfRange(errno.ERANGE, "a batch can have %d bytes: choose a smaller batch_size or a slot_size" % needed)
+        raise OutOfRange(errno.ERANGE, "a batch can have %d bytes: choose a smaller batch_size, or a slot_size"
+                         % needed)
     return max(1, -(-needed // _PAGE)) * _PAGE
 
 

@@ -59,7 +59,8 @@ class LoaderActor:
 
     def __init__(self, name: str, batch_size: int, options: dict[str, Any]) -> None:
         """name: that of the servers, which are found again whenever one is lost."""
-        self._loader = Loader(lambda: server_urls(name), batch_size, **options)
+        # Ray needs longer than the default of Loader to start a server elsewhere.
+        self._loader = Loader(lambda: server_urls(name), batch_size, **{"timeout": 120.0, **options})
 
     def run(self, function: Callable[[Batch], Any], state: dict[str, Any] | None, batches: int | None = None) -> Any:
         """Call a function with each batch of the rest of the epoch, here.

@@ -49,14 +49,14 @@ class Replicas:
     """All servers of a loader. One thread at a time uses them; each connection is made in a thread of its own.
 
     ``dial(url, index)`` connects, and has a deadline; its index is None, or that of the data set. If the URLs are a
-    function, it is called again when a server cannot be reached: servers that were started again have other URLs.
+    function, it is called again before a lost server is tried again: one that was started again has another URL.
     """
 
     def __init__(self, urls: Urls, dial: Callable[[str, Index | None], ServerConnection]) -> None:
         self._find = urls if callable(urls) else None
-        self._found: Sequence[str] = ()
         known = urls() if callable(urls) else urls
-        self._replicas = [Replica(url) for url in ([known] if isinstance(known, str) else known)]
+        self._listed: Sequence[str] = [known] if isinstance(known, str) else known
+        self._replicas = [Replica(url) for url in self._listed]
         if not self._replicas:
             raise ValueError("urls is empty: give the URL of at least one server")
         self._dial = dial
@@ -102,8 +102,9 @@ class Replicas:
         Returns the servers that broke, and why: call :meth:`drop` for each.
         """
         broken = []
-        self._take_found()
-        for replica in self._replicas:
+        known = {replica.url for replica in self._replicas}
+        self._replicas += [Replica(url) for url in self._listed if url not in known]
+        for replica in self._replicas[:]:
             if replica.connection:
                 try:
                     replica.connection.check()
@@ -133,7 +134,8 @@ class Replicas:
 
     def describe(self) -> str:
         """Return why no server lives."""
-        return "; ".join("%s: %s" % (replica.name, replica.error or "not connected yet") for replica in self._replicas)
+        return "; ".join("%s: %s" % (replica.name, replica.error or "not connected yet")
+                         for replica in self._replicas)
 
     def close(self) -> None:
         """Close all connections. Those that are being made are closed by their threads."""
@@ -154,10 +156,12 @@ class Replicas:
     def _dial_in_thread(self, replica: Replica) -> None:
         result: ServerConnection | BaseException
         try:
+            # Nothing answers at an address that is not used any more, and to wait for it would take long.
+            if self._find and self._ring and replica.url not in self._list_again(self._find):
+                raise LookupError("it is not there any more")
             result = self._dial(replica.url, self._index)
         except BaseException as error:
             result = error
-            self._find_others()
         with self._lock:
             if not self._closed:
                 replica.result = result
@@ -166,21 +170,12 @@ class Replicas:
         if self._wake:
             self._wake()
 
-    def _find_others(self) -> None:
-        if self._find and not self._closed:
-            try:
-                self._found = self._find()
-            except Exception as error:
-                _log.warning("the URLs of the servers: %s", error)
-
-    def _take_found(self) -> None:
-        """Add servers that were found, and forget those that are dead and were not."""
-        found, self._found = self._found, ()
-        if found:
-            known = {replica.url for replica in self._replicas}
-            self._replicas = [replica for replica in self._replicas
-                              if replica.connection or replica.thread or replica.url in found]
-            self._replicas += [Replica(url) for url in found if url not in known]
+    def _list_again(self, find: Callable[[], Sequence[str]]) -> Sequence[str]:
+        try:
+            self._listed = list(find()) or self._listed
+        except Exception as error:
+            _log.warning("the URLs of the servers: %s", error)
+        return self._listed
 
     def _adopt(self, replica: Replica) -> None:
         result, replica.thread, replica.result = replica.result, None, None
@@ -195,6 +190,8 @@ class Replicas:
             if isinstance(result, ServerConnection):
                 result.close()
             self._delay_retry(replica, error)
+            if replica.url not in self._listed:
+                self._replicas.remove(replica)
 
     def _disconnect(self, replica: Replica) -> None:
         assert self._ring and replica.sources and replica.connection

@@ -4,17 +4,15 @@
 
 #include "lane.h"
 #include "ring.h"
-#include "wait.h"
 #include "core/error.h"
 
-/* A slot on its way from pier_ring_begin() to pier_ring_release(). */
+/* How fills begin, and begin again. */
 
-/* Only the oldest fill is ever reported. */
 void pier_ring_drop_released(struct pier_ring *ring)
 {
 	struct pier_ring_fill *fill = pier_ring_oldest(ring);
 
-	if (!fill || !fill->reported || atomic_load(&fill->ticket))
+	if (!fill || !pier_fill_is_given_up(fill))
 		return;
 	fill->state = PIER_FILL_NONE;
 	pier_ring_remove_oldest(ring);
@@ -169,31 +167,4 @@ int pier_ring_missing(const struct pier_ring *ring, uint32_t number,
 		count++;
 	}
 	return (int)count;
-}
-
-/*
- * With the lock, so that the ring exists until the end of the call even if its thread
- * destroys it as soon as the slot is free.
- */
-int pier_ring_release(struct pier_ring *ring, const struct pier_ring_slot *slot)
-{
-	unsigned long long ticket = slot->sequence + 1;
-	bool held = false;
-	int error = pier_check_process(&ring->object);
-
-	if (error)
-		return error;
-	pthread_mutex_lock(&ring->lock);
-	if (slot->number < ring->attr.slots)
-		held = atomic_compare_exchange_strong(&ring->fills[slot->number].ticket,
-						      &ticket, 0);
-	if (held)
-		pier_ring_note_wakeup(ring);
-	pthread_mutex_unlock(&ring->lock);
-	return held ? 0
-		    : pier_fail(ESTALE,
-				"slot %u of fill %llu is not held: it was released "
-				"before, its fill was continued, or it belongs to "
-				"another ring",
-				slot->number, (unsigned long long)slot->sequence);
 }

@@ -311,8 +311,11 @@ void pier_ring_query(const struct pier_ring *ring, struct pier_ring_status *ret_
 	for (uint32_t i = 0; i < ring->attr.slots; i++) {
 		const struct pier_ring_fill *fill = &ring->fills[i];
 
-		ret_status->free += pier_fill_is_free(fill);
-		ret_status->filling += fill->state == PIER_FILL_RUNNING;
-		ret_status->ended += fill->state == PIER_FILL_ENDED;
+		if (pier_fill_is_free(fill) || pier_fill_is_given_up(fill))
+			ret_status->free++;
+		else if (fill->state == PIER_FILL_RUNNING)
+			ret_status->filling++;
+		else if (fill->state == PIER_FILL_ENDED)
+			ret_status->ended++;
 	}
 }

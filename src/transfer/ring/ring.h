@@ -97,6 +97,13 @@ struct pier_ring {
 	int wake_fd;
 };
 
+/* Whether the user has released the slot of a failed fill. Only the oldest can be. */
+static inline bool pier_fill_is_given_up(const struct pier_ring_fill *fill)
+{
+	return fill->state == PIER_FILL_ENDED && fill->reported &&
+	       atomic_load(&fill->ticket) == 0;
+}
+
 /* Whether pier_ring_begin() can take the slot. */
 static inline bool pier_fill_is_free(const struct pier_ring_fill *fill)
 {

@@ -7,7 +7,6 @@
 #include "lane.h"
 #include "region/mr.h"
 #include "region/sync.h"
-#include "wait.h"
 #include "core/deadline.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -41,7 +40,8 @@ static bool take_wakeup(struct pier_ring *ring)
 	return true;
 }
 
-void pier_ring_note_wakeup(struct pier_ring *ring)
+/* With the lock. */
+static void note_wakeup(struct pier_ring *ring)
 {
 	if (!atomic_exchange(&ring->woken, true))
 		eventfd_write(ring->wake_fd, 1);
@@ -239,7 +239,34 @@ int pier_ring_wake(struct pier_ring *ring)
 	if (error)
 		return error;
 	pthread_mutex_lock(&ring->lock);
-	pier_ring_note_wakeup(ring);
+	note_wakeup(ring);
 	pthread_mutex_unlock(&ring->lock);
 	return 0;
+}
+
+/*
+ * With the lock, so that the ring exists until the end of the call even if its thread
+ * destroys it as soon as the slot is free.
+ */
+int pier_ring_release(struct pier_ring *ring, const struct pier_ring_slot *slot)
+{
+	unsigned long long ticket = slot->sequence + 1;
+	bool held = false;
+	int error = pier_check_process(&ring->object);
+
+	if (error)
+		return error;
+	pthread_mutex_lock(&ring->lock);
+	if (slot->number < ring->attr.slots)
+		held = atomic_compare_exchange_strong(&ring->fills[slot->number].ticket,
+						      &ticket, 0);
+	if (held)
+		note_wakeup(ring);
+	pthread_mutex_unlock(&ring->lock);
+	return held ? 0
+		    : pier_fail(ESTALE,
+				"slot %u of fill %llu is not held: it was released "
+				"before, its fill was continued, or it belongs to "
+				"another ring",
+				slot->number, (unsigned long long)slot->sequence);
 }

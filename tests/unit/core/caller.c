@@ -28,6 +28,7 @@ struct fixture {
 #define MAKER __attribute__((noinline, visibility("default")))
 
 MAKER struct pier_recv_pool *test_make_pool(struct pier_pd *pd);
+MAKER struct pier_ring *test_make_ring(struct pier_pd *pd);
 MAKER struct pier_group *test_make_group(struct pier_pd *pd);
 MAKER struct pier_reader *test_make_reader(struct pier_pd *pd);
 MAKER struct pier_mr *test_get_cached(struct pier_mr_cache *cache, void *memory);
@@ -42,6 +43,14 @@ struct pier_recv_pool *test_make_pool(struct pier_pd *pd)
 
 	expect_ok(pier_recv_pool_create_shared(pd, NULL, &pool));
 	return pool;
+}
+
+struct pier_ring *test_make_ring(struct pier_pd *pd)
+{
+	struct pier_ring *ring = NULL;
+
+	expect_ok(pier_ring_create(pd, NULL, &ring));
+	return ring;
 }
 
 struct pier_group *test_make_group(struct pier_pd *pd)
@@ -157,6 +166,16 @@ static void parts_of_a_pool_record_its_caller(void **state)
 	expect_ok(pier_recv_pool_destroy(pool));
 }
 
+/* The ring, its buffer and its region. */
+static void parts_of_a_ring_record_its_caller(void **state)
+{
+	struct fixture *fixture = *state;
+	struct pier_ring *ring = test_make_ring(fixture->pd);
+
+	expect_made_by("test_make_ring", FIXED, 3);
+	expect_ok(pier_ring_destroy(ring));
+}
+
 /* The group, its channel to itself, and two channels to the other rank. */
 /* The group, its three channels and their completion queue. */
 static void channels_of_a_group_record_its_caller(void **state)
@@ -229,6 +248,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(parts_of_a_pool_record_its_caller),
+		TEST(parts_of_a_ring_record_its_caller),
 		TEST(channels_of_a_group_record_its_caller),
 		TEST(parts_of_a_reader_record_its_caller),
 		TEST(cached_region_records_the_caller_of_the_miss),

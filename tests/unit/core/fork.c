@@ -63,6 +63,7 @@ struct fixture {
 	struct pier_srq *srq;
 	struct pier_cq *cq;
 	struct pier_recv_pool *pool;
+	struct pier_ring *ring;
 };
 
 /* Nothing here asserts, since it also runs in children. */
@@ -140,6 +141,8 @@ static int close_more(struct fixture *fixture)
 		error = pier_receiver_destroy(fixture->receiver);
 	if (!error)
 		error = pier_recv_pool_destroy(fixture->pool);
+	if (!error)
+		error = pier_ring_destroy(fixture->ring);
 	if (!error)
 		error = pier_destroy_srq(fixture->srq);
 	if (!error)
@@ -250,6 +253,8 @@ static int add_more(struct fixture *fixture)
 		error = pier_create_cq(fixture->pd, NULL, &fixture->cq);
 	if (!error)
 		error = pier_recv_pool_create_shared(fixture->pd, NULL, &fixture->pool);
+	if (!error)
+		error = pier_ring_create(fixture->pd, NULL, &fixture->ring);
 	return error ? error : register_by_queue(fixture);
 }
 
@@ -295,6 +300,7 @@ static struct pier_remote remote;
 static struct pier_result result;
 static struct pier_message message;
 static struct pier_pool_message pooled;
+static struct pier_ring_slot slot;
 
 #define CALL(name, call)                         \
 	static int name(struct fixture *fixture) \
@@ -412,6 +418,17 @@ CALL(poll_pool_message, pier_recv_pool_poll(fixture->pool, &pooled))
 CALL(wait_pool_message, pier_recv_pool_wait(fixture->pool, TIME_MS, &pooled))
 CALL(release_message, pier_recv_pool_release(fixture->pool, &pooled))
 CALL(deliver_messages, pier_recv_pool_deliver(fixture->pool, TIME_MS))
+CALL(create_ring, pier_ring_create(fixture->pd, NULL, &fixture->ring))
+CALL(destroy_ring, pier_ring_destroy(fixture->ring))
+CALL(begin_fill, pier_ring_begin(fixture->ring, NULL, 0, NULL, 0, NULL))
+CALL(retry_fill, pier_ring_retry(fixture->ring, 0, NULL, 0))
+CALL(list_missing, pier_ring_missing(fixture->ring, 0, NULL, 0))
+CALL(progress_ring, pier_ring_progress(fixture->ring))
+CALL(next_slot, pier_ring_next(fixture->ring, TIME_MS, &slot))
+CALL(wait_ring, pier_ring_wait(fixture->ring, TIME_MS))
+CALL(wake_ring, pier_ring_wake(fixture->ring))
+CALL(cancel_ring, pier_ring_cancel(fixture->ring))
+CALL(release_slot, pier_ring_release(fixture->ring, &slot))
 
 #define ENTRY(function, object)             \
 	{                                   \
@@ -521,6 +538,17 @@ static const struct call calls[] = {
 	ENTRY(wait_pool_message, "receive pool of 16 times 4096 bytes on soft0"),
 	ENTRY(release_message, "receive pool of 16 times 4096 bytes on soft0"),
 	ENTRY(deliver_messages, "receive pool of 16 times 4096 bytes on soft0"),
+	ENTRY(create_ring, "protection domain on soft0"),
+	ENTRY(destroy_ring, "ring of 4 times 1048576 bytes on soft0"),
+	ENTRY(begin_fill, "ring of 4 times 1048576 bytes on soft0"),
+	ENTRY(retry_fill, "ring of 4 times 1048576 bytes on soft0"),
+	ENTRY(list_missing, "ring of 4 times 1048576 bytes on soft0"),
+	ENTRY(progress_ring, "ring of 4 times 1048576 bytes on soft0"),
+	ENTRY(next_slot, "ring of 4 times 1048576 bytes on soft0"),
+	ENTRY(wait_ring, "ring of 4 times 1048576 bytes on soft0"),
+	ENTRY(wake_ring, "ring of 4 times 1048576 bytes on soft0"),
+	ENTRY(cancel_ring, "ring of 4 times 1048576 bytes on soft0"),
+	ENTRY(release_slot, "ring of 4 times 1048576 bytes on soft0"),
 };
 
 static int make_call(const struct call *call, struct fixture *fixture)
@@ -540,6 +568,7 @@ static int make_call(const struct call *call, struct fixture *fixture)
 
 static int make_all_calls(struct fixture *fixture)
 {
+	struct pier_ring_status ring;
 	int failures = 0;
 
 	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
@@ -551,6 +580,8 @@ static int make_all_calls(struct fixture *fixture)
 	failures += pier_srq_outstanding(fixture->srq) != 0;
 	failures += pier_cq_room(fixture->cq) != 1024;
 	failures += pier_recv_pool_broken(fixture->pool) != NULL;
+	pier_ring_query(fixture->ring, &ring);
+	failures += ring.free != 4 || pier_ring_uses(fixture->ring, fixture->a) != 0;
 	failures += pier_close_device(NULL) != 0 || pier_dereg_mr(NULL) != 0;
 	return failures;
 }

@@ -58,6 +58,7 @@ static bool list_local_elements(struct soft_qp *qp, const struct soft_send *send
 	if (limit > left)
 		limit = left;
 	pier_soft_vector_init(ret_vector, reads);
+	ret_vector->streams = reads;
 	if (send->flags & IBV_SEND_INLINE) {
 		pier_soft_vector_add(ret_vector, send->inline_data + send->copied, limit);
 		return true;

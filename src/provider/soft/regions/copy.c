@@ -4,6 +4,7 @@
 #include <sys/uio.h>
 
 #include "copy.h"
+#include "stream_copy.h"
 #include "vector.h"
 
 /*
@@ -12,6 +13,11 @@
  * where a memcpy() would end in SIGSEGV or SIGBUS. Memory that cannot vanish is copied
  * directly.
  */
+
+enum {
+	/* Shorter copies gain nothing, and are used sooner. */
+	STREAM_BYTES = 32 * 1024
+};
 
 static void drop_front(struct soft_vector *vector, size_t length)
 {
@@ -35,7 +41,10 @@ static ssize_t copy_steady(struct soft_vector *vector, const struct soft_extent 
 
 		if (length > part->iov_len)
 			length = part->iov_len;
-		if (vector->writes)
+		if (vector->streams && length >= STREAM_BYTES)
+			pier_soft_stream_copy(part->iov_base, extent->memory + done,
+					      length);
+		else if (vector->writes)
 			memcpy(part->iov_base, extent->memory + done, length);
 		else
 			memcpy(extent->memory + done, part->iov_base, length);

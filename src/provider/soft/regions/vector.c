@@ -18,6 +18,7 @@ void pier_soft_vector_init(struct soft_vector *vector, bool writes)
 	vector->steady = true;
 	vector->synced_count = 0;
 	vector->writes = writes;
+	vector->streams = false;
 }
 
 void pier_soft_vector_add(struct soft_vector *vector, void *memory, size_t length)

@@ -28,6 +28,7 @@ struct soft_vector {
 	int synced[SOFT_MAX_VECTOR]; /* fds of dma-bufs */
 	int synced_count;
 	bool writes;
+	bool streams; /* long parts are written past the caches: stream_copy.c */
 };
 
 void pier_soft_vector_init(struct soft_vector *vector, bool writes);

@@ -359,6 +359,41 @@ static void does_not_grant_a_single_right(void **state)
 	close_pair(&pair);
 }
 
+/* Past the caches, from and to any alignment. */
+static void reads_long_messages(void **state)
+{
+	const uint32_t length = 200003;
+	struct area ours;
+	struct pair pair;
+
+	(void)state;
+	open_with_leave(&pair, &stepped);
+	open_area(&ours, &pair.a, WRITABLE, SEALS);
+	fill(pair.area.memory, AREA, 9);
+	for (uint32_t shift = 0; shift < 70; shift += 3) {
+		struct ibv_sge element = { IOVA + shift, length, ours.mr->lkey };
+		struct ibv_send_wr *bad, wr = {
+			.opcode = IBV_WR_RDMA_READ,
+			.sg_list = &element,
+			.num_sge = 1,
+			.wr_id = 1,
+			.send_flags = IBV_SEND_SIGNALED,
+			.wr.rdma = { IOVA + 7 * shift, pair.area.mr->rkey },
+		};
+
+		memset(ours.memory, 0xee, length + 200);
+		assert_int_equal(ibv_post_send(pair.a.qp, &wr, &bad), 0);
+		fixture_expect(&pair.a, pair.a.send_cq, &pair.b, 1, IBV_WC_SUCCESS);
+		for (uint32_t i = 0; i < shift; i++)
+			assert_int_equal(ours.memory[i], 0xee);
+		assert_memory_equal(ours.memory + shift, pair.area.memory + 7 * shift,
+				    length);
+		assert_int_equal(ours.memory[shift + length], 0xee);
+	}
+	close_area(&ours);
+	close_pair(&pair);
+}
+
 static void seal_against_writers(struct area *area, struct soft_fixture *fixture)
 {
 	open_area(area, fixture, WRITABLE, F_SEAL_SHRINK | F_SEAL_GROW);
@@ -1040,6 +1075,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(copies_from_host_memory),
 		cmocka_unit_test(copies_from_steady_memory),
+		cmocka_unit_test(reads_long_messages),
 		cmocka_unit_test(copies_inline_data),
 		cmocka_unit_test(copies_pieces_of_any_alignment),
 		cmocka_unit_test(grants_only_suitable_memory),

@@ -307,6 +307,8 @@ static void failed_fills_can_be_given_up(void **state)
 	assert_true(pier_ring_next(ring, PATIENT, &slot) < 0);
 	assert_int_equal(slot.number, failed);
 	expect_ok(pier_ring_release(ring, &slot));
+	pier_ring_query(ring, &status);
+	assert_int_equal(status.free, SLOTS - 1);
 	expect_result(pier_ring_retry(ring, failed, sources, 1), -ENOENT);
 	slot = next();
 	assert_int_equal(slot.number, number);
