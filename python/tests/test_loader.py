@@ -313,6 +313,20 @@ class LoaderTest(serving.Case):
             batch.release()
             self.assertEqual(self.read(loader), self.expected()[7:])
 
+    def test_child_of_fork_ends_without_touching_the_loader(self):
+        script = """if True:
+            import os, sys
+            from pier.data import Loader
+            with Loader(sys.argv[1], 7, device="soft0") as loader:
+                batch = next(iter(loader))
+                if not os.fork():
+                    sys.exit(0)
+                print(os.wait()[1], sum(len(batch) for batch in loader))
+        """
+        result = subprocess.run([sys.executable, "-B", "-W", "ignore", "-c", script, self.server.url],
+                                capture_output=True, text=True, timeout=serving.PATIENCE)
+        self.assertEqual((result.stdout, result.stderr), ("0 94\n", ""))
+
     def test_corrupted_sample_is_named(self):
         damaged = self.serve("--memory", "file", "--checksums", self.folder / "data")
         with self.load(shuffle=False) as loader:
@@ -329,6 +343,7 @@ class LoaderTest(serving.Case):
             with self.assertRaisesRegex(pier.BadMessage, r"sample 60 \(.*\) of batch 8 .*%s" % damaged.address):
                 next(iterator)
             self.assertEqual(next(iterator).number, 9)
+            self.assertEqual(loader.state_dict()["base"], 70)
 
     def test_batch_that_does_not_fit_its_slot_is_refused(self):
         with self.load(slot_size=64) as loader:
@@ -401,7 +416,8 @@ class DeviceMemoryTest(serving.Case):
     def run_script(self, script, server):
         result = subprocess.run(
             [sys.executable, "-B", "-c", script, server.url], stdout=subprocess.PIPE, text=True,
-            timeout=serving.PATIENCE, env={**os.environ, "LD_LIBRARY_PATH": os.environ["FAKE_DRIVERS"]})
+            timeout=serving.PATIENCE,
+            env={**os.environ, "PIER_DEVICE": "soft0", "LD_LIBRARY_PATH": os.environ["FAKE_DRIVERS"]})
         self.assertEqual(result.returncode, 0)
         return result
 
