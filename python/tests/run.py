@@ -17,6 +17,7 @@ import fcntl
 import importlib.util
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,8 @@ REQUIREMENTS = HERE / "requirements.txt"
 # Of packages whose own requirements are large and unused here.
 ALONE = HERE / "requirements-alone.txt"
 SYSTEM = "/usr/bin/python3"
+# A frame of the extension or of the library, with or without debug information.
+OURS = re.compile(r"_pier\.|python/extension/|/backends/|/src/(?!libsanitizer/)")
 
 
 class Unavailable(Exception):
@@ -79,7 +82,7 @@ def run_sanitized(command, library):
                           check=False)
     sys.stderr.write(done.stderr)
     leaks = [report for report in done.stderr.split("\n\n")
-             if " leak of " in report and "_pier." in report]
+             if " leak of " in report and OURS.search(report)]
     for report in leaks:
         print("# " + report.replace("\n", "\n# "))
     return done.returncode or bool(leaks)
