@@ -401,9 +401,7 @@ class Ending(unittest.TestCase):
 
     def check_script(self, script):
         done = subprocess.run([sys.executable, "-B", "-c", self.PREAMBLE + textwrap.dedent(script)], text=True,
-                              # CPython ends with leaks of its own.
-                              env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path),
-                                                "LSAN_OPTIONS": "detect_leaks=0"},
+                              env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE)
         self.assertEqual((done.returncode, done.stdout), (0, ""))
 
