@@ -23,6 +23,7 @@ _Locals = _pier.Region | _pier.Span | Sequence[_pier.Region | _pier.Span] | None
 # Buffers of exchanges that were given up, which MPI still writes to.
 _abandoned: list[object] = []
 _pmix_generation = itertools.count()
+_SIZE_SECONDS = 10.0  # for the size of the job, which the server has
 _pmix_client: Any = None  # init() works once in a process: the bindings start their thread again
 
 
@@ -174,22 +175,26 @@ class _PMIx:
         if status != self.pmix.PMIX_SUCCESS:
             raise _pier.BadMessage(errno.EPROTO, "PMIx: %s: %s" % (step, self.client.error_string(status)))
 
-    def get(self, rank: int, key: str, deadline: float | None = None) -> Any:
-        info = []
-        if deadline is not None:
+    def get(self, rank: int, key: str, deadline: float) -> Any:
+        """Wait for a key. That of a process that has committed others is not found until it commits again."""
+        while True:
             seconds = max(1, round(deadline - time.monotonic()))
-            info = [{"key": self.pmix.PMIX_TIMEOUT, "value": seconds, "val_type": self.pmix.PMIX_INT}]
-        status, value = self.client.get({"nspace": self.nspace, "rank": rank}, key, info)
-        if status == self.pmix.PMIX_ERR_TIMEOUT:
-            raise _rendezvous.timed_out("PMIx: rank %d did not come in time" % rank)
+            timeout = {"key": self.pmix.PMIX_TIMEOUT, "value": seconds, "val_type": self.pmix.PMIX_INT}
+            status, value = self.client.get({"nspace": self.nspace, "rank": rank}, key, [timeout])
+            if status != self.pmix.PMIX_ERR_NOT_FOUND or time.monotonic() > deadline:
+                break
+            time.sleep(0.01)
+        if status in (self.pmix.PMIX_ERR_TIMEOUT, self.pmix.PMIX_ERR_NOT_FOUND):
+            raise _rendezvous.timed_out("PMIx: %s of rank %d did not come in time" % (key, rank))
         self.check(status, "get() of %s of rank %d" % (key, rank))
         return value["value"]
 
     def size(self) -> int:
-        return int(self.get(self.pmix.PMIX_RANK_WILDCARD, self.pmix.PMIX_JOB_SIZE.decode()))
+        return int(self.get(self.pmix.PMIX_RANK_WILDCARD, self.pmix.PMIX_JOB_SIZE.decode(),
+                            time.monotonic() + _SIZE_SECONDS))
 
     def exchange(self, blobs: bytes, deadline: float) -> bytes:
-        """get() waits until the other process has committed the key, so no fence is needed."""
+        """get() waits for the other process, so no fence is needed, which would have no deadline."""
         key = "pier.%d.%%d" % next(_pmix_generation)
         length = len(blobs) // self.size()
         for rank in range(self.size()):
