@@ -314,16 +314,20 @@ class LoaderTest(serving.Case):
             self.assertEqual(self.read(loader), self.expected()[7:])
 
     def test_child_of_fork_ends_without_touching_the_loader(self):
+        # A process that hangs says where.
         script = """if True:
-            import os, sys
+            import faulthandler, os, sys
             from pier.data import Loader
+            faulthandler.dump_traceback_later(float(sys.argv[2]), exit=True)
             with Loader(sys.argv[1], 7, device="soft0") as loader:
                 batch = next(iter(loader))
                 if not os.fork():
+                    faulthandler.dump_traceback_later(float(sys.argv[2]) / 2, exit=True)
                     sys.exit(0)
                 print(os.wait()[1], sum(len(batch) for batch in loader))
         """
-        result = subprocess.run([sys.executable, "-B", "-W", "ignore", "-c", script, self.server.url],
+        result = subprocess.run([sys.executable, "-B", "-W", "ignore", "-c", script, self.server.url,
+                                 str(serving.PATIENCE / 2)],
                                 capture_output=True, text=True, timeout=serving.PATIENCE)
         self.assertEqual((result.stdout, result.stderr), ("0 94\n", ""))
 
