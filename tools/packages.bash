@@ -56,6 +56,17 @@ need_for_tests() {
     need iproute2 have ip
     need procps have ps
     need python3 have python3
+    need python3-dev have_library python3
+}
+
+# The Python package: PyPI's packages in a virtual environment, and Debian's modules.
+need_for_python() {
+    need python3-pip python3 -m pip --version
+    need python3-venv have_python_module ensurepip
+    need python3-mpi4py have_python_module mpi4py
+    need python3-numpy have_python_module numpy
+    need python3-pmix have_python_module pmix
+    need python3-torch have_python_module torch
 }
 
 # Packages for tests/vm/guest; $1: its machine.

@@ -293,23 +293,12 @@ static PyGetSetDef channel_properties[] = {
 	{ NULL },
 };
 
-/* All tables in one, each ended by an entry without a name. */
-static PyMethodDef *join_methods(void)
-{
-	static PyMethodDef all[48];
-	PyMethodDef *const tables[] = { close_methods, pier_py_connect_methods,
-					pier_py_event_methods, pier_py_post_methods };
-	size_t count = 0;
-
-	for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
-		for (PyMethodDef *method = tables[i]; method->ml_name; method++)
-			all[count++] = *method;
-	}
-	return all;
-}
-
 int pier_py_add_channel(PyObject *module)
 {
+	static PyMethodDef methods[48];
+	PyMethodDef *const tables[] = { close_methods, pier_py_connect_methods,
+					pier_py_event_methods, pier_py_post_methods,
+					NULL };
 	PyType_Slot slots[] = {
 		{ Py_tp_doc, "Channel(pd, **attributes)\n--\n\n"
 			     "A reliable connection to another process.\n\n"
@@ -324,7 +313,7 @@ int pier_py_add_channel(PyObject *module)
 		{ Py_tp_new, (void *)new_channel },
 		{ Py_tp_dealloc, (void *)delete_channel },
 		{ Py_tp_repr, (void *)describe_channel },
-		{ Py_tp_methods, join_methods() },
+		{ Py_tp_methods, pier_py_join_methods(tables, methods) },
 		{ Py_tp_getset, channel_properties },
 		{ 0, NULL },
 	};

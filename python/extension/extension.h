@@ -62,6 +62,28 @@ PyObject *pier_py_record(const char *name, const char *format, ...);
 /** Convert an int of at most 64 bits, for "O&" of PyArg_ParseTuple(), with a check. */
 int pier_py_uint64(PyObject *object, void *number);
 
+/** As pier_py_uint64(), for a uint32_t. */
+int pier_py_uint32(PyObject *object, void *number);
+
+/**
+ * Convert an argument that may be missing, such as immediate data.
+ *
+ * object  NULL or None: missing
+ *
+ * Returns 1 if it is there, 0 if not, or -1 with an exception.
+ */
+int pier_py_optional_uint32(PyObject *object, uint32_t *ret_number);
+
+/**
+ * Join tables of methods, each ended by an entry without a name.
+ *
+ * tables   ended by NULL
+ * ret_all  all zero, with room for all and one more
+ *
+ * Returns ret_all.
+ */
+PyMethodDef *pier_py_join_methods(PyMethodDef *const *tables, PyMethodDef *ret_all);
+
 /** The method __enter__(): return self. */
 PyObject *pier_py_enter(PyObject *self, PyObject *unused);
 

@@ -60,17 +60,6 @@ static int create_group(struct pier_py_group *self, struct pier_py_pd *pd,
 	return -1;
 }
 
-/* Rank and size, of which PyArg_ParseTuple() would not refuse negative ones. */
-static int to_uint32(PyObject *object, void *number)
-{
-	unsigned long long value;
-
-	if (!pier_py_uint64(object, &value))
-		return 0;
-	*(uint32_t *)number = value > UINT32_MAX ? UINT32_MAX : (uint32_t)value;
-	return 1;
-}
-
 static PyObject *new_group(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
 	static char *names[] = { "pd", "rank", "size", "barrier", NULL };
@@ -87,8 +76,8 @@ static PyObject *new_group(PyTypeObject *type, PyObject *arguments, PyObject *ke
 	attr.channel = &channel;
 	if (pier_py_channel_attr_take(others, &channel) < 0 ||
 	    !PyArg_ParseTupleAndKeywords(arguments, others, "OO&O&|$s:Group", names,
-					 &object, to_uint32, &rank, to_uint32, &size,
-					 &barrier) ||
+					 &object, pier_py_uint32, &rank, pier_py_uint32,
+					 &size, &barrier) ||
 	    find_algorithm(barrier, &attr.barrier) < 0)
 		goto free_others;
 	pd = pier_py_pd_begin(object);
@@ -163,111 +152,6 @@ static PyObject *close_group(struct pier_py_group *self, PyObject *unused)
 	return result;
 }
 
-static PyObject *endpoints(struct pier_py_group *self, PyObject *unused)
-{
-	size_t size = (size_t)self->size * PIER_GROUP_BLOB_SIZE;
-	PyObject *blobs = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
-	int error;
-
-	(void)unused;
-	if (!blobs || !pier_py_queue_take(&self->queue, -1)) {
-		Py_XDECREF(blobs);
-		return NULL;
-	}
-	error = pier_group_endpoints(self->group, PyBytes_AsString(blobs), size);
-	pier_py_queue_release(&self->queue);
-	if (!error)
-		return blobs;
-	Py_DECREF(blobs);
-	return pier_py_fail(error);
-}
-
-static PyObject *connect_group(struct pier_py_group *self, PyObject *arguments,
-			       PyObject *keywords)
-{
-	static char *names[] = { "blobs", "timeout", NULL };
-	int timeout_ms = PIER_TIMEOUT_DEFAULT, error = -1;
-	struct pier_py_blocking blocking;
-	Py_buffer blobs;
-
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "y*|O&:connect", names,
-					 &blobs, pier_py_timeout, &timeout_ms))
-		return NULL;
-	if (pier_py_queue_take(&self->queue, -1)) {
-		pier_py_blocking_begin(&blocking);
-		error = pier_group_connect(self->group, blobs.buf, (size_t)blobs.len,
-					   timeout_ms);
-		error = pier_py_blocking_end(&blocking, error);
-		self->connected |= !error;
-		pier_py_queue_release(&self->queue);
-	}
-	PyBuffer_Release(&blobs);
-	return error ? NULL : Py_NewRef(Py_None);
-}
-
-/* The fd of this rank is ignored, and may be None. */
-static int find_fds(const struct pier_py_group *self, PyObject *sockets, int *ret_fds)
-{
-	int result = 0;
-
-	for (uint32_t rank = 0; rank < self->size && result == 0; rank++) {
-		PyObject *socket = PySequence_GetItem(sockets, (Py_ssize_t)rank);
-
-		if (!socket)
-			return -1;
-		ret_fds[rank] = -1;
-		if (rank != self->rank)
-			ret_fds[rank] = PyObject_AsFileDescriptor(socket);
-		if (rank != self->rank && ret_fds[rank] < 0)
-			result = -1;
-		Py_DECREF(socket);
-	}
-	return result;
-}
-
-static int shake_hands(struct pier_py_group *self, const int *fds, int timeout_ms)
-{
-	struct pier_py_blocking blocking;
-	int error;
-
-	if (!pier_py_queue_take(&self->queue, -1))
-		return -1;
-	pier_py_blocking_begin(&blocking);
-	error = pier_group_handshake(self->group, fds, timeout_ms);
-	error = pier_py_blocking_end(&blocking, error);
-	self->connected |= !error;
-	pier_py_queue_release(&self->queue);
-	return error;
-}
-
-static PyObject *handshake(struct pier_py_group *self, PyObject *arguments,
-			   PyObject *keywords)
-{
-	static char *names[] = { "sockets", "timeout", NULL };
-	int timeout_ms = PIER_TIMEOUT_DEFAULT, error = -1;
-	PyObject *sockets;
-	Py_ssize_t count;
-	int *fds;
-
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|O&:handshake", names,
-					 &sockets, pier_py_timeout, &timeout_ms))
-		return NULL;
-	count = PySequence_Size(sockets);
-	if (count < 0)
-		return NULL;
-	if (count != (Py_ssize_t)self->size)
-		return pier_py_refuse(EINVAL,
-				      "%zd sockets for a group of %u: one by rank", count,
-				      self->size);
-	fds = calloc(self->size, sizeof(*fds));
-	if (!fds)
-		return PyErr_NoMemory();
-	if (find_fds(self, sockets, fds) == 0)
-		error = shake_hands(self, fds, timeout_ms);
-	free(fds);
-	return error ? NULL : Py_NewRef(Py_None);
-}
-
 static PyObject *run_barrier(struct pier_py_group *self,
 			     enum pier_barrier_algorithm algorithm, const uint32_t *ranks,
 			     uint32_t count, int timeout_ms)
@@ -295,7 +179,7 @@ static PyObject *barrier_of(struct pier_py_group *self,
 
 	if (tuple && !ranks)
 		PyErr_NoMemory();
-	while (ranks && i < count && to_uint32(PyTuple_GetItem(tuple, i), &ranks[i]))
+	while (ranks && i < count && pier_py_uint32(PyTuple_GetItem(tuple, i), &ranks[i]))
 		i++;
 	if (ranks && i == count)
 		result = run_barrier(self, algorithm, ranks, (uint32_t)count, timeout_ms);
@@ -328,7 +212,7 @@ static PyObject *get_channel(struct pier_py_group *self, PyObject *argument)
 	PyObject *result = NULL;
 	uint32_t rank;
 
-	if (!to_uint32(argument, &rank) || !pier_py_queue_take(&self->queue, -1))
+	if (!pier_py_uint32(argument, &rank) || !pier_py_queue_take(&self->queue, -1))
 		return NULL;
 	channel = pier_group_channel(self->group, rank);
 	if (channel)
@@ -385,24 +269,6 @@ static PyObject *describe_group(struct pier_py_group *self)
 }
 
 static PyMethodDef group_methods[] = {
-	{ "endpoints", PIER_PY_METHOD(endpoints), METH_NOARGS,
-	  "endpoints($self)\n--\n\n"
-	  "Return the blobs that the other members need: len(result) // size bytes for "
-	  "each\n"
-	  "rank, in their order. With soft0 they have secrets: send them over trusted\n"
-	  "connections only." },
-	{ "connect", PIER_PY_METHOD(connect_group), METH_VARARGS | METH_KEYWORDS,
-	  "connect($self, blobs, timeout=None)\n--\n\n"
-	  "Connect to all other members, which do the same, and wait until all are "
-	  "connected.\n\n"
-	  "blobs: the blob that each rank made for this one, in the order of ranks\n\n"
-	  "Raises TimedOut, ConnectionLost, BadMessage, Invalid: failed_rank names the "
-	  "rank." },
-	{ "handshake", PIER_PY_METHOD(handshake), METH_VARARGS | METH_KEYWORDS,
-	  "handshake($self, sockets, timeout=None)\n--\n\n"
-	  "Exchange blobs over one trusted stream socket for each other rank, and "
-	  "connect.\n\n"
-	  "sockets: by rank; that of this rank is ignored, and may be None" },
 	{ "barrier", PIER_PY_METHOD(barrier), METH_VARARGS | METH_KEYWORDS,
 	  "barrier($self, timeout=None, *, ranks=None, algorithm=None)\n--\n\n"
 	  "Wait until all ranks have reached the barrier.\n\n"
@@ -433,29 +299,18 @@ static PyGetSetDef group_properties[] = {
 	{ NULL },
 };
 
-/* Both tables in one, each ended by an entry without a name. */
-static PyMethodDef *join_methods(void)
-{
-	static PyMethodDef all[16];
-	PyMethodDef *const tables[] = { group_methods, pier_py_group_request_methods };
-	size_t count = 0;
-
-	for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
-		for (PyMethodDef *method = tables[i]; method->ml_name; method++)
-			all[count++] = *method;
-	}
-	return all;
-}
-
 int pier_py_add_group(PyObject *module)
 {
 	static PyTypeObject *group_type;
+	static PyMethodDef methods[16];
+	PyMethodDef *const tables[] = { group_methods, pier_py_group_connect_methods,
+					pier_py_group_request_methods, NULL };
 	PyType_Slot slots[] = {
 		{ Py_tp_doc, "The members of a group, without the ways to find them." },
 		{ Py_tp_new, (void *)new_group },
 		{ Py_tp_dealloc, (void *)delete_group },
 		{ Py_tp_repr, (void *)describe_group },
-		{ Py_tp_methods, join_methods() },
+		{ Py_tp_methods, pier_py_join_methods(tables, methods) },
 		{ Py_tp_getset, group_properties },
 		{ 0, NULL },
 	};

@@ -16,7 +16,8 @@ struct pier_py_group {
 
 int pier_py_add_group(PyObject *module);
 
-/** The methods exchange(), scatter() and gather(): group_requests.c. */
+/* Methods, by file. */
+extern PyMethodDef pier_py_group_connect_methods[];
 extern PyMethodDef pier_py_group_request_methods[];
 
 #endif

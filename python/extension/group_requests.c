@@ -67,19 +67,10 @@ static int set_remote(PyObject *object, struct pier_group_request *request)
 
 static int set_immediate(PyObject *object, struct pier_group_request *request)
 {
-	unsigned long long number;
+	int found = pier_py_optional_uint32(object, &request->immediate);
 
-	if (!object || object == Py_None)
-		return 0;
-	if (!pier_py_uint64(object, &number))
-		return -1;
-	if (number > UINT32_MAX) {
-		PyErr_SetString(PyExc_OverflowError, "immediate has more than 32 bits");
-		return -1;
-	}
-	request->has_immediate = true;
-	request->immediate = (uint32_t)number;
-	return 0;
+	request->has_immediate = found > 0;
+	return found;
 }
 
 static int add_request(struct requests *requests, PyObject *object,
@@ -94,8 +85,8 @@ static int add_request(struct requests *requests, PyObject *object,
 		PyErr_Format(PyExc_TypeError, "not a GroupRequest: %R", object);
 		return -1;
 	}
-	if (!PyArg_ParseTuple(object, "IO|OOO:GroupRequest", &request->rank, &local,
-			      &remote, &opcode, &immediate) ||
+	if (!PyArg_ParseTuple(object, "O&O|OOO:GroupRequest", pier_py_uint32,
+			      &request->rank, &local, &remote, &opcode, &immediate) ||
 	    find_opcode(opcode, usual, &request->opcode) < 0 ||
 	    set_remote(remote, request) < 0 || set_immediate(immediate, request) < 0)
 		return -1;

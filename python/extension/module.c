@@ -75,6 +75,38 @@ int pier_py_uint64(PyObject *object, void *number)
 	return 1;
 }
 
+int pier_py_uint32(PyObject *object, void *number)
+{
+	unsigned long long value;
+
+	if (!pier_py_uint64(object, &value))
+		return 0;
+	if (value > UINT32_MAX) {
+		PyErr_Format(PyExc_OverflowError, "%R has more than 32 bits", object);
+		return 0;
+	}
+	*(uint32_t *)number = (uint32_t)value;
+	return 1;
+}
+
+int pier_py_optional_uint32(PyObject *object, uint32_t *ret_number)
+{
+	if (!object || object == Py_None)
+		return 0;
+	return pier_py_uint32(object, ret_number) ? 1 : -1;
+}
+
+PyMethodDef *pier_py_join_methods(PyMethodDef *const *tables, PyMethodDef *ret_all)
+{
+	PyMethodDef *next = ret_all;
+
+	for (; *tables; tables++) {
+		for (PyMethodDef *method = *tables; method->ml_name; method++)
+			*next++ = *method;
+	}
+	return ret_all;
+}
+
 PyObject *pier_py_enter(PyObject *self, PyObject *unused)
 {
 	(void)unused;

@@ -148,7 +148,7 @@ static PyObject *run_request(struct pier_py_channel *channel, struct request *re
 static bool take_objects(struct request *request, PyObject *local, PyObject *remote,
 			 PyObject *immediate)
 {
-	unsigned long number = 0;
+	int found;
 
 	request->local.list = request->local.few;
 	if (remote && remote != Py_None) {
@@ -156,17 +156,10 @@ static bool take_objects(struct request *request, PyObject *local, PyObject *rem
 		if (!request->remote)
 			return false;
 	}
-	if (immediate && immediate != Py_None) {
-		request->has_immediate = true;
-		number = PyLong_AsUnsignedLong(immediate);
-		if (number == (unsigned long)-1 && PyErr_Occurred())
-			return false;
-	}
-	if (number > UINT32_MAX) {
-		PyErr_SetString(PyExc_OverflowError, "immediate has more than 32 bits");
+	found = pier_py_optional_uint32(immediate, &request->immediate);
+	if (found < 0)
 		return false;
-	}
-	request->immediate = (uint32_t)number;
+	request->has_immediate = found;
 	return pier_py_local_make(local, is_scatter(request->opcode), &request->local) ==
 	       0;
 }

@@ -14,7 +14,8 @@ uint32_t pier_py_queues_sort(struct pier_py_queue **queues, uint32_t count)
 {
 	uint32_t kept = 0;
 
-	qsort(queues, count, sizeof(*queues), compare_queues);
+	if (count)
+		qsort(queues, count, sizeof(*queues), compare_queues);
 	for (uint32_t i = 0; i < count; i++) {
 		if (kept == 0 || queues[i] != queues[kept - 1])
 			queues[kept++] = queues[i];

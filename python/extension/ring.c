@@ -36,15 +36,13 @@ static bool make_buffer(struct pier_py_ring *self, PyObject *memory)
 /* pd.register(buffer, access=LOCAL_WRITE, policy=policy) */
 static bool register_buffer(struct pier_py_ring *self, PyObject *pd, const char *policy)
 {
-	PyObject *method = PyObject_GetAttrString(pd, "register");
 	PyObject *arguments = Py_BuildValue("(O)", (PyObject *)self->buffer);
 	PyObject *keywords = Py_BuildValue("{siss}", "access", PIER_ACCESS_LOCAL_WRITE,
 					   "policy", policy);
 
-	if (method && arguments && keywords)
-		self->region = (struct pier_py_region *)PyObject_Call(method, arguments,
-								      keywords);
-	Py_XDECREF(method);
+	if (arguments && keywords)
+		self->region = (struct pier_py_region *)pier_py_region_register(
+			(struct pier_py_pd *)pd, arguments, keywords);
 	Py_XDECREF(arguments);
 	Py_XDECREF(keywords);
 	return self->region;

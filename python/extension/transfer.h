@@ -23,7 +23,25 @@ int pier_py_add_transfer(PyObject *module);
  */
 int pier_py_transfer_drive(struct pier_py_transfer *self, int64_t timeout_ms);
 
-/** The method __init__ of the class, in transfer_new.c. */
+/**
+ * Release what a transfer that has ended does not use any more. Keeps an exception. With
+ * the lock of the transfer.
+ */
+void pier_py_transfer_settle(struct pier_py_transfer *self);
+
+/**
+ * Cancel a transfer, and wait for the chunks in flight until its rails stall. With the
+ * lock of the transfer. Returns 0, or -1 with an exception.
+ */
+int pier_py_transfer_end(struct pier_py_transfer *self);
+
+/**
+ * Destroy a transfer that nobody has any more: chunks that do not complete soon are
+ * stopped with their channels. With the locks of the rails.
+ */
+void pier_py_transfer_abandon(struct pier_py_transfer *self);
+
+/** The constructor of the class. */
 PyObject *pier_py_transfer_new(PyTypeObject *type, PyObject *arguments,
 			       PyObject *keywords);
 

@@ -61,24 +61,16 @@ static int set_direction(const char *direction, struct pier_transfer_attr *attr)
 
 static int set_numbers(const struct arguments *parsed, struct pier_transfer_attr *attr)
 {
-	unsigned long long number;
+	unsigned long long length;
+	int notify = pier_py_optional_uint32(parsed->notify, &attr->immediate);
 
-	if (parsed->length && parsed->length != Py_None) {
-		if (!pier_py_uint64(parsed->length, &number))
-			return -1;
-		attr->length = number;
-	}
-	if (parsed->notify && parsed->notify != Py_None) {
-		if (!pier_py_uint64(parsed->notify, &number))
-			return -1;
-		if (number > UINT32_MAX) {
-			PyErr_SetString(PyExc_OverflowError,
-					"notify has more than 32 bits");
-			return -1;
-		}
+	if (notify > 0)
 		attr->flags |= PIER_TRANSFER_NOTIFY;
-		attr->immediate = (uint32_t)number;
-	}
+	if (notify < 0 || !parsed->length || parsed->length == Py_None)
+		return notify < 0 ? -1 : 0;
+	if (!pier_py_uint64(parsed->length, &length))
+		return -1;
+	attr->length = length;
 	return 0;
 }
 

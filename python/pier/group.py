@@ -174,17 +174,19 @@ class _PMIx:
         if status != self.pmix.PMIX_SUCCESS:
             raise _pier.BadMessage(errno.EPROTO, "PMIx: %s: %s" % (step, self.client.error_string(status)))
 
-    def get(self, rank: int, key: str, deadline: float) -> Any:
-        seconds = max(1, round(deadline - time.monotonic()))
-        timeout = {"key": self.pmix.PMIX_TIMEOUT, "value": seconds, "val_type": self.pmix.PMIX_INT}
-        status, value = self.client.get({"nspace": self.nspace, "rank": rank}, key, [timeout])
+    def get(self, rank: int, key: str, deadline: float | None = None) -> Any:
+        info = []
+        if deadline is not None:
+            seconds = max(1, round(deadline - time.monotonic()))
+            info = [{"key": self.pmix.PMIX_TIMEOUT, "value": seconds, "val_type": self.pmix.PMIX_INT}]
+        status, value = self.client.get({"nspace": self.nspace, "rank": rank}, key, info)
         if status == self.pmix.PMIX_ERR_TIMEOUT:
             raise _rendezvous.timed_out("PMIx: rank %d did not come in time" % rank)
         self.check(status, "get() of %s of rank %d" % (key, rank))
         return value["value"]
 
     def size(self) -> int:
-        return int(self.get(self.pmix.PMIX_RANK_WILDCARD, self.pmix.PMIX_JOB_SIZE.decode(), time.monotonic() + 10))
+        return int(self.get(self.pmix.PMIX_RANK_WILDCARD, self.pmix.PMIX_JOB_SIZE.decode()))
 
     def exchange(self, blobs: bytes, deadline: float) -> bytes:
         """get() waits until the other process has committed the key, so no fence is needed."""

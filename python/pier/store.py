@@ -33,6 +33,7 @@ _SET, _GET, _CHECK, _DELETE = range(1, 5)
 _FOUND, _ABSENT, _REFUSED = range(3)
 _MOST_KEY, _MOST_VALUE = 1 << 10, 1 << 20  # bytes
 _MOST_BYTES, _MOST_CLIENTS = 64 << 20, 4096  # of a server
+_CLOSE_SECONDS = 5.0
 _FRAME_SECONDS = 30.0  # for the rest of a message that has begun
 
 
@@ -90,12 +91,23 @@ class _Server(socketserver.ThreadingTCPServer):
         self.values: dict[bytes, bytes] = {}
         self.bytes = 0
         self.clients: set[socket.socket] = set()
-        self.lock = threading.Lock()
+        self.lock = threading.Condition()
         super().__init__(address, _Handler)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         with self.lock:
             return len(self.clients) < _MOST_CLIENTS
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self.lock:
+            self.clients.add(request)
+        super().process_request(request, client_address)
+
+    def close_request(self, request: Any) -> None:
+        super().close_request(request)
+        with self.lock:
+            self.clients.discard(request)
+            self.lock.notify_all()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that is gone or hostile concerns no other."""
@@ -126,6 +138,8 @@ class _Server(socketserver.ThreadingTCPServer):
                     client.shutdown(socket.SHUT_RDWR)
                 except OSError:
                     pass  # gone already
+            # Their threads close their sockets.
+            self.lock.wait_for(lambda: not self.clients, _CLOSE_SECONDS)
 
 
 class _Handler(socketserver.BaseRequestHandler):
@@ -133,17 +147,11 @@ class _Handler(socketserver.BaseRequestHandler):
     request: socket.socket
 
     def handle(self) -> None:
-        with self.server.lock:
-            self.server.clients.add(self.request)
-        try:
-            self.request.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self.authenticate(time.monotonic() + _FRAME_SECONDS):
-                while True:
-                    self.answer()
-        finally:
-            with self.server.lock:
-                self.server.clients.discard(self.request)
+        self.request.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.authenticate(time.monotonic() + _FRAME_SECONDS):
+            while True:
+                self.answer()
 
     def authenticate(self, deadline: float) -> bool:
         ours = os.urandom(_CHALLENGE)

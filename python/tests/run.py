@@ -5,8 +5,9 @@
     run.py pypi|debian FILE
 
 pypi: a virtual environment with the packages of requirements.txt, kept in build/python-venv.
-Without PyPI, the system's interpreter alone: cases that need a module then skip themselves. debian: the system's interpreter, whose packages
-python3-torch, python3-mpi4py and python3-pmix are older, and need an older NumPy.
+Without PyPI, the system's interpreter alone: cases that need a module then skip themselves.
+debian: the system's interpreter, whose packages python3-torch, python3-mpi4py and
+python3-pmix are older, and need an older NumPy.
 
 PIER_TEST_PRELOAD is a sanitizer's library, which must come before the interpreter's. Leaks then
 are failures if the extension made them: CPython frees not all of its own memory at its end.

@@ -292,8 +292,9 @@ class Consumer(Case):
         for changes, error in (({"strides": (48, 4)}, pier.Invalid), ({"data": (address, True)}, pier.AccessDenied),
                                ({"typestr": "f"}, pier.Invalid), ({"typestr": 3}, TypeError),
                                ({"data": 5}, TypeError), ({"data": (-1, False)}, OverflowError),
-                               ({"shape": 4}, TypeError), ({"shape": (1,) * 65}, pier.Invalid), ({"mask": 1}, pier.NotSupported),
-                               ({"strides": (4,)}, IndexError), ({"shape": (1 << 62, 4)}, pier.Invalid)):
+                               ({"shape": 4}, TypeError), ({"shape": (1,) * 65}, pier.Invalid),
+                               ({"mask": 1}, pier.NotSupported), ({"strides": (4,)}, IndexError),
+                               ({"shape": (1 << 62, 4)}, pier.Invalid)):
             with self.subTest(changes):
                 self.assertRaises(error, self.pd.register, Array(**changes))
 
@@ -401,7 +402,8 @@ class Ending(unittest.TestCase):
     def check_script(self, script):
         done = subprocess.run([sys.executable, "-B", "-c", self.PREAMBLE + textwrap.dedent(script)], text=True,
                               # CPython ends with leaks of its own.
-                              env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "LSAN_OPTIONS": "detect_leaks=0"},
+                              env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path),
+                                                "LSAN_OPTIONS": "detect_leaks=0"},
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE)
         self.assertEqual((done.returncode, done.stdout), (0, ""))
 

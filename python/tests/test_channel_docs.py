@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The examples of docs/python-channels.md, run in their order."""
 
+import array
 import asyncio
 import pathlib
 import re
@@ -30,9 +31,9 @@ def examples():
 class Examples(unittest.TestCase):
     def test_examples(self):
         blocks = examples()
-        self.assertEqual(list(blocks), ["Two processes", "Event loops", "Transfers", "Groups"])
+        self.assertEqual(list(blocks), ["Two processes", "Event loops", "Transfers", "Rings", "Groups"])
         near, far = socket.socketpair()
-        names = {"pier": pier, "sock": near}
+        names = {"array": array, "pier": pier, "sock": near}
         peer = subprocess.Popen([sys.executable, str(HERE / "channels.py"), str(far.fileno()), str(1 << 20)],
                                 pass_fds=[far.fileno()])
         far.close()
@@ -44,9 +45,12 @@ class Examples(unittest.TestCase):
             self.check_event_loops(blocks["Event loops"], names)
             exec(blocks["Transfers"], names)
             self.assertTrue(names["transfer"].status.ended)
+            exec(blocks["Rings"], names)
+            self.assertEqual(memoryview(names["batch"]).shape, (64, 4096))
+            names.pop("batch"), names.pop("slot")
             exec(blocks["Groups"], {"pier": pier})
         finally:
-            for name in ("transfer", "channel", "region", "pd"):
+            for name in ("transfer", "ring", "channel", "region", "pd"):
                 if name in names:
                     names[name].close()
             near.close()

@@ -40,7 +40,8 @@ class Spdl(serving.Case):
 
     def test_every_sample_arrives_in_the_order_of_the_loader(self):
         source = self.source()
-        # A second process may continue from a copy: it has no connections.
+        next(iter(source))
+        # The process of the pipeline gets a copy, which makes connections of its own.
         source = pickle.loads(pickle.dumps(source))
         self.addCleanup(source.close)
         for epoch in range(2):
@@ -69,6 +70,12 @@ class Spdl(serving.Case):
         del pipeline
         source.close()
         self.wait_for(lambda: threading.active_count() <= threads, "threads are left")
+
+    def test_stage_releases_the_batch(self):
+        batch = next(iter(self.source()))
+        views = pier.data.spdl.Fields("cls", "bin")(batch)
+        self.assertFalse(batch.is_held)
+        self.assertEqual([bytes(body) for _, body in views], [self.contents[n][1] for n in batch.samples])
 
     def test_unknown_field(self):
         source = self.source()

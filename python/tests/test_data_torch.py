@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """pier.data.torch: a DataLoader of PyTorch over servers, with workers and without."""
 
+import pickle
 import unittest
 
 import serving
@@ -28,6 +29,10 @@ class Torch(serving.Case):
         dataset = BatchDataset([self.serve().url], 8, seed=SEED, **options)
         self.addCleanup(dataset.close)
         return dataset
+
+    def check_equal(self, found, expected):
+        self.assertEqual([sample for sample, _ in found], [sample for sample, _ in expected])
+        self.assertTrue(found == expected)
 
     def check_samples(self, found):
         self.assertEqual(sorted(sample for sample, _ in found), list(range(self.COUNT)))
@@ -71,12 +76,12 @@ class Torch(serving.Case):
     def test_epochs_differ_and_can_be_set(self):
         dataset = self.dataset(transform=contents_of)
         epochs = [[sample for batch in dataset for sample in batch] for _ in range(2)]
-        self.assertNotEqual(*epochs)
+        self.assertFalse(epochs[0] == epochs[1])
         dataset.set_epoch(0)
-        self.assertEqual([sample for batch in dataset for sample in batch], epochs[0])
+        self.check_equal([sample for batch in dataset for sample in batch], epochs[0])
         dataset.set_epoch(1)
         loader = DataLoader(dataset, batch_size=None, num_workers=1)
-        self.assertEqual([tuple(sample) for batch in loader for sample in batch], epochs[1])
+        self.check_equal([tuple(sample) for batch in loader for sample in batch], epochs[1])
 
     def test_state_continues_exactly(self):
         dataset = self.dataset(transform=contents_of)
@@ -89,7 +94,15 @@ class Torch(serving.Case):
         self.addCleanup(other.close)
         other.load_state_dict(state)
         self.assertEqual(other.state_dict(), state)
-        self.assertEqual(first + [sample for batch in other for sample in batch], whole)
+        self.check_equal(first + [sample for batch in other for sample in batch], whole)
+
+    def test_copy_makes_connections_of_its_own(self):
+        dataset = self.dataset(transform=contents_of)
+        next(iter(dataset))
+        copy = pickle.loads(pickle.dumps(dataset))
+        self.addCleanup(copy.close)
+        dataset.close()
+        self.check_samples([sample for batch in copy for sample in batch])
 
     def test_worker_does_not_use_the_loader_of_its_parent(self):
         dataset = self.dataset(transform=contents_of)

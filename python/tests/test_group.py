@@ -163,7 +163,7 @@ class Calls(GroupCase):
         self.assertEqual(run_members(*[lambda group=group: member(group) for group in self.groups]), [3, 3, 3])
 
     def test_barrier_names_the_missing_rank(self):
-        results = run_members(*[lambda group=group: group.barrier(0.1, algorithm="central")
+        results = run_members(*[lambda group=group: group.barrier(2.0, algorithm="central")
                                 for group in self.groups[:2]])
         self.assertIsInstance(results[0], pier.TimedOut)
         self.assertEqual(self.groups[0].failed_rank, 2)
@@ -243,7 +243,7 @@ class Stores(GroupCase):
     def test_missing_ranks_are_named(self):
         store = CheckingStore()
         results = run_members(*[
-            lambda rank=rank: pier.Group.from_store(store, rank, 5, pd=self.pd, timeout=0.3) for rank in (0, 1, 3)])
+            lambda rank=rank: pier.Group.from_store(store, rank, 5, pd=self.pd, timeout=2.0) for rank in (0, 1, 3)])
         for result in results:
             self.assertIsInstance(result, pier.TimedOut)
             self.assertIn("ranks 2, 4 of 5 did not come in time", str(result))
@@ -335,7 +335,8 @@ class TCPStores(GroupCase):
         client = self.client(server)
         threading.Timer(0.05, server.set, ("later", b"1")).start()
         self.assertEqual(client.get("later"), b"1")
-        impatient = self.client(server, timeout=0.05)
+        impatient = self.client(server)
+        impatient.timeout = 1.0
         with self.assertRaisesRegex(pier.TimedOut, "'never'"):
             impatient.get("never")
         self.assertTrue(impatient.check(["later"]))

@@ -69,10 +69,11 @@ class FaultTest(serving.Case):
         self.assertEqual(self.read_with(loader, 9, replace), self.expected(epoch=1))
 
     def test_urls_that_cannot_be_found_are_no_harm(self):
-        servers = [self.serve()]
+        servers, asked = [self.serve()], threading.Event()
 
         def urls():
             if not servers:
+                asked.set()
                 raise LookupError("none")
             return [server.url for server in servers]
 
@@ -81,7 +82,9 @@ class FaultTest(serving.Case):
 
         def replace():
             servers.pop().kill()
-            threading.Timer(0.5, lambda: servers.append(self.serve())).start()
+            thread = threading.Thread(target=lambda: asked.wait(serving.PATIENCE) and servers.append(self.serve()))
+            thread.start()
+            self.addCleanup(thread.join)
 
         self.assertEqual(self.read_with(loader, 9, replace), self.expected())
 

@@ -118,8 +118,9 @@ class Fills(RingCase):
                                 ({"slot_size": 2 ** 63}, pier.OutOfRange)):
             with self.assertRaises(error, msg=keywords):
                 pier.Ring(self.pd, **keywords)
-        with self.assertRaises((TypeError, AttributeError)):
-            pier.Ring(self.device)
+        for wrong in (self.device, None, self.source):
+            with self.assertRaises(TypeError):
+                pier.Ring(wrong)
 
     def test_slots_can_be_in_a_given_buffer(self):
         buffer = self.buffer(2 * SLOT)

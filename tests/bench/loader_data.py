@@ -32,7 +32,6 @@ def sample_shape(number):
 def make_dataset(folder):
     """Shards of WebDataset, SAMPLES in all, and ranges.json: [shard, offset, length] of each."""
     folder = pathlib.Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     pattern, ranges = make_pattern(), []
     for shard in range(SHARDS):
         path = folder / f"shard-{shard:06}.tar"
@@ -74,11 +73,3 @@ class Checker:
     def check(self, number, address):
         if memcmp(address, *self.expected[number]):
             raise SystemExit(f"sample {number} arrived with wrong bytes")
-
-
-def read_into_cache(path):
-    """Have a file in the page cache."""
-    with open(path, "rb", buffering=0) as file:
-        buffer = bytearray(1 << 20)
-        while file.readinto(buffer):
-            pass

@@ -108,10 +108,11 @@ class CrossBuild(Build):
     """For the guest with another processor, whose libraries it links with.
 
     Without C++: Debian's cross compiler for it comes with headers that hide the guest's.
+    Without Python, whose headers the guest does not have.
     """
 
     def __init__(self, name, prepare, cross_file):
-        super().__init__(name, "gcc", "-Dwerror=true", "-Dnixl=disabled",
+        super().__init__(name, "gcc", "-Dwerror=true", "-Dnixl=disabled", "-Dpython=disabled",
                          "--cross-file=%s" % cross_file)
         self.prepare = prepare
 

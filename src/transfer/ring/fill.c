@@ -203,7 +203,6 @@ static int check_item(const struct pier_ring *ring, const struct pier_ring_item 
 		      uint32_t number, uint32_t source_count)
 {
 	const struct pier_ring_read *read = &item->read;
-	uint64_t end;
 
 	if (!pier_range_fits(read->offset, read->length, ring->attr.slot_size))
 		return pier_fail(ERANGE,
@@ -216,11 +215,6 @@ static int check_item(const struct pier_ring *ring, const struct pier_ring_item 
 	if (read->source >= source_count)
 		return pier_fail(ERANGE, "read %u of a fill: source %u of %u", number,
 				 read->source, source_count);
-	if (!pier_add_u64(read->remote_offset, read->length, &end))
-		return pier_fail(ERANGE,
-				 "read %u of a fill: remote offset %" PRIu64
-				 " and length %u exceed 64 bits",
-				 number, read->remote_offset, read->length);
 	return 0;
 }
 

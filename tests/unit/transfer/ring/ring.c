@@ -94,6 +94,7 @@ static void expect_next(uint32_t number)
 {
 	expect_result(pier_ring_next(ring, PATIENT, &slot), 1);
 	assert_int_equal(slot.number, number);
+	assert_int_equal(slot.missing, 0);
 	expect_ok(pier_ring_release(ring, &slot));
 }
 
@@ -327,6 +328,38 @@ static void fails_if_others_fill_the_queue(void **state)
 	expect_next(0);
 }
 
+/* Requests of others complete, and nobody asks for their results yet. */
+static void waits_for_others(void **state)
+{
+	struct pier_scatter element = { 0x10000, 1, 0x11 };
+	struct pier_work works[8 * DEPTH];
+	int count = 0;
+
+	(void)state;
+	for (int i = 0; i < DEPTH; i++)
+		expect_ok(pier_post_read(channel, &element, 1, &target, &works[count++]));
+	expect_ok(begin_reads(4, 0));
+	assert_int_equal(fake.sends, DEPTH);
+	complete(DEPTH, IBV_WC_SUCCESS);
+	expect_result(pier_ring_progress(ring), 0);
+	assert_int_equal(fake.sends, 4);
+	complete(4, IBV_WC_SUCCESS);
+	expect_next(0);
+	/* The queue is empty, but keeps as many results as it can. */
+	while (pier_post_read(channel, &element, 1, &target, &works[count]) == 0) {
+		complete(1, IBV_WC_SUCCESS);
+		assert_in_range(++count, 0, 8 * DEPTH - 1);
+	}
+	expect_ok(begin_reads(4, 0));
+	expect_result(pier_ring_next(ring, BRIEF, &slot), 0);
+	assert_int_equal(fake.sends, 0);
+	while (count > 0)
+		expect_result(pier_work_poll(channel, works[--count], NULL), 1);
+	expect_result(pier_ring_progress(ring), 0);
+	complete(4, IBV_WC_SUCCESS);
+	expect_next(1);
+}
+
 /* What was posted arrives, and the channel still works. */
 static void fails_if_posting_fails(void **state)
 {
@@ -405,6 +438,7 @@ int main(void)
 		ring_test(timeouts_stop_nothing),
 		ring_test(stops_a_channel_that_stalls),
 		ring_test(fails_if_others_fill_the_queue),
+		ring_test(waits_for_others),
 		ring_test(fails_if_posting_fails),
 		ring_test(stops_if_the_device_takes_half_a_chunk),
 		ring_test(stops_if_polling_fails),
