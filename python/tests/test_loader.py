@@ -6,6 +6,7 @@ import gc
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import textwrap
@@ -315,17 +316,26 @@ class LoaderTest(serving.Case):
 
     def test_child_of_fork_ends_without_touching_the_loader(self):
         script = """if True:
-            import os, sys
+            import faulthandler, os, signal, sys
             from pier.data import Loader
+            faulthandler.register(signal.SIGUSR1, all_threads=True)
             with Loader(sys.argv[1], 7, device="soft0") as loader:
                 batch = next(iter(loader))
                 if not os.fork():
                     sys.exit(0)
                 print(os.wait()[1], sum(len(batch) for batch in loader))
         """
-        result = subprocess.run([sys.executable, "-B", "-W", "ignore", "-c", script, self.server.url],
-                                capture_output=True, text=True, timeout=serving.PATIENCE)
-        self.assertEqual((result.stdout, result.stderr), ("0 94\n", ""))
+        process = subprocess.Popen([sys.executable, "-B", "-W", "ignore", "-c", script, self.server.url],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        # Processes that hang show where.
+        watchdog = threading.Timer(serving.PATIENCE / 2, os.killpg, (process.pid, signal.SIGUSR1))
+        killer = threading.Timer(serving.PATIENCE, os.killpg, (process.pid, signal.SIGKILL))
+        watchdog.start()
+        killer.start()
+        output = process.communicate()
+        watchdog.cancel()
+        killer.cancel()
+        self.assertEqual(output, ("0 94\n", ""))
 
     def test_corrupted_sample_is_named(self):
         damaged = self.serve("--memory", "file", "--checksums", self.folder / "data")
