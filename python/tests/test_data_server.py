@@ -500,9 +500,15 @@ class HostileServer(Case):
 
 
 class Program(Case):
-    def start(self, *arguments, **options):
-        return subprocess.Popen([sys.executable, "-m", "pier.data", "serve", *map(str, arguments)], text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+    def start(self, *arguments):
+        """A server, which ends with the case, and does not inherit a SIGINT that is ignored."""
+        program = subprocess.Popen([sys.executable, "-m", "pier.data", "serve", *map(str, arguments)], text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+        watchdog = threading.Timer(2 * PATIENCE, program.kill)
+        watchdog.start()
+        self.addCleanup(watchdog.cancel)
+        return program
 
     def test_program_serves_until_a_signal(self):
         path = self.archive()
