@@ -78,6 +78,10 @@ class Cluster(serving.Case):
         self.addCleanup(loaders.stop)
         return loaders
 
+    def remove_node(self, node):
+        if node in self.cluster.worker_nodes:
+            self.cluster.remove_node(node)
+
     def test_servers_are_placed_on_nodes_and_found_by_name(self):
         servers = self.start_servers("found")
         urls = pier.data.ray.server_urls("found")
@@ -145,9 +149,11 @@ class Cluster(serving.Case):
         self.assertEqual(sorted(sum(first + rest, [])), list(range(self.COUNT)))
 
     def test_node_that_dies(self):
-        spare = self.cluster.add_node(num_cpus=2, object_store_memory=STORE, resources={"spare": 1})
-        self.addCleanup(self.cluster.remove_node, spare)
-        node = self.cluster.add_node(num_cpus=2, object_store_memory=STORE, resources={"spare": 1})
+        nodes = {}
+        for _ in range(2):
+            node = self.cluster.add_node(num_cpus=2, object_store_memory=STORE, resources={"spare": 1})
+            self.addCleanup(self.remove_node, node)
+            nodes[node.node_id] = node
         servers = pier.data.ray.start_servers("moved", [self.folder / "data"], resources={"spare": 1})
         self.addCleanup(servers.stop)
         loader, = self.start_loaders("moved", 1, resources={"data": 1})
@@ -155,9 +161,7 @@ class Cluster(serving.Case):
         loader, = self.start_loaders("moved", 1, resources={"data": 1})
         first, state = ray.get(loader.run.remote(samples_of, None, 3))
         place = ray.get(servers[0].node.remote())
-        if place == spare.node_id:
-            spare, node = node, spare
-        self.cluster.remove_node(node)
+        self.remove_node(nodes[place])
         rest, _ = ray.get(loader.run.remote(samples_of, state))
         self.assertEqual(first + rest, whole)
         self.assertNotEqual(ray.get(servers[0].node.remote()), place)
