@@ -63,11 +63,11 @@ static PyObject *query_port(struct pier_py_device *self, PyObject *arguments,
 	static const char *const layers[] = { "unspecified", "infiniband", "ethernet" };
 	static char *names[] = { "number", NULL };
 	struct pier_port_attr port;
-	unsigned int number = 1;
+	uint32_t number = 1;
 	int error;
 
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|I:port", names,
-					 &number) ||
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O&:port", names,
+					 pier_py_uint32, &number) ||
 	    !pier_py_use_begin(&self->use, NAME))
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS

@@ -84,11 +84,11 @@ static PyObject *new_ring(PyTypeObject *type, PyObject *arguments, PyObject *key
 		return NULL;
 	pier_ring_attr_init(&self->attr);
 	slot_size = self->attr.slot_size;
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$IO&OsO&O&:Ring", names,
-					 &pd, &self->attr.slots, pier_py_uint64,
-					 &slot_size, &memory, &policy, pier_py_deadline,
-					 &self->attr.timeout_ms, pier_py_timeout,
-					 &self->attr.stall_ms))
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$O&O&OsO&O&:Ring", names,
+					 &pd, pier_py_uint32, &self->attr.slots,
+					 pier_py_uint64, &slot_size, &memory, &policy,
+					 pier_py_deadline, &self->attr.timeout_ms,
+					 pier_py_timeout, &self->attr.stall_ms))
 		goto free_ring;
 	self->attr.slot_size = slot_size;
 	memory = memory ? Py_NewRef(memory) : PyUnicode_FromString("host");

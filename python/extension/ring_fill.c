@@ -129,11 +129,11 @@ static PyObject *retry(struct pier_py_ring *self, PyObject *arguments, PyObject 
 	struct pier_py_sources *sources;
 	PyThreadState *state;
 	PyObject *second;
-	unsigned int number;
+	uint32_t number;
 	int error;
 
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "IO:retry", names, &number,
-					 &second))
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O&O:retry", names,
+					 pier_py_uint32, &number, &second))
 		return NULL;
 	sources = check_sources(second);
 	if (!sources || !pier_py_ring_take(self, sources))

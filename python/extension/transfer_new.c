@@ -12,7 +12,7 @@ struct arguments {
 	PyObject *rails;
 	const char *direction;
 	PyObject *length;
-	unsigned int chunk, window;
+	uint32_t chunk, window;
 	int stall_ms, timeout_ms;
 	PyObject *notify;
 	int announce, fail_fast;
@@ -33,12 +33,12 @@ static int parse(PyObject *arguments, PyObject *keywords, struct arguments *ret_
 		.timeout_ms = PIER_TIMEOUT_DEFAULT,
 	};
 	return PyArg_ParseTupleAndKeywords(
-		arguments, keywords, "O|$sOIIO&O&OppOO:Transfer", names,
+		arguments, keywords, "O|$sOO&O&O&O&OppOO:Transfer", names,
 		&ret_parsed->rails, &ret_parsed->direction, &ret_parsed->length,
-		&ret_parsed->chunk, &ret_parsed->window, pier_py_timeout,
-		&ret_parsed->stall_ms, pier_py_timeout, &ret_parsed->timeout_ms,
-		&ret_parsed->notify, &ret_parsed->announce, &ret_parsed->fail_fast,
-		&ret_parsed->progress, &ret_parsed->state_object);
+		pier_py_uint32, &ret_parsed->chunk, pier_py_uint32, &ret_parsed->window,
+		pier_py_timeout, &ret_parsed->stall_ms, pier_py_timeout,
+		&ret_parsed->timeout_ms, &ret_parsed->notify, &ret_parsed->announce,
+		&ret_parsed->fail_fast, &ret_parsed->progress, &ret_parsed->state_object);
 }
 
 static int set_direction(const char *direction, struct pier_transfer_attr *attr)

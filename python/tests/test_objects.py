@@ -61,6 +61,8 @@ class Devices(Case):
         self.assertEqual(port.link_layer, "ethernet")
         with self.assertRaises(pier.Invalid):
             self.device.port(2)
+        with self.assertRaises(OverflowError):
+            self.device.port((1 << 32) + 1)
 
     def test_device_with_domains_is_busy(self):
         with self.assertRaisesRegex(pier.Busy, "1 protection domain"):

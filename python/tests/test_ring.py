@@ -101,6 +101,8 @@ class Fills(RingCase):
             self.ring.sources([(self.remote, self.remote)])
         with self.assertRaises(TypeError):
             self.ring.sources([self.remote])
+        with self.assertRaises(OverflowError):
+            self.ring.retry(1 << 32, self.sources[0])
         self.assertEqual(self.ring.free, 3)
 
     def test_next_without_a_fill_is_an_error(self):
@@ -118,6 +120,9 @@ class Fills(RingCase):
                                 ({"slot_size": 2 ** 63}, pier.OutOfRange)):
             with self.assertRaises(error, msg=keywords):
                 pier.Ring(self.pd, **keywords)
+        for slots in (-1, 1 << 32, (1 << 32) + 2):
+            with self.assertRaises(OverflowError):
+                pier.Ring(self.pd, slots=slots)
         for wrong in (self.device, None, self.source):
             with self.assertRaises(TypeError):
                 pier.Ring(wrong)

@@ -236,6 +236,9 @@ class Transfers(ChannelCase):
                 call()
         with self.assertRaises(OverflowError):
             pier.Transfer(self.rail(), notify=1 << 32)
+        for keywords in ({"chunk": -1}, {"chunk": 1 << 32}, {"window": -1}, {"window": (1 << 32) + 1}):
+            with self.assertRaises(OverflowError, msg=keywords):
+                pier.Transfer(self.rail(), **keywords)
         transfer = pier.Transfer(self.rail())
         transfer.close()
         with self.assertRaisesRegex(ValueError, "the transfer is closed"):
