@@ -70,7 +70,7 @@ static PyObject *new_channel(PyTypeObject *type, PyObject *arguments, PyObject *
 	PyObject *object, *others = keywords ? PyDict_Copy(keywords) : NULL;
 
 	pier_channel_attr_init(&attr);
-	if (pier_py_channel_attr_take(others, &attr) < 0 ||
+	if (pier_py_channel_attr_take(others, names, &attr) < 0 ||
 	    !PyArg_ParseTupleAndKeywords(arguments, others, "O:Channel", names, &object))
 		goto free_others;
 	pd = pier_py_pd_begin(object);

@@ -219,7 +219,29 @@ static int take_options(PyObject *keywords, struct pier_channel_attr *attr)
 	return text && !error ? 0 : -1;
 }
 
-int pier_py_channel_attr_take(PyObject *keywords, struct pier_channel_attr *attr)
+/* PyArg_ParseTupleAndKeywords() would count the arguments, and not name the wrong one. */
+static int refuse_unknown(PyObject *keywords, char *const *others)
+{
+	PyObject *name, *value;
+	Py_ssize_t position = 0;
+
+	while (keywords && PyDict_Next(keywords, &position, &name, &value)) {
+		char *const *other = others;
+
+		while (*other && PyUnicode_CompareWithASCIIString(name, *other) != 0)
+			other++;
+		if (*other)
+			continue;
+		PyErr_Format(PyExc_TypeError,
+			     "%R is neither a parameter nor a field of ChannelAttributes",
+			     name);
+		return -1;
+	}
+	return 0;
+}
+
+int pier_py_channel_attr_take(PyObject *keywords, char *const *others,
+			      struct pier_channel_attr *attr)
 {
 	int found = keywords ? take_options(keywords, attr) : 0;
 
@@ -236,7 +258,7 @@ int pier_py_channel_attr_take(PyObject *keywords, struct pier_channel_attr *attr
 			found = -1;
 		Py_DECREF(value);
 	}
-	return found < 0 ? -1 : 0;
+	return found < 0 ? -1 : refuse_unknown(keywords, others);
 }
 
 static PyObject *attribute_object(const struct attribute *attribute,

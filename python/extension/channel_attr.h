@@ -8,10 +8,12 @@
  * Set attributes from the keywords of a constructor.
  *
  * keywords  a dict or NULL. Those that are attributes are removed from it
+ * others    the names of the other parameters, ended by NULL: they remain
  *
  * Returns 0, or -1 with TypeError, OverflowError or ValueError.
  */
-int pier_py_channel_attr_take(PyObject *keywords, struct pier_channel_attr *attr);
+int pier_py_channel_attr_take(PyObject *keywords, char *const *others,
+			      struct pier_channel_attr *attr);
 
 /** Make a ChannelAttributes. NULL: raised. */
 PyObject *pier_py_channel_attr_record(const struct pier_channel_attr *attr);

@@ -90,13 +90,14 @@ static PyObject *unwatch(struct pier_py_channel *self, PyObject *wake)
 /* The attributes of these two names, converted as those of a new channel. */
 static int take_waiting(PyObject *waiting, PyObject *spin, struct pier_channel_attr *attr)
 {
+	static char *names[] = { NULL };
 	PyObject *keywords = PyDict_New();
 	int result = keywords ? PyDict_SetItemString(keywords, "waiting", waiting) : -1;
 
 	if (result == 0 && spin)
 		result = PyDict_SetItemString(keywords, "spin", spin);
 	if (result == 0)
-		result = pier_py_channel_attr_take(keywords, attr);
+		result = pier_py_channel_attr_take(keywords, names, attr);
 	Py_XDECREF(keywords);
 	return result;
 }

@@ -74,7 +74,7 @@ static PyObject *new_group(PyTypeObject *type, PyObject *arguments, PyObject *ke
 	pier_channel_attr_init(&channel);
 	pier_group_attr_init(&attr);
 	attr.channel = &channel;
-	if (pier_py_channel_attr_take(others, &channel) < 0 ||
+	if (pier_py_channel_attr_take(others, names, &channel) < 0 ||
 	    !PyArg_ParseTupleAndKeywords(arguments, others, "OO&O&|$s:Group", names,
 					 &object, pier_py_uint32, &rank, pier_py_uint32,
 					 &size, &barrier) ||

@@ -188,6 +188,12 @@ class Arguments(ChannelCase):
                 call()
         self.assertTrue(self.near.connected)
 
+    def test_unknown_attribute_is_named(self):
+        for call in (lambda: pier.Channel(self.pd, max_sendwr=1), lambda: pier.Group(self.pd, 0, 1, max_sendwr=1),
+                     lambda: pier.Group(self.pd, 0, 1, barrier="dissemination", max_sendwr=1)):
+            with self.assertRaisesRegex(TypeError, "'max_sendwr' is neither"):
+                call()
+
     def test_wrong_values(self):
         remote = self.far_region.remote
         for call in (lambda: self.near.write(self.near_region, remote, timeout=-1),
