@@ -116,6 +116,13 @@ class LoaderTest(serving.Case):
                     loader.load_state_dict({**state, **wrong})
             self.assertEqual(self.read(loader), self.expected())
 
+    def test_numbers_out_of_range_are_named(self):
+        for name, numbers in (("batch_size", (0, -1, 1 << 40)), ("slots", (0, -1, 1 << 32)), ("align", (0, -1)),
+                              ("timeout", (0, -1, float("inf"), float("nan"))), ("world", (0,)), ("rank", (1,))):
+            for number in numbers:
+                with self.assertRaisesRegex(ValueError, "^%s is %s: it must be" % (name, number)):
+                    self.load(**{name: number})
+
     def test_ranks_share_each_sample_once(self):
         for drop_last in (False, True):
             samples = []

@@ -24,6 +24,8 @@ from .replicas import Replicas, Urls
 _STATE_VERSION = 1
 _PAGE = 4096
 _LARGEST_SLOT = 1 << 48
+# That the extension can count, in seconds.
+_LONGEST_TIMEOUT = ((1 << 31) - 1) // 1000
 # Reads on a channel at once; the others follow as these complete.
 _SEND_QUEUE = 1024
 
@@ -75,6 +77,10 @@ class Loader:
         Raises the error of connect() if no server answers; errors of ProtectionDomain and Ring; ValueError if a
         number is out of range, or two servers serve different data.
         """
+        for name, number, most in (("batch_size", batch_size, 1 << 31), ("slots", slots, (1 << 32) - 1),
+                                   ("align", align, 1 << 62), ("timeout", timeout, _LONGEST_TIMEOUT)):
+            if not 0 < number <= most:
+                raise ValueError("%s is %s: it must be more than 0, and at most %d" % (name, number, most))
         self._timeout, self._process, self._closed = timeout, os.getpid(), False
         self._lock, self._count_lock = threading.Lock(), threading.Lock()
         self._counts: collections.Counter[str] = collections.Counter()
