@@ -183,8 +183,9 @@ class Serving(Case):
             connect("pier://" + host).close()
             for url in ("http://t@h:1", "pier://t@h", "t@h:1", "", "pier://t@:1", "pier://t@h:99999", "pier://t@[::1",
                         "pier://t@h:1/a.tar"):
-                with self.assertRaisesRegex(pier.Invalid, "is not the URL"):
+                with self.assertRaisesRegex(pier.Invalid, "is not the URL") as caught:
                     connect(url)
+                self.assertNotIn("t@", caught.exception.strerror)
             self.wait_for(lambda: server.clients == 0, "clients are left")
 
     def test_token_of_the_environment_is_not_shown(self):

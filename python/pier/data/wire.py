@@ -200,5 +200,5 @@ def parse_url(url: str) -> tuple[str, str, int]:
 
 def without_token(url: str) -> str:
     """Return a URL for logs and sentences."""
-    scheme, separator, rest = url.partition("://")
+    scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
     return scheme + separator + rest.rpartition("@")[2]
