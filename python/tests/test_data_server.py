@@ -524,8 +524,9 @@ class Program(Case):
 
     def test_program_refuses_with_a_sentence(self):
         with self.start(self.folder / "missing") as program:
-            self.assertEqual(program.communicate(timeout=PATIENCE)[0], "")
-            self.assertEqual(program.returncode, 1)
+            output, errors = program.communicate(timeout=PATIENCE)
+            self.assertEqual((output, program.returncode), ("", 1))
+            self.assertEqual(errors, "pier.data: %s/missing: No such file or directory\n" % self.folder)
         with self.start(self.folder) as program:
             self.assertRegex(program.communicate(timeout=PATIENCE)[1], r"\Apier.data: .* nothing to serve\n\Z")
 

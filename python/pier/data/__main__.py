@@ -38,7 +38,9 @@ def main() -> int:
     except KeyboardInterrupt:
         return 0
     except (Error, OSError) as error:
-        print("pier.data: %s" % (error.strerror or error), file=sys.stderr)
+        # Sentences of pier name the file themselves.
+        prefix = "%s: " % error.filename if error.filename else ""
+        print("pier.data: %s%s" % (prefix, error.strerror or error), file=sys.stderr)
         return 1
     return 0
 
