@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 import unittest
+import unittest.mock
 import zlib
 
 import datasets
@@ -169,6 +170,21 @@ class Serving(Case):
                 with self.assertRaisesRegex(pier.Busy, "it has 2 clients, as many as it takes"):
                     connect(server.url)
             self.wait_for(lambda: server.clients == 0, "clients are left")
+            connect(server.url).close()
+
+    def test_client_without_a_thread_is_refused_alone(self):
+        start, failures = threading.Thread.start, []
+
+        def start_later(thread):
+            if thread.name == "pier.data client" and not failures:
+                failures.append(thread)
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        with self.serve() as server:
+            with unittest.mock.patch.object(threading.Thread, "start", start_later), self.assertLogs("pier.data"):
+                self.assertRaises(pier.ConnectionLost, connect, server.url)
+            self.assertEqual(len(failures), 1)
             connect(server.url).close()
 
     def test_wrong_or_missing_token(self):

@@ -141,7 +141,14 @@ class Server:
                 thread = threading.Thread(target=self._serve, args=(connection, address),
                                           name="pier.data client", daemon=True)
                 self._connections[connection] = thread
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:
+                # Out of threads or memory: clone(2). Clients that come later may have more luck.
+                _LOG.warning("client %s:%d: %s", *address[:2], error)
+                connection.close()
+                with self._lock:
+                    del self._connections[connection]
 
     def _serve(self, connection: socket.socket, address: tuple[str, int]) -> None:
         """Serve one client until it is gone."""
