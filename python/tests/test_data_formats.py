@@ -173,7 +173,7 @@ class Tar(Case):
 
     def test_truncated_archive_is_refused(self):
         content = datasets.tar_bytes([("a.bin", bytes(1000)), ("b.bin", bytes(10))], end=False)
-        for length in (512 + 999, 512 + 1024 + 100, 512 + 1024 + 512 + 5):
+        for length in (512 + 999, 512 + 1000, 512 + 1023, 512 + 1024 + 100, 512 + 1024 + 512 + 5):
             self.refused("is truncated|ends in the header", self.write("a.tar", content[:length]))
         self.assertEqual(len(self.load(self.write("a.tar", content[:512 + 1024]))), 1)
 

@@ -97,10 +97,12 @@ class _Headers:
                 return
             kind, size = header[156:157], self._size(header)
             offset = self.position + BLOCK
-            if offset + size > len(self.archive):
+            # With its padding: nothing that writes archives leaves it out.
+            end = offset + (size + BLOCK - 1) // BLOCK * BLOCK
+            if end > len(self.archive):
                 raise self._bad("it has %d bytes, and the member at byte %d ends at byte %d: it is truncated, copy "
-                                "it again" % (len(self.archive), self.position, offset + size))
-            self.position = offset + (size + BLOCK - 1) // BLOCK * BLOCK
+                                "it again" % (len(self.archive), self.position, end))
+            self.position = end
             if self._is_extension(kind, self.archive[offset:offset + size]):
                 continue
             name = self.pax.get("path") or self.long_name or _header_name(header)
