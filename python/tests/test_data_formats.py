@@ -180,6 +180,12 @@ class Tar(Case):
     def test_compressed_archive_is_refused(self):
         content = datasets.tar_bytes(datasets.samples(self.random, 4))
         self.refused("not a compressed one", self.write("a.tar", gzip.compress(content)))
+        (self.folder / "a.tar").unlink()
+        for name in ("a.tar.gz", "b.tgz", "c.TAR.ZST"):
+            path = self.write(name, gzip.compress(content))
+            self.refused("decompress it", path)
+            self.refused("decompress it", self.folder)
+            path.unlink()
 
     def test_damaged_headers_never_harm(self):
         content = bytearray(datasets.tar_bytes(datasets.samples(self.random, 4), tarfile.PAX_FORMAT))

@@ -8,6 +8,7 @@ import importlib
 import io
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, cast
 
@@ -20,6 +21,7 @@ from .index import Field, Index, IndexBuilder
 _PACK_BYTES = 60 << 20
 # Of a file in a packed shard, so that typed views of it are aligned.
 _ALIGNMENT = 64
+_COMPRESSED_ARCHIVE = re.compile(r".+\.(tar\.(gz|bz2|xz|zst|lz4|lzma|Z)|tgz|tbz2?|txz|tzst)", re.IGNORECASE)
 
 
 class Piece(NamedTuple):
@@ -170,6 +172,10 @@ def _pack(files: list[tuple[str, str]]) -> Iterator[Source]:
     packed: list[tuple[str, Piece]] = []
     length = 0
     for path, name in files:
+        # As one sample it would be of no use.
+        if _COMPRESSED_ARCHIVE.fullmatch(name):
+            raise Invalid(errno.EINVAL, "%s: the samples of a compressed archive cannot be read one by one: "
+                          "decompress it, or move it away" % path)
         piece = Piece(path, os.path.getsize(path))
         if packed and length + piece.length > _PACK_BYTES:
             yield _packed(packed)
