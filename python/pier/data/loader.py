@@ -62,7 +62,8 @@ class Loader:
                     them, and is called again, by another thread, when a server cannot be reached
         batch_size  samples of a batch; the last one of an epoch may have fewer
         memory      of the slots, as for Buffer: "memfd", "cuda:0"
-        slots       batches that are being read, ready, or in use, at most. A loop needs 2, to read ahead 3
+        slots       batches that are being read, ready, or in use, at most. A loop needs 2, to read ahead 3;
+                    each further thread that shares an iterator one more
         slot_size   in bytes; None: enough for the longest samples of the data set
         align       in bytes; each sample begins in its slot at a multiple of it
         device      name of the RDMA device, or a protection domain; None: the default device
