@@ -92,10 +92,29 @@ static int report(struct pier_py_transfer *self,
 	return cancels < 0 ? -1 : 0;
 }
 
+/*
+ * Without the lock: a watcher, or another thread, may resume the transfer with other
+ * rails meanwhile.
+ *
+ * channels  those of the rails, a reference that is dropped
+ */
+static void wake_waiters(PyObject *channels)
+{
+	Py_ssize_t count = channels ? PyList_Size(channels) : 0;
+
+	for (Py_ssize_t i = 0; i < count; i++) {
+		PyObject *channel = PyList_GetItem(channels, i);
+
+		pier_py_queue_wake(((struct pier_py_channel *)channel)->queue, NULL);
+	}
+	Py_XDECREF(channels);
+}
+
 /* Returns 1, 0, or -1 with an exception. */
 static int drive_and_report(struct pier_py_transfer *self, int timeout_ms)
 {
 	struct pier_transfer_status status;
+	PyObject *channels;
 	int result;
 
 	if (!pier_py_lock_take(&self->lock, NAME, -1))
@@ -103,8 +122,9 @@ static int drive_and_report(struct pier_py_transfer *self, int timeout_ms)
 	result = drive_slice(self, timeout_ms);
 	pier_py_transfer_settle(self);
 	pier_transfer_query(self->transfer, &status);
+	channels = Py_XNewRef(self->rails.channels);
 	pier_py_lock_release(&self->lock);
-	pier_py_queues_wake(self->rails.queues, self->rails.queue_count);
+	wake_waiters(channels);
 	if (result >= 0 && report(self, &status) < 0)
 		return -1;
 	return result;

@@ -102,6 +102,29 @@ class Transfers(ChannelCase):
         with self.assertRaisesRegex(pier.Error, "arrived"):
             transfer.resume(self.rail(other))
 
+    def test_resumes_while_the_loops_of_its_rails_are_woken(self):
+        lost = self.pair()[0], self.pair()[0]
+        rails = [self.rail(channel) for channel in lost]
+        others = [self.rail(self.pair()[0]) for _ in rails]
+        transfer = self.transfer(rails, chunk=64 << 10)
+        transfer.advance()
+        resumed = []
+
+        def resume():
+            if transfer.status.ended and not resumed:
+                resumed.append(True)
+                transfer.resume(others)
+
+        for channel in lost:
+            channel._watch(resume)
+            self.addCleanup(channel._unwatch, resume)
+        transfer.cancel()
+        with self.assertRaises(pier.ConnectionLost):
+            transfer.wait()
+        self.assertTrue(resumed)
+        transfer.wait()
+        self.assertEqual(self.far_bytes, self.near_bytes)
+
     def test_resumes_after_a_reset(self):
         transfer = self.transfer(self.rail(), chunk=64 << 10)
         while not transfer.status.done:
