@@ -124,8 +124,10 @@ async def _until(check: Callable[[], bool], channels: Iterable[Channel], seconds
     try:
         for channel in channels:
             watch = _watch(loop, channel)
-            watches.append(watch)
-            watch.checks[future] = check
+            # Rails can share a channel, and channels of a group a queue.
+            if watch not in watches:
+                watches.append(watch)
+                watch.checks[future] = check
         for watch in watches:
             if not watch.armed:
                 watch.arm()

@@ -59,6 +59,12 @@ class Transfers(ChannelCase):
             self.assertEqual(self.far_bytes, self.near_bytes)
         asyncio.run(asyncio.wait_for(main(), PATIENCE))
 
+    def test_await_with_rails_that_share_a_channel(self):
+        async def main():
+            await self.transfer([self.rail(), self.rail()], chunk=64 << 10)
+            self.assertEqual(self.far_bytes, self.near_bytes)
+        asyncio.run(asyncio.wait_for(main(), PATIENCE))
+
     def test_progress(self):
         seen = []
         self.transfer(self.rail(), chunk=MIB, progress=lambda done, length: seen.append((done, length))).wait()
