@@ -108,6 +108,12 @@ class Tar(Case):
         self.assertEqual(found, [("a", {"jpg": b"1", "seg.png": b"2"}), ("b", {"jpg": b"3"}), ("a", {"txt": b"4"}),
                                  ("d.x/e", {"jpg": b"9"})])
 
+    def test_archive_without_samples_is_served_with_a_warning(self):
+        for files in ([], [("README", b"1"), ("__meta__/a.txt", b"2")]):
+            with self.assertLogs("pier.data", "WARNING") as logs:
+                self.assertEqual(len(self.load(self.archive(files))), 0)
+            self.assertIn("a.tar: it has no samples", logs.output[0])
+
     def test_two_files_with_one_extension_are_refused(self):
         self.refused("'a' has two files with one extension", self.archive([("a.jpg", b"1"), ("a.JPG", b"2")]))
 

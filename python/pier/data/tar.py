@@ -48,7 +48,7 @@ def add_archive(builder: IndexBuilder, name: str, archive: memoryview, index: st
     builder.add_shard(name, len(archive))
     files = read_headers(name, archive) if index is None else read_index(index, name, archive)
     group: list[tuple[str, Member]] = []
-    last = ""
+    last, before = "", len(builder)
     for member in files:
         match = _BASE_AND_EXTENSION.fullmatch(member.name)
         if not match or _META.match(member.name):
@@ -60,6 +60,8 @@ def add_archive(builder: IndexBuilder, name: str, archive: memoryview, index: st
         group.append((match[2].lower(), member))
     if group:
         _add_sample(builder, name, last, group)
+    if len(builder) == before:
+        _LOG.warning("%s: it has no samples: the names of their files have the form KEY.EXTENSION", name)
 
 
 def _add_sample(builder: IndexBuilder, archive: str, key: str, group: list[tuple[str, Member]]) -> None:
