@@ -123,6 +123,29 @@ class LoaderTest(serving.Case):
                 with self.assertRaisesRegex(ValueError, "^%s is %s: it must be" % (name, number)):
                     self.load(**{name: number})
 
+    def test_stats_while_other_threads_count(self):
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        self.addCleanup(sys.setswitchinterval, interval)
+        with self.load() as loader:
+            ended = False
+            # So that copying them takes a while.
+            loader._fetcher.counts.update(map(str, range(100)))
+
+            def count():
+                while not ended:
+                    loader._fetcher.counts["another"] += 1
+                    del loader._fetcher.counts["another"]
+
+            thread = threading.Thread(target=count)
+            thread.start()
+            try:
+                for _ in range(1000):
+                    loader.stats()
+            finally:
+                ended = True
+                thread.join()
+
     def test_ranks_share_each_sample_once(self):
         for drop_last in (False, True):
             samples = []

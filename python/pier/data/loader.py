@@ -174,7 +174,8 @@ class Loader:
         failovers             servers that were given up
         """
         status = self._ring.status
-        counts = self._counts + self._fetcher.counts
+        # Copies: other threads add keys.
+        counts = collections.Counter(self._counts) + collections.Counter(self._fetcher.counts)
         names = "batches", "samples", "copies", "copied_bytes", "waits", "wait_seconds", "retries"
         return {**{name: counts[name] for name in names}, "failovers": self._fetcher.failovers,
                 "reads": status.reads, "bytes": status.bytes, "doorbells": status.doorbells}
