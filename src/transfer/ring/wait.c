@@ -188,9 +188,9 @@ static void describe_slot(const struct pier_ring *ring, const struct pier_ring_f
 }
 
 /* Return the oldest fill, which has ended. */
-static int return_oldest(struct pier_ring *ring, struct pier_ring_slot *ret_slot)
+static int return_oldest(struct pier_ring *ring, struct pier_ring_fill *fill,
+			 struct pier_ring_slot *ret_slot)
 {
-	struct pier_ring_fill *fill = pier_ring_oldest(ring);
 	int error;
 
 	pier_clear_error();
@@ -211,15 +211,17 @@ int pier_ring_next(struct pier_ring *ring, int timeout_ms,
 		   struct pier_ring_slot *ret_slot)
 {
 	int result = pier_check_process(&ring->object);
+	struct pier_ring_fill *fill;
 
 	memset(ret_slot, 0, sizeof(*ret_slot));
 	if (result)
 		return result;
 	pier_ring_drop_released(ring);
-	if (!pier_ring_oldest(ring))
+	fill = pier_ring_oldest(ring);
+	if (!fill)
 		return pier_fail(ENODATA, "the ring has no fill to wait for: begin one");
 	result = wait_for(ring, oldest_has_ended, timeout_ms);
-	return result == 1 ? return_oldest(ring, ret_slot) : result;
+	return result == 1 ? return_oldest(ring, fill, ret_slot) : result;
 }
 
 int pier_ring_wait(struct pier_ring *ring, int timeout_ms)
