@@ -61,10 +61,44 @@ static bool buffer_is_dense(const Py_buffer *buffer, uint64_t *ret_span)
 	return pier_py_layout_span(&layout, (uint64_t)buffer->itemsize, ret_span) == 0;
 }
 
+/* Whether a format as in PEP 3118 has references to Python's objects. */
+static bool format_has_objects(const char *format)
+{
+	bool in_name = false;
+
+	for (; format && *format; format++) {
+		if (*format == ':')
+			in_name = !in_name;
+		else if (*format == 'O' && !in_name)
+			return true;
+	}
+	return false;
+}
+
+/* A peer would read and write addresses of this process. */
+static bool refuse_objects(PyObject *object)
+{
+	Py_buffer buffer;
+	bool found;
+
+	if (PyObject_GetBuffer(object, &buffer, PyBUF_FULL_RO) < 0) {
+		PyErr_Clear();
+		return false;
+	}
+	found = format_has_objects(buffer.format);
+	PyBuffer_Release(&buffer);
+	if (found)
+		pier_py_refuse(EINVAL, "the memory has references to Python objects, "
+				       "which mean nothing to a peer");
+	return found;
+}
+
 static int get_buffer(PyObject *object, struct pier_py_memory *ret_memory)
 {
 	uint64_t span;
 
+	if (refuse_objects(object))
+		return -1;
 	/* Without the format, which NumPy does not have for every type. */
 	if (PyObject_GetBuffer(object, &ret_memory->buffer, PyBUF_INDIRECT) < 0)
 		return -1;

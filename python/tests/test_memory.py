@@ -177,6 +177,18 @@ class Registrations(Case):
             with self.assertRaisesRegex(pier.Invalid, "not contiguous"):
                 self.pd.register(part)
 
+    def test_memory_of_references_to_objects_is_refused(self):
+        class Record(ctypes.Structure):
+            _fields_ = [("O", ctypes.c_int), ("reference", ctypes.py_object)]
+
+        class Plain(ctypes.Structure):
+            _fields_ = [("O", ctypes.c_int)]
+
+        for kind in (ctypes.py_object, Record):
+            with self.assertRaisesRegex(pier.Invalid, "references to Python objects"):
+                self.pd.register((kind * 2)())
+        self.pd.register((Plain * 2)()).close()
+
     def test_read_only_memory_needs_an_access_without_writes(self):
         for memory in (bytes(100), memoryview(bytearray(100)).toreadonly(), mmap.mmap(-1, 4096, prot=mmap.PROT_READ)):
             for access in (Access.SHARED, Access.LOCAL_WRITE, Access.REMOTE_ATOMIC | Access.LOCAL_WRITE):
