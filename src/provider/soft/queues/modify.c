@@ -177,13 +177,14 @@ static int commit_state(struct soft_qp *qp, enum ibv_qp_state from, enum ibv_qp_
 /* The state that the application left the queue pair in, or ERR. */
 static enum ibv_qp_state current_state(struct soft_qp *qp)
 {
+	struct soft_context *context = soft_context_of(qp);
 	enum ibv_qp_state state;
 
-	pthread_mutex_lock(&qp->sq.lock);
+	pier_soft_lock(context);
 	state = qp->ibv.state;
 	if (state == IBV_QPS_ERR && qp->lost_in_rtr)
 		state = IBV_QPS_RTR;
-	pthread_mutex_unlock(&qp->sq.lock);
+	pier_soft_unlock(context);
 	return state;
 }
 
