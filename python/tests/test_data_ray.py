@@ -12,6 +12,7 @@ import unittest.mock
 
 import pier
 import serving
+import test_documents
 
 try:
     import ray
@@ -165,6 +166,19 @@ class Cluster(serving.Case):
         rest, _ = ray.get(loader.run.remote(samples_of, state))
         self.assertEqual(first + rest, whole)
         self.assertNotEqual(ray.get(servers[0].node.remote()), place)
+
+    def test_example_of_the_documentation(self):
+        block = test_documents.example("docs/data.md", "start_loaders")
+        for old, new in (("cuda:0", "memfd"), ("/data/imagenet", str(self.folder / "data")), ("count=4", "count=2"),
+                         ("count=8, num_gpus=1", "count=2, num_cpus=1")):
+            self.assertIn(old, block)
+            block = block.replace(old, new)
+        names = {"pier": pier, "ray": ray, "train": samples_of}
+        exec(block, names)
+        self.addCleanup(names["servers"].stop)
+        self.addCleanup(names["loaders"].stop)
+        found = [sample for batches, _ in names["results"] for batch in batches for sample in batch]
+        self.assertEqual(sorted(found), list(range(self.COUNT)))
 
     def test_example(self):
         address = self.cluster.address

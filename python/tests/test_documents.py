@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The examples of README and of docs/python.md, as they stand there."""
+"""The examples of README, docs/python.md and docs/data.md, as they stand there."""
 
 import importlib.util
 import io
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import textwrap
 import unittest
 
 from support import PATIENCE
@@ -24,11 +25,18 @@ def programs(document, heading):
     return re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 
 
-def write_shard(path):
+def example(document, word):
+    """The indented block that has this word."""
+    blocks = re.findall(r"(?:^    .*\n)+", (ROOT / document).read_text(), re.MULTILINE)
+    block, = (block for block in blocks if word in block)
+    return textwrap.dedent(block)
+
+
+def write_shard(path, suffix="bin"):
     """WebDataset samples: an image of 100 equal bytes, and its class."""
     with tarfile.open(path, "w") as archive:
         for i in range(SAMPLES):
-            for name, data in (("bin", bytes([i]) * 100), ("cls", str(i).encode())):
+            for name, data in ((suffix, bytes([i]) * 100), ("cls", str(i).encode())):
                 member = tarfile.TarInfo("%03d.%s" % (i, name))
                 member.size = len(data)
                 archive.addfile(member, io.BytesIO(data))
@@ -74,6 +82,49 @@ class Documents(unittest.TestCase):
         self.assertEqual(output[0], "straight into place")
         self.assertRegex(output[1], "no RDMA device \"mlx5_77\"")
         self.assertEqual(output[2], "into placestraight ")
+
+    def run_data_example(self, word, before, after, suffix="jpg"):
+        """Run a block of docs/data.md on memory of the host and a folder of one shard, without Pillow."""
+        write_shard(self.folder / "shard.tar", suffix)
+        block = example("docs/data.md", word)
+        for old, new in (("cuda:0", "memfd"), ("10.0.0.7:7700", "127.0.0.1:0"),
+                         ("/data/imagenet", str(self.folder)), ('"rgb"', "")):
+            block = block.replace(old, new)
+        return run("import os, pier.data\n" + before + block + after,
+                   SHARDS=self.serve(self.folder)).split()
+
+    def test_server_of_data_sets(self):
+        before = "start_training = lambda url: print(len(pier.data.connect(url).index))\n"
+        self.assertEqual(self.run_data_example("Server(", before, ""), ["10"])
+
+    def test_reading_with_a_connection(self):
+        before = ("url, pd = os.environ['SHARDS'], pier.ProtectionDomain()\n"
+                  "memory = bytearray(1 << 20)\nregion = pd.register(memory)\n")
+        # The header of the second file lies between the two.
+        after = "print(memory.find(b'000.cls'))"
+        self.assertEqual(self.run_data_example("connect(url, pd)", before, after), ["512"])
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "PyTorch is not installed")
+    def test_torch_adapter(self):
+        before = ("import torch.utils.data, pier.data.torch\n"
+                  "url, rank, world, decode = os.environ['SHARDS'], 0, 1, len\n"
+                  "train = lambda images: print(*images)\n")
+        self.assertEqual(self.run_data_example("BatchDataset", before, ""), ["100"] * SAMPLES)
+
+    @unittest.skipUnless(importlib.util.find_spec("spdl"), "SPDL is not installed")
+    def test_spdl_adapter(self):
+        before = ("import spdl.pipeline, pier.data.spdl\nurl = os.environ['SHARDS']\n"
+                  "decode = lambda fields: bytes(fields[1])\n")
+        after = "with pipeline.auto_stop():\n    print(len(next(iter(pipeline))))"
+        # All of an epoch: it has fewer than 64.
+        self.assertEqual(self.run_data_example("spdl.Source", before, after), [str(SAMPLES)])
+
+    @unittest.skipUnless(importlib.util.find_spec("webdataset"), "webdataset is not installed")
+    def test_webdataset_adapter(self):
+        before = "import webdataset, pier.data.webdataset\nurl = os.environ['SHARDS']\n"
+        after = "print(*sorted(sample['cls'] for sample in dataset))"
+        self.assertEqual(self.run_data_example("webdataset.shards", before, after, "bin"),
+                         [str(i) for i in range(SAMPLES)])
 
 
 if __name__ == "__main__":
