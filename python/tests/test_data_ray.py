@@ -4,9 +4,11 @@
 
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import unittest
 import unittest.mock
 
@@ -50,6 +52,9 @@ class Cluster(serving.Case):
     def setUpClass(cls):
         os.environ["PIER_DEVICE"] = "soft0"
         os.environ.pop("PIER_DATA_TOKEN", None)
+        # Short: it is a part of the names of sockets.
+        os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="r-")
+        cls.addClassCleanup(shutil.rmtree, os.environ["RAY_TMPDIR"])
         # Python's path of this process, for the actors.
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
         cls.cluster = ray.cluster_utils.Cluster(initialize_head=True, head_node_args={
