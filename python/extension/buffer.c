@@ -9,8 +9,8 @@
 PyTypeObject *pier_py_buffer_type;
 
 /*
- * The end of every constructor, with the result of the library's call. What views need
- * each time is found once.
+ * Ends every constructor, with the result of the library's call. Looks up once the facts
+ * that every view needs.
  */
 static PyObject *complete_buffer(struct pier_py_buffer *self, int error)
 {

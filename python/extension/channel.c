@@ -289,7 +289,7 @@ static PyGetSetDef channel_properties[] = {
 	{ "closed", (getter)get_closed, NULL, "Whether close() has closed it.", NULL },
 	{ "_timeout", (getter)get_timeout, NULL, "attributes.timeout", NULL },
 	{ "_owner", (getter)get_owner, NULL,
-	  "What has the completion queue: the channel or its group.", NULL },
+	  "The owner of the completion queue: the channel or its group.", NULL },
 	{ NULL },
 };
 

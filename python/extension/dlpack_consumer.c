@@ -37,7 +37,7 @@ static int describe_tensor(const struct dlpack_tensor *tensor, uint64_t flags,
 
 	if (!is_known_device(tensor->device.type))
 		return -1;
-	/* What is no part of a byte takes whole bytes, and so does what is padded. */
+	/* An item of 8 bits or more takes whole bytes, and so does a padded one. */
 	if (item >= 8 || flags & DLPACK_PADDED)
 		item = (item + 7) / 8 * 8;
 	/* The strides count items. */

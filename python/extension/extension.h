@@ -3,7 +3,7 @@
 #define PIER_PY_EXTENSION_H
 
 /*
- * What every class of the extension needs.
+ * Declarations that every class of the extension needs.
  *
  * The limited API of CPython 3.11 makes one binary for all later versions. The
  * free-threaded builds have no limited API (PEP 703), so the extension is compiled for

@@ -124,7 +124,8 @@ static PyGetSetDef pd_properties[] = {
 static PyType_Slot pd_slots[] = {
 	{ Py_tp_doc,
 	  "ProtectionDomain(device=None)\n--\n\n"
-	  "What regions and channels have to have in common to be used together.\n\n"
+	  "A protection domain. Only regions and channels of the same one work "
+	  "together.\n\n"
 	  "device: a Device; or a name or None for Device(), which the domain then "
 	  "closes\n"
 	  "with itself.\n\n"

@@ -4,7 +4,7 @@
 
 #include "extension.h"
 
-/* What ends with a process: its threads in a child of fork(2), and the interpreter. */
+/* Forks, which leave the other threads behind, and the end of the interpreter. */
 
 /**
  * Return a number that differs in a child of fork(2): what the parent's other threads

@@ -226,7 +226,7 @@ static void sleep_behind(const struct queue_wait *wait)
 	PyEval_RestoreThread(state);
 }
 
-/* Whatever happened, the caller holds the lock when its wait returns. */
+/* The caller of a wait holds the lock when the wait returns, also after an error. */
 static void take_again(struct pier_py_lock *lock)
 {
 	if (!PyThread_acquire_lock(lock->lock, NOWAIT_LOCK)) {

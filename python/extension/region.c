@@ -242,7 +242,8 @@ static PyGetSetDef region_properties[] = {
 	{ "parts", (getter)get_property, NULL, "The number of its parts, each with keys.",
 	  PROPERTY(describe_parts) },
 	{ "remote", (getter)get_property, NULL,
-	  "What a peer needs to access it, Remote. Raises AccessDenied without remote "
+	  "Its Remote, which a peer needs to access it. Raises AccessDenied without "
+	  "remote "
 	  "access.",
 	  PROPERTY(describe_remote) },
 	{ "pd", (getter)get_pd, NULL, "Its protection domain.", NULL },

@@ -13,7 +13,7 @@ struct pier_py_region {
 	struct pier_py_use use;
 	struct pier_mr *mr;
 	struct pier_py_pd *pd;
-	/* What keeps the memory: a Buffer, View or Dmabuf, or any other object. */
+	/* The object that keeps the memory: a Buffer, View, Dmabuf or any other. */
 	PyObject *object;
 	struct pier_py_memory memory;
 };

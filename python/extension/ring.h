@@ -27,8 +27,8 @@ struct pier_py_ring {
 	struct pier_py_region *region;
 	struct pier_ring_attr attr;
 	/*
-	 * For each slot: 1 + its sequence while a RingSlot holds it. Whoever sets it to 0
-	 * releases the slot.
+	 * For each slot: 1 + its sequence while a RingSlot holds it. The thread that
+	 * sets it to 0 releases the slot.
 	 */
 	atomic_ullong *tickets;
 	/* The channels that fills use, each with a reference and a user of its queue. */

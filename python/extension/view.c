@@ -337,7 +337,7 @@ static PyGetSetDef view_properties[] = {
 static PyType_Slot view_slots[] = {
 	{ Py_tp_doc, "An array in a Buffer, from Buffer.view(). numpy.asarray(view) and\n"
 		     "torch.from_dlpack(view) use its memory without a copy.\n\n"
-		     "Whatever uses its memory keeps the view, so a weak reference to it "
+		     "Every user of its memory keeps the view, so a weak reference to it "
 		     "tells when the\n"
 		     "last consumer is gone. The buffer cannot be closed before." },
 	{ Py_tp_dealloc, (void *)delete_view },

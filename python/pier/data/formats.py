@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What can be served: WebDataset archives, MDS data sets and plain files, found from paths."""
+"""Finds the data sets that a server can serve: WebDataset archives, MDS and plain files."""
 
 import bz2
 import errno

@@ -146,7 +146,7 @@ class Loader:
                 "shuffle": order.shuffle, "epoch": order.epoch, "base": order.base_after(number)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue at the position of a state, with its seed and shuffle. What was read ahead is dropped.
+        """Continue at the position of a state, with its seed and shuffle. Batches that were read ahead are dropped.
 
         Raises ValueError, and changes nothing, if the state is of another data set or version, or malformed.
         """

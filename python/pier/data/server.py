@@ -76,7 +76,7 @@ class Server:
                 self._shards.append(LoadedShard(self._pd, source, memory))
                 undo.callback(self._shards[-1].close)
             self.index = build_index(sources, [shard.content for shard in self._shards])
-            """What is served."""
+            """Of the data set that is served."""
             self._form = self.index.to_bytes()
             self._remotes = b"".join(shard.region.remote.to_bytes() for shard in self._shards)
             undo.callback(self._end_connections)
@@ -155,7 +155,7 @@ class Server:
         peer = "client %s:%d" % address[:2]
         try:
             with contextlib.ExitStack() as undo:
-                # Whatever happens to one client concerns no other one.
+                # An error of one client must not reach the others.
                 stream = Stream(connection, peer)
                 try:
                     wants_checksums, digest = self._admit(stream)
