@@ -667,10 +667,11 @@ PIER_API int pier_channel_fd(const struct pier_channel *channel);
  * Completions that are already present are collected first, so no wake-up is lost. Arm,
  * check the requests, then sleep.
  *
- * Returns the number of completions collected, or a larger number if a receiver left
- * some uncollected (<pier/receiver.h>), or if a call for another channel of a shared
- * completion queue has collected some since the last call. If it is not 0, check the
- * requests before sleeping.
+ * Returns the number of completions collected, including those of other channels that
+ * share the completion queue, or a larger number if a receiver left some uncollected
+ * (<pier/receiver.h>), or if a call for another channel of a shared completion queue has
+ * collected some since the last call. If it is not 0, check the requests of all channels
+ * of the queue before sleeping.
  *
  * Errors: those of ibv_req_notify_cq(3) and ibv_get_cq_event(3), the latter for instance
  * -EIO after the device was removed; -EIO ibv_poll_cq(3) failed.

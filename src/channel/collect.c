@@ -86,7 +86,7 @@ static int fail_polling(int count)
  * providers remove its completions from the queue (mlx5_cq_clean() in libmlx5), others
  * leave them there (rxe_destroy_qp() in librxe).
  *
- * Returns whether the channel is `asker`.
+ * Returns whether the channel is `asker`, or there is one, if `asker` is NULL.
  */
 static bool route_completion(struct pier_cq *cq, struct pier_channel *asker,
 			     const struct ibv_wc *wc)
@@ -100,10 +100,10 @@ static bool route_completion(struct pier_cq *cq, struct pier_channel *asker,
 	pier_dispatch_completion(channel, wc);
 	pier_cq_note_news(cq, channel);
 	channel->unseen |= channel != asker;
-	return channel == asker;
+	return !asker || channel == asker;
 }
 
-/* asker: NULL: none. Returns the number of its completions. */
+/* Returns the number of completions of `asker`; NULL: of all channels. */
 static int collect_shared(struct pier_cq *cq, struct pier_channel *asker,
 			  const struct ibv_wc *first, int count)
 {

@@ -21,7 +21,7 @@ enum {
  */
 int pier_collect(struct pier_channel *channel);
 
-/* The same for a shared CQ. Returns 0 or an error. */
+/* The same for a shared CQ. Returns the number of completions of all channels. */
 int pier_collect_cq(struct pier_cq *cq);
 
 /* Likewise after the caller has polled `count` completions, which may be an error. */

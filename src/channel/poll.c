@@ -27,21 +27,33 @@ int pier_channel_poll(struct pier_channel *channel)
 	return count;
 }
 
+/*
+ * Completions of all channels count. An application arms each channel of a shared CQ in
+ * turn, and each call takes the event of the call before: nothing else announces what it
+ * collects for a channel that was armed before.
+ */
+static int collect_for_all(struct pier_channel *channel)
+{
+	return channel->attr.cq ? pier_collect_cq(channel->attr.cq)
+				: pier_collect(channel);
+}
+
 int pier_channel_arm(struct pier_channel *channel)
 {
 	int error = pier_check_process(&channel->object);
-	int before, after;
+	int unseen = channel->unseen;
+	int before = error ? error : collect_for_all(channel);
+	int after;
 
-	if (error)
-		return error;
-	before = pier_collect(channel);
 	if (before < 0)
 		return before;
-	before += channel->unseen;
-	channel->unseen = false;
 	pier_keep_alive(channel);
-	after = pier_arm_completions(channel);
-	return after < 0 ? after : before + after;
+	error = pier_request_event(channel->provider, &channel->completions);
+	after = error ? error : collect_for_all(channel);
+	if (after < 0)
+		return after;
+	channel->unseen = false;
+	return before + after + unseen;
 }
 
 static int hand_out(struct pier_channel *channel, struct pier_queue *queue,

@@ -15,6 +15,7 @@
 #include "provider/soft/soft.h"
 #include "srq.h"
 #include "transmit.h"
+#include "ud_send.h"
 
 /* With an SRQ the sizes of the receive queue are ignored (ibv_create_qp(3)). */
 static struct ibv_qp_cap effective_cap(const struct ibv_qp_init_attr *attr)
@@ -232,6 +233,8 @@ int pier_soft_destroy_qp(struct ibv_qp *ibv_qp)
 
 	pthread_mutex_lock(&ibv_qp->mutex);
 	pier_soft_lock(context);
+	if (ibv_qp->qp_type == IBV_QPT_UD)
+		pier_soft_drain_datagrams(qp);
 	pier_soft_send_last_answers(qp);
 	pier_soft_close_link(qp);
 	pier_soft_discard_stream(qp);

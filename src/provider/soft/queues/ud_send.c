@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include "ud_send.h"
 #include "complete.h"
@@ -133,4 +134,29 @@ void pier_soft_send_datagrams(struct soft_qp *qp)
 			break;
 	}
 	pier_soft_activate(qp);
+}
+
+static bool has_datagrams(const struct soft_qp *qp)
+{
+	return qp->ibv.state == IBV_QPS_RTS &&
+	       qp->sq.done != atomic_load(&qp->sq.head);
+}
+
+void pier_soft_drain_datagrams(struct soft_qp *qp)
+{
+	const struct timespec retry = { .tv_nsec = RETRY_NANOSECONDS };
+	struct soft_context *context = soft_context_of(qp);
+	uint64_t end = pier_soft_now() + PATIENCE_NANOSECONDS;
+
+	while (has_datagrams(qp)) {
+		context->engine.now = pier_soft_now();
+		qp->sq.rnr_until = 0;
+		pier_soft_send_datagrams(qp);
+		if (context->engine.stepped || pier_soft_now() >= end)
+			return;
+		/* The receiver may be served by this engine. */
+		pier_soft_unlock(context);
+		nanosleep(&retry, NULL);
+		pier_soft_lock(context);
+	}
 }

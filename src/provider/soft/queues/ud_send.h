@@ -26,5 +26,12 @@ struct soft_ud {
 
 /* Sends what is posted. With the engine locked. */
 void pier_soft_send_datagrams(struct soft_qp *qp);
+/*
+ * Sends what was posted before the queue pair is destroyed. Hardware sends a datagram
+ * at once and so has none left then; here some may still wait for room at the
+ * receiver. It waits for 0.2 s at most. With the engine locked, which it unlocks
+ * while it waits.
+ */
+void pier_soft_drain_datagrams(struct soft_qp *qp);
 
 #endif

@@ -267,6 +267,27 @@ static void arming_reports_what_others_collected(void **state)
 	close_fixture(&fixture);
 }
 
+/*
+ * Arming the second channel takes the event that arming the first one asked for, with a
+ * completion of the first.
+ */
+static void arming_one_after_another_loses_no_wake_up(void **state)
+{
+	struct fixture fixture = open_fixture();
+	struct pier_work a = post(fixture.a);
+
+	(void)state;
+	expect_result(pier_channel_arm(fixture.a), 0);
+	complete(a, IBV_WC_SUCCESS);
+	assert_true(is_readable(&fixture));
+	expect_result(pier_channel_arm(fixture.b), 1);
+	assert_false(is_readable(&fixture));
+	expect_result(pier_channel_arm(fixture.a), 1);
+	expect_result(pier_channel_arm(fixture.a), 0);
+	expect_done(fixture.a, a, 0);
+	close_fixture(&fixture);
+}
+
 static void failing_channel_leaves_others_alone(void **state)
 {
 	struct fixture fixture = open_fixture();
@@ -710,6 +731,7 @@ int main(void)
 		cmocka_unit_test(returns_each_channel_once),
 		cmocka_unit_test(busy_channel_hides_no_other),
 		cmocka_unit_test(arming_reports_what_others_collected),
+		cmocka_unit_test(arming_one_after_another_loses_no_wake_up),
 		cmocka_unit_test(failing_channel_leaves_others_alone),
 		cmocka_unit_test(destroyed_channel_leaves_nothing),
 		cmocka_unit_test(reset_leaves_others_alone),

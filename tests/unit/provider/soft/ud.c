@@ -333,6 +333,33 @@ static void a_burst_arrives_in_order(void **state)
 	fixture_close(&b);
 }
 
+/* As on hardware, which has sent them by then. */
+static void destroying_sends_what_waits_for_room(void **state)
+{
+	struct fixture_endpoint to_a, to_b;
+	struct soft_fixture a, b;
+	struct ibv_ah *ah;
+
+	(void)state;
+	open_ready(&a, &datagrams, &to_a);
+	open_ready(&b, &datagrams, &to_b);
+	ah = create_ah(&a, &to_b);
+	assert_non_null(ah);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(fixture_post_recv(&b, i, 0, GRH + MTU), 0);
+	atomic_store(&full_sends, 20);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(post(&a, ah, to_b.qpn, QKEY, i, 16, 0), 0);
+	assert_int_equal(soft->destroy_qp(a.qp), 0);
+	a.qp = NULL;
+	assert_int_equal(atomic_load(&full_sends), 0);
+	for (int i = 0; i < 3; i++)
+		fixture_expect(&b, b.recv_cq, NULL, i, IBV_WC_SUCCESS);
+	assert_int_equal(pier_soft_destroy_ah(ah), 0);
+	fixture_close(&a);
+	fixture_close(&b);
+}
+
 static void serve(int fd)
 {
 	struct fixture_endpoint mine;
@@ -509,6 +536,7 @@ int main(void)
 		cmocka_unit_test(a_datagram_waits_for_room),
 		cmocka_unit_test(a_slow_receiver_is_waited_for_once),
 		cmocka_unit_test(a_burst_arrives_in_order),
+		cmocka_unit_test(destroying_sends_what_waits_for_room),
 		cmocka_unit_test(a_stopped_receiver_does_not_stop_the_sender),
 		cmocka_unit_test(a_bad_request_is_refused),
 		cmocka_unit_test(bad_memory_fails_the_queue_pair),
