@@ -230,8 +230,6 @@ typedef struct pier_cu_ipc_handle CUipcMemHandle;
 	X(cuMemHostAlloc, 2020, "cuMemHostAlloc",                                        \
 	  (void **ret_pointer, size_t length, unsigned int flags))                       \
 	X(cuMemFreeHost, 2000, "cuMemFreeHost", (void *pointer))                         \
-	X(cuMemHostGetFlags, 2030, "cuMemHostGetFlags",                                  \
-	  (unsigned int *ret_flags, void *pointer))                                      \
 	X(cuMemHostRegister, 6050, "cuMemHostRegister_v2",                               \
 	  (void *pointer, size_t length, unsigned int flags))                            \
 	X(cuMemHostUnregister, 4000, "cuMemHostUnregister", (void *pointer))             \

@@ -34,11 +34,7 @@ void pier_cuda_explain_export(const struct pier_cuda_memory *memory, char *ret_t
 	bool host = pier_cuda_is_host(memory);
 
 	ret_text[0] = '\0';
-	if (memory->kind == PIER_CUDA_REGISTERED)
-		snprintf(ret_text, size,
-			 "host memory of cuMemHostRegister cannot be exported: register "
-			 "it by its CPU address");
-	else if (memory->kind == PIER_CUDA_OPENED)
+	if (memory->kind == PIER_CUDA_OPENED)
 		snprintf(ret_text, size,
 			 "memory of another process cannot be exported here: export it "
 			 "in the process that owns it");
@@ -105,6 +101,9 @@ static const char *refusal_hint(const struct pier_cuda_memory *memory)
 			return "";
 		return "; cuMemCreate made this memory without GPUDirect RDMA: set "
 		       "allocFlags.gpuDirectRDMACapable in CUmemAllocationProp, " BOUNCE;
+	case PIER_CUDA_HOST:
+		return "; this is page-locked host memory, which the driver exports only "
+		       "if it comes from cuMemHostAlloc: register it by its CPU address";
 	default:
 		return "";
 	}

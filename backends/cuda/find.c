@@ -81,18 +81,11 @@ static bool read_range(struct pier_cuda_memory *memory, uint64_t address)
 	return true;
 }
 
-/* cuMemHostGetFlags() fails for registered memory. */
-static enum pier_cuda_kind host_kind(const struct pier_cuda *cuda, const void *cpu)
-{
-	unsigned int flags;
-
-	return cuda->call.cuMemHostGetFlags(&flags, (void *)(uintptr_t)cpu) ==
-			       CUDA_SUCCESS
-		       ? PIER_CUDA_HOST
-		       : PIER_CUDA_REGISTERED;
-}
-
 /*
+ * Nothing that the driver reports tells memory of cuMemHostAlloc() from page-aligned
+ * memory of cuMemHostRegister(): driver 580.159 answers alike, also to
+ * cuMemHostGetFlags(), which cuda.h documents to fail for the latter.
+ *
  * If the driver knows no range around registered memory (the attributes may be missing,
  * and cuMemGetAddressRange() is for device memory), the length stays 0: then is_plain()
  * makes it ordinary memory of the application, unless the address is the device's.
@@ -109,7 +102,7 @@ static bool read_host(struct pier_cuda_memory *memory, uint64_t address)
 			    &cpu) ||
 	    !cpu)
 		cpu = (void *)(uintptr_t)address;
-	memory->kind = known ? host_kind(memory->cuda, cpu) : PIER_CUDA_REGISTERED;
+	memory->kind = PIER_CUDA_HOST;
 	memory->cpu = (char *)cpu - (address - memory->start);
 	return known || (uint64_t)(uintptr_t)cpu == address;
 }
@@ -143,7 +136,8 @@ static bool read_kind(struct pier_cuda_memory *memory, const struct pointer *poi
  * Set the bounds that the library sees. Exports cover whole pages, but an allocation of
  * cudaMalloc() may begin and end within a page, whose rest belongs to the driver. So if
  * the wanted range lies in the allocation, the bounds are those of the pages around it.
- * If not, they are the true bounds, for the library's error sentence.
+ * If not, they are the true bounds, for the library's error sentence. Host memory that
+ * begins within a page was registered, and the rest of its pages is the application's.
  */
 static void set_bounds(struct pier_cuda_memory *memory, uint64_t address, uint64_t length)
 {
@@ -151,7 +145,8 @@ static void set_bounds(struct pier_cuda_memory *memory, uint64_t address, uint64
 
 	memory->address = memory->start;
 	memory->length = memory->start_length;
-	if (pier_cuda_is_mapped(memory) || memory->kind == PIER_CUDA_REGISTERED ||
+	if (pier_cuda_is_mapped(memory) ||
+	    (memory->kind == PIER_CUDA_HOST && memory->start % page) ||
 	    !pier_range_fits(address - memory->start, length, memory->start_length) ||
 	    !pier_round_up_u64(memory->start + memory->start_length, page, &end))
 		return;
@@ -221,7 +216,7 @@ static bool is_plain(const struct pier_cuda_memory *memory, uint64_t address,
 {
 	uint64_t offset = address - memory->address;
 
-	return memory->kind == PIER_CUDA_REGISTERED &&
+	return memory->kind == PIER_CUDA_HOST &&
 	       !pier_range_fits(offset, length, memory->length) &&
 	       (uint64_t)(uintptr_t)memory->cpu + offset == address;
 }

@@ -87,8 +87,6 @@ const char *pier_cuda_kind_name(enum pier_cuda_kind kind)
 		return "managed memory";
 	case PIER_CUDA_HOST:
 		return "page-locked host";
-	case PIER_CUDA_REGISTERED:
-		return "registered host";
 	case PIER_CUDA_OPENED:
 		return "memory of another process";
 	}

@@ -12,14 +12,13 @@
 #include "core/list.h"
 
 enum pier_cuda_kind {
-	PIER_CUDA_LINEAR,     /* cuMemAlloc() */
-	PIER_CUDA_VMM,	      /* cuMemCreate() and cuMemMap() */
-	PIER_CUDA_VMM_HOST,   /* the same, of memory on the host */
-	PIER_CUDA_POOL,	      /* cuMemAllocAsync() */
-	PIER_CUDA_MANAGED,    /* cuMemAllocManaged() */
-	PIER_CUDA_HOST,	      /* cuMemHostAlloc() */
-	PIER_CUDA_REGISTERED, /* cuMemHostRegister() */
-	PIER_CUDA_OPENED,     /* cuIpcOpenMemHandle(): of another process */
+	PIER_CUDA_LINEAR,   /* cuMemAlloc() */
+	PIER_CUDA_VMM,	    /* cuMemCreate() and cuMemMap() */
+	PIER_CUDA_VMM_HOST, /* the same, of memory on the host */
+	PIER_CUDA_POOL,	    /* cuMemAllocAsync() */
+	PIER_CUDA_MANAGED,  /* cuMemAllocManaged() */
+	PIER_CUDA_HOST,	    /* cuMemHostAlloc() or cuMemHostRegister() */
+	PIER_CUDA_OPENED,   /* cuIpcOpenMemHandle(): of another process */
 };
 
 /* pier_memory.state. Constant once published, except `users` and `synchronous`. */
@@ -55,8 +54,7 @@ const char *pier_cuda_kind_name(enum pier_cuda_kind kind);
 
 static inline bool pier_cuda_is_host(const struct pier_cuda_memory *memory)
 {
-	return memory->kind == PIER_CUDA_HOST || memory->kind == PIER_CUDA_REGISTERED ||
-	       memory->kind == PIER_CUDA_VMM_HOST;
+	return memory->kind == PIER_CUDA_HOST || memory->kind == PIER_CUDA_VMM_HOST;
 }
 
 /* Made of segments that cuMemMap() mapped one by one. */

@@ -282,7 +282,7 @@ const struct kind kinds[] = {
 	  NULL,
 	  take_registered,
 	  give_registered,
-	  { "registered host", "registered host" },
+	  { "page-locked host", "registered host" },
 	  .length = KIND_LENGTH,
 	  .host = true,
 	  .plain = true },

@@ -74,8 +74,6 @@
 	ENTRY(cuMemHostUnregister, cuMemHostUnregister, 4000, (void *memory))            \
 	ENTRY(cuMemHostGetDevicePointer_v2, cuMemHostGetDevicePointer, 3020,             \
 	      (CUdeviceptr * ret_address, void *memory, unsigned int flags))             \
-	ENTRY(cuMemHostGetFlags, cuMemHostGetFlags, 2030,                                \
-	      (unsigned int *ret_flags, void *memory))                                   \
 	ENTRY(cuMemAllocManaged, cuMemAllocManaged, 6000,                                \
 	      (CUdeviceptr * ret_address, size_t size, unsigned int flags))              \
 	ENTRY(cuMemAllocAsync, cuMemAllocAsync, 11020,                                   \

@@ -114,16 +114,3 @@ CUresult fake_cuMemHostGetDevicePointer_v2(CUdeviceptr *ret_address, void *memor
 	*ret_address = (CUdeviceptr)(uintptr_t)memory;
 	return CUDA_SUCCESS;
 }
-
-/* Fails for memory that was only registered (cuda.h). */
-CUresult fake_cuMemHostGetFlags(unsigned int *ret_flags, void *memory)
-{
-	struct fake_piece *piece;
-
-	FAKE_ENTER("cuMemHostGetFlags", FAKE_NEEDS_DEVICE);
-	piece = fake_find((uint64_t)(uintptr_t)memory);
-	if (!ret_flags || !piece || piece->kind != FAKE_CUDA_HOST)
-		return CUDA_ERROR_INVALID_VALUE;
-	*ret_flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
-	return CUDA_SUCCESS;
-}

@@ -138,8 +138,7 @@ void pier_soft_send_datagrams(struct soft_qp *qp)
 
 static bool has_datagrams(const struct soft_qp *qp)
 {
-	return qp->ibv.state == IBV_QPS_RTS &&
-	       qp->sq.done != atomic_load(&qp->sq.head);
+	return qp->ibv.state == IBV_QPS_RTS && qp->sq.done != atomic_load(&qp->sq.head);
 }
 
 void pier_soft_drain_datagrams(struct soft_qp *qp)

@@ -252,11 +252,12 @@ static void finds_host_memory(void **state)
 
 static void finds_registered_memory(void **state)
 {
-	char *plain = malloc(10000);
+	char *block = aligned_alloc(pier_host_page(), 4 * pier_host_page());
+	char *plain = block + 16; /* as of malloc() */
 	struct pier_memory memory;
 
 	(void)state;
-	assert_non_null(plain);
+	assert_non_null(block);
 	expect_result(call_find(cuda, (uint64_t)(uintptr_t)plain, 1, &memory), -ENOENT);
 	push(0);
 	assert_int_equal(app.cuMemHostRegister_v2(plain, 10000, 0), CUDA_SUCCESS);
@@ -264,14 +265,14 @@ static void finds_registered_memory(void **state)
 	assert_int_equal(memory.address, (uint64_t)(uintptr_t)plain);
 	assert_int_equal(memory.length, 10000);
 	assert_ptr_equal(memory.cpu, plain);
-	assert_facts(&memory, "registered host", "0", true, "by its CPU address");
-	assert_not_exported(&memory, "cuMemHostRegister");
+	assert_facts(&memory, "page-locked host", "0", true, NULL);
+	assert_not_exported(&memory, "by its CPU address");
 	assert_reaches(&memory, memory.address + 9000);
 	cuda->release(&memory);
 	assert_int_equal(app.cuMemHostUnregister(plain), CUDA_SUCCESS);
 	pop();
 	expect_result(call_find(cuda, (uint64_t)(uintptr_t)plain, 1, &memory), -ENOENT);
-	free(plain);
+	free(block);
 }
 
 /* Without the bounds it is ordinary memory of the application, not a mistake. */
@@ -317,7 +318,7 @@ static void wraps_memory_around_a_registered_piece(void **state)
 	expect_result(call_find(cuda, piece + 1, page, &memory), -ENOENT);
 	expect_result(call_find(cuda, piece, UINT64_MAX, &memory), -ENOENT);
 	expect_ok(call_find(cuda, piece + 1, page - 1, &memory));
-	assert_facts(&memory, "registered host", "0", true, "by its CPU address");
+	assert_facts(&memory, "page-locked host", "0", true, NULL);
 	cuda->release(&memory);
 	assert_int_equal(app.cuMemHostUnregister(plain + page), CUDA_SUCCESS);
 	pop();
