@@ -10,6 +10,8 @@ enum exit_status {
 	EXIT_DEVICE = 3,   /* a device or memory is unavailable or rejects the request */
 	EXIT_PEER = 4,	   /* the other side, or the connection to it, failed */
 	EXIT_VERIFY = 5,   /* the bytes that arrived differ from those that were sent */
+	EXIT_WARNINGS = 6, /* pier doctor has warnings */
+	EXIT_ERRORS = 7,   /* pier doctor has errors */
 	EXIT_SIGNAL = 128, /* plus the number of the signal that ended either side */
 };
 

@@ -7,6 +7,7 @@
 #include <pier/version.h>
 
 #include "cp/cmd.h"
+#include "doctor/cmd.h"
 #include "failure.h"
 #include "info/cmd.h"
 #include "run/cmd.h"
@@ -16,6 +17,7 @@ static const struct command {
 	int (*run)(int argc, char **argv);
 } commands[] = {
 	{ "cp", command_cp },
+	{ "doctor", command_doctor },
 	{ "info", command_info },
 	{ "run", command_run },
 };
@@ -27,6 +29,7 @@ static const char program_help[] =
 	"\n"
 	"commands:\n"
 	"  cp SRC DST      copy a file over RDMA; SRC or DST may be HOST:PATH\n"
+	"  doctor          check NICs, GPUs and the paths between them, with remedies\n"
 	"  info            list devices, ports and GIDs, and the kinds of memory that "
 	"work\n"
 	"  run PROGRAM     run a program of verbs on soft0, the software NIC\n"
@@ -42,9 +45,11 @@ static const char program_help[] =
 	"  3  a device or memory is unavailable or rejected the request\n"
 	"  4  the other side, or the connection to it, failed\n"
 	"  5  verification failed: the bytes that arrived differ from those sent\n"
+	"  6  pier doctor has warnings\n"
+	"  7  pier doctor has errors\n"
 	"  128 + N  signal N ended either side (130: Ctrl-C, 143: SIGTERM)\n"
 	"\n"
-	"See pier(1), pier-cp(1), pier-info(1) and pier-run(1) for details.\n";
+	"See pier(1), pier-cp(1), pier-doctor(1), pier-info(1) and pier-run(1).\n";
 
 static const struct command *find_command(const char *name)
 {

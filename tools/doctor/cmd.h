@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_TOOLS_DOCTOR_CMD_H
+#define PIER_TOOLS_DOCTOR_CMD_H
+
+/* Run `pier doctor`; returns an enum exit_status. */
+int command_doctor(int argc, char **argv);
+
+#endif

@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <pier/pier.h>
+
+#include "collect.h"
+#include "facts.h"
+#include "info/facts.h"
+#include "report.h"
+
+struct scope {
+	struct facts *facts;
+	const char *device, *memory;
+	struct pier_device_info *devices;
+	size_t device_count;
+	struct pier_memory_unit *units;
+	size_t unit_count;
+};
+
+static void keep_limit(struct facts *facts, const char *name, __rlimit_resource_t which)
+{
+	struct rlimit limit;
+	char text[32];
+
+	if (getrlimit(which, &limit) < 0)
+		return;
+	snprintf(text, sizeof(text), "%" PRIu64, (uint64_t)limit.rlim_cur);
+	facts_set(facts, limit.rlim_cur == RLIM_INFINITY ? "unlimited" : text,
+		  "pier/limit/%s", name);
+}
+
+static void keep_number(struct facts *facts, const char *name, long number)
+{
+	char text[32];
+
+	snprintf(text, sizeof(text), "%ld", number);
+	facts_set(facts, text, "pier/%s", name);
+}
+
+static void keep_process(struct facts *facts)
+{
+	const char *name, *value;
+
+	keep_number(facts, "page_size", sysconf(_SC_PAGESIZE));
+	keep_number(facts, "uid", (long)geteuid());
+	keep_limit(facts, "nofile", RLIMIT_NOFILE);
+	keep_limit(facts, "memlock", RLIMIT_MEMLOCK);
+	for (size_t i = 0; (name = path_switch_name(i)); i++) {
+		value = secure_getenv(name);
+		if (value && value[0])
+			facts_set(facts, value, "pier/env/%s", name);
+	}
+}
+
+/* Opening a device may have effects, so only the permission is asked for. */
+static void keep_access(struct facts *facts, const char *node)
+{
+	if (access(node, R_OK | W_OK) == 0)
+		facts_set(facts, "yes", "pier/access%s", node);
+	else if (errno != ENOENT && errno != ENOTDIR)
+		facts_set_error(facts, strerror(errno), "pier/access%s", node);
+}
+
+static void keep_accesses(struct facts *facts)
+{
+	static const char *const folders[] = { "/dev/infiniband", "/dev/dma_heap" };
+	char node[FACT_PATH_MAX];
+
+	keep_access(facts, "/dev/udmabuf");
+	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
+		struct names names = facts_names(facts, "%s", folders[i]);
+
+		for (size_t j = 0; j < names.count; j++) {
+			snprintf(node, sizeof(node), "%s/%s", folders[i], names.list[j]);
+			keep_access(facts, node);
+		}
+		facts_free_names(&names);
+	}
+}
+
+static void keep_options(struct facts *facts, FILE *file)
+{
+	static const char *const options[] = { "CONFIG_DMABUF_MOVE_NOTIFY",
+					       "CONFIG_PCI_P2PDMA" };
+	char line[256];
+
+	while (fgets(line, sizeof(line), file)) {
+		for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+			size_t length = strlen(options[i]);
+
+			if (strncmp(line, options[i], length) != 0 || line[length] != '=')
+				continue;
+			line[strcspn(line, "\n")] = '\0';
+			facts_set(facts, line + length + 1, "pier/config/%s", options[i]);
+		}
+	}
+}
+
+/* Two lines of a long file are kept. */
+static void keep_config(struct facts *facts)
+{
+	const char *release = facts_get(facts, "/proc/sys/kernel/osrelease");
+	static const char *const places[] = { "/boot/config-%s",
+					      "/lib/modules/%s/config" };
+	char name[FACT_PATH_MAX];
+
+	for (size_t i = 0; release && i < sizeof(places) / sizeof(places[0]); i++) {
+		FILE *file;
+
+		snprintf(name, sizeof(name),
+			 i == 0 ? "/boot/config-%s" : "/lib/modules/%s/config", release);
+		file = fopen(name, "re");
+		if (!file)
+			continue;
+		facts_set(facts, name, "pier/config");
+		keep_options(facts, file);
+		fclose(file);
+		return;
+	}
+}
+
+static void keep_backends(struct facts *facts)
+{
+	struct pier_backend_info *list = NULL;
+	size_t count = 0;
+
+	if (pier_backend_list(&list, &count) < 0)
+		return;
+	for (size_t i = 0; i < count; i++) {
+		if (list[i].available)
+			facts_set(facts, list[i].detail, "pier/backend/%s", list[i].name);
+		else
+			facts_set_error(facts, list[i].detail, "pier/backend/%s",
+					list[i].name);
+	}
+	pier_backend_list_free(list);
+}
+
+/* A page of each kind of memory is allocated and exported. */
+static void keep_export(struct facts *facts, const char *spec)
+{
+	struct pier_buffer *buffer = NULL;
+	struct pier_buffer_info info;
+	struct pier_dmabuf dmabuf = { .fd = -1 };
+	int error = pier_buffer_alloc(spec, (size_t)sysconf(_SC_PAGESIZE), &buffer);
+
+	if (!error)
+		error = pier_buffer_query(buffer, &info);
+	if (!error)
+		error = pier_dmabuf_export(buffer, 0, pier_buffer_length(buffer),
+					   &dmabuf);
+	if (error)
+		facts_set_error(facts, pier_error_message(), "pier/export/%s", spec);
+	else
+		facts_set(facts, info.kind, "pier/export/%s", spec);
+	pier_dmabuf_close(&dmabuf);
+	pier_buffer_free(buffer);
+}
+
+/* The units of pier_buffer_alloc() beside the GPU's own memory. */
+static void keep_exports(struct facts *facts, const char *gpu)
+{
+	static const struct {
+		const char *backend, *kinds[2];
+	} backends[] = {
+		{ "cuda:", { "vmm", "host" } },
+		{ "hip:", { "fine", "host" } },
+		{ "level_zero:", { "host", "shared" } },
+	};
+	char spec[FACT_NAME_MAX];
+
+	keep_export(facts, gpu);
+	for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]); i++) {
+		if (strncmp(gpu, backends[i].backend, strlen(backends[i].backend)) != 0)
+			continue;
+		for (size_t j = 0; j < 2; j++) {
+			snprintf(spec, sizeof(spec), "%s:%s", gpu, backends[i].kinds[j]);
+			keep_export(facts, spec);
+		}
+	}
+}
+
+static void keep_gpus(const struct scope *scope)
+{
+	struct facts *facts = scope->facts;
+
+	for (size_t i = 0; i < scope->unit_count; i++) {
+		const struct pier_memory_unit *unit = &scope->units[i];
+
+		facts_set(facts, unit->name, "pier/gpu/%s", unit->spec);
+		facts_set(facts, unit->detail, "pier/gpu/%s/detail", unit->spec);
+		facts_set(facts, unit->location.pci, "pier/gpu/%s/pci", unit->spec);
+		keep_exports(facts, unit->spec);
+	}
+}
+
+static void keep_gid(struct facts *facts, struct pier_device *device, uint32_t port,
+		     int index)
+{
+	struct pier_gid_entry entry;
+	char address[INET6_ADDRSTRLEN], text[96];
+
+	if (index < 0 || !read_gid(device, port, (uint32_t)index, &entry, address))
+		return;
+	snprintf(text, sizeof(text), "%d (%s) %s", index, gid_type_name(entry.type),
+		 address);
+	facts_set(facts, text, "pier/nic/%s/ports/%u/gid", pier_device_name(device),
+		  port);
+}
+
+/* What a channel of this port would use. */
+static void keep_choices(struct facts *facts, struct pier_device *device, uint32_t port)
+{
+	const char *nic = pier_device_name(device);
+	struct pier_channel *channel = NULL;
+	struct pier_channel_attr attr;
+	struct pier_pd *pd = NULL;
+	char text[16];
+	int error = pier_alloc_pd(device, &pd);
+
+	pier_channel_attr_init(&attr);
+	attr.port = port;
+	if (!error)
+		error = pier_channel_create(pd, &attr, &channel);
+	if (!error)
+		error = pier_channel_query(channel, &attr);
+	if (error) {
+		facts_set_error(facts, pier_error_message(), "pier/nic/%s/ports/%u/gid",
+				nic, port);
+	} else {
+		keep_gid(facts, device, port, attr.gid_index);
+		snprintf(text, sizeof(text), "%u", attr.traffic_class);
+		facts_set(facts, text, "pier/nic/%s/ports/%u/traffic_class", nic, port);
+	}
+	pier_channel_destroy(channel);
+	pier_dealloc_pd(pd);
+}
+
+static void keep_port(struct facts *facts, struct pier_device *device, uint32_t number)
+{
+	const char *nic = pier_device_name(device);
+	struct pier_port_attr port;
+	char text[16];
+
+	if (pier_query_port(device, number, &port) < 0)
+		return;
+	facts_set(facts, link_layer_name(port.link_layer),
+		  "pier/nic/%s/ports/%u/link_layer", nic, number);
+	snprintf(text, sizeof(text), "%u", port.active_mtu);
+	facts_set(facts, text, "pier/nic/%s/ports/%u/active_mtu", nic, number);
+	snprintf(text, sizeof(text), "%u", port.max_mtu);
+	facts_set(facts, text, "pier/nic/%s/ports/%u/max_mtu", nic, number);
+	if (port.active && pier_device_check_channels(device) == 0)
+		keep_choices(facts, device, number);
+}
+
+static void keep_distances(const struct scope *scope, struct pier_device *device)
+{
+	struct pier_location location;
+
+	if (pier_device_location(device, &location) < 0 || !location.pci[0])
+		return;
+	for (size_t i = 0; i < scope->unit_count; i++)
+		facts_set(scope->facts,
+			  pier_distance_name(pier_location_distance(
+				  &scope->units[i].location, &location)),
+			  "pier/distance/%s/%s", scope->units[i].spec,
+			  pier_device_name(device));
+}
+
+/* "host", and either the memory that was named or all kinds that work. */
+static void probe_memories(const struct scope *scope, struct pier_device *device)
+{
+	static const char *const kinds[] = { "memfd", "udmabuf", "dma_heap" };
+
+	probe_memory(scope->facts, device, "host");
+	if (scope->memory) {
+		if (strcmp(scope->memory, "host") != 0)
+			probe_memory(scope->facts, device, scope->memory);
+		return;
+	}
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+		if (facts_get(scope->facts, "pier/backend/%s", kinds[i]))
+			probe_memory(scope->facts, device, kinds[i]);
+	for (size_t i = 0; i < scope->unit_count; i++)
+		probe_memory(scope->facts, device, scope->units[i].spec);
+}
+
+static void keep_nic(const struct scope *scope, const char *name)
+{
+	struct facts *facts = scope->facts;
+	struct pier_device *device;
+	struct pier_device_attr attr;
+
+	if (pier_open_device(name, &device) < 0) {
+		facts_set_error(facts, pier_error_message(), "pier/nic/%s", name);
+		return;
+	}
+	name = pier_device_name(device);
+	if (pier_query_device(device, &attr) < 0) {
+		facts_set_error(facts, pier_error_message(), "pier/nic/%s", name);
+		pier_close_device(device);
+		return;
+	}
+	facts_set(facts, attr.provider, "pier/nic/%s", name);
+	facts_set(facts, attr.firmware, "pier/nic/%s/firmware", name);
+	facts_set(facts, attr.dmabuf ? "yes" : "no", "pier/nic/%s/dmabuf", name);
+	if (pier_device_check_channels(device) < 0)
+		facts_set_error(facts, pier_error_message(), "pier/nic/%s/channels",
+				name);
+	for (uint32_t port = 1; port <= attr.port_count; port++)
+		keep_port(facts, device, port);
+	keep_distances(scope, device);
+	probe_memories(scope, device);
+	pier_close_device(device);
+}
+
+/* Of each NIC before and after the transfers. */
+static void keep_counters(struct facts *facts, bool after)
+{
+	static const char *const kinds[] = { "counters", "hw_counters" };
+	static const char above[] = "/sys/class/infiniband";
+	struct names nics = facts_names(facts, "%s", above);
+
+	for (size_t i = 0; i < nics.count; i++) {
+		struct names ports = facts_names(facts, "%s/%s/ports", above,
+						 nics.list[i]);
+
+		for (size_t j = 0; j < 2 * ports.count; j++) {
+			const char *port = ports.list[j / 2], *kind = kinds[j % 2];
+			struct names names = facts_names(facts, "%s/%s/ports/%s/%s",
+							 above, nics.list[i], port, kind);
+
+			for (size_t k = 0; k < names.count; k++) {
+				char path[FACT_PATH_MAX], text[32];
+				FILE *file;
+
+				if (!counts_errors(names.list[k]))
+					continue;
+				if (!after) {
+					facts_get(facts, "%s/%s/ports/%s/%s/%s", above,
+						  nics.list[i], port, kind,
+						  names.list[k]);
+					continue;
+				}
+				snprintf(path, sizeof(path), "%s/%s/ports/%s/%s/%s",
+					 above, nics.list[i], port, kind, names.list[k]);
+				file = fopen(path, "re");
+				if (file && fgets(text, sizeof(text), file))
+					facts_set(facts, text,
+						  "pier/nic/%s/ports/%s/after/%s",
+						  nics.list[i], port, names.list[k]);
+				if (file)
+					fclose(file);
+			}
+			facts_free_names(&names);
+		}
+		facts_free_names(&ports);
+	}
+	facts_free_names(&nics);
+}
+
+static void keep_nics(const struct scope *scope)
+{
+	bool none = true;
+
+	if (scope->device) {
+		keep_nic(scope, scope->device);
+		return;
+	}
+	for (size_t i = 0; i < scope->device_count; i++) {
+		if (strcmp(scope->devices[i].name, PIER_SOFT_DEVICE) == 0)
+			continue;
+		none = false;
+		keep_nic(scope, scope->devices[i].name);
+	}
+	if (none)
+		keep_nic(scope, PIER_SOFT_DEVICE);
+}
+
+void collect_facts(struct facts *facts, const char *device, const char *memory)
+{
+	struct scope scope = { .facts = facts, .device = device, .memory = memory };
+	const char *reason;
+
+	keep_process(facts);
+	keep_accesses(facts);
+	keep_config(facts);
+	keep_backends(facts);
+	if (pier_memory_unit_list(&scope.units, &scope.unit_count) < 0)
+		scope.unit_count = 0;
+	if (pier_device_list(&scope.devices, &scope.device_count) < 0)
+		scope.device_count = 0;
+	reason = read_no_device_reason(scope.devices, scope.device_count);
+	if (reason)
+		facts_set_error(facts, reason, "pier/no_nic");
+	keep_gpus(&scope);
+	keep_counters(facts, false);
+	keep_nics(&scope);
+	keep_counters(facts, true);
+	pier_device_list_free(scope.devices);
+	pier_memory_unit_list_free(scope.units);
+}

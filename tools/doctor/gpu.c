@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report.h"
+#include "units.h"
+
+/* The checks of the GPUs and their drivers. */
+
+static bool is_of_nvidia(const char *gpu)
+{
+	return strncmp(gpu, "cuda:", 5) == 0;
+}
+
+static bool is_of_amd(const char *gpu)
+{
+	return strncmp(gpu, "hip:", 4) == 0;
+}
+
+static bool has_gpu(struct report *report, bool (*of_vendor)(const char *gpu))
+{
+	struct names gpus = facts_names(report->facts, "pier/gpu");
+	bool found = false;
+
+	for (size_t i = 0; i < gpus.count; i++)
+		found |= of_vendor(gpus.list[i]);
+	facts_free_names(&gpus);
+	return found;
+}
+
+static void check_nvidia_driver(struct report *report)
+{
+	const char *version = facts_get(report->facts, "/proc/driver/nvidia/version");
+	const char *reason = facts_error(report->facts, "pier/backend/cuda");
+
+	if (!version)
+		conclude(report, NOT_APPLICABLE, "", "",
+			 "no driver of NVIDIA: /proc/driver/nvidia/version does not "
+			 "exist");
+	else if (!has_gpu(report, is_of_nvidia))
+		conclude(report, ERROR, "",
+			 "install libcuda1 of the same version, or pass the GPUs into "
+			 "the container (docker run --gpus all)",
+			 "the kernel module is loaded, but CUDA has no GPU: %s",
+			 reason ? reason : "it lists none");
+	else if (strstr(version, "Open Kernel Module"))
+		conclude(report, OK, "", "", "%.*s: open kernel modules",
+			 (int)strcspn(version, "\n"), version);
+	else
+		conclude(report, WARNING, "",
+			 "install the open kernel modules (Debian: "
+			 "nvidia-open-kernel-dkms), or modprobe nvidia_peermem",
+			 "%.*s: proprietary modules, which export no dma-bufs",
+			 (int)strcspn(version, "\n"), version);
+}
+
+static void check_amd_driver(struct report *report)
+{
+	const char *version = facts_get(report->facts, "/sys/module/amdgpu/version");
+	const char *reason = facts_error(report->facts, "pier/backend/hip");
+
+	if (!facts_has(report->facts, "/sys/module/amdgpu"))
+		conclude(report, NOT_APPLICABLE, "", "",
+			 "no driver of AMD: /sys/module/amdgpu does not exist");
+	else if (!has_gpu(report, is_of_amd))
+		conclude(report, WARNING, "",
+			 "install ROCm's HIP runtime, and join the groups render and "
+			 "video",
+			 "amdgpu is loaded, but HIP has no GPU: %s",
+			 reason ? reason : "it lists none");
+	else
+		conclude(report, OK, "", "", "amdgpu %s",
+			 version ? version : "of the kernel itself");
+}
+
+/* Each module takes pinned GPU memory for NICs without dma-bufs. */
+static void check_peer_memory(struct report *report)
+{
+	static const char *const modules[] = { "nvidia_peermem", "nv_peer_mem" };
+	const char *variable = facts_get(report->facts, "pier/env/PIER_PEERMEM");
+
+	if (!has_gpu(report, is_of_nvidia)) {
+		conclude(report, NOT_APPLICABLE, "", "", "no GPU of NVIDIA");
+		return;
+	}
+	for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]); i++) {
+		if (!facts_has(report->facts, "/sys/module/%s", modules[i]))
+			continue;
+		if (variable && strcmp(variable, "off") == 0)
+			conclude(report, WARNING, "", "unset PIER_PEERMEM",
+				 "/sys/module/%s: loaded, but PIER_PEERMEM=off",
+				 modules[i]);
+		else
+			conclude(report, OK, "", "",
+				 "/sys/module/%s: loaded, the way without dma-bufs",
+				 modules[i]);
+		return;
+	}
+	conclude(report, NOT_APPLICABLE, "", "",
+		 "nvidia_peermem is not loaded; dma-bufs do not need it");
+}
+
+static void judge_dmabuf(struct report *report, const char *gpu)
+{
+	const char *reason = facts_error(report->facts, "pier/export/%s", gpu);
+
+	if (reason)
+		conclude(report, WARNING, gpu,
+			 "see the reason; 'pier cp' takes a bounce buffer meanwhile",
+			 "its memory is not exported as a dma-buf: %s", reason);
+	else if (facts_has(report->facts, "pier/export/%s", gpu))
+		conclude(report, OK, gpu, "", "its memory is exported as dma-bufs");
+	else
+		conclude(report, NOT_APPLICABLE, gpu, "", "no export was tried");
+}
+
+static void check_dmabuf(struct report *report)
+{
+	for_each_gpu(report, judge_dmabuf);
+}
+
+/* "cuda:0:vmm" and others, beside "cuda:0" itself. */
+static void judge_kinds(struct report *report, const char *gpu)
+{
+	struct names specs = facts_names(report->facts, "pier/export");
+	size_t length = strlen(gpu), count = 0;
+
+	for (size_t i = 0; i < specs.count; i++) {
+		const char *spec = specs.list[i], *reason, *kind;
+
+		if (strncmp(spec, gpu, length) != 0 || spec[length] != ':')
+			continue;
+		count++;
+		reason = facts_error(report->facts, "pier/export/%s", spec);
+		kind = facts_get(report->facts, "pier/export/%s", spec);
+		if (reason)
+			conclude(report, NOT_APPLICABLE, spec, "", "not exported: %s",
+				 reason);
+		else
+			conclude(report, OK, spec, "", "exported (%s)", kind);
+	}
+	if (count == 0)
+		conclude(report, NOT_APPLICABLE, gpu, "", "no other kinds of memory");
+	facts_free_names(&specs);
+}
+
+static void check_kinds(struct report *report)
+{
+	for_each_gpu(report, judge_kinds);
+}
+
+/* The longest prefetchable region: "START END FLAGS" of each (pci_dev_resource). */
+static unsigned long long largest_bar(const char *resources)
+{
+	enum {
+		IORESOURCE_MEM = 0x200
+	};
+	unsigned long long start, end, flags, largest = 0;
+
+	while (sscanf(resources, "%llx %llx %llx", &start, &end, &flags) == 3) {
+		if ((flags & IORESOURCE_MEM) && end > start && end - start + 1 > largest)
+			largest = end - start + 1;
+		resources = strchr(resources, '\n');
+		if (!resources)
+			break;
+		resources++;
+	}
+	return largest;
+}
+
+enum {
+	SMALL_BAR = 256 << 20
+};
+
+static void judge_bar(struct report *report, const char *gpu)
+{
+	const char *address = facts_get(report->facts, "pier/gpu/%s/pci", gpu);
+	const char *used = facts_get(report->facts, "pier/gpu/%s/detail", gpu);
+	char folder[FACT_PATH_MAX], size[32];
+	const char *resources = NULL;
+	unsigned long long bytes;
+
+	if (address && find_pci(report, address, folder))
+		resources = facts_get(report->facts, "%s/resource", folder);
+	bytes = resources ? largest_bar(resources) : 0;
+	format_bytes(bytes, size, sizeof(size));
+	if (bytes == 0)
+		conclude(report, NOT_APPLICABLE, gpu, "",
+			 "its PCI regions are not known here");
+	else if (bytes <= SMALL_BAR)
+		conclude(report, WARNING, gpu,
+			 "enable Resizable BAR (and Above 4G Decoding) in the BIOS; "
+			 "nvidia-smi -q -d MEMORY shows its use",
+			 "%s/resource: %s for NICs, which registrations of more "
+			 "exhaust%s%s",
+			 folder, size, used ? "; " : "", used ? used : "");
+	else
+		conclude(report, OK, gpu, "", "a region of %s for NICs%s%s", size,
+			 used && used[0] ? "; " : "", used ? used : "");
+}
+
+static void check_bar(struct report *report)
+{
+	for_each_gpu(report, judge_bar);
+}
+
+/* MIG of NVIDIA: /proc/driver/nvidia/capabilities; partitions of AMD: amdgpu's sysfs. */
+static void judge_partition(struct report *report, const char *gpu)
+{
+	const char *address = facts_get(report->facts, "pier/gpu/%s/pci", gpu);
+	const char *name = facts_get(report->facts, "pier/gpu/%s", gpu);
+	const char *compute = NULL, *memory = NULL;
+	char folder[FACT_PATH_MAX];
+
+	if (address && find_pci(report, address, folder)) {
+		compute = facts_get(report->facts, "%s/current_compute_partition",
+				    folder);
+		memory = facts_get(report->facts, "%s/current_memory_partition", folder);
+	}
+	if (name && strstr(name, "MIG"))
+		conclude(report, WARNING, gpu,
+			 "nvidia-smi -mig 0, if one program may have the whole GPU",
+			 "%s: a MIG instance, which has a part of the memory", name);
+	else if (compute && strcmp(compute, "SPX") != 0)
+		conclude(report, WARNING, gpu,
+			 "rocm-smi --setcomputepartition SPX, if one program may have "
+			 "the whole GPU",
+			 "current_compute_partition %s, memory %s: this is a part of a "
+			 "GPU",
+			 compute, memory ? memory : "unknown");
+	else if (compute)
+		conclude(report, OK, gpu, "", "compute partition %s, memory %s", compute,
+			 memory ? memory : "unknown");
+	else
+		conclude(report, OK, gpu, "", "%s: not partitioned",
+			 name ? name : "unknown");
+}
+
+static void check_partition(struct report *report)
+{
+	for_each_gpu(report, judge_partition);
+}
+
+const struct check doctor_gpu_checks[] = {
+	{ "GPU", "NVIDIA driver", check_nvidia_driver },
+	{ "GPU", "AMD driver", check_amd_driver },
+	{ "GPU", "peer memory", check_peer_memory },
+	{ "GPU", "dma-buf export", check_dmabuf },
+	{ "GPU", "other kinds", check_kinds },
+	{ "GPU", "BAR", check_bar },
+	{ "GPU", "partition", check_partition },
+	{ 0 },
+};

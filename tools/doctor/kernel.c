@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report.h"
+
+/* The checks of the kernel. */
+
+enum {
+	DMABUF_MR_MAJOR = 5, /* ibv_reg_dmabuf_mr() came with Linux 5.12 */
+	DMABUF_MR_MINOR = 12,
+};
+
+static void check_version(struct report *report)
+{
+	const char *release = facts_get(report->facts, "/proc/sys/kernel/osrelease");
+	int major = 0, minor = 0;
+
+	if (!release || sscanf(release, "%d.%d", &major, &minor) != 2)
+		conclude(report, WARNING, "", "",
+			 "/proc/sys/kernel/osrelease: %s, which is no version",
+			 release ? release : "no such file");
+	else if (major < DMABUF_MR_MAJOR ||
+		 (major == DMABUF_MR_MAJOR && minor < DMABUF_MR_MINOR))
+		conclude(report, WARNING, "", "install Linux 5.12 or newer",
+			 "Linux %s: dma-bufs can be registered since 5.12", release);
+	else
+		conclude(report, OK, "", "", "Linux %s", release);
+}
+
+static void check_page_size(struct report *report)
+{
+	long long size = facts_number(report->facts, "pier/page_size");
+
+	if (size < 0)
+		conclude(report, NOT_APPLICABLE, "", "", "the page size is not known");
+	else
+		conclude(report, OK, "", "", "%lld bytes", size);
+}
+
+/* uverbs: what libibverbs opens. */
+static void check_uverbs(struct report *report)
+{
+	struct names nodes = facts_names(report->facts, "/dev/infiniband");
+	struct names nics = facts_names(report->facts, "/sys/class/infiniband");
+	size_t count = 0, refused = 0;
+	const char *reason = NULL;
+
+	for (size_t i = 0; i < nodes.count; i++) {
+		const char *error;
+
+		if (strncmp(nodes.list[i], "uverbs", 6) != 0)
+			continue;
+		count++;
+		error = facts_error(report->facts, "pier/access/dev/infiniband/%s",
+				    nodes.list[i]);
+		refused += error != NULL;
+		reason = error ? error : reason;
+	}
+	if (nics.count == 0 && count == 0)
+		conclude(report, NOT_APPLICABLE, "", "",
+			 "there is no RDMA NIC, and no /dev/infiniband/uverbs*");
+	else if (count == 0)
+		conclude(
+			report, ERROR, "",
+			"modprobe ib_uverbs; in a container pass the devices: docker run "
+			"--device=/dev/infiniband",
+			"/dev/infiniband has no uverbs*, but the kernel has %zu NICs",
+			nics.count);
+	else if (refused)
+		conclude(report, ERROR, "",
+			 "chmod 0666 /dev/infiniband/uverbs* (rdma-core's udev rules do "
+			 "this)",
+			 "%zu of %zu devices /dev/infiniband/uverbs* cannot be opened: "
+			 "%s",
+			 refused, count, reason);
+	else
+		conclude(report, OK, "", "", "/dev/infiniband: %zu uverbs devices",
+			 count);
+	facts_free_names(&nodes);
+	facts_free_names(&nics);
+}
+
+/* An option of the kernel's configuration: how the file that has it spells it. */
+static void check_option(struct report *report, const char *option, const char *without)
+{
+	const char *file = facts_get(report->facts, "pier/config");
+	const char *value = facts_get(report->facts, "pier/config/%s", option);
+	char remedy[128];
+
+	snprintf(remedy, sizeof(remedy), "zgrep %s /proc/config.gz", option);
+	if (!file)
+		conclude(report, NOT_APPLICABLE, "", remedy,
+			 "no configuration of this kernel can be read in /boot or "
+			 "/lib/modules");
+	else if (value)
+		conclude(report, OK, "", "", "%s: %s=%s", file, option, value);
+	else if (facts_has(report->facts, "/sys/module/amdgpu"))
+		conclude(report, WARNING, "", "use a kernel that is built with it",
+			 "%s: %s is not set: %s", file, option, without);
+	else
+		conclude(report, NOT_APPLICABLE, "", "",
+			 "%s: %s is not set, which matters to amdgpu only", file, option);
+}
+
+/* drivers/dma-buf/Kconfig. */
+static void check_move_notify(struct report *report)
+{
+	check_option(report, "CONFIG_DMABUF_MOVE_NOTIFY",
+		     "drivers pin the memory of a dma-buf while it is registered");
+}
+
+static void check_p2pdma(struct report *report)
+{
+	check_option(report, "CONFIG_PCI_P2PDMA",
+		     "amdgpu gives a NIC only copies in host memory");
+}
+
+/* user_namespaces(7): all ids map to themselves in the first namespace only. */
+static bool is_first_user_namespace(struct facts *facts)
+{
+	const char *map = facts_get(facts, "/proc/self/uid_map");
+	unsigned long inside, outside, count;
+
+	return !map || (sscanf(map, "%lu %lu %lu", &inside, &outside, &count) == 3 &&
+			inside == 0 && outside == 0 && count == 4294967295ul);
+}
+
+static void check_namespaces(struct report *report)
+{
+	struct facts *facts = report->facts;
+	const char *container = facts_has(facts, "/.dockerenv") ? "/.dockerenv"
+				: facts_has(facts, "/run/.containerenv")
+					? "/run/.containerenv"
+					: NULL;
+	const char *mode = facts_get(facts, "/sys/module/ib_core/parameters/netns_mode");
+
+	if (!is_first_user_namespace(facts))
+		conclude(report, WARNING, "",
+			 "ulimit -l unlimited, set outside of the namespace",
+			 "/proc/self/uid_map: a user namespace, where CAP_IPC_LOCK does "
+			 "not lift the limit of locked memory");
+	else if (mode && strcmp(mode, "N") == 0)
+		conclude(report, container ? WARNING : OK, "",
+			 container ? "rdma dev set DEVICE netns NAMESPACE" : "",
+			 "/sys/module/ib_core/parameters/netns_mode: N: each NIC is in "
+			 "one network namespace%s",
+			 container ? ", and this is a container" : "");
+	else if (container)
+		conclude(report, OK, "", "", "a container (%s)", container);
+	else
+		conclude(report, OK, "", "", "no container was noticed");
+}
+
+const struct check doctor_kernel_checks[] = {
+	{ "kernel", "version", check_version },
+	{ "kernel", "page size", check_page_size },
+	{ "kernel", "uverbs", check_uverbs },
+	{ "kernel", "DMABUF_MOVE_NOTIFY", check_move_notify },
+	{ "kernel", "PCI_P2PDMA", check_p2pdma },
+	{ "kernel", "namespaces", check_namespaces },
+	{ 0 },
+};

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pci.h"
+#include "report.h"
+
+/* The checks of the NICs. */
+
+/* Whether libibverbs lists what the kernel has. */
+static void check_listed(struct report *report)
+{
+	struct names nics = facts_names(report->facts, "/sys/class/infiniband");
+	const char *reason = facts_error(report->facts, "pier/no_nic");
+
+	if (nics.count == 0)
+		conclude(report, WARNING, "", "pier cp --device soft0 FILE COPY",
+			 "there is no RDMA NIC; soft0, the software NIC, works: %s",
+			 reason ? reason : "/sys/class/infiniband is empty");
+	for (size_t i = 0; i < nics.count; i++) {
+		const char *nic = nics.list[i];
+		const char *error = facts_error(report->facts, "pier/nic/%s", nic);
+
+		if (error)
+			conclude(report, ERROR, nic, "", "cannot be opened: %s", error);
+		else if (facts_has(report->facts, "pier/nic/%s", nic))
+			conclude(report, OK, nic, "", "libibverbs opens it");
+		else
+			conclude(report, ERROR, nic,
+				 "apt install ibverbs-providers (rdma-core), of the "
+				 "container as well",
+				 "/sys/class/infiniband/%s exists, but libibverbs does "
+				 "not list it: its provider is missing, or its uverbs "
+				 "device is not visible%s%s",
+				 nic, reason ? ": " : "", reason ? reason : "");
+	}
+	facts_free_names(&nics);
+}
+
+/* soft0 is checked as well if it was named. */
+static void for_each_opened(struct report *report,
+			    void (*check)(struct report *report, const char *nic))
+{
+	struct names nics = facts_names(report->facts, "pier/nic");
+	size_t opened = 0;
+
+	for (size_t i = 0; i < nics.count; i++) {
+		if (!facts_get(report->facts, "pier/nic/%s", nics.list[i]))
+			continue;
+		opened++;
+		check(report, nics.list[i]);
+	}
+	if (opened == 0)
+		conclude(report, NOT_APPLICABLE, "", "", "no NIC was opened");
+	facts_free_names(&nics);
+}
+
+static void judge_channels(struct report *report, const char *nic)
+{
+	const char *error = facts_error(report->facts, "pier/nic/%s/channels", nic);
+
+	if (error)
+		conclude(report, ERROR, nic, "use another NIC for channels (--device)",
+			 "no reliable connections (RC): %s", error);
+	else
+		conclude(report, OK, nic, "", "a queue pair of type RC can be created");
+}
+
+static void check_channels(struct report *report)
+{
+	for_each_opened(report, judge_channels);
+}
+
+static void judge_dmabuf(struct report *report, const char *nic)
+{
+	const char *value = facts_get(report->facts, "pier/nic/%s/dmabuf", nic);
+
+	if (value && strcmp(value, "yes") == 0)
+		conclude(report, OK, nic, "",
+			 "registering fd -1 as a dma-buf fails with EBADF: the method is "
+			 "there");
+	else
+		conclude(report, WARNING, nic,
+			 "use a kernel and a driver with the method: mlx5, irdma, "
+			 "bnxt_re, efa, mana or ionic",
+			 "dma-bufs cannot be registered: the kernel or the NIC's driver "
+			 "lacks the uverbs method REG_DMABUF_MR");
+}
+
+static void check_dmabuf(struct report *report)
+{
+	for_each_opened(report, judge_dmabuf);
+}
+
+static void judge_firmware(struct report *report, const char *nic)
+{
+	const char *version = facts_get(report->facts, "pier/nic/%s/firmware", nic);
+
+	if (!version || !version[0])
+		version = facts_get(report->facts, "/sys/class/infiniband/%s/fw_ver",
+				    nic);
+	if (version && version[0])
+		conclude(report, OK, nic, "", "firmware %s", version);
+	else
+		conclude(report, NOT_APPLICABLE, nic, "",
+			 "the driver reports no firmware version");
+}
+
+static void check_firmware(struct report *report)
+{
+	for_each_opened(report, judge_firmware);
+}
+
+/* "16.0 GT/s PCIe" */
+static double link_speed(struct report *report, const char *folder, const char *which)
+{
+	const char *text = facts_get(report->facts, "%s/%s_link_speed", folder, which);
+
+	return text ? strtod(text, NULL) : 0;
+}
+
+static long long link_width(struct report *report, const char *folder, const char *which)
+{
+	return facts_number(report->facts, "%s/%s_link_width", folder, which);
+}
+
+/*
+ * Gbit/s of a PCIe link, after its line code: 8b/10b up to 5 GT/s, 128b/130b above (PCI
+ * Express Base Specification 4.0, section 4.2).
+ */
+static double link_gbits(double speed, long long width)
+{
+	return speed * (double)width * (speed > 5 ? 128.0 / 130 : 0.8);
+}
+
+/* The rate of the fastest port, in Gbit/s: "400 Gb/sec (4X NDR)". */
+static double port_gbits(struct report *report, const char *nic)
+{
+	struct names ports = facts_names(report->facts, "/sys/class/infiniband/%s/ports",
+					 nic);
+	double fastest = 0;
+
+	for (size_t i = 0; i < ports.count; i++) {
+		const char *rate = facts_get(report->facts,
+					     "/sys/class/infiniband/%s/ports/%s/rate",
+					     nic, ports.list[i]);
+		double gbits = rate ? strtod(rate, NULL) : 0;
+
+		fastest = gbits > fastest ? gbits : fastest;
+	}
+	facts_free_names(&ports);
+	return fastest;
+}
+
+static void judge_link(struct report *report, const char *nic, const char *folder)
+{
+	double now = link_speed(report, folder, "current");
+	double best = link_speed(report, folder, "max");
+	long long width = link_width(report, folder, "current");
+	long long widest = link_width(report, folder, "max");
+	double rate = port_gbits(report, nic), gbits = link_gbits(now, width);
+
+	if (now <= 0 || width <= 0)
+		conclude(report, NOT_APPLICABLE, nic, "",
+			 "%s/current_link_speed is not known: a virtual machine often "
+			 "hides it",
+			 folder);
+	else if (now < best || width < widest)
+		conclude(report, WARNING, nic,
+			 "seat the card in a slot of its width, and check the BIOS",
+			 "%g GT/s x%lld (%.0f Gb/s), but the NIC can %g GT/s x%lld (%s)",
+			 now, width, gbits, best, widest, folder);
+	else if (rate > gbits)
+		conclude(report, WARNING, nic,
+			 "seat the card in a faster slot, or use a NIC of a newer PCIe",
+			 "%g GT/s x%lld carry %.0f Gb/s, less than the port's %.0f", now,
+			 width, gbits, rate);
+	else
+		conclude(report, OK, nic, "", "%g GT/s x%lld: %.0f Gb/s; fastest port %g",
+			 now, width, gbits, rate);
+}
+
+static void judge_slot(struct report *report, const char *nic)
+{
+	char folder[FACT_PATH_MAX];
+
+	if (find_nic_pci(report, nic, folder))
+		judge_link(report, nic, folder);
+	else
+		conclude(report, NOT_APPLICABLE, nic, "", "it is on no PCI bus");
+}
+
+static void check_slot(struct report *report)
+{
+	for_each_nic(report, judge_slot);
+}
+
+static void judge_ordering(struct report *report, const char *nic)
+{
+	const char *variable = facts_get(report->facts, "pier/env/PIER_RELAXED_ORDERING");
+	char folder[FACT_PATH_MAX];
+	const char *config;
+	long control;
+
+	if (!find_nic_pci(report, nic, folder)) {
+		conclude(report, NOT_APPLICABLE, nic, "", "it is on no PCI bus");
+		return;
+	}
+	if (facts_link(report->facts, "%s/physfn", folder) ||
+	    link_speed(report, folder, "max") <= 0) {
+		conclude(report, NOT_APPLICABLE, nic, "",
+			 "a virtual function orders as its physical function does");
+		return;
+	}
+	config = facts_get(report->facts, "%s/config", folder);
+	control = config ? pci_device_control(config) : -1;
+	if (variable && strcmp(variable, "off") == 0)
+		conclude(report, WARNING, nic, "unset PIER_RELAXED_ORDERING",
+			 "PIER_RELAXED_ORDERING=off: pier asks for none");
+	else if (control < 0)
+		conclude(report, NOT_APPLICABLE, nic, "sudo pier doctor",
+			 "%s/config: only root can read the PCI Express capability",
+			 folder);
+	else if (control & PCI_RELAXED_ORDERING)
+		conclude(report, OK, nic, "",
+			 "Device Control %#lx: the NIC may order its writes freely",
+			 control);
+	else
+		conclude(report, WARNING, nic,
+			 "allow relaxed ordering in the BIOS; the kernel takes it away "
+			 "from devices behind some root ports",
+			 "Device Control %#lx: relaxed ordering is off", control);
+}
+
+static void check_ordering(struct report *report)
+{
+	for_each_nic(report, judge_ordering);
+}
+
+/* The PCI function that drivers/infiniband/hw/mlx5 in the kernel calls Data Direct. */
+static void check_data_direct(struct report *report)
+{
+	struct names devices = facts_names(report->facts, "/sys/bus/pci/devices");
+	char folder[FACT_PATH_MAX];
+	size_t found = 0;
+
+	for (size_t i = 0; i < devices.count; i++) {
+		const char *address = devices.list[i];
+
+		if (!find_pci(report, address, folder) ||
+		    facts_number(report->facts, "%s/vendor", folder) != 0x15b3 ||
+		    facts_number(report->facts, "%s/device", folder) != 0x2100)
+			continue;
+		found++;
+		if (facts_link(report->facts, "%s/driver", folder))
+			conclude(report, OK, address, "",
+				 "a Data Direct function (15b3:2100) with its driver");
+		else
+			conclude(report, WARNING, address,
+				 "load a mlx5_ib with Data Direct (Linux 6.12)",
+				 "a Data Direct function (15b3:2100) without a driver");
+	}
+	if (found == 0)
+		conclude(report, NOT_APPLICABLE, "", "",
+			 "no NIC has a Data Direct function (15b3:2100)");
+	facts_free_names(&devices);
+}
+
+const struct check doctor_nic_checks[] = {
+	{ "NIC", "found", check_listed },
+	{ "NIC", "RC", check_channels },
+	{ "NIC", "dma-buf method", check_dmabuf },
+	{ "NIC", "firmware", check_firmware },
+	{ "NIC", "slot", check_slot },
+	{ "NIC", "relaxed ordering", check_ordering },
+	{ "NIC", "Data Direct", check_data_direct },
+	{ 0 },
+};

@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdio.h>
+#include <string.h>
+
+#include "pci.h"
+#include "report.h"
+
+/* The checks of the paths between GPUs and NICs. */
+
+enum {
+	PAIR_MAX = 2 * FACT_NAME_MAX + 8
+};
+
+/* Call the function for each pair of a GPU and a NIC with a place on a PCI bus. */
+static void for_each_pair(struct report *report,
+			  void (*check)(struct report *report, const char *gpu,
+					const char *nic))
+{
+	struct names gpus = facts_names(report->facts, "pier/distance");
+	size_t count = 0;
+
+	for (size_t i = 0; i < gpus.count; i++) {
+		struct names nics = facts_names(report->facts, "pier/distance/%s",
+						gpus.list[i]);
+
+		for (size_t j = 0; j < nics.count; j++, count++)
+			check(report, gpus.list[i], nics.list[j]);
+		facts_free_names(&nics);
+	}
+	if (count == 0)
+		conclude(report, NOT_APPLICABLE, "", "", "no pair of a GPU and a NIC");
+	facts_free_names(&gpus);
+}
+
+static void name_pair(const char *gpu, const char *nic, char ret_pair[PAIR_MAX])
+{
+	snprintf(ret_pair, PAIR_MAX, "%s - %s", gpu, nic);
+}
+
+/* The rank of a name of pier_distance_name(), the nearest first. */
+static int rank_distance(const char *name)
+{
+	static const char *const names[] = { "same",	    "switch", "switches", "c2c",
+					     "host bridge", "node",   "system" };
+
+	for (int i = 0; i < (int)(sizeof(names) / sizeof(names[0])); i++)
+		if (strcmp(names[i], name) == 0)
+			return i;
+	return 7;
+}
+
+/* One finding for each GPU: its nearest NICs. */
+static void judge_distance(struct report *report, const char *gpu)
+{
+	struct names nics = facts_names(report->facts, "pier/distance/%s", gpu);
+	const char *best = "unknown";
+	char list[512] = "";
+
+	for (size_t i = 0; i < nics.count; i++) {
+		const char *distance = facts_get(report->facts, "pier/distance/%s/%s",
+						 gpu, nics.list[i]);
+		size_t used;
+
+		if (!distance || rank_distance(distance) > rank_distance(best))
+			continue;
+		if (rank_distance(distance) < rank_distance(best))
+			list[0] = '\0';
+		best = distance;
+		used = strlen(list);
+		snprintf(list + used, sizeof(list) - used, "%s%s", used ? ", " : "",
+			 nics.list[i]);
+	}
+	if (nics.count == 0)
+		conclude(report, NOT_APPLICABLE, gpu, "", "there is no NIC");
+	else if (rank_distance(best) <= 3)
+		conclude(report, OK, gpu, "", "nearest: %s (%s)", list, best);
+	else if (rank_distance(best) < 7)
+		conclude(report, WARNING, gpu,
+			 "move the NIC below the GPU's PCIe switch, or use NIC and GPU "
+			 "of one NUMA node",
+			 "nearest: %s (%s): the bytes pass the processor", list, best);
+	else
+		conclude(report, WARNING, gpu, "describe the machine in PIER_TOPO_FILE",
+			 "no distance is known: the virtual machine hides the PCIe tree");
+	facts_free_names(&nics);
+}
+
+static void check_distance(struct report *report)
+{
+	for_each_gpu(report, judge_distance);
+}
+
+static void judge_numa(struct report *report, const char *nic)
+{
+	const char *online = facts_get(report->facts, "/sys/devices/system/node/online");
+	char folder[FACT_PATH_MAX];
+	long long node;
+
+	if (!find_nic_pci(report, nic, folder)) {
+		conclude(report, NOT_APPLICABLE, nic, "", "it is on no PCI bus");
+		return;
+	}
+	node = facts_number(report->facts, "%s/numa_node", folder);
+	if (node >= 0)
+		conclude(report, OK, nic, "", "NUMA node %lld (nodes: %s)", node,
+			 online ? online : "unknown");
+	else if (online && strcmp(online, "0") != 0)
+		conclude(report, WARNING, nic,
+			 "PIER_TOPO_FILE with 'nic NAME numa=N'; in a virtual machine "
+			 "expose the node of the device",
+			 "%s/numa_node: -1, on a machine of nodes %s", folder, online);
+	else
+		conclude(report, OK, nic, "", "one NUMA node");
+}
+
+static void check_numa(struct report *report)
+{
+	for_each_nic(report, judge_numa);
+}
+
+/* The bridges of one path that the other does not share, and the last one that it does.
+ */
+static const char *find_redirecting(struct report *report, const char *path,
+				    const char *other, bool *ret_unknown)
+{
+	static char bridge[FACT_PATH_MAX];
+	size_t shared = 0, length = strlen(path);
+
+	for (size_t i = 0; i < length && path[i] == other[i]; i++)
+		if (path[i] == '/')
+			shared = i;
+	for (size_t end = shared + 1; end < length; end++) {
+		const char *config;
+		long control;
+
+		if (path[end] != '/')
+			continue;
+		snprintf(bridge, sizeof(bridge), "%.*s", (int)end, path);
+		if (facts_number(report->facts, "%s/class", bridge) >> 8 != 0x0604)
+			continue;
+		config = facts_get(report->facts, "%s/config", bridge);
+		control = config ? pci_acs_control(config) : -1;
+		*ret_unknown |= control == -1;
+		if (control > 0 && (control & PCI_ACS_REDIRECTS))
+			return bridge;
+	}
+	return NULL;
+}
+
+static void judge_acs(struct report *report, const char *gpu, const char *nic)
+{
+	const char *address = facts_get(report->facts, "pier/gpu/%s/pci", gpu);
+	const char *distance = facts_get(report->facts, "pier/distance/%s/%s", gpu, nic);
+	char of_gpu[FACT_PATH_MAX], of_nic[FACT_PATH_MAX], pair[PAIR_MAX];
+	const char *bridge;
+	bool unknown = false;
+
+	name_pair(gpu, nic, pair);
+	if (!address || !find_pci(report, address, of_gpu) ||
+	    !find_nic_pci(report, nic, of_nic)) {
+		conclude(report, NOT_APPLICABLE, pair, "", "not both are on a PCI bus");
+		return;
+	}
+	if (!distance || rank_distance(distance) > 2) {
+		conclude(report, NOT_APPLICABLE, pair, "",
+			 "no PCIe switch joins them (%s)",
+			 distance ? distance : "unknown");
+		return;
+	}
+	bridge = find_redirecting(report, of_gpu, of_nic, &unknown);
+	if (!bridge)
+		bridge = find_redirecting(report, of_nic, of_gpu, &unknown);
+	if (bridge)
+		conclude(report, WARNING, pair,
+			 "disable ACS in the BIOS, or: setpci -s BRIDGE "
+			 "ECAP_ACS+0x6.w=0000",
+			 "bridge %s: ACS redirects peer-to-peer traffic to the host "
+			 "bridge",
+			 strrchr(bridge, '/') + 1);
+	else if (unknown)
+		conclude(report, NOT_APPLICABLE, pair, "sudo pier doctor",
+			 "only root can read the bridges' ACS Control");
+	else
+		conclude(report, OK, pair, "", "no bridge between them redirects (ACS)");
+}
+
+static void check_acs(struct report *report)
+{
+	for_each_pair(report, judge_acs);
+}
+
+static void judge_iommu(struct report *report, const char *nic)
+{
+	char folder[FACT_PATH_MAX];
+	const char *type;
+
+	if (!find_nic_pci(report, nic, folder)) {
+		conclude(report, NOT_APPLICABLE, nic, "", "it is on no PCI bus");
+		return;
+	}
+	type = facts_get(report->facts, "%s/iommu_group/type", folder);
+	if (!type)
+		conclude(report, OK, nic, "", "no IOMMU translates its addresses");
+	else if (strcmp(type, "identity") == 0)
+		conclude(report, OK, nic, "", "iommu_group/type: identity (passthrough)");
+	else
+		conclude(report, WARNING, nic, "boot with iommu=pt",
+			 "iommu_group/type: %s: the IOMMU translates, and traffic "
+			 "between devices may pass the host bridge",
+			 type);
+}
+
+static void check_iommu(struct report *report)
+{
+	for_each_nic(report, judge_iommu);
+}
+
+/* Memory other than the host's: how a NIC reaches it. */
+static void judge_reach(struct report *report, const char *spec, const char *nic)
+{
+	const char *error = facts_error(report->facts, "pier/reach/%s/%s", spec, nic);
+	const char *path = facts_get(report->facts, "pier/reach/%s/%s", spec, nic);
+	const char *reason = facts_get(report->facts, "pier/reach/%s/%s/reason", spec,
+				       nic);
+	const char *mapping = facts_get(report->facts, "pier/reach/%s/%s/mapping", spec,
+					nic);
+	char pair[PAIR_MAX];
+
+	name_pair(spec, nic, pair);
+	if (error)
+		conclude(report, WARNING, pair,
+			 "see the reason; 'pier cp' takes a bounce buffer meanwhile",
+			 "not registered: %s", error);
+	else if (reason && reason[0])
+		conclude(report, WARNING, pair, "see the reason", "%s, because: %s",
+			 path ? path : "unknown", reason);
+	else
+		conclude(report, OK, pair, "", "%s%s%s", path ? path : "unknown",
+			 mapping ? ", mapping " : "", mapping ? mapping : "");
+}
+
+static void judge_canary(struct report *report, const char *spec, const char *nic)
+{
+	const char *canary = facts_get(report->facts, "pier/reach/%s/%s/canary", spec,
+				       nic);
+	char pair[PAIR_MAX];
+
+	name_pair(spec, nic, pair);
+	if (!canary || !canary[0])
+		conclude(report, NOT_APPLICABLE, pair, "", "this path needs none");
+	else if (strcmp(canary, "passed") == 0)
+		conclude(report, OK, pair, "", "bytes arrived: passed");
+	else if (strncmp(canary, "not run", 7) == 0)
+		conclude(report, NOT_APPLICABLE, pair, "", "%s", canary);
+	else if (strncmp(canary, "off", 3) == 0)
+		conclude(report, WARNING, pair, "unset PIER_CANARY", "%s", canary);
+	else
+		conclude(report, ERROR, pair, "use another NIC or GPU for this path",
+			 "%s", canary);
+}
+
+static void for_each_reach(struct report *report,
+			   void (*check)(struct report *report, const char *spec,
+					 const char *nic))
+{
+	struct names specs = facts_names(report->facts, "pier/reach");
+
+	for (size_t i = 0; i < specs.count; i++) {
+		struct names nics = facts_names(report->facts, "pier/reach/%s",
+						specs.list[i]);
+
+		for (size_t j = 0; j < nics.count; j++)
+			check(report, specs.list[i], nics.list[j]);
+		facts_free_names(&nics);
+	}
+	if (specs.count == 0)
+		conclude(report, NOT_APPLICABLE, "", "", "no NIC was opened");
+	facts_free_names(&specs);
+}
+
+static void check_reach(struct report *report)
+{
+	for_each_reach(report, judge_reach);
+}
+
+static void check_canary(struct report *report)
+{
+	for_each_reach(report, judge_canary);
+}
+
+const struct check doctor_path_checks[] = {
+	{ "path", "distance", check_distance },
+	{ "path", "NUMA", check_numa },
+	{ "path", "ACS", check_acs },
+	{ "path", "IOMMU", check_iommu },
+	{ "path", "registration", check_reach },
+	{ "path", "canary", check_canary },
+	{ 0 },
+};
+
+/* A transfer: "verified BYTES", or why not. */
+static void judge_transfer(struct report *report, const char *spec, const char *nic)
+{
+	const char *error = facts_error(report->facts, "pier/transfer/%s/%s", spec, nic);
+	const char *result = facts_get(report->facts, "pier/transfer/%s/%s", spec, nic);
+	char pair[PAIR_MAX];
+
+	name_pair(spec, nic, pair);
+	if (error)
+		conclude(report, ERROR, pair, "PIER_LOG=debug pier doctor", "%s", error);
+	else if (result)
+		conclude(report, OK, pair, "", "%s", result);
+	else
+		conclude(report, NOT_APPLICABLE, pair, "",
+			 "not tried: see the checks above");
+}
+
+static void check_transfers(struct report *report)
+{
+	for_each_reach(report, judge_transfer);
+}
+
+const struct check doctor_transfer_checks[] = {
+	{ "transfer", "write and read", check_transfers },
+	{ 0 },
+};

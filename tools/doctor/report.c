@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fact.h"
+#include "report.h"
+
+static const struct check *const all_checks[] = {
+	doctor_kernel_checks, doctor_memory_checks,   doctor_nic_checks,
+	doctor_port_checks,   doctor_gpu_checks,      doctor_path_checks,
+	doctor_limit_checks,  doctor_transfer_checks,
+};
+
+void run_checks(struct report *report)
+{
+	for (size_t i = 0; i < sizeof(all_checks) / sizeof(all_checks[0]); i++) {
+		for (const struct check *check = all_checks[i]; check->name; check++) {
+			report->group = check->group;
+			report->check = check->name;
+			check->run(report);
+		}
+	}
+}
+
+void free_report(struct report *report)
+{
+	for (size_t i = 0; i < report->count; i++) {
+		free(report->list[i].subject);
+		free(report->list[i].evidence);
+		free(report->list[i].remedy);
+	}
+	free(report->list);
+	report->list = NULL;
+	report->count = 0;
+}
+
+void conclude(struct report *report, enum verdict verdict, const char *subject,
+	      const char *remedy, const char *evidence, ...)
+{
+	struct finding *finding;
+	char text[2048];
+	va_list arguments;
+
+	va_start(arguments, evidence);
+	vsnprintf(text, sizeof(text), evidence, arguments);
+	va_end(arguments);
+	report->list = require_memory(
+		realloc(report->list, (report->count + 1) * sizeof(*report->list)));
+	finding = &report->list[report->count++];
+	*finding = (struct finding){
+		.group = report->group,
+		.check = report->check,
+		.verdict = verdict,
+		.subject = require_memory(strdup(subject)),
+		.evidence = require_memory(strdup(text)),
+		.remedy = require_memory(strdup(remedy)),
+	};
+}
+
+enum verdict worst_verdict(const struct report *report)
+{
+	enum verdict worst = NOT_APPLICABLE;
+
+	for (size_t i = 0; i < report->count; i++)
+		if (report->list[i].verdict > worst)
+			worst = report->list[i].verdict;
+	return worst;
+}
+
+size_t count_verdict(const struct report *report, enum verdict verdict)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < report->count; i++)
+		count += report->list[i].verdict == verdict;
+	return count;
+}
+
+const char *verdict_name(enum verdict verdict)
+{
+	static const char *const names[VERDICTS] = { "not applicable", "ok", "warning",
+						     "error" };
+
+	return names[verdict];
+}
+
+void for_each_nic(struct report *report,
+		  void (*check)(struct report *report, const char *nic))
+{
+	struct names names = facts_names(report->facts, "/sys/class/infiniband");
+
+	if (names.count == 0)
+		conclude(report, NOT_APPLICABLE, "", "", "there is no RDMA NIC");
+	for (size_t i = 0; i < names.count; i++)
+		check(report, names.list[i]);
+	facts_free_names(&names);
+}
+
+void for_each_gpu(struct report *report,
+		  void (*check)(struct report *report, const char *gpu))
+{
+	struct names names = facts_names(report->facts, "pier/gpu");
+
+	if (names.count == 0)
+		conclude(report, NOT_APPLICABLE, "", "", "no backend has a GPU here");
+	for (size_t i = 0; i < names.count; i++)
+		check(report, names.list[i]);
+	facts_free_names(&names);
+}
+
+bool find_pci(struct report *report, const char *address, char ret_folder[FACT_PATH_MAX])
+{
+	const char *target = facts_link(report->facts, "/sys/bus/pci/devices/%s",
+					address);
+
+	if (!target)
+		return false;
+	/* "../../../devices/pci0000:00/..." */
+	while (strncmp(target, "../", 3) == 0)
+		target += 3;
+	return snprintf(ret_folder, FACT_PATH_MAX, "/sys/%s", target) < FACT_PATH_MAX;
+}
+
+bool find_nic_pci(struct report *report, const char *nic, char ret_folder[FACT_PATH_MAX])
+{
+	const char *target = facts_link(report->facts, "/sys/class/infiniband/%s/device",
+					nic);
+	const char *address = target ? strrchr(target, '/') : NULL;
+
+	return address && find_pci(report, address + 1, ret_folder);
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_TOOLS_DOCTOR_REPORT_H
+#define PIER_TOOLS_DOCTOR_REPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "facts.h"
+
+/* What the checks conclude from the facts. */
+
+/* In the order of their weight. */
+enum verdict {
+	NOT_APPLICABLE,
+	OK,
+	WARNING,
+	ERROR,
+};
+
+enum {
+	VERDICTS = 4
+};
+
+struct finding {
+	const char *group, *check;
+	enum verdict verdict;
+	char *subject;	/* the NIC, GPU or pair; "" */
+	char *evidence; /* the file, value or errno */
+	char *remedy;	/* the command to type; "" */
+};
+
+struct report {
+	struct facts *facts;
+	unsigned long ranks;	   /* planned on this host; 0: not given */
+	const char *group, *check; /* that runs now */
+	struct finding *list;
+	size_t count;
+};
+
+struct check {
+	const char *group;
+	const char *name;
+	void (*run)(struct report *report);
+};
+
+/* The last one has no name. */
+extern const struct check doctor_kernel_checks[];
+extern const struct check doctor_memory_checks[];
+extern const struct check doctor_nic_checks[];
+extern const struct check doctor_port_checks[];
+extern const struct check doctor_gpu_checks[];
+extern const struct check doctor_path_checks[];
+extern const struct check doctor_limit_checks[];
+extern const struct check doctor_transfer_checks[];
+
+/* Run all checks, in order. */
+void run_checks(struct report *report);
+void free_report(struct report *report);
+enum verdict worst_verdict(const struct report *report);
+size_t count_verdict(const struct report *report, enum verdict verdict);
+/* "ok", "warning", "error" or "not applicable". */
+const char *verdict_name(enum verdict verdict);
+
+/* Add a finding of the check that runs. remedy: "": none is needed. */
+void conclude(struct report *report, enum verdict verdict, const char *subject,
+	      const char *remedy, const char *evidence, ...)
+	__attribute__((format(printf, 5, 6)));
+
+/* Call the function for each NIC of this machine, except soft0. */
+void for_each_nic(struct report *report,
+		  void (*check)(struct report *report, const char *nic));
+/* For each GPU that a backend lists, by its spec: "cuda:0". */
+void for_each_gpu(struct report *report,
+		  void (*check)(struct report *report, const char *gpu));
+/* The folder of a PCI device: of its link in /sys/bus/pci/devices. False: no such one. */
+bool find_pci(struct report *report, const char *address, char ret_folder[FACT_PATH_MAX]);
+/* Likewise of a NIC; software has none. */
+bool find_nic_pci(struct report *report, const char *nic, char ret_folder[FACT_PATH_MAX]);
+
+/* Whether a counter of a port in sysfs counts errors. */
+bool counts_errors(const char *name);
+
+#endif
