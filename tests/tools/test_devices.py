@@ -220,6 +220,22 @@ class GpuMemory(Case):
         facts, = json.loads(self.run_pier(*command, "--json", env=env).stdout)["devices"]
         return line, facts["reach"]
 
+    def test_doctor_judges_gpus(self):
+        """Exports and transfers of each GPU; without dma-bufs they are warnings."""
+        for env, verdict, status in ({}, "ok", None), ({"FAKE_CUDA_DMABUF": "0"}, "warning", 6):
+            with self.subTest(env):
+                result = self.run_pier("doctor", "--json", "--device", "soft0", env=env)
+                self.assertEqual(result.stderr, "")
+                if status:
+                    self.assertEqual(result.status, status)
+                found = {(f["check"], f["subject"]): f["verdict"]
+                         for f in json.loads(result.stdout)["checks"]}
+                for gpu in "cuda:0", "cuda:1":
+                    self.assertEqual(found["dma-buf export", gpu], verdict)
+                self.assertEqual(found["write and read", "hip:0 - soft0"], "ok")
+                self.assertIn(("BAR", "cuda:0"), found)
+                self.assertIn(("other kinds", "cuda:0:vmm"), found)
+
     def test_info_prints_the_canary_of_a_pair(self):
         line, facts = self.reach("soft0", "cuda:0")
         self.assertEqual(line, "cuda:0: dma-buf, mapping default; canary: passed")
