@@ -12,6 +12,7 @@
 #include <pier/pier.h>
 
 #include "collect.h"
+#include "config.h"
 #include "facts.h"
 #include "info/facts.h"
 #include "report.h"
@@ -83,47 +84,6 @@ static void keep_accesses(struct facts *facts)
 			keep_access(facts, node);
 		}
 		facts_free_names(&names);
-	}
-}
-
-static void keep_options(struct facts *facts, FILE *file)
-{
-	static const char *const options[] = { "CONFIG_DMABUF_MOVE_NOTIFY",
-					       "CONFIG_PCI_P2PDMA" };
-	char line[256];
-
-	while (fgets(line, sizeof(line), file)) {
-		for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
-			size_t length = strlen(options[i]);
-
-			if (strncmp(line, options[i], length) != 0 || line[length] != '=')
-				continue;
-			line[strcspn(line, "\n")] = '\0';
-			facts_set(facts, line + length + 1, "pier/config/%s", options[i]);
-		}
-	}
-}
-
-/* Two lines of a long file are kept. */
-static void keep_config(struct facts *facts)
-{
-	const char *release = facts_get(facts, "/proc/sys/kernel/osrelease");
-	static const char *const places[] = { "/boot/config-%s",
-					      "/lib/modules/%s/config" };
-	char name[FACT_PATH_MAX];
-
-	for (size_t i = 0; release && i < sizeof(places) / sizeof(places[0]); i++) {
-		FILE *file;
-
-		snprintf(name, sizeof(name),
-			 i == 0 ? "/boot/config-%s" : "/lib/modules/%s/config", release);
-		file = fopen(name, "re");
-		if (!file)
-			continue;
-		facts_set(facts, name, "pier/config");
-		keep_options(facts, file);
-		fclose(file);
-		return;
 	}
 }
 
@@ -393,7 +353,7 @@ void collect_facts(struct facts *facts, const char *device, const char *memory)
 
 	keep_process(facts);
 	keep_accesses(facts);
-	keep_config(facts);
+	keep_kernel_config(facts);
 	keep_backends(facts);
 	if (pier_memory_unit_list(&scope.units, &scope.unit_count) < 0)
 		scope.unit_count = 0;

@@ -87,14 +87,16 @@ static void check_option(struct report *report, const char *option, const char *
 {
 	const char *file = facts_get(report->facts, "pier/config");
 	const char *value = facts_get(report->facts, "pier/config/%s", option);
-	char remedy[128];
 
-	snprintf(remedy, sizeof(remedy), "zgrep %s /proc/config.gz", option);
 	if (!file)
-		conclude(report, NOT_APPLICABLE, "", remedy,
-			 "no configuration of this kernel can be read in /boot or "
-			 "/lib/modules");
-	else if (value)
+		conclude(report, NOT_APPLICABLE, "", "",
+			 "no configuration of this kernel can be read: neither "
+			 "/proc/config.gz nor /boot/config-*");
+	else if (!value)
+		conclude(report, NOT_APPLICABLE, "", "",
+			 "%s does not mention %s: this kernel has no such option", file,
+			 option);
+	else if (strcmp(value, "n") != 0)
 		conclude(report, OK, "", "", "%s: %s=%s", file, option, value);
 	else if (facts_has(report->facts, "/sys/module/amdgpu"))
 		conclude(report, WARNING, "", "use a kernel that is built with it",
@@ -104,17 +106,20 @@ static void check_option(struct report *report, const char *option, const char *
 			 "%s: %s is not set, which matters to amdgpu only", file, option);
 }
 
-/* drivers/dma-buf/Kconfig. */
+/*
+ * Without either, amdgpu_dma_buf_attach() and amdgpu_dma_buf_pin() move the memory to the
+ * host: backends/hip/kernel.c.
+ */
 static void check_move_notify(struct report *report)
 {
 	check_option(report, "CONFIG_DMABUF_MOVE_NOTIFY",
-		     "drivers pin the memory of a dma-buf while it is registered");
+		     "amdgpu moves a dma-buf to host memory when a NIC pins it");
 }
 
 static void check_p2pdma(struct report *report)
 {
 	check_option(report, "CONFIG_PCI_P2PDMA",
-		     "amdgpu gives a NIC only copies in host memory");
+		     "amdgpu moves a dma-buf to host memory for a NIC");
 }
 
 /* user_namespaces(7): all ids map to themselves in the first namespace only. */
