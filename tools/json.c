@@ -36,15 +36,19 @@ static void write_string(FILE *file, const char *value)
 	fputc('"', file);
 }
 
+static void begin_line(const struct json *json)
+{
+	fputc('\n', json->file);
+	for (unsigned int i = 0; i < json->depth; i++)
+		fputs("  ", json->file);
+}
+
 static void begin_value(struct json *json, const char *name)
 {
-	unsigned int i;
-
-	if (json->depth > 0) {
-		fputs(json->first ? "\n" : ",\n", json->file);
-		for (i = 0; i < json->depth; i++)
-			fputs("  ", json->file);
-	}
+	if (json->depth > 0 && !json->first)
+		fputs(json->line ? ", " : ",", json->file);
+	if (json->depth > 0 && !json->line)
+		begin_line(json);
 	if (name) {
 		write_string(json->file, name);
 		fputs(": ", json->file);
@@ -62,14 +66,9 @@ void json_open(struct json *json, const char *name, char bracket)
 
 void json_close(struct json *json, char bracket)
 {
-	unsigned int i;
-
 	json->depth--;
-	if (!json->first) {
-		fputc('\n', json->file);
-		for (i = 0; i < json->depth; i++)
-			fputs("  ", json->file);
-	}
+	if (!json->first && !json->line)
+		begin_line(json);
 	fputc(bracket, json->file);
 	json->first = false;
 	if (json->depth == 0)

@@ -11,6 +11,7 @@ struct json {
 	FILE *file;
 	unsigned int depth;
 	bool first; /* the innermost object or array is still empty */
+	bool line;  /* on one line, for a stream of values */
 };
 
 /* The name is NULL inside an array and for the outermost value. */

@@ -1,24 +1,53 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "json.h"
 #include "progress.h"
 #include "units.h"
 
 enum {
 	INTERVAL_NS = 200000000,
+	/* The rate is an average of about this many seconds. */
+	RATE_SECONDS = 5,
 	BAR_MAX = 40,
 };
 
+/* Writing would block: a pipe is full, or Ctrl-S has stopped the terminal. */
+static bool reader_is_behind(const struct progress *progress)
+{
+	struct pollfd fd = {
+		.fd = progress->json ? STDOUT_FILENO : STDERR_FILENO,
+		.events = POLLOUT,
+	};
+
+	return poll(&fd, 1, 0) == 0;
+}
+
+static void print_start(const struct progress *progress)
+{
+	struct json json = { .file = stdout, .line = true };
+
+	json_open(&json, NULL, '{');
+	json_string(&json, "event", "start");
+	json_uint(&json, "total", progress->total);
+	json_close(&json, '}');
+	fflush(stdout);
+}
+
 void begin_progress(struct progress *progress, uint64_t total)
 {
-	progress->terminal = isatty(STDERR_FILENO);
+	progress->terminal = !progress->json && isatty(STDERR_FILENO);
 	progress->total = total;
+	progress->bytes = 0;
+	progress->rate = 0;
 	progress->started_ns = now_ns();
 	progress->drawn_ns = 0;
+	if (progress->shown && progress->json)
+		print_start(progress);
 }
 
 /* Not the last column: some terminals wrap there. */
@@ -29,17 +58,6 @@ static unsigned int terminal_columns(void)
 	if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) < 0 || size.ws_col < 2)
 		return 79;
 	return size.ws_col - 1u;
-}
-
-static void format_time(double seconds, char *ret_text, size_t size)
-{
-	unsigned long whole = seconds < 359999 ? (unsigned long)(seconds + 0.5) : 359999;
-
-	if (whole >= 3600)
-		snprintf(ret_text, size, "%lu:%02lu:%02lu", whole / 3600, whole / 60 % 60,
-			 whole % 60);
-	else
-		snprintf(ret_text, size, "%lu:%02lu", whole / 60, whole % 60);
 }
 
 static void draw_bar(const char *text, unsigned int width, double part)
@@ -62,31 +80,87 @@ static void draw_bar(const char *text, unsigned int width, double part)
 	fflush(stderr);
 }
 
-void show_progress(struct progress *progress, uint64_t bytes)
+/* The weight of the newest interval grows with its length, so a pause counts, too. */
+static void update_rate(struct progress *progress, uint64_t bytes, uint64_t now)
 {
-	char text[128], done[32], left[32];
-	double part, seconds, rate;
-	uint64_t now;
+	bool first = progress->rate <= 0;
+	uint64_t before = first ? progress->started_ns : progress->drawn_ns;
+	double seconds = (double)(now - before) / 1e9, rate, weight;
 
-	if (!progress->shown)
+	if (seconds <= 0)
 		return;
-	now = now_ns();
-	if (now - progress->drawn_ns < INTERVAL_NS)
-		return;
-	progress->drawn_ns = now;
-	seconds = (double)(now - progress->started_ns) / 1e9;
-	rate = seconds > 0 ? (double)bytes / seconds : 0;
-	part = progress->total ? (double)bytes / (double)progress->total : 1;
-	format_bytes(bytes, done, sizeof(done));
-	format_time(rate > 0 ? (double)(progress->total - bytes) / rate : 359999, left,
-		    sizeof(left));
-	snprintf(text, sizeof(text), "%3u%% %s, %.2f GB/s, %s left",
-		 (unsigned int)(part * 100), done, rate / 1e9, left);
+	rate = (double)(bytes - (first ? 0 : progress->bytes)) / seconds;
+	weight = first ? 1 : seconds / (seconds + RATE_SECONDS);
+	progress->rate += weight * (rate - progress->rate);
+	progress->bytes = bytes;
+}
+
+/* Negative: unknown, because nothing moves. */
+static double seconds_left(const struct progress *progress)
+{
+	if (progress->bytes >= progress->total)
+		return 0;
+	return progress->rate >= 1
+		       ? (double)(progress->total - progress->bytes) / progress->rate
+		       : -1;
+}
+
+static void print_text(struct progress *progress)
+{
+	char text[192], done[32], total[32], rate[32], left[64] = "";
+	double seconds = seconds_left(progress), part = 1;
+
+	if (progress->total)
+		part = (double)progress->bytes / (double)progress->total;
+	format_bytes(progress->bytes, done, sizeof(done));
+	format_bytes(progress->total, total, sizeof(total));
+	format_rate(progress->rate, rate, sizeof(rate));
+	if (seconds >= 0)
+		format_duration(seconds, left, sizeof(left));
+	snprintf(text, sizeof(text), "%3u%% %s of %s, %s%s%s%s",
+		 (unsigned int)(part * 100), done, total, rate, left[0] ? ", " : "", left,
+		 left[0] ? " left" : "");
 	progress->drawn = true;
 	if (progress->terminal)
 		draw_bar(text, terminal_columns(), part);
 	else
 		fprintf(stderr, "%s\n", text);
+}
+
+static void print_event(const struct progress *progress, uint64_t now)
+{
+	struct json json = { .file = stdout, .line = true };
+	double left = seconds_left(progress);
+
+	json_open(&json, NULL, '{');
+	json_string(&json, "event", "progress");
+	json_uint(&json, "bytes", progress->bytes);
+	json_uint(&json, "total", progress->total);
+	json_double(&json, "seconds", (double)(now - progress->started_ns) / 1e9);
+	json_double(&json, "bytes_per_second", progress->rate);
+	if (left >= 0)
+		json_double(&json, "seconds_left", left);
+	else
+		json_string(&json, "seconds_left", NULL);
+	json_close(&json, '}');
+	fflush(stdout);
+}
+
+void show_progress(struct progress *progress, uint64_t bytes)
+{
+	uint64_t now;
+
+	if (!progress->shown)
+		return;
+	now = now_ns();
+	if (now - progress->drawn_ns < INTERVAL_NS || reader_is_behind(progress))
+		return;
+	update_rate(progress, bytes, now);
+	progress->drawn_ns = now;
+	if (progress->json)
+		print_event(progress, now);
+	else
+		print_text(progress);
 }
 
 void end_progress(struct progress *progress)

@@ -5,12 +5,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The progress of a copy, on standard error. A zeroed struct shows nothing. */
+/*
+ * The progress of a copy: a bar or lines on standard error, or lines of JSON on
+ * standard output. A reader that does not keep up misses updates; it does not hold up
+ * the copy. A zeroed struct shows nothing.
+ */
 struct progress {
 	bool shown;
+	bool json;
 	bool terminal; /* rewrite one line; otherwise print a new line each time */
-	uint64_t total, started_ns, drawn_ns;
 	bool drawn;
+	uint64_t total, bytes;
+	uint64_t started_ns, drawn_ns;
+	double rate; /* bytes per second, mostly of the last seconds */
 };
 
 void begin_progress(struct progress *progress, uint64_t total);

@@ -87,6 +87,40 @@ void format_bytes(uint64_t bytes, char *ret_text, size_t size)
 	snprintf(ret_text, size, "%.2f %s", value, names[i]);
 }
 
+void format_rate(double bytes_per_second, char *ret_text, size_t size)
+{
+	static const char *const names[] = { "KB/s", "MB/s", "GB/s", "TB/s" };
+	double value = bytes_per_second / 1000;
+	size_t i = 0;
+
+	if (bytes_per_second < 999.5) {
+		snprintf(ret_text, size, "%.0f B/s", bytes_per_second);
+		return;
+	}
+	for (; value >= 999.995 && i + 1 < sizeof(names) / sizeof(names[0]); i++)
+		value /= 1000;
+	snprintf(ret_text, size, "%.2f %s", value, names[i]);
+}
+
+void format_duration(double seconds, char *ret_text, size_t size)
+{
+	/* Far beyond any copy, and far below the largest integer. */
+	uint64_t whole = seconds < 1e15 ? (uint64_t)(seconds + 0.5) : 1000000000000000;
+	uint64_t minutes = whole / 60, hours = minutes / 60;
+
+	if (hours >= 24)
+		snprintf(ret_text, size, "%" PRIu64 " d %" PRIu64 " h", hours / 24,
+			 hours % 24);
+	else if (hours)
+		snprintf(ret_text, size, "%" PRIu64 " h %" PRIu64 " min", hours,
+			 minutes % 60);
+	else if (minutes)
+		snprintf(ret_text, size, "%" PRIu64 " min %" PRIu64 " s", minutes,
+			 whole % 60);
+	else
+		snprintf(ret_text, size, "%" PRIu64 " s", whole);
+}
+
 uint64_t now_ns(void)
 {
 	struct timespec now;

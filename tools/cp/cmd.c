@@ -203,6 +203,7 @@ static int copy_file(const struct cp_options *options)
 					   .control = &copy.control,
 					   .failure = &copy.failure,
 					   .progress = &copy.progress };
+	copy.progress.json = options->json;
 	copy.progress.shown = options->progress || (isatty(STDERR_FILENO) &&
 						    !options->quiet && !options->json);
 	run_copy(&copy);

@@ -5,6 +5,7 @@
 #include "result.h"
 #include "json.h"
 #include "printable.h"
+#include "units.h"
 
 static double bytes_per_second(const struct cp_result *result)
 {
@@ -33,9 +34,11 @@ static void print_side_summary(const struct cp_report *report)
 
 void print_result(const struct cp_result *result)
 {
-	printf("%" PRIu64 " bytes in %.2f s, %.2f GB/s, %s: ", result->bytes,
-	       result->seconds, bytes_per_second(result) / 1e9,
-	       result->settings->verify ? "verified" : "not verified");
+	char rate[32];
+
+	format_rate(bytes_per_second(result), rate, sizeof(rate));
+	printf("%" PRIu64 " bytes in %.2f s, %s, %s: ", result->bytes, result->seconds,
+	       rate, result->settings->verify ? "verified" : "not verified");
 	print_side_summary(&result->source_report);
 	fputs(" -> ", stdout);
 	print_side_summary(&result->destination_report);
@@ -62,10 +65,11 @@ static void print_side_json(struct json *json, const char *name,
 void print_result_json(const struct cp_result *result)
 {
 	const struct cp_settings *settings = result->settings;
-	struct json json = { .file = stdout };
+	struct json json = { .file = stdout, .line = true };
 	bool failed = result->failure->status != 0;
 
 	json_open(&json, NULL, '{');
+	json_string(&json, "event", failed ? "error" : "end");
 	json_bool(&json, "ok", !failed);
 	json_uint(&json, "exit_status", (uint64_t)result->failure->status);
 	json_string(&json, "error", failed ? result->failure->text : NULL);
