@@ -30,7 +30,7 @@
 
 static struct failure failure;
 static struct control control = {
-	.in = 0, .out = 1, .signal_fd = -1, .failure = &failure
+	.protocol = &cp_protocol, .in = 0, .out = 1, .signal_fd = -1, .failure = &failure
 };
 static struct request request;
 static struct setup_message peer;

@@ -184,6 +184,7 @@ class StubShell(Case):
                 (b"\0" * 100, "start-up files"),
                 (self.bytes(1000), "start-up files"),
                 (b"\x89PIERCP", "did not respond"),
+                (b"\x89PIERXX\n" + bytes(8), "another command of pier, not .pier cp.:"),
                 (GREETING, "did not respond"),
                 (GREETING + b"\x10\0\0", "did not respond"),
                 (GREETING + struct.pack("<II", 100, 3), "did not respond"),

@@ -6,14 +6,14 @@
 #include <unistd.h>
 
 #include "cmd.h"
-#include "network.h"
+#include "remote/network.h"
 #include "options.h"
 #include "receive.h"
-#include "remote.h"
+#include "remote/start.h"
 #include "result.h"
 #include "send.h"
 #include "server.h"
-#include "signals.h"
+#include "remote/signals.h"
 #include "source.h"
 #include "units.h"
 
@@ -186,7 +186,8 @@ static int copy_file(const struct cp_options *options)
 	uint64_t start = now_ns();
 
 	plan_copy(&copy);
-	copy.control = (struct control){ .in = -1,
+	copy.control = (struct control){ .protocol = &cp_protocol,
+					 .in = -1,
 					 .out = -1,
 					 .signal_fd = -1,
 					 .timeout_ms = options->settings.timeout_ms,

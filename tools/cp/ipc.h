@@ -2,7 +2,7 @@
 #ifndef PIER_TOOLS_CP_IPC_H
 #define PIER_TOOLS_CP_IPC_H
 
-#include "control.h"
+#include "remote/control.h"
 #include "link.h"
 
 /*

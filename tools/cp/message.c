@@ -6,6 +6,14 @@
 
 #include "message.h"
 
+const struct control_protocol cp_protocol = {
+	.command = "cp",
+	.name = "copy",
+	.task = "the copy",
+	.magic = { 0x89, 'P', 'I', 'E', 'R', 'C', 'P', '\n' },
+	.version = CP_PROTOCOL_VERSION,
+};
+
 enum {
 	FLAG_VERIFY = 1,
 	FLAG_DIRECT = 2,

@@ -7,8 +7,24 @@
 #include <pier/remote.h>
 
 #include "cp.h"
-#include "control.h"
+#include "remote/control.h"
 #include "identity.h"
+
+enum {
+	CP_PROTOCOL_VERSION = 4
+};
+
+extern const struct control_protocol cp_protocol;
+
+enum cp_frame {
+	FRAME_REQUEST = 1, /* client: settings, and the server's role and side */
+	FRAME_SOURCE = 2,  /* sender: name, size and attributes of the file */
+	FRAME_SETUP = 3,   /* both: endpoint and memory region of each rail, next chunk,
+			      report */
+	FRAME_END = 5,	   /* sender: all is sent and the file did not change; digest */
+	FRAME_RAILS = 9,   /* both: the NICs to choose from, by pier_rails_describe() */
+	FRAME_IPC = 10,	   /* receiver, then sender: whether without a NIC */
+};
 
 /* The contents of the frames. Receiving fails on any value out of its range. */
 

@@ -5,6 +5,7 @@
 #include <pier/device.h>
 #include <pier/error.h>
 
+#include "message.h"
 #include "rails.h"
 
 /* The library never chooses soft0: between processes of one host it will do. */

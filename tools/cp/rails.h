@@ -7,7 +7,7 @@
 #include <pier/buffer.h>
 #include <pier/rails.h>
 
-#include "control.h"
+#include "remote/control.h"
 
 /*
  * Exchange the NICs of both sides, and choose which to connect.

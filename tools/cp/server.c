@@ -7,12 +7,12 @@
 #include <unistd.h>
 
 #include "next_option.h"
-#include "network.h"
+#include "remote/network.h"
 #include "path.h"
 #include "server.h"
 #include "receive.h"
 #include "send.h"
-#include "signals.h"
+#include "remote/signals.h"
 
 enum {
 	/* Until the request sets it. */
@@ -174,6 +174,7 @@ static int run_server(const struct server_options *options, int root)
 {
 	struct failure failure = { 0 };
 	struct control control = {
+		.protocol = &cp_protocol,
 		.in = -1,
 		.out = -1,
 		.signal_fd = -1,

@@ -2,7 +2,7 @@
 #ifndef PIER_TOOLS_CP_TRANSFER_H
 #define PIER_TOOLS_CP_TRANSFER_H
 
-#include "control.h"
+#include "remote/control.h"
 #include "digest.h"
 #include "link.h"
 #include "workers.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef PIER_TOOLS_CP_SHELL_H
-#define PIER_TOOLS_CP_SHELL_H
+#ifndef PIER_TOOLS_REMOTE_SHELL_H
+#define PIER_TOOLS_REMOTE_SHELL_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,15 +10,15 @@
 #include "signals.h"
 #include "units.h"
 
-static const uint8_t preamble_magic[8] = { 0x89, 'P', 'I', 'E', 'R', 'C', 'P', '\n' };
-
 enum {
 	PREAMBLE_SIZE = 16,
 	HEADER_SIZE = 8,
+	/* All magic numbers begin with "\x89PIER". */
+	MAGIC_COMMON = 5,
 	/* How long to wait for a failure report from the other side. */
 	PEER_REASON_MS = 1000,
 	/* How long the receiver may take to name its file. Below EXIT_WAIT_MS in
-	 * remote.c. */
+	 * start.c. */
 	NAMING_MS = 1500,
 };
 
@@ -65,8 +66,8 @@ static int wait_fd(struct control *control, int fd, short events, uint64_t deadl
 static int fail_peer_closed(struct control *control)
 {
 	control->peer_closed = true;
-	return fail(control->failure, EXIT_PEER, "%s ended before the copy was complete",
-		    control_peer_name(control));
+	return fail(control->failure, EXIT_PEER, "%s ended before %s was complete",
+		    control_peer_name(control), control->protocol->task);
 }
 
 /* Returns the number of bytes, 1 to size; or -1. */
@@ -147,18 +148,25 @@ static int fail_bad_preamble(struct control *control, const uint8_t *preamble,
 	}
 	noise[length] = '\0';
 	noise[strcspn((const char *)noise, "\r\n")] = '\0';
+	if (memcmp(noise, control->protocol->magic, MAGIC_COMMON) == 0)
+		return fail(control->failure, EXIT_PEER,
+			    "%s runs another command of pier, not 'pier %s': check the "
+			    "forced command of the key there (sshd(8))",
+			    control_peer_name(control), control->protocol->command);
 	return fail(control->failure, EXIT_PEER,
-		    "%s sent something other than the copy protocol, beginning with "
-		    "\"%s\": the "
-		    "start-up files of the shell there must not print anything",
-		    control_peer_name(control), (const char *)noise);
+		    "%s sent something other than the %s protocol, beginning with "
+		    "\"%s\": the start-up files of the shell there must not print "
+		    "anything",
+		    control_peer_name(control), control->protocol->name,
+		    (const char *)noise);
 }
 
 static int read_preamble(struct control *control)
 {
+	const struct control_protocol *protocol = control->protocol;
 	uint64_t deadline = deadline_after(control->timeout_ms);
 	uint8_t preamble[PREAMBLE_SIZE];
-	struct wire_reader reader = { preamble + sizeof(preamble_magic), 8, false };
+	struct wire_reader reader = { preamble + CONTROL_MAGIC_SIZE, 8, false };
 	size_t length = 0;
 	uint32_t version;
 
@@ -169,16 +177,18 @@ static int read_preamble(struct control *control)
 		if (count < 0)
 			return -1;
 		length += (size_t)count;
-		if (memcmp(preamble, preamble_magic, length < 8 ? length : 8) != 0)
+		if (memcmp(preamble, protocol->magic,
+			   length < CONTROL_MAGIC_SIZE ? length : CONTROL_MAGIC_SIZE) !=
+		    0)
 			return fail_bad_preamble(control, preamble, length);
 	}
 	version = get_u32(&reader);
-	if (version != CP_PROTOCOL_VERSION)
-		return fail(
-			control->failure, EXIT_PEER,
-			"%s uses version %u of the copy protocol, this side uses version "
-			"%d: install the same version of pier on both",
-			control_peer_name(control), version, CP_PROTOCOL_VERSION);
+	if (version != protocol->version)
+		return fail(control->failure, EXIT_PEER,
+			    "%s uses version %u of the %s protocol, this side uses "
+			    "version %u: install the same version of pier on both",
+			    control_peer_name(control), version, protocol->name,
+			    protocol->version);
 	control->preamble_read = true;
 	return 0;
 }
@@ -188,8 +198,8 @@ int control_exchange_preambles(struct control *control)
 	struct wire_writer writer = { .length = 0 };
 	int result;
 
-	put_bytes(&writer, preamble_magic, sizeof(preamble_magic));
-	put_u32(&writer, CP_PROTOCOL_VERSION);
+	put_bytes(&writer, control->protocol->magic, CONTROL_MAGIC_SIZE);
+	put_u32(&writer, control->protocol->version);
 	put_u32(&writer, 0);
 	result = try_write(control, writer.data, writer.length);
 	if (result == 0)
@@ -198,7 +208,7 @@ int control_exchange_preambles(struct control *control)
 }
 
 /* Returns 0; 1 if the other side has closed its pipe; or -1. */
-static int try_send(struct control *control, enum frame_type type,
+static int try_send(struct control *control, uint32_t type,
 		    const struct wire_writer *writer)
 {
 	size_t length = writer ? writer->length : 0;
@@ -207,15 +217,14 @@ static int try_send(struct control *control, enum frame_type type,
 
 	if (writer && writer->overflow)
 		return fail(control->failure, EXIT_PEER,
-			    "a control message of type %d is too long", type);
+			    "a control message of type %u is too long", type);
 	put_u32(&header, (uint32_t)length);
 	put_u32(&header, type);
 	result = try_write(control, header.data, header.length);
 	return result == 0 && length ? try_write(control, writer->data, length) : result;
 }
 
-int control_send(struct control *control, enum frame_type type,
-		 const struct wire_writer *writer)
+int control_send(struct control *control, uint32_t type, const struct wire_writer *writer)
 {
 	int result = try_send(control, type, writer);
 
@@ -270,7 +279,7 @@ int control_receive(struct control *control, struct frame *ret_frame)
 	return receive_until(control, ret_frame, deadline_after(control->timeout_ms));
 }
 
-int control_expect(struct control *control, enum frame_type type, struct frame *ret_frame)
+int control_expect(struct control *control, uint32_t type, struct frame *ret_frame)
 {
 	do {
 		if (control_receive(control, ret_frame) < 0)

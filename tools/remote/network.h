@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef PIER_TOOLS_CP_NETWORK_H
-#define PIER_TOOLS_CP_NETWORK_H
+#ifndef PIER_TOOLS_REMOTE_NETWORK_H
+#define PIER_TOOLS_REMOTE_NETWORK_H
 
 #include <netinet/in.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef PIER_TOOLS_CP_SIGNALS_H
-#define PIER_TOOLS_CP_SIGNALS_H
+#ifndef PIER_TOOLS_REMOTE_SIGNALS_H
+#define PIER_TOOLS_REMOTE_SIGNALS_H
 
 #include "failure.h"
 

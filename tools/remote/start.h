@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef PIER_TOOLS_CP_REMOTE_H
-#define PIER_TOOLS_CP_REMOTE_H
+#ifndef PIER_TOOLS_REMOTE_START_H
+#define PIER_TOOLS_REMOTE_START_H
 
 #include <stddef.h>
 #include <sys/types.h>
@@ -16,8 +16,8 @@ struct remote {
 };
 
 /*
- * Start `pier cp --server` on a host through a remote shell, or on this host if host is
- * NULL. Sets the descriptors of the control connection.
+ * Start `pier COMMAND --server` on a host through a remote shell, or on this host if host
+ * is NULL. COMMAND is that of control->protocol. Sets the descriptors of the connection.
  *
  * shell        the remote shell; unused if host is NULL. ssh(1) also gets options that
  *              disable forwarding of the agent, credentials, X11 and ports

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "remote.h"
+#include "start.h"
 
 enum {
 	SSH_OPTIONS = 7,
@@ -90,8 +90,9 @@ static int spawn_with_pipes(struct remote *remote, char *const *argv,
 
 static int start_local_server(struct remote *remote, struct control *control)
 {
-	char exe[] = "/proc/self/exe", cp[] = "cp", server[] = "--server";
-	char local[] = "--local", *argv[] = { exe, cp, server, local, NULL };
+	char exe[] = "/proc/self/exe", server[] = "--server", local[] = "--local";
+	char *command = (char *)control->protocol->command;
+	char *argv[] = { exe, command, server, local, NULL };
 
 	remote->local = true;
 	snprintf(remote->command, sizeof(remote->command), "pier");
@@ -126,7 +127,7 @@ static size_t add_ssh_options(const struct shell *shell, char **argv, size_t cou
 int start_remote(struct remote *remote, const char *host, const struct shell *shell,
 		 const char *remote_pier, struct control *control)
 {
-	char quoted[4096], target[256], cp[] = "cp", server[] = "--server";
+	char quoted[4096], target[256], server[] = "--server";
 	char *argv[SHELL_WORDS_MAX + SSH_OPTIONS + 5];
 	size_t count = shell->count;
 
@@ -139,7 +140,7 @@ int start_remote(struct remote *remote, const char *host, const struct shell *sh
 	count = add_ssh_options(shell, argv, count);
 	argv[count++] = target;
 	argv[count++] = quoted;
-	argv[count++] = cp;
+	argv[count++] = (char *)control->protocol->command;
 	argv[count++] = server;
 	argv[count] = NULL;
 	return spawn_with_pipes(remote, argv, control);

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef PIER_TOOLS_CP_CONTROL_H
-#define PIER_TOOLS_CP_CONTROL_H
+#ifndef PIER_TOOLS_REMOTE_CONTROL_H
+#define PIER_TOOLS_REMOTE_CONTROL_H
 
-#include "cp.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "failure.h"
 #include "wire.h"
 
 /*
- * The control connection carries frames over a pair of pipes.
+ * The control connection between a command and its server, the same command on another
+ * host or in another process. It carries frames over a pair of pipes.
  *
- *	preamble  "\x89PIERCP\n", version (32 bits), 0 (32 bits)
+ *	preamble  magic number (8 bytes), version (32 bits), 0 (32 bits)
  *	frame     length of the payload (32 bits), type (32 bits), payload
  *
  * Both sides send the preamble immediately. Every wait also ends on a signal, when the
@@ -16,24 +20,28 @@
  */
 
 enum {
-	CP_PROTOCOL_VERSION = 4
+	CONTROL_MAGIC_SIZE = 8
 };
 
-enum frame_type {
-	FRAME_REQUEST = 1,   /* client: settings, and the server's role and side */
-	FRAME_SOURCE = 2,    /* sender: name, size and attributes of the file */
-	FRAME_RAILS = 9,     /* both: the NICs to choose from, by pier_rails_describe() */
-	FRAME_IPC = 10,	     /* receiver, then sender: whether without a NIC */
-	FRAME_SETUP = 3,     /* both: endpoint and memory region of each rail, next chunk,
-				report */
+/* What two sides of one command speak. */
+struct control_protocol {
+	const char *command;		   /* of pier: "cp" */
+	const char *name;		   /* "copy" */
+	const char *task;		   /* "the copy" */
+	uint8_t magic[CONTROL_MAGIC_SIZE]; /* "\x89PIER", two letters, a newline */
+	uint32_t version;
+};
+
+/* The frames of every protocol. Each protocol adds its own, with other numbers. */
+enum {
 	FRAME_READY = 4,     /* both: connected */
-	FRAME_END = 5,	     /* sender: all is sent and the file did not change; digest */
-	FRAME_DONE = 6,	     /* receiver: the destination has its name */
+	FRAME_DONE = 6,	     /* receiver: the task is complete */
 	FRAME_KEEPALIVE = 7, /* both: this side is still working */
 	FRAME_ERROR = 8,     /* both, last: exit status and error message */
 };
 
 struct control {
+	const struct control_protocol *protocol;
 	int in, out;   /* owned; -1: closed */
 	int signal_fd; /* borrowed */
 	uint32_t timeout_ms;
@@ -59,12 +67,11 @@ const char *control_peer_name(const struct control *control);
 /* Functions that return int return 0, or -1 with control->failure set. */
 
 int control_exchange_preambles(struct control *control);
-int control_send(struct control *control, enum frame_type type,
+int control_send(struct control *control, uint32_t type,
 		 const struct wire_writer *writer);
 int control_receive(struct control *control, struct frame *ret_frame);
 /* Receive the next frame that is not a keepalive. It must be of this type. */
-int control_expect(struct control *control, enum frame_type type,
-		   struct frame *ret_frame);
+int control_expect(struct control *control, uint32_t type, struct frame *ret_frame);
 /* Fails if a signal is pending. */
 int control_check_signal(struct control *control);
 
