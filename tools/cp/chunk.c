@@ -66,12 +66,12 @@ int put_piece(struct link *link, struct slot *slot, uint64_t done, const void *p
 	return 0;
 }
 
-int get_piece(struct link *link, struct slot *slot, uint64_t done, void *ret_piece)
+int get_piece(struct link *link, struct slot *slot, uint64_t done, void *ret_piece,
+	      size_t length)
 {
 	size_t offset = slot_offset(link, slot) + (size_t)done;
 
-	if (pier_buffer_copy_from(link->buffer, offset, ret_piece,
-				  piece_length(slot, done)) < 0)
+	if (pier_buffer_copy_from(link->buffer, offset, ret_piece, length) < 0)
 		return fail_pier(&slot->failure, EXIT_DEVICE);
 	return 0;
 }

@@ -64,7 +64,8 @@ size_t piece_length(const struct slot *slot, uint64_t done);
 
 /* Copy a piece between private memory and the slot. Any thread may call these. */
 int put_piece(struct link *link, struct slot *slot, uint64_t done, const void *piece);
-int get_piece(struct link *link, struct slot *slot, uint64_t done, void *ret_piece);
+int get_piece(struct link *link, struct slot *slot, uint64_t done, void *ret_piece,
+	      size_t length);
 /*
  * Call after the last put_piece(): makes the slot visible to the NIC; with ipc, copies it
  * to the receiver's.

@@ -14,9 +14,11 @@ enum {
 	RESOLVE_ATTEMPTS = 100,
 	/* The file was replaced during the lookup. */
 	RESOLVE_STALE = 1,
+	/* Disks are slow with small direct writes; the page cache joins them. */
+	DIRECT_CHUNK_MIN = 256 * 1024,
 };
 
-static int fail_path(const struct destination *destination, const char *what,
+int fail_destination(const struct destination *destination, const char *what,
 		     struct failure *failure)
 {
 	return fail(failure, EXIT_FILE, "cannot %s %s: %s", what, destination->path,
@@ -31,7 +33,8 @@ static int check_existing_file(const struct destination *destination,
 	memset(ret_old, 0, sizeof(*ret_old));
 	if (fstatat(destination->directory, destination->name, ret_old,
 		    AT_SYMLINK_NOFOLLOW) < 0)
-		return errno == ENOENT ? 0 : fail_path(destination, "write", failure);
+		return errno == ENOENT ? 0
+				       : fail_destination(destination, "write", failure);
 	if (!S_ISREG(ret_old->st_mode))
 		return fail(failure, EXIT_FILE, "%s exists and is not a regular file",
 			    destination->path);
@@ -56,7 +59,7 @@ static int choose_mode(struct destination *destination, const struct stat *old,
 	umask(mask);
 	/* On NFS, the owner of a new file may differ from geteuid(). */
 	if (fstat(destination->fd, &own) < 0)
-		return fail_path(destination, "write", failure);
+		return fail_destination(destination, "write", failure);
 	if (destination->preserve)
 		destination->mode = (mode_t)destination->source.mode;
 	else if (old->st_mode && old->st_uid == own.st_uid)
@@ -127,7 +130,7 @@ static int find_destination_name(struct destination *destination, int root, int 
 		return fail(failure, EXIT_FILE, "%s: no such directory", path);
 	destination->directory = open_parent(root, path, destination->name);
 	if (destination->directory < 0)
-		return fail_path(destination, "write", failure);
+		return fail_destination(destination, "write", failure);
 	if (fstatat(destination->directory, destination->name, &stat,
 		    AT_SYMLINK_NOFOLLOW) == 0 &&
 	    S_ISLNK(stat.st_mode))
@@ -141,7 +144,7 @@ static int try_resolve(struct destination *destination, int root, const char *pa
 	int target = open_target(destination, root, path), result;
 
 	if (target < 0 && errno != ENOENT)
-		return fail_path(destination, "write", failure);
+		return fail_destination(destination, "write", failure);
 	result = find_destination_name(destination, root, target, failure);
 	if (target >= 0)
 		close(target);
@@ -194,7 +197,7 @@ static int reserve_room(const struct destination *destination, struct failure *f
 
 	if (destination->source.sparse)
 		return ftruncate(destination->fd, size) < 0
-			       ? fail_path(destination, "write", failure)
+			       ? fail_destination(destination, "write", failure)
 			       : 0;
 	if (size > 0 && fallocate(destination->fd, 0, 0, size) < 0 &&
 	    errno != EOPNOTSUPP && errno != ENOSYS)
@@ -216,11 +219,15 @@ int open_destination(struct destination *destination, int root, const char *path
 	    check_existing_file(destination, settings->secret, &old, failure) < 0)
 		return -1;
 	if (create_unnamed_file(destination) < 0)
-		return fail_path(destination, "write", failure);
+		return fail_destination(destination, "write", failure);
 	if (choose_mode(destination, &old, failure) < 0)
 		return -1;
 	remove_leftovers(destination->directory, destination->name, destination->fd);
-	return reserve_room(destination, failure);
+	if (reserve_room(destination, failure) < 0)
+		return -1;
+	if (settings->chunk >= DIRECT_CHUNK_MIN)
+		destination->queue = open_write_queue(destination->fd, source->size);
+	return 0;
 }
 
 int write_destination(const struct destination *destination, uint64_t offset,
@@ -236,7 +243,7 @@ int write_destination(const struct destination *destination, uint64_t offset,
 		if (count < 0 && errno == EINTR)
 			continue;
 		if (count <= 0)
-			return fail_path(destination, "write", failure);
+			return fail_destination(destination, "write", failure);
 		from += count;
 		offset += (uint64_t)count;
 		left -= (size_t)count;
@@ -293,21 +300,24 @@ bool abandon_destination(struct destination *destination)
 
 int commit_destination(struct destination *destination, struct failure *failure)
 {
-	if (set_attributes(destination) < 0 || fsync(destination->fd) < 0)
-		return fail_path(destination, "write", failure);
+	if (finish_writes(destination->queue) < 0 || set_attributes(destination) < 0 ||
+	    fsync(destination->fd) < 0)
+		return fail_destination(destination, "write", failure);
 	if (!decide_fate(destination, DESTINATION_NAMING))
 		return fail(failure, EXIT_FILE, "the copy to %s was abandoned",
 			    destination->path);
 	if (give_name(destination) < 0)
-		return fail_path(destination, "write", failure);
+		return fail_destination(destination, "write", failure);
 	/* EINVAL: the file system cannot sync directories. */
 	if (fsync(destination->directory) < 0 && errno != EINVAL)
-		return fail_path(destination, "write", failure);
+		return fail_destination(destination, "write", failure);
 	return 0;
 }
 
 void close_destination(struct destination *destination)
 {
+	close_write_queue(destination->queue);
+	destination->queue = NULL;
 	if (destination->temporary[0])
 		unlinkat(destination->directory, destination->temporary, 0);
 	if (destination->fd >= 0)

@@ -10,6 +10,7 @@
 
 #include "message.h"
 #include "temporary.h"
+#include "write_queue.h"
 
 /* commit_destination() and abandon_destination() race: the first one decides. */
 enum destination_fate {
@@ -24,6 +25,7 @@ enum destination_fate {
  */
 struct destination {
 	int fd, directory;	       /* -1: not open */
+	struct write_queue *queue;     /* NULL: all writes go through the page cache */
 	char path[PATH_MAX];	       /* for error messages */
 	char name[NAME_MAX + 1];       /* in the directory */
 	char temporary[TEMPORARY_MAX]; /* "": it has no temporary name */
@@ -33,6 +35,9 @@ struct destination {
 	_Atomic enum destination_fate fate;
 };
 
+/* Report the errno of a step, such as "write". Returns -1. */
+int fail_destination(const struct destination *destination, const char *what,
+		     struct failure *failure);
 /* root is as in path.h. */
 int open_destination(struct destination *destination, int root, const char *path,
 		     const struct source_message *source,
@@ -40,7 +45,8 @@ int open_destination(struct destination *destination, int root, const char *path
 /* Write, and start writeback to the disk. Any thread may call it. */
 int write_destination(const struct destination *destination, uint64_t offset,
 		      const void *data, size_t length, struct failure *failure);
-/* Sync the file, give it its name, sync the directory. Any thread may call it. */
+/* Wait for the writes of the queue, sync the file, give it its name, sync the directory.
+ * Any thread may call it. */
 int commit_destination(struct destination *destination, struct failure *failure);
 /*
  * Keep a commit that runs on another thread from naming the file. Returns false if it

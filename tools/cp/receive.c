@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +9,7 @@
 #include "destination.h"
 #include "port.h"
 #include "receive.h"
+#include "store.h"
 
 struct receiver {
 	struct transfer *transfer;
@@ -23,47 +23,13 @@ struct receiver {
 	bool committing, committed;
 };
 
-static void check_tag(const struct transfer *transfer, struct slot *slot,
-		      struct tag_state *state)
-{
-	const struct chunk *chunk = &slot->chunk;
-	uint8_t tag[CP_TAG_SIZE];
-
-	finish_tag(state, chunk, tag);
-	if (!tags_equal(tag, slot->tag))
-		fail(&slot->failure, EXIT_VERIFY,
-		     "verification failed: bytes %" PRIu64 " to %" PRIu64
-		     " that arrived in %s memory differ from those the sender read",
-		     chunk->offset, chunk->offset + chunk->length - 1,
-		     transfer->link.report.memory);
-}
-
-/* Runs on a worker: write the chunk to the file, and check its tag. */
-static void write_chunk(struct job *job, void *piece)
+/* Runs on a worker. */
+static void run_store(struct job *job, void *piece)
 {
 	struct slot *slot = (struct slot *)job;
 	struct receiver *receiver = slot->owner;
-	struct transfer *transfer = receiver->transfer;
-	const struct chunk *chunk = &slot->chunk;
-	uint64_t done = chunk->hole ? chunk->length : 0;
-	struct tag_state tag;
-	size_t length;
 
-	if (!chunk->hole && sync_before_get(&transfer->link, slot) < 0)
-		return;
-	begin_tag(&tag, transfer->settings->secret, chunk->number);
-	for (; done < chunk->length; done += length) {
-		length = piece_length(slot, done);
-		if (get_piece(&transfer->link, slot, done, piece) < 0)
-			return;
-		if (transfer->settings->verify)
-			update_tag(&tag, piece, length);
-		if (write_destination(&receiver->destination, chunk->offset + done, piece,
-				      length, &slot->failure) < 0)
-			return;
-	}
-	if (transfer->settings->verify)
-		check_tag(transfer, slot, &tag);
+	store_chunk(receiver->transfer, slot, &receiver->destination, piece);
 }
 
 static void run_commit(struct job *job, void *scratch)
@@ -381,7 +347,7 @@ static int receive_file(struct receiver *receiver)
 	begin_progress(transfer->progress, source.size);
 	if (prepare_transfer(transfer, source.size) < 0)
 		return -1;
-	receiver->slots = open_slots(&transfer->link, receiver, write_chunk,
+	receiver->slots = open_slots(&transfer->link, receiver, run_store,
 				     transfer->failure);
 	if (!receiver->slots || connect_transfer(transfer) < 0)
 		return -1;
