@@ -56,6 +56,18 @@ size_t piece_length(const struct slot *slot, uint64_t done)
 	return left < PIECE_SIZE ? (size_t)left : PIECE_SIZE;
 }
 
+/* Memory behind a dma-buf may also need DMA_BUF_IOCTL_SYNC: <pier/buffer.h>. */
+uint8_t *slot_memory(const struct link *link, const struct slot *slot)
+{
+	const char *memory = link->report.memory;
+	void *pointer;
+
+	if ((strcmp(memory, "host") != 0 && strcmp(memory, "memfd") != 0) ||
+	    pier_buffer_map(link->buffer, &pointer) < 0)
+		return NULL;
+	return (uint8_t *)pointer + slot_offset(link, slot);
+}
+
 int put_piece(struct link *link, struct slot *slot, uint64_t done, const void *piece)
 {
 	size_t offset = slot_offset(link, slot) + (size_t)done;

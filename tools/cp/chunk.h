@@ -62,6 +62,12 @@ uint32_t slot_number(const struct link *link, const struct slot *slot);
 /* The length of the piece that begins `done` bytes into the chunk. */
 size_t piece_length(const struct slot *slot, uint64_t done);
 
+/*
+ * The slot's bytes, if they are plain host memory; otherwise NULL. A sender may read the
+ * file into it: the peer has no right to write there.
+ */
+uint8_t *slot_memory(const struct link *link, const struct slot *slot);
+
 /* Copy a piece between private memory and the slot. Any thread may call these. */
 int put_piece(struct link *link, struct slot *slot, uint64_t done, const void *piece);
 int get_piece(struct link *link, struct slot *slot, uint64_t done, void *ret_piece,

@@ -34,18 +34,21 @@ static void read_chunk(struct job *job, void *piece)
 	struct transfer *transfer = sender->transfer;
 	const struct chunk *chunk = &slot->chunk;
 	uint64_t done = chunk->hole ? chunk->length : 0;
+	uint8_t *memory = slot_memory(&transfer->link, slot);
 	struct tag_state tag;
 	size_t length;
 
 	begin_tag(&tag, transfer->settings->secret, chunk->number);
 	for (; done < chunk->length; done += length) {
+		uint8_t *bytes = memory ? memory + done : piece;
+
 		length = piece_length(slot, done);
-		if (read_source(&sender->source, chunk->offset + done, piece, length,
+		if (read_source(&sender->source, chunk->offset + done, bytes, length,
 				&slot->failure) < 0 ||
-		    put_piece(&transfer->link, slot, done, piece) < 0)
+		    (!memory && put_piece(&transfer->link, slot, done, piece) < 0))
 			return;
 		if (transfer->settings->verify)
-			update_tag(&tag, piece, length);
+			update_tag(&tag, bytes, length);
 	}
 	finish_tag(&tag, chunk, slot->tag);
 	if (!chunk->hole)
