@@ -205,6 +205,18 @@ class Doctor(Case):
                  for verdict in ("ok", "warning", "error", "not applicable")}
         self.assertEqual(every - seen, NEVER)
 
+    def test_counters_of_errors_of_each_driver(self):
+        """Names of bnxt_re, efa and irdma; a counter of traffic is none."""
+        for counter, verdict in (("rnr_naks_rcvd", "warning"), ("missing_resp", "warning"),
+                                 ("oos_drop_count", "warning"), ("rx_drops", "warning"),
+                                 ("ip4InDiscards", "warning"), ("rx_pkts", "ok")):
+            with self.subTest(counter):
+                findings = self.judge(self.changed({
+                    PORT + "/hw_counters/" + counter: "= 3",
+                    "pier/nic/mlx5_0/ports/1/after/" + counter: "= 4"}))
+                found = {(f["check"], f["subject"] or "", f["verdict"]) for f in findings}
+                self.assertIn(("error counters", "mlx5_0/1", verdict), found)
+
     def test_ranks_change_the_limits(self):
         name = self.changed({"pier/limit/nofile": "= 1024"})
         few = self.judge(name, "--ranks", "8")

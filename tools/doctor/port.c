@@ -192,17 +192,18 @@ static void check_traffic_class(struct report *report)
 
 /*
  * Counters of errors, by name: Documentation/ABI/stable/sysfs-class-infiniband of the
- * kernel, and mlx5's counters.c.
+ * kernel, and the drivers' tables (mlx5: counters.c, bnxt_re: hw_counters.c, efa:
+ * efa_verbs.c, irdma: verbs.c, which writes InDiscards).
  */
 bool counts_errors(const char *name)
 {
 	static const char *const parts[] = {
-		"error", "discard", "out_of_sequence", "timeout",	"retr",
-		"_err",	 "dropped", "link_downed",     "out_of_buffer",
+		"error", "discard", "out_of_sequence", "timeout",	"retr",	   "naks",
+		"_err",	 "drop",    "link_downed",     "out_of_buffer", "missing",
 	};
 
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
-		if (strstr(name, parts[i]))
+		if (strcasestr(name, parts[i]))
 			return true;
 	return false;
 }
