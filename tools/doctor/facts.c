@@ -51,9 +51,9 @@ struct fact *fact_add(struct facts *facts, const char *path, enum fact_kind kind
 		      const char *text)
 {
 	struct fact *fact = fact_find(facts, path);
+	char *copy = require_memory(strdup(text));
 
 	if (fact) {
-		free(fact->path);
 		free(fact->text);
 	} else {
 		if (facts->count == facts->room) {
@@ -62,12 +62,10 @@ struct fact *fact_add(struct facts *facts, const char *path, enum fact_kind kind
 				realloc(facts->list, facts->room * sizeof(*fact)));
 		}
 		fact = &facts->list[facts->count++];
+		fact->path = require_memory(strdup(path));
 	}
-	*fact = (struct fact){
-		.path = require_memory(strdup(path)),
-		.text = require_memory(strdup(text)),
-		.kind = kind,
-	};
+	fact->text = copy;
+	fact->kind = kind;
 	return fact;
 }
 
