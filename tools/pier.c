@@ -122,7 +122,8 @@ int main(int argc, char **argv)
 
 	open_standard_descriptors();
 	status = run_command(argc, argv);
-	if ((fflush(stdout) != 0 || ferror(stdout)) && status == EXIT_OK) {
+	if ((fflush(stdout) != 0 || ferror(stdout)) &&
+	    (status == EXIT_OK || status == EXIT_WARNINGS || status == EXIT_ERRORS)) {
 		print_error("pier: cannot write to standard output");
 		return EXIT_FILE;
 	}

@@ -238,6 +238,30 @@ class Doctor(Case):
         again = self.run_pier("doctor", "--from", saved, "--json")
         self.assertEqual((again.status, again.stdout), (result.status, result.stdout))
 
+    def test_a_device_that_does_not_exist_is_an_error(self):
+        for name in "mlx5_99", "a/b", "x" * 300:
+            result = self.run_pier("doctor", "--device", name, "--json")
+            self.assertEqual((result.status, result.stderr), (7, ""))
+            found = [f for f in json.loads(result.stdout)["checks"] if f["check"] == "found"]
+            self.assertEqual([f["verdict"] for f in found], ["error"], found)
+
+    def test_only_the_named_nic_is_judged(self):
+        name = self.changed({"pier/only": "= mlx5_0", "pier/nic/mlx5_6*": None,
+                             "pier/reach/host/mlx5_6*": None})
+        self.assertNotIn("mlx5_6", {f["subject"] for f in self.judge(name)})
+
+    def test_a_full_disk_is_reported(self):
+        with open("/dev/full", "w", encoding="ascii") as full:
+            result = self.run_pier("doctor", "--from", DATA / "nothing", stdout=full)
+        self.assertEqual(result.status, 1)
+
+    def test_odd_memory_is_refused(self):
+        result = self.run_pier("doctor", "--device", "soft0", "--mem", "x/y z", "--json")
+        self.assertEqual((result.status, result.stderr), (6, ""))
+        found = {f["subject"]: f["verdict"] for f in json.loads(result.stdout)["checks"]
+                 if f["check"] == "registration"}
+        self.assertEqual(found, {"host - soft0": "ok", "x_y z - soft0": "warning"})
+
     def test_faults_of_a_nic_are_found(self):
         for device, check, verdict in (
                 ("fault:wc@1=REM_ACCESS_ERR:soft0", "write and read", "error"),

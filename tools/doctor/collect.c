@@ -259,9 +259,11 @@ static void keep_nic(const struct scope *scope, const char *name)
 	struct facts *facts = scope->facts;
 	struct pier_device *device;
 	struct pier_device_attr attr;
+	char plain[FACT_NAME_MAX];
 
 	if (pier_open_device(name, &device) < 0) {
-		facts_set_error(facts, pier_error_message(), "pier/nic/%s", name);
+		make_fact_name(name, plain);
+		facts_set_error(facts, pier_error_message(), "pier/nic/%s", plain);
 		return;
 	}
 	name = pier_device_name(device);
@@ -328,12 +330,24 @@ static void keep_counters(struct facts *facts, bool after)
 	facts_free_names(&nics);
 }
 
+/* The name of a device with a fault plan becomes "fault:NAME" when it is opened. */
+static void keep_only(const struct scope *scope)
+{
+	struct names names;
+
+	keep_nic(scope, scope->device);
+	names = facts_names(scope->facts, "pier/nic");
+	if (names.count > 0)
+		facts_set(scope->facts, names.list[0], "pier/only");
+	facts_free_names(&names);
+}
+
 static void keep_nics(const struct scope *scope)
 {
 	bool none = true;
 
 	if (scope->device) {
-		keep_nic(scope, scope->device);
+		keep_only(scope);
 		return;
 	}
 	for (size_t i = 0; i < scope->device_count; i++) {

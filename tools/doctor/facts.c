@@ -152,6 +152,14 @@ static bool is_readable(const struct facts *facts, const char *path)
 		va_end(arguments);                                \
 	} while (0)
 
+void make_fact_name(const char *text, char ret_name[FACT_NAME_MAX])
+{
+	snprintf(ret_name, FACT_NAME_MAX, "%s", text);
+	for (; *ret_name; ret_name++)
+		if (*ret_name == '/')
+			*ret_name = '_';
+}
+
 void facts_set(struct facts *facts, const char *value, const char *format, ...)
 {
 	char path[FACT_PATH_MAX];

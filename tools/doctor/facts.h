@@ -37,6 +37,8 @@ void facts_free(struct facts *facts);
 int facts_load(struct facts *facts, const char *name, struct failure *failure);
 int facts_save(const struct facts *facts, const char *name, struct failure *failure);
 
+/* A name of one part of a path: with '_' for each '/'. */
+void make_fact_name(const char *text, char ret_name[FACT_NAME_MAX]);
 /* Keep an answer of the library. */
 void facts_set(struct facts *facts, const char *value, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));

@@ -8,22 +8,47 @@
 
 /* The checks of the NICs. */
 
+/* A device that was named, and that is not in sysfs. */
+static void judge_named(struct report *report)
+{
+	struct names opened = facts_names(report->facts, "pier/nic");
+
+	for (size_t i = 0; i < opened.count; i++) {
+		const char *nic = opened.list[i];
+		const char *error = facts_error(report->facts, "pier/nic/%s", nic);
+
+		if (facts_has(report->facts, "/sys/class/infiniband/%s", nic))
+			continue;
+		if (error)
+			conclude(report, ERROR, nic, "pier info lists the devices",
+				 "cannot be opened: %s", error);
+		else
+			conclude(report, OK, nic, "", "it was opened");
+	}
+	facts_free_names(&opened);
+}
+
 /* Whether libibverbs lists what the kernel has. */
 static void check_listed(struct report *report)
 {
-	struct names nics = facts_names(report->facts, "/sys/class/infiniband");
 	const char *reason = facts_error(report->facts, "pier/no_nic");
+	const char *only = facts_get(report->facts, "pier/only");
+	struct names nics = list_nics(report);
 
-	if (nics.count == 0)
+	if (nics.count == 0 && !only)
 		conclude(report, WARNING, "", "pier cp --device soft0 FILE COPY",
 			 "there is no RDMA NIC; soft0, the software NIC, works: %s",
 			 reason ? reason : "/sys/class/infiniband is empty");
+	if (only)
+		judge_named(report);
 	for (size_t i = 0; i < nics.count; i++) {
 		const char *nic = nics.list[i];
 		const char *error = facts_error(report->facts, "pier/nic/%s", nic);
 
 		if (error)
-			conclude(report, ERROR, nic, "", "cannot be opened: %s", error);
+			conclude(report, ERROR, nic,
+				 "see the reason; ls -l /dev/infiniband",
+				 "cannot be opened: %s", error);
 		else if (facts_has(report->facts, "pier/nic/%s", nic))
 			conclude(report, OK, nic, "", "libibverbs opens it");
 		else

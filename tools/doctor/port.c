@@ -19,10 +19,13 @@ struct port {
 
 typedef void port_check(struct report *report, const struct port *port);
 
+static const char in_sysfs[] = "/sys/class/infiniband";
+
 /* Ports of NICs in sysfs, or of those that libibverbs opened, soft0 included. */
 static void for_each_port(struct report *report, const char *above, port_check *check)
 {
-	struct names nics = facts_names(report->facts, "%s", above);
+	struct names nics = above == in_sysfs ? list_nics(report)
+					      : facts_names(report->facts, "%s", above);
 	size_t count = 0;
 
 	for (size_t i = 0; i < nics.count; i++) {
@@ -92,7 +95,7 @@ static void judge_state(struct report *report, const struct port *port)
 
 static void check_state(struct report *report)
 {
-	for_each_port(report, "/sys/class/infiniband", judge_state);
+	for_each_port(report, in_sysfs, judge_state);
 }
 
 static void judge_mtu(struct report *report, const struct port *port)
@@ -259,7 +262,7 @@ static void judge_counters(struct report *report, const struct port *port)
 
 static void check_counters(struct report *report)
 {
-	for_each_port(report, "/sys/class/infiniband", judge_counters);
+	for_each_port(report, in_sysfs, judge_counters);
 }
 
 const struct check doctor_port_checks[] = {

@@ -150,11 +150,14 @@ static void keep_reach(struct facts *facts, const struct probe *probe, const cha
 
 void probe_memory(struct facts *facts, struct pier_device *device, const char *memory)
 {
-	const char *nic = pier_device_name(device);
+	const char *nic = pier_device_name(device), *spec = memory;
 	static struct probe probe;
+	char plain[FACT_NAME_MAX];
 
 	memset(&probe, 0, sizeof(probe));
-	if (open_probe(&probe, device, memory)) {
+	make_fact_name(spec, plain);
+	memory = plain;
+	if (open_probe(&probe, device, spec)) {
 		facts_set_error(facts, pier_error_message(), "pier/reach/%s/%s", memory,
 				nic);
 		close_probe(&probe);

@@ -69,10 +69,23 @@ const char *verdict_name(enum verdict verdict)
 	return names[verdict];
 }
 
+struct names list_nics(struct report *report)
+{
+	struct names names = facts_names(report->facts, "/sys/class/infiniband");
+	const char *only = facts_get(report->facts, "pier/only");
+	size_t kept = 0;
+
+	for (size_t i = 0; i < names.count; i++)
+		if (!only || strcmp(names.list[i], only) == 0)
+			memmove(names.list[kept++], names.list[i], FACT_NAME_MAX);
+	names.count = kept;
+	return names;
+}
+
 void for_each_nic(struct report *report,
 		  void (*check)(struct report *report, const char *nic))
 {
-	struct names names = facts_names(report->facts, "/sys/class/infiniband");
+	struct names names = list_nics(report);
 
 	if (names.count == 0)
 		conclude(report, NOT_APPLICABLE, "", "", "there is no RDMA NIC");

@@ -66,7 +66,9 @@ void conclude(struct report *report, enum verdict verdict, const char *subject,
 	      const char *remedy, const char *evidence, ...)
 	__attribute__((format(printf, 5, 6)));
 
-/* Call the function for each NIC of this machine, except soft0. */
+/* The NICs of this machine except soft0, or the only one that --device named. */
+struct names list_nics(struct report *report);
+/* Call the function for each of them. */
 void for_each_nic(struct report *report,
 		  void (*check)(struct report *report, const char *nic));
 /* For each GPU that a backend lists, by its spec: "cuda:0". */
