@@ -54,6 +54,8 @@ need_for_tests() {
     need openssh-server have sshd
     need openssh-client have ssh
     need rsync have rsync
+    need zsh have zsh
+    need fish have fish
     need iproute2 have ip
     need procps have ps
     need python3 have python3
@@ -103,6 +105,8 @@ need_for_wheels() {
 need_for_bench() {
     need ucx-utils have ucx_perftest
     need rsync have rsync
+    need zsh have zsh
+    need fish have fish
     need valgrind have valgrind
     need perftest have ib_write_bw
 }
