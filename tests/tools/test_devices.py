@@ -233,8 +233,20 @@ class GpuMemory(Case):
                 for gpu in "cuda:0", "cuda:1":
                     self.assertEqual(found["dma-buf export", gpu], verdict)
                 self.assertEqual(found["write and read", "hip:0 - soft0"], "ok")
-                self.assertIn(("BAR", "cuda:0"), found)
+                self.assertEqual(found["BAR", "cuda:1"], "not applicable")
                 self.assertIn(("other kinds", "cuda:0:vmm"), found)
+
+    def test_doctor_asks_nvidias_management_library(self):
+        unit = next(u for u in json.loads(self.run_pier("info", "--json").stdout)["units"]
+                    if u["spec"] == "cuda:0")
+        result = self.run_pier("doctor", "--json", "--device", "soft0", "--mem", "host",
+                               env={"FAKE_NVML_PCI": unit["pci"]})
+        found = {(f["check"], f["subject"]): f for f in json.loads(result.stdout)["checks"]}
+        self.assertEqual(found["BAR", "cuda:0"]["verdict"], "ok")
+        self.assertRegex(found["BAR", "cuda:0"]["evidence"],
+                         "128.00 GiB .* of which 3.00 MiB are in use")
+        self.assertEqual(found["partition", "cuda:0"]["verdict"], "warning")
+        self.assertEqual(found["partition", "cuda:1"]["verdict"], "ok")
 
     def test_info_prints_the_canary_of_a_pair(self):
         line, facts = self.reach("soft0", "cuda:0")

@@ -15,6 +15,7 @@
 #include "config.h"
 #include "facts.h"
 #include "info/facts.h"
+#include "nvml.h"
 #include "report.h"
 
 struct scope {
@@ -158,6 +159,8 @@ static void keep_gpus(const struct scope *scope)
 		facts_set(facts, unit->name, "pier/gpu/%s", unit->spec);
 		facts_set(facts, unit->detail, "pier/gpu/%s/detail", unit->spec);
 		facts_set(facts, unit->location.pci, "pier/gpu/%s/pci", unit->spec);
+		if (strncmp(unit->spec, "cuda:", 5) == 0 && unit->location.pci[0])
+			keep_nvml(facts, unit->spec, unit->location.pci);
 		keep_exports(facts, unit->spec);
 	}
 }

@@ -170,34 +170,65 @@ static unsigned long long largest_bar(const char *resources)
 }
 
 enum {
-	SMALL_BAR = 256 << 20
+	SMALL_BAR = 256 << 20,
+	NEARLY_FULL = 90 /* percent */
 };
+
+/*
+ * The use of the region: NVML's of BAR1, or amdgpu's of the memory that the CPU sees.
+ * False: the driver does not report it.
+ */
+static bool read_use(struct report *report, const char *gpu, const char *folder,
+		     long long *ret_used, long long *ret_total)
+{
+	*ret_total = facts_number(report->facts, "pier/gpu/%s/bar1_total", gpu);
+	*ret_used = facts_number(report->facts, "pier/gpu/%s/bar1_used", gpu);
+	if (*ret_total <= 0) {
+		*ret_total = facts_number(report->facts, "%s/mem_info_vis_vram_total",
+					  folder);
+		*ret_used = facts_number(report->facts, "%s/mem_info_vis_vram_used",
+					 folder);
+	}
+	return *ret_total > 0 && *ret_used >= 0;
+}
 
 static void judge_bar(struct report *report, const char *gpu)
 {
 	const char *address = facts_get(report->facts, "pier/gpu/%s/pci", gpu);
-	const char *used = facts_get(report->facts, "pier/gpu/%s/detail", gpu);
-	char folder[FACT_PATH_MAX], size[32];
+	char folder[FACT_PATH_MAX] = "", size[32], used_text[32], use[64] = "";
 	const char *resources = NULL;
+	long long used = 0, total = 0;
 	unsigned long long bytes;
+	bool known;
 
 	if (address && find_pci(report, address, folder))
 		resources = facts_get(report->facts, "%s/resource", folder);
 	bytes = resources ? largest_bar(resources) : 0;
+	known = read_use(report, gpu, folder, &used, &total);
+	if (known) {
+		bytes = (unsigned long long)total;
+		format_bytes((uint64_t)used, used_text, sizeof(used_text));
+		snprintf(use, sizeof(use), ", of which %s are in use", used_text);
+	}
 	format_bytes(bytes, size, sizeof(size));
 	if (bytes == 0)
 		conclude(report, NOT_APPLICABLE, gpu, "",
 			 "its PCI regions are not known here");
 	else if (bytes <= SMALL_BAR)
 		conclude(report, WARNING, gpu,
-			 "enable Resizable BAR (and Above 4G Decoding) in the BIOS; "
-			 "nvidia-smi -q -d MEMORY shows its use",
-			 "%s/resource: %s for NICs, which registrations of more "
-			 "exhaust%s%s",
-			 folder, size, used ? "; " : "", used ? used : "");
+			 "enable Resizable BAR (and Above 4G Decoding) in the BIOS",
+			 "NICs can reach %s of its memory at once%s: registrations of "
+			 "more fail",
+			 size, use);
+	else if (known && used > total / 100 * NEARLY_FULL)
+		conclude(report, WARNING, gpu,
+			 "end the programs that have registered its memory "
+			 "(nvidia-smi -q -d MEMORY; rocm-smi --showmeminfo vis_vram)",
+			 "NICs can reach %s of its memory%s: registrations may fail",
+			 size, use);
 	else
-		conclude(report, OK, gpu, "", "a region of %s for NICs%s%s", size,
-			 used && used[0] ? "; " : "", used ? used : "");
+		conclude(report, OK, gpu, "", "NICs can reach %s of its memory%s", size,
+			 use);
 }
 
 static void check_bar(struct report *report)
@@ -210,6 +241,7 @@ static void judge_partition(struct report *report, const char *gpu)
 {
 	const char *address = facts_get(report->facts, "pier/gpu/%s/pci", gpu);
 	const char *name = facts_get(report->facts, "pier/gpu/%s", gpu);
+	const char *mig = facts_get(report->facts, "pier/gpu/%s/mig", gpu);
 	const char *compute = NULL, *memory = NULL;
 	char folder[FACT_PATH_MAX];
 
@@ -218,10 +250,11 @@ static void judge_partition(struct report *report, const char *gpu)
 				    folder);
 		memory = facts_get(report->facts, "%s/current_memory_partition", folder);
 	}
-	if (name && strstr(name, "MIG"))
+	if ((name && strstr(name, "MIG")) || (mig && strcmp(mig, "enabled") == 0))
 		conclude(report, WARNING, gpu,
 			 "nvidia-smi -mig 0, if one program may have the whole GPU",
-			 "%s: a MIG instance, which has a part of the memory", name);
+			 "%s: MIG is enabled: a program has a part of the GPU",
+			 name ? name : "unknown");
 	else if (compute && strcmp(compute, "SPX") != 0)
 		conclude(report, WARNING, gpu,
 			 "rocm-smi --setcomputepartition SPX, if one program may have "
