@@ -49,7 +49,7 @@ static void check_listed(struct report *report)
 			conclude(report, ERROR, nic,
 				 "see the reason; ls -l /dev/infiniband",
 				 "cannot be opened: %s", error);
-		else if (facts_has(report->facts, "pier/nic/%s", nic))
+		else if (facts_get(report->facts, "pier/nic/%s", nic))
 			conclude(report, OK, nic, "", "libibverbs opens it");
 		else
 			conclude(report, ERROR, nic,
