@@ -22,7 +22,9 @@ GPU = SWITCH + "/0000:17:02.0/0000:19:00.0/0000:1a:00.0/0000:1b:00.0"
 # that begin so), and the findings that must be there then.
 CHANGES = (
     ({"/proc/sys/kernel/osrelease": "= unknown"}, ("version", "", "warning")),
-    ({"/proc/sys/kernel/osrelease": "= 5.11.22"}, ("version", "", "warning")),
+    ({"/proc/sys/kernel/osrelease": "= 5.11.22", "pier/nic/*": None}, ("version", "", "warning")),
+    # Distributions bring dma-bufs to older kernels.
+    ({"/proc/sys/kernel/osrelease": "= 4.18.0-553.el8_10.x86_64"}, ("version", "", "ok")),
     ({"pier/page_size": None}, ("page size", "", "not applicable")),
     ({"/dev/infiniband/": None}, ("uverbs", "", "error")),
     ({"pier/access/dev/infiniband/uverbs1": "! Permission denied"}, ("uverbs", "", "error")),
@@ -34,22 +36,26 @@ CHANGES = (
     ({"pier/config*": None}, ("PCI_P2PDMA", "", "not applicable")),
     ({"pier/config/CONFIG_PCI_P2PDMA": "= n"}, ("PCI_P2PDMA", "", "not applicable")),
     ({"pier/config/CONFIG_PCI_P2PDMA": None}, ("PCI_P2PDMA", "", "not applicable")),
-    ({"/proc/self/uid_map": "= 0 1000 1"}, ("namespaces", "", "warning")),
+    ({"/proc/self/uid_map": "= 0 1000 1"}, ("namespaces", "", "ok")),
+    ({"/proc/self/uid_map": "= 0 1000 1", "pier/limit/memlock": "= 8388608"},
+     ("namespaces", "", "warning")),
     ({"/sys/module/ib_core/parameters/netns_mode": "= N"}, ("namespaces", "", "ok")),
     ({"/sys/module/ib_core/parameters/netns_mode": "= N", "/.dockerenv": "= "},
+     ("namespaces", "", "ok")),
+    ({"/sys/module/ib_core/parameters/netns_mode": "= N", "/.dockerenv": "= ", "pier/nic/*": None},
      ("namespaces", "", "warning")),
     ({"pier/access/dev/udmabuf": "= yes"}, ("udmabuf", "", "ok")),
-    ({"pier/access/dev/udmabuf": "! Permission denied"}, ("udmabuf", "", "warning")),
+    ({"pier/access/dev/udmabuf": "! Permission denied"}, ("udmabuf", "", "not applicable")),
     ({"/dev/dma_heap/": "= system", "pier/access/dev/dma_heap/system": "= yes"},
      ("dma-heap", "", "ok")),
     ({"/dev/dma_heap/": "= system", "pier/access/dev/dma_heap/system": "! Permission denied"},
-     ("dma-heap", "", "warning")),
+     ("dma-heap", "", "not applicable")),
     ({"pier/nic/mlx5_0*": None}, ("found", "mlx5_0", "error")),
     # The counters after the transfers are read all the same.
     ({"pier/nic/mlx5_0": None}, ("found", "mlx5_0", "error")),
     ({"pier/nic/mlx5_0": "! Function not implemented"}, ("found", "mlx5_0", "error")),
     ({"pier/nic/*": None}, ("RC", "", "not applicable")),
-    ({"pier/nic/mlx5_0/channels": "! EFA has no RC"}, ("RC", "mlx5_0", "error")),
+    ({"pier/nic/mlx5_0/channels": "! EFA has no RC"}, ("RC", "mlx5_0", "warning")),
     ({"pier/nic/mlx5_0/dmabuf": "= no"}, ("dma-buf method", "mlx5_0", "warning")),
     ({"pier/nic/*": None}, ("dma-buf method", "", "not applicable")),
     ({"pier/nic/mlx5_0/firmware": "= ", NIC + "/fw_ver": None},
@@ -57,6 +63,9 @@ CHANGES = (
     ({PCI + "/current_link_width": "= 8"}, ("slot", "mlx5_0", "warning")),
     ({PCI + "/current_link_speed": "= 16.0 GT/s PCIe", PCI + "/max_link_speed": "= 16.0 GT/s PCIe"},
      ("slot", "mlx5_0", "warning")),
+    # A slot that is slower than the NIC, but not than its port.
+    ({PCI + "/current_link_speed": "= 16.0 GT/s PCIe", PORT + "/rate": "= 200 Gb/sec (4X HDR)",
+      PCI.rpartition("/")[0] + "/max_link_speed": "= 16.0 GT/s PCIe"}, ("slot", "mlx5_0", "ok")),
     ({PCI + "/current_link_speed": "= Unknown"}, ("slot", "mlx5_0", "not applicable")),
     ({PCI + "/config": "= " + "00" * 64}, ("relaxed ordering", "mlx5_0", "not applicable")),
     ({PCI + "/physfn": "-> ../0000:18:00.1"}, ("relaxed ordering", "mlx5_0", "not applicable")),
@@ -67,12 +76,18 @@ CHANGES = (
      ("Data Direct", "0000:18:00.0", "ok")),
     ({PORT + "/state": "= 1: DOWN"}, ("port state", "mlx5_0/1", "warning")),
     ({PORT + "/state": "= 2: INIT"}, ("port state", "mlx5_0/1", "error")),
+    ({PORT + "/state": "= 3: ARMED"}, ("port state", "mlx5_0/1", "error")),
     ({PORT + "/state": None}, ("port state", "mlx5_0/1", "not applicable")),
     ({"pier/nic/mlx5_0/ports/1/active_mtu": "= 2048"}, ("MTU", "mlx5_0/1", "warning")),
     ({"pier/nic/mlx5_0/ports/1/active_mtu": "= 512"}, ("MTU", "mlx5_0/1", "error")),
     ({"pier/nic/mlx5_0/ports/1/active_mtu": "= 0"}, ("MTU", "mlx5_0/1", "not applicable")),
     ({"pier/nic/mlx5_0/ports/1/gid": "! no address"}, ("GID", "mlx5_0/1", "error")),
     ({"pier/nic/mlx5_0/ports/1/gid": None}, ("GID", "mlx5_0/1", "not applicable")),
+    ({"pier/nic/mlx5_0/ports/1/gid": None,
+      "pier/nic/mlx5_0/ports/1/channel": "! Cannot allocate memory"}, ("GID", "mlx5_0/1", "error")),
+    ({"pier/nic/mlx5_0/ports/1/link_layer": "= Ethernet",
+      "pier/nic/mlx5_0/ports/1/gid": "= 1 (RoCE v2) ::ffff:169.254.1.2"},
+     ("GID", "mlx5_0/1", "warning")),
     ({"pier/nic/mlx5_0/ports/1/link_layer": "= Ethernet",
       "pier/nic/mlx5_0/ports/1/gid": "= 0 (RoCE v1) ::ffff:10.0.0.1"},
      ("GID", "mlx5_0/1", "warning")),
@@ -88,14 +103,22 @@ CHANGES = (
      ("error counters", "mlx5_0/1", "not applicable")),
     ({"pier/gpu*": None, "pier/backend/cuda": "! no CUDA driver"}, ("NVIDIA driver", "", "error")),
     ({"/proc/driver/nvidia/version": "= NVRM version: NVIDIA UNIX x86_64 Kernel Module  550"},
-     ("NVIDIA driver", "", "warning")),
+     ("NVIDIA driver", "", "ok")),
+    ({"/proc/driver/nvidia/version": "= NVRM version: NVIDIA UNIX x86_64 Kernel Module  550",
+      "/sys/module/nvidia_peermem/": None}, ("NVIDIA driver", "", "warning")),
     ({"/proc/driver/nvidia/version": None}, ("NVIDIA driver", "", "not applicable")),
     ({"/sys/module/amdgpu/": "= version"}, ("AMD driver", "", "warning")),
     ({"pier/env/PIER_PEERMEM": "= off"}, ("peer memory", "", "warning")),
     ({"/sys/module/nvidia_peermem/": None}, ("peer memory", "", "not applicable")),
-    ({"pier/export/cuda:0": "! not supported"}, ("dma-buf export", "cuda:0", "warning")),
+    ({"pier/export/cuda:0": "! not supported"}, ("dma-buf export", "cuda:0", "not applicable")),
+    ({"pier/export/cuda:0": "! not supported", "/sys/module/nvidia_peermem/": None},
+     ("dma-buf export", "cuda:0", "warning")),
     ({"pier/export*": None}, ("dma-buf export", "cuda:0", "not applicable")),
     ({GPU + "/resource": "= 0x00000000e0000000 0x00000000efffffff 0x000000000014220c"},
+     ("BAR", "cuda:0", "warning")),
+    # The region of its virtual functions, the eighth, is not its own.
+    ({GPU + "/resource": "= 0x00000000e0000000 0x00000000efffffff 0x000000000014220c" +
+      "\\x0a0x0 0x0 0x0" * 6 + "\\x0a0x2000000000 0x3fffffffff 0x14220c"},
      ("BAR", "cuda:0", "warning")),
     ({"pier/gpu/cuda:0/bar1_total": "= 137438953472",
       "pier/gpu/cuda:0/bar1_used": "= 137000000000"}, ("BAR", "cuda:0", "warning")),
@@ -114,11 +137,15 @@ CHANGES = (
      ("ACS", "cuda:0 - mlx5_0", "not applicable")),
     ({PCI + "/iommu_group/type": "= DMA"}, ("IOMMU", "mlx5_0", "warning")),
     ({PCI + "/iommu_group/type": None}, ("IOMMU", "mlx5_0", "ok")),
+    ({PCI + "/iommu_group/type": "! Permission denied"}, ("IOMMU", "mlx5_0", "not applicable")),
     ({NIC + "/device": None}, ("IOMMU", "mlx5_0", "not applicable")),
     ({"pier/reach/cuda:0/mlx5_0": "! no path"}, ("registration", "cuda:0 - mlx5_0", "warning")),
     ({"pier/reach*": None}, ("registration", "", "not applicable")),
     ({"pier/reach/cuda:0/mlx5_0/reason": "= dma-buf: EOPNOTSUPP"},
      ("registration", "cuda:0 - mlx5_0", "warning")),
+    ({"pier/reach/cuda:0/mlx5_0": "= peermem",
+      "pier/reach/cuda:0/mlx5_0/reason": "= dma-buf: EOPNOTSUPP"},
+     ("registration", "cuda:0 - mlx5_0", "ok")),
     ({"pier/reach/cuda:0/mlx5_0/canary": "= off: PIER_CANARY"},
      ("canary", "cuda:0 - mlx5_0", "warning")),
     ({"pier/reach/cuda:0/mlx5_0/canary": "= not run: no active port"},
@@ -127,8 +154,13 @@ CHANGES = (
      ("canary", "cuda:0 - mlx5_0", "error")),
     ({"pier/limit/nofile": "= 64"}, ("open files", "", "warning")),
     ({"pier/limit/nofile": "= unlimited"}, ("open files", "", "ok")),
-    ({"pier/limit/memlock": "= 8388608"}, ("locked memory", "", "ok")),
-    ({"pier/limit/memlock": "= 8388608", "pier/uid": "= 1000"}, ("locked memory", "", "warning")),
+    ({"pier/limit/memlock": "= 8388608", "pier/cap_ipc_lock": "= 1"}, ("locked memory", "", "ok")),
+    ({"pier/limit/memlock": "= 8388608", "pier/cap_ipc_lock": "= 1",
+      "/proc/self/uid_map": "= 0 1000 1"}, ("locked memory", "", "warning")),
+    # Root in a container of Docker.
+    ({"pier/limit/memlock": "= 8388608", "pier/cap_ipc_lock": "= 0"},
+     ("locked memory", "", "warning")),
+    ({"pier/limit/memlock": "= 68719476736"}, ("locked memory", "", "ok")),
     ({"pier/transfer/cuda:0/mlx5_0": "! the NIC returned other bytes"},
      ("write and read", "cuda:0 - mlx5_0", "error")),
     ({"pier/transfer/cuda:0/mlx5_0": None},
@@ -140,8 +172,8 @@ NEVER = {
     ("version", "not applicable"), ("version", "error"), ("page size", "warning"),
     ("page size", "error"), ("uverbs", "warning"), ("DMABUF_MOVE_NOTIFY", "error"),
     ("PCI_P2PDMA", "error"), ("namespaces", "not applicable"), ("namespaces", "error"),
-    ("udmabuf", "error"), ("dma-heap", "error"), ("backends", "warning"), ("backends", "error"),
-    ("found", "not applicable"), ("RC", "warning"), ("dma-buf method", "error"),
+    ("udmabuf", "error"), ("udmabuf", "warning"), ("dma-heap", "error"), ("dma-heap", "warning"), ("backends", "warning"), ("backends", "error"),
+    ("found", "not applicable"), ("RC", "error"), ("dma-buf method", "error"),
     ("firmware", "warning"), ("firmware", "error"), ("slot", "error"),
     ("relaxed ordering", "error"), ("Data Direct", "error"), ("traffic class", "error"),
     ("error counters", "error"), ("AMD driver", "error"), ("peer memory", "error"),
@@ -272,13 +304,38 @@ class Doctor(Case):
     def test_faults_of_a_nic_are_found(self):
         for device, check, verdict in (
                 ("fault:wc@1=REM_ACCESS_ERR:soft0", "write and read", "error"),
-                ("fault:like=efa:soft0", "RC", "error"),
+                ("fault:like=efa:soft0", "RC", "warning"),
+                ("fault:like=efa:soft0", "GID", "not applicable"),
+                ("fault:async@1=PORT_ERR:soft0", "write and read", "error"),
+                ("fault:create_qp@1=ENOMEM:soft0", "GID", "error"),
                 ("fault:like=qedr:soft0", "dma-buf method", "warning"),
                 ("fault:open_device@1=EACCES:soft0", "RC", "not applicable")):
             with self.subTest(device):
                 result = self.run_pier("doctor", "--device", device, "--json")
                 found = [f for f in json.loads(result.stdout)["checks"] if f["check"] == check]
                 self.assertIn(verdict, [f["verdict"] for f in found], found)
+
+    def test_unbounded_files_are_refused(self):
+        good = (DATA / "nothing").read_text()
+        for text in ("a" * (1 << 20), "".join("pier/%d = 0\n" % i for i in range(30000))):
+            name = self.folder / "bad"
+            name.write_text(good.removesuffix("end\n") + text + "\nend\n")
+            result = self.run_pier("doctor", "--from", name)
+            self.assertEqual((result.status, result.stdout), (1, ""))
+            self.assertIn("more than 20000 lines", result.stderr)
+        self.assertEqual(self.run_pier("doctor", "--from", "/dev/zero").status, 1)
+
+    def test_signs_in_names_survive_saving(self):
+        saved = self.folder / "saved"
+        first = self.run_pier("doctor", "--device", "soft0", "--mem", "x = y -> z ! \\", "--json",
+                              "--save", saved)
+        again = self.run_pier("doctor", "--from", saved, "--json")
+        self.assertEqual((again.status, again.stdout), (first.status, first.stdout))
+
+    def test_lines_with_escaped_bytes_are_broken_too(self):
+        name = self.changed({"pier/nic/mlx5_0/firmware": "= " + "\\xff" * 100})
+        text = self.run_pier("doctor", "--from", name).stdout
+        self.assertLessEqual(max(map(len, text.splitlines())), 100)
 
     def test_bad_files_are_refused(self):
         good = (DATA / "nothing").read_text()

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <pier/pier.h>
@@ -16,6 +15,7 @@
 #include "facts.h"
 #include "info/facts.h"
 #include "nvml.h"
+#include "process.h"
 #include "report.h"
 
 struct scope {
@@ -26,67 +26,6 @@ struct scope {
 	struct pier_memory_unit *units;
 	size_t unit_count;
 };
-
-static void keep_limit(struct facts *facts, const char *name, __rlimit_resource_t which)
-{
-	struct rlimit limit;
-	char text[32];
-
-	if (getrlimit(which, &limit) < 0)
-		return;
-	snprintf(text, sizeof(text), "%" PRIu64, (uint64_t)limit.rlim_cur);
-	facts_set(facts, limit.rlim_cur == RLIM_INFINITY ? "unlimited" : text,
-		  "pier/limit/%s", name);
-}
-
-static void keep_number(struct facts *facts, const char *name, long number)
-{
-	char text[32];
-
-	snprintf(text, sizeof(text), "%ld", number);
-	facts_set(facts, text, "pier/%s", name);
-}
-
-static void keep_process(struct facts *facts)
-{
-	const char *name, *value;
-
-	keep_number(facts, "page_size", sysconf(_SC_PAGESIZE));
-	keep_number(facts, "uid", (long)geteuid());
-	keep_limit(facts, "nofile", RLIMIT_NOFILE);
-	keep_limit(facts, "memlock", RLIMIT_MEMLOCK);
-	for (size_t i = 0; (name = path_switch_name(i)); i++) {
-		value = secure_getenv(name);
-		if (value && value[0])
-			facts_set(facts, value, "pier/env/%s", name);
-	}
-}
-
-/* Opening a device may have effects, so only the permission is asked for. */
-static void keep_access(struct facts *facts, const char *node)
-{
-	if (access(node, R_OK | W_OK) == 0)
-		facts_set(facts, "yes", "pier/access%s", node);
-	else if (errno != ENOENT && errno != ENOTDIR)
-		facts_set_error(facts, strerror(errno), "pier/access%s", node);
-}
-
-static void keep_accesses(struct facts *facts)
-{
-	static const char *const folders[] = { "/dev/infiniband", "/dev/dma_heap" };
-	char node[FACT_PATH_MAX];
-
-	keep_access(facts, "/dev/udmabuf");
-	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
-		struct names names = facts_names(facts, "%s", folders[i]);
-
-		for (size_t j = 0; j < names.count; j++) {
-			snprintf(node, sizeof(node), "%s/%s", folders[i], names.list[j]);
-			keep_access(facts, node);
-		}
-		facts_free_names(&names);
-	}
-}
 
 static void keep_backends(struct facts *facts)
 {
@@ -161,7 +100,10 @@ static void keep_gpus(const struct scope *scope)
 		facts_set(facts, unit->location.pci, "pier/gpu/%s/pci", unit->spec);
 		if (strncmp(unit->spec, "cuda:", 5) == 0 && unit->location.pci[0])
 			keep_nvml(facts, unit->spec, unit->location.pci);
-		keep_exports(facts, unit->spec);
+		/* Other GPUs are left alone: a context takes memory of theirs. */
+		if (!scope->memory ||
+		    strncmp(scope->memory, unit->spec, strlen(unit->spec)) == 0)
+			keep_exports(facts, unit->spec);
 	}
 }
 
@@ -196,8 +138,8 @@ static void keep_choices(struct facts *facts, struct pier_device *device, uint32
 	if (!error)
 		error = pier_channel_query(channel, &attr);
 	if (error) {
-		facts_set_error(facts, pier_error_message(), "pier/nic/%s/ports/%u/gid",
-				nic, port);
+		facts_set_error(facts, pier_error_message(), "pier/nic/%s/ports/%u/%s",
+				nic, port, error == -EADDRNOTAVAIL ? "gid" : "channel");
 	} else {
 		keep_gid(facts, device, port, attr.gid_index);
 		snprintf(text, sizeof(text), "%u", attr.traffic_class);
@@ -239,22 +181,44 @@ static void keep_distances(const struct scope *scope, struct pier_device *device
 			  pier_device_name(device));
 }
 
+/* A NIC that does not answer is not asked again: each wait takes seconds. */
+static void probe_next(const struct scope *scope, struct pier_device *device,
+		       uint32_t *port, const char *memory)
+{
+	if (probe_memory(scope->facts, device, *port, memory) == -ETIMEDOUT)
+		*port = 0;
+}
+
 /* "host", and either the memory that was named or all kinds that work. */
-static void probe_memories(const struct scope *scope, struct pier_device *device)
+static void probe_memories(const struct scope *scope, struct pier_device *device,
+			   uint32_t port)
 {
 	static const char *const kinds[] = { "memfd", "udmabuf", "dma_heap" };
 
-	probe_memory(scope->facts, device, "host");
+	probe_next(scope, device, &port, "host");
 	if (scope->memory) {
 		if (strcmp(scope->memory, "host") != 0)
-			probe_memory(scope->facts, device, scope->memory);
+			probe_next(scope, device, &port, scope->memory);
 		return;
 	}
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
 		if (facts_get(scope->facts, "pier/backend/%s", kinds[i]))
-			probe_memory(scope->facts, device, kinds[i]);
+			probe_next(scope, device, &port, kinds[i]);
 	for (size_t i = 0; i < scope->unit_count; i++)
-		probe_memory(scope->facts, device, scope->units[i].spec);
+		probe_next(scope, device, &port, scope->units[i].spec);
+}
+
+/* The first port with channels; 0: none. */
+static uint32_t find_active_port(struct pier_device *device, uint32_t count)
+{
+	struct pier_port_attr port;
+
+	if (pier_device_check_channels(device) < 0)
+		return 0;
+	for (uint32_t number = 1; number <= count; number++)
+		if (pier_query_port(device, number, &port) == 0 && port.active)
+			return number;
+	return 0;
 }
 
 static void keep_nic(const struct scope *scope, const char *name)
@@ -284,7 +248,7 @@ static void keep_nic(const struct scope *scope, const char *name)
 	for (uint32_t port = 1; port <= attr.port_count; port++)
 		keep_port(facts, device, port);
 	keep_distances(scope, device);
-	probe_memories(scope, device);
+	probe_memories(scope, device, find_active_port(device, attr.port_count));
 	pier_close_device(device);
 }
 
@@ -369,7 +333,6 @@ void collect_facts(struct facts *facts, const char *device, const char *memory)
 	const char *reason;
 
 	keep_process(facts);
-	keep_accesses(facts);
 	keep_kernel_config(facts);
 	keep_backends(facts);
 	if (pier_memory_unit_list(&scope.units, &scope.unit_count) < 0)

@@ -2,6 +2,8 @@
 #ifndef PIER_TOOLS_DOCTOR_COLLECT_H
 #define PIER_TOOLS_DOCTOR_COLLECT_H
 
+#include <stdint.h>
+
 struct facts;
 struct pier_device;
 
@@ -19,7 +21,13 @@ void collect_facts(struct facts *facts, const char *device, const char *memory);
 /*
  * Register memory on a device, write random bytes to it and read them back through the
  * NIC, and compare.
+ *
+ * port  for both ends of the connection, between which packets do not leave the NIC; 0:
+ *       only register the memory
+ *
+ * Returns the error of the transfer, or 0.
  */
-void probe_memory(struct facts *facts, struct pier_device *device, const char *memory);
+int probe_memory(struct facts *facts, struct pier_device *device, uint32_t port,
+		 const char *memory);
 
 #endif

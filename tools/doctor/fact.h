@@ -2,6 +2,8 @@
 #ifndef PIER_TOOLS_DOCTOR_FACT_H
 #define PIER_TOOLS_DOCTOR_FACT_H
 
+#include <stdint.h>
+
 #include "facts.h"
 
 /* One fact, for the files that keep, load and save them. */
@@ -15,6 +17,7 @@ enum fact_kind {
 struct fact {
 	char *path;
 	char *text;
+	uint32_t hash; /* of the path */
 	enum fact_kind kind;
 };
 

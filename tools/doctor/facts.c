@@ -39,10 +39,22 @@ void *require_memory(void *memory)
 	return memory;
 }
 
+/* FNV-1a: most comparisons then need not read the path. */
+static uint32_t hash_path(const char *path)
+{
+	uint32_t hash = 2166136261;
+
+	for (; *path; path++)
+		hash = (hash ^ (uint8_t)*path) * 16777619;
+	return hash;
+}
+
 struct fact *fact_find(const struct facts *facts, const char *path)
 {
+	uint32_t hash = hash_path(path);
+
 	for (size_t i = 0; i < facts->count; i++)
-		if (strcmp(facts->list[i].path, path) == 0)
+		if (facts->list[i].hash == hash && strcmp(facts->list[i].path, path) == 0)
 			return &facts->list[i];
 	return NULL;
 }
@@ -63,6 +75,7 @@ struct fact *fact_add(struct facts *facts, const char *path, enum fact_kind kind
 		}
 		fact = &facts->list[facts->count++];
 		fact->path = require_memory(strdup(path));
+		fact->hash = hash_path(path);
 	}
 	fact->text = copy;
 	fact->kind = kind;

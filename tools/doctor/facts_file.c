@@ -11,6 +11,12 @@
 static const char first_line[] = "# pier doctor facts 1";
 static const char last_line[] = "end";
 
+/* A machine with many devices has a tenth of this. */
+enum {
+	LINES_MAX = 20000,
+	LINE_MAX_BYTES = 256 << 10
+};
+
 static const struct {
 	const char *sign;
 	enum fact_kind kind;
@@ -20,14 +26,15 @@ static const struct {
 	{ " ! ", FACT_ERROR },
 };
 
-static void write_text(FILE *file, const char *text)
+/* blanks: whether they are kept; a path must not contain the signs. */
+static void write_text(FILE *file, const char *text, bool blanks)
 {
 	for (; *text; text++) {
 		unsigned char byte = (unsigned char)*text;
 
 		if (byte == '\\')
 			fputs("\\\\", file);
-		else if (byte < 0x20 || byte > 0x7e)
+		else if (byte < 0x20 || byte > 0x7e || (byte == ' ' && !blanks))
 			fprintf(file, "\\x%02x", byte);
 		else
 			fputc(byte, file);
@@ -39,12 +46,12 @@ static void write_fact(FILE *file, const struct fact *fact)
 	for (size_t i = 0; i < sizeof(signs) / sizeof(signs[0]); i++) {
 		if (signs[i].kind != fact->kind)
 			continue;
-		write_text(file, fact->path);
+		write_text(file, fact->path, false);
 		if (fact->text[0])
 			fputs(signs[i].sign, file);
 		else
 			fputs(" =", file);
-		write_text(file, fact->text);
+		write_text(file, fact->text, true);
 		fputc('\n', file);
 	}
 }
@@ -137,6 +144,21 @@ static bool take_line(struct facts *facts, char *line)
 	return true;
 }
 
+/* As getline(3), but of a file without lines only the beginning. */
+static ssize_t read_line(char **line, size_t *size, FILE *file)
+{
+	ssize_t length;
+
+	if (!*line) {
+		*size = LINE_MAX_BYTES;
+		*line = require_memory(malloc(*size));
+	}
+	if (!fgets(*line, (int)*size, file))
+		return -1;
+	length = (ssize_t)strlen(*line);
+	return length;
+}
+
 static int read_lines(struct facts *facts, FILE *file, const char *name,
 		      struct failure *failure)
 {
@@ -146,7 +168,7 @@ static int read_lines(struct facts *facts, FILE *file, const char *name,
 	ssize_t length;
 	int result = 0;
 
-	while (result == 0 && (length = getline(&line, &size, file)) >= 0) {
+	while (result == 0 && (length = read_line(&line, &size, file)) >= 0) {
 		number++;
 		if (length > 0 && line[length - 1] == '\n')
 			line[--length] = '\0';
@@ -155,6 +177,11 @@ static int read_lines(struct facts *facts, FILE *file, const char *name,
 				      "'%s' has no facts of pier doctor: its first line "
 				      "is not '%s'",
 				      name, first_line);
+		else if (number > LINES_MAX || (size_t)length + 1 >= size)
+			result = fail(failure, EXIT_FILE,
+				      "'%s' has more than %d lines, or line %zu is too "
+				      "long",
+				      name, LINES_MAX, number);
 		else if (strlen(line) != (size_t)length || (ended && line[0]) ||
 			 (!(ended |= strcmp(line, last_line) == 0) &&
 			  !take_line(facts, line)))

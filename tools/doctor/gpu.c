@@ -29,6 +29,17 @@ static bool has_gpu(struct report *report, bool (*of_vendor)(const char *gpu))
 	return found;
 }
 
+/* Each module takes pinned GPU memory for NICs without dma-bufs. NULL: none is loaded. */
+static const char *find_peer_memory(struct report *report)
+{
+	static const char *const modules[] = { "nvidia_peermem", "nv_peer_mem" };
+
+	for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]); i++)
+		if (facts_has(report->facts, "/sys/module/%s", modules[i]))
+			return modules[i];
+	return NULL;
+}
+
 static void check_nvidia_driver(struct report *report)
 {
 	const char *version = facts_get(report->facts, "/proc/driver/nvidia/version");
@@ -44,6 +55,9 @@ static void check_nvidia_driver(struct report *report)
 			 "the container (docker run --gpus all)",
 			 "the kernel module is loaded, but CUDA has no GPU: %s",
 			 reason ? reason : "it lists none");
+	else if (find_peer_memory(report) && !strstr(version, "Open Kernel Module"))
+		conclude(report, OK, "", "", "%.*s: proprietary modules, with %s",
+			 (int)strcspn(version, "\n"), version, find_peer_memory(report));
 	else if (strstr(version, "Open Kernel Module"))
 		conclude(report, OK, "", "", "%.*s: open kernel modules",
 			 (int)strcspn(version, "\n"), version);
@@ -74,40 +88,36 @@ static void check_amd_driver(struct report *report)
 			 version ? version : "of the kernel itself");
 }
 
-/* Each module takes pinned GPU memory for NICs without dma-bufs. */
 static void check_peer_memory(struct report *report)
 {
-	static const char *const modules[] = { "nvidia_peermem", "nv_peer_mem" };
 	const char *variable = facts_get(report->facts, "pier/env/PIER_PEERMEM");
+	const char *module = find_peer_memory(report);
 
-	if (!has_gpu(report, is_of_nvidia)) {
+	if (!has_gpu(report, is_of_nvidia))
 		conclude(report, NOT_APPLICABLE, "", "", "no GPU of NVIDIA");
-		return;
-	}
-	for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]); i++) {
-		if (!facts_has(report->facts, "/sys/module/%s", modules[i]))
-			continue;
-		if (variable && strcmp(variable, "off") == 0)
-			conclude(report, WARNING, "", "unset PIER_PEERMEM",
-				 "/sys/module/%s: loaded, but PIER_PEERMEM=off",
-				 modules[i]);
-		else
-			conclude(report, OK, "", "",
-				 "/sys/module/%s: loaded, the way without dma-bufs",
-				 modules[i]);
-		return;
-	}
-	conclude(report, NOT_APPLICABLE, "", "",
-		 "nvidia_peermem is not loaded; dma-bufs do not need it");
+	else if (!module)
+		conclude(report, NOT_APPLICABLE, "", "",
+			 "nvidia_peermem is not loaded; dma-bufs do not need it");
+	else if (variable && strcmp(variable, "off") == 0)
+		conclude(report, WARNING, "", "unset PIER_PEERMEM",
+			 "/sys/module/%s: loaded, but PIER_PEERMEM=off", module);
+	else
+		conclude(report, OK, "", "",
+			 "/sys/module/%s: loaded; used where dma-bufs are not available",
+			 module);
 }
 
 static void judge_dmabuf(struct report *report, const char *gpu)
 {
 	const char *reason = facts_error(report->facts, "pier/export/%s", gpu);
 
-	if (reason)
-		conclude(report, WARNING, gpu,
-			 "see the reason; 'pier cp' takes a bounce buffer meanwhile",
+	if (reason && is_of_nvidia(gpu) && find_peer_memory(report))
+		conclude(
+			report, NOT_APPLICABLE, gpu, "",
+			"its memory is not exported, and peer memory takes its place: %s",
+			reason);
+	else if (reason)
+		conclude(report, WARNING, gpu, "",
 			 "its memory is not exported as a dma-buf: %s", reason);
 	else if (facts_has(report->facts, "pier/export/%s", gpu))
 		conclude(report, OK, gpu, "", "its memory is exported as dma-bufs");
@@ -150,15 +160,18 @@ static void check_kinds(struct report *report)
 	for_each_gpu(report, judge_kinds);
 }
 
-/* The longest prefetchable region: "START END FLAGS" of each (pci_dev_resource). */
+/* Of the six regions of the device itself: "START END FLAGS" for each. */
 static unsigned long long largest_bar(const char *resources)
 {
 	enum {
-		IORESOURCE_MEM = 0x200
+		IORESOURCE_MEM = 0x200,
+		BARS = 6
 	};
 	unsigned long long start, end, flags, largest = 0;
 
-	while (sscanf(resources, "%llx %llx %llx", &start, &end, &flags) == 3) {
+	for (int i = 0;
+	     i < BARS && sscanf(resources, "%llx %llx %llx", &start, &end, &flags) == 3;
+	     i++) {
 		if ((flags & IORESOURCE_MEM) && end > start && end - start + 1 > largest)
 			largest = end - start + 1;
 		resources = strchr(resources, '\n');
@@ -220,10 +233,9 @@ static void judge_bar(struct report *report, const char *gpu)
 			 "NICs can reach %s of its memory at once%s: registrations of "
 			 "more fail",
 			 size, use);
-	else if (known && used > total / 100 * NEARLY_FULL)
+	else if (known && is_of_nvidia(gpu) && used > total / 100 * NEARLY_FULL)
 		conclude(report, WARNING, gpu,
-			 "end the programs that have registered its memory "
-			 "(nvidia-smi -q -d MEMORY; rocm-smi --showmeminfo vis_vram)",
+			 "nvidia-smi lists the programs that may have registered it",
 			 "NICs can reach %s of its memory%s: registrations may fail",
 			 size, use);
 	else

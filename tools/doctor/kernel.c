@@ -12,6 +12,22 @@ enum {
 	DMABUF_MR_MINOR = 12,
 };
 
+/* Distributions bring the method to older kernels, so only its absence counts. */
+static bool has_dmabuf_nic(struct report *report)
+{
+	struct names nics = facts_names(report->facts, "pier/nic");
+	bool found = false;
+
+	for (size_t i = 0; i < nics.count; i++) {
+		const char *value = facts_get(report->facts, "pier/nic/%s/dmabuf",
+					      nics.list[i]);
+
+		found |= value && strcmp(value, "yes") == 0;
+	}
+	facts_free_names(&nics);
+	return found;
+}
+
 static void check_version(struct report *report)
 {
 	const char *release = facts_get(report->facts, "/proc/sys/kernel/osrelease");
@@ -21,10 +37,13 @@ static void check_version(struct report *report)
 		conclude(report, WARNING, "", "",
 			 "/proc/sys/kernel/osrelease: %s, which is no version",
 			 release ? release : "no such file");
-	else if (major < DMABUF_MR_MAJOR ||
-		 (major == DMABUF_MR_MAJOR && minor < DMABUF_MR_MINOR))
+	else if ((major < DMABUF_MR_MAJOR ||
+		  (major == DMABUF_MR_MAJOR && minor < DMABUF_MR_MINOR)) &&
+		 !has_dmabuf_nic(report))
 		conclude(report, WARNING, "", "install Linux 5.12 or newer",
-			 "Linux %s: dma-bufs can be registered since 5.12", release);
+			 "Linux %s: dma-bufs can be registered since 5.12, and no NIC "
+			 "here takes them",
+			 release);
 	else
 		conclude(report, OK, "", "", "Linux %s", release);
 }
@@ -70,8 +89,11 @@ static void check_uverbs(struct report *report)
 			nics.count);
 	else if (refused)
 		conclude(report, ERROR, "",
-			 "chmod 0666 /dev/infiniband/uverbs* (rdma-core's udev rules do "
-			 "this)",
+			 strcmp(reason, "Operation not permitted") == 0
+				 ? "docker run --device=/dev/infiniband (Kubernetes: an "
+				   "RDMA device plugin)"
+				 : "chmod 0666 /dev/infiniband/uverbs* (rdma-core's udev "
+				   "rules do this)",
 			 "%zu of %zu devices /dev/infiniband/uverbs* cannot be opened: "
 			 "%s",
 			 refused, count, reason);
@@ -93,8 +115,7 @@ static void check_option(struct report *report, const char *option, const char *
 			 "no configuration of this kernel can be read: neither "
 			 "/proc/config.gz nor /boot/config-*");
 	else if (!value)
-		conclude(report, NOT_APPLICABLE, "", "",
-			 "%s does not mention %s: this kernel has no such option", file,
+		conclude(report, NOT_APPLICABLE, "", "", "%s does not mention %s", file,
 			 option);
 	else if (strcmp(value, "n") != 0)
 		conclude(report, OK, "", "", "%s: %s=%s", file, option, value);
@@ -122,40 +143,51 @@ static void check_p2pdma(struct report *report)
 		     "amdgpu moves a dma-buf to host memory for a NIC");
 }
 
-/* user_namespaces(7): all ids map to themselves in the first namespace only. */
-static bool is_first_user_namespace(struct facts *facts)
+/* What shows a container: Docker, Podman, systemd, Kubernetes. NULL: nothing does. */
+static const char *find_container(struct facts *facts)
 {
-	const char *map = facts_get(facts, "/proc/self/uid_map");
-	unsigned long inside, outside, count;
+	static const char *const signs[] = { "/.dockerenv", "/run/.containerenv",
+					     "/run/systemd/container",
+					     "pier/env/KUBERNETES_SERVICE_HOST" };
 
-	return !map || (sscanf(map, "%lu %lu %lu", &inside, &outside, &count) == 3 &&
-			inside == 0 && outside == 0 && count == 4294967295ul);
+	for (size_t i = 0; i < sizeof(signs) / sizeof(signs[0]); i++)
+		if (facts_has(facts, "%s", signs[i]))
+			return signs[i];
+	return NULL;
+}
+
+static bool opened_nic(struct report *report)
+{
+	struct names nics = facts_names(report->facts, "/sys/class/infiniband");
+	bool opened = false;
+
+	for (size_t i = 0; i < nics.count; i++)
+		opened |= was_opened(report, nics.list[i]);
+	facts_free_names(&nics);
+	return opened;
 }
 
 static void check_namespaces(struct report *report)
 {
 	struct facts *facts = report->facts;
-	const char *container = facts_has(facts, "/.dockerenv") ? "/.dockerenv"
-				: facts_has(facts, "/run/.containerenv")
-					? "/run/.containerenv"
-					: NULL;
+	const char *container = find_container(facts);
 	const char *mode = facts_get(facts, "/sys/module/ib_core/parameters/netns_mode");
+	const char *limit = facts_get(facts, "pier/limit/memlock");
 
-	if (!is_first_user_namespace(facts))
+	if (!is_first_user_namespace(facts) && limit && strcmp(limit, "unlimited") != 0)
 		conclude(report, WARNING, "",
 			 "ulimit -l unlimited, set outside of the namespace",
 			 "/proc/self/uid_map: a user namespace, where CAP_IPC_LOCK does "
 			 "not lift the limit of locked memory");
-	else if (mode && strcmp(mode, "N") == 0)
-		conclude(report, container ? WARNING : OK, "",
-			 container ? "rdma dev set DEVICE netns NAMESPACE" : "",
+	else if (mode && strcmp(mode, "N") == 0 && container && !opened_nic(report))
+		conclude(report, WARNING, "", "rdma dev set DEVICE netns NAMESPACE",
 			 "/sys/module/ib_core/parameters/netns_mode: N: each NIC is in "
-			 "one network namespace%s",
-			 container ? ", and this is a container" : "");
+			 "one network namespace, and this is a container (%s)",
+			 container);
 	else if (container)
 		conclude(report, OK, "", "", "a container (%s)", container);
 	else
-		conclude(report, OK, "", "", "no container was noticed");
+		conclude(report, OK, "", "", "no sign of a container");
 }
 
 const struct check doctor_kernel_checks[] = {

@@ -22,6 +22,7 @@ enum {
 	 */
 	RANK_LOCKED = 1 << 20,
 	PEER_LOCKED = 64 << 10,
+	DATA_LOCKED = 1 << 30, /* with less, most programs fail to register their data */
 	DEFAULT_RANKS = 8,
 };
 
@@ -59,30 +60,37 @@ static void check_nofile(struct report *report)
 			 limit, ranks, need);
 }
 
-/* CAP_IPC_LOCK lifts the limit: can_do_mlock() and ib_umem_get() of the kernel. */
+/*
+ * CAP_IPC_LOCK lifts the limit, but only if the process has it in the first user
+ * namespace: ib_umem_get() of the kernel. Containers of Docker lack it by default.
+ */
 static void check_memlock(struct report *report)
 {
 	unsigned long ranks = planned_ranks(report);
-	unsigned long long need = RANK_LOCKED + (unsigned long long)PEER_LOCKED * ranks;
+	unsigned long long queues = RANK_LOCKED + (unsigned long long)PEER_LOCKED * ranks;
 	unsigned long long limit;
-	char has[32], needs[32];
+	char has[32], left[32];
 
 	if (!read_limit(report, "memlock", &limit)) {
 		conclude(report, OK, "", "", "ulimit -l: unlimited");
 		return;
 	}
 	format_bytes(limit, has, sizeof(has));
-	format_bytes(need, needs, sizeof(needs));
-	if (facts_number(report->facts, "pier/uid") == 0)
+	format_bytes(limit > queues ? limit - queues : 0, left, sizeof(left));
+	if (facts_number(report->facts, "pier/cap_ipc_lock") == 1 &&
+	    is_first_user_namespace(report->facts))
 		conclude(report, OK, "", "",
-			 "ulimit -l: %s, which does not bind root (CAP_IPC_LOCK)", has);
+			 "ulimit -l: %s; this process is exempt (CAP_IPC_LOCK)", has);
 	else
-		conclude(report, WARNING, "",
-			 "ulimit -l unlimited (/etc/security/limits.d; LimitMEMLOCK= of "
-			 "systemd)",
-			 "ulimit -l: %s; registered memory counts, and a rank that is "
-			 "connected to %lu others needs %s before it registers its data",
-			 has, ranks, needs);
+		conclude(report, limit < queues + DATA_LOCKED ? WARNING : OK, "",
+			 limit < queues + DATA_LOCKED
+				 ? "ulimit -l unlimited (/etc/security/limits.d; "
+				   "LimitMEMLOCK= of systemd; docker run --ulimit "
+				   "memlock=-1)"
+				 : "",
+			 "ulimit -l: %s; the queues of a rank that is connected to %lu "
+			 "others leave %s for registered data",
+			 has, ranks, left);
 }
 
 const struct check doctor_limit_checks[] = {

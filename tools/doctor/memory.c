@@ -11,8 +11,11 @@ static void check_node(struct report *report, const char *node, const char *opti
 	const char *error = facts_error(report->facts, "pier/access%s", node);
 
 	if (error)
-		conclude(report, WARNING, "", "chmod 0666 it, or join its group",
-			 "%s: %s", node, error);
+		conclude(report, NOT_APPLICABLE, "",
+			 strcmp(error, "Operation not permitted") == 0
+				 ? "docker run --device=NODE"
+				 : "join the group of the node, or a udev rule",
+			 "%s cannot be opened: %s", node, error);
 	else if (!facts_has(report->facts, "pier/access%s", node))
 		conclude(report, NOT_APPLICABLE, "", "",
 			 "%s does not exist: the kernel lacks %s, or it was not passed "

@@ -53,8 +53,8 @@ static void check_listed(struct report *report)
 			conclude(report, OK, nic, "", "libibverbs opens it");
 		else
 			conclude(report, ERROR, nic,
-				 "apt install ibverbs-providers (rdma-core), of the "
-				 "container as well",
+				 "apt install ibverbs-providers, or dnf install "
+				 "libibverbs; also inside the container",
 				 "/sys/class/infiniband/%s exists, but libibverbs does "
 				 "not list it: its provider is missing, or its uverbs "
 				 "device is not visible%s%s",
@@ -86,7 +86,7 @@ static void judge_channels(struct report *report, const char *nic)
 	const char *error = facts_error(report->facts, "pier/nic/%s/channels", nic);
 
 	if (error)
-		conclude(report, ERROR, nic, "use another NIC for channels (--device)",
+		conclude(report, WARNING, nic, "use another NIC for channels (--device)",
 			 "no reliable connections (RC): %s", error);
 	else
 		conclude(report, OK, nic, "", "a queue pair of type RC can be created");
@@ -159,33 +159,55 @@ static double link_gbits(double speed, long long width)
 	return speed * (double)width * (speed > 5 ? 128.0 / 130 : 0.8);
 }
 
-/* The rate of the fastest port, in Gbit/s: "400 Gb/sec (4X NDR)". */
+/* The sum over the active ports, in Gbit/s: "400 Gb/sec (4X NDR)". */
 static double port_gbits(struct report *report, const char *nic)
 {
 	struct names ports = facts_names(report->facts, "/sys/class/infiniband/%s/ports",
 					 nic);
-	double fastest = 0;
+	double sum = 0;
 
 	for (size_t i = 0; i < ports.count; i++) {
+		const char *state = facts_get(report->facts,
+					      "/sys/class/infiniband/%s/ports/%s/state",
+					      nic, ports.list[i]);
 		const char *rate = facts_get(report->facts,
 					     "/sys/class/infiniband/%s/ports/%s/rate",
 					     nic, ports.list[i]);
-		double gbits = rate ? strtod(rate, NULL) : 0;
 
-		fastest = gbits > fastest ? gbits : fastest;
+		if (state && strstr(state, "ACTIVE") && rate)
+			sum += strtod(rate, NULL);
 	}
 	facts_free_names(&ports);
-	return fastest;
+	return sum;
+}
+
+/* What the NIC and its slot, the bridge above it, both support. */
+static void read_best(struct report *report, const char *folder, double *ret_speed,
+		      long long *ret_width)
+{
+	char bridge[FACT_PATH_MAX];
+	double speed;
+	long long width;
+
+	*ret_speed = link_speed(report, folder, "max");
+	*ret_width = link_width(report, folder, "max");
+	snprintf(bridge, sizeof(bridge), "%.*s", (int)(strrchr(folder, '/') - folder),
+		 folder);
+	speed = link_speed(report, bridge, "max");
+	width = link_width(report, bridge, "max");
+	if (speed > 0 && speed < *ret_speed)
+		*ret_speed = speed;
+	if (width > 0 && width < *ret_width)
+		*ret_width = width;
 }
 
 static void judge_link(struct report *report, const char *nic, const char *folder)
 {
-	double now = link_speed(report, folder, "current");
-	double best = link_speed(report, folder, "max");
-	long long width = link_width(report, folder, "current");
-	long long widest = link_width(report, folder, "max");
+	double now = link_speed(report, folder, "current"), best;
+	long long width = link_width(report, folder, "current"), widest;
 	double rate = port_gbits(report, nic), gbits = link_gbits(now, width);
 
+	read_best(report, folder, &best, &widest);
 	if (now <= 0 || width <= 0)
 		conclude(report, NOT_APPLICABLE, nic, "",
 			 "%s/current_link_speed is not known: a virtual machine often "
@@ -193,17 +215,18 @@ static void judge_link(struct report *report, const char *nic, const char *folde
 			 folder);
 	else if (now < best || width < widest)
 		conclude(report, WARNING, nic,
-			 "seat the card in a slot of its width, and check the BIOS",
-			 "%g GT/s x%lld (%.0f Gb/s), but the NIC can %g GT/s x%lld (%s)",
+			 "reseat the card, and check the BIOS and its riser",
+			 "%g GT/s x%lld (%.0f Gb/s), but NIC and slot support %g GT/s "
+			 "x%lld (%s)",
 			 now, width, gbits, best, widest, folder);
 	else if (rate > gbits)
-		conclude(report, WARNING, nic,
-			 "seat the card in a faster slot, or use a NIC of a newer PCIe",
-			 "%g GT/s x%lld carry %.0f Gb/s, less than the port's %.0f", now,
+		conclude(report, WARNING, nic, "move the card to a faster or wider slot",
+			 "%g GT/s x%lld carry %.0f Gb/s, less than the ports' %.0f", now,
 			 width, gbits, rate);
 	else
-		conclude(report, OK, nic, "", "%g GT/s x%lld: %.0f Gb/s; fastest port %g",
-			 now, width, gbits, rate);
+		conclude(report, OK, nic, "",
+			 "%g GT/s x%lld: %.0f Gb/s; active ports %.0f Gb/s", now, width,
+			 gbits, rate);
 }
 
 static void judge_slot(struct report *report, const char *nic)
@@ -244,9 +267,9 @@ static void judge_ordering(struct report *report, const char *nic)
 		conclude(report, WARNING, nic, "unset PIER_RELAXED_ORDERING",
 			 "PIER_RELAXED_ORDERING=off: pier asks for none");
 	else if (control < 0)
-		conclude(report, NOT_APPLICABLE, nic, "sudo pier doctor",
-			 "%s/config: only root can read the PCI Express capability",
-			 folder);
+		conclude(report, NOT_APPLICABLE, nic,
+			 is_root(report) ? "" : "sudo pier doctor",
+			 "%s/config: the PCI Express capability cannot be read", folder);
 	else if (control & PCI_RELAXED_ORDERING)
 		conclude(report, OK, nic, "",
 			 "Device Control %#lx: the NIC may order its writes freely",

@@ -172,14 +172,15 @@ static void judge_acs(struct report *report, const char *gpu, const char *nic)
 		bridge = find_redirecting(report, of_nic, of_gpu, &unknown);
 	if (bridge)
 		conclude(report, WARNING, pair,
-			 "disable ACS in the BIOS, or: setpci -s BRIDGE "
-			 "ECAP_ACS+0x6.w=0000",
+			 "setpci -s BRIDGE ECAP_ACS+0x6.w=0000, or in the BIOS; not on a "
+			 "host that passes devices to virtual machines",
 			 "bridge %s: ACS redirects peer-to-peer traffic to the host "
 			 "bridge",
 			 strrchr(bridge, '/') + 1);
 	else if (unknown)
-		conclude(report, NOT_APPLICABLE, pair, "sudo pier doctor",
-			 "only root can read the bridges' ACS Control");
+		conclude(report, NOT_APPLICABLE, pair,
+			 is_root(report) ? "" : "sudo pier doctor",
+			 "ACS Control of the bridges cannot be read");
 	else
 		conclude(report, OK, pair, "", "no bridge between them redirects (ACS)");
 }
@@ -199,12 +200,15 @@ static void judge_iommu(struct report *report, const char *nic)
 		return;
 	}
 	type = facts_get(report->facts, "%s/iommu_group/type", folder);
-	if (!type)
-		conclude(report, OK, nic, "", "no IOMMU translates its addresses");
+	if (facts_error(report->facts, "%s/iommu_group/type", folder))
+		conclude(report, NOT_APPLICABLE, nic, "", "iommu_group/type: %s",
+			 facts_error(report->facts, "%s/iommu_group/type", folder));
+	else if (!type)
+		conclude(report, OK, nic, "", "this kernel uses no IOMMU for it");
 	else if (strcmp(type, "identity") == 0)
 		conclude(report, OK, nic, "", "iommu_group/type: identity (passthrough)");
 	else
-		conclude(report, WARNING, nic, "boot with iommu=pt",
+		conclude(report, WARNING, nic, "boot with iommu.passthrough=1",
 			 "iommu_group/type: %s: the IOMMU translates, and traffic "
 			 "between devices may pass the host bridge",
 			 type);
@@ -224,15 +228,18 @@ static void judge_reach(struct report *report, const char *spec, const char *nic
 				       nic);
 	const char *mapping = facts_get(report->facts, "pier/reach/%s/%s/mapping", spec,
 					nic);
+	const char *canary = facts_get(report->facts, "pier/reach/%s/%s/canary", spec,
+				       nic);
 	char pair[PAIR_MAX];
 
 	name_pair(spec, nic, pair);
 	if (error)
-		conclude(report, WARNING, pair,
-			 "see the reason; 'pier cp' takes a bounce buffer meanwhile",
-			 "not registered: %s", error);
+		conclude(report, WARNING, pair, "", "not registered: %s", error);
+	else if (path && strcmp(path, "peermem") == 0 && canary &&
+		 strcmp(canary, "passed") == 0)
+		conclude(report, OK, pair, "", "peermem");
 	else if (reason && reason[0])
-		conclude(report, WARNING, pair, "see the reason", "%s, because: %s",
+		conclude(report, WARNING, pair, "", "%s, because: %s",
 			 path ? path : "unknown", reason);
 	else
 		conclude(report, OK, pair, "", "%s%s%s", path ? path : "unknown",
@@ -246,7 +253,9 @@ static void judge_canary(struct report *report, const char *spec, const char *ni
 	char pair[PAIR_MAX];
 
 	name_pair(spec, nic, pair);
-	if (!canary || !canary[0])
+	if (facts_error(report->facts, "pier/reach/%s/%s", spec, nic))
+		conclude(report, NOT_APPLICABLE, pair, "", "not registered");
+	else if (!canary || !canary[0])
 		conclude(report, NOT_APPLICABLE, pair, "", "this path needs none");
 	else if (strcmp(canary, "passed") == 0)
 		conclude(report, OK, pair, "", "bytes arrived: passed");
@@ -312,7 +321,8 @@ static void judge_transfer(struct report *report, const char *spec, const char *
 		conclude(report, OK, pair, "", "%s", result);
 	else
 		conclude(report, NOT_APPLICABLE, pair, "",
-			 "not tried: see the checks above");
+			 "not tried: no memory, no active port, no RC, or the NIC did "
+			 "not answer before");
 }
 
 static void check_transfers(struct report *report)

@@ -81,12 +81,17 @@ static void judge_state(struct report *report, const struct port *port)
 	else if (strstr(state, "ACTIVE"))
 		conclude(report, OK, port->subject, "", "%s, %s", state,
 			 rate ? rate : "rate unknown");
-	else if (layer && strcmp(layer, "InfiniBand") == 0 && strstr(state, "INIT"))
+	else if (layer && strcmp(layer, "InfiniBand") == 0 &&
+		 (strstr(state, "INIT") || strstr(state, "ARMED")))
 		conclude(report, ERROR, port->subject,
 			 "start a subnet manager (opensm) on the fabric",
 			 "%s: the cable is there, but no subnet manager has configured "
 			 "the port",
 			 state);
+	else if (layer && strcmp(layer, "InfiniBand") == 0)
+		conclude(report, WARNING, port->subject,
+			 "check the cable and the switch (ibportstate)",
+			 "%s, physically %s", state, physical ? physical : "unknown");
 	else
 		conclude(report, WARNING, port->subject,
 			 "check the cable; ip link set dev INTERFACE up",
@@ -98,6 +103,13 @@ static void check_state(struct report *report)
 	for_each_port(report, in_sysfs, judge_state);
 }
 
+static const char *raise_mtu(struct report *report, const struct port *port)
+{
+	return is_ethernet(report, port)
+		       ? "ip link set dev INTERFACE mtu 9000, here and on the switches"
+		       : "raise the MTU of the partition in the subnet manager";
+}
+
 static void judge_mtu(struct report *report, const struct port *port)
 {
 	const char *active = opened_fact(report, port, "active_mtu");
@@ -107,17 +119,12 @@ static void judge_mtu(struct report *report, const struct port *port)
 	if (mtu == 0)
 		conclude(report, NOT_APPLICABLE, port->subject, "", "no MTU is known");
 	else if (mtu < 1024)
-		conclude(report, ERROR, port->subject,
-			 "ip link set dev INTERFACE mtu 9000, here and on the switches",
+		conclude(report, ERROR, port->subject, raise_mtu(report, port),
 			 "packets of %lu bytes: a path of less than 1024 wastes most of "
 			 "the link",
 			 mtu);
 	else if (max && mtu < strtoul(max, NULL, 10))
-		conclude(report, WARNING, port->subject,
-			 is_ethernet(report, port)
-				 ? "ip link set dev INTERFACE mtu 9000, here and on the "
-				   "switches"
-				 : "raise the MTU of the partition in the subnet manager",
+		conclude(report, WARNING, port->subject, raise_mtu(report, port),
 			 "packets of %lu bytes, of at most %s", mtu, max);
 	else
 		conclude(report, OK, port->subject, "", "packets of %lu bytes", mtu);
@@ -126,6 +133,28 @@ static void judge_mtu(struct report *report, const struct port *port)
 static void check_mtu(struct report *report)
 {
 	for_each_port(report, "pier/nic", judge_mtu);
+}
+
+static bool is_link_local(const char *gid)
+{
+	return strstr(gid, " fe80:") || strstr(gid, " ::ffff:169.254.");
+}
+
+/* The port has no channel, and so no GID. */
+static void judge_no_channel(struct report *report, const struct port *port)
+{
+	const char *error = facts_error(report->facts, "pier/nic/%s/ports/%s/channel",
+					port->nic, port->number);
+
+	if (error)
+		conclude(report, ERROR, port->subject, "",
+			 "a channel cannot be created: %s", error);
+	else if (facts_error(report->facts, "pier/nic/%s/channels", port->nic))
+		conclude(report, NOT_APPLICABLE, port->subject, "",
+			 "the device has no channels: see RC");
+	else
+		conclude(report, NOT_APPLICABLE, port->subject, "",
+			 "the port is not active, so it has no channel");
 }
 
 /* "INDEX TYPE ADDRESS" of the GID that a channel takes; an error: why it takes none. */
@@ -140,8 +169,7 @@ static void judge_gid(struct report *report, const struct port *port)
 			 "give the port's network interface an address",
 			 "no GID can be chosen: %s", error);
 	else if (!gid)
-		conclude(report, NOT_APPLICABLE, port->subject, "",
-			 "the port is down, so it has no channel");
+		judge_no_channel(report, port);
 	else if (!is_ethernet(report, port))
 		conclude(report, OK, port->subject, "", "GID %s; peers use its LID", gid);
 	else if (strstr(gid, "RoCE v1"))
@@ -149,11 +177,11 @@ static void judge_gid(struct report *report, const struct port *port)
 			 "give the port's network interface an IP address",
 			 "GID %s: no GID of RoCE v2, so no router passes the packets",
 			 gid);
-	else if (strstr(gid, " fe80:"))
+	else if (is_link_local(gid))
 		conclude(report, WARNING, port->subject,
 			 "give the port's network interface a routable address",
-			 "GID %s: all others rank lower: link-local addresses do not "
-			 "leave the subnet",
+			 "GID %s: the port has no better one, and link-local addresses "
+			 "do not leave the subnet",
 			 gid);
 	else
 		conclude(report, OK, port->subject, "",
@@ -176,7 +204,7 @@ static void judge_traffic_class(struct report *report, const struct port *port)
 			 "InfiniBand has service levels instead");
 	else if (!class)
 		conclude(report, NOT_APPLICABLE, port->subject, "",
-			 "the port is down, so it has no channel");
+			 "the port has no channel: see GID");
 	else if (strtoul(class, NULL, 10) == 0)
 		conclude(report, WARNING, port->subject,
 			 "PIER_CHANNEL=tc=106 where the switches are lossless for DSCP "
@@ -205,6 +233,9 @@ bool counts_errors(const char *name)
 		"_err",	 "drop",    "link_downed",     "out_of_buffer", "missing",
 	};
 
+	/* These grow when programs end normally. */
+	if (strstr(name, "flush") || strstr(name, "relay"))
+		return false;
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
 		if (strcasestr(name, parts[i]))
 			return true;
@@ -250,13 +281,15 @@ static void judge_counters(struct report *report, const struct port *port)
 		conclude(report, WARNING, port->subject,
 			 "check cable, switch port and flow control (PFC, ECN); see "
 			 "rdma statistic show",
-			 "errors during the transfers below: %s", grown);
+			 "errors were counted while pier doctor ran, also by other "
+			 "programs: %s",
+			 grown);
 	else if (count == 0)
 		conclude(report, NOT_APPLICABLE, port->subject, "",
 			 "the driver has no counters of errors");
 	else
 		conclude(report, OK, port->subject, "",
-			 "none of %zu counters of errors grew during the transfers below",
+			 "none of %zu counters of errors grew while pier doctor ran",
 			 count);
 }
 

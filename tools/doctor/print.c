@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <pier/version.h>
@@ -73,6 +74,21 @@ static void print_wrapped(const char *text)
 		putchar('\n');
 }
 
+/* What a terminal may act on becomes \xNN before the lines are broken. */
+static void print_text(const char *text)
+{
+	char *safe = NULL;
+	size_t size;
+	FILE *file = open_memstream(&safe, &size);
+
+	if (file) {
+		print_safely(file, text);
+		fclose(file);
+	}
+	print_wrapped(safe ? safe : "");
+	free(safe);
+}
+
 static void print_finding(const struct finding *finding)
 {
 	char text[4096];
@@ -82,12 +98,12 @@ static void print_finding(const struct finding *finding)
 	       finding->check);
 	snprintf(text, sizeof(text), "%s%s%s", finding->subject,
 		 finding->subject[0] ? ": " : "", finding->evidence);
-	print_wrapped(text);
+	print_text(text);
 	if (!finding->remedy[0])
 		return;
 	printf("%*s", INDENT, "");
 	snprintf(text, sizeof(text), "-> %s", finding->remedy);
-	print_wrapped(text);
+	print_text(text);
 }
 
 void print_report_text(const struct report *report)

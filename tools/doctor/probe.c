@@ -51,13 +51,17 @@ static void close_probe(struct probe *probe)
 	pier_dealloc_pd(probe->pd);
 }
 
-static int connect_probe(struct probe *probe)
+static int connect_probe(struct probe *probe, uint32_t port)
 {
+	struct pier_channel_attr attr;
 	struct pier_endpoint near, far;
-	int error = pier_channel_create(probe->pd, NULL, &probe->near);
+	int error;
 
+	pier_channel_attr_init(&attr);
+	attr.port = port;
+	error = pier_channel_create(probe->pd, &attr, &probe->near);
 	if (!error)
-		error = pier_channel_create(probe->pd, NULL, &probe->far);
+		error = pier_channel_create(probe->pd, &attr, &probe->far);
 	if (!error)
 		error = pier_channel_endpoint(probe->near, &near);
 	if (!error)
@@ -121,7 +125,8 @@ static void compare_bytes(struct facts *facts, struct probe *probe, const char *
 		at = first_difference(probe->sent, probe->came);
 	}
 	if (at == PROBE_BYTES) {
-		snprintf(text, sizeof(text), "%d bytes written and read, all equal",
+		snprintf(text, sizeof(text),
+			 "%d bytes written and read within the NIC, all equal",
 			 PROBE_BYTES);
 		facts_set(facts, text, "pier/transfer/%s/%s", memory, nic);
 		return;
@@ -148,11 +153,13 @@ static void keep_reach(struct facts *facts, const struct probe *probe, const cha
 			  memory, nic);
 }
 
-void probe_memory(struct facts *facts, struct pier_device *device, const char *memory)
+int probe_memory(struct facts *facts, struct pier_device *device, uint32_t port,
+		 const char *memory)
 {
 	const char *nic = pier_device_name(device), *spec = memory;
 	static struct probe probe;
 	char plain[FACT_NAME_MAX];
+	int error = 0;
 
 	memset(&probe, 0, sizeof(probe));
 	make_fact_name(spec, plain);
@@ -161,17 +168,21 @@ void probe_memory(struct facts *facts, struct pier_device *device, const char *m
 		facts_set_error(facts, pier_error_message(), "pier/reach/%s/%s", memory,
 				nic);
 		close_probe(&probe);
-		return;
+		return 0;
 	}
 	keep_reach(facts, &probe, memory, nic);
 	if (getrandom(probe.sent, sizeof(probe.sent), 0) < 0)
 		memset(probe.sent, 0x5a, sizeof(probe.sent));
-	if (pier_device_check_channels(device) == 0) {
-		if (connect_probe(&probe) || move_bytes(&probe))
+	if (port > 0) {
+		error = connect_probe(&probe, port);
+		if (!error)
+			error = move_bytes(&probe);
+		if (error)
 			facts_set_error(facts, pier_error_message(),
 					"pier/transfer/%s/%s", memory, nic);
 		else
 			compare_bytes(facts, &probe, memory, nic);
 	}
 	close_probe(&probe);
+	return error;
 }

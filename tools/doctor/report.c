@@ -127,3 +127,22 @@ bool find_nic_pci(struct report *report, const char *nic, char ret_folder[FACT_P
 
 	return address && find_pci(report, address + 1, ret_folder);
 }
+
+bool is_first_user_namespace(struct facts *facts)
+{
+	const char *map = facts_get(facts, "/proc/self/uid_map");
+	unsigned long inside, outside, count;
+
+	return !map || (sscanf(map, "%lu %lu %lu", &inside, &outside, &count) == 3 &&
+			inside == 0 && outside == 0 && count == 4294967295ul);
+}
+
+bool was_opened(struct report *report, const char *nic)
+{
+	return facts_get(report->facts, "pier/nic/%s", nic) != NULL;
+}
+
+bool is_root(struct report *report)
+{
+	return facts_number(report->facts, "pier/uid") == 0;
+}

@@ -79,6 +79,12 @@ bool find_pci(struct report *report, const char *address, char ret_folder[FACT_P
 /* Likewise of a NIC; software has none. */
 bool find_nic_pci(struct report *report, const char *nic, char ret_folder[FACT_PATH_MAX]);
 
+/* user_namespaces(7): in the first one, all ids map to themselves. */
+bool is_first_user_namespace(struct facts *facts);
+/* Whether facts of this path below pier/nic say that a NIC was opened. */
+bool was_opened(struct report *report, const char *nic);
+/* Whether a check may read what only root can. */
+bool is_root(struct report *report);
 /* Whether a counter of a port in sysfs counts errors. */
 bool counts_errors(const char *name);
 

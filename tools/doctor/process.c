@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "facts.h"
+#include "info/facts.h"
+#include "process.h"
+
+static void keep_limit(struct facts *facts, const char *name, __rlimit_resource_t which)
+{
+	struct rlimit limit;
+	char text[32];
+
+	if (getrlimit(which, &limit) < 0)
+		return;
+	snprintf(text, sizeof(text), "%" PRIu64, (uint64_t)limit.rlim_cur);
+	facts_set(facts, limit.rlim_cur == RLIM_INFINITY ? "unlimited" : text,
+		  "pier/limit/%s", name);
+}
+
+static void keep_number(struct facts *facts, const char *name, long number)
+{
+	char text[32];
+
+	snprintf(text, sizeof(text), "%ld", number);
+	facts_set(facts, text, "pier/%s", name);
+}
+
+/* CapEff in /proc/self/status: capabilities(7). */
+static void keep_capability(struct facts *facts)
+{
+	enum {
+		CAP_IPC_LOCK = 14
+	};
+	unsigned long long effective;
+	FILE *file = fopen("/proc/self/status", "re");
+	char line[256];
+
+	while (file && fgets(line, sizeof(line), file))
+		if (sscanf(line, "CapEff: %llx", &effective) == 1)
+			keep_number(facts, "cap_ipc_lock",
+				    (long)(effective >> CAP_IPC_LOCK & 1));
+	if (file)
+		fclose(file);
+}
+
+/* Opening a device may have effects, so only the permission is asked for. */
+static void keep_access(struct facts *facts, const char *node)
+{
+	if (access(node, R_OK | W_OK) == 0)
+		facts_set(facts, "yes", "pier/access%s", node);
+	else if (errno != ENOENT && errno != ENOTDIR)
+		facts_set_error(facts, strerror(errno), "pier/access%s", node);
+}
+
+static void keep_accesses(struct facts *facts)
+{
+	static const char *const folders[] = { "/dev/infiniband", "/dev/dma_heap" };
+	char node[FACT_PATH_MAX];
+
+	keep_access(facts, "/dev/udmabuf");
+	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
+		struct names names = facts_names(facts, "%s", folders[i]);
+
+		for (size_t j = 0; j < names.count; j++) {
+			snprintf(node, sizeof(node), "%s/%s", folders[i], names.list[j]);
+			keep_access(facts, node);
+		}
+		facts_free_names(&names);
+	}
+}
+
+void keep_process(struct facts *facts)
+{
+	const char *name, *value;
+
+	keep_number(facts, "page_size", sysconf(_SC_PAGESIZE));
+	keep_number(facts, "uid", (long)geteuid());
+	keep_capability(facts);
+	value = secure_getenv("KUBERNETES_SERVICE_HOST");
+	if (value)
+		facts_set(facts, "set", "pier/env/KUBERNETES_SERVICE_HOST");
+	keep_limit(facts, "nofile", RLIMIT_NOFILE);
+	keep_limit(facts, "memlock", RLIMIT_MEMLOCK);
+	for (size_t i = 0; (name = path_switch_name(i)); i++) {
+		value = secure_getenv(name);
+		if (value && value[0])
+			facts_set(facts, value, "pier/env/%s", name);
+	}
+	keep_accesses(facts);
+}
