@@ -62,6 +62,12 @@ class Case(unittest.TestCase):
             self.assertLess(time.monotonic(), deadline, complaint)
             time.sleep(0.01)
 
+    def wait_for_departures(self, server):
+        """Until nothing of any client is left: its thread closes the socket last."""
+        self.wait_for(lambda: server.clients == 0, "clients are left")
+        self.wait_for(lambda: all(thread.name != "pier.data client" for thread in threading.enumerate()),
+                      "threads of clients are left")
+
     def read_all(self, connection):
         """Read each sample through the channel, and return its fields."""
         index = connection.index
@@ -252,7 +258,7 @@ class Serving(Case):
     def test_failed_connections_leave_nothing(self):
         with self.serve() as server:
             connect(server.url).close()
-            self.wait_for(lambda: server.clients == 0, "clients are left")
+            self.wait_for_departures(server)
             before = descriptors()
             for _ in range(20):
                 with self.assertRaises(pier.AccessDenied):
@@ -274,7 +280,7 @@ time.sleep(1000)
     def test_its_resources_come_back(self):
         with self.serve() as server:
             connect(server.url).close()
-            self.wait_for(lambda: server.clients == 0, "clients are left")
+            self.wait_for_departures(server)
             before, mappings, threads = descriptors(), shared_mappings(), threading.active_count()
             for _ in range(3):
                 command = [sys.executable, "-c", self.CLIENT, server.url]
