@@ -126,7 +126,8 @@ CHANGES = (
      ("BAR", "cuda:0", "ok")),
     ({"pier/gpu/cuda:0/mig": "= enabled"}, ("partition", "cuda:0", "warning")),
     ({GPU + "/resource": None}, ("BAR", "cuda:0", "not applicable")),
-    ({"pier/gpu/cuda:0": "= NVIDIA H100 80GB HBM3 MIG 1g.10gb"}, ("partition", "cuda:0", "warning")),
+    ({"pier/gpu/cuda:0": "= NVIDIA H100 80GB HBM3 MIG 1g.10gb"},
+     ("partition", "cuda:0", "warning")),
     ({"pier/distance/cuda:0/mlx5_0": "= host bridge"}, ("distance", "cuda:0", "warning")),
     ({"pier/distance/cuda:0/mlx5_0": "= unknown", "pier/distance/cuda:0/mlx5_6": "= unknown"},
      ("distance", "cuda:0", "warning")),
@@ -172,13 +173,15 @@ NEVER = {
     ("version", "not applicable"), ("version", "error"), ("page size", "warning"),
     ("page size", "error"), ("uverbs", "warning"), ("DMABUF_MOVE_NOTIFY", "error"),
     ("PCI_P2PDMA", "error"), ("namespaces", "not applicable"), ("namespaces", "error"),
-    ("udmabuf", "error"), ("udmabuf", "warning"), ("dma-heap", "error"), ("dma-heap", "warning"), ("backends", "warning"), ("backends", "error"),
+    ("udmabuf", "error"), ("udmabuf", "warning"), ("dma-heap", "error"), ("dma-heap", "warning"),
+    ("backends", "warning"), ("backends", "error"),
     ("found", "not applicable"), ("RC", "error"), ("dma-buf method", "error"),
     ("firmware", "warning"), ("firmware", "error"), ("slot", "error"),
     ("relaxed ordering", "error"), ("Data Direct", "error"), ("traffic class", "error"),
     ("error counters", "error"), ("AMD driver", "error"), ("peer memory", "error"),
     ("dma-buf export", "error"), ("other kinds", "warning"), ("other kinds", "error"),
-    ("BAR", "error"), ("partition", "error"), ("distance", "error"), ("NUMA", "error"),
+    ("BAR", "error"), ("partition", "error"), ("distance", "error"), ("PCIe tree", "warning"),
+    ("PCIe tree", "error"), ("NUMA", "error"),
     ("ACS", "error"), ("IOMMU", "error"), ("registration", "error"),
     ("open files", "not applicable"), ("open files", "error"),
     ("locked memory", "not applicable"), ("locked memory", "error"), ("write and read", "warning"),
@@ -350,13 +353,15 @@ class Doctor(Case):
             self.assertEqual((result.status, result.stdout), (1, ""), text[-40:])
             self.assertIn(reason, result.stderr)
         self.assertEqual(self.run_pier("doctor", "--from", "/nowhere").status, 1)
-        result = self.run_pier("doctor", "--device", "soft0", "--mem", "host", "--save", "/dev/full")
+        result = self.run_pier("doctor", "--device", "soft0", "--mem", "host", "--save",
+                               "/dev/full")
         self.assertEqual(result.status, 1)
         self.assertIn("/dev/full", result.stderr)
 
     def test_wrong_usage(self):
         for arguments in (["x"], ["--rank", "3"], ["--ranks", "0"], ["--ranks", "x"],
-                          ["--from", "a", "--save", "b"], ["--from", "a", "--mem", "host"], ["--from"]):
+                          ["--from", "a", "--save", "b"], ["--from", "a", "--mem", "host"],
+                          ["--from"]):
             result = self.run_pier("doctor", *arguments)
             self.assertEqual((result.status, result.stdout), (2, ""), arguments)
             self.assertEqual(result.stderr.count("\n"), 1)

@@ -109,6 +109,8 @@ static void check_peer_memory(struct report *report)
 
 static void judge_dmabuf(struct report *report, const char *gpu)
 {
+	/* What the driver claims, such as the attribute DMA_BUF_SUPPORTED. */
+	const char *claims = facts_get(report->facts, "pier/gpu/%s/detail", gpu);
 	const char *reason = facts_error(report->facts, "pier/export/%s", gpu);
 
 	if (reason && is_of_nvidia(gpu) && find_peer_memory(report))
@@ -120,7 +122,8 @@ static void judge_dmabuf(struct report *report, const char *gpu)
 		conclude(report, WARNING, gpu, "",
 			 "its memory is not exported as a dma-buf: %s", reason);
 	else if (facts_has(report->facts, "pier/export/%s", gpu))
-		conclude(report, OK, gpu, "", "its memory is exported as dma-bufs");
+		conclude(report, OK, gpu, "", "its memory is exported as dma-bufs%s%s",
+			 claims && claims[0] ? "; driver: " : "", claims ? claims : "");
 	else
 		conclude(report, NOT_APPLICABLE, gpu, "", "no export was tried");
 }

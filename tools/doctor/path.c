@@ -85,6 +85,45 @@ static void judge_distance(struct report *report, const char *gpu)
 	facts_free_names(&nics);
 }
 
+/* The bridges from the root to the device, which a folder of sysfs has in its path. */
+static void show_bridges(struct report *report, const char *subject, const char *folder)
+{
+	const char *root = strstr(folder, "/pci");
+	char bridges[FACT_PATH_MAX], *slash;
+
+	snprintf(bridges, sizeof(bridges), "%s", root ? root + 1 : folder);
+	while ((slash = strchr(bridges, '/')))
+		*slash = ' ';
+	conclude(report, OK, subject, "", "%s", bridges);
+}
+
+static void show_gpu(struct report *report, const char *gpu)
+{
+	const char *address = facts_get(report->facts, "pier/gpu/%s/pci", gpu);
+	char folder[FACT_PATH_MAX];
+
+	if (address && find_pci(report, address, folder))
+		show_bridges(report, gpu, folder);
+	else
+		conclude(report, NOT_APPLICABLE, gpu, "", "it is on no PCI bus");
+}
+
+static void show_nic(struct report *report, const char *nic)
+{
+	char folder[FACT_PATH_MAX];
+
+	if (find_nic_pci(report, nic, folder))
+		show_bridges(report, nic, folder);
+	else
+		conclude(report, NOT_APPLICABLE, nic, "", "it is on no PCI bus");
+}
+
+static void check_tree(struct report *report)
+{
+	for_each_gpu(report, show_gpu);
+	for_each_nic(report, show_nic);
+}
+
 static void check_distance(struct report *report)
 {
 	for_each_gpu(report, judge_distance);
@@ -298,13 +337,10 @@ static void check_canary(struct report *report)
 }
 
 const struct check doctor_path_checks[] = {
-	{ "path", "distance", check_distance },
-	{ "path", "NUMA", check_numa },
-	{ "path", "ACS", check_acs },
-	{ "path", "IOMMU", check_iommu },
-	{ "path", "registration", check_reach },
-	{ "path", "canary", check_canary },
-	{ 0 },
+	{ "path", "PCIe tree", check_tree }, { "path", "distance", check_distance },
+	{ "path", "NUMA", check_numa },	     { "path", "ACS", check_acs },
+	{ "path", "IOMMU", check_iommu },    { "path", "registration", check_reach },
+	{ "path", "canary", check_canary },  { 0 },
 };
 
 /* A transfer: "verified BYTES", or why not. */
