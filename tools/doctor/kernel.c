@@ -64,7 +64,7 @@ static void check_uverbs(struct report *report)
 	struct names nodes = facts_names(report->facts, "/dev/infiniband");
 	struct names nics = facts_names(report->facts, "/sys/class/infiniband");
 	size_t count = 0, refused = 0;
-	const char *reason = NULL;
+	const char *reason = "";
 
 	for (size_t i = 0; i < nodes.count; i++) {
 		const char *error;
