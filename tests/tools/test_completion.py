@@ -49,7 +49,7 @@ class Completion(Case):
                           re.MULTILINE)
 
     def options(self, command):
-        """What the help of a command mentions at the beginning of a line."""
+        """The options that the help of a command lists."""
         text = self.run_pier(command, "--help").stdout
         lines = [line for line in text.split("\n") if line.startswith("  -")]
         return {word for line in lines for word in re.findall(r"(?:^  |, )(--?[a-z][a-z-]*)", line)}

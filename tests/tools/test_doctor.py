@@ -18,8 +18,8 @@ PCI = "/sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:00.0/0000:18:00
 SWITCH = "/sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0"
 GPU = SWITCH + "/0000:17:02.0/0000:19:00.0/0000:1a:00.0/0000:1b:00.0"
 
-# What is changed on a DGX H100 (None: the line is removed; of a name that ends with *, all
-# that begin so), and the findings that must be there then.
+# Changes of the facts of a DGX H100, and a finding that each must lead to. None removes a
+# line; with a name that ends in *, all lines that begin with the rest of it.
 CHANGES = (
     ({"/proc/sys/kernel/osrelease": "= unknown"}, ("version", "", "warning")),
     ({"/proc/sys/kernel/osrelease": "= 5.11.22", "pier/nic/*": None}, ("version", "", "warning")),
@@ -346,6 +346,7 @@ class Doctor(Case):
                              (good.removesuffix("end\n"), "incomplete"),
                              (good.replace("pier/uid = 1000", "pier/uid"), "line"),
                              (good.replace("pier/uid = 1000", "pier/uid = \\x1"), "line"),
+                             (good.replace("pier/uid = 1000", "pier/uid = 1\0000"), "NUL"),
                              (good + "pier/uid = 0\n", "line")):
             name = self.folder / "bad"
             name.write_text(text)

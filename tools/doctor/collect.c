@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -121,14 +118,13 @@ static void keep_gid(struct facts *facts, struct pier_device *device, uint32_t p
 		  port);
 }
 
-/* What a channel of this port would use. */
+/* Keep the GID and the traffic class that a channel of this port takes. */
 static void keep_choices(struct facts *facts, struct pier_device *device, uint32_t port)
 {
 	const char *nic = pier_device_name(device);
 	struct pier_channel *channel = NULL;
 	struct pier_channel_attr attr;
 	struct pier_pd *pd = NULL;
-	char text[16];
 	int error = pier_alloc_pd(device, &pd);
 
 	pier_channel_attr_init(&attr);
@@ -142,8 +138,8 @@ static void keep_choices(struct facts *facts, struct pier_device *device, uint32
 				nic, port, error == -EADDRNOTAVAIL ? "gid" : "channel");
 	} else {
 		keep_gid(facts, device, port, attr.gid_index);
-		snprintf(text, sizeof(text), "%u", attr.traffic_class);
-		facts_set(facts, text, "pier/nic/%s/ports/%u/traffic_class", nic, port);
+		facts_set_number(facts, attr.traffic_class,
+				 "pier/nic/%s/ports/%u/traffic_class", nic, port);
 	}
 	pier_channel_destroy(channel);
 	pier_dealloc_pd(pd);
@@ -153,16 +149,15 @@ static void keep_port(struct facts *facts, struct pier_device *device, uint32_t 
 {
 	const char *nic = pier_device_name(device);
 	struct pier_port_attr port;
-	char text[16];
 
 	if (pier_query_port(device, number, &port) < 0)
 		return;
 	facts_set(facts, link_layer_name(port.link_layer),
 		  "pier/nic/%s/ports/%u/link_layer", nic, number);
-	snprintf(text, sizeof(text), "%u", port.active_mtu);
-	facts_set(facts, text, "pier/nic/%s/ports/%u/active_mtu", nic, number);
-	snprintf(text, sizeof(text), "%u", port.max_mtu);
-	facts_set(facts, text, "pier/nic/%s/ports/%u/max_mtu", nic, number);
+	facts_set_number(facts, port.active_mtu, "pier/nic/%s/ports/%u/active_mtu", nic,
+			 number);
+	facts_set_number(facts, port.max_mtu, "pier/nic/%s/ports/%u/max_mtu", nic,
+			 number);
 	if (port.active && pier_device_check_channels(device) == 0)
 		keep_choices(facts, device, number);
 }
@@ -252,45 +247,55 @@ static void keep_nic(const struct scope *scope, const char *name)
 	pier_close_device(device);
 }
 
+/* A counter is read again after the transfers; facts_get() reads a file once. */
+static void keep_counter_after(struct facts *facts, const char *nic, const char *port,
+			       const char *kind, const char *name)
+{
+	char path[FACT_PATH_MAX], text[32];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/%s/%s/%s", nic, port,
+		 kind, name);
+	file = fopen(path, "re");
+	if (!file)
+		return;
+	if (fgets(text, sizeof(text), file))
+		facts_set(facts, text, "pier/nic/%s/ports/%s/after/%s", nic, port, name);
+	fclose(file);
+}
+
+static void keep_port_counters(struct facts *facts, const char *nic, const char *port,
+			       const char *kind, bool after)
+{
+	struct names names = facts_names(facts, "/sys/class/infiniband/%s/ports/%s/%s",
+					 nic, port, kind);
+
+	for (size_t i = 0; i < names.count; i++) {
+		const char *name = names.list[i];
+
+		if (counts_errors(name) && after)
+			keep_counter_after(facts, nic, port, kind, name);
+		else if (counts_errors(name))
+			facts_get(facts, "/sys/class/infiniband/%s/ports/%s/%s/%s", nic,
+				  port, kind, name);
+	}
+	facts_free_names(&names);
+}
+
 /* Of each NIC before and after the transfers. */
 static void keep_counters(struct facts *facts, bool after)
 {
-	static const char *const kinds[] = { "counters", "hw_counters" };
-	static const char above[] = "/sys/class/infiniband";
-	struct names nics = facts_names(facts, "%s", above);
+	struct names nics = facts_names(facts, "/sys/class/infiniband");
 
 	for (size_t i = 0; i < nics.count; i++) {
-		struct names ports = facts_names(facts, "%s/%s/ports", above,
+		struct names ports = facts_names(facts, "/sys/class/infiniband/%s/ports",
 						 nics.list[i]);
 
-		for (size_t j = 0; j < 2 * ports.count; j++) {
-			const char *port = ports.list[j / 2], *kind = kinds[j % 2];
-			struct names names = facts_names(facts, "%s/%s/ports/%s/%s",
-							 above, nics.list[i], port, kind);
-
-			for (size_t k = 0; k < names.count; k++) {
-				char path[FACT_PATH_MAX], text[32];
-				FILE *file;
-
-				if (!counts_errors(names.list[k]))
-					continue;
-				if (!after) {
-					facts_get(facts, "%s/%s/ports/%s/%s/%s", above,
-						  nics.list[i], port, kind,
-						  names.list[k]);
-					continue;
-				}
-				snprintf(path, sizeof(path), "%s/%s/ports/%s/%s/%s",
-					 above, nics.list[i], port, kind, names.list[k]);
-				file = fopen(path, "re");
-				if (file && fgets(text, sizeof(text), file))
-					facts_set(facts, text,
-						  "pier/nic/%s/ports/%s/after/%s",
-						  nics.list[i], port, names.list[k]);
-				if (file)
-					fclose(file);
-			}
-			facts_free_names(&names);
+		for (size_t j = 0; j < ports.count; j++) {
+			keep_port_counters(facts, nics.list[i], ports.list[j], "counters",
+					   after);
+			keep_port_counters(facts, nics.list[i], ports.list[j],
+					   "hw_counters", after);
 		}
 		facts_free_names(&ports);
 	}

@@ -181,6 +181,15 @@ void facts_set(struct facts *facts, const char *value, const char *format, ...)
 	fact_add(facts, path, FACT_CONTENT, value);
 }
 
+void facts_set_number(struct facts *facts, long long number, const char *format, ...)
+{
+	char path[FACT_PATH_MAX], text[32];
+
+	FORMAT_PATH(format, path);
+	snprintf(text, sizeof(text), "%lld", number);
+	fact_add(facts, path, FACT_CONTENT, text);
+}
+
 void facts_set_error(struct facts *facts, const char *reason, const char *format, ...)
 {
 	char path[FACT_PATH_MAX];

@@ -7,14 +7,15 @@
 #include <stdio.h>
 
 /*
- * What the checks of `pier doctor` judge: files and links of this machine, and the
- * library's answers, which have paths that begin with "pier/". Facts of a live machine
- * are read when a check asks for them, and kept, so that they can be saved. Facts of a
- * saved file are all there is: a path that it lacks does not exist.
+ * The facts that the checks of `pier doctor` judge: files and links of this machine, and
+ * the library's answers, which have paths that begin with "pier/". Facts of a live
+ * machine are read when a check asks for them, and kept, so that they can be saved. Facts
+ * of a saved file are all there is: a path that it lacks does not exist.
  *
  * The file: a line "# pier doctor facts 1", lines of "PATH = CONTENT", "PATH -> TARGET"
  * and "PATH ! REASON" (why it cannot be read), other comments, and a last line "end".
- * In CONTENT, bytes outside of ASCII's printable ones are \xNN, and \ is \\.
+ * Bytes outside of ASCII's printable ones are \xNN, and so are the blanks of PATH; \ is
+ * \\.
  */
 
 enum {
@@ -41,6 +42,8 @@ int facts_save(const struct facts *facts, const char *name, struct failure *fail
 void make_fact_name(const char *text, char ret_name[FACT_NAME_MAX]);
 /* Keep an answer of the library. */
 void facts_set(struct facts *facts, const char *value, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+void facts_set_number(struct facts *facts, long long number, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 /* Keep the reason why there is none. */
 void facts_set_error(struct facts *facts, const char *reason, const char *format, ...)

@@ -144,45 +144,41 @@ static bool take_line(struct facts *facts, char *line)
 	return true;
 }
 
-/* As getline(3), but of a file without lines only the beginning. */
-static ssize_t read_line(char **line, size_t *size, FILE *file)
+/* A line of the file, without its end. False: it is too long, or contains a NUL. */
+static bool end_line(FILE *file, char *line)
 {
-	ssize_t length;
+	size_t length = strlen(line);
 
-	if (!*line) {
-		*size = LINE_MAX_BYTES;
-		*line = require_memory(malloc(*size));
-	}
-	if (!fgets(*line, (int)*size, file))
-		return -1;
-	length = (ssize_t)strlen(*line);
-	return length;
+	if (length > 0 && line[length - 1] == '\n')
+		line[length - 1] = '\0';
+	else
+		return feof(file);
+	return true;
 }
 
 static int read_lines(struct facts *facts, FILE *file, const char *name,
 		      struct failure *failure)
 {
-	size_t size = 0, number = 0;
-	char *line = NULL;
+	char *line = require_memory(malloc(LINE_MAX_BYTES));
+	size_t number = 0;
 	bool ended = false;
-	ssize_t length;
 	int result = 0;
 
-	while (result == 0 && (length = read_line(&line, &size, file)) >= 0) {
+	while (result == 0 && fgets(line, LINE_MAX_BYTES, file)) {
+		bool whole = end_line(file, line);
+
 		number++;
-		if (length > 0 && line[length - 1] == '\n')
-			line[--length] = '\0';
 		if (number == 1 && strcmp(line, first_line) != 0)
 			result = fail(failure, EXIT_FILE,
 				      "'%s' has no facts of pier doctor: its first line "
 				      "is not '%s'",
 				      name, first_line);
-		else if (number > LINES_MAX || (size_t)length + 1 >= size)
+		else if (number > LINES_MAX || !whole)
 			result = fail(failure, EXIT_FILE,
 				      "'%s' has more than %d lines, or line %zu is too "
-				      "long",
+				      "long or contains a NUL",
 				      name, LINES_MAX, number);
-		else if (strlen(line) != (size_t)length || (ended && line[0]) ||
+		else if ((ended && line[0]) ||
 			 (!(ended |= strcmp(line, last_line) == 0) &&
 			  !take_line(facts, line)))
 			result = fail(failure, EXIT_FILE,

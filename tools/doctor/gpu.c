@@ -44,6 +44,7 @@ static void check_nvidia_driver(struct report *report)
 {
 	const char *version = facts_get(report->facts, "/proc/driver/nvidia/version");
 	const char *reason = facts_error(report->facts, "pier/backend/cuda");
+	const char *module = find_peer_memory(report);
 
 	if (!version)
 		conclude(report, NOT_APPLICABLE, "", "",
@@ -55,12 +56,12 @@ static void check_nvidia_driver(struct report *report)
 			 "the container (docker run --gpus all)",
 			 "the kernel module is loaded, but CUDA has no GPU: %s",
 			 reason ? reason : "it lists none");
-	else if (find_peer_memory(report) && !strstr(version, "Open Kernel Module"))
-		conclude(report, OK, "", "", "%.*s: proprietary modules, with %s",
-			 (int)strcspn(version, "\n"), version, find_peer_memory(report));
 	else if (strstr(version, "Open Kernel Module"))
 		conclude(report, OK, "", "", "%.*s: open kernel modules",
 			 (int)strcspn(version, "\n"), version);
+	else if (module)
+		conclude(report, OK, "", "", "%.*s: proprietary modules, with %s",
+			 (int)strcspn(version, "\n"), version, module);
 	else
 		conclude(report, WARNING, "",
 			 "install the open kernel modules (Debian: "
@@ -109,7 +110,7 @@ static void check_peer_memory(struct report *report)
 
 static void judge_dmabuf(struct report *report, const char *gpu)
 {
-	/* What the driver claims, such as the attribute DMA_BUF_SUPPORTED. */
+	/* The driver's claims, such as the attribute DMA_BUF_SUPPORTED. */
 	const char *claims = facts_get(report->facts, "pier/gpu/%s/detail", gpu);
 	const char *reason = facts_error(report->facts, "pier/export/%s", gpu);
 
@@ -163,7 +164,7 @@ static void check_kinds(struct report *report)
 	for_each_gpu(report, judge_kinds);
 }
 
-/* Of the six regions of the device itself: "START END FLAGS" for each. */
+/* The size of the largest of the device's own six regions: "START END FLAGS" each. */
 static unsigned long long largest_bar(const char *resources)
 {
 	enum {
@@ -210,14 +211,13 @@ static bool read_use(struct report *report, const char *gpu, const char *folder,
 
 static void judge_bar(struct report *report, const char *gpu)
 {
-	const char *address = facts_get(report->facts, "pier/gpu/%s/pci", gpu);
 	char folder[FACT_PATH_MAX] = "", size[32], used_text[32], use[64] = "";
 	const char *resources = NULL;
 	long long used = 0, total = 0;
 	unsigned long long bytes;
 	bool known;
 
-	if (address && find_pci(report, address, folder))
+	if (find_gpu_pci(report, gpu, folder))
 		resources = facts_get(report->facts, "%s/resource", folder);
 	bytes = resources ? largest_bar(resources) : 0;
 	known = read_use(report, gpu, folder, &used, &total);
@@ -251,16 +251,15 @@ static void check_bar(struct report *report)
 	for_each_gpu(report, judge_bar);
 }
 
-/* MIG of NVIDIA: /proc/driver/nvidia/capabilities; partitions of AMD: amdgpu's sysfs. */
+/* MIG of NVIDIA, from NVML; partitions of AMD, from amdgpu's sysfs. */
 static void judge_partition(struct report *report, const char *gpu)
 {
-	const char *address = facts_get(report->facts, "pier/gpu/%s/pci", gpu);
 	const char *name = facts_get(report->facts, "pier/gpu/%s", gpu);
 	const char *mig = facts_get(report->facts, "pier/gpu/%s/mig", gpu);
 	const char *compute = NULL, *memory = NULL;
 	char folder[FACT_PATH_MAX];
 
-	if (address && find_pci(report, address, folder)) {
+	if (find_gpu_pci(report, gpu, folder)) {
 		compute = facts_get(report->facts, "%s/current_compute_partition",
 				    folder);
 		memory = facts_get(report->facts, "%s/current_memory_partition", folder);

@@ -58,7 +58,7 @@ static void check_page_size(struct report *report)
 		conclude(report, OK, "", "", "%lld bytes", size);
 }
 
-/* uverbs: what libibverbs opens. */
+/* Whether libibverbs can open the character devices of the NICs. */
 static void check_uverbs(struct report *report)
 {
 	struct names nodes = facts_names(report->facts, "/dev/infiniband");
@@ -104,7 +104,7 @@ static void check_uverbs(struct report *report)
 	facts_free_names(&nics);
 }
 
-/* An option of the kernel's configuration: how the file that has it spells it. */
+/* Judge an option of the kernel that only amdgpu needs. without: the consequence. */
 static void check_option(struct report *report, const char *option, const char *without)
 {
 	const char *file = facts_get(report->facts, "pier/config");
@@ -143,7 +143,7 @@ static void check_p2pdma(struct report *report)
 		     "amdgpu moves a dma-buf to host memory for a NIC");
 }
 
-/* What shows a container: Docker, Podman, systemd, Kubernetes. NULL: nothing does. */
+/* The sign of a container of Docker, Podman, systemd or Kubernetes. NULL: none. */
 static const char *find_container(struct facts *facts)
 {
 	static const char *const signs[] = { "/.dockerenv", "/run/.containerenv",

@@ -14,7 +14,7 @@ static void check_node(struct report *report, const char *node, const char *opti
 		conclude(report, NOT_APPLICABLE, "",
 			 strcmp(error, "Operation not permitted") == 0
 				 ? "docker run --device=NODE"
-				 : "join the group of the node, or a udev rule",
+				 : "join the group that owns it, or add a udev rule",
 			 "%s cannot be opened: %s", node, error);
 	else if (!facts_has(report->facts, "pier/access%s", node))
 		conclude(report, NOT_APPLICABLE, "", "",

@@ -46,10 +46,9 @@ static void check_listed(struct report *report)
 		const char *error = facts_error(report->facts, "pier/nic/%s", nic);
 
 		if (error)
-			conclude(report, ERROR, nic,
-				 "see the reason; ls -l /dev/infiniband",
+			conclude(report, ERROR, nic, "ls -l /dev/infiniband",
 				 "cannot be opened: %s", error);
-		else if (facts_get(report->facts, "pier/nic/%s", nic))
+		else if (was_opened(report, nic))
 			conclude(report, OK, nic, "", "libibverbs opens it");
 		else
 			conclude(report, ERROR, nic,
@@ -71,7 +70,7 @@ static void for_each_opened(struct report *report,
 	size_t opened = 0;
 
 	for (size_t i = 0; i < nics.count; i++) {
-		if (!facts_get(report->facts, "pier/nic/%s", nics.list[i]))
+		if (!was_opened(report, nics.list[i]))
 			continue;
 		opened++;
 		check(report, nics.list[i]);
@@ -181,7 +180,7 @@ static double port_gbits(struct report *report, const char *nic)
 	return sum;
 }
 
-/* What the NIC and its slot, the bridge above it, both support. */
+/* The fastest link that the NIC and its slot, the bridge above it, both support. */
 static void read_best(struct report *report, const char *folder, double *ret_speed,
 		      long long *ret_width)
 {
@@ -229,32 +228,17 @@ static void judge_link(struct report *report, const char *nic, const char *folde
 			 gbits, rate);
 }
 
-static void judge_slot(struct report *report, const char *nic)
-{
-	char folder[FACT_PATH_MAX];
-
-	if (find_nic_pci(report, nic, folder))
-		judge_link(report, nic, folder);
-	else
-		conclude(report, NOT_APPLICABLE, nic, "", "it is on no PCI bus");
-}
-
 static void check_slot(struct report *report)
 {
-	for_each_nic(report, judge_slot);
+	for_each_pci_nic(report, judge_link);
 }
 
-static void judge_ordering(struct report *report, const char *nic)
+static void judge_ordering(struct report *report, const char *nic, const char *folder)
 {
 	const char *variable = facts_get(report->facts, "pier/env/PIER_RELAXED_ORDERING");
-	char folder[FACT_PATH_MAX];
 	const char *config;
 	long control;
 
-	if (!find_nic_pci(report, nic, folder)) {
-		conclude(report, NOT_APPLICABLE, nic, "", "it is on no PCI bus");
-		return;
-	}
 	if (facts_link(report->facts, "%s/physfn", folder) ||
 	    link_speed(report, folder, "max") <= 0) {
 		conclude(report, NOT_APPLICABLE, nic, "",
@@ -283,7 +267,7 @@ static void judge_ordering(struct report *report, const char *nic)
 
 static void check_ordering(struct report *report)
 {
-	for_each_nic(report, judge_ordering);
+	for_each_pci_nic(report, judge_ordering);
 }
 
 /* The PCI function that drivers/infiniband/hw/mlx5 in the kernel calls Data Direct. */

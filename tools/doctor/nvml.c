@@ -2,7 +2,6 @@
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "facts.h"
 #include "nvml.h"
@@ -55,15 +54,14 @@ static void keep_device(struct facts *facts, const struct nvml *nvml, const char
 	unsigned int current = 0, pending = 0;
 	struct nvml_bar1 memory;
 	void *device;
-	char text[32];
 
 	if (nvml->find(pci, &device) != NVML_SUCCESS)
 		return;
 	if (nvml->bar1(device, &memory) == NVML_SUCCESS) {
-		snprintf(text, sizeof(text), "%llu", memory.total);
-		facts_set(facts, text, "pier/gpu/%s/bar1_total", gpu);
-		snprintf(text, sizeof(text), "%llu", memory.used);
-		facts_set(facts, text, "pier/gpu/%s/bar1_used", gpu);
+		facts_set_number(facts, (long long)memory.total, "pier/gpu/%s/bar1_total",
+				 gpu);
+		facts_set_number(facts, (long long)memory.used, "pier/gpu/%s/bar1_used",
+				 gpu);
 	}
 	/* GPUs without MIG answer NVML_ERROR_NOT_SUPPORTED. */
 	if (nvml->mig(device, &current, &pending) == NVML_SUCCESS)

@@ -11,25 +11,27 @@ enum {
 	PAIR_MAX = 2 * FACT_NAME_MAX + 8
 };
 
-/* Call the function for each pair of a GPU and a NIC with a place on a PCI bus. */
-static void for_each_pair(struct report *report,
-			  void (*check)(struct report *report, const char *gpu,
-					const char *nic))
+/* A check of one pair of memory, by its spec, and a NIC. */
+typedef void pair_check(struct report *report, const char *spec, const char *nic);
+
+/* Run the check for each pair with facts below `above`. none: the finding without one. */
+static void for_each_pair(struct report *report, const char *above, const char *none,
+			  pair_check *check)
 {
-	struct names gpus = facts_names(report->facts, "pier/distance");
+	struct names specs = facts_names(report->facts, "%s", above);
 	size_t count = 0;
 
-	for (size_t i = 0; i < gpus.count; i++) {
-		struct names nics = facts_names(report->facts, "pier/distance/%s",
-						gpus.list[i]);
+	for (size_t i = 0; i < specs.count; i++) {
+		struct names nics = facts_names(report->facts, "%s/%s", above,
+						specs.list[i]);
 
 		for (size_t j = 0; j < nics.count; j++, count++)
-			check(report, gpus.list[i], nics.list[j]);
+			check(report, specs.list[i], nics.list[j]);
 		facts_free_names(&nics);
 	}
 	if (count == 0)
-		conclude(report, NOT_APPLICABLE, "", "", "no pair of a GPU and a NIC");
-	facts_free_names(&gpus);
+		conclude(report, NOT_APPLICABLE, "", "", "%s", none);
+	facts_free_names(&specs);
 }
 
 static void name_pair(const char *gpu, const char *nic, char ret_pair[PAIR_MAX])
@@ -99,29 +101,18 @@ static void show_bridges(struct report *report, const char *subject, const char 
 
 static void show_gpu(struct report *report, const char *gpu)
 {
-	const char *address = facts_get(report->facts, "pier/gpu/%s/pci", gpu);
 	char folder[FACT_PATH_MAX];
 
-	if (address && find_pci(report, address, folder))
+	if (find_gpu_pci(report, gpu, folder))
 		show_bridges(report, gpu, folder);
 	else
 		conclude(report, NOT_APPLICABLE, gpu, "", "it is on no PCI bus");
 }
 
-static void show_nic(struct report *report, const char *nic)
-{
-	char folder[FACT_PATH_MAX];
-
-	if (find_nic_pci(report, nic, folder))
-		show_bridges(report, nic, folder);
-	else
-		conclude(report, NOT_APPLICABLE, nic, "", "it is on no PCI bus");
-}
-
 static void check_tree(struct report *report)
 {
 	for_each_gpu(report, show_gpu);
-	for_each_nic(report, show_nic);
+	for_each_pci_nic(report, show_bridges);
 }
 
 static void check_distance(struct report *report)
@@ -129,17 +120,11 @@ static void check_distance(struct report *report)
 	for_each_gpu(report, judge_distance);
 }
 
-static void judge_numa(struct report *report, const char *nic)
+static void judge_numa(struct report *report, const char *nic, const char *folder)
 {
 	const char *online = facts_get(report->facts, "/sys/devices/system/node/online");
-	char folder[FACT_PATH_MAX];
-	long long node;
+	long long node = facts_number(report->facts, "%s/numa_node", folder);
 
-	if (!find_nic_pci(report, nic, folder)) {
-		conclude(report, NOT_APPLICABLE, nic, "", "it is on no PCI bus");
-		return;
-	}
-	node = facts_number(report->facts, "%s/numa_node", folder);
 	if (node >= 0)
 		conclude(report, OK, nic, "", "NUMA node %lld (nodes: %s)", node,
 			 online ? online : "unknown");
@@ -154,10 +139,12 @@ static void judge_numa(struct report *report, const char *nic)
 
 static void check_numa(struct report *report)
 {
-	for_each_nic(report, judge_numa);
+	for_each_pci_nic(report, judge_numa);
 }
 
-/* The bridges of one path that the other does not share, and the last one that it does.
+/*
+ * A port of a switch on one path, below those that the other path shares, whose ACS
+ * redirects requests to the host bridge. NULL: none is known to.
  */
 static const char *find_redirecting(struct report *report, const char *path,
 				    const char *other, bool *ret_unknown)
@@ -188,15 +175,13 @@ static const char *find_redirecting(struct report *report, const char *path,
 
 static void judge_acs(struct report *report, const char *gpu, const char *nic)
 {
-	const char *address = facts_get(report->facts, "pier/gpu/%s/pci", gpu);
 	const char *distance = facts_get(report->facts, "pier/distance/%s/%s", gpu, nic);
 	char of_gpu[FACT_PATH_MAX], of_nic[FACT_PATH_MAX], pair[PAIR_MAX];
 	const char *bridge;
 	bool unknown = false;
 
 	name_pair(gpu, nic, pair);
-	if (!address || !find_pci(report, address, of_gpu) ||
-	    !find_nic_pci(report, nic, of_nic)) {
+	if (!find_gpu_pci(report, gpu, of_gpu) || !find_nic_pci(report, nic, of_nic)) {
 		conclude(report, NOT_APPLICABLE, pair, "", "not both are on a PCI bus");
 		return;
 	}
@@ -226,22 +211,16 @@ static void judge_acs(struct report *report, const char *gpu, const char *nic)
 
 static void check_acs(struct report *report)
 {
-	for_each_pair(report, judge_acs);
+	for_each_pair(report, "pier/distance", "no pair of a GPU and a NIC", judge_acs);
 }
 
-static void judge_iommu(struct report *report, const char *nic)
+static void judge_iommu(struct report *report, const char *nic, const char *folder)
 {
-	char folder[FACT_PATH_MAX];
-	const char *type;
+	const char *type = facts_get(report->facts, "%s/iommu_group/type", folder);
+	const char *error = facts_error(report->facts, "%s/iommu_group/type", folder);
 
-	if (!find_nic_pci(report, nic, folder)) {
-		conclude(report, NOT_APPLICABLE, nic, "", "it is on no PCI bus");
-		return;
-	}
-	type = facts_get(report->facts, "%s/iommu_group/type", folder);
-	if (facts_error(report->facts, "%s/iommu_group/type", folder))
-		conclude(report, NOT_APPLICABLE, nic, "", "iommu_group/type: %s",
-			 facts_error(report->facts, "%s/iommu_group/type", folder));
+	if (error)
+		conclude(report, NOT_APPLICABLE, nic, "", "iommu_group/type: %s", error);
 	else if (!type)
 		conclude(report, OK, nic, "", "this kernel uses no IOMMU for it");
 	else if (strcmp(type, "identity") == 0)
@@ -255,10 +234,10 @@ static void judge_iommu(struct report *report, const char *nic)
 
 static void check_iommu(struct report *report)
 {
-	for_each_nic(report, judge_iommu);
+	for_each_pci_nic(report, judge_iommu);
 }
 
-/* Memory other than the host's: how a NIC reaches it. */
+/* The path by which a NIC reaches the memory. */
 static void judge_reach(struct report *report, const char *spec, const char *nic)
 {
 	const char *error = facts_error(report->facts, "pier/reach/%s/%s", spec, nic);
@@ -307,23 +286,9 @@ static void judge_canary(struct report *report, const char *spec, const char *ni
 			 "%s", canary);
 }
 
-static void for_each_reach(struct report *report,
-			   void (*check)(struct report *report, const char *spec,
-					 const char *nic))
+static void for_each_reach(struct report *report, pair_check *check)
 {
-	struct names specs = facts_names(report->facts, "pier/reach");
-
-	for (size_t i = 0; i < specs.count; i++) {
-		struct names nics = facts_names(report->facts, "pier/reach/%s",
-						specs.list[i]);
-
-		for (size_t j = 0; j < nics.count; j++)
-			check(report, specs.list[i], nics.list[j]);
-		facts_free_names(&nics);
-	}
-	if (specs.count == 0)
-		conclude(report, NOT_APPLICABLE, "", "", "no NIC was opened");
-	facts_free_names(&specs);
+	for_each_pair(report, "pier/reach", "no NIC was opened", check);
 }
 
 static void check_reach(struct report *report)
@@ -343,7 +308,7 @@ const struct check doctor_path_checks[] = {
 	{ "path", "canary", check_canary },  { 0 },
 };
 
-/* A transfer: "verified BYTES", or why not. */
+/* The result of a transfer, or the reason why it failed. */
 static void judge_transfer(struct report *report, const char *spec, const char *nic)
 {
 	const char *error = facts_error(report->facts, "pier/transfer/%s/%s", spec, nic);

@@ -74,7 +74,7 @@ static void print_wrapped(const char *text)
 		putchar('\n');
 }
 
-/* What a terminal may act on becomes \xNN before the lines are broken. */
+/* Escape control characters first: \xNN is longer than the byte. */
 static void print_text(const char *text)
 {
 	char *safe = NULL;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,21 +13,13 @@
 static void keep_limit(struct facts *facts, const char *name, __rlimit_resource_t which)
 {
 	struct rlimit limit;
-	char text[32];
 
 	if (getrlimit(which, &limit) < 0)
 		return;
-	snprintf(text, sizeof(text), "%" PRIu64, (uint64_t)limit.rlim_cur);
-	facts_set(facts, limit.rlim_cur == RLIM_INFINITY ? "unlimited" : text,
-		  "pier/limit/%s", name);
-}
-
-static void keep_number(struct facts *facts, const char *name, long number)
-{
-	char text[32];
-
-	snprintf(text, sizeof(text), "%ld", number);
-	facts_set(facts, text, "pier/%s", name);
+	if (limit.rlim_cur == RLIM_INFINITY)
+		facts_set(facts, "unlimited", "pier/limit/%s", name);
+	else
+		facts_set_number(facts, (long long)limit.rlim_cur, "pier/limit/%s", name);
 }
 
 /* CapEff in /proc/self/status: capabilities(7). */
@@ -43,8 +34,8 @@ static void keep_capability(struct facts *facts)
 
 	while (file && fgets(line, sizeof(line), file))
 		if (sscanf(line, "CapEff: %llx", &effective) == 1)
-			keep_number(facts, "cap_ipc_lock",
-				    (long)(effective >> CAP_IPC_LOCK & 1));
+			facts_set_number(facts, effective >> CAP_IPC_LOCK & 1,
+					 "pier/cap_ipc_lock");
 	if (file)
 		fclose(file);
 }
@@ -79,8 +70,8 @@ void keep_process(struct facts *facts)
 {
 	const char *name, *value;
 
-	keep_number(facts, "page_size", sysconf(_SC_PAGESIZE));
-	keep_number(facts, "uid", (long)geteuid());
+	facts_set_number(facts, sysconf(_SC_PAGESIZE), "pier/page_size");
+	facts_set_number(facts, geteuid(), "pier/uid");
 	keep_capability(facts);
 	value = secure_getenv("KUBERNETES_SERVICE_HOST");
 	if (value)

@@ -82,18 +82,6 @@ struct names list_nics(struct report *report)
 	return names;
 }
 
-void for_each_nic(struct report *report,
-		  void (*check)(struct report *report, const char *nic))
-{
-	struct names names = list_nics(report);
-
-	if (names.count == 0)
-		conclude(report, NOT_APPLICABLE, "", "", "there is no RDMA NIC");
-	for (size_t i = 0; i < names.count; i++)
-		check(report, names.list[i]);
-	facts_free_names(&names);
-}
-
 void for_each_gpu(struct report *report,
 		  void (*check)(struct report *report, const char *gpu))
 {
@@ -126,6 +114,32 @@ bool find_nic_pci(struct report *report, const char *nic, char ret_folder[FACT_P
 	const char *address = target ? strrchr(target, '/') : NULL;
 
 	return address && find_pci(report, address + 1, ret_folder);
+}
+
+bool find_gpu_pci(struct report *report, const char *gpu, char ret_folder[FACT_PATH_MAX])
+{
+	const char *address = facts_get(report->facts, "pier/gpu/%s/pci", gpu);
+
+	return address && find_pci(report, address, ret_folder);
+}
+
+void for_each_pci_nic(struct report *report,
+		      void (*check)(struct report *report, const char *nic,
+				    const char *folder))
+{
+	struct names names = list_nics(report);
+	char folder[FACT_PATH_MAX];
+
+	if (names.count == 0)
+		conclude(report, NOT_APPLICABLE, "", "", "there is no RDMA NIC");
+	for (size_t i = 0; i < names.count; i++) {
+		if (find_nic_pci(report, names.list[i], folder))
+			check(report, names.list[i], folder);
+		else
+			conclude(report, NOT_APPLICABLE, names.list[i], "",
+				 "it is on no PCI bus");
+	}
+	facts_free_names(&names);
 }
 
 bool is_first_user_namespace(struct facts *facts)

@@ -7,7 +7,7 @@
 
 #include "facts.h"
 
-/* What the checks conclude from the facts. */
+/* The conclusions that the checks draw from the facts. */
 
 /* In the order of their weight. */
 enum verdict {
@@ -68,22 +68,24 @@ void conclude(struct report *report, enum verdict verdict, const char *subject,
 
 /* The NICs of this machine except soft0, or the only one that --device named. */
 struct names list_nics(struct report *report);
-/* Call the function for each of them. */
-void for_each_nic(struct report *report,
-		  void (*check)(struct report *report, const char *nic));
-/* For each GPU that a backend lists, by its spec: "cuda:0". */
+/* Call the function for each GPU that a backend lists, by its spec: "cuda:0". */
 void for_each_gpu(struct report *report,
 		  void (*check)(struct report *report, const char *gpu));
 /* The folder of a PCI device: of its link in /sys/bus/pci/devices. False: no such one. */
 bool find_pci(struct report *report, const char *address, char ret_folder[FACT_PATH_MAX]);
 /* Likewise of a NIC; software has none. */
 bool find_nic_pci(struct report *report, const char *nic, char ret_folder[FACT_PATH_MAX]);
+bool find_gpu_pci(struct report *report, const char *gpu, char ret_folder[FACT_PATH_MAX]);
+/* Call the function for each NIC with its folder; others are not applicable. */
+void for_each_pci_nic(struct report *report,
+		      void (*check)(struct report *report, const char *nic,
+				    const char *folder));
 
 /* user_namespaces(7): in the first one, all ids map to themselves. */
 bool is_first_user_namespace(struct facts *facts);
-/* Whether facts of this path below pier/nic say that a NIC was opened. */
+/* Whether this NIC could be opened. */
 bool was_opened(struct report *report, const char *nic);
-/* Whether a check may read what only root can. */
+/* Whether root collected the facts: some files are readable by root only. */
 bool is_root(struct report *report);
 /* Whether a counter of a port in sysfs counts errors. */
 bool counts_errors(const char *name);

@@ -23,7 +23,7 @@ enum {
 	CONTROL_MAGIC_SIZE = 8
 };
 
-/* What two sides of one command speak. */
+/* The protocol between the two sides of a command. */
 struct control_protocol {
 	const char *command;		   /* of pier: "cp" */
 	const char *name;		   /* "copy" */
