@@ -77,6 +77,20 @@ static struct ibv_ah *create_ah(const struct soft_fixture *fixture,
 	return pier_soft_create_ah(fixture->pd, &attr);
 }
 
+/* Two ends, and the way from the first to the second. */
+static struct ibv_ah *open_pair(struct soft_fixture *a, struct soft_fixture *b,
+				struct fixture_endpoint *ret_to_b)
+{
+	struct fixture_endpoint to_a;
+	struct ibv_ah *ah;
+
+	open_ready(a, &datagrams, &to_a);
+	open_ready(b, &datagrams, ret_to_b);
+	ah = create_ah(a, ret_to_b);
+	assert_non_null(ah);
+	return ah;
+}
+
 /* Bytes from `offset` of our memory; the completion has the offset as its id. */
 static int post(struct soft_fixture *fixture, struct ibv_ah *ah, uint32_t qpn,
 		uint32_t qkey, uint64_t offset, uint32_t length, unsigned int flags)
@@ -308,15 +322,12 @@ static void a_slow_receiver_is_waited_for_once(void **state)
 /* More than the kernel queues for a receiver. */
 static void a_burst_arrives_in_order(void **state)
 {
-	struct fixture_endpoint to_a, to_b;
+	struct fixture_endpoint to_b;
 	struct soft_fixture a, b;
 	struct ibv_ah *ah;
 
 	(void)state;
-	open_ready(&a, &datagrams, &to_a);
-	open_ready(&b, &datagrams, &to_b);
-	ah = create_ah(&a, &to_b);
-	assert_non_null(ah);
+	ah = open_pair(&a, &b, &to_b);
 	for (int round = 0; round < 20; round++) {
 		for (int i = 0; i < 60; i++)
 			assert_int_equal(fixture_post_recv(&b, i, 0, GRH + MTU), 0);
@@ -336,15 +347,12 @@ static void a_burst_arrives_in_order(void **state)
 /* As on hardware, which has sent them by then. */
 static void destroying_sends_what_waits_for_room(void **state)
 {
-	struct fixture_endpoint to_a, to_b;
+	struct fixture_endpoint to_b;
 	struct soft_fixture a, b;
 	struct ibv_ah *ah;
 
 	(void)state;
-	open_ready(&a, &datagrams, &to_a);
-	open_ready(&b, &datagrams, &to_b);
-	ah = create_ah(&a, &to_b);
-	assert_non_null(ah);
+	ah = open_pair(&a, &b, &to_b);
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(fixture_post_recv(&b, i, 0, GRH + MTU), 0);
 	atomic_store(&full_sends, 20);
@@ -492,15 +500,12 @@ static void a_bad_request_is_refused(void **state)
 
 static void bad_memory_fails_the_queue_pair(void **state)
 {
-	struct fixture_endpoint to_a, to_b;
+	struct fixture_endpoint to_b;
 	struct soft_fixture a, b;
 	struct ibv_ah *ah;
 
 	(void)state;
-	open_ready(&a, &datagrams, &to_a);
-	open_ready(&b, &datagrams, &to_b);
-	ah = create_ah(&a, &to_b);
-	assert_non_null(ah);
+	ah = open_pair(&a, &b, &to_b);
 	assert_int_equal(fixture_post_recv(&b, 1, FIXTURE_MEMORY - 8, GRH + 8), 0);
 	send_to(&a, &to_b, QKEY, 0, 8);
 	fixture_expect(&b, b.recv_cq, NULL, 1, IBV_WC_LOC_PROT_ERR);
