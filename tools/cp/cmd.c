@@ -125,20 +125,9 @@ static int run_copy(struct copy *copy)
 
 static void finish_copy(struct copy *copy)
 {
-	struct failure *failure = &copy->failure;
-	char how[256];
-	size_t used;
-
 	control_send_failure(&copy->control);
 	close_transfer(&copy->transfer);
-	control_close(&copy->control);
-	end_remote(&copy->remote, copy->control.waited_ms, how, sizeof(how));
-	if (copy->control.signal_fd >= 0)
-		close(copy->control.signal_fd);
-	/* The exit status of the server explains why it closed the connection. */
-	used = strlen(failure->text);
-	if (failure->status == EXIT_PEER && copy->control.peer_closed && how[0])
-		snprintf(failure->text + used, sizeof(failure->text) - used, ": %s", how);
+	end_remote(&copy->remote, &copy->control);
 }
 
 static void report_copy(const struct copy *copy, double seconds)

@@ -8,7 +8,7 @@
 
 #include "ipc.h"
 #include "link.h"
-#include "rails.h"
+#include "remote/rails.h"
 
 enum {
 	PAGE = 65536 /* a multiple of every host page size */
@@ -197,7 +197,7 @@ static int agree_on_way(struct link *link, enum cp_role role,
 		return -1;
 	if (!link->ipc)
 		return agree_on_rails(control, link->buffer, side->device, local,
-				      ret_pairs, &link->substitute);
+				      ret_pairs, CP_RAILS_MAX, &link->substitute);
 	ret_pairs[0] = (struct pier_rail_pair){ .device = PIER_SOFT_DEVICE, .port = 1 };
 	return 1;
 }

@@ -22,7 +22,6 @@ enum cp_frame {
 	FRAME_SETUP = 3,   /* both: endpoint and memory region of each rail, next chunk,
 			      report */
 	FRAME_END = 5,	   /* sender: all is sent and the file did not change; digest */
-	FRAME_RAILS = 9,   /* both: the NICs to choose from, by pier_rails_describe() */
 	FRAME_IPC = 10,	   /* receiver, then sender: whether without a NIC */
 };
 

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
 #include <stdio.h>
@@ -13,6 +12,7 @@
 #include "receive.h"
 #include "send.h"
 #include "remote/signals.h"
+#include "remote/start.h"
 
 enum {
 	/* Until the request sets it. */
@@ -90,25 +90,6 @@ static int parse_server_options(int argc, char **argv, struct server_options *re
 		return refuse_server_options(
 			"--read-only and --write-only require --under");
 	*ret_options = options;
-	return 0;
-}
-
-/*
- * Keep the two descriptors for the protocol alone, and redirect standard output to
- * standard error for everything else.
- */
-static int take_descriptors(struct control *control)
-{
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-
-	control->in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-	control->out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-	if (null < 0 || control->in < 0 || control->out < 0 ||
-	    dup2(null, STDIN_FILENO) < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
-		return fail(control->failure, EXIT_FILE,
-			    "cannot take over standard input and output: %s",
-			    strerror(errno));
-	close(null);
 	return 0;
 }
 

@@ -38,6 +38,7 @@ enum {
 	FRAME_DONE = 6,	     /* receiver: the task is complete */
 	FRAME_KEEPALIVE = 7, /* both: this side is still working */
 	FRAME_ERROR = 8,     /* both, last: exit status and error message */
+	FRAME_RAILS = 9,     /* both: the NICs to choose from; see rails.h */
 };
 
 struct control {

@@ -171,7 +171,9 @@ static int reap_server(pid_t pid, int waited_ms)
 	return status;
 }
 
-void end_remote(struct remote *remote, int waited_ms, char *ret_how, size_t size)
+/* Writes how the server ended, or "" if it ended normally. */
+static void wait_for_server(struct remote *remote, int waited_ms, char *ret_how,
+			    size_t size)
 {
 	int status;
 
@@ -191,4 +193,34 @@ void end_remote(struct remote *remote, int waited_ms, char *ret_how, size_t size
 	else if (WEXITSTATUS(status) != 0)
 		snprintf(ret_how, size, "%s exited with status %d", remote->command,
 			 WEXITSTATUS(status));
+}
+
+void end_remote(struct remote *remote, struct control *control)
+{
+	struct failure *failure = control->failure;
+	size_t used = strlen(failure->text);
+	char how[256];
+
+	control_close(control);
+	wait_for_server(remote, control->waited_ms, how, sizeof(how));
+	if (control->signal_fd >= 0)
+		close(control->signal_fd);
+	control->signal_fd = -1;
+	if (failure->status == EXIT_PEER && control->peer_closed && how[0])
+		snprintf(failure->text + used, sizeof(failure->text) - used, ": %s", how);
+}
+
+int take_descriptors(struct control *control)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	control->in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+	control->out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+	if (null < 0 || control->in < 0 || control->out < 0 ||
+	    dup2(null, STDIN_FILENO) < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
+		return fail(control->failure, EXIT_FILE,
+			    "cannot take over standard input and output: %s",
+			    strerror(errno));
+	close(null);
+	return 0;
 }

@@ -27,11 +27,16 @@ int start_remote(struct remote *remote, const char *host, const struct shell *sh
 		 const char *remote_pier, struct control *control);
 
 /*
- * Wait for the server to exit, and kill it if it does not. Call it after the control
- * connection is closed. Writes how the server ended, or "" if it ended normally.
- *
- * waited_ms  of control.h
+ * Close the connection and its signals, and wait for the server to exit; kill it if it
+ * does not. If it closed the connection without a reason, its exit status becomes a part
+ * of the failure.
  */
-void end_remote(struct remote *remote, int waited_ms, char *ret_how, size_t size);
+void end_remote(struct remote *remote, struct control *control);
+
+/*
+ * The server's part: take its standard input and output for the protocol alone, and
+ * redirect standard output to standard error for everything else.
+ */
+int take_descriptors(struct control *control);
 
 #endif

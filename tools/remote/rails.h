@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef PIER_TOOLS_CP_RAILS_H
-#define PIER_TOOLS_CP_RAILS_H
+#ifndef PIER_TOOLS_REMOTE_RAILS_H
+#define PIER_TOOLS_REMOTE_RAILS_H
 
 #include <stdbool.h>
 
@@ -15,12 +15,14 @@
  * buffer          the memory, or NULL
  * devices         names with "," between them; "": choose
  * local           both sides are on this host: soft0 will do if no RDMA device can be
- * used ret_substitute  whether it is soft0 for this reason
+ *                 used
+ * most            pairs; the same on both sides
+ * ret_substitute  whether it is soft0 for this reason
  *
  * Returns the number of pairs, from 1; or -1 with control->failure set.
  */
 int agree_on_rails(struct control *control, const struct pier_buffer *buffer,
-		   const char *devices, bool local,
-		   struct pier_rail_pair ret_pairs[CP_RAILS_MAX], bool *ret_substitute);
+		   const char *devices, bool local, struct pier_rail_pair *ret_pairs,
+		   uint32_t most, bool *ret_substitute);
 
 #endif

@@ -5,7 +5,6 @@
 #include <pier/device.h>
 #include <pier/error.h>
 
-#include "message.h"
 #include "rails.h"
 
 /* The library never chooses soft0: between processes of one host it will do. */
@@ -26,8 +25,8 @@ static int describe_rails(const struct pier_buffer *buffer, const char *devices,
 }
 
 int agree_on_rails(struct control *control, const struct pier_buffer *buffer,
-		   const char *devices, bool local,
-		   struct pier_rail_pair ret_pairs[CP_RAILS_MAX], bool *ret_substitute)
+		   const char *devices, bool local, struct pier_rail_pair *ret_pairs,
+		   uint32_t most, bool *ret_substitute)
 {
 	struct wire_writer mine = { .length = 0 };
 	struct frame theirs;
@@ -39,7 +38,7 @@ int agree_on_rails(struct control *control, const struct pier_buffer *buffer,
 	    control_expect(control, FRAME_RAILS, &theirs) < 0)
 		return -1;
 	count = pier_rails_choose(mine.data, mine.length, theirs.payload, theirs.length,
-				  ret_pairs, CP_RAILS_MAX);
+				  ret_pairs, most);
 	return count < 0 ? fail_pier(control->failure,
 				     count == -EBADMSG ? EXIT_PEER : EXIT_DEVICE)
 			 : count;
