@@ -10,16 +10,15 @@
 #include "doctor/cmd.h"
 #include "failure.h"
 #include "info/cmd.h"
+#include "perf/cmd.h"
 #include "run/cmd.h"
 
 static const struct command {
 	const char *name;
 	int (*run)(int argc, char **argv);
 } commands[] = {
-	{ "cp", command_cp },
-	{ "doctor", command_doctor },
-	{ "info", command_info },
-	{ "run", command_run },
+	{ "cp", command_cp },	  { "doctor", command_doctor }, { "info", command_info },
+	{ "perf", command_perf }, { "run", command_run },
 };
 
 static const char program_help[] =
@@ -32,6 +31,7 @@ static const char program_help[] =
 	"  doctor          check NICs, GPUs and the paths between them, with remedies\n"
 	"  info            list devices, ports and GIDs, and the kinds of memory that "
 	"work\n"
+	"  perf TEST       measure bandwidth and latency between memory, NICs and hosts\n"
 	"  run PROGRAM     run a program of verbs on soft0, the software NIC\n"
 	"  help [COMMAND]  print the help of pier or of a command\n"
 	"\n"
@@ -49,7 +49,8 @@ static const char program_help[] =
 	"  7  pier doctor has errors\n"
 	"  128 + N  signal N ended either side (130: Ctrl-C, 143: SIGTERM)\n"
 	"\n"
-	"See pier(1), pier-cp(1), pier-doctor(1), pier-info(1) and pier-run(1).\n";
+	"See pier(1), pier-cp(1), pier-doctor(1), pier-info(1), pier-perf(1) and\n"
+	"pier-run(1).\n";
 
 static const struct command *find_command(const char *name)
 {

@@ -52,7 +52,7 @@ class Completion(Case):
         """The options that the help of a command lists."""
         text = self.run_pier(command, "--help").stdout
         lines = [line for line in text.split("\n") if line.startswith("  -")]
-        return {word for line in lines for word in re.findall(r"(?:^  |, )(--?[a-z][a-z-]*)", line)}
+        return {word for line in lines for word in re.findall(r"(?:^  |, )(--?[A-Za-z][a-z_-]*)", line)}
 
     def need(self, shell):
         if not shutil.which(shell):

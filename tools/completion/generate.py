@@ -11,7 +11,7 @@ import sys
 
 # The options of `pier help` and of each command are in lines of this form. The description
 # may go on in the next lines.
-OPTION = re.compile(r"^  (?:(-\w), )?(--[a-z-]+)(?: ([A-Z]+))?((?:  +\S.*)?(?:\n {8,}\S.*)*)$",
+OPTION = re.compile(r"^  (?:(-\w), )?(--[a-z_-]+)(?: ([A-Z]+))?((?:  +\S.*)?(?:\n {8,}\S.*)*)$",
                     re.MULTILINE)
 COMMAND = re.compile(r"^  (\w+)(?: [A-Z\[].*?)?  +(\S.*)$", re.MULTILINE)
 # The kinds of memory that are built in.

@@ -1,0 +1,431 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""pier perf: its tests, its numbers, and what happens if a side fails. No speed is judged."""
+
+import csv
+import json
+import os
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import time
+
+from harness import Case, PIER, STUB_RSH, main
+
+FAULTY = os.path.dirname(os.environ["FAULTY_BACKEND"])
+TESTS = ["write_bw", "read_bw", "send_bw", "atomic_bw",
+         "write_lat", "read_lat", "send_lat", "atomic_lat"]
+BRIEF = ["--warm-up", "0", "-n", "50", "-l", "4", "--tx-depth", "16"]
+MAGIC = b"\x89PIERPF\n"
+ENDLESS = ["-D", "600", "write_bw"]
+HEADER = re.compile(r"^ +bytes +messages .*\n", re.MULTILINE)
+
+
+def table(output):
+    """The rows of the table, as lists of numbers."""
+    body = output[HEADER.search(output).end():]
+    return [[float(cell) for cell in line.split()]
+            for line in body.splitlines() if not line.startswith("#")]
+
+
+class Perf(Case):
+    def perf(self, *arguments, **options):
+        result = self.run_pier("perf", *arguments, **options)
+        self.assertEqual((result.status, result.stderr), (0, ""), str(result))
+        return result.stdout
+
+    def json(self, *arguments, **options):
+        return json.loads(self.perf("--json", *arguments, **options))
+
+    def plotters(self, *names):
+        """A PATH with these programs alone."""
+        folder = self.folder / "programs"
+        folder.mkdir(exist_ok=True)
+        for name in names:
+            (folder / name).symlink_to(shutil.which(name))
+        return {"PATH": str(folder)}
+
+
+class Tests(Perf):
+    def test_every_test_moves_verified_messages(self):
+        for name in TESTS:
+            for memory in ("memfd", "host", "faulty"):
+                with self.subTest((name, memory)):
+                    found = self.json(*BRIEF, name, "--src-mem", memory, "--dst-mem", memory,
+                                      env={"PIER_BACKEND_PATH": FAULTY})
+                    result, = found["results"]
+                    self.assertEqual(result["messages"], 50)
+                    self.assertGreater(result["seconds"], 0)
+                    self.assertEqual(found["here"]["memory"], memory)
+                    self.assertEqual(found["there"]["memory"], memory)
+
+    def test_both_directions_add_up(self):
+        for name in TESTS[:4]:
+            with self.subTest(name):
+                result, = self.json(*BRIEF, "-b", "-q", "3", "--threads", "2", name)["results"]
+                self.assertEqual(result["messages"], 2 * 3 * 50)
+
+    def test_threads_that_sleep_end_as_well(self):
+        for name in TESTS:
+            with self.subTest(name):
+                result, = self.json(*BRIEF, "-e", name)["results"]
+                self.assertEqual(result["messages"], 50)
+
+    def test_staged_messages_are_verified_in_the_memory(self):
+        for arguments in (["write_bw"], ["send_bw", "-b", "-q", "2"], ["write_lat"],
+                          ["send_lat", "-e"], ["write_bw", "--rx-depth", "2"]):
+            with self.subTest(arguments):
+                found = self.json("-n", "200", "--path", "staged", *arguments, "-s", "5,100K",
+                                  "--src-mem", "faulty", "--dst-mem", "faulty",
+                                  env={"PIER_BACKEND_PATH": FAULTY})
+                self.assertTrue(found["settings"]["staged"])
+                self.assertTrue(found["here"]["path"].startswith("staged"), found["here"])
+                for result in found["results"]:
+                    self.assertEqual(result["messages"], 400 if "-q" in arguments and
+                                     "-b" not in arguments else 200 * (4 if "-b" in arguments
+                                                                       else 1))
+
+    def test_the_compare_and_swap_is_an_atomic_too(self):
+        found = self.json(*BRIEF, "-A", "CMP_AND_SWAP", "-b", "atomic_bw")
+        self.assertEqual(found["settings"]["atomic"], "CMP_AND_SWAP")
+
+    def test_reads_take_the_bytes_of_the_other_side(self):
+        found = self.json(*BRIEF, "--src-mem", "host", "--dst-mem", "memfd", "read_bw")
+        self.assertEqual(found["here"]["memory"], "memfd")
+        self.assertEqual(found["there"]["memory"], "host")
+
+    def test_a_time_is_kept(self):
+        for name in ("write_bw", "write_lat", "send_bw"):
+            with self.subTest(name):
+                result, = self.json("-D", "0.2", name)["results"]
+                self.assertGreaterEqual(result["seconds"], 0.2)
+                self.assertGreater(result["messages"], 0)
+
+    def test_sizes_are_lists_and_ranges(self):
+        rows = table(self.perf(*BRIEF, "-s", "3-20,64K,1", "write_bw"))
+        self.assertEqual([row[0] for row in rows], [3, 4, 8, 16, 20, 65536, 1])
+        rows = table(self.perf(*BRIEF, "-a", "read_lat"))
+        self.assertEqual([row[0] for row in rows], [2 << i for i in range(23)])
+
+    def test_the_options_of_the_connection_arrive(self):
+        found = self.json(*BRIEF, "-m", "1024", "--tclass", "32", "-u", "14", "-o", "4",
+                          "--channel", "retry=3", "read_bw")
+        self.assertEqual(found["settings"]["channel"],
+                         "mtu=1024,tc=32,timeout=14,rd_atomic=4,retry=3")
+
+    def test_another_host(self):
+        found = self.json(*BRIEF, "--remote-pier", PIER, "write_bw", "somewhere",
+                          env={"PIER_RSH": STUB_RSH})
+        self.assertEqual(found["there"]["device"], "soft0")
+
+
+class Verification(Perf):
+    def test_a_wrong_byte_at_the_other_side_is_found(self):
+        for name in ("write_bw", "send_bw", "write_lat"):
+            with self.subTest(name):
+                result = self.run_pier("perf", *BRIEF, "--dst-mem", "faulty:flip1", name,
+                                       env={"PIER_BACKEND_PATH": FAULTY})
+                self.check_failure(result, 5, r"verification failed: byte \d+ of a message of \d+")
+
+    def test_a_wrong_byte_at_this_side_is_found(self):
+        result = self.run_pier("perf", *BRIEF, "--dst-mem", "faulty:flip1", "read_bw",
+                               env={"PIER_BACKEND_PATH": FAULTY})
+        self.check_failure(result, 5, r"verification failed: byte \d+ of a message of \d+")
+
+    def test_a_wrong_sum_of_atomics_is_found(self):
+        result = self.run_pier("perf", *BRIEF, "--dst-mem", "faulty:flip1", "atomic_bw",
+                               env={"PIER_BACKEND_PATH": FAULTY})
+        self.check_failure(result, 5, r"after \d+ atomics")
+
+    def test_a_copy_that_fails_ends_a_staged_test(self):
+        result = self.run_pier("perf", *BRIEF, "--path", "staged", "--src-mem", "faulty:broken",
+                               "write_bw", env={"PIER_BACKEND_PATH": FAULTY})
+        self.check_failure(result, 3, "faulty")
+
+
+class Output(Perf):
+    def test_the_table_fits_100_columns(self):
+        old = self.folder / "old.json"
+        for name in ("write_bw", "write_lat"):
+            old.write_text(self.perf(*BRIEF, "--json", name))
+            output = self.perf(*BRIEF, "--against", old, name)
+            self.assertLessEqual(max(map(len, output.splitlines())), 100, output)
+
+    def test_the_formats_agree(self):
+        found = self.json(*BRIEF, "-s", "64,1K", "write_bw")
+        lines = self.perf(*BRIEF, "-s", "64,1K", "--csv", "write_bw").splitlines()
+        rows = list(csv.DictReader(lines))
+        self.assertEqual([int(row["bytes"]) for row in rows],
+                         [result["bytes"] for result in found["results"]])
+        for row in rows:
+            self.assertEqual(row["test"], "write_bw")
+            self.assertEqual(int(row["messages"]), 50)
+            rate = int(row["messages"]) * int(row["bytes"]) / float(row["seconds"])
+            self.assertAlmostEqual(float(row["bytes_per_second"]) / rate, 1, delta=0.1)
+
+    def test_the_times_are_in_order_and_complete(self):
+        for name in ("write_lat", "send_lat", "read_lat", "atomic_lat"):
+            with self.subTest(name):
+                result, = self.json("-n", "3000", "--histogram", name)["results"]
+                order = [result[key + "_us"] for key in ("min", "p50", "p99", "p999", "max")]
+                self.assertEqual(order, sorted(order))
+                self.assertGreater(result["min_us"], 0)
+                buckets = result["histogram_ns"]
+                self.assertEqual(sum(count for _, count in buckets), 3000)
+                middle = sorted(start for start, count in buckets for _ in range(count))[1500]
+                self.assertAlmostEqual(middle / 1e3 / result["p50_us"], 1, delta=0.01)
+
+    def test_a_histogram_is_drawn(self):
+        self.assertRegex(self.perf("-n", "500", "--histogram", "write_lat"),
+                         r"(?m)^# +[0-9.]+ us +[0-9]+ #+$")
+
+    def test_the_record_says_what_was_measured(self):
+        found = self.json(*BRIEF, "write_bw")
+        self.assertEqual(set(found), {"test", "date", "settings", "here", "there", "results"})
+        for side in (found["here"], found["there"]):
+            self.assertEqual(side["device"], "soft0")
+            self.assertEqual(side["path"], "dma-buf")
+            self.assertIn(os.uname().release, side["kernel"])
+            self.assertTrue(side["pier"] and side["host"])
+            self.assertGreater(side["register_ns"], 0)
+            self.assertGreater(side["deregister_ns"], 0)
+            self.assertEqual(side["registered_bytes"], 2 * 65536)
+
+    def test_processor_time_is_reported(self):
+        result, = self.json("-D", "0.2", "write_bw")["results"]
+        self.assertGreater(result["cpu_s_per_gib_here"], 0)
+
+    def test_no_usable_device_is_a_note(self):
+        if os.path.isdir("/sys/class/infiniband") and os.listdir("/sys/class/infiniband"):
+            self.skipTest("this machine has an RDMA device")
+        result = self.run_pier("perf", *BRIEF, "write_bw", env={"PIER_DEVICE": ""})
+        self.assertEqual(result.status, 0)
+        self.assertIn("soft0", result.stderr)
+        result = self.run_pier("perf", *BRIEF, "--quiet", "write_bw", env={"PIER_DEVICE": ""})
+        self.assertEqual((result.status, result.stderr), (0, ""))
+
+
+class Comparison(Perf):
+    def earlier(self, *arguments):
+        path = self.folder / "earlier.json"
+        path.write_text(self.perf(*BRIEF, "--json", "-s", "64,4K", *arguments))
+        return path
+
+    def test_the_ratio_to_an_earlier_run(self):
+        path = self.earlier("write_bw")
+        text = json.loads(path.read_text())
+        for result in text["results"]:
+            result["bytes_per_second"] = 1e30
+        path.write_text(json.dumps(text))
+        output = self.perf(*BRIEF, "-s", "64,8K", "--against", path, "write_bw")
+        rows = [line.split() for line in output.splitlines() if not line.startswith("#")]
+        self.assertEqual([row[-1] for row in rows[1:]], ["0.00", "-"])
+
+    def test_what_is_no_result_is_refused(self):
+        for text in ("", "{", "{}", "[]", '{"test": "write_bw"}', "[" * 100000,
+                     '{"test": "write_bw", "results": [{"bytes": -1}]}',
+                     '{"test": "x", "results": [%s{}]}' % ("{}," * 64), '{"test": "x"' * 9,
+                     '{"a": "\\'):
+            with self.subTest(text[:40]):
+                path = self.file("junk", text.encode())
+                self.refused(1, "not a result", "perf", *BRIEF, "--against", path, "write_bw")
+        self.refused(1, "No such file", "perf", *BRIEF, "--against", "missing", "write_bw")
+
+    def test_a_picture_of_two_runs(self):
+        if not shutil.which("gnuplot"):
+            self.skipTest("gnuplot is not installed")
+        path = self.earlier("write_bw")
+        for name, start in (("a.svg", b"<?xml"), ("it's $(b).png", b"\x89PNG")):
+            self.perf(*BRIEF, "-s", "64-4K", "--plot", name, "--against", path, "write_bw")
+            content = (self.folder / name).read_bytes()
+            self.assertTrue(content.startswith(start), content[:40])
+        text = (self.folder / "a.svg").read_text()
+        self.assertIn("this run", text)
+        self.assertIn("earlier run", text)
+        self.assertEqual(len(list(self.folder.iterdir())), 3)
+
+    def test_matplotlib_draws_where_there_is_no_gnuplot(self):
+        """With a stand-in for Python, so that the script itself is what is tested."""
+        python = self.folder / "programs" / "python3"
+        env = self.plotters()
+        python.write_text("#!/bin/sh\nif [ \"$1\" = - ]; then /bin/cat; fi\n")
+        python.chmod(0o755)
+        self.perf(*BRIEF, "--plot", "a.svg", "write_lat", env=env)
+        script = (self.folder / "a.svg").read_text()
+        compile(script, "script", "exec")
+        self.assertIn("median latency", script)
+
+    def test_a_picture_that_cannot_be_drawn_is_refused_before_measuring(self):
+        self.refused(2, r"\.svg or \.png", "perf", *ENDLESS, "--plot", "a.pdf")
+        self.refused(1, "install gnuplot", "perf", *ENDLESS, "--plot", "a.svg",
+                     env=self.plotters())
+
+    def test_a_failed_picture_leaves_nothing(self):
+        env = self.plotters()
+        program = self.folder / "programs" / "gnuplot"
+        program.write_text("#!/bin/sh\nif [ $# = 0 ]; then echo half; exit 1; fi\n")
+        program.chmod(0o755)
+        result = self.run_pier("perf", *BRIEF, "--plot", "a.svg", "write_bw", env=env)
+        self.assertEqual(result.status, 1)
+        self.assertRegex(result.stderr, "cannot draw 'a.svg'")
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["programs"])
+
+
+class Failures(Perf):
+    def start_endless(self, *arguments, **options):
+        """A measurement that has begun."""
+        process = self.start("perf", *ENDLESS, *arguments, **options)
+        for line in process.stdout:
+            if HEADER.match(line):
+                return process
+        self.fail("it ended too soon")
+
+    def test_a_signal_ends_both_sides(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            process = self.start_endless()
+            process.send_signal(number)
+            result = self.finish(process)
+            self.check_failure(result, 128 + number, "interrupted|terminated")
+
+    def test_a_killed_server_is_noticed(self):
+        for arguments in ((), ("-b",)):
+            process = self.start_endless(*arguments)
+            os.kill(self.server_of(process), signal.SIGKILL)
+            self.check_failure(self.finish(process), 4, "ended before|killed|failed")
+
+    def test_a_stopped_server_is_noticed(self):
+        process = self.start_endless("--timeout", "0.5")
+        server = self.server_of(process)
+        os.kill(server, signal.SIGSTOP)
+        self.check_failure(self.finish(process), 4, "did not respond|timeout")
+
+    def test_a_killed_client_ends_the_server(self):
+        process = self.start_endless()
+        process.kill()
+        self.finish(process)
+        # tearDown() waits until no process is left.
+
+    def test_devices_and_memory_that_do_not_exist(self):
+        for option in ("--device", "--remote-device", "--src-mem", "--dst-mem"):
+            with self.subTest(option):
+                self.refused(3, "nothing", "perf", option, "nothing", "write_bw")
+        self.refused(3, "mtu 1000", "perf", "--mtu", "1000", "write_bw")
+
+    def test_memory_without_a_direct_path_names_the_other_one(self):
+        self.refused(3, "--path staged", "perf", "--src-mem", "faulty:sealed", "write_bw",
+                     env={"PIER_BACKEND_PATH": FAULTY})
+        self.perf(*BRIEF, "--path", "staged", "--src-mem", "faulty:sealed", "write_bw",
+                  env={"PIER_BACKEND_PATH": FAULTY})
+
+    def test_a_remote_shell_that_fails(self):
+        self.refused(4, "exited with status 1", "perf", "--rsh", "false", "write_bw", "host")
+        result = self.run_pier("perf", "--rsh", STUB_RSH, "write_bw", "nowhere")
+        self.assertEqual(result.status, 4)
+        self.assertIn("exited with status 255", result.stderr)
+
+    def test_a_full_disk_is_noticed(self):
+        with open("/dev/full", "w", encoding="ascii") as full:
+            result = self.run_pier("perf", *BRIEF, "--json", "write_bw", stdout=full)
+        self.check_failure(result, 1, "standard output")
+
+
+class Usage(Perf):
+    def test_invalid_values_are_refused(self):
+        for option, values in {
+                "--size": ("", "0", "2G", "4K-", "-4K", "4K-1K", "1,,2", "x", "1-2-3",
+                           ",".join("1" * 65)),
+                "--duration": ("", "0", "-1", "x", "nan", "1s"), "--iters": ("0", "-1", "1.5"),
+                "--warm-up": ("-1", "x"), "--path": ("", "bounce"), "--rails": ("0", "5"),
+                "--qp": ("0", "129"), "--threads": ("0", "65"), "--tx-depth": ("0", "4097"),
+                "--rx-depth": ("0", "4097"), "--post_list": ("0", "33"),
+                "--inline_size": ("-1", "4097"), "--atomic_type": ("ADD",),
+                "--mtu": ("0", "5000"), "--gid-index": ("-1",), "--sl": ("16",),
+                "--tclass": ("255",), "--outs": ("0",), "--qp-timeout": ("32",),
+                "--channel": ("nothing=1",), "--timeout": ("0", "x"),
+                "--device": ("", "x" * 256), "--src-mem": ("", "x" * 64)}.items():
+            for value in values:
+                with self.subTest((option, value)):
+                    self.refused(2, "%s: " % option, "perf", option, value, "write_bw")
+
+    def test_what_does_not_fit_together_is_refused(self):
+        for pattern, *arguments in (
+                ("TEST is required",), ("unknown test 'write'", "write"),
+                ("one HOST", "write_bw", "a", "b"), ("HOST is empty", "write_bw", ""),
+                ("begins with '-'", "write_bw", "--", "-oProxyCommand=x"),
+                ("bandwidth tests", "-b", "write_lat"), ("bandwidth tests", "-q2", "read_lat"),
+                ("8 bytes", "-s4", "atomic_bw"), ("atomic_bw", "-A", "CMP_AND_SWAP", "write_bw"),
+                ("staged is for", "--path", "staged", "read_bw"),
+                ("128", "--rails", "4", "-q", "33", "write_bw"),
+                ("4G of memory", "-s", "1G", "-q", "3", "write_bw")):
+            with self.subTest(arguments):
+                self.refused(2, pattern, "perf", *arguments)
+
+    def test_the_help_names_every_option(self):
+        self.assertEqual(self.run_pier("perf", "--help").stdout,
+                         self.run_pier("help", "perf").stdout)
+
+
+class Peers(Perf):
+    """Servers and clients that do not keep to the protocol."""
+
+    def serve(self, script):
+        """Measure against a shell script in place of the server."""
+        path = self.folder / "server"
+        path.write_text("#!/bin/sh\n" + script)
+        path.chmod(0o755)
+        return self.run_pier("perf", "--timeout", "2", "--rsh", str(path), "write_bw", "host")
+
+    def test_a_server_of_another_kind(self):
+        self.check_failure(self.serve("echo Welcome!; exec cat > /dev/null"), 4, "Welcome!")
+        self.check_failure(self.serve("printf '\\211PIERCP\\n\\1\\0\\0\\0\\0\\0\\0\\0'; cat"),
+                           4, "another command of pier")
+
+    def test_a_server_that_sends_nothing_useful(self):
+        start = "printf '\\211PIERPF\\n\\1\\0\\0\\0\\0\\0\\0\\0"
+        for rest in ("\\0\\0\\0\\0\\42\\0\\0\\0", "\\377\\377\\377\\377\\42\\0\\0\\0", ""):
+            with self.subTest(rest):
+                self.check_failure(self.serve(start + rest + "'; exec sleep 600"), 4, "host")
+
+    def request(self, **changes):
+        """The client's first bytes, with some settings changed."""
+        values = {"opcode": 2, "flags": 0, "slot": 4096, "iterations": 1, "duration": 1,
+                  "warm_up": 0, "depth": 16, "rx_depth": 16, "batch": 1, "inline": 0,
+                  "rails": 1, "channels": 1, "threads": 1, "timeout": 2000, "strings": b"\0" * 6}
+        values.update(changes)
+        strings = values.pop("strings")
+        payload = struct.pack("<IIQQ10I", *values.values()) + strings
+        return MAGIC + struct.pack("<II", 1, 0) + struct.pack("<II", len(payload), 32) + payload
+
+    def ask(self, request):
+        server = subprocess.run([PIER, "perf", "--server", "--local"], input=request,
+                                capture_output=True, env=self.environment(), check=False,
+                                timeout=60)
+        return server.returncode, server.stdout
+
+    def test_a_server_refuses_what_is_out_of_range(self):
+        for changes in ({"opcode": 99}, {"flags": 16}, {"slot": 0}, {"slot": 1 << 31},
+                        {"depth": 0}, {"depth": 4097}, {"rx_depth": 0}, {"batch": 17},
+                        {"rails": 0}, {"rails": 5}, {"channels": 129}, {"threads": 0},
+                        {"timeout": 0}, {"flags": 8}, {"opcode": 7}, {"flags": 3},
+                        {"slot": 1 << 30, "channels": 3}, {"strings": b"\xff\xff"},
+                        {"strings": b"\0" * 7}):
+            with self.subTest(changes):
+                status, output = self.ask(self.request(**changes))
+                self.assertEqual(status, 4)
+                self.assertIn(b"invalid request", output)
+
+    def test_a_server_takes_a_valid_request(self):
+        """So the test above cannot pass because of something else."""
+        status, output = self.ask(self.request())
+        self.assertEqual(status, 4)
+        self.assertNotIn(b"invalid request", output)
+
+    def test_a_server_takes_no_arguments(self):
+        self.refused(2, "no arguments", "perf", "--server", "write_bw")
+        self.refused(2, "--under", "perf", "--server", "--under", "/")
+
+
+if __name__ == "__main__":
+    main()

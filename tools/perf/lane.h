@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_TOOLS_PERF_LANE_H
+#define PIER_TOOLS_PERF_LANE_H
+
+#include <pier/pier.h>
+
+#include "histogram.h"
+#include "perf.h"
+
+struct side;
+
+/* Equal requests, each for one message. */
+union lane_requests {
+	struct pier_write_pair writes[PERF_BATCH_MAX];
+	struct pier_read_pair reads[PERF_BATCH_MAX];
+	struct pier_request others[PERF_BATCH_MAX];
+};
+
+/* One channel, with a slot of memory that it sends and one that it receives. */
+struct lane {
+	struct side *side;
+	struct pier_channel *channel;
+	struct pier_mr *mr;
+	struct pier_remote peer;	     /* what the other side registered */
+	uint64_t source, destination;	     /* offsets in the memory */
+	uint64_t staged_sends, staged_recvs; /* offsets in the staging buffer */
+	uint64_t staged_counts;		     /* of struct staged_counts, there */
+	uint64_t credited; /* what the other side was told of `received` */
+	uint32_t depth;	   /* requests that the send queue takes */
+	union lane_requests requests;
+	struct pier_gather gather; /* the element of each of these */
+	struct pier_scatter scatter;
+	struct pier_remote remote;
+	uint64_t posted; /* in this step */
+	uint64_t goal;	 /* of posted; UINT64_MAX: by time */
+	struct pier_work *receives;
+	uint64_t received;	 /* in all steps */
+	uint64_t receive_base;	 /* of these, before this step */
+	struct pier_work sample; /* a request whose time is taken */
+	uint64_t sample_ns;	 /* when it was posted; 0: none */
+	uint32_t until_sample;	 /* batches */
+};
+
+static inline uint64_t lane_iova(const struct lane *lane, uint64_t offset)
+{
+	return pier_mr_iova(lane->mr) + offset;
+}
+
+/* Functions that return int return 0 or more, or a negative errno of the library. */
+
+/* Before the first step: post all receives. */
+int post_lane_receives(struct lane *lane);
+
+/* Prepare the requests of one size. */
+int prepare_lane(struct lane *lane, uint64_t size);
+
+/*
+ * Post as many messages as fit. Returns 1 if some were posted or completed, otherwise 0.
+ *
+ * ret_times  the time from posting to completion of some batches is added
+ */
+int advance_lane(struct lane *lane, struct histogram *ret_times);
+/* Returns 1 if all messages that were posted are complete, otherwise 0. */
+int drain_lane(struct lane *lane, struct histogram *ret_times);
+/* Take messages that have arrived, and post their receives again. Returns how many. */
+int serve_lane(struct lane *lane);
+
+/* Post one message of the step's size; it is complete when the work is. */
+int post_lane_message(struct lane *lane, struct pier_work *ret_work);
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_TOOLS_PERF_OPTIONS_H
+#define PIER_TOOLS_PERF_OPTIONS_H
+
+#include "perf.h"
+
+enum perf_format {
+	PERF_TABLE,
+	PERF_CSV,
+	PERF_JSON,
+};
+
+struct perf_options {
+	const char *test; /* "write_bw" */
+	const char *host; /* of the server; NULL: this host */
+	struct perf_settings settings;
+	uint64_t sizes[PERF_SIZES_MAX];
+	uint32_t size_count;
+	const char *source_memory, *destination_memory, *device, *remote_device;
+	const char *rsh, *remote_pier;
+	const char *plot, *against; /* files; NULL: none */
+	enum perf_format format;
+	bool histogram, quiet, verbose, help;
+};
+
+/* Prints an error and returns -1 on a mistake of the user. */
+int parse_perf_options(int argc, char **argv, struct perf_options *ret_options);
+
+void print_perf_help(void);
+
+#endif

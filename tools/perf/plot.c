@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "plot.h"
+#include "plot_script.h"
+
+extern char **environ;
+
+enum {
+	DRAW_MS = 60000,
+	PICTURE_PATH_MAX = 4096,
+};
+
+/* Each reads a script from its standard input and writes the picture to its output. */
+static const struct plotter {
+	const char *argv[3];
+	const char *probe[4]; /* exits with 0 if the program can draw */
+	void (*write_script)(FILE *file, const struct perf_run *run, const char *format);
+} plotters[] = {
+	{ { "gnuplot" }, { "gnuplot", "--version" }, write_gnuplot_script },
+	{ { "python3", "-" },
+	  { "python3", "-c", "import matplotlib" },
+	  write_matplotlib_script },
+};
+
+/* Returns the wait status; kills the process if it does not end. */
+static int await_process(pid_t pid)
+{
+	/* glibc has a function for it from 2.36 on. */
+	int pidfd = (int)syscall(SYS_pidfd_open, pid, 0), status = 0;
+	struct pollfd pollfd = { .fd = pidfd, .events = POLLIN };
+
+	if (pidfd < 0 || poll(&pollfd, 1, DRAW_MS) != 1)
+		kill(pid, SIGKILL);
+	if (pidfd >= 0)
+		close(pidfd);
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	return status;
+}
+
+/* Returns whether the program ran and exited with 0. */
+static bool run_program(const char *const *argv, int in, int out, int err)
+{
+	posix_spawn_file_actions_t actions;
+	posix_spawnattr_t attributes;
+	sigset_t none;
+	pid_t pid;
+	int error;
+
+	sigemptyset(&none);
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_adddup2(&actions, in, STDIN_FILENO);
+	posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+	posix_spawn_file_actions_adddup2(&actions, err, STDERR_FILENO);
+	posix_spawnattr_init(&attributes);
+	posix_spawnattr_setsigmask(&attributes, &none);
+	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+	error = posix_spawnp(&pid, argv[0], &actions, &attributes, (char *const *)argv,
+			     environ);
+	posix_spawnattr_destroy(&attributes);
+	posix_spawn_file_actions_destroy(&actions);
+	return !error && await_process(pid) == 0;
+}
+
+static const struct plotter *find_plotter(void)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	const struct plotter *found = NULL;
+
+	for (size_t i = 0; null >= 0 && !found && i < 2; i++)
+		if (run_program(plotters[i].probe, null, null, null))
+			found = &plotters[i];
+	if (null >= 0)
+		close(null);
+	return found;
+}
+
+/* "svg" or "png", or NULL. */
+static const char *picture_format(const char *path)
+{
+	const char *dot = strrchr(path, '.');
+
+	if (!dot || (strcmp(dot, ".svg") != 0 && strcmp(dot, ".png") != 0))
+		return NULL;
+	return dot + 1;
+}
+
+int check_plot(const char *path, struct failure *failure)
+{
+	if (!picture_format(path))
+		return fail(failure, EXIT_USAGE,
+			    "cannot draw '%s': the name must end in .svg or .png", path);
+	if (!find_plotter())
+		return fail(failure, EXIT_FILE,
+			    "cannot draw '%s': install gnuplot or Python's matplotlib",
+			    path);
+	return 0;
+}
+
+/* Returns a descriptor of the script, at its start; or -1 with errno set. */
+static int open_script(const struct plotter *plotter, const struct perf_run *run,
+		       const char *format)
+{
+	int fd = memfd_create("script", MFD_CLOEXEC), copy = fd < 0 ? -1 : dup(fd);
+	FILE *file = copy < 0 ? NULL : fdopen(copy, "w");
+
+	if (!file) {
+		if (copy >= 0)
+			close(copy);
+		if (fd >= 0)
+			close(fd);
+		return -1;
+	}
+	plotter->write_script(file, run, format);
+	if (fclose(file) != 0 || lseek(fd, 0, SEEK_SET) != 0) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+/* The picture gets its name when it is complete. */
+static int draw_to(const struct plotter *plotter, int script, const char *path,
+		   struct failure *failure)
+{
+	char partial[PICTURE_PATH_MAX];
+	mode_t mask = umask(0);
+	bool drawn;
+	int fd;
+
+	umask(mask);
+	snprintf(partial, sizeof(partial), "%s.XXXXXX", path);
+	fd = mkostemp(partial, O_CLOEXEC);
+	if (fd < 0)
+		return fail(failure, EXIT_FILE, "cannot write '%s': %s", path,
+			    strerror(errno));
+	drawn = run_program(plotter->argv, script, fd, STDERR_FILENO);
+	fchmod(fd, 0666 & ~mask);
+	if (close(fd) == 0 && drawn && rename(partial, path) == 0)
+		return 0;
+	fail(failure, EXIT_FILE, "cannot draw '%s': %s", path,
+	     drawn ? strerror(errno) : "the program failed");
+	unlink(partial);
+	return -1;
+}
+
+int draw_plot(const struct perf_run *run, const char *path, struct failure *failure)
+{
+	const struct plotter *plotter = find_plotter();
+	int script, result;
+
+	if (!plotter)
+		return fail(failure, EXIT_FILE, "cannot draw '%s': no program for it",
+			    path);
+	script = open_script(plotter, run, picture_format(path));
+	if (script < 0)
+		return fail(failure, EXIT_FILE, "cannot draw '%s': %s", path,
+			    strerror(errno));
+	result = draw_to(plotter, script, path, failure);
+	close(script);
+	return result;
+}

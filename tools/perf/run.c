@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+
+#include "run.h"
+#include "step.h"
+#include "units.h"
+
+enum {
+	MS_NS = 1000000,
+	KEEPALIVE_MS = 1000,
+};
+
+static uint64_t cpu_time_ns(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+	return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+}
+
+static uint64_t keepalive_interval(const struct perf_session *session)
+{
+	uint64_t quarter = (uint64_t)session->control->timeout_ms * MS_NS / 4;
+
+	return quarter < (uint64_t)KEEPALIVE_MS * MS_NS ? quarter
+							: (uint64_t)KEEPALIVE_MS * MS_NS;
+}
+
+static int keep_alive(struct perf_session *session)
+{
+	uint64_t now = now_ns();
+
+	if (now - session->keepalive_ns < keepalive_interval(session))
+		return 0;
+	session->keepalive_ns = now;
+	return control_send(session->control, FRAME_KEEPALIVE, NULL);
+}
+
+static int take_frame(struct perf_session *session)
+{
+	if (control_receive(session->control, &session->frame) < 0)
+		return -1;
+	session->heard_ns = now_ns();
+	session->has_frame = session->frame.type != FRAME_KEEPALIVE;
+	return 0;
+}
+
+static int check_silence(const struct perf_session *session)
+{
+	struct control *control = session->control;
+
+	if (now_ns() - session->heard_ns < (uint64_t)control->timeout_ms * MS_NS)
+		return 0;
+	return fail(control->failure, EXIT_PEER,
+		    "%s did not respond for %g s (see --timeout)",
+		    control_peer_name(control), control->timeout_ms / 1e3);
+}
+
+static int poll_timeout_ms(const struct perf_session *session, uint64_t until_ns)
+{
+	uint64_t now = now_ns(), next = now + keepalive_interval(session);
+
+	if (until_ns && until_ns < next)
+		next = until_ns;
+	return next > now ? (int)((next - now + MS_NS - 1) / MS_NS) : 0;
+}
+
+/*
+ * Wait for a frame, a change of the workers, or a time; 0: no time. Does not read another
+ * frame before the last one was used.
+ */
+static int wait_session(struct perf_session *session, struct perf_workers *workers,
+			uint64_t until_ns)
+{
+	struct control *control = session->control;
+	struct pollfd fds[] = {
+		{ .fd = control->signal_fd, .events = POLLIN },
+		{ .fd = session->has_frame ? -1 : control->in, .events = POLLIN },
+		{ .fd = workers ? workers->event : -1, .events = POLLIN },
+	};
+	eventfd_t ignored;
+	int ready;
+
+	if (keep_alive(session) < 0)
+		return -1;
+	ready = poll(fds, 3, poll_timeout_ms(session, until_ns));
+	if (ready < 0 && errno != EINTR)
+		return fail(control->failure, EXIT_PEER, "poll: %s", strerror(errno));
+	if (control_check_signal(control) < 0 ||
+	    (fds[1].revents && take_frame(session) < 0))
+		return -1;
+	if (workers && fds[2].revents)
+		eventfd_read(workers->event, &ignored);
+	if (workers && atomic_load(&workers->failed))
+		return -1;
+	return ready == 0 ? check_silence(session) : 0;
+}
+
+/* Set the phases. Returns when the next one is due; 0: when the workers know. */
+static uint64_t advance_phase(struct perf_workers *workers, uint64_t until)
+{
+	const struct perf_settings *settings = workers->side->settings;
+	bool due = until && now_ns() >= until;
+
+	if (due && get_phase(workers) == PHASE_WARM_UP) {
+		set_phase(workers, PHASE_MEASURE);
+		return 0;
+	}
+	if (due && get_phase(workers) == PHASE_MEASURE)
+		set_phase(workers, PHASE_DRAIN);
+	if (!until && get_phase(workers) == PHASE_MEASURE && !settings->iterations &&
+	    atomic_load(&workers->measuring) == workers->count)
+		return now_ns() + (uint64_t)settings->duration_ms * MS_NS;
+	return due ? 0 : until;
+}
+
+/* Until all workers have measured their own messages, or the other side has stopped. */
+static int drive_workers(struct perf_session *session, struct perf_workers *workers)
+{
+	uint64_t until = now_ns() + (uint64_t)session->side.settings->warm_up_ms * MS_NS;
+
+	while (atomic_load(&workers->complete) < workers->count && !session->has_frame) {
+		until = advance_phase(workers, until);
+		if (wait_session(session, workers, until) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* A number of messages is completed, a time may be cut short. */
+static int await_complete(struct perf_session *session, struct perf_workers *workers)
+{
+	set_phase(workers,
+		  session->side.settings->iterations ? PHASE_MEASURE : PHASE_DRAIN);
+	while (atomic_load(&workers->complete) < workers->count)
+		if (wait_session(session, workers, 0) < 0)
+			return -1;
+	return 0;
+}
+
+static int await_frame(struct perf_session *session, struct perf_workers *workers)
+{
+	while (!session->has_frame)
+		if (wait_session(session, workers, 0) < 0)
+			return -1;
+	session->has_frame = false;
+	return 0;
+}
+
+/* After all workers have ended, or are complete. */
+static void collect_figures(const struct perf_workers *workers, uint64_t cpu_ns,
+			    struct perf_figures *ret_figures)
+{
+	uint64_t start = UINT64_MAX, end = 0;
+
+	memset(ret_figures, 0, sizeof(*ret_figures));
+	for (uint32_t i = 0; i < workers->side->lane_count; i++)
+		ret_figures->posted[i] = workers->side->lanes[i].posted;
+	for (uint32_t i = 0; workers->initiates && i < workers->count; i++) {
+		const struct perf_worker *worker = &workers->all[i];
+
+		ret_figures->messages += worker->messages;
+		start = worker->start_ns < start ? worker->start_ns : start;
+		end = worker->end_ns > end ? worker->end_ns : end;
+	}
+	ret_figures->elapsed_ns = end > start ? end - start : 0;
+	ret_figures->cpu_ns = cpu_time_ns() - cpu_ns;
+}
+
+/* The messages that changed this side's memory. */
+static const uint64_t *arrived_messages(const struct side *side,
+					const struct perf_figures *ours,
+					const struct perf_figures *theirs)
+{
+	return side->settings->opcode == PIER_OP_READ ? ours->posted : theirs->posted;
+}
+
+static int end_workers(struct perf_workers *workers, const struct perf_figures *theirs,
+		       struct failure *failure)
+{
+	memcpy(workers->incoming, theirs->posted, sizeof(workers->incoming));
+	set_phase(workers, PHASE_END);
+	return join_perf_workers(workers, failure);
+}
+
+/* The other side may have failed, too, and know why. */
+static void abort_workers(struct perf_workers *workers, struct control *control)
+{
+	struct failure *failure = control->failure, ours = *failure;
+
+	set_phase(workers, PHASE_ABORT);
+	if (ours.status) {
+		struct failure ignored = { 0 };
+
+		join_perf_workers(workers, &ignored);
+		return;
+	}
+	join_perf_workers(workers, &ours);
+	control_read_peer_failure(control);
+	if (!failure->status)
+		*failure = ours;
+}
+
+static uint64_t sum_posted(const struct side *side, const struct perf_figures *figures)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < side->lane_count; i++)
+		sum += figures->posted[i];
+	return sum;
+}
+
+static double per_second(const struct perf_figures *figures)
+{
+	return figures->elapsed_ns
+		       ? (double)figures->messages * 1e9 / (double)figures->elapsed_ns
+		       : 0;
+}
+
+static void fill_result(const struct perf_session *session,
+			const struct perf_workers *workers,
+			const struct perf_figures *ours,
+			const struct perf_figures *theirs, struct perf_result *ret_result)
+{
+	const struct side *side = &session->side;
+	double moved = (double)(sum_posted(side, ours) + sum_posted(side, theirs)) *
+		       (double)workers->size / (1 << 30);
+	bool both = side->settings->both;
+
+	ret_result->size = workers->size;
+	ret_result->messages = ours->messages + (both ? theirs->messages : 0);
+	ret_result->seconds = (double)ours->elapsed_ns / 1e9;
+	ret_result->messages_per_second = per_second(ours) +
+					  (both ? per_second(theirs) : 0);
+	ret_result->bytes_per_second = ret_result->messages_per_second *
+				       (double)workers->size;
+	ret_result->cpu_ns_per_gib = moved > 0 ? (double)ours->cpu_ns / moved : 0;
+	ret_result->peer_cpu_ns_per_gib = moved > 0 ? (double)theirs->cpu_ns / moved : 0;
+	memset(&ret_result->times, 0, sizeof(ret_result->times));
+	for (uint32_t i = 0; i < workers->count; i++)
+		histogram_merge(&ret_result->times, &workers->all[i].times);
+}
+
+static int measure_with(struct perf_session *session, struct perf_workers *workers,
+			struct perf_result *ret_result)
+{
+	struct control *control = session->control;
+	struct side *side = &session->side;
+	struct perf_figures ours, theirs;
+	uint64_t cpu_ns = cpu_time_ns();
+
+	if (start_perf_workers(workers, side, workers->size, control->failure) < 0 ||
+	    drive_workers(session, workers) < 0 || await_complete(session, workers) < 0)
+		return -1;
+	collect_figures(workers, cpu_ns, &ours);
+	if (send_figures(control, FRAME_PERF_STOP, &ours, side->lane_count) < 0 ||
+	    await_frame(session, workers) < 0 ||
+	    read_figures(control, &session->frame, FRAME_PERF_FIGURES, side->lane_count,
+			 &theirs) < 0 ||
+	    end_workers(workers, &theirs, control->failure) < 0)
+		return -1;
+	fill_result(session, workers, &ours, &theirs, ret_result);
+	return verify_step(side, workers->size, arrived_messages(side, &ours, &theirs),
+			   control->failure);
+}
+
+static int agree_on_size(struct perf_session *session, uint64_t size)
+{
+	struct control *control = session->control;
+	uint64_t echo;
+
+	if (prepare_step(&session->side, size, control->failure) < 0 ||
+	    send_step(control, size) < 0)
+		return -1;
+	session->heard_ns = now_ns();
+	if (await_frame(session, NULL) < 0)
+		return -1;
+	return read_step(control, &session->frame, session->side.settings->slot, &echo);
+}
+
+int measure_size(struct perf_session *session, uint64_t size,
+		 struct perf_result *ret_result)
+{
+	struct perf_workers workers = { .event = -1, .size = size };
+	int result;
+
+	if (agree_on_size(session, size) < 0)
+		return -1;
+	result = measure_with(session, &workers, ret_result);
+	if (result < 0)
+		abort_workers(&workers, session->control);
+	free_perf_workers(&workers);
+	return result;
+}
+
+static int serve_with(struct perf_session *session, struct perf_workers *workers)
+{
+	struct control *control = session->control;
+	struct side *side = &session->side;
+	struct perf_figures ours, theirs;
+	uint64_t cpu_ns = cpu_time_ns();
+
+	if (start_perf_workers(workers, side, workers->size, control->failure) < 0 ||
+	    send_step(control, workers->size) < 0 ||
+	    (workers->initiates && drive_workers(session, workers) < 0) ||
+	    await_frame(session, workers) < 0 ||
+	    read_figures(control, &session->frame, FRAME_PERF_STOP, side->lane_count,
+			 &theirs) < 0 ||
+	    (workers->initiates && await_complete(session, workers) < 0) ||
+	    end_workers(workers, &theirs, control->failure) < 0)
+		return -1;
+	collect_figures(workers, cpu_ns, &ours);
+	if (verify_step(side, workers->size, arrived_messages(side, &ours, &theirs),
+			control->failure) < 0)
+		return -1;
+	return send_figures(control, FRAME_PERF_FIGURES, &ours, side->lane_count);
+}
+
+static int serve_size(struct perf_session *session, uint64_t size)
+{
+	struct perf_workers workers = { .event = -1, .size = size };
+	int result = prepare_step(&session->side, size, session->control->failure);
+
+	if (result == 0)
+		result = serve_with(session, &workers);
+	if (result < 0)
+		abort_workers(&workers, session->control);
+	free_perf_workers(&workers);
+	return result;
+}
+
+int serve_sizes(struct perf_session *session)
+{
+	uint64_t size;
+
+	session->heard_ns = now_ns();
+	for (;;) {
+		if (await_frame(session, NULL) < 0)
+			return -1;
+		if (session->frame.type == FRAME_PERF_END)
+			return 0;
+		if (read_step(session->control, &session->frame,
+			      session->side.settings->slot, &size) < 0 ||
+		    serve_size(session, size) < 0)
+			return -1;
+	}
+}

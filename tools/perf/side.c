@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "environment.h"
+#include "remote/rails.h"
+#include "side.h"
+#include "units.h"
+
+static bool has_receives(const struct perf_settings *settings)
+{
+	return settings->opcode == PIER_OP_SEND || is_ping_pong(settings);
+}
+
+static uint32_t planned_lanes(const struct perf_settings *settings, uint32_t rails)
+{
+	return rails * settings->channels;
+}
+
+/* Of the most lanes: the number of rails is not known yet. */
+static uint64_t memory_size(const struct side *side)
+{
+	return 2 * side->stride * planned_lanes(side->settings, side->settings->rails);
+}
+
+/* The library zeroes the memory, so its pages exist before they are registered. */
+static int alloc_memory(struct side *side, const char *spec, struct failure *failure)
+{
+	void *memory;
+
+	snprintf(side->report.memory, sizeof(side->report.memory), "%s", spec);
+	if (pier_buffer_alloc(spec, memory_size(side), &side->buffer) < 0)
+		return fail_pier(failure, EXIT_DEVICE);
+	if (pier_buffer_map(side->buffer, &memory) == 0)
+		side->memory = memory;
+	side->report.mapped = side->memory && !side->settings->staged;
+	/* As perftest and UCX do with their memory, where the kernel has such pages. */
+	if (strcmp(pier_buffer_backend(side->buffer), "host") == 0)
+		madvise(memory, memory_size(side), MADV_HUGEPAGE);
+	return 0;
+}
+
+/* Page-locked memory of the GPU, whose copies are the fast ones; else plain memory. */
+static int alloc_staging(struct side *side, struct failure *failure)
+{
+	struct pier_buffer_info info;
+	char spec[PERF_NAME_MAX] = "host";
+
+	if (pier_buffer_query(side->buffer, &info) == 0 &&
+	    (strcmp(info.backend, "cuda") == 0 || strcmp(info.backend, "hip") == 0))
+		snprintf(spec, sizeof(spec), "%.16s:%.16s:host", info.backend, info.unit);
+	if (pier_buffer_alloc(spec, perf_lane_size(side->settings) * side->lane_count,
+			      &side->staging) < 0)
+		return fail_pier(failure, EXIT_DEVICE);
+	return 0;
+}
+
+static int open_device(struct side *side, struct perf_rail *rail, const char *name,
+		       struct failure *failure)
+{
+	struct pier_device_attr attr;
+
+	if (pier_open_device(name, &rail->device) < 0 ||
+	    pier_query_device(rail->device, &attr) < 0 ||
+	    pier_alloc_pd(rail->device, &rail->pd) < 0)
+		return fail_pier(failure, EXIT_DEVICE);
+	if (side->buffer)
+		return 0;
+	/* soft0 copies directly to and from another process's memfd. */
+	return alloc_memory(side, attr.memfd_as_dmabuf ? "memfd" : "host", failure);
+}
+
+static int memory_access(const struct perf_settings *settings)
+{
+	return is_atomic(settings->opcode)
+		       ? PIER_ACCESS_SHARED | PIER_ACCESS_REMOTE_ATOMIC
+		       : PIER_ACCESS_SHARED;
+}
+
+static int register_once(const struct side *side, struct perf_rail *rail)
+{
+	struct pier_buffer *buffer = side->staging ? side->staging : side->buffer;
+
+	/* Nothing here copies to and from a bounce buffer of the library. */
+	return pier_reg_buffer_mr(rail->pd, buffer, 0, pier_buffer_length(buffer),
+				  memory_access(side->settings), PIER_POLICY_ANY,
+				  &rail->mr);
+}
+
+/* The second registration is the one whose cost users pay again and again. */
+static int measure_registration(struct side *side, struct perf_rail *rail)
+{
+	struct perf_report *report = &side->report;
+	uint64_t start;
+	int error = register_once(side, rail);
+
+	start = now_ns();
+	if (!error)
+		error = pier_dereg_mr(rail->mr);
+	rail->mr = NULL;
+	report->deregister_ns = now_ns() - start;
+	start = now_ns();
+	if (!error)
+		error = register_once(side, rail);
+	report->register_ns = now_ns() - start;
+	return error;
+}
+
+static int register_memory(struct side *side, struct perf_rail *rail,
+			   struct failure *failure)
+{
+	struct perf_report *report = &side->report;
+	bool first = rail == &side->rails[0];
+	int error;
+
+	if (first && side->settings->staged && alloc_staging(side, failure) < 0)
+		return -1;
+	error = first ? measure_registration(side, rail) : register_once(side, rail);
+	if (error)
+		return fail(failure, EXIT_DEVICE, "%s%s", pier_error_message(),
+			    side->settings->staged ? ""
+						   : "; --path staged copies through "
+						     "host memory instead");
+	if (!first)
+		return 0;
+	report->registered = pier_mr_length(rail->mr);
+	snprintf(report->path, sizeof(report->path), "%s%s",
+		 side->settings->staged ? "staged, " : "",
+		 pier_path_name(pier_mr_path(rail->mr)));
+	if (pier_mr_mapping(rail->mr) != PIER_MAPPING_AUTO)
+		snprintf(report->mapping, sizeof(report->mapping), "%s",
+			 pier_mapping_name(pier_mr_mapping(rail->mr)));
+	snprintf(report->reason, sizeof(report->reason), "%s", pier_mr_reason(rail->mr));
+	return 0;
+}
+
+static int set_channel_attr(const struct side *side, uint32_t port,
+			    struct pier_channel_attr *ret_attr)
+{
+	const struct perf_settings *settings = side->settings;
+
+	pier_channel_attr_init(ret_attr);
+	ret_attr->port = port;
+	ret_attr->max_send_wr = settings->depth;
+	ret_attr->max_recv_wr = has_receives(settings) ? settings->rx_depth : 1;
+	ret_attr->max_send_sge = ret_attr->max_recv_sge = 1;
+	ret_attr->access = memory_access(settings);
+	ret_attr->timeout_ms = (int)settings->timeout_ms;
+	/* The CPU copies inline data, so it must be able to reach the memory. */
+	if (side->memory || settings->staged)
+		ret_attr->max_inline = settings->inline_size;
+	return pier_channel_attr_parse(ret_attr, settings->channel);
+}
+
+static int open_lane(struct side *side, uint32_t number,
+		     const struct pier_rail_pair *pair)
+{
+	const struct perf_settings *settings = side->settings;
+	const struct perf_rail *rail = &side->rails[number % side->rail_count];
+	struct lane *lane = &side->lanes[number];
+	struct pier_channel_attr attr;
+	int error = set_channel_attr(side, pair->port, &attr);
+
+	lane->side = side;
+	lane->mr = rail->mr;
+	lane->source = side->stride * number;
+	lane->destination = side->stride * (side->lane_count + number);
+	lane->staged_sends = perf_lane_size(side->settings) * number;
+	lane->staged_recvs = lane->staged_sends + settings->depth * side->stride;
+	lane->staged_counts = lane->staged_recvs + settings->rx_depth * side->stride;
+	lane->receives = calloc(settings->rx_depth, sizeof(lane->receives[0]));
+	if (!lane->receives)
+		return -ENOMEM;
+	if (!error)
+		error = pier_channel_create(rail->pd, &attr, &lane->channel);
+	if (error)
+		return error;
+	lane->depth = pier_channel_send_room(lane->channel);
+	return 0;
+}
+
+static int open_lanes(struct side *side, const struct pier_rail_pair *pairs,
+		      struct failure *failure)
+{
+	side->lanes = calloc(side->lane_count, sizeof(side->lanes[0]));
+	if (!side->lanes)
+		return fail(failure, EXIT_DEVICE, "out of memory");
+	for (uint32_t i = 0; i < side->lane_count; i++)
+		if (open_lane(side, i, &pairs[i % side->rail_count]) < 0)
+			return fail_pier(failure, EXIT_DEVICE);
+	return 0;
+}
+
+static int check_remote(const struct side *side, const struct pier_remote *remote,
+			struct control *control)
+{
+	if (remote->length < perf_lane_size(side->settings) * side->lane_count)
+		return fail(control->failure, EXIT_PEER, "%s offered too little memory",
+			    control_peer_name(control));
+	return 0;
+}
+
+/*
+ * The server's endpoint contains the address to connect to. The client does not report
+ * why connecting failed: a hostile server could scan the client's network.
+ */
+static int connect_lane(struct lane *lane, const struct lane_message *peer,
+			struct control *control)
+{
+	lane->peer = peer->remote;
+	if (pier_channel_connect(lane->channel, &peer->endpoint) == 0)
+		return 0;
+	control->reason_withheld = control->peer != NULL;
+	return fail(control->failure, EXIT_PEER, "connecting failed: %s",
+		    pier_error_message());
+}
+
+static int exchange_lane(struct side *side, struct lane *lane, struct control *control)
+{
+	struct lane_message mine, theirs;
+
+	if (pier_channel_endpoint(lane->channel, &mine.endpoint) < 0 ||
+	    pier_mr_remote(lane->mr, &mine.remote) < 0 ||
+	    (has_receives(side->settings) && post_lane_receives(lane) < 0))
+		return fail_pier(control->failure, EXIT_DEVICE);
+	if (send_lane(control, &mine) < 0 || receive_lane(control, &theirs) < 0 ||
+	    check_remote(side, &theirs.remote, control) < 0)
+		return -1;
+	return connect_lane(lane, &theirs, control);
+}
+
+static int connect_side(struct side *side, struct control *control)
+{
+	struct frame frame;
+
+	for (uint32_t i = 0; i < side->lane_count; i++)
+		if (exchange_lane(side, &side->lanes[i], control) < 0)
+			return -1;
+	read_environment(side);
+	if (send_perf_report(control, &side->report) < 0 ||
+	    receive_perf_report(control, &side->peer_report) < 0 ||
+	    control_send(control, FRAME_READY, NULL) < 0)
+		return -1;
+	return control_expect(control, FRAME_READY, &frame);
+}
+
+static int choose_rails(struct side *side, const struct perf_place *place, bool local,
+			struct pier_rail_pair *ret_pairs, struct control *control)
+{
+	int count = agree_on_rails(control, side->buffer, place->device, local, ret_pairs,
+				   side->settings->rails, &side->substitute);
+
+	if (count < 0)
+		return -1;
+	side->rail_count = (uint32_t)count;
+	side->lane_count = planned_lanes(side->settings, side->rail_count);
+	return 0;
+}
+
+int open_side(struct side *side, const struct perf_settings *settings,
+	      const struct perf_place *place, bool local, struct control *control)
+{
+	struct pier_rail_pair pairs[PERF_RAILS_MAX];
+
+	side->settings = settings;
+	side->stride = perf_stride(settings);
+	/* Memory that the user chose comes first: NICs near it are then preferred. */
+	if (place->memory[0] && alloc_memory(side, place->memory, control->failure) < 0)
+		return -1;
+	if (choose_rails(side, place, local, pairs, control) < 0)
+		return -1;
+	for (uint32_t i = 0; i < side->rail_count; i++)
+		if (open_device(side, &side->rails[i], pairs[i].device,
+				control->failure) < 0 ||
+		    register_memory(side, &side->rails[i], control->failure) < 0)
+			return -1;
+	if (open_lanes(side, pairs, control->failure) < 0)
+		return -1;
+	return connect_side(side, control);
+}
+
+void close_side(struct side *side)
+{
+	for (uint32_t i = 0; side->lanes && i < side->lane_count; i++) {
+		pier_channel_destroy(side->lanes[i].channel);
+		free(side->lanes[i].receives);
+	}
+	for (uint32_t i = 0; i < PERF_RAILS_MAX; i++)
+		pier_dereg_mr(side->rails[i].mr);
+	pier_buffer_free(side->staging);
+	pier_buffer_free(side->buffer);
+	for (uint32_t i = 0; i < PERF_RAILS_MAX; i++) {
+		pier_dealloc_pd(side->rails[i].pd);
+		pier_close_device(side->rails[i].device);
+	}
+	free(side->lanes);
+	memset(side, 0, sizeof(*side));
+}
