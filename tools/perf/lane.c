@@ -162,6 +162,17 @@ static int64_t find_room(struct lane *lane, uint32_t needed)
 	return error ? error : (int64_t)pier_channel_send_room(lane->channel);
 }
 
+/* The same for messages, each of which needs a credit if it is staged. */
+static int64_t find_messages(struct lane *lane, uint32_t needed)
+{
+	int64_t room = find_room(lane, needed);
+	/* Once: the other side changes the number at any time. */
+	uint32_t credits = lane->side->settings->staged ? staged_credits(lane)
+							: UINT32_MAX;
+
+	return room < credits ? room : credits;
+}
+
 /* The sample first: its result occupies a place in the queue. */
 int advance_lane(struct lane *lane, struct histogram *ret_times)
 {
@@ -176,11 +187,9 @@ int advance_lane(struct lane *lane, struct histogram *ret_times)
 		batch = lane->depth;
 	if (left < batch)
 		batch = (uint32_t)left;
-	room = find_room(lane, batch);
+	room = find_messages(lane, batch);
 	if (room < 0)
 		return (int)room;
-	if (lane->side->settings->staged && room > staged_credits(lane))
-		room = staged_credits(lane);
 	while (room >= batch && batch) {
 		int error = post_sampled(lane, batch);
 
