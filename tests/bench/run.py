@@ -11,6 +11,7 @@ status is 1 if one was missed. UCX (Debian's ucx-utils), perftest, rsync and
 valgrind must be installed, and what tests/vm/guest needs.
 """
 import argparse
+import json
 import os
 import pathlib
 import random
@@ -40,26 +41,40 @@ def output(command, env=None, deadline=DEADLINE):
     return done.stdout
 
 
-def perf(build, memory, *test, env=None):
-    path = os.path.join(build, "tests", "bench", "pier-perf")
-    return float(output([path, "soft0", memory, *map(str, test)], env))
+def perf(build, memory, test, size, count, *options, env=None):
+    """The result of `pier perf` between two processes of this host, as in its JSON."""
+    text = output([os.path.join(build, "tools", "pier"), "perf", "--json", "-d", "soft0",
+                   "--src-mem", memory, "--dst-mem", memory, "-s", str(size), "-n", str(count),
+                   *options, test], env)
+    return json.loads(text)["results"][0]
+
+
+def bandwidth(*arguments, **options):
+    """Bytes per second."""
+    return perf(*arguments, **options)["bytes_per_second"]
+
+
+def memcpy(build, size, count):
+    """Bytes per second."""
+    path = os.path.join(build, "tests", "bench", "pier-memcpy")
+    return float(output([path, str(size), str(count)]))
 
 
 UCX_TCP = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "lo"}
 UCX_SHARED = {"UCX_TLS": "posix,self"}
 
 
-def ucx(test, size, count, transport=None, arguments=()):
+def ucx(test, size, count, transport=None, arguments=(), before=()):
     """ucx_perftest's figures: (latency in s, bandwidth in bytes/s, median latency in s)."""
     merged = dict(os.environ, **(transport or UCX_TCP))
     arguments = [*arguments, "-t", test, "-s", str(size), "-n", str(count), "-f"]
     for port in range(20000 + os.getpid() % 20000, 60000, 7):
-        server = subprocess.Popen(["ucx_perftest", "-p", str(port), *arguments],
+        server = subprocess.Popen([*before, "ucx_perftest", "-p", str(port), *arguments],
                                   env=merged, stdout=subprocess.DEVNULL,
                                   stderr=subprocess.DEVNULL)
         try:
             for _ in range(100):
-                client = subprocess.run(["ucx_perftest", "127.0.0.1", "-p", str(port),
+                client = subprocess.run([*before, "ucx_perftest", "127.0.0.1", "-p", str(port),
                                          *arguments], env=merged, text=True,
                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                         timeout=DEADLINE)
@@ -129,13 +144,14 @@ def bench_soft(build, rounds):
     for _ in range(rounds):
         for size, (count, tcp_count) in SOFT_COUNTS.items():
             table = bandwidths[size]
-            table.add(SOFT, perf(build, "memfd", "write_bw_polled", size, count))
+            table.add(SOFT, bandwidth(build, "memfd", "write_bw", size, count))
             table.add(SHARED, ucx("ucp_put_bw", size, count, UCX_SHARED)[1])
             table.add(TCP, ucx("ucp_put_bw", size, tcp_count)[1])
-            table.add("soft0, host", perf(build, "host", "write_bw_polled", size, count // 4))
-            table.add("soft0, memfd, may sleep", perf(build, "memfd", "write_bw", size, count))
-            table.add("memcpy, one thread", perf(build, "-", "memcpy", size, count))
-        latency.add(SOFT, perf(build, "memfd", "write_lat", 8, 100000))
+            table.add("soft0, host", bandwidth(build, "host", "write_bw", size, count // 4))
+            table.add("soft0, memfd, sleeping",
+                      bandwidth(build, "memfd", "write_bw", size, count, "-e"))
+            table.add("memcpy, one thread", memcpy(build, size, count))
+        latency.add(SOFT, perf(build, "memfd", "write_lat", 8, 100000)["mean_us"] * 1e-6)
         latency.add(SHARED, ucx("ucp_put_lat", 8, 100000, UCX_SHARED)[0])
         latency.add(TCP, ucx("ucp_put_lat", 8, 20000)[0])
     for table in bandwidths.values():
@@ -179,16 +195,16 @@ def bench_cma(build, rounds):
     latency = Table("One-sided write of host memory, 4 KiB, one way, median", "us", 1e-6)
     for _ in range(rounds):
         for size, count in CMA_COUNTS.items():
-            for table, ours, theirs in ((writes[size], "write_bw_polled", "put_bw"),
+            for table, ours, theirs in ((writes[size], "write_bw", "put_bw"),
                                         (reads[size], "read_bw", "get")):
-                table.add(names[0], perf(build, "host", ours, size, count))
+                table.add(names[0], bandwidth(build, "host", ours, size, count))
                 table.add(CMA, ucx(theirs, size, count, {}, UCX_CMA)[1])
-                table.add(names[1], perf(build, "host", ours, size, count // 4,
-                                         env={"PIER_SOFT_CMA": "off"}))
-        latency.add(names[0], perf(build, "host", "write_lat_typical", 4096, 50000))
+                table.add(names[1], bandwidth(build, "host", ours, size, count // 4,
+                                              env={"PIER_SOFT_CMA": "off"}))
+        latency.add(names[0], perf(build, "host", "write_lat", 4096, 50000)["p50_us"] * 1e-6)
         latency.add(CMA, ucx("put_lat", 4096, 50000, {}, UCX_CMA)[2])
-        latency.add(names[1], perf(build, "host", "write_lat_typical", 4096, 50000,
-                                   env={"PIER_SOFT_CMA": "off"}))
+        latency.add(names[1], perf(build, "host", "write_lat", 4096, 50000,
+                                   env={"PIER_SOFT_CMA": "off"})["p50_us"] * 1e-6)
     goals = []
     for what, tables in ("write", writes), ("read", reads):
         for size, table in tables.items():
@@ -214,8 +230,8 @@ def bench_tcp(build, rounds):
     for size, count in (MIB, 400), (4 * MIB, 100):
         table = Table(f"One-sided write over TCP, {size_name(size)}, two processes", "GB/s", 1e9, 3)
         for _ in range(rounds):
-            table.add("soft0, encrypted", perf(build, "memfd", "write_bw_polled", size, count,
-                                               env=SOFT_TCP))
+            table.add("soft0, encrypted", bandwidth(build, "memfd", "write_bw", size, count,
+                                                    env=SOFT_TCP))
             table.add(TCP, ucx("ucp_put_bw", size, count // 2)[1])
             table.add("libsodium, one thread", float(output([seal, str(64 << 10), "8000"])))
         table.show(True)
@@ -574,10 +590,10 @@ def bench_guest(build, _):
 PERFTEST_PAIRS = 7
 PERFTEST_SIZES = [8, 4096, 65536, MIB]
 
-# One pair for each round and size: perftest between two processes, then pier-perf, or
+# One pair for each round and size: perftest between two processes, then pier perf, or
 # the other way round. $2: the test; $3: the program of perftest; sizes and counts follow.
 PERFTEST_SCRIPT = '''
-perf=$1/pier-perf test=$2 program=$3 pairs=$4
+pier=$1/../../tools/pier test=$2 program=$3 pairs=$4
 shift 4
 run_theirs() {
     "$program" -d rxe0 -s "$1" -n "$2" -F >/dev/null 2>&1 &
@@ -602,7 +618,8 @@ theirs() {
     echo "perftest	$1	$row"
 }
 ours() {
-    echo "pier	$1	$("$perf" rxe0 host "$test" "$1" "$2" 128)"
+    echo "pier	$1	$("$pier" perf -d rxe0 --src-mem host --dst-mem host --csv --warm-up 0 \\
+        -s "$1" -n "$2" "$test" | tail -n 1 | tr , " ")"
 }
 for round in $(seq $pairs); do
     for plan in "$@"; do
@@ -616,44 +633,74 @@ for round in $(seq $pairs); do
 done'''
 
 
-def perftest_pairs(build, test, program, plans, column, factor):
-    """{size: ratios of pier to perftest}; perftest's figure is in that column."""
+def perftest_pairs(build, test, program, plans, ours, theirs):
+    """{size: the figures of both}; (column, factor) of each."""
     found = {size: {"pier": [], "perftest": []} for size, _ in plans}
     lines = guest_lines(build, PERFTEST_SCRIPT, test, program, PERFTEST_PAIRS,
                         *(f"{size}:{count}" for size, count in plans), cpus=2, seconds=900)
     for who, size, row in lines:
-        fields = row.split()
-        value = float(fields[0]) if who == "pier" else float(fields[column]) * factor
-        found[int(size)][who].append(value)
+        column, factor = ours if who == "pier" else theirs
+        found[int(size)][who].append(float(row.split()[column]) * factor)
     for size, values in found.items():
         if len(values["pier"]) != PERFTEST_PAIRS or len(values["perftest"]) != PERFTEST_PAIRS:
             sys.exit(f"bench: {program} of {size} bytes: {values}")
     return found
 
 
-def bench_perftest(build, _):
-    """Beside perftest, on the same rxe device in the guest."""
-    goals = []
-    tests = [("write_bw", "ib_write_bw", 3, MIB, ">="), ("read_bw", "ib_read_bw", 3, MIB, ">="),
-             ("send_bw", "ib_send_bw", 3, MIB, ">="),
-             ("write_lat_typical", "ib_write_lat", 4, 1e-6, "<=")]
-    for test, program, column, factor, wanted in tests:
+# Columns of `pier perf --csv`, and factors.
+CSV_RATE, CSV_MEDIAN = (4, 1), (7, 1e-6)
+
+
+def beside_perftest(build):
+    """(test, size, name of the other, unit, [pier], [the other]) on rxe in the guest."""
+    tests = [("write_bw", "ib_write_bw", CSV_RATE, (3, MIB)),
+             ("read_bw", "ib_read_bw", CSV_RATE, (3, MIB)),
+             ("send_bw", "ib_send_bw", CSV_RATE, (3, MIB)),
+             ("write_lat", "ib_write_lat", CSV_MEDIAN, (4, 1e-6))]
+    for test, program, ours, theirs in tests:
         counts = {8: 2000, 4096: 1000, 65536: 150, MIB: 20}
-        if wanted == "<=":
-            counts = {8: 500, 4096: 500, 65536: 100, MIB: 10}
-        found = perftest_pairs(build, test, program, list(counts.items()), column, factor)
-        unit, scale = ("MiB/s", 1 / MIB) if wanted == ">=" else ("us", 1e6)
-        print(f"\n{program} and pier, rxe in the guest (medians of {PERFTEST_PAIRS} pairs)")
+        if test.endswith("lat"):
+            counts = {8: 1000, 4096: 1000, 65536: 200, MIB: 40}
+        found = perftest_pairs(build, test, program, list(counts.items()), ours, theirs)
         for size, values in found.items():
-            ratios = [pier / theirs for pier, theirs in zip(values["pier"], values["perftest"])]
-            ratio = statistics.median(ratios)
-            print(f"  {size:8} B {statistics.median(values['pier']) * scale:10.2f} {unit} "
-                  f"{statistics.median(values['perftest']) * scale:10.2f} {unit}   {ratio:.3f} "
-                  f"({min(ratios):.3f}..{max(ratios):.3f})")
-            # Latencies within noise: a quarter of the pairs is as fast.
-            reached = ratio >= 1.0 if wanted == ">=" else statistics.quantiles(ratios)[0] <= 1.0
-            goals.append((f"pier / {program}, {size} B", ratio, reached,
-                          "at least 1.0" if wanted == ">=" else "at most 1.0 within noise"))
+            yield test, size, program, values["pier"], values["perftest"]
+
+
+def ucx_on_soft0(build, test, size, count):
+    """UCX's figures on the same device, with its verbs transport."""
+    return ucx(test, size, count, {"UCX_TLS": "rc_v", "UCX_NET_DEVICES": "soft0:1"},
+               before=[os.path.join(build, "tools", "pier"), "run"])
+
+
+def beside_ucx(build):
+    """The same on soft0 with host memory, between two processes of this host."""
+    for size, count in {8: 100000, 4096: 50000, 65536: 10000, MIB: 1000}.items():
+        pairs = [(bandwidth(build, "host", "write_bw", size, count),
+                  ucx_on_soft0(build, "ucp_put_bw", size, count)[1])
+                 for _ in range(PERFTEST_PAIRS)]
+        yield "write_bw", size, "ucp_put_bw", *zip(*pairs)
+    for size, count in {8: 50000, 4096: 50000, 65536: 10000, MIB: 1000}.items():
+        pairs = [(perf(build, "host", "write_lat", size, count)["p50_us"] * 1e-6,
+                  ucx_on_soft0(build, "ucp_put_lat", size, count)[2])
+                 for _ in range(PERFTEST_PAIRS)]
+        yield "write_lat", size, "ucp_put_lat", *zip(*pairs)
+
+
+def bench_beside(build, _):
+    """pier perf beside perftest on rxe in the guest, and beside ucx_perftest on this host."""
+    goals = []
+    print(f"\npier perf beside others (medians of {PERFTEST_PAIRS} pairs, lowest..highest ratio)")
+    for test, size, other, ours, theirs in (*beside_perftest(build), *beside_ucx(build)):
+        ratios = [a / b for a, b in zip(ours, theirs)]
+        ratio, latency = statistics.median(ratios), test.endswith("lat")
+        scale, unit = (1e6, "us") if latency else (1e-6, "MB/s")
+        print(f"  {test:10} {size:8} B  pier {statistics.median(ours) * scale:11.2f} {unit:4}  "
+              f"{other:12} {statistics.median(theirs) * scale:11.2f} {unit:4}  {ratio:6.3f} "
+              f"({min(ratios):.3f}..{max(ratios):.3f})")
+        # Within noise: a quarter of the pairs is as fast.
+        reached = ratio <= 1.05 if latency else statistics.quantiles(ratios)[2] >= 1.0
+        goals.append((f"pier perf {test} / {other}, {size} B", ratio, reached,
+                      "at most 1.05" if latency else "at least 1.0 within noise"))
     return goals
 
 
@@ -697,7 +744,7 @@ BENCHES = {
     "cp": bench_cp,
     "cache": bench_cache,
     "guest": bench_guest,
-    "perftest": bench_perftest,
+    "beside": bench_beside,
 }
 
 

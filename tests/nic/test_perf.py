@@ -4,9 +4,10 @@
 
     test_perf.py [ROUNDS]
 
-PIER_PERF is tests/bench's pier-perf, PIER_GPU_NIC the NIC. Both have two processes on it.
+PIER is the program, PIER_GPU_NIC the NIC. Both have two processes on it.
 """
 
+import json
 import os
 import pathlib
 import re
@@ -25,18 +26,18 @@ TESTS = [("write_bw", "ib_write_bw"), ("read_bw", "ib_read_bw")]
 SIZES = [4096, 65536, 1 << 20]
 ROUNDS = int((sys.argv[1:] or ["3"])[0])
 SECONDS = 60
-DEPTH = 128  # perftest's
 MIB = 1 << 20
 
 
 def pier(test, size, count):
     """Bytes per second."""
-    done = subprocess.run([os.environ["PIER_PERF"], NIC, "host", test, str(size), str(count),
-                           str(DEPTH)], universal_newlines=True, timeout=SECONDS,
+    done = subprocess.run([os.environ["PIER"], "perf", "--json", "-d", NIC, "--src-mem", "host",
+                           "--dst-mem", "host", "-s", str(size), "-n", str(count), "--warm-up", "0",
+                           test], universal_newlines=True, timeout=SECONDS,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     if done.returncode:
-        raise RuntimeError("pier-perf: " + done.stderr.strip())
-    return float(done.stdout)
+        raise RuntimeError(done.stderr.strip())
+    return json.loads(done.stdout)["results"][0]["bytes_per_second"]
 
 
 def free_port():

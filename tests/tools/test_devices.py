@@ -206,6 +206,33 @@ class GpuMemory(Case):
             os.kill(pid, signal.SIGINT)
         self.failure_of(process, 130, "interrupted")
 
+    def perf(self, *arguments, env=None):
+        """A short measurement: the record of this side, of the other one, and the message."""
+        result = self.run_pier("perf", "--json", "-n", "40", "--warm-up", "0", *arguments, env=env)
+        self.assertEqual((result.status, result.stderr), (0, ""), result)
+        facts = json.loads(result.stdout)
+        self.assertEqual([row["messages"] for row in facts["results"]], [40])
+        return facts["here"], facts["there"]
+
+    def test_perf_measures_gpu_memory_directly(self):
+        for test in "write_bw", "read_bw", "send_bw", "atomic_bw", "write_lat", "send_lat":
+            for memories in ("cuda:0", "cuda:1"), ("hip:0", "memfd"), ("host", "cuda:0:vmm"):
+                with self.subTest((test, memories)):
+                    sides = self.perf("--src-mem", memories[0], "--dst-mem", memories[1], test)
+                    if test == "read_bw":
+                        sides = sides[::-1]
+                    self.assertEqual(tuple(side["memory"] for side in sides), memories)
+                    self.assertEqual([side["path"] for side in sides],
+                                     ["host" if m == "host" else "dma-buf" for m in memories])
+
+    def test_perf_stages_gpu_memory_that_has_no_direct_path(self):
+        env = {"FAKE_CUDA_DMABUF": "0"}
+        memories = "--src-mem", "cuda:0", "--dst-mem", "cuda:1"
+        self.refused(3, "CUDA.*--path staged", "perf", *memories, "write_bw", env=env)
+        for test in "write_bw", "send_bw", "write_lat":
+            for side in self.perf(*memories, "--path", "staged", "-s", "100K", test, env=env):
+                self.assertEqual(side["path"], "staged, host")
+
     def test_info_lists_gpu_memory_as_available(self):
         facts = json.loads(self.run_pier("info", "--json").stdout)
         available = {m["name"]: m["available"] for m in facts["memory"]}
