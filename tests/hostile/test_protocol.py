@@ -9,8 +9,11 @@ import sys
 
 from harness import Case, MIB, PATIENCE, PIER, end_process, main
 
-GREETING = b"\x89PIERCP\n" + struct.pack("<II", 4, 0)
-REQUEST, SOURCE, ERROR, IPC = 1, 2, 8, 10
+GREETING = b"\x89PIERCP\n" + struct.pack("<II", 5, 0)
+REQUEST, SOURCE, ERROR, IPC, WORDS, LIST = 1, 2, 8, 10, 11, 12
+VERIFY, TREE, DRY_RUN = 1, 16, 32  # flags of a request
+IN_TREE, CONTENTS = 2, 8  # flags of a source
+DIRECTORY, FILE, LINK = 1, 2, 3
 SENDER, RECEIVER = 1, 2
 GIB = 1 << 30
 DEPTH_MAX = 4096
@@ -45,6 +48,111 @@ def request(role, path, *, chunk=MIB, depth=8, device="", flags=1):
     payload = SETTINGS.pack(role, chunk, 0, depth, 1, 30000, flags) + bytes(32) \
         + string("") + string(path) + string("") + string(device)
     return struct.pack("<II", len(payload), REQUEST) + payload
+
+
+def frame(kind, payload=b""):
+    return struct.pack("<II", len(payload), kind) + payload
+
+
+def entry(path, kind=FILE, size=0, target="", mode=0o644, sparse=0, nanoseconds=0):
+    """A file in a list of a tree."""
+    top = b"" if "/" in str(path) else bytes(16)
+    return struct.pack("<IIIQQI", kind, sparse, mode, size, 1, nanoseconds) \
+        + string(path) + string(target) + top
+
+
+def tree(*entries, size=0, flags=IN_TREE, name="tree"):
+    """The description of a tree, and its list."""
+    source = struct.pack("<QIIQI", size, flags, 0, 1, 0) + string(name) + bytes(16)
+    return frame(SOURCE, source) + frame(LIST, b"".join(entries)) + frame(LIST)
+
+
+class HostileTree(Case):
+    """Lists of files that a receiver must refuse before it makes anything."""
+
+    BAD = (
+        [entry("..", DIRECTORY)], [entry(".", DIRECTORY)], [entry("", DIRECTORY)],
+        [entry("/etc", DIRECTORY)], [entry("a", DIRECTORY), entry("a/../../b")],
+        [entry("a", DIRECTORY), entry("a//b")], [entry("a/", DIRECTORY)],
+        [entry("a", DIRECTORY), entry("a/./b")], [entry("a/b")],
+        [entry("a", DIRECTORY), entry("a", DIRECTORY)], [entry("a"), entry("a")],
+        [entry("a"), entry("a/b")], [entry("a", LINK, target="/etc"), entry("a/passwd")],
+        [entry("a", LINK)], [entry("a", FILE, target="x")], [entry("a", DIRECTORY, target="x")],
+        [entry("a", 9)], [entry("a", 0)], [entry("a", DIRECTORY, size=1)],
+        [entry("a", LINK, target="x", size=1)], [entry("a", size=5)], [entry("a", mode=0o10000)],
+        [entry("a", sparse=2)], [entry("a", nanoseconds=10**9)], [entry("x" * 256)],
+        [entry("a", size=1 << 63)], [entry("a", size=(1 << 63) - 1), entry("b", size=1)],
+        [entry("a")[:-1]], [b"\0"], [entry("a\0b")],
+    )
+
+    def push(self, data, **options):
+        """What a server under a folder says to a client that sends this."""
+        place = self.folder / "place"
+        place.mkdir(exist_ok=True)
+        server = subprocess.Popen([PIER, "cp", "--server", "--local", "--under", str(place)],
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, env=self.environment())
+        self.addCleanup(end_process, server)
+        said = server.communicate(
+            GREETING + request(RECEIVER, "new", flags=VERIFY | TREE, **options) + data,
+            timeout=PATIENCE)[0]
+        self.assertEqual([str(p) for p in place.rglob("*")], [])
+        return said
+
+    def test_a_server_refuses_bad_lists(self):
+        for entries in self.BAD:
+            with self.subTest(entries):
+                self.assertIn(b"invalid", self.push(tree(*entries)))
+
+    def test_a_server_takes_a_good_list(self):
+        """So the case above cannot pass because of something else."""
+        good = [entry("a", DIRECTORY), entry("a/b", size=5), entry("a/c", LINK, target="/x")]
+        self.assertNotIn(b"invalid", self.push(tree(*good, size=5)))
+
+    def test_a_server_refuses_a_tree_that_was_not_announced(self):
+        said = self.push(b"")
+        self.assertNotIn(b"not requested", said)
+        place = self.folder / "place"
+        server = subprocess.run([PIER, "cp", "--server", "--local", "--under", str(place)],
+                                input=GREETING + request(RECEIVER, "new") +
+                                tree(entry("a", DIRECTORY)), capture_output=True, check=False,
+                                env=self.environment(), timeout=PATIENCE)
+        self.assertIn(b"not requested", server.stdout)
+
+    def test_a_server_refuses_bad_lists_of_sources(self):
+        for words in (frame(WORDS), frame(WORDS, b"\1"), frame(WORDS, struct.pack("<I", 3) +
+                                                               string("a")),
+                      frame(WORDS, struct.pack("<I", 1) + string("")),
+                      frame(WORDS, (struct.pack("<I", 1) + string("a")) * 1000) * 5):
+            with self.subTest(words[:30]):
+                server = subprocess.run(
+                    [PIER, "cp", "--server", "--local"], capture_output=True, check=False,
+                    input=GREETING + request(SENDER, "x", flags=VERIFY | TREE) + words,
+                    env=self.environment(), timeout=PATIENCE, cwd=self.folder)
+                self.assertIn(b"invalid list of sources", server.stdout)
+
+    def pull(self, data, status, pattern, *arguments):
+        """A client asks this server for a tree."""
+        program, said = self.folder / "server", self.folder / "said"
+        said.write_bytes(GREETING + data)
+        program.write_text("#!/bin/sh\ncat '%s'\nexec cat > /dev/null\n" % said)
+        program.chmod(0o755)
+        before = sorted(os.listdir(self.folder))
+        result = self.run_pier("cp", "-r", "--rsh", str(program), *arguments)
+        self.check_failure(result, status, pattern)
+        self.assertEqual(sorted(os.listdir(self.folder)), before)
+
+    def test_a_client_refuses_bad_lists(self):
+        for entries in self.BAD:
+            with self.subTest(entries):
+                self.pull(tree(*entries), 4, "invalid", "host:a", "target")
+
+    def test_a_client_refuses_names_that_it_did_not_ask_for(self):
+        for entries in ([entry("b", DIRECTORY)], [entry("a", DIRECTORY), entry("b", DIRECTORY)],
+                        [entry("a", DIRECTORY), entry(".ssh", DIRECTORY)]):
+            self.pull(tree(*entries), 4, "which was not requested", "host:dir/a", ".")
+        self.pull(tree(entry("x"), flags=IN_TREE | CONTENTS), 4, "a named one was requested",
+                  "host:dir/a", ".")
 
 
 class HostileClient(Case):

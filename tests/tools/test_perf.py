@@ -115,6 +115,13 @@ class Tests(Perf):
         self.assertEqual(found["settings"]["channel"],
                          "mtu=1024,tc=32,timeout=14,rd_atomic=4,retry=3")
 
+    def test_several_nics_share_the_channels(self):
+        for arguments in ((), ("-b",), ("--path", "staged")):
+            with self.subTest(arguments):
+                found = self.json(*BRIEF, "-d", "soft0,soft0", "--rails", "2", "-q", "2",
+                                  *arguments, "write_bw")
+                self.assertEqual(found["results"][0]["messages"], 50 * 4 * (1 + ("-b" in arguments)))
+
     def test_another_host(self):
         found = self.json(*BRIEF, "--remote-pier", PIER, "write_bw", "somewhere",
                           env={"PIER_RSH": STUB_RSH})

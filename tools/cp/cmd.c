@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include "cmd.h"
 #include "remote/network.h"
 #include "options.h"
+#include "path.h"
 #include "receive.h"
 #include "remote/start.h"
 #include "result.h"
@@ -78,14 +80,30 @@ static void plan_copy(struct copy *copy)
 		  destination_device);
 }
 
-/* Find out that the file is missing before ssh asks for a password. */
+static int try_operands(const struct words *operands, struct failure *failure)
+{
+	for (uint32_t i = 0; i < operands->count; i++) {
+		int found = open_path(AT_FDCWD, operands->all[i], O_PATH);
+
+		if (found < 0)
+			return fail(failure, EXIT_FILE, "cannot read %s: %s",
+				    operands->all[i], path_error(errno));
+		close(found);
+	}
+	return 0;
+}
+
+/* Find out that a file is missing before ssh asks for a password. */
 static int try_source(struct copy *copy)
 {
 	struct source source = { .fd = -1, .content = -1 };
-	int result = 0;
+	int result;
 
-	if (copy->role == CP_SENDER)
-		result = open_source(&source, AT_FDCWD, copy->side.path, &copy->failure);
+	if (copy->role != CP_SENDER)
+		return 0;
+	if (copy->request.settings.tree)
+		return try_operands(&copy->options->sources, &copy->failure);
+	result = open_source(&source, AT_FDCWD, copy->side.path, &copy->failure);
 	close_source(&source);
 	return result;
 }
@@ -117,7 +135,9 @@ static int run_copy(struct copy *copy)
 		return -1;
 	if (copy->host)
 		connect_only_to(&copy->peers);
-	if (send_request(control, &copy->request) < 0)
+	if (send_request(control, &copy->request) < 0 ||
+	    (copy->role == CP_RECEIVER && copy->request.settings.tree &&
+	     send_words(control, &copy->options->sources, &copy->options->patterns) < 0))
 		return -1;
 	return copy->role == CP_SENDER ? run_sender(&copy->transfer)
 				       : run_receiver(&copy->transfer);
@@ -144,6 +164,8 @@ static void report_copy(const struct copy *copy, double seconds)
 		.destination_report = sender ? copy->transfer.peer.report
 					     : copy->transfer.report,
 		.bytes = copy->transfer.size,
+		.files = copy->transfer.files,
+		.left_out = copy->transfer.left_out,
 		.seconds = seconds,
 		.verbose = options->verbose,
 	};
@@ -156,6 +178,8 @@ static void report_copy(const struct copy *copy, double seconds)
 			    copy->transfer.repairs);
 	if (copy->failure.status)
 		print_failure(&copy->failure);
+	if (options->settings.dry_run)
+		return;
 	if (options->json)
 		print_result_json(&result);
 	else if (!options->quiet && !copy->failure.status)
@@ -186,6 +210,9 @@ static int copy_file(const struct cp_options *options)
 					   .settings = &copy.request.settings,
 					   .side = &copy.side,
 					   .local = !copy.host,
+					   .client = true,
+					   .operands = &options->sources,
+					   .patterns = &options->patterns,
 					   .root = AT_FDCWD,
 					   .requested = copy.role == CP_RECEIVER
 								? copy.request.side.path
@@ -196,15 +223,32 @@ static int copy_file(const struct cp_options *options)
 	copy.progress.json = options->json;
 	copy.progress.shown = options->progress || (isatty(STDERR_FILENO) &&
 						    !options->quiet && !options->json);
+	open_notices(&copy.transfer.notices);
 	run_copy(&copy);
 	finish_copy(&copy);
+	close_notices(&copy.transfer.notices);
+	if (copy.transfer.left_out)
+		fail(&copy.failure, EXIT_FILE, "not copied: %u; the other files are",
+		     copy.transfer.left_out);
 	report_copy(&copy, (double)(now_ns() - start) / 1e9);
 	return copy.failure.status;
+}
+
+static int run_options(const struct cp_options *options)
+{
+	if (options->help) {
+		print_cp_help();
+		return EXIT_OK;
+	}
+	if (options->verbose && !secure_getenv("PIER_LOG"))
+		pier_log_set(PIER_LOG_INFO, print_log, NULL);
+	return copy_file(options);
 }
 
 int command_cp(int argc, char **argv)
 {
 	struct cp_options options;
+	int status = EXIT_USAGE;
 
 	if (sodium_init() < 0) {
 		print_error("pier: cannot initialise libsodium");
@@ -212,13 +256,8 @@ int command_cp(int argc, char **argv)
 	}
 	if (argc > 1 && strcmp(argv[1], "--server") == 0)
 		return serve_copy(argc, argv);
-	if (parse_cp_options(argc, argv, &options) < 0)
-		return EXIT_USAGE;
-	if (options.help) {
-		print_cp_help();
-		return EXIT_OK;
-	}
-	if (options.verbose && !secure_getenv("PIER_LOG"))
-		pier_log_set(PIER_LOG_INFO, print_log, NULL);
-	return copy_file(&options);
+	if (parse_cp_options(argc, argv, &options) == 0)
+		status = run_options(&options);
+	free_cp_options(&options);
+	return status;
 }

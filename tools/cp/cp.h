@@ -42,6 +42,8 @@ struct cp_settings {
 	bool verify;
 	bool direct;   /* PIER_POLICY_PEERMEM: zero copy */
 	bool preserve; /* mode and modification time */
+	bool tree;     /* directories, or several sources */
+	bool dry_run;  /* only list the files */
 	bool ipc; /* inside one host, and no NIC was asked for: without one, if possible
 		   */
 	char channel[CP_CHANNEL_MAX];	/* for pier_channel_attr_parse(); "": defaults */

@@ -19,7 +19,17 @@ enum {
 	FLAG_DIRECT = 2,
 	FLAG_PRESERVE = 4,
 	FLAG_IPC = 8,
-	FLAGS = 15,
+	FLAG_TREE = 16,
+	FLAG_DRY_RUN = 32,
+	FLAGS = 63,
+};
+
+enum {
+	SOURCE_SPARSE = 1,
+	SOURCE_TREE = 2,
+	SOURCE_SEVERAL = 4,
+	SOURCE_CONTENTS = 8,
+	SOURCE_FLAGS = 15,
 };
 
 static struct wire_reader reader_of(const struct frame *frame)
@@ -49,7 +59,9 @@ int send_request(struct control *control, const struct request *request)
 	put_u32(&writer, (settings->verify ? FLAG_VERIFY : 0) |
 				 (settings->direct ? FLAG_DIRECT : 0) |
 				 (settings->preserve ? FLAG_PRESERVE : 0) |
-				 (settings->ipc ? FLAG_IPC : 0));
+				 (settings->ipc ? FLAG_IPC : 0) |
+				 (settings->tree ? FLAG_TREE : 0) |
+				 (settings->dry_run ? FLAG_DRY_RUN : 0));
 	put_bytes(&writer, settings->secret, sizeof(settings->secret));
 	put_string(&writer, settings->channel);
 	put_string(&writer, request->side.path);
@@ -83,6 +95,8 @@ static void get_settings(struct wire_reader *reader, struct cp_settings *ret_set
 	ret_settings->direct = flags & FLAG_DIRECT;
 	ret_settings->preserve = flags & FLAG_PRESERVE;
 	ret_settings->ipc = flags & FLAG_IPC;
+	ret_settings->tree = flags & FLAG_TREE;
+	ret_settings->dry_run = flags & FLAG_DRY_RUN;
 	secret = get_bytes(reader, sizeof(ret_settings->secret));
 	if (secret)
 		memcpy(ret_settings->secret, secret, sizeof(ret_settings->secret));
@@ -116,13 +130,24 @@ int send_source(struct control *control, const struct source_message *source)
 	struct wire_writer writer = { .length = 0 };
 
 	put_u64(&writer, source->size);
-	put_u32(&writer, source->sparse);
+	put_u32(&writer, (source->sparse ? SOURCE_SPARSE : 0) |
+				 (source->tree ? SOURCE_TREE : 0) |
+				 (source->several ? SOURCE_SEVERAL : 0) |
+				 (source->contents ? SOURCE_CONTENTS : 0));
 	put_u32(&writer, source->mode);
 	put_u64(&writer, source->mtime_seconds);
 	put_u32(&writer, source->mtime_nanoseconds);
 	put_string(&writer, source->name);
 	put_bytes(&writer, source->identity, sizeof(source->identity));
 	return control_send(control, FRAME_SOURCE, &writer);
+}
+
+static bool source_flags_valid(uint32_t flags)
+{
+	uint32_t kinds = flags & (SOURCE_SEVERAL | SOURCE_CONTENTS);
+
+	return flags <= SOURCE_FLAGS && (!kinds || (flags & SOURCE_TREE)) &&
+	       kinds != (SOURCE_SEVERAL | SOURCE_CONTENTS);
 }
 
 /* The name is used as a component of a path. */
@@ -137,23 +162,26 @@ int receive_source(struct control *control, struct source_message *ret_source)
 	struct wire_reader reader;
 	const uint8_t *identity;
 	struct frame frame;
-	uint32_t sparse;
+	uint32_t flags;
 
 	if (control_expect(control, FRAME_SOURCE, &frame) < 0)
 		return -1;
 	reader = reader_of(&frame);
 	ret_source->size = get_u64(&reader);
-	sparse = get_u32(&reader);
+	flags = get_u32(&reader);
 	ret_source->mode = get_u32(&reader);
 	ret_source->mtime_seconds = get_u64(&reader);
 	ret_source->mtime_nanoseconds = get_u32(&reader);
 	get_string(&reader, ret_source->name, sizeof(ret_source->name));
 	identity = get_bytes(&reader, sizeof(ret_source->identity));
-	if (!wire_complete(&reader) || ret_source->size > INT64_MAX || sparse > 1 ||
-	    ret_source->mode > 0777 || ret_source->mtime_nanoseconds >= 1000000000 ||
-	    !name_valid(ret_source->name))
+	if (!wire_complete(&reader) || ret_source->size > INT64_MAX ||
+	    !source_flags_valid(flags) || ret_source->mode > 0777 ||
+	    ret_source->mtime_nanoseconds >= 1000000000 || !name_valid(ret_source->name))
 		return fail_invalid_message(control, "description of the file");
-	ret_source->sparse = sparse;
+	ret_source->sparse = flags & SOURCE_SPARSE;
+	ret_source->tree = flags & SOURCE_TREE;
+	ret_source->several = flags & SOURCE_SEVERAL;
+	ret_source->contents = flags & SOURCE_CONTENTS;
 	memcpy(ret_source->identity, identity, sizeof(ret_source->identity));
 	return 0;
 }

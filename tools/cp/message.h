@@ -11,7 +11,7 @@
 #include "identity.h"
 
 enum {
-	CP_PROTOCOL_VERSION = 4
+	CP_PROTOCOL_VERSION = 5
 };
 
 extern const struct control_protocol cp_protocol;
@@ -23,6 +23,10 @@ enum cp_frame {
 			      report */
 	FRAME_END = 5,	   /* sender: all is sent and the file did not change; digest */
 	FRAME_IPC = 10,	   /* receiver, then sender: whether without a NIC */
+	FRAME_WORDS =
+		11, /* client: the sources and patterns of a tree; the last is empty */
+	FRAME_LIST = 12, /* sender: the files of a tree; the last is empty */
+	FRAME_FILE = 13, /* both: a file that is left out, and why */
 };
 
 /* The contents of the frames. Receiving fails on any value out of its range. */
@@ -36,11 +40,21 @@ struct request {
 struct source_message {
 	uint64_t size;
 	bool sparse;   /* it has holes, which take no disk space */
+	bool tree;     /* it is the sequence of a list of files, which follows */
+	bool several;  /* of a tree: the user named several files */
+	bool contents; /* of a tree: its files have no directory in common */
 	uint32_t mode; /* permission bits */
 	uint64_t mtime_seconds;
 	uint32_t mtime_nanoseconds;
 	char name[NAME_MAX + 1];
-	uint8_t identity[CP_IDENTITY_SIZE];
+	uint8_t identity[CP_IDENTITY_SIZE]; /* of the file, or of the contents' directory
+					     */
+};
+
+/* The operands or the patterns of a command line. */
+struct words {
+	char **all; /* owned */
+	uint32_t count;
 };
 
 /* Of the receiver: a handle of its memory; of the sender: it opened that. */
@@ -61,6 +75,17 @@ struct setup_message {
 
 int send_request(struct control *control, const struct request *request);
 int receive_request(struct control *control, struct request *ret_request);
+int send_words(struct control *control, const struct words *operands,
+	       const struct words *patterns);
+int receive_words(struct control *control, struct words *ret_operands,
+		  struct words *ret_patterns);
+/* Returns 0, or -1 if there are `most` words already, or no memory. */
+int add_word(struct words *words, const char *word, uint32_t most);
+void free_words(struct words *words);
+/* A sentence about a file that is left out. */
+int send_file_notice(struct control *control, uint32_t number, const char *sentence);
+int read_file_notice(struct control *control, const struct frame *frame,
+		     uint32_t *ret_number, char *ret_sentence, size_t size);
 int send_source(struct control *control, const struct source_message *source);
 int receive_source(struct control *control, struct source_message *ret_source);
 int send_ipc(struct control *control, const struct ipc_message *ipc);

@@ -10,12 +10,17 @@
 #include "next_option.h"
 #include "options.h"
 #include "units.h"
+#include "walk.h"
 
 static const char cp_help[] =
-	"usage: pier cp [OPTION...] SRC DST\n"
+	"usage: pier cp [OPTION...] SRC... DST\n"
 	"\n"
-	"Copies a file over RDMA. Either SRC or DST may be HOST:PATH. DST appears\n"
-	"complete or not at all.\n"
+	"Copies files over RDMA. Either SRC or DST may be HOST:PATH. DST appears\n"
+	"complete or not at all. Several SRC must be on one host.\n"
+	"\n"
+	"  -r, --recursive      copy directories with everything in them\n"
+	"  --exclude PATTERN    leave out what matches, such as '*.tmp' or 'build/'\n"
+	"  -n, --dry-run        only list what would be copied\n"
 	"\n"
 	"  --src-mem SPEC       memory on the side of SRC, such as host, memfd, udmabuf\n"
 	"  --dst-mem SPEC       memory on the side of DST ('pier info' lists them)\n"
@@ -67,6 +72,7 @@ enum {
 	OPTION_REMOTE_PIER,
 	OPTION_PROGRESS,
 	OPTION_JSON,
+	OPTION_EXCLUDE,
 };
 
 static const struct option cp_option_names[] = {
@@ -77,6 +83,9 @@ static const struct option cp_option_names[] = {
 	{ "direct", no_argument, NULL, OPTION_DIRECT },
 	{ "no-verify", no_argument, NULL, OPTION_NO_VERIFY },
 	{ "preserve", no_argument, NULL, 'p' },
+	{ "recursive", no_argument, NULL, 'r' },
+	{ "exclude", required_argument, NULL, OPTION_EXCLUDE },
+	{ "dry-run", no_argument, NULL, 'n' },
 	{ "chunk", required_argument, NULL, OPTION_CHUNK },
 	{ "depth", required_argument, NULL, OPTION_DEPTH },
 	{ "threads", required_argument, NULL, OPTION_THREADS },
@@ -188,6 +197,16 @@ static int take_devices(const char *option, const char *value, const char **ret_
 	return 0;
 }
 
+static int take_pattern(const char *value, struct cp_options *options)
+{
+	if (!value[0] || strlen(value) >= PATH_MAX)
+		return refuse_value("--exclude", value, "a pattern of 1 to 4095 bytes");
+	if (add_word(&options->patterns, value, WALK_PATTERNS_MAX) == 0)
+		return 0;
+	print_error("pier cp: too many --exclude");
+	return -1;
+}
+
 static int take_switch(int option, struct cp_options *options)
 {
 	switch (option) {
@@ -199,6 +218,12 @@ static int take_switch(int option, struct cp_options *options)
 		return 0;
 	case 'p':
 		options->settings.preserve = true;
+		return 0;
+	case 'r':
+		options->recursive = true;
+		return 0;
+	case 'n':
+		options->settings.dry_run = true;
 		return 0;
 	case OPTION_PROGRESS:
 		options->progress = true;
@@ -252,33 +277,57 @@ static int take_option(int option, struct cp_options *options)
 	case OPTION_REMOTE_PIER:
 		options->remote_pier = optarg;
 		return 0;
+	case OPTION_EXCLUDE:
+		return take_pattern(optarg, options);
 	default:
 		return take_switch(option, options);
 	}
 }
 
+static int refuse_operands(const char *complaint)
+{
+	print_error("pier cp: %s", complaint);
+	return -1;
+}
+
+static int take_source(const char *text, struct cp_options *options,
+		       struct failure *failure)
+{
+	struct operand source;
+
+	if (parse_operand(text, &source, failure) < 0)
+		return -1;
+	if (options->sources.count == 0)
+		options->source = source;
+	if (strcmp(source.host, options->source.host) != 0)
+		return fail(failure, EXIT_USAGE,
+			    "'%s' is on another host than the sources before it", text);
+	return add_word(&options->sources, source.path, WALK_OPERANDS_MAX) < 0
+		       ? fail(failure, EXIT_USAGE, "too many sources")
+		       : 0;
+}
+
 static int take_operands(int argc, char **argv, struct cp_options *options)
 {
 	struct failure failure = { 0 };
+	int last = argc - 1;
 
-	if (argc - optind != 2) {
-		print_error("pier cp: %s; usage: pier cp [OPTION...] SRC DST",
-			    argc - optind < 2
-				    ? "SRC and DST are required"
-				    : "too many arguments: one SRC and one DST, no more");
-		return -1;
-	}
-	if (parse_operand(argv[optind], &options->source, &failure) < 0 ||
-	    parse_operand(argv[optind + 1], &options->destination, &failure) < 0) {
+	if (argc - optind < 2)
+		return refuse_operands("SRC and DST are required; usage: pier cp "
+				       "[OPTION...] SRC... DST");
+	for (int i = optind; i < last && !failure.status; i++)
+		take_source(argv[i], options, &failure);
+	if (failure.status ||
+	    parse_operand(argv[last], &options->destination, &failure)) {
 		print_failure(&failure);
 		return -1;
 	}
-	if (options->source.host[0] && options->destination.host[0]) {
-		print_error(
-			"pier cp: SRC and DST are both on other hosts: run pier cp on "
-			"one of them");
-		return -1;
-	}
+	if (options->source.host[0] && options->destination.host[0])
+		return refuse_operands("SRC and DST are both on other hosts: run pier cp "
+				       "on one of them");
+	if (options->patterns.count && !options->recursive)
+		return refuse_operands("--exclude is for -r");
+	options->settings.tree = options->recursive || options->sources.count > 1;
 	return 0;
 }
 
@@ -307,7 +356,10 @@ static void limit_depth(struct cp_settings *settings)
 int parse_cp_options(int argc, char **argv, struct cp_options *ret_options)
 {
 	const char *rsh = secure_getenv("PIER_RSH");
-	struct cp_options options = {
+	struct cp_options *options = ret_options;
+	int option;
+
+	*options = (struct cp_options){
 		.settings = { .chunk = 1 << 20,
 			      .depth = 8,
 			      .timeout_ms = 30000,
@@ -317,15 +369,18 @@ int parse_cp_options(int argc, char **argv, struct cp_options *ret_options)
 		.rsh = rsh && rsh[0] ? rsh : "ssh",
 		.remote_pier = "pier",
 	};
-	int option;
-
-	while ((option = next_option(argc, argv, ":e:hpqv", cp_option_names)) != -1)
-		if (option == '?' || take_option(option, &options) < 0)
+	while ((option = next_option(argc, argv, ":e:hnpqrv", cp_option_names)) != -1)
+		if (option == '?' || take_option(option, options) < 0)
 			return -1;
-	if (!options.help && take_operands(argc, argv, &options) < 0)
+	if (!options->help && take_operands(argc, argv, options) < 0)
 		return -1;
-	fit_chunk_to_rate(&options.settings);
-	limit_depth(&options.settings);
-	*ret_options = options;
+	fit_chunk_to_rate(&options->settings);
+	limit_depth(&options->settings);
 	return 0;
+}
+
+void free_cp_options(struct cp_options *options)
+{
+	free_words(&options->sources);
+	free_words(&options->patterns);
 }

@@ -3,21 +3,27 @@
 #define PIER_TOOLS_CP_OPTIONS_H
 
 #include "cp.h"
+#include "message.h"
 #include "operand.h"
 
 /* The command line of `pier cp`. */
 struct cp_options {
 	struct cp_settings settings;
-	struct operand source, destination;
+	struct operand source, destination;		/* the first source */
+	struct words sources, patterns;			/* all paths; of --exclude */
 	const char *source_memory, *destination_memory; /* "": choose */
 	const char *device, *remote_device;		/* "": choose; NULL: not given */
 	const char *rsh, *remote_pier;
-	bool progress, json, quiet, verbose;
+	bool recursive, progress, json, quiet, verbose;
 	bool help;
 };
 
-/* Returns 0, or -1 after printing an error. */
+/*
+ * Returns 0, or -1 after printing an error. In both cases free_cp_options() frees what
+ * the options have.
+ */
 int parse_cp_options(int argc, char **argv, struct cp_options *ret_options);
+void free_cp_options(struct cp_options *options);
 
 void print_cp_help(void);
 

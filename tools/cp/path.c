@@ -160,6 +160,11 @@ bool same_inode(const struct stat *a, const struct stat *b)
 	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
+bool has_no_name(const char *base)
+{
+	return !base[0] || strcmp(base, ".") == 0 || strcmp(base, "..") == 0;
+}
+
 void base_name(const char *path, char ret_name[NAME_MAX + 1])
 {
 	size_t end = strlen(path), start;

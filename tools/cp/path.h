@@ -49,6 +49,9 @@ const char *path_error(int error);
 /* Returns whether both describe the same inode. */
 bool same_inode(const struct stat *a, const struct stat *b);
 
+/* Whether a base name is "", "." or "..": it gives a copy no name. */
+bool has_no_name(const char *base);
+
 /* The last component, without trailing slashes, truncated to fit. */
 void base_name(const char *path, char ret_name[NAME_MAX + 1]);
 

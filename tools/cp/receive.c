@@ -6,14 +6,15 @@
 
 #include "chunk.h"
 #include "connect.h"
-#include "destination.h"
+#include "left_out.h"
 #include "port.h"
 #include "receive.h"
 #include "store.h"
+#include "target.h"
 
 struct receiver {
 	struct transfer *transfer;
-	struct destination destination;
+	struct target target;
 	struct slot *slots;
 	uint64_t announced;	  /* number of the next chunk */
 	uint64_t bytes_announced; /* of the file, holes included */
@@ -29,7 +30,7 @@ static void run_store(struct job *job, void *piece)
 	struct slot *slot = (struct slot *)job;
 	struct receiver *receiver = slot->owner;
 
-	store_chunk(receiver->transfer, slot, &receiver->destination, piece);
+	store_chunk(receiver->transfer, slot, &receiver->target.file, piece);
 }
 
 static void run_commit(struct job *job, void *scratch)
@@ -38,7 +39,7 @@ static void run_commit(struct job *job, void *scratch)
 		(struct receiver *)((char *)job - offsetof(struct receiver, commit));
 
 	(void)scratch;
-	commit_destination(&receiver->destination, &receiver->commit_failure);
+	commit_target(&receiver->target, &receiver->commit_failure);
 }
 
 /* Chunks come in file order, and only a sparse file has holes. */
@@ -48,7 +49,7 @@ static bool chunk_is_due(const struct receiver *receiver, const struct chunk *ch
 
 	return chunk->number == receiver->announced && chunk->length > 0 &&
 	       chunk->length <= transfer->size - receiver->bytes_announced &&
-	       (chunk->hole ? receiver->destination.source.sparse
+	       (chunk->hole ? receiver->target.sparse
 			    : chunk->length <= transfer->link.chunk);
 }
 
@@ -186,6 +187,8 @@ static int advance_receiver(struct receiver *receiver)
 	written = collect_written(receiver);
 	if (written < 0)
 		return -1;
+	if (pass_notices(transfer) < 0)
+		return -1;
 	if (transfer->peer_ended && receiver->bytes_written == transfer->size &&
 	    !receiver->committing && start_commit(receiver) < 0)
 		return -1;
@@ -315,7 +318,7 @@ static bool sender_has_memory(struct transfer *transfer)
 static int abandon_copy(struct receiver *receiver)
 {
 	struct transfer *transfer = receiver->transfer;
-	bool abandoned = abandon_destination(&receiver->destination), shared = false;
+	bool abandoned = abandon_target(&receiver->target), shared = false;
 
 	if (abandoned) {
 		/* Report the failure first: stop_workers() may wait for a slow disk. */
@@ -340,10 +343,10 @@ static int receive_file(struct receiver *receiver)
 	struct source_message source;
 
 	if (receive_source(transfer->control, &source) < 0 ||
-	    check_sent_name(transfer, source.name) < 0 ||
-	    open_destination(&receiver->destination, transfer->root, transfer->side->path,
-			     &source, transfer->settings, transfer->failure) < 0)
+	    open_target(&receiver->target, transfer, &source) < 0)
 		return -1;
+	if (transfer->settings->dry_run)
+		return 0;
 	begin_progress(transfer->progress, source.size);
 	if (prepare_transfer(transfer, source.size) < 0)
 		return -1;
@@ -358,7 +361,8 @@ int run_receiver(struct transfer *transfer)
 {
 	struct receiver receiver = {
 		.transfer = transfer,
-		.destination = { .fd = -1, .directory = -1 },
+		.target = { .file = { .fd = -1, .directory = -1 },
+			    .tree = { .base = -1, .stage = -1 } },
 		.commit.run = run_commit,
 	};
 	int result = receive_file(&receiver);
@@ -369,10 +373,12 @@ int run_receiver(struct transfer *transfer)
 		result = abandon_copy(&receiver);
 	}
 	if (result == 0)
+		result = pass_notices(transfer);
+	if (result == 0)
 		send_done(transfer->control);
 	stop_workers(transfer->workers);
 	transfer->workers = NULL;
 	free(receiver.slots);
-	close_destination(&receiver.destination);
+	close_target(&receiver.target);
 	return result;
 }

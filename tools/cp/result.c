@@ -37,6 +37,8 @@ void print_result(const struct cp_result *result)
 	char rate[32];
 
 	format_rate(bytes_per_second(result), rate, sizeof(rate));
+	if (result->settings->tree)
+		printf("%" PRIu32 " files, ", result->files);
 	printf("%" PRIu64 " bytes in %.2f s, %s, %s: ", result->bytes, result->seconds,
 	       rate, result->settings->verify ? "verified" : "not verified");
 	print_side_summary(&result->source_report);
@@ -76,6 +78,8 @@ void print_result_json(const struct cp_result *result)
 	print_side_json(&json, "source", result->source, &result->source_report);
 	print_side_json(&json, "destination", result->destination,
 			&result->destination_report);
+	json_uint(&json, "files", result->files);
+	json_uint(&json, "left_out", result->left_out);
 	json_uint(&json, "chunk", settings->chunk);
 	json_uint(&json, "depth", settings->depth);
 	if (!failed) {

@@ -5,13 +5,14 @@
 #include "chunk.h"
 #include "connect.h"
 #include "port.h"
+#include "left_out.h"
 #include "send.h"
-#include "spool.h"
+#include "sources.h"
 #include "units.h"
 
 struct sender {
 	struct transfer *transfer;
-	struct source source;
+	struct sources sources;
 	struct slot *slots;
 	/* The number of the next chunk at each step. */
 	uint64_t read, posted, sent;
@@ -43,8 +44,8 @@ static void read_chunk(struct job *job, void *piece)
 		uint8_t *bytes = memory ? memory + done : piece;
 
 		length = piece_length(slot, done);
-		if (read_source(&sender->source, chunk->offset + done, bytes, length,
-				&slot->failure) < 0 ||
+		if (read_sources(&sender->sources, chunk->offset + done, bytes, length,
+				 &slot->failure) < 0 ||
 		    (!memory && put_piece(&transfer->link, slot, done, piece) < 0))
 			return;
 		if (transfer->settings->verify)
@@ -66,7 +67,7 @@ static void start_reading(struct sender *sender)
 			return;
 		slot->chunk.number = sender->read++;
 		slot->chunk.offset = sender->bytes_read;
-		find_chunk(&sender->source, transfer->link.chunk, &slot->chunk);
+		find_sources_chunk(&sender->sources, transfer->link.chunk, &slot->chunk);
 		sender->bytes_read += slot->chunk.length;
 		slot->state = SLOT_WORKING;
 		slot->sent = slot->credited = false;
@@ -255,6 +256,8 @@ static int advance_sender(struct sender *sender)
 	posted = read < 0 ? -1 : post_ready(sender);
 	sent = posted < 0 ? -1 : collect_sent(sender);
 	credited = sent < 0 ? -1 : collect_credits(sender);
+	if (credited >= 0 && pass_notices(sender->transfer) < 0)
+		return -1;
 	return credited < 0 ? -1 : read + posted + sent + credited > 0;
 }
 
@@ -370,8 +373,8 @@ static int finish_sending(struct sender *sender)
 
 	if (link_close_peer(&transfer->link) < 0)
 		return fail_pier(transfer->failure, EXIT_DEVICE);
-	if (check_source(&sender->source, transfer->failure) < 0 ||
-	    send_end(transfer) < 0)
+	if (check_sources(&sender->sources, transfer->failure) < 0 ||
+	    pass_notices(transfer) < 0 || send_end(transfer) < 0)
 		return -1;
 	restart_timeout(transfer);
 	transfer->channel_idle = true;
@@ -384,16 +387,15 @@ static int finish_sending(struct sender *sender)
 static int send_file(struct sender *sender)
 {
 	struct transfer *transfer = sender->transfer;
-	struct source_message message;
+	struct source_message message = { .size = 0 };
 
-	if (open_source(&sender->source, transfer->root, transfer->side->path,
-			transfer->failure) < 0 ||
-	    spool_source(&sender->source, transfer->failure) < 0)
+	if (open_sources(&sender->sources, transfer, &message) < 0 ||
+	    send_sources(&sender->sources, &message) < 0)
 		return -1;
-	describe_source(&sender->source, transfer->settings->secret, &message);
+	if (transfer->settings->dry_run)
+		return end_dry_run(&sender->sources, &message);
 	begin_progress(transfer->progress, message.size);
-	if (send_source(transfer->control, &message) < 0 ||
-	    prepare_transfer(transfer, message.size) < 0)
+	if (prepare_transfer(transfer, message.size) < 0)
 		return -1;
 	sender->slots = open_slots(&transfer->link, sender, read_chunk,
 				   transfer->failure);
@@ -405,7 +407,7 @@ static int send_file(struct sender *sender)
 int run_sender(struct transfer *transfer)
 {
 	struct sender sender = { .transfer = transfer,
-				 .source = { .fd = -1, .content = -1 } };
+				 .sources.file = { .fd = -1, .content = -1 } };
 	int result = send_file(&sender);
 
 	if (result < 0)
@@ -416,6 +418,6 @@ int run_sender(struct transfer *transfer)
 	/* Before the receiver learns of a failure. */
 	link_close_peer(&transfer->link);
 	free(sender.slots);
-	close_source(&sender.source);
+	close_sources(&sender.sources);
 	return result;
 }

@@ -124,9 +124,19 @@ static int check_request(const struct server_options *options,
 	return 0;
 }
 
+/* The sources of a tree follow the request. */
+static int take_words(const struct request *request, struct words *operands,
+		      struct words *patterns, struct control *control)
+{
+	if (request->role != CP_SENDER || !request->settings.tree)
+		return 0;
+	return receive_words(control, operands, patterns);
+}
+
 static void serve_request(const struct server_options *options, int root,
 			  struct control *control)
 {
+	struct words operands = { .count = 0 }, patterns = { .count = 0 };
 	struct progress none = { .shown = false };
 	struct request request;
 	struct transfer transfer = {
@@ -134,13 +144,17 @@ static void serve_request(const struct server_options *options, int root,
 		.side = &request.side,
 		.local = options->local,
 		.root = root,
+		.operands = &operands,
+		.patterns = &patterns,
 		.control = control,
 		.failure = control->failure,
 		.progress = &none,
 	};
 
+	open_notices(&transfer.notices);
 	if (take_request(control, &request) == 0 &&
-	    check_request(options, &request, control->failure) == 0) {
+	    check_request(options, &request, control->failure) == 0 &&
+	    take_words(&request, &operands, &patterns, control) == 0) {
 		transfer.role = request.role;
 		if (transfer.role == CP_SENDER)
 			run_sender(&transfer);
@@ -149,6 +163,9 @@ static void serve_request(const struct server_options *options, int root,
 	}
 	control_send_failure(control);
 	close_transfer(&transfer);
+	close_notices(&transfer.notices);
+	free_words(&operands);
+	free_words(&patterns);
 }
 
 static int run_server(const struct server_options *options, int root)

@@ -22,8 +22,7 @@ static int open_regular(struct source *source, int found, struct failure *failur
 	if (fstat(found, &source->stat) < 0)
 		return fail_source(source, failure);
 	if (S_ISDIR(source->stat.st_mode))
-		return fail(failure, EXIT_FILE,
-			    "%s is a directory: pier cp copies a single file", path);
+		return fail(failure, EXIT_FILE, "%s is a directory: -r copies it", path);
 	if (!S_ISREG(source->stat.st_mode))
 		return fail(failure, EXIT_FILE, "%s is not a regular file", path);
 	source->fd = reopen_file(found, O_RDONLY | O_NONBLOCK);

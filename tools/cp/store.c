@@ -65,6 +65,9 @@ static int store_buffered(struct store *store, uint64_t done, void *piece, size_
 
 	if (copy_out(store, done, piece, length) < 0)
 		return -1;
+	if (store->transfer->tree)
+		return write_tree(store->transfer->tree, slot->chunk.offset + done, piece,
+				  length, &slot->failure);
 	return write_destination(store->destination, slot->chunk.offset + done, piece,
 				 length, &slot->failure);
 }
@@ -103,6 +106,10 @@ void store_chunk(struct transfer *transfer, struct slot *slot,
 	begin_tag(&store.tag, transfer->settings->secret, slot->chunk.number);
 	if (!slot->chunk.hole &&
 	    (sync_before_get(&transfer->link, slot) < 0 || store_data(&store, piece) < 0))
+		return;
+	if (slot->chunk.hole && transfer->tree &&
+	    skip_tree(transfer->tree, slot->chunk.offset, slot->chunk.length,
+		      &slot->failure) < 0)
 		return;
 	if (transfer->settings->verify)
 		check_tag(&store);

@@ -10,6 +10,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "below.h"
 #include "path.h"
 #include "temporary.h"
 
@@ -40,7 +41,7 @@ static size_t write_prefix(const char *name, char ret_prefix[TEMPORARY_MAX])
 				(int)cut_name(name), name);
 }
 
-static int choose_name(const char *name, char ret_temporary[TEMPORARY_MAX])
+int choose_temporary(const char *name, char ret_temporary[TEMPORARY_MAX])
 {
 	size_t length = write_prefix(name, ret_temporary);
 	uint64_t random;
@@ -89,7 +90,7 @@ int create_temporary(int directory, const char *name, char ret_temporary[TEMPORA
 	int attempt, fd;
 
 	for (attempt = 0; attempt < NAME_ATTEMPTS; attempt++) {
-		if (choose_name(name, ret_temporary) < 0)
+		if (choose_temporary(name, ret_temporary) < 0)
 			break;
 		fd = create_once(directory, ret_temporary);
 		if (fd >= 0)
@@ -118,7 +119,7 @@ int link_temporary(int fd, int directory, const char *name,
 	/* No other process can open the file yet, so the lock is free. */
 	lock_temporary(fd);
 	for (attempt = 0; attempt < NAME_ATTEMPTS; attempt++) {
-		if (choose_name(name, ret_temporary) < 0)
+		if (choose_temporary(name, ret_temporary) < 0)
 			break;
 		if (link_file(fd, directory, ret_temporary) == 0)
 			return 0;
@@ -154,14 +155,36 @@ static int open_leftover(int directory, const char *entry, uid_t owner)
 	return fd;
 }
 
+/* A directory is the stage of a tree: stage.h. */
+static int open_left_stage(int directory, const char *entry, uid_t owner)
+{
+	int fd = openat(directory, entry,
+			O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	struct stat stat;
+
+	if (fd >= 0 && (fstat(fd, &stat) < 0 || stat.st_uid != owner ||
+			(stat.st_mode & 07777) != STAGE_MODE)) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
 static void remove_leftover(int directory, const char *entry, uid_t owner)
 {
-	int fd = open_leftover(directory, entry, owner);
+	int fd = open_left_stage(directory, entry, owner);
+	bool stage = fd >= 0;
 
+	if (!stage)
+		fd = open_leftover(directory, entry, owner);
 	if (fd < 0)
 		return;
-	if (flock(fd, LOCK_EX | LOCK_NB) == 0 && is_named(directory, entry, fd))
-		unlinkat(directory, entry, 0);
+	if (flock(fd, LOCK_EX | LOCK_NB) == 0 && is_named(directory, entry, fd)) {
+		if (stage)
+			remove_tree(directory, entry);
+		else
+			unlinkat(directory, entry, 0);
+	}
 	close(fd);
 }
 

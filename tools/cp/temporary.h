@@ -11,8 +11,12 @@
  */
 
 enum {
-	TEMPORARY_MAX = 80
+	TEMPORARY_MAX = 80,
+	STAGE_MODE = 0700, /* of the directory of an incomplete tree */
 };
+
+/* Choose a temporary name. Returns 0, or -1 with errno. */
+int choose_temporary(const char *name, char ret_temporary[TEMPORARY_MAX]);
 
 /* Create the file and lock it. Returns its descriptor, or -1 with errno. */
 int create_temporary(int directory, const char *name, char ret_temporary[TEMPORARY_MAX]);
@@ -25,8 +29,9 @@ int link_temporary(int fd, int directory, const char *name,
 int link_file(int fd, int directory, const char *name);
 
 /*
- * Remove the temporary files that killed copies to this name left behind. fd is this
- * copy's new file in the directory; files of other owners are not touched.
+ * Remove the temporary files, and directories of trees, that killed copies to this name
+ * left behind. fd is this copy's new file or directory there; what belongs to others is
+ * not touched.
  */
 void remove_leftovers(int directory, const char *name, int fd);
 

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "chunk.h"
-#include "path.h"
+#include "left_out.h"
 #include "port.h"
 #include "transfer.h"
 #include "units.h"
@@ -103,6 +103,8 @@ int take_frame(struct transfer *transfer, const struct frame *frame)
 		transfer->peer_ended = true;
 		return 0;
 	}
+	if (frame->type == FRAME_FILE && !transfer->peer_ended)
+		return take_file_notice(transfer, frame);
 	if (frame->type == FRAME_DONE && transfer->role == CP_SENDER) {
 		transfer->peer_done = true;
 		return 0;
@@ -336,19 +338,4 @@ int check_digest(struct transfer *transfer)
 	return fail(transfer->failure, EXIT_VERIFY,
 		    "verification failed: the chunks that arrived are not those the "
 		    "sender sent");
-}
-
-/* Without this check a server could choose which file in a directory is written. */
-int check_sent_name(const struct transfer *transfer, const char *sent)
-{
-	char requested[NAME_MAX + 1];
-
-	if (!transfer->requested)
-		return 0;
-	base_name(transfer->requested, requested);
-	if (strcmp(requested, sent) == 0)
-		return 0;
-	return fail(transfer->failure, EXIT_PEER,
-		    "%s sent the file '%s', but '%s' was requested",
-		    transfer->control->peer, sent, requested);
 }

@@ -5,6 +5,8 @@
 #include "remote/control.h"
 #include "digest.h"
 #include "link.h"
+#include "notices.h"
+#include "tree.h"
 #include "workers.h"
 #include "progress.h"
 
@@ -20,6 +22,11 @@ struct transfer {
 	bool local;	       /* both sides are on this host */
 	int root;	       /* as in path.h */
 	const char *requested; /* the path requested from a server, or NULL */
+	bool client;
+	const struct words *operands, *patterns; /* of a tree; borrowed */
+	struct tree *tree;	  /* that a receiver writes; NULL: a file */
+	struct notices notices;	  /* of files that are left out */
+	uint32_t files, left_out; /* of a tree, at the client */
 	struct control *control;
 	struct failure *failure; /* the same as control->failure */
 	struct progress *progress;
@@ -99,7 +106,4 @@ int poll_request(struct transfer *transfer, uint64_t number, struct pier_work wo
 
 /* Of a receiver: compare the digest of the chunks with that of the sender. */
 int check_digest(struct transfer *transfer);
-/* Of a receiving client: compare the name that the server sent with the requested one. */
-int check_sent_name(const struct transfer *transfer, const char *sent);
-
 #endif

@@ -1,0 +1,395 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""pier cp -r, several sources, --exclude and --dry-run."""
+
+import os
+import pwd
+import shutil
+import signal
+import stat
+import subprocess
+import time
+
+from harness import Case, MIB, PIER, STUB_RSH, json, main
+
+FAULTY = os.path.dirname(os.environ["FAULTY_BACKEND"])
+
+
+def listing(top):
+    """{path: what it is}, without following links."""
+    found = {}
+    for folder, folders, files in os.walk(top):
+        for name in folders + files:
+            path = os.path.join(folder, name)
+            key = os.path.relpath(path, top)
+            if os.path.islink(path):
+                found[key] = ("link", os.readlink(path))
+            elif os.path.isdir(path):
+                found[key] = ("directory",)
+            else:
+                with open(path, "rb") as file:
+                    found[key] = ("file", file.read())
+    return found
+
+
+class Tree(Case):
+    def plant(self, name="tree"):
+        """A tree with all kinds of files."""
+        top = self.folder / name
+        (top / "b/c").mkdir(parents=True)
+        (top / "empty").mkdir()
+        (top / "x").write_bytes(b"hi")
+        (top / "b/zero").write_bytes(b"")
+        (top / "b/big").write_bytes(self.bytes(3 * MIB + 5))
+        for i in range(300):
+            (top / "b/c" / ("small %d" % i)).write_bytes(self.bytes(i * 40))
+        (top / "b/link").symlink_to("../x")
+        (top / "dangling").symlink_to("/nowhere")
+        (top / "b/to directory").symlink_to("c")
+        with open(top / "b/sparse", "wb") as file:
+            file.truncate(5 * MIB)
+            for offset in 0, 2 * MIB, 3 * MIB - 3:
+                os.pwrite(file.fileno(), b"data" * 300, offset)
+        (top / "a\nb").write_bytes(b"newline")
+        (top / "\udcff").write_bytes(b"no UTF-8")
+        return top
+
+    def same(self, source, target):
+        self.assertEqual(listing(source), listing(target))
+
+    def left_out(self, count, pattern, *arguments, **options):
+        """The copy succeeds but for some files."""
+        result = self.run_pier("cp", *arguments, **options)
+        self.assertEqual(result.status, 1, str(result))
+        lines = result.stderr.splitlines()
+        self.assertEqual(lines[-1], "pier: not copied: %d; the other files are" % count, lines)
+        self.assertEqual(len(lines), count + 1, lines)
+        for line in lines[:-1]:
+            self.assertRegex(line, pattern)
+        return result
+
+
+class Copies(Tree):
+    def test_a_tree_arrives_with_everything_in_it(self):
+        tree = self.plant()
+        for options in ([], ["--chunk", "4K"], ["--chunk", "64K", "--depth", "3", "--threads", "4"],
+                        ["--no-verify"], ["--src-mem", "host", "--dst-mem", "host"]):
+            with self.subTest(options):
+                self.copy("-r", *options, tree, "copy")
+                self.same(tree, self.folder / "copy")
+                shutil.rmtree(self.folder / "copy")
+
+    def test_holes_stay_holes(self):
+        tree = self.plant()
+        self.copy("-r", tree, "copy")
+        self.assertEqual(os.stat(self.folder / "copy/b/sparse").st_blocks,
+                         os.stat(tree / "b/sparse").st_blocks)
+
+    def test_the_name_follows_the_rules_of_cp(self):
+        tree = self.plant()
+        (self.folder / "there").mkdir()
+        for source, target, result in (
+                (tree, "there", "there/tree"), (str(tree) + "/", "there/", "there/tree"),
+                (tree, "new", "new"), (tree, "new2/", "new2"), (str(tree) + "/.", "new3", "new3"),
+                (str(tree) + "/.", "there", "there")):
+            with self.subTest((source, target)):
+                self.copy("-r", source, target)
+                if result == "there":
+                    shutil.rmtree(self.folder / "there/tree", ignore_errors=True)
+                self.same(tree, self.folder / result)
+        self.copy("-r", ".", "../new4", cwd=tree)
+        self.same(tree, self.folder / "new4")
+
+    def test_a_file_with_r_is_a_file(self):
+        source = self.file("source", 100)
+        self.copy("-r", source, "target")
+        self.check_same(source, self.folder / "target")
+        self.copy("-r", source, "target")
+
+    def test_several_sources_go_into_a_directory(self):
+        one, two = self.file("one", 100), self.file("two", 2 * MIB)
+        tree = self.plant()
+        (self.folder / "there").mkdir()
+        (self.folder / "link").symlink_to("one")
+        self.copy(one, two, "link", "there")
+        self.check_same(two, self.folder / "there/two")
+        self.check_same(one, self.folder / "there/link")
+        self.copy("-r", one, tree, "there")
+        self.same(tree, self.folder / "there/tree")
+
+    def test_a_tree_is_merged_into_one_that_exists(self):
+        tree = self.plant()
+        self.copy("-r", tree, "copy")
+        (tree / "b/new/deep").mkdir(parents=True)
+        (tree / "b/new/deep/file").write_bytes(b"new")
+        (tree / "x").write_bytes(b"changed")
+        there = self.folder / "there"
+        there.mkdir()
+        (self.folder / "copy").rename(there / "tree")
+        (there / "tree/b/other").write_bytes(b"stays")
+        os.chmod(there / "tree/x", 0o640)
+        os.chmod(there / "tree/b", 0o750)
+        self.copy("-r", tree, there)
+        expected = listing(tree)
+        expected["b/other"] = ("file", b"stays")
+        self.assertEqual(listing(there / "tree"), expected)
+        self.assertEqual(stat.S_IMODE(os.stat(there / "tree/x").st_mode), 0o640)
+        self.assertEqual(stat.S_IMODE(os.stat(there / "tree/b").st_mode), 0o750)
+
+    def test_p_preserves_modes_and_times(self):
+        tree = self.plant()
+        os.chmod(tree / "x", 0o604)
+        os.chmod(tree / "b/c", 0o555)
+        self.addCleanup(os.chmod, tree / "b/c", 0o755)
+        for name in ("x", "b/zero", "b/c", "empty", "b/sparse", "b/link"):
+            os.utime(tree / name, ns=(10**18, 10**18 + 7), follow_symlinks=False)
+        os.utime(tree, ns=(10**18, 10**18 + 9))
+        self.copy("-rp", tree, "copy")
+        self.addCleanup(os.chmod, self.folder / "copy/b/c", 0o755)
+        for name in (".", "x", "b/zero", "b/c", "empty", "b/sparse", "b/link"):
+            ours, theirs = os.lstat(tree / name), os.lstat(self.folder / "copy" / name)
+            self.assertEqual((ours.st_mode, ours.st_mtime_ns), (theirs.st_mode, theirs.st_mtime_ns),
+                             name)
+
+    def test_between_hosts(self):
+        tree = self.plant()
+        home = self.folder / "home"
+        home.mkdir()
+        env = {"PIER_RSH": STUB_RSH, "STUB_HOME": str(home)}
+        self.copy("-r", "--remote-pier", PIER, tree, "somewhere:", env=env)
+        self.same(tree, home / "tree")
+        self.copy("-r", "--remote-pier", PIER, "somewhere:tree", "back", env=env)
+        self.same(tree, self.folder / "back")
+        (self.folder / "there").mkdir()
+        self.copy("-r", "--remote-pier", PIER, "somewhere:tree/b/big", "somewhere:tree/b/c",
+                  "there", env=env)
+        self.same(tree / "b/c", self.folder / "there/c")
+
+    def test_a_tree_of_nothing(self):
+        (self.folder / "nothing").mkdir()
+        self.copy("-r", "nothing", "copy")
+        self.assertEqual(listing(self.folder / "copy"), {})
+
+    def test_few_descriptors_are_enough(self):
+        tree = self.plant()
+        deep = tree
+        for _ in range(100):
+            deep = deep / "d"
+            deep.mkdir()
+        (deep / "file").write_bytes(b"deep")
+        self.copy("-r", tree, "copy", before=("sh", "-c", 'ulimit -n 40; exec "$@"', "sh"))
+        self.same(tree, self.folder / "copy")
+
+    def test_memory_that_is_copied_to(self):
+        tree = self.plant()
+        self.copy("-r", "--src-mem", "faulty", "--dst-mem", "faulty", tree, "copy",
+                  env={"PIER_BACKEND_PATH": FAULTY})
+        self.same(tree, self.folder / "copy")
+
+    def test_json_counts_the_files(self):
+        tree = self.plant()
+        result = json.loads(self.copy("-r", "--json", tree, "copy").stdout)
+        self.assertEqual(result["files"], len(listing(tree)) + 1)
+        self.assertEqual(result["left_out"], 0)
+        self.assertEqual(result["bytes"], sum(len(f[1]) for f in listing(tree).values()
+                                              if f[0] == "file"))
+
+
+class Choices(Tree):
+    def test_exclude_leaves_out_what_matches(self):
+        tree = self.folder / "t"
+        for name in ("a.tmp", "b/a.tmp", "b/keep", "build/x", "c/build", "b/deep/build/y"):
+            path = tree / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"1")
+        for patterns, left in (
+                (["*.tmp"], {"b/keep", "build/x", "c/build", "b/deep/build/y"}),
+                (["build/"], {"a.tmp", "b/a.tmp", "b/keep", "c/build"}),
+                (["build"], {"a.tmp", "b/a.tmp", "b/keep"}),
+                (["/t/build"], {"a.tmp", "b/a.tmp", "b/keep", "c/build", "b/deep/build/y"}),
+                (["b/a.tmp", "c"], {"a.tmp", "b/keep", "build/x", "b/deep/build/y"}),
+                (["b/*"], {"a.tmp", "build/x", "c/build"}),
+                (["/t/**/build"], {"a.tmp", "b/a.tmp", "b/keep", "build/x"}),
+                (["[ab].tmp", "kee?"], {"build/x", "c/build", "b/deep/build/y"})):
+            with self.subTest(patterns):
+                options = [word for p in patterns for word in ("--exclude", p)]
+                self.copy("-r", *options, tree, "copy")
+                found = {k for k, v in listing(self.folder / "copy").items() if v[0] == "file"}
+                self.assertEqual(found, left)
+                shutil.rmtree(self.folder / "copy")
+
+    def test_a_dry_run_lists_and_copies_nothing(self):
+        tree = self.plant()
+        home = self.folder / "home"
+        home.mkdir()
+        shutil.copytree(tree, home / "tree", symlinks=True)
+        env = {"PIER_RSH": STUB_RSH, "STUB_HOME": str(home)}
+        for source in (tree, "somewhere:tree"):
+            output = self.copy("-rn", "--exclude", "c/", "--remote-pier", PIER, source, "copy",
+                               env=env).stdout
+            lines = output.splitlines()
+            self.assertIn("tree/b/", lines)
+            self.assertIn("tree/x", lines)
+            self.assertIn("tree/a\\x0ab", lines)
+            self.assertFalse([line for line in lines if line.startswith("tree/b/c/")])
+        self.assertEqual(self.copy("-n", tree / "x", "copy").stdout, "x\n")
+        self.assertFalse((self.folder / "copy").exists())
+
+    def test_mistakes_are_refused(self):
+        tree = self.plant()
+        (self.folder / "file").write_bytes(b"")
+        self.refused(1, "-r copies it", "cp", tree, "copy")
+        self.refused(2, "--exclude is for -r", "cp", "--exclude", "x", "file", "copy")
+        self.refused(2, "another host", "cp", "a", "h:b", "copy")
+        self.refused(1, "several sources need one", "cp", "-r", tree, "file", "copy")
+        self.refused(1, "Not a directory", "cp", "-r", tree, "file")
+        self.refused(1, "No such file", "cp", "-r", "missing", "copy")
+        self.refused(1, "No such file", "cp", "-r", "--rsh", "false", tree, "missing", "h:")
+        self.refused(1, "named tree", "cp", "-r", tree, tree / ".." / "tree", ".")
+        self.refused(1, "has no name", "cp", "-r", str(tree) + "/.", "file", ".")
+        for target in ("tree/b", "tree", "tree/b/c/new", "."):
+            with self.subTest(target):
+                self.refused(1, "inside the directory", "cp", "-r",
+                             ".." if target == "." else tree, target,
+                             cwd=tree if target == "." else None)
+
+
+class Failures(Tree):
+    def test_special_files_are_left_out(self):
+        tree = self.plant()
+        os.mkfifo(tree / "b/pipe")
+        self.left_out(1, "tree/b/pipe: neither", "-r", tree, "copy")
+        (tree / "b/pipe").unlink()
+        self.same(tree, self.folder / "copy")
+
+    def test_unreadable_files_are_left_out(self):
+        if os.geteuid() != 0:
+            self.skipTest("needs another user")
+        tree = self.plant()
+        user = pwd.getpwnam("nobody")
+        os.chmod(self.folder, 0o777)
+        os.chmod(tree / "b/big", 0)
+        os.chmod(tree / "b/c", 0)
+        self.left_out(2, "Permission denied", "-r", tree, "copy", user=user.pw_uid,
+                      group=user.pw_gid)
+        copy = listing(self.folder / "copy")
+        self.assertNotIn("b/big", copy)
+        self.assertEqual(copy["x"], ("file", b"hi"))
+        self.assertEqual(copy["b/c"], ("directory",))
+
+    def test_what_stands_in_the_way_is_left_alone(self):
+        tree = self.plant()
+        there = self.folder / "there/tree"
+        (there / "x").mkdir(parents=True)
+        (there / "x/inside").write_bytes(b"stays")
+        (self.folder / "outside").mkdir()
+        (there / "empty").symlink_to(self.folder / "outside")
+        (there / "dangling").write_bytes(b"is replaced")
+        self.left_out(2, "tree/(x|empty): ", "-r", tree, "there")
+        self.assertEqual((there / "x/inside").read_bytes(), b"stays")
+        self.assertEqual(os.readlink(there / "empty"), str(self.folder / "outside"))
+        self.assertEqual(os.readlink(there / "dangling"), "/nowhere")
+
+    def test_links_in_the_destination_are_not_followed(self):
+        tree = self.plant()
+        outside = self.folder / "outside"
+        outside.mkdir()
+        (self.folder / "there/tree").mkdir(parents=True)
+        (self.folder / "there/tree/b").symlink_to(outside)
+        result = self.run_pier("cp", "-r", tree, "there")
+        self.assertEqual(result.status, 1)
+        self.assertEqual(list(outside.iterdir()), [])
+
+    def test_a_file_is_not_copied_onto_itself(self):
+        one, two = self.file("one", 10), self.file("two", 20)
+        self.left_out(2, "the same file", one, two, ".")
+        self.assertEqual(one.stat().st_size, 10)
+
+    def test_files_that_change_are_left_out(self):
+        tree = self.plant()
+        process = self.start("cp", "-r", "--bwlimit", "1M", "--chunk", "64K", "--depth", "1",
+                             "--progress", tree, "copy")
+        for line in process.stderr:
+            if " 0 bytes" not in line:
+                break
+        with open(tree / "b/sparse", "r+b") as file:
+            file.write(b"changed")
+        (tree / "x").unlink()
+        result = self.finish(process)
+        self.assertEqual(result.status, 1)
+        self.assertIn("tree/b/sparse: it changed while it was copied", result.stderr)
+        copy = listing(self.folder / "copy")
+        self.assertNotIn("b/sparse", copy)
+        self.assertIn("b/big", copy)
+
+    def test_nothing_is_left_behind(self):
+        tree = self.plant()
+        for end in (lambda p: p.send_signal(signal.SIGINT), lambda p: p.terminate(),
+                    lambda p: os.kill(self.server_of(p), signal.SIGKILL)):
+            process = self.start("cp", "-r", "--bwlimit", "1M", "--progress", tree, "copy")
+            for line in process.stderr:
+                if " 0 bytes" not in line:
+                    break
+            end(process)
+            self.assertNotEqual(self.finish(process).status, 0)
+            self.wait_for(lambda: not self.processes(), "processes are left")
+            if end.__code__.co_names[-1] == "SIGKILL":
+                # Only the kernel could have removed it: the next copy does.
+                self.copy("-r", tree, "tree.copy")
+                shutil.rmtree(self.folder / "tree.copy")
+            self.assertEqual({p.name for p in self.folder.iterdir()}, {"tree"})
+
+    def test_a_broken_tag_ends_the_copy(self):
+        tree = self.plant()
+        self.refused(5, "verification failed", "cp", "-r", "--dst-mem", "faulty:flip3", tree,
+                     "copy", env={"PIER_BACKEND_PATH": FAULTY})
+        self.assertFalse((self.folder / "copy").exists())
+
+    def test_a_full_disk_is_noticed(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can mount")
+        tree, place = self.plant(), self.folder / "disk"
+        place.mkdir()
+        mount = ["unshare", "--mount", "sh", "-c",
+                 'mount -t tmpfs -o size=2M none "$1"; shift; "$@"; status=$?; '
+                 'ls -A disk; exit $status', "sh", str(place)]
+        result = self.run_pier("cp", "-r", tree, "disk/copy", before=mount)
+        self.assertEqual((result.status, result.stdout), (1, ""))
+        self.assertRegex(result.stderr, "space")
+
+
+class Peers(Tree):
+    """What a restricted server, and a client, do not accept."""
+
+    def server(self, *options):
+        """A remote shell that runs a restricted server, whatever it is asked to run."""
+        path = self.folder / "forced"
+        path.write_text("#!/bin/sh\nexec '%s' cp --server %s\n" % (PIER, " ".join(options)))
+        path.chmod(0o755)
+        return ["--rsh", str(path)]
+
+    def test_a_restricted_server_stays_below_its_directory(self):
+        tree = self.plant("home")
+        (tree / "out").symlink_to("/")
+        outside = self.folder / "outside"
+        outside.mkdir()
+        rsh = self.server("--under", str(tree))
+        self.copy("-r", *rsh, "h:b", "copy")
+        self.same(tree / "b", self.folder / "copy")
+        self.refused(1, "leads out", "cp", "-r", *rsh, "h:out", "copy2")
+        self.refused(1, "leads out", "cp", "-r", *rsh, "h:../outside", "copy2")
+        self.refused(1, "leads out", "cp", "-r", *rsh, outside, "h:../x")
+        self.refused(1, "leads out", "cp", "-r", *rsh, outside, "h:out/tmp")
+        self.copy("-r", *rsh, "copy", "h:/new")
+        self.same(tree / "b", tree / "new")
+
+    def test_a_read_only_server_takes_no_tree(self):
+        tree = self.plant("home")
+        self.refused(1, "read-only", "cp", "-r",
+                     *self.server("--under", str(tree), "--read-only"), tree / "b", "h:new")
+        self.refused(1, "write-only", "cp", "-r",
+                     *self.server("--under", str(tree), "--write-only"), "h:b", "new")
+
+
+if __name__ == "__main__":
+    main()

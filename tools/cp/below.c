@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "below.h"
+
+/* One component. */
+static int open_component(int directory, const char *name, size_t length, int flags)
+{
+	char component[NAME_MAX + 1];
+
+	if (length > NAME_MAX) {
+		errno = ENAMETOOLONG;
+		return -1;
+	}
+	memcpy(component, name, length);
+	component[length] = '\0';
+	return openat(directory, component, flags | O_NOFOLLOW | O_CLOEXEC, 0600);
+}
+
+/*
+ * By component, so that it works with every kernel: openat2(2) has RESOLVE_NO_SYMLINKS,
+ * but containers often refuse the call.
+ */
+int open_below(int directory, const char *path, int flags)
+{
+	int at = directory, next;
+
+	for (;;) {
+		size_t length = strcspn(path, "/");
+		bool last = path[length] == '\0';
+
+		next = open_component(at, path, length,
+				      last ? flags : O_PATH | O_DIRECTORY);
+		if (at != directory) {
+			int error = errno;
+
+			close(at);
+			errno = error;
+		}
+		if (next < 0 || last)
+			return next;
+		at = next;
+		path += length + 1;
+	}
+}
+
+int open_parent_below(int directory, const char *path, const char **ret_name)
+{
+	const char *slash = strrchr(path, '/');
+	char parent[PATH_MAX];
+
+	*ret_name = slash ? slash + 1 : path;
+	if (!slash)
+		return openat(directory, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if ((size_t)(slash - path) >= sizeof(parent)) {
+		errno = ENAMETOOLONG;
+		return -1;
+	}
+	memcpy(parent, path, (size_t)(slash - path));
+	parent[slash - path] = '\0';
+	return open_below(directory, parent, O_PATH | O_DIRECTORY);
+}
+
+static bool is_dot(const char *name)
+{
+	return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+static bool is_real_directory(int directory, const char *name)
+{
+	struct stat stat;
+
+	return fstatat(directory, name, &stat, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       S_ISDIR(stat.st_mode);
+}
+
+/*
+ * Remove the files of a directory, and find one of its directories. Returns whether
+ * there is one.
+ */
+static bool remove_files(int directory, char ret_name[NAME_MAX + 1])
+{
+	int copy = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *entries = copy < 0 ? NULL : fdopendir(copy);
+	struct dirent *entry;
+	bool found = false;
+
+	if (!entries) {
+		if (copy >= 0)
+			close(copy);
+		return false;
+	}
+	while ((entry = readdir(entries))) {
+		if (is_dot(entry->d_name) || unlinkat(directory, entry->d_name, 0) == 0 ||
+		    unlinkat(directory, entry->d_name, AT_REMOVEDIR) == 0)
+			continue;
+		if (!found && is_real_directory(directory, entry->d_name)) {
+			memcpy(ret_name, entry->d_name, strlen(entry->d_name) + 1);
+			found = true;
+		}
+	}
+	closedir(entries);
+	return found;
+}
+
+/*
+ * Without recursion and with few descriptors: move each directory that is found to the
+ * top, where its own directories are then found. The depth of a tree has no limit.
+ */
+void remove_tree(int directory, const char *name)
+{
+	int top = openat(directory, name,
+			 O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	char found[NAME_MAX + 1], deeper[NAME_MAX + 1], moved[32];
+	uint32_t number = 0;
+
+	while (top >= 0 && remove_files(top, found)) {
+		int inner;
+
+		/* A directory of the copy may already have its own mode. */
+		fchmodat(top, found, 0700, 0);
+		inner = openat(top, found,
+			       O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (inner < 0)
+			break;
+		while (remove_files(inner, deeper)) {
+			do
+				snprintf(moved, sizeof(moved), "%u", number++);
+			while (faccessat(top, moved, F_OK, AT_SYMLINK_NOFOLLOW) == 0);
+			if (renameat(inner, deeper, top, moved) < 0)
+				break;
+		}
+		close(inner);
+		if (unlinkat(top, found, AT_REMOVEDIR) < 0)
+			break;
+	}
+	if (top >= 0)
+		close(top);
+	unlinkat(directory, name, AT_REMOVEDIR);
+}

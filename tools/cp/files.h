@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_TOOLS_CP_FILES_H
+#define PIER_TOOLS_CP_FILES_H
+
+#include "list.h"
+#include "message.h"
+
+/* What would be copied, on standard output. list: NULL for a single file. */
+void print_files(const struct file_list *list, const struct source_message *message);
+
+#endif

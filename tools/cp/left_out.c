@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdlib.h>
+
+#include "left_out.h"
+
+/* The user's part; the terminal may show the progress in this line. */
+static void show_notice(struct transfer *transfer, const char *sentence)
+{
+	end_progress(transfer->progress);
+	print_error("pier cp: %s", sentence);
+	transfer->left_out++;
+}
+
+void show_notices(struct transfer *transfer)
+{
+	struct notice *notice;
+
+	while (transfer->client && (notice = take_notice(&transfer->notices))) {
+		show_notice(transfer, notice->sentence);
+		free(notice);
+	}
+}
+
+static int pass_notice(struct transfer *transfer, const struct notice *notice)
+{
+	if (transfer->client)
+		show_notice(transfer, notice->sentence);
+	/* A receiver must leave the file out, too, and a server has no user. */
+	if (transfer->role == CP_SENDER || !transfer->client)
+		return send_file_notice(transfer->control, notice->number,
+					notice->sentence);
+	return 0;
+}
+
+int pass_notices(struct transfer *transfer)
+{
+	struct notice *notice;
+	int result = 0;
+
+	while (result == 0 && (notice = take_notice(&transfer->notices))) {
+		result = pass_notice(transfer, notice);
+		free(notice);
+	}
+	if (result == 0 && transfer->notices.lost)
+		return fail(transfer->failure, EXIT_FILE, "out of memory");
+	return result;
+}
+
+int take_file_notice(struct transfer *transfer, const struct frame *frame)
+{
+	char sentence[sizeof(transfer->failure->text)];
+	uint32_t number;
+
+	if (read_file_notice(transfer->control, frame, &number, sentence,
+			     sizeof(sentence)) < 0)
+		return -1;
+	if (transfer->client)
+		show_notice(transfer, sentence);
+	if (transfer->role == CP_RECEIVER && transfer->tree &&
+	    number < transfer->tree->list.count)
+		leave_out_entry(transfer->tree, number);
+	return 0;
+}

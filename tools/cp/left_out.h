@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_TOOLS_CP_LEFT_OUT_H
+#define PIER_TOOLS_CP_LEFT_OUT_H
+
+#include "transfer.h"
+
+/*
+ * Files of a tree that are not copied: each side has notices of its own, and the client
+ * prints those of both. Functions that return int return 0, or -1 with the failure set.
+ */
+
+/* Print the notices of a client's own side. */
+void show_notices(struct transfer *transfer);
+/* Print the notices of this side, or send them, or both. */
+int pass_notices(struct transfer *transfer);
+/* Take FRAME_FILE. */
+int take_file_notice(struct transfer *transfer, const struct frame *frame);
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_TOOLS_CP_NOTICES_H
+#define PIER_TOOLS_CP_NOTICES_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The number of a file that is not in the list, or not known to the other side. */
+#define NOTICE_OF_NO_FILE UINT32_MAX
+
+/* Sentences about single files that are not copied, while the copy goes on. */
+struct notice {
+	struct notice *next;
+	uint32_t number; /* of the file in the list */
+	char sentence[];
+};
+
+/* Any thread may add; the main thread takes. */
+struct notices {
+	pthread_mutex_t lock;
+	struct notice *first, **last;
+	bool lost; /* there was no memory for one */
+};
+
+void open_notices(struct notices *notices);
+void add_notice(struct notices *notices, uint32_t number, const char *sentence);
+/* The oldest, to be freed; NULL: there is none. */
+struct notice *take_notice(struct notices *notices);
+void close_notices(struct notices *notices);
+
+#endif

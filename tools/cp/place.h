@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_TOOLS_CP_PLACE_H
+#define PIER_TOOLS_CP_PLACE_H
+
+#include "tree.h"
+
+/* The mode and, with preserve, the time of a complete file: 0, or -1 with errno. */
+int set_entry_attributes(const struct tree *tree, const struct list_entry *entry, int fd);
+
+/* Make what has no bytes, remove what was left out. Returns 0, or -1 with the failure. */
+int finish_stage(struct tree *tree, struct failure *failure);
+
+/*
+ * Move everything from the stage to its place: directories that do not exist yet as a
+ * whole, others file by file. What cannot be moved is reported.
+ */
+void place_tree(struct tree *tree);
+
+#endif

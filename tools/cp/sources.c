@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdio.h>
+#include <string.h>
+
+#include "files.h"
+#include "left_out.h"
+#include "path.h"
+#include "sources.h"
+#include "spool.h"
+
+/* A client walks before it has a server, and has no signals to look for yet. */
+static int keep_alive(void *context)
+{
+	struct transfer *transfer = context;
+
+	if (transfer->control->out < 0)
+		return 0;
+	if (control_check_signal(transfer->control) < 0)
+		return -1;
+	return control_send(transfer->control, FRAME_KEEPALIVE, NULL);
+}
+
+static void report_file(void *context, const char *sentence)
+{
+	struct transfer *transfer = context;
+
+	add_notice(&transfer->notices, NOTICE_OF_NO_FILE, sentence);
+}
+
+/* The stage at the receiver gets its name from the first operand. */
+static void name_tree(const struct transfer *transfer, struct source_message *message)
+{
+	base_name(transfer->operands->all[0], message->name);
+	if (has_no_name(message->name))
+		strcpy(message->name, "tree");
+}
+
+static int open_tree_source(struct tree_source *tree, struct transfer *transfer,
+			    struct source_message *ret_message)
+{
+	struct stat stat;
+
+	tree->walk = (struct walk){
+		.root = transfer->root,
+		.secret = transfer->settings->secret,
+		.operands = (const char *const *)transfer->operands->all,
+		.operand_count = transfer->operands->count,
+		.patterns = (const char *const *)transfer->patterns->all,
+		.pattern_count = transfer->patterns->count,
+		.alive = keep_alive,
+		.report = report_file,
+		.context = transfer,
+	};
+	if (run_walk(&tree->walk, &tree->list, transfer->failure) < 0)
+		return -1;
+	memset(ret_message, 0, sizeof(*ret_message));
+	ret_message->tree = true;
+	ret_message->size = tree->list.size;
+	ret_message->sparse = tree->list.sparse;
+	ret_message->several = transfer->operands->count > 1;
+	ret_message->contents = tree->walk.contents;
+	name_tree(transfer, ret_message);
+	if (tree->walk.contents && fstat(tree->walk.bases[0], &stat) == 0)
+		identify_file(&stat, transfer->settings->secret, ret_message->identity);
+	return 0;
+}
+
+static int open_file(struct source *file, const struct transfer *transfer,
+		     struct source_message *ret_message)
+{
+	if (open_source(file, transfer->root, transfer->side->path, transfer->failure) <
+		    0 ||
+	    spool_source(file, transfer->failure) < 0)
+		return -1;
+	describe_source(file, transfer->settings->secret, ret_message);
+	return 0;
+}
+
+/* A file alone is copied as without -r, and may then replace one of another name. */
+static bool is_one_file(const struct tree_source *tree,
+			const struct source_message *message)
+{
+	return !message->several && tree->list.count == 1 &&
+	       tree->list.entries[0].kind == LIST_FILE;
+}
+
+int open_sources(struct sources *sources, struct transfer *transfer,
+		 struct source_message *ret_message)
+{
+	sources->transfer = transfer;
+	transfer->files = 1;
+	if (!transfer->settings->tree)
+		return open_file(&sources->file, transfer, ret_message);
+	if (open_tree_source(&sources->tree, transfer, ret_message) < 0)
+		return -1;
+	sources->is_tree = !is_one_file(&sources->tree, ret_message);
+	if (!sources->is_tree)
+		return open_file(&sources->file, transfer, ret_message);
+	transfer->files = sources->tree.list.count;
+	return 0;
+}
+
+int send_sources(const struct sources *sources, const struct source_message *message)
+{
+	struct control *control = sources->transfer->control;
+
+	if (send_source(control, message) < 0)
+		return -1;
+	return sources->is_tree ? send_list(control, &sources->tree.list) : 0;
+}
+
+int end_dry_run(const struct sources *sources, const struct source_message *message)
+{
+	struct transfer *transfer = sources->transfer;
+	struct frame frame;
+
+	show_notices(transfer);
+	if (transfer->client)
+		print_files(sources->is_tree ? &sources->tree.list : NULL, message);
+	return control_expect(transfer->control, FRAME_DONE, &frame);
+}
+
+void find_sources_chunk(struct sources *sources, size_t most, struct chunk *chunk)
+{
+	if (sources->is_tree)
+		find_tree_chunk(&sources->tree, most, chunk);
+	else
+		find_chunk(&sources->file, most, chunk);
+}
+
+/* Runs on a worker: the file is left out, and the others are copied. */
+static void leave_out_source(void *context, struct list_entry *entry, const char *reason)
+{
+	struct sources *sources = context;
+	const struct file_list *list = &sources->tree.list;
+	char sentence[sizeof(sources->transfer->failure->text)];
+
+	snprintf(sentence, sizeof(sentence), "%.700s: %s", list_path(list, entry),
+		 reason);
+	add_notice(&sources->transfer->notices, (uint32_t)(entry - list->entries),
+		   sentence);
+}
+
+int read_sources(struct sources *sources, uint64_t offset, void *ret_data, size_t length,
+		 struct failure *failure)
+{
+	if (!sources->is_tree)
+		return read_source(&sources->file, offset, ret_data, length, failure);
+	read_tree(&sources->tree, offset, ret_data, length, leave_out_source, sources);
+	return 0;
+}
+
+/* The files of a tree are checked when they are read. */
+int check_sources(const struct sources *sources, struct failure *failure)
+{
+	return sources->is_tree ? 0 : check_source(&sources->file, failure);
+}
+
+void close_sources(struct sources *sources)
+{
+	close_source(&sources->file);
+	close_walk(&sources->tree.walk);
+	free_list(&sources->tree.list);
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "files.h"
+#include "sent.h"
+#include "target.h"
+
+/* Of files that were left out when the others got their names. */
+static void report_left_out(void *context, const char *sentence)
+{
+	struct target *target = context;
+
+	add_notice(&target->transfer->notices, NOTICE_OF_NO_FILE, sentence);
+}
+
+static int receive_tree(struct target *target, const struct source_message *source)
+{
+	struct transfer *transfer = target->transfer;
+	struct tree *tree = &target->tree;
+
+	if (!transfer->settings->tree)
+		return fail(transfer->failure, EXIT_PEER,
+			    "%s sent a directory, which was not requested",
+			    control_peer_name(transfer->control));
+	tree->report = report_left_out;
+	tree->context = target;
+	if (receive_list(transfer->control, source->size, &tree->list) < 0 ||
+	    check_sent_list(transfer, &tree->list, source->contents) < 0)
+		return -1;
+	transfer->tree = tree;
+	transfer->files = tree->list.count;
+	return 0;
+}
+
+static int receive_file(struct target *target, const struct source_message *source)
+{
+	target->transfer->files = 1;
+	return check_sent_name(target->transfer, source->name);
+}
+
+int open_target(struct target *target, struct transfer *transfer,
+		const struct source_message *source)
+{
+	target->transfer = transfer;
+	target->sparse = source->sparse;
+	if ((source->tree ? receive_tree(target, source) : receive_file(target, source)) <
+	    0)
+		return -1;
+	if (transfer->settings->dry_run) {
+		if (transfer->client)
+			print_files(transfer->tree ? &target->tree.list : NULL, source);
+		return 0;
+	}
+	if (transfer->tree)
+		return open_tree(transfer->tree, transfer->root, transfer->side->path,
+				 source, transfer->settings, transfer->failure);
+	return open_destination(&target->file, transfer->root, transfer->side->path,
+				source, transfer->settings, transfer->failure);
+}
+
+int commit_target(struct target *target, struct failure *failure)
+{
+	return target->transfer->tree ? commit_tree(&target->tree, failure)
+				      : commit_destination(&target->file, failure);
+}
+
+bool abandon_target(struct target *target)
+{
+	/* Nothing has been opened before the transfer is known. */
+	if (target->transfer && target->transfer->tree)
+		return abandon_tree(&target->tree);
+	return abandon_destination(&target->file);
+}
+
+void close_target(struct target *target)
+{
+	close_destination(&target->file);
+	close_tree(&target->tree);
+	if (target->transfer)
+		target->transfer->tree = NULL;
+}

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "below.h"
+#include "path.h"
+#include "place.h"
+#include "stage.h"
+#include "tree.h"
+
+enum {
+	ANCESTORS_MAX = 4096,
+	/* Pages of shorter pieces are written back by the kernel's own order. */
+	WRITEBACK_MIN = 256 * 1024,
+};
+
+static int fail_tree(const struct tree *tree, const char *what, struct failure *failure)
+{
+	return fail(failure, EXIT_FILE, "cannot %s %s: %s", what, tree->path,
+		    path_error(errno));
+}
+
+/* Without the slashes at its end, which the kernel takes for a directory's. */
+static void strip_slashes(const char *path, char ret_path[PATH_MAX])
+{
+	size_t length = strlen(path);
+
+	while (length > 1 && path[length - 1] == '/')
+		length--;
+	snprintf(ret_path, PATH_MAX, "%.*s", (int)length, path);
+}
+
+/* The destination is to be made, with the name of the path: in its directory. */
+static int find_parent(struct tree *tree, int root, const char *path,
+		       struct failure *failure)
+{
+	tree->base = open_parent(root, path, tree->top);
+	return tree->base < 0 ? fail_tree(tree, "write", failure) : 0;
+}
+
+static bool has_one_top(const struct tree *tree)
+{
+	uint32_t tops = 0;
+
+	for (uint32_t i = 0; i < tree->list.count; i++)
+		tops += !strchr(list_path(&tree->list, &tree->list.entries[i]), '/');
+	return tops == 1;
+}
+
+/* A directory takes the tree; a name that does not exist becomes that of its top. */
+static int find_base(struct tree *tree, int root, const char *path,
+		     const struct source_message *source, struct failure *failure)
+{
+	int found;
+
+	strip_slashes(path, tree->path);
+	found = open_path(root, tree->path, O_PATH | O_DIRECTORY);
+	if (found >= 0) {
+		tree->base = found;
+		return 0;
+	}
+	if (errno != ENOENT)
+		return fail_tree(tree, "write into", failure);
+	if (source->several)
+		return fail(failure, EXIT_FILE,
+			    "%s is no directory: several sources need one", tree->path);
+	if (find_parent(tree, root, tree->path, failure) < 0)
+		return -1;
+	if (!source->contents)
+		return has_one_top(tree)
+			       ? 0
+			       : fail(failure, EXIT_PEER, "the list has several tops");
+	/* The names go into the directory itself: it is made first, and stays. */
+	if (mkdirat(tree->base, tree->top, 0777) < 0)
+		return fail_tree(tree, "make", failure);
+	found = openat(tree->base, tree->top,
+		       O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	close(tree->base);
+	tree->base = found;
+	tree->top[0] = '\0';
+	return found < 0 ? fail_tree(tree, "write into", failure) : 0;
+}
+
+static bool is_source(const struct tree *tree, const struct source_message *source,
+		      const struct stat *stat, const uint8_t *secret)
+{
+	if (source->contents)
+		return is_identity_of(source->identity, stat, secret);
+	for (uint32_t i = 0; i < tree->list.count; i++) {
+		const struct list_entry *entry = &tree->list.entries[i];
+
+		/* The tops come first. */
+		if (strchr(list_path(&tree->list, entry), '/'))
+			return false;
+		if (entry->kind == LIST_DIRECTORY &&
+		    is_identity_of(entry->identity, stat, secret))
+			return true;
+	}
+	return false;
+}
+
+/* A tree that is copied into itself would have no end, or replace its own files. */
+static int refuse_itself(const struct tree *tree, const struct source_message *source,
+			 const uint8_t *secret, struct failure *failure)
+{
+	int at = openat(tree->base, ".", O_PATH | O_DIRECTORY | O_CLOEXEC), up;
+	struct stat here, above;
+	bool itself = false;
+
+	for (int i = 0; at >= 0 && i < ANCESTORS_MAX && fstat(at, &here) == 0; i++) {
+		itself = itself || is_source(tree, source, &here, secret);
+		up = openat(at, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
+		close(at);
+		at = up;
+		if (at >= 0 && fstat(at, &above) == 0 && same_inode(&here, &above))
+			break;
+	}
+	if (at >= 0)
+		close(at);
+	return itself ? fail(failure, EXIT_FILE,
+			     "%s is inside the directory that is copied", tree->path)
+		      : 0;
+}
+
+/* A full disk is found before the transfer, if nothing else writes to it meanwhile. */
+static int check_room(const struct tree *tree, struct failure *failure)
+{
+	struct statvfs statvfs;
+
+	if (tree->list.sparse || fstatvfs(tree->base, &statvfs) < 0 ||
+	    (uint64_t)statvfs.f_bavail * statvfs.f_frsize >= tree->list.size)
+		return 0;
+	return fail(failure, EXIT_FILE, "not enough space for the %llu bytes in %s",
+		    (unsigned long long)tree->list.size, tree->path);
+}
+
+static int make_stage(struct tree *tree, const char *name, struct failure *failure)
+{
+	tree->stage = create_stage(tree->base, name, tree->temporary);
+	if (tree->stage < 0)
+		return fail_tree(tree, "write into", failure);
+	remove_leftovers(tree->base, name, tree->stage);
+	return 0;
+}
+
+static int make_directories(struct tree *tree, struct failure *failure)
+{
+	for (uint32_t i = 0; i < tree->list.count; i++) {
+		const struct list_entry *entry = &tree->list.entries[i];
+		const char *name;
+		int parent, error;
+
+		if (entry->kind != LIST_DIRECTORY)
+			continue;
+		parent = open_parent_below(tree->stage, list_path(&tree->list, entry),
+					   &name);
+		error = parent < 0 || mkdirat(parent, name, 0700) < 0 ? errno : 0;
+		if (parent >= 0)
+			close(parent);
+		errno = error;
+		if (error)
+			return fail_tree(tree, "make directories in", failure);
+	}
+	return 0;
+}
+
+int open_tree(struct tree *tree, int root, const char *path,
+	      const struct source_message *source, const struct cp_settings *settings,
+	      struct failure *failure)
+{
+	tree->preserve = settings->preserve;
+	tree->secret = settings->secret;
+	tree->mask = umask(0);
+	umask(tree->mask);
+	if (find_base(tree, root, path, source, failure) < 0 ||
+	    refuse_itself(tree, source, settings->secret, failure) < 0 ||
+	    check_room(tree, failure) < 0 || make_stage(tree, source->name, failure) < 0)
+		return -1;
+	return make_directories(tree, failure);
+}
+
+static int open_staged(const struct tree *tree, const struct list_entry *entry)
+{
+	return open_below(tree->stage, list_path(&tree->list, entry), O_WRONLY | O_CREAT);
+}
+
+static int write_bytes(int fd, uint64_t offset, const uint8_t *data, size_t length)
+{
+	for (size_t done = 0; done < length;) {
+		ssize_t count = pwrite(fd, data + done, length - done,
+				       (off_t)(offset + done));
+
+		if (count < 0 && errno == EINTR)
+			continue;
+		if (count < 0)
+			return -1;
+		done += (size_t)count;
+	}
+	if (length >= WRITEBACK_MIN)
+		sync_file_range(fd, (off_t)offset, (off_t)length, SYNC_FILE_RANGE_WRITE);
+	return 0;
+}
+
+/* All bytes of the file are written. */
+static int complete_entry(const struct tree *tree, struct list_entry *entry, int fd)
+{
+	if (atomic_load(&entry->has_hole) && ftruncate(fd, (off_t)entry->size) < 0)
+		return -1;
+	return set_entry_attributes(tree, entry, fd);
+}
+
+/* NULL: a hole, which is not written. */
+static int store_part(struct tree *tree, struct list_entry *entry, uint64_t offset,
+		      const uint8_t *data, uint64_t length)
+{
+	int fd = open_staged(tree, entry), result = 0, error;
+
+	if (fd < 0)
+		return -1;
+	if (!data)
+		atomic_store(&entry->has_hole, true);
+	else
+		result = write_bytes(fd, offset, data, (size_t)length);
+	if (result == 0 && atomic_fetch_sub(&entry->left, length) == length)
+		result = complete_entry(tree, entry, fd);
+	error = errno;
+	/* The last write to a full disk, or to a server, may only fail here. */
+	if (close(fd) < 0 && result == 0)
+		return -1;
+	errno = error;
+	return result;
+}
+
+static int store_sequence(struct tree *tree, uint64_t offset, const uint8_t *data,
+			  uint64_t length, struct failure *failure)
+{
+	struct list_entry *entry = find_in_list(&tree->list, offset);
+
+	for (; length > 0; entry++) {
+		uint64_t start = offset - entry->offset, left = entry->size - start;
+		uint64_t part = left < length ? left : length;
+
+		if (part == 0)
+			continue;
+		if (store_part(tree, entry, start, data, part) < 0)
+			return fail(failure, EXIT_FILE, "cannot write %s in %s: %s",
+				    list_path(&tree->list, entry), tree->path,
+				    strerror(errno));
+		data += data ? part : 0;
+		offset += part;
+		length -= part;
+	}
+	return 0;
+}
+
+int write_tree(struct tree *tree, uint64_t offset, const void *data, size_t length,
+	       struct failure *failure)
+{
+	return store_sequence(tree, offset, data, length, failure);
+}
+
+int skip_tree(struct tree *tree, uint64_t offset, uint64_t length,
+	      struct failure *failure)
+{
+	return store_sequence(tree, offset, NULL, length, failure);
+}
+
+void leave_out_entry(struct tree *tree, uint32_t number)
+{
+	atomic_store(&tree->list.entries[number].failed, true);
+}
+
+static bool decide_fate(struct tree *tree, enum destination_fate fate)
+{
+	enum destination_fate undecided = DESTINATION_UNDECIDED;
+
+	return atomic_compare_exchange_strong(&tree->fate, &undecided, fate);
+}
+
+bool abandon_tree(struct tree *tree)
+{
+	return decide_fate(tree, DESTINATION_ABANDONED);
+}
+
+/* syncfs(2) instead of one fsync(2) for each file: a disk has to flush only twice. */
+int commit_tree(struct tree *tree, struct failure *failure)
+{
+	if (finish_stage(tree, failure) < 0)
+		return -1;
+	if (syncfs(tree->stage) < 0)
+		return fail_tree(tree, "write to the disk of", failure);
+	if (!decide_fate(tree, DESTINATION_NAMING))
+		return fail(failure, EXIT_FILE, "the copy to %s was abandoned",
+			    tree->path);
+	place_tree(tree);
+	/* The directories that the files are in now: the same file system. */
+	if (syncfs(tree->stage) < 0)
+		return fail_tree(tree, "write to the disk of", failure);
+	return 0;
+}
+
+void close_tree(struct tree *tree)
+{
+	if (tree->temporary[0])
+		remove_tree(tree->base, tree->temporary);
+	if (tree->stage >= 0)
+		close(tree->stage);
+	if (tree->base >= 0)
+		close(tree->base);
+	tree->stage = tree->base = -1;
+	tree->temporary[0] = '\0';
+	free_list(&tree->list);
+}

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "below.h"
+#include "exclude.h"
+#include "message.h"
+#include "path.h"
+#include "walk.h"
+
+enum {
+	SPARSE_MIN = 65536, /* a smaller hole is not worth a search */
+};
+
+struct walking {
+	struct walk *walk;
+	struct file_list *list;
+	struct failure *failure;
+	uint32_t operand;
+};
+
+/* The file is left out; the others are copied. */
+static int leave_out(const struct walking *walking, const char *path, const char *reason)
+{
+	struct walk *walk = walking->walk;
+	char sentence[sizeof(walking->failure->text)];
+
+	snprintf(sentence, sizeof(sentence), "%.*s: %s", PATH_MAX / 8, path, reason);
+	walk->failed++;
+	walk->report(walk->context, sentence);
+	return 0;
+}
+
+static void describe_entry(const struct walking *walking, const struct stat *stat,
+			   struct list_entry *ret_entry)
+{
+	memset(ret_entry, 0, sizeof(*ret_entry));
+	ret_entry->kind = S_ISDIR(stat->st_mode)   ? LIST_DIRECTORY
+			  : S_ISREG(stat->st_mode) ? LIST_FILE
+						   : LIST_LINK;
+	ret_entry->mode = stat->st_mode & 0777;
+	ret_entry->operand = walking->operand;
+	ret_entry->size = ret_entry->kind == LIST_FILE ? (uint64_t)stat->st_size : 0;
+	/* stat(3type): st_blocks counts units of 512 bytes. */
+	ret_entry->sparse = ret_entry->size >= SPARSE_MIN &&
+			    (uint64_t)stat->st_blocks < ret_entry->size / 512;
+	ret_entry->mtime_seconds = (uint64_t)stat->st_mtim.tv_sec;
+	ret_entry->mtime_nanoseconds = (uint32_t)stat->st_mtim.tv_nsec;
+	ret_entry->device = stat->st_dev;
+	ret_entry->inode = stat->st_ino;
+	ret_entry->ctime = stat->st_ctim;
+}
+
+static bool is_wanted(const struct walk *walk, const char *path, bool directory)
+{
+	for (uint32_t i = 0; i < walk->pattern_count; i++)
+		if (is_excluded(walk->patterns[i], path, directory))
+			return false;
+	return true;
+}
+
+static int add_entry(struct walking *walking, const char *path, size_t below,
+		     const struct stat *stat, const char *target)
+{
+	struct list_entry entry;
+
+	describe_entry(walking, stat, &entry);
+	entry.below = (uint32_t)below;
+	if (!strchr(path, '/'))
+		identify_file(stat, walking->walk->secret, entry.identity);
+	return add_to_list(walking->list, &entry, path, target, walking->failure);
+}
+
+/* Links are copied as links; devices, sockets and pipes are not copied. */
+static int add_child(struct walking *walking, int directory, const char *name,
+		     const char *path, size_t below)
+{
+	char target[PATH_MAX];
+	struct stat stat;
+	ssize_t length;
+
+	if (fstatat(directory, name, &stat, AT_SYMLINK_NOFOLLOW) < 0)
+		return leave_out(walking, path, strerror(errno));
+	if (!is_wanted(walking->walk, path, S_ISDIR(stat.st_mode)))
+		return 0;
+	if (S_ISDIR(stat.st_mode) || S_ISREG(stat.st_mode))
+		return add_entry(walking, path, below, &stat, NULL);
+	if (!S_ISLNK(stat.st_mode))
+		return leave_out(walking, path,
+				 "neither a file, a directory nor a symbolic link");
+	length = readlinkat(directory, name, target, sizeof(target));
+	if (length <= 0 || length == sizeof(target))
+		return leave_out(walking, path, "the link cannot be read");
+	target[length] = '\0';
+	return add_entry(walking, path, below, &stat, target);
+}
+
+static int compare_names(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* In the order of the names, so that two runs give the same list. */
+static int read_names(int directory, struct words *ret_names)
+{
+	int copy = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *entries = copy < 0 ? NULL : fdopendir(copy);
+	struct dirent *entry;
+	int result = 0;
+
+	if (!entries) {
+		if (copy >= 0)
+			close(copy);
+		return -1;
+	}
+	errno = 0;
+	while (result == 0 && (entry = readdir(entries)))
+		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+			result = add_word(ret_names, entry->d_name, UINT32_MAX);
+	if (errno)
+		result = -1;
+	closedir(entries);
+	if (ret_names->count)
+		qsort(ret_names->all, ret_names->count, sizeof(ret_names->all[0]),
+		      compare_names);
+	return result;
+}
+
+static int add_children(struct walking *walking, int directory, const char *path,
+			size_t below)
+{
+	struct words names = { .count = 0 };
+	char child[PATH_MAX];
+	int result = 0;
+
+	if (read_names(directory, &names) < 0)
+		result = leave_out(walking, path[0] ? path : ".", strerror(errno));
+	for (uint32_t i = 0; result == 0 && i < names.count; i++) {
+		int length = snprintf(child, sizeof(child), "%s%s%s", path,
+				      path[0] ? "/" : "", names.all[i]);
+
+		if (length >= (int)sizeof(child))
+			result = leave_out(walking, path, "the path is too long");
+		else
+			result = add_child(walking, directory, names.all[i], child,
+					   below);
+	}
+	free_words(&names);
+	return result;
+}
+
+/* The path below the operand; "." for the operand itself. */
+static const char *path_below(const struct file_list *list,
+			      const struct list_entry *entry)
+{
+	const char *path = list_path(list, entry);
+
+	return strlen(path) > entry->below ? path + entry->below : ".";
+}
+
+/* The children of a directory that is in the list. */
+static int walk_entry(struct walking *walking, uint32_t number)
+{
+	const struct list_entry *entry = &walking->list->entries[number];
+	char path[PATH_MAX];
+	size_t below = entry->below;
+	int base = walking->walk->bases[entry->operand], directory, result;
+
+	if (entry->kind != LIST_DIRECTORY)
+		return 0;
+	snprintf(path, sizeof(path), "%s", list_path(walking->list, entry));
+	directory = open_below(base, path_below(walking->list, entry),
+			       O_RDONLY | O_DIRECTORY);
+	if (directory < 0)
+		return leave_out(walking, path, strerror(errno));
+	result = add_children(walking, directory, path, below);
+	close(directory);
+	return result;
+}
+
+static int add_directory(struct walking *walking, int found, const char *name,
+			 const struct stat *stat)
+{
+	walking->walk->bases[walking->operand] = found;
+	if (walking->walk->contents)
+		return add_children(walking, found, "", 0);
+	return add_entry(walking, name, strlen(name) + 1, stat, NULL);
+}
+
+/* The base is the file itself: its path may have been that of a link. */
+static int add_file(struct walking *walking, int found, const char *name,
+		    const struct stat *stat)
+{
+	walking->walk->bases[walking->operand] = found;
+	return add_entry(walking, name, LIST_OPERAND, stat, NULL);
+}
+
+/* A link that the user named is followed, as without -r. */
+static int add_operand(struct walking *walking)
+{
+	struct walk *walk = walking->walk;
+	const char *path = walk->operands[walking->operand];
+	int found = open_path(walk->root, path, O_PATH), result;
+	char name[NAME_MAX + 1];
+	struct stat stat;
+
+	if (found < 0 || fstat(found, &stat) < 0) {
+		if (found >= 0)
+			close(found);
+		return fail(walking->failure, EXIT_FILE, "cannot read %s: %s", path,
+			    path_error(errno));
+	}
+	base_name(path, name);
+	walk->contents = S_ISDIR(stat.st_mode) && has_no_name(name);
+	if (walk->contents && walk->operand_count > 1)
+		result = fail(walking->failure, EXIT_FILE,
+			      "%s has no name to be copied under: name it alone, or by "
+			      "its path",
+			      path);
+	else if (S_ISDIR(stat.st_mode))
+		return add_directory(walking, found, name, &stat);
+	else if (S_ISREG(stat.st_mode))
+		return add_file(walking, found, name, &stat);
+	else
+		result = leave_out(walking, path, "not a regular file");
+	close(found);
+	return result;
+}
+
+/* Two operands of one name would overwrite each other. */
+static int check_tops(const struct walking *walking)
+{
+	const struct file_list *list = walking->list;
+
+	for (uint32_t i = 0; i < list->count; i++)
+		for (uint32_t j = 0; j < i; j++)
+			if (strcmp(list_path(list, &list->entries[i]),
+				   list_path(list, &list->entries[j])) == 0)
+				return fail(walking->failure, EXIT_FILE,
+					    "two of the sources are named %s",
+					    list_path(list, &list->entries[i]));
+	return 0;
+}
+
+int run_walk(struct walk *walk, struct file_list *ret_list, struct failure *failure)
+{
+	struct walking walking = { .walk = walk, .list = ret_list, .failure = failure };
+
+	walk->bases = malloc(walk->operand_count * sizeof(walk->bases[0]));
+	if (!walk->bases)
+		return fail(failure, EXIT_FILE, "out of memory");
+	for (uint32_t i = 0; i < walk->operand_count; i++)
+		walk->bases[i] = -1;
+	for (; walking.operand < walk->operand_count; walking.operand++)
+		if (add_operand(&walking) < 0)
+			return -1;
+	if (!walk->contents && check_tops(&walking) < 0)
+		return -1;
+	/* The list grows while it is walked, so parents come before their children. */
+	for (uint32_t i = 0; i < ret_list->count; i++) {
+		walking.operand = ret_list->entries[i].operand;
+		if (walk_entry(&walking, i) < 0 ||
+		    (i % 256 == 0 && walk->alive(walk->context) < 0))
+			return -1;
+	}
+	return 0;
+}
+
+void close_walk(struct walk *walk)
+{
+	for (uint32_t i = 0; walk->bases && i < walk->operand_count; i++)
+		if (walk->bases[i] >= 0)
+			close(walk->bases[i]);
+	free(walk->bases);
+	walk->bases = NULL;
+}

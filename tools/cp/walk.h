@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_TOOLS_CP_WALK_H
+#define PIER_TOOLS_CP_WALK_H
+
+#include "list.h"
+
+enum {
+	WALK_OPERANDS_MAX = 4096,
+	WALK_PATTERNS_MAX = 1024,
+};
+
+/* The files that the user named, and what is below them. */
+struct walk {
+	int root;		     /* as in path.h */
+	const uint8_t *secret;	     /* of the copy, for the identities */
+	const char *const *operands; /* borrowed, like the patterns */
+	uint32_t operand_count;
+	const char *const *patterns; /* of --exclude */
+	uint32_t pattern_count;
+	int *bases;	 /* of each operand: the directory, or that of the file; O_PATH */
+	bool contents;	 /* the operand's name is "." or "..": its files have no top */
+	uint32_t failed; /* files that could not be listed, and are reported */
+	/* Called now and then; a negative value ends the walk. */
+	int (*alive)(void *context);
+	/* Called with a sentence for each file that is left out. */
+	void (*report)(void *context, const char *sentence);
+	void *context;
+};
+
+/* Zero the struct and set the first members. close_walk() frees what it has. */
+int run_walk(struct walk *walk, struct file_list *ret_list, struct failure *failure);
+void close_walk(struct walk *walk);
+
+#endif
