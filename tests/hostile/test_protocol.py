@@ -79,7 +79,7 @@ class HostileTree(Case):
         [entry("a"), entry("a/b")], [entry("a", LINK, target="/etc"), entry("a/passwd")],
         [entry("a", LINK)], [entry("a", FILE, target="x")], [entry("a", DIRECTORY, target="x")],
         [entry("a", 9)], [entry("a", 0)], [entry("a", DIRECTORY, size=1)],
-        [entry("a", LINK, target="x", size=1)], [entry("a", size=5)], [entry("a", mode=0o10000)],
+        [entry("a", LINK, target="x", size=1)], [entry("a", size=5)], [entry("a", mode=0o4755)],
         [entry("a", sparse=2)], [entry("a", nanoseconds=10**9)], [entry("x" * 256)],
         [entry("a", size=1 << 63)], [entry("a", size=(1 << 63) - 1), entry("b", size=1)],
         [entry("a")[:-1]], [b"\0"], [entry("a\0b")],

@@ -69,7 +69,7 @@ static bool entry_valid(const struct list_entry *entry, const char *path,
 		return false;
 	if (entry->kind != LIST_FILE && (entry->size || entry->sparse))
 		return false;
-	return entry->mode <= 07777 && entry->mtime_nanoseconds < 1000000000 &&
+	return entry->mode <= 0777 && entry->mtime_nanoseconds < 1000000000 &&
 	       link == (target[0] != '\0') && path_valid(path);
 }
 

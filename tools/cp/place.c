@@ -57,9 +57,10 @@ static int finish_entry(struct tree *tree, struct list_entry *entry)
 			unlinkat(parent, name, 0);
 	} else if (entry->kind == LIST_LINK) {
 		parent = open_parent_below(tree->stage, path, &name);
+		/* Some file systems have no links. */
 		if (parent < 0 ||
 		    symlinkat(list_target(&tree->list, entry), parent, name) < 0)
-			result = -1;
+			leave_out(tree, entry, strerror(errno));
 		else if (tree->preserve)
 			set_time(parent, name, entry);
 	} else if (entry->kind == LIST_FILE && entry->size == 0) {

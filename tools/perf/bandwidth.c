@@ -153,8 +153,8 @@ int serve_until_end(struct perf_worker *worker)
 		enum perf_phase phase = get_phase(worker->workers);
 		int served = serve_lanes(worker);
 
-		if (served == 0 && (phase == PHASE_ABORT ||
-				    (phase == PHASE_END && has_all_arrived(worker))))
+		if (phase == PHASE_ABORT ||
+		    (served == 0 && phase == PHASE_END && has_all_arrived(worker)))
 			return 0;
 		if (served == 0)
 			served = rest_worker(worker);

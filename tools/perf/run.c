@@ -97,7 +97,8 @@ static int wait_session(struct perf_session *session, struct perf_workers *worke
 		eventfd_read(workers->event, &ignored);
 	if (workers && atomic_load(&workers->failed))
 		return -1;
-	return ready == 0 ? check_silence(session) : 0;
+	/* Its signs of life are behind a frame that is still to be used. */
+	return ready == 0 && !session->has_frame ? check_silence(session) : 0;
 }
 
 /* Set the phases. Returns when the next one is due; 0: when the workers know. */
@@ -179,12 +180,26 @@ static const uint64_t *arrived_messages(const struct side *side,
 	return side->settings->opcode == PIER_OP_READ ? ours->posted : theirs->posted;
 }
 
-static int end_workers(struct perf_workers *workers, const struct perf_figures *theirs,
-		       struct failure *failure)
+/* The other side's messages are complete there, so the rest is short. */
+static int end_workers(struct perf_session *session, struct perf_workers *workers,
+		       const struct perf_figures *theirs)
 {
+	struct control *control = session->control;
+	uint64_t until = now_ns() + (uint64_t)control->timeout_ms * MS_NS;
+
 	memcpy(workers->incoming, theirs->posted, sizeof(workers->incoming));
 	set_phase(workers, PHASE_END);
-	return join_perf_workers(workers, failure);
+	while (atomic_load(&workers->ended) < workers->count) {
+		if (wait_session(session, workers, until) < 0)
+			return -1;
+		if (now_ns() >= until)
+			return fail(
+				control->failure, EXIT_PEER,
+				"messages that %s has sent did not arrive within %g s "
+				"(see --timeout)",
+				control_peer_name(control), control->timeout_ms / 1e3);
+	}
+	return join_perf_workers(workers, control->failure);
 }
 
 /* The other side may have failed, too, and know why. */
@@ -261,7 +276,7 @@ static int measure_with(struct perf_session *session, struct perf_workers *worke
 	    await_frame(session, workers) < 0 ||
 	    read_figures(control, &session->frame, FRAME_PERF_FIGURES, side->lane_count,
 			 &theirs) < 0 ||
-	    end_workers(workers, &theirs, control->failure) < 0)
+	    end_workers(session, workers, &theirs) < 0)
 		return -1;
 	fill_result(session, workers, &ours, &theirs, ret_result);
 	return verify_step(side, workers->size, arrived_messages(side, &ours, &theirs),
@@ -311,7 +326,7 @@ static int serve_with(struct perf_session *session, struct perf_workers *workers
 	    read_figures(control, &session->frame, FRAME_PERF_STOP, side->lane_count,
 			 &theirs) < 0 ||
 	    (workers->initiates && await_complete(session, workers) < 0) ||
-	    end_workers(workers, &theirs, control->failure) < 0)
+	    end_workers(session, workers, &theirs) < 0)
 		return -1;
 	collect_figures(workers, cpu_ns, &ours);
 	if (verify_step(side, workers->size, arrived_messages(side, &ours, &theirs),

@@ -73,3 +73,8 @@ int rest_worker(struct perf_worker *worker)
 	poll(fds, count, REST_MS);
 	return 0;
 }
+
+void end_worker(struct perf_worker *worker)
+{
+	wake_main(worker->workers, &worker->workers->ended);
+}

@@ -40,6 +40,7 @@ struct perf_workers {
 	_Atomic uint32_t measuring; /* workers whose warm-up is complete */
 	_Atomic uint32_t complete;  /* workers whose own messages have been measured */
 	_Atomic uint32_t failed;
+	_Atomic uint32_t ended; /* threads */
 	/* Before PHASE_END: the messages that will have arrived on each lane. */
 	uint64_t incoming[PERF_LANES_MAX];
 	int event; /* readable after one of these counts has changed */
@@ -62,5 +63,7 @@ int fail_worker(struct perf_worker *worker);
 void begin_measuring(struct perf_worker *worker);
 /* The worker's own messages have been measured. */
 void complete_worker(struct perf_worker *worker);
+/* The last call of the thread. */
+void end_worker(struct perf_worker *worker);
 
 #endif

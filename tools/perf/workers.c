@@ -25,6 +25,7 @@ static void *run_worker(void *argument)
 	}
 	if (result < 0)
 		fail_worker(worker);
+	end_worker(worker);
 	return NULL;
 }
 
