@@ -43,7 +43,20 @@ static int fill_lane(struct side *side, uint32_t number, uint8_t *piece)
 	return error;
 }
 
-/* Whether the bytes of the memory are what the NIC reads and writes. */
+/*
+ * The NIC of soft0 is a thread of this process: its lock orders what this thread has
+ * written before what the NIC reads, and the other way round.
+ */
+static int order_with_nic(struct side *side)
+{
+	int error = 0;
+
+	for (uint32_t i = 0; error >= 0 && i < side->lane_count; i++)
+		error = pier_channel_poll(side->lanes[i].channel);
+	return error < 0 ? error : 0;
+}
+
+/* The NIC reads what this side has written. */
 static int sync_for_nic(struct side *side)
 {
 	int error = 0;
@@ -51,12 +64,13 @@ static int sync_for_nic(struct side *side)
 	for (uint32_t i = 0; !error && !side->staging && i < side->rail_count; i++)
 		error = pier_mr_sync_for_nic(side->rails[i].mr, 0,
 					     pier_mr_length(side->rails[i].mr));
-	return error;
+	return error ? error : order_with_nic(side);
 }
 
+/* This side reads what the NIC has written. */
 static int sync_for_device(struct side *side)
 {
-	int error = 0;
+	int error = order_with_nic(side);
 
 	for (uint32_t i = 0; !error && !side->staging && i < side->rail_count; i++)
 		error = pier_mr_sync_for_device(side->rails[i].mr, 0,
