@@ -54,6 +54,7 @@ need_for_tests() {
     need openssh-server have sshd
     need openssh-client have ssh
     need rsync have rsync
+    need gnuplot-nox have gnuplot
     need zsh have zsh
     need fish have fish
     need iproute2 have ip
@@ -105,6 +106,7 @@ need_for_wheels() {
 need_for_bench() {
     need ucx-utils have ucx_perftest
     need rsync have rsync
+    need gnuplot-nox have gnuplot
     need zsh have zsh
     need fish have fish
     need valgrind have valgrind
