@@ -27,7 +27,7 @@ static const char program_help[] =
 	"Moves data directly between memory and RDMA NICs.\n"
 	"\n"
 	"commands:\n"
-	"  cp SRC DST      copy a file over RDMA; SRC or DST may be HOST:PATH\n"
+	"  cp SRC... DST   copy files over RDMA; SRC or DST may be HOST:PATH\n"
 	"  doctor          check NICs, GPUs and the paths between them, with remedies\n"
 	"  info            list devices, ports and GIDs, and the kinds of memory that "
 	"work\n"
