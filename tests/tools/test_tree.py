@@ -6,8 +6,6 @@ import os
 import shutil
 import signal
 import stat
-import subprocess
-import time
 
 from harness import Case, MIB, PIER, STUB_RSH, json, main
 
@@ -52,6 +50,18 @@ class Tree(Case):
         (top / "a\nb").write_bytes(b"newline")
         (top / "\udcff").write_bytes(b"no UTF-8")
         return top
+
+    def start_slowly(self, *arguments):
+        """Start a copy of a tree that takes seconds, and wait until bytes have arrived."""
+        tree = self.plant()
+        # The first of the large files.
+        (tree / "b/aaa").write_bytes(self.bytes(5 * MIB))
+        process = self.start("cp", "-r", "--bwlimit", "1M", "--chunk", "64K", "--depth", "1",
+                             "--progress", *arguments, tree, "copy")
+        for line in process.stderr:
+            if " 0 bytes" not in line:
+                return tree, process
+        return self.fail("it ended too soon")
 
     def same(self, source, target):
         self.assertEqual(listing(source), listing(target))
@@ -261,6 +271,13 @@ class Failures(Tree):
         (tree / "b/pipe").unlink()
         self.same(tree, self.folder / "copy")
 
+    def test_a_special_file_alone_is_nothing(self):
+        os.mkfifo(self.folder / "pipe")
+        result = self.run_pier("cp", "-r", "pipe", "copy")
+        self.assertEqual((result.status, result.stderr.splitlines()),
+                         (1, ["pier cp: pipe: not a regular file",
+                              "pier: there is nothing to copy"]))
+
     def test_unreadable_files_are_left_out(self):
         tree = self.plant()
         os.chmod(tree / "b/big", 0)
@@ -304,12 +321,7 @@ class Failures(Tree):
         self.assertEqual(one.stat().st_size, 10)
 
     def test_files_that_change_are_left_out(self):
-        tree = self.plant()
-        process = self.start("cp", "-r", "--bwlimit", "1M", "--chunk", "64K", "--depth", "1",
-                             "--progress", tree, "copy")
-        for line in process.stderr:
-            if " 0 bytes" not in line:
-                break
+        tree, process = self.start_slowly()
         with open(tree / "b/sparse", "r+b") as file:
             file.write(b"changed")
         (tree / "x").unlink()
@@ -321,13 +333,9 @@ class Failures(Tree):
         self.assertIn("b/big", copy)
 
     def test_nothing_is_left_behind(self):
-        tree = self.plant()
         for end in (lambda p: p.send_signal(signal.SIGINT), lambda p: p.terminate(),
                     lambda p: os.kill(self.server_of(p), signal.SIGKILL)):
-            process = self.start("cp", "-r", "--bwlimit", "1M", "--progress", tree, "copy")
-            for line in process.stderr:
-                if " 0 bytes" not in line:
-                    break
+            tree, process = self.start_slowly()
             end(process)
             self.assertNotEqual(self.finish(process).status, 0)
             self.wait_for(lambda: not self.processes(), "processes are left")
@@ -336,6 +344,7 @@ class Failures(Tree):
                 self.copy("-r", tree, "tree.copy")
                 shutil.rmtree(self.folder / "tree.copy")
             self.assertEqual({p.name for p in self.folder.iterdir()}, {"tree"})
+            shutil.rmtree(tree)
 
     def test_a_broken_tag_ends_the_copy(self):
         tree = self.plant()

@@ -93,6 +93,10 @@ int open_sources(struct sources *sources, struct transfer *transfer,
 		return open_file(&sources->file, transfer, ret_message);
 	if (open_tree_source(&sources->tree, transfer, ret_message) < 0)
 		return -1;
+	if (sources->tree.list.count == 0 && !ret_message->contents) {
+		show_notices(transfer);
+		return fail(transfer->failure, EXIT_FILE, "there is nothing to copy");
+	}
 	sources->is_tree = !is_one_file(&sources->tree, ret_message);
 	if (!sources->is_tree)
 		return open_file(&sources->file, transfer, ret_message);
