@@ -132,12 +132,6 @@ static bool remember_path(void **root, const char *path, struct list_entry *entr
 	return false;
 }
 
-static int fail_list(struct control *control)
-{
-	return fail(control->failure, EXIT_PEER, "%s sent an invalid list of files",
-		    control_peer_name(control));
-}
-
 static int read_entry(struct control *control, struct wire_reader *reader, void **root,
 		      struct file_list *list)
 {
@@ -160,7 +154,7 @@ static int read_entry(struct control *control, struct wire_reader *reader, void 
 		memcpy(entry.identity, identity, sizeof(entry.identity));
 	if (reader->bad || sparse > 1 || entry.size > INT64_MAX - list->size ||
 	    !entry_valid(&entry, path, target) || !remember_path(root, path, &entry))
-		return fail_list(control);
+		return control_fail_invalid(control, "list of files");
 	return add_to_list(list, &entry, path, entry.kind == LIST_LINK ? target : NULL,
 			   control->failure);
 }
@@ -176,7 +170,7 @@ static int receive_entries(struct control *control, void **root, struct file_lis
 			return -1;
 		if (frame.length == 0)
 			return 0;
-		reader = (struct wire_reader){ frame.payload, frame.length, false };
+		reader = read_frame(&frame);
 		while (reader.left > 0)
 			if (read_entry(control, &reader, root, list) < 0)
 				return -1;
@@ -190,6 +184,6 @@ int receive_list(struct control *control, uint64_t size, struct file_list *ret_l
 
 	tdestroy(root, free);
 	if (result == 0 && ret_list->size != size)
-		return fail_list(control);
+		return control_fail_invalid(control, "list of files");
 	return result;
 }

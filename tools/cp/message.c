@@ -32,19 +32,6 @@ enum {
 	SOURCE_FLAGS = 15,
 };
 
-static struct wire_reader reader_of(const struct frame *frame)
-{
-	struct wire_reader reader = { frame->payload, frame->length, false };
-
-	return reader;
-}
-
-static int fail_invalid_message(struct control *control, const char *what)
-{
-	return fail(control->failure, EXIT_PEER, "%s sent an invalid %s",
-		    control_peer_name(control), what);
-}
-
 int send_request(struct control *control, const struct request *request)
 {
 	const struct cp_settings *settings = &request->settings;
@@ -113,14 +100,14 @@ int receive_request(struct control *control, struct request *ret_request)
 
 	if (control_expect(control, FRAME_REQUEST, &frame) < 0)
 		return -1;
-	reader = reader_of(&frame);
+	reader = read_frame(&frame);
 	role = get_u32(&reader);
 	get_settings(&reader, &ret_request->settings);
 	get_string(&reader, ret_request->side.path, sizeof(ret_request->side.path));
 	get_string(&reader, ret_request->side.memory, sizeof(ret_request->side.memory));
 	get_string(&reader, ret_request->side.device, sizeof(ret_request->side.device));
 	if (!wire_complete(&reader) || (role != CP_SENDER && role != CP_RECEIVER))
-		return fail_invalid_message(control, "request");
+		return control_fail_invalid(control, "request");
 	ret_request->role = (enum cp_role)role;
 	return 0;
 }
@@ -166,7 +153,7 @@ int receive_source(struct control *control, struct source_message *ret_source)
 
 	if (control_expect(control, FRAME_SOURCE, &frame) < 0)
 		return -1;
-	reader = reader_of(&frame);
+	reader = read_frame(&frame);
 	ret_source->size = get_u64(&reader);
 	flags = get_u32(&reader);
 	ret_source->mode = get_u32(&reader);
@@ -177,7 +164,7 @@ int receive_source(struct control *control, struct source_message *ret_source)
 	if (!wire_complete(&reader) || ret_source->size > INT64_MAX ||
 	    !source_flags_valid(flags) || ret_source->mode > 0777 ||
 	    ret_source->mtime_nanoseconds >= 1000000000 || !name_valid(ret_source->name))
-		return fail_invalid_message(control, "description of the file");
+		return control_fail_invalid(control, "description of the file");
 	ret_source->sparse = flags & SOURCE_SPARSE;
 	ret_source->tree = flags & SOURCE_TREE;
 	ret_source->several = flags & SOURCE_SEVERAL;
@@ -205,12 +192,12 @@ int receive_ipc(struct control *control, struct ipc_message *ret_ipc)
 
 	if (control_expect(control, FRAME_IPC, &frame) < 0)
 		return -1;
-	reader = reader_of(&frame);
+	reader = read_frame(&frame);
 	ready = get_u32(&reader);
 	get_string(&reader, ret_ipc->reason, sizeof(ret_ipc->reason));
 	handle = get_bytes(&reader, sizeof(ret_ipc->handle));
 	if (!wire_complete(&reader) || ready > 1)
-		return fail_invalid_message(control, "handle of its memory");
+		return control_fail_invalid(control, "handle of its memory");
 	ret_ipc->ready = ready;
 	memcpy(ret_ipc->handle, handle, sizeof(ret_ipc->handle));
 	return 0;
@@ -269,11 +256,11 @@ int read_setup(struct control *control, const struct frame *frame,
 	       struct setup_message *ret_setup)
 {
 	struct cp_report *report = &ret_setup->report;
-	struct wire_reader reader = reader_of(frame);
+	struct wire_reader reader = read_frame(frame);
 
 	ret_setup->rail_count = get_u32(&reader);
 	if (ret_setup->rail_count < 1 || ret_setup->rail_count > CP_RAILS_MAX)
-		return fail_invalid_message(control, "set-up");
+		return control_fail_invalid(control, "set-up");
 	for (uint32_t i = 0; i < ret_setup->rail_count; i++)
 		if (get_rail(&reader, ret_setup, i) < 0)
 			return fail_pier(control->failure, EXIT_PEER);
@@ -282,7 +269,7 @@ int read_setup(struct control *control, const struct frame *frame,
 	get_string(&reader, report->memory, sizeof(report->memory));
 	get_string(&reader, report->path, sizeof(report->path));
 	get_string(&reader, report->reason, sizeof(report->reason));
-	return wire_complete(&reader) ? 0 : fail_invalid_message(control, "set-up");
+	return wire_complete(&reader) ? 0 : control_fail_invalid(control, "set-up");
 }
 
 int receive_setup(struct control *control, struct setup_message *ret_setup)

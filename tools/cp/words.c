@@ -84,14 +84,12 @@ int receive_words(struct control *control, struct words *ret_operands,
 
 		if (control_expect(control, FRAME_WORDS, &frame) < 0)
 			return -1;
-		reader = (struct wire_reader){ frame.payload, frame.length, false };
+		reader = read_frame(&frame);
 		if (frame.length == 0 && ret_operands->count > 0)
 			return 0;
 		do {
 			if (take_word(&reader, ret_operands, ret_patterns) < 0)
-				return fail(control->failure, EXIT_PEER,
-					    "%s sent an invalid list of sources",
-					    control_peer_name(control));
+				return control_fail_invalid(control, "list of sources");
 		} while (reader.left > 0);
 	}
 }
@@ -108,12 +106,11 @@ int send_file_notice(struct control *control, uint32_t number, const char *sente
 int read_file_notice(struct control *control, const struct frame *frame,
 		     uint32_t *ret_number, char *ret_sentence, size_t size)
 {
-	struct wire_reader reader = { frame->payload, frame->length, false };
+	struct wire_reader reader = read_frame(frame);
 
 	*ret_number = get_u32(&reader);
 	get_string(&reader, ret_sentence, size);
-	return wire_complete(&reader) ? 0
-				      : fail(control->failure, EXIT_PEER,
-					     "%s sent an invalid sentence about a file",
-					     control_peer_name(control));
+	return wire_complete(&reader)
+		       ? 0
+		       : control_fail_invalid(control, "sentence about a file");
 }

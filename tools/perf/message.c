@@ -22,19 +22,6 @@ enum {
 	FLAGS = 15,
 };
 
-static struct wire_reader reader_of(const struct frame *frame)
-{
-	struct wire_reader reader = { frame->payload, frame->length, false };
-
-	return reader;
-}
-
-static int fail_invalid_message(struct control *control, const char *what)
-{
-	return fail(control->failure, EXIT_PEER, "%s sent an invalid %s",
-		    control_peer_name(control), what);
-}
-
 int send_perf_request(struct control *control, const struct perf_request *request)
 {
 	const struct perf_settings *settings = &request->settings;
@@ -133,11 +120,11 @@ int receive_perf_request(struct control *control, struct perf_request *ret_reque
 
 	if (control_expect(control, FRAME_PERF_REQUEST, &frame) < 0)
 		return -1;
-	reader = reader_of(&frame);
+	reader = read_frame(&frame);
 	get_settings(&reader, &ret_request->settings);
 	get_string(&reader, place->memory, sizeof(place->memory));
 	get_string(&reader, place->device, sizeof(place->device));
-	return wire_complete(&reader) ? 0 : fail_invalid_message(control, "request");
+	return wire_complete(&reader) ? 0 : control_fail_invalid(control, "request");
 }
 
 int send_lane(struct control *control, const struct lane_message *lane)
@@ -162,10 +149,10 @@ int receive_lane(struct control *control, struct lane_message *ret_lane)
 
 	if (control_expect(control, FRAME_PERF_LANE, &frame) < 0)
 		return -1;
-	reader = reader_of(&frame);
+	reader = read_frame(&frame);
 	remote = get_bytes(&reader, PIER_REMOTE_WIRE_SIZE);
 	if (!remote)
-		return fail_invalid_message(control, "description of a channel");
+		return control_fail_invalid(control, "description of a channel");
 	if (pier_remote_unpack(remote, PIER_REMOTE_WIRE_SIZE, &ret_lane->remote) < 0 ||
 	    pier_endpoint_unpack(reader.data, reader.left, &ret_lane->endpoint) < 0)
 		return fail_pier(control->failure, EXIT_PEER);
@@ -213,7 +200,7 @@ int receive_perf_report(struct control *control, struct perf_report *ret_report)
 
 	if (control_expect(control, FRAME_PERF_REPORT, &frame) < 0)
 		return -1;
-	reader = reader_of(&frame);
+	reader = read_frame(&frame);
 	for (size_t i = 0; i < REPORT_STRINGS; i++)
 		get_string(&reader, (char *)ret_report + report_strings[i].offset,
 			   report_strings[i].size);
@@ -221,7 +208,7 @@ int receive_perf_report(struct control *control, struct perf_report *ret_report)
 	ret_report->register_ns = get_u64(&reader);
 	ret_report->deregister_ns = get_u64(&reader);
 	ret_report->registered = get_u64(&reader);
-	return wire_complete(&reader) ? 0 : fail_invalid_message(control, "report");
+	return wire_complete(&reader) ? 0 : control_fail_invalid(control, "report");
 }
 
 int send_step(struct control *control, uint64_t size)
@@ -235,12 +222,12 @@ int send_step(struct control *control, uint64_t size)
 int read_step(struct control *control, const struct frame *frame, uint64_t slot,
 	      uint64_t *ret_size)
 {
-	struct wire_reader reader = reader_of(frame);
+	struct wire_reader reader = read_frame(frame);
 
 	*ret_size = get_u64(&reader);
 	if (frame->type != FRAME_PERF_STEP || !wire_complete(&reader) || *ret_size < 1 ||
 	    *ret_size > slot)
-		return fail_invalid_message(control, "size");
+		return control_fail_invalid(control, "size");
 	return 0;
 }
 
@@ -260,7 +247,7 @@ int send_figures(struct control *control, uint32_t type,
 int read_figures(struct control *control, const struct frame *frame, uint32_t type,
 		 uint32_t lanes, struct perf_figures *ret_figures)
 {
-	struct wire_reader reader = reader_of(frame);
+	struct wire_reader reader = read_frame(frame);
 
 	memset(ret_figures, 0, sizeof(*ret_figures));
 	for (uint32_t i = 0; i < lanes; i++)
@@ -270,5 +257,5 @@ int read_figures(struct control *control, const struct frame *frame, uint32_t ty
 	ret_figures->cpu_ns = get_u64(&reader);
 	return frame->type == type && wire_complete(&reader)
 		       ? 0
-		       : fail_invalid_message(control, "figure");
+		       : control_fail_invalid(control, "figure");
 }

@@ -27,6 +27,12 @@ const char *control_peer_name(const struct control *control)
 	return control->peer ? control->peer : "the other process";
 }
 
+int control_fail_invalid(const struct control *control, const char *what)
+{
+	return fail(control->failure, EXIT_PEER, "%s sent an invalid %s",
+		    control_peer_name(control), what);
+}
+
 static uint64_t deadline_after(uint32_t ms)
 {
 	return now_ns() + (uint64_t)ms * 1000000;

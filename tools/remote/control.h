@@ -62,8 +62,16 @@ struct frame {
 	uint8_t payload[WIRE_MAX];
 };
 
+static inline struct wire_reader read_frame(const struct frame *frame)
+{
+	return (struct wire_reader){ frame->payload, frame->length, false };
+}
+
 /* The other side, as the subject of an error message. */
 const char *control_peer_name(const struct control *control);
+
+/* A frame has values out of their range: "HOST sent an invalid WHAT". Returns -1. */
+int control_fail_invalid(const struct control *control, const char *what);
 
 /* Functions that return int return 0, or -1 with control->failure set. */
 
