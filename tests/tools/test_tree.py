@@ -9,6 +9,9 @@ import stat
 
 from harness import Case, MIB, PIER, STUB_RSH, json, main
 
+# Root reads and writes everything, unless it gives that up.
+WEAKER = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] \
+    if os.geteuid() == 0 else []
 FAULTY = os.path.dirname(os.environ["FAULTY_BACKEND"])
 
 
@@ -282,10 +285,7 @@ class Failures(Tree):
         tree = self.plant()
         os.chmod(tree / "b/big", 0)
         os.chmod(tree / "b/c", 0)
-        # Root reads everything, unless it gives that up.
-        weaker = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
-        self.left_out(2, "Permission denied", "-r", tree, "copy",
-                      before=weaker if os.geteuid() == 0 else ())
+        self.left_out(2, "Permission denied", "-r", tree, "copy", before=WEAKER)
         copy = listing(self.folder / "copy")
         self.assertNotIn("b/big", copy)
         self.assertEqual(copy["x"], ("file", b"hi"))
@@ -345,6 +345,18 @@ class Failures(Tree):
                 shutil.rmtree(self.folder / "tree.copy")
             self.assertEqual({p.name for p in self.folder.iterdir()}, {"tree"})
             shutil.rmtree(tree)
+
+    def test_what_a_killed_copy_left_is_removed_whatever_its_modes(self):
+        tree = self.plant()
+        left = self.folder / ".tree.pier-tmp-0123456789abcdef"
+        deep = left / "a/b/c/d"
+        deep.mkdir(parents=True)
+        (deep / "file").write_bytes(b"x")
+        for path in (deep, deep.parent, deep.parent.parent):
+            path.chmod(0o555)
+        left.chmod(0o700)
+        self.copy("-r", tree, "copy", before=WEAKER)
+        self.assertFalse(left.exists())
 
     def test_a_broken_tag_ends_the_copy(self):
         tree = self.plant()

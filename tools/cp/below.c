@@ -136,6 +136,8 @@ void remove_tree(int directory, const char *name)
 			do
 				snprintf(moved, sizeof(moved), "%u", number++);
 			while (faccessat(top, moved, F_OK, AT_SYMLINK_NOFOLLOW) == 0);
+			/* To move a directory takes the right to write to it. */
+			fchmodat(inner, deeper, 0700, 0);
 			if (renameat(inner, deeper, top, moved) < 0)
 				break;
 		}
