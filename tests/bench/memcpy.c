@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What one thread copies, as a limit for others:
+ * Measures memcpy(3) on one thread, the limit that other figures are compared with:
  *
  *	pier-memcpy SIZE COUNT    prints bytes per second
  */

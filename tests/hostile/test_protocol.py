@@ -86,7 +86,7 @@ class HostileTree(Case):
     )
 
     def push(self, data, **options):
-        """What a server under a folder says to a client that sends this."""
+        """Send this to a server that is restricted to a folder, and return its output."""
         place = self.folder / "place"
         place.mkdir(exist_ok=True)
         server = subprocess.Popen([PIER, "cp", "--server", "--local", "--under", str(place)],

@@ -70,7 +70,7 @@ class Tree(Case):
         self.assertEqual(listing(source), listing(target))
 
     def left_out(self, count, pattern, *arguments, **options):
-        """The copy succeeds but for some files."""
+        """Check that the copy leaves out this number of files and copies the others."""
         result = self.run_pier("cp", *arguments, **options)
         self.assertEqual(result.status, 1, str(result))
         lines = result.stderr.splitlines()
@@ -378,7 +378,7 @@ class Failures(Tree):
 
 
 class Peers(Tree):
-    """What a restricted server, and a client, do not accept."""
+    """A restricted server refuses trees that it must not send or take."""
 
     def server(self, *options):
         """A remote shell that runs a restricted server, whatever it is asked to run."""

@@ -230,26 +230,31 @@ int open_destination(struct destination *destination, int root, const char *path
 	return 0;
 }
 
-int write_destination(const struct destination *destination, uint64_t offset,
-		      const void *data, size_t length, struct failure *failure)
+int write_at(int fd, uint64_t offset, const void *data, size_t length)
 {
-	uint64_t start = offset;
 	const char *from = data;
-	size_t left = length;
 
-	while (left > 0) {
-		ssize_t count = pwrite(destination->fd, from, left, (off_t)offset);
+	while (length > 0) {
+		ssize_t count = pwrite(fd, from, length, (off_t)offset);
 
 		if (count < 0 && errno == EINTR)
 			continue;
 		if (count <= 0)
-			return fail_destination(destination, "write", failure);
+			return -1;
 		from += count;
 		offset += (uint64_t)count;
-		left -= (size_t)count;
+		length -= (size_t)count;
 	}
+	return 0;
+}
+
+int write_destination(const struct destination *destination, uint64_t offset,
+		      const void *data, size_t length, struct failure *failure)
+{
+	if (write_at(destination->fd, offset, data, length) < 0)
+		return fail_destination(destination, "write", failure);
 	/* Start writeback now, so that the final fsync(2) has little to do. */
-	sync_file_range(destination->fd, (off_t)start, (off_t)length,
+	sync_file_range(destination->fd, (off_t)offset, (off_t)length,
 			SYNC_FILE_RANGE_WRITE);
 	return 0;
 }
@@ -286,16 +291,16 @@ static int give_name(struct destination *destination)
 	return 0;
 }
 
-static bool decide_fate(struct destination *destination, enum destination_fate fate)
+bool decide_fate(_Atomic enum destination_fate *fate, enum destination_fate decision)
 {
 	enum destination_fate undecided = DESTINATION_UNDECIDED;
 
-	return atomic_compare_exchange_strong(&destination->fate, &undecided, fate);
+	return atomic_compare_exchange_strong(fate, &undecided, decision);
 }
 
 bool abandon_destination(struct destination *destination)
 {
-	return decide_fate(destination, DESTINATION_ABANDONED);
+	return decide_fate(&destination->fate, DESTINATION_ABANDONED);
 }
 
 int commit_destination(struct destination *destination, struct failure *failure)
@@ -303,7 +308,7 @@ int commit_destination(struct destination *destination, struct failure *failure)
 	if (finish_writes(destination->queue) < 0 || set_attributes(destination) < 0 ||
 	    fsync(destination->fd) < 0)
 		return fail_destination(destination, "write", failure);
-	if (!decide_fate(destination, DESTINATION_NAMING))
+	if (!decide_fate(&destination->fate, DESTINATION_NAMING))
 		return fail(failure, EXIT_FILE, "the copy to %s was abandoned",
 			    destination->path);
 	if (give_name(destination) < 0)

@@ -42,6 +42,10 @@ int fail_destination(const struct destination *destination, const char *what,
 int open_destination(struct destination *destination, int root, const char *path,
 		     const struct source_message *source,
 		     const struct cp_settings *settings, struct failure *failure);
+/* Returns whether this decision is the first one. */
+bool decide_fate(_Atomic enum destination_fate *fate, enum destination_fate decision);
+/* pwrite(2) of all bytes: 0, or -1 with errno. */
+int write_at(int fd, uint64_t offset, const void *data, size_t length);
 /* Write, and start writeback to the disk. Any thread may call it. */
 int write_destination(const struct destination *destination, uint64_t offset,
 		      const void *data, size_t length, struct failure *failure);

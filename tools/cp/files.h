@@ -5,7 +5,7 @@
 #include "list.h"
 #include "message.h"
 
-/* What would be copied, on standard output. list: NULL for a single file. */
+/* Print the paths that would be copied. list: NULL for a single file. */
 void print_files(const struct file_list *list, const struct source_message *message);
 
 #endif

@@ -12,7 +12,7 @@ int finish_stage(struct tree *tree, struct failure *failure);
 
 /*
  * Move everything from the stage to its place: directories that do not exist yet as a
- * whole, others file by file. What cannot be moved is reported.
+ * whole, others file by file. Reports each file that cannot be moved.
  */
 void place_tree(struct tree *tree);
 

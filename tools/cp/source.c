@@ -65,16 +65,15 @@ void describe_source(const struct source *source, const uint8_t *secret,
 	identify_file(stat, secret, ret_message->identity);
 }
 
-/* The start of the next data or hole at or after `offset`, or the size: lseek(2). */
-static uint64_t seek_source(const struct source *source, uint64_t offset, int whence)
+uint64_t seek_extent(int fd, uint64_t size, uint64_t offset, int whence)
 {
-	off_t found = lseek(source->content, (off_t)offset, whence);
+	off_t found = lseek(fd, (off_t)offset, whence);
 
 	if (found < 0 && !(whence == SEEK_DATA && errno == ENXIO))
 		/* Holes are not supported: everything is data. */
-		return whence == SEEK_DATA ? offset : source->size;
-	if (found < 0 || (uint64_t)found > source->size)
-		return source->size;
+		return whence == SEEK_DATA ? offset : size;
+	if (found < 0 || (uint64_t)found > size)
+		return size;
 	return (uint64_t)found;
 }
 
@@ -85,8 +84,10 @@ void find_chunk(struct source *source, size_t most, struct chunk *chunk)
 	if (!source->sparse) {
 		source->data_end = source->size;
 	} else if (chunk->offset >= source->data_end) {
-		data = seek_source(source, chunk->offset, SEEK_DATA);
-		source->data_end = seek_source(source, data, SEEK_HOLE);
+		data = seek_extent(source->content, source->size, chunk->offset,
+				   SEEK_DATA);
+		source->data_end = seek_extent(source->content, source->size, data,
+					       SEEK_HOLE);
 	}
 	chunk->hole = data > chunk->offset;
 	if (chunk->hole) {
@@ -141,7 +142,7 @@ int read_source(const struct source *source, uint64_t offset, void *ret_data,
 	return 0;
 }
 
-static bool same_time(const struct timespec *a, const struct timespec *b)
+bool same_time(const struct timespec *a, const struct timespec *b)
 {
 	return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
 }

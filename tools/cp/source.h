@@ -31,6 +31,9 @@ void describe_source(const struct source *source, const uint8_t *secret,
  * A chunk of data is at most `most` bytes long.
  */
 void find_chunk(struct source *source, size_t most, struct chunk *chunk);
+/* The start of the next data or hole at or after `offset`, or the size: lseek(2). */
+uint64_t seek_extent(int fd, uint64_t size, uint64_t offset, int whence);
+bool same_time(const struct timespec *a, const struct timespec *b);
 /* pread(2), repeated when a signal interrupts it. */
 ssize_t read_at(int fd, uint64_t offset, void *ret_data, size_t length);
 /* Report that the source cannot be read, with the reason in errno. Returns -1. */

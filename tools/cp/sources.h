@@ -6,7 +6,7 @@
 #include "transfer.h"
 #include "tree_source.h"
 
-/* What a sender reads: a file, or a tree. Set the file's descriptors to -1 first. */
+/* The file or the tree that a sender reads. Set the file's descriptors to -1 first. */
 struct sources {
 	struct transfer *transfer;
 	struct source file;

@@ -6,8 +6,9 @@
 #include "transfer.h"
 #include "tree.h"
 
-/* What a receiver writes: a file, or the tree of the transfer. Set the descriptors of
- * both to -1 first. */
+/*
+ * The file or the tree that a receiver writes. Set the descriptors of both to -1 first.
+ */
 struct target {
 	struct transfer *transfer;
 	struct destination file;

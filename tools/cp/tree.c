@@ -192,16 +192,8 @@ static int open_staged(const struct tree *tree, const struct list_entry *entry)
 
 static int write_bytes(int fd, uint64_t offset, const uint8_t *data, size_t length)
 {
-	for (size_t done = 0; done < length;) {
-		ssize_t count = pwrite(fd, data + done, length - done,
-				       (off_t)(offset + done));
-
-		if (count < 0 && errno == EINTR)
-			continue;
-		if (count < 0)
-			return -1;
-		done += (size_t)count;
-	}
+	if (write_at(fd, offset, data, length) < 0)
+		return -1;
 	if (length >= WRITEBACK_MIN)
 		sync_file_range(fd, (off_t)offset, (off_t)length, SYNC_FILE_RANGE_WRITE);
 	return 0;
@@ -276,16 +268,9 @@ void leave_out_entry(struct tree *tree, uint32_t number)
 	atomic_store(&tree->list.entries[number].failed, true);
 }
 
-static bool decide_fate(struct tree *tree, enum destination_fate fate)
-{
-	enum destination_fate undecided = DESTINATION_UNDECIDED;
-
-	return atomic_compare_exchange_strong(&tree->fate, &undecided, fate);
-}
-
 bool abandon_tree(struct tree *tree)
 {
-	return decide_fate(tree, DESTINATION_ABANDONED);
+	return decide_fate(&tree->fate, DESTINATION_ABANDONED);
 }
 
 /* syncfs(2) instead of one fsync(2) for each file: a disk has to flush only twice. */
@@ -295,7 +280,7 @@ int commit_tree(struct tree *tree, struct failure *failure)
 		return -1;
 	if (syncfs(tree->stage) < 0)
 		return fail_tree(tree, "write to the disk of", failure);
-	if (!decide_fate(tree, DESTINATION_NAMING))
+	if (!decide_fate(&tree->fate, DESTINATION_NAMING))
 		return fail(failure, EXIT_FILE, "the copy to %s was abandoned",
 			    tree->path);
 	place_tree(tree);

@@ -19,35 +19,18 @@ static int open_entry(const struct tree_source *tree, const struct list_entry *e
 			  O_RDONLY | O_NONBLOCK);
 }
 
-static bool same_time(const struct timespec *a, uint64_t seconds, uint64_t nanoseconds)
-{
-	return (uint64_t)a->tv_sec == seconds && (uint64_t)a->tv_nsec == nanoseconds;
-}
-
 /* Whether it is still the file that was listed: programs cannot set ctime (inode(7)). */
 static bool is_listed(int fd, const struct list_entry *entry)
 {
+	const struct timespec mtime = { .tv_sec = (time_t)entry->mtime_seconds,
+					.tv_nsec = (long)entry->mtime_nanoseconds };
 	struct stat stat;
 
 	return fstat(fd, &stat) == 0 && S_ISREG(stat.st_mode) &&
 	       stat.st_dev == entry->device && stat.st_ino == entry->inode &&
 	       (uint64_t)stat.st_size == entry->size &&
-	       same_time(&stat.st_mtim, entry->mtime_seconds, entry->mtime_nanoseconds) &&
-	       same_time(&stat.st_ctim, (uint64_t)entry->ctime.tv_sec,
-			 (uint64_t)entry->ctime.tv_nsec);
-}
-
-/* The start of the next data or hole at or after `offset`, or the size: lseek(2). */
-static uint64_t seek_entry(int fd, const struct list_entry *entry, uint64_t offset,
-			   int whence)
-{
-	off_t found = lseek(fd, (off_t)offset, whence);
-
-	if (found < 0 && !(whence == SEEK_DATA && errno == ENXIO))
-		return whence == SEEK_DATA ? offset : entry->size;
-	if (found < 0 || (uint64_t)found > entry->size)
-		return entry->size;
-	return (uint64_t)found;
+	       same_time(&stat.st_mtim, &mtime) &&
+	       same_time(&stat.st_ctim, &entry->ctime);
 }
 
 /* Of a file with holes. If it cannot be opened, read_tree() will say so. */
@@ -59,8 +42,9 @@ static void find_sparse_chunk(struct tree_source *tree, const struct list_entry 
 
 	tree->data_end = entry->offset + entry->size;
 	if (fd >= 0) {
-		data = seek_entry(fd, entry, offset, SEEK_DATA);
-		tree->data_end = entry->offset + seek_entry(fd, entry, data, SEEK_HOLE);
+		data = seek_extent(fd, entry->size, offset, SEEK_DATA);
+		tree->data_end = entry->offset +
+				 seek_extent(fd, entry->size, data, SEEK_HOLE);
 		close(fd);
 	}
 	chunk->hole = data > offset;

@@ -32,7 +32,6 @@ static int leave_out(const struct walking *walking, const char *path, const char
 	char sentence[sizeof(walking->failure->text)];
 
 	snprintf(sentence, sizeof(sentence), "%.*s: %s", PATH_MAX / 8, path, reason);
-	walk->failed++;
 	walk->report(walk->context, sentence);
 	return 0;
 }

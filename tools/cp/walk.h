@@ -17,9 +17,8 @@ struct walk {
 	uint32_t operand_count;
 	const char *const *patterns; /* of --exclude */
 	uint32_t pattern_count;
-	int *bases;	 /* of each operand: the directory, or that of the file; O_PATH */
-	bool contents;	 /* the operand's name is "." or "..": its files have no top */
-	uint32_t failed; /* files that could not be listed, and are reported */
+	int *bases;    /* of each operand: the directory, or that of the file; O_PATH */
+	bool contents; /* the operand's name is "." or "..": its files have no top */
 	/* Called now and then; a negative value ends the walk. */
 	int (*alive)(void *context);
 	/* Called with a sentence for each file that is left out. */

@@ -7,7 +7,7 @@
 #include "failure.h"
 #include "perf.h"
 
-/* What a comparison takes from an earlier result. */
+/* The figures of an earlier result that are compared. */
 struct earlier_result {
 	uint64_t size;
 	double bytes_per_second;

@@ -135,7 +135,7 @@ static int run_measurement(struct measurement *measurement)
 	return measure_sizes(measurement);
 }
 
-/* What was measured before a failure is worth having, too. */
+/* Print the sizes that were complete before a failure, too. */
 static void report_measurement(struct measurement *measurement)
 {
 	const struct perf_options *options = &measurement->options;

@@ -5,8 +5,8 @@
 struct side;
 
 /*
- * Complete the side's report with what a reader of the result wants to know in a year:
- * devices, drivers, firmware, kernel, processor. What cannot be read stays "".
+ * Add the facts to the side's report that make the result comparable later: devices,
+ * drivers, firmware, kernel, processor. A fact that cannot be read stays "".
  */
 void read_environment(struct side *side);
 

@@ -46,8 +46,10 @@ static int aim_lane(struct lane *lane, uint64_t size)
 	uint64_t scatter = lane_iova(lane, read ? lane->destination : lane->source);
 	int error;
 
-	if (lane->side->settings->staged)
-		return prepare_staged(lane);
+	if (lane->side->settings->staged) {
+		prepare_staged(lane);
+		return 0;
+	}
 	error = pier_remote_sub(&lane->peer, read ? lane->source : lane->destination,
 				size, &lane->remote);
 	if (!error && (read || is_atomic(opcode)))

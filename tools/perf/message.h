@@ -17,10 +17,10 @@ extern const struct control_protocol perf_protocol;
 enum perf_frame {
 	FRAME_PERF_REQUEST = 32, /* client: settings, and the server's place */
 	FRAME_PERF_LANE = 33,	 /* both, for each lane: endpoint and memory */
-	FRAME_PERF_REPORT = 34,	 /* both: what each side uses */
+	FRAME_PERF_REPORT = 34,	 /* both: struct perf_report */
 	FRAME_PERF_STEP = 35,	 /* client: a size; server: it is ready for that */
 	FRAME_PERF_STOP = 36,	 /* client: all its requests are complete */
-	FRAME_PERF_FIGURES = 37, /* server: what it measured, and its bytes are right */
+	FRAME_PERF_FIGURES = 37, /* server: its figures; its bytes are right */
 	FRAME_PERF_END = 38,	 /* client: no more sizes */
 };
 
@@ -36,7 +36,7 @@ struct lane_message {
 	struct pier_remote remote; /* all memory of the side */
 };
 
-/* What one side did for one size. */
+/* The figures of one side for one size. */
 struct perf_figures {
 	uint64_t posted[PERF_LANES_MAX]; /* messages of each lane, with the warm-up */
 	uint64_t messages;		 /* after the warm-up, on all lanes */

@@ -62,7 +62,7 @@ struct perf_place {
 	char device[PERF_DEVICES_MAX];
 };
 
-/* What one side uses, for a comparison in a year. "": unknown, or there is none. */
+/* The devices, memory and system of one side. "": unknown, or there is none. */
 struct perf_report {
 	char device[PERF_DEVICES_MAX];
 	char driver[PERF_TEXT_MAX];

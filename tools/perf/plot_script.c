@@ -26,8 +26,7 @@ static const char *value_label(const struct perf_run *run)
 	return run->settings->latency ? "median latency, us" : "bandwidth, Gbit/s";
 }
 
-/* Part of the text comes from the other side, or from a file: it is not to be a program.
- */
+/* The other side chooses part of the text: it must not become part of the program. */
 static void write_plain(FILE *file, const char *text)
 {
 	for (; *text; text++)
@@ -77,23 +76,18 @@ void write_gnuplot_script(FILE *file, const struct perf_run *run, const char *fo
 		earlier->count ? ", $before title \"earlier run\"" : "");
 }
 
-static void write_list(FILE *file, const char *name)
-{
-	fprintf(file, "%s = [", name);
-}
-
 void write_matplotlib_script(FILE *file, const struct perf_run *run, const char *format)
 {
 	const struct earlier_run *earlier = &run->earlier;
 
 	fprintf(file, "import sys\nimport matplotlib\nmatplotlib.use(\"Agg\")\n"
 		      "from matplotlib import pyplot\n");
-	write_list(file, "now");
+	fprintf(file, "now = [");
 	for (uint32_t i = 0; i < run->result_count; i++)
 		fprintf(file, "(%" PRIu64 ", %.6f), ", run->results[i].size,
 			value_now(run, &run->results[i]));
 	fprintf(file, "]\n");
-	write_list(file, "before");
+	fprintf(file, "before = [");
 	for (uint32_t i = 0; i < earlier->count; i++)
 		fprintf(file, "(%" PRIu64 ", %.6f), ", earlier->results[i].size,
 			value_before(run, &earlier->results[i]));

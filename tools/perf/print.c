@@ -67,7 +67,7 @@ void print_perf_start(const struct perf_run *run)
 	fflush(stdout);
 }
 
-/* How many times better than before: more bytes, or a shorter time. */
+/* The ratio to the earlier bandwidth, or to the earlier median. */
 static void print_ratio(const struct perf_run *run, const struct perf_result *result)
 {
 	const struct earlier_result *earlier = find_earlier_result(&run->earlier,

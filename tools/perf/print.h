@@ -6,7 +6,7 @@
 #include "options.h"
 #include "run.h"
 
-/* What a run of the command has found. */
+/* One run of the command, with its results so far. */
 struct perf_run {
 	const struct perf_options *options;
 	const struct perf_settings *settings;

@@ -15,7 +15,7 @@ struct perf_session {
 	bool has_frame;
 };
 
-/* What was measured for one size. */
+/* The result of one size. */
 struct perf_result {
 	uint64_t size;
 	uint64_t messages;

@@ -47,13 +47,12 @@ uint64_t staged_receive_slot(const struct lane *lane, uint64_t number)
 	return lane->staged_recvs + number % side->settings->rx_depth * side->stride;
 }
 
-int prepare_staged(struct lane *lane)
+void prepare_staged(struct lane *lane)
 {
 	struct staged_counts *counts = counts_of(lane);
 
 	store_count(&counts->copied, 0);
 	lane->credited = lane->received;
-	return 0;
 }
 
 int post_staged(struct lane *lane, struct pier_work *ret_work)

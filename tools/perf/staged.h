@@ -18,7 +18,7 @@
 uint64_t staged_receive_slot(const struct lane *lane, uint64_t number);
 
 /* Before a step: nothing has been sent. */
-int prepare_staged(struct lane *lane);
+void prepare_staged(struct lane *lane);
 
 /* Copy the next message and post it. The send queue must have room. */
 int post_staged(struct lane *lane, struct pier_work *ret_work);

@@ -24,7 +24,7 @@ struct perf_worker {
 	pthread_t thread;
 	struct perf_workers *workers;
 	uint32_t first; /* lanes: this, and every count-th from there */
-	bool started, posts, complete;
+	bool started, complete;
 	uint64_t start_ns, end_ns; /* of what was measured */
 	uint64_t messages;
 	struct histogram times;
