@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""pier cp writes past the page cache where the file system allows it."""
+"""pier cp reads and writes past the page cache where the file system allows it."""
 
 import ctypes
 import mmap
 import os
+import resource
 import shutil
+import tempfile
 
 from harness import Case, MIB, main
 
@@ -14,8 +16,8 @@ STATX_DIOALIGN = 0x2000
 AT_FDCWD = -100
 
 
-def has_direct_writes(path):
-    """The kernel's answer, which is 0 for tmpfs: statx(2)."""
+def has_direct_io(path):
+    """The kernel's answer, which is no for tmpfs: statx(2)."""
     result = ctypes.create_string_buffer(256)
     if LIBC.statx(AT_FDCWD, os.fsencode(path), 0, STATX_DIOALIGN, result) != 0:
         return False
@@ -38,20 +40,29 @@ def cached_pages(path):
         return sum(page & 1 for page in found)
 
 
-class Direct(Case):
+def evict(path):
+    """Write the file back, and drop its pages."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+class DirectCase(Case):
     def setUp(self):
         super().setUp()
         self.target = self.folder / "target"
-        self.preloaded = shutil.copy(os.environ["URING_FAULT"], self.folder)
+        self.preloaded = shutil.copy(os.environ["DIRECT_FAULT"], self.folder)
         self.target.write_bytes(b"")
-        if not has_direct_writes(self.target):
-            self.skipTest("the file system of %s has no direct writes" % self.folder)
+        if not has_direct_io(self.target):
+            self.skipTest("the file system of %s has no direct reads and writes" % self.folder)
 
     def fault(self, kind):
         if os.environ["SANITIZED"] == "yes":
             self.skipTest("a sanitizer's library must be the first")
-        return {"LD_PRELOAD": str(self.preloaded), "URING_FAULT": kind}
+        return {"LD_PRELOAD": str(self.preloaded), "DIRECT_FAULT": kind}
 
+
+class Writes(DirectCase):
     def test_the_page_cache_gets_no_copy(self):
         source = self.file("source", 8 * MIB)
         self.copy(source, self.target)
@@ -103,6 +114,89 @@ class Direct(Case):
                 self.refused(1, "cannot write .*target: Bad file descriptor", "cp",
                              self.file("source", size), self.target, env=self.fault("fail"))
                 self.assertEqual(self.target.read_text(), "old")
+
+
+
+class Reads(DirectCase):
+    def evicted(self, name, size):
+        source = self.file(name, size)
+        evict(source)
+        self.assertEqual(cached_pages(source), 0)
+        return source
+
+    def copied(self, *sources, **options):
+        """Copy the sources. Returns the bytes that were read from disks: getrusage(2)."""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_inblock
+        self.copy(*sources, **options)
+        return (resource.getrusage(resource.RUSAGE_CHILDREN).ru_inblock - before) * 512
+
+    def test_the_page_cache_gets_no_copy(self):
+        for size in (MIB, 8 * MIB + 4096 + 7):
+            for options in ((), ("--chunk", "320K"), ("--chunk", "3M", "--threads", 3)):
+                with self.subTest(size=size, options=options):
+                    source = self.evicted("source", size)
+                    read = self.copied(*options, source, self.target)
+                    self.assertGreaterEqual(read, size - mmap.PAGESIZE)
+                    # The last page: its end is not aligned, or the file's end was looked at.
+                    self.assertLessEqual(cached_pages(source), 1)
+                    self.check_same(source, self.target)
+
+    def test_memory_of_a_backend_gets_the_bytes_from_private_memory(self):
+        source = self.evicted("source", 4 * MIB)
+        folder = self.folder / "board"
+        folder.mkdir()
+        (folder / "board.so").symlink_to(os.environ["BOARD_BACKEND"])
+        self.copy("--src-mem", "board", source, self.target,
+                  env={"PIER_BACKEND_PATH": str(folder), "BOARD": "/0"})
+        self.assertLessEqual(cached_pages(source), 1)
+        self.check_same(source, self.target)
+
+    def test_large_files_of_a_tree_leave_no_pages(self):
+        tree = self.folder / "tree"
+        tree.mkdir()
+        for i, size in enumerate((5, 3 * MIB, 100, 2 * MIB + 8192, MIB - 1, 4 * MIB, 0)):
+            self.file("tree/%d" % i, size)
+        large = [tree / n for n in ("1", "3", "5")]
+        for file in large:
+            evict(file)
+        self.copy("-r", tree, self.folder / "copy")
+        # Two pages are less than is read directly.
+        self.assertLessEqual(max(cached_pages(file) for file in large), 2)
+        for file in tree.iterdir():
+            self.check_same(file, self.folder / "copy" / file.name)
+
+    def test_cached_bytes_are_not_read_again(self):
+        source = self.evicted("source", 8 * MIB)
+        source.read_bytes()
+        self.assertLess(self.copied(source, self.target), MIB)
+        self.check_same(source, self.target)
+
+    def test_bytes_that_are_not_on_the_disk_yet_are_read(self):
+        source = self.evicted("source", 8 * MIB)
+        with open(source, "r+b") as file:
+            for offset in range(0, 8 * MIB, MIB):
+                os.pwrite(file.fileno(), self.bytes(5000), offset + 300000)
+        self.copy(source, self.target)
+        self.check_same(source, self.target)
+
+    def test_a_refused_read_takes_the_page_cache(self):
+        source = self.evicted("source", 4 * MIB + 3)
+        self.copy(source, self.target, env=self.fault("refuse_reads"))
+        self.assertGreater(cached_pages(source), 4 * MIB // mmap.PAGESIZE)
+        self.check_same(source, self.target)
+
+    def test_short_reads_are_completed(self):
+        source = self.evicted("source", 4 * MIB + 3)
+        self.copy(source, self.target, env=self.fault("short_reads"))
+        self.check_same(source, self.target)
+
+    def test_a_source_without_direct_reads_is_copied(self):
+        with tempfile.NamedTemporaryFile(dir="/dev/shm") as source:
+            source.write(self.bytes(4 * MIB + 3))
+            source.flush()
+            self.assertFalse(has_direct_io(source.name))
+            self.copy(source.name, self.target)
+            self.check_same(source.name, self.target)
 
 
 main()

@@ -27,6 +27,16 @@ static struct slot *slot_of(const struct sender *sender, uint64_t index)
 	return &sender->slots[index % sender->transfer->link.depth];
 }
 
+/* Without private memory in between, a whole chunk is one request to the disk. */
+static size_t read_length(const struct slot *slot, uint64_t done, bool in_place)
+{
+	uint64_t left = slot->chunk.length - done;
+
+	if (!in_place)
+		return piece_length(slot, done);
+	return left < DIRECT_READ_MAX ? (size_t)left : DIRECT_READ_MAX;
+}
+
 /* Runs on a worker: read the chunk into the slot, and compute its tag. */
 static void read_chunk(struct job *job, void *piece)
 {
@@ -43,7 +53,7 @@ static void read_chunk(struct job *job, void *piece)
 	for (; done < chunk->length; done += length) {
 		uint8_t *bytes = memory ? memory + done : piece;
 
-		length = piece_length(slot, done);
+		length = read_length(slot, done, memory != NULL);
 		if (read_sources(&sender->sources, chunk->offset + done, bytes, length,
 				 &slot->failure) < 0 ||
 		    (!memory && put_piece(&transfer->link, slot, done, piece) < 0))

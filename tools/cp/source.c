@@ -112,6 +112,14 @@ ssize_t read_at(int fd, uint64_t offset, void *ret_data, size_t length)
 	return count;
 }
 
+ssize_t read_past_cache(struct direct_reader *direct, int fd, uint64_t offset,
+			void *ret_data, size_t length)
+{
+	size_t count = read_directly(direct, offset, ret_data, length);
+
+	return count ? (ssize_t)count : read_at(fd, offset, ret_data, length);
+}
+
 int ends_at(const struct source *source, uint64_t offset)
 {
 	/* Some kernel files are read in units, such as 8 bytes in proc_pid_pagemap(5). */
@@ -127,7 +135,8 @@ int read_source(const struct source *source, uint64_t offset, void *ret_data,
 	char *data = ret_data;
 
 	while (length > 0) {
-		ssize_t count = read_at(source->content, offset, data, length);
+		ssize_t count = read_past_cache(source->direct, source->content, offset,
+						data, length);
 
 		if (count < 0)
 			return fail_source(source, failure);
@@ -190,6 +199,8 @@ int check_source(const struct source *source, struct failure *failure)
 
 void close_source(struct source *source)
 {
+	close_direct_reader(source->direct);
+	source->direct = NULL;
 	if (source->content >= 0 && source->content != source->fd)
 		close(source->content);
 	if (source->fd >= 0)

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "digest.h"
+#include "direct_read.h"
 #include "message.h"
 
 /* The file that is read. Set both descriptors to -1 before open_source(). */
@@ -18,6 +19,7 @@ struct source {
 	uint64_t size;	   /* of the content */
 	bool sparse;	   /* it may have holes */
 	uint64_t data_end; /* the end of the data that find_chunk() found last */
+	struct direct_reader *direct; /* owned; NULL: read through the page cache */
 };
 
 /* root is as in path.h. */
@@ -36,6 +38,9 @@ uint64_t seek_extent(int fd, uint64_t size, uint64_t offset, int whence);
 bool same_time(const struct timespec *a, const struct timespec *b);
 /* pread(2), repeated when a signal interrupts it. */
 ssize_t read_at(int fd, uint64_t offset, void *ret_data, size_t length);
+/* As read_at(), but past the page cache if `direct` is not NULL and can do it. */
+ssize_t read_past_cache(struct direct_reader *direct, int fd, uint64_t offset,
+			void *ret_data, size_t length);
 /* Report that the source cannot be read, with the reason in errno. Returns -1. */
 int fail_source(const struct source *source, struct failure *failure);
 /* Read exactly `length` bytes. Any thread may call it. */

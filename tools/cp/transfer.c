@@ -20,13 +20,14 @@ enum {
 static unsigned int choose_threads(const struct transfer *transfer)
 {
 	long processors = sysconf(_SC_NPROCESSORS_ONLN);
-	unsigned int threads = transfer->settings->threads;
+	unsigned int threads = THREADS_CHOSEN_MAX;
 
-	if (!threads)
-		threads = processors < 2 * THREADS_CHOSEN_MAX
-				  ? (unsigned int)(processors + 1) / 2
-				  : THREADS_CHOSEN_MAX;
-	return threads ? threads : 1;
+	if (transfer->settings->threads)
+		return transfer->settings->threads;
+	if (processors < 2 * THREADS_CHOSEN_MAX)
+		threads = processors > 1 ? (unsigned int)(processors + 1) / 2 : 1;
+	/* Nothing reads ahead of direct reads: some threads wait for the disk. */
+	return transfer->role == CP_SENDER ? 2 * threads : threads;
 }
 
 int prepare_transfer(struct transfer *transfer, uint64_t size)

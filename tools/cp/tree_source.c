@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "below.h"
+#include "chunk.h"
 #include "path.h"
 #include "source.h"
 #include "tree_source.h"
@@ -54,14 +55,17 @@ static void find_sparse_chunk(struct tree_source *tree, const struct list_entry 
 		tree->data_end = entry->offset + entry->size;
 }
 
-/* Where the next file with holes begins, if that is before `limit`. */
-static uint64_t find_next_sparse(const struct tree_source *tree,
-				 const struct list_entry *entry, uint64_t limit)
+/*
+ * Where the next file begins that has holes, or that is large: direct reads need chunks
+ * whose offsets in the file are aligned. Returns `limit` or the end if that is before.
+ */
+static uint64_t find_next_start(const struct tree_source *tree,
+				const struct list_entry *entry, uint64_t limit)
 {
 	const struct list_entry *end = tree->list.entries + tree->list.count;
 
-	for (; entry < end && entry->offset < limit; entry++)
-		if (entry->sparse)
+	while (++entry < end && entry->offset < limit)
+		if (entry->sparse || entry->size >= DIRECT_READ_MAX)
 			return entry->offset;
 	return limit < tree->list.size ? limit : tree->list.size;
 }
@@ -75,14 +79,38 @@ void find_tree_chunk(struct tree_source *tree, size_t most, struct chunk *chunk)
 		if (entry->sparse)
 			find_sparse_chunk(tree, entry, chunk);
 		else
-			tree->data_end = find_next_sparse(tree, entry,
-							  chunk->offset + most);
+			tree->data_end = find_next_start(tree, entry,
+							 chunk->offset + most);
 	}
 	if (chunk->hole)
 		return;
 	chunk->length = tree->data_end - chunk->offset;
 	if (chunk->length > most)
 		chunk->length = most;
+}
+
+/* Returns NULL, or the reason why the bytes cannot be read. */
+static const char *read_open_entry(int fd, const struct list_entry *entry,
+				   uint64_t offset, uint8_t *ret_data, size_t length)
+{
+	struct direct_reader *direct = NULL;
+	const char *reason = NULL;
+
+	if (length >= PIECE_SIZE)
+		direct = open_direct_reader(fd, entry->size);
+	while (!reason && length > 0) {
+		ssize_t count = read_past_cache(direct, fd, offset, ret_data, length);
+
+		if (count <= 0) {
+			reason = count < 0 ? strerror(errno) : "it became shorter";
+		} else {
+			ret_data += count;
+			offset += (uint64_t)count;
+			length -= (size_t)count;
+		}
+	}
+	close_direct_reader(direct);
+	return reason;
 }
 
 /* Returns NULL, or the reason why the file is left out. */
@@ -97,15 +125,8 @@ static const char *read_entry(const struct tree_source *tree,
 		return strerror(errno);
 	if (!is_listed(fd, entry))
 		reason = "it changed while it was copied";
-	for (size_t done = 0; !reason && done < length;) {
-		ssize_t count = read_at(fd, offset + done, ret_data + done,
-					length - done);
-
-		if (count <= 0)
-			reason = count < 0 ? strerror(errno) : "it became shorter";
-		else
-			done += (size_t)count;
-	}
+	if (!reason)
+		reason = read_open_entry(fd, entry, offset, ret_data, length);
 	if (!reason && !is_listed(fd, entry))
 		reason = "it changed while it was copied";
 	close(fd);

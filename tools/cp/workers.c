@@ -80,7 +80,7 @@ static int start_worker(struct workers *workers, size_t scratch_size)
 	int error;
 
 	worker->workers = workers;
-	worker->scratch = malloc(scratch_size);
+	worker->scratch = aligned_alloc((size_t)sysconf(_SC_PAGESIZE), scratch_size);
 	if (!worker->scratch)
 		return ENOMEM;
 	error = pthread_create(&worker->thread, NULL, run_worker, worker);

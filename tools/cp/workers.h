@@ -22,7 +22,7 @@ struct job {
 
 struct workers;
 
-/* Each thread allocates scratch_size bytes of scratch memory. */
+/* Each thread allocates scratch_size bytes, whole pages, of scratch memory. */
 int start_workers(unsigned int count, size_t scratch_size, struct workers **ret_workers,
 		  struct failure *failure);
 /* Wait for the running jobs, drop the others, and end the threads. NULL is allowed. */

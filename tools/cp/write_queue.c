@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <liburing.h>
 
+#include "direct_read.h"
 #include "path.h"
 #include "write_queue.h"
 
@@ -38,32 +38,6 @@ struct write_queue {
 	bool registered; /* the kernel has pinned the memory once, for all writes */
 	int error;	 /* errno of the first write that failed */
 };
-
-/*
- * Returns 0 if direct writes are impossible. The unit is at least a page and a block of
- * the file system: a buffered write makes whole ones of them dirty, whose other bytes
- * may be older than a direct write beside it.
- */
-static uint64_t find_unit(int fd)
-{
-#ifdef STATX_DIOALIGN
-	uint64_t unit = (uint64_t)sysconf(_SC_PAGESIZE);
-	struct statx stat;
-
-	if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &stat) < 0 ||
-	    !(stat.stx_mask & STATX_DIOALIGN) || stat.stx_dio_offset_align == 0 ||
-	    stat.stx_dio_mem_align > unit)
-		return 0;
-	if (unit < stat.stx_dio_offset_align)
-		unit = stat.stx_dio_offset_align;
-	if (unit < stat.stx_blksize)
-		unit = stat.stx_blksize;
-	return WRITE_BLOCK_SIZE % unit == 0 ? unit : 0;
-#else
-	(void)fd;
-	return 0;
-#endif
-}
 
 static size_t memory_size(const struct write_queue *queue)
 {
@@ -107,8 +81,10 @@ struct write_queue *open_write_queue(int fd, uint64_t size)
 	if (!queue)
 		return NULL;
 	queue->buffered = fd;
-	queue->unit = find_unit(fd);
-	queue->fd = queue->unit ? reopen_file(fd, O_WRONLY | O_DIRECT) : -1;
+	queue->unit = find_direct_unit(fd);
+	queue->fd = queue->unit && WRITE_BLOCK_SIZE % queue->unit == 0
+			    ? reopen_file(fd, O_WRONLY | O_DIRECT)
+			    : -1;
 	if (queue->fd < 0 || alloc_blocks(queue, size) < 0)
 		goto free_queue;
 	/* EPERM and ENOSYS in containers and where kernel.io_uring_disabled is set. */

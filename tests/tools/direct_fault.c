@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Preload it. URING_FAULT: "refuse": the kernel has no io_uring, as in many containers;
- * "short": only the first page of each write is written; "fail": each write fails.
+ * Preload it. DIRECT_FAULT: "refuse": the kernel has no io_uring, as in many containers;
+ * "short": only the first page of each write is written; "fail": each write fails. The
+ * same for direct reads: "refuse_reads", "short_reads", which end inside a page.
  */
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -20,10 +22,14 @@ enum {
 int interposed_queue_init(unsigned int entries, struct io_uring *ring,
 			  unsigned int flags) __asm__("io_uring_queue_init");
 int interposed_submit(struct io_uring *ring) __asm__("io_uring_submit");
+ssize_t interposed_pread(int fd, void *data, size_t length,
+			 off_t offset) __asm__("pread");
+ssize_t interposed_pread64(int fd, void *data, size_t length,
+			   off_t offset) __asm__("pread64");
 
 static int fault_is(const char *fault)
 {
-	const char *chosen = getenv("URING_FAULT");
+	const char *chosen = getenv("DIRECT_FAULT");
 
 	return chosen && strcmp(chosen, fault) == 0;
 }
@@ -50,4 +56,22 @@ int interposed_submit(struct io_uring *ring)
 			write->fd = -1;
 	}
 	return io_uring_submit_and_wait(ring, 0);
+}
+
+ssize_t interposed_pread64(int fd, void *data, size_t length, off_t offset)
+{
+	int direct = fcntl(fd, F_GETFL) & O_DIRECT;
+
+	if (direct && fault_is("refuse_reads")) {
+		errno = EFAULT;
+		return -1;
+	}
+	if (!direct || !fault_is("short_reads"))
+		return syscall(SYS_pread64, fd, data, length, offset);
+	return syscall(SYS_pread64, fd, data, PAGE, offset) == PAGE ? PAGE - 1 : -1;
+}
+
+ssize_t interposed_pread(int fd, void *data, size_t length, off_t offset)
+{
+	return interposed_pread64(fd, data, length, offset);
 }
