@@ -50,6 +50,11 @@ void begin_progress(struct progress *progress, uint64_t total)
 		print_start(progress);
 }
 
+void skip_progress(struct progress *progress, uint64_t bytes)
+{
+	progress->bytes = bytes;
+}
+
 /* Not the last column: some terminals wrap there. */
 static unsigned int terminal_columns(void)
 {
@@ -89,7 +94,7 @@ static void update_rate(struct progress *progress, uint64_t bytes, uint64_t now)
 
 	if (seconds <= 0)
 		return;
-	rate = (double)(bytes - (first ? 0 : progress->bytes)) / seconds;
+	rate = (double)(bytes - progress->bytes) / seconds;
 	weight = first ? 1 : seconds / (seconds + RATE_SECONDS);
 	progress->rate += weight * (rate - progress->rate);
 	progress->bytes = bytes;

@@ -21,6 +21,8 @@ struct progress {
 };
 
 void begin_progress(struct progress *progress, uint64_t total);
+/* So many bytes have never been on their way: they are no part of the rate. */
+void skip_progress(struct progress *progress, uint64_t bytes);
 /* Update the display, at most a few times a second. */
 void show_progress(struct progress *progress, uint64_t bytes);
 /* Erase the line. */

@@ -17,6 +17,9 @@
  *	silent    sends no digest
  *	words     reports memory and device with control characters
  *
+ * With --continue it claims that all segments that the receiver offers are those of the
+ * file, and sends all chunks nevertheless.
+ *
  * Byte n of the file is n * 7. With a second argument "sparse" the file is described
  * as sparse.
  */
@@ -62,6 +65,23 @@ static void fill_content(uint8_t *data, uint64_t offset, uint64_t length)
 		data[i] = (uint8_t)((offset + i) * 7);
 }
 
+static void claim_segments(void)
+{
+	struct wire_writer writer;
+	struct frame frame;
+
+	for (;;) {
+		require(control_expect(&control, FRAME_SEGMENTS, &frame) == 0,
+			"segments");
+		if (frame.length == 0)
+			return;
+		writer = (struct wire_writer){ .length = 0 };
+		for (uint32_t i = 0; i < frame.length / (8 + CP_TAG_SIZE); i++)
+			put_bytes(&writer, "\1", 1);
+		require(control_send(&control, FRAME_KEPT, &writer) == 0, "kept");
+	}
+}
+
 static void connect_link(bool sparse)
 {
 	struct source_message source = {
@@ -71,6 +91,8 @@ static void connect_link(bool sparse)
 	struct frame frame;
 
 	require(send_source(&control, &source) == 0, "source");
+	if (request.settings.partial)
+		claim_segments();
 	require(open_link(&nic, CP_SENDER, &request.settings, &request.side, true, size,
 			  &control) == 0,
 		"link");

@@ -11,7 +11,7 @@ from harness import Case, MIB, json, main
 
 SENDER = os.environ["HOSTILE_SENDER"]
 CHUNK = 64 * 1024
-GREETING = b"\x89PIERCP\n" + struct.pack("<II", 5, 0)
+GREETING = b"\x89PIERCP\n" + struct.pack("<II", 6, 0)
 ERROR = 8
 COPIES = 60
 
@@ -74,6 +74,15 @@ class Wire(Case):
 
     def test_a_missing_digest_is_refused(self):
         self.beaten(4, "unexpected control message", "silent")
+
+    def test_chunks_keep_away_from_kept_bytes(self):
+        partial = self.folder / ".target.pier-partial"
+        for chunk, status, pattern in (("128K", 4, "unexpected chunk"),
+                                       ("64K", 5, "bytes 131072 to 196607 that arrived .* differ")):
+            with open(partial, "wb") as file:
+                os.pwrite(file.fileno(), b"kept" * (CHUNK // 4), CHUNK)
+            self.beaten(status, pattern, "honest", options=("--continue", "--chunk", chunk))
+            partial.unlink()
 
     def test_a_slot_rewritten_during_verification_is_harmless(self):
         verdicts = {0: 0, 5: 0}

@@ -9,9 +9,9 @@ import sys
 
 from harness import Case, MIB, PATIENCE, PIER, end_process, main
 
-GREETING = b"\x89PIERCP\n" + struct.pack("<II", 5, 0)
-REQUEST, SOURCE, ERROR, IPC, WORDS, LIST = 1, 2, 8, 10, 11, 12
-VERIFY, TREE, DRY_RUN = 1, 16, 32  # flags of a request
+GREETING = b"\x89PIERCP\n" + struct.pack("<II", 6, 0)
+REQUEST, SOURCE, ERROR, IPC, WORDS, LIST, SEGMENTS, KEPT = 1, 2, 8, 10, 11, 12, 14, 15
+VERIFY, TREE, DRY_RUN, PARTIAL = 1, 16, 32, 64  # flags of a request
 IN_TREE, CONTENTS = 2, 8  # flags of a source
 DIRECTORY, FILE, LINK = 1, 2, 3
 SENDER, RECEIVER = 1, 2
@@ -153,6 +153,75 @@ class HostileTree(Case):
             self.pull(tree(*entries), 4, "which was not requested", "host:dir/a", ".")
         self.pull(tree(entry("x"), flags=IN_TREE | CONTENTS), 4, "a named one was requested",
                   "host:dir/a", ".")
+
+
+class HostileAgreement(Case):
+    """What the receiver of an interrupted copy has, and what of it is kept."""
+
+    SEGMENT = 64 * 1024
+
+    def server(self, data):
+        """The frames that a server answers with."""
+        server = subprocess.run([PIER, "cp", "--server", "--local"], input=GREETING + data,
+                                capture_output=True, check=False, env=self.environment(),
+                                timeout=PATIENCE, cwd=self.folder)
+        self.assertGreaterEqual(server.returncode, 0, "killed by a signal")
+        output, frames = server.stdout[len(GREETING):], []
+        while output:
+            length, kind = struct.unpack_from("<II", output)
+            frames.append((kind, output[8:8 + length]))
+            output = output[8 + length:]
+        return frames
+
+    def test_a_sender_refuses_bad_lists_of_segments(self):
+        path = self.file("file", 3 * self.SEGMENT + 1)
+        start = request(SENDER, path, flags=VERIFY | PARTIAL)
+
+        def segments(*numbers):
+            return frame(SEGMENTS, b"".join(struct.pack("<Q", n) + bytes(16) for n in numbers))
+
+        for bad in (segments(4), segments(1 << 63), segments((1 << 64) - 1), segments(1, 1),
+                    segments(2, 1), segments(1) + segments(1), segments(3) + segments(0),
+                    frame(SEGMENTS, b"x"), frame(SEGMENTS, bytes(23)), frame(SEGMENTS, bytes(25))):
+            with self.subTest(bad):
+                frames = self.server(start + bad)
+                self.assertEqual(frames[-1][0], ERROR)
+                self.assertIn(b"invalid list of what it has", frames[-1][1])
+        # So the case above cannot pass because of something else. No tag is right.
+        frames = self.server(start + segments(0, 1) + segments(3) + frame(SEGMENTS))
+        self.assertIn((KEPT, bytes(2)), frames)
+        self.assertIn((KEPT, bytes(1)), frames)
+        self.assertFalse([f for f in frames if b"invalid" in f[1]])
+
+    def test_segments_are_unexpected_without_the_option(self):
+        path = self.file("file", 100)
+        frames = self.server(request(SENDER, path) + frame(SEGMENTS, bytes(24)))
+        self.assertIn(b"unexpected control message (type 14", frames[-1][1])
+
+    def push(self, answers, size, flags=VERIFY | PARTIAL):
+        """The frames of a receiver that has all of the bytes."""
+        partial = self.folder / ".new.pier-partial"
+        partial.write_bytes(self.bytes(size))
+        source = struct.pack("<QIIQI", size, 0, 0o644, 1, 0) + string("new") + bytes(16)
+        frames = self.server(request(RECEIVER, "new", flags=flags) + frame(SOURCE, source) +
+                             answers)
+        partial.unlink(missing_ok=True)
+        self.assertEqual(os.listdir(self.folder), [])
+        return frames
+
+    def test_a_receiver_refuses_bad_answers(self):
+        for bad in (b"", b"\1", b"\1\1\1", b"\1\2", b"\xff\0"):
+            with self.subTest(bad):
+                frames = self.push(frame(KEPT, bad), self.SEGMENT + 1)
+                self.assertIn(b"invalid answer about what it keeps", frames[-1][1])
+        frames = self.push(frame(KEPT, b"\1\0"), self.SEGMENT + 1)
+        self.assertEqual([len(p) for kind, p in frames if kind == SEGMENTS], [2 * 24, 0])
+        self.assertFalse([f for f in frames if b"invalid" in f[1]])
+
+    def test_an_answer_is_unexpected_if_nothing_was_offered(self):
+        for flags, size in ((VERIFY | PARTIAL, 0), (VERIFY, self.SEGMENT)):
+            frames = self.push(frame(KEPT, b"\1"), size, flags)
+            self.assertIn(b"unexpected control message (type 15", frames[-1][1])
 
 
 class HostileClient(Case):

@@ -164,6 +164,7 @@ static void report_copy(const struct copy *copy, double seconds)
 		.destination_report = sender ? copy->transfer.peer.report
 					     : copy->transfer.report,
 		.bytes = copy->transfer.size,
+		.kept = copy->transfer.kept.bytes,
 		.files = copy->transfer.files,
 		.left_out = copy->transfer.left_out,
 		.seconds = seconds,

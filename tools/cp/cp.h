@@ -44,6 +44,7 @@ struct cp_settings {
 	bool preserve; /* mode and modification time */
 	bool tree;     /* directories, or several sources */
 	bool dry_run;  /* only list the files */
+	bool partial;  /* --continue: keep a part, and use that of an earlier copy */
 	bool ipc; /* inside one host, and no NIC was asked for: without one, if possible
 		   */
 	char channel[CP_CHANNEL_MAX];	/* for pier_channel_attr_parse(); "": defaults */

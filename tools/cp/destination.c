@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "destination.h"
+#include "partial.h"
 #include "path.h"
 #include "temporary.h"
 
@@ -187,6 +188,42 @@ static int create_unnamed_file(struct destination *destination)
 	return destination->fd < 0 ? -1 : 0;
 }
 
+/* The file of an earlier copy, which must not be what the sender reads. */
+static int open_partial_file(struct destination *destination,
+			     const struct cp_settings *settings, struct failure *failure)
+{
+	struct stat stat;
+
+	destination->partial = true;
+	destination->fd = open_partial(
+		destination->directory, destination->name, PARTIAL_FILE,
+		settings->timeout_ms, destination->path, destination->temporary, failure);
+	if (destination->fd < 0)
+		return -1;
+	if (fstat(destination->fd, &stat) < 0)
+		return fail_destination(destination, "read", failure);
+	if (is_identity_of(destination->source.identity, &stat, settings->secret)) {
+		destination->temporary[0] = '\0';
+		return fail(failure, EXIT_FILE, "the source is the unfinished copy of %s",
+			    destination->path);
+	}
+	if ((uint64_t)stat.st_size > destination->source.size &&
+	    ftruncate(destination->fd, (off_t)destination->source.size) < 0)
+		return fail_destination(destination, "write", failure);
+	destination->present = (uint64_t)stat.st_size;
+	return 0;
+}
+
+static int open_new_file(struct destination *destination,
+			 const struct cp_settings *settings, struct failure *failure)
+{
+	if (settings->partial)
+		return open_partial_file(destination, settings, failure);
+	return create_unnamed_file(destination) < 0
+		       ? fail_destination(destination, "write", failure)
+		       : 0;
+}
+
 /*
  * Reserve the disk space now, so that a full disk is found before the transfer. For a
  * sparse file, only set the size; holes stay holes until data is written to them.
@@ -218,8 +255,8 @@ int open_destination(struct destination *destination, int root, const char *path
 	if (resolve_destination(destination, root, path, failure) < 0 ||
 	    check_existing_file(destination, settings->secret, &old, failure) < 0)
 		return -1;
-	if (create_unnamed_file(destination) < 0)
-		return fail_destination(destination, "write", failure);
+	if (open_new_file(destination, settings, failure) < 0)
+		return -1;
 	if (choose_mode(destination, &old, failure) < 0)
 		return -1;
 	remove_leftovers(destination->directory, destination->name, destination->fd);
@@ -256,6 +293,15 @@ int write_destination(const struct destination *destination, uint64_t offset,
 	/* Start writeback now, so that the final fsync(2) has little to do. */
 	sync_file_range(destination->fd, (off_t)offset, (off_t)length,
 			SYNC_FILE_RANGE_WRITE);
+	return 0;
+}
+
+/* A new file has no data yet. */
+int skip_destination(const struct destination *destination, uint64_t offset,
+		     uint64_t length, struct failure *failure)
+{
+	if (destination->partial && clear_partial(destination->fd, offset, length) < 0)
+		return fail_destination(destination, "write", failure);
 	return 0;
 }
 
@@ -319,11 +365,17 @@ int commit_destination(struct destination *destination, struct failure *failure)
 	return 0;
 }
 
+static bool is_worth_keeping(const struct destination *destination)
+{
+	return destination->partial &&
+	       has_partial_data(destination->fd, 0, destination->source.size);
+}
+
 void close_destination(struct destination *destination)
 {
 	close_write_queue(destination->queue);
 	destination->queue = NULL;
-	if (destination->temporary[0])
+	if (destination->temporary[0] && !is_worth_keeping(destination))
 		unlinkat(destination->directory, destination->temporary, 0);
 	if (destination->fd >= 0)
 		close(destination->fd);

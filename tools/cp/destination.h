@@ -24,11 +24,13 @@ enum destination_fate {
  * one if the file system has no O_TMPFILE. Set both descriptors to -1 first.
  */
 struct destination {
-	int fd, directory;	       /* -1: not open */
-	struct write_queue *queue;     /* NULL: all writes go through the page cache */
-	char path[PATH_MAX];	       /* for error messages */
-	char name[NAME_MAX + 1];       /* in the directory */
-	char temporary[TEMPORARY_MAX]; /* "": it has no temporary name */
+	int fd, directory;	      /* -1: not open */
+	bool partial;		      /* it stays if the copy fails: partial.h */
+	uint64_t present;	      /* size of the partial file */
+	struct write_queue *queue;    /* NULL: all writes go through the page cache */
+	char path[PATH_MAX];	      /* for error messages */
+	char name[NAME_MAX + 1];      /* in the directory */
+	char temporary[NAME_MAX + 1]; /* "": it has no temporary name */
 	struct source_message source;
 	mode_t mode;
 	bool preserve;
@@ -49,6 +51,9 @@ int write_at(int fd, uint64_t offset, const void *data, size_t length);
 /* Write, and start writeback to the disk. Any thread may call it. */
 int write_destination(const struct destination *destination, uint64_t offset,
 		      const void *data, size_t length, struct failure *failure);
+/* These bytes are a hole. */
+int skip_destination(const struct destination *destination, uint64_t offset,
+		     uint64_t length, struct failure *failure);
 /* Wait for the writes of the queue, sync the file, give it its name, sync the directory.
  * Any thread may call it. */
 int commit_destination(struct destination *destination, struct failure *failure);
@@ -57,7 +62,7 @@ int commit_destination(struct destination *destination, struct failure *failure)
  * is too late; the result of the commit then decides.
  */
 bool abandon_destination(struct destination *destination);
-/* Close the file; it disappears unless it was committed. */
+/* Close the file; it disappears unless it was committed, or is partial. */
 void close_destination(struct destination *destination);
 
 #endif

@@ -6,18 +6,30 @@
 
 /* Contexts of crypto_kdf_derive_from_key(), which keep the derived keys independent. */
 static const char tag_context[crypto_kdf_CONTEXTBYTES] = "cp-chunk";
+static const char segment_context[crypto_kdf_CONTEXTBYTES] = "cp-kept-";
 static const char digest_context[crypto_kdf_CONTEXTBYTES] = "cp-file-";
 
 _Static_assert((int)CP_SECRET_SIZE == (int)crypto_kdf_KEYBYTES,
 	       "a secret is a key of crypto_kdf");
 
-void begin_tag(struct tag_state *state, const uint8_t *secret, uint64_t number)
+static void begin_poly1305(struct tag_state *state, const uint8_t *secret,
+			   uint64_t number, const char *context)
 {
 	uint8_t key[crypto_onetimeauth_KEYBYTES];
 
-	crypto_kdf_derive_from_key(key, sizeof(key), number, tag_context, secret);
+	crypto_kdf_derive_from_key(key, sizeof(key), number, context, secret);
 	crypto_onetimeauth_init(&state->poly1305, key);
 	sodium_memzero(key, sizeof(key));
+}
+
+void begin_tag(struct tag_state *state, const uint8_t *secret, uint64_t number)
+{
+	begin_poly1305(state, secret, number, tag_context);
+}
+
+void begin_segment_tag(struct tag_state *state, const uint8_t *secret, uint64_t number)
+{
+	begin_poly1305(state, secret, number, segment_context);
 }
 
 void update_tag(struct tag_state *state, const void *data, size_t length)
@@ -34,6 +46,11 @@ void finish_tag(struct tag_state *state, const struct chunk *chunk, uint8_t *ret
 	store_u64(place + 8, chunk->length);
 	store_u64(place + 16, chunk->hole);
 	crypto_onetimeauth_update(&state->poly1305, place, sizeof(place));
+	crypto_onetimeauth_final(&state->poly1305, ret_tag);
+}
+
+void finish_segment_tag(struct tag_state *state, uint8_t *ret_tag)
+{
 	crypto_onetimeauth_final(&state->poly1305, ret_tag);
 }
 

@@ -50,6 +50,12 @@ void begin_tag(struct tag_state *state, const uint8_t *secret, uint64_t number);
 /* Add the chunk's bytes, in order; a hole has none. */
 void update_tag(struct tag_state *state, const void *data, size_t length);
 void finish_tag(struct tag_state *state, const struct chunk *chunk, uint8_t *ret_tag);
+/*
+ * The tag of a segment (kept.h): its bytes alone, since both sides know its length. Its
+ * keys differ from those of chunks.
+ */
+void begin_segment_tag(struct tag_state *state, const uint8_t *secret, uint64_t number);
+void finish_segment_tag(struct tag_state *state, uint8_t *ret_tag);
 /* Compares in constant time. */
 bool tags_equal(const uint8_t *a, const uint8_t *b);
 

@@ -21,7 +21,8 @@ enum {
 	FLAG_IPC = 8,
 	FLAG_TREE = 16,
 	FLAG_DRY_RUN = 32,
-	FLAGS = 63,
+	FLAG_PARTIAL = 64,
+	FLAGS = 127,
 };
 
 enum {
@@ -48,7 +49,8 @@ int send_request(struct control *control, const struct request *request)
 				 (settings->preserve ? FLAG_PRESERVE : 0) |
 				 (settings->ipc ? FLAG_IPC : 0) |
 				 (settings->tree ? FLAG_TREE : 0) |
-				 (settings->dry_run ? FLAG_DRY_RUN : 0));
+				 (settings->dry_run ? FLAG_DRY_RUN : 0) |
+				 (settings->partial ? FLAG_PARTIAL : 0));
 	put_bytes(&writer, settings->secret, sizeof(settings->secret));
 	put_string(&writer, settings->channel);
 	put_string(&writer, request->side.path);
@@ -84,6 +86,7 @@ static void get_settings(struct wire_reader *reader, struct cp_settings *ret_set
 	ret_settings->ipc = flags & FLAG_IPC;
 	ret_settings->tree = flags & FLAG_TREE;
 	ret_settings->dry_run = flags & FLAG_DRY_RUN;
+	ret_settings->partial = flags & FLAG_PARTIAL;
 	secret = get_bytes(reader, sizeof(ret_settings->secret));
 	if (secret)
 		memcpy(ret_settings->secret, secret, sizeof(ret_settings->secret));

@@ -11,7 +11,7 @@
 #include "identity.h"
 
 enum {
-	CP_PROTOCOL_VERSION = 5
+	CP_PROTOCOL_VERSION = 6
 };
 
 extern const struct control_protocol cp_protocol;
@@ -25,8 +25,10 @@ enum cp_frame {
 	FRAME_IPC = 10,	   /* receiver, then sender: whether without a NIC */
 	FRAME_WORDS =
 		11, /* client: the sources and patterns of a tree; the last is empty */
-	FRAME_LIST = 12, /* sender: the files of a tree; the last is empty */
-	FRAME_FILE = 13, /* both: a file that is left out, and why */
+	FRAME_LIST = 12,     /* sender: the files of a tree; the last is empty */
+	FRAME_FILE = 13,     /* both: a file that is left out, and why */
+	FRAME_SEGMENTS = 14, /* receiver: segments that it has; the last is empty */
+	FRAME_KEPT = 15,     /* sender: which of these are kept */
 };
 
 /* The contents of the frames. Receiving fails on any value out of its range. */

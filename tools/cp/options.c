@@ -21,6 +21,9 @@ static const char cp_help[] =
 	"  -r, --recursive      copy directories with everything in them\n"
 	"  --exclude PATTERN    leave out what matches, such as '*.tmp' or 'build/'\n"
 	"  -n, --dry-run        only list what would be copied\n"
+	"  --continue           keep what has arrived if the copy is interrupted, and "
+	"use\n"
+	"                       what an earlier one kept\n"
 	"\n"
 	"  --src-mem SPEC       memory on the side of SRC, such as host, memfd, udmabuf\n"
 	"  --dst-mem SPEC       memory on the side of DST ('pier info' lists them)\n"
@@ -73,6 +76,7 @@ enum {
 	OPTION_PROGRESS,
 	OPTION_JSON,
 	OPTION_EXCLUDE,
+	OPTION_CONTINUE,
 };
 
 static const struct option cp_option_names[] = {
@@ -86,6 +90,7 @@ static const struct option cp_option_names[] = {
 	{ "recursive", no_argument, NULL, 'r' },
 	{ "exclude", required_argument, NULL, OPTION_EXCLUDE },
 	{ "dry-run", no_argument, NULL, 'n' },
+	{ "continue", no_argument, NULL, OPTION_CONTINUE },
 	{ "chunk", required_argument, NULL, OPTION_CHUNK },
 	{ "depth", required_argument, NULL, OPTION_DEPTH },
 	{ "threads", required_argument, NULL, OPTION_THREADS },
@@ -224,6 +229,9 @@ static int take_switch(int option, struct cp_options *options)
 		return 0;
 	case 'n':
 		options->settings.dry_run = true;
+		return 0;
+	case OPTION_CONTINUE:
+		options->settings.partial = true;
 		return 0;
 	case OPTION_PROGRESS:
 		options->progress = true;

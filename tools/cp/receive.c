@@ -9,6 +9,7 @@
 #include "left_out.h"
 #include "port.h"
 #include "receive.h"
+#include "segments.h"
 #include "store.h"
 #include "target.h"
 
@@ -17,7 +18,7 @@ struct receiver {
 	struct target target;
 	struct slot *slots;
 	uint64_t announced;	  /* number of the next chunk */
-	uint64_t bytes_announced; /* of the file, holes included */
+	uint64_t bytes_announced; /* of the file; holes and kept bytes included */
 	uint64_t bytes_written;	  /* the same; chunks finish in any order */
 	struct job commit;
 	struct failure commit_failure;
@@ -42,13 +43,16 @@ static void run_commit(struct job *job, void *scratch)
 	commit_target(&receiver->target, &receiver->commit_failure);
 }
 
-/* Chunks come in file order, and only a sparse file has holes. */
+/* Chunks come in file order, without kept bytes, and only a sparse file has holes. */
 static bool chunk_is_due(const struct receiver *receiver, const struct chunk *chunk)
 {
 	const struct transfer *transfer = receiver->transfer;
 
 	return chunk->number == receiver->announced && chunk->length > 0 &&
 	       chunk->length <= transfer->size - receiver->bytes_announced &&
+	       chunk->length == length_before_kept(&transfer->kept,
+						   receiver->bytes_announced,
+						   chunk->length) &&
 	       (chunk->hole ? receiver->target.sparse
 			    : chunk->length <= transfer->link.chunk);
 }
@@ -70,7 +74,8 @@ static int take_announcement(struct receiver *receiver, struct slot *slot,
 	slot->chunk = chunk;
 	memcpy(slot->tag, tag, sizeof(tag));
 	receiver->announced++;
-	receiver->bytes_announced += chunk.length;
+	receiver->bytes_announced = skip_kept(&transfer->kept,
+					      chunk.offset + chunk.length);
 	update_digest(&transfer->digest, slot->tag);
 	slot->state = SLOT_WORKING;
 	transfer->has_moved = true;
@@ -348,6 +353,11 @@ static int receive_file(struct receiver *receiver)
 	if (transfer->settings->dry_run)
 		return 0;
 	begin_progress(transfer->progress, source.size);
+	if (transfer->settings->partial &&
+	    offer_segments(transfer, &receiver->target) < 0)
+		return -1;
+	receiver->bytes_announced = skip_kept(&transfer->kept, 0);
+	receiver->bytes_written = transfer->kept.bytes;
 	if (prepare_transfer(transfer, source.size) < 0)
 		return -1;
 	receiver->slots = open_slots(&transfer->link, receiver, run_store,

@@ -9,7 +9,9 @@
 
 static double bytes_per_second(const struct cp_result *result)
 {
-	return result->seconds > 0 ? (double)result->bytes / result->seconds : 0;
+	double moved = (double)(result->bytes - result->kept);
+
+	return result->seconds > 0 ? moved / result->seconds : 0;
 }
 
 static void print_reason(const char *name, const struct cp_report *report)
@@ -39,8 +41,11 @@ void print_result(const struct cp_result *result)
 	format_rate(bytes_per_second(result), rate, sizeof(rate));
 	if (result->settings->tree)
 		printf("%" PRIu32 " files, ", result->files);
-	printf("%" PRIu64 " bytes in %.2f s, %s, %s: ", result->bytes, result->seconds,
-	       rate, result->settings->verify ? "verified" : "not verified");
+	printf("%" PRIu64 " bytes ", result->bytes);
+	if (result->kept)
+		printf("(%" PRIu64 " kept) ", result->kept);
+	printf("in %.2f s, %s, %s: ", result->seconds, rate,
+	       result->settings->verify ? "verified" : "not verified");
 	print_side_summary(&result->source_report);
 	fputs(" -> ", stdout);
 	print_side_summary(&result->destination_report);
@@ -84,6 +89,7 @@ void print_result_json(const struct cp_result *result)
 	json_uint(&json, "depth", settings->depth);
 	if (!failed) {
 		json_uint(&json, "bytes", result->bytes);
+		json_uint(&json, "kept", result->kept);
 		json_double(&json, "seconds", result->seconds);
 		json_double(&json, "bytes_per_second", bytes_per_second(result));
 		json_string(&json, "checksum", settings->verify ? "poly1305" : NULL);

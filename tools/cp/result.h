@@ -12,6 +12,7 @@ struct cp_result {
 	const struct cp_settings *settings;
 	struct cp_report source_report, destination_report;
 	uint64_t bytes;
+	uint64_t kept;		  /* of them, from an earlier copy */
 	uint32_t files, left_out; /* in the list; of these, not copied */
 	double seconds;
 	bool verbose; /* also print why a side has no better path */

@@ -6,6 +6,7 @@
 #include "connect.h"
 #include "port.h"
 #include "left_out.h"
+#include "segments.h"
 #include "send.h"
 #include "sources.h"
 #include "units.h"
@@ -17,7 +18,7 @@ struct sender {
 	/* The number of the next chunk at each step. */
 	uint64_t read, posted, sent;
 	uint64_t received[CP_RAILS_MAX]; /* the credits of each rail */
-	uint64_t bytes_read;		 /* of the file, holes included */
+	uint64_t bytes_read;		 /* of the file; holes and kept bytes included */
 	uint64_t bytes_posted;		 /* to the NIC */
 	uint64_t bytes_credited;	 /* in any order */
 };
@@ -78,7 +79,8 @@ static void start_reading(struct sender *sender)
 		slot->chunk.number = sender->read++;
 		slot->chunk.offset = sender->bytes_read;
 		find_sources_chunk(&sender->sources, transfer->link.chunk, &slot->chunk);
-		sender->bytes_read += slot->chunk.length;
+		sender->bytes_read = skip_kept(&transfer->kept,
+					       slot->chunk.offset + slot->chunk.length);
 		slot->state = SLOT_WORKING;
 		slot->sent = slot->credited = false;
 		submit_job(transfer->workers, &slot->job);
@@ -405,6 +407,11 @@ static int send_file(struct sender *sender)
 	if (transfer->settings->dry_run)
 		return end_dry_run(&sender->sources, &message);
 	begin_progress(transfer->progress, message.size);
+	if (transfer->settings->partial &&
+	    compare_segments(transfer, &sender->sources) < 0)
+		return -1;
+	sender->bytes_read = skip_kept(&transfer->kept, 0);
+	sender->bytes_credited = transfer->kept.bytes;
 	if (prepare_transfer(transfer, message.size) < 0)
 		return -1;
 	sender->slots = open_slots(&transfer->link, sender, read_chunk,

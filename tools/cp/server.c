@@ -111,6 +111,10 @@ static int check_request(const struct server_options *options,
 		return fail(failure, EXIT_FILE, "the server is read-only");
 	if (request->role == CP_SENDER && options->write_only)
 		return fail(failure, EXIT_FILE, "the server is write-only");
+	/* The digests would let the client test guesses about what others sent. */
+	if (request->settings.partial && options->write_only)
+		return fail(failure, EXIT_FILE,
+			    "the server is write-only, and --continue reads");
 	if (!request->side.path[0])
 		return fail(failure, EXIT_FILE,
 			    "empty path: SRC and DST must name files");

@@ -128,12 +128,30 @@ int end_dry_run(const struct sources *sources, const struct source_message *mess
 	return control_expect(transfer->control, FRAME_DONE, &frame);
 }
 
+uint64_t sources_size(const struct sources *sources)
+{
+	return sources->is_tree ? sources->tree.list.size : sources->file.size;
+}
+
+/* A chunk ends where the receiver has the next bytes. */
+static void cut_chunk(struct sources *sources, struct chunk *chunk)
+{
+	uint64_t length = length_before_kept(&sources->transfer->kept, chunk->offset,
+					     chunk->length);
+
+	/* The data that was found is behind the hole: look again. */
+	if (chunk->hole && length < chunk->length)
+		sources->file.data_end = sources->tree.data_end = 0;
+	chunk->length = length;
+}
+
 void find_sources_chunk(struct sources *sources, size_t most, struct chunk *chunk)
 {
 	if (sources->is_tree)
 		find_tree_chunk(&sources->tree, most, chunk);
 	else
 		find_chunk(&sources->file, most, chunk);
+	cut_chunk(sources, chunk);
 }
 
 /* Runs on a worker: the file is left out, and the others are copied. */

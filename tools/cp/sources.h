@@ -22,6 +22,8 @@ int open_sources(struct sources *sources, struct transfer *transfer,
 int send_sources(const struct sources *sources, const struct source_message *message);
 /* Instead of a transfer: list what would be copied, at the client. */
 int end_dry_run(const struct sources *sources, const struct source_message *message);
+/* Of all bytes. */
+uint64_t sources_size(const struct sources *sources);
 /* As find_chunk(), read_source() and check_source() for one file. */
 void find_sources_chunk(struct sources *sources, size_t most, struct chunk *chunk);
 int read_sources(struct sources *sources, uint64_t offset, void *ret_data, size_t length,

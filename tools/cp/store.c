@@ -96,6 +96,18 @@ static int store_data(struct store *store, void *piece)
 	return 0;
 }
 
+static int store_hole(const struct store *store)
+{
+	struct slot *slot = store->slot;
+	const struct chunk *chunk = &slot->chunk;
+
+	if (store->transfer->tree)
+		return skip_tree(store->transfer->tree, chunk->offset, chunk->length,
+				 &slot->failure);
+	return skip_destination(store->destination, chunk->offset, chunk->length,
+				&slot->failure);
+}
+
 void store_chunk(struct transfer *transfer, struct slot *slot,
 		 struct destination *destination, void *piece)
 {
@@ -107,9 +119,7 @@ void store_chunk(struct transfer *transfer, struct slot *slot,
 	if (!slot->chunk.hole &&
 	    (sync_before_get(&transfer->link, slot) < 0 || store_data(&store, piece) < 0))
 		return;
-	if (slot->chunk.hole && transfer->tree &&
-	    skip_tree(transfer->tree, slot->chunk.offset, slot->chunk.length,
-		      &slot->failure) < 0)
+	if (slot->chunk.hole && store_hole(&store) < 0)
 		return;
 	if (transfer->settings->verify)
 		check_tag(&store);

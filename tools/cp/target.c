@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "adopt.h"
 #include "files.h"
+#include "partial.h"
 #include "sent.h"
 #include "target.h"
 
@@ -9,6 +11,13 @@ static void report_left_out(void *context, const char *sentence)
 	struct target *target = context;
 
 	add_notice(&target->transfer->notices, NOTICE_OF_NO_FILE, sentence);
+}
+
+static int keep_alive(void *context)
+{
+	struct target *target = context;
+
+	return keep_peer_waiting(target->transfer);
 }
 
 static int receive_tree(struct target *target, const struct source_message *source)
@@ -21,6 +30,7 @@ static int receive_tree(struct target *target, const struct source_message *sour
 			    "%s sent a directory, which was not requested",
 			    control_peer_name(transfer->control));
 	tree->report = report_left_out;
+	tree->alive = keep_alive;
 	tree->context = target;
 	if (receive_list(transfer->control, source->size, &tree->list) < 0 ||
 	    check_sent_list(transfer, &tree->list, source->contents) < 0)
@@ -41,6 +51,7 @@ int open_target(struct target *target, struct transfer *transfer,
 {
 	target->transfer = transfer;
 	target->sparse = source->sparse;
+	target->size = source->size;
 	if ((source->tree ? receive_tree(target, source) : receive_file(target, source)) <
 	    0)
 		return -1;
@@ -54,6 +65,23 @@ int open_target(struct target *target, struct transfer *transfer,
 				 source, transfer->settings, transfer->failure);
 	return open_destination(&target->file, transfer->root, transfer->side->path,
 				source, transfer->settings, transfer->failure);
+}
+
+/* Some file systems take reserved space for data, so ask how long the file was. */
+bool has_target_data(const struct target *target, uint64_t offset, uint64_t length)
+{
+	if (target->transfer->tree)
+		return has_staged_data(&target->tree, offset, length);
+	return offset < target->file.present &&
+	       has_partial_data(target->file.fd, offset, length);
+}
+
+bool read_target(const struct target *target, uint64_t offset, void *ret_data,
+		 size_t length)
+{
+	return target->transfer->tree
+		       ? read_staged(&target->tree, offset, ret_data, length)
+		       : read_partial(target->file.fd, offset, ret_data, length);
 }
 
 int commit_target(struct target *target, struct failure *failure)

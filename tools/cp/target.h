@@ -14,6 +14,7 @@ struct target {
 	struct destination file;
 	struct tree tree; /* instead, if transfer->tree is set */
 	bool sparse;
+	uint64_t size;
 };
 
 /* Functions that return int return 0, or -1 with the failure set. */
@@ -24,6 +25,11 @@ struct target {
  */
 int open_target(struct target *target, struct transfer *transfer,
 		const struct source_message *source);
+/* With settings->partial: whether any of these bytes may be data of an earlier copy. */
+bool has_target_data(const struct target *target, uint64_t offset, uint64_t length);
+/* Read what an earlier copy wrote. Returns whether all of it is there. */
+bool read_target(const struct target *target, uint64_t offset, void *ret_data,
+		 size_t length);
 /* As for one file: see destination.h. */
 int commit_target(struct target *target, struct failure *failure);
 bool abandon_target(struct target *target);

@@ -52,8 +52,7 @@ int choose_temporary(const char *name, char ret_temporary[TEMPORARY_MAX])
 	return 0;
 }
 
-/* Returns whether the name still names that file. */
-static bool is_named(int directory, const char *name, int fd)
+bool is_named(int directory, const char *name, int fd)
 {
 	struct stat named, opened;
 

@@ -2,6 +2,8 @@
 #ifndef PIER_TOOLS_CP_TEMPORARY_H
 #define PIER_TOOLS_CP_TEMPORARY_H
 
+#include <stdbool.h>
+
 /*
  * Temporary names for an incomplete file: .NAME.pier-tmp-X, in the directory where NAME
  * will be. X is 16 random hexadecimal digits, so a user's file does not have such a name
@@ -24,6 +26,9 @@ int create_temporary(int directory, const char *name, char ret_temporary[TEMPORA
 /* Give a temporary name to a file without a name. Returns 0, or -1 with errno. */
 int link_temporary(int fd, int directory, const char *name,
 		   char ret_temporary[TEMPORARY_MAX]);
+
+/* Returns whether the name still names that file. */
+bool is_named(int directory, const char *name, int fd);
 
 /* linkat(2) for a file without a name. EEXIST: the name is taken. */
 int link_file(int fd, int directory, const char *name);

@@ -48,6 +48,7 @@ void close_transfer(struct transfer *transfer)
 	/* First the workers: their jobs access the memory. */
 	stop_workers(transfer->workers);
 	transfer->workers = NULL;
+	close_kept(&transfer->kept);
 	if (close_link(&transfer->link) != 0)
 		fail_pier(transfer->failure, EXIT_DEVICE);
 }
@@ -143,6 +144,13 @@ static int send_keepalive(struct transfer *transfer, uint64_t now)
 	if (transfer->control->out < 0)
 		return 0;
 	return control_send(transfer->control, FRAME_KEEPALIVE, NULL);
+}
+
+int keep_peer_waiting(struct transfer *transfer)
+{
+	if (control_check_signal(transfer->control) < 0)
+		return -1;
+	return send_keepalive(transfer, now_ns());
 }
 
 static int milliseconds_until(uint64_t time_ns, uint64_t now)

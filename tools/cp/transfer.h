@@ -4,6 +4,7 @@
 
 #include "remote/control.h"
 #include "digest.h"
+#include "kept.h"
 #include "link.h"
 #include "notices.h"
 #include "tree.h"
@@ -36,6 +37,7 @@ struct transfer {
 	bool substitute;	 /* of the link */
 	struct setup_message peer;
 	uint64_t size;		    /* of the file */
+	struct kept kept;	    /* of it, from an earlier copy */
 	struct digest_state digest; /* of the chunks posted or announced so far */
 	bool peer_ended;	    /* FRAME_END has arrived */
 	uint8_t peer_digest[CP_DIGEST_SIZE]; /* from FRAME_END */
@@ -59,6 +61,9 @@ void close_transfer(struct transfer *transfer);
 
 /* Call on every progress: the timeout starts again. */
 void restart_timeout(struct transfer *transfer);
+
+/* Call in the middle of long work that does not call transfer_wait(). */
+int keep_peer_waiting(struct transfer *transfer);
 
 /*
  * Sleep until an event, or until `wake_ns` if it is not 0. Set `working` if the copy is

@@ -8,7 +8,9 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "adopt.h"
 #include "below.h"
+#include "partial.h"
 #include "path.h"
 #include "place.h"
 #include "stage.h"
@@ -18,6 +20,12 @@ enum {
 	ANCESTORS_MAX = 4096,
 	/* Pages of shorter pieces are written back by the kernel's own order. */
 	WRITEBACK_MIN = 256 * 1024,
+};
+
+enum part_kind {
+	PART_DATA,
+	PART_HOLE,
+	PART_KEPT, /* from an earlier copy */
 };
 
 static int fail_tree(const struct tree *tree, const char *what, struct failure *failure)
@@ -128,13 +136,17 @@ static int refuse_itself(const struct tree *tree, const struct source_message *s
 		      : 0;
 }
 
-/* A full disk is found before the transfer, if nothing else writes to it meanwhile. */
-static int check_room(const struct tree *tree, struct failure *failure)
+/*
+ * A full disk is found before the transfer, if nothing else writes to it meanwhile.
+ *
+ * present  bytes that are on the disk already
+ */
+static int check_room(const struct tree *tree, uint64_t present, struct failure *failure)
 {
 	struct statvfs statvfs;
 
 	if (tree->list.sparse || fstatvfs(tree->base, &statvfs) < 0 ||
-	    (uint64_t)statvfs.f_bavail * statvfs.f_frsize >= tree->list.size)
+	    (uint64_t)statvfs.f_bavail * statvfs.f_frsize + present >= tree->list.size)
 		return 0;
 	return fail(failure, EXIT_FILE, "not enough space for the %llu bytes in %s",
 		    (unsigned long long)tree->list.size, tree->path);
@@ -147,6 +159,30 @@ static int make_stage(struct tree *tree, const char *name, struct failure *failu
 		return fail_tree(tree, "write into", failure);
 	remove_leftovers(tree->base, name, tree->stage);
 	return 0;
+}
+
+/* The stage of an earlier copy, if there is one. */
+static int continue_stage(struct tree *tree, const char *name,
+			  const struct cp_settings *settings, struct failure *failure)
+{
+	uint64_t present;
+
+	tree->partial = true;
+	tree->stage = open_partial(tree->base, tree->top[0] ? tree->top : name,
+				   PARTIAL_STAGE, settings->timeout_ms, tree->path,
+				   tree->temporary, failure);
+	if (tree->stage < 0 || adopt_stage(tree, &present, failure) < 0)
+		return -1;
+	remove_leftovers(tree->base, name, tree->stage);
+	return check_room(tree, present, failure);
+}
+
+static int open_tree_stage(struct tree *tree, const char *name,
+			   const struct cp_settings *settings, struct failure *failure)
+{
+	if (settings->partial)
+		return continue_stage(tree, name, settings, failure);
+	return check_room(tree, 0, failure) < 0 ? -1 : make_stage(tree, name, failure);
 }
 
 static int make_directories(struct tree *tree, struct failure *failure)
@@ -164,7 +200,7 @@ static int make_directories(struct tree *tree, struct failure *failure)
 		if (parent >= 0)
 			close(parent);
 		errno = error;
-		if (error)
+		if (error && !(error == EEXIST && tree->partial))
 			return fail_tree(tree, "make directories in", failure);
 	}
 	return 0;
@@ -180,7 +216,7 @@ int open_tree(struct tree *tree, int root, const char *path,
 	umask(tree->mask);
 	if (find_base(tree, root, path, source, failure) < 0 ||
 	    refuse_itself(tree, source, settings->secret, failure) < 0 ||
-	    check_room(tree, failure) < 0 || make_stage(tree, source->name, failure) < 0)
+	    open_tree_stage(tree, source->name, settings, failure) < 0)
 		return -1;
 	return make_directories(tree, failure);
 }
@@ -207,17 +243,25 @@ static int complete_entry(const struct tree *tree, struct list_entry *entry, int
 	return set_entry_attributes(tree, entry, fd);
 }
 
-/* NULL: a hole, which is not written. */
-static int store_part(struct tree *tree, struct list_entry *entry, uint64_t offset,
-		      const uint8_t *data, uint64_t length)
+/* The file of an earlier copy may have data there. */
+static int make_hole(const struct tree *tree, struct list_entry *entry, int fd,
+		     uint64_t offset, uint64_t length)
+{
+	atomic_store(&entry->has_hole, true);
+	return tree->partial ? clear_partial(fd, offset, length) : 0;
+}
+
+/* data: only of PART_DATA. */
+static int store_part(struct tree *tree, struct list_entry *entry, enum part_kind kind,
+		      uint64_t offset, const uint8_t *data, uint64_t length)
 {
 	int fd = open_staged(tree, entry), result = 0, error;
 
 	if (fd < 0)
 		return -1;
-	if (!data)
-		atomic_store(&entry->has_hole, true);
-	else
+	if (kind == PART_HOLE)
+		result = make_hole(tree, entry, fd, offset, length);
+	else if (kind == PART_DATA)
 		result = write_bytes(fd, offset, data, (size_t)length);
 	if (result == 0 && atomic_fetch_sub(&entry->left, length) == length)
 		result = complete_entry(tree, entry, fd);
@@ -229,8 +273,8 @@ static int store_part(struct tree *tree, struct list_entry *entry, uint64_t offs
 	return result;
 }
 
-static int store_sequence(struct tree *tree, uint64_t offset, const uint8_t *data,
-			  uint64_t length, struct failure *failure)
+static int store_sequence(struct tree *tree, enum part_kind kind, uint64_t offset,
+			  const uint8_t *data, uint64_t length, struct failure *failure)
 {
 	struct list_entry *entry = find_in_list(&tree->list, offset);
 
@@ -240,7 +284,7 @@ static int store_sequence(struct tree *tree, uint64_t offset, const uint8_t *dat
 
 		if (part == 0)
 			continue;
-		if (store_part(tree, entry, start, data, part) < 0)
+		if (store_part(tree, entry, kind, start, data, part) < 0)
 			return fail(failure, EXIT_FILE, "cannot write %s in %s: %s",
 				    list_path(&tree->list, entry), tree->path,
 				    strerror(errno));
@@ -254,13 +298,19 @@ static int store_sequence(struct tree *tree, uint64_t offset, const uint8_t *dat
 int write_tree(struct tree *tree, uint64_t offset, const void *data, size_t length,
 	       struct failure *failure)
 {
-	return store_sequence(tree, offset, data, length, failure);
+	return store_sequence(tree, PART_DATA, offset, data, length, failure);
 }
 
 int skip_tree(struct tree *tree, uint64_t offset, uint64_t length,
 	      struct failure *failure)
 {
-	return store_sequence(tree, offset, NULL, length, failure);
+	return store_sequence(tree, PART_HOLE, offset, NULL, length, failure);
+}
+
+int keep_in_tree(struct tree *tree, uint64_t offset, uint64_t length,
+		 struct failure *failure)
+{
+	return store_sequence(tree, PART_KEPT, offset, NULL, length, failure);
 }
 
 void leave_out_entry(struct tree *tree, uint32_t number)
@@ -284,6 +334,7 @@ int commit_tree(struct tree *tree, struct failure *failure)
 		return fail(failure, EXIT_FILE, "the copy to %s was abandoned",
 			    tree->path);
 	place_tree(tree);
+	tree->partial = false;
 	/* The directories that the files are in now: the same file system. */
 	if (syncfs(tree->stage) < 0)
 		return fail_tree(tree, "write to the disk of", failure);
@@ -292,7 +343,7 @@ int commit_tree(struct tree *tree, struct failure *failure)
 
 void close_tree(struct tree *tree)
 {
-	if (tree->temporary[0])
+	if (tree->temporary[0] && !tree->partial)
 		remove_tree(tree->base, tree->temporary);
 	if (tree->stage >= 0)
 		close(tree->stage);

@@ -14,7 +14,8 @@
 struct tree {
 	int base;  /* the directory that the top names of the list are in */
 	int stage; /* a directory in base, with a copy of the tree */
-	char temporary[TEMPORARY_MAX]; /* the stage's name */
+	char temporary[NAME_MAX + 1]; /* the stage's name */
+	bool partial;		      /* it stays if the copy fails: partial.h */
 	char top[NAME_MAX + 1]; /* "": names as they are; else that of the only top */
 	char path[PATH_MAX];	/* of base, for error messages */
 	struct file_list list;
@@ -24,6 +25,8 @@ struct tree {
 	_Atomic enum destination_fate fate;
 	/* Called with a sentence for each file that is left out. Any thread. */
 	void (*report)(void *context, const char *sentence);
+	/* Called in the middle of long work. Returns 0, or -1 with the failure set. */
+	int (*alive)(void *context);
 	void *context;
 };
 
@@ -44,6 +47,9 @@ int write_tree(struct tree *tree, uint64_t offset, const void *data, size_t leng
 /* These bytes are a hole. */
 int skip_tree(struct tree *tree, uint64_t offset, uint64_t length,
 	      struct failure *failure);
+/* These bytes are kept as an earlier copy wrote them. */
+int keep_in_tree(struct tree *tree, uint64_t offset, uint64_t length,
+		 struct failure *failure);
 /* The sender could not read the file: it is not part of the copy. */
 void leave_out_entry(struct tree *tree, uint32_t number);
 /* As for one file: see destination.h. */

@@ -1,0 +1,475 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""pier cp --continue: what an interrupted copy keeps, and what the next one makes of it."""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import signal
+import stat
+import subprocess
+
+from harness import Case, MIB, PIER, STUB_RSH, json, main, slowness
+
+SEGMENT = 64 * 1024
+INTERRUPTIONS = 50
+# A copy of 64 MiB at this rate survives all interruptions.
+SLOWLY = ("--bwlimit", "6M", "--chunk", "64K")
+
+
+def listing(top):
+    """{path: what it is}, without following links."""
+    found = {}
+    for path in sorted(top.rglob("*")):
+        mode = path.lstat().st_mode
+        what = os.readlink(path) if stat.S_ISLNK(mode) else \
+            hashlib.sha256(path.read_bytes()).hexdigest() if stat.S_ISREG(mode) else None
+        found[path.relative_to(top)] = (stat.S_IFMT(mode), what)
+    return found
+
+
+class Continued(Case):
+    def setUp(self):
+        super().setUp()
+        self.source = self.folder / "source"
+        self.target = self.folder / "target"
+        self.partial = self.folder / ".target.pier-partial"
+
+    def plant(self, size=4 * MIB, name="source"):
+        return self.file(name, size).read_bytes()
+
+    def leave(self, *parts, partial=None):
+        """The file that an interrupted copy left: (offset, bytes)."""
+        with open(partial or self.partial, "wb", opener=lambda p, f: os.open(p, f, 0o600)) as file:
+            for offset, data in parts:
+                os.pwrite(file.fileno(), data, offset)
+
+    def complete(self, *arguments, **options):
+        """Continue, and return how many bytes were kept."""
+        arguments = arguments or (self.source, self.target)
+        result = self.copy("--continue", "--json", *arguments, **options)
+        return json.loads(result.stdout)["kept"]
+
+    def check(self, content):
+        self.assertTrue(self.target.read_bytes() == content, "the copy differs")
+
+
+class Interrupted(Continued):
+    """Copies that are killed at random moments."""
+
+    def interrupt(self, process):
+        """End the copy, and return how."""
+        how = self.random.choice(("client", "server", "signal"))
+        try:
+            process.wait(timeout=self.random.uniform(0, 0.4))
+        except subprocess.TimeoutExpired:
+            pass
+        servers = self.children(process.pid)
+        if how == "server" and servers:
+            os.kill(servers[-1], signal.SIGKILL)
+        else:
+            process.send_signal(signal.SIGINT if how == "signal" else signal.SIGKILL)
+        return how
+
+    def interrupt_often(self, *arguments):
+        for number in range(INTERRUPTIONS):
+            process = self.start("cp", "--continue", *SLOWLY, *arguments)
+            how = self.interrupt(process)
+            result = self.finish(process)
+            if slowness() > 1:  # The other process may need longer than the next one waits.
+                self.wait_for(lambda: not self.processes(), "processes are left")
+            self.assertNotEqual(result.status, 0, "it ended too soon")
+            self.assertNotIn("another copy", result.stderr, (number, how))
+            self.assertFalse(self.target.exists(), (number, how))
+
+    def test_a_file_survives_50_interruptions(self):
+        content = self.plant(64 * MIB)
+        self.interrupt_often(self.source, self.target)
+        kept = self.complete()
+        self.check(content)
+        print("# kept %d bytes" % kept)
+        self.assertGreater(kept, 10 * SEGMENT)
+
+    def plant_tree(self):
+        (self.source / "b/c/deep").mkdir(parents=True)
+        (self.source / "empty").mkdir()
+        (self.source / "link").symlink_to("/nowhere")
+        (self.source / "b/zero").write_bytes(b"")
+        for i in range(300):
+            (self.source / ("b/c/%d" % i)).write_bytes(self.bytes(i * 40))
+        for name in ("a", "b/big", "z"):
+            (self.source / name).write_bytes(self.bytes(16 * MIB + 5))
+        with open(self.source / "b/sparse", "wb") as file:
+            file.truncate(64 * MIB)
+            for offset in 0, 20 * MIB, 40 * MIB - 3:
+                os.pwrite(file.fileno(), self.bytes(5 * MIB), offset)
+        os.chmod(self.source / "a", 0o444)
+        os.chmod(self.source / "b/c", 0o555)
+
+    def test_a_tree_survives_50_interruptions(self):
+        self.plant_tree()
+        self.interrupt_often("-r", self.source, self.target)
+        kept = self.complete("-r", self.source, self.target)
+        print("# kept %d bytes" % kept)
+        self.assertGreater(kept, 10 * SEGMENT)
+        self.assertEqual(listing(self.source), listing(self.target))
+        self.assertEqual(stat.S_IMODE((self.target / "a").stat().st_mode), 0o444)
+        self.assertEqual(stat.S_IMODE((self.target / "b/c").stat().st_mode), 0o555)
+
+    def test_nothing_is_left_without_the_option(self):
+        self.plant(8 * MIB)
+        for number in signal.SIGINT, signal.SIGTERM:
+            process = self.start_slowly(source=self.source, target=self.target)
+            process.send_signal(number)
+            self.finish(process)
+            self.assertEqual(os.listdir(self.folder), ["source"])
+
+    def test_an_interrupted_copy_keeps_what_has_arrived(self):
+        content = self.plant(8 * MIB)
+        process = self.start_slowly("--continue", source=self.source, target=self.target)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(self.finish(process).status, 128 + signal.SIGINT)
+        self.assertEqual(stat.S_IMODE(self.partial.stat().st_mode), 0o600)
+        self.assertGreater(self.complete(), 0)
+        self.check(content)
+
+    def test_a_second_copy_is_refused_while_one_writes(self):
+        self.plant(8 * MIB)
+        process = self.start_slowly("--continue", source=self.source, target=self.target)
+        self.refused(1, "another copy with --continue writes", "cp", "--continue",
+                     self.source, self.target)
+        process.send_signal(signal.SIGINT)
+        self.finish(process)
+        self.partial.unlink()
+
+
+class Files(Continued):
+    """A partial file that the test has made, so that the kept bytes are known."""
+
+    def test_what_is_there_is_kept(self):
+        content = self.plant()
+        for part, kept in ((b"", 0), (content[:MIB], MIB), (content[:MIB + 5], MIB),
+                           (content, len(content)), (content + b"more", len(content))):
+            with self.subTest(len(part)):
+                self.leave((0, part))
+                self.assertEqual(self.complete(), kept)
+                self.check(content)
+
+    def test_parts_anywhere_are_kept(self):
+        content = self.plant(4 * MIB + 1000)
+        for options in ((), ("--no-verify",), ("--chunk", "4K"), ("--chunk", "1G"),
+                        ("--depth", "1"), ("-p",)):
+            with self.subTest(options):
+                self.leave((SEGMENT, content[SEGMENT:3 * SEGMENT]), (MIB, content[MIB:2 * MIB]),
+                           (4 * MIB, content[4 * MIB:]))
+                self.assertEqual(self.complete(*options, self.source, self.target),
+                                 2 * SEGMENT + MIB + 1000)
+                self.check(content)
+
+    def test_a_changed_part_is_corrected(self):
+        content = self.plant()
+        for options in ((), ("--no-verify",)):
+            with self.subTest(options):
+                wrong = bytearray(content)
+                for offset in 0, MIB + 5, len(content) - 1:
+                    wrong[offset] ^= 1
+                self.leave((0, wrong))
+                self.assertEqual(self.complete(*options, self.source, self.target),
+                                 len(content) - 3 * SEGMENT)
+                self.check(content)
+
+    def test_a_source_that_changed_is_copied_as_it_is_now(self):
+        old = self.plant()
+        for new in (old[:MIB] + self.bytes(MIB) + old[2 * MIB:], old[:MIB + 5], old + old, b"",
+                    self.bytes(len(old))):
+            with self.subTest(len(new)):
+                self.leave((0, old))
+                self.source.write_bytes(new)
+                self.complete()
+                self.check(new)
+
+    def test_new_holes_replace_old_bytes(self):
+        old = self.plant()
+        self.leave((0, old))
+        with open(self.source, "r+b") as file:
+            file.truncate(MIB)
+            file.truncate(8 * MIB)
+            os.pwrite(file.fileno(), old[3 * MIB:], 3 * MIB)
+        self.assertEqual(self.complete(), 2 * MIB)
+        self.check(self.source.read_bytes())
+        self.assertEqual(self.target.stat().st_blocks, self.source.stat().st_blocks)
+
+    def test_holes_next_to_kept_bytes_stay_holes(self):
+        with open(self.source, "wb") as file:
+            file.truncate(64 * MIB)
+            for offset in 5000, 30 * MIB + 7, 50 * MIB:
+                os.pwrite(file.fileno(), self.bytes(MIB), offset)
+        content = self.source.read_bytes()
+        self.leave((30 * MIB, content[30 * MIB:32 * MIB]), (40 * MIB, bytes(MIB)))
+        self.assertEqual(self.complete(), 3 * MIB)
+        self.check(content)
+        self.assertLess(self.target.stat().st_blocks * 512, 6 * MIB)
+
+    def test_an_old_file_is_replaced(self):
+        content = self.plant()
+        self.target.write_bytes(b"old")
+        self.target.chmod(0o640)
+        self.leave((0, content[:MIB]))
+        self.assertEqual(self.complete(), MIB)
+        self.check(content)
+        self.assertEqual(stat.S_IMODE(self.target.stat().st_mode), 0o640)
+
+    def test_both_directions_continue(self):
+        content = self.plant()
+        env = {"STUB_HOME": str(self.folder)}
+        for source, target in (("source", "somewhere:target"), ("somewhere:source", "target")):
+            self.leave((0, content[:MIB]))
+            self.assertEqual(self.complete("--rsh", STUB_RSH, "--remote-pier", PIER, "--device",
+                                           "soft0", "--remote-device", "soft0", source, target,
+                                           env=env), MIB)
+            self.check(content)
+
+    def test_without_files_that_have_no_name(self):
+        content = self.plant()
+        preloaded = shutil.copy(os.environ["NO_TMPFILE"], self.folder)
+        self.leave((0, content[:MIB]))
+        # The address sanitizer complains unless its runtime is loaded first.
+        env = {"LD_PRELOAD": preloaded, "ASAN_OPTIONS": "verify_asan_link_order=0"}
+        self.assertEqual(self.complete(self.source, self.target, env=env), MIB)
+        self.check(content)
+
+    def test_a_file_that_had_its_last_mode_is_continued(self):
+        content = self.plant()
+        self.leave((0, content[:MIB]))
+        self.partial.chmod(0o444)
+        before = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] \
+            if os.geteuid() == 0 else []
+        self.assertEqual(self.complete(self.source, self.target, before=before), MIB)
+        self.check(content)
+
+    def test_the_option_leaves_nothing_if_nothing_arrived(self):
+        self.plant()
+        self.refused(3, "no such device|none", "cp", "--continue", "--device", "none", self.source,
+                     self.target)
+        self.assertEqual(os.listdir(self.folder), ["source"])
+
+    def test_a_dry_run_touches_nothing(self):
+        content = self.plant()
+        self.leave((0, content[:MIB]))
+        before = self.partial.stat()
+        self.copy("--continue", "-n", self.source, self.target)
+        self.assertEqual(self.partial.stat(), before)
+        self.assertFalse(self.target.exists())
+        self.partial.unlink()
+
+    def test_a_copy_without_the_option_leaves_the_part_alone(self):
+        content = self.plant()
+        self.leave((0, b"left"))
+        self.copy(self.source, self.target)
+        self.check(content)
+        self.assertEqual(self.partial.read_bytes(), b"left")
+        self.partial.unlink()
+
+    def test_the_lines_count_what_is_kept(self):
+        content = self.plant()
+        self.leave((0, content[:2 * MIB]))
+        result = self.copy("--continue", self.source, self.target)
+        self.assertIn("4194304 bytes (2097152 kept) in", result.stdout)
+        self.leave((0, content[:2 * MIB]))
+        result = self.copy("--continue", "--json", "--progress", "--bwlimit", "2M", self.source,
+                           self.target)
+        events = [json.loads(line) for line in result.stdout.splitlines()]
+        moving = [e for e in events if e["event"] == "progress"]
+        self.assertGreaterEqual(moving[0]["bytes"], 2 * MIB)
+        # Twice the limit would mean that kept bytes are part of the rate.
+        self.assertLess(max(e["bytes_per_second"] for e in moving), 8 * MIB)
+        self.assertLess(events[-1]["bytes_per_second"], 3 * MIB)
+
+
+class Strangers(Continued):
+    """Whatever else has the name."""
+
+    def check_refused(self, pattern="is no unfinished copy of this user"):
+        self.plant(100)
+        self.refused(1, pattern, "cp", "--continue", self.source, self.target)
+        self.assertFalse(self.target.exists())
+
+    def test_a_link_is_refused(self):
+        other = self.file("other", b"other")
+        self.partial.symlink_to("other")
+        self.check_refused()
+        self.partial.unlink()
+        os.link(other, self.partial)
+        self.check_refused()
+        self.assertEqual(other.read_bytes(), b"other")
+        self.partial.unlink()
+
+    def test_what_is_no_file_is_refused(self):
+        self.partial.mkdir()
+        self.check_refused()
+        self.partial.rmdir()
+        os.mkfifo(self.partial)
+        self.check_refused()
+        self.partial.unlink()
+
+    def test_a_file_of_another_user_is_refused(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can make a file that belongs to another user")
+        self.leave((0, b"theirs"))
+        os.chown(self.partial, 1, 1)
+        self.check_refused()
+        self.assertEqual(self.partial.read_bytes(), b"theirs")
+        self.partial.unlink()
+
+    def test_the_part_is_no_source(self):
+        self.leave((0, b"part"))
+        self.refused(1, "the source is the unfinished copy", "cp", "--continue", self.partial,
+                     self.target)
+        self.assertEqual(self.partial.read_bytes(), b"part")
+        self.partial.unlink()
+
+    def test_a_name_that_is_too_long_is_refused(self):
+        self.plant(100)
+        self.refused(1, "File name too long", "cp", "--continue", self.source, "x" * 250)
+        self.copy("--continue", self.source, "x" * 241)
+
+    def test_a_lock_is_waited_for(self):
+        """The process of the copy before may still be about to end."""
+        content = self.plant(100)
+        self.leave((0, b""))
+        with open(self.partial, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            process = self.start("cp", "--continue", self.source, self.target)
+            self.wait_for(lambda: any(self.partial.samefile("/proc/%d/fd/%s" % (p, fd))
+                                      for p in self.processes() for fd in self.files_of(p)),
+                          "it does not open the file")
+        self.assertEqual(self.finish(process).status, 0)
+        self.check(content)
+
+    def files_of(self, pid):
+        try:
+            return [fd for fd in os.listdir("/proc/%d/fd" % pid)
+                    if os.path.exists("/proc/%d/fd/%s" % (pid, fd))]
+        except FileNotFoundError:
+            return []
+
+    def test_a_write_only_server_refuses(self):
+        """The digests would let a client test guesses about what others sent."""
+        self.plant(100)
+        place = self.folder / "place"
+        place.mkdir()
+        shell = self.folder / "shell"
+        for options, status in (("--write-only", 1), ("", 0)):
+            shell.write_text("#!/bin/sh\nexec '%s' cp --server --under '%s' %s\n" %
+                             (PIER, place, options))
+            shell.chmod(0o755)
+            result = self.run_pier("cp", "--continue", "--rsh", "'%s'" % shell, "--device", "soft0",
+                                   "--remote-device", "soft0", self.source, "somewhere:target")
+            self.assertEqual(result.status, status, str(result))
+            self.assertEqual("write-only" in result.stderr, status == 1)
+
+
+class Trees(Continued):
+    def setUp(self):
+        super().setUp()
+        (self.source / "b").mkdir(parents=True)
+        for name in ("a", "b/one", "b/two", "c"):
+            (self.source / name).write_bytes(self.bytes(MIB))
+        self.stage = self.partial / "source"
+
+    def leave_tree(self):
+        self.partial.mkdir(mode=0o700)
+        shutil.copytree(self.source, self.stage)
+
+    def complete_tree(self):
+        kept = self.complete("-r", self.source, self.target)
+        self.assertEqual(listing(self.source), listing(self.target))
+        self.assertFalse(self.partial.exists())
+        shutil.rmtree(self.target)
+        return kept
+
+    def test_what_is_there_is_kept(self):
+        self.leave_tree()
+        self.assertEqual(self.complete_tree(), 4 * MIB)
+        self.leave_tree()
+        (self.stage / "a").unlink()
+        os.truncate(self.stage / "b/two", MIB - 5)
+        (self.stage / "c").write_bytes(b"longer" * MIB)
+        self.assertEqual(self.complete_tree(), 2 * MIB - SEGMENT)
+
+    def test_the_tree_may_change(self):
+        self.leave_tree()
+        (self.source / "0").write_bytes(self.bytes(5))
+        (self.source / "c").rename(self.source / "d")
+        (self.source / "b/link").symlink_to("one")
+        (self.source / "b/two").write_bytes((self.source / "b/two").read_bytes()[:MIB // 2])
+        (self.source / "a").unlink()
+        (self.source / "a/a").mkdir(parents=True)
+        self.assertGreater(self.complete_tree(), MIB)
+
+    def test_what_the_list_does_not_have_is_removed(self):
+        self.leave_tree()
+        (self.stage / "other").write_bytes(b"other")
+        (self.stage / "b/x/y/z").mkdir(parents=True)
+        (self.stage / "b/x/y/z/file").write_bytes(b"deep")
+        (self.stage / "b/link").symlink_to("/etc")
+        (self.partial / "top").mkdir()
+        (self.stage / "a").unlink()
+        (self.stage / "a").symlink_to(self.folder / "outside")
+        (self.stage / "c").unlink()
+        (self.stage / "c").mkdir()
+        (self.stage / "c/file").write_bytes(b"in the place of a file")
+        self.assertEqual(self.complete_tree(), 2 * MIB)
+        self.assertFalse((self.folder / "outside").exists())
+
+    def test_last_modes_do_not_hinder(self):
+        self.leave_tree()
+        (self.stage / "b/old").mkdir()
+        (self.stage / "b/old/file").write_bytes(b"old")
+        for path, mode in (("a", 0o444), ("b/one", 0), ("b/old", 0), ("b", 0o555)):
+            os.chmod(self.stage / path, mode)
+        before = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] \
+            if os.geteuid() == 0 else []
+        self.assertEqual(self.complete("-r", self.source, self.target, before=before), 4 * MIB)
+        self.assertEqual(listing(self.source), listing(self.target))
+
+    def test_new_holes_replace_old_bytes(self):
+        self.leave_tree()
+        for name in ("a", "c"):
+            with open(self.source / name, "r+b") as file:
+                file.truncate(0)
+                file.truncate(5 * MIB)
+                os.pwrite(file.fileno(), b"x", 3 * MIB)
+        self.complete_tree()
+
+    def test_a_merged_tree_is_continued(self):
+        self.target.mkdir()
+        (self.target / "source").mkdir()
+        (self.target / "source/stays").write_bytes(b"stays")
+        partial = self.target / ".source.pier-partial"
+        partial.mkdir(mode=0o700)
+        shutil.copytree(self.source, partial / "source")
+        self.assertEqual(self.complete("-r", self.source, self.target), 4 * MIB)
+        (self.source / "stays").write_bytes(b"stays")
+        self.assertEqual(listing(self.source), listing(self.target / "source"))
+
+    def test_the_part_is_no_source(self):
+        self.leave_tree()
+        before = listing(self.partial)
+        self.refused(1, "is the unfinished copy in", "cp", "-r", "--continue", self.stage,
+                     self.target)
+        self.assertEqual(listing(self.partial), before)
+        shutil.rmtree(self.partial)
+
+    def test_a_second_copy_is_refused(self):
+        self.leave_tree()
+        lock = os.open(self.partial, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        self.refused(1, "another copy with --continue writes", "cp", "-r", "--continue",
+                     self.source, self.target)
+        os.close(lock)
+        self.complete_tree()
+
+
+main()

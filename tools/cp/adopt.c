@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "adopt.h"
+#include "below.h"
+#include "partial.h"
+
+enum {
+	BLOCK = 512 /* stat(3type): the unit of st_blocks */
+};
+
+struct adoption {
+	struct tree *tree;
+	struct list_entry **sorted; /* the entries, by path */
+	uint64_t bytes;
+	struct failure *failure;
+};
+
+static int compare_entries(const void *a, const void *b, void *context)
+{
+	const struct file_list *list = context;
+
+	return strcmp(list_path(list, *(struct list_entry *const *)a),
+		      list_path(list, *(struct list_entry *const *)b));
+}
+
+static int sort_entries(struct adoption *adoption)
+{
+	struct file_list *list = &adoption->tree->list;
+
+	adoption->sorted = calloc(list->count + 1, sizeof(adoption->sorted[0]));
+	if (!adoption->sorted)
+		return fail(adoption->failure, EXIT_FILE, "out of memory");
+	for (uint32_t i = 0; i < list->count; i++)
+		adoption->sorted[i] = &list->entries[i];
+	qsort_r(adoption->sorted, list->count, sizeof(adoption->sorted[0]),
+		compare_entries, list);
+	return 0;
+}
+
+static struct list_entry *find_entry(const struct adoption *adoption, const char *path)
+{
+	const struct file_list *list = &adoption->tree->list;
+	uint32_t first = 0, end = list->count;
+
+	while (first < end) {
+		uint32_t middle = first + (end - first) / 2;
+		struct list_entry *entry = adoption->sorted[middle];
+		int order = strcmp(path, list_path(list, entry));
+
+		if (order == 0)
+			return entry;
+		if (order < 0)
+			end = middle;
+		else
+			first = middle + 1;
+	}
+	return NULL;
+}
+
+static int fail_adoption(struct adoption *adoption, const char *path)
+{
+	return fail(adoption->failure, EXIT_FILE, "cannot continue %s in %s: %s", path,
+		    adoption->tree->path, strerror(errno));
+}
+
+/* A directory may already have its last mode. */
+static bool is_useful(const struct list_entry *entry, const struct stat *stat)
+{
+	if (!entry || entry->kind == LIST_LINK)
+		return false;
+	return entry->kind == LIST_DIRECTORY
+		       ? S_ISDIR(stat->st_mode)
+		       : S_ISREG(stat->st_mode) && stat->st_nlink == 1;
+}
+
+static int cut_file(int directory, const char *name, uint64_t size)
+{
+	int fd = openat(directory, name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+	int result = fd < 0 ? -1 : ftruncate(fd, (off_t)size);
+
+	if (fd >= 0)
+		close(fd);
+	return result;
+}
+
+static int use_entry(struct adoption *adoption, int directory, const char *name,
+		     const struct list_entry *entry, const struct stat *stat)
+{
+	const char *path = list_path(&adoption->tree->list, entry);
+	bool top = !strchr(path, '/');
+
+	if (top && is_identity_of(entry->identity, stat, adoption->tree->secret))
+		return fail(adoption->failure, EXIT_FILE,
+			    "%s is the unfinished copy in %s itself", path,
+			    adoption->tree->path);
+	if (fchmodat(directory, name, entry->kind == LIST_DIRECTORY ? 0700 : 0600, 0) < 0)
+		return fail_adoption(adoption, path);
+	if (entry->kind == LIST_DIRECTORY)
+		return 0;
+	adoption->bytes += (uint64_t)stat->st_blocks * BLOCK;
+	if ((uint64_t)stat->st_size > entry->size &&
+	    cut_file(directory, name, entry->size) < 0)
+		return fail_adoption(adoption, path);
+	return 0;
+}
+
+static int remove_entry(struct adoption *adoption, int directory, const char *name,
+			const struct stat *stat)
+{
+	if (S_ISDIR(stat->st_mode)) {
+		fchmodat(directory, name, STAGE_MODE, 0);
+		remove_tree(directory, name);
+		if (faccessat(directory, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+			return 0;
+		errno = ENOTEMPTY;
+	} else if (unlinkat(directory, name, 0) == 0) {
+		return 0;
+	}
+	return fail_adoption(adoption, name);
+}
+
+/* parent: the path of the directory with a slash, or "". */
+static int adopt_name(struct adoption *adoption, int directory, const char *parent,
+		      const char *name)
+{
+	struct tree *tree = adoption->tree;
+	struct list_entry *entry = NULL;
+	char path[PATH_MAX];
+	struct stat stat;
+
+	if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+		return 0;
+	if (tree->alive(tree->context) < 0)
+		return -1;
+	if (fstatat(directory, name, &stat, AT_SYMLINK_NOFOLLOW) < 0)
+		return fail_adoption(adoption, name);
+	if (snprintf(path, sizeof(path), "%s%s", parent, name) < PATH_MAX)
+		entry = find_entry(adoption, path);
+	if (is_useful(entry, &stat))
+		return use_entry(adoption, directory, name, entry, &stat);
+	return remove_entry(adoption, directory, name, &stat);
+}
+
+/* Takes the descriptor. */
+static int adopt_directory(struct adoption *adoption, int directory, const char *parent)
+{
+	DIR *entries = fdopendir(directory);
+	struct dirent *entry;
+	int result = 0;
+
+	if (!entries) {
+		result = fail_adoption(adoption, parent);
+		close(directory);
+		return result;
+	}
+	while (result == 0 && (entry = readdir(entries)))
+		result = adopt_name(adoption, directory, parent, entry->d_name);
+	closedir(entries);
+	return result;
+}
+
+static int adopt_entry(struct adoption *adoption, const struct list_entry *entry)
+{
+	struct tree *tree = adoption->tree;
+	const char *path = list_path(&tree->list, entry);
+	char parent[PATH_MAX + 1];
+	int directory;
+
+	if (entry->kind != LIST_DIRECTORY)
+		return 0;
+	directory = open_below(tree->stage, path, O_RDONLY | O_DIRECTORY);
+	if (directory < 0)
+		return errno == ENOENT ? 0 : fail_adoption(adoption, path);
+	snprintf(parent, sizeof(parent), "%s/", path);
+	return adopt_directory(adoption, directory, parent);
+}
+
+/* Parents come before their children in the list, and are writable then. */
+static int adopt_entries(struct adoption *adoption)
+{
+	struct tree *tree = adoption->tree;
+	int top = openat(tree->stage, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int result = top < 0 ? fail_adoption(adoption, ".")
+			     : adopt_directory(adoption, top, "");
+
+	for (uint32_t i = 0; result == 0 && i < tree->list.count; i++)
+		result = adopt_entry(adoption, &tree->list.entries[i]);
+	return result;
+}
+
+int adopt_stage(struct tree *tree, uint64_t *ret_bytes, struct failure *failure)
+{
+	struct adoption adoption = { .tree = tree, .failure = failure };
+	int result = sort_entries(&adoption);
+
+	if (result == 0)
+		result = adopt_entries(&adoption);
+	free(adoption.sorted);
+	*ret_bytes = adoption.bytes;
+	return result;
+}
+
+static int open_adopted(const struct tree *tree, const struct list_entry *entry)
+{
+	return open_below(tree->stage, list_path(&tree->list, entry), O_RDONLY);
+}
+
+/* Of several files, each has some. */
+bool has_staged_data(const struct tree *tree, uint64_t offset, uint64_t length)
+{
+	const struct list_entry *entry = find_in_list(&tree->list, offset);
+	uint64_t start = offset - entry->offset;
+	int fd = open_adopted(tree, entry);
+	bool found;
+
+	if (fd < 0)
+		return false;
+	found = length > entry->size - start || has_partial_data(fd, start, length);
+	close(fd);
+	return found;
+}
+
+bool read_staged(const struct tree *tree, uint64_t offset, void *ret_data, size_t length)
+{
+	const struct list_entry *entry = find_in_list(&tree->list, offset);
+	uint8_t *data = ret_data;
+	bool complete = true;
+
+	for (; complete && length > 0; entry++) {
+		uint64_t start = offset - entry->offset, left = entry->size - start;
+		size_t part = left < length ? (size_t)left : length;
+		int fd;
+
+		if (part == 0)
+			continue;
+		fd = open_adopted(tree, entry);
+		complete = fd >= 0 && read_partial(fd, start, data, part);
+		if (fd >= 0)
+			close(fd);
+		data += part;
+		offset += part;
+		length -= part;
+	}
+	return complete;
+}

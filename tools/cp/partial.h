@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_TOOLS_CP_PARTIAL_H
+#define PIER_TOOLS_CP_PARTIAL_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "failure.h"
+
+/*
+ * What an interrupted copy with --continue leaves behind, and the next one uses:
+ * .NAME.pier-partial, in the directory where NAME will be. It is a file, or the stage of
+ * a tree (stage.h). The process that writes it holds flock(2) on it.
+ */
+
+enum partial_kind {
+	PARTIAL_FILE,
+	PARTIAL_STAGE,
+};
+
+/*
+ * Open or create it, and lock it. Waits up to half of timeout_ms for the process of a
+ * copy that was just interrupted.
+ *
+ * name        NAME
+ * path        of the destination, for error messages
+ * ret_partial .NAME.pier-partial
+ *
+ * Returns a descriptor, of a file for reading and writing; or -1 with the failure set.
+ */
+int open_partial(int directory, const char *name, enum partial_kind kind,
+		 uint32_t timeout_ms, const char *path, char ret_partial[NAME_MAX + 1],
+		 struct failure *failure);
+
+/* Whether any of these bytes may be data. */
+bool has_partial_data(int fd, uint64_t offset, uint64_t length);
+/* Returns whether all of these bytes are there. */
+bool read_partial(int fd, uint64_t offset, void *ret_data, size_t length);
+/* Make these bytes of the file read as zeroes: 0, or -1 with errno. Any thread. */
+int clear_partial(int fd, uint64_t offset, uint64_t length);
+
+#endif

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdlib.h>
+#include <string.h>
+
+#include "progress.h"
+#include "segments.h"
+
+enum {
+	/* In a frame: number and tag of each. */
+	BATCH_MAX = 512,
+	RECORD_SIZE = 8 + CP_TAG_SIZE,
+	READ_SIZE = 256 * 1024,
+};
+
+_Static_assert(BATCH_MAX *RECORD_SIZE <= WIRE_MAX, "a batch fits into a frame");
+
+/* Segments that were offered together. */
+struct batch {
+	uint64_t numbers[BATCH_MAX];
+	uint8_t tags[BATCH_MAX][CP_TAG_SIZE];
+	uint32_t count;
+};
+
+/* A side of the agreement. */
+struct agreement {
+	struct transfer *transfer;
+	struct target *target;	 /* of a receiver */
+	struct sources *sources; /* of a sender */
+	uint8_t *bytes;		 /* READ_SIZE */
+	uint64_t next;		 /* the first segment that was not looked at */
+};
+
+/* Returns 1, 0 if the receiver does not have all of the bytes, or -1. */
+static int read_bytes(struct agreement *agreement, uint64_t offset, size_t length)
+{
+	if (agreement->target)
+		return read_target(agreement->target, offset, agreement->bytes, length);
+	return read_sources(agreement->sources, offset, agreement->bytes, length,
+			    agreement->transfer->failure) < 0
+		       ? -1
+		       : 1;
+}
+
+/* Returns as read_bytes(). */
+static int tag_segment(struct agreement *agreement, uint64_t number, uint8_t *ret_tag)
+{
+	const struct kept *kept = &agreement->transfer->kept;
+	uint64_t start = number * kept->segment, length = segment_length(kept, number);
+	struct tag_state tag;
+	size_t part;
+
+	begin_segment_tag(&tag, agreement->transfer->settings->secret, number);
+	for (uint64_t done = 0; done < length; done += part) {
+		uint64_t left = length - done;
+		int read;
+
+		part = left < READ_SIZE ? (size_t)left : READ_SIZE;
+		if (keep_peer_waiting(agreement->transfer) < 0)
+			return -1;
+		read = read_bytes(agreement, start + done, part);
+		if (read <= 0)
+			return read;
+		update_tag(&tag, agreement->bytes, part);
+	}
+	finish_segment_tag(&tag, ret_tag);
+	return 1;
+}
+
+static int open_agreement(struct agreement *agreement, uint64_t size)
+{
+	agreement->bytes = malloc(READ_SIZE);
+	if (agreement->bytes && open_kept(&agreement->transfer->kept, size) == 0)
+		return 0;
+	return fail(agreement->transfer->failure, EXIT_FILE, "out of memory");
+}
+
+/* The receiver reads the next segments that it may have. */
+static int fill_batch(struct agreement *agreement, struct batch *ret_batch)
+{
+	const struct kept *kept = &agreement->transfer->kept;
+
+	ret_batch->count = 0;
+	for (; agreement->next < kept->count && ret_batch->count < BATCH_MAX;
+	     agreement->next++) {
+		uint64_t number = agreement->next;
+		int tagged;
+
+		if (!has_target_data(agreement->target, number * kept->segment,
+				     segment_length(kept, number)))
+			continue;
+		tagged = tag_segment(agreement, number,
+				     ret_batch->tags[ret_batch->count]);
+		if (tagged < 0)
+			return -1;
+		ret_batch->numbers[ret_batch->count] = number;
+		ret_batch->count += (uint32_t)tagged;
+	}
+	return 0;
+}
+
+static int send_batch(struct control *control, const struct batch *batch)
+{
+	struct wire_writer writer = { .length = 0 };
+
+	for (uint32_t i = 0; i < batch->count; i++) {
+		put_u64(&writer, batch->numbers[i]);
+		put_bytes(&writer, batch->tags[i], CP_TAG_SIZE);
+	}
+	return control_send(control, FRAME_SEGMENTS, &writer);
+}
+
+static int take_answer(struct transfer *transfer, const struct batch *batch)
+{
+	struct control *control = transfer->control;
+	struct frame frame;
+
+	if (control_expect(control, FRAME_KEPT, &frame) < 0)
+		return -1;
+	if (frame.length != batch->count)
+		return control_fail_invalid(control, "answer about what it keeps");
+	for (uint32_t i = 0; i < batch->count; i++) {
+		if (frame.payload[i] > 1)
+			return control_fail_invalid(control,
+						    "answer about what it keeps");
+		if (frame.payload[i])
+			keep_segment(&transfer->kept, batch->numbers[i]);
+	}
+	return 0;
+}
+
+/* One batch is on its way while the next one is read. */
+static int offer_batches(struct agreement *agreement, struct batch *sent,
+			 struct batch *next)
+{
+	struct transfer *transfer = agreement->transfer;
+
+	sent->count = 0;
+	do {
+		struct batch *spare = sent;
+
+		if (fill_batch(agreement, next) < 0 ||
+		    (sent->count && take_answer(transfer, sent) < 0) ||
+		    send_batch(transfer->control, next) < 0)
+			return -1;
+		sent = next;
+		next = spare;
+	} while (sent->count);
+	return 0;
+}
+
+/* The files of a tree have these bytes already. */
+static int keep_segments(struct agreement *agreement)
+{
+	struct transfer *transfer = agreement->transfer;
+	const struct kept *kept = &transfer->kept;
+
+	for (uint64_t i = 0; transfer->tree && i < kept->count; i++)
+		if (is_kept(kept, i) &&
+		    (keep_peer_waiting(transfer) < 0 ||
+		     keep_in_tree(transfer->tree, i * kept->segment,
+				  segment_length(kept, i), transfer->failure) < 0))
+			return -1;
+	skip_progress(transfer->progress, kept->bytes);
+	return 0;
+}
+
+int offer_segments(struct transfer *transfer, struct target *target)
+{
+	struct agreement agreement = { .transfer = transfer, .target = target };
+	struct batch batches[2];
+	int result = open_agreement(&agreement, target->size);
+
+	if (result == 0)
+		result = offer_batches(&agreement, &batches[0], &batches[1]);
+	if (result == 0)
+		result = keep_segments(&agreement);
+	free(agreement.bytes);
+	return result;
+}
+
+/* In ascending order, so none comes twice. */
+static int compare_segment(struct agreement *agreement, struct wire_reader *reader)
+{
+	struct transfer *transfer = agreement->transfer;
+	uint64_t number = get_u64(reader);
+	const uint8_t *theirs = get_bytes(reader, CP_TAG_SIZE);
+	uint8_t ours[CP_TAG_SIZE];
+
+	if (!theirs || number < agreement->next || number >= transfer->kept.count)
+		return control_fail_invalid(transfer->control, "list of what it has");
+	agreement->next = number + 1;
+	if (tag_segment(agreement, number, ours) < 0)
+		return -1;
+	if (!tags_equal(ours, theirs))
+		return 0;
+	keep_segment(&transfer->kept, number);
+	return 1;
+}
+
+static int answer_batch(struct agreement *agreement, const struct frame *frame)
+{
+	struct wire_reader reader = read_frame(frame);
+	struct wire_writer writer = { .length = 0 };
+
+	while (reader.left > 0) {
+		int kept = compare_segment(agreement, &reader);
+		uint8_t byte = kept > 0;
+
+		if (kept < 0)
+			return -1;
+		put_bytes(&writer, &byte, 1);
+	}
+	return control_send(agreement->transfer->control, FRAME_KEPT, &writer);
+}
+
+static int answer_batches(struct agreement *agreement)
+{
+	struct frame frame;
+
+	for (;;) {
+		if (control_expect(agreement->transfer->control, FRAME_SEGMENTS, &frame) <
+		    0)
+			return -1;
+		if (frame.length == 0)
+			return 0;
+		if (answer_batch(agreement, &frame) < 0)
+			return -1;
+	}
+}
+
+int compare_segments(struct transfer *transfer, struct sources *sources)
+{
+	struct agreement agreement = { .transfer = transfer, .sources = sources };
+	int result = open_agreement(&agreement, sources_size(sources));
+
+	if (result == 0)
+		result = answer_batches(&agreement);
+	skip_progress(transfer->progress, transfer->kept.bytes);
+	free(agreement.bytes);
+	return result;
+}
