@@ -30,6 +30,7 @@
 #include <pier/ring.h>
 #include <pier/scope.h>
 #include <pier/status.h>
+#include <pier/stream.h>
 #include <pier/sync.h>
 #include <pier/topology.h>
 #include <pier/transfer.h>

@@ -131,6 +131,11 @@ struct pier_receiver_attr {
 	 */
 	int timeout_ms;
 	int flags; /**< 0 */
+	/**
+	 * 0, or the bytes of the buffer of a stream (<pier/stream.h>), the same as at
+	 * the other end. A stream has no `length`.
+	 */
+	uint64_t stream_size;
 };
 
 /**
@@ -152,9 +157,9 @@ static inline void pier_receiver_attr_init(struct pier_receiver_attr *attr)
  *               and channels
  * ret_receiver  the receiver; give it to pier_receiver_destroy()
  *
- * Errors: -EINVAL size, flags, stall_ms, timeout_ms, length or rail_count is not
- * possible, a channel appears twice, has a shared receive queue, a receive pool or no
- * receive queue of its own, or a region is in another protection domain; -EBUSY a
+ * Errors: -EINVAL size, flags, stall_ms, timeout_ms, length, stream_size or rail_count
+ * is not possible, a channel appears twice, has a shared receive queue, a receive pool or
+ * no receive queue of its own, or a region is in another protection domain; -EBUSY a
  * channel has receives posted; -ERANGE the bytes are not inside a region; -EPIPE a
  * channel is broken; -ENOTCONN a channel failed to connect; -ENOMEM.
  */
@@ -237,8 +242,8 @@ PIER_API int pier_receiver_resume(struct pier_receiver *receiver,
  * rails, count, length  as in struct pier_receiver_attr. A previous channel that is not
  *                       among them is stopped, as by pier_receiver_destroy()
  *
- * Errors: -EBUSY the receiver has not ended, or ended with another error; others as for
- * pier_receiver_begin(). The receiver is then unchanged.
+ * Errors: -EBUSY the receiver has not ended, or ended with another error; -EINVAL it is
+ * that of a stream; others as for pier_receiver_begin(). The receiver is then unchanged.
  */
 PIER_API int pier_receiver_next(struct pier_receiver *receiver,
 				const struct pier_receiver_rail *rails, uint32_t count,

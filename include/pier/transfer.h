@@ -176,6 +176,12 @@ struct pier_transfer_attr {
 	 */
 	const void *state;
 	size_t state_size; /**< in bytes */
+	/**
+	 * 0, or the bytes of the buffer of a stream (<pier/stream.h>): a multiple of
+	 * PIER_STREAM_BLOCK up to PIER_STREAM_SIZE_MAX. A stream needs
+	 * PIER_TRANSFER_ANNOUNCE, and has neither `length` nor `progress` nor `state`.
+	 */
+	uint64_t stream_size;
 };
 
 /**
@@ -208,8 +214,8 @@ PIER_API int pier_transfer_run(const struct pier_transfer_attr *attr);
  *               and channels
  * ret_transfer  the transfer; give it to pier_transfer_destroy()
  *
- * Errors: -EINVAL size, direction, flags, stall_ms, timeout_ms, progress_ms or
- * rail_count is not possible, a region is in another protection domain than its
+ * Errors: -EINVAL size, direction, flags, stall_ms, timeout_ms, progress_ms, stream_size
+ * or rail_count is not possible, a region is in another protection domain than its
  * channel, a channel accepts no elements, or chunks cannot be announced
  * (PIER_TRANSFER_ANNOUNCE), which includes a region with more parts in 4 KiB than a
  * request has elements, and a `state` of a transfer that did not announce; -ERANGE the
@@ -219,7 +225,8 @@ PIER_API int pier_transfer_run(const struct pier_transfer_attr *attr);
  * channel is broken; -EOPNOTSUPP reading, and max_rd_atomic of one end of a channel is
  * 0; -EMSGSIZE a port's max_msg_size is 0, or `state` has the wrong size; -EBADMSG
  * `state` is not the state of a transfer of this length; -EPROTONOSUPPORT this library
- * does not support the version of `state`; -ENOMEM.
+ * does not support the version of `state`; -EBUSY a channel of a stream has receives
+ * posted; -ENOMEM.
  */
 PIER_API int pier_transfer_begin(const struct pier_transfer_attr *attr,
 				 struct pier_transfer **ret_transfer);
@@ -277,7 +284,7 @@ PIER_API int pier_transfer_cancel(struct pier_transfer *transfer);
  *               number
  *
  * To bring back one rail while others work, cancel the transfer, drive it to its end,
- * and resume it.
+ * and resume it. A stream needs channels that were reset at both ends.
  *
  * Errors: -EBUSY the transfer has not ended; -EALREADY all bytes have arrived; others
  * as for pier_transfer_begin(). The transfer is then unchanged.
@@ -346,8 +353,8 @@ PIER_API int pier_transfer_query_rail(const struct pier_transfer *transfer,
  *
  * Returns the size of the form in bytes.
  *
- * Errors: -ENOSPC size is too small; -ENOMEM; -ECHILD the transfer belongs to the
- * parent process.
+ * Errors: -ENOSPC size is too small; -EINVAL the transfer is a stream; -ENOMEM; -ECHILD
+ * the transfer belongs to the parent process.
  */
 PIER_API int pier_transfer_pack(const struct pier_transfer *transfer, void *ret_state,
 				size_t size);

@@ -7,6 +7,22 @@
 #include "region/mr.h"
 #include "core/error.h"
 
+int pier_read_announcement(const struct pier_result *result, uint64_t length,
+			   struct pier_range *ret_chunk)
+{
+	uint64_t offset = pier_announced_offset(result->immediate);
+	uint64_t longest = (uint64_t)result->byte_length * PIER_ANNOUNCE_BLOCK;
+	uint64_t left = offset < length ? length - offset : 0;
+
+	if (longest == 0 || longest - (PIER_ANNOUNCE_BLOCK - 1) > left)
+		return pier_fail(EBADMSG,
+				 "the peer announced a chunk of %u blocks at %" PRIu64
+				 ", which no transfer of %" PRIu64 " bytes has",
+				 result->byte_length, offset, length);
+	*ret_chunk = (struct pier_range){ offset, longest < left ? longest : left };
+	return 0;
+}
+
 int pier_check_announcing(const struct pier_transfer_attr *attr)
 {
 	const char *wrong = NULL;

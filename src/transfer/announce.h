@@ -38,6 +38,13 @@ static inline uint64_t pier_announced_offset(uint32_t immediate)
 	return (uint64_t)immediate * PIER_ANNOUNCE_BLOCK;
 }
 
+/*
+ * The chunk that a peer announced, whose numbers are not trusted. Errors: -EBADMSG no
+ * transfer of this length has it.
+ */
+int pier_read_announcement(const struct pier_result *result, uint64_t length,
+			   struct pier_range *ret_chunk);
+
 /* Check that a transfer's chunks can be announced. Errors: -EINVAL. */
 int pier_check_announcing(const struct pier_transfer_attr *attr);
 /* Missing ranges must begin and end on blocks. */

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "channel/wait.h"
 #include "drive.h"
@@ -107,7 +108,7 @@ int pier_drive_flush(struct pier_drive *drive, uint32_t *ret_index)
 	int error = 0;
 
 	for (uint32_t i = 0; i < drive->rail_count && !error; i++) {
-		error = pier_rail_flush(pier_drive_rail(drive, i), drive->length);
+		error = pier_rail_flush(pier_drive_rail(drive, i), drive->span);
 		*ret_index = i;
 	}
 	return error;
@@ -118,7 +119,7 @@ void pier_drive_settle_flushes(struct pier_drive *drive)
 	bool owes = drive->flush_error;
 
 	for (uint32_t i = 0; i < drive->rail_count; i++)
-		owes |= pier_rail_flush(pier_drive_rail(drive, i), drive->length) != 0;
+		owes |= pier_rail_flush(pier_drive_rail(drive, i), drive->span) != 0;
 	drive->owes_flush = owes;
 }
 
@@ -168,7 +169,7 @@ static int check_drive(void *subject)
 	uint64_t done = drive->done;
 
 	step_drive(drive, wait->deadline);
-	if (drive->ended)
+	if (drive->ended || drive->ops->has_news(drive))
 		return PIER_CONDITION_HOLDS;
 	return drive->done != done || drive->leftovers ? PIER_CONDITION_PROGRESS
 						       : PIER_CONDITION_PENDING;
@@ -215,17 +216,30 @@ int pier_drive_wait(struct pier_drive *drive, int timeout_ms)
 	return drive_result(drive);
 }
 
-int pier_drive_cancel(struct pier_drive *drive)
+static int stop_from_outside(struct pier_drive *drive, int error, const char *reason)
 {
-	int error = pier_check_process(&drive->object);
+	int wrong = pier_check_process(&drive->object);
 
-	if (error)
-		return error;
+	if (wrong)
+		return wrong;
 	if (drive->ended)
 		return pier_fail(EALREADY, "cancelling a %s that has ended",
 				 drive->ops->name);
-	pier_drive_stop(drive, -ECANCELED, "it was cancelled");
+	pier_drive_stop(drive, error, reason);
 	return 0;
+}
+
+int pier_drive_cancel(struct pier_drive *drive)
+{
+	return stop_from_outside(drive, -ECANCELED, "it was cancelled");
+}
+
+int pier_drive_fail(struct pier_drive *drive, int error)
+{
+	char reason[128];
+
+	snprintf(reason, sizeof(reason), "this end ended it: %s", strerror(-error));
+	return stop_from_outside(drive, error, reason);
 }
 
 int pier_drive_query_rail(const struct pier_drive *drive, uint32_t index,

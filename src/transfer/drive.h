@@ -18,7 +18,8 @@
 struct pier_drive {
 	struct pier_object object;
 	const struct pier_drive_ops *ops;
-	uint64_t length, done; /* bytes */
+	uint64_t length, done; /* bytes; `length` of a stream: so far */
+	uint64_t span;	       /* the bytes of memory that they are in */
 
 	void *rails; /* an array; each element begins with a struct pier_rail_base */
 	uint32_t rail_count;
@@ -52,6 +53,8 @@ struct pier_drive_ops {
 	bool (*needs_rail)(const struct pier_rail_base *rail);
 	/* When a step is due at the latest; INT64_MAX: never. */
 	int64_t (*wake_at)(const struct pier_drive *drive);
+	/* Whether a wait is to return, although it has not ended. */
+	bool (*has_news)(const struct pier_drive *drive);
 };
 
 static inline struct pier_rail_base *pier_drive_rail(const struct pier_drive *drive,
@@ -98,6 +101,7 @@ uint32_t pier_drive_count_working(const struct pier_drive *drive);
 int pier_drive_progress(struct pier_drive *drive);
 int pier_drive_wait(struct pier_drive *drive, int timeout_ms);
 int pier_drive_cancel(struct pier_drive *drive);
+int pier_drive_fail(struct pier_drive *drive, int error);
 int pier_drive_query_rail(const struct pier_drive *drive, uint32_t index,
 			  struct pier_rail_status *ret_status);
 

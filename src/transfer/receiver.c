@@ -29,9 +29,9 @@ static int read_attr(const struct pier_receiver_attr *given,
 	if (!given)
 		return pier_fail(EINVAL, "receiver: the attributes are NULL");
 	pier_receiver_attr_init(ret_attr);
-	/* The first version had all members. */
 	error = pier_read_extensible("receiver", "pier_receiver_attr_init()", given,
-				     sizeof(*given), sizeof(*given), ret_attr);
+				     offsetof(struct pier_receiver_attr, stream_size),
+				     sizeof(*given), ret_attr);
 	if (!error && ret_attr->flags)
 		error = pier_fail(EINVAL, "receiver: flags %#x are not known",
 				  (unsigned int)ret_attr->flags);
@@ -41,6 +41,10 @@ static int read_attr(const struct pier_receiver_attr *given,
 	if (!error)
 		error = pier_drive_check_time(&pier_receiver_drive_ops, "timeout_ms",
 					      ret_attr->timeout_ms);
+	if (!error)
+		error = pier_check_stream_size("receiver", ret_attr->stream_size);
+	if (!error && ret_attr->stream_size && ret_attr->length)
+		error = pier_fail(EINVAL, "receiver: a stream has no length");
 	return error ? error : check_size(ret_attr->rail_count, ret_attr->length);
 }
 
@@ -88,7 +92,7 @@ static int make_rails(const struct pier_receiver *receiver,
 		error = check_distinct_channel(given, i);
 		if (!error)
 			error = pier_recv_rail_init(
-				&rails[i], i, &given[i], length,
+				&rails[i], "receiver", i, &given[i], length,
 				find_predecessor(receiver, given[i].channel));
 	}
 	if (error) {
@@ -144,6 +148,7 @@ static void start_receiver(struct pier_receiver *receiver)
 	receiver->lost = false;
 	pier_drive_start(&receiver->drive);
 	start_stall_time(receiver);
+	pier_recv_stream_start(receiver);
 	for (uint32_t i = 0; i < receiver->drive.rail_count; i++)
 		if (pier_recv_rail_post(pier_receiver_rail(receiver, i)))
 			pier_drive_note_failure(&receiver->drive, i);
@@ -168,10 +173,11 @@ static int restart_receiver(struct pier_receiver *receiver,
 {
 	struct pier_recv_rail *made = NULL;
 	uint64_t *blocks = NULL;
-	int error = make_rails(receiver, rails, count, length, &made);
+	uint64_t span = receiver->attr.stream_size ? receiver->attr.stream_size : length;
+	int error = make_rails(receiver, rails, count, span, &made);
 
 	if (!error)
-		error = make_blocks(length, &blocks);
+		error = make_blocks(span, &blocks);
 	if (!error)
 		error = set_rails(receiver, made, count);
 	if (error) {
@@ -183,6 +189,7 @@ static int restart_receiver(struct pier_receiver *receiver,
 	receiver->blocks = blocks;
 	receiver->drive.done = 0;
 	receiver->drive.length = length;
+	receiver->drive.span = span;
 	start_receiver(receiver);
 	return 0;
 }
@@ -251,6 +258,8 @@ int pier_receiver_next(struct pier_receiver *receiver,
 	if (!error && receiver->drive.error && !receiver->drive.flush_error)
 		error = pier_fail(EBUSY, "the next receiver of one that ended with an "
 					 "error: more of its chunks may come");
+	if (!error && receiver->attr.stream_size)
+		error = pier_fail(EINVAL, "a stream has no next transfer");
 	if (!error)
 		error = check_size(count, length);
 	return error ? error : restart_receiver(receiver, rails, count, length);
@@ -306,7 +315,7 @@ int pier_receiver_resume(struct pier_receiver *receiver,
 	int error = prepare_resume(receiver, rails, count);
 
 	if (!error)
-		error = make_rails(receiver, rails, count, receiver->drive.length, &made);
+		error = make_rails(receiver, rails, count, receiver->drive.span, &made);
 	if (error)
 		return error;
 	error = set_rails(receiver, made, count);
@@ -332,6 +341,7 @@ int pier_receiver_destroy(struct pier_receiver *receiver)
 	error = pier_check_process(&receiver->drive.object);
 	if (error)
 		return error;
+	pier_recv_stream_end(receiver);
 	for (uint32_t i = 0; i < receiver->drive.rail_count; i++)
 		pier_recv_rail_release(pier_receiver_rail(receiver, i));
 	pier_object_untrack(&receiver->drive.object);

@@ -6,12 +6,14 @@
 
 #include "drive.h"
 #include "recv_rail.h"
+#include "stream/recv_stream.h"
 
 struct pier_receiver {
 	struct pier_drive drive;
 	struct pier_receiver_attr attr; /* as given; rails are not kept */
 	uint64_t *blocks;		/* a bit for each block that has arrived */
 	int64_t stall_ns, active_at;
+	struct pier_recv_stream stream;
 	bool lost; /* bytes arrived that could not be copied */
 };
 

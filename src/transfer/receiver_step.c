@@ -14,6 +14,11 @@ enum {
 	ROUNDS = 32, /* per step: a hostile peer may send as fast as chunks are copied */
 };
 
+static bool is_stream(const struct pier_receiver *receiver)
+{
+	return receiver->stream.base.size > 0;
+}
+
 static bool block_has_arrived(const struct pier_receiver *receiver, uint64_t block)
 {
 	return receiver->blocks[block / 64] >> (block % 64) & 1;
@@ -64,6 +69,23 @@ static void deliver_chunk(struct pier_receiver *receiver, struct pier_recv_rail 
 	receiver->active_at = pier_now();
 }
 
+/* Take what the peer announced: 1 or -EBADMSG. */
+static int take_announcement(struct pier_receiver *receiver, struct pier_recv_rail *rail,
+			     const struct pier_result *result)
+{
+	struct pier_range chunk;
+	int error = is_stream(receiver) ? pier_recv_stream_take(receiver, result, &chunk)
+					: pier_read_announcement(
+						  result, receiver->drive.length, &chunk);
+
+	if (error)
+		return error;
+	deliver_chunk(receiver, rail, chunk);
+	if (is_stream(receiver))
+		pier_recv_stream_advance(receiver);
+	return 1;
+}
+
 /*
  * Take a chunk of one rail: 1, 0 none, or -EBADMSG. While the receiver runs, a receive is
  * posted before the chunk is copied, so that the sender need not wait for the copy.
@@ -72,13 +94,13 @@ static int take_chunk(struct pier_receiver *receiver, uint32_t index)
 {
 	struct pier_recv_rail *rail = pier_receiver_rail(receiver, index);
 	bool failed = rail->base.error;
-	struct pier_range chunk;
-	int taken = pier_recv_rail_take(rail, receiver->drive.length, &chunk);
+	struct pier_result result;
+	int taken = pier_recv_rail_take(rail, &result);
 
 	if (taken > 0 && !receiver->drive.ended)
 		pier_recv_rail_post(rail);
 	if (taken > 0)
-		deliver_chunk(receiver, rail, chunk);
+		taken = take_announcement(receiver, rail, &result);
 	if (taken < 0)
 		pier_drive_stop(&receiver->drive, taken, pier_error_message());
 	if (!failed)
@@ -88,7 +110,8 @@ static int take_chunk(struct pier_receiver *receiver, uint32_t index)
 
 static bool all_arrived(const struct pier_receiver *receiver)
 {
-	return receiver->drive.done == receiver->drive.length;
+	return is_stream(receiver) ? pier_recv_stream_is_complete(receiver)
+				   : receiver->drive.done == receiver->drive.length;
 }
 
 /* One chunk of each rail, because copying takes long. Whether there was one. */
@@ -191,6 +214,8 @@ static int64_t receiver_wake_at(const struct pier_drive *drive)
 	const struct pier_receiver *receiver = (const struct pier_receiver *)drive;
 	int64_t stalls_at = receiver->active_at + receiver->stall_ns;
 
+	if (is_stream(receiver) && pier_recv_stream_wake_at(receiver) < stalls_at)
+		stalls_at = pier_recv_stream_wake_at(receiver);
 	return stalls_at < drive->deadline ? stalls_at : drive->deadline;
 }
 
@@ -213,13 +238,20 @@ static void step_receiver(struct pier_drive *drive, int64_t deadline)
 
 	take_chunks(receiver, deadline);
 	drain_failed_rails(receiver);
-	if (all_arrived(receiver))
+	/* Of a stream, all bytes have been flushed and used. */
+	if (all_arrived(receiver) && !is_stream(receiver))
 		flush_rails(receiver);
 	else if (!drive->stop)
 		check_times(receiver);
+	if (is_stream(receiver))
+		pier_recv_stream_tell(receiver, pier_now());
+	if (pier_recv_stream_owes_note(receiver))
+		return;
 	/* Once all bytes are visible, a reason to stop came too late. */
 	pier_drive_conclude(drive, all_arrived(receiver) && !receiver->lost &&
 					   !drive->flush_error);
+	if (drive->ended)
+		pier_recv_stream_end(receiver);
 }
 
 static bool needs_rail(const struct pier_rail_base *rail)
@@ -233,6 +265,7 @@ const struct pier_drive_ops pier_receiver_drive_ops = {
 	.step = step_receiver,
 	.needs_rail = needs_rail,
 	.wake_at = receiver_wake_at,
+	.has_news = pier_recv_stream_has_news,
 };
 
 int pier_receiver_progress(struct pier_receiver *receiver)

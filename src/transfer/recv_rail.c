@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "announce.h"
 #include "channel/stop.h"
 #include "recv_rail.h"
 #include "region/mr.h"
@@ -43,7 +41,7 @@ static int check_region(const struct pier_receiver_rail *given, uint64_t length)
 					      length);
 }
 
-int pier_recv_rail_init(struct pier_recv_rail *rail, uint32_t index,
+int pier_recv_rail_init(struct pier_recv_rail *rail, const char *what, uint32_t index,
 			const struct pier_receiver_rail *given, uint64_t length,
 			const struct pier_recv_rail *predecessor)
 {
@@ -69,7 +67,7 @@ int pier_recv_rail_init(struct pier_recv_rail *rail, uint32_t index,
 			error = pier_fail(ENOMEM, "no memory for %u receives",
 					  rail->base.size);
 	}
-	return error ? pier_fail_because(-error, "rail %u of a receiver", index) : 0;
+	return error ? pier_fail_because(-error, "rail %u of a %s", index, what) : 0;
 }
 
 void pier_recv_rail_free(struct pier_recv_rail *rail)
@@ -131,6 +129,19 @@ static void fail_rail(struct pier_recv_rail *rail, int error, const char *senten
 	pier_stop_channel(rail->base.channel);
 }
 
+void pier_recv_rail_stop(struct pier_recv_rail *rail, int error, const char *sentence)
+{
+	struct pier_channel *channel = rail->base.channel;
+
+	if (rail->base.count > 0) {
+		fail_rail(rail, error, sentence);
+	} else if (pier_rail_record_failure(&rail->base, error, sentence)) {
+		/* Plain writes of the peer arrive without a receive. */
+		pier_break_channel(channel, error, sentence);
+		pier_stop_channel(channel);
+	}
+}
+
 int pier_recv_rail_post(struct pier_recv_rail *rail)
 {
 	int error = rail->base.error;
@@ -147,25 +158,6 @@ int pier_recv_rail_post(struct pier_recv_rail *rail)
 	if (error)
 		fail_rail(rail, error, pier_error_message());
 	return error;
-}
-
-/* The peer chose the offset and the number of blocks: check both. */
-static int read_chunk(const struct pier_result *result, uint64_t length,
-		      struct pier_range *ret_chunk)
-{
-	uint64_t offset = pier_announced_offset(result->immediate);
-	uint64_t longest = (uint64_t)result->byte_length * PIER_ANNOUNCE_BLOCK;
-	uint64_t left = offset < length ? length - offset : 0;
-
-	if (result->opcode != PIER_OP_RECV_WRITE_IMM || !result->has_immediate)
-		return pier_fail(EBADMSG, "the peer sent a message, and no chunk");
-	if (longest == 0 || longest - (PIER_ANNOUNCE_BLOCK - 1) > left)
-		return pier_fail(EBADMSG,
-				 "the peer announced a chunk of %u blocks at %" PRIu64
-				 ", which no transfer of %" PRIu64 " bytes has",
-				 result->byte_length, offset, length);
-	*ret_chunk = (struct pier_range){ offset, longest < left ? longest : left };
-	return 0;
 }
 
 /* Returns 1 and the oldest receive's result; 0: none yet; an error: it is used up. */
@@ -189,16 +181,15 @@ static int take_result(struct pier_recv_rail *rail, struct pier_result *ret_resu
 	return done;
 }
 
-int pier_recv_rail_take(struct pier_recv_rail *rail, uint64_t length,
-			struct pier_range *ret_chunk)
+int pier_recv_rail_take(struct pier_recv_rail *rail, struct pier_result *ret_result)
 {
-	struct pier_result result;
-	int done = -EAGAIN, error;
+	int done = -EAGAIN;
 
 	while (rail->base.count > 0 && done < 0)
-		done = take_result(rail, &result);
+		done = take_result(rail, ret_result);
 	if (done <= 0)
 		return 0;
-	error = read_chunk(&result, length, ret_chunk);
-	return error ? error : 1;
+	if (ret_result->opcode != PIER_OP_RECV_WRITE_IMM || !ret_result->has_immediate)
+		return pier_fail(EBADMSG, "the peer sent a message, and no chunk");
+	return 1;
 }

@@ -17,14 +17,14 @@ struct pier_recv_rail {
 /*
  * Check what the caller gave.
  *
- * index        for error sentences
+ * what, index  for error sentences: the rail of a "receiver" or "transfer"
  * predecessor  an earlier rail on the same connection, whose receives
  *              pier_recv_rail_inherit() takes over later; NULL: the channel must have
  *              none
  *
  * Errors: those of pier_receiver_begin(). Nothing is left to free.
  */
-int pier_recv_rail_init(struct pier_recv_rail *rail, uint32_t index,
+int pier_recv_rail_init(struct pier_recv_rail *rail, const char *what, uint32_t index,
 			const struct pier_receiver_rail *given, uint64_t length,
 			const struct pier_recv_rail *predecessor);
 void pier_recv_rail_free(struct pier_recv_rail *rail);
@@ -45,14 +45,16 @@ void pier_recv_rail_release(struct pier_recv_rail *rail);
  */
 int pier_recv_rail_post(struct pier_recv_rail *rail);
 
+/* The rail fails: nothing is posted nor arrives any more; the rest can be taken. */
+void pier_recv_rail_stop(struct pier_recv_rail *rail, int error, const char *sentence);
+
 /*
- * Take the chunk of the oldest receive, if it has completed. If it completed with an
- * error, the rail fails: it posts no more receives, but chunks that arrived earlier can
- * still be taken.
+ * Take the oldest receive, if it has completed. If it completed with an error, the rail
+ * fails: it posts no more receives, but those that completed earlier can still be taken.
  *
- * Returns 1 and the chunk; 0; or -EBADMSG: no transfer of this length has that chunk.
+ * Returns 1 and the result of a write with immediate data; 0; or -EBADMSG: the peer sent
+ * something else.
  */
-int pier_recv_rail_take(struct pier_recv_rail *rail, uint64_t length,
-			struct pier_range *ret_chunk);
+int pier_recv_rail_take(struct pier_recv_rail *rail, struct pier_result *ret_result);
 
 #endif

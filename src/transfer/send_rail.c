@@ -13,6 +13,12 @@
 #include "core/deadline.h"
 #include "core/error.h"
 
+/* Where a byte is, in the memory at both ends. */
+static uint64_t place_of(const struct pier_send_rail *rail, uint64_t offset)
+{
+	return rail->wrap ? offset % rail->wrap : offset;
+}
+
 /* The peer's part that contains the byte at `offset`. */
 static const struct pier_rail_part *find_part(const struct pier_send_rail *rail,
 					      uint64_t offset)
@@ -36,11 +42,12 @@ static const struct pier_rail_part *find_part(const struct pier_send_rail *rail,
 static int make_elements(const struct pier_send_rail *rail, uint64_t offset,
 			 uint32_t *length, struct ibv_sge *elements)
 {
+	uint64_t addr = rail->addr + place_of(rail, offset);
 	uint32_t left = *length, count = 0;
 
 	while (left > 0 && count < rail->max_sge) {
-		struct ibv_sge sge = pier_rail_element(
-			rail->base.mr, rail->addr + offset + (*length - left), left);
+		struct ibv_sge sge = pier_rail_element(rail->base.mr,
+						       addr + (*length - left), left);
 
 		elements[count++] = sge;
 		left -= sge.length;
@@ -122,7 +129,8 @@ static int copy_source(struct pier_send_rail *rail, const struct pier_rail_chunk
 
 	if (range.offset == rail->copied.offset && range.length <= rail->copied.length)
 		return 0;
-	error = pier_mr_sync_for_nic(rail->base.mr, rail->base.offset + range.offset,
+	error = pier_mr_sync_for_nic(rail->base.mr,
+				     rail->base.offset + place_of(rail, range.offset),
 				     range.length);
 	if (!error)
 		rail->copied = range;
@@ -154,8 +162,9 @@ static int handle_refused_post(struct pier_send_rail *rail, int error, int64_t n
 static struct pier_remote find_remote(const struct pier_send_rail *rail,
 				      struct pier_range range)
 {
-	const struct pier_rail_part *part = find_part(rail, range.offset);
-	uint64_t skipped = range.offset - part->start;
+	uint64_t place = place_of(rail, range.offset);
+	const struct pier_rail_part *part = find_part(rail, place);
+	uint64_t skipped = place - part->start;
 	uint64_t left = part->remote.length - skipped;
 
 	if (left > range.length)
@@ -294,6 +303,13 @@ int64_t pier_send_rail_deadline(const struct pier_send_rail *rail)
 		       rail->stall_ns);
 }
 
+void pier_send_rail_stop(struct pier_send_rail *rail, int error, const char *sentence)
+{
+	pier_rail_record_failure(&rail->base, error, sentence);
+	pier_break_channel(rail->base.channel, error, sentence);
+	cancel_requests(rail);
+}
+
 void pier_send_rail_check(struct pier_send_rail *rail, int64_t now)
 {
 	char sentence[PIER_RAIL_SENTENCE_SIZE];
@@ -312,7 +328,5 @@ void pier_send_rail_check(struct pier_send_rail *rail, int64_t now)
 		 "transfer: no chunk completed within %d ms; everything outstanding was "
 		 "stopped",
 		 ms);
-	pier_rail_record_failure(&rail->base, -ETIMEDOUT, sentence);
-	pier_break_channel(rail->base.channel, -ETIMEDOUT, sentence);
-	cancel_requests(rail);
+	pier_send_rail_stop(rail, -ETIMEDOUT, sentence);
 }

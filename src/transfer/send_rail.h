@@ -32,6 +32,7 @@ struct pier_send_rail {
 	struct pier_rail_base base;
 	uint64_t addr;	 /* of byte 0, in the region's iovas */
 	uint64_t length; /* of the transfer */
+	uint64_t wrap;	 /* of a stream: the bytes of its buffer; otherwise 0 */
 	struct pier_rail_part *parts;
 	uint32_t part_count;
 	bool reads;
@@ -79,6 +80,9 @@ int pier_send_rail_deliver(struct pier_send_rail *rail,
  * cancelled and can be taken.
  */
 void pier_send_rail_check(struct pier_send_rail *rail, int64_t now);
+
+/* The rail fails. Its requests in flight are cancelled and can be taken. */
+void pier_send_rail_stop(struct pier_send_rail *rail, int error, const char *sentence);
 
 /* When pier_send_rail_check() may find something; INT64_MAX: never. */
 int64_t pier_send_rail_deadline(const struct pier_send_rail *rail);

@@ -90,6 +90,8 @@ int pier_send_rail_init(struct pier_send_rail *rail, uint32_t index,
 			const struct pier_rail *given,
 			const struct pier_transfer_attr *attr)
 {
+	/* Of a stream, only the buffer is known. */
+	uint64_t length = attr->stream_size ? attr->stream_size : attr->length;
 	int stall_ms = attr->stall_ms, error;
 
 	*rail = (struct pier_send_rail){
@@ -99,16 +101,17 @@ int pier_send_rail_init(struct pier_send_rail *rail, uint32_t index,
 			.offset = given->offset,
 		},
 		.addr = pier_mr_iova(given->mr) + given->offset,
-		.length = attr->length,
+		.length = length,
+		.wrap = attr->stream_size,
 		.reads = attr->direction == PIER_TRANSFER_READ,
 		.announces = attr->flags & PIER_TRANSFER_ANNOUNCE,
 	};
 	pier_clear_error();
 	error = pier_rail_check_channel(given->channel, rail->reads);
 	if (!error)
-		error = check_region(given, attr->length, rail->reads);
+		error = check_region(given, length, rail->reads);
 	if (!error)
-		error = copy_parts(rail, given, attr->length);
+		error = copy_parts(rail, given, length);
 	if (!error)
 		error = allocate_ring(rail, attr);
 	if (!error && rail->announces)

@@ -36,6 +36,8 @@ static int check_attr(const struct pier_transfer_attr *attr)
 				 attr->progress_ms);
 	error = pier_check_announcing(attr);
 	if (!error)
+		error = pier_check_stream_attr(attr);
+	if (!error)
 		error = pier_drive_check_time(&pier_transfer_drive_ops, "stall_ms",
 					      attr->stall_ms);
 	if (!error)
@@ -54,9 +56,9 @@ static int read_attr(const struct pier_transfer_attr *given,
 	if (!given)
 		return pier_fail(EINVAL, "transfer: the attributes are NULL");
 	pier_transfer_attr_init(ret_attr);
-	/* The first version had all members. */
 	error = pier_read_extensible("transfer", "pier_transfer_attr_init()", given,
-				     sizeof(*given), sizeof(*given), ret_attr);
+				     offsetof(struct pier_transfer_attr, stream_size),
+				     sizeof(*given), ret_attr);
 	return error ? error : check_attr(ret_attr);
 }
 
@@ -141,8 +143,10 @@ static int init_remaining(struct pier_transfer *transfer, uint32_t chunks)
 
 static void free_transfer(struct pier_transfer *transfer)
 {
+	pier_send_stream_close(transfer);
 	free_rails(transfer->drive.rails, transfer->drive.rail_count);
 	pier_remaining_free(&transfer->remaining);
+	free(transfer->stream.held);
 	free(transfer->read_chunks);
 	free(transfer->drive.fds);
 	free(transfer);
@@ -163,6 +167,8 @@ static int init_transfer(struct pier_transfer *transfer)
 		return error;
 	}
 	error = init_remaining(transfer, chunks);
+	if (!error)
+		error = pier_send_stream_open(transfer, chunks);
 	/* Borrowed for this call only. */
 	attr->rails = NULL;
 	attr->state = NULL;
@@ -194,6 +200,7 @@ int pier_transfer_begin(const struct pier_transfer_attr *attr,
 	transfer->attr = known;
 	transfer->drive.ops = &pier_transfer_drive_ops;
 	transfer->drive.length = known.length;
+	transfer->drive.span = known.length;
 	transfer->drive.timeout_ms = known.timeout_ms;
 	transfer->drive.incoming = known.direction == PIER_TRANSFER_READ;
 	transfer->drive.fail_fast = known.flags & PIER_TRANSFER_FAIL_FAST;
@@ -230,15 +237,19 @@ int pier_transfer_resume(struct pier_transfer *transfer, const struct pier_rail 
 		error = make_rails(&transfer->attr, rails, count, &made, &chunks);
 	if (error)
 		return error;
-	error = pier_remaining_grow(&transfer->remaining, count_ranges(chunks));
+	error = pier_remaining_grow(&transfer->remaining,
+				    count_ranges(chunks) + transfer->stream.held_count);
+	pier_send_stream_close(transfer);
 	if (!error)
 		error = set_rails(transfer, made, count, chunks);
 	if (error) {
 		free_rails(made, count);
 		return error;
 	}
-	pier_drive_start(&transfer->drive);
-	return 0;
+	error = pier_send_stream_open(transfer, chunks);
+	if (!error)
+		pier_drive_start(&transfer->drive);
+	return error;
 }
 
 int pier_transfer_cancel(struct pier_transfer *transfer)
@@ -318,6 +329,8 @@ int pier_transfer_pack(const struct pier_transfer *transfer, void *ret_state, si
 	struct pier_remaining missing;
 	int result = pier_check_process(&transfer->drive.object);
 
+	if (!result && transfer->stream.base.size)
+		result = pier_fail(EINVAL, "a stream has no state that can be stored");
 	if (!result)
 		result = copy_missing(transfer, &missing);
 	if (result)
@@ -330,8 +343,13 @@ int pier_transfer_pack(const struct pier_transfer *transfer, void *ret_state, si
 int pier_transfer_run(const struct pier_transfer_attr *attr)
 {
 	struct pier_transfer *transfer;
-	int result = pier_transfer_begin(attr, &transfer);
+	struct pier_transfer_attr known;
+	int result = read_attr(attr, &known);
 
+	if (!result && known.stream_size)
+		result = pier_fail(EINVAL, "a stream needs pier_transfer_begin()");
+	if (!result)
+		result = pier_transfer_begin(attr, &transfer);
 	if (result)
 		return result;
 	while (!(result = pier_transfer_wait(transfer, INT_MAX)))

@@ -7,6 +7,7 @@
 #include "drive.h"
 #include "remaining.h"
 #include "send_rail.h"
+#include "stream/send_stream.h"
 
 /* A chunk that a rail has read, and that is still to be copied to device memory. */
 struct pier_read_chunk {
@@ -26,6 +27,8 @@ struct pier_transfer {
 	uint32_t in_flight;
 	struct pier_read_chunk *read_chunks; /* room for all chunks in flight */
 	uint32_t read_chunk_count;
+
+	struct pier_send_stream stream;
 
 	bool notified;		/* the peer was notified */
 	bool notification_sent; /* the request for it is in flight */

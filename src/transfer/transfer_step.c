@@ -8,6 +8,11 @@
 
 /* One step of a transfer: take what has completed, and post what there is room for. */
 
+static bool is_stream(const struct pier_transfer *transfer)
+{
+	return transfer->stream.base.size > 0;
+}
+
 static void return_chunk(struct pier_transfer *transfer,
 			 const struct pier_rail_chunk *chunk)
 {
@@ -21,9 +26,15 @@ static void take_chunk(struct pier_transfer *transfer, uint32_t index,
 	struct pier_send_rail *rail = pier_transfer_rail(transfer, index);
 
 	transfer->in_flight--;
-	if (chunk->length == 0) {
+	if (chunk->length == 0 && is_stream(transfer)) {
+		pier_send_stream_note_done(transfer, chunk->error);
+	} else if (chunk->length == 0) {
 		transfer->notification_sent = false;
 		transfer->notified = !chunk->error;
+	} else if (chunk->error && is_stream(transfer)) {
+		pier_send_stream_hold(
+			transfer, index,
+			(struct pier_range){ chunk->offset, chunk->length });
 	} else if (chunk->error) {
 		return_chunk(transfer, chunk);
 	} else if (pier_send_rail_copies(rail, chunk)) {
@@ -40,23 +51,32 @@ static void collect_rail(struct pier_transfer *transfer, uint32_t index, int64_t
 {
 	struct pier_rail_chunk chunk;
 
-	while (pier_send_rail_take(pier_transfer_rail(transfer, index), now, &chunk))
+	while (pier_send_rail_take(pier_transfer_rail(transfer, index), now, &chunk)) {
+		if (!chunk.error)
+			transfer->stream.base.heard_at = now;
 		take_chunk(transfer, index, &chunk);
+	}
 }
 
 /* The requests of a rail that stalled can be collected at once. */
 static void collect_rails(struct pier_transfer *transfer, int64_t now)
 {
+	if (is_stream(transfer))
+		pier_send_stream_take_notes(transfer, now);
 	for (uint32_t i = 0; i < transfer->drive.rail_count; i++) {
 		struct pier_send_rail *rail = pier_transfer_rail(transfer, i);
 		bool failed = rail->base.error;
 
 		collect_rail(transfer, i, now);
+		if (is_stream(transfer))
+			pier_send_stream_check_rail(transfer, i);
 		pier_send_rail_check(rail, now);
 		collect_rail(transfer, i, now);
 		if (!failed)
 			pier_drive_note_failure(&transfer->drive, i);
 	}
+	if (is_stream(transfer))
+		pier_send_stream_repeat(transfer);
 }
 
 /* Copy while the NICs move other chunks. Returns whether there was something to copy. */
@@ -109,18 +129,24 @@ static void flush_rails(struct pier_transfer *transfer)
 static bool post_chunk(struct pier_transfer *transfer, uint32_t index, int64_t now)
 {
 	struct pier_send_rail *rail = pier_transfer_rail(transfer, index);
+	struct pier_range range;
 	int64_t length;
 
 	if (rail->base.error || pier_remaining_empty(&transfer->remaining))
 		return false;
-	length = pier_send_rail_post(rail, pier_remaining_first(&transfer->remaining),
-				     now);
+	range = pier_remaining_first(&transfer->remaining);
+	if (is_stream(transfer))
+		range = pier_send_stream_clip(transfer, range);
+	if (range.length == 0)
+		return false;
+	length = pier_send_rail_post(rail, range, now);
 	if (length < 0)
 		pier_drive_note_failure(&transfer->drive, index);
 	if (length <= 0)
 		return false;
 	pier_remaining_take(&transfer->remaining, (uint64_t)length);
 	transfer->in_flight++;
+	transfer->stream.base.said_at = now;
 	return true;
 }
 
@@ -199,6 +225,27 @@ static void report_and_post(struct pier_transfer *transfer, int64_t now)
 	post_chunks(transfer, now);
 }
 
+static bool is_complete(const struct pier_transfer *transfer)
+{
+	return all_arrived(transfer) &&
+	       (is_stream(transfer) ? pier_send_stream_is_complete(transfer)
+				    : !needs_notification(transfer));
+}
+
+static void check_stream(struct pier_transfer *transfer, int64_t now)
+{
+	char reason[96];
+
+	if (!is_complete(transfer) &&
+	    now >= pier_stream_stalls_at(&transfer->stream.base)) {
+		snprintf(reason, sizeof(reason),
+			 "nothing was heard from the peer for %d ms",
+			 (int)(transfer->stream.base.stall_ns / 1000000));
+		pier_drive_stop(&transfer->drive, -ETIMEDOUT, reason);
+	}
+	pier_send_stream_tell(transfer, now);
+}
+
 static void step_transfer(struct pier_drive *drive, int64_t deadline)
 {
 	struct pier_transfer *transfer = (struct pier_transfer *)drive;
@@ -213,9 +260,10 @@ static void step_transfer(struct pier_drive *drive, int64_t deadline)
 	}
 	notify_peer(transfer, now);
 	reset_queue_full_times(transfer);
-	if (transfer->in_flight == 0)
-		pier_drive_conclude(drive, all_arrived(transfer) &&
-						   !needs_notification(transfer));
+	if (is_stream(transfer))
+		check_stream(transfer, now);
+	if (transfer->in_flight == 0 && !pier_send_stream_owes_note(transfer))
+		pier_drive_conclude(drive, is_complete(transfer));
 }
 
 static bool needs_rail(const struct pier_rail_base *rail)
@@ -227,6 +275,9 @@ static int64_t transfer_wake_at(const struct pier_drive *drive)
 {
 	const struct pier_transfer *transfer = (const struct pier_transfer *)drive;
 	int64_t wake_at = drive->stop ? INT64_MAX : drive->deadline;
+
+	if (is_stream(transfer) && pier_send_stream_wake_at(transfer) < wake_at)
+		wake_at = pier_send_stream_wake_at(transfer);
 
 	for (uint32_t i = 0; i < drive->rail_count; i++) {
 		int64_t rail = pier_send_rail_deadline(pier_transfer_rail(transfer, i));
@@ -243,6 +294,7 @@ const struct pier_drive_ops pier_transfer_drive_ops = {
 	.step = step_transfer,
 	.needs_rail = needs_rail,
 	.wake_at = transfer_wake_at,
+	.has_news = pier_send_stream_has_news,
 };
 
 int pier_transfer_progress(struct pier_transfer *transfer)

@@ -16,6 +16,8 @@ enum {
 	LENGTH = AREA_LENGTH - THERE - 999,
 	PARTS = 2, /* of the remote vector */
 	RAILS = 2,
+	BUFFER = 23 * 4096, /* of a stream */
+	STREAM = 4 * BUFFER + 7 * 4096,
 };
 
 struct rails {
@@ -218,6 +220,62 @@ static void invalid_chunk_number_is_refused(void **state)
 	close_rails(&rails);
 }
 
+static void begin_stream(struct rails *rails)
+{
+	struct pier_receiver_attr receiver;
+	struct pier_transfer_attr attr;
+
+	pier_receiver_attr_init(&receiver);
+	receiver.rails = rails->receivers;
+	receiver.rail_count = RAILS;
+	receiver.stream_size = BUFFER;
+	expect_ok(pier_receiver_begin(&receiver, &rails->receiver));
+	pier_transfer_attr_init(&attr);
+	attr.rails = rails->list;
+	attr.rail_count = RAILS;
+	attr.chunk = CHUNK;
+	attr.flags = PIER_TRANSFER_ANNOUNCE;
+	attr.stream_size = BUFFER;
+	expect_ok(pier_transfer_begin(&attr, &rails->transfer));
+}
+
+/* The source is the same in each lap around the buffer, and a rail fails in the third. */
+static void stream_moves_more_than_its_buffer(void **state)
+{
+	struct world *world = world_connected(state);
+	struct rails rails = make_rails(world);
+	uint64_t filled = 0, used = 0, end;
+	int sent = 0, came = 0;
+	bool finished = false;
+
+	name_rails(world, &rails);
+	begin_stream(&rails);
+	while (sent == 0 || came == 0) {
+		uint64_t limit = pier_transfer_limit(rails.transfer);
+
+		filled = limit < STREAM ? limit : STREAM;
+		if (!finished)
+			expect_ok(pier_transfer_extend(rails.transfer, filled));
+		finished = filled == STREAM;
+		if (finished)
+			expect_ok(pier_transfer_finish(rails.transfer));
+		if (used > 2 * BUFFER && !pier_channel_error(rails.far, NULL))
+			expect_ok(pier_channel_cancel(rails.far));
+		sent = pier_transfer_progress(rails.transfer);
+		came = pier_receiver_progress(rails.receiver);
+		expect_ok(pier_receiver_arrived(rails.receiver, &end));
+		assert_in_range(end, used, filled);
+		used = end;
+		expect_ok(pier_receiver_release(rails.receiver, used));
+	}
+	expect_result(pier_transfer_progress(rails.transfer), 1);
+	expect_result(pier_receiver_progress(rails.receiver), 1);
+	assert_int_equal(used, STREAM);
+	image_copy(&world->b.area, THERE, &world->a.area, HERE, BUFFER);
+	world_expect(world);
+	close_rails(&rails);
+}
+
 int run_receiver_cases(void)
 {
 	const struct CMUnitTest cases[] = {
@@ -225,6 +283,7 @@ int run_receiver_cases(void)
 		world_case(repeated_chunk_is_counted_once),
 		world_case(receiver_resumes_on_reset_channels),
 		world_case(invalid_chunk_number_is_refused),
+		world_case(stream_moves_more_than_its_buffer),
 	};
 
 	return cmocka_run_group_tests_name("receivers", cases, NULL, NULL);

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include <pier/post.h>
+
+#include "core/deadline.h"
+#include "core/error.h"
+#include "transfer/announce.h"
+#include "transfer/receiver.h"
+
+void pier_recv_stream_start(struct pier_receiver *receiver)
+{
+	struct pier_recv_stream *stream = &receiver->stream;
+
+	stream->base.size = receiver->attr.stream_size;
+	stream->base.stall_ns = receiver->stall_ns;
+	stream->room_told = false;
+	stream->gives_up_at = 0;
+	pier_stream_start(&stream->base, receiver->active_at);
+}
+
+/*
+ * The offset of an announced chunk has 32 bits. It is near the released bytes: before
+ * them is a chunk that a rail repeats because it does not know that it had arrived.
+ */
+static int read_chunk(const struct pier_recv_stream *stream,
+		      const struct pier_result *result, struct pier_range *ret_chunk)
+{
+	uint64_t size = stream->base.size, released = stream->base.released;
+	int64_t distance = (int32_t)(result->immediate -
+				     (uint32_t)(released / PIER_STREAM_BLOCK));
+	uint64_t length = (uint64_t)result->byte_length * PIER_STREAM_BLOCK;
+	uint64_t offset = released + (uint64_t)(distance * PIER_STREAM_BLOCK);
+	uint64_t end = offset + length;
+
+	if (length > size ||
+	    (distance < 0 && (offset > released || released - offset > size)) ||
+	    (distance >= 0 && end - released > size) || offset % size + length > size)
+		return pier_fail(EBADMSG,
+				 "the peer announced a chunk of %u blocks at block %u, "
+				 "for which the stream has no room",
+				 result->byte_length, result->immediate);
+	if (distance < 0)
+		offset = end > released ? released : end;
+	*ret_chunk = (struct pier_range){ offset % size, end - offset };
+	return 0;
+}
+
+/* The peer posts nothing more on a rail: late packets must not arrive, either. */
+static int take_failed_rail(struct pier_receiver *receiver, uint32_t index)
+{
+	struct pier_recv_rail *rail;
+	bool failed;
+
+	if (index >= receiver->drive.rail_count)
+		return pier_fail(EBADMSG, "the peer reported rail %u of %u", index,
+				 receiver->drive.rail_count);
+	rail = pier_receiver_rail(receiver, index);
+	failed = rail->base.error;
+	if (receiver->drive.ended || failed)
+		return 0;
+	pier_recv_rail_stop(rail, -ECANCELED, "the peer's end of the rail has failed");
+	pier_drive_note_failure(&receiver->drive, index);
+	return 0;
+}
+
+static int take_end(struct pier_receiver *receiver, uint32_t note)
+{
+	struct pier_recv_stream *stream = &receiver->stream;
+	uint64_t end = pier_note_position(note, stream->base.released);
+
+	if (end < stream->arrived || end - stream->base.released > stream->base.size)
+		return pier_fail(EBADMSG,
+				 "the peer ended a stream at %" PRIu64 ", but %" PRIu64
+				 " bytes have arrived",
+				 end, stream->arrived);
+	stream->ends = true;
+	receiver->drive.length = end;
+	return 0;
+}
+
+static int take_note(struct pier_receiver *receiver, uint32_t note)
+{
+	struct pier_stream *stream = &receiver->stream.base;
+	char reason[128];
+
+	switch (pier_note_kind(note)) {
+	case PIER_NOTE_ALIVE:
+		return 0;
+	case PIER_NOTE_END:
+		return take_end(receiver, note);
+	case PIER_NOTE_FAILED:
+		return take_failed_rail(receiver, pier_note_value(note));
+	case PIER_NOTE_ERROR:
+		pier_stream_take_error(stream, note, reason, sizeof(reason));
+		pier_drive_stop(&receiver->drive, stream->peer_error, reason);
+		return 0;
+	default:
+		return pier_fail(EBADMSG, "the sender of a stream sent note %#x", note);
+	}
+}
+
+int pier_recv_stream_take(struct pier_receiver *receiver,
+			  const struct pier_result *result, struct pier_range *ret_chunk)
+{
+	receiver->active_at = pier_now();
+	*ret_chunk = (struct pier_range){ 0, 0 };
+	if (result->byte_length == 0)
+		return take_note(receiver, result->immediate);
+	return read_chunk(&receiver->stream, result, ret_chunk);
+}
+
+static bool place_is_filled(const struct pier_receiver *receiver, uint64_t position)
+{
+	uint64_t block = position % receiver->stream.base.size / PIER_STREAM_BLOCK;
+
+	return receiver->blocks[block / 64] >> (block % 64) & 1;
+}
+
+static void empty_place(struct pier_receiver *receiver, uint64_t position)
+{
+	uint64_t block = position % receiver->stream.base.size / PIER_STREAM_BLOCK;
+
+	receiver->blocks[block / 64] &= ~(UINT64_C(1) << (block % 64));
+}
+
+void pier_recv_stream_advance(struct pier_receiver *receiver)
+{
+	struct pier_recv_stream *stream = &receiver->stream;
+	uint64_t end = stream->base.released + stream->base.size;
+
+	while (stream->arrived < end && place_is_filled(receiver, stream->arrived))
+		stream->arrived += PIER_STREAM_BLOCK;
+	if (!stream->ends)
+		receiver->drive.length = stream->arrived;
+}
+
+static uint64_t failed_rails(const struct pier_receiver *receiver)
+{
+	uint64_t failed = 0;
+
+	for (uint32_t i = 0; i < receiver->drive.rail_count; i++)
+		if (pier_receiver_rail(receiver, i)->base.error)
+			failed |= UINT64_C(1) << i;
+	return failed;
+}
+
+static bool room_is_due(const struct pier_recv_stream *stream, int64_t now)
+{
+	return !stream->room_told || stream->told != stream->base.released ||
+	       now >= pier_stream_speaks_at(&stream->base);
+}
+
+static uint32_t next_note(struct pier_receiver *receiver, int64_t now)
+{
+	const struct pier_recv_stream *stream = &receiver->stream;
+	uint32_t note;
+
+	if (receiver->drive.stop)
+		return pier_recv_stream_owes_note(receiver)
+			       ? pier_make_note(PIER_NOTE_ERROR,
+						(uint64_t)-receiver->drive.stop)
+			       : 0;
+	note = pier_stream_rail_note(&stream->base, PIER_NOTE_STOPPED,
+				     failed_rails(receiver));
+	if (!note && room_is_due(stream, now))
+		note = pier_position_note(PIER_NOTE_ROOM, stream->base.released);
+	return note;
+}
+
+static void fail_rail_of(struct pier_receiver *receiver, uint32_t index, int error)
+{
+	struct pier_recv_rail *rail = pier_receiver_rail(receiver, index);
+
+	if (rail->base.error)
+		return;
+	pier_recv_rail_stop(rail, error, pier_error_message());
+	pier_drive_note_failure(&receiver->drive, index);
+}
+
+/* Returns whether the note in flight has completed, or its rail failed. */
+static bool collect_note(struct pier_receiver *receiver)
+{
+	struct pier_recv_stream *stream = &receiver->stream;
+	bool room = pier_note_kind(stream->base.note) == PIER_NOTE_ROOM;
+	struct pier_result result = { .error = 0 };
+	int done = pier_work_poll(stream->channel, stream->work, &result);
+
+	if (done == 0)
+		return false;
+	if (done > 0)
+		done = result.error;
+	if (!done && room) {
+		stream->room_told = true;
+		stream->told = stream->telling;
+	}
+	pier_stream_note_done(&stream->base, done);
+	for (uint32_t i = 0; done && i < receiver->drive.rail_count; i++)
+		if (pier_receiver_rail(receiver, i)->base.channel == stream->channel)
+			fail_rail_of(receiver, i, done);
+	return true;
+}
+
+static void post_note(struct pier_receiver *receiver, uint32_t note, int64_t now)
+{
+	struct pier_recv_stream *stream = &receiver->stream;
+
+	for (uint32_t i = 0; i < receiver->drive.rail_count; i++) {
+		struct pier_recv_rail *rail = pier_receiver_rail(receiver, i);
+		int error;
+
+		if (rail->base.error)
+			continue;
+		error = pier_post_write_imm(rail->base.channel, NULL, 0, NULL, note,
+					    &stream->work);
+		if (error && error != -EAGAIN)
+			fail_rail_of(receiver, i, error);
+		if (error)
+			continue;
+		stream->channel = rail->base.channel;
+		stream->telling = stream->base.released;
+		stream->base.note = note;
+		stream->base.said_at = now;
+		return;
+	}
+}
+
+void pier_recv_stream_tell(struct pier_receiver *receiver, int64_t now)
+{
+	struct pier_recv_stream *stream = &receiver->stream;
+	uint32_t note;
+
+	if (receiver->drive.stop && stream->gives_up_at == 0)
+		stream->gives_up_at = now + receiver->stall_ns;
+	if (stream->base.note && !collect_note(receiver))
+		return;
+	note = next_note(receiver, now);
+	if (note)
+		post_note(receiver, note, now);
+}
+
+void pier_recv_stream_end(struct pier_receiver *receiver)
+{
+	struct pier_recv_stream *stream = &receiver->stream;
+
+	if (stream->base.note)
+		pier_work_drop(stream->channel, stream->work);
+	stream->base.note = 0;
+}
+
+bool pier_recv_stream_is_complete(const struct pier_receiver *receiver)
+{
+	const struct pier_recv_stream *stream = &receiver->stream;
+
+	/* A reason to stop comes too late then. */
+	return stream->ends && stream->base.released == receiver->drive.length &&
+	       (receiver->drive.stop ||
+		(stream->room_told && stream->told == receiver->drive.length));
+}
+
+bool pier_recv_stream_owes_note(const struct pier_receiver *receiver)
+{
+	const struct pier_recv_stream *stream = &receiver->stream;
+
+	return stream->base.size && receiver->drive.stop && !stream->base.peer_error &&
+	       !stream->base.error_told && !pier_recv_stream_is_complete(receiver) &&
+	       pier_drive_count_working(&receiver->drive) > 0 &&
+	       pier_now() < stream->gives_up_at;
+}
+
+int64_t pier_recv_stream_wake_at(const struct pier_receiver *receiver)
+{
+	const struct pier_recv_stream *stream = &receiver->stream;
+
+	if (receiver->drive.stop)
+		return stream->gives_up_at;
+	return stream->base.note ? INT64_MAX : pier_stream_speaks_at(&stream->base);
+}
+
+bool pier_recv_stream_has_news(const struct pier_drive *drive)
+{
+	const struct pier_receiver *receiver = (const struct pier_receiver *)drive;
+
+	return !drive->stop && receiver->stream.arrived != receiver->stream.base.seen;
+}
+
+/* A flush is tried once: without it the stream cannot go on. */
+static int flush_arrived(struct pier_receiver *receiver)
+{
+	struct pier_drive *drive = &receiver->drive;
+	uint32_t index;
+
+	if (drive->flush_error)
+		return pier_fail(-drive->flush_error, "%s", drive->reason);
+	drive->flush_error = pier_drive_flush(drive, &index);
+	if (drive->flush_error)
+		pier_drive_stop(drive, drive->flush_error, pier_error_message());
+	return drive->flush_error;
+}
+
+int pier_receiver_arrived(struct pier_receiver *receiver, uint64_t *ret_end)
+{
+	int error = pier_check_process(&receiver->drive.object);
+	uint64_t end = receiver->stream.arrived;
+
+	if (!error)
+		error = pier_check_stream(&receiver->stream.base, "receiver");
+	if (!error && end != receiver->stream.base.seen)
+		error = flush_arrived(receiver);
+	if (error)
+		return error;
+	receiver->stream.base.seen = end;
+	*ret_end = end;
+	return 0;
+}
+
+int pier_receiver_release(struct pier_receiver *receiver, uint64_t end)
+{
+	struct pier_recv_stream *stream = &receiver->stream;
+	int error = pier_check_process(&receiver->drive.object);
+
+	if (!error)
+		error = pier_check_stream(&stream->base, "receiver");
+	if (error)
+		return error;
+	if (end % PIER_STREAM_BLOCK || end < stream->base.released ||
+	    end > stream->base.seen)
+		return pier_fail(EINVAL,
+				 "releasing a stream to %" PRIu64
+				 ": it is released to %" PRIu64
+				 ", and had arrived to %" PRIu64,
+				 end, stream->base.released, stream->base.seen);
+	for (; stream->base.released < end; stream->base.released += PIER_STREAM_BLOCK)
+		empty_place(receiver, stream->base.released);
+	/* What arrived behind may now be without a gap. */
+	pier_recv_stream_advance(receiver);
+	return 0;
+}
+
+int pier_receiver_fail(struct pier_receiver *receiver, int error)
+{
+	int wrong = pier_check_process(&receiver->drive.object);
+
+	if (!wrong)
+		wrong = pier_check_stream_error(&receiver->stream.base, "receiver",
+						error);
+	return wrong ? wrong : pier_drive_fail(&receiver->drive, error);
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_TRANSFER_STREAM_RECV_STREAM_H
+#define PIER_TRANSFER_STREAM_RECV_STREAM_H
+
+#include "stream.h"
+#include "transfer/recv_rail.h"
+
+/* The receiving end of a stream. */
+struct pier_recv_stream {
+	struct pier_stream base;
+	uint64_t arrived; /* bytes without a gap */
+	bool ends;	  /* drive.length is the end of the stream */
+	bool room_told;	  /* the peer knows `told`; otherwise it was reset */
+	uint64_t told;	  /* bytes that the peer knows to be released */
+
+	/* The note in flight, and what it tells of `released`. */
+	struct pier_channel *channel;
+	struct pier_work work;
+	uint64_t telling;
+	int64_t gives_up_at; /* telling an error that ended the stream; 0: not yet */
+};
+
+struct pier_receiver;
+
+/* Begin, or begin again after channels were reset. */
+void pier_recv_stream_start(struct pier_receiver *receiver);
+
+/*
+ * Take what a receive brought, which is not trusted.
+ *
+ * ret_chunk  what is new, as a range of the buffer; of no bytes for a note
+ *
+ * Errors: -EBADMSG.
+ */
+int pier_recv_stream_take(struct pier_receiver *receiver,
+			  const struct pier_result *result, struct pier_range *ret_chunk);
+/* After a chunk was delivered: find out how far there is no gap. */
+void pier_recv_stream_advance(struct pier_receiver *receiver);
+
+/* Tell the peer the most urgent news. */
+void pier_recv_stream_tell(struct pier_receiver *receiver, int64_t now);
+/* It has ended, or is destroyed: forget the note in flight. */
+void pier_recv_stream_end(struct pier_receiver *receiver);
+/* Whether everything was released, and the peer knows it or cannot be told. */
+bool pier_recv_stream_is_complete(const struct pier_receiver *receiver);
+/* Whether the peer is still to be told that the stream ends with an error. */
+bool pier_recv_stream_owes_note(const struct pier_receiver *receiver);
+int64_t pier_recv_stream_wake_at(const struct pier_receiver *receiver);
+bool pier_recv_stream_has_news(const struct pier_drive *drive);
+
+#endif

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <inttypes.h>
+
+#include "core/error.h"
+#include "transfer/transfer.h"
+
+/* How far a stream may go: what the caller may fill, and what may be posted. */
+
+/* The first byte that a request in flight, or one to be repeated, may write. */
+static uint64_t first_incomplete(const struct pier_transfer *transfer)
+{
+	const struct pier_send_stream *stream = &transfer->stream;
+	uint64_t first = transfer->attr.length;
+
+	if (!pier_remaining_empty(&transfer->remaining))
+		first = pier_remaining_first(&transfer->remaining).offset;
+	for (uint32_t i = 0; i < stream->held_count; i++)
+		if (stream->held[i].range.offset < first)
+			first = stream->held[i].range.offset;
+	for (uint32_t r = 0; r < transfer->drive.rail_count; r++) {
+		const struct pier_send_rail *rail = pier_transfer_rail(transfer, r);
+
+		for (uint32_t i = 0; i < rail->base.count; i++) {
+			const struct pier_rail_chunk *chunk =
+				&rail->ring[(rail->base.first + i) % rail->base.size];
+
+			if (chunk->length > 0 && chunk->offset < first)
+				first = chunk->offset;
+		}
+	}
+	return first;
+}
+
+static uint64_t stream_limit(const struct pier_transfer *transfer)
+{
+	const struct pier_stream *stream = &transfer->stream.base;
+	uint64_t first = first_incomplete(transfer);
+
+	if (stream->released < first)
+		first = stream->released;
+	return first + stream->size;
+}
+
+struct pier_range pier_send_stream_clip(const struct pier_transfer *transfer,
+					struct pier_range range)
+{
+	uint64_t limit = stream_limit(transfer);
+	uint64_t room = range.offset < limit ? limit - range.offset : 0;
+
+	if (range.length > room)
+		range.length = room;
+	return range;
+}
+
+bool pier_send_stream_has_news(const struct pier_drive *drive)
+{
+	const struct pier_transfer *transfer = (const struct pier_transfer *)drive;
+	const struct pier_stream *stream = &transfer->stream.base;
+
+	return stream->size && !drive->stop && stream_limit(transfer) != stream->seen;
+}
+
+uint64_t pier_transfer_limit(struct pier_transfer *transfer)
+{
+	struct pier_stream *stream = &transfer->stream.base;
+
+	if (stream->size)
+		stream->seen = stream_limit(transfer);
+	return stream->seen;
+}
+
+static int check_extension(const struct pier_transfer *transfer, uint64_t end)
+{
+	uint64_t limit = stream_limit(transfer);
+
+	if (transfer->stream.finished || end % PIER_STREAM_BLOCK ||
+	    end < transfer->attr.length)
+		return pier_fail(
+			EINVAL,
+			"extending a stream of %" PRIu64 " bytes to %" PRIu64 ": %s",
+			transfer->attr.length, end,
+			transfer->stream.finished ? "it is finished"
+						  : "no later block begins there");
+	if (end > limit)
+		return pier_fail(ENOSPC,
+				 "extending a stream to %" PRIu64
+				 ": there is room up to %" PRIu64,
+				 end, limit);
+	return 0;
+}
+
+int pier_transfer_extend(struct pier_transfer *transfer, uint64_t end)
+{
+	int error = pier_check_process(&transfer->drive.object);
+	uint64_t start = transfer->attr.length;
+
+	if (!error)
+		error = pier_check_stream(&transfer->stream.base, "transfer");
+	if (!error)
+		error = check_extension(transfer, end);
+	if (error || end == start)
+		return error;
+	pier_remaining_give_back(&transfer->remaining,
+				 (struct pier_range){ start, end - start });
+	transfer->attr.length = transfer->drive.length = end;
+	return 0;
+}

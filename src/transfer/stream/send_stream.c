@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "core/deadline.h"
+#include "core/error.h"
+#include "transfer/transfer.h"
+
+enum {
+	NOTES_PER_STEP = 64, /* a hostile peer may send without end */
+};
+
+int pier_check_stream_attr(const struct pier_transfer_attr *attr)
+{
+	const char *wrong = NULL;
+
+	if (!attr->stream_size)
+		return 0;
+	if (!(attr->flags & PIER_TRANSFER_ANNOUNCE))
+		wrong = "PIER_TRANSFER_ANNOUNCE is not set";
+	else if (attr->length)
+		wrong = "length is not 0; pier_transfer_finish() determines it";
+	else if (attr->progress)
+		wrong = "progress is not NULL; pier_transfer_limit() reports it";
+	else if (attr->state)
+		wrong = "state is not NULL; streams have none";
+	if (wrong)
+		return pier_fail(EINVAL, "transfer: stream_size: %s", wrong);
+	return pier_check_stream_size("transfer", attr->stream_size);
+}
+
+static void free_notes(struct pier_send_stream *stream, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		pier_recv_rail_release(&stream->notes[i]);
+		pier_recv_rail_free(&stream->notes[i]);
+	}
+	free(stream->notes);
+	stream->notes = NULL;
+}
+
+static int open_notes(struct pier_transfer *transfer)
+{
+	struct pier_send_stream *stream = &transfer->stream;
+	uint32_t count = transfer->drive.rail_count;
+
+	stream->notes = calloc(count, sizeof(*stream->notes));
+	if (!stream->notes)
+		return pier_fail(ENOMEM, "no memory for %u rails", count);
+	for (uint32_t i = 0; i < count; i++) {
+		const struct pier_rail_base *rail =
+			&pier_transfer_rail(transfer, i)->base;
+		const struct pier_receiver_rail given = { .channel = rail->channel,
+							  .mr = rail->mr,
+							  .offset = rail->offset };
+		int error = pier_recv_rail_init(&stream->notes[i], "transfer", i, &given,
+						stream->base.size, NULL);
+
+		if (error) {
+			free_notes(stream, i);
+			return error;
+		}
+		/* A failure is the rail's: see pier_send_stream_check_rail(). */
+		pier_recv_rail_post(&stream->notes[i]);
+	}
+	return 0;
+}
+
+static void choose_stall_time(struct pier_transfer *transfer)
+{
+	struct pier_stream *stream = &transfer->stream.base;
+
+	stream->stall_ns = 0;
+	for (uint32_t i = 0; i < transfer->drive.rail_count; i++) {
+		int64_t stall_ns = pier_transfer_rail(transfer, i)->stall_ns;
+
+		if (stall_ns > stream->stall_ns)
+			stream->stall_ns = stall_ns;
+	}
+}
+
+int pier_send_stream_open(struct pier_transfer *transfer, uint32_t chunks)
+{
+	struct pier_send_stream *stream = &transfer->stream;
+	struct pier_held_chunk *held;
+	int error;
+
+	stream->base.size = transfer->attr.stream_size;
+	if (!stream->base.size)
+		return 0;
+	/* Those that are held now return to the transfer. */
+	held = reallocarray(stream->held, chunks + stream->held_count, sizeof(*held));
+	if (!held)
+		return pier_fail(ENOMEM, "no memory for %u chunks", chunks);
+	stream->held = held;
+	error = open_notes(transfer);
+	if (error)
+		return error;
+	while (stream->held_count > 0)
+		pier_remaining_give_back(&transfer->remaining,
+					 stream->held[--stream->held_count].range);
+	stream->stopped = 0;
+	stream->end_told = false;
+	choose_stall_time(transfer);
+	pier_stream_start(&stream->base, pier_now());
+	return 0;
+}
+
+void pier_send_stream_close(struct pier_transfer *transfer)
+{
+	if (transfer->stream.notes)
+		free_notes(&transfer->stream, transfer->drive.rail_count);
+}
+
+/* The peer released bytes; it may not have had them all. */
+static int take_room(struct pier_transfer *transfer, uint32_t note)
+{
+	struct pier_stream *stream = &transfer->stream.base;
+	uint64_t released = pier_note_position(note, stream->released);
+
+	if (released > transfer->attr.length)
+		return pier_fail(EBADMSG,
+				 "the peer released %" PRIu64 " bytes of a stream that "
+				 "has %" PRIu64,
+				 released, transfer->attr.length);
+	stream->released = released;
+	return 0;
+}
+
+static int take_note(struct pier_transfer *transfer, const struct pier_result *result)
+{
+	struct pier_send_stream *stream = &transfer->stream;
+	uint32_t note = result->immediate, value = pier_note_value(note);
+	char reason[128];
+
+	if (result->byte_length > 0)
+		return pier_fail(EBADMSG, "the receiver of a stream announced a chunk");
+	switch (pier_note_kind(note)) {
+	case PIER_NOTE_ALIVE:
+		return 0;
+	case PIER_NOTE_ROOM:
+		return take_room(transfer, note);
+	case PIER_NOTE_STOPPED:
+		if (value >= transfer->drive.rail_count)
+			break;
+		stream->stopped |= UINT64_C(1) << value;
+		return 0;
+	case PIER_NOTE_ERROR:
+		pier_stream_take_error(&stream->base, note, reason, sizeof(reason));
+		pier_drive_stop(&transfer->drive, stream->base.peer_error, reason);
+		return 0;
+	default:
+		break;
+	}
+	return pier_fail(EBADMSG, "the receiver of a stream sent note %#x", note);
+}
+
+static void take_rail_notes(struct pier_transfer *transfer, struct pier_recv_rail *notes,
+			    int64_t now)
+{
+	struct pier_result result;
+
+	for (int i = 0; i < NOTES_PER_STEP; i++) {
+		int taken = pier_recv_rail_take(notes, &result);
+
+		if (taken == 0)
+			break;
+		if (taken > 0)
+			taken = take_note(transfer, &result);
+		if (taken < 0)
+			pier_drive_stop(&transfer->drive, taken, pier_error_message());
+		transfer->stream.base.heard_at = now;
+		if (!notes->base.error)
+			pier_recv_rail_post(notes);
+	}
+}
+
+void pier_send_stream_take_notes(struct pier_transfer *transfer, int64_t now)
+{
+	for (uint32_t i = 0; i < transfer->drive.rail_count; i++)
+		take_rail_notes(transfer, &transfer->stream.notes[i], now);
+}
+
+void pier_send_stream_check_rail(struct pier_transfer *transfer, uint32_t index)
+{
+	const struct pier_rail_base *notes = &transfer->stream.notes[index].base;
+	struct pier_send_rail *rail = pier_transfer_rail(transfer, index);
+
+	if (rail->base.error)
+		return;
+	if (notes->error)
+		pier_send_rail_stop(rail, notes->error, notes->sentence);
+	else if (transfer->stream.stopped >> index & 1)
+		pier_send_rail_stop(rail, -ECANCELED,
+				    "the peer's end of the rail has failed");
+}
+
+void pier_send_stream_hold(struct pier_transfer *transfer, uint32_t index,
+			   struct pier_range range)
+{
+	struct pier_send_stream *stream = &transfer->stream;
+
+	stream->held[stream->held_count++] = (struct pier_held_chunk){ index, range };
+}
+
+static void release_held_chunks(struct pier_transfer *transfer)
+{
+	struct pier_send_stream *stream = &transfer->stream;
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < stream->held_count; i++) {
+		struct pier_held_chunk held = stream->held[i];
+
+		if (stream->stopped >> held.rail & 1)
+			pier_remaining_give_back(&transfer->remaining, held.range);
+		else
+			stream->held[kept++] = held;
+	}
+	stream->held_count = kept;
+}
+
+void pier_send_stream_repeat(struct pier_transfer *transfer)
+{
+	uint64_t released = transfer->stream.base.released;
+
+	release_held_chunks(transfer);
+	while (!pier_remaining_empty(&transfer->remaining)) {
+		struct pier_range first = pier_remaining_first(&transfer->remaining);
+		uint64_t arrived;
+
+		if (first.offset >= released)
+			break;
+		arrived = released - first.offset;
+		if (arrived > first.length)
+			arrived = first.length;
+		pier_remaining_take(&transfer->remaining, arrived);
+		transfer->drive.done += arrived;
+	}
+}
+
+static uint64_t failed_rails(const struct pier_transfer *transfer)
+{
+	uint64_t failed = 0;
+
+	for (uint32_t i = 0; i < transfer->drive.rail_count; i++)
+		if (pier_transfer_rail(transfer, i)->base.error)
+			failed |= UINT64_C(1) << i;
+	return failed;
+}
+
+static uint32_t next_note(const struct pier_transfer *transfer, int64_t now)
+{
+	const struct pier_send_stream *stream = &transfer->stream;
+	uint32_t note;
+
+	if (transfer->drive.stop)
+		return pier_send_stream_owes_note(transfer)
+			       ? pier_make_note(PIER_NOTE_ERROR,
+						(uint64_t)-transfer->drive.stop)
+			       : 0;
+	note = pier_stream_rail_note(&stream->base, PIER_NOTE_FAILED,
+				     failed_rails(transfer));
+	if (!note && stream->finished && !stream->end_told)
+		note = pier_position_note(PIER_NOTE_END, transfer->attr.length);
+	if (!note && now >= pier_stream_speaks_at(&stream->base))
+		note = pier_make_note(PIER_NOTE_ALIVE, 0);
+	return note;
+}
+
+void pier_send_stream_tell(struct pier_transfer *transfer, int64_t now)
+{
+	struct pier_stream *stream = &transfer->stream.base;
+	uint32_t note = stream->note ? 0 : next_note(transfer, now);
+
+	for (uint32_t i = 0; note && i < transfer->drive.rail_count; i++) {
+		struct pier_send_rail *rail = pier_transfer_rail(transfer, i);
+		int posted = rail->base.error ? 0
+					      : pier_send_rail_notify(rail, note, now);
+
+		if (posted < 0)
+			pier_drive_note_failure(&transfer->drive, i);
+		if (posted <= 0)
+			continue;
+		stream->note = note;
+		stream->said_at = now;
+		transfer->in_flight++;
+		return;
+	}
+}
+
+void pier_send_stream_note_done(struct pier_transfer *transfer, int error)
+{
+	struct pier_send_stream *stream = &transfer->stream;
+
+	if (!error && pier_note_kind(stream->base.note) == PIER_NOTE_END)
+		stream->end_told = true;
+	pier_stream_note_done(&stream->base, error);
+}
+
+bool pier_send_stream_is_complete(const struct pier_transfer *transfer)
+{
+	const struct pier_send_stream *stream = &transfer->stream;
+
+	return stream->finished && stream->end_told &&
+	       stream->base.released == transfer->attr.length;
+}
+
+bool pier_send_stream_owes_note(const struct pier_transfer *transfer)
+{
+	const struct pier_stream *stream = &transfer->stream.base;
+
+	return stream->size && transfer->drive.stop && !stream->peer_error &&
+	       !stream->error_told && pier_drive_count_working(&transfer->drive) > 0;
+}
+
+int64_t pier_send_stream_wake_at(const struct pier_transfer *transfer)
+{
+	const struct pier_stream *stream = &transfer->stream.base;
+	int64_t speaks_at = pier_stream_speaks_at(stream);
+	int64_t stalls_at = pier_stream_stalls_at(stream);
+
+	if (transfer->drive.stop)
+		return INT64_MAX;
+	return stream->note == 0 && speaks_at < stalls_at ? speaks_at : stalls_at;
+}
+
+int pier_transfer_finish(struct pier_transfer *transfer)
+{
+	int error = pier_check_process(&transfer->drive.object);
+
+	if (!error)
+		error = pier_check_stream(&transfer->stream.base, "transfer");
+	if (!error)
+		transfer->stream.finished = true;
+	return error;
+}
+
+int pier_transfer_fail(struct pier_transfer *transfer, int error)
+{
+	int wrong = pier_check_process(&transfer->drive.object);
+
+	if (!wrong)
+		wrong = pier_check_stream_error(&transfer->stream.base, "transfer",
+						error);
+	return wrong ? wrong : pier_drive_fail(&transfer->drive, error);
+}

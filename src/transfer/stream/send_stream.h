@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_TRANSFER_STREAM_SEND_STREAM_H
+#define PIER_TRANSFER_STREAM_SEND_STREAM_H
+
+#include "stream.h"
+#include "transfer/recv_rail.h"
+#include "transfer/send_rail.h"
+
+/*
+ * The sending end of a stream. A byte may be posted when the receiver has released the
+ * one before it in the buffer, and no request that may still write that one is in flight.
+ */
+
+/* A chunk of a rail that failed. It may be repeated once the peer has stopped the rail.
+ */
+struct pier_held_chunk {
+	uint32_t rail;
+	struct pier_range range;
+};
+
+struct pier_send_stream {
+	struct pier_stream base;
+	bool finished, end_told;
+	uint64_t stopped;	      /* a bit for each rail that the peer has stopped */
+	struct pier_recv_rail *notes; /* the receives of each rail */
+	struct pier_held_chunk *held; /* room for all chunks in flight */
+	uint32_t held_count;
+};
+
+struct pier_transfer;
+
+/* Errors: -EINVAL what a stream has not. */
+int pier_check_stream_attr(const struct pier_transfer_attr *attr);
+
+/*
+ * Post receives for the peer's notes on the transfer's new rails; earlier ones must have
+ * been closed. Errors: those of pier_transfer_begin().
+ */
+int pier_send_stream_open(struct pier_transfer *transfer, uint32_t chunks);
+/* Stop the channels that have receives. */
+void pier_send_stream_close(struct pier_transfer *transfer);
+
+/* One step: take the peer's notes, then check each rail. */
+void pier_send_stream_take_notes(struct pier_transfer *transfer, int64_t now);
+void pier_send_stream_check_rail(struct pier_transfer *transfer, uint32_t index);
+/* A chunk did not arrive: hold it back. */
+void pier_send_stream_hold(struct pier_transfer *transfer, uint32_t index,
+			   struct pier_range range);
+/* Give back what can be repeated, and drop what the peer has released meanwhile. */
+void pier_send_stream_repeat(struct pier_transfer *transfer);
+/* The part of a range that there is room for. */
+struct pier_range pier_send_stream_clip(const struct pier_transfer *transfer,
+					struct pier_range range);
+/* Tell the peer the most urgent news. */
+void pier_send_stream_tell(struct pier_transfer *transfer, int64_t now);
+void pier_send_stream_note_done(struct pier_transfer *transfer, int error);
+/* Whether the peer has released all of a finished stream, or knows of its error. */
+bool pier_send_stream_is_complete(const struct pier_transfer *transfer);
+bool pier_send_stream_owes_note(const struct pier_transfer *transfer);
+int64_t pier_send_stream_wake_at(const struct pier_transfer *transfer);
+bool pier_send_stream_has_news(const struct pier_drive *drive);
+
+#endif

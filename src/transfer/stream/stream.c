@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "stream.h"
+#include "core/error.h"
+
+enum {
+	REPORTS_PER_STALL = 4,
+};
+
+/* A peer that sleeps is woken this often at most. */
+static const int64_t report_max_ns = 1000000000;
+
+int pier_check_stream_size(const char *what, uint64_t size)
+{
+	if (size % PIER_STREAM_BLOCK == 0 && size <= PIER_STREAM_SIZE_MAX)
+		return 0;
+	return pier_fail(EINVAL,
+			 "%s: stream_size %" PRIu64
+			 " is no multiple of %d, or more than 256 GiB",
+			 what, size, PIER_STREAM_BLOCK);
+}
+
+int pier_check_stream(const struct pier_stream *stream, const char *what)
+{
+	return stream->size
+		       ? 0
+		       : pier_fail(EINVAL, "%s: not a stream: stream_size is 0", what);
+}
+
+int pier_check_stream_error(const struct pier_stream *stream, const char *what, int error)
+{
+	if (error < 0 && error >= -PIER_NOTE_ERROR_MAX)
+		return pier_check_stream(stream, what);
+	return pier_fail(EINVAL, "%s: error %d is not -1 to -%d", what, error,
+			 PIER_NOTE_ERROR_MAX);
+}
+
+void pier_stream_start(struct pier_stream *stream, int64_t now)
+{
+	stream->note = 0;
+	stream->rails_told = 0;
+	stream->peer_error = 0;
+	stream->error_told = false;
+	stream->heard_at = stream->said_at = now;
+}
+
+int64_t pier_stream_speaks_at(const struct pier_stream *stream)
+{
+	int64_t interval = stream->stall_ns / REPORTS_PER_STALL;
+
+	return stream->said_at + (interval < report_max_ns ? interval : report_max_ns);
+}
+
+int64_t pier_stream_stalls_at(const struct pier_stream *stream)
+{
+	return stream->heard_at + stream->stall_ns;
+}
+
+void pier_stream_take_error(struct pier_stream *stream, uint32_t note, char *ret_reason,
+			    size_t size)
+{
+	int error = (int)(pier_note_value(note) & PIER_NOTE_ERROR_MAX);
+
+	stream->peer_error = error ? -error : -EBADMSG;
+	snprintf(ret_reason, size, "the peer ended the stream: %s",
+		 strerror(-stream->peer_error));
+}
+
+uint32_t pier_stream_rail_note(const struct pier_stream *stream, enum pier_note kind,
+			       uint64_t failed_rails)
+{
+	uint64_t untold = failed_rails & ~stream->rails_told;
+
+	return untold ? pier_make_note(kind, (uint64_t)__builtin_ctzll(untold)) : 0;
+}
+
+void pier_stream_note_done(struct pier_stream *stream, int error)
+{
+	uint32_t note = stream->note;
+	enum pier_note kind = pier_note_kind(note);
+
+	stream->note = 0;
+	if (error)
+		return;
+	if (kind == PIER_NOTE_FAILED || kind == PIER_NOTE_STOPPED)
+		stream->rails_told |= UINT64_C(1) << pier_note_value(note);
+	if (kind == PIER_NOTE_ERROR)
+		stream->error_told = true;
+}

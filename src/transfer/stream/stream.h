@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_TRANSFER_STREAM_STREAM_H
+#define PIER_TRANSFER_STREAM_STREAM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <pier/stream.h>
+
+/*
+ * What both ends of a stream (<pier/stream.h>) have. They tell each other news in notes:
+ * writes of no bytes, whose immediate data is a kind and a value (docs/wire.md). An end
+ * has one note in flight at a time, so the receives of the other always suffice.
+ */
+enum pier_note {
+	PIER_NOTE_ALIVE = 1,
+	PIER_NOTE_ROOM = 2,    /* receiver: it has released the bytes before it */
+	PIER_NOTE_END = 3,     /* sender: the length of the stream */
+	PIER_NOTE_FAILED = 4,  /* sender: a rail failed; nothing is posted on it */
+	PIER_NOTE_STOPPED = 5, /* receiver: a rail failed; nothing arrives on it */
+	PIER_NOTE_ERROR = 6,   /* the stream ends with this errno */
+};
+
+enum {
+	PIER_NOTE_BITS = 28, /* of the value; positions are in blocks, modulo */
+	PIER_NOTE_MASK = (1 << PIER_NOTE_BITS) - 1,
+	PIER_NOTE_ERROR_MAX = 4095,
+};
+
+struct pier_stream {
+	uint64_t size;	   /* of the buffer, in bytes; 0: this is no stream */
+	uint64_t released; /* the receiver needs no byte before it */
+	uint64_t seen;	   /* the limit, or the end, that the caller was told last */
+
+	uint32_t note;	     /* in flight; 0: none */
+	uint64_t rails_told; /* a bit for each: the peer knows that it failed */
+	int peer_error;	     /* the peer ended the stream with it */
+	bool error_told;     /* the peer knows that this end ends it */
+
+	int64_t stall_ns;
+	int64_t heard_at, said_at; /* the last times */
+};
+
+static inline uint32_t pier_make_note(enum pier_note kind, uint64_t value)
+{
+	return (uint32_t)kind << PIER_NOTE_BITS | (uint32_t)(value & PIER_NOTE_MASK);
+}
+
+static inline enum pier_note pier_note_kind(uint32_t note)
+{
+	return (enum pier_note)(note >> PIER_NOTE_BITS);
+}
+
+static inline uint32_t pier_note_value(uint32_t note)
+{
+	return note & PIER_NOTE_MASK;
+}
+
+static inline uint32_t pier_position_note(enum pier_note kind, uint64_t position)
+{
+	return pier_make_note(kind, position / PIER_STREAM_BLOCK);
+}
+
+/* The position of a note that is `base` or later. */
+static inline uint64_t pier_note_position(uint32_t note, uint64_t base)
+{
+	uint64_t blocks = base / PIER_STREAM_BLOCK;
+
+	return base + ((note - blocks) & PIER_NOTE_MASK) * PIER_STREAM_BLOCK;
+}
+
+/* Errors: -EINVAL. */
+int pier_check_stream_size(const char *what, uint64_t size);
+int pier_check_stream(const struct pier_stream *stream, const char *what);
+int pier_check_stream_error(const struct pier_stream *stream, const char *what,
+			    int error);
+
+/* Begin, or begin again after channels were reset: the peer has been told nothing. */
+void pier_stream_start(struct pier_stream *stream, int64_t now);
+
+/* When this end is to say something, and when the peer has been silent for too long. */
+int64_t pier_stream_speaks_at(const struct pier_stream *stream);
+int64_t pier_stream_stalls_at(const struct pier_stream *stream);
+
+/* Handle the note of the peer that it ended the stream. */
+void pier_stream_take_error(struct pier_stream *stream, uint32_t note, char *ret_reason,
+			    size_t size);
+
+/* The note about the first failed rail that the peer does not know; 0: it knows all. */
+uint32_t pier_stream_rail_note(const struct pier_stream *stream, enum pier_note kind,
+			       uint64_t failed_rails);
+
+/* The note in flight has completed: the peer has it, or the rail failed. */
+void pier_stream_note_done(struct pier_stream *stream, int error);
+
+#endif
