@@ -48,9 +48,9 @@ PIER_BEGIN_DECLS
  * sending end where the stream ends. An end that has nothing else to say still reports
  * four times in stall_ms, at least once per second, that it is alive, as long as it is
  * driven. So a slow disk at one end does not stall the other, but a dead peer does:
- * stall_ms is how long an end waits without hearing anything. Give both ends about the
- * same stall_ms. An end that ends with an error tells the other, whose error is then the
- * same one.
+ * stall_ms is how long an end waits without hearing anything. Time in which an end is
+ * not driven itself does not count. Give both ends about the same stall_ms. An end that
+ *ends with an error tells the other, whose error is then the same one.
  *
  * Rails: both ends name the same rails in the same order. If a rail fails, the others
  * move its chunks, but only after the peer has stopped its end of that rail: late

@@ -14,6 +14,8 @@ int pier_read_announcement(const struct pier_result *result, uint64_t length,
 	uint64_t longest = (uint64_t)result->byte_length * PIER_ANNOUNCE_BLOCK;
 	uint64_t left = offset < length ? length - offset : 0;
 
+	if (!pier_is_announcement(result))
+		return pier_fail(EBADMSG, "the peer sent a message, and no chunk");
 	if (longest == 0 || longest - (PIER_ANNOUNCE_BLOCK - 1) > left)
 		return pier_fail(EBADMSG,
 				 "the peer announced a chunk of %u blocks at %" PRIu64

@@ -2,6 +2,7 @@
 #ifndef PIER_TRANSFER_ANNOUNCE_H
 #define PIER_TRANSFER_ANNOUNCE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <pier/transfer.h>
@@ -36,6 +37,11 @@ static inline uint32_t pier_announced_tail(uint32_t length)
 static inline uint64_t pier_announced_offset(uint32_t immediate)
 {
 	return (uint64_t)immediate * PIER_ANNOUNCE_BLOCK;
+}
+
+static inline bool pier_is_announcement(const struct pier_result *result)
+{
+	return result->opcode == PIER_OP_RECV_WRITE_IMM && result->has_immediate;
 }
 
 /*

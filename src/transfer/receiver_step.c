@@ -214,8 +214,9 @@ static int64_t receiver_wake_at(const struct pier_drive *drive)
 	const struct pier_receiver *receiver = (const struct pier_receiver *)drive;
 	int64_t stalls_at = receiver->active_at + receiver->stall_ns;
 
-	if (is_stream(receiver) && pier_recv_stream_wake_at(receiver) < stalls_at)
-		stalls_at = pier_recv_stream_wake_at(receiver);
+	if (is_stream(receiver) &&
+	    pier_stream_wakes_at(&receiver->stream.base) < stalls_at)
+		stalls_at = pier_stream_wakes_at(&receiver->stream.base);
 	return stalls_at < drive->deadline ? stalls_at : drive->deadline;
 }
 
@@ -235,7 +236,10 @@ static void check_times(struct pier_receiver *receiver)
 static void step_receiver(struct pier_drive *drive, int64_t deadline)
 {
 	struct pier_receiver *receiver = (struct pier_receiver *)drive;
+	int64_t now = pier_now();
 
+	if (is_stream(receiver) && pier_stream_note_step(&receiver->stream.base, now))
+		receiver->active_at = now;
 	take_chunks(receiver, deadline);
 	drain_failed_rails(receiver);
 	/* Of a stream, all bytes have been flushed and used. */

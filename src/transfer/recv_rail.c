@@ -189,7 +189,5 @@ int pier_recv_rail_take(struct pier_recv_rail *rail, struct pier_result *ret_res
 		done = take_result(rail, ret_result);
 	if (done <= 0)
 		return 0;
-	if (ret_result->opcode != PIER_OP_RECV_WRITE_IMM || !ret_result->has_immediate)
-		return pier_fail(EBADMSG, "the peer sent a message, and no chunk");
 	return 1;
 }

@@ -52,8 +52,7 @@ void pier_recv_rail_stop(struct pier_recv_rail *rail, int error, const char *sen
  * Take the oldest receive, if it has completed. If it completed with an error, the rail
  * fails: it posts no more receives, but those that completed earlier can still be taken.
  *
- * Returns 1 and the result of a write with immediate data; 0; or -EBADMSG: the peer sent
- * something else.
+ * Returns 1 and its result, or 0.
  */
 int pier_recv_rail_take(struct pier_recv_rail *rail, struct pier_result *ret_result);
 

@@ -206,8 +206,11 @@ int pier_send_rail_notify(struct pier_send_rail *rail, uint32_t immediate, int64
 
 	if (rail->base.error || rail->base.count == rail->base.size)
 		return rail->base.error;
-	error = pier_post_write_imm(rail->base.channel, NULL, 0, NULL, immediate,
-				    &chunk.work);
+	/* A stream's needs no right at the peer: stream/stream.h. */
+	error = rail->wrap ? pier_post_send_imm(rail->base.channel, NULL, 0, immediate,
+						&chunk.work)
+			   : pier_post_write_imm(rail->base.channel, NULL, 0, NULL,
+						 immediate, &chunk.work);
 	if (error)
 		return handle_refused_post(rail, error, now);
 	add_chunk(rail, chunk, now);

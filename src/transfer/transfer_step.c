@@ -252,6 +252,7 @@ static void step_transfer(struct pier_drive *drive, int64_t deadline)
 	int64_t now = pier_now();
 
 	(void)deadline;
+	pier_stream_note_step(&transfer->stream.base, now);
 	collect_rails(transfer, now);
 	report_and_post(transfer, now);
 	if (deliver_read_chunks(transfer)) {
@@ -276,8 +277,8 @@ static int64_t transfer_wake_at(const struct pier_drive *drive)
 	const struct pier_transfer *transfer = (const struct pier_transfer *)drive;
 	int64_t wake_at = drive->stop ? INT64_MAX : drive->deadline;
 
-	if (is_stream(transfer) && pier_send_stream_wake_at(transfer) < wake_at)
-		wake_at = pier_send_stream_wake_at(transfer);
+	if (is_stream(transfer) && pier_stream_wakes_at(&transfer->stream.base) < wake_at)
+		wake_at = pier_stream_wakes_at(&transfer->stream.base);
 
 	for (uint32_t i = 0; i < drive->rail_count; i++) {
 		int64_t rail = pier_send_rail_deadline(pier_transfer_rail(transfer, i));

@@ -40,7 +40,7 @@ static struct setup_message peer;
 static struct link nic;
 static struct digest_state digest;
 static const char *mode;
-static uint64_t size;
+static uint64_t size, position; /* of the file, and in the stream */
 
 /* Exit if a step of the sender itself fails; the receiver then fails too. */
 static void require(bool good, const char *step)
@@ -110,6 +110,7 @@ static void connect_link(bool sparse)
 	require(receive_setup(&control, &peer) == 0, "receive set-up");
 	require(pier_channel_connect(nic.rails[0].channel, &peer.endpoints[0]) == 0,
 		"connect");
+	require(link_begin_sending(&nic, 60000, peer.remotes) == 0, "stream");
 	require(control_send(&control, FRAME_READY, NULL) == 0 &&
 			control_expect(&control, FRAME_READY, &frame) == 0,
 		"ready");
@@ -124,24 +125,27 @@ static void make_tag(struct slot *slot, const uint8_t *secret, const uint8_t *da
 	finish_tag(&state, &slot->chunk, slot->tag);
 }
 
-static void put_chunk(const struct slot *slot, const uint8_t *data)
+/* Put the record into the stream; what is not the size of a chunk has no data. */
+static void post_chunk(struct slot *slot, const uint8_t *data)
 {
-	require(pier_buffer_copy_to(nic.buffer, slot_number(&nic, slot) * nic.chunk, data,
-				    slot->chunk.length) == 0,
-		"put");
+	bool plain = !slot->chunk.hole && slot->chunk.length <= nic.chunk;
+
+	slot->position = position;
+	position += plain ? record_length(&nic, &slot->chunk) : PIER_STREAM_BLOCK;
+	require(put_header(&nic, slot) == 0, "header");
+	require(!plain || put_piece(&nic, slot, 0, data, slot->chunk.length) == 0, "put");
+	require(pier_transfer_extend(nic.transfer, position) == 0, "extend");
 }
 
-static void post_chunk(struct slot *slot)
+/* Until all of it is in the receiver's memory. */
+static void drive_stream(void)
 {
-	uint32_t number = slot_number(&nic, slot);
+	struct pier_transfer_status status;
 
-	store_announcement(slot, link_outgoing(&nic, number));
-	require(slot->chunk.hole || slot->chunk.length > nic.chunk ||
-			link_write(&nic, number, slot->chunk.length, peer.remotes) == 0,
-		"write");
-	require(link_send(&nic, number, link_outgoing(&nic, number), ANNOUNCEMENT_SIZE,
-			  &slot->send) == 0,
-		"announce");
+	do {
+		require(link_progress(&nic) >= 0, "progress");
+		pier_transfer_query(nic.transfer, &status);
+	} while (status.done < status.length);
 }
 
 /* The attack on chunk 1, whose valid tag has been computed. */
@@ -167,8 +171,8 @@ static void apply_attack(struct slot *slot, uint8_t *data)
 		make_tag(slot, secret, data);
 }
 
-/* Chunk 0 is announced: keep changing its bytes until its credit arrives. */
-static void rewrite_slot(struct slot *slot)
+/* Chunk 0 is announced: keep changing its bytes until it is released. */
+static void rewrite_slot(void)
 {
 	static const uint8_t bad[64] = { 1, 2, 3, 4 };
 	struct pier_gather from[2];
@@ -177,25 +181,28 @@ static void rewrite_slot(struct slot *slot)
 	struct pier_work work;
 	unsigned int turn;
 	/* At the end of a piece. */
-	size_t place = PIECE_SIZE - 2 * sizeof(bad);
+	size_t place = PIER_STREAM_BLOCK + PIECE_SIZE - 2 * sizeof(bad);
+	size_t end = nic.stream_size - sizeof(bad);
 
-	require(pier_buffer_copy_to(nic.buffer, nic.chunk, bad, sizeof(bad)) == 0, "bad");
+	drive_stream();
+	require(pier_buffer_copy_to(nic.buffer, end, bad, sizeof(bad)) == 0, "bad");
 	require(pier_mr_gather(nic.rails[0].mr, pier_mr_iova(nic.rails[0].mr) + place,
 			       sizeof(bad), &from[0]) == 0,
 		"good");
-	require(pier_mr_gather(nic.rails[0].mr, pier_mr_iova(nic.rails[0].mr) + nic.chunk,
+	require(pier_mr_gather(nic.rails[0].mr, pier_mr_iova(nic.rails[0].mr) + end,
 			       sizeof(bad), &from[1]) == 0,
 		"bad");
 	require(pier_remote_sub(&peer.remotes[0], place, sizeof(bad), &target) == 0,
 		"target");
-	for (turn = 1; pier_work_poll(nic.rails[0].channel, slot->receive, &result) == 0;
-	     turn++) {
+	for (turn = 1; pier_transfer_limit(nic.transfer) == nic.stream_size; turn++) {
 		/* End with the true bytes, in case the receiver has not read them yet. */
 		if (pier_post_write(nic.rails[0].channel, &from[turn % 2], 1, &target,
 				    &work) < 0)
 			return;
 		while (pier_work_poll(nic.rails[0].channel, work, &result) == 0)
 			;
+		if (link_progress(&nic) < 0)
+			return;
 	}
 }
 
@@ -206,17 +213,14 @@ static void send_chunk(struct slot *slot, uint64_t number)
 	require(data, "memory");
 	slot->chunk = (struct chunk){ number, number * nic.chunk, nic.chunk, false };
 	fill_content(data, slot->chunk.offset, slot->chunk.length);
-	require(link_recv(&nic, slot_number(&nic, slot), &slot->receive) == 0, "receive");
 	make_tag(slot, request.settings.secret, data);
 	update_digest(&digest, slot->tag);
 	if (number == 1)
 		apply_attack(slot, data);
-	if (!slot->chunk.hole && slot->chunk.length <= nic.chunk)
-		put_chunk(slot, data);
 	if (number != 1 || !is_mode("short"))
-		post_chunk(slot);
+		post_chunk(slot, data);
 	if (number == 0 && is_mode("rewrite"))
-		rewrite_slot(slot);
+		rewrite_slot();
 	free(data);
 }
 
@@ -226,11 +230,11 @@ static void send_end(void)
 	uint8_t bytes[CP_DIGEST_SIZE];
 	struct frame frame;
 
+	drive_stream();
 	finish_digest(&digest, bytes);
 	if (!is_mode("silent"))
 		put_bytes(&writer, bytes, sizeof(bytes));
 	require(control_send(&control, FRAME_END, &writer) == 0, "end");
-	/* The completions need not be polled: only the receiver waits. */
 	require(control_expect(&control, FRAME_DONE, &frame) == 0, "done");
 }
 

@@ -82,8 +82,9 @@ class FaultyMemory(Case):
         self.assertFalse((self.folder / "target").exists())
 
     def test_no_verify_misses_a_flipped_bit(self):
+        """The first copy is that of the header, the second that of the data."""
         source = self.file("source", MIB)
-        result = self.faulty("--no-verify", "--dst-mem", "faulty:flip1", "source", "target")
+        result = self.faulty("--no-verify", "--dst-mem", "faulty:flip2", "source", "target")
         self.assertEqual(result.status, 0)
         self.assertNotEqual(source.read_bytes(), (self.folder / "target").read_bytes())
 

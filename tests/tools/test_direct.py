@@ -160,8 +160,9 @@ class Reads(DirectCase):
         for file in large:
             evict(file)
         self.copy("-r", tree, self.folder / "copy")
-        # Two pages are less than is read directly.
-        self.assertLessEqual(max(cached_pages(file) for file in large), 2)
+        # Less than 256 KiB is not read directly: a file's end, or a part of a chunk that goes
+        # around the end of the stream's memory.
+        self.assertLess(max(cached_pages(file) for file in large), 64)
         for file in tree.iterdir():
             self.check_same(file, self.folder / "copy" / file.name)
 

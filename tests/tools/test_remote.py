@@ -16,7 +16,7 @@ import sys
 from harness import Case, MIB, PIER, PROMISE, STUB_RSH, STUB_SHELL, main, slowness
 
 MAGIC = b"\x89PIERCP\n"
-VERSION = 6
+VERSION = 7
 GREETING = MAGIC + struct.pack("<II", VERSION, 0)
 ERROR = 8
 RAILS = 9
@@ -171,8 +171,8 @@ class StubShell(Case):
 
     def test_another_protocol_version_is_refused(self):
         self.file("source", 10)
-        shell = self.says(MAGIC + struct.pack("<II", 7, 0))
-        self.failed(4, "somewhere uses version 7 .*this side uses version %d" % VERSION,
+        shell = self.says(MAGIC + struct.pack("<II", VERSION + 1, 0))
+        self.failed(4, "somewhere uses version %d .*this side uses version %d" % (VERSION + 1, VERSION),
                     "--rsh", shell, "source", "somewhere:x")
 
     def test_invalid_frames_are_refused(self):

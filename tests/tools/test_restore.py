@@ -7,8 +7,9 @@ from harness import Case, MIB, PROMISE, main, slowness
 RESTORED = r"\Apier cp: the connection broke and was restored \(times: \d+\)\n\Z"
 # More than the completions of the first chunks, without which nothing is restored.
 PLANS = ("wc@40=RETRY_EXC_ERR", "wc@40=WR_FLUSH_ERR", "dead@40=20ms", "wc~40=RETRY_EXC_ERR")
-# A request fails, or the next one cannot be posted: on a busy machine either comes first.
-FAILED = "(the transfer|posting a (write|receive|credit)) failed: .*(did not answer|WR_FLUSH_ERR)"
+# The side that noticed the break fails first, or the other one.
+FAILED = ("the transfer failed: .*(did not answer|WR_FLUSH_ERR)|"
+          r"no progress for 1 s \(see --timeout\): the other process lost the connection")
 
 
 class Broken(Case):
@@ -68,28 +69,29 @@ class Breaks(Broken):
         self.check_restored(self.break_at("--device", "wc@40=RETRY_EXC_ERR"))
 
     def test_one_of_several_nics_breaks(self):
-        """Chunks on the others are in flight, and are not lost."""
-        for number in (20, 40, 80):
+        """The others move its chunks, and a line names it."""
+        for number in (3, 5, 10):
             for side, other in (("--device", "--remote-device"), ("--remote-device", "--device")):
                 with self.subTest((number, side)):
                     broken = "soft0,fault:wc@%d=RETRY_EXC_ERR:soft0,soft0" % number
-                    self.check_restored(self.run_pier(
+                    self.check_went_on(self.run_pier(
                         "cp", "--chunk", "64K", side, broken, other, "soft0,soft0,soft0",
                         self.source, "target"))
 
-    def test_a_dead_nic_of_several_ends_the_copy(self):
-        """Each NIC has its share of the slots, so the others cannot go on without it."""
-        for plan in ("wc@20+=RETRY_EXC_ERR", "dead@40+=100ms"):
-            for side, other in (("--device", "--remote-device"), ("--remote-device", "--device")):
-                with self.subTest((plan, side)):
-                    result = self.run_pier(
-                        "cp", "--chunk", "64K", "--timeout", "1", side, "soft0,fault:%s:soft0" % plan,
-                        other, "soft0,soft0", self.source, "target")
-                    self.check_failure(
-                        result, 4, r"on (one|(fault:)?soft0), of 2 NICs \(to leave it out, name the"
-                        r" others with --device or --remote-device\)")
-                    self.assertLess(result.seconds, PROMISE * slowness())
-                    self.assertFalse((self.folder / "target").exists())
+    def check_went_on(self, result):
+        self.assertEqual(result.status, 0, str(result))
+        self.assertRegex(result.stderr, r"\Apier cp: the copy went on without (fault:)?soft0: .*\n\Z")
+        self.check_same(self.source, self.folder / "target")
+
+    def test_a_nic_that_stays_dead_is_left_out(self):
+        """A receiver posts too little for the plan of a dead one."""
+        for plan, side, other in (("wc@5+=RETRY_EXC_ERR", "--device", "--remote-device"),
+                                  ("wc@5+=RETRY_EXC_ERR", "--remote-device", "--device"),
+                                  ("dead@10+=100ms", "--device", "--remote-device")):
+            with self.subTest((plan, side)):
+                self.check_went_on(self.run_pier(
+                    "cp", "--chunk", "64K", "--timeout", "1", side, "soft0,fault:%s:soft0" % plan,
+                    other, "soft0,soft0", self.source, "target"))
 
     def test_quiet_does_not_mention_it(self):
         result = self.break_at("--device", PLANS[0], "--quiet")

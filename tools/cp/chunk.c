@@ -4,49 +4,38 @@
 
 #include "chunk.h"
 
-struct slot *open_slots(struct link *link, void *owner, job_function *run,
+enum {
+	HEADER_SIZE = 24 + CP_TAG_SIZE,
+};
+
+struct slot *open_slots(const struct link *link, void *owner, job_function *run,
 			struct failure *failure)
 {
 	struct slot *slots = calloc(link->depth, sizeof(*slots));
-	uint32_t i;
 
 	if (!slots) {
 		fail(failure, EXIT_FILE, "out of memory");
 		return NULL;
 	}
-	for (i = 0; i < link->depth; i++) {
+	for (uint32_t i = 0; i < link->depth; i++) {
 		slots[i].job.run = run;
 		slots[i].owner = owner;
-		if (link_recv(link, i, &slots[i].receive) < 0) {
-			fail_pier(failure, EXIT_DEVICE);
-			free(slots);
-			return NULL;
-		}
 	}
 	return slots;
 }
 
-int restart_receives(struct link *link, struct slot *slots, uint64_t first)
+uint64_t record_length(const struct link *link, const struct chunk *chunk)
 {
-	for (uint32_t i = 0; i < link->depth; i++) {
-		uint32_t number = (uint32_t)((first + i) % link->depth);
+	uint64_t blocks = (chunk->length + PIER_STREAM_BLOCK - 1) / PIER_STREAM_BLOCK;
 
-		/* Its result, if nobody has fetched it, would take a place. */
-		pier_work_drop(link_rail(link, number)->channel, slots[number].receive);
-		if (link_recv(link, number, &slots[number].receive) < 0)
-			return -1;
-	}
-	return 0;
+	if (chunk->hole || link->ipc)
+		blocks = 0;
+	return (1 + blocks) * PIER_STREAM_BLOCK;
 }
 
-uint32_t slot_number(const struct link *link, const struct slot *slot)
+uint64_t record_end(const struct link *link, const struct slot *slot)
 {
-	return (uint32_t)(slot->chunk.number % link->depth);
-}
-
-static size_t slot_offset(const struct link *link, const struct slot *slot)
-{
-	return (size_t)slot_number(link, slot) * link->chunk;
+	return slot->position + record_length(link, &slot->chunk);
 }
 
 size_t piece_length(const struct slot *slot, uint64_t done)
@@ -56,8 +45,26 @@ size_t piece_length(const struct slot *slot, uint64_t done)
 	return left < PIECE_SIZE ? (size_t)left : PIECE_SIZE;
 }
 
+/* Where a byte of the chunk is in the buffer, and how many follow it there. */
+static size_t find_place(const struct link *link, const struct slot *slot, uint64_t done,
+			 size_t *ret_length)
+{
+	uint64_t left = slot->chunk.length - done, place;
+
+	if (link->ipc) {
+		*ret_length = (size_t)left;
+		return (size_t)(slot->chunk.number % link->depth * link->chunk + done);
+	}
+	place = (slot->position + PIER_STREAM_BLOCK + done) % link->stream_size;
+	if (left > link->stream_size - place)
+		left = link->stream_size - place;
+	*ret_length = (size_t)left;
+	return (size_t)place;
+}
+
 /* Memory behind a dma-buf may also need DMA_BUF_IOCTL_SYNC: <pier/buffer.h>. */
-uint8_t *slot_memory(const struct link *link, const struct slot *slot)
+uint8_t *slot_memory(const struct link *link, const struct slot *slot, uint64_t done,
+		     size_t *ret_length)
 {
 	const char *memory = link->report.memory;
 	void *pointer;
@@ -65,66 +72,89 @@ uint8_t *slot_memory(const struct link *link, const struct slot *slot)
 	if ((strcmp(memory, "host") != 0 && strcmp(memory, "memfd") != 0) ||
 	    pier_buffer_map(link->buffer, &pointer) < 0)
 		return NULL;
-	return (uint8_t *)pointer + slot_offset(link, slot);
+	return (uint8_t *)pointer + find_place(link, slot, done, ret_length);
 }
 
-int put_piece(struct link *link, struct slot *slot, uint64_t done, const void *piece)
+int put_piece(struct link *link, struct slot *slot, uint64_t done, const void *piece,
+	      size_t length)
 {
-	size_t offset = slot_offset(link, slot) + (size_t)done;
+	const uint8_t *from = piece;
 
-	if (pier_buffer_copy_to(link->buffer, offset, piece, piece_length(slot, done)) <
-	    0)
-		return fail_pier(&slot->failure, EXIT_DEVICE);
+	while (length > 0) {
+		size_t count, place = find_place(link, slot, done, &count);
+
+		if (count > length)
+			count = length;
+		if (pier_buffer_copy_to(link->buffer, place, from, count) < 0)
+			return fail_pier(&slot->failure, EXIT_DEVICE);
+		from += count;
+		done += count;
+		length -= count;
+	}
 	return 0;
 }
 
 int get_piece(struct link *link, struct slot *slot, uint64_t done, void *ret_piece,
 	      size_t length)
 {
-	size_t offset = slot_offset(link, slot) + (size_t)done;
+	uint8_t *to = ret_piece;
 
-	if (pier_buffer_copy_from(link->buffer, offset, ret_piece, length) < 0)
+	while (length > 0) {
+		size_t count, place = find_place(link, slot, done, &count);
+
+		if (count > length)
+			count = length;
+		if (pier_buffer_copy_from(link->buffer, place, to, count) < 0)
+			return fail_pier(&slot->failure, EXIT_DEVICE);
+		to += count;
+		done += count;
+		length -= count;
+	}
+	return 0;
+}
+
+int finish_pieces(struct link *link, struct slot *slot)
+{
+	size_t length, place = find_place(link, slot, 0, &length);
+
+	if (link->ipc && link_copy(link, place, length) < 0)
 		return fail_pier(&slot->failure, EXIT_DEVICE);
 	return 0;
 }
 
-int sync_put_pieces(struct link *link, struct slot *slot)
+int put_header(struct link *link, struct slot *slot)
 {
-	const struct rail *rail = link_rail(link, slot_number(link, slot));
+	size_t place = (size_t)(slot->position % link->stream_size);
+	uint8_t header[HEADER_SIZE];
 
-	int error = link->ipc ? link_copy(link, slot_number(link, slot),
-					  (size_t)slot->chunk.length)
-			      : pier_mr_sync_for_nic(rail->mr, slot_offset(link, slot),
-						     slot->chunk.length);
-
-	return error < 0 ? fail_pier(&slot->failure, EXIT_DEVICE) : 0;
-}
-
-int sync_before_get(struct link *link, struct slot *slot)
-{
-	const struct rail *rail = link_rail(link, slot_number(link, slot));
-
-	/* The sender announces a chunk after its copy is done. */
+	store_u64(header, slot->chunk.number);
+	store_u64(header + 8, slot->chunk.length);
+	store_u64(header + 16, slot->chunk.hole);
+	memcpy(header + 24, slot->tag, CP_TAG_SIZE);
 	if (link->ipc)
-		return 0;
-	if (pier_mr_sync_for_device(rail->mr, slot_offset(link, slot),
-				    slot->chunk.length) < 0)
+		memcpy(link->headers + place, header, sizeof(header));
+	else if (pier_buffer_copy_to(link->buffer, place, header, sizeof(header)) < 0)
 		return fail_pier(&slot->failure, EXIT_DEVICE);
 	return 0;
 }
 
-void store_announcement(const struct slot *slot, uint8_t *ret_message)
+int get_header(struct link *link, uint64_t position, struct chunk *ret_chunk,
+	       uint8_t *ret_tag)
 {
-	store_u64(ret_message, slot->chunk.number);
-	store_u64(ret_message + 8, slot->chunk.length);
-	store_u64(ret_message + 16, slot->chunk.hole);
-	memcpy(ret_message + 24, slot->tag, CP_TAG_SIZE);
-}
+	size_t place = (size_t)(position % link->stream_size);
+	uint8_t header[HEADER_SIZE];
+	int error = 0;
 
-void load_announcement(const uint8_t *message, struct chunk *ret_chunk, uint8_t *ret_tag)
-{
-	ret_chunk->number = load_u64(message);
-	ret_chunk->length = load_u64(message + 8);
-	ret_chunk->hole = load_u64(message + 16) != 0;
-	memcpy(ret_tag, message + 24, CP_TAG_SIZE);
+	if (link->ipc)
+		memcpy(header, link->headers + place, sizeof(header));
+	else
+		error = pier_buffer_copy_from(link->buffer, place, header,
+					      sizeof(header));
+	if (error)
+		return error;
+	ret_chunk->number = load_u64(header);
+	ret_chunk->length = load_u64(header + 8);
+	ret_chunk->hole = load_u64(header + 16) != 0;
+	memcpy(ret_tag, header + 24, CP_TAG_SIZE);
+	return 0;
 }

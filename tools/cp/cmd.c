@@ -177,6 +177,8 @@ static void report_copy(const struct copy *copy, double seconds)
 	if (copy->transfer.repairs && !options->quiet && !copy->failure.status)
 		print_error("pier cp: the connection broke and was restored (times: %u)",
 			    copy->transfer.repairs);
+	if (copy->transfer.lost[0] && !options->quiet)
+		print_error("pier cp: %s", copy->transfer.lost);
 	if (copy->failure.status)
 		print_failure(&copy->failure);
 	if (options->settings.dry_run)

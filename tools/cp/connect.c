@@ -16,16 +16,14 @@ enum {
 /* The receiver must offer as much memory as the sender will write. */
 static int check_peer(struct transfer *transfer)
 {
-	uint64_t size = (uint64_t)transfer->link.chunk * transfer->link.depth;
-
 	if (transfer->peer.rail_count != transfer->link.rail_count)
 		return fail(transfer->failure, EXIT_PEER,
 			    "%s connects %u NICs, this side %u",
 			    control_peer_name(transfer->control),
 			    transfer->peer.rail_count, transfer->link.rail_count);
 	for (uint32_t i = 0; i < transfer->link.rail_count; i++)
-		if (transfer->role == CP_SENDER && !transfer->link.ipc &&
-		    transfer->peer.remotes[i].length < size)
+		if (transfer->role == CP_SENDER &&
+		    transfer->peer.remotes[i].length < transfer->link.stream_size)
 			return fail(transfer->failure, EXIT_PEER,
 				    "the receiver offered too little memory");
 	return 0;
@@ -59,10 +57,7 @@ static const struct rail *connect_channels(const struct transfer *transfer)
 	return NULL;
 }
 
-/*
- * All of them, also those that work: their requests are repeated with the others.
- * Returns the rail that could not be reset, or NULL.
- */
+/* All of them, also those that work. Returns the rail that failed, or NULL. */
 static const struct rail *reset_channels(const struct transfer *transfer, int *ret_error)
 {
 	for (uint32_t i = 0; i < transfer->link.rail_count; i++) {
@@ -73,6 +68,25 @@ static const struct rail *reset_channels(const struct transfer *transfer, int *r
 			return rail;
 	}
 	return NULL;
+}
+
+/* Before the sender can connect, so that its first chunk finds receives. */
+static int begin_receiving(struct transfer *transfer)
+{
+	if (transfer->role == CP_RECEIVER &&
+	    link_begin_receiving(&transfer->link, transfer->settings->timeout_ms) < 0)
+		return fail_pier(transfer->failure, EXIT_DEVICE);
+	return 0;
+}
+
+/* Before the receiver hears that both sides are connected. */
+static int begin_sending(struct transfer *transfer)
+{
+	if (transfer->role == CP_SENDER &&
+	    link_begin_sending(&transfer->link, transfer->settings->timeout_ms,
+			       transfer->peer.remotes) < 0)
+		return fail_pier(transfer->failure, EXIT_DEVICE);
+	return 0;
 }
 
 static int offer_setup(struct transfer *transfer, uint64_t next)
@@ -91,12 +105,14 @@ int connect_transfer(struct transfer *transfer)
 	const struct rail *failed;
 	struct frame frame;
 
-	if (offer_setup(transfer, 0) < 0 || receive_setup(control, &transfer->peer) < 0 ||
-	    check_peer(transfer) < 0)
+	if (begin_receiving(transfer) < 0 || offer_setup(transfer, 0) < 0 ||
+	    receive_setup(control, &transfer->peer) < 0 || check_peer(transfer) < 0)
 		return -1;
 	failed = connect_channels(transfer);
 	if (failed)
 		return fail_connecting(transfer, failed);
+	if (begin_sending(transfer) < 0)
+		return -1;
 	if (control_send(control, FRAME_READY, NULL) < 0 ||
 	    control_expect(control, FRAME_READY, &frame) < 0)
 		return -1;
@@ -159,6 +175,7 @@ int reset_transfer(struct transfer *transfer)
 
 	if (transfer->repaired && pause_restoring(transfer) < 0)
 		return -1;
+	link_stop(&transfer->link);
 	while ((failed = reset_channels(transfer, &error))) {
 		if (!may_come_back(transfer, error))
 			return fail_restoring(transfer, failed, error);
@@ -166,7 +183,7 @@ int reset_transfer(struct transfer *transfer)
 			return -1;
 	}
 	transfer->broken = false;
-	return 0;
+	return begin_receiving(transfer);
 }
 
 static int await_setup(struct transfer *transfer)
@@ -214,7 +231,8 @@ static int try_reconnecting(struct transfer *transfer, uint64_t next)
 		transfer->broken = true;
 		return pause_restoring(transfer);
 	}
-	if (control_send(transfer->control, FRAME_READY, NULL) < 0)
+	if (begin_sending(transfer) < 0 ||
+	    control_send(transfer->control, FRAME_READY, NULL) < 0)
 		return -1;
 	return await_ready(transfer);
 }

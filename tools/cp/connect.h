@@ -8,17 +8,17 @@
 int connect_transfer(struct transfer *transfer);
 
 /*
- * Restore a channel that broke, here or on the other side: reset it, post the receives,
- * and reconnect it. If the channel is broken afterwards, begin again.
+ * Restore the connection when no rail is left, here or on the other side: reset all
+ * channels, reconnect them, and resume the stream. If it is broken afterwards, begin
+ * again.
  *
  *	do {
  *		reset_transfer(transfer);
- *		...
  *		reconnect_transfer(transfer, next);
  *	} while (transfer->broken);
  *
- * next  of the receiver: the number of the chunk that it expects next. Afterwards the
- *       sender has it in transfer->peer.next
+ * next  of the receiver: the position in the stream up to which it has released
+ *       everything. Afterwards the sender has it in transfer->peer.next
  *
  * The deadline of the transfer applies. If the sender has already sent FRAME_END, the
  * receiver does not need the channel any more: transfer->peer_ended is set, and the

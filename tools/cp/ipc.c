@@ -60,7 +60,8 @@ static void open_peer(struct link *link, const struct ipc_message *theirs,
 
 static int check_length(const struct link *link, struct control *control)
 {
-	if (!link->peer || pier_buffer_length(link->peer) >= link->chunk * link->depth)
+	if (!link->peer ||
+	    pier_buffer_length(link->peer) >= link_stride(link) * link->depth)
 		return 0;
 	return fail(control->failure, EXIT_PEER,
 		    "the receiver offered too little memory");

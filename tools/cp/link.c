@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <pier/ipc.h>
+#include <pier/stream.h>
 
 #include "ipc.h"
 #include "link.h"
 #include "remote/rails.h"
 
 enum {
-	PAGE = 65536 /* a multiple of every host page size */
+	PAGE = 65536,	  /* a multiple of every host page size */
+	CHUNKS_MAX = 256, /* in flight on a rail */
 };
 
 /* Requested memory is allocated first, and devices near it are then chosen. */
@@ -19,12 +22,11 @@ static int alloc_memory(struct link *link, const char *spec, struct failure *fai
 {
 	snprintf(link->report.memory, sizeof(link->report.memory), "%s", spec);
 	if (spec[0] &&
-	    pier_buffer_alloc(spec, link->chunk * link->depth, &link->buffer) < 0)
+	    pier_buffer_alloc(spec, link_stride(link) * link->depth, &link->buffer) < 0)
 		return fail_pier(failure, EXIT_DEVICE);
 	return 0;
 }
 
-/* The memory is allocated with room for all slots, some of which may then not be used. */
 static void choose_slots(struct link *link, const struct cp_settings *settings,
 			 uint64_t size)
 {
@@ -40,13 +42,6 @@ static void choose_slots(struct link *link, const struct cp_settings *settings,
 	link->depth = settings->depth;
 	if (chunks < link->depth)
 		link->depth = chunks ? (uint32_t)chunks : 1;
-}
-
-/* Each rail has the same number of slots. */
-static void share_slots(struct link *link, uint32_t rails)
-{
-	link->rail_count = rails < link->depth ? rails : link->depth;
-	link->depth -= link->depth % link->rail_count;
 }
 
 static int open_device(struct link *link, struct rail *rail, const char *name,
@@ -113,8 +108,9 @@ static int fail_registration(const struct link *link, struct failure *failure)
 static int register_memory(struct link *link, struct rail *rail, enum cp_role role,
 			   bool direct, struct failure *failure)
 {
-	size_t length = link->chunk * link->depth;
-	struct pier_mr_range range = pier_mr_range_buffer(link->buffer, 0, length);
+	struct pier_mr_range range =
+		link->ipc ? pier_mr_range_host(link->headers, link->stream_size)
+			  : pier_mr_range_buffer(link->buffer, 0, link->stream_size);
 	struct pier_mr_attr attr;
 
 	pier_mr_attr_init(&attr);
@@ -136,33 +132,33 @@ static int register_memory(struct link *link, struct rail *rail, enum cp_role ro
 	return 0;
 }
 
-static size_t messages_size(const struct link *link)
+static int alloc_headers(struct link *link, struct failure *failure)
 {
-	return 2 * (size_t)link->depth * LINK_MESSAGE_MAX;
+	size_t length = (size_t)link->depth * PIER_STREAM_BLOCK;
+
+	link->headers = aligned_alloc(PAGE, (length + PAGE - 1) / PAGE * PAGE);
+	if (!link->headers)
+		return fail(failure, EXIT_DEVICE, "out of memory");
+	memset(link->headers, 0, length);
+	return 0;
 }
 
-static int alloc_messages(struct link *link, struct failure *failure)
+/* On each rail: all that there are, if it is alone. */
+static uint32_t chunks_in_flight(const struct link *link)
 {
-	size_t length = messages_size(link);
-
-	link->messages = aligned_alloc(PAGE, (length + PAGE - 1) / PAGE * PAGE);
-	if (!link->messages)
-		return fail(failure, EXIT_DEVICE, "out of memory");
-	memset(link->messages, 0, length);
-	return 0;
+	return link->depth < CHUNKS_MAX ? link->depth : CHUNKS_MAX;
 }
 
 static int open_channel(const struct link *link, struct rail *rail, uint32_t port,
 			enum cp_role role, const struct cp_settings *settings,
 			struct failure *failure)
 {
-	uint32_t slots = link->depth / link->rail_count;
 	struct pier_channel_attr attr;
 
 	pier_channel_attr_init(&attr);
-	/* The sender posts a write and a message per slot, the receiver one message. */
-	attr.max_send_wr = 2 * slots + 1;
-	attr.max_recv_wr = slots;
+	/* Two requests for each chunk that the stream announces, and its notes. */
+	attr.max_send_wr = 2 * chunks_in_flight(link) + 2;
+	attr.max_recv_wr = chunks_in_flight(link) + 2;
 	attr.port = port;
 	attr.max_send_sge = attr.max_recv_sge = 1;
 	attr.timeout_ms = (int)settings->timeout_ms;
@@ -176,13 +172,10 @@ static int open_rail(struct link *link, struct rail *rail,
 		     const struct pier_rail_pair *pair, enum cp_role role,
 		     const struct cp_settings *settings, struct failure *failure)
 {
+	/* The first device may choose the memory. */
 	if (open_device(link, rail, pair->device, failure) < 0 ||
-	    (!link->ipc &&
-	     register_memory(link, rail, role, settings->direct, failure) < 0))
+	    register_memory(link, rail, role, settings->direct, failure) < 0)
 		return -1;
-	if (pier_reg_mr(rail->pd, link->messages, messages_size(link),
-			PIER_ACCESS_LOCAL_WRITE, &rail->messages_mr) < 0)
-		return fail_pier(failure, EXIT_DEVICE);
 	return open_channel(link, rail, pair->port, role, settings, failure);
 }
 
@@ -218,8 +211,10 @@ int open_link(struct link *link, enum cp_role role, const struct cp_settings *se
 	count = agree_on_way(link, role, settings, side, local, pairs, control);
 	if (count < 0)
 		return -1;
-	share_slots(link, (uint32_t)count);
-	if (alloc_messages(link, control->failure) < 0)
+	link->rail_count = (uint32_t)count < link->depth ? (uint32_t)count : link->depth;
+	link->stream_size = link->depth *
+			    (link->ipc ? PIER_STREAM_BLOCK : link_stride(link));
+	if (link->ipc && alloc_headers(link, control->failure) < 0)
 		return -1;
 	for (uint32_t i = 0; i < link->rail_count; i++)
 		if (open_rail(link, &link->rails[i], &pairs[i], role, settings,
@@ -241,7 +236,7 @@ int link_setup(struct link *link, enum cp_role role, struct setup_message *ret_s
 	for (uint32_t i = 0; i < link->rail_count; i++) {
 		const struct rail *rail = &link->rails[i];
 
-		if ((role == CP_RECEIVER && !link->ipc &&
+		if ((role == CP_RECEIVER &&
 		     pier_mr_remote(rail->mr, &ret_setup->remotes[i]) < 0) ||
 		    pier_channel_endpoint(rail->channel, &ret_setup->endpoints[i]) < 0)
 			return fail_pier(failure, EXIT_DEVICE);
@@ -261,12 +256,15 @@ int close_link(struct link *link)
 {
 	int left = link_close_peer(link) < 0;
 
+	/* Otherwise the end of the stream would wait to tell the other side of it. */
+	link_stop(link);
+	left |= pier_transfer_destroy(link->transfer) < 0;
+	left |= pier_receiver_destroy(link->receiver) < 0;
 	/* The channels first: afterwards nothing accesses the memory. */
 	for (uint32_t i = 0; i < CP_RAILS_MAX; i++) {
 		struct rail *rail = &link->rails[i];
 
 		left |= pier_channel_destroy(rail->channel) < 0;
-		left |= pier_dereg_mr(rail->messages_mr) < 0;
 		left |= pier_dereg_mr(rail->mr) < 0;
 	}
 	left |= pier_buffer_free(link->buffer) < 0;
@@ -274,75 +272,96 @@ int close_link(struct link *link)
 		left |= pier_dealloc_pd(link->rails[i].pd) < 0;
 		left |= pier_close_device(link->rails[i].device) < 0;
 	}
-	free(link->messages);
+	free(link->headers);
 	memset(link, 0, sizeof(*link));
 	return left;
 }
 
-struct rail *link_rail(struct link *link, uint64_t slot)
+/* Longer than the timeout of the copy, which has the better sentence. */
+static int stall_time(uint32_t timeout_ms)
 {
-	return &link->rails[slot % link->rail_count];
+	return timeout_ms < INT_MAX / 2 ? (int)timeout_ms * 2 : INT_MAX;
 }
 
-uint8_t *link_outgoing(const struct link *link, uint32_t slot)
+int link_begin_receiving(struct link *link, uint32_t timeout_ms)
 {
-	return link->messages + (size_t)slot * LINK_MESSAGE_MAX;
-}
+	struct pier_receiver_rail rails[CP_RAILS_MAX];
+	struct pier_receiver_attr attr;
 
-uint8_t *link_incoming(const struct link *link, uint32_t slot)
-{
-	return link_outgoing(link, link->depth + slot);
-}
-
-static uint64_t message_iova(const struct link *link, const struct rail *rail,
-			     const uint8_t *message)
-{
-	return pier_mr_iova(rail->messages_mr) + (uint64_t)(message - link->messages);
-}
-
-int link_send(struct link *link, uint32_t slot, const uint8_t *message, size_t length,
-	      struct pier_work *ret_work)
-{
-	const struct rail *rail = link_rail(link, slot);
-	uint64_t iova = message_iova(link, rail, message);
-	struct pier_gather element;
-	int error = pier_mr_gather(rail->messages_mr, iova, length, &element);
-
-	return error ? error : pier_post_send(rail->channel, &element, 1, ret_work);
-}
-
-int link_recv(struct link *link, uint32_t slot, struct pier_work *ret_work)
-{
-	const struct rail *rail = link_rail(link, slot);
-	uint64_t iova = message_iova(link, rail, link_incoming(link, slot));
-	struct pier_scatter element;
-	int error = pier_mr_scatter(rail->messages_mr, iova, LINK_MESSAGE_MAX, &element);
-
-	return error ? error : pier_post_recv(rail->channel, &element, 1, ret_work);
-}
-
-int link_copy(struct link *link, uint32_t slot, size_t length)
-{
-	size_t offset = (size_t)slot * link->chunk;
-
-	return pier_buffer_copy(link->peer, offset, link->buffer, offset, length);
-}
-
-int link_write(struct link *link, uint32_t slot, size_t length,
-	       const struct pier_remote *remotes)
-{
-	const struct pier_remote *remote = &remotes[slot % link->rail_count];
-	const struct rail *rail = link_rail(link, slot);
-	uint64_t offset = (uint64_t)slot * link->chunk;
-	struct pier_gather element;
-	struct pier_remote target;
-	int error;
-
-	if (link->ipc)
+	if (link->result > 0)
 		return 0;
-	error = pier_mr_gather(rail->mr, pier_mr_iova(rail->mr) + offset, length,
-			       &element);
-	if (!error)
-		error = pier_remote_sub(remote, offset, length, &target);
-	return error ? error : pier_post_write(rail->channel, &element, 1, &target, NULL);
+	for (uint32_t i = 0; i < link->rail_count; i++)
+		rails[i] = (struct pier_receiver_rail){ .channel = link->rails[i].channel,
+							.mr = link->rails[i].mr };
+	link->result = 0;
+	if (link->receiver)
+		return pier_receiver_resume(link->receiver, rails, link->rail_count);
+	pier_receiver_attr_init(&attr);
+	attr.rails = rails;
+	attr.rail_count = link->rail_count;
+	attr.stream_size = link->stream_size;
+	attr.stall_ms = stall_time(timeout_ms);
+	return pier_receiver_begin(&attr, &link->receiver);
+}
+
+int link_begin_sending(struct link *link, uint32_t timeout_ms,
+		       const struct pier_remote *remotes)
+{
+	struct pier_rail rails[CP_RAILS_MAX];
+	struct pier_transfer_attr attr;
+
+	if (link->result > 0)
+		return 0;
+	for (uint32_t i = 0; i < link->rail_count; i++)
+		rails[i] = (struct pier_rail){ .channel = link->rails[i].channel,
+					       .mr = link->rails[i].mr,
+					       .parts = &remotes[i],
+					       .count = 1 };
+	link->result = 0;
+	if (link->transfer)
+		return pier_transfer_resume(link->transfer, rails, link->rail_count);
+	pier_transfer_attr_init(&attr);
+	attr.rails = rails;
+	attr.rail_count = link->rail_count;
+	attr.flags = PIER_TRANSFER_ANNOUNCE;
+	attr.chunk = (uint32_t)link_stride(link);
+	attr.window = chunks_in_flight(link);
+	attr.stream_size = link->stream_size;
+	attr.stall_ms = stall_time(timeout_ms);
+	return pier_transfer_begin(&attr, &link->transfer);
+}
+
+int link_progress(struct link *link)
+{
+	if (link->transfer)
+		link->result = pier_transfer_progress(link->transfer);
+	else if (link->receiver)
+		link->result = pier_receiver_progress(link->receiver);
+	return link->result;
+}
+
+void link_stop(struct link *link)
+{
+	for (uint32_t i = 0; i < link->rail_count; i++)
+		if (link->rails[i].channel)
+			pier_channel_cancel(link->rails[i].channel);
+	/* Nothing is in flight, so it ends at once. */
+	while (link->result == 0 && (link->transfer || link->receiver))
+		link_progress(link);
+}
+
+struct pier_rail_status link_rail_status(const struct link *link, uint32_t index)
+{
+	struct pier_rail_status status = { .error = 0 };
+
+	if (link->transfer)
+		pier_transfer_query_rail(link->transfer, index, &status);
+	else if (link->receiver)
+		pier_receiver_query_rail(link->receiver, index, &status);
+	return status;
+}
+
+int link_copy(struct link *link, size_t offset, size_t length)
+{
+	return pier_buffer_copy(link->peer, offset, link->buffer, offset, length);
 }

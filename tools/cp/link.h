@@ -14,33 +14,30 @@
 struct rail {
 	struct pier_device *device;
 	struct pier_pd *pd;
-	struct pier_mr *mr;	     /* all slots */
-	struct pier_mr *messages_mr; /* all messages */
+	struct pier_mr *mr; /* the stream's memory */
 	struct pier_channel *channel;
 };
 
 /*
- * One side's memory and NICs. The memory consists of `depth` slots of `chunk` bytes;
- * chunk number n of the file goes from the sender's slot n % depth to the receiver's,
- * through the rail n % rail_count. `depth` is a multiple of rail_count. A second region,
- * of host memory, has room for one small message in each direction per slot. Zero the
- * struct before open_link().
+ * One side's memory and NICs, and the stream between the sides (<pier/stream.h>): a
+ * sequence of records, which chunk.h describes. The stream's memory has room for `depth`
+ * records of `chunk` bytes. Zero the struct before open_link().
  */
 struct link {
 	struct rail rails[CP_RAILS_MAX];
 	uint32_t rail_count;
 	struct pier_buffer *buffer;
 	struct pier_buffer *peer; /* with ipc, the sender's: the receiver's buffer */
-	uint8_t *messages;	  /* `depth` to send, then `depth` to receive */
-	size_t chunk;
+	uint8_t *headers;	  /* with ipc: the stream's memory, for headers alone */
+	uint64_t stream_size;
+	struct pier_transfer *transfer; /* the sender's end of the stream */
+	struct pier_receiver *receiver; /* the receiver's */
+	int result;			/* of link_progress(), when it was called last */
+	size_t chunk;			/* a multiple of CP_CHUNK_MIN */
 	uint32_t depth;
-	bool ipc;	 /* chunks are copied to `peer`; soft0 carries the messages */
+	bool ipc;	 /* chunks are copied to `peer`; soft0 carries the headers */
 	bool substitute; /* soft0, which nobody named, in place of an RDMA device */
 	struct cp_report report;
-};
-
-enum {
-	LINK_MESSAGE_MAX = 64
 };
 
 /*
@@ -59,25 +56,31 @@ int link_close_peer(struct link *link);
  */
 int close_link(struct link *link);
 
-/* The rail of a slot, or of a chunk by its number. */
-struct rail *link_rail(struct link *link, uint64_t slot);
+/* The bytes of a record with a whole chunk. */
+static inline size_t link_stride(const struct link *link)
+{
+	return PIER_STREAM_BLOCK + link->chunk;
+}
 
-uint8_t *link_outgoing(const struct link *link, uint32_t slot);
-uint8_t *link_incoming(const struct link *link, uint32_t slot);
-/* Send a part of the slot's outgoing message, receive its incoming one: 0 or -errno. */
-int link_send(struct link *link, uint32_t slot, const uint8_t *message, size_t length,
-	      struct pier_work *ret_work);
-int link_recv(struct link *link, uint32_t slot, struct pier_work *ret_work);
-/* With ipc: copy the slot's data to the same slot of the peer: 0 or -errno. Any thread.
- */
-int link_copy(struct link *link, uint32_t slot, size_t length);
 /*
- * Write the slot's data to the same slot of the peer, without a completion. With ipc it
- * is there already.
+ * Begin this side's end of the stream, or go on with it when all channels have been
+ * reset: the receiver's before the sender's side connects, the sender's when both sides
+ * are connected. Returns 0 or -errno.
  *
- * remotes  the peer's slots, for each rail
+ * timeout_ms  of the copy
+ * remotes     the receiver's memory, for each rail
  */
-int link_write(struct link *link, uint32_t slot, size_t length,
-	       const struct pier_remote *remotes);
+int link_begin_receiving(struct link *link, uint32_t timeout_ms);
+int link_begin_sending(struct link *link, uint32_t timeout_ms,
+		       const struct pier_remote *remotes);
+/* Drive this side's end: 0; 1 it has ended; or -errno. */
+int link_progress(struct link *link);
+/* Stop all channels, and with them the stream. */
+void link_stop(struct link *link);
+/* How the rail carries the stream now; its error is 0 if it does. */
+struct pier_rail_status link_rail_status(const struct link *link, uint32_t index);
+
+/* With ipc: copy bytes to the same place of the peer: 0 or -errno. Any thread. */
+int link_copy(struct link *link, size_t offset, size_t length);
 
 #endif

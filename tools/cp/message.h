@@ -11,7 +11,7 @@
 #include "identity.h"
 
 enum {
-	CP_PROTOCOL_VERSION = 6
+	CP_PROTOCOL_VERSION = 7
 };
 
 extern const struct control_protocol cp_protocol;
@@ -19,7 +19,7 @@ extern const struct control_protocol cp_protocol;
 enum cp_frame {
 	FRAME_REQUEST = 1, /* client: settings, and the server's role and side */
 	FRAME_SOURCE = 2,  /* sender: name, size and attributes of the file */
-	FRAME_SETUP = 3,   /* both: endpoint and memory region of each rail, next chunk,
+	FRAME_SETUP = 3,   /* both: endpoint and memory region of each rail, position,
 			      report */
 	FRAME_END = 5,	   /* sender: all is sent and the file did not change; digest */
 	FRAME_IPC = 10,	   /* receiver, then sender: whether without a NIC */
@@ -70,8 +70,8 @@ struct setup_message {
 	uint32_t rail_count;
 	struct pier_endpoint endpoints[CP_RAILS_MAX];
 	struct pier_remote
-		remotes[CP_RAILS_MAX]; /* the receiver's slots, for each rail */
-	uint64_t next; /* number of the chunk that the receiver expects next */
+		remotes[CP_RAILS_MAX]; /* the receiver's memory, for each rail */
+	uint64_t next; /* position in the stream that the receiver has released */
 	struct cp_report report;
 };
 

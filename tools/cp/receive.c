@@ -18,6 +18,9 @@ struct receiver {
 	struct target target;
 	struct slot *slots;
 	uint64_t announced;	  /* number of the next chunk */
+	uint64_t released;	  /* number of the next chunk to be released */
+	uint64_t position;	  /* of the next record, in the stream */
+	uint64_t free_position;	  /* of the next record to be released */
 	uint64_t bytes_announced; /* of the file; holes and kept bytes included */
 	uint64_t bytes_written;	  /* the same; chunks finish in any order */
 	struct job commit;
@@ -57,81 +60,91 @@ static bool chunk_is_due(const struct receiver *receiver, const struct chunk *ch
 			    : chunk->length <= transfer->link.chunk);
 }
 
-static int take_announcement(struct receiver *receiver, struct slot *slot,
-			     const struct pier_result *result)
+static int fail_unexpected_chunk(struct transfer *transfer)
+{
+	return fail(transfer->failure, EXIT_PEER,
+		    "the sender announced an unexpected chunk");
+}
+
+/* All of its record has arrived. */
+static int take_chunk(struct receiver *receiver, const struct chunk *chunk,
+		      const uint8_t *tag)
 {
 	struct transfer *transfer = receiver->transfer;
-	uint32_t number = (uint32_t)(receiver->announced % transfer->link.depth);
-	struct chunk chunk = { .offset = receiver->bytes_announced };
-	uint8_t tag[CP_TAG_SIZE];
+	struct slot *slot = &receiver->slots[chunk->number % transfer->link.depth];
 
-	load_announcement(link_incoming(&transfer->link, number), &chunk, tag);
-	if (result->byte_length != ANNOUNCEMENT_SIZE || slot->state != SLOT_FREE ||
-	    !chunk_is_due(receiver, &chunk))
-		return fail(transfer->failure, EXIT_PEER,
-			    "the sender announced an unexpected chunk");
-	/* Only now: until the slot is free, a worker owns it. */
-	slot->chunk = chunk;
-	memcpy(slot->tag, tag, sizeof(tag));
+	/* Until the slot is free, a worker owns it. */
+	if (slot->state != SLOT_FREE)
+		return fail_unexpected_chunk(transfer);
+	slot->chunk = *chunk;
+	memcpy(slot->tag, tag, sizeof(slot->tag));
+	slot->position = receiver->position;
+	receiver->position = record_end(&transfer->link, slot);
 	receiver->announced++;
 	receiver->bytes_announced = skip_kept(&transfer->kept,
-					      chunk.offset + chunk.length);
+					      receiver->bytes_announced + chunk->length);
 	update_digest(&transfer->digest, slot->tag);
 	slot->state = SLOT_WORKING;
-	transfer->has_moved = true;
 	submit_job(transfer->workers, &slot->job);
 	return 0;
 }
 
-/* Returns the number of announcements, or -1. */
-static int collect_announcements(struct receiver *receiver)
+/*
+ * Take the next chunk if its record ends by `arrived`. The header is read once and then
+ * checked, because the sender can change it. Returns 1, 0, or -1.
+ */
+static int take_record(struct receiver *receiver, uint64_t arrived)
 {
 	struct transfer *transfer = receiver->transfer;
-	struct pier_result result;
-	int count = 0, done;
+	struct chunk chunk = { .offset = receiver->bytes_announced };
+	uint8_t tag[CP_TAG_SIZE];
 
-	/* Poll even if no announcement is due: this detects a broken channel. */
-	for (;;) {
-		struct slot *slot =
-			&receiver->slots[receiver->announced % transfer->link.depth];
-
-		done = poll_request(transfer, receiver->announced, slot->receive,
-				    &result);
-		if (done <= 0)
-			return done < 0 ? -1 : count;
-		if (take_announcement(receiver, slot, &result) < 0)
-			return -1;
-		if (link_recv(&transfer->link, slot_number(&transfer->link, slot),
-			      &slot->receive) < 0)
-			return fail_channel(transfer, "posting a receive");
-		count++;
-	}
+	if (arrived - receiver->position < PIER_STREAM_BLOCK)
+		return 0;
+	if (get_header(&transfer->link, receiver->position, &chunk, tag) < 0)
+		return fail_pier(transfer->failure, EXIT_DEVICE);
+	if (!chunk_is_due(receiver, &chunk))
+		return fail_unexpected_chunk(transfer);
+	if (arrived - receiver->position < record_length(&transfer->link, &chunk))
+		return 0;
+	return take_chunk(receiver, &chunk, tag) < 0 ? -1 : 1;
 }
 
-static int send_credit(struct receiver *receiver, const struct slot *slot)
+/* Returns the number of chunks, or -1. */
+static int drive_receiver(struct receiver *receiver)
+{
+	struct transfer *transfer = receiver->transfer;
+	struct link *link = &transfer->link;
+	int count = 0, taken;
+	uint64_t arrived;
+
+	if (drive_link(transfer) < 0)
+		return -1;
+	if (pier_receiver_arrived(link->receiver, &arrived) < 0)
+		return fail_channel(transfer, "the transfer");
+	while ((taken = take_record(receiver, arrived)) > 0)
+		count++;
+	return taken < 0 ? -1 : count;
+}
+
+/* In the order of the stream, whatever chunk was written first. */
+static int release_chunks(struct receiver *receiver)
 {
 	struct link *link = &receiver->transfer->link;
-	uint32_t number = slot_number(link, slot);
-	bool odd = slot->chunk.number / link->depth % 2;
-	uint8_t *credit = link_outgoing(link, number) + odd * CREDIT_SIZE;
+	uint64_t before = receiver->free_position;
 
-	/*
-	 * The buffer is free: the sender reuses the slot only after this message has
-	 * arrived. If it is a repetition, the sender may have had it already, and the
-	 * next credit of the slot may follow before this one is sent. So the two have
-	 * buffers of their own.
-	 */
-	store_u64(credit, slot->chunk.number);
-	if (link_send(link, number, credit, CREDIT_SIZE, NULL) < 0)
-		return fail_channel(receiver->transfer, "posting a credit");
+	for (; receiver->released < receiver->announced; receiver->released++) {
+		struct slot *slot = &receiver->slots[receiver->released % link->depth];
+
+		if (slot->state != SLOT_READY)
+			break;
+		receiver->free_position = record_end(link, slot);
+		slot->state = SLOT_FREE;
+	}
+	if (receiver->free_position != before &&
+	    pier_receiver_release(link->receiver, receiver->free_position) < 0)
+		return fail_pier(receiver->transfer->failure, EXIT_DEVICE);
 	return 0;
-}
-
-static int give_credit(struct receiver *receiver, struct slot *slot)
-{
-	receiver->bytes_written += slot->chunk.length;
-	slot->state = SLOT_FREE;
-	return send_credit(receiver, slot);
 }
 
 static int collect_written(struct receiver *receiver)
@@ -153,10 +166,10 @@ static int collect_written(struct receiver *receiver)
 		if (slot->failure.status)
 			return fail(transfer->failure, slot->failure.status, "%s",
 				    slot->failure.text);
-		if (give_credit(receiver, slot) < 0)
-			return -1;
+		receiver->bytes_written += slot->chunk.length;
+		slot->state = SLOT_READY;
 	}
-	return count;
+	return release_chunks(receiver) < 0 ? -1 : count;
 }
 
 static int start_commit(struct receiver *receiver)
@@ -169,16 +182,12 @@ static int start_commit(struct receiver *receiver)
 	return 0;
 }
 
-/*
- * When all chunks are announced, the sender may close the channel. Until it has ended,
- * it may still need a credit that was lost.
- */
-static bool needs_channel(const struct receiver *receiver)
+/* The sender ends when it knows that everything was released. */
+static bool needs_stream(const struct receiver *receiver)
 {
 	const struct transfer *transfer = receiver->transfer;
 
-	return receiver->bytes_announced < transfer->size ||
-	       (!transfer->peer_ended && is_transfer_broken(transfer));
+	return receiver->bytes_announced < transfer->size || !transfer->peer_ended;
 }
 
 static int advance_receiver(struct receiver *receiver)
@@ -186,7 +195,7 @@ static int advance_receiver(struct receiver *receiver)
 	struct transfer *transfer = receiver->transfer;
 	int announced, written;
 
-	announced = needs_channel(receiver) ? collect_announcements(receiver) : 0;
+	announced = needs_stream(receiver) ? drive_receiver(receiver) : 0;
 	if (announced < 0)
 		return -1;
 	written = collect_written(receiver);
@@ -226,54 +235,16 @@ static int wait_for_events(struct receiver *receiver)
 	return 0;
 }
 
-/* Announcements that arrived before the channel broke. */
-static int take_arrived(struct receiver *receiver)
-{
-	struct transfer *transfer = receiver->transfer;
-	struct pier_result result;
-
-	while (receiver->bytes_announced < transfer->size) {
-		struct slot *slot =
-			&receiver->slots[receiver->announced % transfer->link.depth];
-
-		struct rail *rail = link_rail(&transfer->link, receiver->announced);
-
-		if (pier_work_poll(rail->channel, slot->receive, &result) != 1 ||
-		    result.error)
-			return 0;
-		if (take_announcement(receiver, slot, &result) < 0)
-			return -1;
-	}
-	return 0;
-}
-
-/* Some of the credits may have been lost: repeat those of all free slots. */
-static int repeat_credits(struct receiver *receiver)
-{
-	for (uint32_t i = 0; i < receiver->transfer->link.depth; i++) {
-		const struct slot *slot = &receiver->slots[i];
-
-		if (slot->state == SLOT_FREE && i < receiver->announced &&
-		    send_credit(receiver, slot) < 0)
-			return -1;
-	}
-	return 0;
-}
-
 static int restore_receiver(struct receiver *receiver)
 {
 	struct transfer *transfer = receiver->transfer;
 
 	do {
-		if (reset_transfer(transfer) < 0 || take_arrived(receiver) < 0)
-			return -1;
-		if (restart_receives(&transfer->link, receiver->slots,
-				     receiver->announced) < 0)
-			return fail_channel(transfer, "posting a receive");
-		if (reconnect_transfer(transfer, receiver->announced) < 0)
+		if (reset_transfer(transfer) < 0 ||
+		    reconnect_transfer(transfer, receiver->free_position) < 0)
 			return -1;
 	} while (transfer->broken);
-	return transfer->peer_ended ? 0 : repeat_credits(receiver);
+	return 0;
 }
 
 static int receive_chunks(struct receiver *receiver)

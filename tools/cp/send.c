@@ -16,11 +16,11 @@ struct sender {
 	struct sources sources;
 	struct slot *slots;
 	/* The number of the next chunk at each step. */
-	uint64_t read, posted, sent;
-	uint64_t received[CP_RAILS_MAX]; /* the credits of each rail */
-	uint64_t bytes_read;		 /* of the file; holes and kept bytes included */
-	uint64_t bytes_posted;		 /* to the NIC */
-	uint64_t bytes_credited;	 /* in any order */
+	uint64_t read, posted, credited;
+	uint64_t position;	 /* of the next record, in the stream */
+	uint64_t bytes_read;	 /* of the file; holes and kept bytes included */
+	uint64_t bytes_posted;	 /* to the NIC */
+	uint64_t bytes_credited; /* that the receiver has written */
 };
 
 static struct slot *slot_of(const struct sender *sender, uint64_t index)
@@ -28,14 +28,20 @@ static struct slot *slot_of(const struct sender *sender, uint64_t index)
 	return &sender->slots[index % sender->transfer->link.depth];
 }
 
-/* Without private memory in between, a whole chunk is one request to the disk. */
-static size_t read_length(const struct slot *slot, uint64_t done, bool in_place)
+/*
+ * The next bytes to read, and where to: into the slot, or to private memory. Without
+ * private memory in between, a whole chunk is one request to the disk.
+ */
+static uint8_t *choose_memory(const struct link *link, const struct slot *slot,
+			      uint64_t done, void *piece, size_t *ret_length)
 {
-	uint64_t left = slot->chunk.length - done;
+	uint8_t *memory = slot_memory(link, slot, done, ret_length);
 
-	if (!in_place)
-		return piece_length(slot, done);
-	return left < DIRECT_READ_MAX ? (size_t)left : DIRECT_READ_MAX;
+	if (!memory)
+		*ret_length = piece_length(slot, done);
+	else if (*ret_length > DIRECT_READ_MAX)
+		*ret_length = DIRECT_READ_MAX;
+	return memory ? memory : piece;
 }
 
 /* Runs on a worker: read the chunk into the slot, and compute its tag. */
@@ -46,25 +52,34 @@ static void read_chunk(struct job *job, void *piece)
 	struct transfer *transfer = sender->transfer;
 	const struct chunk *chunk = &slot->chunk;
 	uint64_t done = chunk->hole ? chunk->length : 0;
-	uint8_t *memory = slot_memory(&transfer->link, slot);
 	struct tag_state tag;
 	size_t length;
 
 	begin_tag(&tag, transfer->settings->secret, chunk->number);
 	for (; done < chunk->length; done += length) {
-		uint8_t *bytes = memory ? memory + done : piece;
+		uint8_t *bytes = choose_memory(&transfer->link, slot, done, piece,
+					       &length);
 
-		length = read_length(slot, done, memory != NULL);
 		if (read_sources(&sender->sources, chunk->offset + done, bytes, length,
 				 &slot->failure) < 0 ||
-		    (!memory && put_piece(&transfer->link, slot, done, piece) < 0))
+		    (bytes == piece &&
+		     put_piece(&transfer->link, slot, done, piece, length) < 0))
 			return;
 		if (transfer->settings->verify)
 			update_tag(&tag, bytes, length);
 	}
 	finish_tag(&tag, chunk, slot->tag);
-	if (!chunk->hole)
-		sync_put_pieces(&transfer->link, slot);
+	if (chunk->hole || finish_pieces(&transfer->link, slot) == 0)
+		put_header(&transfer->link, slot);
+}
+
+/* Whether the stream has room for the record of any chunk. */
+static bool has_room(const struct sender *sender)
+{
+	const struct link *link = &sender->transfer->link;
+	uint64_t most = link->ipc ? PIER_STREAM_BLOCK : link_stride(link);
+
+	return pier_transfer_limit(link->transfer) - sender->position >= most;
 }
 
 static void start_reading(struct sender *sender)
@@ -74,15 +89,16 @@ static void start_reading(struct sender *sender)
 	while (sender->bytes_read < transfer->size) {
 		struct slot *slot = slot_of(sender, sender->read);
 
-		if (slot->state != SLOT_FREE)
+		if (slot->state != SLOT_FREE || !has_room(sender))
 			return;
+		slot->position = sender->position;
 		slot->chunk.number = sender->read++;
 		slot->chunk.offset = sender->bytes_read;
 		find_sources_chunk(&sender->sources, transfer->link.chunk, &slot->chunk);
 		sender->bytes_read = skip_kept(&transfer->kept,
 					       slot->chunk.offset + slot->chunk.length);
+		sender->position = record_end(&transfer->link, slot);
 		slot->state = SLOT_WORKING;
-		slot->sent = slot->credited = false;
 		submit_job(transfer->workers, &slot->job);
 	}
 }
@@ -118,39 +134,27 @@ static uint64_t next_allowed_ns(const struct sender *sender)
 	return at > now_ns() ? at : 0;
 }
 
-static size_t bytes_to_write(const struct slot *slot)
-{
-	return slot->chunk.hole ? 0 : (size_t)slot->chunk.length;
-}
-
-static int post_slot(struct sender *sender, struct slot *slot)
+static int post_chunk(struct sender *sender, struct slot *slot)
 {
 	struct transfer *transfer = sender->transfer;
-	struct link *link = &transfer->link;
-	uint32_t number = slot_number(link, slot);
-	size_t length = bytes_to_write(slot);
 
-	if ((length && link_write(link, number, length, transfer->peer.remotes) < 0) ||
-	    link_send(link, number, link_outgoing(link, number), ANNOUNCEMENT_SIZE,
-		      &slot->send) < 0)
-		return fail_channel(transfer, "posting a write");
+	update_digest(&transfer->digest, slot->tag);
+	if (pier_transfer_extend(transfer->link.transfer,
+				 record_end(&transfer->link, slot)) < 0)
+		return fail_pier(transfer->failure, EXIT_DEVICE);
+	slot->state = SLOT_POSTED;
+	sender->posted++;
+	sender->bytes_posted += slot->chunk.hole ? 0 : slot->chunk.length;
 	return 0;
 }
 
-/* If posting fails, the chunk is sent again when the channel has been restored. */
-static int post_chunk(struct sender *sender, struct slot *slot)
+static bool all_posted(const struct sender *sender)
 {
-	struct link *link = &sender->transfer->link;
-
-	store_announcement(slot, link_outgoing(link, slot_number(link, slot)));
-	update_digest(&sender->transfer->digest, slot->tag);
-	slot->state = SLOT_POSTED;
-	sender->posted++;
-	sender->bytes_posted += bytes_to_write(slot);
-	return post_slot(sender, slot);
+	return sender->bytes_read == sender->transfer->size &&
+	       sender->posted == sender->read;
 }
 
-/* In file order, as the receiver requires. */
+/* In file order. Returns the number of chunks, or -1. */
 static int post_ready(struct sender *sender)
 {
 	int count = 0;
@@ -162,154 +166,75 @@ static int post_ready(struct sender *sender)
 			return -1;
 		count++;
 	}
+	if (all_posted(sender))
+		pier_transfer_finish(sender->transfer->link.transfer);
 	return count;
 }
 
-static void free_if_unused(struct slot *slot)
-{
-	if (slot->sent && slot->credited)
-		slot->state = SLOT_FREE;
-}
-
-static int collect_sent(struct sender *sender)
-{
-	struct transfer *transfer = sender->transfer;
-	struct pier_result result;
-	int count = 0, done;
-
-	while (sender->sent < sender->posted) {
-		struct slot *slot = slot_of(sender, sender->sent);
-
-		done = poll_request(transfer, sender->sent, slot->send, &result);
-		if (done <= 0)
-			return done < 0 ? -1 : count;
-		slot->sent = true;
-		transfer->has_moved = true;
-		free_if_unused(slot);
-		sender->sent++;
-		count++;
-	}
-	return count;
-}
-
-static int take_credit(struct sender *sender, const struct pier_result *result,
-		       uint32_t number)
-{
-	struct transfer *transfer = sender->transfer;
-	uint64_t index = load_u64(link_incoming(&transfer->link, number));
-	struct slot *slot = slot_of(sender, index);
-	bool is_due = slot->chunk.number == index && !slot->credited;
-
-	/* When the channel has been restored, the receiver repeats credits. */
-	if (result->byte_length != CREDIT_SIZE || index >= sender->posted ||
-	    (!is_due && !transfer->repairs))
-		return fail(transfer->failure, EXIT_PEER,
-			    "the receiver acknowledged a chunk that was not sent");
-	if (is_due) {
-		slot->credited = true;
-		sender->bytes_credited += slot->chunk.length;
-		free_if_unused(slot);
-	}
-	if (link_recv(&transfer->link, number, &sender->slots[number].receive) < 0)
-		return fail_channel(transfer, "posting a receive");
-	return 0;
-}
-
-/* The slot whose receive gets the next credit of a rail. */
-static uint32_t next_receive(const struct sender *sender, uint32_t rail)
+/* Chunks before this position of the stream are not needed any more, at either side. */
+static int free_slots(struct sender *sender, uint64_t position)
 {
 	const struct link *link = &sender->transfer->link;
-	uint32_t rails = link->rail_count;
-
-	return rail + (uint32_t)(sender->received[rail] % (link->depth / rails)) * rails;
-}
-
-/* Poll even if no credit is due: this detects a broken channel. */
-static int collect_credits_of(struct sender *sender, uint32_t rail)
-{
-	struct pier_result result;
-	int count = 0, done;
-
-	for (;;) {
-		uint32_t number = next_receive(sender, rail);
-
-		done = poll_request(sender->transfer, rail, sender->slots[number].receive,
-				    &result);
-		if (done <= 0)
-			return done < 0 ? -1 : count;
-		if (take_credit(sender, &result, number) < 0)
-			return -1;
-		sender->received[rail]++;
-		count++;
-	}
-}
-
-static int collect_credits(struct sender *sender)
-{
 	int count = 0;
 
-	for (uint32_t i = 0; i < sender->transfer->link.rail_count; i++) {
-		int collected = collect_credits_of(sender, i);
+	for (; sender->credited < sender->posted; sender->credited++, count++) {
+		struct slot *slot = slot_of(sender, sender->credited);
 
-		if (collected < 0)
-			return -1;
-		count += collected;
+		if (record_end(link, slot) > position)
+			break;
+		slot->state = SLOT_FREE;
+		sender->bytes_credited += slot->chunk.length;
 	}
 	return count;
+}
+
+/* Returns the number of chunks that the receiver has written, or -1. */
+static int drive_sender(struct sender *sender)
+{
+	struct link *link = &sender->transfer->link;
+
+	if (drive_link(sender->transfer) < 0)
+		return -1;
+	return free_slots(sender,
+			  pier_transfer_limit(link->transfer) - link->stream_size);
 }
 
 /* Returns 1 if anything progressed, 0 if not, -1 on failure. */
 static int advance_sender(struct sender *sender)
 {
-	int read, posted, sent, credited;
+	int read, posted, credited;
 
 	start_reading(sender);
 	read = collect_read(sender);
 	posted = read < 0 ? -1 : post_ready(sender);
-	sent = posted < 0 ? -1 : collect_sent(sender);
-	credited = sent < 0 ? -1 : collect_credits(sender);
+	credited = posted < 0 ? -1 : drive_sender(sender);
 	if (credited >= 0 && pass_notices(sender->transfer) < 0)
 		return -1;
-	return credited < 0 ? -1 : read + posted + sent + credited > 0;
+	return credited < 0 ? -1 : read + posted + credited > 0;
 }
 
 static bool all_sent(const struct sender *sender)
 {
-	return sender->bytes_credited == sender->transfer->size &&
-	       sender->sent == sender->read;
+	return all_posted(sender) && sender->credited == sender->posted &&
+	       sender->transfer->link.result > 0;
 }
 
 /*
- * The receiver has all chunks before `next`; the others are still in their slots, since
- * none of them was credited.
+ * The receiver may have released everything although this side could not be told: then
+ * the stream is not needed any more.
  */
-static int check_next(const struct sender *sender, uint64_t next)
+static int take_position(struct sender *sender, uint64_t position)
 {
-	bool valid = next <= sender->posted &&
-		     sender->posted - next <= sender->transfer->link.depth;
+	struct transfer *transfer = sender->transfer;
 
-	for (uint64_t i = next; valid && i < sender->posted; i++)
-		valid = slot_of(sender, i)->chunk.number == i &&
-			!slot_of(sender, i)->credited;
-	return valid ? 0
-		     : fail(sender->transfer->failure, EXIT_PEER,
-			    "the receiver expects a chunk that was not sent");
-}
-
-static int send_again(struct sender *sender, uint64_t next)
-{
-	if (check_next(sender, next) < 0)
-		return -1;
-	for (; sender->sent < next; sender->sent++) {
-		slot_of(sender, sender->sent)->sent = true;
-		free_if_unused(slot_of(sender, sender->sent));
-	}
-	sender->sent = next;
-	for (uint64_t i = next; i < sender->posted; i++) {
-		slot_of(sender, i)->sent = false;
-		if (post_slot(sender, slot_of(sender, i)) < 0)
-			return -1;
-	}
+	if (position > sender->position)
+		return fail(transfer->failure, EXIT_PEER,
+			    "the receiver has chunks that were not sent");
+	if (!all_posted(sender) || position < sender->position)
+		return 0;
+	free_slots(sender, position);
+	link_stop(&transfer->link);
+	transfer->link.result = 1;
 	return 0;
 }
 
@@ -318,18 +243,10 @@ static int restore_sender(struct sender *sender)
 	struct transfer *transfer = sender->transfer;
 
 	do {
-		if (reset_transfer(transfer) < 0)
-			return -1;
-		for (uint64_t i = sender->sent; i < sender->posted; i++)
-			pier_work_drop(link_rail(&transfer->link, i)->channel,
-				       slot_of(sender, i)->send);
-		if (restart_receives(&transfer->link, sender->slots, 0) < 0)
-			return fail_channel(transfer, "posting a receive");
-		memset(sender->received, 0, sizeof(sender->received));
-		if (reconnect_transfer(transfer, 0) < 0)
+		if (reset_transfer(transfer) < 0 || reconnect_transfer(transfer, 0) < 0)
 			return -1;
 	} while (transfer->broken);
-	return send_again(sender, transfer->peer.next);
+	return take_position(sender, transfer->peer.next);
 }
 
 static int send_chunks(struct sender *sender)

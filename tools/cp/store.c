@@ -116,8 +116,7 @@ void store_chunk(struct transfer *transfer, struct slot *slot,
 			       .destination = destination };
 
 	begin_tag(&store.tag, transfer->settings->secret, slot->chunk.number);
-	if (!slot->chunk.hole &&
-	    (sync_before_get(&transfer->link, slot) < 0 || store_data(&store, piece) < 0))
+	if (!slot->chunk.hole && store_data(&store, piece) < 0)
 		return;
 	if (slot->chunk.hole && store_hole(&store) < 0)
 		return;

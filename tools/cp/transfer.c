@@ -43,8 +43,32 @@ int prepare_transfer(struct transfer *transfer, uint64_t size)
 			     transfer->failure);
 }
 
+/* If the copy succeeded with fewer NICs than it began with. */
+static void note_lost_rail(struct transfer *transfer)
+{
+	struct link *link = &transfer->link;
+	const struct rail *lost = NULL;
+	struct pier_rail_status status;
+	uint32_t working = 0;
+	char reason[PIER_RAIL_SENTENCE_SIZE];
+
+	for (uint32_t i = 0; i < link->rail_count; i++) {
+		status = link_rail_status(link, i);
+		working += !status.error;
+		if (!status.error)
+			continue;
+		lost = &link->rails[i];
+		memcpy(reason, status.sentence, sizeof(reason));
+	}
+	if (lost && working > 0 && !transfer->failure->status)
+		snprintf(transfer->lost, sizeof(transfer->lost),
+			 "the copy went on without %.80s: %s",
+			 pier_device_name(lost->device), reason);
+}
+
 void close_transfer(struct transfer *transfer)
 {
+	note_lost_rail(transfer);
 	/* First the workers: their jobs access the memory. */
 	stop_workers(transfer->workers);
 	transfer->workers = NULL;
@@ -160,22 +184,25 @@ static int milliseconds_until(uint64_t time_ns, uint64_t now)
 	return (int)((time_ns - now + 999999) / 1000000);
 }
 
-/* Returns how many completions need no event, or -1. */
+/*
+ * Returns how many completions need no event. A channel that cannot be armed is one: the
+ * next step of the stream finds the reason.
+ */
 static int arm_channels(struct transfer *transfer, struct pollfd *fds)
 {
 	int collected = 0;
 
 	for (uint32_t i = 0; i < transfer->link.rail_count; i++) {
 		struct pier_channel *channel = transfer->link.rails[i].channel;
-		int count = transfer->channel_idle ? 0 : pier_channel_arm(channel);
+		int count;
 
-		if (count < 0)
-			return fail_channel(transfer, "waiting");
-		collected += count;
-		fds[i] = (struct pollfd){
-			.fd = transfer->channel_idle ? -1 : pier_channel_fd(channel),
-			.events = POLLIN,
-		};
+		fds[i] = (struct pollfd){ .fd = -1, .events = POLLIN };
+		if (transfer->channel_idle || transfer->link.result > 0 ||
+		    link_rail_status(&transfer->link, i).error)
+			continue;
+		count = pier_channel_arm(channel);
+		collected += count < 0 ? 1 : count;
+		fds[i].fd = pier_channel_fd(channel);
 	}
 	return collected;
 }
@@ -190,8 +217,6 @@ static int poll_events(struct transfer *transfer, uint64_t until_ns)
 	};
 	int collected = arm_channels(transfer, fds + 3), ready;
 
-	if (collected < 0)
-		return -1;
 	ready = poll(fds, 3 + transfer->link.rail_count,
 		     collected ? 0 : milliseconds_until(until_ns, now_ns()));
 	if (ready < 0 && errno != EINTR)
@@ -248,14 +273,6 @@ int transfer_wait(struct transfer *transfer, bool working, uint64_t wake_ns)
 	return 0;
 }
 
-bool is_transfer_broken(const struct transfer *transfer)
-{
-	for (uint32_t i = 0; i < transfer->link.rail_count; i++)
-		if (pier_channel_error(transfer->link.rails[i].channel, NULL) < 0)
-			return true;
-	return false;
-}
-
 /*
  * The network may come back. Other errors, of memory or rights, would only occur again;
  * and if nothing has ever arrived, the connection was never good.
@@ -265,12 +282,12 @@ static bool can_be_restored(const struct transfer *transfer)
 	struct pier_channel_failure failure;
 
 	for (uint32_t i = 0; i < transfer->link.rail_count; i++)
-		if (pier_channel_error(transfer->link.rails[i].channel, &failure) < 0 &&
-		    failure.error_class != PIER_CLASS_UNREACHABLE &&
-		    failure.error_class != PIER_CLASS_FLUSHED)
+		if (pier_channel_error(transfer->link.rails[i].channel, &failure) == 0 ||
+		    (failure.error_class != PIER_CLASS_UNREACHABLE &&
+		     failure.error_class != PIER_CLASS_FLUSHED))
 			return false;
 	return transfer->has_moved && !transfer->channel_idle &&
-	       now_ns() < transfer->deadline_ns && is_transfer_broken(transfer);
+	       now_ns() < transfer->deadline_ns;
 }
 
 /* Restoring fails with a reason, and the connection is still broken then. */
@@ -298,6 +315,17 @@ static const struct rail *find_broken_rail(const struct transfer *transfer)
 	return broken;
 }
 
+int drive_link(struct transfer *transfer)
+{
+	struct link *link = &transfer->link;
+
+	if (link->result == 0)
+		link_progress(link);
+	for (uint32_t i = 0; i < link->rail_count && !transfer->has_moved; i++)
+		transfer->has_moved = link_rail_status(link, i).done > 0;
+	return link->result < 0 ? fail_channel(transfer, "the transfer") : 0;
+}
+
 int fail_channel(struct transfer *transfer, const char *step)
 {
 	return fail_rail(transfer, find_broken_rail(transfer), step);
@@ -319,19 +347,6 @@ int fail_rail(struct transfer *transfer, const struct rail *rail, const char *st
 		return -1;
 	}
 	return fail_with_peer(transfer, &ours);
-}
-
-int poll_request(struct transfer *transfer, uint64_t number, struct pier_work work,
-		 struct pier_result *ret_result)
-{
-	int done = pier_work_poll(link_rail(&transfer->link, number)->channel, work,
-				  ret_result);
-
-	if (done < 0)
-		return fail_channel(transfer, "polling");
-	if (done > 0 && ret_result->error)
-		return fail_channel(transfer, "the transfer");
-	return done;
 }
 
 /* All chunks match their tags. Check that the tags are those the sender made. */

@@ -49,6 +49,7 @@ struct transfer {
 	unsigned int repairs; /* how often the channel was restored */
 	bool repaired;	      /* it was restored, and there was no progress since */
 	char cause[1024];     /* why it broke, at first; "": it works */
+	char lost[1024]; /* a NIC of this side that the others did without, and why */
 	uint64_t deadline_ns, keepalive_ns;
 	uint64_t started_ns; /* when both sides were connected */
 };
@@ -74,6 +75,9 @@ int transfer_wait(struct transfer *transfer, bool working, uint64_t wake_ns);
 /* Take a frame that may come at any time after both sides were connected. */
 int take_frame(struct transfer *transfer, const struct frame *frame);
 
+/* Drive this side's end of the stream. */
+int drive_link(struct transfer *transfer);
+
 /*
  * Report a failed channel call or request, with the library's error message. If the
  * channel can be restored, sets transfer->broken instead of the failure. Returns -1.
@@ -97,17 +101,6 @@ int ask_peer_for_cause(struct transfer *transfer);
 
 /* Whether a call failed because the connection broke, and for no other reason. */
 bool is_to_be_restored(const struct transfer *transfer);
-
-/* Whether a channel of any rail is broken. */
-bool is_transfer_broken(const struct transfer *transfer);
-
-/*
- * number  of the request's chunk or slot
- *
- * Returns 1 if the request succeeded, 0 if it is pending, -1 if it or the channel failed.
- */
-int poll_request(struct transfer *transfer, uint64_t number, struct pier_work work,
-		 struct pier_result *ret_result);
 
 /* Of a receiver: compare the digest of the chunks with that of the sender. */
 int check_digest(struct transfer *transfer);

@@ -35,6 +35,8 @@ static int read_chunk(const struct pier_recv_stream *stream,
 	uint64_t offset = released + (uint64_t)(distance * PIER_STREAM_BLOCK);
 	uint64_t end = offset + length;
 
+	if (!pier_is_announcement(result) || length == 0)
+		return pier_fail(EBADMSG, "the peer sent neither a chunk nor a note");
 	if (length > size ||
 	    (distance < 0 && (offset > released || released - offset > size)) ||
 	    (distance >= 0 && end - released > size) || offset % size + length > size)
@@ -107,7 +109,7 @@ int pier_recv_stream_take(struct pier_receiver *receiver,
 {
 	receiver->active_at = pier_now();
 	*ret_chunk = (struct pier_range){ 0, 0 };
-	if (result->byte_length == 0)
+	if (pier_is_note(result))
 		return take_note(receiver, result->immediate);
 	return read_chunk(&receiver->stream, result, ret_chunk);
 }
@@ -213,8 +215,8 @@ static void post_note(struct pier_receiver *receiver, uint32_t note, int64_t now
 
 		if (rail->base.error)
 			continue;
-		error = pier_post_write_imm(rail->base.channel, NULL, 0, NULL, note,
-					    &stream->work);
+		error = pier_post_send_imm(rail->base.channel, NULL, 0, note,
+					   &stream->work);
 		if (error && error != -EAGAIN)
 			fail_rail_of(receiver, i, error);
 		if (error)
@@ -268,15 +270,6 @@ bool pier_recv_stream_owes_note(const struct pier_receiver *receiver)
 	       !stream->base.error_told && !pier_recv_stream_is_complete(receiver) &&
 	       pier_drive_count_working(&receiver->drive) > 0 &&
 	       pier_now() < stream->gives_up_at;
-}
-
-int64_t pier_recv_stream_wake_at(const struct pier_receiver *receiver)
-{
-	const struct pier_recv_stream *stream = &receiver->stream;
-
-	if (receiver->drive.stop)
-		return stream->gives_up_at;
-	return stream->base.note ? INT64_MAX : pier_stream_speaks_at(&stream->base);
 }
 
 bool pier_recv_stream_has_news(const struct pier_drive *drive)

@@ -45,7 +45,6 @@ void pier_recv_stream_end(struct pier_receiver *receiver);
 bool pier_recv_stream_is_complete(const struct pier_receiver *receiver);
 /* Whether the peer is still to be told that the stream ends with an error. */
 bool pier_recv_stream_owes_note(const struct pier_receiver *receiver);
-int64_t pier_recv_stream_wake_at(const struct pier_receiver *receiver);
 bool pier_recv_stream_has_news(const struct pier_drive *drive);
 
 #endif

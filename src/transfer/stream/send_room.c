@@ -53,6 +53,55 @@ struct pier_range pier_send_stream_clip(const struct pier_transfer *transfer,
 	return range;
 }
 
+static void choose_first(struct pier_range *first, struct pier_range range, uint64_t at)
+{
+	if (range.offset + range.length > at && range.offset < first->offset)
+		*first = range;
+}
+
+/* The first range that ends after `at` and is in flight or to be posted. */
+static struct pier_range find_pending(const struct pier_transfer *transfer, uint64_t at)
+{
+	const struct pier_send_stream *stream = &transfer->stream;
+	struct pier_range first = { transfer->attr.length, 0 };
+
+	for (uint32_t i = 0; i < transfer->remaining.count; i++)
+		choose_first(&first, transfer->remaining.ranges[i], at);
+	for (uint32_t i = 0; i < stream->held_count; i++)
+		choose_first(&first, stream->held[i].range, at);
+	for (uint32_t r = 0; r < transfer->drive.rail_count; r++) {
+		const struct pier_send_rail *rail = pier_transfer_rail(transfer, r);
+
+		for (uint32_t i = 0; i < rail->base.count; i++) {
+			const struct pier_rail_chunk *chunk =
+				&rail->ring[(rail->base.first + i) % rail->base.size];
+
+			choose_first(&first,
+				     (struct pier_range){ chunk->offset, chunk->length },
+				     at);
+		}
+	}
+	return first;
+}
+
+void pier_send_stream_doubt(struct pier_transfer *transfer)
+{
+	uint64_t at = transfer->stream.base.released;
+
+	transfer->stream.doubtful = false;
+	while (at < transfer->attr.length) {
+		struct pier_range pending = find_pending(transfer, at);
+
+		if (pending.offset > at) {
+			struct pier_range done = { at, pending.offset - at };
+
+			pier_remaining_give_back(&transfer->remaining, done);
+			transfer->drive.done -= done.length;
+		}
+		at = pending.offset + pending.length;
+	}
+}
+
 bool pier_send_stream_has_news(const struct pier_drive *drive)
 {
 	const struct pier_transfer *transfer = (const struct pier_transfer *)drive;

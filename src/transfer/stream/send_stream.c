@@ -100,6 +100,7 @@ int pier_send_stream_open(struct pier_transfer *transfer, uint32_t chunks)
 	while (stream->held_count > 0)
 		pier_remaining_give_back(&transfer->remaining,
 					 stream->held[--stream->held_count].range);
+	pier_send_stream_doubt(transfer);
 	stream->stopped = 0;
 	stream->end_told = false;
 	choose_stall_time(transfer);
@@ -134,8 +135,8 @@ static int take_note(struct pier_transfer *transfer, const struct pier_result *r
 	uint32_t note = result->immediate, value = pier_note_value(note);
 	char reason[128];
 
-	if (result->byte_length > 0)
-		return pier_fail(EBADMSG, "the receiver of a stream announced a chunk");
+	if (!pier_is_note(result))
+		return pier_fail(EBADMSG, "the receiver of a stream sent no note");
 	switch (pier_note_kind(note)) {
 	case PIER_NOTE_ALIVE:
 		return 0;
@@ -144,6 +145,7 @@ static int take_note(struct pier_transfer *transfer, const struct pier_result *r
 	case PIER_NOTE_STOPPED:
 		if (value >= transfer->drive.rail_count)
 			break;
+		stream->doubtful |= !(stream->stopped >> value & 1);
 		stream->stopped |= UINT64_C(1) << value;
 		return 0;
 	case PIER_NOTE_ERROR:
@@ -225,6 +227,8 @@ void pier_send_stream_repeat(struct pier_transfer *transfer)
 	uint64_t released = transfer->stream.base.released;
 
 	release_held_chunks(transfer);
+	if (transfer->stream.doubtful)
+		pier_send_stream_doubt(transfer);
 	while (!pier_remaining_empty(&transfer->remaining)) {
 		struct pier_range first = pier_remaining_first(&transfer->remaining);
 		uint64_t arrived;
@@ -312,17 +316,6 @@ bool pier_send_stream_owes_note(const struct pier_transfer *transfer)
 
 	return stream->size && transfer->drive.stop && !stream->peer_error &&
 	       !stream->error_told && pier_drive_count_working(&transfer->drive) > 0;
-}
-
-int64_t pier_send_stream_wake_at(const struct pier_transfer *transfer)
-{
-	const struct pier_stream *stream = &transfer->stream.base;
-	int64_t speaks_at = pier_stream_speaks_at(stream);
-	int64_t stalls_at = pier_stream_stalls_at(stream);
-
-	if (transfer->drive.stop)
-		return INT64_MAX;
-	return stream->note == 0 && speaks_at < stalls_at ? speaks_at : stalls_at;
 }
 
 int pier_transfer_finish(struct pier_transfer *transfer)

@@ -22,6 +22,7 @@ struct pier_send_stream {
 	struct pier_stream base;
 	bool finished, end_told;
 	uint64_t stopped;	      /* a bit for each rail that the peer has stopped */
+	bool doubtful;		      /* a rail has been stopped just now */
 	struct pier_recv_rail *notes; /* the receives of each rail */
 	struct pier_held_chunk *held; /* room for all chunks in flight */
 	uint32_t held_count;
@@ -46,6 +47,11 @@ void pier_send_stream_check_rail(struct pier_transfer *transfer, uint32_t index)
 /* A chunk did not arrive: hold it back. */
 void pier_send_stream_hold(struct pier_transfer *transfer, uint32_t index,
 			   struct pier_range range);
+/*
+ * Repeat all that the peer has not released. Its device may have acknowledged a chunk and
+ * then reported an error to the peer's program, which does not know that it arrived.
+ */
+void pier_send_stream_doubt(struct pier_transfer *transfer);
 /* Give back what can be repeated, and drop what the peer has released meanwhile. */
 void pier_send_stream_repeat(struct pier_transfer *transfer);
 /* The part of a range that there is room for. */
@@ -57,7 +63,6 @@ void pier_send_stream_note_done(struct pier_transfer *transfer, int error);
 /* Whether the peer has released all of a finished stream, or knows of its error. */
 bool pier_send_stream_is_complete(const struct pier_transfer *transfer);
 bool pier_send_stream_owes_note(const struct pier_transfer *transfer);
-int64_t pier_send_stream_wake_at(const struct pier_transfer *transfer);
 bool pier_send_stream_has_news(const struct pier_drive *drive);
 
 #endif

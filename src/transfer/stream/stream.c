@@ -45,14 +45,34 @@ void pier_stream_start(struct pier_stream *stream, int64_t now)
 	stream->rails_told = 0;
 	stream->peer_error = 0;
 	stream->error_told = false;
-	stream->heard_at = stream->said_at = now;
+	stream->heard_at = stream->said_at = stream->driven_at = now;
+}
+
+static int64_t report_interval(const struct pier_stream *stream)
+{
+	int64_t interval = stream->stall_ns / REPORTS_PER_STALL;
+
+	return interval < report_max_ns ? interval : report_max_ns;
+}
+
+bool pier_stream_note_step(struct pier_stream *stream, int64_t now)
+{
+	bool away = now - stream->driven_at > 2 * report_interval(stream);
+
+	if (away)
+		stream->heard_at = now;
+	stream->driven_at = now;
+	return away;
+}
+
+int64_t pier_stream_wakes_at(const struct pier_stream *stream)
+{
+	return stream->driven_at + report_interval(stream);
 }
 
 int64_t pier_stream_speaks_at(const struct pier_stream *stream)
 {
-	int64_t interval = stream->stall_ns / REPORTS_PER_STALL;
-
-	return stream->said_at + (interval < report_max_ns ? interval : report_max_ns);
+	return stream->said_at + report_interval(stream);
 }
 
 int64_t pier_stream_stalls_at(const struct pier_stream *stream)

@@ -9,8 +9,9 @@
 
 /*
  * What both ends of a stream (<pier/stream.h>) have. They tell each other news in notes:
- * writes of no bytes, whose immediate data is a kind and a value (docs/wire.md). An end
- * has one note in flight at a time, so the receives of the other always suffice.
+ * sends of no bytes, whose immediate data is a kind and a value (docs/wire.md). Unlike
+ * writes, these need no right at the peer. An end has one note in flight at a time, so
+ * the receives of the other always suffice.
  */
 enum pier_note {
 	PIER_NOTE_ALIVE = 1,
@@ -38,8 +39,14 @@ struct pier_stream {
 	bool error_told;     /* the peer knows that this end ends it */
 
 	int64_t stall_ns;
-	int64_t heard_at, said_at; /* the last times */
+	int64_t heard_at, said_at, driven_at; /* the last times */
 };
+
+static inline bool pier_is_note(const struct pier_result *result)
+{
+	return result->opcode == PIER_OP_RECV && result->has_immediate &&
+	       result->byte_length == 0;
+}
 
 static inline uint32_t pier_make_note(enum pier_note kind, uint64_t value)
 {
@@ -78,7 +85,18 @@ int pier_check_stream_error(const struct pier_stream *stream, const char *what,
 /* Begin, or begin again after channels were reset: the peer has been told nothing. */
 void pier_stream_start(struct pier_stream *stream, int64_t now);
 
-/* When this end is to say something, and when the peer has been silent for too long. */
+/*
+ * It is driven now. Silence counts only while this end listens: a process that was
+ * stopped (SIGSTOP) cannot know whether the peer was, too. Returns whether this end was
+ * away.
+ */
+bool pier_stream_note_step(struct pier_stream *stream, int64_t now);
+
+/*
+ * When this end is to be driven next, when it is to say something, and when the peer has
+ * been silent for too long.
+ */
+int64_t pier_stream_wakes_at(const struct pier_stream *stream);
 int64_t pier_stream_speaks_at(const struct pier_stream *stream);
 int64_t pier_stream_stalls_at(const struct pier_stream *stream);
 

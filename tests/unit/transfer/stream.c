@@ -400,11 +400,15 @@ static void send_immediate(struct pier_channel *channel, uint32_t immediate,
 	struct pier_gather element;
 	struct pier_remote target;
 
+	if (length == 0) {
+		expect_ok(pier_channel_send_imm(channel, NULL, 0, immediate, PATIENT));
+		return;
+	}
 	expect_ok(pier_mr_gather(fixture.here.mrs[0], pier_mr_iova(fixture.here.mrs[0]),
 				 length, &element));
 	expect_ok(pier_remote_sub(&fixture.remotes[0], 0, length, &target));
-	expect_ok(pier_channel_write_imm(channel, &element, length > 0, &target,
-					 immediate, PATIENT));
+	expect_ok(pier_channel_write_imm(channel, &element, 1, &target, immediate,
+					 PATIENT));
 }
 
 static void hostile_senders_are_refused(void **state)
@@ -453,8 +457,7 @@ static void hostile_receivers_are_refused(void **state)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		make_ends(1, true, true);
 		begin_stream(1, PATIENT);
-		expect_ok(pier_channel_write_imm(fixture.there.channels[0], NULL, 0, NULL,
-						 cases[i], PATIENT));
+		send_immediate(fixture.there.channels[0], cases[i], 0);
 		pier_transfer_limit(fixture.transfer);
 		expect_result(pier_transfer_wait(fixture.transfer, PATIENT), -EBADMSG);
 		expect_result(pier_receiver_wait(fixture.receiver, PATIENT), -EBADMSG);
