@@ -51,6 +51,12 @@ class Continued(Case):
         result = self.copy("--continue", "--json", *arguments, **options)
         return json.loads(result.stdout)["kept"]
 
+    def preload(self, variable, fault=""):
+        """The environment of a process with this module preloaded."""
+        # The address sanitizer complains unless its runtime is loaded first.
+        return {"LD_PRELOAD": shutil.copy(os.environ[variable], self.folder), "DISK_FAULT": fault,
+                "ASAN_OPTIONS": "verify_asan_link_order=0"}
+
     def check(self, content):
         self.assertTrue(self.target.read_bytes() == content, "the copy differs")
 
@@ -232,11 +238,28 @@ class Files(Continued):
 
     def test_without_files_that_have_no_name(self):
         content = self.plant()
-        preloaded = shutil.copy(os.environ["NO_TMPFILE"], self.folder)
         self.leave((0, content[:MIB]))
-        # The address sanitizer complains unless its runtime is loaded first.
-        env = {"LD_PRELOAD": preloaded, "ASAN_OPTIONS": "verify_asan_link_order=0"}
-        self.assertEqual(self.complete(self.source, self.target, env=env), MIB)
+        self.assertEqual(self.complete(env=self.preload("NO_TMPFILE")), MIB)
+        self.check(content)
+
+    def test_a_file_system_without_holes_gets_zeroes_only_for_old_bytes(self):
+        with open(self.source, "wb") as file:
+            file.truncate(256 * MIB)
+            os.pwrite(file.fileno(), self.bytes(MIB), 100 * MIB)
+        for end in 2 * MIB, 200 * MIB:
+            with self.subTest(end):
+                self.leave((MIB, self.bytes(MIB)), (end - 1, b"x"))
+                self.complete(env=self.preload("DISK_FAULT", "no_punch"))
+                self.check(self.source.read_bytes())
+                self.assertLess(self.target.stat().st_blocks * 512, 8 * MIB)
+
+    def test_a_full_disk_gets_back_what_was_reserved(self):
+        content = self.plant(16 * MIB)
+        self.leave((0, content[:MIB]))
+        self.refused(1, "not enough space", "cp", "--continue", self.source, self.target,
+                     env=self.preload("DISK_FAULT", "full"))
+        self.assertLess(self.partial.stat().st_blocks * 512, 2 * MIB)
+        self.assertEqual(self.complete(), MIB)
         self.check(content)
 
     def test_a_file_that_had_its_last_mode_is_continued(self):

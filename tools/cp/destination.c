@@ -207,11 +207,13 @@ static int open_partial_file(struct destination *destination,
 		return fail(failure, EXIT_FILE, "the source is the unfinished copy of %s",
 			    destination->path);
 	}
-	if ((uint64_t)stat.st_size > destination->source.size &&
-	    ftruncate(destination->fd, (off_t)destination->source.size) < 0)
-		return fail_destination(destination, "write", failure);
 	destination->present = (uint64_t)stat.st_size;
-	return 0;
+	if (destination->present <= destination->source.size)
+		return 0;
+	destination->present = destination->source.size;
+	return ftruncate(destination->fd, (off_t)destination->present) < 0
+		       ? fail_destination(destination, "write", failure)
+		       : 0;
 }
 
 static int open_new_file(struct destination *destination,
@@ -236,12 +238,15 @@ static int reserve_room(const struct destination *destination, struct failure *f
 		return ftruncate(destination->fd, size) < 0
 			       ? fail_destination(destination, "write", failure)
 			       : 0;
-	if (size > 0 && fallocate(destination->fd, 0, 0, size) < 0 &&
-	    errno != EOPNOTSUPP && errno != ENOSYS)
-		return fail(failure, EXIT_FILE,
-			    "not enough space for the %lld bytes of %s: %s",
-			    (long long)size, destination->path, strerror(errno));
-	return 0;
+	if (size == 0 || fallocate(destination->fd, 0, 0, size) == 0 ||
+	    errno == EOPNOTSUPP || errno == ENOSYS)
+		return 0;
+	fail(failure, EXIT_FILE, "not enough space for the %lld bytes of %s: %s",
+	     (long long)size, destination->path, strerror(errno));
+	/* ext4 and XFS leave what they could reserve, and a partial file stays. */
+	if (ftruncate(destination->fd, (off_t)destination->present) < 0)
+		fail_destination(destination, "shorten", failure);
+	return -1;
 }
 
 int open_destination(struct destination *destination, int root, const char *path,
@@ -296,11 +301,14 @@ int write_destination(const struct destination *destination, uint64_t offset,
 	return 0;
 }
 
-/* A new file has no data yet. */
+/* A new file has no data yet, and a partial one none beyond its old end. */
 int skip_destination(const struct destination *destination, uint64_t offset,
 		     uint64_t length, struct failure *failure)
 {
-	if (destination->partial && clear_partial(destination->fd, offset, length) < 0)
+	uint64_t old = offset < destination->present ? destination->present - offset : 0;
+
+	if (old &&
+	    clear_partial(destination->fd, offset, old < length ? old : length) < 0)
 		return fail_destination(destination, "write", failure);
 	return 0;
 }

@@ -26,7 +26,7 @@ enum destination_fate {
 struct destination {
 	int fd, directory;	      /* -1: not open */
 	bool partial;		      /* it stays if the copy fails: partial.h */
-	uint64_t present;	      /* size of the partial file */
+	uint64_t present;	      /* bytes that the partial file may have */
 	struct write_queue *queue;    /* NULL: all writes go through the page cache */
 	char path[PATH_MAX];	      /* for error messages */
 	char name[NAME_MAX + 1];      /* in the directory */

@@ -190,11 +190,11 @@ static int write_zeroes(int fd, uint64_t offset, uint64_t end)
 	return 0;
 }
 
-/* Some file systems have no holes. */
+/* Some file systems cannot make holes, but have them. */
 int clear_partial(int fd, uint64_t offset, uint64_t length)
 {
+	uint64_t end = offset + length, hole;
 	struct stat stat;
-	uint64_t end = offset + length;
 
 	if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
 		      (off_t)length) == 0)
@@ -203,5 +203,10 @@ int clear_partial(int fd, uint64_t offset, uint64_t length)
 		return -1;
 	if (end > (uint64_t)stat.st_size)
 		end = (uint64_t)stat.st_size;
-	return write_zeroes(fd, offset, end);
+	for (; (offset = seek_extent(fd, end, offset, SEEK_DATA)) < end; offset = hole) {
+		hole = seek_extent(fd, end, offset, SEEK_HOLE);
+		if (write_zeroes(fd, offset, hole) < 0)
+			return -1;
+	}
+	return 0;
 }
