@@ -262,6 +262,13 @@ class Files(Continued):
         self.assertEqual(self.complete(), MIB)
         self.check(content)
 
+    def test_a_long_search_for_data_is_no_silence(self):
+        content = self.plant()
+        self.leave((4 * MIB - 1, content[-1:]))
+        self.complete("--timeout", "1", self.source, self.target,
+                      env=self.preload("DISK_FAULT", "slow_seek"))
+        self.check(content)
+
     def test_a_file_that_had_its_last_mode_is_continued(self):
         content = self.plant()
         self.leave((0, content[:MIB]))

@@ -85,6 +85,8 @@ static int fill_batch(struct agreement *agreement, struct batch *ret_batch)
 		uint64_t number = agreement->next;
 		int tagged;
 
+		if (keep_peer_waiting(agreement->transfer) < 0)
+			return -1;
 		if (!has_target_data(agreement->target, number * kept->segment,
 				     segment_length(kept, number)))
 			continue;
