@@ -13,6 +13,9 @@ import subprocess
 from harness import Case, MIB, PIER, STUB_RSH, json, main, slowness
 
 SEGMENT = 64 * 1024
+STAGE_MODE = 0o1700
+# In disk_fault.c.
+OTHER_USER = 4242
 INTERRUPTIONS = 50
 # A copy of 64 MiB at this rate survives all interruptions.
 SLOWLY = ("--bwlimit", "6M", "--chunk", "64K")
@@ -320,7 +323,7 @@ class Files(Continued):
 class Strangers(Continued):
     """Whatever else has the name."""
 
-    def check_refused(self, pattern="is no unfinished copy of this user"):
+    def check_refused(self, pattern="is not from an interrupted copy of a file by this user"):
         self.plant(100)
         self.refused(1, pattern, "cp", "--continue", self.source, self.target)
         self.assertFalse(self.target.exists())
@@ -351,6 +354,46 @@ class Strangers(Continued):
         self.check_refused()
         self.assertEqual(self.partial.read_bytes(), b"theirs")
         self.partial.unlink()
+
+    def test_a_directory_that_was_moved_to_the_name_is_refused(self):
+        """Another user may rename it, if the one above is not sticky."""
+        self.source.mkdir()
+        (self.source / "file").write_bytes(b"file")
+        self.partial.mkdir(mode=0o700)
+        mine = self.partial / "mine"
+        mine.write_bytes(b"mine")
+        for mode in 0o700, 0o755:
+            self.partial.chmod(mode)
+            self.refused(1, "not from an interrupted copy of a tree", "cp", "-r", "--continue",
+                         self.source, self.target)
+            self.assertEqual(mine.read_bytes(), b"mine")
+        shutil.rmtree(self.partial)
+
+    def test_new_files_may_belong_to_another_user(self):
+        """On NFS, those of root do."""
+        if os.geteuid() != 0:
+            self.skipTest("only root can make a file that belongs to another user")
+        place = self.folder / "place"
+        place.mkdir()
+        place.chmod(0o777)
+        # The other user cannot reach it by an absolute path.
+        self.folder.chmod(0o711)
+        self.source.mkdir()
+        content = self.file("source/file", 4 * MIB).read_bytes()
+        for arguments, partial, part in (
+                (("source/file", "place/x"), ".x.pier-partial", ""),
+                (("-r", "source", "place/y"), ".y.pier-partial", "source/file")):
+            with self.subTest(partial):
+                partial = place / partial
+                if part:
+                    partial.mkdir()
+                    (partial / part).parent.mkdir()
+                    partial.chmod(STAGE_MODE)
+                self.leave((0, content[:MIB]), partial=partial / part)
+                for path in [partial, *partial.rglob("*")]:
+                    os.chown(path, OTHER_USER, OTHER_USER)
+                self.assertEqual(self.complete(*arguments, env=self.preload("DISK_FAULT", "owner")),
+                                 MIB)
 
     def test_the_part_is_no_source(self):
         self.leave((0, b"part"))
@@ -409,7 +452,7 @@ class Trees(Continued):
         self.stage = self.partial / "source"
 
     def leave_tree(self):
-        self.partial.mkdir(mode=0o700)
+        self.partial.mkdir(mode=STAGE_MODE)
         shutil.copytree(self.source, self.stage)
 
     def complete_tree(self):
@@ -478,7 +521,7 @@ class Trees(Continued):
         (self.target / "source").mkdir()
         (self.target / "source/stays").write_bytes(b"stays")
         partial = self.target / ".source.pier-partial"
-        partial.mkdir(mode=0o700)
+        partial.mkdir(mode=STAGE_MODE)
         shutil.copytree(self.source, partial / "source")
         self.assertEqual(self.complete("-r", self.source, self.target), 4 * MIB)
         (self.source / "stays").write_bytes(b"stays")
@@ -491,6 +534,19 @@ class Trees(Continued):
                      self.target)
         self.assertEqual(listing(self.partial), before)
         shutil.rmtree(self.partial)
+
+    def test_a_file_of_the_name_is_refused(self):
+        inner = self.source / ".tree.pier-partial"
+        inner.mkdir()
+        self.refused(1, "one of the files has the name of the unfinished copy", "cp", "-r",
+                     "--continue", "source/.", "target")
+        inner.rmdir()
+
+    def test_the_option_leaves_nothing_if_nothing_arrived(self):
+        (self.source / "empty/empty").mkdir(parents=True)
+        self.refused(3, "no such device|none", "cp", "-r", "--continue", "--device", "none",
+                     self.source, self.target)
+        self.assertEqual(os.listdir(self.folder), ["source"])
 
     def test_a_second_copy_is_refused(self):
         self.leave_tree()

@@ -354,9 +354,19 @@ class Failures(Tree):
         (deep / "file").write_bytes(b"x")
         for path in (deep, deep.parent, deep.parent.parent):
             path.chmod(0o555)
-        left.chmod(0o700)
+        left.chmod(0o1700)
         self.copy("-r", tree, "copy", before=WEAKER)
         self.assertFalse(left.exists())
+
+    def test_a_directory_that_was_moved_to_the_name_stays(self):
+        """Another user may rename it, if the one above is not sticky."""
+        tree = self.plant()
+        moved = self.folder / ".tree.pier-tmp-0123456789abcdef"
+        moved.mkdir(mode=0o700)
+        (moved / "mine").write_bytes(b"mine")
+        self.copy("-r", tree, "copy")
+        self.assertEqual((moved / "mine").read_bytes(), b"mine")
+        shutil.rmtree(moved)
 
     def test_a_broken_tag_ends_the_copy(self):
         tree = self.plant()

@@ -97,10 +97,12 @@ static int use_entry(struct adoption *adoption, int directory, const char *name,
 	const char *path = list_path(&adoption->tree->list, entry);
 	bool top = !strchr(path, '/');
 
-	if (top && is_identity_of(entry->identity, stat, adoption->tree->secret))
+	if (top && is_identity_of(entry->identity, stat, adoption->tree->secret)) {
+		adoption->tree->temporary[0] = '\0';
 		return fail(adoption->failure, EXIT_FILE,
 			    "%s is the unfinished copy in %s itself", path,
 			    adoption->tree->path);
+	}
 	if (fchmodat(directory, name, entry->kind == LIST_DIRECTORY ? 0700 : 0600, 0) < 0)
 		return fail_adoption(adoption, path);
 	if (entry->kind == LIST_DIRECTORY)
@@ -116,7 +118,7 @@ static int remove_entry(struct adoption *adoption, int directory, const char *na
 			const struct stat *stat)
 {
 	if (S_ISDIR(stat->st_mode)) {
-		fchmodat(directory, name, STAGE_MODE, 0);
+		fchmodat(directory, name, 0700, 0);
 		remove_tree(directory, name);
 		if (faccessat(directory, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
 			return 0;
@@ -196,16 +198,51 @@ static int adopt_entries(struct adoption *adoption)
 	return result;
 }
 
+/* The stage and the files at the top are in the same directory in the end. */
+static int check_name(const struct adoption *adoption)
+{
+	const struct tree *tree = adoption->tree;
+
+	if (tree->top[0] || !find_entry(adoption, tree->temporary))
+		return 0;
+	return fail(adoption->failure, EXIT_FILE,
+		    "one of the files has the name of the unfinished copy, %s",
+		    tree->temporary);
+}
+
 int adopt_stage(struct tree *tree, uint64_t *ret_bytes, struct failure *failure)
 {
 	struct adoption adoption = { .tree = tree, .failure = failure };
 	int result = sort_entries(&adoption);
 
 	if (result == 0)
+		result = check_name(&adoption);
+	if (result == 0)
 		result = adopt_entries(&adoption);
 	free(adoption.sorted);
 	*ret_bytes = adoption.bytes;
 	return result;
+}
+
+/* Children come after their parents, so a directory that is not empty has a file. */
+void remove_empty_stage(const struct tree *tree)
+{
+	for (uint32_t i = tree->list.count; i > 0; i--) {
+		const struct list_entry *entry = &tree->list.entries[i - 1];
+		const char *name;
+		int parent, result;
+
+		if (entry->kind != LIST_DIRECTORY)
+			continue;
+		parent = open_parent_below(tree->stage, list_path(&tree->list, entry),
+					   &name);
+		result = parent < 0 ? 0 : unlinkat(parent, name, AT_REMOVEDIR);
+		if (parent >= 0)
+			close(parent);
+		if (result < 0 && errno != ENOENT)
+			return;
+	}
+	unlinkat(tree->base, tree->temporary, AT_REMOVEDIR);
 }
 
 static int open_adopted(const struct tree *tree, const struct list_entry *entry)

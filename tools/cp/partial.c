@@ -12,6 +12,7 @@
 #include "partial.h"
 #include "path.h"
 #include "source.h"
+#include "stage.h"
 #include "temporary.h"
 #include "units.h"
 
@@ -21,31 +22,76 @@ enum {
 	ZEROES = 65536,
 };
 
-/* Anybody may put a file or a link with this name into a directory like /tmp. */
-static bool is_partial(int found, enum partial_kind kind)
-{
-	struct stat stat;
+/* What is to be opened. */
+struct wanted {
+	int directory;
+	const char *name;    /* of the destination */
+	const char *partial; /* .NAME.pier-partial */
+	enum partial_kind kind;
+};
 
-	if (fstat(found, &stat) < 0 || stat.st_uid != geteuid())
+/* Files may get another owner than the process (NFS), or other modes (CIFS). */
+static int stat_new_stage(const struct wanted *wanted, struct stat *ret_stat)
+{
+	char temporary[TEMPORARY_MAX];
+	int fd = create_stage(wanted->directory, wanted->name, temporary), result;
+
+	if (fd < 0)
+		return -1;
+	result = fstat(fd, ret_stat);
+	unlinkat(wanted->directory, temporary, AT_REMOVEDIR);
+	close(fd);
+	return result;
+}
+
+/*
+ * Anybody may put a file or a link with this name into a directory like /tmp, or move a
+ * directory of this user to it, which would then lose its files: only a stage has such
+ * a mode.
+ */
+static bool is_partial(const struct wanted *wanted, const struct stat *found, uid_t owner,
+		       mode_t stage_mode)
+{
+	if (found->st_uid != owner)
 		return false;
-	return kind == PARTIAL_STAGE ? S_ISDIR(stat.st_mode)
-				     : S_ISREG(stat.st_mode) && stat.st_nlink == 1;
+	return wanted->kind == PARTIAL_STAGE
+		       ? S_ISDIR(found->st_mode) &&
+				 (found->st_mode & 07777) == (stage_mode & 07777)
+		       : S_ISREG(found->st_mode) && found->st_nlink == 1;
+}
+
+/* Returns 0, or -1 with errno. */
+static int check_partial(const struct wanted *wanted, int found)
+{
+	struct stat stat, own;
+
+	if (fstat(found, &stat) < 0)
+		return -1;
+	if (is_partial(wanted, &stat, geteuid(), STAGE_MODE))
+		return 0;
+	if (stat_new_stage(wanted, &own) < 0)
+		return -1;
+	errno = EEXIST;
+	return is_partial(wanted, &stat, own.st_uid, own.st_mode) ? 0 : -1;
 }
 
 /* O_PATH first: opening a device has side effects. */
-static int open_existing_partial(int directory, const char *partial,
-				 enum partial_kind kind)
+static int open_existing_partial(const struct wanted *wanted)
 {
-	int found = openat(directory, partial, O_PATH | O_NOFOLLOW | O_CLOEXEC), fd;
+	int found = openat(wanted->directory, wanted->partial,
+			   O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	int fd, error;
 
 	if (found < 0)
 		return -1;
-	if (!is_partial(found, kind)) {
+	if (check_partial(wanted, found) < 0) {
+		error = errno;
 		close(found);
-		errno = EEXIST;
+		errno = error;
 		return -1;
 	}
-	fd = reopen_file(found, kind == PARTIAL_STAGE ? O_RDONLY | O_DIRECTORY : O_RDWR);
+	fd = reopen_file(found,
+			 wanted->kind == PARTIAL_STAGE ? O_RDONLY | O_DIRECTORY : O_RDWR);
 	/* The copy ended between the change of the mode and that of the name. */
 	if (fd < 0 && errno == EACCES)
 		fd = reopen_file(found, O_RDONLY);
@@ -53,20 +99,32 @@ static int open_existing_partial(int directory, const char *partial,
 	return fd;
 }
 
-static int open_or_create_partial(int directory, const char *partial,
-				  enum partial_kind kind)
+/* Returns 0, or -1 with errno. */
+static int create_partial(const struct wanted *wanted)
 {
-	int fd = open_existing_partial(directory, partial, kind);
+	int fd;
+
+	if (wanted->kind == PARTIAL_STAGE)
+		return mkdirat(wanted->directory, wanted->partial, STAGE_MODE);
+	fd = openat(wanted->directory, wanted->partial,
+		    O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd >= 0)
+		close(fd);
+	return fd < 0 ? -1 : 0;
+}
+
+static int open_or_create_partial(const struct wanted *wanted)
+{
+	int fd = open_existing_partial(wanted);
 
 	if (fd >= 0 || errno != ENOENT)
 		return fd;
-	if (kind == PARTIAL_FILE)
-		fd = openat(directory, partial, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC,
-			    0600);
-	else if (mkdirat(directory, partial, STAGE_MODE) == 0)
-		fd = open_existing_partial(directory, partial, kind);
-	/* Another copy made it at the same moment, or removed it. */
-	if (fd < 0 && (errno == EEXIST || errno == ENOENT))
+	/* EEXIST: another copy made it at the same moment. */
+	if (create_partial(wanted) < 0 && errno != EEXIST)
+		return -1;
+	fd = open_existing_partial(wanted);
+	/* Another copy removed it. */
+	if (fd < 0 && errno == ENOENT)
 		errno = EAGAIN;
 	return fd;
 }
@@ -80,34 +138,32 @@ static bool is_writable(int fd, enum partial_kind kind)
  * Returns 1 if the descriptor is locked and can be used, 0 if another one is to be
  * opened, -1 with errno. Without locks on the file system, nothing can be locked.
  */
-static int lock_partial(int fd, int directory, const char *partial,
-			enum partial_kind kind)
+static int lock_partial(int fd, const struct wanted *wanted)
 {
 	if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
 		poll(NULL, 0, LOCK_STEP_MS);
 		return 0;
 	}
 	/* The copy that had the lock may have given the file its last name. */
-	if (!is_named(directory, partial, fd))
+	if (!is_named(wanted->directory, wanted->partial, fd))
 		return 0;
-	if (fchmod(fd, kind == PARTIAL_STAGE ? STAGE_MODE : 0600) < 0)
+	if (wanted->kind == PARTIAL_FILE && fchmod(fd, 0600) < 0)
 		return -1;
-	return is_writable(fd, kind);
+	return is_writable(fd, wanted->kind);
 }
 
-static int try_opening_partial(int directory, const char *partial, enum partial_kind kind,
-			       uint32_t wait_ms)
+static int try_opening_partial(const struct wanted *wanted, uint32_t wait_ms)
 {
 	uint64_t deadline = now_ns() + (uint64_t)wait_ms * 1000000;
 
 	do {
-		int fd = open_or_create_partial(directory, partial, kind), locked, error;
+		int fd = open_or_create_partial(wanted), locked, error;
 
 		if (fd < 0 && errno == EAGAIN)
 			continue;
 		if (fd < 0)
 			return -1;
-		locked = lock_partial(fd, directory, partial, kind);
+		locked = lock_partial(fd, wanted);
 		if (locked > 0)
 			return fd;
 		error = errno;
@@ -132,20 +188,21 @@ int open_partial(int directory, const char *name, enum partial_kind kind,
 		 uint32_t timeout_ms, const char *path, char ret_partial[NAME_MAX + 1],
 		 struct failure *failure)
 {
+	const struct wanted wanted = { directory, name, ret_partial, kind };
 	uint32_t wait_ms = timeout_ms / 2 < LOCK_WAIT_MS ? timeout_ms / 2 : LOCK_WAIT_MS;
 	int fd = name_partial(name, ret_partial);
 
 	if (fd == 0)
-		fd = try_opening_partial(directory, ret_partial, kind, wait_ms);
+		fd = try_opening_partial(&wanted, wait_ms);
 	if (fd >= 0)
 		return fd;
 	if (errno == EBUSY)
 		fail(failure, EXIT_FILE, "another copy with --continue writes %s", path);
 	else if (errno == EEXIST)
 		fail(failure, EXIT_FILE,
-		     "cannot continue %s: %s, beside it, is no unfinished copy of this "
-		     "user",
-		     path, ret_partial);
+		     "cannot continue the copy to %s: %s is not from an interrupted copy "
+		     "of a %s by this user",
+		     path, ret_partial, kind == PARTIAL_STAGE ? "tree" : "file");
 	else
 		fail(failure, EXIT_FILE, "cannot keep a part of %s: %s", path,
 		     path_error(errno));

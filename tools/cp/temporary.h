@@ -14,7 +14,11 @@
 
 enum {
 	TEMPORARY_MAX = 80,
-	STAGE_MODE = 0700, /* of the directory of an incomplete tree */
+	/*
+	 * Of the directory of an incomplete tree. No other has this mode, so one that
+	 * another user gave such a name is not taken for it: see rename(2).
+	 */
+	STAGE_MODE = 01700,
 };
 
 /* Choose a temporary name. Returns 0, or -1 with errno. */

@@ -343,7 +343,9 @@ int commit_tree(struct tree *tree, struct failure *failure)
 
 void close_tree(struct tree *tree)
 {
-	if (tree->temporary[0] && !tree->partial)
+	if (tree->temporary[0] && tree->partial)
+		remove_empty_stage(tree);
+	else if (tree->temporary[0])
 		remove_tree(tree->base, tree->temporary);
 	if (tree->stage >= 0)
 		close(tree->stage);
