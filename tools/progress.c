@@ -44,7 +44,7 @@ void begin_progress(struct progress *progress, uint64_t total)
 	progress->total = total;
 	progress->bytes = 0;
 	progress->rate = 0;
-	progress->started_ns = now_ns();
+	progress->started_ns = progress->counted_ns = now_ns();
 	progress->drawn_ns = 0;
 	if (progress->shown && progress->json)
 		print_start(progress);
@@ -53,6 +53,7 @@ void begin_progress(struct progress *progress, uint64_t total)
 void skip_progress(struct progress *progress, uint64_t bytes)
 {
 	progress->bytes = bytes;
+	progress->counted_ns = now_ns();
 }
 
 /* Not the last column: some terminals wrap there. */
@@ -89,8 +90,7 @@ static void draw_bar(const char *text, unsigned int width, double part)
 static void update_rate(struct progress *progress, uint64_t bytes, uint64_t now)
 {
 	bool first = progress->rate <= 0;
-	uint64_t before = first ? progress->started_ns : progress->drawn_ns;
-	double seconds = (double)(now - before) / 1e9, rate, weight;
+	double seconds = (double)(now - progress->counted_ns) / 1e9, rate, weight;
 
 	if (seconds <= 0)
 		return;
@@ -98,6 +98,7 @@ static void update_rate(struct progress *progress, uint64_t bytes, uint64_t now)
 	weight = first ? 1 : seconds / (seconds + RATE_SECONDS);
 	progress->rate += weight * (rate - progress->rate);
 	progress->bytes = bytes;
+	progress->counted_ns = now;
 }
 
 /* Negative: unknown, because nothing moves. */

@@ -17,11 +17,13 @@ struct progress {
 	bool drawn;
 	uint64_t total, bytes;
 	uint64_t started_ns, drawn_ns;
-	double rate; /* bytes per second, mostly of the last seconds */
+	uint64_t counted_ns; /* when `bytes` was set */
+	double rate;	     /* bytes per second, mostly of the last seconds */
 };
 
 void begin_progress(struct progress *progress, uint64_t total);
-/* So many bytes have never been on their way: they are no part of the rate. */
+/* So many bytes need no transfer. The rate does not count them, nor the time up to now.
+ */
 void skip_progress(struct progress *progress, uint64_t bytes);
 /* Update the display, at most a few times a second. */
 void show_progress(struct progress *progress, uint64_t bytes);

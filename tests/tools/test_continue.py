@@ -310,14 +310,33 @@ class Files(Continued):
         result = self.copy("--continue", self.source, self.target)
         self.assertIn("4194304 bytes (2097152 kept) in", result.stdout)
         self.leave((0, content[:2 * MIB]))
-        result = self.copy("--continue", "--json", "--progress", "--bwlimit", "2M", self.source,
-                           self.target)
-        events = [json.loads(line) for line in result.stdout.splitlines()]
-        moving = [e for e in events if e["event"] == "progress"]
+        events, end = self.progress("--bwlimit", "2M")
+        moving = [e for e in events if e["bytes_per_second"]]
         self.assertGreaterEqual(moving[0]["bytes"], 2 * MIB)
         # Twice the limit would mean that kept bytes are part of the rate.
         self.assertLess(max(e["bytes_per_second"] for e in moving), 8 * MIB)
-        self.assertLess(events[-1]["bytes_per_second"], 3 * MIB)
+        self.assertLess(end["bytes_per_second"], 3 * MIB)
+
+
+    def progress(self, *options, **more):
+        result = self.copy("--continue", "--json", "--progress", *options, self.source,
+                           self.target, **more)
+        events = [json.loads(line) for line in result.stdout.splitlines()]
+        return [e for e in events if e["event"] == "progress"], events[-1]
+
+    def test_the_progress_counts_what_is_compared(self):
+        content = self.plant(64 * MIB)
+        self.leave((0, content))
+        first = self.progress()[0][0]
+        self.assertTrue(0 < first["bytes"] < len(content), first)
+        self.assertEqual((first["bytes_per_second"], first["seconds_left"]), (0, None))
+
+    def test_the_rate_begins_with_the_transfer(self):
+        content = self.plant()
+        self.leave((4 * MIB - 1, content[-1:]))
+        events, end = self.progress("--bwlimit", "2M", env=self.preload("DISK_FAULT", "slow_seek"))
+        self.assertGreater(end["seconds"], 3)
+        self.assertGreater(events[-1]["bytes_per_second"], MIB)
 
 
 class Strangers(Continued):

@@ -30,6 +30,12 @@ struct agreement {
 	uint64_t next;		 /* the first segment that was not looked at */
 };
 
+static void show_kept(const struct transfer *transfer)
+{
+	skip_progress(transfer->progress, transfer->kept.bytes);
+	show_progress(transfer->progress, transfer->kept.bytes);
+}
+
 /* Returns 1, 0 if the receiver does not have all of the bytes, or -1. */
 static int read_bytes(struct agreement *agreement, uint64_t offset, size_t length)
 {
@@ -127,6 +133,7 @@ static int take_answer(struct transfer *transfer, const struct batch *batch)
 		if (frame.payload[i])
 			keep_segment(&transfer->kept, batch->numbers[i]);
 	}
+	show_kept(transfer);
 	return 0;
 }
 
@@ -211,6 +218,7 @@ static int answer_batch(struct agreement *agreement, const struct frame *frame)
 		if (kept < 0)
 			return -1;
 		put_bytes(&writer, &byte, 1);
+		show_kept(agreement->transfer);
 	}
 	return control_send(agreement->transfer->control, FRAME_KEPT, &writer);
 }
