@@ -220,6 +220,23 @@ class Files(Continued):
         self.check(content)
         self.assertLess(self.target.stat().st_blocks * 512, 6 * MIB)
 
+    def test_reserved_space_is_not_read(self):
+        """Reading ahead makes it look like data to lseek(2), on ext4 for example."""
+        content = self.plant(64 * MIB)
+        self.leave((0, content[:MIB]))
+        with open(self.partial, "r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, 64 * MIB)
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        # Of the processes that have ended, too: proc_pid_io(5).
+        before = ("sh", "-c", '"$@" && cat /proc/$$/io', "sh")
+        result = self.copy("--continue", "--json", self.source, self.target, before=before)
+        end, _, counters = result.stdout.partition("\n")
+        self.assertEqual(json.loads(end)["kept"], MIB)
+        counters = dict(line.split(": ") for line in counters.splitlines())
+        # The source is read for the transfer, and 1 MiB at each side for the comparison.
+        self.assertLess(int(counters["rchar"]), 96 * MIB)
+
     def test_an_old_file_is_replaced(self):
         content = self.plant()
         self.target.write_bytes(b"old")
@@ -266,10 +283,23 @@ class Files(Continued):
         self.check(content)
 
     def test_a_long_search_for_data_is_no_silence(self):
-        content = self.plant()
-        self.leave((4 * MIB - 1, content[-1:]))
-        self.complete("--timeout", "1", self.source, self.target,
+        self.source.mkdir()
+        (self.partial / "source").mkdir(parents=True)
+        self.partial.chmod(STAGE_MODE)
+        for number in range(64):
+            self.plant(SEGMENT, "source/%d" % number)
+            self.leave(partial=self.partial / ("source/%d" % number))
+        self.complete("--timeout", "1", "-r", self.source, self.target,
                       env=self.preload("DISK_FAULT", "slow_seek"))
+        self.assertEqual(listing(self.source), listing(self.target))
+
+    def test_space_without_data_is_searched_once(self):
+        content = self.plant(64 * MIB)
+        self.leave((64 * MIB - 1, content[-1:]))
+        result = self.copy("--continue", "--json", self.source, self.target,
+                           env=self.preload("DISK_FAULT", "slow_seek"))
+        # A call for each segment would take 50 s.
+        self.assertLess(json.loads(result.stdout)["seconds"], 25)
         self.check(content)
 
     def test_a_file_that_had_its_last_mode_is_continued(self):
@@ -332,8 +362,8 @@ class Files(Continued):
         self.assertEqual((first["bytes_per_second"], first["seconds_left"]), (0, None))
 
     def test_the_rate_begins_with_the_transfer(self):
-        content = self.plant()
-        self.leave((4 * MIB - 1, content[-1:]))
+        self.plant()
+        self.leave(*((number * SEGMENT, b"x") for number in range(64)))
         events, end = self.progress("--bwlimit", "2M", env=self.preload("DISK_FAULT", "slow_seek"))
         self.assertGreater(end["seconds"], 3)
         self.assertGreater(events[-1]["bytes_per_second"], MIB)

@@ -250,19 +250,18 @@ static int open_adopted(const struct tree *tree, const struct list_entry *entry)
 	return open_below(tree->stage, list_path(&tree->list, entry), O_RDONLY);
 }
 
-/* Of several files, each has some. */
-bool has_staged_data(const struct tree *tree, uint64_t offset, uint64_t length)
+/* The next file, too, may have data. */
+uint64_t find_staged_data(const struct tree *tree, uint64_t offset)
 {
 	const struct list_entry *entry = find_in_list(&tree->list, offset);
-	uint64_t start = offset - entry->offset;
+	uint64_t data = entry->size;
 	int fd = open_adopted(tree, entry);
-	bool found;
 
-	if (fd < 0)
-		return false;
-	found = length > entry->size - start || has_partial_data(fd, start, length);
-	close(fd);
-	return found;
+	if (fd >= 0) {
+		data = find_partial_data(fd, entry->size, offset - entry->offset);
+		close(fd);
+	}
+	return entry->offset + data;
 }
 
 bool read_staged(const struct tree *tree, uint64_t offset, void *ret_data, size_t length)

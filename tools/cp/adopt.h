@@ -17,8 +17,8 @@ int adopt_stage(struct tree *tree, uint64_t *ret_bytes, struct failure *failure)
 /* Remove the stage if it has no file, only directories of the list. */
 void remove_empty_stage(const struct tree *tree);
 
-/* As has_partial_data() and read_partial(), of bytes of the sequence. */
-bool has_staged_data(const struct tree *tree, uint64_t offset, uint64_t length);
+/* As find_partial_data() and read_partial(), of bytes of the sequence. */
+uint64_t find_staged_data(const struct tree *tree, uint64_t offset);
 bool read_staged(const struct tree *tree, uint64_t offset, void *ret_data, size_t length);
 
 #endif

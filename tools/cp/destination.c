@@ -375,8 +375,9 @@ int commit_destination(struct destination *destination, struct failure *failure)
 
 static bool is_worth_keeping(const struct destination *destination)
 {
-	return destination->partial &&
-	       has_partial_data(destination->fd, 0, destination->source.size);
+	uint64_t size = destination->source.size;
+
+	return destination->partial && find_partial_data(destination->fd, size, 0) < size;
 }
 
 void close_destination(struct destination *destination)

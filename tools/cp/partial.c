@@ -210,11 +210,9 @@ int open_partial(int directory, const char *name, enum partial_kind kind,
 	return -1;
 }
 
-bool has_partial_data(int fd, uint64_t offset, uint64_t length)
+uint64_t find_partial_data(int fd, uint64_t size, uint64_t offset)
 {
-	uint64_t end = offset + length;
-
-	return seek_extent(fd, end, offset, SEEK_DATA) < end;
+	return seek_extent(fd, size, offset, SEEK_DATA);
 }
 
 /* A file that cannot be read is written again. */

@@ -34,8 +34,8 @@ int open_partial(int directory, const char *name, enum partial_kind kind,
 		 uint32_t timeout_ms, const char *path, char ret_partial[NAME_MAX + 1],
 		 struct failure *failure);
 
-/* Whether any of these bytes may be data. */
-bool has_partial_data(int fd, uint64_t offset, uint64_t length);
+/* The first byte at or after `offset` that may be data, or the size. */
+uint64_t find_partial_data(int fd, uint64_t size, uint64_t offset);
 /* Returns whether all of these bytes are there. */
 bool read_partial(int fd, uint64_t offset, void *ret_data, size_t length);
 /* Make these bytes of the file read as zeroes: 0, or -1 with errno. Any thread. */

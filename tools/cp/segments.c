@@ -28,6 +28,7 @@ struct agreement {
 	struct sources *sources; /* of a sender */
 	uint8_t *bytes;		 /* READ_SIZE */
 	uint64_t next;		 /* the first segment that was not looked at */
+	struct kept present;	 /* of a receiver: the segments that it may have */
 };
 
 static void show_kept(const struct transfer *transfer)
@@ -75,26 +76,46 @@ static int tag_segment(struct agreement *agreement, uint64_t number, uint8_t *re
 static int open_agreement(struct agreement *agreement, uint64_t size)
 {
 	agreement->bytes = malloc(READ_SIZE);
-	if (agreement->bytes && open_kept(&agreement->transfer->kept, size) == 0)
+	if (agreement->bytes && open_kept(&agreement->transfer->kept, size) == 0 &&
+	    (!agreement->target || open_kept(&agreement->present, size) == 0))
 		return 0;
 	return fail(agreement->transfer->failure, EXIT_FILE, "out of memory");
 }
 
-/* The receiver reads the next segments that it may have. */
+/*
+ * All of them before the first is read. Reading ahead fills the page cache beyond the
+ * data, and then lseek(2) takes reserved space for data.
+ */
+static int find_segments(struct agreement *agreement)
+{
+	struct kept *present = &agreement->present;
+	uint64_t data = 0;
+
+	for (uint64_t i = 0; i < present->count; i++) {
+		uint64_t start = i * present->segment;
+
+		if (keep_peer_waiting(agreement->transfer) < 0)
+			return -1;
+		if (i == 0 || data < start)
+			data = find_target_data(agreement->target, start);
+		if (data < start + segment_length(present, i))
+			keep_segment(present, i);
+	}
+	return 0;
+}
+
+/* The receiver reads the next segments. */
 static int fill_batch(struct agreement *agreement, struct batch *ret_batch)
 {
-	const struct kept *kept = &agreement->transfer->kept;
+	const struct kept *present = &agreement->present;
 
 	ret_batch->count = 0;
-	for (; agreement->next < kept->count && ret_batch->count < BATCH_MAX;
+	for (; agreement->next < present->count && ret_batch->count < BATCH_MAX;
 	     agreement->next++) {
 		uint64_t number = agreement->next;
 		int tagged;
 
-		if (keep_peer_waiting(agreement->transfer) < 0)
-			return -1;
-		if (!has_target_data(agreement->target, number * kept->segment,
-				     segment_length(kept, number)))
+		if (!is_kept(present, number))
 			continue;
 		tagged = tag_segment(agreement, number,
 				     ret_batch->tags[ret_batch->count]);
@@ -180,9 +201,12 @@ int offer_segments(struct transfer *transfer, struct target *target)
 	int result = open_agreement(&agreement, target->size);
 
 	if (result == 0)
+		result = find_segments(&agreement);
+	if (result == 0)
 		result = offer_batches(&agreement, &batches[0], &batches[1]);
 	if (result == 0)
 		result = keep_segments(&agreement);
+	close_kept(&agreement.present);
 	free(agreement.bytes);
 	return result;
 }

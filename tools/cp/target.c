@@ -68,12 +68,16 @@ int open_target(struct target *target, struct transfer *transfer,
 }
 
 /* Some file systems take reserved space for data, so ask how long the file was. */
-bool has_target_data(const struct target *target, uint64_t offset, uint64_t length)
+uint64_t find_target_data(const struct target *target, uint64_t offset)
 {
+	uint64_t data;
+
 	if (target->transfer->tree)
-		return has_staged_data(&target->tree, offset, length);
-	return offset < target->file.present &&
-	       has_partial_data(target->file.fd, offset, length);
+		return find_staged_data(&target->tree, offset);
+	if (offset >= target->file.present)
+		return target->size;
+	data = find_partial_data(target->file.fd, target->size, offset);
+	return data < target->file.present ? data : target->size;
 }
 
 bool read_target(const struct target *target, uint64_t offset, void *ret_data,

@@ -25,8 +25,11 @@ struct target {
  */
 int open_target(struct target *target, struct transfer *transfer,
 		const struct source_message *source);
-/* With settings->partial: whether any of these bytes may be data of an earlier copy. */
-bool has_target_data(const struct target *target, uint64_t offset, uint64_t length);
+/*
+ * With settings->partial: the first byte at or after `offset` that may be data of an
+ * earlier copy, or the size.
+ */
+uint64_t find_target_data(const struct target *target, uint64_t offset);
 /* Read what an earlier copy wrote. Returns whether all of it is there. */
 bool read_target(const struct target *target, uint64_t offset, void *ret_data,
 		 size_t length);
