@@ -14,6 +14,9 @@ from harness import Case, MIB, PIER, STUB_RSH, json, main, slowness
 
 SEGMENT = 64 * 1024
 STAGE_MODE = 0o1700
+# Modes hold for root too.
+UNPRIVILEGED = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search") \
+    if os.geteuid() == 0 else ()
 # In disk_fault.c.
 OTHER_USER = 4242
 INTERRUPTIONS = 50
@@ -306,9 +309,7 @@ class Files(Continued):
         content = self.plant()
         self.leave((0, content[:MIB]))
         self.partial.chmod(0o444)
-        before = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] \
-            if os.geteuid() == 0 else []
-        self.assertEqual(self.complete(self.source, self.target, before=before), MIB)
+        self.assertEqual(self.complete(before=UNPRIVILEGED), MIB)
         self.check(content)
 
     def test_the_option_leaves_nothing_if_nothing_arrived(self):
@@ -492,6 +493,25 @@ class Strangers(Continued):
             self.assertEqual("write-only" in result.stderr, status == 1)
 
 
+    def test_a_directory_that_cannot_be_written_is_noticed_first(self):
+        place = self.folder / "place"
+        (place / ".y.pier-partial/source").mkdir(parents=True)
+        (place / ".y.pier-partial").chmod(STAGE_MODE)
+        (self.source / "b").mkdir(parents=True)
+        content = self.file("source/file", MIB).read_bytes()
+        for arguments, part in (((self.source / "file", place / "x"), ".x.pier-partial"),
+                                (("-r", self.source, place / "y"),
+                                 ".y.pier-partial/source/file")):
+            self.leave((0, content), partial=place / part)
+            before = listing(place)
+            place.chmod(0o555)
+            self.refused(1, "cannot keep an unfinished copy of .*: Permission denied", "cp",
+                         "--continue", *arguments, before=UNPRIVILEGED)
+            place.chmod(0o755)
+            self.assertEqual(listing(place), before)
+            self.assertEqual(self.complete(*arguments, before=UNPRIVILEGED), MIB)
+
+
 class Trees(Continued):
     def setUp(self):
         super().setUp()
@@ -551,9 +571,7 @@ class Trees(Continued):
         (self.stage / "b/old/file").write_bytes(b"old")
         for path, mode in (("a", 0o444), ("b/one", 0), ("b/old", 0), ("b", 0o555)):
             os.chmod(self.stage / path, mode)
-        before = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] \
-            if os.geteuid() == 0 else []
-        self.assertEqual(self.complete("-r", self.source, self.target, before=before), 4 * MIB)
+        self.assertEqual(self.complete("-r", self.source, self.target, before=UNPRIVILEGED), 4 * MIB)
         self.assertEqual(listing(self.source), listing(self.target))
 
     def test_new_holes_replace_old_bytes(self):

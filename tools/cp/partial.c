@@ -184,15 +184,25 @@ static int name_partial(const char *name, char ret_partial[NAME_MAX + 1])
 	return length > NAME_MAX ? -1 : 0;
 }
 
+/*
+ * Otherwise the copy could not be moved to its place in the end. Some containers refuse
+ * faccessat2(2).
+ */
+static bool is_writable_directory(int directory)
+{
+	return faccessat(directory, ".", W_OK, AT_EACCESS) == 0 ||
+	       (errno != EACCES && errno != EROFS);
+}
+
 int open_partial(int directory, const char *name, enum partial_kind kind,
 		 uint32_t timeout_ms, const char *path, char ret_partial[NAME_MAX + 1],
 		 struct failure *failure)
 {
 	const struct wanted wanted = { directory, name, ret_partial, kind };
 	uint32_t wait_ms = timeout_ms / 2 < LOCK_WAIT_MS ? timeout_ms / 2 : LOCK_WAIT_MS;
-	int fd = name_partial(name, ret_partial);
+	int fd = -1;
 
-	if (fd == 0)
+	if (name_partial(name, ret_partial) == 0 && is_writable_directory(directory))
 		fd = try_opening_partial(&wanted, wait_ms);
 	if (fd >= 0)
 		return fd;
@@ -204,7 +214,7 @@ int open_partial(int directory, const char *name, enum partial_kind kind,
 		     "of a %s by this user",
 		     path, ret_partial, kind == PARTIAL_STAGE ? "tree" : "file");
 	else
-		fail(failure, EXIT_FILE, "cannot keep a part of %s: %s", path,
+		fail(failure, EXIT_FILE, "cannot keep an unfinished copy of %s: %s", path,
 		     path_error(errno));
 	ret_partial[0] = '\0';
 	return -1;

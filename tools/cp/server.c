@@ -114,7 +114,7 @@ static int check_request(const struct server_options *options,
 	/* The digests would let the client test guesses about what others sent. */
 	if (request->settings.partial && options->write_only)
 		return fail(failure, EXIT_FILE,
-			    "the server is write-only, and --continue reads");
+			    "the server is write-only, which rules out --continue");
 	if (!request->side.path[0])
 		return fail(failure, EXIT_FILE,
 			    "empty path: SRC and DST must name files");
