@@ -602,6 +602,16 @@ class Trees(Continued):
         self.assertEqual(listing(self.partial), before)
         shutil.rmtree(self.partial)
 
+    def test_a_tree_is_kept_if_its_place_is_taken(self):
+        self.target.mkdir()
+        taken = self.target / "source"
+        taken.write_bytes(b"taken")
+        result = self.run_pier("cp", "-r", "--continue", self.source, self.target)
+        self.assertEqual(result.status, 1)
+        taken.unlink()
+        self.assertEqual(self.complete("-r", self.source, self.target), 4 * MIB)
+        self.assertEqual(listing(self.source), listing(taken))
+
     def test_a_file_of_the_name_is_refused(self):
         inner = self.source / ".tree.pier-partial"
         inner.mkdir()

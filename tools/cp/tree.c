@@ -323,6 +323,20 @@ bool abandon_tree(struct tree *tree)
 	return decide_fate(&tree->fate, DESTINATION_ABANDONED);
 }
 
+/* Nothing below a top goes to its place without it. The tops come first. */
+static bool has_moved(const struct tree *tree)
+{
+	for (uint32_t i = 0; i < tree->list.count; i++) {
+		const struct list_entry *entry = &tree->list.entries[i];
+
+		if (strchr(list_path(&tree->list, entry), '/'))
+			break;
+		if (!atomic_load(&entry->failed))
+			return true;
+	}
+	return false;
+}
+
 /* syncfs(2) instead of one fsync(2) for each file: a disk has to flush only twice. */
 int commit_tree(struct tree *tree, struct failure *failure)
 {
@@ -334,7 +348,7 @@ int commit_tree(struct tree *tree, struct failure *failure)
 		return fail(failure, EXIT_FILE, "the copy to %s was abandoned",
 			    tree->path);
 	place_tree(tree);
-	tree->partial = false;
+	tree->partial = tree->partial && !has_moved(tree);
 	/* The directories that the files are in now: the same file system. */
 	if (syncfs(tree->stage) < 0)
 		return fail_tree(tree, "write to the disk of", failure);
