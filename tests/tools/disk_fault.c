@@ -3,7 +3,8 @@
 /*
  * Preload it. DISK_FAULT: "no_punch": the file system cannot make holes; "full": space
  * can only be reserved for half of a file; "slow_seek": lseek(2) takes 50 ms if it looks
- * for data; "owner": new files belong to another user than the process, as on NFS.
+ * for data; "slow_unlink": so does unlinkat(2); "owner": new files belong to another user
+ * than the process, as on NFS.
  */
 
 #include <errno.h>
@@ -16,7 +17,7 @@
 #include <unistd.h>
 
 enum {
-	SEEK_MS = 50,
+	SLOW_MS = 50,
 	OTHER_USER = 4242
 };
 
@@ -26,6 +27,7 @@ int interposed_fallocate64(int fd, int mode, off_t offset,
 			   off_t length) __asm__("fallocate64");
 off_t interposed_lseek(int fd, off_t offset, int whence) __asm__("lseek");
 off_t interposed_lseek64(int fd, off_t offset, int whence) __asm__("lseek64");
+int interposed_unlinkat(int directory, const char *path, int flags) __asm__("unlinkat");
 
 static int fault_is(const char *fault)
 {
@@ -64,11 +66,18 @@ int interposed_fallocate(int fd, int mode, off_t offset, off_t length)
 off_t interposed_lseek64(int fd, off_t offset, int whence)
 {
 	if (whence == SEEK_DATA && fault_is("slow_seek"))
-		poll(NULL, 0, SEEK_MS);
+		poll(NULL, 0, SLOW_MS);
 	return syscall(SYS_lseek, fd, offset, whence);
 }
 
 off_t interposed_lseek(int fd, off_t offset, int whence)
 {
 	return interposed_lseek64(fd, offset, whence);
+}
+
+int interposed_unlinkat(int directory, const char *path, int flags)
+{
+	if (fault_is("slow_unlink"))
+		poll(NULL, 0, SLOW_MS);
+	return (int)syscall(SYS_unlinkat, directory, path, flags);
 }

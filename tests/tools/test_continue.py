@@ -565,6 +565,15 @@ class Trees(Continued):
         self.assertEqual(self.complete_tree(), 2 * MIB)
         self.assertFalse((self.folder / "outside").exists())
 
+    def test_a_long_removal_is_no_silence(self):
+        self.leave_tree()
+        (self.stage / "old/deep").mkdir(parents=True)
+        for number in range(64):
+            (self.stage / "old/deep" / str(number)).write_bytes(b"")
+        self.complete("--timeout", "1", "-r", self.source, self.target,
+                      env=self.preload("DISK_FAULT", "slow_unlink"))
+        self.assertEqual(listing(self.source), listing(self.target))
+
     def test_last_modes_do_not_hinder(self):
         self.leave_tree()
         (self.stage / "b/old").mkdir()

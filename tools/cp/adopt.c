@@ -119,7 +119,8 @@ static int remove_entry(struct adoption *adoption, int directory, const char *na
 {
 	if (S_ISDIR(stat->st_mode)) {
 		fchmodat(directory, name, 0700, 0);
-		remove_tree(directory, name);
+		remove_tree(directory, name, adoption->tree->alive,
+			    adoption->tree->context);
 		if (faccessat(directory, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
 			return 0;
 		errno = ENOTEMPTY;

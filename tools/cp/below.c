@@ -87,7 +87,8 @@ static bool is_real_directory(int directory, const char *name)
  * Remove the files of a directory, and find one of its directories. Returns whether
  * there is one.
  */
-static bool remove_files(int directory, char ret_name[NAME_MAX + 1])
+static bool remove_files(int directory, int (*alive)(void *context), void *context,
+			 char ret_name[NAME_MAX + 1])
 {
 	int copy = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *entries = copy < 0 ? NULL : fdopendir(copy);
@@ -100,6 +101,10 @@ static bool remove_files(int directory, char ret_name[NAME_MAX + 1])
 		return false;
 	}
 	while ((entry = readdir(entries))) {
+		if (alive && alive(context) < 0) {
+			found = false;
+			break;
+		}
 		if (is_dot(entry->d_name) || unlinkat(directory, entry->d_name, 0) == 0 ||
 		    unlinkat(directory, entry->d_name, AT_REMOVEDIR) == 0)
 			continue;
@@ -116,14 +121,15 @@ static bool remove_files(int directory, char ret_name[NAME_MAX + 1])
  * Without recursion and with few descriptors: move each directory that is found to the
  * top, where its own directories are then found. The depth of a tree has no limit.
  */
-void remove_tree(int directory, const char *name)
+void remove_tree(int directory, const char *name, int (*alive)(void *context),
+		 void *context)
 {
 	int top = openat(directory, name,
 			 O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	char found[NAME_MAX + 1], deeper[NAME_MAX + 1], moved[32];
 	uint32_t number = 0;
 
-	while (top >= 0 && remove_files(top, found)) {
+	while (top >= 0 && remove_files(top, alive, context, found)) {
 		int inner;
 
 		/* A directory of the copy may already have its own mode. */
@@ -132,7 +138,7 @@ void remove_tree(int directory, const char *name)
 			       O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		if (inner < 0)
 			break;
-		while (remove_files(inner, deeper)) {
+		while (remove_files(inner, alive, context, deeper)) {
 			do
 				snprintf(moved, sizeof(moved), "%u", number++);
 			while (faccessat(top, moved, F_OK, AT_SYMLINK_NOFOLLOW) == 0);

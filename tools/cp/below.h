@@ -15,7 +15,12 @@ int open_below(int directory, const char *path, int flags);
 /* The directory of the last component, which *ret_name points to: O_PATH. */
 int open_parent_below(int directory, const char *path, const char **ret_name);
 
-/* Remove a directory with everything in it, as far as possible. */
-void remove_tree(int directory, const char *name);
+/*
+ * Remove a directory with everything in it, as far as possible.
+ *
+ * alive  called for each file, and ends the removal by a negative value; NULL: none
+ */
+void remove_tree(int directory, const char *name, int (*alive)(void *context),
+		 void *context);
 
 #endif

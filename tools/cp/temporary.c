@@ -180,7 +180,7 @@ static void remove_leftover(int directory, const char *entry, uid_t owner)
 		return;
 	if (flock(fd, LOCK_EX | LOCK_NB) == 0 && is_named(directory, entry, fd)) {
 		if (stage)
-			remove_tree(directory, entry);
+			remove_tree(directory, entry, NULL, NULL);
 		else
 			unlinkat(directory, entry, 0);
 	}

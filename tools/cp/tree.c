@@ -360,7 +360,7 @@ void close_tree(struct tree *tree)
 	if (tree->temporary[0] && tree->partial)
 		remove_empty_stage(tree);
 	else if (tree->temporary[0])
-		remove_tree(tree->base, tree->temporary);
+		remove_tree(tree->base, tree->temporary, NULL, NULL);
 	if (tree->stage >= 0)
 		close(tree->stage);
 	if (tree->base >= 0)
