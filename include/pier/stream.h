@@ -49,8 +49,12 @@ PIER_BEGIN_DECLS
  * four times in stall_ms, at least once per second, that it is alive, as long as it is
  * driven. So a slow disk at one end does not stall the other, but a dead peer does:
  * stall_ms is how long an end waits without hearing anything. Time in which an end is
- * not driven itself does not count. Give both ends about the same stall_ms. An end that
- *ends with an error tells the other, whose error is then the same one.
+ * not driven itself does not count. Give both ends about the same stall_ms.
+ *
+ * An end that ends with an error tells the other, whose error is then the same one. An
+ * error that comes after all bytes were released no longer counts. Telling it takes up
+ * to stall_ms. Then the end stops the rails that still have chunks in flight, so it does
+ * not wait for a peer that takes no more.
  *
  * Rails: both ends name the same rails in the same order. If a rail fails, the others
  * move its chunks, but only after the peer has stopped its end of that rail: late
@@ -121,7 +125,8 @@ PIER_API int pier_transfer_fail(struct pier_transfer *transfer, int error);
  * more have arrived.
  *
  * Errors: -EINVAL the receiver is not that of a stream; those of
- * pier_mr_sync_for_device(), which end it.
+ * pier_mr_sync_for_device(), which end it; -EIO it has ended, and could not make its last
+ * bytes visible.
  */
 PIER_API int pier_receiver_arrived(struct pier_receiver *receiver, uint64_t *ret_end);
 

@@ -82,7 +82,7 @@ void pier_drive_note_failure(struct pier_drive *drive, uint32_t index)
 	uint32_t working = pier_drive_count_working(drive);
 	char reason[640];
 
-	if (!rail->error)
+	if (!rail->error || drive->stop)
 		return;
 	snprintf(reason, sizeof(reason), "rail %u of %u failed: %s", index,
 		 drive->rail_count, rail->sentence);

@@ -281,7 +281,9 @@ static bool rail_continues(const struct pier_recv_rail *rail,
 static int check_resume(const struct pier_receiver *receiver,
 			const struct pier_receiver_rail *rails, uint32_t count)
 {
-	int error = check_size(count, receiver->drive.length);
+	/* Only the buffer of a stream is limited. */
+	uint64_t length = receiver->attr.stream_size ? 0 : receiver->drive.length;
+	int error = check_size(count, length);
 
 	for (uint32_t i = 0; i < receiver->drive.rail_count && !error; i++)
 		if (!rail_continues(pier_receiver_rail(receiver, i), rails, count))

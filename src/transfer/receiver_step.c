@@ -215,8 +215,8 @@ static int64_t receiver_wake_at(const struct pier_drive *drive)
 	int64_t stalls_at = receiver->active_at + receiver->stall_ns;
 
 	if (is_stream(receiver) &&
-	    pier_stream_wakes_at(&receiver->stream.base) < stalls_at)
-		stalls_at = pier_stream_wakes_at(&receiver->stream.base);
+	    pier_stream_wake_at(&receiver->stream.base) < stalls_at)
+		stalls_at = pier_stream_wake_at(&receiver->stream.base);
 	return stalls_at < drive->deadline ? stalls_at : drive->deadline;
 }
 

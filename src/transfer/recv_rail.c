@@ -117,29 +117,16 @@ void pier_recv_rail_release(struct pier_recv_rail *rail)
 }
 
 /*
- * Stop the channel: no receive is posted from now on, and all of them are complete.
+ * Stop the channel even if no receive is posted: plain writes of the peer need none.
  * Chunks that arrived earlier are taken as usual.
  */
-static void fail_rail(struct pier_recv_rail *rail, int error, const char *sentence)
+void pier_recv_rail_stop(struct pier_recv_rail *rail, int error, const char *sentence)
 {
 	if (!pier_rail_record_failure(&rail->base, error, sentence) ||
-	    rail->base.count == 0 || rail->resets != rail->base.channel->resets)
+	    rail->resets != rail->base.channel->resets)
 		return;
 	pier_break_channel(rail->base.channel, rail->base.error, rail->base.sentence);
 	pier_stop_channel(rail->base.channel);
-}
-
-void pier_recv_rail_stop(struct pier_recv_rail *rail, int error, const char *sentence)
-{
-	struct pier_channel *channel = rail->base.channel;
-
-	if (rail->base.count > 0) {
-		fail_rail(rail, error, sentence);
-	} else if (pier_rail_record_failure(&rail->base, error, sentence)) {
-		/* Plain writes of the peer arrive without a receive. */
-		pier_break_channel(channel, error, sentence);
-		pier_stop_channel(channel);
-	}
 }
 
 int pier_recv_rail_post(struct pier_recv_rail *rail)
@@ -156,7 +143,7 @@ int pier_recv_rail_post(struct pier_recv_rail *rail)
 		rail->base.count += !error;
 	}
 	if (error)
-		fail_rail(rail, error, pier_error_message());
+		pier_recv_rail_stop(rail, error, pier_error_message());
 	return error;
 }
 
@@ -168,14 +155,14 @@ static int take_result(struct pier_recv_rail *rail, struct pier_result *ret_resu
 
 	if (done < 0) {
 		/* That stopped the channel, so now there is a result. */
-		fail_rail(rail, done, pier_error_message());
+		pier_recv_rail_stop(rail, done, pier_error_message());
 		done = pier_work_poll(rail->base.channel, work, ret_result);
 	}
 	if (done == 0)
 		return 0;
 	take_work(rail);
 	if (done > 0 && ret_result->error) {
-		fail_rail(rail, ret_result->error, pier_error_message());
+		pier_recv_rail_stop(rail, ret_result->error, pier_error_message());
 		done = ret_result->error;
 	}
 	return done;
@@ -190,4 +177,10 @@ int pier_recv_rail_take(struct pier_recv_rail *rail, struct pier_result *ret_res
 	if (done <= 0)
 		return 0;
 	return 1;
+}
+
+void pier_recv_rail_note_unseen(const struct pier_recv_rail *rail)
+{
+	if (!rail->base.error && rail->base.channel->receives.kept > 0)
+		rail->base.channel->unseen = true;
 }

@@ -56,4 +56,10 @@ void pier_recv_rail_stop(struct pier_recv_rail *rail, int error, const char *sen
  */
 int pier_recv_rail_take(struct pier_recv_rail *rail, struct pier_result *ret_result);
 
+/*
+ * Polling for a send collects receives, too. If some are still to be taken, no event
+ * announces them: the next pier_channel_arm() does.
+ */
+void pier_recv_rail_note_unseen(const struct pier_recv_rail *rail);
+
 #endif

@@ -52,7 +52,8 @@ static void collect_rail(struct pier_transfer *transfer, uint32_t index, int64_t
 	struct pier_rail_chunk chunk;
 
 	while (pier_send_rail_take(pier_transfer_rail(transfer, index), now, &chunk)) {
-		if (!chunk.error)
+		/* A note may be acknowledged by a device whose program hangs. */
+		if (!chunk.error && chunk.length > 0)
 			transfer->stream.base.heard_at = now;
 		take_chunk(transfer, index, &chunk);
 	}
@@ -244,6 +245,7 @@ static void check_stream(struct pier_transfer *transfer, int64_t now)
 		pier_drive_stop(&transfer->drive, -ETIMEDOUT, reason);
 	}
 	pier_send_stream_tell(transfer, now);
+	pier_send_stream_note_unseen(transfer);
 }
 
 static void step_transfer(struct pier_drive *drive, int64_t deadline)
@@ -263,6 +265,9 @@ static void step_transfer(struct pier_drive *drive, int64_t deadline)
 	reset_queue_full_times(transfer);
 	if (is_stream(transfer))
 		check_stream(transfer, now);
+	/* If it has just become known that the peer takes nothing more. */
+	if (is_stream(transfer) && drive->stop && transfer->in_flight > 0)
+		collect_rails(transfer, now);
 	if (transfer->in_flight == 0 && !pier_send_stream_owes_note(transfer))
 		pier_drive_conclude(drive, is_complete(transfer));
 }
@@ -277,8 +282,8 @@ static int64_t transfer_wake_at(const struct pier_drive *drive)
 	const struct pier_transfer *transfer = (const struct pier_transfer *)drive;
 	int64_t wake_at = drive->stop ? INT64_MAX : drive->deadline;
 
-	if (is_stream(transfer) && pier_stream_wakes_at(&transfer->stream.base) < wake_at)
-		wake_at = pier_stream_wakes_at(&transfer->stream.base);
+	if (is_stream(transfer) && pier_stream_wake_at(&transfer->stream.base) < wake_at)
+		wake_at = pier_stream_wake_at(&transfer->stream.base);
 
 	for (uint32_t i = 0; i < drive->rail_count; i++) {
 		int64_t rail = pier_send_rail_deadline(pier_transfer_rail(transfer, i));

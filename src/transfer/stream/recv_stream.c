@@ -16,8 +16,7 @@ void pier_recv_stream_start(struct pier_receiver *receiver)
 
 	stream->base.size = receiver->attr.stream_size;
 	stream->base.stall_ns = receiver->stall_ns;
-	stream->room_told = false;
-	stream->gives_up_at = 0;
+	stream->room_told = stream->end_told = false;
 	pier_stream_start(&stream->base, receiver->active_at);
 }
 
@@ -25,9 +24,10 @@ void pier_recv_stream_start(struct pier_receiver *receiver)
  * The offset of an announced chunk has 32 bits. It is near the released bytes: before
  * them is a chunk that a rail repeats because it does not know that it had arrived.
  */
-static int read_chunk(const struct pier_recv_stream *stream,
+static int read_chunk(const struct pier_receiver *receiver,
 		      const struct pier_result *result, struct pier_range *ret_chunk)
 {
+	const struct pier_recv_stream *stream = &receiver->stream;
 	uint64_t size = stream->base.size, released = stream->base.released;
 	int64_t distance = (int32_t)(result->immediate -
 				     (uint32_t)(released / PIER_STREAM_BLOCK));
@@ -39,7 +39,8 @@ static int read_chunk(const struct pier_recv_stream *stream,
 		return pier_fail(EBADMSG, "the peer sent neither a chunk nor a note");
 	if (length > size ||
 	    (distance < 0 && (offset > released || released - offset > size)) ||
-	    (distance >= 0 && end - released > size) || offset % size + length > size)
+	    (distance >= 0 && end - released > size) || offset % size + length > size ||
+	    (stream->ends && end > receiver->drive.length))
 		return pier_fail(EBADMSG,
 				 "the peer announced a chunk of %u blocks at block %u, "
 				 "for which the stream has no room",
@@ -73,7 +74,10 @@ static int take_end(struct pier_receiver *receiver, uint32_t note)
 	struct pier_recv_stream *stream = &receiver->stream;
 	uint64_t end = pier_note_position(note, stream->base.released);
 
-	if (end < stream->arrived || end - stream->base.released > stream->base.size)
+	if (stream->ends && end == receiver->drive.length)
+		return 0;
+	if (stream->ends || end < stream->arrived ||
+	    end - stream->base.released > stream->base.size)
 		return pier_fail(EBADMSG,
 				 "the peer ended a stream at %" PRIu64 ", but %" PRIu64
 				 " bytes have arrived",
@@ -111,7 +115,7 @@ int pier_recv_stream_take(struct pier_receiver *receiver,
 	*ret_chunk = (struct pier_range){ 0, 0 };
 	if (pier_is_note(result))
 		return take_note(receiver, result->immediate);
-	return read_chunk(&receiver->stream, result, ret_chunk);
+	return read_chunk(receiver, result, ret_chunk);
 }
 
 static bool place_is_filled(const struct pier_receiver *receiver, uint64_t position)
@@ -149,6 +153,12 @@ static uint64_t failed_rails(const struct pier_receiver *receiver)
 	return failed;
 }
 
+static bool all_released(const struct pier_receiver *receiver)
+{
+	return receiver->stream.ends &&
+	       receiver->stream.base.released == receiver->drive.length;
+}
+
 static bool room_is_due(const struct pier_recv_stream *stream, int64_t now)
 {
 	return !stream->room_told || stream->told != stream->base.released ||
@@ -167,7 +177,9 @@ static uint32_t next_note(struct pier_receiver *receiver, int64_t now)
 			       : 0;
 	note = pier_stream_rail_note(&stream->base, PIER_NOTE_STOPPED,
 				     failed_rails(receiver));
-	if (!note && room_is_due(stream, now))
+	if (!note && all_released(receiver))
+		note = pier_position_note(PIER_NOTE_END, stream->base.released);
+	else if (!note && room_is_due(stream, now))
 		note = pier_position_note(PIER_NOTE_ROOM, stream->base.released);
 	return note;
 }
@@ -186,7 +198,7 @@ static void fail_rail_of(struct pier_receiver *receiver, uint32_t index, int err
 static bool collect_note(struct pier_receiver *receiver)
 {
 	struct pier_recv_stream *stream = &receiver->stream;
-	bool room = pier_note_kind(stream->base.note) == PIER_NOTE_ROOM;
+	enum pier_note kind = pier_note_kind(stream->base.note);
 	struct pier_result result = { .error = 0 };
 	int done = pier_work_poll(stream->channel, stream->work, &result);
 
@@ -194,10 +206,11 @@ static bool collect_note(struct pier_receiver *receiver)
 		return false;
 	if (done > 0)
 		done = result.error;
-	if (!done && room) {
+	if (!done && kind == PIER_NOTE_ROOM) {
 		stream->room_told = true;
 		stream->told = stream->telling;
 	}
+	stream->end_told = !done && kind == PIER_NOTE_END;
 	pier_stream_note_done(&stream->base, done);
 	for (uint32_t i = 0; done && i < receiver->drive.rail_count; i++)
 		if (pier_receiver_rail(receiver, i)->base.channel == stream->channel)
@@ -223,10 +236,20 @@ static void post_note(struct pier_receiver *receiver, uint32_t note, int64_t now
 			continue;
 		stream->channel = rail->base.channel;
 		stream->telling = stream->base.released;
-		stream->base.note = note;
-		stream->base.said_at = now;
+		pier_stream_note_posted(&stream->base, note, now);
 		return;
 	}
+}
+
+static void note_unseen(const struct pier_receiver *receiver)
+{
+	for (uint32_t i = 0; i < receiver->drive.rail_count && !receiver->drive.stop; i++)
+		pier_recv_rail_note_unseen(pier_receiver_rail(receiver, i));
+}
+
+static bool note_is_pending(struct pier_receiver *receiver)
+{
+	return receiver->stream.base.note && !collect_note(receiver);
 }
 
 void pier_recv_stream_tell(struct pier_receiver *receiver, int64_t now)
@@ -234,11 +257,9 @@ void pier_recv_stream_tell(struct pier_receiver *receiver, int64_t now)
 	struct pier_recv_stream *stream = &receiver->stream;
 	uint32_t note;
 
-	if (receiver->drive.stop && stream->gives_up_at == 0)
-		stream->gives_up_at = now + receiver->stall_ns;
-	if (stream->base.note && !collect_note(receiver))
-		return;
-	note = next_note(receiver, now);
+	pier_stream_note_stop(&stream->base, &receiver->drive, now);
+	note = note_is_pending(receiver) ? 0 : next_note(receiver, now);
+	note_unseen(receiver);
 	if (note)
 		post_note(receiver, note, now);
 }
@@ -254,22 +275,16 @@ void pier_recv_stream_end(struct pier_receiver *receiver)
 
 bool pier_recv_stream_is_complete(const struct pier_receiver *receiver)
 {
-	const struct pier_recv_stream *stream = &receiver->stream;
-
-	/* A reason to stop comes too late then. */
-	return stream->ends && stream->base.released == receiver->drive.length &&
-	       (receiver->drive.stop ||
-		(stream->room_told && stream->told == receiver->drive.length));
+	/* A reason to stop comes too late then, unless the peer may have heard it. */
+	return all_released(receiver) &&
+	       (receiver->stream.end_told ||
+		(receiver->drive.stop && !receiver->stream.base.error_said));
 }
 
 bool pier_recv_stream_owes_note(const struct pier_receiver *receiver)
 {
-	const struct pier_recv_stream *stream = &receiver->stream;
-
-	return stream->base.size && receiver->drive.stop && !stream->base.peer_error &&
-	       !stream->base.error_told && !pier_recv_stream_is_complete(receiver) &&
-	       pier_drive_count_working(&receiver->drive) > 0 &&
-	       pier_now() < stream->gives_up_at;
+	return pier_stream_owes_error(&receiver->stream.base, &receiver->drive) &&
+	       !pier_recv_stream_is_complete(receiver);
 }
 
 bool pier_recv_stream_has_news(const struct pier_drive *drive)
@@ -287,6 +302,9 @@ static int flush_arrived(struct pier_receiver *receiver)
 
 	if (drive->flush_error)
 		return pier_fail(-drive->flush_error, "%s", drive->reason);
+	if (drive->ended && drive->owes_flush)
+		return pier_fail(EIO, "the receiver has ended, and the last bytes that "
+				      "arrived could not be made visible");
 	drive->flush_error = pier_drive_flush(drive, &index);
 	if (drive->flush_error)
 		pier_drive_stop(drive, drive->flush_error, pier_error_message());

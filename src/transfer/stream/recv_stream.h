@@ -10,6 +10,7 @@ struct pier_recv_stream {
 	struct pier_stream base;
 	uint64_t arrived; /* bytes without a gap */
 	bool ends;	  /* drive.length is the end of the stream */
+	bool end_told;	  /* the peer knows that everything is released */
 	bool room_told;	  /* the peer knows `told`; otherwise it was reset */
 	uint64_t told;	  /* bytes that the peer knows to be released */
 
@@ -17,7 +18,6 @@ struct pier_recv_stream {
 	struct pier_channel *channel;
 	struct pier_work work;
 	uint64_t telling;
-	int64_t gives_up_at; /* telling an error that ended the stream; 0: not yet */
 };
 
 struct pier_receiver;

@@ -102,7 +102,7 @@ int pier_send_stream_open(struct pier_transfer *transfer, uint32_t chunks)
 					 stream->held[--stream->held_count].range);
 	pier_send_stream_doubt(transfer);
 	stream->stopped = 0;
-	stream->end_told = false;
+	stream->end_told = stream->answered = false;
 	choose_stall_time(transfer);
 	pier_stream_start(&stream->base, pier_now());
 	return 0;
@@ -114,7 +114,10 @@ void pier_send_stream_close(struct pier_transfer *transfer)
 		free_notes(&transfer->stream, transfer->drive.rail_count);
 }
 
-/* The peer released bytes; it may not have had them all. */
+/*
+ * The peer released bytes; it may not have had them all. A note that arrived on another
+ * rail can be older than the last one.
+ */
 static int take_room(struct pier_transfer *transfer, uint32_t note)
 {
 	struct pier_stream *stream = &transfer->stream.base;
@@ -125,7 +128,23 @@ static int take_room(struct pier_transfer *transfer, uint32_t note)
 				 "the peer released %" PRIu64 " bytes of a stream that "
 				 "has %" PRIu64,
 				 released, transfer->attr.length);
-	stream->released = released;
+	if (released > stream->released)
+		stream->released = released;
+	return 0;
+}
+
+static int take_answer(struct pier_transfer *transfer, uint32_t note)
+{
+	struct pier_send_stream *stream = &transfer->stream;
+	uint64_t length = transfer->attr.length;
+
+	if (!stream->finished || pier_note_position(note, length) != length)
+		return pier_fail(EBADMSG,
+				 "the peer released a stream of %" PRIu64
+				 " bytes to its end, which is elsewhere",
+				 length);
+	stream->base.released = length;
+	stream->answered = true;
 	return 0;
 }
 
@@ -142,6 +161,8 @@ static int take_note(struct pier_transfer *transfer, const struct pier_result *r
 		return 0;
 	case PIER_NOTE_ROOM:
 		return take_room(transfer, note);
+	case PIER_NOTE_END:
+		return take_answer(transfer, note);
 	case PIER_NOTE_STOPPED:
 		if (value >= transfer->drive.rail_count)
 			break;
@@ -184,18 +205,26 @@ void pier_send_stream_take_notes(struct pier_transfer *transfer, int64_t now)
 		take_rail_notes(transfer, &transfer->stream.notes[i], now);
 }
 
+/* It ends, and the peer knows or cannot be told: it takes nothing more. */
+static bool is_cut_off(const struct pier_transfer *transfer)
+{
+	return transfer->drive.stop && !pier_send_stream_owes_note(transfer);
+}
+
 void pier_send_stream_check_rail(struct pier_transfer *transfer, uint32_t index)
 {
 	const struct pier_rail_base *notes = &transfer->stream.notes[index].base;
 	struct pier_send_rail *rail = pier_transfer_rail(transfer, index);
 
-	if (rail->base.error)
-		return;
-	if (notes->error)
+	bool in_use = !rail->base.error || rail->base.count > 0;
+
+	if (notes->error && !rail->base.error)
 		pier_send_rail_stop(rail, notes->error, notes->sentence);
-	else if (transfer->stream.stopped >> index & 1)
+	else if (in_use && transfer->stream.stopped >> index & 1)
 		pier_send_rail_stop(rail, -ECANCELED,
 				    "the peer's end of the rail has failed");
+	else if (rail->base.count > 0 && is_cut_off(transfer))
+		pier_send_rail_stop(rail, -ECANCELED, "the stream has ended");
 }
 
 void pier_send_stream_hold(struct pier_transfer *transfer, uint32_t index,
@@ -206,6 +235,7 @@ void pier_send_stream_hold(struct pier_transfer *transfer, uint32_t index,
 	stream->held[stream->held_count++] = (struct pier_held_chunk){ index, range };
 }
 
+/* Once everything has arrived, nothing is repeated, so no place is written again. */
 static void release_held_chunks(struct pier_transfer *transfer)
 {
 	struct pier_send_stream *stream = &transfer->stream;
@@ -214,7 +244,7 @@ static void release_held_chunks(struct pier_transfer *transfer)
 	for (uint32_t i = 0; i < stream->held_count; i++) {
 		struct pier_held_chunk held = stream->held[i];
 
-		if (stream->stopped >> held.rail & 1)
+		if (stream->answered || stream->stopped >> held.rail & 1)
 			pier_remaining_give_back(&transfer->remaining, held.range);
 		else
 			stream->held[kept++] = held;
@@ -263,6 +293,8 @@ static uint32_t next_note(const struct pier_transfer *transfer, int64_t now)
 			       ? pier_make_note(PIER_NOTE_ERROR,
 						(uint64_t)-transfer->drive.stop)
 			       : 0;
+	if (stream->answered)
+		return 0;
 	note = pier_stream_rail_note(&stream->base, PIER_NOTE_FAILED,
 				     failed_rails(transfer));
 	if (!note && stream->finished && !stream->end_told)
@@ -275,8 +307,10 @@ static uint32_t next_note(const struct pier_transfer *transfer, int64_t now)
 void pier_send_stream_tell(struct pier_transfer *transfer, int64_t now)
 {
 	struct pier_stream *stream = &transfer->stream.base;
-	uint32_t note = stream->note ? 0 : next_note(transfer, now);
+	uint32_t note;
 
+	pier_stream_note_stop(stream, &transfer->drive, now);
+	note = stream->note ? 0 : next_note(transfer, now);
 	for (uint32_t i = 0; note && i < transfer->drive.rail_count; i++) {
 		struct pier_send_rail *rail = pier_transfer_rail(transfer, i);
 		int posted = rail->base.error ? 0
@@ -286,11 +320,16 @@ void pier_send_stream_tell(struct pier_transfer *transfer, int64_t now)
 			pier_drive_note_failure(&transfer->drive, i);
 		if (posted <= 0)
 			continue;
-		stream->note = note;
-		stream->said_at = now;
+		pier_stream_note_posted(stream, note, now);
 		transfer->in_flight++;
 		return;
 	}
+}
+
+void pier_send_stream_note_unseen(const struct pier_transfer *transfer)
+{
+	for (uint32_t i = 0; i < transfer->drive.rail_count; i++)
+		pier_recv_rail_note_unseen(&transfer->stream.notes[i]);
 }
 
 void pier_send_stream_note_done(struct pier_transfer *transfer, int error)
@@ -304,18 +343,13 @@ void pier_send_stream_note_done(struct pier_transfer *transfer, int error)
 
 bool pier_send_stream_is_complete(const struct pier_transfer *transfer)
 {
-	const struct pier_send_stream *stream = &transfer->stream;
-
-	return stream->finished && stream->end_told &&
-	       stream->base.released == transfer->attr.length;
+	return transfer->stream.answered;
 }
 
 bool pier_send_stream_owes_note(const struct pier_transfer *transfer)
 {
-	const struct pier_stream *stream = &transfer->stream.base;
-
-	return stream->size && transfer->drive.stop && !stream->peer_error &&
-	       !stream->error_told && pier_drive_count_working(&transfer->drive) > 0;
+	return pier_stream_owes_error(&transfer->stream.base, &transfer->drive) &&
+	       !transfer->stream.answered;
 }
 
 int pier_transfer_finish(struct pier_transfer *transfer)

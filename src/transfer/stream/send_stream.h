@@ -21,8 +21,9 @@ struct pier_held_chunk {
 struct pier_send_stream {
 	struct pier_stream base;
 	bool finished, end_told;
-	uint64_t stopped;	      /* a bit for each rail that the peer has stopped */
-	bool doubtful;		      /* a rail has been stopped just now */
+	bool answered;	  /* the receiver knows the end, and has released everything */
+	uint64_t stopped; /* a bit for each rail that the peer has stopped */
+	bool doubtful;	  /* a rail has been stopped just now */
 	struct pier_recv_rail *notes; /* the receives of each rail */
 	struct pier_held_chunk *held; /* room for all chunks in flight */
 	uint32_t held_count;
@@ -59,9 +60,13 @@ struct pier_range pier_send_stream_clip(const struct pier_transfer *transfer,
 					struct pier_range range);
 /* Tell the peer the most urgent news. */
 void pier_send_stream_tell(struct pier_transfer *transfer, int64_t now);
+/* At the end of a step: notes may have been collected behind its back. */
+void pier_send_stream_note_unseen(const struct pier_transfer *transfer);
 void pier_send_stream_note_done(struct pier_transfer *transfer, int error);
-/* Whether the peer has released all of a finished stream, or knows of its error. */
+/* Whether the peer has released all of a finished stream, and knows that it is finished.
+ */
 bool pier_send_stream_is_complete(const struct pier_transfer *transfer);
+/* Whether the peer is still to be told that the stream ends with an error. */
 bool pier_send_stream_owes_note(const struct pier_transfer *transfer);
 bool pier_send_stream_has_news(const struct pier_drive *drive);
 

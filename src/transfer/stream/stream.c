@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "stream.h"
+#include "core/deadline.h"
 #include "core/error.h"
 
 enum {
@@ -42,9 +43,10 @@ int pier_check_stream_error(const struct pier_stream *stream, const char *what, 
 void pier_stream_start(struct pier_stream *stream, int64_t now)
 {
 	stream->note = 0;
+	stream->gives_up_at = 0;
 	stream->rails_told = 0;
 	stream->peer_error = 0;
-	stream->error_told = false;
+	stream->error_said = stream->error_told = false;
 	stream->heard_at = stream->said_at = stream->driven_at = now;
 }
 
@@ -65,9 +67,10 @@ bool pier_stream_note_step(struct pier_stream *stream, int64_t now)
 	return away;
 }
 
-int64_t pier_stream_wakes_at(const struct pier_stream *stream)
+int64_t pier_stream_wake_at(const struct pier_stream *stream)
 {
-	return stream->driven_at + report_interval(stream);
+	return stream->gives_up_at ? stream->gives_up_at
+				   : stream->driven_at + report_interval(stream);
 }
 
 int64_t pier_stream_speaks_at(const struct pier_stream *stream)
@@ -78,6 +81,21 @@ int64_t pier_stream_speaks_at(const struct pier_stream *stream)
 int64_t pier_stream_stalls_at(const struct pier_stream *stream)
 {
 	return stream->heard_at + stream->stall_ns;
+}
+
+void pier_stream_note_stop(struct pier_stream *stream, const struct pier_drive *drive,
+			   int64_t now)
+{
+	if (drive->stop && stream->gives_up_at == 0)
+		stream->gives_up_at = now + stream->stall_ns;
+}
+
+bool pier_stream_owes_error(const struct pier_stream *stream,
+			    const struct pier_drive *drive)
+{
+	return stream->size && drive->stop && !stream->peer_error &&
+	       !stream->error_told && pier_drive_count_working(drive) > 0 &&
+	       (stream->gives_up_at == 0 || pier_now() < stream->gives_up_at);
 }
 
 void pier_stream_take_error(struct pier_stream *stream, uint32_t note, char *ret_reason,
@@ -96,6 +114,13 @@ uint32_t pier_stream_rail_note(const struct pier_stream *stream, enum pier_note 
 	uint64_t untold = failed_rails & ~stream->rails_told;
 
 	return untold ? pier_make_note(kind, (uint64_t)__builtin_ctzll(untold)) : 0;
+}
+
+void pier_stream_note_posted(struct pier_stream *stream, uint32_t note, int64_t now)
+{
+	stream->note = note;
+	stream->said_at = now;
+	stream->error_said |= pier_note_kind(note) == PIER_NOTE_ERROR;
 }
 
 void pier_stream_note_done(struct pier_stream *stream, int error)

@@ -7,6 +7,8 @@
 
 #include <pier/stream.h>
 
+#include "transfer/drive.h"
+
 /*
  * What both ends of a stream (<pier/stream.h>) have. They tell each other news in notes:
  * sends of no bytes, whose immediate data is a kind and a value (docs/wire.md). Unlike
@@ -16,7 +18,7 @@
 enum pier_note {
 	PIER_NOTE_ALIVE = 1,
 	PIER_NOTE_ROOM = 2,    /* receiver: it has released the bytes before it */
-	PIER_NOTE_END = 3,     /* sender: the length of the stream */
+	PIER_NOTE_END = 3,     /* the stream ends there; receiver: all is released */
 	PIER_NOTE_FAILED = 4,  /* sender: a rail failed; nothing is posted on it */
 	PIER_NOTE_STOPPED = 5, /* receiver: a rail failed; nothing arrives on it */
 	PIER_NOTE_ERROR = 6,   /* the stream ends with this errno */
@@ -36,10 +38,12 @@ struct pier_stream {
 	uint32_t note;	     /* in flight; 0: none */
 	uint64_t rails_told; /* a bit for each: the peer knows that it failed */
 	int peer_error;	     /* the peer ended the stream with it */
-	bool error_told;     /* the peer knows that this end ends it */
+	bool error_said;     /* the peer may know that this end ends it */
+	bool error_told;     /* it does */
 
 	int64_t stall_ns;
 	int64_t heard_at, said_at, driven_at; /* the last times */
+	int64_t gives_up_at; /* telling why it ends; 0: it does not end */
 };
 
 static inline bool pier_is_note(const struct pier_result *result)
@@ -68,12 +72,14 @@ static inline uint32_t pier_position_note(enum pier_note kind, uint64_t position
 	return pier_make_note(kind, position / PIER_STREAM_BLOCK);
 }
 
-/* The position of a note that is `base` or later. */
+/* The position of a note: the nearest to `base`, which it may be before. */
 static inline uint64_t pier_note_position(uint32_t note, uint64_t base)
 {
-	uint64_t blocks = base / PIER_STREAM_BLOCK;
+	uint32_t blocks = (uint32_t)(base / PIER_STREAM_BLOCK);
+	int64_t distance = (int32_t)((note - blocks) << (32 - PIER_NOTE_BITS)) >>
+			   (32 - PIER_NOTE_BITS);
 
-	return base + ((note - blocks) & PIER_NOTE_MASK) * PIER_STREAM_BLOCK;
+	return base + (uint64_t)(distance * PIER_STREAM_BLOCK);
 }
 
 /* Errors: -EINVAL. */
@@ -96,9 +102,15 @@ bool pier_stream_note_step(struct pier_stream *stream, int64_t now);
  * When this end is to be driven next, when it is to say something, and when the peer has
  * been silent for too long.
  */
-int64_t pier_stream_wakes_at(const struct pier_stream *stream);
+int64_t pier_stream_wake_at(const struct pier_stream *stream);
 int64_t pier_stream_speaks_at(const struct pier_stream *stream);
 int64_t pier_stream_stalls_at(const struct pier_stream *stream);
+/* If it is to end: telling the peer why takes no longer than stall_ns from now on. */
+void pier_stream_note_stop(struct pier_stream *stream, const struct pier_drive *drive,
+			   int64_t now);
+/* Whether the peer is still to be told that the stream ends with an error. */
+bool pier_stream_owes_error(const struct pier_stream *stream,
+			    const struct pier_drive *drive);
 
 /* Handle the note of the peer that it ended the stream. */
 void pier_stream_take_error(struct pier_stream *stream, uint32_t note, char *ret_reason,
@@ -108,6 +120,8 @@ void pier_stream_take_error(struct pier_stream *stream, uint32_t note, char *ret
 uint32_t pier_stream_rail_note(const struct pier_stream *stream, enum pier_note kind,
 			       uint64_t failed_rails);
 
+/* A note was posted. */
+void pier_stream_note_posted(struct pier_stream *stream, uint32_t note, int64_t now);
 /* The note in flight has completed: the peer has it, or the rail failed. */
 void pier_stream_note_done(struct pier_stream *stream, int error);
 
