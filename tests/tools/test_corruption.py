@@ -76,9 +76,11 @@ class FaultyMemory(Case):
                 self.assertFalse((self.folder / "target").exists())
 
     def test_a_bit_flipped_in_the_source_memory_is_detected(self):
+        """The third copy is one of data, or of a header, which fits no chunk then."""
         self.file("source", MIB)
         result = self.faulty("--chunk", "128K", "--src-mem", "faulty:spoil3", "source", "target")
-        self.check_failure(result, 5, "verification failed")
+        self.assertIn(result.status, (4, 5), str(result))
+        self.assertRegex(result.stderr, "verification failed|unexpected chunk")
         self.assertFalse((self.folder / "target").exists())
 
     def test_no_verify_misses_a_flipped_bit(self):

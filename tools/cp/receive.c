@@ -17,10 +17,13 @@ struct receiver {
 	struct transfer *transfer;
 	struct target target;
 	struct slot *slots;
-	uint64_t announced;	  /* number of the next chunk */
-	uint64_t released;	  /* number of the next chunk to be released */
-	uint64_t position;	  /* of the next record, in the stream */
-	uint64_t free_position;	  /* of the next record to be released */
+	uint64_t announced;	/* number of the next chunk */
+	uint64_t released;	/* number of the next chunk to be released */
+	uint64_t position;	/* of the next record, in the stream */
+	uint64_t free_position; /* of the next record to be released */
+	bool has_header;	/* that of the next record was read: */
+	struct chunk chunk;
+	uint8_t tag[CP_TAG_SIZE];
 	uint64_t bytes_announced; /* of the file; holes and kept bytes included */
 	uint64_t bytes_written;	  /* the same; chunks finish in any order */
 	struct job commit;
@@ -66,19 +69,35 @@ static int fail_unexpected_chunk(struct transfer *transfer)
 		    "the sender announced an unexpected chunk");
 }
 
-/* All of its record has arrived. */
-static int take_chunk(struct receiver *receiver, const struct chunk *chunk,
-		      const uint8_t *tag)
+/* The header is read once, because the sender can change it, and then checked. */
+static int read_header(struct receiver *receiver)
 {
 	struct transfer *transfer = receiver->transfer;
+
+	if (get_header(&transfer->link, receiver->position, &receiver->chunk,
+		       receiver->tag) < 0)
+		return fail_pier(transfer->failure, EXIT_DEVICE);
+	receiver->chunk.offset = receiver->bytes_announced;
+	if (!chunk_is_due(receiver, &receiver->chunk))
+		return fail_unexpected_chunk(transfer);
+	receiver->has_header = true;
+	return 0;
+}
+
+/* All of its record has arrived. */
+static int take_chunk(struct receiver *receiver)
+{
+	struct transfer *transfer = receiver->transfer;
+	const struct chunk *chunk = &receiver->chunk;
 	struct slot *slot = &receiver->slots[chunk->number % transfer->link.depth];
 
 	/* Until the slot is free, a worker owns it. */
 	if (slot->state != SLOT_FREE)
 		return fail_unexpected_chunk(transfer);
 	slot->chunk = *chunk;
-	memcpy(slot->tag, tag, sizeof(slot->tag));
+	memcpy(slot->tag, receiver->tag, sizeof(slot->tag));
 	slot->position = receiver->position;
+	receiver->has_header = false;
 	receiver->position = record_end(&transfer->link, slot);
 	receiver->announced++;
 	receiver->bytes_announced = skip_kept(&transfer->kept,
@@ -89,25 +108,18 @@ static int take_chunk(struct receiver *receiver, const struct chunk *chunk,
 	return 0;
 }
 
-/*
- * Take the next chunk if its record ends by `arrived`. The header is read once and then
- * checked, because the sender can change it. Returns 1, 0, or -1.
- */
+/* Take the next chunk if its record ends by `arrived`. Returns 1, 0, or -1. */
 static int take_record(struct receiver *receiver, uint64_t arrived)
 {
-	struct transfer *transfer = receiver->transfer;
-	struct chunk chunk = { .offset = receiver->bytes_announced };
-	uint8_t tag[CP_TAG_SIZE];
+	const struct link *link = &receiver->transfer->link;
 
 	if (arrived - receiver->position < PIER_STREAM_BLOCK)
 		return 0;
-	if (get_header(&transfer->link, receiver->position, &chunk, tag) < 0)
-		return fail_pier(transfer->failure, EXIT_DEVICE);
-	if (!chunk_is_due(receiver, &chunk))
-		return fail_unexpected_chunk(transfer);
-	if (arrived - receiver->position < record_length(&transfer->link, &chunk))
+	if (!receiver->has_header && read_header(receiver) < 0)
+		return -1;
+	if (arrived - receiver->position < record_length(link, &receiver->chunk))
 		return 0;
-	return take_chunk(receiver, &chunk, tag) < 0 ? -1 : 1;
+	return take_chunk(receiver) < 0 ? -1 : 1;
 }
 
 /* Returns the number of chunks, or -1. */
