@@ -222,7 +222,8 @@ static int64_t receiver_wake_at(const struct pier_drive *drive)
 
 static void check_times(struct pier_receiver *receiver)
 {
-	int64_t now = pier_now();
+	/* Of a stream, the time of the step: the process may be stopped within it. */
+	int64_t now = is_stream(receiver) ? receiver->stream.base.driven_at : pier_now();
 	char reason[96];
 
 	pier_drive_check_deadline(&receiver->drive, now);

@@ -306,6 +306,13 @@ int64_t pier_send_rail_deadline(const struct pier_send_rail *rail)
 		       rail->stall_ns);
 }
 
+void pier_send_rail_restart_stall(struct pier_send_rail *rail, int64_t now)
+{
+	rail->active_at = now;
+	if (rail->queue_full_at)
+		rail->queue_full_at = now;
+}
+
 void pier_send_rail_stop(struct pier_send_rail *rail, int error, const char *sentence)
 {
 	pier_rail_record_failure(&rail->base, error, sentence);

@@ -81,6 +81,9 @@ int pier_send_rail_deliver(struct pier_send_rail *rail,
  */
 void pier_send_rail_check(struct pier_send_rail *rail, int64_t now);
 
+/* The time without progress counts from now. */
+void pier_send_rail_restart_stall(struct pier_send_rail *rail, int64_t now);
+
 /* The rail fails. Its requests in flight are cancelled and can be taken. */
 void pier_send_rail_stop(struct pier_send_rail *rail, int error, const char *sentence);
 

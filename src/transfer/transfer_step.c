@@ -248,13 +248,22 @@ static void check_stream(struct pier_transfer *transfer, int64_t now)
 	pier_send_stream_note_unseen(transfer);
 }
 
+/* While this end was away, the peer may have been, too: no rail has stalled. */
+static void note_step(struct pier_transfer *transfer, int64_t now)
+{
+	if (!is_stream(transfer) || !pier_stream_note_step(&transfer->stream.base, now))
+		return;
+	for (uint32_t i = 0; i < transfer->drive.rail_count; i++)
+		pier_send_rail_restart_stall(pier_transfer_rail(transfer, i), now);
+}
+
 static void step_transfer(struct pier_drive *drive, int64_t deadline)
 {
 	struct pier_transfer *transfer = (struct pier_transfer *)drive;
 	int64_t now = pier_now();
 
 	(void)deadline;
-	pier_stream_note_step(&transfer->stream.base, now);
+	note_step(transfer, now);
 	collect_rails(transfer, now);
 	report_and_post(transfer, now);
 	if (deliver_read_chunks(transfer)) {

@@ -116,6 +116,23 @@ static void a_slow_end_is_not_given_up(void **state)
 	move_all(&flow);
 }
 
+/* Both processes were stopped for longer than they wait for each other. */
+static void time_away_does_not_count(void **state)
+{
+	struct flow flow = { .length = 3 * SIZE };
+	int64_t until;
+
+	(void)state;
+	make_ends(2, true, true);
+	begin_stream(2, 100);
+	for (int i = 0; i < 5; i++)
+		move_once(&flow);
+	until = pier_deadline(300);
+	while (pier_now() < until)
+		continue;
+	move_all(&flow);
+}
+
 static void a_silent_end_is_given_up(void **state)
 {
 	int result;
@@ -377,6 +394,7 @@ int main(void)
 		CASE(positions_are_checked),
 		CASE(attributes_are_checked),
 		CASE(a_slow_end_is_not_given_up),
+		CASE(time_away_does_not_count),
 		CASE(a_silent_end_is_given_up),
 		CASE(an_error_reaches_the_other_end),
 		CASE(other_rails_take_over),
