@@ -83,8 +83,9 @@ PIER_BEGIN_DECLS
 
 /**
  * Return how far the buffer may be filled: bytes before this position have a place that
- * no earlier byte needs any more. It never decreases. After it, pier_transfer_wait()
- * also returns 0 as soon as the limit has moved. 0 for a transfer that is no stream.
+ * no earlier byte needs any more. It never decreases. After this call,
+ * pier_transfer_wait() also returns 0 as soon as the limit has moved. 0 for a transfer
+ * that is no stream.
  */
 PIER_API uint64_t pier_transfer_limit(struct pier_transfer *transfer);
 
@@ -92,7 +93,7 @@ PIER_API uint64_t pier_transfer_limit(struct pier_transfer *transfer);
  * Extend a stream: the bytes before `end` are in the buffer and may be moved. They must
  * not change until pier_transfer_limit() is `stream_size` beyond them.
  *
- * end  a position, from that of the last call to pier_transfer_limit()
+ * end  a position, at least that of the last call and at most pier_transfer_limit()
  *
  * Errors: -EINVAL the transfer is no stream, `end` is no multiple of PIER_STREAM_BLOCK or
  * less than before, or the stream is finished; -ENOSPC `end` is beyond
@@ -134,7 +135,8 @@ PIER_API int pier_receiver_arrived(struct pier_receiver *receiver, uint64_t *ret
  * Release the bytes before `end`: the sender may overwrite them. The sender is told by
  * the next call that drives the receiver.
  *
- * end  a position, from that of the last call to that of pier_receiver_arrived()
+ * end  a position, at least that of the last call and at most that which
+ *      pier_receiver_arrived() returned
  *
  * Errors: -EINVAL the receiver is not that of a stream, or `end` is not such a position.
  */

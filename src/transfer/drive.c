@@ -76,6 +76,16 @@ uint32_t pier_drive_count_working(const struct pier_drive *drive)
 	return count;
 }
 
+uint64_t pier_drive_failed_rails(const struct pier_drive *drive)
+{
+	uint64_t failed = 0;
+
+	for (uint32_t i = 0; i < drive->rail_count; i++)
+		if (pier_drive_rail(drive, i)->error)
+			failed |= UINT64_C(1) << i;
+	return failed;
+}
+
 void pier_drive_note_failure(struct pier_drive *drive, uint32_t index)
 {
 	const struct pier_rail_base *rail = pier_drive_rail(drive, index);

@@ -96,6 +96,8 @@ void pier_drive_settle_flushes(struct pier_drive *drive);
 void pier_drive_conclude(struct pier_drive *drive, bool complete);
 
 uint32_t pier_drive_count_working(const struct pier_drive *drive);
+/* A bit for each rail that has failed. */
+uint64_t pier_drive_failed_rails(const struct pier_drive *drive);
 
 /* The public calls of both. */
 int pier_drive_progress(struct pier_drive *drive);

@@ -23,6 +23,13 @@ static inline struct pier_recv_rail *pier_receiver_rail(
 	return &((struct pier_recv_rail *)receiver->drive.rails)[index];
 }
 
+/* Whether a block of the memory has arrived. */
+static inline bool pier_receiver_has_block(const struct pier_receiver *receiver,
+					   uint64_t block)
+{
+	return receiver->blocks[block / 64] >> (block % 64) & 1;
+}
+
 /* How a receiver is driven: receiver_step.c. */
 extern const struct pier_drive_ops pier_receiver_drive_ops;
 

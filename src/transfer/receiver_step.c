@@ -19,11 +19,6 @@ static bool is_stream(const struct pier_receiver *receiver)
 	return receiver->stream.base.size > 0;
 }
 
-static bool block_has_arrived(const struct pier_receiver *receiver, uint64_t block)
-{
-	return receiver->blocks[block / 64] >> (block % 64) & 1;
-}
-
 /* How many bytes of a chunk are new. */
 static uint64_t count_new_bytes(const struct pier_receiver *receiver,
 				struct pier_range chunk)
@@ -33,7 +28,7 @@ static uint64_t count_new_bytes(const struct pier_receiver *receiver,
 	for (uint64_t at = chunk.offset; at < end; at += PIER_ANNOUNCE_BLOCK) {
 		uint64_t left = end - at;
 
-		if (!block_has_arrived(receiver, at / PIER_ANNOUNCE_BLOCK))
+		if (!pier_receiver_has_block(receiver, at / PIER_ANNOUNCE_BLOCK))
 			count += left < PIER_ANNOUNCE_BLOCK ? left : PIER_ANNOUNCE_BLOCK;
 	}
 	return count;

@@ -274,7 +274,7 @@ static void step_transfer(struct pier_drive *drive, int64_t deadline)
 	reset_queue_full_times(transfer);
 	if (is_stream(transfer))
 		check_stream(transfer, now);
-	/* If it has just become known that the peer takes nothing more. */
+	/* The peer may have told just now that it takes nothing more. */
 	if (is_stream(transfer) && drive->stop && transfer->in_flight > 0)
 		collect_rails(transfer, now);
 	if (transfer->in_flight == 0 && !pier_send_stream_owes_note(transfer))

@@ -156,7 +156,7 @@ class HostileTree(Case):
 
 
 class HostileAgreement(Case):
-    """What the receiver of an interrupted copy has, and what of it is kept."""
+    """The segments that a receiver offers after an interruption, and the sender's answers."""
 
     SEGMENT = 64 * 1024
 

@@ -371,7 +371,7 @@ class Files(Continued):
 
 
 class Strangers(Continued):
-    """Whatever else has the name."""
+    """Other files with the name of the unfinished copy are refused."""
 
     def check_refused(self, pattern="is not from an interrupted copy of a file by this user"):
         self.plant(100)

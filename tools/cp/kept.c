@@ -4,7 +4,7 @@
 #include "kept.h"
 
 enum {
-	/* What is lost of each chunk that was in flight. */
+	/* Small: a segment that is incomplete is copied again. */
 	SEGMENT_MIN = 64 << 10,
 	SEGMENT_MAX = 64 << 20,
 	/* Tags of all segments take at most 24 MiB on the control connection. */

@@ -22,7 +22,7 @@ enum {
 	ZEROES = 65536,
 };
 
-/* What is to be opened. */
+/* The file or stage to open. */
 struct wanted {
 	int directory;
 	const char *name;    /* of the destination */

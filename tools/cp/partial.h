@@ -10,7 +10,7 @@
 #include "failure.h"
 
 /*
- * What an interrupted copy with --continue leaves behind, and the next one uses:
+ * The unfinished copy that --continue leaves behind, and that the next one uses:
  * .NAME.pier-partial, in the directory where NAME will be. It is a file, or the stage of
  * a tree (stage.h). The process that writes it holds flock(2) on it.
  */

@@ -2,8 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <pier/recovery.h>
-
 #include "chunk.h"
 #include "connect.h"
 #include "left_out.h"

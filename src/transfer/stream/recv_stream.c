@@ -118,16 +118,15 @@ int pier_recv_stream_take(struct pier_receiver *receiver,
 	return read_chunk(receiver, result, ret_chunk);
 }
 
-static bool place_is_filled(const struct pier_receiver *receiver, uint64_t position)
+/* The block of the buffer that a position is in. */
+static uint64_t block_of(const struct pier_receiver *receiver, uint64_t position)
 {
-	uint64_t block = position % receiver->stream.base.size / PIER_STREAM_BLOCK;
-
-	return receiver->blocks[block / 64] >> (block % 64) & 1;
+	return position % receiver->stream.base.size / PIER_STREAM_BLOCK;
 }
 
 static void empty_place(struct pier_receiver *receiver, uint64_t position)
 {
-	uint64_t block = position % receiver->stream.base.size / PIER_STREAM_BLOCK;
+	uint64_t block = block_of(receiver, position);
 
 	receiver->blocks[block / 64] &= ~(UINT64_C(1) << (block % 64));
 }
@@ -137,20 +136,11 @@ void pier_recv_stream_advance(struct pier_receiver *receiver)
 	struct pier_recv_stream *stream = &receiver->stream;
 	uint64_t end = stream->base.released + stream->base.size;
 
-	while (stream->arrived < end && place_is_filled(receiver, stream->arrived))
+	while (stream->arrived < end &&
+	       pier_receiver_has_block(receiver, block_of(receiver, stream->arrived)))
 		stream->arrived += PIER_STREAM_BLOCK;
 	if (!stream->ends)
 		receiver->drive.length = stream->arrived;
-}
-
-static uint64_t failed_rails(const struct pier_receiver *receiver)
-{
-	uint64_t failed = 0;
-
-	for (uint32_t i = 0; i < receiver->drive.rail_count; i++)
-		if (pier_receiver_rail(receiver, i)->base.error)
-			failed |= UINT64_C(1) << i;
-	return failed;
 }
 
 static bool all_released(const struct pier_receiver *receiver)
@@ -176,7 +166,7 @@ static uint32_t next_note(struct pier_receiver *receiver, int64_t now)
 						(uint64_t)-receiver->drive.stop)
 			       : 0;
 	note = pier_stream_rail_note(&stream->base, PIER_NOTE_STOPPED,
-				     failed_rails(receiver));
+				     pier_drive_failed_rails(&receiver->drive));
 	if (!note && all_released(receiver))
 		note = pier_position_note(PIER_NOTE_END, stream->base.released);
 	else if (!note && room_is_due(stream, now))
@@ -345,7 +335,7 @@ int pier_receiver_release(struct pier_receiver *receiver, uint64_t end)
 				 end, stream->base.released, stream->base.seen);
 	for (; stream->base.released < end; stream->base.released += PIER_STREAM_BLOCK)
 		empty_place(receiver, stream->base.released);
-	/* What arrived behind may now be without a gap. */
+	/* Bytes that arrived earlier may now follow without a gap. */
 	pier_recv_stream_advance(receiver);
 	return 0;
 }

@@ -14,7 +14,7 @@ struct pier_recv_stream {
 	bool room_told;	  /* the peer knows `told`; otherwise it was reset */
 	uint64_t told;	  /* bytes that the peer knows to be released */
 
-	/* The note in flight, and what it tells of `released`. */
+	/* The note in flight, and the `released` that it reports. */
 	struct pier_channel *channel;
 	struct pier_work work;
 	uint64_t telling;
@@ -26,7 +26,7 @@ struct pier_receiver;
 void pier_recv_stream_start(struct pier_receiver *receiver);
 
 /*
- * Take what a receive brought, which is not trusted.
+ * Handle a completed receive. The peer is not trusted.
  *
  * ret_chunk  what is new, as a range of the buffer; of no bytes for a note
  *
@@ -39,7 +39,7 @@ void pier_recv_stream_advance(struct pier_receiver *receiver);
 
 /* Tell the peer the most urgent news. */
 void pier_recv_stream_tell(struct pier_receiver *receiver, int64_t now);
-/* It has ended, or is destroyed: forget the note in flight. */
+/* Drop the note in flight: the receiver has ended, or is destroyed. */
 void pier_recv_stream_end(struct pier_receiver *receiver);
 /* Whether everything was released, and the peer knows it or cannot be told. */
 bool pier_recv_stream_is_complete(const struct pier_receiver *receiver);

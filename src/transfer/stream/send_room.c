@@ -7,52 +7,6 @@
 
 /* How far a stream may go: what the caller may fill, and what may be posted. */
 
-/* The first byte that a request in flight, or one to be repeated, may write. */
-static uint64_t first_incomplete(const struct pier_transfer *transfer)
-{
-	const struct pier_send_stream *stream = &transfer->stream;
-	uint64_t first = transfer->attr.length;
-
-	if (!pier_remaining_empty(&transfer->remaining))
-		first = pier_remaining_first(&transfer->remaining).offset;
-	for (uint32_t i = 0; i < stream->held_count; i++)
-		if (stream->held[i].range.offset < first)
-			first = stream->held[i].range.offset;
-	for (uint32_t r = 0; r < transfer->drive.rail_count; r++) {
-		const struct pier_send_rail *rail = pier_transfer_rail(transfer, r);
-
-		for (uint32_t i = 0; i < rail->base.count; i++) {
-			const struct pier_rail_chunk *chunk =
-				&rail->ring[(rail->base.first + i) % rail->base.size];
-
-			if (chunk->length > 0 && chunk->offset < first)
-				first = chunk->offset;
-		}
-	}
-	return first;
-}
-
-static uint64_t stream_limit(const struct pier_transfer *transfer)
-{
-	const struct pier_stream *stream = &transfer->stream.base;
-	uint64_t first = first_incomplete(transfer);
-
-	if (stream->released < first)
-		first = stream->released;
-	return first + stream->size;
-}
-
-struct pier_range pier_send_stream_clip(const struct pier_transfer *transfer,
-					struct pier_range range)
-{
-	uint64_t limit = stream_limit(transfer);
-	uint64_t room = range.offset < limit ? limit - range.offset : 0;
-
-	if (range.length > room)
-		range.length = room;
-	return range;
-}
-
 static void choose_first(struct pier_range *first, struct pier_range range, uint64_t at)
 {
 	if (range.offset + range.length > at && range.offset < first->offset)
@@ -82,6 +36,28 @@ static struct pier_range find_pending(const struct pier_transfer *transfer, uint
 		}
 	}
 	return first;
+}
+
+static uint64_t stream_limit(const struct pier_transfer *transfer)
+{
+	const struct pier_stream *stream = &transfer->stream.base;
+	/* The first byte that a request in flight, or one to be posted, may write. */
+	uint64_t first = find_pending(transfer, 0).offset;
+
+	if (stream->released < first)
+		first = stream->released;
+	return first + stream->size;
+}
+
+struct pier_range pier_send_stream_clip(const struct pier_transfer *transfer,
+					struct pier_range range)
+{
+	uint64_t limit = stream_limit(transfer);
+	uint64_t room = range.offset < limit ? limit - range.offset : 0;
+
+	if (range.length > room)
+		range.length = room;
+	return range;
 }
 
 void pier_send_stream_doubt(struct pier_transfer *transfer)

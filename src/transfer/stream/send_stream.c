@@ -215,7 +215,6 @@ void pier_send_stream_check_rail(struct pier_transfer *transfer, uint32_t index)
 {
 	const struct pier_rail_base *notes = &transfer->stream.notes[index].base;
 	struct pier_send_rail *rail = pier_transfer_rail(transfer, index);
-
 	bool in_use = !rail->base.error || rail->base.count > 0;
 
 	if (notes->error && !rail->base.error)
@@ -273,16 +272,6 @@ void pier_send_stream_repeat(struct pier_transfer *transfer)
 	}
 }
 
-static uint64_t failed_rails(const struct pier_transfer *transfer)
-{
-	uint64_t failed = 0;
-
-	for (uint32_t i = 0; i < transfer->drive.rail_count; i++)
-		if (pier_transfer_rail(transfer, i)->base.error)
-			failed |= UINT64_C(1) << i;
-	return failed;
-}
-
 static uint32_t next_note(const struct pier_transfer *transfer, int64_t now)
 {
 	const struct pier_send_stream *stream = &transfer->stream;
@@ -296,7 +285,7 @@ static uint32_t next_note(const struct pier_transfer *transfer, int64_t now)
 	if (stream->answered)
 		return 0;
 	note = pier_stream_rail_note(&stream->base, PIER_NOTE_FAILED,
-				     failed_rails(transfer));
+				     pier_drive_failed_rails(&transfer->drive));
 	if (!note && stream->finished && !stream->end_told)
 		note = pier_position_note(PIER_NOTE_END, transfer->attr.length);
 	if (!note && now >= pier_stream_speaks_at(&stream->base))

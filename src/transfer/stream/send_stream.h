@@ -31,7 +31,7 @@ struct pier_send_stream {
 
 struct pier_transfer;
 
-/* Errors: -EINVAL what a stream has not. */
+/* Errors: -EINVAL a stream cannot have one of the attributes. */
 int pier_check_stream_attr(const struct pier_transfer_attr *attr);
 
 /*
@@ -60,7 +60,7 @@ struct pier_range pier_send_stream_clip(const struct pier_transfer *transfer,
 					struct pier_range range);
 /* Tell the peer the most urgent news. */
 void pier_send_stream_tell(struct pier_transfer *transfer, int64_t now);
-/* At the end of a step: notes may have been collected behind its back. */
+/* At the end of a step: other calls may have collected notes meanwhile. */
 void pier_send_stream_note_unseen(const struct pier_transfer *transfer);
 void pier_send_stream_note_done(struct pier_transfer *transfer, int error);
 /* Whether the peer has released all of a finished stream, and knows that it is finished.

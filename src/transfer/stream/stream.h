@@ -10,7 +10,7 @@
 #include "transfer/drive.h"
 
 /*
- * What both ends of a stream (<pier/stream.h>) have. They tell each other news in notes:
+ * The state that both ends of a stream (<pier/stream.h>) have. The ends exchange notes:
  * sends of no bytes, whose immediate data is a kind and a value (docs/wire.md). Unlike
  * writes, these need no right at the peer. An end has one note in flight at a time, so
  * the receives of the other always suffice.

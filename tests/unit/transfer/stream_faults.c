@@ -148,7 +148,7 @@ static void a_refused_note_lets_it_sleep(void **state)
 	expect_sleep(&fixture.receiver->drive);
 }
 
-/* What the peer writes to a failed rail must not arrive, even if no receive is posted. */
+/* The peer's writes to a failed rail must not arrive, even if no receive is posted. */
 static void a_rail_without_receives_is_stopped(void **state)
 {
 	struct flow flow = { .length = 5 * SIZE };
