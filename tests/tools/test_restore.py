@@ -69,7 +69,9 @@ class Breaks(Broken):
         self.check_restored(self.break_at("--device", "wc@40=RETRY_EXC_ERR"))
 
     def test_one_of_several_nics_breaks(self):
-        """The others move its chunks, and a line names it."""
+        """The others move its chunks, and a line names it. A NIC gets a chunk when those
+        before it are busy, so only a large file has enough for each."""
+        self.source = self.file("large", 64 * MIB + 12345)
         for number in (3, 5, 10):
             for side, other in (("--device", "--remote-device"), ("--remote-device", "--device")):
                 with self.subTest((number, side)):
