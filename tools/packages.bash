@@ -36,6 +36,7 @@ need_for_build() {
     need pkg-config have pkg-config
     need libibverbs-dev have_library libibverbs
     need libsodium-dev have_library libsodium
+    need libssl-dev have_library libcrypto
     need liburing-dev have_library liburing
 }
 

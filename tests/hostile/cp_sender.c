@@ -122,7 +122,7 @@ static void make_tag(struct slot *slot, const uint8_t *secret, const uint8_t *da
 
 	begin_tag(&state, secret, slot->chunk.number);
 	update_tag(&state, data, slot->chunk.hole ? 0 : slot->chunk.length);
-	finish_tag(&state, &slot->chunk, slot->tag);
+	require(finish_tag(&state, &slot->chunk, slot->tag, &failure) == 0, "tag");
 }
 
 /* Put the record into the stream; what is not the size of a chunk has no data. */
@@ -245,7 +245,7 @@ int main(int argc, char **argv)
 
 	mode = argc > 1 ? argv[1] : "honest";
 	control.timeout_ms = 60000;
-	require(sodium_init() >= 0 && control_exchange_preambles(&control) == 0 &&
+	require(init_digests() == 0 && control_exchange_preambles(&control) == 0 &&
 			receive_request(&control, &request) == 0,
 		"request");
 	count = is_mode("rewrite") ? 2 : 4;

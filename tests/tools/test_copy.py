@@ -52,6 +52,14 @@ class Sizes(Case):
     def test_a_file_is_copied_without_verification(self):
         self.copy_of(3 * MIB + 5, "--no-verify")
 
+    def test_verification_ignores_the_configuration_of_openssl(self):
+        """That of FIPS mode leaves Poly1305 out."""
+        config = self.file("openssl.cnf", b"openssl_conf = a\n[a]\nalg_section = b\n"
+                                          b"[b]\ndefault_properties = fips=yes\n")
+        source = self.file("source", 5000)
+        self.copy(source, "target", env={"OPENSSL_CONF": str(config)})
+        self.check_same(source, self.folder / "target")
+
     def test_bwlimit_limits_the_rate(self):
         source = self.file("source", 5 * CHUNK)
         result = self.copy("--bwlimit", "256K", source, "target")

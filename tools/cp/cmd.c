@@ -253,8 +253,8 @@ int command_cp(int argc, char **argv)
 	struct cp_options options;
 	int status = EXIT_USAGE;
 
-	if (sodium_init() < 0) {
-		print_error("pier: cannot initialise libsodium");
+	if (init_digests() < 0) {
+		print_error("pier: cannot initialise libsodium or libcrypto");
 		return EXIT_FILE;
 	}
 	if (argc > 1 && strcmp(argv[1], "--server") == 0)

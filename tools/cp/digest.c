@@ -12,13 +12,25 @@ static const char digest_context[crypto_kdf_CONTEXTBYTES] = "cp-file-";
 _Static_assert((int)CP_SECRET_SIZE == (int)crypto_kdf_KEYBYTES,
 	       "a secret is a key of crypto_kdf");
 
+int init_digests(void)
+{
+	/* OpenSSL's configuration may leave Poly1305 out, as that of FIPS mode does. */
+	if (!OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, NULL))
+		return -1;
+	return sodium_init() < 0 ? -1 : 0;
+}
+
 static void begin_poly1305(struct tag_state *state, const uint8_t *secret,
 			   uint64_t number, const char *context)
 {
-	uint8_t key[crypto_onetimeauth_KEYBYTES];
+	EVP_MAC *mac = EVP_MAC_fetch(NULL, "POLY1305", NULL);
+	uint8_t key[32];
 
+	state->poly1305 = mac ? EVP_MAC_CTX_new(mac) : NULL;
+	EVP_MAC_free(mac);
 	crypto_kdf_derive_from_key(key, sizeof(key), number, context, secret);
-	crypto_onetimeauth_init(&state->poly1305, key);
+	if (state->poly1305 && !EVP_MAC_init(state->poly1305, key, sizeof(key), NULL))
+		drop_tag(state);
 	sodium_memzero(key, sizeof(key));
 }
 
@@ -34,10 +46,12 @@ void begin_segment_tag(struct tag_state *state, const uint8_t *secret, uint64_t 
 
 void update_tag(struct tag_state *state, const void *data, size_t length)
 {
-	crypto_onetimeauth_update(&state->poly1305, data, length);
+	if (state->poly1305 && !EVP_MAC_update(state->poly1305, data, length))
+		drop_tag(state);
 }
 
-void finish_tag(struct tag_state *state, const struct chunk *chunk, uint8_t *ret_tag)
+int finish_tag(struct tag_state *state, const struct chunk *chunk, uint8_t *ret_tag,
+	       struct failure *failure)
 {
 	/* A suffix of fixed size, so different chunks never give the same input. */
 	uint8_t place[24];
@@ -45,13 +59,25 @@ void finish_tag(struct tag_state *state, const struct chunk *chunk, uint8_t *ret
 	store_u64(place, chunk->offset);
 	store_u64(place + 8, chunk->length);
 	store_u64(place + 16, chunk->hole);
-	crypto_onetimeauth_update(&state->poly1305, place, sizeof(place));
-	crypto_onetimeauth_final(&state->poly1305, ret_tag);
+	update_tag(state, place, sizeof(place));
+	return finish_segment_tag(state, ret_tag, failure);
 }
 
-void finish_segment_tag(struct tag_state *state, uint8_t *ret_tag)
+int finish_segment_tag(struct tag_state *state, uint8_t *ret_tag, struct failure *failure)
 {
-	crypto_onetimeauth_final(&state->poly1305, ret_tag);
+	size_t length = 0;
+	bool good = state->poly1305 &&
+		    EVP_MAC_final(state->poly1305, ret_tag, &length, CP_TAG_SIZE) &&
+		    length == CP_TAG_SIZE;
+
+	drop_tag(state);
+	return good ? 0 : fail(failure, EXIT_FILE, "libcrypto cannot compute a tag");
+}
+
+void drop_tag(struct tag_state *state)
+{
+	EVP_MAC_CTX_free(state->poly1305);
+	state->poly1305 = NULL;
 }
 
 bool tags_equal(const uint8_t *a, const uint8_t *b)

@@ -48,15 +48,14 @@ static int read_bytes(struct agreement *agreement, uint64_t offset, size_t lengt
 		       : 1;
 }
 
-/* Returns as read_bytes(). */
-static int tag_segment(struct agreement *agreement, uint64_t number, uint8_t *ret_tag)
+/* Add the segment's bytes to the tag. Returns as read_bytes(). */
+static int read_segment(struct agreement *agreement, uint64_t number,
+			struct tag_state *tag)
 {
 	const struct kept *kept = &agreement->transfer->kept;
 	uint64_t start = number * kept->segment, length = segment_length(kept, number);
-	struct tag_state tag;
 	size_t part;
 
-	begin_segment_tag(&tag, agreement->transfer->settings->secret, number);
 	for (uint64_t done = 0; done < length; done += part) {
 		uint64_t left = length - done;
 		int read;
@@ -67,10 +66,24 @@ static int tag_segment(struct agreement *agreement, uint64_t number, uint8_t *re
 		read = read_bytes(agreement, start + done, part);
 		if (read <= 0)
 			return read;
-		update_tag(&tag, agreement->bytes, part);
+		update_tag(tag, agreement->bytes, part);
 	}
-	finish_segment_tag(&tag, ret_tag);
 	return 1;
+}
+
+/* Returns as read_bytes(). */
+static int tag_segment(struct agreement *agreement, uint64_t number, uint8_t *ret_tag)
+{
+	struct tag_state tag;
+	int read;
+
+	begin_segment_tag(&tag, agreement->transfer->settings->secret, number);
+	read = read_segment(agreement, number, &tag);
+	if (read > 0 &&
+	    finish_segment_tag(&tag, ret_tag, agreement->transfer->failure) < 0)
+		read = -1;
+	drop_tag(&tag);
+	return read;
 }
 
 static int open_agreement(struct agreement *agreement, uint64_t size)

@@ -44,18 +44,15 @@ static uint8_t *choose_memory(const struct link *link, const struct slot *slot,
 	return memory ? memory : piece;
 }
 
-/* Runs on a worker: read the chunk into the slot, and compute its tag. */
-static void read_chunk(struct job *job, void *piece)
+/* Read the chunk into the slot, and add its bytes to the tag. */
+static int read_data(struct sender *sender, struct slot *slot, void *piece,
+		     struct tag_state *tag)
 {
-	struct slot *slot = (struct slot *)job;
-	struct sender *sender = slot->owner;
 	struct transfer *transfer = sender->transfer;
 	const struct chunk *chunk = &slot->chunk;
 	uint64_t done = chunk->hole ? chunk->length : 0;
-	struct tag_state tag;
 	size_t length;
 
-	begin_tag(&tag, transfer->settings->secret, chunk->number);
 	for (; done < chunk->length; done += length) {
 		uint8_t *bytes = choose_memory(&transfer->link, slot, done, piece,
 					       &length);
@@ -64,13 +61,26 @@ static void read_chunk(struct job *job, void *piece)
 				 &slot->failure) < 0 ||
 		    (bytes == piece &&
 		     put_piece(&transfer->link, slot, done, piece, length) < 0))
-			return;
+			return -1;
 		if (transfer->settings->verify)
-			update_tag(&tag, bytes, length);
+			update_tag(tag, bytes, length);
 	}
-	finish_tag(&tag, chunk, slot->tag);
-	if (chunk->hole || finish_pieces(&transfer->link, slot) == 0)
+	return chunk->hole ? 0 : finish_pieces(&transfer->link, slot);
+}
+
+/* Runs on a worker. */
+static void read_chunk(struct job *job, void *piece)
+{
+	struct slot *slot = (struct slot *)job;
+	struct sender *sender = slot->owner;
+	struct transfer *transfer = sender->transfer;
+	struct tag_state tag;
+
+	begin_tag(&tag, transfer->settings->secret, slot->chunk.number);
+	if (read_data(sender, slot, piece, &tag) == 0 &&
+	    finish_tag(&tag, &slot->chunk, slot->tag, &slot->failure) == 0)
 		put_header(&transfer->link, slot);
+	drop_tag(&tag);
 }
 
 /* Whether the stream has room for the record of any chunk. */

@@ -16,8 +16,8 @@ static void check_tag(struct store *store)
 	const struct chunk *chunk = &slot->chunk;
 	uint8_t tag[CP_TAG_SIZE];
 
-	finish_tag(&store->tag, chunk, tag);
-	if (!tags_equal(tag, slot->tag))
+	if (finish_tag(&store->tag, chunk, tag, &slot->failure) == 0 &&
+	    !tags_equal(tag, slot->tag))
 		fail(&slot->failure, EXIT_VERIFY,
 		     "verification failed: bytes %" PRIu64 " to %" PRIu64
 		     " that arrived in %s memory differ from those the sender read",
@@ -116,10 +116,8 @@ void store_chunk(struct transfer *transfer, struct slot *slot,
 			       .destination = destination };
 
 	begin_tag(&store.tag, transfer->settings->secret, slot->chunk.number);
-	if (!slot->chunk.hole && store_data(&store, piece) < 0)
-		return;
-	if (slot->chunk.hole && store_hole(&store) < 0)
-		return;
-	if (transfer->settings->verify)
+	if ((slot->chunk.hole ? store_hole(&store) : store_data(&store, piece)) == 0 &&
+	    transfer->settings->verify)
 		check_tag(&store);
+	drop_tag(&store.tag);
 }
