@@ -62,7 +62,16 @@ PIER_BEGIN_DECLS
  * no rail is left, both ends fail; reset all channels at both ends, and resume both
  * (pier_transfer_resume(), pier_receiver_resume()). No byte is lost or delivered twice.
  * If the last rail fails while the last bytes are released, the receiver ends without an
- * error and the transfer with one; only another connection can tell the sending end.
+ * error and the transfer with one; only another connection can tell the sending end
+ * (pier_transfer_released()).
+ *
+ * Relays: a process can pass a stream on from the buffer in which it receives it. It
+ * begins a transfer of the same stream_size with the same memory, extends it to what has
+ * arrived, and releases at its receiver only what its transfer no longer needs. All
+ * positions are then the same on the whole way. If such a process fails, the one before
+ * it still has every byte that the one after it lacks: reset the channels of both,
+ * connect them to each other, give the transfer the position of the receiver
+ * (pier_transfer_released()), and resume both.
  *
  * Channels: a stream uses both queues of a channel at both ends. Each needs a max_recv_wr
  * and a max_send_wr of 1 at least (2 at the sending end), and its receive queue must not
@@ -108,6 +117,19 @@ PIER_API int pier_transfer_extend(struct pier_transfer *transfer, uint64_t end);
  * Errors: -EINVAL the transfer is no stream.
  */
 PIER_API int pier_transfer_finish(struct pier_transfer *transfer);
+
+/**
+ * Note that the receiver has released the bytes before `end`, as another connection than
+ * the stream's reported. Without this note, a resumed transfer repeats the bytes that its
+ * own end does not know to be released. That is harmless if it has sent everything that
+ * the receiver got; if another transfer sent a part, it would overwrite later bytes.
+ *
+ * end  a position; one that is known already changes nothing
+ *
+ * Errors: -EINVAL the transfer is no stream, or `end` is no multiple of
+ * PIER_STREAM_BLOCK; -ERANGE the stream was not extended to `end`.
+ */
+PIER_API int pier_transfer_released(struct pier_transfer *transfer, uint64_t end);
 
 /**
  * End a stream with an error. Drive it until it has ended: the peer is told, and ends

@@ -118,19 +118,25 @@ void pier_send_stream_close(struct pier_transfer *transfer)
  * The peer released bytes; it may not have had them all. A note that arrived on another
  * rail can be older than the last one.
  */
-static int take_room(struct pier_transfer *transfer, uint32_t note)
+static int note_released(struct pier_transfer *transfer, uint64_t end, int wrong)
 {
 	struct pier_stream *stream = &transfer->stream.base;
-	uint64_t released = pier_note_position(note, stream->released);
 
-	if (released > transfer->attr.length)
-		return pier_fail(EBADMSG,
+	if (end > transfer->attr.length)
+		return pier_fail(wrong,
 				 "the peer released %" PRIu64 " bytes of a stream that "
 				 "has %" PRIu64,
-				 released, transfer->attr.length);
-	if (released > stream->released)
-		stream->released = released;
+				 end, transfer->attr.length);
+	if (end > stream->released)
+		stream->released = end;
 	return 0;
+}
+
+static int take_room(struct pier_transfer *transfer, uint32_t note)
+{
+	uint64_t released = transfer->stream.base.released;
+
+	return note_released(transfer, pier_note_position(note, released), EBADMSG);
 }
 
 static int take_answer(struct pier_transfer *transfer, uint32_t note)
@@ -350,6 +356,18 @@ int pier_transfer_finish(struct pier_transfer *transfer)
 	if (!error)
 		transfer->stream.finished = true;
 	return error;
+}
+
+int pier_transfer_released(struct pier_transfer *transfer, uint64_t end)
+{
+	int error = pier_check_process(&transfer->drive.object);
+
+	if (!error)
+		error = pier_check_stream(&transfer->stream.base, "transfer");
+	if (!error && end % PIER_STREAM_BLOCK)
+		error = pier_fail(EINVAL,
+				  "released to %" PRIu64 ", which no block ends at", end);
+	return error ? error : note_released(transfer, end, ERANGE);
 }
 
 int pier_transfer_fail(struct pier_transfer *transfer, int error)

@@ -249,6 +249,45 @@ static void resumes_when_all_rails_had_failed(void **state)
 	}
 }
 
+/* As if another transfer had sent what follows: the receiver has used the place since. */
+static void what_was_released_elsewhere_is_not_repeated(void **state)
+{
+	struct flow flow = { .length = 3 * SIZE };
+	uint8_t later[BLOCK], found[BLOCK];
+	uint64_t arrived = 0;
+
+	(void)state;
+	make_ends(1, false, false);
+	begin_stream(1, PATIENT);
+	fill_some(&flow, SIZE);
+	while (arrived < SIZE) {
+		drive_once(&flow);
+		expect_ok(pier_receiver_arrived(fixture.receiver, &arrived));
+	}
+	expect_ok(pier_channel_cancel(fixture.here.channels[0]));
+	expect_ok(pier_channel_cancel(fixture.there.channels[0]));
+	drive_to_both_ends(&flow);
+	use_some(&flow, 4 * BLOCK);
+	memset(later, 0xa5, sizeof(later));
+	expect_ok(pier_buffer_copy_to(fixture.there.buffer, GUARD + 3 * BLOCK, later,
+				      BLOCK));
+
+	expect_result(pier_transfer_released(fixture.transfer, BLOCK + 1), -EINVAL);
+	expect_result(pier_transfer_released(fixture.transfer, SIZE + BLOCK), -ERANGE);
+	expect_ok(pier_transfer_released(fixture.transfer, 4 * BLOCK));
+	expect_ok(pier_transfer_released(fixture.transfer, 2 * BLOCK));
+	reconnect(1);
+	expect_ok(pier_receiver_resume(fixture.receiver, fixture.receiver_rails, 1));
+	expect_ok(pier_transfer_resume(fixture.transfer, fixture.rails, 1));
+	do
+		drive_once(&flow);
+	while (status().done < SIZE);
+	expect_ok(pier_buffer_copy_from(fixture.there.buffer, GUARD + 3 * BLOCK, found,
+					BLOCK));
+	assert_memory_equal(found, later, BLOCK);
+	move_all(&flow);
+}
+
 static void send_immediate(struct pier_channel *channel, uint32_t immediate,
 			   uint32_t length)
 {
@@ -403,6 +442,7 @@ int main(void)
 		CASE(an_error_reaches_the_other_end),
 		CASE(other_rails_take_over),
 		CASE(resumes_when_all_rails_had_failed),
+		CASE(what_was_released_elsewhere_is_not_repeated),
 		CASE(hostile_senders_are_refused),
 		CASE(nothing_follows_the_end),
 		CASE(hostile_receivers_are_refused),
