@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <errno.h>
-#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "control.h"
+#include "frames.h"
 #include "signals.h"
 #include "units.h"
 
 enum {
 	PREAMBLE_SIZE = 16,
-	HEADER_SIZE = 8,
 	/* All magic numbers begin with "\x89PIER". */
 	MAGIC_COMMON = 5,
 	/* How long to wait for a failure report from the other side. */
@@ -33,103 +30,9 @@ int control_fail_invalid(const struct control *control, const char *what)
 		    control_peer_name(control), what);
 }
 
-static uint64_t deadline_after(uint32_t ms)
-{
-	return now_ns() + (uint64_t)ms * 1000000;
-}
-
 int control_check_signal(struct control *control)
 {
 	return check_signals(control->signal_fd, control->failure);
-}
-
-/* Wait until fd is ready. Fails on a signal and at the deadline. */
-static int wait_fd(struct control *control, int fd, short events, uint64_t deadline)
-{
-	for (;;) {
-		struct pollfd fds[2] = {
-			{ .fd = control->signal_fd, .events = POLLIN },
-			{ .fd = fd, .events = events },
-		};
-		uint64_t now = now_ns();
-		int left = now < deadline ? (int)((deadline - now) / 1000000) + 1 : 0;
-
-		if (poll(fds, 2, left) < 0 && errno != EINTR)
-			return fail(control->failure, EXIT_PEER, "poll: %s",
-				    strerror(errno));
-		if (fds[0].revents && control_check_signal(control) < 0)
-			return -1;
-		if (fds[1].revents)
-			return 0;
-		if (left == 0)
-			return fail(control->failure, EXIT_PEER,
-				    "%s did not respond for %g s (see --timeout)",
-				    control_peer_name(control),
-				    control->timeout_ms / 1e3);
-	}
-}
-
-static int fail_peer_closed(struct control *control)
-{
-	control->peer_closed = true;
-	return fail(control->failure, EXIT_PEER, "%s ended before %s was complete",
-		    control_peer_name(control), control->protocol->task);
-}
-
-/* Returns the number of bytes, 1 to size; or -1. */
-static ssize_t read_some(struct control *control, uint8_t *ret_data, size_t size,
-			 uint64_t deadline)
-{
-	ssize_t count;
-
-	do {
-		if (wait_fd(control, control->in, POLLIN, deadline) < 0)
-			return -1;
-		count = read(control->in, ret_data, size);
-	} while (count < 0 && (errno == EINTR || errno == EAGAIN));
-	if (count > 0)
-		return count;
-	return fail_peer_closed(control);
-}
-
-static int read_all(struct control *control, uint8_t *ret_data, size_t size,
-		    uint64_t deadline)
-{
-	while (size > 0) {
-		ssize_t count = read_some(control, ret_data, size, deadline);
-
-		if (count < 0)
-			return -1;
-		ret_data += count;
-		size -= (size_t)count;
-	}
-	return 0;
-}
-
-/*
- * Returns 0; 1 if the other side has closed its pipe; or -1.
- * A pipe that polls as writable accepts PIPE_BUF bytes without blocking (pipe(7)). The
- * descriptors stay blocking: O_NONBLOCK would also affect other processes that share
- * them.
- */
-static int try_write(struct control *control, const uint8_t *data, size_t size)
-{
-	uint64_t deadline = deadline_after(control->timeout_ms);
-
-	while (size > 0) {
-		ssize_t count;
-
-		if (wait_fd(control, control->out, POLLOUT, deadline) < 0)
-			return -1;
-		count = write(control->out, data, size < PIPE_BUF ? size : PIPE_BUF);
-		if (count < 0 && (errno == EINTR || errno == EAGAIN))
-			continue;
-		if (count < 0)
-			return 1;
-		data += count;
-		size -= (size_t)count;
-	}
-	return 0;
 }
 
 /* The other side may have reported a failure before it closed its pipe. */
@@ -213,71 +116,11 @@ int control_exchange_preambles(struct control *control)
 	return result > 0 ? fail_broken_pipe(control) : -1;
 }
 
-/* Returns 0; 1 if the other side has closed its pipe; or -1. */
-static int try_send(struct control *control, uint32_t type,
-		    const struct wire_writer *writer)
-{
-	size_t length = writer ? writer->length : 0;
-	struct wire_writer header = { .length = 0 };
-	int result;
-
-	if (writer && writer->overflow)
-		return fail(control->failure, EXIT_PEER,
-			    "a control message of type %u is too long", type);
-	put_u32(&header, (uint32_t)length);
-	put_u32(&header, type);
-	result = try_write(control, header.data, header.length);
-	return result == 0 && length ? try_write(control, writer->data, length) : result;
-}
-
 int control_send(struct control *control, uint32_t type, const struct wire_writer *writer)
 {
 	int result = try_send(control, type, writer);
 
 	return result > 0 ? fail_broken_pipe(control) : result;
-}
-
-static int fail_unexpected_frame(struct control *control, const struct frame *frame)
-{
-	return fail(control->failure, EXIT_PEER,
-		    "%s sent an unexpected control message (type %u, %u bytes)",
-		    control_peer_name(control), frame->type, frame->length);
-}
-
-/* Adopt the other side's failure. Its text is escaped when it is printed. */
-static int fail_with_peer_failure(struct control *control, const struct frame *frame)
-{
-	struct wire_reader reader = { frame->payload, frame->length, false };
-	uint32_t status = get_u32(&reader);
-	char text[sizeof(control->failure->text)];
-
-	get_string(&reader, text, sizeof(text));
-	if (!wire_complete(&reader) || status == 0 || status > 255)
-		return fail_unexpected_frame(control, frame);
-	control->failure_from_peer = true;
-	/* A Ctrl-C reaches both sides; report this side's signal. */
-	if (status > EXIT_SIGNAL && control_check_signal(control) < 0)
-		return -1;
-	return fail(control->failure, (int)status, "%s%s%s",
-		    control->peer ? control->peer : "", control->peer ? ": " : "", text);
-}
-
-static int receive_until(struct control *control, struct frame *ret_frame,
-			 uint64_t deadline)
-{
-	uint8_t header[HEADER_SIZE];
-	struct wire_reader reader = { header, sizeof(header), false };
-
-	if (read_all(control, header, sizeof(header), deadline) < 0)
-		return -1;
-	ret_frame->length = get_u32(&reader);
-	ret_frame->type = get_u32(&reader);
-	if (ret_frame->length > sizeof(ret_frame->payload))
-		return fail_unexpected_frame(control, ret_frame);
-	if (read_all(control, ret_frame->payload, ret_frame->length, deadline) < 0)
-		return -1;
-	return ret_frame->type == FRAME_ERROR ? fail_with_peer_failure(control, ret_frame)
-					      : 0;
 }
 
 int control_receive(struct control *control, struct frame *ret_frame)
