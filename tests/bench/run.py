@@ -16,6 +16,7 @@ import os
 import pathlib
 import random
 import re
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -444,6 +445,29 @@ def copy_small_files(pier, folder, rounds):
     }, source, target, rounds)
 
 
+HOSTS = "one", "two", "three", "four"
+
+
+def copy_to_many(pier, folder, rounds, limit):
+    """One command for four hosts, beside one for each of them."""
+    hosts, expected = os.path.join(folder, "hosts"), os.path.join(folder, "expected")
+    source = os.path.join(folder, "source")
+    with open(source, "wb") as file:
+        for _ in range(256):
+            file.write(os.urandom(MIB))
+    for host in HOSTS:
+        os.makedirs(os.path.join(expected, host))
+        os.link(source, os.path.join(expected, host, "copy"))
+    stub = pathlib.Path(__file__).resolve().parents[1] / "tools" / "stub_hosts"
+    begin = ["env", f"PIER_RSH='{stub}'", f"STUB_HOSTS={hosts}", "PIER_DEVICE=soft0", "sh", "-ec"]
+    make = "".join(f"mkdir -p {shlex.quote(os.path.join(hosts, host))}; " for host in HOSTS)
+    command = shlex.join([pier[0], "cp", "-q", "--remote-pier", pier[0], *limit, source])
+    return compare_copies(f"Copies of 256 MiB to four hosts {' '.join(limit)}", {
+        "pier cp, for all": [*begin, make + command + "".join(f" {h}:copy" for h in HOSTS)],
+        "pier cp, for each": [*begin, make + "; ".join(f"{command} {h}:copy" for h in HOSTS)],
+    }, expected, hosts, rounds)
+
+
 def bench_cp(build, rounds):
     pier = [os.path.join(build, "tools", "pier"), "cp", "-q", "--device", "soft0"]
     goals, rounds = [], max(rounds, 7)
@@ -458,6 +482,12 @@ def bench_cp(build, rounds):
             table = copy_small_files(pier, folder, rounds)
             speed = table.median("rsync -r") / table.median("pier cp -r")
             goals.append((f"speed of pier cp -r / rsync -r, 10,000 files in {folder}", speed,
+                          speed >= 1.0, "at least 1.0"))
+    for limit in ([], ["--bwlimit", "200MB"]):
+        with tempfile.TemporaryDirectory(prefix="pier-bench-", dir="/dev/shm") as folder:
+            table = copy_to_many(pier, folder, rounds, limit)
+            speed = table.median("pier cp, for each") / table.median("pier cp, for all")
+            goals.append((f"speed of one copy to four hosts / four copies {' '.join(limit)}", speed,
                           speed >= 1.0, "at least 1.0"))
     print("  (pier cp syncs the files before it names them; rsync and cp do so only as shown)")
     return goals

@@ -6,7 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "chain.h"
 #include "cmd.h"
+#include "left_out.h"
 #include "remote/network.h"
 #include "options.h"
 #include "path.h"
@@ -31,6 +33,7 @@ struct copy {
 	struct failure failure;
 	struct control control;
 	struct remote remote;
+	struct chain chain; /* in place of the server, if there are several */
 	struct progress progress;
 	struct transfer transfer;
 };
@@ -60,7 +63,7 @@ static void plan_copy(struct copy *copy)
 	const char *source_device, *destination_device;
 	bool sender = !options->source.host[0];
 
-	copy->host = sender ? options->destination.host : options->source.host;
+	copy->host = sender ? options->destinations[0].host : options->source.host;
 	if (!copy->host[0])
 		copy->host = NULL;
 	if (!remote_device && !copy->host)
@@ -76,7 +79,7 @@ static void plan_copy(struct copy *copy)
 	source_device = sender ? options->device : remote_device;
 	destination_device = sender ? remote_device : options->device;
 	fill_side(source, &options->source, options->source_memory, source_device);
-	fill_side(destination, &options->destination, options->destination_memory,
+	fill_side(destination, &options->destinations[0], options->destination_memory,
 		  destination_device);
 }
 
@@ -117,8 +120,87 @@ static int prepare_copy(struct copy *copy)
 		return 0;
 	if (split_shell(copy->options->rsh, &copy->shell, &copy->failure) < 0)
 		return -1;
+	if (copy->options->settings.chain)
+		return open_chain(&copy->chain, copy->options, &copy->shell,
+				  copy->side.device, &copy->failure);
 	find_peer_addresses(copy->host, &copy->shell, copy->side.device, &copy->peers);
 	return 0;
+}
+
+static void begin_transfer(struct copy *copy)
+{
+	const struct cp_options *options = copy->options;
+
+	copy->failure = (struct failure){ 0 };
+	copy->control = (struct control){ .protocol = &cp_protocol,
+					  .in = -1,
+					  .out = -1,
+					  .signal_fd = copy->control.signal_fd,
+					  .timeout_ms = options->settings.timeout_ms,
+					  .peer = options->settings.chain ? NULL
+									  : copy->host,
+					  .failure = &copy->failure };
+	copy->transfer = (struct transfer){ .role = copy->role,
+					    .settings = &copy->request.settings,
+					    .side = &copy->side,
+					    .local = !copy->host,
+					    .client = true,
+					    .operands = &options->sources,
+					    .patterns = &options->patterns,
+					    .root = AT_FDCWD,
+					    .requested = copy->role == CP_RECEIVER
+								 ? copy->request.side.path
+								 : NULL,
+					    .control = &copy->control,
+					    .failure = &copy->failure,
+					    .progress = &copy->progress };
+	open_notices(&copy->transfer.notices);
+}
+
+static int run_chain(struct copy *copy)
+{
+	struct peers all = { .list = "" };
+
+	if (start_chain(&copy->chain, &copy->request, &copy->transfer.notices,
+			&copy->control) < 0)
+		return -1;
+	list_all_addresses(&copy->chain, &all);
+	connect_only_to(&all);
+	return run_sender(&copy->transfer);
+}
+
+/* A failure of one destination is none of the copy. */
+static void set_aside(struct copy *copy, bool known)
+{
+	if (!copy->control.failure_from_peer)
+		return;
+	if (!known)
+		print_error("pier cp: %s", copy->failure.text);
+	copy->failure = (struct failure){ 0 };
+}
+
+static void run_chains(struct copy *copy)
+{
+	struct chain *chain = &copy->chain;
+	bool again;
+
+	do {
+		run_chain(copy);
+		control_send_failure(&copy->control);
+		close_transfer(&copy->transfer);
+		end_chain(chain, &copy->control);
+		show_notices(&copy->transfer);
+		again = (!copy->failure.status || copy->control.failure_from_peer) &&
+			plan_attempt(chain);
+		if (again || any_copied(chain))
+			set_aside(copy, chain->hub.again);
+		if (again) {
+			forget_peers();
+			close_notices(&copy->transfer.notices);
+			begin_transfer(copy);
+		}
+	} while (again);
+	report_chain(chain, &copy->failure);
 }
 
 static int run_copy(struct copy *copy)
@@ -128,8 +210,13 @@ static int run_copy(struct copy *copy)
 	if (prepare_copy(copy) < 0)
 		return -1;
 	control->signal_fd = open_signals(&copy->failure);
-	if (control->signal_fd < 0 ||
-	    start_remote(&copy->remote, copy->host, &copy->shell,
+	if (control->signal_fd < 0)
+		return -1;
+	if (copy->options->settings.chain) {
+		run_chains(copy);
+		return 0;
+	}
+	if (start_remote(&copy->remote, copy->host, &copy->shell,
 			 copy->options->remote_pier, control) < 0 ||
 	    control_exchange_preambles(control) < 0)
 		return -1;
@@ -157,7 +244,9 @@ static void report_copy(const struct copy *copy, double seconds)
 	struct cp_result result = {
 		.failure = &copy->failure,
 		.source = &options->source,
-		.destination = &options->destination,
+		.destinations = options->destinations,
+		.destination_count = options->destination_count,
+		.failures = copy->chain.failures,
 		.settings = &options->settings,
 		.source_report = sender ? copy->transfer.report
 					: copy->transfer.peer.report,
@@ -202,31 +291,11 @@ static int copy_file(const struct cp_options *options)
 	uint64_t start = now_ns();
 
 	plan_copy(&copy);
-	copy.control = (struct control){ .protocol = &cp_protocol,
-					 .in = -1,
-					 .out = -1,
-					 .signal_fd = -1,
-					 .timeout_ms = options->settings.timeout_ms,
-					 .peer = copy.host,
-					 .failure = &copy.failure };
-	copy.transfer = (struct transfer){ .role = copy.role,
-					   .settings = &copy.request.settings,
-					   .side = &copy.side,
-					   .local = !copy.host,
-					   .client = true,
-					   .operands = &options->sources,
-					   .patterns = &options->patterns,
-					   .root = AT_FDCWD,
-					   .requested = copy.role == CP_RECEIVER
-								? copy.request.side.path
-								: NULL,
-					   .control = &copy.control,
-					   .failure = &copy.failure,
-					   .progress = &copy.progress };
+	copy.control.signal_fd = -1;
+	begin_transfer(&copy);
 	copy.progress.json = options->json;
 	copy.progress.shown = options->progress || (isatty(STDERR_FILENO) &&
 						    !options->quiet && !options->json);
-	open_notices(&copy.transfer.notices);
 	run_copy(&copy);
 	finish_copy(&copy);
 	close_notices(&copy.transfer.notices);
@@ -234,6 +303,7 @@ static int copy_file(const struct cp_options *options)
 		fail(&copy.failure, EXIT_FILE, "not copied: %u; the other files are",
 		     copy.transfer.left_out);
 	report_copy(&copy, (double)(now_ns() - start) / 1e9);
+	close_chain(&copy.chain);
 	return copy.failure.status;
 }
 

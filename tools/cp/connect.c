@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
 #include <pier/recovery.h>
+#include <pier/stream.h>
 
 #include "connect.h"
+#include "port.h"
 #include "units.h"
 
 enum {
@@ -70,11 +73,24 @@ static const struct rail *reset_channels(const struct transfer *transfer, int *r
 	return NULL;
 }
 
+/*
+ * Longer than the timeout of the copy, which has the better sentence. In a chain all
+ * wait for each other, and only the stream can tell which connection is silent.
+ */
+static int stall_time(const struct cp_settings *settings)
+{
+	uint32_t timeout_ms = settings->timeout_ms;
+
+	if (settings->chain)
+		return (int)(timeout_ms / 2 + 1);
+	return timeout_ms < INT_MAX / 2 ? (int)timeout_ms * 2 : INT_MAX;
+}
+
 /* Before the sender can connect, so that its first chunk finds receives. */
 static int begin_receiving(struct transfer *transfer)
 {
 	if (transfer->role == CP_RECEIVER &&
-	    link_begin_receiving(&transfer->link, transfer->settings->timeout_ms) < 0)
+	    link_begin_receiving(&transfer->link, stall_time(transfer->settings)) < 0)
 		return fail_pier(transfer->failure, EXIT_DEVICE);
 	return 0;
 }
@@ -83,10 +99,26 @@ static int begin_receiving(struct transfer *transfer)
 static int begin_sending(struct transfer *transfer)
 {
 	if (transfer->role == CP_SENDER &&
-	    link_begin_sending(&transfer->link, transfer->settings->timeout_ms,
+	    link_begin_sending(&transfer->link, stall_time(transfer->settings),
 			       transfer->peer.remotes) < 0)
 		return fail_pier(transfer->failure, EXIT_DEVICE);
 	return 0;
+}
+
+/* The receiver has got bytes from another sender. */
+static int adopt_position(struct transfer *transfer)
+{
+	struct link *link = &transfer->link;
+	uint64_t next = transfer->peer.next;
+
+	if (transfer->role != CP_SENDER || !transfer->peer_is_new)
+		return 0;
+	if (next + link->stream_size < pier_transfer_limit(link->transfer))
+		return fail(transfer->failure, EXIT_PEER,
+			    "the receiver lacks chunks that it had before");
+	return pier_transfer_released(link->transfer, next) < 0
+		       ? fail_pier(transfer->failure, EXIT_PEER)
+		       : 0;
 }
 
 static int offer_setup(struct transfer *transfer, uint64_t next)
@@ -121,14 +153,16 @@ int connect_transfer(struct transfer *transfer)
 	return 0;
 }
 
-/* A FRAME_READY is older than the attempt: the other side could connect, not this one. */
 static int handle_late_frame(struct transfer *transfer)
 {
 	struct frame frame;
 
 	if (control_receive(transfer->control, &frame) < 0)
 		return -1;
-	return frame.type == FRAME_READY ? 0 : take_frame(transfer, &frame);
+	if (frame.type != FRAME_READY)
+		return take_frame(transfer, &frame);
+	transfer->peer_is_ready = true;
+	return 0;
 }
 
 /* The other side may have failed, or may report that its channel broke, too. */
@@ -140,6 +174,8 @@ static int pause_restoring(struct transfer *transfer)
 		{ .fd = control->in, .events = POLLIN },
 	};
 
+	if (keep_chain_waiting(transfer) < 0)
+		return -1;
 	if (poll(fds, 2, PAUSE_MS) <= 0)
 		return 0;
 	if (control_check_signal(control) < 0)
@@ -186,31 +222,52 @@ int reset_transfer(struct transfer *transfer)
 	return begin_receiving(transfer);
 }
 
+static uint64_t after_timeouts(const struct transfer *transfer, unsigned int count)
+{
+	return now_ns() + (uint64_t)transfer->settings->timeout_ms * 1000000 * count;
+}
+
+/* Wait a moment for the other side's part. */
+static int await_answer(struct transfer *transfer, uint64_t deadline_ns)
+{
+	if (now_ns() < deadline_ns)
+		return pause_restoring(transfer);
+	return fail(transfer->failure, EXIT_PEER,
+		    "%s did not respond for %g s (see --timeout)",
+		    control_peer_name(transfer->control),
+		    transfer->settings->timeout_ms / 1e3);
+}
+
+/* Another other side knows nothing of the set-up that this side has sent. */
 static int await_setup(struct transfer *transfer)
 {
-	while (!transfer->peer_is_set_up && !transfer->peer_ended)
-		if (handle_late_frame(transfer) < 0)
+	uint64_t deadline = after_timeouts(transfer, 1);
+
+	while (!transfer->peer_is_set_up && !transfer->peer_ended && !transfer->relinked)
+		if (await_answer(transfer, deadline) < 0)
 			return -1;
-	transfer->broken = transfer->peer_is_set_up = false;
+	transfer->broken = transfer->relinked && !transfer->peer_ended;
+	transfer->peer_is_set_up = false;
 	return 0;
 }
 
-/* The other side sends another FRAME_SETUP if it could not connect. */
+/*
+ * The other side sends another FRAME_SETUP if it could not connect. An earlier
+ * FRAME_READY is older than the attempt: it could connect then, but not this side.
+ */
 static int await_ready(struct transfer *transfer)
 {
-	struct frame frame;
+	uint64_t deadline = after_timeouts(transfer, 1);
 
-	do {
-		if (control_receive(transfer->control, &frame) < 0)
+	transfer->peer_is_ready = false;
+	while (!transfer->peer_is_ready && !transfer->broken)
+		if (await_answer(transfer, deadline) < 0)
 			return -1;
-		if (frame.type == FRAME_READY) {
-			transfer->repairs++;
-			transfer->repaired = true;
-			return 0;
-		}
-		if (take_frame(transfer, &frame) < 0)
-			return -1;
-	} while (!transfer->broken);
+	if (!transfer->broken) {
+		transfer->repairs++;
+		transfer->repaired = true;
+		transfer->peer_is_new = false;
+	}
 	return 0;
 }
 
@@ -218,11 +275,12 @@ static int try_reconnecting(struct transfer *transfer, uint64_t next)
 {
 	const struct rail *failed;
 
+	transfer->relinked = false;
 	if (offer_setup(transfer, next) < 0 || await_setup(transfer) < 0)
 		return -1;
-	if (transfer->peer_ended)
+	if (transfer->peer_ended || transfer->broken)
 		return 0;
-	if (check_peer(transfer) < 0)
+	if (check_peer(transfer) < 0 || adopt_position(transfer) < 0)
 		return -1;
 	failed = connect_channels(transfer);
 	if (failed) {
@@ -253,4 +311,39 @@ static int add_cause(struct transfer *transfer)
 int reconnect_transfer(struct transfer *transfer, uint64_t next)
 {
 	return try_reconnecting(transfer, next) < 0 ? add_cause(transfer) : 0;
+}
+
+static int report_failed_link(struct transfer *transfer, const char *reason)
+{
+	struct wire_writer writer = { .length = 0 };
+
+	put_string(&writer, reason);
+	return control_send(transfer->control, FRAME_LINK_FAILED, &writer);
+}
+
+int await_relink(struct transfer *transfer)
+{
+	const struct control *control = transfer->control;
+	struct failure *failure = transfer->failure, link_failure;
+	uint64_t deadline;
+
+	if (!transfer->settings->chain || transfer->channel_idle ||
+	    failure->status != EXIT_PEER || control->failure_from_peer ||
+	    control->peer_closed || control->out < 0)
+		return -1;
+	name_down_port(transfer);
+	link_failure = *failure;
+	*failure = (struct failure){ 0 };
+	transfer->relinked = false;
+	/* The client gives the neighbour time, too. */
+	deadline = after_timeouts(transfer, 2);
+	if (report_failed_link(transfer, link_failure.text) < 0)
+		return -1;
+	while (!transfer->relinked && !transfer->peer_ended && now_ns() < deadline)
+		if (pause_restoring(transfer) < 0)
+			return -1;
+	if (transfer->relinked || transfer->peer_ended)
+		return 0;
+	*failure = link_failure;
+	return -1;
 }

@@ -27,4 +27,11 @@ int connect_transfer(struct transfer *transfer);
 int reset_transfer(struct transfer *transfer);
 int reconnect_transfer(struct transfer *transfer, uint64_t next);
 
+/*
+ * In a chain, after a failure: if it is that of the connection to the neighbour, report
+ * it to the client and wait until that names another neighbour, or the same. The failure
+ * is then cleared, and transfer->broken set. Returns -1 if the failure stands.
+ */
+int await_relink(struct transfer *transfer);
+
 #endif

@@ -26,6 +26,7 @@ enum {
 	CP_DEVICES_MAX = 256, /* names, with "," between them */
 	CP_REASON_MAX = 1024,
 	CP_CHANNEL_MAX = 256,
+	CP_ADDRESSES_MAX = 1024,
 };
 
 enum {
@@ -45,6 +46,7 @@ struct cp_settings {
 	bool tree;     /* directories, or several sources */
 	bool dry_run;  /* only list the files */
 	bool partial;  /* --continue: keep a part, and use that of an earlier copy */
+	bool chain;    /* one of several destinations, which pass the copy on */
 	bool ipc; /* inside one host, and no NIC was asked for: without one, if possible
 		   */
 	char channel[CP_CHANNEL_MAX];	/* for pier_channel_attr_parse(); "": defaults */
@@ -75,6 +77,7 @@ enum {
 	CP_SLOTS_MAX = CP_CHUNK_MAX,
 	CP_THREADS_MAX = 64,
 	CP_RAILS_MAX = 4, /* NICs of each side */
+	CP_DESTINATIONS_MAX = 256,
 };
 
 #endif

@@ -4,11 +4,11 @@
 #include "left_out.h"
 
 /* The user's part; the terminal may show the progress in this line. */
-static void show_notice(struct transfer *transfer, const char *sentence)
+static void show_notice(struct transfer *transfer, uint32_t number, const char *sentence)
 {
 	end_progress(transfer->progress);
 	print_error("pier cp: %s", sentence);
-	transfer->left_out++;
+	transfer->left_out += number != NOTICE_OF_DESTINATION;
 }
 
 void show_notices(struct transfer *transfer)
@@ -16,7 +16,7 @@ void show_notices(struct transfer *transfer)
 	struct notice *notice;
 
 	while (transfer->client && (notice = take_notice(&transfer->notices))) {
-		show_notice(transfer, notice->sentence);
+		show_notice(transfer, notice->number, notice->sentence);
 		free(notice);
 	}
 }
@@ -24,7 +24,9 @@ void show_notices(struct transfer *transfer)
 static int pass_notice(struct transfer *transfer, const struct notice *notice)
 {
 	if (transfer->client)
-		show_notice(transfer, notice->sentence);
+		show_notice(transfer, notice->number, notice->sentence);
+	if (notice->number == NOTICE_OF_DESTINATION)
+		return 0;
 	/* A receiver must leave the file out, too, and a server has no user. */
 	if (transfer->role == CP_SENDER || !transfer->client)
 		return send_file_notice(transfer->control, notice->number,
@@ -55,7 +57,7 @@ int take_file_notice(struct transfer *transfer, const struct frame *frame)
 			     sizeof(sentence)) < 0)
 		return -1;
 	if (transfer->client)
-		show_notice(transfer, sentence);
+		show_notice(transfer, NOTICE_OF_NO_FILE, sentence);
 	if (transfer->role == CP_RECEIVER && transfer->tree &&
 	    number < transfer->tree->list.count)
 		leave_out_entry(transfer->tree, number);

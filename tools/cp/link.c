@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +19,8 @@ enum {
 /* Requested memory is allocated first, and devices near it are then chosen. */
 static int alloc_memory(struct link *link, const char *spec, struct failure *failure)
 {
+	if (link->borrowed)
+		return 0;
 	snprintf(link->report.memory, sizeof(link->report.memory), "%s", spec);
 	if (spec[0] &&
 	    pier_buffer_alloc(spec, link_stride(link) * link->depth, &link->buffer) < 0)
@@ -195,6 +196,13 @@ static int agree_on_way(struct link *link, enum cp_role role,
 	return 1;
 }
 
+void borrow_memory(struct link *link, const struct link *owner)
+{
+	link->borrowed = true;
+	link->buffer = owner->buffer;
+	strcpy(link->report.memory, owner->report.memory);
+}
+
 int open_link(struct link *link, enum cp_role role, const struct cp_settings *settings,
 	      const struct cp_side *side, bool local, uint64_t size,
 	      struct control *control)
@@ -203,7 +211,8 @@ int open_link(struct link *link, enum cp_role role, const struct cp_settings *se
 	int count;
 
 	/* The client's request overrides the environment of both sides. */
-	if (settings->channel[0] && setenv("PIER_CHANNEL", settings->channel, 1) < 0)
+	if (settings->channel[0] && !link->borrowed &&
+	    setenv("PIER_CHANNEL", settings->channel, 1) < 0)
 		return fail(control->failure, EXIT_DEVICE, "out of memory");
 	choose_slots(link, settings, size);
 	if (alloc_memory(link, side->memory, control->failure) < 0)
@@ -267,7 +276,7 @@ int close_link(struct link *link)
 		left |= pier_channel_destroy(rail->channel) < 0;
 		left |= pier_dereg_mr(rail->mr) < 0;
 	}
-	left |= pier_buffer_free(link->buffer) < 0;
+	left |= !link->borrowed && pier_buffer_free(link->buffer) < 0;
 	for (uint32_t i = 0; i < CP_RAILS_MAX; i++) {
 		left |= pier_dealloc_pd(link->rails[i].pd) < 0;
 		left |= pier_close_device(link->rails[i].device) < 0;
@@ -277,13 +286,7 @@ int close_link(struct link *link)
 	return left;
 }
 
-/* Longer than the timeout of the copy, which has the better sentence. */
-static int stall_time(uint32_t timeout_ms)
-{
-	return timeout_ms < INT_MAX / 2 ? (int)timeout_ms * 2 : INT_MAX;
-}
-
-int link_begin_receiving(struct link *link, uint32_t timeout_ms)
+int link_begin_receiving(struct link *link, int stall_ms)
 {
 	struct pier_receiver_rail rails[CP_RAILS_MAX];
 	struct pier_receiver_attr attr;
@@ -300,12 +303,11 @@ int link_begin_receiving(struct link *link, uint32_t timeout_ms)
 	attr.rails = rails;
 	attr.rail_count = link->rail_count;
 	attr.stream_size = link->stream_size;
-	attr.stall_ms = stall_time(timeout_ms);
+	attr.stall_ms = stall_ms;
 	return pier_receiver_begin(&attr, &link->receiver);
 }
 
-int link_begin_sending(struct link *link, uint32_t timeout_ms,
-		       const struct pier_remote *remotes)
+int link_begin_sending(struct link *link, int stall_ms, const struct pier_remote *remotes)
 {
 	struct pier_rail rails[CP_RAILS_MAX];
 	struct pier_transfer_attr attr;
@@ -327,7 +329,7 @@ int link_begin_sending(struct link *link, uint32_t timeout_ms,
 	attr.chunk = (uint32_t)link_stride(link);
 	attr.window = chunks_in_flight(link);
 	attr.stream_size = link->stream_size;
-	attr.stall_ms = stall_time(timeout_ms);
+	attr.stall_ms = stall_ms;
 	return pier_transfer_begin(&attr, &link->transfer);
 }
 

@@ -27,6 +27,7 @@ struct link {
 	struct rail rails[CP_RAILS_MAX];
 	uint32_t rail_count;
 	struct pier_buffer *buffer;
+	bool borrowed;		  /* the buffer is another link's */
 	struct pier_buffer *peer; /* with ipc, the sender's: the receiver's buffer */
 	uint8_t *headers;	  /* with ipc: the stream's memory, for headers alone */
 	uint64_t stream_size;
@@ -44,7 +45,10 @@ struct link {
  * Agree with the other side on the NICs, and open this side. Allocates no larger and no
  * more slots than a file of `size` needs. If both sides are on this host (`local`), soft0
  * is used if no RDMA device can be.
+ *
+ * A relay uses the buffer of the link that it receives from: borrow_memory() first.
  */
+void borrow_memory(struct link *link, const struct link *owner);
 int open_link(struct link *link, enum cp_role role, const struct cp_settings *settings,
 	      const struct cp_side *side, bool local, uint64_t size,
 	      struct control *control);
@@ -67,11 +71,11 @@ static inline size_t link_stride(const struct link *link)
  * reset: the receiver's before the sender's side connects, the sender's when both sides
  * are connected. Returns 0 or -errno.
  *
- * timeout_ms  of the copy
- * remotes     the receiver's memory, for each rail
+ * stall_ms  how long the stream waits for a sign of the other side
+ * remotes   the receiver's memory, for each rail
  */
-int link_begin_receiving(struct link *link, uint32_t timeout_ms);
-int link_begin_sending(struct link *link, uint32_t timeout_ms,
+int link_begin_receiving(struct link *link, int stall_ms);
+int link_begin_sending(struct link *link, int stall_ms,
 		       const struct pier_remote *remotes);
 /* Drive this side's end: 0; 1 it has ended; or -errno. */
 int link_progress(struct link *link);

@@ -22,7 +22,8 @@ enum {
 	FLAG_TREE = 16,
 	FLAG_DRY_RUN = 32,
 	FLAG_PARTIAL = 64,
-	FLAGS = 127,
+	FLAG_CHAIN = 128,
+	FLAGS = 255,
 };
 
 enum {
@@ -50,7 +51,8 @@ int send_request(struct control *control, const struct request *request)
 				 (settings->ipc ? FLAG_IPC : 0) |
 				 (settings->tree ? FLAG_TREE : 0) |
 				 (settings->dry_run ? FLAG_DRY_RUN : 0) |
-				 (settings->partial ? FLAG_PARTIAL : 0));
+				 (settings->partial ? FLAG_PARTIAL : 0) |
+				 (settings->chain ? FLAG_CHAIN : 0));
 	put_bytes(&writer, settings->secret, sizeof(settings->secret));
 	put_string(&writer, settings->channel);
 	put_string(&writer, request->side.path);
@@ -87,6 +89,7 @@ static void get_settings(struct wire_reader *reader, struct cp_settings *ret_set
 	ret_settings->tree = flags & FLAG_TREE;
 	ret_settings->dry_run = flags & FLAG_DRY_RUN;
 	ret_settings->partial = flags & FLAG_PARTIAL;
+	ret_settings->chain = flags & FLAG_CHAIN;
 	secret = get_bytes(reader, sizeof(ret_settings->secret));
 	if (secret)
 		memcpy(ret_settings->secret, secret, sizeof(ret_settings->secret));
@@ -112,6 +115,32 @@ int receive_request(struct control *control, struct request *ret_request)
 	if (!wire_complete(&reader) || (role != CP_SENDER && role != CP_RECEIVER))
 		return control_fail_invalid(control, "request");
 	ret_request->role = (enum cp_role)role;
+	return 0;
+}
+
+int send_chain(struct control *control, const struct chain_message *chain)
+{
+	struct wire_writer writer = { .length = 0 };
+
+	put_u32(&writer, chain->passes_on);
+	put_string(&writer, chain->addresses);
+	return control_send(control, FRAME_CHAIN, &writer);
+}
+
+int receive_chain(struct control *control, struct chain_message *ret_chain)
+{
+	struct wire_reader reader;
+	struct frame frame;
+	uint32_t passes_on;
+
+	if (control_expect(control, FRAME_CHAIN, &frame) < 0)
+		return -1;
+	reader = read_frame(&frame);
+	passes_on = get_u32(&reader);
+	get_string(&reader, ret_chain->addresses, sizeof(ret_chain->addresses));
+	if (!wire_complete(&reader) || passes_on > 1)
+		return control_fail_invalid(control, "place in the chain");
+	ret_chain->passes_on = passes_on;
 	return 0;
 }
 

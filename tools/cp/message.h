@@ -11,7 +11,7 @@
 #include "identity.h"
 
 enum {
-	CP_PROTOCOL_VERSION = 7
+	CP_PROTOCOL_VERSION = 8
 };
 
 extern const struct control_protocol cp_protocol;
@@ -29,6 +29,11 @@ enum cp_frame {
 	FRAME_FILE = 13,     /* both: a file that is left out, and why */
 	FRAME_SEGMENTS = 14, /* receiver: segments that it has; the last is empty */
 	FRAME_KEPT = 15,     /* sender: which of these are kept */
+	/* With several destinations; see hub.h. */
+	FRAME_OPENED = 19,	/* receiver: it can write the destination */
+	FRAME_CHAIN = 20,	/* client: whether to pass the copy on, and where to */
+	FRAME_RELINK = 21,	/* client: connect to another neighbour; echoed */
+	FRAME_LINK_FAILED = 22, /* both: the connection to the neighbour, and why */
 };
 
 /* The contents of the frames. Receiving fails on any value out of its range. */
@@ -75,6 +80,12 @@ struct setup_message {
 	struct cp_report report;
 };
 
+/* For a receiver in a chain. */
+struct chain_message {
+	bool passes_on;
+	char addresses[CP_ADDRESSES_MAX]; /* that it may connect to: PIER_SOFT_PEERS */
+};
+
 int send_request(struct control *control, const struct request *request);
 int receive_request(struct control *control, struct request *ret_request);
 int send_words(struct control *control, const struct words *operands,
@@ -88,6 +99,8 @@ void free_words(struct words *words);
 int send_file_notice(struct control *control, uint32_t number, const char *sentence);
 int read_file_notice(struct control *control, const struct frame *frame,
 		     uint32_t *ret_number, char *ret_sentence, size_t size);
+int send_chain(struct control *control, const struct chain_message *chain);
+int receive_chain(struct control *control, struct chain_message *ret_chain);
 int send_source(struct control *control, const struct source_message *source);
 int receive_source(struct control *control, struct source_message *ret_source);
 int send_ipc(struct control *control, const struct ipc_message *ipc);

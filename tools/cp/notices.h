@@ -9,6 +9,9 @@
 /* The number of a file that is not in the list, or not known to the other side. */
 #define NOTICE_OF_NO_FILE UINT32_MAX
 
+/* That of a destination that is left out. */
+#define NOTICE_OF_DESTINATION (UINT32_MAX - 1)
+
 /* Sentences about single files that are not copied, while the copy goes on. */
 struct notice {
 	struct notice *next;

@@ -14,9 +14,11 @@
 
 static const char cp_help[] =
 	"usage: pier cp [OPTION...] SRC... DST\n"
+	"       pier cp [OPTION...] SRC... HOST:DST HOST:DST...\n"
 	"\n"
 	"Copies files over RDMA. Either SRC or DST may be HOST:PATH. DST appears\n"
-	"complete or not at all. Several SRC must be on one host.\n"
+	"complete or not at all. Several SRC must be on one host. SRC is read once for\n"
+	"several DST, which pass the copy on to each other.\n"
 	"\n"
 	"  -r, --recursive      copy directories with everything in them\n"
 	"  --exclude PATTERN    leave out what matches, such as '*.tmp' or 'build/'\n"
@@ -315,24 +317,75 @@ static int take_source(const char *text, struct cp_options *options,
 		       : 0;
 }
 
+static bool is_elsewhere(const char *text)
+{
+	struct failure ignored = { 0 };
+	struct operand operand;
+
+	return parse_operand(text, &operand, &ignored) == 0 && operand.host[0];
+}
+
+/* The last operand; behind local sources, all that are on other hosts. */
+static int find_destinations(int argc, char **argv)
+{
+	int first = argc - 1;
+
+	while (first > optind + 1 && is_elsewhere(argv[first]) &&
+	       is_elsewhere(argv[first - 1]) && !is_elsewhere(argv[optind]))
+		first--;
+	return first;
+}
+
+static int take_destination(const char *text, struct cp_options *options,
+			    struct failure *failure)
+{
+	struct operand *destination = &options->destinations[options->destination_count];
+
+	if (parse_operand(text, destination, failure) < 0)
+		return -1;
+	for (uint32_t i = 0; i < options->destination_count; i++)
+		if (strcmp(options->destinations[i].host, destination->host) == 0 &&
+		    strcmp(options->destinations[i].path, destination->path) == 0)
+			return fail(failure, EXIT_USAGE, "'%s' is given twice", text);
+	options->destination_count++;
+	return 0;
+}
+
+static int take_places(int argc, char **argv, struct cp_options *options,
+		       struct failure *failure)
+{
+	int first = find_destinations(argc, argv);
+
+	if (argc - first > CP_DESTINATIONS_MAX)
+		return fail(failure, EXIT_USAGE, "more than %d destinations",
+			    CP_DESTINATIONS_MAX);
+	options->destinations = calloc((size_t)(argc - first), sizeof(struct operand));
+	if (!options->destinations)
+		return fail(failure, EXIT_FILE, "out of memory");
+	for (int i = optind; i < argc; i++)
+		if ((i < first ? take_source(argv[i], options, failure)
+			       : take_destination(argv[i], options, failure)) < 0)
+			return -1;
+	return 0;
+}
+
 static int take_operands(int argc, char **argv, struct cp_options *options)
 {
 	struct failure failure = { 0 };
-	int last = argc - 1;
 
 	if (argc - optind < 2)
 		return refuse_operands("SRC and DST are required; usage: pier cp "
-				       "[OPTION...] SRC... DST");
-	for (int i = optind; i < last && !failure.status; i++)
-		take_source(argv[i], options, &failure);
-	if (failure.status ||
-	    parse_operand(argv[last], &options->destination, &failure)) {
+				       "[OPTION...] SRC... DST...");
+	if (take_places(argc, argv, options, &failure) < 0) {
 		print_failure(&failure);
 		return -1;
 	}
-	if (options->source.host[0] && options->destination.host[0])
+	if (options->source.host[0] && options->destinations[0].host[0])
 		return refuse_operands("SRC and DST are both on other hosts: run pier cp "
 				       "on one of them");
+	options->settings.chain = options->destination_count > 1;
+	if (options->settings.chain && options->settings.partial)
+		return refuse_operands("--continue is for one DST");
 	if (options->patterns.count && !options->recursive)
 		return refuse_operands("--exclude is for -r");
 	options->settings.tree = options->recursive || options->sources.count > 1;
@@ -391,4 +444,6 @@ void free_cp_options(struct cp_options *options)
 {
 	free_words(&options->sources);
 	free_words(&options->patterns);
+	free(options->destinations);
+	options->destinations = NULL;
 }

@@ -9,7 +9,9 @@
 /* The command line of `pier cp`. */
 struct cp_options {
 	struct cp_settings settings;
-	struct operand source, destination;		/* the first source */
+	struct operand source;	      /* the first */
+	struct operand *destinations; /* several only on other hosts; owned */
+	uint32_t destination_count;
 	struct words sources, patterns;			/* all paths; of --exclude */
 	const char *source_memory, *destination_memory; /* "": choose */
 	const char *device, *remote_device;		/* "": choose; NULL: not given */

@@ -7,6 +7,7 @@
 #include "left_out.h"
 #include "port.h"
 #include "receive.h"
+#include "relay.h"
 #include "segments.h"
 #include "store.h"
 #include "target.h"
@@ -14,12 +15,14 @@
 struct receiver {
 	struct transfer *transfer;
 	struct target target;
+	struct relay *relay; /* to the next receiver; NULL: there is none */
 	struct slot *slots;
-	uint64_t announced;	/* number of the next chunk */
-	uint64_t released;	/* number of the next chunk to be released */
-	uint64_t position;	/* of the next record, in the stream */
-	uint64_t free_position; /* of the next record to be released */
-	bool has_header;	/* that of the next record was read: */
+	uint64_t announced;	  /* number of the next chunk */
+	uint64_t stored;	  /* number of the next chunk to be stored */
+	uint64_t position;	  /* of the next record, in the stream */
+	uint64_t stored_position; /* of the next record to be stored */
+	uint64_t free_position;	  /* up to where the stream is released */
+	bool has_header;	  /* that of the next record was read: */
 	struct chunk chunk;
 	uint8_t tag[CP_TAG_SIZE];
 	uint64_t bytes_announced; /* of the file; holes and kept bytes included */
@@ -134,34 +137,43 @@ static int drive_receiver(struct receiver *receiver)
 		return fail_channel(transfer, "the transfer");
 	while ((taken = take_record(receiver, arrived)) > 0)
 		count++;
+	pass_on(receiver->relay, receiver->position,
+		receiver->bytes_announced == transfer->size);
 	return taken < 0 ? -1 : count;
 }
 
-/* In the order of the stream, whatever chunk was written first. */
+/*
+ * In the order of the stream, whatever chunk was written first. What the next receiver
+ * needs is kept. Returns 1 if anything was released, 0 if not, or -1.
+ */
 static int release_chunks(struct receiver *receiver)
 {
 	struct link *link = &receiver->transfer->link;
-	uint64_t before = receiver->free_position;
+	uint64_t end = passed_on(receiver->relay);
 
-	for (; receiver->released < receiver->announced; receiver->released++) {
-		struct slot *slot = &receiver->slots[receiver->released % link->depth];
+	for (; receiver->stored < receiver->announced; receiver->stored++) {
+		struct slot *slot = &receiver->slots[receiver->stored % link->depth];
 
 		if (slot->state != SLOT_READY)
 			break;
-		receiver->free_position = record_end(link, slot);
+		receiver->stored_position = record_end(link, slot);
 		slot->state = SLOT_FREE;
 	}
-	if (receiver->free_position != before &&
-	    pier_receiver_release(link->receiver, receiver->free_position) < 0)
+	if (end > receiver->stored_position)
+		end = receiver->stored_position;
+	if (end <= receiver->free_position)
+		return 0;
+	receiver->free_position = end;
+	if (pier_receiver_release(link->receiver, end) < 0)
 		return fail_pier(receiver->transfer->failure, EXIT_DEVICE);
-	return 0;
+	return 1;
 }
 
 static int collect_written(struct receiver *receiver)
 {
 	struct transfer *transfer = receiver->transfer;
 	struct job *job;
-	int count = 0;
+	int count = 0, released;
 
 	for (; (job = take_finished_job(transfer->workers)); count++) {
 		struct slot *slot = (struct slot *)job;
@@ -179,7 +191,8 @@ static int collect_written(struct receiver *receiver)
 		receiver->bytes_written += slot->chunk.length;
 		slot->state = SLOT_READY;
 	}
-	return release_chunks(receiver) < 0 ? -1 : count;
+	released = release_chunks(receiver);
+	return released < 0 ? -1 : count + released;
 }
 
 static int start_commit(struct receiver *receiver)
@@ -240,7 +253,8 @@ static int wait_for_events(struct receiver *receiver)
 	struct transfer *transfer = receiver->transfer;
 
 	if (transfer_wait(transfer, workers_busy(transfer->workers), 0) < 0 &&
-	    !transfer->broken && !can_finish_without_sender(receiver))
+	    !transfer->broken && await_relink(transfer) < 0 &&
+	    !can_finish_without_sender(receiver))
 		return -1;
 	return 0;
 }
@@ -265,7 +279,8 @@ static int receive_chunks(struct receiver *receiver)
 		int moved = transfer->broken ? restore_receiver(receiver)
 					     : advance_receiver(receiver);
 
-		if (moved < 0 && is_to_be_restored(transfer))
+		if (moved < 0 &&
+		    (is_to_be_restored(transfer) || await_relink(transfer) == 0))
 			continue;
 		if (moved < 0)
 			return -1;
@@ -310,6 +325,8 @@ static int abandon_copy(struct receiver *receiver)
 		/* Report the failure first: stop_workers() may wait for a slow disk. */
 		control_send_failure(transfer->control);
 		shared = sender_has_memory(transfer);
+		stop_relay(receiver->relay, transfer->control);
+		receiver->relay = NULL;
 		control_close(transfer->control);
 	}
 	stop_workers(transfer->workers);
@@ -337,9 +354,12 @@ static int receive_file(struct receiver *receiver)
 	if (transfer->settings->partial &&
 	    offer_segments(transfer, &receiver->target) < 0)
 		return -1;
+	if (transfer->settings->chain && join_chain(transfer, &receiver->relay) < 0)
+		return -1;
 	receiver->bytes_announced = skip_kept(&transfer->kept, 0);
 	receiver->bytes_written = transfer->kept.bytes;
-	if (prepare_transfer(transfer, source.size) < 0)
+	if (prepare_transfer(transfer, source.size) < 0 ||
+	    (receiver->relay && start_relay(receiver->relay, transfer) < 0))
 		return -1;
 	receiver->slots = open_slots(&transfer->link, receiver, run_store,
 				     transfer->failure);
@@ -367,6 +387,7 @@ int run_receiver(struct transfer *transfer)
 		result = pass_notices(transfer);
 	if (result == 0)
 		send_done(transfer->control);
+	stop_relay(receiver.relay, transfer->control);
 	stop_workers(transfer->workers);
 	transfer->workers = NULL;
 	free(receiver.slots);

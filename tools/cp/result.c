@@ -39,6 +39,8 @@ void print_result(const struct cp_result *result)
 	char rate[32];
 
 	format_rate(bytes_per_second(result), rate, sizeof(rate));
+	if (result->destination_count > 1)
+		printf("%" PRIu32 " destinations, ", result->destination_count);
 	if (result->settings->tree)
 		printf("%" PRIu32 " files, ", result->files);
 	printf("%" PRIu64 " bytes ", result->bytes);
@@ -69,6 +71,22 @@ static void print_side_json(struct json *json, const char *name,
 	json_close(json, '}');
 }
 
+static void print_destinations_json(struct json *json, const struct cp_result *result)
+{
+	json_open(json, "destinations", '[');
+	for (uint32_t i = 0; i < result->destination_count; i++) {
+		const struct failure *failure = &result->failures[i];
+
+		json_open(json, NULL, '{');
+		json_string(json, "host", result->destinations[i].host);
+		json_string(json, "file", result->destinations[i].path);
+		json_uint(json, "exit_status", (uint64_t)failure->status);
+		json_string(json, "error", failure->status ? failure->text : NULL);
+		json_close(json, '}');
+	}
+	json_close(json, ']');
+}
+
 void print_result_json(const struct cp_result *result)
 {
 	const struct cp_settings *settings = result->settings;
@@ -81,8 +99,10 @@ void print_result_json(const struct cp_result *result)
 	json_uint(&json, "exit_status", (uint64_t)result->failure->status);
 	json_string(&json, "error", failed ? result->failure->text : NULL);
 	print_side_json(&json, "source", result->source, &result->source_report);
-	print_side_json(&json, "destination", result->destination,
+	print_side_json(&json, "destination", result->destinations,
 			&result->destination_report);
+	if (result->failures)
+		print_destinations_json(&json, result);
 	json_uint(&json, "files", result->files);
 	json_uint(&json, "left_out", result->left_out);
 	json_uint(&json, "chunk", settings->chunk);

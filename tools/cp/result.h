@@ -8,7 +8,9 @@
 /* The outcome of a copy, for the user. */
 struct cp_result {
 	const struct failure *failure;
-	const struct operand *source, *destination;
+	const struct operand *source, *destinations;
+	uint32_t destination_count;
+	const struct failure *failures; /* of several destinations; otherwise NULL */
 	const struct cp_settings *settings;
 	struct cp_report source_report, destination_report;
 	uint64_t bytes;

@@ -268,7 +268,8 @@ static int send_chunks(struct sender *sender)
 					     : advance_sender(sender);
 		uint64_t wake;
 
-		if (moved < 0 && is_to_be_restored(transfer))
+		if (moved < 0 &&
+		    (is_to_be_restored(transfer) || await_relink(transfer) == 0))
 			continue;
 		if (moved < 0)
 			return -1;
@@ -280,7 +281,7 @@ static int send_chunks(struct sender *sender)
 		wake = next_allowed_ns(sender);
 		if (transfer_wait(transfer, wake || workers_busy(transfer->workers),
 				  wake) < 0 &&
-		    !transfer->broken)
+		    !transfer->broken && await_relink(transfer) < 0)
 			return -1;
 	}
 	return 0;

@@ -22,7 +22,8 @@ enum {
 struct server_options {
 	const char *under; /* NULL: serve all paths */
 	bool read_only, write_only;
-	bool local; /* the client is on this host: do not listen */
+	bool pass_on; /* although it is restricted */
+	bool local;   /* the client is on this host: do not listen */
 };
 
 enum {
@@ -30,6 +31,7 @@ enum {
 	OPTION_UNDER,
 	OPTION_READ_ONLY,
 	OPTION_WRITE_ONLY,
+	OPTION_PASS_ON,
 	OPTION_LOCAL,
 };
 
@@ -38,6 +40,7 @@ static const struct option server_option_names[] = {
 	{ "under", required_argument, NULL, OPTION_UNDER },
 	{ "read-only", no_argument, NULL, OPTION_READ_ONLY },
 	{ "write-only", no_argument, NULL, OPTION_WRITE_ONLY },
+	{ "pass-on", no_argument, NULL, OPTION_PASS_ON },
 	{ "local", no_argument, NULL, OPTION_LOCAL },
 	{ NULL, 0, NULL, 0 },
 };
@@ -63,6 +66,9 @@ static int take_server_option(int option, struct server_options *options)
 		return 0;
 	case OPTION_WRITE_ONLY:
 		options->write_only = true;
+		return 0;
+	case OPTION_PASS_ON:
+		options->pass_on = true;
 		return 0;
 	case OPTION_LOCAL:
 		options->local = true;
@@ -121,6 +127,11 @@ static int check_request(const struct server_options *options,
 	if (request->settings.ipc && !options->local)
 		return fail(failure, EXIT_PEER,
 			    "the client wants ipc, which is for copies inside one host");
+	if (request->settings.chain &&
+	    (request->role == CP_SENDER || options->local || request->settings.partial))
+		return fail(failure, EXIT_PEER,
+			    "the client wants several destinations in a way that this "
+			    "version does not know");
 	/* A fault plan makes calls of the server's process fail or wait. */
 	if (options->under && strstr(request->side.device, PIER_FAULT_DEVICE ":"))
 		return fail(failure, EXIT_DEVICE,
@@ -147,6 +158,7 @@ static void serve_request(const struct server_options *options, int root,
 		.settings = &request.settings,
 		.side = &request.side,
 		.local = options->local,
+		.may_pass_on = !options->under || options->pass_on,
 		.root = root,
 		.operands = &operands,
 		.patterns = &patterns,

@@ -113,12 +113,26 @@ static int take_setup(struct transfer *transfer, const struct frame *frame)
 	return 0;
 }
 
+/* What the old neighbour said does not count any more. */
+static int take_relink(struct transfer *transfer)
+{
+	if (control_send(transfer->control, FRAME_RELINK, NULL) < 0)
+		return -1;
+	if (transfer->channel_idle || transfer->peer_ended)
+		return 0;
+	transfer->relinked = transfer->broken = transfer->peer_is_new = true;
+	transfer->peer_is_set_up = transfer->peer_is_ready = false;
+	return 0;
+}
+
 int take_frame(struct transfer *transfer, const struct frame *frame)
 {
 	size_t digest_size = transfer->settings->verify ? CP_DIGEST_SIZE : 0;
 
-	if (frame->type == FRAME_KEEPALIVE)
+	if (frame->type == FRAME_KEEPALIVE || frame->type == FRAME_NONE)
 		return 0;
+	if (frame->type == FRAME_RELINK && transfer->settings->chain)
+		return take_relink(transfer);
 	if (frame->type == FRAME_SETUP && transfer->channel_idle)
 		return 0;
 	if (frame->type == FRAME_SETUP && !transfer->peer_is_set_up)
@@ -146,7 +160,7 @@ static int handle_frame(struct transfer *transfer)
 	if (control_receive(transfer->control, &frame) < 0)
 		return -1;
 	/* Restoring the channel again and again is no progress. */
-	if (frame.type != FRAME_SETUP)
+	if (frame.type != FRAME_SETUP && frame.type != FRAME_NONE)
 		restart_timeout(transfer);
 	return take_frame(transfer, &frame);
 }
@@ -161,7 +175,6 @@ static uint64_t keepalive_interval(const struct transfer *transfer)
 
 static int send_keepalive(struct transfer *transfer, uint64_t now)
 {
-	restart_timeout(transfer);
 	if (now - transfer->keepalive_ns < keepalive_interval(transfer))
 		return 0;
 	transfer->keepalive_ns = now;
@@ -174,7 +187,13 @@ int keep_peer_waiting(struct transfer *transfer)
 {
 	if (control_check_signal(transfer->control) < 0)
 		return -1;
+	restart_timeout(transfer);
 	return send_keepalive(transfer, now_ns());
+}
+
+int keep_chain_waiting(struct transfer *transfer)
+{
+	return transfer->settings->chain ? send_keepalive(transfer, now_ns()) : 0;
 }
 
 static int milliseconds_until(uint64_t time_ns, uint64_t now)
@@ -227,9 +246,11 @@ static int poll_events(struct transfer *transfer, uint64_t until_ns)
 	return (ready > 0 ? ready : 0) + collected;
 }
 
+/* In a chain, the client decides what happens next: see await_relink(). */
 int ask_peer_for_cause(struct transfer *transfer)
 {
-	if (transfer->failure->status == EXIT_PEER && !is_port_down(transfer))
+	if (!transfer->settings->chain && transfer->failure->status == EXIT_PEER &&
+	    !is_port_down(transfer))
 		control_ask_for_cause(transfer->control);
 	return -1;
 }
@@ -238,7 +259,8 @@ int ask_peer_for_cause(struct transfer *transfer)
 static int fail_with_peer(struct transfer *transfer, const struct failure *ours)
 {
 	/* Reading may replace the library's message, which `ours` has a copy of. */
-	control_read_peer_failure(transfer->control);
+	if (!transfer->settings->chain)
+		control_read_peer_failure(transfer->control);
 	if (transfer->failure->status)
 		return -1;
 	*transfer->failure = *ours;
@@ -258,6 +280,8 @@ int transfer_wait(struct transfer *transfer, bool working, uint64_t wake_ns)
 	uint64_t now = now_ns(), until = now + keepalive_interval(transfer);
 	int events;
 
+	if (working)
+		restart_timeout(transfer);
 	if (working && send_keepalive(transfer, now) < 0)
 		return -1;
 	if (wake_ns && wake_ns < until)

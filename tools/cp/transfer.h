@@ -24,6 +24,7 @@ struct transfer {
 	int root;	       /* as in path.h */
 	const char *requested; /* the path requested from a server, or NULL */
 	bool client;
+	bool may_pass_on; /* of a server: to a next one, with several destinations */
 	const struct words *operands, *patterns; /* of a tree; borrowed */
 	struct tree *tree;	  /* that a receiver writes; NULL: a file */
 	struct notices notices;	  /* of files that are left out */
@@ -46,6 +47,9 @@ struct transfer {
 	bool has_moved;	      /* at least one chunk has been transferred */
 	bool broken;	      /* the channel; see connect.h */
 	bool peer_is_set_up;  /* the other side's FRAME_SETUP has arrived */
+	bool peer_is_ready;   /* and then its FRAME_READY */
+	bool relinked;	      /* FRAME_RELINK has arrived: there is another other side */
+	bool peer_is_new;     /* and it has not been connected yet */
 	unsigned int repairs; /* how often the channel was restored */
 	bool repaired;	      /* it was restored, and there was no progress since */
 	char cause[1024];     /* why it broke, at first; "": it works */
@@ -71,6 +75,9 @@ int keep_peer_waiting(struct transfer *transfer);
  * waiting for this side; the other side then gets keepalives.
  */
 int transfer_wait(struct transfer *transfer, bool working, uint64_t wake_ns);
+
+/* In a chain: the others wait for this side, whose own timeout goes on. */
+int keep_chain_waiting(struct transfer *transfer);
 
 /* Take a frame that may come at any time after both sides were connected. */
 int take_frame(struct transfer *transfer, const struct frame *frame);

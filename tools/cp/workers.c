@@ -163,6 +163,11 @@ struct job *take_finished_job(struct workers *workers)
 	return job;
 }
 
+void wake_owner(struct workers *workers)
+{
+	eventfd_write(workers->event, 1);
+}
+
 unsigned int workers_busy(const struct workers *workers)
 {
 	return workers->busy;

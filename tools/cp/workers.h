@@ -22,7 +22,8 @@ struct job {
 
 struct workers;
 
-/* Each thread allocates scratch_size bytes, whole pages, of scratch memory. */
+/* `count` may be 0. Each thread allocates scratch_size bytes, whole pages, of scratch
+ * memory. */
 int start_workers(unsigned int count, size_t scratch_size, struct workers **ret_workers,
 		  struct failure *failure);
 /* Wait for the running jobs, drop the others, and end the threads. NULL is allowed. */
@@ -32,6 +33,8 @@ void stop_workers(struct workers *workers);
 void submit_job(struct workers *workers, struct job *job);
 /* Returns a finished job, or NULL. */
 struct job *take_finished_job(struct workers *workers);
+/* Make workers_fd() readable for once. Any thread may call it. */
+void wake_owner(struct workers *workers);
 /* The number of jobs submitted and not yet taken back. */
 unsigned int workers_busy(const struct workers *workers);
 /* Readable when a job has finished. Take jobs until NULL before you poll it. */

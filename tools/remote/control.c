@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "frames.h"
-#include "signals.h"
 #include "units.h"
 
 enum {
@@ -19,20 +18,10 @@ enum {
 	NAMING_MS = 1500,
 };
 
-const char *control_peer_name(const struct control *control)
-{
-	return control->peer ? control->peer : "the other process";
-}
-
 int control_fail_invalid(const struct control *control, const char *what)
 {
 	return fail(control->failure, EXIT_PEER, "%s sent an invalid %s",
 		    control_peer_name(control), what);
-}
-
-int control_check_signal(struct control *control)
-{
-	return check_signals(control->signal_fd, control->failure);
 }
 
 /* The other side may have reported a failure before it closed its pipe. */
@@ -133,7 +122,7 @@ int control_expect(struct control *control, uint32_t type, struct frame *ret_fra
 	do {
 		if (control_receive(control, ret_frame) < 0)
 			return -1;
-	} while (ret_frame->type == FRAME_KEEPALIVE);
+	} while (ret_frame->type == FRAME_KEEPALIVE || ret_frame->type == FRAME_NONE);
 	if (ret_frame->type != type)
 		return fail_unexpected_frame(control, ret_frame);
 	return 0;
@@ -191,6 +180,18 @@ void control_send_failure(struct control *control)
 	control->failure = ours;
 }
 
+/* Another thread may be sending. */
+static void close_out(struct control *control)
+{
+	if (control->onward)
+		pthread_mutex_lock(&control->onward->lock);
+	if (control->out >= 0 && !control->carrier)
+		close(control->out);
+	control->out = -1;
+	if (control->onward)
+		pthread_mutex_unlock(&control->onward->lock);
+}
+
 /* Returns whether the answer is FRAME_DONE. */
 static bool report_and_listen(struct control *control, uint32_t ms)
 {
@@ -203,8 +204,7 @@ static bool report_and_listen(struct control *control, uint32_t ms)
 	/* If the other side has closed its pipe, its last frame is still to be read. */
 	try_sending_failure(control);
 	/* That was the last frame: later calls of control_send_failure() send nothing. */
-	close(control->out);
-	control->out = -1;
+	close_out(control);
 	deadline = deadline_after(ms);
 	control->failure = &ignored;
 	while (frame.type != FRAME_DONE && receive_until(control, &frame, deadline) == 0)
@@ -250,7 +250,6 @@ void control_close(struct control *control)
 {
 	if (control->in >= 0)
 		close(control->in);
-	if (control->out >= 0)
-		close(control->out);
-	control->in = control->out = -1;
+	control->in = -1;
+	close_out(control);
 }

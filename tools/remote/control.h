@@ -2,6 +2,7 @@
 #ifndef PIER_TOOLS_REMOTE_CONTROL_H
 #define PIER_TOOLS_REMOTE_CONTROL_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -39,6 +40,20 @@ enum {
 	FRAME_KEEPALIVE = 7, /* both: this side is still working */
 	FRAME_ERROR = 8,     /* both, last: exit status and error message */
 	FRAME_RAILS = 9,     /* both: the NICs to choose from; see rails.h */
+	FRAME_PING = 16,     /* client: is the server still there? */
+	FRAME_PONG = 17,     /* server, immediately: it is */
+	FRAME_ONWARD = 18,   /* both: type and payload of a frame of the conversation
+				with a third process, which the client passes on */
+	FRAME_NONE = 0,	     /* never sent: control_receive() has dealt with it */
+};
+
+/*
+ * A server's second conversation over the same pipes, which another thread holds: all of
+ * its frames travel inside FRAME_ONWARD, and it also gets the keepalives.
+ */
+struct onward {
+	pthread_mutex_t lock; /* held while a frame of either conversation is sent */
+	int to; /* the other thread reads its frames from the pipe that begins here */
 };
 
 struct control {
@@ -54,6 +69,8 @@ struct control {
 	bool answers;		/* this side knows more of it, and reports that */
 	bool reason_withheld;	/* do not report why connecting failed */
 	struct failure *failure;
+	struct onward *onward;	 /* NULL: there is one conversation */
+	struct control *carrier; /* of a second conversation: the first; otherwise NULL */
 };
 
 struct frame {
@@ -79,7 +96,8 @@ int control_exchange_preambles(struct control *control);
 int control_send(struct control *control, uint32_t type,
 		 const struct wire_writer *writer);
 int control_receive(struct control *control, struct frame *ret_frame);
-/* Receive the next frame that is not a keepalive. It must be of this type. */
+/* Receive the next frame that is neither a keepalive nor FRAME_NONE. It must be of this
+ * type. */
 int control_expect(struct control *control, uint32_t type, struct frame *ret_frame);
 /* Fails if a signal is pending. */
 int control_check_signal(struct control *control);

@@ -2,15 +2,27 @@
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
+#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "frames.h"
+#include "signals.h"
 #include "units.h"
 
 enum {
 	HEADER_SIZE = 8,
 };
+
+const char *control_peer_name(const struct control *control)
+{
+	return control->peer ? control->peer : "the other process";
+}
+
+int control_check_signal(struct control *control)
+{
+	return check_signals(control->signal_fd, control->failure);
+}
 
 uint64_t deadline_after(uint32_t ms)
 {
@@ -103,7 +115,8 @@ int try_write(struct control *control, const uint8_t *data, size_t size)
 	return 0;
 }
 
-int try_send(struct control *control, uint32_t type, const struct wire_writer *writer)
+static int send_frame(struct control *control, uint32_t type,
+		      const struct wire_writer *writer)
 {
 	size_t length = writer ? writer->length : 0;
 	struct wire_writer header = { .length = 0 };
@@ -116,6 +129,89 @@ int try_send(struct control *control, uint32_t type, const struct wire_writer *w
 	put_u32(&header, type);
 	result = try_write(control, header.data, header.length);
 	return result == 0 && length ? try_write(control, writer->data, length) : result;
+}
+
+/* `out` and the lock are all that the threads of the two conversations share. */
+static int send_inside(struct control *carrier, struct control *control, uint32_t type,
+		       const struct wire_writer *writer)
+{
+	struct wire_writer outer = { .length = 0 };
+	struct control pipe = *control;
+	int result = 1;
+
+	put_u32(&outer, type);
+	if (writer)
+		put_bytes(&outer, writer->data, writer->length);
+	outer.overflow |= writer && writer->overflow;
+	pthread_mutex_lock(&carrier->onward->lock);
+	pipe.out = carrier->out;
+	if (pipe.out >= 0)
+		result = send_frame(&pipe, FRAME_ONWARD, &outer);
+	pthread_mutex_unlock(&carrier->onward->lock);
+	return result;
+}
+
+int try_send(struct control *control, uint32_t type, const struct wire_writer *writer)
+{
+	int result;
+
+	if (control->carrier)
+		return send_inside(control->carrier, control, type, writer);
+	if (!control->onward)
+		return send_frame(control, type, writer);
+	pthread_mutex_lock(&control->onward->lock);
+	result = send_frame(control, type, writer);
+	pthread_mutex_unlock(&control->onward->lock);
+	return result;
+}
+
+/* If the other thread has ended, the bytes are lost. */
+static void write_onward(const struct onward *onward, const uint8_t *data, size_t length)
+{
+	while (length > 0) {
+		ssize_t count = write(onward->to, data, length);
+
+		if (count < 0 && errno == EINTR)
+			continue;
+		if (count < 0)
+			return;
+		data += count;
+		length -= (size_t)count;
+	}
+}
+
+static void pass_onward(const struct onward *onward, uint32_t type,
+			const uint8_t *payload, size_t length)
+{
+	struct wire_writer header = { .length = 0 };
+
+	put_u32(&header, (uint32_t)length);
+	put_u32(&header, type);
+	write_onward(onward, header.data, header.length);
+	write_onward(onward, payload, length);
+}
+
+/* Frames that concern no caller. */
+static int handle_frame(struct control *control, struct frame *frame)
+{
+	struct wire_reader reader = read_frame(frame);
+	uint32_t type;
+
+	if (frame->type == FRAME_PING) {
+		frame->type = FRAME_NONE;
+		return try_send(control, FRAME_PONG, NULL) < 0 ? -1 : 0;
+	}
+	if (frame->type == FRAME_KEEPALIVE && control->onward)
+		pass_onward(control->onward, FRAME_KEEPALIVE, NULL, 0);
+	if (frame->type != FRAME_ONWARD || !control->onward)
+		return 0;
+	type = get_u32(&reader);
+	if (reader.bad)
+		return fail_unexpected_frame(control, frame);
+	frame->type = FRAME_NONE;
+	pass_onward(control->onward, type, frame->payload + sizeof(type),
+		    frame->length - sizeof(type));
+	return 0;
 }
 
 int fail_unexpected_frame(struct control *control, const struct frame *frame)
@@ -152,10 +248,11 @@ int receive_until(struct control *control, struct frame *ret_frame, uint64_t dea
 		return -1;
 	ret_frame->length = get_u32(&reader);
 	ret_frame->type = get_u32(&reader);
-	if (ret_frame->length > sizeof(ret_frame->payload))
+	if (ret_frame->length > sizeof(ret_frame->payload) ||
+	    ret_frame->type == FRAME_NONE)
 		return fail_unexpected_frame(control, ret_frame);
 	if (read_all(control, ret_frame->payload, ret_frame->length, deadline) < 0)
 		return -1;
 	return ret_frame->type == FRAME_ERROR ? fail_with_peer_failure(control, ret_frame)
-					      : 0;
+					      : handle_frame(control, ret_frame);
 }

@@ -7,8 +7,8 @@
 #include "control.h"
 
 /*
- * The lower half of a control connection: bytes and frames, for control.c alone. Unless
- * stated otherwise, functions that return int return 0, or -1 with control->failure set.
+ * The lower half of control.h: bytes and frames, for control.c alone. Unless stated
+ * otherwise, functions that return int return 0, or -1 with control->failure set.
  */
 
 uint64_t deadline_after(uint32_t ms);

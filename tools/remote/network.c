@@ -30,6 +30,9 @@ static bool is_own_address(const char *text)
 	return ours;
 }
 
+/* The user has not set PIER_SOFT_PEERS. */
+static bool peers_are_ours;
+
 /*
  * sshd(8) sets SSH_CONNECTION to the client's address and port and the server's address
  * and port. Other remote shells do not provide the address: listen on all of them.
@@ -42,7 +45,14 @@ void listen_for_client(void)
 	if (connection)
 		sscanf(connection, "%*s %*s %45s", address);
 	setenv("PIER_SOFT_ADDRESS", is_own_address(address) ? address : "::", 0);
+	peers_are_ours = !secure_getenv("PIER_SOFT_PEERS");
 	setenv("PIER_SOFT_PEERS", "none", 0);
+}
+
+void connect_also_to(const char *addresses)
+{
+	if (peers_are_ours && addresses[0])
+		setenv("PIER_SOFT_PEERS", addresses, 1);
 }
 
 /* Returns false if the address is not added: soft0 cannot use link-local ones. */
@@ -99,5 +109,12 @@ void find_peer_addresses(const char *host, const struct shell *shell, const char
 
 void connect_only_to(const struct peers *peers)
 {
+	peers_are_ours = !secure_getenv("PIER_SOFT_PEERS");
 	setenv("PIER_SOFT_PEERS", peers->list, 0);
+}
+
+void forget_peers(void)
+{
+	if (peers_are_ours)
+		unsetenv("PIER_SOFT_PEERS");
 }

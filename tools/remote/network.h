@@ -27,6 +27,12 @@ struct peers {
 void listen_for_client(void);
 
 /*
+ * Let a server that passes a copy on connect to these addresses, too; see struct peers.
+ * Call it after listen_for_client(), and before a device is opened.
+ */
+void connect_also_to(const char *addresses);
+
+/*
  * Find the addresses of the host that the user named: those it resolves to, or else
  * those ssh(1) would connect to, or else none. It may take seconds.
  *
@@ -42,5 +48,7 @@ void find_peer_addresses(const char *host, const struct shell *shell, const char
  * variable on to the server.
  */
 void connect_only_to(const struct peers *peers);
+/* Undo that, before other servers are started. */
+void forget_peers(void);
 
 #endif

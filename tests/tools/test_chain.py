@@ -1,0 +1,382 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""pier cp to several destinations, which pass the copy on to each other."""
+
+import json
+import os
+import re
+import signal
+import time
+
+from harness import Case, HERE, MIB, PIER, PROMISE, main, slowness
+
+RSH = "'%s'" % (HERE / "stub_hosts")
+RESTORED = r"pier cp: the connection broke and was restored \(times: \d+\)\n"
+
+
+def folder_of(pid):
+    try:
+        return os.readlink("/proc/%d/cwd" % pid)
+    except FileNotFoundError:
+        return None
+
+
+class Chain(Case):
+    def setUp(self):
+        super().setUp()
+        self.hosts = self.folder / "hosts"
+        self.hosts.mkdir()
+        self.names = []
+        self.variables = {"PIER_RSH": RSH, "STUB_HOSTS": str(self.hosts)}
+
+    def add_hosts(self, count):
+        self.names = ["host%d" % i for i in range(1, count + 1)]
+        for name in self.names:
+            (self.hosts / name).mkdir()
+
+    def profile(self, name, text):
+        (self.hosts / name / ".profile").write_text(text + "\n")
+
+    def places(self, path="copy", names=None):
+        return ["%s:%s" % (name, path) for name in names or self.names]
+
+    def spread(self, *arguments, **options):
+        return self.run_pier("cp", "--remote-pier", PIER, *arguments, env=self.variables, **options)
+
+    def start_spread(self, *arguments):
+        """A copy that takes seconds, when its first bytes have arrived."""
+        process = self.start("cp", "--remote-pier", PIER, "--chunk", "64K", "--progress", *arguments,
+                             env=self.variables)
+        for line in process.stderr:
+            if not re.match(r" *0% 0 bytes", line):
+                return process
+        self.fail("it ended too soon")
+
+    def server_on(self, process, name):
+        return [pid for pid in self.children(process.pid) if folder_of(pid) == str(self.hosts / name)][0]
+
+    def check_copies(self, source, lost=(), path="copy"):
+        for name in self.names:
+            copy = self.hosts / name / path
+            if name in lost:
+                self.assertFalse(copy.exists(), name)
+            else:
+                self.check_same(source, copy)
+
+    def remove_copies(self):
+        for name in self.names:
+            (self.hosts / name / "copy").unlink(missing_ok=True)
+            (self.hosts / name / ".profile").unlink(missing_ok=True)
+
+    def check_result(self, result, status, *patterns):
+        """The lines of standard error, without progress, in this order."""
+        lines = [line for line in result.stderr.splitlines() if not re.match(r" *\d+% ", line)]
+        self.assertEqual(result.status, status, str(lines))
+        self.assertEqual(len(lines), len(patterns), str(lines))
+        for line, pattern in zip(lines, patterns):
+            self.assertRegex(line, pattern)
+
+    def lost(self, reason):
+        return r"\Apier cp: .*%s.*; the copy goes on without it\Z" % reason
+
+    def count(self, lost):
+        return r"\Apier: not copied to %d of %d destinations\Z" % (lost, len(self.names))
+
+
+class Copies(Chain):
+    def test_every_destination_gets_the_file(self):
+        for count in (2, 3, 7):
+            for size in (0, 1, MIB, 5 * MIB + 12345):
+                with self.subTest((count, size)):
+                    self.folder.joinpath("hosts%d-%d" % (count, size)).mkdir()
+                    self.hosts = self.folder / ("hosts%d-%d" % (count, size))
+                    self.variables["STUB_HOSTS"] = str(self.hosts)
+                    self.add_hosts(count)
+                    source = self.file("source", size)
+                    result = self.spread(source, *self.places())
+                    self.check_result(result, 0)
+                    self.assertRegex(result.stdout, r"\A%d destinations, %d bytes in .*, verified: "
+                                     % (count, size))
+                    self.check_copies(source)
+
+    def test_the_source_is_read_once(self):
+        """The client reads little more than the file."""
+        self.add_hosts(4)
+        source = self.file("source", 16 * MIB)
+        process = self.start_spread("--bwlimit", "64M", source, *self.places())
+        read = 0
+        while process.poll() is None:
+            with open("/proc/%d/io" % process.pid) as file:
+                read = max(read, int(re.search(r"rchar: (\d+)", file.read())[1]))
+            time.sleep(0.005)
+        self.check_result(self.finish(process), 0)
+        self.check_copies(source)
+        self.assertLess(read, 17 * MIB)
+        self.assertGreater(read, 8 * MIB)
+
+    def test_options_reach_every_destination(self):
+        self.add_hosts(3)
+        source = self.file("source", MIB)
+        os.chmod(source, 0o640)
+        os.utime(source, (1000000000, 1000000000))
+        self.check_result(self.spread("-p", "--no-verify", "--depth", "2", source, *self.places()), 0)
+        self.check_copies(source)
+        for name in self.names:
+            status = os.stat(self.hosts / name / "copy")
+            self.assertEqual((status.st_mode & 0o777, status.st_mtime), (0o640, 1000000000))
+
+    def test_a_sparse_file_stays_sparse(self):
+        self.add_hosts(3)
+        source = self.file("source", MIB)
+        with open(source, "r+b") as file:
+            file.truncate(40 * MIB)
+            file.seek(30 * MIB)
+            file.write(self.bytes(MIB))
+        self.check_result(self.spread(source, *self.places()), 0)
+        self.check_copies(source)
+        for name in self.names:
+            self.assertLess(os.stat(self.hosts / name / "copy").st_blocks * 512, 4 * MIB)
+
+    def test_a_tree_is_copied(self):
+        self.add_hosts(3)
+        tree = self.folder / "tree"
+        (tree / "below").mkdir(parents=True)
+        for i in range(50):
+            (tree / "below" / str(i)).write_bytes(self.bytes(self.random.randrange(100000)))
+        result = self.spread("-r", tree, *self.places())
+        self.check_result(result, 0)
+        self.assertRegex(result.stdout, r"\A3 destinations, 52 files, ")
+        for name in self.names:
+            for i in range(50):
+                self.check_same(tree / "below" / str(i), self.hosts / name / "copy" / "below" / str(i))
+
+    def test_a_file_that_one_host_leaves_out_is_named(self):
+        self.add_hosts(3)
+        tree = self.folder / "tree"
+        tree.mkdir()
+        (tree / "a").write_bytes(b"a")
+        (tree / "b").write_bytes(b"b")
+        (self.hosts / "host2" / "copy" / "tree" / "a").mkdir(parents=True)
+        for name in ("host1", "host3"):
+            (self.hosts / name / "copy").mkdir()
+        result = self.spread("-r", tree, *self.places())
+        self.check_result(result, 1, r"\Apier cp: host2: .*\ba: ", "\\Apier: not copied: 1; ")
+        for name in self.names:
+            self.check_same(tree / "b", self.hosts / name / "copy" / "tree" / "b")
+
+    def test_a_dry_run_lists_the_file(self):
+        self.add_hosts(3)
+        result = self.spread("-n", self.file("source", 10), *self.places())
+        self.assertEqual((result.status, result.stdout, result.stderr), (0, "source\n", ""))
+        self.assertFalse((self.hosts / "host1" / "copy").exists())
+
+    def test_what_is_refused(self):
+        self.add_hosts(2)
+        source = self.file("source", 10)
+        for arguments, pattern in (((source, "a:x", "a:x"), "'a:x' is given twice"),
+                                   (("--continue", source, "a:x", "b:x"), "--continue is for one DST"),
+                                   ((source, *("h%d:x" % i for i in range(257))), "more than 256"),
+                                   (("a:x", "b:x", "c:x"), "on another host"),
+                                   ((source, "a:x", "y"), "on another host")):
+            self.refused(2, pattern, "cp", *arguments)
+
+
+class Failures(Chain):
+    """A destination that fails does not stop the others."""
+
+    def setUp(self):
+        super().setUp()
+        self.add_hosts(4)
+        self.source = self.file("source", 6 * MIB + 777)
+
+    def test_hosts_that_cannot_be_reached(self):
+        for bad in ((0,), (1,), (3,), (0, 1, 2)):
+            with self.subTest(bad):
+                names = ["nowhere%d" % i if i in bad else name for i, name in enumerate(self.names)]
+                result = self.spread(self.source, *self.places(names=names))
+                self.check_result(result, 4, *[self.lost("nowhere%d ended before .* status 255" % i) for i in bad],
+                                  self.count(len(bad)))
+                lost = [self.names[i] for i in bad]
+                self.check_copies(self.source, lost)
+                self.remove_copies()
+
+    def test_paths_that_cannot_be_written(self):
+        for bad in range(4):
+            with self.subTest(bad):
+                places = self.places()
+                places[bad] = "%s:no/copy" % self.names[bad]
+                result = self.spread("--json", self.source, *places)
+                self.check_result(result, 1, self.lost("host%d: cannot write no/copy: No such" % (bad + 1)),
+                                  self.count(1))
+                self.check_copies(self.source, [self.names[bad]])
+                report = json.loads(result.stdout)
+                self.assertEqual([d["exit_status"] for d in report["destinations"]],
+                                 [int(i == bad) for i in range(4)])
+                self.assertEqual((report["exit_status"], report["ok"]), (1, False))
+                self.remove_copies()
+
+    def test_all_of_them(self):
+        result = self.spread(self.source, *self.places("no/copy"))
+        self.check_result(result, 1, *[self.lost(r"host\d: cannot write") for i in (1, 2, 3)],
+                          r"\Apier: host\d: cannot write")
+
+    def test_devices_that_are_missing(self):
+        """It turns out when the neighbours connect: the copy begins again."""
+        for bad in ("host1", "host3", "host4"):
+            with self.subTest(bad):
+                self.profile(bad, "export PIER_DEVICE=soft7")
+                result = self.spread(self.source, *self.places())
+                self.check_result(result, 3, self.lost("%s: .*soft7" % bad), self.count(1))
+                self.check_copies(self.source, [bad])
+                self.remove_copies()
+
+    def check_link_failures(self, result):
+        """The innocent may be suspected first, and are tried again."""
+        lines = re.sub(RESTORED, "", result.stderr).splitlines()
+        self.assertEqual(result.status, 4, result.stderr)
+        for line in lines[:-1]:
+            self.assertRegex(line, r"\Apier cp: the connection from .* to .* failed: ")
+        self.assertRegex(lines[-1], self.count(1))
+        self.assertLess(len(lines), 6)
+
+    def test_connections_that_never_work(self):
+        for bad in ("host1", "host2", "host4"):
+            with self.subTest(bad):
+                self.profile(bad, "export PIER_DEVICE=fault:wc@1+=RETRY_EXC_ERR:soft0")
+                result = self.spread("--timeout", "2", self.source, *self.places())
+                self.check_link_failures(result)
+                self.check_copies(self.source, [bad])
+                self.remove_copies()
+
+    def test_disks_that_are_full(self):
+        for bad in ("host1", "host2", "host4"):
+            with self.subTest(bad):
+                self.profile(bad, "ulimit -f 4000")
+                result = self.spread("--chunk", "64K", self.source, *self.places())
+                lines = [line for line in result.stderr.splitlines(True) if not re.match(RESTORED, line)]
+                result.stderr = "".join(lines)
+                self.check_result(result, 1, self.lost("%s: .*File too large" % bad), self.count(1))
+                self.check_copies(self.source, [bad])
+                self.remove_copies()
+
+    def end_early(self, names, action, *options):
+        process = self.start_spread("--bwlimit", "4M", *options, self.source, *self.places())
+        for name in names:
+            os.kill(self.server_on(process, name), action)
+        result = self.finish(process)
+        result.stderr = re.sub(RESTORED, "", result.stderr)
+        return result
+
+    def test_servers_that_are_killed(self):
+        for names in (["host1"], ["host2"], ["host4"], ["host1", "host2"], ["host2", "host4"],
+                      ["host1", "host2", "host3"]):
+            with self.subTest(names):
+                result = self.end_early(names, signal.SIGKILL)
+                self.check_result(result, 4, *[self.lost("ended before the copy was complete: .* killed by signal 9")
+                                               for _ in names], self.count(len(names)))
+                self.check_copies(self.source, names)
+                self.remove_copies()
+
+    def test_servers_that_hang(self):
+        for name in ("host1", "host3", "host4"):
+            with self.subTest(name):
+                began = time.monotonic()
+                result = self.end_early([name], signal.SIGSTOP, "--timeout", "2")
+                self.assertLess(time.monotonic() - began, 4 * PROMISE * slowness())
+                self.check_result(result, 4, self.lost("%s did not respond for 2 s" % name), self.count(1))
+                self.check_copies(self.source, [name])
+                self.remove_copies()
+
+    def test_connections_that_break_are_restored(self):
+        for name in self.names:
+            with self.subTest(name):
+                self.profile(name, "export PIER_DEVICE=fault:wc@40=RETRY_EXC_ERR:soft0")
+                result = self.spread("--chunk", "64K", self.source, *self.places())
+                result.stderr = re.sub(RESTORED, "", result.stderr)
+                self.check_result(result, 0)
+                self.check_copies(self.source)
+
+    def test_connections_that_stay_broken(self):
+        for name in self.names:
+            with self.subTest(name):
+                self.profile(name, "export PIER_DEVICE=fault:wc@40+=RETRY_EXC_ERR:soft0")
+                result = self.spread("--chunk", "64K", "--timeout", "2", self.source, *self.places())
+                result.stderr = re.sub(RESTORED, "", result.stderr)
+                self.check_link_failures(result)
+                self.check_copies(self.source, [name])
+                self.remove_copies()
+
+    def test_servers_that_are_killed_at_random_moments(self):
+        for _ in range(20):
+            process = self.start("cp", "--remote-pier", PIER, "--chunk", "64K", "--bwlimit", "20M",
+                                 "--timeout", "5", self.source, *self.places(), env=self.variables)
+            killed = self.random.sample(self.names, self.random.randrange(1, 4))
+            for name in killed:
+                time.sleep(self.random.random() * 0.2)
+                try:
+                    os.kill(self.server_on(process, name), signal.SIGKILL)
+                except (IndexError, ProcessLookupError, FileNotFoundError):
+                    pass
+            result = self.finish(process)
+            with self.subTest((killed, result.stderr)):
+                for name in self.names:
+                    copy = self.hosts / name / "copy"
+                    if copy.exists() or name not in killed:
+                        self.check_same(self.source, copy)
+                    copy.unlink(missing_ok=True)
+
+    def test_an_interrupted_copy_leaves_nothing(self):
+        for end in (signal.SIGINT, signal.SIGTERM):
+            process = self.start_spread("--bwlimit", "1M", self.source, *self.places())
+            process.send_signal(end)
+            began = time.monotonic()
+            result = self.finish(process)
+            self.assertLess(time.monotonic() - began, PROMISE * slowness())
+            self.assertEqual(result.status, 128 + end)
+            self.check_copies(self.source, self.names)
+
+    def test_a_client_that_is_killed_leaves_nothing(self):
+        process = self.start_spread("--bwlimit", "1M", self.source, *self.places())
+        process.kill()
+        self.finish(process)
+        self.wait_for(lambda: not self.processes(), "servers are left", PROMISE * slowness())
+        self.check_copies(self.source, self.names)
+
+
+class Restricted(Chain):
+    """A server with --under passes nothing on, unless it may."""
+
+    def shell(self, options):
+        path = self.folder / "restricted"
+        path.write_text("#!/bin/sh\nhost=$1\ncd \"$STUB_HOSTS/$host\" || exit 255\nset --\n"
+                        "[ ! -e .restricted ] || set -- %s\nexec '%s' cp --server \"$@\"\n" % (options, PIER))
+        path.chmod(0o755)
+        self.variables["PIER_RSH"] = "'%s'" % path
+
+    def test_it_can_be_the_last_one(self):
+        self.add_hosts(3)
+        self.shell("--under .")
+        (self.hosts / "host3" / ".restricted").touch()
+        source = self.file("source", MIB)
+        self.check_result(self.spread(source, *self.places()), 0)
+        self.check_copies(source)
+
+    def test_it_is_left_out_elsewhere(self):
+        self.add_hosts(3)
+        self.shell("--under .")
+        (self.hosts / "host2" / ".restricted").touch()
+        source = self.file("source", MIB)
+        self.check_result(self.spread(source, *self.places()), 1,
+                          self.lost("host2: the server does not pass copies on"), self.count(1))
+        self.check_copies(source, ["host2"])
+
+    def test_it_may_be_allowed(self):
+        self.add_hosts(3)
+        self.shell("--under . --write-only --pass-on")
+        (self.hosts / "host1" / ".restricted").touch()
+        source = self.file("source", MIB)
+        self.check_result(self.spread(source, *self.places()), 0)
+        self.check_copies(source)
+
+
+main()

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "chain.h"
+#include "units.h"
+
+static struct node *node_of(const struct chain *chain, uint32_t index)
+{
+	return &chain->hub.nodes[index + 1];
+}
+
+static void find_addresses(struct chain *chain, uint32_t index, const char *device)
+{
+	struct peers peers = { .list = "" };
+
+	find_peer_addresses(chain->options->destinations[index].host, chain->shell,
+			    device, &peers);
+	strcpy(node_of(chain, index)->addresses, peers.list);
+}
+
+int open_chain(struct chain *chain, const struct cp_options *options,
+	       const struct shell *shell, const char *device, struct failure *failure)
+{
+	uint32_t count = options->destination_count;
+
+	chain->options = options;
+	chain->shell = shell;
+	chain->hub.count = count + 1;
+	chain->hub.timeout_ms = options->settings.timeout_ms;
+	chain->hub.nodes = calloc(count + 1, sizeof(struct node));
+	chain->failures = calloc(count, sizeof(struct failure));
+	if (!chain->hub.nodes || !chain->failures)
+		return fail(failure, EXIT_FILE, "out of memory");
+	for (uint32_t i = 0; i < count; i++) {
+		find_addresses(chain, i, device);
+		fail(&chain->failures[i], EXIT_PEER, "the copy ended before it");
+	}
+	return 0;
+}
+
+/* All at once: starting each takes a second. */
+static void start_servers(struct chain *chain)
+{
+	const struct cp_options *options = chain->options;
+
+	for (uint32_t i = 0; i < options->destination_count; i++) {
+		struct node *node = node_of(chain, i);
+		const char *host = options->destinations[i].host;
+
+		if (node->state == NODE_OUT)
+			continue;
+		node->control = (struct control){ .protocol = &cp_protocol,
+						  .in = -1,
+						  .out = -1,
+						  .signal_fd = -1,
+						  .timeout_ms = chain->hub.timeout_ms,
+						  .peer = host,
+						  .failure = &node->failure };
+		if (start_remote(&node->remote, host, chain->shell, options->remote_pier,
+				 &node->control) < 0)
+			lose_node(&chain->hub, i + 1);
+	}
+}
+
+/* Returns how many servers have not said anything yet, and have not ended. */
+static nfds_t list_mute(const struct chain *chain, struct pollfd *ret_fds)
+{
+	nfds_t count = 0;
+
+	for (uint32_t i = 0; i < chain->options->destination_count; i++) {
+		struct pollfd one = { .fd = node_of(chain, i)->control.in,
+				      .events = POLLIN };
+
+		if (one.fd >= 0 && poll(&one, 1, 0) == 0)
+			ret_fds[count++] = one;
+	}
+	return count;
+}
+
+/* Each server begins with its preamble: wait until all have, or for the timeout. */
+static int await_servers(const struct chain *chain, struct control *control)
+{
+	uint64_t deadline = now_ns() + (uint64_t)control->timeout_ms * 1000000, now;
+	struct pollfd *fds = calloc(chain->options->destination_count + 1, sizeof(*fds));
+	nfds_t count;
+
+	if (!fds)
+		return fail(control->failure, EXIT_FILE, "out of memory");
+	while ((count = list_mute(chain, fds)) > 0 && (now = now_ns()) < deadline) {
+		fds[count] = (struct pollfd){ .fd = control->signal_fd,
+					      .events = POLLIN };
+		poll(fds, count + 1, (int)((deadline - now) / 1000000) + 1);
+		if (control_check_signal(control) < 0)
+			break;
+	}
+	free(fds);
+	return control->failure->status ? -1 : 0;
+}
+
+static void greet_server(struct chain *chain, uint32_t index,
+			 const struct request *common)
+{
+	struct node *node = node_of(chain, index);
+	struct pollfd pollfd = { .fd = node->control.in, .events = POLLIN };
+	struct request request = *common;
+
+	if (node->state == NODE_OUT)
+		return;
+	snprintf(request.side.path, sizeof(request.side.path), "%s",
+		 chain->options->destinations[index].path);
+	if (poll(&pollfd, 1, 0) != 1)
+		fail(&node->failure, EXIT_PEER,
+		     "%s did not respond for %g s (see --timeout)",
+		     control_peer_name(&node->control), chain->hub.timeout_ms / 1e3);
+	if (node->failure.status || control_exchange_preambles(&node->control) < 0 ||
+	    send_request(&node->control, &request) < 0)
+		lose_node(&chain->hub, index + 1);
+}
+
+static int connect_hub(struct chain *chain, struct control *control)
+{
+	int to[2] = { -1, -1 }, from[2] = { -1, -1 };
+
+	if (pipe2(to, O_CLOEXEC) < 0)
+		return fail(control->failure, EXIT_PEER, "pipe: %s", strerror(errno));
+	if (pipe2(from, O_CLOEXEC) < 0) {
+		close(to[0]);
+		close(to[1]);
+		return fail(control->failure, EXIT_PEER, "pipe: %s", strerror(errno));
+	}
+	control->out = to[1];
+	control->in = from[0];
+	control->preamble_read = true;
+	chain->hub.nodes[0] = (struct node){
+		.control = { .protocol = &cp_protocol,
+			     .in = to[0],
+			     .out = from[1],
+			     .signal_fd = -1,
+			     .timeout_ms = chain->hub.timeout_ms,
+			     .preamble_read = true,
+			     .failure = &chain->hub.nodes[0].failure },
+	};
+	return 0;
+}
+
+static void *run_thread(void *argument)
+{
+	run_hub(argument);
+	return NULL;
+}
+
+/* If not, that is the destinations' failure, and not this side's. */
+static int check_any_left(struct chain *chain, struct control *control)
+{
+	const struct failure *failure = NULL;
+
+	for (uint32_t i = 0; i < chain->options->destination_count; i++) {
+		const struct node *node = node_of(chain, i);
+
+		if (node->state != NODE_OUT)
+			return 0;
+		if (node->failure.status)
+			failure = &node->failure;
+	}
+	control->failure_from_peer = true;
+	return fail(control->failure, failure->status, "%s", failure->text);
+}
+
+int start_chain(struct chain *chain, const struct request *request,
+		struct notices *notices, struct control *control)
+{
+	struct hub *hub = &chain->hub;
+	int error;
+
+	hub->notices = notices;
+	/* It gets its pipes below. */
+	hub->nodes[0].state = NODE_OUT;
+	hub->phase = HUB_OPENING;
+	hub->held.type = FRAME_NONE;
+	hub->again = false;
+	start_servers(chain);
+	if (await_servers(chain, control) < 0)
+		return -1;
+	for (uint32_t i = 0; i < chain->options->destination_count; i++)
+		greet_server(chain, i, request);
+	if (check_any_left(chain, control) < 0 || connect_hub(chain, control) < 0)
+		return -1;
+	error = pthread_create(&chain->thread, NULL, run_thread, hub);
+	if (error)
+		return fail(control->failure, EXIT_FILE, "cannot start a thread: %s",
+			    strerror(error));
+	chain->running = true;
+	return 0;
+}
+
+void list_all_addresses(const struct chain *chain, struct peers *ret_peers)
+{
+	list_addresses(&chain->hub, 0, ret_peers->list, sizeof(ret_peers->list));
+	if (!ret_peers->list[0])
+		strcpy(ret_peers->list, "none");
+}
+
+static void end_server(struct chain *chain, uint32_t index)
+{
+	struct node *node = node_of(chain, index);
+
+	end_remote(&node->remote, &node->control);
+	if (node->state == NODE_DONE)
+		chain->failures[index] = (struct failure){ 0 };
+	else if (node->failure.status)
+		chain->failures[index] = node->failure;
+}
+
+void end_chain(struct chain *chain, struct control *control)
+{
+	control_close(control);
+	if (chain->running)
+		pthread_join(chain->thread, NULL);
+	chain->running = false;
+	if (chain->hub.nodes[0].control.protocol)
+		control_close(&chain->hub.nodes[0].control);
+	for (uint32_t i = 0; i < chain->options->destination_count; i++)
+		control_close(&node_of(chain, i)->control);
+	for (uint32_t i = 0; i < chain->options->destination_count; i++)
+		end_server(chain, i);
+}
+
+static void renew_node(struct node *node)
+{
+	struct node renewed = { .state = NODE_STARTED, .retried = node->retried };
+
+	strcpy(renewed.addresses, node->addresses);
+	*node = renewed;
+}
+
+static bool begin_again(struct chain *chain)
+{
+	if (!chain->hub.again)
+		return false;
+	for (uint32_t i = 0; i < chain->options->destination_count; i++)
+		if (node_of(chain, i)->state != NODE_OUT)
+			renew_node(node_of(chain, i));
+	return true;
+}
+
+/* Alone: there is no other neighbour then than the sender. */
+static bool retry_one(struct chain *chain)
+{
+	struct node *found = NULL;
+
+	for (uint32_t i = 0; i < chain->options->destination_count; i++) {
+		struct node *node = node_of(chain, i);
+
+		if (node->to_be_retried && !found)
+			found = node;
+		else
+			node->state = NODE_OUT;
+	}
+	if (!found)
+		return false;
+	found->retried = true;
+	renew_node(found);
+	return true;
+}
+
+bool plan_attempt(struct chain *chain)
+{
+	return begin_again(chain) || retry_one(chain);
+}
+
+bool any_copied(const struct chain *chain)
+{
+	for (uint32_t i = 0; i < chain->options->destination_count; i++)
+		if (!chain->failures[i].status)
+			return true;
+	return false;
+}
+
+void report_chain(const struct chain *chain, struct failure *failure)
+{
+	uint32_t lost = 0, count = chain->options->destination_count;
+	const struct failure *first = NULL;
+
+	for (uint32_t i = 0; i < count; i++) {
+		lost += chain->failures[i].status != 0;
+		if (chain->failures[i].status && !first)
+			first = &chain->failures[i];
+	}
+	if (first && !failure->status)
+		fail(failure, first->status, "not copied to %u of %u destinations", lost,
+		     count);
+}
+
+void close_chain(struct chain *chain)
+{
+	free(chain->hub.nodes);
+	free(chain->failures);
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_TOOLS_CP_CHAIN_H
+#define PIER_TOOLS_CP_CHAIN_H
+
+#include <pthread.h>
+
+#include "hub.h"
+#include "options.h"
+#include "remote/network.h"
+
+/* The servers of a copy to several destinations, and the hub between them. */
+struct chain {
+	const struct cp_options *options;
+	const struct shell *shell;
+	struct hub hub;		  /* its node i + 1 is destination i */
+	struct failure *failures; /* of destination i; status 0: it has been copied to */
+	pthread_t thread;
+	bool running;
+};
+
+/* Functions that return int return 0, or -1 with the failure set. */
+
+/* Look up the destinations' addresses, which may take seconds. */
+int open_chain(struct chain *chain, const struct cp_options *options,
+	       const struct shell *shell, const char *device, struct failure *failure);
+/*
+ * Start the servers of all destinations that are left, send them the request, and
+ * connect `control` to the hub. One that cannot be started is left out; fails if none is
+ * left, or on a signal.
+ */
+int start_chain(struct chain *chain, const struct request *request,
+		struct notices *notices, struct control *control);
+/* That this host may have to connect to; see struct peers. */
+void list_all_addresses(const struct chain *chain, struct peers *ret_peers);
+/* Wait for the hub and the servers. */
+void end_chain(struct chain *chain, struct control *control);
+/*
+ * Plan the next attempt, if there is to be one: without those that failed before anything
+ * was copied; or, when all others are done, with one whose connection failed.
+ */
+bool plan_attempt(struct chain *chain);
+/* Whether any destination has been copied to. */
+bool any_copied(const struct chain *chain);
+/* Sets the failure if a destination was left out, and there is no other failure. */
+void report_chain(const struct chain *chain, struct failure *failure);
+void close_chain(struct chain *chain);
+
+#endif

@@ -1,0 +1,596 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hub.h"
+#include "units.h"
+
+enum side {
+	BEFORE, /* the conversation with the one before it */
+	BEHIND, /* with the one behind it: inside FRAME_ONWARD, but for the sender */
+};
+
+enum {
+	MILLISECOND_NS = 1000000,
+	TICKS_PER_TIMEOUT = 8,
+	TICK_MAX_MS = 1000,
+};
+
+static uint64_t ms_to_ns(uint32_t ms)
+{
+	return (uint64_t)ms * MILLISECOND_NS;
+}
+
+static uint32_t tick_ms(const struct hub *hub)
+{
+	uint32_t tick = hub->timeout_ms / TICKS_PER_TIMEOUT + 1;
+
+	return tick < TICK_MAX_MS ? tick : TICK_MAX_MS;
+}
+
+static bool is_left(const struct hub *hub, uint32_t index)
+{
+	return hub->nodes[index].state != NODE_OUT;
+}
+
+/* The neighbour on this side; 0 behind the last one. */
+static uint32_t find_neighbour(const struct hub *hub, uint32_t index, enum side side)
+{
+	uint32_t at = index;
+
+	if (side == BEFORE) {
+		do
+			at--;
+		while (at > 0 && !is_left(hub, at));
+		return at;
+	}
+	do
+		at++;
+	while (at < hub->count && !is_left(hub, at));
+	return at < hub->count ? at : 0;
+}
+
+static uint32_t count_left(const struct hub *hub)
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = 1; i < hub->count; i++)
+		count += is_left(hub, i);
+	return count;
+}
+
+/* A node that cannot be written to is lost. */
+static void send_to(struct hub *hub, uint32_t index, uint32_t type,
+		    const struct wire_writer *writer)
+{
+	if (is_left(hub, index) &&
+	    control_send(&hub->nodes[index].control, type, writer) < 0)
+		lose_node(hub, index);
+}
+
+static void send_aside(struct hub *hub, uint32_t index, enum side side, uint32_t type,
+		       const uint8_t *payload, size_t length)
+{
+	struct wire_writer writer = { .length = 0 };
+	bool inside = index > 0 && side == BEHIND;
+
+	if (inside)
+		put_u32(&writer, type);
+	put_bytes(&writer, payload, length);
+	send_to(hub, index, inside ? (uint32_t)FRAME_ONWARD : type, &writer);
+}
+
+static void send_error(struct hub *hub, uint32_t index, enum side side, int status,
+		       const char *text)
+{
+	struct wire_writer writer = { .length = 0 };
+
+	put_u32(&writer, (uint32_t)status);
+	put_string(&writer, text);
+	send_aside(hub, index, side, FRAME_ERROR, writer.data, writer.length);
+}
+
+/* To all but one. In reverse: who has heard of the end no longer needs those before. */
+static void send_to_others(struct hub *hub, uint32_t except, uint32_t type,
+			   const uint8_t *payload, size_t length)
+{
+	for (uint32_t i = hub->count; i-- > 0;)
+		if (i != except && is_left(hub, i) && hub->nodes[i].state != NODE_DONE)
+			send_aside(hub, i, BEFORE, type, payload, length);
+}
+
+static void relink_nodes(struct hub *hub, uint32_t before, uint32_t behind)
+{
+	hub->nodes[behind].link_failure[0] = '\0';
+	hub->nodes[before].stale[BEHIND]++;
+	hub->nodes[behind].stale[BEFORE]++;
+	send_aside(hub, before, BEHIND, FRAME_RELINK, NULL, 0);
+	send_aside(hub, behind, BEFORE, FRAME_RELINK, NULL, 0);
+}
+
+/* Let the sender fail; that ends the attempt. */
+static void end_attempt(struct hub *hub, const struct failure *failure)
+{
+	if (hub->phase != HUB_OVER)
+		send_error(hub, 0, BEHIND, failure->status, failure->text);
+	hub->phase = HUB_OVER;
+}
+
+/* Other connections may have failed because of this one: they are tried again, too. */
+static void close_gap(struct hub *hub, uint32_t index)
+{
+	uint32_t before = find_neighbour(hub, index, BEFORE);
+	uint32_t behind = find_neighbour(hub, index, BEHIND);
+
+	if (behind)
+		relink_nodes(hub, before, behind);
+	else
+		send_error(hub, before, BEHIND, EXIT_PEER, "no receiver follows");
+	for (uint32_t i = 1; i < hub->count; i++)
+		if (is_left(hub, i) && hub->nodes[i].link_failure[0])
+			relink_nodes(hub, find_neighbour(hub, i, BEFORE), i);
+}
+
+static void note_loss(struct hub *hub, const struct node *node)
+{
+	char sentence[sizeof(node->failure.text) + 64];
+
+	snprintf(sentence, sizeof(sentence), "%s; the copy goes on without it%s",
+		 node->failure.text,
+		 node->to_be_retried ? ", and is tried once more at the end" : "");
+	if (count_left(hub) > 0)
+		add_notice(hub->notices, NOTICE_OF_DESTINATION, sentence);
+}
+
+void lose_node(struct hub *hub, uint32_t index)
+{
+	struct node *node = &hub->nodes[index];
+	enum hub_phase phase = hub->phase;
+
+	if (node->state == NODE_OUT || node->state == NODE_DONE)
+		return;
+	node->state = NODE_OUT;
+	if (index == 0) {
+		hub->phase = HUB_OVER;
+		return;
+	}
+	control_send_failure(&node->control);
+	/* A process that has ended leaves a status, which explains more. */
+	if (node->control.peer_closed)
+		end_remote(&node->remote, &node->control);
+	control_close(&node->control);
+	if (phase == HUB_OVER)
+		return;
+	note_loss(hub, node);
+	if (count_left(hub) == 0) {
+		end_attempt(hub, &node->failure);
+	} else if (phase == HUB_CONNECTING) {
+		hub->again = true;
+		end_attempt(hub, &node->failure);
+	} else if (phase == HUB_COPYING) {
+		close_gap(hub, index);
+	}
+}
+
+static void lose_silent(struct hub *hub, uint32_t index)
+{
+	fail(&hub->nodes[index].failure, EXIT_PEER,
+	     "%s did not respond for %g s (see --timeout)",
+	     control_peer_name(&hub->nodes[index].control), hub->timeout_ms / 1e3);
+	lose_node(hub, index);
+}
+
+/* A destination that has not been heard of for this time; 0: none. */
+static uint32_t find_silent(const struct hub *hub, uint64_t silence_ns)
+{
+	for (uint32_t i = 1; i < hub->count; i++)
+		if (is_left(hub, i) && hub->nodes[i].state != NODE_DONE &&
+		    hub->ticked_ns > hub->nodes[i].heard_ns + silence_ns)
+			return i;
+	return 0;
+}
+
+/* Both ends wait. The other connections of the guilty one may fail, too: see tick_hub().
+ */
+static void note_failed_link(struct hub *hub, uint32_t behind, const char *reason)
+{
+	struct node *node = &hub->nodes[behind];
+
+	if (node->link_failure[0])
+		return;
+	snprintf(node->link_failure, sizeof(node->link_failure), "%s", reason);
+	node->failed_ns = now_ns();
+}
+
+/*
+ * Who is to blame for a failed connection? One that has failed with both neighbours, or
+ * just with another one behind it; otherwise the one behind.
+ */
+static uint32_t find_guilty(const struct hub *hub, uint32_t before, uint32_t behind)
+{
+	const struct node *node = &hub->nodes[before];
+	uint32_t next = find_neighbour(hub, behind, BEHIND);
+	uint64_t lately = 4 * ms_to_ns(hub->timeout_ms);
+
+	if (!before || (next && hub->nodes[next].link_failure[0]))
+		return behind;
+	if (node->link_failure[0] ||
+	    (node->blamed_ns && node->blamed_ns + lately > hub->ticked_ns))
+		return before;
+	return behind;
+}
+
+static void judge_failed_link(struct hub *hub, uint32_t behind)
+{
+	uint32_t before = find_neighbour(hub, behind, BEFORE);
+	uint32_t guilty = find_guilty(hub, before, behind);
+	struct node *node = &hub->nodes[guilty];
+
+	hub->nodes[before].blamed_ns = hub->ticked_ns;
+	fail(&node->failure, EXIT_PEER, "the connection from %s to %s failed: %.900s",
+	     before ? control_peer_name(&hub->nodes[before].control) : "this host",
+	     control_peer_name(&hub->nodes[behind].control),
+	     hub->nodes[behind].link_failure);
+	node->to_be_retried = !node->retried;
+	lose_node(hub, guilty);
+}
+
+static void judge_failed_links(struct hub *hub)
+{
+	for (uint32_t i = 1; i < hub->count; i++) {
+		const struct node *node = &hub->nodes[i];
+
+		if (is_left(hub, i) && node->link_failure[0] &&
+		    hub->ticked_ns > node->failed_ns + ms_to_ns(tick_ms(hub))) {
+			judge_failed_link(hub, i);
+			return;
+		}
+	}
+}
+
+static void check_connected(struct hub *hub)
+{
+	if (hub->phase != HUB_CONNECTING)
+		return;
+	for (uint32_t i = 0; i < hub->count; i++)
+		if (is_left(hub, i) &&
+		    ((i > 0 && !hub->nodes[i].ready[BEFORE]) ||
+		     (find_neighbour(hub, i, BEHIND) && !hub->nodes[i].ready[BEHIND])))
+			return;
+	hub->phase = HUB_COPYING;
+}
+
+/* What neighbours say to each other. */
+static void pass_aside(struct hub *hub, uint32_t index, enum side side, uint32_t type,
+		       const uint8_t *payload, size_t length)
+{
+	struct node *node = &hub->nodes[index];
+	uint32_t to = find_neighbour(hub, index, side);
+
+	if (node->stale[side] || (side == BEHIND && !to))
+		return;
+	send_aside(hub, to, side == BEFORE ? BEHIND : BEFORE, type, payload, length);
+	if (type != FRAME_READY)
+		return;
+	node->ready[side] = true;
+	check_connected(hub);
+}
+
+void list_addresses(const struct hub *hub, uint32_t index, char *ret_list, size_t size)
+{
+	size_t used = 0;
+
+	ret_list[0] = '\0';
+	for (uint32_t i = index + 1; i < hub->count; i++) {
+		const char *more = hub->nodes[i].addresses;
+
+		if (!is_left(hub, i) || strcmp(more, "none") == 0 ||
+		    used + strlen(more) + 2 > size)
+			continue;
+		used += (size_t)snprintf(ret_list + used, size - used, "%s%s",
+					 used ? "," : "", more);
+	}
+}
+
+static void tell_chain(struct hub *hub, uint32_t index)
+{
+	struct node *node = &hub->nodes[index];
+	struct chain_message chain = { .passes_on = find_neighbour(hub, index, BEHIND) !=
+						    0 };
+
+	list_addresses(hub, index, chain.addresses, sizeof(chain.addresses));
+	if (send_chain(&node->control, &chain) < 0)
+		lose_node(hub, index);
+}
+
+/* Until then, a destination that fails is simply not in the chain. */
+static void check_opened(struct hub *hub)
+{
+	for (uint32_t i = 1; i < hub->count; i++)
+		if (hub->nodes[i].state == NODE_STARTED)
+			return;
+	if (hub->phase != HUB_OPENING || count_left(hub) == 0)
+		return;
+	hub->phase = HUB_CONNECTING;
+	for (uint32_t i = 1; i < hub->count; i++)
+		if (hub->nodes[i].state == NODE_OPEN)
+			tell_chain(hub, i);
+	if (hub->held.type)
+		pass_aside(hub, 0, BEHIND, hub->held.type, hub->held.payload,
+			   hub->held.length);
+}
+
+static void check_done(struct hub *hub)
+{
+	for (uint32_t i = 1; i < hub->count; i++)
+		if (is_left(hub, i) && hub->nodes[i].state != NODE_DONE)
+			return;
+	if (hub->phase == HUB_OVER || count_left(hub) == 0)
+		return;
+	hub->phase = HUB_OVER;
+	send_to(hub, 0, FRAME_DONE, NULL);
+}
+
+static void take_link_failure(struct hub *hub, uint32_t index, enum side side,
+			      const uint8_t *payload, size_t length)
+{
+	struct wire_reader reader = { payload, length, false };
+	char reason[sizeof(((struct failure *)0)->text)];
+	uint32_t other = find_neighbour(hub, index, side);
+
+	get_string(&reader, reason, sizeof(reason));
+	if (hub->nodes[index].stale[side] || !wire_complete(&reader) ||
+	    (side == BEHIND && !other))
+		return;
+	note_failed_link(hub, side == BEFORE ? index : other, reason);
+}
+
+/* A receiver could not begin to pass the stream on, or has no memory, or the like. */
+static void take_relay_failure(struct hub *hub, uint32_t index, const uint8_t *payload,
+			       size_t length)
+{
+	struct wire_reader reader = { payload, length, false };
+	uint32_t status = get_u32(&reader), behind = find_neighbour(hub, index, BEHIND);
+	struct node *node = &hub->nodes[index];
+	char text[sizeof(node->failure.text)];
+
+	get_string(&reader, text, sizeof(text));
+	if (!wire_complete(&reader) || !behind || hub->phase >= HUB_ENDING)
+		return;
+	if (status == EXIT_PEER && hub->phase == HUB_CONNECTING) {
+		note_failed_link(hub, behind, text);
+		return;
+	}
+	fail(&node->failure, (int)status, "%s: %s", control_peer_name(&node->control),
+	     text);
+	lose_node(hub, index);
+}
+
+/* Returns whether the frame is for a neighbour, or about it. */
+static bool take_aside(struct hub *hub, uint32_t index, enum side side, uint32_t type,
+		       const uint8_t *payload, size_t length)
+{
+	uint32_t *stale = &hub->nodes[index].stale[side];
+
+	switch (type) {
+	case FRAME_RAILS:
+	case FRAME_SETUP:
+	case FRAME_READY:
+		pass_aside(hub, index, side, type, payload, length);
+		return true;
+	case FRAME_RELINK:
+		*stale -= *stale > 0;
+		return true;
+	case FRAME_LINK_FAILED:
+		take_link_failure(hub, index, side, payload, length);
+		return true;
+	default:
+		return false;
+	}
+}
+
+static void take_from_sender(struct hub *hub, const struct frame *frame)
+{
+	if (hub->phase == HUB_OPENING && frame->type == FRAME_RAILS) {
+		hub->held = *frame;
+		return;
+	}
+	if (take_aside(hub, 0, BEHIND, frame->type, frame->payload, frame->length))
+		return;
+	if (frame->type == FRAME_END)
+		hub->phase = HUB_ENDING;
+	send_to_others(hub, 0, frame->type, frame->payload, frame->length);
+}
+
+/* The sender shows it to the user. */
+static void pass_notice_on(struct hub *hub, uint32_t index, const struct frame *frame)
+{
+	struct control *control = &hub->nodes[index].control;
+	char sentence[sizeof(control->failure->text)];
+	char named[sizeof(sentence) + 300];
+	uint32_t number;
+
+	if (read_file_notice(control, frame, &number, sentence, sizeof(sentence)) < 0) {
+		lose_node(hub, index);
+		return;
+	}
+	snprintf(named, sizeof(named), "%s: %s", control_peer_name(control), sentence);
+	if (send_file_notice(&hub->nodes[0].control, number, named) < 0)
+		lose_node(hub, 0);
+}
+
+static void take_onward(struct hub *hub, uint32_t index, const struct frame *frame)
+{
+	struct wire_reader reader = read_frame(frame);
+	uint32_t type = get_u32(&reader);
+
+	if (reader.bad || take_aside(hub, index, BEHIND, type, reader.data, reader.left))
+		return;
+	if (type == FRAME_ERROR)
+		take_relay_failure(hub, index, reader.data, reader.left);
+	else if (type == FRAME_KEEPALIVE)
+		send_to_others(hub, index, type, NULL, 0);
+}
+
+static void take_from_destination(struct hub *hub, uint32_t index,
+				  const struct frame *frame)
+{
+	struct node *node = &hub->nodes[index];
+
+	if (frame->type == FRAME_PONG || frame->type == FRAME_NONE)
+		return;
+	node->worked_ns = node->heard_ns;
+	if (take_aside(hub, index, BEFORE, frame->type, frame->payload, frame->length))
+		return;
+	switch (frame->type) {
+	case FRAME_KEEPALIVE:
+		send_to_others(hub, index, frame->type, NULL, 0);
+		return;
+	case FRAME_ONWARD:
+		take_onward(hub, index, frame);
+		return;
+	case FRAME_FILE:
+		pass_notice_on(hub, index, frame);
+		return;
+	case FRAME_OPENED:
+		if (node->state == NODE_STARTED)
+			node->state = NODE_OPEN;
+		return;
+	case FRAME_DONE:
+		node->state = NODE_DONE;
+		return;
+	default:
+		control_fail_invalid(&node->control, "message");
+		lose_node(hub, index);
+	}
+}
+
+/* The sender's connection to the first receiver may fail before any data moved. */
+static void take_sender_failure(struct hub *hub)
+{
+	struct node *sender = &hub->nodes[0];
+	uint32_t first = find_neighbour(hub, 0, BEHIND);
+
+	if (hub->phase == HUB_CONNECTING && sender->failure.status == EXIT_PEER &&
+	    sender->control.failure_from_peer && first) {
+		hub->again = count_left(hub) > 1;
+		fail(&hub->nodes[first].failure, EXIT_PEER, "%s: %s",
+		     control_peer_name(&hub->nodes[first].control), sender->failure.text);
+		hub->phase = HUB_OPENING;
+		lose_node(hub, first);
+	}
+	hub->phase = HUB_OVER;
+}
+
+/* Whoever is left hears that the copy ends, and not only that a pipe was closed. */
+static void dismiss_all(struct hub *hub)
+{
+	const struct failure *failure = &hub->nodes[0].failure;
+	bool is_reason = failure->status && failure->status != EXIT_PEER;
+
+	hub->phase = HUB_OVER;
+	for (uint32_t i = 1; i < hub->count; i++)
+		if (hub->nodes[i].state != NODE_DONE)
+			send_error(
+				hub, i, BEFORE, is_reason ? failure->status : EXIT_PEER,
+				is_reason ? failure->text : "the client ended the copy");
+}
+
+static void take_from(struct hub *hub, uint32_t index)
+{
+	struct node *node = &hub->nodes[index];
+	struct frame frame;
+	int result;
+
+	/* Its copy is complete, however it ends. */
+	if (node->state == NODE_DONE) {
+		control_close(&node->control);
+		return;
+	}
+	result = control_receive(&node->control, &frame);
+	node->heard_ns = now_ns();
+	if (result < 0 && index == 0) {
+		take_sender_failure(hub);
+		node->state = NODE_OUT;
+	} else if (result < 0) {
+		lose_node(hub, index);
+	} else if (index == 0) {
+		take_from_sender(hub, &frame);
+	} else {
+		take_from_destination(hub, index, &frame);
+	}
+}
+
+/* Before the stream flows, all wait for the slowest. */
+static void check_progress(struct hub *hub)
+{
+	uint64_t timeout_ns = ms_to_ns(hub->timeout_ms);
+
+	for (uint32_t i = 1; i < hub->count; i++) {
+		const struct node *node = &hub->nodes[i];
+		bool waits = hub->phase == HUB_OPENING ? node->state == NODE_OPEN
+						       : node->ready[BEFORE];
+
+		if (is_left(hub, i) && !waits && node->state != NODE_DONE &&
+		    hub->ticked_ns > node->worked_ns + timeout_ns) {
+			lose_silent(hub, i);
+			return;
+		}
+	}
+	send_to_others(hub, hub->count, FRAME_KEEPALIVE, NULL, 0);
+}
+
+/* This process was stopped (Ctrl-Z): what it has not read is no silence. */
+static void forgive_silence(struct hub *hub)
+{
+	for (uint32_t i = 0; i < hub->count; i++)
+		hub->nodes[i].heard_ns = hub->nodes[i].worked_ns = hub->ticked_ns;
+}
+
+static void tick_hub(struct hub *hub)
+{
+	uint64_t now = now_ns(), passed = now - hub->ticked_ns;
+	uint32_t silent;
+
+	if (passed < ms_to_ns(tick_ms(hub)))
+		return;
+	hub->ticked_ns = now;
+	if (passed > 3 * ms_to_ns(tick_ms(hub)))
+		forgive_silence(hub);
+	for (uint32_t i = 1; i < hub->count; i++)
+		if (hub->nodes[i].state != NODE_DONE)
+			send_to(hub, i, FRAME_PING, NULL);
+	if (hub->phase <= HUB_CONNECTING)
+		check_progress(hub);
+	silent = find_silent(hub, ms_to_ns(hub->timeout_ms) / 2);
+	if (silent && hub->phase >= HUB_CONNECTING)
+		lose_silent(hub, silent);
+	else if (hub->phase == HUB_CONNECTING || hub->phase == HUB_COPYING)
+		judge_failed_links(hub);
+}
+
+void run_hub(struct hub *hub)
+{
+	struct pollfd *fds = calloc(hub->count, sizeof(*fds));
+
+	hub->ticked_ns = now_ns();
+	forgive_silence(hub);
+	while (fds && is_left(hub, 0)) {
+		for (uint32_t i = 0; i < hub->count; i++)
+			fds[i] = (struct pollfd){ .fd = hub->nodes[i].control.in,
+						  .events = POLLIN };
+		if (poll(fds, hub->count, (int)tick_ms(hub)) < 0 && errno != EINTR)
+			break;
+		for (uint32_t i = 0; i < hub->count; i++)
+			if (fds[i].revents && hub->nodes[i].control.in >= 0)
+				take_from(hub, i);
+		tick_hub(hub);
+		check_opened(hub);
+		check_done(hub);
+	}
+	dismiss_all(hub);
+	free(fds);
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_TOOLS_CP_HUB_H
+#define PIER_TOOLS_CP_HUB_H
+
+#include "message.h"
+#include "notices.h"
+#include "remote/start.h"
+
+/*
+ * The middle of a copy to several destinations, in the client. The sender and the
+ * receivers form a chain: the sender writes to the first receiver, and each receiver
+ * passes the stream on to the next one (relay.h). Each of them holds the conversation of
+ * any copy with its neighbour. All that they say goes through the hub, which
+ *
+ *	passes on what neighbours say to each other: NICs, set-up, readiness
+ *	repeats to all receivers what the sender says of the file, and its end
+ *	collects what the receivers say of themselves, and answers the sender when all of
+ *	them are done
+ *	leaves out a destination that fails, and connects its neighbours to each other
+ *
+ * In detail:
+ *
+ *	1. Each receiver opens its destination, and reports FRAME_OPENED. When all have
+ *	   done so or failed, the hub tells each whether it has a next one (FRAME_CHAIN).
+ *	2. Neighbours connect. If one fails now, nothing has been copied, and the hub ends
+ *	   the attempt: the client begins again without it.
+ *	3. The stream flows. If a receiver fails now, both of its neighbours get
+ *	   FRAME_RELINK. They echo it, reset their channels, and restore the connection as
+ *	   if theirs had broken (connect.h). Between FRAME_RELINK and its echo, what they
+ *	   say is meant for the old neighbour, and is dropped.
+ *	4. The sender ends. Each receiver commits its file by itself.
+ *
+ * Servers that are alive answer pings, whatever they wait for.
+ */
+
+/* Node 0 is the sender, the others are the destinations. */
+struct node {
+	struct control control;
+	struct remote remote;
+	struct failure failure; /* why it was left out */
+	enum node_state {
+		NODE_STARTED,
+		NODE_OPEN, /* it can write the destination */
+		NODE_DONE,
+		NODE_OUT, /* left out, or no part of this attempt */
+	} state;
+	char addresses[CP_ADDRESSES_MAX]; /* of the host, for soft0; "none" */
+	/* Of each conversation with a neighbour; enum side. */
+	bool ready[2];	    /* connected */
+	uint32_t stale[2];  /* echoes of FRAME_RELINK that are still to come */
+	uint64_t heard_ns;  /* when anything arrived */
+	uint64_t worked_ns; /* when anything but the answer to a ping arrived */
+	/* The connection from the one before it failed, and why; "": it works. */
+	char link_failure[1024];
+	uint64_t failed_ns;
+	bool to_be_retried; /* it may be a neighbour that is to blame */
+	bool retried;
+	uint64_t blamed_ns; /* when that to the one behind it failed; 0: never */
+};
+
+struct hub {
+	struct node *nodes;
+	uint32_t count;
+	uint32_t timeout_ms;
+	struct notices *notices; /* of the client */
+	enum hub_phase {
+		HUB_OPENING,
+		HUB_CONNECTING,
+		HUB_COPYING,
+		HUB_ENDING, /* the sender has ended */
+		HUB_OVER,
+	} phase;
+	struct frame held; /* of the sender, until the chain is known; type 0: none */
+	bool again;	   /* nothing was copied: begin again with those that are left */
+	uint64_t ticked_ns;
+};
+
+/*
+ * Run until the sender has closed its pipe. The controls of all nodes that are not lost
+ * are open, and requests have been sent.
+ */
+void run_hub(struct hub *hub);
+
+/* Of all destinations behind a node that are left, as far as they fit; see struct peers.
+ */
+void list_addresses(const struct hub *hub, uint32_t index, char *ret_list, size_t size);
+
+/* Leave a node out, for the failure that it has. */
+void lose_node(struct hub *hub, uint32_t index);
+
+#endif

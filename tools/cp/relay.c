@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <pier/stream.h>
+
+#include "connect.h"
+#include "relay.h"
+#include "remote/network.h"
+
+struct relay {
+	struct transfer transfer; /* to the next receiver */
+	struct control control;
+	struct failure failure;
+	struct progress none;
+	struct onward onward;
+	const struct link *from; /* the link of the stream that arrives */
+	struct workers *owner; /* to be woken when the next receiver has released more */
+	pthread_t thread;
+	bool started;
+	uint64_t extended; /* up to where the stream to the next receiver is extended */
+	_Atomic uint64_t arrived, released;
+	_Atomic bool last; /* nothing follows what has arrived */
+	_Atomic bool stopped;
+};
+
+static void publish_released(struct relay *relay, uint64_t position)
+{
+	atomic_store(&relay->released, position);
+	wake_owner(relay->owner);
+}
+
+/* Returns 1 if anything progressed, 0 if not, -1 on failure. */
+static int advance_relay(struct relay *relay)
+{
+	struct transfer *transfer = &relay->transfer;
+	struct link *link = &transfer->link;
+	/* In this order: nothing arrives after the last. */
+	bool last = atomic_load(&relay->last);
+	uint64_t arrived = atomic_load(&relay->arrived);
+	bool moved = arrived != relay->extended;
+	uint64_t released;
+
+	if (moved && pier_transfer_extend(link->transfer, arrived) < 0)
+		return fail_pier(transfer->failure, EXIT_DEVICE);
+	relay->extended = arrived;
+	if (last)
+		pier_transfer_finish(link->transfer);
+	if (drive_link(transfer) < 0)
+		return -1;
+	released = pier_transfer_limit(link->transfer) - link->stream_size;
+	if (released == atomic_load(&relay->released))
+		return moved;
+	publish_released(relay, released);
+	return 1;
+}
+
+static int restore_relay(struct transfer *transfer)
+{
+	do {
+		if (reset_transfer(transfer) < 0 || reconnect_transfer(transfer, 0) < 0)
+			return -1;
+	} while (transfer->broken);
+	return 1;
+}
+
+static int relay_stream(struct relay *relay)
+{
+	struct transfer *transfer = &relay->transfer;
+	int moved;
+
+	while (!atomic_load(&relay->stopped) && transfer->link.result <= 0) {
+		/* First take the event that announces more. */
+		take_finished_job(transfer->workers);
+		moved = transfer->broken ? restore_relay(transfer) : advance_relay(relay);
+		if (moved > 0)
+			restart_timeout(transfer);
+		if (moved == 0)
+			moved = transfer_wait(transfer, false, 0);
+		if (moved < 0 && !is_to_be_restored(transfer) &&
+		    await_relink(transfer) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* The stream has the same records at the same positions, so the same size. */
+static int open_relay(struct relay *relay)
+{
+	struct transfer *transfer = &relay->transfer;
+	struct link *link = &transfer->link;
+
+	borrow_memory(link, relay->from);
+	if (open_link(link, CP_SENDER, transfer->settings, transfer->side, false,
+		      transfer->size, transfer->control) < 0)
+		return -1;
+	return connect_transfer(transfer);
+}
+
+static void *run_relay(void *argument)
+{
+	struct relay *relay = argument;
+
+	if (open_relay(relay) == 0 && relay_stream(relay) == 0)
+		return NULL;
+	/* The client knows no further receiver; or it decides what happens to this one.
+	 */
+	if (relay->control.failure_from_peer)
+		publish_released(relay, UINT64_MAX);
+	else if (!atomic_load(&relay->stopped))
+		control_send_failure(&relay->control);
+	return NULL;
+}
+
+static int make_relay(struct transfer *transfer, struct relay **ret_relay)
+{
+	struct relay *relay = calloc(1, sizeof(*relay));
+	int pipe[2];
+
+	if (!relay)
+		return fail(transfer->failure, EXIT_FILE, "out of memory");
+	if (pipe2(pipe, O_CLOEXEC) < 0) {
+		free(relay);
+		return fail(transfer->failure, EXIT_FILE, "pipe: %s", strerror(errno));
+	}
+	pthread_mutex_init(&relay->onward.lock, NULL);
+	relay->onward.to = pipe[1];
+	relay->control = (struct control){ .protocol = transfer->control->protocol,
+					   .in = pipe[0],
+					   .out = transfer->control->out,
+					   .signal_fd = -1,
+					   .timeout_ms = transfer->control->timeout_ms,
+					   .preamble_read = true,
+					   .failure = &relay->failure,
+					   .carrier = transfer->control };
+	transfer->control->onward = &relay->onward;
+	*ret_relay = relay;
+	return 0;
+}
+
+int join_chain(struct transfer *transfer, struct relay **ret_relay)
+{
+	struct chain_message chain;
+
+	if (control_send(transfer->control, FRAME_OPENED, NULL) < 0 ||
+	    receive_chain(transfer->control, &chain) < 0)
+		return -1;
+	if (!chain.passes_on)
+		return 0;
+	if (!transfer->may_pass_on)
+		return fail(transfer->failure, EXIT_FILE,
+			    "the server does not pass copies on, which takes "
+			    "--pass-on");
+	connect_also_to(chain.addresses);
+	return make_relay(transfer, ret_relay);
+}
+
+int start_relay(struct relay *relay, struct transfer *transfer)
+{
+	int error;
+
+	relay->from = &transfer->link;
+	relay->owner = transfer->workers;
+	relay->transfer = (struct transfer){ .role = CP_SENDER,
+					     .settings = transfer->settings,
+					     .side = transfer->side,
+					     .root = -1,
+					     .size = transfer->size,
+					     .control = &relay->control,
+					     .failure = &relay->failure,
+					     .progress = &relay->none };
+	if (start_workers(0, 0, &relay->transfer.workers, transfer->failure) < 0)
+		return -1;
+	error = pthread_create(&relay->thread, NULL, run_relay, relay);
+	if (error)
+		return fail(transfer->failure, EXIT_FILE, "cannot start a thread: %s",
+			    strerror(error));
+	relay->started = true;
+	return 0;
+}
+
+void pass_on(struct relay *relay, uint64_t position, bool last)
+{
+	if (!relay || (position == atomic_load(&relay->arrived) && !last))
+		return;
+	atomic_store(&relay->arrived, position);
+	atomic_store(&relay->last, last);
+	wake_owner(relay->transfer.workers);
+}
+
+uint64_t passed_on(struct relay *relay)
+{
+	return relay ? atomic_load(&relay->released) : UINT64_MAX;
+}
+
+void stop_relay(struct relay *relay, struct control *control)
+{
+	if (!relay)
+		return;
+	atomic_store(&relay->stopped, true);
+	/* Its waits end with the pipe. */
+	close(relay->onward.to);
+	if (relay->started) {
+		wake_owner(relay->transfer.workers);
+		pthread_join(relay->thread, NULL);
+	}
+	control->onward = NULL;
+	close_transfer(&relay->transfer);
+	control_close(&relay->control);
+	pthread_mutex_destroy(&relay->onward.lock);
+	free(relay);
+}
