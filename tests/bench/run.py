@@ -474,7 +474,7 @@ GUEST_COPY_SCRIPT = '''
 pier=$1/../../tools/pier
 folder=$(mktemp -d)
 mount -t tmpfs none $folder
-head -c 134217728 /dev/urandom >$folder/source
+head -c 536870912 /dev/urandom >$folder/source
 idle() {
     awk '/^cpu / { print $5, $2 + $3 + $4 + $5 + $6 + $7 + $8 }' /proc/stat
 }
@@ -513,7 +513,7 @@ def copy_in_guest(build):
     for who, rate, share in guest_lines(build, GUEST_COPY_SCRIPT, cpus=2, seconds=600, before=[hosts]):
         found.setdefault(who, []).append(float(rate))
         idle.setdefault(who, []).append(float(share))
-    print("\nCopy of 128 MiB between two hosts, rxe in the guest (medians of 7)")
+    print("\nCopy of 512 MiB between two hosts, rxe in the guest (medians of 7)")
     goals, theirs = [], found["ib_write_bw"]
     for who, rates in found.items():
         ratio = statistics.median(ours / other for ours, other in zip(rates, theirs))
