@@ -169,10 +169,16 @@ static int run_chain(struct copy *copy)
 	return run_sender(&copy->transfer);
 }
 
-/* A failure of one destination is none of the copy. */
+/* Whether the attempt ended because of a destination, or of the way to one. */
+static bool is_of_destination(const struct copy *copy)
+{
+	return copy->control.failure_from_peer || copy->failure.status == EXIT_PEER;
+}
+
+/* That is no failure of the copy, unless it is the only one. */
 static void set_aside(struct copy *copy, bool known)
 {
-	if (!copy->control.failure_from_peer)
+	if (!is_of_destination(copy))
 		return;
 	if (!known)
 		print_error("pier cp: %s", copy->failure.text);
@@ -190,7 +196,7 @@ static void run_chains(struct copy *copy)
 		close_transfer(&copy->transfer);
 		end_chain(chain, &copy->control);
 		show_notices(&copy->transfer);
-		again = (!copy->failure.status || copy->control.failure_from_peer) &&
+		again = (!copy->failure.status || is_of_destination(copy)) &&
 			plan_attempt(chain);
 		if (again || any_copied(chain))
 			set_aside(copy, chain->hub.again);

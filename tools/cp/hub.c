@@ -66,8 +66,10 @@ static uint32_t count_left(const struct hub *hub)
 static void send_to(struct hub *hub, uint32_t index, uint32_t type,
 		    const struct wire_writer *writer)
 {
-	if (is_left(hub, index) &&
-	    control_send(&hub->nodes[index].control, type, writer) < 0)
+	struct control *control = &hub->nodes[index].control;
+
+	if (is_left(hub, index) && control->out >= 0 &&
+	    control_send(control, type, writer) < 0)
 		lose_node(hub, index);
 }
 
@@ -152,7 +154,9 @@ void lose_node(struct hub *hub, uint32_t index)
 
 	if (node->state == NODE_OUT || node->state == NODE_DONE)
 		return;
-	node->state = NODE_OUT;
+	/* The end of an attempt makes others fail, which are in the next one. */
+	if (index == 0 || phase != HUB_OVER || !hub->again)
+		node->state = NODE_OUT;
 	if (index == 0) {
 		hub->phase = HUB_OVER;
 		return;
@@ -472,17 +476,29 @@ static void take_from_destination(struct hub *hub, uint32_t index,
 static void take_sender_failure(struct hub *hub)
 {
 	struct node *sender = &hub->nodes[0];
-	uint32_t first = find_neighbour(hub, 0, BEHIND);
 
 	if (hub->phase == HUB_CONNECTING && sender->failure.status == EXIT_PEER &&
-	    sender->control.failure_from_peer && first) {
-		hub->again = count_left(hub) > 1;
-		fail(&hub->nodes[first].failure, EXIT_PEER, "%s: %s",
-		     control_peer_name(&hub->nodes[first].control), sender->failure.text);
-		hub->phase = HUB_OPENING;
-		lose_node(hub, first);
+	    sender->control.failure_from_peer) {
+		note_failed_link(hub, find_neighbour(hub, 0, BEHIND),
+				 sender->failure.text);
+		judge_failed_link(hub, find_neighbour(hub, 0, BEHIND));
 	}
 	hub->phase = HUB_OVER;
+}
+
+/* While neighbours connect, one can fail because the other has. */
+static void take_destination_failure(struct hub *hub, uint32_t index)
+{
+	struct node *node = &hub->nodes[index];
+
+	if (hub->phase != HUB_CONNECTING || node->failure.status != EXIT_PEER ||
+	    !node->control.failure_from_peer) {
+		lose_node(hub, index);
+		return;
+	}
+	note_failed_link(hub, index, node->failure.text);
+	node->failure = (struct failure){ 0 };
+	control_close(&node->control);
 }
 
 /* Whoever is left hears that the copy ends, and not only that a pipe was closed. */
@@ -516,7 +532,7 @@ static void take_from(struct hub *hub, uint32_t index)
 		take_sender_failure(hub);
 		node->state = NODE_OUT;
 	} else if (result < 0) {
-		lose_node(hub, index);
+		take_destination_failure(hub, index);
 	} else if (index == 0) {
 		take_from_sender(hub, &frame);
 	} else {
