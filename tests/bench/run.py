@@ -459,7 +459,8 @@ def copy_to_many(pier, folder, rounds, limit):
         os.makedirs(os.path.join(expected, host))
         os.link(source, os.path.join(expected, host, "copy"))
     stub = pathlib.Path(__file__).resolve().parents[1] / "tools" / "stub_hosts"
-    begin = ["env", f"PIER_RSH='{stub}'", f"STUB_HOSTS={hosts}", "PIER_DEVICE=soft0", "sh", "-ec"]
+    begin = ["env", f"PIER_RSH='{stub}'", f"STUB_HOSTS={hosts}", "PIER_DEVICE=soft0",
+             "PIER_SOFT_PEERS=none", "sh", "-ec"]
     make = "".join(f"mkdir -p {shlex.quote(os.path.join(hosts, host))}; " for host in HOSTS)
     command = shlex.join([pier[0], "cp", "-q", "--remote-pier", pier[0], *limit, source])
     return compare_copies(f"Copies of 256 MiB to four hosts {' '.join(limit)}", {

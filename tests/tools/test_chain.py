@@ -10,6 +10,7 @@ import time
 
 from harness import Case, HERE, MIB, PIER, PROMISE, main, slowness
 
+VERSION = 8
 RSH = "'%s'" % (HERE / "stub_hosts")
 RESTORED = r"pier cp: the connection broke and was restored \(times: \d+\)\n"
 
@@ -27,7 +28,8 @@ class Chain(Case):
         self.hosts = self.folder / "hosts"
         self.hosts.mkdir()
         self.names = []
-        self.variables = {"PIER_RSH": RSH, "STUB_HOSTS": str(self.hosts)}
+        # No name server is asked for these hosts.
+        self.variables = {"PIER_RSH": RSH, "STUB_HOSTS": str(self.hosts), "PIER_SOFT_PEERS": "none"}
 
     def add_hosts(self, count):
         self.names = ["host%d" % i for i in range(1, count + 1)]
@@ -341,6 +343,82 @@ class Failures(Chain):
         self.finish(process)
         self.wait_for(lambda: not self.processes(), "servers are left", PROMISE * slowness())
         self.check_copies(self.source, self.names)
+
+
+HOSTILE = """
+import os, struct, sys, time
+def send(kind, payload=b""):
+    os.write(1, struct.pack("<II", len(payload), kind) + payload)
+def receive():
+    length, kind = struct.unpack("<II", os.read(0, 8))
+    if length:
+        os.read(0, length)
+    return kind
+def skip(until):
+    while receive() != until:
+        pass
+def wait():
+    while os.read(0, 4096):
+        pass
+READY, ERROR, KEEPALIVE, RAILS, SETUP, NOTICE, PONG, ONWARD, OPENED, CHAIN, RELINK, FAILED = (
+    4, 8, 7, 9, 3, 13, 17, 18, 19, 20, 21, 22)
+os.write(1, b"\\x89PIERCP\\n" + struct.pack("<II", %d, 0))
+os.read(0, 16)
+%s
+wait()
+"""
+# What a server does after the preambles. It may come last in the chain, or elsewhere.
+ATTACKS = {
+    "silence": "",
+    "half a frame": "os.write(1, b'12345')",
+    "a wrong frame": "send(99)",
+    "a long frame": "send(1 << 31, b'x')",
+    "nonsense onward": "[send(ONWARD, b'xy' * i) for i in range(100)]",
+    "endless keepalives": "send(OPENED)\nwhile True: send(KEEPALIVE)",
+    "endless answers": "while True: send(PONG)",
+    "opened, then silence": "send(OPENED)",
+    "opened, then an end": "send(OPENED)\nskip(CHAIN)\nos._exit(0)",
+    "NICs that are none": "send(OPENED)\nskip(CHAIN)\nsend(RAILS, b'x' * 100)",
+    "endless NICs": "send(OPENED)\nskip(CHAIN)\nwhile True: send(RAILS, b'x' * 1000)",
+    "endless set-ups": "send(OPENED)\nskip(CHAIN)\nwhile True: send(SETUP, b'x' * 1000)",
+    "ready at once": "send(OPENED)\nskip(CHAIN)\nsend(READY)\nsend(ONWARD, struct.pack('<I', READY))",
+    "endless notices": "while True: send(NOTICE, struct.pack('<IH', 0, 3) + b'bad')",
+    "failed links": "send(OPENED)\nskip(CHAIN)\n[send(FAILED, struct.pack('<H', 1) + b'x') for i in range(9)]",
+    "an error of the next": "send(OPENED)\nskip(CHAIN)\nsend(ONWARD, struct.pack('<IIH', ERROR, 1, 1) + b'x')",
+    "done at once": "send(6)",
+}
+
+
+class Hostile(Chain):
+    """A hostile server harms itself only; see docs/security.md."""
+
+    def attack(self, place):
+        self.add_hosts(3)
+        source = self.file("source", MIB)
+        for name, text in ATTACKS.items():
+            with self.subTest(name):
+                bad = self.names[place]
+                script = self.folder / "hostile.py"
+                script.write_text(HOSTILE % (VERSION, text))
+                self.profile(bad, "exec python3 %s" % script)
+                began = time.monotonic()
+                result = self.spread("--timeout", "2", source, *self.places())
+                self.assertLess(time.monotonic() - began, 6 * PROMISE * slowness())
+                self.assertNotEqual(result.status, 0) if name != "done at once" else None
+                self.assertFalse((self.hosts / bad / "copy").exists())
+                for other in self.names:
+                    if other != bad:
+                        self.check_same(source, self.hosts / other / "copy")
+                self.remove_copies()
+
+    def test_the_first(self):
+        self.attack(0)
+
+    def test_one_in_the_middle(self):
+        self.attack(1)
+
+    def test_the_last(self):
+        self.attack(2)
 
 
 class Restricted(Chain):

@@ -33,6 +33,7 @@ int open_chain(struct chain *chain, const struct cp_options *options,
 	chain->shell = shell;
 	chain->hub.count = count + 1;
 	chain->hub.timeout_ms = options->settings.timeout_ms;
+	chain->hub.dry_run = options->settings.dry_run;
 	chain->hub.nodes = calloc(count + 1, sizeof(struct node));
 	chain->failures = calloc(count, sizeof(struct failure));
 	if (!chain->hub.nodes || !chain->failures)
@@ -42,6 +43,14 @@ int open_chain(struct chain *chain, const struct cp_options *options,
 		fail(&chain->failures[i], EXIT_PEER, "the copy ended before it");
 	}
 	return 0;
+}
+
+static void name_failure(struct node *node, const char *host)
+{
+	struct failure unnamed = node->failure;
+
+	node->failure = (struct failure){ 0 };
+	fail(&node->failure, unnamed.status, "%s: %s", host, unnamed.text);
 }
 
 /* All at once: starting each takes a second. */
@@ -63,8 +72,12 @@ static void start_servers(struct chain *chain)
 						  .peer = host,
 						  .failure = &node->failure };
 		if (start_remote(&node->remote, host, chain->shell, options->remote_pier,
-				 &node->control) < 0)
+				 &node->control) < 0) {
+			/* Nobody can be told. */
+			control_close(&node->control);
+			name_failure(node, host);
 			lose_node(&chain->hub, i + 1);
+		}
 	}
 }
 

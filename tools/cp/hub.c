@@ -17,6 +17,8 @@ enum {
 	MILLISECOND_NS = 1000000,
 	TICKS_PER_TIMEOUT = 8,
 	TICK_MAX_MS = 1000,
+	/* Restoring a connection pauses between two attempts. */
+	SET_UPS_PER_TICK = 32,
 };
 
 static uint64_t ms_to_ns(uint32_t ms)
@@ -62,14 +64,14 @@ static uint32_t count_left(const struct hub *hub)
 	return count;
 }
 
-/* A node that cannot be written to is lost. */
+/* One that has closed its pipe may have said before that it is done. */
 static void send_to(struct hub *hub, uint32_t index, uint32_t type,
 		    const struct wire_writer *writer)
 {
 	struct control *control = &hub->nodes[index].control;
 
 	if (is_left(hub, index) && control->out >= 0 &&
-	    control_send(control, type, writer) < 0)
+	    control_offer(control, type, writer) < 0)
 		lose_node(hub, index);
 }
 
@@ -267,6 +269,24 @@ static void check_connected(struct hub *hub)
 	hub->phase = HUB_COPYING;
 }
 
+static void lose_invalid(struct hub *hub, uint32_t index)
+{
+	control_fail_invalid(&hub->nodes[index].control, "message");
+	lose_node(hub, index);
+}
+
+/* A neighbour that says more than it should would occupy the other. */
+static bool is_in_order(struct hub *hub, struct node *node, enum side side, uint32_t type)
+{
+	bool again = node->has_rails[side];
+
+	if (type == FRAME_RAILS) {
+		node->has_rails[side] = true;
+		return !again && hub->phase <= HUB_CONNECTING;
+	}
+	return ++node->set_ups <= SET_UPS_PER_TICK;
+}
+
 /* What neighbours say to each other. */
 static void pass_aside(struct hub *hub, uint32_t index, enum side side, uint32_t type,
 		       const uint8_t *payload, size_t length)
@@ -274,6 +294,10 @@ static void pass_aside(struct hub *hub, uint32_t index, enum side side, uint32_t
 	struct node *node = &hub->nodes[index];
 	uint32_t to = find_neighbour(hub, index, side);
 
+	if (index > 0 && !is_in_order(hub, node, side, type)) {
+		lose_invalid(hub, index);
+		return;
+	}
 	if (node->stale[side] || (side == BEHIND && !to))
 		return;
 	send_aside(hub, to, side == BEFORE ? BEHIND : BEFORE, type, payload, length);
@@ -417,6 +441,10 @@ static void pass_notice_on(struct hub *hub, uint32_t index, const struct frame *
 	char named[sizeof(sentence) + 300];
 	uint32_t number;
 
+	if (hub->phase < HUB_COPYING) {
+		lose_invalid(hub, index);
+		return;
+	}
 	if (read_file_notice(control, frame, &number, sentence, sizeof(sentence)) < 0) {
 		lose_node(hub, index);
 		return;
@@ -446,7 +474,9 @@ static void take_from_destination(struct hub *hub, uint32_t index,
 
 	if (frame->type == FRAME_PONG || frame->type == FRAME_NONE)
 		return;
-	node->worked_ns = node->heard_ns;
+	/* While neighbours connect, nobody has work that could take long. */
+	if (frame->type != FRAME_KEEPALIVE || hub->phase != HUB_CONNECTING)
+		node->worked_ns = node->heard_ns;
 	if (take_aside(hub, index, BEFORE, frame->type, frame->payload, frame->length))
 		return;
 	switch (frame->type) {
@@ -464,11 +494,13 @@ static void take_from_destination(struct hub *hub, uint32_t index,
 			node->state = NODE_OPEN;
 		return;
 	case FRAME_DONE:
-		node->state = NODE_DONE;
+		if (hub->phase < HUB_ENDING && !hub->dry_run)
+			lose_invalid(hub, index);
+		else
+			node->state = NODE_DONE;
 		return;
 	default:
-		control_fail_invalid(&node->control, "message");
-		lose_node(hub, index);
+		lose_invalid(hub, index);
 	}
 }
 
@@ -576,9 +608,11 @@ static void tick_hub(struct hub *hub)
 	hub->ticked_ns = now;
 	if (passed > 3 * ms_to_ns(tick_ms(hub)))
 		forgive_silence(hub);
-	for (uint32_t i = 1; i < hub->count; i++)
+	for (uint32_t i = 1; i < hub->count; i++) {
+		hub->nodes[i].set_ups = 0;
 		if (hub->nodes[i].state != NODE_DONE)
 			send_to(hub, i, FRAME_PING, NULL);
+	}
 	if (hub->phase <= HUB_CONNECTING)
 		check_progress(hub);
 	silent = find_silent(hub, ms_to_ns(hub->timeout_ms) / 2);
@@ -594,6 +628,10 @@ void run_hub(struct hub *hub)
 
 	hub->ticked_ns = now_ns();
 	forgive_silence(hub);
+	/* One that sends half a message must not hold up the others until they give up.
+	 */
+	for (uint32_t i = 1; i < hub->count; i++)
+		hub->nodes[i].control.timeout_ms = hub->timeout_ms / 4 + 1;
 	while (fds && is_left(hub, 0)) {
 		for (uint32_t i = 0; i < hub->count; i++)
 			fds[i] = (struct pollfd){ .fd = hub->nodes[i].control.in,

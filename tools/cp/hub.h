@@ -48,8 +48,10 @@ struct node {
 	/* Of each conversation with a neighbour; enum side. */
 	bool ready[2];	    /* connected */
 	uint32_t stale[2];  /* echoes of FRAME_RELINK that are still to come */
+	bool has_rails[2];  /* it has named its NICs */
+	uint32_t set_ups;   /* since the last tick, of both */
 	uint64_t heard_ns;  /* when anything arrived */
-	uint64_t worked_ns; /* when anything but the answer to a ping arrived */
+	uint64_t worked_ns; /* when anything arrived that is progress */
 	/* The connection from the one before it failed, and why; "": it works. */
 	char link_failure[1024];
 	uint64_t failed_ns;
@@ -62,6 +64,7 @@ struct hub {
 	struct node *nodes;
 	uint32_t count;
 	uint32_t timeout_ms;
+	bool dry_run;
 	struct notices *notices; /* of the client */
 	enum hub_phase {
 		HUB_OPENING,

@@ -105,14 +105,16 @@ static void *run_relay(void *argument)
 {
 	struct relay *relay = argument;
 
-	if (open_relay(relay) == 0 && relay_stream(relay) == 0)
-		return NULL;
+	bool ended = open_relay(relay) == 0 && relay_stream(relay) == 0;
+
 	/* The client knows no further receiver; or it decides what happens to this one.
 	 */
-	if (relay->control.failure_from_peer)
+	if (!ended && relay->control.failure_from_peer)
 		publish_released(relay, UINT64_MAX);
-	else if (!atomic_load(&relay->stopped))
+	else if (!ended && !atomic_load(&relay->stopped))
 		control_send_failure(&relay->control);
+	/* What still arrives for it is dropped: see struct onward. */
+	control_close(&relay->control);
 	return NULL;
 }
 

@@ -105,6 +105,12 @@ int control_exchange_preambles(struct control *control)
 	return result > 0 ? fail_broken_pipe(control) : -1;
 }
 
+int control_offer(struct control *control, uint32_t type,
+		  const struct wire_writer *writer)
+{
+	return try_send(control, type, writer);
+}
+
 int control_send(struct control *control, uint32_t type, const struct wire_writer *writer)
 {
 	int result = try_send(control, type, writer);
