@@ -166,6 +166,18 @@ class Copies(Chain):
         for name in self.names:
             self.check_same(tree / "b", self.hosts / name / "copy" / "tree" / "b")
 
+    def test_a_file_that_cannot_be_read_is_named_once(self):
+        """The sender reports it while the last hosts may still be connecting."""
+        self.add_hosts(4)
+        tree = self.folder / "tree"
+        tree.mkdir()
+        os.mkfifo(tree / "pipe")
+        (tree / "file").write_bytes(b"a")
+        result = self.spread("-r", tree, *self.places())
+        self.check_result(result, 1, r"\Apier cp: .*tree/pipe: neither ", "\\Apier: not copied: 1; ")
+        for name in self.names:
+            self.check_same(tree / "file", self.hosts / name / "copy" / "file")
+
     def test_a_dry_run_lists_the_file(self):
         self.add_hosts(3)
         result = self.spread("-n", self.file("source", 10), *self.places())

@@ -257,16 +257,26 @@ static void judge_failed_links(struct hub *hub)
 	}
 }
 
+/*
+ * Let all begin together. The sender and the receivers report files that are left out,
+ * and a node that still connects does not expect such a report.
+ */
 static void check_connected(struct hub *hub)
 {
-	if (hub->phase != HUB_CONNECTING)
-		return;
 	for (uint32_t i = 0; i < hub->count; i++)
 		if (is_left(hub, i) &&
 		    ((i > 0 && !hub->nodes[i].ready[BEFORE]) ||
 		     (find_neighbour(hub, i, BEHIND) && !hub->nodes[i].ready[BEHIND])))
 			return;
-	hub->phase = HUB_COPYING;
+	for (uint32_t i = 0; i < hub->count; i++) {
+		if (i > 0)
+			send_aside(hub, i, BEFORE, FRAME_READY, NULL, 0);
+		if (find_neighbour(hub, i, BEHIND))
+			send_aside(hub, i, BEHIND, FRAME_READY, NULL, 0);
+	}
+	/* Sending may have failed. */
+	if (hub->phase == HUB_CONNECTING)
+		hub->phase = HUB_COPYING;
 }
 
 static void lose_invalid(struct hub *hub, uint32_t index)
@@ -300,11 +310,12 @@ static void pass_aside(struct hub *hub, uint32_t index, enum side side, uint32_t
 	}
 	if (node->stale[side] || (side == BEHIND && !to))
 		return;
-	send_aside(hub, to, side == BEFORE ? BEHIND : BEFORE, type, payload, length);
-	if (type != FRAME_READY)
-		return;
-	node->ready[side] = true;
-	check_connected(hub);
+	node->ready[side] |= type == FRAME_READY;
+	if (type == FRAME_READY && hub->phase == HUB_CONNECTING)
+		check_connected(hub);
+	else
+		send_aside(hub, to, side == BEFORE ? BEHIND : BEFORE, type, payload,
+			   length);
 }
 
 void list_addresses(const struct hub *hub, uint32_t index, char *ret_list, size_t size)

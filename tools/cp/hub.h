@@ -22,8 +22,9 @@
  *
  *	1. Each receiver opens its destination, and reports FRAME_OPENED. When all have
  *	   done so or failed, the hub tells each whether it has a next one (FRAME_CHAIN).
- *	2. Neighbours connect. If one fails now, nothing has been copied, and the hub ends
- *	   the attempt: the client begins again without it.
+ *	2. Neighbours connect. When all are ready, the hub lets all of them begin. If one
+ *	   fails before, nothing has been copied, and the hub ends the attempt: the client
+ *	   begins again without it.
  *	3. The stream flows. If a receiver fails now, both of its neighbours get
  *	   FRAME_RELINK. They echo it, reset their channels, and restore the connection as
  *	   if theirs had broken (connect.h). Between FRAME_RELINK and its echo, what they
