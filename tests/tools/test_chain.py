@@ -101,6 +101,17 @@ class Copies(Chain):
                                      % (count, size))
                     self.check_copies(source)
 
+    def test_many_destinations(self):
+        """Some end while others still say something, which goes to all of them."""
+        self.names = ["127.0.1.%d" % i for i in range(1, 61)]
+        for name in self.names:
+            (self.hosts / name).mkdir()
+        source = self.file("source", 100000)
+        for _ in range(3):
+            self.check_result(self.spread(source, *self.places()), 0)
+            self.check_copies(source)
+            self.remove_copies()
+
     def test_the_source_is_read_once(self):
         """The client reads little more than the file."""
         self.add_hosts(4)

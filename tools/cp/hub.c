@@ -64,14 +64,14 @@ static uint32_t count_left(const struct hub *hub)
 	return count;
 }
 
-/* One that has closed its pipe may have said before that it is done. */
+/* A node that has ended is no failure here: it may have reported that it is done. */
 static void send_to(struct hub *hub, uint32_t index, uint32_t type,
 		    const struct wire_writer *writer)
 {
 	struct control *control = &hub->nodes[index].control;
 
 	if (is_left(hub, index) && control->out >= 0 &&
-	    control_offer(control, type, writer) < 0)
+	    control_send_if_open(control, type, writer) < 0)
 		lose_node(hub, index);
 }
 

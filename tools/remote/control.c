@@ -105,17 +105,17 @@ int control_exchange_preambles(struct control *control)
 	return result > 0 ? fail_broken_pipe(control) : -1;
 }
 
-int control_offer(struct control *control, uint32_t type,
-		  const struct wire_writer *writer)
-{
-	return try_send(control, type, writer);
-}
-
 int control_send(struct control *control, uint32_t type, const struct wire_writer *writer)
 {
 	int result = try_send(control, type, writer);
 
 	return result > 0 ? fail_broken_pipe(control) : result;
+}
+
+int control_send_if_open(struct control *control, uint32_t type,
+			 const struct wire_writer *writer)
+{
+	return try_send(control, type, writer) < 0 ? -1 : 0;
 }
 
 int control_receive(struct control *control, struct frame *ret_frame)

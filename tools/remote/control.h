@@ -95,12 +95,9 @@ int control_fail_invalid(const struct control *control, const char *what);
 int control_exchange_preambles(struct control *control);
 int control_send(struct control *control, uint32_t type,
 		 const struct wire_writer *writer);
-/*
- * The same, but returns 1 if the other side has closed its pipe. What it sent before can
- * still be received.
- */
-int control_offer(struct control *control, uint32_t type,
-		  const struct wire_writer *writer);
+/* Does not fail if the other side has closed its pipe: its last frames can be read. */
+int control_send_if_open(struct control *control, uint32_t type,
+			 const struct wire_writer *writer);
 int control_receive(struct control *control, struct frame *ret_frame);
 /* Receive the next frame that is neither a keepalive nor FRAME_NONE. It must be of this
  * type. */
