@@ -102,8 +102,8 @@ class Copies(Chain):
                     self.check_copies(source)
 
     def test_many_destinations(self):
-        """Some end while others still say something, which goes to all of them."""
-        self.names = ["127.0.1.%d" % i for i in range(1, 61)]
+        """More than soft0 accepts in a list of addresses; some end while others still report."""
+        self.names = ["127.0.1.%d" % i for i in range(1, 71)]
         for name in self.names:
             (self.hosts / name).mkdir()
         source = self.file("source", 100000)

@@ -318,17 +318,29 @@ static void pass_aside(struct hub *hub, uint32_t index, enum side side, uint32_t
 			   length);
 }
 
+static uint32_t count_addresses(const char *list)
+{
+	uint32_t count = 1;
+
+	while ((list = strchr(list, ',')) && list++)
+		count++;
+	return count;
+}
+
 void list_addresses(const struct hub *hub, uint32_t index, char *ret_list, size_t size)
 {
+	uint32_t count = 0;
 	size_t used = 0;
 
 	ret_list[0] = '\0';
 	for (uint32_t i = index + 1; i < hub->count; i++) {
 		const char *more = hub->nodes[i].addresses;
 
-		if (!is_left(hub, i) || strcmp(more, "none") == 0 ||
-		    used + strlen(more) + 2 > size)
+		if (!is_left(hub, i) || strcmp(more, "none") == 0)
 			continue;
+		count += count_addresses(more);
+		if (count > PEER_LIST_MAX || used + strlen(more) + 2 > size)
+			return;
 		used += (size_t)snprintf(ret_list + used, size - used, "%s%s",
 					 used ? "," : "", more);
 	}

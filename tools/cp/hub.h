@@ -4,6 +4,7 @@
 
 #include "message.h"
 #include "notices.h"
+#include "remote/network.h"
 #include "remote/start.h"
 
 /*

@@ -12,7 +12,8 @@
  */
 
 enum {
-	PEER_ADDRESSES_MAX = 16 /* fewer than soft0 accepts */
+	PEER_ADDRESSES_MAX = 16, /* of a host */
+	PEER_LIST_MAX = 64	 /* as many as soft0 accepts */
 };
 
 /* A value of PIER_SOFT_PEERS. */
