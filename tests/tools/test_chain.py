@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import time
 
 from harness import Case, HERE, MIB, PIER, PROMISE, main, slowness
@@ -442,6 +443,87 @@ class Hostile(Chain):
 
     def test_the_last(self):
         self.attack(2)
+
+
+class Networks(Chain):
+    """Each host is a network namespace, so soft0 uses TCP between them."""
+
+    def setUp(self):
+        super().setUp()
+        self.names = ["198.51.100.%d" % i for i in range(1, 7)]
+        prefix = "pier%d-" % os.getpid()
+        self.switch, self.here = prefix + "switch", prefix + "here"
+        self.add_namespace(self.switch)
+        self.ip("-n", self.switch, "link", "add", "bridge", "type", "bridge")
+        self.ip("-n", self.switch, "link", "set", "bridge", "up")
+        self.join(self.here, "198.51.100.100")
+        for name in self.names:
+            (self.hosts / name).mkdir()
+            self.join(prefix + name, name)
+        shell = self.folder / "shell"
+        shell.write_text('#!/bin/sh\nhost=$1\nshift\ncd "$STUB_HOSTS/$host" || exit 255\n'
+                         'export SSH_CONNECTION="- - $host -"\n'
+                         'exec ip netns exec "%s$host" sh -c "exec $*"\n' % prefix)
+        shell.chmod(0o755)
+        self.variables["PIER_RSH"] = "'%s'" % shell
+        self.prefix = prefix
+
+    def add_namespace(self, name):
+        if os.geteuid() != 0:
+            self.skipTest("only root can make network namespaces")
+        if subprocess.run(["ip", "netns", "add", name], capture_output=True).returncode:
+            self.skipTest("no network namespaces here")
+        self.addCleanup(subprocess.run, ["ip", "netns", "del", name], check=True)
+
+    def ip(self, *arguments):
+        subprocess.run(["ip", *arguments], check=True)
+
+    def join(self, namespace, address):
+        """Give it an address in the network of all."""
+        self.add_namespace(namespace)
+        port = "port" + address.split(".")[-1]
+        self.ip("link", "add", "nic", "netns", namespace, "type", "veth",
+                "peer", "name", port, "netns", self.switch)
+        self.ip("-n", self.switch, "link", "set", port, "master", "bridge", "up")
+        self.ip("-n", namespace, "address", "add", address + "/24", "dev", "nic")
+        for device in "lo", "nic":
+            self.ip("-n", namespace, "link", "set", device, "up")
+
+    def start(self, *arguments, **options):
+        return super().start(*arguments, before=["ip", "netns", "exec", self.here], **options)
+
+    def sent_bytes(self, namespace):
+        command = ["ip", "netns", "exec", namespace, "cat", "/sys/class/net/nic/statistics/tx_bytes"]
+        return int(subprocess.run(command, check=True, capture_output=True).stdout)
+
+    def test_each_host_connects_to_the_next_one(self):
+        source = self.file("source", 4 * MIB)
+        self.check_result(self.spread(source, *self.places()), 0)
+        self.check_copies(source)
+        for name in ["here", *self.names[:-1]]:
+            self.assertGreater(self.sent_bytes(self.prefix + name), 4 * MIB)
+            self.assertLess(self.sent_bytes(self.prefix + name), 5 * MIB)
+        self.assertLess(self.sent_bytes(self.prefix + self.names[-1]), MIB)
+
+    def cut(self, name, *options):
+        source = self.file("source", 4 * MIB)
+        process = self.start_spread("--bwlimit", "2M", *options, source, *self.places())
+        self.ip("-n", self.prefix + name, "link", "set", "nic", "down")
+        return source, process
+
+    def test_a_link_that_comes_back(self):
+        source, process = self.cut(self.names[2])
+        time.sleep(1)
+        self.ip("-n", self.prefix + self.names[2], "link", "set", "nic", "up")
+        self.check_result(self.finish(process), 0)
+        self.check_copies(source)
+
+    def test_a_link_that_stays_down(self):
+        source, process = self.cut(self.names[2], "--timeout", "2")
+        result = self.finish(process)
+        self.assertEqual(result.status, 4, result)
+        self.assertRegex(result.stderr.splitlines()[-1], self.count(1))
+        self.check_copies(source, [self.names[2]])
 
 
 class Restricted(Chain):

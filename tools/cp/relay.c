@@ -17,6 +17,7 @@ struct relay {
 	struct control control;
 	struct failure failure;
 	struct progress none;
+	char addresses[CP_ADDRESSES_MAX]; /* that it may connect to */
 	struct onward onward;
 	const struct link *from; /* the link of the stream that arrives */
 	struct workers *owner; /* to be woken when the next receiver has released more */
@@ -157,14 +158,18 @@ int join_chain(struct transfer *transfer, struct relay **ret_relay)
 		return fail(transfer->failure, EXIT_FILE,
 			    "the server does not pass copies on, which takes "
 			    "--pass-on");
-	connect_also_to(chain.addresses);
-	return make_relay(transfer, ret_relay);
+	if (make_relay(transfer, ret_relay) < 0)
+		return -1;
+	strcpy((*ret_relay)->addresses, chain.addresses);
+	return 0;
 }
 
 int start_relay(struct relay *relay, struct transfer *transfer)
 {
 	int error;
 
+	/* The devices of the stream that arrives are open, and connect to nobody. */
+	connect_onward_to(relay->addresses);
 	relay->from = &transfer->link;
 	relay->owner = transfer->workers;
 	relay->transfer = (struct transfer){ .role = CP_SENDER,

@@ -49,10 +49,13 @@ void listen_for_client(void)
 	setenv("PIER_SOFT_PEERS", "none", 0);
 }
 
-void connect_also_to(const char *addresses)
+void connect_onward_to(const char *addresses)
 {
-	if (peers_are_ours && addresses[0])
-		setenv("PIER_SOFT_PEERS", addresses, 1);
+	if (!peers_are_ours || !addresses[0])
+		return;
+	setenv("PIER_SOFT_PEERS", addresses, 1);
+	/* If both ends listen, either may have to call, and the next server never does. */
+	unsetenv("PIER_SOFT_ADDRESS");
 }
 
 /* Returns false if the address is not added: soft0 cannot use link-local ones. */

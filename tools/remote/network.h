@@ -28,10 +28,10 @@ struct peers {
 void listen_for_client(void);
 
 /*
- * Let a server that passes a copy on connect to these addresses, too; see struct peers.
- * Call it after listen_for_client(), and before a device is opened.
+ * Let the devices that a server opens from now on connect to these addresses, and not
+ * listen; see struct peers. The devices that are open do not change.
  */
-void connect_also_to(const char *addresses);
+void connect_onward_to(const char *addresses);
 
 /*
  * Find the addresses of the host that the user named: those it resolves to, or else
