@@ -203,7 +203,9 @@ class Copies(Chain):
                                    (("--continue", source, "a:x", "b:x"), "--continue is for one DST"),
                                    ((source, *("h%d:x" % i for i in range(257))), "more than 256"),
                                    (("a:x", "b:x", "c:x"), "on another host"),
-                                   ((source, "a:x", "y"), "on another host")):
+                                   ((source, "a:x", "y"), "'y' is a local path: behind 'a:x'"),
+                                   ((source, "a:x", "y", "b:x"), "'y' is a local path: behind 'a:x'"),
+                                   ((source, "y", "a:x", "b:x", "::1:x"), "'::1:x' is a local .* 'a:x'")):
             self.refused(2, pattern, "cp", *arguments)
 
 

@@ -336,6 +336,23 @@ static int find_destinations(int argc, char **argv)
 	return first;
 }
 
+/* The sources are argv[optind] and those before the first destination. */
+static int check_destinations(int first, char **argv, struct failure *failure)
+{
+	for (int i = optind + 1; i < first; i++) {
+		int local = i + 1;
+
+		if (is_elsewhere(argv[optind]) || !is_elsewhere(argv[i]))
+			continue;
+		while (is_elsewhere(argv[local]))
+			local++;
+		return fail(failure, EXIT_USAGE,
+			    "'%s' is a local path: behind '%s', each DST is HOST:DST",
+			    argv[local], argv[i]);
+	}
+	return 0;
+}
+
 static int take_destination(const char *text, struct cp_options *options,
 			    struct failure *failure)
 {
@@ -356,6 +373,8 @@ static int take_places(int argc, char **argv, struct cp_options *options,
 {
 	int first = find_destinations(argc, argv);
 
+	if (check_destinations(first, argv, failure) < 0)
+		return -1;
 	if (argc - first > CP_DESTINATIONS_MAX)
 		return fail(failure, EXIT_USAGE, "more than %d destinations",
 			    CP_DESTINATIONS_MAX);
