@@ -241,6 +241,7 @@ class Failures(Chain):
                 self.assertEqual([d["exit_status"] for d in report["destinations"]],
                                  [int(i == bad) for i in range(4)])
                 self.assertEqual((report["exit_status"], report["ok"]), (1, False))
+                self.assertEqual(report["destination"]["host"], "host2" if bad == 0 else "host1")
                 self.remove_copies()
 
     def test_all_of_them(self):

@@ -71,6 +71,15 @@ static void print_side_json(struct json *json, const char *name,
 	json_close(json, '}');
 }
 
+/* The first that was copied to, if any was. */
+static const struct operand *find_destination(const struct cp_result *result)
+{
+	for (uint32_t i = 0; result->failures && i < result->destination_count; i++)
+		if (!result->failures[i].status)
+			return &result->destinations[i];
+	return result->destinations;
+}
+
 static void print_destinations_json(struct json *json, const struct cp_result *result)
 {
 	json_open(json, "destinations", '[');
@@ -99,7 +108,7 @@ void print_result_json(const struct cp_result *result)
 	json_uint(&json, "exit_status", (uint64_t)result->failure->status);
 	json_string(&json, "error", failed ? result->failure->text : NULL);
 	print_side_json(&json, "source", result->source, &result->source_report);
-	print_side_json(&json, "destination", result->destinations,
+	print_side_json(&json, "destination", find_destination(result),
 			&result->destination_report);
 	if (result->failures)
 		print_destinations_json(&json, result);
