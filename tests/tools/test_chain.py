@@ -288,6 +288,22 @@ class Failures(Chain):
                 self.check_copies(self.source, [bad])
                 self.remove_copies()
 
+    def test_a_connection_that_breaks_once(self):
+        """The host gets a copy of its own; a file that another host leaves out stays left out."""
+        tree = self.folder / "tree"
+        tree.mkdir()
+        (tree / "a").write_bytes(b"a")
+        (tree / "b").write_bytes(self.source.read_bytes())
+        for name in self.names:
+            (self.hosts / name / "copy").mkdir()
+        (self.hosts / "host1" / "copy" / "tree" / "a").mkdir(parents=True)
+        self.profile("host4", "[ -e .broken ] || export PIER_DEVICE=fault:wc@40+=RETRY_EXC_ERR:soft0\ntouch .broken")
+        result = self.spread("-r", "--chunk", "64K", "--timeout", "2", tree, *self.places())
+        result.stderr = re.sub(RESTORED, "", result.stderr)
+        self.check_result(result, 1, "tried once more at the end", r"host1: .*\ba: ", "not copied: 1; ")
+        for name in self.names:
+            self.check_same(tree / "b", self.hosts / name / "copy" / "tree" / "b")
+
     def end_early(self, names, action, *options):
         process = self.start_spread("--bwlimit", "4M", *options, self.source, *self.places())
         for name in names:
@@ -525,6 +541,7 @@ class Networks(Chain):
         source, process = self.cut(self.names[2], "--timeout", "2")
         result = self.finish(process)
         self.assertEqual(result.status, 4, result)
+        self.assertRegex(result.stderr, "the connection from this host to %s failed: " % self.names[2])
         self.assertRegex(result.stderr.splitlines()[-1], self.count(1))
         self.check_copies(source, [self.names[2]])
 

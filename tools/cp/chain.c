@@ -168,19 +168,18 @@ static void *run_thread(void *argument)
 	return NULL;
 }
 
+const struct failure *find_last_loss(const struct chain *chain)
+{
+	return chain->hub.last ? &chain->hub.nodes[chain->hub.last].failure : NULL;
+}
+
 /* If not, that is the destinations' failure, and not this side's. */
 static int check_any_left(struct chain *chain, struct control *control)
 {
-	const struct failure *failure = NULL;
+	const struct failure *failure = find_last_loss(chain);
 
-	for (uint32_t i = 0; i < chain->options->destination_count; i++) {
-		const struct node *node = node_of(chain, i);
-
-		if (node->state != NODE_OUT)
-			return 0;
-		if (node->failure.status)
-			failure = &node->failure;
-	}
+	if (!failure)
+		return 0;
 	control->failure_from_peer = true;
 	return fail(control->failure, failure->status, "%s", failure->text);
 }
@@ -197,6 +196,7 @@ int start_chain(struct chain *chain, const struct request *request,
 	hub->phase = HUB_OPENING;
 	hub->held.type = FRAME_NONE;
 	hub->again = false;
+	hub->last = 0;
 	start_servers(chain);
 	if (await_servers(chain, control) < 0)
 		return -1;

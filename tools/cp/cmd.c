@@ -185,17 +185,33 @@ static void set_aside(struct copy *copy, bool known)
 	copy->failure = (struct failure){ 0 };
 }
 
+/* One attempt. */
+static void try_chain(struct copy *copy)
+{
+	const struct failure *loss;
+
+	run_chain(copy);
+	control_send_failure(&copy->control);
+	close_transfer(&copy->transfer);
+	end_chain(&copy->chain, &copy->control);
+	show_notices(&copy->transfer);
+	loss = find_last_loss(&copy->chain);
+	/* It names the destination. */
+	if (loss && is_of_destination(copy))
+		copy->failure = *loss;
+}
+
 static void run_chains(struct copy *copy)
 {
 	struct chain *chain = &copy->chain;
+	uint32_t left_out = 0;
 	bool again;
 
 	do {
-		run_chain(copy);
-		control_send_failure(&copy->control);
-		close_transfer(&copy->transfer);
-		end_chain(chain, &copy->control);
-		show_notices(&copy->transfer);
+		try_chain(copy);
+		/* One that is tried again meets the same files of the source. */
+		if (copy->transfer.left_out > left_out)
+			left_out = copy->transfer.left_out;
 		again = (!copy->failure.status || is_of_destination(copy)) &&
 			plan_attempt(chain);
 		if (again || any_copied(chain))
@@ -206,6 +222,7 @@ static void run_chains(struct copy *copy)
 			begin_transfer(copy);
 		}
 	} while (again);
+	copy->transfer.left_out = left_out;
 	report_chain(chain, &copy->failure);
 }
 

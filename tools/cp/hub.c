@@ -172,6 +172,7 @@ void lose_node(struct hub *hub, uint32_t index)
 		return;
 	note_loss(hub, node);
 	if (count_left(hub) == 0) {
+		hub->last = index;
 		end_attempt(hub, &node->failure);
 	} else if (phase == HUB_CONNECTING) {
 		hub->again = true;

@@ -77,6 +77,7 @@ struct hub {
 	} phase;
 	struct frame held; /* of the sender, until the chain is known; type 0: none */
 	bool again;	   /* nothing was copied: begin again with those that are left */
+	uint32_t last;	   /* that was left out; 0: some are left */
 	uint64_t ticked_ns;
 };
 
