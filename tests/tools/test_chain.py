@@ -105,6 +105,7 @@ class Copies(Chain):
     def test_many_destinations(self):
         """More than soft0 accepts in a list of addresses; some end while others still report."""
         self.names = ["127.0.1.%d" % i for i in range(1, 71)]
+        del self.variables["PIER_SOFT_PEERS"]
         for name in self.names:
             (self.hosts / name).mkdir()
         source = self.file("source", 100000)
@@ -485,6 +486,7 @@ class Networks(Chain):
                          'exec ip netns exec "%s$host" sh -c "exec $*"\n' % prefix)
         shell.chmod(0o755)
         self.variables["PIER_RSH"] = "'%s'" % shell
+        del self.variables["PIER_SOFT_PEERS"]
         self.prefix = prefix
 
     def add_namespace(self, name):

@@ -17,8 +17,6 @@ enum {
 	MILLISECOND_NS = 1000000,
 	TICKS_PER_TIMEOUT = 8,
 	TICK_MAX_MS = 1000,
-	/* Restoring a connection pauses between two attempts. */
-	SET_UPS_PER_TICK = 32,
 };
 
 static uint64_t ms_to_ns(uint32_t ms)
@@ -286,16 +284,13 @@ static void lose_invalid(struct hub *hub, uint32_t index)
 	lose_node(hub, index);
 }
 
-/* A neighbour that says more than it should would occupy the other. */
-static bool is_in_order(struct hub *hub, struct node *node, enum side side, uint32_t type)
+/* Each names its NICs once: the other would not expect them again. */
+static bool takes_rails(struct hub *hub, struct node *node, enum side side)
 {
 	bool again = node->has_rails[side];
 
-	if (type == FRAME_RAILS) {
-		node->has_rails[side] = true;
-		return !again && hub->phase <= HUB_CONNECTING;
-	}
-	return ++node->set_ups <= SET_UPS_PER_TICK;
+	node->has_rails[side] = true;
+	return !again && hub->phase <= HUB_CONNECTING;
 }
 
 /* What neighbours say to each other. */
@@ -305,7 +300,7 @@ static void pass_aside(struct hub *hub, uint32_t index, enum side side, uint32_t
 	struct node *node = &hub->nodes[index];
 	uint32_t to = find_neighbour(hub, index, side);
 
-	if (index > 0 && !is_in_order(hub, node, side, type)) {
+	if (index > 0 && type == FRAME_RAILS && !takes_rails(hub, node, side)) {
 		lose_invalid(hub, index);
 		return;
 	}
@@ -478,6 +473,17 @@ static void pass_notice_on(struct hub *hub, uint32_t index, const struct frame *
 		lose_node(hub, 0);
 }
 
+/* No more of them than an honest one sends. */
+static void pass_keepalive(struct hub *hub, uint32_t index)
+{
+	struct node *node = &hub->nodes[index];
+
+	if (node->heard_ns < node->alive_ns + ms_to_ns(tick_ms(hub)) / 2)
+		return;
+	node->alive_ns = node->heard_ns;
+	send_to_others(hub, index, FRAME_KEEPALIVE, NULL, 0);
+}
+
 static void take_onward(struct hub *hub, uint32_t index, const struct frame *frame)
 {
 	struct wire_reader reader = read_frame(frame);
@@ -488,7 +494,7 @@ static void take_onward(struct hub *hub, uint32_t index, const struct frame *fra
 	if (type == FRAME_ERROR)
 		take_relay_failure(hub, index, reader.data, reader.left);
 	else if (type == FRAME_KEEPALIVE)
-		send_to_others(hub, index, type, NULL, 0);
+		pass_keepalive(hub, index);
 }
 
 static void take_from_destination(struct hub *hub, uint32_t index,
@@ -505,7 +511,7 @@ static void take_from_destination(struct hub *hub, uint32_t index,
 		return;
 	switch (frame->type) {
 	case FRAME_KEEPALIVE:
-		send_to_others(hub, index, frame->type, NULL, 0);
+		pass_keepalive(hub, index);
 		return;
 	case FRAME_ONWARD:
 		take_onward(hub, index, frame);
@@ -633,7 +639,6 @@ static void tick_hub(struct hub *hub)
 	if (passed > 3 * ms_to_ns(tick_ms(hub)))
 		forgive_silence(hub);
 	for (uint32_t i = 1; i < hub->count; i++) {
-		hub->nodes[i].set_ups = 0;
 		if (hub->nodes[i].state != NODE_DONE)
 			send_to(hub, i, FRAME_PING, NULL);
 	}

@@ -51,9 +51,9 @@ struct node {
 	bool ready[2];	    /* connected */
 	uint32_t stale[2];  /* echoes of FRAME_RELINK that are still to come */
 	bool has_rails[2];  /* it has named its NICs */
-	uint32_t set_ups;   /* since the last tick, of both */
 	uint64_t heard_ns;  /* when anything arrived */
 	uint64_t worked_ns; /* when anything arrived that is progress */
+	uint64_t alive_ns;  /* when its keepalive was passed on */
 	/* The connection from the one before it failed, and why; "": it works. */
 	char link_failure[1024];
 	uint64_t failed_ns;
