@@ -284,13 +284,18 @@ static void lose_invalid(struct hub *hub, uint32_t index)
 	lose_node(hub, index);
 }
 
-/* Each names its NICs once: the other would not expect them again. */
-static bool takes_rails(struct hub *hub, struct node *node, enum side side)
+/* While neighbours connect, each says everything once: the other expects no more. */
+static bool is_expected(const struct hub *hub, struct node *node, enum side side,
+			uint32_t type)
 {
-	bool again = node->has_rails[side];
+	bool *said = type == FRAME_RAILS ? &node->has_rails[side]
+					 : &node->has_setup[side];
+	bool again = *said;
 
-	node->has_rails[side] = true;
-	return !again && hub->phase <= HUB_CONNECTING;
+	if (type == FRAME_READY || (type == FRAME_SETUP && hub->phase != HUB_CONNECTING))
+		return true;
+	*said = true;
+	return !again && hub->phase == HUB_CONNECTING;
 }
 
 /* What neighbours say to each other. */
@@ -300,7 +305,7 @@ static void pass_aside(struct hub *hub, uint32_t index, enum side side, uint32_t
 	struct node *node = &hub->nodes[index];
 	uint32_t to = find_neighbour(hub, index, side);
 
-	if (index > 0 && type == FRAME_RAILS && !takes_rails(hub, node, side)) {
+	if (index > 0 && !is_expected(hub, node, side, type)) {
 		lose_invalid(hub, index);
 		return;
 	}
