@@ -11,12 +11,20 @@ static void show_notice(struct transfer *transfer, uint32_t number, const char *
 	transfer->left_out += number != NOTICE_OF_DESTINATION;
 }
 
+/* A signal ends the remote shells, too (Ctrl-C): that does not leave a destination out. */
+static bool is_due_to_signal(const struct transfer *transfer, const struct notice *notice)
+{
+	return notice->number == NOTICE_OF_DESTINATION &&
+	       transfer->failure->status > EXIT_SIGNAL;
+}
+
 void show_notices(struct transfer *transfer)
 {
 	struct notice *notice;
 
 	while (transfer->client && (notice = take_notice(&transfer->notices))) {
-		show_notice(transfer, notice->number, notice->sentence);
+		if (!is_due_to_signal(transfer, notice))
+			show_notice(transfer, notice->number, notice->sentence);
 		free(notice);
 	}
 }
