@@ -317,6 +317,19 @@ class Sshd(Case):
         self.copy("--rsh", self.ssh(), "--remote-pier", PIER, there + "/source", "back")
         self.check_same(source, self.folder / "back")
 
+    def test_several_destinations_pass_the_copy_on(self):
+        """ssh cannot reach one of them."""
+        source = self.file("source", 3 * MIB + 5)
+        hosts = ["127.0.0.1", "127.0.0.2", "%s@127.0.0.1" % getpass.getuser()]
+        places = ["%s:%s" % (host, self.folder / ("copy%d" % i)) for i, host in enumerate(hosts)]
+        result = self.run_pier("cp", "--rsh", self.ssh(), "--remote-pier", PIER, source, *places)
+        self.assertEqual(result.status, 4, result)
+        self.assertRegex(result.stderr, r"(?m)^pier cp: 127.0.0.2 ended .*status 255; the copy goes on without it$")
+        self.assertRegex(result.stderr, r"\npier: not copied to 1 of 3 destinations\n\Z")
+        self.check_same(source, self.folder / "copy0")
+        self.check_same(source, self.folder / "copy2")
+        self.assertFalse((self.folder / "copy1").exists())
+
     def test_remote_failures_are_reported(self):
         self.file("source", 10)
         there = "%s@127.0.0.1:" % getpass.getuser()
