@@ -229,6 +229,16 @@ class Failures(Chain):
                 self.check_copies(self.source, lost)
                 self.remove_copies()
 
+    def test_hosts_that_do_not_answer(self):
+        """Their remote shells are ended together, not one after another."""
+        for name in self.names[1:]:
+            self.profile(name, "exec sleep 1000")
+        result = self.spread("--timeout", "1", self.source, *self.places())
+        self.check_result(result, 4, *[self.lost("%s did not respond for 1 s" % name) for name in self.names[1:]],
+                          self.count(3))
+        self.assertLess(result.seconds, PROMISE * slowness())
+        self.check_copies(self.source, self.names[1:])
+
     def test_paths_that_cannot_be_written(self):
         for bad in range(4):
             with self.subTest(bad):

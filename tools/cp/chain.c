@@ -219,10 +219,12 @@ void list_all_addresses(const struct chain *chain, struct peers *ret_peers)
 		strcpy(ret_peers->list, "none");
 }
 
-static void end_server(struct chain *chain, uint32_t index)
+/* The pipes of all servers were closed at `closed_ns`: they end at the same time. */
+static void end_server(struct chain *chain, uint32_t index, uint64_t closed_ns)
 {
 	struct node *node = node_of(chain, index);
 
+	node->control.waited_ms = (int)((now_ns() - closed_ns) / 1000000);
 	end_remote(&node->remote, &node->control);
 	if (node->state == NODE_DONE)
 		chain->failures[index] = (struct failure){ 0 };
@@ -232,6 +234,8 @@ static void end_server(struct chain *chain, uint32_t index)
 
 void end_chain(struct chain *chain, struct control *control)
 {
+	uint64_t closed_ns;
+
 	control_close(control);
 	if (chain->running)
 		pthread_join(chain->thread, NULL);
@@ -240,8 +244,9 @@ void end_chain(struct chain *chain, struct control *control)
 		control_close(&chain->hub.nodes[0].control);
 	for (uint32_t i = 0; i < chain->options->destination_count; i++)
 		control_close(&node_of(chain, i)->control);
+	closed_ns = now_ns();
 	for (uint32_t i = 0; i < chain->options->destination_count; i++)
-		end_server(chain, i);
+		end_server(chain, i, closed_ns);
 }
 
 static void renew_node(struct node *node)

@@ -158,8 +158,9 @@ static int reap_server(pid_t pid, int waited_ms)
 {
 	/* glibc has a function for it from 2.36 on. */
 	int pidfd = (int)syscall(SYS_pidfd_open, pid, 0), status = 0;
+	int left_ms = waited_ms < EXIT_WAIT_MS ? EXIT_WAIT_MS - waited_ms : 0;
 
-	if (pidfd < 0 || !ended_within(pidfd, EXIT_WAIT_MS - waited_ms)) {
+	if (pidfd < 0 || !ended_within(pidfd, left_ms)) {
 		kill(pid, SIGTERM);
 		if (pidfd < 0 || !ended_within(pidfd, TERM_MS))
 			kill(pid, SIGKILL);
