@@ -60,8 +60,8 @@ PIER_BEGIN_DECLS
  * move its chunks, but only after the peer has stopped its end of that rail: late
  * packets could otherwise fall on bytes that were written since (<pier/transfer.h>). A
  * rail whose network is silent fails when its retries have ended (timeout and retry_count
- * of its channel). With a shorter stall_ms the stream ends before the others take over. If
- * no rail is left, both ends fail; reset all channels at both ends, and resume both
+ * of its channel). With a shorter stall_ms the stream ends before the others take over.
+ *If no rail is left, both ends fail; reset all channels at both ends, and resume both
  * (pier_transfer_resume(), pier_receiver_resume()). No byte is lost or delivered twice.
  * If the last rail fails while the last bytes are released, the receiver ends without an
  * error and the transfer with one; only another connection can tell the sending end

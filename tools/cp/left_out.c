@@ -11,7 +11,8 @@ static void show_notice(struct transfer *transfer, uint32_t number, const char *
 	transfer->left_out += number != NOTICE_OF_DESTINATION;
 }
 
-/* A signal ends the remote shells, too (Ctrl-C): that does not leave a destination out. */
+/* A signal ends the remote shells, too (Ctrl-C): that does not leave a destination out.
+ */
 static bool is_due_to_signal(const struct transfer *transfer, const struct notice *notice)
 {
 	return notice->number == NOTICE_OF_DESTINATION &&

@@ -54,7 +54,8 @@ void connect_onward_to(const char *addresses)
 	if (!peers_are_ours || !addresses[0])
 		return;
 	setenv("PIER_SOFT_PEERS", addresses, 1);
-	/* If both ends listen, either may have to call, and the next server never does. */
+	/* If both ends listen, either may have to call, and the next server never does.
+	 */
 	unsetenv("PIER_SOFT_ADDRESS");
 }
 
