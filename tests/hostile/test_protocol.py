@@ -9,7 +9,7 @@ import sys
 
 from harness import Case, MIB, PATIENCE, PIER, end_process, main
 
-GREETING = b"\x89PIERCP\n" + struct.pack("<II", 7, 0)
+GREETING = b"\x89PIERCP\n" + struct.pack("<II", 8, 0)
 REQUEST, SOURCE, ERROR, IPC, WORDS, LIST, SEGMENTS, KEPT = 1, 2, 8, 10, 11, 12, 14, 15
 VERIFY, TREE, DRY_RUN, PARTIAL = 1, 16, 32, 64  # flags of a request
 IN_TREE, CONTENTS = 2, 8  # flags of a source
