@@ -61,10 +61,10 @@ PIER_BEGIN_DECLS
  * packets could otherwise fall on bytes that were written since (<pier/transfer.h>). A
  * rail whose network is silent fails when its retries have ended (timeout and retry_count
  * of its channel). With a shorter stall_ms the stream ends before the others take over.
- *If no rail is left, both ends fail; reset all channels at both ends, and resume both
+ * If no rail is left, both ends fail; reset all channels at both ends, and resume both
  * (pier_transfer_resume(), pier_receiver_resume()). No byte is lost or delivered twice.
  * If the last rail fails while the last bytes are released, the receiver ends without an
- * error and the transfer with one; only another connection can tell the sending end
+ * error and the transfer with one; only another connection can inform the sending end
  * (pier_transfer_released()).
  *
  * Relays: a process can pass a stream on from the buffer in which it receives it. It
@@ -121,10 +121,11 @@ PIER_API int pier_transfer_extend(struct pier_transfer *transfer, uint64_t end);
 PIER_API int pier_transfer_finish(struct pier_transfer *transfer);
 
 /**
- * Note that the receiver has released the bytes before `end`, as another connection than
- * the stream's reported. Without this note, a resumed transfer repeats the bytes that its
- * own end does not know to be released. That is harmless if it has sent everything that
- * the receiver got; if another transfer sent a part, it would overwrite later bytes.
+ * Note that the receiver has released the bytes before `end`, as a connection other than
+ * the stream's reported. Without this note, a resumed transfer repeats all bytes that it
+ * does not know to be released. That is harmless if this transfer has sent everything
+ * that the receiver got. If another transfer has sent a part, the repeated bytes would
+ * overwrite later ones.
  *
  * end  a position; one that is known already changes nothing
  *
