@@ -462,7 +462,9 @@ class Hostile(Chain):
                 self.assertFalse((self.hosts / bad / "copy").exists())
                 for other in self.names:
                     if other != bad:
-                        self.check_same(source, self.hosts / other / "copy")
+                        copy = self.hosts / other / "copy"
+                        self.assertTrue(copy.exists(), (other, result.stderr))
+                        self.check_same(source, copy)
                 self.remove_copies()
 
     def test_the_first(self):

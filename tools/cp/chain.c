@@ -184,8 +184,15 @@ static int check_any_left(struct chain *chain, struct control *control)
 	return fail(control->failure, failure->status, "%s", failure->text);
 }
 
+static void list_all_addresses(const struct hub *hub, struct peers *ret_peers)
+{
+	list_addresses(hub, 0, ret_peers->list, sizeof(ret_peers->list));
+	if (!ret_peers->list[0])
+		strcpy(ret_peers->list, "none");
+}
+
 int start_chain(struct chain *chain, const struct request *request,
-		struct notices *notices, struct control *control)
+		struct notices *notices, struct control *control, struct peers *ret_peers)
 {
 	struct hub *hub = &chain->hub;
 	int error;
@@ -204,19 +211,14 @@ int start_chain(struct chain *chain, const struct request *request,
 		greet_server(chain, i, request);
 	if (check_any_left(chain, control) < 0 || connect_hub(chain, control) < 0)
 		return -1;
+	list_all_addresses(hub, ret_peers);
+	/* From now on the nodes are the thread's. */
 	error = pthread_create(&chain->thread, NULL, run_thread, hub);
 	if (error)
 		return fail(control->failure, EXIT_FILE, "cannot start a thread: %s",
 			    strerror(error));
 	chain->running = true;
 	return 0;
-}
-
-void list_all_addresses(const struct chain *chain, struct peers *ret_peers)
-{
-	list_addresses(&chain->hub, 0, ret_peers->list, sizeof(ret_peers->list));
-	if (!ret_peers->list[0])
-		strcpy(ret_peers->list, "none");
 }
 
 /* The pipes of all servers were closed at `closed_ns`: they end at the same time. */

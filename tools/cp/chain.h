@@ -26,12 +26,11 @@ int open_chain(struct chain *chain, const struct cp_options *options,
 /*
  * Start the servers of all destinations that are left, send them the request, and
  * connect `control` to the hub. One that cannot be started is left out; fails if none is
- * left, or on a signal.
+ * left, or on a signal. `ret_peers`: those that this host may have to connect to.
  */
 int start_chain(struct chain *chain, const struct request *request,
-		struct notices *notices, struct control *control);
-/* That this host may have to connect to; see struct peers. */
-void list_all_addresses(const struct chain *chain, struct peers *ret_peers);
+		struct notices *notices, struct control *control,
+		struct peers *ret_peers);
 /* Wait for the hub and the servers. */
 void end_chain(struct chain *chain, struct control *control);
 /*

@@ -162,9 +162,8 @@ static int run_chain(struct copy *copy)
 	struct peers all = { .list = "" };
 
 	if (start_chain(&copy->chain, &copy->request, &copy->transfer.notices,
-			&copy->control) < 0)
+			&copy->control, &all) < 0)
 		return -1;
-	list_all_addresses(&copy->chain, &all);
 	connect_only_to(&all);
 	return run_sender(&copy->transfer);
 }
