@@ -159,6 +159,10 @@ class Case(unittest.TestCase):
         source = options.pop("source", None) or self.file("slow", self.bytes(MIB) * 64)
         process = self.start("cp", "--progress", "--bwlimit", "1M", "--chunk", "64K",
                              *arguments, source, options.pop("target", "copy"), **options)
+        return self.await_bytes(process)
+
+    def await_bytes(self, process):
+        """Wait until the first bytes of a copy with --progress have arrived."""
         for line in process.stderr:
             if not re.match(r" *\d+% [0-9.]+ ", line):
                 self.fail("no progress: %s" % line)
