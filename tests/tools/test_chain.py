@@ -336,7 +336,7 @@ class Failures(Chain):
                 began = time.monotonic()
                 result = self.end_early([name], signal.SIGSTOP, "--timeout", "2")
                 self.assertLess(time.monotonic() - began, 4 * PROMISE * slowness())
-                self.check_result(result, 4, self.lost("%s did not respond for 2 s" % name), self.count(1))
+                self.check_result(result, 4, self.lost("%s did not respond for 1 s" % name), self.count(1))
                 self.check_copies(self.source, [name])
                 self.remove_copies()
 

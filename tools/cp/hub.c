@@ -180,20 +180,20 @@ void lose_node(struct hub *hub, uint32_t index)
 	}
 }
 
-static void lose_silent(struct hub *hub, uint32_t index)
+static void lose_silent(struct hub *hub, uint32_t index, uint32_t silence_ms)
 {
 	fail(&hub->nodes[index].failure, EXIT_PEER,
 	     "%s did not respond for %g s (see --timeout)",
-	     control_peer_name(&hub->nodes[index].control), hub->timeout_ms / 1e3);
+	     control_peer_name(&hub->nodes[index].control), silence_ms / 1e3);
 	lose_node(hub, index);
 }
 
 /* A destination that has not been heard of for this time; 0: none. */
-static uint32_t find_silent(const struct hub *hub, uint64_t silence_ns)
+static uint32_t find_silent(const struct hub *hub, uint32_t silence_ms)
 {
 	for (uint32_t i = 1; i < hub->count; i++)
 		if (is_left(hub, i) && hub->nodes[i].state != NODE_DONE &&
-		    hub->ticked_ns > hub->nodes[i].heard_ns + silence_ns)
+		    hub->ticked_ns > hub->nodes[i].heard_ns + ms_to_ns(silence_ms))
 			return i;
 	return 0;
 }
@@ -619,7 +619,7 @@ static void check_progress(struct hub *hub)
 
 		if (is_left(hub, i) && !waits && node->state != NODE_DONE &&
 		    hub->ticked_ns > node->worked_ns + timeout_ns) {
-			lose_silent(hub, i);
+			lose_silent(hub, i, hub->timeout_ms);
 			return;
 		}
 	}
@@ -636,7 +636,7 @@ static void forgive_silence(struct hub *hub)
 static void tick_hub(struct hub *hub)
 {
 	uint64_t now = now_ns(), passed = now - hub->ticked_ns;
-	uint32_t silent;
+	uint32_t silence_ms = hub->timeout_ms / 2, silent;
 
 	if (passed < ms_to_ns(tick_ms(hub)))
 		return;
@@ -649,9 +649,9 @@ static void tick_hub(struct hub *hub)
 	}
 	if (hub->phase <= HUB_CONNECTING)
 		check_progress(hub);
-	silent = find_silent(hub, ms_to_ns(hub->timeout_ms) / 2);
+	silent = find_silent(hub, silence_ms);
 	if (silent && hub->phase >= HUB_CONNECTING)
-		lose_silent(hub, silent);
+		lose_silent(hub, silent, silence_ms);
 	else if (hub->phase == HUB_CONNECTING || hub->phase == HUB_COPYING)
 		judge_failed_links(hub);
 }
