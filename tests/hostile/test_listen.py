@@ -114,7 +114,8 @@ class Lookup(Network):
                     STUB_HOST=somewhere.invalid exec "%s" "$@"\n''' % (answer, STUB_SHELL))
                 result = self.copy("--rsh", shell, "--remote-pier", PIER, source,
                                    "somewhere.invalid:%s" % (self.folder / name / "copy"))
-                self.assertLess(result.seconds, 2 * PROMISE * slowness())
+                # 5 s for ssh; a resolver whose question got lost asks again after 5 s.
+                self.assertLess(result.seconds, 4 * PROMISE * slowness())
 
 
 class Hosts(Network):
