@@ -114,7 +114,7 @@ class FaultTest(serving.Case):
         with self.load(stopped, other) as loader:
             self.assertEqual(self.read_with(loader, 3, lambda: stopped.signal(signal.SIGSTOP)), self.expected())
             stats = loader.stats()
-            self.assertEqual(stats["failovers"], 1)
+            self.assertEqual(stats["failovers"], 1, loader._fetcher._replicas.describe())
             self.assertGreaterEqual(stats["retries"], 1)
             # Its old reads must not arrive in slots that hold other samples now.
             stopped.signal(signal.SIGCONT)
