@@ -207,6 +207,22 @@ class Copies(Chain):
             self.refused(2, pattern, "cp", *arguments)
 
 
+# A remote shell that outlives its connection, which SIGUSR1 ends.
+LINGERING = """
+import os, signal, subprocess
+def leave(*_):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.close(1)
+    server.kill()
+    while True:
+        signal.pause()
+server = subprocess.Popen([%r, "cp", "--server"], stdout=subprocess.PIPE)
+signal.signal(signal.SIGUSR1, leave)
+while data := os.read(server.stdout.fileno(), 4096):
+    os.write(1, data)
+"""
+
+
 class Failures(Chain):
     """A destination that fails does not stop the others."""
 
@@ -340,6 +356,19 @@ class Failures(Chain):
                 self.check_copies(self.source, [name])
                 self.remove_copies()
 
+    def test_servers_that_only_close_their_pipe(self):
+        """The others do not wait for the end of such a process."""
+        script = self.folder / "lingering.py"
+        script.write_text(LINGERING % PIER)
+        for name in ("host1", "host3", "host4"):
+            with self.subTest(name):
+                self.profile(name, "exec python3 %s" % script)
+                result = self.end_early([name], signal.SIGUSR1, "--timeout", "1")
+                self.check_result(result, 4, self.lost("%s ended before the copy was complete" % name), self.count(1))
+                self.check_copies(self.source, [name])
+                self.remove_copies()
+                self.profile(name, "")
+
     def test_connections_that_break_are_restored(self):
         for name in self.names:
             with self.subTest(name):
@@ -397,7 +426,7 @@ class Failures(Chain):
 
 
 HOSTILE = """
-import os, struct, sys, time
+import os, signal, struct, sys, time
 def send(kind, payload=b""):
     os.write(1, struct.pack("<II", len(payload), kind) + payload)
 def receive():
@@ -429,6 +458,7 @@ ATTACKS = {
     "endless answers": "while True: send(PONG)",
     "opened, then silence": "send(OPENED)",
     "opened, then an end": "send(OPENED)\nskip(CHAIN)\nos._exit(0)",
+    "opened, then closed": "send(OPENED)\nskip(CHAIN)\nsignal.signal(15, signal.SIG_IGN)\nos.close(1)",
     "NICs that are none": "send(OPENED)\nskip(CHAIN)\nsend(RAILS, b'x' * 100)",
     "endless NICs": "send(OPENED)\nskip(CHAIN)\nwhile True: send(RAILS, b'x' * 1000)",
     "endless set-ups": "send(OPENED)\nskip(CHAIN)\nwhile True: send(SETUP, b'x' * 1000)",

@@ -17,6 +17,7 @@ enum {
 	MILLISECOND_NS = 1000000,
 	TICKS_PER_TIMEOUT = 8,
 	TICK_MAX_MS = 1000,
+	STATUS_MS = 50,
 };
 
 static uint64_t ms_to_ns(uint32_t ms)
@@ -162,8 +163,10 @@ void lose_node(struct hub *hub, uint32_t index)
 		return;
 	}
 	control_send_failure(&node->control);
-	/* A process that has ended leaves a status, which explains more. */
-	if (node->control.peer_closed)
+	/* A process that has ended leaves a status, which explains more. The others do
+	 * not wait for one that only closed its pipe.
+	 */
+	if (node->control.peer_closed && remote_ends_within(&node->remote, STATUS_MS))
 		end_remote(&node->remote, &node->control);
 	control_close(&node->control);
 	if (phase == HUB_OVER)

@@ -102,18 +102,36 @@ static int open_relay(struct relay *relay)
 	return connect_transfer(transfer);
 }
 
+/* Until the client answers that no receiver follows, or ends this receiver, too. */
+static void await_verdict(struct relay *relay)
+{
+	struct control *control = &relay->control;
+	struct failure failure;
+	struct frame frame;
+
+	control->failure = &failure;
+	while (!control->failure_from_peer && !control->peer_closed) {
+		failure = (struct failure){ 0 };
+		control_receive(control, &frame);
+	}
+	control->failure = &relay->failure;
+}
+
 static void *run_relay(void *argument)
 {
 	struct relay *relay = argument;
+	struct control *control = &relay->control;
 
-	bool ended = open_relay(relay) == 0 && relay_stream(relay) == 0;
-
-	/* The client knows no further receiver; or it decides what happens to this one.
-	 */
-	if (!ended && relay->control.failure_from_peer)
-		publish_released(relay, UINT64_MAX);
-	else if (!ended && !atomic_load(&relay->stopped))
-		control_send_failure(&relay->control);
+	if ((open_relay(relay) < 0 || relay_stream(relay) < 0) &&
+	    !atomic_load(&relay->stopped)) {
+		if (!control->failure_from_peer) {
+			control_send_failure(control);
+			await_verdict(relay);
+		}
+		/* Nobody needs any more what has arrived. */
+		if (control->failure_from_peer)
+			publish_released(relay, UINT64_MAX);
+	}
 	/* What still arrives for it is dropped: see struct onward. */
 	control_close(&relay->control);
 	return NULL;

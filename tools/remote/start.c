@@ -146,27 +146,35 @@ int start_remote(struct remote *remote, const char *host, const struct shell *sh
 	return spawn_with_pipes(remote, argv, control);
 }
 
-static bool ended_within(int pidfd, int ms)
+/* False if the kernel has no pidfds, which is before 5.3. */
+static bool ended_within(pid_t pid, int ms)
 {
-	struct pollfd pollfd = { .fd = pidfd, .events = POLLIN };
+	/* glibc has a function for it from 2.36 on. */
+	struct pollfd pollfd = { .fd = (int)syscall(SYS_pidfd_open, pid, 0),
+				 .events = POLLIN };
+	bool ended = pollfd.fd >= 0 && poll(&pollfd, 1, ms) == 1;
 
-	return poll(&pollfd, 1, ms) == 1;
+	if (pollfd.fd >= 0)
+		close(pollfd.fd);
+	return ended;
+}
+
+bool remote_ends_within(const struct remote *remote, int ms)
+{
+	return remote->pid <= 0 || ended_within(remote->pid, ms);
 }
 
 /* Returns the wait status. */
 static int reap_server(pid_t pid, int waited_ms)
 {
-	/* glibc has a function for it from 2.36 on. */
-	int pidfd = (int)syscall(SYS_pidfd_open, pid, 0), status = 0;
 	int left_ms = waited_ms < EXIT_WAIT_MS ? EXIT_WAIT_MS - waited_ms : 0;
+	int status = 0;
 
-	if (pidfd < 0 || !ended_within(pidfd, left_ms)) {
+	if (!ended_within(pid, left_ms)) {
 		kill(pid, SIGTERM);
-		if (pidfd < 0 || !ended_within(pidfd, TERM_MS))
+		if (!ended_within(pid, TERM_MS))
 			kill(pid, SIGKILL);
 	}
-	if (pidfd >= 0)
-		close(pidfd);
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
 	return status;

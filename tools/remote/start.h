@@ -2,6 +2,7 @@
 #ifndef PIER_TOOLS_REMOTE_START_H
 #define PIER_TOOLS_REMOTE_START_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -32,6 +33,8 @@ int start_remote(struct remote *remote, const char *host, const struct shell *sh
  * of the failure.
  */
 void end_remote(struct remote *remote, struct control *control);
+/* Whether the server's process, or the remote shell, ends within this time. */
+bool remote_ends_within(const struct remote *remote, int ms);
 
 /*
  * The server's part: take its standard input and output for the protocol alone, and
