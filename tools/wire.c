@@ -10,7 +10,7 @@ void put_bytes(struct wire_writer *writer, const void *bytes, size_t length)
 		writer->overflow = true;
 		return;
 	}
-	/* BYTES may be NULL then, which memcpy() does not take. */
+	/* Then `bytes` may be NULL, which memcpy() does not take. */
 	if (length == 0)
 		return;
 	memcpy(writer->data + writer->length, bytes, length);

@@ -17,7 +17,7 @@ enum {
 	MILLISECOND_NS = 1000000,
 	TICKS_PER_TIMEOUT = 8,
 	TICK_MAX_MS = 1000,
-	STATUS_MS = 50,
+	STATUS_MS = 50, /* from the end of a server's pipe to that of its process */
 };
 
 static uint64_t ms_to_ns(uint32_t ms)
@@ -163,8 +163,9 @@ void lose_node(struct hub *hub, uint32_t index)
 		return;
 	}
 	control_send_failure(&node->control);
-	/* A process that has ended leaves a status, which explains more. The others do
-	 * not wait for one that only closed its pipe.
+	/*
+	 * A process that has ended leaves a status, which explains more. One that has
+	 * only closed its pipe must not hold up the others.
 	 */
 	if (node->control.peer_closed && remote_ends_within(&node->remote, STATUS_MS))
 		end_remote(&node->remote, &node->control);

@@ -133,7 +133,7 @@ static void *run_relay(void *argument)
 			publish_released(relay, UINT64_MAX);
 	}
 	/* What still arrives for it is dropped: see struct onward. */
-	control_close(&relay->control);
+	control_close(control);
 	return NULL;
 }
 

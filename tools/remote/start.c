@@ -146,7 +146,7 @@ int start_remote(struct remote *remote, const char *host, const struct shell *sh
 	return spawn_with_pipes(remote, argv, control);
 }
 
-/* False if the kernel has no pidfds, which is before 5.3. */
+/* Always false on a kernel without pidfds, which is before 5.3. */
 static bool ended_within(pid_t pid, int ms)
 {
 	/* glibc has a function for it from 2.36 on. */
