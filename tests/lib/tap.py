@@ -10,7 +10,9 @@ PLAN = re.compile(r"^1\.\.(\d+)(?: *# *skip *(.*))?$", re.IGNORECASE)
 DIRECTIVE = re.compile(r"^(.*?) *# *(?:skip)(?:ped)? *(.*)$", re.IGNORECASE)
 # "skip: reason", also after "#" or after the prefix of cmocka's print_message().
 REASON = re.compile(r"^(?:# *|\[ *\] *)?skip(?:ped|ping)?: *(.+)$", re.IGNORECASE)
-
+# What a case prints about itself, but for cmocka's last line of a group.
+COMMENT = re.compile(r"^(?:# *|ERROR: )(?! *(?:not )?ok - )(.+)$")
+COMMENT_LENGTH = 300
 
 Skip = collections.namedtuple("Skip", "program name reason")
 
@@ -68,6 +70,8 @@ class Reader:
         self.planned = 0
         self.saw_tap = False
         self.reason = ""
+        self.comment = ""
+        self.unexplained = False  # the last case failed, and its comments follow
         # The program has ended, and has left nothing behind.
         self.ended = False
 
@@ -75,6 +79,7 @@ class Reader:
         plan = PLAN.match(line)
         result = RESULT.match(line)
         reason = REASON.match(line)
+        comment = COMMENT.match(line)
         if plan:
             self.saw_tap = True
             self.planned += int(plan[1])
@@ -83,11 +88,21 @@ class Reader:
         elif result:
             self.saw_tap = True
             self.result(result[1] == "ok", result[3])
-            self.reason = ""
+            self.reason = self.comment = ""
         elif reason:
             self.reason = reason[1]
+        elif comment and self.unexplained:
+            self.explain(comment[1])
+        elif comment:
+            self.comment = comment[1]
+
+    def explain(self, comment):
+        """Say why the last case failed: its last comment, or else the first one after it."""
+        self.tally.failed[-1] += ": " + comment[:COMMENT_LENGTH]
+        self.unexplained = False
 
     def result(self, passed, name):
+        self.unexplained = False
         skip = DIRECTIVE.match(name)
         if skip and skip[1]:
             self.skip(skip[1], skip[2] or self.reason)
@@ -98,6 +113,9 @@ class Reader:
             self.tally.passed += 1
         else:
             self.fail(name or "a case")
+            self.unexplained = True
+            if self.comment:
+                self.explain(self.comment)
 
     def fail(self, name):
         self.tally.failed.append("%s: %s" % (self.program, name))
