@@ -296,10 +296,12 @@ int pier_group_multicast(struct pier_group *group,
 			 const struct pier_group_target *targets, uint32_t count,
 			 int timeout_ms, struct pier_result *ret_results)
 {
-	struct pier_group_request *requests = calloc(count ? count : 1,
-						     sizeof(*requests));
-	int error;
+	struct pier_group_request *requests;
+	int error = pier_check_process(&group->object);
 
+	if (error)
+		return error;
+	requests = calloc(count ? count : 1, sizeof(*requests));
 	if (!requests)
 		return pier_fail(ENOMEM, "no memory for %u requests of a group", count);
 	for (uint32_t i = 0; i < count; i++) {

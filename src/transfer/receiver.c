@@ -45,7 +45,11 @@ static int read_attr(const struct pier_receiver_attr *given,
 		error = pier_check_stream_size("receiver", ret_attr->stream_size);
 	if (!error && ret_attr->stream_size && ret_attr->length)
 		error = pier_fail(EINVAL, "receiver: a stream has no length");
-	return error ? error : check_size(ret_attr->rail_count, ret_attr->length);
+	if (!error)
+		error = check_size(ret_attr->rail_count, ret_attr->length);
+	for (uint32_t i = 0; i < ret_attr->rail_count && !error; i++)
+		error = pier_check_process(&ret_attr->rails[i].channel->object);
+	return error;
 }
 
 static void free_rails(struct pier_recv_rail *rails, uint32_t count)

@@ -43,9 +43,12 @@ static int check_attr(const struct pier_transfer_attr *attr)
 	if (!error)
 		error = pier_drive_check_time(&pier_transfer_drive_ops, "timeout_ms",
 					      attr->timeout_ms);
-	return error ? error
-		     : pier_drive_check_rail_count(&pier_transfer_drive_ops,
-						   attr->rail_count);
+	if (!error)
+		error = pier_drive_check_rail_count(&pier_transfer_drive_ops,
+						    attr->rail_count);
+	for (uint32_t i = 0; i < attr->rail_count && !error; i++)
+		error = pier_check_process(&attr->rails[i].channel->object);
+	return error;
 }
 
 static int read_attr(const struct pier_transfer_attr *given,
