@@ -207,12 +207,12 @@ class Copies(Chain):
             self.refused(2, pattern, "cp", *arguments)
 
 
-# A remote shell that outlives its connection, which SIGUSR1 ends.
+# A remote shell that outlives its server. SIGUSR1 ends that, and one of the shell's pipes.
 LINGERING = """
 import os, signal, subprocess
 def leave(*_):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    os.close(1)
+    os.close(%d)
     server.kill()
     while True:
         signal.pause()
@@ -220,6 +220,40 @@ server = subprocess.Popen([%r, "cp", "--server"], stdout=subprocess.PIPE)
 signal.signal(signal.SIGUSR1, leave)
 while data := os.read(server.stdout.fileno(), 4096):
     os.write(1, data)
+"""
+SPEAKING = """
+import os, signal, struct, subprocess, sys, time
+READY, ERROR, KEEPALIVE, RAILS, SETUP, NOTICE, PONG, ONWARD, OPENED, CHAIN, RELINK, FAILED = (
+    4, 8, 7, 9, 3, 13, 17, 18, 19, 20, 21, 22)
+def send(kind, payload=b""):
+    os.write(1, struct.pack("<II", len(payload), kind) + payload)
+"""
+# A server that copies as it should, but for what SIGUSR1 makes it say.
+MEDDLING = SPEAKING + """
+def onward(kind, payload=b""):
+    send(ONWARD, struct.pack("<I", kind) + payload)
+def read(count):
+    data = b""
+    while len(data) < count:
+        more = os.read(server.stdout.fileno(), count - len(data))
+        if not more:
+            os._exit(server.wait() & 255)
+        data += more
+    return data
+def meddle(*_):
+    global told
+    told = True
+told = False
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+signal.signal(signal.SIGUSR1, meddle)
+server = subprocess.Popen([%r, "cp", "--server"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+os.write(1, read(16))
+while True:
+    header = read(8)
+    os.write(1, header + read(struct.unpack("<II", header)[0]))
+    if told:
+        told = False
+        %s
 """
 
 
@@ -356,18 +390,33 @@ class Failures(Chain):
                 self.check_copies(self.source, [name])
                 self.remove_copies()
 
-    def test_servers_that_only_close_their_pipe(self):
-        """The others do not wait for the end of such a process."""
+    def test_servers_that_only_close_a_pipe(self):
+        """The others do not wait for the end of such a process, or for its last words."""
         script = self.folder / "lingering.py"
-        script.write_text(LINGERING % PIER)
-        for name in ("host1", "host3", "host4"):
-            with self.subTest(name):
+        for pipe, name in ((0, "host1"), (0, "host3"), (1, "host1"), (1, "host4")):
+            with self.subTest((pipe, name)):
+                script.write_text(LINGERING % (pipe, PIER))
                 self.profile(name, "exec python3 %s" % script)
                 result = self.end_early([name], signal.SIGUSR1, "--timeout", "1")
-                self.check_result(result, 4, self.lost("%s ended before the copy was complete" % name), self.count(1))
+                reason = "ended before the copy was complete" if pipe else "did not respond for 0.5 s"
+                self.check_result(result, 4, self.lost("%s %s" % (name, reason)), self.count(1))
                 self.check_copies(self.source, [name])
                 self.remove_copies()
-                self.profile(name, "")
+
+    def test_failures_that_a_neighbour_may_have_caused(self):
+        """Those of the peer and of the bytes, but for the host that gets them from here."""
+        script = self.folder / "meddling.py"
+        for name, status, again in (("host2", 4, True), ("host4", 5, True), ("host2", 1, False), ("host1", 5, False)):
+            with self.subTest((name, status)):
+                script.write_text(MEDDLING % (PIER, "send(ERROR, struct.pack('<IH', %d, 3) + b'bad')" % status))
+                self.profile(name, "exec python3 %s" % script)
+                result = self.end_early([name], signal.SIGUSR1)
+                if again:
+                    self.check_result(result, 0, self.lost("%s: bad" % name)[:-2] + ", and is tried once more")
+                else:
+                    self.check_result(result, status, self.lost("%s: bad" % name), self.count(1))
+                self.check_copies(self.source, [] if again else [name])
+                self.remove_copies()
 
     def test_connections_that_break_are_restored(self):
         for name in self.names:
@@ -425,10 +474,8 @@ class Failures(Chain):
         self.check_copies(self.source, self.names)
 
 
-HOSTILE = """
-import os, signal, struct, sys, time
-def send(kind, payload=b""):
-    os.write(1, struct.pack("<II", len(payload), kind) + payload)
+# A server that says what it should not, and copies nothing.
+HOSTILE = SPEAKING + """
 def receive():
     length, kind = struct.unpack("<II", os.read(0, 8))
     if length:
@@ -440,13 +487,31 @@ def skip(until):
 def wait():
     while os.read(0, 4096):
         pass
-READY, ERROR, KEEPALIVE, RAILS, SETUP, NOTICE, PONG, ONWARD, OPENED, CHAIN, RELINK, FAILED = (
-    4, 8, 7, 9, 3, 13, 17, 18, 19, 20, 21, 22)
 os.write(1, b"\\x89PIERCP\\n" + struct.pack("<II", %d, 0))
 os.read(0, 16)
 %s
 wait()
 """
+# While the stream flows.
+MEDDLERS = {
+    "set-ups": "[send(SETUP, b'x' * 100) for i in range(9)]",
+    "set-ups onward": "[onward(SETUP, b'x' * 100) for i in range(9)]",
+    "more NICs": "send(RAILS, b'x' * 100)",
+    "more NICs onward": "onward(RAILS, b'x' * 100)",
+    "ready again": "[send(READY) for i in range(9)]",
+    "ready again onward": "[onward(READY) for i in range(9)]",
+    "new neighbours": "[send(RELINK) for i in range(9)]",
+    "new neighbours onward": "[onward(RELINK) for i in range(9)]",
+    "failed links": "[send(FAILED, struct.pack('<H', 1) + b'x') for i in range(9)]",
+    "failed links onward": "[onward(FAILED, struct.pack('<H', 1) + b'x') for i in range(9)]",
+    "bad notices": "[send(NOTICE, struct.pack('<IH', 0, 3) + b'bad') for i in range(9)]",
+    "an error": "send(ERROR, struct.pack('<IH', 4, 3) + b'bad')",
+    "an error onward": "onward(ERROR, struct.pack('<IH', 4, 3) + b'bad')",
+    "nonsense": "send(99, b'x' * 100)",
+    "nonsense onward": "onward(99, b'x' * 100)",
+    "keepalives": "[send(KEEPALIVE) for i in range(1000)]",
+    "done": "send(6)",
+}
 # What a server does after the preambles. It may come last in the chain, or elsewhere.
 ATTACKS = {
     "silence": "",
@@ -473,26 +538,41 @@ ATTACKS = {
 class Hostile(Chain):
     """A hostile server harms itself only; see docs/security.md."""
 
+    def check_harm(self, bad, source, result, began):
+        self.assertLess(time.monotonic() - began, 6 * PROMISE * slowness())
+        for other in self.names:
+            if other != bad:
+                copy = self.hosts / other / "copy"
+                self.assertTrue(copy.exists(), (other, result.stderr))
+                self.check_same(source, copy)
+        self.remove_copies()
+
     def attack(self, place):
         self.add_hosts(3)
-        source = self.file("source", MIB)
+        source, bad = self.file("source", MIB), self.names[place]
+        script = self.folder / "hostile.py"
         for name, text in ATTACKS.items():
             with self.subTest(name):
-                bad = self.names[place]
-                script = self.folder / "hostile.py"
                 script.write_text(HOSTILE % (VERSION, text))
                 self.profile(bad, "exec python3 %s" % script)
                 began = time.monotonic()
                 result = self.spread("--timeout", "2", source, *self.places())
-                self.assertLess(time.monotonic() - began, 6 * PROMISE * slowness())
                 self.assertNotEqual(result.status, 0) if name != "done at once" else None
                 self.assertFalse((self.hosts / bad / "copy").exists())
-                for other in self.names:
-                    if other != bad:
-                        copy = self.hosts / other / "copy"
-                        self.assertTrue(copy.exists(), (other, result.stderr))
-                        self.check_same(source, copy)
-                self.remove_copies()
+                self.check_harm(bad, source, result, began)
+
+    def meddle(self, place):
+        self.add_hosts(3)
+        source, bad = self.file("source", MIB), self.names[place]
+        script = self.folder / "meddling.py"
+        for name, text in MEDDLERS.items():
+            with self.subTest(name):
+                script.write_text(MEDDLING % (PIER, text))
+                self.profile(bad, "exec python3 %s" % script)
+                began = time.monotonic()
+                process = self.start_spread("--timeout", "2", "--bwlimit", "4M", source, *self.places())
+                os.kill(self.server_on(process, bad), signal.SIGUSR1)
+                self.check_harm(bad, source, self.finish(process), began)
 
     def test_the_first(self):
         self.attack(0)
@@ -502,6 +582,15 @@ class Hostile(Chain):
 
     def test_the_last(self):
         self.attack(2)
+
+    def test_the_first_while_it_copies(self):
+        self.meddle(0)
+
+    def test_one_in_the_middle_while_it_copies(self):
+        self.meddle(1)
+
+    def test_the_last_while_it_copies(self):
+        self.meddle(2)
 
 
 class Networks(Chain):

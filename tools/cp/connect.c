@@ -326,6 +326,7 @@ int await_relink(struct transfer *transfer)
 	const struct control *control = transfer->control;
 	struct failure *failure = transfer->failure, link_failure;
 	uint64_t deadline;
+	int result = 0;
 
 	if (!transfer->settings->chain || transfer->channel_idle ||
 	    failure->status != EXIT_PEER || control->failure_from_peer ||
@@ -339,11 +340,13 @@ int await_relink(struct transfer *transfer)
 	deadline = after_timeouts(transfer, 2);
 	if (report_failed_link(transfer, link_failure.text) < 0)
 		return -1;
-	while (!transfer->relinked && !transfer->peer_ended && now_ns() < deadline)
-		if (pause_restoring(transfer) < 0)
-			return -1;
-	if (transfer->relinked || transfer->peer_ended)
-		return 0;
+	transfer->awaits_relink = true;
+	while (result == 0 && !transfer->relinked && !transfer->peer_ended &&
+	       now_ns() < deadline)
+		result = pause_restoring(transfer);
+	transfer->awaits_relink = false;
+	if (result < 0 || transfer->relinked || transfer->peer_ended)
+		return result;
 	*failure = link_failure;
 	return -1;
 }

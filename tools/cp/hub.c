@@ -17,8 +17,13 @@ enum {
 	MILLISECOND_NS = 1000000,
 	TICKS_PER_TIMEOUT = 8,
 	TICK_MAX_MS = 1000,
-	STATUS_MS = 50, /* from the end of a server's pipe to that of its process */
+	/* For the last words to a server, and from the end of its pipe to its own. */
+	STATUS_MS = 50,
+	SAID_ALL = 3,
 };
+
+/* What neighbours say to each other to connect, in this order. */
+static const uint32_t to_say[SAID_ALL] = { FRAME_RAILS, FRAME_SETUP, FRAME_READY };
 
 static uint64_t ms_to_ns(uint32_t ms)
 {
@@ -162,11 +167,11 @@ void lose_node(struct hub *hub, uint32_t index)
 		hub->phase = HUB_OVER;
 		return;
 	}
-	control_send_failure(&node->control);
 	/*
-	 * A process that has ended leaves a status, which explains more. One that has
-	 * only closed its pipe must not hold up the others.
+	 * This one must not hold up the others. A process that has ended leaves a status,
+	 * which explains more; one that has only closed its pipe does not.
 	 */
+	control_try_sending_failure(&node->control, STATUS_MS);
 	if (node->control.peer_closed && remote_ends_within(&node->remote, STATUS_MS))
 		end_remote(&node->remote, &node->control);
 	control_close(&node->control);
@@ -190,6 +195,12 @@ static void lose_silent(struct hub *hub, uint32_t index, uint32_t silence_ms)
 	     "%s did not respond for %g s (see --timeout)",
 	     control_peer_name(&hub->nodes[index].control), silence_ms / 1e3);
 	lose_node(hub, index);
+}
+
+/* Alone, because a neighbour may be to blame. */
+static void retry_at_end(struct node *node)
+{
+	node->to_be_retried = !node->retried;
 }
 
 /* A destination that has not been heard of for this time; 0: none. */
@@ -243,7 +254,7 @@ static void judge_failed_link(struct hub *hub, uint32_t behind)
 	     before ? control_peer_name(&hub->nodes[before].control) : "this host",
 	     control_peer_name(&hub->nodes[behind].control),
 	     hub->nodes[behind].link_failure);
-	node->to_be_retried = !node->retried;
+	retry_at_end(node);
 	lose_node(hub, guilty);
 }
 
@@ -260,6 +271,14 @@ static void judge_failed_links(struct hub *hub)
 	}
 }
 
+static bool has_connected(const struct hub *hub, uint32_t index)
+{
+	const struct node *node = &hub->nodes[index];
+
+	return (index == 0 || node->said[BEFORE] == SAID_ALL) &&
+	       (node->said[BEHIND] == SAID_ALL || !find_neighbour(hub, index, BEHIND));
+}
+
 /*
  * Let all begin together. The sender and the receivers report files that are left out,
  * and a node that still connects does not expect such a report.
@@ -267,9 +286,7 @@ static void judge_failed_links(struct hub *hub)
 static void check_connected(struct hub *hub)
 {
 	for (uint32_t i = 0; i < hub->count; i++)
-		if (is_left(hub, i) &&
-		    ((i > 0 && !hub->nodes[i].ready[BEFORE]) ||
-		     (find_neighbour(hub, i, BEHIND) && !hub->nodes[i].ready[BEHIND])))
+		if (is_left(hub, i) && !has_connected(hub, i))
 			return;
 	for (uint32_t i = 0; i < hub->count; i++) {
 		if (i > 0)
@@ -288,34 +305,30 @@ static void lose_invalid(struct hub *hub, uint32_t index)
 	lose_node(hub, index);
 }
 
-/* While neighbours connect, each says everything once: the other expects no more. */
-static bool is_expected(const struct hub *hub, struct node *node, enum side side,
-			uint32_t type)
+/* Later they may connect again, but their NICs stay the same. */
+static bool is_expected(const struct hub *hub, uint32_t said, uint32_t type)
 {
-	bool *said = type == FRAME_RAILS ? &node->has_rails[side]
-					 : &node->has_setup[side];
-	bool again = *said;
-
-	if (type == FRAME_READY || (type == FRAME_SETUP && hub->phase != HUB_CONNECTING))
-		return true;
-	*said = true;
-	return !again && hub->phase == HUB_CONNECTING;
+	if (hub->phase == HUB_CONNECTING)
+		return said < SAID_ALL && type == to_say[said];
+	return hub->phase > HUB_CONNECTING && type != FRAME_RAILS;
 }
 
-/* What neighbours say to each other. */
 static void pass_aside(struct hub *hub, uint32_t index, enum side side, uint32_t type,
 		       const uint8_t *payload, size_t length)
 {
 	struct node *node = &hub->nodes[index];
 	uint32_t to = find_neighbour(hub, index, side);
 
-	if (index > 0 && !is_expected(hub, node, side, type)) {
+	if (!is_expected(hub, node->said[side], type)) {
 		lose_invalid(hub, index);
 		return;
 	}
 	if (node->stale[side] || (side == BEHIND && !to))
 		return;
-	node->ready[side] |= type == FRAME_READY;
+	if (hub->phase == HUB_CONNECTING) {
+		node->said[side]++;
+		node->worked_ns = node->heard_ns;
+	}
 	if (type == FRAME_READY && hub->phase == HUB_CONNECTING)
 		check_connected(hub);
 	else
@@ -374,7 +387,8 @@ static void check_opened(struct hub *hub)
 	for (uint32_t i = 1; i < hub->count; i++)
 		if (hub->nodes[i].state == NODE_OPEN)
 			tell_chain(hub, i);
-	if (hub->held.type)
+	/* Telling one of them may have failed. */
+	if (hub->held.type && hub->phase == HUB_CONNECTING)
 		pass_aside(hub, 0, BEHIND, hub->held.type, hub->held.payload,
 			   hub->held.length);
 }
@@ -422,6 +436,8 @@ static void take_relay_failure(struct hub *hub, uint32_t index, const uint8_t *p
 	}
 	fail(&node->failure, (int)status, "%s: %s", control_peer_name(&node->control),
 	     text);
+	if (status == EXIT_PEER)
+		retry_at_end(node);
 	lose_node(hub, index);
 }
 
@@ -513,8 +529,8 @@ static void take_from_destination(struct hub *hub, uint32_t index,
 
 	if (frame->type == FRAME_PONG || frame->type == FRAME_NONE)
 		return;
-	/* While neighbours connect, nobody has work that could take long. */
-	if (frame->type != FRAME_KEEPALIVE || hub->phase != HUB_CONNECTING)
+	/* While neighbours connect, only what they say to each other is work. */
+	if (hub->phase != HUB_CONNECTING)
 		node->worked_ns = node->heard_ns;
 	if (take_aside(hub, index, BEFORE, frame->type, frame->payload, frame->length))
 		return;
@@ -557,6 +573,17 @@ static void take_sender_failure(struct hub *hub)
 	hub->phase = HUB_OVER;
 }
 
+/* Bytes that do not verify, or that are none of this copy, came from the one before. */
+static bool may_be_neighbours_fault(const struct hub *hub, uint32_t index)
+{
+	const struct node *node = &hub->nodes[index];
+	int status = node->failure.status;
+
+	return hub->phase > HUB_CONNECTING && node->control.failure_from_peer &&
+	       (status == EXIT_PEER || status == EXIT_VERIFY) &&
+	       find_neighbour(hub, index, BEFORE) > 0;
+}
+
 /* While neighbours connect, one can fail because the other has. */
 static void take_destination_failure(struct hub *hub, uint32_t index)
 {
@@ -564,6 +591,8 @@ static void take_destination_failure(struct hub *hub, uint32_t index)
 
 	if (hub->phase != HUB_CONNECTING || node->failure.status != EXIT_PEER ||
 	    !node->control.failure_from_peer) {
+		if (may_be_neighbours_fault(hub, index))
+			retry_at_end(node);
 		lose_node(hub, index);
 		return;
 	}
@@ -611,6 +640,19 @@ static void take_from(struct hub *hub, uint32_t index)
 	}
 }
 
+/* One has not connected: it, or its neighbour, whoever has said less to the other. */
+static uint32_t find_slower(const struct hub *hub, uint32_t index)
+{
+	uint32_t behind = hub->nodes[index].said[BEFORE] < SAID_ALL
+				  ? index
+				  : find_neighbour(hub, index, BEHIND);
+	uint32_t before = find_neighbour(hub, behind, BEFORE);
+
+	if (before && hub->nodes[before].said[BEHIND] < hub->nodes[behind].said[BEFORE])
+		return before;
+	return behind;
+}
+
 /* Before the stream flows, all wait for the slowest. */
 static void check_progress(struct hub *hub)
 {
@@ -618,12 +660,16 @@ static void check_progress(struct hub *hub)
 
 	for (uint32_t i = 1; i < hub->count; i++) {
 		const struct node *node = &hub->nodes[i];
-		bool waits = hub->phase == HUB_OPENING ? node->state == NODE_OPEN
-						       : node->ready[BEFORE];
+		bool opens = hub->phase == HUB_OPENING;
+		bool waits = opens ? node->state == NODE_OPEN : has_connected(hub, i);
 
 		if (is_left(hub, i) && !waits && node->state != NODE_DONE &&
 		    hub->ticked_ns > node->worked_ns + timeout_ns) {
-			lose_silent(hub, i, hub->timeout_ms);
+			uint32_t slower = opens ? i : find_slower(hub, i);
+
+			if (!opens)
+				retry_at_end(&hub->nodes[slower]);
+			lose_silent(hub, slower, hub->timeout_ms);
 			return;
 		}
 	}

@@ -48,10 +48,8 @@ struct node {
 	} state;
 	char addresses[CP_ADDRESSES_MAX]; /* of the host, for soft0; "none" */
 	/* Of each conversation with a neighbour; enum side. */
-	bool ready[2];	   /* connected */
-	uint32_t stale[2]; /* echoes of FRAME_RELINK that are still to come */
-	bool has_rails[2]; /* it has named its NICs */
-	bool has_setup[2];
+	uint32_t said[2];   /* how many of the frames that connect them */
+	uint32_t stale[2];  /* echoes of FRAME_RELINK that are still to come */
 	uint64_t heard_ns;  /* when anything arrived */
 	uint64_t worked_ns; /* when anything arrived that is progress */
 	uint64_t alive_ns;  /* when its keepalive was passed on */

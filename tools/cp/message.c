@@ -124,7 +124,7 @@ int send_chain(struct control *control, const struct chain_message *chain)
 
 	put_u32(&writer, chain->passes_on);
 	put_string(&writer, chain->addresses);
-	return control_send(control, FRAME_CHAIN, &writer);
+	return control_send_if_open(control, FRAME_CHAIN, &writer);
 }
 
 int receive_chain(struct control *control, struct chain_message *ret_chain)

@@ -133,7 +133,8 @@ int take_frame(struct transfer *transfer, const struct frame *frame)
 		return 0;
 	if (frame->type == FRAME_RELINK && transfer->settings->chain)
 		return take_relink(transfer);
-	if (frame->type == FRAME_SETUP && transfer->channel_idle)
+	if ((frame->type == FRAME_SETUP || frame->type == FRAME_READY) &&
+	    (transfer->channel_idle || transfer->awaits_relink))
 		return 0;
 	if (frame->type == FRAME_SETUP && !transfer->peer_is_set_up)
 		return take_setup(transfer, frame);

@@ -43,13 +43,14 @@ struct transfer {
 	bool peer_ended;	    /* FRAME_END has arrived */
 	uint8_t peer_digest[CP_DIGEST_SIZE]; /* from FRAME_END */
 	bool peer_done;			     /* FRAME_DONE has arrived */
-	bool channel_idle;    /* all chunks have been transferred; ignore the channel */
-	bool has_moved;	      /* at least one chunk has been transferred */
-	bool broken;	      /* the channel; see connect.h */
-	bool peer_is_set_up;  /* the other side's FRAME_SETUP has arrived */
-	bool peer_is_ready;   /* and then its FRAME_READY */
-	bool relinked;	      /* FRAME_RELINK has arrived: there is another other side */
-	bool peer_is_new;     /* and it has not been connected yet */
+	bool channel_idle;   /* all chunks have been transferred; ignore the channel */
+	bool has_moved;	     /* at least one chunk has been transferred */
+	bool broken;	     /* the channel; see connect.h */
+	bool peer_is_set_up; /* the other side's FRAME_SETUP has arrived */
+	bool peer_is_ready;  /* and then its FRAME_READY */
+	bool awaits_relink;  /* until then, nothing counts that the old other side says */
+	bool relinked;	     /* FRAME_RELINK has arrived: there is another other side */
+	bool peer_is_new;    /* and it has not been connected yet */
 	unsigned int repairs; /* how often the channel was restored */
 	bool repaired;	      /* it was restored, and there was no progress since */
 	char cause[1024];     /* why it broke, at first; "": it works */

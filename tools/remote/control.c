@@ -152,8 +152,7 @@ void control_read_peer_failure(struct control *control)
 		fail(ours, none.status, "%s", none.text);
 }
 
-/* Returns whether the other side has closed its pipe. */
-static bool try_sending_failure(struct control *control)
+bool control_try_sending_failure(struct control *control, uint32_t ms)
 {
 	struct failure *ours = control->failure;
 	struct failure ignored = { 0 };
@@ -168,7 +167,7 @@ static bool try_sending_failure(struct control *control)
 						     : ours->text);
 	/* This is the last frame. An error while sending it is not reported. */
 	control->failure = &ignored;
-	control->timeout_ms = PEER_REASON_MS;
+	control->timeout_ms = ms;
 	closed = try_send(control, FRAME_ERROR, &writer) > 0;
 	control->failure = ours;
 	return closed;
@@ -179,7 +178,7 @@ void control_send_failure(struct control *control)
 	struct failure *ours = control->failure;
 	struct failure ignored = { 0 };
 
-	if (!try_sending_failure(control))
+	if (!control_try_sending_failure(control, PEER_REASON_MS))
 		return;
 	control->failure = &ignored;
 	fail_broken_pipe(control);
@@ -208,7 +207,7 @@ static bool report_and_listen(struct control *control, uint32_t ms)
 	if (control->failure_from_peer || control->peer_closed || control->out < 0)
 		return false;
 	/* If the other side has closed its pipe, its last frame is still to be read. */
-	try_sending_failure(control);
+	control_try_sending_failure(control, PEER_REASON_MS);
 	/* That was the last frame: later calls of control_send_failure() send nothing. */
 	close_out(control);
 	deadline = deadline_after(ms);

@@ -120,6 +120,12 @@ void control_read_peer_failure(struct control *control);
 void control_send_failure(struct control *control);
 
 /*
+ * The same, but this waits for nothing except room in the pipe, for `ms` milliseconds at
+ * most. Returns whether the other side has closed its end.
+ */
+bool control_try_sending_failure(struct control *control, uint32_t ms);
+
+/*
  * Report this side's failure, and wait for the other side's answer: it closes its pipe,
  * or reports a failure that explains this one and replaces it.
  */
