@@ -13,6 +13,7 @@ REASON = re.compile(r"^(?:# *|\[ *\] *)?skip(?:ped|ping)?: *(.+)$", re.IGNORECAS
 # What a case prints about itself, but for cmocka's last line of a group.
 COMMENT = re.compile(r"^(?:# *|ERROR: )(?! *(?:not )?ok - )(.+)$")
 COMMENT_LENGTH = 300
+CMOCKA_FAILURE = "error: Failure!"  # the end of the last one after a case
 
 Skip = collections.namedtuple("Skip", "program name reason")
 
@@ -91,13 +92,13 @@ class Reader:
             self.reason = self.comment = ""
         elif reason:
             self.reason = reason[1]
-        elif comment and self.unexplained:
-            self.explain(comment[1])
+        elif comment and self.unexplained and comment[1].endswith(CMOCKA_FAILURE):
+            self.explain(self.comment or comment[1])
         elif comment:
             self.comment = comment[1]
 
     def explain(self, comment):
-        """Say why the last case failed: its last comment, or else the first one after it."""
+        """Say why the last case failed."""
         self.tally.failed[-1] += ": " + comment[:COMMENT_LENGTH]
         self.unexplained = False
 

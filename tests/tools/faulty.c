@@ -9,10 +9,14 @@
  *	broken       copies fail
  *	sealed       the memory cannot be exported
  *	sealedflipN  the same, and as flipN
+ *
+ * FAULTY_ROT=N: at the first short copy from a buffer (of a header) after N others, a bit
+ * of what follows (its chunk) changes there.
  */
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <stdio.h>
@@ -23,7 +27,8 @@
 #include <pier/backend.h>
 
 enum {
-	PAGE = 65536
+	PAGE = 65536,
+	ROT_DISTANCE = 8192, /* a header takes a block of the stream */
 };
 
 struct state {
@@ -31,6 +36,8 @@ struct state {
 	uint8_t *pages;
 	void *address;		  /* reserved, so that it is unique; not accessible */
 	unsigned int flip, spoil; /* 0: never */
+	unsigned int rot;
+	atomic_bool rotten;
 	bool broken, sealed;
 	atomic_uint copies_from, copies_to;
 };
@@ -71,11 +78,13 @@ static int take_pages(struct state *state, uint64_t length)
 static int alloc_memory(const char *unit, uint64_t length, struct pier_memory *ret_memory)
 {
 	struct state *state = calloc(1, sizeof(*state));
+	const char *rot = getenv("FAULTY_ROT");
 	int error;
 
 	if (!state)
 		return pier_fail(ENOMEM, "out of memory");
 	length = (length + PAGE - 1) / PAGE * PAGE;
+	state->rot = rot ? (unsigned int)strtoul(rot, NULL, 10) : UINT_MAX;
 	error = parse_unit(unit, state);
 	if (!error && take_pages(state, length) < 0)
 		error = pier_fail(errno, "faulty has no memory: %s", strerror(errno));
@@ -144,11 +153,15 @@ static int copy_from(const struct pier_memory *memory, uint64_t offset, void *de
 		     uint64_t length)
 {
 	struct state *state = memory->state;
+	unsigned int copy = atomic_fetch_add(&state->copies_from, 1) + 1;
 
 	if (state->broken)
 		return pier_fail(EIO, "faulty memory is broken");
+	if (copy > state->rot && length < ROT_DISTANCE &&
+	    !atomic_exchange(&state->rotten, true))
+		memory_at(memory, offset)[length + ROT_DISTANCE] ^= 1;
 	memcpy(destination, memory_at(memory, offset), length);
-	if (atomic_fetch_add(&state->copies_from, 1) + 1 == state->flip)
+	if (copy == state->flip)
 		((uint8_t *)destination)[length - 1] ^= 0x80;
 	return 0;
 }

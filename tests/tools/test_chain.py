@@ -223,12 +223,13 @@ while data := os.read(server.stdout.fileno(), 4096):
 """
 SPEAKING = """
 import os, signal, struct, subprocess, sys, time
-READY, ERROR, KEEPALIVE, RAILS, SETUP, NOTICE, PONG, ONWARD, OPENED, CHAIN, RELINK, FAILED = (
-    4, 8, 7, 9, 3, 13, 17, 18, 19, 20, 21, 22)
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+READY, DONE, ERROR, KEEPALIVE, RAILS, SETUP, NOTICE, PONG, ONWARD, OPENED, CHAIN, RELINK, FAILED = (
+    4, 6, 8, 7, 9, 3, 13, 17, 18, 19, 20, 21, 22)
 def send(kind, payload=b""):
     os.write(1, struct.pack("<II", len(payload), kind) + payload)
 """
-# A server that copies as it should, but for what SIGUSR1 makes it say.
+# A server that copies as it should, but for what this does with each of its messages.
 MEDDLING = SPEAKING + """
 def onward(kind, payload=b""):
     send(ONWARD, struct.pack("<I", kind) + payload)
@@ -244,17 +245,19 @@ def meddle(*_):
     global told
     told = True
 told = False
-signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 signal.signal(signal.SIGUSR1, meddle)
 server = subprocess.Popen([%r, "cp", "--server"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 os.write(1, read(16))
 while True:
-    header = read(8)
-    os.write(1, header + read(struct.unpack("<II", header)[0]))
-    if told:
-        told = False
-        %s
+    length, kind = struct.unpack("<II", read(8))
+    data = read(length)
+    %s
+    send(kind, data)
 """
+
+
+def when_told(text):
+    return "if told:\n        told = False\n        " + text
 
 
 class Failures(Chain):
@@ -303,9 +306,13 @@ class Failures(Chain):
                 self.remove_copies()
 
     def test_all_of_them(self):
+        """The first on the command line gives the status."""
         result = self.spread(self.source, *self.places("no/copy"))
         self.check_result(result, 1, *[self.lost(r"host\d: cannot write") for i in (1, 2, 3)],
-                          r"\Apier: host\d: cannot write")
+                          r"\Apier cp: host\d: cannot write", self.count(4))
+        result = self.spread(self.source, "nowhere:copy", "host2:no/copy")
+        self.assertEqual(result.status, 4, result.stderr)
+        self.assertRegex(result.stderr, r"(?s)nowhere.*host2.*\npier: not copied to 2 of 2 destinations\n\Z")
 
     def test_devices_that_are_missing(self):
         """It turns out when the neighbours connect: the copy begins again."""
@@ -408,7 +415,8 @@ class Failures(Chain):
         script = self.folder / "meddling.py"
         for name, status, again in (("host2", 4, True), ("host4", 5, True), ("host2", 1, False), ("host1", 5, False)):
             with self.subTest((name, status)):
-                script.write_text(MEDDLING % (PIER, "send(ERROR, struct.pack('<IH', %d, 3) + b'bad')" % status))
+                text = "send(ERROR, struct.pack('<IH', %d, 3) + b'bad')" % status
+                script.write_text(MEDDLING % (PIER, when_told(text)))
                 self.profile(name, "exec python3 %s" % script)
                 result = self.end_early([name], signal.SIGUSR1)
                 if again:
@@ -417,6 +425,17 @@ class Failures(Chain):
                     self.check_result(result, status, self.lost("%s: bad" % name), self.count(1))
                 self.check_copies(self.source, [] if again else [name])
                 self.remove_copies()
+
+    def test_memory_that_spoils_what_it_passes_on(self):
+        """It can be passed on before it is checked: so all behind it may report it, too."""
+        self.variables["PIER_BACKEND_PATH"] = os.path.dirname(os.environ["FAULTY_BACKEND"])
+        for i in range(5):
+            self.profile("host1", "export FAULTY_ROT=%d" % (20 + i))
+            result = self.spread("--chunk", "64K", "--dst-mem", "faulty", self.source, *self.places())
+            self.assertIn(result.status, (4, 5), result.stderr)
+            self.assertRegex(result.stderr.splitlines()[-1], self.count(1))
+            self.check_copies(self.source, ["host1"])
+            self.remove_copies()
 
     def test_connections_that_break_are_restored(self):
         for name in self.names:
@@ -510,7 +529,7 @@ MEDDLERS = {
     "nonsense": "send(99, b'x' * 100)",
     "nonsense onward": "onward(99, b'x' * 100)",
     "keepalives": "[send(KEEPALIVE) for i in range(1000)]",
-    "done": "send(6)",
+    "done": "send(DONE)",
 }
 # What a server does after the preambles. It may come last in the chain, or elsewhere.
 ATTACKS = {
@@ -531,8 +550,11 @@ ATTACKS = {
     "endless notices": "while True: send(NOTICE, struct.pack('<IH', 0, 3) + b'bad')",
     "failed links": "send(OPENED)\nskip(CHAIN)\n[send(FAILED, struct.pack('<H', 1) + b'x') for i in range(9)]",
     "an error of the next": "send(OPENED)\nskip(CHAIN)\nsend(ONWARD, struct.pack('<IIH', ERROR, 1, 1) + b'x')",
-    "done at once": "send(6)",
+    "done at once": "send(DONE)",
 }
+
+
+KIND_AT = 88  # in FRAME_RAILS: see docs/wire.md, Rails; 1: verbs
 
 
 class Hostile(Chain):
@@ -567,7 +589,7 @@ class Hostile(Chain):
         script = self.folder / "meddling.py"
         for name, text in MEDDLERS.items():
             with self.subTest(name):
-                script.write_text(MEDDLING % (PIER, text))
+                script.write_text(MEDDLING % (PIER, when_told(text)))
                 self.profile(bad, "exec python3 %s" % script)
                 began = time.monotonic()
                 process = self.start_spread("--timeout", "2", "--bwlimit", "4M", source, *self.places())
@@ -582,6 +604,55 @@ class Hostile(Chain):
 
     def test_the_last(self):
         self.attack(2)
+
+    def test_others_of_another_kind(self):
+        """One that names NICs that fit no others."""
+        self.add_hosts(3)
+        source, script = self.file("source", MIB), self.folder / "meddling.py"
+        for bad in self.names:
+            for when, at in (("kind == RAILS", KIND_AT), ("kind == ONWARD and data[0] == RAILS", 4 + KIND_AT)):
+                with self.subTest((bad, when)):
+                    text = "if %s: data = data[:%d] + b'\\1' + data[%d:]" % (when, at, at + 1)
+                    script.write_text(MEDDLING % (PIER, text))
+                    self.profile(bad, "exec python3 %s" % script)
+                    began = time.monotonic()
+                    result = self.spread("--timeout", "2", source, *self.places())
+                    self.check_harm(bad, source, result, began)
+                    # Alone, one has nobody behind it.
+                    self.assertEqual(result.status == 0, at > KIND_AT)
+
+    def test_pieces_of_messages(self):
+        """The hub reads a message to its end, and another one has no time then."""
+        self.add_hosts(2)
+        source, script = self.file("source", MIB), self.folder / "hostile.py"
+        script.write_text(HOSTILE % (VERSION, "send(OPENED)\nwhile True:\n    os.write(1, struct.pack('<II', 4, PONG))\n"
+                                     "    time.sleep(3.6)\n    os.write(1, b'1234')"))
+        self.profile("host2", "exec python3 %s" % script)
+        began = time.monotonic()
+        result = self.spread("--timeout", "16", source, *self.places())
+        self.check_harm("host2", source, result, began)
+        self.check_result(result, 4, self.lost("host2 did not respond for 2 s"), self.count(1))
+
+    def test_done_is_never_said(self):
+        self.add_hosts(3)
+        source, script = self.file("source", MIB), self.folder / "meddling.py"
+        script.write_text(MEDDLING % (PIER, "while kind == DONE:\n        send(PONG)\n        time.sleep(0.1)"))
+        for bad in ("host1", "host3"):
+            self.profile(bad, "exec python3 %s" % script)
+            began = time.monotonic()
+            result = self.spread("--timeout", "2", source, *self.places())
+            self.check_result(result, 4, self.lost("%s did not respond for 1 s" % bad), self.count(1))
+            self.check_harm(bad, source, result, began)
+
+    def test_a_dry_run(self):
+        self.add_hosts(3)
+        script = self.folder / "hostile.py"
+        script.write_text(HOSTILE % (VERSION, "send(OPENED)\nskip(CHAIN)\nsend(RAILS)\nsend(SETUP)\nwhile True:\n"
+                                     "    send(PONG)\n    time.sleep(0.1)"))
+        self.profile("host2", "exec python3 %s" % script)
+        result = self.spread("-n", "--timeout", "2", self.file("source", 10), *self.places())
+        self.assertIn("host2", result.stderr)
+        self.assertNotEqual(result.status, 0)
 
     def test_the_first_while_it_copies(self):
         self.meddle(0)

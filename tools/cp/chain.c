@@ -294,14 +294,6 @@ bool plan_attempt(struct chain *chain)
 	return begin_again(chain) || retry_one(chain);
 }
 
-bool any_copied(const struct chain *chain)
-{
-	for (uint32_t i = 0; i < chain->options->destination_count; i++)
-		if (!chain->failures[i].status)
-			return true;
-	return false;
-}
-
 void report_chain(const struct chain *chain, struct failure *failure)
 {
 	uint32_t lost = 0, count = chain->options->destination_count;

@@ -40,8 +40,6 @@ void end_chain(struct chain *chain, struct control *control);
 bool plan_attempt(struct chain *chain);
 /* Of the attempt: why the last destination was left out; NULL: some are left. */
 const struct failure *find_last_loss(const struct chain *chain);
-/* Whether any destination has been copied to. */
-bool any_copied(const struct chain *chain);
 /* Sets the failure if a destination was left out, and there is no other failure. */
 void report_chain(const struct chain *chain, struct failure *failure);
 void close_chain(struct chain *chain);

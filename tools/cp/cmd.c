@@ -174,7 +174,7 @@ static bool is_of_destination(const struct copy *copy)
 	return copy->control.failure_from_peer || copy->failure.status == EXIT_PEER;
 }
 
-/* That is no failure of the copy, unless it is the only one. */
+/* report_chain() counts it. */
 static void set_aside(struct copy *copy, bool known)
 {
 	if (!is_of_destination(copy))
@@ -213,8 +213,7 @@ static void run_chains(struct copy *copy)
 			left_out = copy->transfer.left_out;
 		again = (!copy->failure.status || is_of_destination(copy)) &&
 			plan_attempt(chain);
-		if (again || any_copied(chain))
-			set_aside(copy, chain->hub.again);
+		set_aside(copy, chain->hub.again);
 		if (again) {
 			forget_peers();
 			close_notices(&copy->transfer.notices);

@@ -203,6 +203,12 @@ static void retry_at_end(struct node *node)
 	node->to_be_retried = !node->retried;
 }
 
+static void forgive_silence(struct hub *hub)
+{
+	for (uint32_t i = 0; i < hub->count; i++)
+		hub->nodes[i].heard_ns = hub->nodes[i].worked_ns = now_ns();
+}
+
 /* A destination that has not been heard of for this time; 0: none. */
 static uint32_t find_silent(const struct hub *hub, uint32_t silence_ms)
 {
@@ -370,6 +376,7 @@ static void tell_chain(struct hub *hub, uint32_t index)
 	struct chain_message chain = { .passes_on = find_neighbour(hub, index, BEHIND) !=
 						    0 };
 
+	node->had_before = find_neighbour(hub, index, BEFORE) > 0;
 	list_addresses(hub, index, chain.addresses, sizeof(chain.addresses));
 	if (send_chain(&node->control, &chain) < 0)
 		lose_node(hub, index);
@@ -384,6 +391,7 @@ static void check_opened(struct hub *hub)
 	if (hub->phase != HUB_OPENING || count_left(hub) == 0)
 		return;
 	hub->phase = HUB_CONNECTING;
+	forgive_silence(hub);
 	for (uint32_t i = 1; i < hub->count; i++)
 		if (hub->nodes[i].state == NODE_OPEN)
 			tell_chain(hub, i);
@@ -472,8 +480,10 @@ static void take_from_sender(struct hub *hub, const struct frame *frame)
 	}
 	if (take_aside(hub, 0, BEHIND, frame->type, frame->payload, frame->length))
 		return;
-	if (frame->type == FRAME_END)
+	if (frame->type == FRAME_END) {
 		hub->phase = HUB_ENDING;
+		forgive_silence(hub);
+	}
 	send_to_others(hub, 0, frame->type, frame->payload, frame->length);
 }
 
@@ -573,15 +583,14 @@ static void take_sender_failure(struct hub *hub)
 	hub->phase = HUB_OVER;
 }
 
-/* Bytes that do not verify, or that are none of this copy, came from the one before. */
+/* Bytes that do not verify, or that are none of this copy, came from one before it. */
 static bool may_be_neighbours_fault(const struct hub *hub, uint32_t index)
 {
 	const struct node *node = &hub->nodes[index];
 	int status = node->failure.status;
 
 	return hub->phase > HUB_CONNECTING && node->control.failure_from_peer &&
-	       (status == EXIT_PEER || status == EXIT_VERIFY) &&
-	       find_neighbour(hub, index, BEFORE) > 0;
+	       (status == EXIT_PEER || status == EXIT_VERIFY) && node->had_before;
 }
 
 /* While neighbours connect, one can fail because the other has. */
@@ -647,58 +656,76 @@ static uint32_t find_slower(const struct hub *hub, uint32_t index)
 				  ? index
 				  : find_neighbour(hub, index, BEHIND);
 	uint32_t before = find_neighbour(hub, behind, BEFORE);
+	bool less = before &&
+		    hub->nodes[before].said[BEHIND] < hub->nodes[behind].said[BEFORE];
+	uint32_t slower = less ? before : behind;
 
-	if (before && hub->nodes[before].said[BEHIND] < hub->nodes[behind].said[BEFORE])
-		return before;
-	return behind;
+	/* In a dry run, none connects. */
+	return hub->nodes[slower].state == NODE_DONE ? index : slower;
 }
 
-/* Before the stream flows, all wait for the slowest. */
-static void check_progress(struct hub *hub)
+/* Whether the others need not wait for it in this phase. */
+static bool has_done_its_part(const struct hub *hub, uint32_t index)
 {
-	uint64_t timeout_ns = ms_to_ns(hub->timeout_ms);
+	enum node_state state = hub->nodes[index].state;
 
+	if (state == NODE_DONE || state == NODE_OUT)
+		return true;
+	return hub->phase == HUB_CONNECTING
+		       ? has_connected(hub, index)
+		       : hub->phase == HUB_OPENING && state == NODE_OPEN;
+}
+
+/* Before the stream flows, all wait for the slowest; and afterwards, the sender does. */
+static void check_progress(struct hub *hub, uint32_t limit_ms)
+{
 	for (uint32_t i = 1; i < hub->count; i++) {
-		const struct node *node = &hub->nodes[i];
-		bool opens = hub->phase == HUB_OPENING;
-		bool waits = opens ? node->state == NODE_OPEN : has_connected(hub, i);
+		uint32_t slower = i;
 
-		if (is_left(hub, i) && !waits && node->state != NODE_DONE &&
-		    hub->ticked_ns > node->worked_ns + timeout_ns) {
-			uint32_t slower = opens ? i : find_slower(hub, i);
-
-			if (!opens)
-				retry_at_end(&hub->nodes[slower]);
-			lose_silent(hub, slower, hub->timeout_ms);
-			return;
+		if (has_done_its_part(hub, i) ||
+		    hub->ticked_ns <= hub->nodes[i].worked_ns + ms_to_ns(limit_ms))
+			continue;
+		if (hub->phase == HUB_CONNECTING) {
+			slower = find_slower(hub, i);
+			retry_at_end(&hub->nodes[slower]);
 		}
+		lose_silent(hub, slower, limit_ms);
+		return;
 	}
 	send_to_others(hub, hub->count, FRAME_KEEPALIVE, NULL, 0);
 }
 
 /* This process was stopped (Ctrl-Z): what it has not read is no silence. */
-static void forgive_silence(struct hub *hub)
+static int poll_nodes(struct hub *hub, struct pollfd *fds)
 {
+	uint64_t began = now_ns();
+	int ready;
+
 	for (uint32_t i = 0; i < hub->count; i++)
-		hub->nodes[i].heard_ns = hub->nodes[i].worked_ns = hub->ticked_ns;
+		fds[i] = (struct pollfd){ .fd = hub->nodes[i].control.in,
+					  .events = POLLIN };
+	ready = poll(fds, hub->count, (int)tick_ms(hub));
+	if (now_ns() > began + 3 * ms_to_ns(tick_ms(hub)))
+		forgive_silence(hub);
+	return ready < 0 && errno != EINTR ? -1 : 0;
 }
 
 static void tick_hub(struct hub *hub)
 {
-	uint64_t now = now_ns(), passed = now - hub->ticked_ns;
+	uint64_t now = now_ns();
 	uint32_t silence_ms = hub->timeout_ms / 2, silent;
 
-	if (passed < ms_to_ns(tick_ms(hub)))
+	if (now - hub->ticked_ns < ms_to_ns(tick_ms(hub)))
 		return;
 	hub->ticked_ns = now;
-	if (passed > 3 * ms_to_ns(tick_ms(hub)))
-		forgive_silence(hub);
 	for (uint32_t i = 1; i < hub->count; i++) {
 		if (hub->nodes[i].state != NODE_DONE)
 			send_to(hub, i, FRAME_PING, NULL);
 	}
 	if (hub->phase <= HUB_CONNECTING)
-		check_progress(hub);
+		check_progress(hub, hub->timeout_ms);
+	else if (hub->phase == HUB_ENDING)
+		check_progress(hub, silence_ms);
 	silent = find_silent(hub, silence_ms);
 	if (silent && hub->phase >= HUB_CONNECTING)
 		lose_silent(hub, silent, silence_ms);
@@ -715,13 +742,8 @@ void run_hub(struct hub *hub)
 	/* One that sends half a message must not hold up the others until they give up.
 	 */
 	for (uint32_t i = 1; i < hub->count; i++)
-		hub->nodes[i].control.timeout_ms = hub->timeout_ms / 4 + 1;
-	while (fds && is_left(hub, 0)) {
-		for (uint32_t i = 0; i < hub->count; i++)
-			fds[i] = (struct pollfd){ .fd = hub->nodes[i].control.in,
-						  .events = POLLIN };
-		if (poll(fds, hub->count, (int)tick_ms(hub)) < 0 && errno != EINTR)
-			break;
+		hub->nodes[i].control.timeout_ms = 2 * tick_ms(hub);
+	while (fds && is_left(hub, 0) && poll_nodes(hub, fds) == 0) {
 		for (uint32_t i = 0; i < hub->count; i++)
 			if (fds[i].revents && hub->nodes[i].control.in >= 0)
 				take_from(hub, i);

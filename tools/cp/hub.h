@@ -56,6 +56,7 @@ struct node {
 	/* The connection from the one before it failed, and why; "": it works. */
 	char link_failure[1024];
 	uint64_t failed_ns;
+	bool had_before;    /* another destination came before it, or does so now */
 	bool to_be_retried; /* it may be a neighbour that is to blame */
 	bool retried;
 	uint64_t blamed_ns; /* when that to the one behind it failed; 0: never */

@@ -189,9 +189,11 @@ static int agree_on_way(struct link *link, enum cp_role role,
 	if (local && settings->ipc && link->buffer &&
 	    agree_on_ipc(link, role, control) < 0)
 		return -1;
+	/* Another neighbour may have NICs that fit. */
 	if (!link->ipc)
 		return agree_on_rails(control, link->buffer, side->device, local,
-				      ret_pairs, CP_RAILS_MAX, &link->substitute);
+				      ret_pairs, CP_RAILS_MAX, &link->substitute,
+				      settings->chain ? EXIT_PEER : EXIT_DEVICE);
 	ret_pairs[0] = (struct pier_rail_pair){ .device = PIER_SOFT_DEVICE, .port = 1 };
 	return 1;
 }

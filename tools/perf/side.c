@@ -251,7 +251,7 @@ static int choose_rails(struct side *side, const struct perf_place *place, bool 
 			struct pier_rail_pair *ret_pairs, struct control *control)
 {
 	int count = agree_on_rails(control, side->buffer, place->device, local, ret_pairs,
-				   side->settings->rails, &side->substitute);
+				   side->settings->rails, &side->substitute, EXIT_DEVICE);
 
 	if (count < 0)
 		return -1;

@@ -26,7 +26,7 @@ static int describe_rails(const struct pier_buffer *buffer, const char *devices,
 
 int agree_on_rails(struct control *control, const struct pier_buffer *buffer,
 		   const char *devices, bool local, struct pier_rail_pair *ret_pairs,
-		   uint32_t most, bool *ret_substitute)
+		   uint32_t most, bool *ret_substitute, int apart)
 {
 	struct wire_writer mine = { .length = 0 };
 	struct frame theirs;
@@ -39,7 +39,10 @@ int agree_on_rails(struct control *control, const struct pier_buffer *buffer,
 		return -1;
 	count = pier_rails_choose(mine.data, mine.length, theirs.payload, theirs.length,
 				  ret_pairs, most);
-	return count < 0 ? fail_pier(control->failure,
-				     count == -EBADMSG ? EXIT_PEER : EXIT_DEVICE)
-			 : count;
+	if (count < 0)
+		return fail_pier(control->failure, count == -EBADMSG ? EXIT_PEER
+						   : count == -EHOSTUNREACH
+							   ? apart
+							   : EXIT_DEVICE);
+	return count;
 }
