@@ -633,6 +633,22 @@ class Hostile(Chain):
         self.check_harm("host2", source, result, began)
         self.check_result(result, 4, self.lost("host2 did not respond for 2 s"), self.count(1))
 
+    def test_a_client_that_is_stopped(self):
+        """As by Ctrl-Z: while it waits for the second half of a message, too."""
+        self.add_hosts(4)
+        source, script = self.file("source", 4 * MIB), self.folder / "meddling.py"
+        script.write_text(MEDDLING % (PIER, "if kind == PONG:\n        os.write(1, struct.pack('<I', 0))\n"
+                                     "        time.sleep(0.46)\n        os.write(1, struct.pack('<I', PONG))\n"
+                                     "        continue"))
+        self.profile("host2", "exec python3 %s" % script)
+        process = self.start_spread("--timeout", "2", "--bwlimit", "2M", source, *self.places())
+        time.sleep(0.6)
+        began = time.monotonic()
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(1.5)
+        process.send_signal(signal.SIGCONT)
+        self.check_harm("host2", source, self.finish(process), began)
+
     def test_done_is_never_said(self):
         self.add_hosts(3)
         source, script = self.file("source", MIB), self.folder / "meddling.py"
@@ -641,7 +657,7 @@ class Hostile(Chain):
             self.profile(bad, "exec python3 %s" % script)
             began = time.monotonic()
             result = self.spread("--timeout", "2", source, *self.places())
-            self.check_result(result, 4, self.lost("%s did not respond for 1 s" % bad), self.count(1))
+            self.check_result(result, 4, self.lost("%s did not respond for 2 s" % bad), self.count(1))
             self.check_harm(bad, source, result, began)
 
     def test_a_dry_run(self):

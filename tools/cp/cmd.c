@@ -175,12 +175,13 @@ static bool is_of_destination(const struct copy *copy)
 }
 
 /* report_chain() counts it. */
-static void set_aside(struct copy *copy, bool known)
+static void set_aside(struct copy *copy, bool known, bool retried)
 {
 	if (!is_of_destination(copy))
 		return;
 	if (!known)
-		print_error("pier cp: %s", copy->failure.text);
+		print_error("pier cp: %s%s", copy->failure.text,
+			    retried ? "; it is tried once more at the end" : "");
 	copy->failure = (struct failure){ 0 };
 }
 
@@ -204,16 +205,17 @@ static void run_chains(struct copy *copy)
 {
 	struct chain *chain = &copy->chain;
 	uint32_t left_out = 0;
-	bool again;
+	bool again, retried;
 
 	do {
 		try_chain(copy);
+		retried = chain->hub.nodes[chain->hub.last].to_be_retried;
 		/* One that is tried again meets the same files of the source. */
 		if (copy->transfer.left_out > left_out)
 			left_out = copy->transfer.left_out;
 		again = (!copy->failure.status || is_of_destination(copy)) &&
 			plan_attempt(chain);
-		set_aside(copy, chain->hub.again);
+		set_aside(copy, chain->hub.again, retried);
 		if (again) {
 			forget_peers();
 			close_notices(&copy->transfer.notices);

@@ -37,6 +37,21 @@ static uint32_t tick_ms(const struct hub *hub)
 	return tick < TICK_MAX_MS ? tick : TICK_MAX_MS;
 }
 
+/* What has not been read meanwhile is no silence. */
+static uint64_t hub_now(const struct hub *hub)
+{
+	uint64_t passed = now_ns() - hub->system_ns, most = 2 * ms_to_ns(tick_ms(hub));
+
+	return hub->ticked_ns + (passed < most ? passed : most);
+}
+
+/* From now on they are silent. */
+static void start_times(struct hub *hub)
+{
+	for (uint32_t i = 0; i < hub->count; i++)
+		hub->nodes[i].heard_ns = hub->nodes[i].worked_ns = hub_now(hub);
+}
+
 static bool is_left(const struct hub *hub, uint32_t index)
 {
 	return hub->nodes[index].state != NODE_OUT;
@@ -203,12 +218,6 @@ static void retry_at_end(struct node *node)
 	node->to_be_retried = !node->retried;
 }
 
-static void forgive_silence(struct hub *hub)
-{
-	for (uint32_t i = 0; i < hub->count; i++)
-		hub->nodes[i].heard_ns = hub->nodes[i].worked_ns = now_ns();
-}
-
 /* A destination that has not been heard of for this time; 0: none. */
 static uint32_t find_silent(const struct hub *hub, uint32_t silence_ms)
 {
@@ -228,7 +237,7 @@ static void note_failed_link(struct hub *hub, uint32_t behind, const char *reaso
 	if (node->link_failure[0])
 		return;
 	snprintf(node->link_failure, sizeof(node->link_failure), "%s", reason);
-	node->failed_ns = now_ns();
+	node->failed_ns = hub_now(hub);
 }
 
 /*
@@ -260,7 +269,9 @@ static void judge_failed_link(struct hub *hub, uint32_t behind)
 	     before ? control_peer_name(&hub->nodes[before].control) : "this host",
 	     control_peer_name(&hub->nodes[behind].control),
 	     hub->nodes[behind].link_failure);
-	retry_at_end(node);
+	/* Alone, it would meet the same neighbour again. */
+	if (before)
+		retry_at_end(node);
 	lose_node(hub, guilty);
 }
 
@@ -391,7 +402,7 @@ static void check_opened(struct hub *hub)
 	if (hub->phase != HUB_OPENING || count_left(hub) == 0)
 		return;
 	hub->phase = HUB_CONNECTING;
-	forgive_silence(hub);
+	start_times(hub);
 	for (uint32_t i = 1; i < hub->count; i++)
 		if (hub->nodes[i].state == NODE_OPEN)
 			tell_chain(hub, i);
@@ -482,7 +493,7 @@ static void take_from_sender(struct hub *hub, const struct frame *frame)
 		return;
 	if (frame->type == FRAME_END) {
 		hub->phase = HUB_ENDING;
-		forgive_silence(hub);
+		start_times(hub);
 	}
 	send_to_others(hub, 0, frame->type, frame->payload, frame->length);
 }
@@ -624,6 +635,19 @@ static void dismiss_all(struct hub *hub)
 				is_reason ? failure->text : "the client ended the copy");
 }
 
+/* Half a message must not hold up the others until they give up. */
+static int receive_from(struct hub *hub, uint32_t index, struct frame *ret_frame)
+{
+	struct control *control = &hub->nodes[index].control;
+	int result;
+
+	control->timeout_ms = index ? 2 * tick_ms(hub) : hub->timeout_ms;
+	result = control_receive(control, ret_frame);
+	/* A node may be slower to read what is sent to it. */
+	control->timeout_ms = index ? hub->timeout_ms / 4 + 1 : hub->timeout_ms;
+	return result;
+}
+
 static void take_from(struct hub *hub, uint32_t index)
 {
 	struct node *node = &hub->nodes[index];
@@ -635,8 +659,8 @@ static void take_from(struct hub *hub, uint32_t index)
 		control_close(&node->control);
 		return;
 	}
-	result = control_receive(&node->control, &frame);
-	node->heard_ns = now_ns();
+	result = receive_from(hub, index, &frame);
+	node->heard_ns = hub_now(hub);
 	if (result < 0 && index == 0) {
 		take_sender_failure(hub);
 		node->state = NODE_OUT;
@@ -677,55 +701,41 @@ static bool has_done_its_part(const struct hub *hub, uint32_t index)
 }
 
 /* Before the stream flows, all wait for the slowest; and afterwards, the sender does. */
-static void check_progress(struct hub *hub, uint32_t limit_ms)
+static void check_progress(struct hub *hub)
 {
+	uint64_t timeout_ns = ms_to_ns(hub->timeout_ms);
+
 	for (uint32_t i = 1; i < hub->count; i++) {
 		uint32_t slower = i;
 
 		if (has_done_its_part(hub, i) ||
-		    hub->ticked_ns <= hub->nodes[i].worked_ns + ms_to_ns(limit_ms))
+		    hub->ticked_ns <= hub->nodes[i].worked_ns + timeout_ns)
 			continue;
 		if (hub->phase == HUB_CONNECTING) {
 			slower = find_slower(hub, i);
 			retry_at_end(&hub->nodes[slower]);
 		}
-		lose_silent(hub, slower, limit_ms);
+		lose_silent(hub, slower, hub->timeout_ms);
 		return;
 	}
 	send_to_others(hub, hub->count, FRAME_KEEPALIVE, NULL, 0);
 }
 
-/* This process was stopped (Ctrl-Z): what it has not read is no silence. */
-static int poll_nodes(struct hub *hub, struct pollfd *fds)
-{
-	uint64_t began = now_ns();
-	int ready;
-
-	for (uint32_t i = 0; i < hub->count; i++)
-		fds[i] = (struct pollfd){ .fd = hub->nodes[i].control.in,
-					  .events = POLLIN };
-	ready = poll(fds, hub->count, (int)tick_ms(hub));
-	if (now_ns() > began + 3 * ms_to_ns(tick_ms(hub)))
-		forgive_silence(hub);
-	return ready < 0 && errno != EINTR ? -1 : 0;
-}
-
 static void tick_hub(struct hub *hub)
 {
-	uint64_t now = now_ns();
+	uint64_t now = hub_now(hub);
 	uint32_t silence_ms = hub->timeout_ms / 2, silent;
 
-	if (now - hub->ticked_ns < ms_to_ns(tick_ms(hub)))
+	if (now < hub->ticked_ns + ms_to_ns(tick_ms(hub)))
 		return;
 	hub->ticked_ns = now;
+	hub->system_ns = now_ns();
 	for (uint32_t i = 1; i < hub->count; i++) {
 		if (hub->nodes[i].state != NODE_DONE)
 			send_to(hub, i, FRAME_PING, NULL);
 	}
-	if (hub->phase <= HUB_CONNECTING)
-		check_progress(hub, hub->timeout_ms);
-	else if (hub->phase == HUB_ENDING)
-		check_progress(hub, silence_ms);
+	if (hub->phase <= HUB_CONNECTING || hub->phase == HUB_ENDING)
+		check_progress(hub);
 	silent = find_silent(hub, silence_ms);
 	if (silent && hub->phase >= HUB_CONNECTING)
 		lose_silent(hub, silent, silence_ms);
@@ -737,13 +747,14 @@ void run_hub(struct hub *hub)
 {
 	struct pollfd *fds = calloc(hub->count, sizeof(*fds));
 
-	hub->ticked_ns = now_ns();
-	forgive_silence(hub);
-	/* One that sends half a message must not hold up the others until they give up.
-	 */
-	for (uint32_t i = 1; i < hub->count; i++)
-		hub->nodes[i].control.timeout_ms = 2 * tick_ms(hub);
-	while (fds && is_left(hub, 0) && poll_nodes(hub, fds) == 0) {
+	hub->ticked_ns = hub->system_ns = now_ns();
+	start_times(hub);
+	while (fds && is_left(hub, 0)) {
+		for (uint32_t i = 0; i < hub->count; i++)
+			fds[i] = (struct pollfd){ .fd = hub->nodes[i].control.in,
+						  .events = POLLIN };
+		if (poll(fds, hub->count, (int)tick_ms(hub)) < 0 && errno != EINTR)
+			break;
 		for (uint32_t i = 0; i < hub->count; i++)
 			if (fds[i].revents && hub->nodes[i].control.in >= 0)
 				take_from(hub, i);

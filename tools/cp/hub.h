@@ -78,7 +78,11 @@ struct hub {
 	struct frame held; /* of the sender, until the chain is known; type 0: none */
 	bool again;	   /* nothing was copied: begin again with those that are left */
 	uint32_t last;	   /* that was left out; 0: some are left */
-	uint64_t ticked_ns;
+	/*
+	 * The last tick, by the hub's own clock and by that of the system. Its own one
+	 * stands still while this process is stopped (Ctrl-Z), or waits for one node.
+	 */
+	uint64_t ticked_ns, system_ns;
 };
 
 /*

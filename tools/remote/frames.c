@@ -231,10 +231,10 @@ static int fail_with_peer_failure(struct control *control, const struct frame *f
 	get_string(&reader, text, sizeof(text));
 	if (!wire_complete(&reader) || status == 0 || status > 255)
 		return fail_unexpected_frame(control, frame);
-	control->failure_from_peer = true;
 	/* A Ctrl-C reaches both sides; report this side's signal. */
 	if (status > EXIT_SIGNAL && control_check_signal(control) < 0)
 		return -1;
+	control->failure_from_peer = true;
 	return fail(control->failure, (int)status, "%s%s%s",
 		    control->peer ? control->peer : "", control->peer ? ": " : "", text);
 }
