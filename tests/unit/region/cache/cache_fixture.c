@@ -116,11 +116,15 @@ void fixture_tag(void *memory, size_t pages, uint64_t tag)
 		*(uint64_t *)((char *)memory + i * fixture.page) = tag;
 }
 
+/* A hint that is taken would be ignored: each mapping has a place of its own. */
 void *fixture_map(size_t pages, uint64_t tag)
 {
-	void *memory = mmap(PLACE, pages * fixture.page, PROT_READ | PROT_WRITE,
+	static size_t used;
+	size_t length = pages * fixture.page;
+	void *memory = mmap((char *)PLACE + used, length, PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
+	used += length;
 	assert_ptr_not_equal(memory, MAP_FAILED);
 	fixture_tag(memory, pages, tag);
 	return memory;
