@@ -40,7 +40,7 @@ static uint32_t tick_ms(const struct hub *hub)
 /* What has not been read meanwhile is no silence. */
 static uint64_t hub_now(const struct hub *hub)
 {
-	uint64_t passed = now_ns() - hub->system_ns, most = 2 * ms_to_ns(tick_ms(hub));
+	uint64_t passed = now_ns() - hub->system_ns, most = ms_to_ns(tick_ms(hub));
 
 	return hub->ticked_ns + (passed < most ? passed : most);
 }
@@ -83,12 +83,22 @@ static uint32_t count_left(const struct hub *hub)
 	return count;
 }
 
+/* One that reads slowly has enough signs of life to read, and must not hold up others. */
+static bool has_room(const struct control *control)
+{
+	struct pollfd pollfd = { .fd = control->out, .events = POLLOUT };
+
+	return poll(&pollfd, 1, 0) == 1;
+}
+
 /* A node that has ended is no failure here: it may have reported that it is done. */
 static void send_to(struct hub *hub, uint32_t index, uint32_t type,
 		    const struct wire_writer *writer)
 {
 	struct control *control = &hub->nodes[index].control;
 
+	if ((type == FRAME_PING || type == FRAME_KEEPALIVE) && !has_room(control))
+		return;
 	if (is_left(hub, index) && control->out >= 0 &&
 	    control_send_if_open(control, type, writer) < 0)
 		lose_node(hub, index);
@@ -635,16 +645,24 @@ static void dismiss_all(struct hub *hub)
 				is_reason ? failure->text : "the client ended the copy");
 }
 
-/* Half a message must not hold up the others until they give up. */
+/* A node may be slower to read what is sent to it than to finish half a message. */
+static void set_limit(struct hub *hub, uint32_t index)
+{
+	uint32_t timeout_ms = hub->timeout_ms;
+
+	hub->nodes[index].control.timeout_ms = index ? timeout_ms / 4 + 1 : timeout_ms;
+}
+
 static int receive_from(struct hub *hub, uint32_t index, struct frame *ret_frame)
 {
 	struct control *control = &hub->nodes[index].control;
 	int result;
 
-	control->timeout_ms = index ? 2 * tick_ms(hub) : hub->timeout_ms;
+	/* It must not hold up the others until they give up. */
+	if (index > 0)
+		control->timeout_ms = 2 * tick_ms(hub);
 	result = control_receive(control, ret_frame);
-	/* A node may be slower to read what is sent to it. */
-	control->timeout_ms = index ? hub->timeout_ms / 4 + 1 : hub->timeout_ms;
+	set_limit(hub, index);
 	return result;
 }
 
@@ -749,6 +767,8 @@ void run_hub(struct hub *hub)
 
 	hub->ticked_ns = hub->system_ns = now_ns();
 	start_times(hub);
+	for (uint32_t i = 0; i < hub->count; i++)
+		set_limit(hub, i);
 	while (fds && is_left(hub, 0)) {
 		for (uint32_t i = 0; i < hub->count; i++)
 			fds[i] = (struct pollfd){ .fd = hub->nodes[i].control.in,
