@@ -40,6 +40,12 @@ class Chain(Case):
     def profile(self, name, text):
         (self.hosts / name / ".profile").write_text(text + "\n")
 
+    def serve(self, name, script):
+        """Let this script be the server on that host."""
+        path = self.folder / (name + ".py")
+        path.write_text(script)
+        self.profile(name, "exec python3 %s" % path)
+
     def places(self, path="copy", names=None):
         return ["%s:%s" % (name, path) for name in names or self.names]
 
@@ -229,7 +235,7 @@ READY, DONE, ERROR, KEEPALIVE, RAILS, SETUP, NOTICE, PONG, ONWARD, OPENED, CHAIN
 def send(kind, payload=b""):
     os.write(1, struct.pack("<II", len(payload), kind) + payload)
 """
-# A server that copies as it should, but for what this does with each of its messages.
+# A server that copies as it should, but changes or adds messages.
 MEDDLING = SPEAKING + """
 def onward(kind, payload=b""):
     send(ONWARD, struct.pack("<I", kind) + payload)
@@ -256,8 +262,12 @@ while True:
 """
 
 
+def meddling(text):
+    return MEDDLING % (PIER, text)
+
+
 def when_told(text):
-    return "if told:\n        told = False\n        " + text
+    return meddling("if told:\n        told = False\n        " + text)
 
 
 class Failures(Chain):
@@ -399,11 +409,9 @@ class Failures(Chain):
 
     def test_servers_that_only_close_a_pipe(self):
         """The others do not wait for the end of such a process, or for its last words."""
-        script = self.folder / "lingering.py"
         for pipe, name in ((0, "host1"), (0, "host3"), (1, "host1"), (1, "host4")):
             with self.subTest((pipe, name)):
-                script.write_text(LINGERING % (pipe, PIER))
-                self.profile(name, "exec python3 %s" % script)
+                self.serve(name, LINGERING % (pipe, PIER))
                 result = self.end_early([name], signal.SIGUSR1, "--timeout", "1")
                 reason = "ended before the copy was complete" if pipe else "did not respond for 0.5 s"
                 self.check_result(result, 4, self.lost("%s %s" % (name, reason)), self.count(1))
@@ -411,13 +419,11 @@ class Failures(Chain):
                 self.remove_copies()
 
     def test_failures_that_a_neighbour_may_have_caused(self):
-        """Those of the peer and of the bytes, but for the host that gets them from here."""
-        script = self.folder / "meddling.py"
+        """Those of the peer and of the bytes, except on the host that gets them from here."""
         for name, status, again in (("host2", 4, True), ("host4", 5, True), ("host2", 1, False), ("host1", 5, False)):
             with self.subTest((name, status)):
                 text = "send(ERROR, struct.pack('<IH', %d, 3) + b'bad')" % status
-                script.write_text(MEDDLING % (PIER, when_told(text)))
-                self.profile(name, "exec python3 %s" % script)
+                self.serve(name, when_told(text))
                 result = self.end_early([name], signal.SIGUSR1)
                 if again:
                     self.check_result(result, 0, self.lost("%s: bad" % name)[:-2] + ", and is tried once more")
@@ -511,6 +517,30 @@ os.read(0, 16)
 %s
 wait()
 """
+# A server that waits for its client's request for a second.
+IMPATIENT = """
+import array, fcntl, os, termios, time
+until = time.monotonic() + 1
+ready = array.array("i", [0])
+while ready[0] < 100 and time.monotonic() < until:
+    fcntl.ioctl(0, termios.FIONREAD, ready)
+    time.sleep(0.01)
+if ready[0] < 100:
+    os._exit(9)
+os.execv(%r, ["pier", "cp", "--server"])
+"""
+PIECES = """
+while True:
+    os.write(1, struct.pack("<I", 0))
+    time.sleep(0.45)
+    os.write(1, struct.pack("<I", PONG))
+"""
+
+
+def hostile(text):
+    return HOSTILE % (VERSION, text)
+
+
 # While the stream flows.
 MEDDLERS = {
     "set-ups": "[send(SETUP, b'x' * 100) for i in range(9)]",
@@ -540,6 +570,7 @@ ATTACKS = {
     "nonsense onward": "[send(ONWARD, b'xy' * i) for i in range(100)]",
     "endless keepalives": "send(OPENED)\nwhile True: send(KEEPALIVE)",
     "endless answers": "while True: send(PONG)",
+    "opened, then endless answers": "send(OPENED)\nwhile True: send(PONG)",
     "opened, then silence": "send(OPENED)",
     "opened, then an end": "send(OPENED)\nskip(CHAIN)\nos._exit(0)",
     "opened, then closed": "send(OPENED)\nskip(CHAIN)\nsignal.signal(15, signal.SIG_IGN)\nos.close(1)",
@@ -572,11 +603,9 @@ class Hostile(Chain):
     def attack(self, place):
         self.add_hosts(3)
         source, bad = self.file("source", MIB), self.names[place]
-        script = self.folder / "hostile.py"
         for name, text in ATTACKS.items():
             with self.subTest(name):
-                script.write_text(HOSTILE % (VERSION, text))
-                self.profile(bad, "exec python3 %s" % script)
+                self.serve(bad, hostile(text))
                 began = time.monotonic()
                 result = self.spread("--timeout", "2", source, *self.places())
                 self.assertNotEqual(result.status, 0) if name != "done at once" else None
@@ -586,11 +615,9 @@ class Hostile(Chain):
     def meddle(self, place):
         self.add_hosts(3)
         source, bad = self.file("source", MIB), self.names[place]
-        script = self.folder / "meddling.py"
         for name, text in MEDDLERS.items():
             with self.subTest(name):
-                script.write_text(MEDDLING % (PIER, when_told(text)))
-                self.profile(bad, "exec python3 %s" % script)
+                self.serve(bad, when_told(text))
                 began = time.monotonic()
                 process = self.start_spread("--timeout", "2", "--bwlimit", "4M", source, *self.places())
                 os.kill(self.server_on(process, bad), signal.SIGUSR1)
@@ -608,13 +635,11 @@ class Hostile(Chain):
     def test_others_of_another_kind(self):
         """One that names NICs that fit no others."""
         self.add_hosts(3)
-        source, script = self.file("source", MIB), self.folder / "meddling.py"
+        source = self.file("source", MIB)
         for bad in self.names:
             for when, at in (("kind == RAILS", KIND_AT), ("kind == ONWARD and data[0] == RAILS", 4 + KIND_AT)):
                 with self.subTest((bad, when)):
-                    text = "if %s: data = data[:%d] + b'\\1' + data[%d:]" % (when, at, at + 1)
-                    script.write_text(MEDDLING % (PIER, text))
-                    self.profile(bad, "exec python3 %s" % script)
+                    self.serve(bad, meddling("if %s: data = data[:%d] + b'\\1' + data[%d:]" % (when, at, at + 1)))
                     began = time.monotonic()
                     result = self.spread("--timeout", "2", source, *self.places())
                     self.check_harm(bad, source, result, began)
@@ -622,25 +647,73 @@ class Hostile(Chain):
                     self.assertEqual(result.status == 0, at > KIND_AT)
 
     def test_pieces_of_messages(self):
-        """The hub reads a message to its end, and another one has no time then."""
+        """Nobody waits for the rest of a message: this one never has time to connect."""
         self.add_hosts(2)
-        source, script = self.file("source", MIB), self.folder / "hostile.py"
-        script.write_text(HOSTILE % (VERSION, "send(OPENED)\nwhile True:\n    os.write(1, struct.pack('<II', 4, PONG))\n"
-                                     "    time.sleep(3.6)\n    os.write(1, b'1234')"))
-        self.profile("host2", "exec python3 %s" % script)
+        source = self.file("source", MIB)
+        self.serve("host2", hostile("send(OPENED)\n" + PIECES))
         began = time.monotonic()
-        result = self.spread("--timeout", "16", source, *self.places())
+        result = self.spread("--timeout", "2", source, *self.places())
         self.check_harm("host2", source, result, began)
+        reason = "host2 did not respond for 2 s"
+        self.check_result(result, 4, self.lost(reason)[:-2] + ", and is tried once more", reason, self.count(1))
+
+    def test_a_message_that_comes_in_two_pieces(self):
+        """A packet was lost."""
+        self.add_hosts(3)
+        source = self.file("source", 2 * MIB)
+        self.serve("host2", when_told("os.write(1, struct.pack('<I', len(data)))\n        time.sleep(0.7)\n        "
+                                      "os.write(1, struct.pack('<I', kind) + data)\n        continue"))
+        process = self.start_spread("--timeout", "2", "--bwlimit", "4M", source, *self.places())
+        os.kill(self.server_on(process, "host2"), signal.SIGUSR1)
+        self.check_result(self.finish(process), 0)
+        self.check_copies(source)
+
+    def test_pieces_beside_a_host_that_is_stopped(self):
+        """It is found before its neighbours give up, and they are not blamed."""
+        self.add_hosts(6)
+        source, bad = self.file("source", 4 * MIB), ["host3", "host5", "host6"]
+        for name in bad:
+            self.serve(name, when_told(PIECES.replace("\n", "\n        ")))
+        process = self.start_spread("--timeout", "2", "--bwlimit", "2M", source, *self.places())
+        for name in bad:
+            os.kill(self.server_on(process, name), signal.SIGUSR1)
+        os.kill(self.server_on(process, "host2"), signal.SIGSTOP)
+        result = self.finish(process)
+        self.assertIn("host2 did not respond for 1 s", result.stderr)
+        for name in ("host1", "host4"):
+            self.check_same(source, self.hosts / name / "copy")
+
+    def test_a_host_that_does_not_start(self):
+        """The others have been asked long before it is given up."""
+        self.add_hosts(3)
+        source = self.file("source", MIB)
+        self.profile("host2", "exec sleep 1000")
+        for name in ("host1", "host3"):
+            self.serve(name, IMPATIENT % PIER)
+        result = self.spread("--timeout", "2", source, *self.places())
         self.check_result(result, 4, self.lost("host2 did not respond for 2 s"), self.count(1))
+        self.check_copies(source, ["host2"])
+
+    def test_a_list_that_is_not_read(self):
+        """It is long enough to fill the pipe and the hub's memory for this host."""
+        self.add_hosts(3)
+        tree = self.folder / "tree"
+        tree.mkdir()
+        for i in range(2500):
+            (tree / ("%0200d" % i)).touch()
+        self.serve("host2", hostile("while True:\n    send(PONG)\n    time.sleep(0.1)"))
+        result = self.spread("--timeout", "4", "-r", tree, *self.places())
+        self.check_result(result, 4, self.lost("host2 did not respond for 2 s"), self.count(1))
+        for name in ("host1", "host3"):
+            self.assertEqual(len(os.listdir(self.hosts / name / "copy")), 2500)
 
     def test_a_client_that_is_stopped(self):
         """As by Ctrl-Z: while it waits for the second half of a message, too."""
         self.add_hosts(4)
-        source, script = self.file("source", 4 * MIB), self.folder / "meddling.py"
-        script.write_text(MEDDLING % (PIER, "if kind == PONG:\n        os.write(1, struct.pack('<I', 0))\n"
+        source = self.file("source", 4 * MIB)
+        self.serve("host2", meddling("if kind == PONG:\n        os.write(1, struct.pack('<I', 0))\n"
                                      "        time.sleep(0.46)\n        os.write(1, struct.pack('<I', PONG))\n"
                                      "        continue"))
-        self.profile("host2", "exec python3 %s" % script)
         process = self.start_spread("--timeout", "2", "--bwlimit", "2M", source, *self.places())
         time.sleep(0.6)
         began = time.monotonic()
@@ -651,10 +724,9 @@ class Hostile(Chain):
 
     def test_done_is_never_said(self):
         self.add_hosts(3)
-        source, script = self.file("source", MIB), self.folder / "meddling.py"
-        script.write_text(MEDDLING % (PIER, "while kind == DONE:\n        send(PONG)\n        time.sleep(0.1)"))
+        source = self.file("source", MIB)
         for bad in ("host1", "host3"):
-            self.profile(bad, "exec python3 %s" % script)
+            self.serve(bad, meddling("while kind == DONE:\n        send(PONG)\n        time.sleep(0.1)"))
             began = time.monotonic()
             result = self.spread("--timeout", "2", source, *self.places())
             self.check_result(result, 4, self.lost("%s did not respond for 2 s" % bad), self.count(1))
@@ -662,10 +734,8 @@ class Hostile(Chain):
 
     def test_a_dry_run(self):
         self.add_hosts(3)
-        script = self.folder / "hostile.py"
-        script.write_text(HOSTILE % (VERSION, "send(OPENED)\nskip(CHAIN)\nsend(RAILS)\nsend(SETUP)\nwhile True:\n"
-                                     "    send(PONG)\n    time.sleep(0.1)"))
-        self.profile("host2", "exec python3 %s" % script)
+        self.serve("host2", hostile("send(OPENED)\nskip(CHAIN)\nsend(RAILS)\nsend(SETUP)\nwhile True:\n"
+                                    "    send(PONG)\n    time.sleep(0.1)"))
         result = self.spread("-n", "--timeout", "2", self.file("source", 10), *self.places())
         self.assertIn("host2", result.stderr)
         self.assertNotEqual(result.status, 0)

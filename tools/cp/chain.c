@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,8 +52,19 @@ static void name_failure(struct node *node, const char *host)
 	fail(&node->failure, unnamed.status, "%s: %s", host, unnamed.text);
 }
 
+/* It may take its time to start, and then finds this in its pipe. */
+static int send_first(struct node *node, const struct request *common, const char *path)
+{
+	struct request request = *common;
+
+	snprintf(request.side.path, sizeof(request.side.path), "%s", path);
+	return control_send_preamble(&node->control) < 0
+		       ? -1
+		       : send_request(&node->control, &request);
+}
+
 /* All at once: starting each takes a second. */
-static void start_servers(struct chain *chain)
+static void start_servers(struct chain *chain, const struct request *request)
 {
 	const struct cp_options *options = chain->options;
 
@@ -70,70 +80,18 @@ static void start_servers(struct chain *chain)
 						  .signal_fd = -1,
 						  .timeout_ms = chain->hub.timeout_ms,
 						  .peer = host,
-						  .failure = &node->failure };
+						  .failure = &node->failure,
+						  .outbox = &node->outbox };
 		if (start_remote(&node->remote, host, chain->shell, options->remote_pier,
 				 &node->control) < 0) {
 			/* Nobody can be told. */
 			control_close(&node->control);
 			name_failure(node, host);
 			lose_node(&chain->hub, i + 1);
+		} else if (send_first(node, request, options->destinations[i].path) < 0) {
+			lose_node(&chain->hub, i + 1);
 		}
 	}
-}
-
-/* Returns how many servers have not said anything yet, and have not ended. */
-static nfds_t list_mute(const struct chain *chain, struct pollfd *ret_fds)
-{
-	nfds_t count = 0;
-
-	for (uint32_t i = 0; i < chain->options->destination_count; i++) {
-		struct pollfd one = { .fd = node_of(chain, i)->control.in,
-				      .events = POLLIN };
-
-		if (one.fd >= 0 && poll(&one, 1, 0) == 0)
-			ret_fds[count++] = one;
-	}
-	return count;
-}
-
-/* Each server begins with its preamble: wait until all have, or for the timeout. */
-static int await_servers(const struct chain *chain, struct control *control)
-{
-	uint64_t deadline = now_ns() + (uint64_t)control->timeout_ms * 1000000, now;
-	struct pollfd *fds = calloc(chain->options->destination_count + 1, sizeof(*fds));
-	nfds_t count;
-
-	if (!fds)
-		return fail(control->failure, EXIT_FILE, "out of memory");
-	while ((count = list_mute(chain, fds)) > 0 && (now = now_ns()) < deadline) {
-		fds[count] = (struct pollfd){ .fd = control->signal_fd,
-					      .events = POLLIN };
-		poll(fds, count + 1, (int)((deadline - now) / 1000000) + 1);
-		if (control_check_signal(control) < 0)
-			break;
-	}
-	free(fds);
-	return control->failure->status ? -1 : 0;
-}
-
-static void greet_server(struct chain *chain, uint32_t index,
-			 const struct request *common)
-{
-	struct node *node = node_of(chain, index);
-	struct pollfd pollfd = { .fd = node->control.in, .events = POLLIN };
-	struct request request = *common;
-
-	if (node->state == NODE_OUT)
-		return;
-	snprintf(request.side.path, sizeof(request.side.path), "%s",
-		 chain->options->destinations[index].path);
-	if (poll(&pollfd, 1, 0) != 1)
-		fail(&node->failure, EXIT_PEER,
-		     "%s did not respond for %g s (see --timeout)",
-		     control_peer_name(&node->control), chain->hub.timeout_ms / 1e3);
-	if (node->failure.status || control_exchange_preambles(&node->control) < 0 ||
-	    send_request(&node->control, &request) < 0)
-		lose_node(&chain->hub, index + 1);
 }
 
 static int connect_hub(struct chain *chain, struct control *control)
@@ -157,7 +115,8 @@ static int connect_hub(struct chain *chain, struct control *control)
 			     .signal_fd = -1,
 			     .timeout_ms = chain->hub.timeout_ms,
 			     .preamble_read = true,
-			     .failure = &chain->hub.nodes[0].failure },
+			     .failure = &chain->hub.nodes[0].failure,
+			     .outbox = &chain->hub.nodes[0].outbox },
 	};
 	return 0;
 }
@@ -195,20 +154,17 @@ int start_chain(struct chain *chain, const struct request *request,
 		struct notices *notices, struct control *control, struct peers *ret_peers)
 {
 	struct hub *hub = &chain->hub;
+	struct frame frame;
 	int error;
 
 	hub->notices = notices;
 	/* It gets its pipes below. */
 	hub->nodes[0].state = NODE_OUT;
-	hub->phase = HUB_OPENING;
+	hub->phase = HUB_STARTING;
 	hub->held.type = FRAME_NONE;
 	hub->again = false;
 	hub->last = 0;
-	start_servers(chain);
-	if (await_servers(chain, control) < 0)
-		return -1;
-	for (uint32_t i = 0; i < chain->options->destination_count; i++)
-		greet_server(chain, i, request);
+	start_servers(chain, request);
 	if (check_any_left(chain, control) < 0 || connect_hub(chain, control) < 0)
 		return -1;
 	list_all_addresses(hub, ret_peers);
@@ -218,7 +174,7 @@ int start_chain(struct chain *chain, const struct request *request,
 		return fail(control->failure, EXIT_FILE, "cannot start a thread: %s",
 			    strerror(error));
 	chain->running = true;
-	return 0;
+	return control_expect(control, FRAME_READY, &frame);
 }
 
 /* The pipes of all servers were closed at `closed_ns`: they end at the same time. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,12 +18,14 @@ enum {
 	MILLISECOND_NS = 1000000,
 	TICKS_PER_TIMEOUT = 8,
 	TICK_MAX_MS = 1000,
-	/* For the last words to a server, and from the end of its pipe to its own. */
+	/* From the end of a server's pipe to its own. */
 	STATUS_MS = 50,
+	/* With more bytes, a node is behind. */
+	OUTBOX_MAX = 65536,
 	SAID_ALL = 3,
 };
 
-/* What neighbours say to each other to connect, in this order. */
+/* The frames by which two neighbours connect, in this order. */
 static const uint32_t to_say[SAID_ALL] = { FRAME_RAILS, FRAME_SETUP, FRAME_READY };
 
 static uint64_t ms_to_ns(uint32_t ms)
@@ -37,15 +40,15 @@ static uint32_t tick_ms(const struct hub *hub)
 	return tick < TICK_MAX_MS ? tick : TICK_MAX_MS;
 }
 
-/* What has not been read meanwhile is no silence. */
+/* The hub's clock. A round takes a tick: what took longer was a stop. */
 static uint64_t hub_now(const struct hub *hub)
 {
-	uint64_t passed = now_ns() - hub->system_ns, most = ms_to_ns(tick_ms(hub));
+	uint64_t passed = now_ns() - hub->system_ns, most = 2 * ms_to_ns(tick_ms(hub));
 
 	return hub->ticked_ns + (passed < most ? passed : most);
 }
 
-/* From now on they are silent. */
+/* Measure the silence of all from now on. */
 static void start_times(struct hub *hub)
 {
 	for (uint32_t i = 0; i < hub->count; i++)
@@ -55,6 +58,11 @@ static void start_times(struct hub *hub)
 static bool is_left(const struct hub *hub, uint32_t index)
 {
 	return hub->nodes[index].state != NODE_OUT;
+}
+
+static bool is_behind(const struct hub *hub, uint32_t index)
+{
+	return is_left(hub, index) && hub->nodes[index].outbox.length > OUTBOX_MAX;
 }
 
 /* The neighbour on this side; 0 behind the last one. */
@@ -83,24 +91,20 @@ static uint32_t count_left(const struct hub *hub)
 	return count;
 }
 
-/* One that reads slowly has enough signs of life to read, and must not hold up others. */
-static bool has_room(const struct control *control)
-{
-	struct pollfd pollfd = { .fd = control->out, .events = POLLOUT };
-
-	return poll(&pollfd, 1, 0) == 1;
-}
-
-/* A node that has ended is no failure here: it may have reported that it is done. */
+/*
+ * A node that has ended is no failure here: it may have reported that it is done. One
+ * that is behind has enough signs of life to read.
+ */
 static void send_to(struct hub *hub, uint32_t index, uint32_t type,
 		    const struct wire_writer *writer)
 {
-	struct control *control = &hub->nodes[index].control;
+	struct node *node = &hub->nodes[index];
 
-	if ((type == FRAME_PING || type == FRAME_KEEPALIVE) && !has_room(control))
+	if (!is_left(hub, index) || node->control.out < 0 ||
+	    ((type == FRAME_PING || type == FRAME_KEEPALIVE) &&
+	     node->outbox.length > PIPE_BUF))
 		return;
-	if (is_left(hub, index) && control->out >= 0 &&
-	    control_send_if_open(control, type, writer) < 0)
+	if (control_send_if_open(&node->control, type, writer) < 0)
 		lose_node(hub, index);
 }
 
@@ -196,7 +200,8 @@ void lose_node(struct hub *hub, uint32_t index)
 	 * This one must not hold up the others. A process that has ended leaves a status,
 	 * which explains more; one that has only closed its pipe does not.
 	 */
-	control_try_sending_failure(&node->control, STATUS_MS);
+	control_try_sending_failure(&node->control);
+	control_flush(&node->control);
 	if (node->control.peer_closed && remote_ends_within(&node->remote, STATUS_MS))
 		end_remote(&node->remote, &node->control);
 	control_close(&node->control);
@@ -228,13 +233,22 @@ static void retry_at_end(struct node *node)
 	node->to_be_retried = !node->retried;
 }
 
-/* A destination that has not been heard of for this time; 0: none. */
+/*
+ * A destination that has said nothing for this time, or has not read; 0: none. One that
+ * starts, or opens its destination, need not answer.
+ */
 static uint32_t find_silent(const struct hub *hub, uint32_t silence_ms)
 {
-	for (uint32_t i = 1; i < hub->count; i++)
-		if (is_left(hub, i) && hub->nodes[i].state != NODE_DONE &&
-		    hub->ticked_ns > hub->nodes[i].heard_ns + ms_to_ns(silence_ms))
+	for (uint32_t i = 1; i < hub->count; i++) {
+		const struct node *node = &hub->nodes[i];
+		uint64_t since = node->read_ns;
+
+		if (hub->phase >= HUB_CONNECTING && node->heard_ns < since)
+			since = node->heard_ns;
+		if (is_left(hub, i) && node->state != NODE_DONE &&
+		    hub->ticked_ns > since + ms_to_ns(silence_ms))
 			return i;
+	}
 	return 0;
 }
 
@@ -401,6 +415,18 @@ static void tell_chain(struct hub *hub, uint32_t index)
 	list_addresses(hub, index, chain.addresses, sizeof(chain.addresses));
 	if (send_chain(&node->control, &chain) < 0)
 		lose_node(hub, index);
+}
+
+static void check_started(struct hub *hub)
+{
+	for (uint32_t i = 1; i < hub->count; i++)
+		if (is_left(hub, i) && !hub->nodes[i].control.preamble_read)
+			return;
+	if (hub->phase != HUB_STARTING || count_left(hub) == 0)
+		return;
+	hub->phase = HUB_OPENING;
+	start_times(hub);
+	send_to(hub, 0, FRAME_READY, NULL);
 }
 
 /* Until then, a destination that fails is simply not in the chain. */
@@ -638,38 +664,18 @@ static void dismiss_all(struct hub *hub)
 	bool is_reason = failure->status && failure->status != EXIT_PEER;
 
 	hub->phase = HUB_OVER;
-	for (uint32_t i = 1; i < hub->count; i++)
-		if (hub->nodes[i].state != NODE_DONE)
-			send_error(
-				hub, i, BEFORE, is_reason ? failure->status : EXIT_PEER,
-				is_reason ? failure->text : "the client ended the copy");
-}
-
-/* A node may be slower to read what is sent to it than to finish half a message. */
-static void set_limit(struct hub *hub, uint32_t index)
-{
-	uint32_t timeout_ms = hub->timeout_ms;
-
-	hub->nodes[index].control.timeout_ms = index ? timeout_ms / 4 + 1 : timeout_ms;
-}
-
-static int receive_from(struct hub *hub, uint32_t index, struct frame *ret_frame)
-{
-	struct control *control = &hub->nodes[index].control;
-	int result;
-
-	/* It must not hold up the others until they give up. */
-	if (index > 0)
-		control->timeout_ms = 2 * tick_ms(hub);
-	result = control_receive(control, ret_frame);
-	set_limit(hub, index);
-	return result;
+	for (uint32_t i = 1; i < hub->count; i++) {
+		if (hub->nodes[i].state == NODE_DONE)
+			continue;
+		send_error(hub, i, BEFORE, is_reason ? failure->status : EXIT_PEER,
+			   is_reason ? failure->text : "the client ended the copy");
+		control_flush(&hub->nodes[i].control);
+	}
 }
 
 static void take_from(struct hub *hub, uint32_t index)
 {
 	struct node *node = &hub->nodes[index];
-	struct frame frame;
 	int result;
 
 	/* Its copy is complete, however it ends. */
@@ -677,7 +683,9 @@ static void take_from(struct hub *hub, uint32_t index)
 		control_close(&node->control);
 		return;
 	}
-	result = receive_from(hub, index, &frame);
+	result = control_receive_part(&node->control, &node->inbox);
+	if (result == 0)
+		return;
 	node->heard_ns = hub_now(hub);
 	if (result < 0 && index == 0) {
 		take_sender_failure(hub);
@@ -685,14 +693,17 @@ static void take_from(struct hub *hub, uint32_t index)
 	} else if (result < 0) {
 		take_destination_failure(hub, index);
 	} else if (index == 0) {
-		take_from_sender(hub, &frame);
+		take_from_sender(hub, &node->inbox.frame);
 	} else {
-		take_from_destination(hub, index, &frame);
+		take_from_destination(hub, index, &node->inbox.frame);
 	}
 }
 
-/* One has not connected: it, or its neighbour, whoever has said less to the other. */
-static uint32_t find_slower(const struct hub *hub, uint32_t index)
+/*
+ * This one has not connected: blame it, or its neighbour, whoever has said less to the
+ * other.
+ */
+static uint32_t blame_slower(struct hub *hub, uint32_t index)
 {
 	uint32_t behind = hub->nodes[index].said[BEFORE] < SAID_ALL
 				  ? index
@@ -703,7 +714,12 @@ static uint32_t find_slower(const struct hub *hub, uint32_t index)
 	uint32_t slower = less ? before : behind;
 
 	/* In a dry run, none connects. */
-	return hub->nodes[slower].state == NODE_DONE ? index : slower;
+	if (hub->nodes[slower].state == NODE_DONE)
+		slower = index;
+	/* Alone, it would meet the same neighbour again. */
+	if (before)
+		retry_at_end(&hub->nodes[slower]);
+	return slower;
 }
 
 /* Whether the others need not wait for it in this phase. */
@@ -713,9 +729,16 @@ static bool has_done_its_part(const struct hub *hub, uint32_t index)
 
 	if (state == NODE_DONE || state == NODE_OUT)
 		return true;
-	return hub->phase == HUB_CONNECTING
-		       ? has_connected(hub, index)
-		       : hub->phase == HUB_OPENING && state == NODE_OPEN;
+	switch (hub->phase) {
+	case HUB_STARTING:
+		return hub->nodes[index].control.preamble_read;
+	case HUB_OPENING:
+		return state == NODE_OPEN;
+	case HUB_CONNECTING:
+		return has_connected(hub, index);
+	default:
+		return false;
+	}
 }
 
 /* Before the stream flows, all wait for the slowest; and afterwards, the sender does. */
@@ -724,16 +747,11 @@ static void check_progress(struct hub *hub)
 	uint64_t timeout_ns = ms_to_ns(hub->timeout_ms);
 
 	for (uint32_t i = 1; i < hub->count; i++) {
-		uint32_t slower = i;
-
 		if (has_done_its_part(hub, i) ||
 		    hub->ticked_ns <= hub->nodes[i].worked_ns + timeout_ns)
 			continue;
-		if (hub->phase == HUB_CONNECTING) {
-			slower = find_slower(hub, i);
-			retry_at_end(&hub->nodes[slower]);
-		}
-		lose_silent(hub, slower, hub->timeout_ms);
+		lose_silent(hub, hub->phase == HUB_CONNECTING ? blame_slower(hub, i) : i,
+			    hub->timeout_ms);
 		return;
 	}
 	send_to_others(hub, hub->count, FRAME_KEEPALIVE, NULL, 0);
@@ -755,33 +773,75 @@ static void tick_hub(struct hub *hub)
 	if (hub->phase <= HUB_CONNECTING || hub->phase == HUB_ENDING)
 		check_progress(hub);
 	silent = find_silent(hub, silence_ms);
-	if (silent && hub->phase >= HUB_CONNECTING)
-		lose_silent(hub, silent, silence_ms);
-	else if (hub->phase == HUB_CONNECTING || hub->phase == HUB_COPYING)
+	if (!silent && (hub->phase == HUB_CONNECTING || hub->phase == HUB_COPYING))
 		judge_failed_links(hub);
+	for (; silent && hub->phase != HUB_OVER; silent = find_silent(hub, silence_ms))
+		lose_silent(hub, silent, silence_ms);
+}
+
+/*
+ * The sender speaks to all, and a destination to its neighbours and to the sender: none
+ * of them is listened to while it would fill the outbox of another one.
+ */
+static bool may_listen(const struct hub *hub, uint32_t index)
+{
+	if (index > 0)
+		return !is_behind(hub, 0) &&
+		       !is_behind(hub, find_neighbour(hub, index, BEFORE)) &&
+		       !is_behind(hub, find_neighbour(hub, index, BEHIND));
+	for (uint32_t i = 1; i < hub->count; i++)
+		if (is_behind(hub, i))
+			return false;
+	return true;
+}
+
+/* What to poll: for each node, to read from it, and to write to it. */
+static void list_descriptors(struct hub *hub, struct pollfd *ret_fds)
+{
+	for (uint32_t i = 0; i < hub->count; i++) {
+		struct node *node = &hub->nodes[i];
+		int in = node->control.in, out = node->control.out;
+
+		if (!may_listen(hub, i)) {
+			node->heard_ns = hub_now(hub);
+			in = -1;
+		}
+		/* One that writes and is not listened to may not read. */
+		if (!is_behind(hub, i) || is_behind(hub, 0))
+			node->read_ns = hub_now(hub);
+		if (node->outbox.length == 0)
+			out = -1;
+		ret_fds[2 * i] = (struct pollfd){ .fd = in, .events = POLLIN };
+		ret_fds[2 * i + 1] = (struct pollfd){ .fd = out, .events = POLLOUT };
+	}
+}
+
+/* One round. Returns whether to go on. */
+static bool serve_nodes(struct hub *hub, struct pollfd *fds)
+{
+	for (uint32_t i = 0; i < hub->count; i++)
+		control_flush(&hub->nodes[i].control);
+	list_descriptors(hub, fds);
+	if (poll(fds, 2 * (nfds_t)hub->count, (int)tick_ms(hub)) < 0 && errno != EINTR)
+		return false;
+	for (uint32_t i = 0; i < hub->count; i++)
+		if (fds[2 * i].revents && hub->nodes[i].control.in >= 0)
+			take_from(hub, i);
+	tick_hub(hub);
+	check_started(hub);
+	check_opened(hub);
+	check_done(hub);
+	return is_left(hub, 0);
 }
 
 void run_hub(struct hub *hub)
 {
-	struct pollfd *fds = calloc(hub->count, sizeof(*fds));
+	struct pollfd *fds = calloc(2 * (size_t)hub->count, sizeof(*fds));
 
 	hub->ticked_ns = hub->system_ns = now_ns();
 	start_times(hub);
-	for (uint32_t i = 0; i < hub->count; i++)
-		set_limit(hub, i);
-	while (fds && is_left(hub, 0)) {
-		for (uint32_t i = 0; i < hub->count; i++)
-			fds[i] = (struct pollfd){ .fd = hub->nodes[i].control.in,
-						  .events = POLLIN };
-		if (poll(fds, hub->count, (int)tick_ms(hub)) < 0 && errno != EINTR)
-			break;
-		for (uint32_t i = 0; i < hub->count; i++)
-			if (fds[i].revents && hub->nodes[i].control.in >= 0)
-				take_from(hub, i);
-		tick_hub(hub);
-		check_opened(hub);
-		check_done(hub);
-	}
+	while (fds && serve_nodes(hub, fds))
+		;
 	dismiss_all(hub);
 	free(fds);
 }

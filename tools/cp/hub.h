@@ -21,23 +21,29 @@
  *
  * In detail:
  *
- *	1. Each receiver opens its destination, and reports FRAME_OPENED. When all have
- *	   done so or failed, the hub tells each whether it has a next one (FRAME_CHAIN).
- *	2. Neighbours connect. When all are ready, the hub lets all of them begin. If one
+ *	1. The servers start. When all have said their preamble or failed, the sender gets
+ *	   FRAME_READY, and begins to speak.
+ *	2. Each receiver opens its destination, and reports FRAME_OPENED. When all have
+ *	   done so or failed, the hub
+ *tells each whether it has a next one (FRAME_CHAIN).
+ *	3. Neighbours connect. When all are ready, the hub lets all of them begin. If one
  *	   fails before, nothing has been copied, and the hub ends the attempt: the client
  *	   begins again without it.
- *	3. The stream flows. If a receiver fails now, both of its neighbours get
+ *	4. The stream flows. If a receiver fails now, both of its neighbours get
  *	   FRAME_RELINK. They echo it, reset their channels, and restore the connection as
  *	   if theirs had broken (connect.h). Between FRAME_RELINK and its echo, what they
  *	   say is meant for the old neighbour, and is dropped.
- *	4. The sender ends. Each receiver commits its file by itself.
+ *	5. The sender ends. Each receiver commits its file by itself.
  *
- * Servers that are alive answer pings, whatever they wait for.
+ * Servers that are alive answer pings, whatever they wait for. The hub waits for none of
+ * them: it reads what is there, and keeps what a pipe has no room for.
  */
 
 /* Node 0 is the sender, the others are the destinations. */
 struct node {
-	struct control control;
+	struct control control; /* with this outbox */
+	struct outbox outbox;
+	struct inbox inbox;
 	struct remote remote;
 	struct failure failure; /* why it was left out */
 	enum node_state {
@@ -50,9 +56,10 @@ struct node {
 	/* Of each conversation with a neighbour; enum side. */
 	uint32_t said[2];   /* how many of the frames that connect them */
 	uint32_t stale[2];  /* echoes of FRAME_RELINK that are still to come */
-	uint64_t heard_ns;  /* when anything arrived */
+	uint64_t heard_ns;  /* when a whole message arrived */
 	uint64_t worked_ns; /* when anything arrived that is progress */
 	uint64_t alive_ns;  /* when its keepalive was passed on */
+	uint64_t read_ns;   /* when the outbox was short enough */
 	/* The connection from the one before it failed, and why; "": it works. */
 	char link_failure[1024];
 	uint64_t failed_ns;
@@ -69,6 +76,7 @@ struct hub {
 	bool dry_run;
 	struct notices *notices; /* of the client */
 	enum hub_phase {
+		HUB_STARTING,
 		HUB_OPENING,
 		HUB_CONNECTING,
 		HUB_COPYING,
@@ -80,14 +88,14 @@ struct hub {
 	uint32_t last;	   /* that was left out; 0: some are left */
 	/*
 	 * The last tick, by the hub's own clock and by that of the system. Its own one
-	 * stands still while this process is stopped (Ctrl-Z), or waits for one node.
+	 * stands still while this process is stopped (Ctrl-Z).
 	 */
 	uint64_t ticked_ns, system_ns;
 };
 
 /*
  * Run until the sender has closed its pipe. The controls of all nodes that are not lost
- * are open, and requests have been sent.
+ * are open, and their requests have been sent, or are in the outbox.
  */
 void run_hub(struct hub *hub);
 

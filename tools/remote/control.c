@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -59,27 +60,18 @@ static int fail_bad_preamble(struct control *control, const uint8_t *preamble,
 		    (const char *)noise);
 }
 
-static int read_preamble(struct control *control)
+/* Of which not all may have arrived yet. */
+static int check_preamble(struct control *control, const uint8_t *preamble, size_t length)
 {
 	const struct control_protocol *protocol = control->protocol;
-	uint64_t deadline = deadline_after(control->timeout_ms);
-	uint8_t preamble[PREAMBLE_SIZE];
 	struct wire_reader reader = { preamble + CONTROL_MAGIC_SIZE, 8, false };
-	size_t length = 0;
 	uint32_t version;
 
-	while (length < sizeof(preamble)) {
-		ssize_t count = read_some(control, preamble + length,
-					  sizeof(preamble) - length, deadline);
-
-		if (count < 0)
-			return -1;
-		length += (size_t)count;
-		if (memcmp(preamble, protocol->magic,
-			   length < CONTROL_MAGIC_SIZE ? length : CONTROL_MAGIC_SIZE) !=
-		    0)
-			return fail_bad_preamble(control, preamble, length);
-	}
+	if (memcmp(preamble, protocol->magic,
+		   length < CONTROL_MAGIC_SIZE ? length : CONTROL_MAGIC_SIZE) != 0)
+		return fail_bad_preamble(control, preamble, length);
+	if (length < PREAMBLE_SIZE)
+		return 0;
 	version = get_u32(&reader);
 	if (version != protocol->version)
 		return fail(control->failure, EXIT_PEER,
@@ -91,7 +83,20 @@ static int read_preamble(struct control *control)
 	return 0;
 }
 
-int control_exchange_preambles(struct control *control)
+/* Reads once. */
+static int read_preamble(struct control *control, uint8_t *preamble, size_t *length,
+			 uint64_t deadline)
+{
+	ssize_t count = read_some(control, preamble + *length, PREAMBLE_SIZE - *length,
+				  deadline);
+
+	if (count < 0)
+		return -1;
+	*length += (size_t)count;
+	return check_preamble(control, preamble, *length);
+}
+
+int control_send_preamble(struct control *control)
 {
 	struct wire_writer writer = { .length = 0 };
 	int result;
@@ -99,10 +104,20 @@ int control_exchange_preambles(struct control *control)
 	put_bytes(&writer, control->protocol->magic, CONTROL_MAGIC_SIZE);
 	put_u32(&writer, control->protocol->version);
 	put_u32(&writer, 0);
-	result = try_write(control, writer.data, writer.length);
-	if (result == 0)
-		return read_preamble(control);
-	return result > 0 ? fail_broken_pipe(control) : -1;
+	result = put_out(control, writer.data, writer.length);
+	return result > 0 ? fail_broken_pipe(control) : result;
+}
+
+int control_exchange_preambles(struct control *control)
+{
+	uint64_t deadline = deadline_after(control->timeout_ms);
+	uint8_t preamble[PREAMBLE_SIZE];
+	size_t length = 0;
+	int result = control_send_preamble(control);
+
+	while (result == 0 && !control->preamble_read)
+		result = read_preamble(control, preamble, &length, deadline);
+	return result;
 }
 
 int control_send(struct control *control, uint32_t type, const struct wire_writer *writer)
@@ -121,6 +136,21 @@ int control_send_if_open(struct control *control, uint32_t type,
 int control_receive(struct control *control, struct frame *ret_frame)
 {
 	return receive_until(control, ret_frame, deadline_after(control->timeout_ms));
+}
+
+int control_receive_part(struct control *control, struct inbox *inbox)
+{
+	struct frame *frame = &inbox->frame;
+
+	if (control->preamble_read)
+		return receive_part(control, frame, &inbox->have, 0);
+	if (read_preamble(control, frame->payload, &inbox->have, 0) < 0)
+		return -1;
+	if (!control->preamble_read)
+		return 0;
+	inbox->have = 0;
+	frame->type = FRAME_NONE;
+	return 1;
 }
 
 int control_expect(struct control *control, uint32_t type, struct frame *ret_frame)
@@ -152,7 +182,7 @@ void control_read_peer_failure(struct control *control)
 		fail(ours, none.status, "%s", none.text);
 }
 
-bool control_try_sending_failure(struct control *control, uint32_t ms)
+bool control_try_sending_failure(struct control *control)
 {
 	struct failure *ours = control->failure;
 	struct failure ignored = { 0 };
@@ -167,7 +197,7 @@ bool control_try_sending_failure(struct control *control, uint32_t ms)
 						     : ours->text);
 	/* This is the last frame. An error while sending it is not reported. */
 	control->failure = &ignored;
-	control->timeout_ms = ms;
+	control->timeout_ms = PEER_REASON_MS;
 	closed = try_send(control, FRAME_ERROR, &writer) > 0;
 	control->failure = ours;
 	return closed;
@@ -178,7 +208,7 @@ void control_send_failure(struct control *control)
 	struct failure *ours = control->failure;
 	struct failure ignored = { 0 };
 
-	if (!control_try_sending_failure(control, PEER_REASON_MS))
+	if (!control_try_sending_failure(control))
 		return;
 	control->failure = &ignored;
 	fail_broken_pipe(control);
@@ -193,6 +223,10 @@ static void close_out(struct control *control)
 	if (control->out >= 0 && !control->carrier)
 		close(control->out);
 	control->out = -1;
+	if (control->outbox) {
+		free(control->outbox->data);
+		*control->outbox = (struct outbox){ .length = 0 };
+	}
 	if (control->onward)
 		pthread_mutex_unlock(&control->onward->lock);
 }
@@ -207,7 +241,7 @@ static bool report_and_listen(struct control *control, uint32_t ms)
 	if (control->failure_from_peer || control->peer_closed || control->out < 0)
 		return false;
 	/* If the other side has closed its pipe, its last frame is still to be read. */
-	control_try_sending_failure(control, PEER_REASON_MS);
+	control_try_sending_failure(control);
 	/* That was the last frame: later calls of control_send_failure() send nothing. */
 	close_out(control);
 	deadline = deadline_after(ms);

@@ -56,6 +56,15 @@ struct onward {
 	int to; /* the other thread reads its frames from the pipe that begins here */
 };
 
+/*
+ * Of one that talks to many, and must wait for none of them: what it sends is kept here
+ * until there is room in the pipe.
+ */
+struct outbox {
+	uint8_t *data;
+	size_t length, size;
+};
+
 struct control {
 	const struct control_protocol *protocol;
 	int in, out;   /* owned; -1: closed */
@@ -69,6 +78,7 @@ struct control {
 	bool answers;		/* this side knows more of it, and reports that */
 	bool reason_withheld;	/* do not report why connecting failed */
 	struct failure *failure;
+	struct outbox *outbox;	 /* NULL: sending waits for room */
 	struct onward *onward;	 /* NULL: there is one conversation */
 	struct control *carrier; /* of a second conversation: the first; otherwise NULL */
 };
@@ -77,6 +87,12 @@ struct frame {
 	uint32_t type;
 	uint32_t length;
 	uint8_t payload[WIRE_MAX];
+};
+
+/* A frame of which not all has arrived. */
+struct inbox {
+	struct frame frame;
+	size_t have; /* bytes */
 };
 
 static inline struct wire_reader read_frame(const struct frame *frame)
@@ -93,12 +109,20 @@ int control_fail_invalid(const struct control *control, const char *what);
 /* Functions that return int return 0, or -1 with control->failure set. */
 
 int control_exchange_preambles(struct control *control);
+int control_send_preamble(struct control *control);
 int control_send(struct control *control, uint32_t type,
 		 const struct wire_writer *writer);
 /* Does not fail if the other side has closed its pipe: its last frames can be read. */
 int control_send_if_open(struct control *control, uint32_t type,
 			 const struct wire_writer *writer);
 int control_receive(struct control *control, struct frame *ret_frame);
+/*
+ * Call it when there is something to read. Returns 1 when inbox->frame is complete, or
+ * the preamble (FRAME_NONE then); 0 if more is to come; or -1.
+ */
+int control_receive_part(struct control *control, struct inbox *inbox);
+/* Write as much of the outbox as there is room for. */
+void control_flush(struct control *control);
 /* Receive the next frame that is neither a keepalive nor FRAME_NONE. It must be of this
  * type. */
 int control_expect(struct control *control, uint32_t type, struct frame *ret_frame);
@@ -120,10 +144,10 @@ void control_read_peer_failure(struct control *control);
 void control_send_failure(struct control *control);
 
 /*
- * The same, but this waits for nothing except room in the pipe, for `ms` milliseconds at
- * most. Returns whether the other side has closed its end.
+ * The same, but this waits for nothing except room in the pipe, and not for that if there
+ * is an outbox. Returns whether the other side has closed its end.
  */
-bool control_try_sending_failure(struct control *control, uint32_t ms);
+bool control_try_sending_failure(struct control *control);
 
 /*
  * Report this side's failure, and wait for the other side's answer: it closes its pipe,

@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -95,7 +96,7 @@ int read_all(struct control *control, uint8_t *ret_data, size_t size, uint64_t d
  * descriptors stay blocking: O_NONBLOCK would also affect other processes that share
  * them.
  */
-int try_write(struct control *control, const uint8_t *data, size_t size)
+static int write_all(struct control *control, const uint8_t *data, size_t size)
 {
 	uint64_t deadline = deadline_after(control->timeout_ms);
 
@@ -115,6 +116,52 @@ int try_write(struct control *control, const uint8_t *data, size_t size)
 	return 0;
 }
 
+static int add_to_outbox(struct control *control, const uint8_t *data, size_t size)
+{
+	struct outbox *outbox = control->outbox;
+	size_t needed = outbox->length + size;
+	uint8_t *grown;
+
+	if (needed > outbox->size) {
+		grown = realloc(outbox->data, 2 * needed);
+		if (!grown)
+			return fail(control->failure, EXIT_FILE, "out of memory");
+		outbox->data = grown;
+		outbox->size = 2 * needed;
+	}
+	memcpy(outbox->data + outbox->length, data, size);
+	outbox->length = needed;
+	return 0;
+}
+
+void control_flush(struct control *control)
+{
+	struct pollfd pollfd = { .fd = control->out, .events = POLLOUT };
+	struct outbox *outbox = control->outbox;
+	size_t done = 0;
+
+	while (done < outbox->length && poll(&pollfd, 1, 0) == 1) {
+		size_t left = outbox->length - done;
+		ssize_t count = write(control->out, outbox->data + done,
+				      left < PIPE_BUF ? left : PIPE_BUF);
+
+		/* Nobody reads it any more. */
+		if (count < 0 && errno != EINTR && errno != EAGAIN)
+			done = outbox->length;
+		else if (count > 0)
+			done += (size_t)count;
+	}
+	outbox->length -= done;
+	if (done > 0)
+		memmove(outbox->data, outbox->data + done, outbox->length);
+}
+
+int put_out(struct control *control, const uint8_t *data, size_t size)
+{
+	return control->outbox ? add_to_outbox(control, data, size)
+			       : write_all(control, data, size);
+}
+
 static int send_frame(struct control *control, uint32_t type,
 		      const struct wire_writer *writer)
 {
@@ -127,8 +174,8 @@ static int send_frame(struct control *control, uint32_t type,
 			    "a control message of type %u is too long", type);
 	put_u32(&header, (uint32_t)length);
 	put_u32(&header, type);
-	result = try_write(control, header.data, header.length);
-	return result == 0 && length ? try_write(control, writer->data, length) : result;
+	result = put_out(control, header.data, header.length);
+	return result == 0 && length ? put_out(control, writer->data, length) : result;
 }
 
 /* `out` and the lock are all that the threads of the two conversations share. */
@@ -197,7 +244,8 @@ static int handle_frame(struct control *control, struct frame *frame)
 	struct wire_reader reader = read_frame(frame);
 	uint32_t type;
 
-	if (frame->type == FRAME_PING) {
+	/* One with an outbox pings the others. */
+	if (frame->type == FRAME_PING && !control->outbox) {
 		frame->type = FRAME_NONE;
 		return try_send(control, FRAME_PONG, NULL) < 0 ? -1 : 0;
 	}
@@ -239,20 +287,47 @@ static int fail_with_peer_failure(struct control *control, const struct frame *f
 		    control->peer ? control->peer : "", control->peer ? ": " : "", text);
 }
 
+static int take_header(struct control *control, struct frame *frame)
+{
+	struct wire_reader reader = { frame->payload, HEADER_SIZE, false };
+
+	frame->length = get_u32(&reader);
+	frame->type = get_u32(&reader);
+	return frame->length > sizeof(frame->payload) || frame->type == FRAME_NONE
+		       ? fail_unexpected_frame(control, frame)
+		       : 0;
+}
+
+int receive_part(struct control *control, struct frame *frame, size_t *have,
+		 uint64_t deadline)
+{
+	bool in_header = *have < HEADER_SIZE;
+	size_t at = in_header ? *have : *have - HEADER_SIZE;
+	size_t end = in_header ? (size_t)HEADER_SIZE : frame->length;
+	ssize_t count = read_some(control, frame->payload + at, end - at, deadline);
+
+	if (count < 0)
+		return -1;
+	*have += (size_t)count;
+	if (*have < HEADER_SIZE)
+		return 0;
+	if (in_header && take_header(control, frame) < 0)
+		return -1;
+	if (*have < HEADER_SIZE + frame->length)
+		return 0;
+	*have = 0;
+	if (frame->type == FRAME_ERROR)
+		return fail_with_peer_failure(control, frame);
+	return handle_frame(control, frame) < 0 ? -1 : 1;
+}
+
 int receive_until(struct control *control, struct frame *ret_frame, uint64_t deadline)
 {
-	uint8_t header[HEADER_SIZE];
-	struct wire_reader reader = { header, sizeof(header), false };
+	size_t have = 0;
+	int result;
 
-	if (read_all(control, header, sizeof(header), deadline) < 0)
-		return -1;
-	ret_frame->length = get_u32(&reader);
-	ret_frame->type = get_u32(&reader);
-	if (ret_frame->length > sizeof(ret_frame->payload) ||
-	    ret_frame->type == FRAME_NONE)
-		return fail_unexpected_frame(control, ret_frame);
-	if (read_all(control, ret_frame->payload, ret_frame->length, deadline) < 0)
-		return -1;
-	return ret_frame->type == FRAME_ERROR ? fail_with_peer_failure(control, ret_frame)
-					      : handle_frame(control, ret_frame);
+	do
+		result = receive_part(control, ret_frame, &have, deadline);
+	while (result == 0);
+	return result < 0 ? -1 : 0;
 }

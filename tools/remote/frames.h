@@ -17,11 +17,20 @@ uint64_t deadline_after(uint32_t ms);
 ssize_t read_some(struct control *control, uint8_t *ret_data, size_t size,
 		  uint64_t deadline);
 int read_all(struct control *control, uint8_t *ret_data, size_t size, uint64_t deadline);
+/*
+ * Read more of a frame, of which `have` bytes have arrived; the first of them are its
+ * header. Returns 1, with *have 0 again, when it is complete; or 0.
+ */
+int receive_part(struct control *control, struct frame *frame, size_t *have,
+		 uint64_t deadline);
 /* The next frame; one that reports a failure is a failure. */
 int receive_until(struct control *control, struct frame *ret_frame, uint64_t deadline);
 
-/* These return 0; 1 if the other side has closed its pipe; or -1. */
-int try_write(struct control *control, const uint8_t *data, size_t size);
+/*
+ * These return 0; 1 if the other side has closed its pipe; or -1. Where there is an
+ * outbox, they only put the bytes into it.
+ */
+int put_out(struct control *control, const uint8_t *data, size_t size);
 int try_send(struct control *control, uint32_t type, const struct wire_writer *writer);
 
 /* These return -1. */
