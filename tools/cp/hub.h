@@ -2,10 +2,7 @@
 #ifndef PIER_TOOLS_CP_HUB_H
 #define PIER_TOOLS_CP_HUB_H
 
-#include "message.h"
-#include "notices.h"
-#include "remote/network.h"
-#include "remote/start.h"
+#include "nodes.h"
 
 /*
  * The middle of a copy to several destinations, in the client. The sender and the
@@ -39,71 +36,10 @@
  * them: it reads what is there, and keeps what a pipe has no room for.
  */
 
-/* Node 0 is the sender, the others are the destinations. */
-struct node {
-	struct control control; /* with this outbox */
-	struct outbox outbox;
-	struct inbox inbox;
-	struct remote remote;
-	struct failure failure; /* why it was left out */
-	enum node_state {
-		NODE_STARTED,
-		NODE_OPEN, /* it can write the destination */
-		NODE_DONE,
-		NODE_OUT, /* left out, or no part of this attempt */
-	} state;
-	char addresses[CP_ADDRESSES_MAX]; /* of the host, for soft0; "none" */
-	/* Of each conversation with a neighbour; enum side. */
-	uint32_t said[2];   /* how many of the frames that connect them */
-	uint32_t stale[2];  /* echoes of FRAME_RELINK that are still to come */
-	uint64_t heard_ns;  /* when a whole message arrived */
-	uint64_t worked_ns; /* when anything arrived that is progress */
-	uint64_t alive_ns;  /* when its keepalive was passed on */
-	uint64_t read_ns;   /* when the outbox was short enough */
-	/* The connection from the one before it failed, and why; "": it works. */
-	char link_failure[1024];
-	uint64_t failed_ns;
-	bool had_before;    /* another destination came before it, or does so now */
-	bool to_be_retried; /* it may be a neighbour that is to blame */
-	bool retried;
-	uint64_t blamed_ns; /* when that to the one behind it failed; 0: never */
-};
-
-struct hub {
-	struct node *nodes;
-	uint32_t count;
-	uint32_t timeout_ms;
-	bool dry_run;
-	struct notices *notices; /* of the client */
-	enum hub_phase {
-		HUB_STARTING,
-		HUB_OPENING,
-		HUB_CONNECTING,
-		HUB_COPYING,
-		HUB_ENDING, /* the sender has ended */
-		HUB_OVER,
-	} phase;
-	struct frame held; /* of the sender, until the chain is known; type 0: none */
-	bool again;	   /* nothing was copied: begin again with those that are left */
-	uint32_t last;	   /* that was left out; 0: some are left */
-	/*
-	 * The last tick, by the hub's own clock and by that of the system. Its own one
-	 * stands still while this process is stopped (Ctrl-Z).
-	 */
-	uint64_t ticked_ns, system_ns;
-};
-
 /*
  * Run until the sender has closed its pipe. The controls of all nodes that are not lost
  * are open, and their requests have been sent, or are in the outbox.
  */
 void run_hub(struct hub *hub);
-
-/* Of all destinations behind a node that are left, as far as they fit; see struct peers.
- */
-void list_addresses(const struct hub *hub, uint32_t index, char *ret_list, size_t size);
-
-/* Leave a node out, for the failure that it has. */
-void lose_node(struct hub *hub, uint32_t index);
 
 #endif

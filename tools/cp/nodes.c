@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "nodes.h"
+#include "units.h"
+
+enum {
+	MILLISECOND_NS = 1000000,
+	TICKS_PER_TIMEOUT = 8,
+	TICK_MAX_MS = 1000,
+	/* From the end of a server's pipe to its own. */
+	STATUS_MS = 50,
+	OUTBOX_MAX = 65536,
+};
+
+uint64_t ms_to_ns(uint32_t ms)
+{
+	return (uint64_t)ms * MILLISECOND_NS;
+}
+
+uint32_t tick_ms(const struct hub *hub)
+{
+	uint32_t tick = hub->timeout_ms / TICKS_PER_TIMEOUT + 1;
+
+	return tick < TICK_MAX_MS ? tick : TICK_MAX_MS;
+}
+
+/* The hub's clock. A round takes a tick: what took longer was a stop. */
+uint64_t hub_now(const struct hub *hub)
+{
+	uint64_t passed = now_ns() - hub->system_ns, most = 2 * ms_to_ns(tick_ms(hub));
+
+	return hub->ticked_ns + (passed < most ? passed : most);
+}
+
+bool is_left(const struct hub *hub, uint32_t index)
+{
+	return hub->nodes[index].state != NODE_OUT;
+}
+
+bool is_behind(const struct hub *hub, uint32_t index)
+{
+	return is_left(hub, index) && hub->nodes[index].outbox.length > OUTBOX_MAX;
+}
+
+uint32_t find_neighbour(const struct hub *hub, uint32_t index, enum side side)
+{
+	uint32_t at = index;
+
+	if (side == BEFORE) {
+		do
+			at--;
+		while (at > 0 && !is_left(hub, at));
+		return at;
+	}
+	do
+		at++;
+	while (at < hub->count && !is_left(hub, at));
+	return at < hub->count ? at : 0;
+}
+
+uint32_t count_left(const struct hub *hub)
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = 1; i < hub->count; i++)
+		count += is_left(hub, i);
+	return count;
+}
+
+/*
+ * A node that has ended is no failure here: it may have reported that it is done. One
+ * that is behind has enough signs of life to read.
+ */
+void send_to(struct hub *hub, uint32_t index, uint32_t type,
+	     const struct wire_writer *writer)
+{
+	struct node *node = &hub->nodes[index];
+
+	if (!is_left(hub, index) || node->control.out < 0 ||
+	    ((type == FRAME_PING || type == FRAME_KEEPALIVE) &&
+	     node->outbox.length > PIPE_BUF))
+		return;
+	if (control_send_if_open(&node->control, type, writer) < 0)
+		lose_node(hub, index);
+}
+
+void send_aside(struct hub *hub, uint32_t index, enum side side, uint32_t type,
+		const uint8_t *payload, size_t length)
+{
+	struct wire_writer writer = { .length = 0 };
+	bool inside = index > 0 && side == BEHIND;
+
+	if (inside)
+		put_u32(&writer, type);
+	put_bytes(&writer, payload, length);
+	send_to(hub, index, inside ? (uint32_t)FRAME_ONWARD : type, &writer);
+}
+
+void send_error(struct hub *hub, uint32_t index, enum side side, int status,
+		const char *text)
+{
+	struct wire_writer writer = { .length = 0 };
+
+	put_u32(&writer, (uint32_t)status);
+	put_string(&writer, text);
+	send_aside(hub, index, side, FRAME_ERROR, writer.data, writer.length);
+}
+
+void send_to_others(struct hub *hub, uint32_t except, uint32_t type,
+		    const uint8_t *payload, size_t length)
+{
+	for (uint32_t i = hub->count; i-- > 0;)
+		if (i != except && is_left(hub, i) && hub->nodes[i].state != NODE_DONE)
+			send_aside(hub, i, BEFORE, type, payload, length);
+}
+
+static void relink_nodes(struct hub *hub, uint32_t before, uint32_t behind)
+{
+	hub->nodes[behind].link_failure[0] = '\0';
+	hub->nodes[before].stale[BEHIND]++;
+	hub->nodes[behind].stale[BEFORE]++;
+	send_aside(hub, before, BEHIND, FRAME_RELINK, NULL, 0);
+	send_aside(hub, behind, BEFORE, FRAME_RELINK, NULL, 0);
+}
+
+void end_attempt(struct hub *hub, const struct failure *failure)
+{
+	if (hub->phase != HUB_OVER)
+		send_error(hub, 0, BEHIND, failure->status, failure->text);
+	hub->phase = HUB_OVER;
+}
+
+/* Other connections may have failed because of this one: they are tried again, too. */
+static void close_gap(struct hub *hub, uint32_t index)
+{
+	uint32_t before = find_neighbour(hub, index, BEFORE);
+	uint32_t behind = find_neighbour(hub, index, BEHIND);
+
+	if (behind)
+		relink_nodes(hub, before, behind);
+	else
+		send_error(hub, before, BEHIND, EXIT_PEER, "no receiver follows");
+	for (uint32_t i = 1; i < hub->count; i++)
+		if (is_left(hub, i) && hub->nodes[i].link_failure[0])
+			relink_nodes(hub, find_neighbour(hub, i, BEFORE), i);
+}
+
+static void note_loss(struct hub *hub, const struct node *node)
+{
+	char sentence[sizeof(node->failure.text) + 64];
+
+	snprintf(sentence, sizeof(sentence), "%s; the copy goes on without it%s",
+		 node->failure.text,
+		 node->to_be_retried ? ", and is tried once more at the end" : "");
+	if (count_left(hub) > 0)
+		add_notice(hub->notices, NOTICE_OF_DESTINATION, sentence);
+}
+
+void lose_node(struct hub *hub, uint32_t index)
+{
+	struct node *node = &hub->nodes[index];
+	enum hub_phase phase = hub->phase;
+
+	if (node->state == NODE_OUT || node->state == NODE_DONE)
+		return;
+	/* The end of an attempt makes others fail, which are in the next one. */
+	if (index == 0 || phase != HUB_OVER || !hub->again)
+		node->state = NODE_OUT;
+	if (index == 0) {
+		hub->phase = HUB_OVER;
+		return;
+	}
+	/*
+	 * This one must not hold up the others. A process that has ended leaves a status,
+	 * which explains more; one that has only closed its pipe does not.
+	 */
+	control_try_sending_failure(&node->control);
+	control_flush(&node->control);
+	if (node->control.peer_closed && remote_ends_within(&node->remote, STATUS_MS))
+		end_remote(&node->remote, &node->control);
+	control_close(&node->control);
+	if (phase == HUB_OVER)
+		return;
+	note_loss(hub, node);
+	if (count_left(hub) == 0) {
+		hub->last = index;
+		end_attempt(hub, &node->failure);
+	} else if (phase == HUB_CONNECTING) {
+		hub->again = true;
+		end_attempt(hub, &node->failure);
+	} else if (phase == HUB_COPYING) {
+		close_gap(hub, index);
+	}
+}
+
+void lose_invalid(struct hub *hub, uint32_t index)
+{
+	control_fail_invalid(&hub->nodes[index].control, "message");
+	lose_node(hub, index);
+}
+
+static uint32_t count_addresses(const char *list)
+{
+	uint32_t count = 1;
+
+	while ((list = strchr(list, ',')) && list++)
+		count++;
+	return count;
+}
+
+void list_addresses(const struct hub *hub, uint32_t index, char *ret_list, size_t size)
+{
+	uint32_t count = 0;
+	size_t used = 0;
+
+	ret_list[0] = '\0';
+	for (uint32_t i = index + 1; i < hub->count; i++) {
+		const char *more = hub->nodes[i].addresses;
+
+		if (!is_left(hub, i) || strcmp(more, "none") == 0)
+			continue;
+		count += count_addresses(more);
+		if (count > PEER_LIST_MAX || used + strlen(more) + 2 > size)
+			return;
+		used += (size_t)snprintf(ret_list + used, size - used, "%s%s",
+					 used ? "," : "", more);
+	}
+}

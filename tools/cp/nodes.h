@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_TOOLS_CP_NODES_H
+#define PIER_TOOLS_CP_NODES_H
+
+#include "message.h"
+#include "notices.h"
+#include "remote/network.h"
+#include "remote/start.h"
+
+/* The processes that a hub (hub.h) speaks to: what it knows of them, says, and loses. */
+
+enum side {
+	BEFORE, /* the conversation with the one before it */
+	BEHIND, /* with the one behind it: inside FRAME_ONWARD, but for the sender */
+};
+
+enum {
+	SAID_ALL = 3, /* frames by which two neighbours connect */
+};
+
+/* Node 0 is the sender, the others are the destinations. */
+struct node {
+	struct control control; /* with this outbox */
+	struct outbox outbox;
+	struct inbox inbox;
+	struct remote remote;
+	struct failure failure; /* why it was left out */
+	enum node_state {
+		NODE_STARTED,
+		NODE_OPEN, /* it can write the destination */
+		NODE_DONE,
+		NODE_OUT, /* left out, or no part of this attempt */
+	} state;
+	char addresses[CP_ADDRESSES_MAX]; /* of the host, for soft0; "none" */
+	/* Of each conversation with a neighbour; enum side. */
+	uint32_t said[2];   /* how many of the frames that connect them */
+	uint32_t stale[2];  /* echoes of FRAME_RELINK that are still to come */
+	uint64_t heard_ns;  /* when a whole message arrived */
+	uint64_t worked_ns; /* when anything arrived that is progress */
+	uint64_t alive_ns;  /* when its keepalive was passed on */
+	uint64_t read_ns;   /* when the outbox was short enough */
+	/* The connection from the one before it failed, and why; "": it works. */
+	char link_failure[1024];
+	uint64_t failed_ns;
+	bool had_before;    /* another destination came before it, or does so now */
+	bool to_be_retried; /* it may be a neighbour that is to blame */
+	bool retried;
+	uint64_t blamed_ns; /* when that to the one behind it failed; 0: never */
+};
+
+struct hub {
+	struct node *nodes;
+	uint32_t count;
+	uint32_t timeout_ms;
+	bool dry_run;
+	struct notices *notices; /* of the client */
+	enum hub_phase {
+		HUB_STARTING,
+		HUB_OPENING,
+		HUB_CONNECTING,
+		HUB_COPYING,
+		HUB_ENDING, /* the sender has ended */
+		HUB_OVER,
+	} phase;
+	struct frame held; /* of the sender, until the chain is known; type 0: none */
+	bool again;	   /* nothing was copied: begin again with those that are left */
+	uint32_t last;	   /* that was left out; 0: some are left */
+	/*
+	 * The last tick, by the hub's own clock and by that of the system. Its own one
+	 * stands still while this process is stopped (Ctrl-Z).
+	 */
+	uint64_t ticked_ns, system_ns;
+};
+
+uint64_t ms_to_ns(uint32_t ms);
+/* How often the hub looks at the time. */
+uint32_t tick_ms(const struct hub *hub);
+uint64_t hub_now(const struct hub *hub);
+
+bool is_left(const struct hub *hub, uint32_t index);
+/* Of the destinations. */
+uint32_t count_left(const struct hub *hub);
+/* The neighbour on this side that is left; 0: the sender, or none behind the last one. */
+uint32_t find_neighbour(const struct hub *hub, uint32_t index, enum side side);
+/* Of all destinations behind a node that are left, as far as they fit; see struct peers.
+ */
+void list_addresses(const struct hub *hub, uint32_t index, char *ret_list, size_t size);
+
+/* What they send waits in the node's outbox for room in the pipe. */
+void send_to(struct hub *hub, uint32_t index, uint32_t type,
+	     const struct wire_writer *writer);
+/* A frame of the conversation with the neighbour on this side. */
+void send_aside(struct hub *hub, uint32_t index, enum side side, uint32_t type,
+		const uint8_t *payload, size_t length);
+void send_error(struct hub *hub, uint32_t index, enum side side, int status,
+		const char *text);
+/* To all but one. In reverse: who has heard of the end no longer needs those before. */
+void send_to_others(struct hub *hub, uint32_t except, uint32_t type,
+		    const uint8_t *payload, size_t length);
+/* Whether too much waits in the outbox. */
+bool is_behind(const struct hub *hub, uint32_t index);
+
+/* Leave a node out, for the failure that it has. */
+void lose_node(struct hub *hub, uint32_t index);
+void lose_invalid(struct hub *hub, uint32_t index);
+/* Let the sender fail; that ends the attempt. */
+void end_attempt(struct hub *hub, const struct failure *failure);
+
+#endif
