@@ -47,6 +47,7 @@ static int read_attr(const struct pier_receiver_attr *given,
 		error = pier_fail(EINVAL, "receiver: a stream has no length");
 	if (!error)
 		error = check_size(ret_attr->rail_count, ret_attr->length);
+	/* First: a child of fork(2) may find the allocator locked. */
 	for (uint32_t i = 0; i < ret_attr->rail_count && !error; i++)
 		error = pier_check_process(&ret_attr->rails[i].channel->object);
 	return error;

@@ -10,7 +10,7 @@ PLAN = re.compile(r"^1\.\.(\d+)(?: *# *skip *(.*))?$", re.IGNORECASE)
 DIRECTIVE = re.compile(r"^(.*?) *# *(?:skip)(?:ped)? *(.*)$", re.IGNORECASE)
 # "skip: reason", also after "#" or after the prefix of cmocka's print_message().
 REASON = re.compile(r"^(?:# *|\[ *\] *)?skip(?:ped|ping)?: *(.+)$", re.IGNORECASE)
-# What a case prints about itself, but for cmocka's last line of a group.
+# What a case prints about itself, except cmocka's last line of a group.
 COMMENT = re.compile(r"^(?:# *|ERROR: )(?! *(?:not )?ok - )(.+)$")
 COMMENT_LENGTH = 300
 CMOCKA_FAILURE = "error: Failure!"  # the end of the last one after a case

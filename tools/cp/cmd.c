@@ -174,7 +174,7 @@ static bool is_of_destination(const struct copy *copy)
 	return copy->control.failure_from_peer || copy->failure.status == EXIT_PEER;
 }
 
-/* report_chain() counts it. */
+/* Drop the failure of a destination, which report_chain() counts. */
 static void set_aside(struct copy *copy, bool known, bool retried)
 {
 	if (!is_of_destination(copy))

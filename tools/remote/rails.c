@@ -26,7 +26,7 @@ static int describe_rails(const struct pier_buffer *buffer, const char *devices,
 
 int agree_on_rails(struct control *control, const struct pier_buffer *buffer,
 		   const char *devices, bool local, struct pier_rail_pair *ret_pairs,
-		   uint32_t most, bool *ret_substitute, int apart)
+		   uint32_t most, bool *ret_substitute, int unreachable_status)
 {
 	struct wire_writer mine = { .length = 0 };
 	struct frame theirs;
@@ -39,10 +39,9 @@ int agree_on_rails(struct control *control, const struct pier_buffer *buffer,
 		return -1;
 	count = pier_rails_choose(mine.data, mine.length, theirs.payload, theirs.length,
 				  ret_pairs, most);
-	if (count < 0)
-		return fail_pier(control->failure, count == -EBADMSG ? EXIT_PEER
-						   : count == -EHOSTUNREACH
-							   ? apart
-							   : EXIT_DEVICE);
-	return count;
+	if (count == -EBADMSG)
+		return fail_pier(control->failure, EXIT_PEER);
+	if (count == -EHOSTUNREACH)
+		return fail_pier(control->failure, unreachable_status);
+	return count < 0 ? fail_pier(control->failure, EXIT_DEVICE) : count;
 }
