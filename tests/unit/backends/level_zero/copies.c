@@ -155,25 +155,35 @@ static void *churn(void *argument)
 	return NULL;
 }
 
-static void *copy_byte(void *memory)
+struct byte_copy {
+	const struct pier_memory *memory;
+	uint64_t offset;
+};
+
+static void *copy_byte(void *argument)
 {
+	const struct byte_copy *copy = argument;
 	char byte = 'x';
 
-	expect_ok(backend->copy_to(memory, 0, &byte, 1));
+	expect_ok(backend->copy_to(copy->memory, copy->offset, &byte, 1));
 	return NULL;
 }
 
-/* Copies do not wait for each other. A list in two threads is a misuse for the fake. */
+/*
+ * Copies do not wait for each other. A list in two threads is a misuse for the fake.
+ * Each thread writes its own byte: two writes of one byte would be a data race.
+ */
 static void copies_of_two_threads_run_at_once(void **state)
 {
 	struct pier_memory memory = { .size = sizeof(memory) };
+	struct byte_copy copies[] = { { &memory, 0 }, { &memory, 1 } };
 	pthread_t threads[2];
 
 	(void)state;
-	expect_ok(backend->alloc("0", 1, &memory));
+	expect_ok(backend->alloc("0", 2, &memory));
 	fixture.fake->meet = 2;
 	for (int i = 0; i < 2; i++)
-		assert_int_equal(pthread_create(&threads[i], NULL, copy_byte, &memory),
+		assert_int_equal(pthread_create(&threads[i], NULL, copy_byte, &copies[i]),
 				 0);
 	for (int i = 0; i < 2; i++)
 		pthread_join(threads[i], NULL);
