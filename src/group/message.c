@@ -97,13 +97,6 @@ static int send_message(struct pier_group *group, uint32_t rank, uint32_t immedi
 	return 0;
 }
 
-int pier_group_send_message(struct pier_group *group, uint32_t rank, uint32_t check)
-{
-	int error = send_message(group, rank, message_of(PIER_GROUP_MESSAGE_HERE, check));
-
-	return error ? break_for_gone(group, rank) : 0;
-}
-
 void pier_group_expect_message(struct pier_group *group, uint32_t rank)
 {
 	group->awaited[group->awaited_count++] = rank;
@@ -163,6 +156,31 @@ static int check_message(struct pier_group *group, uint32_t rank,
 					"algorithm, or of other ranks",
 					rank, group->size);
 	return 0;
+}
+
+/*
+ * A message could not be sent. A rank that failed and left may have reported its failure
+ * before. That report, among the received messages, names the responsible rank.
+ */
+static int break_for_unreachable(struct pier_group *group, uint32_t rank, uint32_t check)
+{
+	struct pier_group_member *member = &group->members[rank];
+	struct pier_result result;
+	int error = 0;
+
+	for (int i = 0; i < PIER_GROUP_RECEIVES && !error; i++) {
+		if (take_message(member, &result) != 1)
+			break;
+		error = check_message(group, rank, &result, check);
+	}
+	return error ? error : break_for_gone(group, rank);
+}
+
+int pier_group_send_message(struct pier_group *group, uint32_t rank, uint32_t check)
+{
+	int error = send_message(group, rank, message_of(PIER_GROUP_MESSAGE_HERE, check));
+
+	return error ? break_for_unreachable(group, rank, check) : 0;
 }
 
 /* subject: the check. */

@@ -306,6 +306,26 @@ static void every_rank_names_a_dead_member(void **state)
 	}
 }
 
+/* The channel to a rank that reported its failure and left may be known to be broken. */
+static void late_rank_gets_the_report_of_a_rank_that_left(void **state)
+{
+	struct crew *crew = connected(state, 3);
+	struct pier_channel *control = crew->members[1].group->members[0].control;
+
+	algorithm = PIER_BARRIER_CENTRAL;
+	crew->timeout_ms = CREW_PATIENT;
+	expect_ok(pier_group_destroy(crew->members[2].group));
+	crew->members[2].group = NULL;
+	expect_result(crew_run_some(crew, 1u << 0, pass_one), -ECONNRESET);
+	expect_ok(pier_group_destroy(crew->members[0].group));
+	crew->members[0].group = NULL;
+	while (!control->broken)
+		assert_true(pier_channel_poll(control) >= 0);
+	expect_result(crew_run_some(crew, 1u << 1, pass_one), -ECONNRESET);
+	expect_blamed(crew, 1u << 1, 2, -ECONNRESET);
+	test_assert_sentence("rank 0 of 3 says that rank 2 is gone");
+}
+
 static int pass_by_another(struct crew_member *member)
 {
 	enum pier_barrier_algorithm mine = member->rank == 2 ? PIER_BARRIER_BINARY_TREE
@@ -428,6 +448,7 @@ int main(void)
 		fixture_test(all_missing_ranks_are_named),
 		fixture_test(no_rank_waits_beyond_its_deadline),
 		fixture_test(every_rank_names_a_dead_member),
+		fixture_test(late_rank_gets_the_report_of_a_rank_that_left),
 		fixture_test(ranks_must_agree),
 		fixture_test(ranks_must_agree_on_ranks),
 		fixture_test(rejects_hostile_notices),
