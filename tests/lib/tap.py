@@ -13,6 +13,8 @@ REASON = re.compile(r"^(?:# *|\[ *\] *)?skip(?:ped|ping)?: *(.+)$", re.IGNORECAS
 # What a case prints about itself, except cmocka's last line of a group.
 COMMENT = re.compile(r"^(?:# *|ERROR: )(?! *(?:not )?ok - )(.+)$")
 COMMENT_LENGTH = 300
+# What a sanitizer found: the first line of its report, and the last one.
+REPORT = re.compile(r"^(?:==\d+==)?(?:ERROR|WARNING|FATAL|SUMMARY): (\w+Sanitizer: .+)$")
 CMOCKA_FAILURE = "error: Failure!"  # the end of the last one after a case
 
 Skip = collections.namedtuple("Skip", "program name reason")
@@ -72,6 +74,7 @@ class Reader:
         self.saw_tap = False
         self.reason = ""
         self.comment = ""
+        self.report = ""
         self.unexplained = False  # the last case failed, and its comments follow
         # The program has ended, and has left nothing behind.
         self.ended = False
@@ -81,7 +84,10 @@ class Reader:
         result = RESULT.match(line)
         reason = REASON.match(line)
         comment = COMMENT.match(line)
-        if plan:
+        report = REPORT.match(line)
+        if report:
+            self.report = report[1]  # the last one names the place
+        elif plan:
             self.saw_tap = True
             self.planned += int(plan[1])
             if plan[1] == "0":
@@ -130,6 +136,8 @@ class Reader:
     def end(self, status):
         """The program ended with this status (as in subprocess)."""
         how = "killed by signal %d" % -status if status < 0 else "exit status %d" % status
+        if self.report:
+            how += " (%s)" % self.report[:COMMENT_LENGTH]
         if not self.saw_tap:
             self.end_without_tap(status, how)
             return self.tally
