@@ -529,6 +529,19 @@ if ready[0] < 100:
     os._exit(9)
 os.execv(%r, ["pier", "cp", "--server"])
 """
+# A server behind a slow connection: 200 KB/s.
+SLOW = """
+import os, subprocess, time
+read, write = os.pipe()
+server = subprocess.Popen([%r, "cp", "--server"], stdin=read)
+os.close(read)
+os.close(1)
+while data := os.read(0, 4096):
+    os.write(write, data)
+    time.sleep(0.02)
+os.close(write)
+os._exit(server.wait() & 255)
+"""
 PIECES = """
 while True:
     os.write(1, struct.pack("<I", 0))
@@ -694,18 +707,59 @@ class Hostile(Chain):
         self.check_result(result, 4, self.lost("host2 did not respond for 2 s"), self.count(1))
         self.check_copies(source, ["host2"])
 
-    def test_a_list_that_is_not_read(self):
-        """It is long enough to fill the pipe and the hub's memory for this host."""
-        self.add_hosts(3)
+    def test_many_hosts_that_do_not_start(self):
+        self.add_hosts(13)
+        source = self.file("source", MIB)
+        for name in self.names[1:]:
+            self.profile(name, "exec sleep 1000")
+        self.check_result(self.spread("--timeout", "1", source, *self.places()), 4,
+                          *[self.lost("%s did not respond for 1 s" % name) for name in self.names[1:]], self.count(12))
+        self.check_copies(source, self.names[1:])
+
+    def long_list(self):
+        """Of more than the pipe to a server and the hub's memory for it hold."""
         tree = self.folder / "tree"
         tree.mkdir()
         for i in range(2500):
             (tree / ("%0200d" % i)).touch()
+        return tree
+
+    def check_lists(self, lost=()):
+        for name in self.names:
+            if name not in lost:
+                self.assertEqual(len(os.listdir(self.hosts / name / "copy")), 2500)
+
+    def test_a_list_that_is_not_read(self):
+        self.add_hosts(3)
         self.serve("host2", hostile("while True:\n    send(PONG)\n    time.sleep(0.1)"))
-        result = self.spread("--timeout", "4", "-r", tree, *self.places())
+        result = self.spread("--timeout", "4", "-r", self.long_list(), *self.places())
         self.check_result(result, 4, self.lost("host2 did not respond for 2 s"), self.count(1))
-        for name in ("host1", "host3"):
-            self.assertEqual(len(os.listdir(self.hosts / name / "copy")), 2500)
+        self.check_lists(["host2"])
+
+    def test_a_list_that_is_read_slowly(self):
+        """The time to open the destination begins when all have read it."""
+        self.add_hosts(4)
+        self.serve("host4", SLOW % PIER)
+        self.check_result(self.spread("--timeout", "2", "-r", self.long_list(), *self.places()), 0)
+        self.check_lists()
+
+    def test_a_list_that_is_not_read_before_the_end(self):
+        """Whoever is done holds up nobody."""
+        self.add_hosts(3)
+        self.serve("host2", hostile("send(OPENED)\ntime.sleep(0.6)\nsend(DONE)\ntime.sleep(1000)"))
+        result = self.spread("-n", "-r", "--timeout", "2", self.long_list(), *self.places())
+        self.assertEqual(result.status, 0)
+        self.assertLess(result.seconds, PROMISE * slowness())
+
+    def test_an_interruption_beside_a_list_that_is_not_read(self):
+        self.add_hosts(3)
+        self.serve("host2", hostile("while True:\n    send(PONG)\n    time.sleep(0.1)"))
+        process = self.start("cp", "-r", "--remote-pier", PIER, self.long_list(), *self.places(), env=self.variables)
+        time.sleep(1.5)
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(self.finish(process).status, 128 + signal.SIGINT)
+        self.assertLess(time.monotonic() - began, PROMISE * slowness())
 
     def test_a_client_that_is_stopped(self):
         """As by Ctrl-Z: while it waits for the second half of a message, too."""

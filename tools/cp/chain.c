@@ -52,7 +52,7 @@ static void name_failure(struct node *node, const char *host)
 	fail(&node->failure, unnamed.status, "%s: %s", host, unnamed.text);
 }
 
-/* It may take its time to start, and then finds this in its pipe. */
+/* The server may take its time to start, and then finds this in its pipe. */
 static int send_first(struct node *node, const struct request *common, const char *path)
 {
 	struct request request = *common;

@@ -198,6 +198,11 @@ static void take_from_sender(struct hub *hub, const struct frame *frame)
 		hub->held = *frame;
 		return;
 	}
+	if (hub->phase == HUB_OVER)
+		return;
+	/* The destinations can open when they know all. */
+	if (hub->phase == HUB_OPENING && !hub->held.type)
+		start_times(hub);
 	if (take_aside(hub, 0, BEHIND, frame->type, frame->payload, frame->length))
 		return;
 	if (frame->type == FRAME_END) {
@@ -336,30 +341,76 @@ static void dismiss_all(struct hub *hub)
 	}
 }
 
+static bool is_any_behind(const struct hub *hub)
+{
+	for (uint32_t i = 1; i < hub->count; i++)
+		if (is_behind(hub, i))
+			return true;
+	return false;
+}
+
+/*
+ * Whether the frame in the inbox is for one that is behind: a neighbour, the sender, or
+ * any. The sender, too, may be behind because it cannot write: then it may.
+ */
+static bool must_wait(const struct hub *hub, uint32_t index)
+{
+	if (hub->phase == HUB_OVER)
+		return false;
+	if (index == 0)
+		return is_any_behind(hub) && !is_behind(hub, 0);
+	switch (hub->nodes[index].inbox.frame.type) {
+	case FRAME_RAILS:
+	case FRAME_SETUP:
+	case FRAME_READY:
+		return is_behind(hub, find_neighbour(hub, index, BEFORE));
+	case FRAME_ONWARD:
+		return is_behind(hub, find_neighbour(hub, index, BEHIND));
+	case FRAME_FILE:
+		return is_behind(hub, 0);
+	default:
+		return false;
+	}
+}
+
+/* Read what is there. Returns whether a frame is in the inbox. */
+static bool read_from(struct hub *hub, uint32_t index)
+{
+	struct node *node = &hub->nodes[index];
+	int result = control_receive_part(&node->control, &node->inbox);
+
+	if (result == 0)
+		return false;
+	node->heard_ns = hub_now(hub);
+	if (result > 0)
+		return true;
+	if (index > 0) {
+		take_destination_failure(hub, index);
+	} else {
+		take_sender_failure(hub);
+		node->state = NODE_OUT;
+	}
+	return false;
+}
+
 static void take_from(struct hub *hub, uint32_t index)
 {
 	struct node *node = &hub->nodes[index];
-	int result;
 
 	/* Its copy is complete, however it ends. */
 	if (node->state == NODE_DONE) {
 		control_close(&node->control);
 		return;
 	}
-	result = control_receive_part(&node->control, &node->inbox);
-	if (result == 0)
+	if (!node->waits && !read_from(hub, index))
 		return;
-	node->heard_ns = hub_now(hub);
-	if (result < 0 && index == 0) {
-		take_sender_failure(hub);
-		node->state = NODE_OUT;
-	} else if (result < 0) {
-		take_destination_failure(hub, index);
-	} else if (index == 0) {
-		take_from_sender(hub, &node->inbox.frame);
-	} else {
+	node->waits = must_wait(hub, index);
+	if (node->waits)
+		return;
+	if (index > 0)
 		take_from_destination(hub, index, &node->inbox.frame);
-	}
+	else
+		take_from_sender(hub, &node->inbox.frame);
 }
 
 /* Whether the others need not wait for it in this phase. */
@@ -386,13 +437,12 @@ static void check_progress(struct hub *hub)
 {
 	uint64_t timeout_ns = ms_to_ns(hub->timeout_ms);
 
-	for (uint32_t i = 1; i < hub->count; i++) {
+	for (uint32_t i = 1; i < hub->count && hub->phase != HUB_OVER; i++) {
 		if (has_done_its_part(hub, i) ||
 		    hub->ticked_ns <= hub->nodes[i].worked_ns + timeout_ns)
 			continue;
 		lose_silent(hub, hub->phase == HUB_CONNECTING ? blame_slower(hub, i) : i,
 			    hub->timeout_ms);
-		return;
 	}
 	send_to_others(hub, hub->count, FRAME_KEEPALIVE, NULL, 0);
 }
@@ -402,7 +452,7 @@ static void tick_hub(struct hub *hub)
 	uint64_t now = hub_now(hub);
 	uint32_t silence_ms = hub->timeout_ms / 2, silent;
 
-	if (now < hub->ticked_ns + ms_to_ns(tick_ms(hub)))
+	if (!is_tick_due(hub))
 		return;
 	hub->ticked_ns = now;
 	hub->system_ns = now_ns();
@@ -419,39 +469,22 @@ static void tick_hub(struct hub *hub)
 		lose_silent(hub, silent, silence_ms);
 }
 
-/*
- * The sender speaks to all, and a destination to its neighbours and to the sender: none
- * of them is listened to while it would fill the outbox of another one.
- */
-static bool may_listen(const struct hub *hub, uint32_t index)
-{
-	if (index > 0)
-		return !is_behind(hub, 0) &&
-		       !is_behind(hub, find_neighbour(hub, index, BEFORE)) &&
-		       !is_behind(hub, find_neighbour(hub, index, BEHIND));
-	for (uint32_t i = 1; i < hub->count; i++)
-		if (is_behind(hub, i))
-			return false;
-	return true;
-}
-
 /* What to poll: for each node, to read from it, and to write to it. */
 static void list_descriptors(struct hub *hub, struct pollfd *ret_fds)
 {
 	for (uint32_t i = 0; i < hub->count; i++) {
 		struct node *node = &hub->nodes[i];
-		int in = node->control.in, out = node->control.out;
+		/* The end of the sender is of interest in any case. */
+		int in = node->waits && i > 0 ? -1 : node->control.in;
+		int out = node->outbox.length ? node->control.out : -1;
 
-		if (!may_listen(hub, i)) {
+		/* A node that waits is not silent. */
+		if (node->waits)
 			node->heard_ns = hub_now(hub);
-			in = -1;
-		}
-		/* One that writes and is not listened to may not read. */
-		if (!is_behind(hub, i) || is_behind(hub, 0))
+		if (!is_behind(hub, i))
 			node->read_ns = hub_now(hub);
-		if (node->outbox.length == 0)
-			out = -1;
-		ret_fds[2 * i] = (struct pollfd){ .fd = in, .events = POLLIN };
+		ret_fds[2 * i] = (struct pollfd){ .fd = in,
+						  .events = node->waits ? 0 : POLLIN };
 		ret_fds[2 * i + 1] = (struct pollfd){ .fd = out, .events = POLLOUT };
 	}
 }
@@ -460,12 +493,15 @@ static void list_descriptors(struct hub *hub, struct pollfd *ret_fds)
 static bool serve_nodes(struct hub *hub, struct pollfd *fds)
 {
 	for (uint32_t i = 0; i < hub->count; i++)
-		control_flush(&hub->nodes[i].control);
+		flush_node(hub, i);
 	list_descriptors(hub, fds);
 	if (poll(fds, 2 * (nfds_t)hub->count, (int)tick_ms(hub)) < 0 && errno != EINTR)
 		return false;
+	if (hub->nodes[0].waits && fds[0].revents)
+		hub->phase = HUB_OVER;
 	for (uint32_t i = 0; i < hub->count; i++)
-		if (fds[2 * i].revents && hub->nodes[i].control.in >= 0)
+		if ((fds[2 * i].revents || hub->nodes[i].waits) &&
+		    hub->nodes[i].control.in >= 0)
 			take_from(hub, i);
 	tick_hub(hub);
 	check_started(hub);

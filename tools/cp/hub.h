@@ -21,8 +21,7 @@
  *	1. The servers start. When all have said their preamble or failed, the sender gets
  *	   FRAME_READY, and begins to speak.
  *	2. Each receiver opens its destination, and reports FRAME_OPENED. When all have
- *	   done so or failed, the hub
- *tells each whether it has a next one (FRAME_CHAIN).
+ *	   done so or failed, the hub tells each whether it has a next one (FRAME_CHAIN).
  *	3. Neighbours connect. When all are ready, the hub lets all of them begin. If one
  *	   fails before, nothing has been copied, and the hub ends the attempt: the client
  *	   begins again without it.

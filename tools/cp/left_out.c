@@ -46,15 +46,16 @@ static int pass_notice(struct transfer *transfer, const struct notice *notice)
 int pass_notices(struct transfer *transfer)
 {
 	struct notice *notice;
-	int result = 0;
+	int result = 0, count = 0;
 
 	while (result == 0 && (notice = take_notice(&transfer->notices))) {
 		result = pass_notice(transfer, notice);
 		free(notice);
+		count++;
 	}
 	if (result == 0 && transfer->notices.lost)
 		return fail(transfer->failure, EXIT_FILE, "out of memory");
-	return result;
+	return result < 0 ? -1 : count;
 }
 
 int take_file_notice(struct transfer *transfer, const struct frame *frame)

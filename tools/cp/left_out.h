@@ -11,7 +11,7 @@
 
 /* Print the notices of a client's own side. */
 void show_notices(struct transfer *transfer);
-/* Print the notices of this side, or send them, or both. */
+/* Print the notices of this side, or send them, or both. Returns how many; or -1. */
 int pass_notices(struct transfer *transfer);
 /* Take FRAME_FILE. */
 int take_file_notice(struct transfer *transfer, const struct frame *frame);

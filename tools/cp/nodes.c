@@ -10,7 +10,7 @@ enum {
 	MILLISECOND_NS = 1000000,
 	TICKS_PER_TIMEOUT = 8,
 	TICK_MAX_MS = 1000,
-	/* From the end of a server's pipe to its own. */
+	/* From the end of a server's pipe to that of the server. */
 	STATUS_MS = 50,
 	OUTBOX_MAX = 65536,
 };
@@ -35,6 +35,11 @@ uint64_t hub_now(const struct hub *hub)
 	return hub->ticked_ns + (passed < most ? passed : most);
 }
 
+bool is_tick_due(const struct hub *hub)
+{
+	return hub_now(hub) >= hub->ticked_ns + ms_to_ns(tick_ms(hub));
+}
+
 bool is_left(const struct hub *hub, uint32_t index)
 {
 	return hub->nodes[index].state != NODE_OUT;
@@ -42,7 +47,10 @@ bool is_left(const struct hub *hub, uint32_t index)
 
 bool is_behind(const struct hub *hub, uint32_t index)
 {
-	return is_left(hub, index) && hub->nodes[index].outbox.length > OUTBOX_MAX;
+	const struct node *node = &hub->nodes[index];
+
+	return is_left(hub, index) && node->state != NODE_DONE &&
+	       node->outbox.length > OUTBOX_MAX;
 }
 
 uint32_t find_neighbour(const struct hub *hub, uint32_t index, enum side side)
@@ -70,21 +78,40 @@ uint32_t count_left(const struct hub *hub)
 	return count;
 }
 
-/*
- * A node that has ended is no failure here: it may have reported that it is done. One
- * that is behind has enough signs of life to read.
- */
+/* What waits in the outbox already will show that this side lives. */
+static bool needs_no_sign(const struct node *node)
+{
+	return node->outbox.length > PIPE_BUF;
+}
+
+/* A node that has ended is no failure here: it may have reported that it is done. */
 void send_to(struct hub *hub, uint32_t index, uint32_t type,
 	     const struct wire_writer *writer)
 {
 	struct node *node = &hub->nodes[index];
+	bool is_sign = type == FRAME_PING || type == FRAME_KEEPALIVE;
 
-	if (!is_left(hub, index) || node->control.out < 0 ||
-	    ((type == FRAME_PING || type == FRAME_KEEPALIVE) &&
-	     node->outbox.length > PIPE_BUF))
+	if (!is_left(hub, index) || node->state == NODE_DONE || node->control.out < 0 ||
+	    (is_sign && needs_no_sign(node)))
 		return;
 	if (control_send_if_open(&node->control, type, writer) < 0)
 		lose_node(hub, index);
+}
+
+void flush_node(struct hub *hub, uint32_t index)
+{
+	struct node *node = &hub->nodes[index];
+	size_t before = node->outbox.length;
+	bool is_not_pinged = needs_no_sign(node);
+
+	control_flush(&node->control);
+	if (!is_not_pinged || node->outbox.length == before)
+		return;
+	/* It has read: a sign that it lives, and before it opens its destination, work.
+	 */
+	node->heard_ns = hub_now(hub);
+	if (hub->phase == HUB_OPENING)
+		node->worked_ns = node->heard_ns;
 }
 
 void send_aside(struct hub *hub, uint32_t index, enum side side, uint32_t type,
@@ -179,7 +206,8 @@ void lose_node(struct hub *hub, uint32_t index)
 	 */
 	control_try_sending_failure(&node->control);
 	control_flush(&node->control);
-	if (node->control.peer_closed && remote_ends_within(&node->remote, STATUS_MS))
+	if (node->control.peer_closed &&
+	    remote_ends_within(&node->remote, is_tick_due(hub) ? 0 : STATUS_MS))
 		end_remote(&node->remote, &node->control);
 	control_close(&node->control);
 	if (phase == HUB_OVER)

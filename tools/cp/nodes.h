@@ -20,9 +20,10 @@ enum {
 
 /* Node 0 is the sender, the others are the destinations. */
 struct node {
-	struct control control; /* with this outbox */
-	struct outbox outbox;
+	struct control control;
+	struct outbox outbox; /* of the control */
 	struct inbox inbox;
+	bool waits; /* the frame in the inbox does, until who it is for is not behind */
 	struct remote remote;
 	struct failure failure; /* why it was left out */
 	enum node_state {
@@ -38,7 +39,7 @@ struct node {
 	uint64_t heard_ns;  /* when a whole message arrived */
 	uint64_t worked_ns; /* when anything arrived that is progress */
 	uint64_t alive_ns;  /* when its keepalive was passed on */
-	uint64_t read_ns;   /* when the outbox was short enough */
+	uint64_t read_ns;   /* when it was not behind */
 	/* The connection from the one before it failed, and why; "": it works. */
 	char link_failure[1024];
 	uint64_t failed_ns;
@@ -76,6 +77,7 @@ uint64_t ms_to_ns(uint32_t ms);
 /* How often the hub looks at the time. */
 uint32_t tick_ms(const struct hub *hub);
 uint64_t hub_now(const struct hub *hub);
+bool is_tick_due(const struct hub *hub);
 
 bool is_left(const struct hub *hub, uint32_t index);
 /* Of the destinations. */
@@ -97,8 +99,10 @@ void send_error(struct hub *hub, uint32_t index, enum side side, int status,
 /* To all but one. In reverse: who has heard of the end no longer needs those before. */
 void send_to_others(struct hub *hub, uint32_t except, uint32_t type,
 		    const uint8_t *payload, size_t length);
-/* Whether too much waits in the outbox. */
+/* Whether too much waits in the outbox; what else is for this node must wait elsewhere.
+ */
 bool is_behind(const struct hub *hub, uint32_t index);
+void flush_node(struct hub *hub, uint32_t index);
 
 /* Leave a node out, for the failure that it has. */
 void lose_node(struct hub *hub, uint32_t index);

@@ -216,7 +216,7 @@ static bool needs_stream(const struct receiver *receiver)
 static int advance_receiver(struct receiver *receiver)
 {
 	struct transfer *transfer = receiver->transfer;
-	int announced, written;
+	int announced, written, passed;
 
 	announced = needs_stream(receiver) ? drive_receiver(receiver) : 0;
 	if (announced < 0)
@@ -224,12 +224,13 @@ static int advance_receiver(struct receiver *receiver)
 	written = collect_written(receiver);
 	if (written < 0)
 		return -1;
-	if (pass_notices(transfer) < 0)
+	passed = pass_notices(transfer);
+	if (passed < 0)
 		return -1;
 	if (transfer->peer_ended && receiver->bytes_written == transfer->size &&
 	    !receiver->committing && start_commit(receiver) < 0)
 		return -1;
-	return announced + written > 0;
+	return announced + written + passed > 0;
 }
 
 /*
@@ -384,7 +385,7 @@ int run_receiver(struct transfer *transfer)
 		result = abandon_copy(&receiver);
 	}
 	if (result == 0)
-		result = pass_notices(transfer);
+		result = pass_notices(transfer) < 0 ? -1 : 0;
 	if (result == 0)
 		send_done(transfer->control);
 	stop_relay(receiver.relay, transfer->control);

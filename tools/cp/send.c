@@ -212,15 +212,14 @@ static int drive_sender(struct sender *sender)
 /* Returns 1 if anything progressed, 0 if not, -1 on failure. */
 static int advance_sender(struct sender *sender)
 {
-	int read, posted, credited;
+	int read, posted, credited, passed;
 
 	start_reading(sender);
 	read = collect_read(sender);
 	posted = read < 0 ? -1 : post_ready(sender);
 	credited = posted < 0 ? -1 : drive_sender(sender);
-	if (credited >= 0 && pass_notices(sender->transfer) < 0)
-		return -1;
-	return credited < 0 ? -1 : read + posted + credited > 0;
+	passed = credited < 0 ? -1 : pass_notices(sender->transfer);
+	return passed < 0 ? -1 : read + posted + credited + passed > 0;
 }
 
 static bool all_sent(const struct sender *sender)

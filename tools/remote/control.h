@@ -57,8 +57,8 @@ struct onward {
 };
 
 /*
- * Of one that talks to many, and must wait for none of them: what it sends is kept here
- * until there is room in the pipe.
+ * Of a process that talks to many, and must wait for none of them: what it sends is kept
+ * here until there is room in the pipe.
  */
 struct outbox {
 	uint8_t *data;
