@@ -594,6 +594,7 @@ ATTACKS = {
     "endless notices": "while True: send(NOTICE, struct.pack('<IH', 0, 3) + b'bad')",
     "failed links": "send(OPENED)\nskip(CHAIN)\n[send(FAILED, struct.pack('<H', 1) + b'x') for i in range(9)]",
     "an error of the next": "send(OPENED)\nskip(CHAIN)\nsend(ONWARD, struct.pack('<IIH', ERROR, 1, 1) + b'x')",
+    "an error without a status": "send(OPENED)\nskip(CHAIN)\nsend(ONWARD, struct.pack('<IIH', ERROR, 256, 1) + b'x')",
     "done at once": "send(DONE)",
 }
 
@@ -779,8 +780,8 @@ class Hostile(Chain):
     def test_done_is_never_said(self):
         self.add_hosts(3)
         source = self.file("source", MIB)
-        for bad in ("host1", "host3"):
-            self.serve(bad, meddling("while kind == DONE:\n        send(PONG)\n        time.sleep(0.1)"))
+        for bad, word in (("host1", "PONG"), ("host3", "RELINK")):
+            self.serve(bad, meddling("while kind == DONE:\n        send(%s)\n        time.sleep(0.1)" % word))
             began = time.monotonic()
             result = self.spread("--timeout", "2", source, *self.places())
             self.check_result(result, 4, self.lost("%s did not respond for 2 s" % bad), self.count(1))

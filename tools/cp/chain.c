@@ -162,6 +162,7 @@ int start_chain(struct chain *chain, const struct request *request,
 	hub->nodes[0].state = NODE_OUT;
 	hub->phase = HUB_STARTING;
 	hub->held.type = FRAME_NONE;
+	hub->sender_closed = false;
 	hub->again = false;
 	hub->last = 0;
 	start_servers(chain, request);

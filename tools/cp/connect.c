@@ -328,9 +328,10 @@ int await_relink(struct transfer *transfer)
 	uint64_t deadline;
 	int result = 0;
 
+	/* The sender ends when all have everything: no neighbour will help after that. */
 	if (!transfer->settings->chain || transfer->channel_idle ||
-	    failure->status != EXIT_PEER || control->failure_from_peer ||
-	    control->peer_closed || control->out < 0)
+	    transfer->peer_ended || failure->status != EXIT_PEER ||
+	    control->failure_from_peer || control->peer_closed || control->out < 0)
 		return -1;
 	name_down_port(transfer);
 	link_failure = *failure;

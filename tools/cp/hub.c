@@ -156,7 +156,11 @@ static void take_relay_failure(struct hub *hub, uint32_t index, const uint8_t *p
 	char text[sizeof(node->failure.text)];
 
 	get_string(&reader, text, sizeof(text));
-	if (!wire_complete(&reader) || !behind || hub->phase >= HUB_ENDING)
+	if (!wire_complete(&reader) || status == 0 || status > UINT8_MAX) {
+		lose_invalid(hub, index);
+		return;
+	}
+	if (!behind || hub->phase >= HUB_ENDING)
 		return;
 	if (status == EXIT_PEER && hub->phase == HUB_CONNECTING) {
 		note_failed_link(hub, behind, text);
@@ -200,7 +204,7 @@ static void take_from_sender(struct hub *hub, const struct frame *frame)
 	}
 	if (hub->phase == HUB_OVER)
 		return;
-	/* The destinations can open when they know all. */
+	/* Their time to open begins when they have the whole list. */
 	if (hub->phase == HUB_OPENING && !hub->held.type)
 		start_times(hub);
 	if (take_aside(hub, 0, BEHIND, frame->type, frame->payload, frame->length))
@@ -238,6 +242,9 @@ static void pass_keepalive(struct hub *hub, uint32_t index)
 {
 	struct node *node = &hub->nodes[index];
 
+	/* While neighbours connect, only what they say to each other is work. */
+	if (hub->phase != HUB_CONNECTING)
+		node->worked_ns = node->heard_ns;
 	if (node->heard_ns < node->alive_ns + ms_to_ns(tick_ms(hub)) / 2)
 		return;
 	node->alive_ns = node->heard_ns;
@@ -264,9 +271,6 @@ static void take_from_destination(struct hub *hub, uint32_t index,
 
 	if (frame->type == FRAME_PONG || frame->type == FRAME_NONE)
 		return;
-	/* While neighbours connect, only what they say to each other is work. */
-	if (hub->phase != HUB_CONNECTING)
-		node->worked_ns = node->heard_ns;
 	if (take_aside(hub, index, BEFORE, frame->type, frame->payload, frame->length))
 		return;
 	switch (frame->type) {
@@ -351,14 +355,15 @@ static bool is_any_behind(const struct hub *hub)
 
 /*
  * Whether the frame in the inbox is for one that is behind: a neighbour, the sender, or
- * any. The sender, too, may be behind because it cannot write: then it may.
+ * any destination. The sender may be behind because it is blocked in writing: then its
+ * frame must not wait.
  */
 static bool must_wait(const struct hub *hub, uint32_t index)
 {
 	if (hub->phase == HUB_OVER)
 		return false;
 	if (index == 0)
-		return is_any_behind(hub) && !is_behind(hub, 0);
+		return is_any_behind(hub) && !is_behind(hub, 0) && !hub->sender_closed;
 	switch (hub->nodes[index].inbox.frame.type) {
 	case FRAME_RAILS:
 	case FRAME_SETUP:
@@ -397,7 +402,7 @@ static void take_from(struct hub *hub, uint32_t index)
 {
 	struct node *node = &hub->nodes[index];
 
-	/* Its copy is complete, however it ends. */
+	/* Its copy is complete, however its process ends. */
 	if (node->state == NODE_DONE) {
 		control_close(&node->control);
 		return;
@@ -474,7 +479,7 @@ static void list_descriptors(struct hub *hub, struct pollfd *ret_fds)
 {
 	for (uint32_t i = 0; i < hub->count; i++) {
 		struct node *node = &hub->nodes[i];
-		/* The end of the sender is of interest in any case. */
+		/* Without events, poll() still tells when the sender has closed. */
 		int in = node->waits && i > 0 ? -1 : node->control.in;
 		int out = node->outbox.length ? node->control.out : -1;
 
@@ -497,8 +502,7 @@ static bool serve_nodes(struct hub *hub, struct pollfd *fds)
 	list_descriptors(hub, fds);
 	if (poll(fds, 2 * (nfds_t)hub->count, (int)tick_ms(hub)) < 0 && errno != EINTR)
 		return false;
-	if (hub->nodes[0].waits && fds[0].revents)
-		hub->phase = HUB_OVER;
+	hub->sender_closed |= hub->nodes[0].waits && fds[0].revents;
 	for (uint32_t i = 0; i < hub->count; i++)
 		if ((fds[2 * i].revents || hub->nodes[i].waits) &&
 		    hub->nodes[i].control.in >= 0)

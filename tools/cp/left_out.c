@@ -16,7 +16,8 @@ static void show_notice(struct transfer *transfer, uint32_t number, const char *
 static bool is_due_to_signal(const struct transfer *transfer, const struct notice *notice)
 {
 	return notice->number == NOTICE_OF_DESTINATION &&
-	       transfer->failure->status > EXIT_SIGNAL;
+	       transfer->failure->status > EXIT_SIGNAL &&
+	       !transfer->control->failure_from_peer;
 }
 
 void show_notices(struct transfer *transfer)

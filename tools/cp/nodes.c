@@ -10,7 +10,7 @@ enum {
 	MILLISECOND_NS = 1000000,
 	TICKS_PER_TIMEOUT = 8,
 	TICK_MAX_MS = 1000,
-	/* From the end of a server's pipe to that of the server. */
+	/* How long a server may live after it has closed its pipe. */
 	STATUS_MS = 50,
 	OUTBOX_MAX = 65536,
 };
@@ -78,7 +78,7 @@ uint32_t count_left(const struct hub *hub)
 	return count;
 }
 
-/* What waits in the outbox already will show that this side lives. */
+/* It has enough to read, which shows that this side lives. */
 static bool needs_no_sign(const struct node *node)
 {
 	return node->outbox.length > PIPE_BUF;

@@ -23,7 +23,7 @@ struct node {
 	struct control control;
 	struct outbox outbox; /* of the control */
 	struct inbox inbox;
-	bool waits; /* the frame in the inbox does, until who it is for is not behind */
+	bool waits; /* its frame in the inbox is held back; see must_wait() */
 	struct remote remote;
 	struct failure failure; /* why it was left out */
 	enum node_state {
@@ -36,8 +36,8 @@ struct node {
 	/* Of each conversation with a neighbour; enum side. */
 	uint32_t said[2];   /* how many of the frames that connect them */
 	uint32_t stale[2];  /* echoes of FRAME_RELINK that are still to come */
-	uint64_t heard_ns;  /* when a whole message arrived */
-	uint64_t worked_ns; /* when anything arrived that is progress */
+	uint64_t heard_ns;  /* when it last showed that it lives */
+	uint64_t worked_ns; /* when it last showed that it works */
 	uint64_t alive_ns;  /* when its keepalive was passed on */
 	uint64_t read_ns;   /* when it was not behind */
 	/* The connection from the one before it failed, and why; "": it works. */
@@ -46,7 +46,7 @@ struct node {
 	bool had_before;    /* another destination came before it, or does so now */
 	bool to_be_retried; /* it may be a neighbour that is to blame */
 	bool retried;
-	uint64_t blamed_ns; /* when that to the one behind it failed; 0: never */
+	uint64_t blamed_ns; /* when the one behind it could not connect; 0: never */
 };
 
 struct hub {
@@ -63,9 +63,10 @@ struct hub {
 		HUB_ENDING, /* the sender has ended */
 		HUB_OVER,
 	} phase;
-	struct frame held; /* of the sender, until the chain is known; type 0: none */
-	bool again;	   /* nothing was copied: begin again with those that are left */
-	uint32_t last;	   /* that was left out; 0: some are left */
+	struct frame held;  /* of the sender, until the chain is known; type 0: none */
+	bool sender_closed; /* its pipe, while its frame waited */
+	bool again;	    /* nothing was copied: begin again with those that are left */
+	uint32_t last;	    /* that was left out; 0: some are left */
 	/*
 	 * The last tick, by the hub's own clock and by that of the system. Its own one
 	 * stands still while this process is stopped (Ctrl-Z).
@@ -99,8 +100,7 @@ void send_error(struct hub *hub, uint32_t index, enum side side, int status,
 /* To all but one. In reverse: who has heard of the end no longer needs those before. */
 void send_to_others(struct hub *hub, uint32_t except, uint32_t type,
 		    const uint8_t *payload, size_t length);
-/* Whether too much waits in the outbox; what else is for this node must wait elsewhere.
- */
+/* Whether too much waits in the outbox: more waits in the inboxes of those who say it. */
 bool is_behind(const struct hub *hub, uint32_t index);
 void flush_node(struct hub *hub, uint32_t index);
 
