@@ -183,7 +183,8 @@ class Reads(DirectCase):
     def test_a_refused_read_takes_the_page_cache(self):
         source = self.evicted("source", 4 * MIB + 3)
         self.copy(source, self.target, env=self.fault("refuse_reads"))
-        self.assertGreater(cached_pages(source), 4 * MIB // mmap.PAGESIZE)
+        # The kernel may drop some again at any time.
+        self.assertGreater(cached_pages(source), 2 * MIB // mmap.PAGESIZE)
         self.check_same(source, self.target)
 
     def test_short_reads_are_completed(self):
