@@ -763,7 +763,7 @@ class Hostile(Chain):
         self.assertLess(time.monotonic() - began, PROMISE * slowness())
 
     def test_a_client_that_is_stopped(self):
-        """As by Ctrl-Z: while it waits for the second half of a message, too."""
+        """As by Ctrl-Z, for longer than the others wait; half a message has arrived, too."""
         self.add_hosts(4)
         source = self.file("source", 4 * MIB)
         self.serve("host2", meddling("if kind == PONG:\n        os.write(1, struct.pack('<I', 0))\n"
@@ -773,7 +773,7 @@ class Hostile(Chain):
         time.sleep(0.6)
         began = time.monotonic()
         process.send_signal(signal.SIGSTOP)
-        time.sleep(1.5)
+        time.sleep(3)
         process.send_signal(signal.SIGCONT)
         self.check_harm("host2", source, self.finish(process), began)
 

@@ -459,6 +459,8 @@ static void tick_hub(struct hub *hub)
 
 	if (!is_tick_due(hub))
 		return;
+	if (now_ns() - hub->system_ns > ms_to_ns(hub->timeout_ms) / 4)
+		hub->stopped_ns = now;
 	hub->ticked_ns = now;
 	hub->system_ns = now_ns();
 	for (uint32_t i = 1; i < hub->count; i++) {
@@ -519,6 +521,7 @@ void run_hub(struct hub *hub)
 	struct pollfd *fds = calloc(2 * (size_t)hub->count, sizeof(*fds));
 
 	hub->ticked_ns = hub->system_ns = now_ns();
+	hub->stopped_ns = 0;
 	start_times(hub);
 	while (fds && serve_nodes(hub, fds))
 		;

@@ -144,7 +144,7 @@ void send_to_others(struct hub *hub, uint32_t except, uint32_t type,
 			send_aside(hub, i, BEFORE, type, payload, length);
 }
 
-static void relink_nodes(struct hub *hub, uint32_t before, uint32_t behind)
+void relink_nodes(struct hub *hub, uint32_t before, uint32_t behind)
 {
 	hub->nodes[behind].link_failure[0] = '\0';
 	hub->nodes[before].stale[BEHIND]++;

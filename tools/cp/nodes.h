@@ -72,12 +72,15 @@ struct hub {
 	 * stands still while this process is stopped (Ctrl-Z).
 	 */
 	uint64_t ticked_ns, system_ns;
+	uint64_t stopped_ns; /* when that was, by its own clock; 0: never */
 };
 
 uint64_t ms_to_ns(uint32_t ms);
 /* How often the hub looks at the time. */
 uint32_t tick_ms(const struct hub *hub);
 uint64_t hub_now(const struct hub *hub);
+/* Connect two neighbours again, or for the first time. */
+void relink_nodes(struct hub *hub, uint32_t before, uint32_t behind);
 bool is_tick_due(const struct hub *hub);
 
 bool is_left(const struct hub *hub, uint32_t index);
