@@ -131,8 +131,8 @@ class Sources(Place):
         pathlib.Path(target, "tools.pth").write_text(path + "\n")
         os.environ["PATH"] = "%s:%s" % (TOOLS / "bin", os.environ["PATH"])
         run(self.folder / "venv/bin/pip", "install", "--quiet", "--no-build-isolation",
-            "--disable-pip-version-check", "--no-deps", "-Csetup-args=-Doptimization=0",
-            "-Cbuild-dir=%s" % (self.folder / "build"), *options, ROOT)
+            "--disable-pip-version-check", "--no-deps", "--config-settings=setup-args=-Doptimization=0",
+            "--config-settings=build-dir=%s" % (self.folder / "build"), *options, ROOT)
         self.check(self.folder / "venv/bin/python")
 
     def test_sources_install(self):
@@ -142,7 +142,7 @@ class Sources(Place):
         free = [path for (_, is_free), path in interpreters().items() if is_free]
         if not free:
             self.skipTest("no free-threaded CPython (python3.13t or later) in PATH")
-        self.install(free[-1], "-Csetup-args=-Dpython.allow_limited_api=false")
+        self.install(free[-1], "--config-settings=setup-args=-Dpython.allow_limited_api=false")
         output = run(self.folder / "venv/bin/python", "-c",
                      "import sys, pier; print(sys._is_gil_enabled(), pier._pier.__file__)")
         self.assertRegex(output, r"^False .*\.cpython-\d+t-")
