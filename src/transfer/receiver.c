@@ -47,7 +47,10 @@ static int read_attr(const struct pier_receiver_attr *given,
 		error = pier_fail(EINVAL, "receiver: a stream has no length");
 	if (!error)
 		error = check_size(ret_attr->rail_count, ret_attr->length);
-	/* First: a child of fork(2) may find the allocator locked. */
+	/*
+	 * This has allocated nothing yet: in a child of fork(2), another thread of the
+	 * parent may have left the allocator locked.
+	 */
 	for (uint32_t i = 0; i < ret_attr->rail_count && !error; i++)
 		error = pier_check_process(&ret_attr->rails[i].channel->object);
 	return error;

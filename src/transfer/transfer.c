@@ -46,7 +46,10 @@ static int check_attr(const struct pier_transfer_attr *attr)
 	if (!error)
 		error = pier_drive_check_rail_count(&pier_transfer_drive_ops,
 						    attr->rail_count);
-	/* First: a child of fork(2) may find the allocator locked. */
+	/*
+	 * This has allocated nothing yet: in a child of fork(2), another thread of the
+	 * parent may have left the allocator locked.
+	 */
 	for (uint32_t i = 0; i < attr->rail_count && !error; i++)
 		error = pier_check_process(&attr->rails[i].channel->object);
 	return error;

@@ -10,10 +10,10 @@ PLAN = re.compile(r"^1\.\.(\d+)(?: *# *skip *(.*))?$", re.IGNORECASE)
 DIRECTIVE = re.compile(r"^(.*?) *# *(?:skip)(?:ped)? *(.*)$", re.IGNORECASE)
 # "skip: reason", also after "#" or after the prefix of cmocka's print_message().
 REASON = re.compile(r"^(?:# *|\[ *\] *)?skip(?:ped|ping)?: *(.+)$", re.IGNORECASE)
-# What a case prints about itself, except cmocka's last line of a group.
+# What a case prints about itself. The last line of a group of cmocka's is none of that.
 COMMENT = re.compile(r"^(?:# *|ERROR: )(?! *(?:not )?ok - )(.+)$")
 COMMENT_LENGTH = 300
-# What a sanitizer found: the first line of its report, and the last one.
+# The lines in which a sanitizer says what it found: the first of its report, and the summary.
 REPORT = re.compile(r"^(?:==\d+==)?(?:ERROR|WARNING|FATAL|SUMMARY): (\w+Sanitizer: .+)$")
 CMOCKA_FAILURE = "error: Failure!"  # the end of the last one after a case
 

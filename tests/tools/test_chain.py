@@ -745,7 +745,7 @@ class Hostile(Chain):
         self.check_lists()
 
     def test_a_list_that_is_not_read_before_the_end(self):
-        """Whoever is done holds up nobody."""
+        """A host that is done does not hold up the others."""
         self.add_hosts(3)
         self.serve("host2", hostile("send(OPENED)\ntime.sleep(0.6)\nsend(DONE)\ntime.sleep(1000)"))
         result = self.spread("-n", "-r", "--timeout", "2", self.long_list(), *self.places())

@@ -61,8 +61,8 @@ static uint32_t find_guilty(const struct hub *hub, uint32_t before, uint32_t beh
 }
 
 /*
- * While this process was stopped, nobody heard of the others, and gave up. Whoever is to
- * blame for more than that will fail again.
+ * While this process was stopped, no host got messages from the others, so they gave each
+ * other up. A connection that has another fault fails again.
  */
 static bool forgive_failed_link(struct hub *hub, uint32_t before, uint32_t behind)
 {

@@ -90,12 +90,36 @@ static void tell_chain(struct hub *hub, uint32_t index)
 		lose_node(hub, index);
 }
 
-static void check_started(struct hub *hub)
+/* Whether the others need not wait for it in this phase. */
+static bool has_done_its_part(const struct hub *hub, uint32_t index)
+{
+	enum node_state state = hub->nodes[index].state;
+
+	if (state == NODE_DONE || state == NODE_OUT)
+		return true;
+	switch (hub->phase) {
+	case HUB_STARTING:
+		return hub->nodes[index].control.preamble_read;
+	case HUB_OPENING:
+		return state == NODE_OPEN;
+	case HUB_CONNECTING:
+		return has_connected(hub, index);
+	default:
+		return false;
+	}
+}
+
+static bool have_done_their_part(const struct hub *hub)
 {
 	for (uint32_t i = 1; i < hub->count; i++)
-		if (is_left(hub, i) && !hub->nodes[i].control.preamble_read)
-			return;
-	if (hub->phase != HUB_STARTING || count_left(hub) == 0)
+		if (!has_done_its_part(hub, i))
+			return false;
+	return count_left(hub) > 0;
+}
+
+static void check_started(struct hub *hub)
+{
+	if (hub->phase != HUB_STARTING || !have_done_their_part(hub))
 		return;
 	hub->phase = HUB_OPENING;
 	start_times(hub);
@@ -105,10 +129,7 @@ static void check_started(struct hub *hub)
 /* Until then, a destination that fails is simply not in the chain. */
 static void check_opened(struct hub *hub)
 {
-	for (uint32_t i = 1; i < hub->count; i++)
-		if (hub->nodes[i].state == NODE_STARTED)
-			return;
-	if (hub->phase != HUB_OPENING || count_left(hub) == 0)
+	if (hub->phase != HUB_OPENING || !have_done_their_part(hub))
 		return;
 	hub->phase = HUB_CONNECTING;
 	start_times(hub);
@@ -337,8 +358,6 @@ static void dismiss_all(struct hub *hub)
 
 	hub->phase = HUB_OVER;
 	for (uint32_t i = 1; i < hub->count; i++) {
-		if (hub->nodes[i].state == NODE_DONE)
-			continue;
 		send_error(hub, i, BEFORE, is_reason ? failure->status : EXIT_PEER,
 			   is_reason ? failure->text : "the client ended the copy");
 		control_flush(&hub->nodes[i].control);
@@ -418,25 +437,6 @@ static void take_from(struct hub *hub, uint32_t index)
 		take_from_sender(hub, &node->inbox.frame);
 }
 
-/* Whether the others need not wait for it in this phase. */
-static bool has_done_its_part(const struct hub *hub, uint32_t index)
-{
-	enum node_state state = hub->nodes[index].state;
-
-	if (state == NODE_DONE || state == NODE_OUT)
-		return true;
-	switch (hub->phase) {
-	case HUB_STARTING:
-		return hub->nodes[index].control.preamble_read;
-	case HUB_OPENING:
-		return state == NODE_OPEN;
-	case HUB_CONNECTING:
-		return has_connected(hub, index);
-	default:
-		return false;
-	}
-}
-
 /* Before the stream flows, all wait for the slowest; and afterwards, the sender does. */
 static void check_progress(struct hub *hub)
 {
@@ -463,10 +463,8 @@ static void tick_hub(struct hub *hub)
 		hub->stopped_ns = now;
 	hub->ticked_ns = now;
 	hub->system_ns = now_ns();
-	for (uint32_t i = 1; i < hub->count; i++) {
-		if (hub->nodes[i].state != NODE_DONE)
-			send_to(hub, i, FRAME_PING, NULL);
-	}
+	for (uint32_t i = 1; i < hub->count; i++)
+		send_to(hub, i, FRAME_PING, NULL);
 	if (hub->phase <= HUB_CONNECTING || hub->phase == HUB_ENDING)
 		check_progress(hub);
 	silent = find_silent(hub, silence_ms);
@@ -476,7 +474,7 @@ static void tick_hub(struct hub *hub)
 		lose_silent(hub, silent, silence_ms);
 }
 
-/* What to poll: for each node, to read from it, and to write to it. */
+/* Two descriptors for each node: the one to read from, and the one to write to. */
 static void list_descriptors(struct hub *hub, struct pollfd *ret_fds)
 {
 	for (uint32_t i = 0; i < hub->count; i++) {

@@ -78,13 +78,16 @@ uint32_t count_left(const struct hub *hub)
 	return count;
 }
 
-/* It has enough to read, which shows that this side lives. */
+/* It has enough to read, which shows it that this side lives. */
 static bool needs_no_sign(const struct node *node)
 {
 	return node->outbox.length > PIPE_BUF;
 }
 
-/* A node that has ended is no failure here: it may have reported that it is done. */
+/*
+ * A node that is done needs no more. One that has ended is no failure here: it may have
+ * reported that it is done.
+ */
 void send_to(struct hub *hub, uint32_t index, uint32_t type,
 	     const struct wire_writer *writer)
 {
@@ -102,10 +105,10 @@ void flush_node(struct hub *hub, uint32_t index)
 {
 	struct node *node = &hub->nodes[index];
 	size_t before = node->outbox.length;
-	bool is_not_pinged = needs_no_sign(node);
+	bool had_enough = needs_no_sign(node);
 
 	control_flush(&node->control);
-	if (!is_not_pinged || node->outbox.length == before)
+	if (!had_enough || node->outbox.length == before)
 		return;
 	/* It has read: a sign that it lives, and before it opens its destination, work.
 	 */
@@ -140,7 +143,7 @@ void send_to_others(struct hub *hub, uint32_t except, uint32_t type,
 		    const uint8_t *payload, size_t length)
 {
 	for (uint32_t i = hub->count; i-- > 0;)
-		if (i != except && is_left(hub, i) && hub->nodes[i].state != NODE_DONE)
+		if (i != except)
 			send_aside(hub, i, BEFORE, type, payload, length);
 }
 

@@ -11,7 +11,7 @@
 
 enum side {
 	BEFORE, /* the conversation with the one before it */
-	BEHIND, /* with the one behind it: inside FRAME_ONWARD, but for the sender */
+	BEHIND, /* with the one behind it; a destination's is inside FRAME_ONWARD */
 };
 
 enum {
@@ -72,15 +72,13 @@ struct hub {
 	 * stands still while this process is stopped (Ctrl-Z).
 	 */
 	uint64_t ticked_ns, system_ns;
-	uint64_t stopped_ns; /* when that was, by its own clock; 0: never */
+	uint64_t stopped_ns; /* the last stop, by the hub's own clock; 0: none */
 };
 
 uint64_t ms_to_ns(uint32_t ms);
 /* How often the hub looks at the time. */
 uint32_t tick_ms(const struct hub *hub);
 uint64_t hub_now(const struct hub *hub);
-/* Connect two neighbours again, or for the first time. */
-void relink_nodes(struct hub *hub, uint32_t before, uint32_t behind);
 bool is_tick_due(const struct hub *hub);
 
 bool is_left(const struct hub *hub, uint32_t index);
@@ -92,7 +90,7 @@ uint32_t find_neighbour(const struct hub *hub, uint32_t index, enum side side);
  */
 void list_addresses(const struct hub *hub, uint32_t index, char *ret_list, size_t size);
 
-/* What they send waits in the node's outbox for room in the pipe. */
+/* These put a frame into the node's outbox, where it waits for room in the pipe. */
 void send_to(struct hub *hub, uint32_t index, uint32_t type,
 	     const struct wire_writer *writer);
 /* A frame of the conversation with the neighbour on this side. */
@@ -103,12 +101,15 @@ void send_error(struct hub *hub, uint32_t index, enum side side, int status,
 /* To all but one. In reverse: who has heard of the end no longer needs those before. */
 void send_to_others(struct hub *hub, uint32_t except, uint32_t type,
 		    const uint8_t *payload, size_t length);
+/* Let two neighbours connect, again or for the first time. */
+void relink_nodes(struct hub *hub, uint32_t before, uint32_t behind);
 /* Whether too much waits in the outbox: more waits in the inboxes of those who say it. */
 bool is_behind(const struct hub *hub, uint32_t index);
 void flush_node(struct hub *hub, uint32_t index);
 
 /* Leave a node out, for the failure that it has. */
 void lose_node(struct hub *hub, uint32_t index);
+/* The same, because it has sent an invalid message. */
 void lose_invalid(struct hub *hub, uint32_t index);
 /* Let the sender fail; that ends the attempt. */
 void end_attempt(struct hub *hub, const struct failure *failure);

@@ -244,7 +244,7 @@ static int handle_frame(struct control *control, struct frame *frame)
 	struct wire_reader reader = read_frame(frame);
 	uint32_t type;
 
-	/* Whoever has an outbox pings the others, and is not pinged. */
+	/* The process that has an outbox sends pings, and expects none. */
 	if (frame->type == FRAME_PING && !control->outbox) {
 		frame->type = FRAME_NONE;
 		return try_send(control, FRAME_PONG, NULL) < 0 ? -1 : 0;
