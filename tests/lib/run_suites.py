@@ -1,20 +1,27 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Builds and runs the suites of tests/run, and prints the count of their cases.
 
-usage: run_suites.py [--left-out "SUITE..."] SUITE...
+usage: run_suites.py [--strict] [--left-out "SUITE..."] SUITE...
 """
 
+import argparse
+import re
 import sys
 import time
 
 from process import adopt_orphans, processor_seconds, say
 from schedule import Failure, Interrupted, Scheduler, Task, default_slots, stop_on_signals
-from suite import Suite
+from suite import ROOT, Suite
 from suites import BUILDS, SUITES
 from tap import Tally
 
 # Suites that need hardware that few machines have.
 MAY_SKIP = {"gpu", "nic"}
+# More unsteady programs fail the run.
+MOST_UNSTEADY = 3
+# Known ones, which fail the run.
+UNSTEADY = ROOT / "tests/unsteady"
+ENTRY = re.compile(r"\d{4}-\d\d-\d\d (\S+: [^:]+): \S.*")
 
 
 class BuildTask(Task):
@@ -33,13 +40,15 @@ class BuildTask(Task):
 
 
 class ProgramTask(Task):
-    """Runs one program of a suite."""
+    """Runs one program of a suite, or runs it again after it has failed."""
 
-    def __init__(self, everything, suite, program):
-        super().__init__("%s: %s" % (suite.name, program.name), alone=program.alone)
+    def __init__(self, everything, suite, program, first=None):
+        super().__init__("%s: %s" % (suite.name, program.name), alone=program.alone,
+                         urgent=first is not None)
         self.everything = everything
         self.suite = suite
         self.program = program
+        self.first = first  # the tally of the run that failed
 
     def start(self):
         self.suite.clock.start()
@@ -54,18 +63,27 @@ class ProgramTask(Task):
         if isinstance(result, Failure):
             self.suite.fail("%s: %s" % (self.program.name, result.reason))
         else:
-            self.suite.tally.add(result[0])
+            tally = result[0]
+            if self.first:
+                tally.replace(self.first)
+            elif self.everything.runs_again(tally):
+                say("-- again, alone: " + self.name)
+                self.everything.scheduler.add(
+                    ProgramTask(self.everything, self.suite, self.program, tally))
+                return
+            self.suite.tally.add(tally)
         self.everything.end_program(self.suite)
 
 
 class Everything:
     """The suites of one call of tests/run."""
 
-    def __init__(self, names):
+    def __init__(self, names, strict):
         self.scheduler = Scheduler(default_slots())
+        self.strict = strict
         # Name of a build, whether it succeeded.
         self.built = {}
-        self.suites = [Suite(name) for name in dict.fromkeys(names)]
+        self.suites = [Suite(name, strict) for name in dict.fromkeys(names)]
         self.waiting = list(self.suites)
         # Name of a suite, number of programs that have not ended.
         self.missing = {}
@@ -79,6 +97,11 @@ class Everything:
             self.scheduler.add(BuildTask(self, BUILDS[name]))
         self.start_suites()
         self.scheduler.run()
+
+    def runs_again(self, tally):
+        """Whether a program with this tally is run again. A lost run takes no longer for it."""
+        lost = len(self.tally().failed)
+        return not self.strict and lost <= MOST_UNSTEADY and tally.is_worth_another_run()
 
     def tally(self):
         """The tally of all programs that have ended."""
@@ -123,14 +146,35 @@ class Everything:
         say("-- %s: %s in %s" % (suite.name, suite.tally, suite.clock))
 
 
-def main(arguments):
+def problems_of_unsteady(unsteady, known):
+    """What is wrong with these sentences of unsteady programs, beside the lines of UNSTEADY."""
+    entries = [line for line in known if line.strip() and not line.startswith("#")]
+    for entry in entries:
+        match = ENTRY.fullmatch(entry)
+        if not match:
+            yield "%s: not DATE SUITE: PROGRAM: SENTENCE: %s" % (UNSTEADY.name, entry)
+            continue
+        for sentence in unsteady:
+            if sentence.startswith(match[1] + ": "):
+                yield "unsteady, as is known: " + sentence
+    if len(unsteady) > MOST_UNSTEADY:
+        yield "%d programs are unsteady, more than %d" % (len(unsteady), MOST_UNSTEADY)
+
+
+def read_unsteady():
+    return UNSTEADY.read_text().splitlines() if UNSTEADY.exists() else []
+
+
+def main():
     started = time.monotonic()
-    left_out = ""
-    if arguments[:1] == ["--left-out"]:
-        left_out, arguments = arguments[1], arguments[2:]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--strict", action="store_true")
+    parser.add_argument("--left-out", default="")
+    parser.add_argument("suites", nargs="+")
+    options = parser.parse_args()
     stop_on_signals()
     adopt_orphans()
-    everything = Everything(arguments)
+    everything = Everything(options.suites, options.strict)
     status = 0
     problem = None
     try:
@@ -143,6 +187,7 @@ def main(arguments):
     tally = everything.tally()
     if problem:
         tally.failed.append(problem)
+    tally.failed += problems_of_unsteady(tally.unsteady, read_unsteady())
     for line in tally.skip_lines():
         say("skipped: " + line)
     for line in tally.failed:
@@ -151,10 +196,13 @@ def main(arguments):
         say("nothing ran")
     say("-- total: %.0f s (%.0f s of processors)" % (
         time.monotonic() - started, processor_seconds()))
-    if left_out:
-        say("-- left out: %s; ./tests/run all runs these too" % left_out)
+    if options.left_out:
+        say("-- left out: %s; ./tests/run all runs these too" % options.left_out)
+    for sentence in tally.unsteady:
+        say("unsteady: " + sentence)
     say(str(tally))
     return status or (1 if tally.failed or not tally.total() else 0)
 
 
-sys.exit(main(sys.argv[1:]))
+if __name__ == "__main__":
+    sys.exit(main())

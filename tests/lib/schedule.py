@@ -49,14 +49,16 @@ def default_slots():
 class Task:
     """Work for a separate process.
 
-    One that is alone runs when all others have ended, and prints at once. A build is
-    what others wait for: one runs at a time, on all processors if nothing else can run.
+    One that is alone runs when all others have ended, and prints at once; an urgent one
+    starts as soon as those that run have ended. A build is what others wait for: one runs
+    at a time, on all processors if nothing else can run.
     """
 
-    def __init__(self, name, alone=False, build=False):
+    def __init__(self, name, alone=False, build=False, urgent=False):
         self.name = name
-        self.alone = alone
+        self.alone = alone or urgent
         self.build = build
+        self.urgent = urgent
 
     def start(self):
         """Called in the scheduler's process, before work()."""
@@ -155,6 +157,9 @@ class Scheduler:
 
     def next_task(self):
         """The first task that can run beside the running ones, or None."""
+        urgent = [task for task in self.tasks if task.urgent]
+        if urgent:
+            return None if self.children else urgent[0]
         building = any(child.task.build for child in self.children)
         builds = [task for task in self.tasks if task.build]
         programs = [task for task in self.tasks if not task.build and not task.alone]

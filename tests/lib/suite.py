@@ -74,8 +74,9 @@ class Clock:
 class Suite:
     """One suite while it runs: its tally, its clock and its environment."""
 
-    def __init__(self, name):
+    def __init__(self, name, strict=False):
         self.name = name
+        self.strict = strict  # no program is run again
         self.tally = Tally()
         self.clock = Clock()
         self.env = clean_environment()
@@ -118,6 +119,15 @@ class Suite:
             title, reader.tally, time.monotonic() - started, processor_seconds() - used))
         return reader.tally
 
+    def program_twice(self, *args):
+        """Like program(), but one that fails is run again at once."""
+        tally = self.program(*args)
+        if not tally.is_worth_another_run():
+            return tally
+        again = self.program(*args)
+        again.replace(tally)
+        return again
+
     def run_and_count(self, reader, line, argv, seconds, env, cwd):
         with tempfile.TemporaryDirectory(prefix="pier-") as folder:
             env = {**self.env, "TMPDIR": folder, **(env or {})}
@@ -131,4 +141,6 @@ class Suite:
         left += ["process " + line for line in end_orphans(0 if reader.tally.failed else 2)]
         if left and not reader.tally.failed:
             reader.fail("left behind: " + ", ".join(left))
+            reader.is_grave = True
+        reader.tally.final = bool(reader.tally.failed) and reader.is_grave
         reader.ended = True

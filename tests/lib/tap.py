@@ -3,6 +3,7 @@
 
 import collections
 import json
+import pathlib
 import re
 
 RESULT = re.compile(r"^(ok|not ok)\b *(\d*) *(?:- *)?(.*)$")
@@ -14,8 +15,18 @@ REASON = re.compile(r"^(?:# *|\[ *\] *)?skip(?:ped|ping)?: *(.+)$", re.IGNORECAS
 COMMENT = re.compile(r"^(?:# *|ERROR: )(?! *(?:not )?ok - )(.+)$")
 COMMENT_LENGTH = 300
 # The lines in which a sanitizer says what it found: the first of its report, and the summary.
-REPORT = re.compile(r"^(?:==\d+==)?(?:ERROR|WARNING|FATAL|SUMMARY): (\w+Sanitizer: .+)$")
+REPORT = re.compile(r"^(?:==\d+== ?)?(?:ERROR|WARNING|FATAL|SUMMARY): "
+                    r"(\w+Sanitizer: .+|libFuzzer: (?!timeout).+)$")
 CMOCKA_FAILURE = "error: Failure!"  # the end of the last one after a case
+# A failure that is no matter of time: a program that fails so is not run again. In what a
+# program prints: wrong bytes (cmocka, unittest, cmp(1)), leaks, and children that crash.
+GRAVE = re.compile(r"difference at offset|\bdiffer(s|ent)?\b|AssertionError: b['\"]|\bleak"
+                   r"|Segmentation fault|Bus error|Aborted|Illegal instruction|core dumped"
+                   r"|\b(killed by|died of) signal|\bSIG(SEGV|BUS|ABRT|ILL|FPE)\b", re.IGNORECASE)
+# In the line of source that cmocka names: an assertion about bytes, fds or objects.
+GRAVE_ASSERTION = re.compile(r"memory|memcmp|byte|guard|census|object|fds|\w\[", re.IGNORECASE)
+LOCATION = re.compile(r"([\w./-]+):(\d+): error: Failure!$")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 Skip = collections.namedtuple("Skip", "program name reason")
 
@@ -27,16 +38,32 @@ class Tally:
         self.passed = 0
         self.failed = []
         self.skipped = []
+        # Why programs failed that passed when they were run again.
+        self.unsteady = []
+        # Whether a failure stands although another run might pass.
+        self.final = False
 
     def add(self, other):
         self.passed += other.passed
         self.failed += other.failed
         self.skipped += other.skipped
+        self.unsteady += other.unsteady
+        self.final |= other.final
+
+    def is_worth_another_run(self):
+        return bool(self.failed) and not self.final
+
+    def replace(self, first):
+        """The program was run again, because its first run failed so."""
+        self.final = bool(self.failed)
+        if not self.failed:
+            self.unsteady.append(first.failed[0])
 
     def write(self, file):
         """For another process to read()."""
         file.write_text(json.dumps({"passed": self.passed, "failed": self.failed,
-                                    "skipped": self.skipped}))
+                                    "skipped": self.skipped, "unsteady": self.unsteady,
+                                    "final": self.final}))
 
     @classmethod
     def read(cls, file):
@@ -44,6 +71,8 @@ class Tally:
         tally = cls()
         tally.passed = told["passed"]
         tally.failed = told["failed"]
+        tally.unsteady = told["unsteady"]
+        tally.final = told["final"]
         tally.skipped = [Skip(*skip) for skip in told["skipped"]]
         return tally
 
@@ -64,6 +93,20 @@ class Tally:
             self.passed, len(self.failed), len(self.skipped))
 
 
+def is_grave(line):
+    """Whether a line of a program that fails shows more than that it was slow."""
+    location = LOCATION.search(line)
+    if not location:
+        return bool(GRAVE.search(line) or REPORT.match(line))
+    # Relative to the build folder, or to the root where the build is reproducible.
+    source = ROOT / re.sub(r"^(\.\./)+", "", location[1])
+    try:
+        text = source.read_text(errors="replace").splitlines()[int(location[2]) - 1]
+    except (OSError, IndexError):
+        text = ""
+    return bool(GRAVE_ASSERTION.search(text) or "census" in source.name)
+
+
 class Reader:
     """Reads the lines of one program, and tallies."""
 
@@ -76,6 +119,7 @@ class Reader:
         self.comment = ""
         self.report = ""
         self.unexplained = False  # the last case failed, and its comments follow
+        self.is_grave = False  # if it failed, it is not run again
         # The program has ended, and has left nothing behind.
         self.ended = False
 
@@ -85,6 +129,7 @@ class Reader:
         reason = REASON.match(line)
         comment = COMMENT.match(line)
         report = REPORT.match(line)
+        self.is_grave |= is_grave(line)
         if report:
             self.report = report[1]  # the last one names the place
         elif plan:
@@ -136,6 +181,7 @@ class Reader:
     def end(self, status):
         """The program ended with this status (as in subprocess)."""
         how = "killed by signal %d" % -status if status < 0 else "exit status %d" % status
+        self.is_grave |= status < 0
         if self.report:
             how += " (%s)" % self.report[:COMMENT_LENGTH]
         if not self.saw_tap:

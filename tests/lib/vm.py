@@ -62,6 +62,7 @@ class Guest:
     def run(self):
         """Boot, run the programs, count them, and judge the kernel's log."""
         say("-- vm: guest: %s" % self.name)
+        self.tally = Tally()
         with tempfile.TemporaryDirectory(prefix="pier-vm-") as share:
             share = pathlib.Path(share)
             (share / "programs.json").write_text(json.dumps(self.programs))
@@ -74,7 +75,8 @@ class Guest:
     def boot(self, share):
         seconds = max(1, int(self.suite.left()) - BOOT_SECONDS)
         argv = [GUEST, *self.options, "--seconds", seconds, "--share", share, "--log",
-                share / "kernel.log", ROOT / "tests/vm/run_programs", self.suite.name, share]
+                share / "kernel.log", ROOT / "tests/vm/run_programs", self.suite.name, share,
+                *(["--strict"] if self.suite.strict else [])]
         try:
             status = run([str(a) for a in argv], self.suite.left(), echo, self.env, ROOT)
             if status:
@@ -94,6 +96,7 @@ class Guest:
             say("# kernel: " + problem)
         if found:
             self.fail("the guest's kernel complains %d times" % len(found))
+            self.tally.final = True
         else:
             say("ok - %s: nothing in the kernel's log" % self.name)
             self.tally.passed += 1
