@@ -10,7 +10,7 @@ import signal
 import stat
 import subprocess
 
-from harness import Case, MIB, default_signals, main
+from harness import Case, MIB, PIER, STUB_RSH, default_signals, main
 
 
 class Destinations(Case):
@@ -51,6 +51,46 @@ class Destinations(Case):
         self.check_same(source, target)
         self.assertEqual(stat.S_IMODE(target.stat().st_mode), 0o640)
         self.assertNotEqual(target.stat().st_ino, inode, "it was replaced in one step")
+
+    def test_an_open_file_of_a_process_is_no_destination(self):
+        source = self.file("source", 100)
+        log = self.file("log", b"precious\n")
+        (self.folder / "directory").mkdir()
+        os.symlink("/dev/stderr", self.folder / "directory/source")
+        os.symlink("directory/source", self.folder / "link")
+        os.symlink("../" * 30 + "proc/thread-self/fd/2", self.folder / "relative")
+        opened = os.open(self.folder / "directory", os.O_RDONLY)
+        self.addCleanup(os.close, opened)
+        for target in ("/dev/stdout", "/dev/stderr", "/dev/fd/2", "/proc/self/task/../fd//1",
+                       "/proc/self/exe", "directory", "directory/", "link", "relative",
+                       "/proc/%d/fd/%d" % (os.getpid(), opened),
+                       "/proc/%d/fd/%d/new" % (os.getpid(), opened),
+                       "somewhere:/dev/stderr"):
+            with self.subTest(target), open(log, "a") as stream:
+                result = self.run_pier("cp", "--rsh", STUB_RSH, "--remote-pier", PIER, source,
+                                       target, stderr=stream)
+                self.assertEqual((result.status, result.stdout), (1, ""), str(result))
+                self.assertRegex(log.read_text(), r"\Aprecious\n(pier: .*\n)*"
+                                 r"pier: .* leads to an open file of a process \(/proc/.*\n\Z")
+        self.refused(1, "leads to an open file", "cp", "-r", "directory",
+                     "/proc/%d/fd/%d" % (os.getpid(), opened))
+        self.assertEqual(os.listdir(self.folder / "directory"), ["source"])
+
+    def test_a_server_reads_none_of_its_own_descriptors(self):
+        log = self.file("log", b"precious\n")
+        for more in ((), ("-r",)):
+            with open(log, "a") as stream:
+                result = self.run_pier("cp", *more, "--rsh", STUB_RSH, "--remote-pier", PIER,
+                                       "somewhere:/dev/stdout", "got", stderr=stream)
+            self.assertEqual(result.status, 1, str(result))
+            self.assertRegex(log.read_text(), "/dev/stdout leads to an open file")
+            self.assertFalse((self.folder / "got").exists())
+
+    def test_the_root_and_the_cwd_of_a_process_are_destinations(self):
+        source = self.file("source", 100)
+        for number, place in enumerate(("/proc/self/root%s" % self.folder, "/proc/self/cwd")):
+            self.copy(source, "%s/target%d" % (place, number))
+            self.check_same(source, self.folder / ("target%d" % number))
 
     def test_a_file_of_another_user_does_not_set_the_mode(self):
         if os.geteuid() != 0:

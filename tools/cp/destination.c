@@ -129,6 +129,8 @@ static int find_destination_name(struct destination *destination, int root, int 
 
 	if (path[strlen(path) - 1] == '/')
 		return fail(failure, EXIT_FILE, "%s: no such directory", path);
+	if (refuse_open_file(root, path, false, failure) < 0)
+		return -1;
 	destination->directory = open_parent(root, path, destination->name);
 	if (destination->directory < 0)
 		return fail_destination(destination, "write", failure);

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <linux/openat2.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "path.h"
@@ -14,7 +17,9 @@
 enum {
 	/* openat2(2): any rename on the machine can interrupt a lookup of ".." (EAGAIN).
 	 */
-	BENEATH_ATTEMPTS = 10000
+	BENEATH_ATTEMPTS = 10000,
+	/* As in the kernel (MAXSYMLINKS). */
+	LINKS_MAX = 40,
 };
 
 static int open_beneath(int root, const char *path, int flags)
@@ -40,6 +45,100 @@ int open_path(int root, const char *path, int flags)
 {
 	flags |= O_CLOEXEC;
 	return root == AT_FDCWD ? open(path, flags) : open_beneath(root, path, flags);
+}
+
+/*
+ * Whether a link is one of proc_pid_fd(5), proc_pid_map_files(5) or proc_pid_exe(5). The
+ * cwd and root of a process are magic links as well, but lead to the same directory
+ * whoever follows them.
+ *
+ * directory  where the link is; no symbolic link leads there
+ */
+static bool is_open_file(const char *directory, const char *name, char ret_link[PATH_MAX])
+{
+	char real[PATH_MAX];
+	const char *last;
+	struct statfs facts;
+
+	if (!realpath(directory, real) || statfs(real, &facts) < 0 ||
+	    facts.f_type != PROC_SUPER_MAGIC)
+		return false;
+	last = strrchr(real, '/') + 1;
+	return (strcmp(last, "fd") == 0 || strcmp(last, "map_files") == 0 ||
+		strcmp(name, "exe") == 0) &&
+	       snprintf(ret_link, PATH_MAX, "%s/%s", real, name) < PATH_MAX;
+}
+
+/* Put the target of the link that ends at `end`, and whose name is at `at`, in place. */
+static int expand_link(char path[PATH_MAX], size_t at, size_t end, const char *target)
+{
+	char expanded[PATH_MAX];
+	int length = snprintf(expanded, sizeof(expanded), "%.*s%s%s",
+			      target[0] == '/' ? 0 : (int)at, path, target, path + end);
+
+	if (length >= PATH_MAX)
+		return -1;
+	memcpy(path, expanded, (size_t)length + 1);
+	return 0;
+}
+
+/* Follow the path as the kernel does, a component at a time. */
+static bool leads_through_open_file(const char *operand, char ret_link[PATH_MAX])
+{
+	char path[PATH_MAX], target[PATH_MAX], name[NAME_MAX + 1];
+	char directory[PATH_MAX];
+	size_t at = 0, end;
+	int links = 0;
+
+	snprintf(path, sizeof(path), "%s", operand);
+	for (;;) {
+		ssize_t length;
+		char after;
+
+		at += strspn(path + at, "/");
+		end = at + strcspn(path + at, "/");
+		if (end == at || end - at > NAME_MAX)
+			return false;
+		snprintf(name, sizeof(name), "%.*s", (int)(end - at), path + at);
+		snprintf(directory, sizeof(directory), "%.*s", at ? (int)at : 1,
+			 at ? path : ".");
+		after = path[end];
+		path[end] = '\0';
+		length = readlink(path, target, sizeof(target) - 1);
+		path[end] = after;
+		if (length < 0 && errno != EINVAL)
+			return false;
+		if (length >= 0 && is_open_file(directory, name, ret_link))
+			return true;
+		if (length < 0) {
+			at = end;
+			continue;
+		}
+		target[length] = '\0';
+		if (++links > LINKS_MAX || expand_link(path, at, end, target) < 0)
+			return false;
+		at = 0;
+	}
+}
+
+int refuse_open_file(int root, const char *path, bool only_own, struct failure *failure)
+{
+	char link[PATH_MAX], own[PATH_MAX];
+	size_t length;
+
+	/* The kernel refuses such links below a root. */
+	if (root != AT_FDCWD || !leads_through_open_file(path, link))
+		return 0;
+	if (only_own) {
+		if (!realpath("/proc/self", own))
+			return 0;
+		length = strlen(own);
+		if (strncmp(link, own, length) != 0 || link[length] != '/')
+			return 0;
+	}
+	return fail(failure, EXIT_FILE,
+		    "%s leads to an open file of a process (%s): name the file itself",
+		    path, link);
 }
 
 int open_root(const char *path, struct failure *failure)

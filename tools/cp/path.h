@@ -43,6 +43,15 @@ int open_parent(int root, const char *path, char ret_name[NAME_MAX + 1]);
  */
 int open_parent_of(int root, int fd, char ret_name[NAME_MAX + 1]);
 
+/*
+ * Refuse a path that leads through a link of /proc to an open file, such as /dev/stdout:
+ * it names a descriptor of whichever process follows it, and a rename would replace the
+ * file that the descriptor was opened with.
+ *
+ * only_own  refuse only links of the calling process
+ */
+int refuse_open_file(int root, const char *path, bool only_own, struct failure *failure);
+
 /* strerror(3), with an explanation for EXDEV. */
 const char *path_error(int error);
 

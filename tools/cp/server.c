@@ -148,6 +148,19 @@ static int take_words(const struct request *request, struct words *operands,
 	return receive_words(control, operands, patterns);
 }
 
+/* A server's descriptors are not those that the user means. */
+static int refuse_own_descriptors(const struct request *request,
+				  const struct words *operands, int root,
+				  struct failure *failure)
+{
+	if (request->role != CP_SENDER)
+		return 0;
+	for (uint32_t i = 0; i < operands->count; i++)
+		if (refuse_open_file(root, operands->all[i], true, failure) < 0)
+			return -1;
+	return refuse_open_file(root, request->side.path, true, failure);
+}
+
 static void serve_request(const struct server_options *options, int root,
 			  struct control *control)
 {
@@ -170,7 +183,8 @@ static void serve_request(const struct server_options *options, int root,
 	open_notices(&transfer.notices);
 	if (take_request(control, &request) == 0 &&
 	    check_request(options, &request, control->failure) == 0 &&
-	    take_words(&request, &operands, &patterns, control) == 0) {
+	    take_words(&request, &operands, &patterns, control) == 0 &&
+	    refuse_own_descriptors(&request, &operands, root, control->failure) == 0) {
 		transfer.role = request.role;
 		if (transfer.role == CP_SENDER)
 			run_sender(&transfer);

@@ -68,6 +68,8 @@ static int find_base(struct tree *tree, int root, const char *path,
 	int found;
 
 	strip_slashes(path, tree->path);
+	if (refuse_open_file(root, tree->path, false, failure) < 0)
+		return -1;
 	found = open_path(root, tree->path, O_PATH | O_DIRECTORY);
 	if (found >= 0) {
 		tree->base = found;
