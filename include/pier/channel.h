@@ -89,8 +89,10 @@ struct pier_channel_attr {
 	uint32_t max_recv_sge; /**< elements per receive, at most */
 	/**
 	 * The CPU copies sends and writes of up to this many bytes when they are
-	 * posted, so it must be able to reach their memory at the region's iova. 0: no
-	 * inline data.
+	 * posted, so the caller may change the memory at once. Memory that the CPU does
+	 * not find at the region's iova is not copied: that of a GPU, a bounce buffer,
+	 * an fd of a dma-buf, ranges joined under one key, or any with another iova.
+	 * Its requests are posted like longer ones. 0: no inline data.
 	 */
 	uint32_t max_inline;
 	/** In bytes; clamped to the port's MTU and the peer's; 0: the port's MTU. */

@@ -5,6 +5,7 @@
 #include "channel_attr.h"
 #include "device.h"
 #include "error.h"
+#include "region.h"
 
 #define NAME "channel"
 
@@ -104,6 +105,25 @@ PyObject *pier_py_channel_of_group(PyObject *group, struct pier_py_queue *queue,
 static bool is_owner(const struct pier_py_channel *self)
 {
 	return self->queue == &self->own_queue;
+}
+
+/* Channels of a group have no inline data. */
+bool pier_py_channel_accepts(struct pier_py_channel *channel, PyObject *regions)
+{
+	Py_ssize_t count = regions && is_owner(channel) ? PyList_Size(regions) : 0;
+
+	for (Py_ssize_t i = 0; i < count; i++) {
+		struct pier_py_region *region = (struct pier_py_region *)PyList_GetItem(
+			regions, i);
+
+		if ((PyObject *)region->pd == channel->parent)
+			continue;
+		pier_py_refuse(EINVAL, "the region is in another protection domain than "
+				       "the channel: register the memory with that of "
+				       "the channel");
+		return false;
+	}
+	return true;
 }
 
 static int destroy_channel(struct pier_py_channel *self)

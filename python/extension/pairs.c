@@ -125,7 +125,8 @@ static PyObject *run_pairs(struct pier_py_channel *self, PyObject *object, bool 
 	PyObject *result = NULL;
 	struct pairs pairs;
 
-	if (make_pairs(object, scatter, &pairs) == 0 && pier_py_channel_take(self)) {
+	if (make_pairs(object, scatter, &pairs) == 0 &&
+	    pier_py_channel_accepts(self, pairs.regions) && pier_py_channel_take(self)) {
 		result = post_pairs(self, &pairs, scatter);
 		pier_py_channel_release(self);
 	}

@@ -145,8 +145,8 @@ static PyObject *run_request(struct pier_py_channel *channel, struct request *re
 }
 
 /* Convert the arguments that are objects. */
-static bool take_objects(struct request *request, PyObject *local, PyObject *remote,
-			 PyObject *immediate)
+static bool take_objects(struct pier_py_channel *channel, struct request *request,
+			 PyObject *local, PyObject *remote, PyObject *immediate)
 {
 	int found;
 
@@ -161,14 +161,15 @@ static bool take_objects(struct request *request, PyObject *local, PyObject *rem
 		return false;
 	request->has_immediate = found;
 	return pier_py_local_make(local, is_scatter(request->opcode), &request->local) ==
-	       0;
+		       0 &&
+	       pier_py_channel_accepts(channel, request->local.regions);
 }
 
 static PyObject *run_with_objects(struct pier_py_channel *channel,
 				  struct request *request, PyObject *local,
 				  PyObject *remote, PyObject *immediate)
 {
-	if (take_objects(request, local, remote, immediate))
+	if (take_objects(channel, request, local, remote, immediate))
 		return run_request(channel, request);
 	pier_py_local_free(&request->local);
 	return NULL;

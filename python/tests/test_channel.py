@@ -188,6 +188,15 @@ class Arguments(ChannelCase):
                 call()
         self.assertTrue(self.near.connected)
 
+    def test_region_of_another_protection_domain_is_refused(self):
+        remote = self.far_region.remote
+        near, _ = self.pair(max_inline=64)
+        with pier.ProtectionDomain(self.device) as pd, pd.register(bytearray(64)) as region:
+            for call in (lambda: near.write(region, remote), lambda: near.send([self.near_region[:8], region[:8]]),
+                         lambda: near.post_writes([(region, remote)]), lambda: near.recv(region)):
+                with self.assertRaisesRegex(pier.Invalid, "another protection domain"):
+                    call()
+
     def test_unknown_attribute_is_named(self):
         for call in (lambda: pier.Channel(self.pd, max_sendwr=1), lambda: pier.Group(self.pd, 0, 1, max_sendwr=1),
                      lambda: pier.Group(self.pd, 0, 1, barrier="dissemination", max_sendwr=1)):

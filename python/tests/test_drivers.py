@@ -6,7 +6,8 @@ import os
 import unittest
 
 import pier
-from support import Case, module_or_skip
+from channels import connect_pair
+from support import PATIENCE, Case, module_or_skip
 from test_arrays import Producer, delete_on_foreign_thread, take
 
 CPU, CUDA, CUDA_HOST, ROCM, ROCM_HOST, CUDA_MANAGED, ONEAPI = 1, 2, 3, 10, 11, 13, 14
@@ -56,6 +57,26 @@ class Cuda(Gpu):
         self.assertEqual(buffer.copy_from(4, 7), b"\0hello\0")
         self.assertFalse(buffer.info.mappable)
         memoryview(self.buffer(4096, "cuda:0:host"))[:2] = b"ab"
+
+    def test_short_requests_are_not_copied_by_the_cpu(self):
+        near, far = pier.Channel(self.pd, max_inline=64, timeout=PATIENCE), pier.Channel(self.pd, timeout=PATIENCE)
+        for channel in (near, far):
+            self.addCleanup(channel.close)
+        connect_pair(near, far)
+        for memory in ("cuda:0", "cuda:1:vmm"):
+            source, target = self.buffer(1 << 16, memory), self.buffer(1 << 16, "cuda:0")
+            source.copy_to(0, b"hello GPU" + bytes(range(200)))
+            expected = source.copy_from(0, 80)
+            with self.pd.register(source) as local, self.pd.register(target) as other:
+                near.write(local[:9], other.remote[:9])
+                near.write([local[9:12], local[12:20]], other.remote[9:20])
+                near.post_writes([(local[20:24], other.remote[20:24])]).wait()
+                near.post_write(local[24:30], other.remote[24:30]).wait()
+                message = far.post_recv(other[30:40])
+                near.send(local[30:40])
+                message.wait()
+                pier.Transfer(pier.Rail(near, local[:80], other.remote[:80]), chunk=50).wait()
+                self.assertEqual(target.copy_from(0, 80), expected)
 
     def test_numpy_refuses_memory_of_a_device(self):
         numpy = module_or_skip("numpy")

@@ -39,7 +39,8 @@ static inline __attribute__((always_inline)) int post_one(
 	one.num_sge = 1;
 	if (!pier_is_read(one.opcode) &&
 	    pier_unlikely(sge->length <= channel->attr.max_inline))
-		return pier_post_now(channel, &one, sge->length, IBV_SEND_INLINE,
+		return pier_post_now(channel, &one, sge->length,
+				     pier_inline_flag(channel, &one, sge->length),
 				     ret_work);
 	return pier_post_now(channel, &one, sge->length, 0, ret_work);
 }

@@ -175,6 +175,15 @@ int pier_refuse_post(const struct pier_channel *channel, int error,
 	return pier_fail_because(error, "post a %s", pier_opcode_name(opcode));
 }
 
+bool pier_has_far_element(const struct pier_channel *channel,
+			  const struct ibv_sge *sg_list, int num_sge)
+{
+	for (int i = 0; i < num_sge; i++)
+		if (pier_is_far_key(channel->pd, sg_list[i].lkey))
+			return true;
+	return false;
+}
+
 int pier_post_whole(struct pier_channel *channel, const struct pier_request *request,
 		    struct pier_work *ret_work)
 {
@@ -191,8 +200,7 @@ int pier_post_whole(struct pier_channel *channel, const struct pier_request *req
 	if (error)
 		return error;
 	return pier_post_now(channel, request, length,
-			     pier_inline_flag(channel, request->opcode, length),
-			     ret_work);
+			     pier_inline_flag(channel, request, length), ret_work);
 }
 
 int pier_post_local(struct pier_channel *channel, struct ibv_send_wr *wr,

@@ -125,13 +125,27 @@ static inline __attribute__((always_inline)) enum ibv_wr_opcode pier_verb(
 	}
 }
 
-/* IBV_SEND_INLINE if the device copies the bytes at once, else 0. */
+/*
+ * Whether the CPU, which copies inline data, cannot read an element at its address. The
+ * PD has regions with such memory.
+ */
+bool pier_has_far_element(const struct pier_channel *channel,
+			  const struct ibv_sge *sg_list, int num_sge)
+	__attribute__((cold));
+
+/* IBV_SEND_INLINE if the CPU copies the `length` bytes at once, else 0. */
 static inline __attribute__((always_inline)) unsigned int pier_inline_flag(
-	const struct pier_channel *channel, enum pier_opcode opcode, uint64_t length)
+	const struct pier_channel *channel, const struct pier_request *request,
+	uint64_t length)
 {
-	return !pier_is_read(opcode) && length > 0 && length <= channel->attr.max_inline
-		       ? IBV_SEND_INLINE
-		       : 0;
+	if (pier_is_read(request->opcode) || length == 0 ||
+	    length > channel->attr.max_inline)
+		return 0;
+	if (pier_unlikely(atomic_load_explicit(&channel->pd->far_count,
+					       memory_order_relaxed)) &&
+	    pier_has_far_element(channel, pier_sg_list(request), request->num_sge))
+		return 0;
+	return IBV_SEND_INLINE;
 }
 
 static inline __attribute__((always_inline)) unsigned int pier_send_flags(int flags)

@@ -50,6 +50,10 @@ struct pier_device {
 	struct pier_known_gids gids[PIER_GID_PORTS];
 };
 
+enum {
+	PIER_FAR_KEYS = 64 /* lists of them; a power of 2 */
+};
+
 struct pier_pd {
 	struct pier_object object;
 	struct pier_device *device;
@@ -60,6 +64,8 @@ struct pier_pd {
 	pthread_mutex_t lock;
 	struct pier_list users; /* of its regions; under `lock` */
 	atomic_bool used;	/* `users` is not empty; without `lock` */
+	struct pier_list far_keys[PIER_FAR_KEYS]; /* of pd.h; under `lock` */
+	atomic_uint far_count;			  /* without `lock` */
 	pthread_mutex_t read_back_lock;
 	struct pier_read_back *read_back; /* of read_back.c, or NULL; under its lock */
 	/*

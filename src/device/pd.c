@@ -28,6 +28,8 @@ struct pier_pd *pier_new_pd(struct pier_device *device)
 	atomic_init(&pd->children, 0);
 	pthread_mutex_init(&pd->lock, NULL);
 	pier_list_init(&pd->users);
+	for (int i = 0; i < PIER_FAR_KEYS; i++)
+		pier_list_init(&pd->far_keys[i]);
 	pthread_mutex_init(&pd->windows_lock, NULL);
 	pthread_mutex_init(&pd->read_back_lock, NULL);
 	return pd;
@@ -140,6 +142,47 @@ const char *pier_region_in_use(struct pier_pd *pd, uint32_t lkey)
 	}
 	pthread_mutex_unlock(&pd->lock);
 	return use;
+}
+
+/* Devices number their regions in the upper bits: the lowest byte may be constant. */
+static struct pier_list *far_keys_like(struct pier_pd *pd, uint32_t lkey)
+{
+	return &pd->far_keys[(lkey ^ lkey >> 8) % PIER_FAR_KEYS];
+}
+
+void pier_add_far_key(struct pier_pd *pd, struct pier_far_key *key, uint32_t lkey)
+{
+	key->lkey = lkey;
+	pthread_mutex_lock(&pd->lock);
+	pier_list_append(far_keys_like(pd, lkey), &key->link);
+	atomic_fetch_add(&pd->far_count, 1);
+	pthread_mutex_unlock(&pd->lock);
+}
+
+void pier_remove_far_key(struct pier_pd *pd, struct pier_far_key *key)
+{
+	if (!key->link.next)
+		return;
+	pthread_mutex_lock(&pd->lock);
+	pier_list_remove(&key->link);
+	atomic_fetch_sub(&pd->far_count, 1);
+	pthread_mutex_unlock(&pd->lock);
+	key->link.next = NULL;
+}
+
+bool pier_is_far_key(struct pier_pd *pd, uint32_t lkey)
+{
+	struct pier_list *head = far_keys_like(pd, lkey);
+	bool found = false;
+
+	if (!atomic_load(&pd->far_count))
+		return false;
+	pthread_mutex_lock(&pd->lock);
+	pier_list_for_each(link, head)
+		if (pier_container_of(link, struct pier_far_key, link)->lkey == lkey)
+			found = true;
+	pthread_mutex_unlock(&pd->lock);
+	return found;
 }
 
 struct pier_device *pier_pd_device(const struct pier_pd *pd)

@@ -24,4 +24,20 @@ void pier_remove_region_user(struct pier_pd *pd, struct pier_region_user *user);
 /* The name of the kind of request that is outstanding on a region, or NULL. */
 const char *pier_region_in_use(struct pier_pd *pd, uint32_t lkey);
 
+/*
+ * The key of memory that the CPU cannot read at the addresses which elements have: that
+ * of a GPU, for example. Such elements must not be inline data.
+ */
+struct pier_far_key {
+	struct pier_list link; /* next is NULL: not added */
+	uint32_t lkey;
+};
+
+/* Add a key to the PD, and remove it; removing one that was not added is harmless. */
+void pier_add_far_key(struct pier_pd *pd, struct pier_far_key *key, uint32_t lkey);
+void pier_remove_far_key(struct pier_pd *pd, struct pier_far_key *key);
+
+/* Whether it is the key of such memory. Any thread. */
+bool pier_is_far_key(struct pier_pd *pd, uint32_t lkey);
+
 #endif

@@ -49,24 +49,37 @@ void pier_free_region(struct pier_mr *region)
 	free(region);
 }
 
-static int dereg_last_part(struct pier_mr *region)
+/* Its key leaves the PD after the device has given it up, and a failure changes nothing.
+ */
+static int dereg_part(struct pier_mr *region, struct pier_mr_part *part,
+		      struct ibv_mr *mr)
 {
-	const struct pier_provider *provider = region->pd->device->provider;
-	int error = provider->dereg_mr(region->parts[region->part_count - 1].mr);
+	int error = region->pd->device->provider->dereg_mr(mr);
 
 	if (!error)
-		drop_part(&region->parts[--region->part_count]);
+		pier_remove_far_key(region->pd, &part->far);
 	return error;
+}
+
+static int dereg_last_part(struct pier_mr *region)
+{
+	struct pier_mr_part *part = &region->parts[region->part_count - 1];
+	int error = dereg_part(region, part, part->mr);
+
+	if (error)
+		return error;
+	drop_part(part);
+	region->part_count--;
+	return 0;
 }
 
 int pier_dereg_parts(struct pier_mr *region)
 {
-	const struct pier_provider *provider = region->pd->device->provider;
 	int error = 0;
 
 	/* A window may have no verbs region of its own. */
 	if (!region->parts)
-		return region->mr ? provider->dereg_mr(region->mr) : 0;
+		return region->mr ? dereg_part(region, &region->first, region->mr) : 0;
 	while (!error && region->part_count > 0)
 		error = dereg_last_part(region);
 	return error;

@@ -9,7 +9,7 @@
 #include <pier/hot.h>
 #include <pier/mr.h>
 
-#include "device/device.h"
+#include "device/pd.h"
 
 struct pier_cache_entry;
 struct pier_bounce;
@@ -25,6 +25,7 @@ struct pier_mr_part {
 	struct pier_bounce *bounce; /* with PIER_PATH_BOUNCE, else NULL */
 	uint64_t bounce_offset;	    /* offset of its first byte in the bounce buffer */
 	char *reason;		    /* why it has no better path; NULL: it has the best */
+	struct pier_far_key far;    /* added if the CPU does not find it at `iova` */
 };
 
 /* A range of a region after resolve.c has found its owner. */

@@ -4,11 +4,13 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "buffer/buffer.h"
 #include "core/error.h"
 #include "core/object.h"
 #include "dereg.h"
 #include "join.h"
 #include "parts.h"
+#include "path.h"
 #include "plan.h"
 #include "register.h"
 #include "resolve.h"
@@ -81,12 +83,56 @@ static void forget_fds(struct pier_mr *region)
 	}
 }
 
+/* The CPU's address of a part; NULL: it has none, or not one for all bytes. */
+static void *cpu_address(const struct pier_mr *region, uint64_t start, uint64_t length)
+{
+	const struct pier_resolved_range *resolved = region->ranges;
+	void *addr = NULL;
+
+	while (start - resolved->start >= resolved->range.length)
+		resolved++;
+	start -= resolved->start;
+	/* Of joined ranges the first one has an address, and the others have their own.
+	 */
+	if (length > resolved->range.length - start)
+		return NULL;
+	if (resolved->range.source == PIER_MR_HOST)
+		return (char *)resolved->range.addr + start;
+	if (resolved->range.source == PIER_MR_BUFFER &&
+	    resolved->range.buffer->memory.cpu)
+		pier_reach_buffer(resolved->range.buffer, resolved->range.offset + start,
+				  &addr);
+	return addr;
+}
+
+/* The NIC uses the bytes of a bounce buffer, and the CPU finds the memory's own. */
+static void note_far_part(struct pier_mr *region, struct pier_mr_part *part,
+			  uint64_t start, uint64_t length, uint64_t iova)
+{
+	void *addr = cpu_address(region, start, length);
+
+	if (part->bounce || !addr || (uintptr_t)addr != iova)
+		pier_add_far_key(region->pd, &part->far, part->mr->lkey);
+}
+
+static void note_far_parts(struct pier_mr *region)
+{
+	if (!region->parts)
+		note_far_part(region, &region->first, 0, region->length, region->iova);
+	for (uint32_t i = 0; region->parts && i < region->part_count; i++) {
+		struct pier_mr_part *part = &region->parts[i];
+
+		note_far_part(region, part, part->start, part->length, part->iova);
+	}
+}
+
 int pier_register_region(struct pier_mr *region)
 {
 	int error = register_by_plan(region);
 
 	if (error)
 		return error;
+	note_far_parts(region);
 	forget_fds(region);
 	pier_track_region(region);
 	return 0;

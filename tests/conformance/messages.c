@@ -250,6 +250,36 @@ static void inline_send_copies_at_posting(void **state)
 	world_expect(world);
 }
 
+/* Whether the CPU reaches the memory or not, and by each way of posting. */
+static void short_messages_leave_any_memory(void **state)
+{
+	struct pier_channel_attr attr = test_attr();
+	struct pier_request request = { .opcode = PIER_OP_SEND };
+	struct pier_gather source[2];
+	struct pier_scatter target;
+	struct pier_work receive;
+	struct world *world;
+
+	attr.max_inline = 64;
+	world = world_connected_with(state, &attr);
+	source[0] = gather_at(&world->a.area, 3, 8);
+	source[1] = gather_at(&world->a.area, 30, 8);
+	request.gather = source;
+	for (request.num_sge = 1; request.num_sge <= 2; request.num_sge++) {
+		target = scatter_at(&world->b.area, 5, 16);
+		expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
+		expect_ok(pier_channel_send(world->a.channel, source, request.num_sge,
+					    PATIENT));
+		expect_end(world->b.channel, receive, 0);
+		expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
+		expect_ok(pier_post_batch(world->a.channel, &request, 1, NULL));
+		expect_end(world->b.channel, receive, 0);
+	}
+	image_copy(&world->b.area, 5, &world->a.area, 3, 8);
+	image_copy(&world->b.area, 13, &world->a.area, 30, 8);
+	world_expect(world);
+}
+
 int run_message_cases(void)
 {
 	const struct CMUnitTest cases[] = {
@@ -263,6 +293,7 @@ int run_message_cases(void)
 		world_case(send_waits_for_late_receive),
 		world_case(receives_are_posted_before_connecting),
 		world_case(inline_send_copies_at_posting),
+		world_case(short_messages_leave_any_memory),
 	};
 
 	return cmocka_run_group_tests_name("messages", cases, NULL, NULL);

@@ -69,7 +69,7 @@ static __attribute__((noinline)) int fill_any_request(struct pier_channel *chann
 	length = pier_sum_lengths(pier_sg_list(&request), request.num_sge);
 	if (!pier_request_fits(channel, &request, length))
 		return refuse_request_of_batch(channel, request, i);
-	inlined = pier_inline_flag(channel, request.opcode, length);
+	inlined = pier_inline_flag(channel, &request, length);
 	pier_fill_wr(wr, &request, inlined);
 	wr->wr_id = position;
 	wr->next = wr + 1;
