@@ -12,7 +12,7 @@ from harness import Case, MIB, PATIENCE, PIER, end_process, main
 GREETING = b"\x89PIERCP\n" + struct.pack("<II", 8, 0)
 REQUEST, SOURCE, ERROR, IPC, WORDS, LIST, SEGMENTS, KEPT = 1, 2, 8, 10, 11, 12, 14, 15
 VERIFY, TREE, DRY_RUN, PARTIAL = 1, 16, 32, 64  # flags of a request
-IN_TREE, CONTENTS = 2, 8  # flags of a source
+IN_TREE, SEVERAL, CONTENTS = 2, 4, 8  # flags of a source
 DIRECTORY, FILE, LINK = 1, 2, 3
 SENDER, RECEIVER = 1, 2
 GIB = 1 << 30
@@ -54,10 +54,11 @@ def frame(kind, payload=b""):
     return struct.pack("<II", len(payload), kind) + payload
 
 
-def entry(path, kind=FILE, size=0, target="", mode=0o644, sparse=0, nanoseconds=0):
+def entry(path, kind=FILE, size=0, target="", mode=0o644, sparse=0, seconds=1, nanoseconds=0,
+          identity=bytes(16)):
     """A file in a list of a tree."""
-    top = b"" if "/" in str(path) else bytes(16)
-    return struct.pack("<IIIQQI", kind, sparse, mode, size, 1, nanoseconds) \
+    top = b"" if "/" in str(path) else identity
+    return struct.pack("<IIIQQI", kind, sparse, mode, size, seconds, nanoseconds) \
         + string(path) + string(target) + top
 
 
@@ -67,7 +68,20 @@ def tree(*entries, size=0, flags=IN_TREE, name="tree"):
     return frame(SOURCE, source) + frame(LIST, b"".join(entries)) + frame(LIST)
 
 
-class HostileTree(Case):
+class Puller(Case):
+    def pull(self, data, status, pattern, *arguments):
+        """A client asks this server for a tree."""
+        program, said = self.folder / "server", self.folder / "said"
+        said.write_bytes(GREETING + data)
+        program.write_text("#!/bin/sh\ncat '%s'\nexec cat > /dev/null\n" % said)
+        program.chmod(0o755)
+        before = sorted(os.listdir(self.folder))
+        result = self.run_pier("cp", "-r", "--rsh", str(program), *arguments)
+        self.check_failure(result, status, pattern)
+        self.assertEqual(sorted(os.listdir(self.folder)), before)
+
+
+class HostileTree(Puller):
     """Lists of files that a receiver must refuse before it makes anything."""
 
     BAD = (
@@ -131,17 +145,6 @@ class HostileTree(Case):
                     env=self.environment(), timeout=PATIENCE, cwd=self.folder)
                 self.assertIn(b"invalid list of sources", server.stdout)
 
-    def pull(self, data, status, pattern, *arguments):
-        """A client asks this server for a tree."""
-        program, said = self.folder / "server", self.folder / "said"
-        said.write_bytes(GREETING + data)
-        program.write_text("#!/bin/sh\ncat '%s'\nexec cat > /dev/null\n" % said)
-        program.chmod(0o755)
-        before = sorted(os.listdir(self.folder))
-        result = self.run_pier("cp", "-r", "--rsh", str(program), *arguments)
-        self.check_failure(result, status, pattern)
-        self.assertEqual(sorted(os.listdir(self.folder)), before)
-
     def test_a_client_refuses_bad_lists(self):
         for entries in self.BAD:
             with self.subTest(entries):
@@ -153,6 +156,121 @@ class HostileTree(Case):
             self.pull(tree(*entries), 4, "which was not requested", "host:dir/a", ".")
         self.pull(tree(entry("x"), flags=IN_TREE | CONTENTS), 4, "a named one was requested",
                   "host:dir/a", ".")
+
+
+class HostileServer(Puller):
+    """What each field of a server's list and description decides about the client's tree."""
+
+    def target(self, data, *arguments):
+        """What a client has made when it is ready to receive, in an empty folder."""
+        server, said = self.folder / "server", self.folder / "said"
+        seen, place = self.folder / "seen", self.folder / "place"
+        said.write_bytes(GREETING + data)
+        place.mkdir()
+        # The client has the list when it sends the frame about its NICs (9): after the
+        # preamble, the request, and the names of the sources and their patterns.
+        server.write_text("#!%s\n" % sys.executable + """
+import os, struct, subprocess
+os.write(1, open(%r, "rb").read())
+def take(length):
+    data = b""
+    while len(data) < length and (more := os.read(0, length - len(data))):
+        data += more
+    return data
+take(16)
+while len(header := take(8)) == 8:
+    length, kind = struct.unpack("<II", header)
+    take(length)
+    if kind in (8, 9):
+        break
+found = subprocess.run(["find", %r, "-printf", "%%y %%P %%l\\n"], capture_output=True)
+open(%r, "wb").write(found.stdout)
+""" % (str(said), str(place), str(seen)))
+        server.chmod(0o755)
+        result = self.run_pier("cp", "-r", "--rsh", str(server), *arguments, cwd=place)
+        self.assertNotEqual(result.status, 0)
+        left = sorted(str(p.relative_to(place)) for p in place.rglob("*"))
+        place.rmdir()
+        return result, seen.read_text(), left
+
+    def check_harmless(self, *entries, **options):
+        """The client takes the list, and writes only to its own stage."""
+        result, seen, left = self.target(tree(*entries, name="a", **options), "host:a", ".")
+        self.assertNotIn("requested", result.stderr)
+        self.assertNotIn("invalid", result.stderr)
+        places = [line.split(" ")[1] for line in seen.splitlines()[1:]]
+        self.assertTrue(places, seen)
+        for path in places:
+            self.assertRegex(path, r"\A\.a\.pier-tmp-[0-9a-f]{16}(/|\Z)")
+        self.assertEqual(left, [])
+
+    def test_kind(self):
+        """A link in place of what was named would lead the next copy elsewhere."""
+        for options in ("host:a", "local"), ("host:a", "."), ("host:x/a/", "."):
+            self.pull(tree(entry("a", LINK, target="/etc"), name="a"), 4,
+                      "a symbolic link in place of 'a'", *options)
+        for kinds in (FILE, LINK), (LINK, DIRECTORY):
+            self.pull(tree(*map(lambda e: entry(*e, target="/etc" if e[1] == LINK else ""),
+                                zip("ab", kinds)), name="a", flags=IN_TREE | SEVERAL),
+                      4, "a symbolic link in place of '[ab]'", "host:a", "host:b", ".")
+        self.check_harmless(entry("a", DIRECTORY), entry("a/x", LINK, target="/etc"))
+
+    def test_path(self):
+        for path in "b", "a ", "A", ".ssh":
+            self.pull(tree(entry(path, DIRECTORY), name="a"), 4, "which was not requested",
+                      "host:a", ".")
+
+    def test_target(self):
+        for target in "/", "..", "../" * 100, "x" * 4000, "\x1b[2J":
+            self.check_harmless(entry("a", DIRECTORY), entry("a/x", LINK, target=target))
+
+    def test_mode(self):
+        self.pull(tree(entry("a", DIRECTORY, mode=0o1777), name="a"), 4, "invalid", "host:a", ".")
+        for mode in 0, 0o777:
+            self.check_harmless(entry("a", DIRECTORY, mode=mode), entry("a/b", DIRECTORY))
+
+    def test_size_and_sparse(self):
+        self.pull(tree(entry("a", DIRECTORY, size=1), name="a", size=1), 4, "invalid", "host:a",
+                  ".")
+        self.pull(tree(entry("a", DIRECTORY), entry("a/x", size=2), name="a", size=1), 4,
+                  "invalid", "host:a", ".")
+        self.pull(tree(entry("a", DIRECTORY, sparse=1), name="a"), 4, "invalid", "host:a", ".")
+        self.check_harmless(entry("a", DIRECTORY), entry("a/x", size=1 << 50, sparse=1),
+                            size=1 << 50)
+
+    def test_time(self):
+        self.pull(tree(entry("a", nanoseconds=10**9), name="a"), 4, "invalid", "host:a", ".")
+        for seconds in 0, 1 << 63, (1 << 64) - 1:
+            self.check_harmless(entry("a", DIRECTORY, seconds=seconds))
+
+    def test_identity(self):
+        """Only the secret of the copy makes one that is the client's own."""
+        for identity in bytes(16), b"\xff" * 16:
+            self.check_harmless(entry("a", DIRECTORY, identity=identity))
+
+    def test_the_number_of_sources(self):
+        """With several, the destination must be a directory: it would become the only one."""
+        for data, sources in (
+                (tree(entry("a", DIRECTORY), name="a"), ("host:a", "host:b")),
+                (tree(entry("a", DIRECTORY), name="a", flags=IN_TREE | SEVERAL), ("host:a",)),
+                (frame(SOURCE, struct.pack("<QIIQI", 0, 0, 0o644, 1, 0) + string("a") + bytes(16)),
+                 ("host:a", "host:b"))):
+            self.pull(data, 4, "another number of sources", *sources, "new")
+
+    def test_the_name(self):
+        """It is that of the stage, and of what --continue uses again."""
+        stage = self.folder / ".b.pier-partial"
+        stage.mkdir(mode=0o1700)
+        stage.chmod(0o1700)
+        (stage / "mine").write_bytes(b"mine")
+        for sent, asked in ("b", "a"), ("b", "dir/."), ("tree", "a"), ("a", "/"):
+            flags = IN_TREE | (CONTENTS if asked in ("dir/.", "/") else 0)
+            top = [entry("x" if flags & CONTENTS else "a", DIRECTORY)]
+            self.pull(tree(*top, name=sent, flags=flags), 4, "'%s' was requested" %
+                      ("a" if asked == "a" else "tree"), "--continue", "host:" + asked, ".")
+        self.assertEqual((stage / "mine").read_bytes(), b"mine")
+        (stage / "mine").unlink()
+        stage.rmdir()
 
 
 class HostileAgreement(Case):

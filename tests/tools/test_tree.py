@@ -118,6 +118,21 @@ class Copies(Tree):
         self.check_same(source, self.folder / "target")
         self.copy("-r", source, "target")
 
+    def test_the_contents_of_a_directory_may_be_one_file(self):
+        source = self.folder / "source"
+        source.mkdir()
+        (source / "file").write_bytes(b"alone")
+        target = self.folder / "target"
+        for operand, cwd in ("source/.", None), (".", source), ("./", source):
+            with self.subTest(operand):
+                self.copy("-r", operand, target, cwd=cwd)
+                self.same(source, target)
+                shutil.rmtree(target)
+                # It goes into a directory, even if a file has the name.
+                target.write_bytes(b"old")
+                self.refused(1, "cannot write into", "cp", "-r", operand, target, cwd=cwd)
+                target.unlink()
+
     def test_several_sources_go_into_a_directory(self):
         one, two = self.file("one", 100), self.file("two", 2 * MIB)
         tree = self.plant()

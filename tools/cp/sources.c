@@ -5,7 +5,7 @@
 #include "chunk.h"
 #include "files.h"
 #include "left_out.h"
-#include "path.h"
+#include "sent.h"
 #include "sources.h"
 #include "spool.h"
 
@@ -26,14 +26,6 @@ static void report_file(void *context, const char *sentence)
 	struct transfer *transfer = context;
 
 	add_notice(&transfer->notices, NOTICE_OF_NO_FILE, sentence);
-}
-
-/* The stage at the receiver gets its name from the first operand. */
-static void name_tree(const struct transfer *transfer, struct source_message *message)
-{
-	base_name(transfer->operands->all[0], message->name);
-	if (has_no_name(message->name))
-		strcpy(message->name, "tree");
 }
 
 static int open_tree_source(struct tree_source *tree, struct transfer *transfer,
@@ -60,7 +52,7 @@ static int open_tree_source(struct tree_source *tree, struct transfer *transfer,
 	ret_message->sparse = tree->list.sparse;
 	ret_message->several = transfer->operands->count > 1;
 	ret_message->contents = tree->walk.contents;
-	name_tree(transfer, ret_message);
+	name_tree(transfer->operands, ret_message->name);
 	if (tree->walk.contents && fstat(tree->walk.bases[0], &stat) == 0)
 		identify_file(&stat, transfer->settings->secret, ret_message->identity);
 	return 0;
@@ -84,7 +76,7 @@ static int open_file(struct source *file, const struct transfer *transfer,
 static bool is_one_file(const struct tree_source *tree,
 			const struct source_message *message)
 {
-	return !message->several && tree->list.count == 1 &&
+	return !message->several && !message->contents && tree->list.count == 1 &&
 	       tree->list.entries[0].kind == LIST_FILE;
 }
 

@@ -33,7 +33,7 @@ static int receive_tree(struct target *target, const struct source_message *sour
 	tree->alive = keep_alive;
 	tree->context = target;
 	if (receive_list(transfer->control, source->size, &tree->list) < 0 ||
-	    check_sent_list(transfer, &tree->list, source->contents) < 0)
+	    check_sent_tree(transfer, source, &tree->list) < 0)
 		return -1;
 	transfer->tree = tree;
 	transfer->files = tree->list.count;
@@ -43,7 +43,7 @@ static int receive_tree(struct target *target, const struct source_message *sour
 static int receive_file(struct target *target, const struct source_message *source)
 {
 	target->transfer->files = 1;
-	return check_sent_name(target->transfer, source->name);
+	return check_sent_file(target->transfer, source);
 }
 
 int open_target(struct target *target, struct transfer *transfer,
