@@ -129,7 +129,7 @@ static int find_fill(const struct pier_ring *ring, uint32_t number,
 int pier_ring_retry(struct pier_ring *ring, uint32_t number,
 		    const struct pier_ring_source *sources, uint32_t source_count)
 {
-	struct pier_ring_fill *fill;
+	struct pier_ring_fill *fill = NULL;
 	int error = pier_check_process(&ring->object);
 
 	if (error)
@@ -151,7 +151,7 @@ int pier_ring_retry(struct pier_ring *ring, uint32_t number,
 int pier_ring_missing(const struct pier_ring *ring, uint32_t number,
 		      uint32_t *ret_indices, uint32_t capacity)
 {
-	struct pier_ring_fill *fill;
+	struct pier_ring_fill *fill = NULL;
 	uint32_t count = 0;
 	int error = pier_check_process(&ring->object);
 

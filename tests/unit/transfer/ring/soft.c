@@ -82,7 +82,7 @@ static void note_reads(struct pair *pair, uint32_t number,
 /* Begin a fill of `count` random reads. Returns the number of the slot. */
 static uint32_t begin(struct pair *pair, uint32_t count, uint32_t source_count)
 {
-	struct pier_ring_read reads[MANY];
+	struct pier_ring_read reads[MANY] = { 0 };
 	uint32_t number;
 
 	choose_reads(pair, count, source_count, reads);
