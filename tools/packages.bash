@@ -3,11 +3,28 @@
 
 missing_packages=()
 
+# The release, as os-release(5) names it: bookworm, trixie, jammy, noble.
+# shellcheck source=/dev/null
+os_release=$(. "${PIER_OS_RELEASE:-/etc/os-release}" 2>/dev/null && echo "${VERSION_CODENAME:-}")
+
+# in_release PACKAGE RELEASE=NAME...: the name of a package in this release, or
+# nothing if the release lacks it.
+in_release() {
+    local name=$1 other
+    shift
+    for other; do
+        [ "${other%%=*}" != "$os_release" ] || name=${other#*=}
+    done
+    echo "$name"
+}
+
 # need PACKAGE COMMAND...: the package is missing unless COMMAND succeeds. COMMAND
-# looks for the program or file itself, which may be installed without apt.
+# looks for the program or file itself, which may be installed without apt. A
+# package without a name, because this release has none, is not needed.
 need() {
     local package=$1
     shift
+    [ -n "$package" ] || return
     case " ${missing_packages[*]} " in
     *" $package "*) return ;;
     esac
@@ -45,11 +62,11 @@ need_for_tests() {
     need libcmocka-dev have_library cmocka
     need g++ have c++
     need clang have clang
-    need libclang-rt-14-dev have_fuzzer
+    need "$(in_release libclang-rt-dev bookworm=libclang-rt-14-dev jammy=libclang-common-14-dev)" have_fuzzer
     need clang-format have clang-format
     need shellcheck have shellcheck
     need mandoc have mandoc
-    need libze-dev have_header level_zero/ze_api.h
+    need "$(in_release libze-dev jammy=)" have_header level_zero/ze_api.h
     need libopenmpi-dev have_library ompi-c
     need openmpi-bin have mpirun
     need openssh-server have sshd
@@ -71,7 +88,7 @@ need_for_python() {
     need python3-mpi4py have_python_module mpi4py
     need python3-numpy have_python_module numpy
     need python3-pmix have_python_module pmix
-    need python3-torch have_python_module torch
+    need "$(in_release python3-torch noble=)" have_python_module torch
 }
 
 # Packages for tests/vm/guest; $1: its machine.
@@ -121,12 +138,12 @@ need_for_strangers() {
     need python3-pyverbs have_python_module pyverbs
     need ucx-utils have ucx_perftest
     need openmpi-bin have mpirun
-    need netpipe-openmpi have NPopenmpi
+    need "$(in_release netpipe-openmpi noble=)" have NPopenmpi
     need libfabric-bin have fi_pingpong
     # For the wheel of Mooncake.
     need python3-venv have_python_module ensurepip
     need libnuma1 have_shared_library libnuma.so.1
-    need libcurl4 have_shared_library libcurl.so.4
+    need "$(in_release libcurl4t64 bookworm=libcurl4 jammy=libcurl4)" have_shared_library libcurl.so.4
 }
 
 # The guest runs busybox before any libraries are available.

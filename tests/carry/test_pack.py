@@ -25,7 +25,8 @@ FAKE = os.environ["FAKE_DRIVERS"]
 SECONDS = 300
 # The device generations that the driver may compile for.
 TARGETS = ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120"]
-SYMBOL = re.compile(r"\bGLIBC_2\.(\d+)[.\d]*\)?\s+(\w+)$")
+# Since 2.38 the headers put this before the names of functions that read numbers.
+SYMBOL = re.compile(r"\bGLIBC_2\.(\d+)[.\d]*\)?\s+(?:__isoc23_)?(\w+)$")
 # The signal comes at the first sleep that is as long as a pull.
 PULL = """
 import os, signal, sys, types

@@ -4,6 +4,7 @@
 import os
 import pathlib
 import re
+import subprocess
 
 SOURCES = pathlib.Path(__file__).resolve().parents[2]
 # check_lint has its checks look at another tree, a wrong one.
@@ -14,8 +15,24 @@ DRIVER = ROOT / "tests" / "vm" / "rxe" / "driver"
 # Where the build looks for an include in quotes, after the file's own folder.
 SEARCH = [".", "src", "tools", "tests/fakes"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+# What judges differently in each version, by case: the program and the version that counts.
+PINNED = {"clang-format": ("clang-format", 14), "clang --analyze": ("clang", 14),
+          "gcc -fanalyzer": ("gcc", 12)}
 # Judge only these files: one path a line, relative to the root (tools/pre-commit).
 ONLY = os.environ.get("PIER_LINT_FILES")
+
+
+def other_version(case):
+    """Why a case cannot be judged here: its program has another version; else None."""
+    program, wanted = PINNED.get(case, ("", 0))
+    if not program:
+        return None
+    line = subprocess.run([program, "--version"], check=True, text=True,
+                          stdout=subprocess.PIPE).stdout.split("\n")[0]
+    found = re.findall(r"\d+(?:\.\d+)+", line)[-1]
+    if int(found.split(".")[0]) == wanted:
+        return None
+    return "%s %s is installed, and version %d judges" % (program, found, wanted)
 
 
 def ignored(name):
