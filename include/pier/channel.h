@@ -334,7 +334,10 @@ PIER_API int pier_channel_connect(struct pier_channel *channel,
  * than a handshake; -EPROTONOSUPPORT the peer uses another version of the handshake;
  * -ECONNREFUSED the peer could not connect; -ESTALE one end connects to an endpoint from
  * before a reset of the other; -EBADF an fd is not open; others of read(2) and write(2).
- * After an error the channel can only be reset or destroyed.
+ * After an error the channel can only be reset or destroyed. After -ETIMEDOUT, -EINTR,
+ * -ESTALE and -ECONNREFUSED both ends can be reset and repeat the handshake on the same
+ * stream, until they meet: what an earlier attempt left in it is skipped. After other
+ * errors use a new stream.
  */
 PIER_API int pier_channel_handshake(struct pier_channel *channel, int read_fd,
 				    int write_fd, int timeout_ms);

@@ -183,7 +183,7 @@ PIER_API int pier_group_connect(struct pier_group *group, const void *blobs, siz
  * timeout_ms  for the whole call
  *
  * If the call fails, the error message names the rank, and the group can only be
- * destroyed.
+ * destroyed. Use new sockets for the next group: those of this one may contain blobs.
  *
  * Errors: those of pier_group_connect(); -EBADF an fd is not open (nothing is changed
  * if it is negative); -ETIMEDOUT a rank did not send its blob; -ECONNRESET a rank

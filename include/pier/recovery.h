@@ -20,6 +20,9 @@ PIER_BEGIN_DECLS
  *		pier_channel_reset(channel);
  *		pier_channel_handshake(channel, read_fd, write_fd, timeout_ms);
  *	}
+ *
+ * The peer may notice the error later. If the handshake fails with -ETIMEDOUT, reset the
+ * channel and repeat it, on the same stream.
  */
 
 #define PIER_FAILURE_SENTENCE_SIZE 512

@@ -126,6 +126,39 @@ static void handshake_with_silent_peer_times_out(void **state)
 	close(fds[0]);
 }
 
+/* The ends of a broken connection rarely notice it at the same time. */
+static void handshake_that_timed_out_leaves_its_socket_usable(void **state)
+{
+	struct world *world = world_prepared(state, NULL);
+	struct party a, b;
+	int fds[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+	a = (struct party){ world->a.channel, fds[0], fds[0], PATIENT, 0, "" };
+	b = (struct party){ world->b.channel, fds[1], fds[1], PATIENT, 0, "" };
+	for (int attempts = 0; attempts < 3; attempts++) {
+		for (int i = 0; i < attempts; i++) {
+			expect_result(
+				pier_channel_handshake(a.channel, fds[0], fds[0], BRIEF),
+				-ETIMEDOUT);
+			expect_ok(pier_channel_reset(a.channel));
+		}
+		shake_both(&a, &b);
+		expect_connected(world, &a, &b);
+		expect_ok(pier_channel_reset(a.channel));
+		expect_ok(pier_channel_reset(b.channel));
+	}
+	expect_result(pier_channel_handshake(b.channel, fds[1], fds[1], BRIEF),
+		      -ETIMEDOUT);
+	expect_ok(pier_channel_reset(b.channel));
+	shake_both(&a, &b);
+	expect_connected(world, &a, &b);
+	expect_rest(fds[0], fds[1]);
+	expect_rest(fds[1], fds[0]);
+	close(fds[0]);
+	close(fds[1]);
+}
+
 static void handshake_with_garbage_is_refused(void **state)
 {
 	struct world *world = world_prepared(state, NULL);
@@ -169,6 +202,7 @@ int run_handshake_cases(void)
 		world_case(handshake_over_nonblocking_socket_connects),
 		world_case(handshake_over_two_pipes_connects),
 		world_case(handshake_with_silent_peer_times_out),
+		world_case(handshake_that_timed_out_leaves_its_socket_usable),
 		world_case(handshake_with_garbage_is_refused),
 		world_case(endpoints_in_text_form_connect),
 	};

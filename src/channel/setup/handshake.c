@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -48,6 +49,31 @@ static int write_endpoint(struct pier_channel *channel, struct pier_message *mes
 	return 0;
 }
 
+/* Whether this end had the generation before it was reset. */
+static bool is_earlier(const struct pier_channel *channel, uint32_t generation)
+{
+	return generation && generation != channel->generation &&
+	       channel->generation - generation <= channel->resets;
+}
+
+/*
+ * A handshake that fails leaves messages in the stream, the verdict last. The peer's
+ * verdict belongs to such a handshake if it answers an earlier endpoint of this end, or
+ * none because the peer gave up waiting for it.
+ */
+static bool is_left_over(const struct pier_channel *channel,
+			 const struct pier_message *message)
+{
+	const uint8_t *payload = message->bytes + PIER_MESSAGE_HEADER;
+	uint32_t error = pier_get_le32(payload + AT_ERROR);
+	uint32_t answered = pier_get_le32(payload + AT_GENERATION);
+
+	if (message->type != PIER_MESSAGE_VERDICT)
+		return false;
+	return answered ? is_earlier(channel, answered)
+			: error == ETIMEDOUT || error == EINTR;
+}
+
 static int read_verdict(const struct pier_channel *channel,
 			const struct pier_message *message)
 {
@@ -67,7 +93,7 @@ static int read_verdict(const struct pier_channel *channel,
 				 strerror((int)error));
 	if (answered == channel->generation)
 		return 0;
-	if (channel->generation - answered <= channel->resets)
+	if (is_earlier(channel, answered))
 		return pier_fail(ESTALE, "handshake: the peer answers an endpoint that "
 					 "this end had before it was reset");
 	return pier_fail(EBADMSG, "handshake: the peer answers an endpoint of another "
@@ -114,17 +140,42 @@ static int broken_pipe(const struct pier_stream *stream)
 		       : 0;
 }
 
-static int exchange_endpoints(struct pier_channel *channel, struct pier_stream *stream,
-			      struct pier_endpoint *ret_peer)
+/*
+ * Receive the peer's endpoint. If its verdict follows at once, receive that too: it may
+ * belong to a handshake that the peer gave up.
+ */
+static int receive_endpoint(struct pier_channel *channel, struct pier_stream *stream,
+			    struct pier_message *out, struct pier_endpoint *ret_peer,
+			    struct pier_message *ret_verdict)
 {
-	struct pier_message out, in;
+	struct pier_message in;
+	int error;
+
+	do {
+		do {
+			in.have = 0;
+			error = pier_exchange_messages(stream, out, &in);
+		} while (!error && is_left_over(channel, &in));
+		if (!error)
+			error = read_endpoint(channel, &in, ret_peer);
+		ret_verdict->have = 0;
+		if (error || !pier_stream_is_readable(stream))
+			return error;
+		error = pier_exchange_messages(stream, out, ret_verdict);
+	} while (!error && is_left_over(channel, ret_verdict));
+	return error;
+}
+
+static int exchange_endpoints(struct pier_channel *channel, struct pier_stream *stream,
+			      struct pier_endpoint *ret_peer,
+			      struct pier_message *ret_verdict)
+{
+	struct pier_message out;
 	int error = write_endpoint(channel, &out);
 
 	if (error)
 		return refuse_peer(stream, error);
-	error = pier_exchange_messages(stream, &out, &in);
-	if (!error)
-		error = read_endpoint(channel, &in, ret_peer);
+	error = receive_endpoint(channel, stream, &out, ret_peer, ret_verdict);
 	/* The peer could not recognise a verdict in the middle of a message. */
 	if (error && out.have == out.length)
 		return refuse_peer(stream, error);
@@ -136,28 +187,30 @@ static int exchange_endpoints(struct pier_channel *channel, struct pier_stream *
  * a reset, which overtakes our verdict.
  */
 static int exchange_verdicts(struct pier_channel *channel, struct pier_stream *stream,
-			     int verdict, uint32_t peer_generation)
+			     int verdict, uint32_t peer_generation,
+			     struct pier_message *in)
 {
-	struct pier_message out, in;
+	struct pier_message out;
 	int error;
 
 	write_verdict(&out, verdict, peer_generation);
-	error = pier_exchange_messages(stream, &out, &in);
+	error = pier_exchange_messages(stream, &out, in);
 	if (!error)
-		error = read_verdict(channel, &in);
+		error = read_verdict(channel, in);
 	return error ? error : broken_pipe(stream);
 }
 
 static int connect_and_tell(struct pier_channel *channel, struct pier_stream *stream,
-			    const struct pier_endpoint *peer)
+			    const struct pier_endpoint *peer,
+			    struct pier_message *verdict)
 {
 	char sentence[512];
 	int error = pier_connect_until(channel, peer, stream->deadline);
 
 	if (!error)
-		return exchange_verdicts(channel, stream, 0, peer->generation);
+		return exchange_verdicts(channel, stream, 0, peer->generation, verdict);
 	snprintf(sentence, sizeof(sentence), "%s", pier_error_message());
-	exchange_verdicts(channel, stream, error, peer->generation);
+	exchange_verdicts(channel, stream, error, peer->generation, verdict);
 	return pier_fail(-error, "%s", sentence);
 }
 
@@ -173,6 +226,7 @@ int pier_channel_handshake(struct pier_channel *channel, int read_fd, int write_
 			   int timeout_ms)
 {
 	struct pier_stream stream = { .read_fd = read_fd, .write_fd = write_fd };
+	struct pier_message verdict;
 	struct pier_endpoint peer;
 	int error = pier_check_process(&channel->object);
 
@@ -189,9 +243,9 @@ int pier_channel_handshake(struct pier_channel *channel, int read_fd, int write_
 	if (error)
 		return error;
 	stream.deadline = pier_deadline(timeout_ms);
-	error = exchange_endpoints(channel, &stream, &peer);
+	error = exchange_endpoints(channel, &stream, &peer, &verdict);
 	if (!error)
-		error = connect_and_tell(channel, &stream, &peer);
+		error = connect_and_tell(channel, &stream, &peer, &verdict);
 	if (error)
 		channel->state = PIER_CHANNEL_FAILED;
 	pier_update_ready(channel);

@@ -200,16 +200,23 @@ static int exchange_step(struct pier_stream *stream, struct pier_message *out,
 }
 
 int pier_exchange_messages(struct pier_stream *stream, struct pier_message *out,
-			   struct pier_message *ret_in)
+			   struct pier_message *in)
 {
 	int read_error = 0, error = 0;
 
-	ret_in->have = 0;
-	ret_in->length = PIER_MESSAGE_HEADER;
-	while (!error && ((is_incomplete(ret_in) && !read_error) ||
+	if (in->have == 0)
+		in->length = PIER_MESSAGE_HEADER;
+	while (!error && ((is_incomplete(in) && !read_error) ||
 			  (is_incomplete(out) && !stream->write_broken)))
-		error = exchange_step(stream, out, ret_in, &read_error);
+		error = exchange_step(stream, out, in, &read_error);
 	return error ? error : read_error;
+}
+
+bool pier_stream_is_readable(const struct pier_stream *stream)
+{
+	struct pollfd fd = { .fd = stream->read_fd, .events = POLLIN };
+
+	return poll(&fd, 1, 0) > 0;
 }
 
 void pier_try_send_message(struct pier_stream *stream, struct pier_message *out)

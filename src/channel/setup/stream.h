@@ -43,7 +43,8 @@ uint8_t *pier_begin_message(struct pier_message *message, enum pier_message_type
 			    size_t length);
 
 /*
- * Send one message and receive one, in the order that the peer allows.
+ * Send one message and receive one, in the order that the peer allows. `in` begins with
+ * `have` 0; each of the two that is complete already is left as it is.
  *
  * A peer that has closed its end may have sent the reason before. A write that fails
  * for that reason sets write_broken, and reading continues.
@@ -52,7 +53,10 @@ uint8_t *pier_begin_message(struct pier_message *message, enum pier_message_type
  * -EPROTONOSUPPORT an invalid message; others of poll(2), read(2) and write(2).
  */
 int pier_exchange_messages(struct pier_stream *stream, struct pier_message *out,
-			   struct pier_message *ret_in);
+			   struct pier_message *in);
+
+/* Whether bytes, or the end of the stream, can be read without waiting. */
+bool pier_stream_is_readable(const struct pier_stream *stream);
 
 /* Send a last message if that is possible without waiting. */
 void pier_try_send_message(struct pier_stream *stream, struct pier_message *out);

@@ -375,6 +375,21 @@ static void reports_each_kind_of_error(void **state)
 	expect(two_endpoints, -EBADMSG, "second endpoint");
 }
 
+/* Send the verdict after that of this end, which has connected then. */
+static void *answer_late(void *argument)
+{
+	const struct fixture *peer = argument;
+	const struct script *script = &peer->script;
+	uint8_t received[SCRIPT_MAX];
+
+	if (write(peer->theirs, script->bytes, script->verdict) < 0 ||
+	    recv(peer->theirs, received, script->length, MSG_WAITALL) < 0 ||
+	    write(peer->theirs, script->bytes + script->verdict,
+		  script->length - script->verdict) < 0)
+		return (void *)1;
+	return NULL;
+}
+
 /* The peer has the endpoint from before the reset. */
 static void refuses_a_stale_endpoint_of_itself(void **state)
 {
@@ -382,18 +397,64 @@ static void refuses_a_stale_endpoint_of_itself(void **state)
 	for (int age = 0; age < 4; age++) {
 		struct fixture fixture = open_fixture();
 		struct pier_endpoint endpoint;
+		pthread_t thread;
+		void *failed;
 
 		for (int i = 0; i < 2; i++)
 			assert_int_equal(pier_channel_reset(fixture.channel), 0);
 		assert_int_equal(pier_channel_endpoint(fixture.channel, &endpoint), 0);
 		fixture.script.length = 0;
 		write_script(&fixture.script, endpoint.generation - (uint32_t)age);
-		say(&fixture, fixture.script.length);
+		assert_int_equal(pthread_create(&thread, NULL, answer_late, &fixture), 0);
 		assert_int_equal(run(&fixture), age == 0   ? 0
 						: age <= 2 ? -ESTALE
 							   : -EBADMSG);
+		assert_int_equal(pthread_join(thread, &failed), 0);
+		assert_null(failed);
 		close_fixture(&fixture);
 	}
+}
+
+static void append_verdict(struct script *script, uint32_t error, uint32_t generation)
+{
+	struct pier_message message;
+	uint8_t *payload = pier_begin_message(&message, PIER_MESSAGE_VERDICT,
+					      PIER_VERDICT_SIZE);
+
+	pier_put_le32(payload, error);
+	pier_put_le32(payload + 4, generation);
+	append(script, &message);
+}
+
+/* Each attempt of the peer, and how it ended. */
+static void skips_what_earlier_handshakes_left(void **state)
+{
+	struct fixture fixture = open_fixture();
+	struct script *script = &fixture.script, attempt;
+	struct pier_endpoint endpoint;
+
+	(void)state;
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(pier_channel_reset(fixture.channel), 0);
+	assert_int_equal(pier_channel_endpoint(fixture.channel, &endpoint), 0);
+	attempt = *script;
+	script->length = 0;
+	/* This end read the endpoint, and then gave up. */
+	append_verdict(script, 0, endpoint.generation - 1);
+	append_verdict(script, ECONNREFUSED, endpoint.generation - 2);
+	append_verdict(script, ETIMEDOUT, 0);
+	/* The peer gave up. */
+	memcpy(script->bytes + script->length, attempt.bytes, attempt.verdict);
+	script->length += attempt.verdict;
+	append_verdict(script, ETIMEDOUT, 0);
+	memcpy(script->bytes + script->length, attempt.bytes, attempt.verdict);
+	script->length += attempt.verdict;
+	append_verdict(script, 0, endpoint.generation - 1);
+	write_script_with_gids(script, endpoint.generation, ipv4_and_ipv6 + GID, GID);
+	say(&fixture, script->length);
+	assert_int_equal(run(&fixture), 0);
+	assert_memory_equal(fake.rtr.ah_attr.grh.dgid.raw, ipv4_and_ipv6 + GID + 2, 16);
+	close_fixture(&fixture);
 }
 
 /* Both ends must know: an end that cannot connect sends the reason. */
@@ -584,6 +645,7 @@ int main(void)
 		cmocka_unit_test(refuses_damaged_gids),
 		cmocka_unit_test(reports_each_kind_of_error),
 		cmocka_unit_test(refuses_a_stale_endpoint_of_itself),
+		cmocka_unit_test(skips_what_earlier_handshakes_left),
 		cmocka_unit_test(sends_its_failure_to_the_peer),
 		cmocka_unit_test(gives_up_after_the_timeout),
 		cmocka_unit_test(accepts_a_slow_peer),
