@@ -73,15 +73,36 @@ class Torch(serving.Case):
                 found += batch
         self.check_samples(found)
 
-    def test_epochs_differ_and_can_be_set(self):
+    def test_iterations_are_whole_epochs_with_any_number_of_workers(self):
+        expected = {}
+        for workers, options in ((0, {}), (1, {}), (1, {"persistent_workers": True}), (2, {}),
+                                 (2, {"persistent_workers": True})):
+            with self.subTest(workers=workers, **options):
+                dataset = self.dataset(transform=contents_of)
+                loader = DataLoader(dataset, batch_size=None, num_workers=workers, **options)
+                next(iter(loader))
+                for epoch in 0, 0, 1, 0:
+                    dataset.set_epoch(epoch)
+                    found = [tuple(sample) for batch in loader for sample in batch]
+                    self.check_samples(found)
+                    self.check_equal(found, expected.setdefault((epoch, max(workers, 1)), found))
+        self.assertFalse(expected[0, 1] == expected[1, 1])
+
+    def test_iteration_ends_an_earlier_one_with_an_error(self):
         dataset = self.dataset(transform=contents_of)
-        epochs = [[sample for batch in dataset for sample in batch] for _ in range(2)]
-        self.assertFalse(epochs[0] == epochs[1])
-        dataset.set_epoch(0)
-        self.check_equal([sample for batch in dataset for sample in batch], epochs[0])
-        dataset.set_epoch(1)
-        loader = DataLoader(dataset, batch_size=None, num_workers=1)
-        self.check_equal([tuple(sample) for batch in loader for sample in batch], epochs[1])
+        earlier = iter(dataset)
+        next(earlier)
+        later = iter(dataset)
+        next(later)
+        with self.assertRaisesRegex(RuntimeError, "later iteration"):
+            next(earlier)
+        self.assertEqual(len(list(later)), len(dataset) - 1)
+
+    def test_length_is_that_of_an_epoch(self):
+        for options in {}, {"drop_last": True}, {"rank": 1, "world": 2}:
+            dataset = self.dataset(transform=contents_of, memory="memfd", **options)
+            loader = DataLoader(dataset, batch_size=None)
+            self.assertEqual(len(loader), len(list(loader)))
 
     def test_state_continues_exactly(self):
         dataset = self.dataset(transform=contents_of)
@@ -95,6 +116,68 @@ class Torch(serving.Case):
         other.load_state_dict(state)
         self.assertEqual(other.state_dict(), state)
         self.check_equal(first + [sample for batch in other for sample in batch], whole)
+
+    def test_rest_of_an_epoch_comes_once(self):
+        dataset = self.dataset(transform=contents_of)
+        dataset.set_epoch(3)
+        iterator = iter(dataset)
+        had = [sample for _ in range(4) for sample in next(iterator)]
+        state = dataset.state_dict()
+        rest = sorted([sample for batch in iterator for sample in batch])
+        for workers, options in ((0, {}), (2, {}), (2, {"persistent_workers": True})):
+            with self.subTest(workers=workers, **options):
+                other = self.dataset(transform=contents_of, epoch=1)
+                loader = DataLoader(other, batch_size=None, num_workers=workers, **options)
+                if options:
+                    next(iter(loader))
+                other.load_state_dict(state)
+                self.assertEqual(other.state_dict(), state)
+                other.set_epoch(3)  # as programs do before each epoch
+                self.assertEqual(sorted(tuple(sample) for batch in loader for sample in batch), rest)
+                found = [tuple(sample) for batch in loader for sample in batch]
+                self.assertEqual(sorted(found), sorted(had + rest))
+                other.set_epoch(4)
+                self.check_samples([tuple(sample) for batch in loader for sample in batch])
+
+    def test_state_of_workers_is_not_known_to_their_parent(self):
+        dataset = self.dataset(transform=contents_of)
+        before = dataset.state_dict()
+        for options in {}, {"persistent_workers": True}:
+            iterator = iter(DataLoader(dataset, batch_size=None, num_workers=2, **options))
+            next(iterator)
+            with self.assertRaisesRegex(RuntimeError, "StatefulDataLoader"):
+                dataset.state_dict()
+            dataset.set_epoch(0)
+            self.assertEqual(dataset.state_dict(), before)
+            del iterator
+
+    def test_states_of_workers_continue_exactly(self):
+        """As in torchdata's StatefulDataLoader: each worker saves and loads its own."""
+        dataset = self.dataset(transform=contents_of)
+
+        class Stateful(torch.utils.data.IterableDataset):
+            states = {}
+
+            def __iter__(self):
+                number = torch.utils.data.get_worker_info().id
+                if number in self.states:
+                    dataset.load_state_dict(self.states[number])
+                yield number, dataset.state_dict(), []
+                for batch in dataset:
+                    yield number, dataset.state_dict(), batch
+
+        stateful = Stateful()
+        iterator = iter(DataLoader(stateful, batch_size=None, num_workers=2))
+        whole = list(DataLoader(stateful, batch_size=None, num_workers=2))
+        had, states = [], {}
+        for _ in range(7):
+            number, states[number], batch = next(iterator)
+            had += batch
+        del iterator
+        stateful.states = states
+        rest = [sample for _, _, batch in DataLoader(stateful, batch_size=None, num_workers=2) for sample in batch]
+        self.check_samples([tuple(sample) for sample in had + rest])
+        self.assertEqual(len(had) + len(rest), sum(len(batch) for _, _, batch in whole))
 
     def test_copy_makes_connections_of_its_own(self):
         dataset = self.dataset(transform=contents_of)

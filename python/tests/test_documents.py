@@ -27,7 +27,7 @@ def programs(document, heading):
 
 def example(document, word):
     """The indented block that has this word."""
-    blocks = re.findall(r"(?:^    .*\n)+", (ROOT / document).read_text(), re.MULTILINE)
+    blocks = re.findall(r"(?:^    .*\n|^\n(?=    ))+", (ROOT / document).read_text(), re.MULTILINE)
     block, = (block for block in blocks if word in block)
     return textwrap.dedent(block)
 
@@ -90,7 +90,7 @@ class Documents(unittest.TestCase):
         for old, new in (("cuda:0", "memfd"), ("10.0.0.7:7700", "127.0.0.1:0"),
                          ("/data/imagenet", str(self.folder)), ('"rgb"', "")):
             block = block.replace(old, new)
-        return run("import os, pier.data\n" + before + block + after,
+        return run("import os, pier\n" + before + block + after,
                    SHARDS=self.serve(self.folder)).split()
 
     def test_server_of_data_sets(self):
@@ -106,14 +106,14 @@ class Documents(unittest.TestCase):
 
     @unittest.skipUnless(importlib.util.find_spec("torch"), "PyTorch is not installed")
     def test_torch_adapter(self):
-        before = ("import torch.utils.data, pier.data.torch\n"
-                  "url, rank, world, decode = os.environ['SHARDS'], 0, 1, len\n"
+        before = ("import torch.utils.data\n"
+                  "url, rank, world, epochs, decode = os.environ['SHARDS'], 0, 1, 1, len\n"
                   "train = lambda images: print(*images)\n")
         self.assertEqual(self.run_data_example("BatchDataset", before, ""), ["100"] * SAMPLES)
 
     @unittest.skipUnless(importlib.util.find_spec("spdl"), "SPDL is not installed")
     def test_spdl_adapter(self):
-        before = ("import spdl.pipeline, pier.data.spdl\nurl = os.environ['SHARDS']\n"
+        before = ("import spdl.pipeline\nurl = os.environ['SHARDS']\n"
                   "decode = lambda fields: bytes(fields[1])\n")
         after = "with pipeline.auto_stop():\n    print(len(next(iter(pipeline))))"
         # All of an epoch: it has fewer than 64.
@@ -121,7 +121,7 @@ class Documents(unittest.TestCase):
 
     @unittest.skipUnless(importlib.util.find_spec("webdataset"), "webdataset is not installed")
     def test_webdataset_adapter(self):
-        before = "import webdataset, pier.data.webdataset\nurl = os.environ['SHARDS']\n"
+        before = "import webdataset\nurl = os.environ['SHARDS']\n"
         after = "print(*sorted(sample['cls'] for sample in dataset))"
         self.assertEqual(self.run_data_example("webdataset.shards", before, after, "bin"),
                          [str(i) for i in range(SAMPLES)])

@@ -114,7 +114,7 @@ class Batch:
         for sample, offset in zip(self.samples, self.offsets):
             field = self._loader.index.fields(sample)[name]
             self._loader.count_copy(field.length)
-            values.append(decode(field.encoding, memoryview(slot.copy_from(offset + field.offset, field.length))))
+            values.append(decode(field.encoding, slot.copy_from(offset + field.offset, field.length)))
         return values
 
     def labels(self, name: str = "cls") -> list[int]:
