@@ -62,7 +62,7 @@ static int create_objects(struct pier_loop *loop, struct ibv_pd *pd)
 		return pier_fail_because(last_errno(), "create a completion queue");
 	init.send_cq = init.recv_cq = loop->cq;
 	errno = 0;
-	loop->qp = device->provider->create_qp(pd, &init);
+	loop->qp = pier_create_direct_qp(device->provider, pd, &init);
 	if (!loop->qp)
 		return pier_fail_because(last_errno(), "create a queue pair");
 	return 0;

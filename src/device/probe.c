@@ -49,7 +49,7 @@ static int try_queue_pair(const struct pier_device *device, struct ibv_pd *pd)
 	init.send_cq = device->provider->create_cq(device->context, 1, NULL, NULL, 0);
 	init.recv_cq = init.send_cq;
 	if (init.send_cq)
-		qp = device->provider->create_qp(pd, &init);
+		qp = pier_create_direct_qp(device->provider, pd, &init);
 	error = errno ? errno : EIO;
 	if (qp)
 		device->provider->destroy_qp(qp);

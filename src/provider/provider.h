@@ -187,6 +187,14 @@ struct pier_provider {
 	int (*destroy_srq)(struct ibv_srq *srq);
 
 	struct ibv_qp *(*create_qp)(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
+	/*
+	 * create_qp() of a queue pair whose received bytes are written by the NIC alone.
+	 * By default libmlx5's CPU copies small messages from the completion to the
+	 * address of the receive's element (scatter to CQE): an iova, where there may be
+	 * no memory, or other memory. NULL if it makes no difference.
+	 */
+	struct ibv_qp *(*create_direct_qp)(struct ibv_pd *pd,
+					   struct ibv_qp_init_attr *attr);
 	int (*modify_qp)(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
 	int (*query_qp)(struct ibv_qp *qp, struct ibv_qp_attr *ret_attr, int mask,
 			struct ibv_qp_init_attr *ret_init_attr);
@@ -208,6 +216,14 @@ struct pier_provider {
 	int (*get_qp_address)(struct ibv_qp *qp, uint8_t *ret_address, size_t size);
 	int (*set_qp_address)(struct ibv_qp *qp, const uint8_t *address, size_t length);
 };
+
+static inline struct ibv_qp *pier_create_direct_qp(const struct pier_provider *provider,
+						   struct ibv_pd *pd,
+						   struct ibv_qp_init_attr *attr)
+{
+	return provider->create_direct_qp ? provider->create_direct_qp(pd, attr)
+					  : provider->create_qp(pd, attr);
+}
 
 extern const struct pier_provider pier_verbs_provider;
 extern const struct pier_provider pier_soft_provider;

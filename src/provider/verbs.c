@@ -96,6 +96,7 @@ const struct pier_provider pier_verbs_provider = {
 	.query_srq = ibv_query_srq,
 	.destroy_srq = ibv_destroy_srq,
 	.create_qp = ibv_create_qp,
+	.create_direct_qp = pier_mlx5_create_direct_qp,
 	.modify_qp = ibv_modify_qp,
 	.query_qp = ibv_query_qp,
 	.destroy_qp = ibv_destroy_qp,

@@ -84,6 +84,52 @@ static void peer_writes_with_every_addressing(void **state)
 	}
 }
 
+/* Some drivers have the CPU copy messages of up to 32 or 64 bytes, to the element's
+ * address. */
+static void short_messages_arrive_with_every_addressing(void **state)
+{
+	static const size_t lengths[] = { 1, 8, 32, 33, 64, 65 };
+	static uint8_t innocent[2 * 65536] __attribute__((aligned(65536)));
+	struct world *world = world_connected(state);
+	struct pier_mr_range range = range_of(&world->b);
+	struct pier_mr_attr attr = attr_of(&range);
+
+	for (int addressing = PIER_ADDRESSING_VIRTUAL; addressing <= PIER_ADDRESSING_IOVA;
+	     addressing++) {
+		struct pier_scatter target;
+		struct pier_work receive;
+		struct pier_mr *mr = NULL;
+
+		attr.addressing = (enum pier_addressing)addressing;
+		/* Addresses of other memory of the process. */
+		attr.iova = addressing == PIER_ADDRESSING_IOVA
+				    ? (uintptr_t)innocent +
+					      (pier_buffer_address(world->b.area.buffer) +
+					       OFFSET) %
+						      host_page()
+				    : 0;
+		expect_ok(pier_reg_mr_attr(world->b.pd, &attr, &mr));
+		for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+			struct pier_gather source = gather_at(&world->a.area, 11 + i,
+							      lengths[i]);
+
+			expect_ok(pier_mr_scatter(mr, pier_mr_iova(mr) + 100 * i, 100,
+						  &target));
+			expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
+			expect_ok(
+				pier_channel_send(world->a.channel, &source, 1, PATIENT));
+			expect_end(world->b.channel, receive, 0);
+			image_copy(&world->b.area, OFFSET + 100 * i, &world->a.area,
+				   11 + i, lengths[i]);
+		}
+		world_expect(world);
+		for (size_t i = 0; i < sizeof(innocent); i++)
+			assert_int_equal(innocent[i], 0);
+		area_shuffle(world, &world->a.area);
+		expect_ok(pier_dereg_mr(mr));
+	}
+}
+
 static void pointer_into_buffer_is_recognised(void **state)
 {
 	struct world *world = world_connected(state);
@@ -257,6 +303,7 @@ int run_form_cases(void)
 {
 	const struct CMUnitTest cases[] = {
 		world_case(peer_writes_with_every_addressing),
+		world_case(short_messages_arrive_with_every_addressing),
 		world_case(pointer_into_buffer_is_recognised),
 		world_case(requested_key_is_used),
 		world_case(whole_pages_get_one_key),

@@ -33,7 +33,8 @@ static uint32_t *number_in(struct ibv_qp_cap *cap, const struct number *number)
 /* The call changes what it is given: a copy. */
 static bool accepts_qp(const struct pier_channel *channel, struct ibv_qp_init_attr init)
 {
-	struct ibv_qp *qp = channel->provider->create_qp(channel->pd->pd, &init);
+	struct ibv_qp *qp = pier_create_direct_qp(channel->provider, channel->pd->pd,
+						  &init);
 
 	return qp && channel->provider->destroy_qp(qp) == 0;
 }

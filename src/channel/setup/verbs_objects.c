@@ -82,7 +82,7 @@ int pier_create_qp(struct pier_channel *channel)
 
 	errno = 0;
 	pier_clear_error();
-	channel->qp = channel->provider->create_qp(channel->pd->pd, &init);
+	channel->qp = pier_create_direct_qp(channel->provider, channel->pd->pd, &init);
 	if (!channel->qp) {
 		error = last_errno();
 		pier_explain_refused_qp(channel, error, &asked, advice, sizeof(advice));

@@ -11,6 +11,7 @@
 #include "failure.h"
 #include "fault.h"
 #include "persona.h"
+#include "scatter.h"
 
 enum {
 	BATCH = 16, /* completions taken at once, on the stack */
@@ -179,6 +180,7 @@ static void change_status(struct fault_context *context, struct ibv_wc *wc)
 
 	if (!qp)
 		return;
+	pier_fault_scatter(context, qp, wc);
 	count_answer(qp, wc);
 	if (wc->status == IBV_WC_WR_FLUSH_ERR && qp->has_first_failed &&
 	    wc->wr_id == qp->first_failed) {

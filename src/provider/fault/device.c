@@ -171,6 +171,7 @@ static const struct pier_provider everything = {
 	.create_srq = pier_fault_create_srq,
 	.destroy_srq = pier_fault_destroy_srq,
 	.create_qp = pier_fault_create_qp,
+	.create_direct_qp = pier_fault_create_direct_qp,
 	.modify_qp = pier_fault_modify_qp,
 	.query_qp = pier_fault_query_qp,
 	.destroy_qp = pier_fault_destroy_qp,
@@ -271,6 +272,7 @@ int pier_fault_open(const struct pier_provider *beneath, struct ibv_device *devi
 	pthread_mutex_init(&context->lock, NULL);
 	pthread_mutex_init(&context->ibv.mutex, NULL);
 	pier_list_init(&context->qps);
+	pier_list_init(&context->mrs);
 	under = open_beneath(context, device);
 	if (!under) {
 		error = errno ? -errno : -EIO;

@@ -46,6 +46,11 @@ struct pier_persona {
 	bool needs_cm;
 	/* max_res_rd_atom is shared by the queue pairs of the device. */
 	bool shares_rd_atomic;
+	/*
+	 * The CPU copies messages of up to this many bytes to the receive's address,
+	 * except on queue pairs of create_direct_qp(): see scatter.h.
+	 */
+	uint32_t max_scatter;
 	/* create_qp() leaves errno as it was. */
 	bool forgets_errno;
 	/* Posting, and what resets_from_err refuses, fails with a negated errno. */

@@ -53,6 +53,8 @@ static const struct pier_persona personas[] = {
 			.max_msg_sz = 0x40000000,
 		},
 		.fits = pier_persona_fits_mlx5,
+		/* copy_to_scat() in qp.c, with completions of 64 bytes. */
+		.max_scatter = 32,
 		.dmabuf = true,
 		.on_demand = true,
 		.windows = true,

@@ -9,6 +9,7 @@
 #include "failure.h"
 #include "fault.h"
 #include "persona.h"
+#include "scatter.h"
 
 static int withhold_request(struct fault_qp *qp, const struct ibv_send_wr *wr)
 {
@@ -100,6 +101,24 @@ int pier_fault_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr,
 				       error);
 }
 
+/* 0, or a positive errno. */
+static int receive_one(struct fault_qp *qp, const struct ibv_recv_wr *wr)
+{
+	struct ibv_recv_wr under = *wr, *bad;
+	int error = pier_fault_fails(&fault_context(qp->ibv.context)->plan,
+				     FAULT_POST_RECV);
+
+	under.next = NULL;
+	if (!error && qp->scatters && !pier_fault_note_receive(&qp->receives, wr))
+		error = ENOMEM;
+	if (error)
+		return error;
+	error = ibv_post_recv(qp->under, &under, &bad);
+	if (error && qp->scatters)
+		pier_fault_forget_receive(&qp->receives);
+	return error;
+}
+
 int pier_fault_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr,
 			 struct ibv_recv_wr **bad_wr)
 {
@@ -109,13 +128,7 @@ int pier_fault_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr,
 	forget_sentence(qp);
 	pthread_mutex_lock(&fault_context(qp->ibv.context)->lock);
 	for (; wr && !error; wr = wr->next) {
-		struct ibv_recv_wr under = *wr, *bad;
-
-		under.next = NULL;
-		error = pier_fault_fails(&fault_context(qp->ibv.context)->plan,
-					 FAULT_POST_RECV);
-		if (!error)
-			error = ibv_post_recv(qp->under, &under, &bad);
+		error = receive_one(qp, wr);
 		if (error)
 			*bad_wr = wr;
 	}

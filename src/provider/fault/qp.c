@@ -10,6 +10,7 @@
 #include "failure.h"
 #include "fault.h"
 #include "persona.h"
+#include "scatter.h"
 
 static struct fault_qp *allocate_qp(const struct ibv_qp_init_attr *attr)
 {
@@ -23,6 +24,7 @@ static struct fault_qp *allocate_qp(const struct ibv_qp_init_attr *attr)
 		free(qp);
 		return NULL;
 	}
+	pier_list_init(&qp->receives);
 	return qp;
 }
 
@@ -75,7 +77,8 @@ static bool persona_refuses(const struct fault_context *context,
 	return error != 0;
 }
 
-struct ibv_qp *pier_fault_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr,
+				bool direct)
 {
 	struct fault_context *context = fault_context(pd->context);
 	struct ibv_qp_init_attr under = *attr;
@@ -96,17 +99,32 @@ struct ibv_qp *pier_fault_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
 	under.recv_cq = fault_cq(attr->recv_cq)->under;
 	if (attr->srq)
 		under.srq = fault_srq(attr->srq)->under;
-	qp->under = context->beneath->create_qp(fault_under_pd(pd), &under);
+	qp->under = direct ? pier_create_direct_qp(context->beneath, fault_under_pd(pd),
+						   &under)
+			   : context->beneath->create_qp(fault_under_pd(pd), &under);
 	if (!qp->under) {
 		free_qp(qp);
 		return NULL;
 	}
 	attr->cap = under.cap;
 	fill_in(qp, pd, attr);
+	qp->scatters = !direct && context->plan.persona &&
+		       context->plan.persona->max_scatter > 0;
 	pthread_mutex_lock(&context->lock);
 	pier_list_append(&context->qps, &qp->link);
 	pthread_mutex_unlock(&context->lock);
 	return &qp->ibv;
+}
+
+struct ibv_qp *pier_fault_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	return create_qp(pd, attr, false);
+}
+
+struct ibv_qp *pier_fault_create_direct_qp(struct ibv_pd *pd,
+					   struct ibv_qp_init_attr *attr)
+{
+	return create_qp(pd, attr, true);
 }
 
 /* From now on its CQs return no completion of an earlier request. */
@@ -119,6 +137,7 @@ static void forget_requests(struct fault_qp *qp)
 	qp->unanswered = 0;
 	qp->withheld_count = 0;
 	qp->has_first_failed = false;
+	pier_fault_forget_receives(&qp->receives);
 }
 
 /*

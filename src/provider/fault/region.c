@@ -5,6 +5,7 @@
 #include "region.h"
 #include "fault.h"
 #include "persona.h"
+#include "scatter.h"
 
 /* Allocated before the device registers, so that nothing has to be undone. */
 static struct ibv_mr *wrap_mr(struct ibv_pd *pd, struct fault_mr *mr)
@@ -19,6 +20,7 @@ static struct ibv_mr *wrap_mr(struct ibv_pd *pd, struct fault_mr *mr)
 	mr->ibv = *mr->under;
 	mr->ibv.context = pd->context;
 	mr->ibv.pd = pd;
+	pier_list_init(&mr->link);
 	return &mr->ibv;
 }
 
@@ -53,7 +55,10 @@ struct ibv_mr *pier_fault_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 	mr->under = fault_context(pd->context)
 			    ->beneath->reg_mr(fault_under_pd(pd), addr, length, iova,
 					      access);
-	return wrap_mr(pd, mr);
+	if (!wrap_mr(pd, mr))
+		return NULL;
+	pier_fault_reach_region(mr, addr, length, iova);
+	return &mr->ibv;
 }
 
 typedef struct ibv_mr *reg_fd_function(struct ibv_pd *pd, uint64_t offset, size_t length,
@@ -71,7 +76,10 @@ static struct ibv_mr *reg_fd(reg_fd_function *reg, struct ibv_pd *pd, uint64_t o
 	if (!mr)
 		return NULL;
 	mr->under = reg(fault_under_pd(pd), offset, length, iova, fd, access);
-	return wrap_mr(pd, mr);
+	if (!wrap_mr(pd, mr))
+		return NULL;
+	pier_fault_reach_dmabuf(mr, fd, offset, length, iova);
+	return &mr->ibv;
 }
 
 struct ibv_mr *pier_fault_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
@@ -115,8 +123,10 @@ int pier_fault_dereg_mr(struct ibv_mr *ibv)
 
 	if (!error)
 		error = context->beneath->dereg_mr(mr->under);
-	if (!error)
+	if (!error) {
+		pier_fault_leave_region(mr);
 		free(mr);
+	}
 	return error;
 }
 

@@ -4,12 +4,15 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include <infiniband/mlx5dv.h>
+
 #include "mlx5/mlx5.h"
 
 /*
- * libmlx5.so.1 as far as Data Direct goes, from the man pages mlx5dv_reg_dmabuf_mr(3) and
- * mlx5dv_get_data_direct_sysfs_path(3) of rdma-core. With FAKE_MLX5_OLD it is the library
- * before rdma-core 54, which lacks the second function.
+ * libmlx5.so.1 as far as Data Direct and scatter to CQE go, from the man pages
+ * mlx5dv_reg_dmabuf_mr(3), mlx5dv_get_data_direct_sysfs_path(3) and mlx5dv_create_qp(3)
+ * of rdma-core. With FAKE_MLX5_OLD it is the library before rdma-core 54, which lacks the
+ * second function.
  */
 
 __attribute__((visibility("default"))) struct fake_mlx5 fake_mlx5;
@@ -36,6 +39,25 @@ __attribute__((visibility("default"))) struct ibv_mr *mlx5dv_reg_dmabuf_mr(
 	fake_mlx5.last = (struct fake_mlx5_registration){ pd, offset, length,	  iova,
 							  fd, access, mlx5_access };
 	return &mr;
+}
+
+__attribute__((visibility("default"))) struct ibv_qp *mlx5dv_create_qp(
+	struct ibv_context *context, struct ibv_qp_init_attr_ex *attr,
+	struct mlx5dv_qp_init_attr *mlx5_attr)
+{
+	static struct ibv_qp qp;
+
+	/* create_qp() in libmlx5's verbs.c. */
+	errno = fake_mlx5.qp_error;
+	if (errno || attr->comp_mask != IBV_QP_INIT_ATTR_PD)
+		return NULL;
+	fake_mlx5.last_qp = *attr;
+	fake_mlx5.qp_mask = mlx5_attr->comp_mask;
+	fake_mlx5.qp_flags = mlx5_attr->create_flags;
+	fake_mlx5.qp_ops = mlx5_attr->send_ops_flags;
+	attr->cap.max_inline_data = 60;
+	qp.context = context;
+	return &qp;
 }
 
 #ifndef FAKE_MLX5_OLD

@@ -15,12 +15,18 @@ struct fake_mlx5_registration {
 	int fd, access, mlx5_access;
 };
 
-/* The symbol fake_mlx5 of the library: settings, and the last registration. */
+/* The symbol fake_mlx5 of the library: settings, and the last calls. */
 struct fake_mlx5 {
 	struct ibv_device *device; /* the only one of mlx5 */
 	int path_error;		   /* ENODEV: no engine; 0: it has one */
 	const char *path;	   /* of the engine */
 	struct fake_mlx5_registration last;
+	struct ibv_qp_init_attr_ex last_qp;
+	uint64_t
+		qp_mask; /* comp_mask, create_flags and send_ops_flags of the same call */
+	uint32_t qp_flags;
+	uint64_t qp_ops;
+	int qp_error; /* of the next one; 0: it is created */
 };
 
 #endif

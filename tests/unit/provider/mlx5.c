@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Data Direct through libmlx5.so.1, which is there only if libibverbs has loaded it:
- * without it, with one that is too old (an argument names the file), and with a new one.
+ * Data Direct and queue pairs through libmlx5.so.1, which is there only if libibverbs has
+ * loaded it: without it, with one that is too old (an argument names the file), and with
+ * a new one.
  */
 #include "tests/support/cmocka.h"
 #include "tests/support/expect.h"
@@ -96,15 +97,77 @@ static void registers_with_the_engine(void **state)
 	assert_int_equal(fake->last.mlx5_access, 1);
 }
 
+static int plain_qps;
+
+/* In place of libibverbs' own, which would look for the driver in the context. */
+struct ibv_qp *ibv_create_qp(struct ibv_pd *in, struct ibv_qp_init_attr *attr)
+{
+	static struct ibv_qp qp;
+
+	assert_ptr_equal(in, &pd);
+	attr->cap.max_inline_data = 7;
+	plain_qps++;
+	return &qp;
+}
+
+static struct ibv_qp *create_qp(struct ibv_qp_init_attr *attr)
+{
+	return pier_create_direct_qp(&pier_verbs_provider, &pd, attr);
+}
+
+static void other_nics_have_plain_queue_pairs(void **state)
+{
+	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_RC };
+
+	(void)state;
+	assert_non_null(create_qp(&attr));
+	assert_int_equal(attr.cap.max_inline_data, 7);
+	load();
+	assert_non_null(create_qp(&attr));
+	assert_int_equal(plain_qps, 2);
+}
+
+static void cpu_writes_no_received_bytes(void **state)
+{
+	struct ibv_srq srq;
+	struct ibv_qp_init_attr attr = { .qp_context = state,
+					 .srq = &srq,
+					 .cap = { .max_send_wr = 3 },
+					 .qp_type = IBV_QPT_RC };
+
+	load();
+	fake->device = &device;
+	assert_ptr_equal(create_qp(&attr)->context, &context);
+	assert_int_equal(plain_qps, 2);
+	assert_ptr_equal(fake->last_qp.pd, &pd);
+	assert_ptr_equal(fake->last_qp.qp_context, state);
+	assert_ptr_equal(fake->last_qp.srq, &srq);
+	assert_int_equal(fake->last_qp.cap.max_send_wr, 3);
+	assert_int_equal(fake->last_qp.qp_type, IBV_QPT_RC);
+	assert_int_equal(fake->last_qp.send_ops_flags, 0);
+	/* MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS, ..._CREATE_DISABLE_SCATTER_TO_CQE */
+	assert_int_equal(fake->qp_mask, 1);
+	assert_int_equal(fake->qp_flags, 8);
+	assert_int_equal(fake->qp_ops, 0);
+	assert_int_equal(attr.cap.max_inline_data, 60);
+	fake->qp_error = ENOMEM;
+	assert_null(create_qp(&attr));
+	assert_int_equal(errno, ENOMEM);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest new_tests[] = {
 		cmocka_unit_test(no_library_is_no_mlx5),
+		cmocka_unit_test(other_nics_have_plain_queue_pairs),
+		cmocka_unit_test(cpu_writes_no_received_bytes),
 		cmocka_unit_test(reports_the_engine),
 		cmocka_unit_test(registers_with_the_engine),
 	};
 	const struct CMUnitTest old_tests[] = {
 		cmocka_unit_test(no_library_is_no_mlx5),
+		cmocka_unit_test(other_nics_have_plain_queue_pairs),
+		cmocka_unit_test(cpu_writes_no_received_bytes),
 		cmocka_unit_test(old_library_is_named),
 	};
 

@@ -8,6 +8,7 @@
 
 #include <pier/pier.h>
 
+#include "device/device.h"
 #include "provider/fault/persona.h"
 
 /* What the drivers refuse that the personas copy; the sources are in personas.c. */
@@ -188,6 +189,117 @@ static void mlx5_counts_units_of_64_bytes(void **state)
 	assert_int_equal(create_receives("mlx5", 32768, 32), 0);
 	assert_int_equal(create_receives("mlx5", 32769, 1), EINVAL);
 	assert_int_equal(create_receives("mlx5", 1, 33), EINVAL);
+}
+
+static const char text[] = "a message of forty bytes, without the end";
+static uint8_t memory[65536] __attribute__((aligned(65536)));
+static uint8_t other[65536] __attribute__((aligned(65536)));
+
+static void register_memory(struct pier_pd *pd, struct pier_mr **ret_mr)
+{
+	struct pier_mr_range range = pier_mr_range_host(memory, sizeof(memory));
+	struct pier_mr_attr attr;
+
+	pier_mr_attr_init(&attr);
+	attr.ranges = &range;
+	attr.range_count = 1;
+	attr.access = PIER_ACCESS_SHARED;
+	attr.addressing = PIER_ADDRESSING_IOVA;
+	attr.iova = (uintptr_t)other;
+	expect_ok(pier_reg_mr_attr(pd, &attr, ret_mr));
+}
+
+static void expect_message(struct pier_channel *channel, struct pier_srq *srq,
+			   struct pier_work work)
+{
+	struct pier_message message;
+	struct pier_result result;
+
+	if (srq)
+		expect_ok(pier_message_wait(channel, 30000, &message));
+	else
+		expect_ok(pier_work_wait(channel, work, 30000, &result));
+}
+
+/* A message of `length` bytes into `memory`, whose region has the addresses of `other`.
+ */
+static void receive_short(struct pier_pd *pd, struct pier_srq *srq, uint32_t length)
+{
+	struct pier_channel_attr channel_attr;
+	struct pier_channel *from, *to;
+	struct pier_mr *source, *target;
+	struct pier_endpoint a, b;
+	struct pier_gather gather;
+	struct pier_scatter scatter[2];
+	struct pier_work work = { 0 };
+
+	memset(memory, 0, sizeof(memory));
+	memset(other, 0, sizeof(other));
+	register_memory(pd, &target);
+	expect_ok(pier_reg_mr(pd, (void *)(uintptr_t)text, sizeof(text),
+			      PIER_ACCESS_LOCAL_READ, &source));
+	pier_channel_attr_init(&channel_attr);
+	channel_attr.srq = srq;
+	expect_ok(pier_channel_create(pd, NULL, &from));
+	expect_ok(pier_channel_create(pd, &channel_attr, &to));
+	expect_ok(pier_channel_endpoint(from, &a));
+	expect_ok(pier_channel_endpoint(to, &b));
+	expect_ok(pier_channel_connect(from, &b));
+	expect_ok(pier_channel_connect(to, &a));
+	expect_ok(pier_mr_gather(source, (uintptr_t)text, length, &gather));
+	expect_ok(pier_mr_scatter(target, (uintptr_t)other, 3, &scatter[0]));
+	expect_ok(pier_mr_scatter(target, (uintptr_t)other + 3, 40, &scatter[1]));
+	if (srq)
+		expect_ok(pier_post_srq_recv(srq, scatter, 2, NULL));
+	else
+		expect_ok(pier_post_recv(to, scatter, 2, &work));
+	expect_ok(pier_channel_send(from, &gather, 1, 30000));
+	expect_message(to, srq, work);
+	expect_ok(pier_channel_destroy(from));
+	expect_ok(pier_channel_destroy(to));
+	expect_ok(pier_dereg_mr(source));
+	expect_ok(pier_dereg_mr(target));
+}
+
+/*
+ * `scatters`: the queue pairs are those of ibv_create_qp(), so 32 bytes arrive in other
+ * memory; pier's own are not. 33 bytes always arrive in the region.
+ */
+static void receive_on_mlx5(bool scatters, bool shared)
+{
+	struct pier_device *device = open_as("like=mlx5");
+	const struct pier_provider *own = device->provider;
+	struct pier_provider plain = *own;
+	struct pier_srq_attr attr;
+	struct pier_srq *srq = NULL;
+	struct pier_pd *pd;
+
+	plain.create_direct_qp = NULL;
+	device->provider = scatters ? &plain : own;
+	pier_srq_attr_init(&attr);
+	attr.max_sge = 2;
+	expect_ok(pier_alloc_pd(device, &pd));
+	if (shared)
+		expect_ok(pier_create_srq(pd, &attr, &srq));
+	receive_short(pd, srq, 32);
+	assert_memory_equal(scatters ? other : memory, text, 32);
+	assert_memory_not_equal(scatters ? memory : other, text, 1);
+	receive_short(pd, srq, 33);
+	assert_memory_equal(memory, text, 33);
+	assert_int_equal(other[0], 0);
+	expect_ok(pier_destroy_srq(srq));
+	expect_ok(pier_dealloc_pd(pd));
+	device->provider = own;
+	expect_ok(pier_close_device(device));
+}
+
+static void mlx5_copies_short_messages_by_the_cpu(void **state)
+{
+	(void)state;
+	receive_on_mlx5(true, false);
+	receive_on_mlx5(true, true);
+	receive_on_mlx5(false, false);
+	receive_on_mlx5(false, true);
 }
 
 static void irdma_counts_quanta(void **state)
@@ -376,6 +488,7 @@ int main(void)
 		cmocka_unit_test(windows_are_reported_if_they_can_be_bound),
 		cmocka_unit_test(gids_are_listed_by_type),
 		cmocka_unit_test(mlx5_counts_units_of_64_bytes),
+		cmocka_unit_test(mlx5_copies_short_messages_by_the_cpu),
 		cmocka_unit_test(irdma_counts_quanta),
 		cmocka_unit_test(sizes_end_at_the_reported_limits),
 		cmocka_unit_test(efa_has_no_connected_queue_pairs),
