@@ -22,7 +22,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from . import _pier
+from . import _peers, _pier
 
 _NUMBER = 16  # bytes
 _PROPOSED, _AGREED, _FAILED = b"P", b"A", b"F"
@@ -167,7 +167,7 @@ def _follow(keys: _Keys, number: bytes, rank: int, size: int, deadline: float) -
             seen = value
             if value[:1] == _FAILED:
                 keys.delete(_mailbox(number))
-                raise timed_out("rank 0: " + value[1:].decode("utf-8", "replace"))
+                raise timed_out("rank 0: " + _peers.printable(value[1:].decode("utf-8", "replace")))
             if value[:1] == _AGREED:
                 keys.delete(_mailbox(number))
                 return value[1:]

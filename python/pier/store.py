@@ -17,23 +17,22 @@ import hmac
 import os
 import secrets
 import socket
-import socketserver
 import struct
 import threading
 import time
 from collections.abc import Iterable
 from typing import Any, Self
 
-from . import _pier
+from . import _peers, _pier
 
 _MAGIC = b"pier store 1\n"
 _CHALLENGE = 32  # bytes
+_NO_PROOF = bytes(32)  # in place of the server's proof: the client's is wrong
 _HEAD = struct.Struct("<BII")  # operation or status, length of the key, length of the value
 _SET, _GET, _CHECK, _DELETE = range(1, 5)
 _FOUND, _ABSENT, _REFUSED = range(3)
 _MOST_KEY, _MOST_VALUE = 1 << 10, 1 << 20  # bytes
-_MOST_BYTES, _MOST_CLIENTS = 64 << 20, 4096  # of a server
-_CLOSE_SECONDS = 5.0
+_MOST_BYTES, _MOST_CLIENTS, _BACKLOG = 64 << 20, 4096, 1024  # of a server
 _FRAME_SECONDS = 30.0  # for the rest of a message that has begun
 
 
@@ -47,7 +46,7 @@ def _receive(sock: socket.socket, length: int, deadline: float) -> bytes:
     while len(parts) < length:
         left = deadline - time.monotonic()
         if left <= 0:
-            raise TimeoutError
+            raise TimeoutError("it is silent")
         sock.settimeout(left)
         part = sock.recv(min(length - len(parts), 1 << 16))
         if not part:
@@ -79,38 +78,46 @@ def _frame(kind: int, key: bytes = b"", value: bytes = b"") -> bytes:
     return _HEAD.pack(kind, len(key), len(value)) + key + value
 
 
-class _Server(socketserver.ThreadingTCPServer):
-    daemon_threads = True
-    block_on_close = False
-    allow_reuse_address = True
-    request_queue_size = 1024
-
+class _Server:
     def __init__(self, address: tuple[str, int], token: str, family: int) -> None:
-        self.address_family = family
         self.token = token
         self.values: dict[bytes, bytes] = {}
         self.bytes = 0
-        self.clients: set[socket.socket] = set()
-        self.lock = threading.Condition()
-        super().__init__(address, _Handler)
+        self.lock = threading.Lock()
+        listener = socket.create_server(address, family=family, backlog=_BACKLOG)
+        self.port: int = listener.getsockname()[1]
+        self.door = _peers.Door(listener, "pier.store", self.serve, _MOST_CLIENTS)
+        self.door.open()
 
-    def verify_request(self, request: Any, client_address: Any) -> bool:
-        with self.lock:
-            return len(self.clients) < _MOST_CLIENTS
+    def serve(self, client: socket.socket, address: Any) -> None:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.authenticate(client, time.monotonic() + _peers.PROOF_SECONDS):
+            while True:
+                self.answer(client)
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        with self.lock:
-            self.clients.add(request)
-        super().process_request(request, client_address)
+    def authenticate(self, client: socket.socket, deadline: float) -> bool:
+        ours = os.urandom(_CHALLENGE)
+        _send(client, _MAGIC + ours, deadline)
+        reply = _receive(client, _CHALLENGE + 32, deadline)
+        theirs, proof = reply[:_CHALLENGE], reply[_CHALLENGE:]
+        if not hmac.compare_digest(proof, _proof(self.token, b"client", ours, theirs)):
+            _send(client, _NO_PROOF, deadline)
+            return False
+        if not self.door.admit(client):
+            return False
+        _send(client, _proof(self.token, b"server", theirs, ours), deadline)
+        return True
 
-    def close_request(self, request: Any) -> None:
-        super().close_request(request)
-        with self.lock:
-            self.clients.discard(request)
-            self.lock.notify_all()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that is gone or hostile concerns no other."""
+    def answer(self, client: socket.socket) -> None:
+        # A client may be idle for as long as it lives.
+        client.settimeout(None)
+        if not client.recv(1, socket.MSG_PEEK):
+            raise ConnectionResetError
+        deadline = time.monotonic() + _FRAME_SECONDS
+        kind, key, value = _receive_frame(client, deadline)
+        status, value = self.apply(kind, key, value)
+        _send(client, _frame(status, b"", value), deadline)
 
     def apply(self, kind: int, key: bytes, value: bytes) -> tuple[int, bytes]:
         """Do an operation. Return a status and a value."""
@@ -129,50 +136,6 @@ class _Server(socketserver.ThreadingTCPServer):
                 return _REFUSED, b"unknown operation"
         return _ABSENT if before is None else _FOUND, before if before and kind == _GET else b""
 
-    def close(self) -> None:
-        self.shutdown()
-        self.server_close()
-        with self.lock:
-            for client in self.clients:
-                try:
-                    client.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass  # gone already
-            # Their threads close their sockets.
-            self.lock.wait_for(lambda: not self.clients, _CLOSE_SECONDS)
-
-
-class _Handler(socketserver.BaseRequestHandler):
-    server: _Server
-    request: socket.socket
-
-    def handle(self) -> None:
-        self.request.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self.authenticate(time.monotonic() + _FRAME_SECONDS):
-            while True:
-                self.answer()
-
-    def authenticate(self, deadline: float) -> bool:
-        ours = os.urandom(_CHALLENGE)
-        _send(self.request, _MAGIC + ours, deadline)
-        reply = _receive(self.request, _CHALLENGE + 32, deadline)
-        theirs, proof = reply[:_CHALLENGE], reply[_CHALLENGE:]
-        if not hmac.compare_digest(proof, _proof(self.server.token, b"client", ours, theirs)):
-            return False
-        _send(self.request, _proof(self.server.token, b"server", theirs, ours), deadline)
-        return True
-
-    def answer(self) -> None:
-        # A client may be idle for as long as it lives.
-        self.request.settimeout(None)
-        if not self.request.recv(1, socket.MSG_PEEK):
-            raise ConnectionResetError
-        deadline = time.monotonic() + _FRAME_SECONDS
-        kind, key, value = _receive_frame(self.request, deadline)
-        status, value = self.server.apply(kind, key, value)
-        _send(self.request, _frame(status, b"", value), deadline)
-
 
 class TCPStore:
     """A store of keys and values: TCPStore(host, port, *, token=None, serve=False, timeout=30.0).
@@ -183,8 +146,9 @@ class TCPStore:
     serve: this process is the server, and a client of it, until close()
     timeout: in seconds, for connecting, for each call, and for get() of a key that nobody has set
 
-    Clients try to connect until the timeout, so they may start before the server. Any thread may use a store. It is
-    a store for Group.from_store(). Keys are text of up to 1 KiB, values are bytes of up to 1 MiB, 64 MiB in all.
+    Clients try to connect until the timeout, so they may start before the server. Any thread may use a store; a
+    child of fork() cannot use its parent's (Forked). It is a store for Group.from_store(). Keys are text of up to
+    1 KiB, values are bytes of up to 1 MiB, 64 MiB in all.
 
     Raises TimedOut, ConnectionLost, AccessDenied (another token).
     """
@@ -195,7 +159,7 @@ class TCPStore:
         self.token = token or os.environ.get("PIER_STORE_TOKEN") or (secrets.token_hex(16) if serve else "")
         if not self.token:
             raise ValueError("no token: give the one of the server, or set PIER_STORE_TOKEN")
-        self._lock = threading.Lock()
+        self._lock, self._process = threading.Lock(), os.getpid()
         self._server: _Server | None = None
         self._socket: socket.socket | None = None
         if serve:
@@ -209,27 +173,30 @@ class TCPStore:
     def _serve(self) -> None:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         self._server = _Server((self.host, self.port), self.token, family)
-        self.port = self._server.server_address[1]
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), name="pier-store", daemon=True).start()
+        self.port = self._server.port
 
     def _connect(self, host: str) -> None:
         deadline = time.monotonic() + self.timeout
         while True:
             try:
-                sock = socket.create_connection((host, self.port), max(deadline - time.monotonic(), 0.001))
-                break
-            except (ConnectionRefusedError, TimeoutError) as error:
+                self._socket = self._dial(host, deadline)
+                return
+            # The server does not listen yet, or strangers took its time.
+            except (ConnectionError, TimeoutError) as error:
                 if time.monotonic() + 0.05 > deadline:
                     raise _pier.TimedOut(errno.ETIMEDOUT, "no store answered at %s, port %d, within %g s: %s" % (
-                        host, self.port, self.timeout, error)) from None
+                        host, self.port, self.timeout, error.strerror or error)) from None
                 time.sleep(0.05)
-        self._socket = sock
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def _dial(self, host: str, deadline: float) -> socket.socket:
+        sock = _peers.own(socket.create_connection((host, self.port), max(deadline - time.monotonic(), 0.001)))
         try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._authenticate(sock, deadline)
-        except TimeoutError:
-            raise _pier.TimedOut(errno.ETIMEDOUT, "%s, port %d, did not answer as a store within %g s" % (
-                host, self.port, self.timeout)) from None
+        except BaseException:
+            _peers.hang_up(sock)
+            raise
+        return sock
 
     def _authenticate(self, sock: socket.socket, deadline: float) -> None:
         hello = _receive(sock, len(_MAGIC) + _CHALLENGE, deadline)
@@ -237,10 +204,9 @@ class TCPStore:
             raise _pier.BadMessage(errno.EBADMSG, "%s, port %d, is no store of pier" % (self.host, self.port))
         theirs, ours = hello[len(_MAGIC):], os.urandom(_CHALLENGE)
         _send(sock, ours + _proof(self.token, b"client", theirs, ours), deadline)
-        try:
-            proof = _receive(sock, 32, deadline)
-        except ConnectionError:
-            raise _pier.AccessDenied(errno.EACCES, "the store refused the token") from None
+        proof = _receive(sock, 32, deadline)
+        if proof == _NO_PROOF:
+            raise _pier.AccessDenied(errno.EACCES, "the store refused the token")
         if not hmac.compare_digest(proof, _proof(self.token, b"server", ours, theirs)):
             raise _pier.AccessDenied(errno.EACCES, "the store at %s, port %d, does not have the token" % (
                 self.host, self.port))
@@ -250,6 +216,7 @@ class TCPStore:
         if len(key) > _MOST_KEY or len(value) > _MOST_VALUE:
             raise _pier.Invalid(errno.EMSGSIZE, "a key of %d bytes and a value of %d: the most are %d and %d" % (
                 len(key), len(value), _MOST_KEY, _MOST_VALUE))
+        _peers.check_process(self._process, "store")
         with self._lock:
             if self._socket is None:
                 raise ValueError("the store is closed")
@@ -267,7 +234,8 @@ class TCPStore:
                     raise _lost("the store is gone: %s" % error) from None
                 raise
         if status == _REFUSED:
-            raise _pier.NoMemory(errno.ENOMEM, "the store refused: %s" % value.decode("utf-8", "replace"))
+            raise _pier.NoMemory(errno.ENOMEM, "the store refused: %s" % (
+                _peers.printable(value.decode("utf-8", "replace"))))
         return status == _FOUND, value
 
     def set(self, key: str, value: bytes | str) -> None:
@@ -298,15 +266,20 @@ class TCPStore:
     def _drop(self) -> None:
         sock, self._socket = self._socket, None
         if sock is not None:
-            sock.close()
+            _peers.hang_up(sock)
 
     def close(self) -> None:
-        """Close the connection, and the server if this process has it. Again at any time."""
+        """Close the connection, and the server if this process has it. Again at any time.
+
+        Does nothing in a child of fork(): both are its parent's.
+        """
+        if os.getpid() != self._process:
+            return
         with self._lock:
             self._drop()
             server, self._server = self._server, None
         if server is not None:
-            server.close()
+            server.door.close()
 
     def __enter__(self) -> Self:
         return self

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Devices, protection domains, lists, errors, and what every class has in common."""
 
+import contextlib
 import errno
 import gc
 import os
 import pickle
+import subprocess
+import sys
+import tempfile
 import threading
 import unittest
 
 import pier
-from support import Case
+import pier.data
+from support import PATIENCE, Case
 
 
 class Lists(unittest.TestCase):
@@ -154,6 +159,14 @@ class Domains(Case):
         self.assertEqual(failures, [])
 
 
+def open_links():
+    links = []
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # that of the listing
+            links.append(os.readlink("/proc/self/fd/" + number))
+    return links
+
+
 class Fork(Case):
     def test_child_cannot_use_what_is_the_parents(self):
         region = self.pd.register(bytearray(64))
@@ -187,6 +200,95 @@ class Fork(Case):
         buffer = self.buffer()
         self.assertEqual(self.in_child(lambda: buffer.copy_to(0, b"child")), "None")
         self.assertEqual(buffer.copy_from(0, 5), b"child")
+
+
+# A server whose child, of fork(), outlives it until standard input ends.
+OUTLIVED = """
+import os, pier, pier.data, sys
+store = pier.TCPStore("127.0.0.1", 0, serve=True, token="token")
+with pier.data.Server(sys.argv[1], token="token") as server:
+    if os.fork() == 0:
+        sys.stdin.read()
+        os._exit(0)
+    print(server.url, store.port, flush=True)
+    sys.stdin.read()
+"""
+
+
+class ForkedServers(Case):
+    """What is the parent's in Python, too: a child uses and ends nothing of it, and keeps nothing open."""
+
+    def setUp(self):
+        super().setUp()
+        self.file = tempfile.NamedTemporaryFile(prefix="pier-test-")
+        self.addCleanup(self.file.close)
+        self.file.write(bytes(1000))
+        self.file.flush()
+
+    def serve(self):
+        server = pier.data.Server(self.file.name, pd=self.pd, token="token")
+        self.addCleanup(server.close)
+        return server
+
+    def leave(self, thing):
+        """A child leaves the block, and another one has nothing left of it."""
+        def block():
+            with thing:
+                pass
+            gc.collect()
+        self.assertEqual(self.in_child(block), "None")
+        before = sum(link.startswith("socket:") for link in open_links())
+        self.assertLess(int(self.in_child(lambda: sum(link.startswith("socket:") for link in open_links()))), before)
+
+    def test_child_leaves_the_parents_server(self):
+        server = self.serve()
+        with pier.data.connect(server.url, self.pd) as client:
+            self.leave(server)
+            self.assertEqual(self.in_child(lambda: server.url), repr(server.url))
+            self.assertRegex(self.in_child(server.compute_checksums), "^Forked")
+            client.ping(PATIENCE)
+            with pier.data.connect(server.url, self.pd) as another:
+                another.ping(PATIENCE)
+
+    def test_child_leaves_the_parents_connection(self):
+        with pier.data.connect(self.serve().url, self.pd) as client:
+            with client._lock:  # as another thread may have it
+                self.leave(client)
+                for call in (client.ping, client.check):
+                    self.assertRegex(self.in_child(call), "^Forked")
+            client.ping(PATIENCE)
+
+    def test_child_leaves_the_parents_loader(self):
+        with pier.data.Loader(self.serve().url, 1, device=self.pd, timeout=PATIENCE) as loader:
+            with loader._lock:
+                self.leave(loader)
+                self.assertRegex(self.in_child(lambda: next(iter(loader))), "^Forked")
+                self.assertRegex(self.in_child(lambda: loader.set_epoch(3)), "^Forked")
+            with next(iter(loader)) as batch:
+                self.assertEqual(len(batch.keys), 1)
+
+    def test_child_leaves_the_parents_store(self):
+        with pier.TCPStore("127.0.0.1", 0, serve=True, token="token", timeout=PATIENCE) as store:
+            store.set("key", b"value")
+            with store._lock:
+                self.leave(store)
+                self.assertRegex(self.in_child(lambda: store.get("key")), "^Forked")
+            self.assertEqual(store.get("key"), b"value")
+            with pier.TCPStore("127.0.0.1", store.port, token="token", timeout=PATIENCE) as another:
+                self.leave(another)
+                self.assertEqual(another.get("key"), b"value")
+
+    def test_end_of_a_server_is_seen_although_its_child_lives(self):
+        program = subprocess.Popen([sys.executable, "-c", OUTLIVED, self.file.name], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, text=True)
+        with program:
+            url, port = program.stdout.readline().split()
+            with pier.TCPStore("127.0.0.1", int(port), token="token", timeout=PATIENCE) as store, \
+                    pier.data.connect(url, self.pd) as client:
+                program.kill()
+                self.assertRaises(pier.ConnectionLost, client.ping, PATIENCE)
+                self.assertRaises(pier.ConnectionLost, store.get, "key")
+                self.assertRaises(pier.ConnectionLost, pier.data.connect, url, self.pd)
 
 
 class Interpreter(unittest.TestCase):

@@ -3,6 +3,7 @@
 
 import contextlib
 import errno
+import os
 import socket
 import struct
 import sys
@@ -12,7 +13,8 @@ from array import array
 from types import TracebackType
 from typing import Any
 
-from .. import AccessDenied, Channel, ConnectionLost, Error, ProtectionDomain, Remote, TimedOut
+from .. import Access, AccessDenied, Channel, ConnectionLost, Error, ProtectionDomain, Remote, TimedOut
+from .._peers import check_process, hang_up, own
 from . import wire
 from .index import Index
 from .wire import Message, Stream
@@ -49,13 +51,14 @@ class ServerConnection:
         deadline = time.monotonic() + timeout
         token, host, port = wire.parse_url(url)
         self.url = wire.without_token(url)
-        self._lock = threading.Lock()
+        self._lock, self._process = threading.Lock(), os.getpid()
         with contextlib.ExitStack() as undo:
             stream = _open(host, port, deadline)
-            undo.callback(stream.socket.close)
+            undo.callback(hang_up, stream.socket)
             self.pd = pd if pd is not None else undo.enter_context(ProtectionDomain(device))
             self._greet(stream, token.encode(), index, checksums, deadline)
-            self.channel = undo.enter_context(Channel(self.pd, **attributes))
+            # Nothing is for the server to read or write.
+            self.channel = undo.enter_context(Channel(self.pd, **{"access": Access.LOCAL_READ, **attributes}))
             self.channel.handshake(stream.socket, timeout=max(deadline - time.monotonic(), 0.001))
             stream.socket.setblocking(False)
             self._stream = stream
@@ -87,6 +90,7 @@ class ServerConnection:
 
         Raises ConnectionLost if it has closed the connection or died; BadMessage if it breaks the protocol.
         """
+        check_process(self._process, "connection")
         if self._lock.acquire(blocking=False):
             try:
                 self._stream.check()
@@ -98,14 +102,19 @@ class ServerConnection:
 
         Raises TimedOut, ConnectionLost, BadMessage. After TimedOut, close the connection.
         """
+        check_process(self._process, "connection")
         deadline = time.monotonic() + timeout
         with self._lock:
             self._stream.send(Message.PING, b"", deadline)
             self._stream.receive((Message.PONG,), 0, deadline)
 
     def close(self) -> None:
-        """Close the channel and the connection. The server then frees what it has for it. Again at any time."""
-        self._undo.close()
+        """Close the channel and the connection. The server then frees what it has for it. Again at any time.
+
+        Does nothing in a child of fork(): the connection is its parent's.
+        """
+        if os.getpid() == self._process:
+            self._undo.close()
 
     def __enter__(self) -> "ServerConnection":
         return self
@@ -125,7 +134,7 @@ def connect(url: str, pd: ProtectionDomain | None = None, *, device: str | None 
     checksums   ask for the checksums of the samples. The server computes them when they are first asked for, at about
                 1 s per GB
     timeout     in seconds, for everything
-    attributes  of the channel: see Channel
+    attributes  of the channel: see Channel. By default it grants the server no access to memory
 
     Raises ConnectionLost if the server cannot be reached or closes the connection; TimedOut; AccessDenied if the
     tokens differ; Busy if the server has as many clients as it takes; BadMessage if the peer does not follow the
@@ -137,7 +146,8 @@ def connect(url: str, pd: ProtectionDomain | None = None, *, device: str | None 
 def _open(host: str, port: int, deadline: float) -> Stream:
     name = "server %s:%d" % (host, port)
     try:
-        return Stream(socket.create_connection((host, port), max(deadline - time.monotonic(), 0.001)), name)
+        connected = socket.create_connection((host, port), max(deadline - time.monotonic(), 0.001))
+        return Stream(own(connected), name)
     except TimeoutError:
         raise TimedOut(errno.ETIMEDOUT, "%s: it did not answer in time" % name) from None
     except OSError as error:

@@ -14,7 +14,8 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from .. import Busy, Error, Forked, OutOfRange, ProtectionDomain, Ring, RingSlot, TimedOut
+from .. import Busy, Error, OutOfRange, ProtectionDomain, Ring, RingSlot, TimedOut
+from .._peers import check_process
 from .batch import Batch, Event
 from .connection import connect
 from .fetch import Failure, Fetcher, Plan
@@ -129,6 +130,7 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """Continue at the beginning of an epoch. Does nothing if the loader is there."""
+        check_process(self._process, "loader")
         with self._lock:
             order, number = self._position
             if (epoch, 0, 0) != (order.epoch, order.base, number):
@@ -158,6 +160,7 @@ class Loader:
         for name, kind in (("seed", int), ("epoch", int), ("base", int), ("shuffle", bool)):
             if type(state.get(name)) is not kind:
                 raise ValueError("%s of the state is %r: it must be %s" % (name, state.get(name), kind.__name__))
+        check_process(self._process, "loader")
         with self._lock:
             self._move(self._position[0].at(state["epoch"], state["base"], seed=state["seed"],
                                             shuffle=state["shuffle"]))
@@ -181,7 +184,12 @@ class Loader:
                 "reads": status.reads, "bytes": status.bytes, "doorbells": status.doorbells}
 
     def close(self) -> None:
-        """End all reads and close the connections. Batches and views that exist stay valid. Again at any time."""
+        """End all reads and close the connections. Batches and views that exist stay valid. Again at any time.
+
+        Does nothing in a child of fork(): the loader is its parent's.
+        """
+        if os.getpid() != self._process:
+            return
         self._closed = True
         # A consumer that waits in another thread has the lock.
         self._fetcher.ready.put(Failure(_closed_error(), is_last=True))
@@ -190,6 +198,7 @@ class Loader:
 
     def next_batch(self, order: Order) -> Batch | None:
         """Return the next batch for an iterator; None if its epoch is over, or the loader is elsewhere."""
+        check_process(self._process, "loader")
         with self._lock:
             self._check_usable()
             current, number = self._position
@@ -251,8 +260,6 @@ class Loader:
     def _check_usable(self) -> None:
         if self._closed:
             raise _closed_error()
-        if os.getpid() != self._process:
-            raise Forked(errno.ECHILD, "the loader belongs to the parent of this process: make a loader after fork()")
 
     def _late_error(self) -> Error:
         reason = self._fetcher.waiting_for() or (

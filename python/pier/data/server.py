@@ -14,19 +14,16 @@ from array import array
 from errno import EACCES, EBUSY, EINVAL
 from types import TracebackType
 
-from .. import Access, AccessDenied, Busy, Channel, Error, Invalid, ProtectionDomain
+from .. import Access, AccessDenied, Busy, Channel, Error, Invalid, ProtectionDomain, _peers
+from .._peers import Door, check_process
 from . import wire
 from .formats import build_index, find_sources
 from .memory import LoadedShard
 from .wire import Message, Stream
 
 _LOG = logging.getLogger(__name__)
-# For a client to prove that it has the token.
-_HELLO_SECONDS = 5.0
 # For a client to take the index and connect.
 _CONNECT_SECONDS = 60.0
-# Connections without a proof; more are closed at once.
-_MAX_STRANGERS = 64
 
 
 class Server:
@@ -60,15 +57,13 @@ class Server:
         """
         self._token = token or os.environ.get("PIER_DATA_TOKEN", "") or secrets.token_urlsafe(16)
         self._show_token = token is not None or not os.environ.get("PIER_DATA_TOKEN")
-        self._max_clients = max_clients
-        self._lock = threading.Lock()
         self._checksum_lock = threading.Lock()
         self._checksums: bytes | None = None
-        self._closing = threading.Event()
-        self._connections: dict[socket.socket, threading.Thread] = {}
-        self._clients = 0
+        self._process = os.getpid()
         with contextlib.ExitStack() as undo:
-            self._listener = undo.enter_context(_listen(listen))
+            listener = undo.enter_context(_listen(listen))
+            # A child of fork() has no listener, and may ask for the URL.
+            self._address = listener.getsockname()[:2]
             self._pd = pd if pd is not None else undo.enter_context(ProtectionDomain(device))
             sources = find_sources([os.fspath(path) for path in paths])
             self._shards: list[LoadedShard] = []
@@ -79,15 +74,15 @@ class Server:
             """Of the data set that is served."""
             self._form = self.index.to_bytes()
             self._remotes = b"".join(shard.region.remote.to_bytes() for shard in self._shards)
-            undo.callback(self._end_connections)
-            self._acceptor = threading.Thread(target=self._accept, name="pier.data accept", daemon=True)
-            self._acceptor.start()
+            self._door = Door(listener, "pier.data", self._serve, max_clients)
+            self._door.open()
+            undo.callback(self._door.close)
             self._undo = undo.pop_all()
 
     @property
     def url(self) -> str:
         """The URL for clients: "pier://TOKEN@HOST:PORT". Without the token if it is that of PIER_DATA_TOKEN."""
-        host, port = self._listener.getsockname()[:2]
+        host, port = self._address
         if host in ("0.0.0.0", "::"):
             host = socket.gethostname()
         return wire.make_url(self._token if self._show_token else "", host, port)
@@ -95,15 +90,20 @@ class Server:
     @property
     def clients(self) -> int:
         """The number of clients that are connected."""
-        return self._clients
+        return self._door.clients
 
     def compute_checksums(self) -> None:
         """Compute the checksums of all samples, so that the first client that asks for them does not wait."""
+        check_process(self._process, "server")
         self._checksum_form()
 
     def close(self) -> None:
-        """Disconnect all clients and free the memory. Reads of clients fail. Again at any time."""
-        self._undo.close()
+        """Disconnect all clients and free the memory. Reads of clients fail. Again at any time.
+
+        Does nothing in a child of fork(): the server is its parent's.
+        """
+        if os.getpid() == self._process:
+            self._undo.close()
 
     def __enter__(self) -> "Server":
         return self
@@ -111,44 +111,6 @@ class Server:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
         self.close()
-
-    def _end_connections(self) -> None:
-        self._closing.set()
-        # Wakes accept(2).
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._acceptor.join()
-        with self._lock:
-            connections = dict(self._connections)
-        for connection in connections:
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-        for thread in connections.values():
-            thread.join()
-
-    def _accept(self) -> None:
-        while not self._closing.is_set():
-            try:
-                connection, address = self._listener.accept()
-            except OSError as error:
-                # Out of descriptors, or the client is gone already: accept(2).
-                if not self._closing.wait(0.05):
-                    _LOG.warning("accept: %s", error.strerror)
-                continue
-            with self._lock:
-                if len(self._connections) - self._clients >= _MAX_STRANGERS:
-                    connection.close()
-                    continue
-                thread = threading.Thread(target=self._serve, args=(connection, address),
-                                          name="pier.data client", daemon=True)
-                self._connections[connection] = thread
-            try:
-                thread.start()
-            except RuntimeError as error:
-                # Out of threads or memory: clone(2). Clients that come later may have more luck.
-                _LOG.warning("client %s:%d: %s", *address[:2], error)
-                connection.close()
-                with self._lock:
-                    del self._connections[connection]
 
     def _serve(self, connection: socket.socket, address: tuple[str, int]) -> None:
         """Serve one client until it is gone."""
@@ -159,7 +121,6 @@ class Server:
                 stream = Stream(connection, peer)
                 try:
                     wants_checksums, digest = self._admit(stream)
-                    undo.callback(self._leave)
                     self._connect(stream, wants_checksums, digest, undo)
                 except Error as error:
                     _LOG.info("%s: refused: %s", peer, error)
@@ -167,17 +128,13 @@ class Server:
                     return
                 while True:
                     stream.receive((Message.PING,), 0, None)
-                    stream.send(Message.PONG, b"", time.monotonic() + _HELLO_SECONDS)
+                    stream.send(Message.PONG, b"", time.monotonic() + _CONNECT_SECONDS)
         except (Error, OSError) as error:
             _LOG.info("%s: ended: %s", peer, error)
-        finally:
-            connection.close()
-            with self._lock:
-                del self._connections[connection]
 
     def _admit(self, stream: Stream) -> tuple[bool, bytes]:
         """Wait for a hello, and count a client. Raises AccessDenied, Busy, BadMessage..."""
-        deadline = time.monotonic() + _HELLO_SECONDS
+        deadline = time.monotonic() + _peers.PROOF_SECONDS
         ours = wire.nonce()
         stream.send(Message.CHALLENGE, ours, deadline)
         payload = stream.receive((Message.HELLO,), wire.HELLO.size, deadline)[1]
@@ -187,22 +144,12 @@ class Server:
         token = self._token.encode()
         if not wire.is_proof(proof, wire.proof(token, b"client", ours, theirs)):
             raise AccessDenied(EACCES, "the token is wrong: take the URL that the server printed")
-        with self._lock:
-            if self._clients >= self._max_clients:
-                raise Busy(EBUSY, "it has %d clients, as many as it takes: start it with more (--max-clients)"
-                           % self._clients)
-            self._clients += 1
-        try:
-            stream.send(Message.WELCOME, wire.WELCOME.pack(wire.proof(token, b"server", theirs, ours),
-                                                           self.index.digest), deadline)
-        except Error:
-            self._leave()
-            raise
+        if not self._door.admit(stream.socket):
+            raise Busy(EBUSY, "it has %d clients, as many as it takes: start it with more (--max-clients)"
+                       % self.clients)
+        stream.send(Message.WELCOME, wire.WELCOME.pack(wire.proof(token, b"server", theirs, ours),
+                                                       self.index.digest), deadline)
         return bool(flags & wire.WANT_CHECKSUMS), digest
-
-    def _leave(self) -> None:
-        with self._lock:
-            self._clients -= 1
 
     def _connect(self, stream: Stream, wants_checksums: bool, digest: bytes, undo: contextlib.ExitStack) -> None:
         deadline = time.monotonic() + _CONNECT_SECONDS

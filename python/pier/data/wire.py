@@ -17,6 +17,7 @@ import time
 import urllib.parse
 
 from .. import AccessDenied, BadMessage, Busy, ConnectionLost, Error, Invalid, TimedOut
+from .._peers import printable
 
 NONCE_BYTES = 32
 DIGEST_BYTES = 32
@@ -99,7 +100,7 @@ class Stream:
 
     def bad(self, reason: str) -> BadMessage:
         """Return the exception for a message of the peer."""
-        return BadMessage(errno.EBADMSG, "%s: %s" % (self.peer, reason))
+        return BadMessage(errno.EBADMSG, printable("%s: %s" % (self.peer, reason)))
 
     def check(self) -> None:
         """Raise ConnectionLost if the connection has ended, BadMessage if the peer has sent something. No wait."""
@@ -143,8 +144,7 @@ class Stream:
         if len(payload) < _ERROR.size:
             return self.bad("an error message of %d bytes" % len(payload))
         number, = _ERROR.unpack_from(payload)
-        text = payload[_ERROR.size:].decode("utf-8", "replace")
-        sentence = "".join(c if c.isprintable() else "?" for c in text)
+        sentence = printable(payload[_ERROR.size:].decode("utf-8", "replace"))
         return _CLASSES.get(number, ConnectionLost)(number, "%s: %s" % (self.peer, sentence))
 
 

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the servers of the package and their clients have in common: sockets, strangers, and text of peers."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import select
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from . import _pier
+
+MOST_STRANGERS = 64
+# In seconds. A stranger may be replaced after the first, and is closed after the second.
+PATIENCE = 0.25
+PROOF_SECONDS = 30.0
+# After accept(2) has failed.
+_PAUSE = 0.1
+
+_owned: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+
+def own(sock: socket.socket) -> socket.socket:
+    """Keep a socket from children of fork(), which close their copies: otherwise no peer would see the end of it."""
+    _owned.add(sock)
+    return sock
+
+
+def _close_in_child() -> None:
+    # Not shutdown(2): the connection is the parent's.
+    for sock in _owned:
+        sock.close()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
+
+
+def shut_down(sock: socket.socket) -> None:
+    """End a connection, or the wait of another thread for one."""
+    with contextlib.suppress(OSError):  # it has ended already
+        sock.shutdown(socket.SHUT_RDWR)
+
+
+def hang_up(sock: socket.socket) -> None:
+    """Close a socket, and end its connection even if another process has a copy."""
+    shut_down(sock)
+    sock.close()
+
+
+def check_process(process: int, name: str) -> None:
+    """Raise Forked in a child of a process. Call it before taking a lock, which a thread of the parent may have."""
+    if os.getpid() != process:
+        raise _pier.Forked(errno.ECHILD, "the %s belongs to the parent of this process: make a %s after fork()"
+                           % (name, name))
+
+
+def printable(text: str) -> str:
+    """Return a text of a peer or a file for sentences and logs, with control characters escaped."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+class Door:
+    """Accepts connections and serves each in a thread of its own, from open() until close().
+
+    Until admit() a connection is a stranger's. Strangers cannot take the descriptors of the process or keep others
+    out: there are at most 64, and when another caller comes, the oldest one leaves, but not before 250 ms. Callers
+    wait in the backlog meanwhile (docs/security.md, "Who can connect").
+
+    Any thread may use a door, but only threads of other connections may close it.
+    """
+
+    def __init__(self, listener: socket.socket, name: str, serve: Callable[[socket.socket, Any], None],
+                 most_clients: int) -> None:
+        """Own a listening socket.
+
+        name          of the threads and of the log
+        serve         called with each connection and its address. It must return when the connection has ended, and
+                      raise only OSError
+        most_clients  that are admitted at once
+        """
+        listener.setblocking(False)
+        self._listener, self._name, self._serve = own(listener), name, serve
+        self._most_clients, self._log = most_clients, logging.getLogger(name)
+        self._change = threading.Condition()
+        self._strangers: dict[socket.socket, float] = {}  # since when, the oldest first
+        self._threads: dict[socket.socket, threading.Thread] = {}
+        self._closing = self._is_failing = False
+        self._acceptor = threading.Thread(target=self._accept, name=name + " accept", daemon=True)
+
+    def open(self) -> None:
+        """Begin to accept."""
+        self._acceptor.start()
+
+    @property
+    def connections(self) -> int:
+        """The number of connections, with those of strangers."""
+        return len(self._threads)
+
+    @property
+    def clients(self) -> int:
+        """The number of connections that were admitted."""
+        with self._change:
+            return len(self._threads) - len(self._strangers)
+
+    def admit(self, connection: socket.socket) -> bool:
+        """Count a connection as a client's. Return False if there are too many already."""
+        with self._change:
+            if len(self._threads) - len(self._strangers) >= self._most_clients:
+                return False
+            del self._strangers[connection]
+            self._change.notify_all()
+            return True
+
+    def close(self) -> None:
+        """End all connections, and wait for their threads. After open()."""
+        with self._change:
+            self._closing = True
+            self._change.notify_all()
+        shut_down(self._listener)
+        self._acceptor.join()
+        self._listener.close()
+        with self._change:
+            threads = dict(self._threads)
+        for connection in threads:
+            shut_down(connection)
+        for thread in threads.values():
+            thread.join()
+
+    def _accept(self) -> None:
+        poll = select.poll()
+        poll.register(self._listener, select.POLLIN)
+        while poll.poll() and self._wait_for_room():
+            try:
+                connection, address = self._listener.accept()
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                self._pause(error)
+                continue
+            self._is_failing = False
+            self._start(own(connection), address)
+
+    def _wait_for_room(self) -> bool:
+        """Make a stranger leave if there are too many. Return False if the door closes."""
+        with self._change:
+            while len(self._strangers) >= MOST_STRANGERS and not self._closing:
+                oldest, since = next(iter(self._strangers.items()))
+                left: float | None = since + PATIENCE - time.monotonic()
+                if left is not None and left <= 0:
+                    shut_down(oldest)
+                    left = None  # its thread notifies
+                self._change.wait(left)
+            return not self._closing
+
+    def _pause(self, error: OSError) -> None:
+        """Out of descriptors or memory: accept(2). The caller stays in the backlog."""
+        if not self._is_failing:
+            self._log.warning("accept: %s", error.strerror)
+        self._is_failing = True
+        with self._change:
+            for stranger, since in self._strangers.items():
+                if time.monotonic() - since > PATIENCE:
+                    shut_down(stranger)
+            self._change.wait_for(lambda: self._closing, _PAUSE)
+
+    def _start(self, connection: socket.socket, address: Any) -> None:
+        thread = threading.Thread(target=self._run, args=(connection, address), name=self._name + " client",
+                                  daemon=True)
+        with self._change:
+            self._strangers[connection] = time.monotonic()
+            self._threads[connection] = thread
+        try:
+            thread.start()
+        except RuntimeError as error:
+            # Out of threads or memory: clone(2). Clients that come later may have more luck.
+            self._log.warning("client %s:%d: %s", *address[:2], error)
+            self._forget(connection)
+
+    def _run(self, connection: socket.socket, address: Any) -> None:
+        try:
+            with contextlib.suppress(OSError):  # a client that is gone or hostile concerns no other
+                self._serve(connection, address)
+        finally:
+            self._forget(connection)
+
+    def _forget(self, connection: socket.socket) -> None:
+        hang_up(connection)
+        with self._change:
+            self._strangers.pop(connection, None)
+            del self._threads[connection]
+            self._change.notify_all()
