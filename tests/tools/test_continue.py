@@ -370,6 +370,102 @@ class Files(Continued):
         self.assertGreater(events[-1]["bytes_per_second"], MIB)
 
 
+class Shared(Continued):
+    """In a directory that others may write to, one of them may have the part open."""
+
+    def setUp(self):
+        super().setUp()
+        self.place = self.folder / "place"
+        self.place.mkdir()
+        self.source.mkdir()
+        self.content = self.file("source/file", 4 * MIB).read_bytes()
+        # For the user that a case changes to.
+        self.folder.chmod(0o711)
+
+    def share(self, what):
+        """Make the directory one that another user can put files into. Returns whether it is."""
+        modes = {"group": 0o2775, "others": 0o757, "sticky": 0o1777, "private": 0o755}
+        os.chown(self.place, OTHER_USER if what == "theirs" else -1, -1)
+        self.place.chmod(modes.get(what, 0o755))
+        return what != "private"
+
+    def each(self):
+        for what in ("group", "others", "sticky", "private", "theirs"):
+            if what != "theirs" or os.geteuid() == 0:
+                with self.subTest(what):
+                    yield self.share(what)
+
+    def check_apart(self, before, opened, target, shared):
+        """Nothing was written into the file that was open, if another could have it open."""
+        same = os.path.samestat(os.fstat(opened), target.stat())
+        self.assertEqual(same, not shared)
+        if shared:
+            self.assertEqual(os.pread(opened, 5 * MIB, 0), before)
+        self.assertEqual(target.read_bytes(), self.content)
+        os.close(opened)
+
+    def test_a_file_is_not_written_through_an_open_one(self):
+        for shared in self.each():
+            for before, mode, kept in ((b"minutes", 0o664, 0), (self.content[:MIB], 0o600, MIB),
+                                       (self.content + b"more", 0o444, 4 * MIB)):
+                partial, target = self.place / ".file.pier-partial", self.place / "file"
+                self.leave((0, before), partial=partial)
+                opened = os.open(partial, os.O_RDWR)
+                partial.chmod(mode)
+                self.assertEqual(self.complete("source/file", "place"), kept)
+                self.check_apart(before, opened, target, shared)
+                target.unlink()
+
+    def test_a_tree_is_not_written_through_an_open_file(self):
+        (self.source / "empty").write_bytes(b"")
+        for shared in self.each():
+            for into in "place", "place/new":
+                name = "new" if into == "place/new" else "source"
+                partial = self.place / (".%s.pier-partial" % name)
+                (partial / "source").mkdir(parents=True)
+                partial.chmod(STAGE_MODE)
+                self.leave((0, self.content[:MIB]), partial=partial / "source/file")
+                self.leave(partial=partial / "source/empty")
+                opened = [os.open(partial / "source" / n, os.O_RDWR) for n in ("file", "empty")]
+                self.assertEqual(self.complete("-r", "source", into), MIB)
+                target = self.place / name
+                self.assertEqual(listing(self.source), listing(target))
+                self.assertEqual(os.path.samestat(os.fstat(opened[1]),
+                                                  (target / "empty").stat()), not shared)
+                os.close(opened[1])
+                self.check_apart(self.content[:MIB], opened[0], target / "file", shared)
+                shutil.rmtree(target)
+
+    def test_holes_and_reserved_space_are_not_copied(self):
+        self.share("group")
+        partial, size = self.place / ".file.pier-partial", 64 * MIB
+        with open(self.source / "file", "wb") as file:
+            file.truncate(size)
+            os.pwrite(file.fileno(), self.content[:MIB], 30 * MIB)
+        with open(partial, "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+            os.pwrite(file.fileno(), self.content[:MIB], 30 * MIB)
+            os.fsync(file.fileno())
+        self.assertEqual(self.complete("source/file", "place"), MIB)
+        self.check_same(self.source / "file", self.place / "file")
+        self.assertLess((self.place / "file").stat().st_blocks * 512, 4 * MIB)
+
+    def test_an_interruption_meanwhile_loses_nothing(self):
+        self.share("group")
+        partial = self.place / ".file.pier-partial"
+        self.leave((0, self.content[:MIB]), partial=partial)
+        # While the part is renewed, data is looked for: that takes 50 ms.
+        process = self.start("cp", "--continue", "source/file", "place",
+                             env=self.preload("DISK_FAULT", "slow_seek"))
+        self.wait_for(lambda: list(self.place.glob(".file.pier-tmp-*")), "there is no new file")
+        process.send_signal(signal.SIGINT)
+        self.assertNotEqual(self.finish(process).status, 1)
+        if partial.exists():
+            self.assertEqual(partial.read_bytes()[:MIB], self.content[:MIB])
+            self.assertEqual(self.complete("source/file", "place"), MIB)
+        self.check_same(self.source / "file", self.place / "file")
+
+
 class Strangers(Continued):
     """Other files with the name of the unfinished copy are refused."""
 

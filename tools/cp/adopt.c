@@ -199,6 +199,48 @@ static int adopt_entries(struct adoption *adoption)
 	return result;
 }
 
+static int renew_entry(struct adoption *adoption, const struct list_entry *entry)
+{
+	struct tree *tree = adoption->tree;
+	const char *path = list_path(&tree->list, entry), *name;
+	int parent = open_parent_below(tree->stage, path, &name), old, new = -1, error;
+
+	if (parent < 0)
+		return errno == ENOENT ? 0 : fail_adoption(adoption, path);
+	old = openat(parent, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	if (old < 0 && errno == ENOENT) {
+		close(parent);
+		return 0;
+	}
+	if (old >= 0)
+		new = renew_file(parent, name, name, old, entry->size, tree->alive,
+				 tree->context);
+	error = errno;
+	if (new >= 0)
+		close(new);
+	if (old >= 0)
+		close(old);
+	close(parent);
+	errno = error;
+	if (new < 0 && !adoption->failure->status)
+		fail_adoption(adoption, path);
+	return new < 0 ? -1 : 0;
+}
+
+/* Nobody else can open a file in the stage, but may have opened one before it came. */
+static int renew_entries(struct adoption *adoption)
+{
+	const struct file_list *list = &adoption->tree->list;
+
+	if (!is_shared_directory(adoption->tree->base))
+		return 0;
+	for (uint32_t i = 0; i < list->count; i++)
+		if (list->entries[i].kind == LIST_FILE &&
+		    renew_entry(adoption, &list->entries[i]) < 0)
+			return -1;
+	return 0;
+}
+
 /* The stage and the files at the top are in the same directory in the end. */
 static int check_name(const struct adoption *adoption)
 {
@@ -220,6 +262,8 @@ int adopt_stage(struct tree *tree, uint64_t *ret_bytes, struct failure *failure)
 		result = check_name(&adoption);
 	if (result == 0)
 		result = adopt_entries(&adoption);
+	if (result == 0)
+		result = renew_entries(&adoption);
 	free(adoption.sorted);
 	*ret_bytes = adoption.bytes;
 	return result;

@@ -190,6 +190,21 @@ static int create_unnamed_file(struct destination *destination)
 	return destination->fd < 0 ? -1 : 0;
 }
 
+static int renew_partial_file(struct destination *destination, struct failure *failure)
+{
+	int fd = renew_file(destination->directory, destination->temporary,
+			    destination->name, destination->fd, destination->present,
+			    destination->alive, destination->context);
+
+	if (fd < 0)
+		return failure->status
+			       ? -1
+			       : fail_destination(destination, "keep a part of", failure);
+	close(destination->fd);
+	destination->fd = fd;
+	return 0;
+}
+
 /* The file of an earlier copy, which must not be what the sender reads. */
 static int open_partial_file(struct destination *destination,
 			     const struct cp_settings *settings, struct failure *failure)
@@ -210,10 +225,12 @@ static int open_partial_file(struct destination *destination,
 			    destination->path);
 	}
 	destination->present = (uint64_t)stat.st_size;
-	if (destination->present <= destination->source.size)
-		return 0;
-	destination->present = destination->source.size;
-	return ftruncate(destination->fd, (off_t)destination->present) < 0
+	if (destination->present > destination->source.size)
+		destination->present = destination->source.size;
+	if (is_shared_directory(destination->directory))
+		return renew_partial_file(destination, failure);
+	return destination->present < (uint64_t)stat.st_size &&
+			       ftruncate(destination->fd, (off_t)destination->present) < 0
 		       ? fail_destination(destination, "write", failure)
 		       : 0;
 }

@@ -35,6 +35,9 @@ struct destination {
 	mode_t mode;
 	bool preserve;
 	_Atomic enum destination_fate fate;
+	/* Called in the middle of long work. Returns 0, or -1 with the failure set. */
+	int (*alive)(void *context);
+	void *context;
 };
 
 /* Report the errno of a step, such as "write". Returns -1. */

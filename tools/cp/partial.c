@@ -20,6 +20,7 @@ enum {
 	LOCK_WAIT_MS = 2000,
 	LOCK_STEP_MS = 20,
 	ZEROES = 65536,
+	COPY_SIZE = 1 << 20, /* between two calls of alive() */
 };
 
 /* The file or stage to open. */
@@ -217,6 +218,87 @@ int open_partial(int directory, const char *name, enum partial_kind kind,
 		fail(failure, EXIT_FILE, "cannot keep an unfinished copy of %s: %s", path,
 		     path_error(errno));
 	ret_partial[0] = '\0';
+	return -1;
+}
+
+bool is_shared_directory(int directory)
+{
+	struct stat stat;
+
+	/* The mask of an ACL is in the bits of the group: acl(5). */
+	return fstat(directory, &stat) < 0 || (stat.st_mode & (S_IWGRP | S_IWOTH)) ||
+	       (stat.st_uid != geteuid() && stat.st_uid != 0);
+}
+
+/* Returns the number of bytes, 0 at the end of the file, or -1 with errno. */
+static ssize_t copy_some(int from, int to, uint64_t offset, size_t length)
+{
+	off_t in = (off_t)offset, out = (off_t)offset;
+	/* Some file systems share the blocks. */
+	ssize_t count = copy_file_range(from, &in, to, &out, length, 0), done = 0;
+	uint8_t bytes[16384];
+
+	if (count > 0)
+		return count;
+	count = read_at(from, offset, bytes,
+			length < sizeof(bytes) ? length : sizeof(bytes));
+	while (count > done) {
+		ssize_t written = pwrite(to, bytes + done, (size_t)(count - done),
+					 (off_t)offset + done);
+
+		if (written < 0 && errno != EINTR)
+			return -1;
+		done += written > 0 ? written : 0;
+	}
+	return count;
+}
+
+static int copy_data(int from, int to, uint64_t size, int (*alive)(void *context),
+		     void *context)
+{
+	uint64_t offset = 0, hole;
+
+	/* Pages that are read ahead look like data: see find_segments(). */
+	posix_fadvise(from, 0, 0, POSIX_FADV_RANDOM);
+	while ((offset = seek_extent(from, size, offset, SEEK_DATA)) < size) {
+		hole = seek_extent(from, size, offset, SEEK_HOLE);
+		while (offset < hole) {
+			uint64_t left = hole - offset;
+			ssize_t count = copy_some(from, to, offset,
+						  left < COPY_SIZE ? left : COPY_SIZE);
+
+			if (count < 0 || alive(context) < 0)
+				return -1;
+			if (count == 0)
+				return 0;
+			offset += (uint64_t)count;
+		}
+	}
+	return 0;
+}
+
+int renew_file(int directory, const char *name, const char *prefix, int fd, uint64_t size,
+	       int (*alive)(void *context), void *context)
+{
+	char temporary[TEMPORARY_MAX];
+	struct stat stat;
+	int copy, error;
+
+	if (fstat(fd, &stat) < 0)
+		return -1;
+	if ((uint64_t)stat.st_size < size)
+		size = (uint64_t)stat.st_size;
+	copy = create_temporary(directory, prefix, temporary);
+	if (copy < 0)
+		return -1;
+	if (copy_data(fd, copy, size, alive, context) == 0 &&
+	    ftruncate(copy, (off_t)size) == 0 &&
+	    renameat(directory, temporary, directory, name) == 0)
+		return copy;
+	error = errno;
+	unlinkat(directory, temporary, 0);
+	close(copy);
+	errno = error;
 	return -1;
 }
 

@@ -34,6 +34,25 @@ int open_partial(int directory, const char *name, enum partial_kind kind,
 		 uint32_t timeout_ms, const char *path, char ret_partial[NAME_MAX + 1],
 		 struct failure *failure);
 
+/*
+ * Whether another user may put files into the directory. One that bears the name of an
+ * unfinished copy there may be a file of this user that the other has open, and can read
+ * or write whatever its mode is now: such a file is renewed before anything is written.
+ */
+bool is_shared_directory(int directory);
+/*
+ * Give the name to a new file with at most the first `size` bytes of the file, and the
+ * mode 0600.
+ *
+ * prefix  NAME for the temporary name of the new file: see temporary.h
+ * alive   is called now and then; returns -1 to end the copy
+ *
+ * Returns its descriptor, locked, for reading and writing; or -1 with errno, or with the
+ * failure of alive().
+ */
+int renew_file(int directory, const char *name, const char *prefix, int fd, uint64_t size,
+	       int (*alive)(void *context), void *context);
+
 /* The first byte at or after `offset` that may be data, or the size. */
 uint64_t find_partial_data(int fd, uint64_t size, uint64_t offset);
 /* Returns whether all of these bytes are there. */

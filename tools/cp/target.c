@@ -30,8 +30,6 @@ static int receive_tree(struct target *target, const struct source_message *sour
 			    "%s sent a directory, which was not requested",
 			    control_peer_name(transfer->control));
 	tree->report = report_left_out;
-	tree->alive = keep_alive;
-	tree->context = target;
 	if (receive_list(transfer->control, source->size, &tree->list) < 0 ||
 	    check_sent_tree(transfer, source, &tree->list) < 0)
 		return -1;
@@ -50,6 +48,8 @@ int open_target(struct target *target, struct transfer *transfer,
 		const struct source_message *source)
 {
 	target->transfer = transfer;
+	target->file.alive = target->tree.alive = keep_alive;
+	target->file.context = target->tree.context = target;
 	target->sparse = source->sparse;
 	target->size = source->size;
 	if ((source->tree ? receive_tree(target, source) : receive_file(target, source)) <

@@ -71,7 +71,7 @@ static int lock_temporary(int fd)
 
 static int create_once(int directory, const char *temporary)
 {
-	int fd = openat(directory, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+	int fd = openat(directory, temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC,
 			0600);
 
 	if (fd < 0)
