@@ -28,6 +28,20 @@ class Usage(Case):
     def test_an_unknown_letter_in_a_group_is_refused(self):
         self.usage("'-x'", "cp", "-qx", "a", "b")
 
+    def test_the_option_that_is_wrong_is_named(self):
+        for words, complaint in (
+                (("--json", "-av"), "'-a' is unknown"), (("--json", "-va"), "'-a' is unknown"),
+                (("--chunk=4K", "-avx"), "'-a' is unknown"), (("--json", "-a"), "'-a' is unknown"),
+                (("-q", "x", "--json", "-vzr"), "'-z' is unknown"),
+                (("--json", "-r=1"), "'-r' takes no value"), (("-vr=", "a"), "'-r' takes no value"),
+                (("-r=yes",), "'-r' takes no value"), (("-=",), "'-=' is unknown"),
+                (("--json", "--json=1"), "'--json' takes no value"),
+                (("--js=1",), "'--js' takes no value"), (("--jsno=1",), "'--jsno' is unknown")):
+            with self.subTest(words):
+                self.usage("option %s; see" % complaint, "cp", *words, "a", "b")
+        self.usage("'-j' is unknown", "info", "--json", "-jx")
+        self.usage("'--json' takes no value", "info", "--json=1")
+
     def test_an_option_without_its_value_is_refused(self):
         for word in ("--chunk", "--src-mem", "-e"):
             with self.subTest(word):
