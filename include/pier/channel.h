@@ -113,7 +113,8 @@ struct pier_channel_attr {
 	uint8_t retry_count;
 	/**
 	 * Retries after an RNR NAK, 0 to 6; 7, the default: no limit. The deadline of the
-	 * waiting call then bounds a send to a peer that posts no receive.
+	 * waiting call then bounds a send to a peer that posts no receive, and the error
+	 * message names this as a possible cause.
 	 */
 	uint8_t rnr_retry_count;
 	/** Code 0 to 31 of IBTA table 45; 12 is 0.64 ms. See pier_rnr_timer_from_us(). */

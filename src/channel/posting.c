@@ -62,7 +62,8 @@ int pier_refuse_request(const struct pier_channel *channel,
 	if (length > channel->max_msg_size)
 		return pier_refuse_elements(channel, request->num_sge, UINT32_MAX,
 					    length);
-	if (!remote && request->opcode != PIER_OP_SEND && length)
+	if (!remote && request->opcode != PIER_OP_SEND &&
+	    (length || pier_is_atomic(request->opcode)))
 		return pier_fail(EINVAL, "%s of %llu bytes: remote is NULL", name,
 				 (unsigned long long)length);
 	if (remote && request->opcode != PIER_OP_SEND && remote->length < length)

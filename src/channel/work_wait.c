@@ -118,6 +118,24 @@ int pier_channel_set_waiting(struct pier_channel *channel, enum pier_waiting wai
 	return 0;
 }
 
+const char *pier_explain_silence(const struct pier_channel *channel)
+{
+	const struct pier_queue *sends = &channel->sends;
+
+	if (pier_queue_outstanding(sends) == 0)
+		return "";
+	/* It holds up all requests that were posted after it. */
+	switch (pier_entry_opcode(pier_queue_entry(sends, sends->tail))) {
+	case PIER_OP_SEND:
+		return " (the peer may have posted no receive)";
+	case PIER_OP_WRITE:
+		return " (the peer may have posted no receive, if the write has "
+		       "immediate data)";
+	default:
+		return "";
+	}
+}
+
 uint32_t pier_channel_send_room(const struct pier_channel *channel)
 {
 	return pier_queue_room(&channel->sends);
@@ -141,9 +159,10 @@ int pier_channel_wait_room(struct pier_channel *channel, uint32_t count, int tim
 	if (error == -ETIMEDOUT)
 		return pier_fail(ETIMEDOUT,
 				 "no room for %u requests within %d ms: %u are "
-				 "outstanding",
+				 "outstanding%s",
 				 count, timeout_ms,
-				 pier_queue_outstanding(&channel->sends));
+				 pier_queue_outstanding(&channel->sends),
+				 pier_explain_silence(channel));
 	return error;
 }
 
@@ -160,9 +179,10 @@ static int cancel_wait(struct pier_channel *channel, struct pier_work work, int 
 
 	if (error == -ETIMEDOUT)
 		snprintf(cause, sizeof(cause),
-			 "%s did not complete within %d ms; everything outstanding was "
+			 "%s did not complete within %d ms%s; everything outstanding was "
 			 "stopped",
-			 pier_opcode_name(pier_entry_opcode(entry)), timeout_ms);
+			 pier_opcode_name(pier_entry_opcode(entry)), timeout_ms,
+			 queue == &channel->sends ? pier_explain_silence(channel) : "");
 	else
 		snprintf(cause, sizeof(cause), "%s", pier_error_message());
 	pier_break_channel(channel, error, cause);

@@ -15,6 +15,13 @@ int pier_wait_for_work(struct pier_channel *channel, struct pier_work work,
 		       int64_t deadline, int timeout_ms, struct pier_result *ret_result);
 
 /*
+ * Why the oldest outstanding send may not complete, in brackets after a blank: by default
+ * a NIC repeats a request that finds no receive without limit, and no error says so. ""
+ * if it needs no receive.
+ */
+const char *pier_explain_silence(const struct pier_channel *channel);
+
+/*
  * Wait until the send queue takes `count` more requests. A broken channel is not an error
  * here: the next post reports it.
  *

@@ -146,6 +146,42 @@ static void timeout_releases_memory(void **state)
 	world_expect(world);
 }
 
+/* By default an RNR NAK is never an error, so that the sentence is the only sign of it.
+ */
+static struct world *world_without_receives(void **state)
+{
+	struct pier_channel_attr attr = test_attr();
+
+	attr.rnr_retry_count = 7;
+	return world_connected_with(state, &attr);
+}
+
+static void timeout_names_a_missing_receive(void **state)
+{
+	struct world *world = world_without_receives(state);
+	struct pier_gather source = gather_at(&world->a.area, 0, 100);
+	struct pier_remote target = remote_at(&world->b.area, 0, 100);
+
+	expect_ok(pier_post_send(world->a.channel, &source, 1, NULL));
+	/* It waits for the send before it. */
+	expect_result(pier_channel_write(world->a.channel, &source, 1, &target, BRIEF),
+		      -ETIMEDOUT);
+	test_assert_sentence("write did not complete");
+	test_assert_sentence("may have posted no receive");
+}
+
+static void timeout_names_a_missing_receive_of_immediate_data(void **state)
+{
+	struct world *world = world_without_receives(state);
+	struct pier_gather source = gather_at(&world->a.area, 0, 100);
+	struct pier_remote target = remote_at(&world->b.area, 0, 100);
+
+	expect_result(
+		pier_channel_write_imm(world->a.channel, &source, 1, &target, 7, BRIEF),
+		-ETIMEDOUT);
+	test_assert_sentence("may have posted no receive, if the write has immediate");
+}
+
 /* A timeout of 0 polls once, and fails with -ETIMEDOUT if nothing has completed. */
 static void zero_timeout_polls_once(void **state)
 {
@@ -293,6 +329,8 @@ int run_wait_cases(void)
 		world_case(full_queue_is_reported),
 		world_case(requests_without_handles_free_their_slots),
 		world_case(timeout_releases_memory),
+		world_case(timeout_names_a_missing_receive),
+		world_case(timeout_names_a_missing_receive_of_immediate_data),
 		world_case(zero_timeout_polls_once),
 		world_case(epoll_level_triggered_wakes),
 		world_case(epoll_edge_triggered_wakes),

@@ -250,8 +250,9 @@ static int drain_scope(struct pier_scope *scope)
 	if (error == -ETIMEDOUT)
 		snprintf(cause, sizeof(cause),
 			 "%u of the requests of a scope did not complete within its %d "
-			 "ms; everything outstanding was stopped",
-			 count_outstanding(scope), scope->timeout_ms);
+			 "ms%s; everything outstanding was stopped",
+			 count_outstanding(scope), scope->timeout_ms,
+			 pier_explain_silence(channel));
 	else
 		snprintf(cause, sizeof(cause), "%s", pier_error_message());
 	pier_break_channel(channel, error, cause);

@@ -159,7 +159,8 @@ static int set_members(const char *source, const char *text,
 /* All members are in the first version of the struct, so any caller's has them. */
 int pier_channel_attr_parse(struct pier_channel_attr *attr, const char *text)
 {
-	return set_members("channel attributes", text, attr);
+	return text ? set_members("channel attributes", text, attr)
+		    : pier_fail(EINVAL, "channel attributes: the text is NULL");
 }
 
 int pier_read_environment(struct pier_channel_attr *attr)

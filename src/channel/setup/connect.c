@@ -369,6 +369,9 @@ int pier_channel_connect(struct pier_channel *channel, const struct pier_endpoin
 {
 	int error = pier_check_process(&channel->object);
 
+	if (!error && !peer)
+		error = pier_fail(EINVAL, "connecting a channel: the peer's endpoint is "
+					  "NULL");
 	return error ? error
 		     : pier_connect_until(channel, peer,
 					  pier_deadline(channel->attr.timeout_ms));

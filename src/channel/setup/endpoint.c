@@ -35,6 +35,8 @@ _Static_assert((int)AT_ADDRESS + PIER_ENDPOINT_ADDRESS_MAX <= PIER_ENDPOINT_WIRE
 
 int pier_check_endpoint(const struct pier_endpoint *endpoint, int error)
 {
+	if (!endpoint)
+		return pier_fail(EINVAL, "endpoint: it is NULL");
 	if (endpoint->qpn > NUMBER_24_BITS)
 		return pier_fail(error, "endpoint: qpn %#x is longer than 24 bits",
 				 endpoint->qpn);
@@ -60,10 +62,11 @@ int pier_endpoint_pack(const struct pier_endpoint *endpoint, void *ret_wire, siz
 {
 	uint8_t *wire = ret_wire;
 	int error = pier_check_endpoint(endpoint, EINVAL);
-	size_t length = (size_t)AT_ADDRESS + endpoint->address_length;
+	size_t length;
 
 	if (error)
 		return error;
+	length = (size_t)AT_ADDRESS + endpoint->address_length;
 	if (size < length)
 		return pier_fail(ENOSPC, "endpoint: %zu bytes are needed, %zu are there",
 				 length, size);

@@ -83,20 +83,20 @@ static int read_verdict(const struct pier_channel *channel,
 
 	if (message->type != PIER_MESSAGE_VERDICT)
 		return pier_fail(EBADMSG,
-				 "handshake: a second endpoint instead of a verdict");
+				 "the peer sent a second endpoint instead of a verdict");
 	if (error > LONGEST_ERRNO)
-		return pier_fail(EBADMSG, "handshake: verdict %#x is not an errno",
+		return pier_fail(EBADMSG, "the peer's verdict, %#x, is not an errno",
 				 error);
 	if (error)
 		return pier_fail(ECONNREFUSED,
-				 "handshake: the peer could not connect to this end: %s",
+				 "the peer could not connect to this end: %s",
 				 strerror((int)error));
 	if (answered == channel->generation)
 		return 0;
 	if (is_earlier(channel, answered))
-		return pier_fail(ESTALE, "handshake: the peer answers an endpoint that "
+		return pier_fail(ESTALE, "the peer answers an endpoint that "
 					 "this end had before it was reset");
-	return pier_fail(EBADMSG, "handshake: the peer answers an endpoint of another "
+	return pier_fail(EBADMSG, "the peer answers an endpoint of another "
 				  "connection");
 }
 
@@ -119,7 +119,8 @@ static int read_endpoint(const struct pier_channel *channel,
 	 */
 	error = read_verdict(channel, message);
 	return error ? error
-		     : pier_fail(EBADMSG, "handshake: a verdict instead of an endpoint");
+		     : pier_fail(EBADMSG,
+				 "the peer sent a verdict instead of an endpoint");
 }
 
 /* The peer's message was not valid: tell the peer, without waiting. */
@@ -136,7 +137,7 @@ static int broken_pipe(const struct pier_stream *stream)
 {
 	return stream->write_broken
 		       ? pier_fail(ECONNRESET,
-				   "handshake: the peer closed the connection")
+				   "the peer closed the connection in the handshake")
 		       : 0;
 }
 
@@ -219,7 +220,7 @@ static int check_fd(const char *name, int fd)
 {
 	if (fd >= 0 && fcntl(fd, F_GETFD) >= 0)
 		return 0;
-	return pier_fail(EBADF, "handshake: %s %d is not open", name, fd);
+	return pier_fail(EBADF, "%s %d is not open", name, fd);
 }
 
 int pier_channel_handshake(struct pier_channel *channel, int read_fd, int write_fd,

@@ -49,20 +49,23 @@ static int parse_header(struct pier_message *message)
 
 	if (memcmp(header + AT_MAGIC, magic, sizeof(magic)) != 0)
 		return pier_fail(EBADMSG,
-				 "handshake: the message of the peer begins with %02x "
+				 "the message of the peer begins with %02x "
 				 "%02x %02x %02x instead of \"PIER\": the peer is not "
 				 "pier, or something else writes to the same stream",
 				 header[0], header[1], header[2], header[3]);
 	if (version != WIRE_VERSION)
-		return pier_fail(EPROTONOSUPPORT,
-				 "handshake: the peer speaks version %u, this library %d",
-				 version, WIRE_VERSION);
+		return pier_fail(
+			EPROTONOSUPPORT,
+			"the peer speaks version %u of the handshake, this library %d",
+			version, WIRE_VERSION);
 	if (type != PIER_MESSAGE_ENDPOINT && type != PIER_MESSAGE_VERDICT)
-		return pier_fail(EBADMSG, "handshake: message of unknown type %u", type);
+		return pier_fail(EBADMSG, "the peer sent a message of unknown type %u",
+				 type);
 	if (type == PIER_MESSAGE_VERDICT ? length != PIER_VERDICT_SIZE
 					 : length > PIER_ENDPOINT_WIRE_MAX)
-		return pier_fail(EBADMSG, "handshake: message of type %u with %u bytes",
-				 type, length);
+		return pier_fail(EBADMSG,
+				 "the peer sent a message of type %u with %u bytes", type,
+				 length);
 	message->type = (enum pier_message_type)type;
 	message->length = PIER_MESSAGE_HEADER + length;
 	return 0;
@@ -133,13 +136,12 @@ static int read_step(struct pier_stream *stream, struct pier_message *in)
 	if (count < 0 && pier_is_transient(errno))
 		return 0;
 	if (count == 0 || (count < 0 && errno == ECONNRESET))
-		return pier_fail(
-			ECONNRESET,
-			"handshake: the peer closed the connection after %zu bytes "
-			"of a message",
-			in->have);
+		return pier_fail(ECONNRESET,
+				 "the peer closed the connection in the handshake, after "
+				 "%zu bytes of a message",
+				 in->have);
 	if (count < 0)
-		return pier_fail(errno, "handshake: read from fd %d: %s", stream->read_fd,
+		return pier_fail(errno, "read from fd %d: %s", stream->read_fd,
 				 strerror(errno));
 	in->have += (size_t)count;
 	if (in->have == PIER_MESSAGE_HEADER && in->length == PIER_MESSAGE_HEADER)
@@ -157,7 +159,7 @@ static int write_step(struct pier_stream *stream, struct pier_message *out)
 	else if (errno == EPIPE || errno == ECONNRESET)
 		stream->write_broken = true;
 	else if (!pier_is_transient(errno))
-		return pier_fail(errno, "handshake: write to fd %d: %s", stream->write_fd,
+		return pier_fail(errno, "write to fd %d: %s", stream->write_fd,
 				 strerror(errno));
 	return 0;
 }
@@ -182,16 +184,16 @@ static int exchange_step(struct pier_stream *stream, struct pier_message *out,
 	int count = pier_sleep(fds, 2, timeout);
 
 	if (count < 0)
-		return count == -EINTR ? count
-				       : pier_fail(-count, "handshake: poll: %s",
-						   strerror(-count));
+		return count == -EINTR
+			       ? count
+			       : pier_fail(-count, "poll the fds of a handshake: %s",
+					   strerror(-count));
 	if (count == 0 && timeout == 0)
-		return *read_error
-			       ? *read_error
-			       : pier_fail(ETIMEDOUT,
-					   "handshake: the peer did not answer in time "
-					   "(%zu bytes of its message arrived)",
-					   in->have);
+		return *read_error ? *read_error
+				   : pier_fail(ETIMEDOUT,
+					       "the peer did not answer the handshake in "
+					       "time (%zu bytes of its message arrived)",
+					       in->have);
 	if (count > 0 && fds[0].revents)
 		*read_error = read_step(stream, in);
 	if (count > 0 && fds[1].revents)

@@ -15,6 +15,7 @@
 
 #include <pier/channel.h>
 #include <pier/error.h>
+#include <pier/post.h>
 #include <pier/recovery.h>
 
 #include "channel/setup/stream.h"
@@ -598,6 +599,28 @@ static void does_not_hang_on_a_full_pipe(void **state)
 	close_fixture(&fixture);
 }
 
+static void refuses_null(void **state)
+{
+	struct fixture fixture = open_fixture();
+	struct pier_scatter element = { .length = 0 };
+	struct pier_channel_attr attr;
+	char text[16];
+
+	(void)state;
+	assert_int_equal(pier_channel_connect(fixture.channel, NULL), -EINVAL);
+	assert_non_null(strstr(pier_error_message(), "NULL"));
+	assert_int_equal(pier_endpoint_pack(NULL, text, sizeof(text)), -EINVAL);
+	assert_int_equal(pier_endpoint_to_text(NULL, text, sizeof(text)), -EINVAL);
+	assert_int_equal(pier_channel_attr_parse(&attr, NULL), -EINVAL);
+	/* The endpoint was not used: the channel can still be connected. */
+	say(&fixture, fixture.script.length);
+	assert_int_equal(run(&fixture), 0);
+	assert_int_equal(pier_post_fetch_add(fixture.channel, &element, NULL, 1, NULL),
+			 -EINVAL);
+	assert_non_null(strstr(pier_error_message(), "remote is NULL"));
+	close_fixture(&fixture);
+}
+
 static void reports_bad_fds(void **state)
 {
 	struct fixture fixture = open_fixture();
@@ -651,6 +674,7 @@ int main(void)
 		cmocka_unit_test(accepts_a_slow_peer),
 		cmocka_unit_test(survives_a_closed_pipe),
 		cmocka_unit_test(does_not_hang_on_a_full_pipe),
+		cmocka_unit_test(refuses_null),
 		cmocka_unit_test(reports_bad_fds),
 		cmocka_unit_test(reports_negative_fds),
 	};
