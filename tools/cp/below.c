@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "below.h"
+#include "path.h"
 
 /* One component. */
 static int open_component(int directory, const char *name, size_t length, int flags)
@@ -23,6 +24,10 @@ static int open_component(int directory, const char *name, size_t length, int fl
 	}
 	memcpy(component, name, length);
 	component[length] = '\0';
+	if (has_no_name(component)) {
+		errno = EINVAL;
+		return -1;
+	}
 	return openat(directory, component, flags | O_NOFOLLOW | O_CLOEXEC, 0600);
 }
 
@@ -70,11 +75,6 @@ int open_parent_below(int directory, const char *path, const char **ret_name)
 	return open_below(directory, parent, O_PATH | O_DIRECTORY);
 }
 
-static bool is_dot(const char *name)
-{
-	return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
-}
-
 static bool is_real_directory(int directory, const char *name)
 {
 	struct stat stat;
@@ -105,7 +105,8 @@ static bool remove_files(int directory, int (*alive)(void *context), void *conte
 			found = false;
 			break;
 		}
-		if (is_dot(entry->d_name) || unlinkat(directory, entry->d_name, 0) == 0 ||
+		if (has_no_name(entry->d_name) ||
+		    unlinkat(directory, entry->d_name, 0) == 0 ||
 		    unlinkat(directory, entry->d_name, AT_REMOVEDIR) == 0)
 			continue;
 		if (!found && is_real_directory(directory, entry->d_name)) {

@@ -4,13 +4,12 @@
 
 /*
  * Paths below an open directory, in which no symbolic link is followed: another process
- * may replace a directory of a tree by a link at any time. The paths are relative, and
- * contain no "..". Functions return -1 and set errno on errors; descriptors are
- * close-on-exec.
+ * may replace a directory of a tree by a link at any time. The paths are relative.
+ * Functions return -1 and set errno on errors; descriptors are close-on-exec.
  */
 
 /* openat(2), for a new file with the mode 0600. ELOOP or ENOTDIR: a part of the path is a
- * symbolic link. */
+ * symbolic link. EINVAL: it is empty, "." or "..". */
 int open_below(int directory, const char *path, int flags);
 /* The directory of the last component, which *ret_name points to: O_PATH. */
 int open_parent_below(int directory, const char *path, const char **ret_name);

@@ -12,9 +12,6 @@
 #include "temporary.h"
 
 enum {
-	RESOLVE_ATTEMPTS = 100,
-	/* The file was replaced during the lookup. */
-	RESOLVE_STALE = 1,
 	/* Disks are slow with small direct writes; the page cache joins them. */
 	DIRECT_CHUNK_MIN = 256 * 1024,
 };
@@ -70,107 +67,72 @@ static int choose_mode(struct destination *destination, const struct stat *old,
 	return 0;
 }
 
-static bool is_directory(int fd)
+static int fail_place(const struct destination *destination, const struct place *place,
+		      struct failure *failure)
 {
-	struct stat stat;
-
-	return fd >= 0 && fstat(fd, &stat) == 0 && S_ISDIR(stat.st_mode);
-}
-
-/* Open the path's file. In a directory, open the file that has the source's name. */
-static int open_target(struct destination *destination, int root, const char *path)
-{
-	const char *slash = path[strlen(path) - 1] == '/' ? "" : "/";
-	int target = open_path(root, path, O_PATH), length;
-
-	if (!is_directory(target)) {
-		strcpy(destination->path, path);
-		return target;
-	}
-	close(target);
-	length = snprintf(destination->path, sizeof(destination->path), "%s%s%s", path,
-			  slash, destination->source.name);
-	if (length < PATH_MAX)
-		return open_path(root, destination->path, O_PATH);
-	errno = ENAMETOOLONG;
-	return -1;
-}
-
-static int fail_link(const struct destination *destination, struct failure *failure)
-{
+	if (!place->link)
+		return fail_destination(destination, "write", failure);
 	return fail(failure, EXIT_FILE, "cannot write through the symbolic link %s: %s",
 		    destination->path, path_error(errno));
 }
 
-/* rename(2) would replace the link itself: use the directory of the link's target. */
-static int follow_link(struct destination *destination, int root, int target,
-		       struct failure *failure)
+/* In a directory, the file has the source's name. */
+static int enter_directory(struct destination *destination, int root, const char *path,
+			   struct place *place, struct failure *failure)
 {
-	int directory;
+	const char *slash = path[strlen(path) - 1] == '/' ? "" : "/";
+	const char *name = destination->source.name;
+	int length = snprintf(destination->path, sizeof(destination->path), "%s%s%s",
+			      path, slash, name);
 
-	if (target < 0) {
-		errno = ENOENT;
-		return fail_link(destination, failure);
+	if (length >= PATH_MAX || strlen(name) > NAME_MAX) {
+		errno = ENAMETOOLONG;
+		return fail_destination(destination, "write", failure);
 	}
-	directory = open_parent_of(root, target, destination->name);
-	if (directory < 0)
-		return errno == ESTALE ? RESOLVE_STALE : fail_link(destination, failure);
-	close(destination->directory);
-	destination->directory = directory;
-	return 0;
-}
-
-/* Returns 0, -1, or RESOLVE_STALE. */
-static int find_destination_name(struct destination *destination, int root, int target,
-				 struct failure *failure)
-{
-	const char *path = destination->path;
-	struct stat stat;
-
-	if (path[strlen(path) - 1] == '/')
-		return fail(failure, EXIT_FILE, "%s: no such directory", path);
-	if (refuse_open_file(root, path, false, failure) < 0)
+	if (refuse_open_file(root, destination->path, false, failure) < 0)
 		return -1;
-	destination->directory = open_parent(root, path, destination->name);
-	if (destination->directory < 0)
-		return fail_destination(destination, "write", failure);
-	if (fstatat(destination->directory, destination->name, &stat,
-		    AT_SYMLINK_NOFOLLOW) == 0 &&
-	    S_ISLNK(stat.st_mode))
-		return follow_link(destination, root, target, failure);
-	return 0;
+	return enter_place(root, destination->path, name, place) < 0
+		       ? fail_place(destination, place, failure)
+		       : 0;
 }
 
-static int try_resolve(struct destination *destination, int root, const char *path,
-		       struct failure *failure)
+static int use_place(struct destination *destination, int root, const char *path,
+		     struct place *place, struct failure *failure)
 {
-	int target = open_target(destination, root, path), result;
-
-	if (target < 0 && errno != ENOENT)
-		return fail_destination(destination, "write", failure);
-	result = find_destination_name(destination, root, target, failure);
-	if (target >= 0)
-		close(target);
-	return result;
+	if (!place->name[0]) {
+		if (enter_directory(destination, root, path, place, failure) < 0)
+			return -1;
+	} else if (path[strlen(path) - 1] == '/') {
+		return fail(failure, EXIT_FILE, "%s: no such directory", path);
+	}
+	if (!place->name[0] || (place->mode && !S_ISREG(place->mode)))
+		return fail(failure, EXIT_FILE, "%s exists and is not a regular file",
+			    destination->path);
+	strcpy(destination->name, place->name);
+	/* fsync(2) refuses O_PATH. */
+	destination->directory = openat(place->directory, ".",
+					O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return destination->directory < 0
+		       ? fail_destination(destination, "write", failure)
+		       : 0;
 }
 
 /* Find the directory of the file, and its name there. path is not empty. */
 static int resolve_destination(struct destination *destination, int root,
 			       const char *path, struct failure *failure)
 {
-	int attempt;
+	struct place place;
+	int result;
 
-	/* Another copy may replace the file during the lookup. */
-	for (attempt = 0; attempt < RESOLVE_ATTEMPTS; attempt++) {
-		int result = try_resolve(destination, root, path, failure);
-
-		if (result != RESOLVE_STALE)
-			return result;
-		close(destination->directory);
-		destination->directory = -1;
-	}
-	errno = ESTALE;
-	return fail_link(destination, failure);
+	snprintf(destination->path, sizeof(destination->path), "%s", path);
+	if (refuse_open_file(root, path, false, failure) < 0)
+		return -1;
+	if (open_place(root, path, &place) < 0)
+		return fail_place(destination, &place, failure);
+	result = use_place(destination, root, path, &place, failure);
+	if (place.directory >= 0)
+		close(place.directory);
+	return result;
 }
 
 /*

@@ -20,6 +20,7 @@ enum {
 	BENEATH_ATTEMPTS = 10000,
 	/* As in the kernel (MAXSYMLINKS). */
 	LINKS_MAX = 40,
+	STALE_ATTEMPTS = 100,
 };
 
 static int open_beneath(int root, const char *path, int flags)
@@ -173,21 +174,38 @@ int reopen_file(int fd, int flags)
 	return open(self, flags | O_CLOEXEC);
 }
 
-int open_parent(int root, const char *path, char ret_name[NAME_MAX + 1])
+/* Where the last component begins, and its length, without trailing slashes. */
+static size_t find_base_name(const char *path, size_t *ret_length)
 {
-	const char *slash = strrchr(path, '/');
-	const char *name = slash ? slash + 1 : path;
-	size_t length = (size_t)(name - path);
+	size_t end = strlen(path), start;
+
+	while (end > 0 && path[end - 1] == '/')
+		end--;
+	for (start = end; start > 0 && path[start - 1] != '/';)
+		start--;
+	*ret_length = end - start;
+	return start;
+}
+
+/* Open the directory with the last component of the path, and write its name. */
+static int open_parent(int root, const char *path, char ret_name[NAME_MAX + 1])
+{
+	size_t length, start = find_base_name(path, &length);
 	char directory[PATH_MAX] = ".";
 
-	if (length >= sizeof(directory) || strlen(name) > NAME_MAX) {
+	if (start >= sizeof(directory) || length > NAME_MAX) {
 		errno = ENAMETOOLONG;
 		return -1;
 	}
-	if (slash)
-		snprintf(directory, sizeof(directory), "%.*s", (int)length, path);
-	strcpy(ret_name, name);
-	return open_path(root, directory, O_RDONLY | O_DIRECTORY);
+	base_name(path, ret_name);
+	/* "a/.." that does not exist now may exist later, and lead out of the root. */
+	if (has_no_name(ret_name)) {
+		errno = ENOENT;
+		return -1;
+	}
+	if (start)
+		snprintf(directory, sizeof(directory), "%.*s", (int)start, path);
+	return open_path(root, directory, O_PATH | O_DIRECTORY);
 }
 
 /* The kernel's path of the open file: proc_pid_fd(5). */
@@ -227,7 +245,12 @@ static int strip_root(int root, char path[PATH_MAX])
 	return 0;
 }
 
-int open_parent_of(int root, int fd, char ret_name[NAME_MAX + 1])
+/*
+ * Open the directory that contains the file of an O_PATH descriptor, and write the
+ * file's name there, which rename(2) must replace when symbolic links lead to the file.
+ * ESTALE: the file was renamed or removed in the meantime.
+ */
+static int open_parent_of(int root, int fd, char ret_name[NAME_MAX + 1])
 {
 	struct stat wanted, found;
 	char path[PATH_MAX];
@@ -248,6 +271,108 @@ int open_parent_of(int root, int fd, char ret_name[NAME_MAX + 1])
 	return -1;
 }
 
+static void move_place(struct place *place, int directory)
+{
+	close(place->directory);
+	place->directory = directory;
+}
+
+/* The name was that of a directory a moment ago. O_DIRECTORY mounts it if need be. */
+static int enter_directory(struct place *place)
+{
+	int found = openat(place->directory, place->name,
+			   O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (found < 0) {
+		if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)
+			errno = ESTALE;
+		return -1;
+	}
+	move_place(place, found);
+	place->name[0] = '\0';
+	return 0;
+}
+
+/* Only a path is resolved below the root, so the link's is looked up as a whole. */
+static int follow_link(int root, const char *path, struct place *place)
+{
+	int target = open_path(root, path, O_PATH | O_DIRECTORY), directory, error;
+	char name[NAME_MAX + 1];
+	struct stat stat;
+
+	place->link = true;
+	if (target >= 0) {
+		move_place(place, target);
+		place->name[0] = '\0';
+		return 0;
+	}
+	if (errno != ENOTDIR)
+		return -1;
+	target = open_path(root, path, O_PATH);
+	if (target < 0)
+		return -1;
+	directory = fstat(target, &stat) < 0 ? -1 : open_parent_of(root, target, name);
+	error = errno;
+	close(target);
+	errno = error;
+	if (directory < 0)
+		return -1;
+	move_place(place, directory);
+	strcpy(place->name, name);
+	place->mode = stat.st_mode;
+	return 0;
+}
+
+/* Returns 0, or -1 with errno. ESTALE: what was found is no longer there. */
+static int look_at_place(int root, const char *path, struct place *place)
+{
+	struct stat stat;
+
+	place->link = false;
+	place->mode = 0;
+	if (fstatat(place->directory, place->name, &stat, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : -1;
+	if (S_ISDIR(stat.st_mode))
+		return enter_directory(place);
+	if (S_ISLNK(stat.st_mode))
+		return follow_link(root, path, place);
+	place->mode = stat.st_mode;
+	return 0;
+}
+
+int enter_place(int root, const char *path, const char *name, struct place *place)
+{
+	int result = -1;
+
+	snprintf(place->name, sizeof(place->name), "%s", name);
+	errno = ESTALE;
+	/* Another copy may replace the file during the lookup. */
+	for (int i = 0; i < STALE_ATTEMPTS && result < 0 && errno == ESTALE; i++)
+		result = look_at_place(root, path, place);
+	if (result < 0) {
+		int error = errno;
+
+		close(place->directory);
+		place->directory = -1;
+		errno = error;
+	}
+	return result;
+}
+
+int open_place(int root, const char *path, struct place *ret_place)
+{
+	char name[NAME_MAX + 1];
+
+	memset(ret_place, 0, sizeof(*ret_place));
+	base_name(path, name);
+	if (has_no_name(name)) {
+		ret_place->directory = open_path(root, path, O_PATH | O_DIRECTORY);
+		return ret_place->directory < 0 ? -1 : 0;
+	}
+	ret_place->directory = open_parent(root, path, name);
+	return ret_place->directory < 0 ? -1 : enter_place(root, path, name, ret_place);
+}
+
 const char *path_error(int error)
 {
 	return error == EXDEV ? "it leads out of the directory that is served"
@@ -266,11 +391,7 @@ bool has_no_name(const char *base)
 
 void base_name(const char *path, char ret_name[NAME_MAX + 1])
 {
-	size_t end = strlen(path), start;
+	size_t length, start = find_base_name(path, &length);
 
-	while (end > 0 && path[end - 1] == '/')
-		end--;
-	for (start = end; start > 0 && path[start - 1] != '/';)
-		start--;
-	snprintf(ret_name, NAME_MAX + 1, "%.*s", (int)(end - start), path + start);
+	snprintf(ret_name, NAME_MAX + 1, "%.*s", (int)length, path + start);
 }

@@ -31,17 +31,29 @@ int open_path(int root, const char *path, int flags);
 int reopen_file(int fd, int flags);
 
 /*
- * Open the directory that contains the last component of the path. A symbolic link at
- * the last component is not followed.
+ * Where a file is to be written: a directory, and a name in it that is never "." or "..".
+ * Use the descriptor, not the path again: what the path names can change at any time.
  */
-int open_parent(int root, const char *path, char ret_name[NAME_MAX + 1]);
+struct place {
+	int directory;		 /* O_PATH; -1: not open */
+	char name[NAME_MAX + 1]; /* "": the path names this directory itself */
+	mode_t mode;		 /* of the file there; 0: there is none */
+	bool link;		 /* the path ends in a symbolic link */
+};
 
 /*
- * Open the directory that contains the file of an O_PATH descriptor, and write the
- * file's name there, which rename(2) must replace when symbolic links lead to the file.
- * ESTALE: the file was renamed or removed in the meantime.
+ * Look up where the path leads. A symbolic link at its end is followed: the place is
+ * that of the link's target, which must exist. Returns 0, or -1 with errno,
+ * ret_place->link being set then, too.
  */
-int open_parent_of(int root, int fd, char ret_name[NAME_MAX + 1]);
+int open_place(int root, const char *path, struct place *ret_place);
+
+/*
+ * Go from the directory of a place to a name in it, as open_place() does.
+ *
+ * path  that of the name, for a symbolic link there
+ */
+int enter_place(int root, const char *path, const char *name, struct place *place);
 
 /*
  * Refuse a path that leads through a link of /proc to an open file, such as /dev/stdout:

@@ -34,24 +34,6 @@ static int fail_tree(const struct tree *tree, const char *what, struct failure *
 		    path_error(errno));
 }
 
-/* Without the slashes at its end, which the kernel takes for a directory's. */
-static void strip_slashes(const char *path, char ret_path[PATH_MAX])
-{
-	size_t length = strlen(path);
-
-	while (length > 1 && path[length - 1] == '/')
-		length--;
-	snprintf(ret_path, PATH_MAX, "%.*s", (int)length, path);
-}
-
-/* The destination is to be made, with the name of the path: in its directory. */
-static int find_parent(struct tree *tree, int root, const char *path,
-		       struct failure *failure)
-{
-	tree->base = open_parent(root, path, tree->top);
-	return tree->base < 0 ? fail_tree(tree, "write", failure) : 0;
-}
-
 static bool has_one_top(const struct tree *tree)
 {
 	uint32_t tops = 0;
@@ -61,40 +43,52 @@ static bool has_one_top(const struct tree *tree)
 	return tops == 1;
 }
 
+/* The names go into the directory itself: it is made first, and stays. */
+static int make_base(struct tree *tree, struct place *place, struct failure *failure)
+{
+	if (mkdirat(place->directory, place->name, 0777) < 0)
+		return fail_tree(tree, "make", failure);
+	tree->base = openat(place->directory, place->name,
+			    O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return tree->base < 0 ? fail_tree(tree, "write into", failure) : 0;
+}
+
 /* A directory takes the tree; a name that does not exist becomes that of its top. */
+static int use_place(struct tree *tree, struct place *place,
+		     const struct source_message *source, struct failure *failure)
+{
+	if (place->mode) {
+		errno = ENOTDIR;
+		return fail_tree(tree, "write into", failure);
+	}
+	if (place->name[0] && source->several)
+		return fail(failure, EXIT_FILE,
+			    "%s is no directory: several sources need one", tree->path);
+	if (place->name[0] && source->contents)
+		return make_base(tree, place, failure);
+	if (place->name[0] && !has_one_top(tree))
+		return fail(failure, EXIT_PEER, "the list has several tops");
+	tree->base = place->directory;
+	place->directory = -1;
+	strcpy(tree->top, place->name);
+	return 0;
+}
+
 static int find_base(struct tree *tree, int root, const char *path,
 		     const struct source_message *source, struct failure *failure)
 {
-	int found;
+	struct place place;
+	int result;
 
-	strip_slashes(path, tree->path);
-	if (refuse_open_file(root, tree->path, false, failure) < 0)
+	snprintf(tree->path, sizeof(tree->path), "%s", path);
+	if (refuse_open_file(root, path, false, failure) < 0)
 		return -1;
-	found = open_path(root, tree->path, O_PATH | O_DIRECTORY);
-	if (found >= 0) {
-		tree->base = found;
-		return 0;
-	}
-	if (errno != ENOENT)
+	if (open_place(root, path, &place) < 0)
 		return fail_tree(tree, "write into", failure);
-	if (source->several)
-		return fail(failure, EXIT_FILE,
-			    "%s is no directory: several sources need one", tree->path);
-	if (find_parent(tree, root, tree->path, failure) < 0)
-		return -1;
-	if (!source->contents)
-		return has_one_top(tree)
-			       ? 0
-			       : fail(failure, EXIT_PEER, "the list has several tops");
-	/* The names go into the directory itself: it is made first, and stays. */
-	if (mkdirat(tree->base, tree->top, 0777) < 0)
-		return fail_tree(tree, "make", failure);
-	found = openat(tree->base, tree->top,
-		       O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	close(tree->base);
-	tree->base = found;
-	tree->top[0] = '\0';
-	return found < 0 ? fail_tree(tree, "write into", failure) : 0;
+	result = use_place(tree, &place, source, failure);
+	if (place.directory >= 0)
+		close(place.directory);
+	return result;
 }
 
 static bool is_source(const struct tree *tree, const struct source_message *source,

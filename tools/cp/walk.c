@@ -154,13 +154,15 @@ static int add_children(struct walking *walking, int directory, const char *path
 	return result;
 }
 
-/* The path below the operand; "." for the operand itself. */
-static const char *path_below(const struct file_list *list,
-			      const struct list_entry *entry)
+/* Of a directory that is in the list: the operand itself, or one below it. */
+static int open_listed(const struct walking *walking, const struct list_entry *entry)
 {
-	const char *path = list_path(list, entry);
+	const char *path = list_path(walking->list, entry);
+	int base = walking->walk->bases[entry->operand];
 
-	return strlen(path) > entry->below ? path + entry->below : ".";
+	return strlen(path) > entry->below
+		       ? open_below(base, path + entry->below, O_RDONLY | O_DIRECTORY)
+		       : openat(base, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
 /* The children of a directory that is in the list. */
@@ -169,13 +171,12 @@ static int walk_entry(struct walking *walking, uint32_t number)
 	const struct list_entry *entry = &walking->list->entries[number];
 	char path[PATH_MAX];
 	size_t below = entry->below;
-	int base = walking->walk->bases[entry->operand], directory, result;
+	int directory, result;
 
 	if (entry->kind != LIST_DIRECTORY)
 		return 0;
 	snprintf(path, sizeof(path), "%s", list_path(walking->list, entry));
-	directory = open_below(base, path_below(walking->list, entry),
-			       O_RDONLY | O_DIRECTORY);
+	directory = open_listed(walking, entry);
 	if (directory < 0)
 		return leave_out(walking, path, strerror(errno));
 	result = add_children(walking, directory, path, below);
