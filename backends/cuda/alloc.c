@@ -11,6 +11,7 @@
 #include "identity.h"
 #include "ipc.h"
 #include "spec.h"
+#include "unit.h"
 #include "vmm.h"
 #include "core/checked.h"
 #include "core/error.h"
@@ -158,6 +159,35 @@ static int alloc_memory(struct pier_cuda *cuda, const struct pier_cuda_spec *spe
 	return 0;
 }
 
+/*
+ * Where NVLink-C2C joins the device to the CPU, NICs may refuse memory of cuMemAlloc():
+ * see pier_cuda_suggest_remedy().
+ */
+static bool suits_vmm(struct pier_cuda *cuda, int device)
+{
+	struct pier_cuda_memory memory = { .cuda = cuda, .device = device };
+
+	return pier_cuda_is_coherent(&memory) &&
+	       pier_cuda_attribute(
+		       cuda, device,
+		       CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) > 0;
+}
+
+static int alloc_any(struct pier_cuda *cuda, const struct pier_cuda_spec *spec,
+		     uint64_t length, struct pier_cuda_memory **ret_memory)
+{
+	struct pier_cuda_spec vmm = *spec;
+
+	vmm.kind = PIER_CUDA_VMM;
+	if (spec->any && suits_vmm(cuda, spec->device)) {
+		if (alloc_memory(cuda, &vmm, length, ret_memory) == 0)
+			return 0;
+		pier_debug("memory of cuMemAlloc on CUDA device %d, because: %s",
+			   spec->device, pier_error_message());
+	}
+	return alloc_memory(cuda, spec, length, ret_memory);
+}
+
 static int open_unit(const char *unit, struct pier_cuda_spec *ret_spec,
 		     struct pier_cuda **ret_cuda)
 {
@@ -209,7 +239,7 @@ int pier_cuda_alloc(const char *unit, uint64_t length, struct pier_memory *ret_m
 
 	if (result != 0)
 		return result;
-	result = alloc_memory(cuda, &spec, length, &memory);
+	result = alloc_any(cuda, &spec, length, &memory);
 	if (result != 0)
 		return result;
 	pier_cuda_add_own(memory);

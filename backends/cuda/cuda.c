@@ -22,7 +22,9 @@ static int probe_cuda(char *ret_detail, size_t size)
 		return result;
 	count = atomic_load(&cuda->device_count);
 	snprintf(ret_detail, size,
-		 "%d device%s, driver of CUDA %d.%d; units: N, N:vmm, N:vmm:SIZE, N:host",
+		 "%d device%s, driver of CUDA %d.%d; units: N, N:linear, N:vmm, "
+		 "N:vmm:SIZE, "
+		 "N:host",
 		 count, count == 1 ? "" : "s", cuda->version / 1000,
 		 cuda->version % 1000 / 10);
 	return 0;
@@ -46,6 +48,10 @@ static void describe_cuda(const struct pier_memory *memory,
 	ret_facts->host = pier_cuda_is_host(state);
 	ret_facts->moves = state->kind == PIER_CUDA_MANAGED;
 	ret_facts->coherent = pier_cuda_is_coherent(state);
+	if (state->kind == PIER_CUDA_VMM ||
+	    (state->kind == PIER_CUDA_LINEAR && ret_facts->coherent))
+		snprintf(ret_facts->alike, sizeof(ret_facts->alike), "%d:%s",
+			 state->device, state->kind == PIER_CUDA_VMM ? "vmm" : "linear");
 	ret_facts->any_order = pier_cuda_flushes_alone(state);
 	pier_cuda_suggest_remedy(state, ret_facts->remedy, sizeof(ret_facts->remedy));
 }

@@ -10,8 +10,8 @@ static int fail_unit(const char *unit)
 {
 	return pier_fail(
 		EINVAL,
-		"the units of cuda are N (a device), N:vmm, N:vmm:SIZE (segments "
-		"of SIZE, as 2M) and N:host, but \"%s\" was asked for",
+		"the units of cuda are N (a device), N:linear, N:vmm, N:vmm:SIZE "
+		"(segments of SIZE, as 2M) and N:host, but \"%s\" was asked for",
 		unit);
 }
 
@@ -63,6 +63,7 @@ int pier_cuda_parse_unit(const char *unit, struct pier_cuda_spec *ret_spec)
 	 * INT32_MAX exceeds every ordinal; the check against the device count refuses it.
 	 */
 	spec.device = device < INT32_MAX ? (int)device : INT32_MAX;
+	spec.any = *rest == '\0';
 	if (strcmp(rest, ":vmm") == 0) {
 		spec.kind = PIER_CUDA_VMM;
 	} else if (strcmp(rest, ":host") == 0) {
@@ -71,7 +72,7 @@ int pier_cuda_parse_unit(const char *unit, struct pier_cuda_spec *ret_spec)
 		spec.kind = PIER_CUDA_VMM;
 		if (!parse_size(rest + 5, &spec.segment))
 			return fail_unit(unit);
-	} else if (*rest) {
+	} else if (*rest && strcmp(rest, ":linear") != 0) {
 		return fail_unit(unit);
 	}
 	*ret_spec = spec;

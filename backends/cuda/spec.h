@@ -10,11 +10,12 @@
 struct pier_cuda_spec {
 	int device;
 	enum pier_cuda_kind kind;
+	bool any;	  /* the kind of device memory that suits NICs best */
 	uint64_t segment; /* VMM: length of each; 0: one */
 };
 
 /*
- * Read a unit: "N", "N:vmm", "N:vmm:SIZE" or "N:host"; NULL is "0".
+ * Read a unit: "N", "N:linear", "N:vmm", "N:vmm:SIZE" or "N:host"; NULL is "0".
  *
  * Errors: -EINVAL, with a sentence.
  */

@@ -147,6 +147,11 @@ struct pier_memory_facts {
 	bool coherent;
 	/** What a user can try if a NIC refuses its dma-bufs; "" if nothing is known. */
 	char remedy[192];
+	/**
+	 * The unit that allocates memory of the same kind, if it is not `unit`: "0:vmm".
+	 * Before a NIC uses memory, bytes are sent through such memory.
+	 */
+	char alike[40];
 };
 
 /** One unit that a spec can name: a GPU. */

@@ -89,7 +89,8 @@ enum pier_policy {
 	/**
 	 * Only the path that the memory is made for: a dma-buf if the backend exports
 	 * dma-bufs; host memory if it does not, or if the memory is page-locked host
-	 * memory of a GPU driver.
+	 * memory of a GPU driver. Where NVLink-C2C joins the GPU to the CPU, the mapping
+	 * must have passed the canary: see pier_mr_canary().
 	 */
 	PIER_POLICY_DIRECT = 0,
 	/**

@@ -30,6 +30,7 @@ struct pier_memory_facts pier_facts_of(const struct pier_buffer *buffer)
 	facts.unit[sizeof(facts.unit) - 1] = '\0';
 	facts.no_export[sizeof(facts.no_export) - 1] = '\0';
 	facts.remedy[sizeof(facts.remedy) - 1] = '\0';
+	facts.alike[sizeof(facts.alike) - 1] = '\0';
 	return facts;
 }
 

@@ -18,12 +18,14 @@ static bool needs_canary(const struct pier_segment *segment)
 	       segment->region->pd->device->switches.canary != PIER_SWITCH_OFF;
 }
 
+/* Of one unit, one kind of memory may be registered and reached, and another not. */
 static struct pier_pair *find_pair(struct pier_device *device,
 				   const struct pier_buffer *buffer)
 {
 	struct pier_memory_facts facts = pier_facts_of(buffer);
 
-	return pier_find_pair(device, buffer->backend->name, facts.unit);
+	return pier_find_pair(device, buffer->backend->name,
+			      facts.alike[0] ? facts.alike : facts.unit);
 }
 
 /* NULL: the memory needs no canary, or it is switched off. */
@@ -81,6 +83,37 @@ static void keep_obstacle(struct pier_canary_answer *answer, const char *reason)
 		keep_text(&answer->obstacle, text);
 }
 
+/*
+ * The mapping is not tested. Of several ones the wrong one is no error: bytes would be
+ * lost without a word.
+ */
+static int accept_untested(const struct pier_segment *segment, enum pier_mapping mapping,
+			   const struct pier_pair *pair)
+{
+	const char *obstacle = atomic_load(&pair->canary[mapping].obstacle);
+
+	if (segment->policy != PIER_POLICY_DIRECT || mapping == PIER_MAPPING_AUTO ||
+	    !pier_facts_of(segment->range.buffer).coherent)
+		return 0;
+	return pier_fail(EIO,
+			 "whether %s reaches the memory of %s with this mapping is "
+			 "unknown (the test was %s), and the wrong mapping loses bytes "
+			 "without an error. PIER_CANARY=off accepts it untested",
+			 segment->region->pd->device->name, pair->memory,
+			 obstacle ? obstacle : "not run: no memory");
+}
+
+static void report_untested(const struct pier_pd *pd, const struct pier_pair *pair,
+			    struct pier_canary_answer *answer, const char *reason)
+{
+	/* Once: the canary may be sent again and again. */
+	if (atomic_load(&answer->obstacle))
+		return;
+	pier_warning("whether %s reaches the memory of %s was not tested: %s",
+		     pd->device->name, pair->memory, reason);
+	keep_obstacle(answer, reason);
+}
+
 static int send_canary(struct pier_pd *pd, struct pier_pair *pair,
 		       enum pier_mapping mapping, pier_path_function *take)
 {
@@ -92,11 +125,8 @@ static int send_canary(struct pier_pd *pd, struct pier_pair *pair,
 		keep_text(&answer->text, strdup(reason));
 		return pier_fail(EIO, "%s", reason);
 	}
-	if (error) {
-		pier_info("whether %s reaches the memory of %s was not tested: %s",
-			  pd->device->name, pair->memory, reason);
-		keep_obstacle(answer, reason);
-	}
+	if (error)
+		report_untested(pd, pair, answer, reason);
 	if (is_passing(error))
 		put_off(answer);
 	else
@@ -122,14 +152,17 @@ int pier_send_canary(const struct pier_segment *segment, enum pier_mapping mappi
 		     pier_path_function *take)
 {
 	struct pier_pair *pair = find_tested_pair(segment);
+	int error;
 
 	if (!pair)
 		return 0;
-	if (atomic_load(&pair->canary[mapping].text))
-		return pier_check_canary(segment, mapping);
-	if (!is_due(&pair->canary[mapping]))
-		return 0;
-	return send_canary(segment->region->pd, pair, mapping, take);
+	if (!atomic_load(&pair->canary[mapping].text) && is_due(&pair->canary[mapping]))
+		error = send_canary(segment->region->pd, pair, mapping, take);
+	else
+		error = pier_check_canary(segment, mapping);
+	if (error || atomic_load(&pair->canary[mapping].text) == pier_canary_passed)
+		return error;
+	return accept_untested(segment, mapping, pair);
 }
 
 /* The dma-bufs of a backend without a choice have the mapping DEFAULT here. */

@@ -8,10 +8,11 @@
  * The canary: before a NIC uses the memory of a device for the first time, bytes are sent
  * through both, in either direction. Some drivers hand out other pages than the device
  * uses, and nothing fails: the NIC's writes never reach the device. The canary has its
- * own memory, from the backend and the unit that hold the segment's.
+ * own memory, from the backend and the unit that hold the segment's, and of its kind.
  *
  * Only memory that the CPU does not reach is tested. The answer is kept for the device
- * and the unit. An error that says nothing about them, such as -ENOMEM, is no answer.
+ * and the kind of memory. An error that says nothing about them, such as -ENOMEM, is no
+ * answer.
  */
 
 /* Registers a segment on one path. */
@@ -29,11 +30,12 @@ int pier_check_canary(const struct pier_segment *segment, enum pier_mapping mapp
 
 /*
  * Send the canary over a path on which a segment has just been registered, if it was not
- * sent before. If it cannot be sent, the path is taken, and the reason logged.
+ * sent before. If it cannot be sent, the path is taken, and the reason is a warning: but
+ * not under PIER_POLICY_DIRECT where the memory has several mappings.
  *
  * take  registers a segment on this path
  *
- * Errors: -EIO the path does not lead to the device's memory.
+ * Errors: -EIO the path does not lead to the device's memory, or that was not tested.
  */
 int pier_send_canary(const struct pier_segment *segment, enum pier_mapping mapping,
 		     pier_path_function *take);

@@ -82,6 +82,43 @@ static void allocates_every_kind(void **state)
 	check_kind("1:host", 100, "page-locked host", "1", pier_host_page(), true);
 }
 
+/* NICs may refuse memory of cuMemAlloc() there. */
+static void coherent_devices_give_vmm(void **state)
+{
+	struct pier_memory_facts facts;
+	struct pier_memory memory;
+	unsigned int capable = 0;
+
+	(void)state;
+	app.control->device[0].coherent = true;
+	check_kind("0", 1, "VMM", "0", FIXTURE_BLOCK, false);
+	check_kind("0:linear", 1, "cuMemAlloc", "0", FIXTURE_BLOCK, false);
+	expect_ok(cuda->alloc("0", 1, &memory));
+	assert_int_equal(
+		app.cuPointerGetAttribute(&capable,
+					  CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE,
+					  memory.address),
+		CUDA_SUCCESS);
+	assert_int_equal(capable, 1);
+	cuda->free(&memory);
+	/* If there is none: memory of cuMemAlloc(). */
+	fixture_fail("cuMemCreate", CUDA_ERROR_NOT_SUPPORTED);
+	check_kind("0", 1, "cuMemAlloc", "0", FIXTURE_BLOCK, false);
+	/* Memory of the same kind has the unit `alike`, or `unit`. */
+	expect_ok(cuda->alloc("0:linear", 1, &memory));
+	facts = facts_of(&memory);
+	assert_string_equal(facts.alike, "0:linear");
+	cuda->free(&memory);
+	expect_ok(cuda->alloc("1:vmm", 1, &memory));
+	facts = facts_of(&memory);
+	assert_string_equal(facts.alike, "1:vmm");
+	cuda->free(&memory);
+	expect_ok(cuda->alloc("1", 1, &memory));
+	facts = facts_of(&memory);
+	assert_string_equal(facts.alike, "");
+	cuda->free(&memory);
+}
+
 /* pier allocates on the devices as the application numbers them. */
 static void allocates_on_the_chosen_device(void **state)
 {
@@ -343,6 +380,7 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 	const struct CMUnitTest tests[] = {
 		CASE(allocates_every_kind),
+		CASE(coherent_devices_give_vmm),
 		CASE(allocates_on_the_chosen_device),
 		CASE(refuses_invalid_units),
 		CASE(refuses_a_missing_device),

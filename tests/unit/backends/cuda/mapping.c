@@ -228,6 +228,95 @@ static void the_wrong_mapping_is_followed_by_the_other(void **state)
 	expect_ok(pier_buffer_free(buffer));
 }
 
+/* The next `count` calls of that name; 0: none any more. */
+static void fail_calls(const char *name, int result, uint64_t count)
+{
+	struct fake_cuda_call *call = fake_cuda_call(app.control, name);
+
+	assert_non_null(call);
+	call->fail_in = count > 0;
+	call->fail_more = count > 0 ? count - 1 : 0;
+	call->fail_result = result;
+}
+
+/* Memory of cuMemAlloc() may not be registered there, and says nothing about other
+ * memory. */
+static void the_canary_is_of_the_kind_of_the_memory(void **state)
+{
+	struct pier_buffer *vmm = alloc("cuda:0:vmm", FIXTURE_BLOCK);
+	struct pier_buffer *linear = alloc("cuda:0:linear", FIXTURE_BLOCK);
+
+	(void)state;
+	nic.device->switches.canary = PIER_SWITCH_ON;
+	app.control->windows = FAKE_CUDA_WINDOWS_REFUSED;
+	app.control->device[0].coherent = true;
+	app.control->device[0].pcie = FAKE_CUDA_PCIE_REQUIRED;
+	fail_calls("cuMemAlloc", CUDA_ERROR_NOT_SUPPORTED, 1000);
+	expect_mapping(vmm, PIER_MAPPING_PCIE);
+	fail_calls("cuMemAlloc", 0, 0);
+	fail_calls("cuMemCreate", CUDA_ERROR_NOT_SUPPORTED, 1000);
+	expect_mapping(linear, PIER_MAPPING_PCIE);
+	fail_calls("cuMemCreate", 0, 0);
+	expect_ok(pier_buffer_free(vmm));
+	expect_ok(pier_buffer_free(linear));
+}
+
+/* One of the two mappings registers and loses bytes. */
+static void an_untested_mapping_is_refused(void **state)
+{
+	struct pier_buffer *buffer = alloc("cuda:0:vmm", FIXTURE_BLOCK);
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	nic.device->switches.canary = PIER_SWITCH_AUTO;
+	app.control->device[0].coherent = true;
+	fail_calls("cuMemCreate", CUDA_ERROR_NOT_SUPPORTED, 1000);
+	for (int i = 0; i < 3; i++) {
+		expect_result(reg(buffer, 0, FIXTURE_BLOCK, PIER_MAPPING_AUTO, &mr),
+			      -EIO);
+		test_assert_sentence(
+			"with the mapping \"default\": whether soft0 reaches");
+		test_assert_sentence("with \"pcie\": whether soft0 reaches");
+		test_assert_sentence("the test was not run: allocating ");
+		test_assert_sentence("cuda:0:vmm: cuMemCreate");
+		test_assert_sentence("PIER_CANARY=off");
+		expect_result(reg(buffer, 0, FIXTURE_BLOCK, PIER_MAPPING_DEFAULT, &mr),
+			      -EIO);
+	}
+	expect_ok(pier_reg_buffer_mr(nic.pd, buffer, 0, FIXTURE_BLOCK, PIER_ACCESS_SHARED,
+				     PIER_POLICY_PEERMEM, &mr));
+	expect_ok(pier_dereg_mr(mr));
+	/* What a user may consent to. */
+	nic.device->switches.canary = PIER_SWITCH_OFF;
+	expect_mapping(buffer, PIER_MAPPING_DEFAULT);
+	nic.device->switches.canary = PIER_SWITCH_AUTO;
+	/* There is no other mapping. */
+	app.control->device[0].coherent = false;
+	expect_mapping(buffer, PIER_MAPPING_DEFAULT);
+	fail_calls("cuMemCreate", 0, 0);
+	expect_ok(pier_buffer_free(buffer));
+}
+
+/* An error that may pass is put off, not forgotten. */
+static void memory_that_is_short_leaves_it_untested(void **state)
+{
+	struct pier_buffer *buffer = alloc("cuda:0:vmm", FIXTURE_BLOCK);
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	nic.device->switches.canary = PIER_SWITCH_AUTO;
+	app.control->windows = FAKE_CUDA_WINDOWS_REFUSED;
+	app.control->device[0].coherent = true;
+	fail_calls("cuMemCreate", CUDA_ERROR_OUT_OF_MEMORY, 1000);
+	for (int i = 0; i < 3; i++)
+		expect_result(reg(buffer, 0, FIXTURE_BLOCK, PIER_MAPPING_DEFAULT, &mr),
+			      -EIO);
+	fail_calls("cuMemCreate", 0, 0);
+	/* The fourth registration tries again. */
+	expect_mapping(buffer, PIER_MAPPING_DEFAULT);
+	expect_ok(pier_buffer_free(buffer));
+}
+
 /* The dma-buf is wider, the key is not. */
 static void registers_a_part_by_the_whole_allocation(void **state)
 {
@@ -504,6 +593,9 @@ int main(void)
 		CASE(a_full_bar_fails_the_registration),
 		CASE(tries_the_other_mapping_of_a_coherent_device),
 		CASE(the_wrong_mapping_is_followed_by_the_other),
+		CASE(the_canary_is_of_the_kind_of_the_memory),
+		CASE(an_untested_mapping_is_refused),
+		CASE(memory_that_is_short_leaves_it_untested),
 		CASE(registers_a_part_by_the_whole_allocation),
 		CASE(registers_a_part_by_its_whole_segment),
 		CASE(remembers_the_mapping_for_each_pair),
