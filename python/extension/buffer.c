@@ -285,21 +285,25 @@ static PyMethodDef buffer_methods[] = {
 	  "contiguous object that ProtectionDomain.register() takes." },
 	{ "copy_to", PIER_PY_METHOD(pier_py_buffer_copy_to), METH_VARARGS | METH_KEYWORDS,
 	  "copy_to($self, offset, data)\n--\n\n"
-	  "Copy bytes of the host into the buffer, at an offset in bytes. Does not wait "
-	  "for code\n"
-	  "of the device: synchronise its stream first." },
+	  "Copy bytes of the host into the buffer, at an offset in bytes. data: an "
+	  "object "
+	  "with\n"
+	  "the buffer protocol, or a tensor of the CPU. Does not wait for code of the "
+	  "device:\n"
+	  "synchronise its stream first." },
 	{ "copy_from", PIER_PY_METHOD(pier_py_buffer_copy_from),
 	  METH_VARARGS | METH_KEYWORDS,
 	  "copy_from($self, offset, into)\n--\n\n"
-	  "Copy bytes of the buffer to the host. into: a writable buffer, which is "
-	  "filled; or a\n"
-	  "number of bytes, which are returned." },
+	  "Copy bytes of the buffer to the host. into: an object as for copy_to(), which "
+	  "is\n"
+	  "filled; or a number of bytes, which are returned." },
 	{ "view", PIER_PY_METHOD(pier_py_view_make), METH_VARARGS | METH_KEYWORDS,
 	  "view($self, shape=None, dtype='uint8', offset=0)\n--\n\n"
 	  "Return a View, an array in C order, of a part of the buffer.\n\n"
-	  "shape: in items; None: all that follows offset, in one dimension.\n"
-	  "dtype: the name of the type of the items: \"uint8\", \"float32\", "
-	  "\"bfloat16\".\n"
+	  "shape: in items; one can be -1: what follows offset. None: as -1.\n"
+	  "dtype: of the items: a name (\"uint8\", \"float32\", \"bfloat16\", "
+	  "\"<f4\"), or the\n"
+	  "dtype of NumPy, PyTorch or JAX.\n"
 	  "offset: of the first item, in bytes." },
 	{ "export", PIER_PY_METHOD(export_dmabuf), METH_VARARGS | METH_KEYWORDS,
 	  "export($self, offset=0, length=None)\n--\n\n"

@@ -28,7 +28,7 @@ static bool read_item_size(PyObject *interface, uint64_t *ret_size)
 	*ret_size = strtoul(text, NULL, 10);
 	if (*ret_size)
 		return true;
-	pier_py_refuse(EINVAL, "the typestr %R of the array has no size", typestr);
+	pier_py_refuse(EINVAL, "the typestr %.80R of the array has no size", typestr);
 	return false;
 }
 
@@ -83,8 +83,7 @@ static bool read_data(PyObject *interface, struct pier_py_memory *memory)
 	if (!data)
 		return false;
 	if (!PyTuple_Check(data)) {
-		PyErr_Format(PyExc_TypeError, "the data of the array is no tuple: %R",
-			     data);
+		pier_py_wrong_type(data, "\"data\" of the array must be a tuple");
 		return false;
 	}
 	if (!PyArg_ParseTuple(data, "O&p:data", pier_py_uint64, &address, &readonly))
@@ -100,7 +99,7 @@ static int read_interface(PyObject *interface, struct pier_py_memory *memory)
 	uint64_t span;
 
 	if (!PyDict_Check(interface)) {
-		PyErr_SetString(PyExc_TypeError, "__cuda_array_interface__ is no dict");
+		pier_py_wrong_type(interface, "__cuda_array_interface__ must be a dict");
 		return -1;
 	}
 	mask = find_item(interface, "mask");

@@ -15,8 +15,7 @@ struct pier_py_channel *pier_py_channel_check(PyObject *object)
 {
 	if (PyObject_TypeCheck(object, pier_py_channel_type))
 		return (struct pier_py_channel *)object;
-	PyErr_Format(PyExc_TypeError, "not a pier.Channel: %R", object);
-	return NULL;
+	return pier_py_wrong_type(object, "a pier.Channel is needed");
 }
 
 bool pier_py_channel_take(struct pier_py_channel *channel)

@@ -84,8 +84,12 @@ static bool find_waiting(PyObject *value, long long *ret_number)
 		if (equal)
 			return equal > 0;
 	}
-	PyErr_Format(PyExc_ValueError,
-		     "waiting %R is not \"adaptive\", \"poll\" or \"event\"", value);
+	if (!PyUnicode_Check(value))
+		pier_py_wrong_type(value, "waiting must be a str");
+	else
+		PyErr_Format(PyExc_ValueError,
+			     "waiting %.80R is not \"adaptive\", \"poll\" or \"event\"",
+			     value);
 	return false;
 }
 

@@ -110,9 +110,11 @@ PyMethodDef pier_py_connect_methods[] = {
 	  "endpoint\n"
 	  "of this channel. Does not wait until the peer is ready; handshake() does.\n\n"
 	  "endpoint: the bytes of Channel.endpoint of the peer\n\n"
-	  "Raises BadMessage (no endpoint), ConnectionLost, TimedOut, or Error with "
-	  "EISCONN\n"
-	  "(connected before) or ESTALE (the endpoint is from before a reset)." },
+	  "Raises Invalid (the length is not that of an endpoint), BadMessage (no "
+	  "endpoint),\n"
+	  "ConnectionLost, TimedOut, or Error with EISCONN (connected before) or ESTALE "
+	  "(the\n"
+	  "endpoint is from before a reset)." },
 	{ "handshake", PIER_PY_METHOD(handshake), METH_VARARGS | METH_KEYWORDS,
 	  "handshake($self, socket, write_file=None, *, timeout=None)\n--\n\n"
 	  "Exchange endpoints with the peer, which does the same, and connect.\n\n"

@@ -26,6 +26,18 @@ static bool is_known_device(int32_t type)
 	}
 }
 
+static bool is_in_c_order(const struct pier_py_layout *layout)
+{
+	int64_t stride = 1;
+
+	for (int i = layout->dimensions - 1; layout->strides && i >= 0; i--) {
+		if (layout->shape[i] != 1 && layout->strides[i] != stride)
+			return false;
+		stride *= layout->shape[i];
+	}
+	return true;
+}
+
 /* In bits, because an item can be shorter than a byte. */
 static int describe_tensor(const struct dlpack_tensor *tensor, uint64_t flags,
 			   struct pier_py_memory *memory)
@@ -50,6 +62,8 @@ static int describe_tensor(const struct dlpack_tensor *tensor, uint64_t flags,
 	memory->address = (char *)tensor->data + tensor->byte_offset;
 	memory->length = span / 8 + (span % 8 != 0);
 	memory->readonly = flags & DLPACK_READ_ONLY;
+	memory->in_c_order = is_in_c_order(&layout);
+	memory->on_cpu = tensor->device.type == DLPACK_CPU;
 	return 0;
 }
 
@@ -128,6 +142,35 @@ static PyObject *request_capsule(PyObject *object)
 	return capsule;
 }
 
+/*
+ * PyTorch frees the memory of a tensor when its storage is resized, whoever else uses it.
+ * It refuses that once the storage was given to NumPy (set_resizable in
+ * torch/csrc/utils/tensor_numpy.cpp); an empty view of any type does. Without NumPy, and
+ * for memory of a GPU, nothing prevents it.
+ */
+static void forbid_resizing(PyObject *object)
+{
+	PyObject *modules = PyImport_GetModuleDict(); /* borrowed */
+	PyObject *torch = PyMapping_GetItemString(modules, "torch");
+	PyObject *bytes = torch ? PyObject_GetAttrString(torch, "uint8") : NULL;
+	PyObject *tensor = torch ? PyObject_GetAttrString(torch, "Tensor") : NULL;
+	PyObject *empty = NULL, *view = NULL, *array = NULL;
+
+	if (bytes && tensor && PyObject_IsInstance(object, tensor) > 0)
+		empty = PyObject_CallMethod(object, "as_strided", "((i)(i))", 0, 1);
+	if (empty)
+		view = PyObject_CallMethod(empty, "view", "O", bytes);
+	if (view)
+		array = PyObject_CallMethod(view, "numpy", NULL);
+	PyErr_Clear();
+	Py_XDECREF(array);
+	Py_XDECREF(view);
+	Py_XDECREF(empty);
+	Py_XDECREF(tensor);
+	Py_XDECREF(bytes);
+	Py_XDECREF(torch);
+}
+
 int pier_py_memory_from_dlpack(PyObject *object, struct pier_py_memory *ret_memory)
 {
 	PyObject *capsule = request_capsule(object);
@@ -140,5 +183,7 @@ int pier_py_memory_from_dlpack(PyObject *object, struct pier_py_memory *ret_memo
 	else
 		error = take_managed(capsule, ret_memory);
 	Py_DECREF(capsule);
+	if (!error && ret_memory->on_cpu)
+		forbid_resizing(object);
 	return error;
 }

@@ -162,8 +162,7 @@ static bool read_version(PyObject *max_version, bool *ret_versioned)
 
 	if (max_version != Py_None) {
 		if (!PyTuple_Check(max_version)) {
-			PyErr_Format(PyExc_TypeError, "max_version is no tuple: %R",
-				     max_version);
+			pier_py_wrong_type(max_version, "max_version must be a tuple");
 			return false;
 		}
 		if (!PyArg_ParseTuple(max_version, "ii:max_version", &major, &minor))
@@ -180,7 +179,7 @@ static bool check_device(PyObject *dl_device, struct dlpack_device device)
 	if (dl_device == Py_None)
 		return true;
 	if (!PyTuple_Check(dl_device)) {
-		PyErr_Format(PyExc_TypeError, "dl_device is no tuple: %R", dl_device);
+		pier_py_wrong_type(dl_device, "dl_device must be a tuple");
 		return false;
 	}
 	if (!PyArg_ParseTuple(dl_device, "ii:dl_device", &type, &id))
@@ -204,7 +203,7 @@ static bool check_stream(PyObject *stream, struct dlpack_device device)
 	if (stream == Py_None || (PyLong_Check(stream) && device.type != DLPACK_CPU))
 		return true;
 	if (!PyLong_Check(stream))
-		PyErr_Format(PyExc_TypeError, "stream is no int: %R", stream);
+		pier_py_wrong_type(stream, "stream must be an int");
 	else
 		PyErr_SetString(PyExc_BufferError,
 				"a CPU has no streams: stream must be None");

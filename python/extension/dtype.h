@@ -14,8 +14,14 @@ struct pier_py_dtype {
 	size_t alignment;
 };
 
-/** Find a type by its name. NULL with ValueError. */
-const struct pier_py_dtype *pier_py_dtype_find(const char *name);
+/**
+ * Find a type by its name, such as "float32", a typestr of NumPy, such as "<f4", or the
+ * dtype of NumPy, PyTorch or JAX. NULL with TypeError or ValueError.
+ */
+const struct pier_py_dtype *pier_py_dtype_find(PyObject *dtype);
+
+/** Bytes. */
+extern const struct pier_py_dtype *const pier_py_dtype_uint8;
 
 static inline size_t pier_py_dtype_size(const struct pier_py_dtype *dtype)
 {

@@ -114,6 +114,21 @@ void *pier_py_refuse(int error, const char *format, ...)
 	return raise_error(error, sentence);
 }
 
+void *pier_py_wrong_type(PyObject *object, const char *format, ...)
+{
+	PyObject *type = PyType_GetName(Py_TYPE(object)), *sentence;
+	va_list arguments;
+
+	va_start(arguments, format);
+	sentence = PyUnicode_FromFormatV(format, arguments);
+	va_end(arguments);
+	if (type && sentence)
+		PyErr_Format(PyExc_TypeError, "%U, not %U", sentence, type);
+	Py_XDECREF(type);
+	Py_XDECREF(sentence);
+	return NULL;
+}
+
 PyObject *pier_py_result(int error)
 {
 	if (error < 0)

@@ -26,6 +26,16 @@ void *pier_py_fail(int error);
 void *pier_py_refuse(int error, const char *format, ...);
 
 /**
+ * Raise TypeError: the sentence, and ", not " with the name of the object's type. The
+ * repr of an object can be several times as long as its memory.
+ *
+ * format  as for PyUnicode_FromFormat()
+ *
+ * Returns NULL.
+ */
+void *pier_py_wrong_type(PyObject *object, const char *format, ...);
+
+/**
  * Return None for the result of a call of the library, or raise its exception.
  */
 PyObject *pier_py_result(int error);

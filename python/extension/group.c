@@ -219,7 +219,7 @@ static PyObject *get_channel(struct pier_py_group *self, PyObject *argument)
 		result = pier_py_channel_of_group((PyObject *)self, &self->queue, channel,
 						  self->connected);
 	else
-		PyErr_Format(PyExc_IndexError, "there is no rank %R among %u", argument,
+		PyErr_Format(PyExc_IndexError, "there is no rank %u among %u", rank,
 			     self->size);
 	pier_py_queue_release(&self->queue);
 	return result;

@@ -38,9 +38,13 @@ static int find_opcode(PyObject *name, enum pier_opcode usual,
 						     pier_py_opcode_name(known[i])) == 0)
 			return 0;
 	}
-	PyErr_Format(PyExc_ValueError,
-		     "opcode %R is not \"write\", \"send\", \"read\" or \"recv\"",
-		     name ? name : Py_None);
+	if (name && name != Py_None && !PyUnicode_Check(name))
+		pier_py_wrong_type(name, "opcode must be a str");
+	else
+		PyErr_Format(PyExc_ValueError,
+			     "opcode %.80R is not \"write\", \"send\", \"read\" or "
+			     "\"recv\"",
+			     name ? name : Py_None);
 	return -1;
 }
 
@@ -82,7 +86,7 @@ static int add_request(struct requests *requests, PyObject *object,
 	bool scatter;
 
 	if (!PyTuple_Check(object)) {
-		PyErr_Format(PyExc_TypeError, "not a GroupRequest: %R", object);
+		pier_py_wrong_type(object, "a request of a group is a pier.GroupRequest");
 		return -1;
 	}
 	if (!PyArg_ParseTuple(object, "O&O|OOO:GroupRequest", pier_py_uint32,

@@ -153,11 +153,9 @@ int pier_py_memory_get(PyObject *object, struct pier_py_memory *ret_memory)
 		return -1;
 	if (found)
 		return pier_py_memory_from_cai(object, ret_memory);
-	PyErr_Format(PyExc_TypeError,
-		     "%R has no memory to use: neither the buffer protocol, nor "
-		     "__dlpack__(), nor "
-		     "__cuda_array_interface__",
-		     (PyObject *)Py_TYPE(object));
+	pier_py_wrong_type(object,
+			   "memory must have the buffer protocol, __dlpack__() or "
+			   "__cuda_array_interface__");
 	return -1;
 }
 

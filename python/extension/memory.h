@@ -12,6 +12,8 @@ struct pier_py_memory {
 	void *address; /* for a CPU or a GPU */
 	size_t length;
 	bool readonly;
+	/* Of DLPack: the CPU reads the address; the items are in C order. */
+	bool on_cpu, in_c_order;
 	Py_buffer buffer; /* of objects with the buffer protocol, or all zero */
 	PyObject *object; /* of objects with the CUDA array interface */
 	/* Of DLPack: what deletes the tensor. */

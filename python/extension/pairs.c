@@ -52,8 +52,7 @@ static int add_pair(struct pairs *pairs, PyObject *object, bool scatter)
 	if (!PyTuple_Check(object) ||
 	    !PyArg_ParseTuple(object, "OO:pair", &first, &second)) {
 		if (!PyErr_Occurred())
-			PyErr_Format(PyExc_TypeError, "not a pair (local, remote): %R",
-				     object);
+			pier_py_wrong_type(object, "a pair is a tuple (local, remote)");
 		return -1;
 	}
 	remote = pier_py_remote_check(second);

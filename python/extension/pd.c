@@ -11,10 +11,8 @@ struct pier_py_pd *pier_py_pd_begin(PyObject *pd)
 {
 	struct pier_py_pd *self = (struct pier_py_pd *)pd;
 
-	if (!PyObject_TypeCheck(pd, pier_py_pd_type)) {
-		PyErr_Format(PyExc_TypeError, "not a pier.ProtectionDomain: %R", pd);
-		return NULL;
-	}
+	if (!PyObject_TypeCheck(pd, pier_py_pd_type))
+		return pier_py_wrong_type(pd, "pd must be a pier.ProtectionDomain");
 	return pier_py_use_begin(&self->use, NAME) ? self : NULL;
 }
 
@@ -29,10 +27,8 @@ static struct pier_py_device *find_device(PyObject *device, bool *ret_owned)
 		name = PyUnicode_AsUTF8AndSize(device, NULL);
 		if (!name) {
 			if (PyErr_ExceptionMatches(PyExc_TypeError))
-				PyErr_Format(
-					PyExc_TypeError,
-					"device is not a pier.Device, a name or None: %R",
-					device);
+				pier_py_wrong_type(device, "device must be a "
+							   "pier.Device, a name or None");
 			return NULL;
 		}
 	}

@@ -36,8 +36,8 @@ static int add_rail(struct pier_py_rails *rails, PyObject *object)
 	struct pier_py_range range;
 
 	if (!is_rail(object)) {
-		PyErr_Format(PyExc_TypeError, "not a Rail (channel, local, remote): %R",
-			     object);
+		pier_py_wrong_type(object, "a transfer takes pier.Rail(channel, local, "
+					   "remote), or a list of them");
 		return -1;
 	}
 	channel = (struct pier_py_channel *)PyTuple_GetItem(object, 0);

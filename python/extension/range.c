@@ -49,8 +49,7 @@ bool pier_py_range_slice(PyObject *slice, uint64_t total, const char *name,
 	uint64_t from, to;
 
 	if (!PySlice_Check(slice)) {
-		PyErr_Format(PyExc_TypeError, "a %s is indexed by slices, not by %R",
-			     name, slice);
+		pier_py_wrong_type(slice, "a %s is indexed by slices", name);
 		return false;
 	}
 	if (PySlice_Unpack(slice, &start, &stop, &step) < 0)

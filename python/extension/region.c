@@ -15,11 +15,11 @@ struct pier_py_region *pier_py_local_begin(PyObject *local,
 
 	if (span)
 		region = ((struct pier_py_span *)local)->region;
-	else if (!PyObject_TypeCheck(local, pier_py_region_type)) {
-		PyErr_Format(PyExc_TypeError, "not a pier.Region or pier.Span: %R",
-			     local);
-		return NULL;
-	}
+	else if (!PyObject_TypeCheck(local, pier_py_region_type))
+		return pier_py_wrong_type(
+			local, "register memory first, with "
+			       "ProtectionDomain.register(): a request takes a "
+			       "pier.Region or a slice of one");
 	if (!pier_py_use_begin(&region->use, NAME))
 		return NULL;
 	if (span)

@@ -39,8 +39,8 @@ struct pier_py_remote *pier_py_remote_check(PyObject *object)
 {
 	if (PyObject_TypeCheck(object, pier_py_remote_type))
 		return (struct pier_py_remote *)object;
-	PyErr_Format(PyExc_TypeError, "not a pier.Remote: %R", object);
-	return NULL;
+	return pier_py_wrong_type(object, "remote must be a pier.Remote: the peer sends "
+					  "Region.remote");
 }
 
 static bool read_part(PyObject *object, struct pier_remote *ret_part)

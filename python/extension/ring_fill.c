@@ -21,8 +21,7 @@ static struct pier_py_sources *check_sources(PyObject *object)
 {
 	if (PyObject_TypeCheck(object, pier_py_sources_type))
 		return (struct pier_py_sources *)object;
-	PyErr_Format(PyExc_TypeError, "not pier.RingSources: %R", object);
-	return NULL;
+	return pier_py_wrong_type(object, "sources must be those of Ring.sources()");
 }
 
 static bool reserve_reads(struct pier_py_ring *self, size_t count)

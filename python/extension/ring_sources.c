@@ -22,7 +22,7 @@ static bool read_pair(struct pier_py_sources *self, PyObject *pair)
 	struct pier_py_remote *remote;
 
 	if (!PyTuple_Check(pair) || PyTuple_Size(pair) != 2) {
-		PyErr_Format(PyExc_TypeError, "not a tuple (Channel, Remote): %R", pair);
+		pier_py_wrong_type(pair, "a source is a tuple (Channel, Remote)");
 		return false;
 	}
 	channel = pier_py_channel_check(PyTuple_GetItem(pair, 0));

@@ -37,10 +37,6 @@ static bool measure_view(struct pier_py_view *self, uint64_t offset, uint64_t to
 
 	for (int i = pier_py_view_dimensions(self) - 1; i >= 0; i--) {
 		self->strides[i] = (Py_ssize_t)length;
-		if (self->shape[i] < 0) {
-			pier_py_refuse(EINVAL, "a shape has %zd items", self->shape[i]);
-			return false;
-		}
 		if (__builtin_mul_overflow(length, (uint64_t)self->shape[i], &length) ||
 		    length > PY_SSIZE_T_MAX)
 			goto out_of_range;
@@ -55,33 +51,61 @@ out_of_range:
 	return false;
 }
 
-/* The items that follow offset. */
-static bool take_rest(struct pier_py_view *self, uint64_t offset, uint64_t total)
+/* The dimension `unknown` gets the items that follow offset, divided by the others. */
+static bool take_rest(struct pier_py_view *self, int unknown, uint64_t offset,
+		      uint64_t total)
 {
 	uint64_t size = pier_py_dtype_size(self->dtype);
 
-	if (offset > total || (total - offset) % size) {
+	for (int i = 0; i < pier_py_view_dimensions(self); i++) {
+		if (i != unknown &&
+		    __builtin_mul_overflow(size, (uint64_t)self->shape[i], &size))
+			size = 0;
+	}
+	if (offset > total || size == 0 || (total - offset) % size) {
 		pier_py_refuse(ERANGE,
-			       "%llu bytes have no whole number of %s at offset %llu: "
-			       "give the shape",
-			       (unsigned long long)total, self->dtype->name,
-			       (unsigned long long)offset);
+			       "the rest of %llu bytes at offset %llu is no whole number "
+			       "of rows of %llu bytes: give the whole shape",
+			       (unsigned long long)total, (unsigned long long)offset,
+			       (unsigned long long)size);
 		return false;
 	}
-	self->shape[0] = (Py_ssize_t)((total - offset) / size);
+	self->shape[unknown] = (Py_ssize_t)((total - offset) / size);
 	return true;
 }
 
-static bool read_shape(struct pier_py_view *self, PyObject *shape)
+/* Sets the index of the dimension that is -1, or -1: none is. */
+static bool read_shape(struct pier_py_view *self, PyObject *shape, int *ret_unknown)
 {
+	*ret_unknown = -1;
 	for (int i = 0; i < pier_py_view_dimensions(self); i++) {
 		PyObject *item = PyTuple_GetItem(shape, i);
 
 		self->shape[i] = PyNumber_AsSsize_t(item, PyExc_OverflowError);
 		if (self->shape[i] == -1 && PyErr_Occurred())
 			return false;
+		if (self->shape[i] >= 0)
+			continue;
+		if (self->shape[i] < -1 || *ret_unknown >= 0) {
+			pier_py_refuse(EINVAL,
+				       "a dimension of the shape is %zd: it must "
+				       "be 0 or more, and one can be -1",
+				       self->shape[i]);
+			return false;
+		}
+		*ret_unknown = i;
 	}
 	return true;
+}
+
+static bool set_shape(struct pier_py_view *self, PyObject *shape, uint64_t offset,
+		      uint64_t total)
+{
+	int unknown = 0;
+
+	if (shape && !read_shape(self, shape, &unknown))
+		return false;
+	return unknown < 0 || take_rest(self, unknown, offset, total);
 }
 
 static struct pier_py_view *make_view(const struct pier_py_window *window,
@@ -100,8 +124,7 @@ static struct pier_py_view *make_view(const struct pier_py_window *window,
 	self = allocate_view(window, dtype, dimensions);
 	if (!self)
 		return NULL;
-	if ((shape ? read_shape(self, shape) : take_rest(self, offset, total)) &&
-	    measure_view(self, offset, total)) {
+	if (set_shape(self, shape, offset, total) && measure_view(self, offset, total)) {
 		self->offset = window->range.offset + offset;
 		return self;
 	}
@@ -113,21 +136,21 @@ PyObject *pier_py_window_view(const struct pier_py_window *window, PyObject *arg
 			      PyObject *keywords)
 {
 	static char *names[] = { "shape", "dtype", "offset", NULL };
-	const struct pier_py_dtype *dtype;
+	const struct pier_py_dtype *dtype = pier_py_dtype_uint8;
+	PyObject *shape = Py_None, *type = NULL;
 	unsigned long long offset = 0;
 	struct pier_py_view *view;
-	const char *name = "uint8";
-	PyObject *shape = Py_None;
 
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|OsO&:view", names, &shape,
-					 &name, pier_py_uint64, &offset))
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|OOO&:view", names, &shape,
+					 &type, pier_py_uint64, &offset))
 		return NULL;
-	dtype = pier_py_dtype_find(name);
+	if (type)
+		dtype = pier_py_dtype_find(type);
 	if (!dtype)
 		return NULL;
 	if (shape == Py_None)
 		return (PyObject *)make_view(window, NULL, dtype, offset);
-	shape = PySequence_Tuple(shape);
+	shape = PyLong_Check(shape) ? PyTuple_Pack(1, shape) : PySequence_Tuple(shape);
 	if (!shape)
 		return NULL;
 	view = make_view(window, shape, dtype, offset);
@@ -163,7 +186,7 @@ struct pier_py_view *pier_py_view_all(struct pier_py_buffer *buffer)
 	if (!pier_py_use_begin(&buffer->use, "buffer"))
 		return NULL;
 	window = window_of_buffer(buffer);
-	view = make_view(&window, NULL, pier_py_dtype_find("uint8"), 0);
+	view = make_view(&window, NULL, pier_py_dtype_uint8, 0);
 	pier_py_use_end(&buffer->use);
 	return view;
 }
@@ -306,7 +329,26 @@ static PyObject *describe_view(struct pier_py_view *self)
 	return text;
 }
 
+static PyObject *to_bytes(struct pier_py_view *self, PyObject *unused)
+{
+	(void)unused;
+	return PyObject_CallMethod((PyObject *)self->buffer, "copy_from", "KK",
+				   (unsigned long long)self->offset,
+				   (unsigned long long)self->length);
+}
+
+static Py_ssize_t get_length(struct pier_py_view *self)
+{
+	if (pier_py_view_dimensions(self) > 0)
+		return self->shape[0];
+	PyErr_SetString(PyExc_TypeError, "a view without dimensions has no len()");
+	return -1;
+}
+
 static PyMethodDef view_methods[] = {
+	{ "tobytes", PIER_PY_METHOD(to_bytes), METH_NOARGS,
+	  "tobytes($self)\n--\n\n"
+	  "Return a copy of its bytes, also of those of a GPU." },
 	PIER_PY_DLPACK_METHODS(pier_py_view_dlpack, pier_py_view_dlpack_device),
 	{ NULL },
 };
@@ -347,6 +389,7 @@ static PyType_Slot view_slots[] = {
 	{ Py_tp_members, view_members },
 	{ Py_tp_getset, view_properties },
 	{ Py_bf_getbuffer, (void *)export_view },
+	{ Py_mp_length, (void *)get_length },
 	{ 0, NULL },
 };
 

@@ -158,14 +158,14 @@ static void stop_interrupted(struct pier_py_work *self)
 	PyErr_Restore(type, value, traceback);
 }
 
-PyObject *pier_py_work_finish(struct pier_py_work *work, int timeout_ms, bool blocking)
+/* named_ms: of the sentence at the timeout */
+static PyObject *finish(struct pier_py_work *work, int timeout_ms, int named_ms,
+			bool blocking)
 {
 	struct pier_py_channel *channel = work->channel;
 	struct work_wait wait = { .work = work };
 	int state;
 
-	if (timeout_ms == PIER_TIMEOUT_DEFAULT)
-		timeout_ms = channel->timeout_ms;
 	state = pier_py_queue_wait(channel->queue, channel->channel, check_work, &wait,
 				   timeout_ms);
 	if (state < 0) {
@@ -176,8 +176,15 @@ PyObject *pier_py_work_finish(struct pier_py_work *work, int timeout_ms, bool bl
 	if (work->posted && state > 0)
 		settle(work, &wait.result);
 	else if (work->posted)
-		expire(work, timeout_ms);
+		expire(work, named_ms);
 	return get_result(work);
+}
+
+PyObject *pier_py_work_finish(struct pier_py_work *work, int timeout_ms, bool blocking)
+{
+	if (timeout_ms == PIER_TIMEOUT_DEFAULT)
+		timeout_ms = work->channel->timeout_ms;
+	return finish(work, timeout_ms, timeout_ms, blocking);
 }
 
 static PyObject *wait_for_work(struct pier_py_work *self, PyObject *arguments,
@@ -195,6 +202,23 @@ static PyObject *wait_for_work(struct pier_py_work *self, PyObject *arguments,
 	if (!pier_py_channel_take(self->channel))
 		return NULL;
 	result = pier_py_work_finish(self, timeout_ms, false);
+	pier_py_channel_release(self->channel);
+	if (!result)
+		pier_py_queue_wake(self->channel->queue, NULL);
+	return result;
+}
+
+/* The channel's timeout has passed elsewhere: in pier/_waiting.py. */
+static PyObject *end_wait(struct pier_py_work *self, PyObject *unused)
+{
+	PyObject *result;
+
+	(void)unused;
+	if (!self->posted)
+		return get_result(self);
+	if (!pier_py_channel_take(self->channel))
+		return NULL;
+	result = finish(self, 0, self->channel->timeout_ms, false);
 	pier_py_channel_release(self->channel);
 	if (!result)
 		pier_py_queue_wake(self->channel->queue, NULL);
@@ -245,6 +269,8 @@ static PyObject *describe_work(struct pier_py_work *self)
 }
 
 static PyMethodDef work_methods[] = {
+	{ "_end_wait", PIER_PY_METHOD(end_wait), METH_NOARGS,
+	  "_end_wait($self)\n--\n\nAs wait(0), after the timeout of the channel." },
 	{ "done", PIER_PY_METHOD(is_done), METH_NOARGS,
 	  "done($self)\n--\n\n"
 	  "Return whether the request has completed, also if it failed. Never waits." },

@@ -143,7 +143,7 @@ async def _await_work(work: Work) -> Result:
     if not work.done():
         await _until(work.done, [work.channel], work.channel._timeout)
     # When the time is over, this stops the channel and raises TimedOut.
-    return work.wait(0)
+    return work._end_wait()
 
 
 def await_work(work: Work) -> Generator[None, None, Result]:

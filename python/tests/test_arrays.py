@@ -111,17 +111,40 @@ class Views(Case):
         buffer = self.buffer()
         for arguments in (((4097,),), ((1025,), "float32"), ((1,), "uint8", 4096), ((1 << 40, 1 << 40),),
                           (None, "uint8", 4097), (None, "float32", 1), ((1,), "uint8", (1 << 64) - 1),
-                          ((1 << 62, 4),)):
+                          ((1 << 62, 4),), ((-1, 3),), ((-1, 0),), ((-1, 1 << 62), "float64"), (-1, "float32", 1)):
             with self.assertRaises(pier.OutOfRange, msg=str(arguments)):
                 buffer.view(*arguments)
-        for arguments in (((-1,),), ((1,) * 65,)):
+        for arguments in (((-2,),), ((-1, -1),), (-2,), ((1,) * 65,)):
             with self.assertRaises(pier.Invalid):
                 buffer.view(*arguments)
-        for arguments in ((4,), ((2.5,),), ("ab",), ((1,), 3), ((1,), "uint8", 1.5)):
+        for arguments in (((2.5,),), (2.5,), ("ab",), ((1,), 3), ((1,), "uint8", 1.5)):
             with self.assertRaises(TypeError):
                 buffer.view(*arguments)
-        with self.assertRaisesRegex(ValueError, "unknown dtype"):
+        with self.assertRaisesRegex(ValueError, "unknown dtype \"decimal\"; known are uint8, .*bfloat16"):
             buffer.view((1,), "decimal")
+
+    def test_shapes_and_dtypes_are_those_of_other_libraries(self):
+        buffer = self.buffer()
+        for shape, result in ((4, (4,)), (-1, (1024,)), ((-1, 4), (256, 4)), ((2, -1, 8), (2, 64, 8)), ((), ())):
+            self.assertEqual(buffer.view(shape, "float32").shape, result)
+        self.assertEqual((len(buffer.view((3, 4))), buffer.view(4, "uint8", 8).tobytes()), (3, bytes(4)))
+        with self.assertRaises(TypeError):
+            len(buffer.view(()))
+        for dtype, name in (("<f4", "float32"), ("f4", "float32"), ("|u1", "uint8"), ("u1", "uint8"),
+                            ("c16", "complex128"), ("|b1", "bool"), ("float8_e8m0fnu", "float8_e8m0fnu")):
+            self.assertEqual(buffer.view(1, dtype).dtype, name)
+        numpy = module_or_skip("numpy")
+        for dtype in (numpy.float32, numpy.dtype("float32"), numpy.dtype("<f4")):
+            self.assertEqual(buffer.view(1, dtype).dtype, "float32")
+        for dtype in (numpy.dtype(">f4"), numpy.dtype("U4"), ">f4", float):
+            with self.assertRaises(ValueError):
+                buffer.view(1, dtype)
+        array = numpy.arange(24, dtype="int16").reshape(4, 6)
+        buffer.copy_to(2, array)
+        into = numpy.zeros((4, 6), "int16")
+        buffer.copy_from(2, into)
+        self.assertTrue((into == array).all())
+        self.assertEqual(buffer.copy_from(numpy.int64(2), numpy.int32(4)), b"\0\0\1\0")
 
     def test_the_last_consumer_frees_a_view(self):
         buffer, seen = pier.Buffer("memfd", 4096), []

@@ -64,6 +64,33 @@ class Torch(Case):
         self.assertNotIn(address, [other.data_ptr() for other in others])
         region.close()
 
+    def test_storage_of_a_region_cannot_be_resized(self):
+        module_or_skip("numpy")
+        for dtype in (self.torch.float32, self.torch.bfloat16, self.torch.uint8):
+            for tensor in (self.torch.zeros(4, 6, dtype=dtype), self.torch.zeros(4, 6, dtype=dtype).t(),
+                           self.torch.zeros(1000, dtype=dtype)[10:20], self.torch.zeros((), dtype=dtype)):
+                with self.pd.register(tensor):
+                    address = tensor.data_ptr()
+                    for resize in (lambda: tensor.storage().resize_(0), lambda: tensor.resize_(1 << 20)):
+                        with self.assertRaisesRegex(RuntimeError, "resiz"):
+                            resize()
+                    self.assertEqual(tensor.data_ptr(), address)
+
+    def test_dtypes_and_copies(self):
+        buffer = self.buffer()
+        tensor = self.torch.arange(24, dtype=self.torch.int32).reshape(4, 6)
+        buffer.copy_to(8, tensor)
+        view = buffer.view((4, 6), tensor.dtype, 8)
+        self.assertTrue(self.torch.equal(self.torch.from_dlpack(view), tensor))
+        for into in self.torch.zeros(4, 6, dtype=self.torch.int32), self.torch.zeros(24, dtype=self.torch.int32):
+            buffer.copy_from(8, into)
+            self.assertTrue(self.torch.equal(into.reshape(4, 6), tensor))
+        self.assertEqual(buffer.copy_from(8, self.torch.tensor(96).item()), view.tobytes())
+        for wrong in (tensor.t(), tensor[:, ::2]):
+            with self.assertRaises(pier.Invalid):
+                buffer.copy_to(0, wrong)
+        del view
+
     def test_tensors_with_gradients_are_refused(self):
         tensor = self.torch.zeros(10, requires_grad=True)
         with self.assertRaises((RuntimeError, BufferError)):

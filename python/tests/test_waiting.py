@@ -168,7 +168,7 @@ class EventLoops(ChannelCase):
         near, _ = self.pair(timeout=0.05)
 
         async def main():
-            with self.assertRaises(pier.TimedOut):
+            with self.assertRaisesRegex(pier.TimedOut, "within 50 ms"):
                 await near.post_recv(None)
             self.assertFalse(near.connected)
         self.run_loop(main())

@@ -119,8 +119,9 @@ int pier_channel_cancel(struct pier_channel *channel)
 	if (error)
 		return error;
 	snprintf(cause, sizeof(cause),
-		 "pier_channel_cancel() stopped the %u requests that were outstanding",
-		 pier_channel_outstanding(channel));
+		 "the channel was cancelled, and %u outstanding request%s stopped",
+		 pier_channel_outstanding(channel),
+		 pier_channel_outstanding(channel) == 1 ? "" : "s");
 	pier_break_channel(channel, -ECANCELED, cause);
 	pier_stop_channel(channel);
 	return 0;
