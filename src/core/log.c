@@ -57,14 +57,22 @@ static void read_environment(void)
 {
 	const char *wanted = secure_getenv("PIER_LOG");
 
-	if (!wanted)
+	char complaint[MESSAGE_MAX];
+
+	if (!wanted || !wanted[0])
 		return;
-	for (int level = PIER_LOG_ERROR; level <= PIER_LOG_DEBUG; level++) {
+	for (int level = PIER_LOG_NONE; level <= PIER_LOG_DEBUG; level++) {
 		if (strcmp(wanted, level_names[level]) == 0) {
 			sink.level = level;
 			sink.callback = print_to_stderr;
+			return;
 		}
 	}
+	snprintf(complaint, sizeof(complaint),
+		 "PIER_LOG=%s: not \"error\", \"warning\", \"info\", \"debug\" or "
+		 "\"none\"",
+		 wanted);
+	print_to_stderr(PIER_LOG_WARNING, complaint, NULL);
 }
 
 void pier_log_set(enum pier_log_level level, pier_log_callback callback, void *argument)

@@ -217,17 +217,20 @@ int pier_open_in_order(const char *name, const struct pier_near_device *order,
 
 	if (error)
 		return error;
-	if (!name && chosen && chosen[0])
+	if (name || !chosen || !chosen[0])
+		chosen = NULL;
+	if (chosen)
 		opening.name = chosen;
 	opening.choosing = !opening.name;
 	take_plan(&opening);
 	list_error = try_devices(&opening, order, count);
 	if (!opening.device && opening.choosing)
 		return fail_to_choose(&opening, list_error);
-	if (!opening.device && !opening.error)
-		return fail_unknown(opening.name);
-	if (!opening.device)
-		return -opening.error;
+	if (!opening.device) {
+		error = opening.error ? -opening.error : fail_unknown(opening.name);
+		return chosen ? pier_fail_because(error, "PIER_DEVICE=%s", chosen)
+			      : error;
+	}
 	pier_add_device(opening.device);
 	pier_object_track(&opening.device->object, PIER_OBJECT_DEVICE, NULL);
 	pier_info("opened %s (%s), dma-buf registration: %s, channels: %s",

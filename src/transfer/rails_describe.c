@@ -312,7 +312,9 @@ int pier_rails_describe_in(const char *sysfs, const struct pier_buffer *buffer,
 
 	if (result)
 		return result;
-	if (!devices && chosen && chosen[0])
+	if (devices || !chosen || !chosen[0])
+		chosen = NULL;
+	if (chosen)
 		devices = chosen;
 	result = pier_list_near_buffer(sysfs, buffer, &description.near,
 				       &description.near_count);
@@ -321,6 +323,8 @@ int pier_rails_describe_in(const char *sysfs, const struct pier_buffer *buffer,
 	if (getifaddrs(&description.addresses))
 		description.addresses = NULL;
 	result = describe_devices(&description, devices);
+	if (result && chosen)
+		result = pier_fail_because(result, "PIER_DEVICE=%s", chosen);
 	freeifaddrs(description.addresses);
 	pier_near_device_list_free(description.near);
 	if (!result && description.rails.count == 0)

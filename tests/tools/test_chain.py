@@ -178,7 +178,7 @@ class Copies(Chain):
         for name in ("host1", "host3"):
             (self.hosts / name / "copy").mkdir()
         result = self.spread("-r", tree, *self.places())
-        self.check_result(result, 1, r"\Apier cp: host2: .*\ba: ", "\\Apier: not copied: 1; ")
+        self.check_result(result, 1, r"\Apier cp: host2: .*\ba: ", "\\Apier: 1 file was not copied; ")
         for name in self.names:
             self.check_same(tree / "b", self.hosts / name / "copy" / "tree" / "b")
 
@@ -190,7 +190,7 @@ class Copies(Chain):
         os.mkfifo(tree / "pipe")
         (tree / "file").write_bytes(b"a")
         result = self.spread("-r", tree, *self.places())
-        self.check_result(result, 1, r"\Apier cp: .*tree/pipe: neither ", "\\Apier: not copied: 1; ")
+        self.check_result(result, 1, r"\Apier cp: .*tree/pipe: neither ", "\\Apier: 1 file was not copied; ")
         for name in self.names:
             self.check_same(tree / "file", self.hosts / name / "copy" / "file")
 
@@ -324,6 +324,17 @@ class Failures(Chain):
         self.assertEqual(result.status, 4, result.stderr)
         self.assertRegex(result.stderr, r"(?s)nowhere.*host2.*\npier: not copied to 2 of 2 destinations\n\Z")
 
+    def test_the_copies_that_arrived_are_reported(self):
+        size = self.source.stat().st_size
+        result = self.spread(self.source, "host1:copy", "host2:no/copy", "host3:copy")
+        self.assertEqual(result.status, 1, result.stderr)
+        self.assertRegex(result.stdout, r"\A2 destinations, %d bytes in .*, verified: .*\n\Z" % size)
+        for places, arrived in ((("host1:copy", "host2:no/copy"), True),
+                                (("host1:no/copy", "host2:no/copy"), False)):
+            line = json.loads(self.spread("--json", self.source, *places).stdout)
+            self.assertEqual((line["ok"], line["verified"], line.get("bytes")),
+                             (False, arrived, size if arrived else None))
+
     def test_devices_that_are_missing(self):
         """It turns out when the neighbours connect: the copy begins again."""
         for bad in ("host1", "host3", "host4"):
@@ -375,7 +386,7 @@ class Failures(Chain):
         self.profile("host4", "[ -e .broken ] || export PIER_DEVICE=fault:wc@40+=RETRY_EXC_ERR:soft0\ntouch .broken")
         result = self.spread("-r", "--chunk", "64K", "--timeout", "2", tree, *self.places())
         result.stderr = re.sub(RESTORED, "", result.stderr)
-        self.check_result(result, 1, "tried once more at the end", r"host1: .*\ba: ", "not copied: 1; ")
+        self.check_result(result, 1, "tried once more at the end", r"host1: .*\ba: ", "1 file was not copied; ")
         for name in self.names:
             self.check_same(tree / "b", self.hosts / name / "copy" / "tree" / "b")
 

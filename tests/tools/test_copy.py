@@ -254,6 +254,26 @@ class Memory(Case):
                          "NIC soft0\n")
         self.copy("--quiet", source, "target2", env=environment)
 
+    def test_it_is_named_before_the_copy(self):
+        if os.path.isdir("/sys/class/infiniband") and os.listdir("/sys/class/infiniband"):
+            self.skipTest("this machine has an RDMA device")
+        result = self.run_pier("cp", "--progress", self.file("source", MIB), "target",
+                               env={"PIER_DEVICE": ""})
+        self.assertRegex(result.stderr, r"\Apier cp: no usable RDMA device: [^\n]*\n *0% ")
+
+    def test_a_wrong_variable_is_named(self):
+        source = self.file("source", 1)
+        for command in (("cp", source, "target"), ("perf", "write_bw")):
+            self.refused(3, r'PIER_DEVICE=soft7: no RDMA device "soft7"', *command,
+                         env={"PIER_DEVICE": "soft7"})
+        result = self.refused(3, 'no RDMA device "soft7"', "cp", "--device", "soft7", source,
+                              "target", env={"PIER_DEVICE": "soft0"})
+        self.assertNotIn("PIER_DEVICE=soft0: ", result.stderr)
+        for value, complaint in (("verbose", 'PIER_LOG=verbose: not "error", '), ("", ""), ("none", "")):
+            result = self.run_pier("info", env={"PIER_LOG": value})
+            self.assertRegex(result.stderr, r"\A(pier: warning: %s.*\n)\Z" % complaint
+                             if complaint else r"\A\Z")
+
     def test_several_nics_share_the_chunks(self):
         """soft0 named several times is as many NICs. Chunks, slots and NICs do not divide evenly."""
         source = self.file("source", 100 * 4096 + 17)

@@ -49,6 +49,11 @@ class Info(Case):
         self.assertNotIn("device soft0", text)
         self.assertEqual(self.run_pier("info", "--device", "x" * 64).status, 2)
 
+    def test_the_status_says_whether_a_device_can_be_opened(self):
+        for name, status in (("soft0", 0), ("soft7", 3), ("fault:like=nothing:soft0", 3)):
+            for more in ((), ("--json",)):
+                self.assertEqual(self.run_pier("info", "--device", name, *more).status, status)
+
     def test_reach_of_memory_is_printed(self):
         text = self.run_pier("info", "--device", "soft0", "--mem", "memfd").stdout
         self.assertRegex(text, r"(?m)^  memory        memfd: dma-buf$")

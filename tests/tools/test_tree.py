@@ -74,7 +74,10 @@ class Tree(Case):
         result = self.run_pier("cp", *arguments, **options)
         self.assertEqual(result.status, 1, str(result))
         lines = result.stderr.splitlines()
-        self.assertEqual(lines[-1], "pier: not copied: %d; the other files are" % count, lines)
+        self.assertEqual(lines[-1], "pier: %d %s not copied; all others were" %
+                         (count, "file was" if count == 1 else "files were"), lines)
+        self.assertRegex(result.stdout, r"\A\d+ files \(%d not copied\), \d+ bytes .* "
+                         r"verified: [^\n]*\n\Z" % count)
         self.assertEqual(len(lines), count + 1, lines)
         for line in lines[:-1]:
             self.assertRegex(line, pattern)

@@ -251,7 +251,7 @@ bool plan_attempt(struct chain *chain)
 	return begin_again(chain) || retry_one(chain);
 }
 
-void report_chain(const struct chain *chain, struct failure *failure)
+bool report_chain(const struct chain *chain, struct failure *failure)
 {
 	uint32_t lost = 0, count = chain->options->destination_count;
 	const struct failure *first = NULL;
@@ -261,9 +261,12 @@ void report_chain(const struct chain *chain, struct failure *failure)
 		if (chain->failures[i].status && !first)
 			first = &chain->failures[i];
 	}
-	if (first && !failure->status)
+	if (failure->status)
+		return false;
+	if (first)
 		fail(failure, first->status, "not copied to %u of %u destinations", lost,
 		     count);
+	return lost < count;
 }
 
 void close_chain(struct chain *chain)

@@ -40,8 +40,11 @@ void end_chain(struct chain *chain, struct control *control);
 bool plan_attempt(struct chain *chain);
 /* Of the attempt: why the last destination was left out; NULL: some are left. */
 const struct failure *find_last_loss(const struct chain *chain);
-/* Sets the failure if a destination was left out, and there is no other failure. */
-void report_chain(const struct chain *chain, struct failure *failure);
+/*
+ * Sets the failure if a destination was left out, and there is no other failure. Returns
+ * whether a destination has the copy.
+ */
+bool report_chain(const struct chain *chain, struct failure *failure);
 void close_chain(struct chain *chain);
 
 #endif

@@ -36,6 +36,7 @@ struct copy {
 	struct chain chain; /* in place of the server, if there are several */
 	struct progress progress;
 	struct transfer transfer;
+	bool arrived; /* at one of the destinations or more, whatever was left out */
 };
 
 static void fill_side(struct cp_side *side, const struct operand *place,
@@ -145,6 +146,7 @@ static void begin_transfer(struct copy *copy)
 					    .side = &copy->side,
 					    .local = !copy->host,
 					    .client = true,
+					    .quiet = options->quiet,
 					    .operands = &options->sources,
 					    .patterns = &options->patterns,
 					    .root = AT_FDCWD,
@@ -223,7 +225,7 @@ static void run_chains(struct copy *copy)
 		}
 	} while (again);
 	copy->transfer.left_out = left_out;
-	report_chain(chain, &copy->failure);
+	copy->arrived = report_chain(chain, &copy->failure);
 }
 
 static int run_copy(struct copy *copy)
@@ -280,12 +282,10 @@ static void report_copy(const struct copy *copy, double seconds)
 		.files = copy->transfer.files,
 		.left_out = copy->transfer.left_out,
 		.seconds = seconds,
+		.arrived = copy->arrived,
 		.verbose = options->verbose,
 	};
 
-	if (copy->transfer.substitute && !options->quiet)
-		print_error("pier cp: no usable RDMA device: using the software "
-			    "NIC " PIER_SOFT_DEVICE);
 	if (copy->transfer.repairs && !options->quiet && !copy->failure.status)
 		print_error("pier cp: the connection broke and was restored (times: %u)",
 			    copy->transfer.repairs);
@@ -297,7 +297,7 @@ static void report_copy(const struct copy *copy, double seconds)
 		return;
 	if (options->json)
 		print_result_json(&result);
-	else if (!options->quiet && !copy->failure.status)
+	else if (!options->quiet && copy->arrived)
 		print_result(&result);
 }
 
@@ -322,8 +322,13 @@ static int copy_file(const struct cp_options *options)
 	run_copy(&copy);
 	finish_copy(&copy);
 	close_notices(&copy.transfer.notices);
+	if (!options->settings.chain)
+		copy.arrived = !copy.failure.status;
 	if (copy.transfer.left_out)
-		fail(&copy.failure, EXIT_FILE, "not copied: %u; the other files are",
+		fail(&copy.failure, EXIT_FILE,
+		     copy.transfer.left_out == 1
+			     ? "%u file was not copied; all others were"
+			     : "%u files were not copied; all others were",
 		     copy.transfer.left_out);
 	report_copy(&copy, (double)(now_ns() - start) / 1e9);
 	close_chain(&copy.chain);

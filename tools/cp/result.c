@@ -34,15 +34,29 @@ static void print_side_summary(const struct cp_report *report)
 	fputc(')', stdout);
 }
 
+/* How many of several were copied to. */
+static uint32_t count_destinations(const struct cp_result *result)
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < result->destination_count; i++)
+		count += !result->failures[i].status;
+	return count;
+}
+
 void print_result(const struct cp_result *result)
 {
 	char rate[32];
 
 	format_rate(bytes_per_second(result), rate, sizeof(rate));
 	if (result->destination_count > 1)
-		printf("%" PRIu32 " destinations, ", result->destination_count);
+		printf("%" PRIu32 " destinations, ", count_destinations(result));
 	if (result->settings->tree)
-		printf("%" PRIu32 " files, ", result->files);
+		printf("%" PRIu32 " files", result->files);
+	if (result->left_out)
+		printf(" (%" PRIu32 " not copied)", result->left_out);
+	if (result->settings->tree)
+		fputs(", ", stdout);
 	printf("%" PRIu64 " bytes ", result->bytes);
 	if (result->kept)
 		printf("(%" PRIu64 " kept) ", result->kept);
@@ -116,13 +130,13 @@ void print_result_json(const struct cp_result *result)
 	json_uint(&json, "left_out", result->left_out);
 	json_uint(&json, "chunk", settings->chunk);
 	json_uint(&json, "depth", settings->depth);
-	if (!failed) {
+	if (result->arrived) {
 		json_uint(&json, "bytes", result->bytes);
 		json_uint(&json, "kept", result->kept);
 		json_double(&json, "seconds", result->seconds);
 		json_double(&json, "bytes_per_second", bytes_per_second(result));
 		json_string(&json, "checksum", settings->verify ? "poly1305" : NULL);
 	}
-	json_bool(&json, "verified", !failed && settings->verify);
+	json_bool(&json, "verified", result->arrived && settings->verify);
 	json_close(&json, '}');
 }

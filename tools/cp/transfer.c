@@ -37,7 +37,9 @@ int prepare_transfer(struct transfer *transfer, uint64_t size)
 		      transfer->local, size, transfer->control) < 0)
 		return -1;
 	transfer->report = transfer->link.report;
-	transfer->substitute = transfer->link.substitute;
+	if (transfer->link.substitute && transfer->client && !transfer->quiet)
+		print_error("pier cp: no usable RDMA device: using the software "
+			    "NIC " PIER_SOFT_DEVICE);
 	begin_digest(&transfer->digest, transfer->settings->secret, size);
 	return start_workers(choose_threads(transfer), PIECE_SIZE, &transfer->workers,
 			     transfer->failure);

@@ -23,7 +23,7 @@ struct transfer {
 	bool local;	       /* both sides are on this host */
 	int root;	       /* as in path.h */
 	const char *requested; /* the path requested from a server, or NULL */
-	bool client;
+	bool client, quiet;
 	bool may_pass_on; /* of a server: to a next one, with several destinations */
 	const struct words *operands, *patterns; /* of a tree; borrowed */
 	struct tree *tree;	  /* that a receiver writes; NULL: a file */
@@ -35,7 +35,6 @@ struct transfer {
 	struct link link;
 	struct workers *workers;
 	struct cp_report report; /* of this side */
-	bool substitute;	 /* of the link */
 	struct setup_message peer;
 	uint64_t size;		    /* of the file */
 	struct kept kept;	    /* of it, from an earlier copy */

@@ -29,7 +29,8 @@ static const char info_help[] =
 	"  --json         one JSON object on standard output\n"
 	"  -h, --help     print this\n"
 	"\n"
-	"exit status: 0 done, 2 wrong usage, 3 out of memory\n";
+	"exit status: 0 done, 2 wrong usage, 3 the device of --device cannot be opened,\n"
+	"or out of memory\n";
 
 /* Everything that is printed. */
 struct lists {
@@ -45,13 +46,16 @@ struct lists {
 	size_t unit_count;
 };
 
-static void print_devices(const struct lists *lists, struct json *json)
+/* Returns how many of them cannot be opened. */
+static size_t print_devices(const struct lists *lists, struct json *json)
 {
+	size_t failed = 0;
 	struct device_facts facts;
 	size_t i;
 
 	for (i = 0; i < lists->shown_count; i++) {
 		read_device_facts(&lists->shown[i], lists->memory, &facts);
+		failed += !facts.device;
 		/* That of a name with a fault plan is known now. */
 		if (facts.device)
 			memcpy(facts.info.provider, facts.attr.provider,
@@ -62,6 +66,7 @@ static void print_devices(const struct lists *lists, struct json *json)
 			print_device_text(&facts);
 		pier_close_device(facts.device);
 	}
+	return failed;
 }
 
 static void print_units(const struct lists *lists, struct json *json)
@@ -95,8 +100,9 @@ static void print_switches(struct json *json)
 	}
 }
 
-static void print_text(const struct lists *lists)
+static size_t print_text(const struct lists *lists)
 {
+	size_t failed;
 	const char *reason = read_no_device_reason(lists->devices, lists->device_count);
 
 	printf("pier %s\n", pier_version());
@@ -105,13 +111,15 @@ static void print_text(const struct lists *lists)
 		putchar('\n');
 		print_line(stdout, "%s", reason);
 	}
-	print_devices(lists, NULL);
+	failed = print_devices(lists, NULL);
 	print_backends_text(lists->backends, lists->backend_count);
 	print_units(lists, NULL);
+	return failed;
 }
 
-static void print_json(const struct lists *lists, struct json *json)
+static size_t print_json(const struct lists *lists, struct json *json)
 {
+	size_t failed;
 	const char *reason = read_no_device_reason(lists->devices, lists->device_count);
 
 	json_open(json, NULL, '{');
@@ -121,13 +129,14 @@ static void print_json(const struct lists *lists, struct json *json)
 	json_close(json, '}');
 	json_string(json, "no_rdma_device", reason);
 	json_open(json, "devices", '[');
-	print_devices(lists, json);
+	failed = print_devices(lists, json);
 	json_close(json, ']');
 	print_backends_json(json, lists->backends, lists->backend_count);
 	json_open(json, "units", '[');
 	print_units(lists, json);
 	json_close(json, ']');
 	json_close(json, '}');
+	return failed;
 }
 
 static int list_and_print(const struct pier_device_info *device, const char *memory,
@@ -135,6 +144,7 @@ static int list_and_print(const struct pier_device_info *device, const char *mem
 {
 	struct lists lists = { .memory = memory };
 	struct failure failure = { 0 };
+	size_t failed;
 
 	if (pier_device_list(&lists.devices, &lists.device_count) < 0 ||
 	    pier_backend_list(&lists.backends, &lists.backend_count) < 0 ||
@@ -145,10 +155,10 @@ static int list_and_print(const struct pier_device_info *device, const char *mem
 	}
 	lists.shown = device ? device : lists.devices;
 	lists.shown_count = device ? 1 : lists.device_count;
-	if (json)
-		print_json(&lists, json);
-	else
-		print_text(&lists);
+	failed = json ? print_json(&lists, json) : print_text(&lists);
+	/* Of a list, each says why. */
+	if (device && failed)
+		failure.status = EXIT_DEVICE;
 free_lists:
 	pier_memory_unit_list_free(lists.units);
 	pier_backend_list_free(lists.backends);
