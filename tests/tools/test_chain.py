@@ -101,7 +101,7 @@ class Copies(Chain):
                     source = self.file("source", size)
                     result = self.spread(source, *self.places())
                     self.check_result(result, 0)
-                    self.assertRegex(result.stdout, r"\A%d destinations, %d bytes in .*, verified: "
+                    self.assertRegex(result.stdout, r"\A%d destinations, %d bytes in .*, verified(?: as read)?: "
                                      % (count, size))
                     self.check_copies(source)
 

@@ -346,7 +346,7 @@ class Output(Case):
     def test_the_summary_is_one_line(self):
         self.file("source", 3 * MIB)
         line = self.copy("source", "target").stdout
-        self.assertRegex(line, r"\A3145728 bytes in [\d.]+ s, [\d.]+ [KMG]?B/s, verified: "
+        self.assertRegex(line, r"\A3145728 bytes in [\d.]+ s, [\d.]+ [KMG]?B/s, verified(?: as read)?: "
                                r"\w+ memory on soft0 \([\w-]+\) -> "
                                r"\w+ memory on soft0 \([\w-]+\)\n\Z")
         self.assertIn(" not verified:", self.copy("--no-verify", "source", "target").stdout)

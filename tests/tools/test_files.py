@@ -2,15 +2,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """pier cp and file systems: names, modes, errors, and sources that change."""
 
+import mmap
 import os
+import pathlib
 import pwd
 import resource
 import shutil
 import signal
 import stat
 import subprocess
+import tempfile
 
-from harness import Case, MIB, PIER, STUB_RSH, default_signals, main
+from harness import Case, MIB, PIER, STUB_RSH, default_signals, json, main
+
+IN_MEMORY = "tmpfs", "ramfs"
+
+
+def file_system(path):
+    return subprocess.check_output(["stat", "-f", "-c", "%T", path], text=True).strip()
 
 
 class Destinations(Case):
@@ -251,6 +260,51 @@ class FileSystemErrors(Case):
             shutil.copy2(self.folder / "old/slow", source)
         (self.folder / "directory").mkdir()
         self.changed(replace, self.file("directory/slow", 3 * MIB), "was replaced while")
+
+    def test_a_source_modified_through_a_mapping_fails_the_copy(self):
+        """The times change only if the page was clean, or has been written to the disk."""
+        if file_system(self.folder) in IN_MEMORY:
+            self.skipTest("the temporary folder is in memory, where no such change shows")
+        (self.folder / "directory").mkdir()
+        for options, source, path in (((), "slow", "slow"),
+                                      (("-r",), "directory", "directory/slow")):
+            with open(self.file(path, 3 * MIB), "r+b") as file, \
+                    mmap.mmap(file.fileno(), 0) as pages:
+                for offset in range(0, len(pages), mmap.PAGESIZE):
+                    pages[offset] ^= 1  # Now it is dirty.
+                before = pages[:]
+                process = self.start_slowly(*options, source=source)
+                pages[:] = bytes(len(pages))
+            result = self.finish_slowly(process)
+            if result.status == 0:  # It was complete before the change.
+                copy = self.folder / "copy"
+                copy = copy / "slow" if copy.is_dir() else copy
+                self.assertTrue(copy.read_bytes() == before, "the copy is torn")
+                continue
+            self.assertEqual(result.status, 1, str(result))
+            self.assertRegex(result.stderr, "changed while")
+            self.assertFalse((self.folder / "copy").is_file())
+            self.assertFalse((self.folder / "copy/slow").exists())
+
+    def test_a_source_in_memory_is_verified_as_it_was_read(self):
+        """No change through a mapping shows there."""
+        if file_system("/dev/shm") not in IN_MEMORY:
+            self.skipTest("/dev/shm is not in memory")
+        memory = pathlib.Path(tempfile.mkdtemp(prefix="test-", dir="/dev/shm"))
+        self.addCleanup(shutil.rmtree, memory)
+        (memory / "tree").mkdir()
+        (memory / "tree/file").write_bytes(self.bytes(MIB))
+        remote = ("--rsh", STUB_RSH, "--remote-pier", PIER, "--device", "soft0",
+                  "--remote-device", "soft0")
+        for number, (source, as_read) in enumerate((
+                (self.file("disk", MIB), file_system(self.folder) in IN_MEMORY),
+                (memory / "tree/file", True), (memory / "tree", True), (memory / "tree/.", True))):
+            target = "target%d" % number
+            words = " verified as read: " if as_read else " verified: "
+            self.assertIn(words, self.copy("-r", source, target).stdout)
+            result = self.copy("-r", "--json", *remote, "somewhere:%s" % source, target)
+            facts = json.loads(result.stdout)
+            self.assertEqual((facts["verified"], facts["as_read"]), (True, as_read))
 
 
 class NamedTemporaries(Case):

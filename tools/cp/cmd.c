@@ -281,6 +281,7 @@ static void report_copy(const struct copy *copy, double seconds)
 		.kept = copy->transfer.kept.bytes,
 		.files = copy->transfer.files,
 		.left_out = copy->transfer.left_out,
+		.in_memory = copy->transfer.in_memory,
 		.seconds = seconds,
 		.arrived = copy->arrived,
 		.verbose = options->verbose,

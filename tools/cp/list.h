@@ -46,6 +46,7 @@ struct list_entry {
 	dev_t device;
 	ino_t inode;
 	struct timespec ctime;
+	_Atomic bool flushed; /* its pages: see source.h */
 	/* Of the receiver: bytes that have not been written. */
 	_Atomic uint64_t left;
 	_Atomic bool has_hole;

@@ -31,7 +31,8 @@ enum {
 	SOURCE_TREE = 2,
 	SOURCE_SEVERAL = 4,
 	SOURCE_CONTENTS = 8,
-	SOURCE_FLAGS = 15,
+	SOURCE_IN_MEMORY = 16,
+	SOURCE_FLAGS = 31,
 };
 
 int send_request(struct control *control, const struct request *request)
@@ -152,7 +153,8 @@ int send_source(struct control *control, const struct source_message *source)
 	put_u32(&writer, (source->sparse ? SOURCE_SPARSE : 0) |
 				 (source->tree ? SOURCE_TREE : 0) |
 				 (source->several ? SOURCE_SEVERAL : 0) |
-				 (source->contents ? SOURCE_CONTENTS : 0));
+				 (source->contents ? SOURCE_CONTENTS : 0) |
+				 (source->in_memory ? SOURCE_IN_MEMORY : 0));
 	put_u32(&writer, source->mode);
 	put_u64(&writer, source->mtime_seconds);
 	put_u32(&writer, source->mtime_nanoseconds);
@@ -201,6 +203,7 @@ int receive_source(struct control *control, struct source_message *ret_source)
 	ret_source->tree = flags & SOURCE_TREE;
 	ret_source->several = flags & SOURCE_SEVERAL;
 	ret_source->contents = flags & SOURCE_CONTENTS;
+	ret_source->in_memory = flags & SOURCE_IN_MEMORY;
 	memcpy(ret_source->identity, identity, sizeof(ret_source->identity));
 	return 0;
 }

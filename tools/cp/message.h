@@ -46,11 +46,12 @@ struct request {
 
 struct source_message {
 	uint64_t size;
-	bool sparse;   /* it has holes, which take no disk space */
-	bool tree;     /* it is the sequence of a list of files, which follows */
-	bool several;  /* of a tree: the user named several files */
-	bool contents; /* of a tree: its files have no directory in common */
-	uint32_t mode; /* permission bits */
+	bool sparse;	/* it has holes, which take no disk space */
+	bool tree;	/* it is the sequence of a list of files, which follows */
+	bool several;	/* of a tree: the user named several files */
+	bool contents;	/* of a tree: its files have no directory in common */
+	bool in_memory; /* it can change without a trace: see source.h */
+	uint32_t mode;	/* permission bits */
 	uint64_t mtime_seconds;
 	uint32_t mtime_nanoseconds;
 	char name[NAME_MAX + 1];

@@ -61,7 +61,9 @@ void print_result(const struct cp_result *result)
 	if (result->kept)
 		printf("(%" PRIu64 " kept) ", result->kept);
 	printf("in %.2f s, %s, %s: ", result->seconds, rate,
-	       result->settings->verify ? "verified" : "not verified");
+	       !result->settings->verify ? "not verified"
+	       : result->in_memory	 ? "verified as read"
+					 : "verified");
 	print_side_summary(&result->source_report);
 	fputs(" -> ", stdout);
 	print_side_summary(&result->destination_report);
@@ -138,5 +140,6 @@ void print_result_json(const struct cp_result *result)
 		json_string(&json, "checksum", settings->verify ? "poly1305" : NULL);
 	}
 	json_bool(&json, "verified", result->arrived && settings->verify);
+	json_bool(&json, "as_read", result->in_memory);
 	json_close(&json, '}');
 }

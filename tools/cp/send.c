@@ -331,6 +331,7 @@ static int send_file(struct sender *sender)
 	if (open_sources(&sender->sources, transfer, &message) < 0 ||
 	    send_sources(&sender->sources, &message) < 0)
 		return -1;
+	transfer->in_memory = message.in_memory;
 	if (transfer->settings->dry_run)
 		return end_dry_run(&sender->sources, &message);
 	begin_progress(transfer->progress, message.size);

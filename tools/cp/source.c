@@ -2,16 +2,33 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <linux/magic.h>
 #include <string.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "path.h"
 #include "source.h"
 
+enum {
+	FLUSH_SIZE = 64 << 20 /* between two calls of alive() */
+};
+
 int fail_source(const struct source *source, struct failure *failure)
 {
 	return fail(failure, EXIT_FILE, "cannot read %s: %s", source->path,
 		    path_error(errno));
+}
+
+/* Returns 0, or -1 with errno. */
+static int note_state(struct source *source)
+{
+	if (fstat(source->fd, &source->stat) < 0)
+		return -1;
+	source->size = (uint64_t)source->stat.st_size;
+	/* stat(3type): st_blocks counts units of 512 bytes. */
+	source->sparse = (uint64_t)source->stat.st_blocks < source->size / 512;
+	return 0;
 }
 
 /* Opening a FIFO or a device has side effects, so open regular files only. */
@@ -26,12 +43,9 @@ static int open_regular(struct source *source, int found, struct failure *failur
 	if (!S_ISREG(source->stat.st_mode))
 		return fail(failure, EXIT_FILE, "%s is not a regular file", path);
 	source->fd = reopen_file(found, O_RDONLY | O_NONBLOCK);
-	if (source->fd < 0 || fstat(source->fd, &source->stat) < 0)
+	if (source->fd < 0 || note_state(source) < 0)
 		return fail_source(source, failure);
 	source->content = source->fd;
-	source->size = (uint64_t)source->stat.st_size;
-	/* stat(3type): st_blocks counts units of 512 bytes. */
-	source->sparse = (uint64_t)source->stat.st_blocks < source->size / 512;
 	posix_fadvise(source->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
 	return 0;
 }
@@ -50,6 +64,33 @@ int open_source(struct source *source, int root, const char *path,
 	return result;
 }
 
+/* WAIT_BEFORE: a page that is being written already may have become dirty again. */
+void flush_pages(int fd, uint64_t offset, uint64_t length)
+{
+	sync_file_range(fd, (off_t)offset, (off_t)length,
+			SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE);
+}
+
+int flush_source(struct source *source, int (*alive)(void *context), void *context,
+		 struct failure *failure)
+{
+	for (uint64_t offset = 0; offset < source->size; offset += FLUSH_SIZE) {
+		flush_pages(source->fd, offset, FLUSH_SIZE);
+		if (alive(context) < 0)
+			return -1;
+	}
+	return note_state(source) < 0 ? fail_source(source, failure) : 0;
+}
+
+bool is_in_memory(int fd)
+{
+	struct statfs statfs;
+
+	return fstatfs(fd, &statfs) == 0 &&
+	       (statfs.f_type == TMPFS_MAGIC || statfs.f_type == RAMFS_MAGIC ||
+		statfs.f_type == HUGETLBFS_MAGIC);
+}
+
 void describe_source(const struct source *source, const uint8_t *secret,
 		     struct source_message *ret_message)
 {
@@ -58,6 +99,7 @@ void describe_source(const struct source *source, const uint8_t *secret,
 	memset(ret_message, 0, sizeof(*ret_message));
 	ret_message->size = source->size;
 	ret_message->sparse = source->sparse;
+	ret_message->in_memory = is_in_memory(source->fd);
 	ret_message->mode = stat->st_mode & 0777;
 	ret_message->mtime_seconds = (uint64_t)stat->st_mtim.tv_sec;
 	ret_message->mtime_nanoseconds = (uint32_t)stat->st_mtim.tv_nsec;

@@ -25,6 +25,23 @@ struct source {
 /* root is as in path.h. */
 int open_source(struct source *source, int root, const char *path,
 		struct failure *failure);
+/*
+ * Begin to write dirty pages to the disk. A write through a mapping changes the times of
+ * the file only when it makes a clean page dirty (the operation page_mkwrite of its file
+ * system), and the kernel protects a page when it begins to write it. So a change after
+ * this call shows in the times.
+ */
+void flush_pages(int fd, uint64_t offset, uint64_t length);
+/*
+ * Flush all pages, and note the file's state after that.
+ *
+ * alive  is called now and then; returns -1 with the failure set to end the copy
+ */
+int flush_source(struct source *source, int (*alive)(void *context), void *context,
+		 struct failure *failure);
+/* Whether the file system has no disk: its pages always stay dirty, and are never
+ * protected. */
+bool is_in_memory(int fd);
 /* `secret` is the copy's. */
 void describe_source(const struct source *source, const uint8_t *secret,
 		     struct source_message *ret_message);
@@ -49,9 +66,9 @@ int read_source(const struct source *source, uint64_t offset, void *ret_data,
 /* Returns 1 if the file ends at or before `offset`, 0 if it has data there; -1: errno. */
 int ends_at(const struct source *source, uint64_t offset);
 /*
- * Fail if the file has changed since it was opened, if its path now names another
- * file, or if it does not end at its size. A write through a mapping may go unnoticed,
- * because the kernel updates the times later (mmap(2)).
+ * Fail if the file has changed since it was flushed, if its path now names another
+ * file, or if it does not end at its size. A write through a mapping goes unnoticed if
+ * is_in_memory().
  */
 int check_source(const struct source *source, struct failure *failure);
 void close_source(struct source *source);

@@ -52,17 +52,20 @@ static int open_tree_source(struct tree_source *tree, struct transfer *transfer,
 	ret_message->sparse = tree->list.sparse;
 	ret_message->several = transfer->operands->count > 1;
 	ret_message->contents = tree->walk.contents;
+	ret_message->in_memory = tree->walk.in_memory;
 	name_tree(transfer->operands, ret_message->name);
 	if (tree->walk.contents && fstat(tree->walk.bases[0], &stat) == 0)
 		identify_file(&stat, transfer->settings->secret, ret_message->identity);
 	return 0;
 }
 
-static int open_file(struct source *file, const struct transfer *transfer,
+static int open_file(struct source *file, struct transfer *transfer,
 		     struct source_message *ret_message)
 {
 	if (open_source(file, transfer->root, transfer->side->path, transfer->failure) <
 		    0 ||
+	    (!transfer->settings->dry_run &&
+	     flush_source(file, keep_alive, transfer, transfer->failure) < 0) ||
 	    spool_source(file, transfer->failure) < 0)
 		return -1;
 	/* The page cache is faster for small chunks, because it reads ahead. */

@@ -52,6 +52,7 @@ int open_target(struct target *target, struct transfer *transfer,
 	target->file.context = target->tree.context = target;
 	target->sparse = source->sparse;
 	target->size = source->size;
+	transfer->in_memory = source->in_memory;
 	if ((source->tree ? receive_tree(target, source) : receive_file(target, source)) <
 	    0)
 		return -1;

@@ -37,6 +37,7 @@ struct transfer {
 	struct cp_report report; /* of this side */
 	struct setup_message peer;
 	uint64_t size;		    /* of the file */
+	bool in_memory;		    /* the source: see source.h */
 	struct kept kept;	    /* of it, from an earlier copy */
 	struct digest_state digest; /* of the chunks posted or announced so far */
 	bool peer_ended;	    /* FRAME_END has arrived */

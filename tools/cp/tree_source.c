@@ -114,15 +114,19 @@ static const char *read_open_entry(int fd, const struct list_entry *entry,
 }
 
 /* Returns NULL, or the reason why the file is left out. */
-static const char *read_entry(const struct tree_source *tree,
-			      const struct list_entry *entry, uint64_t offset,
-			      uint8_t *ret_data, size_t length)
+static const char *read_entry(const struct tree_source *tree, struct list_entry *entry,
+			      uint64_t offset, uint8_t *ret_data, size_t length)
 {
 	const char *reason = NULL;
 	int fd = open_entry(tree, entry);
 
 	if (fd < 0)
 		return strerror(errno);
+	/* All of the file before any of its chunks is read. */
+	if (!atomic_load(&entry->flushed)) {
+		flush_pages(fd, 0, entry->size);
+		atomic_store(&entry->flushed, true);
+	}
 	if (!is_listed(fd, entry))
 		reason = "it changed while it was copied";
 	if (!reason)

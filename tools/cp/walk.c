@@ -12,6 +12,7 @@
 #include "exclude.h"
 #include "message.h"
 #include "path.h"
+#include "source.h"
 #include "walk.h"
 
 enum {
@@ -138,6 +139,7 @@ static int add_children(struct walking *walking, int directory, const char *path
 	char child[PATH_MAX];
 	int result = 0;
 
+	walking->walk->in_memory = walking->walk->in_memory || is_in_memory(directory);
 	if (read_names(directory, &names) < 0)
 		result = leave_out(walking, path[0] ? path : ".", strerror(errno));
 	for (uint32_t i = 0; result == 0 && i < names.count; i++) {
@@ -198,6 +200,7 @@ static int add_file(struct walking *walking, int found, const char *name,
 		    const struct stat *stat)
 {
 	walking->walk->bases[walking->operand] = found;
+	walking->walk->in_memory = walking->walk->in_memory || is_in_memory(found);
 	return add_entry(walking, name, LIST_OPERAND, stat, NULL);
 }
 

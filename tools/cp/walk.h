@@ -17,8 +17,9 @@ struct walk {
 	uint32_t operand_count;
 	const char *const *patterns; /* of --exclude */
 	uint32_t pattern_count;
-	int *bases;    /* of each operand: the directory, or that of the file; O_PATH */
-	bool contents; /* the operand's name is "." or "..": its files have no top */
+	int *bases;	/* of each operand: the directory, or that of the file; O_PATH */
+	bool contents;	/* the operand's name is "." or "..": its files have no top */
+	bool in_memory; /* some of the files are: see source.h */
 	/* Called now and then; a negative value ends the walk. */
 	int (*alive)(void *context);
 	/* Called with a sentence for each file that is left out. */
