@@ -75,6 +75,8 @@
 	X(CU_POINTER_ATTRIBUTE_RANGE_SIZE, 12)                              \
 	X(CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, 15)              \
 	X(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, 17)                          \
+	X(CU_POINTER_ATTRIBUTE_MAPPING_SIZE, 18)                            \
+	X(CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, 19)                       \
 	X(CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, 20)                         \
 	X(CU_MEMORYTYPE_HOST, 1)                                            \
 	X(CU_MEMORYTYPE_DEVICE, 2)                                          \

@@ -38,6 +38,15 @@ void pier_cuda_explain_export(const struct pier_cuda_memory *memory, char *ret_t
 		snprintf(ret_text, size,
 			 "memory of another process cannot be exported here: export it "
 			 "in the process that owns it");
+	else if (memory->kind == PIER_CUDA_MANAGED)
+		/*
+		 * cuda.h: only device allocations have dma-bufs, and managed pools have
+		 * no handles at all. A driver of CUDA 13.1 dies of a question about the
+		 * latter.
+		 */
+		snprintf(ret_text, size,
+			 "managed memory moves between host and device, and has no "
+			 "dma-bufs: allocate it with cudaMalloc, " BOUNCE);
 	else if (memory->kind == PIER_CUDA_VMM_HOST && !memory->cpu)
 		snprintf(ret_text, size,
 			 "memory of cuMemCreate on the host is for a NIC where "
@@ -89,9 +98,6 @@ void pier_cuda_suggest_remedy(const struct pier_cuda_memory *memory, char *ret_t
 static const char *refusal_hint(const struct pier_cuda_memory *memory)
 {
 	switch (memory->kind) {
-	case PIER_CUDA_MANAGED:
-		return "; this is managed memory, which moves between host and device: "
-		       "allocate it with cudaMalloc, " BOUNCE;
 	case PIER_CUDA_POOL:
 		return "; this is memory of a stream-ordered pool: allocate it with "
 		       "cudaMalloc (PyTorch: PYTORCH_CUDA_ALLOC_CONF without "
@@ -109,10 +115,10 @@ static const char *refusal_hint(const struct pier_cuda_memory *memory)
 	}
 }
 
-/* Only these kinds have the attribute SYNC_MEMOPS (UCX's issue 9895 for VMM). */
+/* Of what is exported, this kind alone has SYNC_MEMOPS (UCX's issue 9895 for VMM). */
 static bool has_sync_attribute(const struct pier_cuda_memory *memory)
 {
-	return memory->kind == PIER_CUDA_LINEAR || memory->kind == PIER_CUDA_MANAGED;
+	return memory->kind == PIER_CUDA_LINEAR;
 }
 
 /*
@@ -176,7 +182,8 @@ static bool widen_request(const struct pier_cuda_memory *memory, struct request 
 
 	*ret_leaves = false;
 	if (pier_cuda_is_mapped(memory) &&
-	    !pier_cuda_read_mapping(memory->cuda, request->address, &start, &length))
+	    pier_cuda_read_mapping(memory->cuda, request->address, &start, &length) !=
+		    CUDA_SUCCESS)
 		return false;
 	if (!pier_round_up_u64(start + length, page, &end))
 		return false;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "driver.h"
+#include "error.h"
 #include "find.h"
 #include "identity.h"
 #include "mapping.h"
@@ -60,25 +61,26 @@ static bool read_attribute(const struct pier_cuda *cuda, uint64_t address,
 }
 
 /* The attributes came with CUDA 10.2; cuMemGetAddressRange() knows device memory only. */
-static bool read_range(struct pier_cuda_memory *memory, uint64_t address)
+static CUresult read_range(struct pier_cuda_memory *memory, uint64_t address)
 {
 	const struct pier_cuda *cuda = memory->cuda;
 	CUdeviceptr start = 0;
 	size_t length = 0;
+	CUresult error;
 
 	if (!read_attribute(cuda, address, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
 			    &start) ||
 	    !read_attribute(cuda, address, CU_POINTER_ATTRIBUTE_RANGE_SIZE, &length) ||
 	    length == 0) {
-		if (cuda->call.cuMemGetAddressRange(&start, &length, address) !=
-		    CUDA_SUCCESS)
-			return false;
+		error = cuda->call.cuMemGetAddressRange(&start, &length, address);
+		if (error != CUDA_SUCCESS)
+			return error;
 	}
 	if (address < start || address - start >= length)
-		return false;
+		return CUDA_ERROR_NOT_MAPPED;
 	memory->start = start;
 	memory->start_length = length;
-	return true;
+	return CUDA_SUCCESS;
 }
 
 /*
@@ -90,12 +92,12 @@ static bool read_range(struct pier_cuda_memory *memory, uint64_t address)
  * and cuMemGetAddressRange() is for device memory), the length stays 0: then is_plain()
  * makes it ordinary memory of the application, unless the address is the device's.
  */
-static bool read_host(struct pier_cuda_memory *memory, uint64_t address)
+static CUresult read_host(struct pier_cuda_memory *memory, uint64_t address)
 {
 	void *cpu = NULL;
-	bool known = read_range(memory, address);
+	CUresult error = read_range(memory, address);
 
-	if (!known)
+	if (error != CUDA_SUCCESS)
 		memory->start = address;
 	/* Registered memory may have another address on the device. */
 	if (!read_attribute(memory->cuda, address, CU_POINTER_ATTRIBUTE_HOST_POINTER,
@@ -104,14 +106,14 @@ static bool read_host(struct pier_cuda_memory *memory, uint64_t address)
 		cpu = (void *)(uintptr_t)address;
 	memory->kind = PIER_CUDA_HOST;
 	memory->cpu = (char *)cpu - (address - memory->start);
-	return known || (uint64_t)(uintptr_t)cpu == address;
+	return (uint64_t)(uintptr_t)cpu == address ? CUDA_SUCCESS : error;
 }
 
-static bool read_kind(struct pier_cuda_memory *memory, const struct pointer *pointer,
-		      uint64_t address, uint64_t length)
+static CUresult read_kind(struct pier_cuda_memory *memory, const struct pointer *pointer,
+			  uint64_t address, uint64_t length)
 {
 	void *pool = NULL;
-	bool known;
+	CUresult error;
 
 	if (pointer->managed) {
 		memory->kind = PIER_CUDA_MANAGED;
@@ -124,8 +126,8 @@ static bool read_kind(struct pier_cuda_memory *memory, const struct pointer *poi
 		memory->kind = PIER_CUDA_POOL;
 		return read_range(memory, address);
 	}
-	if (pier_cuda_read_mappings(memory, address, length, &known))
-		return known;
+	if (pier_cuda_read_mappings(memory, address, length, &error))
+		return error;
 	if (pointer->type == CU_MEMORYTYPE_HOST)
 		return read_host(memory, address);
 	memory->kind = PIER_CUDA_LINEAR;
@@ -175,33 +177,42 @@ static int read_device(struct pier_cuda_memory *memory, const struct pointer *po
 	return pier_cuda_recognize(cuda, memory->device, &memory->context);
 }
 
+static int fail_bounds(const struct pier_cuda *cuda, CUresult error, uint64_t address)
+{
+	char text[160];
+
+	pier_cuda_describe_error(cuda, error, text, sizeof(text));
+	return pier_fail(EINVAL,
+			 "the CUDA driver knows the pointer %#" PRIx64
+			 ", but finds no allocation around it (cuMemGetAddressRange: "
+			 "%s): it was freed, nothing is mapped there, or the driver "
+			 "cannot tell",
+			 address, text);
+}
+
 static int read_memory(struct pier_cuda_memory *memory, const struct pointer *pointer,
 		       uint64_t address, uint64_t length)
 {
 	struct pier_cuda_scope scope;
 	int result = read_device(memory, pointer);
-	bool known;
+	CUresult error;
 
 	if (result == 0)
 		result = pier_cuda_enter_memory(memory, &scope);
 	if (result != 0)
 		return result;
-	known = read_kind(memory, pointer, address, length);
-	if (known)
+	error = read_kind(memory, pointer, address, length);
+	if (error == CUDA_SUCCESS)
 		pier_cuda_read_identity(memory->cuda, memory->start, &memory->identity);
 	pier_cuda_leave(memory->cuda, &scope);
 	/*
 	 * VMM memory belongs to no context: assume that the application writes it in this
 	 * one.
 	 */
-	if (known && memory->kind == PIER_CUDA_VMM)
+	if (error == CUDA_SUCCESS && memory->kind == PIER_CUDA_VMM)
 		pier_cuda_synchronize_context(memory->cuda);
-	if (!known)
-		return pier_fail(EINVAL,
-				 "the CUDA driver knows the pointer %#" PRIx64
-				 ", but of no allocation around it: it was freed, or "
-				 "nothing is mapped there",
-				 address);
+	if (error != CUDA_SUCCESS)
+		return fail_bounds(memory->cuda, error, address);
 	set_bounds(memory, address, length);
 	return 0;
 }

@@ -2,24 +2,42 @@
 #include <errno.h>
 #include <inttypes.h>
 
+#include "error.h"
 #include "mapping.h"
 #include "core/checked.h"
 #include "core/error.h"
 
 /* Memory that the application mapped with cuMemMap(), one mapping next to the other. */
 
-bool pier_cuda_read_mapping(const struct pier_cuda *cuda, uint64_t address,
-			    uint64_t *ret_start, uint64_t *ret_length)
+/*
+ * Some drivers do not find live mappings by cuMemGetAddressRange() (version 535 on a
+ * P100). The attributes came with CUDA 11.3.
+ */
+static bool read_attributes(const struct pier_cuda *cuda, uint64_t address,
+			    CUdeviceptr *ret_start, size_t *ret_length)
+{
+	return cuda->call.cuPointerGetAttribute(ret_start,
+						CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR,
+						address) == CUDA_SUCCESS &&
+	       cuda->call.cuPointerGetAttribute(ret_length,
+						CU_POINTER_ATTRIBUTE_MAPPING_SIZE,
+						address) == CUDA_SUCCESS;
+}
+
+CUresult pier_cuda_read_mapping(const struct pier_cuda *cuda, uint64_t address,
+				uint64_t *ret_start, uint64_t *ret_length)
 {
 	CUdeviceptr start = 0;
 	size_t length = 0;
+	CUresult error = cuda->call.cuMemGetAddressRange(&start, &length, address);
 
-	if (cuda->call.cuMemGetAddressRange(&start, &length, address) != CUDA_SUCCESS ||
-	    address < start || address - start >= length)
-		return false;
+	if (error != CUDA_SUCCESS && !read_attributes(cuda, address, &start, &length))
+		return error;
+	if (address < start || address - start >= length)
+		return CUDA_ERROR_NOT_MAPPED;
 	*ret_start = start;
 	*ret_length = length;
-	return true;
+	return CUDA_SUCCESS;
 }
 
 /* Only memory of cuMemMap() has a handle to retain. */
@@ -97,7 +115,8 @@ static void add_segments(struct pier_cuda_memory *memory, uint64_t address,
 		if (!read_properties(memory->cuda, end, &next) ||
 		    !same_properties(first, &next) ||
 		    cpu_reaches(memory->cuda, end, &next) != (memory->cpu != NULL) ||
-		    !pier_cuda_read_mapping(memory->cuda, end, &start, &span) ||
+		    pier_cuda_read_mapping(memory->cuda, end, &start, &span) !=
+			    CUDA_SUCCESS ||
 		    start != end)
 			break;
 		memory->segments++;
@@ -120,7 +139,7 @@ bool pier_cuda_is_rdma_capable(const struct pier_cuda *cuda, uint64_t address)
 }
 
 bool pier_cuda_read_mappings(struct pier_cuda_memory *memory, uint64_t address,
-			     uint64_t length, bool *ret_known)
+			     uint64_t length, CUresult *ret_error)
 {
 	CUmemAllocationProp prop = { 0 };
 
@@ -128,9 +147,9 @@ bool pier_cuda_read_mappings(struct pier_cuda_memory *memory, uint64_t address,
 		return false;
 	memory->kind = is_on_host(&prop) ? PIER_CUDA_VMM_HOST : PIER_CUDA_VMM;
 	memory->rdma_capable = pier_cuda_is_rdma_capable(memory->cuda, address);
-	*ret_known = pier_cuda_read_mapping(memory->cuda, address, &memory->start,
+	*ret_error = pier_cuda_read_mapping(memory->cuda, address, &memory->start,
 					    &memory->start_length);
-	if (!*ret_known)
+	if (*ret_error != CUDA_SUCCESS)
 		return true;
 	if (cpu_reaches(memory->cuda, address, &prop))
 		memory->cpu = (void *)(uintptr_t)memory->start;
@@ -143,7 +162,8 @@ int pier_cuda_segment(const struct pier_memory *memory, uint64_t address,
 {
 	struct pier_cuda_scope scope;
 	const struct pier_cuda_memory *state = memory->state;
-	bool known = true;
+	char text[160];
+	CUresult error;
 	int result;
 
 	if (!pier_cuda_is_mapped(state)) {
@@ -154,9 +174,14 @@ int pier_cuda_segment(const struct pier_memory *memory, uint64_t address,
 	result = pier_cuda_enter_memory(state, &scope);
 	if (result != 0)
 		return result;
-	known = pier_cuda_read_mapping(state->cuda, address, ret_start, ret_length);
+	error = pier_cuda_read_mapping(state->cuda, address, ret_start, ret_length);
+	if (error != CUDA_SUCCESS) {
+		pier_cuda_describe_error(state->cuda, error, text, sizeof(text));
+		result = pier_fail(EINVAL,
+				   "the CUDA driver finds no mapping at %#" PRIx64
+				   " any more: cuMemGetAddressRange: %s",
+				   address, text);
+	}
 	pier_cuda_leave(state->cuda, &scope);
-	if (known)
-		return 0;
-	return pier_fail(EINVAL, "nothing is mapped at %#" PRIx64 " any more", address);
+	return result;
 }

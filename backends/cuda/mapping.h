@@ -8,10 +8,12 @@
 int pier_cuda_segment(const struct pier_memory *memory, uint64_t address,
 		      uint64_t *ret_start, uint64_t *ret_length);
 
-/* The mapping of one cuMemMap() around an address; with a context of its device current.
+/*
+ * The mapping of one cuMemMap() around an address; with a context of its device current.
+ * Returns the error of cuMemGetAddressRange() if nothing else reports it, either.
  */
-bool pier_cuda_read_mapping(const struct pier_cuda *cuda, uint64_t address,
-			    uint64_t *ret_start, uint64_t *ret_length);
+CUresult pier_cuda_read_mapping(const struct pier_cuda *cuda, uint64_t address,
+				uint64_t *ret_start, uint64_t *ret_length);
 
 bool pier_cuda_is_rdma_capable(const struct pier_cuda *cuda, uint64_t address);
 
@@ -19,11 +21,11 @@ bool pier_cuda_is_rdma_capable(const struct pier_cuda *cuda, uint64_t address);
  * Read the mapping at an address and those after it that have the same properties, up to
  * the end of a range.
  *
- * ret_known  whether the bounds of the first mapping are known
+ * ret_error  CUDA_SUCCESS if the bounds of the first mapping are known
  *
  * Returns false if cuMemMap() mapped nothing there.
  */
 bool pier_cuda_read_mappings(struct pier_cuda_memory *memory, uint64_t address,
-			     uint64_t length, bool *ret_known);
+			     uint64_t length, CUresult *ret_error);
 
 #endif

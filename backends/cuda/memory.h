@@ -16,7 +16,7 @@ enum pier_cuda_kind {
 	PIER_CUDA_VMM,	    /* cuMemCreate() and cuMemMap() */
 	PIER_CUDA_VMM_HOST, /* the same, of memory on the host */
 	PIER_CUDA_POOL,	    /* cuMemAllocAsync() */
-	PIER_CUDA_MANAGED,  /* cuMemAllocManaged() */
+	PIER_CUDA_MANAGED,  /* cuMemAllocManaged(), or of a managed pool */
 	PIER_CUDA_HOST,	    /* cuMemHostAlloc() or cuMemHostRegister() */
 	PIER_CUDA_OPENED,   /* cuIpcOpenMemHandle(): of another process */
 };

@@ -92,6 +92,18 @@ static int find_bounds(const struct pier_hip *hip, uint64_t address,
 	 */
 	if (error == PIER_HIP_SUCCESS)
 		return *ret_size == SIZE_MAX ? -ENOENT : 0;
+	/*
+	 * Memory of a GPU that HIP does not know (a library has it from HSA) is not host
+	 * memory.
+	 */
+	if (pier_hip_errno(error) == EINVAL && info->type == PIER_HSA_POINTER_HSA &&
+	    pier_hip_is_on_gpu(hip, info) &&
+	    pier_range_fits(address - (uint64_t)(uintptr_t)info->agent_base, 1,
+			    info->length)) {
+		*ret_base = info->agent_base;
+		*ret_size = info->length;
+		return 0;
+	}
 	if (info->type == PIER_HSA_POINTER_UNKNOWN || pier_hip_errno(error) == EINVAL ||
 	    pier_hip_errno(error) == EFAULT)
 		return -ENOENT;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "error.h"
 #include "memory.h"
 
 static const void *to_pointer(uint64_t address)
@@ -63,18 +64,19 @@ static struct pier_ze_device *find_driver(
 	return NULL;
 }
 
-static bool read_range(const struct pier_ze *ze, const struct pier_ze_device *device,
-		       uint64_t address, uint64_t *ret_base, uint64_t *ret_size)
+/* Returns a result of the driver. */
+static unsigned int read_range(const struct pier_ze *ze,
+			       const struct pier_ze_device *device, uint64_t address,
+			       uint64_t *ret_base, uint64_t *ret_size)
 {
 	void *base = NULL;
 	size_t size = 0;
+	unsigned int error = ze->call.zeMemGetAddressRange(
+		device->context, to_pointer(address), &base, &size);
 
-	if (ze->call.zeMemGetAddressRange(device->context, to_pointer(address), &base,
-					  &size) != PIER_ZE_SUCCESS)
-		return false;
 	*ret_base = (uint64_t)(uintptr_t)base;
 	*ret_size = size;
-	return true;
+	return error;
 }
 
 /*
@@ -96,11 +98,19 @@ int pier_ze_find(uint64_t address, uint64_t length, struct pier_memory *ret_memo
 	struct pier_ze_device *driver;
 	struct pier_ze_memory *state;
 	uint64_t base, size;
+	unsigned int error;
 
 	(void)length;
 	driver = ze ? find_driver(ze, address, &properties, &holder) : NULL;
-	if (!driver || !read_range(ze, driver, address, &base, &size))
+	if (!driver)
 		return -ENOENT;
+	error = read_range(ze, driver, address, &base, &size);
+	/* The library would take it for host memory, which it may be. */
+	if (error != PIER_ZE_SUCCESS)
+		return properties.type == PIER_ZE_MEMORY_HOST
+			       ? -ENOENT
+			       : pier_ze_fail(error, "asking for the allocation at %#llx",
+					      (unsigned long long)address);
 	state = calloc(1, sizeof(*state));
 	if (!state)
 		return pier_fail(ENOMEM, "no memory for the description of memory");
@@ -139,7 +149,7 @@ int pier_ze_identity(uint64_t address, uint64_t *ret_identity)
 	uint64_t base, size;
 
 	driver = ze ? find_driver(ze, address, &properties, &holder) : NULL;
-	if (!driver || !read_range(ze, driver, address, &base, &size) ||
+	if (!driver || read_range(ze, driver, address, &base, &size) != PIER_ZE_SUCCESS ||
 	    properties.id == 0 || properties.id == base)
 		return -ENOENT;
 	*ret_identity = properties.id;

@@ -32,6 +32,7 @@
  *	FAKE_CUDA_BAR		bytes that NICs can reach; 0 = no limit
  *	FAKE_CUDA_STATIC_BAR	0, 1
  *	FAKE_CUDA_COHERENT	0, 1
+ *	FAKE_CUDA_MANAGED_POOLS	0, 1
  *	FAKE_CUDA_DMABUF	0, 1
  *	FAKE_CUDA_HOST_DMABUF	0, 1
  *	FAKE_CUDA_EVERY_KIND	0, 1
@@ -151,7 +152,7 @@ struct fake_cuda_device {
 	bool vmm;	  /* ..._VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED */
 	bool vmm_rdma;	  /* ..._GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED */
 	bool pools;	  /* ..._MEMORY_POOLS_SUPPORTED */
-	bool every_kind;  /* pools and managed memory have dma-bufs, too */
+	bool every_kind;  /* pools have dma-bufs, too */
 	enum fake_cuda_ranges ranges;
 	enum fake_cuda_seams seams;
 	enum fake_cuda_pcie pcie;
@@ -198,6 +199,12 @@ struct fake_cuda {
 	/* Mappings have neither CU_POINTER_ATTRIBUTE_BUFFER_ID nor ..._MEMORY_BLOCK_ID.
 	 */
 	bool no_mapping_ids;
+	/*
+	 * The default pool is a managed one (cuMemPoolCreate() with
+	 * CU_MEM_ALLOCATION_TYPE_MANAGED). Exporting its memory kills the process, as a
+	 * driver of CUDA 13.1 does.
+	 */
+	bool managed_pools;
 	/* Registered memory has no ..._RANGE_START_ADDR and ..._RANGE_SIZE. */
 	bool no_host_ranges;
 	/*

@@ -154,6 +154,8 @@ void fake_read_environment(struct fake_cuda *control)
 	control->windows = read_word("FAKE_CUDA_WINDOWS", control->windows, windows);
 	control->peer_memory = read_number("FAKE_CUDA_PEER_MEMORY", control->peer_memory,
 					   1);
+	control->managed_pools = read_number("FAKE_CUDA_MANAGED_POOLS",
+					     control->managed_pools, 1);
 	control->no_ipc = read_number("FAKE_CUDA_NO_IPC", control->no_ipc, 1);
 	control->contained = read_number("FAKE_CUDA_CONTAINED", control->contained, 1);
 	control->no_peers = read_number("FAKE_CUDA_NO_PEERS", control->no_peers, 1);

@@ -80,8 +80,11 @@ static CUresult check_kind(const struct fake_piece *piece)
 		if (!device->dmabuf)
 			return CUDA_ERROR_NOT_SUPPORTED;
 		return piece->handle->rdma ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-	case FAKE_CUDA_POOL_MEMORY:
 	case FAKE_CUDA_MANAGED:
+		return CUDA_ERROR_INVALID_VALUE;
+	case FAKE_CUDA_POOL_MEMORY:
+		if (fake_driver.control.managed_pools)
+			abort();
 		return device->every_kind ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	default:
 		return CUDA_ERROR_INVALID_VALUE;

@@ -151,7 +151,9 @@ static CUresult find_value(const struct fake_scope *scope, const struct fake_pie
 		*ret = number(whole_of(piece)->id);
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-		*ret = word(piece->kind == FAKE_CUDA_MANAGED);
+		*ret = word(piece->kind == FAKE_CUDA_MANAGED ||
+			    (piece->kind == FAKE_CUDA_POOL_MEMORY &&
+			     fake_driver.control.managed_pools));
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
 		*ret = word((unsigned int)piece->device);

@@ -198,35 +198,61 @@ static void finds_managed_memory(void **state)
 	assert_int_equal(memory.length, 4 * FIXTURE_MIB);
 	/* The CPU can reach it, but no NIC may use the address: its pages move. */
 	assert_null(memory.cpu);
-	assert_facts(&memory, "managed memory", "0", false, NULL);
+	assert_facts(&memory, "managed memory", "0", false, "managed memory");
 	assert_not_exported(&memory, "managed memory");
 	assert_reaches(&memory, address + 7);
 	cuda->release(&memory);
 	fixture_free(contexts[0], address);
 }
 
-/* The driver decides which kinds it exports, and is asked. */
-static void exports_each_kind_that_the_driver_exports(void **state)
+/* Such pools have no handle types, and a driver may die of the question. */
+static void never_asks_for_exports_of_managed_memory(void **state)
 {
-	struct pier_backend_export dmabuf = { .fd = -1 };
+	uint64_t asked =
+		fake_cuda_call(app.control, "cuMemGetHandleForAddressRange")->calls;
 	struct pier_memory memory;
 	CUdeviceptr addresses[2];
 
 	(void)state;
-	app.control->device[1].every_kind = true;
+	app.control->managed_pools = true;
 	push(1);
 	assert_int_equal(app.cuMemAllocAsync(&addresses[0], 4 * FIXTURE_MIB, NULL),
 			 CUDA_SUCCESS);
 	assert_int_equal(app.cuMemAllocManaged(&addresses[1], 4 * FIXTURE_MIB, 1),
 			 CUDA_SUCCESS);
+	pop();
 	for (int i = 0; i < 2; i++) {
-		expect_ok(call_find(cuda, addresses[i], 1, &memory));
-		expect_ok(call_export(cuda, &memory, memory.address, pier_host_page(),
-				      PIER_MAPPING_DEFAULT, &dmabuf));
-		cuda->close_export(&dmabuf);
+		expect_ok(call_find(cuda, addresses[i] + 5, 6, &memory));
+		assert_facts(&memory, "managed memory", "1", false, "has no dma-bufs");
+		assert_not_exported(&memory, "has no dma-bufs");
+		assert_reaches(&memory, addresses[i] + 7);
 		cuda->release(&memory);
-		assert_int_equal(app.cuMemFree_v2(addresses[i]), CUDA_SUCCESS);
+		fixture_free(contexts[1], addresses[i]);
 	}
+	assert_int_equal(
+		fake_cuda_call(app.control, "cuMemGetHandleForAddressRange")->calls,
+		asked);
+	app.control->managed_pools = false;
+}
+
+/* The driver decides whether it exports memory of pools, and is asked. */
+static void exports_pools_if_the_driver_does(void **state)
+{
+	struct pier_backend_export dmabuf = { .fd = -1 };
+	struct pier_memory memory;
+	CUdeviceptr address;
+
+	(void)state;
+	app.control->device[1].every_kind = true;
+	push(1);
+	assert_int_equal(app.cuMemAllocAsync(&address, 4 * FIXTURE_MIB, NULL),
+			 CUDA_SUCCESS);
+	expect_ok(call_find(cuda, address, 1, &memory));
+	expect_ok(call_export(cuda, &memory, memory.address, pier_host_page(),
+			      PIER_MAPPING_DEFAULT, &dmabuf));
+	cuda->close_export(&dmabuf);
+	cuda->release(&memory);
+	assert_int_equal(app.cuMemFree_v2(address), CUDA_SUCCESS);
 	pop();
 }
 
@@ -356,6 +382,40 @@ static void finds_segments(void **state)
 	expect_ok(call_find(cuda, second, UINT64_MAX, &memory));
 	assert_int_equal(memory.length, 3 * FIXTURE_BLOCK);
 	cuda->release(&memory);
+	fixture_unmap(&range);
+}
+
+/* As driver 535 on a P100: cuMemGetAddressRange() does not find live mappings. */
+static void finds_mappings_that_one_query_does_not(void **state)
+{
+	struct fixture_vmm range = fixture_map(1, FIXTURE_BLOCK, 2, true);
+	struct fake_cuda_call *query = fake_cuda_call(app.control,
+						      "cuMemGetAddressRange");
+	struct pier_backend_export dmabuf = { .fd = -1 };
+	uint64_t start, length;
+	struct pier_memory memory;
+
+	(void)state;
+	query->fail_result = CUDA_ERROR_NOT_FOUND;
+	query->fail_in = 1;
+	query->fail_more = 1000;
+	expect_ok(call_find(cuda, range.address + 100, FIXTURE_BLOCK, &memory));
+	assert_int_equal(memory.address, range.address);
+	assert_int_equal(memory.length, 2 * FIXTURE_BLOCK);
+	assert_facts(&memory, "VMM, 2 segments", "1", false, NULL);
+	expect_ok(cuda->segment(&memory, range.address + FIXTURE_BLOCK, &start, &length));
+	assert_int_equal(start, range.address + FIXTURE_BLOCK);
+	assert_int_equal(length, FIXTURE_BLOCK);
+	expect_ok(call_export(cuda, &memory, range.address, pier_host_page(),
+			      PIER_MAPPING_DEFAULT, &dmabuf));
+	cuda->close_export(&dmabuf);
+	cuda->release(&memory);
+	/* Without the attributes (CUDA 11.3) the error is in the sentence. */
+	app.control->version = 11020;
+	expect_result(call_find(cuda, range.address, 1, &memory), -EINVAL);
+	test_assert_sentence("cuMemGetAddressRange: CUDA_ERROR_NOT_FOUND");
+	query->fail_in = 0;
+	app.control->version = 13000;
 	fixture_unmap(&range);
 }
 
@@ -550,7 +610,8 @@ static void reports_failures_of_the_driver(void **state)
 	range->fail_in = 1;
 	range->fail_result = 500;
 	expect_result(call_find(cuda, address, 1, &memory), -EINVAL);
-	test_assert_sentence("of no allocation around it");
+	test_assert_sentence("no allocation around it (cuMemGetAddressRange: "
+			     "CUDA_ERROR_NOT_FOUND");
 	assert_null(fixture_current());
 	app.control->restore();
 	fixture_free(contexts[0], address);
@@ -564,7 +625,9 @@ int main(void)
 		CASE(finds_small_allocations),
 		CASE(finds_memory_of_pools),
 		CASE(finds_managed_memory),
-		CASE(exports_each_kind_that_the_driver_exports),
+		CASE(never_asks_for_exports_of_managed_memory),
+		CASE(finds_mappings_that_one_query_does_not),
+		CASE(exports_pools_if_the_driver_does),
 		CASE(finds_host_memory),
 		CASE(wraps_registered_memory_without_bounds),
 		CASE(finds_registered_memory),

@@ -106,6 +106,21 @@ static void identity_tells_reused_memory_apart(void **state)
 	fixture_free(second);
 }
 
+/* It is not taken for host memory. */
+static void failing_query_is_reported(void **state)
+{
+	char *pointer = fixture_alloc(4096, true);
+	struct pier_memory memory;
+
+	(void)state;
+	fixture_fail("zeMemGetAddressRange", 0x7ffffffe);
+	expect_result(call_find(backend, to_address(pointer), 1, &memory), -EIO);
+	test_assert_sentence("ZE_RESULT_ERROR_UNKNOWN");
+	expect_ok(call_find(backend, to_address(pointer), 1, &memory));
+	backend->release(&memory);
+	fixture_free(pointer);
+}
+
 /* The driver would take the pointer for host memory. */
 static void freed_memory_is_refused(void **state)
 {
@@ -136,6 +151,7 @@ int main(void)
 		fixture_test(host_and_shared_memory_is_found),
 		fixture_test(other_memory_is_not_found),
 		fixture_test(identity_tells_reused_memory_apart),
+		fixture_test(failing_query_is_reported),
 		fixture_test(freed_memory_is_refused),
 	};
 
