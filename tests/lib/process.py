@@ -99,8 +99,9 @@ def lines_until(process, until):
         if left <= 0:
             raise Deadline
         if not selector.select(min(left, 0.2)):
-            # A child that outlives the program may keep the pipe open.
-            if process.poll() is not None:
+            # A child that outlives the program may keep the pipe open. The program may
+            # have written its last lines since the look at the pipe.
+            if process.poll() is not None and not selector.select(0):
                 break
             continue
         data = os.read(process.stdout.fileno(), 65536)
