@@ -41,7 +41,7 @@ static bool sleep_until(const struct pier_channel *channel, int64_t deadline)
 	struct pollfd fd = { .fd = pier_channel_fd(channel), .events = POLLIN };
 	int timeout = pier_poll_timeout(deadline);
 
-	return timeout > 0 && (poll(&fd, 1, timeout) >= 0 || errno == EINTR) &&
+	return timeout > 0 && (pier_clock_poll(&fd, 1, timeout) >= 0 || errno == EINTR) &&
 	       !(fd.revents & (POLLERR | POLLHUP | POLLNVAL));
 }
 

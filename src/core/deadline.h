@@ -4,17 +4,8 @@
 
 #include <limits.h>
 #include <stdint.h>
-#include <time.h>
 
-/* Points in time, in nanoseconds of CLOCK_MONOTONIC: not moved by setting clocks. */
-
-static inline int64_t pier_now(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
+#include "core/clock.h"
 
 static inline int64_t pier_deadline(int timeout_ms)
 {

@@ -3,6 +3,7 @@
 
 #include <pier/waiting.h>
 
+#include "clock.h"
 #include "error.h"
 #include "sleep.h"
 
@@ -28,7 +29,7 @@ int pier_sleep(struct pollfd *fds, nfds_t count, int timeout_ms)
 
 	if (interrupt.check && timeout_ms > PIER_INTERRUPT_MS)
 		timeout_ms = PIER_INTERRUPT_MS;
-	ready = poll(fds, count, timeout_ms);
+	ready = pier_clock_poll(fds, count, timeout_ms);
 	if (ready < 0 && errno != EINTR)
 		return -errno;
 	if (ready <= 0 && interrupt.check && interrupt.check(interrupt.context))

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
-#include <time.h>
 
 #include "channel/channel.h"
 #include "binding.h"
@@ -18,8 +17,6 @@ static bool has_reached(const struct pier_counter *counter, uint64_t threshold)
 static int sleep_until_woken(struct pier_counter *counter, uint64_t threshold,
 			     int64_t deadline)
 {
-	struct timespec until = { .tv_sec = deadline / 1000000000,
-				  .tv_nsec = deadline % 1000000000 };
 	bool done;
 	int error = 0;
 
@@ -27,8 +24,7 @@ static int sleep_until_woken(struct pier_counter *counter, uint64_t threshold,
 	while (!(done = has_reached(counter, threshold)) && !error) {
 		if (threshold < counter->wake_at)
 			counter->wake_at = threshold;
-		error = pthread_cond_timedwait(&counter->grown, &counter->sleeping,
-					       &until);
+		error = pier_clock_wait(&counter->grown, &counter->sleeping, deadline);
 	}
 	pthread_mutex_unlock(&counter->sleeping);
 	return done ? 0 : -error;

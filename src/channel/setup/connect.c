@@ -201,7 +201,7 @@ static int modify_until(struct pier_channel *channel, struct ibv_qp_attr *attr, 
 			return error;
 		pier_info("queue pair %#x: the peer's address is not resolved yet",
 			  channel->qp->qp_num);
-		poll(NULL, 0, pause < left ? pause : left);
+		pier_clock_poll(NULL, 0, pause < left ? pause : left);
 		pause = 2 * pause < LONGEST_PAUSE_MS ? 2 * pause : LONGEST_PAUSE_MS;
 	}
 }

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <sys/epoll.h>
 
-#include "core/deadline.h"
+#include "core/clock.h"
 #include "core/list.h"
 #include "provider/soft/regions/copy.h"
 
@@ -103,7 +103,7 @@ static inline bool pier_soft_has_work(const struct soft_engine *engine)
 
 static inline uint64_t pier_soft_now(void)
 {
-	return (uint64_t)pier_now();
+	return (uint64_t)pier_device_now();
 }
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
-#include <time.h>
 
 #include "list.h"
 #include "index.h"
 #include "reap.h"
 #include "buffer/buffer.h"
+#include "core/deadline.h"
 #include "core/error.h"
 
 /* A thread that unmaps memory or frees a buffer must find all caches. */
@@ -43,14 +43,14 @@ static void unlist_cache(struct pier_mr_cache *cache)
 
 int pier_caches_remove(struct pier_mr_cache *cache)
 {
-	struct timespec deadline = pier_cache_deadline();
+	int64_t deadline = pier_deadline(PIER_CACHE_REAP_SECONDS * 1000);
 	int error = 0;
 	bool settled;
 
 	unlist_cache(cache);
 	pthread_mutex_lock(&cache->lock);
 	while ((cache->visitors > 0 || !pier_list_empty(&cache->reaping)) && !error)
-		error = pthread_cond_timedwait(&cache->settled, &cache->lock, &deadline);
+		error = pier_clock_wait(&cache->settled, &cache->lock, deadline);
 	settled = cache->visitors == 0 && pier_list_empty(&cache->reaping);
 	pthread_mutex_unlock(&cache->lock);
 	if (settled)

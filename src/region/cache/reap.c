@@ -6,17 +6,9 @@
 #include "identity.h"
 #include "reap.h"
 #include "region/mr.h"
+#include "core/deadline.h"
 #include "core/error.h"
 #include "core/log.h"
-
-struct timespec pier_cache_deadline(void)
-{
-	struct timespec deadline;
-
-	clock_gettime(CLOCK_MONOTONIC, &deadline);
-	deadline.tv_sec += PIER_CACHE_REAP_SECONDS;
-	return deadline;
-}
 
 /* Release everything that an entry has besides its region. */
 static void release_entry(struct pier_cache_entry *entry)
@@ -102,13 +94,13 @@ static bool any_reaped_in(const struct pier_mr_cache *cache, uint64_t start, uin
 
 int pier_cache_reap_range(struct pier_mr_cache *cache, uint64_t start, uint64_t end)
 {
-	struct timespec deadline = pier_cache_deadline();
+	int64_t deadline = pier_deadline(PIER_CACHE_REAP_SECONDS * 1000);
 	int error = pier_cache_reap(cache), late = 0;
 	bool left;
 
 	pthread_mutex_lock(&cache->lock);
 	while (any_reaped_in(cache, start, end) && !late)
-		late = pthread_cond_timedwait(&cache->settled, &cache->lock, &deadline);
+		late = pier_clock_wait(&cache->settled, &cache->lock, deadline);
 	left = any_reaped_in(cache, start, end);
 	pthread_mutex_unlock(&cache->lock);
 	if (!left)

@@ -2,14 +2,9 @@
 #ifndef PIER_REGION_CACHE_REAP_H
 #define PIER_REGION_CACHE_REAP_H
 
-#include <time.h>
-
 #include "cache.h"
 
 /* Deregistering dead entries. The caller holds no lock. */
-
-/* When to stop waiting for another thread that deregisters: CLOCK_MONOTONIC. */
-struct timespec pier_cache_deadline(void);
 
 /* Deregister all dead entries. Returns the first error; entries that fail are stuck. */
 int pier_cache_reap(struct pier_mr_cache *cache);
