@@ -23,8 +23,8 @@
 enum {
 	PATIENT = 30000,
 	KEEPALIVE = 50,
-	LIMIT = 2000, /* of soft0, without retries */
-	SLACK = 8000, /* for a busy machine */
+	LIMIT = 2000,  /* of soft0, without retries */
+	SLACK = 30000, /* for a busy machine */
 	LENGTH = 1 << 20,
 	MARK = 77,
 	MARK_AT = 4000,

@@ -15,7 +15,7 @@
 enum {
 	FIXTURE_PAGE = 1 << 16, /* a multiple of the page of any machine */
 	FIXTURE_MEMORY = FIXTURE_PAGE,
-	FIXTURE_DEADLINE_MS = 20000,
+	FIXTURE_DEADLINE_MS = 30000,
 	/* For fixture_options.timeout: the shortest that soft0 supports, 2 s. */
 	FIXTURE_IMPATIENT = 10
 };
