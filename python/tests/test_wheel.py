@@ -75,6 +75,9 @@ class Place(unittest.TestCase):
         """Copies bytes in an interpreter that has the package installed."""
         output = run(python, "-B", ROOT / "python/tests/installed.py", cwd=self.folder)
         self.assertEqual(output, "soft0: straight into place\n")
+        # The program does not look for modules in the current folder, which may be a data set of others.
+        (self.folder / "argparse.py").write_text("raise SystemExit('code of the data set ran')\n")
+        self.assertIn("serve", run(python.parent / "pier-data", "--help", cwd=self.folder))
 
 
 class Wheel(Place):

@@ -256,12 +256,23 @@ class Comparison(Perf):
         """With a stand-in for Python, so that the script itself is what is tested."""
         python = self.folder / "programs" / "python3"
         env = self.plotters()
-        python.write_text("#!/bin/sh\nif [ \"$1\" = - ]; then /bin/cat; fi\n")
+        python.write_text("#!/bin/sh\nif [ \"$2\" = - ]; then /bin/cat; fi\n")
         python.chmod(0o755)
         self.perf(*BRIEF, "--plot", "a.svg", "write_lat", env=env)
         script = (self.folder / "a.svg").read_text()
         compile(script, "script", "exec")
         self.assertIn("median latency", script)
+
+    def test_code_of_the_current_folder_does_not_run(self):
+        for name in ("matplotlib.py", "sitecustomize.py", "os.py"):
+            self.file(name, b"open('proof', 'w')\n")
+        self.file(".gnuplot", b"set print 'proof'\nprint 1\n")
+        for program in ("python3", "gnuplot"):
+            shutil.rmtree(self.folder / "programs", ignore_errors=True)
+            if shutil.which(program):
+                # Where Python has no matplotlib, the picture is refused.
+                self.run_pier("perf", *BRIEF, "--plot", "a.svg", "write_lat", env=self.plotters(program))
+        self.assertFalse((self.folder / "proof").exists())
 
     def test_a_picture_that_cannot_be_drawn_is_refused_before_measuring(self):
         self.refused(2, r"\.svg or \.png", "perf", *ENDLESS, "--plot", "a.pdf")
@@ -271,7 +282,7 @@ class Comparison(Perf):
     def test_a_failed_picture_leaves_nothing(self):
         env = self.plotters()
         program = self.folder / "programs" / "gnuplot"
-        program.write_text("#!/bin/sh\nif [ $# = 0 ]; then echo half; exit 1; fi\n")
+        program.write_text("#!/bin/sh\nif [ \"$1\" = -d ]; then echo half; exit 1; fi\n")
         program.chmod(0o755)
         result = self.run_pier("perf", *BRIEF, "--plot", "a.svg", "write_bw", env=env)
         self.assertEqual(result.status, 1)

@@ -23,15 +23,20 @@ enum {
 	PICTURE_PATH_MAX = 4096,
 };
 
-/* Each reads a script from its standard input and writes the picture to its output. */
+/*
+ * Each reads a script from its standard input and writes the picture to its output. None
+ * runs code of the current folder: python3 -I does not look for modules there, and
+ * gnuplot -d reads no .gnuplot. matplotlib reads its matplotlibrc there
+ * (matplotlib_fname() in its __init__.py), so the scripts of Python leave the folder.
+ */
 static const struct plotter {
-	const char *argv[3];
-	const char *probe[4]; /* exits with 0 if the program can draw */
+	const char *argv[4];
+	const char *probe[5]; /* exits with 0 if the program can draw */
 	void (*write_script)(FILE *file, const struct perf_run *run, const char *format);
 } plotters[] = {
-	{ { "gnuplot" }, { "gnuplot", "--version" }, write_gnuplot_script },
-	{ { "python3", "-" },
-	  { "python3", "-c", "import matplotlib" },
+	{ { "gnuplot", "-d" }, { "gnuplot", "--version" }, write_gnuplot_script },
+	{ { "python3", "-I", "-" },
+	  { "python3", "-I", "-c", "import os; os.chdir('/'); import matplotlib" },
 	  write_matplotlib_script },
 };
 

@@ -80,7 +80,8 @@ void write_matplotlib_script(FILE *file, const struct perf_run *run, const char 
 {
 	const struct earlier_run *earlier = &run->earlier;
 
-	fprintf(file, "import sys\nimport matplotlib\nmatplotlib.use(\"Agg\")\n"
+	fprintf(file, "import os, sys\nos.chdir('/')\nimport "
+		      "matplotlib\nmatplotlib.use(\"Agg\")\n"
 		      "from matplotlib import pyplot\n");
 	fprintf(file, "now = [");
 	for (uint32_t i = 0; i < run->result_count; i++)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""python -m pier.data serve: a server of data sets."""
+"""pier-data serve: a server of data sets."""
 
 import argparse
 import logging
@@ -13,7 +13,7 @@ from .server import Server
 
 def main() -> int:
     """Serve until SIGINT or SIGTERM. The first line on standard output is the URL for clients."""
-    parser = argparse.ArgumentParser(prog="python -m pier.data", description="Serve data sets to loaders.")
+    parser = argparse.ArgumentParser(prog="pier-data", description="Serve data sets to loaders.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     serve = commands.add_parser("serve", help="serve WebDataset archives, MDS data sets and plain files")
     serve.add_argument("paths", nargs="+", metavar="PATH", help="a folder or a file")
