@@ -36,6 +36,7 @@ int pier_py_add_device(PyObject *module);
 int pier_py_add_pd(PyObject *module);
 int pier_py_add_backends(PyObject *module);
 int pier_py_add_order(PyObject *module);
+int pier_py_add_tar(PyObject *module);
 
 /**
  * Create a class and add it to the module.

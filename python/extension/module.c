@@ -145,6 +145,7 @@ static int (*const additions[])(PyObject *) = {
 	pier_py_add_group,
 	pier_py_add_ring,
 	pier_py_add_order,
+	pier_py_add_tar,
 };
 /* clang-format on */
 

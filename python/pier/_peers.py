@@ -66,6 +66,11 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
+def invalid(sentence: str) -> _pier.Invalid:
+    """Return the exception for a file. Its name, or those in it, may have control characters."""
+    return _pier.Invalid(errno.EINVAL, printable(sentence))
+
+
 class Door:
     """Accepts connections and serves each in a thread of its own, from open() until close().
 

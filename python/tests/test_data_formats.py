@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import struct
 import subprocess
@@ -21,7 +22,7 @@ import unittest.mock
 
 import datasets
 import pier
-from pier.data import decode, formats
+from pier.data import decode, formats, tar
 
 SEED = int(os.environ.get("PIER_SEED", "0"), 0) or random.SystemRandom().randrange(1, 1 << 31)
 
@@ -32,9 +33,9 @@ class Case(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder)
         self.random = random.Random(SEED)
 
-    def load(self, *paths):
+    def load(self, *paths, **options):
         """The index of paths, and what their shards contain."""
-        sources = formats.find_sources([str(path) for path in paths])
+        sources = formats.find_sources([str(path) for path in paths], **options)
         contents = [memoryview(bytearray(source.length)) for source in sources]
         for source, content in zip(sources, contents):
             source.load(content)
@@ -56,6 +57,136 @@ class Case(unittest.TestCase):
     def refused(self, pattern, *paths):
         with self.assertRaisesRegex(pier.Invalid, pattern):
             self.load(*paths)
+
+
+class Outside(Case):
+    """Links and names that lead out of what is served."""
+
+    def setUp(self):
+        super().setUp()
+        self.secret = self.write("home/secret", b"private key")
+        self.served = self.folder / "served"
+        self.served.mkdir()
+
+    def check(self, path):
+        self.refused("leads out of .*/served, to .*/home/.*--allow-outside", path)
+        index = self.load(path, allow_outside=True)
+        self.assertEqual(len(index), 1)
+        return self.sample(index, 0)
+
+    def test_links_in_a_folder_of_files(self):
+        for target in (self.secret, "../home/secret"):
+            (self.served / "link").symlink_to(target)
+            self.assertEqual(self.check(self.served), {"data": b"private key"})
+            (self.served / "link").unlink()
+
+    def test_links_that_stay_inside_are_followed(self):
+        self.write("served/sub/.hidden", b"inside")
+        (self.served / "link").symlink_to("sub/.hidden")
+        self.assertEqual(self.sample(self.load(self.served), 0), {"data": b"inside"})
+        # What the user names may be a link itself.
+        (self.folder / "alias").symlink_to(self.served)
+        self.assertEqual(self.sample(self.load(self.folder / "alias"), 0), {"data": b"inside"})
+        (self.folder / "file").symlink_to(self.secret)
+        self.assertEqual(self.sample(self.load(self.folder / "file"), 0), {"data": b"private key"})
+
+    def test_a_folder_whose_name_begins_alike_is_outside(self):
+        other = self.write("served2/secret", b"x")
+        (self.served / "link").symlink_to(other)
+        self.refused("leads out", self.served)
+
+    def test_links_to_archives_and_shards(self):
+        archive = self.write("home/a.tar", datasets.tar_bytes([("a.bin", b"1")]))
+        (self.served / "a.tar").symlink_to(archive)
+        self.assertEqual(self.check(self.served), {"bin": b"1"})
+        (self.served / "a.tar").unlink()
+        datasets.write_mds(self.served, COLUMNS, [rows(self.random, 1)])
+        shard = self.served / "shard.00000.mds"
+        shard.rename(self.folder / "home/shard")
+        shard.symlink_to("../home/shard")
+        self.check(self.served)
+
+    def test_link_to_a_folder_in_the_name_of_a_shard(self):
+        datasets.write_mds(self.served, COLUMNS, [rows(self.random, 1)])
+        (self.served / "shard.00000.mds").rename(self.folder / "home/shard.00000.mds")
+        (self.served / "sub").symlink_to("../home")
+        index = self.served / "index.json"
+        index.write_text(index.read_text().replace("shard.00000.mds", "sub/shard.00000.mds"))
+        self.check(self.served)
+
+    def test_names_in_a_list_of_archives(self):
+        archive = self.write("home/a.tar", datasets.tar_bytes([("a.bin", b"1")]))
+        for url in (str(archive), "../home/a.tar", "../" * 20 + str(archive)):
+            path = self.write("served/list.json", json.dumps(
+                {"wids_version": 1, "shardlist": [{"url": url, "nsamples": 1}]}).encode())
+            self.assertEqual(self.check(path), {"bin": b"1"})
+
+    def test_link_that_changes_after_the_look(self):
+        """What was opened is what is checked."""
+        path = self.write("served/file", b"harmless...")
+        source, = formats.find_sources([str(self.served)])
+        path.unlink()
+        path.symlink_to(self.secret)
+        with self.assertRaisesRegex(pier.Invalid, "leads out"):
+            source.load(memoryview(bytearray(source.length)))
+        with self.assertRaisesRegex(pier.Invalid, "leads out"):
+            source.file.open()
+
+    def test_what_is_no_file_is_not_opened(self):
+        path = self.write("served/file", b"x")
+        source, = formats.find_sources([str(self.served)])
+        path.unlink()
+        os.mkfifo(path)
+        with self.assertRaisesRegex(pier.Invalid, "no file"):
+            source.load(memoryview(bytearray(1)))
+
+
+class Names(Case):
+    """Names of files of hostile authors."""
+
+    EVIL = "\x1b]0;owned\x07\r\nERROR:root:forged"
+
+    def test_control_characters_are_escaped_in_sentences_and_logs(self):
+        evil = self.EVIL
+        two = datasets.tar_bytes([(evil + "/a.jpg", b"1"), (evil + "/a.JPG", b"2")])
+        for name, content in ((evil + ".tar", b"junk" * 200), (evil + ".tar", two), (evil + ".tgz", b""),
+                              ("index.json", json.dumps({"shards": [{"format": evil, "version": 2}]}).encode()),
+                              ("index.json", json.dumps({"shards": [{evil: 1}]}).encode())):
+            path = self.write(name, content)
+            with self.subTest(name=name, content=content[:10]), self.assertRaises(pier.Error) as caught:
+                self.load(self.folder)
+            self.assertTrue(str(caught.exception).isprintable(), caught.exception)
+            path.unlink()
+        info = tarfile.TarInfo(evil)
+        info.type = tarfile.FIFOTYPE
+        self.write(evil + ".tar", datasets.tar_bytes([("", info)])).rename(self.folder / (evil + "2.tar"))
+        with self.assertLogs("pier.data") as logs:
+            self.load(self.folder)
+        self.assertTrue(all(line.isprintable() for line in logs.output), logs.output)
+        with self.assertRaises(pier.Error) as caught:
+            decode(evil, b"")
+        self.assertTrue(str(caught.exception).isprintable())
+
+    def test_keys_are_those_of_webdataset(self):
+        pattern = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)", re.DOTALL)
+        names = ["".join(self.random.choices("a./\n", k=self.random.randrange(12))) for _ in range(20000)]
+        for name in names:
+            dot, match = tar._extension_at(name), pattern.fullmatch(name)
+            found = (name[:dot], name[dot + 1:]) if dot >= 0 else None
+            self.assertEqual(found, match.groups() if match else None, name)
+
+    def test_time_grows_with_the_length_of_names_and_headers(self):
+        """Quadratic, each took hours."""
+        for name in ("a/" * 500000 + "a", "a." * 500000, "/" * 1000000 + "."):
+            self.load(self.write("a.tar", datasets.tar_bytes([(name, b"1"), ("b.bin", b"2")])))
+        records = b"5 a=\n" * 200000
+        info = tarfile.TarInfo("pax")
+        info.type, info.size = tarfile.XHDTYPE, len(records)
+        header = info.tobuf(tarfile.USTAR_FORMAT) + records + bytes(-len(records) % 512)
+        self.load(self.write("a.tar", header * 2 + datasets.tar_bytes([("a.bin", b"1")])))
+        # Of a header for all members, only what matters is kept.
+        headers = tar._Headers("a.tar", memoryview(b""))
+        self.assertEqual(headers._records(b"13 path=name\n" + b"5 a=\n" * 10), {b"path": b"name"})
 
 
 class Tar(Case):
@@ -371,11 +502,41 @@ class Mds(Case):
         refused("has 2 samples, and index.json says 3", lambda shard: shard.update(samples=3))
         refused("too few for", lambda shard: shard.update(samples=1 << 40))
         refused("too few for", lambda shard: shard.update(samples=-1))
+        for number in (float("inf"), float("nan"), -1, 1 << 60, 10 ** 4000):
+            refused("malformed", lambda shard, number=number: shard["raw_data"].update(bytes=number))
+        refused("malformed", lambda shard: shard.update(samples=float("inf")))
+        refused("malformed", lambda shard: shard.update(column_sizes=[float("inf"), 8, None]))
+        for name in ("a\0b", "\ud800"):
+            refused("malformed", lambda shard, name=name: shard["raw_data"].update(basename=name))
         refused("instead of", lambda shard: shard["raw_data"].update(bytes=10))
         refused("instead of", lambda shard: shard["raw_data"].update(bytes=1 << 20))
         for text in ("", "[]", "{}", "{\"shards\": 1}", "{\"shards\": [1]}", "[" * 100000, "\xff"):
             (self.folder / "index.json").write_text(text)
             self.refused("malformed", self.folder)
+
+    def test_sizes_that_the_files_do_not_have_take_no_memory(self):
+        """Neither a size that index.json invents nor a few bytes that decompress to gigabytes."""
+        head = struct.pack("<II", 0, 8)
+        described = {"format": "mds", "version": 2, "column_names": [], "column_encodings": [], "column_sizes": [],
+                     "raw_data": {"basename": "s.mds", "bytes": 1 << 30}, "samples": 0}
+        self.write("s.mds", head)
+        self.write("index.json", json.dumps({"shards": [described]}).encode())
+        with self.assertRaisesRegex(pier.Invalid, "8 bytes instead of 1073741824"):
+            formats.find_sources([str(self.folder)])
+        (self.folder / "s.mds").unlink()
+        described.update(compression="gz", zip_data={"basename": "s.mds.gz"})
+        # Many small ones are as large as one.
+        for count in (1, 1000):
+            described["raw_data"]["bytes"] = (1 << 30) // count
+            self.write("s.mds.gz", gzip.compress(head + bytes(100000)))
+            self.write("index.json", json.dumps({"shards": [described] * count}).encode())
+            with self.assertRaisesRegex(pier.Invalid, "decompress them first"):
+                formats.find_sources([str(self.folder)])
+
+    def test_index_of_litdata_is_named(self):
+        self.write("index.json", json.dumps({"chunks": [], "config": {}}).encode())
+        with self.assertRaisesRegex(pier.NotSupported, "LitData"):
+            self.load(self.folder)
 
     def test_malformed_shard_is_refused(self):
         datasets.write_mds(self.folder, COLUMNS, [rows(self.random, 3)])
@@ -458,9 +619,19 @@ class Files(Case):
 
     def test_one_file_is_mappable(self):
         path = self.write("tokens.bin", bytes(100))
-        self.assertEqual([source.file for source in formats.find_sources([path])], [str(path)])
+        self.assertEqual([source.file.path for source in formats.find_sources([path])], [str(path)])
         self.write("b", b"2")
         self.assertEqual([source.file for source in formats.find_sources([self.folder])], [None])
+
+    def test_formats_that_are_not_read_are_named(self):
+        for name in ("a/1.parquet", "a/2.PARQUET", "b/data-00000-of-00001.arrow", "b/state.json", "c/m.safetensors"):
+            self.write(name, b"x" * 10)
+        for path, pattern in (("a", "1.parquet and 1 more: the format Parquet is not read"), ("b", "format Arrow"),
+                              ("c", "format safetensors"), ("c/m.safetensors", "format safetensors")):
+            with self.assertLogs("pier.data", "WARNING") as logs:
+                self.assertGreater(len(self.load(self.folder / path)), 0)
+            self.assertEqual(len(logs.output), 1)
+            self.assertRegex(logs.output[0], pattern)
 
     def test_empty_folder_and_file(self):
         self.refused("nothing to serve", self.folder)

@@ -233,6 +233,10 @@ class Serving(Case):
             self.assertNotIn("hidden", server.url)
             connect(server.url).close()
 
+    def test_list_of_paths_is_refused_with_the_remedy(self):
+        with self.assertRaisesRegex(TypeError, r"Server\(\*paths\)"):
+            Server([str(self.archive())])
+
     def test_bad_arguments(self):
         path = self.archive()
         for listen in ("localhost", "", "h:x", "127.0.0.1:70000"):

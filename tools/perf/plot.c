@@ -26,8 +26,8 @@ enum {
 /*
  * Each reads a script from its standard input and writes the picture to its output. None
  * runs code of the current folder: python3 -I does not look for modules there, and
- * gnuplot -d reads no .gnuplot. matplotlib reads its matplotlibrc there
- * (matplotlib_fname() in its __init__.py), so the scripts of Python leave the folder.
+ * gnuplot -d reads no .gnuplot. matplotlib looks for its matplotlibrc there, so the
+ * scripts of Python leave the folder.
  */
 static const struct plotter {
 	const char *argv[4];

@@ -8,6 +8,7 @@ import socket
 import sys
 
 from .. import Error
+from .._peers import printable
 from .server import Server
 
 
@@ -23,6 +24,8 @@ def main() -> int:
                        "for the page cache (default: %(default)s)")
     serve.add_argument("--device", help="the device to serve with, such as mlx5_0 or soft0")
     serve.add_argument("--max-clients", type=int, default=64, metavar="N", help="default: %(default)s")
+    serve.add_argument("--allow-outside", action="store_true", help="serve also files outside of PATH, to which "
+                       "links and lists of archives in it lead")
     serve.add_argument("--checksums", action="store_true", help="compute the checksums of all samples now")
     serve.add_argument("--verbose", action="store_true", help="log clients that come and go")
     arguments = parser.parse_args()
@@ -30,7 +33,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with Server(*arguments.paths, listen=arguments.listen, memory=arguments.memory, device=arguments.device,
-                    max_clients=arguments.max_clients) as server:
+                    max_clients=arguments.max_clients, allow_outside=arguments.allow_outside) as server:
             if arguments.checksums:
                 server.compute_checksums()
             print(server.url, flush=True)
@@ -39,7 +42,7 @@ def main() -> int:
         return 0
     except (Error, OSError) as error:
         # Sentences of pier name the file themselves.
-        prefix = "%s: " % error.filename if error.filename else ""
+        prefix = "%s: " % printable(error.filename) if error.filename else ""
         print("pier.data: %s%s" % (prefix, error.strerror or error), file=sys.stderr)
         return 1
     return 0

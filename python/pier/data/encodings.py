@@ -12,7 +12,8 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from .. import Invalid, NotSupported
+from .. import NotSupported
+from .._peers import invalid, printable
 
 Bytes = bytes | bytearray | memoryview
 
@@ -47,10 +48,9 @@ def decode(encoding: str, data: Bytes) -> Any:
         if name == "ndarray":
             return _decode_array(parameters, memoryview(data).cast("B"))
     except (ValueError, ArithmeticError, struct.error, RecursionError) as error:
-        raise Invalid(errno.EINVAL, "a field of %d bytes does not fit its encoding %s: %s"
-                      % (len(data), encoding, error)) from None
-    raise NotSupported(errno.EOPNOTSUPP, "encoding %s %s" % (encoding, "can execute code: take the bytes of the field"
-                       if name == "pkl" else "is unknown: take the bytes of the field"))
+        raise invalid("a field of %d bytes does not fit its encoding %s: %s" % (len(data), encoding, error)) from None
+    raise NotSupported(errno.EOPNOTSUPP, "encoding %s %s: take the bytes of the field" % (
+        printable(encoding), "can execute code" if name == "pkl" else "is unknown"))
 
 
 def _decode_array(parameters: str, data: memoryview) -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from .. import BadMessage, ConnectionLost, Error, Ring, RingSlot, _pier
+from .._peers import printable
 from .batch import Event
 from .order import Order
 from .replicas import Replica, Replicas
@@ -290,7 +291,8 @@ class Fetcher:
                 return Failure(BadMessage(
                     errno.EBADMSG, "sample %d (%s) of batch %d of epoch %d has another checksum than at its server, "
                     "%s: its memory, or that of this machine, is damaged" % (
-                        sample, self._replicas.key(sample), plan.number, plan.epoch, plan.server)), batches=1)
+                        sample, printable(self._replicas.key(sample)), plan.number, plan.epoch, plan.server)),
+                    batches=1)
         return slot, plan
 
     def _bytes(self, slot: RingSlot, offset: int, length: int) -> "bytes | memoryview":

@@ -15,7 +15,8 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from .. import BadMessage, Invalid
+from .. import BadMessage
+from .._peers import invalid, printable
 
 _HEADER = struct.Struct("<4sHHQIIQQQ")
 _MAGIC = b"PrIX"
@@ -206,8 +207,8 @@ class IndexBuilder:
     def add_shard(self, name: str, length: int) -> None:
         """Add a shard. Raises Invalid if there is one of this name."""
         if name in self._shard_names:
-            raise Invalid(errno.EINVAL, "two shards have the name %r: rename one of them, or serve the folder that "
-                          "contains both" % name)
+            raise invalid("two shards have the name %r: rename one of them, or serve the folder that contains both"
+                          % name)
         self._shard_names.add(name)
         self._shards.append(Shard(name, length))
 
@@ -217,10 +218,10 @@ class IndexBuilder:
         arrays.table.extend((len(self._shards) - 1, offset, length))
         arrays.field_first.append(len(arrays.field_name))
         self._keys.append(_bytes(key))
-        for name, field in fields:
-            arrays.field_name.append(self._names.setdefault((name, field.encoding), len(self._names)))
-            arrays.field_offset.append(field.offset)
-            arrays.field_length.append(field.length)
+        for name, (start, size, encoding) in fields:
+            arrays.field_name.append(self._names.setdefault((name, encoding), len(self._names)))
+            arrays.field_offset.append(start)
+            arrays.field_length.append(size)
 
     def finish(self) -> Index:
         """Return the index. Raises BadMessage if a sample or a field lies outside what contains it."""
@@ -229,7 +230,7 @@ class IndexBuilder:
 
 
 def _bad(reason: str) -> BadMessage:
-    return BadMessage(errno.EBADMSG, "index of a data set: %s" % reason)
+    return BadMessage(errno.EBADMSG, "index of a data set: %s" % printable(reason))
 
 
 def _text(string: bytes) -> str:

@@ -13,10 +13,15 @@ import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from .. import Invalid
+from .. import Invalid, NotSupported
+from .._peers import invalid, printable
 from .index import Field, IndexBuilder
 
 INDEX = "index.json"
+# What compressed shards may decompress to: this much, and so many times as much as their files have. A few bytes
+# of zeros decompress to gigabytes.
+_FREE_BYTES, _MOST_TIMES = 64 << 20, 100
+_LARGEST = 1 << 48
 
 
 class Column(NamedTuple):
@@ -42,14 +47,38 @@ class MdsShard(NamedTuple):
 
 
 def read_index(folder: str) -> list[MdsShard]:
-    """Read index.json of a folder. Raises Invalid if it is malformed, or not MDS version 2."""
+    """Read index.json of a folder.
+
+    Raises Invalid if it is malformed, not MDS version 2, or does not fit the files; NotSupported if it is LitData's.
+    """
     path = os.path.join(folder, INDEX)
     with open(path, "rb") as file:
         try:
             content = json.load(file)
-            return [_read_shard(folder, shard) for shard in content["shards"]]
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise Invalid(errno.EINVAL, "%s: malformed: %s: write the data set again" % (path, _reason(error)))
+            if "chunks" in content and "shards" not in content:
+                raise NotSupported(errno.EOPNOTSUPP, "%s: it is that of a LitData data set, which has 'chunks', and "
+                                   "is not supported: write the data set as MDS or WebDataset" % printable(path))
+            shards = [_read_shard(folder, shard) for shard in content["shards"]]
+        except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
+            raise invalid("%s: malformed: %s: write the data set again, or rename this file if it is not that of MDS"
+                          % (path, _reason(error))) from None
+    _check_sizes(folder, shards)
+    return shards
+
+
+def _check_sizes(folder: str, shards: list["MdsShard"]) -> None:
+    """Refuse sizes that would take much more memory than the files of the data set."""
+    there = announced = 0
+    for shard in shards:
+        size = os.path.getsize(os.path.join(folder, shard.file))
+        if shard.compression:
+            there, announced = there + size, announced + shard.length
+        elif size != shard.length:
+            raise invalid("%s: it has %d bytes instead of %d: copy it again" % (shard.file, size, shard.length))
+    if announced > _FREE_BYTES + _MOST_TIMES * there:
+        raise invalid("%s: the compressed shards have %d bytes, and shall have %d when decompressed, more than %d "
+                      "times as much: decompress them first, if you trust the data set"
+                      % (os.path.join(folder, INDEX), there, announced, _MOST_TIMES))
 
 
 def _reason(error: Exception) -> str:
@@ -71,12 +100,15 @@ def _read_shard(folder: str, shard: dict[str, Any]) -> MdsShard:
     if packed and not os.path.exists(os.path.join(folder, name)):
         file = _inside(packed["basename"])
     compression = str(shard.get("compression") or "").partition(":")[0] if file else ""
-    return MdsShard(name, int(raw["bytes"]), int(shard["samples"]), columns, file or name, compression)
+    length = int(raw["bytes"])
+    if not 0 <= length <= _LARGEST:
+        raise ValueError("a shard of %r bytes" % raw["bytes"])
+    return MdsShard(name, length, int(shard["samples"]), columns, file or name, compression)
 
 
 def _inside(name: str) -> str:
     """A name may not lead out of the folder."""
-    if not name or name.startswith("/") or ".." in name.split("/"):
+    if not name or name.startswith("/") or ".." in name.split("/") or b"\0" in os.fsencode(name):
         raise ValueError("the name %r leads out of the folder" % name)
     return name
 
@@ -123,4 +155,4 @@ def _sample_fields(shard: MdsShard, sample: memoryview) -> Iterator[tuple[str, F
 
 
 def _bad(shard: MdsShard, reason: str) -> Invalid:
-    return Invalid(errno.EINVAL, "%s: %s: write the data set again" % (shard.name, reason))
+    return invalid("%s: %s: write the data set again" % (shard.name, reason))

@@ -5,7 +5,8 @@ import contextlib
 import errno
 import mmap
 
-from .. import Access, Buffer, Invalid, NotSupported, ProtectionDomain, Region
+from .. import Access, Buffer, NotSupported, ProtectionDomain, Region
+from .._peers import invalid
 from .formats import Source
 
 # The page cache: files are mapped, not copied.
@@ -49,12 +50,12 @@ def _bytes_of(buffer: Buffer, memory: str) -> memoryview:
 
 def _map(source: Source) -> mmap.mmap:
     if source.file is None:
-        raise Invalid(errno.EINVAL, "shard %s is compressed, empty or packed from several files, so there is no file "
-                      "to map: serve from memfd" % source.name)
-    with open(source.file, "rb") as file:
+        raise invalid("shard %s is compressed, empty or packed from several files, so there is no file to map: serve "
+                      "from memfd" % source.name)
+    with source.file.open() as file:
         mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     if len(mapping) != source.length:
         mapping.close()
-        raise Invalid(errno.EINVAL, "%s: it has %d bytes instead of %d: copy it again, and do not change it while it "
-                      "is served" % (source.file, len(mapping), source.length))
+        raise invalid("%s: it has %d bytes instead of %d: copy it again, and do not change it while it is served"
+                      % (source.file.path, len(mapping), source.length))
     return mapping

@@ -40,7 +40,7 @@ class Server:
 
     def __init__(self, *paths: str | os.PathLike[str], listen: str = "127.0.0.1:0", memory: str = "memfd:readonly",
                  device: str | None = None, pd: ProtectionDomain | None = None, token: str | None = None,
-                 max_clients: int = 64) -> None:
+                 max_clients: int = 64, allow_outside: bool = False) -> None:
         """Load the data sets and start to serve.
 
         paths        folders and files: WebDataset archives, MDS data sets, plain files
@@ -51,6 +51,8 @@ class Server:
         pd           a protection domain to register with; it must outlive the server
         token        what clients must have to connect; None: that of PIER_DATA_TOKEN, or a random one
         max_clients  connected at once
+        allow_outside
+                     serve also files outside of the folders, to which links and lists of archives in them lead
 
         Raises Invalid if there is nothing to serve, or a file or an argument is malformed; NotSupported; errors of
         Device, Buffer and ProtectionDomain.register(); OSError.
@@ -65,7 +67,7 @@ class Server:
             # A child of fork() has no listener, and may ask for the URL.
             self._address = listener.getsockname()[:2]
             self._pd = pd if pd is not None else undo.enter_context(ProtectionDomain(device))
-            sources = find_sources([os.fspath(path) for path in paths])
+            sources = find_sources(_texts(paths), allow_outside)
             self._shards: list[LoadedShard] = []
             for source in sources:
                 self._shards.append(LoadedShard(self._pd, source, memory))
@@ -174,6 +176,13 @@ class Server:
                     sums.byteswap()
                 self._checksums = sums.tobytes()
             return self._checksums
+
+
+def _texts(paths: tuple[str | os.PathLike[str], ...]) -> list[str]:
+    try:
+        return [os.fspath(path) for path in paths]
+    except TypeError as error:
+        raise TypeError("%s: each path is an argument of its own: Server(*paths)" % error) from None
 
 
 def _listen(address: str) -> socket.socket:

@@ -6,24 +6,28 @@ The header of a member is described in tar(5) of libarchive, and by POSIX.1-2017
 samples are those of webdataset's ``base_plus_ext``, ``tar_file_iterator`` and ``group_by_keys`` (tariterators.py).
 """
 
-import errno
 import logging
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .. import Invalid
+from .. import Invalid, _pier
+from .._peers import invalid, printable
 from .index import Field, IndexBuilder
 
 BLOCK = 512
+_FILE = b"0"
 _REGULAR = b"\0" + b"07"
 # Members without contents that a reader could want: directories, volume labels and lists of directories.
 _SILENT = b"5VD"
 _NO_BYTES = b"123456"
+# Members that say something about the next one, or about all.
+_EXTENSIONS = b"LKxXg"
 _LOG = logging.getLogger(__name__)
 # Of a long name or a pax header, in bytes. PATH_MAX is 4096.
 _MAX_EXTENSION = 1 << 20
-_BASE_AND_EXTENSION = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)", re.DOTALL)
+_SPARSE = b"GNU.sparse"
+_KEYWORDS = b"path", b"size", _SPARSE
 _META = re.compile(r"__[^/]*__($|/)")
 
 
@@ -50,25 +54,40 @@ def add_archive(builder: IndexBuilder, name: str, archive: memoryview, index: st
     group: list[tuple[str, Member]] = []
     last, before = "", len(builder)
     for member in files:
-        match = _BASE_AND_EXTENSION.fullmatch(member.name)
-        if not match or _META.match(member.name):
+        file_name = member.name
+        dot = _extension_at(file_name)
+        if dot < 0 or file_name.startswith("__") and _META.match(file_name):
             continue
-        if match[1] != last and group:
+        key = file_name[:dot]
+        if key != last and group:
             _add_sample(builder, name, last, group)
             group = []
-        last = match[1]
-        group.append((match[2].lower(), member))
+        last = key
+        group.append((file_name[dot + 1:].lower(), member))
     if group:
         _add_sample(builder, name, last, group)
     if len(builder) == before:
-        _LOG.warning("%s: it has no samples: the names of their files have the form KEY.EXTENSION", name)
+        _LOG.warning("%s: it has no samples: the names of their files have the form KEY.EXTENSION", printable(name))
+
+
+def _extension_at(name: str) -> int:
+    """Return where the dot between key and extension is, or -1.
+
+    As webdataset's regular expression finds it, "^((?:.*/|)[^.]+)[.]([^/]*)$", but in linear time: it is the first
+    dot of the last component. A dot that begins this one counts if the component before it has none.
+    """
+    start = name.rfind("/") + 1
+    dot = name.find(".", start)
+    if dot > start or dot < 0:
+        return dot
+    return dot if start and "." not in name[name.rfind("/", 0, start - 1) + 1:start] else -1
 
 
 def _add_sample(builder: IndexBuilder, archive: str, key: str, group: list[tuple[str, Member]]) -> None:
-    start = min(member.offset for _, member in group)
-    end = max(member.offset + member.size for _, member in group)
-    if len({extension for extension, _ in group}) != len(group):
-        raise Invalid(errno.EINVAL, "%s: sample %r has two files with one extension: rename one" % (archive, key))
+    start = min([member.offset for _, member in group])
+    end = max([member.offset + member.size for _, member in group])
+    if len(dict(group)) != len(group):
+        raise _bad(archive, "sample %r has two files with one extension: rename one" % key)
     fields = [(extension, Field(member.offset - start, member.size, "")) for extension, member in group]
     builder.add_sample(key, start, end - start, fields)
 
@@ -85,52 +104,56 @@ class _Headers:
         self.name = name
         self.archive = archive
         self.position = 0
-        self.everywhere: dict[str, bytes] = {}
-        self.pax: dict[str, bytes] = {}
+        # The records of pax headers that matter, for all members and for the next one.
+        self.everywhere: dict[bytes, bytes] = {}
+        self.pax: dict[bytes, bytes] = {}
         self.long_name = b""
 
     def files(self) -> Iterator[Member]:
-        while self.position < len(self.archive):
-            header = bytes(self.archive[self.position:self.position + BLOCK])
-            if len(header) < BLOCK:
-                raise self._bad("it ends in the header at byte %d: copy it again" % self.position)
-            # Two of them end an archive. Like GNU tar and tarfile.py, stop at the first.
-            if not header.strip(b"\0"):
-                return
-            kind, size = header[156:157], self._size(header)
+        archive, total = self.archive, len(self.archive)
+        while self.position < total:
             offset = self.position + BLOCK
+            if offset > total:
+                raise self._bad("it ends in the header at byte %d: copy it again" % self.position)
+            header = _pier._tar_header(archive, self.position)
+            if header is None:
+                raise self._bad("the header at byte %d is malformed: is it a tar archive, and not a compressed one?"
+                                % self.position)
+            kind, size, name = header
+            # Two empty ones end an archive. Like GNU tar and tarfile.py, stop at the first.
+            if not kind:
+                return
+            if kind in _NO_BYTES:
+                size = 0
+            elif self.pax and kind not in _EXTENSIONS:
+                size = self._size(size)
             # With its padding: nothing that writes archives leaves it out.
             end = offset + (size + BLOCK - 1) // BLOCK * BLOCK
-            if end > len(self.archive):
+            if end > total:
                 raise self._bad("it has %d bytes, and the member at byte %d ends at byte %d: it is truncated, copy "
-                                "it again" % (len(self.archive), self.position, end))
+                                "it again" % (total, self.position, end))
             self.position = end
-            if self._is_extension(kind, self.archive[offset:offset + size]):
+            if kind in _EXTENSIONS:
+                self._take_extension(kind, archive[offset:offset + size])
                 continue
-            name = self.pax.get("path") or self.long_name or _header_name(header)
-            member = Member(_text(name), offset, size)
-            if self._is_file(kind, member):
+            if self.pax or self.long_name:
+                name = self.pax.get(b"path") or self.long_name or name
+            member = Member(name.decode("utf-8", "surrogateescape"), offset, size)
+            if kind == _FILE and not self.pax or self._is_file(kind, member):
                 yield member
-            self.pax, self.long_name = dict(self.everywhere), b""
+            if self.pax or self.long_name:
+                self.pax, self.long_name = self.everywhere.copy(), b""
 
-    def _size(self, header: bytes) -> int:
-        size = _number(header[124:136])
-        if not _has_checksum(header) or size is None or size < 0:
-            raise self._bad("the header at byte %d is malformed: is it a tar archive, and not a compressed one?"
-                            % self.position)
-        if header[156:157] in _NO_BYTES:
-            return 0
-        digits = self.pax.get("size") if header[156:157] not in b"xXgLK" else None
+    def _size(self, size: int) -> int:
+        digits = self.pax.get(b"size")
         if digits is None:
             return size
         if not digits.isdigit() or len(digits) > 20:
             raise self._bad("the size in a pax header is no number: write the archive again")
         return int(digits)
 
-    def _is_extension(self, kind: bytes, contents: memoryview) -> bool:
+    def _take_extension(self, kind: bytes, contents: memoryview) -> None:
         """Take a header that says something about the next member, or about all of them."""
-        if kind not in b"LKxXg":
-            return False
         if len(contents) > _MAX_EXTENSION:
             raise self._bad("a header has %d bytes, more than %d: write the archive again"
                             % (len(contents), _MAX_EXTENSION))
@@ -141,33 +164,38 @@ class _Headers:
             self.pax = {**self.everywhere, **self.pax}
         elif kind in b"xX":
             self.pax.update(self._records(bytes(contents)))
-        return True
 
-    def _records(self, data: bytes) -> dict[str, bytes]:
+    def _records(self, data: bytes) -> dict[bytes, bytes]:
         """Parse "LENGTH KEYWORD=VALUE\\n"."""
         records = {}
-        while data:
-            digits = data[:20].partition(b" ")[0]
-            length = int(digits) if digits.isdigit() else 0
-            keyword, equals, value = data[len(digits) + 1:max(length - 1, 0)].partition(b"=")
-            if not equals or data[length - 1:length] != b"\n":
+        start = 0
+        while start < len(data):
+            blank = data.find(b" ", start, start + 20)
+            digits = data[start:max(blank, 0)]
+            end = start + int(digits) if digits.isdigit() else 0
+            equals = data.find(b"=", blank + 1, end - 1) if end > blank + 1 else -1
+            if equals < 0 or data[end - 1:end] != b"\n":
                 raise self._bad("a pax header is malformed: write the archive again")
-            records[_text(keyword)] = value
-            data = data[length:]
+            keyword = data[blank + 1:equals]
+            if keyword.startswith(_SPARSE):
+                keyword = _SPARSE
+            if keyword in _KEYWORDS:
+                records[keyword] = data[equals + 1:end - 1]
+            start = end
         return records
 
     def _is_file(self, kind: bytes, member: Member) -> bool:
-        if kind == b"S" or any(keyword.startswith("GNU.sparse") for keyword in self.pax):
+        if kind == b"S" or _SPARSE in self.pax:
             raise self._bad("the member %r is sparse, so its bytes are not in one piece: write the archive again "
                             "without --sparse" % member.name)
-        if kind == b"M":
-            raise self._bad("the member %r continues another volume: join the volumes" % member.name)
         # An old archive marks a directory only by the end of its name.
         if kind in _REGULAR:
             return not (kind == b"\0" and member.name.endswith("/"))
+        if kind == b"M":
+            raise self._bad("the member %r continues another volume: join the volumes" % member.name)
         if kind not in _SILENT:
-            _LOG.warning("%s: member %r is left out: it has type %r, and only files have contents", self.name,
-                         member.name, kind.decode("latin-1"))
+            _LOG.warning("%s: member %r is left out: it has type %r, and only files have contents",
+                         printable(self.name), member.name, kind.decode("latin-1"))
         return False
 
     def _bad(self, reason: str) -> Invalid:
@@ -189,7 +217,7 @@ def read_index(path: str, name: str, archive: memoryview) -> Iterator[Member]:
             # Without names, which are the keys of the samples.
             yield from read_headers(name, archive)
             return
-        if version != "v1.2" or not count.isdecimal():
+        if version != "v1.2" or not _is_decimal(count):
             raise _bad(path, "its first line is not \"v1.2 COUNT\": " + remedy)
         number = 0
         for number, line in enumerate(file, 1):
@@ -199,49 +227,27 @@ def read_index(path: str, name: str, archive: memoryview) -> Iterator[Member]:
                            "names: %s" % (number + 1, remedy))
             for _, offset, size, file_name in zip(*[iter(words)] * 4):
                 if not _is_file(archive, offset, size):
-                    raise _bad(path, "line %d: %s has no file of %s bytes at byte %s: %s"
+                    raise _bad(path, "line %d: %s has no file of %.20s bytes at byte %.20s: %s"
                                % (number + 1, name, size, offset, remedy))
                 yield Member(file_name, int(offset), int(size))
         if number != int(count):
             raise _bad(path, "it has %d samples, and its first line says %s: %s" % (number, count, remedy))
 
 
+def _is_decimal(text: str) -> bool:
+    return text.isdecimal() and len(text) <= 20
+
+
 def _is_file(archive: memoryview, offset: str, size: str) -> bool:
     """Whether the header of a file of this size is in front of the offset."""
-    if not offset.isdecimal() or not size.isdecimal():
+    if not _is_decimal(offset) or not _is_decimal(size):
         return False
     start, length = int(offset), int(size)
     if start < BLOCK or start % BLOCK or start + length > len(archive):
         return False
-    header = bytes(archive[start - BLOCK:start])
-    return _has_checksum(header) and header[156:157] in _REGULAR and _number(header[124:136]) == length
-
-
-def _has_checksum(header: bytes) -> bool:
-    # The sum of all bytes, with the eight of the checksum taken as blanks.
-    return _number(header[148:156]) == sum(header) - sum(header[148:156]) + 8 * ord(" ")
-
-
-def _number(field: bytes) -> int | None:
-    """Parse octal digits, or GNU's base 256. None: it is no number."""
-    if field[0] in (0o200, 0o377):
-        return int.from_bytes(field[1:], "big") - (256 ** (len(field) - 1) if field[0] == 0o377 else 0)
-    digits = field.partition(b"\0")[0].strip(b" ")
-    if digits.strip(b"01234567"):
-        return None
-    return int(digits or b"0", 8)
-
-
-def _header_name(header: bytes) -> bytes:
-    name = header[:100].partition(b"\0")[0]
-    # Only POSIX has a prefix. GNU's magic is "ustar  ", and times are in its place.
-    prefix = header[345:500].partition(b"\0")[0] if header[257:263] == b"ustar\0" else b""
-    return prefix + b"/" + name if prefix else name
-
-
-def _text(name: bytes) -> str:
-    return name.decode("utf-8", "surrogateescape")
+    header = _pier._tar_header(archive, start - BLOCK)
+    return header is not None and header[0] != b"" and header[0] in _REGULAR and header[1] == length
 
 
 def _bad(name: str, reason: str) -> Invalid:
-    return Invalid(errno.EINVAL, "%s: %s" % (name, reason))
+    return invalid("%s: %s" % (name, reason))
