@@ -16,7 +16,7 @@ enum {
 	SEGMENT = 3001, /* bytes to or from each rank */
 	TARGET = 20011,
 	SLACK_MS = 30000, /* on a busy or emulated machine */
-	TIME = 1500,	 /* for waits that must time out */
+	TIME = 1500,	  /* for waits that must time out */
 	BARRIERS = 4,
 	RANKS = 130, /* of a large group */
 };

@@ -5,13 +5,13 @@
 #include <stdbool.h>
 
 /*
- * The library's clock in a unit test that is linked with manual_clock.c. The test advances
- * it, so no verdict depends on the speed of the machine. By itself it moves by 10 ns each
- * time that the library looks at it, for loops that spin. Software devices keep their own
- * clock.
+ * The library's clock in a unit test that is linked with manual_clock.c. The test
+ * advances it, so no verdict depends on the speed of the machine. By itself it moves by
+ * 10 ns each time that the library looks at it, for loops that spin. Software devices
+ * keep their own clock.
  *
- * A wait of the library sleeps until an event comes or another thread advances the clock to
- * the wait's end. One for which neither happens within minutes aborts the program.
+ * A wait of the library sleeps until an event comes or another thread advances the clock
+ * to the wait's end. One for which neither happens within minutes aborts the program.
  */
 void manual_clock_advance(int ms);
 

@@ -21,7 +21,7 @@ enum {
 	 * A few thousand in the 50 us before the thread sleeps, then one for each event.
 	 */
 	MANY_LOOKS = 100000,
-	LONGER = 1500,	 /* enough for the ranks that come, on a busy machine too */
+	LONGER = 1500,	  /* enough for the ranks that come, on a busy machine too */
 	SLACK_MS = 30000, /* tolerance for a busy machine */
 };
 

@@ -19,9 +19,9 @@
 
 enum {
 	SLACK_MS = 30000, /* tolerance for a busy machine */
-	PIECE = 700,	 /* bytes for or from each rank */
-	GUARD = 13,	 /* bytes between two pieces */
-	TARGET = 20011,	 /* offset in every area of bytes from others */
+	PIECE = 700,	  /* bytes for or from each rank */
+	GUARD = 13,	  /* bytes between two pieces */
+	TARGET = 20011,	  /* offset in every area of bytes from others */
 };
 
 static struct crew *prepared(void **state, uint32_t size,
