@@ -3,6 +3,7 @@
 """pier cp -r, several sources, --exclude and --dry-run."""
 
 import os
+import re
 import shutil
 import signal
 import stat
@@ -349,6 +350,45 @@ class Failures(Tree):
         copy = listing(self.folder / "copy")
         self.assertNotIn("b/sparse", copy)
         self.assertIn("b/big", copy)
+
+    def sync_calls(self, *arguments, fault="fuse"):
+        """The calls of a copy that sync or rename: [(call, path)], in their order."""
+        log = self.folder / "log"
+        log.unlink(missing_ok=True)
+        # LD_PRELOAD is split at blanks, and the path of the build may contain one.
+        preload = shutil.copy(os.environ["DISK_FAULT"], self.folder)
+        # The address sanitizer complains unless its runtime is loaded first.
+        self.copy("-r", *arguments, env={"LD_PRELOAD": preload, "DISK_FAULT": fault, "SYNC_LOG":
+                                         str(log), "ASAN_OPTIONS": "verify_asan_link_order=0"})
+        return [tuple(line.split(" ", 1)) for line in log.read_text().splitlines()]
+
+    def test_each_file_is_synced_where_syncfs_does_not_reach(self):
+        source = self.folder / "tree"
+        (source / "b/c").mkdir(parents=True)
+        (source / "b/link").symlink_to("x")
+        for path, size in ("x", 3 * MIB), ("b/small", 5), ("b/c/zero", 0):
+            (source / path).write_bytes(self.bytes(size))
+        wanted = {"tree", *(os.path.join("tree", p) for p, (kind, *_) in listing(source).items()
+                            if kind != "link")}
+        for arguments in (source, "new"), ("--continue", source, "newer"), (source, "there"):
+            if "there" in arguments:
+                (self.folder / "there").mkdir()
+            with self.subTest(arguments):
+                calls = self.sync_calls(*arguments)
+                first = [call for call, _ in calls].index("rename")
+                staged = {re.split(r"/\.\w+\.pier-[\w-]+/", path)[-1]
+                          for call, path in calls[:first] if call == "fsync"}
+                self.assertEqual(staged, wanted)
+                base = self.folder / "there" if "there" in arguments else self.folder
+                self.assertIn(("fsync", str(base)), calls[first:])
+                self.assertNotIn("syncfs", dict(calls))
+        # A merged tree: the directories that the files went to.
+        calls = self.sync_calls(source, "there")
+        for path in "there", "there/tree", "there/tree/b", "there/tree/b/c":
+            self.assertIn(("fsync", str(self.folder / path)), calls)
+        calls = self.sync_calls(source, "disk", fault="")
+        if "syncfs" in dict(calls):  # That is one of those which it reaches.
+            self.assertNotIn("fsync", dict(calls))
 
     def test_nothing_is_left_behind(self):
         for end in (lambda p: p.send_signal(signal.SIGINT), lambda p: p.terminate(),

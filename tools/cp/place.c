@@ -27,11 +27,18 @@ static int set_time(int directory, const char *name, const struct list_entry *en
 		    : futimens(directory, times);
 }
 
+/* EINVAL: the file system cannot sync directories. */
+int sync_entry(const struct tree *tree, int fd)
+{
+	return !tree->sync_each || fsync(fd) == 0 || errno == EINVAL ? 0 : -1;
+}
+
 int set_entry_attributes(const struct tree *tree, const struct list_entry *entry, int fd)
 {
-	if (fchmod(fd, entry_mode(tree, entry)) < 0)
+	if (fchmod(fd, entry_mode(tree, entry)) < 0 ||
+	    (tree->preserve && set_time(fd, NULL, entry) < 0))
 		return -1;
-	return tree->preserve ? set_time(fd, NULL, entry) : 0;
+	return sync_entry(tree, fd);
 }
 
 static int leave_out(struct tree *tree, struct list_entry *entry, const char *reason)
@@ -92,14 +99,15 @@ static int finish_directories(struct tree *tree)
 		const struct list_entry *entry = &tree->list.entries[i - 1];
 		int fd, result;
 
-		/* A top must be writable until it has moved. */
-		if (entry->kind != LIST_DIRECTORY || is_top(tree, entry))
+		if (entry->kind != LIST_DIRECTORY)
 			continue;
 		fd = open_below(tree->stage, list_path(&tree->list, entry),
 				O_RDONLY | O_DIRECTORY);
 		if (fd < 0)
 			return -1;
-		result = set_entry_attributes(tree, entry, fd);
+		/* A top must be writable until it has moved. */
+		result = is_top(tree, entry) ? sync_entry(tree, fd)
+					     : set_entry_attributes(tree, entry, fd);
 		close(fd);
 		if (result < 0)
 			return -1;
@@ -247,13 +255,14 @@ static void set_last_attributes(struct tree *tree)
 		struct list_entry *entry = &tree->list.entries[i - 1];
 		int fd;
 
-		if (entry->kind != LIST_DIRECTORY || entry->kept ||
+		if (entry->kind != LIST_DIRECTORY || (entry->kept && !tree->sync_each) ||
 		    !(entry->merged || is_top(tree, entry)) ||
 		    atomic_load(&entry->failed))
 			continue;
 		fd = open_below(tree->base, final_path(tree, entry, buffer),
 				O_RDONLY | O_DIRECTORY);
-		if (fd < 0 || set_entry_attributes(tree, entry, fd) < 0)
+		if (fd < 0 || (entry->kept ? sync_entry(tree, fd)
+					   : set_entry_attributes(tree, entry, fd)) < 0)
 			leave_out(tree, entry, strerror(errno));
 		if (fd >= 0)
 			close(fd);

@@ -4,7 +4,12 @@
 
 #include "tree.h"
 
-/* The mode and, with preserve, the time of a complete file: 0, or -1 with errno. */
+/* fsync(2), if tree->sync_each: 0, or -1 with errno. */
+int sync_entry(const struct tree *tree, int fd);
+/*
+ * Set the mode and, with preserve, the time of a complete file, and sync it: 0, or -1
+ * with errno.
+ */
 int set_entry_attributes(const struct tree *tree, const struct list_entry *entry, int fd);
 
 /* Make what has no bytes, remove what was left out. Returns 0, or -1 with the failure. */

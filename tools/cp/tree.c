@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "adopt.h"
@@ -173,6 +175,27 @@ static int continue_stage(struct tree *tree, const char *name,
 	return check_room(tree, present, failure);
 }
 
+/*
+ * Whether syncfs(2) waits until the disk, or the server, has everything. For FUSE the
+ * kernel asks only virtiofs (FUSE_SYNCFS), and CIFS, 9p and others only write their
+ * pages.
+ */
+static bool syncs_as_a_whole(int fd)
+{
+	static const unsigned long types[] = {
+		EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC,	 BTRFS_SUPER_MAGIC,
+		F2FS_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC, NFS_SUPER_MAGIC,
+		CEPH_SUPER_MAGIC, TMPFS_MAGIC,		 RAMFS_MAGIC,
+	};
+	struct statfs statfs;
+
+	for (size_t i = 0;
+	     fstatfs(fd, &statfs) == 0 && i < sizeof(types) / sizeof(types[0]); i++)
+		if ((unsigned long)statfs.f_type == types[i])
+			return true;
+	return false;
+}
+
 static int open_tree_stage(struct tree *tree, const char *name,
 			   const struct cp_settings *settings, struct failure *failure)
 {
@@ -214,6 +237,7 @@ int open_tree(struct tree *tree, int root, const char *path,
 	    refuse_itself(tree, source, settings->secret, failure) < 0 ||
 	    open_tree_stage(tree, source->name, settings, failure) < 0)
 		return -1;
+	tree->sync_each = !syncs_as_a_whole(tree->stage);
 	return make_directories(tree, failure);
 }
 
@@ -334,19 +358,39 @@ static bool has_moved(const struct tree *tree)
 }
 
 /* syncfs(2) instead of one fsync(2) for each file: a disk has to flush only twice. */
+static int sync_stage(const struct tree *tree)
+{
+	return tree->sync_each ? 0 : syncfs(tree->stage);
+}
+
+/* The directories that the files are in now: the same file system. */
+static int sync_places(const struct tree *tree)
+{
+	int base, result, error;
+
+	if (!tree->sync_each)
+		return syncfs(tree->stage);
+	base = openat(tree->base, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	result = base < 0 ? -1 : sync_entry(tree, base);
+	error = errno;
+	if (base >= 0)
+		close(base);
+	errno = error;
+	return result;
+}
+
 int commit_tree(struct tree *tree, struct failure *failure)
 {
 	if (finish_stage(tree, failure) < 0)
 		return -1;
-	if (syncfs(tree->stage) < 0)
+	if (sync_stage(tree) < 0)
 		return fail_tree(tree, "write to the disk of", failure);
 	if (!decide_fate(&tree->fate, DESTINATION_NAMING))
 		return fail(failure, EXIT_FILE, "the copy to %s was abandoned",
 			    tree->path);
 	place_tree(tree);
 	tree->partial = tree->partial && !has_moved(tree);
-	/* The directories that the files are in now: the same file system. */
-	if (syncfs(tree->stage) < 0)
+	if (sync_places(tree) < 0)
 		return fail_tree(tree, "write to the disk of", failure);
 	return 0;
 }

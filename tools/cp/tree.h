@@ -20,6 +20,7 @@ struct tree {
 	char path[PATH_MAX];	/* of base, for error messages */
 	struct file_list list;
 	bool preserve;
+	bool sync_each; /* file and directory, by itself: syncfs(2) does not suffice */
 	mode_t mask;
 	const uint8_t *secret; /* of the copy; borrowed */
 	_Atomic enum destination_fate fate;
