@@ -2,11 +2,11 @@
 # The types of the C extension; help() has its documentation.
 from collections.abc import Callable, Generator, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias, final, overload
+from typing import Any, Literal, Self, TypeAlias, Unpack, final, overload
 
 from ._types import (
-    Access, BackendInfo, BufferInfo, ChannelAttributes, DeviceAttributes, DeviceInfo, GroupRequest, PortAttributes,
-    Rail, RailStatus, Result, RingStatus, TransferStatus,
+    Access, BackendInfo, BufferInfo, ChannelAttributes, ChannelOptions, DeviceAttributes, DeviceInfo,
+    GroupRequest, PortAttributes, Rail, RailStatus, Result, RingStatus, TransferStatus,
 )
 
 __version__: str
@@ -201,8 +201,7 @@ class Remote:
 
 @final
 class Channel:
-    # Keywords: the fields of ChannelAttributes, and options.
-    def __new__(cls, pd: ProtectionDomain, **attributes: Any) -> Self: ...
+    def __new__(cls, pd: ProtectionDomain, **attributes: Unpack[ChannelOptions]) -> Self: ...
     @property
     def attributes(self) -> ChannelAttributes: ...
     @property
@@ -288,7 +287,7 @@ class Transfer:
 class Group:
     def __new__(cls, pd: ProtectionDomain, rank: int, size: int, *,
                 barrier: Literal["dissemination", "central", "binary_tree"] = "dissemination",
-                **attributes: Any) -> Self: ...
+                **attributes: Unpack[ChannelOptions]) -> Self: ...
     @property
     def pd(self) -> ProtectionDomain: ...
     @property

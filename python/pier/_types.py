@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,6 +126,46 @@ class ChannelAttributes(NamedTuple):
     max_dest_rd_atomic: int
     src_path_bits: int
     static_rate: int
+
+
+class ConnectionOptions(TypedDict, total=False):
+    """What ChannelAttributes describes, as keywords of calls that have a timeout of their own; and options."""
+
+    port: int
+    max_send_wr: int
+    max_recv_wr: int
+    max_send_sge: int
+    max_recv_sge: int
+    max_inline: int
+    mtu: int
+    max_rd_atomic: int
+    ack_timeout: int
+    retry_count: int
+    rnr_retry_count: int
+    min_rnr_timer: int
+    service_level: int
+    traffic_class: int
+    hop_limit: int
+    gid_index: int
+    psn: int
+    access: int
+    pkey_index: int
+    waiting: Literal["adaptive", "poll", "event"]
+    spin: float
+    cq_depth: int
+    comp_vector: int
+    flow_label: int
+    keepalive: float
+    max_dest_rd_atomic: int
+    src_path_bits: int
+    static_rate: int
+    options: str  # such as "tc=106,gid=3"
+
+
+class ChannelOptions(ConnectionOptions, total=False):
+    """The keywords of Channel and Group."""
+
+    timeout: float
 
 
 class Result(NamedTuple):

@@ -13,10 +13,10 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from . import _pier, _rendezvous
-from ._types import GroupRequest, Result
+from ._types import ConnectionOptions, GroupRequest, Result
 
 _Locals = _pier.Region | _pier.Span | Sequence[_pier.Region | _pier.Span] | None
 
@@ -45,7 +45,7 @@ class Group(_pier.Group):
     @classmethod
     def from_store(cls, store: Any, rank: int | None = None, size: int | None = None, *,
                    pd: _pier.ProtectionDomain | _pier.Device | str | None = None, name: str = "pier",
-                   timeout: float = 30.0, **attributes: Any) -> Self:
+                   timeout: float = 30.0, **attributes: Unpack[ConnectionOptions]) -> Self:
         """Make a connected group through a store of keys and values. All members call it.
 
         store: a store of torch.distributed (TCPStore, FileStore, HashStore, PrefixStore), a pier.TCPStore,
@@ -70,7 +70,7 @@ class Group(_pier.Group):
 
     @classmethod
     def from_mpi(cls, comm: Any = None, *, pd: _pier.ProtectionDomain | _pier.Device | str | None = None,
-                 timeout: float = 30.0, **attributes: Any) -> Self:
+                 timeout: float = 30.0, **attributes: Unpack[ConnectionOptions]) -> Self:
         """Make a connected group of the members of an MPI communicator of mpi4py. All members call it.
 
         comm: None: MPI.COMM_WORLD
@@ -87,7 +87,7 @@ class Group(_pier.Group):
 
     @classmethod
     def from_pmix(cls, client: Any = None, *, pd: _pier.ProtectionDomain | _pier.Device | str | None = None,
-                  timeout: float = 30.0, **attributes: Any) -> Self:
+                  timeout: float = 30.0, **attributes: Unpack[ConnectionOptions]) -> Self:
         """Make a connected group of the processes of a PMIx job (srun --mpi=pmix, prterun, mpirun).
 
         client: a pmix.PMIxClient; None: one that is made at the first call, and kept. A program that calls
@@ -104,7 +104,7 @@ class Group(_pier.Group):
 
     @classmethod
     def _make(cls, pd: _pier.ProtectionDomain | _pier.Device | str | None, rank: int, size: int,
-              attributes: dict[str, Any], deadline: float, exchange: Callable[[bytes], bytes | bytearray]) -> Self:
+              attributes: ConnectionOptions, deadline: float, exchange: Callable[[bytes], bytes | bytearray]) -> Self:
         if not isinstance(pd, _pier.ProtectionDomain):
             pd = _pier.ProtectionDomain(pd)
         group = cls(pd, rank, size, **attributes)

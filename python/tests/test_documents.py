@@ -94,7 +94,7 @@ class Documents(unittest.TestCase):
                    SHARDS=self.serve(self.folder)).split()
 
     def test_server_of_data_sets(self):
-        before = "start_training = lambda url: print(len(pier.data.connect(url).index))\n"
+        before = "start_training = lambda url: print(len(pier.data.connect(url, 'soft0').index))\n"
         self.assertEqual(self.run_data_example("Server(", before, ""), ["10"])
 
     def test_reading_with_a_connection(self):

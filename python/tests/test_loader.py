@@ -166,7 +166,11 @@ class LoaderTest(serving.Case):
             self.assertEqual(values, [body for _, body, _ in expected])
             self.assertEqual({type(value) for value in values}, {bytes})
             self.assertEqual(loader.stats()["copies"], 14)
-            self.assertRaises(KeyError, batch.values, "nothing")
+            with self.assertRaisesRegex(KeyError, "no field 'nothing', but bin, cls"):
+                batch.values("nothing")
+            self.assertEqual(repr(batch), "<pier.data.Batch 0 of epoch 0: 7 samples>")
+            self.assertEqual(repr(loader), "<pier.data.Loader of 101 samples: batch 1 of 15 of epoch 0>")
+            self.assertRegex(repr(loader.index), "^<pier.data.Index of 101 samples in 2 shards, [0-9a-f]{16}>$")
             self.assertRaises(IndexError, batch.__getitem__, 7)
             self.assertEqual(bytes(batch[-1]), bytes(batch[6]))
 

@@ -59,6 +59,10 @@ class Batch:
         """Yield a view of each sample."""
         return map(self.__getitem__, range(len(self.samples)))
 
+    def __repr__(self) -> str:
+        return "<pier.data.Batch %d of epoch %d: %d samples%s>" % (
+            self.number, self.epoch, len(self), "" if self.is_held else ", released")
+
     def __enter__(self) -> "Batch":
         return self
 
@@ -112,7 +116,10 @@ class Batch:
         """
         slot, values = self._held(), []
         for sample, offset in zip(self.samples, self.offsets):
-            field = self._loader.index.fields(sample)[name]
+            fields = self._loader.index.fields(sample)
+            if name not in fields:
+                raise KeyError("sample %d has no field %r, but %s" % (sample, name, ", ".join(fields) or "none"))
+            field = fields[name]
             self._loader.count_copy(field.length)
             values.append(decode(field.encoding, slot.copy_from(offset + field.offset, field.length)))
         return values

@@ -44,7 +44,7 @@ class ServerConnection:
     checksums: "array[int] | None"
     """zlib.crc32() of each sample, if they were asked for."""
 
-    def __init__(self, url: str, pd: ProtectionDomain | None = None, *, device: str | None = None,
+    def __init__(self, url: str, pd: ProtectionDomain | str | None = None, *, device: str | None = None,
                  index: Index | None = None, checksums: bool = False, timeout: float = 10.0,
                  **attributes: Any) -> None:
         """Connect. See connect()."""
@@ -55,7 +55,7 @@ class ServerConnection:
         with contextlib.ExitStack() as undo:
             stream = _open(host, port, deadline)
             undo.callback(hang_up, stream.socket)
-            self.pd = pd if pd is not None else undo.enter_context(ProtectionDomain(device))
+            self.pd = pd if isinstance(pd, ProtectionDomain) else undo.enter_context(ProtectionDomain(pd or device))
             self._greet(stream, token.encode(), index, checksums, deadline)
             # Nothing is for the server to read or write.
             self.channel = undo.enter_context(Channel(self.pd, **{"access": Access.LOCAL_READ, **attributes}))
@@ -124,12 +124,14 @@ class ServerConnection:
         self.close()
 
 
-def connect(url: str, pd: ProtectionDomain | None = None, *, device: str | None = None, index: Index | None = None,
-            checksums: bool = False, timeout: float = 10.0, **attributes: Any) -> ServerConnection:
+def connect(url: str, pd: ProtectionDomain | str | None = None, *, device: str | None = None,
+            index: Index | None = None, checksums: bool = False, timeout: float = 10.0,
+            **attributes: Any) -> ServerConnection:
     """Connect to a server of a data set.
 
     url         "pier://TOKEN@HOST:PORT"; without a token, that of PIER_DATA_TOKEN
-    pd          of the channel; None: one of `device`, which the connection closes
+    pd          of the channel; None, or the name of a device: one of `device` or of that name, which the connection
+                closes
     index       one from another connection. If the server has the same, it is not sent again
     checksums   ask for the checksums of the samples. The server computes them when they are first asked for, at about
                 1 s per GB

@@ -71,6 +71,10 @@ class Index:
         """Return the number of samples."""
         return len(self._table) // 3
 
+    def __repr__(self) -> str:
+        return "<pier.data.Index of %d samples in %d shards, %s>" % (len(self), len(self.shards),
+                                                                     self.digest.hex()[:16])
+
     def key(self, sample: int) -> str:
         """Return the name that the files of a sample have in common; "" in MDS, whose samples have none."""
         return _text(self._keys[sample])

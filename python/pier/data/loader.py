@@ -12,10 +12,11 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Unpack
 
 from .. import Busy, Error, OutOfRange, ProtectionDomain, Ring, RingSlot, TimedOut
 from .._peers import check_process
+from .._types import ConnectionOptions
 from .batch import Batch, Event
 from .connection import connect
 from .fetch import Failure, Fetcher, Plan
@@ -56,7 +57,7 @@ class Loader:
                  slot_size: int | None = None, align: int = 256, device: "str | ProtectionDomain | None" = None,
                  seed: int = 0, shuffle: bool = True, rank: int = 0, world: int = 1, epoch: int = 0,
                  drop_last: bool = False, checksums: bool = False, timeout: float = 30.0, stall: float = 5.0,
-                 retries: int = 3, **channel: Any) -> None:
+                 retries: int = 3, **channel: Unpack[ConnectionOptions]) -> None:
         """Connect to the servers. Reading begins with the first batch that is asked for.
 
         urls        of servers of the same data set; batches are spread over those that live. A function returns
@@ -116,6 +117,11 @@ class Loader:
         """Return the number of batches of an epoch."""
         order, _ = self._position
         return order.at(order.epoch).batches
+
+    def __repr__(self) -> str:
+        order, number = self._position
+        return "<pier.data.Loader of %d samples: batch %d of %d of epoch %d%s>" % (
+            len(self.index), number, order.batches, order.epoch, ", closed" if self._closed else "")
 
     def __enter__(self) -> "Loader":
         return self
