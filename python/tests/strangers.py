@@ -66,7 +66,7 @@ class Strangers:
             known = {sock.fileno(): sock for sock in crowd}
             for number in known:
                 poll.register(number, select.POLLIN | select.POLLRDHUP)
-            while not over.is_set():
+            while not over.wait(0.001):
                 for number, _ in poll.poll(100):
                     with contextlib.suppress(OSError):
                         if known[number].recv(4096):

@@ -246,6 +246,8 @@ class ForkedServers(Case):
             self.leave(server)
             self.assertEqual(self.in_child(lambda: server.url), repr(server.url))
             self.assertRegex(self.in_child(server.compute_checksums), "^Forked")
+            with server._door._change:
+                self.assertRegex(self.in_child(lambda: server.clients), "^Forked")
             client.ping(PATIENCE)
             with pier.data.connect(server.url, self.pd) as another:
                 another.ping(PATIENCE)

@@ -92,6 +92,7 @@ class Server:
     @property
     def clients(self) -> int:
         """The number of clients that are connected."""
+        check_process(self._process, "server")
         return self._door.clients
 
     def compute_checksums(self) -> None:
