@@ -48,7 +48,7 @@ def measure(build, rounds, environments):
         first = run_contestant("pier", folder, 0, environments["pier"])
         compute = LONGER * first["seconds"] / (SAMPLES / BATCH)
         for _ in range(rounds):
-            for name in PEERS:
+            for name in environments:
                 figures = run_contestant(name, folder, compute, environments[name])
                 late = count_late(figures["waits"], compute)
                 yield name, dict(figures, compute=compute, late=late)

@@ -2,15 +2,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Benchmarks of pier beside its peers, in one run.
 
-    tests/bench/run.py BUILD_DIR [--rounds N] [--only NAME,...]
+    tests/bench/run.py BUILD_DIR [--rounds N | --smoke] [--only NAME,...]
 
 Every round measures every contestant once, in turn, so that whatever else the
 machine does hits all of them; what is printed are medians over the rounds and
 ratios of medians. The last lines are the figures to reach, and the exit
 status is 1 if one was missed. UCX (Debian's ucx-utils), perftest, rsync and
 valgrind must be installed, and what tests/vm/guest needs.
+
+--smoke runs one round of everything, much shorter, prints the figures and judges none. It
+leaves out the guest and peers that are wheels of PyPI.
 """
 import argparse
+import importlib.util
 import json
 import os
 import pathlib
@@ -24,12 +28,24 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "nixl"))
+for folder in "nixl", "lib":
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / folder))
 import loader_bench  # noqa: E402
 import wheels  # noqa: E402
+from cases import Cases  # noqa: E402
 
 DEADLINE = 300  # seconds, for one command
 MIB = 1 << 20
+SMOKE = "--smoke" in sys.argv
+
+
+def few(count):
+    """That many, or with --smoke as few as show that it runs."""
+    return max(count // 100, 10) if SMOKE else count
+
+
+def at_least(rounds, least):
+    return 1 if SMOKE else max(rounds, least)
 
 
 def output(command, env=None, deadline=DEADLINE):
@@ -45,7 +61,7 @@ def output(command, env=None, deadline=DEADLINE):
 def perf(build, memory, test, size, count, *options, env=None):
     """The result of `pier perf` between two processes of this host, as in its JSON."""
     text = output([os.path.join(build, "tools", "pier"), "perf", "--json", "-d", "soft0",
-                   "--src-mem", memory, "--dst-mem", memory, "-s", str(size), "-n", str(count),
+                   "--src-mem", memory, "--dst-mem", memory, "-s", str(size), "-n", str(few(count)),
                    *options, test], env)
     return json.loads(text)["results"][0]
 
@@ -58,7 +74,7 @@ def bandwidth(*arguments, **options):
 def memcpy(build, size, count):
     """Bytes per second."""
     path = os.path.join(build, "tests", "bench", "pier-memcpy")
-    return float(output([path, str(size), str(count)]))
+    return float(output([path, str(size), str(few(count))]))
 
 
 UCX_TCP = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "lo"}
@@ -68,7 +84,9 @@ UCX_SHARED = {"UCX_TLS": "posix,self"}
 def ucx(test, size, count, transport=None, arguments=(), before=()):
     """ucx_perftest's figures: (latency in s, bandwidth in bytes/s, median latency in s)."""
     merged = dict(os.environ, **(transport or UCX_TCP))
-    arguments = [*arguments, "-t", test, "-s", str(size), "-n", str(count), "-f"]
+    arguments = [*arguments, "-t", test, "-s", str(size), "-n", str(few(count)), "-f"]
+    if SMOKE:
+        arguments += ["-w", "1"]
     for port in range(20000 + os.getpid() % 20000, 60000, 7):
         server = subprocess.Popen([*before, "ucx_perftest", "-p", str(port), *arguments],
                                   env=merged, stdout=subprocess.DEVNULL,
@@ -183,7 +201,7 @@ def soft_goals(bandwidths, latency):
 # system call.
 CMA = "UCX's CMA"
 UCX_CMA = ["-x", "cma", "-d", "memory", "-D", "zcopy"]
-CMA_COUNTS = {4096: 200000, 128 * MIB: 40}
+CMA_COUNTS = {4096: 200000, 8 * MIB if SMOKE else 128 * MIB: 40}
 
 
 def bench_cma(build, rounds):
@@ -234,7 +252,7 @@ def bench_tcp(build, rounds):
             table.add("soft0, encrypted", bandwidth(build, "memfd", "write_bw", size, count,
                                                     env=SOFT_TCP))
             table.add(TCP, ucx("ucp_put_bw", size, count // 2)[1])
-            table.add("libsodium, one thread", float(output([seal, str(64 << 10), "8000"])))
+            table.add("libsodium, one thread", float(output([seal, str(64 << 10), str(few(8000))])))
         table.show(True)
         ratio = table.median("soft0, encrypted") / table.median("libsodium, one thread")
         goals.append((f"soft0 over TCP / libsodium's encryption, {size_name(size)}", ratio,
@@ -270,7 +288,7 @@ def bench_nixl(build, rounds):
     latencies = Table("NIXL, write, 4 KiB, two processes", "us", 1e-6)
     bandwidths = Table("NIXL, write, 128 MiB, two processes", "GB/s", 1e9, 3)
     try:
-        for _ in range(max(rounds, 7)):
+        for _ in range(at_least(rounds, 7)):
             for name in PIER_HOST, UCX_HOST, PIER_MEMFD, UCX_MEMFD, MOONCAKE:
                 start, latency, bandwidth = nixl_perf(build, cache, name)
                 starts.add(name, start)
@@ -296,11 +314,14 @@ def bench_nixl(build, rounds):
 
 def loader_environments(build):
     """Of each contestant of the loader's benchmark."""
+    package = os.path.join(os.path.abspath(build), "python")
+    if SMOKE:
+        return {name: wheels.environment(package) for name in loader_bench.PEERS
+                if not name.startswith("nixl")}
     cache = wheels.Cache(os.path.join(build, "nixl-wheels"))
     path = cache.path(NIXL_VERSION)
     plugins = next(cache.wheel(NIXL_VERSION).glob(".*.mesonpy.libs")) / "plugins"
     nixl = wheels.environment(path, NIXL_PLUGIN_DIR=str(plugins))
-    package = os.path.join(os.path.abspath(build), "python")
     pier = wheels.environment(os.pathsep.join([package, path]))
     return {name: nixl if name.startswith("nixl") else pier for name in loader_bench.PEERS}
 
@@ -319,12 +340,14 @@ def bench_loader(build, rounds):
     epochs = Table(f"{loader_bench.SAMPLES} random samples of 112 KiB, compared", "s", 1, 3)
     waits = Table("The same, computing longer than reading: waiting in all", "ms", 1e-3)
     found = {}
-    for name, figures in loader_bench.measure(build, max(rounds, loader_bench.ROUNDS), environments):
+    for name, figures in loader_bench.measure(build, at_least(rounds, loader_bench.ROUNDS), environments):
         found.setdefault(name, []).append(figures)
         epochs.add(names[name], figures["seconds"])
         waits.add(names[name], sum(figures["waits"][1:]))
     epochs.show(False)
     waits.show(False)
+    if SMOKE:
+        return []
     print(f"waiting times: {loader_bench.write_plot(build, found)}")
     return loader_goals(found, epochs)
 
@@ -354,7 +377,7 @@ def bench_transfer(build, rounds):
         for _ in range(rounds):
             transfer, loop, ratio = map(float, output(
                 [path, "soft0", "memfd", str(256 * MIB), str(MIB), str(rails), "8",
-                 "9"]).split())
+                 str(at_least(1, 9))]).split())
             table.add("transfer", transfer)
             table.add("loop by hand", loop)
             ratios.append(ratio)
@@ -379,7 +402,7 @@ def bench_bounce(build, rounds):
             ratios = []
             for _ in range(rounds):
                 direct, bounced, in_turn, *found = map(float, output(
-                    [path, device, str(64 * MIB), str(MIB), "8", "9"],
+                    [path, device, str(64 * MIB), str(MIB), "8", str(at_least(1, 9))],
                     env={"PIER_BACKEND_PATH": folder}).split())
                 table.add("direct", direct)
                 table.add("bounced, window 8", bounced)
@@ -416,7 +439,7 @@ def compare_copies(title, contestants, source, target, rounds):
 def copy_big_file(pier, folder, rounds):
     source, target = os.path.join(folder, "source"), os.path.join(folder, "target")
     with open(source, "wb") as file:
-        for _ in range(1024):
+        for _ in range(few(1024)):
             file.write(os.urandom(MIB))
         os.fsync(file.fileno())
     return compare_copies(f"Copy of a 1 GiB file in the page cache, to {folder}", {
@@ -431,7 +454,7 @@ def copy_big_file(pier, folder, rounds):
 
 def copy_small_files(pier, folder, rounds):
     source, target = os.path.join(folder, "tree"), os.path.join(folder, "copy")
-    for i in range(10000):
+    for i in range(few(10000)):
         name = os.path.join(source, f"{i // 100:02}", f"{i:05}")
         os.makedirs(os.path.dirname(name), exist_ok=True)
         with open(name, "wb") as file:
@@ -453,7 +476,7 @@ def copy_to_many(pier, folder, rounds, limit):
     hosts, expected = os.path.join(folder, "hosts"), os.path.join(folder, "expected")
     source = os.path.join(folder, "source")
     with open(source, "wb") as file:
-        for _ in range(256):
+        for _ in range(few(256)):
             file.write(os.urandom(MIB))
     for host in HOSTS:
         os.makedirs(os.path.join(expected, host))
@@ -528,7 +551,7 @@ def copy_in_guest(build):
 
 def bench_cp(build, rounds):
     pier = [os.path.join(build, "tools", "pier"), "cp", "-q", "--device", "soft0"]
-    goals, rounds = [], max(rounds, 7)
+    goals, rounds = [], at_least(rounds, 7)
     for place, peer, wanted in ((os.environ.get("PIER_BENCH_DIR"), "cp; sync", 1.0),
                                 ("/dev/shm", "cp", 0.6)):
         with tempfile.TemporaryDirectory(prefix="pier-bench-", dir=place) as folder:
@@ -547,7 +570,8 @@ def bench_cp(build, rounds):
             speed = table.median("pier cp, for each") / table.median("pier cp, for all")
             goals.append((f"speed of one copy to four hosts / four copies {' '.join(limit)}", speed,
                           speed >= 1.0, "at least 1.0"))
-    goals += copy_in_guest(build)
+    if not SMOKE:
+        goals += copy_in_guest(build)
     print("  (pier cp syncs the files before it names them; rsync and cp do so only as shown)")
     return goals
 
@@ -578,17 +602,17 @@ def cache_instructions(build, regions, hits):
 
 
 def bench_cache(build, rounds):
-    sizes, hits = [1, 1000, 100000], 20000
+    sizes, hits = [1, 1000, few(100000)], few(20000)
     counted = {size: cache_instructions(build, size, hits) for size in sizes}
     times = Table("Hit of the registration cache, get and put", "ns", 1e-9, 1)
     beside = Table("1 MiB of host memory, soft0", "us", 1e-6, 3)
     for _ in range(rounds):
         for size in sizes:
-            times.add(f"{size} regions", *cache_perf(build, "hit", size, 1000000))
+            times.add(f"{size} regions", *cache_perf(build, "hit", size, few(1000000)))
         for size in sizes:
             times.add(f"{size} regions, watched",
-                      *cache_perf(build, "hit", size, 1000000, "watched"))
-        registering, hit = cache_perf(build, "register", 2000)
+                      *cache_perf(build, "hit", size, few(1000000), "watched"))
+        registering, hit = cache_perf(build, "register", few(2000))
         beside.add("hit, watched", hit)
         beside.add("registering and deregistering", registering)
     print("\nHit of the registration cache, get and put, by callgrind")
@@ -604,7 +628,7 @@ def bench_cache(build, rounds):
 def instructions(build, way, inline):
     """Instructions of one write with its completion, as callgrind counts them."""
     name = "pier-instructions" + ("-inline" if inline else "")
-    count = 16000
+    count = few(16000)
     return callgrind(count, "measure", os.path.join(build, "tests", "bench", name), way,
                      str(count))
 
@@ -638,12 +662,12 @@ def bench_export(build, rounds):
     """What pier adds to an export by the CUDA driver, on the fake one."""
     path = os.path.join(build, "tests", "bench", "pier-export")
     env = {"LD_LIBRARY_PATH": os.path.join(build, "tests", "fakes", "drivers")}
-    counted = {way: callgrind(2000, "measure", path, way, "2000", env=env)
+    counted = {way: callgrind(few(2000), "measure", path, way, str(few(2000)), env=env)
                for way in EXPORT_WAYS}
     times = Table("Export of 1 MiB and close, fake CUDA driver", "us", 1e-6, 3)
     for _ in range(rounds):
         for way in EXPORT_WAYS:
-            times.add(way, float(output([path, way, "20000"], env)))
+            times.add(way, float(output([path, way, str(few(20000))], env)))
     times.show(False)
     print("\nInstructions of an export and close, fake CUDA driver, by callgrind")
     for way in EXPORT_WAYS:
@@ -656,7 +680,7 @@ def bench_many(build, rounds):
     """Memory of a channel, and what idle ones cost: with a completion queue each, and with
     one for all."""
     path = os.path.join(build, "tests", "bench", "pier-many")
-    sizes, least = (2, 100, 1000, 2000), 2
+    sizes, least = (2, 100) if SMOKE else (2, 100, 1000, 2000), 2
     print("\nMany channels in one process, soft0 (memory: with what the device has for it)")
     print(f"  {'channels':>8} {'queues':>8} {'memory':>10} {'poll one':>10} {'poll all':>10} "
           f"{'write':>10} {'by epoll':>10} {'burst':>10}")
@@ -708,7 +732,7 @@ def bench_guest(build, _):
     return goals + bench_guest_cache(build)
 
 
-PERFTEST_PAIRS = 7
+PERFTEST_PAIRS = at_least(1, 7)
 PERFTEST_SIZES = [8, 4096, 65536, MIB]
 
 # One pair for each round and size: perftest between two processes, then pier perf, or
@@ -774,6 +798,8 @@ CSV_RATE, CSV_MEDIAN = (4, 1), (7, 1e-6)
 
 def beside_perftest(build):
     """(test, size, name of the other, unit, [pier], [the other]) on rxe in the guest."""
+    if SMOKE:
+        return
     tests = [("write_bw", "ib_write_bw", CSV_RATE, (3, MIB)),
              ("read_bw", "ib_read_bw", CSV_RATE, (3, MIB)),
              ("send_bw", "ib_send_bw", CSV_RATE, (3, MIB)),
@@ -819,7 +845,7 @@ def bench_beside(build, _):
               f"{other:12} {statistics.median(theirs) * scale:11.2f} {unit:4}  {ratio:6.3f} "
               f"({min(ratios):.3f}..{max(ratios):.3f})")
         # Within noise: a quarter of the pairs is as fast.
-        reached = ratio <= 1.05 if latency else statistics.quantiles(ratios)[2] >= 1.0
+        reached = ratio <= 1.05 if latency else SMOKE or statistics.quantiles(ratios)[2] >= 1.0
         goals.append((f"pier perf {test} / {other}, {size} B", ratio, reached,
                       "at most 1.05" if latency else "at least 1.0 within noise"))
     return goals
@@ -867,18 +893,57 @@ BENCHES = {
     "guest": bench_guest,
     "beside": bench_beside,
 }
+# Programs that are not pier's, without which --smoke leaves out one.
+PROGRAMS = {"instructions": ["valgrind"], "soft": ["ucx_perftest"], "cma": ["ucx_perftest"],
+            "tcp": ["ucx_perftest"], "export": ["valgrind"], "cp": ["rsync"], "cache": ["valgrind"],
+            "beside": ["ucx_perftest"]}
+
+
+def reason_to_skip(name):
+    """Why --smoke leaves out a benchmark, or None."""
+    missing = [program for program in PROGRAMS.get(name, []) if not shutil.which(program)]
+    if missing:
+        return "%s is not installed" % missing[0]
+    if name == "nixl":
+        return "the peers are wheels of PyPI"
+    if name == "guest":
+        return "an emulated guest takes minutes"
+    if name == "loader" and not importlib.util.find_spec("numpy"):
+        return "NumPy is not installed"
+    return None
+
+
+def problems_of(name, build):
+    try:
+        BENCHES[name](build, 1)
+    except SystemExit as end:
+        yield from str(end).splitlines()
+    except (OSError, subprocess.SubprocessError) as error:
+        yield repr(error)
+
+
+def run_smoke(build, names):
+    """A case for each: it ran, and its figures stand above."""
+    cases = Cases()
+    for name in names:
+        cases.case(name, problems_of(name, build), reason_to_skip(name))
+    cases.end()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--smoke", action="store_true")
     parser.add_argument("--only", default=",".join(BENCHES))
     options = parser.parse_args()
+    options.build = os.path.abspath(options.build)
     wanted = options.only.split(",")
     unknown = set(wanted) - set(BENCHES)
     if unknown:
         parser.error(f"--only {','.join(sorted(unknown))}: there are {', '.join(BENCHES)}")
+    if SMOKE:
+        run_smoke(options.build, wanted)
     goals = []
     for name in wanted:
         goals += BENCHES[name](options.build, options.rounds)

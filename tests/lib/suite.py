@@ -13,11 +13,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # Seconds in which the programs of a suite must end: several times what two cores need,
 # because a slow machine is no failure. They count only while one of its programs runs.
-DEADLINES = {"fuzz": 800, "bench": 3600, "asan": 2400, "tsan": 2400, "vm": 2400, "vm-arm": 2400}
+DEADLINES = {"fuzz": 800, "bench": 3600, "asan": 2400, "tsan": 2400, "vm": 2400, "vm-arm": 2400,
+             "configurations": 7200, "fresh": 3600}
 DEADLINE = 1800
 
 # Whose programs print more than cases.
-SHOWN = {"bench", "gpu", "nic"}
+SHOWN = {"bench", "bench-smoke", "gpu", "nic"}
 
 # Variables of the caller that would change the outcome.
 UNSET = ("PIER_DEVICE", "PIER_LOG", "PIER_BACKEND_PATH", "PIER_CANARY", "PIER_PEERMEM",

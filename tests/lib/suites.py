@@ -8,28 +8,26 @@ import random
 import subprocess
 import tempfile
 
-from build import Build, Compilation, CrossBuild, Prepare, meson_tests
+from build import Build, Compilation, CrossBuild, Prepare, introspect, meson_tests
 from process import Deadline, echo, run, say
 from suite import ROOT
 from tap import Skip, Tally
 from vm import ARM_GUESTS, GUEST, GUESTS, STRANGERS_GUESTS, guest_programs
 
-# The analyzers of lint take minutes on a fresh machine.
-DEADLINE_SCRIPT = 600
 SEED = os.environ.get("PIER_SEED")
 FUZZ_SECONDS = int(os.environ.get("PIER_FUZZ_SECONDS", "10"))
 
 NO_UNDEFINED = "-Db_lundef=false"
 WARNINGS = "-Dwerror=true"
 BUILDS = {build.name: build for build in (
-    Build("gcc", "gcc", WARNINGS),
+    # As users build it, which also compiles faster than with what debuggers need.
+    Build("gcc", "gcc", WARNINGS, "--buildtype=release"),
     Compilation("clang", "clang", WARNINGS, "--optimization=0"),
     # Higher levels take longer to compile than they save. At this one gcc warns wrongly.
     Build("asan", "gcc", "-Db_sanitize=address,undefined", NO_UNDEFINED, "--optimization=1"),
     Build("tsan", "gcc", "-Db_sanitize=thread", NO_UNDEFINED, "--optimization=1"),
     Build("fuzz", "clang", WARNINGS, "-Dfuzz=true", "-Db_sanitize=address,undefined",
           NO_UNDEFINED, "-Dtools=false"),
-    Build("release", "gcc", WARNINGS, "--buildtype=release"),
     Prepare("guest", [GUEST, "--prepare"]),
     CrossBuild("arm64", Prepare("guest for ARM", [GUEST, "--machine", "arm64-16k", "--prepare"]),
                ROOT / "build/vm-arm64-16k/cross.ini"),
@@ -92,7 +90,7 @@ class Scripts:
         suite.env["PIER_BUILD"] = str(BUILDS["gcc"].folder)
         for script in sorted((ROOT / "tests" / suite.name).glob("check_*")):
             yield Program(script.name, lambda script=script: suite.program(
-                script.name, [script], DEADLINE_SCRIPT, cwd=ROOT))
+                script.name, [script], suite.left(), cwd=ROOT))
 
 
 class Fuzz:
@@ -147,12 +145,62 @@ class Together:
 
 
 class Bench:
-    builds = {"release": set()}
+    builds = {"gcc": set()}
+
+    def __init__(self, *options):
+        self.options = options
 
     def programs(self, suite):
         return [Program("run.py", lambda: suite.program(
-            "run.py", [ROOT / "tests/bench/run.py", BUILDS["release"].folder], suite.left(),
-            cwd=ROOT), alone=True)]
+            "run.py", [ROOT / "tests/bench/run.py", BUILDS["gcc"].folder, *self.options],
+            suite.left(), cwd=ROOT), alone=not self.options)]
+
+
+class Configurations:
+    """Compiles what no other suite does, from empty folders, with warnings as errors."""
+
+    builds = {}
+    compilers = {"gcc": "g++", "clang": "clang++"}
+    # Linking the tests would take longer than all the rest.
+    LEVELS = [["--optimization=0"], ["--optimization=s"], [], ["--buildtype=release"],
+              ["--buildtype=release", "-Db_ndebug=true", "-Dtests=disabled"],
+              ["--buildtype=release", "-Db_lto=true", "-Dtests=disabled"]]
+    SCRIPT = """meson setup "$TMPDIR/build" "$@" && ninja --quiet -j1 -k0 -C "$TMPDIR/build"
+        status=$?; rm -rf "$TMPDIR/build"; exit $status"""
+
+    def programs(self, suite):
+        for options in [*self.LEVELS, *(["--optimization=0", option] for option in self.left_out())]:
+            for compiler, cxx in self.compilers.items():
+                name = " ".join([compiler, *options])
+                argv = ["sh", "-c", self.SCRIPT, "sh", ROOT, WARNINGS, *options]
+                env = {"CC": compiler, "CXX": cxx}
+                yield Program(name, lambda name=name, argv=argv, env=env: suite.program(
+                    name, argv, suite.left(), env, ROOT))
+
+    @staticmethod
+    def left_out():
+        """Options that leave out a part: each of meson_options.txt, in turn."""
+        for option in introspect(ROOT / "meson.build", "--buildoptions"):
+            if option["section"] != "user":
+                continue
+            if option["value"] is True:
+                yield "-D%s=false" % option["name"]
+            for choice in option.get("choices", []):
+                if choice not in ("enabled", "auto", option["value"]):
+                    yield "-D%s=%s" % (option["name"], choice)
+
+
+class Fresh:
+    """README's commands on bare systems. Each is one case: what runs there is counted there."""
+
+    builds = {}
+    SCRIPT = "set -o pipefail; tests/fresh --release $0 2>&1 | sed 's/^/| /'"
+
+    def programs(self, suite):
+        # In turn, since they share a folder.
+        return [Program(release, lambda release=release: suite.program(
+            release, ["bash", "-c", self.SCRIPT, release], suite.left(), cwd=ROOT), alone=True)
+            for release in ("bookworm", "trixie")]
 
 
 class Carried:
@@ -216,5 +264,8 @@ SUITES = {
     "vm-arm": Guests(ARM_GUESTS, {"arm64": set()}, "arm64"),
     "gpu": Carried(),
     "nic": Carried(),
+    "bench-smoke": Bench("--smoke"),
     "bench": Bench(),
+    "configurations": Configurations(),
+    "fresh": Fresh(),
 }
