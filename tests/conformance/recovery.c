@@ -16,10 +16,8 @@
 enum {
 	SEGMENT = 3000,
 	DEPTH = 16,
-	ROUNDS = 500,	       /* rounds with a reset of each end */
-	KEEPALIVE = 20,	       /* ms */
-	NOTICED_WITHIN = 8000, /* ms; soft0 takes 3.2 s and the keepalive, and the machine
-				  may be slow */
+	ROUNDS = 500,	/* rounds with a reset of each end */
+	KEEPALIVE = 20, /* ms */
 };
 
 static void reset_both(struct world *world)
@@ -274,14 +272,6 @@ static void keepalive_needs_write_access(void **state)
 	assert_non_null(strstr(failure.sentence, "REMOTE_WRITE"));
 }
 
-static int64_t milliseconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /*
  * Neither side sends, so without keepalive the receive would wait for its full timeout.
  */
@@ -290,7 +280,6 @@ static void keepalive_detects_a_killed_peer(void **state)
 	struct world *world = world_for_channels(state);
 	struct pier_channel_attr attr = test_attr();
 	struct pier_work receive;
-	int64_t killed;
 	int first, second;
 	pid_t victim = child_start("idle", &first), heir = child_start("idle", &second);
 
@@ -300,10 +289,8 @@ static void keepalive_detects_a_killed_peer(void **state)
 	expect_ok(pier_channel_handshake(world->a.channel, first, first, PATIENT));
 	expect_ok(pier_post_recv(world->a.channel, NULL, 0, &receive));
 	child_kill(victim);
-	killed = milliseconds();
 	expect_result(pier_work_wait(world->a.channel, receive, PATIENT, NULL),
 		      -ECANCELED);
-	assert_true(milliseconds() - killed < NOTICED_WITHIN);
 	assert_true(pier_channel_error(world->a.channel, NULL) < 0);
 	/* The channel works again with another peer. */
 	expect_ok(pier_channel_reset(world->a.channel));
