@@ -62,7 +62,7 @@ void connect_onward_to(const char *addresses)
 /* Returns false if the address is not added: soft0 cannot use link-local ones. */
 static bool add_address(struct peers *peers, const struct addrinfo *one)
 {
-	char text[NI_MAXHOST], *list = peers->list;
+	char text[INET6_ADDRSTRLEN], *list = peers->list;
 	size_t size = sizeof(peers->list), used = strlen(list);
 
 	if (getnameinfo(one->ai_addr, one->ai_addrlen, text, sizeof(text), NULL, 0,
