@@ -5,7 +5,7 @@ missing_packages=()
 
 # The release, as os-release(5) names it: bookworm, trixie, jammy, noble.
 # shellcheck source=/dev/null
-os_release=$(. "${PIER_OS_RELEASE:-/etc/os-release}" 2>/dev/null && echo "${VERSION_CODENAME:-}")
+os_release=$(. "${PIER_OS_RELEASE:-/etc/os-release}" 2>/dev/null && echo "${VERSION_CODENAME:-}") || true
 
 # in_release PACKAGE RELEASE=NAME...: the name of a package in this release, or
 # nothing if the release lacks it.
@@ -24,7 +24,7 @@ in_release() {
 need() {
     local package=$1
     shift
-    [ -n "$package" ] || return
+    [ -n "$package" ] || return 0
     case " ${missing_packages[*]} " in
     *" $package "*) return ;;
     esac
