@@ -45,6 +45,12 @@ struct agent_hello {
 #define PIER_NIXL_HELLO_MAX  16384
 
 /*
+ * The byte by which the called agent accepts a hello. The caller begins the handshakes
+ * after it, so of several sockets it can keep the one that leads to the agent.
+ */
+#define PIER_NIXL_HELLO_ACCEPTED 'Y'
+
+/*
  * Check the head of a hello. Returns the length of its body, or 0 if the bytes are no
  * head or have another token.
  */

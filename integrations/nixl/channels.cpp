@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 
 namespace pier_nixl
 {
@@ -38,8 +39,10 @@ static int make_channel(const device_list &devices, const pier_rail_pair &pair,
 int make_channels(const device_list &devices, const std::string &theirs, uint32_t rails,
 		  bool initiates, int socket, std::vector<channel_end> &ret_ends)
 {
+	auto end = std::chrono::steady_clock::now() +
+		   std::chrono::milliseconds(PIER_NIXL_HANDSHAKE_MS);
 	std::vector<pier_rail_pair> pairs(std::min<uint32_t>(rails, PIER_RAILS_MAX));
-	channel_end end;
+	channel_end made;
 	int count, error;
 
 	count = pier_rails_choose(devices.description.data(), devices.description.size(),
@@ -48,12 +51,15 @@ int make_channels(const device_list &devices, const std::string &theirs, uint32_
 	if (count < 0)
 		return count;
 	for (int i = 0; i < count; i++) {
-		error = make_channel(devices, pairs[(size_t)i], initiates, end);
+		auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+			end - std::chrono::steady_clock::now());
+
+		error = make_channel(devices, pairs[(size_t)i], initiates, made);
 		if (error)
 			return error;
-		ret_ends.push_back(end);
-		error = pier_channel_handshake(end.channel, socket, socket,
-					       PIER_NIXL_HANDSHAKE_MS);
+		ret_ends.push_back(made);
+		error = pier_channel_handshake(made.channel, socket, socket,
+					       (int)std::max<int64_t>(left.count(), 1));
 		if (error)
 			return error;
 	}

@@ -12,7 +12,10 @@
 namespace pier_nixl
 {
 
-/* Both ends wait so long for each other while a connection is made, in milliseconds. */
+/*
+ * The ends wait so long for each other until a caller is accepted, and again until all
+ * rails are connected, in milliseconds.
+ */
 #define PIER_NIXL_HANDSHAKE_MS 10000
 
 /* A notification travels in messages of at most this size. */

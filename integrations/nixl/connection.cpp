@@ -11,10 +11,12 @@ namespace pier_nixl
 
 /* The most bytes of a request, and of a piece: see chunk in docs/design/transfer.md. */
 static const uint32_t chunk_max = 1 << 20;
-static const int cancel_ms = 3000;
+static const int cancel_ms = 5000;
 
 void connection::rail::push(const piece &one)
 {
+	if (count == 0)
+		since = std::chrono::steady_clock::now();
 	at(count) = one;
 	count++;
 	data_count += !one.is_message;
@@ -24,6 +26,7 @@ connection::piece connection::rail::pop()
 {
 	piece one = at(0);
 
+	since = std::chrono::steady_clock::now();
 	first = (first + 1) % pieces.size();
 	count--;
 	data_count -= !one.is_message;
@@ -57,6 +60,7 @@ void connection::fail_all(nixl_status_t status)
 	outbox.clear();
 	for (request *one : failed)
 		one->status = status;
+	progressed.notify_all();
 }
 
 void connection::close_with(nixl_status_t status)
@@ -81,20 +85,6 @@ std::vector<int> connection::list_fds() const
 	return fds;
 }
 
-int connection::introduce(const agent_address &peer, const std::string &name,
-			  uint32_t count, const device_list &devices)
-{
-	agent_hello hello;
-	std::string bytes;
-
-	hello.token = peer.token;
-	hello.agent = name;
-	hello.rails = count;
-	hello.description = devices.description;
-	bytes = hello.write();
-	return write_all(socket.fd, bytes.data(), bytes.size(), PIER_NIXL_HANDSHAKE_MS);
-}
-
 int connection::set_up_rails(const agent_address &peer, const device_list &devices)
 {
 	for (const channel_end &end : ends) {
@@ -113,25 +103,28 @@ int connection::set_up_rails(const agent_address &peer, const device_list &devic
 			   PIER_ACCESS_LOCAL_READ, &slots_mr);
 }
 
-int connection::call_agent(const agent_address &peer, const std::string &name,
-			   uint32_t max_rails, const device_list &devices)
+int connection::call_agent(const std::string &called, const agent_address &peer,
+			   const std::string &name, uint32_t max_rails,
+			   const device_list &devices)
 {
 	uint32_t count = std::min(max_rails, peer.rails);
+	agent_hello hello = { peer.token, name, count, devices.description };
+	std::string where, step;
 	int error;
 
-	peer_token = peer.token;
-	error = dial_agent(peer, socket);
-	if (!error)
-		error = introduce(peer, name, count, devices);
+	agent = called;
+	error = dial_agent(peer, hello.write(), PIER_NIXL_HANDSHAKE_MS, socket, where);
 	if (error) {
-		report_line("cannot reach the peer: %s", strerror(-error));
+		report_line("cannot reach agent \"%s\" at %s: %s", agent.c_str(),
+			    where.c_str(), strerror(-error));
 		return error;
 	}
 	error = make_channels(devices, peer.description, count, true, socket.fd, ends);
 	if (!error)
 		error = set_up_rails(peer, devices);
+	step = "cannot connect to agent \"" + agent + "\" at " + where;
 	if (error)
-		report_failure("cannot connect to the peer");
+		report_failure(step.c_str());
 	return error;
 }
 
@@ -142,8 +135,13 @@ nixl_status_t connection::post(request &of, const std::string *message)
 	polls++;
 	if (over)
 		return of.status = NIXL_ERR_REMOTE_DISCONNECT;
+	if (of.has_gone()) {
+		report_line("a transfer uses memory that was deregistered");
+		return of.status = NIXL_ERR_INVALID_PARAM;
+	}
 	of.next = 0;
 	of.offset = 0;
+	of.in_flight = 0;
 	of.is_cancelled = of.notice_queued = of.notice_sent = false;
 	of.has_notice = message != nullptr;
 	of.message = message ? *message : std::string();
@@ -177,6 +175,34 @@ void connection::make_progress()
 	collect_all();
 	post_pieces();
 	post_notices();
+	progressed.notify_all();
+}
+
+bool connection::is_busy(const local_memory *memory) const
+{
+	bool busy = !memory && !outbox.empty();
+
+	for (const rail &one : rails)
+		busy |= !memory && one.count > 0;
+	for (const request *one : active)
+		busy |= !memory || one->uses(memory);
+	return busy;
+}
+
+/* The driver makes progress meanwhile. */
+void connection::finish(const local_memory *memory,
+			std::chrono::steady_clock::time_point end)
+{
+	std::unique_lock<std::mutex> guard(lock);
+
+	if (!over)
+		make_progress();
+	if (progressed.wait_until(guard, end, [&] { return over || !is_busy(memory); }))
+		return;
+	report_line("agent \"%s\" did not take what was sent to it in time: its transfers "
+		    "and notifications are given up",
+		    agent.c_str());
+	fail_all(NIXL_ERR_CANCELED);
 }
 
 /* Each function may find that the connection is broken, and leaves no rails then. */
@@ -201,7 +227,13 @@ void connection::collect_rail(rail &of)
 		if (over)
 			return;
 	}
-	if (error < 0) {
+	if (error == 0 && of.count > 0 &&
+	    std::chrono::steady_clock::now() - of.since > timeout) {
+		report_line("nothing that was sent to agent \"%s\" has completed for %lld "
+			    "s (PIER_NIXL_TIMEOUT)",
+			    agent.c_str(), (long long)timeout.count());
+		fail_all(NIXL_ERR_REMOTE_DISCONNECT);
+	} else if (error < 0) {
 		report_failure("a transfer failed");
 		/* Requests behind the first that fails are flushed. */
 		if (pier_channel_error(of.channel, &failure))
@@ -372,6 +404,7 @@ void connection::cancel(request &of)
 	}
 	if (of.status == NIXL_IN_PROG)
 		end_request(of, NIXL_ERR_CANCELED);
+	progressed.notify_all();
 }
 
 } // namespace pier_nixl

@@ -3,6 +3,7 @@
 #define PIER_NIXL_CONNECTION_HPP
 
 #include <array>
+#include <condition_variable>
 #include <deque>
 #include <memory>
 #include <string>
@@ -24,7 +25,8 @@ namespace pier_nixl
  * completion, as the channels have room. Rails take pieces in turn. Notifications go
  * through the first channel, in order. That of a request follows its bytes:
  * immediately, if they are writes on the same channel, because a channel delivers in
- * order; otherwise when all bytes have arrived.
+ * order; otherwise when all bytes have arrived. A connection on which no piece completes
+ * within a time limit is given up.
  *
  * Threads: any thread may call any public function. A request belongs to one thread at
  * a time, as NIXL has it.
@@ -32,41 +34,49 @@ namespace pier_nixl
 class connection : public driven
 {
       public:
-	connection() = default;
+	/* timeout_s  the most seconds until the next completion */
+	explicit connection(uint32_t timeout_s) : timeout(timeout_s)
+	{
+	}
 	~connection() override;
 
 	/*
 	 * Call an agent, and connect all rails.
 	 *
-	 * name  of this agent
+	 * called  its name
+	 * name    of this agent
 	 *
 	 * Returns 0, or a negative errno after a line that gives the reason.
 	 */
-	int call_agent(const agent_address &peer, const std::string &name,
-		       uint32_t max_rails, const device_list &devices);
+	int call_agent(const std::string &called, const agent_address &peer,
+		       const std::string &name, uint32_t max_rails,
+		       const device_list &devices);
 
-	/* Start a request that is not in progress. Returns its status. */
+	/*
+	 * Start a request that is not in progress. Returns its status:
+	 * NIXL_ERR_INVALID_PARAM memory of this end was deregistered.
+	 */
 	nixl_status_t post(request &of, const std::string *message);
 	/* Make progress. Returns the status of the request. */
 	nixl_status_t check(request &of);
 	/*
 	 * Stop a request: post no more of it, and wait until the NIC no longer touches
-	 * its memory. If that takes longer than 3 seconds, the connection is
+	 * its memory. If that takes longer than 5 seconds, the connection is
 	 * broken.
 	 */
 	void cancel(request &of);
 	/* Send a notification that belongs to no request. */
 	nixl_status_t notify(const std::string &message);
+	/*
+	 * Wait until the requests that use a memory have ended; NULL: until everything that
+	 * was accepted has, also notifications. At `end`, the connection is broken.
+	 */
+	void finish(const local_memory *memory,
+		    std::chrono::steady_clock::time_point end);
 	/* End the connection. Its requests fail with `status`. */
 	void close_with(nixl_status_t status);
 	/* How long a transfer of `bytes` takes, in microseconds. */
 	uint64_t estimate_us(uint64_t bytes);
-	/* Of the agent that was called; identifies the process. */
-	const std::string &token() const
-	{
-		return peer_token;
-	}
-
 	void make_progress() override;
 	bool arm_events() override;
 	void hang_up() override;
@@ -92,6 +102,8 @@ class connection : public driven
 		uint32_t chunk; /* the most bytes of a request */
 		std::array<piece, pieces_max + slots_max> pieces;
 		size_t first = 0, count = 0, data_count = 0;
+		/* When the first of them became the first. */
+		std::chrono::steady_clock::time_point since;
 
 		void push(const piece &one);
 		piece pop();
@@ -107,7 +119,9 @@ class connection : public driven
 		request *owner;
 	};
 
-	std::string peer_token;
+	const std::chrono::seconds timeout;
+	std::string agent; /* the peer's name */
+	std::condition_variable progressed;
 	std::vector<channel_end> ends;
 	std::vector<rail> rails;
 	std::vector<request *> active; /* in progress */
@@ -119,10 +133,9 @@ class connection : public driven
 	size_t slots_posted = 0, slots_done = 0;
 	uint64_t bytes_per_ms = 0; /* of recent transfers; 0: unknown */
 
-	int introduce(const agent_address &peer, const std::string &name, uint32_t count,
-		      const device_list &devices);
 	int set_up_rails(const agent_address &peer, const device_list &devices);
 	void collect_rail(rail &of);
+	bool is_busy(const local_memory *memory) const;
 	void collect_all();
 	void post_pieces();
 	bool post_piece(rail &on, request &of);

@@ -74,18 +74,23 @@ int connection::post_batch(rail &on, request &of, struct pier_work &ret_work)
 
 	while (count < piece_requests && bytes < on.chunk && !of.is_posted()) {
 		const request::span &span = of.spans[of.next];
-		const local_memory::region &region = span.local->regions[on.device];
-		const pier_remote &part = span.remote->parts[on.peer_device];
-		uint32_t length = (uint32_t)std::min<uint64_t>(span.length - of.offset,
-							       on.chunk - bytes);
-		uint64_t addr = region.iova + span.local_offset + of.offset;
-		pier_remote remote = { part.addr + span.remote_offset + of.offset, length,
-				       part.rkey };
+		const memory_part &here = find_part(span.local->regions[on.device].parts,
+						    span.local_offset + of.offset);
+		const memory_part &there = find_part(span.remote->regions[on.peer_device],
+						     span.remote_offset + of.offset);
+		uint64_t skipped = span.local_offset + of.offset - here.offset;
+		uint64_t beyond = span.remote_offset + of.offset - there.offset;
+		uint32_t length = (uint32_t)std::min(
+			{ span.length - of.offset, here.length - skipped,
+			  there.length - beyond, (uint64_t)(on.chunk - bytes) });
+		pier_remote remote = { there.addr + beyond, length, there.key };
 
 		if (of.operation == NIXL_WRITE)
-			writes[count] = { { addr, length, region.lkey }, remote };
+			writes[count] = { { here.addr + skipped, length, here.key },
+					  remote };
 		else
-			reads[count] = { { addr, length, region.lkey }, remote };
+			reads[count] = { { here.addr + skipped, length, here.key },
+					 remote };
 		count++;
 		bytes += length;
 		of.offset += length;

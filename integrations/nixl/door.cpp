@@ -1,20 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "door.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <system_error>
 
+#include "channels.hpp"
 #include "report.hpp"
 
 namespace pier_nixl
 {
 
-static const size_t callers_max = 64;
-static const auto caller_time = std::chrono::seconds(2);
+static const size_t callers_max = 64, greetings_max = 64;
+/*
+ * To send the hello. Later, the oldest handshake makes place for another caller after this
+ * time.
+ */
+static const auto caller_time = std::chrono::seconds(5);
 /* Callers that run out of time are noticed this late. */
 static const int sweep_ms = 500;
 
@@ -64,6 +72,11 @@ void door::stop_thread()
 	stopping = true;
 	eventfd_write(wake.fd, 1);
 	thread.join();
+	for (greeting &one : greetings) {
+		shutdown(one.socket.fd, SHUT_RDWR);
+		one.thread.join();
+	}
+	greetings.clear();
 }
 
 void door::accept_from(int listener, bool is_unix)
@@ -75,26 +88,40 @@ void door::accept_from(int listener, bool is_unix)
 		poll(nullptr, 0, sweep_ms);
 	if (made.fd < 0 || (is_unix && !is_same_user(made.fd)))
 		return;
-	/* The oldest has had the most time. */
-	if (callers.size() == callers_max)
-		callers.erase(callers.begin());
+	if (!is_unix)
+		set_up_tcp(made.fd);
+	/* The oldest has had the most time; callers without the token leave first. */
+	if (callers.size() == callers_max) {
+		auto leaves = std::find_if(
+			callers.begin(), callers.end(),
+			[](const caller &one) { return !one.is_accepted; });
+
+		callers.erase(leaves == callers.end() ? callers.begin() : leaves);
+	}
 	callers.push_back({ std::move(made), std::string(), PIER_NIXL_HELLO_HEAD,
-			    std::chrono::steady_clock::now() + caller_time });
+			    std::chrono::steady_clock::now() + caller_time, false, {} });
 }
 
 /* Returns false if nothing more is expected from the caller. */
 bool door::serve(caller &from)
 {
 	char bytes[PIER_NIXL_HELLO_HEAD + PIER_NIXL_HELLO_MAX];
-	agent_hello hello;
+	size_t wanted;
 	ssize_t count;
 
-	while (from.bytes.size() < from.wanted) {
-		count = recv(from.socket.fd, bytes, from.wanted - from.bytes.size(),
-			     MSG_DONTWAIT);
+	while (from.is_accepted || from.bytes.size() < from.wanted) {
+		wanted = from.is_accepted ? 1 : from.wanted - from.bytes.size();
+		count = recv(from.socket.fd, bytes, wanted,
+			     MSG_DONTWAIT | (from.is_accepted ? MSG_PEEK : 0));
 		if (count <= 0)
 			return count < 0 && (errno == EAGAIN || errno == EINTR) &&
 			       std::chrono::steady_clock::now() < from.end;
+		if (from.is_accepted) {
+			if (!has_place())
+				return true;
+			greet(from);
+			return false;
+		}
 		from.bytes.append(bytes, (size_t)count);
 		if (from.bytes.size() != PIER_NIXL_HELLO_HEAD)
 			continue;
@@ -103,9 +130,65 @@ bool door::serve(caller &from)
 		if (from.wanted == PIER_NIXL_HELLO_HEAD)
 			return false;
 	}
-	if (read_hello_body(from.bytes.substr(PIER_NIXL_HELLO_HEAD), hello))
-		greet_caller(std::move(from.socket), hello);
-	return false;
+	return accept_hello(from);
+}
+
+bool door::accept_hello(caller &from)
+{
+	const char accepted = PIER_NIXL_HELLO_ACCEPTED;
+
+	from.end = std::chrono::steady_clock::now() +
+		   std::chrono::milliseconds(PIER_NIXL_HANDSHAKE_MS);
+	from.is_accepted = true;
+	return read_hello_body(from.bytes.substr(PIER_NIXL_HELLO_HEAD), from.hello) &&
+	       send(from.socket.fd, &accepted, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
+}
+
+/* Handshakes wait for the caller, so each caller has a thread. */
+void door::greet(caller &from)
+{
+	owned_fd other(fcntl(from.socket.fd, F_DUPFD_CLOEXEC, 0));
+
+	if (other.fd < 0)
+		return;
+	greetings.emplace_back();
+	greeting &made = greetings.back();
+
+	made.socket = std::move(other);
+	made.start = std::chrono::steady_clock::now();
+	try {
+		made.thread = std::thread(
+			[this, &made](owned_fd socket, const agent_hello &hello) {
+				greet_caller(std::move(socket), hello);
+				made.is_over = true;
+				eventfd_write(wake.fd, 1);
+			},
+			std::move(from.socket), from.hello);
+	} catch (const std::system_error &failure) {
+		report_line("no thread for a caller: %s", failure.what());
+		greetings.pop_back();
+	}
+}
+
+bool door::has_place() const
+{
+	return greetings.size() < greetings_max;
+}
+
+/* Forget callers that are connected, or failed; the oldest leaves if there are many. */
+void door::end_greetings()
+{
+	eventfd_t count;
+
+	eventfd_read(wake.fd, &count);
+	greetings.remove_if([](greeting &one) {
+		if (one.is_over)
+			one.thread.join();
+		return one.is_over.load();
+	});
+	if (!has_place() &&
+	    std::chrono::steady_clock::now() - greetings.front().start > caller_time)
+		shutdown(greetings.front().socket.fd, SHUT_RDWR);
 }
 
 void door::run_loop()
@@ -117,8 +200,11 @@ void door::run_loop()
 			   { unix_socket.fd, POLLIN, 0 },
 			   { tcp_socket.fd, POLLIN, 0 } };
 		for (const caller &one : callers)
-			polled.push_back({ one.socket.fd, POLLIN, 0 });
+			polled.push_back(
+				{ one.is_accepted && !has_place() ? -1 : one.socket.fd,
+				  POLLIN, 0 });
 		poll(polled.data(), polled.size(), callers.empty() ? -1 : sweep_ms);
+		end_greetings();
 		for (size_t i = callers.size(); i-- > 0;)
 			if (!serve(callers[i]))
 				callers.erase(callers.begin() + (ptrdiff_t)i);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <list>
 #include <string>
 #include <thread>
 #include <vector>
@@ -17,9 +18,10 @@ namespace pier_nixl
 {
 
 /*
- * The sockets on which an agent is called, and a thread that takes the calls. Callers
- * that have not shown the token hold up nobody: they are limited in number and time, and
- * read without waiting.
+ * The sockets on which an agent is called, and a thread that takes the calls. It reads
+ * without waiting. A caller whose hello was accepted, and which begins its handshakes, gets
+ * a thread of its own. Callers are limited in number and time; if there are too many, the
+ * oldest that is silent has to leave. So no caller holds up others.
  *
  * The agent listens on a Unix socket, and on TCP if `where` is not empty or `has_tcp`.
  */
@@ -27,7 +29,7 @@ class door
 {
       public:
 	/*
-	 * Called on the thread of the door with a caller that has the token. Owns the
+	 * Called with a caller that has the token, on a thread of that caller. Owns the
 	 * socket.
 	 */
 	using greet_function = std::function<void(owned_fd &&, const agent_hello &)>;
@@ -53,11 +55,22 @@ class door
 		std::string bytes;
 		size_t wanted; /* bytes of the head, or of head and body */
 		std::chrono::steady_clock::time_point end;
+		bool is_accepted; /* its hello; it begins the handshakes next */
+		agent_hello hello;
+	};
+
+	/* A caller whose handshakes are in progress. */
+	struct greeting {
+		std::thread thread;
+		owned_fd socket; /* another descriptor of the caller's */
+		std::chrono::steady_clock::time_point start;
+		std::atomic<bool> is_over{ false };
 	};
 
 	owned_fd unix_socket, tcp_socket, wake;
 	std::string token;
 	std::vector<caller> callers;
+	std::list<greeting> greetings;
 	std::thread thread;
 	std::atomic<bool> stopping{ false };
 	greet_function greet_caller;
@@ -65,6 +78,10 @@ class door
 	void run_loop();
 	void accept_from(int socket, bool is_unix);
 	bool serve(caller &from);
+	bool accept_hello(caller &from);
+	void greet(caller &from);
+	bool has_place() const;
+	void end_greetings();
 };
 
 } // namespace pier_nixl

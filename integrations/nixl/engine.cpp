@@ -2,12 +2,16 @@
 #include "engine.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 
 #include "report.hpp"
 
 namespace pier_nixl
 {
+
+/* Work that was accepted has this long to finish before its connection is ended. */
+static const auto finish_time = std::chrono::seconds(5);
 
 engine::engine(const nixlBackendInitParams *params) : nixlBackendEngine(params)
 {
@@ -46,18 +50,36 @@ int engine::start()
 	return error;
 }
 
-/* All channels end before their devices, and no thread is left that uses them. */
+/*
+ * The driver sends what was accepted. All channels end before their devices, and no thread
+ * is left that uses them.
+ */
 engine::~engine()
 {
+	auto end = std::chrono::steady_clock::now() + finish_time;
+
 	entrance.stop_thread();
+	for (const auto &one : links)
+		one->finish(nullptr, end);
 	progress.stop_thread();
-	for (auto &one : peers)
-		if (one.second->link)
-			one.second->link->close_with(NIXL_ERR_CANCELED);
+	for (const auto &one : links)
+		one->close_with(NIXL_ERR_CANCELED);
 	for (const auto &one : visitors)
 		one->close_now();
-	for (local_memory *one : memories)
-		delete one;
+	for (const auto &group : memories)
+		for (const auto &one : group.second)
+			one->deregister_all();
+}
+
+/* Forget the ends that are over, and keep a new one. */
+template <class T>
+static void keep_end(std::vector<std::shared_ptr<T>> &ends, const std::shared_ptr<T> &made)
+{
+	ends.erase(std::remove_if(
+			   ends.begin(), ends.end(),
+			   [](const std::shared_ptr<T> &one) { return one->over.load(); }),
+		   ends.end());
+	ends.push_back(made);
 }
 
 void engine::greet(owned_fd &&socket, const agent_hello &hello)
@@ -68,12 +90,7 @@ void engine::greet(owned_fd &&socket, const agent_hello &hello)
 		return;
 	std::lock_guard<std::mutex> guard(lock);
 
-	visitors.erase(std::remove_if(visitors.begin(), visitors.end(),
-				      [](const std::shared_ptr<visitor> &one) {
-					      return one->over.load();
-				      }),
-		       visitors.end());
-	visitors.push_back(made);
+	keep_end(visitors, made);
 	progress.add_end(made);
 }
 
@@ -100,7 +117,7 @@ nixl_mem_list_t engine::getSupportedMems() const
 nixl_status_t engine::registerMem(const nixlBlobDesc &mem, const nixl_mem_t &type,
 				  nixlBackendMD *&out)
 {
-	auto made = std::make_unique<local_memory>(mem, type);
+	auto made = std::make_shared<local_memory>(mem, type);
 	int error;
 
 	if (type != DRAM_SEG && type != VRAM_SEG)
@@ -110,30 +127,51 @@ nixl_status_t engine::registerMem(const nixlBlobDesc &mem, const nixl_mem_t &typ
 		return status_of(error);
 	std::lock_guard<std::mutex> guard(lock);
 
-	memories.insert(made.get());
-	out = made.release();
+	memories[made->flush_group].insert(made);
+	out = new local_share(made, true);
 	return NIXL_SUCCESS;
 }
 
-/* Memory of a request in progress stays registered, and the agent may try again. */
+/*
+ * The NIC does not touch the memory afterwards: requests in progress are waited for. NIXL
+ * does not ask for the status, and never calls again, so memory that cannot be
+ * deregistered stays registered until the agent ends.
+ */
 nixl_status_t engine::deregisterMem(nixlBackendMD *meta)
 {
-	auto *memory = static_cast<local_memory *>(meta);
-	std::lock_guard<std::mutex> guard(lock);
-	int error = memory->deregister_all();
+	std::unique_ptr<local_share> share(static_cast<local_share *>(meta));
+	const std::shared_ptr<local_memory> memory = share->memory;
+	auto end = std::chrono::steady_clock::now() + finish_time;
+	std::vector<std::shared_ptr<connection>> current;
+	int error;
 
+	memory->is_gone = true;
+	{
+		std::lock_guard<std::mutex> guard(lock);
+
+		current = links;
+	}
+	for (const auto &one : current)
+		one->finish(memory.get(), end);
+	std::lock_guard<std::mutex> guard(lock);
+
+	error = memory->deregister_all();
 	if (error) {
-		report_failure("memory cannot be deregistered");
+		report_failure("memory stays registered until the agent ends");
 		return status_of(error);
 	}
-	memories.erase(memory);
-	delete memory;
+	auto group = memories.find(memory->flush_group);
+
+	group->second.erase(memory);
+	if (group->second.empty())
+		memories.erase(group);
 	return NIXL_SUCCESS;
 }
 
 nixl_status_t engine::getPublicData(const nixlBackendMD *meta, std::string &bytes) const
 {
-	int error = static_cast<const local_memory *>(meta)->write(bytes);
+	int error = static_cast<const local_share *>(meta)->memory->write(own.unix_name,
+									  bytes);
 
 	if (error)
 		report_failure("memory cannot be described");
@@ -143,27 +181,27 @@ nixl_status_t engine::getPublicData(const nixlBackendMD *meta, std::string &byte
 nixl_status_t engine::loadRemoteMD(const nixlBlobDesc &input, const nixl_mem_t &type,
 				   const std::string &agent, nixlBackendMD *&output)
 {
-	auto made = std::make_unique<remote_memory>(input.addr, input.len, type);
+	auto made = std::make_shared<remote_memory>(input.addr, input.len, type);
 
 	if (!made->read(input.metaInfo)) {
 		report_line("the metadata of agent \"%s\" holds no memory of pier",
 			    agent.c_str());
 		return NIXL_ERR_MISMATCH;
 	}
-	output = made.release();
+	output = new remote_share(made, false);
 	return NIXL_SUCCESS;
 }
 
 nixl_status_t engine::loadLocalMD(nixlBackendMD *input, nixlBackendMD *&output)
 {
-	auto *memory = static_cast<local_memory *>(input);
+	const auto &memory = static_cast<local_share *>(input)->memory;
 	nixlBlobDesc desc;
 	nixl_status_t status;
 
 	desc.addr = memory->addr;
 	desc.len = memory->length;
 	desc.devId = 0;
-	status = getPublicData(memory, desc.metaInfo);
+	status = getPublicData(input, desc.metaInfo);
 	return status ? status : loadRemoteMD(desc, memory->type, localAgent, output);
 }
 
@@ -196,6 +234,7 @@ nixl_status_t engine::loadRemoteConnInfo(const std::string &agent,
 
 	if (!known || known->address.token != made->address.token)
 		known = made;
+	known->rests_until = std::chrono::steady_clock::time_point();
 	return NIXL_SUCCESS;
 }
 
@@ -204,7 +243,7 @@ nixl_status_t engine::connect(const std::string &agent)
 {
 	std::shared_ptr<connection> link;
 
-	return agent == localAgent ? NIXL_SUCCESS : find_link(agent, link);
+	return agent == localAgent ? NIXL_SUCCESS : find_link(agent, "", link);
 }
 
 nixl_status_t engine::disconnect(const std::string &agent)
@@ -221,13 +260,39 @@ nixl_status_t engine::disconnect(const std::string &agent)
 	}
 	std::lock_guard<std::mutex> guard(known->lock);
 
-	if (known->link)
+	if (known->link) {
+		known->link->finish(nullptr,
+				    std::chrono::steady_clock::now() + finish_time);
 		known->link->close_with(NIXL_ERR_REMOTE_DISCONNECT);
+	}
 	return NIXL_SUCCESS;
 }
 
+/* Called with the lock of the peer held, which has no connection, or a broken one. */
+int engine::make_link(const std::string &agent, peer &of) const
+{
+	auto made = std::make_shared<connection>(chosen.timeout);
+	int error;
+
+	if (std::chrono::steady_clock::now() < of.rests_until.load())
+		return -ETIMEDOUT;
+	error = made->call_agent(agent, of.address, localAgent, chosen.rails, devices);
+	if (error == -ETIMEDOUT)
+		of.rests_until = std::chrono::steady_clock::now() +
+				 std::chrono::milliseconds(PIER_NIXL_HANDSHAKE_MS);
+	if (!error)
+		error = progress.add_end(made);
+	if (error)
+		return error;
+	of.link = made;
+	std::lock_guard<std::mutex> guard(lock);
+
+	keep_end(links, made);
+	return 0;
+}
+
 /* Return the connection to an agent. One that is broken is replaced. */
-nixl_status_t engine::find_link(const std::string &agent,
+nixl_status_t engine::find_link(const std::string &agent, const std::string &process,
 				std::shared_ptr<connection> &ret_link) const
 {
 	std::shared_ptr<peer> known;
@@ -247,16 +312,17 @@ nixl_status_t engine::find_link(const std::string &agent,
 	}
 	std::lock_guard<std::mutex> guard(known->lock);
 
+	if (!process.empty() && known->address.unix_name != process) {
+		report_line("agent \"%s\" has started again: the transfer was prepared for "
+			    "its former process, so prepare it again",
+			    agent.c_str());
+		return NIXL_ERR_NOT_FOUND;
+	}
 	if (!known->link || known->link->over) {
-		auto made = std::make_shared<connection>();
-		int error = made->call_agent(known->address, localAgent, chosen.rails,
-					     devices);
+		int error = make_link(agent, *known);
 
-		if (!error)
-			error = progress.add_end(made);
 		if (error)
 			return status_of(error);
-		known->link = made;
 	}
 	ret_link = known->link;
 	return NIXL_SUCCESS;
@@ -271,7 +337,7 @@ nixl_status_t engine::prepXfer(const nixl_xfer_op_t &operation,
 	nixl_status_t status = made->prepare(operation, local, remote);
 
 	if (status == NIXL_SUCCESS)
-		status = find_link(agent, made->on);
+		status = find_link(agent, made->process, made->on);
 	if (status == NIXL_SUCCESS)
 		handle = made.release();
 	return status;
@@ -286,9 +352,9 @@ nixl_status_t engine::postXfer(const nixl_xfer_op_t &, const nixl_meta_dlist_t &
 	nixl_status_t status = NIXL_SUCCESS;
 
 	if (of->on->over)
-		status = find_link(agent, of->on);
+		status = find_link(agent, of->process, of->on);
 	if (status != NIXL_SUCCESS)
-		return status;
+		return of->status = status;
 	return of->on->post(*of,
 			    options && options->hasNotif ? &options->notifMsg : nullptr);
 }
@@ -311,16 +377,17 @@ nixl_status_t engine::releaseReqH(nixlBackendReqH *handle) const
 }
 
 /*
- * The writer's notification says that it wrote to memory of a device, not where: one
- * byte of each region flushes what arrived through its NIC.
+ * The writer's notification says that it wrote to memory of a device, not where. One byte
+ * of a region flushes all of its group.
  */
 void engine::flush_devices()
 {
 	std::lock_guard<std::mutex> guard(lock);
 
-	for (local_memory *one : memories)
-		for (const local_memory::region &region : one->regions)
-			if (one->type == VRAM_SEG &&
+	for (const auto &group : memories)
+		for (const local_memory::region &region :
+		     (*group.second.begin())->regions)
+			if (!group.first.empty() &&
 			    pier_mr_sync_for_device(region.mr, 0, 1))
 				report_failure("bytes arrived but are not visible to the "
 					       "device");
@@ -349,7 +416,7 @@ nixl_status_t engine::getNotifs(notif_list_t &list)
 nixl_status_t engine::genNotif(const std::string &agent, const std::string &message) const
 {
 	std::shared_ptr<connection> link;
-	nixl_status_t status = find_link(agent, link);
+	nixl_status_t status = find_link(agent, "", link);
 
 	return status ? status : link->notify(message);
 }

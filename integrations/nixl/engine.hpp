@@ -2,6 +2,7 @@
 #ifndef PIER_NIXL_ENGINE_HPP
 #define PIER_NIXL_ENGINE_HPP
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -79,23 +80,30 @@ class engine : public nixlBackendEngine
 		std::mutex lock; /* held while the agent is called */
 		agent_address address;
 		std::shared_ptr<connection> link;
+		/* It did not answer, and is not called again before this time. */
+		std::atomic<std::chrono::steady_clock::time_point> rests_until{};
 	};
 
 	settings chosen;
 	device_list devices; /* outlives all that follows */
 	agent_address own;
 	inbox messages;
-	mutable std::mutex lock; /* guards the following three */
+	mutable std::mutex lock; /* guards the following four */
 	mutable std::map<std::string, std::shared_ptr<peer>> peers;
+	/* All connections that this agent made, also those of peers that were removed. */
+	mutable std::vector<std::shared_ptr<connection>> links;
 	std::vector<std::shared_ptr<visitor>> visitors;
-	std::set<local_memory *> memories;
+	/* By their flush_group. */
+	std::map<std::string, std::set<std::shared_ptr<local_memory>>> memories;
 	mutable driver progress;
 	door entrance;
 
 	int start();
 	void greet(owned_fd &&socket, const agent_hello &hello);
-	nixl_status_t find_link(const std::string &agent,
+	/* process  the one that must be connected; "": the current one */
+	nixl_status_t find_link(const std::string &agent, const std::string &process,
 				std::shared_ptr<connection> &ret_link) const;
+	int make_link(const std::string &agent, peer &of) const;
 	void flush_devices();
 };
 

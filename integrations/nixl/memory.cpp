@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "memory.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 
@@ -11,10 +12,20 @@ namespace pier_nixl
 {
 
 static const char fd_prefix[] = "dmabuf:";
-static const unsigned public_version = 1;
+static const unsigned public_version = 2;
+
+const memory_part &find_part(const part_list &parts, uint64_t offset)
+{
+	auto after = std::upper_bound(parts.begin() + 1, parts.end(), offset,
+				      [](uint64_t at, const memory_part &one) {
+					      return at < one.offset;
+				      });
+
+	return after[-1];
+}
 
 local_memory::local_memory(const nixlBlobDesc &of, nixl_mem_t kind)
-    : nixlBackendMD(true), addr(of.addr), length(of.len), type(kind)
+    : addr(of.addr), length(of.len), type(kind)
 {
 }
 
@@ -62,6 +73,42 @@ int local_memory::wrap_fd(const std::string &text)
 }
 
 /*
+ * A device, or the NIC that reads back a byte of it, flushes all that came over the same
+ * mapping.
+ */
+void local_memory::find_flush_group()
+{
+	struct pier_buffer *found = nullptr;
+	struct pier_buffer_info info;
+
+	if (type != VRAM_SEG)
+		return;
+	flush_group = "memory";
+	if (!buffer && pier_buffer_wrap((void *)addr, length, &found) == 0 &&
+	    pier_buffer_query(found, &info) == 0)
+		flush_group = std::string(info.backend) + ":" + info.unit + ":" +
+			      info.kind;
+	pier_buffer_free(found);
+	for (const region &one : regions)
+		flush_group += std::string(" ") +
+			       pier_mapping_name(pier_mr_mapping(one.mr));
+}
+
+static int list_parts(const struct pier_mr *mr, part_list &ret_parts)
+{
+	struct pier_mr_part_info part;
+	int error;
+
+	for (uint32_t i = 0; i < pier_mr_parts(mr); i++) {
+		error = pier_mr_part(mr, i, &part);
+		if (error)
+			return error;
+		ret_parts.push_back({ part.offset, part.length, part.iova, part.lkey });
+	}
+	return 0;
+}
+
+/*
  * Host memory is not looked up in the backends, which takes long for each region. The
  * text of other backends of NIXL, such as a file's name, says nothing about memory.
  */
@@ -89,14 +136,18 @@ int local_memory::register_all(const device_list &devices, enum pier_policy poli
 	attr.range_count = 1;
 	attr.access = PIER_ACCESS_SHARED;
 	attr.policy = policy;
-	attr.split = PIER_SPLIT_NEVER;
+	attr.split = PIER_SPLIT_PIECES;
 	for (size_t i = 0; !error && i < devices.all.size(); i++) {
 		error = pier_reg_mr_attr(devices.all[i].pd, &attr, &mr);
-		if (!error)
-			regions.push_back({ mr, pier_mr_iova(mr), pier_mr_lkey(mr) });
-		else
+		if (!error) {
+			regions.push_back({ mr, {} });
+			error = list_parts(mr, regions.back().parts);
+		}
+		if (error)
 			report_failure("memory cannot be registered");
 	}
+	if (!error)
+		find_flush_group();
 	return error;
 }
 
@@ -116,48 +167,67 @@ int local_memory::deregister_all()
 	return error;
 }
 
-int local_memory::write(std::string &ret_bytes) const
+int local_memory::write(const std::string &process, std::string &ret_bytes) const
 {
-	uint8_t wire[PIER_REMOTE_WIRE_SIZE];
-	struct pier_remote remote;
 	byte_writer bytes;
-	int error;
 
 	bytes.put_number(public_version, 1);
+	bytes.put_string(process);
 	bytes.put_number(regions.size(), 1);
 	for (const region &one : regions) {
-		error = pier_mr_remote(one.mr, &remote);
-		if (error)
+		std::vector<pier_remote> parts(pier_mr_parts(one.mr));
+		std::string wire(PIER_REMOTE_VEC_WIRE_SIZE(parts.size()), 0);
+		uint32_t count;
+		int error = pier_mr_remote_vec(one.mr, parts.data(),
+					       (uint32_t)parts.size(), &count);
+
+		if (!error)
+			error = pier_remote_vec_pack(parts.data(), count, &wire[0],
+						     wire.size());
+		if (error < 0)
 			return error;
-		pier_remote_pack(&remote, wire);
-		bytes.put_bytes(wire, sizeof(wire));
+		bytes.put_string(wire);
 	}
 	ret_bytes = std::move(bytes.out);
 	return 0;
 }
 
 remote_memory::remote_memory(uint64_t of, uint64_t bytes, nixl_mem_t kind)
-    : nixlBackendMD(false), addr(of), length(bytes), type(kind)
+    : addr(of), length(bytes), type(kind)
 {
+}
+
+static bool read_parts(const std::string &wire, uint64_t length, part_list &ret_parts)
+{
+	std::vector<pier_remote> parts(wire.size() / PIER_REMOTE_VEC_WIRE_SIZE(0) + 1);
+	uint64_t offset = 0;
+	uint32_t count;
+
+	if (pier_remote_vec_unpack(wire.data(), wire.size(), parts.data(),
+				   (uint32_t)parts.size(), &count))
+		return false;
+	for (uint32_t i = 0; i < count; i++) {
+		if (parts[i].length == 0)
+			continue;
+		ret_parts.push_back(
+			{ offset, parts[i].length, parts[i].addr, parts[i].rkey });
+		offset += parts[i].length;
+	}
+	return !ret_parts.empty() && offset >= length;
 }
 
 bool remote_memory::read(const std::string &bytes)
 {
-	uint8_t wire[PIER_REMOTE_WIRE_SIZE] = {};
 	byte_reader reader(bytes);
-	size_t count;
 
 	if (reader.number(1) != public_version)
 		return false;
-	count = reader.number(1);
-	parts.resize(count);
-	for (struct pier_remote &part : parts) {
-		reader.bytes(wire, sizeof(wire));
-		if (reader.failed() || pier_remote_unpack(wire, sizeof(wire), &part) ||
-		    part.length < length)
+	process = reader.string();
+	regions.resize(reader.number(1));
+	for (part_list &parts : regions)
+		if (!read_parts(reader.string(), length, parts))
 			return false;
-	}
-	return count > 0 && reader.finished();
+	return !regions.empty() && reader.finished();
 }
 
 } // namespace pier_nixl

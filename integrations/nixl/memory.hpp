@@ -2,6 +2,8 @@
 #ifndef PIER_NIXL_MEMORY_HPP
 #define PIER_NIXL_MEMORY_HPP
 
+#include <atomic>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,19 +13,33 @@
 namespace pier_nixl
 {
 
+/* The range of a region that one key covers. */
+struct memory_part {
+	uint64_t offset, length; /* in the region */
+	uint64_t addr;		 /* of the first byte, for the key */
+	uint32_t key;
+};
+
+/* The parts of a region, in order. */
+using part_list = std::vector<memory_part>;
+
+/* The part that contains a byte of the region. */
+const memory_part &find_part(const part_list &parts, uint64_t offset);
+
 /* Memory of this agent, registered with each of its devices. */
-class local_memory : public nixlBackendMD
+class local_memory
 {
       public:
 	/* A region, with what every request reads of it. */
 	struct region {
 		struct pier_mr *mr;
-		uint64_t iova;
-		uint32_t lkey;
+		part_list parts;
 	};
 
 	local_memory(const nixlBlobDesc &of, nixl_mem_t type);
-	~local_memory() override;
+	local_memory(const local_memory &) = delete;
+	void operator=(const local_memory &) = delete;
+	~local_memory();
 
 	/*
 	 * Register the memory. The text of metaInfo chooses how: see README.md.
@@ -35,20 +51,28 @@ class local_memory : public nixlBackendMD
 	/* Returns 0, or the error of the region that is still in use. */
 	int deregister_all();
 	/* The form for peers, which remote_memory::read() reads. */
-	int write(std::string &ret_bytes) const;
+	int write(const std::string &process, std::string &ret_bytes) const;
 
 	const uint64_t addr, length;
 	const nixl_mem_t type;
 	std::vector<region> regions; /* by the index of the device */
+	/*
+	 * What a flush of this memory also flushes: memory of the same kind and device
+	 * that the NICs reach in the same way. "": none is necessary.
+	 */
+	std::string flush_group;
+	/* The agent has deregistered it: no request may begin to use it. */
+	std::atomic<bool> is_gone{ false };
 
       private:
 	struct pier_buffer *buffer = nullptr;
 
 	int wrap_fd(const std::string &text);
+	void find_flush_group();
 };
 
 /* Memory of a peer, or of this agent as a peer of itself. */
-class remote_memory : public nixlBackendMD
+class remote_memory
 {
       public:
 	remote_memory(uint64_t of, uint64_t bytes, nixl_mem_t kind);
@@ -58,8 +82,27 @@ class remote_memory : public nixlBackendMD
 
 	const uint64_t addr, length;
 	const nixl_mem_t type;
-	std::vector<pier_remote> parts; /* by the index of the peer's device */
+	/* The process that registered it: agent_address::unix_name. */
+	std::string process;
+	std::vector<part_list> regions; /* by the index of the peer's device */
 };
+
+/*
+ * What NIXL holds of a memory. It frees this while requests may still use the memory, of
+ * which they therefore have a share.
+ */
+template <class T> class memory_share : public nixlBackendMD
+{
+      public:
+	memory_share(std::shared_ptr<T> of, bool is_private)
+	    : nixlBackendMD(is_private), memory(std::move(of))
+	{
+	}
+
+	const std::shared_ptr<T> memory;
+};
+using local_share = memory_share<local_memory>;
+using remote_share = memory_share<const remote_memory>;
 
 } // namespace pier_nixl
 

@@ -12,6 +12,30 @@ static bool is_inside(uint64_t addr, uint64_t length, const nixlMetaDesc &desc)
 	       desc.addr - addr <= length - desc.len;
 }
 
+/* Neighbours in a list are usually in the same memory. */
+template <class T>
+static void keep(std::vector<std::shared_ptr<T>> &kept, const std::shared_ptr<T> &one)
+{
+	if (kept.empty() || kept.back() != one)
+		kept.push_back(one);
+}
+
+bool request::uses(const local_memory *memory) const
+{
+	for (const auto &one : locals)
+		if (one.get() == memory)
+			return true;
+	return false;
+}
+
+bool request::has_gone() const
+{
+	for (const auto &one : locals)
+		if (one->is_gone)
+			return true;
+	return false;
+}
+
 nixl_status_t request::prepare(nixl_xfer_op_t kind, const nixl_meta_dlist_t &local,
 			       const nixl_meta_dlist_t &remote)
 {
@@ -26,9 +50,20 @@ nixl_status_t request::prepare(nixl_xfer_op_t kind, const nixl_meta_dlist_t &loc
 	spans.clear();
 	spans.reserve((size_t)count);
 	for (size_t i = 0; i < (size_t)count; i++) {
-		auto *mine = static_cast<const local_memory *>(local[i].metadataP);
-		auto *theirs = static_cast<const remote_memory *>(remote[i].metadataP);
+		const std::shared_ptr<const local_memory> mine =
+			static_cast<const local_share *>(local[i].metadataP)->memory;
+		const std::shared_ptr<const remote_memory> theirs =
+			static_cast<const remote_share *>(remote[i].metadataP)->memory;
 
+		keep(locals, mine);
+		keep(remotes, theirs);
+		if (i == 0)
+			process = theirs->process;
+		if (theirs->process != process) {
+			report_line("the remote descriptors are of several processes: the "
+				    "peer has started again");
+			return NIXL_ERR_INVALID_PARAM;
+		}
 		if (local[i].len != remote[i].len ||
 		    !is_inside(mine->addr, mine->length, local[i]) ||
 		    !is_inside(theirs->addr, theirs->length, remote[i])) {
@@ -43,7 +78,8 @@ nixl_status_t request::prepare(nixl_xfer_op_t kind, const nixl_meta_dlist_t &loc
 		writes_device |= kind == NIXL_WRITE && theirs->type == VRAM_SEG;
 		bytes += local[i].len;
 		if (local[i].len > 0)
-			spans.push_back({ mine, theirs, local[i].addr - mine->addr,
+			spans.push_back({ mine.get(), theirs.get(),
+					  local[i].addr - mine->addr,
 					  remote[i].addr - theirs->addr, local[i].len });
 	}
 	return NIXL_SUCCESS;

@@ -29,14 +29,24 @@ class request : public nixlBackendReqH
 
 	/*
 	 * Fill in the spans. Returns NIXL_SUCCESS, or NIXL_ERR_INVALID_PARAM if the
-	 * lists do not match, or a descriptor is outside its memory.
+	 * lists do not match, a descriptor is outside its memory, or the remote memory is
+	 * that of several processes.
 	 */
 	nixl_status_t prepare(nixl_xfer_op_t kind, const nixl_meta_dlist_t &local,
 			      const nixl_meta_dlist_t &remote);
 
+	bool uses(const local_memory *memory) const;
+	/* Whether memory of this end was deregistered. */
+	bool has_gone() const;
+
 	/* Constant between prepare() calls. */
 	nixl_xfer_op_t operation = NIXL_WRITE;
 	std::vector<span> spans;
+	/* The memories of the spans, which NIXL may give up at any time. */
+	std::vector<std::shared_ptr<const local_memory>> locals;
+	std::vector<std::shared_ptr<const remote_memory>> remotes;
+	/* Of the remote memory; "": the lists are empty. No other process is sent any. */
+	std::string process;
 	uint64_t bytes = 0;
 	bool reads_device = false;  /* into device memory of this end */
 	bool writes_device = false; /* into device memory of the peer */

@@ -20,6 +20,7 @@ static const struct {
 	{ "rails", "PIER_NIXL_RAILS" },
 	{ "address", "PIER_NIXL_ADDRESS" },
 	{ "policy", "PIER_NIXL_POLICY" },
+	{ "timeout", "PIER_NIXL_TIMEOUT" },
 };
 
 nixl_b_params_t default_parameters()
@@ -29,6 +30,14 @@ nixl_b_params_t default_parameters()
 	for (const auto &known : parameters_known)
 		parameters[known.name] = "";
 	return parameters;
+}
+
+static bool is_known(const std::string &name)
+{
+	for (const auto &known : parameters_known)
+		if (name == known.name)
+			return true;
+	return false;
 }
 
 /* An empty parameter counts as not given: NIXL passes default_parameters() back. */
@@ -53,24 +62,38 @@ static uint32_t count_names(const std::string &devices)
 	return (uint32_t)std::count(devices.begin(), devices.end(), ',') + 1;
 }
 
-static int read_rails(const std::string &text, settings &ret_settings)
+/* Read a number from 1 to `most`, unless the text is empty. */
+static int read_number(const std::string &text, const char *name, uint32_t most,
+		       uint32_t &ret_number)
 {
+	unsigned long number;
 	char *end;
-	unsigned long count;
 
-	if (text.empty()) {
-		ret_settings.rails = count_names(ret_settings.device);
-	} else {
-		count = strtoul(text.c_str(), &end, 10);
-		if (*end || text[0] == '-' || count < 1 || count > PIER_RAILS_MAX) {
-			report_line("rails=%s (PIER_NIXL_RAILS) is not a number from 1 "
-				    "to %d",
-				    text.c_str(), PIER_RAILS_MAX);
+	if (text.empty())
+		return 0;
+	number = strtoul(text.c_str(), &end, 10);
+	if (*end || text[0] == '-' || number < 1 || number > most) {
+		report_line("%s=%s is not a number from 1 to %u", name, text.c_str(),
+			    most);
+		return -EINVAL;
+	}
+	ret_number = (uint32_t)number;
+	return 0;
+}
+
+/* A parameter that has no effect is a mistake in its name. */
+static int check_names(const nixl_b_params_t &parameters)
+{
+	std::string names;
+
+	for (const auto &known : parameters_known)
+		names += (names.empty() ? "" : ", ") + std::string(known.name);
+	for (const auto &given : parameters)
+		if (!is_known(given.first)) {
+			report_line("unknown parameter \"%s\"; the parameters are %s",
+				    given.first.c_str(), names.c_str());
 			return -EINVAL;
 		}
-		ret_settings.rails = (uint32_t)count;
-	}
-	ret_settings.rails = std::min<uint32_t>(ret_settings.rails, PIER_RAILS_MAX);
 	return 0;
 }
 
@@ -93,11 +116,20 @@ static int read_policy(const std::string &text, settings &ret_settings)
 
 int read_settings(const nixl_b_params_t &parameters, settings &ret_settings)
 {
-	int error;
+	int error = check_names(parameters);
 
 	ret_settings.device = value_of(parameters, "device");
 	ret_settings.address = value_of(parameters, "address");
-	error = read_rails(value_of(parameters, "rails"), ret_settings);
+	ret_settings.rails = std::min<uint32_t>(count_names(ret_settings.device),
+						PIER_RAILS_MAX);
+	if (!error)
+		error = read_number(value_of(parameters, "rails"),
+				    "rails (PIER_NIXL_RAILS)", PIER_RAILS_MAX,
+				    ret_settings.rails);
+	if (!error)
+		error = read_number(value_of(parameters, "timeout"),
+				    "timeout (PIER_NIXL_TIMEOUT)", 3600,
+				    ret_settings.timeout);
 	return error ? error : read_policy(value_of(parameters, "policy"), ret_settings);
 }
 

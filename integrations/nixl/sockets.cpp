@@ -121,7 +121,8 @@ static bool is_for_peers(const struct ifaddrs *one)
 	return address->sa_family == AF_INET;
 }
 
-static std::vector<std::string> list_hosts()
+/* The addresses of a family; AF_UNSPEC: of all. */
+static std::vector<std::string> list_hosts(int family)
 {
 	std::vector<std::string> hosts;
 	struct ifaddrs *list = nullptr;
@@ -129,10 +130,24 @@ static std::vector<std::string> list_hosts()
 	if (getifaddrs(&list))
 		return hosts;
 	for (struct ifaddrs *one = list; one; one = one->ifa_next)
-		if (is_for_peers(one))
+		if (is_for_peers(one) &&
+		    (family == AF_UNSPEC || family == one->ifa_addr->sa_family))
 			hosts.push_back(text_of(one->ifa_addr));
 	freeifaddrs(list);
 	return hosts;
+}
+
+/* Peers cannot call the address 0.0.0.0 or ::, which stand for all of this host. */
+static std::vector<std::string> list_hosts_of(const struct sockaddr *address)
+{
+	const auto *four = (const struct sockaddr_in *)address;
+	const auto *six = (const struct sockaddr_in6 *)address;
+
+	if (address->sa_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&six->sin6_addr))
+		return list_hosts(AF_UNSPEC);
+	if (address->sa_family == AF_INET && four->sin_addr.s_addr == INADDR_ANY)
+		return list_hosts(AF_INET);
+	return { text_of(address) };
 }
 
 static uint16_t port_of(int socket)
@@ -167,14 +182,14 @@ int listen_tcp(const std::string &where, owned_fd &ret_socket,
 
 	if (where.empty()) {
 		error = listen_everywhere(ret_socket);
-		ret_hosts = list_hosts();
+		ret_hosts = list_hosts(AF_UNSPEC);
 	} else {
 		error = resolve_numeric(where, AI_PASSIVE, &list);
 		if (error)
 			return error;
 		error = listen_at(list->ai_family, list->ai_addr, list->ai_addrlen,
 				  ret_socket);
-		ret_hosts = { text_of(list->ai_addr) };
+		ret_hosts = list_hosts_of(list->ai_addr);
 		freeaddrinfo(list);
 	}
 	if (!error)
@@ -201,30 +216,6 @@ static int await_socket(int socket, short events,
 	return count == 0 ? -ETIMEDOUT : 0;
 }
 
-static int connect_socket(int family, const struct sockaddr *address, socklen_t length,
-			  owned_fd &ret_socket)
-{
-	auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(dial_ms);
-	owned_fd made(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-	socklen_t size = sizeof(int);
-	int error = 0;
-
-	if (made.fd < 0)
-		return -errno;
-	if (connect(made.fd, address, length)) {
-		if (errno != EINPROGRESS && errno != EAGAIN)
-			return -errno;
-		error = await_socket(made.fd, POLLOUT, end);
-		if (error)
-			return error;
-		getsockopt(made.fd, SOL_SOCKET, SO_ERROR, &error, &size);
-		if (error)
-			return -error;
-	}
-	ret_socket = std::move(made);
-	return 0;
-}
-
 bool is_same_user(int socket)
 {
 	struct ucred peer;
@@ -234,43 +225,202 @@ bool is_same_user(int socket)
 	       (peer.uid == geteuid() || peer.uid == 0);
 }
 
-/* After the agent's end, any process can take its name, and must not get the token. */
-static int dial_unix(const std::string &name, owned_fd &ret_socket)
+/* Begin to connect. Returns 0 also while the connection is being made. */
+static int begin_connect(int family, const struct sockaddr *address, socklen_t length,
+			 owned_fd &ret_socket)
+{
+	owned_fd made(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+
+	if (made.fd < 0)
+		return -errno;
+	if (connect(made.fd, address, length) && errno != EINPROGRESS)
+		return -errno;
+	ret_socket = std::move(made);
+	return 0;
+}
+
+/*
+ * It is connected at once, or not at all: unix(7). After the agent's end, any process can
+ * take its name, and must not get the token.
+ */
+int dial_unix(const std::string &name, owned_fd &ret_socket)
 {
 	struct sockaddr_un address;
 	socklen_t length = unix_address(name, address);
-	int error = connect_socket(AF_UNIX, (struct sockaddr *)&address, length,
-				   ret_socket);
+	owned_fd made;
+	int error = begin_connect(AF_UNIX, (struct sockaddr *)&address, length, made);
 
-	return !error && !is_same_user(ret_socket.fd) ? -ECONNREFUSED : error;
+	if (!error && !is_same_user(made.fd))
+		error = -ECONNREFUSED;
+	if (!error)
+		ret_socket = std::move(made);
+	return error;
 }
 
-static int dial_tcp(const std::string &host, uint16_t port, owned_fd &ret_socket)
+void set_up_tcp(int socket)
+{
+	int on = 1, idle_s = 30, interval_s = 10, probes = 3;
+
+	setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+	setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+	setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof(interval_s));
+	setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+}
+
+/* A socket on the way to an agent. */
+struct candidate {
+	owned_fd socket;
+	std::string where;
+	enum progress {
+		CONNECTING,
+		CONNECTED,
+		INTRODUCED /* the hello was written */
+	} state;
+};
+
+static short events_of(const candidate &one)
+{
+	if (one.state == candidate::CONNECTING)
+		return POLLOUT;
+	return one.state == candidate::INTRODUCED ? POLLIN : 0;
+}
+
+static int begin_dial(const std::string &host, uint16_t port,
+		      std::vector<candidate> &candidates, std::string &ret_where)
 {
 	std::string where = "[" + host + "]:" + std::to_string(port);
 	struct addrinfo *list;
-	int error, on = 1;
+	owned_fd made;
+	int error;
 
+	ret_where += (ret_where.empty() ? "" : ", ") + where;
 	error = resolve_numeric(where, 0, &list);
 	if (error)
 		return error;
-	error = connect_socket(list->ai_family, list->ai_addr, list->ai_addrlen,
-			       ret_socket);
+	error = begin_connect(list->ai_family, list->ai_addr, list->ai_addrlen, made);
 	freeaddrinfo(list);
 	if (!error) {
-		setsockopt(ret_socket.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-		/* A host that is gone says nothing. */
-		setsockopt(ret_socket.fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+		set_up_tcp(made.fd);
+		candidates.push_back(
+			{ std::move(made), where, candidate::CONNECTING });
 	}
 	return error;
 }
 
-int dial_agent(const agent_address &address, owned_fd &ret_socket)
+/* Returns 1 if the agent accepted the hello, 0, or the error of the candidate. */
+static int advance(candidate &one)
 {
-	int error = dial_unix(address.unix_name, ret_socket);
+	socklen_t size = sizeof(int);
+	int error = 0;
+	ssize_t count;
+	char byte;
 
-	for (size_t i = 0; error && i < address.hosts.size(); i++)
-		error = dial_tcp(address.hosts[i], address.port, ret_socket);
+	if (one.state == candidate::CONNECTING) {
+		getsockopt(one.socket.fd, SOL_SOCKET, SO_ERROR, &error, &size);
+		one.state = candidate::CONNECTED;
+		return -error;
+	}
+	count = recv(one.socket.fd, &byte, 1, MSG_DONTWAIT);
+	if (count < 0 && (errno == EAGAIN || errno == EINTR))
+		return 0;
+	return count == 1 && byte == PIER_NIXL_HELLO_ACCEPTED ? 1 : -ECONNREFUSED;
+}
+
+/* Returns whether a candidate was accepted, which is then the first. */
+static bool advance_all(std::vector<candidate> &candidates,
+			const std::vector<struct pollfd> &polled, int &ret_error)
+{
+	for (size_t i = candidates.size(); i-- > 0;) {
+		int result = polled[i].revents ? advance(candidates[i]) : 0;
+
+		if (result == 1) {
+			std::swap(candidates[0], candidates[i]);
+			return true;
+		}
+		if (result == 0)
+			continue;
+		ret_error = result;
+		candidates.erase(candidates.begin() + (ptrdiff_t)i);
+	}
+	return false;
+}
+
+static candidate *find_in_state(std::vector<candidate> &candidates,
+				candidate::progress state)
+{
+	for (candidate &one : candidates)
+		if (one.state == state)
+			return &one;
+	return nullptr;
+}
+
+/*
+ * Only one address is told the hello at a time, unless there is no answer from it: an
+ * address that several hosts have can lead to another agent. Each socket is looked at
+ * once more when the time is over, because this process may have been stopped.
+ */
+static int dial_candidates(std::vector<candidate> &candidates, const std::string &hello,
+			   int timeout_ms, int error)
+{
+	auto start = std::chrono::steady_clock::now(), asked = start;
+	auto end = start + std::chrono::milliseconds(timeout_ms);
+	std::vector<struct pollfd> polled;
+
+	while (!candidates.empty()) {
+		candidate *connected = find_in_state(candidates, candidate::CONNECTED);
+		candidate *introduced = find_in_state(candidates, candidate::INTRODUCED);
+
+		if (connected && (!introduced || left_ms(asked) == 0)) {
+			connected->state = candidate::INTRODUCED;
+			/* An error shows when the answer is read. */
+			write_all(connected->socket.fd, hello.data(), hello.size(),
+				  dial_ms);
+			asked = std::chrono::steady_clock::now() +
+				std::chrono::milliseconds(dial_ms);
+			continue;
+		}
+		auto until = introduced ? end
+					: start + std::chrono::milliseconds(dial_ms);
+
+		polled.clear();
+		for (const candidate &one : candidates)
+			polled.push_back({ one.socket.fd, events_of(one), 0 });
+		if (poll(polled.data(), polled.size(),
+			 left_ms(connected ? std::min(asked, until) : until)) == 0 &&
+		    left_ms(until) == 0)
+			return -ETIMEDOUT;
+		if (advance_all(candidates, polled, error))
+			return 0;
+	}
+	return error;
+}
+
+int dial_agent(const agent_address &address, const std::string &hello, int timeout_ms,
+	       owned_fd &ret_socket, std::string &ret_where)
+{
+	std::vector<candidate> candidates(1);
+	int error = dial_unix(address.unix_name, candidates[0].socket);
+
+	ret_where.clear();
+	if (error) {
+		candidates.clear();
+		for (const std::string &host : address.hosts) {
+			int failed = begin_dial(host, address.port, candidates, ret_where);
+
+			error = failed ? failed : error;
+		}
+	} else {
+		candidates[0].where = "its Unix socket";
+		candidates[0].state = candidate::CONNECTED;
+	}
+	if (ret_where.empty())
+		ret_where = "its Unix socket";
+	error = dial_candidates(candidates, hello, timeout_ms, error);
+	if (!error) {
+		ret_where = candidates[0].where;
+		ret_socket = std::move(candidates[0].socket);
+	}
 	return error;
 }
 

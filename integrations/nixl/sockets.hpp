@@ -41,7 +41,8 @@ int listen_unix(owned_fd &ret_socket, std::string &ret_name);
 /*
  * Listen on TCP.
  *
- * where      "IP" or "IP:PORT" ("[IP]:PORT" for IPv6); "": all addresses, any port
+ * where      "IP" or "IP:PORT" ("[IP]:PORT" for IPv6); "": all addresses, any port.
+ *            0.0.0.0 and :: are all addresses
  * ret_hosts  the addresses under which peers may find it
  *
  * Returns 0, or a negative errno: -EINVAL `where` is no address.
@@ -51,9 +52,22 @@ int listen_tcp(const std::string &where, owned_fd &ret_socket,
 
 /*
  * Connect to an agent, by the Unix socket if it is on this host and of this user,
- * otherwise by TCP. Returns 0 or a negative errno: that of the last address tried.
+ * otherwise by TCP, over the address that answers first. Write the hello, and wait until
+ * the agent accepts it.
+ *
+ * ret_where  the address; after an error, all that were tried
+ *
+ * Returns 0 or a negative errno: -ETIMEDOUT no address was reached within 2 s, or the
+ * agent did not accept within timeout_ms; otherwise that of the last address that failed.
  */
-int dial_agent(const agent_address &address, owned_fd &ret_socket);
+int dial_agent(const agent_address &address, const std::string &hello, int timeout_ms,
+	       owned_fd &ret_socket, std::string &ret_where);
+
+/* Connect to an agent by the Unix socket. Returns 0 or a negative errno. */
+int dial_unix(const std::string &name, owned_fd &ret_socket);
+
+/* Set the options of a TCP connection. A host that is gone is noticed within a minute. */
+void set_up_tcp(int socket);
 
 /* Whether the other end of a Unix socket is a process of this user, or root's. */
 bool is_same_user(int socket);

@@ -210,6 +210,16 @@ nixl_status_t test_agent::load(const std::string &bytes)
 	return status;
 }
 
+void test_agent::forget(const std::string &peer)
+{
+	remotes.remove_if([&](const theirs &one) {
+		if (one.agent == peer)
+			assert_int_equal(engine->unloadMD(one.remote), NIXL_SUCCESS);
+		return one.agent == peer;
+	});
+	assert_int_equal(engine->disconnect(peer), NIXL_SUCCESS);
+}
+
 void test_agent::meet(test_agent &other)
 {
 	assert_int_equal(load(other.metadata()), NIXL_SUCCESS);

@@ -78,6 +78,8 @@ class test_agent
 	nixl_status_t load(const std::string &bytes);
 	/* The address of the memory of a peer that was loaded last. */
 	uint64_t address_of(const std::string &peer) const;
+	/* Remove a peer, in the order of NIXL: first its memory. */
+	void forget(const std::string &peer);
 	/* Both ways. */
 	void meet(test_agent &other);
 

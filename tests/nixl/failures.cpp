@@ -4,6 +4,9 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <list>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <random>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -39,7 +42,6 @@ static void cancelled_requests_end(void **)
 		one.release(handle);
 		if (status == NIXL_SUCCESS)
 			assert_true(two.next_notice().second == message);
-		/* Fails while a request has it. */
 		one.deregister_memory(source);
 		one.register_memory(source);
 	}
@@ -213,6 +215,174 @@ static void agents_that_start_again_are_reached(void **)
 	}
 }
 
+/*
+ * A request belongs to the process that it was prepared for. Another one of that name gets
+ * none of its bytes, whether the peer was removed first or not.
+ */
+static void requests_of_a_former_process_are_refused(void **)
+{
+	const size_t count = 4;
+	test_memory source(mib), first(mib);
+	std::list<test_memory> targets;
+	std::string message = "for the first";
+	test_agent one("one");
+
+	source.put(0, test_bytes(mib, 1));
+	one.register_memory(source);
+	for (bool is_removed : { true, false }) {
+		nixlBackendReqH *handle;
+		{
+			test_agent two("two");
+
+			two.register_memory(first);
+			assert_int_equal(one.load(two.metadata()), NIXL_SUCCESS);
+			handle = one.prepare(NIXL_WRITE, "two",
+					     { { source.addr, first.addr, mib } });
+			assert_int_equal(one.wait(handle, one.post(NIXL_WRITE, "two",
+								   handle)),
+					 NIXL_SUCCESS);
+		}
+		if (is_removed)
+			one.forget("two");
+
+		test_agent two("two");
+
+		targets.clear();
+		for (size_t i = 0; i < count; i++) {
+			targets.emplace_back(mib);
+			two.register_memory(targets.back());
+		}
+		first.fill(0);
+		assert_int_equal(one.load(two.metadata()), NIXL_SUCCESS);
+		test_until("the end of the first process is noticed", [&] {
+			return one.post(NIXL_WRITE, "two", handle, &message) ==
+			       NIXL_ERR_NOT_FOUND;
+		});
+		assert_int_equal(one.engine->checkXfer(handle), NIXL_ERR_NOT_FOUND);
+		assert_int_equal(one.engine->genNotif("two", "to the second"),
+				 NIXL_SUCCESS);
+		assert_true(two.next_notice().second == "to the second");
+		for (test_memory &target : targets)
+			assert_true(target.get() == std::string(mib, 0));
+		assert_true(first.get() == std::string(mib, 0));
+		one.release(handle);
+		one.forget("two");
+	}
+}
+
+/* NIXL frees what it knows of the peer's memory while a request is in progress. */
+static void peers_are_removed_during_transfers(void **)
+{
+	test_memory source(16 * mib), target(16 * mib);
+	std::vector<test_range> ranges;
+	test_agent one("one"), two("two");
+	std::string bytes;
+
+	one.register_memory(source);
+	two.register_memory(target);
+	bytes = two.metadata();
+	for (size_t i = 0; i < 4000; i++)
+		ranges.push_back(
+			{ source.addr + i * 4096, target.addr + i * 4096, 2048 });
+	for (unsigned round = 0; round < 5; round++) {
+		nixlBackendReqH *handle;
+		nixl_status_t status;
+
+		assert_int_equal(one.load(bytes), NIXL_SUCCESS);
+		source.put(0, test_bytes(16 * mib, round));
+		handle = one.prepare(NIXL_WRITE, "two", ranges);
+		status = one.post(NIXL_WRITE, "two", handle);
+		one.forget("two");
+		assert_int_equal(one.wait(handle, status), NIXL_SUCCESS);
+		for (size_t i = 0; i < 4000; i += 1333)
+			assert_true(target.get(i * 4096, 2048) ==
+				    source.get(i * 4096, 2048));
+		assert_int_equal(one.post(NIXL_WRITE, "two", handle), NIXL_ERR_NOT_FOUND);
+		one.release(handle);
+	}
+}
+
+/*
+ * After the call no request touches the memory, and none can begin to. Requests of other
+ * memory are not disturbed.
+ */
+static void memory_is_deregistered_during_transfers(void **)
+{
+	test_memory source(64 * mib), target(64 * mib), other(mib);
+	test_agent one("one"), two("two");
+	nixlBackendReqH *handle;
+
+	one.register_memory(other);
+	one.register_memory(source);
+	two.register_memory(target);
+	one.meet(two);
+	handle = one.prepare(NIXL_READ, "two", { { source.addr, target.addr, 64 * mib } });
+	one.post(NIXL_READ, "two", handle);
+	one.deregister_memory(source);
+	assert_int_not_equal(one.engine->checkXfer(handle), NIXL_IN_PROG);
+	assert_int_equal(one.post(NIXL_READ, "two", handle), NIXL_ERR_INVALID_PARAM);
+	assert_int_equal(
+		one.move(NIXL_WRITE, "two", { { other.addr, target.addr, mib } }),
+		NIXL_SUCCESS);
+	one.release(handle);
+}
+
+/* Memory for which the NIC needs several keys, at both ends. */
+static void memory_of_several_keys_is_moved(void **)
+{
+	const size_t length = 4 * mib;
+	test_memory source(length), target(length);
+	/* Only this path is tried, so the fault is its result. */
+	nixl_b_params_t parameters = { { "device", with_plan("reg@1=ENOMEM") },
+				       { "policy", "direct" } };
+	std::vector<test_range> ranges;
+
+	setenv("PIER_CANARY", "off", 1);
+	test_agent one("one", parameters), two("two", parameters);
+	unsetenv("PIER_CANARY");
+
+	assert_true(one.register_memory(source));
+	assert_true(two.register_memory(target));
+	one.meet(two);
+	/* Odd ranges, which cross the seams of both ends at different places. */
+	for (size_t offset = 0; offset + 99999 <= length; offset += 99999)
+		ranges.push_back({ source.addr + offset,
+				   target.addr + length - 99999 - offset, 99999 });
+	for (nixl_xfer_op_t kind : { NIXL_WRITE, NIXL_READ }) {
+		test_memory &from = kind == NIXL_WRITE ? source : target;
+
+		from.put(0, test_bytes(length, 3 + kind));
+		assert_int_equal(one.move(kind, "two", ranges), NIXL_SUCCESS);
+		for (const test_range &range : ranges)
+			assert_true(source.get(range.local - source.addr, 99999) ==
+				    target.get(range.remote - target.addr, 99999));
+	}
+}
+
+/* A lost completion ends its request within the time limit. */
+static void requests_end_without_a_completion(void **)
+{
+	test_memory source(mib), target(mib);
+	nixlBackendReqH *handle;
+
+	setenv("PIER_CANARY", "off", 1);
+	test_agent one("one", { { "device", with_plan("lost@1") }, { "timeout", "1" } });
+	test_agent two("two");
+	unsetenv("PIER_CANARY");
+
+	one.register_memory(source);
+	two.register_memory(target);
+	one.meet(two);
+	handle = one.prepare(NIXL_WRITE, "two", { { source.addr, target.addr, mib } });
+	assert_int_equal(one.wait(handle, one.post(NIXL_WRITE, "two", handle)),
+			 NIXL_ERR_REMOTE_DISCONNECT);
+	test_until("the next transfer", [&] {
+		return one.wait(handle, one.post(NIXL_WRITE, "two", handle)) ==
+		       NIXL_SUCCESS;
+	});
+	one.release(handle);
+}
+
 /* The keys of deregistered memory are no longer valid; the next transfer works. */
 static void deregistered_memory_is_refused(void **)
 {
@@ -356,7 +526,8 @@ static void strangers_at_the_door_are_refused(void **)
 	hello.agent = "stranger";
 	hello.description = address.description;
 	for (size_t i = 0; i < strangers.size(); i++) {
-		assert_int_equal(pier_nixl::dial_agent(address, strangers[i]), 0);
+		assert_int_equal(
+			pier_nixl::dial_unix(address.unix_name, strangers[i]), 0);
 		bytes = i % 2 ? hello.write() : test_bytes(i * 7, (unsigned)i);
 		pier_nixl::write_all(strangers[i].fd, bytes.data(), bytes.size(), 1000);
 	}
@@ -365,7 +536,109 @@ static void strangers_at_the_door_are_refused(void **)
 		one.move(NIXL_WRITE, "two", { { source.addr, target.addr, mib } }),
 		NIXL_SUCCESS);
 	for (pier_nixl::owned_fd &stranger : strangers)
-		assert_true(pier_nixl::read_all(stranger.fd, &byte, 1, 10000) < 0);
+		assert_true(pier_nixl::read_all(stranger.fd, &byte, 1, 30000) < 0);
+}
+
+/*
+ * Callers with the token that then say nothing: some before the handshake, some in it.
+ * Others connect meanwhile, and the agent ends without waiting for them.
+ */
+static void callers_that_hang_hold_up_nobody(void **)
+{
+	std::vector<pier_nixl::owned_fd> callers(70);
+	test_agent one("one"), two("two");
+	pier_nixl::agent_address address;
+	pier_nixl::agent_hello hello;
+	std::string bytes;
+	char byte;
+
+	assert_int_equal(two.engine->getConnInfo(bytes), NIXL_SUCCESS);
+	assert_true(address.read(bytes));
+	hello.token = address.token;
+	hello.agent = "hung";
+	hello.description = address.description;
+	bytes = hello.write();
+	for (size_t i = 0; i < callers.size(); i++) {
+		assert_int_equal(pier_nixl::dial_unix(address.unix_name, callers[i]), 0);
+		assert_int_equal(pier_nixl::write_all(callers[i].fd, bytes.data(),
+						      bytes.size(), 30000),
+				 0);
+		assert_int_equal(pier_nixl::read_all(callers[i].fd, &byte, 1, 30000), 0);
+		assert_int_equal(byte, PIER_NIXL_HELLO_ACCEPTED);
+		if (i < 5)
+			pier_nixl::write_all(callers[i].fd, "P", 1, 30000);
+	}
+	one.meet(two);
+	assert_int_equal(one.engine->genNotif("two", "hello"), NIXL_SUCCESS);
+	assert_true(two.next_notice().second == "hello");
+}
+
+static pier_nixl::agent_address address_of_engine(const test_agent &agent)
+{
+	pier_nixl::agent_address address;
+	std::string bytes;
+
+	assert_int_equal(agent.engine->getConnInfo(bytes), NIXL_SUCCESS);
+	assert_true(address.read(bytes));
+	return address;
+}
+
+/* Both ends of TCP connections of this process notice that a host is gone. */
+static void expect_keepalive()
+{
+	int found = 0;
+
+	for (int fd = 0; fd < 1024; fd++) {
+		struct sockaddr_storage peer;
+		socklen_t length = sizeof(peer), size = sizeof(int);
+		int alive = 0, idle = 0;
+
+		if (getpeername(fd, (struct sockaddr *)&peer, &length) ||
+		    peer.ss_family == AF_UNIX)
+			continue;
+		getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &alive, &size);
+		getsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, &size);
+		assert_true(alive && idle <= 60);
+		found++;
+	}
+	assert_true(found >= 2);
+}
+
+/*
+ * Addresses that do not answer, and that of another agent, do not prevent a connection. All
+ * are addresses of the loopback device.
+ */
+static void agents_are_found_at_any_of_their_addresses(void **)
+{
+	test_agent one("one"), two("two", { { "address", "127.0.0.1" } });
+	pier_nixl::agent_address address = address_of_engine(two);
+	std::string port = ":" + std::to_string(address.port);
+	test_agent other("other", { { "address", "127.0.0.2" + port } });
+	std::vector<std::string> hosts;
+	pier_nixl::owned_fd silent;
+	uint16_t same = 0;
+
+	assert_int_equal(pier_nixl::listen_tcp("127.0.0.3" + port, silent, hosts, same),
+			 0);
+	address.unix_name = "none";
+	address.hosts = { "127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.1" };
+	assert_int_equal(one.engine->loadRemoteConnInfo("two", address.write()),
+			 NIXL_SUCCESS);
+	assert_int_equal(one.engine->genNotif("two", "found"), NIXL_SUCCESS);
+	assert_true(two.next_notice().second == "found");
+	expect_keepalive();
+}
+
+/* The agent listens everywhere; its peers call the addresses of its host. */
+static void wildcard_addresses_are_not_advertised(void **)
+{
+	for (const char *where : { "0.0.0.0", "0.0.0.0:0", "::", "[::]:0" }) {
+		test_agent one("one", { { "address", where } });
+
+		assert_true(address_of_engine(one).port > 0);
+		for (const std::string &host : address_of_engine(one).hosts)
+			assert_true(host != "0.0.0.0" && host != "::");
+	}
 }
 
 /* Faults that a plan injects are the same on every device. */
@@ -375,12 +648,20 @@ std::vector<CMUnitTest> failure_tests()
 		cmocka_unit_test(cancelled_requests_end),
 		cmocka_unit_test(killed_peers_are_reported),
 		cmocka_unit_test(agents_that_start_again_are_reached),
+		cmocka_unit_test(requests_of_a_former_process_are_refused),
+		cmocka_unit_test(peers_are_removed_during_transfers),
+		cmocka_unit_test(memory_is_deregistered_during_transfers),
 		cmocka_unit_test(deregistered_memory_is_refused),
 		cmocka_unit_test(hostile_metadata_is_refused),
 		cmocka_unit_test(strangers_at_the_door_are_refused),
+		cmocka_unit_test(callers_that_hang_hold_up_nobody),
+		cmocka_unit_test(agents_are_found_at_any_of_their_addresses),
+		cmocka_unit_test(wildcard_addresses_are_not_advertised),
 	};
 	if (options.device == PIER_SOFT_DEVICE) {
 		tests.push_back(cmocka_unit_test(requests_that_cannot_end_are_cancelled));
+		tests.push_back(cmocka_unit_test(requests_end_without_a_completion));
+		tests.push_back(cmocka_unit_test(memory_of_several_keys_is_moved));
 		tests.push_back(cmocka_unit_test(faults_are_reported_and_survived));
 	}
 	return tests;

@@ -62,7 +62,7 @@ static void unknown_values_of_parameters_are_refused(void **)
 	const std::pair<std::string, std::string> wrong[] = {
 		{ "rails", "0" },	   { "rails", "x" },	  { "rails", "65" },
 		{ "policy", "bounce" },	   { "address", "here" }, { "device", "none0" },
-		{ "address", "1.2.3.4:" },
+		{ "address", "1.2.3.4:" }, { "timeout", "0" },	  { "devise", "soft0" },
 	};
 
 	for (const auto &one : wrong) {

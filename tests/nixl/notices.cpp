@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "agent.hpp"
 
+#include <dlfcn.h>
+#include <list>
+
+/* In C++ a function there hides the constructor of a struct of its name. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#include "../fakes/cuda/control.h"
+#pragma GCC diagnostic pop
+
 static const size_t mib = 1 << 20;
 
 static void notifications_follow_the_bytes(void **)
@@ -80,6 +89,86 @@ static void notifications_wait_for_their_reader(void **)
 		assert_true(two.next_notice().second == std::to_string(i));
 }
 
+/* One flush covers all memory of a device, however many regions are registered. */
+static void devices_are_flushed_once_for_each_nic(void **)
+{
+	void *driver = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_NOW);
+	auto *find = (struct fake_cuda * (*)(void)) dlsym(driver, "fake_cuda_control");
+	std::list<test_memory> targets;
+	test_memory source(4096);
+	test_agent one("one"), two("two");
+	std::string message = "written";
+	uint64_t before;
+
+	assert_non_null(find);
+	one.register_memory(source);
+	for (int i = 0; i < 20; i++) {
+		targets.emplace_back(4096);
+		two.register_memory(targets.back());
+	}
+	one.meet(two);
+	before = find()->flushes;
+	assert_int_equal(one.move(NIXL_WRITE, "two",
+				  { { source.addr, targets.back().addr, 4096 } },
+				  &message),
+			 NIXL_SUCCESS);
+	assert_true(two.next_notice().second == message);
+	assert_int_equal(find()->flushes - before, 1);
+	dlclose(driver);
+}
+
+static void expect_notices(test_agent &two, int count)
+{
+	for (int i = 0; i < count; i++)
+		assert_true(two.next_notice().second ==
+			    test_bytes(1000, (unsigned)i));
+}
+
+/* What was accepted is sent when the peer is removed, and when the agent ends. */
+static void notifications_are_sent_before_the_end(void **)
+{
+	test_agent two("two");
+
+	for (bool is_removed : { true, false }) {
+		test_agent one("one");
+
+		one.meet(two);
+		for (int i = 0; i < 100; i++)
+			assert_int_equal(one.engine->genNotif(
+						 "two", test_bytes(1000, (unsigned)i)),
+					 NIXL_SUCCESS);
+		if (is_removed)
+			one.forget("two");
+	}
+	expect_notices(two, 100);
+	expect_notices(two, 100);
+}
+
+/* The notification of a transfer is part of it. */
+static void transfers_finish_before_the_end(void **)
+{
+	test_memory source(16 * mib), target(16 * mib);
+	std::string message = "the last";
+	test_agent two("two");
+
+	source.put(0, test_bytes(16 * mib, 7));
+	two.register_memory(target);
+	{
+		test_agent one("one");
+		nixlBackendReqH *handle;
+
+		one.register_memory(source);
+		one.meet(two);
+		handle = one.prepare(NIXL_WRITE, "two",
+				     { { source.addr, target.addr, 16 * mib } });
+		one.post(NIXL_WRITE, "two", handle, &message);
+		one.forget("two");
+		assert_int_equal(one.engine->checkXfer(handle), NIXL_SUCCESS);
+	}
+	assert_true(two.next_notice().second == message);
+	assert_true(target.get() == source.get());
+}
+
 static void a_peer_without_metadata_is_not_found(void **)
 {
 	test_agent one("one");
@@ -91,11 +180,16 @@ static void a_peer_without_metadata_is_not_found(void **)
 
 std::vector<CMUnitTest> notice_tests()
 {
-	return {
+	std::vector<CMUnitTest> tests = {
 		cmocka_unit_test(notifications_follow_the_bytes),
 		cmocka_unit_test(notifications_of_reads_arrive_at_the_owner),
 		cmocka_unit_test(notifications_have_any_length_and_keep_their_order),
 		cmocka_unit_test(notifications_wait_for_their_reader),
+		cmocka_unit_test(notifications_are_sent_before_the_end),
+		cmocka_unit_test(transfers_finish_before_the_end),
 		cmocka_unit_test(a_peer_without_metadata_is_not_found),
 	};
+	if (options.backend == "cuda")
+		tests.push_back(cmocka_unit_test(devices_are_flushed_once_for_each_nic));
+	return tests;
 }

@@ -12,6 +12,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 import wheels
 
@@ -85,11 +86,34 @@ def compare_tables(folder):
     report("the table of virtual functions is the declared one", "\n".join(differing))
 
 
+def check_second_wheel(path, folder):
+    """pip install nixl brings two wheels: the link goes into both."""
+    with tempfile.TemporaryDirectory() as other:
+        plugins = pathlib.Path(other, ".nixl_cu13.mesonpy.libs/plugins")
+        plugins.mkdir(parents=True)
+        (plugins / "libplugin_UCX.so").touch()
+        about = pathlib.Path(other, "nixl_cu13-1.5.1.dist-info")
+        about.mkdir()
+        (about / "METADATA").write_text("Name: nixl-cu13\nVersion: 1.5.1\n")
+        (about / "RECORD").write_text(".nixl_cu13.mesonpy.libs/plugins/libplugin_UCX.so,,\n")
+        links = [next(folder.glob(".*.mesonpy.libs")) / "plugins/libplugin_PIER.so",
+                 plugins / "libplugin_PIER.so"]
+        for order in ([other, path], [path, other]):
+            env = wheels.environment(os.pathsep.join(order))
+            done = run([INSTALL, sys.executable, "--plugin", PLUGIN], env)
+            found = [link.is_symlink() for link in links]
+            undone = run([INSTALL, sys.executable, "--undo"], env)
+            found += [not link.is_symlink() for link in links]
+            report("it is installed into two wheels",
+                   "" if all(found) else done.stdout + undone.stdout)
+
+
 def check_wheel(version, cache):
     folder, path = cache.wheel(version), cache.path(version)
     env = wheels.environment(path, PIER_DEVICE="soft0")
     link = next(folder.glob(".*.mesonpy.libs")) / "plugins/libplugin_PIER.so"
     compare_tables(folder)
+    check_second_wheel(path, folder)
     done = run([INSTALL, sys.executable, "--plugin", PLUGIN], env)
     report("it is installed", "" if done.returncode == 0 and link.is_symlink() else done.stdout)
     for kind in ("host", "memfd"):
