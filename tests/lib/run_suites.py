@@ -44,7 +44,7 @@ class ProgramTask(Task):
 
     def __init__(self, everything, suite, program, first=None):
         super().__init__("%s: %s" % (suite.name, program.name), alone=program.alone,
-                         urgent=first is not None)
+                         urgent=first is not None, priority=program.priority)
         self.everything = everything
         self.suite = suite
         self.program = program

@@ -24,6 +24,9 @@ PR_SET_PDEATHSIG = 1  # prctl(2)
 STOP_SECONDS = 20
 # With more tasks, the tests' own deadlines would be too short.
 MOST_AT_ONCE = 8
+# Another task starts when a processor has been idle at so many looks in a row.
+LOOK_SECONDS = 0.5
+IDLE_LOOKS = 4
 
 
 class Interrupted(Exception):
@@ -46,16 +49,25 @@ def default_slots():
     return min(MOST_AT_ONCE, len(os.sched_getaffinity(0)) + 1)
 
 
+def has_idle_processor():
+    """Whether fewer threads than processors want to run now (proc_loadavg(5)), without this."""
+    with open("/proc/loadavg") as file:
+        running = int(file.read().split()[3].partition("/")[0])
+    return running - 1 < len(os.sched_getaffinity(0))
+
+
 class Task:
     """Work for a separate process.
 
     One that is alone runs when all others have ended, and prints at once; an urgent one
     starts as soon as those that run have ended. A build is what others wait for: one runs
-    at a time, on all processors if nothing else can run.
+    at a time, on all processors if nothing else can run. Tasks of higher priority start
+    first: long ones.
     """
 
-    def __init__(self, name, alone=False, build=False, urgent=False):
+    def __init__(self, name, alone=False, build=False, urgent=False, priority=0):
         self.name = name
+        self.priority = priority
         self.alone = alone or urgent
         self.build = build
         self.urgent = urgent
@@ -144,10 +156,15 @@ class Child:
 
 
 class Scheduler:
-    """Runs tasks in the order in which they were added, but builds first."""
+    """Runs builds first, then tasks of higher priority, else in the order of adding them.
 
-    def __init__(self, slots):
+    As many run at once as there are slots, and more while processors are idle.
+    """
+
+    def __init__(self, slots, has_idle=has_idle_processor):
         self.slots = slots
+        self.has_idle = has_idle
+        self.idle_looks = 0
         self.tasks = []
         self.children = []
         self.selector = selectors.DefaultSelector()
@@ -166,12 +183,14 @@ class Scheduler:
         if builds and not building:
             return builds[0]
         if programs:
-            return programs[0]
+            return max(programs, key=lambda task: task.priority)  # the first of them
         return None if self.children or not self.tasks else self.tasks[0]
 
-    def start_next(self):
-        """Start a task if there is one, and a free processor."""
+    def start_next(self, idle=False):
+        """Start a task if there is one, and a free slot or an idle processor."""
         free = self.slots - sum(child.slots for child in self.children)
+        if idle and not any(child.task.alone for child in self.children):
+            free = MOST_AT_ONCE - len(self.children)
         task = self.next_task() if free > 0 else None
         if not task:
             return False
@@ -195,12 +214,23 @@ class Scheduler:
             while self.start_next() or self.children:
                 while self.start_next():
                     pass
-                for key, _ in self.selector.select():
-                    if not key.data.read():
-                        self.end(key.data)
+                self.wait()
         except BaseException:
             self.stop()
             raise
+
+    def wait(self):
+        """Until a task has ended, or a processor is idle."""
+        ready = self.selector.select(LOOK_SECONDS if self.tasks else None)
+        for key, _ in ready:
+            if not key.data.read():
+                self.end(key.data)
+        if ready:
+            return
+        self.idle_looks = self.idle_looks + 1 if self.has_idle() else 0
+        if self.idle_looks >= IDLE_LOOKS:
+            self.idle_looks = 0
+            self.start_next(idle=True)
 
     def end(self, child):
         self.selector.unregister(child.reader)

@@ -14,6 +14,8 @@ from suite import ROOT
 from tap import Skip, Tally
 from vm import ARM_GUESTS, GUEST, GUESTS, STRANGERS_GUESTS, guest_programs
 
+# Programs that take minutes start first: those of Meson's tests have their own priority.
+LONG_SCRIPT, LONG_GUEST = 100, 200
 SEED = os.environ.get("PIER_SEED")
 FUZZ_SECONDS = int(os.environ.get("PIER_FUZZ_SECONDS", "10"))
 
@@ -37,10 +39,11 @@ BUILDS = {build.name: build for build in (
 class Program:
     """A program of a suite: run() returns its tally."""
 
-    def __init__(self, name, function, alone=False):
+    def __init__(self, name, function, alone=False, priority=0):
         self.name = name
         self.run = function
         self.alone = alone
+        self.priority = priority
 
 
 def test_program(suite, test, wrapper=(), patience=1):
@@ -49,7 +52,7 @@ def test_program(suite, test, wrapper=(), patience=1):
         return suite.program(test["name"], [*wrapper, *test["cmd"]], test["timeout"] * patience,
                              test["env"], test["workdir"] or ROOT)
 
-    return Program(test["name"], run_test, not test["is_parallel"])
+    return Program(test["name"], run_test, not test["is_parallel"], test["priority"])
 
 
 class Tests:
@@ -90,7 +93,7 @@ class Scripts:
         suite.env["PIER_BUILD"] = str(BUILDS["gcc"].folder)
         for script in sorted((ROOT / "tests" / suite.name).glob("check_*")):
             yield Program(script.name, lambda script=script: suite.program(
-                script.name, [script], suite.left(), cwd=ROOT))
+                script.name, [script], suite.left(), cwd=ROOT), priority=LONG_SCRIPT)
 
 
 class Fuzz:
@@ -126,7 +129,7 @@ class Guests:
         self.build = BUILDS[build]
 
     def programs(self, suite):
-        return [Program(guest.name, guest.run)
+        return [Program(guest.name, guest.run, priority=LONG_GUEST)
                 for guest in guest_programs(suite, self.build.folder, self.guests)]
 
 

@@ -243,8 +243,14 @@ def shared_memory():
 
 
 def main():
+    """usage: [CASE...] or --without CLASS..."""
     print("# PIER_SEED=%d" % SEED)
-    run_cases(sys.modules["__main__"], sys.argv[1:])
+    module, names = sys.modules["__main__"], sys.argv[1:]
+    if names[:1] == ["--without"]:
+        names = [name for name, value in vars(module).items() if name not in names
+                 and isinstance(value, type) and value.__module__ == "__main__"
+                 and issubclass(value, Case)]
+    run_cases(module, names)
 
 
 __all__ = ["Case", "HERE", "MIB", "PATIENCE", "PIER", "PROMISE", "SEED", "STUB_RSH", "STUB_SHELL",
