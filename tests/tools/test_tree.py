@@ -266,6 +266,37 @@ class Choices(Tree):
         self.assertEqual(self.copy("-n", tree / "x", "copy").stdout, "x\n")
         self.assertFalse((self.folder / "copy").exists())
 
+    def test_a_dry_run_looks_at_the_destination(self):
+        tree = self.plant()
+        source = self.file("source", 10)
+        self.file("other", 10)
+        before = listing(self.folder)
+        env = {"PIER_RSH": STUB_RSH, "STUB_HOME": str(self.folder)}
+        for arguments, pattern in (((source, "missing/target"), "No such file"),
+                                   ((source, "missing/"), "no such directory"),
+                                   ((source, source), "the same file"),
+                                   ((source, "other", "source"), "Not a directory"),
+                                   (("-r", tree, tree), "inside the directory"),
+                                   (("-r", "%s/." % tree, "missing/target"), "No such file"),
+                                   ((source, "/dev/stdout"), "leads to an open file"),
+                                   (("--remote-pier", PIER, source, "somewhere:missing/target"),
+                                    "somewhere: .*No such file"),
+                                   (("--remote-pier", PIER, "somewhere:source", "missing/target"),
+                                    "No such file")):
+            with self.subTest(arguments):
+                self.refused(1, pattern, "cp", "-n", *arguments, env=env)
+        self.copy("-rn", "%s/." % tree, "new")
+        self.assertEqual(listing(self.folder), before)
+
+    def test_a_dry_run_in_json_and_quietly(self):
+        tree = self.plant()
+        self.assertEqual(self.copy("-rnq", tree, "copy").stdout, "")
+        lines = [json.loads(line) for line in self.copy("-rn", "--json", tree, "copy").stdout.splitlines()]
+        self.assertEqual({line["event"] for line in lines[:-1]}, {"file"})
+        self.assertIn("tree/b/", [line["file"] for line in lines[:-1]])
+        self.assertEqual((lines[-1]["event"], lines[-1]["ok"], lines[-1]["files"], lines[-1]["verified"]),
+                         ("end", True, len(lines) - 1, False))
+
     def test_mistakes_are_refused(self):
         tree = self.plant()
         (self.folder / "file").write_bytes(b"")

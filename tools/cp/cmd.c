@@ -283,7 +283,7 @@ static void report_copy(const struct copy *copy, double seconds)
 		.left_out = copy->transfer.left_out,
 		.in_memory = copy->transfer.in_memory,
 		.seconds = seconds,
-		.arrived = copy->arrived,
+		.arrived = copy->arrived && !options->settings.dry_run,
 		.verbose = options->verbose,
 	};
 
@@ -294,11 +294,9 @@ static void report_copy(const struct copy *copy, double seconds)
 		print_error("pier cp: %s", copy->transfer.lost);
 	if (copy->failure.status)
 		print_failure(&copy->failure);
-	if (options->settings.dry_run)
-		return;
 	if (options->json)
 		print_result_json(&result);
-	else if (!options->quiet && copy->arrived)
+	else if (!options->quiet && result.arrived)
 		print_result(&result);
 }
 

@@ -241,6 +241,10 @@ int open_destination(struct destination *destination, int root, const char *path
 	if (resolve_destination(destination, root, path, failure) < 0 ||
 	    check_existing_file(destination, settings->secret, &old, failure) < 0)
 		return -1;
+	if (settings->dry_run)
+		return may_write_to(destination->directory) < 0
+			       ? fail_destination(destination, "write", failure)
+			       : 0;
 	if (open_new_file(destination, settings, failure) < 0)
 		return -1;
 	if (choose_mode(destination, &old, failure) < 0)

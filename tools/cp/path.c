@@ -373,6 +373,11 @@ int open_place(int root, const char *path, struct place *ret_place)
 	return ret_place->directory < 0 ? -1 : enter_place(root, path, name, ret_place);
 }
 
+int may_write_to(int directory)
+{
+	return faccessat(directory, ".", W_OK | X_OK, AT_EACCESS);
+}
+
 const char *path_error(int error)
 {
 	return error == EXDEV ? "it leads out of the directory that is served"

@@ -64,6 +64,9 @@ int enter_place(int root, const char *path, const char *name, struct place *plac
  */
 int refuse_open_file(int root, const char *path, bool only_own, struct failure *failure);
 
+/* Whether files can be created in the directory: 0, or -1 with errno. */
+int may_write_to(int directory);
+
 /* strerror(3), with an explanation for EXDEV. */
 const char *path_error(int error);
 

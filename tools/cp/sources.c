@@ -118,9 +118,13 @@ int end_dry_run(const struct sources *sources, const struct source_message *mess
 	struct frame frame;
 
 	show_notices(transfer);
+	/* The other side looks at its destinations. */
+	if (control_expect(transfer->control, FRAME_DONE, &frame) < 0)
+		return -1;
 	if (transfer->client)
-		print_files(sources->is_tree ? &sources->tree.list : NULL, message);
-	return control_expect(transfer->control, FRAME_DONE, &frame);
+		print_files(transfer, sources->is_tree ? &sources->tree.list : NULL,
+			    message);
+	return 0;
 }
 
 uint64_t sources_size(const struct sources *sources)

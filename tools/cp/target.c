@@ -47,6 +47,8 @@ static int receive_file(struct target *target, const struct source_message *sour
 int open_target(struct target *target, struct transfer *transfer,
 		const struct source_message *source)
 {
+	int result;
+
 	target->transfer = transfer;
 	target->file.alive = target->tree.alive = keep_alive;
 	target->file.context = target->tree.context = target;
@@ -56,16 +58,16 @@ int open_target(struct target *target, struct transfer *transfer,
 	if ((source->tree ? receive_tree(target, source) : receive_file(target, source)) <
 	    0)
 		return -1;
-	if (transfer->settings->dry_run) {
-		if (transfer->client)
-			print_files(transfer->tree ? &target->tree.list : NULL, source);
-		return 0;
-	}
 	if (transfer->tree)
-		return open_tree(transfer->tree, transfer->root, transfer->side->path,
-				 source, transfer->settings, transfer->failure);
-	return open_destination(&target->file, transfer->root, transfer->side->path,
-				source, transfer->settings, transfer->failure);
+		result = open_tree(transfer->tree, transfer->root, transfer->side->path,
+				   source, transfer->settings, transfer->failure);
+	else
+		result = open_destination(&target->file, transfer->root,
+					  transfer->side->path, source,
+					  transfer->settings, transfer->failure);
+	if (result == 0 && transfer->settings->dry_run && transfer->client)
+		print_files(transfer, transfer->tree ? &target->tree.list : NULL, source);
+	return result;
 }
 
 /* Some file systems take reserved space for data, so ask how long the file was. */

@@ -66,9 +66,9 @@ static int use_place(struct tree *tree, struct place *place,
 	if (place->name[0] && source->several)
 		return fail(failure, EXIT_FILE,
 			    "%s is no directory: several sources need one", tree->path);
-	if (place->name[0] && source->contents)
+	if (place->name[0] && source->contents && !tree->dry_run)
 		return make_base(tree, place, failure);
-	if (place->name[0] && !has_one_top(tree))
+	if (place->name[0] && !source->contents && !has_one_top(tree))
 		return fail(failure, EXIT_PEER, "the list has several tops");
 	tree->base = place->directory;
 	place->directory = -1;
@@ -233,9 +233,15 @@ int open_tree(struct tree *tree, int root, const char *path,
 	tree->secret = settings->secret;
 	tree->mask = umask(0);
 	umask(tree->mask);
+	tree->dry_run = settings->dry_run;
 	if (find_base(tree, root, path, source, failure) < 0 ||
-	    refuse_itself(tree, source, settings->secret, failure) < 0 ||
-	    open_tree_stage(tree, source->name, settings, failure) < 0)
+	    refuse_itself(tree, source, settings->secret, failure) < 0)
+		return -1;
+	if (tree->dry_run && may_write_to(tree->base) < 0)
+		return fail_tree(tree, "write into", failure);
+	if (tree->dry_run)
+		return check_room(tree, 0, failure);
+	if (open_tree_stage(tree, source->name, settings, failure) < 0)
 		return -1;
 	tree->sync_each = !syncs_as_a_whole(tree->stage);
 	return make_directories(tree, failure);

@@ -19,7 +19,7 @@ struct tree {
 	char top[NAME_MAX + 1]; /* "": names as they are; else that of the only top */
 	char path[PATH_MAX];	/* of base, for error messages */
 	struct file_list list;
-	bool preserve;
+	bool preserve, dry_run;
 	bool sync_each; /* file and directory, by itself: syncfs(2) does not suffice */
 	mode_t mask;
 	const uint8_t *secret; /* of the copy; borrowed */
