@@ -59,7 +59,7 @@ struct pier_device_attr {
 	char name[64];
 	char provider[16]; /**< "verbs", "soft", or "fault" with a fault plan */
 	char firmware[64];
-	uint64_t max_mr_size;  /**< longest memory region, in bytes */
+	uint64_t max_mr_size;  /**< longest region that the driver promises, in bytes */
 	uint64_t page_sizes;   /**< bit n set: pages of 2^n bytes are supported */
 	uint32_t max_qp_wr;    /**< longest send or receive queue, in requests */
 	uint32_t max_sge;      /**< the most elements in one request */

@@ -125,9 +125,9 @@ enum pier_policy {
  * Errors: -EINVAL length is 0, access has an unknown flag or a combination that the
  * kernel refuses, or the range wraps around the address space or has more than 2^32 - 1
  * pages; -EFAULT the memory is not mapped, is not writable although access requires it,
- * or is a mapping of device memory; -E2BIG length exceeds the device's max_mr_size;
- * -ENOMEM RLIMIT_MEMLOCK or the device's resources are exhausted; -EPERM RLIMIT_MEMLOCK
- * is 0; others of ibv_reg_mr(3).
+ * or is a mapping of device memory; -E2BIG length exceeds the device's max_mr_size, and
+ * the driver refuses it; -ENOMEM RLIMIT_MEMLOCK or the device's resources are exhausted;
+ * -EPERM RLIMIT_MEMLOCK is 0; others of ibv_reg_mr(3).
  */
 PIER_API int pier_reg_mr(struct pier_pd *pd, void *addr, size_t length, int access,
 			 struct pier_mr **ret_mr);
@@ -147,8 +147,8 @@ PIER_API int pier_reg_mr(struct pier_pd *pd, void *addr, size_t length, int acce
  * driver lacks the operation; -EINVAL offset and iova differ modulo the page size,
  * access has a flag or combination that is not allowed, fd is not a dma-buf, length is
  * 0, offset + length exceeds the dma-buf or 64 bits, or iova + length exceeds 64 bits;
- * -EBADF fd is not open; -E2BIG length exceeds the device's max_mr_size; -ENOMEM;
- * others of the driver.
+ * -EBADF fd is not open; -E2BIG length exceeds the device's max_mr_size, and the driver
+ * refuses it; -ENOMEM; others of the driver.
  */
 PIER_API int pier_reg_dmabuf_mr(struct pier_pd *pd, uint64_t offset, size_t length,
 				uint64_t iova, int fd, int access,
@@ -295,7 +295,7 @@ enum pier_split {
 enum pier_ordering {
 	/**
 	 * It does where only completions show that bytes have arrived: for device memory
-	 * whose backend allows it (struct pier_memory_facts of <pier/backend.h>), and to
+	 * whose backend allows it (any_order in <pier/backend.h>), and to
 	 * which no peer can write (neither REMOTE_WRITE nor REMOTE_ATOMIC).
 	 * PIER_RELAXED_ORDERING=on does so for every region (pier(1)). Like the flag
 	 * itself, this is a hint: not every device has such an ordering.

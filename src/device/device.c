@@ -9,6 +9,7 @@
 #include "list.h"
 #include "probe.h"
 #include "registry.h"
+#include "topology.h"
 #include "core/caller.h"
 #include "core/error.h"
 #include "core/fork.h"
@@ -143,10 +144,13 @@ static bool try_device(const struct pier_provider *provider, struct ibv_device *
 
 static int fail_unknown(const char *name)
 {
-	char names[512];
+	char names[512], unlisted[384];
 	const char *explanation = pier_explain_missing_device(name);
 	int error;
 
+	pier_explain_unlisted(PIER_SYSFS, name, unlisted, sizeof(unlisted));
+	if (!explanation && unlisted[0])
+		explanation = unlisted;
 	if (explanation)
 		return pier_fail(ENODEV, "no RDMA device \"%s\": %s", name, explanation);
 	error = pier_print_device_names(names, sizeof(names));
@@ -160,16 +164,22 @@ static int fail_unknown(const char *name)
 static int fail_to_choose(const struct opening *opening, int list_error)
 {
 	const char *remedy = pier_explain_missing_device(PIER_SOFT_DEVICE);
+	char unlisted[384];
 
+	pier_explain_unlisted(PIER_SYSFS, NULL, unlisted, sizeof(unlisted));
 	if (!remedy)
 		remedy = "PIER_DEVICE=" PIER_SOFT_DEVICE " or the name " PIER_SOFT_DEVICE
 			 " selects the software NIC";
 	if (opening->reasons[0])
-		return pier_fail(ENODEV, "no RDMA device can be used (%s): %s", remedy,
-				 opening->reasons);
+		return pier_fail(ENODEV, "no RDMA device can be used (%s): %s%s%s",
+				 remedy, opening->reasons, unlisted[0] ? "; " : "",
+				 unlisted);
+	if (list_error)
+		return pier_fail(ENODEV, "there is no RDMA device: %s%s%s (%s)",
+				 pier_explain_list_error(list_error),
+				 unlisted[0] ? "; " : "", unlisted, remedy);
 	return pier_fail(ENODEV, "there is no RDMA device%s%s (%s)",
-			 list_error ? ": " : "",
-			 list_error ? pier_explain_list_error(list_error) : "", remedy);
+			 unlisted[0] ? ": " : "", unlisted, remedy);
 }
 
 /*

@@ -33,6 +33,7 @@ struct pier_device {
 		enum pier_switch relaxed_ordering; /* PIER_RELAXED_ORDERING */
 	} switches;
 	bool dmabuf;	       /* what the probe at opening found; not switched off */
+	const char *no_dmabuf; /* why not; NULL: the operation is missing */
 	char no_channels[256]; /* why it has no channels; "": it has them */
 	int lacking_access;    /* flags of enum pier_access that it cannot honour */
 	/* A memory window lets the peer reach all of the region beneath. */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +69,54 @@ const char *pier_explain_list_error(int error)
 		       "visible here: modprobe ib_uverbs, or pass the device into the "
 		       "container";
 	return strerror(error);
+}
+
+struct search {
+	const char *name;
+	bool found;
+};
+
+static bool find_listed(const struct pier_provider *provider, struct ibv_device *device,
+			void *argument)
+{
+	struct search *search = argument;
+
+	(void)provider;
+	search->found = strcmp(device->name, search->name) == 0;
+	return search->found;
+}
+
+static bool is_listed(const char *name)
+{
+	struct search search = { .name = name };
+
+	pier_visit_devices(find_listed, &search);
+	return search.found;
+}
+
+void pier_explain_unlisted(const char *sysfs, const char *name, char *ret_text,
+			   size_t size)
+{
+	char path[PATH_MAX];
+	struct dirent *entry;
+	DIR *folder;
+
+	ret_text[0] = '\0';
+	snprintf(path, sizeof(path), "%s/class/infiniband", sysfs);
+	folder = opendir(path);
+	while (folder && !ret_text[0] && (entry = readdir(folder))) {
+		if (entry->d_name[0] == '.' || (name && strcmp(entry->d_name, name)) ||
+		    is_listed(entry->d_name))
+			continue;
+		snprintf(ret_text, size,
+			 "the kernel has %s, but libibverbs does not list it: the "
+			 "library of its driver is missing (Debian: ibverbs-providers; "
+			 "in a container, inside), or its /dev/infiniband/uverbsN is not "
+			 "visible here",
+			 entry->d_name);
+	}
+	if (folder)
+		closedir(folder);
 }
 
 static void copy_name(char *destination, size_t size, const char *source)

@@ -23,4 +23,11 @@ int pier_print_device_names(char *ret_text, size_t size);
 /* The reason, with a remedy if there is one, for an error of pier_visit_devices(). */
 const char *pier_explain_list_error(int error);
 
+/*
+ * Why libibverbs does not list `name`, or any device (NULL), although the kernel has it
+ * below the root of sysfs; "": it has none that is not listed.
+ */
+void pier_explain_unlisted(const char *sysfs, const char *name, char *ret_text,
+			   size_t size);
+
 #endif

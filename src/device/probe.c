@@ -7,12 +7,41 @@
 #include "device.h"
 #include "probe.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "core/page.h"
 
+enum {
+	MELLANOX = 0x02c9,
+};
+
 /*
- * Registering fd -1 is refused with EBADF by whoever can register dma-bufs. No
- * memory says nothing about that, and is no answer to keep. 0 or an errno.
+ * An errno that is about this process or this moment: a cgroup's rdma.max (EAGAIN), a
+ * container's rights, a limit of fds.
  */
+static bool is_no_answer(int error)
+{
+	return error == EAGAIN || error == EPERM || error == EACCES || error == EMFILE ||
+	       error == ENFILE || error == EBUSY || error == EINTR || error == ENOSPC;
+}
+
+/*
+ * Why the device registers no dma-bufs, from the errno of registering fd -1; NULL: it
+ * does. Drivers return EBADF, and a driver that returns something else may well do, too
+ * (NCCL takes it for a yes). The kernel's mlx5 driver looks for UMR before the fd.
+ */
+static const char *explain_no_dmabuf(const struct pier_device *device, int error)
+{
+	if (error == EINVAL && device->limits.vendor_id == MELLANOX)
+		return "mlx5 needs UMR for them, which this device lacks (EINVAL), as "
+		       "virtual functions do that are not granted it: ask the "
+		       "administrator of the host, or use the physical function";
+	if (error == EOPNOTSUPP || error == EPROTONOSUPPORT || error == ENOSYS ||
+	    error == ENOTTY)
+		return "its driver or its libibverbs provider lacks the operation";
+	return NULL;
+}
+
+/* No memory is no answer to keep. 0 or an errno. */
 static int probe_dmabuf(struct pier_device *device, struct ibv_pd *pd)
 {
 	const struct pier_provider *provider = device->provider;
@@ -27,7 +56,8 @@ static int probe_dmabuf(struct pier_device *device, struct ibv_pd *pd)
 		provider->dereg_mr(mr);
 	if (!mr && error == ENOMEM)
 		return error;
-	device->dmabuf = !mr && error == EBADF;
+	device->no_dmabuf = explain_no_dmabuf(device, error);
+	device->dmabuf = !mr && !device->no_dmabuf;
 	return 0;
 }
 
@@ -62,7 +92,8 @@ static int try_queue_pair(const struct pier_device *device, struct ibv_pd *pd)
  * EFA creates no RC queue pair: EOPNOTSUPP, efa_qp_validate_attr() in efa_verbs.c. An
  * iWARP device (siw, cxgb4; irdma, qedr and erdma in that mode) creates one, but brings
  * it to RTS only over a TCP connection that rdma_cm has made: "no socket" and "no MPA" in
- * siw_qp_nextstate_from_idle(), siw_qp.c. No memory is no answer. 0 or an errno.
+ * siw_qp_nextstate_from_idle(), siw_qp.c. No memory is no answer; after others that are
+ * none, the first channel gets one. 0 or an errno.
  */
 static int probe_channels(struct pier_device *device, struct ibv_pd *pd)
 {
@@ -78,6 +109,12 @@ static int probe_channels(struct pier_device *device, struct ibv_pd *pd)
 	error = try_queue_pair(device, pd);
 	if (!error || error == ENOMEM)
 		return error;
+	if (is_no_answer(error)) {
+		pier_info("whether %s has channels is not known: its first queue pair "
+			  "fails with errno %d",
+			  device->name, error);
+		return 0;
+	}
 	pier_fail_because(error, "%s creates no reliable connected (RC) queue pairs",
 			  device->name);
 	snprintf(device->no_channels, sizeof(device->no_channels), "%s",
@@ -102,8 +139,10 @@ static int probe_windows(const struct pier_device *device, struct ibv_pd *pd,
 		return 0;
 	errno = 0;
 	mw = device->provider->alloc_mw(pd, IBV_MW_TYPE_2);
-	if (!mw)
+	if (!mw) {
+		*ret_windows = is_no_answer(errno);
 		return errno == ENOMEM ? ENOMEM : 0;
+	}
 	device->provider->dealloc_mw(mw);
 	*ret_windows = true;
 	return 0;
@@ -192,8 +231,10 @@ int pier_probe_device(struct pier_device *device)
 	error = probe_objects(device);
 	if (error)
 		return error;
-	if (device->switches.dmabuf == PIER_SWITCH_OFF)
+	if (device->switches.dmabuf == PIER_SWITCH_OFF) {
 		device->dmabuf = false;
+		device->no_dmabuf = "PIER_DMABUF=off switched them off";
+	}
 	/*
 	 * rxe looks at a window's rights and queue pair and at the bounds of the region
 	 * beneath, but not at the window's own: check_rkey() in rxe_resp.c.

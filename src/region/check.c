@@ -58,16 +58,6 @@ static int check_access(const struct pier_check_limits *limits, int access, int 
 	return 0;
 }
 
-static int check_size(const struct pier_check_limits *limits, uint64_t length)
-{
-	if (length <= limits->max_mr_size)
-		return 0;
-	return pier_fail(E2BIG,
-			 "length %" PRIu64 " is more than the %" PRIu64
-			 " bytes that a region of %s can have",
-			 length, limits->max_mr_size, limits->device);
-}
-
 /* lseek() alone reports the size of a dma-buf (dma_buf_llseek); it has no position. */
 static off_t fd_size(int fd, enum pier_fd_kind kind)
 {
@@ -101,17 +91,12 @@ enum pier_fd_kind pier_classify_fd(int fd, uint64_t *ret_size)
 	return kind;
 }
 
-int pier_fail_no_dmabuf(const char *device, bool off)
+int pier_fail_no_dmabuf(const char *device, const char *reason)
 {
-	if (off)
-		return pier_fail(EOPNOTSUPP,
-				 "%s registers no dma-bufs: PIER_DMABUF=off switched "
-				 "them off",
-				 device);
-	return pier_fail(EOPNOTSUPP,
-			 "%s cannot register dma-bufs: its driver or its libibverbs "
-			 "provider lacks the operation",
-			 device);
+	return pier_fail(EOPNOTSUPP, "%s cannot register dma-bufs: %s", device,
+			 reason ? reason
+				: "its driver or its libibverbs provider lacks the "
+				  "operation");
 }
 
 /*
@@ -168,8 +153,7 @@ int pier_check_host(const struct pier_check_limits *limits, uint64_t address,
 				 "length %" PRIu64 " takes more than the %" PRIu32
 				 " pages that the kernel pins for a region",
 				 length, UINT32_MAX);
-	error = check_iova(iova, length);
-	return error ? error : check_size(limits, length);
+	return check_iova(iova, length);
 }
 
 static int check_fd_kind(const struct pier_check_limits *limits, int fd,
@@ -219,7 +203,7 @@ static inline int check_dmabuf(const struct pier_check_limits *limits, uint64_t 
 	int error;
 
 	if (!limits->dmabuf)
-		return pier_fail_no_dmabuf(limits->device, limits->dmabuf_off);
+		return pier_fail_no_dmabuf(limits->device, limits->no_dmabuf);
 	error = check_page_agree(limits, "offset", offset, iova);
 	if (!error)
 		error = check_access(limits, access, DMABUF_ACCESS);
@@ -236,8 +220,7 @@ static inline int check_dmabuf(const struct pier_check_limits *limits, uint64_t 
 		return error;
 	if (length == 0)
 		return pier_fail(EINVAL, "length 0: a region has at least one byte");
-	error = check_iova(iova, length);
-	return error ? error : check_size(limits, length);
+	return check_iova(iova, length);
 }
 
 int pier_check_dmabuf(const struct pier_check_limits *limits, uint64_t offset,

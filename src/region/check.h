@@ -15,13 +15,12 @@
 
 /* The properties of a device that the checks need. */
 struct pier_check_limits {
-	uint64_t page;	      /* of the host */
-	uint64_t max_mr_size; /* of the device */
-	int lacking_access;   /* flags of enum pier_access that the device lacks */
-	bool dmabuf;	      /* it registers dma-bufs */
-	bool dmabuf_off;      /* the user switched them off */
-	bool takes_memfd;     /* and takes memfds for them */
-	const char *device;   /* its name, for sentences */
+	uint64_t page;	       /* of the host */
+	int lacking_access;    /* flags of enum pier_access that the device lacks */
+	bool dmabuf;	       /* it registers dma-bufs */
+	bool takes_memfd;      /* and takes memfds for them */
+	const char *no_dmabuf; /* why it registers none, or NULL */
+	const char *device;    /* its name, for sentences */
 };
 
 /* The kinds of fds that matter to a registration. */
@@ -35,8 +34,8 @@ enum pier_fd_kind {
 /* Classify an fd; *ret_size is its size in bytes if it is memory. */
 enum pier_fd_kind pier_classify_fd(int fd, uint64_t *ret_size);
 
-/* Refuse dma-bufs on a device that cannot register them: -EOPNOTSUPP. */
-int pier_fail_no_dmabuf(const char *device, bool off);
+/* Refuse dma-bufs on a device that cannot register them: -EOPNOTSUPP. reason: or NULL */
+int pier_fail_no_dmabuf(const char *device, const char *reason);
 
 int pier_check_host(const struct pier_check_limits *limits, uint64_t address,
 		    uint64_t length, uint64_t iova, int access);

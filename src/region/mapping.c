@@ -204,8 +204,7 @@ int pier_register_export(const struct pier_segment *segment,
 	int error;
 
 	if (!device->dmabuf)
-		return pier_fail_no_dmabuf(device->name,
-					   device->switches.dmabuf == PIER_SWITCH_OFF);
+		return pier_fail_no_dmabuf(device->name, device->no_dmabuf);
 	error = register_export(segment, ret_part);
 	if (!error || is_unrelated_error(error))
 		return error;

@@ -160,13 +160,15 @@ static uint64_t end_with_page(const struct pier_segment *segment, uint64_t lengt
 }
 
 /*
- * Segments as long as the device takes them. After ENOMEM, which drivers return for a
- * translation table that does not fit in one piece, half as long.
+ * Segments as long as the device takes them. After E2BIG as long as it says that it does;
+ * after ENOMEM, which drivers return for a translation table that does not fit in one
+ * piece, half as long.
  */
 static int add_in_pieces(struct pier_mr *region, struct pier_segment *rest)
 {
 	uint64_t end = rest->start + rest->range.length, page = pier_host_page();
-	uint64_t longest = region->pd->device->limits.max_mr_size;
+	uint64_t reported = region->pd->device->limits.max_mr_size;
+	uint64_t longest = UINT64_MAX;
 
 	while (rest->start < end) {
 		uint64_t left = end - rest->start;
@@ -175,6 +177,10 @@ static int add_in_pieces(struct pier_mr *region, struct pier_segment *rest)
 
 		/* Some of it may be registered. */
 		length -= left - (end - rest->start);
+		if (error == -E2BIG && length > reported && reported >= page) {
+			longest = reported;
+			continue;
+		}
 		if (error == -ENOMEM && length / 2 >= page) {
 			pier_debug("%" PRIu64 " bytes are tried in pieces: %s", length,
 				   pier_error_message());

@@ -71,8 +71,6 @@ static int plan_ranges(struct pier_mr *region)
 	uint64_t start = 0;
 	int error = 0;
 
-	if (region->split == PIER_SPLIT_PIECES)
-		limits.max_mr_size = UINT64_MAX;
 	for (uint32_t i = 0; i < region->range_count && !error; i++) {
 		struct pier_resolved_range *resolved = &region->ranges[i];
 

@@ -53,6 +53,17 @@ static const char *registration_hint(int error, enum pier_path path, char *text,
 	return text;
 }
 
+/*
+ * Drivers may take longer regions than they report: ionic counts pages of 4 KiB, and its
+ * kernel driver checks nothing (ionic_query_device()). So they are asked first.
+ */
+static bool is_too_long(int error, const struct pier_pd *pd, uint64_t length)
+{
+	return length > pd->device->limits.max_mr_size &&
+	       (error == EINVAL || error == E2BIG || error == EFBIG ||
+		error == EOVERFLOW);
+}
+
 int pier_fail_registration(int error, const struct pier_pd *pd, uint64_t length,
 			   enum pier_path path)
 {
@@ -65,6 +76,12 @@ int pier_fail_registration(int error, const struct pier_pd *pd, uint64_t length,
 	};
 	char text[64];
 
+	if (is_too_long(error, pd, length))
+		return pier_fail(E2BIG,
+				 "registering %" PRIu64 " bytes as %s on %s: errno %d; "
+				 "its max_mr_size is %" PRIu64 " bytes",
+				 length, names[path], pd->device->name, error,
+				 pd->device->limits.max_mr_size);
 	return pier_fail_because(error == KERNEL_ENOTSUPP ? EOPNOTSUPP : error,
 				 "registering %" PRIu64 " bytes as %s on %s%s", length,
 				 names[path], pd->device->name,

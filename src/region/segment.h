@@ -51,10 +51,9 @@ static inline struct pier_check_limits pier_limits_of(const struct pier_pd *pd)
 
 	return (struct pier_check_limits){
 		.page = pier_host_page(),
-		.max_mr_size = device->limits.max_mr_size,
 		.lacking_access = device->lacking_access,
 		.dmabuf = device->dmabuf,
-		.dmabuf_off = device->switches.dmabuf == PIER_SWITCH_OFF,
+		.no_dmabuf = device->no_dmabuf,
 		.takes_memfd = device->provider->takes_memfd,
 		.device = device->name,
 	};

@@ -82,7 +82,6 @@ bool court_open(struct court *court, const char *device, char *ret_reason, size_
 	court->limits = (struct pier_check_limits){
 		.page = pier_host_page(),
 		.lacking_access = on_demand ? 0 : PIER_ACCESS_ON_DEMAND,
-		.max_mr_size = attr.max_mr_size,
 		.dmabuf = true,
 		.device = device,
 	};

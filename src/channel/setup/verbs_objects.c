@@ -89,9 +89,10 @@ int pier_create_qp(struct pier_channel *channel)
 		return pier_fail_because(
 			error,
 			"create a queue pair of %u + %u requests, %u + %u elements and "
-			"%u bytes inline%s",
+			"%u bytes inline%s%s",
 			attr->max_send_wr, attr->max_recv_wr, attr->max_send_sge,
-			attr->max_recv_sge, attr->max_inline, advice);
+			attr->max_recv_sge, attr->max_inline, advice,
+			error == EAGAIN ? " (is rdma.max of the cgroup reached?)" : "");
 	}
 	/* Do not use more than requested: that may be memory the CPU does not reach. */
 	if (init.cap.max_inline_data < attr->max_inline)

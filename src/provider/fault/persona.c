@@ -99,7 +99,8 @@ int pier_persona_check_region(const struct pier_persona *persona, size_t length,
 		return refuse_call(persona, EOPNOTSUPP, "a region on demand");
 	if (persona->region_access && (required & ~persona->region_access))
 		return refuse_call(persona, EOPNOTSUPP, "the access flags of a region");
-	if (persona->limits.max_mr_size && length > persona->limits.max_mr_size)
+	if (!persona->takes_long_regions && persona->limits.max_mr_size &&
+	    length > persona->limits.max_mr_size)
 		return refuse_call(persona, EINVAL, "the length of a region");
 	return 0;
 }

@@ -44,6 +44,8 @@ struct pier_persona {
 	bool resets_from_err;
 	/* Only the connection manager brings queue pairs to RTS, as on all of iWARP. */
 	bool needs_cm;
+	/* Regions may be longer than max_mr_size. */
+	bool takes_long_regions;
 	/* max_res_rd_atom is shared by the queue pairs of the device. */
 	bool shares_rd_atomic;
 	/*

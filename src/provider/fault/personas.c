@@ -179,6 +179,8 @@ static const struct pier_persona personas[] = {
 		.name = "ionic",
 		.limits = {
 			.vendor_id = 0x1dd8,
+			/* 2^20 pages of 4 KiB, half of them; of 2 MiB they are more. */
+			.max_mr_size = UINT64_C(1) << 31,
 			.page_size_cap = 0x40201000,
 			.max_qp_wr = 65535,
 			.device_cap_flags = IBV_DEVICE_MEM_WINDOW |
@@ -204,6 +206,7 @@ static const struct pier_persona personas[] = {
 		.dmabuf = true,
 		.windows = true,
 		.shares_rd_atomic = true,
+		.takes_long_regions = true,
 	},
 	{
 		/*

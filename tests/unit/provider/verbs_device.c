@@ -7,6 +7,7 @@
 #include "tests/support/census.h"
 #include "tests/support/expect.h"
 #include "tests/support/plugins.h"
+#include "tests/support/recorded.h"
 
 #include <errno.h>
 #include <sys/resource.h>
@@ -19,6 +20,8 @@
 #include <pier/mr.h>
 #include <pier/verbs.h>
 
+#include "device/list.h"
+
 enum {
 	DEVICES = 4,
 	LENGTH = 100,
@@ -30,6 +33,8 @@ struct nic {
 	uint8_t active_port; /* 0: none */
 	int probe_error;     /* errno of registering fd -1 as a dma-buf */
 	int pd_error;
+	int qp_error;
+	uint32_t vendor_id;
 };
 
 static struct {
@@ -91,9 +96,11 @@ int ibv_close_device(struct ibv_context *context)
 
 int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *ret_attr)
 {
-	(void)context;
-	*ret_attr = (struct ibv_device_attr){ .max_mr_size = 1 << 20,
-					      .phys_port_cnt = 2 };
+	*ret_attr = (struct ibv_device_attr){
+		.max_mr_size = 1 << 20,
+		.phys_port_cnt = 2,
+		.vendor_id = nic_of(context->device)->vendor_id,
+	};
 	return 0;
 }
 
@@ -146,7 +153,10 @@ int ibv_destroy_cq(struct ibv_cq *cq)
 
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
-	(void)pd, (void)attr;
+	(void)attr;
+	errno = nic_of(pd->context->device)->qp_error;
+	if (errno)
+		return NULL;
 	verbs.queues++;
 	return calloc(1, sizeof(struct ibv_qp));
 }
@@ -346,11 +356,15 @@ static void probes_dmabuf_support(void **state)
 		{ EBADF, true },
 		{ EOPNOTSUPP, false },
 		{ EPROTONOSUPPORT, false },
+		/* Drivers from elsewhere have their own ways to refuse fd -1. */
+		{ EINVAL, true },
+		{ EAGAIN, true },
+		{ EPERM, true },
 	};
 	struct pier_device_attr attr;
 
 	(void)state;
-	for (size_t i = 0; i < 3; i++) {
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct pier_device *device;
 
 		verbs.count = 0;
@@ -361,6 +375,69 @@ static void probes_dmabuf_support(void **state)
 		assert_false(attr.memfd_as_dmabuf);
 		pier_close_device(device);
 	}
+}
+
+/* Without UMR, mlx5 does not look at the fd. */
+static void names_what_virtual_functions_lack(void **state)
+{
+	struct pier_device *device;
+	struct pier_pd *pd;
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	add_nic("nic0", (struct nic){ .probe_error = EINVAL, .vendor_id = 0x02c9 });
+	device = open_device("nic0", "nic0");
+	assert_int_equal(pier_alloc_pd(device, &pd), 0);
+	assert_int_equal(
+		pier_reg_dmabuf_mr(pd, 0, 4096, 0, 0, PIER_ACCESS_LOCAL_WRITE, &mr),
+		-EOPNOTSUPP);
+	test_assert_sentence("needs UMR");
+	test_assert_sentence("virtual functions");
+	assert_int_equal(pier_dealloc_pd(pd), 0);
+	pier_close_device(device);
+}
+
+/* A cgroup's limit, or a container's rights, are not the device's. */
+static void passing_refusals_are_no_answer(void **state)
+{
+	static const int errors[] = { EAGAIN, EPERM, EMFILE };
+	struct pier_device *device;
+
+	(void)state;
+	for (size_t i = 0; i < 3; i++) {
+		verbs.count = 0;
+		add_nic("nic0", (struct nic){ .probe_error = EBADF,
+					      .qp_error = errors[i],
+					      .active_port = 1 });
+		/* It is chosen, and the first channel will have the reason. */
+		device = open_device(NULL, "nic0");
+		assert_int_equal(pier_device_check_channels(device), 0);
+		pier_close_device(device);
+	}
+	verbs.count = 0;
+	add_nic("nic0", (struct nic){ .probe_error = EBADF, .qp_error = EOPNOTSUPP });
+	device = open_device("nic0", "nic0");
+	assert_int_equal(pier_device_check_channels(device), -EOPNOTSUPP);
+	pier_close_device(device);
+}
+
+/* The kernel has a device whose driver's library is missing. */
+static void names_the_missing_library(void **state)
+{
+	struct recorded tree = recorded_start();
+	char text[384];
+
+	(void)state;
+	recorded_add(&tree, "class/infiniband/mlx5_0/node_guid = 1");
+	pier_explain_unlisted(tree.root, NULL, text, sizeof(text));
+	assert_non_null(strstr(text, "the kernel has mlx5_0"));
+	assert_non_null(strstr(text, "ibverbs-providers"));
+	pier_explain_unlisted(tree.root, "mlx5_1", text, sizeof(text));
+	assert_string_equal(text, "");
+	add_nic("mlx5_0", (struct nic){ 0 });
+	pier_explain_unlisted(tree.root, "mlx5_0", text, sizeof(text));
+	assert_string_equal(text, "");
+	recorded_close(&tree);
 }
 
 /* An error that says nothing about the device must not become "no dma-bufs". */
@@ -539,7 +616,8 @@ static void uses_peer_memory_if_allowed(void **state)
 		assert_int_equal(pier_mr_path(fixture.mr), PIER_PATH_PEERMEM);
 		assert_int_equal(pier_dereg_mr(fixture.mr), 0);
 	}
-	assert_int_equal(verbs.warnings, 2);
+	/* The first is that the canary could not be sent. */
+	assert_int_equal(verbs.warnings, 3);
 	assert_non_null(strstr(verbs.warning, "as peer memory, not as a dma-buf: "));
 	fixture.mr = NULL;
 	close_fixture(&fixture);
@@ -666,6 +744,9 @@ int main(void)
 		CASE(opens_the_first_working_device),
 		CASE(reports_why_a_device_does_not_open),
 		CASE(probes_dmabuf_support),
+		CASE(names_what_virtual_functions_lack),
+		CASE(passing_refusals_are_no_answer),
+		CASE(names_the_missing_library),
 		CASE(does_not_remember_transient_failures),
 		CASE(registers_memfds_as_host_memory),
 		CASE(suggests_a_remedy),

@@ -32,8 +32,9 @@ static struct {
 	uint64_t page;
 	char *memory;			    /* PAGES pages of host memory */
 	struct pier_buffer *buffer, *other; /* the same length, from memfds */
-	/* Longer host registrations are refused with ENOMEM. */
+	/* Longer registrations are refused with this errno. */
 	uint64_t longest;
+	int refusal;
 	int failing; /* the registration with this number fails with EIO, counted from 1
 		      */
 	uint64_t padding; /* arguments of the last call of the provider */
@@ -43,11 +44,21 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint6
 			     int access)
 {
 	if (length > fixture.longest)
-		errno = ENOMEM;
+		errno = fixture.refusal;
 	else if (--fixture.failing == 0)
 		errno = EIO;
 	else
 		return fixture.real->reg_mr(pd, addr, length, iova, access);
+	return NULL;
+}
+
+static struct ibv_mr *reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
+				    uint64_t iova, int fd, int access)
+{
+	/* A full table of translations is that of host memory. */
+	if (length <= fixture.longest || fixture.refusal == ENOMEM)
+		return fixture.real->reg_dmabuf_mr(pd, offset, length, iova, fd, access);
+	errno = fixture.refusal;
 	return NULL;
 }
 
@@ -64,11 +75,13 @@ static int setup(void **state)
 	fixture.before = test_take_census();
 	fixture.page = pier_host_page();
 	fixture.longest = UINT64_MAX;
+	fixture.refusal = ENOMEM;
 	expect_ok(pier_open_device("soft0", &fixture.device));
 	expect_ok(pier_alloc_pd(fixture.device, &fixture.pd));
 	fixture.real = fixture.device->provider;
 	fixture.provider = *fixture.real;
 	fixture.provider.reg_mr = reg_mr;
+	fixture.provider.reg_dmabuf_mr = reg_dmabuf_mr;
 	fixture.provider.set_padding = record_padding;
 	fixture.provider.reg_parts = NULL;
 	fixture.provider.max_parts = fixture.provider.max_key = 0;
@@ -416,6 +429,24 @@ static void expect_pieces(const struct pier_mr *mr, uint64_t longest)
 	assert_int_equal(offset, pier_mr_length(mr));
 }
 
+/* The driver reports less than it takes, as ionic's. */
+static void asks_the_driver_for_long_ranges(void **state)
+{
+	struct pier_mr_range range = pier_mr_range_host(fixture.memory,
+							PAGES * fixture.page);
+	struct pier_mr_attr attr = attr_of(&range, 1);
+	struct pier_mr *mr;
+
+	(void)state;
+	fixture.device->limits.max_mr_size = 4 * fixture.page;
+	for (int split = 0; split <= PIER_SPLIT_PIECES; split++) {
+		attr.split = (enum pier_split)split;
+		mr = reg(&attr);
+		assert_int_equal(pier_mr_parts(mr), 1);
+		expect_ok(pier_dereg_mr(mr));
+	}
+}
+
 static void registers_long_ranges_in_pieces(void **state)
 {
 	struct pier_mr_range range = pier_mr_range_host(fixture.memory + 5,
@@ -424,10 +455,11 @@ static void registers_long_ranges_in_pieces(void **state)
 	struct pier_mr *mr;
 
 	(void)state;
-	fixture.device->limits.max_mr_size = 4 * fixture.page + 100;
-	refuse(&attr, E2BIG, "of soft0");
+	fixture.device->limits.max_mr_size = fixture.longest = 4 * fixture.page + 100;
+	fixture.refusal = EINVAL;
+	refuse(&attr, E2BIG, "its max_mr_size is");
 	attr.split = PIER_SPLIT_NEVER;
-	refuse(&attr, E2BIG, "of soft0");
+	refuse(&attr, E2BIG, "its max_mr_size is");
 	attr.split = PIER_SPLIT_PIECES;
 	mr = reg(&attr);
 	assert_int_equal(pier_mr_parts(mr), 4);
@@ -482,7 +514,8 @@ static void has_a_limit_of_parts(void **state)
 	(void)state;
 	assert_ptr_not_equal(memory, MAP_FAILED);
 	attr.split = PIER_SPLIT_PIECES;
-	fixture.device->limits.max_mr_size = fixture.page;
+	fixture.device->limits.max_mr_size = fixture.longest = fixture.page;
+	fixture.refusal = EINVAL;
 	refuse(&attr, E2BIG, "1024 parts");
 	range.length -= fixture.page;
 	mr = reg(&attr);
@@ -695,6 +728,7 @@ int main(void)
 		CASE(joins_ranges_as_parts),
 		CASE(refuses_parts_if_forbidden),
 		CASE(failed_vector_leaves_nothing_behind),
+		CASE(asks_the_driver_for_long_ranges),
 		CASE(registers_long_ranges_in_pieces),
 		CASE(tries_smaller_pieces_when_out_of_memory),
 		CASE(has_a_limit_of_parts),

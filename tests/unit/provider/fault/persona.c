@@ -191,6 +191,16 @@ static void mlx5_counts_units_of_64_bytes(void **state)
 	assert_int_equal(create_receives("mlx5", 1, 33), EINVAL);
 }
 
+/* It reports 2 GiB, which its kernel driver does not check. */
+static void ionic_takes_long_regions(void **state)
+{
+	(void)state;
+	assert_int_equal(pier_persona_check_region(persona_of("ionic"), 32ull << 30, 0),
+			 0);
+	assert_int_equal(pier_persona_check_region(persona_of("bnxt_re"), 1ull << 40, 0),
+			 EINVAL);
+}
+
 static const char text[] = "a message of forty bytes, without the end";
 static uint8_t memory[65536] __attribute__((aligned(65536)));
 static uint8_t other[65536] __attribute__((aligned(65536)));
@@ -488,6 +498,7 @@ int main(void)
 		cmocka_unit_test(windows_are_reported_if_they_can_be_bound),
 		cmocka_unit_test(gids_are_listed_by_type),
 		cmocka_unit_test(mlx5_counts_units_of_64_bytes),
+		cmocka_unit_test(ionic_takes_long_regions),
 		cmocka_unit_test(mlx5_copies_short_messages_by_the_cpu),
 		cmocka_unit_test(irdma_counts_quanta),
 		cmocka_unit_test(sizes_end_at_the_reported_limits),
