@@ -22,6 +22,7 @@ import unittest.mock
 
 import datasets
 import pier
+from pier import _pier
 from pier.data import decode, formats, tar
 
 SEED = int(os.environ.get("PIER_SEED", "0"), 0) or random.SystemRandom().randrange(1, 1 << 31)
@@ -201,6 +202,30 @@ class Tar(Case):
         self.assertEqual([index.key(n) for n in range(len(index))], list(expected))
         for number, fields in enumerate(expected.values()):
             self.assertEqual(self.sample(index, number), fields)
+
+    def test_no_header_is_read_out_of_the_archive(self):
+        archive = memoryview(datasets.tar_bytes([("a.bin", b"1"), ("b.bin", bytes(700))], end=False))
+        files = [("a.bin", 512, 1), ("b.bin", 1536, 700)]
+        self.assertEqual(_pier._tar_files(archive, 0), (files, 2560))
+        for length, count in ((2559, 1), (1537, 1), (1535, 1), (1023, 0), (511, 0), (0, 0)):
+            found, end = _pier._tar_files(archive[:length], 0)
+            self.assertEqual((found, end), (files[:count], 1024 * count))
+        self.assertEqual(_pier._tar_files(archive, 2560), ([], 2560))
+        for offset in (-1, 2561, 1 << 62):
+            self.assertRaises(ValueError, _pier._tar_files, archive, offset)
+            self.assertRaises(ValueError, _pier._tar_header, archive, offset)
+        self.assertRaises(ValueError, _pier._tar_header, archive, 2049)
+
+    def test_sizes_in_base_256(self):
+        header = bytearray(datasets.tar_bytes([("a.bin", b"1")])[:512])
+        for field, size in ((b"\x80" + (1 << 40).to_bytes(11, "big"), 1 << 40), (b"\xff" * 12, None),
+                            (b"\x80" + b"\xff" * 11, None), (b"\x80" + (1 << 63).to_bytes(11, "big"), None),
+                            (b"00000000009\0", None), (b"   17 \0 9999", 15), (bytes(12), 0)):
+            header[124:136] = field
+            header[148:156] = b" " * 8
+            header[148:156] = b"%06o\0 " % sum(header)
+            found = _pier._tar_header(header, 0)
+            self.assertEqual(found and found[1], size, field)
 
     def test_headers_give_samples_in_every_format(self):
         files = datasets.samples(self.random, 40)

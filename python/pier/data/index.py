@@ -216,8 +216,9 @@ class IndexBuilder:
         self._shard_names.add(name)
         self._shards.append(Shard(name, length))
 
-    def add_sample(self, key: str, offset: int, length: int, fields: Iterable[tuple[str, Field]]) -> None:
-        """Add a sample at an offset of the shard. Its fields are relative to it."""
+    def add_sample(self, key: str, offset: int, length: int,
+                   fields: Iterable[tuple[str, tuple[int, int, str]]]) -> None:
+        """Add a sample at an offset of the shard. Its fields, with the items of Field, are relative to it."""
         arrays = self._arrays
         arrays.table.extend((len(self._shards) - 1, offset, length))
         arrays.field_first.append(len(arrays.field_name))

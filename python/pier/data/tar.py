@@ -9,14 +9,12 @@ samples are those of webdataset's ``base_plus_ext``, ``tar_file_iterator`` and `
 import logging
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from .. import Invalid, _pier
 from .._peers import invalid, printable
-from .index import Field, IndexBuilder
+from .index import IndexBuilder
 
 BLOCK = 512
-_FILE = b"0"
 _REGULAR = b"\0" + b"07"
 # Members without contents that a reader could want: directories, volume labels and lists of directories.
 _SILENT = b"5VD"
@@ -31,13 +29,8 @@ _KEYWORDS = b"path", b"size", _SPARSE
 _META = re.compile(r"__[^/]*__($|/)")
 
 
-class Member(NamedTuple):
-    """A file in an archive."""
-
-    name: str
-    offset: int
-    """Of its first byte of contents, in the archive."""
-    size: int
+# A file in an archive: its name, the offset of its first byte of contents in the archive, and its size.
+Member = tuple[str, int, int]
 
 
 def add_archive(builder: IndexBuilder, name: str, archive: memoryview, index: str | None) -> None:
@@ -51,10 +44,9 @@ def add_archive(builder: IndexBuilder, name: str, archive: memoryview, index: st
     """
     builder.add_shard(name, len(archive))
     files = read_headers(name, archive) if index is None else read_index(index, name, archive)
-    group: list[tuple[str, Member]] = []
+    group: list[tuple[str, int, int]] = []  # extension, offset, size
     last, before = "", len(builder)
-    for member in files:
-        file_name = member.name
+    for file_name, offset, size in files:
         dot = _extension_at(file_name)
         if dot < 0 or file_name.startswith("__") and _META.match(file_name):
             continue
@@ -63,7 +55,7 @@ def add_archive(builder: IndexBuilder, name: str, archive: memoryview, index: st
             _add_sample(builder, name, last, group)
             group = []
         last = key
-        group.append((file_name[dot + 1:].lower(), member))
+        group.append((file_name[dot + 1:].lower(), offset, size))
     if group:
         _add_sample(builder, name, last, group)
     if len(builder) == before:
@@ -83,12 +75,12 @@ def _extension_at(name: str) -> int:
     return dot if start and "." not in name[name.rfind("/", 0, start - 1) + 1:start] else -1
 
 
-def _add_sample(builder: IndexBuilder, archive: str, key: str, group: list[tuple[str, Member]]) -> None:
-    start = min([member.offset for _, member in group])
-    end = max([member.offset + member.size for _, member in group])
-    if len(dict(group)) != len(group):
+def _add_sample(builder: IndexBuilder, archive: str, key: str, group: list[tuple[str, int, int]]) -> None:
+    start = min([offset for _, offset, _ in group])
+    end = max([offset + size for _, offset, size in group])
+    if len({extension for extension, _, _ in group}) != len(group):
         raise _bad(archive, "sample %r has two files with one extension: rename one" % key)
-    fields = [(extension, Field(member.offset - start, member.size, "")) for extension, member in group]
+    fields = [(extension, (offset - start, size, "")) for extension, offset, size in group]
     builder.add_sample(key, start, end - start, fields)
 
 
@@ -112,6 +104,11 @@ class _Headers:
     def files(self) -> Iterator[Member]:
         archive, total = self.archive, len(self.archive)
         while self.position < total:
+            if not self.pax and not self.long_name:
+                members, self.position = _pier._tar_files(archive, self.position)
+                yield from members
+                if members:
+                    continue
             offset = self.position + BLOCK
             if offset > total:
                 raise self._bad("it ends in the header at byte %d: copy it again" % self.position)
@@ -138,9 +135,9 @@ class _Headers:
                 continue
             if self.pax or self.long_name:
                 name = self.pax.get(b"path") or self.long_name or name
-            member = Member(name.decode("utf-8", "surrogateescape"), offset, size)
-            if kind == _FILE and not self.pax or self._is_file(kind, member):
-                yield member
+            member = name.decode("utf-8", "surrogateescape")
+            if self._is_file(kind, member):
+                yield member, offset, size
             if self.pax or self.long_name:
                 self.pax, self.long_name = self.everywhere.copy(), b""
 
@@ -184,18 +181,18 @@ class _Headers:
             start = end
         return records
 
-    def _is_file(self, kind: bytes, member: Member) -> bool:
+    def _is_file(self, kind: bytes, member: str) -> bool:
         if kind == b"S" or _SPARSE in self.pax:
             raise self._bad("the member %r is sparse, so its bytes are not in one piece: write the archive again "
-                            "without --sparse" % member.name)
+                            "without --sparse" % member)
         # An old archive marks a directory only by the end of its name.
         if kind in _REGULAR:
-            return not (kind == b"\0" and member.name.endswith("/"))
+            return not (kind == b"\0" and member.endswith("/"))
         if kind == b"M":
-            raise self._bad("the member %r continues another volume: join the volumes" % member.name)
+            raise self._bad("the member %r continues another volume: join the volumes" % member)
         if kind not in _SILENT:
             _LOG.warning("%s: member %r is left out: it has type %r, and only files have contents",
-                         printable(self.name), member.name, kind.decode("latin-1"))
+                         printable(self.name), member, kind.decode("latin-1"))
         return False
 
     def _bad(self, reason: str) -> Invalid:
@@ -229,7 +226,7 @@ def read_index(path: str, name: str, archive: memoryview) -> Iterator[Member]:
                 if not _is_file(archive, offset, size):
                     raise _bad(path, "line %d: %s has no file of %.20s bytes at byte %.20s: %s"
                                % (number + 1, name, size, offset, remedy))
-                yield Member(file_name, int(offset), int(size))
+                yield file_name, int(offset), int(size)
         if number != int(count):
             raise _bad(path, "it has %d samples, and its first line says %s: %s" % (number, count, remedy))
 
