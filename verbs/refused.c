@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
 
 #include <infiniband/verbs.h>
 
@@ -13,9 +16,13 @@
 /* Newer than the libibverbs for which pier is built. */
 struct ibv_buf;
 struct ibv_buf_attr;
+struct ibv_comp_cntr;
+struct ibv_comp_cntr_caps;
+struct ibv_comp_cntr_init_attr;
 struct ibv_dmah;
 struct ibv_dmah_init_attr;
 struct ibv_mr_init_attr;
+struct ibv_qp_attach_comp_cntr_attr;
 struct ibv_dmah *ibv_alloc_dmah(struct ibv_context *context,
 				struct ibv_dmah_init_attr *attr);
 struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr);
@@ -25,6 +32,20 @@ struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buf, void *addr
 int ibv_dealloc_dmah(struct ibv_dmah *dmah);
 int ibv_dm_export_dmabuf_fd(struct ibv_dm *dm);
 void ibv_free_buf(struct ibv_buf *buf);
+int ibv_export_buf_dmabuf_fd(struct ibv_buf *buf);
+int _ibv_query_comp_cntr_caps(struct ibv_context *context,
+			      struct ibv_comp_cntr_caps *ret_caps, size_t size);
+struct ibv_comp_cntr *ibv_create_comp_cntr(struct ibv_context *context,
+					   struct ibv_comp_cntr_init_attr *attr);
+int ibv_destroy_comp_cntr(struct ibv_comp_cntr *counter);
+int ibv_set_comp_cntr(struct ibv_comp_cntr *counter, uint64_t value);
+int ibv_set_err_comp_cntr(struct ibv_comp_cntr *counter, uint64_t value);
+int ibv_inc_comp_cntr(struct ibv_comp_cntr *counter, uint64_t amount);
+int ibv_inc_err_comp_cntr(struct ibv_comp_cntr *counter, uint64_t amount);
+int ibv_read_comp_cntr(struct ibv_comp_cntr *counter, uint64_t *ret_value);
+int ibv_read_err_comp_cntr(struct ibv_comp_cntr *counter, uint64_t *ret_value);
+int ibv_qp_attach_comp_cntr(struct ibv_qp *qp, struct ibv_comp_cntr *counter,
+			    struct ibv_qp_attach_comp_cntr_attr *attr);
 
 static void *no_object(void)
 {
@@ -36,6 +57,13 @@ static int no_function(void)
 {
 	errno = EOPNOTSUPP;
 	return EOPNOTSUPP;
+}
+
+/* A positive errno would pass for a descriptor. */
+static int no_descriptor(void)
+{
+	errno = EOPNOTSUPP;
+	return -1;
 }
 
 struct ibv_context *ibv_import_device(int fd)
@@ -106,6 +134,65 @@ int ibv_dealloc_dmah(struct ibv_dmah *dmah)
 }
 
 int ibv_dm_export_dmabuf_fd(struct ibv_dm *dm)
+{
+	return no_descriptor();
+}
+
+int ibv_export_buf_dmabuf_fd(struct ibv_buf *buf)
+{
+	return no_descriptor();
+}
+
+int _ibv_query_comp_cntr_caps(struct ibv_context *context,
+			      struct ibv_comp_cntr_caps *ret_caps, size_t size)
+{
+	memset(ret_caps, 0, size);
+	return no_function();
+}
+
+struct ibv_comp_cntr *ibv_create_comp_cntr(struct ibv_context *context,
+					   struct ibv_comp_cntr_init_attr *attr)
+{
+	return no_object();
+}
+
+int ibv_destroy_comp_cntr(struct ibv_comp_cntr *counter)
+{
+	return no_function();
+}
+
+int ibv_set_comp_cntr(struct ibv_comp_cntr *counter, uint64_t value)
+{
+	return no_function();
+}
+
+int ibv_set_err_comp_cntr(struct ibv_comp_cntr *counter, uint64_t value)
+{
+	return no_function();
+}
+
+int ibv_inc_comp_cntr(struct ibv_comp_cntr *counter, uint64_t amount)
+{
+	return no_function();
+}
+
+int ibv_inc_err_comp_cntr(struct ibv_comp_cntr *counter, uint64_t amount)
+{
+	return no_function();
+}
+
+int ibv_read_comp_cntr(struct ibv_comp_cntr *counter, uint64_t *ret_value)
+{
+	return no_function();
+}
+
+int ibv_read_err_comp_cntr(struct ibv_comp_cntr *counter, uint64_t *ret_value)
+{
+	return no_function();
+}
+
+int ibv_qp_attach_comp_cntr(struct ibv_qp *qp, struct ibv_comp_cntr *counter,
+			    struct ibv_qp_attach_comp_cntr_attr *attr)
 {
 	return no_function();
 }

@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """pier run: a program of verbs on soft0."""
 
+import errno
 import os
 import re
 import shutil
 import stat
 import subprocess
+import sys
 import unittest
 
 from harness import Case, json, main
@@ -26,6 +28,20 @@ class Run(Case):
         facts = json.loads(self.output("--", PIER, "info", "--json", "--device", "soft0"))
         device, = facts["devices"]
         self.assertEqual((device["name"], device["provider"]), ("soft0", "verbs"))
+
+    def test_verbs_that_soft0_lacks_are_refused(self):
+        """Those of rdma-core 65, too; the first word is what a caller takes for failure."""
+        functions = {"ibv_create_comp_cntr": 0, "ibv_destroy_comp_cntr": errno.EOPNOTSUPP,
+                     "ibv_set_comp_cntr": errno.EOPNOTSUPP, "ibv_set_err_comp_cntr": errno.EOPNOTSUPP,
+                     "ibv_inc_comp_cntr": errno.EOPNOTSUPP, "ibv_inc_err_comp_cntr": errno.EOPNOTSUPP,
+                     "ibv_read_comp_cntr": errno.EOPNOTSUPP, "ibv_read_err_comp_cntr": errno.EOPNOTSUPP,
+                     "ibv_qp_attach_comp_cntr": errno.EOPNOTSUPP, "ibv_export_buf_dmabuf_fd": -1,
+                     "ibv_dm_export_dmabuf_fd": -1, "ibv_alloc_buf": 0, "ibv_reg_mr_ex": 0}
+        script = ("import ctypes\nlibrary = ctypes.CDLL(None, use_errno=True)\n"
+                  "for name in %r:\n    print(name, getattr(library, name)(None, None, None), "
+                  "ctypes.get_errno())\n" % list(functions))
+        self.assertEqual(self.output(sys.executable, "-c", script).splitlines(),
+                         ["%s %d %d" % (name, value, errno.EOPNOTSUPP) for name, value in functions.items()])
 
     def test_the_status_of_the_program_is_returned(self):
         self.assertEqual(self.run_pier("run", "sh", "-c", "exit 7").status, 7)
