@@ -28,12 +28,13 @@ PIER_BEGIN_DECLS
  *
  * Two ports can be paired if they have the same link layer and, on InfiniBand, the same
  * subnet prefix; on Ethernet, GIDs of the same kind (RoCE v1, link-local, IPv6, IPv4)
- * among those that a channel offers to its peer. Routes are not examined: ports of
- * different IP subnets can be paired, ports of different InfiniBand subnets cannot. The
- * best pair is the fastest; of those, one in the same IP subnet; of those, the one
- * nearest to the memory at its farther end; of those, one with the same name at both
- * ends, as hosts of one kind are wired. Each port is used once. The other pairs are as
- * fast, as near and as much in one subnet as the best, so that all rails finish together.
+ * among those that a channel offers to its peer. Ports of different IP subnets can be
+ * paired, ports of different InfiniBand subnets cannot. The best pair is the fastest; of
+ * those, one in the same IP subnet, or with a route through a gateway at both ends; of
+ * those, the one nearest to the memory at its farther end; of those, one in the same IP
+ * subnet; of those, one with the same name at both ends, as hosts of one kind are wired.
+ * Each port is used once. The other pairs are as fast, as near and as much in one subnet
+ * as the best, so that all rails finish together.
  *
  * Threads: any thread may call any function.
  */

@@ -2,6 +2,8 @@
 #ifndef PIER_TRANSFER_RAILS_H
 #define PIER_TRANSFER_RAILS_H
 
+#include <stdbool.h>
+
 #include <pier/device.h>
 #include <pier/rails.h>
 
@@ -20,6 +22,8 @@ enum {
 	PIER_RAIL_IPV6 = 4,
 	PIER_RAIL_IPV4 = 8,
 	PIER_RAIL_GIDS = 15,
+	/* Not a kind: a router leads from the port to other IP networks. */
+	PIER_RAIL_ROUTED = 16,
 };
 
 struct pier_rail_port {
@@ -28,7 +32,7 @@ struct pier_rail_port {
 	enum pier_rail_kind kind;
 	enum pier_link_layer link_layer; /* InfiniBand or Ethernet */
 	enum pier_distance distance;
-	uint8_t gids;
+	uint8_t gids; /* and PIER_RAIL_ROUTED */
 	/* The subnet prefix of InfiniBand, or the IP network; 0 bits: unknown. */
 	uint8_t subnet[16];
 	uint8_t subnet_bits;
@@ -43,6 +47,9 @@ struct pier_rails {
 /* pier_rails_describe() with another root of sysfs. */
 int pier_rails_describe_in(const char *sysfs, const struct pier_buffer *buffer,
 			   const char *devices, void *ret_bytes, size_t size);
+
+/* Whether the kernel has a route through a gateway over this network interface. */
+bool pier_has_router(const char *interface);
 
 /* Returns the number of bytes; -ENOSPC. */
 int pier_rails_pack(const struct pier_rails *rails, void *ret_bytes, size_t size);

@@ -14,8 +14,9 @@ struct pair {
 	uint32_t first, second;
 	/* By importance; each is better the lower it is. */
 	uint32_t slowness;
-	bool other_subnet;
+	bool unconnected; /* other subnets, and no router is known */
 	enum pier_distance distance;
+	bool other_subnet;
 	bool other_name;
 };
 
@@ -42,7 +43,7 @@ static bool can_connect(const struct pier_rail_port *a, const struct pier_rail_p
 	if (a->kind == PIER_RAIL_SOFT)
 		return true;
 	return a->link_layer == PIER_LINK_INFINIBAND ? share_subnet(a, b)
-						     : a->gids & b->gids;
+						     : a->gids & b->gids & PIER_RAIL_GIDS;
 }
 
 static struct pair rate_pair(const struct choice *choice, uint32_t first, uint32_t second)
@@ -54,8 +55,10 @@ static struct pair rate_pair(const struct choice *choice, uint32_t first, uint32
 		.first = first,
 		.second = second,
 		.slowness = UINT32_MAX - (a->speed < b->speed ? a->speed : b->speed),
-		.other_subnet = !share_subnet(a, b),
+		.unconnected = !share_subnet(a, b) &&
+			       !(a->gids & b->gids & PIER_RAIL_ROUTED),
 		.distance = a->distance > b->distance ? a->distance : b->distance,
+		.other_subnet = !share_subnet(a, b),
 		.other_name = strcmp(a->device, b->device) != 0,
 	};
 }
@@ -65,10 +68,12 @@ static int compare_quality(const struct pair *a, const struct pair *b)
 {
 	if (a->slowness != b->slowness)
 		return a->slowness < b->slowness ? -1 : 1;
-	if (a->other_subnet != b->other_subnet)
-		return a->other_subnet ? 1 : -1;
+	if (a->unconnected != b->unconnected)
+		return a->unconnected ? 1 : -1;
 	if (a->distance != b->distance)
 		return a->distance < b->distance ? -1 : 1;
+	if (a->other_subnet != b->other_subnet)
+		return a->other_subnet ? 1 : -1;
 	return 0;
 }
 

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <ifaddrs.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 
 #include "buffer/near.h"
 #include "channel/setup/attr_text.h"
@@ -15,6 +18,7 @@
 #include "rails.h"
 #include "core/caller.h"
 #include "core/error.h"
+#include "core/fd.h"
 #include "core/log.h"
 
 struct description {
@@ -61,9 +65,10 @@ static bool make_gid(const struct sockaddr *address, uint8_t prefix, uint8_t ret
 	return true;
 }
 
-/* The netmask of the local interface that has the address of a GID. */
-static bool find_netmask(const struct ifaddrs *addresses, const uint8_t gid[16],
-			 uint8_t ret_mask[16])
+/* The netmask and the name of the local interface that has the address of a GID, or NULL.
+ */
+static const char *find_netmask(const struct ifaddrs *addresses, const uint8_t gid[16],
+				uint8_t ret_mask[16])
 {
 	uint8_t address[16];
 
@@ -71,9 +76,85 @@ static bool find_netmask(const struct ifaddrs *addresses, const uint8_t gid[16],
 		if (make_gid(addresses->ifa_addr, 0, address) &&
 		    memcmp(address, gid, 16) == 0 &&
 		    make_gid(addresses->ifa_netmask, 0xff, ret_mask))
-			return true;
+			return addresses->ifa_name;
 	}
+	return NULL;
+}
+
+/* The attributes of a route, or of one of its next hops. */
+static bool leads_over(struct rtattr *attribute, int length, int index)
+{
+	bool gateway = false;
+
+	for (; RTA_OK(attribute, length); attribute = RTA_NEXT(attribute, length)) {
+		if (attribute->rta_type == RTA_GATEWAY || attribute->rta_type == RTA_VIA)
+			gateway = true;
+		else if (attribute->rta_type == RTA_OIF &&
+			 memcmp(RTA_DATA(attribute), &index, sizeof(index)) != 0)
+			return false;
+	}
+	return gateway;
+}
+
+/* The next hops of a route of several. */
+static bool hops_lead_over(struct rtattr *attribute, int index)
+{
+	struct rtnexthop *hop = RTA_DATA(attribute);
+	int left = (int)RTA_PAYLOAD(attribute);
+
+	for (; RTNH_OK(hop, left);
+	     left -= RTNH_ALIGN(hop->rtnh_len), hop = RTNH_NEXT(hop))
+		if (hop->rtnh_ifindex == index &&
+		    leads_over(RTNH_DATA(hop), (int)hop->rtnh_len - (int)RTNH_LENGTH(0),
+			       index))
+			return true;
 	return false;
+}
+
+static bool route_leads_over(const struct nlmsghdr *message, int index)
+{
+	struct rtmsg *route = NLMSG_DATA(message);
+	int length = (int)RTM_PAYLOAD(message), left = length;
+	struct rtattr *first = RTM_RTA(route), *attribute = first;
+
+	if (message->nlmsg_type != RTM_NEWROUTE || route->rtm_type != RTN_UNICAST)
+		return false;
+	for (; RTA_OK(attribute, left); attribute = RTA_NEXT(attribute, left))
+		if (attribute->rta_type == RTA_MULTIPATH)
+			return hops_lead_over(attribute, index);
+	return leads_over(first, length, index);
+}
+
+/* All tables: a host with several NICs often has one for each (ip-rule(8)). */
+bool pier_has_router(const char *interface)
+{
+	struct {
+		struct nlmsghdr header;
+		struct rtmsg route;
+	} request = {
+		.header = { .nlmsg_len = sizeof(request),
+			    .nlmsg_type = RTM_GETROUTE,
+			    .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP },
+	};
+	_Alignas(struct nlmsghdr) char answer[32768];
+	int index = (int)if_nametoindex(interface);
+	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+	bool found = false,
+	     done = fd < 0 || index == 0 || send(fd, &request, sizeof(request), 0) < 0;
+
+	while (!done) {
+		int left = (int)recv(fd, answer, sizeof(answer), 0);
+		struct nlmsghdr *message = (struct nlmsghdr *)(void *)answer;
+
+		done = left <= 0;
+		for (; NLMSG_OK(message, left); message = NLMSG_NEXT(message, left)) {
+			done = done || message->nlmsg_type == NLMSG_DONE ||
+			       message->nlmsg_type == NLMSG_ERROR;
+			found = found || route_leads_over(message, index);
+		}
+	}
+	pier_close_fd(fd);
+	return found;
 }
 
 static void set_subnet(struct pier_rail_port *port, const uint8_t gid[16],
@@ -90,11 +171,17 @@ static void add_gid(const struct description *description,
 		    const struct ibv_gid_entry *entry, struct pier_rail_port *port)
 {
 	uint8_t kind = kind_of_gid(entry), mask[16];
+	const char *interface;
 
 	port->gids |= kind;
-	if (kind & (PIER_RAIL_IPV4 | PIER_RAIL_IPV6) && !port->subnet_bits &&
-	    find_netmask(description->addresses, entry->gid.raw, mask))
-		set_subnet(port, entry->gid.raw, mask);
+	if (!(kind & (PIER_RAIL_IPV4 | PIER_RAIL_IPV6)) || port->subnet_bits)
+		return;
+	interface = find_netmask(description->addresses, entry->gid.raw, mask);
+	if (!interface)
+		return;
+	set_subnet(port, entry->gid.raw, mask);
+	if (pier_has_router(interface))
+		port->gids |= PIER_RAIL_ROUTED;
 }
 
 /*

@@ -110,7 +110,7 @@ static bool unpack_port(const uint8_t *wire, struct pier_rail_port *ret_port)
 	       (ret_port->link_layer == PIER_LINK_INFINIBAND ||
 		ret_port->link_layer == PIER_LINK_ETHERNET) &&
 	       ret_port->distance <= PIER_DISTANCE_UNKNOWN &&
-	       ret_port->gids <= PIER_RAIL_GIDS &&
+	       ret_port->gids <= (PIER_RAIL_GIDS | PIER_RAIL_ROUTED) &&
 	       memcmp(wire + AT_ZEROS, zeros, sizeof(zeros)) == 0;
 }
 

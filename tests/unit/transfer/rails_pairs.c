@@ -208,6 +208,58 @@ static void prefers_a_common_subnet(void **state)
 	expect_pair(0, "mlx5_1", "mlx5_1");
 }
 
+/*
+ * Front-end NICs share a subnet, as fast as the GPU's own: those are each in one of their
+ * own, behind a router.
+ */
+static void distance_counts_where_routers_lead(void **state)
+{
+	(void)state;
+	for (int routed = 0; routed < 4; routed++) {
+		start();
+		for (int end = 0; end < 2; end++) {
+			uint8_t gids = PIER_RAIL_IPV4;
+
+			if (routed >> end & 1)
+				gids |= PIER_RAIL_ROUTED;
+			add_roce(end, "front", PIER_RAIL_IPV4 | PIER_RAIL_ROUTED, 1,
+				 PIER_DISTANCE_SYSTEM);
+			add_roce(end, "rail", gids, end ? 12 : 13, PIER_DISTANCE_SWITCH);
+		}
+		assert_int_equal(choose(PAIRS), 1);
+		/* Without a router at both, nobody knows whether they reach each other.
+		 */
+		expect_pair(0, routed == 3 ? "rail" : "front",
+			    routed == 3 ? "rail" : "front");
+	}
+	/* A router is no kind of GID. */
+	start();
+	add_roce(0, "a", PIER_RAIL_IPV4 | PIER_RAIL_ROUTED, 1, PIER_DISTANCE_SWITCH);
+	add_roce(1, "b", PIER_RAIL_IPV6 | PIER_RAIL_ROUTED, 1, PIER_DISTANCE_SWITCH);
+	for (int end = 0; end < 2; end++)
+		pack(&ends[end]);
+	assert_int_equal(choose_at(0, 1), -EHOSTUNREACH);
+}
+
+/* The main table in text, beside the answer of netlink. */
+static void finds_routers_of_interfaces(void **state)
+{
+	FILE *routes = fopen("/proc/net/route", "r");
+	char line[256], name[64];
+	unsigned int destination, gateway, flags;
+
+	(void)state;
+	assert_false(pier_has_router("lo"));
+	assert_false(pier_has_router("none"));
+	while (routes && fgets(line, sizeof(line), routes))
+		if (sscanf(line, "%63s %x %x %x", name, &destination, &gateway, &flags) ==
+			    4 &&
+		    gateway && flags & 2)
+			assert_true(pier_has_router(name));
+	if (routes)
+		fclose(routes);
+}
+
 /* A management port that is near, and in one subnet, is not chosen. */
 static void prefers_fast_ports(void **state)
 {
@@ -296,7 +348,7 @@ static void rejects_malformed_descriptions(void **state)
 		{ 16 + 72, 3, "port number 0" },     /* kind */
 		{ 16 + 73, 0, "port number 0" },     /* link layer */
 		{ 16 + 74, 8, "port number 0" },     /* distance */
-		{ 16 + 75, 16, "port number 0" },    /* GIDs */
+		{ 16 + 75, 32, "port number 0" },    /* GIDs */
 		{ 16 + 76 + 8, 1, "port number 0" }, /* behind the prefix */
 		{ 16 + 92, 129, "port number 0" },   /* bits */
 		{ 16 + 93, 1, "port number 0" },     /* not zero */
@@ -365,6 +417,8 @@ int main(void)
 		cmocka_unit_test(pairs_all_equal_rails),
 		cmocka_unit_test(keeps_fabrics_apart),
 		cmocka_unit_test(prefers_a_common_subnet),
+		cmocka_unit_test(distance_counts_where_routers_lead),
+		cmocka_unit_test(finds_routers_of_interfaces),
 		cmocka_unit_test(prefers_fast_ports),
 		cmocka_unit_test(both_ends_agree),
 		cmocka_unit_test(rejects_malformed_descriptions),
