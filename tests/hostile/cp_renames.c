@@ -3,6 +3,8 @@
 /*
  * What `pier cp --server --under DIR` does with any operand while somebody renames files
  * below DIR between any two of its system calls: nothing outside DIR is changed or read.
+ * And what it does with its own directories when another user of DIR puts something else
+ * in their place.
  */
 
 #include <dirent.h>
@@ -34,14 +36,19 @@ enum {
 	/* More than a copy has system calls that are wrapped. */
 	MOMENTS = 60,
 	SECRET_MODE = 0640,
+	/* Not one that a copy sets. */
+	OUTSIDE_MODE = 0750,
 };
 
 static const char secret[] = "secret";
 static struct test_random dice;
 static char top[PATH_MAX];
-static int inside = -1; /* -1: nothing is renamed */
-/* -1: at random; otherwise directories appear after so many system calls. */
-static int moment = -1;
+static int inside = -1; /* the directory that is served */
+/* Called before each system call of a copy; NULL: nothing interferes. */
+static void (*act)(void);
+/* Of what is done once: so many system calls before it. */
+static int moment;
+static int thesis = -1; /* a directory of the user that runs the copy */
 
 /* Below DIR. */
 static const char *const folders[] = { ".", ".", ".", "d" };
@@ -100,17 +107,77 @@ static void change_something(void)
 	close(to);
 }
 
+static void change_at_random(void)
+{
+	while (test_random_below(&dice, 2))
+		change_something();
+}
+
+static void make_directories_once(void)
+{
+	if (moment-- != 0)
+		return;
+	__real_syscall(SYS_mkdirat, inside, "d", 0755);
+	__real_syscall(SYS_mkdirat, inside, "d/d", 0755);
+}
+
+static const char *below_top(const char *name, char path[PATH_MAX])
+{
+	snprintf(path, PATH_MAX, "%.3000s/%s", top, name);
+	return path;
+}
+
+/* Returns whether there is one. */
+static bool find_stage(char ret_name[NAME_MAX + 1])
+{
+	char path[PATH_MAX];
+	DIR *entries = opendir(below_top("above/inside", path));
+	struct dirent *entry;
+
+	assert_non_null(entries);
+	while ((entry = readdir(entries)) && strncmp(entry->d_name, ".payload.pier-", 14))
+		continue;
+	if (entry)
+		strcpy(ret_name, entry->d_name);
+	closedir(entries);
+	return entry;
+}
+
+/* As soon as there is a stage. */
+static void exchange_stage_once(void)
+{
+	char stage[NAME_MAX + 1];
+
+	if (moment-- > 0)
+		return;
+	moment = find_stage(stage) ? INT_MAX : 0;
+	if (moment == 0)
+		return;
+	__real_syscall(SYS_renameat2, inside, stage, inside, "away", 0);
+	__real_syscall(SYS_renameat2, inside, "thesis", inside, stage, 0);
+}
+
+/* The directories in the stage become links that lead out. */
+static void exchange_directories_once(void)
+{
+	char stage[NAME_MAX + 1], from[PATH_MAX], to[PATH_MAX];
+
+	if (moment-- != 0 || !find_stage(stage))
+		return;
+	for (char name = 'a'; name <= 'b'; name++) {
+		snprintf(from, sizeof(from), "%s/payload/%c", stage, name);
+		snprintf(to, sizeof(to), "%s/payload/%c%c", stage, name, name);
+		__real_syscall(SYS_renameat2, inside, from, inside, to, 0);
+		__real_syscall(SYS_symlinkat, "../../../outside", inside, from);
+	}
+}
+
 static void interfere(void)
 {
 	int error = errno;
 
-	while (inside >= 0 && moment < 0 && test_random_below(&dice, 2))
-		change_something();
-	if (inside >= 0 && moment >= 0 && moment-- == 0) {
-		__real_syscall(SYS_mkdirat, inside, "d", 0755);
-		__real_syscall(SYS_mkdirat, inside, "d/d", 0755);
-		moment = INT_MAX;
-	}
+	if (act)
+		act();
 	errno = error;
 }
 
@@ -191,12 +258,6 @@ int __wrap_syncfs(int fd)
 	return 0;
 }
 
-static const char *below_top(const char *name, char path[PATH_MAX])
-{
-	snprintf(path, PATH_MAX, "%.3000s/%s", top, name);
-	return path;
-}
-
 static int remove_one(const char *path, const struct stat *stat, int type,
 		      struct FTW *place)
 {
@@ -214,17 +275,19 @@ static void remove_everything(const char *path)
 /* DIR is top/above/inside. */
 static int open_world(void **state)
 {
-	const char *folder = getenv("TMPDIR");
+	const char *folder = getenv("TMPDIR"), *memory = "/dev/shm";
 	char path[PATH_MAX];
 	int fd;
 
 	(void)state;
 	dice = test_random_start();
 	umask(022);
-	snprintf(top, sizeof(top), "%s/pier-test-XXXXXX", folder ? folder : "/tmp");
+	if (!folder)
+		folder = access(memory, W_OK) == 0 ? memory : "/tmp";
+	snprintf(top, sizeof(top), "%s/renames-XXXXXX", folder);
 	assert_non_null(mkdtemp(top));
 	assert_int_equal(mkdir(below_top("above", path), 0700), 0);
-	assert_int_equal(mkdir(below_top("above/outside", path), 0700), 0);
+	assert_int_equal(mkdir(below_top("above/outside", path), OUTSIDE_MODE), 0);
 	fd = open(below_top("above/outside/secret", path), O_WRONLY | O_CREAT, 0600);
 	assert_true(fd >= 0);
 	assert_int_equal(write(fd, secret, strlen(secret)), strlen(secret));
@@ -280,7 +343,7 @@ static void check_outside(unsigned long long round)
 	check_only("above/outside", secrets, 1, round);
 	check_mode("", 0700, round);
 	check_mode("above", 0700, round);
-	check_mode("above/outside", 0700, round);
+	check_mode("above/outside", OUTSIDE_MODE, round);
 	check_mode("above/outside/secret", SECRET_MODE, round);
 }
 
@@ -311,40 +374,71 @@ static int stay_alive(void *context)
 }
 
 static void add_file(struct tree *tree, enum list_kind kind, const char *path,
-		     uint64_t size)
+		     uint32_t parent, uint64_t size)
 {
-	struct list_entry entry = { .kind = kind, .mode = 0777, .size = size };
+	struct list_entry entry = {
+		.kind = kind, .mode = 0777, .size = size, .parent = parent
+	};
 	struct failure failure = { 0 };
 
 	assert_int_equal(add_to_list(&tree->list, &entry, path, NULL, &failure), 0);
 }
 
+struct copied_tree {
+	struct tree tree;
+	struct cp_settings settings;
+	struct source_message source;
+	struct failure failure;
+};
+
+static void begin_tree(struct copied_tree *copied, bool contents)
+{
+	*copied = (struct copied_tree){
+		.tree = { .base = -1,
+			  .stage = -1,
+			  .report = ignore_sentence,
+			  .alive = stay_alive },
+		.settings = { .tree = true, .timeout_ms = 2 },
+		.source = { .tree = true,
+			    .contents = contents,
+			    .size = 6,
+			    .name = "payload" },
+	};
+	if (!contents)
+		add_file(&copied->tree, LIST_DIRECTORY, "payload", LIST_TOP, 0);
+	add_file(&copied->tree, LIST_DIRECTORY, contents ? "a" : "payload/a",
+		 contents ? LIST_TOP : 0, 0);
+	add_file(&copied->tree, LIST_DIRECTORY, contents ? "b" : "payload/b",
+		 contents ? LIST_TOP : 0, 0);
+	add_file(&copied->tree, LIST_FILE, contents ? "a/secret" : "payload/a/secret",
+		 !contents, 3);
+	add_file(&copied->tree, LIST_FILE, contents ? "b/secret" : "payload/b/secret",
+		 1 + !contents, 3);
+}
+
+static int open_copied(struct copied_tree *copied, int root, const char *operand)
+{
+	return open_tree(&copied->tree, root, operand, &copied->source, &copied->settings,
+			 &copied->failure) < 0
+		       ? -1
+		       : write_tree(&copied->tree, 0, "newnew", 6, &copied->failure);
+}
+
 static void write_a_tree(int root, const char *operand, bool contents, bool preserve)
 {
-	struct tree tree = {
-		.base = -1, .stage = -1, .report = ignore_sentence, .alive = stay_alive
-	};
-	struct cp_settings settings = { .preserve = preserve,
-					.tree = true,
-					.timeout_ms = 60000 };
-	struct source_message source = {
-		.tree = true, .contents = contents, .size = 3, .name = "payload"
-	};
-	struct failure failure = { 0 };
+	struct copied_tree copied;
 
-	if (!contents)
-		add_file(&tree, LIST_DIRECTORY, "payload", 0);
-	add_file(&tree, LIST_FILE, contents ? secret : "payload/secret", 3);
-	if (open_tree(&tree, root, operand, &source, &settings, &failure) == 0 &&
-	    write_tree(&tree, 0, "new", 3, &failure) == 0)
-		commit_tree(&tree, &failure);
-	close_tree(&tree);
+	begin_tree(&copied, contents);
+	copied.settings.preserve = preserve;
+	if (open_copied(&copied, root, operand) == 0)
+		commit_tree(&copied.tree, &copied.failure);
+	close_tree(&copied.tree);
 }
 
 static void write_a_file(int root, const char *operand, bool preserve)
 {
 	struct destination file = { .fd = -1, .directory = -1 };
-	struct cp_settings settings = { .preserve = preserve, .timeout_ms = 60000 };
+	struct cp_settings settings = { .preserve = preserve, .timeout_ms = 2 };
 	struct source_message source = { .size = 3, .mode = 0777, .name = "secret" };
 	struct failure failure = { 0 };
 
@@ -416,7 +510,10 @@ static int open_inside(void)
 	char path[PATH_MAX];
 	int root;
 
-	assert_int_equal(mkdir(below_top("above/inside", path), 0755), 0);
+	/* What a case that failed has left. */
+	act = NULL;
+	remove_everything(below_top("above/inside", path));
+	assert_int_equal(mkdir(path, 0755), 0);
 	root = open_root(path, &failure);
 	if (root < 0 && strstr(failure.text, "openat2"))
 		skip();
@@ -429,8 +526,8 @@ static void close_inside(int root, unsigned long long round)
 {
 	char path[PATH_MAX];
 
+	act = NULL;
 	close(inside);
-	inside = -1;
 	close(root);
 	check_outside(round);
 	remove_everything(below_top("above/inside", path));
@@ -439,12 +536,12 @@ static void close_inside(int root, unsigned long long round)
 static void nothing_outside_is_changed_or_read(void **state)
 {
 	(void)state;
-	moment = -1;
 	for (unsigned long long round = 0; round < ROUNDS; round++) {
 		int root = open_inside();
 
 		for (uint64_t i = test_random_below(&dice, 4); i > 0; i--)
 			change_something();
+		act = change_at_random;
 		use_operand(root, round);
 		close_inside(root, round);
 	}
@@ -462,6 +559,7 @@ static void a_directory_that_appears_leads_nowhere(void **state)
 		int root = open_inside();
 
 		moment = (int)(i % MOMENTS);
+		act = make_directories_once;
 		if (i / MOMENTS % 4 == 3)
 			write_a_file(root, operand, true);
 		else
@@ -471,11 +569,100 @@ static void a_directory_that_appears_leads_nowhere(void **state)
 	}
 }
 
+static void open_thesis(mode_t mode, bool full)
+{
+	assert_int_equal(mkdirat(inside, "thesis", 0700), 0);
+	thesis = openat(inside, "thesis", O_RDONLY | O_DIRECTORY);
+	assert_true(thesis >= 0);
+	assert_int_equal(fchmod(thesis, mode), 0);
+	if (full)
+		assert_int_equal(mkdirat(thesis, "chapter", 0755), 0);
+}
+
+static void check_thesis(mode_t mode, bool full, int round)
+{
+	struct stat stat;
+
+	if (fstat(thesis, &stat) < 0 || (stat.st_mode & 07777) != mode)
+		fail_msg("moment %d: the mode was changed", round);
+	if (full != (faccessat(thesis, "chapter", F_OK, 0) == 0))
+		fail_msg("moment %d: the content was removed", round);
+	if (faccessat(thesis, "payload", F_OK, 0) == 0)
+		fail_msg("moment %d: the copy was written there", round);
+}
+
+/* Another user may rename what the owner alone may delete. */
+static void a_copy_with_an_exchanged_stage(mode_t mode, bool full, bool partial,
+					   bool commits)
+{
+	for (int i = 0; i < MOMENTS; i++) {
+		struct copied_tree copied;
+		int root = open_inside(), opened;
+
+		begin_tree(&copied, false);
+		copied.settings.partial = partial;
+		open_thesis(mode, full);
+		moment = i;
+		act = exchange_stage_once;
+		opened = open_copied(&copied, root, ".");
+		check_thesis(mode, full, i);
+		if (opened == 0 && commits)
+			assert_int_equal(commit_tree(&copied.tree, &copied.failure), 0);
+		close_tree(&copied.tree);
+		check_thesis(mode, full, i);
+		if (opened == 0 && commits)
+			assert_int_equal(faccessat(inside, "payload/a/secret", F_OK, 0),
+					 0);
+		close(thesis);
+		close_inside(root, (unsigned long long)i);
+	}
+}
+
+static void a_directory_with_the_name_of_the_stage_stays(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 4; i++)
+		a_copy_with_an_exchanged_stage(0755, true, i & 1, i & 2);
+}
+
+static void nobody_else_can_write_to_the_stage(void **state)
+{
+	(void)state;
+	a_copy_with_an_exchanged_stage(0777, false, false, true);
+	a_copy_with_an_exchanged_stage(0777, false, false, false);
+}
+
+static void no_mode_is_changed_through_a_link(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 4 * MOMENTS; i++) {
+		struct copied_tree copied;
+		int root = open_inside();
+
+		begin_tree(&copied, false);
+		copied.settings.partial = i & 1;
+		moment = i / 4;
+		act = exchange_directories_once;
+		if (open_copied(&copied, root, ".") == 0 && i & 2)
+			commit_tree(&copied.tree, &copied.failure);
+		close_tree(&copied.tree);
+		/* A second copy finds what is left. */
+		begin_tree(&copied, false);
+		copied.settings.partial = i & 1;
+		open_copied(&copied, root, ".");
+		close_tree(&copied.tree);
+		close_inside(root, (unsigned long long)i);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_directory_that_appears_leads_nowhere),
 		cmocka_unit_test(nothing_outside_is_changed_or_read),
+		cmocka_unit_test(a_directory_with_the_name_of_the_stage_stays),
+		cmocka_unit_test(nobody_else_can_write_to_the_stage),
+		cmocka_unit_test(no_mode_is_changed_through_a_link),
 	};
 
 	return cmocka_run_group_tests(tests, open_world, close_world);

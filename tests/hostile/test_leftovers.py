@@ -65,6 +65,29 @@ class KilledCopies(Leftovers):
                 self.copies(env=self.preload(*libraries))
                 self.assertEqual(self.left(), [])
 
+    def test_a_directory_of_a_killed_merge_has_its_mode(self):
+        """It is complete as well: it has been moved as a whole."""
+        tree = self.folder / "tree"
+        (tree / "a/b").mkdir(parents=True)
+        (tree / "a/b/file").write_bytes(b"new")
+        (tree / "z").write_bytes(b"new")
+        for mode in 0o755, 0o555:
+            (tree / "a/b").chmod(mode)
+            (self.place / "tree").mkdir()
+            result = self.run_pier("cp", "-r", tree, self.place,
+                                   env=self.preload("KILL_AT_RENAME"))
+            self.assertEqual(result.status, 4, str(result))
+            self.assertFalse((self.place / "tree/z").exists())
+            for name, expected in ("a", 0o755), ("a/b", mode):
+                found = (self.place / "tree" / name).stat().st_mode
+                self.assertEqual(stat.S_IMODE(found), expected)
+            self.assertEqual((self.place / "tree/a/b/file").read_bytes(), b"new")
+            self.copy("-r", tree, self.place)
+            self.assertEqual(self.left(), [])
+            (self.place / "tree/a/b").chmod(0o755)
+            shutil.rmtree(self.place / "tree")
+        (tree / "a/b").chmod(0o755)
+
     def test_several_left_files_are_removed(self):
         self.target.write_bytes(b"old")
         name = self.leave()

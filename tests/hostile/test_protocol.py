@@ -225,8 +225,9 @@ open(%r, "wb").write(found.stdout)
             self.check_harmless(entry("a", DIRECTORY), entry("a/x", LINK, target=target))
 
     def test_mode(self):
-        self.pull(tree(entry("a", DIRECTORY, mode=0o1777), name="a"), 4, "invalid", "host:a", ".")
-        for mode in 0, 0o777:
+        for mode in 0o2777, 0o4777, 0o10777, 1 << 31:
+            self.pull(tree(entry("a", DIRECTORY, mode=mode), name="a"), 4, "invalid", "host:a", ".")
+        for mode in 0, 0o777, 0o1777:
             self.check_harmless(entry("a", DIRECTORY, mode=mode), entry("a/b", DIRECTORY))
 
     def test_size_and_sparse(self):

@@ -182,6 +182,32 @@ class Copies(Tree):
             self.assertEqual((ours.st_mode, ours.st_mtime_ns), (theirs.st_mode, theirs.st_mtime_ns),
                              name)
 
+    def test_p_preserves_the_sticky_bit(self):
+        spool = self.folder / "tree/spool"
+        spool.mkdir(parents=True)
+        (spool / "file").write_bytes(b"1")
+        spool.chmod(0o1777)
+        self.copy("-rp", "tree", "copy")
+        self.copy("-rp", "tree/.", "copy")
+        self.assertEqual(stat.S_IMODE((self.folder / "copy/spool").stat().st_mode), 0o1777)
+        self.copy("-p", spool / "file", "copy")
+        (spool / "file").chmod(0o6755)
+        self.copy("-p", spool / "file", "copy")
+        self.assertEqual(stat.S_IMODE((self.folder / "copy/file").stat().st_mode), 0o755)
+
+    def test_directories_in_a_set_gid_directory_are_set_gid(self):
+        team = self.folder / "team"
+        team.mkdir()
+        team.chmod(0o2775)
+        (self.folder / "tree/a/b").mkdir(parents=True)
+        (self.folder / "tree/a/b/file").write_bytes(b"1")
+        self.copy("-r", "tree", team)
+        (self.folder / "tree/c").mkdir()
+        self.copy("-r", "--continue", "tree", team)
+        for name, mode in ("a", 0o2755), ("a/b", 0o2755), ("c", 0o2755), ("a/b/file", 0o644):
+            self.assertEqual(stat.S_IMODE((team / "tree" / name).stat().st_mode), mode, name)
+        self.assertEqual(os.listdir(team), ["tree"])
+
     def test_between_hosts(self):
         tree = self.plant()
         home = self.folder / "home"
@@ -439,13 +465,15 @@ class Failures(Tree):
         tree = self.plant()
         left = self.folder / ".tree.pier-tmp-0123456789abcdef"
         deep = left / "a/b/c/d"
-        deep.mkdir(parents=True)
-        (deep / "file").write_bytes(b"x")
-        for path in (deep, deep.parent, deep.parent.parent):
-            path.chmod(0o555)
-        left.chmod(0o1700)
-        self.copy("-r", tree, "copy", before=WEAKER)
-        self.assertFalse(left.exists())
+        # In a set-gid directory it is set-gid, too.
+        for mode in 0o1700, 0o3700:
+            deep.mkdir(parents=True)
+            (deep / "file").write_bytes(b"x")
+            for path in (deep, deep.parent, deep.parent.parent):
+                path.chmod(0o555)
+            left.chmod(mode)
+            self.copy("-r", tree, "copy%o" % mode, before=WEAKER)
+            self.assertFalse(left.exists())
 
     def test_a_directory_that_was_moved_to_the_name_stays(self):
         """Another user may rename it, if the one above is not sticky."""
@@ -474,6 +502,73 @@ class Failures(Tree):
         result = self.run_pier("cp", "-r", tree, "disk/copy", before=mount)
         self.assertEqual((result.status, result.stdout), (1, ""))
         self.assertRegex(result.stderr, "space")
+
+
+class Names(Tree):
+    """Where case does not count, names of the source can be one at the destination."""
+
+    def setUp(self):
+        super().setUp()
+        # LD_PRELOAD is split at blanks, and the path of the build may contain one.
+        self.library = shutil.copy(os.environ["FOLD_CASE"], self.folder)
+        self.place = self.folder / "place"
+        self.place.mkdir()
+
+    def folding(self, **more):
+        return {"LD_PRELOAD": self.library, "FOLD_BELOW": str(self.place),
+                "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0",
+                **more}
+
+    def twins(self, tree):
+        """Pairs of names that are one, of all kinds of files, and big enough for two chunks."""
+        tree.mkdir()
+        for name, size in (("README", 3 * MIB), ("readme", 20), ("X", 20), ("x", 3 * MIB), ("Z", 0),
+                           ("z", 0)):
+            (tree / name).write_bytes(self.bytes(size))
+        for name in "d/D/one", "d/d/one", "d/d/two":
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            (tree / name).write_bytes(name.encode())
+        (tree / "link").symlink_to("x")
+        (tree / "LINK").symlink_to("README")
+        return listing(tree)
+
+    def check_twins(self, source, top, *arguments, **options):
+        """Each name has one of its files, whole; the others are named."""
+        result = self.left_out(7, "the file system takes its name for that of another file of "
+                               "this copy$|t/d/[dD]/(one|two): its directory is left out$",
+                               "-r", *arguments, self.place, **options)
+        for pair in ("README", "readme"), ("x", "X"), ("Z", "z"), ("link", "LINK"):
+            whole = [source[name] for name in pair]
+            self.assertIn(listing(top)[pair[0].lower()], whole)
+            named = [name for name in pair if "t/%s: " % name in result.stderr]
+            self.assertEqual(len(named), 1, result.stderr)
+        found = listing(top / "d")
+        self.assertIn(found.pop("d/one"), (source["d/D/one"], source["d/d/one"]))
+        self.assertLessEqual(set(found), {"d", "d/two", "old"})
+
+    def test_no_file_is_written_into_another(self):
+        tree = self.folder / "t"
+        source = self.twins(tree)
+        for arguments in (["--chunk", "1M"], ["--chunk", "64K", "--threads", "4"], ["--continue"],
+                          ["-p"]):
+            with self.subTest(arguments):
+                self.check_twins(source, self.place / "t", *arguments, tree, env=self.folding())
+                shutil.rmtree(self.place / "t")
+
+    def test_no_file_of_the_copy_is_replaced_in_a_merge(self):
+        tree = self.folder / "t"
+        source = self.twins(tree)
+        for old in [], ["README", "x", "z"], ["d/d/one"]:
+            for arguments in [], ["-p"]:
+                with self.subTest((old, arguments)):
+                    for name in ["d/old", *old]:
+                        path = self.place / "t" / name.lower()
+                        path.parent.mkdir(parents=True, exist_ok=True)
+                        path.write_bytes(b"old")
+                    # Only the old tree folds, as with directories of ext4.
+                    self.check_twins(source, self.place / "t", *arguments, tree,
+                                     env=self.folding(FOLD_PLACES="1"))
+                    shutil.rmtree(self.place / "t")
 
 
 class Peers(Tree):

@@ -11,6 +11,7 @@
 #include "adopt.h"
 #include "below.h"
 #include "partial.h"
+#include "path.h"
 
 enum {
 	BLOCK = 512 /* stat(3type): the unit of st_blocks */
@@ -81,9 +82,9 @@ static bool is_useful(const struct list_entry *entry, const struct stat *stat)
 		       : S_ISREG(stat->st_mode) && stat->st_nlink == 1;
 }
 
-static int cut_file(int directory, const char *name, uint64_t size)
+static int cut_file(int found, uint64_t size)
 {
-	int fd = openat(directory, name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+	int fd = reopen_file(found, O_WRONLY);
 	int result = fd < 0 ? -1 : ftruncate(fd, (off_t)size);
 
 	if (fd >= 0)
@@ -91,8 +92,14 @@ static int cut_file(int directory, const char *name, uint64_t size)
 	return result;
 }
 
-static int use_entry(struct adoption *adoption, int directory, const char *name,
-		     const struct list_entry *entry, const struct stat *stat)
+/* In a set-gid directory, the directories of the stage are set-gid, too. */
+static mode_t adopted_mode(const struct stat *stat)
+{
+	return S_ISDIR(stat->st_mode) ? 0700 | (stat->st_mode & S_ISGID) : 0600;
+}
+
+static int use_entry(struct adoption *adoption, int found, struct list_entry *entry,
+		     const struct stat *stat)
 {
 	const char *path = list_path(&adoption->tree->list, entry);
 	bool top = !strchr(path, '/');
@@ -103,53 +110,74 @@ static int use_entry(struct adoption *adoption, int directory, const char *name,
 			    "%s is the unfinished copy in %s itself", path,
 			    adoption->tree->path);
 	}
-	if (fchmodat(directory, name, entry->kind == LIST_DIRECTORY ? 0700 : 0600, 0) < 0)
+	if (change_mode(found, adopted_mode(stat)) < 0)
 		return fail_adoption(adoption, path);
+	atomic_store(&entry->made, true);
 	if (entry->kind == LIST_DIRECTORY)
 		return 0;
 	adoption->bytes += (uint64_t)stat->st_blocks * BLOCK;
-	if ((uint64_t)stat->st_size > entry->size &&
-	    cut_file(directory, name, entry->size) < 0)
+	if ((uint64_t)stat->st_size > entry->size && cut_file(found, entry->size) < 0)
 		return fail_adoption(adoption, path);
 	return 0;
 }
 
-static int remove_entry(struct adoption *adoption, int directory, const char *name,
-			const struct stat *stat)
+static void empty_adopted(struct adoption *adoption, int found)
 {
-	if (S_ISDIR(stat->st_mode)) {
-		fchmodat(directory, name, 0700, 0);
-		remove_tree(directory, name, adoption->tree->alive,
-			    adoption->tree->context);
-		if (faccessat(directory, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
-			return 0;
-		errno = ENOTEMPTY;
-	} else if (unlinkat(directory, name, 0) == 0) {
-		return 0;
-	}
-	return fail_adoption(adoption, name);
+	int fd;
+
+	change_mode(found, 0700);
+	fd = openat(found, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	empty_directory(fd, adoption->tree->alive, adoption->tree->context);
+	close(fd);
+}
+
+static int remove_entry(struct adoption *adoption, int directory, const char *name,
+			int found, const struct stat *stat)
+{
+	bool is_directory = S_ISDIR(stat->st_mode);
+
+	if (is_directory)
+		empty_adopted(adoption, found);
+	return unlinkat(directory, name, is_directory ? AT_REMOVEDIR : 0) < 0
+		       ? fail_adoption(adoption, name)
+		       : 0;
 }
 
 /* parent: the path of the directory with a slash, or "". */
-static int adopt_name(struct adoption *adoption, int directory, const char *parent,
-		      const char *name)
+static int adopt_found(struct adoption *adoption, int directory, const char *parent,
+		       const char *name, int found)
 {
-	struct tree *tree = adoption->tree;
 	struct list_entry *entry = NULL;
 	char path[PATH_MAX];
 	struct stat stat;
 
-	if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
-		return 0;
-	if (tree->alive(tree->context) < 0)
-		return -1;
-	if (fstatat(directory, name, &stat, AT_SYMLINK_NOFOLLOW) < 0)
+	if (fstat(found, &stat) < 0)
 		return fail_adoption(adoption, name);
 	if (snprintf(path, sizeof(path), "%s%s", parent, name) < PATH_MAX)
 		entry = find_entry(adoption, path);
 	if (is_useful(entry, &stat))
-		return use_entry(adoption, directory, name, entry, &stat);
-	return remove_entry(adoption, directory, name, &stat);
+		return use_entry(adoption, found, entry, &stat);
+	return remove_entry(adoption, directory, name, found, &stat);
+}
+
+static int adopt_name(struct adoption *adoption, int directory, const char *parent,
+		      const char *name)
+{
+	struct tree *tree = adoption->tree;
+	int found, result;
+
+	if (has_no_name(name))
+		return 0;
+	if (tree->alive(tree->context) < 0)
+		return -1;
+	found = openat(directory, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	if (found < 0)
+		return fail_adoption(adoption, name);
+	result = adopt_found(adoption, directory, parent, name, found);
+	close(found);
+	return result;
 }
 
 /* Takes the descriptor. */

@@ -118,41 +118,54 @@ static bool remove_files(int directory, int (*alive)(void *context), void *conte
 	return found;
 }
 
+/* A directory of a copy may already have its own mode, which can forbid the removal. */
+static int open_to_empty(int directory, const char *name)
+{
+	int found = openat(directory, name,
+			   O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	int fd;
+
+	if (found < 0)
+		return -1;
+	change_mode(found, 0700);
+	fd = openat(found, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	close(found);
+	return fd;
+}
+
+/* Move a directory to the one at the top. It takes the right to write to it, too. */
+static int lift_directory(int directory, const char *name, int top, uint32_t *number)
+{
+	int fd = open_to_empty(directory, name);
+	char moved[32];
+
+	if (fd >= 0)
+		close(fd);
+	do
+		snprintf(moved, sizeof(moved), "%u", (*number)++);
+	while (faccessat(top, moved, F_OK, AT_SYMLINK_NOFOLLOW) == 0);
+	return renameat(directory, name, top, moved);
+}
+
 /*
  * Without recursion and with few descriptors: move each directory that is found to the
  * top, where its own directories are then found. The depth of a tree has no limit.
  */
-void remove_tree(int directory, const char *name, int (*alive)(void *context),
-		 void *context)
+void empty_directory(int directory, int (*alive)(void *context), void *context)
 {
-	int top = openat(directory, name,
-			 O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	char found[NAME_MAX + 1], deeper[NAME_MAX + 1], moved[32];
+	char found[NAME_MAX + 1], deeper[NAME_MAX + 1];
 	uint32_t number = 0;
 
-	while (top >= 0 && remove_files(top, alive, context, found)) {
-		int inner;
+	while (remove_files(directory, alive, context, found)) {
+		int inner = open_to_empty(directory, found);
 
-		/* A directory of the copy may already have its own mode. */
-		fchmodat(top, found, 0700, 0);
-		inner = openat(top, found,
-			       O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		if (inner < 0)
 			break;
-		while (remove_files(inner, alive, context, deeper)) {
-			do
-				snprintf(moved, sizeof(moved), "%u", number++);
-			while (faccessat(top, moved, F_OK, AT_SYMLINK_NOFOLLOW) == 0);
-			/* To move a directory takes the right to write to it. */
-			fchmodat(inner, deeper, 0700, 0);
-			if (renameat(inner, deeper, top, moved) < 0)
+		while (remove_files(inner, alive, context, deeper))
+			if (lift_directory(inner, deeper, directory, &number) < 0)
 				break;
-		}
 		close(inner);
-		if (unlinkat(top, found, AT_REMOVEDIR) < 0)
+		if (unlinkat(directory, found, AT_REMOVEDIR) < 0)
 			break;
 	}
-	if (top >= 0)
-		close(top);
-	unlinkat(directory, name, AT_REMOVEDIR);
 }

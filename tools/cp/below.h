@@ -15,11 +15,11 @@ int open_below(int directory, const char *path, int flags);
 int open_parent_below(int directory, const char *path, const char **ret_name);
 
 /*
- * Remove a directory with everything in it, as far as possible.
+ * Remove everything in a directory, as far as possible. Nobody else may be able to write
+ * to it: whatever has a name there is removed.
  *
  * alive  called for each file, and ends the removal by a negative value; NULL: none
  */
-void remove_tree(int directory, const char *name, int (*alive)(void *context),
-		 void *context);
+void empty_directory(int directory, int (*alive)(void *context), void *context);
 
 #endif

@@ -30,7 +30,8 @@ enum {
 };
 
 enum {
-	CP_SECRET_SIZE = 32
+	CP_SECRET_SIZE = 32,
+	CP_MODE_BITS = 01777, /* of a file's mode that are copied: no set-id bits */
 };
 
 /* The client's options that apply to both sides. */

@@ -63,7 +63,7 @@ static int choose_mode(struct destination *destination, const struct stat *old,
 	else if (old->st_mode && old->st_uid == own.st_uid)
 		destination->mode = old->st_mode & 0777;
 	else
-		destination->mode = (mode_t)destination->source.mode & ~mask;
+		destination->mode = destination->source.mode & 0777 & ~mask;
 	return 0;
 }
 
@@ -369,7 +369,9 @@ void close_destination(struct destination *destination)
 {
 	close_write_queue(destination->queue);
 	destination->queue = NULL;
-	if (destination->temporary[0] && !is_worth_keeping(destination))
+	/* Another user of the directory may have given the name to another file. */
+	if (destination->temporary[0] && !is_worth_keeping(destination) &&
+	    is_named(destination->directory, destination->temporary, destination->fd))
 		unlinkat(destination->directory, destination->temporary, 0);
 	if (destination->fd >= 0)
 		close(destination->fd);

@@ -23,6 +23,8 @@ enum list_kind {
 
 /* Of `below`: the file is the operand itself. */
 #define LIST_OPERAND UINT32_MAX
+/* Of `parent`: the file is at the top. */
+#define LIST_TOP     UINT32_MAX
 
 enum {
 	LIST_FILES_MAX = 1 << 22,
@@ -42,18 +44,19 @@ struct list_entry {
 	uint64_t mtime_seconds;
 	uint32_t mtime_nanoseconds;
 	uint8_t identity[CP_IDENTITY_SIZE]; /* at the top only */
-	/* Of the sender: what the file was when the list was made. */
+	/* Of the sender: what the file was when the list was made. Of the receiver: what
+	 * is at its place, or zeroes. */
 	dev_t device;
 	ino_t inode;
-	struct timespec ctime;
-	_Atomic bool flushed; /* its pages: see source.h */
+	struct timespec ctime; /* of the sender */
+	_Atomic bool flushed;  /* of the sender: its pages, see source.h */
 	/* Of the receiver: bytes that have not been written. */
 	_Atomic uint64_t left;
 	_Atomic bool has_hole;
 	_Atomic bool failed; /* it is reported, and will not be part of the copy */
-	uint32_t top; /* number of the entry at the top that it is below, or its own */
-	bool merged;  /* it was moved by itself, not with the directory above it */
-	bool kept;    /* the directory existed, and keeps its attributes */
+	_Atomic bool made;   /* its file or directory is in the stage */
+	uint32_t parent;     /* number of its directory, or LIST_TOP */
+	bool moved;	     /* the directory went to its place with all in it */
 };
 
 /* Zero the struct first; free_list() frees what it has. */

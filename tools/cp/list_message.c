@@ -69,14 +69,14 @@ static bool entry_valid(const struct list_entry *entry, const char *path,
 		return false;
 	if (entry->kind != LIST_FILE && (entry->size || entry->sparse))
 		return false;
-	return entry->mode <= 0777 && entry->mtime_nanoseconds < 1000000000 &&
+	return entry->mode <= CP_MODE_BITS && entry->mtime_nanoseconds < 1000000000 &&
 	       link == (target[0] != '\0') && path_valid(path);
 }
 
 /* A path in the tree: on its own, because the list's names move when it grows. */
 struct known_path {
 	bool directory;
-	uint32_t top; /* number of the entry at the top */
+	uint32_t number; /* of the entry */
 	char path[];
 };
 
@@ -99,11 +99,12 @@ static struct known_path *make_known(const char *path, size_t length, bool direc
 }
 
 /* Whether the directory of the path is in the tree, or the path is at the top. */
-static bool find_top(void *root, const char *path, uint32_t *top)
+static bool find_parent(void *root, const char *path, uint32_t *ret_parent)
 {
 	const char *slash = strrchr(path, '/');
 	struct known_path *parent, **found;
 
+	*ret_parent = LIST_TOP;
 	if (!slash)
 		return true;
 	parent = make_known(path, (size_t)(slash - path), true);
@@ -111,20 +112,21 @@ static bool find_top(void *root, const char *path, uint32_t *top)
 	free(parent);
 	if (!found || !(*found)->directory)
 		return false;
-	*top = (*found)->top;
+	*ret_parent = (*found)->number;
 	return true;
 }
 
-/* Returns whether the path is new, and its directory known; and sets its top. */
-static bool remember_path(void **root, const char *path, struct list_entry *entry)
+/* Returns whether the path is new, and its directory known; and sets its parent. */
+static bool remember_path(void **root, const char *path, uint32_t number,
+			  struct list_entry *entry)
 {
 	struct known_path *known, **found;
 
-	if (!find_top(*root, path, &entry->top))
+	if (!find_parent(*root, path, &entry->parent))
 		return false;
 	known = make_known(path, strlen(path), entry->kind == LIST_DIRECTORY);
 	if (known)
-		known->top = entry->top;
+		known->number = number;
 	found = known ? tsearch(known, root, compare_paths) : NULL;
 	if (found && *found == known)
 		return true;
@@ -136,8 +138,7 @@ static int read_entry(struct control *control, struct wire_reader *reader, void 
 		      struct file_list *list)
 {
 	char path[PATH_MAX], target[PATH_MAX];
-	struct list_entry entry = { .kind = (enum list_kind)get_u32(reader),
-				    .top = list->count };
+	struct list_entry entry = { .kind = (enum list_kind)get_u32(reader) };
 	uint32_t sparse = get_u32(reader);
 	const uint8_t *identity = NULL;
 
@@ -153,7 +154,8 @@ static int read_entry(struct control *control, struct wire_reader *reader, void 
 	if (identity)
 		memcpy(entry.identity, identity, sizeof(entry.identity));
 	if (reader->bad || sparse > 1 || entry.size > INT64_MAX - list->size ||
-	    !entry_valid(&entry, path, target) || !remember_path(root, path, &entry))
+	    !entry_valid(&entry, path, target) ||
+	    !remember_path(root, path, list->count, &entry))
 		return control_fail_invalid(control, "list of files");
 	return add_to_list(list, &entry, path, entry.kind == LIST_LINK ? target : NULL,
 			   control->failure);

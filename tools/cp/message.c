@@ -196,7 +196,7 @@ int receive_source(struct control *control, struct source_message *ret_source)
 	get_string(&reader, ret_source->name, sizeof(ret_source->name));
 	identity = get_bytes(&reader, sizeof(ret_source->identity));
 	if (!wire_complete(&reader) || ret_source->size > INT64_MAX ||
-	    !source_flags_valid(flags) || ret_source->mode > 0777 ||
+	    !source_flags_valid(flags) || ret_source->mode > CP_MODE_BITS ||
 	    ret_source->mtime_nanoseconds >= 1000000000 || !name_valid(ret_source->name))
 		return control_fail_invalid(control, "description of the file");
 	ret_source->sparse = flags & SOURCE_SPARSE;

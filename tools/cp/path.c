@@ -174,6 +174,14 @@ int reopen_file(int fd, int flags)
 	return open(self, flags | O_CLOEXEC);
 }
 
+int change_mode(int fd, mode_t mode)
+{
+	char self[32];
+
+	name_descriptor(fd, self, sizeof(self));
+	return chmod(self, mode);
+}
+
 /* Where the last component begins, and its length, without trailing slashes. */
 static size_t find_base_name(const char *path, size_t *ret_length)
 {

@@ -30,6 +30,9 @@ int open_path(int root, const char *path, int flags);
 /* Open the file of an O_PATH descriptor, even if its path now names another file. */
 int reopen_file(int fd, int flags);
 
+/* chmod(2) of the file of a descriptor, which may be one with O_PATH. */
+int change_mode(int fd, mode_t mode);
+
 /*
  * Where a file is to be written: a directory, and a name in it that is never "." or "..".
  * Use the descriptor, not the path again: what the path names can change at any time.

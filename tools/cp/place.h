@@ -17,7 +17,8 @@ int finish_stage(struct tree *tree, struct failure *failure);
 
 /*
  * Move everything from the stage to its place: directories that do not exist yet as a
- * whole, others file by file. Reports each file that cannot be moved.
+ * whole, others file by file. Reports each file that cannot be moved. Nothing that this
+ * copy has placed is replaced, not even under another name.
  */
 void place_tree(struct tree *tree);
 

@@ -100,7 +100,7 @@ void describe_source(const struct source *source, const uint8_t *secret,
 	ret_message->size = source->size;
 	ret_message->sparse = source->sparse;
 	ret_message->in_memory = is_in_memory(source->fd);
-	ret_message->mode = stat->st_mode & 0777;
+	ret_message->mode = stat->st_mode & CP_MODE_BITS;
 	ret_message->mtime_seconds = (uint64_t)stat->st_mtim.tv_sec;
 	ret_message->mtime_nanoseconds = (uint32_t)stat->st_mtim.tv_nsec;
 	base_name(source->path, ret_message->name);

@@ -154,6 +154,12 @@ static int open_leftover(int directory, const char *entry, uid_t owner)
 	return fd;
 }
 
+bool is_stage(const struct stat *stat, uid_t owner)
+{
+	return S_ISDIR(stat->st_mode) && stat->st_uid == owner &&
+	       (stat->st_mode & 07777 & ~S_ISGID) == STAGE_MODE;
+}
+
 /* A directory is the stage of a tree: stage.h. */
 static int open_left_stage(int directory, const char *entry, uid_t owner)
 {
@@ -161,14 +167,14 @@ static int open_left_stage(int directory, const char *entry, uid_t owner)
 			O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	struct stat stat;
 
-	if (fd >= 0 && (fstat(fd, &stat) < 0 || stat.st_uid != owner ||
-			(stat.st_mode & 07777) != STAGE_MODE)) {
+	if (fd >= 0 && (fstat(fd, &stat) < 0 || !is_stage(&stat, owner))) {
 		close(fd);
 		fd = -1;
 	}
 	return fd;
 }
 
+/* What was opened is removed; another user may give the name to something else. */
 static void remove_leftover(int directory, const char *entry, uid_t owner)
 {
 	int fd = open_left_stage(directory, entry, owner);
@@ -180,9 +186,8 @@ static void remove_leftover(int directory, const char *entry, uid_t owner)
 		return;
 	if (flock(fd, LOCK_EX | LOCK_NB) == 0 && is_named(directory, entry, fd)) {
 		if (stage)
-			remove_tree(directory, entry, NULL, NULL);
-		else
-			unlinkat(directory, entry, 0);
+			empty_directory(fd, NULL, NULL);
+		unlinkat(directory, entry, stage ? AT_REMOVEDIR : 0);
 	}
 	close(fd);
 }

@@ -3,6 +3,7 @@
 #define PIER_TOOLS_CP_TEMPORARY_H
 
 #include <stdbool.h>
+#include <sys/stat.h>
 
 /*
  * Temporary names for an incomplete file: .NAME.pier-tmp-X, in the directory where NAME
@@ -16,10 +17,14 @@ enum {
 	TEMPORARY_MAX = 80,
 	/*
 	 * Of the directory of an incomplete tree. No other has this mode, so one that
-	 * another user gave such a name is not taken for it: see rename(2).
+	 * another user gave such a name is not taken for it: see rename(2). In a set-gid
+	 * directory it is set-gid, too.
 	 */
 	STAGE_MODE = 01700,
 };
+
+/* Whether it is the directory of an incomplete tree of this owner. */
+bool is_stage(const struct stat *stat, uid_t owner);
 
 /* Choose a temporary name. Returns 0, or -1 with errno. */
 int choose_temporary(const char *name, char ret_temporary[TEMPORARY_MAX]);

@@ -204,22 +204,41 @@ static int open_tree_stage(struct tree *tree, const char *name,
 	return check_room(tree, 0, failure) < 0 ? -1 : make_stage(tree, name, failure);
 }
 
+void leave_out_twin(struct tree *tree, struct list_entry *entry)
+{
+	report_left_out_entry(
+		tree, entry,
+		"the file system takes its name for that of another file of "
+		"this copy");
+}
+
+/* Returns 0, or -1 with errno. */
+static int make_directory(struct tree *tree, struct list_entry *entry)
+{
+	const char *name;
+	int parent = open_parent_below(tree->stage, list_path(&tree->list, entry), &name);
+	int error = parent < 0 || mkdirat(parent, name, 0700) < 0 ? errno : 0;
+
+	if (parent >= 0)
+		close(parent);
+	atomic_store(&entry->made, !error);
+	if (error == EEXIST)
+		leave_out_twin(tree, entry);
+	errno = error;
+	return error && error != EEXIST ? -1 : 0;
+}
+
+/* What is below a directory that is left out is left out, too. */
 static int make_directories(struct tree *tree, struct failure *failure)
 {
 	for (uint32_t i = 0; i < tree->list.count; i++) {
-		const struct list_entry *entry = &tree->list.entries[i];
-		const char *name;
-		int parent, error;
+		struct list_entry *entry = &tree->list.entries[i];
 
-		if (entry->kind != LIST_DIRECTORY)
-			continue;
-		parent = open_parent_below(tree->stage, list_path(&tree->list, entry),
-					   &name);
-		error = parent < 0 || mkdirat(parent, name, 0700) < 0 ? errno : 0;
-		if (parent >= 0)
-			close(parent);
-		errno = error;
-		if (error && !(error == EEXIST && tree->partial))
+		if (entry->parent != LIST_TOP &&
+		    atomic_load(&tree->list.entries[entry->parent].failed))
+			report_left_out_entry(tree, entry, "its directory is left out");
+		else if (entry->kind == LIST_DIRECTORY && !atomic_load(&entry->made) &&
+			 make_directory(tree, entry) < 0)
 			return fail_tree(tree, "make directories in", failure);
 	}
 	return 0;
@@ -234,6 +253,7 @@ int open_tree(struct tree *tree, int root, const char *path,
 	tree->mask = umask(0);
 	umask(tree->mask);
 	tree->dry_run = settings->dry_run;
+	pthread_mutex_init(&tree->making, NULL);
 	if (find_base(tree, root, path, source, failure) < 0 ||
 	    refuse_itself(tree, source, settings->secret, failure) < 0)
 		return -1;
@@ -247,9 +267,37 @@ int open_tree(struct tree *tree, int root, const char *path,
 	return make_directories(tree, failure);
 }
 
-static int open_staged(const struct tree *tree, const struct list_entry *entry)
+static int make_staged(struct tree *tree, struct list_entry *entry)
 {
-	return open_below(tree->stage, list_path(&tree->list, entry), O_WRONLY | O_CREAT);
+	int fd = open_below(tree->stage, list_path(&tree->list, entry),
+			    O_WRONLY | O_CREAT | O_EXCL);
+
+	atomic_store(&entry->made, fd >= 0);
+	if (fd < 0 && errno == EEXIST) {
+		leave_out_twin(tree, entry);
+		errno = EEXIST;
+	}
+	return fd;
+}
+
+int open_staged(struct tree *tree, struct list_entry *entry, bool alone)
+{
+	int fd = -1, error;
+
+	if (!alone)
+		pthread_mutex_lock(&tree->making);
+	if (atomic_load(&entry->made))
+		fd = open_below(tree->stage, list_path(&tree->list, entry), O_WRONLY);
+	/* Otherwise the file of that name may be another one's. */
+	else if (!atomic_load(&entry->failed))
+		fd = make_staged(tree, entry);
+	else
+		errno = EEXIST;
+	error = errno;
+	if (!alone)
+		pthread_mutex_unlock(&tree->making);
+	errno = error;
+	return fd;
 }
 
 static int write_bytes(int fd, uint64_t offset, const uint8_t *data, size_t length)
@@ -281,10 +329,13 @@ static int make_hole(const struct tree *tree, struct list_entry *entry, int fd,
 static int store_part(struct tree *tree, struct list_entry *entry, enum part_kind kind,
 		      uint64_t offset, const uint8_t *data, uint64_t length)
 {
-	int fd = open_staged(tree, entry), result = 0, error;
+	int result = 0, error, fd;
 
+	if (atomic_load(&entry->failed))
+		return 0;
+	fd = open_staged(tree, entry, length == entry->size);
 	if (fd < 0)
-		return -1;
+		return atomic_load(&entry->failed) ? 0 : -1;
 	if (kind == PART_HOLE)
 		result = make_hole(tree, entry, fd, offset, length);
 	else if (kind == PART_DATA)
@@ -344,6 +395,17 @@ void leave_out_entry(struct tree *tree, uint32_t number)
 	atomic_store(&tree->list.entries[number].failed, true);
 }
 
+void report_left_out_entry(struct tree *tree, struct list_entry *entry,
+			   const char *reason)
+{
+	char sentence[PATH_MAX + 256];
+
+	atomic_store(&entry->failed, true);
+	snprintf(sentence, sizeof(sentence), "%s: %s", list_path(&tree->list, entry),
+		 reason);
+	tree->report(tree->context, sentence);
+}
+
 bool abandon_tree(struct tree *tree)
 {
 	return decide_fate(&tree->fate, DESTINATION_ABANDONED);
@@ -401,12 +463,19 @@ int commit_tree(struct tree *tree, struct failure *failure)
 	return 0;
 }
 
+/* The name of the stage may be that of something else by now: see rename(2). */
+static void remove_stage(const struct tree *tree)
+{
+	empty_directory(tree->stage, NULL, NULL);
+	unlinkat(tree->base, tree->temporary, AT_REMOVEDIR);
+}
+
 void close_tree(struct tree *tree)
 {
 	if (tree->temporary[0] && tree->partial)
 		remove_empty_stage(tree);
 	else if (tree->temporary[0])
-		remove_tree(tree->base, tree->temporary, NULL, NULL);
+		remove_stage(tree);
 	if (tree->stage >= 0)
 		close(tree->stage);
 	if (tree->base >= 0)

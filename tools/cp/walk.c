@@ -44,7 +44,7 @@ static void describe_entry(const struct walking *walking, const struct stat *sta
 	ret_entry->kind = S_ISDIR(stat->st_mode)   ? LIST_DIRECTORY
 			  : S_ISREG(stat->st_mode) ? LIST_FILE
 						   : LIST_LINK;
-	ret_entry->mode = stat->st_mode & 0777;
+	ret_entry->mode = stat->st_mode & CP_MODE_BITS;
 	ret_entry->operand = walking->operand;
 	ret_entry->size = ret_entry->kind == LIST_FILE ? (uint64_t)stat->st_size : 0;
 	/* stat(3type): st_blocks counts units of 512 bytes. */
