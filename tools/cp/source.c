@@ -75,9 +75,9 @@ int flush_source(struct source *source, int (*alive)(void *context), void *conte
 		 struct failure *failure)
 {
 	for (uint64_t offset = 0; offset < source->size; offset += FLUSH_SIZE) {
-		flush_pages(source->fd, offset, FLUSH_SIZE);
-		if (alive(context) < 0)
+		if (offset && alive(context) < 0)
 			return -1;
+		flush_pages(source->fd, offset, FLUSH_SIZE);
 	}
 	return note_state(source) < 0 ? fail_source(source, failure) : 0;
 }
