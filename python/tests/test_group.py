@@ -291,6 +291,16 @@ class Stores(GroupCase):
         self.form(store, 3)
         self.assertEqual(store.values, {})
 
+    def test_sentence_of_another_rank_is_escaped(self):
+        class Answering(CheckingStore):
+            def set(self, key, value):
+                super().set(key, value)
+                if key == "pier/hello/1":
+                    super().set("pier/roster/" + value[:16].hex(), b"F\x1b]0;owned\x07\r\nforged")
+
+        with self.assertRaisesRegex(pier.TimedOut, r"rank 0: \\x1b]0;owned\\x07\\r\\nforged"):
+            pier.Group.from_store(Answering(), 1, 2, pd=self.pd, timeout=PATIENCE)
+
     def test_rank_and_size_come_from_the_environment(self):
         with self.assertRaisesRegex(ValueError, "RANK"):
             pier.Group.from_store(CheckingStore())
@@ -428,6 +438,12 @@ class TCPStores(GroupCase):
                 server.set("key%d" % i, bytes(1 << 20))
         self.assertTrue(server.delete_key("key0"))
         server.set("key0", b"")
+
+    def test_sentence_of_the_server_is_escaped(self):
+        server = self.serve()
+        server._server.apply = lambda *request: (2, b"\x1b[31m\nforged")
+        with self.assertRaisesRegex(pier.NoMemory, r"refused: \\x1b\[31m\\nforged"):
+            server.set("key", b"")
 
     def test_closed_server(self):
         server = self.serve()
