@@ -91,6 +91,47 @@ class StubShell(Case):
             self.check_same(source, self.home / "x")
             (self.home / "x").unlink()
 
+    def test_rsh_may_place_the_host(self):
+        """As kubectl: unknown flags are errors, and the command, which no shell sees, follows --."""
+        source = self.file("source", 10)
+        kubectl = self.folder / "kubectl"
+        kubectl.write_text("""#!/usr/bin/env python3
+import argparse, os, sys
+if "--" not in sys.argv:
+    sys.exit("error: you must specify at least one command for the container")
+end = sys.argv.index("--")
+parser = argparse.ArgumentParser(allow_abbrev=False)
+parser.add_argument("exec", choices=["exec"])
+parser.add_argument("pod")
+parser.add_argument("-i", action="store_true", required=True)
+parser.add_argument("-n")
+parser.add_argument("-c")
+given = parser.parse_args(sys.argv[1:end])
+assert (given.pod, given.n) == ("trainer-0", "100%trainer-0"), given
+os.chdir(os.environ["STUB_HOME"])
+os.execvp(sys.argv[end + 1], sys.argv[end + 1:])
+""")
+        kubectl.chmod(0o755)
+        rsh = "'%s' exec -i -n 100%%%%%%h %%h --" % kubectl
+        self.remote("--rsh", rsh, source, "trainer-0:target")
+        self.check_same(source, self.home / "target")
+        self.remote("--rsh", rsh, "trainer-0:target", "back")
+        self.check_same(source, self.folder / "back")
+        # Without the placeholder the host comes last, and % is what it is.
+        self.recorded("shell%%", " a%b 100%%")
+        self.assertEqual((self.folder / "words").read_text().split(), ["a%b", "100%%"])
+
+    def test_ssh_gets_its_options_before_a_placed_host(self):
+        shell = self.folder / "ssh"
+        shell.write_text('#!/bin/sh\nfor word; do echo "$word"; [ "$word" != --server ] || break; done '
+                         '>"%s"\nwhile [ "$1" != somewhere ]; do shift; done; shift; shift\n'
+                         'exec "%s" somewhere "$@"\n' % (self.folder / "words", STUB_SHELL))
+        shell.chmod(0o755)
+        self.remote("--rsh", "'%s' -A %%h --" % shell, self.file("source", 10), "somewhere:x")
+        words = (self.folder / "words").read_text().split()
+        self.assertEqual((words[0], words[8:10]), ("-A", ["somewhere", "--"]))
+        self.assertTrue(all(word.startswith("-o") for word in words[1:8]), words)
+
     def recorded(self, name, words=""):
         """The arguments before the host that a remote shell of this name receives."""
         shell = self.folder / name

@@ -46,7 +46,7 @@ static const char cp_help[] =
 	"  --channel LIST       attributes of the connection on both sides, such as\n"
 	"                       tc=106,gid=3 (as PIER_CHANNEL; see pier(1))\n"
 	"\n"
-	"  -e, --rsh COMMAND    remote shell (default PIER_RSH, or ssh)\n"
+	"  -e, --rsh COMMAND    remote shell (default PIER_RSH, or ssh); %h: the host\n"
 	"  --remote-pier PATH   path of pier on HOST (default pier)\n"
 	"\n"
 	"  --progress           show progress even if standard error is no terminal\n"

@@ -63,7 +63,7 @@ static const char perf_help[] =
 	"                       matplotlib\n"
 	"  --against FILE       compare with an earlier result, of --json\n"
 	"\n"
-	"  --rsh COMMAND        remote shell (default PIER_RSH, or ssh)\n"
+	"  --rsh COMMAND        remote shell (default PIER_RSH, or ssh); %h: the host\n"
 	"  --remote-pier PATH   path of pier on HOST (default pier)\n"
 	"  --timeout SECONDS    fail after this long without an answer (default 30)\n"
 	"  --quiet              print no notes\n"

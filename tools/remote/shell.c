@@ -61,18 +61,82 @@ bool shell_is_ssh(const struct shell *shell)
 	return strcmp(slash ? slash + 1 : shell->words[0], "ssh") == 0;
 }
 
+/*
+ * Append a word to *bytes, with the host in place of each %h and % in place of %%.
+ * Returns false if it does not fit.
+ */
+static bool expand_word(const char *word, const char *host, char **bytes, const char *end)
+{
+	char *to = *bytes;
+
+	for (; *word; word++) {
+		bool placeholder = word[0] == '%' && (word[1] == 'h' || word[1] == '%');
+		const char *text = placeholder && word[1] == 'h' ? host : word;
+		size_t length = text == host ? strlen(host) : 1;
+
+		if (length >= (size_t)(end - to))
+			return false;
+		memcpy(to, text, length);
+		to += length;
+		word += placeholder;
+	}
+	*to = '\0';
+	*bytes = to + 1;
+	return true;
+}
+
+static bool has_placeholder(const char *word)
+{
+	for (; (word = strchr(word, '%')); word += 1 + (word[1] == '%'))
+		if (word[1] == 'h')
+			return true;
+	return false;
+}
+
+static size_t add_ssh_options(const char *const *options, char **argv, size_t count)
+{
+	for (; *options; options++)
+		argv[count++] = (char *)*options;
+	return count;
+}
+
+size_t shell_command(const struct shell *shell, const char *host,
+		     const char *const *ssh_options, char bytes[SHELL_COMMAND_MAX],
+		     char *ret_argv[SHELL_ARGV_MAX])
+{
+	bool ssh = shell_is_ssh(shell), placed = false;
+	const char *end = bytes + SHELL_COMMAND_MAX;
+	size_t count = 0;
+
+	for (size_t i = 0; i < shell->count; i++)
+		placed = placed || has_placeholder(shell->words[i]);
+	for (size_t i = 0; i < shell->count; i++) {
+		if (ssh && has_placeholder(shell->words[i])) {
+			count = add_ssh_options(ssh_options, ret_argv, count);
+			ssh = false;
+		}
+		ret_argv[count++] = placed ? bytes : shell->words[i];
+		if (placed && !expand_word(shell->words[i], host, &bytes, end))
+			return 0;
+	}
+	if (ssh)
+		count = add_ssh_options(ssh_options, ret_argv, count);
+	if (!placed)
+		ret_argv[count++] = (char *)host;
+	ret_argv[count] = NULL;
+	return count;
+}
+
 /* Returns the pid, or 0. Discards its errors: ssh repeats them for the real call. */
 static pid_t start_ssh_query(const struct shell *shell, const char *host, int out)
 {
-	char option[] = "-G", *argv[SHELL_WORDS_MAX + 3];
+	static const char *const options[] = { "-G", NULL };
+	char bytes[SHELL_COMMAND_MAX], *argv[SHELL_ARGV_MAX];
 	posix_spawn_file_actions_t actions;
-	size_t count = shell->count;
 	pid_t pid = 0;
 
-	memcpy(argv, shell->words, count * sizeof(argv[0]));
-	argv[count++] = option;
-	argv[count++] = (char *)host;
-	argv[count] = NULL;
+	if (shell_command(shell, host, options, bytes, argv) == 0)
+		return 0;
 	posix_spawn_file_actions_init(&actions);
 	posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY,
 					 0);

@@ -14,7 +14,6 @@
 #include "start.h"
 
 enum {
-	SSH_OPTIONS = 7,
 	/* Then SIGTERM, then SIGKILL. Together below the documented 5 s. */
 	EXIT_WAIT_MS = 2000,
 	TERM_MS = 1000,
@@ -99,14 +98,16 @@ static int start_local_server(struct remote *remote, struct control *control)
 	return spawn_with_pipes(remote, argv, control);
 }
 
-/*
- * The server needs neither the agent, credentials or display, nor anything configured
- * for interactive sessions. scp(1) adds most of these options too. They follow the
- * user's own options, because ssh_config(5) uses the first value of each.
- */
-static size_t add_ssh_options(const struct shell *shell, char **argv, size_t count)
+int start_remote(struct remote *remote, const char *host, const struct shell *shell,
+		 const char *remote_pier, struct control *control)
 {
-	static const char *const options[SSH_OPTIONS] = {
+	/*
+	 * The server needs neither the agent, credentials or display, nor anything
+	 * configured for interactive sessions. scp(1) adds most of these options too.
+	 * They follow the user's own options, because ssh_config(5) uses the first value
+	 * of each.
+	 */
+	static const char *const ssh_options[] = {
 		"-oForwardAgent=no",
 		"-oForwardX11=no",
 		"-oGSSAPIDelegateCredentials=no",
@@ -114,31 +115,19 @@ static size_t add_ssh_options(const struct shell *shell, char **argv, size_t cou
 		"-oPermitLocalCommand=no",
 		"-oRemoteCommand=none",
 		"-oRequestTTY=no",
+		NULL,
 	};
-	size_t i;
-
-	if (!shell_is_ssh(shell))
-		return count;
-	for (i = 0; i < SSH_OPTIONS; i++)
-		argv[count++] = (char *)options[i];
-	return count;
-}
-
-int start_remote(struct remote *remote, const char *host, const struct shell *shell,
-		 const char *remote_pier, struct control *control)
-{
-	char quoted[4096], target[256], server[] = "--server";
-	char *argv[SHELL_WORDS_MAX + SSH_OPTIONS + 5];
-	size_t count = shell->count;
+	char quoted[4096], bytes[SHELL_COMMAND_MAX], server[] = "--server";
+	char *argv[SHELL_ARGV_MAX];
+	size_t count;
 
 	if (!host)
 		return start_local_server(remote, control);
+	count = shell_command(shell, host, ssh_options, bytes, argv);
+	if (count == 0)
+		return fail(control->failure, EXIT_USAGE, "--rsh is too long");
 	quote_for_shell(remote_pier, quoted, sizeof(quoted));
-	snprintf(target, sizeof(target), "%s", host);
-	snprintf(remote->command, sizeof(remote->command), "%s", shell->words[0]);
-	memcpy(argv, shell->words, count * sizeof(argv[0]));
-	count = add_ssh_options(shell, argv, count);
-	argv[count++] = target;
+	snprintf(remote->command, sizeof(remote->command), "%s", argv[0]);
 	argv[count++] = quoted;
 	argv[count++] = (char *)control->protocol->command;
 	argv[count++] = server;
