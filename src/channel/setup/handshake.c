@@ -89,7 +89,8 @@ static int read_verdict(const struct pier_channel *channel,
 				 error);
 	if (error)
 		return pier_fail(ECONNREFUSED,
-				 "the peer could not connect to this end: %s",
+				 "the peer could not connect to this end: %s (the peer's "
+				 "own error says why)",
 				 strerror((int)error));
 	if (answered == channel->generation)
 		return 0;

@@ -256,7 +256,8 @@ static int check_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr)
 	if (qp->peer_address.count == 0)
 		return pier_fail(error,
 				 "soft0: QP %#x is not on this host, and neither end "
-				 "listens on TCP: set PIER_SOFT_ADDRESS on one of them",
+				 "listens on TCP: set PIER_SOFT_ADDRESS for both, or for "
+				 "one and PIER_SOFT_PEERS for the other",
 				 attr->dest_qp_num);
 	if (!pier_soft_calls_anybody(&soft_context_of(qp)->listeners.peers))
 		return pier_fail(error,
