@@ -158,6 +158,29 @@ class HostileTree(Puller):
                   "host:dir/a", ".")
 
 
+class HostileLists(Case):
+    def test_a_signal_ends_the_work_on_a_long_list(self):
+        """While the server makes the directories, and whatever their number is."""
+        place = self.folder / "place"
+        place.mkdir()
+        server = subprocess.Popen([PIER, "cp", "--server", "--local", "--under", str(place)],
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, env=self.environment())
+        self.addCleanup(end_process, server)
+        entries = [entry("a", DIRECTORY)] + [entry("a/%d" % n, DIRECTORY) for n in range(50000)]
+        # Without the last frame of the list, the server waits for the next one.
+        data = b"".join(frame(LIST, b"".join(entries[n:n + 100]))
+                        for n in range(0, len(entries), 100))
+        server.stdin.write(GREETING + request(RECEIVER, "new", flags=VERIFY | TREE) +
+                           tree(name="a")[:-8 * 2] + data + frame(LIST))
+        server.stdin.flush()
+        self.wait_for(lambda: list(place.glob(".new.pier-tmp-*/a/0")) or
+                      list(place.glob(".*.pier-tmp-*/a/0")), "it makes no directories")
+        server.terminate()
+        self.assertEqual(server.wait(timeout=PATIENCE), 143)
+        self.assertEqual(os.listdir(place), [])
+
+
 class HostileServer(Puller):
     """What each field of a server's list and description decides about the client's tree."""
 

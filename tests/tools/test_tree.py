@@ -447,6 +447,23 @@ class Failures(Tree):
         if "syncfs" in dict(calls):  # That is one of those which it reaches.
             self.assertNotIn("fsync", dict(calls))
 
+    def test_sources_are_compared_with_each_directory_once(self):
+        """A client of a restricted server chooses how many there are, and how deep."""
+        names = ["source%d" % number for number in range(100)]
+        for name in names:
+            (self.folder / name).mkdir()
+        deep = self.folder.joinpath(*["deep"] * 60)
+        deep.mkdir(parents=True)
+        # Of the processes that have ended, too: proc_pid_io(5).
+        before = ("sh", "-c", '"$@" && cat /proc/$$/io', "sh")
+        output = self.copy("-rq", *names, deep, before=before).stdout
+        counters = dict(line.split(": ") for line in output.splitlines())
+        # Each comparison reads the boot id.
+        self.assertLess(int(counters["syscr"]), 3000)
+        inside = self.folder / "source7/a/b"
+        inside.mkdir(parents=True)
+        self.refused(1, "is inside the directory that is copied", "cp", "-r", *names, inside)
+
     def test_nothing_is_left_behind(self):
         for end in (lambda p: p.send_signal(signal.SIGINT), lambda p: p.terminate(),
                     lambda p: os.kill(self.server_of(p), signal.SIGKILL)):

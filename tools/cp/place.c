@@ -93,6 +93,13 @@ static int finish_entry(struct tree *tree, struct list_entry *entry)
 	return result;
 }
 
+/* The main thread got a signal, or lost the sender: what this thread does is in vain. */
+static bool is_abandoned(struct tree *tree)
+{
+	errno = ECANCELED;
+	return atomic_load(&tree->fate) == DESTINATION_ABANDONED;
+}
+
 /* The deepest first: afterwards a directory may not be writable. */
 static int finish_directories(struct tree *tree)
 {
@@ -102,8 +109,10 @@ static int finish_directories(struct tree *tree)
 
 		if (entry->kind != LIST_DIRECTORY || atomic_load(&entry->failed))
 			continue;
-		fd = open_below(tree->stage, list_path(&tree->list, entry),
-				O_RDONLY | O_DIRECTORY);
+		fd = is_abandoned(tree)
+			     ? -1
+			     : open_below(tree->stage, list_path(&tree->list, entry),
+					  O_RDONLY | O_DIRECTORY);
 		if (fd < 0)
 			return -1;
 		result = set_entry_attributes(tree, entry, fd);
@@ -117,7 +126,7 @@ static int finish_directories(struct tree *tree)
 int finish_stage(struct tree *tree, struct failure *failure)
 {
 	for (uint32_t i = 0; i < tree->list.count; i++)
-		if (finish_entry(tree, &tree->list.entries[i]) < 0)
+		if (is_abandoned(tree) || finish_entry(tree, &tree->list.entries[i]) < 0)
 			return fail(failure, EXIT_FILE, "cannot write %s in %s: %s",
 				    list_path(&tree->list, &tree->list.entries[i]),
 				    tree->path, strerror(errno));

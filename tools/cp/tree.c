@@ -20,6 +20,7 @@
 
 enum {
 	ANCESTORS_MAX = 4096,
+	ALIVE_INTERVAL = 64, /* directories between two calls of alive() */
 	/* Pages of shorter pieces are written back by the kernel's own order. */
 	WRITEBACK_MIN = 256 * 1024,
 };
@@ -93,11 +94,51 @@ static int find_base(struct tree *tree, int root, const char *path,
 	return result;
 }
 
-static bool is_source(const struct tree *tree, const struct source_message *source,
-		      const struct stat *stat, const uint8_t *secret)
+/* The identities of a directory and of those above it. */
+struct ancestors {
+	uint8_t (*identities)[CP_IDENTITY_SIZE];
+	size_t count;
+};
+
+static int compare_identities(const void *a, const void *b)
+{
+	return memcmp(a, b, CP_IDENTITY_SIZE);
+}
+
+static void find_ancestors(int directory, const uint8_t *secret,
+			   struct ancestors *ret_ancestors)
+{
+	int at = openat(directory, ".", O_PATH | O_DIRECTORY | O_CLOEXEC), up;
+	struct stat here, above;
+	size_t count = 0;
+
+	while (at >= 0 && count < ANCESTORS_MAX && fstat(at, &here) == 0) {
+		if (!identify_file(&here, secret, ret_ancestors->identities[count]))
+			break;
+		count++;
+		up = openat(at, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
+		close(at);
+		at = up;
+		if (at >= 0 && fstat(at, &above) == 0 && same_inode(&here, &above))
+			break;
+	}
+	if (at >= 0)
+		close(at);
+	qsort(ret_ancestors->identities, count, CP_IDENTITY_SIZE, compare_identities);
+	ret_ancestors->count = count;
+}
+
+static bool is_ancestor(const struct ancestors *ancestors, const uint8_t *identity)
+{
+	return bsearch(identity, ancestors->identities, ancestors->count,
+		       CP_IDENTITY_SIZE, compare_identities);
+}
+
+static bool has_source(const struct ancestors *ancestors, const struct tree *tree,
+		       const struct source_message *source)
 {
 	if (source->contents)
-		return is_identity_of(source->identity, stat, secret);
+		return is_ancestor(ancestors, source->identity);
 	for (uint32_t i = 0; i < tree->list.count; i++) {
 		const struct list_entry *entry = &tree->list.entries[i];
 
@@ -105,7 +146,7 @@ static bool is_source(const struct tree *tree, const struct source_message *sour
 		if (strchr(list_path(&tree->list, entry), '/'))
 			return false;
 		if (entry->kind == LIST_DIRECTORY &&
-		    is_identity_of(entry->identity, stat, secret))
+		    is_ancestor(ancestors, entry->identity))
 			return true;
 	}
 	return false;
@@ -115,20 +156,14 @@ static bool is_source(const struct tree *tree, const struct source_message *sour
 static int refuse_itself(const struct tree *tree, const struct source_message *source,
 			 const uint8_t *secret, struct failure *failure)
 {
-	int at = openat(tree->base, ".", O_PATH | O_DIRECTORY | O_CLOEXEC), up;
-	struct stat here, above;
-	bool itself = false;
+	struct ancestors ancestors = { malloc(ANCESTORS_MAX * CP_IDENTITY_SIZE), 0 };
+	bool itself;
 
-	for (int i = 0; at >= 0 && i < ANCESTORS_MAX && fstat(at, &here) == 0; i++) {
-		itself = itself || is_source(tree, source, &here, secret);
-		up = openat(at, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
-		close(at);
-		at = up;
-		if (at >= 0 && fstat(at, &above) == 0 && same_inode(&here, &above))
-			break;
-	}
-	if (at >= 0)
-		close(at);
+	if (!ancestors.identities)
+		return fail(failure, EXIT_FILE, "out of memory");
+	find_ancestors(tree->base, secret, &ancestors);
+	itself = has_source(&ancestors, tree, source);
+	free(ancestors.identities);
 	return itself ? fail(failure, EXIT_FILE,
 			     "%s is inside the directory that is copied", tree->path)
 		      : 0;
@@ -234,6 +269,8 @@ static int make_directories(struct tree *tree, struct failure *failure)
 	for (uint32_t i = 0; i < tree->list.count; i++) {
 		struct list_entry *entry = &tree->list.entries[i];
 
+		if (i % ALIVE_INTERVAL == 0 && tree->alive(tree->context) < 0)
+			return -1;
 		if (entry->parent != LIST_TOP &&
 		    atomic_load(&tree->list.entries[entry->parent].failed))
 			report_left_out_entry(tree, entry, "its directory is left out");

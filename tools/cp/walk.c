@@ -16,7 +16,8 @@
 #include "walk.h"
 
 enum {
-	SPARSE_MIN = 65536, /* a smaller hole is not worth a search */
+	SPARSE_MIN = 65536,   /* a smaller hole is not worth a search */
+	ALIVE_INTERVAL = 256, /* names between two calls of alive() */
 };
 
 struct walking {
@@ -146,7 +147,10 @@ static int add_children(struct walking *walking, int directory, const char *path
 		int length = snprintf(child, sizeof(child), "%s%s%s", path,
 				      path[0] ? "/" : "", names.all[i]);
 
-		if (length >= (int)sizeof(child))
+		if (i % ALIVE_INTERVAL == ALIVE_INTERVAL - 1 &&
+		    walking->walk->alive(walking->walk->context) < 0)
+			result = -1;
+		else if (length >= (int)sizeof(child))
 			result = leave_out(walking, path, "the path is too long");
 		else
 			result = add_child(walking, directory, names.all[i], child,
@@ -269,7 +273,7 @@ int run_walk(struct walk *walk, struct file_list *ret_list, struct failure *fail
 	for (uint32_t i = 0; i < ret_list->count; i++) {
 		walking.operand = ret_list->entries[i].operand;
 		if (walk_entry(&walking, i) < 0 ||
-		    (i % 256 == 0 && walk->alive(walk->context) < 0))
+		    (i % ALIVE_INTERVAL == 0 && walk->alive(walk->context) < 0))
 			return -1;
 	}
 	return 0;
