@@ -443,8 +443,9 @@ struct pier_work {
  * -EAGAIN the queue is full (wait for a request first), or it keeps too many results
  * that were not fetched; -ENOTCONN the channel is not connected (a receive may be
  * posted before); -EPIPE the channel is broken (the error message gives the first
- * cause); -EOPNOTSUPP a read, and max_rd_atomic of one end is 0; others of
- * ibv_post_send(3) and ibv_post_recv(3).
+ * cause); -EOPNOTSUPP a read, and max_rd_atomic of one end is 0, or a receive in memory
+ * that the CPU does not find at the region's iova, on a NIC whose provider copies short
+ * messages by the CPU (hns); others of ibv_post_send(3) and ibv_post_recv(3).
  */
 PIER_API int pier_post_send(struct pier_channel *channel,
 			    const struct pier_gather *sg_list, int num_sge,

@@ -111,8 +111,8 @@ PIER_API int pier_destroy_srq(struct pier_srq *srq);
  * context           any pointer; returned with the message
  *
  * Errors: -EINVAL too many elements; -EAGAIN max_wr receives are posted or have a
- * message that was not taken; -EBUSY the queue belongs to a receive pool; others of
- * ibv_post_srq_recv(3).
+ * message that was not taken; -EBUSY the queue belongs to a receive pool; -EOPNOTSUPP as
+ * of pier_post_recv(); others of ibv_post_srq_recv(3).
  */
 PIER_API int pier_post_srq_recv(struct pier_srq *srq, const struct pier_scatter *sg_list,
 				int num_sge, void *context);

@@ -4,6 +4,7 @@
 #include "posting.h"
 #include "vec.h"
 #include "core/hot_alias.h"
+#include "device/pd.h"
 
 /* Elements are handed to the provider without conversion. */
 #define SAME_FIELD(type, field)                                             \
@@ -168,7 +169,9 @@ int pier_post_recv(struct pier_channel *channel, const struct pier_scatter *sg_l
 	length = pier_sum_lengths(wr.sg_list, num_sge);
 	if (pier_unlikely(length > channel->max_msg_size))
 		return pier_refuse_elements(channel, num_sge, queue->max_sge, length);
-	if (pier_unlikely(!pier_has_room(queue)))
+	if (pier_unlikely(channel->pd->device->copies_receives))
+		error = pier_check_receive(channel->pd, wr.sg_list, num_sge);
+	if (!error && pier_unlikely(!pier_has_room(queue)))
 		error = pier_make_room(channel, queue, 1);
 	if (pier_unlikely(error))
 		return error;

@@ -36,6 +36,11 @@ struct pier_device {
 	const char *no_dmabuf; /* why not; NULL: the operation is missing */
 	char no_channels[256]; /* why it has no channels; "": it has them */
 	int lacking_access;    /* flags of enum pier_access that it cannot honour */
+	/*
+	 * The CPU copies short messages to the addresses of the receive's elements, and
+	 * no switch prevents it: those of memory with a far key (pd.h) are refused.
+	 */
+	bool copies_receives;
 	/* A memory window lets the peer reach all of the region beneath. */
 	bool unbounded_windows;
 	pthread_mutex_t pairs_lock;

@@ -185,6 +185,22 @@ bool pier_is_far_key(struct pier_pd *pd, uint32_t lkey)
 	return found;
 }
 
+int pier_check_receive(struct pier_pd *pd, const struct ibv_sge *sg_list, int num_sge)
+{
+	if (!pd->device->copies_receives)
+		return 0;
+	for (int i = 0; i < num_sge; i++)
+		if (sg_list[i].length > 0 && pier_is_far_key(pd, sg_list[i].lkey))
+			return pier_fail(
+				EOPNOTSUPP,
+				"post a receive: the provider of %s copies "
+				"short messages by the CPU, which does not find "
+				"this memory at %#llx: receive in host memory at "
+				"its own address, or let the peer write",
+				pd->device->name, (unsigned long long)sg_list[i].addr);
+	return 0;
+}
+
 struct pier_device *pier_pd_device(const struct pier_pd *pd)
 {
 	return pd->device;

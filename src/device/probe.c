@@ -12,6 +12,7 @@
 
 enum {
 	MELLANOX = 0x02c9,
+	HUAWEI = 0x19e5,
 };
 
 /*
@@ -235,6 +236,12 @@ int pier_probe_device(struct pier_device *device)
 		device->dmabuf = false;
 		device->no_dmabuf = "PIER_DMABUF=off switched them off";
 	}
+	/*
+	 * libhns has the kernel put short messages into completions or requests of the
+	 * receive queue, and copies them (handle_recv_inl_data() there);
+	 * hnsdv.h has no flag against it.
+	 */
+	device->copies_receives = device->limits.vendor_id == HUAWEI;
 	/*
 	 * rxe looks at a window's rights and queue pair and at the bounds of the region
 	 * beneath, but not at the window's own: check_rkey() in rxe_resp.c.

@@ -6,6 +6,7 @@
 #include "pool_slots.h"
 #include "srq_post.h"
 #include "core/error.h"
+#include "device/pd.h"
 
 /* Posting the slots of receive pools. */
 
@@ -65,6 +66,10 @@ static int post_receives(struct pier_channel *channel,
 				       count < DOORBELL ? count : DOORBELL, wrs);
 	if (filled == 0)
 		return 0;
+	/* All slots are in one region. */
+	error = pier_check_receive(channel->pd, wrs[0].sg_list, 1);
+	if (error)
+		return error;
 	error = ibv_post_recv(channel->qp, wrs, &bad);
 	if (error) {
 		taken = bad >= wrs && bad < wrs + filled ? (uint32_t)(bad - wrs) : 0;

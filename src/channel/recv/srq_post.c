@@ -5,6 +5,7 @@
 #include "srq_post.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "device/pd.h"
 
 /* The entries of a shared receive queue: free, posted, arrived, free. */
 
@@ -117,6 +118,8 @@ int pier_srq_post(struct pier_srq *srq, const struct pier_srq_recv *recvs, uint3
 	uint32_t posted = 0, part, taken, rung;
 	int error = 0;
 
+	for (uint32_t i = 0; srq->pd->device->copies_receives && i < count && !error; i++)
+		error = pier_check_receive(srq->pd, recvs[i].sg_list, recvs[i].num_sge);
 	for (; posted < count && !error; posted += rung) {
 		part = count - posted < DOORBELL ? count - posted : DOORBELL;
 		taken = take_entries(srq, recvs + posted, part, entries, wrs);

@@ -312,6 +312,43 @@ static void mlx5_copies_short_messages_by_the_cpu(void **state)
 	receive_on_mlx5(false, true);
 }
 
+/* hns: nothing prevents the copy, so the receive is refused. */
+static void receives_that_the_cpu_would_copy_are_refused(void **state)
+{
+	struct pier_device *device = open_as("like=mlx5");
+	struct pier_srq_attr attr;
+	struct pier_channel *channel;
+	struct pier_mr *far, *near;
+	struct pier_scatter scatter;
+	struct pier_srq *srq;
+	struct pier_pd *pd;
+
+	(void)state;
+	device->copies_receives = true;
+	pier_srq_attr_init(&attr);
+	expect_ok(pier_alloc_pd(device, &pd));
+	expect_ok(pier_create_srq(pd, &attr, &srq));
+	expect_ok(pier_channel_create(pd, NULL, &channel));
+	register_memory(pd, &far);
+	expect_ok(pier_reg_mr(pd, memory, sizeof(memory), PIER_ACCESS_SHARED, &near));
+	expect_ok(pier_mr_scatter(far, (uintptr_t)other, 8, &scatter));
+	expect_result(pier_post_srq_recv(srq, &scatter, 1, NULL), -EOPNOTSUPP);
+	test_assert_sentence("copies short messages by the CPU");
+	expect_result(pier_post_recv(channel, &scatter, 1, NULL), -EOPNOTSUPP);
+	test_assert_sentence("let the peer write");
+	/* No byte is copied to it. */
+	scatter.length = 0;
+	expect_ok(pier_post_srq_recv(srq, &scatter, 1, NULL));
+	expect_ok(pier_mr_scatter(near, (uintptr_t)memory, 8, &scatter));
+	expect_ok(pier_post_srq_recv(srq, &scatter, 1, NULL));
+	expect_ok(pier_channel_destroy(channel));
+	expect_ok(pier_destroy_srq(srq));
+	expect_ok(pier_dereg_mr(far));
+	expect_ok(pier_dereg_mr(near));
+	expect_ok(pier_dealloc_pd(pd));
+	expect_ok(pier_close_device(device));
+}
+
 static void irdma_counts_quanta(void **state)
 {
 	(void)state;
@@ -500,6 +537,7 @@ int main(void)
 		cmocka_unit_test(mlx5_counts_units_of_64_bytes),
 		cmocka_unit_test(ionic_takes_long_regions),
 		cmocka_unit_test(mlx5_copies_short_messages_by_the_cpu),
+		cmocka_unit_test(receives_that_the_cpu_would_copy_are_refused),
 		cmocka_unit_test(irdma_counts_quanta),
 		cmocka_unit_test(sizes_end_at_the_reported_limits),
 		cmocka_unit_test(efa_has_no_connected_queue_pairs),
