@@ -133,7 +133,7 @@ nixl_status_t connection::post(request &of, const std::string *message)
 	std::lock_guard<std::mutex> guard(lock);
 
 	polls++;
-	if (over)
+	if (over || is_closing)
 		return of.status = NIXL_ERR_REMOTE_DISCONNECT;
 	if (of.has_gone()) {
 		report_line("a transfer uses memory that was deregistered");
@@ -195,6 +195,7 @@ void connection::finish(const local_memory *memory,
 {
 	std::unique_lock<std::mutex> guard(lock);
 
+	is_closing |= !memory;
 	if (!over)
 		make_progress();
 	if (progressed.wait_until(guard, end, [&] { return over || !is_busy(memory); }))

@@ -69,7 +69,8 @@ class connection : public driven
 	nixl_status_t notify(const std::string &message);
 	/*
 	 * Wait until the requests that use a memory have ended; NULL: until everything that
-	 * was accepted has, also notifications. At `end`, the connection is broken.
+	 * was accepted has, also notifications, and accept no more. At `end`, the
+	 * connection is broken.
 	 */
 	void finish(const local_memory *memory,
 		    std::chrono::steady_clock::time_point end);
@@ -120,6 +121,7 @@ class connection : public driven
 	};
 
 	const std::chrono::seconds timeout;
+	bool is_closing = false; /* nothing more is accepted */
 	std::string agent; /* the peer's name */
 	std::condition_variable progressed;
 	std::vector<channel_end> ends;

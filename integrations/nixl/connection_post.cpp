@@ -109,7 +109,7 @@ nixl_status_t connection::notify(const std::string &message)
 	std::lock_guard<std::mutex> guard(lock);
 
 	polls++;
-	if (over)
+	if (over || is_closing)
 		return NIXL_ERR_REMOTE_DISCONNECT;
 	queue_notice(nullptr, message, false);
 	make_progress();

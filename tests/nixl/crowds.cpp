@@ -115,11 +115,39 @@ static void agents_call_each_other_at_once(void **)
 	}
 }
 
+/* A thread that posts without end does not hold up the removal of its peer. */
+static void peers_are_removed_while_threads_post(void **)
+{
+	test_memory source(64 * kib), target(64 * kib);
+	test_agent one("one"), two("two");
+	std::atomic<int> posted{ 0 };
+	nixlBackendReqH *handle;
+	nixl_status_t last;
+
+	one.register_memory(source);
+	two.register_memory(target);
+	one.meet(two);
+	handle = one.prepare(NIXL_WRITE, "two",
+			     { { source.addr, target.addr, 64 * kib } });
+	std::thread poster([&] {
+		do {
+			last = one.wait(handle, one.post(NIXL_WRITE, "two", handle));
+			posted++;
+		} while (last == NIXL_SUCCESS);
+	});
+	test_until("transfers", [&] { return posted > 10; });
+	one.forget("two");
+	poster.join();
+	assert_true(last == NIXL_ERR_REMOTE_DISCONNECT || last == NIXL_ERR_NOT_FOUND);
+	one.release(handle);
+}
+
 std::vector<CMUnitTest> crowd_tests()
 {
 	return {
 		cmocka_unit_test(many_agents_exchange_bytes),
 		cmocka_unit_test(threads_share_a_connection),
 		cmocka_unit_test(agents_call_each_other_at_once),
+		cmocka_unit_test(peers_are_removed_while_threads_post),
 	};
 }
