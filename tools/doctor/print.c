@@ -11,7 +11,7 @@
 #include "report.h"
 
 enum {
-	COLUMNS = 100,
+	COLUMNS = 80,
 	INDENT = 31, /* of evidence, behind verdict and check */
 };
 
@@ -31,7 +31,6 @@ static const char *plural_ending(size_t count)
 	return count == 1 ? "" : "s";
 }
 
-/* Cut off to fit one line. */
 static void write_summary(const struct report *report, char *ret_text, size_t size)
 {
 	size_t errors = count_verdict(report, ERROR);
@@ -42,8 +41,9 @@ static void write_summary(const struct report *report, char *ret_text, size_t si
 			    count_verdict(report, OK));
 
 	if (worst && used > 0 && (size_t)used < size)
-		snprintf(ret_text + used, size - (size_t)used, "; first: %s %s%s%s",
-			 worst->group, worst->check, worst->subject[0] ? ": " : "",
+		snprintf(ret_text + used, size - (size_t)used,
+			 "; first %s: check '%s %s'%s%s", verdict_name(worst->verdict),
+			 worst->group, worst->check, worst->subject[0] ? " of " : "",
 			 worst->subject);
 }
 
@@ -108,7 +108,7 @@ static void print_finding(const struct finding *finding)
 
 void print_report_text(const struct report *report)
 {
-	char summary[COLUMNS - 12];
+	char summary[512];
 	const char *group = "";
 
 	write_summary(report, summary, sizeof(summary));
