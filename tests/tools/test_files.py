@@ -10,6 +10,7 @@ import resource
 import shutil
 import signal
 import stat
+import struct
 import subprocess
 import tempfile
 
@@ -305,6 +306,63 @@ class FileSystemErrors(Case):
             result = self.copy("-r", "--json", *remote, "somewhere:%s" % source, target)
             facts = json.loads(result.stdout)
             self.assertEqual((facts["verified"], facts["as_read"]), (True, as_read))
+
+
+def acl(user, group, other, *, mask, users=(), groups=()):
+    """As in <linux/posix_acl_xattr.h>: for acl(5)."""
+    entries = [(1, user, -1), *((2, p, 10 + i) for i, p in enumerate(users)), (4, group, -1),
+               *((8, p, 10 + i) for i, p in enumerate(groups)), (16, mask, -1), (32, other, -1)]
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+
+
+class AccessControlLists(Case):
+    """The copy has no ACL, and nobody gets more by its mode than by that."""
+
+    # The ACL, and the mode of a copy. That of the source has the mask for the group.
+    CASES = (
+        (acl(6, 0, 0, mask=4, users=[4]), 0o600), (acl(6, 4, 4, mask=4, users=[0]), 0o600),
+        (acl(6, 6, 4, mask=6, groups=[0]), 0o660), (acl(6, 6, 4, mask=4, groups=[7]), 0o644),
+        (acl(7, 7, 7, mask=7, users=[5], groups=[6]), 0o754),
+        (acl(6, 4, 6, mask=4, users=[7]), 0o644),
+        (acl(6, 4, 4, mask=6), 0o644), (acl(6, 6, 4, mask=0), 0o604))
+
+    def set_acl(self, path, value):
+        try:
+            os.setxattr(path, "system.posix_acl_access", value)
+        except OSError as error:
+            self.skipTest("no ACLs here: %s" % error)
+
+    def mode(self, path):
+        return stat.S_IMODE((self.folder / path).stat().st_mode)
+
+    def test_the_mode_of_a_copy_gives_no_more_than_the_acl(self):
+        (self.folder / "tree").mkdir()
+        for number, (value, _) in enumerate(self.CASES):
+            self.set_acl(self.file("tree/%d" % number, 10), value)
+        self.set_acl(self.folder / "tree", self.CASES[4][0])
+        for options in ((), ("-p",)):
+            self.copy("-r", *options, "tree", "copy")
+            self.assertEqual(self.mode("copy"), 0o754)
+            for number, (_, mode) in enumerate(self.CASES):
+                self.copy(*options, "tree/%d" % number, "single")
+                self.copy("-r", *options, "tree/%d" % number, "operand")
+                wanted = mode if options else mode & ~0o022
+                for path in "copy/%d" % number, "single", "operand":
+                    self.assertEqual(oct(self.mode(path)), oct(wanted), (number, path))
+                (self.folder / "single").unlink()
+                (self.folder / "operand").unlink()
+            shutil.rmtree(self.folder / "copy")
+
+    def test_a_replaced_file_passes_no_more_than_its_acl_on(self):
+        (self.folder / "tree").mkdir()
+        self.file("tree/old", 10)
+        for source, target, options in ("tree/old", "old", ()), ("tree", "there", ("-r",)):
+            (self.folder / "there/tree").mkdir(parents=True, exist_ok=True)
+            path = "there/tree/old" if options else target
+            self.set_acl(self.file(path, 20), self.CASES[0][0])
+            self.assertEqual(self.mode(path), 0o640)
+            self.copy(*options, source, target)
+            self.assertEqual(oct(self.mode(path)), oct(0o600))
 
 
 class NamedTemporaries(Case):

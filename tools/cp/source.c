@@ -7,6 +7,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "acl.h"
 #include "path.h"
 #include "source.h"
 
@@ -94,17 +95,18 @@ bool is_in_memory(int fd)
 void describe_source(const struct source *source, const uint8_t *secret,
 		     struct source_message *ret_message)
 {
-	const struct stat *stat = &source->stat;
+	struct stat stat = source->stat;
 
+	apply_acl(source->fd, NULL, &stat);
 	memset(ret_message, 0, sizeof(*ret_message));
 	ret_message->size = source->size;
 	ret_message->sparse = source->sparse;
 	ret_message->in_memory = is_in_memory(source->fd);
-	ret_message->mode = stat->st_mode & CP_MODE_BITS;
-	ret_message->mtime_seconds = (uint64_t)stat->st_mtim.tv_sec;
-	ret_message->mtime_nanoseconds = (uint32_t)stat->st_mtim.tv_nsec;
+	ret_message->mode = stat.st_mode & CP_MODE_BITS;
+	ret_message->mtime_seconds = (uint64_t)stat.st_mtim.tv_sec;
+	ret_message->mtime_nanoseconds = (uint32_t)stat.st_mtim.tv_nsec;
 	base_name(source->path, ret_message->name);
-	identify_file(stat, secret, ret_message->identity);
+	identify_file(&stat, secret, ret_message->identity);
 }
 
 uint64_t seek_extent(int fd, uint64_t size, uint64_t offset, int whence)

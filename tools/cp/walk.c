@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "acl.h"
 #include "below.h"
 #include "exclude.h"
 #include "message.h"
@@ -90,8 +91,10 @@ static int add_child(struct walking *walking, int directory, const char *name,
 		return leave_out(walking, path, strerror(errno));
 	if (!is_wanted(walking->walk, path, S_ISDIR(stat.st_mode)))
 		return 0;
-	if (S_ISDIR(stat.st_mode) || S_ISREG(stat.st_mode))
+	if (S_ISDIR(stat.st_mode) || S_ISREG(stat.st_mode)) {
+		apply_acl(directory, name, &stat);
 		return add_entry(walking, path, below, &stat, NULL);
+	}
 	if (!S_ISLNK(stat.st_mode))
 		return leave_out(walking, path,
 				 "neither a file, a directory nor a symbolic link");
@@ -224,6 +227,7 @@ static int add_operand(struct walking *walking)
 			    path_error(errno));
 	}
 	base_name(path, name);
+	apply_acl(found, NULL, &stat);
 	walk->contents = S_ISDIR(stat.st_mode) && has_no_name(name);
 	if (walk->contents && walk->operand_count > 1)
 		result = fail(walking->failure, EXIT_FILE,

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_TOOLS_CP_ACL_H
+#define PIER_TOOLS_CP_ACL_H
+
+#include <sys/stat.h>
+
+/*
+ * A copy has no ACL, only the permission bits of the source. Of a file with an ACL, those
+ * of the group are the mask for all that the ACL names (acl(5)): without the ACL, the
+ * group would get what only some users had. Take from the mode of `stat` what the ACL
+ * denies to anyone.
+ *
+ * name  in the directory, where a symbolic link is not followed;
+ *       NULL: the file of the descriptor, which may be an O_PATH one
+ */
+void apply_acl(int directory, const char *name, struct stat *stat);
+
+#endif
