@@ -21,6 +21,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "cp/below.h"
 #include "cp/destination.h"
 #include "cp/path.h"
 #include "cp/source.h"
@@ -569,6 +570,25 @@ static void a_directory_that_appears_leads_nowhere(void **state)
 	}
 }
 
+static void dots_are_no_names(void **state)
+{
+	static const char *const paths[] = {
+		"", ".", "..", "d/.", "d/..", "./d", "../d", "d/../d", "d//d", "/d",
+	};
+	const char *name;
+	int root = open_inside();
+
+	(void)state;
+	assert_int_equal(mkdirat(inside, "d", 0700), 0);
+	for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
+		assert_int_equal(open_below(inside, paths[i], O_PATH), -1);
+		assert_int_equal(errno, EINVAL);
+		assert_int_equal(open_parent_below(inside, paths[i], &name), -1);
+		assert_int_equal(errno, EINVAL);
+	}
+	close_inside(root, 0);
+}
+
 static void open_thesis(mode_t mode, bool full)
 {
 	assert_int_equal(mkdirat(inside, "thesis", 0700), 0);
@@ -658,6 +678,7 @@ static void no_mode_is_changed_through_a_link(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(dots_are_no_names),
 		cmocka_unit_test(a_directory_that_appears_leads_nowhere),
 		cmocka_unit_test(nothing_outside_is_changed_or_read),
 		cmocka_unit_test(a_directory_with_the_name_of_the_stage_stays),

@@ -64,6 +64,10 @@ int open_parent_below(int directory, const char *path, const char **ret_name)
 	char parent[PATH_MAX];
 
 	*ret_name = slash ? slash + 1 : path;
+	if (has_no_name(*ret_name)) {
+		errno = EINVAL;
+		return -1;
+	}
 	if (!slash)
 		return openat(directory, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if ((size_t)(slash - path) >= sizeof(parent)) {

@@ -8,10 +8,13 @@
  * Functions return -1 and set errno on errors; descriptors are close-on-exec.
  */
 
-/* openat(2), for a new file with the mode 0600. ELOOP or ENOTDIR: a part of the path is a
- * symbolic link. EINVAL: it is empty, "." or "..". */
+/*
+ * openat(2), for a new file with the mode 0600. ELOOP or ENOTDIR: a part of the path is a
+ * symbolic link. EINVAL: it is empty, "." or "..", which are no names.
+ */
 int open_below(int directory, const char *path, int flags);
-/* The directory of the last component, which *ret_name points to: O_PATH. */
+/* The directory of the last component, which *ret_name points to: O_PATH. Errors as
+ * above. */
 int open_parent_below(int directory, const char *path, const char **ret_name);
 
 /*
