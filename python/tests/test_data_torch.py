@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """pier.data.torch: a DataLoader of PyTorch over servers, with workers and without."""
 
+import multiprocessing
 import pickle
 import unittest
 
@@ -127,12 +128,15 @@ class Torch(serving.Case):
         for workers, options in ((0, {}), (2, {}), (2, {"persistent_workers": True})):
             with self.subTest(workers=workers, **options):
                 other = self.dataset(transform=contents_of, epoch=1)
-                loader = DataLoader(other, batch_size=None, num_workers=workers, **options)
+                loaded = multiprocessing.Event()
+                loader = DataLoader(other, batch_size=None, num_workers=workers, **options,
+                                    worker_init_fn=lambda number: number and loaded.wait(serving.PATIENCE))
                 if options:
-                    next(iter(loader))
+                    next(iter(loader))  # the other worker begins this iteration when the state is there
                 other.load_state_dict(state)
+                loaded.set()
                 self.assertEqual(other.state_dict(), state)
-                other.set_epoch(3)  # as programs do before each epoch
+                other.set_epoch(torch.tensor(3))  # as programs do before each epoch, with any kind of int
                 self.assertEqual(sorted(tuple(sample) for batch in loader for sample in batch), rest)
                 found = [tuple(sample) for batch in loader for sample in batch]
                 self.assertEqual(sorted(found), sorted(had + rest))

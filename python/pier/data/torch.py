@@ -9,6 +9,7 @@
 """
 
 import json
+import operator
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,7 +21,7 @@ from .loader import Loader
 from .order import Order
 
 # Numbers of the shared tensor: see _Start.
-_TAKER, _BY_WORKERS, _LENGTH, _TEXT, _END = 0, 1, 2, 3, 1024
+_TAKER, _BY_WORKERS, _POOL, _TURN, _LENGTH, _TEXT, _END = 0, 1, 2, 3, 4, 5, 1024
 
 
 def as_tensors(batch: Batch) -> list[dict[str, Any]]:
@@ -41,12 +42,16 @@ class _Start:
 
     def read(self) -> tuple[int, dict[str, Any] | None, int]:
         """Return the epoch, the loaded state or None, and how many states have been loaded."""
-        length = int(self._numbers[_LENGTH])
-        epoch, state, serial = json.loads(bytes(self._numbers[_TEXT:_TEXT + length].tolist()))
+        epoch, state, serial, _, _ = self._record()
         return epoch, state, serial
 
+    def _record(self) -> Any:
+        length = int(self._numbers[_LENGTH])
+        return json.loads(bytes(self._numbers[_TEXT:_TEXT + length].tolist()))
+
     def write(self, epoch: int, state: dict[str, Any] | None, serial: int) -> None:
-        text = json.dumps([epoch, state, serial]).encode()
+        latest = self._numbers[[_POOL, _TURN]].tolist()
+        text = json.dumps([operator.index(epoch), state, serial, *latest]).encode()
         if len(text) > _END - _TEXT:
             raise ValueError("the state has %d bytes: it is none of state_dict()" % len(text))
         self._numbers[_TEXT:_TEXT + len(text)] = torch.tensor(list(text))
@@ -65,8 +70,16 @@ class _Start:
     def is_taken(self) -> bool:
         return bool(self._numbers[_TAKER])
 
-    def set_by_workers(self, by_workers: bool) -> None:
-        self._numbers[_BY_WORKERS] = by_workers
+    def begin(self, pool: int, turn: int, by_workers: bool) -> bool:
+        """Note an iteration, by the number of its workers and how many each of them has begun.
+
+        Returns False if it began before the last write(), and this worker of it is late.
+        """
+        _, _, _, last_pool, last_turn = self._record()
+        if pool == last_pool and turn <= last_turn:
+            return False
+        self._numbers[_POOL], self._numbers[_TURN], self._numbers[_BY_WORKERS] = pool, turn, by_workers
+        return True
 
     def is_by_workers(self) -> bool:
         """Whether workers do the iteration that began last."""
@@ -151,7 +164,7 @@ class BatchDataset(torch.utils.data.IterableDataset[Any]):
         If load_state_dict() was called with a state of this epoch, the next iteration still yields the rest of it.
         """
         _, state, serial = self._start.read()
-        if state and state["epoch"] == epoch and serial != self._continued and not self._start.is_taken():
+        if state and state.get("epoch") == epoch and serial != self._continued and not self._start.is_taken():
             return
         self._start.write(epoch, state and {**state, "epoch": epoch, "base": 0}, serial)
         if self._has_loader():
@@ -196,9 +209,11 @@ class BatchDataset(torch.utils.data.IterableDataset[Any]):
         worker = torch.utils.data.get_worker_info()
         epoch, state, serial = self._start.read()
         # The workers of an iteration have one seed, plus their numbers.
-        is_first = serial != self._continued and self._start.take(worker.seed - worker.id if worker else 1)
-        self._continued = serial
-        self._start.set_by_workers(bool(worker))
+        pool = worker.seed - worker.id if worker else 1
+        is_first = False
+        if self._start.begin(pool, self._turn, bool(worker)):
+            is_first = serial != self._continued and self._start.take(pool)
+            self._continued = serial
         if self._worker_state:
             state, self._worker_state = self._worker_state, None
         elif state and not is_first:
