@@ -35,6 +35,20 @@ import test_pull
 test_pull.time.sleep = lambda seconds: seconds == test_pull.PULLED and os.kill(os.getpid(), signal.SIGTERM)
 test_pull.pull("any0", types.SimpleNamespace(poll=lambda: None))
 """
+# Of the NICs a, b and c, b is nearest to the GPU of the second backend, and reaches c alone.
+NICS = """
+import importlib.machinery, sys, types
+run = importlib.machinery.SourceFileLoader("run", sys.argv[1] + "/run").load_module()
+opened = []
+run.ctypes.CDLL = lambda name: types.SimpleNamespace(
+    pier_error_message=lambda: b"", pier_device_name=lambda device: opened[-1],
+    pier_buffer_alloc=lambda spec, length, buffer: spec != b"hip:0",
+    pier_open_near_device=lambda memory, device: opened.append(b"b") if memory is not None else 1,
+    pier_open_device=lambda name, device: opened.append(name))
+run.nics, run.link_layer = lambda: ["a", "b", "c"], lambda name: "Ethernet"
+run.subprocess.call = lambda argv, **_: "-d b --remote-device c" not in " ".join(argv)
+run.probe_nics()
+"""
 # Inline functions before glibc 2.33.
 INLINE = re.compile(r"[fl]?stat(at)?(64)?$")
 
@@ -242,6 +256,13 @@ def check_pull(folder):
         yield "exit status %d" % status
 
 
+def check_choice(folder):
+    status, output = run(sys.executable, "-B", "-W", "ignore", "-c", NICS, folder / "tests/carry",
+                         PIER_GPU_NIC=None, PIER_GPU_PEER_NIC=None)
+    if status or output != "b\nc\n":
+        yield "exit status %d: %s" % (status, output)
+
+
 def check_ptx(ptxas, folder):
     source = folder / "kernels.ptx"
     status, text = run(BUILD / "tests/gpu/gpu_kernels_test", "--ptx")
@@ -273,6 +294,7 @@ def main():
         cases.case("refuses mistakes before it runs anything", check_mistakes(folder))
         cases.case("completes its result when it is ended", check_ended(folder))
         cases.case("brings a pulled link up when it is ended", check_pull(folder))
+        cases.case("takes the nearest NIC, and another that it reaches", check_choice(folder))
         # A machine with a driver has it somewhere: it shall not be found.
         empty = pathlib.Path(place, "empty")
         empty.mkdir()
