@@ -100,6 +100,8 @@ int pier_buffer_copy_to(struct pier_buffer *buffer, size_t offset, const void *s
 {
 	int result = pier_check_buffer_range(buffer, offset, length, "copying in");
 
+	if (result == 0 && length > 0)
+		result = pier_check_given(source, "source");
 	if (result != 0 || length == 0)
 		return result;
 	pier_clear_error();
@@ -116,6 +118,8 @@ int pier_buffer_copy_from(struct pier_buffer *buffer, size_t offset, void *desti
 {
 	int result = pier_check_buffer_range(buffer, offset, length, "copying out");
 
+	if (result == 0 && length > 0)
+		result = pier_check_given(destination, "destination");
 	if (result != 0 || length == 0)
 		return result;
 	pier_clear_error();
@@ -162,6 +166,8 @@ int pier_buffer_copy(struct pier_buffer *to, size_t to_offset, struct pier_buffe
 {
 	int result = pier_check_buffer_range(to, to_offset, length, "copying to");
 
+	if (result == 0)
+		result = pier_check_given(from, "from");
 	if (result == 0)
 		result = pier_check_buffer_range(from, from_offset, length,
 						 "copying from");

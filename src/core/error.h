@@ -2,6 +2,8 @@
 #ifndef PIER_CORE_ERROR_H
 #define PIER_CORE_ERROR_H
 
+#include <errno.h>
+
 /* pier_fail() is declared for backends, and serves everybody. */
 #include <pier/backend.h>
 #include <pier/error.h>
@@ -28,6 +30,12 @@ extern PIER_THREAD_LOCAL bool pier_error_fresh;
 static inline void pier_clear_error(void)
 {
 	pier_error_fresh = false;
+}
+
+/* Returns 0, or -EINVAL with a sentence that names the argument that is NULL. */
+static inline int pier_check_given(const void *pointer, const char *name)
+{
+	return pointer ? 0 : pier_fail(EINVAL, "%s is NULL", name);
 }
 
 #endif

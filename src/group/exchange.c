@@ -299,6 +299,10 @@ int pier_group_multicast(struct pier_group *group,
 	struct pier_group_request *requests;
 	int error = pier_check_process(&group->object);
 
+	if (!error && count > 0)
+		error = pier_check_given(request, "request");
+	if (!error && count > 0)
+		error = pier_check_given(targets, "targets");
 	if (error)
 		return error;
 	requests = calloc(count ? count : 1, sizeof(*requests));

@@ -189,6 +189,8 @@ int pier_group_handshake(struct pier_group *group, const int *sockets, int timeo
 	int error = pier_check_unconnected_group(group, timeout_ms, &all.timeout_ms);
 
 	if (!error)
+		error = pier_check_given(sockets, "sockets");
+	if (!error)
 		error = check_sockets(group, sockets);
 	if (error)
 		return error;

@@ -191,6 +191,25 @@ static void binding_unwritable_region_is_refused(void **state)
 	expect_ok(pier_counter_destroy(counter));
 }
 
+static void null_is_refused(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_counter *counter = counter_of(&world->b);
+	struct pier_mr *mr = world->b.area.mr;
+
+	expect_result(pier_counter_bind(counter, NULL), -EINVAL);
+	expect_result(pier_counter_bind_imm(counter, NULL, world->b.channel, NUMBER),
+		      -EINVAL);
+	test_assert_sentence("mr is NULL");
+	expect_result(pier_counter_bind_imm(counter, mr, NULL, NUMBER), -EINVAL);
+	test_assert_sentence("channel is NULL");
+	expect_result(pier_counter_unbind(counter, NULL), -EINVAL);
+	expect_result(pier_bind_sub_mr(world->b.channel, NULL, 0, 1,
+				       PIER_ACCESS_REMOTE_READ, PATIENT, &mr),
+		      -EINVAL);
+	expect_ok(pier_counter_destroy(counter));
+}
+
 int run_counter_imm_cases(void)
 {
 	const struct CMUnitTest cases[] = {
@@ -201,6 +220,7 @@ int run_counter_imm_cases(void)
 		world_case(counter_works_after_timeout),
 		world_case(wait_on_broken_channel_fails),
 		world_case(binding_unwritable_region_is_refused),
+		world_case(null_is_refused),
 	};
 
 	return cmocka_run_group_tests_name("counters of announced writes", cases, NULL,

@@ -142,6 +142,8 @@ int pier_counter_bind(struct pier_counter *counter, struct pier_mr *mr)
 {
 	int error = pier_check_process(&counter->object);
 
+	if (!error)
+		error = pier_check_given(mr, "mr");
 	if (error)
 		return error;
 	if (!mr->pd->device->provider->bind_counter)
@@ -167,6 +169,10 @@ int pier_counter_bind_imm(struct pier_counter *counter, struct pier_mr *mr,
 	struct pier_counter_binding *binding = NULL;
 	int error = pier_check_process(&counter->object);
 
+	if (!error)
+		error = pier_check_given(mr, "mr");
+	if (!error)
+		error = pier_check_given(channel, "channel");
 	if (error)
 		return error;
 	pthread_mutex_lock(&counter->lock);
@@ -206,6 +212,8 @@ int pier_counter_unbind(struct pier_counter *counter, struct pier_mr *mr)
 	bool found = false;
 	int error = pier_check_process(&counter->object);
 
+	if (!error)
+		error = pier_check_given(mr, "mr");
 	if (error)
 		return error;
 	pthread_mutex_lock(&counter->lock);

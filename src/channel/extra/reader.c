@@ -115,8 +115,10 @@ int pier_reader_read_back(struct pier_reader *reader, struct pier_mr *mr, uint64
 {
 	struct pier_scatter target;
 	struct pier_remote source;
-	int error = check_region(reader, mr);
+	int error = pier_check_given(mr, "mr");
 
+	if (!error)
+		error = check_region(reader, mr);
 	if (!error)
 		error = find_byte(mr, offset, &source);
 	if (!error)

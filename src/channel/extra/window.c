@@ -138,6 +138,8 @@ int pier_bind_sub_mr(struct pier_channel *channel, struct pier_mr *mr, uint64_t 
 	if (!error)
 		error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
 	if (!error)
+		error = pier_check_given(mr, "mr");
+	if (!error)
 		error = check_pair(channel, mr);
 	if (!error)
 		error = pier_check_sub(mr, offset, length);
