@@ -64,7 +64,7 @@ static int alloc_memfd(const char *unit, uint64_t length, struct pier_memory *re
 	struct pier_fd_memory range;
 	uint64_t rounded;
 	void *cpu;
-	int fd, result;
+	int fd = -1, result;
 
 	if (unit && !readonly)
 		return pier_fail(EINVAL,

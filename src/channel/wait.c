@@ -187,7 +187,7 @@ static int check_and_sleep(const struct pier_wait_condition *condition, int64_t 
 int pier_wait_until(const struct pier_wait_condition *condition, int64_t deadline)
 {
 	int state = condition->check(condition->subject);
-	struct spin spin;
+	struct spin spin = { 0 };
 	int error = is_pending(state) ? begin_spin(condition, deadline, &spin) : 0;
 
 	if (error)
