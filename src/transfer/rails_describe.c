@@ -147,7 +147,9 @@ bool pier_has_router(const char *interface)
 		struct nlmsghdr *message = (struct nlmsghdr *)(void *)answer;
 
 		done = left <= 0;
-		for (; NLMSG_OK(message, left); message = NLMSG_NEXT(message, left)) {
+		/* The last message may end before its padding. */
+		for (; left > 0 && NLMSG_OK(message, (uint32_t)left);
+		     message = NLMSG_NEXT(message, left)) {
 			done = done || message->nlmsg_type == NLMSG_DONE ||
 			       message->nlmsg_type == NLMSG_ERROR;
 			found = found || route_leads_over(message, index);
