@@ -12,6 +12,58 @@
 #include "path.h"
 #include "place.h"
 
+void report_left_out_entry(struct tree *tree, struct list_entry *entry,
+			   const char *reason)
+{
+	char sentence[PATH_MAX + 256];
+
+	atomic_store(&entry->failed, true);
+	snprintf(sentence, sizeof(sentence), "%s: %s", list_path(&tree->list, entry),
+		 reason);
+	tree->report(tree->context, sentence);
+}
+
+void leave_out_twin(struct tree *tree, struct list_entry *entry)
+{
+	report_left_out_entry(
+		tree, entry,
+		"the file system takes its name for that of another file of "
+		"this copy");
+}
+
+static int make_staged(struct tree *tree, struct list_entry *entry)
+{
+	int fd = open_below(tree->stage, list_path(&tree->list, entry),
+			    O_WRONLY | O_CREAT | O_EXCL);
+
+	atomic_store(&entry->made, fd >= 0);
+	if (fd < 0 && errno == EEXIST) {
+		leave_out_twin(tree, entry);
+		errno = EEXIST;
+	}
+	return fd;
+}
+
+int open_staged(struct tree *tree, struct list_entry *entry, bool alone)
+{
+	int fd = -1, error;
+
+	if (!alone)
+		pthread_mutex_lock(&tree->making);
+	if (atomic_load(&entry->made))
+		fd = open_below(tree->stage, list_path(&tree->list, entry), O_WRONLY);
+	/* Otherwise the file of that name may be another one's. */
+	else if (!atomic_load(&entry->failed))
+		fd = make_staged(tree, entry);
+	else
+		errno = EEXIST;
+	error = errno;
+	if (!alone)
+		pthread_mutex_unlock(&tree->making);
+	errno = error;
+	return fd;
+}
+
 /* As with mkdir(2), a directory in one that is set-gid stays so. */
 static mode_t entry_mode(const struct tree *tree, const struct list_entry *entry,
 			 const struct stat *stat)

@@ -4,6 +4,18 @@
 
 #include "tree.h"
 
+/* Call leave_out_entry() of tree.h, and report it. */
+void report_left_out_entry(struct tree *tree, struct list_entry *entry,
+			   const char *reason);
+/* The same, if the file system takes its name for that of another file of the copy. */
+void leave_out_twin(struct tree *tree, struct list_entry *entry);
+/*
+ * Open the file of an entry in the stage for writing, and make it unless it is there. Any
+ * thread. Returns -1 with errno; EEXIST: leave_out_twin() was called.
+ *
+ * alone  nothing else opens it at the same time
+ */
+int open_staged(struct tree *tree, struct list_entry *entry, bool alone);
 /* fsync(2), if tree->sync_each: 0, or -1 with errno. */
 int sync_entry(const struct tree *tree, int fd);
 /*

@@ -239,14 +239,6 @@ static int open_tree_stage(struct tree *tree, const char *name,
 	return check_room(tree, 0, failure) < 0 ? -1 : make_stage(tree, name, failure);
 }
 
-void leave_out_twin(struct tree *tree, struct list_entry *entry)
-{
-	report_left_out_entry(
-		tree, entry,
-		"the file system takes its name for that of another file of "
-		"this copy");
-}
-
 /* Returns 0, or -1 with errno. */
 static int make_directory(struct tree *tree, struct list_entry *entry)
 {
@@ -302,39 +294,6 @@ int open_tree(struct tree *tree, int root, const char *path,
 		return -1;
 	tree->sync_each = !syncs_as_a_whole(tree->stage);
 	return make_directories(tree, failure);
-}
-
-static int make_staged(struct tree *tree, struct list_entry *entry)
-{
-	int fd = open_below(tree->stage, list_path(&tree->list, entry),
-			    O_WRONLY | O_CREAT | O_EXCL);
-
-	atomic_store(&entry->made, fd >= 0);
-	if (fd < 0 && errno == EEXIST) {
-		leave_out_twin(tree, entry);
-		errno = EEXIST;
-	}
-	return fd;
-}
-
-int open_staged(struct tree *tree, struct list_entry *entry, bool alone)
-{
-	int fd = -1, error;
-
-	if (!alone)
-		pthread_mutex_lock(&tree->making);
-	if (atomic_load(&entry->made))
-		fd = open_below(tree->stage, list_path(&tree->list, entry), O_WRONLY);
-	/* Otherwise the file of that name may be another one's. */
-	else if (!atomic_load(&entry->failed))
-		fd = make_staged(tree, entry);
-	else
-		errno = EEXIST;
-	error = errno;
-	if (!alone)
-		pthread_mutex_unlock(&tree->making);
-	errno = error;
-	return fd;
 }
 
 static int write_bytes(int fd, uint64_t offset, const uint8_t *data, size_t length)
@@ -430,17 +389,6 @@ int keep_in_tree(struct tree *tree, uint64_t offset, uint64_t length,
 void leave_out_entry(struct tree *tree, uint32_t number)
 {
 	atomic_store(&tree->list.entries[number].failed, true);
-}
-
-void report_left_out_entry(struct tree *tree, struct list_entry *entry,
-			   const char *reason)
-{
-	char sentence[PATH_MAX + 256];
-
-	atomic_store(&entry->failed, true);
-	snprintf(sentence, sizeof(sentence), "%s: %s", list_path(&tree->list, entry),
-		 reason);
-	tree->report(tree->context, sentence);
 }
 
 bool abandon_tree(struct tree *tree)

@@ -55,18 +55,6 @@ int keep_in_tree(struct tree *tree, uint64_t offset, uint64_t length,
 		 struct failure *failure);
 /* The sender could not read the file: it is not part of the copy. */
 void leave_out_entry(struct tree *tree, uint32_t number);
-/* The same, and report it. */
-void report_left_out_entry(struct tree *tree, struct list_entry *entry,
-			   const char *reason);
-/* The same, if the file system takes its name for that of another file of the copy. */
-void leave_out_twin(struct tree *tree, struct list_entry *entry);
-/*
- * Open the file of an entry in the stage for writing, and make it unless it is there. Any
- * thread. Returns -1 with errno; EEXIST: leave_out_twin() was called.
- *
- * alone  nothing else opens it at the same time
- */
-int open_staged(struct tree *tree, struct list_entry *entry, bool alone);
 /* As for one file: see destination.h. */
 int commit_tree(struct tree *tree, struct failure *failure);
 bool abandon_tree(struct tree *tree);
