@@ -106,8 +106,7 @@ static int check_timeout(int timeout_ms)
 {
 	if (timeout_ms > 0)
 		return 0;
-	return pier_fail(EINVAL,
-			 "channel attributes: a timeout of %d ms is not more than 0",
+	return pier_fail(EINVAL, "channel attributes: timeout_ms %d is not more than 0",
 			 timeout_ms);
 }
 

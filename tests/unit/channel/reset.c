@@ -273,9 +273,7 @@ static void does_not_wait_for_a_dead_device(void **state)
 	expect_ok(pier_post_send(channel, NULL, 0, &work));
 	fake.never_flushes = true;
 	fake.changes = 0;
-	manual_clock_hurry(true);
 	expect_ok(pier_channel_reset(channel));
-	manual_clock_hurry(false);
 	assert_true(pier_now() - begin < INT64_C(10000000000));
 	assert_int_equal(fake.changes, 3);
 	expect_result(pier_work_wait(channel, work, 0, NULL), -ECANCELED);
@@ -631,5 +629,7 @@ int main(void)
 		counter_case(fills_structs_of_other_sizes),
 	};
 
+	/* The fake NIC has no events to wait for. */
+	manual_clock_hurry(true);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
