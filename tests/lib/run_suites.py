@@ -147,7 +147,7 @@ class Everything:
 
 
 def problems_of_unsteady(unsteady, known):
-    """What is wrong with these sentences of unsteady programs, beside the lines of UNSTEADY."""
+    """The problems of a run with these unsteady programs, if UNSTEADY has the lines `known`."""
     entries = [line for line in known if line.strip() and not line.startswith("#")]
     for entry in entries:
         match = ENTRY.fullmatch(entry)

@@ -46,7 +46,7 @@ static struct pier_channel *connected(uint32_t keepalive_ms)
 	return channel;
 }
 
-/* What happens to a thread that waits, and how long that takes. */
+/* Waits end at once from now on. Returns the time. */
 static int64_t hurry(void)
 {
 	manual_clock_hurry(true);
@@ -56,7 +56,7 @@ static int64_t hurry(void)
 static void expect_passed(int64_t begin, int ms)
 {
 	manual_clock_hurry(false);
-	/* Looking at the clock takes time, and a wait ends at a whole millisecond. */
+	/* Each look at the clock moves it, and a wait ends at a whole millisecond. */
 	assert_in_range((pier_now() - begin) / 1000000, ms, ms + 2);
 }
 
