@@ -87,9 +87,9 @@ int pier_ring_begin(struct pier_ring *ring, const struct pier_ring_source *sourc
 	struct pier_ring_fill *fill;
 	int error = pier_check_process(&ring->object);
 
-	if (!error)
+	if (!error && source_count > 0)
 		error = pier_check_given(sources, "sources");
-	if (!error)
+	if (!error && count > 0)
 		error = pier_check_given(reads, "reads");
 	if (error)
 		return error;
@@ -136,7 +136,7 @@ int pier_ring_retry(struct pier_ring *ring, uint32_t number,
 	struct pier_ring_fill *fill = NULL;
 	int error = pier_check_process(&ring->object);
 
-	if (!error)
+	if (!error && source_count > 0)
 		error = pier_check_given(sources, "sources");
 	if (error)
 		return error;
