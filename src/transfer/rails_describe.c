@@ -412,8 +412,13 @@ int pier_rails_describe_in(const char *sysfs, const struct pier_buffer *buffer,
 	if (getifaddrs(&description.addresses))
 		description.addresses = NULL;
 	result = describe_devices(&description, devices);
-	if (result && chosen)
-		result = pier_fail_because(result, "PIER_DEVICE=%s", chosen);
+	if (result && chosen) {
+		char reason[512];
+
+		/* Closing the devices may have succeeded since. */
+		snprintf(reason, sizeof(reason), "%s", pier_error_message());
+		result = pier_fail(-result, "PIER_DEVICE=%s: %s", chosen, reason);
+	}
 	freeifaddrs(description.addresses);
 	pier_near_device_list_free(description.near);
 	if (!result && description.rails.count == 0)
