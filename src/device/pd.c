@@ -153,6 +153,7 @@ static struct pier_list *far_keys_like(struct pier_pd *pd, uint32_t lkey)
 void pier_add_far_key(struct pier_pd *pd, struct pier_far_key *key, uint32_t lkey)
 {
 	key->lkey = lkey;
+	key->added = true;
 	pthread_mutex_lock(&pd->lock);
 	pier_list_append(far_keys_like(pd, lkey), &key->link);
 	atomic_fetch_add(&pd->far_count, 1);
@@ -161,13 +162,13 @@ void pier_add_far_key(struct pier_pd *pd, struct pier_far_key *key, uint32_t lke
 
 void pier_remove_far_key(struct pier_pd *pd, struct pier_far_key *key)
 {
-	if (!key->link.next)
+	if (!key->added)
 		return;
 	pthread_mutex_lock(&pd->lock);
 	pier_list_remove(&key->link);
 	atomic_fetch_sub(&pd->far_count, 1);
 	pthread_mutex_unlock(&pd->lock);
-	key->link.next = NULL;
+	key->added = false;
 }
 
 bool pier_is_far_key(struct pier_pd *pd, uint32_t lkey)

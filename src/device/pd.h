@@ -29,8 +29,9 @@ const char *pier_region_in_use(struct pier_pd *pd, uint32_t lkey);
  * of a GPU, for example. Such elements must not be inline data.
  */
 struct pier_far_key {
-	struct pier_list link; /* next is NULL: not added */
+	struct pier_list link; /* under the lock of the PD */
 	uint32_t lkey;
+	bool added;
 };
 
 /* Add a key to the PD, and remove it; removing one that was not added is harmless. */

@@ -177,7 +177,7 @@ static int add_in_pieces(struct pier_mr *region, struct pier_segment *rest)
 
 		/* Some of it may be registered. */
 		length -= left - (end - rest->start);
-		if (error == -E2BIG && length > reported && reported >= page) {
+		if (error == -E2BIG && length > reported && reported > 0) {
 			longest = reported;
 			continue;
 		}
