@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """pier cp --continue: what an interrupted copy keeps, and what the next one makes of it."""
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -560,18 +561,19 @@ class Strangers(Continued):
         with open(self.partial, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             process = self.start("cp", "--continue", self.source, self.target)
-            self.wait_for(lambda: any(self.partial.samefile("/proc/%d/fd/%s" % (p, fd))
-                                      for p in self.processes() for fd in self.files_of(p)),
+            self.wait_for(lambda: any(map(self.has_partial_open, self.processes())),
                           "it does not open the file")
         self.assertEqual(self.finish(process).status, 0)
         self.check(content)
 
-    def files_of(self, pid):
-        try:
-            return [fd for fd in os.listdir("/proc/%d/fd" % pid)
-                    if os.path.exists("/proc/%d/fd/%s" % (pid, fd))]
-        except FileNotFoundError:
-            return []
+    def has_partial_open(self, pid):
+        # The process and its descriptors come and go meanwhile.
+        with contextlib.suppress(FileNotFoundError):
+            for fd in os.listdir("/proc/%d/fd" % pid):
+                with contextlib.suppress(FileNotFoundError):
+                    if self.partial.samefile("/proc/%d/fd/%s" % (pid, fd)):
+                        return True
+        return False
 
     def test_a_write_only_server_refuses(self):
         """The digests would let a client test guesses about what others sent."""
