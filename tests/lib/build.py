@@ -28,6 +28,20 @@ def meson_tests(folder, wanted):
     return [test for test in introspect(folder, "--tests") if suites_of(test) & wanted]
 
 
+def tests_of(suite, folder, wanted):
+    """
+    Those that a suite of tests/run runs. Before a release it also runs what meson.build marks
+    as "tsan_release", if it is called tsan: what another of its programs covers as well.
+    """
+    tests = meson_tests(folder, wanted)
+    later = [] if suite.whole else [
+        test for test in tests if suite.name.replace("-", "_") + "_release" in suites_of(test)]
+    if later:
+        say("-- %s: left to a release: %s" % (
+            suite.name, ", ".join(test["name"] for test in later)))
+    return [test for test in tests if test not in later]
+
+
 def step(name, argv, env, seconds):
     """A step that must succeed but is no test case; printed if it fails."""
     output = []

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Builds and runs the suites of tests/run, and prints the count of their cases.
 
-usage: run_suites.py [--strict] [--left-out "SUITE..."] SUITE...
+usage: run_suites.py [--strict] [--whole] [--left-out "SUITE..."] SUITE...
 """
 
 import argparse
@@ -78,12 +78,12 @@ class ProgramTask(Task):
 class Everything:
     """The suites of one call of tests/run."""
 
-    def __init__(self, names, strict):
+    def __init__(self, names, strict, whole):
         self.scheduler = Scheduler(default_slots())
         self.strict = strict
         # Name of a build, whether it succeeded.
         self.built = {}
-        self.suites = [Suite(name, strict) for name in dict.fromkeys(names)]
+        self.suites = [Suite(name, strict, whole) for name in dict.fromkeys(names)]
         self.waiting = list(self.suites)
         # Name of a suite, number of programs that have not ended.
         self.missing = {}
@@ -169,12 +169,13 @@ def main():
     started = time.monotonic()
     parser = argparse.ArgumentParser()
     parser.add_argument("--strict", action="store_true")
+    parser.add_argument("--whole", action="store_true")
     parser.add_argument("--left-out", default="")
     parser.add_argument("suites", nargs="+")
     options = parser.parse_args()
     stop_on_signals()
     adopt_orphans()
-    everything = Everything(options.suites, options.strict)
+    everything = Everything(options.suites, options.strict, options.whole)
     status = 0
     problem = None
     try:

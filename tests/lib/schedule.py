@@ -61,8 +61,8 @@ class Task:
 
     One that is alone runs when all others have ended, and prints at once; an urgent one
     starts as soon as those that run have ended. A build is what others wait for: one runs
-    at a time, on all processors if nothing else can run. Tasks of higher priority start
-    first: long ones.
+    at a time, in all slots but one, which is left to a program if there is one. Tasks of
+    higher priority start first: long ones.
     """
 
     def __init__(self, name, alone=False, build=False, urgent=False, priority=0):
@@ -196,12 +196,14 @@ class Scheduler:
             return False
         self.tasks.remove(task)
         has_company = self.children or not all(other.build or other.alone for other in self.tasks)
-        wide = task.alone or (task.build and not has_company)
+        slots = self.slots if task.alone or task.build else 1
+        if task.build and has_company:
+            slots = max(1, self.slots - 1)
         task.start()
         # An interrupt that comes while the child is made must find it in the list.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
         try:
-            child = Child(task, self.slots if wide else 1)
+            child = Child(task, slots)
             self.children.append(child)
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)

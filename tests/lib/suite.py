@@ -75,9 +75,10 @@ class Clock:
 class Suite:
     """One suite while it runs: its tally, its clock and its environment."""
 
-    def __init__(self, name, strict=False):
+    def __init__(self, name, strict=False, whole=True):
         self.name = name
         self.strict = strict  # no program is run again
+        self.whole = whole  # also what is left to a release
         self.tally = Tally()
         self.clock = Clock()
         self.env = clean_environment()

@@ -8,7 +8,7 @@ import random
 import subprocess
 import tempfile
 
-from build import Build, Compilation, CrossBuild, Prepare, introspect, meson_tests
+from build import Build, Compilation, CrossBuild, Prepare, introspect, meson_tests, tests_of
 from process import Deadline, echo, run, say
 from suite import ROOT
 from tap import Skip, Tally
@@ -17,7 +17,7 @@ from vm import ARM_GUESTS, GUEST, GUESTS, STRANGERS_GUESTS, guest_programs
 # Programs that take minutes start first: those of Meson's tests have their own priority.
 LONG_SCRIPT, LONG_GUEST = 100, 200
 SEED = os.environ.get("PIER_SEED")
-FUZZ_SECONDS = int(os.environ.get("PIER_FUZZ_SECONDS", "10"))
+FUZZ_SECONDS = os.environ.get("PIER_FUZZ_SECONDS")
 
 NO_UNDEFINED = "-Db_lundef=false"
 WARNINGS = "-Dwerror=true"
@@ -67,7 +67,7 @@ class Tests:
     def programs(self, suite):
         wrapper = tsan_wrapper(suite) if suite.name == "tsan" else []
         return [test_program(suite, test, wrapper, self.patience)
-                for test in meson_tests(self.build.folder, self.suites)]
+                for test in tests_of(suite, self.build.folder, self.suites)]
 
 
 def tsan_wrapper(suite):
@@ -110,14 +110,15 @@ class Fuzz:
     def search(self, suite, test, seed, findings):
         """Search for new inputs, starting from the kept ones."""
         program, *corpora = test["cmd"]
+        seconds = int(FUZZ_SECONDS or (10 if suite.whole else 4))
         with tempfile.TemporaryDirectory(prefix="pier-fuzz-") as found:
             return suite.program(test["name"], [
-                program, "-max_total_time=%d" % FUZZ_SECONDS, "-timeout=10",
+                program, "-max_total_time=%d" % seconds, "-timeout=10",
                 "-seed=%d" % (seed % 2**32),
                 "-print_final_stats=1", "-verbosity=0", "-rss_limit_mb=2048",
                 "-error_exitcode=70",  # 77, its own, means skipped
                 "-artifact_prefix=%s/%s-" % (findings, test["name"]), found, *corpora],
-                FUZZ_SECONDS + 60, cwd=ROOT)
+                seconds + 60, cwd=ROOT)
 
 
 class Guests:

@@ -6,7 +6,7 @@ import pathlib
 import tempfile
 
 import kernel_log
-from build import meson_tests, suites_of
+from build import suites_of, tests_of
 from process import Deadline, echo, run, say
 from suite import ROOT
 from tap import Tally
@@ -33,12 +33,12 @@ STRANGERS_GUESTS = [
 ]
 
 
-def programs_of(folder, wanted):
+def programs_of(suite, folder, wanted):
     """
     Meson's tests of these suites, as tests/vm/run_programs takes them, without those to
     which a guest is nothing new.
     """
-    for test in meson_tests(folder, wanted):
+    for test in tests_of(suite, folder, wanted):
         if "outside" not in suites_of(test):
             yield {"name": test["name"], "argv": test["cmd"], "seconds": test["timeout"],
                    "env": test["env"], "cwd": test["workdir"] or str(ROOT)}
@@ -105,5 +105,5 @@ class Guest:
 def guest_programs(suite, folder, guests):
     # The system's own Python: another one that is first in PATH may be slow to start.
     suite.env["PATH"] = "/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
-    return [Guest(suite, name, processors, options, list(programs_of(folder, suites)))
+    return [Guest(suite, name, processors, options, list(programs_of(suite, folder, suites)))
             for name, processors, options, suites in guests]

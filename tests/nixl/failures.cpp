@@ -408,7 +408,9 @@ static void deregistered_memory_is_refused(void **)
  */
 static bool run_with_plan(const std::string &plan)
 {
-	test_memory source(2 * mib), target(2 * mib);
+	/* Many small pieces: their number matters, and bytes cost time under sanitizers. */
+	const size_t pieces = 512, piece = 512, length = pieces * piece;
+	test_memory source(length), target(length);
 	nixl_b_params_t parameters = { { "device", with_plan(plan) } };
 	nixlBackendInitParams init;
 	std::string message = "done";
@@ -432,13 +434,14 @@ static bool run_with_plan(const std::string &plan)
 	}
 	two.register_memory(target);
 	one.meet(two);
-	for (size_t i = 0; i < 512; i++)
+	for (size_t i = 0; i < pieces; i++)
 		ranges.push_back(
-			{ source.addr + i * 4096, target.addr + i * 4096, 4096 });
+			{ source.addr + i * piece, target.addr + i * piece, piece });
 	for (unsigned round = 0; round < 8; round++) {
+		const std::string wanted = test_bytes(length, round);
 		nixl_status_t status;
 
-		source.put(0, test_bytes(2 * mib, round));
+		source.put(0, wanted);
 		/* The connection may fail to be made. */
 		if (one.engine->connect("two")) {
 			has_failed = true;
@@ -446,7 +449,7 @@ static bool run_with_plan(const std::string &plan)
 		}
 		status = one.move(NIXL_WRITE, "two", ranges, &message);
 		if (status == NIXL_SUCCESS) {
-			assert_true(target.get() == test_bytes(2 * mib, round));
+			assert_true(target.get() == wanted);
 			assert_true(two.next_notice().second == message);
 		} else {
 			has_failed = true;

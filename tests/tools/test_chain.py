@@ -613,7 +613,7 @@ ATTACKS = {
 KIND_AT = 88  # in FRAME_RAILS: see docs/wire.md, Rails; 1: verbs
 
 
-class Hostile(Chain):
+class HostileChain(Chain):
     """A hostile server harms itself only; see docs/security.md."""
 
     def check_harm(self, bad, source, result, began):
@@ -624,6 +624,10 @@ class Hostile(Chain):
                 self.assertTrue(copy.exists(), (other, result.stderr))
                 self.check_same(source, copy)
         self.remove_copies()
+
+
+class HostileServers(HostileChain):
+    """At each place of a chain."""
 
     def attack(self, place):
         self.add_hosts(3)
@@ -656,6 +660,19 @@ class Hostile(Chain):
 
     def test_the_last(self):
         self.attack(2)
+
+    def test_the_first_while_it_copies(self):
+        self.meddle(0)
+
+    def test_one_in_the_middle_while_it_copies(self):
+        self.meddle(1)
+
+    def test_the_last_while_it_copies(self):
+        self.meddle(2)
+
+
+class Hostile(HostileChain):
+    """Servers, hosts and clients that stop, wait, or say half of it."""
 
     def test_others_of_another_kind(self):
         """One that names NICs that fit no others."""
@@ -805,15 +822,6 @@ class Hostile(Chain):
         result = self.spread("-n", "--timeout", "2", self.file("source", 10), *self.places())
         self.assertIn("host2", result.stderr)
         self.assertNotEqual(result.status, 0)
-
-    def test_the_first_while_it_copies(self):
-        self.meddle(0)
-
-    def test_one_in_the_middle_while_it_copies(self):
-        self.meddle(1)
-
-    def test_the_last_while_it_copies(self):
-        self.meddle(2)
 
 
 class Networks(Chain):
