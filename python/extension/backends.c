@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "error.h"
 #include "extension.h"
+#include "memory.h"
 
 /* Steals the item. Returns false with an exception. */
 static bool append_item(PyObject *list, PyObject *item)
@@ -69,16 +70,18 @@ static PyObject *list_backends(PyObject *module, PyObject *unused)
 static PyObject *warm_up(PyObject *module, PyObject *arguments, PyObject *keywords)
 {
 	static char *names[] = { "memory", NULL };
-	const char *memory;
+	PyObject *memory, *name = NULL;
 	int error;
 
 	(void)module;
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "s:warm_up", names,
-					 &memory))
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O:warm_up", names,
+					 &memory) ||
+	    !pier_py_memory_name(memory, &name))
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS
-	error = pier_backend_warm_up(memory);
+	error = pier_backend_warm_up(PyBytes_AsString(name));
 	Py_END_ALLOW_THREADS
+	Py_DECREF(name);
 	return pier_py_result(error);
 }
 

@@ -35,19 +35,23 @@ static PyObject *new_buffer(PyTypeObject *type, PyObject *arguments, PyObject *k
 {
 	static char *names[] = { "memory", "length", NULL };
 	struct pier_py_buffer *self;
+	PyObject *memory, *name = NULL;
 	unsigned long long length;
-	const char *memory;
 	int error;
 
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "sO&:Buffer", names,
-					 &memory, pier_py_uint64, &length))
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO&:Buffer", names,
+					 &memory, pier_py_uint64, &length) ||
+	    !pier_py_memory_name(memory, &name))
 		return NULL;
 	self = pier_py_new(type);
-	if (!self)
+	if (!self) {
+		Py_DECREF(name);
 		return NULL;
+	}
 	Py_BEGIN_ALLOW_THREADS
-	error = pier_buffer_alloc(memory, length, &self->buffer);
+	error = pier_buffer_alloc(PyBytes_AsString(name), length, &self->buffer);
 	Py_END_ALLOW_THREADS
+	Py_DECREF(name);
 	return complete_buffer(self, error);
 }
 
@@ -313,6 +317,7 @@ static PyMethodDef buffer_methods[] = {
 	  "Free the buffer and, unless it was wrapped, its memory. Raises Busy while it "
 	  "has\n"
 	  "views, regions or exported dma-bufs. Again at any time." },
+	PIER_PY_ARRAY_METHOD(pier_py_buffer_array),
 	PIER_PY_DLPACK_METHODS(pier_py_buffer_dlpack, pier_py_buffer_dlpack_device),
 	PIER_PY_CONTEXT_METHODS,
 	{ NULL },
@@ -337,7 +342,7 @@ static PyType_Slot buffer_slots[] = {
 		     "Memory of an allocator backend, zeroed, or of another object.\n\n"
 		     "memory: \"NAME\" or \"NAME:UNIT\" (backends()): \"host\", "
 		     "\"memfd\", \"udmabuf\",\n"
-		     "\"cuda:0\".\n"
+		     "\"cuda:0\"; or a torch.device.\n"
 		     "length: in bytes, more than 0.\n\n"
 		     "It has the buffer protocol if the CPU can reach it, and DLPack: "
 		     "numpy.from_dlpack(),\n"

@@ -101,7 +101,9 @@ static bool convert_seconds(const struct attribute *attribute, PyObject *value,
 	if (seconds == -1.0 && PyErr_Occurred())
 		return false;
 	/* The negated test also refuses what is not a number. */
-	if (!(seconds >= 0 && seconds * per_second <= INT_MAX)) {
+	if (!(seconds >= 0 && seconds * per_second <= INT_MAX) ||
+	    (seconds == 0 &&
+	     attribute->offset == offsetof(struct pier_channel_attr, timeout_ms))) {
 		PyErr_Format(PyExc_ValueError, "%s %R is not a time in seconds",
 			     attribute->name, value);
 		return false;

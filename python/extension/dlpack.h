@@ -46,6 +46,7 @@ enum dlpack_code {
 	DLPACK_FLOAT8_E5M2 = 12,
 	DLPACK_FLOAT8_E5M2FNUZ = 13,
 	DLPACK_FLOAT8_E8M0FNU = 14,
+	DLPACK_FLOAT4_E2M1FN = 17,
 };
 
 struct dlpack_type {

@@ -225,6 +225,11 @@ static bool check_request(struct pier_py_view *view, const struct export_request
 		PyErr_SetString(PyExc_BufferError,
 				"the memory is read-only, which DLPack before "
 				"1.0 cannot express");
+	else if (view->dtype->type.bits * view->dtype->type.lanes < 8)
+		PyErr_Format(PyExc_BufferError,
+			     "%s has a byte for each item, and DLPack has two items in a "
+			     "byte: use float4_e2m1fn_x2, or numpy.asarray()",
+			     view->dtype->name);
 	else if (address % view->dtype->alignment)
 		PyErr_Format(PyExc_BufferError,
 			     "the address %llu is not aligned for %s: copy it",

@@ -23,12 +23,16 @@ static const struct pier_py_dtype dtypes[] = {
 	{ "float8_e5m2", NULL, NULL, { DLPACK_FLOAT8_E5M2, 8, 1 }, 1 },
 	{ "float8_e5m2fnuz", NULL, NULL, { DLPACK_FLOAT8_E5M2FNUZ, 8, 1 }, 1 },
 	{ "float8_e8m0fnu", NULL, NULL, { DLPACK_FLOAT8_E8M0FNU, 8, 1 }, 1 },
+	/* ml_dtypes gives each a byte, PyTorch two of them. */
+	{ "float4_e2m1fn", NULL, NULL, { DLPACK_FLOAT4_E2M1FN, 4, 1 }, 1 },
+	{ "float4_e2m1fn_x2", NULL, NULL, { DLPACK_FLOAT4_E2M1FN, 4, 2 }, 1 },
 	{ "complex64", "Zf", "<c8", { DLPACK_COMPLEX, 64, 1 }, 4 },
 	{ "complex128", "Zd", "<c16", { DLPACK_COMPLEX, 128, 1 }, 8 },
 	{ "bool", "?", "|b1", { DLPACK_BOOL, 8, 1 }, 1 },
 };
 
 const struct pier_py_dtype *const pier_py_dtype_uint8 = &dtypes[0];
+const struct pier_py_dtype *const pier_py_dtype_uint16 = &dtypes[1];
 
 enum {
 	DTYPE_COUNT = sizeof(dtypes) / sizeof(dtypes[0])

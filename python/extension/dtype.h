@@ -20,12 +20,13 @@ struct pier_py_dtype {
  */
 const struct pier_py_dtype *pier_py_dtype_find(PyObject *dtype);
 
-/** Bytes. */
 extern const struct pier_py_dtype *const pier_py_dtype_uint8;
+extern const struct pier_py_dtype *const pier_py_dtype_uint16;
 
+/** In bytes, of which each item has at least one. */
 static inline size_t pier_py_dtype_size(const struct pier_py_dtype *dtype)
 {
-	return dtype->type.bits / 8;
+	return ((size_t)dtype->type.bits * dtype->type.lanes + 7) / 8;
 }
 
 #endif

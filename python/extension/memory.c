@@ -159,6 +159,53 @@ int pier_py_memory_get(PyObject *object, struct pier_py_memory *ret_memory)
 	return -1;
 }
 
+/* PyTorch calls Intel's GPUs xpu, and those of AMD cuda. */
+static PyObject *name_torch_device(PyObject *device)
+{
+	PyObject *version = PyImport_ImportModule("torch.version");
+	PyObject *hip = version ? PyObject_GetAttrString(version, "hip") : NULL;
+	PyObject *name = PyObject_Str(device), *renamed = NULL;
+	const char *text = name ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
+
+	PyErr_Clear();
+	if (text && strcmp(text, "cpu") == 0)
+		renamed = PyUnicode_FromString("host");
+	else if (text && strncmp(text, "xpu", 3) == 0)
+		renamed = PyUnicode_FromFormat("level_zero%s", text + 3);
+	else if (text && hip && hip != Py_None && strncmp(text, "cuda", 4) == 0)
+		renamed = PyUnicode_FromFormat("hip%s", text + 4);
+	else if (text)
+		renamed = Py_NewRef(name);
+	else
+		PyErr_NoMemory();
+	Py_XDECREF(name);
+	Py_XDECREF(hip);
+	Py_XDECREF(version);
+	return renamed;
+}
+
+int pier_py_memory_name(PyObject *memory, void *ret_name)
+{
+	PyObject *type = PyType_GetName(Py_TYPE(memory)), *name;
+	int done;
+
+	if (!type)
+		return 0;
+	if (PyUnicode_Check(memory))
+		name = Py_NewRef(memory);
+	else if (PyUnicode_CompareWithASCIIString(type, "device") == 0)
+		name = name_torch_device(memory);
+	else
+		name = pier_py_wrong_type(memory, "memory must be a name such as "
+						  "\"cuda:0\", or a torch.device");
+	Py_DECREF(type);
+	if (!name)
+		return 0;
+	done = PyUnicode_FSConverter(name, ret_name);
+	Py_DECREF(name);
+	return done != 0;
+}
+
 void pier_py_memory_release(struct pier_py_memory *memory)
 {
 	struct pier_py_memory released = *memory;

@@ -29,6 +29,16 @@ struct pier_py_memory {
  */
 int pier_py_memory_get(PyObject *object, struct pier_py_memory *ret_memory);
 
+/**
+ * Make a bytes object of the name of a kind of memory: a str, or a torch.device, whose
+ * "cpu" is "host".
+ *
+ * ret_name  a PyObject *: a new reference
+ *
+ * Returns 1, or 0 with TypeError or ValueError.
+ */
+int pier_py_memory_name(PyObject *memory, void *ret_name);
+
 /** Release memory; again at any time. */
 void pier_py_memory_release(struct pier_py_memory *memory);
 

@@ -260,8 +260,8 @@ static PyMethodDef remote_methods[] = {
 	  "Return the wire form (docs/wire.md), 16 + 24 * len(parts) bytes." },
 	{ "from_bytes", from_bytes, METH_O | METH_CLASS,
 	  "from_bytes($type, wire, /)\n--\n\n"
-	  "Read the wire form of a remote region or vector. It may be hostile: "
-	  "BadMessage." },
+	  "Read the wire form of a remote region or vector, which may be hostile.\n\n"
+	  "Raises Invalid (its length is none that the form has) and BadMessage." },
 	{ "from_text", from_text, METH_O | METH_CLASS,
 	  "from_text($type, text, /)\n--\n\n"
 	  "Read the text form, as str() writes it, of a remote region or vector." },

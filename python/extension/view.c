@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <errno.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "dlpack_producer.h"
 #include "error.h"
@@ -191,6 +192,197 @@ struct pier_py_view *pier_py_view_all(struct pier_py_buffer *buffer)
 	return view;
 }
 
+/* Sets what an item of a key takes of a dimension. Returns false with an exception. */
+static bool read_index(PyObject *item, Py_ssize_t size, Py_ssize_t *ret_start,
+		       Py_ssize_t *ret_count)
+{
+	Py_ssize_t stop, step, given;
+
+	if (PySlice_Check(item)) {
+		if (PySlice_Unpack(item, ret_start, &stop, &step) < 0)
+			return false;
+		*ret_count = PySlice_AdjustIndices(size, ret_start, &stop, step);
+		if (step == 1)
+			return true;
+		pier_py_refuse(EINVAL, "the step of a slice of a view is %zd, not 1",
+			       step);
+		return false;
+	}
+	if (!PyIndex_Check(item)) {
+		pier_py_wrong_type(item, "a view is indexed by int and slice");
+		return false;
+	}
+	given = PyNumber_AsSsize_t(item, PyExc_IndexError);
+	if (given == -1 && PyErr_Occurred())
+		return false;
+	*ret_start = given < 0 ? given + size : given;
+	*ret_count = 1;
+	if (*ret_start >= 0 && *ret_start < size)
+		return true;
+	PyErr_Format(PyExc_IndexError, "index %zd is not inside the dimension of %zd",
+		     given, size);
+	return false;
+}
+
+/* A part in C order. The keys are as many as the dimensions, or fewer. */
+static struct pier_py_view *take_part(struct pier_py_view *self, PyObject *keys,
+				      Py_ssize_t key_count)
+{
+	const struct pier_py_window window = { self->buffer, { 0, 0 }, self->keeper };
+	Py_ssize_t shape[PyBUF_MAX_NDIM], start, count, dimensions = 0;
+	struct pier_py_view *part;
+	bool follows = false; /* a dimension of several items */
+	uint64_t offset = 0;
+
+	for (int i = 0; i < pier_py_view_dimensions(self); i++) {
+		PyObject *item = i < key_count ? PyTuple_GetItem(keys, i) : NULL;
+
+		start = 0;
+		count = self->shape[i];
+		if (item && !read_index(item, self->shape[i], &start, &count))
+			return NULL;
+		if (follows && count && count != self->shape[i]) {
+			pier_py_refuse(EINVAL, "the part is not contiguous: index "
+					       "numpy.asarray(view) or "
+					       "torch.from_dlpack(view)");
+			return NULL;
+		}
+		offset += (uint64_t)start * (uint64_t)self->strides[i];
+		if (!item || PySlice_Check(item)) {
+			shape[dimensions++] = count;
+			follows = follows || count > 1;
+		}
+	}
+	part = allocate_view(&window, self->dtype, dimensions);
+	if (!part)
+		return NULL;
+	memcpy(part->shape, shape, (size_t)dimensions * sizeof(shape[0]));
+	if (measure_view(part, offset, self->length)) {
+		part->offset = self->offset + offset;
+		return part;
+	}
+	Py_DECREF((PyObject *)part);
+	return NULL;
+}
+
+static PyObject *get_part(struct pier_py_view *self, PyObject *key)
+{
+	PyObject *keys = PyTuple_Check(key) ? Py_NewRef(key) : PyTuple_Pack(1, key);
+	Py_ssize_t count = keys ? PyTuple_Size(keys) : 0;
+	struct pier_py_view *part = NULL;
+
+	if (count > 0 && PyTuple_GetItem(keys, count - 1) == Py_Ellipsis)
+		count--; /* all of the other dimensions */
+	if (keys && count > pier_py_view_dimensions(self))
+		PyErr_Format(PyExc_IndexError, "the view has %d dimensions, not %zd",
+			     pier_py_view_dimensions(self), count);
+	else if (keys)
+		part = take_part(self, keys, count);
+	Py_XDECREF(keys);
+	return (PyObject *)part;
+}
+
+/* The same memory as items of a type that the buffer protocol has. */
+static PyObject *view_as_integers(struct pier_py_view *self)
+{
+	const struct pier_py_window window = { self->buffer, { 0, 0 }, self->keeper };
+	bool bytes = pier_py_dtype_size(self->dtype) == 1;
+	struct pier_py_view *integers;
+
+	if (self->dtype->format)
+		return Py_NewRef((PyObject *)self);
+	integers = allocate_view(&window,
+				 bytes ? pier_py_dtype_uint8 : pier_py_dtype_uint16,
+				 pier_py_view_dimensions(self));
+	if (!integers)
+		return NULL;
+	memcpy(integers->shape, self->shape,
+	       2 * sizeof(self->shape[0]) * (size_t)pier_py_view_dimensions(self));
+	integers->offset = self->offset;
+	integers->length = self->length;
+	return (PyObject *)integers;
+}
+
+/* The dtype of a type that NumPy itself lacks. NULL: raised. */
+static PyObject *find_ml_dtype(const struct pier_py_dtype *dtype)
+{
+	PyObject *module = PyImport_ImportModule("ml_dtypes");
+	PyObject *found = module ? PyObject_GetAttrString(module, dtype->name) : NULL;
+
+	if (!found && (PyErr_ExceptionMatches(PyExc_ImportError) ||
+		       PyErr_ExceptionMatches(PyExc_AttributeError)))
+		PyErr_Format(PyExc_TypeError,
+			     "NumPy has no %s%s: use DLPack, or a view of the dtype %s",
+			     dtype->name, module ? "" : " without the package ml_dtypes",
+			     pier_py_dtype_size(dtype) == 1 ? "uint8" : "uint16");
+	Py_XDECREF(module);
+	return found;
+}
+
+/* NumPy calls this if the buffer protocol fails, which it otherwise hides. */
+static PyObject *make_array(struct pier_py_view *self, PyObject *numpy)
+{
+	PyObject *integers = view_as_integers(self), *memory = NULL, *array = NULL;
+	PyObject *dtype = NULL, *typed = NULL;
+
+	if (integers)
+		memory = PyMemoryView_FromObject(integers);
+	if (memory)
+		array = PyObject_CallMethod(numpy, "asarray", "O", memory);
+	if (array && self->dtype->format)
+		typed = Py_NewRef(array);
+	else if (array)
+		dtype = find_ml_dtype(self->dtype);
+	if (dtype)
+		typed = PyObject_CallMethod(array, "view", "O", dtype);
+	Py_XDECREF(dtype);
+	Py_XDECREF(array);
+	Py_XDECREF(memory);
+	Py_XDECREF(integers);
+	return typed;
+}
+
+PyObject *pier_py_view_array(struct pier_py_view *self, PyObject *arguments,
+			     PyObject *keywords)
+{
+	static char *names[] = { "dtype", "copy", NULL };
+	PyObject *dtype = Py_None, *copy = Py_None, *array, *result = NULL;
+	PyObject *numpy, *convert = NULL, *given = NULL, *options = NULL;
+
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|OO:__array__", names,
+					 &dtype, &copy))
+		return NULL;
+	numpy = PyImport_ImportModule("numpy");
+	array = numpy ? make_array(self, numpy) : NULL;
+	if (array) {
+		convert = PyObject_GetAttrString(numpy, "array");
+		given = PyTuple_Pack(1, array);
+		/* None: only if needed, as False before NumPy 2. */
+		options = Py_BuildValue("{sOsO}", "dtype", dtype, "copy", copy);
+	}
+	if (convert && given && options)
+		result = PyObject_Call(convert, given, options);
+	Py_XDECREF(options);
+	Py_XDECREF(given);
+	Py_XDECREF(convert);
+	Py_XDECREF(array);
+	Py_XDECREF(numpy);
+	return result;
+}
+
+PyObject *pier_py_buffer_array(struct pier_py_buffer *buffer, PyObject *arguments,
+			       PyObject *keywords)
+{
+	struct pier_py_view *view = pier_py_view_all(buffer);
+	PyObject *array;
+
+	if (!view)
+		return NULL;
+	array = pier_py_view_array(view, arguments, keywords);
+	Py_DECREF((PyObject *)view);
+	return array;
+}
+
 static void delete_view(struct pier_py_view *self)
 {
 	PyObject_GC_UnTrack(self);
@@ -349,6 +541,7 @@ static PyMethodDef view_methods[] = {
 	{ "tobytes", PIER_PY_METHOD(to_bytes), METH_NOARGS,
 	  "tobytes($self)\n--\n\n"
 	  "Return a copy of its bytes, also of those of a GPU." },
+	PIER_PY_ARRAY_METHOD(pier_py_view_array),
 	PIER_PY_DLPACK_METHODS(pier_py_view_dlpack, pier_py_view_dlpack_device),
 	{ NULL },
 };
@@ -377,11 +570,13 @@ static PyGetSetDef view_properties[] = {
 };
 
 static PyType_Slot view_slots[] = {
-	{ Py_tp_doc, "An array in a Buffer, from Buffer.view(). numpy.asarray(view) and\n"
-		     "torch.from_dlpack(view) use its memory without a copy.\n\n"
-		     "Every user of its memory keeps the view, so a weak reference to it "
-		     "tells when the\n"
-		     "last consumer is gone. The buffer cannot be closed before." },
+	{ Py_tp_doc,
+	  "An array in a Buffer, from Buffer.view(). numpy.asarray(view) and\n"
+	  "torch.from_dlpack(view) use its memory without a copy.\n\n"
+	  "view[1], view[1, 2:4] and the like are Views of contiguous parts.\n\n"
+	  "Every user of its memory keeps the view, so a weak reference to it "
+	  "tells when the\n"
+	  "last consumer is gone. The buffer cannot be closed before." },
 	{ Py_tp_dealloc, (void *)delete_view },
 	{ Py_tp_traverse, (void *)traverse_view },
 	{ Py_tp_repr, (void *)describe_view },
@@ -390,6 +585,7 @@ static PyType_Slot view_slots[] = {
 	{ Py_tp_getset, view_properties },
 	{ Py_bf_getbuffer, (void *)export_view },
 	{ Py_mp_length, (void *)get_length },
+	{ Py_mp_subscript, (void *)get_part },
 	{ 0, NULL },
 };
 

@@ -41,6 +41,21 @@ PyObject *pier_py_view_make(struct pier_py_buffer *buffer, PyObject *arguments,
 /** Make a View of all bytes of a buffer. NULL: raised. */
 struct pier_py_view *pier_py_view_all(struct pier_py_buffer *buffer);
 
+/** The method __array__(dtype, copy) of NumPy's protocol, of View and Buffer. */
+PyObject *pier_py_view_array(struct pier_py_view *view, PyObject *arguments,
+			     PyObject *keywords);
+PyObject *pier_py_buffer_array(struct pier_py_buffer *buffer, PyObject *arguments,
+			       PyObject *keywords);
+
+#define PIER_PY_ARRAY_METHOD(function)                                               \
+	{                                                                            \
+		"__array__", PIER_PY_METHOD(function), METH_VARARGS | METH_KEYWORDS, \
+			"__array__($self, dtype=None, copy=None)\n--\n\n"            \
+			"Return the memory as an array of NumPy, with a dtype of "   \
+			"ml_dtypes for types\n"                                      \
+			"that NumPy lacks. numpy.asarray() calls it."                \
+	}
+
 static inline int pier_py_view_dimensions(struct pier_py_view *view)
 {
 	return (int)Py_SIZE((PyObject *)view);

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +24,15 @@ class Access(enum.IntFlag):
     ON_DEMAND = 1 << 6
     RELAXED_ORDERING = 1 << 20
     SHARED = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ
+
+
+class TorchDevice(Protocol):
+    """torch.device, in place of the name of a kind of memory: "cpu" is "host"."""
+
+    @property
+    def type(self) -> str: ...
+    @property
+    def index(self) -> int | None: ...
 
 
 class DeviceInfo(NamedTuple):

@@ -117,7 +117,11 @@ def _end(future: asyncio.Future[None]) -> None:
 
 async def _until(check: Callable[[], bool], channels: Iterable[Channel], seconds: float) -> bool:
     """Wait until the check holds. Return False after so many seconds."""
-    loop = asyncio.get_running_loop()
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError("await needs a loop of asyncio, such as uvloop's: with trio and others, wait for "
+                           "channel.fileno(), or call wait() in a thread") from None
     future: asyncio.Future[None] = loop.create_future()
     watches = []
     timer = loop.call_later(seconds, _end, future)

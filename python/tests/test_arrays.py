@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 import unittest
+import unittest.mock
 import weakref
 
 import pier
@@ -146,6 +147,28 @@ class Views(Case):
         self.assertTrue((into == array).all())
         self.assertEqual(buffer.copy_from(numpy.int64(2), numpy.int32(4)), b"\0\0\1\0")
 
+    def test_parts_of_views_are_views(self):
+        numpy = module_or_skip("numpy")
+        buffer = self.buffer()
+        buffer.copy_to(8, bytes(range(60)))
+        view = buffer.view((3, 4, 5), "uint8", 8)
+        rows = [[[20 * i + 5 * j + k for k in range(5)] for j in range(4)] for i in range(3)]
+        for key in (1, -1, slice(1, 3), (2, 1), (2, slice(1, 3)), (0, 0, 4), (-1, -1, slice(-2, None)), slice(2, 1),
+                    (1, ...), ..., (), (slice(None), slice(None)), (slice(1, 2), slice(1, 3)),
+                    (1, slice(None), slice(0))):
+            part, expected = view[key], numpy.array(rows, "uint8")[key]
+            self.assertEqual((part.shape, part.tobytes()), (expected.shape, expected.tobytes()))
+        self.assertEqual(view[1][2][3].tobytes(), b"\x21")
+        self.assertEqual(view[1:][1].address, view.address + 40)
+        for key in (slice(None), 0), (slice(0, 2), slice(1, 2)), slice(None, None, 2), (..., 0):
+            with self.assertRaises((ValueError, TypeError)):
+                view[key]
+        for key in 3, -4, (0, 4), (0, 0, 0, 0), 1 << 70:
+            with self.assertRaises(IndexError):
+                view[key]
+        with self.assertRaisesRegex(TypeError, "not str"):
+            view["1"]
+
     def test_the_last_consumer_frees_a_view(self):
         buffer, seen = pier.Buffer("memfd", 4096), []
         view = buffer.view()
@@ -187,13 +210,17 @@ class Tensors(Case):
                 delete_on_foreign_thread(managed)
                 del view
 
-    def test_fp8_has_the_codes_of_dlpack(self):
-        for name, code in (("float8_e4m3fn", 10), ("float8_e5m2", 12)):
+    def test_short_floats_have_the_codes_of_dlpack(self):
+        for name, item in (("float8_e4m3fn", (10, 8, 1)), ("float8_e5m2", (12, 8, 1)),
+                           ("float4_e2m1fn_x2", (17, 4, 2))):
             view = self.buffer().view((2,), name)
-            managed = take(view.__dlpack__(max_version=(1, 0)), (1, 0))
-            self.assertEqual((managed.tensor.code, managed.tensor.bits), (code, 8))
+            self.assertEqual(view.nbytes, 2)
+            tensor = (managed := take(view.__dlpack__(max_version=(1, 0)), (1, 0))).tensor
+            self.assertEqual((tensor.code, tensor.bits, tensor.lanes), item)
             delete_on_foreign_thread(managed)
-            del view
+            del view, tensor
+        with self.assertRaisesRegex(BufferError, "float4_e2m1fn_x2"):
+            self.buffer().view(2, "float4_e2m1fn").__dlpack__(max_version=(1, 0))
 
     def test_a_foreign_thread_frees_the_view(self):
         view, seen = self.buffer().view(), []
@@ -344,6 +371,23 @@ class NumPy(Case):
         for name, _, _ in TYPES:
             for make in (self.numpy.asarray, self.numpy.from_dlpack):
                 self.assertEqual(make(buffer.view((2,), name)).dtype.name, name)
+
+    def test_types_that_numpy_lacks_are_those_of_ml_dtypes(self):
+        module = module_or_skip("ml_dtypes")
+        buffer = self.buffer()
+        for name, size in ("bfloat16", 2), ("float8_e5m2", 1), ("float8_e8m0fnu", 1), ("float4_e2m1fn", 1):
+            view = buffer.view((2, 3), getattr(module, name), 64)
+            array = self.numpy.asarray(view)
+            self.assertEqual((array.dtype.name, array.shape, array.ctypes.data), (name, (2, 3), view.address))
+            array[1, 2] = 2
+            self.assertEqual(self.numpy.asarray(view, dtype="float32")[1, 2], 2)
+            self.assertEqual((self.numpy.array(view)[1, 2], view.nbytes), (2, 6 * size))
+            del view, array
+        with self.assertRaisesRegex(TypeError, "no float4_e2m1fn_x2: use"):
+            self.numpy.asarray(buffer.view(2, "float4_e2m1fn_x2"))
+        with unittest.mock.patch.dict(sys.modules, ml_dtypes=None), \
+                self.assertRaisesRegex(TypeError, "without the package ml_dtypes.*uint16"):
+            self.numpy.asarray(buffer.view(2, "bfloat16"))
 
     def test_read_only_memory_stays_read_only(self):
         buffer = pier.Buffer.wrap(bytes(64))

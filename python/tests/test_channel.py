@@ -238,6 +238,7 @@ class Arguments(ChannelCase):
                      lambda: pier.Channel(self.pd, max_send_wr=-1),
                      lambda: pier.Channel(self.pd, retry_count=256),
                      lambda: pier.Channel(self.pd, keepalive=-1.0),
+                     lambda: pier.Channel(self.pd, timeout=0),
                      lambda: pier.Channel(self.pd, waiting="never"),
                      lambda: pier.Channel(self.pd, options="nonsense=1")):
             with self.assertRaises(ValueError):

@@ -242,6 +242,9 @@ class Serving(Case):
         for listen in ("localhost", "", "h:x", "127.0.0.1:70000"):
             with self.assertRaisesRegex(pier.Invalid, "write HOST:PORT"):
                 Server(path, listen=listen)
+        with self.assertRaises(OSError) as caught:
+            Server(path, listen="no-such-host.invalid:1")
+        self.assertEqual(caught.exception.filename, "no-such-host.invalid:1")
         with self.assertRaises(pier.Error):
             Server(path, memory="nonsense")
         with self.assertRaises(FileNotFoundError):

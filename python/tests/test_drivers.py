@@ -82,6 +82,9 @@ class Cuda(Gpu):
         numpy = module_or_skip("numpy")
         with self.assertRaises((RuntimeError, BufferError)):
             numpy.from_dlpack(self.buffer(1 << 16, "cuda:0"))
+        for memory in self.buffer(64, "cuda:0"), self.buffer(64, "cuda:0").view(16, "float32"):
+            with self.assertRaises(BufferError):
+                numpy.asarray(memory)
         self.assertEqual(numpy.from_dlpack(self.buffer(1 << 16, "cuda:0:host")).nbytes, 1 << 16)
 
     def test_buffers_register_as_a_dmabuf(self):

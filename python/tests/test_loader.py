@@ -173,6 +173,7 @@ class LoaderTest(serving.Case):
             self.assertRegex(repr(loader.index), "^<pier.data.Index of 101 samples in 2 shards, [0-9a-f]{16}>$")
             self.assertRaises(IndexError, batch.__getitem__, 7)
             self.assertEqual(bytes(batch[-1]), bytes(batch[6]))
+            self.assertEqual([view.offset for view in batch[2:4]], [batch[2].offset, batch[3].offset])
 
     def test_consumer_makes_no_copies(self):
         with self.load(checksums=True) as loader:

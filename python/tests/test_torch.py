@@ -3,6 +3,7 @@
 
 import gc
 import unittest
+import unittest.mock
 import weakref
 
 import pier
@@ -90,6 +91,21 @@ class Torch(Case):
             with self.assertRaises(pier.Invalid):
                 buffer.copy_to(0, wrong)
         del view
+
+    def test_memory_can_be_a_device_of_torch(self):
+        with pier.Buffer(self.torch.device("cpu"), 64) as buffer:
+            self.assertEqual(buffer.memory, "host")
+        pier.warm_up(self.torch.device("cpu"))
+        for device, version, name in (("cuda:63", "", "cuda:63"), ("xpu", "", "level_zero"),
+                                      ("cuda:63", "6.2", "hip:63")):
+            with unittest.mock.patch.object(self.torch.version, "hip", version or None), \
+                    self.assertRaisesRegex(pier.Error, "of %s" % name):
+                pier.Buffer(self.torch.device(device), 64)
+        for wrong in None, 7, b"host":
+            with self.assertRaisesRegex(TypeError, "torch.device, not"):
+                pier.Buffer(wrong, 64)
+        with self.assertRaises(ValueError):
+            pier.Buffer("ho\0st", 64)
 
     def test_tensors_with_gradients_are_refused(self):
         tensor = self.torch.zeros(10, requires_grad=True)

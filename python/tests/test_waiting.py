@@ -129,6 +129,10 @@ class EventLoops(ChannelCase):
             self.assertEqual(await work, pier.Result("recv", 9, 3))
         self.run_loop(main())
 
+    def test_other_loops_are_refused_with_a_remedy(self):
+        with self.assertRaisesRegex(RuntimeError, "a loop of asyncio.*trio.*fileno"):
+            self.far.post_recv(self.far_region).__await__().send(None)
+
     def test_many_awaits_on_one_channel(self):
         near, far = self.pair(max_recv_wr=256)
         receives = [far.post_recv(None) for _ in range(256)]

@@ -51,13 +51,20 @@ class Batch:
         """Return the number of samples."""
         return len(self.samples)
 
-    def __getitem__(self, i: int) -> View:
-        """Return a view of the bytes of the i-th sample: one dimension of uint8."""
+    @typing.overload
+    def __getitem__(self, i: int) -> View: ...
+    @typing.overload
+    def __getitem__(self, i: slice) -> list[View]: ...
+
+    def __getitem__(self, i: int | slice) -> View | list[View]:
+        """Return a view of the bytes of the i-th sample, one dimension of uint8; for a slice, a list of them."""
+        if isinstance(i, slice):
+            return [self[n] for n in range(len(self))[i]]
         return self._held().view((self.lengths[i],), "uint8", self.offsets[i])
 
     def __iter__(self) -> Iterator[View]:
         """Yield a view of each sample."""
-        return map(self.__getitem__, range(len(self.samples)))
+        return (self[i] for i in range(len(self)))
 
     def __repr__(self) -> str:
         return "<pier.data.Batch %d of epoch %d: %d samples%s>" % (

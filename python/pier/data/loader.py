@@ -16,7 +16,7 @@ from typing import Any, Unpack
 
 from .. import Busy, Error, OutOfRange, ProtectionDomain, Ring, RingSlot, TimedOut
 from .._peers import check_process
-from .._types import ConnectionOptions
+from .._types import ConnectionOptions, TorchDevice
 from .batch import Batch, Event
 from .connection import connect
 from .fetch import Failure, Fetcher, Plan
@@ -53,7 +53,7 @@ class Loader:
     a loader of its parent (pier.Forked).
     """
 
-    def __init__(self, urls: Urls, batch_size: int, *, memory: str = "memfd", slots: int = 4,
+    def __init__(self, urls: Urls, batch_size: int, *, memory: str | TorchDevice = "memfd", slots: int = 4,
                  slot_size: int | None = None, align: int = 256, device: "str | ProtectionDomain | None" = None,
                  seed: int = 0, shuffle: bool = True, rank: int = 0, world: int = 1, epoch: int = 0,
                  drop_last: bool = False, checksums: bool = False, timeout: float = 30.0, stall: float = 5.0,

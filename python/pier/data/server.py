@@ -191,5 +191,9 @@ def _listen(address: str) -> socket.socket:
     if not separator or not port.isdecimal() or int(port) > 65535:
         raise Invalid(EINVAL, "%r is no address to listen on: write HOST:PORT" % address)
     host = host.removeprefix("[").removesuffix("]")
-    family = socket.getaddrinfo(host or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
-    return socket.create_server((host, int(port)), family=family, backlog=128)
+    try:
+        family = socket.getaddrinfo(host or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+        return socket.create_server((host, int(port)), family=family, backlog=128)
+    except OSError as error:
+        error.filename = address  # the sentence begins with it
+        raise
