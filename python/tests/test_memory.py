@@ -305,19 +305,25 @@ class Leaks(Case):
     """10,000 rounds leave neither memory, nor fds, nor references."""
 
     def check_rounds(self, function, rounds=ROUNDS):
+        def growth():
+            before = sys.getallocatedblocks(), resident_bytes()
+            for _ in range(rounds):
+                function()
+            gc.collect()
+            return sys.getallocatedblocks() - before[0], resident_bytes() - before[1]
+
         # At first, what Python keeps for reuse grows.
-        for _ in range(rounds):
-            function()
-        gc.collect()
-        before = sys.getallocatedblocks(), resident_bytes(), open_fds(), pier.live_objects()
-        for _ in range(rounds):
-            function()
-        gc.collect()
-        self.assertLess(sys.getallocatedblocks() - before[0], rounds // 2)
+        growth()
+        before = open_fds(), pier.live_objects()
+        # It may grow once more, but what leaks grows each time.
+        grown = [growth()]
+        while len(grown) < 3 and grown[-1][0] >= rounds // 2:
+            grown.append(growth())
+        self.assertLess(grown[-1][0], rounds // 2, grown)
         # An allocator that keeps freed memory for its reports grows without a leak.
         if not is_sanitized():
-            self.assertLess(resident_bytes() - before[1], 100 * rounds)
-        self.assertEqual((open_fds(), pier.live_objects()), before[2:])
+            self.assertLess(grown[-1][1], 100 * rounds, grown)
+        self.assertEqual((open_fds(), pier.live_objects()), before)
 
     def test_registrations(self):
         memory, buffer = bytearray(4096), self.buffer()
