@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The wheel that tools/wheel makes, in clean virtual environments, and installing the sources."""
 
+import functools
 import os
 import pathlib
 import platform
@@ -10,11 +11,13 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "python/pier"
-TOOLS = ROOT / "build/wheel/tools"
+BUILD = ROOT / "build/wheel"
+TOOLS = BUILD / "tools"
 MINORS = range(11, 16)
 # What every Linux with glibc has.
 LIBRARIES = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1"}
@@ -36,6 +39,7 @@ def answer(python, code):
     return done.stdout.strip() if done.returncode == 0 else None
 
 
+@functools.cache
 def interpreters():
     """Path of each CPython from 3.11 on, by (minor version, whether it is free-threaded)."""
     names = ["python3", *("python3.%d%s" % (minor, t) for minor in MINORS for t in ("", "t"))]
@@ -54,6 +58,7 @@ def interpreters():
     return by_version
 
 
+@functools.cache
 def make_wheel():
     done = subprocess.run([ROOT / "tools/wheel"], text=True, check=False,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -62,6 +67,16 @@ def make_wheel():
     if done.returncode:
         raise AssertionError(done.stderr)
     return pathlib.Path(done.stdout.splitlines()[-1])
+
+
+def make_venv(python, folder):
+    """Makes an environment, and returns the command of its pip: that of the tools if the CPython is the same."""
+    version = "import sys; print(sys.version)"
+    if answer(python, version) == answer(TOOLS / "bin/python", version):
+        run(python, "-m", "venv", "--without-pip", folder)
+        return [TOOLS / "bin/pip", "--python", folder / "bin/python"]
+    run(python, "-m", "venv", folder)
+    return [folder / "bin/pip"]
 
 
 class Place(unittest.TestCase):
@@ -112,40 +127,52 @@ class Wheel(Place):
         for (minor, _), path in sorted(found.items()):
             with self.subTest("3.%d" % minor):
                 place = self.folder / str(minor)
-                run(path, "-m", "venv", place)
-                run(place / "bin/pip", "install", "--quiet", "--no-index", "--no-deps",
+                run(*make_venv(path, place), "install", "--quiet", "--no-index", "--no-deps",
                     "--disable-pip-version-check", self.wheel)
                 self.check(place / "bin/python")
                 print("# CPython 3.%d" % minor)
 
 
 class Sources(Place):
-    """pip install . with the machine's own compiler."""
+    """pip install ."""
 
     @classmethod
     def setUpClass(cls):
         make_wheel()  # for its tools
 
-    def install(self, python, *options):
+    def install(self, python, *settings):
         path = answer(TOOLS / "bin/python", "import sys; print(sys.path[-1])")
-        run(python, "-m", "venv", self.folder / "venv")
+        pip = make_venv(python, self.folder / "venv")
         target = answer(self.folder / "venv/bin/python", "import sys; print(sys.path[-1])")
         # The build's requirements, as pip would install them for it.
         pathlib.Path(target, "tools.pth").write_text(path + "\n")
-        os.environ["PATH"] = "%s:%s" % (TOOLS / "bin", os.environ["PATH"])
-        run(self.folder / "venv/bin/pip", "install", "--quiet", "--no-build-isolation",
-            "--disable-pip-version-check", "--no-deps", "--config-settings=setup-args=-Doptimization=0",
-            "--config-settings=build-dir=%s" % (self.folder / "build"), *options, ROOT)
+        with unittest.mock.patch.dict(os.environ, PATH="%s:%s" % (TOOLS / "bin", os.environ["PATH"])):
+            run(*pip, "install", "--quiet", "--no-build-isolation",
+                "--disable-pip-version-check", "--no-deps",
+                *("--config-settings=" + setting for setting in settings), ROOT)
         self.check(self.folder / "venv/bin/python")
 
     def test_sources_install(self):
-        self.install(sys.executable)
+        # The compiler and the objects of the wheel: compiling all again would take most of the time.
+        self.install(sys.executable, "build-dir=%s" % (BUILD / "build"),
+                     "setup-args=--native-file=%s" % (BUILD / "zig.ini"))
+
+    def test_missing_library_is_named_with_its_package(self):
+        for library, package in ("libibverbs", "libibverbs-dev"), ("libsodium", "libsodium-dev"):
+            script = self.folder / "pkg-config"
+            script.write_text("#!/bin/sh\ncase $* in *%s*) exit 1;; esac\nexec %s \"$@\"\n" % (
+                library, shutil.which("pkg-config")))
+            script.chmod(0o755)
+            with unittest.mock.patch.dict(os.environ, PKG_CONFIG=str(script)), \
+                    self.assertRaisesRegex(AssertionError, "ERROR: .*finds no %s.*%s" % (library, package)):
+                run(TOOLS / "bin/meson", "setup", self.folder / library, ROOT, "-Dtools=false")
 
     def test_free_threaded_interpreter_has_an_extension_of_its_own(self):
         free = [path for (_, is_free), path in interpreters().items() if is_free]
         if not free:
             self.skipTest("no free-threaded CPython (python3.13t or later) in PATH")
-        self.install(free[-1], "--config-settings=setup-args=-Dpython.allow_limited_api=false")
+        self.install(free[-1], "build-dir=%s" % (self.folder / "build"), "setup-args=-Doptimization=0",
+                     "setup-args=-Dpython.allow_limited_api=false")
         output = run(self.folder / "venv/bin/python", "-c",
                      "import sys, pier; print(sys._is_gil_enabled(), pier._pier.__file__)")
         self.assertRegex(output, r"^False .*\.cpython-\d+t-")
