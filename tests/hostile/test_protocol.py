@@ -17,6 +17,8 @@ DIRECTORY, FILE, LINK = 1, 2, 3
 SENDER, RECEIVER = 1, 2
 GIB = 1 << 30
 DEPTH_MAX = 4096
+# Of a source: the identity, and what its copy will lack.
+TAIL = bytes(16) + bytes(5 * 4)
 SETTINGS = struct.Struct("<IQQIIII")
 # Sends the preamble, then writes a number of frames of the client to a file.
 RECORDER = """#!%s
@@ -64,7 +66,7 @@ def entry(path, kind=FILE, size=0, target="", mode=0o644, sparse=0, seconds=1, n
 
 def tree(*entries, size=0, flags=IN_TREE, name="tree"):
     """The description of a tree, and its list."""
-    source = struct.pack("<QIIQI", size, flags, 0, 1, 0) + string(name) + bytes(16)
+    source = struct.pack("<QIIQI", size, flags, 0, 1, 0) + string(name) + TAIL
     return frame(SOURCE, source) + frame(LIST, b"".join(entries)) + frame(LIST)
 
 
@@ -277,7 +279,7 @@ open(%r, "wb").write(found.stdout)
         for data, sources in (
                 (tree(entry("a", DIRECTORY), name="a"), ("host:a", "host:b")),
                 (tree(entry("a", DIRECTORY), name="a", flags=IN_TREE | SEVERAL), ("host:a",)),
-                (frame(SOURCE, struct.pack("<QIIQI", 0, 0, 0o644, 1, 0) + string("a") + bytes(16)),
+                (frame(SOURCE, struct.pack("<QIIQI", 0, 0, 0o644, 1, 0) + string("a") + TAIL),
                  ("host:a", "host:b"))):
             self.pull(data, 4, "another number of sources", *sources, "new")
 
@@ -344,7 +346,7 @@ class HostileAgreement(Case):
         """The frames of a receiver that has all of the bytes."""
         partial = self.folder / ".new.pier-partial"
         partial.write_bytes(self.bytes(size))
-        source = struct.pack("<QIIQI", size, 0, 0o644, 1, 0) + string("new") + bytes(16)
+        source = struct.pack("<QIIQI", size, 0, 0o644, 1, 0) + string("new") + TAIL
         frames = self.server(request(RECEIVER, "new", flags=flags) + frame(SOURCE, source) +
                              answers)
         partial.unlink(missing_ok=True)
@@ -446,11 +448,12 @@ class Client(Case):
         said = [self.record(2, source, "host:target") for _ in range(2)]
         for data in said:
             self.assertNotIn(boot, data)
-            # Size, flag, mode, time, name, and a hash of 16 bytes: nothing else.
+            # Size, flag, mode, time, name, a hash of 16 bytes, and 5 counts: nothing else.
             length, kind = struct.unpack_from("<II", data, 8 + struct.unpack("<I", data[:4])[0])
-            self.assertEqual((length, kind), (28 + len(string("source")) + 16, SOURCE))
+            self.assertEqual((length, kind), (28 + len(string("source")) + len(TAIL), SOURCE))
         # The key of the hash differs in every copy.
-        self.assertNotEqual(said[0][-16:], said[1][-16:])
+        hashes = [data[-len(TAIL):][:16] for data in said]
+        self.assertNotEqual(*hashes)
 
     def test_the_largest_chunk_size_copies_a_small_file(self):
         source = self.file("source", 3 * MIB + 5)

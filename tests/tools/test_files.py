@@ -365,6 +365,84 @@ class AccessControlLists(Case):
             self.assertEqual(oct(self.mode(path)), oct(0o600))
 
 
+class LostMetadata(Case):
+    """A copy says of how many files it has less than the bytes, the mode and the times."""
+
+    REMOTE = ("--rsh", STUB_RSH, "--remote-pier", PIER, "--device", "soft0", "--remote-device",
+              "soft0")
+    NONE = {"owner": 0, "set_id": 0, "acl": 0, "xattr": 0, "hard_link": 0}
+    LINE = "metadata not copied, by number of files: "
+
+    def losses(self, *arguments):
+        """The object of --json and the line for people, of one copy each."""
+        facts = json.loads(self.copy("--json", *arguments).stdout)["not_kept"]
+        lines = self.copy(*arguments).stdout.splitlines()
+        self.assertEqual(len(lines), 1 + any(facts.values()), lines)
+        return facts, lines[-1].removeprefix(self.LINE)
+
+    def test_nothing_is_lost_of_plain_files(self):
+        (self.folder / "tree/directory").mkdir(parents=True)
+        for path in "tree/file", "tree/directory/file":
+            self.file(path, 10)
+        (self.folder / "tree/link").symlink_to("file")
+        # Its other name is not a part of the copy.
+        os.link(self.folder / "tree/file", self.folder / "elsewhere")
+        for options in ("-r",), ("-rp",), ("-r", *self.REMOTE):
+            for source in "tree", "tree/file":
+                source = "somewhere:%s" % (self.folder / source) if self.REMOTE[0] in options \
+                    else source
+                self.assertEqual(self.losses(*options, source, "copy")[0], self.NONE)
+                shutil.rmtree(self.folder / "copy", ignore_errors=True)
+                (self.folder / "copy").unlink(missing_ok=True)
+
+    def test_what_is_lost_is_counted(self):
+        (self.folder / "tree").mkdir()
+        for name in "abc":
+            self.file("tree/" + name, 10)
+        for name in "mn":
+            os.link(self.folder / "tree/c", self.folder / "tree" / name)
+        try:
+            os.setxattr(self.folder / "tree/a", "user.color", b"red")
+            os.setxattr(self.folder / "tree", "system.posix_acl_default", acl(7, 5, 0, mask=7,
+                                                                              users=[5]))
+            os.setxattr(self.folder / "tree/b", "system.posix_acl_access", acl(6, 4, 0, mask=4,
+                                                                               users=[4]))
+        except OSError as error:
+            self.skipTest("no attributes or ACLs here: %s" % error)
+        (self.folder / "tree/a").chmod(0o4755)
+        wanted = {"owner": 0, "set_id": 1, "acl": 2, "xattr": 1, "hard_link": 2}
+        line = "set-ID bits 1, ACL 2, extended attributes 1, hard links 2"
+        if os.geteuid() == 0:
+            os.chown(self.folder / "tree/b", 2001, -1)
+            os.chown(self.folder / "tree/a", -1, 2001)
+            (self.folder / "tree/a").chmod(0o4755)
+            wanted["owner"] = 2
+            line = "owner or group 2, " + line
+        remote = "somewhere:%s"
+        for source, target, options in (
+                ("tree", "local", ()), ("tree", "preserved", ("-p",)),
+                (remote % (self.folder / "tree"), "pulled", self.REMOTE),
+                ("tree", remote % (self.folder / "pushed"), self.REMOTE)):
+            with self.subTest(target):
+                self.assertEqual(self.losses("-r", *options, source, target), (wanted, line))
+
+    def test_what_a_single_file_loses_is_counted(self):
+        source = self.file("source", 10)
+        try:
+            os.setxattr(source, "user.color", b"red")
+        except OSError as error:
+            self.skipTest("no attributes here: %s" % error)
+        wanted = {**self.NONE, "xattr": 1}, "extended attributes 1"
+        for options in (), ("-r",):
+            self.assertEqual(self.losses(*options, source, "copy"), wanted)
+        self.assertEqual(self.losses(*self.REMOTE, "somewhere:%s" % source, "copy"), wanted)
+        # The files of a directory are copied without the directory.
+        (self.folder / "tree").mkdir()
+        os.setxattr(self.folder / "tree", "user.color", b"red")
+        self.assertEqual(self.losses("-r", "tree/.", "contents")[0], self.NONE)
+        self.assertEqual(self.losses("-r", "tree", "named")[0]["xattr"], 1)
+
+
 class NamedTemporaries(Case):
     """On file systems without O_TMPFILE the file has a temporary name."""
 

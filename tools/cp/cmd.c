@@ -282,6 +282,7 @@ static void report_copy(const struct copy *copy, double seconds)
 		.files = copy->transfer.files,
 		.left_out = copy->transfer.left_out,
 		.in_memory = copy->transfer.in_memory,
+		.losses = copy->transfer.losses,
 		.seconds = seconds,
 		.arrived = copy->arrived && !options->settings.dry_run,
 		.verbose = options->verbose,

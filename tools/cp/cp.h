@@ -61,6 +61,15 @@ struct cp_side {
 	char device[CP_DEVICES_MAX];
 };
 
+/* How many files and directories had metadata that their copies do not have. */
+struct cp_losses {
+	uint32_t owners; /* or groups */
+	uint32_t set_ids;
+	uint32_t acls;
+	uint32_t attributes; /* extended */
+	uint32_t hard_links; /* to another file of the copy */
+};
+
 /* The devices ("": none), memory and path that a side uses. */
 struct cp_report {
 	char device[CP_DEVICES_MAX];

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "acl.h"
 #include "destination.h"
+#include "metadata.h"
 #include "partial.h"
 #include "path.h"
 #include "temporary.h"

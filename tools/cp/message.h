@@ -57,6 +57,7 @@ struct source_message {
 	char name[NAME_MAX + 1];
 	uint8_t identity[CP_IDENTITY_SIZE]; /* of the file, or of the contents' directory
 					     */
+	struct cp_losses losses;
 };
 
 /* The operands or the patterns of a command line. */

@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "acl.h"
 #include "below.h"
+#include "metadata.h"
 #include "path.h"
 #include "place.h"
 

@@ -44,6 +44,29 @@ static uint32_t count_destinations(const struct cp_result *result)
 	return count;
 }
 
+static void print_loss(const char **before, const char *what, uint32_t files)
+{
+	if (!files)
+		return;
+	printf("%s%s %" PRIu32, *before, what, files);
+	*before = ", ";
+}
+
+/* A line only if there are any. */
+static void print_losses(const struct cp_losses *losses)
+{
+	const char *before = "metadata not copied, by number of files: ";
+	const char *first = before;
+
+	print_loss(&before, "owner or group", losses->owners);
+	print_loss(&before, "set-ID bits", losses->set_ids);
+	print_loss(&before, "ACL", losses->acls);
+	print_loss(&before, "extended attributes", losses->attributes);
+	print_loss(&before, "hard links", losses->hard_links);
+	if (before != first)
+		putchar('\n');
+}
+
 void print_result(const struct cp_result *result)
 {
 	char rate[32];
@@ -68,6 +91,7 @@ void print_result(const struct cp_result *result)
 	fputs(" -> ", stdout);
 	print_side_summary(&result->destination_report);
 	fputc('\n', stdout);
+	print_losses(&result->losses);
 	if (!result->verbose)
 		return;
 	print_reason("source", &result->source_report);
@@ -84,6 +108,17 @@ static void print_side_json(struct json *json, const char *name,
 	json_string(json, "memory", report->memory[0] ? report->memory : NULL);
 	json_string(json, "path", report->path[0] ? report->path : NULL);
 	json_string(json, "why", report->reason[0] ? report->reason : NULL);
+	json_close(json, '}');
+}
+
+static void print_losses_json(struct json *json, const struct cp_losses *losses)
+{
+	json_open(json, "not_kept", '{');
+	json_uint(json, "owner", losses->owners);
+	json_uint(json, "set_id", losses->set_ids);
+	json_uint(json, "acl", losses->acls);
+	json_uint(json, "xattr", losses->attributes);
+	json_uint(json, "hard_link", losses->hard_links);
 	json_close(json, '}');
 }
 
@@ -130,6 +165,7 @@ void print_result_json(const struct cp_result *result)
 		print_destinations_json(&json, result);
 	json_uint(&json, "files", result->files);
 	json_uint(&json, "left_out", result->left_out);
+	print_losses_json(&json, &result->losses);
 	json_uint(&json, "chunk", settings->chunk);
 	json_uint(&json, "depth", settings->depth);
 	if (result->arrived) {

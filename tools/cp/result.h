@@ -17,6 +17,7 @@ struct cp_result {
 	uint64_t kept;		  /* of them, from an earlier copy */
 	uint32_t files, left_out; /* in the list; of these, not copied */
 	bool in_memory;		  /* the source: see source.h */
+	struct cp_losses losses;  /* of metadata */
 	double seconds;
 	bool arrived; /* at one of the destinations or more, whatever was left out */
 	bool verbose; /* also print why a side has no better path */

@@ -332,6 +332,7 @@ static int send_file(struct sender *sender)
 	    send_sources(&sender->sources, &message) < 0)
 		return -1;
 	transfer->in_memory = message.in_memory;
+	transfer->losses = message.losses;
 	if (transfer->settings->dry_run)
 		return end_dry_run(&sender->sources, &message);
 	begin_progress(transfer->progress, message.size);

@@ -7,7 +7,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "acl.h"
+#include "metadata.h"
 #include "path.h"
 #include "source.h"
 
@@ -99,6 +99,7 @@ void describe_source(const struct source *source, const uint8_t *secret,
 
 	apply_acl(source->fd, NULL, &stat);
 	memset(ret_message, 0, sizeof(*ret_message));
+	count_losses(source->fd, NULL, &stat, &ret_message->losses);
 	ret_message->size = source->size;
 	ret_message->sparse = source->sparse;
 	ret_message->in_memory = is_in_memory(source->fd);

@@ -53,6 +53,7 @@ static int open_tree_source(struct tree_source *tree, struct transfer *transfer,
 	ret_message->several = transfer->operands->count > 1;
 	ret_message->contents = tree->walk.contents;
 	ret_message->in_memory = tree->walk.in_memory;
+	ret_message->losses = tree->walk.losses;
 	name_tree(transfer->operands, ret_message->name);
 	if (tree->walk.contents && fstat(tree->walk.bases[0], &stat) == 0)
 		identify_file(&stat, transfer->settings->secret, ret_message->identity);

@@ -55,6 +55,7 @@ int open_target(struct target *target, struct transfer *transfer,
 	target->sparse = source->sparse;
 	target->size = source->size;
 	transfer->in_memory = source->in_memory;
+	transfer->losses = source->losses;
 	if ((source->tree ? receive_tree(target, source) : receive_file(target, source)) <
 	    0)
 		return -1;

@@ -38,6 +38,7 @@ struct transfer {
 	struct setup_message peer;
 	uint64_t size;		    /* of the file */
 	bool in_memory;		    /* the source: see source.h */
+	struct cp_losses losses;    /* of the source */
 	struct kept kept;	    /* of it, from an earlier copy */
 	struct digest_state digest; /* of the chunks posted or announced so far */
 	bool peer_ended;	    /* FRAME_END has arrived */

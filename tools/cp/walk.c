@@ -3,15 +3,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "acl.h"
 #include "below.h"
 #include "exclude.h"
 #include "message.h"
+#include "metadata.h"
 #include "path.h"
 #include "source.h"
 #include "walk.h"
@@ -67,6 +68,49 @@ static bool is_wanted(const struct walk *walk, const char *path, bool directory)
 	return true;
 }
 
+struct linked {
+	dev_t device;
+	ino_t inode;
+};
+
+static int compare_linked(const void *a, const void *b)
+{
+	const struct linked *one = a, *other = b;
+
+	if (one->device != other->device)
+		return one->device < other->device ? -1 : 1;
+	return (one->inode > other->inode) - (one->inode < other->inode);
+}
+
+/* A second name of a file in the list becomes another file. */
+static int count_link(struct walking *walking, const struct stat *stat)
+{
+	struct linked *linked, **found;
+
+	if (!S_ISREG(stat->st_mode) || stat->st_nlink == 1)
+		return 0;
+	linked = malloc(sizeof(*linked));
+	if (!linked)
+		return fail(walking->failure, EXIT_FILE, "out of memory");
+	*linked = (struct linked){ stat->st_dev, stat->st_ino };
+	found = tsearch(linked, &walking->walk->linked, compare_linked);
+	if (found && *found == linked)
+		return 0;
+	free(linked);
+	if (!found)
+		return fail(walking->failure, EXIT_FILE, "out of memory");
+	walking->walk->losses.hard_links++;
+	return 0;
+}
+
+/* A file or a directory; directory and name are as in metadata.h. */
+static int note_losses(struct walking *walking, int directory, const char *name,
+		       const struct stat *stat)
+{
+	count_losses(directory, name, stat, &walking->walk->losses);
+	return count_link(walking, stat);
+}
+
 static int add_entry(struct walking *walking, const char *path, size_t below,
 		     const struct stat *stat, const char *target)
 {
@@ -93,6 +137,8 @@ static int add_child(struct walking *walking, int directory, const char *name,
 		return 0;
 	if (S_ISDIR(stat.st_mode) || S_ISREG(stat.st_mode)) {
 		apply_acl(directory, name, &stat);
+		if (note_losses(walking, directory, name, &stat) < 0)
+			return -1;
 		return add_entry(walking, path, below, &stat, NULL);
 	}
 	if (!S_ISLNK(stat.st_mode))
@@ -199,6 +245,8 @@ static int add_directory(struct walking *walking, int found, const char *name,
 	walking->walk->bases[walking->operand] = found;
 	if (walking->walk->contents)
 		return add_children(walking, found, "", 0);
+	if (note_losses(walking, found, NULL, stat) < 0)
+		return -1;
 	return add_entry(walking, name, strlen(name) + 1, stat, NULL);
 }
 
@@ -208,6 +256,8 @@ static int add_file(struct walking *walking, int found, const char *name,
 {
 	walking->walk->bases[walking->operand] = found;
 	walking->walk->in_memory = walking->walk->in_memory || is_in_memory(found);
+	if (note_losses(walking, found, NULL, stat) < 0)
+		return -1;
 	return add_entry(walking, name, LIST_OPERAND, stat, NULL);
 }
 
@@ -259,7 +309,8 @@ static int check_tops(const struct walking *walking)
 	return 0;
 }
 
-int run_walk(struct walk *walk, struct file_list *ret_list, struct failure *failure)
+static int list_operands(struct walk *walk, struct file_list *ret_list,
+			 struct failure *failure)
 {
 	struct walking walking = { .walk = walk, .list = ret_list, .failure = failure };
 
@@ -281,6 +332,15 @@ int run_walk(struct walk *walk, struct file_list *ret_list, struct failure *fail
 			return -1;
 	}
 	return 0;
+}
+
+int run_walk(struct walk *walk, struct file_list *ret_list, struct failure *failure)
+{
+	int result = list_operands(walk, ret_list, failure);
+
+	tdestroy(walk->linked, free);
+	walk->linked = NULL;
+	return result;
 }
 
 void close_walk(struct walk *walk)

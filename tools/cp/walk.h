@@ -20,6 +20,8 @@ struct walk {
 	int *bases;	/* of each operand: the directory, or that of the file; O_PATH */
 	bool contents;	/* the operand's name is "." or "..": its files have no top */
 	bool in_memory; /* some of the files are: see source.h */
+	struct cp_losses losses; /* of what is in the list */
+	void *linked; /* during the walk: files that have other names; tsearch(3) */
 	/* Called now and then; a negative value ends the walk. */
 	int (*alive)(void *context);
 	/* Called with a sentence for each file that is left out. */

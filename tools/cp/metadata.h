@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef PIER_TOOLS_CP_ACL_H
-#define PIER_TOOLS_CP_ACL_H
+#ifndef PIER_TOOLS_CP_METADATA_H
+#define PIER_TOOLS_CP_METADATA_H
 
 #include <sys/stat.h>
+
+#include "cp.h"
 
 /*
  * A copy has no ACL, only the permission bits of the source. Of a file with an ACL, those
@@ -14,5 +16,15 @@
  *       NULL: the file of the descriptor, which may be an O_PATH one
  */
 void apply_acl(int directory, const char *name, struct stat *stat);
+
+/*
+ * Count what a copy of the file or directory will not have. Its owner and group are those
+ * of the receiving process, which stands for the same person as this one: so a file that
+ * belongs to this process keeps them, whatever the numbers are on the other host.
+ *
+ * name  as above
+ */
+void count_losses(int directory, const char *name, const struct stat *stat,
+		  struct cp_losses *losses);
 
 #endif

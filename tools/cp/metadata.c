@@ -9,11 +9,14 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/xattr.h>
+#include <unistd.h>
 
-#include "acl.h"
+#include "metadata.h"
 
 enum {
-	ACL_SIZE_MAX = 65536, /* XATTR_SIZE_MAX of the kernel */
+	ACL_SIZE_MAX = 65536,	/* XATTR_SIZE_MAX of the kernel */
+	NAMES_SIZE_MAX = 65536, /* XATTR_LIST_MAX */
+	PATH_SIZE = NAME_MAX + 64,
 	ALL = 7,
 };
 
@@ -59,14 +62,21 @@ static struct permissions read_entries(const uint8_t *bytes, size_t length)
 	return found;
 }
 
+/* The functions for extended attributes refuse descriptors of O_PATH. */
+static const char *path_of(int directory, const char *name, char path[PATH_SIZE])
+{
+	snprintf(path, PATH_SIZE, "/proc/self/fd/%d%s%s", directory, name ? "/" : "",
+		 name ? name : "");
+	return path;
+}
+
 /* Returns the length, 0 if there is no ACL, or -1. */
 static ssize_t read_acl(int directory, const char *name, uint8_t *ret_bytes)
 {
-	char path[NAME_MAX + 64];
+	char path[PATH_SIZE];
 	ssize_t length;
 
-	snprintf(path, sizeof(path), "/proc/self/fd/%d%s%s", directory, name ? "/" : "",
-		 name ? name : "");
+	path_of(directory, name, path);
 	length = name ? lgetxattr(path, acl_name, ret_bytes, ACL_SIZE_MAX)
 		      : getxattr(path, acl_name, ret_bytes, ACL_SIZE_MAX);
 	return length < 0 && (errno == ENODATA || errno == EOPNOTSUPP || errno == ENOENT)
@@ -92,4 +102,41 @@ void apply_acl(int directory, const char *name, struct stat *stat)
 	/* In the copy, a user or a group with a name belongs to the others. */
 	if (found.has_names)
 		stat->st_mode &= (mode_t)~07 | (found.named & found.mask);
+}
+
+static bool begins_with(const char *text, const char *start)
+{
+	return strncmp(text, start, strlen(start)) == 0;
+}
+
+/* Of the others, most are made by the host's policy: security.selinux, for instance. */
+static bool is_of_a_user(const char *attribute)
+{
+	return begins_with(attribute, "user.") || begins_with(attribute, "trusted.") ||
+	       strcmp(attribute, "security.capability") == 0;
+}
+
+static void count_attributes(int directory, const char *name, struct cp_losses *losses)
+{
+	char path[PATH_SIZE], names[NAMES_SIZE_MAX];
+	bool acl = false, attributes = false;
+	ssize_t length;
+
+	path_of(directory, name, path);
+	length = name ? llistxattr(path, names, sizeof(names))
+		      : listxattr(path, names, sizeof(names));
+	for (ssize_t at = 0; at < length; at += (ssize_t)strlen(names + at) + 1) {
+		acl = acl || begins_with(names + at, "system.posix_acl_");
+		attributes = attributes || is_of_a_user(names + at);
+	}
+	losses->acls += acl;
+	losses->attributes += attributes;
+}
+
+void count_losses(int directory, const char *name, const struct stat *stat,
+		  struct cp_losses *losses)
+{
+	losses->owners += stat->st_uid != geteuid() || stat->st_gid != getegid();
+	losses->set_ids += (stat->st_mode & (S_ISUID | S_ISGID)) != 0;
+	count_attributes(directory, name, losses);
 }
