@@ -13,6 +13,11 @@ PIER_BEGIN_DECLS
  * `ret_...` parameters. A function that wraps a system call or verb uses the errno
  * values of that call. If the device, the memory or the build does not support a
  * request, the value is always -EOPNOTSUPP.
+ *
+ * A required argument that is NULL is refused with -EINVAL, and the sentence names it.
+ * Not checked are the object that a function is called on, parameters named `ret_...`,
+ * the arguments of functions that cannot fail, and those of the plain case in
+ * <pier/inline.h>. An array may be NULL if it has no elements.
  */
 
 /**

@@ -28,7 +28,9 @@ PIER_BEGIN_DECLS
  *
  * The inline code handles the plain case: one element of at least one byte, room in the
  * queue, a completion without an error. In all other cases it calls the library.
- * Checks, results and errors are the same. The address of such a function is that of
+ * Checks, results and errors are the same, except that the plain case does not check
+ * pointers: the list of a request of one element, and the remote region of
+ * pier_remote_sub(), must not be NULL. The address of such a function is that of
  * the library's function.
  *
  * <pier/pier.h> does not include this header, for two reasons: it needs the header of

@@ -179,8 +179,12 @@ int pier_buffer_open_ipc(const void *handle, size_t size, struct pier_buffer *fr
 	const uint8_t *bytes = handle;
 	struct pier_memory memory;
 	uint64_t address;
-	int result = check_handle(bytes, size);
+	int result = pier_check_array(handle, size, "handle");
 
+	if (result == 0)
+		result = pier_check_given(from, "from");
+	if (result == 0)
+		result = check_handle(bytes, size);
 	if (result == 0)
 		result = check_opener(bytes, from->backend);
 	if (result == 0)

@@ -227,6 +227,8 @@ enum pier_distance pier_location_distance(const struct pier_location *a,
 	struct pier_topology topology;
 	enum pier_distance distance;
 
+	if (!a || !b)
+		return PIER_DISTANCE_UNKNOWN;
 	pier_topology_open_leniently(PIER_SYSFS, &topology);
 	distance = pier_topology_distance(&topology, a, b);
 	pier_topology_close(&topology);

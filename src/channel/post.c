@@ -3,6 +3,7 @@
 
 #include "posting.h"
 #include "vec.h"
+#include "core/error.h"
 #include "core/hot_alias.h"
 #include "device/pd.h"
 
@@ -33,7 +34,7 @@ static inline __attribute__((always_inline)) int post_one(
 	struct pier_request one = *request;
 	const struct ibv_sge *sge = pier_sg_list(request);
 
-	if (pier_unlikely(request->num_sge != 1 || sge->length == 0 ||
+	if (pier_unlikely(request->num_sge != 1 || !sge || sge->length == 0 ||
 			  !pier_request_fits(channel, request, sge->length) ||
 			  !pier_has_room(&channel->sends)))
 		return post_other(channel, *request, ret_work);
@@ -49,8 +50,13 @@ static inline __attribute__((always_inline)) int post_one(
 static int post_other(struct pier_channel *channel, struct pier_request request,
 		      struct pier_work *ret_work)
 {
+	int error;
+
 	if (channel->sends.limit == 0)
 		return pier_refuse_state(channel);
+	error = pier_check_elements(request.opcode, request.gather, request.num_sge);
+	if (error)
+		return error;
 	if ((uint32_t)request.num_sge > pier_max_sge(channel, request.opcode))
 		return pier_post_longer(channel, &request, ret_work);
 	return pier_post_whole(channel, &request, ret_work);
@@ -59,8 +65,10 @@ static int post_other(struct pier_channel *channel, struct pier_request request,
 int pier_post_request(struct pier_channel *channel, const struct pier_request *request,
 		      struct pier_work *ret_work)
 {
-	int error = pier_check_form(channel, request);
+	int error = pier_check_given(request, "request");
 
+	if (!error)
+		error = pier_check_form(channel, request);
 	return error ? error : post_one(channel, request, ret_work);
 }
 
@@ -166,6 +174,8 @@ int pier_post_recv(struct pier_channel *channel, const struct pier_scatter *sg_l
 		return pier_refuse_receive(channel);
 	if (pier_unlikely((uint32_t)num_sge > queue->max_sge))
 		return pier_refuse_elements(channel, num_sge, queue->max_sge, 0);
+	if (pier_unlikely(!sg_list && num_sge > 0))
+		return pier_check_elements(PIER_OP_RECV, sg_list, num_sge);
 	length = pier_sum_lengths(wr.sg_list, num_sge);
 	if (pier_unlikely(length > channel->max_msg_size))
 		return pier_refuse_elements(channel, num_sge, queue->max_sge, length);

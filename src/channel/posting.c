@@ -37,6 +37,14 @@ int pier_refuse_elements(const struct pier_channel *channel, int num_sge,
 			 (unsigned long long)length, channel->max_msg_size);
 }
 
+int pier_check_elements(enum pier_opcode opcode, const void *sg_list, int num_sge)
+{
+	if (sg_list || num_sge <= 0)
+		return 0;
+	return pier_fail(EINVAL, "%s: num_sge is %d, and the list of elements is NULL",
+			 pier_opcode_name(opcode), num_sge);
+}
+
 static int refuse_atomic(const struct pier_channel *channel,
 			 const struct pier_request *request, uint64_t length)
 {

@@ -24,6 +24,9 @@ int pier_refuse_elements(const struct pier_channel *channel, int num_sge,
 /* The queue looked full. Returns 0 if collecting completions made room. */
 int pier_make_room(struct pier_channel *channel, struct pier_queue *queue, uint32_t count)
 	__attribute__((cold));
+/* 0, or -EINVAL if the elements are missing. */
+int pier_check_elements(enum pier_opcode opcode, const void *sg_list, int num_sge)
+	__attribute__((cold));
 int pier_refuse_post(const struct pier_channel *channel, int error,
 		     enum pier_opcode opcode) __attribute__((cold));
 

@@ -3,6 +3,7 @@
 #define PIER_CORE_ERROR_H
 
 #include <errno.h>
+#include <stddef.h>
 
 /* pier_fail() is declared for backends, and serves everybody. */
 #include <pier/backend.h>
@@ -36,6 +37,12 @@ static inline void pier_clear_error(void)
 static inline int pier_check_given(const void *pointer, const char *name)
 {
 	return pointer ? 0 : pier_fail(EINVAL, "%s is NULL", name);
+}
+
+/* The same for an array, which may be NULL if it has no elements. */
+static inline int pier_check_array(const void *array, size_t count, const char *name)
+{
+	return count == 0 ? 0 : pier_check_given(array, name);
 }
 
 #endif

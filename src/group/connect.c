@@ -151,6 +151,8 @@ int pier_group_connect(struct pier_group *group, const void *blobs, size_t size,
 		return pier_fail(EMSGSIZE, "blobs of a group of %u: %zu bytes, not %zu",
 				 group->size, size,
 				 (size_t)group->size * PIER_GROUP_BLOB_SIZE);
+	if (!blobs)
+		return pier_check_given(blobs, "blobs");
 	deadline = pier_deadline(timeout_ms);
 	error = connect_to_all(group, blobs);
 	if (!error)

@@ -247,6 +247,8 @@ static int run_requests(struct pier_group *group,
 	int error = pier_check_group(group, timeout_ms, &timeout_ms);
 
 	if (!error)
+		error = pier_check_array(requests, count, "requests");
+	if (!error)
 		error = start_run(&run, count);
 	if (error)
 		return error;
@@ -301,8 +303,8 @@ int pier_group_multicast(struct pier_group *group,
 
 	if (!error && count > 0)
 		error = pier_check_given(request, "request");
-	if (!error && count > 0)
-		error = pier_check_given(targets, "targets");
+	if (!error)
+		error = pier_check_array(targets, count, "targets");
 	if (error)
 		return error;
 	requests = calloc(count ? count : 1, sizeof(*requests));
@@ -324,6 +326,8 @@ int pier_group_wait(struct pier_group *group, const struct pier_group_work *work
 	struct run run;
 	int error = pier_check_group(group, timeout_ms, &timeout_ms);
 
+	if (!error)
+		error = pier_check_array(works, count, "works");
 	if (!error)
 		error = start_run(&run, count);
 	if (error)

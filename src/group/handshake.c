@@ -188,8 +188,8 @@ int pier_group_handshake(struct pier_group *group, const int *sockets, int timeo
 	struct blob_exchanges all = { 0 };
 	int error = pier_check_unconnected_group(group, timeout_ms, &all.timeout_ms);
 
-	if (!error && group->size > 1)
-		error = pier_check_given(sockets, "sockets");
+	if (!error)
+		error = pier_check_array(sockets, group->size - 1, "sockets");
 	if (!error)
 		error = check_sockets(group, sockets);
 	if (error)

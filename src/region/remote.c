@@ -76,6 +76,8 @@ int pier_remote_sub(const struct pier_remote *remote, uint64_t offset, uint64_t 
 {
 	uint64_t addr, end;
 
+	if (!remote)
+		return pier_check_given(remote, "remote");
 	if (!pier_range_fits(offset, length, remote->length))
 		return pier_fail(ERANGE,
 				 "offset %" PRIu64 " and length %" PRIu64
@@ -97,8 +99,10 @@ int pier_remote_sub(const struct pier_remote *remote, uint64_t offset, uint64_t 
 int pier_remote_rest(const struct pier_remote *remote, uint64_t offset,
 		     struct pier_remote *ret_remote)
 {
-	uint64_t rest = offset <= remote->length ? remote->length - offset : 0;
+	uint64_t rest = 0;
 
+	if (remote && offset <= remote->length)
+		rest = remote->length - offset;
 	return pier_remote_sub(remote, offset, rest, ret_remote);
 }
 
@@ -166,6 +170,8 @@ int pier_remote_unpack(const void *wire, size_t size, struct pier_remote *ret_re
 	if (size != PIER_REMOTE_WIRE_SIZE)
 		return pier_fail(EMSGSIZE, "remote region of %zu bytes, not %d", size,
 				 PIER_REMOTE_WIRE_SIZE);
+	if (!wire)
+		return pier_check_given(wire, "wire");
 	if (memcmp(bytes, magic, sizeof(magic)) != 0)
 		return pier_fail(EBADMSG, "these bytes are not a remote region");
 	if (pier_get_le16(bytes + 4) != VERSION)

@@ -32,7 +32,7 @@ int pier_remote_vec_length(const struct pier_remote *parts, uint32_t count,
 			   uint64_t *ret_length)
 {
 	uint64_t length = 0;
-	int error = 0;
+	int error = pier_check_array(parts, count, "parts");
 
 	for (uint32_t i = 0; i < count && !error; i++)
 		error = add_length(&parts[i], i, &length);
@@ -196,6 +196,8 @@ static int check_header(const uint8_t *wire, size_t size)
 		return pier_fail(EMSGSIZE,
 				 "remote vector of %zu bytes: the minimum is %d", size,
 				 HEADER);
+	if (!wire)
+		return pier_check_given(wire, "wire");
 	if (memcmp(wire, magic, sizeof(magic)) != 0)
 		return pier_fail(EBADMSG, "these bytes are not a remote vector");
 	if (pier_get_le16(wire + 4) != VERSION)

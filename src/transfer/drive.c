@@ -19,10 +19,11 @@ int pier_drive_check_time(const struct pier_drive_ops *ops, const char *member, 
 			 ops->name, member, ms);
 }
 
-int pier_drive_check_rail_count(const struct pier_drive_ops *ops, uint32_t count)
+int pier_drive_check_rails(const struct pier_drive_ops *ops, const void *rails,
+			   uint32_t count)
 {
 	if (count >= 1 && count <= PIER_RAILS_MAX)
-		return 0;
+		return pier_check_given(rails, "rails");
 	return pier_fail(EINVAL, "%s: %u rails; it has 1 to %d", ops->name, count,
 			 PIER_RAILS_MAX);
 }

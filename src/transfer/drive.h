@@ -66,7 +66,8 @@ static inline struct pier_rail_base *pier_drive_rail(const struct pier_drive *dr
 
 /* Errors: -EINVAL. */
 int pier_drive_check_time(const struct pier_drive_ops *ops, const char *member, int ms);
-int pier_drive_check_rail_count(const struct pier_drive_ops *ops, uint32_t count);
+int pier_drive_check_rails(const struct pier_drive_ops *ops, const void *rails,
+			   uint32_t count);
 
 /*
  * Replace the rails; the caller has released the old ones. Errors: -ENOMEM, with nothing

@@ -194,6 +194,11 @@ int pier_rails_choose(const void *mine, size_t mine_size, const void *theirs,
 
 	if (count == 0)
 		return pier_fail(EINVAL, "rails: room for 0 pairs");
+	result = pier_check_array(mine, mine_size, "mine");
+	if (!result)
+		result = pier_check_array(theirs, their_size, "theirs");
+	if (result)
+		return result;
 	choice = calloc(1, sizeof(*choice));
 	if (!choice)
 		return pier_fail(ENOMEM, "no memory to choose rails");

@@ -12,13 +12,14 @@
 #include "core/error.h"
 #include "core/extensible.h"
 
-static int check_size(uint32_t rail_count, uint64_t length)
+static int check_size(const struct pier_receiver_rail *rails, uint32_t rail_count,
+		      uint64_t length)
 {
 	if (length > PIER_ANNOUNCE_MAX)
 		return pier_fail(EINVAL,
 				 "receiver: %" PRIu64 " bytes are more than 16 TiB",
 				 length);
-	return pier_drive_check_rail_count(&pier_receiver_drive_ops, rail_count);
+	return pier_drive_check_rails(&pier_receiver_drive_ops, rails, rail_count);
 }
 
 static int read_attr(const struct pier_receiver_attr *given,
@@ -46,7 +47,8 @@ static int read_attr(const struct pier_receiver_attr *given,
 	if (!error && ret_attr->stream_size && ret_attr->length)
 		error = pier_fail(EINVAL, "receiver: a stream has no length");
 	if (!error)
-		error = check_size(ret_attr->rail_count, ret_attr->length);
+		error = check_size(ret_attr->rails, ret_attr->rail_count,
+				   ret_attr->length);
 	/*
 	 * This has allocated nothing yet: in a child of fork(2), another thread of the
 	 * parent may have left the allocator locked.
@@ -269,7 +271,7 @@ int pier_receiver_next(struct pier_receiver *receiver,
 	if (!error && receiver->attr.stream_size)
 		error = pier_fail(EINVAL, "a stream has no next transfer");
 	if (!error)
-		error = check_size(count, length);
+		error = check_size(rails, count, length);
 	return error ? error : restart_receiver(receiver, rails, count, length);
 }
 
@@ -291,7 +293,7 @@ static int check_resume(const struct pier_receiver *receiver,
 {
 	/* Only the buffer of a stream is limited. */
 	uint64_t length = receiver->attr.stream_size ? 0 : receiver->drive.length;
-	int error = check_size(count, length);
+	int error = check_size(rails, count, length);
 
 	for (uint32_t i = 0; i < receiver->drive.rail_count && !error; i++)
 		if (!rail_continues(pier_receiver_rail(receiver, i), rails, count))

@@ -44,8 +44,8 @@ static int check_attr(const struct pier_transfer_attr *attr)
 		error = pier_drive_check_time(&pier_transfer_drive_ops, "timeout_ms",
 					      attr->timeout_ms);
 	if (!error)
-		error = pier_drive_check_rail_count(&pier_transfer_drive_ops,
-						    attr->rail_count);
+		error = pier_drive_check_rails(&pier_transfer_drive_ops, attr->rails,
+					       attr->rail_count);
 	/*
 	 * This has allocated nothing yet: in a child of fork(2), another thread of the
 	 * parent may have left the allocator locked.
@@ -239,7 +239,7 @@ int pier_transfer_resume(struct pier_transfer *transfer, const struct pier_rail 
 				 "resuming a transfer: all of its %" PRIu64
 				 " bytes have arrived",
 				 transfer->attr.length);
-	error = pier_drive_check_rail_count(&pier_transfer_drive_ops, count);
+	error = pier_drive_check_rails(&pier_transfer_drive_ops, rails, count);
 	if (!error)
 		error = make_rails(&transfer->attr, rails, count, &made, &chunks);
 	if (error)

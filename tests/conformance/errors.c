@@ -242,6 +242,56 @@ static void arguments_are_checked_before_posting(void **state)
 	world_expect(world);
 }
 
+#define expect_null(call, name)               \
+	do {                                  \
+		expect_result(call, -EINVAL); \
+		test_assert_sentence(name);   \
+	} while (0)
+
+/* Calls of <pier/inline.h> do not check a list of one element. */
+static void null_is_refused(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_channel *channel = world->a.channel;
+	struct pier_gather gather = gather_at(&world->a.area, 0, 8);
+	struct pier_scatter scatter = scatter_at(&world->a.area, 0, 8);
+	struct pier_remote remote = remote_at(&world->b.area, 0, 16);
+	struct pier_request request = { .opcode = PIER_OP_WRITE,
+					.num_sge = 1,
+					.remote = &remote };
+	const char *list = "the list of elements is NULL";
+
+	expect_null(pier_post_send(channel, NULL, 2, NULL), list);
+	expect_null(pier_post_write(channel, NULL, 2, &remote, NULL), list);
+	expect_null(pier_post_read(channel, NULL, 2, &remote, NULL), list);
+	expect_null(pier_post_write(channel, NULL, 100, &remote, NULL), list);
+	expect_null(pier_channel_send(channel, NULL, 1, PATIENT), list);
+	expect_null(pier_channel_write(channel, NULL, 1, &remote, PATIENT), list);
+	expect_null(pier_channel_read(channel, NULL, 1, &remote, PATIENT), list);
+	expect_null(pier_post_send_imm(channel, NULL, 1, 0, NULL), list);
+	expect_null(pier_post_write_imm(channel, NULL, 1, &remote, 0, NULL), list);
+	expect_null(pier_post_recv(channel, NULL, 1, NULL), list);
+	expect_null(pier_post_fetch_add(channel, NULL, &remote, 1, NULL), list);
+	expect_null(pier_post_compare_swap(channel, NULL, &remote, 1, 2, NULL), list);
+	expect_null(pier_post_request(channel, NULL, NULL), "request is NULL");
+	expect_null(pier_post_request(channel, &request, NULL), list);
+	expect_null(pier_post_batch(channel, NULL, 1, NULL), "requests is NULL");
+	expect_null(pier_post_batch(channel, &request, 1, NULL), list);
+	expect_null(pier_post_writes(channel, NULL, 1, NULL), "pairs is NULL");
+	expect_null(pier_post_reads(channel, NULL, 1, NULL), "pairs is NULL");
+	expect_null(pier_post_write_vec(channel, NULL, 1, &remote, 1, NULL),
+		    "sg_list is NULL");
+	expect_null(pier_post_read_vec(channel, &scatter, 1, NULL, 1, NULL),
+		    "parts is NULL");
+	expect_null(pier_channel_write_vec(channel, &gather, 1, NULL, 1, PATIENT),
+		    "parts is NULL");
+	expect_null(pier_channel_read_vec(channel, NULL, 1, &remote, 1, PATIENT),
+		    "sg_list is NULL");
+	assert_int_equal(pier_channel_outstanding(channel), 0);
+	expect_ok(pier_channel_write_vec(channel, NULL, 0, NULL, 0, PATIENT));
+	world_expect(world);
+}
+
 int run_error_cases(void)
 {
 	const struct CMUnitTest cases[] = {
@@ -260,6 +310,7 @@ int run_error_cases(void)
 		world_case(message_longer_than_receive_fails),
 		world_case(peer_closing_fails_requests),
 		world_case(arguments_are_checked_before_posting),
+		world_case(null_is_refused),
 	};
 
 	return cmocka_run_group_tests_name("errors", cases, NULL, NULL);

@@ -21,6 +21,9 @@ static __attribute__((cold)) int refuse_request_of_batch(
 	if (!error && (uint32_t)request.num_sge > max_sge)
 		error = pier_refuse_elements(channel, request.num_sge, max_sge, 0);
 	if (!error)
+		error = pier_check_elements(request.opcode, request.gather,
+					    request.num_sge);
+	if (!error)
 		error = pier_refuse_request(
 			channel, &request,
 			pier_sum_lengths(pier_sg_list(&request), request.num_sge));
@@ -64,7 +67,8 @@ static __attribute__((noinline)) int fill_any_request(struct pier_channel *chann
 	uint64_t length;
 
 	if (pier_check_form(channel, &request) != 0 ||
-	    (uint32_t)request.num_sge > pier_max_sge(channel, request.opcode))
+	    (uint32_t)request.num_sge > pier_max_sge(channel, request.opcode) ||
+	    (!request.gather && request.num_sge > 0))
 		return refuse_request_of_batch(channel, request, i);
 	length = pier_sum_lengths(pier_sg_list(&request), request.num_sge);
 	if (!pier_request_fits(channel, &request, length))
@@ -111,7 +115,7 @@ static inline __attribute__((always_inline)) bool fill_request(
 	struct ibv_send_wr *wr, uint64_t position)
 {
 	return request->opcode == PIER_OP_WRITE && !request->flags &&
-	       request->num_sge == 1 && request->remote &&
+	       request->num_sge == 1 && request->gather && request->remote &&
 	       fill_plain_request(channel, PIER_OP_WRITE, request->gather,
 				  request->remote, wr, position);
 }
@@ -198,15 +202,22 @@ static __attribute__((cold)) int abandon_batch(struct pier_channel *channel, int
 	return pier_fail(-error, "%s", cause);
 }
 
+/* The array is missing, or has an impossible number of elements. */
+static __attribute__((cold)) int refuse_batch(const struct pier_channel *channel,
+					      bool pairs, uint32_t count)
+{
+	if (count == 0)
+		return pier_fail(EINVAL, "a batch without requests");
+	if (count > channel->sends.depth)
+		return pier_fail(E2BIG, "a batch of %u requests; the send queue has %u",
+				 count, channel->sends.depth);
+	return pier_check_given(NULL, pairs ? "pairs" : "requests");
+}
+
 static int make_room_for_batch(struct pier_channel *channel, uint32_t count)
 {
 	struct pier_queue *queue = &channel->sends;
 
-	if (count == 0)
-		return pier_fail(EINVAL, "a batch without requests");
-	if (count > queue->depth)
-		return pier_fail(E2BIG, "a batch of %u requests; the send queue has %u",
-				 count, queue->depth);
 	if (pier_likely(pier_queue_room(queue) >= count && queue->kept == 0))
 		return 0;
 	return pier_make_room(channel, queue, count);
@@ -258,6 +269,10 @@ static inline __attribute__((always_inline)) int post_list(struct pier_channel *
 
 	if (pier_unlikely(channel->sends.limit == 0))
 		return pier_refuse_state(channel);
+	/* A count of 0 wraps. */
+	if (pier_unlikely(!(list->opcode ? (const void *)list->pairs : list->requests) ||
+			  count - 1 >= channel->sends.depth))
+		return refuse_batch(channel, list->opcode != 0, count);
 	error = make_room_for_batch(channel, count);
 	if (pier_likely(!error) && count > DOORBELL)
 		error = check_later_doorbells(channel, list, count, wrs);

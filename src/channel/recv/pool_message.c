@@ -272,6 +272,8 @@ int pier_recv_pool_release(struct pier_recv_pool *pool,
 	struct pier_recv_slot *slot = NULL;
 	int error = pier_check_process(&pool->object);
 
+	if (!error)
+		error = pier_check_given(message, "message");
 	if (error)
 		return error;
 	if (message->slot < pool->attr.count)

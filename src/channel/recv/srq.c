@@ -273,6 +273,8 @@ int pier_post_srq_recv(struct pier_srq *srq, const struct pier_scatter *sg_list,
 		error = pier_fail(EINVAL,
 				  "%d elements; this shared receive queue takes 0 to %u",
 				  num_sge, srq->max_sge);
+	if (!error)
+		error = pier_check_array(sg_list, (size_t)num_sge, "sg_list");
 	return error ? error : pier_srq_post(srq, &recv, 1, &posted);
 }
 

@@ -91,6 +91,8 @@ static int check_header(const uint8_t *wire, size_t size)
 {
 	size_t length;
 
+	if (!wire && size > 0)
+		return pier_check_given(wire, "wire");
 	if (size >= sizeof(magic) && memcmp(wire, magic, sizeof(magic)) != 0)
 		return pier_fail(EBADMSG,
 				 "not an endpoint: it does not begin with \"PIEP\"");

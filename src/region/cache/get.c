@@ -352,15 +352,17 @@ int pier_mr_cache_get_buffer(struct pier_mr_cache *cache, struct pier_buffer *bu
 		.cache = cache,
 		.buffer = buffer,
 		.offset = offset,
-		.start = buffer->address + offset,
-		.end = buffer->address + offset + length,
 		.access = access,
 		.caller = __builtin_return_address(0),
 	};
-	int error;
+	int error = pier_check_given(buffer, "buffer");
 
+	if (error)
+		return error;
 	if (length == 0)
 		return pier_fail(EINVAL, "length 0: a region has at least one byte");
+	request.start = buffer->address + offset;
+	request.end = request.start + length;
 	error = pier_check_buffer_range(buffer, offset, length, "a region of a cache");
 	return error ? error : serve_request(&request, ret_mr);
 }

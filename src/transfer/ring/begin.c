@@ -87,10 +87,10 @@ int pier_ring_begin(struct pier_ring *ring, const struct pier_ring_source *sourc
 	struct pier_ring_fill *fill;
 	int error = pier_check_process(&ring->object);
 
-	if (!error && source_count > 0)
-		error = pier_check_given(sources, "sources");
-	if (!error && count > 0)
-		error = pier_check_given(reads, "reads");
+	if (!error)
+		error = pier_check_array(sources, source_count, "sources");
+	if (!error)
+		error = pier_check_array(reads, count, "reads");
 	if (error)
 		return error;
 	fill = find_free(ring);
@@ -136,8 +136,8 @@ int pier_ring_retry(struct pier_ring *ring, uint32_t number,
 	struct pier_ring_fill *fill = NULL;
 	int error = pier_check_process(&ring->object);
 
-	if (!error && source_count > 0)
-		error = pier_check_given(sources, "sources");
+	if (!error)
+		error = pier_check_array(sources, source_count, "sources");
 	if (error)
 		return error;
 	pier_ring_drop_released(ring);

@@ -252,12 +252,15 @@ int pier_ring_wake(struct pier_ring *ring)
  */
 int pier_ring_release(struct pier_ring *ring, const struct pier_ring_slot *slot)
 {
-	unsigned long long ticket = slot->sequence + 1;
+	unsigned long long ticket;
 	bool held = false;
 	int error = pier_check_process(&ring->object);
 
+	if (!error)
+		error = pier_check_given(slot, "slot");
 	if (error)
 		return error;
+	ticket = slot->sequence + 1;
 	pthread_mutex_lock(&ring->lock);
 	if (slot->number < ring->attr.slots)
 		held = atomic_compare_exchange_strong(&ring->fills[slot->number].ticket,

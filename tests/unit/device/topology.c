@@ -240,6 +240,7 @@ static void compares_nodes_without_addresses(void **state)
 	assert_int_equal(pier_location_distance(&first, &second), PIER_DISTANCE_SYSTEM);
 	assert_int_equal(pier_location_distance(&none, &second), PIER_DISTANCE_UNKNOWN);
 	assert_int_equal(pier_location_distance(&none, &none), PIER_DISTANCE_UNKNOWN);
+	assert_int_equal(pier_location_distance(NULL, &none), PIER_DISTANCE_UNKNOWN);
 	/* An address that this sysfs does not have. */
 	assert_int_equal(pier_distance_in("/nowhere", &gone, &second),
 			 PIER_DISTANCE_NODE);

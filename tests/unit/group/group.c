@@ -490,6 +490,10 @@ static void refuses_invalid_requests_before_posting(void **state)
 		requests[rank] = write_to(crew, rank, &pieces[rank]);
 	expect_result(pier_group_exchange(group, requests, 2, 0, results), -EINVAL);
 	test_assert_sentence("request 0 of a group: this call does not take opcode 0");
+	expect_result(pier_group_exchange(group, NULL, 2, 0, results), -EINVAL);
+	test_assert_sentence("requests is NULL");
+	expect_result(pier_group_wait(group, NULL, 2, 0, results), -EINVAL);
+	test_assert_sentence("works is NULL");
 	requests[1].opcode = PIER_OP_READ;
 	expect_result(pier_group_scatter(group, requests, 2, 0, results), -EINVAL);
 	test_assert_sentence("request 1 of a group: this call does not take opcode 3");

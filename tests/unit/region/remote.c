@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Remote regions. They are values, so no device is needed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/support/cmocka.h"
 
 #include "tests/support/golden.h"
 #include "tests/support/plain_region.h"
@@ -234,6 +230,26 @@ static void knows_which_region_encloses_another(void **state)
 	assert_false(pier_mr_encloses(&region, 0x10124, UINT64_MAX));
 }
 
+/* Not pier_remote_sub(), whose plain case in <pier/inline.h> is unchecked. */
+static void refuses_null(void **state)
+{
+	uint8_t wire[PIER_REMOTE_WIRE_SIZE];
+	struct pier_remote remote = { 0 };
+	uint64_t length;
+
+	(void)state;
+	assert_int_equal(pier_remote_rest(NULL, 0, &remote), -EINVAL);
+	test_assert_sentence("remote is NULL");
+	assert_int_equal(pier_remote_element(NULL, 0, 1, 0, 1, &remote), -EINVAL);
+	assert_int_equal(pier_remote_unpack(NULL, sizeof(wire), &remote), -EINVAL);
+	test_assert_sentence("wire is NULL");
+	assert_int_equal(pier_remote_vec_length(NULL, 1, &length), -EINVAL);
+	test_assert_sentence("parts is NULL");
+	assert_int_equal(pier_remote_vec_pack(NULL, 1, wire, sizeof(wire)), -EINVAL);
+	assert_int_equal(pier_remote_vec_unpack(NULL, sizeof(wire), NULL, 0, NULL),
+			 -EINVAL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -248,6 +264,7 @@ int main(void)
 		cmocka_unit_test(knows_which_region_encloses_another),
 		cmocka_unit_test(has_the_documented_text_form),
 		cmocka_unit_test(rejects_hostile_texts),
+		cmocka_unit_test(refuses_null),
 	};
 
 	return cmocka_run_group_tests_name("remote", tests, NULL, NULL);

@@ -207,6 +207,10 @@ static void refuses_invalid_arguments(void **state)
 	test_assert_sentence("stall_ms 0");
 	expect_refused(attr.timeout_ms = -2, -EINVAL);
 	expect_refused(attr.rail_count = 0, -EINVAL);
+	expect_refused(attr.rails = NULL, -EINVAL);
+	test_assert_sentence("rails is NULL");
+	expect_refused(rail.parts = NULL, -EINVAL);
+	test_assert_sentence("parts is NULL");
 	expect_refused(attr.rail_count = PIER_RAILS_MAX + 1, -EINVAL);
 	expect_refused(rail.offset = region.length - 94, -ERANGE);
 	test_assert_sentence("rail 0 of a transfer: offset");

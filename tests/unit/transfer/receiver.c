@@ -1325,6 +1325,9 @@ static void refuses_invalid_arguments(void **state)
 	attr.rail_count = PIER_RAILS_MAX + 1;
 	refuse_receiver(EINVAL, "65 rails");
 	attr = good;
+	attr.rails = NULL;
+	refuse_receiver(EINVAL, "rails is NULL");
+	attr = good;
 	attr.length = (UINT64_C(1) << 44) + 1;
 	refuse_receiver(EINVAL, "more than 16 TiB");
 	attr.length = AREA - GUARD + 1;

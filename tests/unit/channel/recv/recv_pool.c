@@ -730,6 +730,7 @@ static void refuses_invalid_attributes(void **state)
 	expect_result(pier_recv_pool_deliver(pool, 0), -EINVAL);
 	message.slot = 16;
 	expect_result(pier_recv_pool_release(pool, &message), -ESTALE);
+	expect_result(pier_recv_pool_release(pool, NULL), -EINVAL);
 	expect_ok(pier_recv_pool_destroy(pool));
 	expect_ok(pier_channel_destroy(channel));
 

@@ -382,6 +382,7 @@ static void refuses_invalid_receives(void **state)
 	expect_result(pier_post_srq_recv(fixture.srq, three, 3, NULL), -EINVAL);
 	assert_non_null(strstr(pier_error_message(), "0 to 2"));
 	expect_result(pier_post_srq_recv(fixture.srq, three, -1, NULL), -EINVAL);
+	expect_result(pier_post_srq_recv(fixture.srq, NULL, 1, NULL), -EINVAL);
 	expect_result(pier_post_recv(fixture.channel, &target, 1, &work), -EINVAL);
 	assert_non_null(strstr(pier_error_message(), "pier_post_srq_recv"));
 	expect_result(pier_post_recv(fixture.channel, &target, 1, NULL), -EINVAL);

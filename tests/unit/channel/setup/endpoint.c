@@ -197,6 +197,7 @@ static void reports_different_errors(void **state)
 	size_t size = (size_t)pier_endpoint_pack(&endpoint, wire, sizeof(wire));
 
 	(void)state;
+	assert_int_equal(pier_endpoint_unpack(NULL, size, &result), -EINVAL);
 	wire[4] = 2;
 	assert_int_equal(pier_endpoint_unpack(wire, size, &result), -EPROTONOSUPPORT);
 	wire[4] = 1;

@@ -64,6 +64,8 @@ static void refuses_invalid_buffer_requests(void **state)
 	(void)state;
 	fixture_start(NULL);
 	buffer = alloc("host", 100);
+	expect_result(pier_mr_cache_get_buffer(fixture.cache, NULL, 0, 1, 1, &mr),
+		      -EINVAL);
 	expect_result(pier_mr_cache_get_buffer(fixture.cache, buffer, 0, 0, 1, &mr),
 		      -EINVAL);
 	expect_result(pier_mr_cache_get_buffer(fixture.cache, buffer, 50, 51, 1, &mr),

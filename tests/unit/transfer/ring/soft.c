@@ -180,6 +180,7 @@ static void released_slots_are_filled_again(void **state)
 	other = slot;
 	other.sequence++;
 	expect_result(pier_ring_release(ring, &other), -ESTALE);
+	expect_result(pier_ring_release(ring, NULL), -EINVAL);
 	expect_ok(pier_ring_release(ring, &slot));
 	expect_result(pier_ring_release(ring, &slot), -ESTALE);
 	assert_int_equal(begin(pair, 3, 1), first);
