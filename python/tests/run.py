@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs a file of unittest cases, which prints TAP, in an interpreter with the modules it needs.
 
-    run.py pypi|debian FILE
+    run.py pypi|debian|torch FILE
 
 pypi: a virtual environment with the packages of requirements.txt, kept in build/python-venv.
 Without PyPI, the system's interpreter alone: cases that need a module then skip themselves.
 debian: the system's interpreter, whose packages python3-torch, python3-mpi4py and
 python3-pmix are older, and need an older NumPy.
+torch: the same, with the folder of the package torchdata of pypi in PIER_TORCHDATA.
 
 PIER_TEST_PRELOAD is a sanitizer's library, which must come before the interpreter's. Leaks then
 are failures if the extension made them: CPython frees not all of its own memory at its end.
@@ -65,13 +66,18 @@ def make_venv():
 
 
 def interpreter(kind):
+    system = SYSTEM if os.path.exists(SYSTEM) and kind != "pypi" else sys.executable
     if kind == "debian":
-        return SYSTEM if os.path.exists(SYSTEM) else sys.executable
+        return system
     try:
-        return make_venv()
+        python = make_venv()
     except (Unavailable, subprocess.SubprocessError) as problem:
         print("# without the packages of PyPI: %s" % problem, flush=True)
-        return sys.executable
+        return system
+    if kind == "pypi":
+        return python
+    os.environ["PIER_TORCHDATA"], = map(str, VENV.glob("lib/python*/site-packages/torchdata"))
+    return system
 
 
 def run_sanitized(command, library):
