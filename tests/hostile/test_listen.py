@@ -115,7 +115,7 @@ class Lookup(Network):
                 result = self.copy("--rsh", shell, "--remote-pier", PIER, source,
                                    "somewhere.invalid:%s" % (self.folder / name / "copy"))
                 # 5 s for ssh; a resolver whose question got lost asks again after 5 s.
-                self.assertLess(result.seconds, 4 * PROMISE * slowness())
+                self.assertLess(result.seconds, 2 * PROMISE * slowness())
 
 
 class Hosts(Network):

@@ -413,7 +413,7 @@ class Failures(Chain):
             with self.subTest(name):
                 began = time.monotonic()
                 result = self.end_early([name], signal.SIGSTOP, "--timeout", "2")
-                self.assertLess(time.monotonic() - began, 4 * PROMISE * slowness())
+                self.assertLess(time.monotonic() - began, PROMISE * slowness())
                 self.check_result(result, 4, self.lost("%s did not respond for 1 s" % name), self.count(1))
                 self.check_copies(self.source, [name])
                 self.remove_copies()
@@ -617,7 +617,7 @@ class HostileChain(Chain):
     """A hostile server harms itself only; see docs/security.md."""
 
     def check_harm(self, bad, source, result, began):
-        self.assertLess(time.monotonic() - began, 6 * PROMISE * slowness())
+        self.assertLess(time.monotonic() - began, 2 * PROMISE * slowness())
         for other in self.names:
             if other != bad:
                 copy = self.hosts / other / "copy"

@@ -221,7 +221,7 @@ class FileSystemErrors(Case):
         source = source or self.file("slow", 3 * MIB)
         process = self.start_slowly(source=source)
         change(source)
-        self.failure_of(process, 1, pattern, patience=30)
+        self.failure_of(process, 1, pattern)
 
     def test_a_growing_source_fails_the_copy(self):
         def grow(source):
