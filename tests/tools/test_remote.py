@@ -247,6 +247,16 @@ os.execvp(sys.argv[end + 1], sys.argv[end + 1:])
                 self.failed(4, pattern, "--timeout", 1, "--rsh", self.says(data),
                             "source", "somewhere:x")
 
+    def test_a_refusal_names_the_options_for_the_software_nic(self):
+        if os.path.isdir("/sys/class/infiniband") and os.listdir("/sys/class/infiniband"):
+            self.skipTest("there is a NIC")
+        self.file("small", 10)
+        for options in (), ("--device", "soft0"), ("--remote-device", "soft0"):
+            self.refused(3, "no RDMA device.*: --device soft0 --remote-device soft0", "cp",
+                         "--rsh", STUB_RSH, "--remote-pier", PIER, *options, "small",
+                         "somewhere:%s" % (self.folder / "target"),
+                         env=self.environment(PIER_DEVICE=""))
+
     def test_invalid_source_descriptions_are_refused(self):
         def source(size=10, sparse=0, mode=0o644, nanoseconds=0, name=b"n"):
             return struct.pack("<QIIQI", size, sparse, mode, 0, nanoseconds) + \

@@ -7,21 +7,31 @@
 
 #include "rails.h"
 
-/* The library never chooses soft0: between processes of one host it will do. */
+/*
+ * The library never chooses soft0: between processes of one host it will do. Between
+ * hosts the user names it, for both sides.
+ */
 static int describe_rails(const struct pier_buffer *buffer, const char *devices,
-			  bool local, struct wire_writer *writer, bool *ret_substitute)
+			  bool local, struct wire_writer *writer, bool *ret_substitute,
+			  struct failure *failure)
 {
 	const char *chosen = secure_getenv("PIER_DEVICE");
 	int size = pier_rails_describe(buffer, devices[0] ? devices : NULL, writer->data,
 				       sizeof(writer->data));
+	bool none = size == -ENODEV && !devices[0] && !(chosen && chosen[0]);
 
-	*ret_substitute = size == -ENODEV && local && !devices[0] &&
-			  !(chosen && chosen[0]);
+	*ret_substitute = none && local;
+	if (none && !local)
+		return fail(failure, EXIT_DEVICE,
+			    "%s; for both sides: --device soft0 --remote-device soft0",
+			    pier_error_message());
 	if (*ret_substitute)
 		size = pier_rails_describe(buffer, PIER_SOFT_DEVICE, writer->data,
 					   sizeof(writer->data));
-	writer->length = size < 0 ? 0 : (size_t)size;
-	return size;
+	if (size < 0)
+		return fail_pier(failure, EXIT_DEVICE);
+	writer->length = (size_t)size;
+	return 0;
 }
 
 int agree_on_rails(struct control *control, const struct pier_buffer *buffer,
@@ -32,9 +42,9 @@ int agree_on_rails(struct control *control, const struct pier_buffer *buffer,
 	struct frame theirs;
 	int count;
 
-	if (describe_rails(buffer, devices, local, &mine, ret_substitute) < 0)
-		return fail_pier(control->failure, EXIT_DEVICE);
-	if (control_send(control, FRAME_RAILS, &mine) < 0 ||
+	if (describe_rails(buffer, devices, local, &mine, ret_substitute,
+			   control->failure) < 0 ||
+	    control_send(control, FRAME_RAILS, &mine) < 0 ||
 	    control_expect(control, FRAME_RAILS, &theirs) < 0)
 		return -1;
 	count = pier_rails_choose(mine.data, mine.length, theirs.payload, theirs.length,
