@@ -74,13 +74,26 @@ void print_safely(FILE *file, const char *text)
 	}
 }
 
+/* As one write(2), so that lines of several processes do not mix. */
+static void print_whole(FILE *file, const char *text)
+{
+	char *line = NULL;
+	size_t length;
+	FILE *memory = open_memstream(&line, &length);
+
+	print_safely(memory ? memory : file, text);
+	fputc('\n', memory ? memory : file);
+	if (memory && fclose(memory) == 0)
+		fwrite(line, 1, length, file);
+	free(line);
+}
+
 void vprint_line(FILE *file, const char *format, va_list arguments)
 {
 	char *line;
 	int length = vasprintf(&line, format, arguments);
 
-	print_safely(file, length < 0 ? "pier: out of memory" : line);
-	fputc('\n', file);
+	print_whole(file, length < 0 ? "pier: out of memory" : line);
 	if (length >= 0)
 		free(line);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "../support/cmocka.h"
 #include "../../tools/printable.h"
@@ -125,6 +127,25 @@ static void codes_are_decoded(void **state)
 	assert_int_equal(code, 0x10ffff);
 }
 
+/* So lines of several processes on one terminal do not mix. */
+static void a_line_is_one_write(void **state)
+{
+	char text[64];
+	int ends[2];
+	FILE *file;
+
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
+	file = fdopen(ends[1], "w");
+	assert_non_null(file);
+	assert_int_equal(setvbuf(file, NULL, _IONBF, 0), 0);
+	print_line(file, "%s: \033", "name");
+	assert_int_equal(recv(ends[0], text, sizeof(text), 0), 11);
+	assert_memory_equal(text, "name: \\x1b\n", 11);
+	assert_int_equal(fclose(file), 0);
+	close(ends[0]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -134,6 +155,7 @@ int main(void)
 		cmocka_unit_test(bytes_that_are_not_utf8_are_escaped),
 		cmocka_unit_test(format_characters_are_escaped),
 		cmocka_unit_test(codes_are_decoded),
+		cmocka_unit_test(a_line_is_one_write),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
