@@ -5,6 +5,7 @@
 import os
 import pathlib
 import pty
+import random
 import re
 import shutil
 import subprocess
@@ -164,6 +165,14 @@ class KernelFiles(Case):
         self.copy(name, "target")
         self.assertEqual((self.folder / "target").read_bytes(), name.read_bytes())
 
+    def test_files_of_sys_that_nobody_has_listed(self):
+        """Listing the attributes of one for the first time sets its times."""
+        names = list(pathlib.Path("/sys/devices/virtual").glob("*/*/uevent"))
+        for name in random.sample(names, min(5, len(names))):
+            with self.subTest(name):
+                self.copy(name, "target")
+                self.assertEqual((self.folder / "target").read_bytes(), name.read_bytes())
+
     def test_an_empty_file_is_copied(self):
         self.copy(self.file("source", b""), "target")
         self.assertEqual((self.folder / "target").read_bytes(), b"")
@@ -176,6 +185,20 @@ class KernelFiles(Case):
         self.refused(1, r"/proc/self/pagemap does not end at its size \(0 bytes\) "
                      "and is larger than the 256 MiB", "cp", "/proc/self/pagemap", "target")
         self.assertFalse((self.folder / "target").exists())
+
+
+class Waits(Case):
+    """No side waits when there is nothing more to come: then it would wait a second."""
+
+    def test_a_copy_ends_without_a_timeout(self):
+        # LD_PRELOAD is split at blanks, and the path of the build may contain one.
+        env = {"LD_PRELOAD": shutil.copy(os.environ["NO_TIMEOUTS"], self.folder),
+               "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
+        for size in (0, 1, 4097, MIB, 3 * MIB + 17):
+            with self.subTest(size):
+                source = self.file("source", size)
+                self.copy(source, "target", env=env)
+                self.check_same(source, self.folder / "target")
 
 
 class WrongSizes(Case):

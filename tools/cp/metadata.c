@@ -109,34 +109,34 @@ static bool begins_with(const char *text, const char *start)
 	return strncmp(text, start, strlen(start)) == 0;
 }
 
-/* Of the others, most are made by the host's policy: security.selinux, for instance. */
+/* security.selinux, for instance, is not. */
 static bool is_of_a_user(const char *attribute)
 {
 	return begins_with(attribute, "user.") || begins_with(attribute, "trusted.") ||
 	       strcmp(attribute, "security.capability") == 0;
 }
 
-static void count_attributes(int directory, const char *name, struct cp_losses *losses)
+struct attributes list_attributes(int directory, const char *name)
 {
 	char path[PATH_SIZE], names[NAMES_SIZE_MAX];
-	bool acl = false, attributes = false;
+	struct attributes found = { false, false };
 	ssize_t length;
 
 	path_of(directory, name, path);
 	length = name ? llistxattr(path, names, sizeof(names))
 		      : listxattr(path, names, sizeof(names));
 	for (ssize_t at = 0; at < length; at += (ssize_t)strlen(names + at) + 1) {
-		acl = acl || begins_with(names + at, "system.posix_acl_");
-		attributes = attributes || is_of_a_user(names + at);
+		found.acl = found.acl || begins_with(names + at, "system.posix_acl_");
+		found.extended = found.extended || is_of_a_user(names + at);
 	}
-	losses->acls += acl;
-	losses->attributes += attributes;
+	return found;
 }
 
-void count_losses(int directory, const char *name, const struct stat *stat,
+void count_losses(const struct stat *stat, const struct attributes *attributes,
 		  struct cp_losses *losses)
 {
 	losses->owners += stat->st_uid != geteuid() || stat->st_gid != getegid();
 	losses->set_ids += (stat->st_mode & (S_ISUID | S_ISGID)) != 0;
-	count_attributes(directory, name, losses);
+	losses->acls += attributes->acl;
+	losses->attributes += attributes->extended;
 }

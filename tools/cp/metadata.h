@@ -2,6 +2,7 @@
 #ifndef PIER_TOOLS_CP_METADATA_H
 #define PIER_TOOLS_CP_METADATA_H
 
+#include <stdbool.h>
 #include <sys/stat.h>
 
 #include "cp.h"
@@ -17,14 +18,26 @@
  */
 void apply_acl(int directory, const char *name, struct stat *stat);
 
+/* What a file has besides its mode. */
+struct attributes {
+	bool acl;
+	bool extended; /* of a user; most others are made by the host's policy */
+};
+
+/*
+ * To be called before stat(2), because in sysfs the first call for a file sets its times:
+ * listxattr(2) makes the attributes in which the kernel keeps them (kernfs).
+ *
+ * name  as above
+ */
+struct attributes list_attributes(int directory, const char *name);
+
 /*
  * Count what a copy of the file or directory will not have. Its owner and group are those
  * of the receiving process, which stands for the same person as this one: so a file that
  * belongs to this process keeps them, whatever the numbers are on the other host.
- *
- * name  as above
  */
-void count_losses(int directory, const char *name, const struct stat *stat,
+void count_losses(const struct stat *stat, const struct attributes *attributes,
 		  struct cp_losses *losses);
 
 #endif

@@ -45,17 +45,19 @@ static int advance_relay(struct relay *relay)
 	uint64_t arrived = atomic_load(&relay->arrived);
 	bool moved = arrived != relay->extended;
 	uint64_t released;
+	int ended;
 
 	if (moved && pier_transfer_extend(link->transfer, arrived) < 0)
 		return fail_pier(transfer->failure, EXIT_DEVICE);
 	relay->extended = arrived;
 	if (last)
 		pier_transfer_finish(link->transfer);
-	if (drive_link(transfer) < 0)
+	ended = drive_link(transfer);
+	if (ended < 0)
 		return -1;
 	released = pier_transfer_limit(link->transfer) - link->stream_size;
 	if (released == atomic_load(&relay->released))
-		return moved;
+		return moved || ended;
 	publish_released(relay, released);
 	return 1;
 }

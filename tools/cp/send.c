@@ -198,15 +198,18 @@ static int free_slots(struct sender *sender, uint64_t position)
 	return count;
 }
 
-/* Returns the number of chunks that the receiver has written, or -1. */
+/* Returns how much has happened: chunks that the receiver has written, and the end; or
+ * -1. */
 static int drive_sender(struct sender *sender)
 {
 	struct link *link = &sender->transfer->link;
+	int ended = drive_link(sender->transfer), freed;
 
-	if (drive_link(sender->transfer) < 0)
+	if (ended < 0)
 		return -1;
-	return free_slots(sender,
-			  pier_transfer_limit(link->transfer) - link->stream_size);
+	freed = free_slots(sender,
+			   pier_transfer_limit(link->transfer) - link->stream_size);
+	return freed < 0 ? -1 : freed + ended;
 }
 
 /* Returns 1 if anything progressed, 0 if not, -1 on failure. */

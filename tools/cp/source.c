@@ -43,6 +43,7 @@ static int open_regular(struct source *source, int found, struct failure *failur
 		return fail(failure, EXIT_FILE, "%s is a directory: -r copies it", path);
 	if (!S_ISREG(source->stat.st_mode))
 		return fail(failure, EXIT_FILE, "%s is not a regular file", path);
+	source->attributes = list_attributes(found, NULL);
 	source->fd = reopen_file(found, O_RDONLY | O_NONBLOCK);
 	if (source->fd < 0 || note_state(source) < 0)
 		return fail_source(source, failure);
@@ -99,7 +100,7 @@ void describe_source(const struct source *source, const uint8_t *secret,
 
 	apply_acl(source->fd, NULL, &stat);
 	memset(ret_message, 0, sizeof(*ret_message));
-	count_losses(source->fd, NULL, &stat, &ret_message->losses);
+	count_losses(&stat, &source->attributes, &ret_message->losses);
 	ret_message->size = source->size;
 	ret_message->sparse = source->sparse;
 	ret_message->in_memory = is_in_memory(source->fd);

@@ -9,12 +9,14 @@
 #include "digest.h"
 #include "direct_read.h"
 #include "message.h"
+#include "metadata.h"
 
 /* The file that is read. Set both descriptors to -1 before open_source(). */
 struct source {
 	int fd, content; /* the file; the descriptor its bytes are read from */
 	int root;	 /* borrowed, like path */
 	const char *path;
+	struct attributes attributes;
 	struct stat stat;  /* at the time it was opened */
 	uint64_t size;	   /* of the content */
 	bool sparse;	   /* it may have holes */

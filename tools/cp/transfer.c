@@ -345,12 +345,15 @@ static const struct rail *find_broken_rail(const struct transfer *transfer)
 int drive_link(struct transfer *transfer)
 {
 	struct link *link = &transfer->link;
+	bool had_ended = link->result > 0;
 
 	if (link->result == 0)
 		link_progress(link);
 	for (uint32_t i = 0; i < link->rail_count && !transfer->has_moved; i++)
 		transfer->has_moved = link_rail_status(link, i).done > 0;
-	return link->result < 0 ? fail_channel(transfer, "the transfer") : 0;
+	if (link->result < 0)
+		return fail_channel(transfer, "the transfer");
+	return link->result > 0 && !had_ended;
 }
 
 int fail_channel(struct transfer *transfer, const char *step)

@@ -84,7 +84,7 @@ int keep_chain_waiting(struct transfer *transfer);
 /* Take a frame that may come at any time after both sides were connected. */
 int take_frame(struct transfer *transfer, const struct frame *frame);
 
-/* Drive this side's end of the stream. */
+/* Drive this side's end of the stream. Returns 1 if it has ended now, 0 if not, or -1. */
 int drive_link(struct transfer *transfer);
 
 /*

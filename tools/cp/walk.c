@@ -103,11 +103,11 @@ static int count_link(struct walking *walking, const struct stat *stat)
 	return 0;
 }
 
-/* A file or a directory; directory and name are as in metadata.h. */
-static int note_losses(struct walking *walking, int directory, const char *name,
-		       const struct stat *stat)
+/* Of a file or a directory. */
+static int note_losses(struct walking *walking, const struct stat *stat,
+		       const struct attributes *attributes)
 {
-	count_losses(directory, name, stat, &walking->walk->losses);
+	count_losses(stat, attributes, &walking->walk->losses);
 	return count_link(walking, stat);
 }
 
@@ -127,6 +127,7 @@ static int add_entry(struct walking *walking, const char *path, size_t below,
 static int add_child(struct walking *walking, int directory, const char *name,
 		     const char *path, size_t below)
 {
+	struct attributes attributes = list_attributes(directory, name);
 	char target[PATH_MAX];
 	struct stat stat;
 	ssize_t length;
@@ -137,7 +138,7 @@ static int add_child(struct walking *walking, int directory, const char *name,
 		return 0;
 	if (S_ISDIR(stat.st_mode) || S_ISREG(stat.st_mode)) {
 		apply_acl(directory, name, &stat);
-		if (note_losses(walking, directory, name, &stat) < 0)
+		if (note_losses(walking, &stat, &attributes) < 0)
 			return -1;
 		return add_entry(walking, path, below, &stat, NULL);
 	}
@@ -240,23 +241,23 @@ static int walk_entry(struct walking *walking, uint32_t number)
 }
 
 static int add_directory(struct walking *walking, int found, const char *name,
-			 const struct stat *stat)
+			 const struct stat *stat, const struct attributes *attributes)
 {
 	walking->walk->bases[walking->operand] = found;
 	if (walking->walk->contents)
 		return add_children(walking, found, "", 0);
-	if (note_losses(walking, found, NULL, stat) < 0)
+	if (note_losses(walking, stat, attributes) < 0)
 		return -1;
 	return add_entry(walking, name, strlen(name) + 1, stat, NULL);
 }
 
 /* The base is the file itself: its path may have been that of a link. */
 static int add_file(struct walking *walking, int found, const char *name,
-		    const struct stat *stat)
+		    const struct stat *stat, const struct attributes *attributes)
 {
 	walking->walk->bases[walking->operand] = found;
 	walking->walk->in_memory = walking->walk->in_memory || is_in_memory(found);
-	if (note_losses(walking, found, NULL, stat) < 0)
+	if (note_losses(walking, stat, attributes) < 0)
 		return -1;
 	return add_entry(walking, name, LIST_OPERAND, stat, NULL);
 }
@@ -267,9 +268,12 @@ static int add_operand(struct walking *walking)
 	struct walk *walk = walking->walk;
 	const char *path = walk->operands[walking->operand];
 	int found = open_path(walk->root, path, O_PATH), result;
+	struct attributes attributes = { false, false };
 	char name[NAME_MAX + 1];
 	struct stat stat;
 
+	if (found >= 0)
+		attributes = list_attributes(found, NULL);
 	if (found < 0 || fstat(found, &stat) < 0) {
 		if (found >= 0)
 			close(found);
@@ -285,9 +289,9 @@ static int add_operand(struct walking *walking)
 			      "its path",
 			      path);
 	else if (S_ISDIR(stat.st_mode))
-		return add_directory(walking, found, name, &stat);
+		return add_directory(walking, found, name, &stat, &attributes);
 	else if (S_ISREG(stat.st_mode))
-		return add_file(walking, found, name, &stat);
+		return add_file(walking, found, name, &stat, &attributes);
 	else
 		result = leave_out(walking, path, "not a regular file");
 	close(found);
