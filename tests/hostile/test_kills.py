@@ -11,7 +11,6 @@ tested. PIER_SEED repeats the choices, but not the timing.
 
 import os
 import selectors
-import shutil
 import signal
 import time
 
@@ -27,11 +26,7 @@ class Kills(Case):
         self.place = self.folder / "place"
         self.place.mkdir()
         self.target = self.place / "copy"
-        # LD_PRELOAD is split at blanks, and the path of the build may contain one.
-        library = shutil.copy(os.environ["NO_TMPFILE"], self.folder)
-        self.without_tmpfile = {
-            "LD_PRELOAD": library,
-            "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
+        self.without_tmpfile = self.preload("NO_TMPFILE")
         self.sources = [self.file("source-%d" % size, size) for size in SIZES]
         self.contents = {source: source.read_bytes() for source in self.sources}
         self.old = b"old" * 1000

@@ -6,7 +6,6 @@ the exit status must agree with the destination.
 """
 
 import os
-import shutil
 import signal
 import sys
 
@@ -45,8 +44,6 @@ SHORT_MS = 300
 class LastMoment(Case):
     def setUp(self):
         super().setUp()
-        # LD_PRELOAD is split at blanks, and the path of the build may contain one.
-        self.library = shutil.copy(os.environ["HOLD_FSYNC"], self.folder)
         self.reached = self.folder / "reached"
         self.source = self.file("source", 100_000)
         self.target = self.folder / "copy"
@@ -55,11 +52,9 @@ class LastMoment(Case):
         """A copy that is inside fsync(2) of the file or of the directory."""
         self.reached.unlink(missing_ok=True)
         self.target.write_bytes(b"old")
-        process = self.start("cp", *arguments, env={
-            "LD_PRELOAD": self.library, "HOLD_KIND": kind, "HOLD_MS": str(ms),
-            "HOLD_REACHED": str(self.reached),
-            "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0",
-        }, **options)
+        process = self.start("cp", *arguments, env=self.preload(
+            "HOLD_FSYNC", HOLD_KIND=kind, HOLD_MS=str(ms), HOLD_REACHED=str(self.reached)),
+            **options)
         self.wait_for(lambda: self.reached.exists() or process.poll() is not None,
                       "no fsync(2)")
         return process

@@ -19,21 +19,10 @@ A, B = "a" * 16, "b" * 16
 class Leftovers(Case):
     def setUp(self):
         super().setUp()
-        # LD_PRELOAD is split at blanks, and the path of the build may contain one.
-        self.libraries = self.folder / "libraries"
-        self.libraries.mkdir()
-        self.preloads = {name: shutil.copy(os.environ[name], self.libraries)
-                         for name in ("NO_TMPFILE", "KILL_AT_RENAME")}
         self.source = self.file("source", 3 * MIB)
         self.place = self.folder / "place"
         self.place.mkdir()
         self.target = self.place / "copy"
-
-    def preload(self, *names):
-        # The address sanitizer complains unless its runtime is loaded first.
-        return {"LD_PRELOAD": " ".join(self.preloads[name] for name in names),
-                "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") +
-                ":verify_asan_link_order=0"}
 
     def left(self):
         return sorted(p.name for p in self.place.glob(".*.pier-*"))

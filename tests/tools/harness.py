@@ -81,6 +81,19 @@ class Case(unittest.TestCase):
         environment.setdefault("PIER_DEVICE", "soft0")
         return environment
 
+    def preload(self, *variables, **more):
+        """Of the environment of a process that preloads the modules which these variables name."""
+        copies = []
+        for variable in variables:
+            # LD_PRELOAD is split at blanks, and the path of the build may contain one.
+            copies.append(self.folder / pathlib.Path(os.environ[variable]).name)
+            if not copies[-1].exists():
+                shutil.copy(os.environ[variable], copies[-1])
+        # The address sanitizer complains unless its runtime is loaded first.
+        return {"LD_PRELOAD": " ".join(map(str, copies)),
+                "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0",
+                **more}
+
     def start(self, *arguments, cwd=None, env=None, before=(), **options):
         options.setdefault("stdout", subprocess.PIPE)
         options.setdefault("stderr", subprocess.PIPE)

@@ -58,11 +58,8 @@ class Continued(Case):
         result = self.copy("--continue", "--json", *arguments, **options)
         return json.loads(result.stdout)["kept"]
 
-    def preload(self, variable, fault=""):
-        """The environment of a process with this module preloaded."""
-        # The address sanitizer complains unless its runtime is loaded first.
-        return {"LD_PRELOAD": shutil.copy(os.environ[variable], self.folder), "DISK_FAULT": fault,
-                "ASAN_OPTIONS": "verify_asan_link_order=0"}
+    def disk_fault(self, fault):
+        return self.preload("DISK_FAULT", DISK_FAULT=fault)
 
     def check(self, content):
         self.assertTrue(self.target.read_bytes() == content, "the copy differs")
@@ -273,7 +270,7 @@ class Files(Continued):
         for end in 2 * MIB, 200 * MIB:
             with self.subTest(end):
                 self.leave((MIB, self.bytes(MIB)), (end - 1, b"x"))
-                self.complete(env=self.preload("DISK_FAULT", "no_punch"))
+                self.complete(env=self.disk_fault("no_punch"))
                 self.check(self.source.read_bytes())
                 self.assertLess(self.target.stat().st_blocks * 512, 8 * MIB)
 
@@ -281,7 +278,7 @@ class Files(Continued):
         content = self.plant(16 * MIB)
         self.leave((0, content[:MIB]))
         self.refused(1, "not enough space", "cp", "--continue", self.source, self.target,
-                     env=self.preload("DISK_FAULT", "full"))
+                     env=self.disk_fault("full"))
         self.assertLess(self.partial.stat().st_blocks * 512, 2 * MIB)
         self.assertEqual(self.complete(), MIB)
         self.check(content)
@@ -294,14 +291,14 @@ class Files(Continued):
             self.plant(SEGMENT, "source/%d" % number)
             self.leave(partial=self.partial / ("source/%d" % number))
         self.complete("--timeout", "1", "-r", self.source, self.target,
-                      env=self.preload("DISK_FAULT", "slow_seek"))
+                      env=self.disk_fault("slow_seek"))
         self.assertEqual(listing(self.source), listing(self.target))
 
     def test_space_without_data_is_searched_once(self):
         content = self.plant(64 * MIB)
         self.leave((64 * MIB - 1, content[-1:]))
         result = self.copy("--continue", "--json", self.source, self.target,
-                           env=self.preload("DISK_FAULT", "slow_seek"))
+                           env=self.disk_fault("slow_seek"))
         # A call for each segment would take 50 s.
         self.assertLess(json.loads(result.stdout)["seconds"], 25)
         self.check(content)
@@ -366,7 +363,7 @@ class Files(Continued):
     def test_the_rate_begins_with_the_transfer(self):
         self.plant()
         self.leave(*((number * SEGMENT, b"x") for number in range(64)))
-        events, end = self.progress("--bwlimit", "2M", env=self.preload("DISK_FAULT", "slow_seek"))
+        events, end = self.progress("--bwlimit", "2M", env=self.disk_fault("slow_seek"))
         self.assertGreater(end["seconds"], 3)
         self.assertGreater(events[-1]["bytes_per_second"], MIB)
 
@@ -457,7 +454,7 @@ class Shared(Continued):
         self.leave((0, self.content[:MIB]), partial=partial)
         # While the part is renewed, data is looked for: that takes 50 ms.
         process = self.start("cp", "--continue", "source/file", "place",
-                             env=self.preload("DISK_FAULT", "slow_seek"))
+                             env=self.disk_fault("slow_seek"))
         self.wait_for(lambda: list(self.place.glob(".file.pier-tmp-*")), "there is no new file")
         process.send_signal(signal.SIGINT)
         self.assertNotEqual(self.finish(process).status, 1)
@@ -539,7 +536,7 @@ class Strangers(Continued):
                 self.leave((0, content[:MIB]), partial=partial / part)
                 for path in [partial, *partial.rglob("*")]:
                     os.chown(path, OTHER_USER, OTHER_USER)
-                self.assertEqual(self.complete(*arguments, env=self.preload("DISK_FAULT", "owner")),
+                self.assertEqual(self.complete(*arguments, env=self.disk_fault("owner")),
                                  MIB)
 
     def test_the_part_is_no_source(self):
@@ -669,7 +666,7 @@ class Trees(Continued):
         for number in range(64):
             (self.stage / "old/deep" / str(number)).write_bytes(b"")
         self.complete("--timeout", "1", "-r", self.source, self.target,
-                      env=self.preload("DISK_FAULT", "slow_unlink"))
+                      env=self.disk_fault("slow_unlink"))
         self.assertEqual(listing(self.source), listing(self.target))
 
     def test_last_modes_do_not_hinder(self):

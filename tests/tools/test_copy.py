@@ -191,13 +191,10 @@ class Waits(Case):
     """No side waits when there is nothing more to come: then it would wait a second."""
 
     def test_a_copy_ends_without_a_timeout(self):
-        # LD_PRELOAD is split at blanks, and the path of the build may contain one.
-        env = {"LD_PRELOAD": shutil.copy(os.environ["NO_TIMEOUTS"], self.folder),
-               "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
         for size in (0, 1, 4097, MIB, 3 * MIB + 17):
             with self.subTest(size):
                 source = self.file("source", size)
-                self.copy(source, "target", env=env)
+                self.copy(source, "target", env=self.preload("NO_TIMEOUTS"))
                 self.check_same(source, self.folder / "target")
 
 
@@ -205,10 +202,7 @@ class WrongSizes(Case):
     """Files with a wrong size and constant times, which FUSE file systems allow."""
 
     def claiming(self, source, size):
-        # LD_PRELOAD is split at blanks, and the path of the build may contain one.
-        return {"LD_PRELOAD": shutil.copy(os.environ["CLAIM_SIZE"], self.folder),
-                "CLAIM_INODE": str(source.stat().st_ino), "CLAIM_SIZE": str(size),
-                "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
+        return self.preload("CLAIM_SIZE", CLAIM_INODE=str(source.stat().st_ino), CLAIM_SIZE=str(size))
 
     def test_a_wrong_size_is_corrected(self):
         source = self.file("source", 3 * MIB + 17)

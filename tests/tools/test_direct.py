@@ -6,7 +6,6 @@ import ctypes
 import mmap
 import os
 import resource
-import shutil
 import tempfile
 
 from harness import Case, MIB, main
@@ -51,7 +50,6 @@ class DirectCase(Case):
     def setUp(self):
         super().setUp()
         self.target = self.folder / "target"
-        self.preloaded = shutil.copy(os.environ["DIRECT_FAULT"], self.folder)
         self.target.write_bytes(b"")
         if not has_direct_io(self.target):
             self.skipTest("the file system of %s has no direct reads and writes" % self.folder)
@@ -59,7 +57,7 @@ class DirectCase(Case):
     def fault(self, kind):
         if os.environ["SANITIZED"] == "yes":
             self.skipTest("a sanitizer's library must be the first")
-        return {"LD_PRELOAD": str(self.preloaded), "DIRECT_FAULT": kind}
+        return self.preload("DIRECT_FAULT", DIRECT_FAULT=kind)
 
 
 class Writes(DirectCase):

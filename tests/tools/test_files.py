@@ -446,17 +446,8 @@ class LostMetadata(Case):
 class NamedTemporaries(Case):
     """On file systems without O_TMPFILE the file has a temporary name."""
 
-    def setUp(self):
-        super().setUp()
-        # LD_PRELOAD is split at blanks, and the path of the build may contain one.
-        self.preloaded = shutil.copy(os.environ["NO_TMPFILE"], self.folder)
-
     def environment(self, **more):
-        # The address sanitizer complains unless its runtime is loaded first.
-        return super().environment(
-            LD_PRELOAD=self.preloaded,
-            ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0",
-            **more)
+        return super().environment(**self.preload("NO_TMPFILE", **more))
 
     def temporaries(self):
         return [p.name for p in self.folder.glob(".*.pier-*")]

@@ -412,11 +412,8 @@ class Failures(Tree):
         """The calls of a copy that sync or rename: [(call, path)], in their order."""
         log = self.folder / "log"
         log.unlink(missing_ok=True)
-        # LD_PRELOAD is split at blanks, and the path of the build may contain one.
-        preload = shutil.copy(os.environ["DISK_FAULT"], self.folder)
-        # The address sanitizer complains unless its runtime is loaded first.
-        self.copy("-r", *arguments, env={"LD_PRELOAD": preload, "DISK_FAULT": fault, "SYNC_LOG":
-                                         str(log), "ASAN_OPTIONS": "verify_asan_link_order=0"})
+        self.copy("-r", *arguments,
+                  env=self.preload("DISK_FAULT", DISK_FAULT=fault, SYNC_LOG=str(log)))
         return [tuple(line.split(" ", 1)) for line in log.read_text().splitlines()]
 
     def test_each_file_is_synced_where_syncfs_does_not_reach(self):
@@ -526,15 +523,11 @@ class Names(Tree):
 
     def setUp(self):
         super().setUp()
-        # LD_PRELOAD is split at blanks, and the path of the build may contain one.
-        self.library = shutil.copy(os.environ["FOLD_CASE"], self.folder)
         self.place = self.folder / "place"
         self.place.mkdir()
 
     def folding(self, **more):
-        return {"LD_PRELOAD": self.library, "FOLD_BELOW": str(self.place),
-                "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0",
-                **more}
+        return self.preload("FOLD_CASE", FOLD_BELOW=str(self.place), **more)
 
     def twins(self, tree):
         """Pairs of names that are one, of all kinds of files, and big enough for two chunks."""
