@@ -227,8 +227,8 @@ static bool check_request(struct pier_py_view *view, const struct export_request
 				"1.0 cannot express");
 	else if (view->dtype->type.bits * view->dtype->type.lanes < 8)
 		PyErr_Format(PyExc_BufferError,
-			     "%s has a byte for each item, and DLPack has two items in a "
-			     "byte: use float4_e2m1fn_x2, or numpy.asarray()",
+			     "%s has one item in each byte, and DLPack has two: use "
+			     "float4_e2m1fn_x2, or numpy.asarray()",
 			     view->dtype->name);
 	else if (address % view->dtype->alignment)
 		PyErr_Format(PyExc_BufferError,
@@ -269,14 +269,7 @@ PyObject *pier_py_view_dlpack_device(struct pier_py_view *view, PyObject *unused
 PyObject *pier_py_buffer_dlpack(struct pier_py_buffer *buffer, PyObject *arguments,
 				PyObject *keywords)
 {
-	struct pier_py_view *view = pier_py_view_all(buffer);
-	PyObject *capsule;
-
-	if (!view)
-		return NULL;
-	capsule = pier_py_view_dlpack(view, arguments, keywords);
-	Py_DECREF((PyObject *)view);
-	return capsule;
+	return pier_py_view_call(buffer, pier_py_view_dlpack, arguments, keywords);
 }
 
 PyObject *pier_py_buffer_dlpack_device(struct pier_py_buffer *buffer, PyObject *unused)

@@ -370,17 +370,23 @@ PyObject *pier_py_view_array(struct pier_py_view *self, PyObject *arguments,
 	return result;
 }
 
-PyObject *pier_py_buffer_array(struct pier_py_buffer *buffer, PyObject *arguments,
-			       PyObject *keywords)
+PyObject *pier_py_view_call(struct pier_py_buffer *buffer, pier_py_view_method *method,
+			    PyObject *arguments, PyObject *keywords)
 {
 	struct pier_py_view *view = pier_py_view_all(buffer);
-	PyObject *array;
+	PyObject *result;
 
 	if (!view)
 		return NULL;
-	array = pier_py_view_array(view, arguments, keywords);
+	result = method(view, arguments, keywords);
 	Py_DECREF((PyObject *)view);
-	return array;
+	return result;
+}
+
+PyObject *pier_py_buffer_array(struct pier_py_buffer *buffer, PyObject *arguments,
+			       PyObject *keywords)
+{
+	return pier_py_view_call(buffer, pier_py_view_array, arguments, keywords);
 }
 
 static void delete_view(struct pier_py_view *self)

@@ -41,6 +41,13 @@ PyObject *pier_py_view_make(struct pier_py_buffer *buffer, PyObject *arguments,
 /** Make a View of all bytes of a buffer. NULL: raised. */
 struct pier_py_view *pier_py_view_all(struct pier_py_buffer *buffer);
 
+typedef PyObject *pier_py_view_method(struct pier_py_view *view, PyObject *arguments,
+				      PyObject *keywords);
+
+/** Call a method for a View of all bytes of a buffer. */
+PyObject *pier_py_view_call(struct pier_py_buffer *buffer, pier_py_view_method *method,
+			    PyObject *arguments, PyObject *keywords);
+
 /** The method __array__(dtype, copy) of NumPy's protocol, of View and Buffer. */
 PyObject *pier_py_view_array(struct pier_py_view *view, PyObject *arguments,
 			     PyObject *keywords);
