@@ -15,9 +15,9 @@ PIER_BEGIN_DECLS
  * request, the value is always -EOPNOTSUPP.
  *
  * A required argument that is NULL is refused with -EINVAL, and the sentence names it.
- * Not checked are the object that a function is called on, parameters named `ret_...`,
- * the arguments of functions that cannot fail, and those of the plain case in
- * <pier/inline.h>. An array may be NULL if it has no elements.
+ * An array may be NULL if it has no elements. These are not checked: the object that a
+ * function is called on, parameters named `ret_...`, the arguments of functions that
+ * cannot fail, and those of the plain case in <pier/inline.h>.
  */
 
 /**

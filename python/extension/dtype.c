@@ -23,7 +23,7 @@ static const struct pier_py_dtype dtypes[] = {
 	{ "float8_e5m2", NULL, NULL, { DLPACK_FLOAT8_E5M2, 8, 1 }, 1 },
 	{ "float8_e5m2fnuz", NULL, NULL, { DLPACK_FLOAT8_E5M2FNUZ, 8, 1 }, 1 },
 	{ "float8_e8m0fnu", NULL, NULL, { DLPACK_FLOAT8_E8M0FNU, 8, 1 }, 1 },
-	/* ml_dtypes gives each a byte, PyTorch two of them. */
+	/* ml_dtypes has one item in a byte, PyTorch two. */
 	{ "float4_e2m1fn", NULL, NULL, { DLPACK_FLOAT4_E2M1FN, 4, 1 }, 1 },
 	{ "float4_e2m1fn_x2", NULL, NULL, { DLPACK_FLOAT4_E2M1FN, 4, 2 }, 1 },
 	{ "complex64", "Zf", "<c8", { DLPACK_COMPLEX, 64, 1 }, 4 },

@@ -30,8 +30,8 @@ def meson_tests(folder, wanted):
 
 def tests_of(suite, folder, wanted):
     """
-    Those that a suite of tests/run runs. Before a release it also runs what meson.build marks
-    as "tsan_release", if it is called tsan: what another of its programs covers as well.
+    The tests that a suite of tests/run runs. Those that meson.build marks with its name, as
+    "tsan_release", repeat what others of the suite cover, and are left to a release.
     """
     tests = meson_tests(folder, wanted)
     later = [] if suite.whole else [

@@ -21,7 +21,7 @@ FUZZ_SECONDS = os.environ.get("PIER_FUZZ_SECONDS")
 
 NO_UNDEFINED = "-Db_lundef=false"
 WARNINGS = "-Dwerror=true"
-# All that reports need of debugging information; the rest takes a fifth of compiling.
+# All the debugging information that reports need; the rest takes a fifth of the compiler's time.
 LINES = ["-Dc_args=-g1", "-Dcpp_args=-g1"]
 BUILDS = {build.name: build for build in (
     # As users build it, which also compiles faster than with what debuggers need.

@@ -18,7 +18,7 @@
  */
 void apply_acl(int directory, const char *name, struct stat *stat);
 
-/* What a file has besides its mode. */
+/* Metadata of a file that a copy never has. */
 struct attributes {
 	bool acl;
 	bool extended; /* of a user; most others are made by the host's policy */

@@ -198,8 +198,7 @@ static int free_slots(struct sender *sender, uint64_t position)
 	return count;
 }
 
-/* Returns how much has happened: chunks that the receiver has written, and the end; or
- * -1. */
+/* Returns the chunks that the receiver has written, plus 1 at the end; or -1. */
 static int drive_sender(struct sender *sender)
 {
 	struct link *link = &sender->transfer->link;
