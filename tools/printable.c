@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <stdlib.h>
+#include <string.h>
 
 #include "printable.h"
+
+enum {
+	COLUMNS = 80
+};
 
 /* The length, from the first byte, and the range of the second: Unicode, table 3-7. */
 static size_t sequence_length(const unsigned char *s, unsigned char *ret_low,
@@ -105,4 +110,56 @@ void print_line(FILE *file, const char *format, ...)
 	va_start(arguments, format);
 	vprint_line(file, format, arguments);
 	va_end(arguments);
+}
+
+/* The bytes of valid UTF-8 that fit in the columns; the first ones are not broken. */
+static size_t fitting_length(const char *text, size_t columns, size_t unbroken)
+{
+	size_t bytes = 0, space = 0;
+
+	for (size_t column = 0; text[bytes] != '\n'; column++) {
+		if (text[bytes] == ' ' && column >= unbroken &&
+		    (!bytes || text[bytes - 1] != ' '))
+			space = bytes;
+		if (column == columns)
+			return space ? space : bytes;
+		do
+			bytes++;
+		while (((unsigned char)text[bytes] & 0xc0) == 0x80);
+	}
+	return bytes;
+}
+
+static void write_folded(FILE *file, const char *margin, const char *line)
+{
+	size_t unbroken = strlen(margin), columns = COLUMNS, length;
+
+	for (;;) {
+		length = fitting_length(line, columns, unbroken);
+		fwrite(line, 1, length, file);
+		line += length;
+		if (*line == '\n')
+			break;
+		line += strspn(line, " ");
+		fprintf(file, "\n%s", margin);
+		columns = COLUMNS - strlen(margin);
+		unbroken = 0;
+	}
+	fputc('\n', file);
+}
+
+void print_folded(FILE *file, const char *margin, const char *format, ...)
+{
+	char *line = NULL;
+	size_t size;
+	FILE *memory = open_memstream(&line, &size);
+	va_list arguments;
+
+	/* Escaped first: \xNN is longer than the byte. */
+	va_start(arguments, format);
+	vprint_line(memory ? memory : file, format, arguments);
+	va_end(arguments);
+	if (memory && fclose(memory) == 0)
+		write_folded(file, margin, line);
+	free(line);
 }

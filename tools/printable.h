@@ -35,4 +35,12 @@ void print_line(FILE *file, const char *format, ...)
 void vprint_line(FILE *file, const char *format, va_list arguments)
 	__attribute__((format(printf, 2, 0)));
 
+/*
+ * Print one line as print_line() does, folded at 80 columns. The margin precedes each
+ * line but the first, which has a label in these columns: only behind them it is broken,
+ * between words. A word that is longer than a line is broken, too.
+ */
+void print_folded(FILE *file, const char *margin, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
 #endif

@@ -131,6 +131,10 @@ class Case(unittest.TestCase):
         self.assertRegex(result.stderr, r"\Apier( \w+)?: [^\n]+\n\Z", "one line")
         self.assertRegex(result.stderr, pattern)
 
+    def unfold(self, text):
+        """Whole values of `pier info`, of which no word is broken."""
+        return text.replace("\n" + " " * 16, " ")
+
     def bytes(self, size):
         return self.random.randbytes(size)
 

@@ -146,6 +146,50 @@ static void a_line_is_one_write(void **state)
 	close(ends[0]);
 }
 
+static void check_folded(const char *margin, const char *text, const char *expected)
+{
+	char *shown = NULL;
+	size_t size;
+	FILE *file = open_memstream(&shown, &size);
+
+	assert_non_null(file);
+	print_folded(file, margin, "%s", text);
+	assert_int_equal(fclose(file), 0);
+	assert_string_equal(shown, expected);
+	free(shown);
+}
+
+#define TEN	    "123456789 "
+#define SIXTY	    TEN TEN TEN TEN TEN TEN
+/* Two bytes, one column. */
+#define FIVE_WIDE   "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"
+#define TWENTY_WIDE FIVE_WIDE FIVE_WIDE FIVE_WIDE FIVE_WIDE
+
+static void lines_are_folded_between_words(void **state)
+{
+	(void)state;
+	check_folded("", "", "\n");
+	check_folded("  ", SIXTY TEN "1234567890", SIXTY TEN "1234567890\n");
+	check_folded("  ", SIXTY TEN "1234567890 b  c", SIXTY TEN "1234567890\n  b  c\n");
+	check_folded("  ", SIXTY TEN "12345678901", SIXTY "123456789\n  12345678901\n");
+	check_folded("# ", SIXTY TEN SIXTY TEN SIXTY "b",
+		     SIXTY TEN "123456789\n# " SIXTY "123456789\n# " TEN TEN TEN TEN TEN
+			       "b\n");
+	check_folded("  ", SIXTY "12345678  123456789012",
+		     SIXTY "12345678\n  123456789012\n");
+	check_folded("  ", SIXTY TEN "\x01 234567890", SIXTY TEN "\\x01\n  234567890\n");
+}
+
+static void words_longer_than_a_line_are_broken(void **state)
+{
+	(void)state;
+	/* Behind the label, not before the word. */
+	check_folded(
+		"     ", "a    " TWENTY_WIDE TWENTY_WIDE TWENTY_WIDE TWENTY_WIDE " b",
+		"a    " TWENTY_WIDE TWENTY_WIDE TWENTY_WIDE FIVE_WIDE FIVE_WIDE FIVE_WIDE
+		"\n     " FIVE_WIDE " b\n");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -156,6 +200,8 @@ int main(void)
 		cmocka_unit_test(format_characters_are_escaped),
 		cmocka_unit_test(codes_are_decoded),
 		cmocka_unit_test(a_line_is_one_write),
+		cmocka_unit_test(lines_are_folded_between_words),
+		cmocka_unit_test(words_longer_than_a_line_are_broken),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -243,7 +243,7 @@ class GpuMemory(Case):
         command = "info", "--device", device, "--mem", spec
         result = self.run_pier(*command, env=env)
         self.assertEqual((result.status, result.stderr), (0, ""))
-        line, = re.findall(r"(?m)^  memory        (.*)$", result.stdout)
+        line, = re.findall(r"(?m)^  memory        (.*)$", self.unfold(result.stdout))
         facts, = json.loads(self.run_pier(*command, "--json", env=env).stdout)["devices"]
         return line, facts["reach"]
 

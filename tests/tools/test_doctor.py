@@ -339,7 +339,7 @@ class Doctor(Case):
     def test_lines_with_escaped_bytes_are_broken_too(self):
         name = self.changed({"pier/nic/mlx5_0/firmware": "= " + "\\xff" * 100})
         text = self.run_pier("doctor", "--from", name).stdout
-        self.assertLessEqual(max(map(len, text.splitlines())), 100)
+        self.assertLessEqual(max(map(len, text.splitlines())), 80)
 
     def test_bad_files_are_refused(self):
         good = (DATA / "nothing").read_text()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Invalid command lines, and the help."""
+"""Invalid command lines, the help, and the width of what is printed."""
 
 import re
 
@@ -138,6 +138,28 @@ class Usage(Case):
         text = self.run_pier("--help").stdout
         for status in ("0", "1", "2", "3", "4", "5", "128 + N"):
             self.assertIn("  %s " % status, text)
+
+    def test_no_line_is_wider_than_80_columns(self):
+        """Except rows of numbers and their heading, and the doctor's summary, which is one line."""
+        test = ["perf", "-n", "1", "-l", "1", "--tx-depth", "16", "--warm-up", "0", "--histogram"]
+        earlier = self.file("earlier", self.run_pier(*test, "write_bw", "--json").stdout.encode())
+        long = "/nowhere/" + "long/" * 40
+        for words, env in (
+                (("info", "--mem", "memfd"), {}), (("info", "--mem", long[:60]), {}),
+                (("info", "--device", "fault:like=nothing:soft0"), {}),
+                (("info",), {"PIER_BACKEND_PATH": long, "PIER_DMABUF": "on off " * 20}),
+                (("doctor",), {"PIER_BACKEND_PATH": long}), (("doctor", "--device", "soft0"), {}),
+                ((*test, "-q", "2", "--threads", "2", "-b", "-e", "send_bw", "-d",
+                  "fault:like=mlx5:soft0"), {}),
+                ((*test, "--against", earlier, "--path", "staged", "--src-mem", "host",
+                  "write_bw"), {}), ((*test, "send_lat"), {}), (("help",), {}),
+                *((("help", command), {}) for command in ("cp", "doctor", "info", "perf", "run"))):
+            with self.subTest(words):
+                result = self.run_pier(*words, env=env)
+                self.assertGreater(len(result.stdout), 100, str(result))
+                for line in result.stdout.splitlines():
+                    if not re.match(r"pier doctor: | +(bytes|\d+) +(messages|\d+) ", line):
+                        self.assertLessEqual(len(line), 80, line)
 
     def test_a_failing_standard_output_is_reported(self):
         with open("/dev/full", "w", encoding="ascii") as full:

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <pier/version.h>
@@ -10,10 +9,8 @@
 #include "printable.h"
 #include "report.h"
 
-enum {
-	COLUMNS = 80,
-	INDENT = 31, /* of evidence, behind verdict and check */
-};
+/* Of evidence, behind verdict and check. */
+#define MARGIN "                               "
 
 /* The first finding of the worst verdict, if it is a warning or an error. */
 static const struct finding *find_worst(const struct report *report)
@@ -47,63 +44,15 @@ static void write_summary(const struct report *report, char *ret_text, size_t si
 			 worst->subject);
 }
 
-/* Break between words. A word that is longer than a line is broken. */
-static void print_wrapped(const char *text)
-{
-	const size_t room = COLUMNS - INDENT;
-	bool first = true;
-
-	while (*text) {
-		size_t length = strcspn(text, "\n"), end = length;
-		char line[COLUMNS + 1];
-
-		if (length > room) {
-			for (end = room; end > 0 && text[end] != ' '; end--)
-				continue;
-			end = end ? end : room;
-		}
-		snprintf(line, sizeof(line), "%.*s", (int)end, text);
-		for (size_t last = end; last > 0 && line[last - 1] == ' '; last--)
-			line[last - 1] = '\0';
-		print_line(stdout, "%*s%s", first ? 0 : INDENT, "", line);
-		first = false;
-		text += end;
-		text += strspn(text, " \n");
-	}
-	if (first)
-		putchar('\n');
-}
-
-/* Escape control characters first: \xNN is longer than the byte. */
-static void print_text(const char *text)
-{
-	char *safe = NULL;
-	size_t size;
-	FILE *file = open_memstream(&safe, &size);
-
-	if (file) {
-		print_safely(file, text);
-		fclose(file);
-	}
-	print_wrapped(safe ? safe : "");
-	free(safe);
-}
-
 static void print_finding(const struct finding *finding)
 {
-	char text[4096];
-
-	printf("  %-7s  %-19s ",
-	       finding->verdict == NOT_APPLICABLE ? "-" : verdict_name(finding->verdict),
-	       finding->check);
-	snprintf(text, sizeof(text), "%s%s%s", finding->subject,
-		 finding->subject[0] ? ": " : "", finding->evidence);
-	print_text(text);
-	if (!finding->remedy[0])
-		return;
-	printf("%*s", INDENT, "");
-	snprintf(text, sizeof(text), "-> %s", finding->remedy);
-	print_text(text);
+	print_folded(stdout, MARGIN, "  %-7s  %-19s %s%s%s",
+		     finding->verdict == NOT_APPLICABLE ? "-"
+							: verdict_name(finding->verdict),
+		     finding->check, finding->subject, finding->subject[0] ? ": " : "",
+		     finding->evidence);
+	if (finding->remedy[0])
+		print_folded(stdout, MARGIN, MARGIN "-> %s", finding->remedy);
 }
 
 void print_report_text(const struct report *report)

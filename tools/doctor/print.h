@@ -4,7 +4,7 @@
 
 struct report;
 
-/* On standard output, with at most 100 columns. */
+/* On standard output, with at most 80 columns. */
 void print_report_text(const struct report *report);
 void print_report_json(const struct report *report);
 

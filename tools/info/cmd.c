@@ -96,7 +96,7 @@ static void print_switches(struct json *json)
 		if (json)
 			json_string(json, name, value);
 		else
-			print_line(stdout, "%s=%s", name, value);
+			print_folded(stdout, "  ", "%s=%s", name, value);
 	}
 }
 
@@ -109,7 +109,7 @@ static size_t print_text(const struct lists *lists)
 	print_switches(NULL);
 	if (reason) {
 		putchar('\n');
-		print_line(stdout, "%s", reason);
+		print_folded(stdout, "", "%s", reason);
 	}
 	failed = print_devices(lists, NULL);
 	print_backends_text(lists->backends, lists->backend_count);

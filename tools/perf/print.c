@@ -16,14 +16,14 @@ static double quantile_us(const struct perf_result *result, double part)
 	return (double)histogram_quantile(&result->times, part) / 1e3;
 }
 
-/* One line for each side. The text may come from the other side, so it is escaped. */
+/* The text may come from the other side, so it is escaped. */
 static void print_side(const char *label, const struct perf_report *report)
 {
-	print_line(stdout, "# %s: %s, %s, %s%s%s%s%s", label, report->device,
-		   report->memory, report->path, report->mapping[0] ? ", mapping " : "",
-		   report->mapping, report->link[0] ? ", " : "", report->link);
+	print_folded(stdout, "#   ", "# %s: %s, %s, %s%s%s%s%s", label, report->device,
+		     report->memory, report->path, report->mapping[0] ? ", mapping " : "",
+		     report->mapping, report->link[0] ? ", " : "", report->link);
 	if (report->reason[0])
-		print_line(stdout, "#   %s", report->reason);
+		print_folded(stdout, "#   ", "#   %s", report->reason);
 }
 
 static void print_header(const struct perf_run *run)
@@ -48,19 +48,21 @@ static const char csv_header[] =
 void print_perf_start(const struct perf_run *run)
 {
 	const struct perf_settings *settings = run->settings;
+	char sizes[128] = "";
 
 	if (run->options->format == PERF_CSV)
 		fputs(csv_header, stdout);
 	if (run->options->format != PERF_TABLE)
 		return;
-	printf("# %s%s%s", run->options->test, settings->both ? ", both directions" : "",
-	       settings->events ? ", sleeping" : "");
 	if (!settings->latency)
-		printf(", channels: %" PRIu32 ", threads: %" PRIu32 ", depth: %" PRIu32
-		       ", batches of %" PRIu32,
-		       run->channels, settings->threads, settings->depth,
-		       settings->batch);
-	printf("\n");
+		snprintf(sizes, sizeof(sizes),
+			 ", channels: %" PRIu32 ", threads: %" PRIu32 ", depth: %" PRIu32
+			 ", batches of %" PRIu32,
+			 run->channels, settings->threads, settings->depth,
+			 settings->batch);
+	print_folded(stdout, "#   ", "# %s%s%s%s", run->options->test,
+		     settings->both ? ", both directions" : "",
+		     settings->events ? ", sleeping" : "", sizes);
 	print_side("here", &run->here);
 	print_side("there", &run->there);
 	print_header(run);
