@@ -3,7 +3,8 @@
 /*
  * Preload it. DIRECT_FAULT: "refuse": the kernel has no io_uring, as in many containers;
  * "short": only the first page of each write is written; "fail": each write fails. The
- * same for direct reads: "refuse_reads", "short_reads", which end inside a page.
+ * same for direct reads: "refuse_reads", "short_reads", which end inside a page, and
+ * "exit_on_reads": the process exits with status 99.
  */
 
 #include <errno.h>
@@ -62,6 +63,8 @@ ssize_t interposed_pread64(int fd, void *data, size_t length, off_t offset)
 {
 	int direct = fcntl(fd, F_GETFL) & O_DIRECT;
 
+	if (direct && fault_is("exit_on_reads"))
+		_exit(99);
 	if (direct && fault_is("refuse_reads")) {
 		errno = EFAULT;
 		return -1;
