@@ -48,9 +48,6 @@ struct pier_rails {
 int pier_rails_describe_in(const char *sysfs, const struct pier_buffer *buffer,
 			   const char *devices, void *ret_bytes, size_t size);
 
-/* Whether the kernel has a route through a gateway over this network interface. */
-bool pier_has_router(const char *interface);
-
 /* Returns the number of bytes; -ENOSPC. */
 int pier_rails_pack(const struct pier_rails *rails, void *ret_bytes, size_t size);
 /* Errors: -EBADMSG. */

@@ -125,8 +125,11 @@ static bool route_leads_over(const struct nlmsghdr *message, int index)
 	return leads_over(first, length, index);
 }
 
-/* All tables: a host with several NICs often has one for each (ip-rule(8)). */
-bool pier_has_router(const char *interface)
+/*
+ * Whether the kernel has a route through a gateway over this network interface. In all
+ * tables: a host with several NICs often has one for each (ip-rule(8)).
+ */
+static bool has_router(const char *interface)
 {
 	struct {
 		struct nlmsghdr header;
@@ -182,7 +185,7 @@ static void add_gid(const struct description *description,
 	if (!interface)
 		return;
 	set_subnet(port, entry->gid.raw, mask);
-	if (pier_has_router(interface))
+	if (has_router(interface))
 		port->gids |= PIER_RAIL_ROUTED;
 }
 

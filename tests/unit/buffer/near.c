@@ -11,6 +11,10 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <infiniband/verbs.h>
 
@@ -834,6 +838,67 @@ static void describes_ports_to_the_peer(void **state)
 	stop_machine();
 }
 
+/* In a network namespace of its own, whose loopback has the address of the NIC's GID. */
+static int describe_routes(void)
+{
+	static const struct {
+		const char *command;
+		bool routed;
+	} steps[] = {
+		{ "ip link set lo up && ip address add 198.51.100.7/32 dev lo && "
+		  "ip route add 198.51.100.128/25 dev lo",
+		  false },
+		{ "ip route add 203.0.113.0/24 via 198.51.100.200", true },
+		{ "ip route delete 203.0.113.0/24", false },
+		{ "ip route add default via 198.51.100.200 table 77", true },
+		{ "ip route flush table 77", false },
+		{ "ip route add default nexthop dev lo nexthop via 198.51.100.200",
+		  true },
+		{ "ip route delete default", false },
+		{ "ip route add blackhole default", false },
+	};
+
+	if (unshare(geteuid() == 0 ? CLONE_NEWNET : CLONE_NEWUSER | CLONE_NEWNET) < 0)
+		return 77;
+	for (int i = 0; i < (int)(sizeof(steps) / sizeof(steps[0])); i++) {
+		uint8_t bytes[PIER_RAILS_SIZE_MAX];
+		struct pier_rails rails;
+		int size;
+
+		if (system(steps[i].command) != 0)
+			return 77;
+		size = pier_rails_describe(NULL, "mlx5_1", bytes, sizeof(bytes));
+		if (size < 0 || pier_rails_unpack(bytes, (size_t)size, &rails) ||
+		    rails.ports[0].subnet_bits != 128 ||
+		    !(rails.ports[0].gids & PIER_RAIL_ROUTED) != !steps[i].routed)
+			return i + 1;
+	}
+	return 0;
+}
+
+static void describes_whether_a_router_is_known(void **state)
+{
+	int status;
+	pid_t child;
+
+	(void)state;
+	start_machine("kvm-guest");
+	set_gid(nic_named("mlx5_1"), 0, "::ffff:198.51.100.7", IBV_GID_TYPE_ROCE_V2);
+	child = fork();
+	assert_true(child >= 0);
+	if (child == 0)
+		_exit(describe_routes());
+	assert_int_equal(waitpid(child, &status, 0), child);
+	stop_machine();
+	assert_true(WIFEXITED(status));
+	if (WEXITSTATUS(status) == 77) {
+		print_message("skip: no network namespace, or no iproute2 in it\n");
+		skip();
+	}
+	/* The number of the step. */
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 /* All ports of this machine; returns their number, or an error. */
 static int describe_all(struct pier_rails *ret_rails)
 {
@@ -1158,6 +1223,7 @@ int main(void)
 		cmocka_unit_test(skips_devices_that_do_not_work),
 		cmocka_unit_test(passes_over_devices_without_channels),
 		cmocka_unit_test(describes_ports_to_the_peer),
+		cmocka_unit_test(describes_whether_a_router_is_known),
 		cmocka_unit_test(passes_over_a_device_with_all_ports),
 		cmocka_unit_test(describes_the_speed_of_each_port),
 		cmocka_unit_test(describes_what_the_environment_demands),

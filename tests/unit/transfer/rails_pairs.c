@@ -241,25 +241,6 @@ static void distance_counts_where_routers_lead(void **state)
 	assert_int_equal(choose_at(0, 1), -EHOSTUNREACH);
 }
 
-/* The main table in text, beside the answer of netlink. */
-static void finds_routers_of_interfaces(void **state)
-{
-	FILE *routes = fopen("/proc/net/route", "r");
-	char line[256], name[64];
-	unsigned int destination, gateway, flags;
-
-	(void)state;
-	assert_false(pier_has_router("lo"));
-	assert_false(pier_has_router("none"));
-	while (routes && fgets(line, sizeof(line), routes))
-		if (sscanf(line, "%63s %x %x %x", name, &destination, &gateway, &flags) ==
-			    4 &&
-		    gateway && flags & 2)
-			assert_true(pier_has_router(name));
-	if (routes)
-		fclose(routes);
-}
-
 /* A management port that is near, and in one subnet, is not chosen. */
 static void prefers_fast_ports(void **state)
 {
@@ -418,7 +399,6 @@ int main(void)
 		cmocka_unit_test(keeps_fabrics_apart),
 		cmocka_unit_test(prefers_a_common_subnet),
 		cmocka_unit_test(distance_counts_where_routers_lead),
-		cmocka_unit_test(finds_routers_of_interfaces),
 		cmocka_unit_test(prefers_fast_ports),
 		cmocka_unit_test(both_ends_agree),
 		cmocka_unit_test(rejects_malformed_descriptions),
