@@ -11,7 +11,7 @@ from harness import Case, MIB, json, main
 
 SENDER = os.environ["HOSTILE_SENDER"]
 CHUNK = 64 * 1024
-GREETING = b"\x89PIERCP\n" + struct.pack("<II", 8, 0)
+GREETING = b"\x89PIERCP\n" + struct.pack("<II", 9, 0)
 ERROR = 8
 COPIES = 60
 

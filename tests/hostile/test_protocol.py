@@ -9,7 +9,7 @@ import sys
 
 from harness import Case, MIB, PATIENCE, PIER, end_process, main
 
-GREETING = b"\x89PIERCP\n" + struct.pack("<II", 8, 0)
+GREETING = b"\x89PIERCP\n" + struct.pack("<II", 9, 0)
 REQUEST, SOURCE, ERROR, IPC, WORDS, LIST, SEGMENTS, KEPT = 1, 2, 8, 10, 11, 12, 14, 15
 VERIFY, TREE, DRY_RUN, PARTIAL = 1, 16, 32, 64  # flags of a request
 IN_TREE, SEVERAL, CONTENTS = 2, 4, 8  # flags of a source
@@ -99,6 +99,10 @@ class HostileTree(Puller):
         [entry("a", sparse=2)], [entry("a", nanoseconds=10**9)], [entry("x" * 256)],
         [entry("a", size=1 << 63)], [entry("a", size=(1 << 63) - 1), entry("b", size=1)],
         [entry("a")[:-1]], [b"\0"], [entry("a\0b")],
+        # Out of order.
+        [entry("b"), entry("a")], [entry("a", DIRECTORY), entry("a/c"), entry("a/b")],
+        [entry("a", DIRECTORY), entry("a/b"), entry("b")],
+        [entry("a", DIRECTORY), entry("b", DIRECTORY), entry("b/x"), entry("a/x")],
     )
 
     def push(self, data, **options):
@@ -154,7 +158,7 @@ class HostileTree(Puller):
 
     def test_a_client_refuses_names_that_it_did_not_ask_for(self):
         for entries in ([entry("b", DIRECTORY)], [entry("a", DIRECTORY), entry("b", DIRECTORY)],
-                        [entry("a", DIRECTORY), entry(".ssh", DIRECTORY)]):
+                        [entry(".ssh", DIRECTORY), entry("a", DIRECTORY)]):
             self.pull(tree(*entries), 4, "which was not requested", "host:dir/a", ".")
         self.pull(tree(entry("x"), flags=IN_TREE | CONTENTS), 4, "a named one was requested",
                   "host:dir/a", ".")
@@ -169,15 +173,15 @@ class HostileLists(Case):
                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, env=self.environment())
         self.addCleanup(end_process, server)
-        entries = [entry("a", DIRECTORY)] + [entry("a/%d" % n, DIRECTORY) for n in range(50000)]
+        entries = [entry("a", DIRECTORY)] + [entry("a/%05d" % n, DIRECTORY) for n in range(50000)]
         # Without the last frame of the list, the server waits for the next one.
         data = b"".join(frame(LIST, b"".join(entries[n:n + 100]))
                         for n in range(0, len(entries), 100))
         server.stdin.write(GREETING + request(RECEIVER, "new", flags=VERIFY | TREE) +
                            tree(name="a")[:-8 * 2] + data + frame(LIST))
         server.stdin.flush()
-        self.wait_for(lambda: list(place.glob(".new.pier-tmp-*/a/0")) or
-                      list(place.glob(".*.pier-tmp-*/a/0")), "it makes no directories")
+        self.wait_for(lambda: list(place.glob(".new.pier-tmp-*/a/00000")) or
+                      list(place.glob(".*.pier-tmp-*/a/00000")), "it makes no directories")
         server.terminate()
         self.assertEqual(server.wait(timeout=PATIENCE), 143)
         self.assertEqual(os.listdir(place), [])

@@ -11,7 +11,7 @@ import time
 
 from harness import Case, HERE, MIB, PIER, PROMISE, main, slowness
 
-VERSION = 8
+VERSION = 9
 RSH = "'%s'" % (HERE / "stub_hosts")
 RESTORED = r"pier cp: the connection broke and was restored \(times: \d+\)\n"
 

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,46 +18,34 @@ enum {
 
 struct adoption {
 	struct tree *tree;
-	struct list_entry **sorted; /* the entries, by path */
 	uint64_t bytes;
 	struct failure *failure;
 };
 
-static int compare_entries(const void *a, const void *b, void *context)
+/* In the order of the list; LIST_TOP + 1 is 0. */
+static int compare_place(const struct file_list *list, const struct list_entry *entry,
+			 uint32_t parent, const char *path)
 {
-	const struct file_list *list = context;
+	uint32_t own = entry->parent + 1, wanted = parent + 1;
 
-	return strcmp(list_path(list, *(struct list_entry *const *)a),
-		      list_path(list, *(struct list_entry *const *)b));
+	if (own != wanted)
+		return own < wanted ? -1 : 1;
+	return strcmp(list_path(list, entry), path);
 }
 
-static int sort_entries(struct adoption *adoption)
+/* parent: as in the entry */
+static struct list_entry *find_entry(const struct file_list *list, uint32_t parent,
+				     const char *path)
 {
-	struct file_list *list = &adoption->tree->list;
-
-	adoption->sorted = calloc(list->count + 1, sizeof(adoption->sorted[0]));
-	if (!adoption->sorted)
-		return fail(adoption->failure, EXIT_FILE, "out of memory");
-	for (uint32_t i = 0; i < list->count; i++)
-		adoption->sorted[i] = &list->entries[i];
-	qsort_r(adoption->sorted, list->count, sizeof(adoption->sorted[0]),
-		compare_entries, list);
-	return 0;
-}
-
-static struct list_entry *find_entry(const struct adoption *adoption, const char *path)
-{
-	const struct file_list *list = &adoption->tree->list;
 	uint32_t first = 0, end = list->count;
 
 	while (first < end) {
 		uint32_t middle = first + (end - first) / 2;
-		struct list_entry *entry = adoption->sorted[middle];
-		int order = strcmp(path, list_path(list, entry));
+		int order = compare_place(list, &list->entries[middle], parent, path);
 
 		if (order == 0)
-			return entry;
-		if (order < 0)
+			return &list->entries[middle];
+		if (order > 0)
 			end = middle;
 		else
 			first = middle + 1;
@@ -145,25 +132,28 @@ static int remove_entry(struct adoption *adoption, int directory, const char *na
 		       : 0;
 }
 
-/* parent: the path of the directory with a slash, or "". */
-static int adopt_found(struct adoption *adoption, int directory, const char *parent,
-		       const char *name, int found)
+/* parent: the directory's entry; NULL: the top */
+static int adopt_found(struct adoption *adoption, int directory,
+		       const struct list_entry *parent, const char *name, int found)
 {
+	const struct file_list *list = &adoption->tree->list;
+	uint32_t number = parent ? (uint32_t)(parent - list->entries) : LIST_TOP;
 	struct list_entry *entry = NULL;
 	char path[PATH_MAX];
 	struct stat stat;
 
 	if (fstat(found, &stat) < 0)
 		return fail_adoption(adoption, name);
-	if (snprintf(path, sizeof(path), "%s%s", parent, name) < PATH_MAX)
-		entry = find_entry(adoption, path);
+	if (snprintf(path, sizeof(path), "%s%s%s", parent ? list_path(list, parent) : "",
+		     parent ? "/" : "", name) < PATH_MAX)
+		entry = find_entry(list, number, path);
 	if (is_useful(entry, &stat))
 		return use_entry(adoption, found, entry, &stat);
 	return remove_entry(adoption, directory, name, found, &stat);
 }
 
-static int adopt_name(struct adoption *adoption, int directory, const char *parent,
-		      const char *name)
+static int adopt_name(struct adoption *adoption, int directory,
+		      const struct list_entry *parent, const char *name)
 {
 	struct tree *tree = adoption->tree;
 	int found, result;
@@ -181,14 +171,17 @@ static int adopt_name(struct adoption *adoption, int directory, const char *pare
 }
 
 /* Takes the descriptor. */
-static int adopt_directory(struct adoption *adoption, int directory, const char *parent)
+static int adopt_directory(struct adoption *adoption, int directory,
+			   const struct list_entry *parent)
 {
 	DIR *entries = fdopendir(directory);
 	struct dirent *entry;
 	int result = 0;
 
 	if (!entries) {
-		result = fail_adoption(adoption, parent);
+		result = fail_adoption(adoption,
+				       parent ? list_path(&adoption->tree->list, parent)
+					      : ".");
 		close(directory);
 		return result;
 	}
@@ -202,7 +195,6 @@ static int adopt_entry(struct adoption *adoption, const struct list_entry *entry
 {
 	struct tree *tree = adoption->tree;
 	const char *path = list_path(&tree->list, entry);
-	char parent[PATH_MAX + 1];
 	int directory;
 
 	if (entry->kind != LIST_DIRECTORY)
@@ -210,8 +202,7 @@ static int adopt_entry(struct adoption *adoption, const struct list_entry *entry
 	directory = open_below(tree->stage, path, O_RDONLY | O_DIRECTORY);
 	if (directory < 0)
 		return errno == ENOENT ? 0 : fail_adoption(adoption, path);
-	snprintf(parent, sizeof(parent), "%s/", path);
-	return adopt_directory(adoption, directory, parent);
+	return adopt_directory(adoption, directory, entry);
 }
 
 /* Parents come before their children in the list, and are writable then. */
@@ -220,7 +211,7 @@ static int adopt_entries(struct adoption *adoption)
 	struct tree *tree = adoption->tree;
 	int top = openat(tree->stage, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int result = top < 0 ? fail_adoption(adoption, ".")
-			     : adopt_directory(adoption, top, "");
+			     : adopt_directory(adoption, top, NULL);
 
 	for (uint32_t i = 0; result == 0 && i < tree->list.count; i++)
 		result = adopt_entry(adoption, &tree->list.entries[i]);
@@ -274,7 +265,7 @@ static int check_name(const struct adoption *adoption)
 {
 	const struct tree *tree = adoption->tree;
 
-	if (tree->top[0] || !find_entry(adoption, tree->temporary))
+	if (tree->top[0] || !find_entry(&tree->list, LIST_TOP, tree->temporary))
 		return 0;
 	return fail(adoption->failure, EXIT_FILE,
 		    "one of the files has the name of the unfinished copy, %s",
@@ -284,15 +275,12 @@ static int check_name(const struct adoption *adoption)
 int adopt_stage(struct tree *tree, uint64_t *ret_bytes, struct failure *failure)
 {
 	struct adoption adoption = { .tree = tree, .failure = failure };
-	int result = sort_entries(&adoption);
+	int result = check_name(&adoption);
 
-	if (result == 0)
-		result = check_name(&adoption);
 	if (result == 0)
 		result = adopt_entries(&adoption);
 	if (result == 0)
 		result = renew_entries(&adoption);
-	free(adoption.sorted);
 	*ret_bytes = adoption.bytes;
 	return result;
 }

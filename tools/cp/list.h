@@ -13,6 +13,9 @@
 /*
  * The files of a tree. The copy moves their bytes as one sequence, in the order of the
  * list, so a chunk can have many small files in it.
+ *
+ * The files at the top come first, then those of each directory, in the order that the
+ * directories have in the list. Files of one directory are ordered by name (strcmp(3)).
  */
 
 enum list_kind {
@@ -90,8 +93,8 @@ struct list_entry *find_in_list(const struct file_list *list, uint64_t offset);
 int send_list(struct control *control, const struct file_list *list);
 /*
  * Receive a list whose sequence has `size` bytes. The sender is not trusted: afterwards,
- * each path has only names between its slashes, comes once, and is below a directory
- * that comes before it, or at the top.
+ * the list has the order above, so each path comes once and is below a directory that
+ * comes before it, or at the top. Between its slashes are only names.
  */
 int receive_list(struct control *control, uint64_t size, struct file_list *ret_list);
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <limits.h>
-#include <search.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "list.h"
@@ -73,68 +71,45 @@ static bool entry_valid(const struct list_entry *entry, const char *path,
 	       link == (target[0] != '\0') && path_valid(path);
 }
 
-/* A path in the tree: on its own, because the list's names move when it grows. */
-struct known_path {
-	bool directory;
-	uint32_t number; /* of the entry */
-	char path[];
-};
-
-static int compare_paths(const void *a, const void *b)
+static bool is_directory(const struct file_list *list, uint32_t number, const char *path,
+			 size_t length)
 {
-	return strcmp(((const struct known_path *)a)->path,
-		      ((const struct known_path *)b)->path);
+	const struct list_entry *entry = &list->entries[number];
+	const char *own = list_path(list, entry);
+
+	return entry->kind == LIST_DIRECTORY && strncmp(own, path, length) == 0 &&
+	       own[length] == '\0';
 }
 
-static struct known_path *make_known(const char *path, size_t length, bool directory)
+/*
+ * Find the directory of the next entry, and return whether the order is right. Its
+ * search begins where that of the entry before ended, so it needs no memory, and all
+ * searches together look once at each directory.
+ */
+static bool find_parent(const struct file_list *list, const char *path,
+			uint32_t *ret_parent)
 {
-	struct known_path *known = malloc(sizeof(*known) + length + 1);
-
-	if (!known)
-		return NULL;
-	known->directory = directory;
-	memcpy(known->path, path, length);
-	known->path[length] = '\0';
-	return known;
-}
-
-/* Whether the directory of the path is in the tree, or the path is at the top. */
-static bool find_parent(void *root, const char *path, uint32_t *ret_parent)
-{
+	const struct list_entry *last = list->entries;
 	const char *slash = strrchr(path, '/');
-	struct known_path *parent, **found;
+	uint32_t parent;
 
 	*ret_parent = LIST_TOP;
+	if (!last || list->count == 0)
+		return !slash;
+	last += list->count - 1;
 	if (!slash)
-		return true;
-	parent = make_known(path, (size_t)(slash - path), true);
-	found = parent ? tfind(parent, &root, compare_paths) : NULL;
-	free(parent);
-	if (!found || !(*found)->directory)
-		return false;
-	*ret_parent = (*found)->number;
-	return true;
+		return last->parent == LIST_TOP &&
+		       strcmp(list_path(list, last), path) < 0;
+	parent = last->parent == LIST_TOP ? 0 : last->parent;
+	while (parent < list->count &&
+	       !is_directory(list, parent, path, (size_t)(slash - path)))
+		parent++;
+	*ret_parent = parent;
+	return parent < list->count &&
+	       (last->parent != parent || strcmp(list_path(list, last), path) < 0);
 }
 
-/* Returns whether the path is new, and its directory known; and sets its parent. */
-static bool remember_path(void **root, const char *path, uint32_t number,
-			  struct list_entry *entry)
-{
-	struct known_path *known, **found;
-
-	if (!find_parent(*root, path, &entry->parent))
-		return false;
-	known = make_known(path, strlen(path), entry->kind == LIST_DIRECTORY);
-	if (known)
-		known->number = number;
-	found = known ? tsearch(known, root, compare_paths) : NULL;
-	if (found && *found == known)
-		return true;
-	free(known);
-	return false;
-}
-
-static int read_entry(struct control *control, struct wire_reader *reader, void **root,
+static int read_entry(struct control *control, struct wire_reader *reader,
 		      struct file_list *list)
 {
 	char path[PATH_MAX], target[PATH_MAX];
@@ -154,14 +129,13 @@ static int read_entry(struct control *control, struct wire_reader *reader, void 
 	if (identity)
 		memcpy(entry.identity, identity, sizeof(entry.identity));
 	if (reader->bad || sparse > 1 || entry.size > INT64_MAX - list->size ||
-	    !entry_valid(&entry, path, target) ||
-	    !remember_path(root, path, list->count, &entry))
+	    !entry_valid(&entry, path, target) || !find_parent(list, path, &entry.parent))
 		return control_fail_invalid(control, "list of files");
 	return add_to_list(list, &entry, path, entry.kind == LIST_LINK ? target : NULL,
 			   control->failure);
 }
 
-static int receive_entries(struct control *control, void **root, struct file_list *list)
+static int receive_entries(struct control *control, struct file_list *list)
 {
 	struct frame frame;
 
@@ -174,17 +148,15 @@ static int receive_entries(struct control *control, void **root, struct file_lis
 			return 0;
 		reader = read_frame(&frame);
 		while (reader.left > 0)
-			if (read_entry(control, &reader, root, list) < 0)
+			if (read_entry(control, &reader, list) < 0)
 				return -1;
 	}
 }
 
 int receive_list(struct control *control, uint64_t size, struct file_list *ret_list)
 {
-	void *root = NULL;
-	int result = receive_entries(control, &root, ret_list);
+	int result = receive_entries(control, ret_list);
 
-	tdestroy(root, free);
 	if (result == 0 && ret_list->size != size)
 		return control_fail_invalid(control, "list of files");
 	return result;

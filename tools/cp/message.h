@@ -11,7 +11,7 @@
 #include "identity.h"
 
 enum {
-	CP_PROTOCOL_VERSION = 8
+	CP_PROTOCOL_VERSION = 9
 };
 
 extern const struct control_protocol cp_protocol;

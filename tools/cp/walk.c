@@ -298,18 +298,29 @@ static int add_operand(struct walking *walking)
 	return result;
 }
 
-/* Two operands of one name would overwrite each other. */
-static int check_tops(const struct walking *walking)
+static int compare_entries(const void *a, const void *b, void *list)
 {
-	const struct file_list *list = walking->list;
+	return strcmp(list_path(list, a), list_path(list, b));
+}
 
-	for (uint32_t i = 0; i < list->count; i++)
-		for (uint32_t j = 0; j < i; j++)
-			if (strcmp(list_path(list, &list->entries[i]),
-				   list_path(list, &list->entries[j])) == 0)
-				return fail(walking->failure, EXIT_FILE,
-					    "two of the sources are named %s",
-					    list_path(list, &list->entries[i]));
+/* Two operands of one name would overwrite each other. */
+static int sort_tops(const struct walking *walking)
+{
+	struct file_list *list = walking->list;
+
+	qsort_r(list->entries, list->count, sizeof(list->entries[0]), compare_entries,
+		list);
+	list->size = 0;
+	for (uint32_t i = 0; i < list->count; i++) {
+		struct list_entry *entry = &list->entries[i];
+
+		if (i > 0 && compare_entries(entry - 1, entry, list) == 0)
+			return fail(walking->failure, EXIT_FILE,
+				    "two of the sources are named %s",
+				    list_path(list, entry));
+		entry->offset = list->size;
+		list->size += entry->size;
+	}
 	return 0;
 }
 
@@ -326,7 +337,7 @@ static int list_operands(struct walk *walk, struct file_list *ret_list,
 	for (; walking.operand < walk->operand_count; walking.operand++)
 		if (add_operand(&walking) < 0)
 			return -1;
-	if (!walk->contents && check_tops(&walking) < 0)
+	if (ret_list->count > 1 && !walk->contents && sort_tops(&walking) < 0)
 		return -1;
 	/* The list grows while it is walked, so parents come before their children. */
 	for (uint32_t i = 0; i < ret_list->count; i++) {
