@@ -396,6 +396,7 @@ static void begin_tree(struct copied_tree *copied, bool contents)
 {
 	*copied = (struct copied_tree){
 		.tree = { .base = -1,
+			  .above = -1,
 			  .stage = -1,
 			  .report = ignore_sentence,
 			  .alive = stay_alive },

@@ -5,8 +5,8 @@
  * can only be reserved for half of a file; "slow_seek": lseek(2) takes 50 ms if it looks
  * for data; "slow_unlink": so does unlinkat(2); "owner": new files belong to another user
  * than the process, as on NFS; "fuse": the file system is one that syncfs(2) does not
- * reach. SYNC_LOG names a file that gets a line for each fsync(2), syncfs(2) and rename:
- * the call and the path.
+ * reach. SYNC_LOG names a file that gets a line for each fsync(2), syncfs(2), chmod(2)
+ * and rename: the call and the path.
  */
 
 #include <errno.h>
@@ -38,6 +38,7 @@ int interposed_fstatfs(int fd, struct statfs *statfs) __asm__("fstatfs");
 int interposed_fstatfs64(int fd, struct statfs *statfs) __asm__("fstatfs64");
 int interposed_fsync(int fd) __asm__("fsync");
 int interposed_syncfs(int fd) __asm__("syncfs");
+int interposed_chmod(const char *path, mode_t mode) __asm__("chmod");
 int interposed_renameat2(int from, const char *old, int to, const char *new,
 			 unsigned int flags) __asm__("renameat2");
 
@@ -137,6 +138,15 @@ int interposed_syncfs(int fd)
 {
 	log_call("syncfs", fd, "");
 	return (int)syscall(SYS_syncfs, fd);
+}
+
+int interposed_chmod(const char *path, mode_t mode)
+{
+	int fd = open(path, O_PATH | O_CLOEXEC);
+
+	log_call("chmod", fd, "");
+	close(fd);
+	return (int)syscall(SYS_fchmodat, AT_FDCWD, path, mode);
 }
 
 int interposed_renameat2(int from, const char *old, int to, const char *new,

@@ -635,6 +635,13 @@ class Trees(Continued):
         (self.stage / "c").write_bytes(b"longer" * MIB)
         self.assertEqual(self.complete_tree(), 2 * MIB - SEGMENT)
 
+    def test_the_directory_above_may_become_set_gid_or_lose_it(self):
+        for above, mode in (0o2775, STAGE_MODE), (0o755, STAGE_MODE | stat.S_ISGID):
+            self.leave_tree()
+            self.folder.chmod(above)
+            self.partial.chmod(mode)
+            self.assertEqual(self.complete_tree(), 4 * MIB)
+
     def test_the_tree_may_change(self):
         self.leave_tree()
         (self.source / "0").write_bytes(self.bytes(5))

@@ -440,6 +440,10 @@ class Failures(Tree):
         calls = self.sync_calls(source, "there")
         for path in "there", "there/tree", "there/tree/b", "there/tree/b/c":
             self.assertIn(("fsync", str(self.folder / path)), calls)
+        # The directory that was made for the names, and the one that it is in.
+        calls = self.sync_calls("%s/." % source, "made")
+        for path in self.folder / "made", self.folder:
+            self.assertIn(("fsync", str(path)), calls)
         calls = self.sync_calls(source, "disk", fault="")
         if "syncfs" in dict(calls):  # That is one of those which it reaches.
             self.assertNotIn("fsync", dict(calls))
@@ -474,6 +478,26 @@ class Failures(Tree):
                 shutil.rmtree(self.folder / "tree.copy")
             self.assertEqual({p.name for p in self.folder.iterdir()}, {"tree"})
             shutil.rmtree(tree)
+
+    def test_a_directory_that_was_made_for_the_names_is_removed(self):
+        tree = self.plant()
+        for pattern, status, arguments in (
+                ("is inside the directory", 1, ("%s/." % tree, tree / "new")),
+                ("no such device|none", 3, ("--device", "none", "%s/." % tree, "new")),
+                ("no such device|none", 3, ("--continue", "--device", "none", "%s/." % tree, "new"))):
+            with self.subTest(arguments):
+                self.refused(status, pattern, "cp", "-r", *arguments)
+                self.assertFalse((tree / "new").exists() or (self.folder / "new").exists())
+
+    def test_a_directory_that_is_read_only_never_was_writable_at_its_place(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root may move such a directory")
+        (self.folder / "tree/locked").mkdir(parents=True)
+        (self.folder / "tree/locked").chmod(0o555)
+        (self.folder / "there/tree").mkdir(parents=True)
+        placed = self.folder / "there/tree/locked"
+        self.assertNotIn(("chmod", str(placed)), self.sync_calls("tree", "there", fault=""))
+        self.assertEqual(stat.S_IMODE(placed.stat().st_mode), 0o555)
 
     def test_what_a_killed_copy_left_is_removed_whatever_its_modes(self):
         tree = self.plant()

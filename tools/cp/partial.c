@@ -53,11 +53,13 @@ static int stat_new_stage(const struct wanted *wanted, struct stat *ret_stat)
 static bool is_partial(const struct wanted *wanted, const struct stat *found, uid_t owner,
 		       mode_t stage_mode)
 {
+	/* The directory above may have become set-gid meanwhile, or lost it. */
+	mode_t differing = (found->st_mode ^ stage_mode) & 07777 & ~(mode_t)S_ISGID;
+
 	if (found->st_uid != owner)
 		return false;
 	return wanted->kind == PARTIAL_STAGE
-		       ? S_ISDIR(found->st_mode) &&
-				 (found->st_mode & 07777) == (stage_mode & 07777)
+		       ? S_ISDIR(found->st_mode) && !differing
 		       : S_ISREG(found->st_mode) && found->st_nlink == 1;
 }
 

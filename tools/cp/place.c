@@ -282,26 +282,30 @@ static void merge_directory(const struct move *move)
 }
 
 /*
- * With its attributes, so that they are right even if the process is killed. To move a
- * directory takes the right to write to it.
+ * With its attributes, so that they are right even if the process is killed; but to move
+ * a directory takes the right to write to it, which only root has with any mode.
  */
 static void place_directory(const struct move *move)
 {
 	mode_t mode = move->stat.st_mode & 07777;
-	bool writable = mode & S_IWUSR;
-	int error;
+	bool made_writable;
+	int result, error;
 
 	if (!remember_place(move, &move->stat))
 		return;
-	if (!writable)
+	result = rename_new(move);
+	made_writable = result < 0 && errno == EACCES && !(mode & S_IWUSR);
+	if (made_writable) {
 		change_mode(move->fd, mode | S_IWUSR);
-	if (rename_new(move) == 0) {
+		result = rename_new(move);
+	}
+	error = errno;
+	if (result == 0) {
 		move->entry->moved = true;
-		if (!writable && change_mode(move->fd, mode) < 0)
+		if (made_writable && change_mode(move->fd, mode) < 0)
 			leave_out(move, strerror(errno));
 		return;
 	}
-	error = errno;
 	tdelete(move->entry, move->placed, compare_places);
 	if (error == EEXIST)
 		merge_directory(move);

@@ -374,7 +374,7 @@ int run_receiver(struct transfer *transfer)
 	struct receiver receiver = {
 		.transfer = transfer,
 		.target = { .file = { .fd = -1, .directory = -1 },
-			    .tree = { .base = -1, .stage = -1 } },
+			    .tree = { .base = -1, .above = -1, .stage = -1 } },
 		.commit.run = run_commit,
 	};
 	int result = receive_file(&receiver);

@@ -37,6 +37,12 @@ static int fail_tree(const struct tree *tree, const char *what, struct failure *
 		    path_error(errno));
 }
 
+static void close_if_open(int fd)
+{
+	if (fd >= 0)
+		close(fd);
+}
+
 static bool has_one_top(const struct tree *tree)
 {
 	uint32_t tops = 0;
@@ -46,12 +52,15 @@ static bool has_one_top(const struct tree *tree)
 	return tops == 1;
 }
 
-/* The names go into the directory itself: it is made first, and stays. */
+/* The names go into the directory itself, which is made first. */
 static int make_base(struct tree *tree, struct place *place, struct failure *failure)
 {
 	if (mkdirat(place->directory, place->name, 0777) < 0)
 		return fail_tree(tree, "make", failure);
-	tree->base = openat(place->directory, place->name,
+	tree->above = place->directory;
+	place->directory = -1;
+	strcpy(tree->made, place->name);
+	tree->base = openat(tree->above, tree->made,
 			    O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	return tree->base < 0 ? fail_tree(tree, "write into", failure) : 0;
 }
@@ -416,20 +425,25 @@ static int sync_stage(const struct tree *tree)
 	return tree->sync_each ? 0 : syncfs(tree->stage);
 }
 
+/* directory: O_PATH */
+static int sync_directory(const struct tree *tree, int directory)
+{
+	int fd = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int result = fd < 0 ? -1 : sync_entry(tree, fd), error = errno;
+
+	close_if_open(fd);
+	errno = error;
+	return result;
+}
+
 /* The directories that the files are in now: the same file system. */
 static int sync_places(const struct tree *tree)
 {
-	int base, result, error;
-
 	if (!tree->sync_each)
 		return syncfs(tree->stage);
-	base = openat(tree->base, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	result = base < 0 ? -1 : sync_entry(tree, base);
-	error = errno;
-	if (base >= 0)
-		close(base);
-	errno = error;
-	return result;
+	if (sync_directory(tree, tree->base) < 0)
+		return -1;
+	return tree->above < 0 ? 0 : sync_directory(tree, tree->above);
 }
 
 int commit_tree(struct tree *tree, struct failure *failure)
@@ -461,11 +475,13 @@ void close_tree(struct tree *tree)
 		remove_empty_stage(tree);
 	else if (tree->temporary[0])
 		remove_stage(tree);
-	if (tree->stage >= 0)
-		close(tree->stage);
-	if (tree->base >= 0)
-		close(tree->base);
-	tree->stage = tree->base = -1;
+	/* Nothing came into the directory, unless something of the copy is kept in it. */
+	if (tree->above >= 0 && atomic_load(&tree->fate) != DESTINATION_NAMING)
+		unlinkat(tree->above, tree->made, AT_REMOVEDIR);
+	close_if_open(tree->stage);
+	close_if_open(tree->base);
+	close_if_open(tree->above);
+	tree->stage = tree->base = tree->above = -1;
 	tree->temporary[0] = '\0';
 	free_list(&tree->list);
 }

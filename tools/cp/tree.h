@@ -13,8 +13,10 @@
  * Zero the struct and set the descriptors to -1 first.
  */
 struct tree {
-	int base;  /* the directory that the top names of the list are in */
-	int stage; /* a directory in base, with a copy of the tree */
+	int base;		 /* the directory that the top names of the list are in */
+	int above;		 /* the directory that base was made in, or -1 */
+	char made[NAME_MAX + 1]; /* the name of base there */
+	int stage;		 /* a directory in base, with a copy of the tree */
 	char temporary[NAME_MAX + 1]; /* the stage's name */
 	bool partial;		      /* it stays if the copy fails: partial.h */
 	char top[NAME_MAX + 1]; /* "": names as they are; else that of the only top */
