@@ -47,6 +47,13 @@ def link_layer(name):
     return first_line(SYSFS / name / "ports/1/link_layer")
 
 
+def host_names():
+    """A pattern of this host's names, which are nobody's business."""
+    names = {platform.node(), platform.node().split(".")[0]} - {"", "localhost"}
+    return re.compile("|".join(r"\b%s\b" % re.escape(name) for name in
+                               sorted(names, key=len, reverse=True)) or r"(?!)")
+
+
 class Record:
     """While it is entered, what is printed is also added to a file, without host names."""
 
@@ -55,10 +62,7 @@ class Record:
         self.file = open(path, "ab", buffering=0)
         self.path = path
         self.stdout = sys.stdout
-        self.kernel = open_kernel_log()
-        names = {platform.node(), platform.node().split(".")[0]} - {"", "localhost"}
-        self.names = re.compile("|".join(r"\b%s\b" % re.escape(name) for name in
-                                         sorted(names, key=len, reverse=True)) or r"(?!)")
+        self.names = host_names()
 
     def write(self, text):
         try:
@@ -78,13 +82,6 @@ class Record:
         sys.stdout = self.stdout
         self.file.close()
 
-    def say_kernel_log(self):
-        print("----- the kernel's log during the run")
-        if self.kernel is None:
-            print("it cannot be read: try as root")
-        for line in kernel_lines(self.kernel):
-            print(line)
-        print("-----")
 
 
 def open_kernel_log():
@@ -109,6 +106,15 @@ def kernel_lines(kernel):
         line = text.partition(";")[2]
         if KERNEL.search(line):
             yield line
+
+
+def say_kernel_log(kernel):
+    print("----- the kernel's log during the run")
+    if kernel is None:
+        print("it cannot be read: try as root")
+    for line in kernel_lines(kernel):
+        print(line)
+    print("-----")
 
 
 def facts_of_nic(device):

@@ -263,6 +263,59 @@ def check_choice(folder):
         yield "exit status %d: %s" % (status, output)
 
 
+def listen(folder, **env):
+    """A host that listens, and the name of it that it prints."""
+    process = subprocess.Popen([folder / "run", "--listen", "0"], stdout=subprocess.PIPE,
+                               text=True, env={**os.environ, **env})
+    for line in process.stdout:
+        if "--peer" in line:
+            return process, re.sub(r".* \S+:(\d+:\w+)$", r"127.0.0.1:\1", line.strip())
+    return process, ""
+
+
+def check_hosts(folder):
+    """Two on one machine, which meet over TCP. A wrong key, before, changes nothing."""
+    env = {"LD_LIBRARY_PATH": FAKE, "PIER_GPU_NIC": "soft0", "PIER_SOFT_UNIX": "off"}
+    process, peer = listen(folder, **env)
+    result = folder / "of two hosts.txt"
+    status, output = run(folder / "run", "--result", result, "--peer", peer + "0", **env)
+    if status != 1 or "it refuses the key" not in output or result.exists():
+        show(output)
+        yield "with a wrong key: exit status %d" % status
+    status, output = run(folder / "run", "--result", result, "--peer", peer, **env)
+    if status or counts(output)[1:] != [0, 0]:
+        yield "exit status %d" % status
+    for part in ("----- the other host", "ok 6 - write_lat from host to host",
+                 "and back", "test_hosts.py hip soft0 to soft0", "gpu_copy cuda soft0 to soft0",
+                 "send_bw from cuda:0 to cuda:0", "----- of the other host"):
+        if part not in output:
+            yield "nothing of %s" % part
+    if process.wait(SECONDS):
+        yield "the other host: exit status %d" % process.returncode
+    yield from problems_of_result(result, output)
+
+
+def check_failing_host(folder):
+    """What the other host finds is told here; it ends with an error if nobody says the end."""
+    env = {"LD_LIBRARY_PATH": FAKE, "PIER_GPU_NIC": "soft0", "PIER_CANARY": "off"}
+    process, peer = listen(folder, FAKE_HIP_GTT="1", **env)
+    status, output = run(folder / "run", "--result", folder / "result.txt", "--peer", peer,
+                         "gpu_copy", **env)
+    if status != 1 or "there: peer: what was written" not in output or process.wait(SECONDS):
+        show(output)
+        yield "exit status %d" % status
+    process, peer = listen(folder, **env)
+    other = subprocess.Popen([folder / "run", "--result", folder / "result.txt", "--peer", peer],
+                             stdout=subprocess.PIPE, text=True, env={**os.environ, **env})
+    for line in other.stdout:
+        if line.startswith("ok"):
+            break
+    other.kill()
+    other.communicate()
+    if process.wait(SECONDS) != 1:
+        yield "the other host: exit status %d" % process.returncode
+
+
 def check_ptx(ptxas, folder):
     source = folder / "kernels.ptx"
     status, text = run(BUILD / "tests/gpu/gpu_kernels_test", "--ptx")
@@ -296,6 +349,8 @@ def main():
         cases.case("completes its result when it is ended", check_ended(folder))
         cases.case("brings a pulled link up when it is ended", check_pull(folder))
         cases.case("takes the nearest NIC, and another that it reaches", check_choice(folder))
+        cases.case("runs between two hosts", check_hosts(folder))
+        cases.case("tells what fails on the other host", check_failing_host(folder))
         # A machine with a driver has it somewhere: it shall not be found.
         empty = pathlib.Path(place, "empty")
         empty.mkdir()

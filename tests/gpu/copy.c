@@ -5,7 +5,7 @@
  * made and judged by kernels on the device, with everything around it.
  *
  * The second process is this program once more, which CUDA wants: gpu_copy --peer FD
- * SPEC. It may use another NIC: PIER_GPU_PEER_NIC.
+ * SPEC. It may use another NIC, PIER_GPU_PEER_NIC, on another host, PIER_GPU_PEER.
  */
 #include "../support/cmocka.h"
 #include "../support/expect.h"
@@ -287,14 +287,18 @@ static void drive(struct side *side, const struct way *way)
 static pid_t start_peer(const char *spec, int *ret_socket)
 {
 	char number[12], name[] = "gpu_copy", option[] = "--peer", copy[64];
-	char *argv[] = { name, option, number, copy, NULL };
+	char sh[] = "sh", command[] = "-c";
+	/* Of sh(1), which starts it on another host: tests/carry/hosts.py. */
+	char *elsewhere = getenv("PIER_GPU_PEER");
+	char *argv[] = { sh, command, elsewhere, name, option, number, copy, NULL };
 	int sockets[2];
 	pid_t peer;
 
 	snprintf(copy, sizeof(copy), "%s", spec);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
 	snprintf(number, sizeof(number), "%d", sockets[1]);
-	assert_int_equal(posix_spawn(&peer, "/proc/self/exe", NULL, NULL, argv, environ),
+	assert_int_equal(posix_spawn(&peer, elsewhere ? "/bin/sh" : "/proc/self/exe",
+				     NULL, NULL, elsewhere ? argv : argv + 3, environ),
 			 0);
 	close(sockets[1]);
 	*ret_socket = sockets[0];
@@ -332,7 +336,8 @@ static int end_peer(void **state)
 {
 	close(rig.socket);
 	if (rig.peer > 0) {
-		kill(rig.peer, SIGKILL);
+		/* hosts.py then asks the other host how its process ended. */
+		kill(rig.peer, getenv("PIER_GPU_PEER") ? SIGTERM : SIGKILL);
 		waitpid(rig.peer, NULL, 0);
 		rig.peer = 0;
 	}

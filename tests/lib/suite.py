@@ -18,7 +18,7 @@ DEADLINES = {"fuzz": 800, "bench": 3600, "asan": 2400, "tsan": 2400, "vm": 2400,
 DEADLINE = 1800
 
 # Whose programs print more than cases.
-SHOWN = {"bench", "bench-smoke", "gpu", "nic"}
+SHOWN = {"bench", "bench-smoke", "gpu", "hosts", "nic"}
 
 # Variables of the caller that would change the outcome.
 UNSET = ("PIER_DEVICE", "PIER_LOG", "PIER_BACKEND_PATH", "PIER_CANARY", "PIER_PEERMEM",
