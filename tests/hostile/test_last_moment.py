@@ -6,10 +6,11 @@ the exit status must agree with the destination.
 """
 
 import os
+import re
 import signal
 import sys
 
-from harness import Case, PIER, STUB_RSH, main, slowness
+from harness import Case, PIER, STUB_RSH, main, read_proc
 
 # Replaces ssh: runs a server that exits after it has sent END (frame 5).
 LEAVES_AFTER_END = """#!%s
@@ -36,28 +37,51 @@ os._exit(0)
 """
 
 
-# Long enough for a signal to be handled, but shorter than the wait for the other side.
-LONG_MS = int(1000 * slowness())
-SHORT_MS = 300
+def pipes_of(pid):
+    """The ends of pipes that a process has open besides its standard files."""
+    found = []
+    try:
+        names = os.listdir("/proc/%d/fd" % pid)
+    except OSError:
+        return found
+    for name in names:
+        try:
+            if int(name) > 2 and os.readlink("/proc/%d/fd/%s" % (pid, name)).startswith("pipe:"):
+                found.append(name)
+        except OSError:
+            pass
+    return found
+
+
+def is_pending(pid, number):
+    """Whether the process has not taken a signal yet that it blocks."""
+    pending = re.search(r"ShdPnd:\t(\w+)", read_proc(pid, "status"))
+    return bool(pending and int(pending[1], 16) >> (number - 1) & 1)
 
 
 class LastMoment(Case):
     def setUp(self):
         super().setUp()
-        self.reached = self.folder / "reached"
+        self.hold = self.folder / "hold"
         self.source = self.file("source", 100_000)
         self.target = self.folder / "copy"
 
-    def held(self, kind, ms, *arguments, **options):
-        """A copy that is inside fsync(2) of the file or of the directory."""
-        self.reached.unlink(missing_ok=True)
+    def held(self, kind, *arguments, **options):
+        """A copy that is inside fsync(2) of the file or of the directory, and its receiver."""
         self.target.write_bytes(b"old")
-        process = self.start("cp", *arguments, env=self.preload(
-            "HOLD_FSYNC", HOLD_KIND=kind, HOLD_MS=str(ms), HOLD_REACHED=str(self.reached)),
-            **options)
-        self.wait_for(lambda: self.reached.exists() or process.poll() is not None,
-                      "no fsync(2)")
-        return process
+        process = self.start("cp", *arguments,
+                             env=self.preload("HOLD_FSYNC", HOLD_KIND=kind, HOLD=str(self.hold)),
+                             **options)
+        self.wait_for(lambda: self.holder() or process.poll() is not None, "no fsync(2)")
+        return process, self.holder()
+
+    def holder(self):
+        return int(self.hold.read_text() or 0) if self.hold.exists() else 0
+
+    def release_abandoned(self, receiver):
+        """End fsync(2) when the receiver has given the copy up, or was killed."""
+        self.wait_for(lambda: not pipes_of(receiver), "the receiver does not end the copy")
+        self.hold.unlink()
 
     def check_verdict(self, process, status):
         result = self.finish(process)
@@ -75,29 +99,36 @@ class LastMoment(Case):
     def test_a_sending_client_is_interrupted(self):
         for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
             with self.subTest(number):
-                process = self.held("file", LONG_MS, self.source, self.target)
+                process, receiver = self.held("file", self.source, self.target)
                 process.send_signal(number)
+                self.release_abandoned(receiver)
                 self.assertEqual(self.check_verdict(process, status), status)
 
     def test_a_receiving_client_is_interrupted(self):
-        process = self.held("file", LONG_MS, *self.pull_arguments())
+        process, receiver = self.held("file", *self.pull_arguments())
         process.send_signal(signal.SIGINT)
+        self.release_abandoned(receiver)
         self.assertEqual(self.check_verdict(process, 130), 130)
 
     def test_both_sides_are_interrupted(self):
         for arguments in ((self.source, self.target), self.pull_arguments()):
             with self.subTest(arguments):
-                process = self.held("file", LONG_MS, *arguments, start_new_session=True)
+                process, receiver = self.held("file", *arguments, start_new_session=True)
                 os.killpg(process.pid, signal.SIGINT)
+                self.release_abandoned(receiver)
                 self.assertEqual(self.check_verdict(process, 130), 130)
 
     def stopped_after(self, signal_to_server):
         """A client that slept while its server ended, and is interrupted as it wakes up."""
-        process = self.held("file", LONG_MS, self.source, self.target)
+        process, server = self.held("file", self.source, self.target)
         process.send_signal(signal.SIGSTOP)
+        self.wait_for(lambda: "\nState:\tT" in read_proc(process.pid, "status"), "it runs")
         if signal_to_server:
-            os.kill(self.server_of(process), signal_to_server)
-        self.wait_for(lambda: self.processes() == [process.pid], "the server is left")
+            os.kill(server, signal_to_server)
+            self.release_abandoned(server)
+        else:
+            self.hold.unlink()
+        self.wait_for(lambda: server not in self.processes(), "the server is left")
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGCONT)
         return process
@@ -114,26 +145,39 @@ class LastMoment(Case):
         self.assertEqual(self.check_verdict(self.stopped_after(None), 0), 0)
 
     def test_a_receiving_server_is_interrupted(self):
-        process = self.held("file", LONG_MS, self.source, self.target)
-        os.kill(self.server_of(process), signal.SIGINT)
+        process, server = self.held("file", self.source, self.target)
+        os.kill(server, signal.SIGINT)
+        self.release_abandoned(server)
         self.assertEqual(self.check_verdict(process, 130), 130)
+
+    def release_after_signal(self, pid):
+        self.wait_for(lambda: not is_pending(pid, signal.SIGINT), "the signal is not taken")
+        self.hold.unlink()
+
+    def release_after_report(self, client):
+        self.wait_for(lambda: len(pipes_of(client)) < 2, "the client does not report its signal")
+        self.hold.unlink()
 
     def test_a_signal_after_the_rename_is_ignored(self):
         """The directory is being synced: the copy can no longer fail."""
         for who in ("client", "server", "both"):
             with self.subTest(who):
-                process = self.held("directory", SHORT_MS, self.source, self.target,
-                                    start_new_session=True)
+                process, server = self.held("directory", self.source, self.target,
+                                            start_new_session=True)
                 if who == "both":
                     os.killpg(process.pid, signal.SIGINT)
                 else:
-                    os.kill(process.pid if who == "client" else self.server_of(process),
-                            signal.SIGINT)
+                    os.kill(process.pid if who == "client" else server, signal.SIGINT)
+                if who == "server":
+                    self.release_after_signal(server)
+                else:
+                    self.release_after_report(process.pid)
                 self.assertEqual(self.check_verdict(process, 0), 0)
 
     def test_a_signal_after_the_rename_of_a_pulled_file_is_ignored(self):
-        process = self.held("directory", SHORT_MS, *self.pull_arguments())
+        process, receiver = self.held("directory", *self.pull_arguments())
         process.send_signal(signal.SIGINT)
+        self.release_after_signal(receiver)
         self.assertEqual(self.check_verdict(process, 0), 0)
 
     def test_a_server_that_exits_after_end_does_not_fail_the_copy(self):
@@ -142,13 +186,15 @@ class LastMoment(Case):
         program.chmod(0o755)
         for kind in ("file", "directory"):
             with self.subTest(kind):
-                process = self.held(kind, LONG_MS, "--rsh", "'%s'" % program,
-                                    "somewhere:%s" % self.source, self.target)
+                process, receiver = self.held(kind, "--rsh", "'%s'" % program,
+                                              "somewhere:%s" % self.source, self.target)
+                self.release_abandoned(receiver)
                 self.assertEqual(self.check_verdict(process, 0), 0)
 
     def test_a_killed_client_leaves_the_old_file(self):
-        process = self.held("file", LONG_MS, self.source, self.target)
+        process, receiver = self.held("file", self.source, self.target)
         process.kill()
+        self.release_abandoned(receiver)
         self.finish(process)
         self.wait_for(lambda: not self.processes(), "the server is left")
         self.assertEqual(self.target.read_bytes(), b"old")
