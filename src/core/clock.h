@@ -9,8 +9,8 @@
 
 /*
  * The clock of the library, and its waits. Nothing else asks for the time, or waits for a
- * limited time, except software devices: they have a clock of their own, as hardware has.
- * A unit test replaces these three functions at link time (tests/support/manual_clock.c).
+ * limited time, except soft0: it has a clock of its own, as hardware has. A unit test
+ * replaces these three functions at link time (tests/support/manual_clock.c).
  *
  * Points in time are nanoseconds of CLOCK_MONOTONIC, which setting clocks does not move.
  */
@@ -25,7 +25,7 @@ int pier_clock_poll(struct pollfd *fds, nfds_t count, int timeout_ms);
  */
 int pier_clock_wait(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline);
 
-/* The clock of a software device. */
+/* The clock of soft0. */
 static inline int64_t pier_device_now(void)
 {
 	struct timespec now;

@@ -65,7 +65,7 @@ static void expect_time(const struct scene *scene, int64_t start)
 
 	if ((scene->fault->means & SLOW) && completes)
 		assert_true(took >= LATE_MS);
-	assert_true(took < PATIENT / 2);
+	assert_true(took < PATIENT);
 }
 
 static bool is_expected(const struct outcome *outcome, int error)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "../conformance/world.h"
+#include "../support/manual_clock.h"
 #include "core/deadline.h"
 
 /*
@@ -402,5 +403,6 @@ int main(void)
 	};
 
 	test_backend = "memfd";
+	manual_clock_run();
 	return cmocka_run_group_tests_name("random faults", cases, NULL, NULL);
 }

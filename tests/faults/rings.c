@@ -4,6 +4,7 @@
 #include <pier/recovery.h>
 
 #include "../conformance/world.h"
+#include "../support/manual_clock.h"
 
 /*
  * An epoch of a loader on a device with a fault plan. Whatever fails, its fills continue
@@ -158,6 +159,7 @@ int main(void)
 	int failed = 0;
 
 	test_backend = "memfd";
+	manual_clock_run();
 	test_peer_device = "soft0";
 	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
 		char device[64];

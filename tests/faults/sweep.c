@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "../conformance/world.h"
+#include "../support/manual_clock.h"
 #include "core/error.h"
 
 /*
@@ -19,8 +20,7 @@ enum {
 	TO = 60013,
 	NUMBER = 77,
 	MOST_RUNS = 500,
-	SOON_MS = 5000, /* well below the peer's patience */
-	CONNECTED = 1,	/* queue pairs */
+	CONNECTED = 1, /* queue pairs */
 };
 
 /* The objects that exist; NULL: not created, or destroyed. */
@@ -101,7 +101,7 @@ static int register_by_thread(struct script *script)
 		error = pier_reg_mr_async(script->queue, script->a.pd, &attr,
 					  &script->registration);
 	if (!error)
-		error = pier_event_queue_wait(script->queue, SOON_MS, &event);
+		error = pier_event_queue_wait(script->queue, PATIENT, &event);
 	if (error)
 		return error;
 	script->registered = event.mr;
@@ -114,7 +114,7 @@ static void *meet(void *argument)
 	struct script *script = argument;
 
 	pier_channel_handshake(script->b.channel, script->fds[1], script->fds[1],
-			       SOON_MS);
+			       PATIENT);
 	return NULL;
 }
 
@@ -127,7 +127,7 @@ static int connect_ends(struct script *script)
 			 0);
 	assert_int_equal(pthread_create(&thread, NULL, meet, script), 0);
 	error = pier_channel_handshake(script->a.channel, script->fds[0], script->fds[0],
-				       SOON_MS);
+				       PATIENT);
 	pthread_join(thread, NULL);
 	close(script->fds[0]);
 	close(script->fds[1]);
@@ -140,16 +140,16 @@ static int move_out(struct script *script)
 	struct pier_scatter receiver = scatter_at(&script->b.area, TO, LENGTH);
 	struct pier_remote target = remote_at(&script->b.area, TO, LENGTH);
 	struct pier_remote halves[2];
-	int error = pier_channel_write(script->a.channel, &source, 1, &target, SOON_MS);
+	int error = pier_channel_write(script->a.channel, &source, 1, &target, PATIENT);
 
 	expect_ok(pier_remote_sub(&target, 0, 1000, &halves[0]));
 	expect_ok(pier_remote_sub(&target, 1000, LENGTH - 1000, &halves[1]));
 	if (!error)
 		error = pier_channel_write_vec(script->a.channel, &source, 1, halves, 2,
-					       SOON_MS);
+					       PATIENT);
 	expect_ok(pier_post_recv(script->b.channel, &receiver, 1, NULL));
 	if (!error)
-		error = pier_channel_send(script->a.channel, &source, 1, SOON_MS);
+		error = pier_channel_send(script->a.channel, &source, 1, PATIENT);
 	return error;
 }
 
@@ -159,12 +159,12 @@ static int move_in(struct script *script)
 	struct pier_gather source = gather_at(&script->b.area, FROM, LENGTH);
 	struct pier_remote target = remote_at(&script->b.area, FROM, LENGTH);
 	struct pier_result result;
-	int error = pier_channel_read(script->a.channel, &receiver, 1, &target, SOON_MS);
+	int error = pier_channel_read(script->a.channel, &receiver, 1, &target, PATIENT);
 
 	if (error)
 		return error;
 	expect_ok(pier_post_send(script->b.channel, &source, 1, NULL));
-	return pier_channel_recv(script->a.channel, &receiver, 1, SOON_MS, &result);
+	return pier_channel_recv(script->a.channel, &receiver, 1, PATIENT, &result);
 }
 
 static int count_writes(struct script *script)
@@ -179,7 +179,7 @@ static int count_writes(struct script *script)
 	if (error)
 		return error;
 	expect_ok(pier_post_write(script->b.channel, &source, 1, &target, NULL));
-	return pier_counter_wait(script->counter, 1, SOON_MS);
+	return pier_counter_wait(script->counter, 1, PATIENT);
 }
 
 /* Runs the script until the first failure, and returns it. */
@@ -364,6 +364,7 @@ int main(void)
 	};
 
 	test_backend = "memfd";
+	manual_clock_run();
 	pier_log_set(PIER_LOG_INFO, hear, NULL);
 	return cmocka_run_group_tests_name("one failure after the other", cases, NULL,
 					   NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "../support/cmocka.h"
+#include "../support/manual_clock.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -72,6 +73,7 @@ int table_main(int argc, char **argv, const struct outcome_table *table)
 		return 0;
 	}
 	sigaction(SIGALRM, &action, NULL);
+	manual_clock_run();
 	failed = table->run(argc == 2 ? argv[1] : NULL);
 	if (argc == 1)
 		failed += cmocka_run_group_tests_name("documented", tests, NULL, NULL);

@@ -10,6 +10,7 @@
 enum {
 	TICK_NS = 10,
 	HURRIED_TICK_NS = 10000,
+	LONGEST_TICK_NS = 20000000,
 	LOOK_MS = 5, /* between two looks at the clock */
 	HANGS_AFTER_LOOKS = 120 * 1000 / LOOK_MS,
 };
@@ -27,6 +28,32 @@ void manual_clock_advance(int ms)
 void manual_clock_hurry(bool hurries)
 {
 	atomic_store(&manual.hurries, hurries);
+}
+
+static void *run(void *unused)
+{
+	const struct timespec tick = { .tv_nsec = 1000000 };
+	int64_t before = pier_device_now();
+
+	for (;;) {
+		int64_t now, passed;
+
+		nanosleep(&tick, NULL);
+		now = pier_device_now();
+		passed = now - before;
+		before = now;
+		atomic_fetch_add(&manual.now,
+				 passed < LONGEST_TICK_NS ? passed : LONGEST_TICK_NS);
+	}
+	return unused;
+}
+
+void manual_clock_run(void)
+{
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, run, NULL) || pthread_detach(thread))
+		abort();
 }
 
 int64_t pier_now(void)

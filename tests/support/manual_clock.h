@@ -7,8 +7,8 @@
 /*
  * The library's clock in a unit test that is linked with manual_clock.c. The test
  * advances it, so no verdict depends on the speed of the machine. By itself it moves by
- * 10 ns each time that the library looks at it, for loops that spin. Software devices
- * keep their own clock.
+ * 10 ns each time that the library looks at it, for loops that spin. soft0 keeps its own
+ * clock; the times of fault plans are the library's.
  *
  * A wait of the library sleeps until an event comes or another thread advances the clock
  * to the wait's end. One for which neither happens within minutes aborts the program.
@@ -20,5 +20,12 @@ void manual_clock_advance(int ms);
  * end at once, and each look at it takes 10 us.
  */
 void manual_clock_hurry(bool hurries);
+
+/*
+ * From now on a thread moves the clock as fast as time passes, but by at most 20 ms at a
+ * time: while the program is stopped (SIGSTOP), the clock stands still. Processes that
+ * are forked later have no such thread.
+ */
+void manual_clock_run(void);
 
 #endif

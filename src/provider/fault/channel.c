@@ -6,6 +6,7 @@
 #include <sys/timerfd.h>
 
 #include "channel.h"
+#include "core/clock.h"
 #include "core/fd.h"
 #include "fault.h"
 
@@ -118,12 +119,14 @@ void pier_fault_set_channel_timer(struct fault_channel *channel)
 		next = earlier_time(next, next_due_time(pier_container_of(
 						  link, struct fault_cq, link)));
 	if (next < INT64_MAX) {
+		int64_t left = next - pier_now();
+
 		/* 0 would stop the timer. */
-		next = next > 0 ? next : 1;
-		when.it_value.tv_sec = next / 1000000000;
-		when.it_value.tv_nsec = next % 1000000000;
+		left = left > 0 ? left : 1;
+		when.it_value.tv_sec = left / 1000000000;
+		when.it_value.tv_nsec = left % 1000000000;
 	}
-	timerfd_settime(channel->timer_fd, TFD_TIMER_ABSTIME, &when, NULL);
+	timerfd_settime(channel->timer_fd, 0, &when, NULL);
 }
 
 void pier_fault_set_timer(struct ibv_cq *ibv)

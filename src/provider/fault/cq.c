@@ -208,7 +208,7 @@ static void queue_completion(struct fault_cq *cq, const struct ibv_wc *wc,
 	if (late && late->in_polls)
 		last->due_polls = cq->polls + late->value;
 	else if (late)
-		last->due = pier_device_now() + (int64_t)late->value;
+		last->due = pier_now() + (int64_t)late->value;
 	for (uint32_t i = 0; i < cq->count; i++) {
 		const struct fault_completion *other = &cq->waiting[i];
 
@@ -257,7 +257,7 @@ int pier_fault_take_completions(struct fault_cq *cq)
 
 static int return_completions(struct fault_cq *cq, int count, struct ibv_wc *ret_wc)
 {
-	int64_t now = pier_device_now();
+	int64_t now = pier_now();
 	uint32_t kept = 0;
 	int taken = 0;
 
@@ -278,7 +278,7 @@ static int poll_locked(struct fault_cq *cq, int count, struct ibv_wc *ret_wc)
 	int error, taken;
 
 	cq->polls++;
-	pier_fault_fail_dead_peers(fault_context(cq->ibv.context), pier_device_now());
+	pier_fault_fail_dead_peers(fault_context(cq->ibv.context), pier_now());
 	error = pier_fault_take_completions(cq);
 	taken = return_completions(cq, count, ret_wc);
 	pier_fault_set_timer(&cq->ibv);

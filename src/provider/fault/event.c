@@ -43,7 +43,7 @@ static void give_event(struct fault_cq *cq)
 static struct fault_cq *take_due_event(struct fault_channel *channel)
 {
 	struct fault_cq *found = NULL;
-	int64_t now = pier_device_now();
+	int64_t now = pier_now();
 
 	pier_fault_fail_dead_peers(fault_context(channel->ibv.context), now);
 	pier_list_for_each(link, &channel->cqs) {
@@ -134,7 +134,7 @@ int pier_fault_req_notify_cq(struct ibv_cq *ibv, int solicited_only)
 	error = pier_fault_fails(&context->plan, FAULT_REQ_NOTIFY_CQ);
 	late = pier_fault_strikes(&context->plan, FAULT_NOTIFY_LATE, FAULT_REQ_NOTIFY_CQ);
 	if (!error && late) {
-		cq->ask_at = pier_device_now() + (int64_t)late->value;
+		cq->ask_at = pier_now() + (int64_t)late->value;
 		cq->ask_solicited = solicited_only;
 	} else if (!error && !cq->ask_at) {
 		error = ibv_req_notify_cq(cq->under, solicited_only);

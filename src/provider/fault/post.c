@@ -67,7 +67,7 @@ static int send_one(struct fault_qp *qp, const struct ibv_send_wr *wr)
 		pier_fault_report_event(qp, event);
 	dead = pier_fault_strikes(plan, FAULT_DEAD, FAULT_POST_SEND);
 	if (dead && !qp->dies_at && qp->ibv.state != IBV_QPS_ERR)
-		qp->dies_at = pier_device_now() + (int64_t)dead->value;
+		qp->dies_at = pier_now() + (int64_t)dead->value;
 	if (!qp->dies_at)
 		return post_to_device(qp, &under);
 	error = -withhold_request(qp, wr);
