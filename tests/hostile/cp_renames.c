@@ -386,6 +386,7 @@ static void add_file(struct tree *tree, enum list_kind kind, const char *path,
 }
 
 struct copied_tree {
+	struct budget budget;
 	struct tree tree;
 	struct cp_settings settings;
 	struct source_message source;
@@ -395,7 +396,9 @@ struct copied_tree {
 static void begin_tree(struct copied_tree *copied, bool contents)
 {
 	*copied = (struct copied_tree){
-		.tree = { .base = -1,
+		.budget = { UINT32_MAX },
+		.tree = { .list.budget = &copied->budget,
+			  .base = -1,
 			  .above = -1,
 			  .stage = -1,
 			  .report = ignore_sentence,
@@ -471,7 +474,8 @@ static void list_a_tree(int root, const char *operand, unsigned long long round)
 			     .operand_count = 1,
 			     .alive = stay_alive,
 			     .report = ignore_sentence };
-	struct file_list list = { .count = 0 };
+	struct budget budget = { UINT32_MAX };
+	struct file_list list = { .budget = &budget };
 	struct failure failure = { 0 };
 
 	run_walk(&walk, &list, &failure);

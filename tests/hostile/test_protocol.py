@@ -187,6 +187,66 @@ class HostileLists(Case):
         self.assertEqual(os.listdir(place), [])
 
 
+class LargeTrees(Case):
+    """The list of a tree and all that it takes beside it has what the chunks leave of 1 GiB."""
+
+    # 64 KiB less than all: for some 300 files.
+    CHUNK, DEPTH = 129 * 4096, 2032
+    MANY = 1000
+
+    def serve(self, role, data, flags=VERIFY | TREE):
+        """What a server answers that is asked for nearly all of the memory."""
+        self.assertEqual(GIB - self.CHUNK * self.DEPTH, 64 * 1024)
+        return subprocess.run(
+            [PIER, "cp", "--server", "--local"], capture_output=True, check=False,
+            input=GREETING + request(role, "tree", flags=flags, chunk=self.CHUNK,
+                                     depth=self.DEPTH) + data,
+            env=self.environment(), timeout=PATIENCE, cwd=self.folder).stdout
+
+    def send(self, *patterns):
+        words = [(1, "tree"), *((2, pattern) for pattern in patterns)]
+        return self.serve(SENDER, frame(WORDS, b"".join(
+            struct.pack("<I", kind) + string(word) for kind, word in words)) + frame(WORDS))
+
+    def test_a_list_that_is_received(self):
+        for count in 100, self.MANY:
+            entries = [entry("a", DIRECTORY)] + \
+                [entry("a/%04d" % number) for number in range(count)]
+            lists = b"".join(frame(LIST, b"".join(entries[at:at + 100]))
+                             for at in range(0, len(entries), 100))
+            said = self.serve(RECEIVER, tree()[:-8 * 2] + lists + frame(LIST),
+                              VERIFY | TREE | DRY_RUN)
+            if count == self.MANY:
+                self.assertRegex(said, b"too many files for one copy, .*--exclude")
+            else:
+                self.assertNotIn(b"too many", said)
+            self.assertEqual(os.listdir(self.folder), [])
+
+    def many(self, make):
+        for count in 100, self.MANY:
+            for number in range(count):
+                path = self.folder / "tree" / ("%04d" % number)
+                if not path.exists():
+                    make(path)
+            yield count == self.MANY
+
+    def test_a_list_that_is_sent(self):
+        (self.folder / "tree").mkdir()
+        for too_many in self.many(lambda path: path.touch()):
+            self.assertEqual(b"too many files for one copy, " in self.send(), too_many)
+
+    def test_a_directory_that_is_read(self):
+        """Also of names that are left out."""
+        (self.folder / "tree").mkdir()
+        for too_many in self.many(lambda path: path.with_name("x" * 100 + path.name).touch()):
+            self.assertEqual(b"too many files for one copy, " in self.send("x*"), too_many)
+
+    def test_sentences_about_files_that_are_left_out(self):
+        (self.folder / "tree").mkdir()
+        for too_many in self.many(os.mkfifo):
+            self.assertEqual(b"no memory to report all files " in self.send(), too_many)
+
+
 class HostileServer(Puller):
     """What each field of a server's list and description decides about the client's tree."""
 
@@ -439,6 +499,7 @@ class Client(Case):
         for options, chunk, depth in (
                 (("--chunk", "1G"), GIB, 1), (("--chunk", "1G", "--depth", "4096"), GIB, 1),
                 (("--chunk", "384M"), 384 * MIB, 2), (("--depth", "4096"), MIB, 1024),
+                (("-r", "--chunk", "1G"), GIB // 2, 1), (("-r", "--depth", "4096"), MIB, 512),
                 (("--chunk", "256K", "--depth", "4096"), 256 * 1024, 4096), ((), MIB, 8)):
             with self.subTest(options):
                 data = self.record(1, *options, "host:file", "target")

@@ -156,7 +156,8 @@ static void begin_transfer(struct copy *copy)
 					    .control = &copy->control,
 					    .failure = &copy->failure,
 					    .progress = &copy->progress };
-	open_notices(&copy->transfer.notices);
+	set_budget(&copy->transfer);
+	open_notices(&copy->transfer.notices, &copy->transfer.budget);
 }
 
 static int run_chain(struct copy *copy)

@@ -83,8 +83,9 @@ enum {
 	CP_CHUNK_MIN = 4096,
 	CP_CHUNK_MAX = 1 << 30,
 	CP_DEPTH_MAX = 4096,
-	/* Limit of chunk * depth: a server allocates what its client requests. */
-	CP_SLOTS_MAX = CP_CHUNK_MAX,
+	/* Of chunk * depth, because a server allocates what its client requests, and of
+	 * that and the list of a tree: see budget.h. */
+	CP_MEMORY_MAX = CP_CHUNK_MAX,
 	CP_THREADS_MAX = 64,
 	CP_RAILS_MAX = 4, /* NICs of each side */
 	CP_DESTINATIONS_MAX = 256,

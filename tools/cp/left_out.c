@@ -44,6 +44,15 @@ static int pass_notice(struct transfer *transfer, const struct notice *notice)
 	return 0;
 }
 
+int check_notices(const struct transfer *transfer)
+{
+	if (!transfer->notices.lost)
+		return 0;
+	return fail(transfer->failure, EXIT_FILE,
+		    "there is no memory to report all files that cannot be copied: leave "
+		    "them out with --exclude, or copy fewer directories at a time");
+}
+
 int pass_notices(struct transfer *transfer)
 {
 	struct notice *notice;
@@ -54,8 +63,8 @@ int pass_notices(struct transfer *transfer)
 		free(notice);
 		count++;
 	}
-	if (result == 0 && transfer->notices.lost)
-		return fail(transfer->failure, EXIT_FILE, "out of memory");
+	if (result == 0)
+		result = check_notices(transfer);
 	return result < 0 ? -1 : count;
 }
 

@@ -13,6 +13,8 @@
 void show_notices(struct transfer *transfer);
 /* Print the notices of this side, or send them, or both. Returns how many; or -1. */
 int pass_notices(struct transfer *transfer);
+/* Fails if the memory did not suffice for all notices. */
+int check_notices(const struct transfer *transfer);
 /* Take FRAME_FILE. */
 int take_file_notice(struct transfer *transfer, const struct frame *frame);
 

@@ -3,8 +3,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cp.h"
 #include "list.h"
 
+enum {
+	/* With a node of the search tree in which run_walk() looks for hard links, or
+	 * place_tree() for files that are one. */
+	ENTRY_SIZE = sizeof(struct list_entry) + 64,
+};
+
+/* The budget keeps the needed room far below 32 bits. */
 static int grow_array(void **memory, uint32_t *room, uint64_t needed, size_t size)
 {
 	uint64_t wanted = *room ? *room : 64;
@@ -28,23 +36,37 @@ static uint32_t add_name(struct file_list *list, const char *text)
 	size_t length = strlen(text) + 1;
 	uint32_t at = list->names_size;
 
-	if (length > LIST_NAMES_MAX - (size_t)at ||
-	    grow_array((void **)&list->names, &list->names_room, at + length, 1) < 0)
+	if (grow_array((void **)&list->names, &list->names_room, (uint64_t)at + length,
+		       1) < 0)
 		return UINT32_MAX;
 	memcpy(list->names + at, text, length);
 	list->names_size += (uint32_t)length;
 	return at;
 }
 
+int fail_too_many(struct failure *failure)
+{
+	return fail(failure, EXIT_FILE,
+		    "too many files for one copy, whose list and chunks may take %u MiB "
+		    "of memory: copy fewer directories at a time, leave files out with "
+		    "--exclude, or lower --depth",
+		    CP_MEMORY_MAX >> 20);
+}
+
 int add_to_list(struct file_list *list, const struct list_entry *entry, const char *path,
 		const char *target, struct failure *failure)
 {
 	struct list_entry *added;
-	uint32_t name = add_name(list, path), to = target ? add_name(list, target) : 0;
+	uint32_t name, to = 0;
 
-	if (list->count == LIST_FILES_MAX || name == UINT32_MAX || to == UINT32_MAX)
-		return fail(failure, EXIT_FILE, "too many files for one copy");
-	if (grow_array((void **)&list->entries, &list->room, (uint64_t)list->count + 1,
+	if (!charge_budget(list->budget, ENTRY_SIZE + strlen(path) + 1 +
+						 (target ? strlen(target) + 1 : 0)))
+		return fail_too_many(failure);
+	name = add_name(list, path);
+	if (target)
+		to = add_name(list, target);
+	if (name == UINT32_MAX || to == UINT32_MAX ||
+	    grow_array((void **)&list->entries, &list->room, (uint64_t)list->count + 1,
 		       sizeof(list->entries[0])) < 0)
 		return fail(failure, EXIT_FILE, "out of memory");
 	if (entry->size > INT64_MAX - list->size)

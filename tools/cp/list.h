@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+#include "budget.h"
 #include "identity.h"
 #include "remote/control.h"
 
@@ -28,11 +29,6 @@ enum list_kind {
 #define LIST_OPERAND UINT32_MAX
 /* Of `parent`: the file is at the top. */
 #define LIST_TOP     UINT32_MAX
-
-enum {
-	LIST_FILES_MAX = 1 << 22,
-	LIST_NAMES_MAX = 1 << 28, /* bytes of all names */
-};
 
 struct list_entry {
 	enum list_kind kind;
@@ -62,8 +58,9 @@ struct list_entry {
 	bool moved;	     /* the directory went to its place with all in it */
 };
 
-/* Zero the struct first; free_list() frees what it has. */
+/* Set the budget, and zero the rest, first; free_list() frees what it has. */
 struct file_list {
+	struct budget *budget; /* borrowed; what is charged to it stays charged */
 	struct list_entry *entries;
 	uint32_t count, room;
 	char *names;
@@ -75,13 +72,16 @@ struct file_list {
 /* Functions that return int return 0, or -1 with the failure set. */
 
 /*
- * Append an entry, whose path and target are copied, and whose offset is set.
+ * Append an entry, whose path and target are copied, and whose offset is set. Fails if
+ * the budget has no room.
  *
  * target  of a link; otherwise NULL
  */
 int add_to_list(struct file_list *list, const struct list_entry *entry, const char *path,
 		const char *target, struct failure *failure);
 void free_list(struct file_list *list);
+/* Report that the budget has no room for more files. Returns -1. */
+int fail_too_many(struct failure *failure);
 
 /* Valid until the next add_to_list(). */
 const char *list_path(const struct file_list *list, const struct list_entry *entry);

@@ -67,7 +67,7 @@ static bool settings_valid(const struct cp_settings *settings)
 	return settings->chunk >= CP_CHUNK_MIN && settings->chunk <= CP_CHUNK_MAX &&
 	       settings->chunk % CP_CHUNK_MIN == 0 && settings->depth >= 1 &&
 	       settings->depth <= CP_DEPTH_MAX &&
-	       settings->chunk * settings->depth <= CP_SLOTS_MAX &&
+	       settings->chunk * settings->depth <= CP_MEMORY_MAX &&
 	       settings->threads <= CP_THREADS_MAX && settings->timeout_ms > 0 &&
 	       settings->timeout_ms <= INT32_MAX;
 }

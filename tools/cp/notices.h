@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "budget.h"
+
 /* The number of a file that is not in the list, or not known to the other side. */
 #define NOTICE_OF_NO_FILE UINT32_MAX
 
@@ -23,10 +25,11 @@ struct notice {
 struct notices {
 	pthread_mutex_t lock;
 	struct notice *first, **last;
-	bool lost; /* there was no memory for one */
+	struct budget *budget; /* borrowed */
+	bool lost;	       /* there was no memory for one */
 };
 
-void open_notices(struct notices *notices);
+void open_notices(struct notices *notices, struct budget *budget);
 void add_notice(struct notices *notices, uint32_t number, const char *sentence);
 /* The oldest, to be freed; NULL: there is none. */
 struct notice *take_notice(struct notices *notices);

@@ -424,11 +424,15 @@ static void fit_chunk_to_rate(struct cp_settings *settings)
 		settings->chunk = most;
 }
 
-/* The server rejects requests that need more memory. */
-static void limit_depth(struct cp_settings *settings)
+/* The server rejects requests that need more memory. The list of a tree has half of it.
+ */
+static void limit_memory(struct cp_settings *settings)
 {
-	uint32_t most = (uint32_t)(CP_SLOTS_MAX / settings->chunk);
+	uint32_t memory = settings->tree ? CP_MEMORY_MAX / 2 : CP_MEMORY_MAX, most;
 
+	if (settings->chunk > memory)
+		settings->chunk = memory;
+	most = (uint32_t)(memory / settings->chunk);
 	if (settings->depth > most)
 		settings->depth = most;
 }
@@ -455,7 +459,7 @@ int parse_cp_options(int argc, char **argv, struct cp_options *ret_options)
 	if (!options->help && take_operands(argc, argv, options) < 0)
 		return -1;
 	fit_chunk_to_rate(&options->settings);
-	limit_depth(&options->settings);
+	limit_memory(&options->settings);
 	return 0;
 }
 

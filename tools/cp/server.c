@@ -180,12 +180,13 @@ static void serve_request(const struct server_options *options, int root,
 		.progress = &none,
 	};
 
-	open_notices(&transfer.notices);
+	open_notices(&transfer.notices, &transfer.budget);
 	if (take_request(control, &request) == 0 &&
 	    check_request(options, &request, control->failure) == 0 &&
 	    take_words(&request, &operands, &patterns, control) == 0 &&
 	    refuse_own_descriptors(&request, &operands, root, control->failure) == 0) {
 		transfer.role = request.role;
+		set_budget(&transfer);
 		if (transfer.role == CP_SENDER)
 			run_sender(&transfer);
 		else

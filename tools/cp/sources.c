@@ -44,7 +44,9 @@ static int open_tree_source(struct tree_source *tree, struct transfer *transfer,
 		.report = report_file,
 		.context = transfer,
 	};
-	if (run_walk(&tree->walk, &tree->list, transfer->failure) < 0)
+	tree->list.budget = &transfer->budget;
+	if (run_walk(&tree->walk, &tree->list, transfer->failure) < 0 ||
+	    check_notices(transfer) < 0)
 		return -1;
 	memset(ret_message, 0, sizeof(*ret_message));
 	ret_message->tree = true;

@@ -30,6 +30,7 @@ static int receive_tree(struct target *target, const struct source_message *sour
 			    "%s sent a directory, which was not requested",
 			    control_peer_name(transfer->control));
 	tree->report = report_left_out;
+	tree->list.budget = &transfer->budget;
 	if (receive_list(transfer->control, source->size, &tree->list) < 0 ||
 	    check_sent_tree(transfer, source, &tree->list) < 0)
 		return -1;

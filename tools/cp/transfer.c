@@ -30,6 +30,15 @@ static unsigned int choose_threads(const struct transfer *transfer)
 	return transfer->role == CP_SENDER ? 2 * threads : threads;
 }
 
+/* A single file has no list, and few notices. */
+void set_budget(struct transfer *transfer)
+{
+	const struct cp_settings *settings = transfer->settings;
+	uint64_t chunks = settings->tree ? settings->chunk * settings->depth : 0;
+
+	atomic_store(&transfer->budget.left, CP_MEMORY_MAX - chunks);
+}
+
 int prepare_transfer(struct transfer *transfer, uint64_t size)
 {
 	transfer->size = size;

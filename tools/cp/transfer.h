@@ -3,6 +3,7 @@
 #define PIER_TOOLS_CP_TRANSFER_H
 
 #include "remote/control.h"
+#include "budget.h"
 #include "digest.h"
 #include "kept.h"
 #include "link.h"
@@ -27,6 +28,7 @@ struct transfer {
 	bool may_pass_on; /* of a server: to a next one, with several destinations */
 	const struct words *operands, *patterns; /* of a tree; borrowed */
 	struct tree *tree;	  /* that a receiver writes; NULL: a file */
+	struct budget budget;	  /* of that, the list and the notices */
 	struct notices notices;	  /* of files that are left out */
 	uint32_t files, left_out; /* of a tree, at the client */
 	struct control *control;
@@ -62,6 +64,8 @@ struct transfer {
 
 /* Functions that return int return 0, or -1 with the failure set. */
 
+/* Call when the settings are known. */
+void set_budget(struct transfer *transfer);
 /* Open device, memory, channel and threads of this side. */
 int prepare_transfer(struct transfer *transfer, uint64_t size);
 void close_transfer(struct transfer *transfer);

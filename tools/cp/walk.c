@@ -157,8 +157,33 @@ static int compare_names(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+static uint64_t name_size(const char *name)
+{
+	return strlen(name) + 1 + BUDGET_ALLOCATION;
+}
+
+static int add_name(const struct walking *walking, const char *name, struct words *names)
+{
+	struct budget *budget = walking->list->budget;
+
+	if (!charge_budget(budget, name_size(name)))
+		return fail_too_many(walking->failure);
+	if (add_word(names, name, UINT32_MAX) == 0)
+		return 0;
+	release_budget(budget, name_size(name));
+	return fail(walking->failure, EXIT_FILE, "out of memory");
+}
+
+static void free_names(const struct walking *walking, struct words *names)
+{
+	for (uint32_t i = 0; i < names->count; i++)
+		release_budget(walking->list->budget, name_size(names->all[i]));
+	free_words(names);
+}
+
 /* In the order of the names, so that two runs give the same list. */
-static int read_names(int directory, struct words *ret_names)
+static int read_names(const struct walking *walking, int directory,
+		      struct words *ret_names)
 {
 	int copy = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *entries = copy < 0 ? NULL : fdopendir(copy);
@@ -173,7 +198,7 @@ static int read_names(int directory, struct words *ret_names)
 	errno = 0;
 	while (result == 0 && (entry = readdir(entries)))
 		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-			result = add_word(ret_names, entry->d_name, UINT32_MAX);
+			result = add_name(walking, entry->d_name, ret_names);
 	if (errno)
 		result = -1;
 	closedir(entries);
@@ -191,8 +216,11 @@ static int add_children(struct walking *walking, int directory, const char *path
 	int result = 0;
 
 	walking->walk->in_memory = walking->walk->in_memory || is_in_memory(directory);
-	if (read_names(directory, &names) < 0)
-		result = leave_out(walking, path[0] ? path : ".", strerror(errno));
+	if (read_names(walking, directory, &names) < 0)
+		result = walking->failure->status
+				 ? -1
+				 : leave_out(walking, path[0] ? path : ".",
+					     strerror(errno));
 	for (uint32_t i = 0; result == 0 && i < names.count; i++) {
 		int length = snprintf(child, sizeof(child), "%s%s%s", path,
 				      path[0] ? "/" : "", names.all[i]);
@@ -206,7 +234,7 @@ static int add_children(struct walking *walking, int directory, const char *path
 			result = add_child(walking, directory, names.all[i], child,
 					   below);
 	}
-	free_words(&names);
+	free_names(walking, &names);
 	return result;
 }
 
