@@ -53,7 +53,7 @@ static int thesis = -1; /* a directory of the user that runs the copy */
 
 /* Below DIR. */
 static const char *const folders[] = { ".", ".", ".", "d" };
-static const char *const names[] = { "d", "d", "l", "new" };
+static const char *const names[] = { "d", "d", "l", "new", ".new.pier-partial" };
 static const char *const targets[] = { "..", "d/..", "d/../..", "../outside", "/" };
 
 static const char *choose(const char *const *all, size_t count)
@@ -429,21 +429,25 @@ static int open_copied(struct copied_tree *copied, int root, const char *operand
 		       : write_tree(&copied->tree, 0, "newnew", 6, &copied->failure);
 }
 
-static void write_a_tree(int root, const char *operand, bool contents, bool preserve)
+static void write_a_tree(int root, const char *operand, bool contents, bool preserve,
+			 bool partial)
 {
 	struct copied_tree copied;
 
 	begin_tree(&copied, contents);
 	copied.settings.preserve = preserve;
+	copied.settings.partial = partial;
 	if (open_copied(&copied, root, operand) == 0)
 		commit_tree(&copied.tree, &copied.failure);
 	close_tree(&copied.tree);
 }
 
-static void write_a_file(int root, const char *operand, bool preserve)
+static void write_a_file(int root, const char *operand, bool preserve, bool partial)
 {
-	struct destination file = { .fd = -1, .directory = -1 };
-	struct cp_settings settings = { .preserve = preserve, .timeout_ms = 2 };
+	struct destination file = { .fd = -1, .directory = -1, .alive = stay_alive };
+	struct cp_settings settings = { .preserve = preserve,
+					.partial = partial,
+					.timeout_ms = 2 };
 	struct source_message source = { .size = 3, .mode = 0777, .name = "secret" };
 	struct failure failure = { 0 };
 
@@ -489,7 +493,8 @@ static void list_a_tree(int root, const char *operand, unsigned long long round)
 
 static void use_operand(int root, unsigned long long round)
 {
-	bool preserve = test_random_below(&dice, 2);
+	bool preserve = test_random_below(&dice, 2),
+	     partial = test_random_below(&dice, 2);
 	char operand[PATH_MAX];
 
 	make_operand(operand);
@@ -501,10 +506,11 @@ static void use_operand(int root, unsigned long long round)
 		list_a_tree(root, operand, round);
 		break;
 	case 2:
-		write_a_file(root, operand, preserve);
+		write_a_file(root, operand, preserve, partial);
 		break;
 	default:
-		write_a_tree(root, operand, test_random_below(&dice, 2), preserve);
+		write_a_tree(root, operand, test_random_below(&dice, 2), preserve,
+			     partial);
 		break;
 	}
 }
@@ -567,10 +573,10 @@ static void a_directory_that_appears_leads_nowhere(void **state)
 		moment = (int)(i % MOMENTS);
 		act = make_directories_once;
 		if (i / MOMENTS % 4 == 3)
-			write_a_file(root, operand, true);
+			write_a_file(root, operand, true, false);
 		else
 			write_a_tree(root, operand, i / MOMENTS % 4 == 1,
-				     i / MOMENTS % 4 == 2);
+				     i / MOMENTS % 4 == 2, false);
 		close_inside(root, i);
 	}
 }
