@@ -121,6 +121,28 @@ class Destinations(Case):
                 facts = target.stat()
                 self.assertEqual((stat.S_IMODE(facts.st_mode), facts.st_uid), (mode, 0))
 
+    def test_an_own_file_that_others_may_have_put_there_opens_nothing(self):
+        """By rename(2), or in a sticky directory by link(2)."""
+        source = self.file("secret", 100)
+        (self.folder / "tree").mkdir()
+        os.link(source, self.folder / "tree/secret")
+        source.chmod(0o640)
+        for place, mode, linked, kept in (("private", 0o755, False, 0o664), ("private", 0o755, True, 0o640),
+                                          ("sticky", 0o1777, False, 0o664), ("sticky", 0o1777, True, 0o640),
+                                          ("group", 0o775, False, 0o640)):
+            for arguments in ((source,), ("-r", "tree/.")):
+                with self.subTest((place, linked, arguments)):
+                    target = self.folder / place / "secret"
+                    target.parent.mkdir(exist_ok=True)
+                    target.parent.chmod(mode)
+                    other = self.file("notes", b"minutes")
+                    other.chmod(0o664)
+                    (os.link if linked else os.rename)(other, target)
+                    self.copy(*arguments, target.parent)
+                    self.assertEqual(oct(stat.S_IMODE(target.stat().st_mode)), oct(kept))
+                    target.unlink()
+                    other.unlink(missing_ok=True)
+
     def test_the_mode_is_the_source_mode_without_the_umask(self):
         source = self.file("source", 10)
         for mode in (0o755, 0o666, 0o400, 0o4711):

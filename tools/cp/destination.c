@@ -49,7 +49,7 @@ static int check_existing_file(const struct destination *destination,
  * Otherwise, in a directory like /tmp, another user could make the copy of a secret
  * readable by creating a file with its name first.
  */
-static int choose_mode(struct destination *destination, struct stat *old,
+static int choose_mode(struct destination *destination, const struct stat *old,
 		       struct failure *failure)
 {
 	mode_t mask = umask(0);
@@ -59,12 +59,11 @@ static int choose_mode(struct destination *destination, struct stat *old,
 	/* On NFS, the owner of a new file may differ from geteuid(). */
 	if (fstat(destination->fd, &own) < 0)
 		return fail_destination(destination, "write", failure);
-	if (old->st_mode)
-		apply_acl(destination->directory, destination->name, old);
 	if (destination->preserve)
 		destination->mode = (mode_t)destination->source.mode;
 	else if (old->st_mode && old->st_uid == own.st_uid)
-		destination->mode = old->st_mode & 0777;
+		destination->mode = keep_mode(destination->directory, destination->name,
+					      old, (mode_t)destination->source.mode);
 	else
 		destination->mode = destination->source.mode & 0777 & ~mask;
 	return 0;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "metadata.h"
+#include "path.h"
 
 enum {
 	ACL_SIZE_MAX = 65536,	/* XATTR_SIZE_MAX of the kernel */
@@ -102,6 +103,16 @@ void apply_acl(int directory, const char *name, struct stat *stat)
 	/* In the copy, a user or a group with a name belongs to the others. */
 	if (found.has_names)
 		stat->st_mode &= (mode_t)~07 | (found.named & found.mask);
+}
+
+mode_t keep_mode(int directory, const char *name, const struct stat *old, mode_t mode)
+{
+	struct stat kept = *old;
+
+	apply_acl(directory, name, &kept);
+	if (old->st_nlink > 1 || others_may_rename(directory))
+		kept.st_mode &= mode;
+	return kept.st_mode & 0777;
 }
 
 static bool begins_with(const char *text, const char *start)

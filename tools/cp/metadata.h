@@ -18,6 +18,15 @@
  */
 void apply_acl(int directory, const char *name, struct stat *stat);
 
+/*
+ * The mode of a copy that replaces a file of the same owner: as with cp(1), that of the
+ * old file, and no more than its ACL allows. If another user may have renamed or linked
+ * the old file to the name, the copy gets no right that the source does not give.
+ *
+ * mode  of the source
+ */
+mode_t keep_mode(int directory, const char *name, const struct stat *old, mode_t mode);
+
 /* Metadata of a file that a copy never has. */
 struct attributes {
 	bool acl;

@@ -223,15 +223,6 @@ int open_partial(int directory, const char *name, enum partial_kind kind,
 	return -1;
 }
 
-bool is_shared_directory(int directory)
-{
-	struct stat stat;
-
-	/* The mask of an ACL is in the bits of the group: acl(5). */
-	return fstat(directory, &stat) < 0 || (stat.st_mode & (S_IWGRP | S_IWOTH)) ||
-	       (stat.st_uid != geteuid() && stat.st_uid != 0);
-}
-
 /* Returns the number of bytes, 0 at the end of the file, or -1 with errno. */
 static ssize_t copy_some(int from, int to, uint64_t offset, size_t length)
 {

@@ -35,14 +35,9 @@ int open_partial(int directory, const char *name, enum partial_kind kind,
 		 struct failure *failure);
 
 /*
- * Whether another user may put files into the directory. One that bears the name of an
- * unfinished copy there may be a file of this user that the other has open, and can read
- * or write whatever its mode is now: such a file is renewed before anything is written.
- */
-bool is_shared_directory(int directory);
-/*
  * Give the name to a new file with at most the first `size` bytes of the file, and the
- * mode 0600.
+ * mode 0600. In a shared directory the file may be one of this user that another user has
+ * open, and can read or write whatever its mode is now: nothing is written to it.
  *
  * prefix  NAME for the temporary name of the new file: see temporary.h
  * alive   is called now and then; returns -1 to end the copy

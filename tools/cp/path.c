@@ -386,6 +386,29 @@ int may_write_to(int directory)
 	return faccessat(directory, ".", W_OK | X_OK, AT_EACCESS);
 }
 
+static bool is_of_another_user(const struct stat *stat)
+{
+	return stat->st_uid != geteuid() && stat->st_uid != 0;
+}
+
+bool is_shared_directory(int directory)
+{
+	struct stat stat;
+
+	/* The mask of an ACL is in the bits of the group: acl(5). */
+	return fstat(directory, &stat) < 0 || (stat.st_mode & (S_IWGRP | S_IWOTH)) ||
+	       is_of_another_user(&stat);
+}
+
+bool others_may_rename(int directory)
+{
+	struct stat stat;
+
+	return is_shared_directory(directory) &&
+	       (fstat(directory, &stat) < 0 || !(stat.st_mode & S_ISVTX) ||
+		is_of_another_user(&stat));
+}
+
 const char *path_error(int error)
 {
 	return error == EXDEV ? "it leads out of the directory that is served"

@@ -70,6 +70,12 @@ int refuse_open_file(int root, const char *path, bool only_own, struct failure *
 /* Whether files can be created in the directory: 0, or -1 with errno. */
 int may_write_to(int directory);
 
+/* Whether another user may put files into the directory. */
+bool is_shared_directory(int directory);
+
+/* Whether another user may rename files of this user there: not if it is sticky. */
+bool others_may_rename(int directory);
+
 /* strerror(3), with an explanation for EXDEV. */
 const char *path_error(int error);
 

@@ -331,10 +331,9 @@ static void place_file(const struct move *move)
 	/* As for a single file: its owner's choice of the mode stays, see destination.c.
 	 */
 	if (!move->tree->preserve && S_ISREG(old.st_mode) &&
-	    S_ISREG(move->stat.st_mode) && old.st_uid == move->stat.st_uid) {
-		apply_acl(move->to, move->name, &old);
-		change_mode(move->fd, old.st_mode & 0777);
-	}
+	    S_ISREG(move->stat.st_mode) && old.st_uid == move->stat.st_uid)
+		change_mode(move->fd, keep_mode(move->to, move->name, &old,
+						(mode_t)move->entry->mode));
 	if (remember_place(move, &move->stat) &&
 	    renameat(move->from, move->staged_name, move->to, move->name) < 0)
 		leave_out(move, strerror(errno));
