@@ -37,10 +37,10 @@ static int make_channel(const device_list &devices, const pier_rail_pair &pair,
 }
 
 int make_channels(const device_list &devices, const std::string &theirs, uint32_t rails,
-		  bool initiates, int socket, std::vector<channel_end> &ret_ends)
+		  uint32_t timeout_s, bool initiates, int socket,
+		  std::vector<channel_end> &ret_ends)
 {
-	auto end = std::chrono::steady_clock::now() +
-		   std::chrono::milliseconds(PIER_NIXL_HANDSHAKE_MS);
+	auto end = std::chrono::steady_clock::now() + std::chrono::seconds(timeout_s);
 	std::vector<pier_rail_pair> pairs(std::min<uint32_t>(rails, PIER_RAILS_MAX));
 	channel_end made;
 	int count, error;

@@ -12,12 +12,6 @@
 namespace pier_nixl
 {
 
-/*
- * The ends wait so long for each other until a caller is accepted, and again until all
- * rails are connected, in milliseconds.
- */
-#define PIER_NIXL_HANDSHAKE_MS 10000
-
 /* A notification travels in messages of at most this size. */
 #define PIER_NIXL_SLOT_SIZE 4096
 /* Messages that the receiver has room for. */
@@ -40,13 +34,15 @@ struct channel_end {
  *
  * theirs     pier_rails_describe() of the peer; may be hostile
  * rails      the most channels; the same at both ends
+ * timeout_s  the most seconds until all are connected
  * initiates  whether this end posts the requests, and the peer receives
  * ret_ends   at least one; give each to pier_channel_destroy(), also after an error
  *
  * Returns 0, or a negative errno with a sentence in pier_error_message().
  */
 int make_channels(const device_list &devices, const std::string &theirs, uint32_t rails,
-		  bool initiates, int socket, std::vector<channel_end> &ret_ends);
+		  uint32_t timeout_s, bool initiates, int socket,
+		  std::vector<channel_end> &ret_ends);
 
 } // namespace pier_nixl
 

@@ -104,22 +104,23 @@ int connection::set_up_rails(const agent_address &peer, const device_list &devic
 }
 
 int connection::call_agent(const std::string &called, const agent_address &peer,
-			   const std::string &name, uint32_t max_rails,
-			   const device_list &devices)
+			   const std::string &name, const device_list &devices)
 {
-	uint32_t count = std::min(max_rails, peer.rails);
+	uint32_t count = std::min(chosen.rails, peer.rails);
 	agent_hello hello = { peer.token, name, count, devices.description };
 	std::string where, step;
 	int error;
 
 	agent = called;
-	error = dial_agent(peer, hello.write(), PIER_NIXL_HANDSHAKE_MS, socket, where);
+	error = dial_agent(peer, hello.write(), (int)chosen.connect_timeout * 1000,
+			   socket, where);
 	if (error) {
 		report_line("cannot reach agent \"%s\" at %s: %s", agent.c_str(),
 			    where.c_str(), strerror(-error));
 		return error;
 	}
-	error = make_channels(devices, peer.description, count, true, socket.fd, ends);
+	error = make_channels(devices, peer.description, count, chosen.connect_timeout,
+			      true, socket.fd, ends);
 	if (!error)
 		error = set_up_rails(peer, devices);
 	step = "cannot connect to agent \"" + agent + "\" at " + where;
@@ -229,10 +230,11 @@ void connection::collect_rail(rail &of)
 			return;
 	}
 	if (error == 0 && of.count > 0 &&
-	    std::chrono::steady_clock::now() - of.since > timeout) {
-		report_line("nothing that was sent to agent \"%s\" has completed for %lld "
-			    "s (PIER_NIXL_TIMEOUT)",
-			    agent.c_str(), (long long)timeout.count());
+	    std::chrono::steady_clock::now() - of.since >
+		    std::chrono::seconds(chosen.timeout)) {
+		report_line("nothing that was sent to agent \"%s\" has completed for %u s "
+			    "(PIER_NIXL_TIMEOUT)",
+			    agent.c_str(), chosen.timeout);
 		fail_all(NIXL_ERR_REMOTE_DISCONNECT);
 	} else if (error < 0) {
 		report_failure("a transfer failed");

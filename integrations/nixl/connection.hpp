@@ -12,6 +12,7 @@
 #include "channels.hpp"
 #include "driver.hpp"
 #include "request.hpp"
+#include "settings.hpp"
 
 namespace pier_nixl
 {
@@ -34,8 +35,8 @@ namespace pier_nixl
 class connection : public driven
 {
       public:
-	/* timeout_s  the most seconds until the next completion */
-	explicit connection(uint32_t timeout_s) : timeout(timeout_s)
+	/* by_user  must outlast the connection */
+	explicit connection(const settings &by_user) : chosen(by_user)
 	{
 	}
 	~connection() override;
@@ -49,8 +50,7 @@ class connection : public driven
 	 * Returns 0, or a negative errno after a line that gives the reason.
 	 */
 	int call_agent(const std::string &called, const agent_address &peer,
-		       const std::string &name, uint32_t max_rails,
-		       const device_list &devices);
+		       const std::string &name, const device_list &devices);
 
 	/*
 	 * Start a request that is not in progress. Returns its status:
@@ -120,7 +120,7 @@ class connection : public driven
 		request *owner;
 	};
 
-	const std::chrono::seconds timeout;
+	const settings &chosen;
 	bool is_closing = false; /* nothing more is accepted */
 	std::string agent; /* the peer's name */
 	std::condition_variable progressed;

@@ -23,6 +23,8 @@ static const size_t callers_max = 64, greetings_max = 64;
  * time.
  */
 static const auto caller_time = std::chrono::seconds(5);
+/* To begin the handshakes after the hello was accepted. */
+static const auto begin_time = std::chrono::seconds(10);
 /* Callers that run out of time are noticed this late. */
 static const int sweep_ms = 500;
 
@@ -137,8 +139,7 @@ bool door::accept_hello(caller &from)
 {
 	const char accepted = PIER_NIXL_HELLO_ACCEPTED;
 
-	from.end = std::chrono::steady_clock::now() +
-		   std::chrono::milliseconds(PIER_NIXL_HANDSHAKE_MS);
+	from.end = std::chrono::steady_clock::now() + begin_time;
 	from.is_accepted = true;
 	return read_hello_body(from.bytes.substr(PIER_NIXL_HELLO_HEAD), from.hello) &&
 	       send(from.socket.fd, &accepted, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;

@@ -86,7 +86,7 @@ void engine::greet(owned_fd &&socket, const agent_hello &hello)
 {
 	auto made = std::make_shared<visitor>(messages, std::move(socket));
 
-	if (made->welcome(hello, chosen.rails, devices))
+	if (made->welcome(hello, chosen, devices))
 		return;
 	std::lock_guard<std::mutex> guard(lock);
 
@@ -271,15 +271,15 @@ nixl_status_t engine::disconnect(const std::string &agent)
 /* Called with the lock of the peer held, which has no connection, or a broken one. */
 int engine::make_link(const std::string &agent, peer &of) const
 {
-	auto made = std::make_shared<connection>(chosen.timeout);
+	auto made = std::make_shared<connection>(chosen);
 	int error;
 
 	if (std::chrono::steady_clock::now() < of.rests_until.load())
 		return -ETIMEDOUT;
-	error = made->call_agent(agent, of.address, localAgent, chosen.rails, devices);
+	error = made->call_agent(agent, of.address, localAgent, devices);
 	if (error == -ETIMEDOUT)
 		of.rests_until = std::chrono::steady_clock::now() +
-				 std::chrono::milliseconds(PIER_NIXL_HANDSHAKE_MS);
+				 std::chrono::seconds(chosen.connect_timeout);
 	if (!error)
 		error = progress.add_end(made);
 	if (error)

@@ -21,6 +21,7 @@ static const struct {
 	{ "address", "PIER_NIXL_ADDRESS" },
 	{ "policy", "PIER_NIXL_POLICY" },
 	{ "timeout", "PIER_NIXL_TIMEOUT" },
+	{ "connect_timeout", "PIER_NIXL_CONNECT_TIMEOUT" },
 };
 
 nixl_b_params_t default_parameters()
@@ -130,6 +131,10 @@ int read_settings(const nixl_b_params_t &parameters, settings &ret_settings)
 		error = read_number(value_of(parameters, "timeout"),
 				    "timeout (PIER_NIXL_TIMEOUT)", 3600,
 				    ret_settings.timeout);
+	if (!error)
+		error = read_number(value_of(parameters, "connect_timeout"),
+				    "connect_timeout (PIER_NIXL_CONNECT_TIMEOUT)", 3600,
+				    ret_settings.connect_timeout);
 	return error ? error : read_policy(value_of(parameters, "policy"), ret_settings);
 }
 

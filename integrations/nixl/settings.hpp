@@ -22,6 +22,7 @@ struct settings {
 	uint32_t rails = 1;  /* the most rails of a link */
 	enum pier_policy policy = PIER_POLICY_PEERMEM;
 	uint32_t timeout = 30; /* for the next completion, in seconds */
+	uint32_t connect_timeout = 10; /* for the peer's answer, in seconds */
 };
 
 /* The parameters with their defaults, for nixlBackendPlugin.get_backend_options. */

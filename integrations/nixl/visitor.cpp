@@ -32,15 +32,16 @@ void visitor::release_channels()
 	pool = nullptr;
 }
 
-int visitor::welcome(const agent_hello &hello, uint32_t max_rails,
+int visitor::welcome(const agent_hello &hello, const settings &chosen,
 		     const device_list &devices)
 {
-	uint32_t count = std::min(max_rails, hello.rails);
+	uint32_t count = std::min(chosen.rails, hello.rails);
 	struct pier_recv_pool_attr attr;
 	int error;
 
 	agent = hello.agent;
-	error = make_channels(devices, hello.description, count, false, socket.fd, ends);
+	error = make_channels(devices, hello.description, count, chosen.connect_timeout,
+			      false, socket.fd, ends);
 	if (!error) {
 		pier_recv_pool_attr_init(&attr);
 		attr.count = PIER_NIXL_RECEIVES;

@@ -10,6 +10,7 @@
 #include "channels.hpp"
 #include "driver.hpp"
 #include "nixl_abi.hpp"
+#include "settings.hpp"
 
 namespace pier_nixl
 {
@@ -58,7 +59,7 @@ class visitor : public driven
 	 * Answer a hello that was checked, and connect all rails. Returns 0, or a
 	 * negative errno after a line that gives the reason.
 	 */
-	int welcome(const agent_hello &hello, uint32_t max_rails,
+	int welcome(const agent_hello &hello, const settings &chosen,
 		    const device_list &devices);
 	/* End the connection. */
 	void close_now();

@@ -23,8 +23,9 @@ SHOWN = {"bench", "bench-smoke", "gpu", "hosts", "nic"}
 # Variables of the caller that would change the outcome.
 UNSET = ("PIER_DEVICE", "PIER_LOG", "PIER_BACKEND_PATH", "PIER_CANARY", "PIER_PEERMEM",
          "PIER_RELAXED_ORDERING", "PIER_NIXL_ADDRESS", "PIER_NIXL_ANY_VERSION",
-         "PIER_NIXL_POLICY", "PIER_NIXL_RAILS", "PIER_NIXL_TIMEOUT", "NIXL_PLUGIN_DIR", "CC",
-         "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "DESTDIR", "MESONARGS")
+         "PIER_NIXL_CONNECT_TIMEOUT", "PIER_NIXL_POLICY", "PIER_NIXL_RAILS",
+         "PIER_NIXL_TIMEOUT", "NIXL_PLUGIN_DIR", "CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS",
+         "LDFLAGS", "DESTDIR", "MESONARGS")
 
 SANITIZER_ENV = {
     "ASAN_OPTIONS": "halt_on_error=1:detect_leaks=1:detect_stack_use_after_return=1:"

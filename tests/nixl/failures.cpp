@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "agent.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -10,6 +11,7 @@
 #include <random>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 #include "sockets.hpp"
@@ -302,6 +304,32 @@ static void peers_are_removed_during_transfers(void **)
 	}
 }
 
+/* The first completion is late, so the transfer is in progress when its peer is removed. */
+static void transfers_finish_before_the_end(void **)
+{
+	test_memory source(16 * mib), target(16 * mib);
+	std::string message = "the last";
+	nixlBackendReqH *handle;
+
+	setenv("PIER_CANARY", "off", 1);
+	test_agent one("one", { { "device", with_plan("late@1=200ms") } }), two("two");
+	unsetenv("PIER_CANARY");
+
+	source.put(0, test_bytes(16 * mib, 7));
+	one.register_memory(source);
+	two.register_memory(target);
+	one.meet(two);
+	handle = one.prepare(NIXL_WRITE, "two",
+			     { { source.addr, target.addr, 16 * mib } });
+	one.post(NIXL_WRITE, "two", handle, &message);
+	one.forget("two");
+	assert_int_equal(one.engine->checkXfer(handle), NIXL_SUCCESS);
+	one.release(handle);
+	/* The notification of a transfer is part of it. */
+	assert_true(two.next_notice().second == message);
+	assert_true(target.get() == source.get());
+}
+
 /*
  * After the call no request touches the memory, and none can begin to. Requests of other
  * memory are not disturbed.
@@ -514,12 +542,12 @@ static void hostile_metadata_is_refused(void **)
 	}
 }
 
-/* Callers without the token get no answer, and hold up nobody. */
+/* Callers without the token, or that say nothing, get no answer and hold up nobody. */
 static void strangers_at_the_door_are_refused(void **)
 {
 	test_memory source(mib), target(mib);
 	test_agent one("one"), two("two");
-	std::vector<pier_nixl::owned_fd> strangers(100);
+	std::vector<pier_nixl::owned_fd> strangers(200);
 	pier_nixl::agent_address address;
 	pier_nixl::agent_hello hello;
 	std::string bytes;
@@ -537,6 +565,8 @@ static void strangers_at_the_door_are_refused(void **)
 	for (size_t i = 0; i < strangers.size(); i++) {
 		assert_int_equal(
 			pier_nixl::dial_unix(address.unix_name, strangers[i]), 0);
+		if (i >= 100)
+			continue;
 		bytes = i % 2 ? hello.write() : test_bytes(i * 7, (unsigned)i);
 		pier_nixl::write_all(strangers[i].fd, bytes.data(), bytes.size(), 1000);
 	}
@@ -555,7 +585,8 @@ static void strangers_at_the_door_are_refused(void **)
 static void callers_that_hang_hold_up_nobody(void **)
 {
 	std::vector<pier_nixl::owned_fd> callers(70);
-	test_agent one("one"), two("two");
+	test_agent one("one", { { "connect_timeout", "60" } });
+	test_agent two("two", { { "connect_timeout", "300" } });
 	pier_nixl::agent_address address;
 	pier_nixl::agent_hello hello;
 	std::string bytes;
@@ -574,9 +605,9 @@ static void callers_that_hang_hold_up_nobody(void **)
 				 0);
 		assert_int_equal(pier_nixl::read_all(callers[i].fd, &byte, 1, 30000), 0);
 		assert_int_equal(byte, PIER_NIXL_HELLO_ACCEPTED);
-		if (i < 5)
-			pier_nixl::write_all(callers[i].fd, "P", 1, 30000);
 	}
+	for (size_t i = 0; i < 5; i++)
+		pier_nixl::write_all(callers[callers.size() - 1 - i].fd, "P", 1, 30000);
 	one.meet(two);
 	assert_int_equal(one.engine->genNotif("two", "hello"), NIXL_SUCCESS);
 	assert_true(two.next_notice().second == "hello");
@@ -590,6 +621,96 @@ static pier_nixl::agent_address address_of_engine(const test_agent &agent)
 	assert_int_equal(agent.engine->getConnInfo(bytes), NIXL_SUCCESS);
 	assert_true(address.read(bytes));
 	return address;
+}
+
+/* The address of a peer like this one, whose calls arrive at a socket of the test. */
+static pier_nixl::agent_address pose_as(const test_agent &like,
+					pier_nixl::owned_fd &ret_socket)
+{
+	pier_nixl::agent_address address = address_of_engine(like);
+
+	address.token[0] ^= 1;
+	address.hosts.clear();
+	assert_int_equal(pier_nixl::listen_unix(ret_socket, address.unix_name), 0);
+	return address;
+}
+
+static pier_nixl::owned_fd take_call(const pier_nixl::owned_fd &socket)
+{
+	pier_nixl::owned_fd made;
+
+	test_until("a call", [&] {
+		made = pier_nixl::owned_fd(
+			accept4(socket.fd, nullptr, nullptr, SOCK_CLOEXEC));
+		return made.fd >= 0;
+	});
+	return made;
+}
+
+/* The peer takes the call, and perhaps accepts the hello, and then says nothing. */
+static void silent_peers_are_reported(void **)
+{
+	const char accepted = PIER_NIXL_HELLO_ACCEPTED;
+	test_agent one("one", { { "connect_timeout", "1" } }), two("two");
+
+	for (const std::string peer : { "silent", "accepting" }) {
+		pier_nixl::owned_fd socket, caller;
+		nixl_status_t status = NIXL_SUCCESS;
+
+		assert_int_equal(one.engine->loadRemoteConnInfo(
+					 peer, pose_as(two, socket).write()),
+				 NIXL_SUCCESS);
+		std::thread notifier(
+			[&] { status = one.engine->genNotif(peer, "hello"); });
+		caller = take_call(socket);
+		if (peer == "accepting")
+			pier_nixl::write_all(caller.fd, &accepted, 1, 30000);
+		notifier.join();
+		assert_int_equal(status, NIXL_ERR_REMOTE_DISCONNECT);
+	}
+}
+
+/* Threads wait for a peer that takes their call and says nothing; nobody else does. */
+static void a_hung_peer_holds_up_only_its_callers(void **)
+{
+	const size_t count = 64;
+	test_memory source(mib), target(mib);
+	test_agent one("one", { { "connect_timeout", "60" } }), two("two");
+	std::atomic<size_t> begun{ 0 }, ended{ 0 }, refused{ 0 };
+	std::vector<std::thread> threads;
+	pier_nixl::owned_fd socket, caller;
+	std::string message = "written";
+
+	one.register_memory(source);
+	two.register_memory(target);
+	one.meet(two);
+	assert_int_equal(one.engine->loadRemoteConnInfo("hung",
+							pose_as(two, socket).write()),
+			 NIXL_SUCCESS);
+	for (size_t i = 0; i < count; i++)
+		threads.emplace_back([&] {
+			begun++;
+			refused += one.engine->genNotif("hung", "hello") ==
+				   NIXL_ERR_REMOTE_DISCONNECT;
+			ended++;
+		});
+	caller = take_call(socket);
+	test_until("the callers", [&] { return begun == count; });
+	source.put(0, test_bytes(mib, 8));
+	assert_int_equal(one.move(NIXL_WRITE, "two",
+				  { { source.addr, target.addr, mib } }, &message),
+			 NIXL_SUCCESS);
+	assert_true(two.next_notice().second == message);
+	assert_true(target.get() == source.get());
+	assert_int_equal(two.engine->genNotif("one", "answer"), NIXL_SUCCESS);
+	assert_true(one.next_notice().second == "answer");
+	one.deregister_memory(source);
+	assert_int_equal(ended, 0);
+	socket = pier_nixl::owned_fd();
+	caller = pier_nixl::owned_fd();
+	for (std::thread &thread : threads)
+		thread.join();
+	assert_int_equal(refused, count);
 }
 
 /* Both ends of TCP connections of this process notice that a host is gone. */
@@ -615,7 +736,7 @@ static void expect_keepalive()
 
 /*
  * Addresses that do not answer, and that of another agent, do not prevent a connection. All
- * are addresses of the loopback device.
+ * are called at once, and are addresses of the loopback device.
  */
 static void agents_are_found_at_any_of_their_addresses(void **)
 {
@@ -624,18 +745,22 @@ static void agents_are_found_at_any_of_their_addresses(void **)
 	std::string port = ":" + std::to_string(address.port);
 	test_agent other("other", { { "address", "127.0.0.2" + port } });
 	std::vector<std::string> hosts;
-	pier_nixl::owned_fd silent;
+	pier_nixl::owned_fd silent, last;
 	uint16_t same = 0;
 
 	assert_int_equal(pier_nixl::listen_tcp("127.0.0.3" + port, silent, hosts, same),
 			 0);
+	assert_int_equal(pier_nixl::listen_tcp("127.0.0.5" + port, last, hosts, same), 0);
 	address.unix_name = "none";
-	address.hosts = { "127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.1" };
+	address.hosts = { "127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.1",
+			  "127.0.0.5" };
 	assert_int_equal(one.engine->loadRemoteConnInfo("two", address.write()),
 			 NIXL_SUCCESS);
 	assert_int_equal(one.engine->genNotif("two", "found"), NIXL_SUCCESS);
 	assert_true(two.next_notice().second == "found");
 	expect_keepalive();
+	take_call(silent);
+	take_call(last);
 }
 
 /* The agent listens everywhere; its peers call the addresses of its host. */
@@ -664,12 +789,15 @@ std::vector<CMUnitTest> failure_tests()
 		cmocka_unit_test(hostile_metadata_is_refused),
 		cmocka_unit_test(strangers_at_the_door_are_refused),
 		cmocka_unit_test(callers_that_hang_hold_up_nobody),
+		cmocka_unit_test(silent_peers_are_reported),
+		cmocka_unit_test(a_hung_peer_holds_up_only_its_callers),
 		cmocka_unit_test(agents_are_found_at_any_of_their_addresses),
 		cmocka_unit_test(wildcard_addresses_are_not_advertised),
 	};
 	if (options.device == PIER_SOFT_DEVICE) {
 		tests.push_back(cmocka_unit_test(requests_that_cannot_end_are_cancelled));
 		tests.push_back(cmocka_unit_test(requests_end_without_a_completion));
+		tests.push_back(cmocka_unit_test(transfers_finish_before_the_end));
 		tests.push_back(cmocka_unit_test(memory_of_several_keys_is_moved));
 		tests.push_back(cmocka_unit_test(faults_are_reported_and_survived));
 	}

@@ -63,6 +63,7 @@ static void unknown_values_of_parameters_are_refused(void **)
 		{ "rails", "0" },	   { "rails", "x" },	  { "rails", "65" },
 		{ "policy", "bounce" },	   { "address", "here" }, { "device", "none0" },
 		{ "address", "1.2.3.4:" }, { "timeout", "0" },	  { "devise", "soft0" },
+		{ "connect_timeout", "3601" },
 	};
 
 	for (const auto &one : wrong) {

@@ -144,31 +144,6 @@ static void notifications_are_sent_before_the_end(void **)
 	expect_notices(two, 100);
 }
 
-/* The notification of a transfer is part of it. */
-static void transfers_finish_before_the_end(void **)
-{
-	test_memory source(16 * mib), target(16 * mib);
-	std::string message = "the last";
-	test_agent two("two");
-
-	source.put(0, test_bytes(16 * mib, 7));
-	two.register_memory(target);
-	{
-		test_agent one("one");
-		nixlBackendReqH *handle;
-
-		one.register_memory(source);
-		one.meet(two);
-		handle = one.prepare(NIXL_WRITE, "two",
-				     { { source.addr, target.addr, 16 * mib } });
-		one.post(NIXL_WRITE, "two", handle, &message);
-		one.forget("two");
-		assert_int_equal(one.engine->checkXfer(handle), NIXL_SUCCESS);
-	}
-	assert_true(two.next_notice().second == message);
-	assert_true(target.get() == source.get());
-}
-
 static void a_peer_without_metadata_is_not_found(void **)
 {
 	test_agent one("one");
@@ -186,7 +161,6 @@ std::vector<CMUnitTest> notice_tests()
 		cmocka_unit_test(notifications_have_any_length_and_keep_their_order),
 		cmocka_unit_test(notifications_wait_for_their_reader),
 		cmocka_unit_test(notifications_are_sent_before_the_end),
-		cmocka_unit_test(transfers_finish_before_the_end),
 		cmocka_unit_test(a_peer_without_metadata_is_not_found),
 	};
 	if (options.backend == "cuda")
