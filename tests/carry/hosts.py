@@ -28,7 +28,7 @@ import tempfile
 import threading
 import time
 
-LINE_SECONDS = 10  # until a request is complete
+LINE_SECONDS = 30  # until a request is complete
 MEET_SECONDS = 60  # until the other host answers
 LISTEN_SECONDS = 1800  # until it asks
 END_SECONDS = 30  # until a program has ended that nobody talks to

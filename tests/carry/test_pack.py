@@ -49,6 +49,25 @@ run.nics, run.link_layer = lambda: ["a", "b", "c"], lambda name: "Ethernet"
 run.subprocess.call = lambda argv, **_: "-d b --remote-device c" not in " ".join(argv)
 run.probe_nics()
 """
+# soft0 stands for a NIC, which perftest needs and is not there.
+PERF = """
+import os, sys
+exists = os.path.exists
+os.path.exists = lambda path: path.startswith("/sys/class/infiniband/") or exists(path)
+sys.path.insert(0, sys.argv.pop(1))
+import test_perf
+test_perf.SIZES = [4096]
+test_perf.main()
+"""
+# The side with an address is the client. One without another option has only a usage.
+PERFTEST = """#!/bin/sh
+case "$*" in
+--help) echo "--use_cuda_dmabuf Use CUDA DMA-BUF" ;;
+*--use_cuda=1\\ --use_cuda_dmabuf\\ 127.0.0.1) %s ;;
+*--use_cuda=1\\ --use_cuda_dmabuf) %s ;;
+*) exit 1 ;;
+esac
+"""
 # Inline functions before glibc 2.33.
 INLINE = re.compile(r"[fl]?stat(at)?(64)?$")
 
@@ -263,10 +282,33 @@ def check_choice(folder):
         yield "exit status %d: %s" % (status, output)
 
 
+def check_perftest(folder):
+    """In the memory of a GPU: a ratio; a failure of pier alone; and what is skipped."""
+    def compare(client, server, **env):
+        for name in "ib_write_bw", "ib_read_bw":
+            (folder / name).write_text(PERFTEST % (client, server))
+            (folder / name).chmod(0o755)
+        return run(sys.executable, "-B", "-c", PERF, folder / "tests/nic", "1",
+                   PATH="%s:%s" % (folder, os.environ["PATH"]), LD_LIBRARY_PATH="%s:%s" % (folder / "lib", FAKE),
+                   PIER=str(folder / "bin/pier"), PIER_GPU_NIC="soft0", PIER_GPU_DEVICE="1",
+                   PIER_GPU_BACKEND="cuda", **env)
+
+    works = "echo ' 4096 20 9.0 8.0 0.1'", "exec sleep 600"
+    fails = "exit 1", "echo 'no dma-buf'; exit 1"
+    refused = {"FAKE_CUDA_DMABUF": "0", "PIER_PEERMEM": "off"}
+    for programs, env, status, part in (
+            (works, {}, 0, "read_bw, 4096 bytes: pier "), (works, refused, 1, "# pier: PIER_PEERMEM=off"),
+            (fails, refused, 0, "# SKIP ib_read_bw: no dma-buf (pier perf: pier: PIER_PEER")):
+        found, output = compare(*programs, **env)
+        if found != status or part not in output:
+            show(output)
+            yield "exit status %d" % found
+
+
 def listen(folder, **env):
     """A host that listens, and the name of it that it prints."""
     process = subprocess.Popen([folder / "run", "--listen", "0"], stdout=subprocess.PIPE,
-                               text=True, env={**os.environ, **env})
+                               text=True, env={**os.environ, "PIER_DMABUF": "on", **env})
     for line in process.stdout:
         if "--peer" in line:
             return process, re.sub(r".* \S+:(\d+:\w+)$", r"127.0.0.1:\1", line.strip())
@@ -275,7 +317,8 @@ def listen(folder, **env):
 
 def check_hosts(folder):
     """Two on one machine, which meet over TCP. A wrong key, before, changes nothing."""
-    env = {"LD_LIBRARY_PATH": FAKE, "PIER_GPU_NIC": "soft0", "PIER_SOFT_UNIX": "off"}
+    env = {"LD_LIBRARY_PATH": FAKE, "PIER_GPU_NIC": "soft0", "PIER_SOFT_UNIX": "off",
+           "FAKE_HIP_DEVICES": "0"}
     process, peer = listen(folder, **env)
     result = folder / "of two hosts.txt"
     status, output = run(folder / "run", "--result", result, "--peer", peer + "0", **env)
@@ -284,9 +327,10 @@ def check_hosts(folder):
         yield "with a wrong key: exit status %d" % status
     status, output = run(folder / "run", "--result", result, "--peer", peer, **env)
     if status or counts(output)[1:] != [0, 0]:
+        show(output)
         yield "exit status %d" % status
     for part in ("----- the other host", "ok 6 - write_lat from host to host",
-                 "and back", "test_hosts.py hip soft0 to soft0", "gpu_copy cuda soft0 to soft0",
+                 "and back", "skip: no HIP device", "gpu_copy cuda soft0 to soft0",
                  "send_bw from cuda:0 to cuda:0", "----- of the other host"):
         if part not in output:
             yield "nothing of %s" % part
@@ -349,6 +393,7 @@ def main():
         cases.case("completes its result when it is ended", check_ended(folder))
         cases.case("brings a pulled link up when it is ended", check_pull(folder))
         cases.case("takes the nearest NIC, and another that it reaches", check_choice(folder))
+        cases.case("compares with perftest on a GPU", check_perftest(folder))
         cases.case("runs between two hosts", check_hosts(folder))
         cases.case("tells what fails on the other host", check_failing_host(folder))
         # A machine with a driver has it somewhere: it shall not be found.
