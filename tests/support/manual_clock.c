@@ -10,14 +10,14 @@
 enum {
 	TICK_NS = 10,
 	HURRIED_TICK_NS = 10000,
-	LONGEST_TICK_NS = 20000000,
+	LONGEST_PASS_NS = 20000000,
 	LOOK_MS = 5, /* between two looks at the clock */
 	HANGS_AFTER_LOOKS = 120 * 1000 / LOOK_MS,
 };
 
 static struct {
-	_Atomic int64_t now;
-	atomic_bool hurries;
+	_Atomic int64_t now, seen;
+	atomic_bool hurries, runs;
 } manual = { .now = INT64_C(1000000000000) };
 
 void manual_clock_advance(int ms)
@@ -30,20 +30,25 @@ void manual_clock_hurry(bool hurries)
 	atomic_store(&manual.hurries, hurries);
 }
 
+/* What has passed since the last call, but not while the program was stopped. */
+static void pass_time(void)
+{
+	int64_t seen = pier_device_now();
+	int64_t passed = seen - atomic_exchange(&manual.seen, seen);
+
+	if (passed > LONGEST_PASS_NS)
+		passed = LONGEST_PASS_NS;
+	if (passed > 0)
+		atomic_fetch_add(&manual.now, passed);
+}
+
 static void *run(void *unused)
 {
-	const struct timespec tick = { .tv_nsec = 1000000 };
-	int64_t before = pier_device_now();
+	const struct timespec pause = { .tv_nsec = 1000000 };
 
 	for (;;) {
-		int64_t now, passed;
-
-		nanosleep(&tick, NULL);
-		now = pier_device_now();
-		passed = now - before;
-		before = now;
-		atomic_fetch_add(&manual.now,
-				 passed < LONGEST_TICK_NS ? passed : LONGEST_TICK_NS);
+		nanosleep(&pause, NULL);
+		pass_time();
 	}
 	return unused;
 }
@@ -52,6 +57,8 @@ void manual_clock_run(void)
 {
 	pthread_t thread;
 
+	atomic_store(&manual.seen, pier_device_now());
+	atomic_store(&manual.runs, true);
 	if (pthread_create(&thread, NULL, run, NULL) || pthread_detach(thread))
 		abort();
 }
@@ -60,6 +67,8 @@ int64_t pier_now(void)
 {
 	int64_t tick = atomic_load(&manual.hurries) ? HURRIED_TICK_NS : TICK_NS;
 
+	if (atomic_load(&manual.runs))
+		pass_time();
 	return atomic_fetch_add(&manual.now, tick);
 }
 

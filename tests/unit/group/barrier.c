@@ -4,6 +4,7 @@
  */
 #include "tests/support/cmocka.h"
 #include "tests/support/expect.h"
+#include "tests/support/manual_clock.h"
 #include "group_fixture.h"
 
 #include <errno.h>
@@ -456,5 +457,6 @@ int main(void)
 		fixture_test(invalid_calls_break_nothing),
 	};
 
+	manual_clock_run();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 /* Groups: creation, blobs, and requests to many ranks. */
 #include "tests/support/cmocka.h"
 #include "tests/support/expect.h"
+#include "tests/support/manual_clock.h"
 #include "group_fixture.h"
 
 #include <errno.h>
@@ -889,5 +890,6 @@ int main(void)
 		cmocka_unit_test(rejects_hostile_blobs),
 	};
 
+	manual_clock_run();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
