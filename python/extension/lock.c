@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <errno.h>
-#include <time.h>
 
 #include "error.h"
 #include "lock.h"
 #include "process.h"
+#include "time.h"
 
 #define DEFAULT_WAIT_MS 30000
 
@@ -25,19 +25,11 @@ void pier_py_lock_destroy(struct pier_py_lock *lock)
 	lock->lock = NULL;
 }
 
-static int64_t microseconds_now(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * INT64_C(1000000) + now.tv_nsec / 1000;
-}
-
 /* Another thread has it. Signal handlers run in between. */
 static bool await_owner(struct pier_py_lock *lock, const char *name, int timeout_ms)
 {
 	int64_t wait = (timeout_ms < 0 ? DEFAULT_WAIT_MS : timeout_ms) * INT64_C(1000);
-	int64_t end = microseconds_now() + wait;
+	int64_t end = pier_py_now_us() + wait;
 	PyLockStatus status;
 
 	do {
@@ -48,7 +40,7 @@ static bool await_owner(struct pier_py_lock *lock, const char *name, int timeout
 			return true;
 		if (PyErr_CheckSignals() < 0)
 			return false;
-		wait = end - microseconds_now();
+		wait = end - pier_py_now_us();
 	} while (status == PY_LOCK_INTR && wait > 0);
 	pier_py_refuse(ETIMEDOUT,
 		       "another thread has used the %s for %d ms: raise the timeout",

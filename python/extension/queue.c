@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <poll.h>
 #include <sched.h>
-#include <time.h>
 
 #include "error.h"
 #include "process.h"
 #include "queue.h"
-#include "process.h"
+#include "time.h"
 
 enum {
 	/* How long to sleep before signals and the deadline are checked. */
@@ -33,19 +32,6 @@ void pier_py_queue_destroy(struct pier_py_queue *queue)
 	pier_py_queue_forget(queue);
 	Py_CLEAR(queue->watchers);
 	pier_py_lock_destroy(&queue->lock);
-}
-
-static int64_t now_us(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * INT64_C(1000000) + now.tv_nsec / 1000;
-}
-
-int64_t pier_py_now_ms(void)
-{
-	return now_us() / 1000;
 }
 
 static void bump_turn(struct pier_py_queue *queue)
@@ -147,7 +133,7 @@ struct queue_wait {
 /* Without the GIL. */
 static int spin(const struct queue_wait *wait, int64_t time)
 {
-	int64_t end = now_us() + time;
+	int64_t end = pier_py_now_us() + time;
 	int state;
 
 	if (end > wait->deadline)
@@ -156,7 +142,7 @@ static int spin(const struct queue_wait *wait, int64_t time)
 		state = 0;
 		for (int i = 0; i < CHECKS_PER_CLOCK && !state; i++)
 			state = wait->check(wait->subject);
-	} while (!state && now_us() < end);
+	} while (!state && pier_py_now_us() < end);
 	return state;
 }
 
@@ -186,7 +172,7 @@ static int arm(const struct queue_wait *wait)
 
 static int slice_ms(const struct queue_wait *wait)
 {
-	int64_t left = (wait->deadline - now_us() + 999) / 1000;
+	int64_t left = (wait->deadline - pier_py_now_us() + 999) / 1000;
 
 	return left > SLICE_MS ? SLICE_MS : left > 0 ? (int)left : 0;
 }
@@ -211,7 +197,7 @@ static void sleep_on_fd(const struct queue_wait *wait)
 static void sleep_behind(const struct queue_wait *wait)
 {
 	struct pier_py_queue *queue = wait->queue;
-	int64_t end = now_us() + slice_ms(wait) * INT64_C(1000);
+	int64_t end = pier_py_now_us() + slice_ms(wait) * INT64_C(1000);
 	struct timespec until = { end / 1000000, end % 1000000 * 1000 };
 	uint64_t turn = queue->turn;
 	PyThreadState *state;
@@ -294,13 +280,13 @@ int pier_py_queue_wait(struct pier_py_queue *queue, struct pier_channel *channel
 		.channel = channel,
 		.check = check,
 		.subject = subject,
-		.deadline = now_us() + timeout_ms * INT64_C(1000),
+		.deadline = pier_py_now_us() + timeout_ms * INT64_C(1000),
 	};
 	int state = check(subject);
 
 	for (bool first = true; !state; first = false) {
 		state = check_or_spin(&wait, first);
-		if (!state && now_us() >= wait.deadline)
+		if (!state && pier_py_now_us() >= wait.deadline)
 			return 0;
 		if (!state)
 			state = sleep_once(&wait);

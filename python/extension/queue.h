@@ -74,9 +74,6 @@ int pier_py_queue_unwatch(struct pier_py_queue *queue, PyObject *wake);
 int pier_py_queue_wait(struct pier_py_queue *queue, struct pier_channel *channel,
 		       int (*check)(void *subject), void *subject, int timeout_ms);
 
-/** In milliseconds of CLOCK_MONOTONIC. */
-int64_t pier_py_now_ms(void);
-
 /** A Work is gone before its request has completed: keep the regions. Steals them. */
 void pier_py_queue_drop(struct pier_py_queue *queue, struct pier_channel *channel,
 			struct pier_work work, PyObject *regions);

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "blocking.h"
 #include "error.h"
@@ -12,8 +11,6 @@
 enum {
 	/* How long a wait has the locks of the channels at a time. */
 	SLICE_MS = 20,
-	/* So that a thread that waits for a lock gets it. */
-	PAUSE_US = 50,
 	WORDS = 4, /* offset, remote offset, length, source */
 };
 
@@ -181,15 +178,6 @@ static PyObject *progress(struct pier_py_ring *self, PyObject *unused)
 	return result < 0 ? NULL : PyBool_FromLong(result);
 }
 
-static void let_others_in(void)
-{
-	const struct timespec pause = { .tv_nsec = PAUSE_US * 1000 };
-	PyThreadState *state = PyEval_SaveThread();
-
-	nanosleep(&pause, NULL);
-	PyEval_RestoreThread(state);
-}
-
 /* Remember which fill failed, and store its number in the exception. */
 static void note_failure(struct pier_py_ring *self, const struct pier_ring_slot *slot)
 {
@@ -244,7 +232,7 @@ static int wait_in_slices(struct pier_py_ring *self, int timeout_ms, PyObject **
 		left = end - pier_py_now_ms();
 		if (result || left <= 0)
 			return result;
-		let_others_in();
+		pier_py_let_others_in();
 	}
 }
 

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <limits.h>
 #include <math.h>
+#include <time.h>
 
 #include "time.h"
+
+enum {
+	PAUSE_US = 50,
+};
 
 int pier_py_timeout(PyObject *seconds, void *milliseconds)
 {
@@ -29,4 +34,26 @@ int pier_py_deadline(PyObject *seconds, void *milliseconds)
 	}
 	*(int *)milliseconds = (int)ceil(value * 1e3);
 	return 1;
+}
+
+int64_t pier_py_now_us(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * INT64_C(1000000) + now.tv_nsec / 1000;
+}
+
+int64_t pier_py_now_ms(void)
+{
+	return pier_py_now_us() / 1000;
+}
+
+void pier_py_let_others_in(void)
+{
+	const struct timespec pause = { .tv_nsec = PAUSE_US * 1000 };
+	PyThreadState *state = PyEval_SaveThread();
+
+	nanosleep(&pause, NULL);
+	PyEval_RestoreThread(state);
 }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <time.h>
 
 #include "error.h"
 #include "queues.h"
@@ -10,20 +9,9 @@
 enum {
 	/* How long the transfer has the locks at a time. */
 	SLICE_MS = 20,
-	/* So that a thread that waits for a lock gets it. */
-	PAUSE_US = 50,
 	/* How long to wait for the chunks in flight of a transfer that nobody has. */
 	LAST_WAIT_MS = 1000,
 };
-
-static void let_others_in(void)
-{
-	const struct timespec pause = { .tv_nsec = PAUSE_US * 1000 };
-	PyThreadState *state = PyEval_SaveThread();
-
-	nanosleep(&pause, NULL);
-	PyEval_RestoreThread(state);
-}
 
 static bool has_ended(const struct pier_py_transfer *self)
 {
@@ -143,7 +131,7 @@ int pier_py_transfer_drive(struct pier_py_transfer *self, int64_t timeout_ms)
 			return result;
 		if (PyErr_CheckSignals() < 0)
 			return -1;
-		let_others_in();
+		pier_py_let_others_in();
 		timeout_ms = end - pier_py_now_ms();
 		if (timeout_ms < 0)
 			timeout_ms = 0;
