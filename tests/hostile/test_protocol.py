@@ -10,7 +10,8 @@ import sys
 from harness import Case, MIB, PATIENCE, PIER, end_process, main
 
 GREETING = b"\x89PIERCP\n" + struct.pack("<II", 9, 0)
-REQUEST, SOURCE, ERROR, IPC, WORDS, LIST, SEGMENTS, KEPT = 1, 2, 8, 10, 11, 12, 14, 15
+REQUEST, SOURCE, KEEPALIVE, ERROR, IPC, WORDS, LIST = 1, 2, 7, 8, 10, 11, 12
+SEGMENTS, KEPT = 14, 15
 VERIFY, TREE, DRY_RUN, PARTIAL = 1, 16, 32, 64  # flags of a request
 IN_TREE, SEVERAL, CONTENTS = 2, 4, 8  # flags of a source
 DIRECTORY, FILE, LINK = 1, 2, 3
@@ -185,6 +186,21 @@ class HostileLists(Case):
         server.terminate()
         self.assertEqual(server.wait(timeout=PATIENCE), 143)
         self.assertEqual(os.listdir(place), [])
+
+    def test_a_server_looks_at_its_client_between_patterns(self):
+        """However few the names are that it compares with them."""
+        place = self.folder / "place"
+        place.mkdir()
+        for number in range(10):
+            (place / ("%0200d" % number)).touch()
+        said = subprocess.run(
+            [PIER, "cp", "--server", "--local", "--under", str(place)], capture_output=True,
+            input=GREETING + request(SENDER, ".", flags=VERIFY | TREE | DRY_RUN) +
+            frame(WORDS, struct.pack("<I", 1) + string(".")) +
+            frame(WORDS, struct.pack("<I", 2) + string("x" * 4000)) * 100 + frame(WORDS),
+            check=False, env=self.environment(), timeout=PATIENCE).stdout
+        before = said[len(GREETING):said.index(string("tree"))]
+        self.assertGreater(before.count(frame(KEEPALIVE)), 100)
 
 
 class LargeTrees(Case):

@@ -12,46 +12,154 @@ enum {
 	ROUNDS = 300000
 };
 
+/* Of fnmatch(3), which exclude.c calls for brackets; unlimited if the limit is 0. */
+static unsigned long calls, limit;
+
+int __real_fnmatch(const char *pattern, const char *string, int flags);
+int __wrap_fnmatch(const char *pattern, const char *string, int flags);
+
+int __wrap_fnmatch(const char *pattern, const char *string, int flags)
+{
+	if (limit && (pattern[0] != '[' || strlen(string) != 1))
+		fail_msg("fnmatch(3) searches for %s", pattern);
+	if (limit && ++calls > limit)
+		fail_msg("more than %lu steps", limit);
+	return __real_fnmatch(pattern, string, flags);
+}
+
 /* Patterns of --exclude that begin with a slash are compared with the whole path. */
 static bool matches(const char *pattern, const char *path)
 {
-	char anchored[64];
+	char anchored[128];
 
 	snprintf(anchored, sizeof(anchored), "/%s", pattern);
-	return is_excluded(anchored, path, true);
+	return is_excluded(anchored, path, false);
 }
 
-static void fill(char *text, const char *alphabet, size_t most)
+static void fill(char *text, const char *const *parts, size_t count)
 {
-	size_t length = 1 + (size_t)rand() % most;
+	size_t length = 1 + (size_t)rand() % 6;
 
-	for (size_t i = 0; i < length; i++)
-		text[i] = alphabet[(size_t)rand() % strlen(alphabet)];
-	text[length] = '\0';
-}
-
-/* fnmatch(3) has special rules for a slash or a backslash in a bracket. */
-static bool is_plain(const char *pattern)
-{
-	return !strpbrk(pattern, "[]") || !strpbrk(pattern, "/\\");
+	text[0] = '\0';
+	while (length-- > 0)
+		strcat(text, parts[(size_t)rand() % count]);
 }
 
 static void agrees_with_fnmatch(void **state)
 {
+	static const char *const parts[] = { "a",    "b",    "-",     "*",    "?",
+					     "/",    "[ab]", "[!a]",  "[]a]", "[a-b]",
+					     "\\\\", "\\*",  "[*-?]", ".",    "*" };
+	static const char *const names[] = {
+		"a", "b", "/", "-", "*", "?", "]", "\\", "."
+	};
+	char pattern[64], path[64];
+
 	(void)state;
 	srand(1);
 	for (int i = 0; i < ROUNDS; i++) {
-		char pattern[16], path[16];
-		int flags;
-
-		fill(pattern, i % 2 ? "ab/**?" : "ab*[]!^-\\?", 8);
-		fill(path, "aab/", 8);
-		flags = strstr(pattern, "**") ? 0 : FNM_PATHNAME;
-		if (!is_plain(pattern) || pattern[strlen(pattern) - 1] == '/')
+		fill(pattern, parts, sizeof(parts) / sizeof(parts[0]));
+		fill(path, names, sizeof(names) / sizeof(names[0]));
+		/* Of rsync alone: "**", a slash at the end, and backslashes without "*".
+		 */
+		if (strstr(pattern, "**") || pattern[strlen(pattern) - 1] == '/' ||
+		    !strpbrk(pattern, "*?["))
 			continue;
-		if (matches(pattern, path) != (fnmatch(pattern, path, flags) == 0))
+		if (matches(pattern, path) != (fnmatch(pattern, path, FNM_PATHNAME) == 0))
 			fail_msg("%s on %s", pattern, path);
 	}
+}
+
+/* Going back to each star. */
+static bool search(const char *pattern, const char *path)
+{
+	size_t stars = strspn(pattern, "*");
+
+	if (!stars)
+		return *path ? (*pattern == *path || (*pattern == '?' && *path != '/')) &&
+				       search(pattern + 1, path + 1)
+			     : !*pattern;
+	for (;; path++) {
+		if (search(pattern + stars, path))
+			return true;
+		if (!*path || (stars == 1 && *path == '/'))
+			return false;
+	}
+}
+
+static bool search_ends(const char *pattern, const char *path)
+{
+	while (path && !search(pattern, path)) {
+		path = strchr(path, '/');
+		path += path != NULL;
+	}
+	return path;
+}
+
+static void agrees_with_a_search(void **state)
+{
+	static const char *const parts[] = { "a", "b", "/", "?", "*", "**" };
+	char pattern[64], path[64], below[65];
+
+	(void)state;
+	srand(2);
+	for (int i = 0; i < ROUNDS; i++) {
+		const char *name;
+		bool found;
+
+		fill(pattern, parts, sizeof(parts) / sizeof(parts[0]));
+		fill(path, parts, 3);
+		if (!strpbrk(pattern, "*?") || pattern[strlen(pattern) - 1] == '/')
+			continue;
+		assert_int_equal(matches(pattern, path), search(pattern, path));
+		name = strrchr(path, '/');
+		snprintf(below, sizeof(below), "/%s", path);
+		if (strncmp(pattern, "**", 2) == 0)
+			found = search(pattern, below);
+		else if (strchr(pattern, '/') || strstr(pattern, "**"))
+			found = search_ends(pattern, path);
+		else
+			found = search(pattern, name ? name + 1 : path);
+		if (pattern[0] != '/' && is_excluded(pattern, path, false) != found)
+			fail_msg("%s on %s", pattern, path);
+	}
+}
+
+/* What "rsync -rn --exclude PATTERN src copy" of version 3.2.7 lists: +, or not: -. */
+static void agrees_with_rsync(void **state)
+{
+	static const char *const paths[] = { "src",	      "src/a",	 "src/ab",
+					     "src/d",	      "src/d/a", "src/d/e",
+					     "src/d/e/x.key", "src/src", "src/src/a" };
+	static const char directories[] = "+..+.+.+.";
+	static const char *const cases[][2] = {
+		{ "/src/", "-........" },   { "/**", "-........" },
+		{ "***/**", "-........" },  { "?/***", "+++-...++" },
+		{ "d/***", "+++-...++" },   { "**/a", "+-++-+++-" },
+		{ "d/**", "++++--.++" },    { "/src/*/a", "++++-+++-" },
+		{ "s**a", "+-++-+++-" },    { "/s**a", "+-++-+++-" },
+		{ "*", "-........" },	    { "a", "+-++-+++-" },
+		{ "a/", "+++++++++" },	    { "**", "-........" },
+		{ "**/", "-........" },	    { "src/d/", "+++-...++" },
+		{ "d/*/", "+++++-.++" },    { "/src/d/**/", "+++++-.++" },
+		{ "[ab]b", "++-++++++" },   { "[!d]", "+-++--.+-" },
+		{ "[x", "+++++++++" },	    { "\\a", "+++++++++" },
+		{ "\\a*", "+--+-+++-" },    { "e/x.*", "++++++-++" },
+		{ "src/*", "+---...-." },   { "/*/*/e", "+++++-.++" },
+		{ "/d", "+++++++++" },	    { "**e/*", "++++++-++" },
+		{ "src/***", "-........" }, { "/src/***", "-........" },
+		{ "***", "-........" },	    { "*/src", "+++++++-." },
+		{ "x.*", "++++++-++" },	    { "/src/**/x.key", "++++++-++" },
+		{ "d/[e]", "+++++-.++" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		for (size_t p = 0; p < sizeof(paths) / sizeof(paths[0]); p++)
+			if (cases[i][1][p] != '.' &&
+			    is_excluded(cases[i][0], paths[p], directories[p] == '+') !=
+				    (cases[i][1][p] == '-'))
+				fail_msg("%s on %s", cases[i][0], paths[p]);
 }
 
 static void knows_brackets(void **state)
@@ -68,23 +176,30 @@ static void knows_brackets(void **state)
 	assert_false(matches("\\*", "a"));
 }
 
-/* A client of a restricted server chooses the patterns. */
-static void takes_no_exponential_time(void **state)
+/* A client of a restricted server chooses the patterns, and may choose the names. */
+static void costs_the_product_of_both_lengths(void **state)
 {
 	static const char *const patterns[] = {
-		"**?*?*?*?*?*?*?*?*?*?*?*?*?*?*?*?*?*?*?*?*?*?*?*?*Z",
-		"*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*b",
-		"*[a]*[a]*[a]*[a]*[a]*[a]*[a]*[a]*[a]*[a]*[a]*b",
+		"**[a]*[a]*[a]*[a]*[a]*[a]*[a]*[a]*[a]*[a]*[a]*b",
+		"**[a]**[a]**[a]**[a]**[a]**[a]**[a]**[a]**[a]**[a]**[a]**b",
+		"[a]*[a]*[a]*[a]*[a]*[a]*[a]*[a]*[a]*[a]*[a]*b",
+		"**[a][a][a][a][a][a][a][a][a][a][a][a][a][a][a]b",
+		"[a]**/**[a]**/[a]**[a]/**/[a]/[a]/b",
 	};
-	char path[4000];
+	char path[4001];
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(path) - 1; i++)
-		path[i] = 'a';
-	path[sizeof(path) - 1] = '\0';
-	for (size_t i = 0; i < sizeof(patterns) / sizeof(patterns[0]); i++) {
-		assert_false(is_excluded(patterns[i], path, false));
-		assert_false(matches(patterns[i], path));
+	for (size_t i = 0; i < 2 * sizeof(patterns) / sizeof(patterns[0]); i++) {
+		const char *pattern = patterns[i / 2];
+
+		for (size_t c = 0; c < sizeof(path) - 1; c++)
+			path[c] = i % 2 && c % 2 ? '/' : 'a';
+		path[sizeof(path) - 1] = '\0';
+		calls = 0;
+		limit = strlen(pattern) * strlen(path);
+		assert_false(is_excluded(pattern, path, false));
+		assert_false(matches(pattern, path));
+		limit = 0;
 	}
 }
 
@@ -92,8 +207,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(agrees_with_fnmatch),
+		cmocka_unit_test(agrees_with_a_search),
+		cmocka_unit_test(agrees_with_rsync),
 		cmocka_unit_test(knows_brackets),
-		cmocka_unit_test(takes_no_exponential_time),
+		cmocka_unit_test(costs_the_product_of_both_lengths),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -275,6 +275,16 @@ class Choices(Tree):
                 self.assertEqual(found, left)
                 shutil.rmtree(self.folder / "copy")
 
+    def test_exclude_is_also_for_what_was_named(self):
+        for name in "main.c", "main.o":
+            self.file(name, b"1")
+        (self.folder / "build").mkdir()
+        (self.folder / "there").mkdir()
+        self.copy("-r", "--exclude", "*.o", "--exclude", "build/", "main.c", "main.o", "build", "there")
+        self.assertEqual(os.listdir(self.folder / "there"), ["main.c"])
+        for pattern in "/build/", "/**", "***/**", "?????/***":
+            self.refused(1, "there is nothing to copy", "cp", "-r", "--exclude", pattern, "build", "new")
+
     def test_a_dry_run_lists_and_copies_nothing(self):
         tree = self.plant()
         home = self.folder / "home"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <fnmatch.h>
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "exclude.h"
@@ -26,92 +27,127 @@ static size_t bracket_length(const char *pattern)
 }
 
 /* Whether what the pattern begins with, which is not '*', matches the character. */
-static bool matches_one(const char *pattern, char character, bool slashes,
-			size_t *ret_length)
+static bool matches_one(const char *pattern, char character, size_t *ret_length)
 {
 	char bracket[PATH_MAX];
-	size_t length = *pattern == '[' ? bracket_length(pattern) : 0;
+	size_t length;
 
 	*ret_length = 1;
-	if (length && length < sizeof(bracket)) {
-		*ret_length = length;
-		memcpy(bracket, pattern, length);
-		bracket[length] = '\0';
-		return (slashes || character != '/') &&
-		       fnmatch(bracket, (const char[]){ character, '\0' }, 0) == 0;
-	}
 	if (*pattern == '?')
-		return slashes || character != '/';
+		return character != '/';
 	if (*pattern == '\\' && pattern[1]) {
 		*ret_length = 2;
 		return pattern[1] == character;
 	}
-	return *pattern == character;
+	if (*pattern != '[')
+		return *pattern == character;
+	/* Without an end, it matches nothing. */
+	length = bracket_length(pattern);
+	if (!length || character == '/')
+		return false;
+	*ret_length = length;
+	memcpy(bracket, pattern, length);
+	bracket[length] = '\0';
+	return fnmatch(bracket, (const char[]){ character, '\0' }, 0) == 0;
 }
 
-/*
- * As fnmatch(3), which takes exponential time for some patterns, and a restricted server
- * matches those of its client. If all from the last '*' fails, an earlier one would fail
- * too.
- *
- * slashes  '*', '?' and brackets match them
- */
-static bool matches_path(const char *pattern, const char *path, bool slashes)
-{
-	const char *star = NULL, *retry = NULL;
-	size_t length;
+/* The places of a pattern that can have been reached in a text. */
+struct places {
+	bool reached[PATH_MAX];
+	size_t end; /* of those that were reached */
+};
 
-	for (;;) {
-		if (*pattern == '*') {
-			star = ++pattern;
-			retry = path;
-		} else if (*path && *pattern &&
-			   matches_one(pattern, *path, slashes, &length)) {
-			/* Nothing before a slash can match what comes after it. */
-			if (*path == '/' && !slashes)
-				star = NULL;
-			pattern += length;
-			path++;
-		} else if (!*path && !*pattern) {
-			return true;
-		} else {
-			if (!star || !*retry || (*retry == '/' && !slashes))
-				return false;
-			pattern = star;
-			path = ++retry;
+static void reach_place(struct places *places, size_t place)
+{
+	places->reached[place] = true;
+	if (places->end <= place)
+		places->end = place + 1;
+}
+
+static void pass_stars(struct places *places, const char *pattern)
+{
+	for (size_t i = 0; i < places->end; i++)
+		if (places->reached[i] && pattern[i] == '*')
+			reach_place(places, i + strspn(pattern + i, "*"));
+}
+
+/* Backwards, so that a place is left before it is reached again. */
+static void pass_character(struct places *places, const char *pattern, char character)
+{
+	size_t i = places->end, length;
+
+	places->end = 0;
+	while (i-- > 0) {
+		if (!places->reached[i])
+			continue;
+		places->reached[i] = false;
+		if (pattern[i] == '*') {
+			if (pattern[i + 1] == '*' || character != '/')
+				reach_place(places, i);
+		} else if (pattern[i] && matches_one(pattern + i, character, &length)) {
+			reach_place(places, i + length);
 		}
 	}
 }
 
-/* Of the path, and of each of its ends that begins with a name. */
-static bool matches_end(const char *pattern, const char *path, bool slashes)
+/*
+ * Whether all of the text matches; names: or the text behind one of its slashes.
+ *
+ * A restricted server matches the patterns of its client. To go back to each '*', as
+ * fnmatch(3) does, can take exponential time; to follow all places of the pattern at once
+ * takes the product of both lengths.
+ */
+static bool matches_text(const char *pattern, const char *text, bool names)
 {
-	for (const char *end = path; end; end = strchr(end, '/')) {
-		end += *end == '/';
-		if (matches_path(pattern, end, slashes))
-			return true;
+	struct places places;
+
+	memset(places.reached, 0, strlen(pattern) + 1);
+	places.end = 0;
+	reach_place(&places, 0);
+	for (; *text && (names || places.end); text++) {
+		pass_stars(&places, pattern);
+		pass_character(&places, pattern, *text);
+		if (names && *text == '/')
+			reach_place(&places, 0);
 	}
-	return false;
+	pass_stars(&places, pattern);
+	return !*text && places.end > strlen(pattern);
 }
 
+/* Whether the text is the path; names: or what follows one of its slashes. */
+static bool is_end(const char *text, const char *path, bool names)
+{
+	size_t length = strlen(text), all = strlen(path);
+
+	if (length > all || strcmp(path + all - length, text) != 0)
+		return false;
+	return length == all || (names && path[all - length - 1] == '/');
+}
+
+/* As rsync does, in its exclude.c. */
 bool is_excluded(const char *pattern, const char *path, bool directory)
 {
-	char plain[PATH_MAX];
+	char plain[PATH_MAX], text[PATH_MAX + 2];
 	size_t length = strlen(pattern);
 	const char *slash = strrchr(path, '/');
-	bool slashes = strstr(pattern, "**") != NULL;
+	bool anchored = pattern[0] == '/', begins, ends;
 
 	if (length >= sizeof(plain) || length == 0)
 		return false;
 	memcpy(plain, pattern, length + 1);
-	if (plain[length - 1] == '/') {
+	if (length > 1 && plain[length - 1] == '/') {
 		if (!directory)
 			return false;
-		plain[length - 1] = '\0';
+		plain[--length] = '\0';
 	}
-	if (plain[0] == '/')
-		return matches_path(plain + 1, path, slashes);
-	if (strchr(plain, '/'))
-		return matches_end(plain, path, slashes);
-	return matches_path(plain, slash ? slash + 1 : path, slashes);
+	if (!strpbrk(plain, "*?["))
+		return is_end(plain + anchored, path, !anchored);
+	if (slash && !strchr(plain, '/') && !strstr(plain, "**"))
+		path = slash + 1;
+	/* "**" with a slash behind it matches at the top, too, and one before a last
+	 * "***" the directory itself. */
+	begins = strncmp(plain, "**", 2) == 0;
+	ends = directory && length >= 3 && strcmp(plain + length - 3, "***") == 0;
+	snprintf(text, sizeof(text), "%s%s%s", begins ? "/" : "", path, ends ? "/" : "");
+	return matches_text(plain + anchored, text, !anchored && !begins);
 }

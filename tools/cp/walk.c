@@ -18,8 +18,10 @@
 #include "walk.h"
 
 enum {
-	SPARSE_MIN = 65536,   /* a smaller hole is not worth a search */
-	ALIVE_INTERVAL = 256, /* names between two calls of alive() */
+	SPARSE_MIN = 65536, /* a smaller hole is not worth a search */
+	/* Between two calls of alive(); about a millisecond. */
+	WORK_MAX = 1 << 20,
+	WORK_NAME = 1 << 12,
 };
 
 struct walking {
@@ -27,6 +29,7 @@ struct walking {
 	struct file_list *list;
 	struct failure *failure;
 	uint32_t operand;
+	size_t work; /* since the last call of alive() */
 };
 
 /* The file is left out; the others are copied. */
@@ -60,12 +63,28 @@ static void describe_entry(const struct walking *walking, const struct stat *sta
 	ret_entry->ctime = stat->st_ctim;
 }
 
-static bool is_wanted(const struct walk *walk, const char *path, bool directory)
+/* Returns 0, or -1 if the walk is to end. */
+static int spend_work(struct walking *walking, size_t work)
 {
-	for (uint32_t i = 0; i < walk->pattern_count; i++)
+	walking->work += work;
+	if (walking->work < WORK_MAX)
+		return 0;
+	walking->work = 0;
+	return walking->walk->alive(walking->walk->context);
+}
+
+/* Returns 1, 0, or -1. A client of a restricted server chooses the patterns. */
+static int is_wanted(struct walking *walking, const char *path, bool directory)
+{
+	const struct walk *walk = walking->walk;
+
+	for (uint32_t i = 0; i < walk->pattern_count; i++) {
+		if (spend_work(walking, strlen(walk->patterns[i]) * strlen(path)) < 0)
+			return -1;
 		if (is_excluded(walk->patterns[i], path, directory))
-			return false;
-	return true;
+			return 0;
+	}
+	return 1;
 }
 
 struct linked {
@@ -131,11 +150,13 @@ static int add_child(struct walking *walking, int directory, const char *name,
 	char target[PATH_MAX];
 	struct stat stat;
 	ssize_t length;
+	int wanted;
 
 	if (fstatat(directory, name, &stat, AT_SYMLINK_NOFOLLOW) < 0)
 		return leave_out(walking, path, strerror(errno));
-	if (!is_wanted(walking->walk, path, S_ISDIR(stat.st_mode)))
-		return 0;
+	wanted = is_wanted(walking, path, S_ISDIR(stat.st_mode));
+	if (wanted <= 0)
+		return wanted;
 	if (S_ISDIR(stat.st_mode) || S_ISREG(stat.st_mode)) {
 		apply_acl(directory, name, &stat);
 		if (note_losses(walking, &stat, &attributes) < 0)
@@ -162,10 +183,12 @@ static uint64_t name_size(const char *name)
 	return strlen(name) + 1 + BUDGET_ALLOCATION;
 }
 
-static int add_name(const struct walking *walking, const char *name, struct words *names)
+static int add_name(struct walking *walking, const char *name, struct words *names)
 {
 	struct budget *budget = walking->list->budget;
 
+	if (spend_work(walking, WORK_NAME) < 0)
+		return -1;
 	if (!charge_budget(budget, name_size(name)))
 		return fail_too_many(walking->failure);
 	if (add_word(names, name, UINT32_MAX) == 0)
@@ -182,8 +205,7 @@ static void free_names(const struct walking *walking, struct words *names)
 }
 
 /* In the order of the names, so that two runs give the same list. */
-static int read_names(const struct walking *walking, int directory,
-		      struct words *ret_names)
+static int read_names(struct walking *walking, int directory, struct words *ret_names)
 {
 	int copy = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *entries = copy < 0 ? NULL : fdopendir(copy);
@@ -195,9 +217,8 @@ static int read_names(const struct walking *walking, int directory,
 			close(copy);
 		return -1;
 	}
-	errno = 0;
-	while (result == 0 && (entry = readdir(entries)))
-		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+	for (errno = 0; result == 0 && (entry = readdir(entries)); errno = 0)
+		if (!has_no_name(entry->d_name))
 			result = add_name(walking, entry->d_name, ret_names);
 	if (errno)
 		result = -1;
@@ -225,8 +246,7 @@ static int add_children(struct walking *walking, int directory, const char *path
 		int length = snprintf(child, sizeof(child), "%s%s%s", path,
 				      path[0] ? "/" : "", names.all[i]);
 
-		if (i % ALIVE_INTERVAL == ALIVE_INTERVAL - 1 &&
-		    walking->walk->alive(walking->walk->context) < 0)
+		if (spend_work(walking, WORK_NAME) < 0)
 			result = -1;
 		else if (length >= (int)sizeof(child))
 			result = leave_out(walking, path, "the path is too long");
@@ -295,7 +315,7 @@ static int add_operand(struct walking *walking)
 {
 	struct walk *walk = walking->walk;
 	const char *path = walk->operands[walking->operand];
-	int found = open_path(walk->root, path, O_PATH), result;
+	int found = open_path(walk->root, path, O_PATH), wanted, result;
 	struct attributes attributes = { false, false };
 	char name[NAME_MAX + 1];
 	struct stat stat;
@@ -311,7 +331,10 @@ static int add_operand(struct walking *walking)
 	base_name(path, name);
 	apply_acl(found, NULL, &stat);
 	walk->contents = S_ISDIR(stat.st_mode) && has_no_name(name);
-	if (walk->contents && walk->operand_count > 1)
+	wanted = walk->contents ? 1 : is_wanted(walking, name, S_ISDIR(stat.st_mode));
+	if (wanted <= 0)
+		result = wanted;
+	else if (walk->contents && walk->operand_count > 1)
 		result = fail(walking->failure, EXIT_FILE,
 			      "%s has no name to be copied under: name it alone, or by "
 			      "its path",
@@ -370,8 +393,7 @@ static int list_operands(struct walk *walk, struct file_list *ret_list,
 	/* The list grows while it is walked, so parents come before their children. */
 	for (uint32_t i = 0; i < ret_list->count; i++) {
 		walking.operand = ret_list->entries[i].operand;
-		if (walk_entry(&walking, i) < 0 ||
-		    (i % ALIVE_INTERVAL == 0 && walk->alive(walk->context) < 0))
+		if (spend_work(&walking, WORK_NAME) < 0 || walk_entry(&walking, i) < 0)
 			return -1;
 	}
 	return 0;
