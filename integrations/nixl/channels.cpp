@@ -3,7 +3,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
+
+#include "clock.hpp"
 
 namespace pier_nixl
 {
@@ -40,7 +41,7 @@ int make_channels(const device_list &devices, const std::string &theirs, uint32_
 		  uint32_t timeout_s, bool initiates, int socket,
 		  std::vector<channel_end> &ret_ends)
 {
-	auto end = std::chrono::steady_clock::now() + std::chrono::seconds(timeout_s);
+	auto end = clock_now() + std::chrono::seconds(timeout_s);
 	std::vector<pier_rail_pair> pairs(std::min<uint32_t>(rails, PIER_RAILS_MAX));
 	channel_end made;
 	int count, error;
@@ -51,15 +52,12 @@ int make_channels(const device_list &devices, const std::string &theirs, uint32_
 	if (count < 0)
 		return count;
 	for (int i = 0; i < count; i++) {
-		auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-			end - std::chrono::steady_clock::now());
-
 		error = make_channel(devices, pairs[(size_t)i], initiates, made);
 		if (error)
 			return error;
 		ret_ends.push_back(made);
 		error = pier_channel_handshake(made.channel, socket, socket,
-					       (int)std::max<int64_t>(left.count(), 1));
+					       std::max(left_ms(end), 1));
 		if (error)
 			return error;
 	}

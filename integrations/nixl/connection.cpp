@@ -16,7 +16,7 @@ static const int cancel_ms = 5000;
 void connection::rail::push(const piece &one)
 {
 	if (count == 0)
-		since = std::chrono::steady_clock::now();
+		since = clock_now();
 	at(count) = one;
 	count++;
 	data_count += !one.is_message;
@@ -26,7 +26,7 @@ connection::piece connection::rail::pop()
 {
 	piece one = at(0);
 
-	since = std::chrono::steady_clock::now();
+	since = clock_now();
 	first = (first + 1) % pieces.size();
 	count--;
 	data_count -= !one.is_message;
@@ -146,7 +146,7 @@ nixl_status_t connection::post(request &of, const std::string *message)
 	of.is_cancelled = of.notice_queued = of.notice_sent = false;
 	of.has_notice = message != nullptr;
 	of.message = message ? *message : std::string();
-	of.started = std::chrono::steady_clock::now();
+	of.started = clock_now();
 	of.status = NIXL_IN_PROG;
 	active.push_back(&of);
 	waiting.push_back(&of);
@@ -191,8 +191,7 @@ bool connection::is_busy(const local_memory *memory) const
 }
 
 /* The driver makes progress meanwhile. */
-void connection::finish(const local_memory *memory,
-			std::chrono::steady_clock::time_point end)
+void connection::finish(const local_memory *memory, time_point end)
 {
 	std::unique_lock<std::mutex> guard(lock);
 
@@ -230,8 +229,7 @@ void connection::collect_rail(rail &of)
 			return;
 	}
 	if (error == 0 && of.count > 0 &&
-	    std::chrono::steady_clock::now() - of.since >
-		    std::chrono::seconds(chosen.timeout)) {
+	    clock_now() - of.since > std::chrono::seconds(chosen.timeout)) {
 		report_line("nothing that was sent to agent \"%s\" has completed for %u s "
 			    "(PIER_NIXL_TIMEOUT)",
 			    agent.c_str(), chosen.timeout);
@@ -301,7 +299,7 @@ nixl_status_t connection::flush_device(const request &of)
 
 void connection::measure(const request &of)
 {
-	auto took = std::chrono::steady_clock::now() - of.started;
+	auto took = clock_now() - of.started;
 	uint64_t us = (uint64_t)std::chrono::duration_cast<std::chrono::microseconds>(
 			      took)
 			      .count();
@@ -391,18 +389,14 @@ bool connection::has_piece(rail &on, const request &of)
 void connection::cancel(request &of)
 {
 	std::lock_guard<std::mutex> guard(lock);
-	auto end = std::chrono::steady_clock::now() +
-		   std::chrono::milliseconds(cancel_ms);
+	auto end = clock_now() + std::chrono::milliseconds(cancel_ms);
 
 	if (of.status != NIXL_IN_PROG)
 		return;
 	withdraw(of);
 	for (size_t i = 0; i < rails.size(); i++) {
 		while (i < rails.size() && has_piece(rails[i], of)) {
-			auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-				end - std::chrono::steady_clock::now());
-
-			wait_for_piece(rails[i], (int)std::max<int64_t>(left.count(), 0));
+			wait_for_piece(rails[i], left_ms(end));
 		}
 	}
 	if (of.status == NIXL_IN_PROG)

@@ -72,8 +72,7 @@ class connection : public driven
 	 * was accepted has, also notifications, and accept no more. At `end`, the
 	 * connection is broken.
 	 */
-	void finish(const local_memory *memory,
-		    std::chrono::steady_clock::time_point end);
+	void finish(const local_memory *memory, time_point end);
 	/* End the connection. Its requests fail with `status`. */
 	void close_with(nixl_status_t status);
 	/* How long a transfer of `bytes` takes, in microseconds. */
@@ -104,7 +103,7 @@ class connection : public driven
 		std::array<piece, pieces_max + slots_max> pieces;
 		size_t first = 0, count = 0, data_count = 0;
 		/* When the first of them became the first. */
-		std::chrono::steady_clock::time_point since;
+		time_point since;
 
 		void push(const piece &one);
 		piece pop();

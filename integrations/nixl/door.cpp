@@ -101,7 +101,7 @@ void door::accept_from(int listener, bool is_unix)
 		callers.erase(leaves == callers.end() ? callers.begin() : leaves);
 	}
 	callers.push_back({ std::move(made), std::string(), PIER_NIXL_HELLO_HEAD,
-			    std::chrono::steady_clock::now() + caller_time, false, {} });
+			    clock_now() + caller_time, false, {} });
 }
 
 /* Returns false if nothing more is expected from the caller. */
@@ -117,7 +117,7 @@ bool door::serve(caller &from)
 			     MSG_DONTWAIT | (from.is_accepted ? MSG_PEEK : 0));
 		if (count <= 0)
 			return count < 0 && (errno == EAGAIN || errno == EINTR) &&
-			       std::chrono::steady_clock::now() < from.end;
+			       clock_now() < from.end;
 		if (from.is_accepted) {
 			if (!has_place())
 				return true;
@@ -139,7 +139,7 @@ bool door::accept_hello(caller &from)
 {
 	const char accepted = PIER_NIXL_HELLO_ACCEPTED;
 
-	from.end = std::chrono::steady_clock::now() + begin_time;
+	from.end = clock_now() + begin_time;
 	from.is_accepted = true;
 	return read_hello_body(from.bytes.substr(PIER_NIXL_HELLO_HEAD), from.hello) &&
 	       send(from.socket.fd, &accepted, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
@@ -156,7 +156,7 @@ void door::greet(caller &from)
 	greeting &made = greetings.back();
 
 	made.socket = std::move(other);
-	made.start = std::chrono::steady_clock::now();
+	made.start = clock_now();
 	try {
 		made.thread = std::thread(
 			[this, &made](owned_fd socket, const agent_hello &hello) {
@@ -187,8 +187,7 @@ void door::end_greetings()
 			one.thread.join();
 		return one.is_over.load();
 	});
-	if (!has_place() &&
-	    std::chrono::steady_clock::now() - greetings.front().start > caller_time)
+	if (!has_place() && clock_now() - greetings.front().start > caller_time)
 		shutdown(greetings.front().socket.fd, SHUT_RDWR);
 }
 

@@ -3,7 +3,6 @@
 #define PIER_NIXL_DOOR_HPP
 
 #include <atomic>
-#include <chrono>
 #include <functional>
 #include <list>
 #include <string>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "address.hpp"
+#include "clock.hpp"
 #include "devices.hpp"
 #include "sockets.hpp"
 
@@ -54,7 +54,7 @@ class door
 		owned_fd socket;
 		std::string bytes;
 		size_t wanted; /* bytes of the head, or of head and body */
-		std::chrono::steady_clock::time_point end;
+		time_point end;
 		bool is_accepted; /* its hello; it begins the handshakes next */
 		agent_hello hello;
 	};
@@ -63,7 +63,7 @@ class door
 	struct greeting {
 		std::thread thread;
 		owned_fd socket; /* another descriptor of the caller's */
-		std::chrono::steady_clock::time_point start;
+		time_point start;
 		std::atomic<bool> is_over{ false };
 	};
 

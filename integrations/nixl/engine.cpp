@@ -56,7 +56,7 @@ int engine::start()
  */
 engine::~engine()
 {
-	auto end = std::chrono::steady_clock::now() + finish_time;
+	auto end = clock_now() + finish_time;
 
 	entrance.stop_thread();
 	for (const auto &one : links)
@@ -141,7 +141,7 @@ nixl_status_t engine::deregisterMem(nixlBackendMD *meta)
 {
 	std::unique_ptr<local_share> share(static_cast<local_share *>(meta));
 	const std::shared_ptr<local_memory> memory = share->memory;
-	auto end = std::chrono::steady_clock::now() + finish_time;
+	auto end = clock_now() + finish_time;
 	std::vector<std::shared_ptr<connection>> current;
 	int error;
 
@@ -234,7 +234,7 @@ nixl_status_t engine::loadRemoteConnInfo(const std::string &agent,
 
 	if (!known || known->address.token != made->address.token)
 		known = made;
-	known->rests_until = std::chrono::steady_clock::time_point();
+	known->rests_until = time_point();
 	return NIXL_SUCCESS;
 }
 
@@ -261,8 +261,7 @@ nixl_status_t engine::disconnect(const std::string &agent)
 	std::lock_guard<std::mutex> guard(known->lock);
 
 	if (known->link) {
-		known->link->finish(nullptr,
-				    std::chrono::steady_clock::now() + finish_time);
+		known->link->finish(nullptr, clock_now() + finish_time);
 		known->link->close_with(NIXL_ERR_REMOTE_DISCONNECT);
 	}
 	return NIXL_SUCCESS;
@@ -274,12 +273,11 @@ int engine::make_link(const std::string &agent, peer &of) const
 	auto made = std::make_shared<connection>(chosen);
 	int error;
 
-	if (std::chrono::steady_clock::now() < of.rests_until.load())
+	if (clock_now() < of.rests_until.load())
 		return -ETIMEDOUT;
 	error = made->call_agent(agent, of.address, localAgent, devices);
 	if (error == -ETIMEDOUT)
-		of.rests_until = std::chrono::steady_clock::now() +
-				 std::chrono::seconds(chosen.connect_timeout);
+		of.rests_until = clock_now() + std::chrono::seconds(chosen.connect_timeout);
 	if (!error)
 		error = progress.add_end(made);
 	if (error)

@@ -81,7 +81,7 @@ class engine : public nixlBackendEngine
 		agent_address address;
 		std::shared_ptr<connection> link;
 		/* It did not answer, and is not called again before this time. */
-		std::atomic<std::chrono::steady_clock::time_point> rests_until{};
+		std::atomic<time_point> rests_until{};
 	};
 
 	settings chosen;

@@ -3,11 +3,11 @@
 #define PIER_NIXL_REQUEST_HPP
 
 #include <atomic>
-#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "clock.hpp"
 #include "memory.hpp"
 #include "nixl_abi.hpp"
 
@@ -63,7 +63,7 @@ class request : public nixlBackendReqH
 	bool has_notice = false;
 	bool notice_queued = false, notice_sent = false;
 	std::string message; /* of the notice */
-	std::chrono::steady_clock::time_point started;
+	time_point started;
 
 	bool is_posted() const
 	{

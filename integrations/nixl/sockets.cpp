@@ -3,7 +3,6 @@
 
 #include <arpa/inet.h>
 #include <cerrno>
-#include <chrono>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +16,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include "clock.hpp"
 
 namespace pier_nixl
 {
@@ -197,16 +198,7 @@ int listen_tcp(const std::string &where, owned_fd &ret_socket,
 	return error;
 }
 
-static int left_ms(std::chrono::steady_clock::time_point end)
-{
-	auto left = end - std::chrono::steady_clock::now();
-	auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(left).count();
-
-	return ms > 0 ? (int)ms + 1 : 0;
-}
-
-static int await_socket(int socket, short events,
-			std::chrono::steady_clock::time_point end)
+static int await_socket(int socket, short events, time_point end)
 {
 	struct pollfd wait = { socket, events, 0 };
 	int count = poll(&wait, 1, left_ms(end));
@@ -363,7 +355,7 @@ static candidate *find_in_state(std::vector<candidate> &candidates,
 static int dial_candidates(std::vector<candidate> &candidates, const std::string &hello,
 			   int timeout_ms, int error)
 {
-	auto start = std::chrono::steady_clock::now(), asked = start;
+	auto start = clock_now(), asked = start;
 	auto end = start + std::chrono::milliseconds(timeout_ms);
 	std::vector<struct pollfd> polled;
 
@@ -376,8 +368,7 @@ static int dial_candidates(std::vector<candidate> &candidates, const std::string
 			/* An error shows when the answer is read. */
 			write_all(connected->socket.fd, hello.data(), hello.size(),
 				  dial_ms);
-			asked = std::chrono::steady_clock::now() +
-				std::chrono::milliseconds(dial_ms);
+			asked = clock_now() + std::chrono::milliseconds(dial_ms);
 			continue;
 		}
 		auto until = introduced ? end
@@ -426,8 +417,7 @@ int dial_agent(const agent_address &address, const std::string &hello, int timeo
 
 int write_all(int socket, const void *bytes, size_t size, int timeout_ms)
 {
-	auto end = std::chrono::steady_clock::now() +
-		   std::chrono::milliseconds(timeout_ms);
+	auto end = clock_now() + std::chrono::milliseconds(timeout_ms);
 	const char *next = (const char *)bytes;
 	ssize_t count;
 	int error = 0;
@@ -448,8 +438,7 @@ int write_all(int socket, const void *bytes, size_t size, int timeout_ms)
 
 int read_all(int socket, void *ret_bytes, size_t size, int timeout_ms)
 {
-	auto end = std::chrono::steady_clock::now() +
-		   std::chrono::milliseconds(timeout_ms);
+	auto end = clock_now() + std::chrono::milliseconds(timeout_ms);
 	char *next = (char *)ret_bytes;
 	ssize_t count;
 	int error = 0;
