@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-
 #include "error.h"
 #include "queues.h"
+#include "time.h"
 #include "transfer.h"
 
 #define NAME "transfer"
