@@ -112,6 +112,22 @@ def check_pack(folder):
         yield "what was there was overwritten"
 
 
+def check_foreign_pack(folder):
+    """As for another processor: libraries are found by their names, and not by the loader."""
+    system = pathlib.Path(re.search(r"libc\.so\.6 => (\S+)", run(
+        "ldd", folder / "bin/pier")[1])[1]).parent
+    other = folder.parent / "by name"
+    status, output = run(HERE / "pack", BUILD, other, system)
+    if status or "for %s with glibc 2." % platform.machine() not in output:
+        show(output)
+        yield "exit status %d" % status
+    for pattern in "bin/*", "lib/**/*":
+        names = [{path.name for path in place.glob(pattern)} for place in (folder, other)]
+        if names[0] != names[1]:
+            yield "%s: only one has %s" % (pattern, sorted(names[0] ^ names[1]))
+    shutil.rmtree(other)
+
+
 def versions_of(file):
     """{symbol: its versions 2.N of the C library}; weak ones may be missing."""
     versions = {}
@@ -376,6 +392,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pier-gpu-") as place:
         folder = pathlib.Path(place, "carried here")
         cases.case("packs", check_pack(folder))
+        cases.case("packs a build for another processor", check_foreign_pack(folder))
         cases.case("calls no function that is newer than glibc 2.28", check_libc(folder))
         cases.case("runs on the fake drivers", check_run(folder))
         cases.case("copies between two NICs", check_two_nics(folder))
