@@ -153,7 +153,8 @@ class Server:
                     connection.settimeout(None)
                     {"meet": self.meet, "start": self.start, "status": self.status}[what](
                         connection, *words)
-            except (OSError, ValueError, KeyError, TypeError, PeerError) as error:
+            # Of any kind: a request may be anything, from anybody.
+            except Exception as error:
                 print("a request failed: %s" % (error or type(error).__name__), flush=True)
 
     def meet(self, connection):
@@ -183,7 +184,7 @@ class Server:
                 command, stdin=ends[0], stdout=ends[1], stderr=errors, cwd=self.folder,
                 env={**self.env, "PIER_GPU_NIC": nic, "PIER_SOFT_ADDRESS": address,
                      "PIER_GPU_BACKEND": words[0].partition(":")[0] if words else "host"},
-                pass_fds=[connection.fileno()])
+                pass_fds=[connection.fileno()] if name == "gpu_copy" else [])
             self.started[number] = process, os.dup(errors.fileno())
 
     def status(self, connection, number):

@@ -245,6 +245,7 @@ def check_mistakes(folder):
     result = folder / "none.txt"
     for words, env, message in (
             (["gpu_export", "gpu_cop"], {}, "'gpu_cop'; there are: gpu nic "),
+            (["--peer", "host:7471"], {}, "--peer needs HOST:PORT:KEY: 'host:7471'"),
             (["--pul"], {}, "unrecognized arguments: --pul"),
             (["nic"], {"PIER_GPU_NIC": "absent9"}, 'no RDMA device "absent9"'),
             (["nic"], {"PIER_GPU_NIC": "soft0", "PIER_GPU_PEER_NIC": "absent9"}, '"absent9"'),
