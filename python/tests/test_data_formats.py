@@ -3,9 +3,11 @@
 """pier.data: what is found in paths, and how it is indexed."""
 
 import bz2
+import ctypes
 import gzip
 import importlib.util
 import json
+import mmap
 import os
 import pathlib
 import random
@@ -190,6 +192,24 @@ class Names(Case):
         self.assertEqual(headers._records(b"13 path=name\n" + b"5 a=\n" * 10), {b"path": b"name"})
 
 
+def checked(header):
+    """The header of an archive with its checksum."""
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return header
+
+
+def before_a_hole(content):
+    """A copy that ends with a page; the one behind it cannot be read."""
+    page = mmap.PAGESIZE
+    pages = mmap.mmap(-1, 2 * page)
+    pages[page - len(content):page] = content
+    address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+    if ctypes.CDLL(None).mprotect(ctypes.c_void_p(address + page), page, 0):
+        raise OSError("mprotect")
+    return memoryview(pages)[page - len(content):page]
+
+
 class Tar(Case):
     def archive(self, files, name="a.tar", **options):
         return self.write(name, datasets.tar_bytes(files, **options))
@@ -208,23 +228,43 @@ class Tar(Case):
         files = [("a.bin", 512, 1), ("b.bin", 1536, 700)]
         self.assertEqual(_pier._tar_files(archive, 0), (files, 2560))
         for length, count in ((2559, 1), (1537, 1), (1535, 1), (1023, 0), (511, 0), (0, 0)):
-            found, end = _pier._tar_files(archive[:length], 0)
+            found, end = _pier._tar_files(before_a_hole(bytes(archive[:length])), 0)
             self.assertEqual((found, end), (files[:count], 1024 * count))
+        # The kind of the second one is there, and the end of its checksum is not.
+        self.assertRaises(ValueError, _pier._tar_header, before_a_hole(bytes(archive[:1535])), 1024)
         self.assertEqual(_pier._tar_files(archive, 2560), ([], 2560))
         for offset in (-1, 2561, 1 << 62):
             self.assertRaises(ValueError, _pier._tar_files, archive, offset)
             self.assertRaises(ValueError, _pier._tar_header, archive, offset)
         self.assertRaises(ValueError, _pier._tar_header, archive, 2049)
 
+    def test_one_call_reads_a_thousand_files(self):
+        archive = datasets.tar_bytes([("%d.bin" % number, b"") for number in range(1025)])
+        found, end = _pier._tar_files(archive, 0)
+        self.assertEqual((len(found), end), (1024, 1024 * 512))
+        self.assertEqual(_pier._tar_files(archive, end), ([("1024.bin", 1025 * 512, 0)], 1025 * 512))
+
+    def test_full_fields_and_a_wrong_checksum(self):
+        """The name is 100 bytes, and its prefix 155."""
+        header = bytearray(datasets.tar_bytes([("a.bin", b"1")], archive_format=tarfile.USTAR_FORMAT)[:512])
+        header[:100] = b"n" * 100
+        header[345:512] = b"p" * 155 + b"x" * 12
+        self.assertEqual(_pier._tar_header(checked(header), 0), (b"0", 1, b"p" * 155 + b"/" + b"n" * 100))
+        # The checksum is no longer right.
+        header[50] += 1
+        self.assertIsNone(_pier._tar_header(header, 0))
+        self.assertEqual(_pier._tar_files(header, 0), ([], 0))
+
     def test_sizes_in_base_256(self):
         header = bytearray(datasets.tar_bytes([("a.bin", b"1")])[:512])
         for field, size in ((b"\x80" + (1 << 40).to_bytes(11, "big"), 1 << 40), (b"\xff" * 12, None),
                             (b"\x80" + b"\xff" * 11, None), (b"\x80" + (1 << 63).to_bytes(11, "big"), None),
+                            (b"\x80" + ((1 << 63) - 1).to_bytes(11, "big"), (1 << 63) - 1),
+                            (b"\x80" + ((1 << 64) + 5).to_bytes(11, "big"), None),
+                            (b"\xff" + bytes(10) + b"\5", None), (b"\x81" + bytes(10) + b"\5", None),
                             (b"00000000009\0", None), (b"   17 \0 9999", 15), (bytes(12), 0)):
             header[124:136] = field
-            header[148:156] = b" " * 8
-            header[148:156] = b"%06o\0 " % sum(header)
-            found = _pier._tar_header(header, 0)
+            found = _pier._tar_header(checked(header), 0)
             self.assertEqual(found and found[1], size, field)
 
     def test_headers_give_samples_in_every_format(self):
