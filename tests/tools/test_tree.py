@@ -34,7 +34,7 @@ def listing(top):
 
 
 class Tree(Case):
-    def plant(self, name="tree"):
+    def plant(self, name="tree", small=40):
         """A tree with all kinds of files."""
         top = self.folder / name
         (top / "b/c").mkdir(parents=True)
@@ -42,8 +42,8 @@ class Tree(Case):
         (top / "x").write_bytes(b"hi")
         (top / "b/zero").write_bytes(b"")
         (top / "b/big").write_bytes(self.bytes(3 * MIB + 5))
-        for i in range(300):
-            (top / "b/c" / ("small %d" % i)).write_bytes(self.bytes(i * 40))
+        for i in range(small):
+            (top / "b/c" / ("small %d" % i)).write_bytes(self.bytes(i * 300))
         (top / "b/link").symlink_to("../x")
         (top / "dangling").symlink_to("/nowhere")
         (top / "b/to directory").symlink_to("c")
@@ -87,7 +87,7 @@ class Tree(Case):
 
 class Copies(Tree):
     def test_a_tree_arrives_with_everything_in_it(self):
-        tree = self.plant()
+        tree = self.plant(small=300)
         for options in ([], ["--chunk", "4K"], ["--chunk", "64K", "--depth", "3", "--threads", "4"],
                         ["--no-verify"], ["--src-mem", "host", "--dst-mem", "host"]):
             with self.subTest(options):
