@@ -13,7 +13,8 @@
 #include "path.h"
 
 enum {
-	BLOCK = 512 /* stat(3type): the unit of st_blocks */
+	BLOCK = 512,	     /* stat(3type): the unit of st_blocks */
+	ALIVE_INTERVAL = 64, /* files of the list between two calls of alive() */
 };
 
 struct adoption {
@@ -191,12 +192,23 @@ static int adopt_directory(struct adoption *adoption, int directory,
 	return result;
 }
 
-static int adopt_entry(struct adoption *adoption, const struct list_entry *entry)
+/* Most may be missing: that, too, takes time. */
+static int look_around(const struct adoption *adoption, uint32_t number)
+{
+	const struct tree *tree = adoption->tree;
+
+	return number % ALIVE_INTERVAL == 0 ? tree->alive(tree->context) : 0;
+}
+
+static int adopt_entry(struct adoption *adoption, uint32_t number)
 {
 	struct tree *tree = adoption->tree;
+	const struct list_entry *entry = &tree->list.entries[number];
 	const char *path = list_path(&tree->list, entry);
 	int directory;
 
+	if (look_around(adoption, number) < 0)
+		return -1;
 	if (entry->kind != LIST_DIRECTORY)
 		return 0;
 	directory = open_below(tree->stage, path, O_RDONLY | O_DIRECTORY);
@@ -214,7 +226,7 @@ static int adopt_entries(struct adoption *adoption)
 			     : adopt_directory(adoption, top, NULL);
 
 	for (uint32_t i = 0; result == 0 && i < tree->list.count; i++)
-		result = adopt_entry(adoption, &tree->list.entries[i]);
+		result = adopt_entry(adoption, i);
 	return result;
 }
 
@@ -254,8 +266,9 @@ static int renew_entries(struct adoption *adoption)
 	if (!is_shared_directory(adoption->tree->base))
 		return 0;
 	for (uint32_t i = 0; i < list->count; i++)
-		if (list->entries[i].kind == LIST_FILE &&
-		    renew_entry(adoption, &list->entries[i]) < 0)
+		if (look_around(adoption, i) < 0 ||
+		    (list->entries[i].kind == LIST_FILE &&
+		     renew_entry(adoption, &list->entries[i]) < 0))
 			return -1;
 	return 0;
 }

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cp/adopt.h"
+
+/* After failure.h, which has a function with the name of a macro. */
+#include "../support/cmocka.h"
+
+enum {
+	FILES = 1000
+};
+
+/* How often adopt_stage() looked around, and after how often it is to end. */
+static int looks, last_look;
+
+static int look(void *context)
+{
+	(void)context;
+	return ++looks == last_look ? -1 : 0;
+}
+
+static void add_files(struct file_list *list, enum list_kind kind, char letter)
+{
+	struct list_entry entry = { .kind = kind, .parent = LIST_TOP };
+	struct failure failure = { 0 };
+	char path[16];
+
+	for (int i = 0; i < FILES; i++) {
+		snprintf(path, sizeof(path), "%c%04d", letter, i);
+		assert_int_equal(add_to_list(list, &entry, path, NULL, &failure), 0);
+	}
+}
+
+/* Where others may write, each file of an earlier copy is copied to a new one. */
+static void a_stage_that_lacks_all_files_takes_no_silent_time(void **state)
+{
+	char name[] = "/tmp/pier-test-XXXXXX", stage[sizeof(name) + 6];
+	struct budget budget = { UINT32_MAX };
+	struct tree tree = { .alive = look, .list.budget = &budget };
+	struct failure failure = { 0 };
+	uint64_t bytes;
+	int all;
+
+	(void)state;
+	assert_non_null(mkdtemp(name));
+	snprintf(stage, sizeof(stage), "%s/stage", name);
+	assert_int_equal(mkdir(stage, 0700), 0);
+	assert_int_equal(chmod(name, 0777), 0);
+	tree.base = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	tree.stage = open(stage, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	add_files(&tree.list, LIST_DIRECTORY, 'd');
+	add_files(&tree.list, LIST_FILE, 'f');
+	assert_int_equal(adopt_stage(&tree, &bytes, &failure), 0);
+	assert_int_equal(failure.status, 0);
+	/* Both when directories are looked for and when files are. */
+	all = looks;
+	assert_true(all >= 2 * FILES / 100 + 2 * FILES / 100);
+	for (last_look = 1; last_look <= all; last_look++) {
+		looks = 0;
+		assert_int_equal(adopt_stage(&tree, &bytes, &failure), -1);
+		assert_int_equal(looks, last_look);
+	}
+	close(tree.stage);
+	close(tree.base);
+	free_list(&tree.list);
+	assert_int_equal(rmdir(stage), 0);
+	assert_int_equal(rmdir(name), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_stage_that_lacks_all_files_takes_no_silent_time),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
