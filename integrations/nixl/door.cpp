@@ -25,6 +25,8 @@ static const size_t callers_max = 64, greetings_max = 64;
 static const auto caller_time = std::chrono::seconds(5);
 /* To begin the handshakes after the hello was accepted. */
 static const auto begin_time = std::chrono::seconds(10);
+/* Before that, no caller leaves for another: the hello may be on its way. */
+static const auto patience = std::chrono::milliseconds(250);
 /* Callers that run out of time are noticed this late. */
 static const int sweep_ms = 500;
 
@@ -81,6 +83,25 @@ void door::stop_thread()
 	greetings.clear();
 }
 
+/* The oldest has had the most time; callers without the token leave first. */
+std::vector<door::caller>::iterator door::first_to_leave()
+{
+	auto leaves = std::find_if(callers.begin(), callers.end(),
+				   [](const caller &one) { return !one.is_accepted; });
+
+	return leaves == callers.end() ? callers.begin() : leaves;
+}
+
+/*
+ * Milliseconds until a caller from anywhere can be accepted. Until then it waits in the
+ * queue. One on the Unix socket is of the same user, and need not wait.
+ */
+int door::ms_to_room()
+{
+	return callers.size() < callers_max ? 0
+					    : left_ms(first_to_leave()->start + patience);
+}
+
 void door::accept_from(int listener, bool is_unix)
 {
 	owned_fd made(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -92,16 +113,12 @@ void door::accept_from(int listener, bool is_unix)
 		return;
 	if (!is_unix)
 		set_up_tcp(made.fd);
-	/* The oldest has had the most time; callers without the token leave first. */
-	if (callers.size() == callers_max) {
-		auto leaves = std::find_if(
-			callers.begin(), callers.end(),
-			[](const caller &one) { return !one.is_accepted; });
+	if (callers.size() == callers_max)
+		callers.erase(first_to_leave());
+	time_point now = clock_now();
 
-		callers.erase(leaves == callers.end() ? callers.begin() : leaves);
-	}
-	callers.push_back({ std::move(made), std::string(), PIER_NIXL_HELLO_HEAD,
-			    clock_now() + caller_time, false, {} });
+	callers.push_back({ std::move(made), std::string(), PIER_NIXL_HELLO_HEAD, now,
+			    now + caller_time, false, {} });
 }
 
 /* Returns false if nothing more is expected from the caller. */
@@ -196,21 +213,25 @@ void door::run_loop()
 	std::vector<struct pollfd> polled;
 
 	while (!stopping) {
+		int wait_ms = ms_to_room();
+
 		polled = { { wake.fd, POLLIN, 0 },
 			   { unix_socket.fd, POLLIN, 0 },
-			   { tcp_socket.fd, POLLIN, 0 } };
+			   { wait_ms ? -1 : tcp_socket.fd, POLLIN, 0 } };
 		for (const caller &one : callers)
 			polled.push_back(
 				{ one.is_accepted && !has_place() ? -1 : one.socket.fd,
 				  POLLIN, 0 });
-		poll(polled.data(), polled.size(), callers.empty() ? -1 : sweep_ms);
+		if (!wait_ms)
+			wait_ms = callers.empty() ? -1 : sweep_ms;
+		poll(polled.data(), polled.size(), wait_ms);
 		end_greetings();
 		for (size_t i = callers.size(); i-- > 0;)
 			if (!serve(callers[i]))
 				callers.erase(callers.begin() + (ptrdiff_t)i);
 		if (polled[1].revents)
 			accept_from(unix_socket.fd, true);
-		if (polled[2].revents)
+		if (polled[2].revents && !ms_to_room())
 			accept_from(tcp_socket.fd, false);
 	}
 }

@@ -54,7 +54,7 @@ class door
 		owned_fd socket;
 		std::string bytes;
 		size_t wanted; /* bytes of the head, or of head and body */
-		time_point end;
+		time_point start, end;
 		bool is_accepted; /* its hello; it begins the handshakes next */
 		agent_hello hello;
 	};
@@ -77,6 +77,8 @@ class door
 
 	void run_loop();
 	void accept_from(int socket, bool is_unix);
+	std::vector<caller>::iterator first_to_leave();
+	int ms_to_room();
 	bool serve(caller &from);
 	bool accept_hello(caller &from);
 	void greet(caller &from);

@@ -8,6 +8,7 @@
 #include <list>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <random>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -713,6 +714,83 @@ static void a_hung_peer_holds_up_only_its_callers(void **)
 	assert_int_equal(refused, count);
 }
 
+static pier_nixl::owned_fd call_by_tcp(uint16_t port)
+{
+	struct sockaddr_in address = {};
+	pier_nixl::owned_fd made(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+
+	address.sin_family = AF_INET;
+	address.sin_port = htons(port);
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	assert_int_equal(connect(made.fd, (struct sockaddr *)&address, sizeof(address)),
+			 0);
+	return made;
+}
+
+/* Silent strangers that call again as soon as they are closed. */
+struct crowd {
+	uint16_t port;
+	std::atomic<unsigned> calls{ 0 };
+	std::atomic<bool> over{ false };
+
+	void call_again_and_again()
+	{
+		std::vector<pier_nixl::owned_fd> sockets(100);
+		std::vector<struct pollfd> polled;
+
+		while (!over) {
+			polled.clear();
+			for (pier_nixl::owned_fd &one : sockets)
+				polled.push_back({ one.fd, POLLIN | POLLRDHUP, 0 });
+			if (calls >= sockets.size())
+				poll(polled.data(), polled.size(), 20);
+			for (size_t i = 0; i < sockets.size(); i++)
+				if (sockets[i].fd < 0 || polled[i].revents) {
+					sockets[i] = call_by_tcp(port);
+					calls++;
+				}
+		}
+	}
+};
+
+/* The hello of a distant caller comes later than its connection. */
+static void a_crowd_that_comes_back_keeps_nobody_out(void **)
+{
+	static const int tries = 100, hello_delay_ms = 200;
+	static const unsigned calls_meanwhile = 150;
+	test_agent one("one", { { "address", "127.0.0.1" } });
+	pier_nixl::agent_address address = address_of_engine(one);
+	pier_nixl::agent_hello hello;
+	crowd strangers{ address.port };
+	bool accepted = false;
+
+	hello.token = address.token;
+	hello.agent = "distant";
+	hello.description = address.description;
+	std::string bytes = hello.write();
+	std::thread thread(&crowd::call_again_and_again, &strangers);
+
+	while (strangers.calls < 100)
+		poll(nullptr, 0, 1);
+	/* If the strangers drive it out, they do so before it says a word. */
+	for (int i = 0; i < tries && !accepted; i++) {
+		pier_nixl::owned_fd caller = call_by_tcp(address.port);
+		unsigned calls = strangers.calls;
+		char byte;
+
+		for (int ms = 0; ms < hello_delay_ms &&
+				 strangers.calls - calls < calls_meanwhile;
+		     ms++)
+			poll(nullptr, 0, 1);
+		accepted = pier_nixl::write_all(caller.fd, bytes.data(), bytes.size(),
+						30000) == 0 &&
+			   pier_nixl::read_all(caller.fd, &byte, 1, 30000) == 0;
+	}
+	strangers.over = true;
+	thread.join();
+	assert_true(accepted);
+}
+
 /* Both ends of TCP connections of this process notice that a host is gone. */
 static void expect_keepalive()
 {
@@ -791,6 +869,7 @@ std::vector<CMUnitTest> failure_tests()
 		cmocka_unit_test(callers_that_hang_hold_up_nobody),
 		cmocka_unit_test(silent_peers_are_reported),
 		cmocka_unit_test(a_hung_peer_holds_up_only_its_callers),
+		cmocka_unit_test(a_crowd_that_comes_back_keeps_nobody_out),
 		cmocka_unit_test(agents_are_found_at_any_of_their_addresses),
 		cmocka_unit_test(wildcard_addresses_are_not_advertised),
 	};
