@@ -106,7 +106,7 @@ static void refuses_other_pages(void **state)
 	fixture.gpu->foreign_pages = ~0U;
 	expect_result(reg(PIER_POLICY_DIRECT, &mr), -EIO);
 	test_assert_sentence("do not share the memory of gpu");
-	test_assert_sentence("at offset 0 the device wrote 0x");
+	test_assert_sentence("the device wrote 0x");
 	expect_ok(reg(PIER_POLICY_BOUNCE, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_BOUNCE);
 	expect_ok(pier_dereg_mr(mr));
