@@ -551,6 +551,20 @@ class Failures(Tree):
         self.assertEqual((result.status, result.stdout), (1, ""))
         self.assertRegex(result.stderr, "space")
 
+    def test_what_belongs_to_another_file_system_is_left_out(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can mount")
+        (self.folder / "tree/b/c").mkdir(parents=True)
+        self.file("tree/b/file", 10)
+        self.file("tree/other", 10)
+        place = self.folder / "there/tree/b"
+        place.mkdir(parents=True)
+        mount = ["unshare", "--mount", "sh", "-c",
+                 'mount -t tmpfs none "$1" && mkdir "$1/c"; shift; exec "$@"', "sh", str(place)]
+        self.left_out(2, "b/(c|file): its place is in another file system", "-r", "tree", "there",
+                      before=mount)
+        self.assertEqual(list(listing(self.folder / "there/tree")), ["b", "other"])
+
 
 class Names(Tree):
     """Where case does not count, names of the source can be one at the destination."""

@@ -220,6 +220,14 @@ static void leave_out(const struct move *move, const char *reason)
 	report_left_out_entry(move->tree, move->entry, reason);
 }
 
+/* EXDEV: a mount point, or a directory of another project of quotas. */
+static void leave_out_unmoved(const struct move *move, int error)
+{
+	leave_out(move, error == EXDEV ? "its place is in another file system or quota: "
+					 "copy what belongs there by itself"
+				       : strerror(error));
+}
+
 static int compare_places(const void *a, const void *b)
 {
 	const struct list_entry *one = a, *other = b;
@@ -310,7 +318,7 @@ static void place_directory(const struct move *move)
 	if (error == EEXIST)
 		merge_directory(move);
 	else
-		leave_out(move, strerror(error));
+		leave_out_unmoved(move, error);
 }
 
 static void place_file(const struct move *move)
@@ -336,7 +344,7 @@ static void place_file(const struct move *move)
 						(mode_t)move->entry->mode));
 	if (remember_place(move, &move->stat) &&
 	    renameat(move->from, move->staged_name, move->to, move->name) < 0)
-		leave_out(move, strerror(errno));
+		leave_out_unmoved(move, errno);
 }
 
 /* Returns whether everything is open. */
