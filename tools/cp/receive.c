@@ -252,10 +252,11 @@ static bool can_finish_without_sender(struct receiver *receiver)
 static int wait_for_events(struct receiver *receiver)
 {
 	struct transfer *transfer = receiver->transfer;
+	/* While the next receiver cannot connect, it is not the sender that is silent. */
+	bool working = workers_busy(transfer->workers) || relay_waits(receiver->relay);
 
-	if (transfer_wait(transfer, workers_busy(transfer->workers), 0) < 0 &&
-	    !transfer->broken && await_relink(transfer) < 0 &&
-	    !can_finish_without_sender(receiver))
+	if (transfer_wait(transfer, working, 0) < 0 && !transfer->broken &&
+	    await_relink(transfer) < 0 && !can_finish_without_sender(receiver))
 		return -1;
 	return 0;
 }

@@ -25,7 +25,8 @@ struct relay {
 	bool started;
 	uint64_t extended; /* up to where the stream to the next receiver is extended */
 	_Atomic uint64_t arrived, released;
-	_Atomic bool last; /* nothing follows what has arrived */
+	_Atomic bool last;  /* nothing follows what has arrived */
+	_Atomic bool waits; /* for the next receiver to connect, or for another one */
 	_Atomic bool stopped;
 };
 
@@ -79,13 +80,16 @@ static int relay_stream(struct relay *relay)
 	while (!atomic_load(&relay->stopped) && transfer->link.result <= 0) {
 		/* First take the event that announces more. */
 		take_finished_job(transfer->workers);
+		atomic_store(&relay->waits, transfer->broken);
 		moved = transfer->broken ? restore_relay(transfer) : advance_relay(relay);
 		if (moved > 0)
 			restart_timeout(transfer);
 		if (moved == 0)
 			moved = transfer_wait(transfer, false, 0);
-		if (moved < 0 && !is_to_be_restored(transfer) &&
-		    await_relink(transfer) < 0)
+		if (moved >= 0 || is_to_be_restored(transfer))
+			continue;
+		atomic_store(&relay->waits, true);
+		if (await_relink(transfer) < 0)
 			return -1;
 	}
 	return 0;
@@ -123,9 +127,10 @@ static void *run_relay(void *argument)
 {
 	struct relay *relay = argument;
 	struct control *control = &relay->control;
+	bool failed = open_relay(relay) < 0 || relay_stream(relay) < 0;
 
-	if ((open_relay(relay) < 0 || relay_stream(relay) < 0) &&
-	    !atomic_load(&relay->stopped)) {
+	atomic_store(&relay->waits, false);
+	if (failed && !atomic_load(&relay->stopped)) {
 		if (!control->failure_from_peer) {
 			control_send_failure(control);
 			await_verdict(relay);
@@ -222,6 +227,11 @@ void pass_on(struct relay *relay, uint64_t position, bool last)
 uint64_t passed_on(struct relay *relay)
 {
 	return relay ? atomic_load(&relay->released) : UINT64_MAX;
+}
+
+bool relay_waits(struct relay *relay)
+{
+	return relay && atomic_load(&relay->waits);
 }
 
 void stop_relay(struct relay *relay, struct control *control)

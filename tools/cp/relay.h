@@ -24,6 +24,8 @@ int start_relay(struct relay *relay, struct transfer *transfer);
 void pass_on(struct relay *relay, uint64_t position, bool last);
 /* The next receiver needs nothing before this position. NULL: there is none. */
 uint64_t passed_on(struct relay *relay);
+/* Whether it waits for the next receiver to connect, or for another one. NULL: no. */
+bool relay_waits(struct relay *relay);
 /* Stop. The control connection must still exist. NULL is allowed. */
 void stop_relay(struct relay *relay, struct control *control);
 
