@@ -463,6 +463,7 @@ static void tick_hub(struct hub *hub)
 		hub->stopped_ns = now;
 	hub->ticked_ns = now;
 	hub->system_ns = now_ns();
+	hub->status_ms = STATUS_MS;
 	for (uint32_t i = 1; i < hub->count; i++)
 		send_to(hub, i, FRAME_PING, NULL);
 	if (hub->phase <= HUB_CONNECTING || hub->phase == HUB_ENDING)
@@ -520,6 +521,7 @@ void run_hub(struct hub *hub)
 
 	hub->ticked_ns = hub->system_ns = now_ns();
 	hub->stopped_ns = 0;
+	hub->status_ms = STATUS_MS;
 	start_times(hub);
 	while (fds && serve_nodes(hub, fds))
 		;

@@ -10,8 +10,6 @@ enum {
 	MILLISECOND_NS = 1000000,
 	TICKS_PER_TIMEOUT = 8,
 	TICK_MAX_MS = 1000,
-	/* How long a server may live after it has closed its pipe. */
-	STATUS_MS = 50,
 	OUTBOX_MAX = 65536,
 };
 
@@ -189,6 +187,18 @@ static void note_loss(struct hub *hub, const struct node *node)
 		add_notice(hub->notices, NOTICE_OF_DESTINATION, sentence);
 }
 
+/* A server that has closed its pipe. On a busy host, a process takes a while to end. */
+static bool has_ended(struct hub *hub, const struct node *node)
+{
+	uint64_t began = now_ns(), waited_ms;
+	bool ended = remote_ends_within(&node->remote, (int)hub->status_ms);
+
+	waited_ms = (now_ns() - began) / MILLISECOND_NS;
+	hub->status_ms -= waited_ms < hub->status_ms ? (uint32_t)waited_ms
+						     : hub->status_ms;
+	return ended;
+}
+
 void lose_node(struct hub *hub, uint32_t index)
 {
 	struct node *node = &hub->nodes[index];
@@ -209,8 +219,7 @@ void lose_node(struct hub *hub, uint32_t index)
 	 */
 	control_try_sending_failure(&node->control);
 	control_flush(&node->control);
-	if (node->control.peer_closed &&
-	    remote_ends_within(&node->remote, is_tick_due(hub) ? 0 : STATUS_MS))
+	if (node->control.peer_closed && has_ended(hub, node))
 		end_remote(&node->remote, &node->control);
 	control_close(&node->control);
 	if (phase == HUB_OVER)

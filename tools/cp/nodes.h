@@ -16,6 +16,8 @@ enum side {
 
 enum {
 	SAID_ALL = 3, /* frames by which two neighbours connect */
+	/* In each tick, for the end of servers that have closed their pipe. */
+	STATUS_MS = 1000,
 };
 
 /* Node 0 is the sender, the others are the destinations. */
@@ -73,6 +75,7 @@ struct hub {
 	 */
 	uint64_t ticked_ns, system_ns;
 	uint64_t stopped_ns; /* the last stop, by the hub's own clock; 0: none */
+	uint32_t status_ms;  /* how long it may wait until the next tick: STATUS_MS */
 };
 
 uint64_t ms_to_ns(uint32_t ms);

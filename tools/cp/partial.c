@@ -17,7 +17,8 @@
 #include "units.h"
 
 enum {
-	LOCK_WAIT_MS = 2000,
+	/* A server whose client was killed may be stopped for 3 s before it ends. */
+	LOCK_WAIT_MS = 5000,
 	LOCK_STEP_MS = 20,
 	ZEROES = 65536,
 	COPY_SIZE = 1 << 20, /* between two calls of alive() */

@@ -14,8 +14,11 @@
 #include "start.h"
 
 enum {
-	/* Then SIGTERM, then SIGKILL. Together below the documented 5 s. */
-	EXIT_WAIT_MS = 2000,
+	/*
+	 * Then SIGTERM, then SIGKILL. Together below the documented 5 s. A busy host may
+	 * not run the server for 3 s, and a server that is killed leaves things behind.
+	 */
+	EXIT_WAIT_MS = 3500,
 	TERM_MS = 1000,
 };
 
