@@ -2,11 +2,11 @@
 
 /*
  * Preload it. DISK_FAULT: "no_punch": the file system cannot make holes; "full": space
- * can only be reserved for half of a file; "slow_seek": lseek(2) takes 50 ms if it looks
- * for data; "slow_unlink": so does unlinkat(2); "owner": new files belong to another user
- * than the process, as on NFS; "fuse": the file system is one that syncfs(2) does not
- * reach. SYNC_LOG names a file that gets a line for each fsync(2), syncfs(2), chmod(2)
- * and rename: the call and the path.
+ * can only be reserved for half of a file; "slow_seek": lseek(2) takes DISK_SLOW_MS, or
+ * 50 ms, if it looks for data; "slow_unlink": so does unlinkat(2); "owner": new files
+ * belong to another user than the process, as on NFS; "fuse": the file system is one that
+ * syncfs(2) does not reach. SYNC_LOG names a file that gets a line for each fsync(2),
+ * syncfs(2), chmod(2) and rename: the call and the path.
  */
 
 #include <errno.h>
@@ -41,6 +41,13 @@ int interposed_syncfs(int fd) __asm__("syncfs");
 int interposed_chmod(const char *path, mode_t mode) __asm__("chmod");
 int interposed_renameat2(int from, const char *old, int to, const char *new,
 			 unsigned int flags) __asm__("renameat2");
+
+static void wait_for_disk(void)
+{
+	const char *chosen = getenv("DISK_SLOW_MS");
+
+	poll(NULL, 0, chosen ? atoi(chosen) : SLOW_MS);
+}
 
 static int fault_is(const char *fault)
 {
@@ -79,7 +86,7 @@ int interposed_fallocate(int fd, int mode, off_t offset, off_t length)
 off_t interposed_lseek64(int fd, off_t offset, int whence)
 {
 	if (whence == SEEK_DATA && fault_is("slow_seek"))
-		poll(NULL, 0, SLOW_MS);
+		wait_for_disk();
 	return syscall(SYS_lseek, fd, offset, whence);
 }
 
@@ -91,7 +98,7 @@ off_t interposed_lseek(int fd, off_t offset, int whence)
 int interposed_unlinkat(int directory, const char *path, int flags)
 {
 	if (fault_is("slow_unlink"))
-		poll(NULL, 0, SLOW_MS);
+		wait_for_disk();
 	return (int)syscall(SYS_unlinkat, directory, path, flags);
 }
 

@@ -17,7 +17,7 @@ import unittest
 import uuid
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
-from cases import run_cases  # noqa: E402
+from cases import each, expand, run_cases  # noqa: E402
 
 PIER = os.environ["PIER"]
 HERE = pathlib.Path(__file__).resolve().parent
@@ -52,6 +52,10 @@ class Result:
 
 class Case(unittest.TestCase):
     """Each case has its own folder and must leave no process, temporary file or shared memory."""
+
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        expand(cls)
 
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="pier-test-"))
@@ -259,7 +263,7 @@ def shared_memory():
     return {n for n in os.listdir("/dev/shm") if "pier" in n}
 
 
-def main():
+def main(at_once=1):
     """usage: [CASE...] or --without CLASS..."""
     print("# PIER_SEED=%d" % SEED)
     module, names = sys.modules["__main__"], sys.argv[1:]
@@ -267,8 +271,8 @@ def main():
         names = [name for name, value in vars(module).items() if name not in names
                  and isinstance(value, type) and value.__module__ == "__main__"
                  and issubclass(value, Case)]
-    run_cases(module, names)
+    run_cases(module, names, at_once)
 
 
 __all__ = ["Case", "HERE", "MIB", "PATIENCE", "PIER", "PROMISE", "SEED", "STUB_RSH", "STUB_SHELL",
-           "arguments_of", "children_of", "default_signals", "extents", "json", "main", "slowness"]
+           "arguments_of", "children_of", "default_signals", "each", "extents", "json", "main", "slowness"]

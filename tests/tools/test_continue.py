@@ -58,8 +58,8 @@ class Continued(Case):
         result = self.copy("--continue", "--json", *arguments, **options)
         return json.loads(result.stdout)["kept"]
 
-    def disk_fault(self, fault):
-        return self.preload("DISK_FAULT", DISK_FAULT=fault)
+    def disk_fault(self, fault, **more):
+        return self.preload("DISK_FAULT", DISK_FAULT=fault, **more)
 
     def check(self, content):
         self.assertTrue(self.target.read_bytes() == content, "the copy differs")
@@ -145,7 +145,7 @@ class Interrupted(Continued):
         self.check(content)
 
     def test_a_second_copy_is_refused_while_one_writes(self):
-        self.plant(8 * MIB)
+        self.plant(64 * MIB)
         process = self.start_slowly("--continue", source=self.source, target=self.target)
         self.refused(1, "another copy with --continue writes", "cp", "--continue",
                      self.source, self.target)
@@ -290,8 +290,8 @@ class Files(Continued):
         for number in range(64):
             self.plant(SEGMENT, "source/%d" % number)
             self.leave(partial=self.partial / ("source/%d" % number))
-        self.complete("--timeout", "1", "-r", self.source, self.target,
-                      env=self.disk_fault("slow_seek"))
+        self.complete("-r", self.source, self.target,
+                      env=self.disk_fault("slow_seek", DISK_SLOW_MS="600"))
         self.assertEqual(listing(self.source), listing(self.target))
 
     def test_space_without_data_is_searched_once(self):
@@ -672,8 +672,8 @@ class Trees(Continued):
         (self.stage / "old/deep").mkdir(parents=True)
         for number in range(64):
             (self.stage / "old/deep" / str(number)).write_bytes(b"")
-        self.complete("--timeout", "1", "-r", self.source, self.target,
-                      env=self.disk_fault("slow_unlink"))
+        self.complete("-r", self.source, self.target,
+                      env=self.disk_fault("slow_unlink", DISK_SLOW_MS="600"))
         self.assertEqual(listing(self.source), listing(self.target))
 
     def test_last_modes_do_not_hinder(self):
@@ -746,4 +746,4 @@ class Trees(Continued):
         self.complete_tree()
 
 
-main()
+main(at_once=4)

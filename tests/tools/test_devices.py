@@ -193,7 +193,7 @@ class GpuMemory(Case):
 
     def test_a_stopped_sender_keeps_the_memory_under_ipc(self):
         """The receiver ends, but does not free what the sender has open."""
-        process = self.start_slowly("--timeout", "1", *self.CUDA, env=self.NO_NIC)
+        process = self.start_slowly(*self.CUDA, env=self.NO_NIC)
         server = self.server_of(process)
         process.send_signal(signal.SIGSTOP)
         self.wait_for(lambda: server not in self.processes(), "the receiver does not time out")

@@ -313,10 +313,10 @@ class Failures(Perf):
             self.check_failure(self.finish(process), 4, "ended before|killed|failed")
 
     def test_a_stopped_server_is_noticed(self):
-        process = self.start_endless("--timeout", "5")
+        process = self.start_endless()
         server = self.server_of(process)
         os.kill(server, signal.SIGSTOP)
-        self.check_failure(self.finish(process), 4, "did not respond|timeout")
+        self.check_failure(self.finish(process), 4, "did not (respond|answer)|timeout")
 
     def test_a_killed_client_ends_the_server(self):
         process = self.start_endless()

@@ -244,8 +244,8 @@ os.execvp(sys.argv[end + 1], sys.argv[end + 1:])
                 (GREETING + frame(ERROR, struct.pack("<IH", 0, 1) + b"x"), "unexpected"),
                 (GREETING + frame(ERROR, struct.pack("<IH", 1, 9) + b"x"), "unexpected")):
             with self.subTest(data[:40]):
-                self.failed(4, pattern, "--timeout", 1, "--rsh", self.says(data),
-                            "source", "somewhere:x")
+                self.failed(4, pattern, "--timeout", 1 if pattern == "did not respond" else 30,
+                            "--rsh", self.says(data), "source", "somewhere:x")
 
     def test_a_refusal_names_the_options_for_the_software_nic(self):
         if os.path.isdir("/sys/class/infiniband") and os.listdir("/sys/class/infiniband"):
@@ -266,7 +266,7 @@ os.execvp(sys.argv[end + 1], sys.argv[end + 1:])
                         source(name=b"a\0b"), source(name=b"n" * 300), source()[:-1],
                         source() + b"x"):
             with self.subTest(payload):
-                self.failed(4, "invalid", "--timeout", 1, "--rsh",
+                self.failed(4, "invalid", "--rsh",
                             self.says(GREETING + frame(2, payload)), "somewhere:x", "target")
         self.failed(4, "did not respond", "--timeout", 1, "--rsh",
                     self.says(GREETING + frame(2, source())), "somewhere:n", "target")

@@ -7,7 +7,10 @@ import signal
 import subprocess
 import time
 
-from harness import Case, MIB, PIER, STUB_RSH, main
+from harness import Case, MIB, PATIENCE, PIER, STUB_RSH, main
+
+# In seconds: the default of --timeout.
+TIMEOUT = 30
 
 
 class Local(Case):
@@ -54,13 +57,12 @@ class Local(Case):
             self.failure_of(process, 130, r"\Apier: interrupted\n\Z")
 
     def test_a_stopped_server_times_out(self):
-        process = self.start_slowly("--timeout", "1", *self.options, target=self.place)
-        server = self.server_of(process)
-        os.kill(server, signal.SIGSTOP)
-        self.failure_of(process, 4, "no progress|did not respond")
+        process = self.slow()
+        os.kill(self.server_of(process), signal.SIGSTOP)
+        self.failure_of(process, 4, "no progress|did not respond", PATIENCE)
 
     def test_the_server_times_out_if_the_client_is_stopped(self):
-        process = self.start_slowly("--timeout", "1", *self.options, target=self.place)
+        process = self.slow()
         server = self.server_of(process)
         process.send_signal(signal.SIGSTOP)
         self.wait_for(lambda: server not in self.processes(), "the server does not time out")
@@ -83,23 +85,22 @@ class Local(Case):
 
     def test_a_copy_continues_after_both_sides_were_stopped(self):
         """Ctrl-Z stops both sides, and fg continues them."""
-        source = self.file("slow", 3 * MIB)
-        process = self.start_slowly(*self.options, "--timeout", "1", source=source,
-                                    target=self.place)
+        source = self.file("slow", 12 * MIB)
+        process = self.slow(source=source)
         both = [process.pid, *(p for p in self.processes() if p != process.pid)]
         for number in (signal.SIGSTOP, signal.SIGCONT):
             for pid in both:
                 os.kill(pid, number)
             if number == signal.SIGSTOP:
-                time.sleep(2.5)
+                time.sleep(TIMEOUT + 3)
         self.assertEqual(self.finish(process).status, 0)
         self.check_same(source, self.folder / "copy")
 
     def test_a_low_rate_limit_does_not_time_out(self):
         """With a low rate limit, one chunk takes longer than the timeout."""
-        source = self.file("little", 2 * 4096)
-        result = self.copy("--timeout", "3", "--bwlimit", "1K", source, "slowly")
-        self.assertGreater(result.seconds, 3.5, "a chunk in four seconds")
+        source = self.file("little", 80 * 1024)
+        result = self.copy("--bwlimit", "1K", "--chunk", "40K", source, "slowly")
+        self.assertGreater(result.seconds, TIMEOUT + 5, "a chunk in 40 seconds")
         self.check_same(source, self.folder / "slowly")
 
 
@@ -135,4 +136,4 @@ class Descriptors(Case):
         self.check_same(source, self.folder / "copy")
 
 
-main()
+main(at_once=16)
