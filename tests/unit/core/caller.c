@@ -13,7 +13,7 @@
 
 enum {
 	LENGTH = 4096,
-	TIME_MS = 10000,
+	TIME_MS = 30000,
 	FIXED = 2, /* objects of the fixture: device and PD */
 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Progress, cancelling, notifying the peer, saved state, and invalid arguments. */
 #include "transfer_fixture.h"
+#include "tests/support/manual_clock.h"
 
 struct watcher {
 	int calls, cancel_at;
@@ -242,5 +243,6 @@ int main(void)
 		transfer_test(refuses_invalid_arguments),
 	};
 
+	manual_clock_run();
 	return cmocka_run_group_tests_name("transfer_calls", tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How a transfer fails and resumes. */
 #include "transfer_fixture.h"
+#include "tests/support/manual_clock.h"
 
 /*
  * The nth chunk fails and those behind it are flushed; resuming moves the missing ones.
@@ -214,5 +215,6 @@ int main(void)
 		transfer_test(waits_no_longer_than_its_timeout),
 	};
 
+	manual_clock_run();
 	return cmocka_run_group_tests_name("transfer_errors", tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include "core/deadline.h"
+#include "tests/support/manual_clock.h"
 
 static void moves_any_length(void **state)
 {
@@ -450,5 +451,6 @@ int main(void)
 		CASE(two_threads_wait_for_each_other),
 	};
 
+	manual_clock_run();
 	return cmocka_run_group_tests_name("stream", tests, make_folder, remove_folder);
 }

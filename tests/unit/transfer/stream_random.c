@@ -8,6 +8,7 @@
 #include <pthread.h>
 
 #include "core/deadline.h"
+#include "tests/support/manual_clock.h"
 
 enum {
 	STREAMS = 40,
@@ -240,6 +241,7 @@ int main(void)
 		CASE(all_bytes_arrive_in_threads),
 	};
 
+	manual_clock_run();
 	return cmocka_run_group_tests_name("stream_random", tests, make_folder,
 					   remove_folder);
 }

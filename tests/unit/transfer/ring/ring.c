@@ -4,6 +4,7 @@
 #include <pier/ring.h>
 
 #include "../transfer_fixture.h"
+#include "tests/support/manual_clock.h"
 
 enum {
 	SLOTS = 4,
@@ -446,5 +447,6 @@ int main(void)
 		ring_test(is_destroyed_with_a_lost_nic),
 	};
 
+	manual_clock_run();
 	return cmocka_run_group_tests_name("ring", tests, NULL, NULL);
 }
