@@ -33,50 +33,39 @@ void manual_clock_hurry(bool hurries)
 /* What has passed since the last call, but not while the program was stopped. */
 static void pass_time(void)
 {
-	int64_t seen = pier_device_now();
-	int64_t passed = seen - atomic_exchange(&manual.seen, seen);
+	int64_t seen, passed;
 
+	if (!atomic_load(&manual.runs))
+		return;
+	seen = pier_device_now();
+	passed = seen - atomic_exchange(&manual.seen, seen);
 	if (passed > LONGEST_PASS_NS)
 		passed = LONGEST_PASS_NS;
 	if (passed > 0)
 		atomic_fetch_add(&manual.now, passed);
 }
 
-static void *run(void *unused)
-{
-	const struct timespec pause = { .tv_nsec = 1000000 };
-
-	for (;;) {
-		nanosleep(&pause, NULL);
-		pass_time();
-	}
-	return unused;
-}
-
 void manual_clock_run(void)
 {
-	pthread_t thread;
-
 	atomic_store(&manual.seen, pier_device_now());
 	atomic_store(&manual.runs, true);
-	if (pthread_create(&thread, NULL, run, NULL) || pthread_detach(thread))
-		abort();
 }
 
 int64_t pier_now(void)
 {
 	int64_t tick = atomic_load(&manual.hurries) ? HURRIED_TICK_NS : TICK_NS;
 
-	if (atomic_load(&manual.runs))
-		pass_time();
+	pass_time();
 	return atomic_fetch_add(&manual.now, tick);
 }
 
 /* Whether a wait has ended; the clock may be moved for it. */
 static bool is_over(int64_t end, int looks)
 {
-	int64_t now = atomic_load(&manual.now);
+	int64_t now;
 
+	pass_time();
+	now = atomic_load(&manual.now);
 	while (now < end && atomic_load(&manual.hurries))
 		if (atomic_compare_exchange_weak(&manual.now, &now, end))
 			now = end;

@@ -22,9 +22,9 @@ void manual_clock_advance(int ms);
 void manual_clock_hurry(bool hurries);
 
 /*
- * From now on a thread moves the clock as fast as time passes, but by at most 20 ms at a
- * time: while the program is stopped (SIGSTOP), the clock stands still. Processes that
- * are forked later have no such thread.
+ * From now on the clock moves as fast as time passes, but by at most 20 ms from one look
+ * at it to the next, also of a wait. So it stands still while the program is stopped
+ * (SIGSTOP).
  */
 void manual_clock_run(void);
 
