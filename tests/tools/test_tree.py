@@ -77,7 +77,7 @@ class Tree(Case):
         lines = result.stderr.splitlines()
         self.assertEqual(lines[-1], "pier: %d %s not copied; all others were" %
                          (count, "file was" if count == 1 else "files were"), lines)
-        self.assertRegex(result.stdout, r"\A\d+ files \(%d not copied\), \d+ bytes .* "
+        self.assertRegex(result.stdout, r"\A\d+ files? \(%d not copied\), \d+ bytes .* "
                          r"verified: [^\n]*\n\Z" % count)
         self.assertEqual(len(lines), count + 1, lines)
         for line in lines[:-1]:

@@ -75,7 +75,8 @@ void print_result(const struct cp_result *result)
 	if (result->destination_count > 1)
 		printf("%" PRIu32 " destinations, ", count_destinations(result));
 	if (result->settings->tree)
-		printf("%" PRIu32 " files", result->files);
+		printf("%" PRIu32 " %s", result->files,
+		       result->files == 1 ? "file" : "files");
 	if (result->left_out)
 		printf(" (%" PRIu32 " not copied)", result->left_out);
 	if (result->settings->tree)
