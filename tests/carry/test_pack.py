@@ -366,8 +366,10 @@ def check_failing_host(folder):
         show(output)
         yield "exit status %d" % status
     process, peer = listen(folder, **env)
+    # What is killed may leave a folder behind.
     other = subprocess.Popen([folder / "run", "--result", folder / "result.txt", "--peer", peer],
-                             stdout=subprocess.PIPE, text=True, env={**os.environ, **env})
+                             stdout=subprocess.PIPE, text=True,
+                             env={**os.environ, **env, "TMPDIR": str(folder.parent)})
     for line in other.stdout:
         if line.startswith("ok"):
             break
