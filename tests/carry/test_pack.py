@@ -19,6 +19,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[0] / "lib"))
 from cases import Cases  # noqa: E402
+from process import adopt_orphans, end_orphans  # noqa: E402
 
 BUILD = pathlib.Path(os.environ["PIER_BUILD"])
 FAKE = os.environ["FAKE_DRIVERS"]
@@ -366,7 +367,8 @@ def check_failing_host(folder):
         show(output)
         yield "exit status %d" % status
     process, peer = listen(folder, **env)
-    # What is killed may leave a folder behind.
+    # What is killed leaves its program behind, and perhaps a folder.
+    adopt_orphans()
     other = subprocess.Popen([folder / "run", "--result", folder / "result.txt", "--peer", peer],
                              stdout=subprocess.PIPE, text=True,
                              env={**os.environ, **env, "TMPDIR": str(folder.parent)})
@@ -377,6 +379,7 @@ def check_failing_host(folder):
     other.communicate()
     if process.wait(SECONDS) != 1:
         yield "the other host: exit status %d" % process.returncode
+    end_orphans(0)
 
 
 def check_ptx(ptxas, folder):
