@@ -545,7 +545,10 @@ server = subprocess.Popen([%r, "cp", "--server"], stdin=read)
 os.close(read)
 os.close(1)
 while data := os.read(0, 4096):
-    os.write(write, data)
+    try:
+        os.write(write, data)
+    except BrokenPipeError:
+        break  # it has ended, and its client says one thing more
     time.sleep(0.6)
 os.close(write)
 os._exit(server.wait() & 255)
