@@ -24,9 +24,10 @@ PR_SET_PDEATHSIG = 1  # prctl(2)
 STOP_SECONDS = 20
 # With more tasks, the tests' own deadlines would be too short.
 MOST_AT_ONCE = 8
-# Another task starts when a processor has been idle at so many looks in a row.
+# One more runs at a time when a processor was idle at so many looks in a row, and one fewer
+# when none was.
 LOOK_SECONDS = 0.5
-IDLE_LOOKS = 4
+SAME_LOOKS = 4
 
 
 class Interrupted(Exception):
@@ -163,8 +164,10 @@ class Scheduler:
 
     def __init__(self, slots, has_idle=has_idle_processor):
         self.slots = slots
+        self.at_once = slots
         self.has_idle = has_idle
-        self.idle_looks = 0
+        self.next_look = time.monotonic() + LOOK_SECONDS
+        self.idle_looks = self.busy_looks = 0
         self.tasks = []
         self.children = []
         self.selector = selectors.DefaultSelector()
@@ -186,11 +189,14 @@ class Scheduler:
             return max(programs, key=lambda task: task.priority)  # the first of them
         return None if self.children or not self.tasks else self.tasks[0]
 
-    def start_next(self, idle=False):
-        """Start a task if there is one, and a free slot or an idle processor."""
-        free = self.slots - sum(child.slots for child in self.children)
-        if idle and not any(child.task.alone for child in self.children):
-            free = MOST_AT_ONCE - len(self.children)
+    def used(self):
+        return sum(child.slots for child in self.children)
+
+    def start_next(self):
+        """Start a task if there is one that can start now."""
+        free = self.at_once - self.used()
+        if any(child.task.alone for child in self.children):
+            free = 0
         task = self.next_task() if free > 0 else None
         if not task:
             return False
@@ -222,17 +228,26 @@ class Scheduler:
             raise
 
     def wait(self):
-        """Until a task has ended, or a processor is idle."""
-        ready = self.selector.select(LOOK_SECONDS if self.tasks else None)
-        for key, _ in ready:
+        """Until a task has ended, or it is time to look for idle processors."""
+        left = max(0, self.next_look - time.monotonic())
+        for key, _ in self.selector.select(left if self.tasks else None):
             if not key.data.read():
                 self.end(key.data)
-        if ready:
-            return
-        self.idle_looks = self.idle_looks + 1 if self.has_idle() else 0
-        if self.idle_looks >= IDLE_LOOKS:
+        if time.monotonic() >= self.next_look:
+            self.next_look = time.monotonic() + LOOK_SECONDS
+            self.look()
+
+    def look(self):
+        is_idle = self.has_idle()
+        self.idle_looks = self.idle_looks + 1 if is_idle else 0
+        self.busy_looks = 0 if is_idle else self.busy_looks + 1
+        if self.idle_looks == SAME_LOOKS:
+            if self.used() >= self.at_once:
+                self.at_once = min(self.at_once + 1, max(self.slots, MOST_AT_ONCE))
             self.idle_looks = 0
-            self.start_next(idle=True)
+        elif self.busy_looks == SAME_LOOKS:
+            self.at_once = max(self.at_once - 1, self.slots)
+            self.busy_looks = 0
 
     def end(self, child):
         self.selector.unregister(child.reader)
