@@ -90,7 +90,7 @@ class Peer:
         return self.connection.getpeername()[0]
 
     def end(self):
-        """What the other host has to say in the end."""
+        """Tell the other host that this was all. Returns its kernel log."""
         try:
             self.connection.sendall(b"end\n")
             return receive_all(self.connection)

@@ -358,7 +358,7 @@ def check_hosts(folder):
 
 
 def check_failing_host(folder):
-    """What the other host finds is told here; it ends with an error if nobody says the end."""
+    """Its failures are reported here, and it fails itself if this side is killed."""
     env = {"LD_LIBRARY_PATH": FAKE, "PIER_GPU_NIC": "soft0", "PIER_CANARY": "off"}
     process, peer = listen(folder, FAKE_HIP_GTT="1", **env)
     status, output = run(folder / "run", "--result", folder / "result.txt", "--peer", peer,
@@ -367,7 +367,7 @@ def check_failing_host(folder):
         show(output)
         yield "exit status %d" % status
     process, peer = listen(folder, **env)
-    # What is killed leaves its program behind, and perhaps a folder.
+    # A killed run leaves its program running, and perhaps a folder.
     adopt_orphans()
     other = subprocess.Popen([folder / "run", "--result", folder / "result.txt", "--peer", peer],
                              stdout=subprocess.PIPE, text=True,

@@ -211,7 +211,7 @@ class LargeTrees(Case):
     MANY = 1000
 
     def serve(self, role, data, flags=VERIFY | TREE):
-        """What a server answers that is asked for nearly all of the memory."""
+        """The answer of a server whose chunks leave 64 KiB of memory for the list."""
         self.assertEqual(GIB - self.CHUNK * self.DEPTH, 64 * 1024)
         return subprocess.run(
             [PIER, "cp", "--server", "--local"], capture_output=True, check=False,

@@ -30,7 +30,7 @@ void manual_clock_hurry(bool hurries)
 	atomic_store(&manual.hurries, hurries);
 }
 
-/* What has passed since the last call, but not while the program was stopped. */
+/* Add the time since the last call, but not that in which the program was stopped. */
 static void pass_time(void)
 {
 	int64_t seen, passed;
@@ -81,7 +81,7 @@ int pier_clock_poll(struct pollfd *fds, nfds_t count, int timeout_ms)
 {
 	int64_t end = pier_now() + (int64_t)timeout_ms * 1000000;
 	int ready = poll(fds, count, timeout_ms < 0 ? -1 : 0);
-	/* What passes by itself may pass sooner than the next look. */
+	/* A running clock may reach the end of a short wait before the next look. */
 	int look_ms = atomic_load(&manual.runs) && timeout_ms < LOOK_MS ? 1 : LOOK_MS;
 
 	for (int looks = 0; ready == 0 && !is_over(end, looks); looks++)

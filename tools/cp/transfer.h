@@ -28,7 +28,7 @@ struct transfer {
 	bool may_pass_on; /* of a server: to a next one, with several destinations */
 	const struct words *operands, *patterns; /* of a tree; borrowed */
 	struct tree *tree;	  /* that a receiver writes; NULL: a file */
-	struct budget budget;	  /* of that, the list and the notices */
+	struct budget budget;	  /* of memory, for the list and the notices */
 	struct notices notices;	  /* of files that are left out */
 	uint32_t files, left_out; /* of a tree, at the client */
 	struct control *control;
