@@ -2,10 +2,12 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "cp/adopt.h"
+#include "cp/below.h"
 
 /* After failure.h, which has a function with the name of a macro. */
 #include "../support/cmocka.h"
@@ -14,7 +16,7 @@ enum {
 	FILES = 1000
 };
 
-/* How often adopt_stage() looked around, and after how often it is to end. */
+/* How often alive() was called, and with which call it ends the work; 0: none. */
 static int looks, last_look;
 
 static int look(void *context)
@@ -71,10 +73,74 @@ static void a_stage_that_lacks_all_files_takes_no_silent_time(void **state)
 	assert_int_equal(rmdir(name), 0);
 }
 
+/* A client waits for its server's end for a few seconds only. */
+static void a_directory_is_emptied_in_linear_time(void **state)
+{
+	char name[] = "/tmp/pier-test-XXXXXX", path[sizeof(name) + 16];
+	int fd, file;
+
+	(void)state;
+	assert_non_null(mkdtemp(name));
+	for (int i = 0; i < FILES; i++) {
+		snprintf(path, sizeof(path), "%s/%d", name, i);
+		assert_int_equal(mkdir(path, 0700), 0);
+		strcat(path, "/in");
+		assert_int_equal(mkdir(path, 0700), 0);
+		strcat(path, "/file");
+		file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+		assert_true(file >= 0);
+		close(file);
+	}
+	fd = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	looks = last_look = 0;
+	empty_directory(fd, look, NULL);
+	/* Three names in each of two directories, and the names of these. */
+	assert_true(looks < 10 * FILES);
+	close(fd);
+	assert_int_equal(rmdir(name), 0);
+}
+
+static void a_stage_with_a_file_keeps_its_directories(void **state)
+{
+	char name[] = "/tmp/pier-test-XXXXXX";
+	struct budget budget = { UINT32_MAX };
+	struct tree tree = { .temporary = "stage", .list.budget = &budget };
+	int file;
+
+	(void)state;
+	assert_non_null(mkdtemp(name));
+	tree.base = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_int_equal(mkdirat(tree.base, tree.temporary, 0700), 0);
+	tree.stage = openat(tree.base, tree.temporary,
+			    O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	add_files(&tree.list, LIST_FILE, 'f');
+	add_files(&tree.list, LIST_DIRECTORY, 'd');
+	for (uint32_t i = FILES; i < 2 * FILES; i++)
+		assert_int_equal(mkdirat(tree.stage,
+					 list_path(&tree.list, &tree.list.entries[i]),
+					 0700),
+				 0);
+	file = openat(tree.stage, "f0000", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	assert_true(file >= 0);
+	close(file);
+	atomic_store(&tree.list.entries[0].made, true);
+	remove_empty_stage(&tree);
+	assert_int_equal(faccessat(tree.stage, "d0999", F_OK, 0), 0);
+	assert_int_equal(unlinkat(tree.stage, "f0000", 0), 0);
+	atomic_store(&tree.list.entries[0].failed, true);
+	remove_empty_stage(&tree);
+	close(tree.stage);
+	close(tree.base);
+	free_list(&tree.list);
+	assert_int_equal(rmdir(name), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_stage_that_lacks_all_files_takes_no_silent_time),
+		cmocka_unit_test(a_directory_is_emptied_in_linear_time),
+		cmocka_unit_test(a_stage_with_a_file_keeps_its_directories),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -298,9 +298,24 @@ int adopt_stage(struct tree *tree, uint64_t *ret_bytes, struct failure *failure)
 	return result;
 }
 
+/* Files that were left out may have been removed again. */
+static bool has_file(const struct tree *tree)
+{
+	for (uint32_t i = 0; i < tree->list.count; i++) {
+		const struct list_entry *entry = &tree->list.entries[i];
+
+		if (entry->kind == LIST_FILE && atomic_load(&entry->made) &&
+		    !atomic_load(&entry->failed))
+			return true;
+	}
+	return false;
+}
+
 /* Children come after their parents, so a directory that is not empty has a file. */
 void remove_empty_stage(const struct tree *tree)
 {
+	if (has_file(tree))
+		return;
 	for (uint32_t i = tree->list.count; i > 0; i--) {
 		const struct list_entry *entry = &tree->list.entries[i - 1];
 		const char *name;

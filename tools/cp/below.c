@@ -87,39 +87,44 @@ static bool is_real_directory(int directory, const char *name)
 	       S_ISDIR(stat.st_mode);
 }
 
+struct emptying {
+	int top;
+	uint32_t number; /* of the next directory that is moved to the top */
+	int (*alive)(void *context);
+	void *context;
+	bool ended; /* by alive() */
+};
+
 /*
- * Remove the files of a directory, and find one of its directories. Returns whether
- * there is one.
+ * Remove the files and empty directories of a directory, and call `reduce` for each other
+ * directory. Returns whether anything was removed or reduced.
  */
-static bool remove_files(int directory, int (*alive)(void *context), void *context,
-			 char ret_name[NAME_MAX + 1])
+static bool remove_entries(struct emptying *emptying, int directory,
+			   bool (*reduce)(struct emptying *emptying, int directory,
+					  const char *name))
 {
 	int copy = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *entries = copy < 0 ? NULL : fdopendir(copy);
 	struct dirent *entry;
-	bool found = false;
+	bool changed = false;
 
 	if (!entries) {
 		if (copy >= 0)
 			close(copy);
 		return false;
 	}
-	while ((entry = readdir(entries))) {
-		if (alive && alive(context) < 0) {
-			found = false;
-			break;
-		}
-		if (has_no_name(entry->d_name) ||
-		    unlinkat(directory, entry->d_name, 0) == 0 ||
-		    unlinkat(directory, entry->d_name, AT_REMOVEDIR) == 0)
-			continue;
-		if (!found && is_real_directory(directory, entry->d_name)) {
-			memcpy(ret_name, entry->d_name, strlen(entry->d_name) + 1);
-			found = true;
-		}
+	while (!emptying->ended && (entry = readdir(entries))) {
+		if (emptying->alive && emptying->alive(emptying->context) < 0)
+			emptying->ended = true;
+		else if (!has_no_name(entry->d_name) &&
+			 (unlinkat(directory, entry->d_name, 0) == 0 ||
+			  unlinkat(directory, entry->d_name, AT_REMOVEDIR) == 0 ||
+			  (is_real_directory(directory, entry->d_name) &&
+			   reduce(emptying, directory, entry->d_name))))
+			changed = true;
 	}
 	closedir(entries);
-	return found;
+	return changed;
 }
 
 /* A directory of a copy may already have its own mode, which can forbid the removal. */
@@ -138,7 +143,7 @@ static int open_to_empty(int directory, const char *name)
 }
 
 /* Move a directory to the one at the top. It takes the right to write to it, too. */
-static int lift_directory(int directory, const char *name, int top, uint32_t *number)
+static bool lift_directory(struct emptying *emptying, int directory, const char *name)
 {
 	int fd = open_to_empty(directory, name);
 	char moved[32];
@@ -146,30 +151,35 @@ static int lift_directory(int directory, const char *name, int top, uint32_t *nu
 	if (fd >= 0)
 		close(fd);
 	do
-		snprintf(moved, sizeof(moved), "%u", (*number)++);
-	while (faccessat(top, moved, F_OK, AT_SYMLINK_NOFOLLOW) == 0);
-	return renameat(directory, name, top, moved);
+		snprintf(moved, sizeof(moved), "%u", emptying->number++);
+	while (faccessat(emptying->top, moved, F_OK, AT_SYMLINK_NOFOLLOW) == 0);
+	return renameat(directory, name, emptying->top, moved) == 0;
+}
+
+/* Remove a directory of the top, after its own directories have been moved there. */
+static bool dissolve_directory(struct emptying *emptying, int top, const char *name)
+{
+	int fd = open_to_empty(top, name);
+	bool changed = fd >= 0 && remove_entries(emptying, fd, lift_directory);
+
+	if (fd >= 0)
+		close(fd);
+	return unlinkat(top, name, AT_REMOVEDIR) == 0 || changed;
 }
 
 /*
- * Without recursion and with few descriptors: move each directory that is found to the
- * top, where its own directories are then found. The depth of a tree has no limit.
+ * Without recursion and with few descriptors: the directories of each directory move to
+ * the top, where the next pass finds them. The depth of a tree has no limit, and each
+ * directory is read once, however many there are.
  */
 void empty_directory(int directory, int (*alive)(void *context), void *context)
 {
-	char found[NAME_MAX + 1], deeper[NAME_MAX + 1];
-	uint32_t number = 0;
+	struct emptying emptying = {
+		.top = directory,
+		.alive = alive,
+		.context = context,
+	};
 
-	while (remove_files(directory, alive, context, found)) {
-		int inner = open_to_empty(directory, found);
-
-		if (inner < 0)
-			break;
-		while (remove_files(inner, alive, context, deeper))
-			if (lift_directory(inner, deeper, directory, &number) < 0)
-				break;
-		close(inner);
-		if (unlinkat(directory, found, AT_REMOVEDIR) < 0)
-			break;
-	}
+	while (remove_entries(&emptying, directory, dissolve_directory))
+		;
 }
