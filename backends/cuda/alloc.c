@@ -28,6 +28,33 @@ enum {
 	BLOCK = 2 << 20,
 };
 
+/*
+ * From the device's current pool. In pier's own stream: in the default one the allocation
+ * would wait for the application's kernels. The pool may be one of managed memory, which
+ * a driver must not be asked to export.
+ */
+static int alloc_from_pool(struct pier_cuda_memory *memory, uint64_t bytes,
+			   CUresult *ret_error, CUdeviceptr *ret_address)
+{
+	struct pier_cuda *cuda = memory->cuda;
+	unsigned int managed = 0;
+	CUstream stream;
+	int result;
+
+	if (!cuda->call.cuMemAllocAsync)
+		return pier_cuda_fail_missing(cuda, "cuMemAllocAsync");
+	result = pier_cuda_take_stream(cuda, memory->device, NULL, &stream);
+	if (result != 0)
+		return result;
+	*ret_error = cuda->call.cuMemAllocAsync(ret_address, bytes, stream);
+	if (*ret_error == CUDA_SUCCESS &&
+	    cuda->call.cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+					     *ret_address) == CUDA_SUCCESS &&
+	    managed)
+		memory->kind = PIER_CUDA_MANAGED;
+	return 0;
+}
+
 /* Allocate `bytes` on the device, or of page-locked host memory, at any address. */
 static int call_alloc(struct pier_cuda_memory *memory, uint64_t bytes)
 {
@@ -35,9 +62,15 @@ static int call_alloc(struct pier_cuda_memory *memory, uint64_t bytes)
 	const char *name = "cuMemAlloc";
 	CUdeviceptr address = 0;
 	void *cpu = NULL;
-	CUresult error;
+	CUresult error = CUDA_SUCCESS;
+	int result;
 
-	if (memory->kind == PIER_CUDA_HOST) {
+	if (memory->kind == PIER_CUDA_POOL) {
+		name = "cuMemAllocAsync";
+		result = alloc_from_pool(memory, bytes, &error, &address);
+		if (result != 0)
+			return result;
+	} else if (memory->kind == PIER_CUDA_HOST) {
 		name = "cuMemHostAlloc";
 		error = cuda->call.cuMemHostAlloc(&cpu, bytes, CU_MEMHOSTALLOC_PORTABLE);
 		/* Portable memory has one address for the CPU and every device. */
@@ -85,10 +118,12 @@ static int alloc_pages(struct pier_cuda_memory *memory, uint64_t length)
 				 length);
 	if (memory->kind == PIER_CUDA_LINEAR && bytes < BLOCK)
 		bytes = BLOCK;
-	result = call_alloc(memory, bytes);
+	/* A pool gives memory that begins within a page. */
+	result = call_alloc(memory,
+			    memory->kind == PIER_CUDA_POOL ? bytes + PAGE : bytes);
 	if (result != 0)
 		return result;
-	memory->address = memory->start;
+	memory->address = (memory->start + PAGE - 1) & ~(uint64_t)(PAGE - 1);
 	memory->length = bytes;
 	return 0;
 }

@@ -215,6 +215,8 @@ typedef struct pier_cu_ipc_handle CUipcMemHandle;
 	X(cuEventQuery, 2000, "cuEventQuery", (CUevent event))                           \
 	X(cuEventSynchronize, 2000, "cuEventSynchronize", (CUevent event))               \
 	X(cuMemAlloc, 3020, "cuMemAlloc_v2", (CUdeviceptr * ret_address, size_t length)) \
+	X(cuMemAllocAsync, 11020, "cuMemAllocAsync",                                     \
+	  (CUdeviceptr * ret_address, size_t length, CUstream stream))                   \
 	X(cuMemFree, 3020, "cuMemFree_v2", (CUdeviceptr address))                        \
 	X(cuMemsetD8Async, 3020, "cuMemsetD8Async",                                      \
 	  (CUdeviceptr address, unsigned char value, size_t length, CUstream stream))    \

@@ -24,7 +24,7 @@ static int probe_cuda(char *ret_detail, size_t size)
 	snprintf(ret_detail, size,
 		 "%d device%s, driver of CUDA %d.%d; units: N, N:linear, N:vmm, "
 		 "N:vmm:SIZE, "
-		 "N:host",
+		 "N:pool, N:host",
 		 count, count == 1 ? "" : "s", cuda->version / 1000,
 		 cuda->version % 1000 / 10);
 	return 0;
@@ -34,6 +34,7 @@ static void describe_cuda(const struct pier_memory *memory,
 			  struct pier_memory_facts *ret_facts)
 {
 	const struct pier_cuda_memory *state = memory->state;
+	const char *alike;
 
 	if (state->segments > 1)
 		snprintf(ret_facts->kind, sizeof(ret_facts->kind), "%s, %u segments",
@@ -48,10 +49,14 @@ static void describe_cuda(const struct pier_memory *memory,
 	ret_facts->host = pier_cuda_is_host(state);
 	ret_facts->moves = state->kind == PIER_CUDA_MANAGED;
 	ret_facts->coherent = pier_cuda_is_coherent(state);
-	if (state->kind == PIER_CUDA_VMM ||
-	    (state->kind == PIER_CUDA_LINEAR && ret_facts->coherent))
+	alike = state->kind == PIER_CUDA_VMM	  ? "vmm"
+		: !ret_facts->coherent		  ? NULL
+		: state->kind == PIER_CUDA_LINEAR ? "linear"
+		: state->kind == PIER_CUDA_POOL	  ? "pool"
+						  : NULL;
+	if (alike)
 		snprintf(ret_facts->alike, sizeof(ret_facts->alike), "%d:%s",
-			 state->device, state->kind == PIER_CUDA_VMM ? "vmm" : "linear");
+			 state->device, alike);
 	ret_facts->any_order = pier_cuda_flushes_alone(state);
 	pier_cuda_suggest_remedy(state, ret_facts->remedy, sizeof(ret_facts->remedy));
 }

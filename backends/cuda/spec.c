@@ -11,7 +11,7 @@ static int fail_unit(const char *unit)
 	return pier_fail(
 		EINVAL,
 		"the units of cuda are N (a device), N:linear, N:vmm, N:vmm:SIZE "
-		"(segments of SIZE, as 2M) and N:host, but \"%s\" was asked for",
+		"(segments of SIZE, as 2M), N:pool and N:host, but \"%s\" was asked for",
 		unit);
 }
 
@@ -66,6 +66,8 @@ int pier_cuda_parse_unit(const char *unit, struct pier_cuda_spec *ret_spec)
 	spec.any = *rest == '\0';
 	if (strcmp(rest, ":vmm") == 0) {
 		spec.kind = PIER_CUDA_VMM;
+	} else if (strcmp(rest, ":pool") == 0) {
+		spec.kind = PIER_CUDA_POOL;
 	} else if (strcmp(rest, ":host") == 0) {
 		spec.kind = PIER_CUDA_HOST;
 	} else if (strncmp(rest, ":vmm:", 5) == 0) {

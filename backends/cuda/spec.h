@@ -15,7 +15,8 @@ struct pier_cuda_spec {
 };
 
 /*
- * Read a unit: "N", "N:linear", "N:vmm", "N:vmm:SIZE" or "N:host"; NULL is "0".
+ * Read a unit: "N", "N:linear", "N:vmm", "N:vmm:SIZE", "N:pool" or "N:host";
+ * NULL is "0".
  *
  * Errors: -EINVAL, with a sentence.
  */

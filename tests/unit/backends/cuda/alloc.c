@@ -79,6 +79,7 @@ static void allocates_every_kind(void **state)
 		   false);
 	check_kind("1:vmm:4194304", 5 * FIXTURE_MIB, "VMM, 2 segments", "1",
 		   4 * FIXTURE_MIB, false);
+	check_kind("0:pool", 1, "stream-ordered pool", "0", 65536, false);
 	check_kind("1:host", 100, "page-locked host", "1", pier_host_page(), true);
 }
 
@@ -113,6 +114,10 @@ static void coherent_devices_give_vmm(void **state)
 	facts = facts_of(&memory);
 	assert_string_equal(facts.alike, "1:vmm");
 	cuda->free(&memory);
+	expect_ok(cuda->alloc("0:pool", 1, &memory));
+	facts = facts_of(&memory);
+	assert_string_equal(facts.alike, "0:pool");
+	cuda->free(&memory);
 	expect_ok(cuda->alloc("1", 1, &memory));
 	facts = facts_of(&memory);
 	assert_string_equal(facts.alike, "");
@@ -122,7 +127,7 @@ static void coherent_devices_give_vmm(void **state)
 /* pier allocates on the devices as the application numbers them. */
 static void allocates_on_the_chosen_device(void **state)
 {
-	static const char *const units[] = { "1", "1:vmm", "1:host" };
+	static const char *const units[] = { "1", "1:vmm", "1:pool", "1:host" };
 	struct pier_memory memory;
 	int device = -1;
 

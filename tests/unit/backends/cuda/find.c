@@ -229,6 +229,10 @@ static void never_asks_for_exports_of_managed_memory(void **state)
 		cuda->release(&memory);
 		fixture_free(contexts[1], addresses[i]);
 	}
+	expect_ok(cuda->alloc("1:pool", 1, &memory));
+	assert_facts(&memory, "managed memory", "1", false, "has no dma-bufs");
+	assert_not_exported(&memory, "has no dma-bufs");
+	cuda->free(&memory);
 	assert_int_equal(
 		fake_cuda_call(app.control, "cuMemGetHandleForAddressRange")->calls,
 		asked);

@@ -245,6 +245,7 @@ static void the_canary_is_of_the_kind_of_the_memory(void **state)
 {
 	struct pier_buffer *vmm = alloc("cuda:0:vmm", FIXTURE_BLOCK);
 	struct pier_buffer *linear = alloc("cuda:0:linear", FIXTURE_BLOCK);
+	struct pier_buffer *pool = alloc("cuda:0:pool", FIXTURE_BLOCK);
 
 	(void)state;
 	nic.device->switches.canary = PIER_SWITCH_ON;
@@ -256,9 +257,14 @@ static void the_canary_is_of_the_kind_of_the_memory(void **state)
 	fail_calls("cuMemAlloc", 0, 0);
 	fail_calls("cuMemCreate", CUDA_ERROR_NOT_SUPPORTED, 1000);
 	expect_mapping(linear, PIER_MAPPING_PCIE);
+	app.control->device[0].every_kind = true;
+	fail_calls("cuMemAlloc", CUDA_ERROR_NOT_SUPPORTED, 1000);
+	expect_mapping(pool, PIER_MAPPING_PCIE);
+	fail_calls("cuMemAlloc", 0, 0);
 	fail_calls("cuMemCreate", 0, 0);
 	expect_ok(pier_buffer_free(vmm));
 	expect_ok(pier_buffer_free(linear));
+	expect_ok(pier_buffer_free(pool));
 }
 
 /* One of the two mappings registers and loses bytes. */
