@@ -17,6 +17,7 @@ import textwrap
 
 COMMENT = re.compile(r"/\*\*(.*?)\*/\n?", re.DOTALL)
 FUNCTION = re.compile(r"PIER_API\b[^;{]*?\b(\w+)\s*\([^;]*;", re.DOTALL)
+INLINE = re.compile(r"^static inline (.*?)\n\{.*?^\}", re.DOTALL | re.MULTILINE)
 ITEM = re.compile(r"^(\w[\w, ]*?|\[.*?\)) {2,}(\S.*)$")
 SECTIONS = ("RETURN VALUES", "ERRORS")
 
@@ -38,6 +39,8 @@ class Block:
 
     def __init__(self, comment, code):
         self.text = strip_comment(comment)
+        if code.startswith("static inline "):
+            code = "\n".join("PIER_API %s;" % function for function in INLINE.findall(code))
         self.code = code
         self.functions = FUNCTION.findall(code)
 
