@@ -5,6 +5,7 @@
 import ipaddress
 import os
 import re
+import subprocess
 import textwrap
 
 from harness import Case, json, main
@@ -101,6 +102,18 @@ class Info(Case):
         self.assertEqual(self.facts(env={"PIER_DEVICE": "soft0"})["no_rdma_device"], reason)
         self.assertIn("\n\n%s\n\n" % textwrap.fill(reason, 80, break_on_hyphens=False),
                       self.run_pier("info").stdout)
+
+    def test_a_missing_library_of_a_driver_is_named_in_each_refusal(self):
+        script = 'mount -t tmpfs none /sys/class && mkdir -p /sys/class/infiniband/mlx5_7 && exec "$@"'
+        before = ["unshare", *(["-m"] if os.geteuid() == 0 else ["-r", "-m"]), "sh", "-c", script, "sh"]
+        if subprocess.run([*before, "true"], capture_output=True).returncode != 0:
+            self.skipTest("no file system can be mounted here")
+        missing = r"the kernel has mlx5_7, but .* \(Debian: ibverbs-providers"
+        source = self.file("source", 1)
+        self.refused(3, missing, "cp", "--device", "mlx5_7", source, "target", before=before)
+        self.refused(3, missing, "cp", source, "target", before=before, env={"PIER_DEVICE": "mlx5_7"})
+        result = self.run_pier("info", before=before, env={"PIER_DEVICE": ""})
+        self.assertRegex(" ".join(result.stdout.split()), "there is no RDMA device: .*" + missing)
 
     def test_ports_and_gids_are_listed(self):
         port, = [d for d in self.facts()["devices"] if d["name"] == "soft0"][0]["ports"]
