@@ -20,6 +20,7 @@
 #include <pier/mr.h>
 #include <pier/verbs.h>
 
+#include "device/device.h"
 #include "device/list.h"
 
 enum {
@@ -397,6 +398,23 @@ static void names_what_virtual_functions_lack(void **state)
 	pier_close_device(device);
 }
 
+/* hns alone, whose kernel driver reports the vendor of its PCI device. */
+static void knows_whose_cpu_copies_receives(void **state)
+{
+	static const uint32_t vendors[] = { 0x19e5, 0x02c9, 0 };
+	struct pier_device *device;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(vendors) / sizeof(vendors[0]); i++) {
+		verbs.count = 0;
+		add_nic("nic0",
+			(struct nic){ .probe_error = EBADF, .vendor_id = vendors[i] });
+		device = open_device("nic0", "nic0");
+		assert_int_equal(device->copies_receives, i == 0);
+		pier_close_device(device);
+	}
+}
+
 /* A cgroup's limit, or a container's rights, are not the device's. */
 static void passing_refusals_are_no_answer(void **state)
 {
@@ -745,6 +763,7 @@ int main(void)
 		CASE(reports_why_a_device_does_not_open),
 		CASE(probes_dmabuf_support),
 		CASE(names_what_virtual_functions_lack),
+		CASE(knows_whose_cpu_copies_receives),
 		CASE(passing_refusals_are_no_answer),
 		CASE(names_the_missing_library),
 		CASE(does_not_remember_transient_failures),
