@@ -17,7 +17,7 @@ TIMEOUT = 60
 LONG = 12
 # Of a copy that waits for the time limit and then tries once more.
 PATIENCE = 6 * TIMEOUT
-VERSION = 9
+VERSION = 10
 RSH = "'%s'" % (HERE / "stub_hosts")
 RESTORED = r"pier cp: the connection broke and was restored \(times: \d+\)\n"
 

@@ -16,7 +16,7 @@ import sys
 from harness import Case, MIB, PIER, PROMISE, STUB_RSH, STUB_SHELL, main, slowness
 
 MAGIC = b"\x89PIERCP\n"
-VERSION = 9
+VERSION = 10
 GREETING = MAGIC + struct.pack("<II", VERSION, 0)
 ERROR = 8
 RAILS = 9

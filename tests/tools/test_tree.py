@@ -302,6 +302,21 @@ class Choices(Tree):
         self.assertEqual(self.copy("-n", tree / "x", "copy").stdout, "x\n")
         self.assertFalse((self.folder / "copy").exists())
 
+    def test_a_dry_run_names_files_that_are_left_out(self):
+        (self.folder / "tree").mkdir()
+        for name in "one", "two":
+            os.mkfifo(self.folder / "tree" / name)
+        env = {"PIER_RSH": STUB_RSH, "STUB_HOME": str(self.folder)}
+        for source, target in (("tree", "copy"), ("somewhere:tree", "copy"),
+                               ("tree", "somewhere:copy")):
+            with self.subTest((source, target)):
+                result = self.run_pier("cp", "-rn", "--remote-pier", PIER, source, target, env=env)
+                self.assertEqual((result.status, result.stdout), (1, "tree/\n"))
+                self.assertEqual(
+                    result.stderr, "pier cp: tree/one: %s\npier cp: tree/two: %s\n"
+                    "pier: 2 files would not be copied; all others would\n" %
+                    (2 * ("neither a file, a directory nor a symbolic link",)))
+
     def test_a_dry_run_looks_at_the_destination(self):
         tree = self.plant()
         source = self.file("source", 10)

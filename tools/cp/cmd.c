@@ -309,6 +309,16 @@ static void print_log(enum pier_log_level level, const char *message, void *argu
 	print_error("pier: %s", message);
 }
 
+static void fail_incomplete(struct copy *copy)
+{
+	uint32_t count = copy->transfer.left_out;
+
+	fail(&copy->failure, EXIT_FILE, "%u file%s %s", count, count == 1 ? "" : "s",
+	     copy->options->settings.dry_run ? "would not be copied; all others would"
+	     : count == 1		     ? "was not copied; all others were"
+					     : "were not copied; all others were");
+}
+
 static int copy_file(const struct cp_options *options)
 {
 	struct copy copy = { .options = options };
@@ -326,11 +336,7 @@ static int copy_file(const struct cp_options *options)
 	if (!options->settings.chain)
 		copy.arrived = !copy.failure.status;
 	if (copy.transfer.left_out)
-		fail(&copy.failure, EXIT_FILE,
-		     copy.transfer.left_out == 1
-			     ? "%u file was not copied; all others were"
-			     : "%u files were not copied; all others were",
-		     copy.transfer.left_out);
+		fail_incomplete(&copy);
 	report_copy(&copy, (double)(now_ns() - start) / 1e9);
 	close_chain(&copy.chain);
 	return copy.failure.status;

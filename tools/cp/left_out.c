@@ -83,3 +83,15 @@ int take_file_notice(struct transfer *transfer, const struct frame *frame)
 		leave_out_entry(transfer->tree, number);
 	return 0;
 }
+
+int take_file_notices(struct transfer *transfer)
+{
+	struct frame frame;
+
+	do {
+		if (control_receive(transfer->control, &frame) < 0 ||
+		    (frame.type != FRAME_END && take_frame(transfer, &frame) < 0))
+			return -1;
+	} while (frame.type != FRAME_END);
+	return 0;
+}

@@ -17,5 +17,7 @@ int pass_notices(struct transfer *transfer);
 int check_notices(const struct transfer *transfer);
 /* Take FRAME_FILE. */
 int take_file_notice(struct transfer *transfer, const struct frame *frame);
+/* In a dry run: take those of the sending server. */
+int take_file_notices(struct transfer *transfer);
 
 #endif

@@ -11,7 +11,7 @@
 #include "identity.h"
 
 enum {
-	CP_PROTOCOL_VERSION = 9
+	CP_PROTOCOL_VERSION = 10
 };
 
 extern const struct control_protocol cp_protocol;
@@ -21,7 +21,8 @@ enum cp_frame {
 	FRAME_SOURCE = 2,  /* sender: name, size and attributes of the file */
 	FRAME_SETUP = 3,   /* both: endpoint and memory region of each rail, position,
 			      report */
-	FRAME_END = 5,	   /* sender: all is sent and the file did not change; digest */
+	FRAME_END = 5,	   /* sender: all is sent and the file did not change; digest.
+			      sending server in a dry run: no further FRAME_FILE; empty */
 	FRAME_IPC = 10,	   /* receiver, then sender: whether without a NIC */
 	FRAME_WORDS =
 		11, /* client: the sources and patterns of a tree; the last is empty */

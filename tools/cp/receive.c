@@ -351,7 +351,7 @@ static int receive_file(struct receiver *receiver)
 	    open_target(&receiver->target, transfer, &source) < 0)
 		return -1;
 	if (transfer->settings->dry_run)
-		return 0;
+		return transfer->client ? take_file_notices(transfer) : 0;
 	begin_progress(transfer->progress, source.size);
 	if (transfer->settings->partial &&
 	    offer_segments(transfer, &receiver->target) < 0)

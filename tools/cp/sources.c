@@ -120,7 +120,11 @@ int end_dry_run(const struct sources *sources, const struct source_message *mess
 	struct transfer *transfer = sources->transfer;
 	struct frame frame;
 
-	show_notices(transfer);
+	if (transfer->client)
+		show_notices(transfer);
+	else if (pass_notices(transfer) < 0 ||
+		 control_send(transfer->control, FRAME_END, NULL) < 0)
+		return -1;
 	/* The other side looks at its destinations. */
 	if (control_expect(transfer->control, FRAME_DONE, &frame) < 0)
 		return -1;
