@@ -288,6 +288,29 @@ static void path_is_taken_if_it_cannot_be_sent(void **state)
 	expect_taken("soft0", 1, 0);
 }
 
+static void count_warning(enum pier_log_level level, const char *message, void *argument)
+{
+	int *warnings = argument;
+
+	if (level == PIER_LOG_WARNING && strstr(message, "was not tested: "))
+		++*warnings;
+}
+
+/* Nothing else shows that the path was taken untested. Once: more would hide others. */
+static void untested_path_is_a_warning(void **state)
+{
+	int warnings = 0;
+
+	(void)state;
+	fixture.gpu->copy_error = ENOMEM;
+	open_device("soft0");
+	pier_log_set(PIER_LOG_WARNING, count_warning, &warnings);
+	for (int i = 0; i < 10; i++)
+		copies_of_reg();
+	pier_log_set(PIER_LOG_WARNING, NULL, NULL);
+	assert_int_equal(warnings, 1);
+}
+
 /* A GID of another network namespace: the next one works. */
 static void tries_other_gids(void **state)
 {
@@ -556,6 +579,7 @@ int main(void)
 		CASE(refuses_if_the_nic_cannot_reach_it),
 		CASE(path_is_taken_if_it_cannot_be_sent),
 		CASE(tries_other_gids),
+		CASE(untested_path_is_a_warning),
 		CASE(errors_that_may_pass_are_put_off),
 		CASE(flushes_what_the_nic_wrote),
 		CASE(nic_that_never_completes_does_not_hang_it),
