@@ -535,6 +535,20 @@ static PyObject *to_bytes(struct pier_py_view *self, PyObject *unused)
 				   (unsigned long long)self->length);
 }
 
+/* jax.numpy.asarray() would convert the attribute `dtype` by NumPy, which wants no name.
+ */
+static PyObject *to_jax(PyObject *self, PyObject *unused)
+{
+	PyObject *module = PyImport_ImportModule("jax.dlpack"), *array;
+
+	(void)unused;
+	if (!module)
+		return NULL;
+	array = PyObject_CallMethod(module, "from_dlpack", "O", self);
+	Py_DECREF(module);
+	return array;
+}
+
 static Py_ssize_t get_length(struct pier_py_view *self)
 {
 	if (pier_py_view_dimensions(self) > 0)
@@ -548,6 +562,9 @@ static PyMethodDef view_methods[] = {
 	  "tobytes($self)\n--\n\n"
 	  "Return a copy of its bytes, also of those of a GPU." },
 	PIER_PY_ARRAY_METHOD(pier_py_view_array),
+	{ "__jax_array__", PIER_PY_METHOD(to_jax), METH_NOARGS,
+	  "__jax_array__($self)\n--\n\n"
+	  "The method of JAX: return jax.dlpack.from_dlpack(self)." },
 	PIER_PY_DLPACK_METHODS(pier_py_view_dlpack, pier_py_view_dlpack_device),
 	{ NULL },
 };

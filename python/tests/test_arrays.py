@@ -443,6 +443,13 @@ class Jax(Case):
         brain = self.buffer().view((16,), "bfloat16")
         self.assertEqual(self.jax.dlpack.from_dlpack(brain).dtype.name, "bfloat16")
         array.delete()
+        del array
+        array = self.jax.numpy.asarray(view)
+        self.assertEqual((array.unsafe_buffer_pointer(), array.shape), (view.address, (4, 8)))
+        copy = self.jax.numpy.array(view)
+        self.assertNotEqual(copy.unsafe_buffer_pointer(), view.address)
+        self.assertEqual(self.jax.numpy.asarray(brain).dtype.name, "bfloat16")
+        array.delete()
         del array, view, brain
 
     def test_arrays_are_registered_without_a_copy(self):
