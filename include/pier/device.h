@@ -248,7 +248,9 @@ PIER_API int pier_query_device(struct pier_device *device,
  * refuses it, and the queue pairs of an iWARP device can only be connected by rdma_cm,
  * which pier does not use. Such a device registers memory all the same.
  *
- * Returns 0 if it can.
+ * Returns 0 if it can, or if that queue pair failed because of the process or the moment:
+ * a limit of a cgroup, or the rights of a container. pier_channel_create() then returns
+ * that error.
  *
  * Errors: -EOPNOTSUPP it cannot (pier_error_message() gives the reason), and
  * pier_channel_create() fails likewise.

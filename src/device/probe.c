@@ -11,7 +11,6 @@
 #include "core/page.h"
 
 enum {
-	MELLANOX = 0x02c9,
 	HUAWEI = 0x19e5,
 };
 
@@ -32,7 +31,7 @@ static bool is_no_answer(int error)
  */
 static const char *explain_no_dmabuf(const struct pier_device *device, int error)
 {
-	if (error == EINVAL && device->limits.vendor_id == MELLANOX)
+	if (error == EINVAL && device->limits.vendor_id == PIER_VENDOR_MELLANOX)
 		return "mlx5 needs UMR for them, which this device lacks (EINVAL), as "
 		       "virtual functions do that are not granted it: ask the "
 		       "administrator of the host, or use the physical function";

@@ -16,6 +16,10 @@ struct pier_device;
  */
 int pier_probe_device(struct pier_device *device);
 
+enum {
+	PIER_VENDOR_MELLANOX = 0x02c9,
+};
+
 /* rxe is known by its vendor id, which is no vendor's (RXE_VENDOR_ID in rxe_param.h). */
 bool pier_is_rxe(const struct ibv_device_attr *limits);
 

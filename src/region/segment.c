@@ -7,6 +7,8 @@
 #include "segment.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/page.h"
+#include "device/probe.h"
 
 enum {
 	/*
@@ -15,12 +17,19 @@ enum {
 	 * UCX's pull request 11571).
 	 */
 	KERNEL_ENOTSUPP = 524,
+	/*
+	 * MLX5_MAX_UMR_PAGES in the kernel's mlx5 driver: without the capability
+	 * umr_extended_translation_offset a dma-buf of that many pages is EINVAL.
+	 */
+	UMR_PAGES = 65536,
+	HINT = 256,
 };
 
 /* A hint for the user about the errno of a registration, or "". */
-static const char *registration_hint(int error, enum pier_path path, char *text,
-				     size_t size)
+static const char *registration_hint(int error, const struct pier_pd *pd, uint64_t length,
+				     enum pier_path path, char text[HINT])
 {
+	uint64_t umr = UMR_PAGES * (uint64_t)pier_host_page();
 	struct rlimit limit;
 
 	if (error == EFAULT && path == PIER_PATH_HOST)
@@ -33,6 +42,15 @@ static const char *registration_hint(int error, enum pier_path path, char *text,
 		return " (the driver of the memory does not let this NIC attach: their "
 		       "places in the PCIe tree or the mapping do not suit; dmesg has "
 		       "the reason)";
+	if (error == EINVAL && path == PIER_PATH_DMABUF && length >= umr &&
+	    pd->device->limits.vendor_id == PIER_VENDOR_MELLANOX) {
+		snprintf(text, HINT,
+			 " (maybe UMR of this mlx5 device, such as a virtual function, "
+			 "has no extended translation offsets: it then takes only "
+			 "dma-bufs of less than %" PRIu64 " MiB)",
+			 umr >> 20);
+		return text;
+	}
 	/*
 	 * pier's own rules hold. amdgpu_dma_buf_pin() returns EINVAL, and older versions
 	 * of amdgpu_dma_buf_map() EBUSY, for memory that cannot leave the device.
@@ -48,7 +66,7 @@ static const char *registration_hint(int error, enum pier_path path, char *text,
 	if ((error != ENOMEM && error != EPERM) || getrlimit(RLIMIT_MEMLOCK, &limit) ||
 	    limit.rlim_cur == RLIM_INFINITY)
 		return "";
-	snprintf(text, size, " (RLIMIT_MEMLOCK is %" PRIu64 " KiB; see ulimit -l)",
+	snprintf(text, HINT, " (RLIMIT_MEMLOCK is %" PRIu64 " KiB; see ulimit -l)",
 		 (uint64_t)limit.rlim_cur / 1024);
 	return text;
 }
@@ -74,7 +92,7 @@ int pier_fail_registration(int error, const struct pier_pd *pd, uint64_t length,
 		[PIER_PATH_BOUNCE] = "a bounce buffer",
 		[PIER_PATH_MIXED] = "ranges of several kinds",
 	};
-	char text[64];
+	char text[HINT];
 
 	if (is_too_long(error, pd, length))
 		return pier_fail(E2BIG,
@@ -85,7 +103,7 @@ int pier_fail_registration(int error, const struct pier_pd *pd, uint64_t length,
 	return pier_fail_because(error == KERNEL_ENOTSUPP ? EOPNOTSUPP : error,
 				 "registering %" PRIu64 " bytes as %s on %s%s", length,
 				 names[path], pd->device->name,
-				 registration_hint(error, path, text, sizeof(text)));
+				 registration_hint(error, pd, length, path, text));
 }
 
 static void set_part(const struct pier_segment *segment, struct ibv_mr *mr,

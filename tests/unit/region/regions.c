@@ -483,6 +483,30 @@ static void registers_long_ranges_in_pieces(void **state)
 	}
 }
 
+/* Some virtual functions of mlx5: see UMR_PAGES in segment.c. */
+static void names_what_long_dmabufs_need(void **state)
+{
+	uint64_t length = 65536 * fixture.page;
+	struct pier_buffer *buffer = NULL;
+	struct pier_mr_range range;
+	struct pier_mr_attr attr;
+
+	(void)state;
+	expect_ok(pier_buffer_alloc("memfd", length, &buffer));
+	range = pier_mr_range_buffer(buffer, 0, length);
+	attr = attr_of(&range, 1);
+	fixture.device->limits.vendor_id = 0x02c9;
+	fixture.longest = 0;
+	fixture.refusal = EINVAL;
+	refuse(&attr, EINVAL, "takes only dma-bufs of less than");
+	range.length -= fixture.page;
+	refuse(&attr, EINVAL, "as amdgpu");
+	fixture.device->limits.vendor_id = 0;
+	range.length = length;
+	refuse(&attr, EINVAL, "as amdgpu");
+	expect_ok(pier_buffer_free(buffer));
+}
+
 static void tries_smaller_pieces_when_out_of_memory(void **state)
 {
 	struct pier_mr_range range = pier_mr_range_host(fixture.memory,
@@ -730,6 +754,7 @@ int main(void)
 		CASE(failed_vector_leaves_nothing_behind),
 		CASE(asks_the_driver_for_long_ranges),
 		CASE(registers_long_ranges_in_pieces),
+		CASE(names_what_long_dmabufs_need),
 		CASE(tries_smaller_pieces_when_out_of_memory),
 		CASE(has_a_limit_of_parts),
 		CASE(has_sub_regions),
