@@ -92,7 +92,7 @@ static int accept_untested(const struct pier_segment *segment, enum pier_mapping
 {
 	const char *obstacle = atomic_load(&pair->canary[mapping].obstacle);
 
-	if (segment->policy != PIER_POLICY_DIRECT || mapping == PIER_MAPPING_AUTO ||
+	if (mapping == PIER_MAPPING_AUTO ||
 	    !pier_facts_of(segment->range.buffer).coherent)
 		return 0;
 	return pier_fail(EIO,

@@ -289,8 +289,19 @@ static void an_untested_mapping_is_refused(void **state)
 		expect_result(reg(buffer, 0, FIXTURE_BLOCK, PIER_MAPPING_DEFAULT, &mr),
 			      -EIO);
 	}
+	/* With the other policies another path is taken, or none. */
+	for (int policy = PIER_POLICY_PEERMEM; policy <= PIER_POLICY_ANY; policy++) {
+		expect_result(pier_reg_buffer_mr(nic.pd, buffer, 0, FIXTURE_BLOCK,
+						 PIER_ACCESS_SHARED,
+						 (enum pier_policy)policy, &mr),
+			      -EFAULT);
+		test_assert_sentence("as peer memory");
+		test_assert_sentence("PIER_CANARY=off accepts it untested");
+	}
 	expect_ok(pier_reg_buffer_mr(nic.pd, buffer, 0, FIXTURE_BLOCK, PIER_ACCESS_SHARED,
-				     PIER_POLICY_PEERMEM, &mr));
+				     PIER_POLICY_BOUNCE, &mr));
+	assert_int_equal(pier_mr_path(mr), PIER_PATH_BOUNCE);
+	assert_non_null(strstr(pier_mr_reason(mr), "PIER_CANARY=off"));
 	expect_ok(pier_dereg_mr(mr));
 	/* What a user may consent to. */
 	nic.device->switches.canary = PIER_SWITCH_OFF;
