@@ -874,9 +874,20 @@ class Networks(Chain):
         self.check_result(self.finish(process), 0)
         self.check_copies(source)
 
+    def attempts(self, name):
+        """How often a host without a network has tried to connect."""
+        command = ["ip", "netns", "exec", self.prefix + name, "nstat", "-asz", "IpOutNoRoutes"]
+        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        return int(text.split()[-2])
+
     def test_a_link_that_stays_down(self):
         source, process = self.cut(self.names[2])
+        started = time.monotonic()
         result = self.finish(process)
+        # It pauses for 0.1 s in between. Each of its two channels asks for a route more than once.
+        attempts = self.attempts(self.names[2])
+        self.assertGreater(attempts, 0)
+        self.assertLess(attempts, 20 * (time.monotonic() - started))
         self.assertEqual(result.status, 4, result)
         self.assertRegex(result.stderr, "the connection from this host to %s failed: " % self.names[2])
         self.assertRegex(result.stderr.splitlines()[-1], self.count(1))

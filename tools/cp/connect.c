@@ -166,7 +166,7 @@ static int handle_late_frame(struct transfer *transfer)
 }
 
 /* The other side may have failed, or may report that its channel broke, too. */
-static int pause_restoring(struct transfer *transfer)
+static int wait_for_peer(struct transfer *transfer, int timeout_ms)
 {
 	struct control *control = transfer->control;
 	struct pollfd fds[] = {
@@ -176,11 +176,25 @@ static int pause_restoring(struct transfer *transfer)
 
 	if (keep_chain_waiting(transfer) < 0)
 		return -1;
-	if (poll(fds, 2, PAUSE_MS) <= 0)
+	if (poll(fds, 2, timeout_ms) <= 0)
 		return 0;
 	if (control_check_signal(control) < 0)
 		return -1;
 	return fds[1].revents ? handle_late_frame(transfer) : 0;
+}
+
+/*
+ * Messages do not end the pause: each attempt sends one, so two sides that fail at once
+ * would never pause.
+ */
+static int pause_before_retry(struct transfer *transfer)
+{
+	uint64_t now = now_ns(), end = now + PAUSE_MS * UINT64_C(1000000);
+
+	for (; now < end && !transfer->peer_ended; now = now_ns())
+		if (wait_for_peer(transfer, (int)((end - now + 999999) / 1000000)) < 0)
+			return -1;
+	return 0;
 }
 
 /* While the port is down, it has no address, and the channel cannot be prepared. */
@@ -209,13 +223,13 @@ int reset_transfer(struct transfer *transfer)
 	const struct rail *failed;
 	int error = 0;
 
-	if (transfer->repaired && pause_restoring(transfer) < 0)
+	if (transfer->repaired && pause_before_retry(transfer) < 0)
 		return -1;
 	link_stop(&transfer->link);
 	while ((failed = reset_channels(transfer, &error))) {
 		if (!may_come_back(transfer, error))
 			return fail_restoring(transfer, failed, error);
-		if (pause_restoring(transfer) < 0)
+		if (pause_before_retry(transfer) < 0)
 			return -1;
 	}
 	transfer->broken = false;
@@ -231,7 +245,7 @@ static uint64_t after_timeouts(const struct transfer *transfer, unsigned int cou
 static int await_answer(struct transfer *transfer, uint64_t deadline_ns)
 {
 	if (now_ns() < deadline_ns)
-		return pause_restoring(transfer);
+		return wait_for_peer(transfer, PAUSE_MS);
 	return fail(transfer->failure, EXIT_PEER,
 		    "%s did not respond for %g s (see --timeout)",
 		    control_peer_name(transfer->control),
@@ -287,7 +301,7 @@ static int try_reconnecting(struct transfer *transfer, uint64_t next)
 		if (now_ns() >= transfer->deadline_ns)
 			return fail_connecting(transfer, failed);
 		transfer->broken = true;
-		return pause_restoring(transfer);
+		return pause_before_retry(transfer);
 	}
 	if (begin_sending(transfer) < 0 ||
 	    control_send(transfer->control, FRAME_READY, NULL) < 0)
@@ -344,7 +358,7 @@ int await_relink(struct transfer *transfer)
 	transfer->awaits_relink = true;
 	while (result == 0 && !transfer->relinked && !transfer->peer_ended &&
 	       now_ns() < deadline)
-		result = pause_restoring(transfer);
+		result = wait_for_peer(transfer, PAUSE_MS);
 	transfer->awaits_relink = false;
 	if (result < 0 || transfer->relinked || transfer->peer_ended)
 		return result;
