@@ -45,8 +45,8 @@ def interpreters():
     names = ["python3", *("python3.%d%s" % (minor, t) for minor in MINORS for t in ("", "t"))]
     found = [shutil.which(name) for name in names] + ["/usr/bin/python3", sys.executable]
     # pyenv's shims start one version; the others are in folders beside them.
-    for shims in {pathlib.Path(path).parent for path in found if path}:
-        found += shims.parent.glob("versions/*/bin/python3")
+    for folder in os.get_exec_path():
+        found += pathlib.Path(folder).parent.glob("versions/*/bin/python3")
     by_version = {}
     for path in found:
         version = path and answer(path, "import sys, sysconfig; print(sys.version_info[1], "

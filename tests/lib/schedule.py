@@ -46,8 +46,8 @@ def stop_on_signals():
 
 
 def default_slots():
-    """One more than there are processors, because programs often wait."""
-    return min(MOST_AT_ONCE, len(os.sched_getaffinity(0)) + 1)
+    """Twice the number of processors, because programs often wait."""
+    return min(MOST_AT_ONCE, 2 * len(os.sched_getaffinity(0)))
 
 
 def has_idle_processor():
