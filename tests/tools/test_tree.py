@@ -473,6 +473,19 @@ class Failures(Tree):
         if "syncfs" in dict(calls):  # That is one of those which it reaches.
             self.assertNotIn("fsync", dict(calls))
 
+    def test_a_directory_that_can_be_written_but_not_read(self):
+        source, there = self.file("source", 10), self.folder / "there"
+        (self.folder / "tree").mkdir()
+        there.mkdir(mode=0o311)
+        self.addCleanup(there.chmod, 0o755)
+        env = self.preload("DISK_FAULT", DISK_FAULT="fuse")
+        for options in ((), ("-p",), ("--continue",)):
+            for name in "source", "tree":
+                self.copy("-r", *options, name, there, before=WEAKER, env=env)
+        there.chmod(0o755)
+        self.assertEqual(sorted(os.listdir(there)), ["source", "tree"])
+        self.check_same(source, there / "source")
+
     def test_sources_are_compared_with_each_directory_once(self):
         """A client of a restricted server chooses how many there are, and how deep."""
         names = ["source%d" % number for number in range(100)]

@@ -111,12 +111,9 @@ static int use_place(struct destination *destination, int root, const char *path
 		return fail(failure, EXIT_FILE, "%s exists and is not a regular file",
 			    destination->path);
 	strcpy(destination->name, place->name);
-	/* fsync(2) refuses O_PATH. */
-	destination->directory = openat(place->directory, ".",
-					O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return destination->directory < 0
-		       ? fail_destination(destination, "write", failure)
-		       : 0;
+	destination->directory = place->directory;
+	place->directory = -1;
+	return 0;
 }
 
 /* Find the directory of the file, and its name there. path is not empty. */
@@ -354,8 +351,7 @@ int commit_destination(struct destination *destination, struct failure *failure)
 			    destination->path);
 	if (give_name(destination) < 0)
 		return fail_destination(destination, "write", failure);
-	/* EINVAL: the file system cannot sync directories. */
-	if (fsync(destination->directory) < 0 && errno != EINVAL)
+	if (sync_directory(destination->directory, destination->fd) < 0)
 		return fail_destination(destination, "write", failure);
 	return 0;
 }

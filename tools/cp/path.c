@@ -386,6 +386,21 @@ int may_write_to(int directory)
 	return faccessat(directory, ".", W_OK | X_OK, AT_EACCESS);
 }
 
+int sync_directory(int directory, int fd)
+{
+	int opened = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int result, error;
+
+	if (opened < 0)
+		return errno == EACCES ? syncfs(fd) : -1;
+	result = fsync(opened);
+	error = errno;
+	close(opened);
+	errno = error;
+	/* EINVAL: the file system cannot sync directories. */
+	return result < 0 && error == EINVAL ? 0 : result;
+}
+
 static bool is_of_another_user(const struct stat *stat)
 {
 	return stat->st_uid != geteuid() && stat->st_uid != 0;

@@ -70,6 +70,12 @@ int refuse_open_file(int root, const char *path, bool only_own, struct failure *
 /* Whether files can be created in the directory: 0, or -1 with errno. */
 int may_write_to(int directory);
 
+/*
+ * fsync(2) of a directory, which may be O_PATH: 0, or -1 with errno. If the directory
+ * cannot be read, sync the file system that `fd` is in.
+ */
+int sync_directory(int directory, int fd);
+
 /* Whether another user may put files into the directory. */
 bool is_shared_directory(int directory);
 

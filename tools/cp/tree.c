@@ -425,25 +425,14 @@ static int sync_stage(const struct tree *tree)
 	return tree->sync_each ? 0 : syncfs(tree->stage);
 }
 
-/* directory: O_PATH */
-static int sync_directory(const struct tree *tree, int directory)
-{
-	int fd = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	int result = fd < 0 ? -1 : sync_entry(tree, fd), error = errno;
-
-	close_if_open(fd);
-	errno = error;
-	return result;
-}
-
 /* The directories that the files are in now: the same file system. */
 static int sync_places(const struct tree *tree)
 {
 	if (!tree->sync_each)
 		return syncfs(tree->stage);
-	if (sync_directory(tree, tree->base) < 0)
+	if (sync_directory(tree->base, tree->stage) < 0)
 		return -1;
-	return tree->above < 0 ? 0 : sync_directory(tree, tree->above);
+	return tree->above < 0 ? 0 : sync_directory(tree->above, tree->stage);
 }
 
 int commit_tree(struct tree *tree, struct failure *failure)
