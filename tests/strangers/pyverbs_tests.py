@@ -11,9 +11,14 @@ in the folder above pyverbs' `tests`. Names are those of unittest, without the l
 import fnmatch
 import json
 import os
+import pathlib
 import sys
 import traceback
 import unittest
+
+# At the end: pyverbs' tests must find their own modules.
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+from cases import cases_of  # noqa: E402
 
 file, device, patterns = sys.argv[1], sys.argv[2], sys.argv[3:]
 with open(file) as earlier:
@@ -56,20 +61,12 @@ class Teller(unittest.TestResult):
         tell(name_of(test), *self.outcome)
 
 
-def each_test(suite):
-    for test in suite:
-        if isinstance(test, unittest.TestSuite):
-            yield from each_test(test)
-        else:
-            yield test
-
-
 def main():
     from args_parser import parser
     parser.parse_args()
     import tests
     chosen = unittest.TestSuite()
-    for test in each_test(unittest.TestLoader().loadTestsFromModule(tests)):
+    for test in cases_of(unittest.TestLoader().loadTestsFromModule(tests)):
         name = name_of(test)
         if name in done:
             continue
