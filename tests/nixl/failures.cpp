@@ -727,6 +727,55 @@ static pier_nixl::owned_fd call_by_tcp(uint16_t port)
 	return made;
 }
 
+/*
+ * No connection to a socket whose queue is full is established, which is the end of the
+ * first call after 2 s. The next one would find room.
+ */
+static void a_peer_that_does_not_answer_is_not_called_again_at_once(void **)
+{
+	test_agent one("one", { { "connect_timeout", "300" } }), two("two");
+	pier_nixl::owned_fd socket, caller;
+	pier_nixl::agent_address address = pose_as(two, socket);
+	std::atomic<bool> ended{ false };
+	nixl_status_t status = NIXL_SUCCESS;
+	auto notify = [&] {
+		status = one.engine->genNotif("busy", "hello");
+		ended = true;
+	};
+
+	assert_int_equal(pier_nixl::listen_tcp("127.0.0.1", socket, address.hosts,
+					       address.port),
+			 0);
+	assert_int_equal(listen(socket.fd, 0), 0);
+	caller = call_by_tcp(address.port);
+	assert_int_equal(one.engine->loadRemoteConnInfo("busy", address.write()),
+			 NIXL_SUCCESS);
+	notify();
+	assert_int_equal(status, NIXL_ERR_REMOTE_DISCONNECT);
+	take_call(socket);
+
+	ended = false;
+	std::thread second(notify);
+	test_until("its end", [&] {
+		caller = pier_nixl::owned_fd(
+			accept4(socket.fd, nullptr, nullptr, SOCK_CLOEXEC));
+		return ended || caller.fd >= 0;
+	});
+	bool called = caller.fd >= 0;
+	caller = pier_nixl::owned_fd();
+	second.join();
+	assert_false(called);
+	assert_int_equal(status, NIXL_ERR_REMOTE_DISCONNECT);
+
+	/* Fresh metadata may be of a peer that has started again. */
+	assert_int_equal(one.engine->loadRemoteConnInfo("busy", address.write()),
+			 NIXL_SUCCESS);
+	std::thread third(notify);
+	take_call(socket);
+	third.join();
+	assert_int_equal(status, NIXL_ERR_REMOTE_DISCONNECT);
+}
+
 /* Silent strangers that call again as soon as they are closed. */
 struct crowd {
 	uint16_t port;
@@ -869,6 +918,8 @@ std::vector<CMUnitTest> failure_tests()
 		cmocka_unit_test(callers_that_hang_hold_up_nobody),
 		cmocka_unit_test(silent_peers_are_reported),
 		cmocka_unit_test(a_hung_peer_holds_up_only_its_callers),
+		cmocka_unit_test(
+			a_peer_that_does_not_answer_is_not_called_again_at_once),
 		cmocka_unit_test(a_crowd_that_comes_back_keeps_nobody_out),
 		cmocka_unit_test(agents_are_found_at_any_of_their_addresses),
 		cmocka_unit_test(wildcard_addresses_are_not_advertised),
