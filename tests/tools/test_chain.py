@@ -470,6 +470,20 @@ class Failures(Chain):
                 self.check_copies(self.source, [name])
                 self.remove_copies()
 
+    def test_connections_that_break_again_and_again(self):
+        """The host behind has more patience than the others, and works for one attempt only."""
+        self.serve("host2", PATIENT % PIER)
+        with open(self.hosts / "host2" / ".profile", "r+") as file:
+            text = file.read()
+            file.seek(0)
+            file.write("[ ! -e .begun ] || exit 9\ntouch .begun\n"
+                       "export PIER_DEVICE=fault:wc@40+=RETRY_EXC_ERR:soft0\n" + text)
+        result = self.spread("--chunk", "64K", "--timeout", TIMEOUT // 2, self.source,
+                             *self.places(names=["host1", "host2"]))
+        self.assertEqual(result.status, 4, result.stderr)
+        self.assertRegex(result.stderr, "the connection from host1 to host2 failed: ")
+        self.check_same(self.source, self.hosts / "host1" / "copy")
+
     def test_servers_that_are_killed_at_random_moments(self):
         for _ in range(20):
             process = self.start("cp", "--remote-pier", PIER, "--chunk", "64K", "--bwlimit", "20M",
@@ -536,6 +550,30 @@ while ready[0] < 100 and time.monotonic() < until:
 if ready[0] < 100:
     os._exit(9)
 os.execv(%r, ["pier", "cp", "--server"])
+"""
+# A server whose request has a time limit of hours.
+PATIENT = """
+import os, subprocess
+def take(length):
+    data = b""
+    while len(data) < length:
+        data += os.read(0, length - len(data))
+    return data
+read, write = os.pipe()
+server = subprocess.Popen([%r, "cp", "--server"], stdin=read)
+os.close(read)
+os.close(1)
+data = take(16 + 8 + 28)
+take(4)
+data += (10**7).to_bytes(4, "little")
+while data:
+    try:
+        os.write(write, data)
+    except BrokenPipeError:
+        break  # it has ended
+    data = os.read(0, 4096)
+os.close(write)
+os._exit(server.wait() & 255)
 """
 # A server behind a slow connection, over which a long list takes longer than the time limit.
 SLOW = """

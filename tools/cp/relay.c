@@ -63,13 +63,14 @@ static int advance_relay(struct relay *relay)
 	return 1;
 }
 
+/* As with the sender, this is no progress: the connection may break again and again. */
 static int restore_relay(struct transfer *transfer)
 {
 	do {
 		if (reset_transfer(transfer) < 0 || reconnect_transfer(transfer, 0) < 0)
 			return -1;
 	} while (transfer->broken);
-	return 1;
+	return 0;
 }
 
 static int relay_stream(struct relay *relay)
