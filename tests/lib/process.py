@@ -28,16 +28,35 @@ def adopt_orphans():
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def processes():
+    """
+    (pid, parent, state) of all processes. Lists of children in /proc lack some of those that
+    run while others end (proc_tid_children(5)).
+    """
+    for name in os.listdir("/proc"):
+        fields = read_proc("/proc/%s/stat" % name).rpartition(")")[2].split()
+        if name.isdecimal() and fields:
+            yield int(name), int(fields[1]), fields[0]
+
+
 def children():
     """(pid, state, command line) of our children."""
-    for entry in os.scandir("/proc"):
-        try:
-            with open(entry.path + "/stat") as stat, open(entry.path + "/cmdline") as line:
-                state, parent = stat.read().rpartition(")")[2].split()[:2]
-                if int(parent) == os.getpid():
-                    yield int(entry.name), state, line.read().replace("\0", " ").strip()
-        except (OSError, ValueError):
-            continue  # no process, or it has gone
+    for pid, parent, state in processes():
+        if parent == os.getpid():
+            yield pid, state, read_proc("/proc/%d/cmdline" % pid).replace("\0", " ").strip()
+
+
+def below(pid):
+    """The descendants of a process, with their states, but those that have ended."""
+    found = {}
+    for child, parent, state in processes():
+        found.setdefault(parent, []).append((child, state))
+    above = [pid]
+    while above:
+        for child, state in found.get(above.pop(), []):
+            above.append(child)
+            if state not in "ZX":
+                yield child, state
 
 
 def processor_seconds():

@@ -18,6 +18,7 @@ import uuid
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 from cases import each, expand, run_cases  # noqa: E402
+from process import below, processes  # noqa: E402
 
 PIER = os.environ["PIER"]
 HERE = pathlib.Path(__file__).resolve().parent
@@ -164,10 +165,7 @@ class Case(unittest.TestCase):
 
     def children(self, pid):
         """All descendants of a process."""
-        found = []
-        for child in children_of(pid):
-            found += [child, *self.children(child)]
-        return found
+        return [child for child, _ in below(pid)]
 
     def server_of(self, process):
         servers = [p for p in self.children(process.pid) if "--server" in arguments_of(p)
@@ -256,7 +254,7 @@ def arguments_of(pid):
 
 
 def children_of(pid):
-    return [int(p) for p in read_proc(pid, "task/%d/children" % pid).split()]
+    return [child for child, parent, _ in processes() if parent == pid]
 
 
 def shared_memory():
