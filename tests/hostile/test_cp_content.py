@@ -7,11 +7,10 @@ import struct
 import sys
 import unicodedata
 
-from harness import Case, MIB, json, main
+from harness import GREETING, MIB, Case, json, main
 
 SENDER = os.environ["HOSTILE_SENDER"]
 CHUNK = 64 * 1024
-GREETING = b"\x89PIERCP\n" + struct.pack("<II", 9, 0)
 ERROR = 8
 COPIES = 60
 

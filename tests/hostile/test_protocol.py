@@ -7,9 +7,8 @@ import struct
 import subprocess
 import sys
 
-from harness import Case, MIB, PATIENCE, PIER, end_process, main
+from harness import GREETING, MIB, PATIENCE, PIER, Case, end_process, main
 
-GREETING = b"\x89PIERCP\n" + struct.pack("<II", 10, 0)
 REQUEST, SOURCE, KEEPALIVE, ERROR, IPC, WORDS, LIST = 1, 2, 7, 8, 10, 11, 12
 SEGMENTS, KEPT = 14, 15
 VERIFY, TREE, DRY_RUN, PARTIAL = 1, 16, 32, 64  # flags of a request

@@ -9,6 +9,7 @@ import random
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,9 @@ PATIENCE = 120
 # A copy that fails ends at once, within 5 s on an idle machine. The load and stops add to that.
 PROMISE = 30
 MIB = 1 << 20
+# Of the protocol of pier cp.
+VERSION = 10
+GREETING = b"\x89PIERCP\n" + struct.pack("<II", VERSION, 0)
 SEED = int(os.environ.get("PIER_SEED", "0"), 0) or random.SystemRandom().randrange(1, 1 << 31)
 
 
@@ -272,5 +276,5 @@ def main(at_once=1):
     run_cases(module, names, at_once)
 
 
-__all__ = ["Case", "HERE", "MIB", "PATIENCE", "PIER", "PROMISE", "SEED", "STUB_RSH", "STUB_SHELL",
-           "arguments_of", "children_of", "default_signals", "each", "extents", "json", "main", "slowness"]
+__all__ = ["Case", "GREETING", "HERE", "MIB", "PATIENCE", "PIER", "PROMISE", "SEED", "STUB_RSH", "STUB_SHELL",
+           "VERSION", "arguments_of", "children_of", "default_signals", "each", "extents", "json", "main", "slowness"]

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-from harness import Case, HERE, MIB, PIER, PROMISE, each, main, slowness
+from harness import HERE, MIB, PIER, PROMISE, VERSION, Case, each, main, slowness
 
 # In seconds, of --timeout. A host that is silent for half of it is given up; no other one may be.
 TIMEOUT = 60
@@ -17,7 +17,6 @@ TIMEOUT = 60
 LONG = 12
 # Of a copy that waits for the time limit and then tries once more.
 PATIENCE = 6 * TIMEOUT
-VERSION = 10
 RSH = "'%s'" % (HERE / "stub_hosts")
 RESTORED = r"pier cp: the connection broke and was restored \(times: \d+\)\n"
 

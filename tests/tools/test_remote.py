@@ -13,10 +13,9 @@ import struct
 import subprocess
 import sys
 
-from harness import Case, MIB, PIER, PROMISE, STUB_RSH, STUB_SHELL, main, slowness
+from harness import MIB, PIER, PROMISE, STUB_RSH, STUB_SHELL, VERSION, Case, main, slowness
 
 MAGIC = b"\x89PIERCP\n"
-VERSION = 10
 GREETING = MAGIC + struct.pack("<II", VERSION, 0)
 ERROR = 8
 RAILS = 9
