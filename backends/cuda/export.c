@@ -7,9 +7,8 @@
 #include <unistd.h>
 
 #include "driver.h"
-#include "error.h"
 #include "export.h"
-#include "identity.h"
+#include "memory.h"
 #include "mapping.h"
 #include "unit.h"
 #include "core/checked.h"

@@ -5,9 +5,8 @@
 #include <unistd.h>
 
 #include "driver.h"
-#include "error.h"
 #include "find.h"
-#include "identity.h"
+#include "memory.h"
 #include "mapping.h"
 #include "core/checked.h"
 #include "core/error.h"

@@ -5,8 +5,7 @@
 #include <string.h>
 
 #include "driver.h"
-#include "error.h"
-#include "identity.h"
+#include "memory.h"
 #include "ipc.h"
 #include "core/error.h"
 #include "core/log.h"

@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <inttypes.h>
 
-#include "error.h"
+#include "driver.h"
 #include "mapping.h"
 #include "core/checked.h"
 #include "core/error.h"

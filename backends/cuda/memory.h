@@ -6,10 +6,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "backends/backend.h"
 #include "api.h"
-#include "context.h"
+#include "backends/backend.h"
 #include "core/list.h"
+#include "driver.h"
+
+/* A number of the allocation that is at an address now; false: none of CUDA's. */
+bool pier_cuda_read_identity(const struct pier_cuda *cuda, uint64_t address,
+			     uint64_t *ret_identity);
 
 enum pier_cuda_kind {
 	PIER_CUDA_LINEAR,   /* cuMemAlloc() */
@@ -45,6 +49,23 @@ struct pier_cuda_memory {
 	atomic_bool synchronous; /* SYNC_MEMOPS is set */
 };
 
+/*
+ * Whether the memory is gone: wrapped memory that its owner freed, or memory of pier's
+ * own after cudaDeviceReset(). Something else may be at its address. Memory that had no
+ * identity at first cannot be distinguished from later memory, and counts as live.
+ */
+bool pier_cuda_was_freed(const struct pier_cuda_memory *memory);
+
+/*
+ * Check that the memory is still there. With a context of its device current.
+ *
+ * Errors: -EINVAL it is not.
+ */
+int pier_cuda_check_live(const struct pier_cuda_memory *memory);
+
+/* identity() of the backend. */
+int pier_cuda_identity(uint64_t address, uint64_t *ret_identity);
+
 /* pier_cuda_enter() of the context of an allocation. */
 int pier_cuda_enter_memory(const struct pier_cuda_memory *memory,
 			   struct pier_cuda_scope *ret_scope);
@@ -70,7 +91,9 @@ struct pier_memory pier_cuda_describe(struct pier_cuda_memory *memory);
  * pier_cuda_find_own() adds one, and pier_cuda_drop_own() removes one.
  */
 void pier_cuda_add_own(struct pier_cuda_memory *memory);
+
 bool pier_cuda_find_own(uint64_t address, struct pier_memory *ret_memory);
+
 /* True: that was the last user, and the allocation left the list. */
 bool pier_cuda_drop_own(struct pier_cuda_memory *memory);
 

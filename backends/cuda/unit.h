@@ -2,11 +2,30 @@
 #ifndef PIER_BACKENDS_CUDA_UNIT_H
 #define PIER_BACKENDS_CUDA_UNIT_H
 
+#include <stdint.h>
+
 #include "backends/backend.h"
 #include "memory.h"
 
+/* A parsed unit. */
+struct pier_cuda_spec {
+	int device;
+	enum pier_cuda_kind kind;
+	bool any;	  /* the kind of device memory that suits NICs best */
+	uint64_t segment; /* VMM: length of each; 0: one */
+};
+
+/*
+ * Read a unit: "N", "N:linear", "N:vmm", "N:vmm:SIZE", "N:pool" or "N:host";
+ * NULL is "0".
+ *
+ * Errors: -EINVAL, with a sentence.
+ */
+int pier_cuda_parse_unit(const char *unit, struct pier_cuda_spec *ret_spec);
+
 /* unit() and locate() of the backend. */
 int pier_cuda_unit(uint32_t index, struct pier_backend_unit *ret_unit);
+
 int pier_cuda_locate(const struct pier_memory *memory, char ret_pci[16],
 		     int *ret_numa_node);
 

@@ -8,10 +8,7 @@
 #include "alloc.h"
 #include "copy.h"
 #include "device.h"
-#include "error.h"
-#include "hsa.h"
 #include "load.h"
-#include "stream.h"
 #include "core/checked.h"
 #include "core/error.h"
 

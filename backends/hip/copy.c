@@ -1,15 +1,73 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "copy.h"
-#include "device.h"
-#include "error.h"
-#include "load.h"
-#include "stream.h"
-#include "virtual.h"
 #include "core/error.h"
+#include "device.h"
+#include "load.h"
+#include "virtual.h"
+
+/*
+ * Copies use streams of pier's own, one for each device. In the default stream they would
+ * wait for the application's kernels, and one of those may wait for these bytes.
+ */
+
+enum {
+	MOST_KEPT = 64
+};
+
+static _Atomic(struct ihipStream_t *) kept[MOST_KEPT];
+
+/* If two threads create a stream at once, the second destroys its own. */
+static struct ihipStream_t *keep_stream(const struct pier_hip *hip, int device,
+					struct ihipStream_t *stream)
+{
+	struct ihipStream_t *first = NULL;
+
+	if (device >= MOST_KEPT ||
+	    atomic_compare_exchange_strong(&kept[device], &first, stream))
+		return stream;
+	hip->hipStreamDestroy(stream);
+	return first;
+}
+
+int pier_hip_take_stream(const struct pier_hip *hip, int device,
+			 struct ihipStream_t **ret_stream)
+{
+	struct ihipStream_t *stream = device < MOST_KEPT ? atomic_load(&kept[device])
+							 : NULL;
+	unsigned int error;
+
+	if (!stream) {
+		error = hip->hipStreamCreateWithFlags(&stream,
+						      PIER_HIP_STREAM_NON_BLOCKING);
+		if (error != PIER_HIP_SUCCESS)
+			return pier_hip_fail(hip, error, "making a stream on device %d",
+					     device);
+		stream = keep_stream(hip, device, stream);
+	}
+	*ret_stream = stream;
+	return 0;
+}
+
+bool pier_hip_put_stream(const struct pier_hip *hip, int device,
+			 struct ihipStream_t *stream, unsigned int error)
+{
+	if (device >= MOST_KEPT) {
+		/* hipStreamDestroy() may destroy a stream whose work is under way. */
+		hip->hipStreamSynchronize(stream);
+		hip->hipStreamDestroy(stream);
+		return false;
+	}
+	/* clr detects destroyed streams (hip::isValid()). */
+	if (error != PIER_HIP_CONTEXT_IS_DESTROYED && error != PIER_HIP_INVALID_HANDLE)
+		return false;
+	atomic_compare_exchange_strong(&kept[device], &stream, NULL);
+	return true;
+}
 
 /*
  * Copy between `host` and the device's address, or fill the device's memory with zeros.
@@ -390,4 +448,42 @@ void pier_hip_unlock_host(const struct pier_memory *memory, void *addr)
 	pier_hip_enter(state->hip, state->device, &scope);
 	state->hip->hipHostUnregister(addr);
 	pier_hip_leave(state->hip, &scope);
+}
+
+/*
+ * The NIC's completion goes to the host and its writes to the device, so PCIe does not
+ * order the two: only a read by the NIC waits for the writes. RCCL reads through the NIC
+ * after each receive, on every AMD device (ncclTopoNeedFlush() is 1; ncclIbIflush()).
+ *
+ * Writes over PCIe then pass the device's host data path, which may hold them back. A
+ * write to its register flushes it, and a read of the register waits for that: clr does
+ * this for the CPU's writes (KernelArgImpl::DeviceKernelArgsHDP in rocvirtual.cpp), and
+ * RCCL before a NIC reads (sendProxyProgress() in net.cc). A device that is coherent with
+ * the CPU lacks the register (HSA_AMD_AGENT_INFO_HDP_FLUSH), and needs no such flush.
+ *
+ * Neither discards what the device's L2 caches hold. clr launches kernels with an acquire
+ * of the agent's scope (AMD_OPT_FLUSH is 1 in flags.hpp), which does not reach them. They
+ * drop the lines that PCIe writes if the device makes such requests coherent (LLVM's
+ * AMDGPUUsage, memory model of gfx90a). A kernel that is running already may read older
+ * bytes from its L1 caches, except of fine-grained memory.
+ */
+int pier_hip_flush(const struct pier_memory *memory,
+		   const struct pier_backend_flush *range)
+{
+	const struct pier_hip_memory *state = memory->state;
+	int result;
+
+	if (pier_hip_on_host(state->kind))
+		return 0;
+	if (!range->read_back)
+		return PIER_BACKEND_READ_BACK;
+	if (!state->flush)
+		return 0;
+	result = pier_hip_check_owner(state->hip);
+	if (result != 0)
+		return result;
+	/* Several threads may flush at once. */
+	__atomic_store_n(state->flush, 1, __ATOMIC_RELAXED);
+	(void)__atomic_load_n(state->flush, __ATOMIC_RELAXED);
+	return 0;
 }

@@ -4,7 +4,6 @@
 #include <inttypes.h>
 
 #include "device.h"
-#include "error.h"
 #include "export.h"
 #include "load.h"
 #include "virtual.h"

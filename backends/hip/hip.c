@@ -5,10 +5,8 @@
 #include "copy.h"
 #include "device.h"
 #include "export.h"
-#include "flush.h"
 #include "load.h"
 #include "pointer.h"
-#include "unit.h"
 #include "virtual.h"
 #include "core/error.h"
 

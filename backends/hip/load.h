@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include <pier/export.h>
+
 #include "api.h"
 
 /*
@@ -29,5 +31,35 @@ int pier_hip_check_owner(const struct pier_hip *hip);
 
 /* "6.2", from hipRuntimeGetVersion(). */
 void pier_hip_version(const struct pier_hip *hip, char *ret_text, size_t size);
+
+/*
+ * HSA's answer about a pointer. false: HSA is not initialised, so HIP is not either, and
+ * this question must not initialise it.
+ */
+bool pier_hip_ask_hsa(const struct pier_hip *hip, uint64_t address,
+		      struct pier_hsa_pointer_info *ret_info);
+
+/* Whether the owner of a pointer is a GPU. */
+bool pier_hip_is_on_gpu(const struct pier_hip *hip,
+			const struct pier_hsa_pointer_info *info);
+
+/*
+ * Whether it is memory of hipMemMap(), provided that HIP has bounds for it: versions of
+ * HSA that do not know such memory report the reservation around it, and so for addresses
+ * with nothing mapped.
+ */
+bool pier_hip_is_mapped(const struct pier_hsa_pointer_info *info);
+
+/* The positive errno of a hipError_t. */
+int pier_hip_errno(unsigned int error);
+
+/*
+ * pier_fail() for a call that failed: the sentence, the error's name and number, and a
+ * remedy if there is one.
+ */
+int pier_hip_fail(const struct pier_hip *hip, unsigned int error, const char *format, ...)
+	PIER_PRINTF(3, 4);
+
+int pier_hsa_fail(unsigned int status, const char *format, ...) PIER_PRINTF(2, 3);
 
 #endif

@@ -6,8 +6,6 @@
 #include <unistd.h>
 
 #include "device.h"
-#include "error.h"
-#include "hsa.h"
 #include "load.h"
 #include "pointer.h"
 #include "virtual.h"

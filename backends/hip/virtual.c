@@ -2,7 +2,6 @@
 #include <errno.h>
 
 #include "device.h"
-#include "hsa.h"
 #include "load.h"
 #include "virtual.h"
 #include "core/checked.h"

@@ -6,7 +6,7 @@
 
 #include "alloc.h"
 #include "copy.h"
-#include "error.h"
+#include "load.h"
 
 /* The index of a unit, or -1; its kind follows. More than 9 digits are no device's. */
 static long parse_index(const char *unit, const char **ret_kind)

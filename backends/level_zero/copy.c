@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "copy.h"
-#include "error.h"
+#include "load.h"
 
 /*
  * A command list must not be used by two threads at once. Instead of a lock, which a copy

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "error.h"
+#include "load.h"
 #include "export.h"
 
 static int check_request(const struct pier_memory *memory, enum pier_mapping mapping)

@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include <pier/backend.h>
+
 #include "api.h"
 
 enum {
@@ -55,5 +57,14 @@ struct pier_ze *pier_ze_present(void);
 
 /* Whether this process is a child of the one that initialised the drivers. */
 bool pier_ze_inherited(const struct pier_ze *ze);
+
+/* "ZE_RESULT_ERROR_DEVICE_LOST", or "an unknown ze_result_t". */
+const char *pier_ze_error_name(unsigned int error);
+
+/*
+ * pier_fail() with a ze_result_t: its name, its number and the remedy follow the
+ * sentence. Returns the negative errno that suits it.
+ */
+int pier_ze_fail(unsigned int error, const char *format, ...) PIER_PRINTF(2, 3);
 
 #endif

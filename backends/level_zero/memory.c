@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "error.h"
+#include "load.h"
 #include "memory.h"
 
 static const void *to_pointer(uint64_t address)

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
-#include "device_file.h"
 #include "dma_heap.h"
 #include "fd_memory.h"
 #include "core/error.h"

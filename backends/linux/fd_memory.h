@@ -3,11 +3,33 @@
 #define PIER_BACKENDS_LINUX_FD_MEMORY_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "backends/backend.h"
 #include "core/fork.h"
 #include "core/list.h"
+
+/*
+ * Write one sentence: why a device file, or a folder of them, could not be opened, and
+ * the remedy.
+ *
+ * option  the kernel's configuration option that provides the file
+ * error   the errno of opening it
+ */
+void pier_explain_device_file(const char *path, const char *option, int error,
+			      char *ret_text, size_t size);
+
+/*
+ * The errno to report: EOPNOTSUPP for failures that will happen again. Failures that have
+ * nothing to do with the device (EMFILE, ENOMEM, ...) keep their errno.
+ */
+int pier_device_file_errno(int error);
+
+struct pier_fd_memory_list {
+	struct pier_fork_mutex lock;
+	struct pier_list allocations;
+};
 
 /*
  * Shared by the backends whose memory is a mapped range of one fd (memfd, dma-buf): the
@@ -25,11 +47,6 @@ struct pier_fd_memory {
 	void *base;	    /* a mapping, which nothing else shares */
 	uint64_t length;    /* of the range and the mapping; whole pages */
 	bool cpu;	    /* the CPU can use the mapping */
-};
-
-struct pier_fd_memory_list {
-	struct pier_fork_mutex lock;
-	struct pier_list allocations;
 };
 
 #define PIER_FD_MEMORY_LIST(list)                         \
@@ -51,15 +68,18 @@ int pier_fd_memory_consume(struct pier_fd_memory_list *list,
 /* find(), and free() or release(): the last user unmaps the range and closes the fd. */
 int pier_fd_memory_find(struct pier_fd_memory_list *list, uint64_t address,
 			struct pier_memory *ret_memory);
+
 void pier_fd_memory_put(struct pier_memory *memory);
 
 int pier_fd_memory_export(const struct pier_memory *memory,
 			  const struct pier_backend_request *request,
 			  struct pier_backend_export *ret_export);
+
 void pier_fd_memory_close_export(struct pier_backend_export *dmabuf);
 
 /* begin_cpu() and end_cpu() of dma-bufs. */
 int pier_fd_memory_begin_cpu(const struct pier_memory *memory, bool write);
+
 int pier_fd_memory_end_cpu(const struct pier_memory *memory, bool write);
 
 /*

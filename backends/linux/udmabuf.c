@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
-#include "device_file.h"
 #include "fd_memory.h"
 #include "udmabuf.h"
 #include "core/error.h"

@@ -2,16 +2,45 @@
 #ifndef PIER_BUFFER_TOPOLOGY_FILE_H
 #define PIER_BUFFER_TOPOLOGY_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include <pier/topology.h>
+
+/* A line of PIER_TOPO_FILE: <pier/topology.h>. */
+
+enum {
+	PIER_TOPOLOGY_LINES_MAX = 4096,
+	PIER_TOPOLOGY_NAME_SIZE = 64,
+	PIER_TOPOLOGY_NOT_GIVEN = -2,
+};
+
+enum pier_topology_kind {
+	PIER_TOPOLOGY_NIC,
+	PIER_TOPOLOGY_PCI,
+	PIER_TOPOLOGY_DISTANCE,
+	PIER_TOPOLOGY_IGNORED, /* it is about something that is not here */
+};
+
+struct pier_topology_line {
+	enum pier_topology_kind kind;
+	unsigned int number; /* in the file */
+	/* NIC: its name. Otherwise a place: an address, a NIC or a unit of memory. */
+	char name[PIER_TOPOLOGY_NAME_SIZE];
+	/* DISTANCE: the other place. NIC: its address, or "". */
+	char second[PIER_TOPOLOGY_NAME_SIZE];
+	int node;	/* or PIER_TOPOLOGY_NOT_GIVEN */
+	uint32_t speed; /* in Mbit/s; 0: not given */
+	enum pier_distance distance;
+};
 
 /*
  * The topology of this machine: sysfs, corrected by the file that PIER_TOPO_FILE names.
  * <pier/topology.h> describes the file.
  */
 struct pier_topology_line;
+
 struct pier_topology {
 	const char *sysfs; /* its root, borrowed */
 	struct pier_topology_line *lines;
@@ -23,8 +52,10 @@ struct pier_topology {
  * of open(2).
  */
 int pier_topology_open(const char *sysfs, struct pier_topology *ret_topology);
+
 /* For calls that cannot fail: a file with an error is ignored, with a warning. */
 void pier_topology_open_leniently(const char *sysfs, struct pier_topology *ret_topology);
+
 void pier_topology_close(struct pier_topology *topology);
 
 /* pier_device_location() with another root of sysfs. */

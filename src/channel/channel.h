@@ -62,9 +62,9 @@ struct pier_channel {
 	const struct pier_provider *provider;
 	struct pier_pd *pd;
 	struct pier_region_user region_user;
-	atomic_uint qp_num;	  /* other threads may read it */
-	struct pier_scope *scope; /* the innermost open one, or NULL */
-	struct pier_list windows; /* bound to the queue pair: region/window.h */
+	atomic_uint qp_num;		     /* other threads may read it */
+	struct pier_scope *scope;	     /* the innermost open one, or NULL */
+	struct pier_list windows;	     /* bound to the queue pair: region/mr.h */
 	struct pier_completions completions; /* its own, or those of attr.cq */
 	uint32_t port_mtu;		     /* in bytes; at most attr.mtu */
 	uint16_t lid;

@@ -2,7 +2,7 @@
 #include <errno.h>
 
 #include "channel/cq/members.h"
-#include "channel/extra/scope_failures.h"
+#include "channel/scope_failures.h"
 #include "channel/recv/srq_post.h"
 #include "collect.h"
 #include "core/error.h"

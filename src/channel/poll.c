@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 
-#include "channel/extra/keepalive.h"
-#include "channel/extra/scope_failures.h"
+#include "channel/keepalive.h"
+#include "channel/scope_failures.h"
 #include "collect.h"
 #include "core/error.h"
 #include "core/hot_alias.h"

@@ -2,7 +2,7 @@
 #include <assert.h>
 #include <errno.h>
 
-#include "channel/extra/scope.h"
+#include "channel/scope.h"
 #include "collect.h"
 #include "core/error.h"
 #include "posting.h"

@@ -2,22 +2,31 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
+#include <sys/random.h>
 
+#include <pier/recovery.h>
 #include <pier/waiting.h>
 
 #include "channel/cq/members.h"
-#include "channel/extra/scope_failures.h"
+#include "channel/scope_failures.h"
+#include "channel/setup/gid.h"
+#include "channel/setup/verbs_objects.h"
 #include "collect.h"
 #include "core/deadline.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "region/mr.h"
 #include "stop.h"
 
 enum {
 	FLUSH_TIME_MS = 1000, /* how long to wait for the flushed completions */
 };
 
-int pier_modify_state(struct pier_channel *channel, enum ibv_qp_state state)
+/*
+ * Bring the queue pair to a state that needs no other attributes. Returns 0 or a positive
+ * errno.
+ */
+static int modify_state(struct pier_channel *channel, enum ibv_qp_state state)
 {
 	struct ibv_qp_attr attr = { .qp_state = state };
 	int error = channel->provider->modify_qp(channel->qp, &attr, IBV_QP_STATE);
@@ -94,7 +103,7 @@ void pier_fill_in_flush(struct pier_channel *channel)
 
 void pier_stop_channel(struct pier_channel *channel)
 {
-	pier_modify_state(channel, IBV_QPS_ERR);
+	modify_state(channel, IBV_QPS_ERR);
 	collect_flush(channel);
 	/*
 	 * Receives of a shared queue do not count as outstanding. RESET and destroying
@@ -104,7 +113,7 @@ void pier_stop_channel(struct pier_channel *channel)
 	if (channel->attr.srq)
 		pier_collect(channel);
 	if (!is_at_rest(channel)) {
-		pier_modify_state(channel, IBV_QPS_RESET);
+		modify_state(channel, IBV_QPS_RESET);
 		pier_collect(channel);
 	}
 	/* Even if nothing is outstanding: a completion may have been lost. */
@@ -125,4 +134,169 @@ int pier_channel_cancel(struct pier_channel *channel)
 	pier_break_channel(channel, -ECANCELED, cause);
 	pier_stop_channel(channel);
 	return 0;
+}
+
+enum {
+	PSN_MASK = 0xffffff,
+	HALF_OF_PSNS = 0x800000,
+	AROUND_HALF =
+		0x400000, /* the width of the range that the new PSN is chosen from */
+};
+
+/* By way of ERR, so that everything outstanding has completed before it is forgotten. */
+static int stop_if_running(struct pier_channel *channel)
+{
+	if (!channel->is_reset)
+		pier_stop_channel(channel);
+	return 0;
+}
+
+/*
+ * A CQ that overran fails all polls from then on (ibv_poll_cq(3)), and the channel
+ * keeps its CQ. Posted requests would never complete.
+ */
+static int check_completions(struct pier_channel *channel)
+{
+	int count = pier_collect(channel);
+
+	return count < 0 ? count : 0;
+}
+
+/*
+ * The queue pair leaves its peer, which must not keep keys that the next peer could
+ * use.
+ */
+static int end_windows(struct pier_channel *channel)
+{
+	int error;
+
+	pier_clear_error();
+	error = pier_unbind_windows(channel->pd, &channel->windows);
+	return error ? pier_fail_because(error,
+					 "deallocate a memory window of queue "
+					 "pair %#x",
+					 channel->qp_num)
+		     : 0;
+}
+
+/* The PSN of the packet that was sent last, if the device reports it. */
+static uint32_t last_psn(struct pier_channel *channel)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	if (channel->path_mtu == 0 ||
+	    channel->provider->query_qp(channel->qp, &attr, IBV_QP_SQ_PSN, &init) != 0)
+		return channel->psn;
+	return attr.sq_psn;
+}
+
+/*
+ * A responder accepts any packet with the expected PSN, whoever sent it, and takes
+ * other PSNs for repetitions or gaps (IBTA 9.7.1). The new connection therefore begins
+ * far from the last PSN, close to which late packets are.
+ */
+static int choose_new_psn(struct pier_channel *channel)
+{
+	uint32_t random;
+
+	if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
+		return pier_fail(EIO, "getrandom() returned too few bytes");
+	channel->psn = (last_psn(channel) + HALF_OF_PSNS - AROUND_HALF / 2 +
+			random % AROUND_HALF) &
+		       PSN_MASK;
+	if (++channel->generation == 0)
+		channel->generation = 1;
+	channel->resets++;
+	return 0;
+}
+
+static int to_reset(struct pier_channel *channel)
+{
+	int error;
+
+	pier_clear_error();
+	error = channel->is_reset ? 0 : modify_state(channel, IBV_QPS_RESET);
+	if (error)
+		return pier_fail_because(error, "bring queue pair %#x to RESET",
+					 channel->qp_num);
+	return 0;
+}
+
+/* The new one first: the channel always has a queue pair. */
+static int replace_qp(struct pier_channel *channel)
+{
+	struct ibv_qp *old = channel->qp;
+	int error = pier_create_qp(channel);
+
+	if (error) {
+		channel->qp = old;
+		return error;
+	}
+	pier_clear_error();
+	error = channel->provider->destroy_qp(old);
+	if (!error)
+		return 0;
+	channel->provider->destroy_qp(channel->qp);
+	channel->qp = old;
+	pier_name_qp(channel);
+	return pier_fail_because(error, "destroy queue pair %#x", old->qp_num);
+}
+
+/*
+ * irdma reports success for RESET of a queue pair in ERR, leaves it there, and refuses
+ * INIT with EINVAL (irdma_modify_qp_roce(); Mooncake pull request 721).
+ *
+ * rxe does so now and then (Linux 6.12): rxe_qp_from_attr() sets RESET and then waits for
+ * the tasks of the queue pair (rxe_qp_reset(), rxe_disable_task()). A task that had seen
+ * ERR before, and flushes a request, calls rxe_qp_error() meanwhile, which sets ERR
+ * whatever the state is (rxe_requester() at "err", COMPST_ERROR in rxe_completer()).
+ */
+static int to_init(struct pier_channel *channel)
+{
+	int error = pier_modify_to_init(channel);
+
+	if (error != -EINVAL)
+		return error;
+	pier_info("queue pair %#x does not leave RESET: replacing it", channel->qp_num);
+	error = replace_qp(channel);
+	return error ? error : pier_modify_to_init(channel);
+}
+
+static void clear_connection(struct pier_channel *channel)
+{
+	channel->broken = 0;
+	channel->cause_is_flush = false;
+	channel->cause[0] = '\0';
+	channel->first = (struct pier_result){ 0 };
+	channel->flushed = 0;
+	channel->path_mtu = 0;
+	channel->read_depth = 0;
+	channel->keepalive = (struct pier_keepalive){ 0 };
+	channel->state = PIER_CHANNEL_PREPARED;
+}
+
+int pier_channel_reset(struct pier_channel *channel)
+{
+	static int (*const steps[])(struct pier_channel *) = {
+		stop_if_running, check_completions,	  end_windows, choose_new_psn,
+		to_reset,	 pier_query_channel_port, to_init,
+	};
+	int error = pier_check_process(&channel->object);
+
+	if (!error)
+		error = pier_check_owner(channel, "resetting");
+	if (error)
+		return error;
+	channel->state = PIER_CHANNEL_FAILED;
+	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]) && !error; i++)
+		error = steps[i](channel);
+	if (error)
+		pier_break_channel(channel, error, pier_error_message());
+	else
+		clear_connection(channel);
+	pier_update_ready(channel);
+	return error ? pier_fail_because(error, "resetting the channel of queue pair %#x",
+					 channel->qp_num)
+		     : 0;
 }

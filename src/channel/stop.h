@@ -5,12 +5,6 @@
 #include "channel.h"
 
 /*
- * Bring the queue pair to a state that needs no other attributes. Returns 0 or a positive
- * errno.
- */
-int pier_modify_state(struct pier_channel *channel, enum ibv_qp_state state);
-
-/*
  * Stop all outstanding requests, and return when none is left. The queue pair goes to the
  * error state and its completions are collected. If they do not come in time, it goes to
  * RESET, after which no completion comes, and the missing results are filled in.

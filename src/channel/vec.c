@@ -9,7 +9,7 @@
 #include "status.h"
 #include "stop.h"
 #include "vec.h"
-#include "work_wait.h"
+#include "wait.h"
 
 /*
  * A list of elements and a remote vector are two sequences of bytes. They are moved in

@@ -5,16 +5,439 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device.h"
-#include "list.h"
-#include "probe.h"
-#include "registry.h"
-#include "topology.h"
+#include <pier/mr.h>
+
 #include "core/caller.h"
 #include "core/error.h"
 #include "core/fork.h"
+#include "core/list.h"
 #include "core/log.h"
 #include "core/object.h"
+#include "core/page.h"
+#include "device.h"
+#include "list.h"
+#include "topology.h"
+
+static struct pier_fork_mutex devices_mutex = PIER_FORK_MUTEX;
+
+static struct pier_list devices = { &devices, &devices };
+
+static void describe_device(const struct pier_object *object, char *ret_text, size_t size)
+{
+	snprintf(ret_text, size, "device %s", ((const struct pier_device *)object)->name);
+}
+
+struct pier_device *pier_new_device(const char *prefix, const char *name)
+{
+	struct pier_device *device = calloc(1, sizeof(*device));
+	int room;
+
+	if (!device)
+		return NULL;
+	device->object.describe = describe_device;
+	atomic_init(&device->pds, 0);
+	pthread_mutex_init(&device->events_lock, NULL);
+	pthread_mutex_init(&device->gids_lock, NULL);
+	atomic_init(&device->queues, 0);
+	pthread_mutex_init(&device->pairs_lock, NULL);
+	pier_list_init(&device->pairs);
+	/* libibverbs' longest names would lose their end behind a prefix. */
+	room = (int)(sizeof(device->name) - strlen(prefix) - 1);
+	snprintf(device->name, sizeof(device->name), "%s%.*s", prefix, room, name);
+	return device;
+}
+
+static void free_record(struct pier_pair *pair)
+{
+	for (size_t i = 0; i < sizeof(pair->canary) / sizeof(pair->canary[0]); i++) {
+		char *text = atomic_load(&pair->canary[i].text);
+
+		if (text != pier_canary_passed && text != pier_canary_impossible)
+			free(text);
+		free(atomic_load(&pair->canary[i].obstacle));
+	}
+	pier_list_for_each_safe(spare, next, &pair->spares) {
+		pier_list_remove(spare);
+		pair->free_spare(spare);
+	}
+	free(pair);
+}
+
+/* Free all records of a device. */
+static void free_pairs(struct pier_device *device)
+{
+	pier_list_for_each_safe(link, next, &device->pairs)
+		free_record(pier_container_of(link, struct pier_pair, link));
+	pthread_mutex_destroy(&device->pairs_lock);
+}
+
+void pier_free_device(struct pier_device *device)
+{
+	free_pairs(device);
+	for (int i = 0; i < PIER_GID_PORTS; i++)
+		pier_drop_gids(device->gids[i].gids);
+	pthread_mutex_destroy(&device->gids_lock);
+	pthread_mutex_destroy(&device->events_lock);
+	free(device);
+}
+
+static void add_device(struct pier_device *device)
+{
+	pier_fork_lock(&devices_mutex);
+	pier_list_append(&devices, &device->link);
+	pier_fork_unlock(&devices_mutex);
+}
+
+static void remove_device(struct pier_device *device)
+{
+	pier_fork_lock(&devices_mutex);
+	pier_list_remove(&device->link);
+	pier_fork_unlock(&devices_mutex);
+}
+
+static struct pier_device *find_device(const struct ibv_context *context)
+{
+	for (struct pier_list *link = devices.next; link != &devices; link = link->next) {
+		struct pier_device *device = pier_container_of(link, struct pier_device,
+							       link);
+
+		if (device->context == context)
+			return device;
+	}
+	return NULL;
+}
+
+struct pier_device *pier_hold_device(const struct ibv_context *context,
+				     struct pier_device *device)
+{
+	struct pier_device *found;
+
+	pier_fork_lock(&devices_mutex);
+	found = find_device(context);
+	if (!found && device) {
+		pier_list_append(&devices, &device->link);
+		found = device;
+	}
+	if (found)
+		atomic_fetch_add(&found->pds, 1);
+	pier_fork_unlock(&devices_mutex);
+	return found;
+}
+
+void pier_release_device(struct pier_device *device)
+{
+	bool last;
+
+	pier_fork_lock(&devices_mutex);
+	last = atomic_fetch_sub(&device->pds, 1) == 1 && device->borrowed;
+	if (last)
+		pier_list_remove(&device->link);
+	pier_fork_unlock(&devices_mutex);
+	if (!last)
+		return;
+	pier_object_untrack(&device->object);
+	pier_free_device(device);
+}
+
+char pier_canary_passed[] = "passed", pier_canary_impossible[] = "not run";
+
+static struct pier_pair *find_record(struct pier_device *device, const char *memory)
+{
+	pier_list_for_each(link, &device->pairs) {
+		struct pier_pair *pair = pier_container_of(link, struct pier_pair, link);
+
+		if (strcmp(pair->memory, memory) == 0)
+			return pair;
+	}
+	return NULL;
+}
+
+struct pier_pair *pier_find_pair(struct pier_device *device, const char *backend,
+				 const char *unit)
+{
+	char memory[sizeof(((struct pier_pair *)0)->memory)];
+	struct pier_pair *pair;
+
+	snprintf(memory, sizeof(memory), "%s%s%s", backend, unit[0] ? ":" : "", unit);
+	pthread_mutex_lock(&device->pairs_lock);
+	pair = find_record(device, memory);
+	if (!pair) {
+		pair = calloc(1, sizeof(*pair));
+		if (pair) {
+			memcpy(pair->memory, memory, sizeof(memory));
+			pier_list_init(&pair->spares);
+			pier_list_append(&device->pairs, &pair->link);
+		}
+	}
+	pthread_mutex_unlock(&device->pairs_lock);
+	return pair;
+}
+
+enum {
+	HUAWEI = 0x19e5,
+};
+
+/*
+ * An errno that is about this process or this moment: a cgroup's rdma.max (EAGAIN), a
+ * container's rights, a limit of fds.
+ */
+static bool is_no_answer(int error)
+{
+	return error == EAGAIN || error == EPERM || error == EACCES || error == EMFILE ||
+	       error == ENFILE || error == EBUSY || error == EINTR || error == ENOSPC;
+}
+
+/*
+ * Why the device registers no dma-bufs, from the errno of registering fd -1; NULL: it
+ * does. Drivers return EBADF, and a driver that returns something else may well do, too
+ * (NCCL takes it for a yes). The kernel's mlx5 driver looks for UMR before the fd.
+ */
+static const char *explain_no_dmabuf(const struct pier_device *device, int error)
+{
+	if (error == EINVAL && device->limits.vendor_id == PIER_VENDOR_MELLANOX)
+		return "mlx5 needs UMR for them, which this device lacks (EINVAL), as "
+		       "virtual functions do that are not granted it: ask the "
+		       "administrator of the host, or use the physical function";
+	if (error == EOPNOTSUPP || error == EPROTONOSUPPORT || error == ENOSYS ||
+	    error == ENOTTY)
+		return "its driver or its libibverbs provider lacks the operation";
+	return NULL;
+}
+
+/* No memory is no answer to keep. 0 or an errno. */
+static int probe_dmabuf(struct pier_device *device, struct ibv_pd *pd)
+{
+	const struct pier_provider *provider = device->provider;
+	struct ibv_mr *mr;
+	int error;
+
+	errno = 0;
+	mr = provider->reg_dmabuf_mr(pd, 0, pier_host_page(), 0, -1,
+				     IBV_ACCESS_LOCAL_WRITE);
+	error = errno;
+	if (mr)
+		provider->dereg_mr(mr);
+	if (!mr && error == ENOMEM)
+		return error;
+	device->no_dmabuf = explain_no_dmabuf(device, error);
+	device->dmabuf = !mr && !device->no_dmabuf;
+	return 0;
+}
+
+/* Create the smallest queue pair of the kind that channels have. 0 or an errno. */
+static int try_queue_pair(const struct pier_device *device, struct ibv_pd *pd)
+{
+	struct ibv_qp_init_attr init = {
+		.cap = { .max_send_wr = 1,
+			 .max_recv_wr = 1,
+			 .max_send_sge = 1,
+			 .max_recv_sge = 1 },
+		.qp_type = IBV_QPT_RC,
+	};
+	struct ibv_qp *qp = NULL;
+	int error;
+
+	errno = 0;
+	pier_clear_error();
+	init.send_cq = device->provider->create_cq(device->context, 1, NULL, NULL, 0);
+	init.recv_cq = init.send_cq;
+	if (init.send_cq)
+		qp = pier_create_direct_qp(device->provider, pd, &init);
+	error = errno ? errno : EIO;
+	if (qp)
+		device->provider->destroy_qp(qp);
+	if (init.send_cq)
+		device->provider->destroy_cq(init.send_cq);
+	return qp ? 0 : error;
+}
+
+/*
+ * EFA creates no RC queue pair: EOPNOTSUPP, efa_qp_validate_attr() in efa_verbs.c. An
+ * iWARP device (siw, cxgb4; irdma, qedr and erdma in that mode) creates one, but brings
+ * it to RTS only over a TCP connection that rdma_cm has made: "no socket" and "no MPA" in
+ * siw_qp_nextstate_from_idle(), siw_qp.c. No memory is no answer; after others that are
+ * none, the first channel gets one. 0 or an errno.
+ */
+static int probe_channels(struct pier_device *device, struct ibv_pd *pd)
+{
+	int error;
+
+	if (device->context->device->transport_type == IBV_TRANSPORT_IWARP) {
+		snprintf(device->no_channels, sizeof(device->no_channels),
+			 "%s is an iWARP device, whose queue pairs only rdma_cm "
+			 "connects, which channels do not use",
+			 device->name);
+		return 0;
+	}
+	error = try_queue_pair(device, pd);
+	if (!error || error == ENOMEM)
+		return error;
+	if (is_no_answer(error)) {
+		pier_info("whether %s has channels is not known: its first queue pair "
+			  "fails with errno %d",
+			  device->name, error);
+		return 0;
+	}
+	pier_fail_because(error, "%s creates no reliable connected (RC) queue pairs",
+			  device->name);
+	snprintf(device->no_channels, sizeof(device->no_channels), "%s",
+		 pier_error_message());
+	return 0;
+}
+
+/*
+ * The kernel reports windows whether or not the driver in libibverbs can allocate them
+ * (bnxt_re cannot: EOPNOTSUPP), and channels need type 2 (irdma reports no type before
+ * Linux 6.18). No memory is no answer. 0 or an errno.
+ */
+static int probe_windows(const struct pier_device *device, struct ibv_pd *pd,
+			 bool *ret_windows)
+{
+	const unsigned int types = IBV_DEVICE_MEM_WINDOW_TYPE_2A |
+				   IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+	struct ibv_mw *mw;
+
+	*ret_windows = false;
+	if (!(device->limits.device_cap_flags & types) || !device->provider->alloc_mw)
+		return 0;
+	errno = 0;
+	mw = device->provider->alloc_mw(pd, IBV_MW_TYPE_2);
+	if (!mw) {
+		*ret_windows = is_no_answer(errno);
+		return errno == ENOMEM ? ENOMEM : 0;
+	}
+	device->provider->dealloc_mw(mw);
+	*ret_windows = true;
+	return 0;
+}
+
+/* A device that cannot be asked has it not. */
+static int find_lacking_access(const struct pier_device *device, bool windows)
+{
+	bool on_demand = false;
+	int lacking = 0;
+
+	if (device->limits.atomic_cap == IBV_ATOMIC_NONE)
+		lacking |= PIER_ACCESS_REMOTE_ATOMIC;
+	if (!windows)
+		lacking |= PIER_ACCESS_MW_BIND;
+	if (!device->provider->query_on_demand ||
+	    device->provider->query_on_demand(device->context, &on_demand) || !on_demand)
+		lacking |= PIER_ACCESS_ON_DEMAND;
+	return lacking;
+}
+
+static int probe_in_pd(struct pier_device *device, struct ibv_pd *pd)
+{
+	int error = probe_dmabuf(device, pd);
+	bool windows;
+
+	if (error)
+		return pier_fail_because(error, "asking whether %s registers dma-bufs",
+					 device->name);
+	error = probe_channels(device, pd);
+	if (error)
+		return pier_fail_because(error, "asking whether %s has channels",
+					 device->name);
+	error = probe_windows(device, pd, &windows);
+	if (error)
+		return pier_fail_because(error, "asking whether %s has memory windows",
+					 device->name);
+	device->lacking_access = find_lacking_access(device, windows);
+	return 0;
+}
+
+static int probe_objects(struct pier_device *device)
+{
+	struct ibv_pd *pd;
+	int error;
+
+	errno = 0;
+	pd = device->provider->alloc_pd(device->context);
+	if (!pd)
+		return pier_fail_because(errno ? errno : EIO,
+					 "asking whether %s registers dma-bufs",
+					 device->name);
+	error = probe_in_pd(device, pd);
+	device->provider->dealloc_pd(pd);
+	return error;
+}
+
+bool pier_is_rxe(const struct ibv_device_attr *limits)
+{
+	return limits->vendor_id == 0xffffff;
+}
+
+static int read_switches(struct pier_switches *switches)
+{
+	int error = pier_read_switch("PIER_DMABUF", &switches->dmabuf);
+
+	if (!error)
+		error = pier_read_switch("PIER_PEERMEM", &switches->peermem);
+	if (!error)
+		error = pier_read_switch("PIER_CANARY", &switches->canary);
+	if (!error)
+		error = pier_read_switch("PIER_RELAXED_ORDERING",
+					 &switches->relaxed_ordering);
+	return error;
+}
+
+int pier_probe_device(struct pier_device *device)
+{
+	int error = read_switches(&device->switches);
+
+	if (error)
+		return error;
+	error = device->provider->query_device(device->context, &device->limits);
+	if (error)
+		return pier_fail_because(error, "querying %s", device->name);
+	error = probe_objects(device);
+	if (error)
+		return error;
+	if (device->switches.dmabuf == PIER_SWITCH_OFF) {
+		device->dmabuf = false;
+		device->no_dmabuf = "PIER_DMABUF=off switched them off";
+	}
+	/*
+	 * libhns has the kernel put short messages into completions or requests of the
+	 * receive queue, and copies them (handle_recv_inl_data() there);
+	 * hnsdv.h has no flag against it.
+	 */
+	device->copies_receives = device->limits.vendor_id == HUAWEI;
+	/*
+	 * rxe looks at a window's rights and queue pair and at the bounds of the region
+	 * beneath, but not at the window's own: check_rkey() in rxe_resp.c.
+	 */
+	device->unbounded_windows = pier_is_rxe(&device->limits);
+	return 0;
+}
+
+/*
+ * Whether a channel can use the port. A port whose link layer is neither InfiniBand nor
+ * Ethernet does not count, as in NCCL (ncclIbInitDevices() in net_ib/init.cc).
+ */
+static bool is_active(const struct pier_device *device, uint8_t port)
+{
+	struct ibv_port_attr attr = { 0 };
+
+	return device->provider->query_port(device->context, port, &attr) == 0 &&
+	       attr.state == IBV_PORT_ACTIVE &&
+	       (attr.link_layer == IBV_LINK_LAYER_INFINIBAND ||
+		attr.link_layer == IBV_LINK_LAYER_ETHERNET);
+}
+
+/*
+ * Whether an active port has InfiniBand or Ethernet. Of a device that pier_probe_device()
+ * has looked at.
+ */
+static bool has_active_port(const struct pier_device *device)
+{
+	for (unsigned int port = 1; port <= device->limits.phys_port_cnt; port++) {
+		if (is_active(device, (uint8_t)port))
+			return true;
+	}
+	return false;
+}
 
 /* The prefix of the name of a device that is opened with a plan of faults. */
 #define FAULT_PREFIX PIER_FAULT_DEVICE ":"
@@ -106,7 +529,7 @@ static bool is_suitable(struct opening *opening, const struct pier_device *devic
 		pier_info("%s is passed over: %s", device->name, device->no_channels);
 		return false;
 	}
-	if (!pier_has_active_port(device)) {
+	if (!has_active_port(device)) {
 		add_reason(opening, "%s has no active port", device->name);
 		pier_info("%s has no active port", device->name);
 		return false;
@@ -241,7 +664,7 @@ int pier_open_in_order(const char *name, const struct pier_near_device *order,
 		return chosen ? pier_fail_because(error, "PIER_DEVICE=%s", chosen)
 			      : error;
 	}
-	pier_add_device(opening.device);
+	add_device(opening.device);
 	pier_object_track(&opening.device->object, PIER_OBJECT_DEVICE, NULL);
 	pier_info("opened %s (%s), dma-buf registration: %s, channels: %s",
 		  opening.device->name, opening.device->provider->name,
@@ -282,10 +705,10 @@ int pier_close_device(struct pier_device *device)
 		return refuse_to_close(device);
 	pier_clear_error();
 	errno = 0;
-	pier_remove_device(device);
+	remove_device(device);
 	if (device->provider->close_device(device->context)) {
 		error = errno ? errno : EIO;
-		pier_add_device(device);
+		add_device(device);
 		return pier_fail_because(error, "closing %s", device->name);
 	}
 	pier_object_untrack(&device->object);

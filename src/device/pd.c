@@ -3,12 +3,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "pd.h"
-#include "read_back.h"
-#include "registry.h"
 #include "core/caller.h"
 #include "core/error.h"
+#include "core/fork.h"
+#include "core/log.h"
 #include "core/object.h"
+#include "device.h"
+#include "loop.h"
+#include "pd.h"
 
 static void describe_pd(const struct pier_object *object, char *ret_text, size_t size)
 {
@@ -17,7 +19,8 @@ static void describe_pd(const struct pier_object *object, char *ret_text, size_t
 	snprintf(ret_text, size, "protection domain on %s", pd->device->name);
 }
 
-struct pier_pd *pier_new_pd(struct pier_device *device)
+/* A protection domain without its verbs object. NULL without memory. */
+static struct pier_pd *new_pd(struct pier_device *device)
 {
 	struct pier_pd *pd = calloc(1, sizeof(*pd));
 
@@ -51,7 +54,7 @@ int pier_alloc_pd(struct pier_device *device, struct pier_pd **ret_pd)
 
 	if (error)
 		return error;
-	pd = pier_new_pd(device);
+	pd = new_pd(device);
 	if (!pd)
 		return pier_fail(ENOMEM, "allocating a protection domain: out of memory");
 	pier_clear_error();
@@ -210,4 +213,72 @@ struct pier_device *pier_pd_device(const struct pier_pd *pd)
 struct ibv_pd *pier_pd_verbs(const struct pier_pd *pd)
 {
 	return pd->pd;
+}
+
+/* A device over a context that the program opened and will close. */
+static int borrow_context(struct ibv_context *context, struct pier_device **ret_device)
+{
+	struct pier_device *device = pier_new_device("", context->device->name), *held;
+	int error;
+
+	if (!device)
+		return pier_fail(ENOMEM, "importing a protection domain: out of memory");
+	device->provider = &pier_verbs_provider;
+	device->context = context;
+	device->borrowed = true;
+	pier_clear_error();
+	error = pier_probe_device(device);
+	if (error) {
+		pier_free_device(device);
+		return error;
+	}
+	held = pier_hold_device(context, device);
+	/* Another thread was faster. */
+	if (held != device)
+		pier_free_device(device);
+	else
+		pier_object_track(&device->object, PIER_OBJECT_DEVICE, NULL);
+	*ret_device = held;
+	return 0;
+}
+
+static int find_or_borrow(struct ibv_context *context, struct pier_device **ret_device)
+{
+	struct pier_device *device = pier_hold_device(context, NULL);
+	int error;
+
+	if (!device)
+		return borrow_context(context, ret_device);
+	*ret_device = device;
+	error = pier_check_process(&device->object);
+	if (error)
+		pier_release_device(device);
+	return error;
+}
+
+int pier_import_pd(struct ibv_pd *verbs, struct pier_pd **ret_pd)
+{
+	PIER_ENTRY();
+	struct pier_device *device = NULL;
+	struct pier_pd *pd;
+	int error = pier_watch_forks();
+
+	if (error)
+		return error;
+	if (!verbs)
+		return pier_fail(EINVAL, "importing a protection domain: it is NULL");
+	error = find_or_borrow(verbs->context, &device);
+	if (error)
+		return error;
+	pd = new_pd(device);
+	if (!pd) {
+		pier_release_device(device);
+		return pier_fail(ENOMEM, "importing a protection domain: out of memory");
+	}
+	pd->pd = verbs;
+	pd->borrowed = true;
+	pier_object_track(&pd->object, PIER_OBJECT_PD, &device->object);
+	pier_info("imported a protection domain of %s", device->name);
+	*ret_pd = pd;
+	return 0;
 }

@@ -2,7 +2,19 @@
 #ifndef PIER_DEVICE_TOPOLOGY_H
 #define PIER_DEVICE_TOPOLOGY_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <pier/export.h>
 #include <pier/topology.h>
+
+/*
+ * Read a file of sysfs that holds one short line, without its newline. `format` prints
+ * the path. Returns false if the file cannot be read, is empty, or is longer.
+ */
+bool pier_read_sysfs(char *ret_line, size_t size, const char *format, ...)
+	PIER_PRINTF(3, 4);
 
 /*
  * Locations from sysfs. `sysfs` is its root, so tests can provide their own trees. Its
@@ -27,5 +39,19 @@ void pier_settle_location(const char *sysfs, const char *pci, int numa_node,
 /* The distance by sysfs alone: see buffer/topology_file.h. */
 enum pier_distance pier_distance_in(const char *sysfs, const struct pier_location *a,
 				    const struct pier_location *b);
+
+/*
+ * How fast a NIC can move bytes, in Mbit/s: the rate of its fastest active port, or that
+ * of its PCIe link if it is slower. 0: sysfs reports neither.
+ *
+ * sysfs  its root, as in topology.h
+ * name   in libibverbs
+ */
+uint32_t pier_nic_speed(const char *sysfs, const char *name,
+			const struct pier_location *location);
+
+/* The rate of one port of `count`, if another one is faster; 0: none is. */
+uint32_t pier_slow_port_speed(const char *sysfs, const char *name, uint32_t port,
+			      uint32_t count);
 
 #endif

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "channel/status.h"
-#include "channel/work_wait.h"
-#include "wait.h"
+#include "channel/wait.h"
+#include "group.h"
 #include "core/deadline.h"
 #include "core/error.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "message.h"
-#include "wait.h"
+#include "group.h"
 #include "core/deadline.h"
 #include "core/error.h"
 

@@ -10,7 +10,7 @@
 #include "core/object.h"
 #include "dereg.h"
 #include "device/pd.h"
-#include "window.h"
+#include "mr.h"
 
 /* Deregistering, and cleaning up after a registration that failed. */
 

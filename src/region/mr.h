@@ -3,15 +3,16 @@
 #define PIER_REGION_MR_H
 
 #include <stdatomic.h>
-
 #include <stddef.h>
 
 #include <pier/hot.h>
 #include <pier/mr.h>
 
+#include "core/list.h"
 #include "device/pd.h"
 
 struct pier_cache_entry;
+
 struct pier_bounce;
 
 /* A part of a region: one verbs region, and the bytes of the region that it covers. */
@@ -55,6 +56,18 @@ static inline void pier_advance_range(struct pier_mr_range *range, uint64_t offs
 	else
 		range->offset += offset;
 }
+
+/*
+ * The memory window, of type 2, of a region that is one. The windows of a queue pair are
+ * in a list of its channel, which deallocates them before the queue pair. `mw` and `link`
+ * are read and written under pd->windows_lock.
+ */
+struct pier_window {
+	struct pier_pd *pd;
+	struct ibv_mw *mw; /* NULL: it was deallocated, and the key with it */
+	uint32_t rkey;
+	struct pier_list link;
+};
 
 struct pier_mr {
 	struct pier_object object;
@@ -101,5 +114,20 @@ const struct pier_mr_part *pier_mr_part_at(const struct pier_mr *mr, uint32_t in
 
 /* The region whose memory it is: that of a window is the region beneath. */
 const struct pier_mr *pier_mr_beneath(const struct pier_mr *mr);
+
+/* The verbs region that a window is to be bound to. */
+struct ibv_mr *pier_window_under(const struct pier_mr *window);
+
+/* Note that the window is bound, and its key. Adds it to its queue pair's list. */
+void pier_window_bound(struct pier_mr *window, uint32_t rkey, struct pier_list *windows);
+
+/*
+ * Deallocate the verbs window of a region that is one, bound or not, if it still has
+ * it. 0 or a positive errno.
+ */
+int pier_unbind_window(struct pier_mr *region);
+
+/* The same for all windows of a list. Their regions stay, without a key. */
+int pier_unbind_windows(struct pier_pd *pd, struct pier_list *windows);
 
 #endif

@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/page.h"
-#include "device/probe.h"
+#include "device/device.h"
 
 enum {
 	/*

@@ -6,7 +6,7 @@
 #include "core/caller.h"
 #include "core/checked.h"
 #include "core/error.h"
-#include "register.h"
+#include "reg.h"
 #include "sub.h"
 
 /* Cut the bytes [offset, offset + length) out of the ranges of a region. */

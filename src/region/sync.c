@@ -6,7 +6,7 @@
 #include "bounce.h"
 #include "core/checked.h"
 #include "core/error.h"
-#include "device/read_back.h"
+#include "device/loop.h"
 #include "sync.h"
 
 /* Bytes of a region, in its own offsets. */

@@ -4,9 +4,9 @@
 
 #include "core/error.h"
 #include "dereg.h"
-#include "register.h"
+#include "reg.h"
 #include "sub.h"
-#include "window.h"
+#include "mr.h"
 #include "window_region.h"
 
 /* A region without a verbs region: the window will be bound to that of the base. */

@@ -11,9 +11,8 @@
 #include <sys/socket.h>
 
 #include "buffer/near.h"
-#include "channel/setup/attr_text.h"
+#include "channel/setup/attr.h"
 #include "device/device.h"
-#include "device/speed.h"
 #include "device/topology.h"
 #include "rails.h"
 #include "core/caller.h"

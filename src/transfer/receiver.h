@@ -30,15 +30,4 @@ static inline bool pier_receiver_has_block(const struct pier_receiver *receiver,
 	return receiver->blocks[block / 64] >> (block % 64) & 1;
 }
 
-/* How a receiver is driven: receiver_step.c. */
-extern const struct pier_drive_ops pier_receiver_drive_ops;
-
-/*
- * Take the chunks that arrived after the receiver ended, while the regions that they
- * arrived in exist.
- *
- * Errors: -EBADMSG, -EIO.
- */
-int pier_receiver_catch_up(struct pier_receiver *receiver);
-
 #endif

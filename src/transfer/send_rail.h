@@ -2,16 +2,13 @@
 #ifndef PIER_TRANSFER_SEND_RAIL_H
 #define PIER_TRANSFER_SEND_RAIL_H
 
-#include <stdbool.h>
-
 #include <infiniband/verbs.h>
+#include <stdbool.h>
 
 #include <pier/transfer.h>
 
 #include "rail.h"
 #include "remaining.h"
-
-/* One rail of a transfer: the peer's memory, and the chunks in flight. */
 
 /* A part of the peer's memory; `start` is an offset in the transfer. */
 struct pier_rail_part {
@@ -46,6 +43,21 @@ struct pier_send_rail {
 	int64_t active_at;     /* time of the last progress */
 	int64_t queue_full_at; /* since when others' requests fill the queue; 0: no */
 };
+
+/*
+ * Check what the caller gave, and copy it.
+ *
+ * index  for error sentences
+ *
+ * Errors: those of pier_transfer_begin(). Nothing is left to free.
+ */
+int pier_send_rail_init(struct pier_send_rail *rail, uint32_t index,
+			const struct pier_rail *given,
+			const struct pier_transfer_attr *attr);
+
+void pier_send_rail_free(struct pier_send_rail *rail);
+
+/* One rail of a transfer: the peer's memory, and the chunks in flight. */
 
 /*
  * Post a chunk of at most range.length bytes, starting at range.offset.

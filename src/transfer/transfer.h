@@ -38,9 +38,6 @@ struct pier_transfer {
 	bool reported_end;
 };
 
-/* How a transfer is driven: transfer_step.c. */
-extern const struct pier_drive_ops pier_transfer_drive_ops;
-
 static inline struct pier_send_rail *pier_transfer_rail(
 	const struct pier_transfer *transfer, uint32_t index)
 {

@@ -8,7 +8,7 @@
 
 #include "chain.h"
 #include "cmd.h"
-#include "left_out.h"
+#include "transfer.h"
 #include "remote/network.h"
 #include "options.h"
 #include "path.h"
@@ -17,7 +17,7 @@
 #include "result.h"
 #include "send.h"
 #include "server.h"
-#include "remote/signals.h"
+#include "remote/control.h"
 #include "source.h"
 #include "units.h"
 

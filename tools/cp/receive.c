@@ -4,7 +4,7 @@
 
 #include "chunk.h"
 #include "connect.h"
-#include "left_out.h"
+#include "transfer.h"
 #include "port.h"
 #include "receive.h"
 #include "relay.h"

@@ -5,7 +5,7 @@
 #include "chunk.h"
 #include "connect.h"
 #include "port.h"
-#include "left_out.h"
+#include "transfer.h"
 #include "segments.h"
 #include "send.h"
 #include "sources.h"

@@ -11,7 +11,7 @@
 #include "server.h"
 #include "receive.h"
 #include "send.h"
-#include "remote/signals.h"
+#include "remote/control.h"
 #include "remote/start.h"
 
 enum {

@@ -4,7 +4,7 @@
 
 #include "chunk.h"
 #include "files.h"
-#include "left_out.h"
+#include "transfer.h"
 #include "sent.h"
 #include "sources.h"
 #include "spool.h"

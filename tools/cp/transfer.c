@@ -2,11 +2,11 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "chunk.h"
-#include "left_out.h"
 #include "port.h"
 #include "transfer.h"
 #include "units.h"
@@ -133,6 +133,31 @@ static int take_relink(struct transfer *transfer)
 		return 0;
 	transfer->relinked = transfer->broken = transfer->peer_is_new = true;
 	transfer->peer_is_set_up = transfer->peer_is_ready = false;
+	return 0;
+}
+
+/* The user's part; the terminal may show the progress in this line. */
+static void show_notice(struct transfer *transfer, uint32_t number, const char *sentence)
+{
+	end_progress(transfer->progress);
+	print_error("pier cp: %s", sentence);
+	transfer->left_out += number != NOTICE_OF_DESTINATION;
+}
+
+/* Take FRAME_FILE. */
+static int take_file_notice(struct transfer *transfer, const struct frame *frame)
+{
+	char sentence[sizeof(transfer->failure->text)];
+	uint32_t number;
+
+	if (read_file_notice(transfer->control, frame, &number, sentence,
+			     sizeof(sentence)) < 0)
+		return -1;
+	if (transfer->client)
+		show_notice(transfer, NOTICE_OF_NO_FILE, sentence);
+	if (transfer->role == CP_RECEIVER && transfer->tree &&
+	    number < transfer->tree->list.count)
+		leave_out_entry(transfer->tree, number);
 	return 0;
 }
 
@@ -401,4 +426,73 @@ int check_digest(struct transfer *transfer)
 	return fail(transfer->failure, EXIT_VERIFY,
 		    "verification failed: the chunks that arrived are not those the "
 		    "sender sent");
+}
+
+/* A signal ends the remote shells, too (Ctrl-C): that does not leave a destination out.
+ */
+static bool is_due_to_signal(const struct transfer *transfer, const struct notice *notice)
+{
+	return notice->number == NOTICE_OF_DESTINATION &&
+	       transfer->failure->status > EXIT_SIGNAL &&
+	       !transfer->control->failure_from_peer;
+}
+
+void show_notices(struct transfer *transfer)
+{
+	struct notice *notice;
+
+	while (transfer->client && (notice = take_notice(&transfer->notices))) {
+		if (!is_due_to_signal(transfer, notice))
+			show_notice(transfer, notice->number, notice->sentence);
+		free(notice);
+	}
+}
+
+static int pass_notice(struct transfer *transfer, const struct notice *notice)
+{
+	if (transfer->client)
+		show_notice(transfer, notice->number, notice->sentence);
+	if (notice->number == NOTICE_OF_DESTINATION)
+		return 0;
+	/* A receiver must leave the file out, too, and a server has no user. */
+	if (transfer->role == CP_SENDER || !transfer->client)
+		return send_file_notice(transfer->control, notice->number,
+					notice->sentence);
+	return 0;
+}
+
+int check_notices(const struct transfer *transfer)
+{
+	if (!transfer->notices.lost)
+		return 0;
+	return fail(transfer->failure, EXIT_FILE,
+		    "there is no memory to report all files that cannot be copied: leave "
+		    "them out with --exclude, or copy fewer directories at a time");
+}
+
+int pass_notices(struct transfer *transfer)
+{
+	struct notice *notice;
+	int result = 0, count = 0;
+
+	while (result == 0 && (notice = take_notice(&transfer->notices))) {
+		result = pass_notice(transfer, notice);
+		free(notice);
+		count++;
+	}
+	if (result == 0)
+		result = check_notices(transfer);
+	return result < 0 ? -1 : count;
+}
+
+int take_file_notices(struct transfer *transfer)
+{
+	struct frame frame;
+
+	do {
+		if (control_receive(transfer->control, &frame) < 0 ||
+		    (frame.type != FRAME_END && take_frame(transfer, &frame) < 0))
+			return -1;
+	} while (frame.type != FRAME_END);
+	return 0;
 }

@@ -2,15 +2,15 @@
 #ifndef PIER_TOOLS_CP_TRANSFER_H
 #define PIER_TOOLS_CP_TRANSFER_H
 
-#include "remote/control.h"
 #include "budget.h"
 #include "digest.h"
 #include "kept.h"
 #include "link.h"
 #include "notices.h"
+#include "progress.h"
+#include "remote/control.h"
 #include "tree.h"
 #include "workers.h"
-#include "progress.h"
 
 enum {
 	CP_RAIL_TEXT_MAX = 256
@@ -66,8 +66,10 @@ struct transfer {
 
 /* Call when the settings are known. */
 void set_budget(struct transfer *transfer);
+
 /* Open device, memory, channel and threads of this side. */
 int prepare_transfer(struct transfer *transfer, uint64_t size);
+
 void close_transfer(struct transfer *transfer);
 
 /* Call on every progress: the timeout starts again. */
@@ -96,6 +98,7 @@ int drive_link(struct transfer *transfer);
  * channel can be restored, sets transfer->broken instead of the failure. Returns -1.
  */
 int fail_channel(struct transfer *transfer, const char *step);
+
 /* The same if the rail is known; NULL: it is not. */
 int fail_rail(struct transfer *transfer, const struct rail *rail, const char *step);
 
@@ -117,4 +120,22 @@ bool is_to_be_restored(const struct transfer *transfer);
 
 /* Of a receiver: compare the digest of the chunks with that of the sender. */
 int check_digest(struct transfer *transfer);
+
+/*
+ * Files of a tree that are not copied: each side has notices of its own, and the client
+ * prints those of both. Functions that return int return 0, or -1 with the failure set.
+ */
+
+/* Print the notices of a client's own side. */
+void show_notices(struct transfer *transfer);
+
+/* Print the notices of this side, or send them, or both. Returns how many; or -1. */
+int pass_notices(struct transfer *transfer);
+
+/* Fails if the memory did not suffice for all notices. */
+int check_notices(const struct transfer *transfer);
+
+/* In a dry run: take those of the sending server. */
+int take_file_notices(struct transfer *transfer);
+
 #endif

@@ -8,11 +8,11 @@
 #include <pier/pier.h>
 
 #include "collect.h"
-#include "config.h"
+#include "kernel.h"
 #include "facts.h"
 #include "info/facts.h"
-#include "nvml.h"
-#include "process.h"
+#include "gpu.h"
+#include "limits.h"
 #include "report.h"
 
 struct scope {

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "pci.h"
+#include "nic.h"
 #include "report.h"
 
 /* The checks of the paths between GPUs and NICs. */

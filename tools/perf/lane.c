@@ -1,12 +1,210 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <stdatomic.h>
 
 #include <pier/inline.h>
 
 #include "lane.h"
 #include "side.h"
-#include "staged.h"
 #include "units.h"
+
+static inline uint64_t lane_iova(const struct lane *lane, uint64_t offset)
+{
+	return pier_mr_iova(lane->mr) + offset;
+}
+
+enum {
+	STEP_BITS = 7
+};
+
+static uint32_t bucket_of(uint64_t ns)
+{
+	uint32_t exponent;
+
+	if (ns < HISTOGRAM_STEPS)
+		return (uint32_t)ns;
+	exponent = 63 - (uint32_t)__builtin_clzll(ns) - STEP_BITS;
+	return (exponent + 1) * HISTOGRAM_STEPS +
+	       (uint32_t)((ns >> exponent) - HISTOGRAM_STEPS);
+}
+
+uint64_t histogram_bucket_start(uint32_t bucket)
+{
+	uint32_t exponent = bucket / HISTOGRAM_STEPS, step = bucket % HISTOGRAM_STEPS;
+
+	return exponent ? (uint64_t)(HISTOGRAM_STEPS + step) << (exponent - 1) : step;
+}
+
+void histogram_add(struct histogram *histogram, uint64_t ns)
+{
+	if (!histogram->total || ns < histogram->least)
+		histogram->least = ns;
+	if (!histogram->total || ns > histogram->most)
+		histogram->most = ns;
+	histogram->total++;
+	histogram->sum += ns;
+	histogram->counts[bucket_of(ns)]++;
+}
+
+void histogram_merge(struct histogram *histogram, const struct histogram *other)
+{
+	if (!other->total)
+		return;
+	if (!histogram->total || other->least < histogram->least)
+		histogram->least = other->least;
+	if (!histogram->total || other->most > histogram->most)
+		histogram->most = other->most;
+	histogram->total += other->total;
+	histogram->sum += other->sum;
+	for (uint32_t i = 0; i < HISTOGRAM_BUCKETS; i++)
+		histogram->counts[i] += other->counts[i];
+}
+
+/* The middle of the bucket, but no time that did not occur. */
+static uint64_t time_in_bucket(const struct histogram *histogram, uint32_t bucket)
+{
+	uint64_t start = histogram_bucket_start(bucket);
+	uint64_t middle = start + (histogram_bucket_start(bucket + 1) - start) / 2;
+
+	if (middle < histogram->least)
+		return histogram->least;
+	return middle > histogram->most ? histogram->most : middle;
+}
+
+double histogram_mean(const struct histogram *histogram)
+{
+	return histogram->total ? (double)histogram->sum / (double)histogram->total : 0;
+}
+
+uint64_t histogram_quantile(const struct histogram *histogram, double part)
+{
+	uint64_t rank = (uint64_t)(part * (double)histogram->total), seen = 0;
+
+	if (!histogram->total)
+		return 0;
+	if (rank >= histogram->total)
+		rank = histogram->total - 1;
+	for (uint32_t i = 0; i < HISTOGRAM_BUCKETS; i++) {
+		seen += histogram->counts[i];
+		if (seen > rank)
+			return time_in_bucket(histogram, i);
+	}
+	return histogram->most;
+}
+
+/* Of one lane, in a slot of its own. Each number is written in one piece of 8 bytes. */
+struct staged_counts {
+	_Atomic uint64_t copied; /* by the other side; its NIC writes it */
+	uint8_t unused[56];
+	_Atomic uint64_t ours; /* what this side writes there */
+};
+
+static uint8_t *staging_address(const struct lane *lane, uint64_t offset)
+{
+	void *memory = NULL;
+
+	/* Host memory, so this does not fail. */
+	pier_buffer_map(lane->side->staging, &memory);
+	return (uint8_t *)memory + offset;
+}
+
+static struct staged_counts *counts_of(const struct lane *lane)
+{
+	return (struct staged_counts *)staging_address(lane, lane->staged_counts);
+}
+
+/*
+ * The NICs read and write the counts at any time. That of soft0 is a thread of this
+ * process, which to ThreadSanitizer is a race.
+ */
+__attribute__((no_sanitize_thread)) static uint64_t load_count(_Atomic uint64_t *count)
+{
+	return atomic_load_explicit(count, memory_order_acquire);
+}
+
+__attribute__((no_sanitize_thread)) static void store_count(_Atomic uint64_t *count,
+							    uint64_t value)
+{
+	atomic_store_explicit(count, value, memory_order_release);
+}
+
+/* Where the receive of a message, counted from 0, puts it in the staging buffer. */
+static uint64_t staged_receive_slot(const struct lane *lane, uint64_t number)
+{
+	const struct side *side = lane->side;
+
+	return lane->staged_recvs + number % side->settings->rx_depth * side->stride;
+}
+
+/* Before a step: nothing has been sent. */
+static void prepare_staged(struct lane *lane)
+{
+	struct staged_counts *counts = counts_of(lane);
+
+	store_count(&counts->copied, 0);
+	lane->credited = lane->received;
+}
+
+/* Copy the next message and post it. The send queue must have room. */
+static int post_staged(struct lane *lane, struct pier_work *ret_work)
+{
+	const struct side *side = lane->side;
+	uint64_t offset = lane->staged_sends + lane->posted % lane->depth * side->stride;
+	size_t size = lane->gather.length;
+	int error = pier_buffer_copy_from(side->buffer, lane->source,
+					  staging_address(lane, offset), size);
+
+	if (!error)
+		error = pier_mr_gather(lane->mr, lane_iova(lane, offset), size,
+				       &lane->gather);
+	return error ? error : pier_post_send(lane->channel, &lane->gather, 1, ret_work);
+}
+
+/* The messages that may be sent now. */
+static uint32_t staged_credits(const struct lane *lane)
+{
+	uint64_t copied = load_count(&counts_of(lane)->copied);
+	uint64_t away = lane->posted - copied;
+	uint32_t most = lane->side->settings->rx_depth;
+
+	/* A number that makes no sense gives no credit. */
+	return away < most ? most - (uint32_t)away : 0;
+}
+
+/* Copy a message that has arrived, counted from 0. */
+static int store_staged(const struct lane *lane, uint64_t number, size_t size)
+{
+	const struct side *side = lane->side;
+
+	return pier_buffer_copy_to(
+		side->buffer, lane->destination,
+		staging_address(lane, staged_receive_slot(lane, number)), size);
+}
+
+/* Tell the other side what was copied since the last call, if there is room. */
+static int return_credits(struct lane *lane)
+{
+	uint64_t offset = lane->staged_counts + offsetof(struct staged_counts, ours);
+	struct pier_gather element;
+	struct pier_remote target;
+	int error;
+
+	if (lane->credited == lane->received || pier_channel_send_room(lane->channel) < 1)
+		return 0;
+	store_count(&counts_of(lane)->ours, lane->received - lane->receive_base);
+	error = pier_mr_gather(lane->mr, lane_iova(lane, offset), sizeof(uint64_t),
+			       &element);
+	if (!error)
+		error = pier_remote_sub(&lane->peer,
+					lane->staged_counts +
+						offsetof(struct staged_counts, copied),
+					sizeof(uint64_t), &target);
+	if (!error)
+		error = pier_post_write(lane->channel, &element, 1, &target, NULL);
+	if (!error)
+		lane->credited = lane->received;
+	return error;
+}
 
 enum {
 	/* One batch in so many: a look at the clock costs as much as posting. */

@@ -2,10 +2,50 @@
 #ifndef PIER_TOOLS_PERF_LANE_H
 #define PIER_TOOLS_PERF_LANE_H
 
+#include <stdint.h>
+
 #include <pier/pier.h>
 
-#include "histogram.h"
 #include "perf.h"
+
+/*
+ * Times in nanoseconds, in buckets: one for each number below 128, then 128 for each
+ * power of two, so a value is known to 0.8 %.
+ */
+enum {
+	HISTOGRAM_STEPS = 128,
+	HISTOGRAM_BUCKETS = 58 * HISTOGRAM_STEPS
+};
+
+struct histogram {
+	uint64_t total, sum;
+	uint64_t least, most; /* valid if total is not 0 */
+	uint64_t counts[HISTOGRAM_BUCKETS];
+};
+
+void histogram_add(struct histogram *histogram, uint64_t ns);
+
+void histogram_merge(struct histogram *histogram, const struct histogram *other);
+
+/* The time that a part of all times, from 0 to 1, does not exceed; 0 if there are none.
+ */
+uint64_t histogram_quantile(const struct histogram *histogram, double part);
+
+/* 0 if there are none. */
+double histogram_mean(const struct histogram *histogram);
+
+/* The shortest time in a bucket. */
+uint64_t histogram_bucket_start(uint32_t bucket);
+
+/*
+ * The path of programs without direct access: the sender copies each message from its
+ * memory to host memory, the NICs send it into host memory of the receiver, and the
+ * receiver copies it to its memory. The receiver writes the number of messages that it
+ * has copied into the sender's staging buffer, so the sender never has more messages on
+ * the way than there are receives.
+ *
+ * Functions that return int return 0 or a negative errno of the library.
+ */
 
 struct side;
 
@@ -41,11 +81,6 @@ struct lane {
 	uint32_t until_sample;	 /* batches */
 };
 
-static inline uint64_t lane_iova(const struct lane *lane, uint64_t offset)
-{
-	return pier_mr_iova(lane->mr) + offset;
-}
-
 /* Functions that return int return 0 or more, or a negative errno of the library. */
 
 /* Before the first step: post all receives. */
@@ -60,8 +95,10 @@ int prepare_lane(struct lane *lane, uint64_t size);
  * ret_times  the time from posting to completion of some batches is added
  */
 int advance_lane(struct lane *lane, struct histogram *ret_times);
+
 /* Returns 1 if all messages that were posted are complete, otherwise 0. */
 int drain_lane(struct lane *lane, struct histogram *ret_times);
+
 /* Take messages that have arrived, and post their receives again. Returns how many. */
 int serve_lane(struct lane *lane);
 

@@ -4,6 +4,8 @@
 
 #include "perf.h"
 
+/* Both print an error and return -1 on a mistake of the user. */
+
 enum perf_format {
 	PERF_TABLE,
 	PERF_CSV,

@@ -7,6 +7,14 @@
 #include "lane.h"
 #include "message.h"
 
+struct side;
+
+/*
+ * Add the facts to the side's report that make the result comparable later: devices,
+ * drivers, firmware, kernel, processor. A fact that cannot be read stays "".
+ */
+void read_environment(struct side *side);
+
 /* One NIC, and the memory that is registered with it. */
 struct perf_rail {
 	struct pier_device *device;
@@ -40,6 +48,7 @@ struct side {
 /* Agree with the other side on the NICs, and connect all channels. */
 int open_side(struct side *side, const struct perf_settings *settings,
 	      const struct perf_place *place, bool local, struct control *control);
+
 /* Close everything that is open. */
 void close_side(struct side *side);
 

@@ -4,8 +4,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "bandwidth.h"
-#include "latency.h"
+#include "step.h"
 #include "workers.h"
 
 static void *run_worker(void *argument)

@@ -5,20 +5,20 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "failure.h"
 #include "wire.h"
 
 /*
- * The control connection between a command and its server, the same command on another
- * host or in another process. It carries frames over a pair of pipes.
- *
- *	preamble  magic number (8 bytes), version (32 bits), 0 (32 bits)
- *	frame     length of the payload (32 bits), type (32 bits), payload
- *
- * Both sides send the preamble immediately. Every wait also ends on a signal, when the
- * other side closes its pipe or reports a failure, and after the timeout.
+ * Block SIGINT, SIGTERM and SIGHUP and deliver them through a signalfd(2), which the
+ * wait loops poll. Ignore SIGPIPE and SIGXFSZ, so that the write fails instead. Call it
+ * before threads are started. Returns the descriptor, or -1.
  */
+int open_signals(struct failure *failure);
+
+/* Take one pending signal from the descriptor. Returns 0 if there is none, or -1. */
+int check_signals(int fd, struct failure *failure);
 
 enum {
 	CONTROL_MAGIC_SIZE = 8
@@ -33,18 +33,13 @@ struct control_protocol {
 	uint32_t version;
 };
 
-/* The frames of every protocol. Each protocol adds its own, with other numbers. */
-enum {
-	FRAME_READY = 4,     /* both: connected */
-	FRAME_DONE = 6,	     /* receiver: the task is complete */
-	FRAME_KEEPALIVE = 7, /* both: this side is still working */
-	FRAME_ERROR = 8,     /* both, last: exit status and error message */
-	FRAME_RAILS = 9,     /* both: the NICs to choose from; see rails.h */
-	FRAME_PING = 16,     /* client: is the server still there? */
-	FRAME_PONG = 17,     /* server, immediately: it is */
-	FRAME_ONWARD = 18,   /* both: type and payload of a frame of the conversation
-				with a third process, which the client passes on */
-	FRAME_NONE = 0,	     /* never sent: control_receive() has dealt with it */
+/*
+ * Of a process that talks to many, and must wait for none of them: what it sends is kept
+ * here until there is room in the pipe.
+ */
+struct outbox {
+	uint8_t *data;
+	size_t length, size;
 };
 
 /*
@@ -54,15 +49,6 @@ enum {
 struct onward {
 	pthread_mutex_t lock; /* held while a frame of either conversation is sent */
 	int to; /* the other thread reads its frames from the pipe that begins here */
-};
-
-/*
- * Of a process that talks to many, and must wait for none of them: what it sends is kept
- * here until there is room in the pipe.
- */
-struct outbox {
-	uint8_t *data;
-	size_t length, size;
 };
 
 struct control {
@@ -83,10 +69,48 @@ struct control {
 	struct control *carrier; /* of a second conversation: the first; otherwise NULL */
 };
 
+/* Returns the number of bytes, 1 to size; or -1. */
+ssize_t read_some(struct control *control, uint8_t *ret_data, size_t size,
+		  uint64_t deadline);
+
+int read_all(struct control *control, uint8_t *ret_data, size_t size, uint64_t deadline);
+
 struct frame {
 	uint32_t type;
 	uint32_t length;
 	uint8_t payload[WIRE_MAX];
+};
+
+/*
+ * Read more of a frame, of which `have` bytes have arrived; the first of them are its
+ * header. Returns 1, with *have 0 again, when it is complete; or 0.
+ */
+int receive_part(struct control *control, struct frame *frame, size_t *have,
+		 uint64_t deadline);
+
+/*
+ * The control connection between a command and its server, the same command on another
+ * host or in another process. It carries frames over a pair of pipes.
+ *
+ *	preamble  magic number (8 bytes), version (32 bits), 0 (32 bits)
+ *	frame     length of the payload (32 bits), type (32 bits), payload
+ *
+ * Both sides send the preamble immediately. Every wait also ends on a signal, when the
+ * other side closes its pipe or reports a failure, and after the timeout.
+ */
+
+/* The frames of every protocol. Each protocol adds its own, with other numbers. */
+enum {
+	FRAME_READY = 4,     /* both: connected */
+	FRAME_DONE = 6,	     /* receiver: the task is complete */
+	FRAME_KEEPALIVE = 7, /* both: this side is still working */
+	FRAME_ERROR = 8,     /* both, last: exit status and error message */
+	FRAME_RAILS = 9,     /* both: the NICs to choose from; see rails.h */
+	FRAME_PING = 16,     /* client: is the server still there? */
+	FRAME_PONG = 17,     /* server, immediately: it is */
+	FRAME_ONWARD = 18,   /* both: type and payload of a frame of the conversation
+				with a third process, which the client passes on */
+	FRAME_NONE = 0,	     /* never sent: control_receive() has dealt with it */
 };
 
 /* A frame of which not all has arrived. */
@@ -109,23 +133,31 @@ int control_fail_invalid(const struct control *control, const char *what);
 /* Functions that return int return 0, or -1 with control->failure set. */
 
 int control_exchange_preambles(struct control *control);
+
 int control_send_preamble(struct control *control);
+
 int control_send(struct control *control, uint32_t type,
 		 const struct wire_writer *writer);
+
 /* Does not fail if the other side has closed its pipe: its last frames can be read. */
 int control_send_if_open(struct control *control, uint32_t type,
 			 const struct wire_writer *writer);
+
 int control_receive(struct control *control, struct frame *ret_frame);
+
 /*
  * Call it when there is something to read. Returns 1 when inbox->frame is complete, or
  * the preamble (FRAME_NONE then); 0 if more is to come; or -1.
  */
 int control_receive_part(struct control *control, struct inbox *inbox);
+
 /* Write as much of the outbox as there is room for. */
 void control_flush(struct control *control);
+
 /* Receive the next frame that is neither a keepalive nor FRAME_NONE. It must be of this
  * type. */
 int control_expect(struct control *control, uint32_t type, struct frame *ret_frame);
+
 /* Fails if a signal is pending. */
 int control_check_signal(struct control *control);
 
@@ -160,11 +192,13 @@ void control_ask_for_cause(struct control *control);
  * the destination had its name before the report arrived.
  */
 bool control_send_failure_unless_done(struct control *control);
+
 /*
  * Wait a moment until the other side has closed its pipe, whatever it sends before.
  * Returns whether it has.
  */
 bool control_await_close(struct control *control);
+
 void control_close(struct control *control);
 
 #endif

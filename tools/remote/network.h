@@ -4,7 +4,7 @@
 
 #include <netinet/in.h>
 
-#include "shell.h"
+#include "start.h"
 
 /*
  * Restricts soft0's use of the network during a copy. pier(1) describes the environment

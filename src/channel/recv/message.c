@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <stdlib.h>
 
 #include "channel/collect.h"
-#include "channel/work_wait.h"
+#include "channel/poll.h"
+#include "channel/wait.h"
 #include "core/deadline.h"
 #include "core/error.h"
+#include "recv_pool.h"
 #include "srq.h"
 #include "srq_post.h"
 
@@ -27,7 +30,7 @@ static int check_messages(const struct pier_channel *channel)
 }
 
 /* Take the oldest message. */
-static int take_message(struct pier_channel *channel, struct pier_message *ret_message)
+static int take_received(struct pier_channel *channel, struct pier_message *ret_message)
 {
 	pier_srq_take(channel, ret_message);
 	if (ret_message->result.error)
@@ -44,7 +47,7 @@ int pier_message_poll(struct pier_channel *channel, struct pier_message *ret_mes
 	if (error < 0)
 		return error;
 	if (channel->first_message)
-		return take_message(channel, ret_message);
+		return take_received(channel, ret_message);
 	return channel->broken ? pier_fail_broken(channel) : 0;
 }
 
@@ -67,4 +70,327 @@ int pier_message_wait(struct pier_channel *channel, int timeout_ms,
 	if (found < 0)
 		return found;
 	return pier_fail(ETIMEDOUT, "no message arrived within %d ms", timeout_ms);
+}
+
+/* The messages of receive pools. */
+
+static int check_pool_use(const struct pier_recv_pool *pool)
+{
+	int error = pier_check_process(&pool->object);
+
+	if (!error && pool->delivering)
+		error = pier_fail(EBUSY, "asking a receive pool for messages while it "
+					 "delivers one");
+	return error;
+}
+
+static int report_broken(struct pier_recv_pool *pool, struct pier_channel *channel)
+{
+	pool->broken = channel;
+	return pier_fail_broken(channel);
+}
+
+static void lend_slot(struct pier_recv_pool *pool, struct pier_channel *channel,
+		      struct pier_recv_slot *slot, const struct pier_result *result,
+		      struct pier_pool_message *ret_message)
+{
+	uint32_t number = (uint32_t)(slot - pool->slots);
+	uint64_t begin = (uint64_t)number * pool->attr.length;
+
+	slot->state = PIER_SLOT_HELD;
+	slot->sequence = pool->sequence++;
+	pool->held++;
+	*ret_message = (struct pier_pool_message){
+		.channel = channel,
+		.pointer = pool->pointer ? (const char *)pool->pointer + begin : NULL,
+		.mr = pool->mr,
+		.iova = pier_mr_iova(pool->mr) + pool->attr.offset + begin,
+		.offset = pool->attr.offset + begin,
+		.length = result->opcode == PIER_OP_RECV ? result->byte_length : 0,
+		.slot = number,
+		.sequence = slot->sequence,
+		.result = *result,
+	};
+}
+
+/* Receives of a channel complete in order: if the oldest has not completed, none has. */
+static int take_from_channel(struct pier_recv_pool *pool,
+			     struct pier_pool_message *ret_message)
+{
+	struct pier_channel *channel = pool->channel;
+	struct pier_recv_slot *slot = pool->posted.first;
+	struct pier_result result;
+	int done;
+
+	if (!channel)
+		return pier_fail(EPIPE, "the channel of the receive pool was destroyed");
+	done = slot ? pier_work_poll(channel, slot->work, &result)
+		    : pier_collect_while_idle(channel);
+	if (done < 0)
+		return done;
+	if (!slot || done == 0)
+		return channel->broken ? report_broken(pool, channel) : 0;
+	pier_slots_take(&pool->posted);
+	if (result.error) {
+		pier_pool_put(pool, slot);
+		return report_broken(pool, channel);
+	}
+	lend_slot(pool, channel, slot, &result, ret_message);
+	return 1;
+}
+
+static int take_shared(struct pier_recv_pool *pool, struct pier_channel *channel,
+		       struct pier_pool_message *ret_message)
+{
+	struct pier_message message;
+	struct pier_recv_slot *slot;
+	int count = 0;
+
+	if (!channel->first_message)
+		count = pier_collect_while_idle(channel);
+	if (count < 0)
+		return count;
+	while (channel->first_message) {
+		pier_srq_take(channel, &message);
+		slot = message.context;
+		pool->posted.count--;
+		if (!message.result.error) {
+			lend_slot(pool, channel, slot, &message.result, ret_message);
+			return 1;
+		}
+		pier_pool_put(pool, slot);
+	}
+	if (!channel->broken || channel->reported_broken)
+		return 0;
+	channel->reported_broken = true;
+	return report_broken(pool, channel);
+}
+
+static struct pier_channel *channel_at(const struct pier_list *link)
+{
+	return pier_container_of(link, struct pier_channel, srq_link);
+}
+
+/* Look at this channel again after all others. */
+static void put_last(struct pier_recv_pool *pool, struct pier_channel *channel)
+{
+	pier_list_remove(&channel->srq_link);
+	pier_list_append(&pool->srq->channels, &channel->srq_link);
+}
+
+static int take_from_any(struct pier_recv_pool *pool,
+			 struct pier_pool_message *ret_message)
+{
+	struct pier_channel *working = NULL, *channel = NULL;
+	int taken;
+
+	pier_list_for_each(link, &pool->srq->channels) {
+		channel = channel_at(link);
+		taken = take_shared(pool, channel, ret_message);
+		if (taken > 0)
+			put_last(pool, channel);
+		if (taken != 0)
+			return taken;
+		if (!channel->broken)
+			working = channel;
+	}
+	return working || !channel ? 0 : report_broken(pool, channel);
+}
+
+static int take_message(struct pier_recv_pool *pool,
+			struct pier_pool_message *ret_message)
+{
+	return pool->srq ? take_from_any(pool, ret_message)
+			 : take_from_channel(pool, ret_message);
+}
+
+/* If there is no message, post the slots that wait for a batch. */
+static int poll_pool(struct pier_recv_pool *pool, struct pier_pool_message *ret_message)
+{
+	int taken = take_message(pool, ret_message);
+	int error = taken == 0 ? pier_pool_post(pool) : 0;
+
+	return error ? error : taken;
+}
+
+int pier_recv_pool_poll(struct pier_recv_pool *pool,
+			struct pier_pool_message *ret_message)
+{
+	int error = check_pool_use(pool);
+
+	return error ? error : poll_pool(pool, ret_message);
+}
+
+static int make_room_for_fds(struct pier_recv_pool *pool)
+{
+	uint32_t count = pool->srq ? pool->srq->channel_count : 1;
+	struct pollfd *fds;
+
+	if (count <= pool->fd_room)
+		return 0;
+	fds = reallocarray(pool->fds, count, sizeof(*fds));
+	if (!fds)
+		return pier_fail(ENOMEM, "no memory to wait for %u channels", count);
+	pool->fds = fds;
+	pool->fd_room = count;
+	return 0;
+}
+
+/* A wait for a message of a pool. */
+struct pool_wait {
+	struct pier_recv_pool *pool;
+	struct pier_pool_message *message;
+};
+
+static int check_pool(void *subject)
+{
+	const struct pool_wait *wait = subject;
+	int taken = poll_pool(wait->pool, wait->message);
+
+	return taken > 0 ? PIER_CONDITION_HOLDS : taken;
+}
+
+static int pass_channels(void *subject, struct pier_wait_pass *pass)
+{
+	const struct pool_wait *wait = subject;
+	const struct pier_recv_pool *pool = wait->pool;
+	int error = 0;
+
+	if (!pool->srq)
+		return pier_wait_pass_channel(pass, pool->channel);
+	for (struct pier_list *link = pool->srq->channels.next;
+	     link != &pool->srq->channels && !error; link = link->next) {
+		if (!channel_at(link)->broken)
+			error = pier_wait_pass_channel(pass, channel_at(link));
+	}
+	return error;
+}
+
+/* Channels with a shared receive queue may break without a completion. */
+static void find_broken_channels(struct pier_recv_pool *pool)
+{
+	if (!pool->srq)
+		return;
+	pier_list_for_each(link, &pool->srq->channels)
+		pier_find_broken_qp(channel_at(link));
+}
+
+/* Returns 1, -ETIMEDOUT without a sentence, or another error. */
+static int wait_pool(struct pier_recv_pool *pool, int64_t deadline,
+		     struct pier_pool_message *ret_message)
+{
+	struct pool_wait wait = { .pool = pool, .message = ret_message };
+	struct pier_wait_condition condition = {
+		.check = check_pool,
+		.pass = pass_channels,
+		.subject = &wait,
+	};
+	int error = make_room_for_fds(pool), taken;
+
+	condition.fds = pool->fds;
+	if (!error)
+		error = pier_wait_until(&condition, deadline);
+	if (error != -ETIMEDOUT)
+		return error ? error : 1;
+	find_broken_channels(pool);
+	taken = poll_pool(pool, ret_message);
+	return taken != 0 ? taken : -ETIMEDOUT;
+}
+
+static int resolve_timeout(const struct pier_recv_pool *pool, int *timeout_ms)
+{
+	if (*timeout_ms < PIER_TIMEOUT_DEFAULT)
+		return pier_fail(EINVAL,
+				 "timeout_ms %d: use 0 or more, or PIER_TIMEOUT_DEFAULT",
+				 *timeout_ms);
+	if (*timeout_ms == PIER_TIMEOUT_DEFAULT)
+		*timeout_ms = pool->attr.timeout_ms;
+	return 0;
+}
+
+static int fail_timed_out(int timeout_ms)
+{
+	return pier_fail(ETIMEDOUT, "no message of the receive pool within %d ms",
+			 timeout_ms);
+}
+
+int pier_recv_pool_wait(struct pier_recv_pool *pool, int timeout_ms,
+			struct pier_pool_message *ret_message)
+{
+	int error = check_pool_use(pool), taken;
+
+	if (!error)
+		error = resolve_timeout(pool, &timeout_ms);
+	if (error)
+		return error;
+	taken = wait_pool(pool, pier_deadline(timeout_ms), ret_message);
+	if (taken == -ETIMEDOUT)
+		return fail_timed_out(timeout_ms);
+	return taken < 0 ? taken : 0;
+}
+
+int pier_recv_pool_release(struct pier_recv_pool *pool,
+			   const struct pier_pool_message *message)
+{
+	struct pier_recv_slot *slot = NULL;
+	int error = pier_check_process(&pool->object);
+
+	if (!error)
+		error = pier_check_given(message, "message");
+	if (error)
+		return error;
+	if (message->slot < pool->attr.count)
+		slot = &pool->slots[message->slot];
+	if (!slot || slot->state != PIER_SLOT_HELD || slot->sequence != message->sequence)
+		return pier_fail(ESTALE,
+				 "message %llu in slot %u is not held: it was released "
+				 "before, or it belongs to another pool",
+				 (unsigned long long)message->sequence, message->slot);
+	pool->held--;
+	pier_pool_put(pool, slot);
+	return 0;
+}
+
+/* The callback may release this message itself, or others. */
+static void deliver_message(struct pier_recv_pool *pool,
+			    const struct pier_pool_message *message)
+{
+	const struct pier_recv_slot *slot = &pool->slots[message->slot];
+	enum pier_delivery delivery;
+
+	pool->delivering = true;
+	delivery = pool->attr.deliver(message, pool->attr.context);
+	pool->delivering = false;
+	if (delivery != PIER_KEPT && slot->state == PIER_SLOT_HELD &&
+	    slot->sequence == message->sequence)
+		pier_recv_pool_release(pool, message);
+}
+
+int pier_recv_pool_deliver(struct pier_recv_pool *pool, int timeout_ms)
+{
+	struct pier_pool_message message = { 0 };
+	int error = check_pool_use(pool), taken;
+	uint32_t count = 0;
+
+	if (!error)
+		error = resolve_timeout(pool, &timeout_ms);
+	if (!error && !pool->attr.deliver)
+		error = pier_fail(
+			EINVAL,
+			"the receive pool was created without a deliver function");
+	if (error)
+		return error;
+	taken = wait_pool(pool, pier_deadline(timeout_ms), &message);
+	if (taken == -ETIMEDOUT)
+		return timeout_ms == 0 ? 0 : fail_timed_out(timeout_ms);
+	while (taken > 0) {
+		deliver_message(pool, &message);
+		taken = ++count < pool->attr.count ? poll_pool(pool, &message) : 0;
+	}
+	if (count == 0)
+		return taken;
+	/* The next call reports the broken channel. */
+	if (taken == -EPIPE && pool->broken)
+		pool->broken->reported_broken = false;
+	return (int)count;
 }

@@ -53,19 +53,11 @@ struct pier_recv_pool {
 	uint32_t fd_room;
 };
 
-static inline void pier_slots_init(struct pier_slot_list *list)
-{
-	*list = (struct pier_slot_list){ .last = &list->first };
-}
+/* Post the waiting slots as far as there is room. Returns 0 or the error of posting. */
+int pier_pool_post(struct pier_recv_pool *pool);
 
-static inline void pier_slots_append(struct pier_slot_list *list,
-				     struct pier_recv_slot *slot)
-{
-	slot->next = NULL;
-	*list->last = slot;
-	list->last = &slot->next;
-	list->count++;
-}
+/* Take a slot back from the device or the user. It is posted with the next batch. */
+void pier_pool_put(struct pier_recv_pool *pool, struct pier_recv_slot *slot);
 
 static inline struct pier_recv_slot *pier_slots_take(struct pier_slot_list *list)
 {

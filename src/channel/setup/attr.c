@@ -1,15 +1,53 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <pier/recovery.h>
 
 #include "attr.h"
-#include "attr_text.h"
-#include "device/gid_table.h"
-#include "mtu.h"
 #include "channel/recv/srq_post.h"
 #include "core/error.h"
 #include "core/extensible.h"
-#include "device/probe.h"
+#include "device/device.h"
+#include "device/gid_table.h"
+#include "mtu.h"
+
+/* Conversions of times in struct pier_channel_attr. */
+
+enum {
+	CODES = 32, /* of RNR timers: 5 bits */
+};
+
+/*
+ * IBTA table 45: 10 us times 1, 2, 3, 4, 6, 8, 12, 16, 24, ... for codes from 1 on.
+ * Code 0 is the longest, as if it were 32.
+ */
+uint32_t pier_rnr_timer_to_us(uint8_t code)
+{
+	uint32_t step = code % CODES == 0 ? CODES : code % CODES;
+
+	if (step == 1)
+		return 10;
+	return step % 2 ? 30u << ((step - 3) / 2) : 10u << (step / 2);
+}
+
+uint8_t pier_rnr_timer_from_us(uint32_t us)
+{
+	for (uint8_t code = 1; code < CODES; code++)
+		if (pier_rnr_timer_to_us(code) >= us)
+			return code;
+	return 0;
+}
+
+/* 4.096 us * 2^n (IBTA 9.7.6.1.3). */
+uint64_t pier_ack_timeout_to_us(uint8_t exponent)
+{
+	return exponent ? (UINT64_C(4096) << (exponent % 32)) / 1000 : 0;
+}
 
 enum {
 	LONGEST_EXPONENT = 31, /* timeout and min_rnr_timer are 5 bits */
@@ -54,6 +92,162 @@ static void hold_to_device(struct pier_channel_attr *attr,
 		attr->retry_count = LONGEST_RETRY - 1;
 }
 
+/* A member that text can set, and its highest value. */
+struct setting {
+	const char *key;
+	size_t offset, size;
+	uint32_t last;
+};
+
+#define SETTING(key, member, last)                                               \
+	{                                                                        \
+		key, offsetof(struct pier_channel_attr, member),                 \
+			sizeof(((struct pier_channel_attr *)NULL)->member), last \
+	}
+
+static const struct setting settings[] = {
+	SETTING("port", port, UINT8_MAX),
+	SETTING("gid", gid_index, PIER_GID_INDEXES - 1),
+	SETTING("mtu", mtu, 4096),
+	SETTING("tc", traffic_class, UINT8_MAX),
+	SETTING("sl", service_level, 15),
+	SETTING("pkey", pkey_index, UINT16_MAX),
+	SETTING("hop_limit", hop_limit, UINT8_MAX),
+	SETTING("flow_label", flow_label, 0xfffff),
+	SETTING("timeout", timeout, 31),
+	SETTING("retry", retry_count, 7),
+	SETTING("rnr_retry", rnr_retry_count, 7),
+	SETTING("rnr_timer", min_rnr_timer, 31),
+	SETTING("rd_atomic", max_rd_atomic, UINT8_MAX),
+};
+
+enum {
+	SETTINGS = sizeof(settings) / sizeof(settings[0]),
+};
+
+/* The values in a text. */
+struct given {
+	uint32_t values[SETTINGS];
+	bool is_given[SETTINGS];
+};
+
+/* SETTINGS: no setting has this key. */
+static size_t find_setting(const char *key, size_t length)
+{
+	size_t i = 0;
+
+	while (i < SETTINGS && (strlen(settings[i].key) != length ||
+				memcmp(settings[i].key, key, length) != 0))
+		i++;
+	return i;
+}
+
+enum {
+	KEY_LIST_SIZE = 256,
+	LONGEST_SHOWN = 80,
+};
+
+static int shown_length(size_t length)
+{
+	return length < LONGEST_SHOWN ? (int)length : LONGEST_SHOWN;
+}
+
+static int refuse_key(const char *source, const char *key, size_t length)
+{
+	char keys[KEY_LIST_SIZE] = "";
+	size_t used = 0;
+
+	for (size_t i = 0; i < SETTINGS; i++)
+		used += (size_t)snprintf(keys + used, sizeof(keys) - used, "%s%s",
+					 i ? ", " : "", settings[i].key);
+	return pier_fail(EINVAL, "%s: \"%.*s\" is not KEY=NUMBER; the keys are %s",
+			 source, shown_length(length), key, keys);
+}
+
+/* Read all of the text as a number: no sign, no blank, no octal. */
+static bool read_number(const char *text, size_t length, uint32_t last,
+			uint32_t *ret_value)
+{
+	bool is_hex = length > 2 && text[0] == '0' && text[1] == 'x';
+	const char *digits = is_hex ? "0123456789abcdefABCDEF" : "0123456789";
+	size_t prefix = is_hex ? 2 : 0;
+	unsigned long value;
+
+	if (length == prefix || length - prefix > 9 ||
+	    strspn(text + prefix, digits) < length - prefix)
+		return false;
+	value = strtoul(text + prefix, NULL, is_hex ? 16 : 10);
+	*ret_value = (uint32_t)value;
+	return value <= last;
+}
+
+/* One "KEY=NUMBER" of this length. */
+static int read_setting(const char *source, const char *text, size_t length,
+			struct given *given)
+{
+	size_t key_length = strcspn(text, "=,");
+	size_t i = key_length < length ? find_setting(text, key_length) : SETTINGS;
+
+	if (i == SETTINGS)
+		return refuse_key(source, text, length);
+	if (!read_number(text + key_length + 1, length - key_length - 1, settings[i].last,
+			 &given->values[i]))
+		return pier_fail(EINVAL, "%s: \"%.*s\": %s is a number from 0 to %u",
+				 source, shown_length(length), text, settings[i].key,
+				 settings[i].last);
+	given->is_given[i] = true;
+	return 0;
+}
+
+static int read_text(const char *source, const char *text, struct given *ret_given)
+{
+	int error = 0;
+
+	*ret_given = (struct given){ .values = { 0 } };
+	while (*text && !error) {
+		size_t length = strcspn(text, ",");
+
+		error = read_setting(source, text, length, ret_given);
+		text += length + (text[length] == ',');
+	}
+	return error;
+}
+
+static void *member_of(struct pier_channel_attr *attr, const struct setting *setting)
+{
+	return (char *)attr + setting->offset;
+}
+
+static void set_member(struct pier_channel_attr *attr, const struct setting *setting,
+		       uint32_t value)
+{
+	if (setting->size == sizeof(uint8_t))
+		*(uint8_t *)member_of(attr, setting) = (uint8_t)value;
+	else
+		memcpy(member_of(attr, setting), &value, sizeof(value));
+}
+
+/*
+ * Set the members that have their default values to those that PIER_CHANNEL gives them.
+ *
+ * Errors: -EINVAL, as for pier_channel_attr_parse().
+ */
+static int apply_environment(struct pier_channel_attr *attr)
+{
+	const char *text = secure_getenv("PIER_CHANNEL");
+	struct pier_channel_attr usual;
+	struct given given;
+	int error = text ? read_text("PIER_CHANNEL", text, &given) : 0;
+
+	pier_channel_attr_init(&usual);
+	for (size_t i = 0; text && i < SETTINGS && !error; i++)
+		if (given.is_given[i] &&
+		    memcmp(member_of(attr, &settings[i]), member_of(&usual, &settings[i]),
+			   settings[i].size) == 0)
+			set_member(attr, &settings[i], given.values[i]);
+	return error;
+}
+
 int pier_read_channel_attr(const struct pier_channel_attr *attr,
 			   const struct ibv_device_attr *device,
 			   struct pier_channel_attr *ret_attr)
@@ -67,7 +261,7 @@ int pier_read_channel_attr(const struct pier_channel_attr *attr,
 					     "pier_channel_attr_init()", attr, FIRST_SIZE,
 					     sizeof(known), &known);
 	if (!error)
-		error = pier_apply_environment(&known);
+		error = apply_environment(&known);
 	if (error)
 		return error;
 	hold_to_device(&known, device);
@@ -299,4 +493,30 @@ int pier_check_channel_port(const struct pier_channel_attr *attr,
 				 attr->pkey_index, port->pkey_tbl_len, attr->port);
 	return check_range("src_path_bits", attr->src_path_bits, 0,
 			   (UINT32_C(1) << (port->lmc & 7)) - 1, "2^LMC of the port");
+}
+
+static int set_members(const char *source, const char *text,
+		       struct pier_channel_attr *attr)
+{
+	struct given given;
+	int error = read_text(source, text, &given);
+
+	for (size_t i = 0; i < SETTINGS && !error; i++)
+		if (given.is_given[i])
+			set_member(attr, &settings[i], given.values[i]);
+	return error;
+}
+
+/* All members are in the first version of the struct, so any caller's has them. */
+int pier_channel_attr_parse(struct pier_channel_attr *attr, const char *text)
+{
+	return text ? set_members("channel attributes", text, attr)
+		    : pier_fail(EINVAL, "channel attributes: the text is NULL");
+}
+
+int pier_read_environment(struct pier_channel_attr *attr)
+{
+	const char *text = secure_getenv("PIER_CHANNEL");
+
+	return text ? set_members("PIER_CHANNEL", text, attr) : 0;
 }

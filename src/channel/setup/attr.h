@@ -2,9 +2,8 @@
 #ifndef PIER_CHANNEL_SETUP_ATTR_H
 #define PIER_CHANNEL_SETUP_ATTR_H
 
-#include <stdbool.h>
-
 #include <infiniband/verbs.h>
+#include <stdbool.h>
 
 #include <pier/channel.h>
 
@@ -49,5 +48,8 @@ uint32_t pier_cq_entries(const struct pier_channel_attr *attr);
  */
 int pier_check_channel_port(const struct pier_channel_attr *attr,
 			    const struct ibv_port_attr *port);
+
+/* Set all members that PIER_CHANNEL gives a value, whatever they are. */
+int pier_read_environment(struct pier_channel_attr *attr);
 
 #endif

@@ -7,7 +7,6 @@
 #include "connect.h"
 #include "endpoint.h"
 #include "gid.h"
-#include "port.h"
 #include "mtu.h"
 #include "traffic_class.h"
 #include "core/deadline.h"

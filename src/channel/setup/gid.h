@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "channel/channel.h"
-#include "device/gid_rank.h"
+#include "device/gid_table.h"
 
 /*
  * The choice of a pair of GIDs by two ends on Ethernet. The endpoint of each end has the
@@ -55,5 +55,24 @@ bool pier_offers_gids(const struct pier_endpoint *endpoint);
  * GID is of another address family. Nothing was changed then.
  */
 int pier_choose_gids(struct pier_channel *channel, struct pier_endpoint *peer);
+
+enum {
+	PIER_FLID_AT = 4, /* in an InfiniBand GID: 16 bits, in network order */
+};
+
+/* The LID that routers of other subnets use for a GID; 0: it has none. */
+static inline uint16_t pier_flid_of(const uint8_t gid[16])
+{
+	return (uint16_t)(gid[PIER_FLID_AT] << 8 | gid[PIER_FLID_AT + 1]);
+}
+
+/*
+ * Compare the subnet prefixes of InfiniBand GIDs, without the two bytes of the FLID:
+ * ncclIbExtractFlid() in NCCL's net_ib/connect.cc.
+ */
+bool pier_is_other_subnet(const uint8_t own[16], const uint8_t peer[16]);
+
+/* Read the port's limits and address into the channel. */
+int pier_query_channel_port(struct pier_channel *channel);
 
 #endif

@@ -11,7 +11,7 @@
 #include "failure.h"
 #include "fault.h"
 #include "persona.h"
-#include "scatter.h"
+#include "post.h"
 
 enum {
 	BATCH = 16, /* completions taken at once, on the stack */

@@ -13,7 +13,6 @@
 #include "post.h"
 #include "qp.h"
 #include "region.h"
-#include "srq.h"
 
 static void free_context(struct fault_context *context)
 {

@@ -43,7 +43,7 @@ struct fault_context {
 	/* Reads that queue pairs serve, for a persona that shares them. */
 	int rd_atomic;
 	struct pier_list qps;
-	struct pier_list mrs; /* that the CPU reaches: see scatter.h */
+	struct pier_list mrs; /* that the CPU reaches: see post.h */
 	struct ibv_async_event reported[FAULT_EVENTS]; /* by the plan, not taken yet */
 	uint32_t reported_count;
 	struct ibv_qp event_qp; /* of the event that was taken last */
@@ -58,7 +58,7 @@ struct fault_pd {
 struct fault_mr {
 	struct ibv_mr ibv;
 	struct ibv_mr *under;
-	/* See scatter.h: the bytes of the region from `iova` on. */
+	/* See post.h: the bytes of the region from `iova` on. */
 	struct pier_list link;
 	uint8_t *bytes;
 	uint64_t iova;
@@ -106,7 +106,7 @@ struct fault_cq {
 struct fault_srq {
 	struct ibv_srq ibv;
 	struct ibv_srq *under;
-	struct pier_list receives; /* of scatter.h */
+	struct pier_list receives; /* of post.h */
 };
 
 /* The two queues of a queue pair. A failure flushes what follows it in the same queue. */
@@ -134,7 +134,7 @@ struct fault_qp {
 	/* As the caller set them for a persona; the device may have other values. */
 	uint8_t rd_atomic, dest_rd_atomic, sgid_index;
 	bool spent;		   /* it was in RESET or ERR: see struct pier_persona */
-	bool scatters;		   /* its receives are those of scatter.h */
+	bool scatters;		   /* its receives are those of post.h */
 	struct pier_list receives; /* of a queue pair without a shared queue */
 	/* The request whose flush is turned into the failure. */
 	bool has_first_failed;

@@ -2,18 +2,17 @@
 #ifndef PIER_FAULT_PERSONA_H
 #define PIER_FAULT_PERSONA_H
 
+#include <infiniband/verbs.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <infiniband/verbs.h>
 
 #include "provider/provider.h"
 
 /*
  * A persona makes the device beneath look like a NIC of another driver ("like=mlx5"): it
  * reports that driver's limits and refuses what that driver refuses, with its errno and,
- * as drivers do, without a sentence. personas.c has the table and its sources.
+ * as drivers do, without a sentence. persona.c has the table and its sources.
  */
 struct pier_persona {
 	const char *name;
@@ -50,7 +49,7 @@ struct pier_persona {
 	bool shares_rd_atomic;
 	/*
 	 * The CPU copies messages of up to this many bytes to the receive's address,
-	 * except on queue pairs of create_direct_qp(): see scatter.h.
+	 * except on queue pairs of create_direct_qp(): see post.h.
 	 */
 	uint32_t max_scatter;
 	/* create_qp() leaves errno as it was. */
@@ -68,6 +67,7 @@ void pier_persona_print_names(char *ret_text, size_t size);
 /* Replace the values of the device beneath by those that the driver reports. */
 void pier_persona_change_limits(const struct pier_persona *persona,
 				struct ibv_device_attr *attr);
+
 void pier_persona_change_port(const struct pier_persona *persona,
 			      struct ibv_port_attr *attr);
 
@@ -84,11 +84,15 @@ uint32_t pier_persona_find_gid(const struct pier_persona *persona, uint32_t inde
 /* 0, or the errno with which the driver refuses the call. */
 int pier_persona_check_region(const struct pier_persona *persona, size_t length,
 			      int access);
+
 int pier_persona_check_cq(const struct pier_persona *persona, int cqe);
+
 int pier_persona_check_srq(const struct pier_persona *persona,
 			   const struct ibv_srq_attr *attr);
+
 int pier_persona_check_qp(const struct pier_persona *persona,
 			  const struct ibv_qp_init_attr *attr);
+
 /* `spent`: the queue pair was in RESET or ERR. May be negative: see negates_errno. */
 int pier_persona_check_transition(const struct pier_persona *persona,
 				  enum ibv_qp_state from, bool spent,

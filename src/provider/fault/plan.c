@@ -4,11 +4,145 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "plan.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "persona.h"
-#include "words.h"
+#include "plan.h"
+#include "provider/event_name.h"
+
+enum ibv_wc_status pier_fault_find_status(const char *name, size_t length);
+
+#define BIT(occasion) (UINT64_C(1) << (occasion))
+#define CALL(name, occasion)                                 \
+	{                                                    \
+		name, BIT(occasion), FAULT_FAIL, FAULT_ERRNO \
+	}
+
+#define ON_COMPLETION BIT(FAULT_COMPLETION)
+#define REGISTRATIONS \
+	(BIT(FAULT_REG_MR) | BIT(FAULT_REG_DMABUF_MR) | BIT(FAULT_REG_PARTS))
+/* Without the calls whose number depends on time, and each call only once. */
+#define ALL_CALLS (BIT(FAULT_POLL_CQ) - 1)
+
+static const struct pier_fault_word words[] = {
+	{ "call", ALL_CALLS, FAULT_FAIL, FAULT_ERRNO },
+	{ "reg", REGISTRATIONS, FAULT_FAIL, FAULT_ERRNO },
+	CALL("open_device", FAULT_OPEN_DEVICE),
+	CALL("close_device", FAULT_CLOSE_DEVICE),
+	CALL("query_device", FAULT_QUERY_DEVICE),
+	CALL("query_port", FAULT_QUERY_PORT),
+	CALL("query_gid", FAULT_QUERY_GID),
+	CALL("query_on_demand", FAULT_QUERY_ON_DEMAND),
+	CALL("alloc_pd", FAULT_ALLOC_PD),
+	CALL("dealloc_pd", FAULT_DEALLOC_PD),
+	CALL("reg_mr", FAULT_REG_MR),
+	CALL("reg_dmabuf_mr", FAULT_REG_DMABUF_MR),
+	CALL("reg_parts", FAULT_REG_PARTS),
+	CALL("dereg_mr", FAULT_DEREG_MR),
+	CALL("alloc_mw", FAULT_ALLOC_MW),
+	CALL("dealloc_mw", FAULT_DEALLOC_MW),
+	CALL("bind_counter", FAULT_BIND_COUNTER),
+	CALL("create_comp_channel", FAULT_CREATE_COMP_CHANNEL),
+	CALL("destroy_comp_channel", FAULT_DESTROY_COMP_CHANNEL),
+	CALL("create_cq", FAULT_CREATE_CQ),
+	CALL("destroy_cq", FAULT_DESTROY_CQ),
+	CALL("create_srq", FAULT_CREATE_SRQ),
+	CALL("destroy_srq", FAULT_DESTROY_SRQ),
+	CALL("create_qp", FAULT_CREATE_QP),
+	CALL("modify_qp", FAULT_MODIFY_QP),
+	CALL("query_qp", FAULT_QUERY_QP),
+	CALL("destroy_qp", FAULT_DESTROY_QP),
+	CALL("get_qp_address", FAULT_GET_QP_ADDRESS),
+	CALL("set_qp_address", FAULT_SET_QP_ADDRESS),
+	CALL("post_send", FAULT_POST_SEND),
+	CALL("post_recv", FAULT_POST_RECV),
+	CALL("poll_cq", FAULT_POLL_CQ),
+	CALL("req_notify_cq", FAULT_REQ_NOTIFY_CQ),
+	CALL("get_cq_event", FAULT_GET_CQ_EVENT),
+	{ "wc", ON_COMPLETION, FAULT_STATUS, FAULT_WC_STATUS },
+	{ "late", ON_COMPLETION, FAULT_LATE, FAULT_TIME_OR_POLLS },
+	{ "lost", ON_COMPLETION, FAULT_LOST, FAULT_NO_VALUE },
+	{ "overrun", ON_COMPLETION, FAULT_OVERRUN, FAULT_NO_VALUE },
+	{ "dead", BIT(FAULT_POST_SEND), FAULT_DEAD, FAULT_TIME_OR_NONE },
+	{ "async", BIT(FAULT_POST_SEND), FAULT_ASYNC, FAULT_EVENT_NAME },
+	{ "event", BIT(FAULT_REQ_NOTIFY_CQ), FAULT_NOTIFY_LATE, FAULT_TIME },
+};
+
+static bool is_name(const char *word, const char *name, size_t length)
+{
+	return strlen(word) == length && memcmp(word, name, length) == 0;
+}
+
+/* NULL: no such word. */
+static const struct pier_fault_word *fault_find_word(const char *name, size_t length)
+{
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		if (is_name(words[i].name, name, length))
+			return &words[i];
+	}
+	return NULL;
+}
+
+/* The word for that call alone, or a description of the occasion. */
+static const char *fault_name_occasion(enum pier_fault_occasion occasion)
+{
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		if (words[i].occasions == BIT(occasion) && words[i].effect == FAULT_FAIL)
+			return words[i].name;
+	}
+	return "a completion";
+}
+
+/* glibc has it from 2.32 on. With an older one, plans cannot name an errno. */
+const char *strerrorname_np(int error) __attribute__((weak));
+
+/* By name; 0 and IBV_WC_SUCCESS: unknown. */
+static int fault_find_errno(const char *name, size_t length)
+{
+	/* The highest errno of the kernel (MAX_ERRNO). */
+	for (int number = 1; number <= 4095; number++) {
+		const char *known = strerrorname_np ? strerrorname_np(number) : NULL;
+
+		if (known && is_name(known, name, length))
+			return number;
+	}
+	return 0;
+}
+
+/* -1: unknown. */
+static int fault_find_event(const char *name, size_t length)
+{
+	for (int event = 0; event <= IBV_EVENT_GID_CHANGE; event++) {
+		if (is_name(pier_event_name((enum ibv_event_type)event), name, length))
+			return event;
+	}
+	return -1;
+}
+
+enum ibv_wc_status pier_fault_find_status(const char *name, size_t length)
+{
+#define STATUS(name) [IBV_WC_##name] = #name
+	static const char *const names[] = {
+		STATUS(LOC_LEN_ERR),	    STATUS(LOC_QP_OP_ERR),
+		STATUS(LOC_EEC_OP_ERR),	    STATUS(LOC_PROT_ERR),
+		STATUS(WR_FLUSH_ERR),	    STATUS(MW_BIND_ERR),
+		STATUS(BAD_RESP_ERR),	    STATUS(LOC_ACCESS_ERR),
+		STATUS(REM_INV_REQ_ERR),    STATUS(REM_ACCESS_ERR),
+		STATUS(REM_OP_ERR),	    STATUS(RETRY_EXC_ERR),
+		STATUS(RNR_RETRY_EXC_ERR),  STATUS(LOC_RDD_VIOL_ERR),
+		STATUS(REM_INV_RD_REQ_ERR), STATUS(REM_ABORT_ERR),
+		STATUS(INV_EECN_ERR),	    STATUS(INV_EEC_STATE_ERR),
+		STATUS(FATAL_ERR),	    STATUS(RESP_TIMEOUT_ERR),
+		STATUS(GENERAL_ERR),
+	};
+#undef STATUS
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (names[i] && is_name(names[i], name, length))
+			return (enum ibv_wc_status)i;
+	}
+	return IBV_WC_SUCCESS;
+}
 
 enum {
 	NO_MORE_THAN_HOURS = 1,
@@ -125,7 +259,7 @@ static int read_time(struct text whole, struct text rest, bool may_be_polls,
 static int read_name(struct text whole, struct text rest, struct pier_fault_rule *rule)
 {
 	if (rule->word->value == FAULT_ERRNO) {
-		rule->value = (uint64_t)pier_fault_find_errno(rest.at, rest.length);
+		rule->value = (uint64_t)fault_find_errno(rest.at, rest.length);
 		if (rule->value)
 			return 0;
 		return pier_fail(
@@ -135,7 +269,7 @@ static int read_name(struct text whole, struct text rest, struct pier_fault_rule
 			shown_length(whole), whole.at, shown_length(rest), rest.at);
 	}
 	if (rule->word->value == FAULT_EVENT_NAME) {
-		int event = pier_fault_find_event(rest.at, rest.length);
+		int event = fault_find_event(rest.at, rest.length);
 
 		rule->value = (uint64_t)event;
 		return event < 0 ? refuse_rule(whole,
@@ -183,7 +317,7 @@ static int read_rule(struct text whole, struct pier_fault_plan *plan)
 		return refuse_rule(whole, "that is one rule too many; there may be 32");
 	if (whole.length >= sizeof(rule->text))
 		return refuse_rule(whole, "a rule has at most 47 characters");
-	rule->word = pier_fault_find_word(name.at, name.length);
+	rule->word = fault_find_word(name.at, name.length);
 	if (!rule->word)
 		return refuse_rule(whole,
 				   "that is no word of a plan; pier_open_device(3) "
@@ -321,8 +455,7 @@ const struct pier_fault_rule *pier_fault_strikes(struct pier_fault_plan *plan,
 	pthread_mutex_unlock(&plan->lock);
 	if (struck)
 		pier_info("fault plan: %s strikes %s (seed=%llu)", struck->text,
-			  pier_fault_name_occasion(occasion),
-			  (unsigned long long)plan->seed);
+			  fault_name_occasion(occasion), (unsigned long long)plan->seed);
 	return struck;
 }
 
@@ -343,7 +476,7 @@ int pier_fault_fails(struct pier_fault_plan *plan, enum pier_fault_occasion occa
 	if (!rule)
 		return 0;
 	pier_fail((int)rule->value, "fault plan: %s strikes %s (seed=%llu)", rule->text,
-		  pier_fault_name_occasion(occasion), (unsigned long long)plan->seed);
+		  fault_name_occasion(occasion), (unsigned long long)plan->seed);
 	errno = (int)rule->value;
 	return errno;
 }

@@ -2,12 +2,42 @@
 #ifndef PIER_FAULT_PLAN_H
 #define PIER_FAULT_PLAN_H
 
+#include <infiniband/verbs.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include <infiniband/verbs.h>
+/* What may follow the '='. */
+enum pier_fault_value {
+	FAULT_NO_VALUE,
+	FAULT_ERRNO,
+	FAULT_WC_STATUS,
+	FAULT_EVENT_NAME,
+	FAULT_TIME,
+	FAULT_TIME_OR_NONE,
+	FAULT_TIME_OR_POLLS,
+};
+
+/* The effect of a rule; FAULT_FAIL: a call fails with an errno. */
+enum pier_fault_effect {
+	FAULT_FAIL,
+	FAULT_STATUS,
+	FAULT_LATE,
+	FAULT_LOST,
+	FAULT_OVERRUN,
+	FAULT_DEAD,
+	FAULT_NOTIFY_LATE,
+	FAULT_ASYNC,
+};
+
+/* A word of a plan: its effect, and its occasions as bits. */
+struct pier_fault_word {
+	const char *name;
+	uint64_t occasions;
+	enum pier_fault_effect effect;
+	enum pier_fault_value value;
+};
 
 /*
  * A plan of faults: the text that <pier/device.h> describes, as a list of rules. A rule
@@ -63,19 +93,8 @@ enum pier_fault_occasion {
 	FAULT_OCCASIONS,
 };
 
-/* The effect of a rule; FAULT_FAIL: a call fails with an errno. */
-enum pier_fault_effect {
-	FAULT_FAIL,
-	FAULT_STATUS,
-	FAULT_LATE,
-	FAULT_LOST,
-	FAULT_OVERRUN,
-	FAULT_DEAD,
-	FAULT_NOTIFY_LATE,
-	FAULT_ASYNC,
-};
-
 struct pier_fault_word;
+
 struct pier_persona;
 
 struct pier_fault_rule {
@@ -109,6 +128,7 @@ struct pier_fault_plan {
  */
 int pier_fault_read_plan(const char *text, size_t length,
 			 struct pier_fault_plan *ret_plan);
+
 void pier_fault_end_plan(struct pier_fault_plan *plan);
 
 /*

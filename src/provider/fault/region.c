@@ -5,7 +5,7 @@
 #include "region.h"
 #include "fault.h"
 #include "persona.h"
-#include "scatter.h"
+#include "post.h"
 
 /* Allocated before the device registers, so that nothing has to be undone. */
 static struct ibv_mr *wrap_mr(struct ibv_pd *pd, struct fault_mr *mr)

@@ -8,10 +8,10 @@
 
 #include <pier/cache.h>
 
-#include "tree.h"
-#include "watch.h"
 #include "core/list.h"
 #include "core/object.h"
+#include "tree.h"
+#include "watch.h"
 
 /*
  * Inside the registration cache. Locks, in the order in which they are taken:
@@ -60,21 +60,6 @@ struct pier_cache_segment {
 	uint64_t identity;
 };
 
-struct pier_cache_entry {
-	struct pier_tree_node node; /* first: what lookups read */
-	struct pier_list link;
-	struct pier_mr *mr;
-	struct pier_cache_set *set; /* while it is kept */
-	unsigned int users;
-	enum pier_cache_state state;
-	/* The backend's numbers for the memory, from low to high; none: not asked. */
-	struct pier_cache_segment *segments;
-	uint32_t segment_count;
-	struct pier_mr_cache *cache;
-	struct pier_buffer *buffer; /* wrapped for this entry, or NULL */
-	struct pier_watched watched;
-};
-
 struct pier_mr_cache {
 	struct pier_object object;
 	/* Constant. */
@@ -102,6 +87,21 @@ struct pier_mr_cache {
 	unsigned int visitors;	/* threads that reached it through the list of caches */
 	pthread_cond_t settled; /* `reaping` or `visitors` has shrunk */
 	struct pier_mr_cache_stats stats;
+};
+
+struct pier_cache_entry {
+	struct pier_tree_node node; /* first: what lookups read */
+	struct pier_list link;
+	struct pier_mr *mr;
+	struct pier_cache_set *set; /* while it is kept */
+	unsigned int users;
+	enum pier_cache_state state;
+	/* The backend's numbers for the memory, from low to high; none: not asked. */
+	struct pier_cache_segment *segments;
+	uint32_t segment_count;
+	struct pier_mr_cache *cache;
+	struct pier_buffer *buffer; /* wrapped for this entry, or NULL */
+	struct pier_watched watched;
 };
 
 static inline struct pier_cache_entry *pier_cache_entry_of(struct pier_tree_node *node)

@@ -1,8 +1,122 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
 
 #include "buffer/buffer.h"
+#include "core/deadline.h"
+#include "core/error.h"
+#include "core/log.h"
 #include "index.h"
+#include "region/mr.h"
+
+static void cache_forget_identity(struct pier_cache_entry *entry)
+{
+	free(entry->segments);
+	entry->segments = NULL;
+	entry->segment_count = 0;
+}
+
+/* Release everything that an entry has besides its region. */
+static void release_entry(struct pier_cache_entry *entry)
+{
+	pier_watch_disarm(&entry->watched);
+	cache_forget_identity(entry);
+	pier_free_buffer_alone(entry->buffer);
+}
+
+void pier_cache_free_entry(struct pier_cache_entry *entry)
+{
+	release_entry(entry);
+	free(entry);
+}
+
+static int deregister_entry(struct pier_cache_entry *entry)
+{
+	struct pier_mr *mr = entry->mr;
+	int error;
+
+	mr->cached = NULL;
+	error = pier_dereg_mr(mr);
+	if (!error)
+		return 0;
+	mr->cached = entry;
+	pier_warning("a region of a registration cache stays: %s", pier_error_message());
+	return error;
+}
+
+static struct pier_cache_entry *begin_reaping(struct pier_mr_cache *cache)
+{
+	struct pier_cache_entry *entry = NULL;
+
+	pthread_mutex_lock(&cache->lock);
+	if (!pier_list_empty(&cache->dead)) {
+		entry = pier_cache_entry_in(cache->dead.next);
+		pier_list_remove(&entry->link);
+		pier_list_append(&cache->reaping, &entry->link);
+	}
+	pthread_mutex_unlock(&cache->lock);
+	return entry;
+}
+
+static int reap_entry(struct pier_mr_cache *cache, struct pier_cache_entry *entry)
+{
+	int error = deregister_entry(entry);
+
+	if (!error)
+		release_entry(entry);
+	pthread_mutex_lock(&cache->lock);
+	pier_list_remove(&entry->link);
+	if (error)
+		pier_list_append(&cache->stuck, &entry->link);
+	pthread_cond_broadcast(&cache->settled);
+	pthread_mutex_unlock(&cache->lock);
+	if (!error)
+		free(entry);
+	return error;
+}
+
+int pier_cache_reap(struct pier_mr_cache *cache)
+{
+	struct pier_cache_entry *entry;
+	int error, first = 0;
+
+	while ((entry = begin_reaping(cache))) {
+		error = reap_entry(cache, entry);
+		first = first ? first : error;
+	}
+	return first;
+}
+
+static bool any_reaped_in(const struct pier_mr_cache *cache, uint64_t start, uint64_t end)
+{
+	pier_list_for_each(link, &cache->reaping) {
+		struct pier_cache_entry *entry = pier_cache_entry_in(link);
+
+		if (entry->node.start < end && entry->node.end > start)
+			return true;
+	}
+	return false;
+}
+
+int pier_cache_reap_range(struct pier_mr_cache *cache, uint64_t start, uint64_t end)
+{
+	int64_t deadline = pier_deadline(PIER_CACHE_REAP_SECONDS * 1000);
+	int error = pier_cache_reap(cache), late = 0;
+	bool left;
+
+	pthread_mutex_lock(&cache->lock);
+	while (any_reaped_in(cache, start, end) && !late)
+		late = pier_clock_wait(&cache->settled, &cache->lock, deadline);
+	left = any_reaped_in(cache, start, end);
+	pthread_mutex_unlock(&cache->lock);
+	if (!left)
+		return error;
+	return pier_fail(ETIMEDOUT,
+			 "another thread has been deregistering a region of a "
+			 "registration cache for %d s",
+			 PIER_CACHE_REAP_SECONDS);
+}
 
 /*
  * No range of a set encloses another. So ranges that start later end later, and among
@@ -201,4 +315,309 @@ void pier_cache_drop_idle(struct pier_mr_cache *cache)
 		pier_list_remove(link);
 		pier_list_append(&cache->dead, link);
 	}
+}
+
+/* A thread that unmaps memory or frees a buffer must find all caches. */
+static struct {
+	pthread_mutex_t lock;
+	struct pier_list caches;
+	atomic_uint count; /* read without the lock */
+	uint64_t serial;   /* of the last one */
+} all = {
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.caches = { &all.caches, &all.caches },
+};
+
+static struct pier_mr_cache *cache_in(struct pier_list *link)
+{
+	return pier_container_of(link, struct pier_mr_cache, link);
+}
+
+void pier_caches_add(struct pier_mr_cache *cache)
+{
+	pthread_mutex_lock(&all.lock);
+	cache->serial = ++all.serial;
+	pier_list_append(&all.caches, &cache->link);
+	atomic_fetch_add(&all.count, 1);
+	pthread_mutex_unlock(&all.lock);
+}
+
+static void unlist_cache(struct pier_mr_cache *cache)
+{
+	pthread_mutex_lock(&all.lock);
+	pier_list_remove(&cache->link);
+	atomic_fetch_sub(&all.count, 1);
+	pthread_mutex_unlock(&all.lock);
+}
+
+int pier_caches_remove(struct pier_mr_cache *cache)
+{
+	int64_t deadline = pier_deadline(PIER_CACHE_REAP_SECONDS * 1000);
+	int error = 0;
+	bool settled;
+
+	unlist_cache(cache);
+	pthread_mutex_lock(&cache->lock);
+	while ((cache->visitors > 0 || !pier_list_empty(&cache->reaping)) && !error)
+		error = pier_clock_wait(&cache->settled, &cache->lock, deadline);
+	settled = cache->visitors == 0 && pier_list_empty(&cache->reaping);
+	pthread_mutex_unlock(&cache->lock);
+	if (settled)
+		return 0;
+	pier_caches_add(cache);
+	return pier_fail(ETIMEDOUT,
+			 "destroying a registration cache: another thread has "
+			 "been deregistering one of its regions for %d s",
+			 PIER_CACHE_REAP_SECONDS);
+}
+
+/* Leaves dead entries to reap_caches(). Neither allocates nor frees. */
+static bool drop_unmapped(uint64_t start, uint64_t end)
+{
+	bool left = false;
+
+	pthread_mutex_lock(&all.lock);
+	pier_list_for_each(link, &all.caches) {
+		struct pier_mr_cache *cache = cache_in(link);
+
+		pthread_mutex_lock(&cache->lock);
+		pier_cache_drop_range(cache, start, end);
+		left = left || !pier_list_empty(&cache->dead);
+		pthread_mutex_unlock(&cache->lock);
+	}
+	pthread_mutex_unlock(&all.lock);
+	return left;
+}
+
+/* The first cache with a larger serial. It cannot be destroyed until leave_cache(). */
+static struct pier_mr_cache *visit_cache(uint64_t serial)
+{
+	struct pier_mr_cache *found = NULL;
+
+	pthread_mutex_lock(&all.lock);
+	pier_list_for_each(link, &all.caches) {
+		if (cache_in(link)->serial <= serial)
+			continue;
+		found = cache_in(link);
+		pthread_mutex_lock(&found->lock);
+		found->visitors++;
+		pthread_mutex_unlock(&found->lock);
+		break;
+	}
+	pthread_mutex_unlock(&all.lock);
+	return found;
+}
+
+static uint64_t leave_cache(struct pier_mr_cache *cache)
+{
+	uint64_t serial = cache->serial;
+
+	pthread_mutex_lock(&cache->lock);
+	cache->visitors--;
+	pthread_cond_broadcast(&cache->settled);
+	pthread_mutex_unlock(&cache->lock);
+	return serial;
+}
+
+static void reap_caches(void)
+{
+	struct pier_mr_cache *cache;
+	uint64_t serial = 0;
+
+	while ((cache = visit_cache(serial))) {
+		pier_cache_reap(cache);
+		serial = leave_cache(cache);
+	}
+}
+
+/* The backend may free the memory next, so what is idle is deregistered here. */
+static void drop_revoked(uint64_t start, uint64_t end)
+{
+	if (drop_unmapped(start, end))
+		reap_caches();
+}
+
+/* In the child of a fork: the caches are the parent's. */
+static void forget_caches(void)
+{
+	pthread_mutex_init(&all.lock, NULL);
+	pier_list_init(&all.caches);
+	atomic_store(&all.count, 0);
+}
+
+/* The memory that is freed with a buffer. */
+struct freed_memory {
+	const struct pier_backend *backend;
+	uint64_t start, end;
+};
+
+static struct freed_memory memory_freed_with(const struct pier_buffer *buffer)
+{
+	if (buffer->wrapped)
+		return (struct freed_memory){ buffer->backend, buffer->address,
+					      buffer->address + buffer->length };
+	return (struct freed_memory){ buffer->backend, buffer->memory.address,
+				      buffer->memory.address + buffer->memory.length };
+}
+
+/* With the lock held. Returns true if a region is handed out, which is left alone. */
+static bool drop_from_set(struct pier_cache_set *set, const struct freed_memory *freed)
+{
+	struct pier_tree_node *node;
+	uint64_t start = freed->start;
+	bool busy = false;
+
+	while ((node = pier_tree_overlap(&set->tree, start, freed->end))) {
+		struct pier_cache_entry *entry = pier_cache_entry_of(node);
+
+		if (entry->users > 0) {
+			busy = true;
+			/* Regions that start later end later, so none is skipped. */
+			start = node->end;
+			continue;
+		}
+		pier_cache_drop(entry);
+		entry->cache->stats.invalidations++;
+	}
+	return busy;
+}
+
+static bool drop_freed(struct pier_mr_cache *cache, const struct freed_memory *freed)
+{
+	bool busy = false;
+
+	pthread_mutex_lock(&cache->lock);
+	for (unsigned int i = 0; i < cache->set_count; i++)
+		if (cache->sets[i].backend == freed->backend)
+			busy = drop_from_set(&cache->sets[i], freed) || busy;
+	pthread_mutex_unlock(&cache->lock);
+	return busy;
+}
+
+/*
+ * Before a buffer is freed: deregister the idle regions of its memory.
+ *
+ * Errors: -EBUSY some of it is handed out.
+ */
+static int release_buffer(struct pier_buffer *buffer)
+{
+	struct freed_memory freed = memory_freed_with(buffer);
+	struct pier_mr_cache *cache;
+	uint64_t serial = 0;
+	bool busy = false;
+	int error = 0;
+
+	if (atomic_load(&all.count) == 0)
+		return 0;
+	while (!error && (cache = visit_cache(serial))) {
+		busy = drop_freed(cache, &freed) || busy;
+		error = pier_cache_reap_range(cache, freed.start, freed.end);
+		serial = leave_cache(cache);
+	}
+	if (error || !busy)
+		return error;
+	return pier_fail(EBUSY,
+			 "freeing a buffer of %zu bytes of %s: a registration cache has "
+			 "handed out a region of its memory",
+			 buffer->length, buffer->backend->name);
+}
+
+void pier_caches_init(void)
+{
+	static const struct pier_watch_handler handler = {
+		.unmapped = drop_unmapped,
+		.reap = reap_caches,
+		.forget = forget_caches,
+	};
+
+	pier_watch_init(&handler);
+	pier_buffer_set_hook(release_buffer);
+	pier_buffer_set_revoke_hook(drop_revoked);
+}
+
+/*
+ * The end of the segment around `address`; 0: the backend knows none. Without segment()
+ * there is only one.
+ */
+static uint64_t find_end(const struct pier_backend *backend,
+			 const struct pier_memory *memory, uint64_t address, uint64_t end)
+{
+	uint64_t start = 0, length = 0;
+
+	if (!backend->segment)
+		return end;
+	if (backend->segment(memory, address, &start, &length) != 0 || address < start ||
+	    address - start >= length)
+		return 0;
+	return end - start <= length ? end : start + length;
+}
+
+/* The capacity is a power of two. */
+static bool add_segment(struct pier_cache_entry *entry, uint64_t start, uint64_t identity)
+{
+	uint32_t count = entry->segment_count;
+	struct pier_cache_segment *grown = entry->segments;
+
+	if ((count & (count - 1)) == 0) {
+		grown = realloc(grown, (count ? 2 * count : 1) * sizeof(*grown));
+		if (!grown)
+			return false;
+		entry->segments = grown;
+	}
+	grown[count] = (struct pier_cache_segment){ start, identity };
+	entry->segment_count++;
+	return true;
+}
+
+bool pier_cache_identify(struct pier_cache_entry *entry,
+			 const struct pier_backend *backend,
+			 const struct pier_memory *memory)
+{
+	uint64_t at = entry->node.start;
+
+	while (at < entry->node.end) {
+		uint64_t identity, end = find_end(backend, memory, at, entry->node.end);
+
+		if (end == 0 || entry->segment_count == PIER_CACHE_SEGMENTS ||
+		    backend->identity(at, &identity) != 0 ||
+		    !add_segment(entry, at, identity)) {
+			cache_forget_identity(entry);
+			return false;
+		}
+		at = end;
+	}
+	return true;
+}
+
+bool pier_cache_is_current(const struct pier_cache_entry *entry)
+{
+	for (uint32_t i = 0; i < entry->segment_count; i++) {
+		const struct pier_cache_segment *segment = &entry->segments[i];
+		uint64_t identity;
+
+		if (entry->set->backend->identity(segment->start, &identity) != 0 ||
+		    identity != segment->identity)
+			return false;
+	}
+	return true;
+}
+
+/* Both are sorted, and the kept entry's first segment starts no later. */
+bool pier_cache_has_memory_of(const struct pier_cache_entry *kept,
+			      const struct pier_cache_entry *entry)
+{
+	const struct pier_cache_segment *has = kept->segments;
+	uint32_t left = kept->segment_count;
+
+	if (left == 0 || entry->segment_count == 0)
+		return left == entry->segment_count;
+	for (uint32_t i = 0; i < entry->segment_count; i++) {
+		const struct pier_cache_segment *wanted = &entry->segments[i];
+
+		for (; left > 1 && has[1].start <= wanted->start; left--)
+			has++;
+		if (has->identity != wanted->identity)
+			return false;
+	}
+	return true;
 }

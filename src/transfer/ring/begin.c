@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "lane.h"
+#include "fill.h"
 #include "ring.h"
 #include "core/error.h"
 

@@ -10,8 +10,8 @@
 #include <pier/post.h>
 #include <pier/ring.h>
 
-#include "device/pd.h"
 #include "core/object.h"
+#include "device/pd.h"
 
 struct pier_ring_lane;
 
@@ -25,14 +25,6 @@ struct pier_ring_item {
 struct pier_ring_place {
 	uint64_t offset; /* in the region */
 	uint32_t item;	 /* of the fill */
-};
-
-/* The requests of a fill on one channel that are to be posted: [next, end). */
-struct pier_ring_leg {
-	struct pier_channel *channel;
-	struct pier_ring_fill *fill;
-	uint32_t next, end;
-	struct pier_ring_leg *behind; /* the next one of the channel */
 };
 
 enum pier_fill_state {
@@ -66,6 +58,14 @@ struct pier_ring_fill {
 	uint32_t item_count, item_room;
 	uint32_t request_count, request_room;
 	uint32_t leg_count, leg_room;
+};
+
+/* The requests of a fill on one channel that are to be posted: [next, end). */
+struct pier_ring_leg {
+	struct pier_channel *channel;
+	struct pier_ring_fill *fill;
+	uint32_t next, end;
+	struct pier_ring_leg *behind; /* the next one of the channel */
 };
 
 struct pier_ring {

@@ -25,7 +25,7 @@
 #include "buffer/locate.h"
 #include "buffer/near.h"
 #include "buffer/topology_file.h"
-#include "device/gid_rank.h"
+#include "device/gid_table.h"
 #include "device/topology.h"
 #include "transfer/rails.h"
 

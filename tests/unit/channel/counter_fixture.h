@@ -7,7 +7,7 @@
 #include "tests/support/expect.h"
 
 #include "channel/channel.h"
-#include "channel/extra/counter.h"
+#include "channel/counter.h"
 #include "core/deadline.h"
 #include "region/mr.h"
 #include "nic/nic.h"

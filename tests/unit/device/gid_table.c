@@ -15,7 +15,6 @@
 #include <stdio.h>
 
 #include "device/device.h"
-#include "device/gid_netdev.h"
 #include "device/gid_table.h"
 
 enum {

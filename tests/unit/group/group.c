@@ -13,8 +13,8 @@
 
 #include <pier/waiting.h>
 
-#include "group/blob.h"
-#include "group/wait.h"
+#include "group/connect.h"
+#include "group/group.h"
 #include "core/deadline.h"
 #include "core/error.h"
 

@@ -9,7 +9,6 @@
 #include <dlfcn.h>
 
 #include "cuda/control.h"
-#include "backends/cuda/context.h"
 #include "backends/cuda/driver.h"
 
 static struct pier_cuda *cuda;

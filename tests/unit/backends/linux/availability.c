@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "backends/backend.h"
-#include "backends/linux/device_file.h"
+#include "backends/linux/fd_memory.h"
 #include "backends/linux/dma_heap.h"
 #include "backends/linux/host.h"
 #include "backends/linux/udmabuf.h"

@@ -18,7 +18,7 @@
 #include <pier/post.h>
 #include <pier/recovery.h>
 
-#include "channel/setup/stream.h"
+#include "channel/setup/handshake.h"
 #include "nic/nic.h"
 #include "core/wire.h"
 

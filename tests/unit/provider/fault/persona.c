@@ -11,7 +11,7 @@
 #include "device/device.h"
 #include "provider/fault/persona.h"
 
-/* What the drivers refuse that the personas copy; the sources are in personas.c. */
+/* What the drivers refuse that the personas copy; the sources are in persona.c. */
 
 static const struct pier_persona *persona_of(const char *name)
 {

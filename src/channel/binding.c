@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "arrival.h"
+#include "binding.h"
+#include "channel/channel.h"
+#include "core/error.h"
+
+/* Every sentence begins with what the counter was to be bound to. */
+static int refuse_binding(int error, const struct pier_mr *mr, const char *reason)
+{
+	return pier_fail(error, "binding a counter to %llu bytes on %s: %s",
+			 (unsigned long long)mr->length, mr->pd->device->name, reason);
+}
+
+struct pier_counter_binding *pier_first_binding(const struct pier_counter *counter)
+{
+	return pier_container_of(counter->bindings.next, struct pier_counter_binding,
+				 link);
+}
+
+static int check_binding(const struct pier_counter *counter, const struct pier_mr *mr,
+			 const struct pier_channel *channel)
+{
+	bool by_channel = channel;
+
+	if (counter->pd != mr->pd || (channel && channel->pd != mr->pd))
+		return refuse_binding(EINVAL, mr,
+				      "the counter, the region and the channel are not "
+				      "all in one protection domain");
+	if (!(mr->access & PIER_ACCESS_REMOTE_WRITE))
+		return refuse_binding(
+			EACCES, mr,
+			"peers may not write to the region: its access lacks "
+			"PIER_ACCESS_REMOTE_WRITE");
+	if (channel && !(channel->attr.access & PIER_ACCESS_REMOTE_WRITE))
+		return refuse_binding(
+			EACCES, mr,
+			"peers may not write through the channel: its access lacks "
+			"PIER_ACCESS_REMOTE_WRITE");
+	if (counter->binding_count == 0 ||
+	    (pier_first_binding(counter)->channel != NULL) == by_channel)
+		return 0;
+	return refuse_binding(EINVAL, mr,
+			      by_channel ? "the counter is bound natively; it cannot "
+					   "have channels bound as well"
+					 : "the counter has channels bound; it cannot be "
+					   "bound natively as well");
+}
+
+/* Check the rules for all kinds of bindings and allocate one. */
+static int new_binding(struct pier_counter *counter, struct pier_mr *mr,
+		       struct pier_channel *channel,
+		       struct pier_counter_binding **ret_binding)
+{
+	struct pier_counter_binding *binding;
+	struct pollfd *fds;
+	int error = check_binding(counter, mr, channel);
+
+	if (error)
+		return error;
+	fds = reallocarray(counter->fds, counter->binding_count + 1u, sizeof(*fds));
+	if (!fds)
+		return refuse_binding(ENOMEM, mr, "out of memory");
+	counter->fds = fds;
+	binding = calloc(1, sizeof(*binding));
+	if (!binding)
+		return refuse_binding(ENOMEM, mr, "out of memory");
+	*binding = (struct pier_counter_binding){ .counter = counter,
+						  .mr = mr,
+						  .channel = channel };
+	*ret_binding = binding;
+	return 0;
+}
+
+/* The region and the counter keep each other alive. */
+static void attach_binding(struct pier_counter_binding *binding)
+{
+	struct pier_counter *counter = binding->counter;
+	struct pier_list *before = &counter->bindings;
+
+	pier_list_for_each(link, &counter->bindings) {
+		const struct pier_counter_binding *other = pier_container_of(
+			link, struct pier_counter_binding, link);
+
+		if (other->channel == binding->channel)
+			before = link;
+	}
+	pier_list_append(before, &binding->link);
+	counter->binding_count++;
+	atomic_fetch_add(&binding->mr->counters, 1);
+}
+
+static void detach_binding(struct pier_counter_binding *binding)
+{
+	pier_list_remove(&binding->link);
+	binding->counter->binding_count--;
+	atomic_fetch_sub(&binding->mr->counters, 1);
+	free(binding);
+}
+
+/* Set the counter of the first `count` verbs regions, each of which counts on its own. */
+static int set_device_counter(const struct pier_mr *mr, uint32_t count,
+			      struct pier_provider_counter *value)
+{
+	const struct pier_provider *provider = mr->pd->device->provider;
+	int error = 0;
+
+	for (uint32_t i = 0; i < count && !error; i++) {
+		error = provider->bind_counter(mr->parts ? mr->parts[i].mr : mr->mr,
+					       value);
+		if (error && value && i > 0)
+			set_device_counter(mr, i, NULL);
+	}
+	return error;
+}
+
+static int bind_to_device(struct pier_counter *counter, struct pier_mr *mr)
+{
+	struct pier_counter_binding *binding = NULL;
+	int error = new_binding(counter, mr, NULL, &binding);
+
+	if (error)
+		return error;
+	pier_clear_error();
+	error = set_device_counter(mr, pier_mr_parts(mr), &counter->count);
+	if (error) {
+		free(binding);
+		return error == EBUSY
+			       ? refuse_binding(EBUSY, mr, "the region has a counter")
+			       : pier_fail_because(
+					 error, "binding a counter to %llu bytes on %s",
+					 (unsigned long long)mr->length,
+					 mr->pd->device->name);
+	}
+	attach_binding(binding);
+	return 0;
+}
+
+int pier_counter_bind(struct pier_counter *counter, struct pier_mr *mr)
+{
+	int error = pier_check_process(&counter->object);
+
+	if (!error)
+		error = pier_check_given(mr, "mr");
+	if (error)
+		return error;
+	if (!mr->pd->device->provider->bind_counter)
+		return refuse_binding(
+			EOPNOTSUPP, mr,
+			"the device does not count writes. Where peers write with "
+			"immediate data (pier_channel_write_imm()), "
+			"pier_counter_bind_imm() counts them");
+	if (mr->window)
+		return refuse_binding(
+			EOPNOTSUPP, mr,
+			"it is a memory window, and devices count what is written "
+			"into regions: pier_reg_sub_mr() makes one");
+	pthread_mutex_lock(&counter->lock);
+	error = bind_to_device(counter, mr);
+	pthread_mutex_unlock(&counter->lock);
+	return error;
+}
+
+int pier_counter_bind_imm(struct pier_counter *counter, struct pier_mr *mr,
+			  struct pier_channel *channel, uint32_t immediate)
+{
+	struct pier_counter_binding *binding = NULL;
+	int error = pier_check_process(&counter->object);
+
+	if (!error)
+		error = pier_check_given(mr, "mr");
+	if (!error)
+		error = pier_check_given(channel, "channel");
+	if (error)
+		return error;
+	pthread_mutex_lock(&counter->lock);
+	error = new_binding(counter, mr, channel, &binding);
+	if (!error) {
+		binding->immediate = immediate;
+		error = pier_expect_arrivals(binding);
+		if (error)
+			free(binding);
+		else
+			attach_binding(binding);
+	}
+	pthread_mutex_unlock(&counter->lock);
+	return error;
+}
+
+static int end_binding(struct pier_counter_binding *binding)
+{
+	const struct pier_mr *mr = binding->mr;
+	int error = 0;
+
+	pier_clear_error();
+	if (binding->channel)
+		pier_forget_arrivals(binding->channel, binding->immediate);
+	else
+		error = set_device_counter(mr, pier_mr_parts(mr), NULL);
+	if (error)
+		return pier_fail_because(
+			error, "unbinding a counter from %llu bytes on %s",
+			(unsigned long long)mr->length, mr->pd->device->name);
+	detach_binding(binding);
+	return 0;
+}
+
+int pier_counter_unbind(struct pier_counter *counter, struct pier_mr *mr)
+{
+	bool found = false;
+	int error = pier_check_process(&counter->object);
+
+	if (!error)
+		error = pier_check_given(mr, "mr");
+	if (error)
+		return error;
+	pthread_mutex_lock(&counter->lock);
+	pier_list_for_each_safe(link, following, &counter->bindings) {
+		struct pier_counter_binding *binding = pier_container_of(
+			link, struct pier_counter_binding, link);
+
+		if (binding->mr != mr || error)
+			continue;
+		found = true;
+		error = end_binding(binding);
+	}
+	pthread_mutex_unlock(&counter->lock);
+	if (!found)
+		return pier_fail(ENOENT,
+				 "unbinding a counter from %llu bytes on %s: it is not "
+				 "bound to them",
+				 (unsigned long long)mr->length, mr->pd->device->name);
+	return error;
+}
+
+void pier_end_arrivals(struct pier_channel *channel)
+{
+	while (channel->arrival_count > 0) {
+		struct pier_counter_binding *binding = channel->arrivals[0];
+		struct pier_counter *counter = binding->counter;
+
+		pthread_mutex_lock(&counter->lock);
+		pier_forget_arrivals(channel, binding->immediate);
+		detach_binding(binding);
+		pthread_mutex_unlock(&counter->lock);
+	}
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_CHANNEL_BINDING_H
+#define PIER_CHANNEL_BINDING_H
+
+#include "counter.h"
+
+/* The counter is locked and has a binding. */
+struct pier_counter_binding *pier_first_binding(const struct pier_counter *counter);
+
+/* The channel is destroyed: end the bindings on it. */
+void pier_end_arrivals(struct pier_channel *channel);
+
+#endif

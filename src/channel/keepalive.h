@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_CHANNEL_KEEPALIVE_H
+#define PIER_CHANNEL_KEEPALIVE_H
+
+#include "channel/channel.h"
+
+/* Empty writes at intervals that detect a dead peer: <pier/recovery.h>. */
+
+/* Post a keepalive if one is due. Reads the clock. */
+void pier_keepalive_check(struct pier_channel *channel) __attribute__((cold));
+
+/* Likewise, but only at every 64th call: for polling loops. */
+void pier_keepalive_check_rarely(struct pier_channel *channel) __attribute__((cold));
+
+static inline void pier_keep_alive(struct pier_channel *channel)
+{
+	if (__builtin_expect(channel->attr.keepalive_ms, 0))
+		pier_keepalive_check(channel);
+}
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_REGION_REG_H
+#define PIER_REGION_REG_H
+
+#include <pier/mr.h>
+
+#include "mr.h"
+
+/*
+ * Copy the attributes of a caller, of whatever size, and check each of them.
+ *
+ * Errors: -EINVAL NULL, or a value that is not possible.
+ */
+int pier_read_mr_attr(const struct pier_mr_attr *attr, struct pier_mr_attr *ret_attr);
+
+/*
+ * Register memory by attributes that were read, in the three steps:
+ * pier_resolve_region(), pier_plan_region(), pier_register_region(). On an error nothing
+ * stays registered.
+ *
+ * base  the region that this will be a sub-region of, or NULL
+ *
+ * Errors: those of pier_reg_mr_attr().
+ */
+int pier_register(struct pier_pd *pd, const struct pier_mr_attr *attr,
+		  struct pier_mr *base, struct pier_mr **ret_mr);
+
+/*
+ * Step 3: register a planned region with the driver. From then on the region counts as
+ * a child of its PD and ends with pier_dereg_mr(). On an error it is as before, for
+ * pier_free_region().
+ */
+int pier_register_region(struct pier_mr *region);
+
+/* Add a complete region to its parents' counts and to the table of objects. */
+void pier_track_region(struct pier_mr *region);
+
+#endif
