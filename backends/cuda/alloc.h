@@ -6,7 +6,6 @@
 
 /* alloc(), and free() and release(), of the backend. */
 int pier_cuda_alloc(const char *unit, uint64_t length, struct pier_memory *ret_memory);
-
 void pier_cuda_put(struct pier_memory *memory);
 
 /* warm_up() of the backend. */

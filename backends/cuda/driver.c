@@ -17,7 +17,6 @@
 
 /* Global, because a process has one driver. Written once. */
 static _Atomic(struct pier_cuda *) opened;
-
 /* The memo of pier_find_loaded(). */
 static atomic_ullong absent;
 

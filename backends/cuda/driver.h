@@ -68,7 +68,6 @@ struct pier_cuda_scope {
  */
 int pier_cuda_enter(struct pier_cuda *cuda, int device, CUcontext context,
 		    struct pier_cuda_scope *ret_scope);
-
 void pier_cuda_leave(struct pier_cuda *cuda, const struct pier_cuda_scope *scope);
 
 /*
@@ -91,7 +90,6 @@ int pier_cuda_recognize(struct pier_cuda *cuda, int device, CUcontext *context);
  */
 int pier_cuda_take_stream(struct pier_cuda *cuda, int device, CUcontext context,
 			  CUstream *ret_stream);
-
 void pier_cuda_put_stream(struct pier_cuda *cuda, CUcontext context, CUstream stream);
 
 #endif

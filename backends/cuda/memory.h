@@ -91,9 +91,7 @@ struct pier_memory pier_cuda_describe(struct pier_cuda_memory *memory);
  * pier_cuda_find_own() adds one, and pier_cuda_drop_own() removes one.
  */
 void pier_cuda_add_own(struct pier_cuda_memory *memory);
-
 bool pier_cuda_find_own(uint64_t address, struct pier_memory *ret_memory);
-
 /* True: that was the last user, and the allocation left the list. */
 bool pier_cuda_drop_own(struct pier_cuda_memory *memory);
 

@@ -25,7 +25,6 @@ int pier_cuda_parse_unit(const char *unit, struct pier_cuda_spec *ret_spec);
 
 /* unit() and locate() of the backend. */
 int pier_cuda_unit(uint32_t index, struct pier_backend_unit *ret_unit);
-
 int pier_cuda_locate(const struct pier_memory *memory, char ret_pci[16],
 		     int *ret_numa_node);
 

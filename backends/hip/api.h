@@ -17,7 +17,7 @@
 struct ihipStream_t;
 struct ihipEvent_t;
 
-/* hipError_t: the values that the code distinguishes. The others are in error.c. */
+/* hipError_t: the values that the code distinguishes. The others are in load.c. */
 enum {
 	PIER_HIP_SUCCESS = 0,
 	PIER_HIP_INVALID_VALUE = 1,

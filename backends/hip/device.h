@@ -25,7 +25,6 @@ struct pier_hip_scope {
  */
 int pier_hip_enter(const struct pier_hip *hip, int device,
 		   struct pier_hip_scope *ret_scope);
-
 void pier_hip_leave(const struct pier_hip *hip, const struct pier_hip_scope *scope);
 
 /*
@@ -54,7 +53,6 @@ void pier_hip_find_function(const char *devices, char pci[16]);
 
 /* unit() and locate() of the backend. */
 int pier_hip_unit(uint32_t index, struct pier_backend_unit *ret_unit);
-
 int pier_hip_locate_memory(const struct pier_memory *memory, char ret_pci[16],
 			   int *ret_numa_node);
 

@@ -25,7 +25,6 @@ static const char *const hip_names[] = {
 
 /* Opened by the first thread, and never closed, because HIP has threads of its own. */
 static _Atomic(struct pier_hip *) opened;
-
 /* The memo of pier_find_loaded(). */
 static atomic_ullong absent;
 
@@ -350,7 +349,6 @@ int pier_hip_errno(unsigned int error)
 static int fail_with_code(const struct code *code, const char *other, unsigned int number,
 			  bool hexadecimal, const char *format, va_list args)
 	__attribute__((format(printf, 5, 0)));
-
 static int fail_with_code(const struct code *code, const char *other, unsigned int number,
 			  bool hexadecimal, const char *format, va_list args)
 {

@@ -59,7 +59,6 @@ int pier_hip_errno(unsigned int error);
  */
 int pier_hip_fail(const struct pier_hip *hip, unsigned int error, const char *format, ...)
 	PIER_PRINTF(3, 4);
-
 int pier_hsa_fail(unsigned int status, const char *format, ...) PIER_PRINTF(2, 3);
 
 #endif

@@ -18,7 +18,7 @@ struct _ze_context_handle_t;
 struct _ze_command_list_handle_t;
 struct _ze_event_handle_t;
 
-/* ze_result_t: the values that the code distinguishes. The others are in error.c. */
+/* ze_result_t: the values that the code distinguishes. The others are in load.c. */
 enum {
 	PIER_ZE_SUCCESS = 0,
 	PIER_ZE_UNSUPPORTED_FEATURE = 0x78000003,

@@ -68,18 +68,15 @@ int pier_fd_memory_consume(struct pier_fd_memory_list *list,
 /* find(), and free() or release(): the last user unmaps the range and closes the fd. */
 int pier_fd_memory_find(struct pier_fd_memory_list *list, uint64_t address,
 			struct pier_memory *ret_memory);
-
 void pier_fd_memory_put(struct pier_memory *memory);
 
 int pier_fd_memory_export(const struct pier_memory *memory,
 			  const struct pier_backend_request *request,
 			  struct pier_backend_export *ret_export);
-
 void pier_fd_memory_close_export(struct pier_backend_export *dmabuf);
 
 /* begin_cpu() and end_cpu() of dma-bufs. */
 int pier_fd_memory_begin_cpu(const struct pier_memory *memory, bool write);
-
 int pier_fd_memory_end_cpu(const struct pier_memory *memory, bool write);
 
 /*

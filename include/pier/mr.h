@@ -481,10 +481,10 @@ PIER_API enum pier_mapping pier_mr_mapping(const struct pier_mr *mr);
  * Return what is known about the path of a region's first part from the canary
  * (PIER_CANARY in pier(1)): "passed"; "not run: " and the reason; "off: PIER_CANARY"; or
  * "" if the path needs none, such as host memory. Where NVLink-C2C joins the GPU to the
- * CPU, a dma-buf whose mapping was not tested is not registered under any policy. A path
- * that the canary refuses is not taken, so its sentence is in pier_mr_reason() or is that
- * of the failed registration; it is returned here if the region is older than the answer.
- * The string is valid until the device is closed. Cannot fail.
+ * CPU, a dma-buf whose mapping was not tested is registered only with PIER_CANARY=off. A
+ * path that the canary refuses is not taken, so its sentence is in pier_mr_reason() or is
+ * that of the failed registration; it is returned here if the region is older than the
+ * answer. The string is valid until the device is closed. Cannot fail.
  */
 PIER_API const char *pier_mr_canary(const struct pier_mr *mr);
 

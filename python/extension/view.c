@@ -535,7 +535,9 @@ static PyObject *to_bytes(struct pier_py_view *self, PyObject *unused)
 				   (unsigned long long)self->length);
 }
 
-/* jax.numpy.asarray() would convert the attribute `dtype` by NumPy, which wants no name.
+/*
+ * jax.numpy.asarray() would otherwise pass the attribute `dtype`, a string, to NumPy,
+ * which refuses it.
  */
 static PyObject *to_jax(PyObject *self, PyObject *unused)
 {

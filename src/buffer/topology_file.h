@@ -39,8 +39,6 @@ struct pier_topology_line {
  * The topology of this machine: sysfs, corrected by the file that PIER_TOPO_FILE names.
  * <pier/topology.h> describes the file.
  */
-struct pier_topology_line;
-
 struct pier_topology {
 	const char *sysfs; /* its root, borrowed */
 	struct pier_topology_line *lines;
@@ -52,10 +50,8 @@ struct pier_topology {
  * of open(2).
  */
 int pier_topology_open(const char *sysfs, struct pier_topology *ret_topology);
-
 /* For calls that cannot fail: a file with an error is ignored, with a warning. */
 void pier_topology_open_leniently(const char *sysfs, struct pier_topology *ret_topology);
-
 void pier_topology_close(struct pier_topology *topology);
 
 /* pier_device_location() with another root of sysfs. */

@@ -12,7 +12,6 @@
  */
 int pier_make_channel(struct pier_pd *pd, const struct pier_channel_attr *attr,
 		      const struct pier_object *owner, struct pier_channel **ret_channel);
-
 int pier_end_channel(struct pier_channel *channel);
 
 #endif

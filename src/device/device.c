@@ -19,7 +19,6 @@
 #include "topology.h"
 
 static struct pier_fork_mutex devices_mutex = PIER_FORK_MUTEX;
-
 static struct pier_list devices = { &devices, &devices };
 
 static void describe_device(const struct pier_object *object, char *ret_text, size_t size)

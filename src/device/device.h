@@ -106,7 +106,7 @@ struct pier_read_back;
 
 struct pier_device {
 	struct pier_object object;
-	struct pier_list link; /* of registry.c */
+	struct pier_list link; /* of device.c */
 	bool borrowed;	       /* the context is the program's: pier_import_pd() */
 	const struct pier_provider *provider;
 	struct ibv_context *context;
@@ -161,7 +161,7 @@ struct pier_pd {
 	struct pier_read_back *read_back; /* of loop.c, or NULL; under its lock */
 	/*
 	 * A window may be deregistered by one thread while another destroys its
-	 * channel: held for what window.h says.
+	 * channel: held for what region/mr.h says.
 	 */
 	pthread_mutex_t windows_lock;
 };

@@ -16,7 +16,6 @@ struct pier_region_user {
 
 /* Add a user to the PD, and remove it; removing it twice is harmless. */
 void pier_add_region_user(struct pier_pd *pd, struct pier_region_user *user);
-
 void pier_remove_region_user(struct pier_pd *pd, struct pier_region_user *user);
 
 /* The name of the kind of request that is outstanding on a region, or NULL. */
@@ -34,7 +33,6 @@ struct pier_far_key {
 
 /* Add a key to the PD, and remove it; removing one that was not added is harmless. */
 void pier_add_far_key(struct pier_pd *pd, struct pier_far_key *key, uint32_t lkey);
-
 void pier_remove_far_key(struct pier_pd *pd, struct pier_far_key *key);
 
 /* Whether it is the key of such memory. Any thread. */

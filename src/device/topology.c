@@ -140,7 +140,6 @@ static bool write_pci(const struct address *address, char ret_pci[16])
 
 static bool print_path(char ret_text[PATH_MAX], const char *format, ...)
 	PIER_PRINTF(2, 3);
-
 static bool print_path(char ret_text[PATH_MAX], const char *format, ...)
 {
 	va_list args;

@@ -44,7 +44,7 @@ enum pier_distance pier_distance_in(const char *sysfs, const struct pier_locatio
  * How fast a NIC can move bytes, in Mbit/s: the rate of its fastest active port, or that
  * of its PCIe link if it is slower. 0: sysfs reports neither.
  *
- * sysfs  its root, as in topology.h
+ * sysfs  its root, as above
  * name   in libibverbs
  */
 uint32_t pier_nic_speed(const char *sysfs, const char *name,

@@ -9,17 +9,11 @@
 #include "mr.h"
 
 static_assert((int)PIER_ACCESS_LOCAL_WRITE == IBV_ACCESS_LOCAL_WRITE, "as verbs");
-
 static_assert((int)PIER_ACCESS_REMOTE_WRITE == IBV_ACCESS_REMOTE_WRITE, "as verbs");
-
 static_assert((int)PIER_ACCESS_REMOTE_READ == IBV_ACCESS_REMOTE_READ, "as verbs");
-
 static_assert((int)PIER_ACCESS_REMOTE_ATOMIC == IBV_ACCESS_REMOTE_ATOMIC, "as verbs");
-
 static_assert((int)PIER_ACCESS_MW_BIND == IBV_ACCESS_MW_BIND, "as verbs");
-
 static_assert((int)PIER_ACCESS_ON_DEMAND == IBV_ACCESS_ON_DEMAND, "as verbs");
-
 static_assert((int)PIER_ACCESS_RELAXED_ORDERING == IBV_ACCESS_RELAXED_ORDERING,
 	      "as verbs");
 

@@ -12,7 +12,6 @@
 #include "device/pd.h"
 
 struct pier_cache_entry;
-
 struct pier_bounce;
 
 /* A part of a region: one verbs region, and the bytes of the region that it covers. */

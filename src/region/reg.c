@@ -233,7 +233,7 @@ int pier_register(struct pier_pd *pd, const struct pier_mr_attr *attr,
 
 /*
  * The public calls that register. Each describes what it wants by attributes, and
- * pier_register() takes it from there: register.c.
+ * pier_register() takes it from there.
  */
 
 static struct pier_mr_attr attr_for(const struct pier_mr_range *range, int access)

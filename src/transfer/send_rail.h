@@ -54,7 +54,6 @@ struct pier_send_rail {
 int pier_send_rail_init(struct pier_send_rail *rail, uint32_t index,
 			const struct pier_rail *given,
 			const struct pier_transfer_attr *attr);
-
 void pier_send_rail_free(struct pier_send_rail *rail);
 
 /* One rail of a transfer: the peer's memory, and the chunks in flight. */

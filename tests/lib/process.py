@@ -34,8 +34,10 @@ def processes():
     run while others end (proc_tid_children(5)).
     """
     for name in os.listdir("/proc"):
+        if not name.isdecimal():
+            continue
         fields = read_proc("/proc/%s/stat" % name).rpartition(")")[2].split()
-        if name.isdecimal() and fields:
+        if fields:
             yield int(name), int(fields[1]), fields[0]
 
 

@@ -170,7 +170,7 @@ static bool dissolve_directory(struct emptying *emptying, int top, const char *n
 /*
  * Without recursion and with few descriptors: the directories of each directory move to
  * the top, where the next pass finds them. The depth of a tree has no limit, and each
- * directory is read once, however many there are.
+ * directory that can be removed is read once; the top, once for each level.
  */
 void empty_directory(int directory, int (*alive)(void *context), void *context)
 {

@@ -66,10 +66,8 @@ struct transfer {
 
 /* Call when the settings are known. */
 void set_budget(struct transfer *transfer);
-
 /* Open device, memory, channel and threads of this side. */
 int prepare_transfer(struct transfer *transfer, uint64_t size);
-
 void close_transfer(struct transfer *transfer);
 
 /* Call on every progress: the timeout starts again. */
@@ -98,7 +96,6 @@ int drive_link(struct transfer *transfer);
  * channel can be restored, sets transfer->broken instead of the failure. Returns -1.
  */
 int fail_channel(struct transfer *transfer, const char *step);
-
 /* The same if the rail is known; NULL: it is not. */
 int fail_rail(struct transfer *transfer, const struct rail *rail, const char *step);
 
@@ -128,10 +125,8 @@ int check_digest(struct transfer *transfer);
 
 /* Print the notices of a client's own side. */
 void show_notices(struct transfer *transfer);
-
 /* Print the notices of this side, or send them, or both. Returns how many; or -1. */
 int pass_notices(struct transfer *transfer);
-
 /* Fails if the memory did not suffice for all notices. */
 int check_notices(const struct transfer *transfer);
 

@@ -365,7 +365,6 @@ void facts_free_names(struct names *names)
 }
 
 static const char first_line[] = "# pier doctor facts 1";
-
 static const char last_line[] = "end";
 
 /* A machine with many devices has a tenth of this. */

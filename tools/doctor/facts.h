@@ -33,24 +33,18 @@ struct facts {
 
 /* Begin with no facts. live: read those that are asked for from this machine. */
 void facts_init(struct facts *facts, bool live);
-
 void facts_free(struct facts *facts);
-
 /* Returns 0, or -1 after a failure. */
 int facts_load(struct facts *facts, const char *name, struct failure *failure);
-
 int facts_save(const struct facts *facts, const char *name, struct failure *failure);
 
 /* A name of one part of a path: with '_' for each '/'. */
 void make_fact_name(const char *text, char ret_name[FACT_NAME_MAX]);
-
 /* Keep an answer of the library. */
 void facts_set(struct facts *facts, const char *value, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-
 void facts_set_number(struct facts *facts, long long number, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-
 /* Keep the reason why there is none. */
 void facts_set_error(struct facts *facts, const char *reason, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
@@ -61,19 +55,15 @@ void facts_set_error(struct facts *facts, const char *reason, const char *format
  */
 const char *facts_get(struct facts *facts, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-
 /* The same as a number, or -1. */
 long long facts_number(struct facts *facts, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-
 /* Return why facts_get() returned NULL; NULL: it does not exist. */
 const char *facts_error(struct facts *facts, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-
 /* Return the target of a symbolic link, or NULL. */
 const char *facts_link(struct facts *facts, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-
 /* Whether a file, link or folder of this name exists. */
 bool facts_has(struct facts *facts, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
@@ -83,10 +73,8 @@ struct names {
 	char (*list)[FACT_NAME_MAX];
 	size_t count;
 };
-
 struct names facts_names(struct facts *facts, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-
 void facts_free_names(struct names *names);
 
 #endif

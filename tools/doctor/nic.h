@@ -8,7 +8,7 @@
  * the kernel.
  */
 
-/* ACS Control; -1: likewise; -2: the device has no ACS. */
+/* ACS Control; -1: it cannot be read; -2: the device has no ACS. */
 long pci_acs_control(const char *config);
 
 enum {

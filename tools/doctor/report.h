@@ -17,6 +17,14 @@ enum verdict {
 	ERROR,
 };
 
+struct finding {
+	const char *group, *check;
+	enum verdict verdict;
+	char *subject;	/* the NIC, GPU or pair; "" */
+	char *evidence; /* the file, value or errno */
+	char *remedy;	/* the command to type; "" */
+};
+
 struct report {
 	struct facts *facts;
 	unsigned long ranks;	   /* planned on this host; 0: not given */
@@ -31,36 +39,17 @@ struct check {
 	void (*run)(struct report *report);
 };
 
-struct finding {
-	const char *group, *check;
-	enum verdict verdict;
-	char *subject;	/* the NIC, GPU or pair; "" */
-	char *evidence; /* the file, value or errno */
-	char *remedy;	/* the command to type; "" */
-};
-
 /* The last one has no name. */
 extern const struct check doctor_kernel_checks[];
-
 extern const struct check doctor_memory_checks[];
-
 extern const struct check doctor_nic_checks[];
-
 extern const struct check doctor_port_checks[];
-
 extern const struct check doctor_gpu_checks[];
-
 extern const struct check doctor_path_checks[];
-
 extern const struct check doctor_limit_checks[];
-
 extern const struct check doctor_transfer_checks[];
 
-/* Run all checks, in order. */
-void run_checks(struct report *report);
-
 void free_report(struct report *report);
-
 enum verdict worst_verdict(const struct report *report);
 
 /* "ok", "warning", "error" or "not applicable". */
@@ -73,19 +62,14 @@ void conclude(struct report *report, enum verdict verdict, const char *subject,
 
 /* The NICs of this machine except soft0, or the only one that --device named. */
 struct names list_nics(struct report *report);
-
 /* Call the function for each GPU that a backend lists, by its spec: "cuda:0". */
 void for_each_gpu(struct report *report,
 		  void (*check)(struct report *report, const char *gpu));
-
 /* The folder of a PCI device: of its link in /sys/bus/pci/devices. False: no such one. */
 bool find_pci(struct report *report, const char *address, char ret_folder[FACT_PATH_MAX]);
-
 /* Likewise of a NIC; software has none. */
 bool find_nic_pci(struct report *report, const char *nic, char ret_folder[FACT_PATH_MAX]);
-
 bool find_gpu_pci(struct report *report, const char *gpu, char ret_folder[FACT_PATH_MAX]);
-
 /* Call the function for each NIC with its folder; others are not applicable. */
 void for_each_pci_nic(struct report *report,
 		      void (*check)(struct report *report, const char *nic,
@@ -93,21 +77,15 @@ void for_each_pci_nic(struct report *report,
 
 /* user_namespaces(7): in the first one, all ids map to themselves. */
 bool is_first_user_namespace(struct facts *facts);
-
 /* Whether this NIC could be opened. */
 bool was_opened(struct report *report, const char *nic);
-
 /* Whether root collected the facts: some files are readable by root only. */
 bool is_root(struct report *report);
-
 /* Whether a counter of a port in sysfs counts errors. */
 bool counts_errors(const char *name);
 
-struct report;
-
 /* On standard output, with at most 80 columns. */
 void print_report_text(const struct report *report);
-
 void print_report_json(const struct report *report);
 
 #endif

@@ -24,16 +24,12 @@ struct histogram {
 };
 
 void histogram_add(struct histogram *histogram, uint64_t ns);
-
 void histogram_merge(struct histogram *histogram, const struct histogram *other);
-
 /* The time that a part of all times, from 0 to 1, does not exceed; 0 if there are none.
  */
 uint64_t histogram_quantile(const struct histogram *histogram, double part);
-
 /* 0 if there are none. */
 double histogram_mean(const struct histogram *histogram);
-
 /* The shortest time in a bucket. */
 uint64_t histogram_bucket_start(uint32_t bucket);
 
@@ -43,8 +39,6 @@ uint64_t histogram_bucket_start(uint32_t bucket);
  * receiver copies it to its memory. The receiver writes the number of messages that it
  * has copied into the sender's staging buffer, so the sender never has more messages on
  * the way than there are receives.
- *
- * Functions that return int return 0 or a negative errno of the library.
  */
 
 struct side;
@@ -95,10 +89,8 @@ int prepare_lane(struct lane *lane, uint64_t size);
  * ret_times  the time from posting to completion of some batches is added
  */
 int advance_lane(struct lane *lane, struct histogram *ret_times);
-
 /* Returns 1 if all messages that were posted are complete, otherwise 0. */
 int drain_lane(struct lane *lane, struct histogram *ret_times);
-
 /* Take messages that have arrived, and post their receives again. Returns how many. */
 int serve_lane(struct lane *lane);
 

@@ -19,9 +19,7 @@ struct perf_run {
 
 /* The table and the CSV are printed line by line, while the command measures. */
 void print_perf_start(const struct perf_run *run);
-
 void print_perf_result(const struct perf_run *run, const struct perf_result *result);
-
 /* The lines behind the table. */
 void print_perf_end(const struct perf_run *run);
 

@@ -48,7 +48,6 @@ struct side {
 /* Agree with the other side on the NICs, and connect all channels. */
 int open_side(struct side *side, const struct perf_settings *settings,
 	      const struct perf_place *place, bool local, struct control *control);
-
 /* Close everything that is open. */
 void close_side(struct side *side);
 

@@ -72,7 +72,6 @@ struct control {
 /* Returns the number of bytes, 1 to size; or -1. */
 ssize_t read_some(struct control *control, uint8_t *ret_data, size_t size,
 		  uint64_t deadline);
-
 int read_all(struct control *control, uint8_t *ret_data, size_t size, uint64_t deadline);
 
 struct frame {
@@ -133,31 +132,23 @@ int control_fail_invalid(const struct control *control, const char *what);
 /* Functions that return int return 0, or -1 with control->failure set. */
 
 int control_exchange_preambles(struct control *control);
-
 int control_send_preamble(struct control *control);
-
 int control_send(struct control *control, uint32_t type,
 		 const struct wire_writer *writer);
-
 /* Does not fail if the other side has closed its pipe: its last frames can be read. */
 int control_send_if_open(struct control *control, uint32_t type,
 			 const struct wire_writer *writer);
-
 int control_receive(struct control *control, struct frame *ret_frame);
-
 /*
  * Call it when there is something to read. Returns 1 when inbox->frame is complete, or
  * the preamble (FRAME_NONE then); 0 if more is to come; or -1.
  */
 int control_receive_part(struct control *control, struct inbox *inbox);
-
 /* Write as much of the outbox as there is room for. */
 void control_flush(struct control *control);
-
 /* Receive the next frame that is neither a keepalive nor FRAME_NONE. It must be of this
  * type. */
 int control_expect(struct control *control, uint32_t type, struct frame *ret_frame);
-
 /* Fails if a signal is pending. */
 int control_check_signal(struct control *control);
 
@@ -192,13 +183,11 @@ void control_ask_for_cause(struct control *control);
  * the destination had its name before the report arrived.
  */
 bool control_send_failure_unless_done(struct control *control);
-
 /*
  * Wait a moment until the other side has closed its pipe, whatever it sends before.
  * Returns whether it has.
  */
 bool control_await_close(struct control *control);
-
 void control_close(struct control *control);
 
 #endif

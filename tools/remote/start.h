@@ -62,7 +62,6 @@ int start_remote(struct remote *remote, const char *host, const struct shell *sh
  * of the failure.
  */
 void end_remote(struct remote *remote, struct control *control);
-
 /* Whether the server's process, or the remote shell, ends within this time. */
 bool remote_ends_within(const struct remote *remote, int ms);
 

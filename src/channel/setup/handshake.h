@@ -10,7 +10,7 @@
 
 /*
  * The messages of a handshake over two file descriptors of the caller. Their flags stay
- * as they are, no signal is raised, and bytes behind the handshake stay in the stream.
+ * as they are, no signal is raised, and bytes after the handshake stay in the stream.
  * docs/wire.md describes the messages.
  */
 
@@ -38,7 +38,7 @@ struct pier_stream {
 	bool write_broken; /* the peer has closed its reading end */
 };
 
-/* Write the header. The caller then writes `length` bytes of payload behind it. */
+/* Write the header. The caller then writes `length` bytes of payload after it. */
 uint8_t *pier_begin_message(struct pier_message *message, enum pier_message_type type,
 			    size_t length);
 

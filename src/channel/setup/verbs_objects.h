@@ -7,7 +7,6 @@
 /* The verbs objects of a channel, in the order of creation. */
 
 int pier_open_channel_completions(struct pier_channel *channel);
-
 int pier_create_qp(struct pier_channel *channel);
 
 /*

@@ -67,7 +67,6 @@ void pier_persona_print_names(char *ret_text, size_t size);
 /* Replace the values of the device beneath by those that the driver reports. */
 void pier_persona_change_limits(const struct pier_persona *persona,
 				struct ibv_device_attr *attr);
-
 void pier_persona_change_port(const struct pier_persona *persona,
 			      struct ibv_port_attr *attr);
 
@@ -84,15 +83,11 @@ uint32_t pier_persona_find_gid(const struct pier_persona *persona, uint32_t inde
 /* 0, or the errno with which the driver refuses the call. */
 int pier_persona_check_region(const struct pier_persona *persona, size_t length,
 			      int access);
-
 int pier_persona_check_cq(const struct pier_persona *persona, int cqe);
-
 int pier_persona_check_srq(const struct pier_persona *persona,
 			   const struct ibv_srq_attr *attr);
-
 int pier_persona_check_qp(const struct pier_persona *persona,
 			  const struct ibv_qp_init_attr *attr);
-
 /* `spent`: the queue pair was in RESET or ERR. May be negative: see negates_errno. */
 int pier_persona_check_transition(const struct pier_persona *persona,
 				  enum ibv_qp_state from, bool spent,

@@ -94,7 +94,6 @@ enum pier_fault_occasion {
 };
 
 struct pier_fault_word;
-
 struct pier_persona;
 
 struct pier_fault_rule {
@@ -128,7 +127,6 @@ struct pier_fault_plan {
  */
 int pier_fault_read_plan(const char *text, size_t length,
 			 struct pier_fault_plan *ret_plan);
-
 void pier_fault_end_plan(struct pier_fault_plan *plan);
 
 /*

@@ -17,29 +17,23 @@
 /* Let the CPU reach a new region: at `addr`, or in a dma-buf of that offset. */
 void pier_fault_reach_region(struct fault_mr *mr, void *addr, size_t length,
 			     uint64_t iova);
-
 void pier_fault_reach_dmabuf(struct fault_mr *mr, int fd, uint64_t offset, size_t length,
 			     uint64_t iova);
-
 void pier_fault_leave_region(struct fault_mr *mr);
 
 /* All with the context's lock held, and `receives` of a queue pair or a shared queue. */
 
 /* False: no memory. */
 bool pier_fault_note_receive(struct pier_list *receives, const struct ibv_recv_wr *wr);
-
 /* The device has refused the receive that was noted last. */
 void pier_fault_forget_receive(struct pier_list *receives);
-
 void pier_fault_forget_receives(struct pier_list *receives);
-
 /* A completion is about to be returned. */
 void pier_fault_scatter(struct fault_context *context, struct fault_qp *qp,
 			const struct ibv_wc *wc);
 
 int pier_fault_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 			 struct ibv_send_wr **bad_wr);
-
 int pier_fault_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 			 struct ibv_recv_wr **bad_wr);
 

@@ -16,7 +16,7 @@
 /*
  * Inside the registration cache. Locks, in the order in which they are taken:
  *
- *	the list of all caches (list.c)
+ *	the list of all caches (index.c)
  *	the lock of a cache
  *	the ranges that are watched (watch.c)
  *

@@ -10,14 +10,12 @@
 
 /* Deregister all dead entries. Returns the first error; entries that fail are stuck. */
 int pier_cache_reap(struct pier_mr_cache *cache);
-
 /*
  * The same, and wait for other threads that deregister entries which overlap the range.
  *
  * Errors: those of pier_dereg_mr(); -ETIMEDOUT.
  */
 int pier_cache_reap_range(struct pier_mr_cache *cache, uint64_t start, uint64_t end);
-
 /* Free an entry that has no region and is in no list. */
 void pier_cache_free_entry(struct pier_cache_entry *entry);
 
@@ -37,7 +35,6 @@ struct pier_cache_entry *pier_cache_find(struct pier_mr_cache *cache, uint64_t s
  * idle regions would not make enough room.
  */
 bool pier_cache_reserve(struct pier_mr_cache *cache, uint64_t length);
-
 /* Undo pier_cache_reserve() for a region that is not kept after all. */
 void pier_cache_unreserve(struct pier_mr_cache *cache, uint64_t length);
 
@@ -50,7 +47,6 @@ bool pier_cache_keep(struct pier_cache_entry *entry, const struct pier_backend *
 
 /* Count one more user of an entry, or one less. */
 void pier_cache_use(struct pier_cache_entry *entry);
-
 void pier_cache_unuse(struct pier_cache_entry *entry);
 
 /* Stop keeping an entry: it is dead if it has no users, otherwise loose. */
@@ -68,7 +64,6 @@ void pier_cache_drop_idle(struct pier_mr_cache *cache);
 void pier_caches_init(void);
 
 void pier_caches_add(struct pier_mr_cache *cache);
-
 /* Also waits for other threads that work in it. -ETIMEDOUT: it is still in the list. */
 int pier_caches_remove(struct pier_mr_cache *cache);
 
