@@ -15,7 +15,7 @@ struct pier_channel_attr test_attr(void)
 	pier_channel_attr_init(&attr);
 	attr.timeout_ms = PATIENT;
 	attr.retry_count = 3;
-	/* What qedr has: see src/provider/fault/persona.c. */
+	/* The limit of qedr: see src/provider/fault/persona.c. */
 	attr.max_send_sge = attr.max_recv_sge = 4;
 	return attr;
 }

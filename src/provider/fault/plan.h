@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What may follow the '='. */
+/* The kinds of values after the '='. */
 enum pier_fault_value {
 	FAULT_NO_VALUE,
 	FAULT_ERRNO,

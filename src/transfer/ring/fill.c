@@ -336,7 +336,7 @@ static void remove_leg(struct pier_ring_lane *lane)
 	lane->leg = lane->leg->behind;
 }
 
-/* What is not posted yet fails. */
+/* Fail the requests that are not posted yet. */
 static void fail_leg(struct pier_ring_lane *lane, int error, const char *sentence)
 {
 	struct pier_ring_leg *leg = lane->leg;

@@ -11,7 +11,7 @@
 #include "device/device.h"
 #include "provider/fault/persona.h"
 
-/* What the drivers refuse that the personas copy; the sources are in persona.c. */
+/* The refusals of drivers that the personas copy. Their sources are in persona.c. */
 
 static const struct pier_persona *persona_of(const char *name)
 {
