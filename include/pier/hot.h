@@ -159,36 +159,25 @@ PIER_API int pier_hot_complete(struct pier_channel *channel, const struct ibv_wc
 PIER_API int pier_hot_refused(struct pier_channel *channel, int error,
 			      enum pier_opcode opcode);
 
-/**
- * Private: the same functions as those without "hot_".
- *
- * A function of <pier/inline.h> cannot call the library's function of the same name,
- * because the compiler would treat the call as recursion.
+/*
+ * The library's functions under a second name. A function of <pier/inline.h> cannot call
+ * the library's function by its own name, because the compiler would treat the call as
+ * recursion. ("Controlling Names Used in Assembler Code" in gcc's manual.)
  */
-PIER_API int pier_hot_mr_gather(const struct pier_mr *mr, uint64_t addr, size_t length,
-				struct pier_gather *ret_element);
-PIER_API int pier_hot_mr_scatter(const struct pier_mr *mr, uint64_t addr, size_t length,
-				 struct pier_scatter *ret_element);
-PIER_API struct pier_gather pier_hot_mr_gather_unchecked(const struct pier_mr *mr,
-							 uint64_t addr, uint32_t length);
-PIER_API struct pier_scatter pier_hot_mr_scatter_unchecked(const struct pier_mr *mr,
-							   uint64_t addr,
-							   uint32_t length);
-PIER_API int pier_hot_remote_sub(const struct pier_remote *remote, uint64_t offset,
-				 uint64_t length, struct pier_remote *ret_remote);
-PIER_API int pier_hot_post_send(struct pier_channel *channel,
-				const struct pier_gather *sg_list, int num_sge,
-				struct pier_work *ret_work);
-PIER_API int pier_hot_post_write(struct pier_channel *channel,
-				 const struct pier_gather *sg_list, int num_sge,
-				 const struct pier_remote *remote,
-				 struct pier_work *ret_work);
-PIER_API int pier_hot_post_read(struct pier_channel *channel,
-				const struct pier_scatter *sg_list, int num_sge,
-				const struct pier_remote *remote,
-				struct pier_work *ret_work);
-PIER_API int pier_hot_work_poll(struct pier_channel *channel, struct pier_work work,
-				struct pier_result *ret_result);
+#if defined(__GNUC__)
+#define PIER_HOT_CALL(name) \
+	extern __typeof__(pier_##name) pier_hot_##name __asm__("pier_" #name)
+PIER_HOT_CALL(mr_gather);
+PIER_HOT_CALL(mr_scatter);
+PIER_HOT_CALL(mr_gather_unchecked);
+PIER_HOT_CALL(mr_scatter_unchecked);
+PIER_HOT_CALL(remote_sub);
+PIER_HOT_CALL(post_send);
+PIER_HOT_CALL(post_write);
+PIER_HOT_CALL(post_read);
+PIER_HOT_CALL(work_poll);
+#undef PIER_HOT_CALL
+#endif
 
 PIER_END_DECLS
 

@@ -5,7 +5,6 @@
 #include "channel/scope_failures.h"
 #include "collect.h"
 #include "core/error.h"
-#include "core/hot_alias.h"
 #include "poll.h"
 
 int pier_collect_while_idle(struct pier_channel *channel)
@@ -184,5 +183,3 @@ int pier_work_drop(struct pier_channel *channel, struct pier_work work)
 	pier_queue_forget(queue, entry);
 	return 0;
 }
-
-PIER_HOT_ALIAS(work_poll);

@@ -4,7 +4,6 @@
 #include "posting.h"
 #include "vec.h"
 #include "core/error.h"
-#include "core/hot_alias.h"
 #include "device/pd.h"
 
 /* Elements are handed to the provider without conversion. */
@@ -199,7 +198,3 @@ int pier_hot_refused(struct pier_channel *channel, int error, enum pier_opcode o
 {
 	return pier_refuse_post(channel, error, opcode);
 }
-
-PIER_HOT_ALIAS(post_send);
-PIER_HOT_ALIAS(post_write);
-PIER_HOT_ALIAS(post_read);

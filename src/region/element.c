@@ -5,7 +5,6 @@
 #include <pier/element.h>
 
 #include "mr.h"
-#include "core/hot_alias.h"
 #include "core/error.h"
 
 static int fail_seam(const struct pier_mr *mr, uint64_t addr, size_t length)
@@ -225,8 +224,3 @@ uint32_t pier_mr_scatter_list_unchecked(const struct pier_mr *mr, uint64_t addr,
 	return (uint32_t)list_elements(mr, addr - mr->iova, length,
 				       (struct ibv_sge *)ret_list);
 }
-
-PIER_HOT_ALIAS(mr_gather);
-PIER_HOT_ALIAS(mr_scatter);
-PIER_HOT_ALIAS(mr_gather_unchecked);
-PIER_HOT_ALIAS(mr_scatter_unchecked);

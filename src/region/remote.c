@@ -8,7 +8,6 @@
 
 #include "mr.h"
 #include "remote.h"
-#include "core/hot_alias.h"
 #include "core/checked.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -216,5 +215,3 @@ int pier_remote_from_text(const char *text, struct pier_remote *ret_remote)
 
 	return error ? error : pier_remote_unpack(wire, length, ret_remote);
 }
-
-PIER_HOT_ALIAS(remote_sub);
