@@ -113,15 +113,12 @@ struct pier_dmabuf {
  * separated by colons, and the library tries each *.so file in them. A file that cannot
  * be loaded is listed as not available, with the reason.
  *
- * ret_list   the list; free it with pier_backend_list_free()
+ * ret_list   the list, from malloc(3); free it with free(3)
  * ret_count  its length
  *
  * Errors: -ENOMEM.
  */
 PIER_API int pier_backend_list(struct pier_backend_info **ret_list, size_t *ret_count);
-
-/** Free a list from pier_backend_list(). NULL is allowed. */
-PIER_API void pier_backend_list_free(struct pier_backend_info *list);
 
 /**
  * Do now what the first use of a unit would do, and what may wait for other threads: open

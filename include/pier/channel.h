@@ -117,7 +117,12 @@ struct pier_channel_attr {
 	 * message names this as a possible cause.
 	 */
 	uint8_t rnr_retry_count;
-	/** Code 0 to 31 of IBTA table 45; 12 is 0.64 ms. See pier_rnr_timer_from_us(). */
+	/**
+	 * A code of IBTA table 45: 0 is 655.36 ms, 1 to 31 are 0.01, 0.02, 0.03, 0.04,
+	 * 0.06, 0.08, 0.12, 0.16, 0.24, 0.32, 0.48, 0.64, 0.96, 1.28, 1.92, 2.56, 3.84,
+	 * 5.12, 7.68, 10.24, 15.36, 20.48, 30.72, 40.96, 61.44, 81.92, 122.88, 163.84,
+	 * 245.76, 327.68 and 491.52 ms. The default, 12, is 0.64 ms.
+	 */
 	uint8_t min_rnr_timer;
 	uint8_t service_level; /**< 0 to 15 */
 	/**

@@ -119,15 +119,12 @@ struct pier_gid_entry {
  * List the devices of this machine: those of libibverbs, then soft0. soft0 is always
  * listed, unless the library was built without it (-Dsoft=disabled).
  *
- * ret_list   the list; free it with pier_device_list_free()
+ * ret_list   the list, from malloc(3); free it with free(3)
  * ret_count  its length
  *
  * Errors: -ENOMEM.
  */
 PIER_API int pier_device_list(struct pier_device_info **ret_list, size_t *ret_count);
-
-/** Free a list from pier_device_list(). NULL is allowed. */
-PIER_API void pier_device_list_free(struct pier_device_info *list);
 
 /**
  * Open a device.

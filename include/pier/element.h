@@ -130,59 +130,6 @@ PIER_API int pier_mr_scatter_list(const struct pier_mr *mr, uint64_t addr,
 				  uint64_t length, struct pier_scatter *ret_list,
 				  uint32_t capacity, uint32_t *ret_count);
 
-/**
- * Make the elements of a range without checks, in code that has already made them.
- *
- * addr      in the region's iovas
- * length    in bytes; 0 gives no elements
- * ret_list  an array of at least as many elements as pier_mr_count_elements() returns;
- *           the function cannot check its size
- *
- * Addresses outside the region are assigned to its last part; the request fails when it
- * executes, with a local protection error.
- *
- * Returns the number of elements.
- */
-PIER_API uint32_t pier_mr_gather_list_unchecked(const struct pier_mr *mr, uint64_t addr,
-						uint64_t length,
-						struct pier_gather *ret_list);
-PIER_API uint32_t pier_mr_scatter_list_unchecked(const struct pier_mr *mr, uint64_t addr,
-						 uint64_t length,
-						 struct pier_scatter *ret_list);
-
-/**
- * Make the elements of a range, with checks in debug builds only. In code compiled
- * without NDEBUG (assert(3)), these functions have the checks and errors of
- * pier_mr_gather_list() and pier_mr_scatter_list(). In code compiled with NDEBUG, they
- * check nothing and return 0.
- */
-static inline int pier_mr_gather_list_debug(const struct pier_mr *mr, uint64_t addr,
-					    uint64_t length, struct pier_gather *ret_list,
-					    uint32_t capacity, uint32_t *ret_count)
-{
-#ifdef NDEBUG
-	(void)capacity;
-	*ret_count = pier_mr_gather_list_unchecked(mr, addr, length, ret_list);
-	return 0;
-#else
-	return pier_mr_gather_list(mr, addr, length, ret_list, capacity, ret_count);
-#endif
-}
-
-static inline int pier_mr_scatter_list_debug(const struct pier_mr *mr, uint64_t addr,
-					     uint64_t length,
-					     struct pier_scatter *ret_list,
-					     uint32_t capacity, uint32_t *ret_count)
-{
-#ifdef NDEBUG
-	(void)capacity;
-	*ret_count = pier_mr_scatter_list_unchecked(mr, addr, length, ret_list);
-	return 0;
-#else
-	return pier_mr_scatter_list(mr, addr, length, ret_list, capacity, ret_count);
-#endif
-}
-
 PIER_END_DECLS
 
 #endif

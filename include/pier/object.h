@@ -97,15 +97,12 @@ struct pier_object_info {
  * List the live objects of this process in the order of their creation: parents before
  * children.
  *
- * ret_list   the list; free it with pier_object_list_free()
+ * ret_list   the list, from malloc(3); free it with free(3)
  * ret_count  its length
  *
  * Errors: -ENOMEM.
  */
 PIER_API int pier_object_list(struct pier_object_info **ret_list, size_t *ret_count);
-
-/** Free a list from pier_object_list(). NULL is allowed. */
-PIER_API void pier_object_list_free(struct pier_object_info *list);
 
 PIER_END_DECLS
 

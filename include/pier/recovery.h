@@ -100,7 +100,7 @@ PIER_API int pier_channel_reset(struct pier_channel *channel);
  *
  * A dead peer is detected within
  *
- *	keepalive_ms + (retry_count + 1) * pier_ack_timeout_to_us(timeout)
+ *	keepalive_ms + (retry_count + 1) * 4.096 us * 2^timeout
  *
  * A device may take up to 4 times the ack timeout (IBTA 9.7.6.1.3). soft0 takes at
  * least 2 s + 0.4 s * retry_count, and 5 s if the peer was never connected. A thread
@@ -116,22 +116,6 @@ PIER_API int pier_channel_reset(struct pier_channel *channel);
  * infinite timeout. Cannot fail.
  */
 PIER_API int pier_channel_next_ms(struct pier_channel *channel);
-
-/** Convert an RNR timer code (IBTA table 45), 0 to 31, to microseconds. */
-PIER_API uint32_t pier_rnr_timer_to_us(uint8_t code);
-
-/**
- * Return the code of the shortest RNR timer of at least `us` microseconds. It is the
- * value for pier_channel_attr.min_rnr_timer. If all timers are shorter, return the code
- * of the longest, 0 (655,360 us).
- */
-PIER_API uint8_t pier_rnr_timer_from_us(uint32_t us);
-
-/**
- * Convert an ack timeout exponent, 1 to 31, to microseconds. Returns 0 for 0, which
- * means no timeout.
- */
-PIER_API uint64_t pier_ack_timeout_to_us(uint8_t exponent);
 
 PIER_END_DECLS
 

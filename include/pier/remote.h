@@ -50,16 +50,6 @@ PIER_API int pier_remote_sub(const struct pier_remote *remote, uint64_t offset,
 			     uint64_t length, struct pier_remote *ret_remote);
 
 /**
- * Select the rest of a remote region from `offset` on.
- *
- * offset  in bytes; if it equals the region's length, the result has length 0
- *
- * Errors: -ERANGE offset is past the end of the region.
- */
-PIER_API int pier_remote_rest(const struct pier_remote *remote, uint64_t offset,
-			      struct pier_remote *ret_remote);
-
-/**
  * Select a field of an element of a remote array. The field has `field_size` bytes and
  * starts at `field_offset` in element `index`. The macros below call this function.
  *

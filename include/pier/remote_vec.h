@@ -62,38 +62,6 @@ PIER_API int pier_remote_vec_sub(const struct pier_remote *parts, uint32_t count
 				 struct pier_remote *ret_parts, uint32_t capacity,
 				 uint32_t *ret_count);
 
-/**
- * Select a field of an element of an array that lies in a vector. The field has
- * `field_size` bytes and starts at `field_offset` in element `index`. It may cross
- * seams, so the result is a vector. The macros below call this function.
- *
- * size        of one element, in bytes
- * field_size  in bytes; for the whole element, set it to size and field_offset to 0
- * capacity    of ret_parts; `count` is always enough
- *
- * Errors: -ERANGE the field is not inside the vector, also if index * size overflows;
- * -ENOSPC as for pier_remote_vec_sub().
- */
-PIER_API int pier_remote_vec_element(const struct pier_remote *parts, uint32_t count,
-				     uint64_t index, uint64_t size, uint64_t field_offset,
-				     uint64_t field_size, struct pier_remote *ret_parts,
-				     uint32_t capacity, uint32_t *ret_count);
-
-/**
- * Select element `index` of an array of `type` in a vector: see
- * pier_remote_vec_element().
- */
-#define PIER_REMOTE_VEC_ARRAY(parts, count, type, index, ret_parts, capacity, ret_count) \
-	pier_remote_vec_element((parts), (count), (index), sizeof(type), 0,              \
-				sizeof(type), (ret_parts), (capacity), (ret_count))
-
-/** Select field `member` of element `index` of an array of `type` in a vector. */
-#define PIER_REMOTE_VEC_STRUCT_ARRAY(parts, count, type, index, member, ret_parts,   \
-				     capacity, ret_count)                            \
-	pier_remote_vec_element((parts), (count), (index), sizeof(type),             \
-				offsetof(type, member), sizeof(((type *)0)->member), \
-				(ret_parts), (capacity), (ret_count))
-
 /** Size of the wire form of `count` parts in bytes, in version 1. */
 #define PIER_REMOTE_VEC_WIRE_SIZE(count) (16 + 24 * (count))
 

@@ -107,7 +107,7 @@ struct pier_near_device {
  * launcher states it in OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID, SLURM_LOCALID or
  * LOCAL_RANK. The choice is the same in each run.
  *
- * ret_list   the list; free it with pier_near_device_list_free()
+ * ret_list   the list, from malloc(3); free it with free(3)
  * ret_count  its length, which may be 0
  *
  * Errors: -EINVAL a line of PIER_TOPO_FILE is wrong; -ENOMEM; those of open(2) for that
@@ -115,9 +115,6 @@ struct pier_near_device {
  */
 PIER_API int pier_near_device_list(const struct pier_location *location,
 				   struct pier_near_device **ret_list, size_t *ret_count);
-
-/** Free a list from pier_near_device_list(). NULL is allowed. */
-PIER_API void pier_near_device_list_free(struct pier_near_device *list);
 
 /**
  * Open the device that PIER_DEVICE names. If PIER_DEVICE is unset, open the RDMA device
@@ -144,15 +141,12 @@ struct pier_memory_unit {
 /**
  * List the units of all backends that work on this machine: the GPUs.
  *
- * ret_list   the list; free it with pier_memory_unit_list_free(); NULL if it is empty
+ * ret_list   the list, from malloc(3); free it with free(3); NULL if it is empty
  * ret_count  its length, which may be 0
  *
  * Errors: -ENOMEM.
  */
 PIER_API int pier_memory_unit_list(struct pier_memory_unit **ret_list, size_t *ret_count);
-
-/** Free a list from pier_memory_unit_list(). NULL is allowed. */
-PIER_API void pier_memory_unit_list_free(struct pier_memory_unit *list);
 
 PIER_END_DECLS
 

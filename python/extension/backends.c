@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <stdlib.h>
+
 #include "error.h"
 #include "extension.h"
 #include "memory.h"
@@ -32,7 +34,7 @@ static PyObject *list_devices(PyObject *module, PyObject *unused)
 							list[i].name, list[i].provider)))
 			Py_CLEAR(result);
 	}
-	pier_device_list_free(list);
+	free(list);
 	return result;
 }
 
@@ -63,7 +65,7 @@ static PyObject *list_backends(PyObject *module, PyObject *unused)
 						info->origin)))
 			Py_CLEAR(result);
 	}
-	pier_backend_list_free(list);
+	free(list);
 	return result;
 }
 

@@ -197,7 +197,7 @@ static int list_devices(const struct pier_topology *topology,
 							 &device.location);
 		insert_device(list, i, &device);
 	}
-	pier_device_list_free(devices);
+	free(devices);
 	if (!list)
 		return pier_fail(ENOMEM, "no memory for a list of %zu devices", count);
 	spread_equal_devices(topology, location, list, count);
@@ -222,11 +222,6 @@ int pier_near_device_list(const struct pier_location *location,
 			  struct pier_near_device **ret_list, size_t *ret_count)
 {
 	return pier_list_near_in(PIER_SYSFS, location, ret_list, ret_count);
-}
-
-void pier_near_device_list_free(struct pier_near_device *list)
-{
-	free(list);
 }
 
 /* A device is opened even if the backend cannot report a location. */
@@ -272,7 +267,7 @@ int pier_open_near_in(const char *sysfs, const struct pier_buffer *buffer,
 		error = pier_open_in_order(NULL, list, count, ret_device);
 	if (!error)
 		log_choice(list, count, *ret_device);
-	pier_near_device_list_free(list);
+	free(list);
 	return error;
 }
 

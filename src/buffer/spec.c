@@ -56,11 +56,6 @@ int pier_backend_list(struct pier_backend_info **ret_list, size_t *ret_count)
 	return 0;
 }
 
-void pier_backend_list_free(struct pier_backend_info *list)
-{
-	free(list);
-}
-
 enum {
 	NAME_LONGEST = 31,
 	UNIT_LONGEST = 127,

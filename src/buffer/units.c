@@ -134,11 +134,6 @@ int pier_locate_unit(const char *sysfs, const char *spec,
 	return error || found ? error : pier_fail(ENODEV, "there is no %s here", spec);
 }
 
-void pier_memory_unit_list_free(struct pier_memory_unit *list)
-{
-	free(list);
-}
-
 int pier_backend_warm_up(const char *spec)
 {
 	PIER_ENTRY();

@@ -178,11 +178,6 @@ int pier_object_list(struct pier_object_info **ret_list, size_t *ret_count)
 	return 0;
 }
 
-void pier_object_list_free(struct pier_object_info *list)
-{
-	free(list);
-}
-
 void pier_object_log_below(const struct pier_object *ancestor)
 {
 	struct pier_object_info *list;

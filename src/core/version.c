@@ -5,8 +5,3 @@ const char *pier_version(void)
 {
 	return PIER_VERSION;
 }
-
-uint32_t pier_version_number(void)
-{
-	return PIER_VERSION_NUMBER;
-}

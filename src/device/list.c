@@ -167,11 +167,6 @@ int pier_device_list(struct pier_device_info **ret_list, size_t *ret_count)
 	return 0;
 }
 
-void pier_device_list_free(struct pier_device_info *list)
-{
-	free(list);
-}
-
 struct names {
 	char *text;
 	size_t size, used;

@@ -210,17 +210,3 @@ int pier_mr_scatter_list(const struct pier_mr *mr, uint64_t addr, uint64_t lengt
 		     : make_list(mr, addr, length, (struct ibv_sge *)ret_list, capacity,
 				 ret_count);
 }
-
-uint32_t pier_mr_gather_list_unchecked(const struct pier_mr *mr, uint64_t addr,
-				       uint64_t length, struct pier_gather *ret_list)
-{
-	return (uint32_t)list_elements(mr, addr - mr->iova, length,
-				       (struct ibv_sge *)ret_list);
-}
-
-uint32_t pier_mr_scatter_list_unchecked(const struct pier_mr *mr, uint64_t addr,
-					uint64_t length, struct pier_scatter *ret_list)
-{
-	return (uint32_t)list_elements(mr, addr - mr->iova, length,
-				       (struct ibv_sge *)ret_list);
-}

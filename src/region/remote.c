@@ -7,7 +7,6 @@
 #include <pier/remote_vec.h>
 
 #include "mr.h"
-#include "remote.h"
 #include "core/checked.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -95,36 +94,19 @@ int pier_remote_sub(const struct pier_remote *remote, uint64_t offset, uint64_t 
 	return 0;
 }
 
-int pier_remote_rest(const struct pier_remote *remote, uint64_t offset,
-		     struct pier_remote *ret_remote)
-{
-	uint64_t rest = 0;
-
-	if (remote && offset <= remote->length)
-		rest = remote->length - offset;
-	return pier_remote_sub(remote, offset, rest, ret_remote);
-}
-
-int pier_element_offset(uint64_t index, uint64_t size, uint64_t field_offset,
-			uint64_t *ret_offset)
-{
-	if (pier_mul_u64(index, size, ret_offset) &&
-	    pier_add_u64(*ret_offset, field_offset, ret_offset))
-		return 0;
-	return pier_fail(ERANGE,
-			 "element %" PRIu64 " of %" PRIu64
-			 " bytes: the offset overflows 64 bits",
-			 index, size);
-}
-
 int pier_remote_element(const struct pier_remote *remote, uint64_t index, uint64_t size,
 			uint64_t field_offset, uint64_t field_size,
 			struct pier_remote *ret_remote)
 {
-	uint64_t offset = 0;
-	int error = pier_element_offset(index, size, field_offset, &offset);
+	uint64_t offset;
 
-	return error ? error : pier_remote_sub(remote, offset, field_size, ret_remote);
+	if (pier_mul_u64(index, size, &offset) &&
+	    pier_add_u64(offset, field_offset, &offset))
+		return pier_remote_sub(remote, offset, field_size, ret_remote);
+	return pier_fail(ERANGE,
+			 "element %" PRIu64 " of %" PRIu64
+			 " bytes: the offset overflows 64 bits",
+			 index, size);
 }
 
 /*

@@ -5,7 +5,6 @@
 
 #include <pier/remote_vec.h>
 
-#include "remote.h"
 #include "core/checked.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -94,20 +93,6 @@ int pier_remote_vec_sub(const struct pier_remote *parts, uint32_t count, uint64_
 	find_parts(parts, offset, length, ret_parts);
 	*ret_count = needed;
 	return 0;
-}
-
-int pier_remote_vec_element(const struct pier_remote *parts, uint32_t count,
-			    uint64_t index, uint64_t size, uint64_t field_offset,
-			    uint64_t field_size, struct pier_remote *ret_parts,
-			    uint32_t capacity, uint32_t *ret_count)
-{
-	uint64_t offset = 0;
-	int error = pier_element_offset(index, size, field_offset, &offset);
-
-	if (error)
-		return error;
-	return pier_remote_vec_sub(parts, count, offset, field_size, ret_parts, capacity,
-				   ret_count);
 }
 
 /*

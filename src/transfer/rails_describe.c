@@ -422,7 +422,7 @@ int pier_rails_describe_in(const char *sysfs, const struct pier_buffer *buffer,
 		result = pier_fail(-result, "PIER_DEVICE=%s: %s", chosen, reason);
 	}
 	freeifaddrs(description.addresses);
-	pier_near_device_list_free(description.near);
+	free(description.near);
 	if (!result && description.rails.count == 0)
 		result = fail_without_device(&description, buffer);
 	return result ? result : pier_rails_pack(&description.rails, ret_bytes, size);

@@ -125,7 +125,7 @@ static void longer_remote_is_partly_used(void **state)
 	struct pier_remote target = remote_at(&world->b.area, 5, 5000), rest;
 
 	expect_ok(pier_channel_write(world->a.channel, &source, 1, &target, PATIENT));
-	expect_ok(pier_remote_rest(&target, 4950, &rest));
+	expect_ok(pier_remote_sub(&target, 4950, 50, &rest));
 	expect_result(pier_channel_write(world->a.channel, &source, 1, &rest, PATIENT),
 		      -ERANGE);
 	image_copy(&world->b.area, 5, &world->a.area, 0, 100);

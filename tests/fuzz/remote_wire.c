@@ -17,6 +17,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	FUZZ_CHECK(remote.addr + remote.length >= remote.addr);
 	pier_remote_pack(&remote, wire);
 	FUZZ_CHECK(!memcmp(wire, data, sizeof(wire)));
-	FUZZ_CHECK(!pier_remote_rest(&remote, remote.length, &rest) && !rest.length);
+	FUZZ_CHECK(!pier_remote_sub(&remote, remote.length, 0, &rest) && !rest.length);
 	return 0;
 }

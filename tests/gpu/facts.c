@@ -71,7 +71,7 @@ static void is_what_pier_tells(void **state)
 		assert_non_null(strstr(list[i].detail, devices));
 	}
 	assert_true(found);
-	pier_backend_list_free(list);
+	free(list);
 }
 
 int main(void)

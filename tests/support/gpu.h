@@ -5,6 +5,7 @@
 /* The backend "gpu" of tests/unit/plugins. Include cmocka.h first. */
 
 #include <dlfcn.h>
+#include <stdlib.h>
 
 #include <pier/buffer.h>
 
@@ -28,7 +29,7 @@ static inline struct gpu_control *test_load_gpu(char *folder)
 	assert_int_equal(setenv("PIER_BACKEND_PATH", folder, 1), 0);
 	assert_int_equal(setenv("PIER_CANARY", "off", 1), 0);
 	assert_int_equal(pier_backend_list(&list, &count), 0);
-	pier_backend_list_free(list);
+	free(list);
 	snprintf(path, sizeof(path), "%s/gpu.so", folder);
 	object = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
 	assert_non_null(object);

@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -38,7 +39,7 @@ static void keep_backends(struct facts *facts)
 			facts_set_error(facts, list[i].detail, "pier/backend/%s",
 					list[i].name);
 	}
-	pier_backend_list_free(list);
+	free(list);
 }
 
 /* A page of each kind of memory is allocated and exported. */
@@ -351,6 +352,6 @@ void collect_facts(struct facts *facts, const char *device, const char *memory)
 	keep_counters(facts, false);
 	keep_nics(&scope);
 	keep_counters(facts, true);
-	pier_device_list_free(scope.devices);
-	pier_memory_unit_list_free(scope.units);
+	free(scope.devices);
+	free(scope.units);
 }

@@ -80,7 +80,7 @@ static void print_units(const struct lists *lists, struct json *json)
 			print_unit_json(json, &facts);
 		else
 			print_unit_text(&facts);
-		pier_near_device_list_free(facts.near);
+		free(facts.near);
 	}
 }
 
@@ -160,9 +160,9 @@ static int list_and_print(const struct pier_device_info *device, const char *mem
 	if (device && failed)
 		failure.status = EXIT_DEVICE;
 free_lists:
-	pier_memory_unit_list_free(lists.units);
-	pier_backend_list_free(lists.backends);
-	pier_device_list_free(lists.devices);
+	free(lists.units);
+	free(lists.backends);
+	free(lists.devices);
 	return failure.status;
 }
 

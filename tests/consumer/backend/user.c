@@ -27,7 +27,7 @@ static void print_detail(const char *name)
 		if (strcmp(list[i].name, name) == 0)
 			printf("%s: %s\n", name, list[i].detail);
 	}
-	pier_backend_list_free(list);
+	free(list);
 }
 
 static void use_buffer(void)
@@ -83,7 +83,7 @@ int main(int count, char **names)
 	use_region();
 	CHECK(pier_memory_unit_list(&units, &unit_count) == 0);
 	CHECK(strcmp(units[unit_count - 1].name, "outside unit") == 0);
-	pier_memory_unit_list_free(units);
+	free(units);
 	CHECK(pier_buffer_alloc("outside:1", 1, &buffer) < 0);
 	printf("%s\n", pier_error_message());
 	return 0;

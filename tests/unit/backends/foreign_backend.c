@@ -4,6 +4,7 @@
 #include "tests/support/plugins.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
 #include <pier/buffer.h>
 
@@ -109,7 +110,7 @@ static void cuts_an_unterminated_detail(void **state)
 	assert_false(list[count - 1].available);
 	assert_int_equal(strlen(list[count - 1].detail),
 			 sizeof(list[count - 1].detail) - 1);
-	pier_backend_list_free(list);
+	free(list);
 }
 
 int main(void)

@@ -120,7 +120,7 @@ static void lists_registered_backends(void **state)
 	assert_string_equal(list[count - 1].detail, "one page");
 	assert_string_equal(list[count - 1].origin, "pier_backend_register()");
 	assert_true(list[count - 1].available);
-	pier_backend_list_free(list);
+	free(list);
 }
 
 static void expect_refused(const struct pier_backend *table, int error,

@@ -4,6 +4,7 @@
 #include "tests/support/plugins.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 
 #include <pier/buffer.h>
@@ -150,7 +151,7 @@ static void lists_plugins_with_reasons(void **state)
 		arena++;
 	assert_true(list[arena].available);
 	assert_string_equal(list[arena].detail, "16 slots of 256 KiB");
-	pier_backend_list_free(list);
+	free(list);
 }
 
 static void finds_backends_by_name(void **state)

@@ -116,8 +116,7 @@ static void refuses_unavailable_backends(void **state)
 		assert_int_equal(result, -EOPNOTSUPP);
 		test_assert_sentence(list[i].detail);
 	}
-	pier_backend_list_free(list);
-	pier_backend_list_free(NULL);
+	free(list);
 }
 
 static void returns_what_was_allocated(void **state)

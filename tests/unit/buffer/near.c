@@ -344,7 +344,7 @@ static struct pier_location unit_location(const char *place)
 	expect_ok(pier_list_units_in(machine.tree.root, &units, &count));
 	assert_int_equal(count, 1);
 	location = units[0].location;
-	pier_memory_unit_list_free(units);
+	free(units);
 	return location;
 }
 
@@ -366,7 +366,7 @@ static void lists_nearest_devices_first(void **state)
 			fail_msg("%s: nearest to %s: %s (%s)", nearest[i].tree,
 				 nearest[i].gpu, list[0].name,
 				 pier_distance_name(list[0].distance));
-		pier_near_device_list_free(list);
+		free(list);
 		if (i + 1 == ROWS || strcmp(nearest[i].tree, nearest[i + 1].tree) != 0)
 			stop_machine();
 	}
@@ -384,12 +384,12 @@ static void keeps_the_order_without_a_location(void **state)
 	expect_ok(pier_list_near_in(machine.tree.root, &nowhere, &list, &count));
 	check_order(list, count);
 	assert_string_equal(list[0].name, "mlx5_0");
-	pier_near_device_list_free(list);
+	free(list);
 	stop_machine();
 	/* The public call must also work on the machine that runs the test. */
 	expect_ok(pier_near_device_list(&nowhere, &list, &count));
 	assert_int_equal(count, machine.tree.nic_count);
-	pier_near_device_list_free(list);
+	free(list);
 }
 
 /*
@@ -424,7 +424,7 @@ static void lists_fast_devices_before_slow_ones(void **state)
 		assert_int_equal(list[i].distance, expected[i].distance);
 		assert_int_equal(list[i].speed, expected[i].speed);
 	}
-	pier_near_device_list_free(list);
+	free(list);
 	stop_machine();
 }
 
@@ -436,7 +436,7 @@ static void expect_first(const struct pier_location *location, const char *name)
 	expect_ok(pier_list_near_in(machine.tree.root, location, &list, &count));
 	check_order(list, count);
 	assert_string_equal(list[0].name, name);
-	pier_near_device_list_free(list);
+	free(list);
 }
 
 /* Memory without an address: the launcher numbers the processes. */
@@ -504,7 +504,7 @@ static void file_overrides_the_tree(void **state)
 	assert_int_equal(list[6].distance, PIER_DISTANCE_NODE);
 	assert_string_equal(list[7].name, "mlx5_3");
 	assert_int_equal(list[7].distance, PIER_DISTANCE_SYSTEM);
-	pier_near_device_list_free(list);
+	free(list);
 	assert_int_equal(machine.warnings, 0);
 	unsetenv("PIER_TOPO_FILE");
 	stop_machine();
@@ -521,7 +521,7 @@ static void check_distance(const struct pier_location *location, const char *nam
 		i++;
 	assert_true(i < count);
 	assert_int_equal(list[i].distance, expected);
-	pier_near_device_list_free(list);
+	free(list);
 }
 
 /* Units of memory stand for their PCI addresses. */
@@ -1087,7 +1087,7 @@ static void check_units(const char *places, size_t expected)
 	assert_int_equal(count, expected);
 	if (!expected)
 		assert_null(list);
-	pier_memory_unit_list_free(list);
+	free(list);
 }
 
 static void lists_units(void **state)
@@ -1112,7 +1112,7 @@ static void lists_units(void **state)
 	assert_int_equal(list[2].location.numa_node, 1);
 	assert_string_equal(list[3].location.pci, "");
 	assert_int_equal(list[3].location.numa_node, -1);
-	pier_memory_unit_list_free(list);
+	free(list);
 	stop_machine();
 }
 
@@ -1133,7 +1133,6 @@ static void lists_units_that_backends_report(void **state)
 	expect_ok(pier_memory_unit_list(&list, &count));
 	assert_int_equal(count, 0);
 	assert_null(list);
-	pier_memory_unit_list_free(NULL);
 	stop_machine();
 }
 

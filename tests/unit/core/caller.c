@@ -152,7 +152,7 @@ static void expect_made_by(const char *maker, size_t first, size_t count)
 		assert_string_equal(found.dli_sname, maker);
 		assert_ptr_equal(list[i].caller, list[first].caller);
 	}
-	pier_object_list_free(list);
+	free(list);
 	assert_null(pier_caller);
 }
 

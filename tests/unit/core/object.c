@@ -213,12 +213,11 @@ static void lists_all_in_order(void **state)
 	assert_int_equal(count, expected);
 	for (size_t i = 0; i < expected; i++)
 		expect_info(&list[i], &all[i]);
-	pier_object_list_free(list);
+	free(list);
 	close_fixture(s);
 	expect_ok(pier_object_list(&list, &count));
 	assert_int_equal(count, 0);
-	pier_object_list_free(list);
-	pier_object_list_free(NULL);
+	free(list);
 }
 
 static __attribute__((noinline)) struct pier_buffer *make_unnamed(void)
@@ -251,7 +250,7 @@ static void prints_offsets_of_static_functions(void **state)
 	assert_int_equal(offset, call - (uintptr_t)found.dli_fbase);
 	assert_int_equal(strncmp(list->where, found.dli_fname, strlen(found.dli_fname)),
 			 0);
-	pier_object_list_free(list);
+	free(list);
 	expect_ok(pier_buffer_free(buffer));
 }
 
@@ -409,7 +408,7 @@ static void lists_while_other_threads_allocate(void **state)
 
 		expect_ok(pier_object_list(&list, &count));
 		expect_sane(list, count);
-		pier_object_list_free(list);
+		free(list);
 	}
 	for (int i = 0; i < THREADS; i++) {
 		assert_int_equal(pthread_join(churns[i].thread, NULL), 0);

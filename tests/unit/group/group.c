@@ -573,7 +573,7 @@ static void is_listed_with_its_channels(void **state)
 		queues += list[i].parent == (void *)group &&
 			  list[i].kind == PIER_OBJECT_CQ;
 	}
-	pier_object_list_free(list);
+	free(list);
 	assert_int_equal(groups, 1);
 	assert_int_equal(channels, 5);
 	assert_int_equal(queues, 1);

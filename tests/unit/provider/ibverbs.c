@@ -9,6 +9,7 @@
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include <infiniband/verbs.h>
 
@@ -62,7 +63,7 @@ static size_t count_devices(const char *provider)
 	expect_ok(pier_device_list(&list, &count));
 	for (size_t i = 0; i < count; i++)
 		found += strcmp(list[i].provider, provider) == 0;
-	pier_device_list_free(list);
+	free(list);
 	return found;
 }
 

@@ -10,6 +10,7 @@
 #include "tests/support/recorded.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 
 #include <infiniband/verbs.h>
@@ -247,7 +248,7 @@ static void lists_soft0_without_libibverbs(void **state)
 	assert_int_equal(pier_device_list(&list, &count), 0);
 	assert_int_equal(count, 1);
 	assert_string_equal(list[0].name, PIER_SOFT_DEVICE);
-	pier_device_list_free(list);
+	free(list);
 	pier_close_device(open_device(PIER_SOFT_DEVICE, PIER_SOFT_DEVICE));
 }
 

@@ -135,30 +135,10 @@ typedef int list_function(const struct pier_mr *mr, uint64_t addr, uint64_t leng
 			    ret_count);                                                  \
 	}
 AS_GATHER(pier_mr_scatter_list)
-AS_GATHER(pier_mr_scatter_list_debug)
-
-static int gather_unchecked(const struct pier_mr *mr, uint64_t addr, uint64_t length,
-			    struct pier_gather *ret_list, uint32_t capacity,
-			    uint32_t *ret_count)
-{
-	(void)capacity;
-	*ret_count = pier_mr_gather_list_unchecked(mr, addr, length, ret_list);
-	return 0;
-}
-
-static int scatter_unchecked(const struct pier_mr *mr, uint64_t addr, uint64_t length,
-			     struct pier_gather *ret_list, uint32_t capacity,
-			     uint32_t *ret_count)
-{
-	(void)capacity;
-	*ret_count = pier_mr_scatter_list_unchecked(mr, addr, length,
-						    (struct pier_scatter *)ret_list);
-	return 0;
-}
 
 static list_function *const strengths[] = {
-	pier_mr_gather_list, pier_mr_scatter_list_,	gather_unchecked,
-	scatter_unchecked,   pier_mr_gather_list_debug, pier_mr_scatter_list_debug_,
+	pier_mr_gather_list,
+	pier_mr_scatter_list_,
 };
 enum {
 	STRENGTHS = sizeof(strengths) / sizeof(strengths[0]),
@@ -289,31 +269,6 @@ static void refuses_invalid_lists(void **state)
 			 -EACCES);
 	assert_element_untouched(list[0]);
 	assert_int_equal(count, 7);
-#ifndef NDEBUG
-	check_list_refusals(pier_mr_gather_list_debug);
-	check_list_refusals(pier_mr_scatter_list_debug_);
-	assert_int_equal(pier_mr_scatter_list_debug_(&huge, 0x1000, 8, list, 1, &count),
-			 -EACCES);
-#else
-	assert_int_equal(pier_mr_scatter_list_debug_(&huge, 0x1000, 8, list, 1, &count),
-			 0);
-	assert_same_element(list[0], 0x1000, 8, 0x11);
-#endif
-}
-
-/* Nothing is read beyond the table of parts; the NIC refuses the request. */
-static void unchecked_lists_are_not_checked(void **state)
-{
-	struct list list;
-
-	(void)state;
-	list = make_list(gather_unchecked, &parted, parted.iova + parted.length, 9, 1);
-	assert_same_element(list.elements[0], parted.iova + parted.length, 9, 0x33);
-	list = make_list(gather_unchecked, &parted, parted.iova + parted.length - 4, 9,
-			 1);
-	assert_same_element(list.elements[0], parted.iova + parted.length - 4, 9, 0x33);
-	list = make_list(scatter_unchecked, &parted, parted.iova - 1, 9, 1);
-	assert_same_element(list.elements[0], parted.iova - 1, 9, 0x33);
 }
 
 static void refuses_elements_across_seams(void **state)
@@ -341,7 +296,6 @@ int main(void)
 		cmocka_unit_test(empty_ranges_have_no_elements),
 		cmocka_unit_test(counts_the_elements_of_a_range),
 		cmocka_unit_test(refuses_invalid_lists),
-		cmocka_unit_test(unchecked_lists_are_not_checked),
 		cmocka_unit_test(refuses_elements_across_seams),
 	};
 

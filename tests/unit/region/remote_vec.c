@@ -188,40 +188,6 @@ struct record {
 	uint32_t counter;
 };
 
-static void narrows_to_elements_and_fields(void **state)
-{
-	const struct pier_remote second[] = { { 0x1008, 2, 1 },
-					      { 0xffffffffffffff00, 1, 3 },
-					      { 0x77, 5, 0xfffffff4 } };
-	const struct pier_remote counter[] = { { 0x78, 4, 0xfffffff4 } };
-	struct output output = no_output();
-
-	(void)state;
-	assert_int_equal(PIER_REMOTE_VEC_ARRAY(vec, COUNT, uint64_t, 2, output.parts,
-					       ROOM, &output.count),
-			 -ERANGE);
-	/* The product wraps to 0, which would be inside. */
-	assert_int_equal(PIER_REMOTE_VEC_ARRAY(vec, COUNT, uint64_t, 1ull << 61,
-					       output.parts, ROOM, &output.count),
-			 -ERANGE);
-	test_assert_sentence("overflows 64 bits");
-	assert_int_equal(PIER_REMOTE_VEC_STRUCT_ARRAY(vec, COUNT, struct record, 2,
-						      counter, output.parts, ROOM,
-						      &output.count),
-			 -ERANGE);
-	assert_no_output(&output);
-	assert_int_equal(PIER_REMOTE_VEC_ARRAY(vec, COUNT, uint64_t, 1, output.parts,
-					       ROOM, &output.count),
-			 0);
-	assert_output(&output, second, 3);
-	output = no_output();
-	assert_int_equal(PIER_REMOTE_VEC_STRUCT_ARRAY(vec, COUNT, struct record, 1,
-						      counter, output.parts, ROOM,
-						      &output.count),
-			 0);
-	assert_output(&output, counter, 1);
-}
-
 /* The vector of the golden file and its wire form. */
 static const struct pier_remote golden_vec[] = {
 	{ 0x1122334455667788, 0x1000, 0x12345678 },
@@ -444,7 +410,6 @@ int main(void)
 		cmocka_unit_test(adds_up_its_length),
 		cmocka_unit_test(takes_sub_ranges),
 		cmocka_unit_test(refuses_invalid_sub_ranges),
-		cmocka_unit_test(narrows_to_elements_and_fields),
 		cmocka_unit_test(has_the_documented_wire_form),
 		cmocka_unit_test(refuses_to_pack_invalid_vectors),
 		cmocka_unit_test(rejects_hostile_wire_forms),

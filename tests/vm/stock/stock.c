@@ -35,7 +35,7 @@ static bool is_listed(const char *device)
 		return false;
 	for (size_t i = 0; i < count; i++)
 		found |= strcmp(list[i].name, device) == 0;
-	pier_device_list_free(list);
+	free(list);
 	return found;
 }
 

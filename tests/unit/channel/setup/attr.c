@@ -172,31 +172,6 @@ static void refuses_invalid_path_bits(void **state)
 	assert_int_equal(pier_check_channel_port(&attr, &port), 0);
 }
 
-/* The IBTA tables, beside the functions that compute them. */
-static void converts_timers(void **state)
-{
-	static const uint32_t table[32] = {
-		655360, 10,    20,    30,     40,     60,     80,     120,
-		160,	240,   320,   480,    640,    960,    1280,   1920,
-		2560,	3840,  5120,  7680,   10240,  15360,  20480,  30720,
-		40960,	61440, 81920, 122880, 163840, 245760, 327680, 491520,
-	};
-
-	(void)state;
-	for (uint8_t code = 0; code < 32; code++) {
-		assert_int_equal(pier_rnr_timer_to_us(code), table[code]);
-		assert_int_equal(pier_rnr_timer_from_us(table[code]), code);
-		assert_int_equal(pier_rnr_timer_from_us(table[code] - 1), code);
-	}
-	assert_int_equal(pier_rnr_timer_from_us(0), 1);
-	assert_int_equal(pier_rnr_timer_from_us(491521), 0);
-	assert_int_equal(pier_rnr_timer_from_us(UINT32_MAX), 0);
-	assert_int_equal(pier_ack_timeout_to_us(0), 0);
-	assert_int_equal(pier_ack_timeout_to_us(1), 8);
-	assert_int_equal(pier_ack_timeout_to_us(14), 67108);
-	assert_int_equal(pier_ack_timeout_to_us(31), UINT64_C(8796093022));
-}
-
 static void refuses_an_unusable_port(void **state)
 {
 	struct ibv_port_attr port = { .state = IBV_PORT_ACTIVE, .gid_tbl_len = 4 };
@@ -303,7 +278,6 @@ int main(void)
 		cmocka_unit_test(cq_holds_both_queues),
 		cmocka_unit_test(reserves_a_place_for_the_keepalive),
 		cmocka_unit_test(refuses_invalid_path_bits),
-		cmocka_unit_test(converts_timers),
 		cmocka_unit_test(refuses_an_unusable_port),
 		cmocka_unit_test(reads_structs_of_other_sizes),
 		cmocka_unit_test(clamps_defaults_to_the_device),
