@@ -2,9 +2,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Invalid command lines, the help, and the width of what is printed."""
 
+import pathlib
 import re
 
-from harness import Case, main
+from harness import Case, json, main
+
+MAN = pathlib.Path(__file__).resolve().parents[2] / "man"
+# Of `pier cp --server`, which the help leaves out.
+SERVER = {("", "server", False), ("", "under", True), ("", "read-only", False),
+          ("", "write-only", False), ("", "pass-on", False)}
 
 
 class Usage(Case):
@@ -36,7 +42,8 @@ class Usage(Case):
                 (("--json", "-r=1"), "'-r' takes no value"), (("-vr=", "a"), "'-r' takes no value"),
                 (("-r=yes",), "'-r' takes no value"), (("-=",), "'-=' is unknown"),
                 (("--json", "--json=1"), "'--json' takes no value"),
-                (("--js=1",), "'--js' takes no value"), (("--jsno=1",), "'--jsno' is unknown")):
+                (("--js=1",), "'--js' is unknown"), (("--jsno=1",), "'--jsno' is unknown"),
+                (("-p-",), "'--' is unknown")):
             with self.subTest(words):
                 self.usage("option %s; see" % complaint, "cp", *words, "a", "b")
         self.usage("'-j' is unknown", "info", "--json", "-jx")
@@ -133,6 +140,22 @@ class Usage(Case):
                 self.assertIn("usage: pier", result.stdout)
         self.assertRegex(self.run_pier("--version").stdout, r"\Apier \d+\.\d+\.\d+\n\Z")
         self.usage("'nothing'", "help", "nothing")
+
+    def test_man_pages_have_every_option(self):
+        """Each with its letter, and with a value if it takes one."""
+        for command in json.loads(self.run_pier("--option-tables").stdout)["commands"]:
+            if command["name"] == "help":
+                continue
+            with self.subTest(command["name"]):
+                text = (MAN / ("pier-%s.1" % command["name"])).read_text()
+                table = {(o["letter"], o["name"], bool(o["argument"])) for o in command["options"]}
+                page = {(letter or "", name, bool(argument)) for item in
+                        re.findall(r"^\.It Fl (.*)", text, re.MULTILINE) for letter, name, argument in
+                        re.findall(r"(?:\b(\w) , )?(?<![\w-])-([\w-]+)( Ar)?", item)}
+                if command["name"] == "cp":
+                    self.assertTrue(SERVER <= page)
+                    page -= SERVER
+                self.assertEqual(page, table)
 
     def test_every_exit_status_is_in_the_help(self):
         text = self.run_pier("--help").stdout

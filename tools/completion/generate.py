@@ -1,19 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes the completion of pier for a shell, from the help that the program prints.
+"""Writes the completion of pier for a shell, from the tables of options of the program.
 
     generate.py PIER bash|zsh|fish FILE
 """
 
+import json
 import re
 import subprocess
 import sys
 
-# The options of `pier help` and of each command are in lines of this form. The description
-# may go on in the next lines.
-OPTION = re.compile(r"^  (?:(-\w), )?(--[a-z_-]+)(?: ([A-Z]+))?((?:  +\S.*)?(?:\n {8,}\S.*)*)$",
-                    re.MULTILINE)
-COMMAND = re.compile(r"^  (\w+)(?: [A-Z\[].*?)?  +(\S.*)$", re.MULTILINE)
 # The kinds of memory that are built in.
 MEMORY = "host", "memfd", "udmabuf", "dma_heap", "cuda", "hip", "level_zero"
 FILES = ("FILE", "PATH", "COMMAND")
@@ -21,36 +17,25 @@ DEVICES = ("NAME", "NAMES")
 
 
 class Option:
-    def __init__(self, letter, name, value, text):
-        self.letter, self.name, self.value = letter, name, value
-        self.text = " ".join(text.split())
+    def __init__(self, table):
+        self.letter, self.name = table["letter"], "--" + table["name"]
+        self.value, self.text = table["argument"], table["help"]
 
     @property
     def names(self):
-        return [n for n in (self.letter, self.name) if n]
-
-
-def run(pier, *arguments):
-    return subprocess.run([pier, *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout
-
-
-def read_options(text):
-    return [Option(*(part or "" for part in found)) for found in OPTION.findall(text)]
+        return ["-" + self.letter, self.name] if self.letter else [self.name]
 
 
 class Program:
     def __init__(self, pier):
-        text = run(pier, "help")
-        self.options = read_options(text)
-        listed = text.split("commands:\n")[1].split("\n\n")[0]
-        self.commands = dict(COMMAND.findall(listed))
-        self.of_command = {name: [] if name == "help" else read_options(run(pier, name, "--help"))
-                           for name in self.commands}
-
-
-def is_program(name):
-    """Whether the arguments are a program and its own options."""
-    return name == "run"
+        tables = json.loads(subprocess.run([pier, "--option-tables"], check=True,
+                                           stdout=subprocess.PIPE).stdout)
+        self.options = [Option(table) for table in tables["options"]]
+        self.commands = {c["name"]: c["help"] for c in tables["commands"]}
+        self.of_command = {c["name"]: [Option(table) for table in c["options"]]
+                           for c in tables["commands"]}
+        # The arguments of these are a program and its own options.
+        self.runs_program = {c["name"] for c in tables["commands"] if c["runs_program"]}
 
 
 def bash(program):
@@ -67,7 +52,7 @@ def bash(program):
             lines.append("        words='%s'" % " ".join(n for n in program.commands if n != name))
         else:
             words = " ".join(n for o in options for n in o.names)
-            only = '[ "$COMP_CWORD" != 2 ] || ' if is_program(name) else ""
+            only = '[ "$COMP_CWORD" != 2 ] || ' if name in program.runs_program else ""
             lines.append("        %swords='%s'" % (only, words))
         values = [o for o in options if o.value]
         if values:
@@ -125,7 +110,7 @@ def zsh(program):
               "case $command in"]
     for name, options in program.of_command.items():
         rest = "'*:command:(%s)'" % " ".join(program.commands) if name == "help" else \
-            "'*::program:_normal'" if is_program(name) else "'*:file:_files'"
+            "'*::program:_normal'" if name in program.runs_program else "'*:file:_files'"
         lines.append("%s)" % name)
         lines.append("    _arguments \\")
         lines += ["        %s \\" % line for line in zsh_options(options)]
@@ -136,7 +121,7 @@ def zsh(program):
 def fish_option(condition, option):
     line = "complete -c pier -n %s" % quote(condition)
     if option.letter:
-        line += " -s " + option.letter[1:]
+        line += " -s " + option.letter
     line += " -l " + option.name[2:]
     if option.value:
         line += " -r" + ("F" if option.value in FILES else "f")

@@ -10,6 +10,7 @@
 #include "cmd.h"
 #include "transfer.h"
 #include "remote/network.h"
+#include "option.h"
 #include "options.h"
 #include "path.h"
 #include "receive.h"
@@ -302,13 +303,6 @@ static void report_copy(const struct copy *copy, double seconds)
 		print_result(&result);
 }
 
-static void print_log(enum pier_log_level level, const char *message, void *argument)
-{
-	(void)level;
-	(void)argument;
-	print_error("pier: %s", message);
-}
-
 static void fail_incomplete(struct copy *copy)
 {
 	uint32_t count = copy->transfer.left_out;
@@ -342,21 +336,10 @@ static int copy_file(const struct cp_options *options)
 	return copy.failure.status;
 }
 
-static int run_options(const struct cp_options *options)
-{
-	if (options->help) {
-		print_cp_help();
-		return EXIT_OK;
-	}
-	if (options->verbose && !secure_getenv("PIER_LOG"))
-		pier_log_set(PIER_LOG_INFO, print_log, NULL);
-	return copy_file(options);
-}
-
 int command_cp(int argc, char **argv)
 {
 	struct cp_options options;
-	int status = EXIT_USAGE;
+	int status;
 
 	if (init_digests() < 0) {
 		print_error("pier: cannot initialise libsodium or libcrypto");
@@ -364,8 +347,11 @@ int command_cp(int argc, char **argv)
 	}
 	if (argc > 1 && strcmp(argv[1], "--server") == 0)
 		return serve_copy(argc, argv);
-	if (parse_cp_options(argc, argv, &options) == 0)
-		status = run_options(&options);
+	if (parse_cp_options(argc, argv, &options, &status) == 0) {
+		if (options.verbose)
+			print_library_log();
+		status = copy_file(&options);
+	}
 	free_cp_options(&options);
 	return status;
 }

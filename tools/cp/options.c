@@ -1,298 +1,132 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <pier/channel.h>
-#include <pier/error.h>
-
-#include "next_option.h"
 #include "options.h"
 #include "units.h"
 #include "walk.h"
 
-static const char cp_help[] =
-	"usage: pier cp [OPTION...] SRC... DST\n"
-	"       pier cp [OPTION...] SRC... HOST:DST HOST:DST...\n"
-	"\n"
-	"Copies files over RDMA. Either SRC or DST may be HOST:PATH. DST appears\n"
-	"complete or not at all. Several SRC must be on one host. SRC is read once for\n"
-	"several DST, which pass the copy on to each other.\n"
-	"\n"
-	"  -r, --recursive      copy directories with everything in them\n"
-	"  --exclude PATTERN    leave out what matches, such as '*.tmp' or 'build/'\n"
-	"  -n, --dry-run        only list what would be copied\n"
-	"  --continue           keep what has arrived if the copy is interrupted, and "
-	"use\n"
-	"                       what an earlier one kept\n"
-	"\n"
-	"  --src-mem SPEC       memory on the side of SRC, such as host, memfd, udmabuf\n"
-	"  --dst-mem SPEC       memory on the side of DST ('pier info' lists them)\n"
-	"  --device NAMES       NICs on this side; on both sides if both are on this\n"
-	"                       host: names with \",\" between them\n"
-	"  --remote-device NAMES\n"
-	"                       NICs on the other side\n"
-	"  --direct             fail rather than use a path with copies to the memory\n"
-	"  --no-verify          do not verify the bytes\n"
-	"  -p, --preserve       preserve the mode and the modification time\n"
-	"\n"
-	"  --chunk SIZE         bytes per RDMA write, such as 512K or 4MiB (default 1M)\n"
-	"  --depth N            chunks in flight (default 8); lowered to keep them\n"
-	"                       within 1G of memory\n"
-	"  --threads N          threads on each side that read, or verify and write\n"
-	"  --bwlimit RATE       maximum bytes per second, such as 100M\n"
-	"  --timeout SECONDS    fail after this long without progress (default 30)\n"
-	"  --channel LIST       attributes of the connection on both sides, such as\n"
-	"                       tc=106,gid=3 (as PIER_CHANNEL; see pier(1))\n"
-	"\n"
-	"  -e, --rsh COMMAND    remote shell (default PIER_RSH, or ssh); %h: the host\n"
-	"  --remote-pier PATH   path of pier on HOST (default pier)\n"
-	"\n"
-	"  --progress           show progress even if standard error is no terminal\n"
-	"  --json               print the result as a line of JSON on standard output;\n"
-	"                       with --progress, also the start and the progress\n"
-	"  -q, --quiet          print errors only\n"
-	"  -v, --verbose        print the library's log messages\n"
-	"  -h, --help           print this help\n"
-	"\n"
-	"exit status:\n"
-	"  0 success, 1 a file could not be read or written, 2 usage error, 3 a device\n"
-	"  or memory is unavailable, 4 the other side or the connection failed,\n"
-	"  5 verification failed, 128 + N signal N ended either side\n";
-
-enum {
-	OPTION_SRC_MEM = 256,
-	OPTION_DST_MEM,
-	OPTION_DEVICE,
-	OPTION_REMOTE_DEVICE,
-	OPTION_DIRECT,
-	OPTION_NO_VERIFY,
-	OPTION_CHUNK,
-	OPTION_DEPTH,
-	OPTION_THREADS,
-	OPTION_BWLIMIT,
-	OPTION_TIMEOUT,
-	OPTION_CHANNEL,
-	OPTION_REMOTE_PIER,
-	OPTION_PROGRESS,
-	OPTION_JSON,
-	OPTION_EXCLUDE,
-	OPTION_CONTINUE,
-};
-
-static const struct option cp_option_names[] = {
-	{ "src-mem", required_argument, NULL, OPTION_SRC_MEM },
-	{ "dst-mem", required_argument, NULL, OPTION_DST_MEM },
-	{ "device", required_argument, NULL, OPTION_DEVICE },
-	{ "remote-device", required_argument, NULL, OPTION_REMOTE_DEVICE },
-	{ "direct", no_argument, NULL, OPTION_DIRECT },
-	{ "no-verify", no_argument, NULL, OPTION_NO_VERIFY },
-	{ "preserve", no_argument, NULL, 'p' },
-	{ "recursive", no_argument, NULL, 'r' },
-	{ "exclude", required_argument, NULL, OPTION_EXCLUDE },
-	{ "dry-run", no_argument, NULL, 'n' },
-	{ "continue", no_argument, NULL, OPTION_CONTINUE },
-	{ "chunk", required_argument, NULL, OPTION_CHUNK },
-	{ "depth", required_argument, NULL, OPTION_DEPTH },
-	{ "threads", required_argument, NULL, OPTION_THREADS },
-	{ "bwlimit", required_argument, NULL, OPTION_BWLIMIT },
-	{ "timeout", required_argument, NULL, OPTION_TIMEOUT },
-	{ "channel", required_argument, NULL, OPTION_CHANNEL },
-	{ "rsh", required_argument, NULL, 'e' },
-	{ "remote-pier", required_argument, NULL, OPTION_REMOTE_PIER },
-	{ "progress", no_argument, NULL, OPTION_PROGRESS },
-	{ "json", no_argument, NULL, OPTION_JSON },
-	{ "quiet", no_argument, NULL, 'q' },
-	{ "verbose", no_argument, NULL, 'v' },
-	{ "help", no_argument, NULL, 'h' },
-	{ NULL, 0, NULL, 0 },
-};
-
-void print_cp_help(void)
-{
-	fputs(cp_help, stdout);
-}
-
-static int refuse_value(const char *option, const char *value, const char *rule)
-{
-	print_error("pier cp: invalid value '%s' for %s: must be %s", value, option,
-		    rule);
-	return -1;
-}
-
-static int take_chunk(const char *value, struct cp_settings *settings)
+static int take_chunk(const struct given_option *given, void *member)
 {
 	uint64_t bytes;
 
-	if (parse_bytes(value, &bytes) < 0 || bytes < CP_CHUNK_MIN ||
+	if (parse_bytes(given->value, &bytes) < 0 || bytes < CP_CHUNK_MIN ||
 	    bytes > CP_CHUNK_MAX || bytes % CP_CHUNK_MIN != 0)
-		return refuse_value(
-			"--chunk", value,
-			"a multiple of 4K from 4K to 1G; the suffixes are K, M and G");
-	settings->chunk = bytes;
+		return refuse_value(given, "a multiple of 4K from 4K to 1G; the suffixes "
+					   "are K, M and G");
+	*(uint64_t *)member = bytes;
 	return 0;
 }
 
-static int take_bwlimit(const char *value, struct cp_settings *settings)
+static int take_bwlimit(const struct given_option *given, void *member)
 {
 	uint64_t bytes;
 
-	if (parse_bytes(value, &bytes) < 0 || bytes < CP_RATE_MIN)
-		return refuse_value(
-			"--bwlimit", value,
-			"1K or more bytes per second; the suffixes are K, M and G");
-	settings->rate = bytes;
+	if (parse_bytes(given->value, &bytes) < 0 || bytes < CP_RATE_MIN)
+		return refuse_value(given, "1K or more bytes per second; the suffixes "
+					   "are K, M and G");
+	*(uint64_t *)member = bytes;
 	return 0;
 }
 
-static int take_count(const char *option, const char *value, uint32_t most,
-		      uint32_t *ret_count)
+static int take_pattern(const struct given_option *given, void *member)
 {
-	char rule[64];
-	uint64_t number;
-
-	if (parse_number(value, &number) < 0 || number < 1 || number > most) {
-		snprintf(rule, sizeof(rule), "a whole number from 1 to %u", most);
-		return refuse_value(option, value, rule);
-	}
-	*ret_count = (uint32_t)number;
-	return 0;
-}
-
-static int take_timeout(const char *value, struct cp_settings *settings)
-{
-	char *end;
-	double seconds = strtod(value, &end);
-
-	if (end == value || *end || !(seconds >= 0.1 && seconds <= 86400))
-		return refuse_value("--timeout", value,
-				    "a number of seconds from 0.1 to 86400");
-	settings->timeout_ms = (uint32_t)(seconds * 1000);
-	return 0;
-}
-
-static int take_channel(const char *value, struct cp_settings *settings)
-{
-	struct pier_channel_attr attr;
-
-	pier_channel_attr_init(&attr);
-	if (strlen(value) >= sizeof(settings->channel))
-		return refuse_value("--channel", value, "a list of at most 255 bytes");
-	if (pier_channel_attr_parse(&attr, value) < 0) {
-		print_error("pier cp: --channel: %s", pier_error_message());
-		return -1;
-	}
-	strcpy(settings->channel, value);
-	return 0;
-}
-
-static int take_name(const char *option, const char *value, const char **ret_name)
-{
-	if (!value[0] || strlen(value) >= CP_NAME_MAX)
-		return refuse_value(option, value, "a name of 1 to 63 bytes");
-	*ret_name = value;
-	return 0;
-}
-
-static int take_devices(const char *option, const char *value, const char **ret_names)
-{
-	if (!value[0] || strlen(value) >= CP_DEVICES_MAX)
-		return refuse_value(option, value,
-				    "names with \",\" between them, of 1 to 255 bytes");
-	*ret_names = value;
-	return 0;
-}
-
-static int take_pattern(const char *value, struct cp_options *options)
-{
-	if (!value[0] || strlen(value) >= PATH_MAX)
-		return refuse_value("--exclude", value, "a pattern of 1 to 4095 bytes");
-	if (add_word(&options->patterns, value, WALK_PATTERNS_MAX) == 0)
+	if (!given->value[0] || strlen(given->value) >= PATH_MAX)
+		return refuse_value(given, "a pattern of 1 to 4095 bytes");
+	if (add_word(member, given->value, WALK_PATTERNS_MAX) == 0)
 		return 0;
 	print_error("pier cp: too many --exclude");
 	return -1;
 }
 
-static int take_switch(int option, struct cp_options *options)
-{
-	switch (option) {
-	case OPTION_DIRECT:
-		options->settings.direct = true;
-		return 0;
-	case OPTION_NO_VERIFY:
-		options->settings.verify = false;
-		return 0;
-	case 'p':
-		options->settings.preserve = true;
-		return 0;
-	case 'r':
-		options->recursive = true;
-		return 0;
-	case 'n':
-		options->settings.dry_run = true;
-		return 0;
-	case OPTION_CONTINUE:
-		options->settings.partial = true;
-		return 0;
-	case OPTION_PROGRESS:
-		options->progress = true;
-		return 0;
-	case OPTION_JSON:
-		options->json = true;
-		return 0;
-	case 'q':
-		options->quiet = true;
-		return 0;
-	case 'v':
-		options->verbose = true;
-		return 0;
-	case 'h':
-		options->help = true;
-		return 0;
-	default:
-		return -1;
-	}
-}
+#define AT(member) offsetof(struct cp_options, member)
+#define NAME	   1, CP_NAME_MAX - 1
+#define DEVICES	   1, CP_DEVICES_MAX - 1
 
-static int take_option(int option, struct cp_options *options)
-{
-	struct cp_settings *settings = &options->settings;
+static const struct option_row rows[] = {
+	{ 'r', "recursive", NULL, "copy directories with everything in them", option_on,
+	  AT(recursive) },
+	{ 0, "exclude", "PATTERN", "leave out what matches, such as '*.tmp' or 'build/'",
+	  take_pattern, AT(patterns) },
+	{ 'n', "dry-run", NULL, "only list what would be copied", option_on,
+	  AT(settings.dry_run) },
+	{ 0, "continue", NULL,
+	  "keep what has arrived if the copy is interrupted, and use what an earlier one "
+	  "kept",
+	  option_on, AT(settings.partial) },
+	{ 0 },
+	{ 0, "src-mem", "SPEC", "memory on the side of SRC, such as host, memfd, udmabuf",
+	  option_text, AT(source_memory), NAME },
+	{ 0, "dst-mem", "SPEC", "memory on the side of DST ('pier info' lists them)",
+	  option_text, AT(destination_memory), NAME },
+	{ 0, "device", "NAMES",
+	  "NICs on this side; on both sides if both are on this host: names with \",\" "
+	  "between them",
+	  option_text, AT(device), DEVICES },
+	{ 0, "remote-device", "NAMES", "NICs on the other side", option_text,
+	  AT(remote_device), DEVICES },
+	{ 0, "direct", NULL, "fail rather than use a path with copies to the memory",
+	  option_on, AT(settings.direct) },
+	{ 0, "no-verify", NULL, "do not verify the bytes", option_off,
+	  AT(settings.verify) },
+	{ 'p', "preserve", NULL, "preserve the mode and the modification time", option_on,
+	  AT(settings.preserve) },
+	{ 0 },
+	{ 0, "chunk", "SIZE", "bytes per RDMA write, such as 512K or 4MiB (default 1M)",
+	  take_chunk, AT(settings.chunk) },
+	{ 0, "depth", "N",
+	  "chunks in flight (default 8); lowered to keep them within 1G of memory",
+	  option_number, AT(settings.depth), 1, CP_DEPTH_MAX },
+	{ 0, "threads", "N", "threads on each side that read, or verify and write",
+	  option_number, AT(settings.threads), 1, CP_THREADS_MAX },
+	{ 0, "bwlimit", "RATE", "maximum bytes per second, such as 100M", take_bwlimit,
+	  AT(settings.rate) },
+	{ 0, "timeout", "SECONDS", "fail after this long without progress (default 30)",
+	  option_seconds, AT(settings.timeout_ms), 0.1, 86400 },
+	{ 0, "channel", "LIST",
+	  "attributes of the connection on both sides, such as tc=106,gid=3 (as "
+	  "PIER_CHANNEL; see pier(1))",
+	  option_channel, AT(settings.channel), 0, CP_CHANNEL_MAX - 1 },
+	{ 0 },
+	{ 'e', "rsh", "COMMAND", "remote shell (default PIER_RSH, or ssh); %h: the host",
+	  option_text, AT(rsh) },
+	{ 0, "remote-pier", "PATH", "path of pier on HOST (default pier)", option_text,
+	  AT(remote_pier) },
+	{ 0 },
+	{ 0, "progress", NULL, "show progress even if standard error is no terminal",
+	  option_on, AT(progress) },
+	{ 0, "json", NULL,
+	  "print the result as a line of JSON on standard output; with --progress, also "
+	  "the start and the progress",
+	  option_on, AT(json) },
+	{ 'q', "quiet", NULL, "print errors only", option_on, AT(quiet) },
+	{ 'v', "verbose", NULL, "print the library's log messages", option_on,
+	  AT(verbose) },
+	OPTION_HELP,
+};
 
-	switch (option) {
-	case OPTION_SRC_MEM:
-		return take_name("--src-mem", optarg, &options->source_memory);
-	case OPTION_DST_MEM:
-		return take_name("--dst-mem", optarg, &options->destination_memory);
-	case OPTION_DEVICE:
-		return take_devices("--device", optarg, &options->device);
-	case OPTION_REMOTE_DEVICE:
-		return take_devices("--remote-device", optarg, &options->remote_device);
-	case OPTION_CHUNK:
-		return take_chunk(optarg, settings);
-	case OPTION_DEPTH:
-		return take_count("--depth", optarg, CP_DEPTH_MAX, &settings->depth);
-	case OPTION_THREADS:
-		return take_count("--threads", optarg, CP_THREADS_MAX,
-				  &settings->threads);
-	case OPTION_BWLIMIT:
-		return take_bwlimit(optarg, settings);
-	case OPTION_TIMEOUT:
-		return take_timeout(optarg, settings);
-	case OPTION_CHANNEL:
-		return take_channel(optarg, settings);
-	case 'e':
-		options->rsh = optarg;
-		return 0;
-	case OPTION_REMOTE_PIER:
-		options->remote_pier = optarg;
-		return 0;
-	case OPTION_EXCLUDE:
-		return take_pattern(optarg, options);
-	default:
-		return take_switch(option, options);
-	}
-}
+const struct option_table cp_option_table = {
+	.command = "pier cp",
+	.before = "usage: pier cp [OPTION...] SRC... DST\n"
+		  "       pier cp [OPTION...] SRC... HOST:DST HOST:DST...\n"
+		  "\n"
+		  "Copies files over RDMA. Either SRC or DST may be HOST:PATH. DST "
+		  "appears\n"
+		  "complete or not at all. Several SRC must be on one host. SRC is read "
+		  "once for\n"
+		  "several DST, which pass the copy on to each other.\n"
+		  "\n",
+	.rows = rows,
+	.count = sizeof(rows) / sizeof(rows[0]),
+	.after =
+		"\n"
+		"exit status:\n"
+		"  0 success, 1 a file could not be read or written, 2 usage error, 3 a "
+		"device\n"
+		"  or memory is unavailable, 4 the other side or the connection failed,\n"
+		"  5 verification failed, 128 + N signal N ended either side\n",
+};
 
 static int refuse_operands(const char *complaint)
 {
@@ -326,23 +160,23 @@ static bool is_elsewhere(const char *text)
 }
 
 /* The last operand; behind local sources, all that are on other hosts. */
-static int find_destinations(int argc, char **argv)
+static int find_destinations(int count, char **argv)
 {
-	int first = argc - 1;
+	int first = count;
 
-	while (first > optind + 1 && is_elsewhere(argv[first]) &&
-	       is_elsewhere(argv[first - 1]) && !is_elsewhere(argv[optind]))
+	while (first > 2 && is_elsewhere(argv[first]) && is_elsewhere(argv[first - 1]) &&
+	       !is_elsewhere(argv[1]))
 		first--;
 	return first;
 }
 
-/* The sources are argv[optind] and those before the first destination. */
+/* The sources are argv[1] and those before the first destination. */
 static int check_destinations(int first, char **argv, struct failure *failure)
 {
-	for (int i = optind + 1; i < first; i++) {
+	for (int i = 2; i < first; i++) {
 		int local = i + 1;
 
-		if (is_elsewhere(argv[optind]) || !is_elsewhere(argv[i]))
+		if (is_elsewhere(argv[1]) || !is_elsewhere(argv[i]))
 			continue;
 		while (is_elsewhere(argv[local]))
 			local++;
@@ -368,34 +202,35 @@ static int take_destination(const char *text, struct cp_options *options,
 	return 0;
 }
 
-static int take_places(int argc, char **argv, struct cp_options *options,
+static int take_places(int count, char **argv, struct cp_options *options,
 		       struct failure *failure)
 {
-	int first = find_destinations(argc, argv);
+	int first = find_destinations(count, argv);
 
 	if (check_destinations(first, argv, failure) < 0)
 		return -1;
-	if (argc - first > CP_DESTINATIONS_MAX)
+	if (count + 1 - first > CP_DESTINATIONS_MAX)
 		return fail(failure, EXIT_USAGE, "more than %d destinations",
 			    CP_DESTINATIONS_MAX);
-	options->destinations = calloc((size_t)(argc - first), sizeof(struct operand));
+	options->destinations = calloc((size_t)(count + 1 - first),
+				       sizeof(struct operand));
 	if (!options->destinations)
 		return fail(failure, EXIT_FILE, "out of memory");
-	for (int i = optind; i < argc; i++)
+	for (int i = 1; i <= count; i++)
 		if ((i < first ? take_source(argv[i], options, failure)
 			       : take_destination(argv[i], options, failure)) < 0)
 			return -1;
 	return 0;
 }
 
-static int take_operands(int argc, char **argv, struct cp_options *options)
+static int take_operands(int count, char **argv, struct cp_options *options)
 {
 	struct failure failure = { 0 };
 
-	if (argc - optind < 2)
+	if (count < 2)
 		return refuse_operands("SRC and DST are required; usage: pier cp "
 				       "[OPTION...] SRC... DST...");
-	if (take_places(argc, argv, options, &failure) < 0) {
+	if (take_places(count, argv, options, &failure) < 0) {
 		print_failure(&failure);
 		return -1;
 	}
@@ -437,11 +272,12 @@ static void limit_memory(struct cp_settings *settings)
 		settings->depth = most;
 }
 
-int parse_cp_options(int argc, char **argv, struct cp_options *ret_options)
+int parse_cp_options(int argc, char **argv, struct cp_options *ret_options,
+		     int *ret_status)
 {
 	const char *rsh = secure_getenv("PIER_RSH");
 	struct cp_options *options = ret_options;
-	int option;
+	int count;
 
 	*options = (struct cp_options){
 		.settings = { .chunk = 1 << 20,
@@ -453,11 +289,13 @@ int parse_cp_options(int argc, char **argv, struct cp_options *ret_options)
 		.rsh = rsh && rsh[0] ? rsh : "ssh",
 		.remote_pier = "pier",
 	};
-	while ((option = next_option(argc, argv, ":e:hnpqrv", cp_option_names)) != -1)
-		if (option == '?' || take_option(option, options) < 0)
-			return -1;
-	if (!options->help && take_operands(argc, argv, options) < 0)
+	count = parse_options(&cp_option_table, argc, argv, options, ret_status);
+	if (count < 0)
 		return -1;
+	if (take_operands(count, argv, options) < 0) {
+		*ret_status = EXIT_USAGE;
+		return -1;
+	}
 	fit_chunk_to_rate(&options->settings);
 	limit_memory(&options->settings);
 	return 0;

@@ -5,6 +5,7 @@
 #include "cp.h"
 #include "message.h"
 #include "operand.h"
+#include "option.h"
 
 /* The command line of `pier cp`. */
 struct cp_options {
@@ -17,16 +18,16 @@ struct cp_options {
 	const char *device, *remote_device;		/* "": choose; NULL: not given */
 	const char *rsh, *remote_pier;
 	bool recursive, progress, json, quiet, verbose;
-	bool help;
 };
 
 /*
- * Returns 0, or -1 after printing an error. In both cases free_cp_options() frees what
- * the options have.
+ * Returns 0, or -1 and the exit status after printing an error or the help. In both
+ * cases free_cp_options() frees what the options have.
  */
-int parse_cp_options(int argc, char **argv, struct cp_options *ret_options);
+int parse_cp_options(int argc, char **argv, struct cp_options *ret_options,
+		     int *ret_status);
 void free_cp_options(struct cp_options *options);
 
-void print_cp_help(void);
+extern const struct option_table cp_option_table;
 
 #endif

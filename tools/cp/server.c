@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <fcntl.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "next_option.h"
+#include "option.h"
 #include "remote/network.h"
 #include "path.h"
 #include "server.h"
@@ -21,28 +20,9 @@ enum {
 
 struct server_options {
 	const char *under; /* NULL: serve all paths */
-	bool read_only, write_only;
+	bool server, read_only, write_only;
 	bool pass_on; /* although it is restricted */
 	bool local;   /* the client is on this host: do not listen */
-};
-
-enum {
-	OPTION_SERVER = 256,
-	OPTION_UNDER,
-	OPTION_READ_ONLY,
-	OPTION_WRITE_ONLY,
-	OPTION_PASS_ON,
-	OPTION_LOCAL,
-};
-
-static const struct option server_option_names[] = {
-	{ "server", no_argument, NULL, OPTION_SERVER },
-	{ "under", required_argument, NULL, OPTION_UNDER },
-	{ "read-only", no_argument, NULL, OPTION_READ_ONLY },
-	{ "write-only", no_argument, NULL, OPTION_WRITE_ONLY },
-	{ "pass-on", no_argument, NULL, OPTION_PASS_ON },
-	{ "local", no_argument, NULL, OPTION_LOCAL },
-	{ NULL, 0, NULL, 0 },
 };
 
 static int refuse_server_options(const char *complaint)
@@ -51,42 +31,42 @@ static int refuse_server_options(const char *complaint)
 	return -1;
 }
 
-static int take_server_option(int option, struct server_options *options)
+static int take_under(const struct given_option *given, void *member)
 {
-	switch (option) {
-	case OPTION_SERVER:
-		return 0;
-	case OPTION_UNDER:
-		if (options->under)
-			return refuse_server_options("--under was given twice");
-		options->under = optarg;
-		return 0;
-	case OPTION_READ_ONLY:
-		options->read_only = true;
-		return 0;
-	case OPTION_WRITE_ONLY:
-		options->write_only = true;
-		return 0;
-	case OPTION_PASS_ON:
-		options->pass_on = true;
-		return 0;
-	case OPTION_LOCAL:
-		options->local = true;
-		return 0;
-	default:
-		return -1;
-	}
+	const char **under = member;
+
+	if (*under)
+		return refuse_server_options("--under was given twice");
+	*under = given->value;
+	return 0;
 }
+
+#define AT(member) offsetof(struct server_options, member)
+
+static const struct option_row rows[] = {
+	{ 0, "server", NULL, NULL, option_on, AT(server) },
+	{ 0, "under", "DIR", NULL, take_under, AT(under) },
+	{ 0, "read-only", NULL, NULL, option_on, AT(read_only) },
+	{ 0, "write-only", NULL, NULL, option_on, AT(write_only) },
+	{ 0, "pass-on", NULL, NULL, option_on, AT(pass_on) },
+	{ 0, "local", NULL, NULL, option_on, AT(local) },
+};
+
+static const struct option_table server_option_table = {
+	.command = "pier cp",
+	.rows = rows,
+	.count = sizeof(rows) / sizeof(rows[0]),
+};
 
 static int parse_server_options(int argc, char **argv, struct server_options *ret_options)
 {
 	struct server_options options = { .under = NULL };
-	int option;
+	int status, count;
 
-	while ((option = next_option(argc, argv, ":", server_option_names)) != -1)
-		if (take_server_option(option, &options) < 0)
-			return -1;
-	if (optind < argc)
+	count = parse_options(&server_option_table, argc, argv, &options, &status);
+	if (count < 0)
+		return -1;
+	if (count > 0)
 		return refuse_server_options("a server takes no paths on the command "
 					     "line: the client sends them");
 	if (options.read_only && options.write_only)

@@ -1,84 +1,56 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>
 
 #include "cmd.h"
 #include "collect.h"
 #include "failure.h"
-#include "next_option.h"
 #include "report.h"
-#include "units.h"
-
-static const char doctor_help[] =
-	"usage: pier doctor [--device NAME] [--mem SPEC] [--ranks N] [--json]\n"
-	"                   [--save FILE | --from FILE]\n"
-	"\n"
-	"Checks whether NICs and GPUs of this machine can work together, and says what "
-	"to\n"
-	"do if not: kernel, memory, NICs, GPUs, the paths between them, limits, and "
-	"small\n"
-	"transfers that are compared byte by byte. It changes nothing.\n"
-	"\n"
-	"  --device NAME  only this NIC\n"
-	"  --mem SPEC     only this memory beside 'host', such as cuda:0\n"
-	"  --ranks N      judge the limits for N connected ranks (default 8)\n"
-	"  --json         one JSON object on standard output\n"
-	"  --save FILE    also write what was found to FILE, for a bug report\n"
-	"  --from FILE    judge what --save wrote, and look at nothing here\n"
-	"  -h, --help     print this\n"
-	"\n"
-	"exit status: 0 all is well, 6 there are warnings, 7 there are errors;\n"
-	"1 FILE cannot be read or written, 2 wrong usage\n";
 
 struct options {
 	const char *device, *memory, *save, *from;
-	uint64_t ranks;
+	uint32_t ranks;
 	bool json;
 };
 
-enum {
-	RANKS_MAX = 1000000
+#define AT(member) offsetof(struct options, member)
+
+static const struct option_row rows[] = {
+	{ 0, "device", "NAME", "only this NIC", option_text, AT(device) },
+	{ 0, "mem", "SPEC", "only this memory beside 'host', such as cuda:0", option_text,
+	  AT(memory) },
+	{ 0, "ranks", "N", "judge the limits for N connected ranks (default 8)",
+	  option_number, AT(ranks), 1, 1000000 },
+	{ 0, "json", NULL, "one JSON object on standard output", option_on, AT(json) },
+	{ 0, "save", "FILE", "also write what was found to FILE, for a bug report",
+	  option_text, AT(save) },
+	{ 0, "from", "FILE", "judge what --save wrote, and look at nothing here",
+	  option_text, AT(from) },
+	OPTION_HELP,
 };
 
-static int take_option(int option, struct options *options)
-{
-	switch (option) {
-	case 'd':
-		options->device = optarg;
-		return 0;
-	case 'm':
-		options->memory = optarg;
-		return 0;
-	case 's':
-		options->save = optarg;
-		return 0;
-	case 'f':
-		options->from = optarg;
-		return 0;
-	case 'j':
-		options->json = true;
-		return 0;
-	case 'r':
-		if (parse_number(optarg, &options->ranks) == 0 && options->ranks > 0 &&
-		    options->ranks <= RANKS_MAX)
-			return 0;
-		print_error("pier doctor: --ranks: '%s' is not a number from 1 to %d",
-			    optarg, RANKS_MAX);
-		return -1;
-	default:
-		return -1;
-	}
-}
+const struct option_table doctor_option_table = {
+	.command = "pier doctor",
+	.before =
+		"usage: pier doctor [--device NAME] [--mem SPEC] [--ranks N] [--json]\n"
+		"                   [--save FILE | --from FILE]\n"
+		"\n"
+		"Checks whether NICs and GPUs of this machine can work together, and "
+		"says "
+		"what to\n"
+		"do if not: kernel, memory, NICs, GPUs, the paths between them, limits, "
+		"and small\n"
+		"transfers that are compared byte by byte. It changes nothing.\n"
+		"\n",
+	.rows = rows,
+	.count = sizeof(rows) / sizeof(rows[0]),
+	.after = "\n"
+		 "exit status: 0 all is well, 6 there are warnings, 7 there are errors;\n"
+		 "1 FILE cannot be read or written, 2 wrong usage\n",
+};
 
-static int check_options(int argc, char **argv, const struct options *options)
+static int check_options(const struct options *options)
 {
-	if (optind < argc) {
-		print_error("pier doctor: unexpected argument '%s'; see 'pier doctor "
-			    "--help'",
-			    argv[optind]);
-		return -1;
-	}
 	if (options->from && (options->save || options->device || options->memory)) {
 		print_error("pier doctor: --from looks at nothing here, so %s cannot be "
 			    "given with it",
@@ -152,28 +124,17 @@ free_facts:
 
 int command_doctor(int argc, char **argv)
 {
-	static const struct option names[] = {
-		{ "device", required_argument, NULL, 'd' },
-		{ "mem", required_argument, NULL, 'm' },
-		{ "ranks", required_argument, NULL, 'r' },
-		{ "json", no_argument, NULL, 'j' },
-		{ "save", required_argument, NULL, 's' },
-		{ "from", required_argument, NULL, 'f' },
-		{ "help", no_argument, NULL, 'h' },
-		{ NULL, 0, NULL, 0 },
-	};
 	struct options options = { 0 };
-	int option;
+	int status, count;
 
-	while ((option = next_option(argc, argv, ":h", names)) != -1) {
-		if (option == 'h') {
-			fputs(doctor_help, stdout);
-			return EXIT_OK;
-		}
-		if (take_option(option, &options) < 0)
-			return EXIT_USAGE;
-	}
-	if (check_options(argc, argv, &options) < 0)
+	count = parse_options(&doctor_option_table, argc, argv, &options, &status);
+	if (count < 0)
+		return status;
+	if (count > 0) {
+		print_error("pier doctor: unexpected argument '%s'; see 'pier doctor "
+			    "--help'",
+			    argv[1]);
 		return EXIT_USAGE;
-	return examine_machine(&options);
+	}
+	return check_options(&options) < 0 ? EXIT_USAGE : examine_machine(&options);
 }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,28 +8,45 @@
 
 #include "cmd.h"
 #include "failure.h"
-#include "next_option.h"
 #include "print_json.h"
 #include "print_text.h"
 #include "printable.h"
 
-static const char info_help[] =
-	"usage: pier info [--device NAME] [--mem SPEC] [--json]\n"
-	"\n"
-	"Lists the RDMA devices with their ports and GIDs, the kinds of memory (with "
-	"the\n"
-	"reason for each one that does not work here), and the GPUs with the devices\n"
-	"nearest to them.\n"
-	"\n"
-	"  --device NAME  of the devices, only this one; also with a fault plan:\n"
-	"                 fault:like=mlx5:soft0\n"
-	"  --mem SPEC     how each device reaches this memory, such as cuda:0, and the\n"
-	"                 canary's result\n"
-	"  --json         one JSON object on standard output\n"
-	"  -h, --help     print this\n"
-	"\n"
-	"exit status: 0 done, 2 wrong usage, 3 the device of --device cannot be opened,\n"
-	"or out of memory\n";
+struct options {
+	const char *device, *memory;
+	bool json;
+};
+
+#define AT(member) offsetof(struct options, member)
+
+static const struct option_row rows[] = {
+	{ 0, "device", "NAME",
+	  "of the devices, only this one; also with a fault plan: fault:like=mlx5:soft0",
+	  option_text, AT(device), 0, sizeof(((struct pier_device_info *)0)->name) - 1 },
+	{ 0, "mem", "SPEC",
+	  "how each device reaches this memory, such as cuda:0, and the canary's result",
+	  option_text, AT(memory) },
+	{ 0, "json", NULL, "one JSON object on standard output", option_on, AT(json) },
+	OPTION_HELP,
+};
+
+const struct option_table info_option_table = {
+	.command = "pier info",
+	.before = "usage: pier info [--device NAME] [--mem SPEC] [--json]\n"
+		  "\n"
+		  "Lists the RDMA devices with their ports and GIDs, the kinds of memory "
+		  "(with the\n"
+		  "reason for each one that does not work here), and the GPUs with the "
+		  "devices\n"
+		  "nearest to them.\n"
+		  "\n",
+	.rows = rows,
+	.count = sizeof(rows) / sizeof(rows[0]),
+	.after = "\n"
+		 "exit status: 0 done, 2 wrong usage, 3 the device of --device cannot be "
+		 "opened,\n"
+		 "or out of memory\n",
+};
 
 /* Everything that is printed. */
 struct lists {
@@ -166,53 +182,25 @@ free_lists:
 	return failure.status;
 }
 
-static bool name_device(const char *name, struct pier_device_info *ret_info)
-{
-	*ret_info = (struct pier_device_info){ .name = "" };
-	if (snprintf(ret_info->name, sizeof(ret_info->name), "%s", name) <
-	    (int)sizeof(ret_info->name))
-		return true;
-	print_error("pier info: the name of a device has at most %zu bytes: '%s'",
-		    sizeof(ret_info->name) - 1, name);
-	return false;
-}
-
 int command_info(int argc, char **argv)
 {
-	static const struct option names[] = {
-		{ "device", required_argument, NULL, 'd' },
-		{ "mem", required_argument, NULL, 'm' },
-		{ "json", no_argument, NULL, 'j' },
-		{ "help", no_argument, NULL, 'h' },
-		{ NULL, 0, NULL, 0 },
-	};
-	struct json json = { .file = stdout }, *chosen = NULL;
-	struct pier_device_info device, *shown = NULL;
-	const char *memory = NULL;
-	int option;
+	struct options options = { 0 };
+	struct json json = { .file = stdout };
+	struct pier_device_info device = { .name = "" };
+	int status, count;
 
-	while ((option = next_option(argc, argv, ":h", names)) != -1) {
-		if (option == '?')
-			return EXIT_USAGE;
-		if (option == 'h') {
-			fputs(info_help, stdout);
-			return EXIT_OK;
-		}
-		if (option == 'j')
-			chosen = &json;
-		else if (option == 'm')
-			memory = optarg;
-		else if (name_device(optarg, &device))
-			shown = &device;
-		else
-			return EXIT_USAGE;
-	}
-	if (optind < argc) {
+	count = parse_options(&info_option_table, argc, argv, &options, &status);
+	if (count < 0)
+		return status;
+	if (count > 0) {
 		print_error(
 			"pier info: unexpected argument '%s': 'pier info' takes none; "
 			"see 'pier info --help'",
-			argv[optind]);
+			argv[1]);
 		return EXIT_USAGE;
 	}
-	return list_and_print(shown, memory, chosen);
+	if (options.device)
+		strcpy(device.name, options.device);
+	return list_and_print(options.device ? &device : NULL, options.memory,
+			      options.json ? &json : NULL);
 }

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <pier/log.h>
-
 #include "cmd.h"
-#include "next_option.h"
+#include "options.h"
 #include "plot.h"
 #include "print.h"
 #include "remote/network.h"
@@ -20,17 +17,6 @@
 enum {
 	/* Until the request sets it. */
 	FIRST_TIMEOUT_MS = 30000
-};
-
-enum {
-	OPTION_SERVER = 256,
-	OPTION_LOCAL,
-};
-
-static const struct option server_option_names[] = {
-	{ "server", no_argument, NULL, OPTION_SERVER },
-	{ "local", no_argument, NULL, OPTION_LOCAL },
-	{ NULL, 0, NULL, 0 },
 };
 
 /* The other side of a network connection may not make calls of this process fail. */
@@ -97,23 +83,36 @@ static int run_server(bool local)
 	return failure.status;
 }
 
+struct server_options {
+	bool server, local;
+};
+
+static const struct option_row rows[] = {
+	{ 0, "server", NULL, NULL, option_on, offsetof(struct server_options, server) },
+	{ 0, "local", NULL, NULL, option_on, offsetof(struct server_options, local) },
+};
+
+static const struct option_table server_option_table = {
+	.command = "pier perf",
+	.rows = rows,
+	.count = sizeof(rows) / sizeof(rows[0]),
+};
+
 /* Run `pier perf --server` for one client. Returns the exit status. */
 static int serve_perf(int argc, char **argv)
 {
-	bool local = false;
-	int option;
+	struct server_options options = { 0 };
+	int status, count;
 
-	while ((option = next_option(argc, argv, ":", server_option_names)) != -1) {
-		if (option == '?')
-			return EXIT_USAGE;
-		local = local || option == OPTION_LOCAL;
-	}
-	if (optind < argc) {
+	count = parse_options(&server_option_table, argc, argv, &options, &status);
+	if (count < 0)
+		return status;
+	if (count > 0) {
 		print_error("pier perf: a server takes no arguments: the client sends "
 			    "them");
 		return EXIT_USAGE;
 	}
-	return run_server(local);
+	return run_server(options.local);
 }
 
 /* The client side of a measurement. */
@@ -288,26 +287,16 @@ out:
 	return status;
 }
 
-static void print_log(enum pier_log_level level, const char *message, void *argument)
-{
-	(void)level;
-	(void)argument;
-	print_error("pier: %s", message);
-}
-
 int command_perf(int argc, char **argv)
 {
 	struct perf_options options;
+	int status;
 
 	if (argc > 1 && strcmp(argv[1], "--server") == 0)
 		return serve_perf(argc, argv);
-	if (parse_perf_options(argc, argv, &options) < 0)
-		return EXIT_USAGE;
-	if (options.help) {
-		print_perf_help();
-		return EXIT_OK;
-	}
-	if (options.verbose && !secure_getenv("PIER_LOG"))
-		pier_log_set(PIER_LOG_INFO, print_log, NULL);
+	if (parse_perf_options(argc, argv, &options, &status) < 0)
+		return status;
+	if (options.verbose)
+		print_library_log();
 	return run_command(&options);
 }

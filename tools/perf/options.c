@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <getopt.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <pier/channel.h>
-#include <pier/error.h>
-
 #include "failure.h"
-#include "next_option.h"
 #include "options.h"
 #include "units.h"
 
@@ -35,15 +31,6 @@ static const struct perf_test {
 	{ "atomic_bw", PIER_OP_FETCH_ADD, false },
 	{ "atomic_lat", PIER_OP_FETCH_ADD, true },
 };
-
-static int refuse_sizes(const char *text)
-{
-	print_error(
-		"pier perf: invalid value '%s' for --size: must be sizes from 1 to 1G, "
-		"such as 64K, 4K,1M or 4K-1M",
-		text);
-	return -1;
-}
 
 static int add_size(uint64_t size, uint64_t *sizes, uint32_t *count)
 {
@@ -74,17 +61,17 @@ static int add_range(char *text, uint64_t *sizes, uint32_t *count)
 }
 
 /* Parse "64K", "4K,1M" or "4K-1M". */
-static int parse_sizes(const char *text, uint64_t *ret_sizes, uint32_t *ret_count)
+static int parse_sizes(const char *text, struct perf_options *options)
 {
 	char copy[1024], *rest = copy, *one;
 
-	*ret_count = 0;
+	options->size_count = 0;
 	if (strlen(text) >= sizeof(copy))
-		return refuse_sizes(text);
+		return -1;
 	strcpy(copy, text);
 	while ((one = strsep(&rest, ",")))
-		if (add_range(one, ret_sizes, ret_count) < 0)
-			return refuse_sizes(text);
+		if (add_range(one, options->sizes, &options->size_count) < 0)
+			return -1;
 	return 0;
 }
 
@@ -115,17 +102,17 @@ static int take_test(const char *name, struct perf_options *options)
 	return -1;
 }
 
-static int take_operands(int argc, char **argv, struct perf_options *options)
+static int take_operands(int count, char **argv, struct perf_options *options)
 {
-	if (argc - optind < 1 || argc - optind > 2)
+	if (count < 1 || count > 2)
 		return refuse_combination(
-			argc - optind < 1
+			count < 1
 				? "TEST is required, such as write_bw; usage: pier perf "
 				  "[OPTION...] TEST [HOST]"
 				: "too many arguments: one TEST and one HOST, no more");
-	if (take_test(argv[optind], options) < 0)
+	if (take_test(argv[1], options) < 0)
 		return -1;
-	options->host = argv[optind + 1];
+	options->host = argv[2];
 	if (options->host && (!options->host[0] || options->host[0] == '-'))
 		return refuse_combination("the name of HOST is empty or begins with '-'");
 	return 0;
@@ -204,11 +191,11 @@ static int check_memory(const struct perf_settings *settings)
  * After all options: take the test and the host, choose what the user left open, and
  * refuse what does not fit together.
  */
-static int complete_perf_options(int argc, char **argv, struct perf_options *options)
+static int complete_perf_options(int count, char **argv, struct perf_options *options)
 {
 	struct perf_settings *settings = &options->settings;
 
-	if (take_operands(argc, argv, options) < 0)
+	if (take_operands(count, argv, options) < 0)
 		return -1;
 	if (settings->staged && settings->opcode != PIER_OP_WRITE &&
 	    settings->opcode != PIER_OP_SEND)
@@ -225,375 +212,206 @@ static int complete_perf_options(int argc, char **argv, struct perf_options *opt
 	return check_memory(settings);
 }
 
-static const char perf_help[] =
-	"usage: pier perf [OPTION...] TEST [HOST]\n"
-	"\n"
-	"Measures RDMA between this host and HOST, or between two processes of this\n"
-	"host, and verifies the bytes. TEST is one of\n"
-	"\n"
-	"  write_bw, read_bw, send_bw, atomic_bw      bandwidth and message rate\n"
-	"  write_lat, read_lat, send_lat, atomic_lat  latency: half of a round trip; "
-	"the\n"
-	"                       whole for reads and atomics\n"
-	"\n"
-	"  -s, --size SIZES     message sizes: 64K, a list 4K,1M, or a range 4K-1M of\n"
-	"                       powers of two (default 64K; 2 for latency)\n"
-	"  -a, --all            sizes from 2 to 8M\n"
-	"  -D, --duration S     seconds for each size (default 1)\n"
-	"  -n, --iters N        messages of each channel and size, instead of a time\n"
-	"  --warm-up S          seconds before each measurement (default 0.1)\n"
-	"  -b, --bidirectional  measure both directions at once\n"
-	"\n"
-	"  --src-mem SPEC       memory that the bytes come from, such as host, udmabuf "
-	"or\n"
-	"                       cuda:0 ('pier info' lists them)\n"
-	"  --dst-mem SPEC       memory that the bytes go to\n"
-	"  --path KIND          direct (default): the NICs access the memory; staged:\n"
-	"                       both sides copy through host memory\n"
-	"  -d, --device NAMES   NICs on this side; on both sides if both are on this\n"
-	"                       host: names with \",\" between them\n"
-	"  --remote-device NAMES\n"
-	"                       NICs on the other side\n"
-	"  --rails N            pairs of NICs to use at once, at most (default 1)\n"
-	"  -q, --qp N           channels for each pair of NICs (default 1)\n"
-	"  --threads N          threads on each side (default 1)\n"
-	"\n"
-	"  -t, --tx-depth N     requests of a channel in flight (default 128)\n"
-	"  -r, --rx-depth N     receives of a channel (default 512)\n"
-	"  -l, --post_list N    requests that are posted at once (default: half of the\n"
-	"                       depth, at most 32)\n"
-	"  -I, --inline_size N  copy messages up to this size into the request\n"
-	"                       (default 64)\n"
-	"  -A, --atomic_type T  FETCH_AND_ADD (default) or CMP_AND_SWAP\n"
-	"  -e, --events         sleep instead of polling\n"
-	"  -m, --mtu N          MTU of the path in bytes\n"
-	"  -x, --gid-index N    index of the GID, on both sides\n"
-	"  -S, --sl N           service level\n"
-	"  --tclass N           traffic class\n"
-	"  -o, --outs N         reads and atomics in flight\n"
-	"  -u, --qp-timeout N   local ack timeout: 4.096 us * 2^N\n"
-	"  --channel LIST       attributes of the channels on both sides, such as\n"
-	"                       tc=106,retry=2 (as PIER_CHANNEL; see pier(1))\n"
-	"\n"
-	"  --csv                print comma-separated values instead of a table\n"
-	"  --json               print JSON, with the settings, devices, drivers and\n"
-	"                       kernels\n"
-	"  --histogram          also print the distribution of the times\n"
-	"  --plot FILE          draw the result, as FILE.svg or FILE.png, with gnuplot "
-	"or\n"
-	"                       matplotlib\n"
-	"  --against FILE       compare with an earlier result, of --json\n"
-	"\n"
-	"  --rsh COMMAND        remote shell (default PIER_RSH, or ssh); %h: the host\n"
-	"  --remote-pier PATH   path of pier on HOST (default pier)\n"
-	"  --timeout SECONDS    fail after this long without an answer (default 30)\n"
-	"  --quiet              print no notes\n"
-	"  -v, --verbose        print the library's log messages\n"
-	"  -h, --help           print this help\n"
-	"\n"
-	"exit status:\n"
-	"  0 success, 1 a file could not be read or written, 2 usage error, 3 a device\n"
-	"  or memory is unavailable, 4 the other side or the connection failed,\n"
-	"  5 verification failed, 128 + N signal N ended either side\n";
-
-void print_perf_help(void)
+/* This and the next ones set several members: theirs is the struct of the options. */
+static int take_sizes(const struct given_option *given, void *member)
 {
-	fputs(perf_help, stdout);
-}
-
-enum {
-	OPTION_WARM_UP = 256,
-	OPTION_SRC_MEM,
-	OPTION_DST_MEM,
-	OPTION_PATH,
-	OPTION_REMOTE_DEVICE,
-	OPTION_RAILS,
-	OPTION_THREADS,
-	OPTION_TCLASS,
-	OPTION_CHANNEL,
-	OPTION_CSV,
-	OPTION_JSON,
-	OPTION_HISTOGRAM,
-	OPTION_PLOT,
-	OPTION_AGAINST,
-	OPTION_RSH,
-	OPTION_REMOTE_PIER,
-	OPTION_TIMEOUT,
-	OPTION_QUIET,
-};
-
-static const struct option perf_option_names[] = {
-	{ "size", required_argument, NULL, 's' },
-	{ "all", no_argument, NULL, 'a' },
-	{ "duration", required_argument, NULL, 'D' },
-	{ "iters", required_argument, NULL, 'n' },
-	{ "warm-up", required_argument, NULL, OPTION_WARM_UP },
-	{ "bidirectional", no_argument, NULL, 'b' },
-	{ "src-mem", required_argument, NULL, OPTION_SRC_MEM },
-	{ "dst-mem", required_argument, NULL, OPTION_DST_MEM },
-	{ "path", required_argument, NULL, OPTION_PATH },
-	{ "device", required_argument, NULL, 'd' },
-	{ "remote-device", required_argument, NULL, OPTION_REMOTE_DEVICE },
-	{ "rails", required_argument, NULL, OPTION_RAILS },
-	{ "qp", required_argument, NULL, 'q' },
-	{ "threads", required_argument, NULL, OPTION_THREADS },
-	{ "tx-depth", required_argument, NULL, 't' },
-	{ "rx-depth", required_argument, NULL, 'r' },
-	{ "post_list", required_argument, NULL, 'l' },
-	{ "inline_size", required_argument, NULL, 'I' },
-	{ "atomic_type", required_argument, NULL, 'A' },
-	{ "events", no_argument, NULL, 'e' },
-	{ "mtu", required_argument, NULL, 'm' },
-	{ "gid-index", required_argument, NULL, 'x' },
-	{ "sl", required_argument, NULL, 'S' },
-	{ "tclass", required_argument, NULL, OPTION_TCLASS },
-	{ "outs", required_argument, NULL, 'o' },
-	{ "qp-timeout", required_argument, NULL, 'u' },
-	{ "channel", required_argument, NULL, OPTION_CHANNEL },
-	{ "csv", no_argument, NULL, OPTION_CSV },
-	{ "json", no_argument, NULL, OPTION_JSON },
-	{ "histogram", no_argument, NULL, OPTION_HISTOGRAM },
-	{ "plot", required_argument, NULL, OPTION_PLOT },
-	{ "against", required_argument, NULL, OPTION_AGAINST },
-	{ "rsh", required_argument, NULL, OPTION_RSH },
-	{ "remote-pier", required_argument, NULL, OPTION_REMOTE_PIER },
-	{ "timeout", required_argument, NULL, OPTION_TIMEOUT },
-	{ "quiet", no_argument, NULL, OPTION_QUIET },
-	{ "verbose", no_argument, NULL, 'v' },
-	{ "help", no_argument, NULL, 'h' },
-	{ NULL, 0, NULL, 0 },
-};
-
-/* Options whose value is a number of the settings, and those set a channel attribute. */
-static const struct number_option {
-	int option;
-	const char *name;
-	size_t offset; /* in struct perf_settings */
-	uint32_t least, most;
-	const char *key; /* of pier_channel_attr_parse(), instead */
-} number_options[] = {
-#define SETTING(option, name, member, least, most)                                      \
-	{                                                                               \
-		option, name, offsetof(struct perf_settings, member), least, most, NULL \
-	}
-	SETTING(OPTION_RAILS, "--rails", rails, 1, PERF_RAILS_MAX),
-	SETTING('q', "--qp", channels, 1, PERF_LANES_MAX),
-	SETTING(OPTION_THREADS, "--threads", threads, 1, PERF_THREADS_MAX),
-	SETTING('t', "--tx-depth", depth, 1, PERF_DEPTH_MAX),
-	SETTING('r', "--rx-depth", rx_depth, 1, PERF_DEPTH_MAX),
-	SETTING('l', "--post_list", batch, 1, PERF_BATCH_MAX),
-	SETTING('I', "--inline_size", inline_size, 0, PERF_INLINE_MAX),
-#undef SETTING
-	{ 'm', "--mtu", 0, 256, 4096, "mtu" },
-	{ 'x', "--gid-index", 0, 0, UINT16_MAX, "gid" },
-	{ 'S', "--sl", 0, 0, 15, "sl" },
-	{ OPTION_TCLASS, "--tclass", 0, 0, 254, "tc" },
-	{ 'o', "--outs", 0, 1, 255, "rd_atomic" },
-	{ 'u', "--qp-timeout", 0, 0, 31, "timeout" },
-};
-
-static int refuse_value(const char *option, const char *value, const char *rule)
-{
-	print_error("pier perf: invalid value '%s' for %s: must be %s", value, option,
-		    rule);
-	return -1;
-}
-
-static int add_channel(const char *option, const char *text,
-		       struct perf_settings *settings)
-{
-	size_t used = strlen(settings->channel);
-	struct pier_channel_attr attr;
-
-	pier_channel_attr_init(&attr);
-	if (used + strlen(text) + 2 > sizeof(settings->channel))
-		return refuse_value(option, text, "shorter: 255 bytes in all");
-	if (pier_channel_attr_parse(&attr, text) < 0) {
-		print_error("pier perf: %s: %s", option, pier_error_message());
-		return -1;
-	}
-	snprintf(settings->channel + used, sizeof(settings->channel) - used, "%s%s",
-		 used ? "," : "", text);
+	if (parse_sizes(given->value, member) < 0)
+		return refuse_value(given, "sizes from 1 to 1G, such as 64K, 4K,1M or "
+					   "4K-1M");
 	return 0;
 }
 
-static const struct number_option *find_number_option(int option)
+static int take_all(const struct given_option *given, void *member)
 {
-	for (size_t i = 0; i < sizeof(number_options) / sizeof(number_options[0]); i++)
-		if (number_options[i].option == option)
-			return &number_options[i];
-	return NULL;
+	(void)given;
+	return parse_sizes("2-8M", member);
 }
 
-static int take_number(const struct number_option *option, const char *value,
-		       struct perf_settings *settings)
+static int take_csv(const struct given_option *given, void *member)
 {
-	char text[96];
-	uint64_t number;
+	struct perf_options *options = member;
 
-	if (parse_number(value, &number) < 0 || number < option->least ||
-	    number > option->most) {
-		snprintf(text, sizeof(text), "a whole number from %u to %u",
-			 option->least, option->most);
-		return refuse_value(option->name, value, text);
-	}
-	if (!option->key) {
-		*(uint32_t *)((char *)settings + option->offset) = (uint32_t)number;
-		return 0;
-	}
-	snprintf(text, sizeof(text), "%s=%u", option->key, (uint32_t)number);
-	return add_channel(option->name, text, settings);
-}
-
-static int take_seconds(const char *option, const char *value, double least,
-			uint32_t *ret_ms)
-{
-	char *end, rule[64];
-	double seconds = strtod(value, &end);
-
-	if (end == value || *end || !(seconds >= least && seconds <= 86400)) {
-		snprintf(rule, sizeof(rule), "a number of seconds from %g to 86400",
-			 least);
-		return refuse_value(option, value, rule);
-	}
-	*ret_ms = (uint32_t)(seconds * 1000);
+	(void)given;
+	options->format = PERF_CSV;
 	return 0;
 }
 
-static int take_iterations(const char *value, struct perf_settings *settings)
+static int take_json(const struct given_option *given, void *member)
 {
-	if (parse_number(value, &settings->iterations) < 0 || settings->iterations < 1)
-		return refuse_value("--iters", value, "a whole number from 1");
+	struct perf_options *options = member;
+
+	(void)given;
+	options->format = PERF_JSON;
 	return 0;
 }
 
-static int take_path(const char *value, struct perf_settings *settings)
+static int take_iterations(const struct given_option *given, void *member)
 {
-	settings->staged = strcmp(value, "staged") == 0;
-	if (!settings->staged && strcmp(value, "direct") != 0)
-		return refuse_value("--path", value, "direct or staged");
+	uint64_t *iterations = member;
+
+	if (parse_number(given->value, iterations) < 0 || *iterations < 1)
+		return refuse_value(given, "a whole number from 1");
+	return 0;
+}
+
+static int take_path(const struct given_option *given, void *member)
+{
+	bool *staged = member;
+
+	*staged = strcmp(given->value, "staged") == 0;
+	if (!*staged && strcmp(given->value, "direct") != 0)
+		return refuse_value(given, "direct or staged");
 	return 0;
 }
 
 /* `opcode` is 0 until the test is known; see take_test(). */
-static int take_atomic_type(const char *value, struct perf_settings *settings)
+static int take_atomic_type(const struct given_option *given, void *member)
 {
-	if (strcmp(value, "CMP_AND_SWAP") == 0)
-		settings->opcode = PIER_OP_COMPARE_SWAP;
-	else if (strcmp(value, "FETCH_AND_ADD") != 0)
-		return refuse_value("--atomic_type", value,
-				    "FETCH_AND_ADD or CMP_AND_SWAP");
+	if (strcmp(given->value, "CMP_AND_SWAP") == 0)
+		*(enum pier_opcode *)member = PIER_OP_COMPARE_SWAP;
+	else if (strcmp(given->value, "FETCH_AND_ADD") != 0)
+		return refuse_value(given, "FETCH_AND_ADD or CMP_AND_SWAP");
 	return 0;
 }
 
-static int take_text(const char *option, const char *value, size_t size,
-		     const char **ret_text)
+/* A number that is the attribute `key` of the channels. */
+static int take_attribute(const struct given_option *given, void *member)
 {
-	char rule[64];
+	struct option_row row = { .name = given->row->name,
+				  .most = PERF_CHANNEL_MAX - 1 };
+	char text[64];
+	struct given_option attribute = { given->table, &row, text };
+	uint32_t number;
 
-	if (!value[0] || strlen(value) >= size) {
-		snprintf(rule, sizeof(rule), "a name of 1 to %zu bytes", size - 1);
-		return refuse_value(option, value, rule);
-	}
-	*ret_text = value;
-	return 0;
-}
-
-static int take_switch(int option, struct perf_options *options)
-{
-	switch (option) {
-	case 'b':
-		options->settings.both = true;
-		return 0;
-	case 'e':
-		options->settings.events = true;
-		return 0;
-	case OPTION_CSV:
-		options->format = PERF_CSV;
-		return 0;
-	case OPTION_JSON:
-		options->format = PERF_JSON;
-		return 0;
-	case OPTION_HISTOGRAM:
-		options->histogram = true;
-		return 0;
-	case OPTION_QUIET:
-		options->quiet = true;
-		return 0;
-	case 'v':
-		options->verbose = true;
-		return 0;
-	case 'h':
-		options->help = true;
-		return 0;
-	default:
+	if (option_number(given, &number) < 0)
 		return -1;
-	}
+	snprintf(text, sizeof(text), "%s=%" PRIu32, given->row->key, number);
+	return option_channel(&attribute, member);
 }
 
-static int take_name(int option, struct perf_options *options)
-{
-	switch (option) {
-	case OPTION_SRC_MEM:
-		return take_text("--src-mem", optarg, PERF_NAME_MAX,
-				 &options->source_memory);
-	case OPTION_DST_MEM:
-		return take_text("--dst-mem", optarg, PERF_NAME_MAX,
-				 &options->destination_memory);
-	case 'd':
-		return take_text("--device", optarg, PERF_DEVICES_MAX, &options->device);
-	case OPTION_REMOTE_DEVICE:
-		return take_text("--remote-device", optarg, PERF_DEVICES_MAX,
-				 &options->remote_device);
-	case OPTION_PLOT:
-		options->plot = optarg;
-		return 0;
-	case OPTION_AGAINST:
-		options->against = optarg;
-		return 0;
-	case OPTION_RSH:
-		options->rsh = optarg;
-		return 0;
-	case OPTION_REMOTE_PIER:
-		options->remote_pier = optarg;
-		return 0;
-	default:
-		return take_switch(option, options);
-	}
-}
+#define AT(member) offsetof(struct perf_options, member)
+#define NAME	   1, PERF_NAME_MAX - 1
+#define DEVICES	   1, PERF_DEVICES_MAX - 1
 
-static int take_option(int option, struct perf_options *options)
-{
-	const struct number_option *number = find_number_option(option);
-	struct perf_settings *settings = &options->settings;
+static const struct option_row rows[] = {
+	{ 's', "size", "SIZES",
+	  "message sizes: 64K, a list 4K,1M, or a range 4K-1M of powers of two (default "
+	  "64K; 2 for latency)",
+	  take_sizes },
+	{ 'a', "all", NULL, "sizes from 2 to 8M", take_all },
+	{ 'D', "duration", "S", "seconds for each size (default 1)", option_seconds,
+	  AT(settings.duration_ms), 0.001, 86400 },
+	{ 'n', "iters", "N", "messages of each channel and size, instead of a time",
+	  take_iterations, AT(settings.iterations) },
+	{ 0, "warm-up", "S", "seconds before each measurement (default 0.1)",
+	  option_seconds, AT(settings.warm_up_ms), 0, 86400 },
+	{ 'b', "bidirectional", NULL, "measure both directions at once", option_on,
+	  AT(settings.both) },
+	{ 0 },
+	{ 0, "src-mem", "SPEC",
+	  "memory that the bytes come from, such as host, udmabuf or cuda:0 ('pier info' "
+	  "lists them)",
+	  option_text, AT(source_memory), NAME },
+	{ 0, "dst-mem", "SPEC", "memory that the bytes go to", option_text,
+	  AT(destination_memory), NAME },
+	{ 0, "path", "KIND",
+	  "direct (default): the NICs access the memory; staged: both sides copy through "
+	  "host memory",
+	  take_path, AT(settings.staged) },
+	{ 'd', "device", "NAMES",
+	  "NICs on this side; on both sides if both are on this host: names with \",\" "
+	  "between them",
+	  option_text, AT(device), DEVICES },
+	{ 0, "remote-device", "NAMES", "NICs on the other side", option_text,
+	  AT(remote_device), DEVICES },
+	{ 0, "rails", "N", "pairs of NICs to use at once, at most (default 1)",
+	  option_number, AT(settings.rails), 1, PERF_RAILS_MAX },
+	{ 'q', "qp", "N", "channels for each pair of NICs (default 1)", option_number,
+	  AT(settings.channels), 1, PERF_LANES_MAX },
+	{ 0, "threads", "N", "threads on each side (default 1)", option_number,
+	  AT(settings.threads), 1, PERF_THREADS_MAX },
+	{ 0 },
+	{ 't', "tx-depth", "N", "requests of a channel in flight (default 128)",
+	  option_number, AT(settings.depth), 1, PERF_DEPTH_MAX },
+	{ 'r', "rx-depth", "N", "receives of a channel (default 512)", option_number,
+	  AT(settings.rx_depth), 1, PERF_DEPTH_MAX },
+	{ 'l', "post_list", "N",
+	  "requests that are posted at once (default: half of the depth, at most 32)",
+	  option_number, AT(settings.batch), 1, PERF_BATCH_MAX },
+	{ 'I', "inline_size", "N",
+	  "copy messages up to this size into the request (default 64)", option_number,
+	  AT(settings.inline_size), 0, PERF_INLINE_MAX },
+	{ 'A', "atomic_type", "T", "FETCH_AND_ADD (default) or CMP_AND_SWAP",
+	  take_atomic_type, AT(settings.opcode) },
+	{ 'e', "events", NULL, "sleep instead of polling", option_on,
+	  AT(settings.events) },
+	{ 'm', "mtu", "N", "MTU of the path in bytes", take_attribute,
+	  AT(settings.channel), 256, 4096, "mtu" },
+	{ 'x', "gid-index", "N", "index of the GID, on both sides", take_attribute,
+	  AT(settings.channel), 0, UINT16_MAX, "gid" },
+	{ 'S', "sl", "N", "service level", take_attribute, AT(settings.channel), 0, 15,
+	  "sl" },
+	{ 0, "tclass", "N", "traffic class", take_attribute, AT(settings.channel), 0, 254,
+	  "tc" },
+	{ 'o', "outs", "N", "reads and atomics in flight", take_attribute,
+	  AT(settings.channel), 1, 255, "rd_atomic" },
+	{ 'u', "qp-timeout", "N", "local ack timeout: 4.096 us * 2^N", take_attribute,
+	  AT(settings.channel), 0, 31, "timeout" },
+	{ 0, "channel", "LIST",
+	  "attributes of the channels on both sides, such as tc=106,retry=2 (as "
+	  "PIER_CHANNEL; see pier(1))",
+	  option_channel, AT(settings.channel), 0, PERF_CHANNEL_MAX - 1 },
+	{ 0 },
+	{ 0, "csv", NULL, "print comma-separated values instead of a table", take_csv },
+	{ 0, "json", NULL, "print JSON, with the settings, devices, drivers and kernels",
+	  take_json },
+	{ 0, "histogram", NULL, "also print the distribution of the times", option_on,
+	  AT(histogram) },
+	{ 0, "plot", "FILE",
+	  "draw the result, as FILE.svg or FILE.png, with gnuplot or matplotlib",
+	  option_text, AT(plot) },
+	{ 0, "against", "FILE", "compare with an earlier result, of --json", option_text,
+	  AT(against) },
+	{ 0 },
+	{ 0, "rsh", "COMMAND", "remote shell (default PIER_RSH, or ssh); %h: the host",
+	  option_text, AT(rsh) },
+	{ 0, "remote-pier", "PATH", "path of pier on HOST (default pier)", option_text,
+	  AT(remote_pier) },
+	{ 0, "timeout", "SECONDS", "fail after this long without an answer (default 30)",
+	  option_seconds, AT(settings.timeout_ms), 0.1, 86400 },
+	{ 0, "quiet", NULL, "print no notes", option_on, AT(quiet) },
+	{ 'v', "verbose", NULL, "print the library's log messages", option_on,
+	  AT(verbose) },
+	OPTION_HELP,
+};
 
-	if (number)
-		return take_number(number, optarg, settings);
-	switch (option) {
-	case 's':
-		return parse_sizes(optarg, options->sizes, &options->size_count);
-	case 'a':
-		return parse_sizes("2-8M", options->sizes, &options->size_count);
-	case 'D':
-		return take_seconds("--duration", optarg, 0.001, &settings->duration_ms);
-	case OPTION_WARM_UP:
-		return take_seconds("--warm-up", optarg, 0, &settings->warm_up_ms);
-	case OPTION_TIMEOUT:
-		return take_seconds("--timeout", optarg, 0.1, &settings->timeout_ms);
-	case 'n':
-		return take_iterations(optarg, settings);
-	case OPTION_PATH:
-		return take_path(optarg, settings);
-	case 'A':
-		return take_atomic_type(optarg, settings);
-	case OPTION_CHANNEL:
-		return add_channel("--channel", optarg, settings);
-	default:
-		return take_name(option, options);
-	}
-}
+const struct option_table perf_option_table = {
+	.command = "pier perf",
+	.before = "usage: pier perf [OPTION...] TEST [HOST]\n"
+		  "\n"
+		  "Measures RDMA between this host and HOST, or between two processes of "
+		  "this\n"
+		  "host, and verifies the bytes. TEST is one of\n"
+		  "\n"
+		  "  write_bw, read_bw, send_bw, atomic_bw      bandwidth and message "
+		  "rate\n"
+		  "  write_lat, read_lat, send_lat, atomic_lat  latency: half of a round "
+		  "trip; the\n"
+		  "                       whole for reads and atomics\n"
+		  "\n",
+	.rows = rows,
+	.count = sizeof(rows) / sizeof(rows[0]),
+	.after =
+		"\n"
+		"exit status:\n"
+		"  0 success, 1 a file could not be read or written, 2 usage error, 3 a "
+		"device\n"
+		"  or memory is unavailable, 4 the other side or the connection failed,\n"
+		"  5 verification failed, 128 + N signal N ended either side\n",
+};
 
-int parse_perf_options(int argc, char **argv, struct perf_options *ret_options)
+int parse_perf_options(int argc, char **argv, struct perf_options *ret_options,
+		       int *ret_status)
 {
 	const char *rsh = secure_getenv("PIER_RSH");
 	struct perf_options options = {
@@ -609,14 +427,14 @@ int parse_perf_options(int argc, char **argv, struct perf_options *ret_options)
 		.rsh = rsh && rsh[0] ? rsh : "ssh",
 		.remote_pier = "pier",
 	};
-	int option;
+	int count = parse_options(&perf_option_table, argc, argv, &options, ret_status);
 
-	while ((option = next_option(argc, argv, ":aA:bd:D:ehI:l:m:n:o:q:r:s:S:t:u:vx:",
-				     perf_option_names)) != -1)
-		if (option == '?' || take_option(option, &options) < 0)
-			return -1;
-	if (!options.help && complete_perf_options(argc, argv, &options) < 0)
+	if (count < 0)
 		return -1;
+	if (complete_perf_options(count, argv, &options) < 0) {
+		*ret_status = EXIT_USAGE;
+		return -1;
+	}
 	*ret_options = options;
 	return 0;
 }

@@ -2,9 +2,8 @@
 #ifndef PIER_TOOLS_PERF_OPTIONS_H
 #define PIER_TOOLS_PERF_OPTIONS_H
 
+#include "option.h"
 #include "perf.h"
-
-/* Both print an error and return -1 on a mistake of the user. */
 
 enum perf_format {
 	PERF_TABLE,
@@ -22,12 +21,13 @@ struct perf_options {
 	const char *rsh, *remote_pier;
 	const char *plot, *against; /* files; NULL: none */
 	enum perf_format format;
-	bool histogram, quiet, verbose, help;
+	bool histogram, quiet, verbose;
 };
 
-/* Prints an error and returns -1 on a mistake of the user. */
-int parse_perf_options(int argc, char **argv, struct perf_options *ret_options);
+/* Returns 0, or -1 and the exit status after printing an error or the help. */
+int parse_perf_options(int argc, char **argv, struct perf_options *ret_options,
+		       int *ret_status);
 
-void print_perf_help(void);
+extern const struct option_table perf_option_table;
 
 #endif

@@ -15,17 +15,25 @@
 #include "cmd.h"
 #include "failure.h"
 
-static const char run_help[] =
-	"usage: pier run [--] PROGRAM [ARGUMENT...]\n"
-	"\n"
-	"Runs a program of verbs, unchanged, with the software NIC soft0 as its only "
-	"RDMA\n"
-	"device: libpier-verbs.so is preloaded and stands in for libibverbs.\n"
-	"\n"
-	"  -h, --help  print this\n"
-	"\n"
-	"exit status: that of the program; 2 wrong usage, 3 no libpier-verbs.so,\n"
-	"126 the program cannot be run, 127 there is no such program\n";
+static const struct option_row rows[] = { OPTION_HELP };
+
+const struct option_table run_option_table = {
+	.command = "pier run",
+	.before =
+		"usage: pier run [--] PROGRAM [ARGUMENT...]\n"
+		"\n"
+		"Runs a program of verbs, unchanged, with the software NIC soft0 as its "
+		"only RDMA\n"
+		"device: libpier-verbs.so is preloaded and stands in for libibverbs.\n"
+		"\n",
+	.rows = rows,
+	.count = 1,
+	.after = "\n"
+		 "exit status: that of the program; 2 wrong usage, 3 no "
+		 "libpier-verbs.so,\n"
+		 "126 the program cannot be run, 127 there is no such program\n",
+	.runs_program = true,
+};
 
 enum {
 	/* As POSIX has them for env(1), nohup(1) and others that run a program. */
@@ -133,27 +141,16 @@ static int run_program(char **argv)
 	return error == ENOENT ? EXIT_NO_PROGRAM : EXIT_CANNOT_RUN;
 }
 
-/* Options end at the program: what follows is its own. */
 int command_run(int argc, char **argv)
 {
-	int first = 1;
+	int status, count = parse_options(&run_option_table, argc, argv, NULL, &status);
 
-	if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-		fputs(run_help, stdout);
-		return EXIT_OK;
-	}
-	if (argc > 1 && strcmp(argv[1], "--") == 0)
-		first = 2;
-	else if (argc > 1 && argv[1][0] == '-') {
-		print_error("pier run: unknown option '%s'; 'pier help run' lists the "
-			    "options",
-			    argv[1]);
-		return EXIT_USAGE;
-	}
-	if (argc <= first) {
+	if (count < 0)
+		return status;
+	if (count == 0) {
 		print_error("pier run: no program given; usage: pier run [--] PROGRAM "
 			    "[ARGUMENT...]");
 		return EXIT_USAGE;
 	}
-	return run_program(argv + first);
+	return run_program(argv + 1);
 }
