@@ -93,7 +93,7 @@ static bool has_split_block(const struct pier_send_rail *rail)
 
 int pier_check_announced_rail(struct pier_send_rail *rail)
 {
-	if (rail->base.channel->attr.max_send_wr < 2)
+	if (rail->base.flow.channel->attr.max_send_wr < 2)
 		return pier_fail(EINVAL, "PIER_TRANSFER_ANNOUNCE: a chunk takes two "
 					 "requests, and the channel's max_send_wr is 1");
 	rail->max_chunk -= rail->max_chunk % PIER_ANNOUNCE_BLOCK;
@@ -101,7 +101,8 @@ int pier_check_announced_rail(struct pier_send_rail *rail)
 		return pier_fail(EINVAL,
 				 "PIER_TRANSFER_ANNOUNCE: the port's max_msg_size %u is "
 				 "less than a block of %d bytes",
-				 rail->base.channel->max_msg_size, PIER_ANNOUNCE_BLOCK);
+				 rail->base.flow.channel->max_msg_size,
+				 PIER_ANNOUNCE_BLOCK);
 	for (uint32_t i = 0; i < rail->part_count; i++)
 		if (rail->parts[i].start % PIER_ANNOUNCE_BLOCK)
 			return pier_fail(

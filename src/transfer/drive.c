@@ -73,7 +73,7 @@ uint32_t pier_drive_count_working(const struct pier_drive *drive)
 	uint32_t count = 0;
 
 	for (uint32_t i = 0; i < drive->rail_count; i++)
-		count += !pier_drive_rail(drive, i)->error;
+		count += !pier_drive_rail(drive, i)->flow.error;
 	return count;
 }
 
@@ -82,7 +82,7 @@ uint64_t pier_drive_failed_rails(const struct pier_drive *drive)
 	uint64_t failed = 0;
 
 	for (uint32_t i = 0; i < drive->rail_count; i++)
-		if (pier_drive_rail(drive, i)->error)
+		if (pier_drive_rail(drive, i)->flow.error)
 			failed |= UINT64_C(1) << i;
 	return failed;
 }
@@ -93,15 +93,15 @@ void pier_drive_note_failure(struct pier_drive *drive, uint32_t index)
 	uint32_t working = pier_drive_count_working(drive);
 	char reason[640];
 
-	if (!rail->error || drive->stop)
+	if (!rail->flow.error || drive->stop)
 		return;
 	snprintf(reason, sizeof(reason), "rail %u of %u failed: %s", index,
-		 drive->rail_count, rail->sentence);
+		 drive->rail_count, rail->flow.sentence);
 	if (working > 0 && !drive->fail_fast)
 		pier_warning("%s of %" PRIu64 " bytes: %s; %u others continue",
 			     drive->ops->name, drive->length, reason, working);
 	else
-		pier_drive_stop(drive, rail->error, reason);
+		pier_drive_stop(drive, rail->flow.error, reason);
 }
 
 void pier_drive_check_deadline(struct pier_drive *drive, int64_t now)
@@ -195,7 +195,7 @@ static int pass_rails(void *subject, struct pier_wait_pass *pass)
 		const struct pier_rail_base *rail = pier_drive_rail(drive, i);
 
 		if (!drive->ops->needs_rail(rail) ||
-		    pier_wait_pass_channel(pass, rail->channel) == 0)
+		    pier_wait_pass_channel(pass, rail->flow.channel) == 0)
 			continue;
 		pier_debug("%s: rail %u: %s", drive->ops->name, i, pier_error_message());
 		pass->again = true;
@@ -263,12 +263,12 @@ int pier_drive_query_rail(const struct pier_drive *drive, uint32_t index,
 				 drive->rail_count);
 	rail = pier_drive_rail(drive, index);
 	*ret_status = (struct pier_rail_status){
-		.channel = rail->channel,
+		.channel = rail->flow.channel,
 		.done = rail->done,
-		.in_flight = rail->count,
-		.error = rail->error,
+		.in_flight = rail->flow.count,
+		.error = rail->flow.error,
 	};
 	snprintf(ret_status->sentence, sizeof(ret_status->sentence), "%s",
-		 rail->error ? rail->sentence : "");
+		 rail->flow.error ? rail->flow.sentence : "");
 	return 0;
 }

@@ -4,19 +4,17 @@
 
 #include <stdbool.h>
 
-#include <pier/transfer.h>
+#include <pier/receiver.h>
 
-#include "channel/channel.h"
+#include "channel/flow.h"
 #include "remaining.h"
 
 /*
- * What a rail of a transfer (send_rail.h) and one of a receiver (recv_rail.h) have in
- * common: a channel, the memory at this end, a ring of requests in flight, and how the
- * rail failed. A queue completes in order (InfiniBand Architecture Specification, volume
- * 1, 9.5), so only the oldest request of the ring is polled.
+ * The requests in flight on a channel, and the memory at this end: all of a receiver's
+ * rail, and a part of a transfer's (send_rail.h).
  */
 struct pier_rail_base {
-	struct pier_channel *channel;
+	struct pier_flow flow;
 	struct pier_mr *mr;
 	uint64_t offset; /* in the region, of byte 0 of the transfer */
 
@@ -29,10 +27,7 @@ struct pier_rail_base {
 	/* Flush bounced parts too: earlier rails may have reached them directly. */
 	bool doubtful;
 
-	uint32_t size, first, count; /* of the ring; `count` requests are in flight */
-	uint64_t done;		     /* bytes */
-	int error;		     /* 0, or how the rail failed: -errno */
-	char sentence[PIER_RAIL_SENTENCE_SIZE];
+	uint64_t done; /* bytes */
 };
 
 /*
@@ -64,13 +59,51 @@ int pier_rail_deliver(struct pier_rail_base *rail, struct pier_range range);
  */
 int pier_rail_flush(struct pier_rail_base *rail, uint64_t length);
 
+/* A rail of a receiver, or of a stream's sender: receives without elements. */
+
 /*
- * Record that the rail failed. Its first error and sentence stay. If the channel knows
- * what broke it, that error replaces the one of a flushed request.
+ * Check what the caller gave.
  *
- * Returns whether this was the first failure.
+ * what, index  for error sentences: the rail of a "receiver" or "transfer"
+ * predecessor  an earlier rail on the same connection, whose receives
+ *              pier_recv_rail_inherit() takes over later; NULL: the channel must have
+ *              none
+ *
+ * Errors: those of pier_receiver_begin(). Nothing is left to free.
  */
-bool pier_rail_record_failure(struct pier_rail_base *rail, int error,
-			      const char *sentence);
+int pier_recv_rail_init(struct pier_rail_base *rail, const char *what, uint32_t index,
+			const struct pier_receiver_rail *given, uint64_t length,
+			const struct pier_rail_base *predecessor);
+void pier_recv_rail_free(struct pier_rail_base *rail);
+
+/* Whether its channel still has the receives that were posted. */
+bool pier_recv_rail_is_alive(const struct pier_rail_base *rail);
+
+/* Take over the receives of a rail that is alive. */
+void pier_recv_rail_inherit(struct pier_rail_base *rail,
+			    struct pier_rail_base *predecessor);
+
+/* Give the rail up: a channel that has receives of it is stopped. */
+void pier_recv_rail_release(struct pier_rail_base *rail);
+
+/*
+ * Post as many receives as possible. 0, or how the rail failed; it also fails if its
+ * channel was reset.
+ */
+int pier_recv_rail_post(struct pier_rail_base *rail);
+
+/*
+ * Take the oldest receive, if it has completed. If it completed with an error, the rail
+ * fails: it posts no more receives, but those that completed earlier can still be taken.
+ *
+ * Returns true and its result, or false.
+ */
+bool pier_recv_rail_take(struct pier_rail_base *rail, struct pier_result *ret_result);
+
+/*
+ * Polling for a send collects receives, too. If some are still to be taken, no event
+ * announces them: the next pier_channel_arm() does.
+ */
+void pier_recv_rail_note_unseen(const struct pier_rail_base *rail);
 
 #endif

@@ -48,7 +48,7 @@ static void mark_blocks(struct pier_receiver *receiver, struct pier_range chunk)
 }
 
 /* Bytes that arrived before are not copied again: the program may be using them. */
-static void deliver_chunk(struct pier_receiver *receiver, struct pier_recv_rail *rail,
+static void deliver_chunk(struct pier_receiver *receiver, struct pier_rail_base *rail,
 			  struct pier_range chunk)
 {
 	uint64_t count = count_new_bytes(receiver, chunk);
@@ -56,20 +56,20 @@ static void deliver_chunk(struct pier_receiver *receiver, struct pier_recv_rail 
 
 	if (count == 0 || receiver->lost)
 		return;
-	error = pier_rail_deliver(&rail->base, chunk);
+	error = pier_rail_deliver(rail, chunk);
 	if (error) {
 		receiver->lost = true;
 		pier_drive_stop(&receiver->drive, error, pier_error_message());
 		return;
 	}
 	mark_blocks(receiver, chunk);
-	rail->base.done += count;
+	rail->done += count;
 	receiver->drive.done += count;
 	receiver->active_at = pier_now();
 }
 
 /* Take what the peer announced: 1 or -EBADMSG. */
-static int take_announcement(struct pier_receiver *receiver, struct pier_recv_rail *rail,
+static int take_announcement(struct pier_receiver *receiver, struct pier_rail_base *rail,
 			     const struct pier_result *result)
 {
 	struct pier_range chunk;
@@ -91,8 +91,8 @@ static int take_announcement(struct pier_receiver *receiver, struct pier_recv_ra
  */
 static int take_chunk(struct pier_receiver *receiver, uint32_t index)
 {
-	struct pier_recv_rail *rail = pier_receiver_rail(receiver, index);
-	bool failed = rail->base.error;
+	struct pier_rail_base *rail = pier_receiver_rail(receiver, index);
+	bool failed = rail->flow.error;
 	struct pier_result result;
 	int taken = pier_recv_rail_take(rail, &result);
 
@@ -138,11 +138,11 @@ static void take_chunks(struct pier_receiver *receiver, int64_t deadline)
 		more = take_round(receiver);
 	receiver->drive.leftovers = more;
 	for (uint32_t i = 0; i < receiver->drive.rail_count; i++) {
-		struct pier_recv_rail *rail = pier_receiver_rail(receiver, i);
+		struct pier_rail_base *rail = pier_receiver_rail(receiver, i);
 
 		/* A rail that was taken later may have collected for an earlier one. */
-		if (!rail->base.error && (more || !rail->base.channel->attr.cq))
-			rail->base.channel->unseen = more;
+		if (!rail->flow.error && (more || !rail->flow.channel->attr.cq))
+			rail->flow.channel->unseen = more;
 	}
 }
 
@@ -150,9 +150,9 @@ static void take_chunks(struct pier_receiver *receiver, int64_t deadline)
 static void drain_failed_rails(struct pier_receiver *receiver)
 {
 	for (uint32_t i = 0; i < receiver->drive.rail_count; i++) {
-		const struct pier_recv_rail *rail = pier_receiver_rail(receiver, i);
+		const struct pier_rail_base *rail = pier_receiver_rail(receiver, i);
 
-		while (rail->base.error && rail->base.count > 0 &&
+		while (rail->flow.error && rail->flow.count > 0 &&
 		       take_chunk(receiver, i) != 0)
 			continue;
 	}
@@ -162,9 +162,9 @@ static void drain_failed_rails(struct pier_receiver *receiver)
 static void refill_rails(struct pier_receiver *receiver)
 {
 	for (uint32_t i = 0; i < receiver->drive.rail_count; i++) {
-		struct pier_recv_rail *rail = pier_receiver_rail(receiver, i);
+		struct pier_rail_base *rail = pier_receiver_rail(receiver, i);
 
-		if (!rail->base.error && pier_recv_rail_post(rail))
+		if (!rail->flow.error && pier_recv_rail_post(rail))
 			pier_drive_note_failure(&receiver->drive, i);
 	}
 }
@@ -266,12 +266,12 @@ static void step_receiver(struct pier_drive *drive, int64_t deadline)
 
 static bool needs_rail(const struct pier_rail_base *rail)
 {
-	return !rail->error;
+	return !rail->flow.error;
 }
 
 static const struct pier_drive_ops drive_ops = {
 	.name = "receiver",
-	.rail_size = sizeof(struct pier_recv_rail),
+	.rail_size = sizeof(struct pier_rail_base),
 	.step = step_receiver,
 	.needs_rail = needs_rail,
 	.wake_at = receiver_wake_at,
@@ -333,7 +333,7 @@ static int read_attr(const struct pier_receiver_attr *given,
 	return error;
 }
 
-static void free_rails(struct pier_recv_rail *rails, uint32_t count)
+static void free_rails(struct pier_rail_base *rails, uint32_t count)
 {
 	for (uint32_t i = 0; rails && i < count; i++)
 		pier_recv_rail_free(&rails[i]);
@@ -341,13 +341,13 @@ static void free_rails(struct pier_recv_rail *rails, uint32_t count)
 }
 
 /* The earlier rail whose receives can be taken over for a channel, or NULL. */
-static struct pier_recv_rail *find_predecessor(const struct pier_receiver *receiver,
+static struct pier_rail_base *find_predecessor(const struct pier_receiver *receiver,
 					       const struct pier_channel *channel)
 {
 	for (uint32_t i = 0; i < receiver->drive.rail_count; i++) {
-		struct pier_recv_rail *rail = pier_receiver_rail(receiver, i);
+		struct pier_rail_base *rail = pier_receiver_rail(receiver, i);
 
-		if (rail->base.channel == channel && pier_recv_rail_is_alive(rail))
+		if (rail->flow.channel == channel && pier_recv_rail_is_alive(rail))
 			return rail;
 	}
 	return NULL;
@@ -366,9 +366,9 @@ static int check_distinct_channel(const struct pier_receiver_rail *given, uint32
 /* Check the rails and make copies of them, without changing the receiver. */
 static int make_rails(const struct pier_receiver *receiver,
 		      const struct pier_receiver_rail *given, uint32_t count,
-		      uint64_t length, struct pier_recv_rail **ret_rails)
+		      uint64_t length, struct pier_rail_base **ret_rails)
 {
-	struct pier_recv_rail *rails = calloc(count, sizeof(*rails));
+	struct pier_rail_base *rails = calloc(count, sizeof(*rails));
 	int error = 0;
 
 	if (!rails)
@@ -389,7 +389,7 @@ static int make_rails(const struct pier_receiver *receiver,
 }
 
 /* Replace the rails; the new ones take over receives that are posted. */
-static int set_rails(struct pier_receiver *receiver, struct pier_recv_rail *rails,
+static int set_rails(struct pier_receiver *receiver, struct pier_rail_base *rails,
 		     uint32_t count)
 {
 	int error = pier_drive_reserve_fds(&receiver->drive, count);
@@ -397,8 +397,8 @@ static int set_rails(struct pier_receiver *receiver, struct pier_recv_rail *rail
 	if (error)
 		return error;
 	for (uint32_t i = 0; i < count; i++) {
-		struct pier_recv_rail *predecessor = find_predecessor(
-			receiver, rails[i].base.channel);
+		struct pier_rail_base *predecessor = find_predecessor(
+			receiver, rails[i].flow.channel);
 
 		if (predecessor)
 			pier_recv_rail_inherit(&rails[i], predecessor);
@@ -418,7 +418,7 @@ static void start_stall_time(struct pier_receiver *receiver)
 
 	for (uint32_t i = 0; attr->stall_ms < 0 && i < receiver->drive.rail_count; i++) {
 		int timeout_ms =
-			pier_receiver_rail(receiver, i)->base.channel->attr.timeout_ms;
+			pier_receiver_rail(receiver, i)->flow.channel->attr.timeout_ms;
 
 		if (timeout_ms > stall_ms)
 			stall_ms = timeout_ms;
@@ -456,7 +456,7 @@ static int restart_receiver(struct pier_receiver *receiver,
 			    const struct pier_receiver_rail *rails, uint32_t count,
 			    uint64_t length)
 {
-	struct pier_recv_rail *made = NULL;
+	struct pier_rail_base *made = NULL;
 	uint64_t *blocks = NULL;
 	uint64_t span = receiver->attr.stream_size ? receiver->attr.stream_size : length;
 	int error = make_rails(receiver, rails, count, span, &made);
@@ -551,15 +551,14 @@ int pier_receiver_next(struct pier_receiver *receiver,
 }
 
 /* Whether a working rail continues unchanged. */
-static bool rail_continues(const struct pier_recv_rail *rail,
+static bool rail_continues(const struct pier_rail_base *rail,
 			   const struct pier_receiver_rail *rails, uint32_t count)
 {
-	bool found = rail->base.error;
+	bool found = rail->flow.error;
 
 	for (uint32_t i = 0; i < count && !found; i++)
-		found = rails[i].channel == rail->base.channel &&
-			rails[i].mr == rail->base.mr &&
-			rails[i].offset == rail->base.offset;
+		found = rails[i].channel == rail->flow.channel &&
+			rails[i].mr == rail->mr && rails[i].offset == rail->offset;
 	return found;
 }
 
@@ -598,7 +597,7 @@ static int prepare_resume(struct pier_receiver *receiver,
 int pier_receiver_resume(struct pier_receiver *receiver,
 			 const struct pier_receiver_rail *rails, uint32_t count)
 {
-	struct pier_recv_rail *made = NULL;
+	struct pier_rail_base *made = NULL;
 	int error = prepare_resume(receiver, rails, count);
 
 	if (!error)
@@ -648,7 +647,7 @@ void pier_receiver_query(const struct pier_receiver *receiver,
 		.error = receiver->drive.error,
 	};
 	for (uint32_t i = 0; i < receiver->drive.rail_count; i++)
-		ret_status->receives += pier_receiver_rail(receiver, i)->base.count;
+		ret_status->receives += pier_receiver_rail(receiver, i)->flow.count;
 }
 
 int pier_receiver_query_rail(const struct pier_receiver *receiver, uint32_t index,

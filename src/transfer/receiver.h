@@ -5,7 +5,6 @@
 #include <pier/receiver.h>
 
 #include "drive.h"
-#include "recv_rail.h"
 #include "stream/recv_stream.h"
 
 struct pier_receiver {
@@ -17,10 +16,10 @@ struct pier_receiver {
 	bool lost; /* bytes arrived that could not be copied */
 };
 
-static inline struct pier_recv_rail *pier_receiver_rail(
+static inline struct pier_rail_base *pier_receiver_rail(
 	const struct pier_receiver *receiver, uint32_t index)
 {
-	return &((struct pier_recv_rail *)receiver->drive.rails)[index];
+	return &((struct pier_rail_base *)receiver->drive.rails)[index];
 }
 
 /* Whether a block of the memory has arrived. */

@@ -70,24 +70,21 @@ static uint32_t choose_window(uint32_t wanted, uint32_t capacity)
 	return half < DEFAULT_WINDOW ? half : DEFAULT_WINDOW;
 }
 
-static int allocate_ring(struct pier_send_rail *rail,
-			 const struct pier_transfer_attr *attr)
+static int allocate_chunks(struct pier_send_rail *rail, struct pier_channel *channel,
+			   const struct pier_transfer_attr *attr)
 {
-	const struct pier_channel *channel = rail->base.channel;
+	uint32_t capacity = channel->attr.max_send_wr / (rail->announces ? 2 : 1);
 
 	rail->max_chunk = attr->chunk ? attr->chunk : DEFAULT_CHUNK;
 	if (rail->max_chunk > channel->max_msg_size)
 		rail->max_chunk = channel->max_msg_size;
 	rail->max_sge = rail->reads ? channel->max_read_sge : channel->attr.max_send_sge;
-	rail->base.size = choose_window(attr->window, channel->attr.max_send_wr /
-							      (rail->announces ? 2 : 1));
 	/* The two requests of an announced chunk may share an element. */
 	rail->elements = calloc(rail->max_sge + 1u, sizeof(*rail->elements));
-	rail->ring = calloc(rail->base.size, sizeof(*rail->ring));
-	if (!rail->elements || !rail->ring)
-		return pier_fail(ENOMEM, "no memory for %u chunks of %u elements",
-				 rail->base.size, rail->max_sge);
-	return 0;
+	if (!rail->elements)
+		return pier_fail(ENOMEM, "no memory for %u elements", rail->max_sge);
+	return pier_flow_open(&rail->base.flow, channel,
+			      choose_window(attr->window, capacity), attr->stall_ms);
 }
 
 int pier_send_rail_init(struct pier_send_rail *rail, uint32_t index,
@@ -96,11 +93,10 @@ int pier_send_rail_init(struct pier_send_rail *rail, uint32_t index,
 {
 	/* Of a stream, only the buffer is known. */
 	uint64_t length = attr->stream_size ? attr->stream_size : attr->length;
-	int stall_ms = attr->stall_ms, error;
+	int error;
 
 	*rail = (struct pier_send_rail){
 		.base = {
-			.channel = given->channel,
 			.mr = given->mr,
 			.offset = given->offset,
 		},
@@ -117,7 +113,7 @@ int pier_send_rail_init(struct pier_send_rail *rail, uint32_t index,
 	if (!error)
 		error = copy_parts(rail, given, length);
 	if (!error)
-		error = allocate_ring(rail, attr);
+		error = allocate_chunks(rail, given->channel, attr);
 	if (!error && rail->announces)
 		error = pier_check_announced_rail(rail);
 	if (error) {
@@ -125,9 +121,6 @@ int pier_send_rail_init(struct pier_send_rail *rail, uint32_t index,
 		return pier_fail_because(-error, "rail %u of a transfer", index);
 	}
 	pier_rail_classify_memory(&rail->base);
-	if (stall_ms == PIER_TIMEOUT_DEFAULT)
-		stall_ms = given->channel->attr.timeout_ms;
-	rail->stall_ns = (int64_t)stall_ms * 1000000;
 	return 0;
 }
 
@@ -135,7 +128,7 @@ void pier_send_rail_free(struct pier_send_rail *rail)
 {
 	free(rail->parts);
 	free(rail->elements);
-	free(rail->ring);
+	pier_flow_free(&rail->base.flow);
 	*rail = (struct pier_send_rail){ 0 };
 }
 
@@ -183,7 +176,7 @@ static int make_elements(const struct pier_send_rail *rail, uint64_t offset,
 }
 
 /* An announced chunk ends at a block, even if its elements could hold more. */
-static int make_chunk(const struct pier_send_rail *rail, struct pier_rail_chunk *chunk)
+static int make_chunk(const struct pier_send_rail *rail, struct pier_flight *chunk)
 {
 	int count = make_elements(rail, chunk->offset, &chunk->length, rail->elements);
 
@@ -213,7 +206,7 @@ static struct pier_request make_write(const struct pier_send_rail *rail, uint64_
  * routing is on (ncclIbMultiSend()).
  */
 static int post_announced(struct pier_send_rail *rail, const struct pier_remote *remote,
-			  struct pier_rail_chunk *chunk)
+			  struct pier_flight *chunk)
 {
 	uint32_t tail = pier_announced_tail(chunk->length);
 	uint32_t body = chunk->length - tail;
@@ -229,26 +222,28 @@ static int post_announced(struct pier_send_rail *rail, const struct pier_remote 
 	writes[1].flags = PIER_POST_IMMEDIATE;
 	writes[1].immediate = pier_announce_chunk(chunk->offset);
 	if (body == 0)
-		return pier_post_request(rail->base.channel, &writes[1], &chunk->work);
-	return pier_post_batch(rail->base.channel, writes, 2, &chunk->work);
+		return pier_post_request(rail->base.flow.channel, &writes[1],
+					 &chunk->work);
+	return pier_post_batch(rail->base.flow.channel, writes, 2, &chunk->work);
 }
 
 static int post_elements(struct pier_send_rail *rail, int count,
-			 const struct pier_remote *remote, struct pier_rail_chunk *chunk)
+			 const struct pier_remote *remote, struct pier_flight *chunk)
 {
 	const struct pier_gather *source = (const struct pier_gather *)rail->elements;
 
 	if (rail->reads)
-		return pier_post_read(rail->base.channel,
+		return pier_post_read(rail->base.flow.channel,
 				      (const struct pier_scatter *)rail->elements, count,
 				      remote, &chunk->work);
 	if (rail->announces)
 		return post_announced(rail, remote, chunk);
-	return pier_post_write(rail->base.channel, source, count, remote, &chunk->work);
+	return pier_post_write(rail->base.flow.channel, source, count, remote,
+			       &chunk->work);
 }
 
 /* A chunk that a full queue refused is not copied again: its source does not change. */
-static int copy_source(struct pier_send_rail *rail, const struct pier_rail_chunk *chunk)
+static int copy_source(struct pier_send_rail *rail, const struct pier_flight *chunk)
 {
 	struct pier_range range = { chunk->offset, chunk->length };
 	int error;
@@ -260,27 +255,6 @@ static int copy_source(struct pier_send_rail *rail, const struct pier_rail_chunk
 				     range.length);
 	if (!error)
 		rail->copied = range;
-	return error;
-}
-
-static void add_chunk(struct pier_send_rail *rail, struct pier_rail_chunk chunk,
-		      int64_t now)
-{
-	if (rail->base.count == 0)
-		rail->active_at = now;
-	rail->queue_full_at = 0;
-	rail->ring[(rail->base.first + rail->base.count++) % rail->base.size] = chunk;
-}
-
-/* A full queue drains; every other error fails the rail. */
-static int handle_refused_post(struct pier_send_rail *rail, int error, int64_t now)
-{
-	if (error == -EAGAIN) {
-		if (rail->base.count == 0 && rail->queue_full_at == 0)
-			rail->queue_full_at = now;
-		return 0;
-	}
-	pier_rail_record_failure(&rail->base, error, pier_error_message());
 	return error;
 }
 
@@ -303,12 +277,12 @@ static struct pier_remote find_remote(const struct pier_send_rail *rail,
 int64_t pier_send_rail_post(struct pier_send_rail *rail, struct pier_range range,
 			    int64_t now)
 {
-	struct pier_rail_chunk chunk = { .offset = range.offset };
+	struct pier_flight chunk = { .offset = range.offset };
 	struct pier_remote remote;
 	int count, error = 0;
 
-	if (rail->base.error || rail->base.count == rail->base.size)
-		return rail->base.error;
+	if (rail->base.flow.error || pier_flow_is_full(&rail->base.flow))
+		return rail->base.flow.error;
 	remote = find_remote(rail, range);
 	chunk.length = (uint32_t)remote.length;
 	count = make_chunk(rail, &chunk);
@@ -320,92 +294,36 @@ int64_t pier_send_rail_post(struct pier_send_rail *rail, struct pier_range range
 	if (!error)
 		error = post_elements(rail, count, &remote, &chunk);
 	if (error)
-		return handle_refused_post(rail, error, now);
-	add_chunk(rail, chunk, now);
+		return pier_flow_refused(&rail->base.flow, error, now);
+	pier_flow_add(&rail->base.flow, &chunk, now);
 	return chunk.length;
 }
 
 int pier_send_rail_notify(struct pier_send_rail *rail, uint32_t immediate, int64_t now)
 {
-	struct pier_rail_chunk chunk = { .length = 0 };
+	struct pier_flight chunk = { .length = 0 };
 	int error;
 
-	if (rail->base.error || rail->base.count == rail->base.size)
-		return rail->base.error;
+	if (rail->base.flow.error || pier_flow_is_full(&rail->base.flow))
+		return rail->base.flow.error;
 	/* A stream's needs no right at the peer: stream/stream.h. */
-	error = rail->wrap ? pier_post_send_imm(rail->base.channel, NULL, 0, immediate,
-						&chunk.work)
-			   : pier_post_write_imm(rail->base.channel, NULL, 0, NULL,
+	error = rail->wrap ? pier_post_send_imm(rail->base.flow.channel, NULL, 0,
+						immediate, &chunk.work)
+			   : pier_post_write_imm(rail->base.flow.channel, NULL, 0, NULL,
 						 immediate, &chunk.work);
 	if (error)
-		return handle_refused_post(rail, error, now);
-	add_chunk(rail, chunk, now);
-	return 1;
-}
-
-/*
- * Cancel the requests in flight: pier_work_wait() with no time stops everything on the
- * channel and returns a result for each. Requests that a reset channel has forgotten did
- * not arrive.
- */
-static void cancel_requests(struct pier_send_rail *rail)
-{
-	for (uint32_t i = 0; i < rail->base.count; i++) {
-		struct pier_rail_chunk *chunk =
-			&rail->ring[(rail->base.first + i) % rail->base.size];
-		struct pier_result result = { .error = -ESTALE };
-
-		if (chunk->stopped)
-			continue;
-		pier_work_wait(rail->base.channel, chunk->work, 0, &result);
-		chunk->stopped = true;
-		chunk->error = result.error;
-	}
-}
-
-/* Returns 1 if the chunk has ended, otherwise 0. */
-static int poll_chunk(struct pier_send_rail *rail, struct pier_rail_chunk *chunk)
-{
-	struct pier_result result;
-	int done;
-
-	if (chunk->stopped)
-		return 1;
-	done = pier_work_poll(rail->base.channel, chunk->work, &result);
-	if (done < 0) {
-		pier_rail_record_failure(&rail->base, done, pier_error_message());
-		cancel_requests(rail);
-		return 1;
-	}
-	if (done && result.error)
-		pier_rail_record_failure(&rail->base, result.error, pier_error_message());
-	if (done)
-		chunk->error = result.error;
-	return done;
-}
-
-int pier_send_rail_take(struct pier_send_rail *rail, int64_t now,
-			struct pier_rail_chunk *ret_chunk)
-{
-	struct pier_rail_chunk *chunk = &rail->ring[rail->base.first];
-
-	if (rail->base.count == 0 || !poll_chunk(rail, chunk))
-		return 0;
-	rail->base.first = (rail->base.first + 1) % rail->base.size;
-	rail->base.count--;
-	rail->active_at = now;
-	*ret_chunk = *chunk;
+		return pier_flow_refused(&rail->base.flow, error, now);
+	pier_flow_add(&rail->base.flow, &chunk, now);
 	return 1;
 }
 
 bool pier_send_rail_copies(const struct pier_send_rail *rail,
-			   const struct pier_rail_chunk *chunk)
+			   const struct pier_flight *chunk)
 {
 	return rail->reads && rail->base.bounced && !chunk->error && chunk->length > 0;
 }
 
-int pier_send_rail_deliver(struct pier_send_rail *rail,
-			   const struct pier_rail_chunk *chunk)
+int pier_send_rail_deliver(struct pier_send_rail *rail, const struct pier_flight *chunk)
 {
 	struct pier_range range = { chunk->offset, chunk->length };
 	int error = 0;
@@ -413,56 +331,10 @@ int pier_send_rail_deliver(struct pier_send_rail *rail,
 	if (rail->reads && chunk->length > 0)
 		error = pier_rail_deliver(&rail->base, range);
 	if (pier_send_rail_copies(rail, chunk))
-		rail->active_at = pier_now();
+		rail->base.flow.active_at = pier_now();
 	if (error)
-		pier_rail_record_failure(&rail->base, error, pier_error_message());
+		pier_flow_fail(&rail->base.flow, error, pier_error_message());
 	else
 		rail->base.done += chunk->length;
 	return error;
-}
-
-static int64_t late_at(int64_t since, int64_t stall_ns)
-{
-	return since ? since + stall_ns : INT64_MAX;
-}
-
-int64_t pier_send_rail_deadline(const struct pier_send_rail *rail)
-{
-	return late_at(rail->base.count > 0 ? rail->active_at : rail->queue_full_at,
-		       rail->stall_ns);
-}
-
-void pier_send_rail_restart_stall(struct pier_send_rail *rail, int64_t now)
-{
-	rail->active_at = now;
-	if (rail->queue_full_at)
-		rail->queue_full_at = now;
-}
-
-void pier_send_rail_stop(struct pier_send_rail *rail, int error, const char *sentence)
-{
-	pier_rail_record_failure(&rail->base, error, sentence);
-	pier_break_channel(rail->base.channel, error, sentence);
-	cancel_requests(rail);
-}
-
-void pier_send_rail_check(struct pier_send_rail *rail, int64_t now)
-{
-	char sentence[PIER_RAIL_SENTENCE_SIZE];
-	int ms = (int)(rail->stall_ns / 1000000);
-
-	if (now < pier_send_rail_deadline(rail))
-		return;
-	rail->queue_full_at = 0;
-	if (rail->base.count == 0) {
-		snprintf(sentence, sizeof(sentence),
-			 "the send queue was full of other requests for %d ms", ms);
-		pier_rail_record_failure(&rail->base, -EAGAIN, sentence);
-		return;
-	}
-	snprintf(sentence, sizeof(sentence),
-		 "transfer: no chunk completed within %d ms; everything outstanding was "
-		 "stopped",
-		 ms);
-	pier_send_rail_stop(rail, -ETIMEDOUT, sentence);
 }

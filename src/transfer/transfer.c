@@ -21,15 +21,14 @@ static bool is_stream(const struct pier_transfer *transfer)
 	return transfer->stream.base.size > 0;
 }
 
-static void return_chunk(struct pier_transfer *transfer,
-			 const struct pier_rail_chunk *chunk)
+static void return_chunk(struct pier_transfer *transfer, const struct pier_flight *chunk)
 {
 	pier_remaining_give_back(&transfer->remaining,
 				 (struct pier_range){ chunk->offset, chunk->length });
 }
 
 static void take_chunk(struct pier_transfer *transfer, uint32_t index,
-		       const struct pier_rail_chunk *chunk)
+		       const struct pier_flight *chunk)
 {
 	struct pier_send_rail *rail = pier_transfer_rail(transfer, index);
 
@@ -57,9 +56,11 @@ static void take_chunk(struct pier_transfer *transfer, uint32_t index,
 
 static void collect_rail(struct pier_transfer *transfer, uint32_t index, int64_t now)
 {
-	struct pier_rail_chunk chunk;
+	struct pier_flow *flow = &pier_transfer_rail(transfer, index)->base.flow;
+	struct pier_result result;
+	struct pier_flight chunk;
 
-	while (pier_send_rail_take(pier_transfer_rail(transfer, index), now, &chunk)) {
+	while (pier_flow_take(flow, now, &chunk, &result)) {
 		/* A note may be acknowledged by a device whose program hangs. */
 		if (!chunk.error && chunk.length > 0)
 			transfer->stream.base.heard_at = now;
@@ -74,12 +75,12 @@ static void collect_rails(struct pier_transfer *transfer, int64_t now)
 		pier_send_stream_take_notes(transfer, now);
 	for (uint32_t i = 0; i < transfer->drive.rail_count; i++) {
 		struct pier_send_rail *rail = pier_transfer_rail(transfer, i);
-		bool failed = rail->base.error;
+		bool failed = rail->base.flow.error;
 
 		collect_rail(transfer, i, now);
 		if (is_stream(transfer))
 			pier_send_stream_check_rail(transfer, i);
-		pier_send_rail_check(rail, now);
+		pier_flow_check(&rail->base.flow, now);
 		collect_rail(transfer, i, now);
 		if (!failed)
 			pier_drive_note_failure(&transfer->drive, i);
@@ -96,7 +97,7 @@ static bool deliver_read_chunks(struct pier_transfer *transfer)
 	for (uint32_t i = 0; i < count; i++) {
 		const struct pier_read_chunk *read = &transfer->read_chunks[i];
 		struct pier_send_rail *rail = pier_transfer_rail(transfer, read->rail);
-		bool failed = rail->base.error;
+		bool failed = rail->base.flow.error;
 
 		if (pier_send_rail_deliver(rail, &read->chunk))
 			return_chunk(transfer, &read->chunk);
@@ -127,8 +128,8 @@ static void flush_rails(struct pier_transfer *transfer)
 	drive->flush_error = pier_drive_flush(drive, &index);
 	if (!drive->flush_error)
 		return;
-	pier_rail_record_failure(pier_drive_rail(drive, index), drive->flush_error,
-				 pier_error_message());
+	pier_flow_fail(&pier_drive_rail(drive, index)->flow, drive->flush_error,
+		       pier_error_message());
 	snprintf(reason, sizeof(reason), "what rail %u brought is not visible: %s", index,
 		 pier_error_message());
 	pier_drive_stop(drive, drive->flush_error, reason);
@@ -141,7 +142,7 @@ static bool post_chunk(struct pier_transfer *transfer, uint32_t index, int64_t n
 	struct pier_range range;
 	int64_t length;
 
-	if (rail->base.error || pier_remaining_empty(&transfer->remaining))
+	if (rail->base.flow.error || pier_remaining_empty(&transfer->remaining))
 		return false;
 	range = pier_remaining_first(&transfer->remaining);
 	if (is_stream(transfer))
@@ -187,7 +188,7 @@ static void notify_peer(struct pier_transfer *transfer, int64_t now)
 		struct pier_send_rail *rail = pier_transfer_rail(transfer, i);
 		int posted;
 
-		if (rail->base.error || drive->stop || transfer->notification_sent)
+		if (rail->base.flow.error || drive->stop || transfer->notification_sent)
 			continue;
 		posted = pier_send_rail_notify(rail, transfer->attr.immediate, now);
 		if (posted < 0)
@@ -204,7 +205,7 @@ static void reset_queue_full_times(struct pier_transfer *transfer)
 	    (all_arrived(transfer) && needs_notification(transfer)))
 		return;
 	for (uint32_t i = 0; i < transfer->drive.rail_count; i++)
-		pier_transfer_rail(transfer, i)->queue_full_at = 0;
+		pier_transfer_rail(transfer, i)->base.flow.full_at = 0;
 }
 
 static void report_progress(struct pier_transfer *transfer, int64_t now)
@@ -262,7 +263,7 @@ static void note_step(struct pier_transfer *transfer, int64_t now)
 	if (!is_stream(transfer) || !pier_stream_note_step(&transfer->stream.base, now))
 		return;
 	for (uint32_t i = 0; i < transfer->drive.rail_count; i++)
-		pier_send_rail_restart_stall(pier_transfer_rail(transfer, i), now);
+		pier_flow_restart_stall(&pier_transfer_rail(transfer, i)->base.flow, now);
 }
 
 static void step_transfer(struct pier_drive *drive, int64_t deadline)
@@ -291,7 +292,7 @@ static void step_transfer(struct pier_drive *drive, int64_t deadline)
 
 static bool needs_rail(const struct pier_rail_base *rail)
 {
-	return !rail->error || rail->count > 0;
+	return !rail->flow.error || rail->flow.count > 0;
 }
 
 static int64_t transfer_wake_at(const struct pier_drive *drive)
@@ -303,7 +304,8 @@ static int64_t transfer_wake_at(const struct pier_drive *drive)
 		wake_at = pier_stream_wake_at(&transfer->stream.base);
 
 	for (uint32_t i = 0; i < drive->rail_count; i++) {
-		int64_t rail = pier_send_rail_deadline(pier_transfer_rail(transfer, i));
+		int64_t rail = pier_flow_stalls_at(
+			&pier_transfer_rail(transfer, i)->base.flow);
 
 		if (rail < wake_at)
 			wake_at = rail;
@@ -403,7 +405,7 @@ static int make_rails(const struct pier_transfer_attr *attr,
 		return pier_fail(ENOMEM, "no memory for %u rails", count);
 	for (uint32_t i = 0; i < count && !error; i++) {
 		error = pier_send_rail_init(&rails[i], i, &given[i], attr);
-		chunks += rails[i].base.size;
+		chunks += rails[i].base.flow.size;
 	}
 	if (error) {
 		free_rails(rails, count);
@@ -631,9 +633,9 @@ static int copy_missing(const struct pier_transfer *transfer,
 	for (uint32_t r = 0; r < transfer->drive.rail_count; r++) {
 		const struct pier_send_rail *rail = pier_transfer_rail(transfer, r);
 
-		for (uint32_t i = 0; i < rail->base.count; i++) {
-			const struct pier_rail_chunk *chunk =
-				&rail->ring[(rail->base.first + i) % rail->base.size];
+		for (uint32_t i = 0; i < rail->base.flow.count; i++) {
+			const struct pier_flight *chunk = pier_flow_at(&rail->base.flow,
+								       i);
 
 			if (chunk->length > 0)
 				pier_remaining_give_back(

@@ -12,7 +12,7 @@
 /* A chunk that a rail has read, and that is still to be copied to device memory. */
 struct pier_read_chunk {
 	uint32_t rail; /* its index */
-	struct pier_rail_chunk chunk;
+	struct pier_flight chunk;
 };
 
 /*

@@ -54,17 +54,17 @@ static int read_chunk(const struct pier_receiver *receiver,
 /* The peer posts nothing more on a rail: late packets must not arrive, either. */
 static int take_failed_rail(struct pier_receiver *receiver, uint32_t index)
 {
-	struct pier_recv_rail *rail;
+	struct pier_rail_base *rail;
 	bool failed;
 
 	if (index >= receiver->drive.rail_count)
 		return pier_fail(EBADMSG, "the peer reported rail %u of %u", index,
 				 receiver->drive.rail_count);
 	rail = pier_receiver_rail(receiver, index);
-	failed = rail->base.error;
+	failed = rail->flow.error;
 	if (receiver->drive.ended || failed)
 		return 0;
-	pier_recv_rail_stop(rail, -ECANCELED, "the peer's end of the rail has failed");
+	pier_flow_stop(&rail->flow, -ECANCELED, "the peer's end of the rail has failed");
 	pier_drive_note_failure(&receiver->drive, index);
 	return 0;
 }
@@ -176,11 +176,11 @@ static uint32_t next_note(struct pier_receiver *receiver, int64_t now)
 
 static void fail_rail_of(struct pier_receiver *receiver, uint32_t index, int error)
 {
-	struct pier_recv_rail *rail = pier_receiver_rail(receiver, index);
+	struct pier_rail_base *rail = pier_receiver_rail(receiver, index);
 
-	if (rail->base.error)
+	if (rail->flow.error)
 		return;
-	pier_recv_rail_stop(rail, error, pier_error_message());
+	pier_flow_stop(&rail->flow, error, pier_error_message());
 	pier_drive_note_failure(&receiver->drive, index);
 }
 
@@ -203,7 +203,7 @@ static bool collect_note(struct pier_receiver *receiver)
 	stream->end_told = !done && kind == PIER_NOTE_END;
 	pier_stream_note_done(&stream->base, done);
 	for (uint32_t i = 0; done && i < receiver->drive.rail_count; i++)
-		if (pier_receiver_rail(receiver, i)->base.channel == stream->channel)
+		if (pier_receiver_rail(receiver, i)->flow.channel == stream->channel)
 			fail_rail_of(receiver, i, done);
 	return true;
 }
@@ -213,18 +213,18 @@ static void post_note(struct pier_receiver *receiver, uint32_t note, int64_t now
 	struct pier_recv_stream *stream = &receiver->stream;
 
 	for (uint32_t i = 0; i < receiver->drive.rail_count; i++) {
-		struct pier_recv_rail *rail = pier_receiver_rail(receiver, i);
+		struct pier_rail_base *rail = pier_receiver_rail(receiver, i);
 		int error;
 
-		if (rail->base.error)
+		if (rail->flow.error)
 			continue;
-		error = pier_post_send_imm(rail->base.channel, NULL, 0, note,
+		error = pier_post_send_imm(rail->flow.channel, NULL, 0, note,
 					   &stream->work);
 		if (error && error != -EAGAIN)
 			fail_rail_of(receiver, i, error);
 		if (error)
 			continue;
-		stream->channel = rail->base.channel;
+		stream->channel = rail->flow.channel;
 		stream->telling = stream->base.released;
 		pier_stream_note_posted(&stream->base, note, now);
 		return;

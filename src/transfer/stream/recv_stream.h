@@ -3,7 +3,6 @@
 #define PIER_TRANSFER_STREAM_RECV_STREAM_H
 
 #include "stream.h"
-#include "transfer/recv_rail.h"
 
 /* The receiving end of a stream. */
 struct pier_recv_stream {

@@ -29,9 +29,9 @@ static struct pier_range find_pending(const struct pier_transfer *transfer, uint
 	for (uint32_t r = 0; r < transfer->drive.rail_count; r++) {
 		const struct pier_send_rail *rail = pier_transfer_rail(transfer, r);
 
-		for (uint32_t i = 0; i < rail->base.count; i++) {
-			const struct pier_rail_chunk *chunk =
-				&rail->ring[(rail->base.first + i) % rail->base.size];
+		for (uint32_t i = 0; i < rail->base.flow.count; i++) {
+			const struct pier_flight *chunk = pier_flow_at(&rail->base.flow,
+								       i);
 
 			choose_first(&first,
 				     (struct pier_range){ chunk->offset, chunk->length },
@@ -183,7 +183,7 @@ static int open_notes(struct pier_transfer *transfer)
 	for (uint32_t i = 0; i < count; i++) {
 		const struct pier_rail_base *rail =
 			&pier_transfer_rail(transfer, i)->base;
-		const struct pier_receiver_rail given = { .channel = rail->channel,
+		const struct pier_receiver_rail given = { .channel = rail->flow.channel,
 							  .mr = rail->mr,
 							  .offset = rail->offset };
 		int error = pier_recv_rail_init(&stream->notes[i], "transfer", i, &given,
@@ -205,7 +205,7 @@ static void choose_stall_time(struct pier_transfer *transfer)
 
 	stream->stall_ns = 0;
 	for (uint32_t i = 0; i < transfer->drive.rail_count; i++) {
-		int64_t stall_ns = pier_transfer_rail(transfer, i)->stall_ns;
+		int64_t stall_ns = pier_transfer_rail(transfer, i)->base.flow.stall_ns;
 
 		if (stall_ns > stream->stall_ns)
 			stream->stall_ns = stall_ns;
@@ -317,7 +317,7 @@ static int take_note(struct pier_transfer *transfer, const struct pier_result *r
 	return pier_fail(EBADMSG, "the receiver of a stream sent note %#x", note);
 }
 
-static void take_rail_notes(struct pier_transfer *transfer, struct pier_recv_rail *notes,
+static void take_rail_notes(struct pier_transfer *transfer, struct pier_rail_base *notes,
 			    int64_t now)
 {
 	struct pier_result result;
@@ -332,7 +332,7 @@ static void take_rail_notes(struct pier_transfer *transfer, struct pier_recv_rai
 		if (taken < 0)
 			pier_drive_stop(&transfer->drive, taken, pier_error_message());
 		transfer->stream.base.heard_at = now;
-		if (!notes->base.error)
+		if (!notes->flow.error)
 			pier_recv_rail_post(notes);
 	}
 }
@@ -351,17 +351,17 @@ static bool is_cut_off(const struct pier_transfer *transfer)
 
 void pier_send_stream_check_rail(struct pier_transfer *transfer, uint32_t index)
 {
-	const struct pier_rail_base *notes = &transfer->stream.notes[index].base;
+	const struct pier_rail_base *notes = &transfer->stream.notes[index];
 	struct pier_send_rail *rail = pier_transfer_rail(transfer, index);
-	bool in_use = !rail->base.error || rail->base.count > 0;
+	bool in_use = !rail->base.flow.error || rail->base.flow.count > 0;
 
-	if (notes->error && !rail->base.error)
-		pier_send_rail_stop(rail, notes->error, notes->sentence);
+	if (notes->flow.error && !rail->base.flow.error)
+		pier_flow_stop(&rail->base.flow, notes->flow.error, notes->flow.sentence);
 	else if (in_use && transfer->stream.stopped >> index & 1)
-		pier_send_rail_stop(rail, -ECANCELED,
-				    "the peer's end of the rail has failed");
-	else if (rail->base.count > 0 && is_cut_off(transfer))
-		pier_send_rail_stop(rail, -ECANCELED, "the stream has ended");
+		pier_flow_stop(&rail->base.flow, -ECANCELED,
+			       "the peer's end of the rail has failed");
+	else if (rail->base.flow.count > 0 && is_cut_off(transfer))
+		pier_flow_stop(&rail->base.flow, -ECANCELED, "the stream has ended");
 }
 
 void pier_send_stream_hold(struct pier_transfer *transfer, uint32_t index,
@@ -440,8 +440,9 @@ void pier_send_stream_tell(struct pier_transfer *transfer, int64_t now)
 	note = stream->note ? 0 : next_note(transfer, now);
 	for (uint32_t i = 0; note && i < transfer->drive.rail_count; i++) {
 		struct pier_send_rail *rail = pier_transfer_rail(transfer, i);
-		int posted = rail->base.error ? 0
-					      : pier_send_rail_notify(rail, note, now);
+		int posted = rail->base.flow.error
+				     ? 0
+				     : pier_send_rail_notify(rail, note, now);
 
 		if (posted < 0)
 			pier_drive_note_failure(&transfer->drive, i);

@@ -3,7 +3,6 @@
 #define PIER_TRANSFER_STREAM_SEND_STREAM_H
 
 #include "stream.h"
-#include "transfer/recv_rail.h"
 #include "transfer/send_rail.h"
 
 /*
@@ -24,7 +23,7 @@ struct pier_send_stream {
 	bool answered;	  /* the receiver knows the end, and has released everything */
 	uint64_t stopped; /* a bit for each rail that the peer has stopped */
 	bool doubtful;	  /* a rail has been stopped just now */
-	struct pier_recv_rail *notes; /* the receives of each rail */
+	struct pier_rail_base *notes; /* the receives of each rail */
 	struct pier_held_chunk *held; /* room for all chunks in flight */
 	uint32_t held_count;
 };

@@ -123,13 +123,13 @@ static void stops_a_rail_that_stalls(void **state)
 	expect_going(4);
 	complete(1, IBV_WC_SUCCESS);
 	expect_result(pier_transfer_wait(transfer, PATIENT), -ETIMEDOUT);
-	test_assert_sentence("10 of 95 bytes have arrived: rail 0 of 1 failed: transfer: "
-			     "no chunk completed within 20 ms");
+	test_assert_sentence("10 of 95 bytes have arrived: rail 0 of 1 failed: "
+			     "no request completed within 20 ms");
 	assert_int_equal(fake.state, IBV_QPS_ERR);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 	assert_int_equal(status().done, 10);
 	expect_result(pier_post_send(channel, NULL, 0, NULL), -EPIPE);
-	test_assert_sentence("no chunk completed");
+	test_assert_sentence("no request completed");
 }
 
 /* Not even the flush arrives: see pier_stop_channel(). */

@@ -1229,7 +1229,7 @@ static int check_parts(const uint64_t *starts, uint32_t count)
 	struct pier_channel channel = { .max_msg_size = 1 << 30,
 					.attr = { .max_send_wr = 2 } };
 	struct pier_send_rail rail = {
-		.base = { .channel = &channel, .mr = &mr, .offset = 100 },
+		.base = { .flow.channel = &channel, .mr = &mr, .offset = 100 },
 		.length = 3 * 4096,
 		.max_sge = 3,
 		.max_chunk = 10000

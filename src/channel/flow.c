@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/error.h"
+#include "flow.h"
+#include "stop.h"
+
+int pier_flow_open(struct pier_flow *flow, struct pier_channel *channel, uint32_t size,
+		   int stall_ms)
+{
+	if (size > flow->size) {
+		struct pier_flight *flights = reallocarray(flow->flights, size,
+							   sizeof(*flights));
+
+		if (!flights)
+			return pier_fail(ENOMEM, "no memory for %u requests", size);
+		flow->flights = flights;
+		flow->size = size;
+	}
+	if (stall_ms == PIER_TIMEOUT_DEFAULT)
+		stall_ms = channel->attr.timeout_ms;
+	flow->stall_ns = (int64_t)stall_ms * 1000000;
+	flow->channel = channel;
+	flow->resets = channel->resets;
+	flow->error = 0;
+	return 0;
+}
+
+void pier_flow_free(struct pier_flow *flow)
+{
+	free(flow->flights);
+}
+
+void pier_flow_add(struct pier_flow *flow, const struct pier_flight *flight, int64_t now)
+{
+	if (flow->count == 0) {
+		flow->active_at = now;
+		flow->resets = flow->channel->resets;
+	}
+	flow->full_at = 0;
+	*pier_flow_at(flow, flow->count++) = *flight;
+}
+
+int pier_flow_refused(struct pier_flow *flow, int error, int64_t now)
+{
+	if (error == -EAGAIN) {
+		if (flow->count == 0 && flow->full_at == 0)
+			flow->full_at = now;
+		return 0;
+	}
+	pier_flow_fail(flow, error, pier_error_message());
+	return error;
+}
+
+bool pier_flow_take(struct pier_flow *flow, int64_t now, struct pier_flight *ret_flight,
+		    struct pier_result *ret_result)
+{
+	struct pier_flight *oldest;
+	int done;
+
+	if (flow->count == 0)
+		return false;
+	oldest = pier_flow_at(flow, 0);
+	done = pier_work_poll(flow->channel, oldest->work, ret_result);
+	if (done < 0 && done != -ESTALE) {
+		/* A channel that cannot be polled is stopped: then there is a result. */
+		pier_flow_stop(flow, done, pier_error_message());
+		done = pier_work_poll(flow->channel, oldest->work, ret_result);
+	}
+	if (done == 0)
+		return false;
+	/* A channel that was reset may have forgotten the request: it did not arrive. */
+	if (done < 0)
+		*ret_result = (struct pier_result){ .error = done };
+	if (ret_result->error && !flow->error)
+		pier_flow_stop(flow, ret_result->error, pier_error_message());
+	*ret_flight = *oldest;
+	ret_flight->error = ret_result->error;
+	flow->first = (flow->first + 1) % flow->size;
+	flow->count--;
+	flow->active_at = now;
+	return true;
+}
+
+int64_t pier_flow_stalls_at(const struct pier_flow *flow)
+{
+	int64_t since = flow->count > 0 ? flow->active_at : flow->full_at;
+
+	return since ? since + flow->stall_ns : INT64_MAX;
+}
+
+int pier_flow_check(struct pier_flow *flow, int64_t now)
+{
+	int ms = (int)(flow->stall_ns / 1000000);
+	char sentence[128];
+
+	if (now < pier_flow_stalls_at(flow))
+		return 0;
+	if (flow->count > 0) {
+		snprintf(sentence, sizeof(sentence),
+			 "no request completed within %d ms; everything outstanding was "
+			 "stopped",
+			 ms);
+		pier_flow_stop(flow, -ETIMEDOUT, sentence);
+		return pier_fail(ETIMEDOUT, "%s", sentence);
+	}
+	flow->full_at = 0;
+	pier_fail(EAGAIN, "the send queue was full of other requests for %d ms", ms);
+	pier_flow_fail(flow, -EAGAIN, pier_error_message());
+	return -EAGAIN;
+}
+
+void pier_flow_restart_stall(struct pier_flow *flow, int64_t now)
+{
+	flow->active_at = now;
+	if (flow->full_at)
+		flow->full_at = now;
+}
+
+void pier_flow_fail(struct pier_flow *flow, int error, const char *sentence)
+{
+	int broken = flow->channel->broken;
+
+	if (flow->error)
+		return;
+	flow->error = (error == -ECANCELED || error == -EPIPE) && broken ? broken : error;
+	snprintf(flow->sentence, sizeof(flow->sentence), "%s", sentence);
+}
+
+void pier_flow_stop(struct pier_flow *flow, int error, const char *sentence)
+{
+	pier_flow_fail(flow, error, sentence);
+	if (flow->resets != flow->channel->resets)
+		return;
+	pier_break_channel(flow->channel, error, sentence);
+	pier_stop_channel(flow->channel);
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_CHANNEL_FLOW_H
+#define PIER_CHANNEL_FLOW_H
+
+#include <pier/recovery.h>
+
+#include "channel.h"
+
+/*
+ * A flow is the requests that one user has in flight on a queue of a channel, in the
+ * order of posting. A queue completes in order (InfiniBand Architecture Specification,
+ * volume 1, 9.5), so only the oldest request is polled. The user of the flow posts the
+ * requests, and decides what their completions mean. The flow keeps the handles, the time
+ * of the last progress, and the first failure.
+ *
+ * A flow fails with its first request that fails, or if it stalls. The channel is then
+ * stopped, so that all requests in flight have a result and can be taken at once.
+ */
+
+/* One request in flight, or several with one handle. */
+struct pier_flight {
+	struct pier_work work;
+	void *owner; /* of the user of the flow, like the next two */
+	uint64_t offset;
+	uint32_t length;
+	int error; /* how it ended */
+};
+
+struct pier_flow {
+	struct pier_channel *channel;
+	struct pier_flight *flights; /* a ring buffer */
+	uint32_t size, first, count;
+	uint32_t resets;   /* of the channel, before the requests in flight were posted */
+	int64_t stall_ns;  /* the longest time without progress */
+	int64_t active_at; /* time of the last progress */
+	int64_t full_at;   /* since when others' requests fill the queue; 0: no */
+	int error;	   /* of the first failure, or 0 */
+	char sentence[PIER_FAILURE_SENTENCE_SIZE];
+};
+
+/*
+ * Begin a flow with no request in flight. The struct is zeroed, or was used for another
+ * channel.
+ *
+ * size      how many requests can be in flight
+ * stall_ms  or PIER_TIMEOUT_DEFAULT, the time of the channel
+ *
+ * Errors: -ENOMEM.
+ */
+int pier_flow_open(struct pier_flow *flow, struct pier_channel *channel, uint32_t size,
+		   int stall_ms);
+void pier_flow_free(struct pier_flow *flow);
+
+static inline bool pier_flow_is_full(const struct pier_flow *flow)
+{
+	return flow->count == flow->size;
+}
+
+/* The requests in flight; 0 is the oldest. */
+static inline struct pier_flight *pier_flow_at(const struct pier_flow *flow,
+					       uint32_t index)
+{
+	return &flow->flights[(flow->first + index) % flow->size];
+}
+
+/* A request was posted. The flow was not full. */
+void pier_flow_add(struct pier_flow *flow, const struct pier_flight *flight, int64_t now);
+
+/*
+ * Posting failed. A full queue drains: returns 0. Any other error fails the flow and is
+ * returned; requests in flight complete as usual.
+ */
+int pier_flow_refused(struct pier_flow *flow, int error, int64_t now);
+
+/* Take the oldest request if it has completed, and its result, which may be an error. */
+bool pier_flow_take(struct pier_flow *flow, int64_t now, struct pier_flight *ret_flight,
+		    struct pier_result *ret_result);
+
+/* When pier_flow_check() may find a stall; INT64_MAX: never. */
+int64_t pier_flow_stalls_at(const struct pier_flow *flow);
+
+/*
+ * Fail the flow if it stalls. Returns 0; -ETIMEDOUT no request completed; -EAGAIN nothing
+ * is in flight, and other requests fill the queue.
+ */
+int pier_flow_check(struct pier_flow *flow, int64_t now);
+
+/* The time without progress counts from now. */
+void pier_flow_restart_stall(struct pier_flow *flow, int64_t now);
+
+/*
+ * Fail the flow, unless it has failed before, but not its channel. The error that broke
+ * the channel replaces the error of a request that was flushed or refused for that
+ * reason.
+ */
+void pier_flow_fail(struct pier_flow *flow, int error, const char *sentence);
+
+/* Fail the flow and stop its channel, unless the channel was reset meanwhile. */
+void pier_flow_stop(struct pier_flow *flow, int error, const char *sentence);
+
+#endif
