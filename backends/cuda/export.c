@@ -302,19 +302,13 @@ int pier_cuda_export(const struct pier_memory *memory,
 	struct pier_cuda_scope scope;
 	struct pier_cuda_memory *state = memory->state;
 	struct request request = { .address = wanted->address, .length = wanted->length };
-	char reason[256];
-	int result;
+	int result = check_mapping(state->cuda, wanted->mapping, &request.flags);
 
-	result = pier_cuda_enter_memory(state, &scope);
+	if (result == 0)
+		result = pier_cuda_enter_memory(state, &scope);
 	if (result != 0)
 		return result;
-	pier_cuda_explain_export(state, reason, sizeof(reason));
-	if (reason[0])
-		result = pier_fail(EOPNOTSUPP, "%s", reason);
-	else
-		result = check_mapping(state->cuda, wanted->mapping, &request.flags);
-	if (result == 0)
-		result = export_request(state, &request, ret_export);
+	result = export_request(state, &request, ret_export);
 	pier_cuda_leave(state->cuda, &scope);
 	return result;
 }

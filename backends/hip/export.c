@@ -165,26 +165,11 @@ static int fail_refused(const struct pier_memory *memory,
 			     (unsigned long long)length, (unsigned long long)address);
 }
 
-static int check_memory(const struct pier_memory *memory)
-{
-	const struct pier_hip_memory *state = memory->state;
-	struct pier_memory_facts facts = { .size = sizeof(facts) };
-	int result = pier_hip_check_owner(state->hip);
-
-	if (result != 0)
-		return result;
-	pier_hip_describe(memory, &facts);
-	if (facts.no_export[0])
-		return pier_fail(EOPNOTSUPP, "%s cannot be exported: %s", facts.kind,
-				 facts.no_export);
-	return 0;
-}
-
 static int check_request(const struct pier_memory *memory, enum pier_mapping mapping)
 {
 	const struct pier_hip_memory *state = memory->state;
 	struct pier_hip_scope scope;
-	int result = check_memory(memory);
+	int result = pier_hip_check_owner(state->hip);
 
 	if (result == 0 && state->kind == PIER_HIP_VIRTUAL)
 		result = check_segment_functions(state->hip);

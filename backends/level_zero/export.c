@@ -12,17 +12,10 @@
 
 static int check_request(const struct pier_memory *memory, enum pier_mapping mapping)
 {
-	struct pier_memory_facts facts;
 	int result = pier_ze_check_memory(memory);
 
 	if (result != 0)
 		return result;
-	memset(&facts, 0, sizeof(facts));
-	facts.size = sizeof(facts);
-	pier_ze_describe(memory, &facts);
-	if (facts.no_export[0])
-		return pier_fail(EOPNOTSUPP, "%s cannot be exported: %s", facts.kind,
-				 facts.no_export);
 	if (mapping == PIER_MAPPING_PCIE)
 		return pier_fail(EOPNOTSUPP,
 				 "Level Zero has no choice of mappings: use the default");

@@ -122,7 +122,10 @@ struct pier_memory_facts {
 	char kind[48];
 	/** The unit that holds it, as a spec names it: "0"; "" if there are none. */
 	char unit[32];
-	/** Why it cannot be exported, and the remedy; "": it can be, or unknown. */
+	/**
+	 * Why it cannot be exported, and the remedy: export_range() is not called then.
+	 * "": it can be, or unknown.
+	 */
 	char no_export[256];
 	/** It is host memory: a NIC is best given `cpu`. */
 	bool host;
@@ -387,7 +390,10 @@ struct pier_backend {
 	 */
 	int (*identity)(uint64_t address, uint64_t *ret_identity);
 
-	/** Optional: describe an allocation, as far as the backend can. */
+	/**
+	 * Optional: describe an allocation, as far as the backend can. The library asks
+	 * once, right after alloc(), find() or ipc_open().
+	 */
 	void (*describe)(const struct pier_memory *memory,
 			 struct pier_memory_facts *ret_facts);
 

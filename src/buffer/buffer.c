@@ -19,19 +19,20 @@ int pier_backend_errno(int result)
 	return result < 0 ? -result : EIO;
 }
 
-struct pier_memory_facts pier_facts_of(const struct pier_buffer *buffer)
+/* Backends come from elsewhere: their text may lack its end. */
+static void read_facts(struct pier_buffer *buffer)
 {
-	struct pier_memory_facts facts = { .size = sizeof(facts) };
+	struct pier_memory_facts *facts = &buffer->facts;
 
-	if (buffer->backend->describe)
-		buffer->backend->describe(&buffer->memory, &facts);
-	/* Backends come from elsewhere: their text may lack its end. */
-	facts.kind[sizeof(facts.kind) - 1] = '\0';
-	facts.unit[sizeof(facts.unit) - 1] = '\0';
-	facts.no_export[sizeof(facts.no_export) - 1] = '\0';
-	facts.remedy[sizeof(facts.remedy) - 1] = '\0';
-	facts.alike[sizeof(facts.alike) - 1] = '\0';
-	return facts;
+	if (!buffer->backend->describe)
+		return;
+	facts->size = sizeof(*facts);
+	buffer->backend->describe(&buffer->memory, facts);
+	facts->kind[sizeof(facts->kind) - 1] = '\0';
+	facts->unit[sizeof(facts->unit) - 1] = '\0';
+	facts->no_export[sizeof(facts->no_export) - 1] = '\0';
+	facts->remedy[sizeof(facts->remedy) - 1] = '\0';
+	facts->alike[sizeof(facts->alike) - 1] = '\0';
 }
 
 static void describe_buffer(const struct pier_object *object, char *ret_text, size_t size)
@@ -59,6 +60,7 @@ static struct pier_buffer *new_buffer(const struct pier_backend *backend,
 		.length = length,
 		.wrapped = wrapped,
 	};
+	read_facts(buffer);
 	pier_object_track(&buffer->object, PIER_OBJECT_BUFFER, NULL);
 	return buffer;
 }

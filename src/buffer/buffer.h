@@ -12,8 +12,9 @@
 struct pier_buffer {
 	struct pier_object object;
 	const struct pier_backend *backend;
-	struct pier_memory memory; /* the allocation */
-	uint64_t address;	   /* where the buffer begins in it */
+	struct pier_memory memory;	/* the allocation */
+	struct pier_memory_facts facts; /* on it; zero if the backend has none */
+	uint64_t address;		/* where the buffer begins in it */
 	size_t length;
 	bool wrapped;	   /* the memory is the caller's */
 	atomic_uint users; /* regions, exported dma-bufs, started copies */
@@ -90,9 +91,6 @@ bool pier_export_widens(const struct pier_buffer *buffer, size_t offset, size_t 
  */
 int pier_export_reach(const struct pier_buffer *buffer, size_t offset, size_t length,
 		      const struct pier_export_use *use, uint64_t *ret_length);
-
-/* The facts that the backend reports about its memory; all zero if it reports none. */
-struct pier_memory_facts pier_facts_of(const struct pier_buffer *buffer);
 
 /* The positive errno for a backend's result, which should be negative but may not be. */
 int pier_backend_errno(int result);

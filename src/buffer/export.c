@@ -230,14 +230,13 @@ static int make_export(struct pier_buffer *buffer, size_t offset, size_t length,
 		       const struct pier_export_use *use,
 		       struct pier_page_range *ret_range, struct dmabuf_owner **ret_owner)
 {
-	struct pier_memory_facts facts = pier_facts_of(buffer);
 	struct dmabuf_owner *owner;
 	int result = 0;
 
 	if (!buffer->backend->export_range)
 		return pier_fail(EOPNOTSUPP, "memory of this backend has no dma-buf");
-	if (facts.no_export[0])
-		return pier_fail(EOPNOTSUPP, "%s", facts.no_export);
+	if (buffer->facts.no_export[0])
+		return pier_fail(EOPNOTSUPP, "%s", buffer->facts.no_export);
 	if (!use->whole || !find_whole(buffer, offset, length, ret_range))
 		result = pages_to_export(buffer, offset, length, ret_range);
 	if (result != 0)

@@ -30,11 +30,10 @@ static void describe_memory(const struct pier_buffer *buffer,
 			    struct pier_buffer_info *info)
 {
 	const struct pier_backend *backend = buffer->backend;
-	struct pier_memory_facts facts = pier_facts_of(buffer);
 
-	snprintf(info->unit, sizeof(info->unit), "%s", facts.unit);
-	snprintf(info->kind, sizeof(info->kind), "%s", facts.kind);
-	snprintf(info->no_export, sizeof(info->no_export), "%s", facts.no_export);
+	snprintf(info->unit, sizeof(info->unit), "%s", buffer->facts.unit);
+	snprintf(info->kind, sizeof(info->kind), "%s", buffer->facts.kind);
+	snprintf(info->no_export, sizeof(info->no_export), "%s", buffer->facts.no_export);
 	if (!backend->export_range && !info->no_export[0])
 		snprintf(info->no_export, sizeof(info->no_export),
 			 "memory of %s has no dma-buf%s", backend->name,

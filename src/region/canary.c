@@ -405,10 +405,10 @@ static bool needs_canary(const struct pier_segment *segment)
 static struct pier_pair *find_pair(struct pier_device *device,
 				   const struct pier_buffer *buffer)
 {
-	struct pier_memory_facts facts = pier_facts_of(buffer);
+	const struct pier_memory_facts *facts = &buffer->facts;
 
 	return pier_find_pair(device, buffer->backend->name,
-			      facts.alike[0] ? facts.alike : facts.unit);
+			      facts->alike[0] ? facts->alike : facts->unit);
 }
 
 /* NULL: the memory needs no canary, or it is switched off. */
@@ -475,8 +475,7 @@ static int accept_untested(const struct pier_segment *segment, enum pier_mapping
 {
 	const char *obstacle = atomic_load(&pair->canary[mapping].obstacle);
 
-	if (mapping == PIER_MAPPING_AUTO ||
-	    !pier_facts_of(segment->range.buffer).coherent)
+	if (mapping == PIER_MAPPING_AUTO || !segment->range.buffer->facts.coherent)
 		return 0;
 	return pier_fail(EIO,
 			 "whether %s reaches the memory of %s with this mapping is "

@@ -26,11 +26,12 @@
  * (uct_cuda_copy_md_get_dmabuf_fd() in UCX's cuda_copy_md.c).
  */
 
-static struct pier_pair *find_pair(const struct pier_segment *segment,
-				   const struct pier_memory_facts *facts)
+static struct pier_pair *find_pair(const struct pier_segment *segment)
 {
-	return pier_find_pair(segment->region->pd->device,
-			      segment->range.buffer->backend->name, facts->unit);
+	const struct pier_buffer *buffer = segment->range.buffer;
+
+	return pier_find_pair(segment->region->pd->device, buffer->backend->name,
+			      buffer->facts.unit);
 }
 
 /* EOPNOTSUPP: NICs of this kind have no such engines. */
@@ -90,24 +91,23 @@ static enum pier_mapping choose_by_topology(const char *sysfs,
 enum pier_mapping pier_choose_mapping(const char *sysfs,
 				      const struct pier_segment *segment)
 {
-	struct pier_memory_facts facts = pier_facts_of(segment->range.buffer);
-	struct pier_pair *pair = find_pair(segment, &facts);
+	const struct pier_memory_facts *facts = &segment->range.buffer->facts;
+	struct pier_pair *pair = find_pair(segment);
 	enum pier_mapping last = pair ? atomic_load(&pair->mapping) : PIER_MAPPING_AUTO;
 
 	if (last != PIER_MAPPING_AUTO)
 		return last;
-	if (facts.coherent)
+	if (facts->coherent)
 		return choose_by_topology(sysfs, segment);
-	return facts.mapping == PIER_MAPPING_PCIE ? PIER_MAPPING_PCIE
-						  : PIER_MAPPING_DEFAULT;
+	return facts->mapping == PIER_MAPPING_PCIE ? PIER_MAPPING_PCIE
+						   : PIER_MAPPING_DEFAULT;
 }
 
 /* Try this mapping first the next time. */
 static void remember_mapping(const struct pier_segment *segment,
 			     enum pier_mapping mapping)
 {
-	struct pier_memory_facts facts = pier_facts_of(segment->range.buffer);
-	struct pier_pair *pair = find_pair(segment, &facts);
+	struct pier_pair *pair = find_pair(segment);
 
 	if (pair)
 		atomic_store(&pair->mapping, mapping);
@@ -126,8 +126,7 @@ static int find_data_direct(const struct pier_segment *segment, enum pier_mappin
 	int error;
 
 	*ret_data_direct = false;
-	if (mapping != PIER_MAPPING_PCIE ||
-	    !pier_facts_of(segment->range.buffer).coherent)
+	if (mapping != PIER_MAPPING_PCIE || !segment->range.buffer->facts.coherent)
 		return 0;
 	error = ask_data_direct(device, path, sizeof(path));
 	if (error && error != EOPNOTSUPP)
@@ -263,7 +262,7 @@ static int register_with_mapping(const struct pier_segment *segment,
 static bool may_help(const struct pier_segment *segment, int error)
 {
 	if (error == -ENOMEM)
-		return pier_facts_of(segment->range.buffer).coherent;
+		return segment->range.buffer->facts.coherent;
 	return !is_unrelated_error(error);
 }
 
@@ -327,7 +326,7 @@ int pier_register_export(const struct pier_segment *segment,
 			 struct pier_mr_part *ret_part)
 {
 	const struct pier_device *device = segment->region->pd->device;
-	struct pier_memory_facts facts;
+	const struct pier_memory_facts *facts = &segment->range.buffer->facts;
 	int error;
 
 	if (!device->dmabuf)
@@ -335,8 +334,7 @@ int pier_register_export(const struct pier_segment *segment,
 	error = register_export(segment, ret_part);
 	if (!error || is_unrelated_error(error))
 		return error;
-	facts = pier_facts_of(segment->range.buffer);
-	if (!facts.remedy[0])
-		return error;
-	return pier_fail(-error, "%s; %s", pier_error_message(), facts.remedy);
+	return facts->remedy[0]
+		       ? pier_fail(-error, "%s; %s", pier_error_message(), facts->remedy)
+		       : error;
 }

@@ -24,7 +24,7 @@ enum {
 bool pier_wants_dmabuf(const struct pier_pd *pd, const struct pier_buffer *buffer)
 {
 	if (buffer->backend->dmabuf)
-		return !buffer->memory.cpu || !pier_facts_of(buffer).host;
+		return !buffer->memory.cpu || !buffer->facts.host;
 	return buffer->backend->memfd && pd->device->provider->takes_memfd;
 }
 
@@ -85,10 +85,10 @@ static int register_peermem(const struct pier_segment *segment,
 static int register_export(const struct pier_segment *segment,
 			   struct pier_mr_part *ret_part)
 {
-	struct pier_memory_facts facts = pier_facts_of(segment->range.buffer);
+	const struct pier_memory_facts *facts = &segment->range.buffer->facts;
 
-	if (facts.no_export[0])
-		return pier_fail(EOPNOTSUPP, "%s", facts.no_export);
+	if (facts->no_export[0])
+		return pier_fail(EOPNOTSUPP, "%s", facts->no_export);
 	return pier_register_export(segment, ret_part);
 }
 
@@ -151,7 +151,7 @@ static bool is_possible(const struct fallback *fallback,
 		return false;
 	switch (fallback->reach) {
 	case REACH_DEVICE:
-		return !buffer->memory.cpu && !pier_facts_of(buffer).moves;
+		return !buffer->memory.cpu && !buffer->facts.moves;
 	case REACH_HOST:
 		return buffer->memory.cpu && dmabuf;
 	case REACH_EXPORTED:

@@ -135,7 +135,7 @@ static enum pier_key_plan plan_keys(const struct pier_mr *region)
 static bool takes_any_order(const struct pier_mr_range *range)
 {
 	return range->source == PIER_MR_BUFFER && !range->buffer->memory.cpu &&
-	       pier_facts_of(range->buffer).any_order;
+	       range->buffer->facts.any_order;
 }
 
 /*

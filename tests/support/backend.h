@@ -4,6 +4,8 @@
 
 /* Calls a backend's functions as the library does. */
 
+#include <errno.h>
+
 #include <pier/backend.h>
 
 static inline int call_find(const struct pier_backend *backend, uint64_t address,
@@ -17,6 +19,7 @@ static inline int call_find(const struct pier_backend *backend, uint64_t address
 	return result;
 }
 
+/* What describe() rules out is not asked of export_range(). */
 static inline int call_export(const struct pier_backend *backend,
 			      const struct pier_memory *memory, uint64_t address,
 			      uint64_t length, enum pier_mapping mapping,
@@ -30,6 +33,12 @@ static inline int call_export(const struct pier_backend *backend,
 		.access = PIER_BACKEND_READ | PIER_BACKEND_WRITE,
 	};
 
+	struct pier_memory_facts facts = { .size = sizeof(facts) };
+
+	if (backend->describe)
+		backend->describe(memory, &facts);
+	if (facts.no_export[0])
+		return pier_fail(EOPNOTSUPP, "%s", facts.no_export);
 	ret_export->size = sizeof(*ret_export);
 	return backend->export_range(memory, &request, ret_export);
 }

@@ -348,7 +348,9 @@ static void relaxes_only_what_completions_announce(void **state)
 	start("gpu");
 	/* The backend must allow it. */
 	assert_false(is_relaxed(receive, PIER_ORDERING_AUTO));
+	expect_ok(pier_buffer_free(fixture.buffer));
 	fixture.gpu->any_order = true;
+	start("gpu");
 	assert_true(is_relaxed(receive, PIER_ORDERING_AUTO));
 	assert_true(is_relaxed(receive | PIER_ACCESS_REMOTE_READ, PIER_ORDERING_AUTO));
 	/* Something on the device may wait for the last byte of a peer's write. */
@@ -368,8 +370,8 @@ static void sub_region_has_the_ordering_of_its_region(void **state)
 	struct pier_mr_attr attr;
 
 	(void)state;
-	start("gpu");
 	fixture.gpu->any_order = true;
+	start("gpu");
 	range = pier_mr_range_buffer(fixture.buffer, 0, 100);
 	pier_mr_attr_init(&attr);
 	attr.ranges = &range;
@@ -390,8 +392,8 @@ static void switches_relaxed_ordering(void **state)
 	struct pier_mr_attr attr;
 
 	(void)state;
-	start("gpu");
 	fixture.gpu->any_order = true;
+	start("gpu");
 	setenv("PIER_RELAXED_ORDERING", "off", 1);
 	assert_false(is_relaxed(PIER_ACCESS_LOCAL_WRITE, PIER_ORDERING_AUTO));
 	assert_false(is_relaxed(PIER_ACCESS_RELAXED_ORDERING, PIER_ORDERING_AUTO));
@@ -620,8 +622,8 @@ static void names_the_range_that_cannot_be_exported(void **state)
 	const char *why;
 
 	(void)state;
-	start("gpu");
 	fixture.gpu->says_no_export = true;
+	start("gpu");
 	expect_result(pier_dmabuf_export(fixture.buffer, 0, 100, &dmabuf), -EOPNOTSUPP);
 	test_assert_sentence("do otherwise");
 	expect_result(reg(0, 100, PIER_POLICY_DIRECT, &mr), -EOPNOTSUPP);
@@ -634,7 +636,9 @@ static void names_the_range_that_cannot_be_exported(void **state)
 	assert_non_null(strstr(why, "as peer memory"));
 	expect_ok(pier_dereg_mr(mr));
 	/* Memory whose pages move is not registered by its address. */
+	expect_ok(pier_buffer_free(fixture.buffer));
 	fixture.gpu->moves = true;
+	start("gpu");
 	expect_result(reg(0, 100, PIER_POLICY_ANY, &mr), -EOPNOTSUPP);
 	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
 	assert_null(strstr(pier_mr_reason(mr), "as peer memory"));

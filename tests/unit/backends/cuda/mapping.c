@@ -113,6 +113,13 @@ static struct pier_buffer *alloc(const char *spec, size_t length)
 	return buffer;
 }
 
+/* cuMemAlloc()'s or another kind, of a device that NVLink-C2C joins to the CPU. */
+static struct pier_buffer *alloc_coherent(const char *spec)
+{
+	app.control->device[atoi(strchr(spec, ':') + 1)].coherent = true;
+	return alloc(spec, FIXTURE_BLOCK);
+}
+
 static int reg(struct pier_buffer *buffer, size_t offset, size_t length,
 	       enum pier_mapping mapping, struct pier_mr **ret_mr)
 {
@@ -155,15 +162,15 @@ static void explains_the_kernels_enotsupp(void **state)
 /* torchcomms' pull request 1354: on GB200, other memory may be taken. */
 static void suggests_vmm_on_a_coherent_device(void **state)
 {
-	struct pier_buffer *linear = alloc("cuda:1", FIXTURE_BLOCK),
-			   *vmm = alloc("cuda:1:vmm", FIXTURE_BLOCK);
+	struct pier_buffer *plain = alloc("cuda:1:linear", FIXTURE_BLOCK),
+			   *linear = alloc_coherent("cuda:1:linear"),
+			   *vmm = alloc_coherent("cuda:1:vmm");
 	struct pier_mr *mr = NULL;
 
 	(void)state;
 	nic.least = UINT64_MAX;
-	expect_result(reg(linear, 0, 1, PIER_MAPPING_AUTO, &mr), -EFAULT);
+	expect_result(reg(plain, 0, 1, PIER_MAPPING_AUTO, &mr), -EFAULT);
 	assert_null(strstr(pier_error_message(), "vmm"));
-	app.control->device[1].coherent = true;
 	expect_result(reg(linear, 0, 1, PIER_MAPPING_AUTO, &mr), -EFAULT);
 	test_assert_sentence("with \"pcie\"");
 	test_assert_sentence("try cuda:1:vmm, or cuMemCreate with gpuDirectRDMACapable");
@@ -173,6 +180,7 @@ static void suggests_vmm_on_a_coherent_device(void **state)
 	assert_null(strstr(pier_error_message(), "try cuda"));
 	expect_ok(pier_buffer_free(vmm));
 	expect_ok(pier_buffer_free(linear));
+	expect_ok(pier_buffer_free(plain));
 }
 
 /* The BAR is used up when the NIC's driver maps the dma-buf, not when it is exported. */
@@ -196,10 +204,9 @@ static void a_full_bar_fails_the_registration(void **state)
 
 static void tries_the_other_mapping_of_a_coherent_device(void **state)
 {
-	struct pier_buffer *buffer = alloc("cuda:0", FIXTURE_BLOCK);
+	struct pier_buffer *buffer = alloc_coherent("cuda:0:linear");
 
 	(void)state;
-	app.control->device[0].coherent = true;
 	app.control->device[0].attach_error = ENOMEM;
 	expect_mapping(buffer, PIER_MAPPING_PCIE);
 	assert_int_equal(pcie_exports(), 1);
@@ -212,13 +219,12 @@ static void tries_the_other_mapping_of_a_coherent_device(void **state)
 /* It registers and reaches other memory, which the canary finds. */
 static void the_wrong_mapping_is_followed_by_the_other(void **state)
 {
-	struct pier_buffer *buffer = alloc("cuda:0", FIXTURE_BLOCK);
+	struct pier_buffer *buffer = alloc_coherent("cuda:0:linear");
 
 	(void)state;
 	nic.device->switches.canary = PIER_SWITCH_ON;
 	/* Copies are no memory to share. */
 	app.control->windows = FAKE_CUDA_WINDOWS_REFUSED;
-	app.control->device[0].coherent = true;
 	app.control->device[0].pcie = FAKE_CUDA_PCIE_REQUIRED;
 	expect_mapping(buffer, PIER_MAPPING_PCIE);
 	/* The next one knows. */
@@ -243,14 +249,13 @@ static void fail_calls(const char *name, int result, uint64_t count)
  * memory. */
 static void the_canary_is_of_the_kind_of_the_memory(void **state)
 {
-	struct pier_buffer *vmm = alloc("cuda:0:vmm", FIXTURE_BLOCK);
-	struct pier_buffer *linear = alloc("cuda:0:linear", FIXTURE_BLOCK);
-	struct pier_buffer *pool = alloc("cuda:0:pool", FIXTURE_BLOCK);
+	struct pier_buffer *vmm = alloc_coherent("cuda:0:vmm");
+	struct pier_buffer *linear = alloc_coherent("cuda:0:linear");
+	struct pier_buffer *pool = alloc_coherent("cuda:0:pool");
 
 	(void)state;
 	nic.device->switches.canary = PIER_SWITCH_ON;
 	app.control->windows = FAKE_CUDA_WINDOWS_REFUSED;
-	app.control->device[0].coherent = true;
 	app.control->device[0].pcie = FAKE_CUDA_PCIE_REQUIRED;
 	fail_calls("cuMemAlloc", CUDA_ERROR_NOT_SUPPORTED, 1000);
 	expect_mapping(vmm, PIER_MAPPING_PCIE);
@@ -270,12 +275,11 @@ static void the_canary_is_of_the_kind_of_the_memory(void **state)
 /* One of the two mappings registers and loses bytes. */
 static void an_untested_mapping_is_refused(void **state)
 {
-	struct pier_buffer *buffer = alloc("cuda:0:vmm", FIXTURE_BLOCK);
+	struct pier_buffer *buffer = alloc_coherent("cuda:0:vmm");
 	struct pier_mr *mr = NULL;
 
 	(void)state;
 	nic.device->switches.canary = PIER_SWITCH_AUTO;
-	app.control->device[0].coherent = true;
 	fail_calls("cuMemCreate", CUDA_ERROR_NOT_SUPPORTED, 1000);
 	for (int i = 0; i < 3; i++) {
 		expect_result(reg(buffer, 0, FIXTURE_BLOCK, PIER_MAPPING_AUTO, &mr),
@@ -307,8 +311,12 @@ static void an_untested_mapping_is_refused(void **state)
 	nic.device->switches.canary = PIER_SWITCH_OFF;
 	expect_mapping(buffer, PIER_MAPPING_DEFAULT);
 	nic.device->switches.canary = PIER_SWITCH_AUTO;
-	/* There is no other mapping. */
+	expect_ok(pier_buffer_free(buffer));
+	/* Other devices have no other mapping. */
 	app.control->device[0].coherent = false;
+	fail_calls("cuMemCreate", 0, 0);
+	buffer = alloc("cuda:0:vmm", FIXTURE_BLOCK);
+	fail_calls("cuMemCreate", CUDA_ERROR_NOT_SUPPORTED, 1000);
 	expect_mapping(buffer, PIER_MAPPING_DEFAULT);
 	fail_calls("cuMemCreate", 0, 0);
 	expect_ok(pier_buffer_free(buffer));
@@ -317,13 +325,12 @@ static void an_untested_mapping_is_refused(void **state)
 /* An error that may pass is put off, not forgotten. */
 static void memory_that_is_short_leaves_it_untested(void **state)
 {
-	struct pier_buffer *buffer = alloc("cuda:0:vmm", FIXTURE_BLOCK);
+	struct pier_buffer *buffer = alloc_coherent("cuda:0:vmm");
 	struct pier_mr *mr = NULL;
 
 	(void)state;
 	nic.device->switches.canary = PIER_SWITCH_AUTO;
 	app.control->windows = FAKE_CUDA_WINDOWS_REFUSED;
-	app.control->device[0].coherent = true;
 	fail_calls("cuMemCreate", CUDA_ERROR_OUT_OF_MEMORY, 1000);
 	for (int i = 0; i < 3; i++)
 		expect_result(reg(buffer, 0, FIXTURE_BLOCK, PIER_MAPPING_DEFAULT, &mr),
@@ -380,11 +387,10 @@ static void registers_a_part_by_its_whole_segment(void **state)
 
 static void remembers_the_mapping_for_each_pair(void **state)
 {
-	struct pier_buffer *first = alloc("cuda:0", FIXTURE_BLOCK),
-			   *second = alloc("cuda:1", FIXTURE_BLOCK);
+	struct pier_buffer *first = alloc_coherent("cuda:0:linear"),
+			   *second = alloc_coherent("cuda:1:linear");
 
 	(void)state;
-	app.control->device[0].coherent = app.control->device[1].coherent = true;
 	app.control->device[0].attach_error = 524;
 	expect_mapping(first, PIER_MAPPING_PCIE);
 	expect_mapping(second, PIER_MAPPING_DEFAULT);
@@ -398,11 +404,10 @@ static void remembers_the_mapping_for_each_pair(void **state)
 /* mlx5 without an engine: PCIe would register and not work. */
 static void refuses_pcie_without_an_engine(void **state)
 {
-	struct pier_buffer *buffer = alloc("cuda:0", FIXTURE_BLOCK);
+	struct pier_buffer *buffer = alloc_coherent("cuda:0:linear");
 	struct pier_mr *mr = NULL;
 
 	(void)state;
-	app.control->device[0].coherent = true;
 	nic.query_error = ENODEV;
 	expect_mapping(buffer, PIER_MAPPING_DEFAULT);
 	expect_result(reg(buffer, 0, FIXTURE_BLOCK, PIER_MAPPING_PCIE, &mr), -EOPNOTSUPP);
@@ -411,7 +416,9 @@ static void refuses_pcie_without_an_engine(void **state)
 	expect_result(reg(buffer, 0, FIXTURE_BLOCK, PIER_MAPPING_AUTO, &mr), -EOPNOTSUPP);
 	assert_int_equal(pcie_exports(), 0);
 	/* Only coherent devices have two paths. */
+	expect_ok(pier_buffer_free(buffer));
 	app.control->device[0].coherent = false;
+	buffer = alloc("cuda:0", FIXTURE_BLOCK);
 	expect_result(reg(buffer, 0, FIXTURE_BLOCK, PIER_MAPPING_PCIE, &mr), -EOPNOTSUPP);
 	assert_int_equal(pcie_exports(), 1);
 	expect_ok(pier_buffer_free(buffer));
@@ -419,11 +426,10 @@ static void refuses_pcie_without_an_engine(void **state)
 
 static void registers_pcie_with_the_engine(void **state)
 {
-	struct pier_buffer *buffer = alloc("cuda:0", FIXTURE_BLOCK);
+	struct pier_buffer *buffer = alloc_coherent("cuda:0:linear");
 	struct pier_mr *mr = NULL;
 
 	(void)state;
-	app.control->device[0].coherent = true;
 	nic.query_error = 0;
 	nic.sibling = "0001:01:00.0";
 	expect_ok(reg(buffer, 4096, 1, PIER_MAPPING_PCIE, &mr));
@@ -447,11 +453,10 @@ static void registers_pcie_with_the_engine(void **state)
 /* The engine wants the page's first byte, which the key must not cover. */
 static void leaves_the_engine_if_the_range_does_not_suit(void **state)
 {
-	struct pier_buffer *buffer = alloc("cuda:0", FIXTURE_BLOCK);
+	struct pier_buffer *buffer = alloc_coherent("cuda:0:linear");
 	struct pier_mr *mr = NULL;
 
 	(void)state;
-	app.control->device[0].coherent = true;
 	nic.query_error = 0;
 	expect_result(reg(buffer, 100, 1, PIER_MAPPING_PCIE, &mr), -EOPNOTSUPP);
 	test_assert_sentence("this range begins 100 bytes into a page");
@@ -549,9 +554,11 @@ static void write_topology(const struct recorded *tree, const char *text)
 }
 
 /* text: of PIER_TOPO_FILE, or NULL */
-static void check_choice(const struct choice *choice, const char *text,
-			 struct pier_buffer *buffer)
+static void check_choice(const struct choice *choice, const char *text)
 {
+	struct pier_buffer *buffer = choice->coherent
+					     ? alloc_coherent("cuda:0:linear")
+					     : alloc("cuda:0:linear", FIXTURE_BLOCK);
 	struct pier_mr *region = calloc(1, sizeof(*region));
 	struct pier_segment segment = {
 		.region = region,
@@ -568,7 +575,6 @@ static void check_choice(const struct choice *choice, const char *text,
 		 "class/infiniband/soft0/device -> ../../../bus/pci/devices/%s",
 		 choice->own);
 	recorded_add(&tree, line);
-	app.control->device[0].coherent = choice->coherent;
 	snprintf(app.control->device[0].pci, sizeof(app.control->device[0].pci), "%s",
 		 choice->gpu);
 	nic.query_error = choice->query_error;
@@ -579,26 +585,22 @@ static void check_choice(const struct choice *choice, const char *text,
 	unsetenv("PIER_TOPO_FILE");
 	recorded_close(&tree);
 	free(region);
+	app.control->device[0].coherent = false;
+	expect_ok(pier_buffer_free(buffer));
 }
 
 static void chooses_the_mapping_by_the_topology(void **state)
 {
-	struct pier_buffer *buffer = alloc("cuda:0", FIXTURE_BLOCK);
-
 	(void)state;
 	for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++)
-		check_choice(&choices[i], NULL, buffer);
-	expect_ok(pier_buffer_free(buffer));
+		check_choice(&choices[i], NULL);
 }
 
 static void corrects_the_topology_of_the_choice(void **state)
 {
-	struct pier_buffer *buffer = alloc("cuda:0", FIXTURE_BLOCK);
-
 	(void)state;
 	for (size_t i = 0; i < sizeof(corrected) / sizeof(corrected[0]); i++)
-		check_choice(&corrected[i].choice, corrected[i].text, buffer);
-	expect_ok(pier_buffer_free(buffer));
+		check_choice(&corrected[i].choice, corrected[i].text);
 }
 
 int main(void)
