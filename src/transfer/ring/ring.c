@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,11 +18,10 @@
 #include "core/extensible.h"
 #include "core/fd.h"
 #include "core/log.h"
-#include "fill.h"
+#include "lane.h"
 #include "region/bounce.h"
 #include "region/mr.h"
 #include "region/sync.h"
-#include "ring.h"
 
 /* Rings, from their creation to their end. */
 
@@ -33,12 +33,59 @@ enum {
 _Static_assert(sizeof(struct pier_ring_attr) == FIRST_SIZE,
 	       "no padding at the end, where a new field would not change the size");
 
+struct pier_ring {
+	struct pier_object object;
+	struct pier_region_user region_user; /* for all slots, whatever their state */
+	struct pier_ring_attr attr;
+	struct pier_buffer *buffer; /* NULL: the caller's region */
+	struct pier_ring_memory memory;
+	char *pointer; /* of the first slot, or NULL */
+
+	struct pier_ring_fill *fills; /* one for each slot */
+	uint32_t last;		      /* the slot that was taken last */
+	/* The slots whose fills were not returned, oldest first; a ring buffer. */
+	uint32_t *order;
+	uint32_t order_first, order_count;
+	uint64_t sequence;
+
+	struct pier_ring_lanes lanes;
+
+	pthread_mutex_t lock; /* a release is over when it was unlocked */
+	atomic_bool woken;    /* set and cleared with `lock`, together with wake_fd */
+	int wake_fd;
+};
+
+/* Whether the user has released the slot of a failed fill. Only the oldest can be. */
+static bool is_given_up(const struct pier_ring_fill *fill)
+{
+	return fill->state == PIER_FILL_ENDED && fill->reported &&
+	       atomic_load(&fill->ticket) == 0;
+}
+
+/* Whether pier_ring_begin() can take the slot. */
+static bool is_free(const struct pier_ring_fill *fill)
+{
+	return fill->state == PIER_FILL_NONE && atomic_load(&fill->ticket) == 0;
+}
+
+/* The oldest fill that was not returned, or NULL. */
+static struct pier_ring_fill *find_oldest(const struct pier_ring *ring)
+{
+	return ring->order_count ? &ring->fills[ring->order[ring->order_first]] : NULL;
+}
+
+static void remove_oldest(struct pier_ring *ring)
+{
+	ring->order_first = (ring->order_first + 1) % ring->attr.slots;
+	ring->order_count--;
+}
+
 static void describe_ring(const struct pier_object *object, char *ret_text, size_t size)
 {
 	const struct pier_ring *ring = (const struct pier_ring *)object;
 
 	snprintf(ret_text, size, "ring of %u times %" PRIu64 " bytes on %s",
-		 ring->attr.slots, ring->attr.slot_size, ring->pd->device->name);
+		 ring->attr.slots, ring->attr.slot_size, ring->memory.pd->device->name);
 }
 
 static const char *use_of_region(const struct pier_region_user *user, uint32_t lkey)
@@ -46,8 +93,8 @@ static const char *use_of_region(const struct pier_region_user *user, uint32_t l
 	const struct pier_ring *ring = pier_container_of(user, const struct pier_ring,
 							 region_user);
 
-	for (uint32_t i = 0; i < pier_mr_parts(ring->mr); i++) {
-		if (pier_mr_part_at(ring->mr, i)->mr->lkey == lkey)
+	for (uint32_t i = 0; i < pier_mr_parts(ring->memory.mr); i++) {
+		if (pier_mr_part_at(ring->memory.mr, i)->mr->lkey == lkey)
 			return "ring";
 	}
 	return NULL;
@@ -108,8 +155,8 @@ static int allocate_memory(struct pier_ring *ring)
 	int error = pier_buffer_alloc(attr->spec, length, &ring->buffer);
 
 	if (!error)
-		error = pier_reg_buffer_mr(ring->pd, ring->buffer, 0, length,
-					   attr->access, attr->policy, &ring->mr);
+		error = pier_reg_buffer_mr(ring->memory.pd, ring->buffer, 0, length,
+					   attr->access, attr->policy, &ring->memory.mr);
 	if (error)
 		return error;
 	ring->attr.offset = 0;
@@ -136,7 +183,7 @@ static int take_region(struct pier_ring *ring)
 				 "%" PRIu64 " leave the region of %zu bytes",
 				 attr->slots, attr->slot_size, attr->offset,
 				 pier_mr_length(attr->mr));
-	ring->mr = attr->mr;
+	ring->memory.mr = attr->mr;
 	return 0;
 }
 
@@ -146,8 +193,10 @@ static int get_memory(struct pier_ring *ring)
 
 	if (error)
 		return error;
-	ring->bounced = pier_has_bounce(ring->mr);
-	ring->direct = pier_has_direct(ring->mr);
+	for (uint32_t i = 0; i < ring->attr.slots; i++)
+		ring->fills[i].offset = ring->attr.offset + i * ring->attr.slot_size;
+	ring->memory.bounced = pier_has_bounce(ring->memory.mr);
+	ring->memory.direct = pier_has_direct(ring->memory.mr);
 	ring->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (ring->wake_fd < 0)
 		return pier_fail_because(errno, "eventfd of a ring");
@@ -158,7 +207,7 @@ static void free_ring(struct pier_ring *ring)
 {
 	for (uint32_t i = 0; ring->fills && i < ring->attr.slots; i++)
 		pier_fill_free(&ring->fills[i]);
-	pier_lanes_free(ring);
+	pier_lanes_free(&ring->lanes);
 	pier_close_fd(ring->wake_fd);
 	pthread_mutex_destroy(&ring->lock);
 	free(ring->fills);
@@ -175,7 +224,8 @@ static struct pier_ring *new_ring(struct pier_pd *pd, const struct pier_ring_att
 	*ring = (struct pier_ring){
 		.object.describe = describe_ring,
 		.region_user.uses = use_of_region,
-		.pd = pd,
+		.lanes = { .memory = &ring->memory, .stall_ms = attr->stall_ms },
+		.memory = { .pd = pd, .slot_size = attr->slot_size },
 		.attr = *attr,
 		.last = attr->slots - 1,
 		.wake_fd = -1,
@@ -183,8 +233,8 @@ static struct pier_ring *new_ring(struct pier_pd *pd, const struct pier_ring_att
 	pthread_mutex_init(&ring->lock, NULL);
 	ring->fills = calloc(attr->slots, sizeof(*ring->fills));
 	ring->order = calloc(attr->slots, sizeof(*ring->order));
-	ring->fds = calloc(1, sizeof(*ring->fds));
-	if (!ring->fills || !ring->order || !ring->fds) {
+	ring->lanes.fds = calloc(1, sizeof(*ring->lanes.fds));
+	if (!ring->fills || !ring->order || !ring->lanes.fds) {
 		free_ring(ring);
 		return NULL;
 	}
@@ -198,11 +248,11 @@ static int free_memory(struct pier_ring *ring)
 {
 	int error = 0;
 
-	if (ring->buffer && ring->mr)
-		error = pier_dereg_mr(ring->mr);
+	if (ring->buffer && ring->memory.mr)
+		error = pier_dereg_mr(ring->memory.mr);
 	if (error)
 		return error;
-	ring->mr = NULL;
+	ring->memory.mr = NULL;
 	error = pier_buffer_free(ring->buffer);
 	if (!error)
 		ring->buffer = NULL;
@@ -273,19 +323,19 @@ int pier_ring_destroy(struct pier_ring *ring)
 				 held, ring->attr.slots);
 	pier_ring_cancel(ring);
 	await_releases(ring);
-	pier_remove_region_user(ring->pd, &ring->region_user);
+	pier_remove_region_user(ring->memory.pd, &ring->region_user);
 	error = free_memory(ring);
 	if (error)
 		return error;
 	pier_object_untrack(&ring->object);
-	atomic_fetch_sub(&ring->pd->children, 1);
+	atomic_fetch_sub(&ring->memory.pd->children, 1);
 	free_ring(ring);
 	return 0;
 }
 
 struct pier_mr *pier_ring_mr(const struct pier_ring *ring)
 {
-	return ring->mr;
+	return ring->memory.mr;
 }
 
 struct pier_buffer *pier_ring_buffer(const struct pier_ring *ring)
@@ -300,28 +350,197 @@ int pier_ring_fd(const struct pier_ring *ring)
 
 int pier_ring_uses(const struct pier_ring *ring, const struct pier_channel *channel)
 {
-	return pier_lanes_use(ring, channel);
+	return pier_lanes_use(&ring->lanes, channel);
 }
 
 void pier_ring_query(const struct pier_ring *ring, struct pier_ring_status *ret_status)
 {
 	*ret_status = (struct pier_ring_status){
 		.held = count_held(ring),
-		.in_flight = pier_lanes_in_flight(ring),
-		.doorbells = ring->doorbells,
-		.reads = ring->reads,
-		.bytes = ring->bytes,
+		.in_flight = pier_lanes_in_flight(&ring->lanes),
+		.doorbells = ring->lanes.doorbells,
+		.reads = ring->lanes.reads,
+		.bytes = ring->lanes.bytes,
 	};
 	for (uint32_t i = 0; i < ring->attr.slots; i++) {
 		const struct pier_ring_fill *fill = &ring->fills[i];
 
-		if (pier_fill_is_free(fill) || pier_fill_is_given_up(fill))
+		if (is_free(fill) || is_given_up(fill))
 			ret_status->free++;
 		else if (fill->state == PIER_FILL_RUNNING)
 			ret_status->filling++;
 		else if (fill->state == PIER_FILL_ENDED)
 			ret_status->ended++;
 	}
+}
+
+/* How fills begin, and begin again. */
+
+static void drop_released(struct pier_ring *ring)
+{
+	struct pier_ring_fill *fill = find_oldest(ring);
+
+	if (!fill || !is_given_up(fill))
+		return;
+	fill->state = PIER_FILL_NONE;
+	remove_oldest(ring);
+}
+
+static struct pier_ring_fill *find_free(struct pier_ring *ring)
+{
+	uint32_t number = ring->last;
+
+	drop_released(ring);
+	for (uint32_t i = 0; i < ring->attr.slots; i++) {
+		number = number + 1 < ring->attr.slots ? number + 1 : 0;
+		if (is_free(&ring->fills[number]))
+			return &ring->fills[number];
+	}
+	return NULL;
+}
+
+static int copy_reads(struct pier_ring_fill *fill, const struct pier_ring_read *reads,
+		      uint32_t count)
+{
+	struct pier_ring_item *items = fill->items;
+
+	if (count > fill->item_room) {
+		items = reallocarray(items, count, sizeof(*items));
+		if (!items)
+			return pier_fail(ENOMEM, "no memory for %u reads", count);
+		fill->items = items;
+		fill->item_room = count;
+	}
+	fill->item_count = count;
+	for (uint32_t i = 0; i < count; i++)
+		items[i] = (struct pier_ring_item){ reads[i], reads[i].length };
+	return 0;
+}
+
+/* Of reads that were checked: no overflow. */
+static uint64_t end_of_reads(const struct pier_ring_fill *fill)
+{
+	uint64_t end = 0;
+
+	for (uint32_t i = 0; i < fill->item_count; i++) {
+		const struct pier_ring_read *read = &fill->items[i].read;
+
+		if (read->length > 0 && read->offset + read->length > end)
+			end = read->offset + read->length;
+	}
+	return end;
+}
+
+/* Plan a fill, and post it. After an error it is as before. */
+static int start_fill(struct pier_ring *ring, struct pier_ring_fill *fill,
+		      const struct pier_ring_source *sources, uint32_t source_count)
+{
+	int error = pier_fill_plan(&ring->memory, fill, sources, source_count);
+
+	if (!error)
+		error = pier_lanes_reserve(&ring->lanes, fill);
+	if (error)
+		return error;
+	fill->error = 0;
+	fill->open = fill->request_count;
+	fill->state = fill->open ? PIER_FILL_RUNNING : PIER_FILL_ENDED;
+	pier_lanes_post(&ring->lanes, fill);
+	return 0;
+}
+
+int pier_ring_begin(struct pier_ring *ring, const struct pier_ring_source *sources,
+		    uint32_t source_count, const struct pier_ring_read *reads,
+		    uint32_t count, uint32_t *ret_number)
+{
+	struct pier_ring_fill *fill;
+	int error = pier_check_process(&ring->object);
+
+	if (!error)
+		error = pier_check_array(sources, source_count, "sources");
+	if (!error)
+		error = pier_check_array(reads, count, "reads");
+	if (error)
+		return error;
+	fill = find_free(ring);
+	if (!fill)
+		return pier_fail(EAGAIN,
+				 "none of the %u slots of the ring is free: release one",
+				 ring->attr.slots);
+	error = copy_reads(fill, reads, count);
+	if (!error)
+		error = start_fill(ring, fill, sources, source_count);
+	if (error)
+		return error;
+	fill->length = end_of_reads(fill);
+	fill->sequence = ring->sequence++;
+	fill->reported = false;
+	ring->last = fill->number;
+	ring->order[(ring->order_first + ring->order_count++) % ring->attr.slots] =
+		fill->number;
+	if (ret_number)
+		*ret_number = fill->number;
+	return 0;
+}
+
+/* A fill that was begun and not returned. Errors: -ENOENT. */
+static int find_fill(const struct pier_ring *ring, uint32_t number,
+		     struct pier_ring_fill **ret_fill)
+{
+	if (number >= ring->attr.slots || ring->fills[number].state == PIER_FILL_NONE)
+		return pier_fail(ENOENT, "slot %u of %u is not being filled", number,
+				 ring->attr.slots);
+	*ret_fill = &ring->fills[number];
+	if ((*ret_fill)->state == PIER_FILL_RUNNING)
+		return pier_fail(EBUSY,
+				 "the fill of slot %u has not ended: %u requests "
+				 "are left",
+				 number, (*ret_fill)->open);
+	return 0;
+}
+
+int pier_ring_retry(struct pier_ring *ring, uint32_t number,
+		    const struct pier_ring_source *sources, uint32_t source_count)
+{
+	struct pier_ring_fill *fill = NULL;
+	int error = pier_check_process(&ring->object);
+
+	if (!error)
+		error = pier_check_array(sources, source_count, "sources");
+	if (error)
+		return error;
+	drop_released(ring);
+	error = find_fill(ring, number, &fill);
+	if (error)
+		return error;
+	if (!fill->error)
+		return pier_fail(EALREADY, "all bytes of slot %u have arrived", number);
+	error = start_fill(ring, fill, sources, source_count);
+	if (error)
+		return error;
+	fill->reported = false;
+	atomic_store(&fill->ticket, 0);
+	return 0;
+}
+
+int pier_ring_missing(const struct pier_ring *ring, uint32_t number,
+		      uint32_t *ret_indices, uint32_t capacity)
+{
+	struct pier_ring_fill *fill = NULL;
+	uint32_t count = 0;
+	int error = pier_check_process(&ring->object);
+
+	if (!error)
+		error = find_fill(ring, number, &fill);
+	if (error)
+		return error;
+	for (uint32_t i = 0; i < fill->item_count; i++) {
+		if (fill->items[i].left == 0)
+			continue;
+		if (count < capacity)
+			ret_indices[count] = i;
+		count++;
+	}
+	return (int)count;
 }
 
 /* Driving a ring until something has happened. */
@@ -334,7 +553,7 @@ struct ring_wait {
 
 static bool oldest_has_ended(struct pier_ring *ring)
 {
-	const struct pier_ring_fill *fill = pier_ring_oldest(ring);
+	const struct pier_ring_fill *fill = find_oldest(ring);
 
 	return !fill || fill->state == PIER_FILL_ENDED;
 }
@@ -362,20 +581,20 @@ static void note_wakeup(struct pier_ring *ring)
 
 static bool has_news(struct pier_ring *ring)
 {
-	const struct pier_ring_fill *fill = pier_ring_oldest(ring);
+	const struct pier_ring_fill *fill = find_oldest(ring);
 
 	return take_wakeup(ring) || (fill && fill->state == PIER_FILL_ENDED);
 }
 
 static bool is_quiet(struct pier_ring *ring)
 {
-	return pier_lanes_in_flight(ring) == 0;
+	return pier_lanes_in_flight(&ring->lanes) == 0;
 }
 
 static int check_ring(void *subject)
 {
 	struct ring_wait *wait = subject;
-	bool progress = pier_lanes_step(wait->ring);
+	bool progress = pier_lanes_step(&wait->ring->lanes);
 
 	wait->held = wait->holds(wait->ring);
 	if (wait->held)
@@ -389,15 +608,15 @@ static int pass_lanes(void *subject, struct pier_wait_pass *pass)
 	const struct ring_wait *wait = subject;
 	const struct pier_ring *ring = wait->ring;
 
-	for (uint32_t i = 0; i < ring->lane_count; i++) {
-		struct pier_channel *channel = ring->lanes[i].channel;
+	for (uint32_t i = 0; i < ring->lanes.count; i++) {
+		struct pier_channel *channel = ring->lanes.lanes[i].flow.channel;
 
 		if (!channel || pier_wait_pass_channel(pass, channel) == 0)
 			continue;
 		pier_debug("ring: %s", pier_error_message());
 		pass->again = true;
 	}
-	pier_wait_pass_until(pass, pier_lanes_deadline(ring));
+	pier_wait_pass_until(pass, pier_lanes_deadline(&ring->lanes));
 	if (pass->step == PIER_WAIT_STEP_SLEEP && wait->holds == has_news)
 		pass->fds[pass->fd_count++] = (struct pollfd){ .fd = ring->wake_fd,
 							       .events = POLLIN };
@@ -413,7 +632,7 @@ static int wait_until(struct pier_ring *ring, bool (*holds)(struct pier_ring *ri
 		.check = check_ring,
 		.pass = pass_lanes,
 		.subject = &wait,
-		.fds = ring->fds,
+		.fds = ring->lanes.fds,
 	};
 	int error = pier_wait_until(&condition, deadline);
 
@@ -434,7 +653,7 @@ static int wait_for(struct pier_ring *ring, bool (*holds)(struct pier_ring *ring
 				 timeout_ms);
 	if (timeout_ms > 0)
 		return wait_until(ring, holds, pier_deadline(timeout_ms));
-	pier_lanes_step(ring);
+	pier_lanes_step(&ring->lanes);
 	return holds(ring);
 }
 
@@ -444,10 +663,10 @@ int pier_ring_cancel(struct pier_ring *ring)
 
 	if (error)
 		return error;
-	ring->cancelling = true;
+	ring->lanes.cancelling = true;
 	while (wait_until(ring, is_quiet, INT64_MAX) != 1)
 		continue;
-	ring->cancelling = false;
+	ring->lanes.cancelling = false;
 	return 0;
 }
 
@@ -458,18 +677,17 @@ int pier_ring_progress(struct pier_ring *ring)
 	if (error)
 		return error;
 	take_wakeup(ring);
-	pier_ring_drop_released(ring);
-	pier_lanes_step(ring);
+	drop_released(ring);
+	pier_lanes_step(&ring->lanes);
 	return oldest_has_ended(ring);
 }
 
 /* Memory that was read into directly; again after an error. */
 static int make_visible(const struct pier_ring *ring, struct pier_ring_fill *fill)
 {
-	if (fill->error || !ring->direct || fill->length == 0)
+	if (fill->error || !ring->memory.direct || fill->length == 0)
 		return 0;
-	return pier_flush_for_device(ring->mr, pier_fill_offset(ring, fill), fill->length,
-				     false);
+	return pier_flush_for_device(ring->memory.mr, fill->offset, fill->length, false);
 }
 
 static int fail_fill(const struct pier_ring_fill *fill, int flush_error, uint32_t missing)
@@ -490,8 +708,8 @@ static void describe_slot(const struct pier_ring *ring, const struct pier_ring_f
 
 	*ret_slot = (struct pier_ring_slot){
 		.pointer = ring->pointer ? ring->pointer + offset : NULL,
-		.iova = ring->mr->iova + pier_fill_offset(ring, fill),
-		.offset = pier_fill_offset(ring, fill),
+		.iova = ring->memory.mr->iova + fill->offset,
+		.offset = fill->offset,
 		.length = fill->length,
 		.sequence = fill->sequence,
 		.number = fill->number,
@@ -516,7 +734,7 @@ static int return_oldest(struct pier_ring *ring, struct pier_ring_fill *fill,
 		return ret_slot->error;
 	}
 	fill->state = PIER_FILL_NONE;
-	pier_ring_remove_oldest(ring);
+	remove_oldest(ring);
 	return 1;
 }
 
@@ -529,8 +747,8 @@ int pier_ring_next(struct pier_ring *ring, int timeout_ms,
 	memset(ret_slot, 0, sizeof(*ret_slot));
 	if (result)
 		return result;
-	pier_ring_drop_released(ring);
-	fill = pier_ring_oldest(ring);
+	drop_released(ring);
+	fill = find_oldest(ring);
 	if (!fill)
 		return pier_fail(ENODATA, "the ring has no fill to wait for: begin one");
 	result = wait_for(ring, oldest_has_ended, timeout_ms);
@@ -543,7 +761,7 @@ int pier_ring_wait(struct pier_ring *ring, int timeout_ms)
 
 	if (error)
 		return error;
-	pier_ring_drop_released(ring);
+	drop_released(ring);
 	return wait_for(ring, has_news, timeout_ms);
 }
 

@@ -298,7 +298,7 @@ static void stops_a_channel_that_stalls(void **state)
 	complete(4, IBV_WC_SUCCESS);
 	expect_result(pier_ring_next(ring, PATIENT, &slot), -ETIMEDOUT);
 	test_assert_sentence("14 of 18 reads are missing");
-	test_assert_sentence("no read completed within 20 ms");
+	test_assert_sentence("no request completed within 20 ms");
 	assert_int_equal(slot.error, -ETIMEDOUT);
 	assert_int_equal(fake.state, IBV_QPS_ERR);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
