@@ -5,7 +5,7 @@
 
 #include <infiniband/verbs.h>
 
-#include "provider/soft/queues/ud_address.h"
+#include "provider/soft/queues/datagram.h"
 
 /* Address handles, and where a datagram came from. */
 

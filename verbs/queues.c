@@ -5,7 +5,7 @@
 
 #include "provider/provider.h"
 #include "provider/soft/queues/cq.h"
-#include "provider/soft/queues/qp_ex.h"
+#include "provider/soft/queues/post.h"
 
 /* Completion channels, completion queues, shared receive queues and queue pairs. */
 

@@ -11,7 +11,7 @@
 #include "provider/soft/connect/address.h"
 #include "provider/soft/limits.h"
 #include "provider/soft/link/auth.h"
-#include "provider/soft/link/datagram.h"
+#include "provider/soft/queues/datagram.h"
 #include "provider/soft/link/frame.h"
 
 static void try_header(const uint8_t *data)

@@ -19,9 +19,8 @@
 #include "provider/soft/limits.h"
 #include "provider/soft/link/link.h"
 #include "provider/soft/link/ring.h"
-#include "provider/soft/link/shared_memory.h"
 #include "provider/soft/pass.h"
-#include "provider/soft/regions/dmabuf.h"
+#include "provider/soft/regions/segments.h"
 #include "provider/soft/soft.h"
 
 enum {

@@ -16,7 +16,6 @@
 #include "provider/soft/limits.h"
 #include "provider/soft/link/auth.h"
 #include "provider/soft/link/seal.h"
-#include "provider/soft/regions/copy.h"
 #include "provider/soft/regions/vector.h"
 #include "core/wire.h"
 

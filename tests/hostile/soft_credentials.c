@@ -14,7 +14,7 @@
 
 #include "soft_peer.h"
 #include "provider/soft/engine.h"
-#include "provider/soft/link/credentials.h"
+#include "provider/soft/link/socket.h"
 #include "provider/soft/link/ring.h"
 #include "provider/soft/soft.h"
 

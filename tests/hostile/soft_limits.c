@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "soft_peer.h"
-#include "provider/soft/link/shared_memory.h"
-#include "provider/soft/regions/dmabuf.h"
+#include "provider/soft/link/ring.h"
+#include "provider/soft/regions/segments.h"
 
 /* Settings of the machine or the process under which soft0 must not be killed. */
 

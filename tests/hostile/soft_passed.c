@@ -23,7 +23,7 @@
 #include "provider/soft/link/grant_received.h"
 #include "provider/soft/link/link.h"
 #include "provider/soft/link/ring.h"
-#include "provider/soft/regions/dmabuf.h"
+#include "provider/soft/regions/segments.h"
 #include "provider/soft/soft.h"
 
 /* Fds that block the process to which a peer passes them, or are never used. */

@@ -14,7 +14,7 @@
 #include "soft_peer.h"
 #include "provider/soft/connect/listen.h"
 #include "provider/soft/link/auth.h"
-#include "provider/soft/link/credentials.h"
+#include "provider/soft/link/socket.h"
 #include "provider/soft/soft.h"
 
 /*

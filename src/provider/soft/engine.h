@@ -10,7 +10,7 @@
 
 #include "core/clock.h"
 #include "core/list.h"
-#include "provider/soft/regions/copy.h"
+#include "provider/soft/regions/vector.h"
 
 /*
  * The engine plays the hardware: it gives one turn to each queue pair that has something
@@ -51,7 +51,7 @@ struct soft_engine {
 	atomic_bool paused;
 	/* Queue pairs with work, and the end of those that the present pass serves. */
 	struct pier_list active, pass_end;
-	struct pier_list polled; /* shared rings that the engine polls; link/polling.c */
+	struct pier_list polled; /* shared rings that the engine polls; link/ring.c */
 	uint32_t polled_count;
 	uint32_t socket_links;	/* links without shared rings */
 	uint64_t last_datagram; /* when one was sent or received */

@@ -9,14 +9,12 @@
 #include "provider/soft/link/early_stream.h"
 #include "provider/soft/link/grant_given.h"
 #include "provider/soft/link/link.h"
-#include "provider/soft/link/polling.h"
+#include "provider/soft/link/ring.h"
 #include "provider/soft/queues/complete.h"
-#include "provider/soft/queues/receive.h"
+#include "provider/soft/queues/datagram.h"
 #include "provider/soft/queues/requester.h"
+#include "provider/soft/queues/stream.h"
 #include "provider/soft/queues/timers.h"
-#include "provider/soft/queues/transmit.h"
-#include "provider/soft/queues/ud_receive.h"
-#include "provider/soft/queues/ud_send.h"
 #include "soft.h"
 
 enum {

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <fcntl.h>
-#include <sodium.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <sodium.h>
+
 #include "query.h"
 #include "core/error.h"
 #include "core/fd.h"
-#include "provider/soft/queues/atomic.h"
+#include "provider/soft/queues/responder.h"
 #include "soft.h"
 
 __be64 pier_soft_host_guid(void)

@@ -11,20 +11,19 @@
 #include <infiniband/verbs.h>
 
 #include "core/list.h"
+#include "engine.h"
+#include "limits.h"
 #include "provider/soft/connect/address.h"
 #include "provider/soft/connect/listen.h"
 #include "provider/soft/connect/meeting.h"
-#include "engine.h"
-#include "limits.h"
 #include "provider/soft/link/early_stream.h"
 #include "provider/soft/link/frame.h"
 #include "provider/soft/link/link.h"
+#include "provider/soft/queues/datagram.h"
 #include "provider/soft/queues/events.h"
-#include "provider/soft/queues/qp_ex.h"
+#include "provider/soft/queues/post.h"
 #include "provider/soft/queues/srq.h"
-#include "provider/soft/queues/ud_send.h"
 #include "provider/soft/regions/keys.h"
-#include "provider/soft/regions/window.h"
 
 /*
  * A NIC in software. One *engine* per opened context plays the hardware; each connected

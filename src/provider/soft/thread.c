@@ -13,7 +13,7 @@
 #include "core/thread.h"
 #include "engine.h"
 #include "pass.h"
-#include "provider/soft/link/polling.h"
+#include "provider/soft/link/ring.h"
 #include "provider/soft/link/seal.h"
 #include "soft.h"
 

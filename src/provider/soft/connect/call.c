@@ -1,24 +1,113 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <poll.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "call.h"
-#include "blocking.h"
+#include "address.h"
 #include "core/error.h"
 #include "core/fd.h"
 #include "listen.h"
-#include "peers.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/link/auth.h"
-#include "provider/soft/link/credentials.h"
 #include "provider/soft/link/ring.h"
-#include "provider/soft/link/shared_memory.h"
-#include "provider/soft/link/stream.h"
+#include "provider/soft/link/socket.h"
 #include "provider/soft/soft.h"
+
+/* 0 when the fd is ready, or -errno. */
+static int wait_for_fd(int fd, short events, uint64_t deadline)
+{
+	struct pollfd waited = { .fd = fd, .events = events };
+
+	for (;;) {
+		uint64_t now = pier_soft_now();
+		int count;
+
+		if (now >= deadline)
+			return -ETIMEDOUT;
+		count = poll(&waited, 1, (int)((deadline - now) / 1000000 + 1));
+		if (count > 0)
+			return 0;
+		if (count < 0 && errno != EINTR)
+			return -errno;
+	}
+}
+
+static int receive_all(int fd, uint8_t *bytes, size_t length, uint64_t deadline)
+{
+	while (length > 0) {
+		int error = wait_for_fd(fd, POLLIN, deadline);
+		ssize_t received;
+
+		if (error)
+			return error;
+		received = recv(fd, bytes, length, MSG_DONTWAIT);
+		if (received == 0)
+			return -ECONNREFUSED;
+		if (received < 0 && !pier_is_transient(errno))
+			return errno == ECONNRESET ? -ECONNREFUSED : -errno;
+		if (received > 0) {
+			bytes += received;
+			length -= received;
+		}
+	}
+	return 0;
+}
+
+/* Does not block, since a fresh connection always has room for so few bytes. */
+static int send_all(int fd, const uint8_t *bytes, size_t length)
+{
+	ssize_t sent = send(fd, bytes, length, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+	if (sent == (ssize_t)length)
+		return 0;
+	return sent < 0 && errno != EPIPE && errno != ECONNRESET ? -errno : -ECONNREFUSED;
+}
+
+/* Without SO_SNDTIMEO, a Unix connect(2) waits without limit for room in the backlog. */
+static int limit_connect(int fd, uint64_t deadline)
+{
+	uint64_t now = pier_soft_now();
+	uint64_t left = now < deadline ? (deadline - now) / 1000 : 0;
+	struct timeval limit = {
+		.tv_sec = (time_t)(left / 1000000),
+		.tv_usec = (suseconds_t)(left % 1000000),
+	};
+
+	if (left == 0) /* 0 would mean no limit */
+		return -ETIMEDOUT;
+	if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) < 0)
+		return -errno;
+	return 0;
+}
+
+static int connect_before(int fd, const void *name, socklen_t length, uint64_t deadline)
+{
+	int error;
+	socklen_t size = sizeof(error);
+
+	for (;;) {
+		error = limit_connect(fd, deadline);
+		if (error)
+			return error;
+		if (connect(fd, name, length) == 0 || errno == EINPROGRESS)
+			break;
+		if (errno != EINTR)
+			return errno == EAGAIN ? -ETIMEDOUT : -errno;
+	}
+	error = wait_for_fd(fd, POLLOUT, deadline);
+	if (error)
+		return error;
+	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) < 0)
+		return -errno;
+	return -error;
+}
 
 /* The longest time that a call to a peer in another process takes. */
 #define DEADLINE	    UINT64_C(5000000000)
@@ -38,7 +127,7 @@ static int send_proof(int fd, uint8_t *proof, const struct soft_shared_memory *m
 	struct cmsghdr *header = (struct cmsghdr *)control;
 
 	if (!memory)
-		return pier_soft_send_all(fd, proof, SOFT_PROOF_SIZE);
+		return send_all(fd, proof, SOFT_PROOF_SIZE);
 	header->cmsg_level = SOL_SOCKET;
 	header->cmsg_type = SCM_RIGHTS;
 	header->cmsg_len = CMSG_LEN(sizeof(int));
@@ -48,7 +137,7 @@ static int send_proof(int fd, uint8_t *proof, const struct soft_shared_memory *m
 	if (sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == SOFT_PROOF_SIZE)
 		return 0;
 	/* Too many fds may be in flight, for example: send the proof without it. */
-	return pier_soft_send_all(fd, proof, SOFT_PROOF_SIZE);
+	return send_all(fd, proof, SOFT_PROOF_SIZE);
 }
 
 /* If the listener does not use the memory, `*shared` becomes NULL. */
@@ -79,7 +168,7 @@ static int prove_ourselves(const struct soft_qp *qp, int fd, const uint8_t *tran
 			proof + SOFT_MAC_SIZE);
 	error = send_proof(fd, proof, *shared);
 	if (!error)
-		error = pier_soft_receive_all(fd, welcome, sizeof(welcome), deadline);
+		error = receive_all(fd, welcome, sizeof(welcome), deadline);
 	return error ? error : check_welcome(qp, transcript, welcome, shared);
 }
 
@@ -100,9 +189,9 @@ static int exchange_nonces(const struct soft_qp *qp, const struct ibv_qp_attr *a
 	if (!pier_soft_make_nonce(&share, early->sealed, hello.nonce))
 		return -EIO;
 	pier_soft_pack_hello(&hello, bytes);
-	error = pier_soft_send_all(fd, bytes, sizeof(bytes));
+	error = send_all(fd, bytes, sizeof(bytes));
 	if (!error)
-		error = pier_soft_receive_all(fd, challenge, sizeof(challenge), deadline);
+		error = receive_all(fd, challenge, sizeof(challenge), deadline);
 	if (!error && !pier_soft_agree(&share, challenge, early->agreed))
 		error = -ECONNREFUSED;
 	explicit_bzero(&share, sizeof(share));
@@ -166,7 +255,7 @@ static int call_unix(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 	if (fd < 0)
 		return pier_fail(errno, "soft0: no socket");
 	pier_soft_accept_fds(fd, false);
-	error = pier_soft_connect_before(fd, &name, length, proof_deadline);
+	error = connect_before(fd, &name, length, proof_deadline);
 	if (error == -ENOENT || error == -ECONNREFUSED ||
 	    (!error && !pier_soft_may_connect(fd)))
 		return -ENOENT;
@@ -215,7 +304,7 @@ static int call_one(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 
 	if (fd < 0)
 		return -errno;
-	error = pier_soft_connect_before(fd, &name, length, deadline);
+	error = connect_before(fd, &name, length, deadline);
 	early->sealed = true;
 	if (!error)
 		error = exchange_nonces(qp, attr, fd, deadline, early);

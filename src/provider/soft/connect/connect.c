@@ -8,16 +8,15 @@
 #include <sodium.h>
 
 #include "connect.h"
+#include "address.h"
 #include "call.h"
 #include "core/error.h"
 #include "core/fd.h"
-#include "gid.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/link/auth.h"
 #include "provider/soft/link/early_stream.h"
 #include "provider/soft/link/ring.h"
-#include "provider/soft/link/shared_memory.h"
-#include "provider/soft/link/stream.h"
+#include "provider/soft/link/socket.h"
 #include "provider/soft/registry.h"
 #include "provider/soft/soft.h"
 

@@ -1,25 +1,155 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <sys/epoll.h>
-
 #include "listen.h"
+#include "address.h"
 #include "core/environment.h"
 #include "core/error.h"
 #include "core/fd.h"
-#include "datagram_socket.h"
-#include "gid.h"
-#include "interfaces.h"
+#include "meeting.h"
 #include "provider/soft/engine.h"
-#include "provider/soft/link/credentials.h"
-#include "provider/soft/link/stream.h"
+#include "provider/soft/limits.h"
+#include "provider/soft/link/socket.h"
 #include "provider/soft/soft.h"
+
+/* "::" or "0.0.0.0": valid for listening, but not for calling. */
+static bool is_any(const struct in6_addr *address)
+{
+	return IN6_IS_ADDR_UNSPECIFIED(address) ||
+	       (IN6_IS_ADDR_V4MAPPED(address) && address->s6_addr32[3] == 0);
+}
+
+/* A link-local address is of no use on another host. */
+static bool address_of(const struct ifaddrs *interface, struct in6_addr *ret_address)
+{
+	if (!interface->ifa_addr || (interface->ifa_flags & IFF_LOOPBACK) ||
+	    !(interface->ifa_flags & IFF_UP))
+		return false;
+	if (interface->ifa_addr->sa_family == AF_INET) {
+		struct sockaddr_in v4;
+
+		memcpy(&v4, interface->ifa_addr, sizeof(v4));
+		pier_soft_map_v4(v4.sin_addr, ret_address);
+		return true;
+	}
+	if (interface->ifa_addr->sa_family == AF_INET6) {
+		struct sockaddr_in6 v6;
+
+		memcpy(&v6, interface->ifa_addr, sizeof(v6));
+		*ret_address = v6.sin6_addr;
+		return !IN6_IS_ADDR_LINKLOCAL(ret_address);
+	}
+	return false;
+}
+
+static int list_interfaces(struct soft_listeners *listeners, bool v4_only)
+{
+	struct in6_addr *ret_address;
+	struct ifaddrs *interfaces;
+
+	if (getifaddrs(&interfaces) < 0)
+		return pier_fail(errno, "soft0: cannot list the network interfaces");
+	for (const struct ifaddrs *one = interfaces; one; one = one->ifa_next) {
+		if (listeners->count == SOFT_MAX_ADDRESSES)
+			break;
+		ret_address = &listeners->addresses[listeners->count];
+		if (address_of(one, ret_address) &&
+		    (!v4_only || IN6_IS_ADDR_V4MAPPED(ret_address)))
+			listeners->count++;
+	}
+	freeifaddrs(interfaces);
+	return 0;
+}
+
+static const char *read_setting(const char *name)
+{
+	const char *value = secure_getenv(name);
+
+	return value && *value ? value : NULL;
+}
+
+/* By default a process that listens may call the networks of this host's interfaces. */
+static int choose_peers(struct soft_listeners *listeners, bool loopback)
+{
+	const char *wanted = read_setting("PIER_SOFT_PEERS");
+	int error = 0;
+
+	listeners->peers = (struct soft_peers){ .attached = listeners->tcp };
+	if (wanted)
+		error = pier_soft_parse_peers(wanted, &listeners->peers);
+	listeners->peers.loopback = loopback;
+	return error;
+}
+
+/* Reads PIER_SOFT_ADDRESS and PIER_SOFT_PEERS. 0; -EINVAL with a sentence. */
+static int choose_addresses(struct soft_listeners *listeners, struct in6_addr *ret_bind)
+{
+	const char *wanted = read_setting("PIER_SOFT_ADDRESS");
+
+	listeners->tcp = wanted && strcmp(wanted, "none") != 0;
+	listeners->count = 0;
+	if (!listeners->tcp)
+		return choose_peers(listeners, false);
+	if (!pier_soft_parse_ip(wanted, ret_bind))
+		return pier_fail(EINVAL,
+				 "soft0: PIER_SOFT_ADDRESS=%s is no IPv4 or IPv6 "
+				 "address, nor \"none\"",
+				 wanted);
+	if (is_any(ret_bind)) {
+		int error = list_interfaces(listeners, IN6_IS_ADDR_V4MAPPED(ret_bind));
+
+		return error ? error : choose_peers(listeners, false);
+	}
+	listeners->addresses[listeners->count++] = *ret_bind;
+	return choose_peers(listeners, pier_soft_is_loopback(ret_bind));
+}
+
+socklen_t pier_soft_datagram_name(const struct soft_meeting *meeting,
+				  const union ibv_gid *gid, struct sockaddr_un *ret_name)
+{
+	return pier_soft_name_in_folder(meeting, "ud", gid, ret_name);
+}
+
+/* 0 or -errno with a sentence; close_datagrams() follows in any case. */
+static int open_datagrams(struct soft_context *context)
+{
+	struct sockaddr_un name;
+	socklen_t length;
+	int fd;
+
+	if (!*context->meeting.folder)
+		return 0;
+	pier_soft_sweep_folder(&context->meeting);
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	context->listeners.datagram_fd = fd;
+	pier_soft_accept_fds(fd, false);
+	length = pier_soft_datagram_name(&context->meeting, &context->gid, &name);
+	if (fd < 0 || bind(fd, (struct sockaddr *)&name, length) < 0)
+		return pier_fail(errno, "soft0: no socket for datagrams at %s",
+				 name.sun_path);
+	return pier_soft_watch(context, fd, EPOLLIN, SOFT_EVENT_DATAGRAM, 0);
+}
+
+static void close_datagrams(struct soft_context *context)
+{
+	struct sockaddr_un name;
+
+	if (context->listeners.datagram_fd < 0)
+		return;
+	pier_soft_datagram_name(&context->meeting, &context->gid, &name);
+	if (context->pid == getpid())
+		unlink(name.sun_path);
+	context->listeners.datagram_fd = pier_close_fd(context->listeners.datagram_fd);
+}
 
 /* PIER_SOFT_UNIX is for tests: "off" leaves TCP between processes of one host. */
 bool pier_soft_unix_allowed(void)
@@ -120,7 +250,7 @@ static int listen_tcp(struct soft_context *context)
 {
 	struct soft_listeners *listeners = &context->listeners;
 	struct in6_addr address;
-	int error = pier_soft_choose_addresses(listeners, &address);
+	int error = choose_addresses(listeners, &address);
 
 	if (error || !listeners->tcp)
 		return error;
@@ -176,7 +306,7 @@ int pier_soft_open_listeners(struct soft_context *context)
 	if (!error)
 		error = choose_gid(context);
 	if (!error)
-		error = pier_soft_open_datagrams(context);
+		error = open_datagrams(context);
 	if (!error)
 		error = listen_unix(context);
 	if (!error)
@@ -216,7 +346,7 @@ void pier_soft_close_listeners(struct soft_context *context)
 		pier_soft_close_foreign(listeners->pending[i].shared_fd);
 	}
 	remove_socket(context);
-	pier_soft_close_datagrams(context);
+	close_datagrams(context);
 	close_socket(context, listeners->unix_fd);
 	close_socket(context, listeners->tcp_fd);
 	listeners->unix_fd = listeners->tcp_fd = -1;

@@ -38,6 +38,7 @@ struct soft_meeting {
  * XDG_RUNTIME_DIR is too long for a socket; else the errno of a system call.
  */
 int pier_soft_join_meeting(struct soft_meeting *meeting, bool uses_folder);
+
 /*
  * The name of a Unix socket in the folder: `kind` has 2 letters, and the GID is that of
  * the context that owns it. Returns the length of the name.
@@ -45,10 +46,20 @@ int pier_soft_join_meeting(struct soft_meeting *meeting, bool uses_folder);
 socklen_t pier_soft_name_in_folder(const struct soft_meeting *meeting, const char *kind,
 				   const union ibv_gid *gid,
 				   struct sockaddr_un *ret_name);
+
 /* Bytes 8 to 15 of a GID as 16 hexadecimal digits, and a NUL. */
 void pier_soft_print_gid(const union ibv_gid *gid, char *ret_text);
+
 /* The secret of a queue pair: SOFT_SECRET_SIZE bytes. */
 void pier_soft_derive_secret(const struct soft_meeting *meeting, const union ibv_gid *gid,
 			     uint32_t qpn, uint8_t *ret_secret);
+
+struct soft_meeting;
+
+/*
+ * Removes what processes that were killed left in the folder: sockets that nobody has
+ * open, and half-written keys. Best effort.
+ */
+void pier_soft_sweep_folder(const struct soft_meeting *meeting);
 
 #endif

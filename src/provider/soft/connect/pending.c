@@ -10,11 +10,9 @@
 #include "listen.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/link/auth.h"
-#include "provider/soft/link/credentials.h"
 #include "provider/soft/link/early_stream.h"
 #include "provider/soft/link/ring.h"
-#include "provider/soft/link/shared_memory.h"
-#include "provider/soft/link/stream.h"
+#include "provider/soft/link/socket.h"
 #include "provider/soft/soft.h"
 
 /*

@@ -6,13 +6,13 @@
 #include "control_receive.h"
 #include "control.h"
 #include "core/wire.h"
-#include "credentials.h"
 #include "grant_given.h"
 #include "grant_received.h"
 #include "link.h"
 #include "provider/soft/regions/rlimits.h"
 #include "provider/soft/soft.h"
 #include "ring.h"
+#include "socket.h"
 
 enum {
 	/* Per turn: a peer that sends without end must not delay the others. */

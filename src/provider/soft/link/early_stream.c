@@ -11,7 +11,7 @@
 #include "provider/soft/soft.h"
 #include "ring.h"
 #include "seal.h"
-#include "stream.h"
+#include "socket.h"
 
 /*
  * The caller has proved that it knows our secret. Now that we know its secret, this

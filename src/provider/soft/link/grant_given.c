@@ -7,13 +7,12 @@
 #include "control.h"
 #include "core/fd.h"
 #include "core/log.h"
-#include "credentials.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/regions/keys.h"
 #include "provider/soft/regions/region.h"
 #include "provider/soft/soft.h"
 #include "ring.h"
-#include "stream.h"
+#include "socket.h"
 
 /*
  * An fd gives its holder the right to read and to write every byte of the file, because
@@ -22,7 +21,7 @@
  * right to read. So fds are given only for a region that consists of whole files whose
  * size is final, and that the peer may read and write, or only read if they are sealed
  * so. For other regions the peer gets the addresses, by which the kernel copies
- * (peer_memory.c). An address gives no right: the kernel lets a process
+ * (grant_received.c). An address gives no right: the kernel lets a process
  * copy all memory of another one, or none. All other requests go through the ring, where
  * this end checks them.
  *

@@ -4,6 +4,24 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
+
+/*
+ * Memory of the process at the other end of a shared ring, which the kernel copies from
+ * one process to the other (process_vm_readv(2)). With the engine locked.
+ */
+
+struct soft_qp;
+struct soft_ring;
+struct soft_vector;
+
+/*
+ * Copies from the vector to `address` of the process that gave a grant by address, or
+ * back if the vector is written to, `length` bytes or fewer. Returns how many; 0: none,
+ * because memory at either end has vanished, or the process cannot be reached.
+ */
+uint64_t pier_soft_copy_peer(struct soft_ring *ring, const struct soft_vector *vector,
+			     uint64_t address, uint64_t length);
 
 /*
  * Grants that peers gave to this end, and what is known about keys without one. With the
@@ -12,8 +30,6 @@
 
 struct soft_grant_message;
 struct soft_mr;
-struct soft_qp;
-struct soft_ring;
 
 enum soft_grant_state {
 	SOFT_GRANT_NONE, /* the slot is free */
@@ -43,13 +59,17 @@ struct soft_received_grant {
  */
 struct soft_received_grant *pier_soft_find_grant(struct soft_qp *qp, uint32_t key,
 						 uint64_t length);
+
 /* `fds` are borrowed. False: the grant was not requested. */
 bool pier_soft_accept_grant(struct soft_qp *qp, const struct soft_grant_message *message,
 			    const int *fds);
+
 /* The grant is of no use: the peer set O_APPEND on its fd, for example. */
 void pier_soft_reject_grant(struct soft_qp *qp, struct soft_received_grant *grant);
+
 /* The peer has revoked it. */
 void pier_soft_drop_revoked_grant(struct soft_qp *qp, uint32_t slot, uint32_t serial);
+
 void pier_soft_release_grant(struct soft_received_grant *grant);
 void pier_soft_release_grants(struct soft_ring *ring);
 

@@ -4,15 +4,13 @@
 
 #include "link.h"
 #include "core/environment.h"
-#include "credentials.h"
 #include "grant_given.h"
 #include "grant_received.h"
-#include "polling.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/soft.h"
 #include "ring.h"
 #include "seal.h"
-#include "stream.h"
+#include "socket.h"
 
 static int watch_link(struct soft_context *context, struct soft_qp *qp)
 {

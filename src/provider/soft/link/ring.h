@@ -2,6 +2,7 @@
 #ifndef PIER_SOFT_RING_H
 #define PIER_SOFT_RING_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -10,7 +11,79 @@
 #include "core/list.h"
 #include "grant_given.h"
 #include "grant_received.h"
-#include "shared_memory.h"
+#include "provider/soft/limits.h"
+
+/*
+ * Memory that the two ends of a link on one host share: two rings of bytes, one for each
+ * direction, and what goes with them.
+ *
+ * The peer may write to all of it at any time, and any value. Nothing in it is trusted:
+ * each end keeps its own positions elsewhere, checks those of the peer each time it reads
+ * them, and copies the bytes of a header before it looks at them.
+ */
+
+enum {
+	SOFT_RING_SIZE = 256 * 1024,
+	SOFT_RINGS_OFFSET = 4096,
+	SOFT_SHARED_MEMORY_SIZE = SOFT_RINGS_OFFSET + 2 * SOFT_RING_SIZE
+};
+
+/* One direction. Its producer also copies into the regions of its consumer. */
+struct soft_direction {
+	_Alignas(64) _Atomic uint64_t head; /* bytes ever put in */
+	_Alignas(64) _Atomic uint64_t tail; /* bytes ever taken out */
+	_Alignas(64) _Atomic uint32_t reader_sleeps;
+	_Atomic uint32_t writer_sleeps;
+	/* The slot of the grant that the producer copies by, plus 1; 0: none. */
+	_Alignas(64) _Atomic uint32_t busy;
+	/* See grant_received.c. The producer finds it in the consumer's memory. */
+	_Alignas(64) _Atomic uint64_t witness;
+	/* Serials of the grants that the consumer has given; 0: none. */
+	_Alignas(64) _Atomic uint32_t valid[SOFT_MAX_GRANTS];
+};
+
+struct soft_ring_layout {
+	struct soft_direction directions[2];
+};
+
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a lock would be local to one process");
+
+_Static_assert(sizeof(struct soft_ring_layout) <= SOFT_RINGS_OFFSET,
+	       "the rings lie behind it");
+
+/* Mapped once in a process, even if both ends are in it. */
+struct soft_shared_memory {
+	atomic_uint users;
+	int fd;
+	struct soft_ring_layout *layout;
+};
+
+/* NULL: not available; the link then uses its socket. */
+struct soft_shared_memory *pier_soft_create_shared_memory(void);
+
+/* From an fd of a peer, which is borrowed. NULL: not suitable. */
+struct soft_shared_memory *pier_soft_adopt_shared_memory(int fd);
+
+void pier_soft_release_shared_memory(struct soft_shared_memory *memory);
+
+/* Which shared rings the engine polls. With the engine locked. */
+
+struct soft_context;
+struct soft_qp;
+
+void pier_soft_start_polling(struct soft_qp *qp);
+void pier_soft_stop_polling(struct soft_qp *qp);
+
+/* From now on the peer wakes this end. False: there is something in the ring already. */
+bool pier_soft_sleep_on_ring(struct soft_qp *qp);
+
+bool pier_soft_sleep_on_rings(struct soft_context *context);
+
+/* Activates each queue pair with bytes in its ring, or with room it waited for. */
+void pier_soft_poll_rings(struct soft_context *context, uint64_t now);
+
+/* Wakes the peer if it set `sleeps`, one of the flags in the shared memory. */
+void pier_soft_wake_peer(struct soft_qp *qp, _Atomic uint32_t *sleeps);
 
 /*
  * What a link has beside its socket if both ends are on one host. Frames go through the
@@ -19,7 +92,6 @@
  * peer is gone. With the engine locked.
  */
 
-struct soft_qp;
 struct soft_vector;
 
 struct soft_ring {
@@ -60,13 +132,16 @@ struct soft_ring {
  * NULL: no memory.
  */
 struct soft_ring *pier_soft_create_ring(struct soft_shared_memory *memory, int side);
+
 /* For a queue pair that talks to itself. */
 struct soft_ring *pier_soft_create_loop_ring(struct soft_shared_memory *memory);
+
 /* Takes NULL. All grants must have been revoked and released. */
 void pier_soft_free_ring(struct soft_ring *ring);
 
 /* As sendmsg(2) and recvmsg(2); EPROTO: the peer's position is impossible. */
 ssize_t pier_soft_ring_send(struct soft_qp *qp, struct soft_vector *vector);
+
 ssize_t pier_soft_ring_receive(struct soft_qp *qp, struct soft_vector *vector);
 
 #endif

@@ -15,14 +15,14 @@
 #include "core/log.h"
 #include "core/wire.h"
 #include "provider/soft/limits.h"
-#include "provider/soft/regions/copy.h"
 #include "provider/soft/regions/rlimits.h"
 #include "provider/soft/regions/vector.h"
 
 /*
  * Memory of the application may vanish, so only the kernel accesses it: bytes go through
  * a memfd of soft0 by pwritev(2) and preadv(2), as those of a shared ring do
- * (regions/copy.c). A record is decrypted as a whole before any byte of it is delivered.
+ * (regions/vector.c). A record is decrypted as a whole before any byte of it is
+ * delivered.
  */
 
 enum {

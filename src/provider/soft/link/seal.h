@@ -7,7 +7,6 @@
 #include <sys/types.h>
 
 #include "auth.h"
-#include "provider/soft/regions/copy.h"
 #include "provider/soft/regions/vector.h"
 
 /*

@@ -1,11 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 
 #include "cq.h"
-#include "channel.h"
 #include "core/error.h"
+#include "core/fd.h"
+#include "events.h"
 #include "provider/soft/soft.h"
+
+static struct soft_cqe *cqe_at(const struct soft_cq *cq, uint32_t index)
+{
+	return &cq->ring[(cq->first + index) % cq->capacity];
+}
+
+struct soft_channel {
+	struct ibv_comp_channel ibv;
+	pthread_mutex_t lock;
+	struct pier_list events; /* CQs with events; fd is readable iff not empty */
+	unsigned int users;
+};
 
 static struct soft_cq *allocate_cq(uint32_t capacity)
 {
@@ -69,13 +83,50 @@ struct ibv_cq *pier_soft_create_cq(struct ibv_context *context, int cqe, void *c
 	return &cq->ibv;
 }
 
+static struct soft_channel *channel_of(const struct soft_cq *cq)
+{
+	return (struct soft_channel *)cq->ibv.channel;
+}
+
+static void unlink_events(struct soft_channel *channel, struct soft_cq *cq)
+{
+	pier_list_remove(&cq->event_link);
+	if (pier_list_empty(&channel->events))
+		pier_soft_set_readable(channel->ibv.fd, false);
+}
+
+/*
+ * Drops events that were not taken, and waits until those taken are acknowledged, as
+ * ibv_destroy_cq(3) does.
+ */
+static void retire_events(struct soft_cq *cq)
+{
+	struct soft_channel *channel = channel_of(cq);
+	unsigned int taken;
+
+	if (!channel)
+		return;
+	pthread_mutex_lock(&channel->lock);
+	if (cq->events_queued > 0)
+		unlink_events(channel, cq);
+	cq->events_queued = 0;
+	taken = cq->events_taken;
+	channel->users--;
+	pthread_mutex_unlock(&channel->lock);
+
+	pthread_mutex_lock(&cq->ibv.mutex);
+	while (cq->ibv.comp_events_completed != taken)
+		pthread_cond_wait(&cq->ibv.cond, &cq->ibv.mutex);
+	pthread_mutex_unlock(&cq->ibv.mutex);
+}
+
 int pier_soft_destroy_cq(struct ibv_cq *ibv_cq)
 {
 	struct soft_cq *cq = (struct soft_cq *)ibv_cq;
 
 	if (atomic_load(&cq->users) > 0)
 		return -pier_fail(EBUSY, "soft0: queue pairs still use the CQ");
-	pier_soft_retire_events(cq);
+	retire_events(cq);
 	pier_soft_retire_event_source(ibv_cq->context, &cq->events, &cq->ibv.mutex,
 				      &cq->ibv.cond, &cq->ibv.async_events_completed);
 	pier_soft_leave_handle(ibv_cq->context);
@@ -94,7 +145,7 @@ static bool move_completions(struct soft_cq *cq, struct soft_cqe *ring, uint32_t
 	if (cq->count > capacity)
 		return false;
 	for (uint32_t i = 0; i < cq->count; i++)
-		ring[i] = *pier_soft_cqe_at(cq, i);
+		ring[i] = *cqe_at(cq, i);
 	cq->ring = ring;
 	cq->first = 0;
 	cq->capacity = capacity;
@@ -125,6 +176,19 @@ int pier_soft_resize_cq(struct ibv_cq *ibv_cq, int cqe)
 			  cqe);
 }
 
+static void queue_event(struct soft_cq *cq)
+{
+	struct soft_channel *channel = channel_of(cq);
+
+	pthread_mutex_lock(&channel->lock);
+	if (cq->events_queued++ == 0) {
+		if (pier_list_empty(&channel->events))
+			pier_soft_set_readable(channel->ibv.fd, true);
+		pier_list_append(&channel->events, &cq->event_link);
+	}
+	pthread_mutex_unlock(&channel->lock);
+}
+
 /* An unsuccessful completion counts as solicited (IBTA 11.4.2.2). */
 static void notify_completion(struct soft_cq *cq, enum ibv_wc_status status,
 			      bool solicited)
@@ -134,7 +198,21 @@ static void notify_completion(struct soft_cq *cq, enum ibv_wc_status status,
 	if (cq->armed == SOFT_ARMED_SOLICITED && !solicited && status == IBV_WC_SUCCESS)
 		return;
 	cq->armed = SOFT_UNARMED;
-	pier_soft_queue_event(cq);
+	queue_event(cq);
+}
+
+/* Takes back one event; false if it has none that was not taken. */
+static bool withdraw_event(struct soft_cq *cq)
+{
+	struct soft_channel *channel = channel_of(cq);
+	bool queued;
+
+	pthread_mutex_lock(&channel->lock);
+	queued = cq->events_queued > 0;
+	if (queued && --cq->events_queued == 0)
+		unlink_events(channel, cq);
+	pthread_mutex_unlock(&channel->lock);
+	return queued;
 }
 
 void pier_soft_announce_waiting(struct soft_cq *cq)
@@ -142,9 +220,9 @@ void pier_soft_announce_waiting(struct soft_cq *cq)
 	enum soft_armed armed = cq->armed;
 
 	if (cq->announced != SOFT_UNARMED)
-		pier_soft_withdraw_event(cq); /* armed twice: one event */
+		withdraw_event(cq); /* armed twice: one event */
 	for (uint32_t i = 0; i < cq->count && cq->armed != SOFT_UNARMED; i++) {
-		const struct soft_cqe *cqe = pier_soft_cqe_at(cq, i);
+		const struct soft_cqe *cqe = cqe_at(cq, i);
 
 		notify_completion(cq, cqe->wc.status, cqe->solicited);
 	}
@@ -155,7 +233,7 @@ void pier_soft_withdraw_announced(struct soft_cq *cq)
 {
 	if (cq->announced == SOFT_UNARMED || cq->count > 0)
 		return;
-	if (pier_soft_withdraw_event(cq))
+	if (withdraw_event(cq))
 		cq->armed = cq->announced;
 	cq->announced = SOFT_UNARMED;
 }
@@ -171,7 +249,7 @@ bool pier_soft_push_cqe(struct soft_cq *cq, const struct soft_cqe *cqe, bool sol
 		pier_soft_remove_cqe(cq);
 	fits = cq->count < cq->capacity && !cq->overrun;
 	if (fits) {
-		last = pier_soft_cqe_at(cq, cq->count++);
+		last = cqe_at(cq, cq->count++);
 		*last = *cqe;
 		last->solicited = solicited;
 		if (cq->has_times)
@@ -195,14 +273,92 @@ void pier_soft_purge_cq(struct soft_cq *cq, const struct soft_qp *qp)
 
 	pthread_mutex_lock(&cq->lock);
 	for (uint32_t i = 0; i < cq->count; i++) {
-		const struct soft_cqe *cqe = pier_soft_cqe_at(cq, i);
+		const struct soft_cqe *cqe = cqe_at(cq, i);
 
 		if (cqe->qp != qp) {
-			*pier_soft_cqe_at(cq, kept++) = *cqe;
+			*cqe_at(cq, kept++) = *cqe;
 		} else if (cqe->shared) {
 			pier_soft_free_slots(cqe);
 		}
 	}
 	cq->count = kept;
 	pthread_mutex_unlock(&cq->lock);
+}
+
+struct ibv_comp_channel *pier_soft_create_comp_channel(struct ibv_context *context)
+{
+	struct soft_channel *channel = calloc(1, sizeof(*channel));
+
+	if (!channel)
+		return NULL;
+	channel->ibv.fd = eventfd(0, EFD_CLOEXEC);
+	if (channel->ibv.fd < 0) {
+		free(channel);
+		return NULL;
+	}
+	channel->ibv.context = context;
+	pthread_mutex_init(&channel->lock, NULL);
+	pier_list_init(&channel->events);
+	pier_soft_use_handle(context);
+	return &channel->ibv;
+}
+
+int pier_soft_destroy_comp_channel(struct ibv_comp_channel *ibv_channel)
+{
+	struct soft_channel *channel = (struct soft_channel *)ibv_channel;
+	bool used;
+
+	pthread_mutex_lock(&channel->lock);
+	used = channel->users > 0;
+	pthread_mutex_unlock(&channel->lock);
+	if (used)
+		return -pier_fail(EBUSY,
+				  "soft0: completion queues still use the channel");
+	pier_soft_leave_handle(ibv_channel->context);
+	pthread_mutex_destroy(&channel->lock);
+	pier_close_fd(channel->ibv.fd);
+	free(channel);
+	return 0;
+}
+
+static struct soft_cq *take_event(struct soft_channel *channel)
+{
+	struct soft_cq *cq = NULL;
+
+	pthread_mutex_lock(&channel->lock);
+	if (!pier_list_empty(&channel->events)) {
+		cq = pier_container_of(channel->events.next, struct soft_cq, event_link);
+		cq->events_taken++;
+		if (--cq->events_queued == 0)
+			unlink_events(channel, cq);
+		else {
+			pier_list_remove(&cq->event_link);
+			pier_list_append(&channel->events, &cq->event_link);
+		}
+	}
+	pthread_mutex_unlock(&channel->lock);
+	return cq;
+}
+
+int pier_soft_get_cq_event(struct ibv_comp_channel *ibv_channel, struct ibv_cq **ret_cq,
+			   void **ret_cq_context)
+{
+	struct soft_channel *channel = (struct soft_channel *)ibv_channel;
+	struct soft_cq *cq;
+
+	while (!(cq = take_event(channel))) {
+		if (pier_soft_wait_readable(channel->ibv.fd))
+			return -1;
+	}
+	*ret_cq = &cq->ibv;
+	*ret_cq_context = cq->ibv.cq_context;
+	return 0;
+}
+
+void pier_soft_ack_cq_events(struct ibv_cq *cq, unsigned int count)
+{
+	pthread_mutex_lock(&cq->mutex);
+	cq->comp_events_completed += count;
+	pthread_cond_signal(&cq->cond);
+	pthread_mutex_unlock(&cq->mutex);
 }

@@ -36,7 +36,7 @@ enum soft_armed {
 	SOFT_ARMED_ANY
 };
 
-/* What ibv_start_poll() and ibv_next_poll() took: cq_ex.h. */
+/* What ibv_start_poll() and ibv_next_poll() took: poll.c. */
 struct soft_polled {
 	pthread_mutex_t lock; /* from ibv_start_poll() to ibv_end_poll() */
 	struct ibv_wc wc;
@@ -65,11 +65,6 @@ struct soft_cq {
 	unsigned int events_queued, events_taken;
 };
 
-static inline struct soft_cqe *pier_soft_cqe_at(const struct soft_cq *cq, uint32_t index)
-{
-	return &cq->ring[(cq->first + index) % cq->capacity];
-}
-
 static inline void pier_soft_free_slots(const struct soft_cqe *cqe)
 {
 	if (cqe->shared)
@@ -89,20 +84,35 @@ static inline void pier_soft_remove_cqe(struct soft_cq *cq)
 struct ibv_cq *pier_soft_create_cq(struct ibv_context *context, int cqe, void *cq_context,
 				   struct ibv_comp_channel *channel, int comp_vector);
 int pier_soft_destroy_cq(struct ibv_cq *cq);
+
 /*
  * As ibv_resize_cq(3). EINVAL: less than 1, more than the device has, or fewer than the
  * completions in the queue.
  */
 int pier_soft_resize_cq(struct ibv_cq *cq, int cqe);
+
 /* False when the CQ has just overrun; it drops all further completions. */
 bool pier_soft_push_cqe(struct soft_cq *cq, const struct soft_cqe *cqe, bool solicited);
+
 /*
  * With the CQ locked: queue an event if it is armed for a completion that is in it; and
  * take that event back, if nobody took it, when all completions have been polled.
  */
 void pier_soft_announce_waiting(struct soft_cq *cq);
+
 void pier_soft_withdraw_announced(struct soft_cq *cq);
+
 /* Removes the completions of a queue pair. */
 void pier_soft_purge_cq(struct soft_cq *cq, const struct soft_qp *qp);
+
+/* The channels that carry the events of completion queues. */
+
+struct soft_cq;
+
+struct ibv_comp_channel *pier_soft_create_comp_channel(struct ibv_context *context);
+int pier_soft_destroy_comp_channel(struct ibv_comp_channel *channel);
+int pier_soft_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **ret_cq,
+			   void **ret_cq_context);
+void pier_soft_ack_cq_events(struct ibv_cq *cq, unsigned int count);
 
 #endif

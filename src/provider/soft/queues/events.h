@@ -3,6 +3,7 @@
 #define PIER_SOFT_EVENTS_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <infiniband/verbs.h>
@@ -36,13 +37,16 @@ struct soft_event_source {
 
 /* 0 or -errno. */
 int pier_soft_open_events(struct soft_handle *handle);
+
 /* Also after pier_soft_open_events() failed. */
 void pier_soft_close_events(struct soft_handle *handle);
 
 void pier_soft_init_event_source(struct soft_event_source *source, void *element);
+
 /* On any thread, with the engine locked or not. */
 void pier_soft_report_event(struct ibv_context *context, struct soft_event_source *source,
 			    enum ibv_event_type type);
+
 /*
  * The object is about to be destroyed and reports no more: drops its events that were not
  * taken, and waits until those taken are acknowledged. `completed` counts those, under
@@ -56,6 +60,20 @@ void pier_soft_retire_event_source(struct ibv_context *context,
 /* As ibv_get_async_event(3) and ibv_ack_async_event(3). */
 int pier_soft_get_async_event(struct ibv_context *context,
 			      struct ibv_async_event *ret_event);
+
 void pier_soft_ack_async_event(struct ibv_async_event *event);
+
+/*
+ * The fd of a queue of events: an eventfd that is readable exactly while the queue is not
+ * empty. It is written and read only under the lock of the queue.
+ */
+
+void pier_soft_set_readable(int fd, bool readable);
+
+/*
+ * Waits without a deadline, as ibv_get_cq_event(3) and ibv_get_async_event(3) do. 0, or
+ * -1 and errno: EAGAIN if the program made the fd non-blocking, EINTR.
+ */
+int pier_soft_wait_readable(int fd);
 
 #endif

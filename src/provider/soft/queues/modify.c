@@ -13,8 +13,8 @@
 #include "provider/soft/link/link.h"
 #include "provider/soft/soft.h"
 #include "srq.h"
+#include "stream.h"
 #include "transition.h"
-#include "transmit.h"
 
 static void store_path_attributes(struct ibv_qp_attr *to, const struct ibv_qp_attr *from,
 				  int mask)

@@ -10,9 +10,20 @@ struct soft_cq;
 
 /* What an application calls to wait for completions. */
 int pier_soft_poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *ret_wc);
-/* The same; `ret_time`: of the last completion. */
-int pier_soft_poll(struct soft_cq *cq, int count, struct ibv_wc *ret_wc,
-		   uint64_t *ret_time);
+
 int pier_soft_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+
+/*
+ * Extended completion queues (ibv_create_cq_ex(3)): completions are polled one by one and
+ * their members read by functions. ibv_cq_ex_to_cq(3) is a completion queue like any
+ * other. Time stamps are nanoseconds of CLOCK_MONOTONIC, so hca_core_clock is 1,000,000.
+ */
+
+/*
+ * errno EOPNOTSUPP: VLAN tags, flow tags and tag matching, which soft0 does not have, or
+ * a parent domain. Otherwise as pier_soft_create_cq().
+ */
+struct ibv_cq_ex *pier_soft_create_cq_ex(struct ibv_context *context,
+					 struct ibv_cq_init_attr_ex *attr);
 
 #endif

@@ -6,16 +6,16 @@
 #include "qp.h"
 #include "core/error.h"
 #include "cq.h"
+#include "datagram.h"
 #include "events.h"
 #include "provider/soft/connect/connect.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/link/early_stream.h"
 #include "provider/soft/link/link.h"
-#include "provider/soft/regions/window.h"
+#include "provider/soft/regions/keys.h"
 #include "provider/soft/soft.h"
 #include "srq.h"
-#include "transmit.h"
-#include "ud_send.h"
+#include "stream.h"
 
 /* With an SRQ the sizes of the receive queue are ignored (ibv_create_qp(3)). */
 static struct ibv_qp_cap effective_cap(const struct ibv_qp_init_attr *attr)

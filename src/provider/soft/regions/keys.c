@@ -3,11 +3,13 @@
 #include <stdlib.h>
 
 #include "keys.h"
+#include "core/checked.h"
 #include "core/error.h"
+#include "provider/soft/engine.h"
 #include "provider/soft/limits.h"
 #include "provider/soft/link/auth.h"
+#include "provider/soft/soft.h"
 #include "region.h"
-#include "window.h"
 
 enum {
 	GENERATION_MASK = (1 << SOFT_GENERATION_BITS) - 1,
@@ -133,7 +135,7 @@ struct soft_mw *pier_soft_find_window(const struct soft_mr_table *table, uint32_
 									 : slot->mw;
 }
 
-int pier_soft_take_window_key(struct soft_mr_table *table, struct soft_mw *mw)
+static int take_window_key(struct soft_mr_table *table, struct soft_mw *mw)
 {
 	int error = take_slot(table, NULL, mw, &mw->rkey);
 
@@ -145,7 +147,7 @@ int pier_soft_take_window_key(struct soft_mr_table *table, struct soft_mw *mw)
 /*
  * The next window in this slot must differ in the bits that the caller does not choose.
  */
-void pier_soft_release_window_key(struct soft_mr_table *table, const struct soft_mw *mw)
+static void release_window_key(struct soft_mr_table *table, const struct soft_mw *mw)
 {
 	uint32_t index = mw->rkey >> SOFT_GENERATION_BITS;
 
@@ -157,4 +159,176 @@ void pier_soft_free_keys(struct soft_mr_table *table)
 {
 	free(table->slots);
 	free(table->requested);
+}
+
+/*
+ * The rules are those of rxe_mw.c, and two that rxe leaves out: the bounds of a window
+ * hold, and only its queue pair invalidates it.
+ */
+
+enum {
+	WRITING = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC,
+	PEERS_RIGHTS = IBV_ACCESS_REMOTE_READ | WRITING
+};
+
+static struct ibv_mw *fail_alloc(int error)
+{
+	errno = -error;
+	return NULL;
+}
+
+struct ibv_mw *pier_soft_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	struct soft_context *context = soft_context(pd->context);
+	struct soft_mw *mw;
+	int error;
+
+	if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2)
+		return fail_alloc(pier_fail(EINVAL,
+					    "soft0: there are no memory windows of "
+					    "type %d",
+					    (int)type));
+	mw = calloc(1, sizeof(*mw));
+	if (!mw)
+		return fail_alloc(-ENOMEM);
+	mw->ibv.context = pd->context;
+	mw->ibv.pd = pd;
+	mw->ibv.type = type;
+	pier_list_init(&mw->link);
+	pier_soft_lock(context);
+	error = take_window_key(&context->mrs, mw);
+	pier_soft_unlock(context);
+	if (error) {
+		free(mw);
+		return fail_alloc(error);
+	}
+	atomic_fetch_add(&((struct soft_pd *)pd)->users, 1);
+	return &mw->ibv;
+}
+
+static void unbind_window(struct soft_mw *mw)
+{
+	if (mw->mr)
+		mw->mr->windows--;
+	mw->mr = NULL;
+	mw->qp = NULL;
+	pier_list_remove(&mw->link);
+}
+
+/* Also a window that is bound, as with hardware. */
+int pier_soft_dealloc_mw(struct ibv_mw *ibv_mw)
+{
+	struct soft_mw *mw = (struct soft_mw *)ibv_mw;
+	struct soft_context *context = soft_context(ibv_mw->context);
+
+	pier_soft_lock(context);
+	unbind_window(mw);
+	release_window_key(&context->mrs, mw);
+	pier_soft_unlock(context);
+	atomic_fetch_sub(&((struct soft_pd *)ibv_mw->pd)->users, 1);
+	free(mw);
+	return 0;
+}
+
+/* As in hardware, the windows still keep their regions from being deregistered. */
+void pier_soft_detach_windows(struct soft_qp *qp)
+{
+	while (!pier_list_empty(&qp->windows)) {
+		struct soft_mw *mw = pier_container_of(qp->windows.next, struct soft_mw,
+						       link);
+
+		mw->qp = NULL;
+		pier_list_remove(&mw->link);
+	}
+}
+
+/* A window of type 1 is open to all queue pairs of its PD. */
+static bool window_holds(const struct soft_mw *mw, const struct soft_qp *qp, uint32_t key)
+{
+	if (!mw || mw->rkey != key || !mw->mr)
+		return false;
+	return mw->ibv.type == IBV_MW_TYPE_1 ? mw->ibv.pd == qp->ibv.pd : mw->qp == qp;
+}
+
+struct soft_mr *pier_soft_find_range(struct soft_qp *qp, uint32_t key, uint64_t address,
+				     uint64_t length, int access)
+{
+	struct soft_context *context = soft_context_of(qp);
+	struct soft_mr *mr = pier_soft_find_mr(context, qp->ibv.pd, key, address, length,
+					       access);
+	const struct soft_mw *mw;
+
+	/* Local accesses never use a window. */
+	if (mr || !(access & PEERS_RIGHTS))
+		return mr;
+	mw = pier_soft_find_window(&context->mrs, key);
+	if (!window_holds(mw, qp, key) || (mw->access & access) != access)
+		return NULL;
+	if (address < mw->address ||
+	    !pier_range_fits(address - mw->address, length, mw->length))
+		return NULL;
+	return mw->mr;
+}
+
+/* IBV_ACCESS_ZERO_BASED is refused too: addresses in a window are those of its region. */
+static bool may_bind(const struct soft_qp *qp, const struct soft_bind *bind,
+		     const struct soft_mw *mw, const struct soft_mr *mr)
+{
+	/* Local writing is the region's right, and no right of a window's peer. */
+	if (bind->access & ~(PEERS_RIGHTS | IBV_ACCESS_LOCAL_WRITE))
+		return false;
+	if (mw->ibv.pd != qp->ibv.pd)
+		return false;
+	/*
+	 * Of type 2: a bound window (o10-37.2.30), and invalidation by binding zero bytes
+	 * (o10-37.2.40). One of type 1 is bound again, and to nothing by zero bytes.
+	 */
+	if (mw->ibv.type == IBV_MW_TYPE_1 && bind->length == 0)
+		return true;
+	if (!mr || (mw->ibv.type == IBV_MW_TYPE_2 && (mw->mr || bind->length == 0)))
+		return false;
+	/* C10-73, C10-74, C10-75. */
+	if (!(mr->access & IBV_ACCESS_MW_BIND))
+		return false;
+	if ((bind->access & WRITING) && !(mr->access & IBV_ACCESS_LOCAL_WRITE))
+		return false;
+	return true;
+}
+
+bool pier_soft_bind_window(struct soft_qp *qp, const struct soft_bind *bind)
+{
+	struct soft_context *context = soft_context_of(qp);
+	struct soft_mw *mw = pier_soft_find_window(&context->mrs, bind->window);
+	struct soft_mr *mr = pier_soft_find_mr(context, qp->ibv.pd, bind->region,
+					       bind->address, bind->length, 0);
+
+	if (!mw || !may_bind(qp, bind, mw, mr))
+		return false;
+	if (pier_soft_find_window(&context->mrs, bind->key) != mw)
+		return false;
+	unbind_window(mw);
+	mw->rkey = bind->key;
+	if (bind->length == 0)
+		return true;
+	mw->mr = mr;
+	mw->address = bind->address;
+	mw->length = bind->length;
+	mw->access = bind->access;
+	mr->windows++;
+	if (mw->ibv.type == IBV_MW_TYPE_2) {
+		mw->qp = qp;
+		pier_list_append(&qp->windows, &mw->link);
+	}
+	return true;
+}
+
+bool pier_soft_invalidate(struct soft_qp *qp, uint32_t key)
+{
+	struct soft_mw *mw = pier_soft_find_window(&soft_context_of(qp)->mrs, key);
+
+	/* o10-37.2.26: none of type 1. */
+	if (!window_holds(mw, qp, key) || mw->ibv.type == IBV_MW_TYPE_1)
+		return false;
+	unbind_window(mw);
+	return true;
 }

@@ -3,8 +3,8 @@
 #define PIER_SOFT_REGION_H
 
 #include <stdbool.h>
-#include <stdint.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include <infiniband/verbs.h>
 
@@ -51,6 +51,7 @@ struct ibv_mr *pier_soft_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 struct ibv_mr *pier_soft_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
 				       uint64_t iova, int fd, int access);
 int pier_soft_dereg_mr(struct ibv_mr *mr);
+
 /*
  * As ibv_rereg_mr(3), for one piece of host memory; the keys stay. 0, or
  * IBV_REREG_MR_ERR_INPUT with errno, and the region is as before: EINVAL: flags, access,
@@ -59,6 +60,7 @@ int pier_soft_dereg_mr(struct ibv_mr *mr);
  */
 int pier_soft_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 		       size_t length, int access);
+
 void pier_soft_set_padding(struct ibv_mr *mr, uint64_t length);
 int pier_soft_bind_counter(struct ibv_mr *mr, struct pier_provider_counter *counter);
 
@@ -66,5 +68,13 @@ int pier_soft_bind_counter(struct ibv_mr *mr, struct pier_provider_counter *coun
 struct soft_mr *pier_soft_find_mr(struct soft_context *context, struct ibv_pd *pd,
 				  uint32_t key, uint64_t address, uint64_t length,
 				  int access);
+
+/*
+ * As ibv_advise_mr(3): faults in the pages of on-demand regions, before it returns. 0 or
+ * a positive errno: EINVAL: flags or advice; ENOENT: no such key; EPERM: another PD, not
+ * registered on demand, or not writable; EFAULT: outside the region, or not mapped.
+ */
+int pier_soft_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice,
+			uint32_t flags, struct ibv_sge *sges, uint32_t count);
 
 #endif

@@ -7,19 +7,43 @@
 
 #include "region.h"
 
+struct pier_provider_part;
+struct soft_segment;
+
+/*
+ * Faults in the pages of memory that does not reach the end of the address space, for
+ * writing if `access` has a right to write. 0 or a positive errno.
+ */
+int pier_soft_populate(const char *memory, uint64_t length, int access);
+
+/* Brackets an access to a dma-buf: the flags of DMA_BUF_IOCTL_SYNC. */
+void pier_soft_sync(int fd, uint64_t flags);
+
+/*
+ * Whether an fd is a memfd of ordinary pages whose size and seals are final. Then no
+ * process that has it can turn an access to its mapping into SIGBUS, now or later. That
+ * does not hold for huge pages, nor for every exporter of dma-bufs.
+ */
+#define SOFT_FINAL_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+bool pier_soft_is_fixed(int fd);
+
 /* The segments of a region. */
 
 /* A region without a key and without segments, with room for `count`; NULL: no memory. */
 struct soft_mr *pier_soft_allocate_mr(const struct pier_provider_part *parts,
 				      uint32_t count, uint64_t iova, int access);
+
 /* Maps `parts` into an empty region. 0 or -errno; pier_soft_free_mr() frees in any case.
  */
 int pier_soft_attach_parts(struct soft_mr *mr, const struct pier_provider_part *parts,
 			   uint32_t count);
+
 void pier_soft_free_mr(struct soft_mr *mr);
+
 /* The segment that contains `offset` of the region. */
 const struct soft_segment *pier_soft_find_segment(const struct soft_mr *mr,
 						  uint64_t offset);
+
 /*
  * Whether all pages of a range that pier_soft_find_mr() allows are mapped. Pinned memory
  * counts as mapped.

@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "provider/soft/queues/cq.h"
-#include "provider/soft/queues/cq_ex.h"
+#include "provider/soft/queues/poll.h"
 #include "provider/soft/limits.h"
 #include "provider/soft/query.h"
 #include "soft_fixture.h"

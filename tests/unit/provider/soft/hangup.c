@@ -11,7 +11,6 @@
 #include "provider/soft/engine.h"
 #include "provider/soft/limits.h"
 #include "provider/soft/link/ring.h"
-#include "provider/soft/link/shared_memory.h"
 #include "provider/soft/queues/responder.h"
 #include "provider/soft/soft.h"
 #include "soft_fixture.h"

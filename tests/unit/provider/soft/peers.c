@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "tests/support/cmocka.h"
-#include "provider/soft/connect/peers.h"
+#include "provider/soft/connect/address.h"
 
 /* Which addresses soft0 calls by TCP. */
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "provider/soft/limits.h"
-#include "provider/soft/queues/qp_ex.h"
+#include "provider/soft/queues/post.h"
 #include "soft_fixture.h"
 
 /* ibv_create_qp_ex(3), and requests that are posted one member at a time. */

@@ -10,9 +10,7 @@
 
 #include "provider/soft/engine.h"
 #include "provider/soft/link/frame.h"
-#include "provider/soft/link/polling.h"
 #include "provider/soft/link/ring.h"
-#include "provider/soft/link/shared_memory.h"
 #include "provider/soft/soft.h"
 #include "soft_fixture.h"
 

@@ -12,7 +12,7 @@
 #include "provider/soft/engine.h"
 #include "provider/soft/limits.h"
 #include "provider/soft/pass.h"
-#include "provider/soft/queues/channel.h"
+#include "provider/soft/queues/cq.h"
 #include "provider/soft/queues/poll.h"
 #include "provider/soft/soft.h"
 #include "stepped_pair.h"

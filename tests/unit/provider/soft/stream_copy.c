@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "provider/soft/regions/stream_copy.h"
+#include "provider/soft/regions/vector.h"
 
 enum {
 	AREA = 1024

@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "provider/soft/queues/ud_address.h"
+#include "provider/soft/queues/datagram.h"
 #include "soft_fixture.h"
 #include "tests/support/cmocka.h"
 

@@ -12,7 +12,7 @@
 
 #include "explore.h"
 #include "provider/soft/engine.h"
-#include "provider/soft/link/shared_memory.h"
+#include "provider/soft/link/ring.h"
 #include "provider/soft/pass.h"
 #include "provider/soft/soft.h"
 

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_PROVIDER_SOFT_QUEUES_DATAGRAM_H
+#define PIER_PROVIDER_SOFT_QUEUES_DATAGRAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <infiniband/verbs.h>
+
+/*
+ * What UD queue pairs send: an envelope, and a global route header (GRH), which the
+ * receiver finds in front of the payload (IBTA 11.4.1.2).
+ */
+
+enum {
+	SOFT_ENVELOPE_SIZE = 24,
+	SOFT_GRH_SIZE = 40, /* sizeof(struct ibv_grh) */
+	SOFT_DATAGRAM_MTU = 4096
+};
+
+struct soft_envelope {
+	uint8_t flags; /* SOFT_DATAGRAM_... */
+	uint32_t from_qpn, to_qpn, qkey;
+	uint32_t immediate; /* network byte order, as in ibv_send_wr */
+};
+
+/* `bytes` below: SOFT_ENVELOPE_SIZE of them. */
+void pier_soft_pack_envelope(const struct soft_envelope *envelope, uint8_t *ret_bytes);
+
+/* False: not an envelope of this protocol. */
+bool pier_soft_unpack_envelope(const uint8_t *bytes, struct soft_envelope *ret_envelope);
+
+/* Address handles, and whom the requests of a UD queue pair are for. */
+
+struct soft_qp;
+
+/*
+ * As ibv_create_ah(3). NULL: errno, with a sentence; EHOSTUNREACH: no process of this
+ * user on this host has that GID.
+ */
+struct ibv_ah *pier_soft_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr);
+
+int pier_soft_destroy_ah(struct ibv_ah *ah);
+
+/* Whether a UD queue pair can send this. 0 or -errno with a sentence. */
+int pier_soft_check_datagram(const struct soft_qp *qp, const struct ibv_send_wr *wr);
+
+/* Copies what the address handle says, which the caller may destroy after posting. */
+void pier_soft_store_destination(struct soft_qp *qp, uint64_t position,
+				 const struct ibv_send_wr *wr);
+
+/* How a UD queue pair sends. */
+
+/* Whom a request is for. */
+struct soft_destination {
+	struct ibv_global_route route;
+	uint32_t qpn, qkey;
+};
+
+struct soft_ud {
+	struct soft_destination *destinations; /* of the slots of the send queue */
+	uint64_t stalled_since;		       /* a receiver has no room; 0: none */
+	union ibv_gid slow; /* had no room for so long that it is not waited for */
+	bool has_slow;
+};
+
+/* Sends what is posted. With the engine locked. */
+void pier_soft_send_datagrams(struct soft_qp *qp);
+
+/*
+ * Sends what was posted before the queue pair is destroyed. Hardware sends a datagram
+ * at once and so has none left then; here some may still wait for room at the
+ * receiver. It waits for 0.2 s at most. With the engine locked, which it unlocks
+ * while it waits.
+ */
+void pier_soft_drain_datagrams(struct soft_qp *qp);
+
+struct soft_context;
+
+/* Takes datagrams for the UD queue pairs of the context. With the engine locked. */
+void pier_soft_receive_datagrams(struct soft_context *context);
+
+#endif
