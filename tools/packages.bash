@@ -72,7 +72,7 @@ need_for_tests() {
     need openssh-server have sshd
     need openssh-client have ssh
     need rsync have rsync
-    need gnuplot-nox have gnuplot
+    need python3-matplotlib have_python_module matplotlib
     need zsh have zsh
     need fish have fish
     need iproute2 have ip
@@ -124,7 +124,6 @@ need_for_wheels() {
 need_for_bench() {
     need ucx-utils have ucx_perftest
     need rsync have rsync
-    need gnuplot-nox have gnuplot
     need zsh have zsh
     need fish have fish
     need valgrind have valgrind

@@ -5,14 +5,15 @@
 import csv
 import json
 import os
+import pathlib
 import re
-import shutil
 import signal
 import struct
 import subprocess
 
-from harness import Case, PIER, STUB_RSH, main
+from harness import Case, PATIENCE, PIER, STUB_RSH, main
 
+COMPARE = pathlib.Path(__file__).resolve().parents[2] / "tools/perf/compare"
 FAULTY = os.path.dirname(os.environ["FAULTY_BACKEND"])
 TESTS = ["write_bw", "read_bw", "send_bw", "atomic_bw",
          "write_lat", "read_lat", "send_lat", "atomic_lat"]
@@ -37,14 +38,6 @@ class Perf(Case):
 
     def json(self, *arguments, **options):
         return json.loads(self.perf("--json", *arguments, **options))
-
-    def plotters(self, *names):
-        """A PATH with these programs alone."""
-        folder = self.folder / "programs"
-        folder.mkdir(exist_ok=True)
-        for name in names:
-            (folder / name).symlink_to(shutil.which(name))
-        return {"PATH": str(folder)}
 
 
 class Tests(Perf):
@@ -153,10 +146,8 @@ class Verification(Perf):
 
 class Output(Perf):
     def test_the_table_fits_100_columns(self):
-        old = self.folder / "old.json"
         for name in ("write_bw", "write_lat"):
-            old.write_text(self.perf(*BRIEF, "--json", name))
-            output = self.perf(*BRIEF, "--against", old, name)
+            output = self.perf(*BRIEF, name)
             self.assertLessEqual(max(map(len, output.splitlines())), 100, output)
 
     def test_the_formats_agree(self):
@@ -214,80 +205,61 @@ class Output(Perf):
 
 
 class Comparison(Perf):
-    def earlier(self, *arguments):
-        path = self.folder / "earlier.json"
-        path.write_text(self.perf(*BRIEF, "--json", "-s", "64,4K", *arguments))
-        return path
+    """The script that compares results of --json."""
 
-    def test_the_ratio_to_an_earlier_run(self):
-        path = self.earlier("write_bw")
-        text = json.loads(path.read_text())
-        for result in text["results"]:
-            result["bytes_per_second"] = 1e30
-        path.write_text(json.dumps(text))
-        output = self.perf(*BRIEF, "-s", "64,8K", "--against", path, "write_bw")
-        rows = [line.split() for line in output.splitlines() if not line.startswith("#")]
-        self.assertEqual([row[-1] for row in rows[1:]], ["0.00", "-"])
+    def compare(self, *arguments):
+        return subprocess.run([COMPARE, *arguments], cwd=self.folder, capture_output=True, text=True,
+                              timeout=PATIENCE, check=False)
+
+    def result(self, name, test, values):
+        """A result of pier perf, with the bandwidth or latency of each size set."""
+        found = self.json(*BRIEF, "-s", ",".join(map(str, values)), test)
+        for result, value in zip(found["results"], values.values()):
+            result["bytes_per_second"], result["p50_us"] = value * 1e9 / 8, value
+        found["there"]["device"] = "$\\frac{1$\x1b[2J"
+        return self.file(name, json.dumps(found).encode()).name
+
+    def test_ratios_to_the_first_result(self):
+        for test, heading in (("write_bw", "# bandwidth, Gbit/s"), ("write_lat", "# median latency, us")):
+            files = [self.result("first.json", test, {64: 8, 4096: 2}),
+                     self.result("second\n.json", test, {64: 2, 8192: 5})]
+            done = self.compare(*files)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertEqual([line.split() for line in done.stdout.splitlines()], [
+                heading.split(), ["bytes", "first", "second-"], ["64", "8.00", "2.00", "x0.25"],
+                ["4096", "2.00", "-"], ["8192", "-", "5.00"]])
 
     def test_what_is_no_result_is_refused(self):
-        for text in ("", "{", "{}", "[]", '{"test": "write_bw"}', "[" * 100000,
-                     '{"test": "write_bw", "results": [{"bytes": -1}]}',
-                     '{"test": "x", "results": [%s{}]}' % ("{}," * 64), '{"test": "x"' * 9,
-                     '{"a": "\\'):
+        for text in ("", "{", "{}", "[]", '{"test": "write_bw"}', "[" * 100000, "\xff",
+                     '{"test": "x", "here": {}, "there": {}, "results": [{"bytes": 1}]}'):
             with self.subTest(text[:40]):
-                path = self.file("junk", text.encode())
-                self.refused(1, "not a result", "perf", *BRIEF, "--against", path, "write_bw")
-        self.refused(1, "No such file", "perf", *BRIEF, "--against", "missing", "write_bw")
+                self.file("junk", text.encode())
+                done = self.compare("junk")
+                self.assertEqual(done.returncode, 1)
+                self.assertRegex(done.stderr, "'junk' is not a result of 'pier perf --json'")
+        self.assertIn("No such file", self.compare("missing").stderr)
+        files = [self.result(test, test, {64: 1}) for test in ("read_bw", "read_lat")]
+        self.assertIn("latency cannot be compared with bandwidth", self.compare(*files).stderr)
+        self.assertIn(".svg or .png", self.compare("--plot", "a.pdf", files[0]).stderr)
 
-    def test_a_picture_of_two_runs(self):
-        if not shutil.which("gnuplot"):
-            self.skipTest("gnuplot is not installed")
-        path = self.earlier("write_bw")
-        for name, start in (("a.svg", b"<?xml"), ("it's $(b).png", b"\x89PNG")):
-            self.perf(*BRIEF, "-s", "64-4K", "--plot", name, "--against", path, "write_bw")
-            content = (self.folder / name).read_bytes()
-            self.assertTrue(content.startswith(start), content[:40])
-        text = (self.folder / "a.svg").read_text()
-        self.assertIn("this run", text)
-        self.assertIn("earlier run", text)
-        self.assertEqual(len(list(self.folder.iterdir())), 3)
-
-    def test_matplotlib_draws_where_there_is_no_gnuplot(self):
-        """With a stand-in for Python, so that the script itself is what is tested."""
-        python = self.folder / "programs" / "python3"
-        env = self.plotters()
-        python.write_text("#!/bin/sh\nif [ \"$2\" = - ]; then /bin/cat; fi\n")
-        python.chmod(0o755)
-        self.perf(*BRIEF, "--plot", "a.svg", "write_lat", env=env)
-        script = (self.folder / "a.svg").read_text()
-        compile(script, "script", "exec")
-        self.assertIn("median latency", script)
-
-    def test_code_of_the_current_folder_does_not_run(self):
-        for name in ("matplotlib.py", "sitecustomize.py", "os.py"):
+    def test_a_picture_of_two_results(self):
+        """Also where code of the current folder waits to be run in place of a module."""
+        for name in ("matplotlib.py", "sitecustomize.py", "os.py", "json.py"):
             self.file(name, b"open('proof', 'w')\n")
-        self.file(".gnuplot", b"set print 'proof'\nprint 1\n")
-        for program in ("python3", "gnuplot"):
-            shutil.rmtree(self.folder / "programs", ignore_errors=True)
-            if shutil.which(program):
-                # Where Python has no matplotlib, the picture is refused.
-                self.run_pier("perf", *BRIEF, "--plot", "a.svg", "write_lat", env=self.plotters(program))
+        self.file("matplotlibrc", b"figure.dpi: much\n")
+        files = [self.result("first", "write_bw", {64: 8, 4096: 2}), self.result("second", "write_bw", {64: 1})]
+        for name, start in (("a.svg", b"<?xml"), ("it's $(b).png", b"\x89PNG")):
+            done = self.compare("--plot", name, *files)
+            if "install matplotlib" in done.stderr:
+                break
+            # A first run may say there that it looks for fonts.
+            self.assertNotIn("much", done.stderr)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertTrue((self.folder / name).read_bytes().startswith(start))
         self.assertFalse((self.folder / "proof").exists())
-
-    def test_a_picture_that_cannot_be_drawn_is_refused_before_measuring(self):
-        self.refused(2, r"\.svg or \.png", "perf", *ENDLESS, "--plot", "a.pdf")
-        self.refused(1, "install gnuplot", "perf", *ENDLESS, "--plot", "a.svg",
-                     env=self.plotters())
-
-    def test_a_failed_picture_leaves_nothing(self):
-        env = self.plotters()
-        program = self.folder / "programs" / "gnuplot"
-        program.write_text("#!/bin/sh\nif [ \"$1\" = -d ]; then echo half; exit 1; fi\n")
-        program.chmod(0o755)
-        result = self.run_pier("perf", *BRIEF, "--plot", "a.svg", "write_bw", env=env)
-        self.assertEqual(result.status, 1)
-        self.assertRegex(result.stderr, "cannot draw 'a.svg'")
-        self.assertEqual([path.name for path in self.folder.iterdir()], ["programs"])
+        if "install matplotlib" in done.stderr:
+            self.assertFalse((self.folder / "a.svg").exists())
+            self.skipTest("matplotlib is not installed")
 
 
 class Failures(Perf):

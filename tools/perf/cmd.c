@@ -6,7 +6,6 @@
 
 #include "cmd.h"
 #include "options.h"
-#include "plot.h"
 #include "print.h"
 #include "remote/network.h"
 #include "remote/control.h"
@@ -157,12 +156,6 @@ static int prepare_measurement(struct measurement *measurement)
 {
 	const struct perf_options *options = &measurement->options;
 
-	if (options->against &&
-	    read_earlier_run(options->against, &measurement->run.earlier,
-			     &measurement->failure) < 0)
-		return -1;
-	if (options->plot && check_plot(options->plot, &measurement->failure) < 0)
-		return -1;
 	if (!options->host)
 		return 0;
 	if (split_shell(options->rsh, &measurement->shell, &measurement->failure) < 0)
@@ -244,9 +237,6 @@ static void report_measurement(struct measurement *measurement)
 		print_failure(&measurement->failure);
 	if (options->format == PERF_JSON && measurement->run.result_count)
 		print_perf_json(&measurement->run);
-	if (options->plot && measurement->run.result_count &&
-	    draw_plot(&measurement->run, options->plot, &measurement->failure) < 0)
-		print_failure(&measurement->failure);
 }
 
 static int run_command(const struct perf_options *options)

@@ -19,7 +19,6 @@ struct perf_options {
 	uint32_t size_count;
 	const char *source_memory, *destination_memory, *device, *remote_device;
 	const char *rsh, *remote_pier;
-	const char *plot, *against; /* files; NULL: none */
 	enum perf_format format;
 	bool histogram, quiet, verbose;
 };

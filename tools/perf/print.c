@@ -30,17 +30,13 @@ static void print_side(const char *label, const struct perf_report *report)
 
 static void print_header(const struct perf_run *run)
 {
-	bool against = run->earlier.test[0];
-
 	if (run->settings->latency)
-		printf("%10s %10s %9s %9s %9s %9s %9s %9s", "bytes", "messages", "min us",
-		       "p50 us", "p99 us", "p99.9 us", "max us", "mean us");
+		printf("%10s %10s %9s %9s %9s %9s %9s %9s\n", "bytes", "messages",
+		       "min us", "p50 us", "p99 us", "p99.9 us", "max us", "mean us");
 	else
-		printf("%9s %10s %7s %7s %8s %8s %8s %8s", "bytes", "messages", "GB/s",
-		       "Gbit/s", "Mmsg/s", "p50 us", "p99 us", "p99.9 us");
-	if (!run->settings->latency)
-		printf(" %8s %7s", "CPU here", "there");
-	printf("%s\n", against ? " x before" : "");
+		printf("%9s %10s %7s %7s %8s %8s %8s %8s %8s %7s\n", "bytes", "messages",
+		       "GB/s", "Gbit/s", "Mmsg/s", "p50 us", "p99 us", "p99.9 us",
+		       "CPU here", "there");
 }
 
 static const char csv_header[] =
@@ -71,26 +67,6 @@ void print_perf_start(const struct perf_run *run)
 	fflush(stdout);
 }
 
-/* The ratio to the earlier bandwidth, or to the earlier median. */
-static void print_ratio(const struct perf_run *run, const struct perf_result *result)
-{
-	const struct earlier_result *earlier = find_earlier_result(&run->earlier,
-								   result->size);
-	double now = run->settings->latency ? quantile_us(result, 0.5)
-					    : result->bytes_per_second;
-	double before;
-
-	if (!run->earlier.test[0])
-		return;
-	before = !earlier		  ? 0
-		 : run->settings->latency ? earlier->median_us
-					  : earlier->bytes_per_second;
-	if (before > 0)
-		printf(" %8.2f", now / before);
-	else
-		printf(" %8s", "-");
-}
-
 static void print_row(const struct perf_run *run, const struct perf_result *result)
 {
 	printf("%*" PRIu64 " %10" PRIu64, run->settings->latency ? 10 : 9, result->size,
@@ -107,7 +83,6 @@ static void print_row(const struct perf_run *run, const struct perf_result *resu
 		       result->messages_per_second / 1e6, quantile_us(result, 0.5),
 		       quantile_us(result, 0.99), quantile_us(result, 0.999),
 		       result->cpu_ns_per_gib / 1e9, result->peer_cpu_ns_per_gib / 1e9);
-	print_ratio(run, result);
 	printf("\n");
 }
 

@@ -2,7 +2,6 @@
 #ifndef PIER_TOOLS_PERF_PRINT_H
 #define PIER_TOOLS_PERF_PRINT_H
 
-#include "against.h"
 #include "options.h"
 #include "run.h"
 
@@ -14,7 +13,6 @@ struct perf_run {
 	uint32_t channels;		/* on all pairs of NICs */
 	struct perf_result *results;	/* one for each size */
 	uint32_t result_count;
-	struct earlier_run earlier; /* of --against */
 };
 
 /* The table and the CSV are printed line by line, while the command measures. */
