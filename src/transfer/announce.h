@@ -7,7 +7,7 @@
 
 #include <pier/transfer.h>
 
-#include "send_rail.h"
+#include "remaining.h"
 
 /*
  * An announced chunk (PIER_TRANSFER_ANNOUNCE) of n blocks is a plain write of all but its
@@ -55,7 +55,5 @@ int pier_read_announcement(const struct pier_result *result, uint64_t length,
 int pier_check_announcing(const struct pier_transfer_attr *attr);
 /* Missing ranges must begin and end on blocks. */
 int pier_check_announced_ranges(const struct pier_remaining *remaining, uint64_t length);
-/* So must whatever ends a chunk. Cuts the rail's chunks to blocks. */
-int pier_check_announced_rail(struct pier_send_rail *rail);
 
 #endif

@@ -5,12 +5,11 @@
 #include <stdlib.h>
 
 #include "announce.h"
-#include "channel/channel.h"
 #include "core/caller.h"
 #include "core/deadline.h"
 #include "core/error.h"
 #include "core/extensible.h"
-#include "receiver.h"
+#include "stream/recv_stream.h"
 
 /* One step of a receiver: take the chunks that arrived, and post receives again. */
 

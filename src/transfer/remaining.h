@@ -25,6 +25,7 @@ struct pier_remaining {
 
 /* Of [0, length): one range, or none. Room for `room` ranges. Errors: -ENOMEM. */
 int pier_remaining_init(struct pier_remaining *remaining, uint64_t length, uint32_t room);
+
 void pier_remaining_free(struct pier_remaining *remaining);
 
 /* Room for so many ranges more. Errors: -ENOMEM. */
@@ -50,5 +51,21 @@ void pier_remaining_give_back(struct pier_remaining *remaining, struct pier_rang
 
 /* All bytes. */
 uint64_t pier_remaining_length(const struct pier_remaining *remaining);
+
+/*
+ * The wire form: docs/wire.md.
+ *
+ * Returns its size. Errors: -ENOSPC. Without ret_wire: the size.
+ */
+int pier_remaining_pack(const struct pier_remaining *remaining, uint64_t length,
+			void *ret_wire, size_t size);
+
+/*
+ * Read one of a transfer of `length` bytes, with room for `room` ranges more.
+ *
+ * Errors: -EMSGSIZE, -EBADMSG, -EPROTONOSUPPORT, -ENOMEM.
+ */
+int pier_remaining_unpack(struct pier_remaining *remaining, uint64_t length,
+			  uint32_t room, const void *wire, size_t size);
 
 #endif

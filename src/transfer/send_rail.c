@@ -87,6 +87,57 @@ static int allocate_chunks(struct pier_send_rail *rail, struct pier_channel *cha
 			      choose_window(attr->window, capacity), attr->stall_ms);
 }
 
+/* Whether the parts here that one block touches are more elements than a request has. */
+static bool has_split_block(const struct pier_send_rail *rail)
+{
+	const struct pier_mr *mr = rail->base.mr;
+	uint64_t first = 0; /* block of the part before, in the transfer */
+	uint32_t count = 1; /* parts that touch it */
+
+	for (uint32_t i = 0; mr->parts && i < mr->part_count; i++) {
+		uint64_t start = mr->parts[i].start, block;
+
+		if (start <= rail->base.offset ||
+		    start >= rail->base.offset + rail->length)
+			continue;
+		block = (start - rail->base.offset) / PIER_ANNOUNCE_BLOCK;
+		if (block != first)
+			count = (start - rail->base.offset) % PIER_ANNOUNCE_BLOCK != 0;
+		first = block;
+		if (++count > rail->max_sge)
+			return true;
+	}
+	return false;
+}
+
+int pier_check_announced_rail(struct pier_send_rail *rail)
+{
+	if (rail->base.flow.channel->attr.max_send_wr < 2)
+		return pier_fail(EINVAL, "PIER_TRANSFER_ANNOUNCE: a chunk takes two "
+					 "requests, and the channel's max_send_wr is 1");
+	rail->max_chunk -= rail->max_chunk % PIER_ANNOUNCE_BLOCK;
+	if (rail->max_chunk == 0)
+		return pier_fail(EINVAL,
+				 "PIER_TRANSFER_ANNOUNCE: the port's max_msg_size %u is "
+				 "less than a block of %d bytes",
+				 rail->base.flow.channel->max_msg_size,
+				 PIER_ANNOUNCE_BLOCK);
+	for (uint32_t i = 0; i < rail->part_count; i++)
+		if (rail->parts[i].start % PIER_ANNOUNCE_BLOCK)
+			return pier_fail(
+				EINVAL,
+				"PIER_TRANSFER_ANNOUNCE: a remote part ends %" PRIu64
+				" bytes from the beginning, which is no "
+				"multiple of %d",
+				rail->parts[i].start, PIER_ANNOUNCE_BLOCK);
+	if (has_split_block(rail))
+		return pier_fail(EINVAL,
+				 "PIER_TRANSFER_ANNOUNCE: the region has blocks of %d "
+				 "bytes in more parts than the %u elements of a request",
+				 PIER_ANNOUNCE_BLOCK, rail->max_sge);
+	return 0;
+}
+
 int pier_send_rail_init(struct pier_send_rail *rail, uint32_t index,
 			const struct pier_rail *given,
 			const struct pier_transfer_attr *attr)

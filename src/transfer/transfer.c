@@ -10,9 +10,8 @@
 #include "core/deadline.h"
 #include "core/error.h"
 #include "core/extensible.h"
-#include "send_rail.h"
-#include "state.h"
-#include "transfer.h"
+#include "remaining.h"
+#include "stream/send_stream.h"
 
 /* One step of a transfer: take what has completed, and post what there is room for. */
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "transfer/state.h"
+#include "transfer/remaining.h"
 #include "core/wire.h"
 
 static void check_ranges(const struct pier_remaining *remaining, uint64_t length)

@@ -7,8 +7,8 @@
 
 #include "core/deadline.h"
 #include "core/error.h"
+#include "recv_stream.h"
 #include "transfer/announce.h"
-#include "transfer/receiver.h"
 
 void pier_recv_stream_start(struct pier_receiver *receiver)
 {

@@ -2,24 +2,7 @@
 #ifndef PIER_TRANSFER_STREAM_RECV_STREAM_H
 #define PIER_TRANSFER_STREAM_RECV_STREAM_H
 
-#include "stream.h"
-
-/* The receiving end of a stream. */
-struct pier_recv_stream {
-	struct pier_stream base;
-	uint64_t arrived; /* bytes without a gap */
-	bool ends;	  /* drive.length is the end of the stream */
-	bool end_told;	  /* the peer knows that everything is released */
-	bool room_told;	  /* the peer knows `told`; otherwise it was reset */
-	uint64_t told;	  /* bytes that the peer knows to be released */
-
-	/* The note in flight, and the `released` that it reports. */
-	struct pier_channel *channel;
-	struct pier_work work;
-	uint64_t telling;
-};
-
-struct pier_receiver;
+#include "transfer/ends.h"
 
 /* Begin, or begin again after channels were reset. */
 void pier_recv_stream_start(struct pier_receiver *receiver);

@@ -6,7 +6,6 @@
 #include "core/deadline.h"
 #include "core/error.h"
 #include "send_stream.h"
-#include "transfer/transfer.h"
 
 /* How far a stream may go: what the caller may fill, and what may be posted. */
 

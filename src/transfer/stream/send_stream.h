@@ -2,33 +2,7 @@
 #ifndef PIER_TRANSFER_STREAM_SEND_STREAM_H
 #define PIER_TRANSFER_STREAM_SEND_STREAM_H
 
-#include "stream.h"
-#include "transfer/send_rail.h"
-
-/*
- * The sending end of a stream. A byte may be posted when the receiver has released the
- * one before it in the buffer, and no request that may still write that one is in flight.
- */
-
-/* A chunk of a rail that failed. It may be repeated once the peer has stopped the rail.
- */
-struct pier_held_chunk {
-	uint32_t rail;
-	struct pier_range range;
-};
-
-struct pier_send_stream {
-	struct pier_stream base;
-	bool finished, end_told;
-	bool answered;	  /* the receiver knows the end, and has released everything */
-	uint64_t stopped; /* a bit for each rail that the peer has stopped */
-	bool doubtful;	  /* a rail has been stopped just now */
-	struct pier_rail_base *notes; /* the receives of each rail */
-	struct pier_held_chunk *held; /* room for all chunks in flight */
-	uint32_t held_count;
-};
-
-struct pier_transfer;
+#include "transfer/ends.h"
 
 /* Errors: -EINVAL a stream cannot have one of the attributes. */
 int pier_check_stream_attr(const struct pier_transfer_attr *attr);

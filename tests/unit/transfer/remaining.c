@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "transfer/state.h"
+#include "transfer/remaining.h"
 #include "core/wire.h"
 
 static void expect_ranges(const struct pier_remaining *remaining,

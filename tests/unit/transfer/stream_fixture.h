@@ -4,8 +4,7 @@
 
 #include "bounce_fixture.h"
 
-#include "transfer/receiver.h"
-#include "transfer/transfer.h"
+#include "transfer/ends.h"
 
 /*
  * Streams, over soft0: both ends with bounce buffers or without. One thread fills, uses
