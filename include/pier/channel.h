@@ -455,9 +455,6 @@ struct pier_work {
 PIER_API int pier_post_send(struct pier_channel *channel,
 			    const struct pier_gather *sg_list, int num_sge,
 			    struct pier_work *ret_work);
-PIER_API int pier_post_send_imm(struct pier_channel *channel,
-				const struct pier_gather *sg_list, int num_sge,
-				uint32_t immediate, struct pier_work *ret_work);
 PIER_API int pier_post_recv(struct pier_channel *channel,
 			    const struct pier_scatter *sg_list, int num_sge,
 			    struct pier_work *ret_work);
@@ -465,10 +462,6 @@ PIER_API int pier_post_write(struct pier_channel *channel,
 			     const struct pier_gather *sg_list, int num_sge,
 			     const struct pier_remote *remote,
 			     struct pier_work *ret_work);
-PIER_API int pier_post_write_imm(struct pier_channel *channel,
-				 const struct pier_gather *sg_list, int num_sge,
-				 const struct pier_remote *remote, uint32_t immediate,
-				 struct pier_work *ret_work);
 PIER_API int pier_post_read(struct pier_channel *channel,
 			    const struct pier_scatter *sg_list, int num_sge,
 			    const struct pier_remote *remote, struct pier_work *ret_work);
@@ -526,19 +519,12 @@ PIER_API int pier_work_drop(struct pier_channel *channel, struct pier_work work)
 PIER_API int pier_channel_send(struct pier_channel *channel,
 			       const struct pier_gather *sg_list, int num_sge,
 			       int timeout_ms);
-PIER_API int pier_channel_send_imm(struct pier_channel *channel,
-				   const struct pier_gather *sg_list, int num_sge,
-				   uint32_t immediate, int timeout_ms);
 PIER_API int pier_channel_recv(struct pier_channel *channel,
 			       const struct pier_scatter *sg_list, int num_sge,
 			       int timeout_ms, struct pier_result *ret_result);
 PIER_API int pier_channel_write(struct pier_channel *channel,
 				const struct pier_gather *sg_list, int num_sge,
 				const struct pier_remote *remote, int timeout_ms);
-PIER_API int pier_channel_write_imm(struct pier_channel *channel,
-				    const struct pier_gather *sg_list, int num_sge,
-				    const struct pier_remote *remote, uint32_t immediate,
-				    int timeout_ms);
 PIER_API int pier_channel_read(struct pier_channel *channel,
 			       const struct pier_scatter *sg_list, int num_sge,
 			       const struct pier_remote *remote, int timeout_ms);

@@ -28,9 +28,9 @@ PIER_BEGIN_DECLS
  *
  * - native (pier_counter_bind()): the device counts (pier_device_attr.counters). Peers
  *   use plain writes, this end does nothing, and any thread may wait.
- * - by write with immediate (pier_counter_bind_imm()), on any device: peers use
- *   pier_channel_write_imm() with an agreed number, this end posts receives, and the
- *   channel counts as it collects completions.
+ * - by write with immediate (pier_counter_bind_imm()), on any device: peers write with an
+ *   agreed number (PIER_POST_IMMEDIATE), this end posts receives, and the channel
+ *   counts as it collects completions.
  *
  * Values have 64 bits, wrap to 0 and are compared as unsigned numbers.
  *

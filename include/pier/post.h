@@ -134,30 +134,6 @@ PIER_API int pier_post_reads(struct pier_channel *channel,
 			     struct pier_work *ret_work);
 
 /**
- * Atomically change 8 bytes of the peer, without waiting. Compare-and-swap replaces
- * them by `swap` if they are equal to `compare`; fetch-and-add adds `add`. Both write
- * the previous value to the element. See pier_post_request().
- */
-PIER_API int pier_post_compare_swap(struct pier_channel *channel,
-				    const struct pier_scatter *element,
-				    const struct pier_remote *remote, uint64_t compare,
-				    uint64_t swap, struct pier_work *ret_work);
-PIER_API int pier_post_fetch_add(struct pier_channel *channel,
-				 const struct pier_scatter *element,
-				 const struct pier_remote *remote, uint64_t add,
-				 struct pier_work *ret_work);
-
-/** Post one atomic and wait for it: the call above followed by pier_work_wait(). */
-PIER_API int pier_channel_compare_swap(struct pier_channel *channel,
-				       const struct pier_scatter *element,
-				       const struct pier_remote *remote, uint64_t compare,
-				       uint64_t swap, int timeout_ms);
-PIER_API int pier_channel_fetch_add(struct pier_channel *channel,
-				    const struct pier_scatter *element,
-				    const struct pier_remote *remote, uint64_t add,
-				    int timeout_ms);
-
-/**
  * Wait until the send queue has room for `count` more requests. Keeps a window of
  * outstanding requests full without running into -EAGAIN.
  *

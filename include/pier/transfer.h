@@ -106,8 +106,8 @@ enum pier_transfer_flags {
 	 * working rail sends the notification; if it fails in doing so, another does.
 	 * The peer can therefore be notified more than once. The notification covers
 	 * all bytes that arrived through the same device of the peer. If the peer's
-	 * ends of the rails are on several devices, notify it with
-	 * pier_post_write_imm() on each.
+	 * ends of the rails are on several devices, post such a write on each
+	 * (PIER_POST_IMMEDIATE).
 	 */
 	PIER_TRANSFER_NOTIFY = 2,
 	/**

@@ -150,7 +150,7 @@ int pier_counter_bind(struct pier_counter *counter, struct pier_mr *mr)
 		return refuse_binding(
 			EOPNOTSUPP, mr,
 			"the device does not count writes. Where peers write with "
-			"immediate data (pier_channel_write_imm()), "
+			"immediate data (PIER_POST_IMMEDIATE), "
 			"pier_counter_bind_imm() counts them");
 	if (mr->window)
 		return refuse_binding(

@@ -81,18 +81,6 @@ int pier_post_send(struct pier_channel *channel, const struct pier_gather *sg_li
 			ret_work);
 }
 
-int pier_post_send_imm(struct pier_channel *channel, const struct pier_gather *sg_list,
-		       int num_sge, uint32_t immediate, struct pier_work *ret_work)
-{
-	return post_one(channel,
-			&(struct pier_request){ .opcode = PIER_OP_SEND,
-						.flags = PIER_POST_IMMEDIATE,
-						.gather = sg_list,
-						.num_sge = num_sge,
-						.immediate = immediate },
-			ret_work);
-}
-
 int pier_post_write(struct pier_channel *channel, const struct pier_gather *sg_list,
 		    int num_sge, const struct pier_remote *remote,
 		    struct pier_work *ret_work)
@@ -101,20 +89,6 @@ int pier_post_write(struct pier_channel *channel, const struct pier_gather *sg_l
 			&(struct pier_request){ .opcode = PIER_OP_WRITE,
 						.gather = sg_list,
 						.num_sge = num_sge,
-						.remote = remote },
-			ret_work);
-}
-
-int pier_post_write_imm(struct pier_channel *channel, const struct pier_gather *sg_list,
-			int num_sge, const struct pier_remote *remote, uint32_t immediate,
-			struct pier_work *ret_work)
-{
-	return post_one(channel,
-			&(struct pier_request){ .opcode = PIER_OP_WRITE,
-						.flags = PIER_POST_IMMEDIATE,
-						.gather = sg_list,
-						.num_sge = num_sge,
-						.immediate = immediate,
 						.remote = remote },
 			ret_work);
 }
@@ -128,34 +102,6 @@ int pier_post_read(struct pier_channel *channel, const struct pier_scatter *sg_l
 						.scatter = sg_list,
 						.num_sge = num_sge,
 						.remote = remote },
-			ret_work);
-}
-
-int pier_post_compare_swap(struct pier_channel *channel,
-			   const struct pier_scatter *element,
-			   const struct pier_remote *remote, uint64_t compare,
-			   uint64_t swap, struct pier_work *ret_work)
-{
-	return post_one(channel,
-			&(struct pier_request){ .opcode = PIER_OP_COMPARE_SWAP,
-						.scatter = element,
-						.num_sge = 1,
-						.remote = remote,
-						.compare = compare,
-						.operand = swap },
-			ret_work);
-}
-
-int pier_post_fetch_add(struct pier_channel *channel, const struct pier_scatter *element,
-			const struct pier_remote *remote, uint64_t add,
-			struct pier_work *ret_work)
-{
-	return post_one(channel,
-			&(struct pier_request){ .opcode = PIER_OP_FETCH_ADD,
-						.scatter = element,
-						.num_sge = 1,
-						.remote = remote,
-						.operand = add },
 			ret_work);
 }
 

@@ -52,6 +52,18 @@ int pier_post_whole(struct pier_channel *channel, const struct pier_request *req
 int pier_post_local(struct pier_channel *channel, struct ibv_send_wr *wr,
 		    enum pier_opcode opcode, struct pier_work *ret_work);
 
+/* Post a send, or a write, of no bytes with immediate data. */
+static inline int pier_post_immediate(struct pier_channel *channel,
+				      enum pier_opcode opcode, uint32_t immediate,
+				      struct pier_work *ret_work)
+{
+	struct pier_request request = { .opcode = opcode,
+					.flags = PIER_POST_IMMEDIATE,
+					.immediate = immediate };
+
+	return pier_post_request(channel, &request, ret_work);
+}
+
 static inline __attribute__((always_inline)) bool pier_is_atomic(enum pier_opcode opcode)
 {
 	return opcode == PIER_OP_COMPARE_SWAP || opcode == PIER_OP_FETCH_ADD;

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <pier/post.h>
+
 #include "channel/status.h"
 #include "channel/wait.h"
 #include "group.h"
@@ -59,22 +61,21 @@ static int post_with_elements(struct pier_channel *channel,
 			      const struct pier_group_request *request,
 			      struct pier_work *ret_work)
 {
-	if (request->opcode == PIER_OP_SEND && request->has_immediate)
-		return pier_post_send_imm(channel, request->gather, request->num_sge,
-					  request->immediate, ret_work);
-	if (request->opcode == PIER_OP_SEND)
-		return pier_post_send(channel, request->gather, request->num_sge,
+	struct pier_request posted = {
+		.opcode = request->opcode,
+		.flags = request->has_immediate && request->opcode != PIER_OP_READ
+				 ? PIER_POST_IMMEDIATE
+				 : 0,
+		.gather = request->gather,
+		.num_sge = request->num_sge,
+		.immediate = request->immediate,
+		.remote = request->remote,
+	};
+
+	if (request->opcode == PIER_OP_RECV)
+		return pier_post_recv(channel, request->scatter, request->num_sge,
 				      ret_work);
-	if (request->opcode == PIER_OP_WRITE && request->has_immediate)
-		return pier_post_write_imm(channel, request->gather, request->num_sge,
-					   request->remote, request->immediate, ret_work);
-	if (request->opcode == PIER_OP_WRITE)
-		return pier_post_write(channel, request->gather, request->num_sge,
-				       request->remote, ret_work);
-	if (request->opcode == PIER_OP_READ)
-		return pier_post_read(channel, request->scatter, request->num_sge,
-				      request->remote, ret_work);
-	return pier_post_recv(channel, request->scatter, request->num_sge, ret_work);
+	return pier_post_request(channel, &posted, ret_work);
 }
 
 /* If a queue is full, all further requests for it wait too, which keeps their order. */

@@ -6,6 +6,7 @@
 
 #include "message.h"
 #include "group.h"
+#include "channel/posting.h"
 #include "core/deadline.h"
 #include "core/error.h"
 
@@ -88,8 +89,8 @@ int pier_group_post_receives(struct pier_group_member *member)
 static int send_message(struct pier_group *group, uint32_t rank, uint32_t immediate)
 {
 	struct pier_group_member *member = &group->members[rank];
-	int error = pier_post_send_imm(member->control, NULL, 0, immediate,
-				       &member->message);
+	int error = pier_post_immediate(member->control, PIER_OP_SEND, immediate,
+					&member->message);
 
 	if (error)
 		return error;

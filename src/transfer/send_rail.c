@@ -9,7 +9,7 @@
 #include <pier/sync.h>
 
 #include "announce.h"
-#include "channel/channel.h"
+#include "channel/posting.h"
 #include "core/deadline.h"
 #include "core/error.h"
 #include "region/mr.h"
@@ -358,10 +358,9 @@ int pier_send_rail_notify(struct pier_send_rail *rail, uint32_t immediate, int64
 	if (rail->base.flow.error || pier_flow_is_full(&rail->base.flow))
 		return rail->base.flow.error;
 	/* A stream's needs no right at the peer: stream/stream.h. */
-	error = rail->wrap ? pier_post_send_imm(rail->base.flow.channel, NULL, 0,
-						immediate, &chunk.work)
-			   : pier_post_write_imm(rail->base.flow.channel, NULL, 0, NULL,
-						 immediate, &chunk.work);
+	error = pier_post_immediate(rail->base.flow.channel,
+				    rail->wrap ? PIER_OP_SEND : PIER_OP_WRITE, immediate,
+				    &chunk.work);
 	if (error)
 		return pier_flow_refused(&rail->base.flow, error, now);
 	pier_flow_add(&rail->base.flow, &chunk, now);

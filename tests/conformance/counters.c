@@ -74,7 +74,7 @@ static uint64_t do_something(struct world *world)
 		return 0;
 	case 1:
 		expect_ok(pier_post_recv(world->b.channel, NULL, 0, NULL));
-		expect_ok(pier_channel_send_imm(channel, NULL, 0, 5, PATIENT));
+		expect_ok(test_channel_send_imm(channel, NULL, 0, 5, PATIENT));
 		return 0;
 	case 2:
 		expect_ok(pier_channel_write(channel, NULL, 0, &target, PATIENT));
@@ -82,7 +82,7 @@ static uint64_t do_something(struct world *world)
 	case 3:
 		expect_ok(pier_post_recv(world->b.channel, NULL, 0, NULL));
 		expect_ok(
-			pier_channel_write_imm(channel, &source, 1, &target, 5, PATIENT));
+			test_channel_write_imm(channel, &source, 1, &target, 5, PATIENT));
 		break;
 	default:
 		expect_ok(pier_channel_write(channel, &source, 1, &target, PATIENT));

@@ -45,7 +45,7 @@ static void announce(struct world *world, uint32_t number)
 	struct pier_remote target = remote_at(&world->b.area, to, length);
 
 	expect_ok(pier_post_recv(world->b.channel, NULL, 0, NULL));
-	expect_ok(pier_channel_write_imm(world->a.channel, &source, 1, &target, number,
+	expect_ok(test_channel_write_imm(world->a.channel, &source, 1, &target, number,
 					 PATIENT));
 	image_copy(&world->b.area, to, &world->a.area, from, length);
 }
@@ -64,7 +64,7 @@ static void only_writes_with_the_number_are_counted(void **state)
 		assert_int_equal(pier_counter_read(counter), i);
 	}
 	expect_ok(pier_post_recv(world->b.channel, NULL, 0, NULL));
-	expect_ok(pier_channel_send_imm(world->a.channel, NULL, 0, NUMBER, PATIENT));
+	expect_ok(test_channel_send_imm(world->a.channel, NULL, 0, NUMBER, PATIENT));
 	expect_result(pier_counter_wait(counter, 31, BRIEF), -ETIMEDOUT);
 	world_expect(world);
 	assert_int_equal(pier_counter_read(counter), 30);
@@ -88,7 +88,7 @@ static void counted_receive_still_returns_its_result(void **state)
 
 	for (int counted_first = 0; counted_first < 2; counted_first++) {
 		expect_ok(pier_post_recv(world->b.channel, NULL, 0, &work));
-		expect_ok(pier_channel_write_imm(world->a.channel, &source, 1, &target,
+		expect_ok(test_channel_write_imm(world->a.channel, &source, 1, &target,
 						 NUMBER, PATIENT));
 		if (counted_first)
 			expect_ok(pier_counter_wait(counter, 2, PATIENT));

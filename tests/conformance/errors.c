@@ -268,11 +268,11 @@ static void null_is_refused(void **state)
 	expect_null(pier_channel_send(channel, NULL, 1, PATIENT), list);
 	expect_null(pier_channel_write(channel, NULL, 1, &remote, PATIENT), list);
 	expect_null(pier_channel_read(channel, NULL, 1, &remote, PATIENT), list);
-	expect_null(pier_post_send_imm(channel, NULL, 1, 0, NULL), list);
-	expect_null(pier_post_write_imm(channel, NULL, 1, &remote, 0, NULL), list);
+	expect_null(test_post_send_imm(channel, NULL, 1, 0, NULL), list);
+	expect_null(test_post_write_imm(channel, NULL, 1, &remote, 0, NULL), list);
 	expect_null(pier_post_recv(channel, NULL, 1, NULL), list);
-	expect_null(pier_post_fetch_add(channel, NULL, &remote, 1, NULL), list);
-	expect_null(pier_post_compare_swap(channel, NULL, &remote, 1, 2, NULL), list);
+	expect_null(test_post_fetch_add(channel, NULL, &remote, 1, NULL), list);
+	expect_null(test_post_compare_swap(channel, NULL, &remote, 1, 2, NULL), list);
 	expect_null(pier_post_request(channel, NULL, NULL), "request is NULL");
 	expect_null(pier_post_request(channel, &request, NULL), list);
 	expect_null(pier_post_batch(channel, NULL, 1, NULL), "requests is NULL");

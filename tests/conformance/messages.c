@@ -41,7 +41,7 @@ static void immediate_arrives(void **state)
 
 	expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
 	expect_ok(
-		pier_channel_send_imm(world->a.channel, &source, 1, 0x80a1b2c3, PATIENT));
+		test_channel_send_imm(world->a.channel, &source, 1, 0x80a1b2c3, PATIENT));
 	result = expect_end(world->b.channel, receive, 0);
 	assert_int_equal(result.opcode, PIER_OP_RECV);
 	assert_int_equal(result.byte_length, 99);
@@ -68,7 +68,7 @@ static void empty_message_arrives(void **state)
 		assert_false(result.has_immediate);
 
 		expect_ok(pier_post_recv(world->b.channel, NULL, 0, &receive));
-		expect_ok(pier_channel_send_imm(world->a.channel, &nothing, elements, 0,
+		expect_ok(test_channel_send_imm(world->a.channel, &nothing, elements, 0,
 						PATIENT));
 		result = expect_end(world->b.channel, receive, 0);
 		assert_int_equal(result.byte_length, 0);
@@ -147,7 +147,7 @@ static void results_are_kept_until_polled(void **state)
 		struct pier_gather source = gather_at(&world->a.area, i * SEGMENT,
 						      SEGMENT - i);
 
-		expect_ok(pier_post_send_imm(world->a.channel, &source, 1, (uint32_t)i,
+		expect_ok(test_post_send_imm(world->a.channel, &source, 1, (uint32_t)i,
 					     &sends[i]));
 		image_copy(&world->b.area, i * SEGMENT + 1, &world->a.area, i * SEGMENT,
 			   SEGMENT - i);

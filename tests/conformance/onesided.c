@@ -147,9 +147,9 @@ static void write_with_immediate_uses_a_receive(void **state)
 	expect_ok(pier_post_recv(world->b.channel, NULL, 0, &receives[2]));
 	/* A write without immediate uses no receive. */
 	expect_ok(pier_channel_write(world->a.channel, &source, 1, &target, PATIENT));
-	expect_ok(pier_channel_write_imm(world->a.channel, &source, 1, &target, 7,
+	expect_ok(test_channel_write_imm(world->a.channel, &source, 1, &target, 7,
 					 PATIENT));
-	expect_ok(pier_channel_write_imm(world->a.channel, NULL, 0, &nothing, 0xffffffff,
+	expect_ok(test_channel_write_imm(world->a.channel, NULL, 0, &nothing, 0xffffffff,
 					 PATIENT));
 	result = expect_end(world->b.channel, receives[0], 0);
 	assert_int_equal(result.opcode, PIER_OP_RECV_WRITE_IMM);

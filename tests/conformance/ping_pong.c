@@ -62,7 +62,7 @@ static int write_number(struct player *player, uint64_t round)
 	if (!player->announces)
 		return pier_channel_write(player->channels[index], &player->source, 1,
 					  &player->target, PATIENT);
-	return pier_channel_write_imm(player->channels[index], &player->source, 1,
+	return test_channel_write_imm(player->channels[index], &player->source, 1,
 				      &player->target, index, PATIENT);
 }
 

@@ -241,7 +241,7 @@ static void atomics_are_atomic(void **state)
 
 	expect_ok(pier_mr_remote(numbers, &whole));
 	expect_ok(pier_remote_sub(&whole, 4096, 8, &there));
-	expect_ok(pier_post_fetch_add(channel, &old, &there, 5, &work));
+	expect_ok(test_post_fetch_add(channel, &old, &there, 5, &work));
 	result = expect_end(channel, work, 0);
 	assert_int_equal(result.opcode, PIER_OP_FETCH_ADD);
 	assert_int_equal(result.byte_length, 8);
@@ -249,16 +249,16 @@ static void atomics_are_atomic(void **state)
 	set_number(theirs, 4096, before + 5);
 	world_expect(world);
 
-	expect_ok(pier_channel_compare_swap(channel, &old, &there, before, 77, PATIENT));
+	expect_ok(test_channel_compare_swap(channel, &old, &there, before, 77, PATIENT));
 	set_number(mine, 13, before + 5);
 	world_expect(world);
 
-	expect_ok(pier_channel_compare_swap(channel, &old, &there, before + 5, 77,
+	expect_ok(test_channel_compare_swap(channel, &old, &there, before + 5, 77,
 					    PATIENT));
 	set_number(theirs, 4096, 77);
 	world_expect(world);
 
-	expect_ok(pier_channel_fetch_add(channel, &old, &there, UINT64_MAX, PATIENT));
+	expect_ok(test_channel_fetch_add(channel, &old, &there, UINT64_MAX, PATIENT));
 	set_number(mine, 13, 77);
 	set_number(theirs, 4096, 76);
 	world_expect(world);

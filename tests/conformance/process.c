@@ -61,7 +61,7 @@ static void write_reaches_another_process(void **state)
 	expect_ok(pier_channel_read(world->a.channel, &back, 1, &target, PATIENT));
 	image_copy(&world->a.area, MOVED + 1, &world->a.area, 0, MOVED);
 	area_expect(&world->a.area);
-	expect_ok(pier_channel_send_imm(world->a.channel, NULL, 0, pattern, PATIENT));
+	expect_ok(test_channel_send_imm(world->a.channel, NULL, 0, pattern, PATIENT));
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_true(WIFEXITED(status));
 	assert_int_equal(WEXITSTATUS(status), 0);

@@ -212,7 +212,7 @@ static void invalid_chunk_number_is_refused(void **state)
 
 	name_rails(world, &rails);
 	begin_receiver(&rails, RAILS, LENGTH);
-	expect_ok(pier_channel_write_imm(rails.near, &source, 1, &target, 0x7fffffff,
+	expect_ok(test_channel_write_imm(rails.near, &source, 1, &target, 0x7fffffff,
 					 PATIENT));
 	expect_result(pier_receiver_wait(rails.receiver, PATIENT), -EBADMSG);
 	image_copy(&world->b.area, THERE, &world->a.area, HERE, 4096);

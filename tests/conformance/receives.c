@@ -132,7 +132,7 @@ static void send_number(struct world *world, struct pier_channel *from, uint32_t
 	struct pier_gather source = gather_at(&world->a.area, source_of(number),
 					      length_of(number));
 
-	expect_ok(pier_channel_send_imm(from, &source, 1, pair << 16 | number, PATIENT));
+	expect_ok(test_channel_send_imm(from, &source, 1, pair << 16 | number, PATIENT));
 }
 
 static void arrived_at(struct world *world, size_t target,
@@ -213,7 +213,7 @@ static void sender_retries_until_a_receive_is_posted(void **state)
 	struct pier_work work;
 
 	hub.arrived[1] = 3;
-	expect_ok(pier_post_send_imm(hub.from[1], &source, 1, 1 << 16 | 3, &work));
+	expect_ok(test_post_send_imm(hub.from[1], &source, 1, 1 << 16 | 3, &work));
 	expect_result(pier_message_wait(hub.to[1], BRIEF, &message), -ETIMEDOUT);
 	post_slot(&hub, 0);
 	take_from_pair(&hub, 1);
@@ -422,7 +422,7 @@ static void pool_receives_writes_with_immediate(void **state)
 	struct pier_pool_message message;
 
 	for (uint32_t i = 0; i < 2 * SLOTS; i++) {
-		expect_ok(pier_channel_write_imm(world->a.channel, &source, 1, &remote, i,
+		expect_ok(test_channel_write_imm(world->a.channel, &source, 1, &remote, i,
 						 PATIENT));
 		expect_ok(pier_recv_pool_wait(pool, PATIENT, &message));
 		assert_int_equal(message.result.opcode, PIER_OP_RECV_WRITE_IMM);
@@ -515,7 +515,7 @@ static enum pier_delivery answer(const struct pier_pool_message *message, void *
 	arrived_at(echo->hub.world, message->offset, &message->result, pair,
 		   echo->hub.arrived[pair]++);
 	echo->count++;
-	expect_ok(pier_channel_send_imm(message->channel, NULL, 0,
+	expect_ok(test_channel_send_imm(message->channel, NULL, 0,
 					message->result.immediate, PATIENT));
 	return PIER_DELIVERED;
 }

@@ -177,7 +177,7 @@ static void timeout_names_a_missing_receive_of_immediate_data(void **state)
 	struct pier_remote target = remote_at(&world->b.area, 0, 100);
 
 	expect_result(
-		pier_channel_write_imm(world->a.channel, &source, 1, &target, 7, BRIEF),
+		test_channel_write_imm(world->a.channel, &source, 1, &target, 7, BRIEF),
 		-ETIMEDOUT);
 	test_assert_sentence("may have posted no receive, if the write has immediate");
 }

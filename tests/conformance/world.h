@@ -6,6 +6,7 @@
 #include "../support/census.h"
 #include "../support/expect.h"
 #include "../support/random.h"
+#include "../support/requests.h"
 
 #include "end.h"
 

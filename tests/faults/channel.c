@@ -48,7 +48,7 @@ static int post_heard_write(struct world *world, size_t offset,
 
 	expect_ok(pier_post_recv(world->b.channel, NULL, 0, ret_heard));
 	image_copy(&world->b.area, offset, &world->a.area, offset, LENGTH);
-	return pier_post_write_imm(world->a.channel, &source, 1, &target, 7, ret_work);
+	return test_post_write_imm(world->a.channel, &source, 1, &target, 7, ret_work);
 }
 
 /* Neither a timeout nor later failures replace the first cause. */

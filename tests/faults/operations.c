@@ -63,7 +63,7 @@ static int send_imm(struct scene *scene)
 {
 	struct pier_gather source = scene_source(scene);
 
-	return pier_channel_send_imm(channel_of(scene), &source, 1, NUMBER,
+	return test_channel_send_imm(channel_of(scene), &source, 1, NUMBER,
 				     scene->timeout_ms);
 }
 
@@ -88,7 +88,7 @@ static int write_imm(struct scene *scene)
 {
 	struct pier_gather source = scene_source(scene);
 
-	return pier_channel_write_imm(channel_of(scene), &source, 1, &scene->target,
+	return test_channel_write_imm(channel_of(scene), &source, 1, &scene->target,
 				      NUMBER, scene->timeout_ms);
 }
 
@@ -141,7 +141,7 @@ static int post_send_imm(struct scene *scene)
 {
 	struct pier_gather source = scene_source(scene);
 	struct pier_work work = { 0 };
-	int error = pier_post_send_imm(channel_of(scene), &source, 1, NUMBER, &work);
+	int error = test_post_send_imm(channel_of(scene), &source, 1, NUMBER, &work);
 
 	return finish(scene, error, work);
 }
@@ -168,7 +168,7 @@ static int post_write_imm(struct scene *scene)
 {
 	struct pier_gather source = scene_source(scene);
 	struct pier_work work = { 0 };
-	int error = pier_post_write_imm(channel_of(scene), &source, 1, &scene->target,
+	int error = test_post_write_imm(channel_of(scene), &source, 1, &scene->target,
 					NUMBER, &work);
 
 	return finish(scene, error, work);

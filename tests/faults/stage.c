@@ -201,7 +201,7 @@ static void play_peer(struct scene *scene)
 		expect_ok(pier_post_send(channel, &source, 1, NULL));
 	if (is(scene, WATCHES))
 		expect_ok(
-			pier_post_write_imm(channel, &source, 1, &target, NUMBER, NULL));
+			test_post_write_imm(channel, &source, 1, &target, NUMBER, NULL));
 }
 
 void stage_open(struct scene *scene, void **state)

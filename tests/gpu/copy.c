@@ -8,6 +8,7 @@
  * SPEC. It may use another NIC, PIER_GPU_PEER_NIC, on another host, PIER_GPU_PEER.
  */
 #include "../support/cmocka.h"
+#include "../support/requests.h"
 #include "../support/expect.h"
 
 #include <errno.h>
@@ -135,7 +136,7 @@ static int send_all(int socket, const void *bytes, size_t length)
  */
 static int tell(struct side *side, char step)
 {
-	return pier_channel_send_imm(side->channel, NULL, 0, (uint32_t)step, GPU_PATIENT);
+	return test_channel_send_imm(side->channel, NULL, 0, (uint32_t)step, GPU_PATIENT);
 }
 
 static int await(struct side *side, char step)

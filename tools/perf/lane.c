@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 
 #include <pier/inline.h>
+#include <pier/post.h>
 
 #include "lane.h"
 #include "side.h"
@@ -454,8 +455,14 @@ int post_lane_message(struct lane *lane, struct pier_work *ret_work)
 	if (side->settings->staged)
 		error = post_staged(lane, ret_work);
 	else if (side->settings->opcode == PIER_OP_WRITE && !side_polls_memory(side))
-		error = pier_post_write_imm(lane->channel, &lane->gather, 1,
-					    &lane->remote, 0, ret_work);
+		error = pier_post_request(
+			lane->channel,
+			&(struct pier_request){ .opcode = PIER_OP_WRITE,
+						.flags = PIER_POST_IMMEDIATE,
+						.gather = &lane->gather,
+						.num_sge = 1,
+						.remote = &lane->remote },
+			ret_work);
 	else if (side->settings->opcode == PIER_OP_WRITE)
 		error = pier_post_write(lane->channel, &lane->gather, 1, &lane->remote,
 					ret_work);

@@ -5,6 +5,7 @@
 
 #include <pier/post.h>
 
+#include "channel/posting.h"
 #include "core/deadline.h"
 #include "core/error.h"
 #include "recv_stream.h"
@@ -218,8 +219,8 @@ static void post_note(struct pier_receiver *receiver, uint32_t note, int64_t now
 
 		if (rail->flow.error)
 			continue;
-		error = pier_post_send_imm(rail->flow.channel, NULL, 0, note,
-					   &stream->work);
+		error = pier_post_immediate(rail->flow.channel, PIER_OP_SEND, note,
+					    &stream->work);
 		if (error && error != -EAGAIN)
 			fail_rail_of(receiver, i, error);
 		if (error)

@@ -17,6 +17,7 @@
 #include <pier/verbs.h>
 #include <pier/waiting.h>
 
+#include "tests/support/requests.h"
 #include "nic/nic.h"
 
 static const struct pier_endpoint peer = {
@@ -573,7 +574,7 @@ static void writes_requests(void **state)
 	assert_int_equal(pier_channel_create(fake_reset(), &attr, &channel), 0);
 	assert_int_equal(pier_channel_connect(channel, &peer), 0);
 	assert_int_equal(
-		pier_post_write_imm(channel, &piece, 1, &remote, 0xa0b0c0d0, NULL), 0);
+		test_post_write_imm(channel, &piece, 1, &remote, 0xa0b0c0d0, NULL), 0);
 	assert_int_equal(fake.last_send.opcode, IBV_WR_RDMA_WRITE_WITH_IMM);
 	assert_int_equal(ntohl(fake.last_send.imm_data), 0xa0b0c0d0);
 	assert_int_equal(fake.last_send.wr.rdma.remote_addr, 0x10000);
@@ -803,9 +804,9 @@ static void refuses_requests_without_a_remote_region(void **state)
 	assert_int_equal(pier_post_write(channel, &piece, 1, NULL, NULL), -EINVAL);
 	assert_non_null(strstr(pier_error_message(), "remote is NULL"));
 	assert_int_equal(pier_post_read(channel, &place, 1, NULL, NULL), -EINVAL);
-	assert_int_equal(pier_post_write_imm(channel, &piece, 1, NULL, 1, NULL), -EINVAL);
+	assert_int_equal(test_post_write_imm(channel, &piece, 1, NULL, 1, NULL), -EINVAL);
 	/* Immediate data alone needs no elements. */
-	assert_int_equal(pier_post_write_imm(channel, NULL, 0, NULL, 1, NULL), 0);
+	assert_int_equal(test_post_write_imm(channel, NULL, 0, NULL, 1, NULL), 0);
 	assert_int_equal(fake.last_send.wr.rdma.rkey, 0);
 	destroy(channel);
 }

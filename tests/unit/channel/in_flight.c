@@ -4,6 +4,7 @@
  * the test says.
  */
 #include "tests/support/cmocka.h"
+#include "tests/support/requests.h"
 #include "tests/support/expect.h"
 #include "tests/support/random.h"
 
@@ -98,11 +99,11 @@ static void keeps_the_regions_of_each_kind_of_request(void **state)
 	expect_use(KEY, NULL);
 	expect_ok(pier_post_send(channel, &source, 1, &work));
 	expect_kept(channel, work, "send");
-	expect_ok(pier_post_send_imm(channel, &source, 1, 1, &work));
+	expect_ok(test_post_send_imm(channel, &source, 1, 1, &work));
 	expect_kept(channel, work, "send");
 	expect_ok(pier_post_write(channel, &source, 1, &remote, &work));
 	expect_kept(channel, work, "write");
-	expect_ok(pier_post_write_imm(channel, &source, 1, &remote, 1, &work));
+	expect_ok(test_post_write_imm(channel, &source, 1, &remote, 1, &work));
 	expect_kept(channel, work, "write");
 	expect_ok(pier_post_read(channel, &target, 1, &remote, &work));
 	expect_kept(channel, work, "read");

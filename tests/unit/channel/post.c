@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Requests with flags, atomics and batches, as the NIC gets them. */
 #include "tests/support/cmocka.h"
+#include "tests/support/requests.h"
 #include "tests/support/expect.h"
 #include "tests/support/random.h"
 
@@ -173,15 +174,15 @@ static void refuses_invalid_atomics(void **state)
 	struct pier_work work;
 
 	(void)state;
-	expect_result(pier_post_fetch_add(channel, &four, &remote, 1, NULL), -EINVAL);
+	expect_result(test_post_fetch_add(channel, &four, &remote, 1, NULL), -EINVAL);
 	test_assert_sentence("of 4 bytes: atomics take 8");
-	expect_result(pier_post_fetch_add(channel, &target, &odd, 1, NULL), -EINVAL);
+	expect_result(test_post_fetch_add(channel, &target, &odd, 1, NULL), -EINVAL);
 	test_assert_sentence("not a multiple of 8");
-	expect_result(pier_post_fetch_add(channel, &target, &small, 1, NULL), -ERANGE);
-	expect_result(pier_post_compare_swap(channel, &target, NULL, 1, 2, NULL),
+	expect_result(test_post_fetch_add(channel, &target, &small, 1, NULL), -ERANGE);
+	expect_result(test_post_compare_swap(channel, &target, NULL, 1, 2, NULL),
 		      -EINVAL);
 	assert_int_equal(fake.logged, 0);
-	expect_ok(pier_post_compare_swap(channel, &target, &remote, 1, 2, &work));
+	expect_ok(test_post_compare_swap(channel, &target, &remote, 1, 2, &work));
 	assert_non_null(pier_region_in_use(&fake.pd, KEY));
 	complete_sends(1);
 	expect_result(pier_work_poll(channel, work, &result), 1);
@@ -189,12 +190,12 @@ static void refuses_invalid_atomics(void **state)
 	assert_int_equal(result.byte_length, 8);
 	assert_null(pier_region_in_use(&fake.pd, KEY));
 	fake.completes = true;
-	expect_ok(pier_channel_compare_swap(channel, &target, &remote, 1, 2, 1000));
-	expect_ok(pier_channel_fetch_add(channel, &target, &remote, 1, 1000));
+	expect_ok(test_channel_compare_swap(channel, &target, &remote, 1, 2, 1000));
+	expect_ok(test_channel_fetch_add(channel, &target, &remote, 1, 1000));
 	assert_int_equal(fake.last_send.opcode, IBV_WR_ATOMIC_FETCH_AND_ADD);
-	expect_result(pier_channel_fetch_add(channel, &target, &remote, 1, -2), -EINVAL);
+	expect_result(test_channel_fetch_add(channel, &target, &remote, 1, -2), -EINVAL);
 	fake.completes_with = IBV_WC_REM_ACCESS_ERR;
-	expect_result(pier_channel_fetch_add(channel, &target, &remote, 1, 1000),
+	expect_result(test_channel_fetch_add(channel, &target, &remote, 1, 1000),
 		      -EACCES);
 	test_assert_sentence("fetch and add failed");
 	expect_ok(pier_channel_destroy(channel));
@@ -204,7 +205,7 @@ static void refuses_invalid_atomics(void **state)
 	fake.device.limits.atomic_cap = IBV_ATOMIC_NONE;
 	expect_ok(pier_channel_create(&fake.pd, NULL, &channel));
 	expect_ok(pier_channel_connect(channel, &peer));
-	expect_result(pier_post_fetch_add(channel, &target, &remote, 1, NULL),
+	expect_result(test_post_fetch_add(channel, &target, &remote, 1, NULL),
 		      -EOPNOTSUPP);
 	expect_ok(pier_channel_destroy(channel));
 }

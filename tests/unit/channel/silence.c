@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "tests/support/cmocka.h"
+#include "tests/support/requests.h"
 #include "tests/support/census.h"
 #include "tests/support/expect.h"
 
@@ -257,7 +258,7 @@ static void receives_nothing_of_the_old_connection(void **state)
 	end.memory[0] = MARK;
 	source.length = 1;
 	expect_ok(pier_remote_sub(&remote, MARK_AT, 1, &mark));
-	expect_ok(pier_channel_write_imm(end.channel, &source, 1, &mark, 1, PATIENT));
+	expect_ok(test_channel_write_imm(end.channel, &source, 1, &mark, 1, PATIENT));
 	part(child, stream, false);
 	test_assert_census(&before);
 }

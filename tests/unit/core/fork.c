@@ -4,6 +4,7 @@
  * neither they nor their parents are harmed.
  */
 #include "tests/support/cmocka.h"
+#include "tests/support/requests.h"
 #include "tests/support/census.h"
 #include "tests/support/expect.h"
 
@@ -326,15 +327,15 @@ CALL(connect_channel, pier_channel_connect(fixture->a, &(struct pier_endpoint){ 
 CALL(handshake, pier_channel_handshake(fixture->a, -1, -1, TIME_MS))
 CALL(destroy_channel, pier_channel_destroy(fixture->a))
 CALL(post_send, pier_post_send(fixture->a, &source, 0, NULL))
-CALL(post_send_imm, pier_post_send_imm(fixture->a, &source, 0, 1, NULL))
+CALL(post_send_imm, test_post_send_imm(fixture->a, &source, 0, 1, NULL))
 CALL(post_write, pier_post_write(fixture->a, &source, 0, &remote, NULL))
-CALL(post_write_imm, pier_post_write_imm(fixture->a, &source, 0, &remote, 1, NULL))
+CALL(post_write_imm, test_post_write_imm(fixture->a, &source, 0, &remote, 1, NULL))
 CALL(post_read, pier_post_read(fixture->a, &target, 0, &remote, NULL))
 CALL(post_recv, pier_post_recv(fixture->b, &target, 0, NULL))
 CALL(send_now, pier_channel_send(fixture->a, &source, 0, TIME_MS))
-CALL(send_imm_now, pier_channel_send_imm(fixture->a, &source, 0, 1, TIME_MS))
+CALL(send_imm_now, test_channel_send_imm(fixture->a, &source, 0, 1, TIME_MS))
 CALL(write_now, pier_channel_write(fixture->a, &source, 0, &remote, TIME_MS))
-CALL(write_imm_now, pier_channel_write_imm(fixture->a, &source, 0, &remote, 1, TIME_MS))
+CALL(write_imm_now, test_channel_write_imm(fixture->a, &source, 0, &remote, 1, TIME_MS))
 CALL(read_now, pier_channel_read(fixture->a, &target, 0, &remote, TIME_MS))
 CALL(recv_now, pier_channel_recv(fixture->b, &target, 0, TIME_MS, &result))
 CALL(poll_channel, pier_channel_poll(fixture->b))

@@ -3,6 +3,7 @@
  * Barriers of groups: no rank passes before all have come, and the right rank is named.
  */
 #include "tests/support/cmocka.h"
+#include "tests/support/requests.h"
 #include "tests/support/expect.h"
 #include "tests/support/manual_clock.h"
 #include "group_fixture.h"
@@ -392,7 +393,7 @@ static void rejects_hostile_notices(void **state)
 		struct pier_group *group = crew->members[0].group;
 		struct pier_channel *liar = crew->members[1].group->members[0].control;
 
-		expect_ok(pier_channel_send_imm(liar, NULL, 0, notices[i].immediate,
+		expect_ok(test_channel_send_imm(liar, NULL, 0, notices[i].immediate,
 						CREW_PATIENT));
 		expect_result(pier_group_barrier(group, CREW_PATIENT), notices[i].error);
 		assert_int_equal(pier_group_failed_rank(group), notices[i].culprit);

@@ -5,6 +5,7 @@
  */
 #include "bounce_fixture.h"
 #include "tests/support/manual_clock.h"
+#include "tests/support/requests.h"
 
 #include <pthread.h>
 #include <sys/epoll.h>
@@ -618,7 +619,7 @@ static void write_bytes(uint64_t offset, uint32_t length, const uint32_t *immedi
 				 length, &source));
 	expect_ok(pier_remote_sub(&fixture.remotes[0], GUARD + offset, length, &target));
 	if (immediate)
-		expect_ok(pier_channel_write_imm(channel, &source, length > 0,
+		expect_ok(test_channel_write_imm(channel, &source, length > 0,
 						 length ? &target : NULL, *immediate,
 						 PATIENT));
 	else
@@ -671,7 +672,7 @@ static void rejects_messages_as_chunks(void **state)
 		make_rails(1, true, true);
 		channel = fixture.here.channels[0];
 		begin_receiver(1, LENGTH);
-		expect_ok(i ? pier_channel_send_imm(channel, NULL, 0, 1, PATIENT)
+		expect_ok(i ? test_channel_send_imm(channel, NULL, 0, 1, PATIENT)
 			    : pier_channel_send(channel, NULL, 0, PATIENT));
 		expect_result(pier_receiver_wait(fixture.receiver, PATIENT), -EBADMSG);
 		test_assert_sentence("a message, and no chunk");

@@ -5,6 +5,7 @@
 
 #include "core/deadline.h"
 #include "tests/support/manual_clock.h"
+#include "tests/support/requests.h"
 
 static void moves_any_length(void **state)
 {
@@ -296,13 +297,13 @@ static void send_immediate(struct pier_channel *channel, uint32_t immediate,
 	struct pier_remote target;
 
 	if (length == 0) {
-		expect_ok(pier_channel_send_imm(channel, NULL, 0, immediate, PATIENT));
+		expect_ok(test_channel_send_imm(channel, NULL, 0, immediate, PATIENT));
 		return;
 	}
 	expect_ok(pier_mr_gather(fixture.here.mrs[0], pier_mr_iova(fixture.here.mrs[0]),
 				 length, &element));
 	expect_ok(pier_remote_sub(&fixture.remotes[0], 0, length, &target));
-	expect_ok(pier_channel_write_imm(channel, &element, 1, &target, immediate,
+	expect_ok(test_channel_write_imm(channel, &element, 1, &target, immediate,
 					 PATIENT));
 }
 
@@ -389,7 +390,7 @@ static void older_room_is_ignored(void **state)
 	begin_stream(2, PATIENT);
 	while (flow.used < SIZE)
 		move_once(&flow);
-	expect_ok(pier_channel_send_imm(fixture.there.channels[1], NULL, 0,
+	expect_ok(test_channel_send_imm(fixture.there.channels[1], NULL, 0,
 					pier_position_note(PIER_NOTE_ROOM, BLOCK),
 					PATIENT));
 	move_all(&flow);

@@ -5,6 +5,7 @@
 
 #include "core/deadline.h"
 #include "tests/support/manual_clock.h"
+#include "tests/support/requests.h"
 
 enum {
 	STALL_MS = 30000,
@@ -86,7 +87,7 @@ static void fill_queue(struct side *side)
 	int error = 0;
 
 	for (int count = 0; !error; count++) {
-		error = pier_post_write_imm(side->channels[0], NULL, 0, NULL, 0, &work);
+		error = test_post_write_imm(side->channels[0], NULL, 0, NULL, 0, &work);
 		if (!error && count > 0)
 			expect_ok(pier_work_drop(side->channels[0], work));
 		else if (!error)
@@ -273,7 +274,7 @@ static void event_loops_are_told_of_leftovers(void **state)
 	make_narrow_ends(1, 100);
 	begin_stream(1, PATIENT);
 	for (int i = 0; i < 100; i++)
-		expect_ok(pier_channel_send_imm(fixture.there.channels[0], NULL, 0, alive,
+		expect_ok(test_channel_send_imm(fixture.there.channels[0], NULL, 0, alive,
 						PATIENT));
 	expect_result(pier_transfer_progress(fixture.transfer), 0);
 	assert_true(pier_channel_arm(fixture.here.channels[0]) > 0);

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../support/requests.h"
 #include "end.h"
 
 static int say_numbers(struct end *end)
@@ -157,7 +158,7 @@ static int do_send(struct end *end, const struct words *words)
 	if (!words_find(words, "immediate"))
 		return posted(end,
 			      pier_post_send(end->channel, &element, 1, next_work(end)));
-	return posted(end, pier_post_send_imm(end->channel, &element, 1,
+	return posted(end, test_post_send_imm(end->channel, &element, 1,
 					      (uint32_t)words_number(words, "immediate"),
 					      next_work(end)));
 }
@@ -175,7 +176,7 @@ static int do_write(struct end *end, const struct words *words)
 	if (!words_find(words, "immediate"))
 		return posted(end, pier_post_write(end->channel, &element, 1, &remote,
 						   next_work(end)));
-	return posted(end, pier_post_write_imm(end->channel, &element, 1, &remote,
+	return posted(end, test_post_write_imm(end->channel, &element, 1, &remote,
 					       (uint32_t)words_number(words, "immediate"),
 					       next_work(end)));
 }

@@ -4,6 +4,7 @@
  * for the thread sanitizer: everything that the headers allow happens at once.
  */
 #include "tests/support/cmocka.h"
+#include "tests/support/requests.h"
 #include "tests/support/census.h"
 #include "tests/support/expect.h"
 #include "tests/support/random.h"
@@ -145,7 +146,7 @@ static int send_one(struct world *world, int pair, uint32_t number, uint8_t *byt
 	memset(bytes, byte_of(pair, number), length);
 	error = pier_mr_gather(mr, pier_mr_iova(mr), length, &source);
 	if (!error)
-		error = pier_channel_send_imm(world->from[pair], &source, 1, number,
+		error = test_channel_send_imm(world->from[pair], &source, 1, number,
 					      TIME_MS);
 	return error ? error : pier_dereg_mr(mr);
 }

@@ -18,6 +18,7 @@
 #include <pier/post.h>
 #include <pier/recovery.h>
 
+#include "tests/support/requests.h"
 #include "channel/setup/handshake.h"
 #include "nic/nic.h"
 #include "core/wire.h"
@@ -615,7 +616,7 @@ static void refuses_null(void **state)
 	/* The endpoint was not used: the channel can still be connected. */
 	say(&fixture, fixture.script.length);
 	assert_int_equal(run(&fixture), 0);
-	assert_int_equal(pier_post_fetch_add(fixture.channel, &element, NULL, 1, NULL),
+	assert_int_equal(test_post_fetch_add(fixture.channel, &element, NULL, 1, NULL),
 			 -EINVAL);
 	assert_non_null(strstr(pier_error_message(), "remote is NULL"));
 	close_fixture(&fixture);

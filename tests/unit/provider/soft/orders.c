@@ -4,6 +4,7 @@
  * sides' calls: the invariants always hold, and every possible outcome occurs.
  */
 #include "tests/support/cmocka.h"
+#include "tests/support/requests.h"
 #include "tests/support/census.h"
 #include "tests/support/expect.h"
 
@@ -81,7 +82,7 @@ static int post_send(struct talk *talk)
 {
 	struct pier_gather source = pair_gather(&talk->pair, 0, LENGTH, LENGTH);
 
-	return pier_post_send_imm(channel_of(talk, 0), &source, 1, IMMEDIATE,
+	return test_post_send_imm(channel_of(talk, 0), &source, 1, IMMEDIATE,
 				  &talk->send);
 }
 
