@@ -30,6 +30,11 @@ size_t pier_backend_entries(const struct pier_backend_entry **ret_entries);
 /* The backend of that name that could be loaded, or NULL. */
 const struct pier_backend *pier_find_backend(const char *name, size_t name_length);
 
+/* The function that pier_backend_revoke() calls, with the range [start, end). Set once.
+ */
+typedef void (*pier_revoke_hook)(uint64_t start, uint64_t end);
+void pier_backend_set_revoke_hook(pier_revoke_hook hook);
+
 /*
  * Make memory of the pages around [offset, offset + length) of a caller's dma-buf, or of
  * a memfd. The fd is duplicated. Undone by release() of the backend.

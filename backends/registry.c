@@ -1,18 +1,177 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+
+#include <pier/version.h>
 
 #include "backend.h"
-#include "object.h"
-#include "table.h"
+#include "core/checked.h"
 #include "core/error.h"
 #include "core/fork.h"
 #include "core/log.h"
+
+enum {
+	NAME_SIZE = 32, /* of pier_backend_info */
+	/* A table must reach to here; see <pier/backend.h>. */
+	REQUIRED_SIZE = offsetof(struct pier_backend, find),
+};
+
+/* Write why a table is refused. Returns `error`. */
+static const char *find_missing_member(const struct pier_backend *backend)
+{
+	if (!backend->name)
+		return "name";
+	if (!backend->description)
+		return "description";
+	if (!backend->probe)
+		return "probe";
+	if (!backend->alloc)
+		return "alloc";
+	if (!backend->free)
+		return "free";
+	if ((backend->dmabuf || backend->memfd) && !backend->export_range)
+		return "export_range";
+	if (backend->export_range && !backend->close_export)
+		return "close_export";
+	if (!backend->begin_cpu != !backend->end_cpu)
+		return backend->begin_cpu ? "end_cpu" : "begin_cpu";
+	if (!backend->copy_start != !backend->copy_query)
+		return backend->copy_start ? "copy_query" : "copy_start";
+	if (backend->ipc_open && !backend->release)
+		return "release";
+	return NULL;
+}
+
+static int check_members(const struct pier_backend *backend)
+{
+	static const char allowed[] = "abcdefghijklmnopqrstuvwxyz"
+				      "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+	const char *missing = find_missing_member(backend);
+	size_t length;
+
+	if (missing)
+		return pier_fail(EINVAL, "its table has no %s", missing);
+	length = strnlen(backend->name, NAME_SIZE);
+	if (length == 0 || length == NAME_SIZE ||
+	    backend->name[strspn(backend->name, allowed)])
+		return pier_fail(EINVAL, "its name is not 1 to %d letters, digits and _",
+				 NAME_SIZE - 1);
+	return 0;
+}
+
+/*
+ * Copy the part of a table that both sides know; the rest of the copy is zero. Of a table
+ * of another ABI only the first two members are read.
+ *
+ * Errors: -EPROTO another ABI; -EINVAL it is too short, a required member is missing, or
+ * the name is malformed.
+ */
+static int read_table(const struct pier_backend *table, struct pier_backend *ret_backend)
+{
+	size_t known;
+
+	if (table->abi != PIER_BACKEND_ABI)
+		return pier_fail(
+			EPROTO,
+			"it has backend ABI %u, and this library, pier " PIER_VERSION
+			", has %d: build it with the <pier/backend.h> of this library",
+			table->abi, PIER_BACKEND_ABI);
+	if (table->size < REQUIRED_SIZE)
+		return pier_fail(EINVAL,
+				 "its table has %u bytes, and the required members %d",
+				 table->size, REQUIRED_SIZE);
+	/* After the required members there are only pointers: copy no half of one. */
+	known = table->size < sizeof(*table) ? table->size : sizeof(*table);
+	known -= known % sizeof(void *);
+	memset(ret_backend, 0, sizeof(*ret_backend));
+	memcpy(ret_backend, table, known);
+	return check_members(ret_backend);
+}
+
+/* The symbol of ABI 1: the table itself. */
+#define OLD_SYMBOL "pier_backend"
+
+static const struct pier_backend_host library = {
+	.size = sizeof(library),
+	.abi = PIER_BACKEND_ABI,
+	.version = PIER_VERSION_NUMBER,
+	.fail = pier_fail,
+	.log = pier_log,
+	.revoke = pier_backend_revoke,
+};
+
+static void *open_object(const char *path)
+{
+	struct stat status;
+	const char *reason;
+	void *object;
+
+	/* dlopen(3) of a FIFO would wait for its writer. */
+	if (stat(path, &status) != 0) {
+		pier_fail(errno, "%m");
+		return NULL;
+	}
+	if (!S_ISREG(status.st_mode)) {
+		pier_fail(EINVAL, "not a regular file");
+		return NULL;
+	}
+	object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!object) {
+		reason = dlerror();
+		pier_fail(EINVAL, "%s", reason ? reason : "dlopen failed");
+	}
+	return object;
+}
+
+static int refuse_without_symbol(void *object)
+{
+	const uint32_t *abi = dlsym(object, OLD_SYMBOL);
+
+	if (!abi)
+		return pier_fail(EINVAL, "it has no symbol %s", PIER_BACKEND_SYMBOL);
+	return pier_fail(
+		EPROTO,
+		"it has backend ABI %u (symbol " OLD_SYMBOL
+		"), and this library, pier " PIER_VERSION
+		", has %d (symbol %s): port it to the <pier/backend.h> of this library",
+		*abi, PIER_BACKEND_ABI, PIER_BACKEND_SYMBOL);
+}
+
+static int read_object(void *object, struct pier_backend *ret_backend)
+{
+	pier_backend_get_function *get;
+	const struct pier_backend *table;
+	void *symbol = dlsym(object, PIER_BACKEND_SYMBOL);
+
+	if (!symbol)
+		return refuse_without_symbol(object);
+	memcpy(&get, &symbol, sizeof(get));
+	pier_clear_error();
+	table = get(&library);
+	if (table)
+		return read_table(table, ret_backend);
+	return pier_fail_because(EINVAL, "its %s() returned NULL", PIER_BACKEND_SYMBOL);
+}
+
+/* The object stays loaded on success. */
+static bool load_object(const char *path, struct pier_backend *ret_backend)
+{
+	void *object = open_object(path);
+
+	if (!object)
+		return false;
+	if (read_object(object, ret_backend) == 0)
+		return true;
+	dlclose(object);
+	return false;
+}
 
 static const struct pier_backend_entry built_in[] = {
 	{ .backend = &pier_host_backend, .origin = "" },
@@ -91,8 +250,7 @@ static void add_loaded(struct pier_backend *backend, char *origin, char *problem
 	atomic_store(&registry.count, count + 1);
 }
 
-/* Returns a positive errno, or 0. */
-static int check_duplicate(const struct pier_backend *backend, char *ret_problem)
+static int check_duplicate(const struct pier_backend *backend)
 {
 	const struct pier_backend_entry *taken = find_entry(
 		registry.entries, atomic_load(&registry.count), backend->name,
@@ -100,25 +258,24 @@ static int check_duplicate(const struct pier_backend *backend, char *ret_problem
 
 	if (!taken)
 		return 0;
-	return pier_refuse_backend(ret_problem, EEXIST,
-				   "a backend named %s is already registered (%s)",
-				   backend->name, describe_origin(taken));
+	return pier_fail(EEXIST, "a backend named %s is already registered (%s)",
+			 backend->name, describe_origin(taken));
 }
 
 /* Consumes the path. */
 static void add_object(char *path)
 {
 	struct pier_backend *backend = calloc(1, sizeof(*backend));
-	char problem[PIER_BACKEND_PROBLEM_SIZE] = "no memory";
+	char *problem;
 
-	if (backend && pier_load_backend(path, backend, problem) &&
-	    check_duplicate(backend, problem) == 0) {
+	if (backend && load_object(path, backend) && check_duplicate(backend) == 0) {
 		pier_debug("backend %s comes from %s", backend->name, path);
 		add_loaded(backend, path, NULL);
 		return;
 	}
+	problem = strdup(backend ? pier_error_message() : "no memory");
 	free(backend);
-	add_loaded(NULL, path, strdup(problem));
+	add_loaded(NULL, path, problem);
 }
 
 static int is_object(const struct dirent *entry)
@@ -199,19 +356,18 @@ size_t pier_backend_entries(const struct pier_backend_entry **ret_entries)
 }
 
 /* Takes ownership of the table on success. With the lock held. */
-static int add_registered(struct pier_backend *backend, char *ret_problem)
+static int add_registered(struct pier_backend *backend)
 {
 	size_t count = atomic_load(&registry.count);
-	int error = check_duplicate(backend, ret_problem);
+	int error = check_duplicate(backend);
 
 	if (error)
 		return error;
 	if (registry.capacity == 0)
-		return pier_refuse_backend(ret_problem, ENOMEM, "no memory for the list");
+		return pier_fail(ENOMEM, "no memory for the list");
 	if (count == registry.capacity)
-		return pier_refuse_backend(ret_problem, ENOSPC,
-					   "%d are registered, which is the limit",
-					   REGISTERED_MAX);
+		return pier_fail(ENOSPC, "%d are registered, which is the limit",
+				 REGISTERED_MAX);
 	registry.entries[count] = (struct pier_backend_entry){
 		.backend = backend,
 		.origin = "pier_backend_register()",
@@ -222,26 +378,27 @@ static int add_registered(struct pier_backend *backend, char *ret_problem)
 
 int pier_backend_register(const struct pier_backend *table)
 {
-	char problem[PIER_BACKEND_PROBLEM_SIZE] = "no memory for its table";
 	const struct pier_backend_entry *entries;
 	struct pier_backend *backend;
-	int error = ENOMEM;
+	int error;
 
 	if (!table)
 		return pier_fail(EINVAL, "registering a backend: its table is NULL");
-	backend = calloc(1, sizeof(*backend));
 	pier_backend_entries(&entries);
-	if (backend)
-		error = pier_read_backend_table(table, backend, problem);
+	backend = calloc(1, sizeof(*backend));
+	if (!backend)
+		return pier_fail(ENOMEM,
+				 "registering a backend: no memory for its table");
+	error = read_table(table, backend);
 	if (error == 0) {
 		pier_fork_lock(&registry.lock);
-		error = add_registered(backend, problem);
+		error = add_registered(backend);
 		pier_fork_unlock(&registry.lock);
 	}
 	if (error == 0)
 		return 0;
 	free(backend);
-	return pier_fail(error, "registering a backend: %s", problem);
+	return pier_fail_because(-error, "registering a backend");
 }
 
 const struct pier_backend *pier_find_backend(const char *name, size_t name_length)
@@ -251,4 +408,22 @@ const struct pier_backend *pier_find_backend(const char *name, size_t name_lengt
 
 	found = find_entry(entries, count, name, name_length);
 	return found ? found->backend : NULL;
+}
+
+static _Atomic(pier_revoke_hook) on_revoke;
+
+void pier_backend_set_revoke_hook(pier_revoke_hook hook)
+{
+	atomic_store(&on_revoke, hook);
+}
+
+void pier_backend_revoke(uint64_t address, uint64_t length)
+{
+	pier_revoke_hook hook = atomic_load(&on_revoke);
+	uint64_t end;
+
+	if (!pier_add_u64(address, length, &end))
+		end = UINT64_MAX;
+	if (hook && length > 0)
+		hook(address, end);
 }

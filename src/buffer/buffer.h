@@ -7,6 +7,7 @@
 #include <pier/backend.h>
 #include <pier/buffer.h>
 
+#include "backends/backend.h"
 #include "core/object.h"
 
 struct pier_buffer {
@@ -25,19 +26,14 @@ void pier_buffer_hold(struct pier_buffer *buffer);
 void pier_buffer_unhold(struct pier_buffer *buffer);
 
 /*
- * A hook that pier_buffer_free() calls first. If it returns an error, so does
- * pier_buffer_free(), and the buffer stays. Set once, by the registration caches, which
- * deregister the idle regions of the buffer's memory.
+ * The hooks of the registration caches, which deregister idle regions. Set once.
+ *
+ * freed    pier_buffer_free() calls it first. If it returns an error, so does
+ *          pier_buffer_free(), and the buffer stays
+ * revoked  pier_backend_revoke() calls it, with the range [start, end)
  */
 typedef int (*pier_buffer_hook)(struct pier_buffer *buffer);
-void pier_buffer_set_hook(pier_buffer_hook hook);
-
-/*
- * The function that pier_backend_revoke() calls, with the range [start, end). Set once,
- * by the registration caches.
- */
-typedef void (*pier_revoke_hook)(uint64_t start, uint64_t end);
-void pier_buffer_set_revoke_hook(pier_revoke_hook hook);
+void pier_buffer_set_hooks(pier_buffer_hook freed, pier_revoke_hook revoked);
 
 /* pier_buffer_free() without the hook, for a buffer that no cache can have seen. */
 int pier_free_buffer_alone(struct pier_buffer *buffer);
@@ -76,11 +72,16 @@ struct pier_export_use {
 };
 
 /*
- * pier_dmabuf_export() for a given use. The dma-buf may be wider than the range, which
- * begins at its offset.
+ * Export a range that lies in a buffer. The dma-buf may be wider than the range;
+ * close_export() of the backend closes it.
+ *
+ * ret_offset  of the range in the dma-buf
+ *
+ * Errors: those of pier_dmabuf_export().
  */
-int pier_export_for(struct pier_buffer *buffer, size_t offset, size_t length,
-		    const struct pier_export_use *use, struct pier_dmabuf *ret_dmabuf);
+int pier_export_range(const struct pier_buffer *buffer, size_t offset, size_t length,
+		      const struct pier_export_use *use,
+		      struct pier_backend_export *ret_dmabuf, uint64_t *ret_offset);
 
 /* Whether `whole` makes the dma-buf of a range wider. */
 bool pier_export_widens(const struct pier_buffer *buffer, size_t offset, size_t length);

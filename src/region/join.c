@@ -12,18 +12,28 @@
 #include "core/error.h"
 #include "core/log.h"
 
+/* A dma-buf that was exported for a range; buffer NULL: none was. */
+struct exported {
+	struct pier_buffer *buffer;
+	struct pier_backend_export dmabuf;
+};
+
 /* The ranges as the device takes them, and the dma-bufs that were exported for them. */
 struct join {
 	struct pier_provider_part *parts;
-	struct pier_dmabuf *dmabufs;
+	struct exported *exports;
 	uint32_t count;
 };
 
 static void free_join(struct join *join)
 {
-	for (uint32_t i = 0; i < join->count; i++)
-		pier_dmabuf_close(&join->dmabufs[i]);
-	free(join->dmabufs);
+	for (uint32_t i = 0; i < join->count; i++) {
+		struct exported *export = &join->exports[i];
+
+		if (export->buffer)
+			export->buffer->backend->close_export(&export->dmabuf);
+	}
+	free(join->exports);
 	free(join->parts);
 }
 
@@ -31,25 +41,24 @@ static int new_join(const struct pier_mr *region, struct join *ret_join)
 {
 	ret_join->count = 0;
 	ret_join->parts = calloc(region->range_count, sizeof(*ret_join->parts));
-	ret_join->dmabufs = calloc(region->range_count, sizeof(*ret_join->dmabufs));
-	if (ret_join->parts && ret_join->dmabufs)
+	ret_join->exports = calloc(region->range_count, sizeof(*ret_join->exports));
+	if (ret_join->parts && ret_join->exports)
 		return 0;
 	free_join(ret_join);
 	return pier_fail(ENOMEM, "joining %u ranges: out of memory", region->range_count);
 }
 
 static int export_range(const struct pier_mr *region, const struct pier_mr_range *range,
-			struct pier_provider_part *ret_part,
-			struct pier_dmabuf *ret_dmabuf)
+			struct pier_provider_part *ret_part, struct exported *ret_export)
 {
 	struct pier_export_use use = pier_export_use_of(region, region->mapping);
-	int error = pier_export_for(range->buffer, range->offset, range->length, &use,
-				    ret_dmabuf);
+	int error = pier_export_range(range->buffer, range->offset, range->length, &use,
+				      &ret_export->dmabuf, &ret_part->offset);
 
 	if (error)
 		return error;
-	ret_part->fd = ret_dmabuf->fd;
-	ret_part->offset = ret_dmabuf->offset;
+	ret_part->fd = ret_export->dmabuf.fd;
+	ret_export->buffer = range->buffer;
 	return 0;
 }
 
@@ -57,10 +66,10 @@ static int add_to_join(struct join *join, const struct pier_mr *region,
 		       const struct pier_mr_range *range)
 {
 	struct pier_provider_part *part = &join->parts[join->count];
-	struct pier_dmabuf *dmabuf = &join->dmabufs[join->count];
+	struct exported *export = &join->exports[join->count];
 
 	join->count++;
-	part->fd = dmabuf->fd = -1;
+	part->fd = -1;
 	part->length = range->length;
 	if (range->source == PIER_MR_HOST) {
 		part->addr = range->addr;
@@ -72,7 +81,7 @@ static int add_to_join(struct join *join, const struct pier_mr *region,
 		return 0;
 	}
 	if (pier_wants_dmabuf(region->pd, range->buffer))
-		return export_range(region, range, part, dmabuf);
+		return export_range(region, range, part, export);
 	return pier_reach_buffer(range->buffer, range->offset, &part->addr);
 }
 
@@ -204,11 +213,10 @@ int pier_join_by_dmabuf(struct pier_mr *region)
 	if (error)
 		return error;
 	for (uint32_t i = 0; i < region->range_count && !error; i++) {
-		join.dmabufs[i].fd = -1;
 		join.count++;
 		join.parts[i].length = region->ranges[i].range.length;
 		error = export_range(region, &region->ranges[i].range, &join.parts[i],
-				     &join.dmabufs[i]);
+				     &join.exports[i]);
 	}
 	if (!error)
 		error = register_joined_pages(region, &join, joiner);

@@ -179,16 +179,18 @@ static int register_dmabuf(const struct pier_segment *segment, enum pier_mapping
 			   bool whole, struct pier_mr_part *ret_part, bool *ret_exported)
 {
 	struct pier_export_use use = pier_export_use_of(segment->region, mapping);
-	struct pier_dmabuf dmabuf;
+	struct pier_buffer *buffer = segment->range.buffer;
+	struct pier_backend_export dmabuf;
+	uint64_t offset = 0;
 	int error;
 
 	use.whole = whole;
-	error = pier_export_for(segment->range.buffer, segment->range.offset,
-				segment->range.length, &use, &dmabuf);
+	error = pier_export_range(buffer, segment->range.offset, segment->range.length,
+				  &use, &dmabuf, &offset);
 	*ret_exported = !error;
 	if (error)
 		return error;
-	error = pier_register_fd(segment, dmabuf.fd, dmabuf.offset, ret_part);
+	error = pier_register_fd(segment, dmabuf.fd, offset, ret_part);
 	if (error == -EOPNOTSUPP && segment->data_direct && is_inside_page(segment))
 		error = pier_fail(EOPNOTSUPP,
 				  "%s; Data Direct takes ranges from the start of a page "
@@ -197,7 +199,7 @@ static int register_dmabuf(const struct pier_segment *segment, enum pier_mapping
 				  pier_error_message(),
 				  segment->iova & (pier_host_page() - 1));
 	/* The verbs region has its own reference to the dma-buf. */
-	pier_dmabuf_close(&dmabuf);
+	buffer->backend->close_export(&dmabuf);
 	return error;
 }
 

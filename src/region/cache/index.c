@@ -531,8 +531,7 @@ void pier_caches_init(void)
 	};
 
 	pier_watch_init(&handler);
-	pier_buffer_set_hook(release_buffer);
-	pier_buffer_set_revoke_hook(drop_revoked);
+	pier_buffer_set_hooks(release_buffer, drop_revoked);
 }
 
 /*
