@@ -2,8 +2,8 @@
 #include <inttypes.h>
 #include <stddef.h>
 
+#include "core/printable.h"
 #include "json.h"
-#include "printable.h"
 
 /* RFC 8259, section 7: a code above 16 bits is written as a surrogate pair. */
 static void write_escape(FILE *file, uint32_t code)
@@ -23,12 +23,12 @@ static void write_string(FILE *file, const char *value)
 
 	fputc('"', file);
 	for (; *value; value += length ? length : 1) {
-		length = decode_utf8(value, &code);
+		length = pier_decode_utf8(value, &code);
 		if (length == 0)
 			fputs("\\ufffd", file);
 		else if (code == '"' || code == '\\')
 			fprintf(file, "\\%c", (char)code);
-		else if (is_printable(code))
+		else if (pier_is_printable(code))
 			fwrite(value, 1, length, file);
 		else
 			write_escape(file, code);

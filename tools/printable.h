@@ -3,9 +3,6 @@
 #define PIER_TOOLS_PRINTABLE_H
 
 #include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 
 /*
@@ -13,18 +10,6 @@
  * characters that the user's terminal would act on. Print them only through
  * print_safely() and print_line(), or through print_error() (failure.h).
  */
-
-/*
- * Decode the first character of the string. Returns its length in bytes, or 0 if the
- * string is empty or does not begin with valid UTF-8.
- */
-size_t decode_utf8(const char *text, uint32_t *ret_code);
-
-/*
- * False for control and format characters that a terminal may act on (C0, DEL, C1,
- * direction marks, line separators, the byte order mark, tags) and for noncharacters.
- */
-bool is_printable(uint32_t code);
 
 /* Print the text; each byte that is not part of a printable character becomes \xNN. */
 void print_safely(FILE *file, const char *text);

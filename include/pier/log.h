@@ -29,9 +29,10 @@ typedef void (*pier_log_callback)(enum pier_log_level level, const char *message
  * Send messages up to `level` to `callback`. NULL disables messages.
  *
  * Until the first call, the environment variable PIER_LOG sets the level. With error,
- * warning, info or debug, messages go to standard error, and bytes that are not
- * printable ASCII appear as \xNN. If PIER_LOG is unset, empty or none, there are no
- * messages; any other value is reported there once. The library has no other output.
+ * warning, info or debug, messages go to standard error, and bytes that belong to no
+ * printable character of UTF-8 appear as \xNN. If PIER_LOG is unset, empty or none,
+ * there are no messages; any other value is reported there once. The library has no
+ * other output.
  *
  * The library keeps `callback` and `argument` until the next call of this function.
  * Call it before other threads use the library. Cannot fail.

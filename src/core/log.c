@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "log.h"
+#include "printable.h"
 
 enum {
 	MESSAGE_MAX = 1024 /* with its NUL; longer ones are cut */
@@ -17,32 +18,15 @@ static const char *const level_names[] = {
 	[PIER_LOG_DEBUG] = "debug",
 };
 
-/*
- * Messages hold file names and text from peers, which must not steer the user's
- * terminal or pass for a line of their own.
- */
-static void escape_message(const char *message, char *ret_line, size_t size)
-{
-	char *end = ret_line;
-
-	for (; *message && size - (size_t)(end - ret_line) > 4; message++) {
-		unsigned char byte = (unsigned char)*message;
-
-		if (byte >= ' ' && byte <= '~')
-			*end++ = (char)byte;
-		else
-			end += sprintf(end, "\\x%02x", byte);
-	}
-	*end = '\0';
-}
-
 static void print_to_stderr(enum pier_log_level level, const char *message,
 			    void *argument)
 {
-	char line[4 * MESSAGE_MAX];
+	char line[4 * MESSAGE_MAX], *end = line;
 
 	(void)argument;
-	escape_message(message, line, sizeof(line));
+	while (*message && end + PIER_PIECE_MAX <= line + sizeof(line))
+		end += pier_escape_next(&message, end);
+	*end = '\0';
 	fprintf(stderr, "pier: %s: %s\n", level_names[level], line);
 }
 

@@ -5,7 +5,8 @@
 #include <unistd.h>
 
 #include "../support/cmocka.h"
-#include "../../tools/printable.h"
+#include "core/printable.h"
+#include "printable.h"
 
 static void check_printed(const char *text, const char *expected)
 {
@@ -116,14 +117,14 @@ static void codes_are_decoded(void **state)
 	uint32_t code;
 
 	(void)state;
-	assert_int_equal(decode_utf8("", &code), 0);
-	assert_int_equal(decode_utf8("a", &code), 1);
+	assert_int_equal(pier_decode_utf8("", &code), 0);
+	assert_int_equal(pier_decode_utf8("a", &code), 1);
 	assert_int_equal(code, 'a');
-	assert_int_equal(decode_utf8("\xc3\xa9", &code), 2);
+	assert_int_equal(pier_decode_utf8("\xc3\xa9", &code), 2);
 	assert_int_equal(code, 0xe9);
-	assert_int_equal(decode_utf8("\xe2\x82\xac", &code), 3);
+	assert_int_equal(pier_decode_utf8("\xe2\x82\xac", &code), 3);
 	assert_int_equal(code, 0x20ac);
-	assert_int_equal(decode_utf8("\xf4\x8f\xbf\xbf", &code), 4);
+	assert_int_equal(pier_decode_utf8("\xf4\x8f\xbf\xbf", &code), 4);
 	assert_int_equal(code, 0x10ffff);
 }
 

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/printable.h"
 #include "fact.h"
 #include "facts.h"
 #include "failure.h"
@@ -385,15 +386,13 @@ static const struct {
 /* blanks: whether they are kept; a path must not contain the signs. */
 static void write_text(FILE *file, const char *text, bool blanks)
 {
-	for (; *text; text++) {
-		unsigned char byte = (unsigned char)*text;
+	char piece[PIER_PIECE_MAX];
 
-		if (byte == '\\')
-			fputs("\\\\", file);
-		else if (byte < 0x20 || byte > 0x7e || (byte == ' ' && !blanks))
-			fprintf(file, "\\x%02x", byte);
+	while (*text) {
+		if (*text == '\\' || (*text == ' ' && !blanks))
+			fprintf(file, "\\x%02x", (unsigned char)*text++);
 		else
-			fputc(byte, file);
+			fwrite(piece, 1, pier_escape_next(&text, piece), file);
 	}
 }
 

@@ -14,8 +14,8 @@
  *
  * The file: a line "# pier doctor facts 1", lines of "PATH = CONTENT", "PATH -> TARGET"
  * and "PATH ! REASON" (why it cannot be read), other comments, and a last line "end".
- * Bytes outside of ASCII's printable ones are \xNN, and so are the blanks of PATH; \ is
- * \\.
+ * Bytes that belong to no printable character are \xNN, and so are \ and the blanks of
+ * PATH; a reader also takes \\ for \.
  */
 
 enum {

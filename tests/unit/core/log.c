@@ -38,9 +38,10 @@ static void expect_line(const char *name, const char *expected)
 	assert_string_equal(text, line);
 }
 
-static void ascii_is_unchanged(void **state)
+static void printable_text_is_unchanged(void **state)
 {
 	(void)state;
+	expect_line("\xc3\xa9\xf0\x9f\x9a\xa2", "\xc3\xa9\xf0\x9f\x9a\xa2");
 	expect_line("", "");
 	expect_line(" soft0 ~ \"\\", " soft0 ~ \"\\");
 }
@@ -74,7 +75,7 @@ static void long_messages_are_cut(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(ascii_is_unchanged),
+		cmocka_unit_test(printable_text_is_unchanged),
 		cmocka_unit_test(other_bytes_are_escaped),
 		cmocka_unit_test(long_messages_are_cut),
 	};
