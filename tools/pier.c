@@ -6,7 +6,6 @@
 
 #include <pier/version.h>
 
-#include "cp/cmd.h"
 #include "cp/options.h"
 #include "doctor/cmd.h"
 #include "failure.h"

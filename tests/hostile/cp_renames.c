@@ -21,11 +21,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "cp/below.h"
-#include "cp/destination.h"
 #include "cp/path.h"
 #include "cp/source.h"
-#include "cp/tree.h"
+#include "cp/target.h"
 #include "cp/walk.h"
 
 /* After failure.h, which has a function with the name of a macro. */
@@ -426,7 +424,8 @@ static int open_copied(struct copied_tree *copied, int root, const char *operand
 	return open_tree(&copied->tree, root, operand, &copied->source, &copied->settings,
 			 &copied->failure) < 0
 		       ? -1
-		       : write_tree(&copied->tree, 0, "newnew", 6, &copied->failure);
+		       : store_in_tree(&copied->tree, PART_DATA, 0, "newnew", 6,
+				       &copied->failure);
 }
 
 static void write_a_tree(int root, const char *operand, bool contents, bool preserve,

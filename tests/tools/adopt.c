@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cp/adopt.h"
-#include "cp/below.h"
+#include "cp/path.h"
+#include "cp/tree.h"
 
 /* After failure.h, which has a function with the name of a macro. */
 #include "../support/cmocka.h"
@@ -104,7 +104,9 @@ static void a_stage_with_a_file_keeps_its_directories(void **state)
 {
 	char name[] = "/tmp/pier-test-XXXXXX";
 	struct budget budget = { UINT32_MAX };
-	struct tree tree = { .temporary = "stage", .list.budget = &budget };
+	struct tree tree = { .temporary = "stage",
+			     .partial = true,
+			     .list.budget = &budget };
 	int file;
 
 	(void)state;
@@ -124,11 +126,11 @@ static void a_stage_with_a_file_keeps_its_directories(void **state)
 	assert_true(file >= 0);
 	close(file);
 	atomic_store(&tree.list.entries[0].made, true);
-	remove_empty_stage(&tree);
+	remove_stage(&tree);
 	assert_int_equal(faccessat(tree.stage, "d0999", F_OK, 0), 0);
 	assert_int_equal(unlinkat(tree.stage, "f0000", 0), 0);
 	atomic_store(&tree.list.entries[0].failed, true);
-	remove_empty_stage(&tree);
+	remove_stage(&tree);
 	close(tree.stage);
 	close(tree.base);
 	free_list(&tree.list);

@@ -5,14 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cp/walk.h"
+
+/* After failure.h, which has a function with the name of a macro. */
 #include "../support/cmocka.h"
-#include "../../tools/cp/exclude.h"
 
 enum {
 	ROUNDS = 300000
 };
 
-/* Of fnmatch(3), which exclude.c calls for brackets; unlimited if the limit is 0. */
+/* Of fnmatch(3), which walk.c calls for brackets; unlimited if the limit is 0. */
 static unsigned long calls, limit;
 
 int __real_fnmatch(const char *pattern, const char *string, int flags);

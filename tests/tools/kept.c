@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "cp/list.h"
+
+/* After failure.h, which has a function with the name of a macro. */
 #include "../support/cmocka.h"
-#include "../../tools/cp/kept.h"
 
 enum {
 	SEGMENT = 64 << 10,

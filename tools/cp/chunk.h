@@ -2,15 +2,51 @@
 #ifndef PIER_TOOLS_CP_CHUNK_H
 #define PIER_TOOLS_CP_CHUNK_H
 
+#include <pier/stream.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include <pier/stream.h>
-
 #include "digest.h"
+#include "failure.h"
 #include "link.h"
-#include "workers.h"
+
+/* Threads that run jobs, in the order of submission. */
+
+struct job;
+
+/* `scratch` is private memory of the thread that runs the job. */
+typedef void job_function(struct job *job, void *scratch);
+
+struct job {
+	job_function *run;
+	struct job *next; /* internal */
+};
+
+struct workers;
+
+/* `count` may be 0. Each thread allocates scratch_size bytes, whole pages, of scratch
+ * memory. */
+int start_workers(unsigned int count, size_t scratch_size, struct workers **ret_workers,
+		  struct failure *failure);
+
+/* Wait for the running jobs, drop the others, and end the threads. NULL is allowed. */
+void stop_workers(struct workers *workers);
+
+/* The workers own the job until take_finished_job() returns it. */
+void submit_job(struct workers *workers, struct job *job);
+
+/* Returns a finished job, or NULL. */
+struct job *take_finished_job(struct workers *workers);
+
+/* Make workers_fd() readable for once. Any thread may call it. */
+void wake_owner(struct workers *workers);
+
+/* The number of jobs submitted and not yet taken back. */
+unsigned int workers_busy(const struct workers *workers);
+
+/* Readable when a job has finished. Take jobs until NULL before you poll it. */
+int workers_fd(const struct workers *workers);
 
 /*
  * The stream consists of records, one for each chunk: a header, which takes a block, and
@@ -50,8 +86,10 @@ struct slot *open_slots(const struct link *link, void *owner, job_function *run,
 
 /* The bytes of the chunk's record. */
 uint64_t record_length(const struct link *link, const struct chunk *chunk);
+
 /* Where the record of the slot's chunk ends. */
 uint64_t record_end(const struct link *link, const struct slot *slot);
+
 /* The length of the piece that begins `done` bytes into the chunk. */
 size_t piece_length(const struct slot *slot, uint64_t done);
 
@@ -67,13 +105,16 @@ uint8_t *slot_memory(const struct link *link, const struct slot *slot, uint64_t 
 /* Copy a piece between private memory and the slot. Any thread may call these. */
 int put_piece(struct link *link, struct slot *slot, uint64_t done, const void *piece,
 	      size_t length);
+
 int get_piece(struct link *link, struct slot *slot, uint64_t done, void *ret_piece,
 	      size_t length);
+
 /* Call after the last put_piece(): with ipc, copies the data to the receiver's slot. */
 int finish_pieces(struct link *link, struct slot *slot);
 
 /* Write the record's header, or read one: number, length, hole flag and tag. */
 int put_header(struct link *link, struct slot *slot);
+
 /* The header has no offset, so chunk->offset is not set. Returns 0 or -errno. */
 int get_header(struct link *link, uint64_t position, struct chunk *ret_chunk,
 	       uint8_t *ret_tag);

@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "chain.h"
-#include "cmd.h"
-#include "transfer.h"
-#include "remote/network.h"
+#include "json.h"
 #include "option.h"
 #include "options.h"
 #include "path.h"
+#include "printable.h"
 #include "receive.h"
+#include "remote/control.h"
+#include "remote/network.h"
 #include "remote/start.h"
-#include "result.h"
 #include "send.h"
 #include "server.h"
-#include "remote/control.h"
 #include "source.h"
+#include "transfer.h"
 #include "units.h"
 
 /* The client side of a copy. */
@@ -37,6 +38,7 @@ struct copy {
 	struct chain chain; /* in place of the server, if there are several */
 	struct progress progress;
 	struct transfer transfer;
+	double seconds;
 	bool arrived; /* at one of the destinations or more, whatever was left out */
 };
 
@@ -264,31 +266,198 @@ static void finish_copy(struct copy *copy)
 	end_remote(&copy->remote, &copy->control);
 }
 
-static void report_copy(const struct copy *copy, double seconds)
+static double bytes_per_second(const struct copy *copy)
+{
+	double moved = (double)(copy->transfer.size - copy->transfer.kept.bytes);
+
+	return copy->seconds > 0 ? moved / copy->seconds : 0;
+}
+
+static const struct cp_report *source_report(const struct copy *copy)
+{
+	return copy->role == CP_SENDER ? &copy->transfer.report
+				       : &copy->transfer.peer.report;
+}
+
+static const struct cp_report *destination_report(const struct copy *copy)
+{
+	return copy->role == CP_SENDER ? &copy->transfer.peer.report
+				       : &copy->transfer.report;
+}
+
+static void print_reason(const char *name, const struct cp_report *report)
+{
+	if (report->reason[0])
+		print_line(stdout, "the path to %s memory is %s; %s", name, report->path,
+			   report->reason);
+}
+
+static void print_side_summary(const struct cp_report *report)
+{
+	print_safely(stdout, report->memory);
+	fputs(" memory", stdout);
+	if (report->device[0]) {
+		fputs(" on ", stdout);
+		print_safely(stdout, report->device);
+	}
+	fputs(" (", stdout);
+	print_safely(stdout, report->path);
+	fputc(')', stdout);
+}
+
+static void print_loss(const char **before, const char *what, uint32_t files)
+{
+	if (!files)
+		return;
+	printf("%s%s %" PRIu32, *before, what, files);
+	*before = ", ";
+}
+
+/* A line only if there are any. */
+static void print_losses(const struct cp_losses *losses)
+{
+	const char *before = "metadata not copied, by number of files: ";
+	const char *first = before;
+
+	print_loss(&before, "owner or group", losses->owners);
+	print_loss(&before, "set-ID bits", losses->set_ids);
+	print_loss(&before, "ACL", losses->acls);
+	print_loss(&before, "extended attributes", losses->attributes);
+	print_loss(&before, "hard links", losses->hard_links);
+	if (before != first)
+		putchar('\n');
+}
+
+static void print_result(const struct copy *copy)
 {
 	const struct cp_options *options = copy->options;
-	bool sender = copy->role == CP_SENDER;
-	struct cp_result result = {
-		.failure = &copy->failure,
-		.source = &options->source,
-		.destinations = options->destinations,
-		.destination_count = options->destination_count,
-		.failures = copy->chain.failures,
-		.settings = &options->settings,
-		.source_report = sender ? copy->transfer.report
-					: copy->transfer.peer.report,
-		.destination_report = sender ? copy->transfer.peer.report
-					     : copy->transfer.report,
-		.bytes = copy->transfer.size,
-		.kept = copy->transfer.kept.bytes,
-		.files = copy->transfer.files,
-		.left_out = copy->transfer.left_out,
-		.in_memory = copy->transfer.in_memory,
-		.losses = copy->transfer.losses,
-		.seconds = seconds,
-		.arrived = copy->arrived && !options->settings.dry_run,
-		.verbose = options->verbose,
-	};
+	const struct cp_settings *settings = &options->settings;
+	const struct transfer *transfer = &copy->transfer;
+	uint32_t destinations = 0;
+	char rate[32];
+
+	format_rate(bytes_per_second(copy), rate, sizeof(rate));
+	for (uint32_t i = 0; settings->chain && i < options->destination_count; i++)
+		destinations += !copy->chain.failures[i].status;
+	if (settings->chain)
+		printf("%" PRIu32 " destinations, ", destinations);
+	if (settings->tree)
+		printf("%" PRIu32 " %s", transfer->files,
+		       transfer->files == 1 ? "file" : "files");
+	if (transfer->left_out)
+		printf(" (%" PRIu32 " not copied)", transfer->left_out);
+	if (settings->tree)
+		fputs(", ", stdout);
+	printf("%" PRIu64 " bytes ", transfer->size);
+	if (transfer->kept.bytes)
+		printf("(%" PRIu64 " kept) ", transfer->kept.bytes);
+	printf("in %.2f s, %s, %s: ", copy->seconds, rate,
+	       !settings->verify     ? "not verified"
+	       : transfer->in_memory ? "verified as read"
+				     : "verified");
+	print_side_summary(source_report(copy));
+	fputs(" -> ", stdout);
+	print_side_summary(destination_report(copy));
+	fputc('\n', stdout);
+	print_losses(&transfer->losses);
+	if (!options->verbose)
+		return;
+	print_reason("source", source_report(copy));
+	print_reason("destination", destination_report(copy));
+}
+
+static void print_side_json(struct json *json, const char *name,
+			    const struct operand *place, const struct cp_report *report)
+{
+	json_open(json, name, '{');
+	json_string(json, "host", place->host[0] ? place->host : NULL);
+	json_string(json, "file", place->path);
+	json_string(json, "device", report->device[0] ? report->device : NULL);
+	json_string(json, "memory", report->memory[0] ? report->memory : NULL);
+	json_string(json, "path", report->path[0] ? report->path : NULL);
+	json_string(json, "why", report->reason[0] ? report->reason : NULL);
+	json_close(json, '}');
+}
+
+static void print_losses_json(struct json *json, const struct cp_losses *losses)
+{
+	json_open(json, "not_kept", '{');
+	json_uint(json, "owner", losses->owners);
+	json_uint(json, "set_id", losses->set_ids);
+	json_uint(json, "acl", losses->acls);
+	json_uint(json, "xattr", losses->attributes);
+	json_uint(json, "hard_link", losses->hard_links);
+	json_close(json, '}');
+}
+
+/* The first that was copied to, if any was. */
+static const struct operand *find_destination(const struct copy *copy)
+{
+	const struct cp_options *options = copy->options;
+	const struct failure *failures = copy->chain.failures;
+
+	for (uint32_t i = 0; failures && i < options->destination_count; i++)
+		if (!failures[i].status)
+			return &options->destinations[i];
+	return options->destinations;
+}
+
+static void print_destinations_json(struct json *json, const struct copy *copy)
+{
+	const struct cp_options *options = copy->options;
+
+	json_open(json, "destinations", '[');
+	for (uint32_t i = 0; i < options->destination_count; i++) {
+		const struct failure *failure = &copy->chain.failures[i];
+
+		json_open(json, NULL, '{');
+		json_string(json, "host", options->destinations[i].host);
+		json_string(json, "file", options->destinations[i].path);
+		json_uint(json, "exit_status", (uint64_t)failure->status);
+		json_string(json, "error", failure->status ? failure->text : NULL);
+		json_close(json, '}');
+	}
+	json_close(json, ']');
+}
+
+static void print_result_json(const struct copy *copy)
+{
+	const struct cp_settings *settings = &copy->options->settings;
+	const struct transfer *transfer = &copy->transfer;
+	struct json json = { .file = stdout, .line = true };
+	bool failed = copy->failure.status != 0;
+	bool arrived = copy->arrived && !settings->dry_run;
+
+	json_open(&json, NULL, '{');
+	json_string(&json, "event", failed ? "error" : "end");
+	json_bool(&json, "ok", !failed);
+	json_uint(&json, "exit_status", (uint64_t)copy->failure.status);
+	json_string(&json, "error", failed ? copy->failure.text : NULL);
+	print_side_json(&json, "source", &copy->options->source, source_report(copy));
+	print_side_json(&json, "destination", find_destination(copy),
+			destination_report(copy));
+	if (copy->chain.failures)
+		print_destinations_json(&json, copy);
+	json_uint(&json, "files", transfer->files);
+	json_uint(&json, "left_out", transfer->left_out);
+	print_losses_json(&json, &transfer->losses);
+	json_uint(&json, "chunk", settings->chunk);
+	json_uint(&json, "depth", settings->depth);
+	if (arrived) {
+		json_uint(&json, "bytes", transfer->size);
+		json_uint(&json, "kept", transfer->kept.bytes);
+		json_double(&json, "seconds", copy->seconds);
+		json_double(&json, "bytes_per_second", bytes_per_second(copy));
+		json_string(&json, "checksum", settings->verify ? "poly1305" : NULL);
+	}
+	json_bool(&json, "verified", arrived && settings->verify);
+	json_bool(&json, "as_read", transfer->in_memory);
+	json_close(&json, '}');
+}
+
+static void report_copy(const struct copy *copy)
+{
+	const struct cp_options *options = copy->options;
 
 	if (copy->transfer.repairs && !options->quiet && !copy->failure.status)
 		print_error("pier cp: the connection broke and was restored (times: %u)",
@@ -298,9 +467,9 @@ static void report_copy(const struct copy *copy, double seconds)
 	if (copy->failure.status)
 		print_failure(&copy->failure);
 	if (options->json)
-		print_result_json(&result);
-	else if (!options->quiet && result.arrived)
-		print_result(&result);
+		print_result_json(copy);
+	else if (!options->quiet && copy->arrived && !options->settings.dry_run)
+		print_result(copy);
 }
 
 static void fail_incomplete(struct copy *copy)
@@ -331,7 +500,8 @@ static int copy_file(const struct cp_options *options)
 		copy.arrived = !copy.failure.status;
 	if (copy.transfer.left_out)
 		fail_incomplete(&copy);
-	report_copy(&copy, (double)(now_ns() - start) / 1e9);
+	copy.seconds = (double)(now_ns() - start) / 1e9;
+	report_copy(&copy);
 	close_chain(&copy.chain);
 	return copy.failure.status;
 }

@@ -84,11 +84,13 @@ enum {
 	CP_CHUNK_MAX = 1 << 30,
 	CP_DEPTH_MAX = 4096,
 	/* Of chunk * depth, because a server allocates what its client requests, and of
-	 * that and the list of a tree: see budget.h. */
+	 * that and the list of a tree: see list.h. */
 	CP_MEMORY_MAX = CP_CHUNK_MAX,
 	CP_THREADS_MAX = 64,
 	CP_RAILS_MAX = 4, /* NICs of each side */
 	CP_DESTINATIONS_MAX = 256,
+	CP_OPERANDS_MAX = 4096,
+	CP_PATTERNS_MAX = 1024, /* of --exclude */
 };
 
 #endif

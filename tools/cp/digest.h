@@ -62,7 +62,7 @@ int finish_tag(struct tag_state *state, const struct chunk *chunk, uint8_t *ret_
 /* Free a state, finished or not. */
 void drop_tag(struct tag_state *state);
 /*
- * The tag of a segment (kept.h): its bytes alone, since both sides know its length. Its
+ * The tag of a segment (list.h): its bytes alone, since both sides know its length. Its
  * keys differ from those of chunks.
  */
 void begin_segment_tag(struct tag_state *state, const uint8_t *secret, uint64_t number);

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cp.h"
+#include "json.h"
 #include "list.h"
+#include "printable.h"
 
 enum {
 	/* With a node of the search tree in which run_walk() looks for hard links, or
@@ -113,4 +116,122 @@ struct list_entry *find_in_list(const struct file_list *list, uint64_t offset)
 			end = middle;
 	}
 	return &list->entries[first];
+}
+
+bool next_part(struct list_range *range)
+{
+	struct list_entry *entry = range->entry;
+	uint64_t left;
+
+	range->offset += range->length;
+	range->left -= range->length;
+	if (range->left == 0)
+		return false;
+	if (!entry)
+		entry = find_in_list(range->list, range->offset);
+	while (range->offset - entry->offset >= entry->size)
+		entry++;
+	range->entry = entry;
+	range->start = range->offset - entry->offset;
+	left = entry->size - range->start;
+	range->length = left < range->left ? left : range->left;
+	return true;
+}
+
+static void print_path(const char *path, const char *slash, bool json)
+{
+	struct json line = { .file = stdout, .line = true };
+	char text[PATH_MAX + 1];
+
+	if (!json) {
+		print_line(stdout, "%s%s", path, slash);
+		return;
+	}
+	snprintf(text, sizeof(text), "%s%s", path, slash);
+	json_open(&line, NULL, '{');
+	json_string(&line, "event", "file");
+	json_string(&line, "file", text);
+	json_close(&line, '}');
+}
+
+void print_files(const struct file_list *list, const char *name, bool json, bool quiet)
+{
+	if (quiet && !json)
+		return;
+	if (!list)
+		print_path(name, "", json);
+	for (uint32_t i = 0; list && i < list->count; i++) {
+		const struct list_entry *entry = &list->entries[i];
+
+		print_path(list_path(list, entry),
+			   entry->kind == LIST_DIRECTORY ? "/" : "", json);
+	}
+}
+
+enum {
+	/* Small: a segment that is incomplete is copied again. */
+	SEGMENT_MIN = 64 << 10,
+	SEGMENT_MAX = 64 << 20,
+	/* Tags of all segments take at most 24 MiB on the control connection. */
+	SEGMENTS_MAX = 1 << 20,
+};
+
+/* Of a sequence above 64 TiB, only the beginning can be kept. */
+int open_kept(struct kept *kept, uint64_t size)
+{
+	kept->size = size;
+	kept->segment = SEGMENT_MIN;
+	while (kept->segment < SEGMENT_MAX && size > kept->segment * SEGMENTS_MAX)
+		kept->segment *= 2;
+	kept->count = size / kept->segment + (size % kept->segment != 0);
+	if (kept->count > SEGMENTS_MAX)
+		kept->count = SEGMENTS_MAX;
+	kept->bits = calloc(1, kept->count / 8 + 1);
+	return kept->bits ? 0 : -1;
+}
+
+void close_kept(struct kept *kept)
+{
+	free(kept->bits);
+	kept->bits = NULL;
+	kept->count = 0;
+}
+
+uint64_t segment_length(const struct kept *kept, uint64_t number)
+{
+	uint64_t left = kept->size - number * kept->segment;
+
+	return left < kept->segment ? left : kept->segment;
+}
+
+bool is_kept(const struct kept *kept, uint64_t number)
+{
+	return number < kept->count && (kept->bits[number / 8] >> number % 8 & 1);
+}
+
+void keep_segment(struct kept *kept, uint64_t number)
+{
+	kept->bits[number / 8] |= (uint8_t)(1 << number % 8);
+	kept->bytes += segment_length(kept, number);
+}
+
+uint64_t skip_kept(const struct kept *kept, uint64_t offset)
+{
+	while (kept->count && offset < kept->size &&
+	       is_kept(kept, offset / kept->segment))
+		offset = offset / kept->segment * kept->segment +
+			 segment_length(kept, offset / kept->segment);
+	return offset;
+}
+
+uint64_t length_before_kept(const struct kept *kept, uint64_t offset, uint64_t length)
+{
+	uint64_t end = offset + length, at = offset;
+
+	if (!kept->count)
+		return length;
+	while (at < end && at / kept->segment < kept->count &&
+	       !is_kept(kept, at / kept->segment))
+		at = (at / kept->segment + 1) * kept->segment;
+	return at < end && is_kept(kept, at / kept->segment) ? at - offset : length;
 }

@@ -7,9 +7,39 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "budget.h"
-#include "identity.h"
+#include "file.h"
 #include "remote/control.h"
+
+/*
+ * The memory that a side may still use for a tree: for its list, the names in a directory
+ * while it is read, and sentences about files that are left out. Any thread may call
+ * these.
+ */
+struct budget {
+	_Atomic uint64_t left; /* bytes */
+};
+
+/* Of each allocation, besides its bytes: what malloc(3) and a pointer to it take. */
+enum {
+	BUDGET_ALLOCATION = 40
+};
+
+/* Returns false, and charges nothing, if less than that is left. */
+static inline bool charge_budget(struct budget *budget, uint64_t bytes)
+{
+	uint64_t left = atomic_load(&budget->left);
+
+	do {
+		if (left < bytes)
+			return false;
+	} while (!atomic_compare_exchange_weak(&budget->left, &left, left - bytes));
+	return true;
+}
+
+static inline void release_budget(struct budget *budget, uint64_t bytes)
+{
+	atomic_fetch_add(&budget->left, bytes);
+}
 
 /*
  * The files of a tree. The copy moves their bytes as one sequence, in the order of the
@@ -79,23 +109,78 @@ struct file_list {
  */
 int add_to_list(struct file_list *list, const struct list_entry *entry, const char *path,
 		const char *target, struct failure *failure);
+
 void free_list(struct file_list *list);
+
 /* Report that the budget has no room for more files. Returns -1. */
 int fail_too_many(struct failure *failure);
 
 /* Valid until the next add_to_list(). */
 const char *list_path(const struct file_list *list, const struct list_entry *entry);
+
 const char *list_target(const struct file_list *list, const struct list_entry *entry);
 
 /* The file with the byte at `offset` of the sequence, which is less than its size. */
 struct list_entry *find_in_list(const struct file_list *list, uint64_t offset);
 
+/* Bytes of the sequence, and the part of them that is in one file. */
+struct list_range {
+	const struct file_list *list;
+	uint64_t offset, left; /* of what begins with the part */
+	struct list_entry *entry;
+	uint64_t start; /* of the part, in the file */
+	uint64_t length;
+};
+
+/* Go to the first part, or to the next one. Returns false if there is none. */
+bool next_part(struct list_range *range);
+
+/*
+ * Print the paths that would be copied, as the user wants them.
+ *
+ * list  NULL for a single file with that name
+ */
+void print_files(const struct file_list *list, const char *name, bool json, bool quiet);
+
 int send_list(struct control *control, const struct file_list *list);
+
 /*
  * Receive a list whose sequence has `size` bytes. The sender is not trusted: afterwards,
  * the list has the order above, so each path comes once and is below a directory that
  * comes before it, or at the top. Between its slashes are only names.
  */
 int receive_list(struct control *control, uint64_t size, struct file_list *ret_list);
+
+/*
+ * The parts of the sequence that the receiver has from an interrupted copy. Both sides
+ * agree on them before the transfer (segments.h), and no chunk has any of their bytes.
+ * The sequence consists of segments of the same length, which depends on its size alone;
+ * only the last one may be shorter. Zeroes: nothing is kept.
+ */
+struct kept {
+	uint64_t size;	  /* of the sequence */
+	uint64_t segment; /* bytes */
+	uint64_t count;	  /* of segments that can be kept */
+	uint8_t *bits;	  /* one for each of them */
+	uint64_t bytes;	  /* that are kept */
+};
+
+/* Returns 0, or -1 if there is no memory. */
+int open_kept(struct kept *kept, uint64_t size);
+
+/* kept->bytes stays. */
+void close_kept(struct kept *kept);
+
+uint64_t segment_length(const struct kept *kept, uint64_t number);
+
+void keep_segment(struct kept *kept, uint64_t number);
+
+bool is_kept(const struct kept *kept, uint64_t number);
+
+/* The first byte at or after `offset` that is not kept, or the size. */
+uint64_t skip_kept(const struct kept *kept, uint64_t offset);
+
+/* How many of the `length` bytes from `offset` on come before the next that is kept. */
+uint64_t length_before_kept(const struct kept *kept, uint64_t offset, uint64_t length);
 
 #endif

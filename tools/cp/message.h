@@ -7,8 +7,8 @@
 #include <pier/remote.h>
 
 #include "cp.h"
+#include "file.h"
 #include "remote/control.h"
-#include "identity.h"
 
 enum {
 	CP_PROTOCOL_VERSION = 10

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "budget.h"
+#include "list.h"
 
 /* The number of a file that is not in the list, or not known to the other side. */
 #define NOTICE_OF_NO_FILE UINT32_MAX

@@ -2,10 +2,17 @@
 #ifndef PIER_TOOLS_CP_OPTIONS_H
 #define PIER_TOOLS_CP_OPTIONS_H
 
+#include <limits.h>
+
 #include "cp.h"
 #include "message.h"
-#include "operand.h"
 #include "option.h"
+
+/* SRC or DST on the command line. */
+struct operand {
+	char host[256]; /* as given to the remote shell; "": this host */
+	char path[PATH_MAX];
+};
 
 /* The command line of `pier cp`. */
 struct cp_options {
@@ -29,5 +36,8 @@ int parse_cp_options(int argc, char **argv, struct cp_options *ret_options,
 void free_cp_options(struct cp_options *options);
 
 extern const struct option_table cp_option_table;
+
+/* Run `pier cp`; argv[0] is "cp". Returns an exit status. */
+int command_cp(int argc, char **argv);
 
 #endif

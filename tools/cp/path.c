@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/magic.h>
 #include <linux/openat2.h>
 #include <stdbool.h>
@@ -8,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -22,6 +25,25 @@ enum {
 	LINKS_MAX = 40,
 	STALE_ATTEMPTS = 100,
 };
+
+void close_fd(int fd)
+{
+	int error = errno;
+
+	if (fd >= 0)
+		close(fd);
+	errno = error;
+}
+
+DIR *open_entries(int directory)
+{
+	int fd = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *entries = fd < 0 ? NULL : fdopendir(fd);
+
+	if (!entries)
+		close_fd(fd);
+	return entries;
+}
 
 static int open_beneath(int root, const char *path, int flags)
 {
@@ -272,10 +294,9 @@ static int open_parent_of(int root, int fd, char ret_name[NAME_MAX + 1])
 	    fstatat(directory, ret_name, &found, AT_SYMLINK_NOFOLLOW) == 0 &&
 	    same_inode(&wanted, &found))
 		return directory;
-	if (directory >= 0) {
-		close(directory);
+	if (directory >= 0)
 		errno = ESTALE;
-	}
+	close_fd(directory);
 	return -1;
 }
 
@@ -304,7 +325,7 @@ static int enter_directory(struct place *place)
 /* Only a path is resolved below the root, so the link's is looked up as a whole. */
 static int follow_link(int root, const char *path, struct place *place)
 {
-	int target = open_path(root, path, O_PATH | O_DIRECTORY), directory, error;
+	int target = open_path(root, path, O_PATH | O_DIRECTORY), directory;
 	char name[NAME_MAX + 1];
 	struct stat stat;
 
@@ -320,9 +341,7 @@ static int follow_link(int root, const char *path, struct place *place)
 	if (target < 0)
 		return -1;
 	directory = fstat(target, &stat) < 0 ? -1 : open_parent_of(root, target, name);
-	error = errno;
-	close(target);
-	errno = error;
+	close_fd(target);
 	if (directory < 0)
 		return -1;
 	move_place(place, directory);
@@ -358,11 +377,8 @@ int enter_place(int root, const char *path, const char *name, struct place *plac
 	for (int i = 0; i < STALE_ATTEMPTS && result < 0 && errno == ESTALE; i++)
 		result = look_at_place(root, path, place);
 	if (result < 0) {
-		int error = errno;
-
-		close(place->directory);
+		close_fd(place->directory);
 		place->directory = -1;
-		errno = error;
 	}
 	return result;
 }
@@ -386,19 +402,22 @@ int may_write_to(int directory)
 	return faccessat(directory, ".", W_OK | X_OK, AT_EACCESS);
 }
 
+/* EINVAL: the file system cannot sync directories. */
+int sync_if_possible(int fd)
+{
+	return fsync(fd) == 0 || errno == EINVAL ? 0 : -1;
+}
+
 int sync_directory(int directory, int fd)
 {
 	int opened = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	int result, error;
+	int result;
 
 	if (opened < 0)
 		return errno == EACCES ? syncfs(fd) : -1;
-	result = fsync(opened);
-	error = errno;
-	close(opened);
-	errno = error;
-	/* EINVAL: the file system cannot sync directories. */
-	return result < 0 && error == EINVAL ? 0 : result;
+	result = sync_if_possible(opened);
+	close_fd(opened);
+	return result;
 }
 
 static bool is_of_another_user(const struct stat *stat)
@@ -445,4 +464,181 @@ void base_name(const char *path, char ret_name[NAME_MAX + 1])
 	size_t length, start = find_base_name(path, &length);
 
 	snprintf(ret_name, NAME_MAX + 1, "%.*s", (int)length, path + start);
+}
+
+/* One component. */
+static int open_component(int directory, const char *name, size_t length, int flags)
+{
+	char component[NAME_MAX + 1];
+
+	if (length > NAME_MAX) {
+		errno = ENAMETOOLONG;
+		return -1;
+	}
+	memcpy(component, name, length);
+	component[length] = '\0';
+	if (has_no_name(component)) {
+		errno = EINVAL;
+		return -1;
+	}
+	return openat(directory, component, flags | O_NOFOLLOW | O_CLOEXEC, 0600);
+}
+
+/*
+ * By component, so that it works with every kernel: openat2(2) has RESOLVE_NO_SYMLINKS,
+ * but containers often refuse the call.
+ */
+int open_below(int directory, const char *path, int flags)
+{
+	int at = directory, next;
+
+	for (;;) {
+		size_t length = strcspn(path, "/");
+		bool last = path[length] == '\0';
+
+		next = open_component(at, path, length,
+				      last ? flags : O_PATH | O_DIRECTORY);
+		if (at != directory)
+			close_fd(at);
+		if (next < 0 || last)
+			return next;
+		at = next;
+		path += length + 1;
+	}
+}
+
+int open_parent_below(int directory, const char *path, const char **ret_name)
+{
+	const char *slash = strrchr(path, '/');
+	char parent[PATH_MAX];
+
+	*ret_name = slash ? slash + 1 : path;
+	if (has_no_name(*ret_name)) {
+		errno = EINVAL;
+		return -1;
+	}
+	if (!slash)
+		return openat(directory, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if ((size_t)(slash - path) >= sizeof(parent)) {
+		errno = ENAMETOOLONG;
+		return -1;
+	}
+	memcpy(parent, path, (size_t)(slash - path));
+	parent[slash - path] = '\0';
+	return open_below(directory, parent, O_PATH | O_DIRECTORY);
+}
+
+static bool is_real_directory(int directory, const char *name)
+{
+	struct stat stat;
+
+	return fstatat(directory, name, &stat, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       S_ISDIR(stat.st_mode);
+}
+
+struct emptying {
+	int top;
+	uint32_t number; /* of the next directory that is moved to the top */
+	int (*alive)(void *context);
+	void *context;
+	bool ended; /* by alive() */
+};
+
+/*
+ * Remove the files and empty directories of a directory, and call `reduce` for each other
+ * directory. Returns whether anything was removed or reduced.
+ */
+static bool remove_entries(struct emptying *emptying, int directory,
+			   bool (*reduce)(struct emptying *emptying, int directory,
+					  const char *name))
+{
+	DIR *entries = open_entries(directory);
+	struct dirent *entry;
+	bool changed = false;
+
+	if (!entries)
+		return false;
+	while (!emptying->ended && (entry = readdir(entries))) {
+		if (emptying->alive && emptying->alive(emptying->context) < 0)
+			emptying->ended = true;
+		else if (!has_no_name(entry->d_name) &&
+			 (unlinkat(directory, entry->d_name, 0) == 0 ||
+			  unlinkat(directory, entry->d_name, AT_REMOVEDIR) == 0 ||
+			  (is_real_directory(directory, entry->d_name) &&
+			   reduce(emptying, directory, entry->d_name))))
+			changed = true;
+	}
+	closedir(entries);
+	return changed;
+}
+
+/* A directory of a copy may already have its own mode, which can forbid the removal. */
+static int open_to_empty(int directory, const char *name)
+{
+	int found = openat(directory, name,
+			   O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	int fd;
+
+	if (found < 0)
+		return -1;
+	change_mode(found, 0700);
+	fd = openat(found, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	close(found);
+	return fd;
+}
+
+/* Move a directory to the one at the top. It takes the right to write to it, too. */
+static bool lift_directory(struct emptying *emptying, int directory, const char *name)
+{
+	int fd = open_to_empty(directory, name);
+	char moved[32];
+
+	close_fd(fd);
+	do
+		snprintf(moved, sizeof(moved), "%u", emptying->number++);
+	while (faccessat(emptying->top, moved, F_OK, AT_SYMLINK_NOFOLLOW) == 0);
+	return renameat(directory, name, emptying->top, moved) == 0;
+}
+
+/* Remove a directory of the top, after its own directories have been moved there. */
+static bool dissolve_directory(struct emptying *emptying, int top, const char *name)
+{
+	int fd = open_to_empty(top, name);
+	bool changed = fd >= 0 && remove_entries(emptying, fd, lift_directory);
+
+	close_fd(fd);
+	return unlinkat(top, name, AT_REMOVEDIR) == 0 || changed;
+}
+
+/*
+ * Without recursion and with few descriptors: the directories of each directory move to
+ * the top, where the next pass finds them. The depth of a tree has no limit, and each
+ * directory that can be removed is read once; the top, once for each level.
+ */
+void empty_directory(int directory, int (*alive)(void *context), void *context)
+{
+	struct emptying emptying = {
+		.top = directory,
+		.alive = alive,
+		.context = context,
+	};
+
+	while (remove_entries(&emptying, directory, dissolve_directory))
+		;
+}
+
+int remove_below(int directory, const char *name, int (*alive)(void *context),
+		 void *context)
+{
+	int fd;
+
+	if (unlinkat(directory, name, 0) == 0)
+		return 0;
+	if (errno != EISDIR)
+		return -1;
+	fd = open_to_empty(directory, name);
+	if (fd >= 0)
+		empty_directory(fd, alive, context);
+	close_fd(fd);
+	return unlinkat(directory, name, AT_REMOVEDIR);
 }

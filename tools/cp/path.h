@@ -2,6 +2,7 @@
 #ifndef PIER_TOOLS_CP_PATH_H
 #define PIER_TOOLS_CP_PATH_H
 
+#include <dirent.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <sys/stat.h>
@@ -26,6 +27,9 @@ int open_root(const char *path, struct failure *failure);
 
 /* path is shorter than PATH_MAX. EXDEV: it leads out of the root. */
 int open_path(int root, const char *path, int flags);
+
+/* close(2) unless it is -1; errno stays. */
+void close_fd(int fd);
 
 /* Open the file of an O_PATH descriptor, even if its path now names another file. */
 int reopen_file(int fd, int flags);
@@ -70,6 +74,9 @@ int refuse_open_file(int root, const char *path, bool only_own, struct failure *
 /* Whether files can be created in the directory: 0, or -1 with errno. */
 int may_write_to(int directory);
 
+/* fsync(2): 0 also if the file system cannot do it, or -1 with errno. */
+int sync_if_possible(int fd);
+
 /*
  * fsync(2) of a directory, which may be O_PATH: 0, or -1 with errno. If the directory
  * cannot be read, sync the file system that `fd` is in.
@@ -93,5 +100,36 @@ bool has_no_name(const char *base);
 
 /* The last component, without trailing slashes, truncated to fit. */
 void base_name(const char *path, char ret_name[NAME_MAX + 1]);
+
+/*
+ * Paths below an open directory, in which no symbolic link is followed: another process
+ * may replace a directory of a tree by a link at any time. The paths are relative.
+ * Functions return -1 and set errno on errors; descriptors are close-on-exec.
+ */
+
+/*
+ * openat(2), for a new file with the mode 0600. ELOOP or ENOTDIR: a part of the path is a
+ * symbolic link. EINVAL: it is empty, "." or "..", which are no names.
+ */
+int open_below(int directory, const char *path, int flags);
+
+/* The directory of the last component, which *ret_name points to: O_PATH. Errors as
+ * above. */
+int open_parent_below(int directory, const char *path, const char **ret_name);
+
+/* fdopendir(3) of a new descriptor of the directory, which may be O_PATH. */
+DIR *open_entries(int directory);
+
+/*
+ * Remove everything in a directory, as far as possible. Nobody else may be able to write
+ * to it: whatever has a name there is removed.
+ *
+ * alive  called for each file, and ends the removal by a negative value; NULL: none
+ */
+void empty_directory(int directory, int (*alive)(void *context), void *context);
+
+/* Remove a file, or a directory with everything in it: 0, or -1 with errno. */
+int remove_below(int directory, const char *name, int (*alive)(void *context),
+		 void *context);
 
 #endif

@@ -1,193 +1,273 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <search.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
-#include "below.h"
-#include "metadata.h"
+#include "file.h"
 #include "path.h"
 #include "place.h"
 
-void report_left_out_entry(struct tree *tree, struct list_entry *entry,
-			   const char *reason)
-{
-	char sentence[PATH_MAX + 256];
+enum {
+	ANCESTORS_MAX = 4096,
+};
 
-	atomic_store(&entry->failed, true);
-	snprintf(sentence, sizeof(sentence), "%s: %s", list_path(&tree->list, entry),
-		 reason);
-	tree->report(tree->context, sentence);
+static int fail_tree(const struct tree *tree, const char *what, struct failure *failure)
+{
+	return fail(failure, EXIT_FILE, "cannot %s %s: %s", what, tree->path,
+		    path_error(errno));
 }
 
-void leave_out_twin(struct tree *tree, struct list_entry *entry)
+/* The names go into the directory itself, which is made first. */
+static int make_base(struct tree *tree, struct place *place, struct failure *failure)
 {
-	report_left_out_entry(
-		tree, entry,
-		"the file system takes its name for that of another file of "
-		"this copy");
+	if (mkdirat(place->directory, place->name, 0777) < 0)
+		return fail_tree(tree, "make", failure);
+	tree->above = place->directory;
+	place->directory = -1;
+	strcpy(tree->made, place->name);
+	tree->base = openat(tree->above, tree->made,
+			    O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return tree->base < 0 ? fail_tree(tree, "write into", failure) : 0;
 }
 
-static int make_staged(struct tree *tree, struct list_entry *entry)
+/* A directory takes the tree; a name that does not exist becomes that of its top. */
+static int use_place(struct tree *tree, struct place *place,
+		     const struct source_message *source, struct failure *failure)
 {
-	int fd = open_below(tree->stage, list_path(&tree->list, entry),
-			    O_WRONLY | O_CREAT | O_EXCL);
-
-	atomic_store(&entry->made, fd >= 0);
-	if (fd < 0 && errno == EEXIST) {
-		leave_out_twin(tree, entry);
-		errno = EEXIST;
+	if (place->mode) {
+		errno = ENOTDIR;
+		return fail_tree(tree, "write into", failure);
 	}
-	return fd;
+	if (place->name[0] && source->several)
+		return fail(failure, EXIT_FILE,
+			    "%s is no directory: several sources need one", tree->path);
+	if (place->name[0] && source->contents && !tree->dry_run)
+		return make_base(tree, place, failure);
+	if (place->name[0] && !source->contents &&
+	    (tree->list.count == 0 ||
+	     (tree->list.count > 1 && tree->list.entries[1].parent == LIST_TOP)))
+		return fail(failure, EXIT_PEER, "the list has several tops");
+	tree->base = place->directory;
+	place->directory = -1;
+	strcpy(tree->top, place->name);
+	return 0;
 }
 
-int open_staged(struct tree *tree, struct list_entry *entry, bool alone)
+static int find_base(struct tree *tree, int root, const char *path,
+		     const struct source_message *source, struct failure *failure)
 {
-	int fd = -1, error;
+	struct place place;
+	int result;
 
-	if (!alone)
-		pthread_mutex_lock(&tree->making);
-	if (atomic_load(&entry->made))
-		fd = open_below(tree->stage, list_path(&tree->list, entry), O_WRONLY);
-	/* Otherwise the file of that name may be another one's. */
-	else if (!atomic_load(&entry->failed))
-		fd = make_staged(tree, entry);
-	else
-		errno = EEXIST;
-	error = errno;
-	if (!alone)
-		pthread_mutex_unlock(&tree->making);
-	errno = error;
-	return fd;
-}
-
-/* As with mkdir(2), a directory in one that is set-gid stays so. */
-static mode_t entry_mode(const struct tree *tree, const struct list_entry *entry,
-			 const struct stat *stat)
-{
-	mode_t mode = (mode_t)entry->mode & ~tree->mask;
-
-	if (tree->preserve)
-		return (mode_t)entry->mode;
-	return entry->kind == LIST_DIRECTORY ? mode | (stat->st_mode & S_ISGID)
-					     : mode & 0777;
-}
-
-static int set_time(int directory, const char *name, const struct list_entry *entry)
-{
-	const struct timespec times[2] = {
-		{ .tv_nsec = UTIME_OMIT },
-		{ .tv_sec = (time_t)entry->mtime_seconds,
-		  .tv_nsec = (long)entry->mtime_nanoseconds },
-	};
-
-	return name ? utimensat(directory, name, times, AT_SYMLINK_NOFOLLOW)
-		    : futimens(directory, times);
-}
-
-/* EINVAL: the file system cannot sync directories. */
-int sync_entry(const struct tree *tree, int fd)
-{
-	return !tree->sync_each || fsync(fd) == 0 || errno == EINVAL ? 0 : -1;
-}
-
-int set_entry_attributes(const struct tree *tree, const struct list_entry *entry, int fd)
-{
-	struct stat stat;
-
-	if (fstat(fd, &stat) < 0 || fchmod(fd, entry_mode(tree, entry, &stat)) < 0 ||
-	    (tree->preserve && set_time(fd, NULL, entry) < 0))
+	snprintf(tree->path, sizeof(tree->path), "%s", path);
+	if (refuse_open_file(root, path, false, failure) < 0)
 		return -1;
-	return sync_entry(tree, fd);
-}
-
-static void leave_out_staged(struct tree *tree, struct list_entry *entry)
-{
-	if (errno == EEXIST)
-		leave_out_twin(tree, entry);
-	else
-		report_left_out_entry(tree, entry, strerror(errno));
-}
-
-/* Files without bytes, links, and those that were left out after they were made. */
-static int finish_entry(struct tree *tree, struct list_entry *entry)
-{
-	const char *path = list_path(&tree->list, entry), *name;
-	bool failed = atomic_load(&entry->failed);
-	int parent, fd, result = 0;
-
-	if (entry->kind == LIST_FILE && failed && atomic_load(&entry->made)) {
-		parent = open_parent_below(tree->stage, path, &name);
-		if (parent >= 0)
-			unlinkat(parent, name, 0);
-	} else if (entry->kind == LIST_LINK && !failed) {
-		parent = open_parent_below(tree->stage, path, &name);
-		/* Some file systems have no links. */
-		if (parent < 0 ||
-		    symlinkat(list_target(&tree->list, entry), parent, name) < 0)
-			leave_out_staged(tree, entry);
-		else if (tree->preserve)
-			set_time(parent, name, entry);
-	} else if (entry->kind == LIST_FILE && !failed && entry->size == 0) {
-		fd = open_staged(tree, entry, true);
-		if (fd < 0)
-			return atomic_load(&entry->failed) ? 0 : -1;
-		result = set_entry_attributes(tree, entry, fd);
-		close(fd);
-		return result;
-	} else {
-		return 0;
-	}
-	if (parent >= 0)
-		close(parent);
+	if (open_place(root, path, &place) < 0)
+		return fail_tree(tree, "write into", failure);
+	result = use_place(tree, &place, source, failure);
+	close_fd(place.directory);
 	return result;
 }
 
-/* The main thread got a signal, or lost the sender: what this thread does is in vain. */
-static bool is_abandoned(struct tree *tree)
+/* The identities of a directory and of those above it. */
+struct ancestors {
+	uint8_t (*identities)[CP_IDENTITY_SIZE];
+	size_t count;
+};
+
+static int compare_identities(const void *a, const void *b)
 {
-	errno = ECANCELED;
-	return atomic_load(&tree->fate) == DESTINATION_ABANDONED;
+	return memcmp(a, b, CP_IDENTITY_SIZE);
 }
 
-/* The deepest first: afterwards a directory may not be writable. */
-static int finish_directories(struct tree *tree)
+static void find_ancestors(int directory, const uint8_t *secret,
+			   struct ancestors *ret_ancestors)
 {
-	for (uint32_t i = tree->list.count; i > 0; i--) {
-		const struct list_entry *entry = &tree->list.entries[i - 1];
-		int fd, result;
+	int at = openat(directory, ".", O_PATH | O_DIRECTORY | O_CLOEXEC), up;
+	struct stat here, above;
+	size_t count = 0;
 
-		if (entry->kind != LIST_DIRECTORY || atomic_load(&entry->failed))
-			continue;
-		fd = is_abandoned(tree)
-			     ? -1
-			     : open_below(tree->stage, list_path(&tree->list, entry),
-					  O_RDONLY | O_DIRECTORY);
-		if (fd < 0)
+	while (at >= 0 && count < ANCESTORS_MAX && fstat(at, &here) == 0) {
+		if (!identify_file(&here, secret, ret_ancestors->identities[count]))
+			break;
+		count++;
+		up = openat(at, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
+		close(at);
+		at = up;
+		if (at >= 0 && fstat(at, &above) == 0 && same_inode(&here, &above))
+			break;
+	}
+	close_fd(at);
+	qsort(ret_ancestors->identities, count, CP_IDENTITY_SIZE, compare_identities);
+	ret_ancestors->count = count;
+}
+
+static bool is_ancestor(const struct ancestors *ancestors, const uint8_t *identity)
+{
+	return bsearch(identity, ancestors->identities, ancestors->count,
+		       CP_IDENTITY_SIZE, compare_identities);
+}
+
+static bool has_source(const struct ancestors *ancestors, const struct tree *tree,
+		       const struct source_message *source)
+{
+	const struct list_entry *entry = tree->list.entries;
+
+	if (source->contents)
+		return is_ancestor(ancestors, source->identity);
+	/* The tops come first. */
+	for (uint32_t i = 0; i < tree->list.count && entry->parent == LIST_TOP;
+	     i++, entry++)
+		if (entry->kind == LIST_DIRECTORY &&
+		    is_ancestor(ancestors, entry->identity))
+			return true;
+	return false;
+}
+
+/* A tree that is copied into itself would have no end, or replace its own files. */
+static int refuse_itself(const struct tree *tree, const struct source_message *source,
+			 const uint8_t *secret, struct failure *failure)
+{
+	struct ancestors ancestors = { malloc(ANCESTORS_MAX * CP_IDENTITY_SIZE), 0 };
+	bool itself;
+
+	if (!ancestors.identities)
+		return fail(failure, EXIT_FILE, "out of memory");
+	find_ancestors(tree->base, secret, &ancestors);
+	itself = has_source(&ancestors, tree, source);
+	free(ancestors.identities);
+	return itself ? fail(failure, EXIT_FILE,
+			     "%s is inside the directory that is copied", tree->path)
+		      : 0;
+}
+
+/*
+ * A full disk is found before the transfer, if nothing else writes to it meanwhile.
+ *
+ * present  bytes that are on the disk already
+ */
+static int check_room(const struct tree *tree, uint64_t present, struct failure *failure)
+{
+	struct statvfs statvfs;
+
+	if (tree->list.sparse || fstatvfs(tree->base, &statvfs) < 0 ||
+	    (uint64_t)statvfs.f_bavail * statvfs.f_frsize + present >= tree->list.size)
+		return 0;
+	return fail(failure, EXIT_FILE, "not enough space for the %llu bytes in %s",
+		    (unsigned long long)tree->list.size, tree->path);
+}
+
+/*
+ * Whether syncfs(2) waits until the disk, or the server, has everything. For FUSE the
+ * kernel asks only virtiofs (FUSE_SYNCFS), and CIFS, 9p and others only write their
+ * pages.
+ */
+static bool syncs_as_a_whole(int fd)
+{
+	static const unsigned long types[] = {
+		EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC,	 BTRFS_SUPER_MAGIC,
+		F2FS_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC, NFS_SUPER_MAGIC,
+		CEPH_SUPER_MAGIC, TMPFS_MAGIC,		 RAMFS_MAGIC,
+	};
+	struct statfs statfs;
+
+	for (size_t i = 0;
+	     fstatfs(fd, &statfs) == 0 && i < sizeof(types) / sizeof(types[0]); i++)
+		if ((unsigned long)statfs.f_type == types[i])
+			return true;
+	return false;
+}
+
+static int make_stage(struct tree *tree, const char *name, struct failure *failure)
+{
+	if (check_room(tree, 0, failure) < 0)
+		return -1;
+	tree->stage = create_stage(tree->base, name, tree->temporary);
+	if (tree->stage < 0)
+		return fail_tree(tree, "write into", failure);
+	remove_leftovers(tree->base, name, tree->stage);
+	return 0;
+}
+
+/* The stage of an earlier copy, if there is one. */
+static int continue_stage(struct tree *tree, const char *name, uint32_t timeout_ms,
+			  struct failure *failure)
+{
+	uint64_t present;
+
+	tree->partial = true;
+	tree->stage = open_partial(tree->base, tree->top[0] ? tree->top : name,
+				   PARTIAL_STAGE, timeout_ms, tree->path, tree->temporary,
+				   failure);
+	if (tree->stage < 0 || adopt_stage(tree, &present, failure) < 0)
+		return -1;
+	remove_leftovers(tree->base, name, tree->stage);
+	return check_room(tree, present, failure);
+}
+
+/* Returns 0, or -1 with errno. */
+static int make_directory(struct tree *tree, struct list_entry *entry)
+{
+	const char *name;
+	int parent = open_parent_below(tree->stage, list_path(&tree->list, entry), &name);
+	int error = parent < 0 || mkdirat(parent, name, 0700) < 0 ? errno : 0;
+
+	close_fd(parent);
+	atomic_store(&entry->made, !error);
+	if (error == EEXIST)
+		leave_out_twin(tree, entry);
+	errno = error;
+	return error && error != EEXIST ? -1 : 0;
+}
+
+/* What is below a directory that is left out is left out, too. */
+static int make_directories(struct tree *tree, struct failure *failure)
+{
+	for (uint32_t i = 0; i < tree->list.count; i++) {
+		struct list_entry *entry = &tree->list.entries[i];
+
+		if (look_around(tree, i) < 0)
 			return -1;
-		result = set_entry_attributes(tree, entry, fd);
-		close(fd);
-		if (result < 0)
-			return -1;
+		if (entry->parent != LIST_TOP &&
+		    atomic_load(&tree->list.entries[entry->parent].failed))
+			report_left_out_entry(tree, entry, "its directory is left out");
+		else if (entry->kind == LIST_DIRECTORY && !atomic_load(&entry->made) &&
+			 make_directory(tree, entry) < 0)
+			return fail_tree(tree, "make directories in", failure);
 	}
 	return 0;
 }
 
-int finish_stage(struct tree *tree, struct failure *failure)
+int open_tree(struct tree *tree, int root, const char *path,
+	      const struct source_message *source, const struct cp_settings *settings,
+	      struct failure *failure)
 {
-	for (uint32_t i = 0; i < tree->list.count; i++)
-		if (is_abandoned(tree) || finish_entry(tree, &tree->list.entries[i]) < 0)
-			return fail(failure, EXIT_FILE, "cannot write %s in %s: %s",
-				    list_path(&tree->list, &tree->list.entries[i]),
-				    tree->path, strerror(errno));
-	if (finish_directories(tree) < 0)
-		return fail(failure, EXIT_FILE,
-			    "cannot set the mode of directories in %s: %s", tree->path,
-			    strerror(errno));
-	return 0;
+	tree->preserve = settings->preserve;
+	tree->secret = settings->secret;
+	tree->mask = get_umask();
+	tree->dry_run = settings->dry_run;
+	pthread_mutex_init(&tree->making, NULL);
+	if (find_base(tree, root, path, source, failure) < 0 ||
+	    refuse_itself(tree, source, settings->secret, failure) < 0)
+		return -1;
+	if (tree->dry_run && may_write_to(tree->base) < 0)
+		return fail_tree(tree, "write into", failure);
+	if (tree->dry_run)
+		return check_room(tree, 0, failure);
+	if ((settings->partial
+		     ? continue_stage(tree, source->name, settings->timeout_ms, failure)
+		     : make_stage(tree, source->name, failure)) < 0)
+		return -1;
+	tree->sync_each = !syncs_as_a_whole(tree->stage);
+	return make_directories(tree, failure);
 }
 
 /* The path at the place of an entry: the only top may have another name there. */
@@ -336,8 +416,7 @@ static void place_file(const struct move *move)
 		leave_out_twin(move->tree, move->entry);
 		return;
 	}
-	/* As for a single file: its owner's choice of the mode stays, see destination.c.
-	 */
+	/* As for a single file: its owner's choice of the mode stays, see target.c. */
 	if (!move->tree->preserve && S_ISREG(old.st_mode) &&
 	    S_ISREG(move->stat.st_mode) && old.st_uid == move->stat.st_uid)
 		change_mode(move->fd, keep_mode(move->to, move->name, &old,
@@ -364,16 +443,6 @@ static bool open_move(struct move *move)
 	return move->to >= 0;
 }
 
-static void close_move(const struct move *move)
-{
-	if (move->from >= 0)
-		close(move->from);
-	if (move->fd >= 0)
-		close(move->fd);
-	if (move->to >= 0)
-		close(move->to);
-}
-
 /* The parent comes first. */
 static void place_entry(struct tree *tree, struct list_entry *entry, void **placed)
 {
@@ -398,7 +467,9 @@ static void place_entry(struct tree *tree, struct list_entry *entry, void **plac
 		place_directory(&move);
 	else
 		place_file(&move);
-	close_move(&move);
+	close_fd(move.from);
+	close_fd(move.fd);
+	close_fd(move.to);
 }
 
 /* Returns the directory that the files went to, or -1 with errno. */
@@ -434,8 +505,7 @@ static void finish_merged(struct tree *tree)
 		if (fd < 0 || (tree->preserve ? set_entry_attributes(tree, entry, fd)
 					      : sync_entry(tree, fd)) < 0)
 			report_left_out_entry(tree, entry, strerror(errno));
-		if (fd >= 0)
-			close(fd);
+		close_fd(fd);
 	}
 }
 
@@ -444,7 +514,7 @@ static void keep_entry(void *entry)
 	(void)entry;
 }
 
-void place_tree(struct tree *tree)
+static void place_tree(struct tree *tree)
 {
 	void *placed = NULL;
 
@@ -452,4 +522,58 @@ void place_tree(struct tree *tree)
 		place_entry(tree, &tree->list.entries[i], &placed);
 	finish_merged(tree);
 	tdestroy(placed, keep_entry);
+}
+
+/* Nothing below a top goes to its place without it. The tops come first. */
+static bool has_moved(const struct tree *tree)
+{
+	const struct list_entry *entry = tree->list.entries;
+
+	for (uint32_t i = 0; i < tree->list.count && entry->parent == LIST_TOP;
+	     i++, entry++)
+		if (!atomic_load(&entry->failed))
+			return true;
+	return false;
+}
+
+/* The directories that the files are in now: the same file system. */
+static int sync_places(const struct tree *tree)
+{
+	if (!tree->sync_each)
+		return syncfs(tree->stage);
+	if (sync_directory(tree->base, tree->stage) < 0)
+		return -1;
+	return tree->above < 0 ? 0 : sync_directory(tree->above, tree->stage);
+}
+
+int commit_tree(struct tree *tree, struct failure *failure)
+{
+	if (finish_stage(tree, failure) < 0)
+		return -1;
+	/* Instead of one fsync(2) for each file: a disk has to flush only twice. */
+	if (!tree->sync_each && syncfs(tree->stage) < 0)
+		return fail_tree(tree, "write to the disk of", failure);
+	if (!decide_fate(&tree->fate, COPY_NAMING))
+		return fail(failure, EXIT_FILE, "the copy to %s was abandoned",
+			    tree->path);
+	place_tree(tree);
+	tree->partial = tree->partial && !has_moved(tree);
+	if (sync_places(tree) < 0)
+		return fail_tree(tree, "write to the disk of", failure);
+	return 0;
+}
+
+void close_tree(struct tree *tree)
+{
+	if (tree->temporary[0])
+		remove_stage(tree);
+	/* Nothing came into the directory, unless something of the copy is kept in it. */
+	if (tree->above >= 0 && atomic_load(&tree->fate) != COPY_NAMING)
+		unlinkat(tree->above, tree->made, AT_REMOVEDIR);
+	close_fd(tree->stage);
+	close_fd(tree->base);
+	close_fd(tree->above);
+	tree->stage = tree->base = tree->above = -1;
+	tree->temporary[0] = '\0';
+	free_list(&tree->list);
 }

@@ -2,36 +2,29 @@
 #ifndef PIER_TOOLS_CP_PLACE_H
 #define PIER_TOOLS_CP_PLACE_H
 
+#include "message.h"
 #include "tree.h"
 
-/* Call leave_out_entry() of tree.h, and report it. */
-void report_left_out_entry(struct tree *tree, struct list_entry *entry,
-			   const char *reason);
-/* The same, if the file system takes its name for that of another file of the copy. */
-void leave_out_twin(struct tree *tree, struct list_entry *entry);
+/* The place of a tree: found before it is written, and filled in the end. */
+
+/* Functions that return int return 0, or -1 with the failure set. */
+
 /*
- * Open the file of an entry in the stage for writing, and make it unless it is there. Any
- * thread. Returns -1 with errno; EEXIST: leave_out_twin() was called.
+ * Find or create the destination, and make the directories of the stage. tree->list has
+ * been received.
  *
- * alone  nothing else opens it at the same time
+ * root  as in path.h
  */
-int open_staged(struct tree *tree, struct list_entry *entry, bool alone);
-/* fsync(2), if tree->sync_each: 0, or -1 with errno. */
-int sync_entry(const struct tree *tree, int fd);
+int open_tree(struct tree *tree, int root, const char *path,
+	      const struct source_message *source, const struct cp_settings *settings,
+	      struct failure *failure);
 /*
- * Set the mode and, with preserve, the time of a complete file, and sync it: 0, or -1
- * with errno.
+ * Complete the stage, sync it, and move everything from it to its place: directories that
+ * do not exist yet as a whole, others file by file. Reports each file that cannot be
+ * moved. Nothing that this copy has placed is replaced, not even under another name.
  */
-int set_entry_attributes(const struct tree *tree, const struct list_entry *entry, int fd);
-
-/* Make what has no bytes, remove what was left out. Returns 0, or -1 with the failure. */
-int finish_stage(struct tree *tree, struct failure *failure);
-
-/*
- * Move everything from the stage to its place: directories that do not exist yet as a
- * whole, others file by file. Reports each file that cannot be moved. Nothing that this
- * copy has placed is replaced, not even under another name.
- */
-void place_tree(struct tree *tree);
+int commit_tree(struct tree *tree, struct failure *failure);
+/* What was not committed disappears, unless it is partial. */
+void close_tree(struct tree *tree);
 
 #endif

@@ -4,13 +4,12 @@
 
 #include "chunk.h"
 #include "connect.h"
-#include "transfer.h"
 #include "port.h"
 #include "receive.h"
 #include "relay.h"
 #include "segments.h"
-#include "store.h"
 #include "target.h"
+#include "transfer.h"
 
 struct receiver {
 	struct transfer *transfer;
@@ -38,7 +37,7 @@ static void run_store(struct job *job, void *piece)
 	struct slot *slot = (struct slot *)job;
 	struct receiver *receiver = slot->owner;
 
-	store_chunk(receiver->transfer, slot, &receiver->target.file, piece);
+	store_chunk(&receiver->target, slot, piece);
 }
 
 static void run_commit(struct job *job, void *scratch)

@@ -200,8 +200,8 @@ static int keep_segments(struct agreement *agreement)
 	for (uint64_t i = 0; transfer->tree && i < kept->count; i++)
 		if (is_kept(kept, i) &&
 		    (keep_peer_waiting(transfer) < 0 ||
-		     keep_in_tree(transfer->tree, i * kept->segment,
-				  segment_length(kept, i), transfer->failure) < 0))
+		     store_in_tree(transfer->tree, PART_KEPT, i * kept->segment, NULL,
+				   segment_length(kept, i), transfer->failure) < 0))
 			return -1;
 	skip_progress(transfer->progress, kept->bytes);
 	return 0;

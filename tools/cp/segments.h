@@ -2,11 +2,11 @@
 #ifndef PIER_TOOLS_CP_SEGMENTS_H
 #define PIER_TOOLS_CP_SEGMENTS_H
 
-#include "sources.h"
+#include "source.h"
 #include "target.h"
 
 /*
- * With --continue, both sides agree on the segments that the receiver keeps (kept.h)
+ * With --continue, both sides agree on the segments that the receiver keeps (list.h)
  * before the transfer. The receiver reads those that an earlier copy may have written,
  * and sends their tags in a FRAME_SEGMENTS. The sender reads the same segments of its
  * file, and answers with a FRAME_KEPT that has a byte for each of them: whether the tags

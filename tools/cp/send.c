@@ -5,10 +5,10 @@
 #include "chunk.h"
 #include "connect.h"
 #include "port.h"
-#include "transfer.h"
 #include "segments.h"
 #include "send.h"
-#include "sources.h"
+#include "source.h"
+#include "transfer.h"
 #include "units.h"
 
 struct sender {
@@ -39,8 +39,8 @@ static uint8_t *choose_memory(const struct link *link, const struct slot *slot,
 
 	if (!memory)
 		*ret_length = piece_length(slot, done);
-	else if (*ret_length > DIRECT_READ_MAX)
-		*ret_length = DIRECT_READ_MAX;
+	else if (*ret_length > DIRECT_SIZE)
+		*ret_length = DIRECT_SIZE;
 	return memory ? memory : piece;
 }
 
@@ -104,7 +104,7 @@ static void start_reading(struct sender *sender)
 		slot->position = sender->position;
 		slot->chunk.number = sender->read++;
 		slot->chunk.offset = sender->bytes_read;
-		find_sources_chunk(&sender->sources, transfer->link.chunk, &slot->chunk);
+		find_chunk(&sender->sources, transfer->link.chunk, &slot->chunk);
 		sender->bytes_read = skip_kept(&transfer->kept,
 					       slot->chunk.offset + slot->chunk.length);
 		sender->position = record_end(&transfer->link, slot);

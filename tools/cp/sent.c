@@ -86,7 +86,7 @@ static int check_contents(const struct transfer *transfer)
 		    control_peer_name(transfer->control));
 }
 
-/* The name is that of the stage, and of an earlier copy's: see partial.h. */
+/* The name is that of the stage, and of an earlier copy's: see unfinished.h. */
 static int check_tree_name(const struct transfer *transfer, const char *sent)
 {
 	char name[NAME_MAX + 1];

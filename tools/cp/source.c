@@ -2,20 +2,24 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <linux/magic.h>
 #include <string.h>
-#include <sys/vfs.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
-#include "metadata.h"
+#include "chunk.h"
+#include "file.h"
 #include "path.h"
+#include "sent.h"
 #include "source.h"
+#include "transfer.h"
 
 enum {
-	FLUSH_SIZE = 64 << 20 /* between two calls of alive() */
+	FLUSH_SIZE = 64 << 20, /* between two calls of keep_alive() */
+	SPOOL_MAX = 256 << 20,
+	SPOOL_STEP = 65536,
 };
 
-int fail_source(const struct source *source, struct failure *failure)
+static int fail_source(const struct source *source, struct failure *failure)
 {
 	return fail(failure, EXIT_FILE, "cannot read %s: %s", source->path,
 		    path_error(errno));
@@ -27,8 +31,7 @@ static int note_state(struct source *source)
 	if (fstat(source->fd, &source->stat) < 0)
 		return -1;
 	source->size = (uint64_t)source->stat.st_size;
-	/* stat(3type): st_blocks counts units of 512 bytes. */
-	source->sparse = (uint64_t)source->stat.st_blocks < source->size / 512;
+	source->sparse = has_holes(&source->stat);
 	return 0;
 }
 
@@ -66,35 +69,42 @@ int open_source(struct source *source, int root, const char *path,
 	return result;
 }
 
-/* WAIT_BEFORE: a page that is being written already may have become dirty again. */
-void flush_pages(int fd, uint64_t offset, uint64_t length)
+void close_source(struct source *source)
 {
-	sync_file_range(fd, (off_t)offset, (off_t)length,
-			SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE);
+	close_direct_reader(source->direct);
+	source->direct = NULL;
+	if (source->content != source->fd)
+		close_fd(source->content);
+	close_fd(source->fd);
+	source->fd = source->content = -1;
 }
 
-int flush_source(struct source *source, int (*alive)(void *context), void *context,
-		 struct failure *failure)
+/* A client walks before it has a server, and has no signals to look for yet. */
+static int keep_alive(void *context)
+{
+	struct transfer *transfer = context;
+
+	if (transfer->control->out < 0)
+		return 0;
+	if (control_check_signal(transfer->control) < 0)
+		return -1;
+	return control_send(transfer->control, FRAME_KEEPALIVE, NULL);
+}
+
+/* Flush all pages, and note the file's state after that. */
+static int flush_source(struct source *source, struct transfer *transfer)
 {
 	for (uint64_t offset = 0; offset < source->size; offset += FLUSH_SIZE) {
-		if (offset && alive(context) < 0)
+		if (offset && keep_alive(transfer) < 0)
 			return -1;
 		flush_pages(source->fd, offset, FLUSH_SIZE);
 	}
-	return note_state(source) < 0 ? fail_source(source, failure) : 0;
+	return note_state(source) < 0 ? fail_source(source, transfer->failure) : 0;
 }
 
-bool is_in_memory(int fd)
-{
-	struct statfs statfs;
-
-	return fstatfs(fd, &statfs) == 0 &&
-	       (statfs.f_type == TMPFS_MAGIC || statfs.f_type == RAMFS_MAGIC ||
-		statfs.f_type == HUGETLBFS_MAGIC);
-}
-
-void describe_source(const struct source *source, const uint8_t *secret,
-		     struct source_message *ret_message)
+/* `secret` is the copy's. */
+static void describe_source(const struct source *source, const uint8_t *secret,
+			    struct source_message *ret_message)
 {
 	struct stat stat = source->stat;
 
@@ -111,62 +121,8 @@ void describe_source(const struct source *source, const uint8_t *secret,
 	identify_file(&stat, secret, ret_message->identity);
 }
 
-uint64_t seek_extent(int fd, uint64_t size, uint64_t offset, int whence)
-{
-	off_t found = lseek(fd, (off_t)offset, whence);
-
-	if (found < 0 && !(whence == SEEK_DATA && errno == ENXIO))
-		/* Holes are not supported: everything is data. */
-		return whence == SEEK_DATA ? offset : size;
-	if (found < 0 || (uint64_t)found > size)
-		return size;
-	return (uint64_t)found;
-}
-
-void find_chunk(struct source *source, size_t most, struct chunk *chunk)
-{
-	uint64_t data = chunk->offset;
-
-	if (!source->sparse) {
-		source->data_end = source->size;
-	} else if (chunk->offset >= source->data_end) {
-		data = seek_extent(source->content, source->size, chunk->offset,
-				   SEEK_DATA);
-		source->data_end = seek_extent(source->content, source->size, data,
-					       SEEK_HOLE);
-	}
-	chunk->hole = data > chunk->offset;
-	if (chunk->hole) {
-		chunk->length = data - chunk->offset;
-		return;
-	}
-	/* A hole was punched here since the last lseek(2): read it as data. */
-	if (source->data_end <= chunk->offset)
-		source->data_end = source->size;
-	chunk->length = source->data_end - chunk->offset;
-	if (chunk->length > most)
-		chunk->length = most;
-}
-
-ssize_t read_at(int fd, uint64_t offset, void *ret_data, size_t length)
-{
-	ssize_t count;
-
-	do
-		count = pread(fd, ret_data, length, (off_t)offset);
-	while (count < 0 && errno == EINTR);
-	return count;
-}
-
-ssize_t read_past_cache(struct direct_reader *direct, int fd, uint64_t offset,
-			void *ret_data, size_t length)
-{
-	size_t count = read_directly(direct, offset, ret_data, length);
-
-	return count ? (ssize_t)count : read_at(fd, offset, ret_data, length);
-}
-
-int ends_at(const struct source *source, uint64_t offset)
+/* Returns 1 if the file ends at or before `offset`, 0 if it has data there; -1: errno. */
+static int ends_at(const struct source *source, uint64_t offset)
 {
 	/* Some kernel files are read in units, such as 8 bytes in proc_pid_pagemap(5). */
 	char data[4096];
@@ -175,31 +131,370 @@ int ends_at(const struct source *source, uint64_t offset)
 	return count < 0 ? -1 : count == 0;
 }
 
-int read_source(const struct source *source, uint64_t offset, void *ret_data,
-		size_t length, struct failure *failure)
+/* Returns 1 if the file ends at its size, 0 if it does not, -1 if it cannot be read. */
+static int size_is_true(const struct source *source)
 {
-	char *data = ret_data;
+	if (source->size > 0) {
+		char last;
+		ssize_t count = read_at(source->fd, source->size - 1, &last, 1);
 
-	while (length > 0) {
-		ssize_t count = read_past_cache(source->direct, source->content, offset,
-						data, length);
+		if (count <= 0)
+			return (int)count;
+	}
+	return ends_at(source, source->size);
+}
+
+/* Copy the file up to its end, and set the size to the number of bytes read. */
+static int fill_spool(struct source *source, struct failure *failure)
+{
+	char data[SPOOL_STEP];
+	uint64_t size = 0;
+
+	for (;;) {
+		ssize_t count = read_at(source->fd, size, data, sizeof(data));
 
 		if (count < 0)
 			return fail_source(source, failure);
 		if (count == 0)
+			break;
+		if (size + (uint64_t)count > SPOOL_MAX)
 			return fail(failure, EXIT_FILE,
-				    "%s became shorter while it was copied",
-				    source->path);
-		data += count;
-		offset += (uint64_t)count;
-		length -= (size_t)count;
+				    "%s does not end at its size (%lld bytes) and is "
+				    "larger than the %d MiB that pier cp buffers for "
+				    "such a file",
+				    source->path, (long long)source->stat.st_size,
+				    SPOOL_MAX >> 20);
+		if (write_at(source->content, size, data, (size_t)count) < 0)
+			return fail(failure, EXIT_FILE, "cannot buffer %s in memory: %s",
+				    source->path, strerror(errno));
+		size += (uint64_t)count;
 	}
+	source->size = size;
+	source->sparse = false;
 	return 0;
 }
 
-bool same_time(const struct timespec *a, const struct timespec *b)
+/*
+ * Read the source into memory if it does not end at its size; the memory is then the
+ * content. Files of /proc and /sys have a size of 0 or of a page whatever they contain
+ * (proc(5)), and FUSE file systems may report any size. An empty file stays as it is.
+ */
+static int spool_source(struct source *source, struct failure *failure)
 {
-	return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+	int is_true = size_is_true(source);
+
+	if (is_true < 0)
+		return fail_source(source, failure);
+	if (is_true)
+		return 0;
+	source->content = memfd_create("pier cp", MFD_CLOEXEC);
+	if (source->content < 0)
+		return fail(failure, EXIT_FILE, "cannot buffer %s in memory: %s",
+			    source->path, strerror(errno));
+	return fill_spool(source, failure);
+}
+
+static void report_file(void *context, const char *sentence)
+{
+	struct transfer *transfer = context;
+
+	add_notice(&transfer->notices, NOTICE_OF_NO_FILE, sentence);
+}
+
+static int open_tree_source(struct sources *sources, struct transfer *transfer,
+			    struct source_message *ret_message)
+{
+	struct walk *walk = &sources->walk;
+	struct file_list *list = &sources->list;
+	struct stat stat;
+
+	*walk = (struct walk){
+		.root = transfer->root,
+		.secret = transfer->settings->secret,
+		.operands = (const char *const *)transfer->operands->all,
+		.operand_count = transfer->operands->count,
+		.patterns = (const char *const *)transfer->patterns->all,
+		.pattern_count = transfer->patterns->count,
+		.alive = keep_alive,
+		.report = report_file,
+		.context = transfer,
+	};
+	list->budget = &transfer->budget;
+	if (run_walk(walk, list, transfer->failure) < 0 || check_notices(transfer) < 0)
+		return -1;
+	memset(ret_message, 0, sizeof(*ret_message));
+	ret_message->tree = true;
+	ret_message->size = list->size;
+	ret_message->sparse = list->sparse;
+	ret_message->several = transfer->operands->count > 1;
+	ret_message->contents = walk->contents;
+	ret_message->in_memory = walk->in_memory;
+	ret_message->losses = walk->losses;
+	name_tree(transfer->operands, ret_message->name);
+	if (walk->contents && fstat(walk->bases[0], &stat) == 0)
+		identify_file(&stat, transfer->settings->secret, ret_message->identity);
+	return 0;
+}
+
+static int open_file(struct source *file, struct transfer *transfer,
+		     struct source_message *ret_message)
+{
+	if (open_source(file, transfer->root, transfer->side->path, transfer->failure) <
+		    0 ||
+	    (!transfer->settings->dry_run && flush_source(file, transfer) < 0) ||
+	    spool_source(file, transfer->failure) < 0)
+		return -1;
+	/* The page cache is faster for small chunks, because it reads ahead. */
+	if (transfer->settings->chunk >= PIECE_SIZE)
+		file->direct = open_direct_reader(file->content, file->size);
+	describe_source(file, transfer->settings->secret, ret_message);
+	return 0;
+}
+
+/* A file alone is copied as without -r, and may then replace one of another name. */
+static bool is_one_file(const struct file_list *list,
+			const struct source_message *message)
+{
+	return !message->several && !message->contents && list->count == 1 &&
+	       list->entries[0].kind == LIST_FILE;
+}
+
+int open_sources(struct sources *sources, struct transfer *transfer,
+		 struct source_message *ret_message)
+{
+	sources->transfer = transfer;
+	transfer->files = 1;
+	if (!transfer->settings->tree)
+		return open_file(&sources->file, transfer, ret_message);
+	if (open_tree_source(sources, transfer, ret_message) < 0)
+		return -1;
+	if (sources->list.count == 0 && !ret_message->contents) {
+		show_notices(transfer);
+		return fail(transfer->failure, EXIT_FILE, "there is nothing to copy");
+	}
+	sources->is_tree = !is_one_file(&sources->list, ret_message);
+	if (!sources->is_tree)
+		return open_file(&sources->file, transfer, ret_message);
+	transfer->files = sources->list.count;
+	return 0;
+}
+
+int send_sources(const struct sources *sources, const struct source_message *message)
+{
+	struct control *control = sources->transfer->control;
+
+	if (send_source(control, message) < 0)
+		return -1;
+	return sources->is_tree ? send_list(control, &sources->list) : 0;
+}
+
+int end_dry_run(const struct sources *sources, const struct source_message *message)
+{
+	struct transfer *transfer = sources->transfer;
+	struct frame frame;
+
+	if (transfer->client)
+		show_notices(transfer);
+	else if (pass_notices(transfer) < 0 ||
+		 control_send(transfer->control, FRAME_END, NULL) < 0)
+		return -1;
+	/* The other side looks at its destinations. */
+	if (control_expect(transfer->control, FRAME_DONE, &frame) < 0)
+		return -1;
+	if (transfer->client)
+		print_files(sources->is_tree ? &sources->list : NULL, message->name,
+			    transfer->progress->json, transfer->quiet);
+	return 0;
+}
+
+uint64_t sources_size(const struct sources *sources)
+{
+	return sources->is_tree ? sources->list.size : sources->file.size;
+}
+
+/* Of a tree. */
+static int open_entry(const struct sources *sources, const struct list_entry *entry)
+{
+	int base = sources->walk.bases[entry->operand];
+
+	if (entry->below == LIST_OPERAND)
+		return reopen_file(base, O_RDONLY | O_NONBLOCK);
+	return open_below(base, list_path(&sources->list, entry) + entry->below,
+			  O_RDONLY | O_NONBLOCK);
+}
+
+/*
+ * Find the next data of a file that may have holes, and is at `start` of the sequence.
+ * All of it is data if fd is -1: read_sources() will report why it cannot be opened.
+ */
+static void find_data(struct sources *sources, int fd, uint64_t start, uint64_t size,
+		      struct chunk *chunk)
+{
+	uint64_t offset = chunk->offset - start;
+	uint64_t data = seek_extent(fd, size, offset, SEEK_DATA);
+	uint64_t end = seek_extent(fd, size, data, SEEK_HOLE);
+
+	chunk->hole = data > offset;
+	chunk->length = data - offset;
+	/* A hole was punched here since the last lseek(2): read it as data. */
+	if (!chunk->hole && end <= offset)
+		end = size;
+	sources->data_end = start + end;
+}
+
+/*
+ * Where the next file begins that has holes, or that is large: direct reads need chunks
+ * whose offsets in the file are aligned. Returns `limit` or the end if that is before.
+ */
+static uint64_t find_next_start(const struct file_list *list,
+				const struct list_entry *entry, uint64_t limit)
+{
+	const struct list_entry *end = list->entries + list->count;
+
+	while (++entry < end && entry->offset < limit)
+		if (entry->sparse || entry->size >= DIRECT_SIZE)
+			return entry->offset;
+	return limit < list->size ? limit : list->size;
+}
+
+/* A chunk of data may have many files. */
+static void find_tree_data(struct sources *sources, size_t most, struct chunk *chunk)
+{
+	const struct list_entry *entry = find_in_list(&sources->list, chunk->offset);
+	int fd;
+
+	if (!entry->sparse) {
+		sources->data_end = find_next_start(&sources->list, entry,
+						    chunk->offset + most);
+		return;
+	}
+	fd = open_entry(sources, entry);
+	find_data(sources, fd, entry->offset, entry->size, chunk);
+	close_fd(fd);
+}
+
+void find_chunk(struct sources *sources, size_t most, struct chunk *chunk)
+{
+	const struct source *file = &sources->file;
+	uint64_t length;
+
+	chunk->hole = false;
+	if (chunk->offset >= sources->data_end) {
+		if (sources->is_tree)
+			find_tree_data(sources, most, chunk);
+		else if (file->sparse)
+			find_data(sources, file->content, 0, file->size, chunk);
+		else
+			sources->data_end = file->size;
+	}
+	if (!chunk->hole) {
+		chunk->length = sources->data_end - chunk->offset;
+		if (chunk->length > most)
+			chunk->length = most;
+	}
+	/* A chunk ends where the receiver has the next bytes. */
+	length = length_before_kept(&sources->transfer->kept, chunk->offset,
+				    chunk->length);
+	/* The data that was found is behind the hole: look again. */
+	if (chunk->hole && length < chunk->length)
+		sources->data_end = 0;
+	chunk->length = length;
+}
+
+/* Whether it is still the file that was listed: programs cannot set ctime (inode(7)). */
+static bool is_listed(int fd, const struct list_entry *entry)
+{
+	const struct timespec mtime = { .tv_sec = (time_t)entry->mtime_seconds,
+					.tv_nsec = (long)entry->mtime_nanoseconds };
+	struct stat stat;
+
+	return fstat(fd, &stat) == 0 && S_ISREG(stat.st_mode) &&
+	       stat.st_dev == entry->device && stat.st_ino == entry->inode &&
+	       (uint64_t)stat.st_size == entry->size &&
+	       same_time(&stat.st_mtim, &mtime) &&
+	       same_time(&stat.st_ctim, &entry->ctime);
+}
+
+/* Returns NULL, or the reason why the file is left out. */
+static const char *read_listed(int fd, struct list_entry *entry, uint64_t offset,
+			       uint8_t *ret_data, size_t length)
+{
+	struct direct_reader *direct = NULL;
+	int result;
+
+	/* All of the file before any of its chunks is read. */
+	if (!atomic_load(&entry->flushed)) {
+		flush_pages(fd, 0, entry->size);
+		atomic_store(&entry->flushed, true);
+	}
+	if (!is_listed(fd, entry))
+		return "it changed while it was copied";
+	if (length >= PIECE_SIZE)
+		direct = open_direct_reader(fd, entry->size);
+	result = read_exactly(direct, fd, offset, ret_data, length);
+	close_direct_reader(direct);
+	if (result <= 0)
+		return result < 0 ? strerror(errno) : "it became shorter";
+	return is_listed(fd, entry) ? NULL : "it changed while it was copied";
+}
+
+/* Runs on a worker: the file is left out, and the others are copied. */
+static void leave_out_source(struct sources *sources, struct list_entry *entry,
+			     const char *reason)
+{
+	const struct file_list *list = &sources->list;
+	char sentence[sizeof(sources->transfer->failure->text)];
+
+	if (atomic_exchange(&entry->failed, true))
+		return;
+	snprintf(sentence, sizeof(sentence), "%.700s: %s", list_path(list, entry),
+		 reason);
+	add_notice(&sources->transfer->notices, (uint32_t)(entry - list->entries),
+		   sentence);
+}
+
+/* The bytes of a file that is left out are zero. */
+static void read_tree(struct sources *sources, uint64_t offset, uint8_t *ret_data,
+		      size_t length)
+{
+	struct list_range range = { &sources->list, offset, length };
+
+	while (next_part(&range)) {
+		struct list_entry *entry = range.entry;
+		uint8_t *data = ret_data + (range.offset - offset);
+		const char *reason;
+		int fd;
+
+		if (!atomic_load(&entry->failed)) {
+			fd = open_entry(sources, entry);
+			reason = fd < 0 ? strerror(errno)
+					: read_listed(fd, entry, range.start, data,
+						      (size_t)range.length);
+			close_fd(fd);
+			if (reason)
+				leave_out_source(sources, entry, reason);
+		}
+		if (atomic_load(&entry->failed))
+			memset(data, 0, (size_t)range.length);
+	}
+}
+
+int read_sources(struct sources *sources, uint64_t offset, void *ret_data, size_t length,
+		 struct failure *failure)
+{
+	const struct source *file = &sources->file;
+	int result;
+
+	if (sources->is_tree) {
+		read_tree(sources, offset, ret_data, length);
+		return 0;
+	}
+	result = read_exactly(file->direct, file->content, offset, ret_data, length);
+	if (result < 0)
+		return fail_source(file, failure);
+	return result ? 0
+		      : fail(failure, EXIT_FILE, "%s became shorter while it was copied",
+			     file->path);
 }
 
 /* Programs can set the modification time but not the change time: inode(7). */
@@ -216,22 +511,20 @@ static int stat_path(const struct source *source, struct stat *ret_stat)
 	int found = open_path(source->root, source->path, O_PATH);
 	int result = found < 0 ? -1 : fstat(found, ret_stat);
 
-	if (found >= 0)
-		close(found);
+	close_fd(found);
 	return result;
 }
 
-/* A FUSE file can grow without a change of its reported size and times. */
-static int is_complete(const struct source *source)
+int check_sources(const struct sources *sources, struct failure *failure)
 {
-	return source->content == source->fd ? ends_at(source, source->size) : 1;
-}
-
-int check_source(const struct source *source, struct failure *failure)
-{
+	const struct source *source = &sources->file;
 	struct stat opened, named;
-	int complete = is_complete(source);
+	int complete;
 
+	if (sources->is_tree)
+		return 0;
+	/* A FUSE file can grow without a change of its reported size and times. */
+	complete = source->content == source->fd ? ends_at(source, source->size) : 1;
 	if (complete < 0 || fstat(source->fd, &opened) < 0)
 		return fail_source(source, failure);
 	if (!complete || !same_state(&source->stat, &opened))
@@ -243,13 +536,9 @@ int check_source(const struct source *source, struct failure *failure)
 	return 0;
 }
 
-void close_source(struct source *source)
+void close_sources(struct sources *sources)
 {
-	close_direct_reader(source->direct);
-	source->direct = NULL;
-	if (source->content >= 0 && source->content != source->fd)
-		close(source->content);
-	if (source->fd >= 0)
-		close(source->fd);
-	source->fd = source->content = -1;
+	close_source(&sources->file);
+	close_walk(&sources->walk);
+	free_list(&sources->list);
 }

@@ -6,10 +6,10 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "digest.h"
-#include "direct_read.h"
-#include "message.h"
-#include "metadata.h"
+#include "direct.h"
+#include "file.h"
+#include "transfer.h"
+#include "walk.h"
 
 /* The file that is read. Set both descriptors to -1 before open_source(). */
 struct source {
@@ -17,62 +17,54 @@ struct source {
 	int root;	 /* borrowed, like path */
 	const char *path;
 	struct attributes attributes;
-	struct stat stat;  /* at the time it was opened */
-	uint64_t size;	   /* of the content */
-	bool sparse;	   /* it may have holes */
-	uint64_t data_end; /* the end of the data that find_chunk() found last */
+	struct stat stat;	      /* at the time it was opened, or flushed */
+	uint64_t size;		      /* of the content */
+	bool sparse;		      /* it may have holes */
 	struct direct_reader *direct; /* owned; NULL: read through the page cache */
 };
+
+/* The file or the tree that a sender reads. Set the file's descriptors to -1 first. */
+struct sources {
+	struct transfer *transfer;
+	struct source file;
+	bool is_tree; /* the files of a list, read as one sequence, instead: */
+	struct walk walk;
+	struct file_list list;
+	uint64_t data_end; /* the end of the data that find_chunk() found last */
+};
+
+/* Functions that return int return 0, or -1 with the failure set. */
 
 /* root is as in path.h. */
 int open_source(struct source *source, int root, const char *path,
 		struct failure *failure);
-/*
- * Begin to write dirty pages to the disk. A write through a mapping changes the times of
- * the file only when it makes a clean page dirty (the operation page_mkwrite of its file
- * system), and the kernel protects a page when it begins to write it. So a change after
- * this call shows in the times.
- */
-void flush_pages(int fd, uint64_t offset, uint64_t length);
-/*
- * Flush all pages, and note the file's state after that.
- *
- * alive  is called now and then; returns -1 with the failure set to end the copy
- */
-int flush_source(struct source *source, int (*alive)(void *context), void *context,
-		 struct failure *failure);
-/* Whether the file system has no disk: its pages always stay dirty, and are never
- * protected. */
-bool is_in_memory(int fd);
-/* `secret` is the copy's. */
-void describe_source(const struct source *source, const uint8_t *secret,
-		     struct source_message *ret_message);
+void close_source(struct source *source);
+
+int open_sources(struct sources *sources, struct transfer *transfer,
+		 struct source_message *ret_message);
+/* The message, and the list of a tree. */
+int send_sources(const struct sources *sources, const struct source_message *message);
+/* Instead of a transfer: list what would be copied, at the client. */
+int end_dry_run(const struct sources *sources, const struct source_message *message);
+/* Of all bytes. */
+uint64_t sources_size(const struct sources *sources);
 /*
  * Set the length of the chunk that begins at chunk->offset, and whether it is a hole.
  * A chunk of data is at most `most` bytes long.
  */
-void find_chunk(struct source *source, size_t most, struct chunk *chunk);
-/* The start of the next data or hole at or after `offset`, or the size: lseek(2). */
-uint64_t seek_extent(int fd, uint64_t size, uint64_t offset, int whence);
-bool same_time(const struct timespec *a, const struct timespec *b);
-/* pread(2), repeated when a signal interrupts it. */
-ssize_t read_at(int fd, uint64_t offset, void *ret_data, size_t length);
-/* As read_at(), but past the page cache if `direct` is not NULL and can do it. */
-ssize_t read_past_cache(struct direct_reader *direct, int fd, uint64_t offset,
-			void *ret_data, size_t length);
-/* Report that the source cannot be read, with the reason in errno. Returns -1. */
-int fail_source(const struct source *source, struct failure *failure);
-/* Read exactly `length` bytes. Any thread may call it. */
-int read_source(const struct source *source, uint64_t offset, void *ret_data,
-		size_t length, struct failure *failure);
-/* Returns 1 if the file ends at or before `offset`, 0 if it has data there; -1: errno. */
-int ends_at(const struct source *source, uint64_t offset);
+void find_chunk(struct sources *sources, size_t most, struct chunk *chunk);
+/*
+ * Read exactly `length` bytes. Any thread may call it. A file of a tree that cannot be
+ * read, or is not the one that was listed, is left out of the copy.
+ */
+int read_sources(struct sources *sources, uint64_t offset, void *ret_data, size_t length,
+		 struct failure *failure);
 /*
  * Fail if the file has changed since it was flushed, if its path now names another
  * file, or if it does not end at its size. A write through a mapping goes unnoticed if
- * is_in_memory().
+ * is_in_memory(). The files of a tree are checked when they are read.
  */
-int check_source(const struct source *source, struct failure *failure);
-void close_source(struct source *source);
+int check_sources(const struct sources *sources, struct failure *failure);
+void close_sources(struct sources *sources);
 
 #endif

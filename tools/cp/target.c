@@ -1,9 +1,319 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "adopt.h"
-#include "files.h"
-#include "partial.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "file.h"
+#include "path.h"
 #include "sent.h"
 #include "target.h"
+
+enum {
+	/* Disks are slow with small direct writes; the page cache joins them. */
+	DIRECT_CHUNK_MIN = 256 * 1024,
+};
+
+static int fail_destination(const struct destination *destination, const char *what,
+			    struct failure *failure)
+{
+	return fail(failure, EXIT_FILE, "cannot %s %s: %s", what, destination->path,
+		    path_error(errno));
+}
+
+/* Refuse to replace some files. ret_old->st_mode is 0 if there is no old file. */
+static int check_existing_file(const struct destination *destination,
+			       const uint8_t *secret, struct stat *ret_old,
+			       struct failure *failure)
+{
+	memset(ret_old, 0, sizeof(*ret_old));
+	if (fstatat(destination->directory, destination->name, ret_old,
+		    AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0
+				       : fail_destination(destination, "write", failure);
+	if (!S_ISREG(ret_old->st_mode))
+		return fail(failure, EXIT_FILE, "%s exists and is not a regular file",
+			    destination->path);
+	if (is_identity_of(destination->source.identity, ret_old, secret))
+		return fail(failure, EXIT_FILE,
+			    "source and destination are the same file (%s)",
+			    destination->path);
+	return 0;
+}
+
+/*
+ * As with cp(1), the mode of an old file is kept, but only if the owner is the same.
+ * Otherwise, in a directory like /tmp, another user could make the copy of a secret
+ * readable by creating a file with its name first.
+ */
+static int choose_mode(struct destination *destination, const struct stat *old,
+		       struct failure *failure)
+{
+	struct stat own;
+
+	/* On NFS, the owner of a new file may differ from geteuid(). */
+	if (fstat(destination->fd, &own) < 0)
+		return fail_destination(destination, "write", failure);
+	if (destination->preserve)
+		destination->mode = (mode_t)destination->source.mode;
+	else if (old->st_mode && old->st_uid == own.st_uid)
+		destination->mode = keep_mode(destination->directory, destination->name,
+					      old, (mode_t)destination->source.mode);
+	else
+		destination->mode = destination->source.mode & 0777 & ~get_umask();
+	return 0;
+}
+
+static int fail_place(const struct destination *destination, const struct place *place,
+		      struct failure *failure)
+{
+	if (!place->link)
+		return fail_destination(destination, "write", failure);
+	return fail(failure, EXIT_FILE, "cannot write through the symbolic link %s: %s",
+		    destination->path, path_error(errno));
+}
+
+/* In a directory, the file has the source's name. */
+static int enter_directory(struct destination *destination, int root, const char *path,
+			   struct place *place, struct failure *failure)
+{
+	const char *slash = path[strlen(path) - 1] == '/' ? "" : "/";
+	const char *name = destination->source.name;
+	int length = snprintf(destination->path, sizeof(destination->path), "%s%s%s",
+			      path, slash, name);
+
+	if (length >= PATH_MAX || strlen(name) > NAME_MAX) {
+		errno = ENAMETOOLONG;
+		return fail_destination(destination, "write", failure);
+	}
+	if (refuse_open_file(root, destination->path, false, failure) < 0)
+		return -1;
+	return enter_place(root, destination->path, name, place) < 0
+		       ? fail_place(destination, place, failure)
+		       : 0;
+}
+
+static int use_place(struct destination *destination, int root, const char *path,
+		     struct place *place, struct failure *failure)
+{
+	if (!place->name[0]) {
+		if (enter_directory(destination, root, path, place, failure) < 0)
+			return -1;
+	} else if (path[strlen(path) - 1] == '/') {
+		return fail(failure, EXIT_FILE, "%s: no such directory", path);
+	}
+	if (!place->name[0] || (place->mode && !S_ISREG(place->mode)))
+		return fail(failure, EXIT_FILE, "%s exists and is not a regular file",
+			    destination->path);
+	strcpy(destination->name, place->name);
+	destination->directory = place->directory;
+	place->directory = -1;
+	return 0;
+}
+
+/* Find the directory of the file, and its name there. path is not empty. */
+static int resolve_destination(struct destination *destination, int root,
+			       const char *path, struct failure *failure)
+{
+	struct place place;
+	int result;
+
+	snprintf(destination->path, sizeof(destination->path), "%s", path);
+	if (refuse_open_file(root, path, false, failure) < 0)
+		return -1;
+	if (open_place(root, path, &place) < 0)
+		return fail_place(destination, &place, failure);
+	result = use_place(destination, root, path, &place, failure);
+	close_fd(place.directory);
+	return result;
+}
+
+/*
+ * The kernel removes a file without a name when the process ends, however it ends. File
+ * systems without O_TMPFILE return EOPNOTSUPP; kernels and network file systems that do
+ * not know the flag return EISDIR, ENOENT or EINVAL.
+ */
+static int create_unnamed_file(struct destination *destination)
+{
+	destination->fd = openat(destination->directory, ".",
+				 O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600);
+	if (destination->fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR ||
+				    errno == ENOENT || errno == EINVAL))
+		destination->fd = create_temporary(destination->directory,
+						   destination->name,
+						   destination->temporary);
+	return destination->fd < 0 ? -1 : 0;
+}
+
+static int renew_partial_file(struct destination *destination, struct failure *failure)
+{
+	int fd = renew_file(destination->directory, destination->temporary,
+			    destination->name, destination->fd, destination->present,
+			    destination->alive, destination->context);
+
+	if (fd < 0)
+		return failure->status
+			       ? -1
+			       : fail_destination(destination, "keep a part of", failure);
+	close(destination->fd);
+	destination->fd = fd;
+	return 0;
+}
+
+/* The file of an earlier copy, which must not be what the sender reads. */
+static int open_partial_file(struct destination *destination,
+			     const struct cp_settings *settings, struct failure *failure)
+{
+	struct stat stat;
+
+	destination->partial = true;
+	destination->fd = open_partial(
+		destination->directory, destination->name, PARTIAL_FILE,
+		settings->timeout_ms, destination->path, destination->temporary, failure);
+	if (destination->fd < 0)
+		return -1;
+	if (fstat(destination->fd, &stat) < 0)
+		return fail_destination(destination, "read", failure);
+	if (is_identity_of(destination->source.identity, &stat, settings->secret)) {
+		destination->temporary[0] = '\0';
+		return fail(failure, EXIT_FILE, "the source is the unfinished copy of %s",
+			    destination->path);
+	}
+	destination->present = (uint64_t)stat.st_size;
+	if (destination->present > destination->source.size)
+		destination->present = destination->source.size;
+	if (is_shared_directory(destination->directory))
+		return renew_partial_file(destination, failure);
+	return destination->present < (uint64_t)stat.st_size &&
+			       ftruncate(destination->fd, (off_t)destination->present) < 0
+		       ? fail_destination(destination, "write", failure)
+		       : 0;
+}
+
+/*
+ * Reserve the disk space now, so that a full disk is found before the transfer. For a
+ * sparse file, only set the size; holes stay holes until data is written to them.
+ */
+static int reserve_room(const struct destination *destination, struct failure *failure)
+{
+	off_t size = (off_t)destination->source.size;
+
+	if (destination->source.sparse)
+		return ftruncate(destination->fd, size) < 0
+			       ? fail_destination(destination, "write", failure)
+			       : 0;
+	if (size == 0 || fallocate(destination->fd, 0, 0, size) == 0 ||
+	    errno == EOPNOTSUPP || errno == ENOSYS)
+		return 0;
+	fail(failure, EXIT_FILE, "not enough space for the %lld bytes of %s: %s",
+	     (long long)size, destination->path, strerror(errno));
+	/* ext4 and XFS leave what they could reserve, and a partial file stays. */
+	if (ftruncate(destination->fd, (off_t)destination->present) < 0)
+		fail_destination(destination, "shorten", failure);
+	return -1;
+}
+
+int open_destination(struct destination *destination, int root, const char *path,
+		     const struct source_message *source,
+		     const struct cp_settings *settings, struct failure *failure)
+{
+	struct stat old;
+
+	destination->source = *source;
+	destination->preserve = settings->preserve;
+	if (resolve_destination(destination, root, path, failure) < 0 ||
+	    check_existing_file(destination, settings->secret, &old, failure) < 0)
+		return -1;
+	if (settings->dry_run)
+		return may_write_to(destination->directory) < 0
+			       ? fail_destination(destination, "write", failure)
+			       : 0;
+	if (settings->partial) {
+		if (open_partial_file(destination, settings, failure) < 0)
+			return -1;
+	} else if (create_unnamed_file(destination) < 0) {
+		return fail_destination(destination, "write", failure);
+	}
+	if (choose_mode(destination, &old, failure) < 0)
+		return -1;
+	remove_leftovers(destination->directory, destination->name, destination->fd);
+	if (reserve_room(destination, failure) < 0)
+		return -1;
+	if (settings->chunk >= DIRECT_CHUNK_MIN)
+		destination->queue = open_write_queue(destination->fd, source->size);
+	return 0;
+}
+
+int write_destination(const struct destination *destination, uint64_t offset,
+		      const void *data, size_t length, struct failure *failure)
+{
+	if (write_at(destination->fd, offset, data, length) < 0)
+		return fail_destination(destination, "write", failure);
+	/* Start writeback now, so that the final fsync(2) has little to do. */
+	sync_file_range(destination->fd, (off_t)offset, (off_t)length,
+			SYNC_FILE_RANGE_WRITE);
+	return 0;
+}
+
+/* Only rename(2) can replace a file; linkat(2) cannot. */
+static int give_name(struct destination *destination)
+{
+	if (!destination->temporary[0]) {
+		if (link_file(destination->fd, destination->directory,
+			      destination->name) == 0)
+			return 0;
+		if (errno != EEXIST ||
+		    link_temporary(destination->fd, destination->directory,
+				   destination->name, destination->temporary) < 0)
+			return -1;
+	}
+	if (renameat(destination->directory, destination->temporary,
+		     destination->directory, destination->name) < 0)
+		return -1;
+	destination->temporary[0] = '\0';
+	return 0;
+}
+
+int commit_destination(struct destination *destination, struct failure *failure)
+{
+	const struct source_message *source = &destination->source;
+
+	if (finish_writes(destination->queue) < 0 ||
+	    fchmod(destination->fd, destination->mode) < 0 ||
+	    (destination->preserve &&
+	     set_mtime(destination->fd, NULL, source->mtime_seconds,
+		       source->mtime_nanoseconds) < 0) ||
+	    fsync(destination->fd) < 0)
+		return fail_destination(destination, "write", failure);
+	if (!decide_fate(&destination->fate, COPY_NAMING))
+		return fail(failure, EXIT_FILE, "the copy to %s was abandoned",
+			    destination->path);
+	if (give_name(destination) < 0 ||
+	    sync_directory(destination->directory, destination->fd) < 0)
+		return fail_destination(destination, "write", failure);
+	return 0;
+}
+
+void close_destination(struct destination *destination)
+{
+	uint64_t size = destination->source.size;
+	bool keeps;
+
+	close_write_queue(destination->queue);
+	destination->queue = NULL;
+	keeps = destination->partial &&
+		seek_extent(destination->fd, size, 0, SEEK_DATA) < size;
+	/* Another user of the directory may have given the name to another file. */
+	if (destination->temporary[0] && !keeps &&
+	    is_named(destination->directory, destination->temporary, destination->fd))
+		unlinkat(destination->directory, destination->temporary, 0);
+	close_fd(destination->fd);
+	close_fd(destination->directory);
+	destination->fd = destination->directory = -1;
+	destination->temporary[0] = '\0';
+}
 
 /* Of files that were left out when the others got their names. */
 static void report_left_out(void *context, const char *sentence)
@@ -39,12 +349,6 @@ static int receive_tree(struct target *target, const struct source_message *sour
 	return 0;
 }
 
-static int receive_file(struct target *target, const struct source_message *source)
-{
-	target->transfer->files = 1;
-	return check_sent_file(target->transfer, source);
-}
-
 int open_target(struct target *target, struct transfer *transfer,
 		const struct source_message *source)
 {
@@ -57,8 +361,9 @@ int open_target(struct target *target, struct transfer *transfer,
 	target->size = source->size;
 	transfer->in_memory = source->in_memory;
 	transfer->losses = source->losses;
-	if ((source->tree ? receive_tree(target, source) : receive_file(target, source)) <
-	    0)
+	transfer->files = 1;
+	if ((source->tree ? receive_tree(target, source)
+			  : check_sent_file(transfer, source)) < 0)
 		return -1;
 	if (transfer->tree)
 		result = open_tree(transfer->tree, transfer->root, transfer->side->path,
@@ -68,7 +373,8 @@ int open_target(struct target *target, struct transfer *transfer,
 					  transfer->side->path, source,
 					  transfer->settings, transfer->failure);
 	if (result == 0 && transfer->settings->dry_run && transfer->client)
-		print_files(transfer, transfer->tree ? &target->tree.list : NULL, source);
+		print_files(transfer->tree ? &target->tree.list : NULL, source->name,
+			    transfer->progress->json, transfer->quiet);
 	return result;
 }
 
@@ -81,7 +387,7 @@ uint64_t find_target_data(const struct target *target, uint64_t offset)
 		return find_staged_data(&target->tree, offset);
 	if (offset >= target->file.present)
 		return target->size;
-	data = find_partial_data(target->file.fd, target->size, offset);
+	data = seek_extent(target->file.fd, target->size, offset, SEEK_DATA);
 	return data < target->file.present ? data : target->size;
 }
 
@@ -90,7 +396,17 @@ bool read_target(const struct target *target, uint64_t offset, void *ret_data,
 {
 	return target->transfer->tree
 		       ? read_staged(&target->tree, offset, ret_data, length)
-		       : read_partial(target->file.fd, offset, ret_data, length);
+		       : read_exactly(NULL, target->file.fd, offset, ret_data, length) >
+				 0;
+}
+
+bool abandon_target(struct target *target)
+{
+	/* Nothing has been opened before the transfer is known. */
+	return decide_fate(target->transfer && target->transfer->tree
+				   ? &target->tree.fate
+				   : &target->file.fate,
+			   COPY_ABANDONED);
 }
 
 int commit_target(struct target *target, struct failure *failure)
@@ -99,18 +415,136 @@ int commit_target(struct target *target, struct failure *failure)
 				      : commit_destination(&target->file, failure);
 }
 
-bool abandon_target(struct target *target)
-{
-	/* Nothing has been opened before the transfer is known. */
-	if (target->transfer && target->transfer->tree)
-		return abandon_tree(&target->tree);
-	return abandon_destination(&target->file);
-}
-
 void close_target(struct target *target)
 {
 	close_destination(&target->file);
 	close_tree(&target->tree);
 	if (target->transfer)
 		target->transfer->tree = NULL;
+}
+
+/* A chunk on its way from its slot to the file. */
+struct store {
+	struct target *target;
+	struct slot *slot;
+	struct tag_state tag;
+};
+
+static void check_tag(struct store *store)
+{
+	struct slot *slot = store->slot;
+	const struct chunk *chunk = &slot->chunk;
+	uint8_t tag[CP_TAG_SIZE];
+
+	if (finish_tag(&store->tag, chunk, tag, &slot->failure) == 0 &&
+	    !tags_equal(tag, slot->tag))
+		fail(&slot->failure, EXIT_VERIFY,
+		     "verification failed: bytes %" PRIu64 " to %" PRIu64
+		     " that arrived in %s memory differ from those the sender read",
+		     chunk->offset, chunk->offset + chunk->length - 1,
+		     store->target->transfer->link.report.memory);
+}
+
+/* In pieces, which are still in the CPU cache when they are hashed. */
+static int copy_out(struct store *store, uint64_t done, uint8_t *ret_bytes, size_t length)
+{
+	struct transfer *transfer = store->target->transfer;
+
+	while (length > 0) {
+		size_t piece = length < PIECE_SIZE ? length : PIECE_SIZE;
+
+		if (get_piece(&transfer->link, store->slot, done, ret_bytes, piece) < 0)
+			return -1;
+		if (transfer->settings->verify)
+			update_tag(&store->tag, ret_bytes, piece);
+		ret_bytes += piece;
+		done += piece;
+		length -= piece;
+	}
+	return 0;
+}
+
+static int store_directly(struct store *store, uint64_t done, size_t length)
+{
+	const struct destination *file = &store->target->file;
+	struct write_queue *queue = file->queue;
+	void *block = take_write_block(queue);
+
+	if (!block)
+		return fail_destination(file, "write", &store->slot->failure);
+	if (copy_out(store, done, block, length) < 0) {
+		return_write_block(queue, block);
+		return -1;
+	}
+	write_block(queue, block, store->slot->chunk.offset + done, length);
+	return 0;
+}
+
+static int store_buffered(struct store *store, uint64_t done, void *piece, size_t length)
+{
+	const struct destination *file = &store->target->file;
+	struct slot *slot = store->slot;
+	uint64_t offset = slot->chunk.offset + done;
+
+	if (copy_out(store, done, piece, length) < 0)
+		return -1;
+	if (store->target->transfer->tree)
+		return store_in_tree(&store->target->tree, PART_DATA, offset, piece,
+				     length, &slot->failure);
+	return write_destination(file, offset, piece, length, &slot->failure);
+}
+
+static int store_data(struct store *store, void *piece)
+{
+	const struct chunk *chunk = &store->slot->chunk;
+	const struct write_queue *queue = store->target->file.queue;
+
+	for (uint64_t done = 0; done < chunk->length;) {
+		uint64_t offset = chunk->offset + done, left = chunk->length - done;
+		size_t length = direct_length(queue, offset, left);
+		int result;
+
+		if (length) {
+			result = store_directly(store, done, length);
+		} else {
+			left = buffered_length(queue, offset, left);
+			length = left < PIECE_SIZE ? (size_t)left : PIECE_SIZE;
+			result = store_buffered(store, done, piece, length);
+		}
+		if (result < 0)
+			return -1;
+		done += length;
+	}
+	return 0;
+}
+
+/* A new file has no data yet, and a partial one none beyond its old end. */
+static int store_hole(const struct store *store)
+{
+	const struct destination *file = &store->target->file;
+	struct slot *slot = store->slot;
+	const struct chunk *chunk = &slot->chunk;
+	uint64_t old;
+
+	if (store->target->transfer->tree)
+		return store_in_tree(&store->target->tree, PART_HOLE, chunk->offset, NULL,
+				     chunk->length, &slot->failure);
+	old = chunk->offset < file->present ? file->present - chunk->offset : 0;
+	if (old > chunk->length)
+		old = chunk->length;
+	return old && clear_range(file->fd, chunk->offset, old) < 0
+		       ? fail_destination(file, "write", &slot->failure)
+		       : 0;
+}
+
+void store_chunk(struct target *target, struct slot *slot, void *piece)
+{
+	const struct cp_settings *settings = target->transfer->settings;
+	struct store store = { .target = target, .slot = slot };
+
+	begin_tag(&store.tag, settings->secret, slot->chunk.number);
+	if ((slot->chunk.hole ? store_hole(&store) : store_data(&store, piece)) == 0 &&
+	    settings->verify)
+		check_tag(&store);
+	drop_tag(&store.tag);
 }

@@ -2,15 +2,14 @@
 #ifndef PIER_TOOLS_CP_TRANSFER_H
 #define PIER_TOOLS_CP_TRANSFER_H
 
-#include "budget.h"
+#include "chunk.h"
 #include "digest.h"
-#include "kept.h"
 #include "link.h"
+#include "list.h"
 #include "notices.h"
 #include "progress.h"
 #include "remote/control.h"
 #include "tree.h"
-#include "workers.h"
 
 enum {
 	CP_RAIL_TEXT_MAX = 256

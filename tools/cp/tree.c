@@ -1,352 +1,391 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
-#include "adopt.h"
-#include "below.h"
-#include "partial.h"
+#include "direct.h"
+#include "file.h"
 #include "path.h"
-#include "place.h"
-#include "stage.h"
 #include "tree.h"
 
 enum {
-	ANCESTORS_MAX = 4096,
-	ALIVE_INTERVAL = 64, /* directories between two calls of alive() */
+	ALIVE_INTERVAL = 64, /* files of the list between two calls of alive() */
 	/* Pages of shorter pieces are written back by the kernel's own order. */
 	WRITEBACK_MIN = 256 * 1024,
+	BLOCK = 512, /* stat(3type): the unit of st_blocks */
 };
 
-enum part_kind {
-	PART_DATA,
-	PART_HOLE,
-	PART_KEPT, /* from an earlier copy */
+void leave_out_entry(struct tree *tree, uint32_t number)
+{
+	atomic_store(&tree->list.entries[number].failed, true);
+}
+
+void report_left_out_entry(struct tree *tree, struct list_entry *entry,
+			   const char *reason)
+{
+	char sentence[PATH_MAX + 256];
+
+	atomic_store(&entry->failed, true);
+	snprintf(sentence, sizeof(sentence), "%s: %s", list_path(&tree->list, entry),
+		 reason);
+	tree->report(tree->context, sentence);
+}
+
+void leave_out_twin(struct tree *tree, struct list_entry *entry)
+{
+	report_left_out_entry(
+		tree, entry,
+		"the file system takes its name for that of another file of "
+		"this copy");
+}
+
+int look_around(const struct tree *tree, uint32_t number)
+{
+	return number % ALIVE_INTERVAL == 0 ? tree->alive(tree->context) : 0;
+}
+
+struct adoption {
+	struct tree *tree;
+	uint64_t bytes;
+	struct failure *failure;
 };
 
-static int fail_tree(const struct tree *tree, const char *what, struct failure *failure)
+static int fail_adoption(const struct adoption *adoption, const char *path)
 {
-	return fail(failure, EXIT_FILE, "cannot %s %s: %s", what, tree->path,
-		    path_error(errno));
+	return fail(adoption->failure, EXIT_FILE, "cannot continue %s in %s: %s", path,
+		    adoption->tree->path, strerror(errno));
 }
 
-static void close_if_open(int fd)
+/* By binary search, in the order of the list; parent: as in the entry. */
+static struct list_entry *find_entry(const struct file_list *list, uint32_t parent,
+				     const char *path)
 {
-	if (fd >= 0)
-		close(fd);
-}
+	uint32_t first = 0, end = list->count;
 
-static bool has_one_top(const struct tree *tree)
-{
-	uint32_t tops = 0;
+	while (first < end) {
+		uint32_t middle = first + (end - first) / 2;
+		struct list_entry *entry = &list->entries[middle];
+		/* LIST_TOP + 1 is 0. */
+		uint32_t own = entry->parent + 1, wanted = parent + 1;
+		int order = own != wanted ? (own < wanted ? -1 : 1)
+					  : strcmp(list_path(list, entry), path);
 
-	for (uint32_t i = 0; i < tree->list.count; i++)
-		tops += !strchr(list_path(&tree->list, &tree->list.entries[i]), '/');
-	return tops == 1;
-}
-
-/* The names go into the directory itself, which is made first. */
-static int make_base(struct tree *tree, struct place *place, struct failure *failure)
-{
-	if (mkdirat(place->directory, place->name, 0777) < 0)
-		return fail_tree(tree, "make", failure);
-	tree->above = place->directory;
-	place->directory = -1;
-	strcpy(tree->made, place->name);
-	tree->base = openat(tree->above, tree->made,
-			    O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	return tree->base < 0 ? fail_tree(tree, "write into", failure) : 0;
-}
-
-/* A directory takes the tree; a name that does not exist becomes that of its top. */
-static int use_place(struct tree *tree, struct place *place,
-		     const struct source_message *source, struct failure *failure)
-{
-	if (place->mode) {
-		errno = ENOTDIR;
-		return fail_tree(tree, "write into", failure);
+		if (order == 0)
+			return entry;
+		if (order > 0)
+			end = middle;
+		else
+			first = middle + 1;
 	}
-	if (place->name[0] && source->several)
-		return fail(failure, EXIT_FILE,
-			    "%s is no directory: several sources need one", tree->path);
-	if (place->name[0] && source->contents && !tree->dry_run)
-		return make_base(tree, place, failure);
-	if (place->name[0] && !source->contents && !has_one_top(tree))
-		return fail(failure, EXIT_PEER, "the list has several tops");
-	tree->base = place->directory;
-	place->directory = -1;
-	strcpy(tree->top, place->name);
-	return 0;
+	return NULL;
 }
 
-static int find_base(struct tree *tree, int root, const char *path,
-		     const struct source_message *source, struct failure *failure)
+/* A directory may already have its last mode. */
+static bool is_useful(const struct list_entry *entry, const struct stat *stat)
 {
-	struct place place;
-	int result;
+	if (!entry || entry->kind == LIST_LINK)
+		return false;
+	return entry->kind == LIST_DIRECTORY
+		       ? S_ISDIR(stat->st_mode)
+		       : S_ISREG(stat->st_mode) && stat->st_nlink == 1;
+}
 
-	snprintf(tree->path, sizeof(tree->path), "%s", path);
-	if (refuse_open_file(root, path, false, failure) < 0)
+static int use_entry(struct adoption *adoption, int found, struct list_entry *entry,
+		     const struct stat *stat)
+{
+	const char *path = list_path(&adoption->tree->list, entry);
+	int fd, result;
+
+	if (entry->parent == LIST_TOP &&
+	    is_identity_of(entry->identity, stat, adoption->tree->secret)) {
+		adoption->tree->temporary[0] = '\0';
+		return fail(adoption->failure, EXIT_FILE,
+			    "%s is the unfinished copy in %s itself", path,
+			    adoption->tree->path);
+	}
+	/* In a set-gid directory, the directories of the stage are set-gid, too. */
+	if (change_mode(found, S_ISDIR(stat->st_mode) ? 0700 | (stat->st_mode & S_ISGID)
+						      : 0600) < 0)
+		return fail_adoption(adoption, path);
+	atomic_store(&entry->made, true);
+	if (entry->kind == LIST_DIRECTORY)
+		return 0;
+	adoption->bytes += (uint64_t)stat->st_blocks * BLOCK;
+	if ((uint64_t)stat->st_size <= entry->size)
+		return 0;
+	fd = reopen_file(found, O_WRONLY);
+	result = fd < 0 ? -1 : ftruncate(fd, (off_t)entry->size);
+	close_fd(fd);
+	return result < 0 ? fail_adoption(adoption, path) : 0;
+}
+
+/* parent: the directory's entry; NULL: the top */
+static int adopt_found(struct adoption *adoption, int directory,
+		       const struct list_entry *parent, const char *name, int found)
+{
+	struct tree *tree = adoption->tree;
+	const struct file_list *list = &tree->list;
+	uint32_t number = parent ? (uint32_t)(parent - list->entries) : LIST_TOP;
+	struct list_entry *entry = NULL;
+	char path[PATH_MAX];
+	struct stat stat;
+
+	if (fstat(found, &stat) < 0)
+		return fail_adoption(adoption, name);
+	if (snprintf(path, sizeof(path), "%s%s%s", parent ? list_path(list, parent) : "",
+		     parent ? "/" : "", name) < PATH_MAX)
+		entry = find_entry(list, number, path);
+	if (is_useful(entry, &stat))
+		return use_entry(adoption, found, entry, &stat);
+	return remove_below(directory, name, tree->alive, tree->context) < 0
+		       ? fail_adoption(adoption, name)
+		       : 0;
+}
+
+static int adopt_name(struct adoption *adoption, int directory,
+		      const struct list_entry *parent, const char *name)
+{
+	struct tree *tree = adoption->tree;
+	int found, result;
+
+	if (has_no_name(name))
+		return 0;
+	if (tree->alive(tree->context) < 0)
 		return -1;
-	if (open_place(root, path, &place) < 0)
-		return fail_tree(tree, "write into", failure);
-	result = use_place(tree, &place, source, failure);
-	if (place.directory >= 0)
-		close(place.directory);
+	found = openat(directory, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	if (found < 0)
+		return fail_adoption(adoption, name);
+	result = adopt_found(adoption, directory, parent, name, found);
+	close(found);
 	return result;
 }
 
-/* The identities of a directory and of those above it. */
-struct ancestors {
-	uint8_t (*identities)[CP_IDENTITY_SIZE];
-	size_t count;
-};
-
-static int compare_identities(const void *a, const void *b)
+static int adopt_directory(struct adoption *adoption, int directory,
+			   const struct list_entry *parent)
 {
-	return memcmp(a, b, CP_IDENTITY_SIZE);
+	DIR *entries = open_entries(directory);
+	struct dirent *entry;
+	int result = 0;
+
+	if (!entries)
+		return fail_adoption(adoption,
+				     parent ? list_path(&adoption->tree->list, parent)
+					    : ".");
+	while (result == 0 && (entry = readdir(entries)))
+		result = adopt_name(adoption, directory, parent, entry->d_name);
+	closedir(entries);
+	return result;
 }
 
-static void find_ancestors(int directory, const uint8_t *secret,
-			   struct ancestors *ret_ancestors)
+static int adopt_entry(struct adoption *adoption, const struct list_entry *entry)
 {
-	int at = openat(directory, ".", O_PATH | O_DIRECTORY | O_CLOEXEC), up;
-	struct stat here, above;
-	size_t count = 0;
+	const struct tree *tree = adoption->tree;
+	const char *path = list_path(&tree->list, entry);
+	int directory, result;
 
-	while (at >= 0 && count < ANCESTORS_MAX && fstat(at, &here) == 0) {
-		if (!identify_file(&here, secret, ret_ancestors->identities[count]))
-			break;
-		count++;
-		up = openat(at, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
-		close(at);
-		at = up;
-		if (at >= 0 && fstat(at, &above) == 0 && same_inode(&here, &above))
-			break;
-	}
-	if (at >= 0)
-		close(at);
-	qsort(ret_ancestors->identities, count, CP_IDENTITY_SIZE, compare_identities);
-	ret_ancestors->count = count;
-}
-
-static bool is_ancestor(const struct ancestors *ancestors, const uint8_t *identity)
-{
-	return bsearch(identity, ancestors->identities, ancestors->count,
-		       CP_IDENTITY_SIZE, compare_identities);
-}
-
-static bool has_source(const struct ancestors *ancestors, const struct tree *tree,
-		       const struct source_message *source)
-{
-	if (source->contents)
-		return is_ancestor(ancestors, source->identity);
-	for (uint32_t i = 0; i < tree->list.count; i++) {
-		const struct list_entry *entry = &tree->list.entries[i];
-
-		/* The tops come first. */
-		if (strchr(list_path(&tree->list, entry), '/'))
-			return false;
-		if (entry->kind == LIST_DIRECTORY &&
-		    is_ancestor(ancestors, entry->identity))
-			return true;
-	}
-	return false;
-}
-
-/* A tree that is copied into itself would have no end, or replace its own files. */
-static int refuse_itself(const struct tree *tree, const struct source_message *source,
-			 const uint8_t *secret, struct failure *failure)
-{
-	struct ancestors ancestors = { malloc(ANCESTORS_MAX * CP_IDENTITY_SIZE), 0 };
-	bool itself;
-
-	if (!ancestors.identities)
-		return fail(failure, EXIT_FILE, "out of memory");
-	find_ancestors(tree->base, secret, &ancestors);
-	itself = has_source(&ancestors, tree, source);
-	free(ancestors.identities);
-	return itself ? fail(failure, EXIT_FILE,
-			     "%s is inside the directory that is copied", tree->path)
-		      : 0;
-}
-
-/*
- * A full disk is found before the transfer, if nothing else writes to it meanwhile.
- *
- * present  bytes that are on the disk already
- */
-static int check_room(const struct tree *tree, uint64_t present, struct failure *failure)
-{
-	struct statvfs statvfs;
-
-	if (tree->list.sparse || fstatvfs(tree->base, &statvfs) < 0 ||
-	    (uint64_t)statvfs.f_bavail * statvfs.f_frsize + present >= tree->list.size)
+	if (entry->kind != LIST_DIRECTORY)
 		return 0;
-	return fail(failure, EXIT_FILE, "not enough space for the %llu bytes in %s",
-		    (unsigned long long)tree->list.size, tree->path);
+	directory = open_below(tree->stage, path, O_PATH | O_DIRECTORY);
+	if (directory < 0)
+		return errno == ENOENT ? 0 : fail_adoption(adoption, path);
+	result = adopt_directory(adoption, directory, entry);
+	close(directory);
+	return result;
 }
 
-static int make_stage(struct tree *tree, const char *name, struct failure *failure)
+/* Nobody else can open a file in the stage, but may have opened one before it came. */
+static int renew_entry(struct adoption *adoption, const struct list_entry *entry)
 {
-	tree->stage = create_stage(tree->base, name, tree->temporary);
-	if (tree->stage < 0)
-		return fail_tree(tree, "write into", failure);
-	remove_leftovers(tree->base, name, tree->stage);
+	struct tree *tree = adoption->tree;
+	const char *path = list_path(&tree->list, entry), *name;
+	int parent, old, new = -1;
+	bool missing;
+
+	if (entry->kind != LIST_FILE)
+		return 0;
+	parent = open_parent_below(tree->stage, path, &name);
+	if (parent < 0)
+		return errno == ENOENT ? 0 : fail_adoption(adoption, path);
+	old = openat(parent, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	missing = old < 0 && errno == ENOENT;
+	if (old >= 0)
+		new = renew_file(parent, name, name, old, entry->size, tree->alive,
+				 tree->context);
+	close_fd(new);
+	close_fd(old);
+	close_fd(parent);
+	if (new >= 0 || missing)
+		return 0;
+	return adoption->failure->status ? -1 : fail_adoption(adoption, path);
+}
+
+/* Most may be missing: that, too, takes time. */
+static int for_each_entry(struct adoption *adoption,
+			  int (*adopt)(struct adoption *adoption,
+				       const struct list_entry *entry))
+{
+	const struct tree *tree = adoption->tree;
+
+	for (uint32_t i = 0; i < tree->list.count; i++)
+		if (look_around(tree, i) < 0 ||
+		    adopt(adoption, &tree->list.entries[i]) < 0)
+			return -1;
 	return 0;
 }
 
-/* The stage of an earlier copy, if there is one. */
-static int continue_stage(struct tree *tree, const char *name,
-			  const struct cp_settings *settings, struct failure *failure)
+int adopt_stage(struct tree *tree, uint64_t *ret_bytes, struct failure *failure)
 {
-	uint64_t present;
+	struct adoption adoption = { .tree = tree, .failure = failure };
+	int result;
 
-	tree->partial = true;
-	tree->stage = open_partial(tree->base, tree->top[0] ? tree->top : name,
-				   PARTIAL_STAGE, settings->timeout_ms, tree->path,
-				   tree->temporary, failure);
-	if (tree->stage < 0 || adopt_stage(tree, &present, failure) < 0)
-		return -1;
-	remove_leftovers(tree->base, name, tree->stage);
-	return check_room(tree, present, failure);
+	/* The stage and the files at the top are in the same directory in the end. */
+	if (!tree->top[0] && find_entry(&tree->list, LIST_TOP, tree->temporary))
+		return fail(failure, EXIT_FILE,
+			    "one of the files has the name of the unfinished copy, %s",
+			    tree->temporary);
+	/* Parents come before their children in the list, and are writable then. */
+	result = adopt_directory(&adoption, tree->stage, NULL);
+	if (result == 0)
+		result = for_each_entry(&adoption, adopt_entry);
+	if (result == 0 && is_shared_directory(tree->base))
+		result = for_each_entry(&adoption, renew_entry);
+	*ret_bytes = adoption.bytes;
+	return result;
+}
+
+/* The next file, too, may have data. */
+uint64_t find_staged_data(const struct tree *tree, uint64_t offset)
+{
+	const struct list_entry *entry = find_in_list(&tree->list, offset);
+	int fd = open_below(tree->stage, list_path(&tree->list, entry), O_RDONLY);
+	uint64_t data = entry->size;
+
+	if (fd >= 0)
+		data = seek_extent(fd, entry->size, offset - entry->offset, SEEK_DATA);
+	close_fd(fd);
+	return entry->offset + data;
+}
+
+bool read_staged(const struct tree *tree, uint64_t offset, void *ret_data, size_t length)
+{
+	struct list_range range = { &tree->list, offset, length };
+	bool complete = true;
+
+	while (complete && next_part(&range)) {
+		int fd = open_below(tree->stage, list_path(&tree->list, range.entry),
+				    O_RDONLY);
+
+		complete = fd >= 0 &&
+			   read_exactly(NULL, fd, range.start,
+					(uint8_t *)ret_data + (range.offset - offset),
+					(size_t)range.length) > 0;
+		close_fd(fd);
+	}
+	return complete;
+}
+
+static int make_staged(struct tree *tree, struct list_entry *entry)
+{
+	int fd = open_below(tree->stage, list_path(&tree->list, entry),
+			    O_WRONLY | O_CREAT | O_EXCL);
+
+	atomic_store(&entry->made, fd >= 0);
+	if (fd < 0 && errno == EEXIST) {
+		leave_out_twin(tree, entry);
+		errno = EEXIST;
+	}
+	return fd;
 }
 
 /*
- * Whether syncfs(2) waits until the disk, or the server, has everything. For FUSE the
- * kernel asks only virtiofs (FUSE_SYNCFS), and CIFS, 9p and others only write their
- * pages.
+ * Open the file of an entry for writing, and make it unless it is there. Returns -1 with
+ * errno; EEXIST: leave_out_twin() was called.
+ *
+ * alone  nothing else opens it at the same time
  */
-static bool syncs_as_a_whole(int fd)
+static int open_staged(struct tree *tree, struct list_entry *entry, bool alone)
 {
-	static const unsigned long types[] = {
-		EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC,	 BTRFS_SUPER_MAGIC,
-		F2FS_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC, NFS_SUPER_MAGIC,
-		CEPH_SUPER_MAGIC, TMPFS_MAGIC,		 RAMFS_MAGIC,
-	};
-	struct statfs statfs;
+	int fd = -1, error;
 
-	for (size_t i = 0;
-	     fstatfs(fd, &statfs) == 0 && i < sizeof(types) / sizeof(types[0]); i++)
-		if ((unsigned long)statfs.f_type == types[i])
-			return true;
-	return false;
-}
-
-static int open_tree_stage(struct tree *tree, const char *name,
-			   const struct cp_settings *settings, struct failure *failure)
-{
-	if (settings->partial)
-		return continue_stage(tree, name, settings, failure);
-	return check_room(tree, 0, failure) < 0 ? -1 : make_stage(tree, name, failure);
-}
-
-/* Returns 0, or -1 with errno. */
-static int make_directory(struct tree *tree, struct list_entry *entry)
-{
-	const char *name;
-	int parent = open_parent_below(tree->stage, list_path(&tree->list, entry), &name);
-	int error = parent < 0 || mkdirat(parent, name, 0700) < 0 ? errno : 0;
-
-	if (parent >= 0)
-		close(parent);
-	atomic_store(&entry->made, !error);
-	if (error == EEXIST)
-		leave_out_twin(tree, entry);
+	if (!alone)
+		pthread_mutex_lock(&tree->making);
+	if (atomic_load(&entry->made))
+		fd = open_below(tree->stage, list_path(&tree->list, entry), O_WRONLY);
+	/* Otherwise the file of that name may be another one's. */
+	else if (!atomic_load(&entry->failed))
+		fd = make_staged(tree, entry);
+	else
+		errno = EEXIST;
+	error = errno;
+	if (!alone)
+		pthread_mutex_unlock(&tree->making);
 	errno = error;
-	return error && error != EEXIST ? -1 : 0;
+	return fd;
 }
 
-/* What is below a directory that is left out is left out, too. */
-static int make_directories(struct tree *tree, struct failure *failure)
+int sync_entry(const struct tree *tree, int fd)
 {
-	for (uint32_t i = 0; i < tree->list.count; i++) {
-		struct list_entry *entry = &tree->list.entries[i];
+	return tree->sync_each ? sync_if_possible(fd) : 0;
+}
 
-		if (i % ALIVE_INTERVAL == 0 && tree->alive(tree->context) < 0)
+int set_entry_attributes(const struct tree *tree, const struct list_entry *entry, int fd)
+{
+	mode_t mode = (mode_t)entry->mode;
+	struct stat stat;
+
+	if (fstat(fd, &stat) < 0)
+		return -1;
+	/* As with mkdir(2), a directory in one that is set-gid stays so. */
+	if (!tree->preserve && entry->kind == LIST_DIRECTORY)
+		mode = (mode & ~tree->mask) | (stat.st_mode & S_ISGID);
+	else if (!tree->preserve)
+		mode &= ~tree->mask & 0777;
+	if (fchmod(fd, mode) < 0 ||
+	    (tree->preserve &&
+	     set_mtime(fd, NULL, entry->mtime_seconds, entry->mtime_nanoseconds) < 0))
+		return -1;
+	return sync_entry(tree, fd);
+}
+
+static int write_part(struct tree *tree, struct list_entry *entry, enum part_kind kind,
+		      int fd, uint64_t offset, const void *data, uint64_t length)
+{
+	if (kind == PART_HOLE) {
+		atomic_store(&entry->has_hole, true);
+		/* The file of an earlier copy may have data there. */
+		if (tree->partial && clear_range(fd, offset, length) < 0)
 			return -1;
-		if (entry->parent != LIST_TOP &&
-		    atomic_load(&tree->list.entries[entry->parent].failed))
-			report_left_out_entry(tree, entry, "its directory is left out");
-		else if (entry->kind == LIST_DIRECTORY && !atomic_load(&entry->made) &&
-			 make_directory(tree, entry) < 0)
-			return fail_tree(tree, "make directories in", failure);
+	} else if (kind == PART_DATA) {
+		if (write_at(fd, offset, data, (size_t)length) < 0)
+			return -1;
+		if (length >= WRITEBACK_MIN)
+			sync_file_range(fd, (off_t)offset, (off_t)length,
+					SYNC_FILE_RANGE_WRITE);
 	}
-	return 0;
-}
-
-int open_tree(struct tree *tree, int root, const char *path,
-	      const struct source_message *source, const struct cp_settings *settings,
-	      struct failure *failure)
-{
-	tree->preserve = settings->preserve;
-	tree->secret = settings->secret;
-	tree->mask = umask(0);
-	umask(tree->mask);
-	tree->dry_run = settings->dry_run;
-	pthread_mutex_init(&tree->making, NULL);
-	if (find_base(tree, root, path, source, failure) < 0 ||
-	    refuse_itself(tree, source, settings->secret, failure) < 0)
-		return -1;
-	if (tree->dry_run && may_write_to(tree->base) < 0)
-		return fail_tree(tree, "write into", failure);
-	if (tree->dry_run)
-		return check_room(tree, 0, failure);
-	if (open_tree_stage(tree, source->name, settings, failure) < 0)
-		return -1;
-	tree->sync_each = !syncs_as_a_whole(tree->stage);
-	return make_directories(tree, failure);
-}
-
-static int write_bytes(int fd, uint64_t offset, const uint8_t *data, size_t length)
-{
-	if (write_at(fd, offset, data, length) < 0)
-		return -1;
-	if (length >= WRITEBACK_MIN)
-		sync_file_range(fd, (off_t)offset, (off_t)length, SYNC_FILE_RANGE_WRITE);
-	return 0;
-}
-
-/* All bytes of the file are written. */
-static int complete_entry(const struct tree *tree, struct list_entry *entry, int fd)
-{
+	if (atomic_fetch_sub(&entry->left, length) != length)
+		return 0;
+	/* All bytes of the file are written. */
 	if (atomic_load(&entry->has_hole) && ftruncate(fd, (off_t)entry->size) < 0)
 		return -1;
 	return set_entry_attributes(tree, entry, fd);
 }
 
-/* The file of an earlier copy may have data there. */
-static int make_hole(const struct tree *tree, struct list_entry *entry, int fd,
-		     uint64_t offset, uint64_t length)
+static int store_part(struct tree *tree, enum part_kind kind,
+		      const struct list_range *range, const void *data)
 {
-	atomic_store(&entry->has_hole, true);
-	return tree->partial ? clear_partial(fd, offset, length) : 0;
-}
-
-/* data: only of PART_DATA. */
-static int store_part(struct tree *tree, struct list_entry *entry, enum part_kind kind,
-		      uint64_t offset, const uint8_t *data, uint64_t length)
-{
-	int result = 0, error, fd;
+	struct list_entry *entry = range->entry;
+	int result, error, fd;
 
 	if (atomic_load(&entry->failed))
 		return 0;
-	fd = open_staged(tree, entry, length == entry->size);
+	fd = open_staged(tree, entry, range->length == entry->size);
 	if (fd < 0)
 		return atomic_load(&entry->failed) ? 0 : -1;
-	if (kind == PART_HOLE)
-		result = make_hole(tree, entry, fd, offset, length);
-	else if (kind == PART_DATA)
-		result = write_bytes(fd, offset, data, (size_t)length);
-	if (result == 0 && atomic_fetch_sub(&entry->left, length) == length)
-		result = complete_entry(tree, entry, fd);
+	result = write_part(tree, entry, kind, fd, range->start, data, range->length);
 	error = errno;
 	/* The last write to a full disk, or to a server, may only fail here. */
 	if (close(fd) < 0 && result == 0)
@@ -355,122 +394,159 @@ static int store_part(struct tree *tree, struct list_entry *entry, enum part_kin
 	return result;
 }
 
-static int store_sequence(struct tree *tree, enum part_kind kind, uint64_t offset,
-			  const uint8_t *data, uint64_t length, struct failure *failure)
+int store_in_tree(struct tree *tree, enum part_kind kind, uint64_t offset,
+		  const void *data, uint64_t length, struct failure *failure)
 {
-	struct list_entry *entry = find_in_list(&tree->list, offset);
+	struct list_range range = { &tree->list, offset, length };
 
-	for (; length > 0; entry++) {
-		uint64_t start = offset - entry->offset, left = entry->size - start;
-		uint64_t part = left < length ? left : length;
+	while (next_part(&range)) {
+		const uint8_t *part = data;
 
-		if (part == 0)
-			continue;
-		if (store_part(tree, entry, kind, start, data, part) < 0)
+		if (store_part(tree, kind, &range,
+			       part ? part + (range.offset - offset) : NULL) < 0)
 			return fail(failure, EXIT_FILE, "cannot write %s in %s: %s",
-				    list_path(&tree->list, entry), tree->path,
+				    list_path(&tree->list, range.entry), tree->path,
 				    strerror(errno));
-		data += data ? part : 0;
-		offset += part;
-		length -= part;
 	}
 	return 0;
 }
 
-int write_tree(struct tree *tree, uint64_t offset, const void *data, size_t length,
-	       struct failure *failure)
+/* Some file systems have no links. */
+static void make_link(struct tree *tree, struct list_entry *entry)
 {
-	return store_sequence(tree, PART_DATA, offset, data, length, failure);
+	const char *name;
+	int parent = open_parent_below(tree->stage, list_path(&tree->list, entry), &name);
+
+	if (parent < 0 || symlinkat(list_target(&tree->list, entry), parent, name) < 0) {
+		if (errno == EEXIST)
+			leave_out_twin(tree, entry);
+		else
+			report_left_out_entry(tree, entry, strerror(errno));
+	} else if (tree->preserve) {
+		set_mtime(parent, name, entry->mtime_seconds, entry->mtime_nanoseconds);
+	}
+	close_fd(parent);
 }
 
-int skip_tree(struct tree *tree, uint64_t offset, uint64_t length,
-	      struct failure *failure)
+static int make_empty_file(struct tree *tree, struct list_entry *entry)
 {
-	return store_sequence(tree, PART_HOLE, offset, NULL, length, failure);
+	int fd = open_staged(tree, entry, true), result;
+
+	if (fd < 0)
+		return atomic_load(&entry->failed) ? 0 : -1;
+	result = set_entry_attributes(tree, entry, fd);
+	close_fd(fd);
+	return result;
 }
 
-int keep_in_tree(struct tree *tree, uint64_t offset, uint64_t length,
-		 struct failure *failure)
+/* It was left out after it was made. */
+static void unmake_file(const struct tree *tree, const struct list_entry *entry)
 {
-	return store_sequence(tree, PART_KEPT, offset, NULL, length, failure);
+	const char *name;
+	int parent = open_parent_below(tree->stage, list_path(&tree->list, entry), &name);
+
+	if (parent >= 0)
+		unlinkat(parent, name, 0);
+	close_fd(parent);
 }
 
-void leave_out_entry(struct tree *tree, uint32_t number)
+static int finish_entry(struct tree *tree, struct list_entry *entry)
 {
-	atomic_store(&tree->list.entries[number].failed, true);
+	if (atomic_load(&entry->failed)) {
+		if (entry->kind == LIST_FILE && atomic_load(&entry->made))
+			unmake_file(tree, entry);
+	} else if (entry->kind == LIST_LINK) {
+		make_link(tree, entry);
+	} else if (entry->kind == LIST_FILE && entry->size == 0) {
+		return make_empty_file(tree, entry);
+	}
+	return 0;
 }
 
-bool abandon_tree(struct tree *tree)
+/* The main thread got a signal, or lost the sender: what this thread does is in vain. */
+static bool is_abandoned(struct tree *tree)
 {
-	return decide_fate(&tree->fate, DESTINATION_ABANDONED);
+	errno = ECANCELED;
+	return atomic_load(&tree->fate) == COPY_ABANDONED;
 }
 
-/* Nothing below a top goes to its place without it. The tops come first. */
-static bool has_moved(const struct tree *tree)
+/* The deepest first: afterwards a directory may not be writable. */
+static int finish_directories(struct tree *tree)
+{
+	for (uint32_t i = tree->list.count; i > 0; i--) {
+		const struct list_entry *entry = &tree->list.entries[i - 1];
+		int fd, result;
+
+		if (entry->kind != LIST_DIRECTORY || atomic_load(&entry->failed))
+			continue;
+		if (is_abandoned(tree))
+			return -1;
+		fd = open_below(tree->stage, list_path(&tree->list, entry),
+				O_RDONLY | O_DIRECTORY);
+		result = fd < 0 ? -1 : set_entry_attributes(tree, entry, fd);
+		close_fd(fd);
+		if (result < 0)
+			return -1;
+	}
+	return 0;
+}
+
+int finish_stage(struct tree *tree, struct failure *failure)
+{
+	for (uint32_t i = 0; i < tree->list.count; i++)
+		if (is_abandoned(tree) || finish_entry(tree, &tree->list.entries[i]) < 0)
+			return fail(failure, EXIT_FILE, "cannot write %s in %s: %s",
+				    list_path(&tree->list, &tree->list.entries[i]),
+				    tree->path, strerror(errno));
+	if (finish_directories(tree) < 0)
+		return fail(failure, EXIT_FILE,
+			    "cannot set the mode of directories in %s: %s", tree->path,
+			    strerror(errno));
+	return 0;
+}
+
+/* Files that were left out may have been removed again. */
+static bool has_file(const struct tree *tree)
 {
 	for (uint32_t i = 0; i < tree->list.count; i++) {
 		const struct list_entry *entry = &tree->list.entries[i];
 
-		if (strchr(list_path(&tree->list, entry), '/'))
-			break;
-		if (!atomic_load(&entry->failed))
+		if (entry->kind == LIST_FILE && atomic_load(&entry->made) &&
+		    !atomic_load(&entry->failed))
 			return true;
 	}
 	return false;
 }
 
-/* syncfs(2) instead of one fsync(2) for each file: a disk has to flush only twice. */
-static int sync_stage(const struct tree *tree)
+/*
+ * Children come after their parents, so a directory that is not empty has a file. Returns
+ * 0, or -1 if there is one.
+ */
+static int remove_directories(const struct tree *tree)
 {
-	return tree->sync_each ? 0 : syncfs(tree->stage);
-}
+	for (uint32_t i = tree->list.count; i > 0; i--) {
+		const struct list_entry *entry = &tree->list.entries[i - 1];
+		const char *name;
+		int parent, result;
 
-/* The directories that the files are in now: the same file system. */
-static int sync_places(const struct tree *tree)
-{
-	if (!tree->sync_each)
-		return syncfs(tree->stage);
-	if (sync_directory(tree->base, tree->stage) < 0)
-		return -1;
-	return tree->above < 0 ? 0 : sync_directory(tree->above, tree->stage);
-}
-
-int commit_tree(struct tree *tree, struct failure *failure)
-{
-	if (finish_stage(tree, failure) < 0)
-		return -1;
-	if (sync_stage(tree) < 0)
-		return fail_tree(tree, "write to the disk of", failure);
-	if (!decide_fate(&tree->fate, DESTINATION_NAMING))
-		return fail(failure, EXIT_FILE, "the copy to %s was abandoned",
-			    tree->path);
-	place_tree(tree);
-	tree->partial = tree->partial && !has_moved(tree);
-	if (sync_places(tree) < 0)
-		return fail_tree(tree, "write to the disk of", failure);
+		if (entry->kind != LIST_DIRECTORY)
+			continue;
+		parent = open_parent_below(tree->stage, list_path(&tree->list, entry),
+					   &name);
+		result = parent < 0 ? 0 : unlinkat(parent, name, AT_REMOVEDIR);
+		close_fd(parent);
+		if (result < 0 && errno != ENOENT)
+			return -1;
+	}
 	return 0;
 }
 
 /* The name of the stage may be that of something else by now: see rename(2). */
-static void remove_stage(const struct tree *tree)
+void remove_stage(const struct tree *tree)
 {
-	empty_directory(tree->stage, NULL, NULL);
+	if (!tree->partial)
+		empty_directory(tree->stage, NULL, NULL);
+	else if (has_file(tree) || remove_directories(tree) < 0)
+		return;
 	unlinkat(tree->base, tree->temporary, AT_REMOVEDIR);
-}
-
-void close_tree(struct tree *tree)
-{
-	if (tree->temporary[0] && tree->partial)
-		remove_empty_stage(tree);
-	else if (tree->temporary[0])
-		remove_stage(tree);
-	/* Nothing came into the directory, unless something of the copy is kept in it. */
-	if (tree->above >= 0 && atomic_load(&tree->fate) != DESTINATION_NAMING)
-		unlinkat(tree->above, tree->made, AT_REMOVEDIR);
-	close_if_open(tree->stage);
-	close_if_open(tree->base);
-	close_if_open(tree->above);
-	tree->stage = tree->base = tree->above = -1;
-	tree->temporary[0] = '\0';
-	free_list(&tree->list);
 }

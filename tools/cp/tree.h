@@ -5,12 +5,13 @@
 #include <limits.h>
 #include <pthread.h>
 
-#include "destination.h"
 #include "list.h"
+#include "unfinished.h"
 
 /*
- * The tree that is written. All of it is in the stage until it is complete and on disk.
- * Zero the struct and set the descriptors to -1 first.
+ * The tree that is written. All of it is in the stage until it is complete and on disk;
+ * see place.h for the way there and back. Zero the struct and set the descriptors to -1
+ * first.
  */
 struct tree {
 	int base;		 /* the directory that the top names of the list are in */
@@ -18,7 +19,7 @@ struct tree {
 	char made[NAME_MAX + 1]; /* the name of base there */
 	int stage;		 /* a directory in base, with a copy of the tree */
 	char temporary[NAME_MAX + 1]; /* the stage's name */
-	bool partial;		      /* it stays if the copy fails: partial.h */
+	bool partial;		      /* it stays if the copy fails: unfinished.h */
 	char top[NAME_MAX + 1]; /* "": names as they are; else that of the only top */
 	char path[PATH_MAX];	/* of base, for error messages */
 	struct file_list list;
@@ -27,7 +28,7 @@ struct tree {
 	bool sync_each; /* file and directory, by itself: syncfs(2) does not suffice */
 	mode_t mask;
 	const uint8_t *secret; /* of the copy; borrowed */
-	_Atomic enum destination_fate fate;
+	_Atomic enum copy_fate fate;
 	/* Called with a sentence for each file that is left out. Any thread. */
 	void (*report)(void *context, const char *sentence);
 	/* Called in the middle of long work. Returns 0, or -1 with the failure set. */
@@ -35,31 +36,56 @@ struct tree {
 	void *context;
 };
 
-/* Functions that return int return 0, or -1 with the failure set. */
+enum part_kind {
+	PART_DATA,
+	PART_HOLE,
+	PART_KEPT, /* as an earlier copy wrote it */
+};
 
-/*
- * Find or create the destination, and make the directories of the stage. tree->list has
- * been received.
- *
- * root  as in path.h
- */
-int open_tree(struct tree *tree, int root, const char *path,
-	      const struct source_message *source, const struct cp_settings *settings,
-	      struct failure *failure);
-/* Write bytes of the sequence. Any thread may call these. */
-int write_tree(struct tree *tree, uint64_t offset, const void *data, size_t length,
-	       struct failure *failure);
-/* These bytes are a hole. */
-int skip_tree(struct tree *tree, uint64_t offset, uint64_t length,
-	      struct failure *failure);
-/* These bytes are kept as an earlier copy wrote them. */
-int keep_in_tree(struct tree *tree, uint64_t offset, uint64_t length,
-		 struct failure *failure);
 /* The sender could not read the file: it is not part of the copy. */
 void leave_out_entry(struct tree *tree, uint32_t number);
-/* As for one file: see destination.h. */
-int commit_tree(struct tree *tree, struct failure *failure);
-bool abandon_tree(struct tree *tree);
-void close_tree(struct tree *tree);
+/* The same for another reason, which is reported. */
+void report_left_out_entry(struct tree *tree, struct list_entry *entry,
+			   const char *reason);
+/* The same, if the file system takes its name for that of another file of the copy. */
+void leave_out_twin(struct tree *tree, struct list_entry *entry);
+
+/* Call for each number of a loop over the list: calls tree->alive() now and then. */
+int look_around(const struct tree *tree, uint32_t number);
+
+/*
+ * Prepare the stage of an earlier copy for this one: afterwards it has only files and
+ * directories of the list, none longer than there, and all can be written.
+ *
+ * ret_bytes  that its files have on the disk
+ *
+ * Returns 0, or -1 with the failure set.
+ */
+int adopt_stage(struct tree *tree, uint64_t *ret_bytes, struct failure *failure);
+/* The first byte of the sequence at or after `offset` that may be data in the stage. */
+uint64_t find_staged_data(const struct tree *tree, uint64_t offset);
+/* Returns whether all of these bytes are there. */
+bool read_staged(const struct tree *tree, uint64_t offset, void *ret_data, size_t length);
+
+/*
+ * Store bytes of the sequence. Any thread may call it. Returns 0, or -1 with the failure.
+ *
+ * data  only of PART_DATA
+ */
+int store_in_tree(struct tree *tree, enum part_kind kind, uint64_t offset,
+		  const void *data, uint64_t length, struct failure *failure);
+
+/* fsync(2), if tree->sync_each: 0, or -1 with errno. */
+int sync_entry(const struct tree *tree, int fd);
+/*
+ * Set the mode and, with preserve, the time of a complete file, and sync it: 0, or -1
+ * with errno.
+ */
+int set_entry_attributes(const struct tree *tree, const struct list_entry *entry, int fd);
+/* Make what has no bytes, remove what was left out. Returns 0, or -1 with the failure. */
+int finish_stage(struct tree *tree, struct failure *failure);
+
+/* With partial, remove it only if it has no file, only directories of the list. */
+void remove_stage(const struct tree *tree);
 
 #endif

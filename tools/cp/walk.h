@@ -2,12 +2,20 @@
 #ifndef PIER_TOOLS_CP_WALK_H
 #define PIER_TOOLS_CP_WALK_H
 
+#include <stdbool.h>
+
 #include "list.h"
 
-enum {
-	WALK_OPERANDS_MAX = 4096,
-	WALK_PATTERNS_MAX = 1024,
-};
+/*
+ * The patterns of --exclude, as in rsync(1): "*", "?" and "[...]" do not match a slash,
+ * "**" does. A pattern with a slash at its end matches directories only, and one that
+ * ends in a slash and "***" a directory and all that is in it. One with a slash at its
+ * start is compared with the whole path, which begins with the name of the operand. One
+ * with another slash, or with "**", is compared with the end of the path, others with its
+ * last name. A backslash makes the next character a plain one, if there is a "*", "?" or
+ * "[".
+ */
+bool is_excluded(const char *pattern, const char *path, bool directory);
 
 /* The files that the user named, and what is below them. */
 struct walk {
@@ -31,6 +39,7 @@ struct walk {
 
 /* Zero the struct and set the first members. close_walk() frees what it has. */
 int run_walk(struct walk *walk, struct file_list *ret_list, struct failure *failure);
+
 void close_walk(struct walk *walk);
 
 #endif

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "message.h"
-#include "walk.h"
 
 enum {
 	WORD_OPERAND = 1,
@@ -70,8 +69,8 @@ static int take_word(struct wire_reader *reader, struct words *operands,
 	if (reader->bad || !word[0])
 		return -1;
 	if (kind == WORD_OPERAND)
-		return add_word(operands, word, WALK_OPERANDS_MAX);
-	return kind == WORD_PATTERN ? add_word(patterns, word, WALK_PATTERNS_MAX) : -1;
+		return add_word(operands, word, CP_OPERANDS_MAX);
+	return kind == WORD_PATTERN ? add_word(patterns, word, CP_PATTERNS_MAX) : -1;
 }
 
 int receive_words(struct control *control, struct words *ret_operands,

@@ -1,21 +1,44 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef PIER_TOOLS_CP_WRITE_QUEUE_H
-#define PIER_TOOLS_CP_WRITE_QUEUE_H
+#ifndef PIER_TOOLS_CP_DIRECT_H
+#define PIER_TOOLS_CP_DIRECT_H
 
 #include <stddef.h>
 #include <stdint.h>
 
 /*
- * Direct writes of one file (O_DIRECT), in flight while the threads prepare the next
- * ones: io_uring(7). The disk reads the bytes from private memory of the queue, and the
- * page cache has no copy of them. Any thread may call these functions.
+ * Direct reads and writes of one file (O_DIRECT): the disk accesses private memory of
+ * this process, and the page cache has no copy of the bytes.
  */
 
 enum {
 	/* Disks reach their speed with requests of this size. */
-	WRITE_BLOCK_SIZE = 1 << 20,
+	DIRECT_SIZE = 1 << 20,
 };
 
+struct direct_reader;
+
+/*
+ * fd    borrowed, until open_direct_reader() returns
+ * size  of the file; a small one needs no reader
+ *
+ * Returns NULL if the file system does not allow direct reads.
+ */
+struct direct_reader *open_direct_reader(int fd, uint64_t size);
+/* NULL is allowed. */
+void close_direct_reader(struct direct_reader *reader);
+
+/*
+ * Read exactly `length` bytes of fd, past the page cache where the reader, which may be
+ * NULL, can. Returns 1; 0 if the file ends before; or -1 with errno. Any thread may call
+ * it.
+ */
+int read_exactly(struct direct_reader *reader, int fd, uint64_t offset, void *ret_data,
+		 size_t length);
+
+/*
+ * Direct writes in flight while the threads prepare the next ones: io_uring(7). The disk
+ * reads the bytes from memory of the queue. Any thread may call these functions.
+ */
 struct write_queue;
 
 /*
@@ -34,7 +57,7 @@ size_t direct_length(const struct write_queue *queue, uint64_t offset, uint64_t 
 /* The other bytes before the next direct write. NULL: all. */
 uint64_t buffered_length(const struct write_queue *queue, uint64_t offset, uint64_t left);
 
-/* Wait for a free block of WRITE_BLOCK_SIZE bytes. Returns NULL with errno. */
+/* Wait for a free block of DIRECT_SIZE bytes. Returns NULL with errno. */
 void *take_write_block(struct write_queue *queue);
 /* The block has not been written. */
 void return_write_block(struct write_queue *queue, void *block);

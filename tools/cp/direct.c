@@ -3,22 +3,166 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#ifdef PIER_HAS_URING
 #include <liburing.h>
+#endif
 
-#include "direct_read.h"
+#include "direct.h"
+#include "file.h"
 #include "path.h"
-#include "write_queue.h"
 
 enum {
+	PAGE_MIN = 4096,
 	BLOCKS_MAX = 16,
 };
+
+struct direct_reader {
+	int fd;
+	uint64_t unit;
+	uint8_t *mapping; /* of the whole file, for mincore(2); never accessed */
+	size_t size;
+	size_t page;
+	atomic_bool refused; /* by the kernel: no more direct reads */
+};
+
+/*
+ * The unit of offsets and lengths of direct reads and writes. 0: the file system has
+ * none. At least a page and a block of the file system: a buffered write makes whole ones
+ * of them dirty, whose other bytes may be older than a direct write beside it.
+ */
+static uint64_t find_direct_unit(int fd)
+{
+#ifdef STATX_DIOALIGN
+	uint64_t unit = (uint64_t)sysconf(_SC_PAGESIZE);
+	struct statx stat;
+
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &stat) < 0 ||
+	    !(stat.stx_mask & STATX_DIOALIGN) || stat.stx_dio_offset_align == 0 ||
+	    stat.stx_dio_mem_align > unit)
+		return 0;
+	if (unit < stat.stx_dio_offset_align)
+		unit = stat.stx_dio_offset_align;
+	if (unit < stat.stx_blksize)
+		unit = stat.stx_blksize;
+	return unit;
+#else
+	(void)fd;
+	return 0;
+#endif
+}
+
+/* Without access, so that no page is ever mapped and a shorter file is no SIGBUS. */
+static int map_file(struct direct_reader *reader, int fd)
+{
+	void *mapping = mmap(NULL, reader->size, PROT_NONE, MAP_SHARED, fd, 0);
+
+	if (mapping == MAP_FAILED)
+		return -1;
+	reader->mapping = mapping;
+	return 0;
+}
+
+struct direct_reader *open_direct_reader(int fd, uint64_t size)
+{
+	struct direct_reader *reader;
+
+	if (size < DIRECT_SIZE || size > SIZE_MAX)
+		return NULL;
+	reader = calloc(1, sizeof(*reader));
+	if (!reader)
+		return NULL;
+	reader->size = (size_t)size;
+	reader->page = (size_t)sysconf(_SC_PAGESIZE);
+	reader->unit = find_direct_unit(fd);
+	reader->fd = reader->unit ? reopen_file(fd, O_RDONLY | O_DIRECT) : -1;
+	if (reader->fd >= 0 && map_file(reader, fd) == 0)
+		return reader;
+	close_direct_reader(reader);
+	return NULL;
+}
+
+/*
+ * cachestat(2) is not in Linux 6.1, and preadv2(2) with RWF_NOWAIT starts to fill the
+ * cache. All of the range counts as cached if the caller neither owns the file nor may
+ * write it: mincore(2) says nothing else about such a file since Linux 5.2.
+ */
+static bool is_cached(const struct direct_reader *reader, uint64_t offset, size_t length)
+{
+	unsigned char pages[DIRECT_SIZE / PAGE_MIN];
+	size_t count = (length + reader->page - 1) / reader->page;
+
+	if (mincore(reader->mapping + offset, length, pages) < 0)
+		return true;
+	for (size_t i = 0; i < count; i++)
+		if (!(pages[i] & 1))
+			return false;
+	return true;
+}
+
+/*
+ * Returns the number of bytes read, or 0 if the next ones must be read through the page
+ * cache: they are cached, their offset, length or memory is not aligned, or the kernel
+ * refused. A buffered read then finds the reason of a failure.
+ */
+static size_t read_directly(struct direct_reader *reader, uint64_t offset, void *ret_data,
+			    size_t length)
+{
+	ssize_t count;
+
+	if (!reader || reader->refused || offset % reader->unit != 0 ||
+	    (uintptr_t)ret_data % reader->page != 0)
+		return 0;
+	if (length > DIRECT_SIZE)
+		length = DIRECT_SIZE;
+	length -= length % reader->unit;
+	if (length == 0 || is_cached(reader, offset, length))
+		return 0;
+	count = read_at(reader->fd, offset, ret_data, length);
+	/* EINVAL or EFAULT: not of this file or memory, although statx(2) says so. */
+	if (count < 0)
+		reader->refused = true;
+	return count > 0 ? (size_t)count : 0;
+}
+
+void close_direct_reader(struct direct_reader *reader)
+{
+	if (!reader)
+		return;
+	if (reader->mapping)
+		munmap(reader->mapping, reader->size);
+	close_fd(reader->fd);
+	free(reader);
+}
+
+int read_exactly(struct direct_reader *reader, int fd, uint64_t offset, void *ret_data,
+		 size_t length)
+{
+	uint8_t *data = ret_data;
+
+	while (length > 0) {
+		ssize_t count = (ssize_t)read_directly(reader, offset, data, length);
+
+		if (count == 0)
+			count = read_at(fd, offset, data, length);
+		if (count <= 0)
+			return (int)count;
+		data += count;
+		offset += (uint64_t)count;
+		length -= (size_t)count;
+	}
+	return 1;
+}
+
+#ifdef PIER_HAS_URING
 
 struct block {
 	uint8_t *data;
@@ -41,12 +185,12 @@ struct write_queue {
 
 static size_t memory_size(const struct write_queue *queue)
 {
-	return (size_t)queue->count * WRITE_BLOCK_SIZE;
+	return (size_t)queue->count * DIRECT_SIZE;
 }
 
 static int alloc_blocks(struct write_queue *queue, uint64_t size)
 {
-	uint64_t count = size / WRITE_BLOCK_SIZE;
+	uint64_t count = size / DIRECT_SIZE;
 	void *memory;
 
 	queue->count = count < BLOCKS_MAX ? (unsigned int)count : BLOCKS_MAX;
@@ -56,7 +200,7 @@ static int alloc_blocks(struct write_queue *queue, uint64_t size)
 		return -1;
 	queue->memory = memory;
 	for (unsigned int i = 0; i < queue->count; i++) {
-		queue->blocks[i].data = queue->memory + (size_t)i * WRITE_BLOCK_SIZE;
+		queue->blocks[i].data = queue->memory + (size_t)i * DIRECT_SIZE;
 		queue->free[i] = &queue->blocks[i];
 	}
 	queue->free_count = queue->count;
@@ -75,14 +219,14 @@ struct write_queue *open_write_queue(int fd, uint64_t size)
 {
 	struct write_queue *queue;
 
-	if (size < WRITE_BLOCK_SIZE)
+	if (size < DIRECT_SIZE)
 		return NULL;
 	queue = calloc(1, sizeof(*queue));
 	if (!queue)
 		return NULL;
 	queue->buffered = fd;
 	queue->unit = find_direct_unit(fd);
-	queue->fd = queue->unit && WRITE_BLOCK_SIZE % queue->unit == 0
+	queue->fd = queue->unit && DIRECT_SIZE % queue->unit == 0
 			    ? reopen_file(fd, O_WRONLY | O_DIRECT)
 			    : -1;
 	if (queue->fd < 0 || alloc_blocks(queue, size) < 0)
@@ -98,8 +242,7 @@ struct write_queue *open_write_queue(int fd, uint64_t size)
 free_queue:
 	if (queue->memory)
 		munmap(queue->memory, memory_size(queue));
-	if (queue->fd >= 0)
-		close(queue->fd);
+	close_fd(queue->fd);
 	free(queue);
 	return NULL;
 }
@@ -108,8 +251,8 @@ size_t direct_length(const struct write_queue *queue, uint64_t offset, uint64_t 
 {
 	if (!queue || offset % queue->unit != 0)
 		return 0;
-	if (left > WRITE_BLOCK_SIZE)
-		left = WRITE_BLOCK_SIZE;
+	if (left > DIRECT_SIZE)
+		left = DIRECT_SIZE;
 	return (size_t)(left - left % queue->unit);
 }
 
@@ -118,23 +261,6 @@ uint64_t buffered_length(const struct write_queue *queue, uint64_t offset, uint6
 	uint64_t until = queue ? queue->unit - offset % queue->unit : left;
 
 	return until < left ? until : left;
-}
-
-/* A short write is rare; the rest takes the way that takes every length. */
-static void write_rest(struct write_queue *queue, const struct block *block, size_t done)
-{
-	while (done < block->length && !queue->error) {
-		ssize_t count = pwrite(queue->buffered, block->data + done,
-				       block->length - done,
-				       (off_t)(block->offset + done));
-
-		if (count > 0)
-			done += (size_t)count;
-		else if (count < 0 && errno != EINTR)
-			queue->error = errno;
-		else if (count == 0)
-			queue->error = EIO;
-	}
 }
 
 /* EINVAL: the file system takes no direct write of this kind after all. */
@@ -147,9 +273,12 @@ static void take_completion(struct write_queue *queue, struct io_uring_cqe *cqe)
 	queue->in_flight--;
 	if (count == -EINVAL || count == -EAGAIN || count == -EINTR)
 		count = 0;
-	if (count >= 0)
-		write_rest(queue, block, (size_t)count);
-	else if (!queue->error)
+	/* A short write is rare; the rest takes the way that takes every length. */
+	if (count >= 0 && !queue->error &&
+	    write_at(queue->buffered, block->offset + (size_t)count, block->data + count,
+		     block->length - (size_t)count) < 0)
+		queue->error = errno;
+	else if (count < 0 && !queue->error)
 		queue->error = -count;
 	queue->free[queue->free_count++] = block;
 }
@@ -168,23 +297,19 @@ static int await_completion(struct write_queue *queue)
 	return error;
 }
 
-/* The other threads may still fill all of the blocks. */
-static int await_block(struct write_queue *queue)
-{
-	if (queue->in_flight)
-		return await_completion(queue);
-	pthread_cond_wait(&queue->changed, &queue->lock);
-	return 0;
-}
-
 void *take_write_block(struct write_queue *queue)
 {
 	void *block = NULL;
 	int error = 0;
 
 	pthread_mutex_lock(&queue->lock);
-	while (!queue->free_count && !queue->error && !error)
-		error = await_block(queue);
+	while (!queue->free_count && !queue->error && !error) {
+		if (queue->in_flight)
+			error = await_completion(queue);
+		else
+			/* The other threads may still fill all of the blocks. */
+			pthread_cond_wait(&queue->changed, &queue->lock);
+	}
 	if (queue->error)
 		error = -queue->error;
 	if (!error)
@@ -198,7 +323,7 @@ static struct block *find_block(struct write_queue *queue, const void *data)
 {
 	size_t distance = (size_t)((const uint8_t *)data - queue->memory);
 
-	return &queue->blocks[distance / WRITE_BLOCK_SIZE];
+	return &queue->blocks[distance / DIRECT_SIZE];
 }
 
 void return_write_block(struct write_queue *queue, void *block)
@@ -279,3 +404,63 @@ void close_write_queue(struct write_queue *queue)
 	close(queue->fd);
 	free(queue);
 }
+
+#else
+
+/* A build without liburing: there is never a queue. */
+
+struct write_queue *open_write_queue(int fd, uint64_t size)
+{
+	(void)fd;
+	(void)size;
+	return NULL;
+}
+
+size_t direct_length(const struct write_queue *queue, uint64_t offset, uint64_t left)
+{
+	(void)queue;
+	(void)offset;
+	(void)left;
+	return 0;
+}
+
+uint64_t buffered_length(const struct write_queue *queue, uint64_t offset, uint64_t left)
+{
+	(void)queue;
+	(void)offset;
+	return left;
+}
+
+void *take_write_block(struct write_queue *queue)
+{
+	(void)queue;
+	errno = ENOSYS;
+	return NULL;
+}
+
+void return_write_block(struct write_queue *queue, void *block)
+{
+	(void)queue;
+	(void)block;
+}
+
+void write_block(struct write_queue *queue, void *block, uint64_t offset, size_t length)
+{
+	(void)queue;
+	(void)block;
+	(void)offset;
+	(void)length;
+}
+
+int finish_writes(struct write_queue *queue)
+{
+	(void)queue;
+	return 0;
+}
+
+void close_write_queue(struct write_queue *queue)
+{
+	(void)queue;
+}
+
+#endif

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_TOOLS_CP_FILE_H
+#define PIER_TOOLS_CP_FILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+#include "cp.h"
+
+/* The bytes and the metadata of an open file. */
+
+/* pread(2), repeated when a signal interrupts it. */
+ssize_t read_at(int fd, uint64_t offset, void *ret_data, size_t length);
+/* pwrite(2) of all bytes: 0, or -1 with errno. */
+int write_at(int fd, uint64_t offset, const void *data, size_t length);
+/* The start of the next data or hole at or after `offset`, or the size: lseek(2). */
+uint64_t seek_extent(int fd, uint64_t size, uint64_t offset, int whence);
+/* Make these bytes of the file read as zeroes: 0, or -1 with errno. Any thread. */
+int clear_range(int fd, uint64_t offset, uint64_t length);
+/*
+ * Begin to write dirty pages to the disk. A write through a mapping changes the times of
+ * the file only when it makes a clean page dirty (the operation page_mkwrite of its file
+ * system), and the kernel protects a page when it begins to write it. So a change after
+ * this call shows in the times.
+ */
+void flush_pages(int fd, uint64_t offset, uint64_t length);
+/* Whether the file system has no disk: its pages always stay dirty, and are never
+ * protected. */
+bool is_in_memory(int fd);
+/* Whether the file has fewer blocks than bytes. */
+bool has_holes(const struct stat *stat);
+
+bool same_time(const struct timespec *a, const struct timespec *b);
+/* name: a link in the directory fd; NULL: the file itself. Returns 0, or -1 with errno.
+ */
+int set_mtime(int fd, const char *name, uint64_t seconds, uint32_t nanoseconds);
+/* umask(2), unchanged. */
+mode_t get_umask(void);
+
+/*
+ * A copy has no ACL, only the permission bits of the source. Of a file with an ACL, those
+ * of the group are the mask for all that the ACL names (acl(5)): without the ACL, the
+ * group would get what only some users had. Take from the mode of `stat` what the ACL
+ * denies to anyone.
+ *
+ * name  in the directory, where a symbolic link is not followed;
+ *       NULL: the file of the descriptor, which may be an O_PATH one
+ */
+void apply_acl(int directory, const char *name, struct stat *stat);
+
+/*
+ * The mode of a copy that replaces a file of the same owner: as with cp(1), that of the
+ * old file, and no more than its ACL allows. If another user may have renamed or linked
+ * the old file to the name, the copy gets no right that the source does not give.
+ *
+ * mode  of the source
+ */
+mode_t keep_mode(int directory, const char *name, const struct stat *old, mode_t mode);
+
+/* Metadata of a file that a copy never has. */
+struct attributes {
+	bool acl;
+	bool extended; /* of a user; most others are made by the host's policy */
+};
+
+/*
+ * To be called before stat(2), because in sysfs the first call for a file sets its times:
+ * listxattr(2) makes the attributes in which the kernel keeps them (kernfs).
+ *
+ * name  as above
+ */
+struct attributes list_attributes(int directory, const char *name);
+
+/*
+ * Count what a copy of the file or directory will not have. Its owner and group are those
+ * of the receiving process, which stands for the same person as this one: so a file that
+ * belongs to this process keeps them, whatever the numbers are on the other host.
+ */
+void count_losses(const struct stat *stat, const struct attributes *attributes,
+		  struct cp_losses *losses);
+
+/*
+ * The identity of a file is a keyed hash of the kernel's boot id, the device number and
+ * the inode number. A receiver compares identities to refuse to overwrite the source:
+ * within one copy, equal identities mean the same file. The peer knows the key but not
+ * the boot id of another host (122 random bits), so it learns none of the three.
+ */
+enum {
+	CP_IDENTITY_SIZE = 16
+};
+
+/* `secret` is the copy's. Returns false and zeroes if the boot id cannot be read. */
+bool identify_file(const struct stat *stat, const uint8_t *secret, uint8_t *ret_identity);
+
+/* Returns whether `identity`, received from the peer of this copy, is this file. */
+bool is_identity_of(const uint8_t *identity, const struct stat *stat,
+		    const uint8_t *secret);
+
+#endif
