@@ -609,7 +609,7 @@ PIER_API int pier_channel_read_vec(struct pier_channel *channel,
  * The sub-region is a memory window of type 2 if the device has them, the region was
  * registered with PIER_ACCESS_MW_BIND and has one key for its own addresses, and the
  * channel is connected. Otherwise it is a region of its own, as created by
- * pier_reg_sub_mr(). pier_mr_is_window() returns which of the two it is. A region of
+ * pier_reg_sub_mr(). pier_mr_query() returns which of the two it is. A region of
  * its own costs a registration, and every peer in the protection domain that knows its
  * key can use it. A window costs one request on the channel, and its key is valid on
  * this channel only.

@@ -340,7 +340,7 @@ struct pier_mr_attr {
 	 * kernel).
 	 */
 	uint64_t page_size;
-	void *context; /**< returned by pier_mr_context() */
+	void *context; /**< returned by pier_mr_query() */
 	/**
 	 * The mapping of the dma-bufs that backends export. It must be one that the
 	 * device accepts. PIER_MAPPING_AUTO tries the mapping that the device accepted
@@ -450,16 +450,11 @@ PIER_API int pier_reg_sub_mr(struct pier_mr *mr, uint64_t offset, uint64_t lengt
 PIER_API int pier_dereg_mr(struct pier_mr *mr);
 
 /**
- * Return an attribute of a region. None of these functions can fail. The access includes
- * PIER_ACCESS_RELAXED_ORDERING if the library added it (enum pier_ordering). The keys are
- * those of the first part. A memory window has no lkey; its lkey is returned as 0. The
- * path of a memory window is that of the region to which it is bound.
+ * Return an attribute of a region. None of these functions can fail. The path of a memory
+ * window is that of the region to which it is bound.
  */
 PIER_API uint64_t pier_mr_iova(const struct pier_mr *mr);
 PIER_API size_t pier_mr_length(const struct pier_mr *mr);
-PIER_API uint32_t pier_mr_lkey(const struct pier_mr *mr);
-PIER_API uint32_t pier_mr_rkey(const struct pier_mr *mr);
-PIER_API int pier_mr_access(const struct pier_mr *mr);
 PIER_API enum pier_path pier_mr_path(const struct pier_mr *mr);
 
 /**
@@ -470,34 +465,52 @@ PIER_API enum pier_path pier_mr_path(const struct pier_mr *mr);
  */
 PIER_API const char *pier_mr_reason(const struct pier_mr *mr);
 
-/**
- * Return the mapping of the dma-buf through which the region was registered. Returns
- * PIER_MAPPING_AUTO if the backend has only one mapping, or if the region is not on a
- * dma-buf exported by a backend. Cannot fail.
- */
-PIER_API enum pier_mapping pier_mr_mapping(const struct pier_mr *mr);
+/** What is known about a region. */
+struct pier_mr_info {
+	struct pier_pd *pd;
+	void *context; /**< pier_mr_attr.context; NULL if there were no attributes */
+	uint64_t iova;
+	uint64_t length; /**< in bytes */
+	/**
+	 * enum pier_access, ored. Includes PIER_ACCESS_RELAXED_ORDERING if the library
+	 * added it (enum pier_ordering).
+	 */
+	int access;
+	uint32_t lkey;	/**< of the first part; 0 for a memory window, which has none */
+	uint32_t rkey;	/**< of the first part */
+	uint32_t parts; /**< their number, 1 or more */
+	enum pier_path path; /**< as pier_mr_path() returns it */
+	/**
+	 * The mapping of the dma-buf through which the region was registered.
+	 * PIER_MAPPING_AUTO if the backend has only one mapping, or if the region is not
+	 * on a dma-buf exported by a backend.
+	 */
+	enum pier_mapping mapping;
+	bool is_window; /**< the region is a memory window: see pier_bind_sub_mr() */
+	/** As pier_mr_reason() returns it. */
+	const char *reason;
+	/**
+	 * What is known about the path of the first part from the canary (PIER_CANARY in
+	 * pier(1)): "passed"; "not run: " and the reason; "off: PIER_CANARY"; or "" if
+	 * the path needs none, such as host memory. Where NVLink-C2C joins the GPU to
+	 * the CPU, a dma-buf whose mapping was not tested is registered only with
+	 * PIER_CANARY=off. A path that the canary refuses is not taken, so its sentence
+	 * is in `reason` or is that of the failed registration; it is returned here if
+	 * the region is older than the answer. Valid until the device is closed.
+	 */
+	const char *canary;
+};
 
 /**
- * Return what is known about the path of a region's first part from the canary
- * (PIER_CANARY in pier(1)): "passed"; "not run: " and the reason; "off: PIER_CANARY"; or
- * "" if the path needs none, such as host memory. Where NVLink-C2C joins the GPU to the
- * CPU, a dma-buf whose mapping was not tested is registered only with PIER_CANARY=off. A
- * path that the canary refuses is not taken, so its sentence is in pier_mr_reason() or is
- * that of the failed registration; it is returned here if the region is older than the
- * answer. The string is valid until the device is closed. Cannot fail.
+ * Describe a region.
+ *
+ * ret_info  written up to `size` bytes
+ * size      sizeof(*ret_info) in the caller
+ *
+ * Cannot fail.
  */
-PIER_API const char *pier_mr_canary(const struct pier_mr *mr);
-
-/** Return whether a region is a memory window: see pier_bind_sub_mr(). Cannot fail. */
-PIER_API bool pier_mr_is_window(const struct pier_mr *mr);
-
-/**
- * Return attr.context; NULL for a region registered without attributes. Cannot fail.
- */
-PIER_API void *pier_mr_context(const struct pier_mr *mr);
-
-/** Return the protection domain of a region. Cannot fail. */
-PIER_API struct pier_pd *pier_mr_pd(const struct pier_mr *mr);
+PIER_API void pier_mr_query(const struct pier_mr *mr, struct pier_mr_info *ret_info,
+			    size_t size);
 
 /** A part of a region: the range that one pair of keys covers. */
 struct pier_mr_part_info {

@@ -16,10 +16,9 @@ static const unsigned public_version = 2;
 
 const memory_part &find_part(const part_list &parts, uint64_t offset)
 {
-	auto after = std::upper_bound(parts.begin() + 1, parts.end(), offset,
-				      [](uint64_t at, const memory_part &one) {
-					      return at < one.offset;
-				      });
+	auto after = std::upper_bound(
+		parts.begin() + 1, parts.end(), offset,
+		[](uint64_t at, const memory_part &one) { return at < one.offset; });
 
 	return after[-1];
 }
@@ -89,9 +88,12 @@ void local_memory::find_flush_group()
 		flush_group = std::string(info.backend) + ":" + info.unit + ":" +
 			      info.kind;
 	pier_buffer_free(found);
-	for (const region &one : regions)
-		flush_group += std::string(" ") +
-			       pier_mapping_name(pier_mr_mapping(one.mr));
+	for (const region &one : regions) {
+		struct pier_mr_info mr_info;
+
+		pier_mr_query(one.mr, &mr_info, sizeof(mr_info));
+		flush_group += std::string(" ") + pier_mapping_name(mr_info.mapping);
+	}
 }
 
 static int list_parts(const struct pier_mr *mr, part_list &ret_parts)

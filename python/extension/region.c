@@ -139,7 +139,10 @@ static PyObject *describe_address(struct pier_mr *mr)
 
 static PyObject *describe_access(struct pier_mr *mr)
 {
-	return pier_py_record("Access", "(i)", pier_mr_access(mr));
+	struct pier_mr_info info;
+
+	pier_mr_query(mr, &info, sizeof(info));
+	return pier_py_record("Access", "(i)", info.access);
 }
 
 static PyObject *describe_path(struct pier_mr *mr)

@@ -27,3 +27,11 @@ int pier_read_extensible(const char *what, const char *init, const void *given,
 	memcpy(ret_known, &known, sizeof(known));
 	return 0;
 }
+
+void pier_write_extensible(const void *known, size_t known_size, void *ret, size_t size)
+{
+	size_t common = size < known_size ? size : known_size;
+
+	memcpy(ret, known, common);
+	memset((char *)ret + common, 0, size - common);
+}

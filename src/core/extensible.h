@@ -21,4 +21,11 @@
 int pier_read_extensible(const char *what, const char *init, const void *given,
 			 size_t first, size_t known, void *ret_known);
 
+/*
+ * Write a struct that the library returns. The caller passes the size that the struct
+ * has in its own header. Members that only a newer library knows are left out, and
+ * members that only a newer header knows are set to 0.
+ */
+void pier_write_extensible(const void *known, size_t known_size, void *ret, size_t size);
+
 #endif

@@ -563,7 +563,7 @@ static const char *describe_answer(struct pier_device *device,
 	return text ? text : "not run: the ranges have one key, or no memory was left";
 }
 
-const char *pier_mr_canary(const struct pier_mr *mr)
+const char *pier_describe_canary(const struct pier_mr *mr)
 {
 	const struct pier_mr_part *part = pier_mr_part_at(mr, 0);
 	struct pier_device *device = mr->pd->device;

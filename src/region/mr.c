@@ -50,29 +50,9 @@ uint32_t pier_mr_rkey(const struct pier_mr *mr)
 	return mr->window ? mr->window->rkey : mr->mr->rkey;
 }
 
-int pier_mr_access(const struct pier_mr *mr)
-{
-	return mr->access;
-}
-
 enum pier_path pier_mr_path(const struct pier_mr *mr)
 {
 	return mr->path;
-}
-
-bool pier_mr_is_window(const struct pier_mr *mr)
-{
-	return mr->window != NULL;
-}
-
-void *pier_mr_context(const struct pier_mr *mr)
-{
-	return mr->context;
-}
-
-struct pier_pd *pier_mr_pd(const struct pier_mr *mr)
-{
-	return mr->pd;
 }
 
 uint32_t pier_mr_parts(const struct pier_mr *mr)
@@ -117,11 +97,6 @@ const char *pier_mr_reason(const struct pier_mr *mr)
 			return pier_mr_part_at(mr, i)->reason;
 	/* A sub-region takes the path of its base without trying another. */
 	return mr->base && mr->path == PIER_PATH_BOUNCE ? pier_mr_reason(mr->base) : "";
-}
-
-enum pier_mapping pier_mr_mapping(const struct pier_mr *mr)
-{
-	return pier_mr_part_at(mr, 0)->mapping;
 }
 
 const struct pier_mr_part *pier_mr_find_part(const struct pier_mr *mr, uint64_t offset)

@@ -114,6 +114,10 @@ const struct pier_mr_part *pier_mr_part_at(const struct pier_mr *mr, uint32_t in
 /* The region whose memory it is: that of a window is the region beneath. */
 const struct pier_mr *pier_mr_beneath(const struct pier_mr *mr);
 
+/* The keys of the first part. A memory window has no lkey: 0. */
+uint32_t pier_mr_lkey(const struct pier_mr *mr);
+uint32_t pier_mr_rkey(const struct pier_mr *mr);
+
 /* The verbs region that a window is to be bound to. */
 struct ibv_mr *pier_window_under(const struct pier_mr *window);
 

@@ -11,6 +11,7 @@
 #include "core/extensible.h"
 #include "core/object.h"
 #include "core/page.h"
+#include "canary.h"
 #include "dereg.h"
 #include "join.h"
 #include "parts.h"
@@ -303,4 +304,25 @@ int pier_reg_mr_vec(struct pier_pd *pd, const struct pier_mr_range *ranges,
 	attr.access = access;
 	error = pier_read_mr_attr(&attr, &attr);
 	return error ? error : pier_register(pd, &attr, NULL, ret_mr);
+}
+
+void pier_mr_query(const struct pier_mr *mr, struct pier_mr_info *ret_info, size_t size)
+{
+	struct pier_mr_info info = {
+		.pd = mr->pd,
+		.context = mr->context,
+		.iova = mr->iova,
+		.length = mr->length,
+		.access = mr->access,
+		.lkey = pier_mr_lkey(mr),
+		.rkey = pier_mr_rkey(mr),
+		.parts = pier_mr_parts(mr),
+		.path = mr->path,
+		.mapping = pier_mr_part_at(mr, 0)->mapping,
+		.is_window = mr->window != NULL,
+		.reason = pier_mr_reason(mr),
+		.canary = pier_describe_canary(mr),
+	};
+
+	pier_write_extensible(&info, sizeof(info), ret_info, size);
 }

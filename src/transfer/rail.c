@@ -40,7 +40,7 @@ int pier_rail_check_channel(const struct pier_channel *channel, bool reads)
 int pier_rail_check_memory(const struct pier_channel *channel, const struct pier_mr *mr,
 			   uint64_t offset, uint64_t length)
 {
-	if (pier_mr_pd(mr) != channel->pd)
+	if (mr->pd != channel->pd)
 		return pier_fail(EINVAL, "the region is in another protection domain "
 					 "than the channel");
 	if (!pier_range_fits(offset, length, pier_mr_length(mr)))

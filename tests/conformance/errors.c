@@ -102,7 +102,7 @@ static void expect_no_right(void **state, int access, bool read)
 
 	expect_ok(pier_reg_buffer_mr(world->b.pd, world->b.area.buffer, 0, 2000, access,
 				     PIER_POLICY_DIRECT, &mr));
-	remote = (struct pier_remote){ pier_mr_iova(mr), 2000, pier_mr_rkey(mr) };
+	remote = (struct pier_remote){ pier_mr_iova(mr), 2000, test_mr_info(mr).rkey };
 	expect_refused(world, &remote, read);
 	expect_ok(pier_dereg_mr(mr));
 }

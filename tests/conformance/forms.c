@@ -77,7 +77,7 @@ static void peer_writes_with_every_addressing(void **state)
 		attr.context = world;
 		expect_ok(pier_reg_mr_attr(world->b.pd, &attr, &mr));
 		assert_int_equal(pier_mr_iova(mr), cases[i].begin);
-		assert_ptr_equal(pier_mr_context(mr), world);
+		assert_ptr_equal(test_mr_info(mr).context, world);
 		area_shuffle(world, &world->a.area);
 		write_all(world, mr);
 		expect_ok(pier_dereg_mr(mr));
@@ -166,7 +166,7 @@ static void requested_key_is_used(void **state)
 	}
 	for (int round = 0; round < 2; round++) {
 		expect_ok(pier_reg_mr_attr(world->b.pd, &attr, &mr));
-		assert_int_equal(pier_mr_rkey(mr), KEY);
+		assert_int_equal(test_mr_info(mr).rkey, KEY);
 		expect_result(pier_reg_mr_attr(world->b.pd, &attr, &second), -ENOKEY);
 		area_shuffle(world, &world->a.area);
 		write_all(world, mr);

@@ -67,13 +67,14 @@ static void open_base(struct part *part, struct world *world)
 static void open_part(struct part *part, make_part make, int access)
 {
 	expect_ok(make(part, access));
-	assert_int_equal(pier_mr_is_window(part->mr), make == bind_part && part->window);
+	assert_int_equal(test_mr_info(part->mr).is_window,
+			 make == bind_part && part->window);
 	assert_int_equal(pier_mr_iova(part->mr), pier_mr_iova(part->base) + PART_OFFSET);
 	assert_int_equal(pier_mr_length(part->mr), PART_LENGTH);
-	assert_int_equal(pier_mr_access(part->mr) & (READ | WRITE), access);
+	assert_int_equal(test_mr_info(part->mr).access & (READ | WRITE), access);
 	expect_ok(pier_mr_remote(part->mr, &part->remote));
 	assert_int_equal(part->remote.length, PART_LENGTH);
-	assert_int_not_equal(part->remote.rkey, pier_mr_rkey(part->base));
+	assert_int_not_equal(part->remote.rkey, test_mr_info(part->base).rkey);
 }
 
 static struct part open_both(void **state, make_part make, int access)
@@ -233,7 +234,7 @@ static void closes_after_its_channel(void **state, make_part make)
 
 	expect_write(&part, 0, SOME);
 	connect_anew(part.world);
-	if (pier_mr_is_window(part.mr))
+	if (test_mr_info(part.mr).is_window)
 		expect_refused(&part, part.remote.addr, false);
 	else
 		expect_write(&part, 5, SOME);
@@ -250,7 +251,7 @@ static void bound_sub_refuses_other_peers(void **state)
 	expect_ok(end_prepare(a, NULL));
 	expect_ok(end_prepare(b, NULL));
 	expect_ok(ends_connect(a, b));
-	if (pier_mr_is_window(part.mr))
+	if (test_mr_info(part.mr).is_window)
 		expect_refused(&part, part.remote.addr, false);
 	else
 		expect_write(&part, 0, SOME);
@@ -277,7 +278,7 @@ static void send_with_invalidate_ends_bound_sub(void **state)
 	struct pier_work work, receive;
 	struct pier_result result;
 
-	if (!pier_mr_is_window(part.mr)) {
+	if (!test_mr_info(part.mr).is_window) {
 		close_both(&part);
 		world_skip("there are no memory windows here");
 	}
@@ -327,7 +328,7 @@ static void windows_cannot_have_counters(void **state)
 	struct pier_counter *counter;
 
 	expect_ok(pier_counter_create(part.world->b.pd, &counter));
-	if (pier_mr_is_window(part.mr))
+	if (test_mr_info(part.mr).is_window)
 		expect_result(pier_counter_bind(counter, part.mr), -EOPNOTSUPP);
 	expect_write(&part, 0, SOME);
 	expect_ok(pier_counter_destroy(counter));

@@ -322,7 +322,7 @@ static void copies(void **state)
 		fail_msg("open: %s", pier_error_message());
 	gpu_say("%s on %s, mapping %s, %u parts%s%s",
 		pier_path_name(pier_mr_path(side.mr)), pier_device_name(side.device),
-		pier_mapping_name(pier_mr_mapping(side.mr)), pier_mr_parts(side.mr),
+		pier_mapping_name(test_mr_info(side.mr).mapping), pier_mr_parts(side.mr),
 		pier_mr_reason(side.mr)[0] ? "; not better: " : "",
 		pier_mr_reason(side.mr));
 	drive(&side, way);

@@ -168,7 +168,7 @@ static void check_bounce(struct pier_buffer *buffer, const struct place *place)
 	gpu_say("  registered on %s, bounce buffer allowed: %s, mapping %s, %u "
 		"parts%s%s",
 		pier_device_name(gpu.nic), pier_path_name(pier_mr_path(mr)),
-		pier_mapping_name(pier_mr_mapping(mr)), pier_mr_parts(mr),
+		pier_mapping_name(test_mr_info(mr).mapping), pier_mr_parts(mr),
 		pier_mr_reason(mr)[0] ? "; not better: " : "", pier_mr_reason(mr));
 	assert_int_equal(pier_mr_iova(mr), pier_buffer_address(buffer) + place->offset);
 	assert_int_equal(pier_mr_length(mr), place->range);

@@ -5,6 +5,7 @@
 #include "cmocka.h"
 
 #include <pier/error.h>
+#include <pier/mr.h>
 
 /* The call must return this; otherwise the sentence is printed. */
 #define expect_result(call, expected)                                              \
@@ -16,5 +17,13 @@
 				 #call, result_, expected_, pier_error_message()); \
 	} while (0)
 #define expect_ok(call) expect_result(call, 0)
+
+static inline struct pier_mr_info test_mr_info(const struct pier_mr *mr)
+{
+	struct pier_mr_info info;
+
+	pier_mr_query(mr, &info, sizeof(info));
+	return info;
+}
 
 #endif

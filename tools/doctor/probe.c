@@ -140,17 +140,15 @@ static void compare_bytes(struct facts *facts, struct probe *probe, const char *
 static void keep_reach(struct facts *facts, const struct probe *probe, const char *memory,
 		       const char *nic)
 {
-	enum pier_mapping mapping = pier_mr_mapping(probe->mr);
+	struct pier_mr_info info;
 
-	facts_set(facts, pier_path_name(pier_mr_path(probe->mr)), "pier/reach/%s/%s",
-		  memory, nic);
-	facts_set(facts, pier_mr_reason(probe->mr), "pier/reach/%s/%s/reason", memory,
-		  nic);
-	facts_set(facts, pier_mr_canary(probe->mr), "pier/reach/%s/%s/canary", memory,
-		  nic);
-	if (mapping != PIER_MAPPING_AUTO)
-		facts_set(facts, pier_mapping_name(mapping), "pier/reach/%s/%s/mapping",
-			  memory, nic);
+	pier_mr_query(probe->mr, &info, sizeof(info));
+	facts_set(facts, pier_path_name(info.path), "pier/reach/%s/%s", memory, nic);
+	facts_set(facts, info.reason, "pier/reach/%s/%s/reason", memory, nic);
+	facts_set(facts, info.canary, "pier/reach/%s/%s/canary", memory, nic);
+	if (info.mapping != PIER_MAPPING_AUTO)
+		facts_set(facts, pier_mapping_name(info.mapping),
+			  "pier/reach/%s/%s/mapping", memory, nic);
 }
 
 int probe_memory(struct facts *facts, struct pier_device *device, uint32_t port,

@@ -50,16 +50,18 @@ int read_gid(struct pier_device *device, uint32_t port, uint32_t index,
 static int register_some(struct pier_pd *pd, struct pier_buffer *buffer,
 			 struct reach_facts *facts)
 {
+	struct pier_mr_info info;
 	struct pier_mr *mr;
 	int error = pier_reg_buffer_mr(pd, buffer, 0, pier_buffer_length(buffer),
 				       PIER_ACCESS_SHARED, PIER_POLICY_PEERMEM, &mr);
 
 	if (error)
 		return error;
-	facts->path = pier_mr_path(mr);
-	facts->mapping = pier_mr_mapping(mr);
-	snprintf(facts->reason, sizeof(facts->reason), "%s", pier_mr_reason(mr));
-	snprintf(facts->canary, sizeof(facts->canary), "%s", pier_mr_canary(mr));
+	pier_mr_query(mr, &info, sizeof(info));
+	facts->path = info.path;
+	facts->mapping = info.mapping;
+	snprintf(facts->reason, sizeof(facts->reason), "%s", info.reason);
+	snprintf(facts->canary, sizeof(facts->canary), "%s", info.canary);
 	return pier_dereg_mr(mr);
 }
 

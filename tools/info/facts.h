@@ -13,7 +13,7 @@ struct reach_facts {
 	enum pier_path path;
 	enum pier_mapping mapping;
 	char reason[1024]; /* of pier_mr_reason() */
-	char canary[1024]; /* of pier_mr_canary() */
+	char canary[1024]; /* of struct pier_mr_info */
 };
 
 /* What `pier info` prints about one device. */

@@ -265,6 +265,7 @@ static int register_memory(struct side *side, struct perf_rail *rail,
 {
 	struct perf_report *report = &side->report;
 	bool first = rail == &side->rails[0];
+	struct pier_mr_info info;
 	int error;
 
 	if (first && side->settings->staged && alloc_staging(side, failure) < 0)
@@ -277,14 +278,14 @@ static int register_memory(struct side *side, struct perf_rail *rail,
 						     "host memory instead");
 	if (!first)
 		return 0;
-	report->registered = pier_mr_length(rail->mr);
+	pier_mr_query(rail->mr, &info, sizeof(info));
+	report->registered = info.length;
 	snprintf(report->path, sizeof(report->path), "%s%s",
-		 side->settings->staged ? "staged, " : "",
-		 pier_path_name(pier_mr_path(rail->mr)));
-	if (pier_mr_mapping(rail->mr) != PIER_MAPPING_AUTO)
+		 side->settings->staged ? "staged, " : "", pier_path_name(info.path));
+	if (info.mapping != PIER_MAPPING_AUTO)
 		snprintf(report->mapping, sizeof(report->mapping), "%s",
-			 pier_mapping_name(pier_mr_mapping(rail->mr)));
-	snprintf(report->reason, sizeof(report->reason), "%s", pier_mr_reason(rail->mr));
+			 pier_mapping_name(info.mapping));
+	snprintf(report->reason, sizeof(report->reason), "%s", info.reason);
 	return 0;
 }
 

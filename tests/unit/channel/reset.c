@@ -440,7 +440,7 @@ static void invalidates_windows(void **state)
 			      PIER_ACCESS_SHARED | PIER_ACCESS_MW_BIND, &base));
 	expect_ok(pier_bind_sub_mr(channel, base, 0, 100, PIER_ACCESS_REMOTE_READ, 1000,
 				   &window));
-	assert_true(pier_mr_is_window(window));
+	assert_true(test_mr_info(window).is_window);
 	assert_int_equal(fake.mws, 1);
 	fake.fail_call = fake.calls + 2; /* after ERR */
 	expect_result(pier_channel_reset(channel), -ENOSPC);

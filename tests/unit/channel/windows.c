@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
+#include "tests/support/expect.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -92,7 +93,7 @@ static struct pier_mr *bound(struct world *world)
 	struct pier_mr *window;
 
 	assert_int_equal(bind_part(world, PIER_ACCESS_REMOTE_READ, &window), 0);
-	assert_true(pier_mr_is_window(window));
+	assert_true(test_mr_info(window).is_window);
 	return window;
 }
 
@@ -140,13 +141,13 @@ static void describes_a_region_for_the_peer(void **state)
 
 	assert_int_equal(pier_mr_iova(window), (uintptr_t)world->memory + OFFSET);
 	assert_int_equal(pier_mr_length(window), PART);
-	assert_int_equal(pier_mr_access(window), PIER_ACCESS_REMOTE_READ);
+	assert_int_equal(test_mr_info(window).access, PIER_ACCESS_REMOTE_READ);
 	assert_int_equal(pier_mr_path(window), PIER_PATH_HOST);
-	assert_int_equal(pier_mr_rkey(window), KEY_BOUND);
-	assert_int_equal(pier_mr_lkey(window), 0);
+	assert_int_equal(test_mr_info(window).rkey, KEY_BOUND);
+	assert_int_equal(test_mr_info(window).lkey, 0);
 	assert_null(pier_mr_verbs(window));
-	assert_null(pier_mr_context(window));
-	assert_ptr_equal(pier_mr_pd(window), &fake.pd);
+	assert_null(test_mr_info(window).context);
+	assert_ptr_equal(test_mr_info(window).pd, &fake.pd);
 	assert_int_equal(pier_mr_parts(window), 1);
 	assert_int_equal(pier_mr_part(window, 0, &part), 0);
 	assert_int_equal(part.offset, 0);
@@ -170,7 +171,7 @@ static void describes_a_region_for_the_peer(void **state)
 					PIER_ACCESS_REMOTE_READ, 0, &untouched),
 		       -EINVAL, "memory window");
 	assert_null(untouched);
-	assert_false(pier_mr_is_window(world->base));
+	assert_false(test_mr_info(world->base).is_window);
 	assert_int_equal(pier_dereg_mr(window), 0);
 }
 
@@ -227,7 +228,7 @@ static void writing_needs_local_write(void **state)
 			       "LOCAL_WRITE");
 		assert_int_equal(fake.calls, calls);
 		assert_int_equal(bind_part(world, PIER_ACCESS_REMOTE_READ, &sub), 0);
-		assert_int_equal(pier_mr_is_window(sub), i == 0);
+		assert_int_equal(test_mr_info(sub).is_window, i == 0);
 		assert_int_equal(pier_dereg_mr(sub), 0);
 	}
 }
@@ -241,7 +242,7 @@ static void expect_region(struct world *world)
 	struct pier_mr *sub;
 
 	assert_int_equal(bind_part(world, PIER_ACCESS_REMOTE_WRITE, &sub), 0);
-	assert_false(pier_mr_is_window(sub));
+	assert_false(test_mr_info(sub).is_window);
 	assert_int_equal(fake.mrs, mrs + 1);
 	assert_int_equal(fake.mws, 0);
 	assert_int_equal(fake.sends, sends);
@@ -249,7 +250,7 @@ static void expect_region(struct world *world)
 	assert_int_equal(fake.last_mr.addr, address);
 	assert_int_equal(fake.last_mr.length, PART);
 	assert_int_equal(fake.last_mr_access, writing);
-	assert_int_equal(pier_mr_access(sub), writing);
+	assert_int_equal(test_mr_info(sub).access, writing);
 	assert_int_equal(pier_mr_iova(sub), pier_mr_iova(world->base) + OFFSET);
 	assert_int_equal(pier_dereg_mr(world->base), -EBUSY);
 	assert_int_equal(pier_dereg_mr(sub), 0);
@@ -339,7 +340,7 @@ static void enforces_bounds_that_the_device_ignores(void **state)
 
 	fake.device.unbounded_windows = true;
 	assert_int_equal(bind_part(world, PIER_ACCESS_REMOTE_WRITE, &window), 0);
-	assert_true(pier_mr_is_window(window));
+	assert_true(test_mr_info(window).is_window);
 	assert_int_equal(fake.mrs, mrs + 1);
 	assert_int_equal(fake.last_mr.addr, (uintptr_t)world->memory + OFFSET);
 	assert_int_equal(fake.last_mr.length, PART);
@@ -347,9 +348,9 @@ static void enforces_bounds_that_the_device_ignores(void **state)
 			 PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_MW_BIND);
 	assert_int_equal(fake.last_send.opcode, IBV_WR_BIND_MW);
 	assert_int_equal(fake.last_send.bind_mw.bind_info.mr->rkey, fake.last_mr.rkey);
-	assert_int_equal(pier_mr_access(window), PIER_ACCESS_REMOTE_WRITE);
-	assert_int_equal(pier_mr_rkey(window), KEY_BOUND);
-	assert_int_equal(pier_mr_lkey(window), 0);
+	assert_int_equal(test_mr_info(window).access, PIER_ACCESS_REMOTE_WRITE);
+	assert_int_equal(test_mr_info(window).rkey, KEY_BOUND);
+	assert_int_equal(test_mr_info(window).lkey, 0);
 	assert_null(pier_mr_verbs(window));
 	assert_int_equal(pier_dereg_mr(world->base), -EBUSY);
 	/* Destroy the window first, as the kernel demands; then again. */
@@ -373,8 +374,8 @@ static void outlives_its_channel(void **state)
 	/* A driver may wait for bound windows. */
 	assert_int_equal(fake.mws_at_destroy, 0);
 	assert_int_equal(fake.qps, 0);
-	assert_true(pier_mr_is_window(first));
-	assert_int_equal(pier_mr_rkey(first), KEY_BOUND);
+	assert_true(test_mr_info(first).is_window);
+	assert_int_equal(test_mr_info(first).rkey, KEY_BOUND);
 	assert_int_equal(pier_dereg_mr(world->base), -EBUSY);
 	assert_int_equal(pier_dereg_mr(second), 0);
 	assert_int_equal(pier_dereg_mr(first), 0);

@@ -92,7 +92,7 @@ static void uses_the_default_mapping(void **state)
 	start("gpu");
 	expect_ok(reg(0, 100, PIER_POLICY_DIRECT, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
-	assert_int_equal(pier_mr_mapping(mr), PIER_MAPPING_DEFAULT);
+	assert_int_equal(test_mr_info(mr).mapping, PIER_MAPPING_DEFAULT);
 	assert_string_equal(pier_mr_reason(mr), "");
 	assert_int_equal(fixture.gpu->exports_by[PIER_MAPPING_PCIE], 0);
 	expect_ok(pier_dereg_mr(mr));
@@ -230,7 +230,7 @@ static void finds_and_remembers_the_mapping(void **state)
 	start("gpu");
 	fixture.gpu->takes = PIER_MAPPING_PCIE;
 	expect_ok(reg(0, 6 * fixture.page, PIER_POLICY_DIRECT, &mr));
-	assert_int_equal(pier_mr_mapping(mr), PIER_MAPPING_PCIE);
+	assert_int_equal(test_mr_info(mr).mapping, PIER_MAPPING_PCIE);
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
 	expect_ok(pier_dereg_mr(mr));
 	assert_int_equal(fixture.gpu->exports_by[PIER_MAPPING_DEFAULT], 1);
@@ -240,7 +240,7 @@ static void finds_and_remembers_the_mapping(void **state)
 	assert_int_equal(fixture.gpu->exports_by[PIER_MAPPING_PCIE], 2);
 	fixture.gpu->takes = PIER_MAPPING_DEFAULT;
 	expect_ok(reg(0, 6 * fixture.page, PIER_POLICY_DIRECT, &mr));
-	assert_int_equal(pier_mr_mapping(mr), PIER_MAPPING_DEFAULT);
+	assert_int_equal(test_mr_info(mr).mapping, PIER_MAPPING_DEFAULT);
 	expect_ok(pier_dereg_mr(mr));
 }
 
@@ -260,7 +260,7 @@ static void remembers_the_mapping_for_each_nic(void **state)
 	expect_ok(pier_alloc_pd(other, &pd));
 	expect_ok(pier_reg_buffer_mr(pd, fixture.buffer, 0, 100, 0, PIER_POLICY_DIRECT,
 				     &mr));
-	assert_int_equal(pier_mr_mapping(mr), PIER_MAPPING_DEFAULT);
+	assert_int_equal(test_mr_info(mr).mapping, PIER_MAPPING_DEFAULT);
 	expect_ok(pier_dereg_mr(mr));
 	expect_ok(pier_dealloc_pd(pd));
 	expect_ok(pier_close_device(other));
@@ -302,7 +302,7 @@ static void uses_the_requested_mapping(void **state)
 	(void)state;
 	start("gpu");
 	expect_ok(reg_mapped(PIER_MAPPING_PCIE, 0, &mr));
-	assert_int_equal(pier_mr_mapping(mr), PIER_MAPPING_PCIE);
+	assert_int_equal(test_mr_info(mr).mapping, PIER_MAPPING_PCIE);
 	expect_ok(pier_dereg_mr(mr));
 	fixture.gpu->takes = PIER_MAPPING_PCIE;
 	expect_result(reg_mapped(PIER_MAPPING_DEFAULT, 0, &mr), -EINVAL);
@@ -331,8 +331,8 @@ static bool is_relaxed(int access, enum pier_ordering ordering)
 	expect_ok(pier_open_device("soft0", &device));
 	expect_ok(pier_alloc_pd(device, &pd));
 	expect_ok(pier_reg_mr_attr(pd, &attr, &mr));
-	relaxed = pier_mr_access(mr) & PIER_ACCESS_RELAXED_ORDERING;
-	assert_int_equal(pier_mr_access(mr) & ~PIER_ACCESS_RELAXED_ORDERING,
+	relaxed = test_mr_info(mr).access & PIER_ACCESS_RELAXED_ORDERING;
+	assert_int_equal(test_mr_info(mr).access & ~PIER_ACCESS_RELAXED_ORDERING,
 			 access & ~PIER_ACCESS_RELAXED_ORDERING);
 	expect_ok(pier_dereg_mr(mr));
 	expect_ok(pier_dealloc_pd(pd));
@@ -380,7 +380,7 @@ static void sub_region_has_the_ordering_of_its_region(void **state)
 	attr.ordering = PIER_ORDERING_STRICT;
 	expect_ok(pier_reg_mr_attr(fixture.pd, &attr, &mr));
 	expect_ok(pier_reg_sub_mr(mr, 0, 10, PIER_ACCESS_LOCAL_WRITE, &part));
-	assert_int_equal(pier_mr_access(part), PIER_ACCESS_LOCAL_WRITE);
+	assert_int_equal(test_mr_info(part).access, PIER_ACCESS_LOCAL_WRITE);
 	expect_ok(pier_dereg_mr(part));
 	expect_ok(pier_dereg_mr(mr));
 }
@@ -610,7 +610,7 @@ static void bounces_only_if_the_policy_allows_it(void **state)
 	assert_non_null(strstr(pier_mr_reason(mr), "as a dma-buf: "));
 	assert_non_null(strstr(pier_mr_reason(mr), "as peer memory: "));
 	assert_int_equal(pier_mr_iova(mr), pier_buffer_address(fixture.buffer));
-	assert_int_equal(pier_mr_mapping(mr), PIER_MAPPING_AUTO);
+	assert_int_equal(test_mr_info(mr).mapping, PIER_MAPPING_AUTO);
 	expect_ok(pier_dereg_mr(mr));
 }
 
@@ -934,7 +934,7 @@ static void flushes_each_mapping(void **state)
 	/* All at once, the first segment, and this one. */
 	fixture.gpu->fail_export_at = 3;
 	expect_ok(reg(0, 6 * fixture.page, PIER_POLICY_DIRECT, &mr));
-	assert_int_equal(pier_mr_mapping(mr), PIER_MAPPING_DEFAULT);
+	assert_int_equal(test_mr_info(mr).mapping, PIER_MAPPING_DEFAULT);
 	expect_ok(pier_mr_sync_for_device(mr, 0, 6 * fixture.page));
 	assert_int_equal(fixture.gpu->flushes, 4);
 	assert_int_equal(fixture.gpu->flushes_by[PIER_MAPPING_DEFAULT], 2);

@@ -253,8 +253,8 @@ static void registers_every_kind_of_source(void **state)
 			assert_int_equal(pier_mr_iova(mr), cases[i].iova);
 			assert_int_equal(pier_mr_length(mr), 500);
 			assert_int_equal(pier_mr_parts(mr), 1);
-			assert_ptr_equal(pier_mr_context(mr), &context);
-			assert_ptr_equal(pier_mr_pd(mr), fixture.pd);
+			assert_ptr_equal(test_mr_info(mr).context, &context);
+			assert_ptr_equal(test_mr_info(mr).pd, fixture.pd);
 			expect_ok(pier_dereg_mr(mr));
 		}
 	}
@@ -566,12 +566,12 @@ static void has_sub_regions(void **state)
 	expect_ok(pier_reg_sub_mr(mr, 100, 1000, PIER_ACCESS_REMOTE_READ, &sub));
 	assert_int_equal(pier_mr_iova(sub), pier_mr_iova(mr) + 100);
 	assert_int_equal(pier_mr_length(sub), 1000);
-	assert_int_equal(pier_mr_access(sub), PIER_ACCESS_REMOTE_READ);
+	assert_int_equal(test_mr_info(sub).access, PIER_ACCESS_REMOTE_READ);
 	assert_int_equal(pier_mr_path(sub), PIER_PATH_DMABUF);
-	assert_int_not_equal(pier_mr_rkey(sub), pier_mr_rkey(mr));
+	assert_int_not_equal(test_mr_info(sub).rkey, test_mr_info(mr).rkey);
 	expect_ok(pier_mr_remote(sub, &remote));
 	assert_int_equal(remote.addr, pier_mr_iova(mr) + 100);
-	assert_int_equal(remote.rkey, pier_mr_rkey(sub));
+	assert_int_equal(remote.rkey, test_mr_info(sub).rkey);
 	expect_result(pier_dereg_mr(mr), -EBUSY);
 	test_assert_sentence("1 sub-region");
 	expect_ok(pier_reg_sub_mr(sub, 999, 1, 0, &subsub));

@@ -38,7 +38,7 @@ static enum pier_mapping register_mapping(void)
 	expect_ok(pier_buffer_alloc("hip:1", SMALL, &buffer));
 	expect_ok(pier_reg_buffer_mr(pd, buffer, 0, SMALL, PIER_ACCESS_SHARED,
 				     PIER_POLICY_DIRECT, &mr));
-	mapping = pier_mr_mapping(mr);
+	mapping = test_mr_info(mr).mapping;
 	expect_ok(pier_dereg_mr(mr));
 	expect_ok(pier_buffer_free(buffer));
 	expect_ok(pier_dealloc_pd(pd));

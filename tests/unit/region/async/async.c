@@ -26,9 +26,9 @@ static void delivers_a_region(void **state)
 	fixture_expect_no_event(fixture);
 	assert_int_equal(pier_mr_length(event.mr), FIXTURE_LENGTH);
 	assert_int_equal(pier_mr_iova(event.mr), (uintptr_t)fixture->memory);
-	assert_int_equal(pier_mr_access(event.mr), PIER_ACCESS_SHARED);
-	assert_ptr_equal(pier_mr_context(event.mr), fixture);
-	assert_ptr_equal(pier_mr_pd(event.mr), fixture->pd);
+	assert_int_equal(test_mr_info(event.mr).access, PIER_ACCESS_SHARED);
+	assert_ptr_equal(test_mr_info(event.mr).context, fixture);
+	assert_ptr_equal(test_mr_info(event.mr).pd, fixture->pd);
 	expect_ok(pier_registration_close(registration));
 	assert_int_equal(gate.deregistrations, 0);
 	expect_ok(pier_dereg_mr(event.mr));

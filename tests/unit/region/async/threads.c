@@ -238,7 +238,8 @@ static void take_event(struct crowd *crowd, const struct pier_event *event,
 	      index);
 	if (event->mr)
 		check(crowd,
-		      pier_mr_context(event->mr) == slot && pier_dereg_mr(event->mr) == 0,
+		      test_mr_info(event->mr).context == slot &&
+			      pier_dereg_mr(event->mr) == 0,
 		      "its region", index);
 }
 
