@@ -15,12 +15,14 @@
 
 #include "tests/unit/provider/soft/soft_fixture.h"
 #include "fuzz.h"
+#include "provider/soft/link/attach.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/limits.h"
 #include "provider/soft/link/link.h"
 #include "provider/soft/link/ring.h"
 #include "provider/soft/pass.h"
 #include "provider/soft/regions/segments.h"
+#include "provider/soft/queues/qp.h"
 #include "provider/soft/soft.h"
 
 enum {
@@ -105,10 +107,10 @@ static void attach_peer(struct stage *stage)
 	atomic_fetch_add(&stage->memory->users, 1);
 	ring = pier_soft_create_ring(stage->memory, 0);
 	FUZZ_CHECK(ring);
-	pier_soft_lock(context);
-	FUZZ_CHECK(!pier_soft_attach_link((struct soft_qp *)stage->fixture.qp, fds[0],
-					  fds[0], ring, NULL));
-	pier_soft_unlock(context);
+	pier_soft_lock(&context->engine);
+	FUZZ_CHECK(!pier_soft_attach_link(&((struct soft_qp *)stage->fixture.qp)->link,
+					  fds[0], fds[0], ring, NULL));
+	pier_soft_unlock(&context->engine);
 	stage->peer = fds[1];
 }
 

@@ -11,10 +11,13 @@
 
 #include "tests/unit/provider/soft/soft_fixture.h"
 #include "fuzz.h"
+#include "provider/soft/regions/segments.h"
+#include "provider/soft/link/attach.h"
 #include "provider/soft/regions/region.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/link/link.h"
 #include "provider/soft/pass.h"
+#include "provider/soft/queues/qp.h"
 #include "provider/soft/soft.h"
 
 enum {
@@ -115,10 +118,10 @@ static void attach_peer(struct stage *stage)
 
 	FUZZ_CHECK(
 		!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds));
-	pier_soft_lock(context);
-	FUZZ_CHECK(!pier_soft_attach_link((struct soft_qp *)stage->fixture.qp, fds[0],
-					  fds[0], NULL, NULL));
-	pier_soft_unlock(context);
+	pier_soft_lock(&context->engine);
+	FUZZ_CHECK(!pier_soft_attach_link(&((struct soft_qp *)stage->fixture.qp)->link,
+					  fds[0], fds[0], NULL, NULL));
+	pier_soft_unlock(&context->engine);
 	stage->peer = fds[1];
 }
 

@@ -45,7 +45,7 @@ static void give_addresses(struct pair *pair, uint64_t shared_memory, uint64_t a
 			 0);
 	intercept_grant_request(pair);
 	atomic_store(&peer_ring(&pair->peer)->in->valid[0], message.serial);
-	assert_true(pier_soft_send_grant(peer_qp(&pair->peer), &message, NULL));
+	assert_true(pier_soft_send_grant(&peer_qp(&pair->peer)->link, &message, NULL));
 	fixture_expect(&pair->victim, pair->victim.send_cq, &pair->peer, 1,
 		       IBV_WC_SUCCESS);
 	for (int i = 0; i < 20; i++)

@@ -123,10 +123,10 @@ static bool gives_fd_to(void (*change)(void), bool in_new_pid_namespace)
 	change_later();
 	fixture_write_all(sockets[0], &mr->rkey, sizeof(mr->rkey));
 	fixture_read_all(sockets[0], &done, 1);
-	pier_soft_lock(soft_context(owner.context));
+	pier_soft_lock(&soft_context(owner.context)->engine);
 	ring = peer_qp(&owner)->link.ring;
 	given = ring && ring->given[0].mr;
-	pier_soft_unlock(soft_context(owner.context));
+	pier_soft_unlock(&soft_context(owner.context)->engine);
 	fixture_write_all(sockets[0], "x", 1);
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);

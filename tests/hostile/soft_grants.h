@@ -104,7 +104,7 @@ static inline void give_grant(struct pair *pair, int key, const int *fds,
 			 0);
 	intercept_grant_request(pair);
 	atomic_store(&peer_ring(&pair->peer)->in->valid[message.slot], message.serial);
-	assert_true(pier_soft_send_grant(peer_qp(&pair->peer), &message, fds));
+	assert_true(pier_soft_send_grant(&peer_qp(&pair->peer)->link, &message, fds));
 	fixture_expect(&pair->victim, pair->victim.send_cq, &pair->peer, 1,
 		       IBV_WC_SUCCESS);
 	for (int i = 0; i < 20; i++)

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "provider/soft/connect/meeting.h"
-#include "provider/soft/registry.h"
+#include "provider/soft/connect/node.h"
 #include "tests/support/cmocka.h"
 
 /*

@@ -223,17 +223,17 @@ static void lingering_socket_with_a_false_proof(void **state)
 	door = fake_dial(&fixture);
 	fake_say_hello(&fake, door, transcript);
 	sent = make_lingering_socket(&listener);
-	pier_soft_lock(soft_context(fixture.context));
+	pier_soft_lock(&soft_context(fixture.context)->engine);
 	assert_int_equal(peer_send(door, junk, sizeof(junk), sent, 1), sizeof(junk));
 	close(sent); /* not the last copy any more: one is on its way */
-	pier_soft_unlock(soft_context(fixture.context));
+	pier_soft_unlock(&soft_context(fixture.context)->engine);
 	assert_true(fake_hangs_up(door));
 	/* It hangs up before it closes the fd, with the engine locked until then. */
 	start = fixture_milliseconds();
-	pier_soft_lock(soft_context(fixture.context));
+	pier_soft_lock(&soft_context(fixture.context)->engine);
 	assert_in_range(fixture_milliseconds() - start, 0, LIMIT_MS);
 	assert_int_equal(fixture_count_fds(), before + 2);
-	pier_soft_unlock(soft_context(fixture.context));
+	pier_soft_unlock(&soft_context(fixture.context)->engine);
 	close(door);
 	close(listener);
 	fixture_close(&fixture);
@@ -306,12 +306,12 @@ static void returning_a_grant_in_use_ends_the_link(void **state)
 	mr = pier_soft_provider.reg_dmabuf_mr(victim.pd, 0, FIXTURE_MEMORY, 0, file,
 					      access);
 	assert_non_null(mr);
-	assert_true(pier_soft_send_grant_request(peer_qp(&peer), mr->rkey, false));
+	assert_true(pier_soft_send_grant_request(&peer_qp(&peer)->link, mr->rkey, false));
 	expect_quick_steps(&victim);
 	given = &peer_ring(&victim)->given[0];
 	assert_non_null(given->mr);
 	atomic_store(&peer_ring(&peer)->out->busy, 1);
-	pier_soft_send_grant_returned(peer_qp(&peer), 0, given->serial);
+	pier_soft_send_grant_returned(&peer_qp(&peer)->link, 0, given->serial);
 	start = fixture_milliseconds();
 	for (int i = 0; i < 20; i++)
 		fixture_step(&victim, NULL);
@@ -344,8 +344,8 @@ static void denial_before_a_grant_leaves_the_grant_its_fds(void **state)
 	for (int i = 0; i < 2; i++) {
 		held[i].key = i == 0 ? owner.mr->rkey : mr->rkey;
 		held[i].state = SOFT_GRANT_REQUESTED;
-		assert_true(pier_soft_send_grant_request(peer_qp(&asker), held[i].key,
-							 false));
+		assert_true(pier_soft_send_grant_request(&peer_qp(&asker)->link,
+							 held[i].key, false));
 	}
 	expect_quick_steps(&owner);
 	expect_quick_steps(&asker);

@@ -8,6 +8,7 @@
 
 #include "tests/unit/provider/soft/soft_fake.h"
 #include "provider/soft/link/ring.h"
+#include "provider/soft/queues/qp.h"
 #include "provider/soft/soft.h"
 
 /* What hostile peers of the software NIC on this host have in common. */

@@ -34,7 +34,7 @@ static int request_fd(struct soft_fixture *attacker, struct soft_fixture *owner,
 	uint8_t message[SOFT_MAX_CONTROL];
 	int fd;
 
-	assert_true(pier_soft_send_grant_request(peer_qp(attacker), key, true));
+	assert_true(pier_soft_send_grant_request(&peer_qp(attacker)->link, key, true));
 	for (int i = 0; i < 20; i++)
 		fixture_step(owner, NULL);
 	assert_true(peer_receive(peer_qp(attacker)->link.rx_fd, message, sizeof(message),

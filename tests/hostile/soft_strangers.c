@@ -115,9 +115,9 @@ enum {
 static void crowd_body(const struct soft_fixture *fixture, int ready)
 {
 	struct sockaddr_un name;
-	socklen_t length = pier_soft_unix_name(&soft_context(fixture->context)->meeting,
-					       &soft_context(fixture->context)->gid,
-					       &name);
+	socklen_t length = pier_soft_unix_name(
+		&soft_context(fixture->context)->node.meeting,
+		&soft_context(fixture->context)->node.gid, &name);
 	struct pollfd doors[CROWD];
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -7,10 +7,12 @@
 #include "core/error.h"
 #include "pass.h"
 #include "provider/provider.h"
-#include "provider/soft/connect/address.h"
 #include "provider/soft/connect/listen.h"
 #include "provider/soft/connect/meeting.h"
+#include "provider/soft/connect/node.h"
+#include "provider/soft/link/seal.h"
 #include "provider/soft/queues/cq.h"
+#include "provider/soft/queues/create.h"
 #include "provider/soft/queues/events.h"
 #include "provider/soft/queues/modify.h"
 #include "provider/soft/queues/poll.h"
@@ -20,7 +22,6 @@
 #include "provider/soft/regions/keys.h"
 #include "provider/soft/regions/region.h"
 #include "query.h"
-#include "registry.h"
 #include "soft.h"
 #include "thread.h"
 
@@ -94,26 +95,32 @@ static struct soft_context *allocate_context(void)
 {
 	struct soft_context *context = calloc(1, sizeof(*context));
 	struct soft_engine *engine;
+	struct soft_node *node;
 
 	if (!context)
 		return NULL;
 	engine = &context->engine;
 	engine->ops = &pier_soft_engine_ops;
 	engine->epoll_fd = engine->wake_fd = engine->timer_fd = -1;
-	engine->staging.fd = -1;
-	context->listeners.unix_fd = context->listeners.tcp_fd = -1;
-	context->listeners.datagram_fd = -1;
-	context->pid = getpid();
-	pier_list_init(&context->registered);
+	node = &context->node;
+	node->engine = engine;
+	node->staging.fd = -1;
+	node->listeners.unix_fd = node->listeners.tcp_fd = -1;
+	node->listeners.datagram_fd = -1;
+	node->pid = getpid();
+	pier_list_init(&node->registered);
 	return context;
 }
 
 static void free_context(struct soft_context *context)
 {
+	struct soft_node *node = &context->node;
+
 	pier_soft_stop_engine(context);
-	pier_soft_close_listeners(context);
+	pier_soft_close_listeners(node);
+	pier_soft_close_staging(&node->staging);
 	pier_soft_free_keys(&context->mrs);
-	explicit_bzero(context->meeting.key, sizeof(context->meeting.key));
+	explicit_bzero(node->meeting.key, sizeof(node->meeting.key));
 	free(context);
 }
 
@@ -122,18 +129,24 @@ static int start_context(struct soft_context *context, bool stepped, bool meets)
 	int error = pier_soft_init_sodium() ? 0 : -EIO;
 
 	if (!error && meets)
-		error = pier_soft_join_meeting(&context->meeting,
+		error = pier_soft_join_meeting(&context->node.meeting,
 					       pier_soft_unix_allowed());
 	if (!error)
 		error = pier_soft_start_engine(context, stepped);
 	if (!error)
-		error = pier_soft_open_listeners(context);
+		error = pier_soft_open_listeners(&context->node);
 	return error;
+}
+
+static struct soft_context *context_of(struct soft_node *node)
+{
+	return pier_container_of(node, struct soft_context, node);
 }
 
 static struct soft_context *create_context(bool stepped, bool meets)
 {
-	struct soft_context *context = allocate_context(), *known;
+	struct soft_context *context = allocate_context();
+	struct soft_node *known;
 	int error;
 
 	if (!context)
@@ -144,10 +157,10 @@ static struct soft_context *create_context(bool stepped, bool meets)
 		errno = -error;
 		return NULL;
 	}
-	known = pier_soft_register(context);
-	if (known != context)
+	known = pier_soft_register(&context->node);
+	if (known != &context->node)
 		free_context(context);
-	return known;
+	return context_of(known);
 }
 
 static void free_handle(struct soft_handle *handle)
@@ -159,7 +172,7 @@ static void free_handle(struct soft_handle *handle)
 
 static void close_handle(struct soft_handle *handle)
 {
-	if (pier_soft_unregister(handle->context))
+	if (pier_soft_unregister(&handle->context->node))
 		free_context(handle->context);
 	free_handle(handle);
 }
@@ -191,12 +204,12 @@ static struct soft_handle *allocate_handle(void)
 static struct ibv_context *open_handle(bool stepped, bool meets)
 {
 	struct soft_handle *handle = allocate_handle();
+	struct soft_node *shared;
 
 	if (!handle)
 		return NULL;
-	handle->context = meets ? pier_soft_share_meeting() : NULL;
-	if (!handle->context)
-		handle->context = create_context(stepped, meets);
+	shared = meets ? pier_soft_share_meeting() : NULL;
+	handle->context = shared ? context_of(shared) : create_context(stepped, meets);
 	if (handle->context)
 		return &handle->verbs.context;
 	free_handle(handle);
@@ -236,13 +249,14 @@ static int close_device(struct ibv_context *context)
 /* Other handles may destroy theirs meanwhile. */
 static struct ibv_qp *find_qp_of(struct ibv_context *context, uint32_t index)
 {
+	struct soft_engine *engine = &soft_context(context)->engine;
 	struct soft_qp *qp;
 	bool own;
 
-	pier_soft_lock(soft_context(context));
-	qp = soft_context(context)->qps[index];
+	pier_soft_lock(engine);
+	qp = pier_soft_qp_at(soft_context(context), index);
 	own = qp && qp->ibv.context == context;
-	pier_soft_unlock(soft_context(context));
+	pier_soft_unlock(engine);
 	return own ? &qp->ibv : NULL;
 }
 
@@ -261,7 +275,7 @@ static void fail_queues(struct ibv_context *context)
 int pier_soft_close_verbs(struct ibv_context *context)
 {
 	/* A forked child leaves its parent's connections alone. */
-	if (soft_context(context)->pid == getpid())
+	if (soft_context(context)->node.pid == getpid())
 		fail_queues(context);
 	pier_soft_leave_handle(context);
 	return 0;
@@ -281,13 +295,15 @@ static struct ibv_pd *alloc_pd(struct ibv_context *context)
 	if (!pd)
 		return NULL;
 	pd->ibv.context = context;
+	pd->engine = &soft_context(context)->engine;
+	pd->mrs = &soft_context(context)->mrs;
 	pier_soft_use_handle(context);
 	return &pd->ibv;
 }
 
 static int dealloc_pd(struct ibv_pd *ibv_pd)
 {
-	struct soft_pd *pd = (struct soft_pd *)ibv_pd;
+	struct soft_pd *pd = soft_pd(ibv_pd);
 
 	if (atomic_load(&pd->users) > 0)
 		return -pier_fail(EBUSY,

@@ -7,19 +7,18 @@
 
 #include "engine.h"
 #include "core/log.h"
-#include "soft.h"
 
 enum {
 	EVENT_SHIFT = 56
 };
 
-void pier_soft_activate(struct soft_qp *qp)
+void pier_soft_activate(struct soft_work *work)
 {
-	if (pier_list_empty(&qp->active))
-		pier_list_append(&soft_context_of(qp)->engine.active, &qp->active);
+	if (pier_list_empty(&work->active))
+		pier_list_append(&work->engine->active, &work->active);
 }
 
-int pier_soft_watch(struct soft_context *context, int fd, uint32_t events,
+int pier_soft_watch(struct soft_engine *engine, int fd, uint32_t events,
 		    enum soft_event event, uint64_t id)
 {
 	struct epoll_event watched = {
@@ -27,7 +26,7 @@ int pier_soft_watch(struct soft_context *context, int fd, uint32_t events,
 		.data.u64 = (uint64_t)event << EVENT_SHIFT | id,
 	};
 
-	if (epoll_ctl(context->engine.epoll_fd, EPOLL_CTL_ADD, fd, &watched) < 0)
+	if (epoll_ctl(engine->epoll_fd, EPOLL_CTL_ADD, fd, &watched) < 0)
 		return -errno;
 	return 0;
 }
@@ -36,18 +35,17 @@ int pier_soft_watch(struct soft_context *context, int fd, uint32_t events,
  * Explicit, because a copy of the fd in a forked child would keep a closed fd in the
  * epoll set.
  */
-void pier_soft_unwatch(struct soft_context *context, int fd)
+void pier_soft_unwatch(struct soft_engine *engine, int fd)
 {
-	epoll_ctl(context->engine.epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+	epoll_ctl(engine->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
 }
 
 /*
  * The timer expires at or before every deadline; each user compares the clock with its
  * own.
  */
-void pier_soft_arm_timer(struct soft_context *context, uint64_t when)
+void pier_soft_arm_timer(struct soft_engine *engine, uint64_t when)
 {
-	struct soft_engine *engine = &context->engine;
 	struct itimerspec setting = { 0 };
 
 	if (when >= engine->deadline)
@@ -58,21 +56,21 @@ void pier_soft_arm_timer(struct soft_context *context, uint64_t when)
 	timerfd_settime(engine->timer_fd, TFD_TIMER_ABSTIME, &setting, NULL);
 }
 
-void pier_soft_collect_doorbells(struct soft_context *context)
+void pier_soft_collect_doorbells(struct soft_engine *engine)
 {
-	struct soft_qp *qp = atomic_exchange(&context->engine.doorbells, NULL);
+	struct soft_work *work = atomic_exchange(&engine->doorbells, NULL);
 
-	while (qp) {
-		struct soft_qp *next = qp->next_rung;
+	while (work) {
+		struct soft_work *next = work->next_rung;
 
 		/*
-		 * From here on a poster may push the queue pair again, so `next` was
+		 * From here on a poster may push it again, so `next` was
 		 * read first. The write is a read-modify-write: a poster that found the
 		 * doorbell rung did not push, and what it queued is visible after this.
 		 */
-		atomic_exchange(&qp->rung, false);
-		pier_soft_activate(qp);
-		qp = next;
+		atomic_exchange(&work->rung, false);
+		pier_soft_activate(work);
+		work = next;
 	}
 }
 
@@ -107,15 +105,13 @@ static void wake_thread(struct soft_engine *engine)
  */
 static bool doorbells_rung(struct soft_engine *engine)
 {
-	struct soft_qp *none = NULL;
+	struct soft_work *none = NULL;
 
 	return !atomic_compare_exchange_strong(&engine->doorbells, &none, NULL);
 }
 
-void pier_soft_unlock(struct soft_context *context)
+void pier_soft_unlock(struct soft_engine *engine)
 {
-	struct soft_engine *engine = &context->engine;
-
 	for (;;) {
 		if (engine->blocking && needs_thread(engine))
 			wake_thread(engine);
@@ -124,13 +120,13 @@ void pier_soft_unlock(struct soft_context *context)
 			return;
 		if (pthread_mutex_trylock(&engine->lock) != 0)
 			return;
-		engine->ops->pass(context);
+		engine->ops->pass(engine);
 	}
 }
 
-void pier_soft_lock(struct soft_context *context)
+void pier_soft_lock(struct soft_engine *engine)
 {
-	atomic_fetch_add(&context->engine.waiters, 1);
-	pthread_mutex_lock(&context->engine.lock);
-	atomic_fetch_sub(&context->engine.waiters, 1);
+	atomic_fetch_add(&engine->waiters, 1);
+	pthread_mutex_lock(&engine->lock);
+	atomic_fetch_sub(&engine->waiters, 1);
 }

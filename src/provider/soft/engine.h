@@ -10,26 +10,34 @@
 
 #include "core/clock.h"
 #include "core/list.h"
-#include "provider/soft/regions/vector.h"
 
 /*
  * The engine plays the hardware: it gives one turn to each queue pair that has something
- * to do. This is its lower half: the lock, the list of queue pairs with work, doorbells,
- * watched fds and the timer. pass.h has the upper half.
+ * to do. This is its lower half, which knows no queue pair: the lock, the list of those
+ * with work, doorbells, watched fds and the timer. pass.h has the upper half.
  */
 
-struct soft_context;
+struct soft_engine;
+struct soft_link;
 struct soft_mr;
-struct soft_qp;
 
 /* What the layers below the engine's pass need of those above. With the engine locked. */
 struct soft_engine_ops {
-	/* Gives every queue pair with work one turn. */
-	void (*pass)(struct soft_context *context);
+	/* Gives everyone with work one turn. */
+	void (*pass)(struct soft_engine *engine);
 	/* Takes back what peers may do with the region by themselves. */
 	void (*revoke_region)(struct soft_mr *mr);
-	/* Closes the link of a queue pair whose peer is gone; the queue pair fails. */
-	void (*lose_link)(struct soft_qp *qp);
+	/* Closes a link whose peer is gone; its queue pair fails. */
+	void (*lose_link)(struct soft_link *link);
+};
+
+/* Something that gets turns: a queue pair. */
+struct soft_work {
+	struct soft_engine *engine;
+	struct pier_list active;
+	/* The doorbell: posters push to a stack, which the engine empties. */
+	atomic_bool rung;
+	struct soft_work *next_rung;
 };
 
 struct soft_engine {
@@ -44,12 +52,12 @@ struct soft_engine {
 	int epoll_fd, wake_fd, timer_fd;
 	uint64_t deadline; /* when the timer expires */
 	uint64_t now;	   /* read once per pass */
-	_Atomic(struct soft_qp *) doorbells;
+	_Atomic(struct soft_work *) doorbells;
 	atomic_uint polls; /* of CQs by applications; while it grows the thread pauses */
 	atomic_uint seen_polls;
 	atomic_uint app_passes; /* by applications, over rings and fds */
 	atomic_bool paused;
-	/* Queue pairs with work, and the end of those that the present pass serves. */
+	/* What has something to do, and the end of what the present pass serves. */
 	struct pier_list active, pass_end;
 	struct pier_list polled; /* shared rings that the engine polls; link/ring.c */
 	uint32_t polled_count;
@@ -58,23 +66,22 @@ struct soft_engine {
 	uint64_t spin_until;	/* the thread does not sleep before */
 	uint64_t last_epoll;	/* when an application last looked for events */
 	uint64_t next_serial;
-	uint8_t *sink;		    /* where unwanted bytes go */
-	struct soft_extent staging; /* of link/seal.c, for one copy at a time */
+	uint8_t *sink; /* where unwanted bytes go */
 };
 
 /* With the engine unlocked. */
-void pier_soft_lock(struct soft_context *context);
+void pier_soft_lock(struct soft_engine *engine);
 /* Serves doorbells that were rung while the lock was held. */
-void pier_soft_unlock(struct soft_context *context);
+void pier_soft_unlock(struct soft_engine *engine);
 
 /* All below: with the engine locked. */
 
-/* Gives the queue pair a turn in the next pass. */
-void pier_soft_activate(struct soft_qp *qp);
-/* Activates each queue pair whose doorbell was rung. */
-void pier_soft_collect_doorbells(struct soft_context *context);
+/* Gives it a turn in the next pass. */
+void pier_soft_activate(struct soft_work *work);
+/* Activates whatever has had its doorbell rung. */
+void pier_soft_collect_doorbells(struct soft_engine *engine);
 /* The timer expires at `when` or before. */
-void pier_soft_arm_timer(struct soft_context *context, uint64_t when);
+void pier_soft_arm_timer(struct soft_engine *engine, uint64_t when);
 
 enum soft_event {
 	SOFT_EVENT_WAKE,
@@ -89,13 +96,13 @@ enum soft_event {
  * An event is for an id and not for a pointer: between epoll_wait(2) and the pass another
  * thread may have freed the object.
  */
-int pier_soft_watch(struct soft_context *context, int fd, uint32_t events,
+int pier_soft_watch(struct soft_engine *engine, int fd, uint32_t events,
 		    enum soft_event event, uint64_t id);
-void pier_soft_unwatch(struct soft_context *context, int fd);
+void pier_soft_unwatch(struct soft_engine *engine, int fd);
 enum soft_event pier_soft_event_kind(const struct epoll_event *event);
 uint64_t pier_soft_event_id(const struct epoll_event *event);
 
-/* Whether a queue pair waits for a turn. */
+/* Whether anything waits for a turn. */
 static inline bool pier_soft_has_work(const struct soft_engine *engine)
 {
 	return !pier_list_empty(&engine->active);

@@ -8,6 +8,9 @@
 
 #include "engine.h"
 
+struct soft_context;
+struct soft_qp;
+
 /* The upper half of the engine: who gets a turn, and what happens in it. */
 
 extern const struct soft_engine_ops pier_soft_engine_ops;

@@ -10,6 +10,7 @@
 #include "query.h"
 #include "core/error.h"
 #include "core/fd.h"
+#include "provider/soft/link/frame.h"
 #include "provider/soft/queues/responder.h"
 #include "soft.h"
 
@@ -79,8 +80,8 @@ int pier_soft_query_device(struct ibv_context *ibv_context,
 	};
 
 	/* Random, as the GID, and in network byte order. */
-	memcpy(&attr.node_guid, context->gid.raw + 8, sizeof(attr.node_guid));
-	if (context->meeting.joined)
+	memcpy(&attr.node_guid, context->node.gid.raw + 8, sizeof(attr.node_guid));
+	if (context->node.meeting.joined)
 		describe_plain_device(&attr);
 	attr.sys_image_guid = attr.node_guid;
 	*ret_attr = attr;
@@ -162,7 +163,7 @@ int pier_soft_query_gid(struct ibv_context *context, uint8_t port, uint32_t inde
 	if (index != 0)
 		return ENODATA;
 	*ret_entry = (struct ibv_gid_entry){
-		.gid = soft_context(context)->gid,
+		.gid = soft_context(context)->node.gid,
 		.port_num = 1,
 		.gid_type = IBV_GID_TYPE_ROCE_V2,
 	};

@@ -14,7 +14,6 @@
 #include "engine.h"
 #include "pass.h"
 #include "provider/soft/link/ring.h"
-#include "provider/soft/link/seal.h"
 #include "soft.h"
 
 enum {
@@ -105,13 +104,11 @@ static int wait_for_events(struct soft_engine *engine, struct epoll_event *ret_e
 }
 
 /* After a message more may follow soon. Before the thread sleeps, the peers must know. */
-static bool may_sleep(struct soft_context *context)
+static bool may_sleep(struct soft_engine *engine)
 {
-	struct soft_engine *engine = &context->engine;
-
 	if (!pier_list_empty(&engine->polled) && engine->now < engine->spin_until)
 		return false;
-	return pier_soft_sleep_on_rings(context);
+	return pier_soft_sleep_on_rings(engine);
 }
 
 static void *run_engine(void *argument)
@@ -123,16 +120,16 @@ static void *run_engine(void *argument)
 	bool paused, block;
 
 	for (;;) {
-		pier_soft_lock(context);
+		pier_soft_lock(engine);
 		engine->blocking = false;
 		if (engine->stop)
 			break;
-		pier_soft_poll_rings(context, pier_soft_now());
+		pier_soft_poll_rings(engine, pier_soft_now());
 		pier_soft_pass(context, events, count);
 		paused = begin_thread_pause(engine);
-		block = !paused && pier_list_empty(&engine->active) && may_sleep(context);
+		block = !paused && pier_list_empty(&engine->active) && may_sleep(engine);
 		engine->blocking = block;
-		pier_soft_unlock(context);
+		pier_soft_unlock(engine);
 		if (paused)
 			pause_thread(engine);
 		count = wait_for_events(engine, events, block);
@@ -141,9 +138,8 @@ static void *run_engine(void *argument)
 	return NULL;
 }
 
-static int open_engine_fds(struct soft_context *context)
+static int open_engine_fds(struct soft_engine *engine)
 {
-	struct soft_engine *engine = &context->engine;
 	int error;
 
 	engine->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -155,10 +151,10 @@ static int open_engine_fds(struct soft_context *context)
 	 * Level-triggered: a polling application must not take the event from the
 	 * thread.
 	 */
-	error = pier_soft_watch(context, engine->wake_fd, EPOLLIN, SOFT_EVENT_WAKE, 0);
+	error = pier_soft_watch(engine, engine->wake_fd, EPOLLIN, SOFT_EVENT_WAKE, 0);
 	if (error)
 		return error;
-	return pier_soft_watch(context, engine->timer_fd, EPOLLIN | EPOLLET,
+	return pier_soft_watch(engine, engine->timer_fd, EPOLLIN | EPOLLET,
 			       SOFT_EVENT_TIMER, 0);
 }
 
@@ -174,7 +170,7 @@ int pier_soft_start_engine(struct soft_context *context, bool stepped)
 	engine->deadline = SOFT_NEVER;
 	engine->stepped = stepped;
 	engine->sink = malloc(SOFT_SINK_SIZE);
-	error = engine->sink ? open_engine_fds(context) : -ENOMEM;
+	error = engine->sink ? open_engine_fds(engine) : -ENOMEM;
 	if (error == 0 && !stepped) {
 		error = -pier_start_thread(&engine->thread, "pier-soft", run_engine,
 					   context);
@@ -189,7 +185,7 @@ void pier_soft_stop_engine(struct soft_context *context)
 	struct soft_engine *engine = &context->engine;
 
 	/* A forked child has no such thread, which may have held the lock. */
-	if (engine->threaded && context->pid == getpid()) {
+	if (engine->threaded && context->node.pid == getpid()) {
 		pthread_mutex_lock(&engine->lock);
 		engine->stop = true;
 		pthread_mutex_unlock(&engine->lock);
@@ -199,7 +195,6 @@ void pier_soft_stop_engine(struct soft_context *context)
 	pier_close_fd(engine->timer_fd);
 	pier_close_fd(engine->wake_fd);
 	pier_close_fd(engine->epoll_fd);
-	pier_soft_close_staging(&engine->staging);
 	free(engine->sink);
 	pthread_mutex_destroy(&engine->lock);
 }

@@ -9,9 +9,7 @@
 #include "address.h"
 #include "core/error.h"
 #include "provider/provider.h"
-#include "provider/soft/engine.h"
 #include "provider/soft/link/auth.h"
-#include "provider/soft/soft.h"
 
 enum {
 	V4_PREFIX = 96, /* of ::ffff:0:0/96 (RFC 4291, section 2.5.5.2) */
@@ -322,39 +320,5 @@ int pier_soft_unpack_address(const uint8_t *bytes, size_t length,
 						 "or host that nobody can have");
 	}
 	*ret_address = address;
-	return 0;
-}
-
-int pier_soft_get_qp_address(struct ibv_qp *ibv_qp, uint8_t *ret_address, size_t size)
-{
-	const struct soft_qp *qp = (struct soft_qp *)ibv_qp;
-	const struct soft_listeners *listeners = &soft_context_of(qp)->listeners;
-	struct soft_address address = {
-		.port = listeners->port,
-		.count = listeners->count,
-	};
-
-	pier_soft_lock(soft_context_of(qp));
-	memcpy(address.secret, qp->secret, sizeof(address.secret));
-	pier_soft_unlock(soft_context_of(qp));
-	memcpy(address.addresses, listeners->addresses, sizeof(address.addresses));
-	return pier_soft_pack_address(&address, ret_address, size);
-}
-
-int pier_soft_set_qp_address(struct ibv_qp *ibv_qp, const uint8_t *bytes, size_t length)
-{
-	struct soft_qp *qp = (struct soft_qp *)ibv_qp;
-	struct soft_context *context = soft_context_of(qp);
-	struct soft_address address;
-	int error = pier_soft_unpack_address(bytes, length, &address);
-
-	if (error)
-		return error;
-	pthread_mutex_lock(&ibv_qp->mutex);
-	pier_soft_lock(context);
-	qp->peer_address = address;
-	qp->has_peer_address = true;
-	pier_soft_unlock(context);
-	pthread_mutex_unlock(&ibv_qp->mutex);
 	return 0;
 }

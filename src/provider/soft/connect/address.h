@@ -83,9 +83,6 @@ struct soft_address {
 	struct in6_addr addresses[SOFT_MAX_ADDRESSES]; /* IPv4 as v4-mapped */
 };
 
-int pier_soft_get_qp_address(struct ibv_qp *qp, uint8_t *ret_address, size_t size);
-int pier_soft_set_qp_address(struct ibv_qp *qp, const uint8_t *address, size_t length);
-
 /* Whether an address can be that of one host, and not this one by another name. */
 bool pier_soft_is_callable(const struct in6_addr *address);
 

@@ -11,14 +11,15 @@
 
 #include "call.h"
 #include "address.h"
+#include "connection.h"
 #include "core/error.h"
 #include "core/fd.h"
 #include "listen.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/link/auth.h"
+#include "provider/soft/link/link.h"
 #include "provider/soft/link/ring.h"
 #include "provider/soft/link/socket.h"
-#include "provider/soft/soft.h"
 
 /* 0 when the fd is ready, or -errno. */
 static int wait_for_fd(int fd, short events, uint64_t deadline)
@@ -141,10 +142,11 @@ static int send_proof(int fd, uint8_t *proof, const struct soft_shared_memory *m
 }
 
 /* If the listener does not use the memory, `*shared` becomes NULL. */
-static int check_welcome(const struct soft_qp *qp, const uint8_t *transcript,
-			 const uint8_t *welcome, struct soft_shared_memory **shared)
+static int check_welcome(const struct soft_connection *connection,
+			 const uint8_t *transcript, const uint8_t *welcome,
+			 struct soft_shared_memory **shared)
 {
-	const uint8_t *secret = qp->peer_address.secret;
+	const uint8_t *secret = connection->peer_address.secret;
 
 	if (*shared &&
 	    pier_soft_proves(secret, SOFT_LISTENER_SHARES, transcript, welcome))
@@ -156,30 +158,32 @@ static int check_welcome(const struct soft_qp *qp, const uint8_t *transcript,
 		       : -ECONNREFUSED;
 }
 
-static int prove_ourselves(const struct soft_qp *qp, int fd, const uint8_t *transcript,
-			   uint64_t deadline, struct soft_shared_memory **shared)
+static int prove_ourselves(const struct soft_connection *connection, int fd,
+			   const uint8_t *transcript, uint64_t deadline,
+			   struct soft_shared_memory **shared)
 {
-	const uint8_t *secret = qp->peer_address.secret;
+	const uint8_t *secret = connection->peer_address.secret;
 	uint8_t proof[SOFT_PROOF_SIZE], welcome[SOFT_WELCOME_SIZE];
 	int error;
 
 	pier_soft_prove(secret, SOFT_CALLER_PROVES, transcript, proof);
-	pier_soft_prove(qp->secret, SOFT_CALLER_IDENTITY, transcript,
+	pier_soft_prove(connection->secret, SOFT_CALLER_IDENTITY, transcript,
 			proof + SOFT_MAC_SIZE);
 	error = send_proof(fd, proof, *shared);
 	if (!error)
 		error = receive_all(fd, welcome, sizeof(welcome), deadline);
-	return error ? error : check_welcome(qp, transcript, welcome, shared);
+	return error ? error : check_welcome(connection, transcript, welcome, shared);
 }
 
 /* When this returns 0, the listener has proved itself, and `early` has the transcript. */
-static int exchange_nonces(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
-			   int fd, uint64_t deadline, struct soft_early_stream *early)
+static int exchange_nonces(const struct soft_connection *connection,
+			   const struct ibv_qp_attr *attr, int fd, uint64_t deadline,
+			   struct soft_early_stream *early)
 {
 	struct soft_hello hello = {
-		.from = soft_context_of(qp)->gid,
+		.from = connection->node->gid,
 		.to = attr->ah_attr.grh.dgid,
-		.from_qpn = qp->ibv.qp_num,
+		.from_qpn = connection->end->qpn,
 		.to_qpn = attr->dest_qp_num,
 	};
 	uint8_t bytes[SOFT_HELLO_SIZE], challenge[SOFT_CHALLENGE_SIZE];
@@ -198,28 +202,29 @@ static int exchange_nonces(const struct soft_qp *qp, const struct ibv_qp_attr *a
 	if (error)
 		return error;
 	pier_soft_hash_transcript(bytes, challenge, early->sealed, early->transcript);
-	early->proven = pier_soft_proves(qp->peer_address.secret, SOFT_LISTENER_PROVES,
-					 early->transcript, challenge + SOFT_SHARE_SIZE);
+	early->proven = pier_soft_proves(connection->peer_address.secret,
+					 SOFT_LISTENER_PROVES, early->transcript,
+					 challenge + SOFT_SHARE_SIZE);
 	if (early->proven)
 		return 0;
-	return soft_context_of(qp)->meeting.joined ? -EKEYREJECTED : -ECONNREFUSED;
+	return connection->node->meeting.joined ? -EKEYREJECTED : -ECONNREFUSED;
 }
 
 /* The user of the listener may connect, as is known here. */
-static int introduce_unix(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
-			  int fd, uint64_t proof_deadline, uint64_t deadline,
-			  struct soft_early_stream *early)
+static int introduce_unix(const struct soft_connection *connection,
+			  const struct ibv_qp_attr *attr, int fd, uint64_t proof_deadline,
+			  uint64_t deadline, struct soft_early_stream *early)
 {
 	struct soft_shared_memory *shared = NULL;
 	int error;
 
 	early->sealed = pier_soft_must_seal(fd, geteuid());
-	error = exchange_nonces(qp, attr, fd, proof_deadline, early);
+	error = exchange_nonces(connection, attr, fd, proof_deadline, early);
 	if (error)
 		return error;
 	if (!early->sealed) /* otherwise the listener does not accept it */
 		shared = pier_soft_create_shared_memory();
-	error = prove_ourselves(qp, fd, early->transcript, deadline, &shared);
+	error = prove_ourselves(connection, fd, early->transcript, deadline, &shared);
 	if (!error && shared) {
 		early->ring = pier_soft_create_ring(shared, 0);
 		/* The peer relies on this order. */
@@ -239,12 +244,12 @@ static const char *describe_refusal(int error)
 }
 
 /* ENOENT: this host has no such socket, so the peer is on another one. */
-static int call_unix(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
-		     uint64_t proof_deadline, uint64_t deadline,
-		     struct soft_early_stream *early)
+static int call_unix(const struct soft_connection *connection,
+		     const struct ibv_qp_attr *attr, uint64_t proof_deadline,
+		     uint64_t deadline, struct soft_early_stream *early)
 {
 	struct sockaddr_un name;
-	socklen_t length = pier_soft_unix_name(&soft_context_of(qp)->meeting,
+	socklen_t length = pier_soft_unix_name(&connection->node->meeting,
 					       &attr->ah_attr.grh.dgid, &name);
 	pier_auto_fd fd = -1;
 	int error;
@@ -260,7 +265,8 @@ static int call_unix(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 	    (!error && !pier_soft_may_connect(fd)))
 		return -ENOENT;
 	if (!error)
-		error = introduce_unix(qp, attr, fd, proof_deadline, deadline, early);
+		error = introduce_unix(connection, attr, fd, proof_deadline, deadline,
+				       early);
 	if (error)
 		return pier_fail(-error,
 				 "soft0: QP %#x of another process (Unix socket "
@@ -292,11 +298,12 @@ static socklen_t tcp_name(const struct soft_address *address, uint32_t index,
 	return sizeof(*v6);
 }
 
-static int call_one(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
-		    uint32_t index, uint64_t deadline, struct soft_early_stream *early)
+static int call_one(const struct soft_connection *connection,
+		    const struct ibv_qp_attr *attr, uint32_t index, uint64_t deadline,
+		    struct soft_early_stream *early)
 {
 	struct sockaddr_storage name;
-	socklen_t length = tcp_name(&qp->peer_address, index, &name);
+	socklen_t length = tcp_name(&connection->peer_address, index, &name);
 	pier_auto_fd fd = socket(name.ss_family,
 				 SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	struct soft_shared_memory *shared = NULL;
@@ -307,19 +314,20 @@ static int call_one(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 	error = connect_before(fd, &name, length, deadline);
 	early->sealed = true;
 	if (!error)
-		error = exchange_nonces(qp, attr, fd, deadline, early);
+		error = exchange_nonces(connection, attr, fd, deadline, early);
 	if (!error)
-		error = prove_ourselves(qp, fd, early->transcript, deadline, &shared);
+		error = prove_ourselves(connection, fd, early->transcript, deadline,
+					&shared);
 	if (!error)
 		early->fd = pier_take_fd(&fd);
 	return error;
 }
 
 /* Whether the peer has an address that this process may call. */
-static bool has_tcp_way(const struct soft_qp *qp)
+static bool has_tcp_way(const struct soft_connection *connection)
 {
-	const struct soft_peers *peers = &soft_context_of(qp)->listeners.peers;
-	const struct soft_address *address = &qp->peer_address;
+	const struct soft_peers *peers = &connection->node->listeners.peers;
+	const struct soft_address *address = &connection->peer_address;
 
 	for (uint32_t i = 0; i < address->count; i++) {
 		if (pier_soft_may_call(peers, &address->addresses[i], address->port))
@@ -328,27 +336,28 @@ static bool has_tcp_way(const struct soft_qp *qp)
 	return false;
 }
 
-static int check_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr)
+static int check_tcp(const struct soft_connection *connection,
+		     const struct ibv_qp_attr *attr)
 {
 	/* In a meeting ECONNREFUSED is no error at RTR; what never will work is one. */
-	bool meets = soft_context_of(qp)->meeting.joined;
+	bool meets = connection->node->meeting.joined;
 	int error = meets ? EHOSTUNREACH : ECONNREFUSED;
 
-	if (qp->peer_address.count == 0 && meets)
+	if (connection->peer_address.count == 0 && meets)
 		return pier_fail(
 			error,
 			"soft0: QP %#x is of no process that uses the folder %s, "
 			"and its GID has no address: set the same XDG_RUNTIME_DIR "
 			"for both ends, or on two hosts PIER_SOFT_ADDRESS and "
 			"PIER_SOFT_KEY",
-			attr->dest_qp_num, soft_context_of(qp)->meeting.folder);
-	if (qp->peer_address.count == 0)
+			attr->dest_qp_num, connection->node->meeting.folder);
+	if (connection->peer_address.count == 0)
 		return pier_fail(error,
 				 "soft0: QP %#x is not on this host, and neither end "
 				 "listens on TCP: set PIER_SOFT_ADDRESS for both, or for "
 				 "one and PIER_SOFT_PEERS for the other",
 				 attr->dest_qp_num);
-	if (!pier_soft_calls_anybody(&soft_context_of(qp)->listeners.peers))
+	if (!pier_soft_calls_anybody(&connection->node->listeners.peers))
 		return pier_fail(error,
 				 "soft0: QP %#x is not on this host, and this process "
 				 "does not use TCP: set PIER_SOFT_ADDRESS, or "
@@ -361,10 +370,10 @@ static int check_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr)
  * refused  the last address that this process may not call
  * failed   the last one that it called; empty: none
  */
-static int fail_call(const struct soft_qp *qp, uint32_t qpn, const char *refused,
-		     const char *failed, int error)
+static int fail_call(const struct soft_connection *connection, uint32_t qpn,
+		     const char *refused, const char *failed, int error)
 {
-	const struct soft_address *address = &qp->peer_address;
+	const struct soft_address *address = &connection->peer_address;
 
 	if (!*failed)
 		return pier_fail(EACCES,
@@ -381,13 +390,14 @@ static int fail_call(const struct soft_qp *qp, uint32_t qpn, const char *refused
 }
 
 /* Calls each permitted address of the peer in turn. */
-static int call_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
-		    uint64_t deadline, struct soft_early_stream *early)
+static int call_tcp(const struct soft_connection *connection,
+		    const struct ibv_qp_attr *attr, uint64_t deadline,
+		    struct soft_early_stream *early)
 {
-	const struct soft_peers *peers = &soft_context_of(qp)->listeners.peers;
-	const struct soft_address *address = &qp->peer_address;
+	const struct soft_peers *peers = &connection->node->listeners.peers;
+	const struct soft_address *address = &connection->peer_address;
 	char refused[INET6_ADDRSTRLEN], failed[INET6_ADDRSTRLEN] = "";
-	int error = check_tcp(qp, attr);
+	int error = check_tcp(connection, attr);
 
 	if (error)
 		return error;
@@ -404,19 +414,20 @@ static int call_tcp(const struct soft_qp *qp, const struct ibv_qp_attr *attr,
 			inet_ntop(AF_INET6, one, refused, sizeof(refused));
 			continue;
 		}
-		error = call_one(qp, attr, i, now + left / (address->count - i), early);
+		error = call_one(connection, attr, i, now + left / (address->count - i),
+				 early);
 		if (!error)
 			return 0;
 		inet_ntop(AF_INET6, one, failed, sizeof(failed));
 	}
-	return fail_call(qp, attr->dest_qp_num, refused, failed, error);
+	return fail_call(connection, attr->dest_qp_num, refused, failed, error);
 }
 
-int pier_soft_call(struct soft_qp *qp, const struct ibv_qp_attr *attr,
+int pier_soft_call(struct soft_connection *connection, const struct ibv_qp_attr *attr,
 		   struct soft_early_stream *ret_parked)
 {
 	uint64_t now = pier_soft_now(), deadline = now + DEADLINE;
-	bool has_tcp = has_tcp_way(qp);
+	bool has_tcp = has_tcp_way(connection);
 	int error;
 
 	*ret_parked = (struct soft_early_stream){
@@ -424,11 +435,12 @@ int pier_soft_call(struct soft_qp *qp, const struct ibv_qp_attr *attr,
 		.gid = attr->ah_attr.grh.dgid,
 		.qpn = attr->dest_qp_num,
 	};
-	error = call_unix(qp, attr, has_tcp ? now + UNIX_PROOF_DEADLINE : deadline,
-			  deadline, ret_parked);
+	error = call_unix(connection, attr,
+			  has_tcp ? now + UNIX_PROOF_DEADLINE : deadline, deadline,
+			  ret_parked);
 	/* Once the peer may have our proof, a second connection would be one too many. */
 	if (error == -ENOENT || (error && has_tcp && !ret_parked->proven))
-		error = call_tcp(qp, attr, deadline, ret_parked);
+		error = call_tcp(connection, attr, deadline, ret_parked);
 	ret_parked->tx_fd = ret_parked->fd;
 	if (!error)
 		pier_soft_tune_stream(ret_parked->fd);

@@ -16,10 +16,10 @@
 #include "core/error.h"
 #include "core/fd.h"
 #include "meeting.h"
+#include "node.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/limits.h"
 #include "provider/soft/link/socket.h"
-#include "provider/soft/soft.h"
 
 /* "::" or "0.0.0.0": valid for listening, but not for calling. */
 static bool is_any(const struct in6_addr *address)
@@ -120,35 +120,35 @@ socklen_t pier_soft_datagram_name(const struct soft_meeting *meeting,
 }
 
 /* 0 or -errno with a sentence; close_datagrams() follows in any case. */
-static int open_datagrams(struct soft_context *context)
+static int open_datagrams(struct soft_node *node)
 {
 	struct sockaddr_un name;
 	socklen_t length;
 	int fd;
 
-	if (!*context->meeting.folder)
+	if (!*node->meeting.folder)
 		return 0;
-	pier_soft_sweep_folder(&context->meeting);
+	pier_soft_sweep_folder(&node->meeting);
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	context->listeners.datagram_fd = fd;
+	node->listeners.datagram_fd = fd;
 	pier_soft_accept_fds(fd, false);
-	length = pier_soft_datagram_name(&context->meeting, &context->gid, &name);
+	length = pier_soft_datagram_name(&node->meeting, &node->gid, &name);
 	if (fd < 0 || bind(fd, (struct sockaddr *)&name, length) < 0)
 		return pier_fail(errno, "soft0: no socket for datagrams at %s",
 				 name.sun_path);
-	return pier_soft_watch(context, fd, EPOLLIN, SOFT_EVENT_DATAGRAM, 0);
+	return pier_soft_watch(node->engine, fd, EPOLLIN, SOFT_EVENT_DATAGRAM, 0);
 }
 
-static void close_datagrams(struct soft_context *context)
+static void close_datagrams(struct soft_node *node)
 {
 	struct sockaddr_un name;
 
-	if (context->listeners.datagram_fd < 0)
+	if (node->listeners.datagram_fd < 0)
 		return;
-	pier_soft_datagram_name(&context->meeting, &context->gid, &name);
-	if (context->pid == getpid())
+	pier_soft_datagram_name(&node->meeting, &node->gid, &name);
+	if (node->pid == getpid())
 		unlink(name.sun_path);
-	context->listeners.datagram_fd = pier_close_fd(context->listeners.datagram_fd);
+	node->listeners.datagram_fd = pier_close_fd(node->listeners.datagram_fd);
 }
 
 /* PIER_SOFT_UNIX is for tests: "off" leaves TCP between processes of one host. */
@@ -176,11 +176,11 @@ socklen_t pier_soft_unix_name(const struct soft_meeting *meeting,
 			   strlen(ret_name->sun_path + 1));
 }
 
-static int listen_unix(struct soft_context *context)
+static int listen_unix(struct soft_node *node)
 {
-	struct soft_listeners *listeners = &context->listeners;
+	struct soft_listeners *listeners = &node->listeners;
 	struct sockaddr_un name;
-	socklen_t length = pier_soft_unix_name(&context->meeting, &context->gid, &name);
+	socklen_t length = pier_soft_unix_name(&node->meeting, &node->gid, &name);
 
 	if (!pier_soft_unix_allowed())
 		return 0;
@@ -246,9 +246,9 @@ static bool may_be_v4(const struct in6_addr *address)
 	return IN6_IS_ADDR_V4MAPPED(address) || IN6_IS_ADDR_UNSPECIFIED(address);
 }
 
-static int listen_tcp(struct soft_context *context)
+static int listen_tcp(struct soft_node *node)
 {
-	struct soft_listeners *listeners = &context->listeners;
+	struct soft_listeners *listeners = &node->listeners;
 	struct in6_addr address;
 	int error = choose_addresses(listeners, &address);
 
@@ -264,28 +264,28 @@ static int listen_tcp(struct soft_context *context)
 	return 0;
 }
 
-static int watch_listeners(struct soft_context *context)
+static int watch_listeners(struct soft_node *node)
 {
-	struct soft_listeners *listeners = &context->listeners;
+	struct soft_listeners *listeners = &node->listeners;
 	int error = 0;
 
 	if (listeners->unix_fd >= 0)
-		error = pier_soft_watch(context, listeners->unix_fd, EPOLLIN,
+		error = pier_soft_watch(node->engine, listeners->unix_fd, EPOLLIN,
 					SOFT_EVENT_LISTENER, 0);
 	if (!error && listeners->tcp_fd >= 0)
-		error = pier_soft_watch(context, listeners->tcp_fd, EPOLLIN,
+		error = pier_soft_watch(node->engine, listeners->tcp_fd, EPOLLIN,
 					SOFT_EVENT_LISTENER, 0);
 	return error;
 }
 
 /* A GID of a meeting has the first IPv4 address on which this process listens. */
-static int choose_gid(struct soft_context *context)
+static int choose_gid(struct soft_node *node)
 {
-	const struct soft_listeners *listeners = &context->listeners;
+	const struct soft_listeners *listeners = &node->listeners;
 	uint32_t i = 0;
 
-	if (!context->meeting.joined || !listeners->tcp)
-		return pier_soft_make_gid(&context->gid) ? 0 : -EIO;
+	if (!node->meeting.joined || !listeners->tcp)
+		return pier_soft_make_gid(&node->gid) ? 0 : -EIO;
 	while (i < listeners->count && !IN6_IS_ADDR_V4MAPPED(&listeners->addresses[i]))
 		i++;
 	if (i == listeners->count)
@@ -294,79 +294,78 @@ static int choose_gid(struct soft_context *context)
 				 "and no other fits a GID",
 				 secure_getenv("PIER_SOFT_ADDRESS"));
 	return pier_soft_make_callable_gid(&listeners->addresses[i], listeners->port,
-					   &context->gid)
+					   &node->gid)
 		       ? 0
 		       : -EIO;
 }
 
-int pier_soft_open_listeners(struct soft_context *context)
+int pier_soft_open_listeners(struct soft_node *node)
 {
-	int error = listen_tcp(context);
+	int error = listen_tcp(node);
 
 	if (!error)
-		error = choose_gid(context);
+		error = choose_gid(node);
 	if (!error)
-		error = open_datagrams(context);
+		error = open_datagrams(node);
 	if (!error)
-		error = listen_unix(context);
+		error = listen_unix(node);
 	if (!error)
-		error = watch_listeners(context);
+		error = watch_listeners(node);
 	return error;
 }
 
 /* Not in a forked child, whose parent still listens. */
-static void remove_socket(const struct soft_context *context)
+static void remove_socket(const struct soft_node *node)
 {
 	struct sockaddr_un name;
 
-	if (!context->meeting.joined || context->listeners.unix_fd < 0 ||
-	    context->pid != getpid())
+	if (!node->meeting.joined || node->listeners.unix_fd < 0 || node->pid != getpid())
 		return;
-	pier_soft_unix_name(&context->meeting, &context->gid, &name);
+	pier_soft_unix_name(&node->meeting, &node->gid, &name);
 	unlink(name.sun_path);
 }
 
 /* A forked child closes its copy: the parent goes on using the socket. */
-static void close_socket(const struct soft_context *context, int fd)
+static void close_socket(const struct soft_node *node, int fd)
 {
-	if (context->pid == getpid())
+	if (node->pid == getpid())
 		pier_soft_hang_up(fd);
 	else
 		pier_close_fd(fd);
 }
 
-void pier_soft_close_listeners(struct soft_context *context)
+void pier_soft_close_listeners(struct soft_node *node)
 {
-	struct soft_listeners *listeners = &context->listeners;
+	struct soft_listeners *listeners = &node->listeners;
 
 	for (int i = 0; i < SOFT_MAX_PENDING; i++) {
 		if (listeners->pending[i].step == SOFT_PENDING_FREE)
 			continue;
-		close_socket(context, listeners->pending[i].fd);
+		close_socket(node, listeners->pending[i].fd);
 		pier_soft_close_foreign(listeners->pending[i].shared_fd);
 	}
-	remove_socket(context);
-	close_datagrams(context);
-	close_socket(context, listeners->unix_fd);
-	close_socket(context, listeners->tcp_fd);
+	remove_socket(node);
+	close_datagrams(node);
+	close_socket(node, listeners->unix_fd);
+	close_socket(node, listeners->tcp_fd);
 	listeners->unix_fd = listeners->tcp_fd = -1;
 }
 
 /* A listener that is not served stays readable: stop watching it for a while. */
-void pier_soft_pause_listeners(struct soft_context *context, uint64_t nanoseconds)
+void pier_soft_pause_listeners(struct soft_node *node, uint64_t nanoseconds)
 {
-	struct soft_listeners *listeners = &context->listeners;
+	struct soft_listeners *listeners = &node->listeners;
 
 	if (listeners->unix_fd >= 0)
-		pier_soft_unwatch(context, listeners->unix_fd);
+		pier_soft_unwatch(node->engine, listeners->unix_fd);
 	if (listeners->tcp_fd >= 0)
-		pier_soft_unwatch(context, listeners->tcp_fd);
+		pier_soft_unwatch(node->engine, listeners->tcp_fd);
 	listeners->paused_until = pier_soft_now() + nanoseconds;
-	pier_soft_arm_timer(context, listeners->paused_until);
+	pier_soft_arm_timer(node->engine, listeners->paused_until);
 }
 
-void pier_soft_resume_listeners(struct soft_context *context)
+void pier_soft_resume_listeners(struct soft_node *node)
 {
-	context->listeners.paused_until = 0;
-	watch_listeners(context);
+	node->listeners.paused_until = 0;
+	watch_listeners(node);
 }

@@ -5,15 +5,15 @@
 #include <sys/socket.h>
 
 #include "pending.h"
+#include "connection.h"
 #include "core/fd.h"
 #include "core/log.h"
 #include "listen.h"
+#include "node.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/link/auth.h"
-#include "provider/soft/link/early_stream.h"
 #include "provider/soft/link/ring.h"
 #include "provider/soft/link/socket.h"
-#include "provider/soft/soft.h"
 
 /*
  * Each pending connection takes a slot for at most two seconds, reads of at most 144
@@ -47,12 +47,12 @@ enum {
 	NO_FD_NANOSECONDS = 100000000
 };
 
-static void drop_pending(struct soft_context *context, struct soft_pending *pending,
+static void drop_pending(struct soft_node *node, struct soft_pending *pending,
 			 const char *reason)
 {
 	if (reason)
 		pier_info("soft0: dropped a connection: %s", reason);
-	pier_soft_unwatch(context, pending->fd);
+	pier_soft_unwatch(node->engine, pending->fd);
 	pier_soft_hang_up(pending->fd);
 	pending->shared_fd = pier_soft_close_foreign(pending->shared_fd);
 	explicit_bzero(pending->agreed, sizeof(pending->agreed));
@@ -72,9 +72,9 @@ static uint64_t replaceable_at(const struct soft_pending *pending)
 }
 
 /* A free slot, or one whose connection takes too long; NULL: there is none. */
-static struct soft_pending *find_slot(struct soft_context *context)
+static struct soft_pending *find_slot(struct soft_node *node)
 {
-	struct soft_pending *slots = context->listeners.pending, *slowest = &slots[0];
+	struct soft_pending *slots = node->listeners.pending, *slowest = &slots[0];
 
 	for (int i = 0; i < SOFT_MAX_PENDING; i++) {
 		if (slots[i].step == SOFT_PENDING_FREE)
@@ -82,21 +82,22 @@ static struct soft_pending *find_slot(struct soft_context *context)
 		if (replaceable_at(&slots[i]) < replaceable_at(slowest))
 			slowest = &slots[i];
 	}
-	return replaceable_at(slowest) <= context->engine.now ? slowest : NULL;
+	return replaceable_at(slowest) <= node->engine->now ? slowest : NULL;
 }
 
-static void admit_connection(struct soft_context *context, struct soft_pending *pending,
-			     int fd, bool sealed)
+static void admit_connection(struct soft_node *node, struct soft_pending *pending, int fd,
+			     bool sealed)
 {
-	uint64_t index = (uint64_t)(pending - context->listeners.pending);
+	uint64_t index = (uint64_t)(pending - node->listeners.pending);
 	uint64_t id;
 
 	if (pending->step != SOFT_PENDING_FREE)
-		drop_pending(context, pending,
+		drop_pending(node, pending,
 			     "too many connections wait for authentication");
 	/* 32 bits of generation fit beside the index in the 56 bits of an event's id. */
 	id = (uint64_t)pending->generation << 8 | index;
-	if (pier_soft_watch(context, fd, EPOLLIN | EPOLLRDHUP, SOFT_EVENT_PENDING, id)) {
+	if (pier_soft_watch(node->engine, fd, EPOLLIN | EPOLLRDHUP, SOFT_EVENT_PENDING,
+			    id)) {
 		pier_close_fd(fd);
 		return;
 	}
@@ -108,16 +109,16 @@ static void admit_connection(struct soft_context *context, struct soft_pending *
 	pending->step = SOFT_PENDING_HELLO;
 	pending->have = 0;
 	pending->deadline = pier_soft_now() + DEADLINE_NANOSECONDS;
-	pier_soft_arm_timer(context, pending->deadline);
+	pier_soft_arm_timer(node->engine, pending->deadline);
 }
 
-static bool accept_connection(struct soft_context *context, int listener, bool is_unix)
+static bool accept_connection(struct soft_node *node, int listener, bool is_unix)
 {
-	struct soft_pending *pending = find_slot(context);
+	struct soft_pending *pending = find_slot(node);
 	int fd;
 
 	if (!pending) {
-		pier_soft_pause_listeners(context, FULL_NANOSECONDS);
+		pier_soft_pause_listeners(node, FULL_NANOSECONDS);
 		return false;
 	}
 	fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -125,7 +126,7 @@ static bool accept_connection(struct soft_context *context, int listener, bool i
 		if (pier_is_transient(errno) || errno == ECONNABORTED)
 			return false;
 		pier_warning("soft0: cannot accept connections: %s", strerror(errno));
-		pier_soft_pause_listeners(context, NO_FD_NANOSECONDS);
+		pier_soft_pause_listeners(node, NO_FD_NANOSECONDS);
 		return false;
 	}
 	if (is_unix && !pier_soft_may_connect(fd)) {
@@ -133,21 +134,20 @@ static bool accept_connection(struct soft_context *context, int listener, bool i
 		pier_close_fd(fd);
 		return true;
 	}
-	admit_connection(context, pending, fd,
-			 pier_soft_must_seal(fd, context->listeners.uid));
+	admit_connection(node, pending, fd, pier_soft_must_seal(fd, node->listeners.uid));
 	return true;
 }
 
-void pier_soft_accept(struct soft_context *context)
+void pier_soft_accept(struct soft_node *node)
 {
-	struct soft_listeners *listeners = &context->listeners;
+	struct soft_listeners *listeners = &node->listeners;
 
 	for (int i = 0; i < ACCEPTS_PER_EVENT && listeners->unix_fd >= 0; i++) {
-		if (!accept_connection(context, listeners->unix_fd, true))
+		if (!accept_connection(node, listeners->unix_fd, true))
 			break;
 	}
 	for (int i = 0; i < ACCEPTS_PER_EVENT && listeners->tcp_fd >= 0; i++) {
-		if (!accept_connection(context, listeners->tcp_fd, false))
+		if (!accept_connection(node, listeners->tcp_fd, false))
 			break;
 	}
 }
@@ -159,21 +159,20 @@ static bool send_answer(const struct soft_pending *pending, const uint8_t *bytes
 	       (ssize_t)length;
 }
 
-static const char *answer_hello(struct soft_context *context,
-				struct soft_pending *pending)
+static const char *answer_hello(struct soft_node *node, struct soft_pending *pending)
 {
 	uint8_t challenge[SOFT_CHALLENGE_SIZE];
 	struct soft_hello hello;
 	struct soft_share share;
-	struct soft_qp *qp;
+	struct soft_connection *target;
 
 	if (pier_soft_is_other_version(pending->bytes))
 		return "it is of another version of pier";
 	if (!pier_soft_unpack_hello(pending->bytes, &hello) ||
-	    memcmp(&hello.to, &context->gid, sizeof(hello.to)) != 0)
+	    memcmp(&hello.to, &node->gid, sizeof(hello.to)) != 0)
 		return "its hello is not valid here";
-	qp = pier_soft_find_qp(context, hello.to_qpn);
-	if (!qp)
+	target = pier_soft_find_connection(node, hello.to_qpn);
+	if (!target)
 		return "it asks for a queue pair that does not exist";
 	if (!pier_soft_make_nonce(&share, pending->sealed, challenge))
 		return "there are no random numbers";
@@ -181,7 +180,7 @@ static const char *answer_hello(struct soft_context *context,
 		return "its half of the key is not valid";
 	pier_soft_hash_transcript(pending->bytes, challenge, pending->sealed,
 				  pending->transcript);
-	pier_soft_prove(qp->secret, SOFT_LISTENER_PROVES, pending->transcript,
+	pier_soft_prove(target->secret, SOFT_LISTENER_PROVES, pending->transcript,
 			challenge + 32);
 	pending->gid = hello.from;
 	pending->qpn = hello.from_qpn;
@@ -193,8 +192,8 @@ static const char *answer_hello(struct soft_context *context,
 		       : "it does not take the answer";
 }
 
-static void hand_over_stream(struct soft_context *context, struct soft_pending *pending,
-			     struct soft_qp *qp, struct soft_ring *ring)
+static void hand_over_stream(struct soft_node *node, struct soft_pending *pending,
+			     struct soft_connection *target, struct soft_ring *ring)
 {
 	struct soft_early_stream early = {
 		.fd = pending->fd,
@@ -209,12 +208,12 @@ static void hand_over_stream(struct soft_context *context, struct soft_pending *
 	memcpy(early.agreed, pending->agreed, SOFT_SHARE_SIZE);
 	explicit_bzero(pending->agreed, sizeof(pending->agreed));
 	memcpy(early.proof, pending->bytes + SOFT_MAC_SIZE, SOFT_MAC_SIZE);
-	pier_soft_unwatch(context, pending->fd);
+	pier_soft_unwatch(node->engine, pending->fd);
 	pending->fd = -1;
 	pending->step = SOFT_PENDING_FREE;
 	pending->generation++;
 	pier_soft_tune_stream(early.fd);
-	pier_soft_store_stream(qp, &early);
+	pier_soft_store_stream(target, &early);
 	explicit_bzero(&early, sizeof(early));
 }
 
@@ -229,26 +228,27 @@ static struct soft_ring *attach_shared_memory(struct soft_pending *pending)
 	return pier_soft_create_ring(memory, 1);
 }
 
-static const char *answer_proof(struct soft_context *context,
-				struct soft_pending *pending)
+static const char *answer_proof(struct soft_node *node, struct soft_pending *pending)
 {
-	struct soft_qp *qp = pier_soft_find_qp(context, pending->target_qpn);
+	struct soft_connection *target = pier_soft_find_connection(node,
+								   pending->target_qpn);
 	uint8_t welcome[SOFT_WELCOME_SIZE];
 	struct soft_ring *ring;
 
-	if (!qp)
+	if (!target)
 		return "its queue pair is gone";
-	if (!pier_soft_proves(qp->secret, SOFT_CALLER_PROVES, pending->transcript,
+	if (!pier_soft_proves(target->secret, SOFT_CALLER_PROVES, pending->transcript,
 			      pending->bytes))
 		return "it does not know the secret";
 	ring = attach_shared_memory(pending);
-	pier_soft_prove(qp->secret, ring ? SOFT_LISTENER_SHARES : SOFT_LISTENER_WELCOMES,
+	pier_soft_prove(target->secret,
+			ring ? SOFT_LISTENER_SHARES : SOFT_LISTENER_WELCOMES,
 			pending->transcript, welcome);
 	if (!send_answer(pending, welcome, sizeof(welcome))) {
 		pier_soft_free_ring(ring);
 		return "it does not take the answer";
 	}
-	hand_over_stream(context, pending, qp, ring);
+	hand_over_stream(node, pending, target, ring);
 	return NULL;
 }
 
@@ -297,9 +297,9 @@ static ssize_t receive_pending(struct soft_pending *pending, uint32_t wanted)
 	return -1;
 }
 
-void pier_soft_continue_pending(struct soft_context *context, uint64_t id)
+void pier_soft_continue_pending(struct soft_node *node, uint64_t id)
 {
-	struct soft_pending *pending = &context->listeners.pending[id % SOFT_MAX_PENDING];
+	struct soft_pending *pending = &node->listeners.pending[id % SOFT_MAX_PENDING];
 	uint32_t wanted = pending->step == SOFT_PENDING_HELLO ? SOFT_HELLO_SIZE
 							      : SOFT_PROOF_SIZE;
 	const char *reason = NULL;
@@ -311,7 +311,7 @@ void pier_soft_continue_pending(struct soft_context *context, uint64_t id)
 	if (received < 0 && pier_is_transient(errno))
 		return;
 	if (received <= 0) {
-		drop_pending(context, pending,
+		drop_pending(node, pending,
 			     received < 0 && errno == EPROTO
 				     ? "it sends fds that the protocol does not allow"
 				     : "it hung up");
@@ -320,22 +320,22 @@ void pier_soft_continue_pending(struct soft_context *context, uint64_t id)
 	pending->have += (uint32_t)received;
 	if (pending->have < wanted)
 		return;
-	reason = pending->step == SOFT_PENDING_HELLO ? answer_hello(context, pending)
-						     : answer_proof(context, pending);
+	reason = pending->step == SOFT_PENDING_HELLO ? answer_hello(node, pending)
+						     : answer_proof(node, pending);
 	if (reason)
-		drop_pending(context, pending, reason);
+		drop_pending(node, pending, reason);
 }
 
-void pier_soft_check_pending(struct soft_context *context)
+void pier_soft_check_pending(struct soft_node *node)
 {
-	struct soft_listeners *listeners = &context->listeners;
-	uint64_t now = context->engine.now;
+	struct soft_listeners *listeners = &node->listeners;
+	uint64_t now = node->engine->now;
 
 	if (listeners->paused_until) {
 		if (now >= listeners->paused_until)
-			pier_soft_resume_listeners(context);
+			pier_soft_resume_listeners(node);
 		else
-			pier_soft_arm_timer(context, listeners->paused_until);
+			pier_soft_arm_timer(node->engine, listeners->paused_until);
 	}
 	for (int i = 0; i < SOFT_MAX_PENDING; i++) {
 		struct soft_pending *pending = &listeners->pending[i];
@@ -343,8 +343,8 @@ void pier_soft_check_pending(struct soft_context *context)
 		if (pending->step == SOFT_PENDING_FREE)
 			continue;
 		if (now >= pending->deadline)
-			drop_pending(context, pending, "it took too long");
+			drop_pending(node, pending, "it took too long");
 		else
-			pier_soft_arm_timer(context, pending->deadline);
+			pier_soft_arm_timer(node->engine, pending->deadline);
 	}
 }

@@ -4,47 +4,52 @@
 
 #include "control.h"
 #include "core/wire.h"
-#include "provider/soft/soft.h"
+#include "link.h"
 
-static bool send_message(struct soft_qp *qp, const uint8_t *bytes, size_t length)
+static bool send_message(const struct soft_link *link, const uint8_t *bytes,
+			 size_t length)
 {
-	return send(qp->link.tx_fd, bytes, length, MSG_DONTWAIT | MSG_NOSIGNAL) ==
+	return send(link->tx_fd, bytes, length, MSG_DONTWAIT | MSG_NOSIGNAL) ==
 	       (ssize_t)length;
 }
 
 /* If the socket is full, the messages in it wake the peer. */
-void pier_soft_send_wake(struct soft_qp *qp)
+void pier_soft_send_wake(const struct soft_link *link)
 {
 	const uint8_t byte = SOFT_CONTROL_WAKE;
 
-	send_message(qp, &byte, 1);
+	send_message(link, &byte, 1);
 }
 
-bool pier_soft_send_grant_request(struct soft_qp *qp, uint32_t key, bool by_address)
+bool pier_soft_send_grant_request(const struct soft_link *link, uint32_t key,
+				  bool by_address)
 {
 	uint8_t bytes[SOFT_CONTROL_REQUEST_SIZE] = { SOFT_CONTROL_REQUEST, by_address };
 
 	pier_put_le32(bytes + 4, key);
-	return send_message(qp, bytes, sizeof(bytes));
+	return send_message(link, bytes, sizeof(bytes));
 }
 
-static void send_serial(struct soft_qp *qp, uint8_t type, uint32_t slot, uint32_t serial)
+static void send_serial(const struct soft_link *link, uint8_t type, uint32_t slot,
+			uint32_t serial)
 {
 	uint8_t bytes[SOFT_CONTROL_SERIAL_SIZE] = { type };
 
 	pier_put_le32(bytes + 4, slot);
 	pier_put_le32(bytes + 8, serial);
-	send_message(qp, bytes, sizeof(bytes));
+	send_message(link, bytes, sizeof(bytes));
 }
 
-void pier_soft_send_grant_returned(struct soft_qp *qp, uint32_t slot, uint32_t serial)
+void pier_soft_send_grant_returned(const struct soft_link *link, uint32_t slot,
+				   uint32_t serial)
 {
-	send_serial(qp, SOFT_CONTROL_RETURNED, slot, serial);
+	send_serial(link, SOFT_CONTROL_RETURNED, slot, serial);
 }
 
-void pier_soft_send_grant_revoked(struct soft_qp *qp, uint32_t slot, uint32_t serial)
+void pier_soft_send_grant_revoked(const struct soft_link *link, uint32_t slot,
+				  uint32_t serial)
 {
-	send_serial(qp, SOFT_CONTROL_REVOKED, slot, serial);
+	send_serial(link, SOFT_CONTROL_REVOKED, slot, serial);
 }
 
 static size_t pack_grant(const struct soft_grant_message *grant, uint8_t *ret_bytes)
@@ -75,8 +80,8 @@ static size_t pack_grant(const struct soft_grant_message *grant, uint8_t *ret_by
 
 /* A message fits one packet of a Unix socket, which is accepted as a whole or not at all.
  */
-bool pier_soft_send_grant(struct soft_qp *qp, const struct soft_grant_message *grant,
-			  const int *fds)
+bool pier_soft_send_grant(const struct soft_link *link,
+			  const struct soft_grant_message *grant, const int *fds)
 {
 	_Alignas(struct cmsghdr) char
 		control[CMSG_SPACE(sizeof(int) * SOFT_GRANT_SEGMENTS)];
@@ -94,6 +99,6 @@ bool pier_soft_send_grant(struct soft_qp *qp, const struct soft_grant_message *g
 		message.msg_control = control;
 		message.msg_controllen = CMSG_SPACE(sizeof(int) * grant->fd_count);
 	}
-	return sendmsg(qp->link.tx_fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) ==
+	return sendmsg(link->tx_fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) ==
 	       (ssize_t)part.iov_len;
 }

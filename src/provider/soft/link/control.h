@@ -24,7 +24,7 @@
  * With the engine locked.
  */
 
-struct soft_qp;
+struct soft_link;
 
 enum soft_control_type {
 	SOFT_CONTROL_WAKE = 1,
@@ -61,13 +61,16 @@ struct soft_grant_message {
 	} segments[SOFT_GRANT_SEGMENTS];
 };
 
-void pier_soft_send_wake(struct soft_qp *qp);
-bool pier_soft_send_grant_request(struct soft_qp *qp, uint32_t key, bool by_address);
-bool pier_soft_send_grant(struct soft_qp *qp, const struct soft_grant_message *grant,
-			  const int *fds);
+void pier_soft_send_wake(const struct soft_link *link);
+bool pier_soft_send_grant_request(const struct soft_link *link, uint32_t key,
+				  bool by_address);
+bool pier_soft_send_grant(const struct soft_link *link,
+			  const struct soft_grant_message *grant, const int *fds);
 /* By the receiver of a grant, which needs it no more. */
-void pier_soft_send_grant_returned(struct soft_qp *qp, uint32_t slot, uint32_t serial);
+void pier_soft_send_grant_returned(const struct soft_link *link, uint32_t slot,
+				   uint32_t serial);
 /* By the giver. */
-void pier_soft_send_grant_revoked(struct soft_qp *qp, uint32_t slot, uint32_t serial);
+void pier_soft_send_grant_revoked(const struct soft_link *link, uint32_t slot,
+				  uint32_t serial);
 
 #endif

@@ -4,13 +4,13 @@
 #include <sys/socket.h>
 
 #include "control_receive.h"
+#include "attach.h"
 #include "control.h"
 #include "core/wire.h"
 #include "grant_given.h"
 #include "grant_received.h"
 #include "link.h"
 #include "provider/soft/regions/rlimits.h"
-#include "provider/soft/soft.h"
 #include "ring.h"
 #include "socket.h"
 
@@ -57,21 +57,21 @@ static void close_control_fds(struct soft_ring *ring)
  * A grant with fewer fds than it announces is of no use: this process is short of fds.
  * One that announces none takes none: the fds belong to a later grant of the same read.
  */
-static bool handle_grant(struct soft_qp *qp, const uint8_t *bytes)
+static bool handle_grant(struct soft_link *link, const uint8_t *bytes)
 {
-	struct soft_ring *ring = qp->link.ring;
+	struct soft_ring *ring = link->ring;
 	struct soft_grant_message grant;
 	bool fits = unpack_grant(bytes, &grant);
 
 	if (grant.fd_count == 0)
-		return fits && pier_soft_accept_grant(qp, &grant, NULL);
+		return fits && pier_soft_accept_grant(link, &grant, NULL);
 	fits = fits && (uint32_t)ring->fd_count <= grant.fd_count;
 	if (fits && (uint32_t)ring->fd_count < grant.fd_count) {
-		pier_soft_send_grant_returned(qp, grant.slot, grant.serial);
+		pier_soft_send_grant_returned(link, grant.slot, grant.serial);
 		grant.count = 0;
 	}
 	if (fits)
-		fits = pier_soft_accept_grant(qp, &grant, ring->fds);
+		fits = pier_soft_accept_grant(link, &grant, ring->fds);
 	close_control_fds(ring);
 	return fits;
 }
@@ -102,29 +102,29 @@ static size_t message_size(const uint8_t *bytes, size_t length)
 	}
 }
 
-static bool handle_message(struct soft_qp *qp, const uint8_t *bytes)
+static bool handle_message(struct soft_link *link, const uint8_t *bytes)
 {
 	switch (bytes[0]) {
 	case SOFT_CONTROL_REQUEST:
-		pier_soft_answer_grant_request(qp, pier_get_le32(bytes + 4), bytes[1]);
+		pier_soft_answer_grant_request(link, pier_get_le32(bytes + 4), bytes[1]);
 		return true;
 	case SOFT_CONTROL_RETURNED:
-		return pier_soft_take_returned_grant(qp, pier_get_le32(bytes + 4),
+		return pier_soft_take_returned_grant(link, pier_get_le32(bytes + 4),
 						     pier_get_le32(bytes + 8));
 	case SOFT_CONTROL_REVOKED:
-		pier_soft_drop_revoked_grant(qp, pier_get_le32(bytes + 4),
+		pier_soft_drop_revoked_grant(link, pier_get_le32(bytes + 4),
 					     pier_get_le32(bytes + 8));
 		return true;
 	case SOFT_CONTROL_GRANT:
-		return handle_grant(qp, bytes);
+		return handle_grant(link, bytes);
 	default:
 		return true;
 	}
 }
 
-static bool handle_messages(struct soft_qp *qp)
+static bool handle_messages(struct soft_link *link)
 {
-	struct soft_ring *ring = qp->link.ring;
+	struct soft_ring *ring = link->ring;
 	uint32_t at = 0;
 
 	while (at < ring->control_length) {
@@ -135,7 +135,7 @@ static bool handle_messages(struct soft_qp *qp)
 			return false;
 		if (size > left)
 			break;
-		if (!handle_message(qp, ring->control + at))
+		if (!handle_message(link, ring->control + at))
 			return false;
 		at += (uint32_t)size;
 	}
@@ -194,9 +194,9 @@ static size_t room_for_messages(const struct soft_ring *ring)
 	return wanted < room ? wanted : room;
 }
 
-static ssize_t receive_messages(struct soft_qp *qp, bool *ret_sane)
+static ssize_t receive_messages(struct soft_link *link, bool *ret_sane)
 {
-	struct soft_ring *ring = qp->link.ring;
+	struct soft_ring *ring = link->ring;
 	_Alignas(struct cmsghdr) char
 		control[CMSG_SPACE(sizeof(int) * SOFT_GRANT_SEGMENTS)];
 	struct iovec part = {
@@ -209,7 +209,7 @@ static ssize_t receive_messages(struct soft_qp *qp, bool *ret_sane)
 		.msg_control = control,
 		.msg_controllen = sizeof(control),
 	};
-	ssize_t received = recvmsg(qp->link.rx_fd, &message,
+	ssize_t received = recvmsg(link->rx_fd, &message,
 				   MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
 	if (received >= 0)
@@ -217,13 +217,12 @@ static ssize_t receive_messages(struct soft_qp *qp, bool *ret_sane)
 	return received;
 }
 
-bool pier_soft_receive_control(struct soft_qp *qp)
+bool pier_soft_receive_control(struct soft_link *link)
 {
-	struct soft_link *link = &qp->link;
 	bool sane = true;
 
 	for (int reads = 0; sane && reads < MAX_READS; reads++) {
-		ssize_t received = receive_messages(qp, &sane);
+		ssize_t received = receive_messages(link, &sane);
 
 		if (received < 0 && errno == EINTR)
 			continue;
@@ -234,8 +233,8 @@ bool pier_soft_receive_control(struct soft_qp *qp)
 			return true;
 		}
 		link->ring->control_length += (uint32_t)received;
-		sane = sane && handle_messages(qp);
+		sane = sane && handle_messages(link);
 	}
 	/* The rest is handled in a later turn. */
-	return sane && pier_soft_rewatch_link(qp);
+	return sane && pier_soft_rewatch_link(link);
 }

@@ -4,12 +4,12 @@
 
 #include <stdbool.h>
 
-struct soft_qp;
+struct soft_link;
 
 /*
  * Handles the control messages that have arrived. With the engine locked. False: they
  * violate the protocol.
  */
-bool pier_soft_receive_control(struct soft_qp *qp);
+bool pier_soft_receive_control(struct soft_link *link);
 
 #endif

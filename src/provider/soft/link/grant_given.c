@@ -7,10 +7,10 @@
 #include "control.h"
 #include "core/fd.h"
 #include "core/log.h"
+#include "link.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/regions/keys.h"
-#include "provider/soft/regions/region.h"
-#include "provider/soft/soft.h"
+#include "provider/soft/regions/segments.h"
 #include "ring.h"
 #include "socket.h"
 
@@ -88,11 +88,11 @@ static bool is_grantable(const struct soft_mr *mr, bool by_address)
 }
 
 /* Memory windows are not granted: a request names the key of a region. */
-static uint32_t find_rights(const struct soft_qp *qp, const struct soft_mr *mr)
+static uint32_t find_rights(const struct soft_link *link, const struct soft_mr *mr)
 {
-	if (mr->ibv.pd != qp->ibv.pd || qp->link.closing)
+	if (mr->ibv.pd != link->end->pd || link->closing)
 		return 0;
-	return (uint32_t)(mr->access & (int)qp->attr.qp_access_flags & REMOTE);
+	return (uint32_t)(mr->access & (int)link->end->attr->qp_access_flags & REMOTE);
 }
 
 /* Whether the fds of whole files give the peer no other right than these. */
@@ -106,13 +106,13 @@ static bool fds_give_only(const struct soft_mr *mr, uint32_t rights)
 }
 
 /* Of a grantable region. False: not with these rights. */
-static bool choose_kind(const struct soft_qp *qp, const struct soft_mr *mr,
+static bool choose_kind(const struct soft_link *link, const struct soft_mr *mr,
 			bool by_address, struct soft_grant_message *message)
 {
-	message->rights = find_rights(qp, mr);
+	message->rights = find_rights(link, mr);
 	if (has_whole_files(mr) && fds_give_only(mr, message->rights))
 		return true;
-	message->shared_memory = (uintptr_t)qp->link.ring->memory->layout;
+	message->shared_memory = (uintptr_t)link->ring->memory->layout;
 	return message->rights && by_address;
 }
 
@@ -178,16 +178,16 @@ static bool find_slot(const struct soft_ring *ring, uint32_t *ret_slot)
 	return false;
 }
 
-static bool give_grant(struct soft_qp *qp, struct soft_mr *mr,
+static bool give_grant(struct soft_link *link, struct soft_mr *mr,
 		       struct soft_grant_message *message)
 {
-	struct soft_ring *ring = qp->link.ring;
+	struct soft_ring *ring = link->ring;
 	struct soft_given_grant *grant;
 	int fds[SOFT_GRANT_SEGMENTS];
 	bool sent;
 
 	/* Checked each time, because this process may have become undumpable since. */
-	if (!find_slot(ring, &message->slot) || !pier_soft_may_have_fds(qp->link.tx_fd))
+	if (!find_slot(ring, &message->slot) || !pier_soft_may_have_fds(link->tx_fd))
 		return false;
 	grant = &ring->given[message->slot];
 	message->serial = ++ring->next_serial ? ring->next_serial : ++ring->next_serial;
@@ -195,31 +195,31 @@ static bool give_grant(struct soft_qp *qp, struct soft_mr *mr,
 	message->counted = mr->counter;
 	atomic_store(&ring->in->valid[message->slot], message->serial);
 	sent = describe_segments(mr, message, fds) &&
-	       pier_soft_send_grant(qp, message, fds);
+	       pier_soft_send_grant(link, message, fds);
 	for (uint32_t i = 0; i < message->fd_count; i++)
 		pier_close_fd(fds[i]);
 	if (!sent) {
 		atomic_store(&ring->in->valid[message->slot], 0);
 		return false;
 	}
-	grant->qp = qp;
+	grant->link = link;
 	grant->mr = mr;
 	grant->serial = message->serial;
 	pier_list_append(&mr->grants, &grant->of_mr);
 	return true;
 }
 
-void pier_soft_answer_grant_request(struct soft_qp *qp, uint32_t key, bool by_address)
+void pier_soft_answer_grant_request(struct soft_link *link, uint32_t key, bool by_address)
 {
-	struct soft_mr *mr = pier_soft_find_key(&soft_context_of(qp)->mrs, key);
+	struct soft_mr *mr = pier_soft_find_key(soft_pd(link->end->pd)->mrs, key);
 	struct soft_grant_message message = { .key = key }, denied = { .key = key };
 
-	if (mr && qp->link.ring->shares_fds && is_grantable(mr, by_address) &&
-	    choose_kind(qp, mr, by_address, &message) && give_grant(qp, mr, &message))
+	if (mr && link->ring->shares_fds && is_grantable(mr, by_address) &&
+	    choose_kind(link, mr, by_address, &message) && give_grant(link, mr, &message))
 		return;
 	/* The memory of a region does not change while it has its key. */
 	denied.never = mr && !is_grantable(mr, by_address);
-	pier_soft_send_grant(qp, &denied, NULL);
+	pier_soft_send_grant(link, &denied, NULL);
 }
 
 /*
@@ -228,15 +228,15 @@ void pier_soft_answer_grant_request(struct soft_qp *qp, uint32_t key, bool by_ad
  * is gone, or this end sees the copy. A peer that has hung up does not copy. False: it
  * does not stop.
  */
-static bool wait_until_unused(const struct soft_qp *qp, uint32_t slot)
+static bool wait_until_unused(const struct soft_link *link, uint32_t slot)
 {
-	_Atomic uint32_t *busy = &qp->link.ring->in->busy;
+	_Atomic uint32_t *busy = &link->ring->in->busy;
 	uint64_t deadline = pier_soft_now() + DEADLINE_NANOSECONDS;
 
 	for (uint64_t i = 0; atomic_load(busy) == slot + 1; i++) {
 		if (i < SPINS)
 			continue;
-		if (pier_soft_has_hung_up(qp->link.rx_fd))
+		if (pier_soft_has_hung_up(link->rx_fd))
 			return true;
 		if (pier_soft_now() > deadline)
 			return false;
@@ -245,25 +245,25 @@ static bool wait_until_unused(const struct soft_qp *qp, uint32_t slot)
 	return true;
 }
 
-static bool revoke_grant(struct soft_qp *qp, struct soft_given_grant *grant)
+static bool revoke_grant(struct soft_link *link, struct soft_given_grant *grant)
 {
-	struct soft_ring *ring = qp->link.ring;
+	struct soft_ring *ring = link->ring;
 	uint32_t slot = (uint32_t)(grant - ring->given);
 
 	atomic_store(&ring->in->valid[slot], 0);
 	pier_list_remove(&grant->of_mr);
 	grant->mr = NULL;
-	if (ring->unresponsive || wait_until_unused(qp, slot))
+	if (ring->unresponsive || wait_until_unused(link, slot))
 		return !ring->unresponsive;
 	ring->unresponsive = true;
 	pier_warning("soft0: QP %#x: QP %#x was stopped while it copied into a region",
-		     qp->ibv.qp_num, qp->attr.dest_qp_num);
+		     link->end->qpn, link->end->attr->dest_qp_num);
 	return false;
 }
 
-bool pier_soft_take_returned_grant(struct soft_qp *qp, uint32_t slot, uint32_t serial)
+bool pier_soft_take_returned_grant(struct soft_link *link, uint32_t slot, uint32_t serial)
 {
-	struct soft_ring *ring = qp->link.ring;
+	struct soft_ring *ring = link->ring;
 	uint32_t index = slot % SOFT_MAX_GRANTS;
 	struct soft_given_grant *grant = &ring->given[index];
 
@@ -272,7 +272,7 @@ bool pier_soft_take_returned_grant(struct soft_qp *qp, uint32_t slot, uint32_t s
 	/* No wait: an honest peer ends its copy before it returns the grant. */
 	if (atomic_load(&ring->in->busy) == index + 1)
 		ring->unresponsive = true;
-	return revoke_grant(qp, grant);
+	return revoke_grant(link, grant);
 }
 
 void pier_soft_revoke_region_grants(struct soft_mr *mr)
@@ -280,24 +280,24 @@ void pier_soft_revoke_region_grants(struct soft_mr *mr)
 	while (!pier_list_empty(&mr->grants)) {
 		struct soft_given_grant *grant = pier_container_of(
 			mr->grants.next, struct soft_given_grant, of_mr);
-		struct soft_qp *qp = grant->qp;
-		uint32_t slot = (uint32_t)(grant - qp->link.ring->given);
+		struct soft_link *link = grant->link;
+		uint32_t slot = (uint32_t)(grant - link->ring->given);
 
-		if (revoke_grant(qp, grant))
-			pier_soft_send_grant_revoked(qp, slot, grant->serial);
+		if (revoke_grant(link, grant))
+			pier_soft_send_grant_revoked(link, slot, grant->serial);
 		else
-			soft_context_of(qp)->engine.ops->lose_link(qp);
+			soft_engine_of(link)->ops->lose_link(link);
 	}
 }
 
-void pier_soft_revoke_link_grants(struct soft_qp *qp)
+void pier_soft_revoke_link_grants(struct soft_link *link)
 {
-	struct soft_ring *ring = qp->link.ring;
+	struct soft_ring *ring = link->ring;
 
 	for (uint32_t i = 0; ring && i < SOFT_MAX_GRANTS; i++) {
 		if (!ring->given[i].mr)
 			continue;
-		if (revoke_grant(qp, &ring->given[i]))
-			pier_soft_send_grant_revoked(qp, i, ring->given[i].serial);
+		if (revoke_grant(link, &ring->given[i]))
+			pier_soft_send_grant_revoked(link, i, ring->given[i].serial);
 	}
 }

@@ -9,12 +9,12 @@
 #include "auth.h"
 #include "control.h"
 #include "core/checked.h"
+#include "link.h"
 #include "provider/provider.h"
 #include "provider/soft/regions/region.h"
 #include "provider/soft/regions/rlimits.h"
 #include "provider/soft/regions/segments.h"
 #include "provider/soft/regions/vector.h"
-#include "provider/soft/soft.h"
 #include "ring.h"
 #include "socket.h"
 
@@ -44,9 +44,9 @@
  * one: mm_access(). It does so again for each copy. The peer, which chooses the address,
  * cannot point at a third process: that does not have the value that is chosen here.
  */
-static bool find_peer(struct soft_qp *qp, uint64_t shared_memory)
+static bool find_peer(struct soft_link *link, uint64_t shared_memory)
 {
-	struct soft_ring *ring = qp->link.ring;
+	struct soft_ring *ring = link->ring;
 	_Atomic uint64_t *witness = &ring->out->witness;
 	ptrdiff_t offset = (char *)witness - (char *)ring->memory->layout;
 	uint64_t chosen, found = 0, address = shared_memory + (uint64_t)offset;
@@ -55,7 +55,7 @@ static bool find_peer(struct soft_qp *qp, uint64_t shared_memory)
 
 	if (ring->unreachable || !pier_soft_random(&chosen, sizeof(chosen)))
 		return false;
-	ring->peer_pid = pier_soft_peer_pid(qp->link.tx_fd);
+	ring->peer_pid = pier_soft_peer_pid(link->tx_fd);
 	ring->peer_witness = address;
 	atomic_store(witness, chosen);
 	ring->unreachable = ring->peer_pid <= 0 ||
@@ -127,9 +127,9 @@ void pier_soft_release_grants(struct soft_ring *ring)
 		pier_soft_release_grant(&ring->received[i]);
 }
 
-void pier_soft_drop_revoked_grant(struct soft_qp *qp, uint32_t slot, uint32_t serial)
+void pier_soft_drop_revoked_grant(struct soft_link *link, uint32_t slot, uint32_t serial)
 {
-	struct soft_received_grant *grant = qp->link.ring->received;
+	struct soft_received_grant *grant = link->ring->received;
 
 	for (int i = 0; i < SOFT_MAX_GRANTS; i++) {
 		if (grant[i].state == SOFT_GRANT_RECEIVED && grant[i].slot == slot &&
@@ -155,9 +155,9 @@ static struct soft_received_grant *find_grant_of_key(struct soft_ring *ring, uin
 }
 
 /* A free entry, or the least recently used one. NULL: all wait for answers. */
-static struct soft_received_grant *make_room_for_key(struct soft_qp *qp)
+static struct soft_received_grant *make_room_for_key(struct soft_link *link)
 {
-	struct soft_received_grant *grant = qp->link.ring->received, *oldest = NULL;
+	struct soft_received_grant *grant = link->ring->received, *oldest = NULL;
 
 	for (uint32_t i = 0; i < SOFT_MAX_GRANTS; i++) {
 		if (grant[i].state == SOFT_GRANT_NONE)
@@ -169,26 +169,26 @@ static struct soft_received_grant *make_room_for_key(struct soft_qp *qp)
 	if (!oldest)
 		return NULL;
 	if (oldest->state == SOFT_GRANT_RECEIVED)
-		pier_soft_send_grant_returned(qp, oldest->slot, oldest->serial);
+		pier_soft_send_grant_returned(link, oldest->slot, oldest->serial);
 	pier_soft_release_grant(oldest);
 	return oldest;
 }
 
-static void request_grant(struct soft_qp *qp, struct soft_received_grant *grant)
+static void request_grant(struct soft_link *link, struct soft_received_grant *grant)
 {
-	if (pier_soft_send_grant_request(qp, grant->key, !qp->link.ring->unreachable))
+	if (pier_soft_send_grant_request(link, grant->key, !link->ring->unreachable))
 		grant->state = SOFT_GRANT_REQUESTED;
 }
 
-struct soft_received_grant *pier_soft_find_grant(struct soft_qp *qp, uint32_t key,
+struct soft_received_grant *pier_soft_find_grant(struct soft_link *link, uint32_t key,
 						 uint64_t length)
 {
-	struct soft_ring *ring = qp->link.ring;
+	struct soft_ring *ring = link->ring;
 	struct soft_received_grant *grant = find_grant_of_key(ring, key);
 	bool known = grant;
 
 	if (!known)
-		grant = make_room_for_key(qp);
+		grant = make_room_for_key(link);
 	if (!grant)
 		return NULL;
 	grant->used = ++ring->uses;
@@ -199,18 +199,18 @@ struct soft_received_grant *pier_soft_find_grant(struct soft_qp *qp, uint32_t ke
 	if (grant->state == SOFT_GRANT_RECEIVED)
 		return grant;
 	if (grant->state == SOFT_GRANT_SEEN && (known || length >= ASK_BYTES))
-		request_grant(qp, grant);
+		request_grant(link, grant);
 	else if (grant->state == SOFT_GRANT_DENIED &&
-		 soft_context_of(qp)->engine.now >= grant->denied_until)
-		request_grant(qp, grant);
+		 soft_engine_of(link)->now >= grant->denied_until)
+		request_grant(link, grant);
 	return NULL;
 }
 
-void pier_soft_reject_grant(struct soft_qp *qp, struct soft_received_grant *grant)
+void pier_soft_reject_grant(struct soft_link *link, struct soft_received_grant *grant)
 {
 	uint32_t key = grant->key;
 
-	pier_soft_send_grant_returned(qp, grant->slot, grant->serial);
+	pier_soft_send_grant_returned(link, grant->slot, grant->serial);
 	pier_soft_release_grant(grant);
 	grant->key = key;
 	grant->state = SOFT_GRANT_DENIED;
@@ -326,36 +326,35 @@ static struct soft_mr *list_addresses(const struct soft_grant_message *message)
 	return mr;
 }
 
-static bool use_grant(struct soft_qp *qp, const struct soft_grant_message *message,
+static bool use_grant(struct soft_link *link, const struct soft_grant_message *message,
 		      const int *fds, struct soft_received_grant *grant)
 {
 	grant->by_address = message->shared_memory;
 	grant->rights = message->rights;
 	if (!grant->by_address)
-		return map_grant(qp->link.ring, message, fds, grant);
-	if (sum_segment_lengths(message) == 0 || !qp->link.ring->shares_fds ||
-	    !find_peer(qp, message->shared_memory))
+		return map_grant(link->ring, message, fds, grant);
+	if (sum_segment_lengths(message) == 0 || !link->ring->shares_fds ||
+	    !find_peer(link, message->shared_memory))
 		return false;
 	grant->mapped = list_addresses(message);
 	return grant->mapped;
 }
 
-bool pier_soft_accept_grant(struct soft_qp *qp, const struct soft_grant_message *message,
-			    const int *fds)
+bool pier_soft_accept_grant(struct soft_link *link,
+			    const struct soft_grant_message *message, const int *fds)
 {
-	struct soft_received_grant *grant = find_grant_of_key(qp->link.ring,
-							      message->key);
+	struct soft_received_grant *grant = find_grant_of_key(link->ring, message->key);
 
 	if (!grant || grant->state != SOFT_GRANT_REQUESTED)
 		return false;
 	grant->state = SOFT_GRANT_DENIED;
-	grant->denied_until = message->never ? SOFT_NEVER
-					     : soft_context_of(qp)->engine.now +
-						       DENIED_NANOSECONDS;
+	grant->denied_until = message->never
+				      ? SOFT_NEVER
+				      : soft_engine_of(link)->now + DENIED_NANOSECONDS;
 	if (message->count == 0)
 		return true;
-	if (!use_grant(qp, message, fds, grant)) {
-		pier_soft_send_grant_returned(qp, message->slot, message->serial);
+	if (!use_grant(link, message, fds, grant)) {
+		pier_soft_send_grant_returned(link, message->slot, message->serial);
 		return true;
 	}
 	grant->state = SOFT_GRANT_RECEIVED;

@@ -5,13 +5,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <infiniband/verbs.h>
+
 #include "frame.h"
+#include "provider/soft/engine.h"
 #include "provider/soft/limits.h"
 
-/* The byte stream between two queue pairs, and the frames on it. With the engine locked.
+/*
+ * The byte stream between two ends, and the frames on it. Nothing here knows queue pairs.
+ * With the engine locked.
  */
 
-struct soft_qp;
 struct soft_ring;
 struct soft_seal;
 
@@ -49,7 +53,16 @@ enum soft_target {
 	SOFT_TO_READER	  /* the elements of our own READ or atomic operation */
 };
 
+/* What a link knows of the queue pair whose it is. */
+struct soft_end {
+	struct soft_work work;
+	struct ibv_pd *pd;
+	const struct ibv_qp_attr *attr; /* its rights, and its peer */
+	uint32_t qpn;
+};
+
 struct soft_link {
+	struct soft_end *end;
 	int rx_fd, tx_fd;	/* differ if a queue pair talks to itself */
 	struct soft_ring *ring; /* carries the frames; NULL: the fds do */
 	struct soft_seal *seal; /* and encrypted; NULL: the link is not sealed */
@@ -80,11 +93,22 @@ static inline bool pier_soft_link_open(const struct soft_link *link)
 	return link->rx_fd >= 0;
 }
 
-/* Consumes the fds, the ring and the seal, also when it fails. */
-int pier_soft_attach_link(struct soft_qp *qp, int rx_fd, int tx_fd,
-			  struct soft_ring *ring, struct soft_seal *seal);
-void pier_soft_close_link(struct soft_qp *qp);
-/* Watches the socket again, for an event about bytes that are there already. */
-bool pier_soft_rewatch_link(struct soft_qp *qp);
+static inline struct soft_engine *soft_engine_of(const struct soft_link *link)
+{
+	return link->end->work.engine;
+}
+
+static inline struct soft_frame *pier_soft_frame_at(struct soft_link *link,
+						    uint32_t index)
+{
+	return &link->frames[(link->first_frame + index) % SOFT_MAX_FRAMES];
+}
+
+/* Appends a frame that is a header only; the caller adds where its payload comes from. */
+struct soft_frame *pier_soft_queue_frame(struct soft_link *link,
+					 const struct soft_header *header);
+
+/* Drops requests that have not begun; answers stay. */
+void pier_soft_drop_queued_requests(struct soft_link *link);
 
 #endif

@@ -12,11 +12,11 @@
 #include "control.h"
 #include "core/environment.h"
 #include "core/fd.h"
+#include "link.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/regions/rlimits.h"
 #include "provider/soft/regions/segments.h"
 #include "provider/soft/regions/vector.h"
-#include "provider/soft/soft.h"
 #include "socket.h"
 
 /* The environment variable is for tests: "off" sends frames over the socket. */
@@ -129,9 +129,8 @@ static bool ring_has_room(const struct soft_ring *ring)
 }
 
 /* Whether there is something that the link does not know yet. */
-static bool find_ring_activity(struct soft_qp *qp)
+static bool find_ring_activity(struct soft_link *link)
 {
-	struct soft_link *link = &qp->link;
 	bool bytes = !link->readable && ring_has_bytes(link->ring);
 	bool room = !link->writable && ring_has_room(link->ring);
 
@@ -140,17 +139,17 @@ static bool find_ring_activity(struct soft_qp *qp)
 	return bytes || room;
 }
 
-void pier_soft_wake_peer(struct soft_qp *qp, _Atomic uint32_t *sleeps)
+void pier_soft_wake_peer(struct soft_link *link, _Atomic uint32_t *sleeps)
 {
 	/* Read before it is written: the cache line mostly stays where it is. */
 	if (atomic_load(sleeps) && atomic_exchange(sleeps, 0))
-		pier_soft_send_wake(qp);
+		pier_soft_send_wake(link);
 }
 
-void pier_soft_stop_polling(struct soft_qp *qp)
+void pier_soft_stop_polling(struct soft_link *link)
 {
-	struct soft_engine *engine = &soft_context_of(qp)->engine;
-	struct soft_ring *ring = qp->link.ring;
+	struct soft_engine *engine = soft_engine_of(link);
+	struct soft_ring *ring = link->ring;
 
 	pier_list_remove(&ring->polled);
 	engine->polled_count -= ring->is_polled;
@@ -161,8 +160,8 @@ static void stop_polling_oldest(struct soft_engine *engine)
 {
 	struct soft_ring *oldest = NULL;
 
-	pier_list_for_each(link, &engine->polled) {
-		struct soft_ring *ring = pier_container_of(link, struct soft_ring,
+	pier_list_for_each(item, &engine->polled) {
+		struct soft_ring *ring = pier_container_of(item, struct soft_ring,
 							   polled);
 
 		if (!oldest || ring->last_active < oldest->last_active)
@@ -170,14 +169,14 @@ static void stop_polling_oldest(struct soft_engine *engine)
 	}
 	assert(oldest);
 	/* If there is something in it, it sleeps after its turn. */
-	if (!pier_soft_sleep_on_ring(oldest->qp))
-		pier_soft_activate(oldest->qp);
+	if (!pier_soft_sleep_on_ring(oldest->link))
+		pier_soft_activate(&oldest->link->end->work);
 }
 
-void pier_soft_start_polling(struct soft_qp *qp)
+void pier_soft_start_polling(struct soft_link *link)
 {
-	struct soft_engine *engine = &soft_context_of(qp)->engine;
-	struct soft_ring *ring = qp->link.ring;
+	struct soft_engine *engine = soft_engine_of(link);
+	struct soft_ring *ring = link->ring;
 
 	ring->last_active = engine->now;
 	if (ring->is_polled)
@@ -192,52 +191,49 @@ void pier_soft_start_polling(struct soft_qp *qp)
 }
 
 /* pier_soft_ring_send() explains why no wake-up is lost. */
-bool pier_soft_sleep_on_ring(struct soft_qp *qp)
+bool pier_soft_sleep_on_ring(struct soft_link *link)
 {
-	struct soft_ring *ring = qp->link.ring;
+	struct soft_ring *ring = link->ring;
 
 	atomic_store(&ring->in->reader_sleeps, 1);
-	if (!qp->link.writable)
+	if (!link->writable)
 		atomic_store(&ring->out->writer_sleeps, 1);
-	if (find_ring_activity(qp)) {
+	if (find_ring_activity(link)) {
 		atomic_store_explicit(&ring->in->reader_sleeps, 0, memory_order_relaxed);
 		atomic_store_explicit(&ring->out->writer_sleeps, 0, memory_order_relaxed);
 		return false;
 	}
-	pier_soft_stop_polling(qp);
+	pier_soft_stop_polling(link);
 	return true;
 }
 
-bool pier_soft_sleep_on_rings(struct soft_context *context)
+bool pier_soft_sleep_on_rings(struct soft_engine *engine)
 {
-	struct soft_engine *engine = &context->engine;
 	bool quiet = true;
 
-	pier_list_for_each_safe(link, next, &engine->polled) {
-		struct soft_ring *ring = pier_container_of(link, struct soft_ring,
+	pier_list_for_each_safe(item, next, &engine->polled) {
+		struct soft_ring *ring = pier_container_of(item, struct soft_ring,
 							   polled);
 
-		if (!pier_soft_sleep_on_ring(ring->qp)) {
-			pier_soft_activate(ring->qp);
+		if (!pier_soft_sleep_on_ring(ring->link)) {
+			pier_soft_activate(&ring->link->end->work);
 			quiet = false;
 		}
 	}
 	return quiet;
 }
 
-void pier_soft_poll_rings(struct soft_context *context, uint64_t now)
+void pier_soft_poll_rings(struct soft_engine *engine, uint64_t now)
 {
-	struct soft_engine *engine = &context->engine;
-
-	pier_list_for_each(link, &engine->polled) {
-		struct soft_ring *ring = pier_container_of(link, struct soft_ring,
+	pier_list_for_each(item, &engine->polled) {
+		struct soft_ring *ring = pier_container_of(item, struct soft_ring,
 							   polled);
 
-		if (!find_ring_activity(ring->qp))
+		if (!find_ring_activity(ring->link))
 			continue;
 		ring->last_active = now;
 		engine->spin_until = now + SPIN_NANOSECONDS;
-		pier_soft_activate(ring->qp);
+		pier_soft_activate(&ring->link->end->work);
 	}
 }
 
@@ -360,9 +356,9 @@ static ssize_t copy_bracketed(struct soft_ring *ring, const struct soft_directio
  * (relaxed) costs at most a wake-up too many. The byte on the socket stays there until
  * it is read, and raises an event at the reader, which watches that socket.
  */
-ssize_t pier_soft_ring_send(struct soft_qp *qp, struct soft_vector *vector)
+ssize_t pier_soft_ring_send(struct soft_link *link, struct soft_vector *vector)
 {
-	struct soft_ring *ring = qp->link.ring;
+	struct soft_ring *ring = link->ring;
 	uint64_t used = ring->put -
 			atomic_load_explicit(&ring->out->tail, memory_order_acquire);
 	ssize_t sent;
@@ -377,7 +373,7 @@ ssize_t pier_soft_ring_send(struct soft_qp *qp, struct soft_vector *vector)
 	if (sent > 0) {
 		ring->put += (uint64_t)sent;
 		atomic_store(&ring->out->head, ring->put);
-		pier_soft_wake_peer(qp, &ring->out->reader_sleeps);
+		pier_soft_wake_peer(link, &ring->out->reader_sleeps);
 	}
 	return sent;
 }
@@ -392,15 +388,15 @@ static ssize_t receive_nothing(const struct soft_link *link)
 }
 
 /* The same for a writer that waits for room: pier_soft_ring_send(). */
-ssize_t pier_soft_ring_receive(struct soft_qp *qp, struct soft_vector *vector)
+ssize_t pier_soft_ring_receive(struct soft_link *link, struct soft_vector *vector)
 {
-	struct soft_ring *ring = qp->link.ring;
+	struct soft_ring *ring = link->ring;
 	uint64_t there = atomic_load_explicit(&ring->in->head, memory_order_acquire) -
 			 ring->taken;
 	ssize_t received;
 
 	if (there == 0)
-		return receive_nothing(&qp->link);
+		return receive_nothing(link);
 	if (there > SOFT_RING_SIZE) {
 		errno = EPROTO;
 		return -1;
@@ -410,7 +406,7 @@ ssize_t pier_soft_ring_receive(struct soft_qp *qp, struct soft_vector *vector)
 	if (received > 0) {
 		ring->taken += (uint64_t)received;
 		atomic_store(&ring->in->tail, ring->taken);
-		pier_soft_wake_peer(qp, &ring->in->writer_sleeps);
+		pier_soft_wake_peer(link, &ring->in->writer_sleeps);
 	}
 	return received;
 }

@@ -9,9 +9,11 @@
 
 #include "control.h"
 #include "core/list.h"
-#include "grant_given.h"
-#include "grant_received.h"
 #include "provider/soft/limits.h"
+
+struct soft_engine;
+struct soft_link;
+struct soft_vector;
 
 /*
  * Memory that the two ends of a link on one host share: two rings of bytes, one for each
@@ -68,22 +70,19 @@ void pier_soft_release_shared_memory(struct soft_shared_memory *memory);
 
 /* Which shared rings the engine polls. With the engine locked. */
 
-struct soft_context;
-struct soft_qp;
-
-void pier_soft_start_polling(struct soft_qp *qp);
-void pier_soft_stop_polling(struct soft_qp *qp);
+void pier_soft_start_polling(struct soft_link *link);
+void pier_soft_stop_polling(struct soft_link *link);
 
 /* From now on the peer wakes this end. False: there is something in the ring already. */
-bool pier_soft_sleep_on_ring(struct soft_qp *qp);
+bool pier_soft_sleep_on_ring(struct soft_link *link);
 
-bool pier_soft_sleep_on_rings(struct soft_context *context);
+bool pier_soft_sleep_on_rings(struct soft_engine *engine);
 
-/* Activates each queue pair with bytes in its ring, or with room it waited for. */
-void pier_soft_poll_rings(struct soft_context *context, uint64_t now);
+/* Activates each end with bytes in its ring, or with room it waited for. */
+void pier_soft_poll_rings(struct soft_engine *engine, uint64_t now);
 
 /* Wakes the peer if it set `sleeps`, one of the flags in the shared memory. */
-void pier_soft_wake_peer(struct soft_qp *qp, _Atomic uint32_t *sleeps);
+void pier_soft_wake_peer(struct soft_link *link, _Atomic uint32_t *sleeps);
 
 /*
  * What a link has beside its socket if both ends are on one host. Frames go through the
@@ -92,7 +91,36 @@ void pier_soft_wake_peer(struct soft_qp *qp, _Atomic uint32_t *sleeps);
  * peer is gone. With the engine locked.
  */
 
-struct soft_vector;
+/* A grant that this end gave: grant_given.h. */
+struct soft_given_grant {
+	struct pier_list of_mr; /* in mr->grants */
+	struct soft_link *link;
+	struct soft_mr *mr; /* NULL: free */
+	uint32_t serial;
+};
+
+/* What is known about a key of the peer: grant_received.h. */
+enum soft_grant_state {
+	SOFT_GRANT_NONE, /* the slot is free */
+	SOFT_GRANT_SEEN, /* used once: no reason for a request yet */
+	SOFT_GRANT_REQUESTED,
+	SOFT_GRANT_DENIED,
+	SOFT_GRANT_RECEIVED
+};
+
+struct soft_received_grant {
+	enum soft_grant_state state;
+	uint32_t key;
+	uint32_t slot, serial;	/* in `valid` of the shared memory */
+	bool counted;		/* the peer needs a header for each write */
+	bool by_address;	/* the offsets of segments are addresses in the peer */
+	uint32_t rights;	/* of IBV_ACCESS_REMOTE_* */
+	struct soft_mr *mapped; /* the peer's region, mapped here unless by_address */
+	uint64_t bytes;		/* of it, reserved with pier_soft_reserve_mapping(), */
+	uint32_t segments;	/* and in how many mappings */
+	uint64_t used;		/* the larger, the later */
+	uint64_t denied_until;
+};
 
 struct soft_ring {
 	struct soft_shared_memory *memory;
@@ -100,7 +128,7 @@ struct soft_ring {
 	struct soft_direction *out, *in;
 	uint64_t put, taken; /* this end's positions in them */
 
-	struct soft_qp *qp;
+	struct soft_link *link;
 	struct pier_list polled; /* in engine->polled while the engine polls the rings */
 	bool is_polled;
 	uint64_t last_active;  /* when something was last found here */
@@ -140,8 +168,8 @@ struct soft_ring *pier_soft_create_loop_ring(struct soft_shared_memory *memory);
 void pier_soft_free_ring(struct soft_ring *ring);
 
 /* As sendmsg(2) and recvmsg(2); EPROTO: the peer's position is impossible. */
-ssize_t pier_soft_ring_send(struct soft_qp *qp, struct soft_vector *vector);
+ssize_t pier_soft_ring_send(struct soft_link *link, struct soft_vector *vector);
 
-ssize_t pier_soft_ring_receive(struct soft_qp *qp, struct soft_vector *vector);
+ssize_t pier_soft_ring_receive(struct soft_link *link, struct soft_vector *vector);
 
 #endif

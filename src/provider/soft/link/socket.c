@@ -13,7 +13,6 @@
 
 #include "socket.h"
 #include "core/fd.h"
-#include "provider/soft/soft.h"
 
 enum {
 	STREAM_BUFFER = 2 * 1024 * 1024

@@ -11,14 +11,13 @@
 #include <unistd.h>
 
 #include "datagram.h"
-#include "complete.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "provider/soft/connect/listen.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/link/frame.h"
 #include "provider/soft/regions/vector.h"
-#include "provider/soft/soft.h"
+#include "qp.h"
 #include "responder.h"
 #include "transition.h"
 
@@ -97,11 +96,11 @@ static int check_receiver(const struct soft_context *context, const union ibv_gi
 	char text[INET6_ADDRSTRLEN];
 	struct sockaddr_un name;
 
-	if (context->listeners.datagram_fd < 0)
+	if (context->node.listeners.datagram_fd < 0)
 		return pier_fail(EOPNOTSUPP,
 				 "soft0: no datagrams without the folder that "
 				 "processes of one user share");
-	pier_soft_datagram_name(&context->meeting, gid, &name);
+	pier_soft_datagram_name(&context->node.meeting, gid, &name);
 	if (faccessat(AT_FDCWD, name.sun_path, F_OK, AT_EACCESS) == 0)
 		return 0;
 	inet_ntop(AF_INET6, gid->raw, text, sizeof(text));
@@ -109,7 +108,7 @@ static int check_receiver(const struct soft_context *context, const union ibv_gi
 			 "soft0: no process that uses the folder %s has the GID %s: set "
 			 "the same XDG_RUNTIME_DIR for both ends; datagrams (UD) do not "
 			 "reach other hosts",
-			 context->meeting.folder, text);
+			 context->node.meeting.folder, text);
 }
 
 struct ibv_ah *pier_soft_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
@@ -127,13 +126,13 @@ struct ibv_ah *pier_soft_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 	ah->ibv.context = pd->context;
 	ah->ibv.pd = pd;
 	ah->route = attr->grh;
-	atomic_fetch_add(&((struct soft_pd *)pd)->users, 1);
+	atomic_fetch_add(&soft_pd(pd)->users, 1);
 	return &ah->ibv;
 }
 
 int pier_soft_destroy_ah(struct ibv_ah *ibv_ah)
 {
-	atomic_fetch_sub(&((struct soft_pd *)ibv_ah->pd)->users, 1);
+	atomic_fetch_sub(&soft_pd(ibv_ah->pd)->users, 1);
 	free((struct soft_ah *)ibv_ah);
 	return 0;
 }
@@ -217,8 +216,8 @@ static bool build_datagram(struct soft_qp *qp, struct soft_send *send, uint8_t *
 		.qkey = to->qkey,
 		.immediate = send->immediate,
 	};
-	struct ibv_grh grh = make_grh(&to->route, &soft_context_of(qp)->gid, send->length,
-				      immediate);
+	struct ibv_grh grh = make_grh(&to->route, &soft_context_of(qp)->node.gid,
+				      send->length, immediate);
 
 	pier_soft_pack_envelope(&envelope, headers);
 	memcpy(headers + SOFT_ENVELOPE_SIZE, &grh, SOFT_GRH_SIZE);
@@ -228,8 +227,8 @@ static bool build_datagram(struct soft_qp *qp, struct soft_send *send, uint8_t *
 		pier_soft_vector_add(vector, send->inline_data, send->length);
 		return true;
 	}
-	return pier_soft_vector_add_sges(vector, qp, send->sges, send->sge_count, 0,
-					 send->length, 0) &&
+	return pier_soft_vector_add_sges(vector, &qp->reach, send->sges, send->sge_count,
+					 0, send->length, 0) &&
 	       vector->bytes == SOFT_ENVELOPE_SIZE + SOFT_GRH_SIZE + send->length;
 }
 
@@ -244,8 +243,9 @@ static int send_datagram(struct soft_qp *qp, struct soft_send *send,
 
 	if (!build_datagram(qp, send, headers, &vector))
 		return -EFAULT;
-	pier_soft_datagram_name(&context->meeting, gid, &name);
-	if (pier_soft_vector_send_to(&vector, context->listeners.datagram_fd, &name) < 0)
+	pier_soft_datagram_name(&context->node.meeting, gid, &name);
+	if (pier_soft_vector_send_to(&vector, context->node.listeners.datagram_fd,
+				     &name) < 0)
 		return -errno;
 	return 0;
 }
@@ -288,7 +288,7 @@ void pier_soft_send_datagrams(struct soft_qp *qp)
 		if (!send_first(qp))
 			break;
 	}
-	pier_soft_activate(qp);
+	pier_soft_activate(&qp->end.work);
 }
 
 static bool has_datagrams(const struct soft_qp *qp)
@@ -309,9 +309,9 @@ void pier_soft_drain_datagrams(struct soft_qp *qp)
 		if (context->engine.stepped || pier_soft_now() >= end)
 			return;
 		/* The receiver may be served by this engine. */
-		pier_soft_unlock(context);
+		pier_soft_unlock(&context->engine);
 		nanosleep(&retry, NULL);
-		pier_soft_lock(context);
+		pier_soft_lock(&context->engine);
 	}
 }
 
@@ -357,15 +357,16 @@ static uint64_t room_of(const struct soft_recv *recv)
 static enum ibv_wc_status read_datagram(struct soft_qp *qp, uint32_t length)
 {
 	const struct soft_recv *recv = pier_soft_current_recv(qp);
-	int fd = soft_context_of(qp)->listeners.datagram_fd;
+	int fd = soft_context_of(qp)->node.listeners.datagram_fd;
 	uint8_t envelope[SOFT_ENVELOPE_SIZE];
 	struct soft_vector vector;
 	bool valid;
 
 	pier_soft_vector_init(&vector, true);
 	pier_soft_vector_add(&vector, envelope, sizeof(envelope));
-	valid = pier_soft_vector_add_sges(&vector, qp, recv->sges, recv->sge_count, 0,
-					  length, IBV_ACCESS_LOCAL_WRITE) &&
+	valid = pier_soft_vector_add_sges(&vector, &qp->reach, recv->sges,
+					  recv->sge_count, 0, length,
+					  IBV_ACCESS_LOCAL_WRITE) &&
 		vector.bytes == SOFT_ENVELOPE_SIZE + length;
 	if (valid && pier_soft_vector_receive(&vector, fd) >= 0)
 		return IBV_WC_SUCCESS;
@@ -399,7 +400,7 @@ static void deliver_datagram(struct soft_qp *qp, const struct soft_envelope *env
  */
 static bool receive_one(struct soft_context *context)
 {
-	int fd = context->listeners.datagram_fd;
+	int fd = context->node.listeners.datagram_fd;
 	uint8_t bytes[SOFT_ENVELOPE_SIZE];
 	struct soft_envelope envelope;
 	ssize_t length = recv(fd, bytes, sizeof(bytes),

@@ -50,21 +50,6 @@ int pier_soft_check_datagram(const struct soft_qp *qp, const struct ibv_send_wr 
 void pier_soft_store_destination(struct soft_qp *qp, uint64_t position,
 				 const struct ibv_send_wr *wr);
 
-/* How a UD queue pair sends. */
-
-/* Whom a request is for. */
-struct soft_destination {
-	struct ibv_global_route route;
-	uint32_t qpn, qkey;
-};
-
-struct soft_ud {
-	struct soft_destination *destinations; /* of the slots of the send queue */
-	uint64_t stalled_since;		       /* a receiver has no room; 0: none */
-	union ibv_gid slow; /* had no room for so long that it is not waited for */
-	bool has_slow;
-};
-
 /* Sends what is posted. With the engine locked. */
 void pier_soft_send_datagrams(struct soft_qp *qp);
 

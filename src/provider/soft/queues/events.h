@@ -18,12 +18,6 @@
 
 struct soft_handle;
 
-/* Of one context; `lock` is taken last. */
-struct soft_events {
-	pthread_mutex_t lock;
-	struct pier_list sources; /* with events that nobody has taken yet */
-};
-
 /*
  * The events of one queue pair, CQ or SRQ, under the lock of the context's events. An
  * event of a type that is still pending is not repeated, so reporting needs no memory.

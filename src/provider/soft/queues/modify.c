@@ -3,15 +3,14 @@
 #include <string.h>
 
 #include "modify.h"
-#include "complete.h"
 #include "core/error.h"
 #include "cq.h"
 #include "provider/soft/connect/connect.h"
+#include "provider/soft/connect/connection.h"
 #include "provider/soft/engine.h"
-#include "provider/soft/link/early_stream.h"
+#include "provider/soft/link/attach.h"
 #include "provider/soft/link/grant_given.h"
-#include "provider/soft/link/link.h"
-#include "provider/soft/soft.h"
+#include "qp.h"
 #include "srq.h"
 #include "stream.h"
 #include "transition.h"
@@ -101,16 +100,16 @@ static void reset_queues(struct soft_qp *qp)
  */
 static int to_reset(struct soft_qp *qp)
 {
-	int error = pier_soft_renew_secret(qp);
+	int error = pier_soft_renew_secret(&qp->connection);
 
 	if (error)
 		return error;
 	pier_soft_set_state(qp, IBV_QPS_RESET);
-	pier_soft_close_link(qp);
-	pier_soft_discard_stream(qp);
+	pier_soft_close_link(&qp->link);
+	pier_soft_discard_stream(&qp->connection);
 	reset_queues(qp);
-	explicit_bzero(&qp->peer_address, sizeof(qp->peer_address));
-	qp->has_peer_address = false;
+	explicit_bzero(&qp->connection.peer_address, sizeof(qp->connection.peer_address));
+	qp->connection.has_peer_address = false;
 	qp->lost_in_rtr = false;
 	return 0;
 }
@@ -118,7 +117,7 @@ static int to_reset(struct soft_qp *qp)
 static void to_error(struct soft_qp *qp)
 {
 	pier_soft_send_last_answers(qp);
-	pier_soft_close_link(qp);
+	pier_soft_close_link(&qp->link);
 	pier_soft_fail_qp(qp, IBV_WC_SUCCESS);
 }
 
@@ -132,7 +131,7 @@ static int enter_state(struct soft_qp *qp, enum ibv_qp_state to,
 	qp->lost_in_rtr = false;
 	store_attributes(&qp->attr, attr, mask);
 	if (mask & IBV_QP_ACCESS_FLAGS)
-		pier_soft_revoke_link_grants(qp);
+		pier_soft_revoke_link_grants(&qp->link);
 	if (to == IBV_QPS_ERR) {
 		to_error(qp);
 		return 0;
@@ -140,7 +139,7 @@ static int enter_state(struct soft_qp *qp, enum ibv_qp_state to,
 	if (to == IBV_QPS_RTS && from == IBV_QPS_RTR)
 		qp->sq.rnr_left = qp->attr.rnr_retry;
 	pier_soft_set_state(qp, to);
-	pier_soft_adopt_stream(qp);
+	pier_soft_take_stream(qp);
 	return 0;
 }
 
@@ -162,7 +161,7 @@ static int commit_state(struct soft_qp *qp, enum ibv_qp_state from, enum ibv_qp_
 	struct soft_context *context = soft_context_of(qp);
 	int error = 0;
 
-	pier_soft_lock(context);
+	pier_soft_lock(&context->engine);
 	if (qp->ibv.state == from || to == IBV_QPS_ERR || to == IBV_QPS_RESET)
 		error = enter_state(qp, to, attr, mask);
 	else if (from == IBV_QPS_RTR && qp->lost_in_rtr)
@@ -170,7 +169,7 @@ static int commit_state(struct soft_qp *qp, enum ibv_qp_state from, enum ibv_qp_
 	else
 		error = pier_fail(EINVAL, "soft0: QP %#x went to ERR in the meantime",
 				  qp->ibv.qp_num);
-	pier_soft_unlock(context);
+	pier_soft_unlock(&context->engine);
 	return error;
 }
 
@@ -180,11 +179,11 @@ static enum ibv_qp_state current_state(struct soft_qp *qp)
 	struct soft_context *context = soft_context_of(qp);
 	enum ibv_qp_state state;
 
-	pier_soft_lock(context);
+	pier_soft_lock(&context->engine);
 	state = qp->ibv.state;
 	if (state == IBV_QPS_ERR && qp->lost_in_rtr)
 		state = IBV_QPS_RTR;
-	pier_soft_unlock(context);
+	pier_soft_unlock(&context->engine);
 	return state;
 }
 
@@ -199,7 +198,7 @@ int pier_soft_modify_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *attr, int mas
 	error = pier_soft_check_transition(ibv_qp->qp_type, from, attr, mask, &to);
 	if (!error && ibv_qp->qp_type == IBV_QPT_RC && from == IBV_QPS_INIT &&
 	    to == IBV_QPS_RTR)
-		error = pier_soft_connect(qp, attr);
+		error = pier_soft_connect(&qp->connection, attr);
 	if (!error)
 		error = commit_state(qp, from, to, attr, mask);
 	pthread_mutex_unlock(&ibv_qp->mutex);
@@ -213,12 +212,47 @@ int pier_soft_query_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *ret_attr, int 
 	struct soft_context *context = soft_context_of(qp);
 
 	(void)mask; /* all attributes, as drivers return them */
-	pier_soft_lock(context);
+	pier_soft_lock(&context->engine);
 	*ret_attr = qp->attr;
 	ret_attr->qp_state = ret_attr->cur_qp_state = qp->ibv.state;
 	ret_attr->path_mig_state = IBV_MIG_MIGRATED;
 	ret_attr->cap = qp->init.cap;
-	pier_soft_unlock(context);
+	pier_soft_unlock(&context->engine);
 	*ret_init_attr = qp->init;
+	return 0;
+}
+
+int pier_soft_get_qp_address(struct ibv_qp *ibv_qp, uint8_t *ret_address, size_t size)
+{
+	const struct soft_qp *qp = (struct soft_qp *)ibv_qp;
+	struct soft_context *context = soft_context_of(qp);
+	const struct soft_listeners *listeners = &context->node.listeners;
+	struct soft_address address = {
+		.port = listeners->port,
+		.count = listeners->count,
+	};
+
+	pier_soft_lock(&context->engine);
+	memcpy(address.secret, qp->connection.secret, sizeof(address.secret));
+	pier_soft_unlock(&context->engine);
+	memcpy(address.addresses, listeners->addresses, sizeof(address.addresses));
+	return pier_soft_pack_address(&address, ret_address, size);
+}
+
+int pier_soft_set_qp_address(struct ibv_qp *ibv_qp, const uint8_t *bytes, size_t length)
+{
+	struct soft_qp *qp = (struct soft_qp *)ibv_qp;
+	struct soft_context *context = soft_context_of(qp);
+	struct soft_address address;
+	int error = pier_soft_unpack_address(bytes, length, &address);
+
+	if (error)
+		return error;
+	pthread_mutex_lock(&ibv_qp->mutex);
+	pier_soft_lock(&context->engine);
+	qp->connection.peer_address = address;
+	qp->connection.has_peer_address = true;
+	pier_soft_unlock(&context->engine);
+	pthread_mutex_unlock(&ibv_qp->mutex);
 	return 0;
 }

@@ -2,10 +2,17 @@
 #ifndef PIER_SOFT_MODIFY_H
 #define PIER_SOFT_MODIFY_H
 
+#include <stddef.h>
+#include <stdint.h>
+
 #include <infiniband/verbs.h>
 
 int pier_soft_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *ret_attr, int mask,
 		       struct ibv_qp_init_attr *ret_init_attr);
 int pier_soft_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
+
+/* As get_qp_address() and set_qp_address() of provider.h. */
+int pier_soft_get_qp_address(struct ibv_qp *qp, uint8_t *ret_address, size_t size);
+int pier_soft_set_qp_address(struct ibv_qp *qp, const uint8_t *address, size_t length);
 
 #endif

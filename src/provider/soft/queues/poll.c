@@ -81,7 +81,7 @@ int pier_soft_req_notify_cq(struct ibv_cq *ibv_cq, int solicited_only)
 		cq->armed = SOFT_ARMED_ANY;
 	else if (cq->armed == SOFT_UNARMED)
 		cq->armed = SOFT_ARMED_SOLICITED;
-	if (soft_context(ibv_cq->context)->meeting.joined)
+	if (soft_context(ibv_cq->context)->node.meeting.joined)
 		pier_soft_announce_waiting(cq);
 	pthread_mutex_unlock(&cq->lock);
 	pier_soft_end_thread_pause(soft_context(ibv_cq->context));

@@ -5,10 +5,10 @@
 
 #include "post.h"
 #include "core/error.h"
+#include "create.h"
 #include "datagram.h"
 #include "provider/soft/pass.h"
-#include "provider/soft/regions/region.h"
-#include "provider/soft/soft.h"
+#include "provider/soft/regions/segments.h"
 #include "qp.h"
 #include "responder.h"
 

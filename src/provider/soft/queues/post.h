@@ -2,15 +2,7 @@
 #ifndef PIER_SOFT_POST_H
 #define PIER_SOFT_POST_H
 
-#include <pthread.h>
-#include <stdbool.h>
-#include <stdint.h>
-
 #include <infiniband/verbs.h>
-
-#include "provider/soft/limits.h"
-
-struct soft_qp;
 
 int pier_soft_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 			struct ibv_send_wr **bad_wr);
@@ -22,24 +14,8 @@ int pier_soft_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 			struct ibv_recv_wr **bad_wr);
 
 /*
- * Extended queue pairs (ibv_create_qp_ex(3), ibv_wr_post(3)): each member of a request is
- * set by a call. The calls build a struct ibv_send_wr, which is queued like any other;
- * the engine sees the requests of a batch when it is complete.
- */
-
-struct soft_builder {
-	pthread_mutex_t lock; /* from wr_start() to wr_complete() or wr_abort() */
-	uint64_t first;	      /* position of the batch in the send queue */
-	uint64_t resets;      /* of the send queue, when the batch began */
-	uint32_t count;	      /* requests of the batch that are queued */
-	int error;	      /* of the first step that failed, or 0 */
-	bool building;	      /* `wr` is to be queued, too */
-	struct ibv_send_wr wr;
-	struct ibv_sge sges[SOFT_MAX_SGE];
-	uint8_t inline_data[SOFT_MAX_INLINE];
-};
-
-/*
+ * Extended queue pairs (ibv_create_qp_ex(3), ibv_wr_post(3)).
+ *
  * errno EOPNOTSUPP: create_flags, or operations that soft0 does not have; EINVAL: without
  * a PD. Otherwise as pier_soft_create_qp().
  */

@@ -1,257 +1,258 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "qp.h"
-#include "core/error.h"
+#include "core/log.h"
 #include "cq.h"
-#include "datagram.h"
 #include "events.h"
-#include "provider/soft/connect/connect.h"
-#include "provider/soft/engine.h"
-#include "provider/soft/link/early_stream.h"
-#include "provider/soft/link/link.h"
-#include "provider/soft/regions/keys.h"
-#include "provider/soft/soft.h"
-#include "srq.h"
-#include "stream.h"
+#include "provider/soft/link/attach.h"
+#include "provider/soft/link/grant_given.h"
 
-/* With an SRQ the sizes of the receive queue are ignored (ibv_create_qp(3)). */
-static struct ibv_qp_cap effective_cap(const struct ibv_qp_init_attr *attr)
+static enum ibv_wc_opcode completed_opcode(enum ibv_wr_opcode opcode)
 {
-	struct ibv_qp_cap cap = attr->cap;
-
-	if (attr->srq)
-		cap.max_recv_wr = cap.max_recv_sge = 0;
-	return cap;
-}
-
-static int check_init(const struct ibv_pd *pd, const struct ibv_qp_init_attr *attr)
-{
-	const struct ibv_qp_cap cap = effective_cap(attr);
-
-	if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UD)
-		return pier_fail(EOPNOTSUPP,
-				 "soft0: queue pairs of type %d; only RC and UD are "
-				 "supported",
-				 (int)attr->qp_type);
-	if (attr->qp_type == IBV_QPT_UD &&
-	    soft_context(pd->context)->listeners.datagram_fd < 0)
-		return pier_fail(EOPNOTSUPP, "soft0: no UD queue pairs here: only "
-					     "programs that use verbs themselves have "
-					     "them, without PIER_SOFT_UNIX=off");
-	if (attr->srq && attr->srq->pd != pd)
-		return pier_fail(EINVAL, "soft0: the shared receive queue is of another "
-					 "PD than the queue pair");
-	if (!attr->send_cq || !attr->recv_cq || attr->send_cq->context != pd->context ||
-	    attr->recv_cq->context != pd->context)
-		return pier_fail(EINVAL, "soft0: a queue pair needs two CQs of the "
-					 "context of its PD");
-	if (cap.max_send_wr > SOFT_MAX_WR || cap.max_recv_wr > SOFT_MAX_WR ||
-	    cap.max_send_sge > SOFT_MAX_SGE || cap.max_recv_sge > SOFT_MAX_SGE ||
-	    cap.max_inline_data > SOFT_MAX_INLINE)
-		return pier_fail(EINVAL,
-				 "soft0: %u/%u requests, %u/%u elements, %u bytes "
-				 "inline; the limits are %d, %d and %d",
-				 cap.max_send_wr, cap.max_recv_wr, cap.max_send_sge,
-				 cap.max_recv_sge, cap.max_inline_data, SOFT_MAX_WR,
-				 SOFT_MAX_SGE, SOFT_MAX_INLINE);
-	return 0;
-}
-
-static bool allocate_sends(struct soft_send_queue *sq, const struct ibv_qp_cap *cap)
-{
-	pthread_mutex_init(&sq->lock, NULL);
-	sq->depth = cap->max_send_wr;
-	sq->max_sge = cap->max_send_sge;
-	sq->max_inline = cap->max_inline_data;
-	sq->slots = calloc(sq->depth + 1, sizeof(*sq->slots));
-	sq->sges = calloc((size_t)sq->depth * sq->max_sge + 1, sizeof(*sq->sges));
-	sq->inline_data = calloc((size_t)sq->depth * sq->max_inline + 1, 1);
-	if (!sq->slots || !sq->sges || !sq->inline_data)
-		return false;
-	for (uint32_t i = 0; i < sq->depth; i++) {
-		sq->slots[i].sges = sq->sges + (size_t)i * sq->max_sge;
-		sq->slots[i].inline_data = sq->inline_data + (size_t)i * sq->max_inline;
+	switch (opcode) {
+	case IBV_WR_RDMA_WRITE:
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+		return IBV_WC_RDMA_WRITE;
+	case IBV_WR_RDMA_READ:
+		return IBV_WC_RDMA_READ;
+	case IBV_WR_BIND_MW:
+		return IBV_WC_BIND_MW;
+	case IBV_WR_LOCAL_INV:
+		return IBV_WC_LOCAL_INV;
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+		return IBV_WC_COMP_SWAP;
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		return IBV_WC_FETCH_ADD;
+	default:
+		return IBV_WC_SEND;
 	}
-	return true;
 }
 
-static bool allocate_recvs(struct soft_recv_queue *rq, const struct ibv_qp_cap *cap)
+/* A CQ that overran brings every queue pair that uses it to ERR (IBTA 11.6.3.2). */
+static void push_completion(struct soft_qp *qp, struct ibv_cq *ibv_cq,
+			    const struct soft_cqe *cqe, bool solicited)
 {
-	pthread_mutex_init(&rq->lock, NULL);
-	rq->depth = cap->max_recv_wr;
-	rq->max_sge = cap->max_recv_sge;
-	rq->slots = calloc(rq->depth + 1, sizeof(*rq->slots));
-	rq->sges = calloc((size_t)rq->depth * rq->max_sge + 1, sizeof(*rq->sges));
-	if (!rq->slots || !rq->sges)
-		return false;
-	for (uint32_t i = 0; i < rq->depth; i++)
-		rq->slots[i].sges = rq->sges + (size_t)i * rq->max_sge;
-	return true;
-}
+	struct soft_context *context = soft_context_of(qp);
+	struct soft_cq *cq = (struct soft_cq *)ibv_cq;
 
-static void free_qp(struct soft_qp *qp)
-{
-	free(qp->sq.slots);
-	free(qp->sq.sges);
-	free(qp->sq.inline_data);
-	free(qp->ud.destinations);
-	if (qp->builder)
-		pthread_mutex_destroy(&qp->builder->lock);
-	free(qp->builder);
-	free(qp->rq.slots);
-	free(qp->rq.sges);
-	pthread_mutex_destroy(&qp->sq.lock);
-	pthread_mutex_destroy(&qp->rq.lock);
-	pthread_mutex_destroy(&qp->ibv.mutex);
-	pthread_cond_destroy(&qp->ibv.cond);
-	explicit_bzero(qp, sizeof(*qp)); /* our secret and the peer's */
-	free(qp);
-}
+	if (pier_soft_push_cqe(cq, cqe, solicited))
+		return;
+	pier_soft_report_event(ibv_cq->context, &cq->events, IBV_EVENT_CQ_ERR);
+	for (uint32_t i = 0; i < SOFT_MAX_QP; i++) {
+		struct soft_qp *other = pier_soft_qp_at(context, i);
 
-static struct soft_qp *allocate_qp(const struct ibv_qp_init_attr *attr)
-{
-	struct soft_qp *qp = calloc(1, sizeof(*qp));
-	bool sends, recvs;
-
-	if (!qp)
-		return NULL;
-	qp->init = *attr;
-	qp->init.cap = effective_cap(attr);
-	qp->srq = (struct soft_srq *)attr->srq;
-	qp->link.rx_fd = qp->link.tx_fd = -1;
-	qp->early.fd = qp->early.tx_fd = -1;
-	pier_list_init(&qp->active);
-	pier_list_init(&qp->windows);
-	pier_soft_init_event_source(&qp->events, &qp->ibv);
-	pthread_mutex_init(&qp->ibv.mutex, NULL);
-	pthread_cond_init(&qp->ibv.cond, NULL);
-	sends = allocate_sends(&qp->sq, &qp->init.cap);
-	recvs = allocate_recvs(&qp->rq, &qp->init.cap);
-	if (attr->qp_type == IBV_QPT_UD)
-		qp->ud.destinations = calloc(qp->sq.depth + 1,
-					     sizeof(*qp->ud.destinations));
-	if (!sends || !recvs || (attr->qp_type == IBV_QPT_UD && !qp->ud.destinations)) {
-		free_qp(qp);
-		return NULL;
+		if (other && other->ibv.state != IBV_QPS_ERR &&
+		    (other->ibv.send_cq == ibv_cq || other->ibv.recv_cq == ibv_cq)) {
+			pier_warning("soft0: QP %#x: its CQ of %d entries has overrun",
+				     other->ibv.qp_num, ibv_cq->cqe);
+			pier_soft_fail_qp(other, IBV_WC_SUCCESS);
+		}
 	}
-	return qp;
+}
+
+void pier_soft_complete_send(struct soft_qp *qp, enum ibv_wc_status status)
+{
+	struct soft_send_queue *sq = &qp->sq;
+	const struct soft_send *send = pier_soft_send_at(sq, sq->done);
+	bool wanted = qp->init.sq_sig_all || (send->flags & IBV_SEND_SIGNALED) ||
+		      status != IBV_WC_SUCCESS;
+	struct soft_cqe cqe = {
+		.wc = {
+			.wr_id = send->wr_id,
+			.status = status,
+			.opcode = completed_opcode(send->opcode),
+			.byte_len = (uint32_t)send->length,
+			.qp_num = qp->ibv.qp_num,
+			.src_qp = qp->attr.dest_qp_num,
+		},
+		.qp = qp,
+		.tail = &sq->tail,
+		.freed = sq->done + 1,
+	};
+
+	sq->done++;
+	sq->done_msn += !pier_soft_is_local_wr(send->opcode);
+	if (wanted)
+		push_completion(qp, qp->ibv.send_cq, &cqe, false);
+}
+
+const struct soft_recv *pier_soft_current_recv(const struct soft_qp *qp)
+{
+	return qp->srq ? &qp->taken.recv : &qp->rq.slots[qp->rq.done % qp->rq.depth];
+}
+
+static bool carries_immediate(const struct soft_header *header)
+{
+	return header->opcode == SOFT_SEND_IMM || header->opcode == SOFT_WRITE_IMM;
+}
+
+void pier_soft_complete_recv(struct soft_qp *qp, enum ibv_wc_status status,
+			     const struct soft_header *header)
+{
+	struct soft_recv_queue *rq = &qp->rq;
+	struct soft_cqe cqe = {
+		.wc = {
+			.wr_id = pier_soft_current_recv(qp)->wr_id,
+			.status = status,
+			.opcode = IBV_WC_RECV,
+			.qp_num = qp->ibv.qp_num,
+			.src_qp = qp->attr.dest_qp_num,
+		},
+		.qp = qp,
+		.tail = qp->srq ? &qp->srq->freed : &rq->tail,
+		.freed = rq->done + 1,
+		.shared = qp->srq != NULL,
+	};
+
+	if (header) {
+		cqe.wc.byte_len = header->length;
+		if (header->opcode == SOFT_WRITE_IMM)
+			cqe.wc.opcode = IBV_WC_RECV_RDMA_WITH_IMM;
+		if (carries_immediate(header)) {
+			cqe.wc.wc_flags = IBV_WC_WITH_IMM;
+			cqe.wc.imm_data = header->immediate;
+		}
+		if (qp->ibv.qp_type == IBV_QPT_UD) {
+			cqe.wc.wc_flags |= IBV_WC_GRH;
+			cqe.wc.src_qp = header->key;
+		}
+		if (header->opcode == SOFT_SEND_INV && status == IBV_WC_SUCCESS) {
+			cqe.wc.wc_flags = IBV_WC_WITH_INV;
+			cqe.wc.invalidated_rkey = header->key;
+		}
+	}
+	if (qp->srq)
+		qp->taken.there = false;
+	else
+		rq->done++;
+	push_completion(qp, qp->ibv.recv_cq, &cqe,
+			header && (header->flags & SOFT_FLAG_SOLICITED));
 }
 
 /*
- * The low bits of a QPN are its index. The bits above change with every queue pair, so
- * that a late message to an old one does not reach its successor.
+ * Of an SRQ only what the queue pair has taken: the rest belongs to the others (IBTA
+ * 10.2.9).
  */
-static bool take_number(struct soft_context *context, struct soft_qp *qp)
+void pier_soft_flush_recvs(struct soft_qp *qp)
 {
-	for (uint32_t i = 0; i < SOFT_MAX_QP; i++) {
-		uint32_t index = (context->next_qp + i) % SOFT_MAX_QP;
-		uint32_t generation;
+	if (qp->taken.there)
+		pier_soft_complete_recv(qp, IBV_WC_WR_FLUSH_ERR, NULL);
+	while (qp->rq.done != atomic_load_explicit(&qp->rq.head, memory_order_acquire))
+		pier_soft_complete_recv(qp, IBV_WC_WR_FLUSH_ERR, NULL);
+}
 
-		/* QPN 0 and 1 are for management. */
-		if (index < 2 || context->qps[index])
-			continue;
-		generation = context->qp_generation++ % (0x1000000 / SOFT_MAX_QP);
-		qp->ibv.qp_num = generation * SOFT_MAX_QP + index;
-		qp->ibv.handle = index;
-		context->qps[index] = qp;
-		context->next_qp = index + 1;
-		return true;
+static bool has_sends_left(const struct soft_send_queue *sq)
+{
+	return sq->done != atomic_load_explicit(&sq->head, memory_order_acquire);
+}
+
+/*
+ * A frame that has begun must be finished before a NAK can follow it. It reads memory
+ * that belongs to the application again when its request is flushed, so the flush waits.
+ */
+static bool is_frame_in_progress(const struct soft_link *link)
+{
+	return link->closing && link->frame_count > 0 &&
+	       link->frames[link->first_frame].source == SOFT_FROM_SEND;
+}
+
+void pier_soft_flush_sends(struct soft_qp *qp)
+{
+	if (is_frame_in_progress(&qp->link))
+		return;
+	while (has_sends_left(&qp->sq))
+		pier_soft_complete_send(qp, IBV_WC_WR_FLUSH_ERR);
+}
+
+void pier_soft_set_state(struct soft_qp *qp, enum ibv_qp_state state)
+{
+	pthread_mutex_lock(&qp->sq.lock);
+	pthread_mutex_lock(&qp->rq.lock);
+	qp->ibv.state = state;
+	pthread_mutex_unlock(&qp->rq.lock);
+	pthread_mutex_unlock(&qp->sq.lock);
+}
+
+void pier_soft_fail_qp(struct soft_qp *qp, enum ibv_wc_status status)
+{
+	struct soft_send_queue *sq = &qp->sq;
+	bool failed = qp->ibv.state == IBV_QPS_ERR;
+
+	if (qp->ibv.state == IBV_QPS_RESET)
+		return;
+	/* First, so that the state is ERR when the first completion can be polled. */
+	pier_soft_set_state(qp, IBV_QPS_ERR);
+	if (qp->link.closing)
+		pier_soft_revoke_link_grants(&qp->link);
+	else
+		pier_soft_close_link(&qp->link);
+	if (status != IBV_WC_SUCCESS && has_sends_left(sq))
+		pier_soft_complete_send(qp, status);
+	pier_soft_flush_sends(qp);
+	pier_soft_flush_recvs(qp);
+	/* It takes no more receives from the queue (IBTA 10.2.9). */
+	if (qp->srq && !failed)
+		pier_soft_report_event(qp->ibv.context, &qp->events,
+				       IBV_EVENT_QP_LAST_WQE_REACHED);
+}
+
+/*
+ * For programs that know only verbs, a peer that is gone is as on hardware: only a
+ * request that it does not answer shows it, after the ack timeout. It may also have gone
+ * through RESET once more before its first request, and connect again.
+ */
+static bool outlives_link(const struct soft_qp *qp)
+{
+	return soft_context_of(qp)->node.meeting.joined && qp->ibv.state != IBV_QPS_ERR;
+}
+
+static bool wants_link(const struct soft_qp *qp)
+{
+	return (qp->ibv.state == IBV_QPS_RTR || qp->ibv.state == IBV_QPS_RTS) &&
+	       !pier_soft_link_open(&qp->link) && pier_soft_is_unused(qp);
+}
+
+void pier_soft_take_stream(struct soft_qp *qp)
+{
+	if (wants_link(qp) && pier_soft_adopt_stream(&qp->connection))
+		qp->last_progress = pier_soft_now();
+}
+
+/* The next link begins with the first request. */
+static void rewind_queues(struct soft_qp *qp)
+{
+	struct soft_send_queue *sq = &qp->sq;
+
+	for (; sq->queued > sq->done; sq->queued--)
+		pier_soft_send_at(sq, sq->queued - 1)->copied = 0;
+	sq->transmitted = sq->done;
+	sq->queued_msn = 0;
+	sq->reads = 0;
+	sq->barrier = 0;
+	sq->rnr_left = qp->attr.rnr_retry;
+	memset(&qp->responder, 0, sizeof(qp->responder));
+}
+
+void pier_soft_lose_link(struct soft_qp *qp)
+{
+	/*
+	 * While the link is closing, the loss is expected and its cause has been
+	 * reported.
+	 */
+	bool closing = qp->link.closing;
+
+	pier_debug("soft0: QP %#x lost its peer, QP %#x", qp->ibv.qp_num,
+		   qp->attr.dest_qp_num);
+	pier_soft_close_link(&qp->link);
+	if (!closing && outlives_link(qp)) {
+		if (pier_soft_is_unused(qp))
+			rewind_queues(qp);
+		qp->sq.rnr_until = 0;
+		qp->last_progress = soft_context_of(qp)->engine.now;
+		pier_soft_activate(&qp->end.work); /* a stream may wait */
+		return;
 	}
-	return false;
-}
-
-static void use_objects(const struct soft_qp *qp)
-{
-	atomic_fetch_add(&((struct soft_pd *)qp->ibv.pd)->users, 1);
-	atomic_fetch_add(&((struct soft_cq *)qp->ibv.send_cq)->users, 1);
-	atomic_fetch_add(&((struct soft_cq *)qp->ibv.recv_cq)->users, 1);
-	if (qp->srq)
-		atomic_fetch_add(&qp->srq->users, 1);
-}
-
-static void leave_objects(const struct soft_qp *qp)
-{
-	atomic_fetch_sub(&((struct soft_pd *)qp->ibv.pd)->users, 1);
-	atomic_fetch_sub(&((struct soft_cq *)qp->ibv.send_cq)->users, 1);
-	atomic_fetch_sub(&((struct soft_cq *)qp->ibv.recv_cq)->users, 1);
-	if (qp->srq)
-		atomic_fetch_sub(&qp->srq->users, 1);
-}
-
-static struct ibv_qp *refuse_qp(int error)
-{
-	errno = error;
-	return NULL;
-}
-
-struct ibv_qp *pier_soft_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
-{
-	struct soft_context *context = soft_context(pd->context);
-	int error = check_init(pd, attr);
-	struct soft_qp *qp;
-	bool taken;
-
-	if (error)
-		return refuse_qp(-error);
-	qp = allocate_qp(attr);
-	if (!qp)
-		return refuse_qp(ENOMEM);
-	qp->ibv.context = pd->context;
-	qp->ibv.qp_context = attr->qp_context;
-	qp->ibv.pd = pd;
-	qp->ibv.send_cq = attr->send_cq;
-	qp->ibv.recv_cq = attr->recv_cq;
-	qp->ibv.srq = attr->srq;
-	qp->ibv.qp_type = attr->qp_type;
-	qp->ibv.state = IBV_QPS_RESET;
-	pier_soft_lock(context);
-	taken = take_number(context, qp);
-	error = taken ? pier_soft_renew_secret(qp) : 0;
-	if (error)
-		context->qps[qp->ibv.handle] = NULL;
-	pier_soft_unlock(context);
-	if (error) {
-		free_qp(qp);
-		return refuse_qp(-error);
-	}
-	if (!taken) {
-		free_qp(qp);
-		pier_fail(ENOMEM, "soft0: all %d queue pairs are in use", SOFT_MAX_QP);
-		return refuse_qp(ENOMEM);
-	}
-	use_objects(qp);
-	return &qp->ibv;
-}
-
-int pier_soft_destroy_qp(struct ibv_qp *ibv_qp)
-{
-	struct soft_qp *qp = (struct soft_qp *)ibv_qp;
-	struct soft_context *context = soft_context_of(qp);
-
-	pthread_mutex_lock(&ibv_qp->mutex);
-	pier_soft_lock(context);
-	if (ibv_qp->qp_type == IBV_QPT_UD)
-		pier_soft_drain_datagrams(qp);
-	pier_soft_send_last_answers(qp);
-	pier_soft_close_link(qp);
-	pier_soft_discard_stream(qp);
-	pier_soft_detach_windows(qp);
-	context->qps[ibv_qp->handle] = NULL;
-	/* After its doorbell is collected, the engine does not know it any more. */
-	pier_soft_collect_doorbells(context);
-	pier_list_remove(&qp->active);
-	pier_soft_unlock(context);
-	pthread_mutex_unlock(&ibv_qp->mutex);
-	pier_soft_retire_event_source(ibv_qp->context, &qp->events, &ibv_qp->mutex,
-				      &ibv_qp->cond, &ibv_qp->events_completed);
-	pier_soft_purge_cq((struct soft_cq *)ibv_qp->send_cq, qp);
-	pier_soft_purge_cq((struct soft_cq *)ibv_qp->recv_cq, qp);
-	if (qp->srq)
-		pier_soft_drop_taken(qp->srq, &qp->taken);
-	leave_objects(qp);
-	free_qp(qp);
-	return 0;
+	qp->lost_in_rtr |= !closing && qp->ibv.state == IBV_QPS_RTR;
+	pier_soft_fail_qp(qp, closing ? IBV_WC_SUCCESS : IBV_WC_RETRY_EXC_ERR);
 }

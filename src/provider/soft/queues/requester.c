@@ -4,17 +4,14 @@
 #include <string.h>
 
 #include "requester.h"
-#include "complete.h"
 #include "core/checked.h"
 #include "provider/soft/link/grant_received.h"
-#include "provider/soft/link/outgoing.h"
 #include "provider/soft/link/ring.h"
 #include "provider/soft/link/socket.h"
 #include "provider/soft/regions/keys.h"
-#include "provider/soft/regions/region.h"
 #include "provider/soft/regions/segments.h"
 #include "provider/soft/regions/vector.h"
-#include "provider/soft/soft.h"
+#include "qp.h"
 
 enum soft_direct_result {
 	SOFT_DIRECT_UNUSED, /* the request goes through the ring */
@@ -74,8 +71,8 @@ static bool list_local_elements(struct soft_qp *qp, const struct soft_send *send
 		pier_soft_vector_add(ret_vector, send->inline_data + send->copied, limit);
 		return true;
 	}
-	return pier_soft_vector_add_sges(ret_vector, qp, send->sges, send->sge_count,
-					 send->copied, limit,
+	return pier_soft_vector_add_sges(ret_vector, &qp->reach, send->sges,
+					 send->sge_count, send->copied, limit,
 					 reads ? IBV_ACCESS_LOCAL_WRITE : 0);
 }
 
@@ -157,7 +154,7 @@ static enum soft_direct_result copy_chunk(struct soft_qp *qp, struct soft_send *
 	if (copied < 0 && errno == EFAULT)
 		return SOFT_DIRECT_FAILED;
 	if (copied <= 0) {
-		pier_soft_reject_grant(qp, grant);
+		pier_soft_reject_grant(&qp->link, grant);
 		return SOFT_DIRECT_UNUSED;
 	}
 	send->copied += (uint64_t)copied;
@@ -216,7 +213,7 @@ static enum soft_direct_result copy_directly(struct soft_qp *qp, struct soft_sen
 		return SOFT_DIRECT_UNUSED;
 	if (send->copied == send->length) /* only the header is sent again */
 		return SOFT_DIRECT_DONE;
-	grant = pier_soft_find_grant(qp, send->key, send->length);
+	grant = pier_soft_find_grant(&qp->link, send->key, send->length);
 	/* A request that went through the ring stays there. */
 	if (!grant || sq->queued < sq->barrier || !is_allowed(grant, send)) {
 		send->copied = 0;
@@ -438,7 +435,8 @@ static enum ibv_wc_status check_local_memory(struct soft_qp *qp,
 		return IBV_WC_LOC_LEN_ERR;
 	if (send->flags & IBV_SEND_INLINE)
 		return IBV_WC_SUCCESS;
-	if (!pier_soft_check_sges(qp, send->sges, send->sge_count, send->length, access))
+	if (!pier_soft_check_sges(&qp->reach, send->sges, send->sge_count, send->length,
+				  access))
 		return IBV_WC_LOC_PROT_ERR;
 	return IBV_WC_SUCCESS;
 }
@@ -523,10 +521,11 @@ static struct soft_send *next_send(struct soft_qp *qp)
 static enum ibv_wc_status execute_local(struct soft_qp *qp, const struct soft_send *send)
 {
 	if (send->opcode == IBV_WR_BIND_MW)
-		return pier_soft_bind_window(qp, &send->bind) ? IBV_WC_SUCCESS
-							      : IBV_WC_MW_BIND_ERR;
-	return pier_soft_invalidate(qp, send->key) ? IBV_WC_SUCCESS
-						   : IBV_WC_LOC_QP_OP_ERR;
+		return pier_soft_bind_window(&qp->reach, &send->bind)
+			       ? IBV_WC_SUCCESS
+			       : IBV_WC_MW_BIND_ERR;
+	return pier_soft_invalidate(&qp->reach, send->key) ? IBV_WC_SUCCESS
+							   : IBV_WC_LOC_QP_OP_ERR;
 }
 
 static void run_local_request(struct soft_qp *qp, struct soft_send *send)

@@ -7,18 +7,15 @@
 #include <unistd.h>
 
 #include "responder.h"
-#include "complete.h"
 #include "events.h"
 #include "provider/provider.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/link/frame.h"
 #include "provider/soft/link/link.h"
-#include "provider/soft/link/outgoing.h"
 #include "provider/soft/regions/keys.h"
-#include "provider/soft/regions/region.h"
 #include "provider/soft/regions/segments.h"
 #include "provider/soft/regions/vector.h"
-#include "provider/soft/soft.h"
+#include "qp.h"
 #include "srq.h"
 
 /*
@@ -78,8 +75,8 @@ static bool find_in_segments(const struct soft_mr *mr, uint64_t address,
 static enum soft_syndrome find_word(struct soft_qp *qp, const struct soft_header *header,
 				    struct word *ret_word)
 {
-	const struct soft_mr *mr = pier_soft_find_range(qp, header->key, header->address,
-							header->length,
+	const struct soft_mr *mr = pier_soft_find_range(&qp->reach, header->key,
+							header->address, header->length,
 							IBV_ACCESS_REMOTE_ATOMIC);
 
 	if (!mr || !(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC))
@@ -172,7 +169,7 @@ static void send_refusal(struct soft_qp *qp, enum soft_syndrome syndrome)
 	link->closing_deadline = soft_context_of(qp)->engine.now + CLOSING_NANOSECONDS;
 	pier_soft_drop_queued_requests(link);
 	pier_soft_fail_qp(qp, IBV_WC_SUCCESS);
-	pier_soft_activate(qp);
+	pier_soft_activate(&qp->end.work);
 }
 
 /* No completion tells this end, so an event does (IBTA 11.6.3.2). */
@@ -222,7 +219,7 @@ static void begin_send(struct soft_qp *qp, const struct soft_header *header)
 					 SOFT_NAK_INVALID_REQUEST);
 		return;
 	}
-	if (!pier_soft_check_sges(qp, recv->sges, recv->sge_count, header->length,
+	if (!pier_soft_check_sges(&qp->reach, recv->sges, recv->sge_count, header->length,
 				  IBV_ACCESS_LOCAL_WRITE)) {
 		pier_soft_refuse_message(qp, IBV_WC_LOC_PROT_ERR, SOFT_NAK_OPERATION);
 		return;
@@ -233,8 +230,8 @@ static void begin_send(struct soft_qp *qp, const struct soft_header *header)
 static struct soft_mr *find_request_region(struct soft_qp *qp,
 					   const struct soft_header *header, int access)
 {
-	return pier_soft_find_range(qp, header->key, header->address, header->length,
-				    access);
+	return pier_soft_find_range(&qp->reach, header->key, header->address,
+				    header->length, access);
 }
 
 /* For a message without bytes neither key nor address counts (IBTA 9.7.4.1.5). */
@@ -398,7 +395,7 @@ static void count_write(struct soft_qp *qp, const struct soft_header *header)
  */
 static bool finish_invalidate(struct soft_qp *qp, const struct soft_header *header)
 {
-	if (pier_soft_invalidate(qp, header->key))
+	if (pier_soft_invalidate(&qp->reach, header->key))
 		return true;
 	pier_soft_refuse_message(qp, IBV_WC_REM_INV_REQ_ERR, SOFT_NAK_ACCESS);
 	return false;

@@ -76,7 +76,7 @@ struct ibv_srq *pier_soft_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr
 	srq->ibv.context = pd->context;
 	srq->ibv.pd = pd;
 	srq->ibv.srq_context = attr->srq_context;
-	atomic_fetch_add(&((struct soft_pd *)pd)->users, 1);
+	atomic_fetch_add(&soft_pd(pd)->users, 1);
 	return &srq->ibv;
 }
 
@@ -167,7 +167,7 @@ int pier_soft_destroy_srq(struct ibv_srq *ibv_srq)
 			EBUSY, "soft0: queue pairs still use the shared receive queue");
 	pier_soft_retire_event_source(ibv_srq->context, &srq->events, &ibv_srq->mutex,
 				      &ibv_srq->cond, &ibv_srq->events_completed);
-	atomic_fetch_sub(&((struct soft_pd *)ibv_srq->pd)->users, 1);
+	atomic_fetch_sub(&soft_pd(ibv_srq->pd)->users, 1);
 	free_srq(srq);
 	return 0;
 }

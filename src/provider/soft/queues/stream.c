@@ -4,17 +4,16 @@
 #include <sys/socket.h>
 
 #include "stream.h"
-#include "complete.h"
 #include "core/log.h"
 #include "events.h"
 #include "provider/soft/engine.h"
+#include "provider/soft/link/attach.h"
 #include "provider/soft/link/frame.h"
 #include "provider/soft/link/link.h"
-#include "provider/soft/link/outgoing.h"
 #include "provider/soft/link/ring.h"
 #include "provider/soft/link/seal.h"
 #include "provider/soft/regions/vector.h"
-#include "provider/soft/soft.h"
+#include "qp.h"
 #include "requester.h"
 #include "responder.h"
 
@@ -34,7 +33,7 @@ static void reject_malformed_frame(struct soft_qp *qp)
 		     qp->ibv.qp_num, qp->attr.dest_qp_num, qp->link.header.opcode,
 		     qp->link.header.length, qp->link.header.msn);
 	pier_soft_report_event(qp->ibv.context, &qp->events, IBV_EVENT_QP_REQ_ERR);
-	pier_soft_close_link(qp);
+	pier_soft_close_link(&qp->link);
 	pier_soft_fail_qp(qp, IBV_WC_BAD_RESP_ERR);
 }
 
@@ -54,21 +53,22 @@ static bool add_target_memory(struct soft_qp *qp, struct soft_vector *vector,
 
 	switch (link->target) {
 	case SOFT_TO_REGION:
-		return pier_soft_vector_add_region(vector, qp, &range, link->payload_done,
-						   limit, IBV_ACCESS_REMOTE_WRITE);
+		return pier_soft_vector_add_region(vector, &qp->reach, &range,
+						   link->payload_done, limit,
+						   IBV_ACCESS_REMOTE_WRITE);
 	case SOFT_TO_RECV:
 		recv = pier_soft_current_recv(qp);
-		return pier_soft_vector_add_sges(vector, qp, recv->sges, recv->sge_count,
-						 link->payload_done, limit,
-						 IBV_ACCESS_LOCAL_WRITE);
+		return pier_soft_vector_add_sges(vector, &qp->reach, recv->sges,
+						 recv->sge_count, link->payload_done,
+						 limit, IBV_ACCESS_LOCAL_WRITE);
 	case SOFT_TO_OPERANDS:
 		pier_soft_vector_add(vector, link->operands + link->payload_done, limit);
 		return true;
 	case SOFT_TO_READER:
 		send = pier_soft_send_at(&qp->sq, qp->sq.done);
-		return pier_soft_vector_add_sges(vector, qp, send->sges, send->sge_count,
-						 link->payload_done, limit,
-						 IBV_ACCESS_LOCAL_WRITE);
+		return pier_soft_vector_add_sges(vector, &qp->reach, send->sges,
+						 send->sge_count, link->payload_done,
+						 limit, IBV_ACCESS_LOCAL_WRITE);
 	default:
 		pier_soft_vector_add(vector, engine->sink,
 				     limit < SOFT_SINK_SIZE ? limit : SOFT_SINK_SIZE);
@@ -229,7 +229,7 @@ static bool is_drained(const struct soft_link *link, uint64_t received, uint64_t
 static ssize_t receive_vector(struct soft_qp *qp, struct soft_vector *vector)
 {
 	if (qp->link.ring)
-		return pier_soft_ring_receive(qp, vector);
+		return pier_soft_ring_receive(&qp->link, vector);
 	if (qp->link.seal)
 		return pier_soft_seal_receive(qp->link.seal, vector, qp->link.rx_fd);
 	return pier_soft_vector_receive(vector, qp->link.rx_fd);
@@ -319,8 +319,8 @@ static bool add_payload(struct soft_qp *qp, struct soft_frame *frame,
 		return true;
 	}
 	if (frame->source == SOFT_FROM_REGION)
-		return pier_soft_vector_add_region(vector, qp, &range, skip, limit,
-						   IBV_ACCESS_REMOTE_READ);
+		return pier_soft_vector_add_region(vector, &qp->reach, &range, skip,
+						   limit, IBV_ACCESS_REMOTE_READ);
 	send = pier_soft_send_at(&qp->sq, frame->position);
 	if (send->flags & IBV_SEND_INLINE) {
 		uint64_t rest = frame->length - skip;
@@ -329,8 +329,8 @@ static bool add_payload(struct soft_qp *qp, struct soft_frame *frame,
 				     rest < limit ? rest : limit);
 		return true;
 	}
-	return pier_soft_vector_add_sges(vector, qp, send->sges, send->sge_count, skip,
-					 limit, 0);
+	return pier_soft_vector_add_sges(vector, &qp->reach, send->sges, send->sge_count,
+					 skip, limit, 0);
 }
 
 static bool add_frame(struct soft_qp *qp, struct soft_frame *frame,
@@ -355,7 +355,7 @@ static void cancel_requests(struct soft_qp *qp)
 	uint64_t position = pier_soft_frame_at(&qp->link, 0)->position;
 
 	pier_soft_drop_queued_requests(&qp->link);
-	pier_soft_activate(qp);
+	pier_soft_activate(&qp->end.work);
 	pier_soft_break_sends(qp, position, IBV_WC_LOC_PROT_ERR);
 }
 
@@ -468,7 +468,7 @@ static void stop_sending(struct soft_link *link)
 static ssize_t send_vector(struct soft_qp *qp, struct soft_vector *vector)
 {
 	if (qp->link.ring)
-		return pier_soft_ring_send(qp, vector);
+		return pier_soft_ring_send(&qp->link, vector);
 	if (qp->link.seal)
 		return pier_soft_seal_send(qp->link.seal, vector, qp->link.tx_fd);
 	return pier_soft_vector_send(vector, qp->link.tx_fd);
@@ -479,7 +479,7 @@ static void wait_for_room(struct soft_qp *qp)
 {
 	qp->link.writable = false;
 	if (qp->link.ring)
-		pier_soft_start_polling(qp);
+		pier_soft_start_polling(&qp->link);
 }
 
 /* False: the socket is full, or broken. */

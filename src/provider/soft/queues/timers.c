@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "timers.h"
-#include "complete.h"
 #include "core/log.h"
 #include "provider/soft/engine.h"
-#include "provider/soft/link/link.h"
-#include "provider/soft/soft.h"
+#include "provider/soft/link/attach.h"
+#include "qp.h"
 
 #define SECOND UINT64_C(1000000000)
 
@@ -68,11 +67,11 @@ void pier_soft_arm_timers(struct soft_qp *qp)
 		qp->last_progress = context->engine.now;
 	qp->busy = busy;
 	if (busy)
-		pier_soft_arm_timer(context, silence_deadline(qp));
+		pier_soft_arm_timer(&context->engine, silence_deadline(qp));
 	if (qp->sq.rnr_until)
-		pier_soft_arm_timer(context, qp->sq.rnr_until);
+		pier_soft_arm_timer(&context->engine, qp->sq.rnr_until);
 	if (qp->link.closing)
-		pier_soft_arm_timer(context, qp->link.closing_deadline);
+		pier_soft_arm_timer(&context->engine, qp->link.closing_deadline);
 }
 
 void pier_soft_check_timers(struct soft_qp *qp)
@@ -82,14 +81,14 @@ void pier_soft_check_timers(struct soft_qp *qp)
 	if (qp->sq.rnr_until && now >= qp->sq.rnr_until) {
 		qp->sq.rnr_until = 0;
 		qp->last_progress = now;
-		pier_soft_activate(qp);
+		pier_soft_activate(&qp->end.work);
 	}
 	if (qp->link.closing && now >= qp->link.closing_deadline)
 		pier_soft_lose_link(qp);
 	if (qp->busy && has_unfinished_sends(qp) && now >= silence_deadline(qp)) {
 		pier_warning("soft0: QP %#x: QP %#x does not answer", qp->ibv.qp_num,
 			     qp->attr.dest_qp_num);
-		pier_soft_close_link(qp);
+		pier_soft_close_link(&qp->link);
 		pier_soft_fail_qp(qp, IBV_WC_RETRY_EXC_ERR);
 	}
 	pier_soft_arm_timers(qp);

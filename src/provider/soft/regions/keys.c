@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/random.h>
 
 #include "keys.h"
 #include "core/checked.h"
 #include "core/error.h"
-#include "provider/soft/engine.h"
 #include "provider/soft/limits.h"
-#include "provider/soft/link/auth.h"
-#include "provider/soft/soft.h"
-#include "region.h"
+#include "segments.h"
 
 enum {
 	GENERATION_MASK = (1 << SOFT_GENERATION_BITS) - 1,
@@ -36,7 +34,8 @@ static bool grow_table(struct soft_mr_table *table)
 	struct soft_mr_slot *slots;
 	uint32_t generation;
 
-	if (capacity > SOFT_MAX_MR || !pier_soft_random(&generation, sizeof(generation)))
+	if (capacity > SOFT_MAX_MR ||
+	    getrandom(&generation, sizeof(generation), 0) != sizeof(generation))
 		return false;
 	slots = realloc(table->slots, capacity * sizeof(*slots));
 	if (!slots)
@@ -161,6 +160,22 @@ void pier_soft_free_keys(struct soft_mr_table *table)
 	free(table->requested);
 }
 
+static bool region_contains(const struct soft_mr *mr, uint64_t address, uint64_t length)
+{
+	return address >= mr->iova &&
+	       pier_range_fits(address - mr->iova, length, mr->ibv.length);
+}
+
+struct soft_mr *pier_soft_find_mr(const struct ibv_pd *pd, uint32_t key, uint64_t address,
+				  uint64_t length, int access)
+{
+	struct soft_mr *mr = pier_soft_find_key(soft_pd(pd)->mrs, key);
+
+	if (!mr || mr->ibv.pd != pd || (mr->access & access) != access)
+		return NULL;
+	return region_contains(mr, address, length) ? mr : NULL;
+}
+
 /*
  * The rules are those of rxe_mw.c, and two that rxe leaves out: the bounds of a window
  * hold, and only its queue pair invalidates it.
@@ -179,7 +194,7 @@ static struct ibv_mw *fail_alloc(int error)
 
 struct ibv_mw *pier_soft_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
-	struct soft_context *context = soft_context(pd->context);
+	struct soft_pd *owner = soft_pd(pd);
 	struct soft_mw *mw;
 	int error;
 
@@ -195,14 +210,14 @@ struct ibv_mw *pier_soft_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 	mw->ibv.pd = pd;
 	mw->ibv.type = type;
 	pier_list_init(&mw->link);
-	pier_soft_lock(context);
-	error = take_window_key(&context->mrs, mw);
-	pier_soft_unlock(context);
+	pier_soft_lock(owner->engine);
+	error = take_window_key(owner->mrs, mw);
+	pier_soft_unlock(owner->engine);
 	if (error) {
 		free(mw);
 		return fail_alloc(error);
 	}
-	atomic_fetch_add(&((struct soft_pd *)pd)->users, 1);
+	atomic_fetch_add(&owner->users, 1);
 	return &mw->ibv;
 }
 
@@ -211,7 +226,7 @@ static void unbind_window(struct soft_mw *mw)
 	if (mw->mr)
 		mw->mr->windows--;
 	mw->mr = NULL;
-	mw->qp = NULL;
+	mw->reach = NULL;
 	pier_list_remove(&mw->link);
 }
 
@@ -219,50 +234,51 @@ static void unbind_window(struct soft_mw *mw)
 int pier_soft_dealloc_mw(struct ibv_mw *ibv_mw)
 {
 	struct soft_mw *mw = (struct soft_mw *)ibv_mw;
-	struct soft_context *context = soft_context(ibv_mw->context);
+	struct soft_pd *pd = soft_pd(ibv_mw->pd);
 
-	pier_soft_lock(context);
+	pier_soft_lock(pd->engine);
 	unbind_window(mw);
-	release_window_key(&context->mrs, mw);
-	pier_soft_unlock(context);
-	atomic_fetch_sub(&((struct soft_pd *)ibv_mw->pd)->users, 1);
+	release_window_key(pd->mrs, mw);
+	pier_soft_unlock(pd->engine);
+	atomic_fetch_sub(&pd->users, 1);
 	free(mw);
 	return 0;
 }
 
 /* As in hardware, the windows still keep their regions from being deregistered. */
-void pier_soft_detach_windows(struct soft_qp *qp)
+void pier_soft_detach_windows(struct soft_reach *reach)
 {
-	while (!pier_list_empty(&qp->windows)) {
-		struct soft_mw *mw = pier_container_of(qp->windows.next, struct soft_mw,
-						       link);
+	while (!pier_list_empty(&reach->windows)) {
+		struct soft_mw *mw = pier_container_of(reach->windows.next,
+						       struct soft_mw, link);
 
-		mw->qp = NULL;
+		mw->reach = NULL;
 		pier_list_remove(&mw->link);
 	}
 }
 
 /* A window of type 1 is open to all queue pairs of its PD. */
-static bool window_holds(const struct soft_mw *mw, const struct soft_qp *qp, uint32_t key)
+static bool window_holds(const struct soft_mw *mw, const struct soft_reach *reach,
+			 uint32_t key)
 {
 	if (!mw || mw->rkey != key || !mw->mr)
 		return false;
-	return mw->ibv.type == IBV_MW_TYPE_1 ? mw->ibv.pd == qp->ibv.pd : mw->qp == qp;
+	return mw->ibv.type == IBV_MW_TYPE_1 ? mw->ibv.pd == reach->pd
+					     : mw->reach == reach;
 }
 
-struct soft_mr *pier_soft_find_range(struct soft_qp *qp, uint32_t key, uint64_t address,
-				     uint64_t length, int access)
+struct soft_mr *pier_soft_find_range(const struct soft_reach *reach, uint32_t key,
+				     uint64_t address, uint64_t length, int access)
 {
-	struct soft_context *context = soft_context_of(qp);
-	struct soft_mr *mr = pier_soft_find_mr(context, qp->ibv.pd, key, address, length,
-					       access);
+	const struct soft_mr_table *table = soft_pd(reach->pd)->mrs;
+	struct soft_mr *mr = pier_soft_find_mr(reach->pd, key, address, length, access);
 	const struct soft_mw *mw;
 
 	/* Local accesses never use a window. */
 	if (mr || !(access & PEERS_RIGHTS))
 		return mr;
-	mw = pier_soft_find_window(&context->mrs, key);
-	if (!window_holds(mw, qp, key) || (mw->access & access) != access)
+	mw = pier_soft_find_window(table, key);
+	if (!window_holds(mw, reach, key) || (mw->access & access) != access)
 		return NULL;
 	if (address < mw->address ||
 	    !pier_range_fits(address - mw->address, length, mw->length))
@@ -271,13 +287,13 @@ struct soft_mr *pier_soft_find_range(struct soft_qp *qp, uint32_t key, uint64_t 
 }
 
 /* IBV_ACCESS_ZERO_BASED is refused too: addresses in a window are those of its region. */
-static bool may_bind(const struct soft_qp *qp, const struct soft_bind *bind,
+static bool may_bind(const struct soft_reach *reach, const struct soft_bind *bind,
 		     const struct soft_mw *mw, const struct soft_mr *mr)
 {
 	/* Local writing is the region's right, and no right of a window's peer. */
 	if (bind->access & ~(PEERS_RIGHTS | IBV_ACCESS_LOCAL_WRITE))
 		return false;
-	if (mw->ibv.pd != qp->ibv.pd)
+	if (mw->ibv.pd != reach->pd)
 		return false;
 	/*
 	 * Of type 2: a bound window (o10-37.2.30), and invalidation by binding zero bytes
@@ -295,16 +311,16 @@ static bool may_bind(const struct soft_qp *qp, const struct soft_bind *bind,
 	return true;
 }
 
-bool pier_soft_bind_window(struct soft_qp *qp, const struct soft_bind *bind)
+bool pier_soft_bind_window(struct soft_reach *reach, const struct soft_bind *bind)
 {
-	struct soft_context *context = soft_context_of(qp);
-	struct soft_mw *mw = pier_soft_find_window(&context->mrs, bind->window);
-	struct soft_mr *mr = pier_soft_find_mr(context, qp->ibv.pd, bind->region,
-					       bind->address, bind->length, 0);
+	const struct soft_mr_table *table = soft_pd(reach->pd)->mrs;
+	struct soft_mw *mw = pier_soft_find_window(table, bind->window);
+	struct soft_mr *mr = pier_soft_find_mr(reach->pd, bind->region, bind->address,
+					       bind->length, 0);
 
-	if (!mw || !may_bind(qp, bind, mw, mr))
+	if (!mw || !may_bind(reach, bind, mw, mr))
 		return false;
-	if (pier_soft_find_window(&context->mrs, bind->key) != mw)
+	if (pier_soft_find_window(table, bind->key) != mw)
 		return false;
 	unbind_window(mw);
 	mw->rkey = bind->key;
@@ -316,18 +332,18 @@ bool pier_soft_bind_window(struct soft_qp *qp, const struct soft_bind *bind)
 	mw->access = bind->access;
 	mr->windows++;
 	if (mw->ibv.type == IBV_MW_TYPE_2) {
-		mw->qp = qp;
-		pier_list_append(&qp->windows, &mw->link);
+		mw->reach = reach;
+		pier_list_append(&reach->windows, &mw->link);
 	}
 	return true;
 }
 
-bool pier_soft_invalidate(struct soft_qp *qp, uint32_t key)
+bool pier_soft_invalidate(struct soft_reach *reach, uint32_t key)
 {
-	struct soft_mw *mw = pier_soft_find_window(&soft_context_of(qp)->mrs, key);
+	struct soft_mw *mw = pier_soft_find_window(soft_pd(reach->pd)->mrs, key);
 
 	/* o10-37.2.26: none of type 1. */
-	if (!window_holds(mw, qp, key) || mw->ibv.type == IBV_MW_TYPE_1)
+	if (!window_holds(mw, reach, key) || mw->ibv.type == IBV_MW_TYPE_1)
 		return false;
 	unbind_window(mw);
 	return true;

@@ -8,9 +8,13 @@
 #include <infiniband/verbs.h>
 
 #include "core/list.h"
+#include "provider/soft/engine.h"
 #include "provider/soft/limits.h"
 
-/* The keys of regions and windows. With the engine locked. */
+/*
+ * The keys of regions and windows, and what a key reaches. With the engine locked, but
+ * for the verbs.
+ */
 
 struct soft_mr;
 struct soft_mw;
@@ -53,12 +57,32 @@ struct soft_mw *pier_soft_find_window(const struct soft_mr_table *table, uint32_
 
 void pier_soft_free_keys(struct soft_mr_table *table);
 
+struct soft_pd {
+	struct ibv_pd ibv;
+	atomic_uint users;
+	struct soft_engine *engine;
+	struct soft_mr_table *mrs;
+};
+
+static inline struct soft_pd *soft_pd(const struct ibv_pd *pd)
+{
+	return pier_container_of(pd, struct soft_pd, ibv);
+}
+
+/* NULL if the key, the range or the rights do not fit. */
+struct soft_mr *pier_soft_find_mr(const struct ibv_pd *pd, uint32_t key, uint64_t address,
+				  uint64_t length, int access);
+
 /*
  * Memory windows: a part of a region, with rights of its own, for the peer of one queue
  * pair (type 2B) or of all queue pairs of its PD (type 1).
  */
 
-struct soft_qp;
+/* What a queue pair and its peer reach. */
+struct soft_reach {
+	struct ibv_pd *pd;
+	struct pier_list windows; /* of type 2, bound to the queue pair */
+};
 
 /* What binds a window, by keys, since the objects may be gone when it is executed. */
 struct soft_bind {
@@ -72,31 +96,30 @@ struct soft_mw {
 	struct ibv_mw ibv;
 	uint32_t rkey;
 	struct soft_mr *mr; /* NULL: not bound */
-	struct soft_qp *qp; /* NULL: not bound, of type 1, or its queue pair is gone */
+	struct soft_reach
+		*reach; /* NULL: not bound, of type 1, or its queue pair is gone */
 	uint64_t address, length;
 	int access;
-	struct pier_list link; /* in qp->windows */
+	struct pier_list link; /* in reach->windows */
 };
 
 struct ibv_mw *pier_soft_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
 int pier_soft_dealloc_mw(struct ibv_mw *mw);
 
-/* All below: with the engine locked. */
-
 /*
  * The region that a key of the queue pair's peer reaches: its own key or that of a
  * window. Without remote rights in `access` only the region's own key counts.
  */
-struct soft_mr *pier_soft_find_range(struct soft_qp *qp, uint32_t key, uint64_t address,
-				     uint64_t length, int access);
+struct soft_mr *pier_soft_find_range(const struct soft_reach *reach, uint32_t key,
+				     uint64_t address, uint64_t length, int access);
 
 /* False: the rules for binding do not allow it. */
-bool pier_soft_bind_window(struct soft_qp *qp, const struct soft_bind *bind);
+bool pier_soft_bind_window(struct soft_reach *reach, const struct soft_bind *bind);
 
 /* False: not a window of type 2 that is bound to this queue pair. */
-bool pier_soft_invalidate(struct soft_qp *qp, uint32_t key);
+bool pier_soft_invalidate(struct soft_reach *reach, uint32_t key);
 
 /* The queue pair goes away: its windows keep their regions, but nobody reaches them. */
-void pier_soft_detach_windows(struct soft_qp *qp);
+void pier_soft_detach_windows(struct soft_reach *reach);
 
 #endif

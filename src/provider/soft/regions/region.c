@@ -10,25 +10,7 @@
 #include "keys.h"
 #include "provider/provider.h"
 #include "provider/soft/engine.h"
-#include "provider/soft/soft.h"
 #include "segments.h"
-
-static bool region_contains(const struct soft_mr *mr, uint64_t address, uint64_t length)
-{
-	return address >= mr->iova &&
-	       pier_range_fits(address - mr->iova, length, mr->ibv.length);
-}
-
-struct soft_mr *pier_soft_find_mr(struct soft_context *context, struct ibv_pd *pd,
-				  uint32_t key, uint64_t address, uint64_t length,
-				  int access)
-{
-	struct soft_mr *mr = pier_soft_find_key(&context->mrs, key);
-
-	if (!mr || mr->ibv.pd != pd || (mr->access & access) != access)
-		return NULL;
-	return region_contains(mr, address, length) ? mr : NULL;
-}
 
 /* The rules and their order are those of the kernel's ib_uverbs_reg_mr(). */
 static int check_page_rule(const struct pier_provider_part *part, uint64_t iova)
@@ -149,18 +131,18 @@ static int check_registration(const struct pier_provider_part *parts, uint32_t c
 	return error;
 }
 
-static int add_to_context(struct soft_mr *mr, struct ibv_pd *pd, const uint32_t *key)
+static int add_to_table(struct soft_mr *mr, struct ibv_pd *pd, const uint32_t *key)
 {
-	struct soft_context *context = soft_context(pd->context);
+	struct soft_pd *owner = soft_pd(pd);
 	int error;
 
 	mr->ibv.context = pd->context;
 	mr->ibv.pd = pd;
-	pier_soft_lock(context);
-	error = pier_soft_take_key(&context->mrs, mr, key);
-	pier_soft_unlock(context);
+	pier_soft_lock(owner->engine);
+	error = pier_soft_take_key(owner->mrs, mr, key);
+	pier_soft_unlock(owner->engine);
 	if (!error)
-		atomic_fetch_add(&((struct soft_pd *)pd)->users, 1);
+		atomic_fetch_add(&owner->users, 1);
 	return error;
 }
 
@@ -193,7 +175,7 @@ struct ibv_mr *pier_soft_reg_parts(struct ibv_pd *pd,
 
 	if (!mr)
 		return NULL;
-	error = add_to_context(mr, pd, key);
+	error = add_to_table(mr, pd, key);
 	if (!error)
 		return &mr->ibv;
 	pier_soft_free_mr(mr);
@@ -228,21 +210,21 @@ struct ibv_mr *pier_soft_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_
 void pier_soft_set_padding(struct ibv_mr *ibv_mr, uint64_t length)
 {
 	struct soft_mr *mr = (struct soft_mr *)ibv_mr;
-	struct soft_context *context = soft_context(ibv_mr->context);
+	struct soft_pd *pd = soft_pd(ibv_mr->pd);
 
-	pier_soft_lock(context);
+	pier_soft_lock(pd->engine);
 	mr->padding = length;
-	pier_soft_unlock(context);
+	pier_soft_unlock(pd->engine);
 }
 
 int pier_soft_bind_counter(struct ibv_mr *ibv_mr, struct pier_provider_counter *counter)
 {
 	struct soft_mr *mr = (struct soft_mr *)ibv_mr;
-	struct soft_context *context = soft_context(ibv_mr->context);
+	struct soft_pd *pd = soft_pd(ibv_mr->pd);
 	bool busy;
 
 	/* The engine holds its lock while it counts. */
-	pier_soft_lock(context);
+	pier_soft_lock(pd->engine);
 	busy = counter && mr->counter;
 	if (!busy) {
 		mr->counter = counter;
@@ -250,9 +232,9 @@ int pier_soft_bind_counter(struct ibv_mr *ibv_mr, struct pier_provider_counter *
 		 * Peers with a grant must now send a header for each write, or need not
 		 * any more.
 		 */
-		context->engine.ops->revoke_region(mr);
+		pd->engine->ops->revoke_region(mr);
 	}
-	pier_soft_unlock(context);
+	pier_soft_unlock(pd->engine);
 	return busy ? -pier_fail(EBUSY, "soft0: the region has a counter already") : 0;
 }
 
@@ -267,20 +249,20 @@ static const char *name_user(const struct soft_mr *mr)
 int pier_soft_dereg_mr(struct ibv_mr *ibv_mr)
 {
 	struct soft_mr *mr = (struct soft_mr *)ibv_mr;
-	struct soft_context *context = soft_context(ibv_mr->context);
+	struct soft_pd *pd = soft_pd(ibv_mr->pd);
 	const char *user;
 
 	/* An engine copies with its lock held, so no copy is in progress here. */
-	pier_soft_lock(context);
+	pier_soft_lock(pd->engine);
 	user = name_user(mr);
 	if (!user) {
-		pier_soft_release_key(&context->mrs, mr);
-		context->engine.ops->revoke_region(mr);
+		pier_soft_release_key(pd->mrs, mr);
+		pd->engine->ops->revoke_region(mr);
 	}
-	pier_soft_unlock(context);
+	pier_soft_unlock(pd->engine);
 	if (user)
 		return -pier_fail(EBUSY, "soft0: %s is bound to the region", user);
-	atomic_fetch_sub(&((struct soft_pd *)mr->ibv.pd)->users, 1);
+	atomic_fetch_sub(&pd->users, 1);
 	pier_soft_free_mr(mr);
 	return 0;
 }
@@ -301,8 +283,8 @@ static void swap_memory(struct soft_mr *mr, struct soft_mr *other)
 
 static void change_pd(struct soft_mr *mr, struct ibv_pd *pd)
 {
-	atomic_fetch_sub(&((struct soft_pd *)mr->ibv.pd)->users, 1);
-	atomic_fetch_add(&((struct soft_pd *)pd)->users, 1);
+	atomic_fetch_sub(&soft_pd(mr->ibv.pd)->users, 1);
+	atomic_fetch_add(&soft_pd(pd)->users, 1);
 	mr->ibv.pd = pd;
 }
 
@@ -310,17 +292,17 @@ static void change_pd(struct soft_mr *mr, struct ibv_pd *pd)
 static int replace_region(struct soft_mr *mr, struct soft_mr *replacement,
 			  struct ibv_pd *pd)
 {
-	struct soft_context *context = soft_context(mr->ibv.context);
+	struct soft_engine *engine = soft_pd(pd)->engine;
 	const char *user;
 
-	pier_soft_lock(context);
+	pier_soft_lock(engine);
 	user = name_user(mr);
 	if (!user) {
-		context->engine.ops->revoke_region(mr);
+		engine->ops->revoke_region(mr);
 		swap_memory(mr, replacement);
 		change_pd(mr, pd);
 	}
-	pier_soft_unlock(context);
+	pier_soft_unlock(engine);
 	return user ? pier_fail(EBUSY, "soft0: %s is bound to the region", user) : 0;
 }
 
@@ -375,8 +357,7 @@ int pier_soft_rereg_mr(struct ibv_mr *ibv_mr, int flags, struct ibv_pd *pd, void
 /* On-demand regions are of host memory, in one piece or several. */
 static int check_range(const struct ibv_pd *pd, const struct ibv_sge *sge, bool write)
 {
-	struct soft_context *context = soft_context(pd->context);
-	const struct soft_mr *mr = pier_soft_find_key(&context->mrs, sge->lkey);
+	const struct soft_mr *mr = pier_soft_find_key(soft_pd(pd)->mrs, sge->lkey);
 
 	if (!mr)
 		return ENOENT;
@@ -384,30 +365,29 @@ static int check_range(const struct ibv_pd *pd, const struct ibv_sge *sge, bool 
 	    (write && !(mr->access & IBV_ACCESS_LOCAL_WRITE)))
 		return EPERM;
 	if (mr->count != 1 ||
-	    !pier_soft_find_mr(context, mr->ibv.pd, sge->lkey, sge->addr, sge->length, 0))
+	    !pier_soft_find_mr(pd, sge->lkey, sge->addr, sge->length, 0))
 		return EFAULT;
 	return 0;
 }
 
 static char *find_memory(const struct ibv_pd *pd, const struct ibv_sge *sge)
 {
-	const struct soft_mr *mr = pier_soft_find_key(&soft_context(pd->context)->mrs,
-						      sge->lkey);
+	const struct soft_mr *mr = pier_soft_find_key(soft_pd(pd)->mrs, sge->lkey);
 
 	return mr->segments[0].memory + (sge->addr - mr->iova);
 }
 
 static int prefetch_range(const struct ibv_pd *pd, const struct ibv_sge *sge, bool write)
 {
-	struct soft_context *context = soft_context(pd->context);
+	struct soft_engine *engine = soft_pd(pd)->engine;
 	char *memory = NULL;
 	int error;
 
-	pier_soft_lock(context);
+	pier_soft_lock(engine);
 	error = check_range(pd, sge, write);
 	if (!error)
 		memory = find_memory(pd, sge);
-	pier_soft_unlock(context);
+	pier_soft_unlock(engine);
 	if (error)
 		return -pier_fail(error, "soft0: key %#x cannot be prefetched",
 				  sge->lkey);

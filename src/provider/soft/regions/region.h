@@ -8,40 +8,10 @@
 
 #include <infiniband/verbs.h>
 
-#include "core/list.h"
-
-/* Regions: memory with a key, in one or several segments. */
+/* The verbs of regions: how they are registered, changed and deregistered. */
 
 struct pier_provider_counter;
 struct pier_provider_part;
-struct soft_context;
-
-struct soft_segment {
-	uint64_t start, end; /* in the region */
-	char *memory;	     /* in this process */
-	void *mapping;	     /* what to unmap, for a dma-buf */
-	size_t mapping_size;
-	int fd;		 /* that `mapping` maps, from `offset` on; -1: none is kept */
-	bool fd_shared;	 /* it belongs to a segment before this one */
-	uint64_t offset; /* of the segment in the fd */
-	bool dmabuf;	 /* a real one: accesses are bracketed by DMA_BUF_IOCTL_SYNC */
-	bool steady;	 /* nobody can take it away, so it cannot fault */
-	bool fixed;	 /* see pier_soft_is_fixed() */
-	bool readonly;	 /* its fd gives nobody the right to write */
-	uint64_t file_size;
-};
-
-struct soft_mr {
-	struct ibv_mr ibv;
-	uint64_t iova;
-	int access;
-	struct pier_provider_counter *counter; /* of remote writes, or NULL */
-	uint32_t windows;		       /* bound to it */
-	struct pier_list grants;	       /* that peers have; link/grant_given.h */
-	uint64_t padding;		       /* see set_padding in provider.h */
-	uint32_t count;
-	struct soft_segment segments[]; /* in order of `start` */
-};
 
 struct ibv_mr *pier_soft_reg_parts(struct ibv_pd *pd,
 				   const struct pier_provider_part *parts, uint32_t count,
@@ -63,11 +33,6 @@ int pier_soft_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *ad
 
 void pier_soft_set_padding(struct ibv_mr *mr, uint64_t length);
 int pier_soft_bind_counter(struct ibv_mr *mr, struct pier_provider_counter *counter);
-
-/* With the engine locked: NULL if the key, the range or the rights do not fit. */
-struct soft_mr *pier_soft_find_mr(struct soft_context *context, struct ibv_pd *pd,
-				  uint32_t key, uint64_t address, uint64_t length,
-				  int access);
 
 /*
  * As ibv_advise_mr(3): faults in the pages of on-demand regions, before it returns. 0 or

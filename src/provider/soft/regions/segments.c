@@ -16,7 +16,6 @@
 #include "core/error.h"
 #include "core/fd.h"
 #include "provider/provider.h"
-#include "region.h"
 #include "rlimits.h"
 
 /* Whether the kernel has MADV_POPULATE_*: tried on memory where it must work. */

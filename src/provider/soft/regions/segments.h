@@ -5,10 +5,41 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "region.h"
+#include <infiniband/verbs.h>
 
+#include "core/list.h"
+
+struct pier_provider_counter;
 struct pier_provider_part;
-struct soft_segment;
+
+/* Regions: memory with a key, in one or several segments. */
+
+struct soft_segment {
+	uint64_t start, end; /* in the region */
+	char *memory;	     /* in this process */
+	void *mapping;	     /* what to unmap, for a dma-buf */
+	size_t mapping_size;
+	int fd;		 /* that `mapping` maps, from `offset` on; -1: none is kept */
+	bool fd_shared;	 /* it belongs to a segment before this one */
+	uint64_t offset; /* of the segment in the fd */
+	bool dmabuf;	 /* a real one: accesses are bracketed by DMA_BUF_IOCTL_SYNC */
+	bool steady;	 /* nobody can take it away, so it cannot fault */
+	bool fixed;	 /* see pier_soft_is_fixed() */
+	bool readonly;	 /* its fd gives nobody the right to write */
+	uint64_t file_size;
+};
+
+struct soft_mr {
+	struct ibv_mr ibv;
+	uint64_t iova;
+	int access;
+	struct pier_provider_counter *counter; /* of remote writes, or NULL */
+	uint32_t windows;		       /* bound to it */
+	struct pier_list grants;	       /* that peers have; link/grant_given.h */
+	uint64_t padding;		       /* see set_padding in provider.h */
+	uint32_t count;
+	struct soft_segment segments[]; /* in order of `start` */
+};
 
 /*
  * Faults in the pages of memory that does not reach the end of the address space, for
@@ -27,8 +58,6 @@ void pier_soft_sync(int fd, uint64_t flags);
 #define SOFT_FINAL_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 bool pier_soft_is_fixed(int fd);
 
-/* The segments of a region. */
-
 /* A region without a key and without segments, with room for `count`; NULL: no memory. */
 struct soft_mr *pier_soft_allocate_mr(const struct pier_provider_part *parts,
 				      uint32_t count, uint64_t iova, int access);
@@ -45,8 +74,8 @@ const struct soft_segment *pier_soft_find_segment(const struct soft_mr *mr,
 						  uint64_t offset);
 
 /*
- * Whether all pages of a range that pier_soft_find_mr() allows are mapped. Pinned memory
- * counts as mapped.
+ * Whether all pages of a range that pier_soft_find_range() allows are mapped. Pinned
+ * memory counts as mapped.
  */
 bool pier_soft_is_present(const struct soft_mr *mr, uint64_t address, uint64_t length);
 

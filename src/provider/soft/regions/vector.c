@@ -6,8 +6,6 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#include "provider/soft/soft.h"
-#include "region.h"
 #include "segments.h"
 #include "vector.h"
 #include "keys.h"
@@ -119,11 +117,12 @@ static void add_segments(struct soft_vector *vector, const struct soft_mr *mr,
 	}
 }
 
-bool pier_soft_vector_add_region(struct soft_vector *vector, struct soft_qp *qp,
+bool pier_soft_vector_add_region(struct soft_vector *vector,
+				 const struct soft_reach *reach,
 				 const struct ibv_sge *range, uint64_t skip,
 				 uint64_t limit, int access)
 {
-	const struct soft_mr *mr = pier_soft_find_range(qp, range->lkey, range->addr,
+	const struct soft_mr *mr = pier_soft_find_range(reach, range->lkey, range->addr,
 							range->length, access);
 	uint64_t length = range->length - skip;
 
@@ -135,7 +134,7 @@ bool pier_soft_vector_add_region(struct soft_vector *vector, struct soft_qp *qp,
 }
 
 /* Elements of length 0 are skipped without a look at their key, as hardware does. */
-bool pier_soft_vector_add_sges(struct soft_vector *vector, struct soft_qp *qp,
+bool pier_soft_vector_add_sges(struct soft_vector *vector, const struct soft_reach *reach,
 			       const struct ibv_sge *sges, int count, uint64_t skip,
 			       uint64_t limit, int access)
 {
@@ -149,7 +148,7 @@ bool pier_soft_vector_add_sges(struct soft_vector *vector, struct soft_qp *qp,
 		part = sges[i].length - skip;
 		if (part > limit)
 			part = limit;
-		if (!pier_soft_vector_add_region(vector, qp, &sges[i], skip, part,
+		if (!pier_soft_vector_add_region(vector, reach, &sges[i], skip, part,
 						 access))
 			return false;
 		skip = 0;
@@ -158,14 +157,14 @@ bool pier_soft_vector_add_sges(struct soft_vector *vector, struct soft_qp *qp,
 	return true;
 }
 
-bool pier_soft_check_sges(struct soft_qp *qp, const struct ibv_sge *sges, int count,
-			  uint64_t limit, int access)
+bool pier_soft_check_sges(const struct soft_reach *reach, const struct ibv_sge *sges,
+			  int count, uint64_t limit, int access)
 {
 	for (int i = 0; i < count && limit > 0; i++) {
 		if (sges[i].length == 0)
 			continue;
-		if (!pier_soft_find_mr(soft_context_of(qp), qp->ibv.pd, sges[i].lkey,
-				       sges[i].addr, sges[i].length, access))
+		if (!pier_soft_find_mr(reach->pd, sges[i].lkey, sges[i].addr,
+				       sges[i].length, access))
 			return false;
 		limit -= sges[i].length < limit ? sges[i].length : limit;
 	}

@@ -25,7 +25,7 @@ void pier_soft_stream_copy(char *to, const char *from, size_t length);
  * everything after it: `bytes` has the length that it covers.
  */
 
-struct soft_qp;
+struct soft_reach;
 
 struct soft_vector {
 	struct iovec parts[SOFT_MAX_VECTOR];
@@ -45,18 +45,19 @@ void pier_soft_vector_init(struct soft_vector *vector, bool writes);
 void pier_soft_vector_add(struct soft_vector *vector, void *memory, size_t length);
 
 /* False: the key, the range or the rights do not allow it. */
-bool pier_soft_vector_add_region(struct soft_vector *vector, struct soft_qp *qp,
+bool pier_soft_vector_add_region(struct soft_vector *vector,
+				 const struct soft_reach *reach,
 				 const struct ibv_sge *range, uint64_t skip,
 				 uint64_t limit, int access);
 
 /* The bytes [skip, skip + limit) of what the elements describe. */
-bool pier_soft_vector_add_sges(struct soft_vector *vector, struct soft_qp *qp,
+bool pier_soft_vector_add_sges(struct soft_vector *vector, const struct soft_reach *reach,
 			       const struct ibv_sge *sges, int count, uint64_t skip,
 			       uint64_t limit, int access);
 
 /* Whether pier_soft_vector_add_sges() would take them. */
-bool pier_soft_check_sges(struct soft_qp *qp, const struct ibv_sge *sges, int count,
-			  uint64_t limit, int access);
+bool pier_soft_check_sges(const struct soft_reach *reach, const struct ibv_sge *sges,
+			  int count, uint64_t limit, int access);
 
 /* As sendmsg(2) and recvmsg(2) without waiting. */
 ssize_t pier_soft_vector_send(struct soft_vector *vector, int fd);

@@ -19,6 +19,7 @@
 #include "provider/soft/link/grant_received.h"
 #include "provider/soft/link/ring.h"
 #include "provider/soft/regions/region.h"
+#include "provider/soft/queues/qp.h"
 #include "provider/soft/soft.h"
 #include "soft_fixture.h"
 

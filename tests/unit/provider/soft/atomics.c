@@ -12,6 +12,7 @@
 #include "soft_fake.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/link/frame.h"
+#include "provider/soft/queues/qp.h"
 #include "provider/soft/soft.h"
 
 /* Compare-and-swap and fetch-and-add. */
@@ -674,9 +675,9 @@ static void refuses_too_many_at_once(void **state)
 	send_atomic(fd, &fake, 2);
 	fake_step(&fixture);
 	((struct soft_qp *)fixture.qp)->link.tx_broken = false;
-	pier_soft_lock(soft_context(fixture.context));
-	pier_soft_activate((struct soft_qp *)fixture.qp);
-	pier_soft_unlock(soft_context(fixture.context));
+	pier_soft_lock(&soft_context(fixture.context)->engine);
+	pier_soft_activate(&((struct soft_qp *)fixture.qp)->end.work);
+	pier_soft_unlock(&soft_context(fixture.context)->engine);
 	fake_step(&fixture);
 	assert_int_equal(fake_next(fd).opcode, SOFT_ATOMIC_RESPONSE);
 	fixture_read_all(fd, word, sizeof(word));

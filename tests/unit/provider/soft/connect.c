@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "provider/soft/queues/qp.h"
 #include "provider/soft/soft.h"
 #include "soft_fixture.h"
 
@@ -320,10 +321,10 @@ static void check_any_address(const char *any)
 	assert_int_equal(pier_soft_provider.set_qp_address(fixture.qp, endpoint.blob,
 							   endpoint.blob_length),
 			 0);
-	assert_true(soft_context(fixture.context)->listeners.port > 0);
-	for (uint32_t i = 0; i < soft_context(fixture.context)->listeners.count; i++)
+	assert_true(soft_context(fixture.context)->node.listeners.port > 0);
+	for (uint32_t i = 0; i < soft_context(fixture.context)->node.listeners.count; i++)
 		assert_int_not_equal(soft_context(fixture.context)
-					     ->listeners.addresses[i]
+					     ->node.listeners.addresses[i]
 					     .s6_addr32[3],
 				     0);
 	fixture_close(&fixture);

@@ -15,6 +15,7 @@
 #include "provider/soft/link/frame.h"
 #include "provider/soft/link/grant_received.h"
 #include "provider/soft/link/ring.h"
+#include "provider/soft/queues/qp.h"
 #include "provider/soft/soft.h"
 #include "soft_fixture.h"
 
@@ -873,9 +874,9 @@ static void detects_a_dead_peer(void **state)
 	open_with_leave(&pair, &stepped);
 	shutdown(qp_of(&pair.b)->link.tx_fd, SHUT_RDWR);
 	miss_events(&pair.a);
-	pier_soft_lock(soft_context(pair.a.context));
+	pier_soft_lock(&soft_context(pair.a.context)->engine);
 	ring_of(&pair.a)->last_checked = 0;
-	pier_soft_unlock(soft_context(pair.a.context));
+	pier_soft_unlock(&soft_context(pair.a.context)->engine);
 	assert_int_equal(fixture_post(&pair.a, IBV_WR_RDMA_WRITE, 1, 0, 8,
 				      &pair.area.remote, 0, IBV_SEND_SIGNALED),
 			 0);
@@ -988,7 +989,7 @@ static void rejects_false_grants(void **state)
 	assert_int_equal(fcntl(sealed, F_ADD_SEALS, SEALS), 0);
 	open_with_leave(&pair, &stepped);
 	before = fixture_count_fds();
-	pier_soft_lock(soft_context(pair.a.context));
+	pier_soft_lock(&soft_context(pair.a.context)->engine);
 	for (size_t i = 0; i < sizeof(grants) / sizeof(grants[0]); i++) {
 		struct soft_received_grant *taken = &ring_of(&pair.a)->received[9];
 		struct soft_grant_message message = {
@@ -1003,15 +1004,15 @@ static void rejects_false_grants(void **state)
 
 		taken->key = 999;
 		taken->state = SOFT_GRANT_REQUESTED;
-		assert_true(
-			pier_soft_accept_grant(qp_of(&pair.a), &message, &grants[i].fd));
+		assert_true(pier_soft_accept_grant(&qp_of(&pair.a)->link, &message,
+						   &grants[i].fd));
 		assert_int_equal(taken->state, SOFT_GRANT_DENIED);
 		assert_null(taken->mapped);
 		/* No grant is requested any more. */
-		assert_false(
-			pier_soft_accept_grant(qp_of(&pair.a), &message, &grants[i].fd));
+		assert_false(pier_soft_accept_grant(&qp_of(&pair.a)->link, &message,
+						    &grants[i].fd));
 	}
-	pier_soft_unlock(soft_context(pair.a.context));
+	pier_soft_unlock(&soft_context(pair.a.context)->engine);
 	assert_int_equal(fixture_count_fds(), before);
 	check_both_ways(&pair);
 	close_pair(&pair);

@@ -182,9 +182,9 @@ static void handles_doorbells_left_at_the_lock(void **state)
 	assert_int_equal(fixture_to(&a, IBV_QPS_ERR), 0);
 	for (int i = 0; i < 20; i++) {
 		assert_int_equal(ibv_req_notify_cq(a.recv_cq, 0), 0);
-		pier_soft_lock(soft_context(a.context));
+		pier_soft_lock(&soft_context(a.context)->engine);
 		assert_int_equal(fixture_post_recv(&a, i, 0, 8), 0);
-		pier_soft_unlock(soft_context(a.context));
+		pier_soft_unlock(&soft_context(a.context)->engine);
 		assert_int_equal(poll(&waited, 1, FIXTURE_DEADLINE_MS), 1);
 		assert_int_equal(soft->get_cq_event(a.channel, &cq, &context), 0);
 		soft->ack_cq_events(cq, 1);

@@ -12,6 +12,7 @@
 #include "provider/soft/limits.h"
 #include "provider/soft/link/ring.h"
 #include "provider/soft/queues/responder.h"
+#include "provider/soft/queues/qp.h"
 #include "provider/soft/soft.h"
 #include "soft_fixture.h"
 
@@ -82,9 +83,9 @@ static void receive_only(struct soft_fixture *fixture)
 	miss_events(fixture);
 	link->readable = true;
 	link->writable = false;
-	pier_soft_lock(soft_context(fixture->context));
-	pier_soft_activate(soft_qp(fixture));
-	pier_soft_unlock(soft_context(fixture->context));
+	pier_soft_lock(&soft_context(fixture->context)->engine);
+	pier_soft_activate(&soft_qp(fixture)->end.work);
+	pier_soft_unlock(&soft_context(fixture->context)->engine);
 	step_often(fixture);
 	if (link->ring)
 		link->ring->put = put;
@@ -110,9 +111,9 @@ static void sends_pending_answers_before_the_last_ack(void **state)
 	receive_only(&b);
 	assert_int_equal(soft_qp(&b)->responder.read_count, 1);
 	/* As after EAGAIN. */
-	pier_soft_lock(soft_context(b.context));
+	pier_soft_lock(&soft_context(b.context)->engine);
 	assert_true(pier_soft_queue_read_response(soft_qp(&b)));
-	pier_soft_unlock(soft_context(b.context));
+	pier_soft_unlock(&soft_context(b.context)->engine);
 	destroy_qp(&b);
 	fixture_expect(&a, a.send_cq, NULL, 1, IBV_WC_SUCCESS);
 	fixture_expect(&a, a.send_cq, NULL, 2, IBV_WC_SUCCESS);

@@ -246,9 +246,11 @@ static void a_used_end_takes_no_new_peer(void **state)
 
 /* Both call before either knows of the other's call, and one of the two calls counts. */
 static int barrier_fd = -1;
-int __real_pier_soft_call(struct soft_qp *qp, const struct ibv_qp_attr *attr,
+int __real_pier_soft_call(struct soft_connection *connection,
+			  const struct ibv_qp_attr *attr,
 			  struct soft_early_stream *ret_stream);
-int __wrap_pier_soft_call(struct soft_qp *qp, const struct ibv_qp_attr *attr,
+int __wrap_pier_soft_call(struct soft_connection *connection,
+			  const struct ibv_qp_attr *attr,
 			  struct soft_early_stream *ret_stream);
 
 static void wait_at_barrier(void)
@@ -261,13 +263,14 @@ static void wait_at_barrier(void)
 	fixture_read_all(barrier_fd, &word, 1);
 }
 
-int __wrap_pier_soft_call(struct soft_qp *qp, const struct ibv_qp_attr *attr,
+int __wrap_pier_soft_call(struct soft_connection *connection,
+			  const struct ibv_qp_attr *attr,
 			  struct soft_early_stream *ret_stream)
 {
 	int error;
 
 	wait_at_barrier();
-	error = __real_pier_soft_call(qp, attr, ret_stream);
+	error = __real_pier_soft_call(connection, attr, ret_stream);
 	wait_at_barrier();
 	return error;
 }
@@ -352,9 +355,9 @@ static void await_started_thread(struct soft_fixture *fixture)
 
 	while (!sleeps) {
 		assert_true(fixture_milliseconds() < deadline);
-		pier_soft_lock(context);
+		pier_soft_lock(&context->engine);
 		sleeps = context->engine.blocking;
-		pier_soft_unlock(context);
+		pier_soft_unlock(&context->engine);
 	}
 }
 

@@ -6,10 +6,12 @@
 #include <pier/error.h>
 
 #include "soft_fake.h"
+#include "provider/soft/link/attach.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/limits.h"
 #include "provider/soft/link/frame.h"
 #include "provider/soft/link/link.h"
+#include "provider/soft/queues/qp.h"
 #include "provider/soft/soft.h"
 
 /*
@@ -167,9 +169,9 @@ static void does_not_accept_a_stale_peer(void **state)
 	describe(&pair);
 	/* It gives the other end a stream, which is closed by the reset. */
 	fixture_connect(&pair.a, &pair.to_b);
-	pier_soft_lock(soft_context(pair.a.context));
-	pier_soft_close_link((struct soft_qp *)pair.a.qp);
-	pier_soft_unlock(soft_context(pair.a.context));
+	pier_soft_lock(&soft_context(pair.a.context)->engine);
+	pier_soft_close_link(&((struct soft_qp *)pair.a.qp)->link);
+	pier_soft_unlock(&soft_context(pair.a.context)->engine);
 	assert_int_equal(fixture_to(&pair.b, IBV_QPS_RESET), 0);
 	assert_int_equal(try_connect(&pair.b, &pair.to_a), 0);
 	assert_int_equal(fixture_to_rts(&pair.b), 0);

@@ -14,6 +14,7 @@
 #include "tests/support/random.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/link/ring.h"
+#include "provider/soft/queues/qp.h"
 #include "provider/soft/soft.h"
 #include "soft_fixture.h"
 
@@ -150,10 +151,10 @@ static bool has_given(struct owner *owner)
 	const struct soft_ring *ring;
 	bool given;
 
-	pier_soft_lock(soft_context(owner->fixture.context));
+	pier_soft_lock(&soft_context(owner->fixture.context)->engine);
 	ring = ((struct soft_qp *)owner->fixture.qp)->link.ring;
 	given = ring && ring->given[0].mr;
-	pier_soft_unlock(soft_context(owner->fixture.context));
+	pier_soft_unlock(&soft_context(owner->fixture.context)->engine);
 	return given;
 }
 

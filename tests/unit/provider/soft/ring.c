@@ -11,6 +11,7 @@
 #include "provider/soft/engine.h"
 #include "provider/soft/link/frame.h"
 #include "provider/soft/link/ring.h"
+#include "provider/soft/queues/qp.h"
 #include "provider/soft/soft.h"
 #include "soft_fixture.h"
 
@@ -348,19 +349,19 @@ static void wakes_a_sleeping_reader(void **state)
 	fixture_describe(&b, &to_b);
 	for (int i = 0; i < 10; i++)
 		fixture_step(&a, &b);
-	pier_soft_lock(soft_context(b.context));
-	assert_true(pier_soft_sleep_on_ring((struct soft_qp *)b.qp));
+	pier_soft_lock(&soft_context(b.context)->engine);
+	assert_true(pier_soft_sleep_on_ring(&((struct soft_qp *)b.qp)->link));
 	assert_false(ring_of(&b)->is_polled);
-	pier_soft_unlock(soft_context(b.context));
+	pier_soft_unlock(&soft_context(b.context)->engine);
 	assert_int_equal(atomic_load(&ring_of(&b)->in->reader_sleeps), 1);
 	write_and_check(&a, &b, &to_b, 60, 0);
 	assert_true(ring_of(&b)->is_polled);
 	/* Finds bytes that arrived just before, and does not sleep. */
 	fixture_post(&a, IBV_WR_RDMA_WRITE, 5, 0, 8, &to_b, 0, IBV_SEND_SIGNALED);
 	fixture_step(&a, NULL);
-	pier_soft_lock(soft_context(b.context));
-	assert_false(pier_soft_sleep_on_ring((struct soft_qp *)b.qp));
-	pier_soft_unlock(soft_context(b.context));
+	pier_soft_lock(&soft_context(b.context)->engine);
+	assert_false(pier_soft_sleep_on_ring(&((struct soft_qp *)b.qp)->link));
+	pier_soft_unlock(&soft_context(b.context)->engine);
 	assert_true(ring_of(&b)->is_polled);
 	assert_int_equal(atomic_load(&ring_of(&b)->in->reader_sleeps), 0);
 	fixture_expect(&a, a.send_cq, &b, 5, IBV_WC_SUCCESS);
@@ -388,15 +389,16 @@ static void wakes_a_sleeping_writer(void **state)
 	for (int i = 0; i < 10; i++)
 		fixture_step(&a, NULL);
 	assert_false(link->writable);
-	pier_soft_lock(soft_context(a.context));
-	assert_true(pier_soft_sleep_on_ring((struct soft_qp *)a.qp));
-	pier_soft_unlock(soft_context(a.context));
+	pier_soft_lock(&soft_context(a.context)->engine);
+	assert_true(pier_soft_sleep_on_ring(&((struct soft_qp *)a.qp)->link));
+	pier_soft_unlock(&soft_context(a.context)->engine);
 	assert_int_equal(atomic_load(&link->ring->out->writer_sleeps), 1);
 	/* The reader drains the ring, and sees the waiting writer. */
 	atomic_store(&link->ring->out->tail, SOFT_RING_SIZE);
-	pier_soft_lock(soft_context(b.context));
-	pier_soft_wake_peer((struct soft_qp *)b.qp, &ring_of(&b)->in->writer_sleeps);
-	pier_soft_unlock(soft_context(b.context));
+	pier_soft_lock(&soft_context(b.context)->engine);
+	pier_soft_wake_peer(&((struct soft_qp *)b.qp)->link,
+			    &ring_of(&b)->in->writer_sleeps);
+	pier_soft_unlock(&soft_context(b.context)->engine);
 	fixture_expect(&a, a.send_cq, &b, 1, IBV_WC_SUCCESS);
 	fixture_close(&a);
 	fixture_close(&b);

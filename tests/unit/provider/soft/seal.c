@@ -11,7 +11,7 @@
 #include "provider/soft/link/auth.h"
 #include "provider/soft/link/seal.h"
 #include "provider/soft/regions/vector.h"
-#include "provider/soft/registry.h"
+#include "provider/soft/connect/node.h"
 #include "soft_fixture.h"
 
 /* The encrypted stream alone: two ends and a socket pair. */

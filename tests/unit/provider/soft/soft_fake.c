@@ -17,7 +17,7 @@ void fake_make(struct fake *fake, struct soft_fixture *fixture)
 {
 	memset(fake, 0, sizeof(*fake));
 	/* The lowest name of soft0's form, so the other end calls it. */
-	memcpy(fake->gid.raw, soft_context(fixture->context)->gid.raw, 8);
+	memcpy(fake->gid.raw, soft_context(fixture->context)->node.gid.raw, 8);
 	fake->gid.raw[15] = 1;
 	fake->qpn = 77;
 	assert_true(pier_soft_random(fake->address.secret, SOFT_SECRET_SIZE));
@@ -36,9 +36,9 @@ void fake_connect(struct soft_fixture *fixture, const struct fake *fake)
 int fake_dial(const struct soft_fixture *fixture)
 {
 	struct sockaddr_un name;
-	socklen_t length = pier_soft_unix_name(&soft_context(fixture->context)->meeting,
-					       &soft_context(fixture->context)->gid,
-					       &name);
+	socklen_t length = pier_soft_unix_name(
+		&soft_context(fixture->context)->node.meeting,
+		&soft_context(fixture->context)->node.gid, &name);
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	assert_true(fd >= 0);

@@ -366,8 +366,8 @@ static bool poll_recvs(struct end *end)
 		 * The peer writes again only after it has read this, but ThreadSanitizer
 		 * cannot see the order through the peer's process.
 		 */
-		pier_soft_lock(soft_context(end->fixture.context));
-		pier_soft_unlock(soft_context(end->fixture.context));
+		pier_soft_lock(&soft_context(end->fixture.context)->engine);
+		pier_soft_unlock(&soft_context(end->fixture.context)->engine);
 		CHECK(write(end->pipe, "n", 1) == 1);
 	}
 	return true;

@@ -14,6 +14,7 @@
 #include "provider/soft/engine.h"
 #include "provider/soft/link/ring.h"
 #include "provider/soft/pass.h"
+#include "provider/soft/queues/qp.h"
 #include "provider/soft/soft.h"
 
 /* Two stepped NICs, their memory, and the actions on it. For vanished.c only. */

@@ -8,6 +8,7 @@
 
 #include "soft_fake.h"
 #include "tests/support/random.h"
+#include "provider/soft/regions/segments.h"
 #include "provider/soft/regions/region.h"
 #include "provider/soft/link/frame.h"
 #include "provider/soft/regions/keys.h"

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_SOFT_NODE_H
+#define PIER_SOFT_NODE_H
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <infiniband/verbs.h>
+
+#include "address.h"
+#include "core/list.h"
+#include "meeting.h"
+#include "provider/soft/engine.h"
+#include "provider/soft/limits.h"
+#include "provider/soft/regions/vector.h"
+
+struct soft_connection;
+
+/* Connections that are not authenticated yet. */
+
+enum soft_pending_step {
+	SOFT_PENDING_FREE,
+	SOFT_PENDING_HELLO,
+	SOFT_PENDING_PROOF
+};
+
+struct soft_pending {
+	enum soft_pending_step step;
+	int fd;
+	bool sealed;   /* pier_soft_must_seal() */
+	int shared_fd; /* came with the proof of a link that is not sealed; -1: none */
+	uint64_t deadline;
+	uint32_t generation;
+	uint32_t have;
+	uint8_t bytes[96];
+	uint8_t transcript[SOFT_MAC_SIZE];
+	uint8_t agreed[SOFT_SHARE_SIZE]; /* of a sealed link */
+	union ibv_gid gid;
+	uint32_t qpn, target_qpn;
+};
+
+/* The sockets on which peers of other processes connect. */
+
+struct soft_listeners {
+	int unix_fd, tcp_fd;
+	/*
+	 * Of UD queue pairs, in the folder of the meeting: only processes of the user can
+	 * send to it. -1: there are none, as without a meeting.
+	 */
+	int datagram_fd;
+	uid_t uid; /* our effective one at listen(2): peers see it in SO_PEERCRED */
+	bool tcp;  /* PIER_SOFT_ADDRESS asks for it */
+	uint16_t port;
+	uint32_t count; /* of addresses; 0: no peer can call this end by TCP */
+	struct in6_addr addresses[SOFT_MAX_ADDRESSES];
+	struct soft_peers peers;
+	uint64_t paused_until; /* after EMFILE, for example; 0: listening */
+	struct soft_pending pending[SOFT_MAX_PENDING];
+};
+
+/*
+ * A context as its peers see it: its GID, where it listens, and the connections of its
+ * queue pairs.
+ */
+struct soft_node {
+	struct soft_engine *engine;
+	uint32_t handles; /* of the context that are open; under the registry's lock */
+	pid_t pid;
+	union ibv_gid gid;
+	struct soft_meeting meeting; /* of contexts that programs open by verbs */
+	struct soft_listeners listeners;
+	struct soft_extent staging; /* of link/seal.c, for one copy at a time */
+	struct pier_list registered;
+	struct soft_connection *connections[SOFT_MAX_QP]; /* by QPN */
+};
+
+/* The nodes that this process has open. */
+
+bool pier_soft_init_sodium(void);
+/* One more handle for the node of plain verbs of this process; NULL: there is none. */
+struct soft_node *pier_soft_share_meeting(void);
+/*
+ * Returns the node, now with a handle; or, if another thread was faster with one of
+ * plain verbs, that one with one more handle, and the caller frees its own.
+ */
+struct soft_node *pier_soft_register(struct soft_node *node);
+/* True: this was the last handle, nobody finds the node now, and the caller frees it.
+ */
+bool pier_soft_unregister(struct soft_node *node);
+/*
+ * Finds a node of this process. Also when it returns NULL, the registry stays locked
+ * until pier_soft_release_registry().
+ */
+struct soft_node *pier_soft_hold_registry(const union ibv_gid *gid);
+void pier_soft_release_registry(void);
+
+#endif
