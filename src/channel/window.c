@@ -8,7 +8,6 @@
 #include "core/object.h"
 #include "region/mr.h"
 #include "region/sub.h"
-#include "region/window_region.h"
 
 /* Sub-regions for the peer of a channel. */
 

@@ -11,6 +11,7 @@
 #include "core/deadline.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/page.h"
 #include "device/loop.h"
 #include "device/device.h"
 
@@ -393,14 +394,6 @@ static int run_canary_once(struct pier_pd *pd, struct pier_pair *pair,
 	return error;
 }
 
-static bool needs_canary(const struct pier_segment *segment)
-{
-	const struct pier_buffer *buffer = segment->range.buffer;
-
-	return !segment->canary && !buffer->memory.cpu &&
-	       segment->region->pd->device->switches.canary != PIER_SWITCH_OFF;
-}
-
 /* Of one unit, one kind of memory may be registered and reached, and another not. */
 static struct pier_pair *find_pair(struct pier_device *device,
 				   const struct pier_buffer *buffer)
@@ -411,12 +404,15 @@ static struct pier_pair *find_pair(struct pier_device *device,
 			      facts->alike[0] ? facts->alike : facts->unit);
 }
 
-/* NULL: the memory needs no canary, or it is switched off. */
-static struct pier_pair *find_tested_pair(const struct pier_segment *segment)
+struct pier_pair *pier_canary_pair(const struct pier_segment *segment)
 {
-	return needs_canary(segment)
-		       ? find_pair(segment->region->pd->device, segment->range.buffer)
-		       : NULL;
+	const struct pier_buffer *buffer = segment->range.buffer;
+	struct pier_device *device = segment->region->pd->device;
+
+	if (segment->canary || buffer->memory.cpu ||
+	    device->switches.canary == PIER_SWITCH_OFF)
+		return NULL;
+	return find_pair(device, buffer);
 }
 
 /* Errors that may be gone the next time. */
@@ -522,18 +518,16 @@ static bool is_refusal(const char *text)
 	return text && text != pier_canary_passed && text != pier_canary_impossible;
 }
 
-int pier_check_canary(const struct pier_segment *segment, enum pier_mapping mapping)
+int pier_check_canary(const struct pier_pair *pair, enum pier_mapping mapping)
 {
-	const struct pier_pair *pair = find_tested_pair(segment);
 	const char *text = pair ? atomic_load(&pair->canary[mapping].text) : NULL;
 
 	return is_refusal(text) ? pier_fail(EIO, "%s", text) : 0;
 }
 
-int pier_send_canary(const struct pier_segment *segment, enum pier_mapping mapping,
-		     pier_path_function *take)
+int pier_send_canary(const struct pier_segment *segment, struct pier_pair *pair,
+		     enum pier_mapping mapping, pier_path_function *take)
 {
-	struct pier_pair *pair = find_tested_pair(segment);
 	int error;
 
 	if (!pair)
@@ -541,7 +535,7 @@ int pier_send_canary(const struct pier_segment *segment, enum pier_mapping mappi
 	if (!atomic_load(&pair->canary[mapping].text) && is_due(&pair->canary[mapping]))
 		error = send_canary(segment->region->pd, pair, mapping, take);
 	else
-		error = pier_check_canary(segment, mapping);
+		error = pier_check_canary(pair, mapping);
 	if (error || atomic_load(&pair->canary[mapping].text) == pier_canary_passed)
 		return error;
 	return accept_untested(segment, mapping, pair);

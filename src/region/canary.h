@@ -15,18 +15,21 @@
  * answer.
  */
 
-/* Registers a segment on one path. */
-typedef int pier_path_function(const struct pier_segment *segment,
-			       struct pier_mr_part *ret_part);
+/*
+ * Where the canary's answers about a segment are kept. NULL: the memory needs no canary,
+ * or it is switched off.
+ */
+struct pier_pair *pier_canary_pair(const struct pier_segment *segment);
 
 /*
  * Whether the canary has refused a path before.
  *
+ * pair     of pier_canary_pair()
  * mapping  of the dma-buf; PIER_MAPPING_AUTO: the path is peer memory
  *
  * Errors: -EIO it has.
  */
-int pier_check_canary(const struct pier_segment *segment, enum pier_mapping mapping);
+int pier_check_canary(const struct pier_pair *pair, enum pier_mapping mapping);
 
 /*
  * Send the canary over a path on which a segment has just been registered, if it was not
@@ -37,8 +40,8 @@ int pier_check_canary(const struct pier_segment *segment, enum pier_mapping mapp
  *
  * Errors: -EIO the path does not lead to the device's memory, or that was not tested.
  */
-int pier_send_canary(const struct pier_segment *segment, enum pier_mapping mapping,
-		     pier_path_function *take);
+int pier_send_canary(const struct pier_segment *segment, struct pier_pair *pair,
+		     enum pier_mapping mapping, pier_path_function *take);
 
 /* What is known from the canary about the first part of a region: see struct
  * pier_mr_info. */

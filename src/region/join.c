@@ -6,7 +6,6 @@
 #include "buffer/buffer.h"
 #include "core/page.h"
 #include "join.h"
-#include "parts.h"
 #include "path.h"
 #include "plan.h"
 #include "core/error.h"
@@ -93,7 +92,8 @@ static enum pier_path common_path(const struct join *join)
 	return join->parts[0].fd < 0 ? PIER_PATH_HOST : PIER_PATH_DMABUF;
 }
 
-static int register_join(struct pier_mr *region, const struct join *join, uint32_t key)
+static int register_join(const struct pier_mr *region, const struct join *join,
+			 uint32_t key, struct pier_mr_part *ret_part)
 {
 	const struct pier_provider *provider = region->pd->device->provider;
 	struct pier_mr_part part = {
@@ -109,7 +109,7 @@ static int register_join(struct pier_mr *region, const struct join *join, uint32
 	if (!part.mr)
 		return pier_fail_registration(errno ? errno : EIO, region->pd,
 					      region->length, part.path);
-	pier_set_part(region, &part);
+	*ret_part = part;
 	return 0;
 }
 
@@ -132,7 +132,7 @@ static int check_key(const struct pier_mr *region, uint32_t key)
 	return 0;
 }
 
-int pier_join_by_device(struct pier_mr *region)
+int pier_join_by_device(const struct pier_mr *region, struct pier_mr_part *ret_part)
 {
 	uint32_t key = region->requested_key;
 	struct join join;
@@ -145,7 +145,7 @@ int pier_join_by_device(struct pier_mr *region)
 	for (uint32_t i = 0; i < region->range_count && !error; i++)
 		error = add_to_join(&join, region, &region->ranges[i].range);
 	if (!error)
-		error = register_join(region, &join, key);
+		error = register_join(region, &join, key, ret_part);
 	/* The region has its own references to the dma-bufs. */
 	free_join(&join);
 	/* The ranges may still be registered as parts, by segments or on other paths. */
@@ -180,12 +180,12 @@ static int join_pages(const struct join *join, const struct pier_backend *joiner
 	return error;
 }
 
-static int register_joined_pages(struct pier_mr *region, const struct join *join,
-				 const struct pier_backend *joiner)
+static int register_joined_pages(const struct pier_mr *region, const struct join *join,
+				 const struct pier_backend *joiner,
+				 struct pier_mr_part *ret_part)
 {
 	struct pier_segment segment = pier_segment_of(region, &region->ranges[0]);
 	struct pier_backend_export dmabuf = { .size = sizeof(dmabuf), .fd = -1 };
-	struct pier_mr_part part = { 0 };
 	int error = join_pages(join, joiner, &dmabuf);
 
 	if (error)
@@ -197,14 +197,12 @@ static int register_joined_pages(struct pier_mr *region, const struct join *join
 		.length = region->length,
 	};
 	segment.checked = false;
-	error = pier_register_segment(&segment, &part);
+	error = pier_register_segment(&segment, ret_part);
 	joiner->close_export(&dmabuf);
-	if (!error)
-		pier_set_part(region, &part);
 	return error;
 }
 
-int pier_join_by_dmabuf(struct pier_mr *region)
+int pier_join_by_dmabuf(const struct pier_mr *region, struct pier_mr_part *ret_part)
 {
 	const struct pier_backend *joiner = pier_find_joiner();
 	struct join join;
@@ -219,7 +217,7 @@ int pier_join_by_dmabuf(struct pier_mr *region)
 				     &join.exports[i]);
 	}
 	if (!error)
-		error = register_joined_pages(region, &join, joiner);
+		error = register_joined_pages(region, &join, joiner, ret_part);
 	free_join(&join);
 	if (error)
 		/* Most often a limit of the kernel: the ranges may work as parts. */

@@ -5,7 +5,7 @@
 #include "mr.h"
 
 /*
- * Register all ranges of a region under one key.
+ * Register all ranges of a region as one part, under one key.
  *
  * By the device: under the requested key, if there is one. By a dma-buf that a backend
  * makes of the ranges, which are whole pages of memfds (/dev/udmabuf).
@@ -13,8 +13,8 @@
  * Errors: -EOPNOTSUPP the ranges may still be registered as parts; -ENOKEY,
  * -EKEYREJECTED, -E2BIG of the requested key; those of the registration.
  */
-int pier_join_by_device(struct pier_mr *region);
-int pier_join_by_dmabuf(struct pier_mr *region);
+int pier_join_by_device(const struct pier_mr *region, struct pier_mr_part *ret_part);
+int pier_join_by_dmabuf(const struct pier_mr *region, struct pier_mr_part *ret_part);
 
 /* Nothing joins the ranges, and they must not be parts: -EOPNOTSUPP. */
 int pier_fail_to_join(const struct pier_mr *region);

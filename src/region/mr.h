@@ -28,7 +28,7 @@ struct pier_mr_part {
 	struct pier_far_key far;    /* added if the CPU does not find it at `iova` */
 };
 
-/* A range of a region after resolve.c has found its owner. */
+/* A range of a region after plan.c has found its owner. */
 struct pier_resolved_range {
 	struct pier_mr_range range; /* never PIER_MR_POINTER; an fd is not kept */
 	uint64_t address;	    /* for a dma-buf, the offset in it */

@@ -23,4 +23,24 @@ bool pier_wants_dmabuf(const struct pier_pd *pd, const struct pier_buffer *buffe
  */
 int pier_reach_buffer(const struct pier_buffer *buffer, uint64_t offset, void **ret_addr);
 
+/*
+ * The mapping for a segment's memory and its NIC that the topology demands or the backend
+ * prefers.
+ *
+ * sysfs  its root, PIER_SYSFS outside tests
+ */
+enum pier_mapping pier_choose_mapping(const char *sysfs,
+				      const struct pier_segment *segment);
+
+/* What an export of the region's memory is for. */
+struct pier_export_use pier_export_use_of(const struct pier_mr *region,
+					  enum pier_mapping mapping);
+
+/*
+ * The sentence for a registration that the provider refused with `error`;
+ * path: how it was tried. Returns -error.
+ */
+int pier_fail_registration(int error, const struct pier_pd *pd, uint64_t length,
+			   enum pier_path path);
+
 #endif

@@ -1,14 +1,344 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include <pier/mr.h>
 
 #include "buffer/buffer.h"
-#include "check.h"
 #include "core/checked.h"
 #include "core/error.h"
+#include "core/object.h"
 #include "core/page.h"
 #include "plan.h"
-#include "segment.h"
+
+#ifndef DMA_BUF_MAGIC /* <linux/magic.h> has it since 5.3 */
+#define DMA_BUF_MAGIC 0x444d4142
+#endif
+
+enum {
+	/* The flags that UVERBS_METHOD_REG_DMABUF_MR accepts; the others of verbs
+	 * (memory windows, zero based, on demand) make no sense on a dma-buf. */
+	DMABUF_ACCESS = PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_WRITE |
+			PIER_ACCESS_REMOTE_READ | PIER_ACCESS_REMOTE_ATOMIC |
+			PIER_ACCESS_RELAXED_ORDERING,
+	HOST_ACCESS = DMABUF_ACCESS | PIER_ACCESS_MW_BIND | PIER_ACCESS_ON_DEMAND,
+	NEED_LOCAL_WRITE = PIER_ACCESS_REMOTE_WRITE | PIER_ACCESS_REMOTE_ATOMIC,
+};
+
+static const char *name_of_lacking(int flags)
+{
+	if (flags & PIER_ACCESS_REMOTE_ATOMIC)
+		return "REMOTE_ATOMIC";
+	return flags & PIER_ACCESS_MW_BIND ? "MW_BIND" : "ON_DEMAND";
+}
+
+/*
+ * The kernel's ib_check_mr_access() and the mask before it. The kernel also refuses
+ * ON_DEMAND on a device without it. If atomics or memory windows are missing, it fails
+ * only the later request; pier refuses the registration.
+ */
+static int check_access(const struct pier_check_limits *limits, int access, int possible)
+{
+	if (access & ~possible)
+		return pier_fail(EINVAL, "access 0x%x: flags 0x%x are not possible %s",
+				 (unsigned int)access, (unsigned int)(access & ~possible),
+				 access & ~HOST_ACCESS ? "here" : "on a dma-buf");
+	if ((access & NEED_LOCAL_WRITE) && !(access & PIER_ACCESS_LOCAL_WRITE))
+		return pier_fail(EINVAL,
+				 "access 0x%x: REMOTE_WRITE and REMOTE_ATOMIC need "
+				 "LOCAL_WRITE too",
+				 (unsigned int)access);
+	if (access & limits->lacking_access)
+		return pier_fail(EOPNOTSUPP, "access 0x%x: %s has no %s",
+				 (unsigned int)access, limits->device,
+				 name_of_lacking(access & limits->lacking_access));
+	return 0;
+}
+
+/* The kinds of fds that matter to a registration. */
+enum fd_kind {
+	FD_CLOSED,
+	FD_OTHER,
+	FD_MEMFD,
+	FD_DMABUF,
+};
+
+/* lseek() alone reports the size of a dma-buf (dma_buf_llseek); it has no position. */
+static off_t fd_size(int fd, enum fd_kind kind)
+{
+	struct stat status;
+
+	if (kind == FD_DMABUF)
+		return lseek(fd, 0, SEEK_END);
+	return fstat(fd, &status) == 0 ? status.st_size : -1;
+}
+
+/* Classify an fd; *ret_size is its size in bytes if it is memory. */
+static enum fd_kind classify_fd(int fd, uint64_t *ret_size)
+{
+	enum fd_kind kind;
+	struct statfs fs;
+	off_t size;
+	int flags = fd < 0 ? -1 : fcntl(fd, F_GETFL);
+
+	/* fget(), and so the kernel's dma_buf_get(), refuses O_PATH as not open. */
+	if (flags < 0 || (flags & O_PATH))
+		return FD_CLOSED;
+	if (fstatfs(fd, &fs) == 0 && fs.f_type == DMA_BUF_MAGIC)
+		kind = FD_DMABUF;
+	else if (fcntl(fd, F_GET_SEALS) >= 0)
+		kind = FD_MEMFD;
+	else
+		return FD_OTHER;
+	size = fd_size(fd, kind);
+	if (size < 0)
+		return FD_OTHER;
+	*ret_size = (uint64_t)size;
+	return kind;
+}
+
+int pier_fail_no_dmabuf(const char *device, const char *reason)
+{
+	return pier_fail(EOPNOTSUPP, "%s cannot register dma-bufs: %s", device,
+			 reason ? reason
+				: "its driver or its libibverbs provider lacks the "
+				  "operation");
+}
+
+/*
+ * This is a rule of some drivers, not of the kernel. If the iova of the last byte wraps,
+ * ib_umem_find_best_pgsz() finds no page size, and mlx5 returns EINVAL (for host memory;
+ * it does not check dma-bufs), efa and irdma return EOPNOTSUPP. rxe does not check host
+ * memory. No such region could be addressed, so pier refuses it on every device. It also
+ * refuses an end at exactly 2^64, which overflows the sums of struct pier_remote.
+ */
+static int check_iova(uint64_t iova, uint64_t length)
+{
+	uint64_t end;
+
+	if (pier_add_u64(iova, length, &end))
+		return 0;
+	return pier_fail(EINVAL,
+			 "iova 0x%" PRIx64 " and length %" PRIu64 " overflow 64 bits",
+			 iova, length);
+}
+
+/* what: the name of the value that the iova must agree with. */
+static int check_page_agree(const struct pier_check_limits *limits, const char *what,
+			    uint64_t value, uint64_t iova)
+{
+	if (pier_page_agree(value, iova, limits->page))
+		return 0;
+	return pier_fail(EINVAL,
+			 "%s 0x%" PRIx64 " and iova 0x%" PRIx64
+			 " differ modulo the page of %" PRIu64 " bytes",
+			 what, value, iova, limits->page);
+}
+
+int pier_check_host(const struct pier_check_limits *limits, uint64_t address,
+		    uint64_t length, uint64_t iova, int access)
+{
+	struct pier_page_range pages;
+	int error;
+
+	error = check_page_agree(limits, "address", address, iova);
+	if (!error)
+		error = check_access(limits, access, HOST_ACCESS);
+	if (error)
+		return error;
+	if (length == 0)
+		return pier_fail(EINVAL, "length 0: a region has at least one byte");
+	if (!pier_page_range(address, length, limits->page, &pages))
+		return pier_fail(EINVAL,
+				 "address 0x%" PRIx64 " and length %" PRIu64
+				 " leave the address space",
+				 address, length);
+	/* ib_umem_get(): npages > UINT_MAX. */
+	if (pages.length > limits->page * UINT32_MAX)
+		return pier_fail(EINVAL,
+				 "length %" PRIu64 " takes more than the %" PRIu32
+				 " pages that the kernel pins for a region",
+				 length, UINT32_MAX);
+	return check_iova(iova, length);
+}
+
+static int check_fd_kind(const struct pier_check_limits *limits, int fd,
+			 uint64_t *ret_size)
+{
+	switch (classify_fd(fd, ret_size)) {
+	case FD_CLOSED:
+		return pier_fail(EBADF, "fd %d is not open (or only with O_PATH)", fd);
+	case FD_DMABUF:
+		return 0;
+	case FD_MEMFD:
+		if (limits->takes_memfd)
+			return 0;
+		return pier_fail(
+			EINVAL,
+			"fd %d is a memfd, not a dma-buf: %s takes only dma-bufs "
+			"(/dev/udmabuf makes one of a memfd)",
+			fd, limits->device);
+	default:
+		return pier_fail(EINVAL, "fd %d is not a dma-buf", fd);
+	}
+}
+
+/* end: the offset after the last byte of the range. */
+static int check_fd(const struct pier_check_limits *limits, int fd, uint64_t end)
+{
+	uint64_t size;
+	int error = check_fd_kind(limits, fd, &size);
+
+	if (error || end <= size)
+		return error;
+	return pier_fail(EINVAL,
+			 "the range ends at %" PRIu64 ", but the dma-buf has %" PRIu64
+			 " bytes",
+			 end, size);
+}
+
+/*
+ * In the order of the kernel: UVERBS_METHOD_REG_DMABUF_MR in uverbs_std_types_mr.c, then
+ * ib_umem_dmabuf_get() in umem_dmabuf.c, which checks the sum before it looks up the fd.
+ */
+static inline int check_dmabuf(const struct pier_check_limits *limits, uint64_t offset,
+			       uint64_t length, uint64_t iova, int fd, int access,
+			       bool trust_fd)
+{
+	uint64_t end;
+	int error;
+
+	if (!limits->dmabuf)
+		return pier_fail_no_dmabuf(limits->device, limits->no_dmabuf);
+	error = check_page_agree(limits, "offset", offset, iova);
+	if (!error)
+		error = check_access(limits, access, DMABUF_ACCESS);
+	if (error)
+		return error;
+	if (!pier_add_u64(offset, length, &end))
+		return pier_fail(EINVAL,
+				 "offset %" PRIu64 " and length %" PRIu64
+				 " overflow 64 bits",
+				 offset, length);
+	if (!trust_fd)
+		error = check_fd(limits, fd, end);
+	if (error)
+		return error;
+	if (length == 0)
+		return pier_fail(EINVAL, "length 0: a region has at least one byte");
+	return check_iova(iova, length);
+}
+
+int pier_check_dmabuf(const struct pier_check_limits *limits, uint64_t offset,
+		      uint64_t length, uint64_t iova, int fd, int access)
+{
+	return check_dmabuf(limits, offset, length, iova, fd, access, false);
+}
+
+int pier_check_dmabuf_numbers(const struct pier_check_limits *limits, uint64_t offset,
+			      uint64_t length, uint64_t iova, int fd, int access)
+{
+	if (check_dmabuf(limits, offset, length, iova, fd, access, true) == 0)
+		return 0;
+	return pier_check_dmabuf(limits, offset, length, iova, fd, access);
+}
+
+struct pier_check_limits pier_limits_of(const struct pier_pd *pd)
+{
+	const struct pier_device *device = pd->device;
+
+	return (struct pier_check_limits){
+		.page = pier_host_page(),
+		.lacking_access = device->lacking_access,
+		.dmabuf = device->dmabuf,
+		.no_dmabuf = device->no_dmabuf,
+		.takes_memfd = device->provider->takes_memfd,
+		.device = device->name,
+	};
+}
+
+static int hold_buffer(struct pier_resolved_range *resolved)
+{
+	struct pier_buffer *buffer = resolved->range.buffer;
+	int error;
+
+	if (!buffer)
+		return pier_fail(EINVAL, "a range of a buffer: buffer is NULL");
+	error = pier_check_buffer_range(buffer, resolved->range.offset,
+					resolved->range.length, "registering");
+	if (error)
+		return error;
+	resolved->address = buffer->address + resolved->range.offset;
+	pier_buffer_hold(buffer);
+	resolved->held = true;
+	return 0;
+}
+
+/* The backends are asked whose pointer it is: from here on it is a buffer. */
+static int wrap_pointer(struct pier_resolved_range *resolved)
+{
+	struct pier_mr_range *range = &resolved->range;
+	int error = pier_buffer_wrap(range->addr, range->length, &range->buffer);
+
+	if (error)
+		return error;
+	resolved->wrapped = true;
+	range->source = PIER_MR_BUFFER;
+	range->offset = 0;
+	resolved->address = range->buffer->address;
+	return 0;
+}
+
+static int resolve_range(struct pier_resolved_range *resolved)
+{
+	struct pier_mr_range *range = &resolved->range;
+
+	if (range->length == 0)
+		return pier_fail(EINVAL, "length 0: a region has at least one byte");
+	if (range->length > SIZE_MAX)
+		return pier_fail(EINVAL, "length %" PRIu64 " leaves the address space",
+				 range->length);
+	switch (range->source) {
+	case PIER_MR_HOST:
+		resolved->address = (uintptr_t)range->addr;
+		return 0;
+	case PIER_MR_BUFFER:
+		return hold_buffer(resolved);
+	case PIER_MR_DMABUF:
+		resolved->address = range->offset;
+		return 0;
+	case PIER_MR_POINTER:
+		return wrap_pointer(resolved);
+	default:
+		return pier_fail(EINVAL, "source %d: not one of enum pier_mr_source",
+				 (int)range->source);
+	}
+}
+
+/* On an error range_count says how many ranges there are to release. */
+static int resolve_ranges(struct pier_mr *region, const struct pier_mr_attr *attr)
+{
+	while (region->range_count < attr->range_count) {
+		uint32_t index = region->range_count++;
+		struct pier_resolved_range *resolved = &region->ranges[index];
+		int error;
+
+		*resolved = (struct pier_resolved_range){ .range = attr->ranges[index] };
+		error = resolve_range(resolved);
+		if (error)
+			return error;
+		if (!pier_add_u64(region->length, resolved->range.length,
+				  &region->length))
+			return pier_fail(EINVAL, "the ranges' lengths overflow 64 bits");
+	}
+	return 0;
+}
 
 static int settle_iova(struct pier_mr *region, const struct pier_mr_attr *attr)
 {
@@ -167,10 +497,45 @@ static void choose_ordering(struct pier_mr *region, enum pier_ordering ordering)
 		region->access |= PIER_ACCESS_RELAXED_ORDERING;
 }
 
-int pier_plan_region(struct pier_mr *region, const struct pier_mr_attr *attr)
+/* -ENOMEM, or a region without ranges. */
+static int new_region(struct pier_pd *pd, const struct pier_mr_attr *attr,
+		      struct pier_mr *base, struct pier_mr **ret_region)
 {
-	int error = settle_iova(region, attr);
+	struct pier_mr *region;
 
+	/* Not calloc(), which in glibc bypasses the thread's cache. */
+	region = malloc(sizeof(*region) + attr->range_count * sizeof(region->ranges[0]));
+	if (!region)
+		return pier_fail(ENOMEM, "registering memory: out of memory");
+	*region = (struct pier_mr){
+		.pd = pd,
+		.base = base,
+		.access = attr->access,
+		.policy = attr->policy,
+		.mapping = attr->mapping,
+		.ordering = attr->ordering,
+		.split = attr->split,
+		.context = attr->context,
+		.requested_key = attr->requested_key,
+	};
+	*ret_region = region;
+	return 0;
+}
+
+int pier_plan_region(struct pier_pd *pd, const struct pier_mr_attr *attr,
+		     struct pier_mr *base, struct pier_mr **ret_region)
+{
+	struct pier_mr *region;
+	int error = pier_check_process(&pd->object);
+
+	if (!error)
+		error = new_region(pd, attr, base, ret_region);
+	if (error)
+		return error;
+	region = *ret_region;
+	error = resolve_ranges(region, attr);
+	if (!error)
+		error = settle_iova(region, attr);
 	if (!error)
 		error = plan_ranges(region);
 	if (error)

@@ -5,15 +5,56 @@
 #include "mr.h"
 
 /*
- * Step 2 of a registration: settle the region's addresses, check every range against
- * the device's limits, and choose how the keys come about. Calls no driver.
+ * Plan a registration by attributes that were read: make a region, find the owner of each
+ * range and keep it, settle the region's addresses, check every range against the
+ * device's limits, and choose how the keys come about. Calls no driver of the NIC.
  *
- * Errors: -EINVAL an address, length or access is not possible; -EBADF, -E2BIG,
- * -EOPNOTSUPP as of pier_reg_mr_attr().
+ * base        the region that this will be a sub-region of, or NULL
+ * ret_region  also written on an error, once the region exists: for pier_free_region(),
+ *             which accepts it in any state
+ *
+ * Errors: -ECHILD the PD is the parent's; -EINVAL an address, length, source or access is
+ * not possible; -ERANGE a range leaves its buffer or allocation; -ENOMEM; -EBADF, -E2BIG,
+ * -EOPNOTSUPP as of pier_reg_mr_attr(); those of the backends that are asked.
  */
-int pier_plan_region(struct pier_mr *region, const struct pier_mr_attr *attr);
+int pier_plan_region(struct pier_pd *pd, const struct pier_mr_attr *attr,
+		     struct pier_mr *base, struct pier_mr **ret_region);
 
 /* Whether the device can put all ranges of the region under one key. */
 bool pier_device_joins(const struct pier_mr *region);
+
+/*
+ * The kernel's rules for registrations. They are checked before the system call, so
+ * that the sentence can name the value and the rule. Each function returns 0 or the
+ * kernel's errno, negated. If several rules are broken, it is the errno of the rule that
+ * the kernel checks first.
+ */
+
+/* The properties of a device that the checks need. */
+struct pier_check_limits {
+	uint64_t page;	       /* of the host */
+	int lacking_access;    /* flags of enum pier_access that the device lacks */
+	bool dmabuf;	       /* it registers dma-bufs */
+	bool takes_memfd;      /* and takes memfds for them */
+	const char *no_dmabuf; /* why it registers none, or NULL */
+	const char *device;    /* its name, for sentences */
+};
+
+struct pier_check_limits pier_limits_of(const struct pier_pd *pd);
+
+int pier_check_host(const struct pier_check_limits *limits, uint64_t address,
+		    uint64_t length, uint64_t iova, int access);
+int pier_check_dmabuf(const struct pier_check_limits *limits, uint64_t offset,
+		      uint64_t length, uint64_t iova, int fd, int access);
+
+/*
+ * pier_check_dmabuf() without system calls. It examines the fd only if something else is
+ * wrong, so that the error is that of the first rule of the kernel that is broken.
+ */
+int pier_check_dmabuf_numbers(const struct pier_check_limits *limits, uint64_t offset,
+			      uint64_t length, uint64_t iova, int fd, int access);
+
+/* Refuse dma-bufs on a device that cannot register them: -EOPNOTSUPP. reason: or NULL */
+int pier_fail_no_dmabuf(const char *device, const char *reason);
 
 #endif

@@ -3,22 +3,23 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
+#include "bounce.h"
 #include "buffer/buffer.h"
+#include "canary.h"
 #include "core/caller.h"
 #include "core/error.h"
 #include "core/extensible.h"
+#include "core/log.h"
 #include "core/object.h"
 #include "core/page.h"
-#include "canary.h"
-#include "dereg.h"
+#include "device/pd.h"
 #include "join.h"
-#include "parts.h"
 #include "path.h"
 #include "plan.h"
 #include "reg.h"
-#include "resolve.h"
 
 static_assert(sizeof(struct pier_mr_attr) ==
 		      offsetof(struct pier_mr_attr, ordering) + sizeof(uint32_t),
@@ -91,59 +92,232 @@ int pier_read_mr_attr(const struct pier_mr_attr *attr, struct pier_mr_attr *ret_
 	return error;
 }
 
-static int register_by_plan(struct pier_mr *region)
+static void drop_part(struct pier_mr_part *part)
 {
-	int error;
+	/* Most regions have neither, and the calls are not free. */
+	if (!part->bounce && !part->reason)
+		return;
+	pier_bounce_put(part->bounce);
+	free(part->reason);
+	part->bounce = NULL;
+	part->reason = NULL;
+}
 
-	switch (region->key_plan) {
-	case PIER_KEY_OF_DEVICE:
-		error = pier_join_by_device(region);
-		break;
-	case PIER_KEY_OF_DMABUF:
-		error = pier_join_by_dmabuf(region);
-		break;
-	case PIER_KEY_UNAVAILABLE:
-		return pier_fail_to_join(region);
-	default:
-		return pier_register_parts(region);
-	}
-	/* The driver did not join these ranges; keys of their own may still do. */
-	if (error == -EOPNOTSUPP && !region->requested_key &&
-	    region->split != PIER_SPLIT_NEVER)
-		error = pier_register_parts(region);
+static void release_range(struct pier_resolved_range *resolved)
+{
+	if (resolved->owns_fd)
+		close(resolved->range.fd);
+	if (resolved->held)
+		pier_buffer_unhold(resolved->range.buffer);
+	if (resolved->wrapped)
+		pier_free_buffer_alone(resolved->range.buffer);
+}
+
+void pier_free_region(struct pier_mr *region)
+{
+	if (!region)
+		return;
+	drop_part(&region->first);
+	for (uint32_t i = 0; i < region->range_count; i++)
+		release_range(&region->ranges[i]);
+	if (region->parts != &region->first)
+		free(region->parts);
+	free(region->window);
+	free(region);
+}
+
+/* Its key leaves the PD after the device has given it up: a failure changes nothing. */
+static int dereg_part(struct pier_mr *region, struct pier_mr_part *part,
+		      struct ibv_mr *mr)
+{
+	int error = region->pd->device->provider->dereg_mr(mr);
+
+	if (!error)
+		pier_remove_far_key(region->pd, &part->far);
 	return error;
 }
 
-static void describe_region(const struct pier_object *object, char *ret_text, size_t size)
+/* Deregister the verbs regions beneath, the last first. 0 or a positive errno. */
+static int dereg_parts(struct pier_mr *region)
 {
-	const struct pier_mr *region = (const struct pier_mr *)object;
+	/* A window may have no verbs region of its own. */
+	if (!region->parts)
+		return region->mr ? dereg_part(region, &region->first, region->mr) : 0;
+	while (region->part_count > 0) {
+		struct pier_mr_part *part = &region->parts[region->part_count - 1];
+		int error = dereg_part(region, part, part->mr);
 
-	snprintf(ret_text, size, "region of %" PRIu64 " bytes (%s) on %s", region->length,
-		 pier_path_name(region->path), region->pd->device->name);
+		if (error)
+			return error;
+		drop_part(part);
+		region->part_count--;
+	}
+	return 0;
 }
 
-/* Others have no one key for their own addresses, or (a window) none at all. */
-static void set_uses(struct pier_mr *region)
+/* Make room for one more part; the capacity doubles. */
+static int grow_parts(struct pier_mr *region)
 {
-	if (!region->mr || region->parts)
-		return;
-	region->lkey = region->mr->lkey;
-	region->uses = PIER_HOT_GATHER;
-	if (region->access & PIER_ACCESS_LOCAL_WRITE)
-		region->uses |= PIER_HOT_SCATTER;
+	uint32_t count = region->part_count;
+	bool moved = region->parts != &region->first;
+	struct pier_mr_part *grown;
+
+	if (count == 0) {
+		region->parts = &region->first;
+		return 0;
+	}
+	if (count == PIER_MR_PARTS_MAX)
+		return pier_fail(E2BIG,
+				 "registering %" PRIu64 " bytes: they need more than the "
+				 "%d parts that a region can have",
+				 region->length, PIER_MR_PARTS_MAX);
+	/* The capacity is a power of two. */
+	if (count & (count - 1))
+		return 0;
+	/* A part that was refused may have been asked for before. */
+	grown = realloc(moved ? region->parts : NULL, 2 * count * sizeof(*grown));
+	if (!grown)
+		return pier_fail(ENOMEM, "registering %" PRIu64 " bytes: out of memory",
+				 region->length);
+	if (!moved) {
+		grown[0] = region->first;
+		region->first = (struct pier_mr_part){ 0 };
+	}
+	region->parts = grown;
+	return 0;
 }
 
-void pier_track_region(struct pier_mr *region)
+/*
+ * How many of the first `length` bytes lie in one segment of their allocation, by its
+ * backend. Backends come from elsewhere: what they return is checked.
+ */
+static int ask_for_segment(const struct pier_segment *rest, uint64_t length,
+			   uint64_t *ret_length)
 {
-	struct pier_mr *base = region->base;
+	const struct pier_buffer *buffer = rest->range.buffer;
+	uint64_t address = buffer->address + rest->range.offset;
+	uint64_t start = 0, span = 0, left = 0;
+	int error;
 
-	if (base)
-		atomic_fetch_add(&base->children, 1);
-	atomic_fetch_add(&region->pd->children, 1);
-	set_uses(region);
-	region->object.describe = describe_region;
-	pier_object_track(&region->object, PIER_OBJECT_MR,
-			  base ? &base->object : &region->pd->object);
+	if (!buffer->backend->segment) {
+		struct pier_export_use use = pier_export_use_of(rest->region,
+								rest->mapping);
+
+		return pier_export_reach(buffer, rest->range.offset, length, &use,
+					 ret_length);
+	}
+	error = buffer->backend->segment(&buffer->memory, address, &start, &span);
+	if (error)
+		return error;
+	if (address >= start && address - start < span)
+		left = span - (address - start);
+	if (left == 0)
+		return pier_fail(EIO,
+				 "backend %s has no segment at 0x%" PRIx64
+				 ", although it refused to export several segments",
+				 buffer->backend->name, address);
+	*ret_length = left < length ? left : length;
+	return 0;
+}
+
+/* Shorten a length so that the segment ends with a page, which no other has then. */
+static uint64_t end_with_page(const struct pier_segment *segment, uint64_t length)
+{
+	uint64_t page = pier_host_page(), beyond = (segment->iova + length) & (page - 1);
+
+	return beyond < length ? length - beyond : length;
+}
+
+/*
+ * Register a range as one part, or as several. A sub-region's part lies in one bounce
+ * buffer of its base, or in none: the NIC's writes are copied from there. If the memory's
+ * driver makes no single dma-buf of a part, each segment of the allocation is a part.
+ *
+ * With PIER_SPLIT_PIECES parts are as long as the device takes them: after E2BIG as long
+ * as it says that it does; after ENOMEM, which drivers return for a translation table
+ * that does not fit in one piece, half as long.
+ */
+static int register_range(struct pier_mr *region, const struct pier_resolved_range *range)
+{
+	struct pier_segment rest = pier_segment_of(region, range);
+	uint64_t end = rest.start + rest.range.length, page = pier_host_page();
+	uint64_t reported = region->pd->device->limits.max_mr_size;
+	uint64_t longest = UINT64_MAX, seams_end = 0;
+
+	while (rest.start < end) {
+		uint64_t left = end - rest.start;
+		uint64_t piece = left <= longest ? left : end_with_page(&rest, longest);
+		uint64_t length = region->base ? pier_bounce_reach(&rest, piece) : piece;
+		int error = grow_parts(region);
+
+		if (!error && rest.start < seams_end)
+			error = ask_for_segment(&rest, length, &length);
+		rest.range.length = length;
+		if (!error)
+			error = pier_register_segment(&rest,
+						      &region->parts[region->part_count]);
+		if (!error) {
+			region->part_count++;
+			pier_advance_range(&rest.range, length);
+			rest.iova += length;
+			rest.start += length;
+			continue;
+		}
+		if (error == -EXDEV && rest.start >= seams_end &&
+		    pier_segment_splits(&rest)) {
+			seams_end = rest.start + length;
+			pier_debug("%" PRIu64 " bytes are registered by segments: %s",
+				   length, pier_error_message());
+			continue;
+		}
+		if (region->split != PIER_SPLIT_PIECES)
+			return error;
+		if (error == -E2BIG && piece > reported && reported > 0) {
+			longest = reported;
+		} else if (error == -ENOMEM && piece / 2 >= page) {
+			longest = piece / 2;
+			pier_debug("%" PRIu64 " bytes are tried in pieces: %s", piece,
+				   pier_error_message());
+		} else {
+			return error;
+		}
+	}
+	return 0;
+}
+
+static enum pier_path common_path(const struct pier_mr *region)
+{
+	for (uint32_t i = 1; i < region->part_count; i++)
+		if (region->parts[i].path != region->parts[0].path)
+			return PIER_PATH_MIXED;
+	return region->parts[0].path;
+}
+
+/* A single part with the region's own addresses needs no table. */
+static void use_parts(struct pier_mr *region)
+{
+	region->mr = region->parts[0].mr;
+	region->path = common_path(region);
+	if (region->part_count == 1 && region->parts[0].iova == region->iova) {
+		region->parts = NULL;
+		region->part_count = 0;
+	}
+}
+
+static int join_ranges(struct pier_mr *region)
+{
+	int error;
+
+	if (region->key_plan == PIER_KEY_UNAVAILABLE)
+		return pier_fail_to_join(region);
+	error = region->key_plan == PIER_KEY_OF_DEVICE
+			? pier_join_by_device(region, &region->first)
+			: pier_join_by_dmabuf(region, &region->first);
+	if (!error) {
+		region->parts = &region->first;
+		region->part_count = 1;
+	}
+	return error;
 }
 
 /* The driver has its own references now, and the caller may close its fds. */
@@ -202,12 +376,58 @@ static void note_far_parts(struct pier_mr *region)
 	}
 }
 
+static void describe_region(const struct pier_object *object, char *ret_text, size_t size)
+{
+	const struct pier_mr *region = (const struct pier_mr *)object;
+
+	snprintf(ret_text, size, "region of %" PRIu64 " bytes (%s) on %s", region->length,
+		 pier_path_name(region->path), region->pd->device->name);
+}
+
+/* Others have no one key for their own addresses, or (a window) none at all. */
+static void set_uses(struct pier_mr *region)
+{
+	if (!region->mr || region->parts)
+		return;
+	region->lkey = region->mr->lkey;
+	region->uses = PIER_HOT_GATHER;
+	if (region->access & PIER_ACCESS_LOCAL_WRITE)
+		region->uses |= PIER_HOT_SCATTER;
+}
+
+void pier_track_region(struct pier_mr *region)
+{
+	struct pier_mr *base = region->base;
+
+	if (base)
+		atomic_fetch_add(&base->children, 1);
+	atomic_fetch_add(&region->pd->children, 1);
+	set_uses(region);
+	region->object.describe = describe_region;
+	pier_object_track(&region->object, PIER_OBJECT_MR,
+			  base ? &base->object : &region->pd->object);
+}
+
 int pier_register_region(struct pier_mr *region)
 {
-	int error = register_by_plan(region);
+	bool joins = region->key_plan != PIER_KEYS_OF_PARTS;
+	int error = joins ? join_ranges(region) : 0;
 
-	if (error)
+	/* The driver did not join these ranges; keys of their own may still do. */
+	if (error == -EOPNOTSUPP && !region->requested_key &&
+	    region->split != PIER_SPLIT_NEVER) {
+		joins = false;
+		error = 0;
+	}
+	for (uint32_t i = 0; i < region->range_count && !joins && !error; i++)
+		error = register_range(region, &region->ranges[i]);
+	if (error) {
+		/* This keeps the sentence of the failure. */
+		if (region->parts)
+			dereg_parts(region);
 		return error;
+	}
+	use_parts(region);
 	note_far_parts(region);
 	forget_fds(region);
 	pier_track_region(region);
@@ -218,10 +438,8 @@ int pier_register(struct pier_pd *pd, const struct pier_mr_attr *attr,
 		  struct pier_mr *base, struct pier_mr **ret_mr)
 {
 	struct pier_mr *region = NULL;
-	int error = pier_resolve_region(pd, attr, base, &region);
+	int error = pier_plan_region(pd, attr, base, &region);
 
-	if (!error)
-		error = pier_plan_region(region, attr);
 	if (!error)
 		error = pier_register_region(region);
 	if (error) {
@@ -325,4 +543,81 @@ void pier_mr_query(const struct pier_mr *mr, struct pier_mr_info *ret_info, size
 	};
 
 	pier_write_extensible(&info, sizeof(info), ret_info, size);
+}
+
+static const char *find_use(const struct pier_mr *mr)
+{
+	const char *use = NULL;
+
+	/* A window has no lkey, so no request of this end can use it. */
+	if (mr->window || !atomic_load(&mr->pd->used))
+		return NULL;
+	if (!mr->parts)
+		return pier_region_in_use(mr->pd, mr->mr->lkey);
+	for (uint32_t i = 0; i < mr->part_count && !use; i++)
+		use = pier_region_in_use(mr->pd, mr->parts[i].mr->lkey);
+	return use;
+}
+
+/* Requests of peers are not known here: they will fail, because the key is gone. */
+static int check_unused(const struct pier_mr *mr)
+{
+	unsigned int children = atomic_load(&mr->children);
+	const char *use;
+
+	if (mr->cached)
+		return pier_fail(
+			EINVAL,
+			"deregistering %" PRIu64 " bytes on %s: the region is a "
+			"registration cache's; return it with pier_mr_cache_put()",
+			mr->length, mr->pd->device->name);
+	if (children)
+		return pier_fail(EBUSY,
+				 "deregistering %" PRIu64
+				 " bytes on %s: the region has %u sub-region%s",
+				 mr->length, mr->pd->device->name, children,
+				 children == 1 ? "" : "s");
+	if (atomic_load(&mr->counters))
+		return pier_fail(EBUSY,
+				 "deregistering %" PRIu64
+				 " bytes on %s: a counter is bound to the region; "
+				 "pier_counter_unbind() ends that",
+				 mr->length, mr->pd->device->name);
+	use = find_use(mr);
+	if (use)
+		return pier_fail(
+			EBUSY,
+			"deregistering %" PRIu64 " bytes on %s: in use by a %s that is "
+			"outstanding, or complete and not collected, on a channel of "
+			"this protection domain",
+			mr->length, mr->pd->device->name, use);
+	return 0;
+}
+
+int pier_dereg_mr(struct pier_mr *mr)
+{
+	struct pier_mr *base;
+	int error;
+
+	if (!mr)
+		return 0;
+	error = pier_check_process(&mr->object);
+	if (!error)
+		error = check_unused(mr);
+	if (error)
+		return error;
+	pier_clear_error();
+	error = mr->window ? pier_unbind_window(mr) : 0;
+	if (!error)
+		error = dereg_parts(mr);
+	if (error)
+		return pier_fail_because(error, "deregistering %" PRIu64 " bytes on %s",
+					 mr->length, mr->pd->device->name);
+	base = mr->base;
+	pier_object_untrack(&mr->object);
+	atomic_fetch_sub(&mr->pd->children, 1);
+	pier_free_region(mr);
+	if (base)
+		atomic_fetch_sub(&base->children, 1);
+	return 0;
 }

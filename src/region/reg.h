@@ -14,9 +14,8 @@
 int pier_read_mr_attr(const struct pier_mr_attr *attr, struct pier_mr_attr *ret_attr);
 
 /*
- * Register memory by attributes that were read, in the three steps:
- * pier_resolve_region(), pier_plan_region(), pier_register_region(). On an error nothing
- * stays registered.
+ * Register memory by attributes that were read: pier_plan_region(), then
+ * pier_register_region(). On an error nothing stays registered.
  *
  * base  the region that this will be a sub-region of, or NULL
  *
@@ -26,13 +25,17 @@ int pier_register(struct pier_pd *pd, const struct pier_mr_attr *attr,
 		  struct pier_mr *base, struct pier_mr **ret_mr);
 
 /*
- * Step 3: register a planned region with the driver. From then on the region counts as
- * a child of its PD and ends with pier_dereg_mr(). On an error it is as before, for
- * pier_free_region().
+ * Register a planned region with the driver: each range as a part with a key of its own,
+ * as several parts if the region's split allows it, or all ranges under one key. From
+ * then on the region counts as a child of its PD and ends with pier_dereg_mr(). On an
+ * error nothing stays registered, and pier_free_region() frees it.
  */
 int pier_register_region(struct pier_mr *region);
 
 /* Add a complete region to its parents' counts and to the table of objects. */
 void pier_track_region(struct pier_mr *region);
+
+/* Free a region of which nothing is registered, and release its ranges; NULL is fine. */
+void pier_free_region(struct pier_mr *region);
 
 #endif

@@ -7,4 +7,11 @@
 /* Errors: -EINVAL length 0; -ERANGE [offset, offset + length) leaves the region. */
 int pier_check_sub(const struct pier_mr *mr, uint64_t offset, uint64_t length);
 
+/*
+ * Make a window for [offset, offset + length), which lies in the region. It is not bound
+ * yet: see pier_window_under().
+ */
+int pier_make_window(struct pier_mr *mr, uint64_t offset, uint64_t length, int access,
+		     struct pier_mr **ret_window);
+
 #endif

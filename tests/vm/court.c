@@ -227,7 +227,7 @@ static bool is_empty(const struct court *court, const struct request *request,
 	       may_be_accepted(court, request, verdicts.kernel);
 }
 
-/* See check_iova() in pier's check.c: for host memory rxe does not check this. */
+/* See check_iova() in pier's plan.c: for host memory rxe does not check this. */
 static bool wraps(const struct court *court, const struct request *request,
 		  struct verdicts verdicts)
 {

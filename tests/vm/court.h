@@ -11,7 +11,7 @@
 #include <infiniband/verbs.h>
 
 #include "fds.h"
-#include "region/check.h"
+#include "region/plan.h"
 
 /*
  * Compares pier's validation of a registration with the kernel's. Each request is put to

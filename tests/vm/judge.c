@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 /*
- * Compares pier's validation with the kernel's: src/region/check.c predicts the kernel's
+ * Compares pier's validation with the kernel's: src/region/plan.c predicts the kernel's
  * answer before the system call, and this program also asks the kernel.
  *
  * usage: vm_judge [DEVICE]

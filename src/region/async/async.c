@@ -19,14 +19,12 @@
 #include "core/object.h"
 #include "core/sleep.h"
 #include "core/thread.h"
-#include "region/dereg.h"
 #include "region/plan.h"
 #include "region/reg.h"
-#include "region/resolve.h"
 
 /*
- * An asynchronous registration, from its call to its event. The call resolves and plans
- * the region, a thread of the queue registers it. The thread that takes a registration
+ * An asynchronous registration, from its call to its event. The call plans the
+ * region, a thread of the queue registers it. The thread that takes a registration
  * out of the queue also completes it; others only set `cancelled` and `closed` for it.
  */
 
@@ -203,9 +201,7 @@ static int make_registration(struct pier_event_queue *queue, struct pier_pd *pd,
 	registration->event.kind = PIER_EVENT_MR_REGISTERED;
 	registration->event.registration = registration;
 	registration->event.context = attr->context;
-	error = pier_resolve_region(pd, attr, NULL, &registration->region);
-	if (!error)
-		error = pier_plan_region(registration->region, attr);
+	error = pier_plan_region(pd, attr, NULL, &registration->region);
 	if (!error)
 		error = duplicate_fds(registration->region);
 	if (!error)

@@ -16,7 +16,7 @@
 #include <pier/error.h>
 #include <pier/mr.h>
 
-#include "region/check.h"
+#include "region/plan.h"
 
 enum {
 	WRITE = PIER_ACCESS_LOCAL_WRITE,

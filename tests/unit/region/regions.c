@@ -483,7 +483,7 @@ static void registers_long_ranges_in_pieces(void **state)
 	}
 }
 
-/* Some virtual functions of mlx5: see UMR_PAGES in segment.c. */
+/* Some virtual functions of mlx5: see UMR_PAGES in path.c. */
 static void names_what_long_dmabufs_need(void **state)
 {
 	uint64_t length = 65536 * fixture.page;

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "device/device.h"
-#include "region/mapping.h"
+#include "region/path.h"
 #include "tests/support/recorded.h"
 
 /* soft0, with calls of the test's in between. */
