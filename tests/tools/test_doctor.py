@@ -56,6 +56,8 @@ CHANGES = (
     ({"pier/nic/mlx5_0": "! Function not implemented"}, ("found", "mlx5_0", "error")),
     ({"pier/nic/*": None}, ("RC", "", "not applicable")),
     ({"pier/nic/mlx5_0/channels": "! EFA has no RC"}, ("RC", "mlx5_0", "warning")),
+    ({"pier/nic/mlx5_0/ports/1/channel": "! Resource temporarily unavailable"},
+     ("RC", "mlx5_0", "not applicable")),
     ({"pier/nic/mlx5_0/dmabuf": "= no"}, ("dma-buf method", "mlx5_0", "warning")),
     ({"pier/nic/*": None}, ("dma-buf method", "", "not applicable")),
     ({"pier/nic/mlx5_0/firmware": "= ", NIC + "/fw_ver": None},
@@ -312,6 +314,7 @@ class Doctor(Case):
                 ("fault:like=efa:soft0", "GID", "not applicable"),
                 ("fault:async@1=PORT_ERR:soft0", "write and read", "error"),
                 ("fault:create_qp@1=ENOMEM:soft0", "GID", "error"),
+                ("fault:create_qp@1=ENOMEM:soft0", "RC", "not applicable"),
                 ("fault:like=qedr:soft0", "dma-buf method", "warning"),
                 ("fault:open_device@1=EACCES:soft0", "RC", "not applicable")):
             with self.subTest(device):

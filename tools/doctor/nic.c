@@ -136,13 +136,33 @@ static void for_each_opened(struct report *report,
 	facts_free_names(&nics);
 }
 
+/* Why no channel could be created on a port; NULL: none failed. */
+static const char *find_channel_error(struct report *report, const char *nic)
+{
+	struct names ports = facts_names(report->facts, "pier/nic/%s/ports", nic);
+	const char *error = NULL;
+
+	for (size_t i = 0; !error && i < ports.count; i++)
+		error = facts_error(report->facts, "pier/nic/%s/ports/%s/channel", nic,
+				    ports.list[i]);
+	facts_free_names(&ports);
+	return error;
+}
+
 static void judge_channels(struct report *report, const char *nic)
 {
-	const char *error = facts_error(report->facts, "pier/nic/%s/channels", nic);
+	const char *refusal = facts_error(report->facts, "pier/nic/%s/channels", nic);
+	const char *error = find_channel_error(report, nic);
 
-	if (error)
+	if (refusal)
 		conclude(report, WARNING, nic, "use another NIC for channels (--device)",
-			 "no reliable connections (RC): %s", error);
+			 "no reliable connections (RC): %s", refusal);
+	else if (error)
+		/* The process or the moment may be at fault: a limit, or lack of memory.
+		 */
+		conclude(report, NOT_APPLICABLE, nic, "",
+			 "nothing is known, because creating a channel failed: %s",
+			 error);
 	else
 		conclude(report, OK, nic, "", "a queue pair of type RC can be created");
 }
