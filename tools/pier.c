@@ -6,13 +6,8 @@
 
 #include <pier/version.h>
 
-#include "cp/options.h"
-#include "doctor/cmd.h"
+#include "commands.h"
 #include "failure.h"
-#include "info/cmd.h"
-#include "perf/cmd.h"
-#include "perf/options.h"
-#include "run/cmd.h"
 
 static int command_help(int argc, char **argv);
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "chain.h"
+#include "commands.h"
 #include "json.h"
 #include "option.h"
 #include "options.h"

@@ -6,7 +6,6 @@
 
 #include "cp.h"
 #include "message.h"
-#include "option.h"
 
 /* SRC or DST on the command line. */
 struct operand {
@@ -34,10 +33,5 @@ struct cp_options {
 int parse_cp_options(int argc, char **argv, struct cp_options *ret_options,
 		     int *ret_status);
 void free_cp_options(struct cp_options *options);
-
-extern const struct option_table cp_option_table;
-
-/* Run `pier cp`; argv[0] is "cp". Returns an exit status. */
-int command_cp(int argc, char **argv);
 
 #endif

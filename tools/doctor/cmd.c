@@ -2,7 +2,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "cmd.h"
+#include "commands.h"
 #include "collect.h"
 #include "failure.h"
 #include "report.h"

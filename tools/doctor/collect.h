@@ -2,32 +2,15 @@
 #ifndef PIER_TOOLS_DOCTOR_COLLECT_H
 #define PIER_TOOLS_DOCTOR_COLLECT_H
 
-#include <stdint.h>
-
 struct facts;
-struct pier_device;
 
 /*
  * Facts that no file has: limits of this process, what it may open, and the answers of
  * the library. Small transfers are made on the way, of memory that is allocated for them.
- */
-
-/*
+ *
  * device  the only one to look at, or NULL: all NICs, or soft0 without one
  * memory  the only kind to look at beside "host", or NULL: all kinds that work here
  */
 void collect_facts(struct facts *facts, const char *device, const char *memory);
-
-/*
- * Register memory on a device, write random bytes to it and read them back through the
- * NIC, and compare.
- *
- * port  for both ends of the connection, between which packets do not leave the NIC; 0:
- *       only register the memory
- *
- * Returns the error of the transfer, or 0.
- */
-int probe_memory(struct facts *facts, struct pier_device *device, uint32_t port,
-		 const char *memory);
 
 #endif

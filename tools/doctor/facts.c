@@ -10,12 +10,24 @@
 #include <unistd.h>
 
 #include "core/printable.h"
-#include "fact.h"
 #include "facts.h"
 #include "failure.h"
 
 enum {
 	CONTENT_MAX = 64 << 10,
+};
+
+enum fact_kind {
+	FACT_CONTENT,
+	FACT_LINK,
+	FACT_ERROR, /* it exists, but cannot be read */
+};
+
+struct fact {
+	char *path;
+	char *text;
+	uint32_t hash; /* of the path */
+	enum fact_kind kind;
 };
 
 void facts_init(struct facts *facts, bool live)
@@ -52,7 +64,7 @@ static uint32_t hash_path(const char *path)
 	return hash;
 }
 
-struct fact *fact_find(const struct facts *facts, const char *path)
+static struct fact *find_fact(const struct facts *facts, const char *path)
 {
 	uint32_t hash = hash_path(path);
 
@@ -62,10 +74,11 @@ struct fact *fact_find(const struct facts *facts, const char *path)
 	return NULL;
 }
 
-struct fact *fact_add(struct facts *facts, const char *path, enum fact_kind kind,
-		      const char *text)
+/* Replaces one of the same path. */
+static struct fact *add_fact(struct facts *facts, const char *path, enum fact_kind kind,
+			     const char *text)
 {
-	struct fact *fact = fact_find(facts, path);
+	struct fact *fact = find_fact(facts, path);
 	char *copy = require_memory(strdup(text));
 
 	if (fact) {
@@ -133,14 +146,14 @@ static struct fact *read_file(struct facts *facts, const char *path)
 	if (length < 0) {
 		if (errno == ENOENT || errno == ENOTDIR || errno == EISDIR)
 			return NULL;
-		return fact_add(facts, path, FACT_ERROR, strerror(errno));
+		return add_fact(facts, path, FACT_ERROR, strerror(errno));
 	}
 	if (is_binary(path))
 		write_hex(content, (size_t)length, sizeof(content));
 	for (length = (ssize_t)strlen(content);
 	     length > 0 && strchr(" \t\r\n", content[length - 1]); length--)
 		content[length - 1] = '\0';
-	return fact_add(facts, path, FACT_CONTENT, content);
+	return add_fact(facts, path, FACT_CONTENT, content);
 }
 
 static struct fact *read_link(struct facts *facts, const char *path)
@@ -151,7 +164,7 @@ static struct fact *read_link(struct facts *facts, const char *path)
 	if (length < 0)
 		return NULL;
 	target[length] = '\0';
-	return fact_add(facts, path, FACT_LINK, target);
+	return add_fact(facts, path, FACT_LINK, target);
 }
 
 /* Only paths of the machine can be read. */
@@ -181,7 +194,7 @@ void facts_set(struct facts *facts, const char *value, const char *format, ...)
 	char path[FACT_PATH_MAX];
 
 	FORMAT_PATH(format, path);
-	fact_add(facts, path, FACT_CONTENT, value);
+	add_fact(facts, path, FACT_CONTENT, value);
 }
 
 void facts_set_number(struct facts *facts, long long number, const char *format, ...)
@@ -190,7 +203,7 @@ void facts_set_number(struct facts *facts, long long number, const char *format,
 
 	FORMAT_PATH(format, path);
 	snprintf(text, sizeof(text), "%lld", number);
-	fact_add(facts, path, FACT_CONTENT, text);
+	add_fact(facts, path, FACT_CONTENT, text);
 }
 
 void facts_set_error(struct facts *facts, const char *reason, const char *format, ...)
@@ -198,12 +211,12 @@ void facts_set_error(struct facts *facts, const char *reason, const char *format
 	char path[FACT_PATH_MAX];
 
 	FORMAT_PATH(format, path);
-	fact_add(facts, path, FACT_ERROR, reason);
+	add_fact(facts, path, FACT_ERROR, reason);
 }
 
 static const struct fact *get_fact(struct facts *facts, const char *path)
 {
-	const struct fact *fact = fact_find(facts, path);
+	const struct fact *fact = find_fact(facts, path);
 
 	if (!fact && is_readable(facts, path))
 		fact = read_file(facts, path);
@@ -250,7 +263,7 @@ const char *facts_link(struct facts *facts, const char *format, ...)
 	char path[FACT_PATH_MAX];
 
 	FORMAT_PATH(format, path);
-	fact = fact_find(facts, path);
+	fact = find_fact(facts, path);
 	if (!fact && is_readable(facts, path))
 		fact = read_link(facts, path);
 	return fact && fact->kind == FACT_LINK ? fact->text : NULL;
@@ -280,7 +293,7 @@ static const struct fact *read_folder(struct facts *facts, const char *path)
 	free(entries);
 	names[used ? used - 1 : 0] = '\0';
 	snprintf(key, sizeof(key), "%s/", path);
-	return fact_add(facts, key, FACT_CONTENT, names);
+	return add_fact(facts, key, FACT_CONTENT, names);
 }
 
 static bool is_below(const char *path, const char *folder)
@@ -296,7 +309,7 @@ bool facts_has(struct facts *facts, const char *format, ...)
 	struct stat status;
 
 	FORMAT_PATH(format, path);
-	if (fact_find(facts, path))
+	if (find_fact(facts, path))
 		return true;
 	for (size_t i = 0; i < facts->count; i++)
 		if (is_below(facts->list[i].path, path))
@@ -308,7 +321,7 @@ bool facts_has(struct facts *facts, const char *format, ...)
 	if (S_ISREG(status.st_mode) && get_fact(facts, path))
 		return true;
 	/* A device is not read. */
-	fact_add(facts, path, FACT_CONTENT, "");
+	add_fact(facts, path, FACT_CONTENT, "");
 	return true;
 }
 
@@ -343,7 +356,7 @@ struct names facts_names(struct facts *facts, const char *format, ...)
 
 	FORMAT_PATH(format, path);
 	snprintf(key, sizeof(key), "%s/", path);
-	folder = fact_find(facts, key);
+	folder = find_fact(facts, key);
 	if (!folder && is_readable(facts, path))
 		folder = read_folder(facts, path);
 	if (folder) {
@@ -495,7 +508,7 @@ static bool take_line(struct facts *facts, char *line)
 	}
 	if (!read_text(line) || !read_text(text) || strlen(line) >= FACT_PATH_MAX)
 		return false;
-	fact_add(facts, line, kind, text);
+	add_fact(facts, line, kind, text);
 	return true;
 }
 

@@ -38,6 +38,9 @@ void facts_free(struct facts *facts);
 int facts_load(struct facts *facts, const char *name, struct failure *failure);
 int facts_save(const struct facts *facts, const char *name, struct failure *failure);
 
+/* Ends the program if an allocation has failed: without memory nothing is judged. */
+void *require_memory(void *memory);
+
 /* A name of one part of a path: with '_' for each '/'. */
 void make_fact_name(const char *text, char ret_name[FACT_NAME_MAX]);
 /* Keep an answer of the library. */

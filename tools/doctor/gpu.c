@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "facts.h"
-#include "gpu.h"
 #include "report.h"
 #include "units.h"
 

@@ -2,11 +2,9 @@
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "facts.h"
-#include "kernel.h"
 #include "report.h"
 
 static const char *const options[] = { "CONFIG_DMABUF_MOVE_NOTIFY", "CONFIG_PCI_P2PDMA" };

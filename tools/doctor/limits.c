@@ -8,7 +8,6 @@
 
 #include "facts.h"
 #include "info/facts.h"
-#include "limits.h"
 #include "report.h"
 #include "units.h"
 

@@ -8,13 +8,13 @@
  * the kernel.
  */
 
-/* ACS Control; -1: it cannot be read; -2: the device has no ACS. */
-long pci_acs_control(const char *config);
-
 enum {
 	PCI_RELAXED_ORDERING = 1 << 4, /* in Device Control */
 	/* ACS sends requests between devices below to the host bridge. */
 	PCI_ACS_REDIRECTS = 1 << 2 | 1 << 3,
 };
+
+/* ACS Control; -1: it cannot be read; -2: the device has no ACS. */
+long pci_acs_control(const char *config);
 
 #endif

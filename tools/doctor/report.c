@@ -6,7 +6,6 @@
 
 #include <pier/version.h>
 
-#include "fact.h"
 #include "json.h"
 #include "printable.h"
 #include "report.h"
@@ -69,7 +68,8 @@ static size_t count_verdict(const struct report *report, enum verdict verdict)
 	return count;
 }
 
-const char *verdict_name(enum verdict verdict)
+/* "ok", "warning", "error" or "not applicable". */
+static const char *verdict_name(enum verdict verdict)
 {
 	static const char *const names[VERDICTS] = { "not applicable", "ok", "warning",
 						     "error" };

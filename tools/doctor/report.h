@@ -49,11 +49,26 @@ extern const struct check doctor_path_checks[];
 extern const struct check doctor_limit_checks[];
 extern const struct check doctor_transfer_checks[];
 
+/* Facts that no file has, which collect_facts() keeps before the checks run. */
+
+/*
+ * Keep the lines of the running kernel's configuration that checks ask for: "y" or "m",
+ * or "n" if a line says that the option is not set. "pier/config" is the file's name.
+ */
+void keep_kernel_config(struct facts *facts);
+/* Keep the limits of this process, its environment, and which devices it may open. */
+void keep_process(struct facts *facts);
+/*
+ * Keep what only NVIDIA's management library (libnvidia-ml.so.1) knows of a GPU: the size
+ * and the use of BAR1, and the MIG mode.
+ *
+ * gpu  its spec, under which they are kept
+ * pci  its address
+ */
+void keep_nvml(struct facts *facts, const char *gpu, const char *pci);
+
 void free_report(struct report *report);
 enum verdict worst_verdict(const struct report *report);
-
-/* "ok", "warning", "error" or "not applicable". */
-const char *verdict_name(enum verdict verdict);
 
 /* Add a finding of the check that runs. remedy: "": none is needed. */
 void conclude(struct report *report, enum verdict verdict, const char *subject,

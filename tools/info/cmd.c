@@ -6,10 +6,9 @@
 
 #include <pier/version.h>
 
-#include "cmd.h"
+#include "commands.h"
 #include "failure.h"
-#include "print_json.h"
-#include "print_text.h"
+#include "print.h"
 #include "printable.h"
 
 struct options {

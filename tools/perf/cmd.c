@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd.h"
+#include "commands.h"
 #include "options.h"
 #include "print.h"
 #include "remote/network.h"

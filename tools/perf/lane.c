@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <errno.h>
 #include <stdatomic.h>
 
 #include <pier/inline.h>
 #include <pier/post.h>
 
 #include "lane.h"
-#include "side.h"
 #include "units.h"
 
 static inline uint64_t lane_iova(const struct lane *lane, uint64_t offset)
@@ -93,7 +91,14 @@ uint64_t histogram_quantile(const struct histogram *histogram, double part)
 	return histogram->most;
 }
 
-/* Of one lane, in a slot of its own. Each number is written in one piece of 8 bytes. */
+/*
+ * The path of programs without direct access: the sender copies each message from its
+ * memory to host memory, the NICs send it into host memory of the receiver, and the
+ * receiver copies it to its memory. The receiver writes the number of messages that it
+ * has copied into the sender's staging buffer, so the sender never has more messages on
+ * the way than there are receives. These are the numbers of one lane, in a slot of its
+ * own; each is written in one piece of 8 bytes.
+ */
 struct staged_counts {
 	_Atomic uint64_t copied; /* by the other side; its NIC writes it */
 	uint8_t unused[56];

@@ -33,14 +33,6 @@ double histogram_mean(const struct histogram *histogram);
 /* The shortest time in a bucket. */
 uint64_t histogram_bucket_start(uint32_t bucket);
 
-/*
- * The path of programs without direct access: the sender copies each message from its
- * memory to host memory, the NICs send it into host memory of the receiver, and the
- * receiver copies it to its memory. The receiver writes the number of messages that it
- * has copied into the sender's staging buffer, so the sender never has more messages on
- * the way than there are receives.
- */
-
 struct side;
 
 /* Equal requests, each for one message. */
@@ -74,6 +66,41 @@ struct lane {
 	uint64_t sample_ns;	 /* when it was posted; 0: none */
 	uint32_t until_sample;	 /* batches */
 };
+
+/* One NIC, and the memory that is registered with it. */
+struct perf_rail {
+	struct pier_device *device;
+	struct pier_pd *pd;
+	struct pier_mr *mr;
+};
+
+/*
+ * One side's memory, NICs and channels. The memory has the sources of all lanes, then
+ * their destinations; both sides have the same layout. Lane n belongs to the rail
+ * n % rail_count. With settings->staged the NICs use the staging buffer instead, which
+ * has slots to send and slots to receive for each lane. Zero the struct before
+ * open_side().
+ */
+struct side {
+	const struct perf_settings *settings;
+	bool client;
+	struct perf_rail rails[PERF_RAILS_MAX];
+	uint32_t rail_count;
+	struct pier_buffer *buffer, *staging;
+	volatile uint8_t *memory; /* of the buffer; NULL: the CPU cannot reach it */
+	uint64_t stride;	  /* from one lane to the next */
+	struct lane *lanes;
+	uint32_t lane_count;
+	bool substitute; /* soft0, which nobody named, in place of an RDMA device */
+	struct perf_report report, peer_report;
+};
+
+/* Both sides poll their memory for the other's message, instead of a receive. */
+static inline bool side_polls_memory(const struct side *side)
+{
+	return is_ping_pong(side->settings) && side->settings->opcode == PIER_OP_WRITE &&
+	       !side->settings->events && side->report.mapped && side->peer_report.mapped;
+}
 
 /* Functions that return int return 0 or more, or a negative errno of the library. */
 

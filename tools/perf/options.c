@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "commands.h"
 #include "failure.h"
 #include "options.h"
 #include "units.h"

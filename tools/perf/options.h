@@ -2,7 +2,6 @@
 #ifndef PIER_TOOLS_PERF_OPTIONS_H
 #define PIER_TOOLS_PERF_OPTIONS_H
 
-#include "option.h"
 #include "perf.h"
 
 enum perf_format {
@@ -26,7 +25,5 @@ struct perf_options {
 /* Returns 0, or -1 and the exit status after printing an error or the help. */
 int parse_perf_options(int argc, char **argv, struct perf_options *ret_options,
 		       int *ret_status);
-
-extern const struct option_table perf_option_table;
 
 #endif

@@ -2,7 +2,8 @@
 #ifndef PIER_TOOLS_PERF_RUN_H
 #define PIER_TOOLS_PERF_RUN_H
 
-#include "workers.h"
+#include "side.h"
+#include "worker.h"
 
 /* The control connection of one side, while its threads measure. Zero it first. */
 struct perf_session {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
-#include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
@@ -138,7 +137,11 @@ static void read_processor(char *ret_name, size_t size)
 		fclose(file);
 }
 
-void read_environment(struct side *side)
+/*
+ * Add the facts to the side's report that make the result comparable later: devices,
+ * drivers, firmware, kernel, processor. A fact that cannot be read stays "".
+ */
+static void read_environment(struct side *side)
 {
 	struct perf_report *report = &side->report;
 	struct pier_buffer_info memory;

@@ -12,7 +12,7 @@
 
 #include <pier/version.h>
 
-#include "cmd.h"
+#include "commands.h"
 #include "failure.h"
 
 static const struct option_row rows[] = { OPTION_HELP };
