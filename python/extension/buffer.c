@@ -1,12 +1,36 @@
-// SPDX-License-Identifier: BSD-3-Clause
-#include "buffer.h"
-#include "dlpack_producer.h"
-#include "error.h"
-#include "range.h"
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 
-#define NAME "buffer"
+#include "buffer.h"
+
+#define NAME	    "buffer"
+#define DMABUF_NAME "dma-buf"
 
 PyTypeObject *pier_py_buffer_type;
+PyTypeObject *pier_py_dmabuf_type;
+
+/* Its type is 0 if DLPack has none for the memory. */
+static struct dlpack_device choose_dlpack_device(const struct pier_buffer_info *info)
+{
+	int32_t unit = (int32_t)strtol(info->unit, NULL, 10);
+	bool host = strstr(info->kind, "host");
+
+	/* DLPack numbers the devices of page-locked and of managed memory 0. */
+	if (strcmp(info->backend, "cuda") == 0) {
+		if (strstr(info->kind, "managed"))
+			return (struct dlpack_device){ DLPACK_CUDA_MANAGED, 0 };
+		return host ? (struct dlpack_device){ DLPACK_CUDA_HOST, 0 }
+			    : (struct dlpack_device){ DLPACK_CUDA, unit };
+	}
+	if (strcmp(info->backend, "hip") == 0)
+		return host ? (struct dlpack_device){ DLPACK_ROCM_HOST, 0 }
+			    : (struct dlpack_device){ DLPACK_ROCM, unit };
+	if (strcmp(info->backend, "level_zero") == 0)
+		return (struct dlpack_device){ DLPACK_ONEAPI, unit };
+	return (struct dlpack_device){ info->mappable ? DLPACK_CPU : 0, 0 };
+}
 
 /*
  * Ends every constructor, with the result of the library's call. Looks up once the facts
@@ -23,7 +47,7 @@ static PyObject *complete_buffer(struct pier_py_buffer *self, int error)
 	}
 	Py_BEGIN_ALLOW_THREADS
 	if (!pier_buffer_query(self->buffer, &info))
-		self->device = pier_py_dlpack_device(&info);
+		self->device = choose_dlpack_device(&info);
 	if (pier_buffer_map(self->buffer, &self->host))
 		self->host = NULL;
 	Py_END_ALLOW_THREADS
@@ -167,23 +191,135 @@ static void release_export(struct pier_py_buffer *self, Py_buffer *view)
 	pier_py_use_end(&self->use);
 }
 
-static PyObject *export_dmabuf(struct pier_py_buffer *self, PyObject *arguments,
-			       PyObject *keywords)
+/*
+ * The memory of an argument, which the CPU reads or writes: its items in C order.
+ *
+ * flags  PyBUF_SIMPLE or PyBUF_WRITABLE
+ */
+static int get_host_memory(PyObject *object, int flags, struct pier_py_memory *ret_memory)
 {
-	static char *names[] = { "offset", "length", NULL };
-	unsigned long long offset = 0;
-	struct pier_py_range range;
-	PyObject *length = NULL, *dmabuf = NULL;
+	memset(ret_memory, 0, sizeof(*ret_memory));
+	if (PyObject_CheckBuffer(object)) {
+		if (PyObject_GetBuffer(object, &ret_memory->buffer, flags) < 0)
+			return -1;
+		ret_memory->address = ret_memory->buffer.buf;
+		ret_memory->length = (size_t)ret_memory->buffer.len;
+		return 0;
+	}
+	if (pier_py_memory_get(object, ret_memory) < 0)
+		return -1;
+	if (ret_memory->on_cpu && ret_memory->in_c_order &&
+	    !(ret_memory->readonly && flags == PyBUF_WRITABLE))
+		return 0;
+	if (!ret_memory->on_cpu)
+		pier_py_refuse(EOPNOTSUPP, "the array is in memory of a device: copy it "
+					   "to the host first");
+	else if (!ret_memory->in_c_order)
+		pier_py_refuse(EINVAL, "the items of the array are not in C order: take "
+				       "a contiguous copy");
+	else
+		pier_py_refuse(EACCES, "the array to copy into is read-only");
+	pier_py_memory_release(ret_memory);
+	return -1;
+}
 
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O&O:export", names,
-					 pier_py_uint64, &offset, &length) ||
-	    !pier_py_use_begin(&self->use, NAME))
+static PyObject *copy_to(struct pier_py_buffer *self, PyObject *arguments,
+			 PyObject *keywords)
+{
+	static char *names[] = { "offset", "data", NULL };
+	struct pier_py_memory data;
+	unsigned long long offset;
+	PyObject *object;
+	int error;
+
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O&O:copy_to", names,
+					 pier_py_uint64, &offset, &object))
 		return NULL;
-	if (pier_py_range_make(offset, length, pier_buffer_length(self->buffer), NAME,
-			       &range))
-		dmabuf = pier_py_dmabuf_export(self, range.offset, range.length);
+	if (self->readonly)
+		return pier_py_refuse(EACCES,
+				      "the memory that the buffer wraps is read-only");
+	if (get_host_memory(object, PyBUF_SIMPLE, &data) < 0)
+		return NULL;
+	if (!pier_py_use_begin(&self->use, NAME)) {
+		pier_py_memory_release(&data);
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS
+	error = pier_buffer_copy_to(self->buffer, offset, data.address, data.length);
+	Py_END_ALLOW_THREADS
 	pier_py_use_end(&self->use);
-	return dmabuf;
+	if (error)
+		pier_py_fail(error);
+	pier_py_memory_release(&data);
+	return error ? NULL : Py_NewRef(Py_None);
+}
+
+static int copy_out(struct pier_py_buffer *self, uint64_t offset, void *into,
+		    size_t length)
+{
+	int error;
+
+	if (!pier_py_use_begin(&self->use, NAME))
+		return -1;
+	Py_BEGIN_ALLOW_THREADS
+	error = pier_buffer_copy_from(self->buffer, offset, into, length);
+	Py_END_ALLOW_THREADS
+	pier_py_use_end(&self->use);
+	if (!error)
+		return 0;
+	pier_py_fail(error);
+	return -1;
+}
+
+static PyObject *copy_into(struct pier_py_buffer *self, uint64_t offset, PyObject *object)
+{
+	struct pier_py_memory into;
+	int error;
+
+	if (get_host_memory(object, PyBUF_WRITABLE, &into) < 0)
+		return NULL;
+	error = copy_out(self, offset, into.address, into.length);
+	pier_py_memory_release(&into);
+	return error < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+/* Arrays of any size can be an index, too: by their single element. */
+static bool is_number(PyObject *object)
+{
+	PyObject *dlpack;
+
+	if (!PyIndex_Check(object))
+		return false;
+	dlpack = PyObject_GetAttrString(object, "__dlpack__");
+	PyErr_Clear();
+	Py_XDECREF(dlpack);
+	return !dlpack;
+}
+
+static PyObject *copy_from(struct pier_py_buffer *self, PyObject *arguments,
+			   PyObject *keywords)
+{
+	static char *names[] = { "offset", "into", NULL };
+	unsigned long long offset, length;
+	struct pier_py_range range;
+	PyObject *into, *bytes;
+
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O&O:copy_from", names,
+					 pier_py_uint64, &offset, &into))
+		return NULL;
+	if (!is_number(into))
+		return copy_into(self, offset, into);
+	/* Checked before so much memory is allocated. */
+	if (!pier_py_uint64(into, &length) || !pier_py_use_begin(&self->use, NAME))
+		return NULL;
+	bytes = NULL;
+	if (pier_py_range_make(offset, into, pier_buffer_length(self->buffer), NAME,
+			       &range))
+		bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)length);
+	if (bytes && copy_out(self, offset, PyBytes_AsString(bytes), length) < 0)
+		Py_CLEAR(bytes);
+	pier_py_use_end(&self->use);
+	return bytes;
 }
 
 static Py_ssize_t get_length(struct pier_py_buffer *self)
@@ -251,14 +387,13 @@ static PyObject *get_memory(struct pier_py_buffer *self, void *unused)
 
 static PyObject *get_cai(struct pier_py_buffer *self, void *unused)
 {
-	struct pier_py_view *view = pier_py_view_all(self);
+	PyObject *view = PyObject_CallMethod((PyObject *)self, "view", NULL);
 	PyObject *interface = NULL;
 
 	(void)unused;
 	if (view)
-		interface = PyObject_GetAttrString((PyObject *)view,
-						   "__cuda_array_interface__");
-	Py_XDECREF((PyObject *)view);
+		interface = PyObject_GetAttrString(view, "__cuda_array_interface__");
+	Py_XDECREF(view);
 	return interface;
 }
 
@@ -275,6 +410,136 @@ static PyObject *describe_buffer(struct pier_py_buffer *self)
 	return text;
 }
 
+static PyObject *make_dmabuf(struct pier_py_buffer *buffer, uint64_t offset,
+			     uint64_t length)
+{
+	struct pier_py_dmabuf *self = pier_py_new(pier_py_dmabuf_type);
+	int error;
+
+	if (!self)
+		return NULL;
+	self->dmabuf.fd = -1;
+	self->buffer = (struct pier_py_buffer *)Py_NewRef((PyObject *)buffer);
+	Py_BEGIN_ALLOW_THREADS
+	error = pier_dmabuf_export(buffer->buffer, offset, length, &self->dmabuf);
+	Py_END_ALLOW_THREADS
+	if (!error)
+		return (PyObject *)self;
+	pier_py_fail(error);
+	Py_DECREF((PyObject *)self);
+	return NULL;
+}
+
+static int destroy_dmabuf(void *dmabuf)
+{
+	pier_dmabuf_close(dmabuf);
+	return 0;
+}
+
+static PyObject *close_dmabuf(struct pier_py_dmabuf *self, PyObject *unused)
+{
+	(void)unused;
+	if (pier_py_use_close(&self->use, DMABUF_NAME, destroy_dmabuf, &self->dmabuf) < 0)
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+static void delete_dmabuf(struct pier_py_dmabuf *self)
+{
+	PyObject_GC_UnTrack(self);
+	pier_py_use_delete(&self->use, destroy_dmabuf, &self->dmabuf);
+	Py_XDECREF((PyObject *)self->buffer);
+	pier_py_delete(self);
+}
+
+static int traverse_dmabuf(struct pier_py_dmabuf *self, visitproc visit, void *arg)
+{
+	Py_VISIT((PyObject *)Py_TYPE((PyObject *)self));
+	Py_VISIT((PyObject *)self->buffer);
+	return 0;
+}
+
+static PyObject *get_dmabuf_fd(struct pier_py_dmabuf *self, PyObject *unused)
+{
+	int fd;
+
+	(void)unused;
+	if (!pier_py_use_begin(&self->use, DMABUF_NAME))
+		return NULL;
+	fd = self->dmabuf.fd;
+	pier_py_use_end(&self->use);
+	return PyLong_FromLong(fd);
+}
+
+static PyObject *get_dmabuf_number(struct pier_py_dmabuf *self, void *member)
+{
+	return PyLong_FromUnsignedLongLong(
+		*(uint64_t *)((char *)&self->dmabuf + (size_t)member));
+}
+
+static PyMethodDef dmabuf_methods[] = {
+	{ "fileno", PIER_PY_METHOD(get_dmabuf_fd), METH_NOARGS,
+	  "fileno($self)\n--\n\n"
+	  "Return the fd, which belongs to this object." },
+	{ "close", PIER_PY_METHOD(close_dmabuf), METH_NOARGS,
+	  "close($self)\n--\n\n"
+	  "Close the fd. Regions and other holders of the dma-buf keep it. Again at any "
+	  "time." },
+	PIER_PY_CONTEXT_METHODS,
+	{ NULL },
+};
+
+static PyGetSetDef dmabuf_properties[] = {
+	{ "offset", (getter)get_dmabuf_number, NULL,
+	  "The offset of the range's first byte in the dma-buf, in bytes.",
+	  (void *)offsetof(struct pier_dmabuf, offset) },
+	{ "length", (getter)get_dmabuf_number, NULL, "The length of the range in bytes.",
+	  (void *)offsetof(struct pier_dmabuf, length) },
+	{ "iova", (getter)get_dmabuf_number, NULL,
+	  "The address of the range, for a registration.",
+	  (void *)offsetof(struct pier_dmabuf, iova) },
+	PIER_PY_CLOSED_PROPERTY(pier_py_dmabuf),
+	{ NULL },
+};
+
+static PyType_Slot dmabuf_slots[] = {
+	{ Py_tp_doc, "A range of a Buffer as a dma-buf, from Buffer.export(). It covers "
+		     "whole pages of the\n"
+		     "host; offset is where the range begins in it." },
+	{ Py_tp_dealloc, (void *)delete_dmabuf },
+	{ Py_tp_traverse, (void *)traverse_dmabuf },
+	{ Py_tp_methods, dmabuf_methods },
+	{ Py_tp_getset, dmabuf_properties },
+	{ 0, NULL },
+};
+
+static PyType_Spec dmabuf_spec = {
+	.name = "pier.Dmabuf",
+	.basicsize = sizeof(struct pier_py_dmabuf),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
+		 Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.slots = dmabuf_slots,
+};
+
+static PyObject *export_dmabuf(struct pier_py_buffer *self, PyObject *arguments,
+			       PyObject *keywords)
+{
+	static char *names[] = { "offset", "length", NULL };
+	unsigned long long offset = 0;
+	struct pier_py_range range;
+	PyObject *length = NULL, *dmabuf = NULL;
+
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O&O:export", names,
+					 pier_py_uint64, &offset, &length) ||
+	    !pier_py_use_begin(&self->use, NAME))
+		return NULL;
+	if (pier_py_range_make(offset, length, pier_buffer_length(self->buffer), NAME,
+			       &range))
+		dmabuf = make_dmabuf(self, range.offset, range.length);
+	pier_py_use_end(&self->use);
+	return dmabuf;
+}
+
 static PyMethodDef buffer_methods[] = {
 	{ "from_dmabuf", PIER_PY_METHOD(from_dmabuf),
 	  METH_VARARGS | METH_KEYWORDS | METH_CLASS,
@@ -287,7 +552,7 @@ static PyMethodDef buffer_methods[] = {
 	  "Make a buffer of the memory of an object, which it keeps until it is closed: "
 	  "of any\n"
 	  "contiguous object that ProtectionDomain.register() takes." },
-	{ "copy_to", PIER_PY_METHOD(pier_py_buffer_copy_to), METH_VARARGS | METH_KEYWORDS,
+	{ "copy_to", PIER_PY_METHOD(copy_to), METH_VARARGS | METH_KEYWORDS,
 	  "copy_to($self, offset, data)\n--\n\n"
 	  "Copy bytes of the host into the buffer, at an offset in bytes. data: an "
 	  "object "
@@ -295,20 +560,11 @@ static PyMethodDef buffer_methods[] = {
 	  "the buffer protocol, or a tensor of the CPU. Does not wait for code of the "
 	  "device:\n"
 	  "synchronise its stream first." },
-	{ "copy_from", PIER_PY_METHOD(pier_py_buffer_copy_from),
-	  METH_VARARGS | METH_KEYWORDS,
+	{ "copy_from", PIER_PY_METHOD(copy_from), METH_VARARGS | METH_KEYWORDS,
 	  "copy_from($self, offset, into)\n--\n\n"
 	  "Copy bytes of the buffer to the host. into: an object as for copy_to(), which "
 	  "is\n"
 	  "filled; or a number of bytes, which are returned." },
-	{ "view", PIER_PY_METHOD(pier_py_view_make), METH_VARARGS | METH_KEYWORDS,
-	  "view($self, shape=None, dtype='uint8', offset=0)\n--\n\n"
-	  "Return a View, an array in C order, of a part of the buffer.\n\n"
-	  "shape: in items; one can be -1: what follows offset. None: as -1.\n"
-	  "dtype: of the items: a name (\"uint8\", \"float32\", \"bfloat16\", "
-	  "\"<f4\"), or the\n"
-	  "dtype of NumPy, PyTorch or JAX.\n"
-	  "offset: of the first item, in bytes." },
 	{ "export", PIER_PY_METHOD(export_dmabuf), METH_VARARGS | METH_KEYWORDS,
 	  "export($self, offset=0, length=None)\n--\n\n"
 	  "Export a range of the buffer as a Dmabuf. Close it before the buffer." },
@@ -317,8 +573,6 @@ static PyMethodDef buffer_methods[] = {
 	  "Free the buffer and, unless it was wrapped, its memory. Raises Busy while it "
 	  "has\n"
 	  "views, regions or exported dma-bufs. Again at any time." },
-	PIER_PY_ARRAY_METHOD(pier_py_buffer_array),
-	PIER_PY_DLPACK_METHODS(pier_py_buffer_dlpack, pier_py_buffer_dlpack_device),
 	PIER_PY_CONTEXT_METHODS,
 	{ NULL },
 };
@@ -370,5 +624,7 @@ static PyType_Spec buffer_spec = {
 
 int pier_py_add_buffer(PyObject *module)
 {
-	return pier_py_add_type(module, &buffer_spec, &pier_py_buffer_type);
+	if (pier_py_add_type(module, &buffer_spec, &pier_py_buffer_type) < 0)
+		return -1;
+	return pier_py_add_type(module, &dmabuf_spec, &pier_py_dmabuf_type);
 }

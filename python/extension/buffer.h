@@ -3,9 +3,8 @@
 #define PIER_PY_BUFFER_H
 
 #include "dlpack.h"
-#include "extension.h"
 #include "memory.h"
-#include "use.h"
+#include "threads.h"
 
 /** pier.Buffer */
 struct pier_py_buffer {
@@ -30,23 +29,10 @@ struct pier_py_dmabuf {
 extern PyTypeObject *pier_py_buffer_type;
 extern PyTypeObject *pier_py_dmabuf_type;
 
-int pier_py_add_buffer(PyObject *module);
-int pier_py_add_dmabuf(PyObject *module);
-
-/** Make a Dmabuf of a range of an open buffer. NULL: raised. */
-PyObject *pier_py_dmabuf_export(struct pier_py_buffer *buffer, uint64_t offset,
-				uint64_t length);
-
 /**
  * Return the pointer through which the CPU uses the memory of an open buffer. NULL with
  * BufferError: the CPU cannot reach it.
  */
 void *pier_py_buffer_map(struct pier_py_buffer *buffer);
-
-/** The methods copy_to() and copy_from(). */
-PyObject *pier_py_buffer_copy_to(struct pier_py_buffer *self, PyObject *arguments,
-				 PyObject *keywords);
-PyObject *pier_py_buffer_copy_from(struct pier_py_buffer *self, PyObject *arguments,
-				   PyObject *keywords);
 
 #endif

@@ -4,7 +4,6 @@
 #include "channel.h"
 #include "channel_attr.h"
 #include "device.h"
-#include "error.h"
 #include "region.h"
 
 #define NAME "channel"
@@ -184,6 +183,222 @@ static PyObject *close_channel(struct pier_py_channel *self, PyObject *unused)
 	return result;
 }
 
+static PyObject *connect_to(struct pier_py_channel *self,
+			    const struct pier_endpoint *endpoint)
+{
+	struct pier_py_blocking blocking;
+	int error;
+
+	if (!pier_py_channel_take(self))
+		return NULL;
+	pier_py_blocking_begin(&blocking);
+	error = pier_channel_connect(self->channel, endpoint);
+	error = pier_py_blocking_end(&blocking, error);
+	if (!error)
+		self->connected = true;
+	pier_py_channel_release(self);
+	return error ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *connect_channel(struct pier_py_channel *self, PyObject *arguments,
+				 PyObject *keywords)
+{
+	static char *names[] = { "endpoint", NULL };
+	struct pier_endpoint endpoint;
+	Py_buffer wire;
+	int error;
+
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "y*:connect", names, &wire))
+		return NULL;
+	error = pier_endpoint_unpack(wire.buf, (size_t)wire.len, &endpoint);
+	PyBuffer_Release(&wire);
+	return error ? pier_py_fail(error) : connect_to(self, &endpoint);
+}
+
+static PyObject *shake_hands(struct pier_py_channel *self, int read_fd, int write_fd,
+			     int timeout_ms)
+{
+	struct pier_py_blocking blocking;
+	int error;
+
+	if (!pier_py_channel_take(self))
+		return NULL;
+	pier_py_blocking_begin(&blocking);
+	error = pier_channel_handshake(self->channel, read_fd, write_fd, timeout_ms);
+	error = pier_py_blocking_end(&blocking, error);
+	if (!error)
+		self->connected = true;
+	pier_py_channel_release(self);
+	return error ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *handshake(struct pier_py_channel *self, PyObject *arguments,
+			   PyObject *keywords)
+{
+	static char *names[] = { "socket", "write_file", "timeout", NULL };
+	PyObject *socket, *write_file = Py_None;
+	int timeout_ms = PIER_TIMEOUT_DEFAULT, read_fd, write_fd;
+
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|O$O&:handshake", names,
+					 &socket, &write_file, pier_py_timeout,
+					 &timeout_ms))
+		return NULL;
+	read_fd = PyObject_AsFileDescriptor(socket);
+	write_fd = read_fd < 0		   ? -1
+		   : write_file == Py_None ? read_fd
+					   : PyObject_AsFileDescriptor(write_file);
+	return write_fd < 0 ? NULL : shake_hands(self, read_fd, write_fd, timeout_ms);
+}
+
+/* A call that stops what is outstanding, and so ends waits. */
+static PyObject *stop(struct pier_py_channel *self, int (*call)(struct pier_channel *))
+{
+	PyThreadState *state;
+	int error;
+
+	if (!pier_py_channel_take(self))
+		return NULL;
+	state = PyEval_SaveThread();
+	error = call(self->channel);
+	PyEval_RestoreThread(state);
+	if (!error && call == pier_channel_reset)
+		self->connected = false;
+	if (error)
+		pier_py_fail(error);
+	pier_py_channel_release(self);
+	pier_py_queue_wake(self->queue, NULL);
+	return error ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *cancel_channel(struct pier_py_channel *self, PyObject *unused)
+{
+	(void)unused;
+	return stop(self, pier_channel_cancel);
+}
+
+static PyObject *reset_channel(struct pier_py_channel *self, PyObject *unused)
+{
+	(void)unused;
+	return stop(self, pier_channel_reset);
+}
+
+static PyObject *poll_channel(struct pier_py_channel *self, PyObject *unused)
+{
+	int count;
+
+	(void)unused;
+	if (!pier_py_channel_take(self))
+		return NULL;
+	count = pier_channel_poll(self->channel);
+	pier_py_channel_release(self);
+	return count < 0 ? pier_py_fail(count) : Py_NewRef(Py_None);
+}
+
+static PyObject *get_fd(struct pier_py_channel *self, PyObject *unused)
+{
+	int fd;
+
+	(void)unused;
+	if (!pier_py_channel_take(self))
+		return NULL;
+	fd = pier_channel_fd(self->channel);
+	pier_py_channel_release(self);
+	return PyLong_FromLong(fd);
+}
+
+/*
+ * While a thread sleeps, the queue is armed, and arming it again would make that thread
+ * miss its completion.
+ */
+static PyObject *arm_for(struct pier_py_channel *self, PyObject *wake)
+{
+	int count = 0;
+
+	if (!pier_py_channel_take(self))
+		return NULL;
+	if (!self->queue->has_sleeper)
+		count = pier_channel_arm(self->channel);
+	pier_py_channel_release(self);
+	if (count < 0)
+		return pier_py_fail(count);
+	pier_py_queue_wake(self->queue, wake);
+	return PyBool_FromLong(count > 0);
+}
+
+static PyObject *arm_channel(struct pier_py_channel *self, PyObject *unused)
+{
+	(void)unused;
+	return arm_for(self, NULL);
+}
+
+static PyObject *next_poll(struct pier_py_channel *self, PyObject *unused)
+{
+	int next_ms;
+
+	(void)unused;
+	if (!pier_py_channel_take(self))
+		return NULL;
+	next_ms = pier_channel_next_ms(self->channel);
+	pier_py_channel_release(self);
+	return next_ms < 0 ? Py_NewRef(Py_None) : PyFloat_FromDouble(next_ms / 1e3);
+}
+
+static PyObject *change_watchers(struct pier_py_channel *self, PyObject *wake,
+				 int (*change)(struct pier_py_queue *, PyObject *))
+{
+	int result;
+
+	/* Also for a closed channel. */
+	if (!pier_py_lock_take_any(&self->queue->lock, self->queue->name, -1))
+		return NULL;
+	result = change(self->queue, wake);
+	pier_py_channel_release(self);
+	return result < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *watch(struct pier_py_channel *self, PyObject *wake)
+{
+	return change_watchers(self, wake, pier_py_queue_watch);
+}
+
+static PyObject *unwatch(struct pier_py_channel *self, PyObject *wake)
+{
+	return change_watchers(self, wake, pier_py_queue_unwatch);
+}
+
+/* The attributes of these two names, converted as those of a new channel. */
+static int take_waiting(PyObject *waiting, PyObject *spin, struct pier_channel_attr *attr)
+{
+	static char *names[] = { NULL };
+	PyObject *keywords = PyDict_New();
+	int result = keywords ? PyDict_SetItemString(keywords, "waiting", waiting) : -1;
+
+	if (result == 0 && spin)
+		result = PyDict_SetItemString(keywords, "spin", spin);
+	if (result == 0)
+		result = pier_py_channel_attr_take(keywords, names, attr);
+	Py_XDECREF(keywords);
+	return result;
+}
+
+static PyObject *set_waiting(struct pier_py_channel *self, PyObject *arguments,
+			     PyObject *keywords)
+{
+	static char *names[] = { "waiting", "spin", NULL };
+	struct pier_channel_attr attr;
+	PyObject *waiting, *spin = NULL;
+	int error;
+
+	pier_channel_attr_init(&attr);
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$O:set_waiting", names,
+					 &waiting, &spin) ||
+	    take_waiting(waiting, spin, &attr) < 0 || !pier_py_channel_take(self))
+		return NULL;
+	error = pier_channel_set_waiting(self->channel, attr.waiting, attr.spin_us);
+	pier_py_channel_release(self);
+	return pier_py_result(error);
+}
+
 static PyObject *get_endpoint(struct pier_py_channel *self, void *unused)
 {
 	uint8_t wire[PIER_ENDPOINT_WIRE_MAX];
@@ -280,7 +495,69 @@ static PyObject *describe_channel(struct pier_py_channel *self)
 							     : "");
 }
 
-static PyMethodDef close_methods[] = {
+static PyMethodDef channel_methods[] = {
+	{ "connect", PIER_PY_METHOD(connect_channel), METH_VARARGS | METH_KEYWORDS,
+	  "connect($self, endpoint)\n--\n\n"
+	  "Connect to the peer that has this endpoint. The peer must connect to the "
+	  "endpoint\n"
+	  "of this channel. Does not wait until the peer is ready; handshake() does.\n\n"
+	  "endpoint: the bytes of Channel.endpoint of the peer\n\n"
+	  "Raises Invalid (the length is not that of an endpoint), BadMessage (no "
+	  "endpoint),\n"
+	  "ConnectionLost, TimedOut, or Error with EISCONN (connected before) or ESTALE "
+	  "(the\n"
+	  "endpoint is from before a reset)." },
+	{ "handshake", PIER_PY_METHOD(handshake), METH_VARARGS | METH_KEYWORDS,
+	  "handshake($self, socket, write_file=None, *, timeout=None)\n--\n\n"
+	  "Exchange endpoints with the peer, which does the same, and connect.\n\n"
+	  "socket: a connected stream socket; or what to read from, such as a pipe\n"
+	  "write_file: what to write to, if it is not the same\n"
+	  "timeout: seconds for the whole call; None: the timeout of the channel\n\n"
+	  "Both are files or fds, and are left as they were. The endpoints of soft0 "
+	  "have\n"
+	  "secrets: the connection must be trusted.\n\n"
+	  "Raises TimedOut, ConnectionLost, BadMessage. The channel can then only be "
+	  "reset\n"
+	  "or closed." },
+	{ "cancel", PIER_PY_METHOD(cancel_channel), METH_NOARGS,
+	  "cancel($self)\n--\n\n"
+	  "Stop everything that is outstanding. Afterwards nothing is in flight, and "
+	  "the\n"
+	  "channel is broken until reset(). Requests end with ConnectionLost "
+	  "(ECANCELED)." },
+	{ "reset", PIER_PY_METHOD(reset_channel), METH_NOARGS,
+	  "reset($self)\n--\n\n"
+	  "Stop everything that is outstanding, and return to the state of a new "
+	  "channel,\n"
+	  "with a new endpoint. The peer has to do the same. Raises Busy for a channel "
+	  "of a\n"
+	  "group." },
+	{ "fileno", PIER_PY_METHOD(get_fd), METH_NOARGS,
+	  "fileno($self)\n--\n\n"
+	  "Return the fd for event loops. After arm() it becomes readable at the next\n"
+	  "completion. The channel owns it: do not read or close it." },
+	{ "arm", PIER_PY_METHOD(arm_channel), METH_NOARGS,
+	  "arm($self)\n--\n\n"
+	  "Make fileno() readable at the next completion. Return whether completions "
+	  "were\n"
+	  "there: then check the requests before sleeping." },
+	{ "poll", PIER_PY_METHOD(poll_channel), METH_NOARGS,
+	  "poll($self)\n--\n\n"
+	  "Collect completions, and send a keepalive if one is due." },
+	{ "next_poll", PIER_PY_METHOD(next_poll), METH_NOARGS,
+	  "next_poll($self)\n--\n\n"
+	  "Return the seconds after which an event loop must call poll() or arm() for\n"
+	  "keepalives, or None." },
+	{ "set_waiting", PIER_PY_METHOD(set_waiting), METH_VARARGS | METH_KEYWORDS,
+	  "set_waiting($self, waiting, *, spin=5e-05)\n--\n\n"
+	  "Set how waits spend their time: \"adaptive\" polls for `spin` seconds and "
+	  "then\n"
+	  "sleeps, \"poll\" never sleeps, \"event\" sleeps at once." },
+	{ "_arm", PIER_PY_METHOD(arm_for), METH_O,
+	  "arm() of an event loop, which need not wake itself." },
+	{ "_watch", PIER_PY_METHOD(watch), METH_O,
+	  "Call a function whenever another thread has armed the channel." },
+	{ "_unwatch", PIER_PY_METHOD(unwatch), METH_O, "Undo _watch()." },
 	{ "close", PIER_PY_METHOD(close_channel), METH_NOARGS,
 	  "close($self)\n--\n\n"
 	  "Stop everything that is outstanding, and destroy the channel. Again at any "
@@ -312,36 +589,33 @@ static PyGetSetDef channel_properties[] = {
 	{ NULL },
 };
 
+static PyType_Slot channel_slots[] = {
+	{ Py_tp_doc, "Channel(pd, **attributes)\n--\n\n"
+		     "A reliable connection to another process.\n\n"
+		     "pd: the ProtectionDomain of its regions\n"
+		     "attributes: the fields of ChannelAttributes as keywords, "
+		     "and options: text\n"
+		     "such as \"tc=106,gid=3\" (pier_channel_attr_parse(3))\n\n"
+		     "Any thread may use it: calls of several threads take "
+		     "turns, and a wait lets\n"
+		     "others in while it sleeps. A child of fork() must create "
+		     "its own (Forked)." },
+	{ Py_tp_new, (void *)new_channel },
+	{ Py_tp_dealloc, (void *)delete_channel },
+	{ Py_tp_repr, (void *)describe_channel },
+	{ Py_tp_methods, channel_methods },
+	{ Py_tp_getset, channel_properties },
+	{ 0, NULL },
+};
+
+static PyType_Spec channel_spec = {
+	.name = "pier.Channel",
+	.basicsize = sizeof(struct pier_py_channel),
+	.flags = Py_TPFLAGS_DEFAULT,
+	.slots = channel_slots,
+};
+
 int pier_py_add_channel(PyObject *module)
 {
-	static PyMethodDef methods[48];
-	PyMethodDef *const tables[] = { close_methods, pier_py_connect_methods,
-					pier_py_event_methods, pier_py_post_methods,
-					NULL };
-	PyType_Slot slots[] = {
-		{ Py_tp_doc, "Channel(pd, **attributes)\n--\n\n"
-			     "A reliable connection to another process.\n\n"
-			     "pd: the ProtectionDomain of its regions\n"
-			     "attributes: the fields of ChannelAttributes as keywords, "
-			     "and options: text\n"
-			     "such as \"tc=106,gid=3\" (pier_channel_attr_parse(3))\n\n"
-			     "Any thread may use it: calls of several threads take "
-			     "turns, and a wait lets\n"
-			     "others in while it sleeps. A child of fork() must create "
-			     "its own (Forked)." },
-		{ Py_tp_new, (void *)new_channel },
-		{ Py_tp_dealloc, (void *)delete_channel },
-		{ Py_tp_repr, (void *)describe_channel },
-		{ Py_tp_methods, pier_py_join_methods(tables, methods) },
-		{ Py_tp_getset, channel_properties },
-		{ 0, NULL },
-	};
-	PyType_Spec spec = {
-		.name = "pier.Channel",
-		.basicsize = sizeof(struct pier_py_channel),
-		.flags = Py_TPFLAGS_DEFAULT,
-		.slots = slots,
-	};
-
-	return pier_py_add_type(module, &spec, &pier_py_channel_type);
+	return pier_py_add_type(module, &channel_spec, &pier_py_channel_type);
 }

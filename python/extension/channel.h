@@ -2,7 +2,6 @@
 #ifndef PIER_PY_CHANNEL_H
 #define PIER_PY_CHANNEL_H
 
-#include "extension.h"
 #include "queue.h"
 
 /** pier.Channel */
@@ -17,8 +16,6 @@ struct pier_py_channel {
 };
 
 extern PyTypeObject *pier_py_channel_type;
-
-int pier_py_add_channel(PyObject *module);
 
 /**
  * Make the Channel of a rank of a group, which owns the library's channel and the queue.
@@ -43,10 +40,5 @@ static inline void pier_py_channel_release(struct pier_py_channel *channel)
 {
 	pier_py_queue_release(channel->queue);
 }
-
-/* Methods, by file. */
-extern PyMethodDef pier_py_connect_methods[];
-extern PyMethodDef pier_py_event_methods[];
-extern PyMethodDef pier_py_post_methods[];
 
 #endif

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <limits.h>
-#include <stddef.h>
 #include <string.h>
 
 #include "channel_attr.h"
-#include "error.h"
-#include "time.h"
 
 /* A member of struct pier_channel_attr and the keyword that sets it. */
 struct attribute {

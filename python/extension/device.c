@@ -1,12 +1,12 @@
-// SPDX-License-Identifier: BSD-3-Clause
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include "device.h"
-#include "error.h"
 
-#define NAME "device"
+#define NAME	"device"
+#define PD_NAME "protection domain"
 
-PyTypeObject *pier_py_device_type;
+static PyTypeObject *device_type;
 
-struct pier_py_device *pier_py_device_open(PyTypeObject *type, const char *name)
+static struct pier_py_device *open_device(PyTypeObject *type, const char *name)
 {
 	struct pier_py_device *self = pier_py_new(type);
 	int error;
@@ -28,11 +28,6 @@ static int destroy_device(void *device)
 	return pier_close_device(device);
 }
 
-int pier_py_device_close(struct pier_py_device *self)
-{
-	return pier_py_use_close(&self->use, NAME, destroy_device, self->device);
-}
-
 static PyObject *new_device(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
 	static char *names[] = { "name", NULL };
@@ -40,7 +35,7 @@ static PyObject *new_device(PyTypeObject *type, PyObject *arguments, PyObject *k
 
 	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|z:Device", names, &name))
 		return NULL;
-	return (PyObject *)pier_py_device_open(type, name);
+	return (PyObject *)open_device(type, name);
 }
 
 static void delete_device(struct pier_py_device *self)
@@ -52,7 +47,7 @@ static void delete_device(struct pier_py_device *self)
 static PyObject *close_device(struct pier_py_device *self, PyObject *unused)
 {
 	(void)unused;
-	if (pier_py_device_close(self) < 0)
+	if (pier_py_use_close(&self->use, NAME, destroy_device, self->device) < 0)
 		return NULL;
 	Py_RETURN_NONE;
 }
@@ -174,7 +169,145 @@ static PyType_Spec device_spec = {
 	.slots = device_slots,
 };
 
+PyTypeObject *pier_py_pd_type;
+
+struct pier_py_pd *pier_py_pd_begin(PyObject *pd)
+{
+	struct pier_py_pd *self = (struct pier_py_pd *)pd;
+
+	if (!PyObject_TypeCheck(pd, pier_py_pd_type))
+		return pier_py_wrong_type(pd, "pd must be a pier.ProtectionDomain");
+	return pier_py_use_begin(&self->use, PD_NAME) ? self : NULL;
+}
+
+/* A new reference to the device of the constructor's argument. */
+static struct pier_py_device *find_device(PyObject *device, bool *ret_owned)
+{
+	const char *name = NULL;
+
+	if (PyObject_TypeCheck(device, device_type))
+		return (struct pier_py_device *)Py_NewRef(device);
+	if (device != Py_None) {
+		name = PyUnicode_AsUTF8AndSize(device, NULL);
+		if (!name) {
+			if (PyErr_ExceptionMatches(PyExc_TypeError))
+				pier_py_wrong_type(device, "device must be a "
+							   "pier.Device, a name or None");
+			return NULL;
+		}
+	}
+	*ret_owned = true;
+	return open_device(device_type, name);
+}
+
+static PyObject *new_pd(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+{
+	static char *names[] = { "device", NULL };
+	PyObject *device = Py_None;
+	struct pier_py_pd *self;
+	int error;
+
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O:ProtectionDomain",
+					 names, &device))
+		return NULL;
+	self = pier_py_new(type);
+	if (!self)
+		return NULL;
+	self->device = find_device(device, &self->owns_device);
+	if (!self->device || !pier_py_use_begin(&self->device->use, NAME))
+		goto delete_self;
+	Py_BEGIN_ALLOW_THREADS
+	error = pier_alloc_pd(self->device->device, &self->pd);
+	Py_END_ALLOW_THREADS
+	pier_py_use_end(&self->device->use);
+	if (!error)
+		return (PyObject *)self;
+	pier_py_fail(error);
+delete_self:
+	Py_DECREF((PyObject *)self);
+	return NULL;
+}
+
+static int destroy_pd(void *pd)
+{
+	return pier_dealloc_pd(pd);
+}
+
+static void delete_pd(struct pier_py_pd *self)
+{
+	pier_py_use_delete(&self->use, destroy_pd, self->pd);
+	Py_XDECREF((PyObject *)self->device);
+	pier_py_delete(self);
+}
+
+static PyObject *close_pd(struct pier_py_pd *self, PyObject *unused)
+{
+	(void)unused;
+	if (pier_py_use_close(&self->use, PD_NAME, destroy_pd, self->pd) < 0)
+		return NULL;
+	if (self->owns_device &&
+	    pier_py_use_close(&self->device->use, NAME, destroy_device,
+			      self->device->device) < 0)
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+static PyObject *get_device_of_pd(struct pier_py_pd *self, void *unused)
+{
+	(void)unused;
+	return Py_NewRef((PyObject *)self->device);
+}
+
+static PyObject *describe_pd(struct pier_py_pd *self)
+{
+	return PyUnicode_FromFormat("<pier.ProtectionDomain of %R%s>",
+				    (PyObject *)self->device,
+				    pier_py_use_closed(&self->use) ? ", closed" : "");
+}
+
+static PyMethodDef pd_methods[] = {
+	{ "close", PIER_PY_METHOD(close_pd), METH_NOARGS,
+	  "close($self)\n--\n\n"
+	  "Deallocate the domain, and close its device if the constructor opened it. "
+	  "Raises\n"
+	  "Busy while it has regions or channels. Again at any time." },
+	PIER_PY_CONTEXT_METHODS,
+	{ NULL },
+};
+
+static PyGetSetDef pd_properties[] = {
+	{ "device", (getter)get_device_of_pd, NULL, "The device of the domain.", NULL },
+	PIER_PY_CLOSED_PROPERTY(pier_py_pd),
+	{ NULL },
+};
+
+static PyType_Slot pd_slots[] = {
+	{ Py_tp_doc,
+	  "ProtectionDomain(device=None)\n--\n\n"
+	  "A protection domain. Only regions and channels of the same one work "
+	  "together.\n\n"
+	  "device: a Device; or a name or None for Device(), which the domain then "
+	  "closes\n"
+	  "with itself.\n\n"
+	  "Any thread may use it. A child of fork() must create its own (Forked)." },
+	{ Py_tp_new, (void *)new_pd },
+	{ Py_tp_dealloc, (void *)delete_pd },
+	{ Py_tp_repr, (void *)describe_pd },
+	{ Py_tp_methods, pd_methods },
+	{ Py_tp_getset, pd_properties },
+	{ 0, NULL },
+};
+
+static PyType_Spec pd_spec = {
+	.name = "pier.ProtectionDomain",
+	.basicsize = sizeof(struct pier_py_pd),
+	.flags = Py_TPFLAGS_DEFAULT,
+	.slots = pd_slots,
+};
+
 int pier_py_add_device(PyObject *module)
 {
-	return pier_py_add_type(module, &device_spec, &pier_py_device_type);
+	if (pier_py_add_type(module, &device_spec, &device_type) < 0)
+		return -1;
+	return pier_py_add_type(module, &pd_spec, &pier_py_pd_type);
 }

@@ -2,8 +2,7 @@
 #ifndef PIER_PY_DEVICE_H
 #define PIER_PY_DEVICE_H
 
-#include "extension.h"
-#include "use.h"
+#include "threads.h"
 
 /** pier.Device */
 struct pier_py_device {
@@ -21,11 +20,7 @@ struct pier_py_pd {
 	bool owns_device; /* opened by the constructor, and closed with the domain */
 };
 
-/** Open a device. NULL: raised. */
-struct pier_py_device *pier_py_device_open(PyTypeObject *type, const char *name);
-
-/** Close a device, if it is open. Returns -1 with an exception. */
-int pier_py_device_close(struct pier_py_device *self);
+extern PyTypeObject *pier_py_pd_type;
 
 /**
  * Use the protection domain that a constructor was given.

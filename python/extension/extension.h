@@ -3,7 +3,8 @@
 #define PIER_PY_EXTENSION_H
 
 /*
- * Declarations that every class of the extension needs.
+ * What every class of the extension needs: exceptions, classes, and the conversion of
+ * arguments.
  *
  * The limited API of CPython 3.11 makes one binary for all later versions. The
  * free-threaded builds have no limited API (PEP 703), so the extension is compiled for
@@ -19,33 +20,92 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <pier/pier.h>
 
-/** A function of METH_KEYWORDS or METH_NOARGS as a PyCFunction. */
-#define PIER_PY_METHOD(function) ((PyCFunction)(void (*)(void))(function))
-
-/* The types, created once in a process, and never destroyed. */
-extern PyTypeObject *pier_py_device_type;
-extern PyTypeObject *pier_py_pd_type;
-
-/* Each creates its types and adds them, and its functions, to the module. -1: raised. */
-int pier_py_add_errors(PyObject *module);
+/*
+ * Each creates the types of a file and adds them, and its functions, to the module.
+ * module.c calls them in an order in which each finds those that it needs. -1: raised.
+ */
+int pier_py_add_base(PyObject *module);
+int pier_py_add_threads(PyObject *module);
 int pier_py_add_device(PyObject *module);
-int pier_py_add_pd(PyObject *module);
-int pier_py_add_backends(PyObject *module);
+int pier_py_add_buffer(PyObject *module);
+int pier_py_add_view(PyObject *module);
+int pier_py_add_view_export(PyObject *module);
+int pier_py_add_remote(PyObject *module);
+int pier_py_add_region(PyObject *module);
+int pier_py_add_channel(PyObject *module);
+int pier_py_add_work(PyObject *module);
+int pier_py_add_post(PyObject *module);
+int pier_py_add_transfer(PyObject *module);
+int pier_py_add_group(PyObject *module);
+int pier_py_add_ring(PyObject *module);
+int pier_py_add_ring_fill(PyObject *module);
 int pier_py_add_order(PyObject *module);
 int pier_py_add_tar(PyObject *module);
 
+/* Exceptions */
+
+/** The class pier.Error. */
+extern PyObject *pier_py_error;
+
 /**
- * Create a class and add it to the module.
+ * Raise the exception of a failed call of the library: pier.Error or a subclass of it,
+ * with the sentence of pier_error_message(). Call it on the thread of the failed call,
+ * before any other call of the library.
  *
- * ret_type  a reference for ever
+ * error  as the library returned it: negative
+ *
+ * Returns NULL.
+ */
+void *pier_py_fail(int error);
+
+/**
+ * Raise an exception of pier.Error with a sentence of our own.
+ *
+ * error   positive
+ * format  as for PyUnicode_FromFormat()
+ *
+ * Returns NULL.
+ */
+void *pier_py_refuse(int error, const char *format, ...);
+
+/**
+ * Raise TypeError: the sentence, and ", not " with the name of the object's type. The
+ * repr of an object can be several times as long as its memory.
+ *
+ * format  as for PyUnicode_FromFormat()
+ *
+ * Returns NULL.
+ */
+void *pier_py_wrong_type(PyObject *object, const char *format, ...);
+
+/** Return None for the result of a call of the library, or raise its exception. */
+PyObject *pier_py_result(int error);
+
+/* Classes */
+
+/** A function of METH_KEYWORDS or METH_NOARGS as a PyCFunction. */
+#define PIER_PY_METHOD(function) ((PyCFunction)(void (*)(void))(function))
+
+/**
+ * Create a class and add it to the module. It is never destroyed.
  *
  * Returns 0, or -1 with an exception.
  */
 int pier_py_add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **ret_type);
+
+/**
+ * Add methods to a class of another file, which does not know them.
+ *
+ * methods  ended by an entry without a name; it stays in use
+ *
+ * Returns 0, or -1 with an exception.
+ */
+int pier_py_add_methods(PyTypeObject *type, PyMethodDef *methods);
 
 /** Allocate an object of a type, all zero. NULL: raised. */
 void *pier_py_new(PyTypeObject *type);
@@ -60,30 +120,8 @@ void pier_py_delete(void *object);
  */
 PyObject *pier_py_record(const char *name, const char *format, ...);
 
-/** Convert an int of at most 64 bits, for "O&" of PyArg_ParseTuple(), with a check. */
-int pier_py_uint64(PyObject *object, void *number);
-
-/** As pier_py_uint64(), for a uint32_t. */
-int pier_py_uint32(PyObject *object, void *number);
-
-/**
- * Convert an argument that may be missing, such as immediate data.
- *
- * object  NULL or None: missing
- *
- * Returns 1 if it is there, 0 if not, or -1 with an exception.
- */
-int pier_py_optional_uint32(PyObject *object, uint32_t *ret_number);
-
-/**
- * Join tables of methods, each ended by an entry without a name.
- *
- * tables   ended by NULL
- * ret_all  all zero, with room for all and one more
- *
- * Returns ret_all.
- */
-PyMethodDef *pier_py_join_methods(PyMethodDef *const *tables, PyMethodDef *ret_all);
+/** Import a module of Python, and call a function of it. NULL: raised. */
+PyObject *pier_py_call(const char *module, const char *function, PyObject *argument);
 
 /** The method __enter__(): return self. */
 PyObject *pier_py_enter(PyObject *self, PyObject *unused);
@@ -101,5 +139,61 @@ PyObject *pier_py_exit(PyObject *self, PyObject *arguments);
 	{                                                               \
 		"__exit__", pier_py_exit, METH_VARARGS, "Call close()." \
 	}
+
+/* Arguments. "O&" of PyArg_ParseTuple() takes functions that return 1, or 0: raised. */
+
+/** Convert an int of at most 64 bits to an unsigned long long. */
+int pier_py_uint64(PyObject *object, void *number);
+
+/** Convert an int of at most 32 bits to a uint32_t. */
+int pier_py_uint32(PyObject *object, void *number);
+
+/**
+ * Convert an argument that may be missing, such as immediate data.
+ *
+ * object  NULL or None: missing
+ *
+ * Returns 1 if it is there, 0 if not, or -1 with an exception.
+ */
+int pier_py_optional_uint32(PyObject *object, uint32_t *ret_number);
+
+/**
+ * Convert a timeout in seconds to an int in milliseconds: None is PIER_TIMEOUT_DEFAULT; a
+ * fraction of a millisecond is rounded up.
+ *
+ * Returns 1, or 0 with TypeError or ValueError (negative, no number, 24 days or more).
+ */
+int pier_py_timeout(PyObject *seconds, void *milliseconds);
+
+/** As pier_py_timeout(), for calls without a default: None is refused. */
+int pier_py_deadline(PyObject *seconds, void *milliseconds);
+
+/** [offset, offset + length), in bytes. */
+struct pier_py_range {
+	uint64_t offset;
+	uint64_t length;
+};
+
+/**
+ * Make the range of the arguments offset and length of a method.
+ *
+ * length  an int, or None or NULL for all that follows offset
+ * total   the length of the object
+ * name    of the object, for the exception
+ *
+ * Returns false with TypeError, OverflowError or pier.OutOfRange.
+ */
+bool pier_py_range_make(unsigned long long offset, PyObject *length, uint64_t total,
+			const char *name, struct pier_py_range *ret_range);
+
+/**
+ * Make the range of a slice. Negative bounds count from the end, as everywhere in
+ * Python, but a bound that is out of range is refused instead of shortened: a request of
+ * fewer bytes than the program meant is an error that nobody sees.
+ *
+ * Returns false with TypeError (not a slice), ValueError (a step) or pier.OutOfRange.
+ */
+bool pier_py_range_slice(PyObject *slice, uint64_t total, const char *name,
+			 struct pier_py_range *ret_range);
 
 #endif

@@ -2,14 +2,23 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "blocking.h"
+#include "channel.h"
 #include "channel_attr.h"
 #include "device.h"
-#include "error.h"
-#include "group.h"
-#include "time.h"
+#include "request.h"
+#include "remote.h"
 
 #define NAME "group"
+
+/* pier._pier.Group, the base of pier.Group. */
+struct group {
+	PyObject ob_base;
+	struct pier_py_queue queue; /* of all channels */
+	struct pier_group *group;
+	PyObject *pd;
+	uint32_t rank, size;
+	bool connected;
+};
 
 static const char *const algorithm_names[] = {
 	[PIER_BARRIER_CENTRAL] = "central",
@@ -42,7 +51,7 @@ static int find_algorithm(const char *name, enum pier_barrier_algorithm *ret_alg
 	return -1;
 }
 
-static int create_group(struct pier_py_group *self, struct pier_py_pd *pd,
+static int create_group(struct group *self, struct pier_py_pd *pd,
 			const struct pier_group_attr *attr)
 {
 	PyThreadState *state;
@@ -67,7 +76,7 @@ static PyObject *new_group(PyTypeObject *type, PyObject *arguments, PyObject *ke
 	const char *barrier = algorithm_names[PIER_BARRIER_DISSEMINATION];
 	struct pier_channel_attr channel;
 	struct pier_group_attr attr;
-	struct pier_py_group *self = NULL;
+	struct group *self = NULL;
 	struct pier_py_pd *pd;
 	uint32_t rank, size;
 
@@ -98,7 +107,7 @@ free_others:
 	return (PyObject *)self;
 }
 
-static int destroy_group(struct pier_py_group *self)
+static int destroy_group(struct group *self)
 {
 	PyThreadState *state = PyEval_SaveThread();
 	int error = pier_group_destroy(self->group);
@@ -108,7 +117,7 @@ static int destroy_group(struct pier_py_group *self)
 }
 
 /* Errors, such as those of a child of fork(2), have nowhere to go. */
-static void delete_group(struct pier_py_group *self)
+static void delete_group(struct group *self)
 {
 	if (self->group)
 		destroy_group(self);
@@ -119,7 +128,7 @@ static void delete_group(struct pier_py_group *self)
 }
 
 /* With the lock. */
-static PyObject *close_locked(struct pier_py_group *self)
+static PyObject *close_locked(struct group *self)
 {
 	int error;
 
@@ -136,7 +145,7 @@ static PyObject *close_locked(struct pier_py_group *self)
 	Py_RETURN_NONE;
 }
 
-static PyObject *close_group(struct pier_py_group *self, PyObject *unused)
+static PyObject *close_group(struct group *self, PyObject *unused)
 {
 	PyObject *result;
 
@@ -152,9 +161,326 @@ static PyObject *close_group(struct pier_py_group *self, PyObject *unused)
 	return result;
 }
 
-static PyObject *run_barrier(struct pier_py_group *self,
-			     enum pier_barrier_algorithm algorithm, const uint32_t *ranks,
-			     uint32_t count, int timeout_ms)
+static PyObject *endpoints(struct group *self, PyObject *unused)
+{
+	size_t size = (size_t)self->size * PIER_GROUP_BLOB_SIZE;
+	PyObject *blobs = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
+	int error;
+
+	(void)unused;
+	if (!blobs || !pier_py_queue_take(&self->queue, -1)) {
+		Py_XDECREF(blobs);
+		return NULL;
+	}
+	error = pier_group_endpoints(self->group, PyBytes_AsString(blobs), size);
+	pier_py_queue_release(&self->queue);
+	if (!error)
+		return blobs;
+	Py_DECREF(blobs);
+	return pier_py_fail(error);
+}
+
+static PyObject *connect_group(struct group *self, PyObject *arguments,
+			       PyObject *keywords)
+{
+	static char *names[] = { "blobs", "timeout", NULL };
+	int timeout_ms = PIER_TIMEOUT_DEFAULT, error = -1;
+	struct pier_py_blocking blocking;
+	Py_buffer blobs;
+
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "y*|O&:connect", names,
+					 &blobs, pier_py_timeout, &timeout_ms))
+		return NULL;
+	if (pier_py_queue_take(&self->queue, -1)) {
+		pier_py_blocking_begin(&blocking);
+		error = pier_group_connect(self->group, blobs.buf, (size_t)blobs.len,
+					   timeout_ms);
+		error = pier_py_blocking_end(&blocking, error);
+		self->connected |= !error;
+		pier_py_queue_release(&self->queue);
+	}
+	PyBuffer_Release(&blobs);
+	return error ? NULL : Py_NewRef(Py_None);
+}
+
+/* The fd of this rank is ignored, and may be None. */
+static int find_fds(const struct group *self, PyObject *sockets, int *ret_fds)
+{
+	int result = 0;
+
+	for (uint32_t rank = 0; rank < self->size && result == 0; rank++) {
+		PyObject *socket = PySequence_GetItem(sockets, (Py_ssize_t)rank);
+
+		if (!socket)
+			return -1;
+		ret_fds[rank] = -1;
+		if (rank != self->rank)
+			ret_fds[rank] = PyObject_AsFileDescriptor(socket);
+		if (rank != self->rank && ret_fds[rank] < 0)
+			result = -1;
+		Py_DECREF(socket);
+	}
+	return result;
+}
+
+static int shake_hands(struct group *self, const int *fds, int timeout_ms)
+{
+	struct pier_py_blocking blocking;
+	int error;
+
+	if (!pier_py_queue_take(&self->queue, -1))
+		return -1;
+	pier_py_blocking_begin(&blocking);
+	error = pier_group_handshake(self->group, fds, timeout_ms);
+	error = pier_py_blocking_end(&blocking, error);
+	self->connected |= !error;
+	pier_py_queue_release(&self->queue);
+	return error;
+}
+
+static PyObject *handshake(struct group *self, PyObject *arguments, PyObject *keywords)
+{
+	static char *names[] = { "sockets", "timeout", NULL };
+	int timeout_ms = PIER_TIMEOUT_DEFAULT, error = -1;
+	PyObject *sockets;
+	Py_ssize_t count;
+	int *fds;
+
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|O&:handshake", names,
+					 &sockets, pier_py_timeout, &timeout_ms))
+		return NULL;
+	count = PySequence_Size(sockets);
+	if (count < 0)
+		return NULL;
+	if (count != (Py_ssize_t)self->size)
+		return pier_py_refuse(EINVAL,
+				      "%zd sockets for a group of %u: one by rank", count,
+				      self->size);
+	fds = calloc(self->size, sizeof(*fds));
+	if (!fds)
+		return PyErr_NoMemory();
+	if (find_fds(self, sockets, fds) == 0)
+		error = shake_hands(self, fds, timeout_ms);
+	free(fds);
+	return error ? NULL : Py_NewRef(Py_None);
+}
+
+/* The requests of one call. */
+struct requests {
+	struct pier_group_request *list;
+	struct pier_py_local *locals;
+	struct pier_result *results;
+	PyObject *tuple; /* keeps the Remotes */
+	uint32_t count;
+};
+
+typedef int group_call(struct pier_group *group,
+		       const struct pier_group_request *requests, uint32_t count,
+		       int timeout_ms, struct pier_result *ret_results);
+
+static int find_opcode(PyObject *name, enum pier_opcode usual,
+		       enum pier_opcode *ret_opcode)
+{
+	static const enum pier_opcode known[] = { PIER_OP_WRITE, PIER_OP_SEND,
+						  PIER_OP_READ, PIER_OP_RECV };
+
+	*ret_opcode = usual;
+	if ((!name || name == Py_None) && usual)
+		return 0;
+	for (size_t i = 0; name && PyUnicode_Check(name) && i < 4; i++) {
+		*ret_opcode = known[i];
+		if (PyUnicode_CompareWithASCIIString(name,
+						     pier_py_opcode_name(known[i])) == 0)
+			return 0;
+	}
+	if (name && name != Py_None && !PyUnicode_Check(name))
+		pier_py_wrong_type(name, "opcode must be a str");
+	else
+		PyErr_Format(PyExc_ValueError,
+			     "opcode %.80R is not \"write\", \"send\", \"read\" or "
+			     "\"recv\"",
+			     name ? name : Py_None);
+	return -1;
+}
+
+static int set_remote(PyObject *object, struct pier_group_request *request)
+{
+	struct pier_py_remote *remote;
+
+	if (!object || object == Py_None)
+		return 0;
+	remote = pier_py_remote_check(object);
+	if (!remote)
+		return -1;
+	if (pier_py_remote_count(remote) != 1) {
+		pier_py_refuse(
+			EINVAL,
+			"a Remote of %u parts: a request of a group writes or reads "
+			"one; use the channel of the rank",
+			pier_py_remote_count(remote));
+		return -1;
+	}
+	request->remote = remote->parts;
+	return 0;
+}
+
+static int set_immediate(PyObject *object, struct pier_group_request *request)
+{
+	int found = pier_py_optional_uint32(object, &request->immediate);
+
+	request->has_immediate = found > 0;
+	return found;
+}
+
+static int add_request(struct requests *requests, PyObject *object,
+		       enum pier_opcode usual)
+{
+	PyObject *local, *remote = NULL, *opcode = NULL, *immediate = NULL;
+	struct pier_group_request *request = &requests->list[requests->count];
+	struct pier_py_local *elements = &requests->locals[requests->count];
+	bool scatter;
+
+	if (!PyTuple_Check(object)) {
+		pier_py_wrong_type(object, "a request of a group is a pier.GroupRequest");
+		return -1;
+	}
+	if (!PyArg_ParseTuple(object, "O&O|OOO:GroupRequest", pier_py_uint32,
+			      &request->rank, &local, &remote, &opcode, &immediate) ||
+	    find_opcode(opcode, usual, &request->opcode) < 0 ||
+	    set_remote(remote, request) < 0 || set_immediate(immediate, request) < 0)
+		return -1;
+	requests->count++; /* its memory is now freed with the others */
+	elements->list = elements->few;
+	scatter = request->opcode == PIER_OP_READ || request->opcode == PIER_OP_RECV;
+	if (pier_py_local_make(local, scatter, elements) < 0)
+		return -1;
+	request->gather = elements->list;
+	request->num_sge = (int)elements->count;
+	return 0;
+}
+
+static void free_requests(struct requests *requests)
+{
+	for (uint32_t i = 0; i < requests->count; i++)
+		pier_py_local_free(&requests->locals[i]);
+	free(requests->list);
+	free(requests->locals);
+	free(requests->results);
+	Py_XDECREF(requests->tuple);
+}
+
+static int make_requests(PyObject *object, enum pier_opcode usual,
+			 struct requests *ret_requests)
+{
+	PyObject *tuple = PySequence_Tuple(object);
+	size_t count = tuple ? (size_t)PyTuple_Size(tuple) : 0;
+	int result = tuple ? 0 : -1;
+
+	*ret_requests = (struct requests){
+		.list = calloc(count + 1, sizeof(*ret_requests->list)),
+		.locals = calloc(count + 1, sizeof(*ret_requests->locals)),
+		.results = calloc(count + 1, sizeof(*ret_requests->results)),
+		.tuple = tuple,
+	};
+	if (!ret_requests->list || !ret_requests->locals || !ret_requests->results) {
+		PyErr_NoMemory();
+		return -1;
+	}
+	for (size_t i = 0; i < count && result == 0; i++)
+		result = add_request(ret_requests, PyTuple_GetItem(tuple, (Py_ssize_t)i),
+				     usual);
+	return result;
+}
+
+/* A list with a Result for each request, or None for those that failed. */
+static PyObject *result_list(const struct requests *requests)
+{
+	PyObject *list = PyList_New((Py_ssize_t)requests->count);
+
+	for (uint32_t i = 0; i < requests->count && list; i++) {
+		PyObject *result = requests->results[i].error
+					   ? Py_NewRef(Py_None)
+					   : pier_py_result_record(&requests->results[i]);
+
+		if (!result || PyList_SetItem(list, (Py_ssize_t)i, result) < 0)
+			Py_CLEAR(list);
+	}
+	return list;
+}
+
+/* The exception that is set gets an attribute with the results. */
+static void attach_results(const struct requests *requests)
+{
+	PyObject *type, *value, *traceback, *list;
+
+	PyErr_Fetch(&type, &value, &traceback);
+	PyErr_NormalizeException(&type, &value, &traceback);
+	list = result_list(requests);
+	if (!list || PyObject_SetAttrString(value, "results", list) < 0)
+		PyErr_Clear();
+	Py_XDECREF(list);
+	PyErr_Restore(type, value, traceback);
+}
+
+static PyObject *run_requests(struct group *self, struct requests *requests,
+			      group_call *call, int timeout_ms)
+{
+	struct pier_py_blocking blocking;
+	int error;
+
+	if (!pier_py_queue_take(&self->queue, -1))
+		return NULL;
+	pier_py_queue_reap(&self->queue);
+	pier_py_blocking_begin(&blocking);
+	error = call(self->group, requests->list, requests->count, timeout_ms,
+		     requests->results);
+	error = pier_py_blocking_end(&blocking, error);
+	pier_py_queue_release(&self->queue);
+	pier_py_queue_wake(&self->queue, NULL);
+	if (!error)
+		return result_list(requests);
+	if (PyErr_ExceptionMatches(pier_py_error))
+		attach_results(requests);
+	return NULL;
+}
+
+static PyObject *call_group(struct group *self, PyObject *arguments, PyObject *keywords,
+			    const char *format, group_call *call, enum pier_opcode usual)
+{
+	static char *names[] = { "requests", "timeout", NULL };
+	int timeout_ms = PIER_TIMEOUT_DEFAULT;
+	PyObject *object, *result = NULL;
+	struct requests requests;
+
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, format, names, &object,
+					 pier_py_timeout, &timeout_ms))
+		return NULL;
+	if (make_requests(object, usual, &requests) == 0)
+		result = run_requests(self, &requests, call, timeout_ms);
+	free_requests(&requests);
+	return result;
+}
+
+static PyObject *exchange(struct group *self, PyObject *arguments, PyObject *keywords)
+{
+	return call_group(self, arguments, keywords, "O|O&:exchange", pier_group_exchange,
+			  (enum pier_opcode)0);
+}
+
+static PyObject *scatter(struct group *self, PyObject *arguments, PyObject *keywords)
+{
+	return call_group(self, arguments, keywords, "O|O&:scatter", pier_group_scatter,
+			  PIER_OP_WRITE);
+}
+
+static PyObject *gather(struct group *self, PyObject *arguments, PyObject *keywords)
+{
+	return call_group(self, arguments, keywords, "O|O&:gather", pier_group_gather,
+			  PIER_OP_READ);
+}
+
+static PyObject *run_barrier(struct group *self, enum pier_barrier_algorithm algorithm,
+			     const uint32_t *ranks, uint32_t count, int timeout_ms)
 {
 	struct pier_py_blocking blocking;
 	int error;
@@ -169,9 +495,8 @@ static PyObject *run_barrier(struct pier_py_group *self,
 	return error ? NULL : Py_NewRef(Py_None);
 }
 
-static PyObject *barrier_of(struct pier_py_group *self,
-			    enum pier_barrier_algorithm algorithm, PyObject *object,
-			    int timeout_ms)
+static PyObject *barrier_of(struct group *self, enum pier_barrier_algorithm algorithm,
+			    PyObject *object, int timeout_ms)
 {
 	PyObject *tuple = PySequence_Tuple(object), *result = NULL;
 	Py_ssize_t count = tuple ? PyTuple_Size(tuple) : 0, i = 0;
@@ -188,8 +513,7 @@ static PyObject *barrier_of(struct pier_py_group *self,
 	return result;
 }
 
-static PyObject *barrier(struct pier_py_group *self, PyObject *arguments,
-			 PyObject *keywords)
+static PyObject *barrier(struct group *self, PyObject *arguments, PyObject *keywords)
 {
 	static char *names[] = { "timeout", "ranks", "algorithm", NULL };
 	enum pier_barrier_algorithm algorithm;
@@ -206,7 +530,7 @@ static PyObject *barrier(struct pier_py_group *self, PyObject *arguments,
 	return run_barrier(self, algorithm, NULL, 0, timeout_ms);
 }
 
-static PyObject *get_channel(struct pier_py_group *self, PyObject *argument)
+static PyObject *get_channel(struct group *self, PyObject *argument)
 {
 	struct pier_channel *channel;
 	PyObject *result = NULL;
@@ -225,25 +549,25 @@ static PyObject *get_channel(struct pier_py_group *self, PyObject *argument)
 	return result;
 }
 
-static PyObject *get_pd(struct pier_py_group *self, void *unused)
+static PyObject *get_pd(struct group *self, void *unused)
 {
 	(void)unused;
 	return Py_NewRef(self->pd);
 }
 
-static PyObject *get_rank(struct pier_py_group *self, void *unused)
+static PyObject *get_rank(struct group *self, void *unused)
 {
 	(void)unused;
 	return PyLong_FromUnsignedLong(self->rank);
 }
 
-static PyObject *get_size(struct pier_py_group *self, void *unused)
+static PyObject *get_size(struct group *self, void *unused)
 {
 	(void)unused;
 	return PyLong_FromUnsignedLong(self->size);
 }
 
-static PyObject *get_failed_rank(struct pier_py_group *self, void *unused)
+static PyObject *get_failed_rank(struct group *self, void *unused)
 {
 	int rank;
 
@@ -255,13 +579,13 @@ static PyObject *get_failed_rank(struct pier_py_group *self, void *unused)
 	return rank < 0 ? Py_NewRef(Py_None) : PyLong_FromLong(rank);
 }
 
-static PyObject *get_closed(struct pier_py_group *self, void *unused)
+static PyObject *get_closed(struct group *self, void *unused)
 {
 	(void)unused;
 	return PyBool_FromLong(self->queue.lock.closed);
 }
 
-static PyObject *describe_group(struct pier_py_group *self)
+static PyObject *describe_group(struct group *self)
 {
 	return PyUnicode_FromFormat("<pier.Group, rank %u of %u%s>", self->rank,
 				    self->size,
@@ -269,6 +593,42 @@ static PyObject *describe_group(struct pier_py_group *self)
 }
 
 static PyMethodDef group_methods[] = {
+	{ "endpoints", PIER_PY_METHOD(endpoints), METH_NOARGS,
+	  "endpoints($self)\n--\n\n"
+	  "Return the blobs that the other members need: len(result) // size bytes for "
+	  "each\n"
+	  "rank, in their order. With soft0 they have secrets: send them over trusted\n"
+	  "connections only." },
+	{ "connect", PIER_PY_METHOD(connect_group), METH_VARARGS | METH_KEYWORDS,
+	  "connect($self, blobs, timeout=None)\n--\n\n"
+	  "Connect to all other members, which do the same, and wait until all are "
+	  "connected.\n\n"
+	  "blobs: the blob that each rank made for this one, in the order of ranks\n\n"
+	  "Raises TimedOut, ConnectionLost, BadMessage, Invalid: failed_rank names the "
+	  "rank." },
+	{ "handshake", PIER_PY_METHOD(handshake), METH_VARARGS | METH_KEYWORDS,
+	  "handshake($self, sockets, timeout=None)\n--\n\n"
+	  "Exchange blobs over one trusted stream socket for each other rank, and "
+	  "connect.\n\n"
+	  "sockets: by rank; that of this rank is ignored, and may be None" },
+	{ "exchange", PIER_PY_METHOD(exchange), METH_VARARGS | METH_KEYWORDS,
+	  "exchange($self, requests, timeout=None)\n--\n\n"
+	  "Post requests to several ranks at once, and wait until all have ended. Return "
+	  "the\n"
+	  "Results, in the same order.\n\n"
+	  "requests: GroupRequests, in any order, also several for one rank\n"
+	  "timeout: in seconds, for all of them together\n\n"
+	  "Raises the error of the first request that failed, whose sentence names the "
+	  "ranks\n"
+	  "of all. Its attribute `results` has the Results, and None for failed "
+	  "requests.\n"
+	  "Requests to other ranks have ended as usual." },
+	{ "scatter", PIER_PY_METHOD(scatter), METH_VARARGS | METH_KEYWORDS,
+	  "scatter($self, requests, timeout=None)\n--\n\n"
+	  "exchange() of writes, which need no opcode, and sends." },
+	{ "gather", PIER_PY_METHOD(gather), METH_VARARGS | METH_KEYWORDS,
+	  "gather($self, requests, timeout=None)\n--\n\n"
+	  "exchange() of reads, which need no opcode, and receives." },
 	{ "barrier", PIER_PY_METHOD(barrier), METH_VARARGS | METH_KEYWORDS,
 	  "barrier($self, timeout=None, *, ranks=None, algorithm=None)\n--\n\n"
 	  "Wait until all ranks have reached the barrier.\n\n"
@@ -299,27 +659,26 @@ static PyGetSetDef group_properties[] = {
 	{ NULL },
 };
 
+static PyType_Slot group_slots[] = {
+	{ Py_tp_doc, "The members of a group, without the ways to find them." },
+	{ Py_tp_new, (void *)new_group },
+	{ Py_tp_dealloc, (void *)delete_group },
+	{ Py_tp_repr, (void *)describe_group },
+	{ Py_tp_methods, group_methods },
+	{ Py_tp_getset, group_properties },
+	{ 0, NULL },
+};
+
+static PyType_Spec group_spec = {
+	.name = "pier._pier.Group",
+	.basicsize = sizeof(struct group),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+	.slots = group_slots,
+};
+
 int pier_py_add_group(PyObject *module)
 {
-	static PyTypeObject *group_type;
-	static PyMethodDef methods[16];
-	PyMethodDef *const tables[] = { group_methods, pier_py_group_connect_methods,
-					pier_py_group_request_methods, NULL };
-	PyType_Slot slots[] = {
-		{ Py_tp_doc, "The members of a group, without the ways to find them." },
-		{ Py_tp_new, (void *)new_group },
-		{ Py_tp_dealloc, (void *)delete_group },
-		{ Py_tp_repr, (void *)describe_group },
-		{ Py_tp_methods, pier_py_join_methods(tables, methods) },
-		{ Py_tp_getset, group_properties },
-		{ 0, NULL },
-	};
-	PyType_Spec spec = {
-		.name = "pier._pier.Group",
-		.basicsize = sizeof(struct pier_py_group),
-		.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
-		.slots = slots,
-	};
+	PyTypeObject *type;
 
-	return pier_py_add_type(module, &spec, &group_type);
+	return pier_py_add_type(module, &group_spec, &type);
 }

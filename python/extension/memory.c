@@ -1,12 +1,26 @@
-// SPDX-License-Identifier: BSD-3-Clause
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "cai.h"
-#include "error.h"
+#include "dlpack.h"
 #include "memory.h"
 
-int pier_py_layout_span(const struct pier_py_layout *layout, uint64_t item,
+/* The dimensions of an array: strides in the unit of the result, or NULL if in C order.
+ */
+struct array_layout {
+	int dimensions;
+	const int64_t *shape;
+	const int64_t *strides;
+};
+
+/*
+ * Compute the span of an array from its first byte to its last, if it is dense: in any
+ * order of the dimensions, without gaps.
+ *
+ * item  the size of an item, in the unit of the strides
+ */
+static int measure_span(const struct array_layout *layout, uint64_t item,
 			uint64_t *ret_span)
 {
 	uint64_t bytes = item, span = item, reach;
@@ -41,7 +55,7 @@ invalid:
 
 static bool buffer_is_dense(const Py_buffer *buffer, uint64_t *ret_span)
 {
-	struct pier_py_layout layout = { buffer->ndim, NULL, NULL };
+	struct array_layout layout = { buffer->ndim, NULL, NULL };
 	int64_t shape[PyBUF_MAX_NDIM], strides[PyBUF_MAX_NDIM];
 
 	if (buffer->suboffsets) {
@@ -58,7 +72,7 @@ static bool buffer_is_dense(const Py_buffer *buffer, uint64_t *ret_span)
 		return true;
 	layout.shape = shape;
 	layout.strides = buffer->strides ? strides : NULL;
-	return pier_py_layout_span(&layout, (uint64_t)buffer->itemsize, ret_span) == 0;
+	return measure_span(&layout, (uint64_t)buffer->itemsize, ret_span) == 0;
 }
 
 /* Whether a format as in PEP 3118 has references to Python's objects. */
@@ -112,6 +126,314 @@ static int get_buffer(PyObject *object, struct pier_py_memory *ret_memory)
 	return 0;
 }
 
+/* An item of the dictionary, borrowed; None if it is missing. NULL: raised. */
+static PyObject *find_item(PyObject *interface, const char *name)
+{
+	PyObject *key = PyUnicode_FromString(name);
+	PyObject *value = key ? PyDict_GetItemWithError(interface, key) : NULL;
+
+	Py_XDECREF(key);
+	return value || PyErr_Occurred() ? value : Py_None;
+}
+
+/* "<f4" has items of 4 bytes; "V12" and others as well (numpy's __array_interface__). */
+static bool read_item_size(PyObject *interface, uint64_t *ret_size)
+{
+	PyObject *typestr = find_item(interface, "typestr");
+	const char *text = typestr ? PyUnicode_AsUTF8AndSize(typestr, NULL) : NULL;
+
+	if (!text)
+		return false;
+	while (*text && (*text < '0' || *text > '9'))
+		text++;
+	*ret_size = strtoul(text, NULL, 10);
+	if (*ret_size)
+		return true;
+	pier_py_refuse(EINVAL, "the typestr %.80R of the array has no size", typestr);
+	return false;
+}
+
+static bool read_numbers(PyObject *sequence, int count, int64_t *ret_numbers)
+{
+	for (int i = 0; i < count; i++) {
+		PyObject *item = PySequence_GetItem(sequence, i);
+
+		if (!item)
+			return false;
+		ret_numbers[i] = PyLong_AsLongLong(item);
+		Py_DECREF(item);
+		if (ret_numbers[i] == -1 && PyErr_Occurred())
+			return false;
+	}
+	return true;
+}
+
+static bool read_span(PyObject *interface, uint64_t *ret_span)
+{
+	int64_t sizes[PyBUF_MAX_NDIM], steps[PyBUF_MAX_NDIM];
+	PyObject *shape = find_item(interface, "shape");
+	PyObject *strides = find_item(interface, "strides");
+	struct array_layout layout = { 0, sizes, NULL };
+	Py_ssize_t count = shape && strides ? PySequence_Size(shape) : -1;
+	uint64_t item;
+
+	if (count < 0 || !read_item_size(interface, &item))
+		return false;
+	if (count > PyBUF_MAX_NDIM) {
+		pier_py_refuse(EINVAL, "the array has %zd dimensions, more than %d",
+			       count, PyBUF_MAX_NDIM);
+		return false;
+	}
+	layout.dimensions = (int)count;
+	if (!read_numbers(shape, layout.dimensions, sizes))
+		return false;
+	if (strides != Py_None) {
+		if (!read_numbers(strides, layout.dimensions, steps))
+			return false;
+		layout.strides = steps;
+	}
+	return measure_span(&layout, item, ret_span) == 0;
+}
+
+static bool read_data(PyObject *interface, struct pier_py_memory *memory)
+{
+	PyObject *data = find_item(interface, "data");
+	unsigned long long address;
+	int readonly;
+
+	if (!data)
+		return false;
+	if (!PyTuple_Check(data)) {
+		pier_py_wrong_type(data, "\"data\" of the array must be a tuple");
+		return false;
+	}
+	if (!PyArg_ParseTuple(data, "O&p:data", pier_py_uint64, &address, &readonly))
+		return false;
+	memory->address = (void *)(uintptr_t)address;
+	memory->readonly = readonly;
+	return true;
+}
+
+static int read_interface(PyObject *interface, struct pier_py_memory *memory)
+{
+	PyObject *mask;
+	uint64_t span;
+
+	if (!PyDict_Check(interface)) {
+		pier_py_wrong_type(interface, "__cuda_array_interface__ must be a dict");
+		return -1;
+	}
+	mask = find_item(interface, "mask");
+	if (!mask)
+		return -1;
+	if (mask != Py_None) {
+		pier_py_refuse(EOPNOTSUPP, "the array has a mask: use its data alone");
+		return -1;
+	}
+	if (!read_data(interface, memory) || !read_span(interface, &span))
+		return -1;
+	memory->length = span;
+	return 0;
+}
+
+/* Version 2 or 3 (numba's documentation, "CUDA Array Interface"). */
+static int memory_from_cai(PyObject *object, struct pier_py_memory *ret_memory)
+{
+	PyObject *interface = PyObject_GetAttrString(object, "__cuda_array_interface__");
+	int error;
+
+	if (!interface)
+		return -1;
+	error = read_interface(interface, ret_memory);
+	Py_DECREF(interface);
+	if (!error)
+		ret_memory->object = Py_NewRef(object);
+	return error;
+}
+
+static bool is_known_device(int32_t type)
+{
+	switch (type) {
+	case DLPACK_CPU:
+	case DLPACK_CUDA:
+	case DLPACK_CUDA_HOST:
+	case DLPACK_ROCM:
+	case DLPACK_ROCM_HOST:
+	case DLPACK_CUDA_MANAGED:
+	case DLPACK_ONEAPI:
+		return true;
+	default:
+		pier_py_refuse(
+			EOPNOTSUPP,
+			"the array is on a device of DLPack type %d: pier uses those of "
+			"CPUs, CUDA, ROCm and oneAPI",
+			(int)type);
+		return false;
+	}
+}
+
+static bool is_in_c_order(const struct array_layout *layout)
+{
+	int64_t stride = 1;
+
+	for (int i = layout->dimensions - 1; layout->strides && i >= 0; i--) {
+		if (layout->shape[i] != 1 && layout->strides[i] != stride)
+			return false;
+		stride *= layout->shape[i];
+	}
+	return true;
+}
+
+/* In bits, because an item can be shorter than a byte. */
+static int describe_tensor(const struct dlpack_tensor *tensor, uint64_t flags,
+			   struct pier_py_memory *memory)
+{
+	struct array_layout layout = { tensor->dimensions, tensor->shape,
+				       tensor->strides };
+	uint64_t item = (uint64_t)tensor->type.bits * tensor->type.lanes;
+	uint64_t span;
+
+	if (!is_known_device(tensor->device.type))
+		return -1;
+	/* An item of 8 bits or more takes whole bytes, and so does a padded one. */
+	if (item >= 8 || flags & DLPACK_PADDED)
+		item = (item + 7) / 8 * 8;
+	/* The strides count items. */
+	if (measure_span(&layout, 1, &span) < 0)
+		return -1;
+	if (__builtin_mul_overflow(span, item, &span)) {
+		pier_py_refuse(EINVAL, "the array has more than 64 bits can count");
+		return -1;
+	}
+	memory->address = (char *)tensor->data + tensor->byte_offset;
+	memory->length = span / 8 + (span % 8 != 0);
+	memory->readonly = flags & DLPACK_READ_ONLY;
+	memory->in_c_order = is_in_c_order(&layout);
+	memory->on_cpu = tensor->device.type == DLPACK_CPU;
+	return 0;
+}
+
+static void delete_managed(void *tensor)
+{
+	struct dlpack_managed *managed = tensor;
+
+	if (managed->deleter)
+		managed->deleter(managed);
+}
+
+static void delete_versioned(void *tensor)
+{
+	struct dlpack_versioned *versioned = tensor;
+
+	if (versioned->deleter)
+		versioned->deleter(versioned);
+}
+
+static int take_managed(PyObject *capsule, struct pier_py_memory *memory)
+{
+	struct dlpack_managed *managed = PyCapsule_GetPointer(capsule, DLPACK_CAPSULE);
+
+	if (!managed || describe_tensor(&managed->tensor, 0, memory) < 0 ||
+	    PyCapsule_SetName(capsule, DLPACK_USED_CAPSULE) < 0)
+		return -1;
+	memory->tensor = managed;
+	memory->delete_tensor = delete_managed;
+	return 0;
+}
+
+static int take_versioned(PyObject *capsule, struct pier_py_memory *memory)
+{
+	struct dlpack_versioned *versioned = PyCapsule_GetPointer(capsule,
+								  DLPACK_VERSIONED);
+
+	if (!versioned)
+		return -1;
+	/* Of another major version only the deleter may be used: the capsule calls it. */
+	if (versioned->major != DLPACK_MAJOR) {
+		pier_py_refuse(EOPNOTSUPP, "the array offers DLPack %u.%u, not %d",
+			       versioned->major, versioned->minor, DLPACK_MAJOR);
+		return -1;
+	}
+	if (describe_tensor(&versioned->tensor, versioned->flags, memory) < 0 ||
+	    PyCapsule_SetName(capsule, DLPACK_USED_VERSIONED) < 0)
+		return -1;
+	memory->tensor = versioned;
+	memory->delete_tensor = delete_versioned;
+	return 0;
+}
+
+/*
+ * Without a stream: a registration reads no bytes, and None makes every producer assume
+ * its default stream.
+ */
+static PyObject *request_capsule(PyObject *object)
+{
+	PyObject *method = PyObject_GetAttrString(object, "__dlpack__");
+	PyObject *none = PyTuple_New(0);
+	PyObject *version = Py_BuildValue("{s(ii)}", "max_version", DLPACK_MAJOR,
+					  DLPACK_MINOR);
+	PyObject *capsule = NULL;
+
+	if (method && none && version) {
+		capsule = PyObject_Call(method, none, version);
+		/* Producers of before 2024 do not have the argument. */
+		if (!capsule && PyErr_ExceptionMatches(PyExc_TypeError)) {
+			PyErr_Clear();
+			capsule = PyObject_CallObject(method, NULL);
+		}
+	}
+	Py_XDECREF(method);
+	Py_XDECREF(none);
+	Py_XDECREF(version);
+	return capsule;
+}
+
+/*
+ * PyTorch frees the memory of a tensor when its storage is resized, whoever else uses it.
+ * It refuses that once the storage was given to NumPy (set_resizable in
+ * torch/csrc/utils/tensor_numpy.cpp); an empty view of any type does. Without NumPy, and
+ * for memory of a GPU, nothing prevents it.
+ */
+static void forbid_resizing(PyObject *object)
+{
+	PyObject *modules = PyImport_GetModuleDict(); /* borrowed */
+	PyObject *torch = PyMapping_GetItemString(modules, "torch");
+	PyObject *bytes = torch ? PyObject_GetAttrString(torch, "uint8") : NULL;
+	PyObject *tensor = torch ? PyObject_GetAttrString(torch, "Tensor") : NULL;
+	PyObject *empty = NULL, *view = NULL, *array = NULL;
+
+	if (bytes && tensor && PyObject_IsInstance(object, tensor) > 0)
+		empty = PyObject_CallMethod(object, "as_strided", "((i)(i))", 0, 1);
+	if (empty)
+		view = PyObject_CallMethod(empty, "view", "O", bytes);
+	if (view)
+		array = PyObject_CallMethod(view, "numpy", NULL);
+	PyErr_Clear();
+	Py_XDECREF(array);
+	Py_XDECREF(view);
+	Py_XDECREF(empty);
+	Py_XDECREF(tensor);
+	Py_XDECREF(bytes);
+	Py_XDECREF(torch);
+}
+
+static int memory_from_dlpack(PyObject *object, struct pier_py_memory *ret_memory)
+{
+	PyObject *capsule = request_capsule(object);
+	int error;
+
+	if (!capsule)
+		return -1;
+	if (PyCapsule_IsValid(capsule, DLPACK_VERSIONED))
+		error = take_versioned(capsule, ret_memory);
+	else
+		error = take_managed(capsule, ret_memory);
+	Py_DECREF(capsule);
+	if (!error && ret_memory->on_cpu)
+		forbid_resizing(object);
+	return error;
+}
+
 /* Returns 1 if the object has the attribute, 0 if not, -1: raised. */
 static int has_attribute(PyObject *object, const char *name)
 {
@@ -147,12 +469,12 @@ int pier_py_memory_get(PyObject *object, struct pier_py_memory *ret_memory)
 		PyErr_Clear();
 	}
 	if (found)
-		return pier_py_memory_from_dlpack(object, ret_memory);
+		return memory_from_dlpack(object, ret_memory);
 	found = has_attribute(object, "__cuda_array_interface__");
 	if (found < 0)
 		return -1;
 	if (found)
-		return pier_py_memory_from_cai(object, ret_memory);
+		return memory_from_cai(object, ret_memory);
 	pier_py_wrong_type(object,
 			   "memory must have the buffer protocol, __dlpack__() or "
 			   "__cuda_array_interface__");

@@ -45,26 +45,4 @@ void pier_py_memory_release(struct pier_py_memory *memory);
 /** For the garbage collector. */
 int pier_py_memory_traverse(struct pier_py_memory *memory, visitproc visit, void *arg);
 
-/** The dimensions of an array: strides in the unit of the result, or NULL if in C order.
- */
-struct pier_py_layout {
-	int dimensions;
-	const int64_t *shape;
-	const int64_t *strides;
-};
-
-/**
- * Compute the span of an array from its first byte to its last, if it is dense: in any
- * order of the dimensions, without gaps.
- *
- * item  the size of an item, in the unit of the strides
- *
- * Returns 0, or -1 with pier.Invalid.
- */
-int pier_py_layout_span(const struct pier_py_layout *layout, uint64_t item,
-			uint64_t *ret_span);
-
-/** Get the memory of an object that has __dlpack__(). As pier_py_memory_get(). */
-int pier_py_memory_from_dlpack(PyObject *object, struct pier_py_memory *ret_memory);
-
 #endif

@@ -1,149 +1,148 @@
-// SPDX-License-Identifier: BSD-3-Clause
-#include <stdarg.h>
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdlib.h>
 
-#include "buffer.h"
-#include "channel.h"
-#include "error.h"
-#include "group.h"
-#include "process.h"
-#include "region.h"
-#include "remote.h"
-#include "ring.h"
-#include "transfer.h"
-#include "view.h"
-#include "work.h"
+#include "extension.h"
+#include "memory.h"
 
-static PyObject *types_module; /* pier._types */
-
-int pier_py_add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **ret_type)
+/* Steals the item. Returns false with an exception. */
+static bool append_item(PyObject *list, PyObject *item)
 {
-	PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
+	int error = item ? PyList_Append(list, item) : -1;
 
-	if (!type)
-		return -1;
-	*ret_type = (PyTypeObject *)type;
-	return PyModule_AddType(module, *ret_type);
+	Py_XDECREF(item);
+	return error == 0;
 }
 
-void *pier_py_new(PyTypeObject *type)
+static PyObject *list_devices(PyObject *module, PyObject *unused)
 {
-	allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+	struct pier_device_info *list;
+	PyObject *result;
+	size_t count;
+	int error;
 
-	return allocate(type, 0);
-}
-
-void pier_py_delete(void *object)
-{
-	PyTypeObject *type = Py_TYPE(object);
-	freefunc free_object = (freefunc)PyType_GetSlot(type, Py_tp_free);
-
-	free_object(object);
-	/* An object of a heap type holds its type. */
-	Py_DECREF((PyObject *)type);
-}
-
-PyObject *pier_py_record(const char *name, const char *format, ...)
-{
-	PyObject *class = PyObject_GetAttrString(types_module, name);
-	PyObject *fields, *record = NULL;
-	va_list arguments;
-
-	if (!class)
-		return NULL;
-	va_start(arguments, format);
-	fields = Py_VaBuildValue(format, arguments);
-	va_end(arguments);
-	if (fields)
-		record = PyObject_CallObject(class, fields);
-	Py_XDECREF(fields);
-	Py_DECREF(class);
-	return record;
-}
-
-int pier_py_uint64(PyObject *object, void *number)
-{
-	unsigned long long value;
-	PyObject *index = PyNumber_Index(object);
-
-	if (!index)
-		return 0;
-	value = PyLong_AsUnsignedLongLong(index);
-	Py_DECREF(index);
-	if (value == (unsigned long long)-1 && PyErr_Occurred())
-		return 0;
-	*(unsigned long long *)number = value;
-	return 1;
-}
-
-int pier_py_uint32(PyObject *object, void *number)
-{
-	unsigned long long value;
-
-	if (!pier_py_uint64(object, &value))
-		return 0;
-	if (value > UINT32_MAX) {
-		PyErr_Format(PyExc_OverflowError, "%R has more than 32 bits", object);
-		return 0;
-	}
-	*(uint32_t *)number = (uint32_t)value;
-	return 1;
-}
-
-int pier_py_optional_uint32(PyObject *object, uint32_t *ret_number)
-{
-	if (!object || object == Py_None)
-		return 0;
-	return pier_py_uint32(object, ret_number) ? 1 : -1;
-}
-
-PyMethodDef *pier_py_join_methods(PyMethodDef *const *tables, PyMethodDef *ret_all)
-{
-	PyMethodDef *next = ret_all;
-
-	for (; *tables; tables++) {
-		for (PyMethodDef *method = *tables; method->ml_name; method++)
-			*next++ = *method;
-	}
-	return ret_all;
-}
-
-PyObject *pier_py_enter(PyObject *self, PyObject *unused)
-{
+	(void)module;
 	(void)unused;
-	return Py_NewRef(self);
+	Py_BEGIN_ALLOW_THREADS
+	error = pier_device_list(&list, &count);
+	Py_END_ALLOW_THREADS
+	if (error)
+		return pier_py_fail(error);
+	result = PyList_New(0);
+	for (size_t i = 0; result && i < count; i++) {
+		if (!append_item(result, pier_py_record("DeviceInfo", "(ss)",
+							list[i].name, list[i].provider)))
+			Py_CLEAR(result);
+	}
+	free(list);
+	return result;
 }
 
-PyObject *pier_py_exit(PyObject *self, PyObject *arguments)
+static PyObject *list_backends(PyObject *module, PyObject *unused)
 {
-	bool raised = PyTuple_Size(arguments) > 1 &&
-		      PyTuple_GetItem(arguments, 1) != Py_None;
-	PyObject *result = PyObject_CallMethod(self, "close", NULL);
+	struct pier_backend_info *list;
+	PyObject *result;
+	size_t count;
+	int error;
 
-	/* An interrupt is no error of close(). */
-	if (result || !raised || !PyErr_ExceptionMatches(pier_py_error))
-		return result;
-	PyErr_Clear();
-	Py_RETURN_NONE;
+	(void)module;
+	(void)unused;
+	Py_BEGIN_ALLOW_THREADS
+	error = pier_backend_list(&list, &count);
+	Py_END_ALLOW_THREADS
+	if (error)
+		return pier_py_fail(error);
+	result = PyList_New(0);
+	for (size_t i = 0; result && i < count; i++) {
+		const struct pier_backend_info *info = &list[i];
+
+		if (!append_item(result,
+				 pier_py_record("BackendInfo", "(ssNNsO&)", info->name,
+						info->description,
+						PyBool_FromLong(info->available),
+						PyBool_FromLong(info->dmabuf),
+						info->detail, PyUnicode_DecodeFSDefault,
+						info->origin)))
+			Py_CLEAR(result);
+	}
+	free(list);
+	return result;
 }
+
+static PyObject *warm_up(PyObject *module, PyObject *arguments, PyObject *keywords)
+{
+	static char *names[] = { "memory", NULL };
+	PyObject *memory, *name = NULL;
+	int error;
+
+	(void)module;
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O:warm_up", names,
+					 &memory) ||
+	    !pier_py_memory_name(memory, &name))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS
+	error = pier_backend_warm_up(PyBytes_AsString(name));
+	Py_END_ALLOW_THREADS
+	Py_DECREF(name);
+	return pier_py_result(error);
+}
+
+static PyObject *count_objects(PyObject *module, PyObject *unused)
+{
+	PyObject *counts = PyDict_New();
+
+	(void)module;
+	(void)unused;
+	for (int kind = 0; counts && kind < PIER_OBJECT_KINDS; kind++) {
+		size_t count = pier_object_count((enum pier_object_kind)kind);
+		const char *name = pier_object_kind_name((enum pier_object_kind)kind);
+		PyObject *number = count ? PyLong_FromSize_t(count) : NULL;
+
+		if (count && (!number || PyDict_SetItemString(counts, name, number) < 0))
+			Py_CLEAR(counts);
+		Py_XDECREF(number);
+	}
+	return counts;
+}
+
+static PyMethodDef module_functions[] = {
+	{ "devices", PIER_PY_METHOD(list_devices), METH_NOARGS,
+	  "devices()\n--\n\n"
+	  "List the devices of this machine as DeviceInfo: those of libibverbs, then "
+	  "soft0." },
+	{ "backends", PIER_PY_METHOD(list_backends), METH_NOARGS,
+	  "backends()\n--\n\n"
+	  "List the allocator backends as BackendInfo: which work here, and why others "
+	  "do\n"
+	  "not." },
+	{ "warm_up", PIER_PY_METHOD(warm_up), METH_VARARGS | METH_KEYWORDS,
+	  "warm_up(memory)\n--\n\n"
+	  "Do now what the first use of a unit of memory (\"cuda:0\") would do: open its "
+	  "driver\n"
+	  "and set up its context. Call it before another thread launches kernels." },
+	{ "live_objects", PIER_PY_METHOD(count_objects), METH_NOARGS,
+	  "live_objects()\n--\n\n"
+	  "Count the objects of the library that this process has not closed, by kind:\n"
+	  "{\"device\": 1, \"region\": 2}. For tests, and to find leaks." },
+	{ NULL },
+};
 
 /* clang-format off */
 static int (*const additions[])(PyObject *) = {
-	pier_py_add_errors,
-	pier_py_add_process,
+	pier_py_add_base,
+	pier_py_add_threads,
 	pier_py_add_device,
-	pier_py_add_pd,
-	pier_py_add_backends,
 	pier_py_add_remote,
 	pier_py_add_buffer,
-	pier_py_add_dmabuf,
 	pier_py_add_view,
+	pier_py_add_view_export,
 	pier_py_add_region,
-	pier_py_add_span,
 	pier_py_add_channel,
 	pier_py_add_work,
+	pier_py_add_post,
 	pier_py_add_transfer,
 	pier_py_add_group,
 	pier_py_add_ring,
+	pier_py_add_ring_fill,
 	pier_py_add_order,
 	pier_py_add_tar,
 };
@@ -161,9 +160,6 @@ static int execute_module(PyObject *module)
 			"use it, once");
 		return -1;
 	}
-	types_module = PyImport_ImportModule("pier._types");
-	if (!types_module)
-		return -1;
 	for (size_t i = 0; i < sizeof(additions) / sizeof(additions[0]); i++) {
 		if (additions[i](module) < 0)
 			return -1;
@@ -183,6 +179,7 @@ static struct PyModuleDef module_definition = {
 	PyModuleDef_HEAD_INIT,
 	.m_name = "pier._pier",
 	.m_doc = "The C extension of pier. Import pier instead.",
+	.m_methods = module_functions,
 	.m_slots = module_slots,
 };
 

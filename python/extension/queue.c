@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <poll.h>
 #include <sched.h>
+#include <stdlib.h>
 
-#include "error.h"
-#include "process.h"
 #include "queue.h"
-#include "time.h"
+#include "region.h"
 
 enum {
 	/* How long to sleep before signals and the deadline are checked. */
@@ -212,19 +211,6 @@ static void sleep_behind(const struct queue_wait *wait)
 	PyEval_RestoreThread(state);
 }
 
-/* The caller of a wait holds the lock when the wait returns, also after an error. */
-static void take_again(struct pier_py_lock *lock)
-{
-	if (!PyThread_acquire_lock(lock->lock, NOWAIT_LOCK)) {
-		PyThreadState *state = PyEval_SaveThread();
-
-		PyThread_acquire_lock(lock->lock, WAIT_LOCK);
-		PyEval_RestoreThread(state);
-	}
-	lock->generation = pier_py_generation();
-	atomic_store(&lock->owner, PyThread_get_thread_ident());
-}
-
 /* Returns as the check does, or -EINTR with an exception. */
 static int sleep_once(struct queue_wait *wait)
 {
@@ -246,7 +232,7 @@ static int sleep_once(struct queue_wait *wait)
 		sched_yield();
 	}
 	raised = PyErr_CheckSignals();
-	take_again(&queue->lock);
+	pier_py_lock_take_back(&queue->lock);
 	if (sleeper) {
 		queue->has_sleeper = false;
 		bump_turn(queue);
@@ -294,4 +280,135 @@ int pier_py_queue_wait(struct pier_py_queue *queue, struct pier_channel *channel
 	if (state < 0 && !PyErr_Occurred())
 		pier_py_fail(state);
 	return state < 0 ? -1 : 1;
+}
+
+/*
+ * Requests whose Work is gone before they have completed. The queue keeps their regions
+ * until then.
+ */
+struct pier_py_dropped {
+	struct pier_py_dropped *next;
+	struct pier_channel *channel;
+	struct pier_work work;
+	PyObject *regions;
+};
+
+/* NULL: nothing is removed. */
+static void push_dropped(struct pier_py_queue *queue, struct pier_py_dropped *first)
+{
+	struct pier_py_dropped *last = first;
+
+	while (last && last->next)
+		last = last->next;
+	if (!last)
+		return;
+	pthread_mutex_lock(&queue->mutex);
+	last->next = queue->dropped;
+	queue->dropped = first;
+	pthread_mutex_unlock(&queue->mutex);
+}
+
+static struct pier_py_dropped *take_dropped(struct pier_py_queue *queue)
+{
+	struct pier_py_dropped *list;
+
+	pthread_mutex_lock(&queue->mutex);
+	list = queue->dropped;
+	queue->dropped = NULL;
+	pthread_mutex_unlock(&queue->mutex);
+	return list;
+}
+
+static void free_dropped(struct pier_py_dropped *list)
+{
+	while (list) {
+		struct pier_py_dropped *next = list->next;
+
+		pier_py_regions_release(list->regions);
+		free(list);
+		list = next;
+	}
+}
+
+void pier_py_queue_drop(struct pier_py_queue *queue, struct pier_channel *channel,
+			struct pier_work work, PyObject *regions)
+{
+	struct pier_py_dropped *dropped = malloc(sizeof(*dropped));
+
+	/* Without memory the regions stay open for ever, which is safe. */
+	if (!dropped)
+		return;
+	*dropped = (struct pier_py_dropped){ .channel = channel,
+					     .work = work,
+					     .regions = regions };
+	push_dropped(queue, dropped);
+}
+
+void pier_py_queue_reap(struct pier_py_queue *queue)
+{
+	struct pier_py_dropped *list, *kept = NULL, *done = NULL;
+
+	if (!queue->dropped)
+		return;
+	list = take_dropped(queue);
+	while (list) {
+		struct pier_py_dropped *next = list->next;
+		bool pending = pier_work_poll(list->channel, list->work, NULL) == 0;
+		struct pier_py_dropped **into = pending ? &kept : &done;
+
+		list->next = *into;
+		*into = list;
+		list = next;
+	}
+	push_dropped(queue, kept);
+	free_dropped(done);
+}
+
+void pier_py_queue_forget(struct pier_py_queue *queue)
+{
+	free_dropped(take_dropped(queue));
+}
+
+static int compare_queues(const void *left, const void *right)
+{
+	const uintptr_t *a = left, *b = right;
+
+	return *a < *b ? -1 : *a > *b;
+}
+
+uint32_t pier_py_queues_sort(struct pier_py_queue **queues, uint32_t count)
+{
+	uint32_t kept = 0;
+
+	if (count)
+		qsort(queues, count, sizeof(*queues), compare_queues);
+	for (uint32_t i = 0; i < count; i++) {
+		if (kept == 0 || queues[i] != queues[kept - 1])
+			queues[kept++] = queues[i];
+	}
+	return kept;
+}
+
+bool pier_py_queues_take(struct pier_py_queue **queues, uint32_t count)
+{
+	uint32_t taken = 0;
+
+	while (taken < count && pier_py_queue_take(queues[taken], -1))
+		taken++;
+	if (taken == count)
+		return true;
+	pier_py_queues_release(queues, taken);
+	return false;
+}
+
+void pier_py_queues_release(struct pier_py_queue **queues, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		pier_py_queue_release(queues[i]);
+}
+
+void pier_py_queues_wake(struct pier_py_queue **queues, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		pier_py_queue_wake(queues[i], NULL);
 }

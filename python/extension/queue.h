@@ -4,8 +4,7 @@
 
 #include <pthread.h>
 
-#include "extension.h"
-#include "lock.h"
+#include "threads.h"
 
 struct pier_py_dropped;
 
@@ -83,5 +82,23 @@ void pier_py_queue_reap(struct pier_py_queue *queue);
 
 /** Release the regions of all dropped requests: nothing is in flight any more. */
 void pier_py_queue_forget(struct pier_py_queue *queue);
+
+/* The locks of several queues, for what uses several channels. */
+
+/**
+ * Sort queues into the order of locking, and remove those that occur again: two threads
+ * that lock several take them in the same order.
+ *
+ * Returns how many remain.
+ */
+uint32_t pier_py_queues_sort(struct pier_py_queue **queues, uint32_t count);
+
+/** Take the locks of sorted queues. Returns false with an exception, and has none. */
+bool pier_py_queues_take(struct pier_py_queue **queues, uint32_t count);
+
+void pier_py_queues_release(struct pier_py_queue **queues, uint32_t count);
+
+/** pier_py_queue_wake() for each; without the locks. */
+void pier_py_queues_wake(struct pier_py_queue **queues, uint32_t count);
 
 #endif

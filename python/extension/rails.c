@@ -2,9 +2,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "error.h"
-#include "local.h"
-#include "queues.h"
 #include "rails.h"
 #include "region.h"
 #include "remote.h"

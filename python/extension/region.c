@@ -1,20 +1,124 @@
-// SPDX-License-Identifier: BSD-3-Clause
-#include "error.h"
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <string.h>
+
+#include "buffer.h"
 #include "region.h"
 #include "remote.h"
+#include "view.h"
 
-#define NAME "region"
+#define SPAN_NAME "span"
+#define NAME	  "region"
+#define WRITES \
+	(PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_WRITE | PIER_ACCESS_REMOTE_ATOMIC)
+
+/* pier.Span: a range of a region, which never changes. */
+struct span {
+	PyObject ob_base;
+	struct pier_py_region *region;
+	struct pier_py_range range;
+};
 
 PyTypeObject *pier_py_region_type;
+static PyTypeObject *span_type;
+
+static PyObject *make_span(struct pier_py_region *region, struct pier_py_range range)
+{
+	struct span *self = pier_py_new(span_type);
+
+	if (!self)
+		return NULL;
+	self->region = (struct pier_py_region *)Py_NewRef((PyObject *)region);
+	self->range = range;
+	return (PyObject *)self;
+}
+
+static void delete_span(struct span *self)
+{
+	PyObject_GC_UnTrack(self);
+	Py_XDECREF((PyObject *)self->region);
+	pier_py_delete(self);
+}
+
+static int traverse_span(struct span *self, visitproc visit, void *arg)
+{
+	Py_VISIT((PyObject *)Py_TYPE((PyObject *)self));
+	Py_VISIT((PyObject *)self->region);
+	return 0;
+}
+
+static Py_ssize_t get_span_length(struct span *self)
+{
+	return (Py_ssize_t)self->range.length;
+}
+
+static PyObject *get_span_slice(struct span *self, PyObject *slice)
+{
+	struct pier_py_range range;
+
+	if (!pier_py_range_slice(slice, self->range.length, SPAN_NAME, &range))
+		return NULL;
+	range.offset += self->range.offset;
+	return make_span(self->region, range);
+}
+
+static PyObject *get_region(struct span *self, void *unused)
+{
+	(void)unused;
+	return Py_NewRef((PyObject *)self->region);
+}
+
+static PyObject *get_span_number(struct span *self, void *member)
+{
+	return PyLong_FromUnsignedLongLong(
+		*(uint64_t *)((char *)&self->range + (size_t)member));
+}
+
+static PyObject *describe_span(struct span *self)
+{
+	return PyUnicode_FromFormat("<pier.Span of %llu bytes at offset %llu of %R>",
+				    (unsigned long long)self->range.length,
+				    (unsigned long long)self->range.offset,
+				    (PyObject *)self->region);
+}
+
+static PyGetSetDef span_properties[] = {
+	{ "region", (getter)get_region, NULL, "The Region.", NULL },
+	{ "offset", (getter)get_span_number, NULL, "Its first byte in the region.",
+	  (void *)offsetof(struct pier_py_range, offset) },
+	{ "length", (getter)get_span_number, NULL, "Its length in bytes.",
+	  (void *)offsetof(struct pier_py_range, length) },
+	{ NULL },
+};
+
+static PyType_Slot span_slots[] = {
+	{ Py_tp_doc, "A range of a Region, as a slice of it: region[a:b]. Slices of a "
+		     "span are spans." },
+	{ Py_tp_dealloc, (void *)delete_span },
+	{ Py_tp_traverse, (void *)traverse_span },
+	{ Py_tp_repr, (void *)describe_span },
+	{ Py_tp_getset, span_properties },
+	{ Py_mp_length, (void *)get_span_length },
+	{ Py_mp_subscript, (void *)get_span_slice },
+	{ 0, NULL },
+};
+
+static PyType_Spec span_spec = {
+	.name = "pier.Span",
+	.basicsize = sizeof(struct span),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
+		 Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.slots = span_slots,
+};
 
 struct pier_py_region *pier_py_local_begin(PyObject *local,
 					   struct pier_py_range *ret_range)
 {
 	struct pier_py_region *region = (struct pier_py_region *)local;
-	bool span = PyObject_TypeCheck(local, pier_py_span_type);
+	bool span = PyObject_TypeCheck(local, span_type);
 
 	if (span)
-		region = ((struct pier_py_span *)local)->region;
+		region = ((struct span *)local)->region;
 	else if (!PyObject_TypeCheck(local, pier_py_region_type))
 		return pier_py_wrong_type(
 			local, "register memory first, with "
@@ -23,10 +127,22 @@ struct pier_py_region *pier_py_local_begin(PyObject *local,
 	if (!pier_py_use_begin(&region->use, NAME))
 		return NULL;
 	if (span)
-		*ret_range = ((struct pier_py_span *)local)->range;
+		*ret_range = ((struct span *)local)->range;
 	else
 		*ret_range = (struct pier_py_range){ 0, pier_mr_length(region->mr) };
 	return region;
+}
+
+void pier_py_regions_release(PyObject *regions)
+{
+	Py_ssize_t count = regions ? PyList_Size(regions) : 0;
+
+	for (Py_ssize_t i = 0; i < count; i++) {
+		PyObject *region = PyList_GetItem(regions, i);
+
+		pier_py_use_end(&((struct pier_py_region *)region)->use);
+	}
+	Py_XDECREF(regions);
 }
 
 static void release_memory(struct pier_py_region *self)
@@ -129,7 +245,7 @@ static PyObject *get_slice(struct pier_py_region *self, PyObject *slice)
 
 	if (length < 0 || !pier_py_range_slice(slice, (uint64_t)length, NAME, &range))
 		return NULL;
-	return pier_py_span_new(self, range);
+	return make_span(self, range);
 }
 
 static PyObject *describe_address(struct pier_mr *mr)
@@ -279,7 +395,186 @@ static PyType_Spec region_spec = {
 	.slots = region_slots,
 };
 
+/* The memory of a registration: a range, and what the region has to keep. */
+struct registration {
+	struct pier_mr_range range;
+	uint64_t iova; /* of a dma-buf */
+	bool readonly;
+	struct pier_py_use *use; /* of an object that must not close during the call */
+};
+
+static bool find_policy(const char *name, enum pier_policy *ret_policy)
+{
+	static const char *const names[] = { "direct", "peermem", "any", "bounce" };
+
+	for (int i = 0; i < 4; i++) {
+		if (strcmp(name, names[i]) == 0) {
+			*ret_policy = (enum pier_policy)i;
+			return true;
+		}
+	}
+	pier_py_refuse(EINVAL,
+		       "the policy \"%s\" is not \"direct\", \"peermem\", \"any\" or "
+		       "\"bounce\"",
+		       name);
+	return false;
+}
+
+static bool find_buffer(struct pier_py_buffer *buffer, uint64_t offset, uint64_t length,
+			struct registration *ret)
+{
+	if (!pier_py_use_begin(&buffer->use, "buffer"))
+		return false;
+	if (length == UINT64_MAX)
+		length = pier_buffer_length(buffer->buffer);
+	ret->use = &buffer->use;
+	ret->readonly = buffer->readonly;
+	ret->range = pier_mr_range_buffer(buffer->buffer, offset, length);
+	return true;
+}
+
+static bool find_dmabuf(struct pier_py_dmabuf *dmabuf, struct registration *ret)
+{
+	if (!pier_py_use_begin(&dmabuf->use, "dma-buf"))
+		return false;
+	ret->use = &dmabuf->use;
+	ret->iova = dmabuf->dmabuf.iova;
+	ret->range = pier_mr_range_dmabuf(dmabuf->dmabuf.fd, dmabuf->dmabuf.offset,
+					  dmabuf->dmabuf.length);
+	return true;
+}
+
+/* The object's whole memory. */
+static bool find_memory(PyObject *object, struct pier_py_region *region,
+			struct registration *ret)
+{
+	memset(ret, 0, sizeof(*ret));
+	if (PyObject_TypeCheck(object, pier_py_buffer_type)) {
+		region->object = Py_NewRef(object);
+		return find_buffer((struct pier_py_buffer *)object, 0, UINT64_MAX, ret);
+	}
+	if (PyObject_TypeCheck(object, pier_py_view_type)) {
+		struct pier_py_view *view = (struct pier_py_view *)object;
+
+		region->object = Py_NewRef(object);
+		return find_buffer(view->buffer, view->offset, view->length, ret);
+	}
+	if (PyObject_TypeCheck(object, pier_py_dmabuf_type)) {
+		region->object = Py_NewRef(object);
+		return find_dmabuf((struct pier_py_dmabuf *)object, ret);
+	}
+	if (pier_py_memory_get(object, &region->memory) < 0)
+		return false;
+	ret->readonly = region->memory.readonly;
+	ret->range = pier_mr_range_pointer(region->memory.address, region->memory.length);
+	return true;
+}
+
+/* Only the part that the caller wants. */
+static bool narrow_range(struct registration *registration, unsigned long long offset,
+			 PyObject *length, struct pier_mr_attr *attr)
+{
+	struct pier_py_range part;
+
+	if (!pier_py_range_make(offset, length, registration->range.length, "memory",
+				&part))
+		return false;
+	if (registration->range.source == PIER_MR_POINTER)
+		registration->range.addr = (char *)registration->range.addr + part.offset;
+	else
+		registration->range.offset += part.offset;
+	registration->range.length = part.length;
+	/* A dma-buf of pier has the addresses of its buffer. */
+	if (registration->range.source == PIER_MR_DMABUF) {
+		attr->addressing = PIER_ADDRESSING_IOVA;
+		attr->iova = registration->iova + part.offset;
+	}
+	return true;
+}
+
+static bool check_access(const struct registration *registration, int access)
+{
+	if (!registration->readonly || !(access & WRITES))
+		return true;
+	pier_py_refuse(EACCES,
+		       "the memory is read-only: register it with access=REMOTE_READ or "
+		       "LOCAL_READ");
+	return false;
+}
+
+static bool reg_mr(struct pier_py_region *region, const struct registration *registration,
+		   struct pier_mr_attr *attr)
+{
+	int error;
+
+	attr->ranges = &registration->range;
+	attr->range_count = 1;
+	Py_BEGIN_ALLOW_THREADS
+	error = pier_reg_mr_attr(region->pd->pd, attr, &region->mr);
+	Py_END_ALLOW_THREADS
+	if (error)
+		pier_py_fail(error);
+	return !error;
+}
+
+PyObject *pier_py_region_register(struct pier_py_pd *pd, PyObject *arguments,
+				  PyObject *keywords)
+{
+	static char *names[] = { "obj", "offset", "length", "access", "policy", NULL };
+	struct registration registration = { .use = NULL };
+	unsigned long long offset = 0;
+	const char *policy = "any";
+	struct pier_py_region *self;
+	PyObject *object, *length = NULL;
+	struct pier_mr_attr attr;
+	bool done;
+
+	pier_mr_attr_init(&attr);
+	attr.access = PIER_ACCESS_SHARED;
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$O&Ois:register", names,
+					 &object, pier_py_uint64, &offset, &length,
+					 &attr.access, &policy) ||
+	    !find_policy(policy, &attr.policy) || !pier_py_pd_begin((PyObject *)pd))
+		return NULL;
+	self = pier_py_new(pier_py_region_type);
+	if (self)
+		self->pd = (struct pier_py_pd *)Py_NewRef((PyObject *)pd);
+	done = self && find_memory(object, self, &registration) &&
+	       narrow_range(&registration, offset, length, &attr) &&
+	       check_access(&registration, attr.access) &&
+	       reg_mr(self, &registration, &attr);
+	if (registration.use)
+		pier_py_use_end(registration.use);
+	pier_py_use_end(&pd->use);
+	if (done)
+		return (PyObject *)self;
+	Py_XDECREF((PyObject *)self);
+	return NULL;
+}
+
+static PyMethodDef pd_methods[] = {
+	{ "register", PIER_PY_METHOD(pier_py_region_register),
+	  METH_VARARGS | METH_KEYWORDS,
+	  "register($self, obj, *, offset=0, length=None, access=7, policy='any')\n--\n\n"
+	  "Register memory with the NIC, without a copy, and return its Region.\n\n"
+	  "obj: a Buffer, View or Dmabuf; or any contiguous object with the buffer\n"
+	  "protocol (bytearray, NumPy, mmap), DLPack (PyTorch, JAX, CuPy) or the CUDA\n"
+	  "array interface. The region keeps it. Read-only objects need an access "
+	  "without\n"
+	  "writes.\n"
+	  "offset, length: the part to register, in bytes; None: all that follows.\n"
+	  "access: Access flags; 7 is SHARED.\n"
+	  "policy: the paths to accept, each with those before it: \"direct\", "
+	  "\"peermem\",\n"
+	  "\"any\" (also host memory), \"bounce\" (also copies: call the sync "
+	  "methods)." },
+	{ NULL },
+};
+
 int pier_py_add_region(PyObject *module)
 {
-	return pier_py_add_type(module, &region_spec, &pier_py_region_type);
+	if (pier_py_add_type(module, &region_spec, &pier_py_region_type) < 0 ||
+	    pier_py_add_type(module, &span_spec, &span_type) < 0)
+		return -1;
+	return pier_py_add_methods(pier_py_pd_type, pd_methods);
 }

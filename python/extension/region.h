@@ -4,7 +4,6 @@
 
 #include "device.h"
 #include "memory.h"
-#include "range.h"
 
 /** pier.Region */
 struct pier_py_region {
@@ -18,26 +17,11 @@ struct pier_py_region {
 	struct pier_py_memory memory;
 };
 
-/** pier.Span: a range of a region, which never changes. */
-struct pier_py_span {
-	PyObject ob_base;
-	struct pier_py_region *region;
-	struct pier_py_range range;
-};
-
 extern PyTypeObject *pier_py_region_type;
-extern PyTypeObject *pier_py_span_type;
 
-int pier_py_add_region(PyObject *module);
-int pier_py_add_span(PyObject *module);
-
-/** The method register() of ProtectionDomain, and its docstring. */
+/** The method register() of ProtectionDomain. */
 PyObject *pier_py_region_register(struct pier_py_pd *pd, PyObject *arguments,
 				  PyObject *keywords);
-extern const char pier_py_region_register_doc[];
-
-/** Make a Span of a region. NULL: raised. */
-PyObject *pier_py_span_new(struct pier_py_region *region, struct pier_py_range range);
 
 /**
  * Use the memory of a request: a Region or a Span.
@@ -50,5 +34,8 @@ PyObject *pier_py_span_new(struct pier_py_region *region, struct pier_py_range r
  */
 struct pier_py_region *pier_py_local_begin(PyObject *local,
 					   struct pier_py_range *ret_range);
+
+/** End the use of regions. Steals the list, in which each has a user; NULL is allowed. */
+void pier_py_regions_release(PyObject *regions);
 
 #endif

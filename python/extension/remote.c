@@ -3,8 +3,6 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "error.h"
-#include "range.h"
 #include "remote.h"
 
 #define NAME "remote region"

@@ -3,13 +3,119 @@
 #include <sched.h>
 #include <stdlib.h>
 
-#include "error.h"
 #include "ring.h"
-#include "time.h"
 
 #define NAME "ring"
 
-static PyTypeObject *ring_type;
+PyTypeObject *pier_py_ring_type;
+
+/* The channels of a ring: while fills use them, they cannot be closed. */
+
+/* Room for those of the sources, so that a fill that has begun can record its own. */
+static bool reserve_channels(struct pier_py_ring *ring,
+			     const struct pier_py_sources *sources)
+{
+	uint32_t room = ring->channel_count + (sources ? sources->channel_count : 0);
+	struct pier_py_channel **channels;
+	struct pier_py_queue **queues;
+
+	if (room <= ring->channel_room)
+		return true;
+	channels = realloc(ring->channels, room * sizeof(struct pier_py_channel *));
+	if (channels)
+		ring->channels = channels;
+	queues = realloc(ring->queues, room * sizeof(struct pier_py_queue *));
+	if (queues)
+		ring->queues = queues;
+	if (channels && queues) {
+		ring->channel_room = room;
+		return true;
+	}
+	PyErr_NoMemory();
+	return false;
+}
+
+static void list_queues(struct pier_py_ring *ring, const struct pier_py_sources *sources)
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < ring->channel_count; i++)
+		ring->queues[count++] = ring->channels[i]->queue;
+	for (uint32_t i = 0; sources && i < sources->channel_count; i++)
+		ring->queues[count++] = sources->channels[i]->queue;
+	ring->queue_count = pier_py_queues_sort(ring->queues, count);
+}
+
+static bool take_channels(struct pier_py_ring *ring, struct pier_py_sources *sources)
+{
+	if (!reserve_channels(ring, sources))
+		return false;
+	list_queues(ring, sources);
+	return pier_py_queues_take(ring->queues, ring->queue_count);
+}
+
+bool pier_py_ring_take(struct pier_py_ring *ring, struct pier_py_sources *sources)
+{
+	if (!pier_py_lock_take(&ring->lock, NAME, -1))
+		return false;
+	if (take_channels(ring, sources))
+		return true;
+	pier_py_lock_release(&ring->lock);
+	return false;
+}
+
+static void add_channel(struct pier_py_ring *ring, struct pier_py_channel *channel)
+{
+	for (uint32_t i = 0; i < ring->channel_count; i++) {
+		if (ring->channels[i] == channel)
+			return;
+	}
+	Py_INCREF((PyObject *)channel);
+	ring->channels[ring->channel_count++] = channel;
+	channel->queue->users++;
+}
+
+/* Forget the channels that no fill uses. The caller drops the references. */
+static uint32_t remove_channels(struct pier_py_ring *ring)
+{
+	uint32_t count = ring->channel_count;
+
+	for (uint32_t i = count; i > 0; i--) {
+		struct pier_py_channel *channel = ring->channels[i - 1];
+
+		if (pier_ring_uses(ring->ring, channel->channel))
+			continue;
+		channel->queue->users--;
+		ring->channels[i - 1] = ring->channels[--ring->channel_count];
+		ring->channels[ring->channel_count] = channel;
+	}
+	return count;
+}
+
+static void leave_channels(struct pier_py_ring *ring, struct pier_py_sources *sources,
+			   bool waited)
+{
+	uint32_t count;
+
+	for (uint32_t i = 0; sources && i < sources->channel_count; i++) {
+		if (pier_ring_uses(ring->ring, sources->channels[i]->channel))
+			add_channel(ring, sources->channels[i]);
+	}
+	count = remove_channels(ring);
+	pier_py_queues_release(ring->queues, ring->queue_count);
+	if (waited)
+		pier_py_queues_wake(ring->queues, ring->queue_count);
+	/* Nobody has their locks any more, so they may be deleted. */
+	for (uint32_t i = ring->channel_count; i < count; i++)
+		Py_DECREF((PyObject *)ring->channels[i]);
+}
+
+void pier_py_ring_leave(struct pier_py_ring *ring, struct pier_py_sources *sources,
+			bool waited)
+{
+	leave_channels(ring, sources, waited);
+	pier_py_lock_release(&ring->lock);
+}
 
 /* The Buffer of the slots: one that was given, or a new one. */
 static bool make_buffer(struct pier_py_ring *self, PyObject *memory)
@@ -146,14 +252,14 @@ static int end_ring(struct pier_py_ring *self)
 	PyThreadState *state;
 	int error;
 
-	if (!pier_py_ring_take_channels(self, NULL))
+	if (!take_channels(self, NULL))
 		return -1;
 	state = PyEval_SaveThread();
 	error = pier_ring_cancel(self->ring);
 	PyEval_RestoreThread(state);
 	if (error)
 		pier_py_fail(error);
-	pier_py_ring_leave_channels(self, NULL, true);
+	leave_channels(self, NULL, true);
 	if (error)
 		return -1;
 	state = PyEval_SaveThread();
@@ -205,12 +311,6 @@ static void delete_ring(struct pier_py_ring *self)
 	free(self->reads);
 	free(self->tickets);
 	pier_py_delete(self);
-}
-
-static PyObject *make_sources(struct pier_py_ring *self, PyObject *pairs)
-{
-	(void)self;
-	return pier_py_sources_new(pairs);
 }
 
 static PyObject *wake(struct pier_py_ring *self, PyObject *unused)
@@ -310,13 +410,6 @@ static PyObject *describe_ring(struct pier_py_ring *self)
 }
 
 static PyMethodDef ring_methods[] = {
-	{ "sources", PIER_PY_METHOD(make_sources), METH_O,
-	  "sources($self, pairs, /)\n--\n\n"
-	  "Make RingSources of a sequence of (Channel, Remote): memory of peers to read "
-	  "from,\n"
-	  "each through its channel. The channels are connected, in the protection "
-	  "domain of\n"
-	  "the ring." },
 	{ "wake", PIER_PY_METHOD(wake), METH_NOARGS,
 	  "wake($self)\n--\n\n"
 	  "End the current or the next wait(). Any thread, also while another waits." },
@@ -354,57 +447,42 @@ static PyMemberDef ring_members[] = {
 	{ NULL },
 };
 
-/* Both tables in one, each ended by an entry without a name. */
-static PyMethodDef *join_methods(void)
-{
-	static PyMethodDef all[24];
-	PyMethodDef *const tables[] = { ring_methods, pier_py_fill_methods };
-	size_t count = 0;
+static PyType_Slot ring_slots[] = {
+	{ Py_tp_doc,
+	  "Ring(pd, *, slots=4, slot_size=1048576, memory='host', "
+	  "policy='direct',\n"
+	  "     timeout=30.0, stall=None)\n--\n\n"
+	  "Slots of memory that are filled by lists of reads from the memory of "
+	  "peers, and\n"
+	  "handed out in order.\n\n"
+	  "memory: of the slots: \"memfd\", \"cuda:0\", or a Buffer\n"
+	  "policy: for registering it: ProtectionDomain.register()\n"
+	  "timeout: of waits, in seconds\n"
+	  "stall: a channel on which no read completes for so long is broken; "
+	  "None: its\n"
+	  "timeout\n\n"
+	  "Any thread may use it: calls of several threads take turns. Slots "
+	  "are released\n"
+	  "by any thread. While a fill uses a channel, closing the channel "
+	  "raises Busy." },
+	{ Py_tp_new, (void *)new_ring },
+	{ Py_tp_dealloc, (void *)delete_ring },
+	{ Py_tp_repr, (void *)describe_ring },
+	{ Py_tp_methods, ring_methods },
+	{ Py_tp_members, ring_members },
+	{ Py_tp_getset, ring_properties },
+	{ Py_mp_length, (void *)get_length },
+	{ 0, NULL },
+};
 
-	for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
-		for (PyMethodDef *method = tables[i]; method->ml_name; method++)
-			all[count++] = *method;
-	}
-	return all;
-}
+static PyType_Spec ring_spec = {
+	.name = "pier.Ring",
+	.basicsize = sizeof(struct pier_py_ring),
+	.flags = Py_TPFLAGS_DEFAULT,
+	.slots = ring_slots,
+};
 
 int pier_py_add_ring(PyObject *module)
 {
-	PyType_Slot slots[] = {
-		{ Py_tp_doc,
-		  "Ring(pd, *, slots=4, slot_size=1048576, memory='host', "
-		  "policy='direct',\n"
-		  "     timeout=30.0, stall=None)\n--\n\n"
-		  "Slots of memory that are filled by lists of reads from the memory of "
-		  "peers, and\n"
-		  "handed out in order.\n\n"
-		  "memory: of the slots: \"memfd\", \"cuda:0\", or a Buffer\n"
-		  "policy: for registering it: ProtectionDomain.register()\n"
-		  "timeout: of waits, in seconds\n"
-		  "stall: a channel on which no read completes for so long is broken; "
-		  "None: its\n"
-		  "timeout\n\n"
-		  "Any thread may use it: calls of several threads take turns. Slots "
-		  "are released\n"
-		  "by any thread. While a fill uses a channel, closing the channel "
-		  "raises Busy." },
-		{ Py_tp_new, (void *)new_ring },
-		{ Py_tp_dealloc, (void *)delete_ring },
-		{ Py_tp_repr, (void *)describe_ring },
-		{ Py_tp_methods, join_methods() },
-		{ Py_tp_members, ring_members },
-		{ Py_tp_getset, ring_properties },
-		{ Py_mp_length, (void *)get_length },
-		{ 0, NULL },
-	};
-	PyType_Spec spec = {
-		.name = "pier.Ring",
-		.basicsize = sizeof(struct pier_py_ring),
-		.flags = Py_TPFLAGS_DEFAULT,
-		.slots = slots,
-	};
-
-	if (pier_py_add_sources(module) < 0 || pier_py_add_ring_slot(module) < 0)
-		return -1;
-	return pier_py_add_type(module, &spec, &ring_type);
+	return pier_py_add_type(module, &ring_spec, &pier_py_ring_type);
 }

@@ -42,34 +42,7 @@ struct pier_py_ring {
 	struct pier_ring_slot failed; /* what next() raised the error of */
 };
 
-/** pier.RingSlot */
-struct pier_py_ring_slot {
-	PyObject ob_base;
-	PyObject *weak_references;
-	struct pier_py_ring *ring;
-	struct pier_py_buffer *buffer;
-	struct pier_ring_slot slot;
-};
-
-extern PyTypeObject *pier_py_sources_type;
-extern PyTypeObject *pier_py_ring_slot_type;
-
-int pier_py_add_ring(PyObject *module);
-int pier_py_add_ring_slot(PyObject *module);
-int pier_py_add_sources(PyObject *module);
-
-/** Make RingSources of a sequence of (channel, remote). NULL: raised. */
-PyObject *pier_py_sources_new(PyObject *pairs);
-
-/**
- * Make the RingSlot of a slot that the ring returned; steals the slot. With the lock.
- * NULL: raised.
- */
-PyObject *pier_py_ring_slot_new(struct pier_py_ring *ring,
-				const struct pier_ring_slot *slot);
-
-/** Release a slot that a RingSlot holds, unless it is released. */
-void pier_py_ring_release(struct pier_py_ring *ring, const struct pier_ring_slot *slot);
+extern PyTypeObject *pier_py_ring_type;
 
 /**
  * Take the locks of an open ring, of the channels that it uses, and of those of the
@@ -84,14 +57,5 @@ bool pier_py_ring_take(struct pier_py_ring *ring, struct pier_py_sources *source
  */
 void pier_py_ring_leave(struct pier_py_ring *ring, struct pier_py_sources *sources,
 			bool waited);
-
-/** The same without the lock of the ring itself, which the caller has. */
-bool pier_py_ring_take_channels(struct pier_py_ring *ring,
-				struct pier_py_sources *sources);
-void pier_py_ring_leave_channels(struct pier_py_ring *ring,
-				 struct pier_py_sources *sources, bool waited);
-
-/** The methods of fills. */
-extern PyMethodDef pier_py_fill_methods[];
 
 #endif

@@ -3,20 +3,233 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "blocking.h"
-#include "error.h"
+#include "remote.h"
 #include "ring.h"
-#include "time.h"
+#include "view.h"
 
 enum {
-	/* How long a wait has the locks of the channels at a time. */
-	SLICE_MS = 20,
-	WORDS = 4, /* offset, remote offset, length, source */
+	WORDS = 4, /* of a read: offset, remote offset, length, source */
+};
+
+static PyTypeObject *sources_type, *slot_type;
+
+static void add_channel(struct pier_py_sources *self, struct pier_py_channel *channel)
+{
+	for (uint32_t i = 0; i < self->channel_count; i++) {
+		if (self->channels[i] == channel)
+			return;
+	}
+	self->channels[self->channel_count++] = channel;
+}
+
+static bool read_pair(struct pier_py_sources *self, PyObject *pair)
+{
+	struct pier_py_channel *channel;
+	struct pier_py_remote *remote;
+
+	if (!PyTuple_Check(pair) || PyTuple_Size(pair) != 2) {
+		pier_py_wrong_type(pair, "a source is a tuple (Channel, Remote)");
+		return false;
+	}
+	channel = pier_py_channel_check(PyTuple_GetItem(pair, 0));
+	remote = channel ? pier_py_remote_check(PyTuple_GetItem(pair, 1)) : NULL;
+	if (!remote)
+		return false;
+	add_channel(self, channel);
+	self->list[self->count++] = (struct pier_ring_source){
+		.channel = channel->channel,
+		.parts = remote->parts,
+		.count = pier_py_remote_count(remote),
+	};
+	return true;
+}
+
+static bool read_pairs(struct pier_py_sources *self)
+{
+	Py_ssize_t count = PyTuple_Size(self->pairs);
+
+	self->list = calloc((size_t)count + 1, sizeof(*self->list));
+	self->channels = calloc((size_t)count + 1, sizeof(struct pier_py_channel *));
+	if (!self->list || !self->channels || count > UINT32_MAX) {
+		PyErr_NoMemory();
+		return false;
+	}
+	for (Py_ssize_t i = 0; i < count; i++) {
+		if (!read_pair(self, PyTuple_GetItem(self->pairs, i)))
+			return false;
+	}
+	return true;
+}
+
+static PyObject *make_sources(PyObject *ring, PyObject *pairs)
+{
+	struct pier_py_sources *self = pier_py_new(sources_type);
+
+	(void)ring;
+	if (!self)
+		return NULL;
+	self->pairs = PySequence_Tuple(pairs);
+	if (self->pairs && read_pairs(self))
+		return (PyObject *)self;
+	Py_DECREF((PyObject *)self);
+	return NULL;
+}
+
+static void delete_sources(struct pier_py_sources *self)
+{
+	free(self->list);
+	free(self->channels);
+	Py_XDECREF(self->pairs);
+	pier_py_delete(self);
+}
+
+static Py_ssize_t get_length(PyObject *object)
+{
+	return ((struct pier_py_sources *)object)->count;
+}
+
+static PyType_Slot sources_slots[] = {
+	{ Py_tp_doc, "Memory of peers that a ring reads from: Ring.sources()." },
+	{ Py_tp_dealloc, (void *)delete_sources },
+	{ Py_mp_length, (void *)get_length },
+	{ 0, NULL },
+};
+
+static PyType_Spec sources_spec = {
+	.name = "pier.RingSources",
+	.basicsize = sizeof(struct pier_py_sources),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.slots = sources_slots,
+};
+
+/* pier.RingSlot */
+struct slot {
+	PyObject ob_base;
+	PyObject *weak_references;
+	struct pier_py_ring *ring;
+	struct pier_py_buffer *buffer;
+	struct pier_ring_slot slot;
+};
+
+/* The ring exists until the slot is released, also if another thread closes it now. */
+static void release_slot(struct pier_py_ring *ring, const struct pier_ring_slot *slot)
+{
+	unsigned long long ticket = slot->sequence + 1;
+
+	if (atomic_compare_exchange_strong(&ring->tickets[slot->number], &ticket, 0))
+		pier_ring_release(ring->ring, slot);
+}
+
+static PyObject *make_slot(struct pier_py_ring *ring, const struct pier_ring_slot *slot)
+{
+	struct slot *self = pier_py_new(slot_type);
+
+	atomic_store(&ring->tickets[slot->number], slot->sequence + 1);
+	if (!self) {
+		release_slot(ring, slot);
+		return NULL;
+	}
+	self->ring = (struct pier_py_ring *)Py_NewRef((PyObject *)ring);
+	self->buffer = (struct pier_py_buffer *)Py_NewRef((PyObject *)ring->buffer);
+	self->slot = *slot;
+	return (PyObject *)self;
+}
+
+static void delete_slot(struct slot *self)
+{
+	if (self->weak_references)
+		PyObject_ClearWeakRefs((PyObject *)self);
+	release_slot(self->ring, &self->slot);
+	Py_DECREF((PyObject *)self->buffer);
+	Py_DECREF((PyObject *)self->ring);
+	pier_py_delete(self);
+}
+
+static PyObject *make_view(struct slot *self, PyObject *arguments, PyObject *keywords)
+{
+	const struct pier_py_window window = {
+		.buffer = self->buffer,
+		.range = { self->slot.offset, self->slot.length },
+		.keeper = (PyObject *)self,
+	};
+
+	return pier_py_window_view(&window, arguments, keywords);
+}
+
+static PyObject *copy_from(struct slot *self, PyObject *arguments, PyObject *keywords)
+{
+	static char *names[] = { "offset", "length", NULL };
+	unsigned long long offset = 0;
+	struct pier_py_range range;
+	PyObject *length = NULL;
+
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O&O:copy_from", names,
+					 pier_py_uint64, &offset, &length) ||
+	    !pier_py_range_make(offset, length, self->slot.length, "slot", &range))
+		return NULL;
+	return PyObject_CallMethod((PyObject *)self->buffer, "copy_from", "KK",
+				   (unsigned long long)(self->slot.offset + range.offset),
+				   (unsigned long long)range.length);
+}
+
+static PyObject *describe_slot(struct slot *self)
+{
+	return PyUnicode_FromFormat("<pier.RingSlot %u, fill %llu of %llu bytes>",
+				    self->slot.number,
+				    (unsigned long long)self->slot.sequence,
+				    (unsigned long long)self->slot.length);
+}
+
+static PyMethodDef slot_methods[] = {
+	{ "view", PIER_PY_METHOD(make_view), METH_VARARGS | METH_KEYWORDS,
+	  "view($self, shape=None, dtype='uint8', offset=0)\n--\n\n"
+	  "Return a View of a part of the slot, as Buffer.view() does. It holds the "
+	  "slot." },
+	{ "copy_from", PIER_PY_METHOD(copy_from), METH_VARARGS | METH_KEYWORDS,
+	  "copy_from($self, offset=0, length=None)\n--\n\n"
+	  "Copy bytes of the slot to the host, and return them." },
+	{ NULL },
+};
+
+#define SLOT_MEMBER(type, field, text)                                          \
+	{                                                                       \
+#field, type, offsetof(struct slot, slot.field), READONLY, text \
+	}
+
+static PyMemberDef slot_members[] = {
+	{ "__weaklistoffset__", T_PYSSIZET, offsetof(struct slot, weak_references),
+	  READONLY, NULL },
+	SLOT_MEMBER(T_UINT, number, "The number of the slot, from 0."),
+	SLOT_MEMBER(T_ULONGLONG, sequence, "The number of fills that began before it."),
+	SLOT_MEMBER(T_ULONGLONG, offset, "Its first byte in the buffer of the ring."),
+	SLOT_MEMBER(T_ULONGLONG, length,
+		    "From its beginning to the end of the last read, in bytes."),
+	{ "buffer", T_OBJECT_EX, offsetof(struct slot, buffer), READONLY,
+	  "The Buffer of the ring." },
+	{ NULL },
+};
+
+static PyType_Slot slot_slots[] = {
+	{ Py_tp_doc, "A filled slot of a ring: Ring.next(). It is free again when this "
+		     "object is gone, and\n"
+		     "with it all views of the slot, and whatever uses their memory." },
+	{ Py_tp_dealloc, (void *)delete_slot },
+	{ Py_tp_repr, (void *)describe_slot },
+	{ Py_tp_methods, slot_methods },
+	{ Py_tp_members, slot_members },
+	{ 0, NULL },
+};
+
+static PyType_Spec slot_spec = {
+	.name = "pier.RingSlot",
+	.basicsize = sizeof(struct slot),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.slots = slot_slots,
 };
 
 static struct pier_py_sources *check_sources(PyObject *object)
 {
-	if (PyObject_TypeCheck(object, pier_py_sources_type))
+	if (PyObject_TypeCheck(object, sources_type))
 		return (struct pier_py_sources *)object;
 	return pier_py_wrong_type(object, "sources must be those of Ring.sources()");
 }
@@ -195,13 +408,17 @@ static void note_failure(struct pier_py_ring *self, const struct pier_ring_slot 
 	PyErr_Restore(type, value, traceback);
 }
 
-/*
- * One slice of next(), or, without ret_slot, of wait().
- *
- * Returns 1 if it is over; 0 if the time was; or -1 with an exception.
- */
-static int wait_slice(struct pier_py_ring *self, int timeout_ms, PyObject **ret_slot)
+/* A wait of next(), or, without ret_slot, of wait(). */
+struct ring_wait {
+	struct pier_py_ring *ring;
+	PyObject **ret_slot;
+};
+
+/* A slice of pier_py_wait_in_slices(). */
+static int wait_slice(void *subject, int timeout_ms)
 {
+	const struct ring_wait *wait = subject;
+	struct pier_py_ring *self = wait->ring;
 	struct pier_py_blocking blocking;
 	struct pier_ring_slot slot;
 	int result;
@@ -209,31 +426,24 @@ static int wait_slice(struct pier_py_ring *self, int timeout_ms, PyObject **ret_
 	if (!pier_py_ring_take(self, NULL))
 		return -1;
 	pier_py_blocking_begin(&blocking);
-	result = ret_slot ? pier_ring_next(self->ring, timeout_ms, &slot)
-			  : pier_ring_wait(self->ring, timeout_ms);
+	result = wait->ret_slot ? pier_ring_next(self->ring, timeout_ms, &slot)
+				: pier_ring_wait(self->ring, timeout_ms);
 	result = pier_py_blocking_end(&blocking, result);
-	if (result < 0 && ret_slot)
+	if (result < 0 && wait->ret_slot)
 		note_failure(self, &slot);
-	if (result > 0 && ret_slot)
-		*ret_slot = pier_py_ring_slot_new(self, &slot);
+	if (result > 0 && wait->ret_slot)
+		*wait->ret_slot = make_slot(self, &slot);
 	pier_py_ring_leave(self, NULL, timeout_ms > 0);
 	return result;
 }
 
-static int wait_in_slices(struct pier_py_ring *self, int timeout_ms, PyObject **ret_slot)
+/* Returns 1, 0 after timeout_ms, or -1 with an exception. */
+static int wait_for_ring(struct pier_py_ring *self, int timeout_ms, PyObject **ret_slot)
 {
-	int64_t left = timeout_ms < 0 ? self->attr.timeout_ms : timeout_ms;
-	int64_t end = pier_py_now_ms() + left;
-	int result;
+	struct ring_wait wait = { self, ret_slot };
 
-	for (;;) {
-		result = wait_slice(self, left < SLICE_MS ? (int)left : SLICE_MS,
-				    ret_slot);
-		left = end - pier_py_now_ms();
-		if (result || left <= 0)
-			return result;
-		pier_py_let_others_in();
-	}
+	return pier_py_wait_in_slices(
+		wait_slice, &wait, timeout_ms < 0 ? self->attr.timeout_ms : timeout_ms);
 }
 
 static PyObject *next(struct pier_py_ring *self, PyObject *arguments, PyObject *keywords)
@@ -245,7 +455,7 @@ static PyObject *next(struct pier_py_ring *self, PyObject *arguments, PyObject *
 	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O&:next", names,
 					 pier_py_timeout, &timeout_ms))
 		return NULL;
-	result = wait_in_slices(self, timeout_ms, &slot);
+	result = wait_for_ring(self, timeout_ms, &slot);
 	return result ? slot : Py_NewRef(Py_None);
 }
 
@@ -257,7 +467,7 @@ static PyObject *wait(struct pier_py_ring *self, PyObject *arguments, PyObject *
 	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O&:wait", names,
 					 pier_py_timeout, &timeout_ms))
 		return NULL;
-	result = wait_in_slices(self, timeout_ms, NULL);
+	result = wait_for_ring(self, timeout_ms, NULL);
 	return result < 0 ? NULL : PyBool_FromLong(result);
 }
 
@@ -317,7 +527,14 @@ static PyObject *missing(struct pier_py_ring *self, PyObject *argument)
 	return list;
 }
 
-PyMethodDef pier_py_fill_methods[] = {
+static PyMethodDef fill_methods[] = {
+	{ "sources", PIER_PY_METHOD(make_sources), METH_O,
+	  "sources($self, pairs, /)\n--\n\n"
+	  "Make RingSources of a sequence of (Channel, Remote): memory of peers to read "
+	  "from,\n"
+	  "each through its channel. The channels are connected, in the protection "
+	  "domain of\n"
+	  "the ring." },
 	{ "begin", PIER_PY_METHOD(begin), METH_VARARGS | METH_KEYWORDS,
 	  "begin($self, sources, reads)\n--\n\n"
 	  "Take a free slot, and begin to fill it. Return the number of the slot, from "
@@ -369,3 +586,11 @@ PyMethodDef pier_py_fill_methods[] = {
 	  "Return False if the time is over." },
 	{ NULL },
 };
+
+int pier_py_add_ring_fill(PyObject *module)
+{
+	if (pier_py_add_type(module, &sources_spec, &sources_type) < 0 ||
+	    pier_py_add_type(module, &slot_spec, &slot_type) < 0)
+		return -1;
+	return pier_py_add_methods(pier_py_ring_type, fill_methods);
+}

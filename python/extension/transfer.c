@@ -1,23 +1,343 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 
-#include "error.h"
-#include "time.h"
-#include "transfer.h"
+#include "rails.h"
 
-#define NAME "transfer"
+#define NAME	   "transfer"
+#define FOREVER_MS (INT64_C(1) << 40)
 
-static PyTypeObject *transfer_type;
+enum {
+	/* How long close() has the locks of the rails at a time. */
+	SLICE_MS = 20,
+	/* How long to wait for the chunks in flight of a transfer that nobody has. */
+	LAST_WAIT_MS = 1000,
+};
 
-static PyObject *advance(struct pier_py_transfer *self, PyObject *unused)
+/* pier.Transfer */
+struct transfer {
+	PyObject ob_base;
+	struct pier_py_lock lock;
+	struct pier_transfer *transfer;
+	struct pier_py_rails rails;
+	PyObject *progress; /* NULL, or a function */
+	uint64_t reported;  /* to it: done; UINT64_MAX: nothing yet */
+};
+
+/* The arguments of Transfer(). */
+struct arguments {
+	PyObject *rails;
+	const char *direction;
+	PyObject *length;
+	uint32_t chunk, window;
+	int stall_ms, timeout_ms;
+	PyObject *notify;
+	int announce, fail_fast;
+	PyObject *progress, *state_object;
+	Py_buffer state;
+};
+
+static int parse(PyObject *arguments, PyObject *keywords, struct arguments *ret_parsed)
 {
-	int result = pier_py_transfer_drive(self, 0);
+	static char *names[] = { "rails",    "direction", "length",   "chunk",
+				 "window",   "stall",	  "timeout",  "notify",
+				 "announce", "fail_fast", "progress", "state",
+				 NULL };
+
+	*ret_parsed = (struct arguments){
+		.direction = "write",
+		.stall_ms = PIER_TIMEOUT_DEFAULT,
+		.timeout_ms = PIER_TIMEOUT_DEFAULT,
+	};
+	return PyArg_ParseTupleAndKeywords(
+		arguments, keywords, "O|$sOO&O&O&O&OppOO:Transfer", names,
+		&ret_parsed->rails, &ret_parsed->direction, &ret_parsed->length,
+		pier_py_uint32, &ret_parsed->chunk, pier_py_uint32, &ret_parsed->window,
+		pier_py_timeout, &ret_parsed->stall_ms, pier_py_timeout,
+		&ret_parsed->timeout_ms, &ret_parsed->notify, &ret_parsed->announce,
+		&ret_parsed->fail_fast, &ret_parsed->progress, &ret_parsed->state_object);
+}
+
+static int set_direction(const char *direction, struct pier_transfer_attr *attr)
+{
+	PyObject *name = PyUnicode_FromString(direction);
+	int error = 0;
+
+	if (!name)
+		return -1;
+	if (PyUnicode_CompareWithASCIIString(name, "read") == 0)
+		attr->direction = PIER_TRANSFER_READ;
+	else if (PyUnicode_CompareWithASCIIString(name, "write") != 0)
+		error = -1;
+	Py_DECREF(name);
+	if (error)
+		PyErr_Format(PyExc_ValueError,
+			     "direction \"%s\" is not \"write\" or \"read\"", direction);
+	return error;
+}
+
+static int set_numbers(const struct arguments *parsed, struct pier_transfer_attr *attr)
+{
+	unsigned long long length;
+	int notify = pier_py_optional_uint32(parsed->notify, &attr->immediate);
+
+	if (notify > 0)
+		attr->flags |= PIER_TRANSFER_NOTIFY;
+	if (notify < 0 || !parsed->length || parsed->length == Py_None)
+		return notify < 0 ? -1 : 0;
+	if (!pier_py_uint64(parsed->length, &length))
+		return -1;
+	attr->length = length;
+	return 0;
+}
+
+static int set_attributes(const struct arguments *parsed, struct pier_py_rails *rails,
+			  struct pier_transfer_attr *attr)
+{
+	pier_transfer_attr_init(attr);
+	attr->rails = rails->list;
+	attr->rail_count = rails->count;
+	attr->length = rails->length;
+	attr->chunk = parsed->chunk;
+	attr->window = parsed->window;
+	attr->stall_ms = parsed->stall_ms;
+	attr->timeout_ms = parsed->timeout_ms;
+	attr->flags = (parsed->announce ? PIER_TRANSFER_ANNOUNCE : 0) |
+		      (parsed->fail_fast ? PIER_TRANSFER_FAIL_FAST : 0);
+	attr->state = parsed->state.buf;
+	attr->state_size = (size_t)parsed->state.len;
+	if (set_direction(parsed->direction, attr) < 0)
+		return -1;
+	return set_numbers(parsed, attr);
+}
+
+static int begin(struct transfer *self, const struct arguments *parsed)
+{
+	struct pier_transfer_attr attr;
+	int error;
+
+	if (pier_py_lock_init(&self->lock) < 0 ||
+	    pier_py_rails_make(parsed->rails, &self->rails) < 0 ||
+	    set_attributes(parsed, &self->rails, &attr) < 0 ||
+	    !pier_py_rails_take(&self->rails))
+		return -1;
+	error = pier_transfer_begin(&attr, &self->transfer);
+	if (error)
+		pier_py_fail(error);
+	else
+		pier_py_rails_begin_use(&self->rails);
+	pier_py_rails_release(&self->rails);
+	return error ? -1 : 0;
+}
+
+static PyObject *new_transfer(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+{
+	struct transfer *self = NULL;
+	struct arguments parsed;
+
+	if (!parse(arguments, keywords, &parsed) ||
+	    (parsed.state_object && parsed.state_object != Py_None &&
+	     PyObject_GetBuffer(parsed.state_object, &parsed.state, PyBUF_SIMPLE) < 0))
+		return NULL;
+	self = pier_py_new(type);
+	if (self) {
+		self->reported = UINT64_MAX;
+		if (parsed.progress && parsed.progress != Py_None)
+			self->progress = Py_NewRef(parsed.progress);
+		if (begin(self, &parsed) < 0) {
+			Py_DECREF((PyObject *)self);
+			self = NULL;
+		}
+	}
+	if (parsed.state.obj)
+		PyBuffer_Release(&parsed.state);
+	return (PyObject *)self;
+}
+
+static bool has_ended(const struct transfer *self)
+{
+	struct pier_transfer_status status;
+
+	pier_transfer_query(self->transfer, &status);
+	return status.ended;
+}
+
+/*
+ * With the lock of the transfer. Without rails in use it has ended, and touches none.
+ * Returns as pier_transfer_wait() does, with an exception.
+ */
+static int drive_slice(struct transfer *self, int timeout_ms)
+{
+	struct pier_py_rails *rails = &self->rails;
+	bool in_use = rails->in_use;
+	PyThreadState *state;
+	int result;
+
+	if (in_use && !pier_py_rails_take(rails))
+		return -1;
+	state = PyEval_SaveThread();
+	result = pier_transfer_wait(self->transfer, timeout_ms);
+	PyEval_RestoreThread(state);
+	if (result < 0)
+		pier_py_fail(result);
+	if (in_use)
+		pier_py_rails_release(rails);
+	return result < 0 ? -1 : result;
+}
+
+/*
+ * Release what a transfer that has ended does not use any more. Keeps an exception. With
+ * the lock of the transfer.
+ */
+static void settle_transfer(struct transfer *self)
+{
+	PyObject *type, *value, *traceback;
+
+	if (!self->rails.in_use || !has_ended(self))
+		return;
+	PyErr_Fetch(&type, &value, &traceback);
+	if (pier_py_rails_take(&self->rails)) {
+		pier_py_rails_end_use(&self->rails);
+		pier_py_rails_release(&self->rails);
+	}
+	PyErr_Restore(type, value, traceback);
+}
+
+/* Without the lock: the function may use the transfer. Returns 0, or -1: raised. */
+static int report(struct transfer *self, const struct pier_transfer_status *status)
+{
+	PyObject *result;
+	int cancels;
+
+	if (!self->progress || status->done == self->reported)
+		return 0;
+	self->reported = status->done;
+	result = PyObject_CallFunction(self->progress, "KK",
+				       (unsigned long long)status->done,
+				       (unsigned long long)status->length);
+	cancels = result ? PyObject_IsTrue(result) : -1;
+	Py_XDECREF(result);
+	if (cancels > 0 && pier_py_lock_take(&self->lock, NAME, -1)) {
+		pier_transfer_cancel(self->transfer);
+		pier_py_lock_release(&self->lock);
+	}
+	return cancels < 0 ? -1 : 0;
+}
+
+/*
+ * Without the lock: a watcher, or another thread, may resume the transfer with other
+ * rails meanwhile.
+ *
+ * channels  those of the rails, a reference that is dropped
+ */
+static void wake_waiters(PyObject *channels)
+{
+	Py_ssize_t count = channels ? PyList_Size(channels) : 0;
+
+	for (Py_ssize_t i = 0; i < count; i++) {
+		PyObject *channel = PyList_GetItem(channels, i);
+
+		pier_py_queue_wake(((struct pier_py_channel *)channel)->queue, NULL);
+	}
+	Py_XDECREF(channels);
+}
+
+/* A slice of pier_py_wait_in_slices(). */
+static int drive_and_report(void *subject, int timeout_ms)
+{
+	struct transfer *self = subject;
+	struct pier_transfer_status status;
+	PyObject *channels;
+	int result;
+
+	if (!pier_py_lock_take(&self->lock, NAME, -1))
+		return -1;
+	result = drive_slice(self, timeout_ms);
+	settle_transfer(self);
+	pier_transfer_query(self->transfer, &status);
+	channels = Py_XNewRef(self->rails.channels);
+	pier_py_lock_release(&self->lock);
+	wake_waiters(channels);
+	if (result >= 0 && report(self, &status) < 0)
+		return -1;
+	return result;
+}
+
+/*
+ * Cancel a transfer, and wait for the chunks in flight until its rails stall. With the
+ * lock of the transfer. Returns 0, or -1 with an exception.
+ */
+static int end_transfer(struct transfer *self)
+{
+	while (!has_ended(self)) {
+		pier_transfer_cancel(self->transfer);
+		if (drive_slice(self, SLICE_MS) < 0 && !has_ended(self))
+			return -1;
+		if (PyErr_CheckSignals() < 0)
+			return -1;
+	}
+	PyErr_Clear();
+	return 0;
+}
+
+/*
+ * Destroy a transfer that nobody has any more: chunks that do not complete soon are
+ * stopped with their channels. With the locks of the rails.
+ */
+static void abandon_transfer(struct transfer *self)
+{
+	PyThreadState *state = PyEval_SaveThread();
+
+	pier_transfer_cancel(self->transfer);
+	pier_transfer_wait(self->transfer, LAST_WAIT_MS);
+	for (uint32_t i = 0; i < self->rails.count && !has_ended(self); i++)
+		pier_channel_cancel(self->rails.list[i].channel);
+	pier_transfer_destroy(self->transfer);
+	PyEval_RestoreThread(state);
+}
+
+/* With the lock of the transfer. */
+static int resume_with(struct transfer *self, struct pier_py_rails *rails)
+{
+	int error;
+
+	if (!pier_py_rails_take(rails))
+		return -1;
+	error = pier_transfer_resume(self->transfer, rails->list, rails->count);
+	if (error)
+		pier_py_fail(error);
+	else
+		pier_py_rails_begin_use(rails);
+	pier_py_rails_release(rails);
+	return error;
+}
+
+static PyObject *resume_transfer(struct transfer *self, PyObject *object)
+{
+	struct pier_py_rails rails, before = { 0 };
+	int error = -1;
+
+	if (pier_py_rails_make(object, &rails) == 0 &&
+	    pier_py_lock_take(&self->lock, NAME, -1)) {
+		error = resume_with(self, &rails);
+		if (!error) {
+			before = self->rails;
+			self->rails = rails;
+		}
+		pier_py_lock_release(&self->lock);
+	}
+	pier_py_rails_free(error ? &rails : &before);
+	return error ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *advance(struct transfer *self, PyObject *unused)
+{
+	int result = drive_and_report(self, 0);
 
 	(void)unused;
 	return result < 0 ? NULL : PyBool_FromLong(result);
 }
 
-static PyObject *wait_for_transfer(struct pier_py_transfer *self, PyObject *arguments,
+static PyObject *wait_for_transfer(struct transfer *self, PyObject *arguments,
 				   PyObject *keywords)
 {
 	static char *names[] = { "timeout", NULL };
@@ -27,10 +347,8 @@ static PyObject *wait_for_transfer(struct pier_py_transfer *self, PyObject *argu
 					 pier_py_timeout, &timeout_ms))
 		return NULL;
 	/* Without a timeout, the transfer ends when it stalls. */
-	do {
-		result = pier_py_transfer_drive(self,
-						timeout_ms < 0 ? 1000000 : timeout_ms);
-	} while (result == 0 && timeout_ms < 0);
+	result = pier_py_wait_in_slices(drive_and_report, self,
+					timeout_ms < 0 ? FOREVER_MS : timeout_ms);
 	if (result < 0)
 		return NULL;
 	if (result == 0)
@@ -42,7 +360,7 @@ static PyObject *wait_for_transfer(struct pier_py_transfer *self, PyObject *argu
 	Py_RETURN_NONE;
 }
 
-static PyObject *cancel(struct pier_py_transfer *self, PyObject *unused)
+static PyObject *cancel(struct transfer *self, PyObject *unused)
 {
 	int error;
 
@@ -54,7 +372,7 @@ static PyObject *cancel(struct pier_py_transfer *self, PyObject *unused)
 	return error == -EALREADY ? Py_NewRef(Py_None) : pier_py_result(error);
 }
 
-static PyObject *pack(struct pier_py_transfer *self, PyObject *unused)
+static PyObject *pack(struct transfer *self, PyObject *unused)
 {
 	PyObject *state = NULL;
 	int size;
@@ -76,7 +394,7 @@ static PyObject *pack(struct pier_py_transfer *self, PyObject *unused)
 	return state;
 }
 
-static PyObject *get_status(struct pier_py_transfer *self, void *unused)
+static PyObject *get_status(struct transfer *self, void *unused)
 {
 	struct pier_transfer_status status;
 
@@ -91,7 +409,7 @@ static PyObject *get_status(struct pier_py_transfer *self, void *unused)
 		status.in_flight, PyBool_FromLong(status.ended), -status.error);
 }
 
-static PyObject *rail_status(struct pier_py_transfer *self, PyObject *argument)
+static PyObject *rail_status(struct transfer *self, PyObject *argument)
 {
 	struct pier_rail_status status;
 	unsigned long long index;
@@ -112,28 +430,28 @@ static PyObject *rail_status(struct pier_py_transfer *self, PyObject *argument)
 			      status.in_flight, -status.error, status.sentence);
 }
 
-static PyObject *get_channels(struct pier_py_transfer *self, void *unused)
+static PyObject *get_channels(struct transfer *self, void *unused)
 {
 	(void)unused;
 	return self->rails.channels ? PyList_AsTuple(self->rails.channels)
 				    : PyTuple_New(0);
 }
 
-static PyObject *get_closed(struct pier_py_transfer *self, void *unused)
+static PyObject *get_closed(struct transfer *self, void *unused)
 {
 	(void)unused;
 	return PyBool_FromLong(self->lock.closed);
 }
 
-static PyObject *close_transfer(struct pier_py_transfer *self, PyObject *unused)
+static PyObject *close_transfer(struct transfer *self, PyObject *unused)
 {
 	int error;
 
 	(void)unused;
 	if (!pier_py_lock_take_any(&self->lock, NAME, -1))
 		return NULL;
-	error = self->lock.closed ? 0 : pier_py_transfer_end(self);
-	pier_py_transfer_settle(self);
+	error = self->lock.closed ? 0 : end_transfer(self);
+	settle_transfer(self);
 	if (!error && !self->lock.closed) {
 		error = pier_transfer_destroy(self->transfer);
 		if (error)
@@ -145,7 +463,7 @@ static PyObject *close_transfer(struct pier_py_transfer *self, PyObject *unused)
 	return error ? NULL : Py_NewRef(Py_None);
 }
 
-static void delete_transfer(struct pier_py_transfer *self)
+static void delete_transfer(struct transfer *self)
 {
 	PyObject *type, *value, *traceback;
 
@@ -155,7 +473,7 @@ static void delete_transfer(struct pier_py_transfer *self)
 		pier_transfer_destroy(self->transfer);
 	else if (self->transfer && !self->lock.closed &&
 		 pier_py_rails_take(&self->rails)) {
-		pier_py_transfer_abandon(self);
+		abandon_transfer(self);
 		pier_py_rails_end_use(&self->rails);
 		pier_py_rails_release(&self->rails);
 	}
@@ -166,7 +484,7 @@ static void delete_transfer(struct pier_py_transfer *self)
 	pier_py_delete(self);
 }
 
-static int traverse_transfer(struct pier_py_transfer *self, visitproc visit, void *arg)
+static int traverse_transfer(struct transfer *self, visitproc visit, void *arg)
 {
 	Py_VISIT((PyObject *)Py_TYPE((PyObject *)self));
 	Py_VISIT(self->progress);
@@ -174,22 +492,16 @@ static int traverse_transfer(struct pier_py_transfer *self, visitproc visit, voi
 	return 0;
 }
 
-static int clear_transfer(struct pier_py_transfer *self)
+static int clear_transfer(struct transfer *self)
 {
 	Py_CLEAR(self->progress);
 	return 0;
 }
 
 /* pier/_waiting.py */
-static PyObject *await_transfer(struct pier_py_transfer *self)
+static PyObject *await_transfer(struct transfer *self)
 {
-	PyObject *module = PyImport_ImportModule("pier._waiting"), *result;
-
-	if (!module)
-		return NULL;
-	result = PyObject_CallMethod(module, "await_transfer", "O", (PyObject *)self);
-	Py_DECREF(module);
-	return result;
+	return pier_py_call("pier._waiting", "await_transfer", (PyObject *)self);
 }
 
 static PyMethodDef transfer_methods[] = {
@@ -213,7 +525,7 @@ static PyMethodDef transfer_methods[] = {
 	  "Post no more chunks. Drive the transfer until those in flight have completed: "
 	  "it\n"
 	  "then ends with ConnectionLost (ECANCELED)." },
-	{ "resume", PIER_PY_METHOD(pier_py_transfer_resume), METH_O,
+	{ "resume", PIER_PY_METHOD(resume_transfer), METH_O,
 	  "resume($self, rails)\n--\n\n"
 	  "Continue a transfer that failed or was cancelled, with the same rails or "
 	  "others.\n"
@@ -265,7 +577,7 @@ static PyType_Slot transfer_slots[] = {
 	  "transfer is driven; a true result cancels it\n"
 	  "state: of pack(); only the missing bytes are moved\n\n"
 	  "Nothing moves before advance(), wait() or await. Any thread may use it." },
-	{ Py_tp_new, (void *)pier_py_transfer_new },
+	{ Py_tp_new, (void *)new_transfer },
 	{ Py_tp_dealloc, (void *)delete_transfer },
 	{ Py_tp_traverse, (void *)traverse_transfer },
 	{ Py_tp_clear, (void *)clear_transfer },
@@ -277,12 +589,14 @@ static PyType_Slot transfer_slots[] = {
 
 static PyType_Spec transfer_spec = {
 	.name = "pier.Transfer",
-	.basicsize = sizeof(struct pier_py_transfer),
+	.basicsize = sizeof(struct transfer),
 	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
 	.slots = transfer_slots,
 };
 
 int pier_py_add_transfer(PyObject *module)
 {
-	return pier_py_add_type(module, &transfer_spec, &transfer_type);
+	PyTypeObject *type;
+
+	return pier_py_add_type(module, &transfer_spec, &type);
 }

@@ -1,11 +1,129 @@
-// SPDX-License-Identifier: BSD-3-Clause
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
 
-#include "dlpack_producer.h"
-#include "error.h"
 #include "view.h"
+
+/* The typestr has the byte order of the machine: "<" on those that pier runs on. */
+static const struct pier_py_dtype dtypes[] = {
+	{ "uint8", "B", "|u1", { DLPACK_UINT, 8, 1 }, 1 },
+	{ "uint16", "H", "<u2", { DLPACK_UINT, 16, 1 }, 2 },
+	{ "uint32", "I", "<u4", { DLPACK_UINT, 32, 1 }, 4 },
+	{ "uint64", "Q", "<u8", { DLPACK_UINT, 64, 1 }, 8 },
+	{ "int8", "b", "|i1", { DLPACK_INT, 8, 1 }, 1 },
+	{ "int16", "h", "<i2", { DLPACK_INT, 16, 1 }, 2 },
+	{ "int32", "i", "<i4", { DLPACK_INT, 32, 1 }, 4 },
+	{ "int64", "q", "<i8", { DLPACK_INT, 64, 1 }, 8 },
+	{ "float16", "e", "<f2", { DLPACK_FLOAT, 16, 1 }, 2 },
+	{ "float32", "f", "<f4", { DLPACK_FLOAT, 32, 1 }, 4 },
+	{ "float64", "d", "<f8", { DLPACK_FLOAT, 64, 1 }, 8 },
+	{ "bfloat16", NULL, NULL, { DLPACK_BFLOAT, 16, 1 }, 2 },
+	{ "float8_e4m3fn", NULL, NULL, { DLPACK_FLOAT8_E4M3FN, 8, 1 }, 1 },
+	{ "float8_e4m3fnuz", NULL, NULL, { DLPACK_FLOAT8_E4M3FNUZ, 8, 1 }, 1 },
+	{ "float8_e5m2", NULL, NULL, { DLPACK_FLOAT8_E5M2, 8, 1 }, 1 },
+	{ "float8_e5m2fnuz", NULL, NULL, { DLPACK_FLOAT8_E5M2FNUZ, 8, 1 }, 1 },
+	{ "float8_e8m0fnu", NULL, NULL, { DLPACK_FLOAT8_E8M0FNU, 8, 1 }, 1 },
+	/* ml_dtypes has one item in a byte, PyTorch two. */
+	{ "float4_e2m1fn", NULL, NULL, { DLPACK_FLOAT4_E2M1FN, 4, 1 }, 1 },
+	{ "float4_e2m1fn_x2", NULL, NULL, { DLPACK_FLOAT4_E2M1FN, 4, 2 }, 1 },
+	{ "complex64", "Zf", "<c8", { DLPACK_COMPLEX, 64, 1 }, 4 },
+	{ "complex128", "Zd", "<c16", { DLPACK_COMPLEX, 128, 1 }, 8 },
+	{ "bool", "?", "|b1", { DLPACK_BOOL, 8, 1 }, 1 },
+};
+
+static const struct pier_py_dtype *const dtype_uint8 = &dtypes[0];
+static const struct pier_py_dtype *const dtype_uint16 = &dtypes[1];
+
+enum {
+	DTYPE_COUNT = sizeof(dtypes) / sizeof(dtypes[0])
+};
+
+/* "<f4", or "f4" in the byte order of the machine. */
+static bool is_typestr(const struct pier_py_dtype *dtype, const char *text)
+{
+	return dtype->typestr && (strcmp(dtype->typestr, text) == 0 ||
+				  strcmp(dtype->typestr + 1, text) == 0);
+}
+
+static void refuse_dtype(const char *name)
+{
+	PyObject *known = PyUnicode_FromString(dtypes[0].name), *longer;
+
+	for (int i = 1; known && i < DTYPE_COUNT; i++) {
+		longer = PyUnicode_FromFormat("%U, %s", known, dtypes[i].name);
+		Py_DECREF(known);
+		known = longer;
+	}
+	if (known)
+		PyErr_Format(PyExc_ValueError, "unknown dtype \"%.80s\"; known are %U",
+			     name, known);
+	Py_XDECREF(known);
+}
+
+/*
+ * The name of a dtype: numpy.dtype and those of JAX have one, the scalar types of NumPy
+ * are classes, and PyTorch's print as "torch.float32". NULL: raised.
+ */
+static PyObject *name_dtype(PyObject *dtype)
+{
+	PyObject *type, *name;
+	bool is_dtype;
+
+	if (PyUnicode_Check(dtype))
+		return Py_NewRef(dtype);
+	name = PyObject_GetAttrString(dtype, PyType_Check(dtype) ? "__name__" : "name");
+	if (name)
+		return name;
+	PyErr_Clear();
+	type = PyType_GetName(Py_TYPE(dtype));
+	is_dtype = type && PyUnicode_CompareWithASCIIString(type, "dtype") == 0;
+	Py_XDECREF(type);
+	if (is_dtype)
+		return PyObject_Str(dtype);
+	return pier_py_wrong_type(dtype, "dtype must be a name such as \"float32\", or a "
+					 "dtype of NumPy, PyTorch or JAX");
+}
+
+/* Of numpy.dtype(">f4"), whose name is "float32". */
+static bool is_swapped(PyObject *dtype)
+{
+	PyObject *native = PyObject_GetAttrString(dtype, "isnative");
+	bool swapped = native == Py_False;
+
+	PyErr_Clear();
+	Py_XDECREF(native);
+	return swapped;
+}
+
+/*
+ * Find a type by its name, such as "float32", a typestr of NumPy, such as "<f4", or the
+ * dtype of NumPy, PyTorch or JAX. NULL with TypeError or ValueError.
+ */
+static const struct pier_py_dtype *find_dtype(PyObject *dtype)
+{
+	const struct pier_py_dtype *found = NULL;
+	PyObject *name = name_dtype(dtype);
+	const char *text = name ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
+
+	if (text && strncmp(text, "torch.", 6) == 0)
+		text += 6;
+	for (int i = 0; text && i < DTYPE_COUNT && !found; i++) {
+		if (strcmp(dtypes[i].name, text) == 0 || is_typestr(&dtypes[i], text))
+			found = &dtypes[i];
+	}
+	if (text && !found)
+		refuse_dtype(text);
+	if (found && is_swapped(dtype)) {
+		PyErr_Format(PyExc_ValueError,
+			     "dtype %s has another byte order than this "
+			     "machine",
+			     text);
+		found = NULL;
+	}
+	Py_XDECREF(name);
+	return found;
+}
 
 PyTypeObject *pier_py_view_type;
 
@@ -137,7 +255,7 @@ PyObject *pier_py_window_view(const struct pier_py_window *window, PyObject *arg
 			      PyObject *keywords)
 {
 	static char *names[] = { "shape", "dtype", "offset", NULL };
-	const struct pier_py_dtype *dtype = pier_py_dtype_uint8;
+	const struct pier_py_dtype *dtype = dtype_uint8;
 	PyObject *shape = Py_None, *type = NULL;
 	unsigned long long offset = 0;
 	struct pier_py_view *view;
@@ -146,7 +264,7 @@ PyObject *pier_py_window_view(const struct pier_py_window *window, PyObject *arg
 					 &type, pier_py_uint64, &offset))
 		return NULL;
 	if (type)
-		dtype = pier_py_dtype_find(type);
+		dtype = find_dtype(type);
 	if (!dtype)
 		return NULL;
 	if (shape == Py_None)
@@ -165,8 +283,8 @@ static struct pier_py_window window_of_buffer(struct pier_py_buffer *buffer)
 					{ 0, pier_buffer_length(buffer->buffer) } };
 }
 
-PyObject *pier_py_view_make(struct pier_py_buffer *buffer, PyObject *arguments,
-			    PyObject *keywords)
+static PyObject *view_buffer(struct pier_py_buffer *buffer, PyObject *arguments,
+			     PyObject *keywords)
 {
 	struct pier_py_window window;
 	PyObject *view;
@@ -187,7 +305,7 @@ struct pier_py_view *pier_py_view_all(struct pier_py_buffer *buffer)
 	if (!pier_py_use_begin(&buffer->use, "buffer"))
 		return NULL;
 	window = window_of_buffer(buffer);
-	view = make_view(&window, NULL, pier_py_dtype_uint8, 0);
+	view = make_view(&window, NULL, dtype_uint8, 0);
 	pier_py_use_end(&buffer->use);
 	return view;
 }
@@ -282,8 +400,7 @@ static PyObject *get_part(struct pier_py_view *self, PyObject *key)
 	return (PyObject *)part;
 }
 
-/* The same memory as items of a type that the buffer protocol has. */
-static PyObject *view_as_integers(struct pier_py_view *self)
+PyObject *pier_py_view_as_integers(struct pier_py_view *self)
 {
 	const struct pier_py_window window = { self->buffer, { 0, 0 }, self->keeper };
 	bool bytes = pier_py_dtype_size(self->dtype) == 1;
@@ -291,8 +408,7 @@ static PyObject *view_as_integers(struct pier_py_view *self)
 
 	if (self->dtype->format)
 		return Py_NewRef((PyObject *)self);
-	integers = allocate_view(&window,
-				 bytes ? pier_py_dtype_uint8 : pier_py_dtype_uint16,
+	integers = allocate_view(&window, bytes ? dtype_uint8 : dtype_uint16,
 				 pier_py_view_dimensions(self));
 	if (!integers)
 		return NULL;
@@ -301,92 +417,6 @@ static PyObject *view_as_integers(struct pier_py_view *self)
 	integers->offset = self->offset;
 	integers->length = self->length;
 	return (PyObject *)integers;
-}
-
-/* The dtype of a type that NumPy itself lacks. NULL: raised. */
-static PyObject *find_ml_dtype(const struct pier_py_dtype *dtype)
-{
-	PyObject *module = PyImport_ImportModule("ml_dtypes");
-	PyObject *found = module ? PyObject_GetAttrString(module, dtype->name) : NULL;
-
-	if (!found && (PyErr_ExceptionMatches(PyExc_ImportError) ||
-		       PyErr_ExceptionMatches(PyExc_AttributeError)))
-		PyErr_Format(PyExc_TypeError,
-			     "NumPy has no %s%s: use DLPack, or a view of the dtype %s",
-			     dtype->name, module ? "" : " without the package ml_dtypes",
-			     pier_py_dtype_size(dtype) == 1 ? "uint8" : "uint16");
-	Py_XDECREF(module);
-	return found;
-}
-
-/* NumPy calls this if the buffer protocol fails, which it otherwise hides. */
-static PyObject *make_array(struct pier_py_view *self, PyObject *numpy)
-{
-	PyObject *integers = view_as_integers(self), *memory = NULL, *array = NULL;
-	PyObject *dtype = NULL, *typed = NULL;
-
-	if (integers)
-		memory = PyMemoryView_FromObject(integers);
-	if (memory)
-		array = PyObject_CallMethod(numpy, "asarray", "O", memory);
-	if (array && self->dtype->format)
-		typed = Py_NewRef(array);
-	else if (array)
-		dtype = find_ml_dtype(self->dtype);
-	if (dtype)
-		typed = PyObject_CallMethod(array, "view", "O", dtype);
-	Py_XDECREF(dtype);
-	Py_XDECREF(array);
-	Py_XDECREF(memory);
-	Py_XDECREF(integers);
-	return typed;
-}
-
-PyObject *pier_py_view_array(struct pier_py_view *self, PyObject *arguments,
-			     PyObject *keywords)
-{
-	static char *names[] = { "dtype", "copy", NULL };
-	PyObject *dtype = Py_None, *copy = Py_None, *array, *result = NULL;
-	PyObject *numpy, *convert = NULL, *given = NULL, *options = NULL;
-
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|OO:__array__", names,
-					 &dtype, &copy))
-		return NULL;
-	numpy = PyImport_ImportModule("numpy");
-	array = numpy ? make_array(self, numpy) : NULL;
-	if (array) {
-		convert = PyObject_GetAttrString(numpy, "array");
-		given = PyTuple_Pack(1, array);
-		/* None: only if needed, as False before NumPy 2. */
-		options = Py_BuildValue("{sOsO}", "dtype", dtype, "copy", copy);
-	}
-	if (convert && given && options)
-		result = PyObject_Call(convert, given, options);
-	Py_XDECREF(options);
-	Py_XDECREF(given);
-	Py_XDECREF(convert);
-	Py_XDECREF(array);
-	Py_XDECREF(numpy);
-	return result;
-}
-
-PyObject *pier_py_view_call(struct pier_py_buffer *buffer, pier_py_view_method *method,
-			    PyObject *arguments, PyObject *keywords)
-{
-	struct pier_py_view *view = pier_py_view_all(buffer);
-	PyObject *result;
-
-	if (!view)
-		return NULL;
-	result = method(view, arguments, keywords);
-	Py_DECREF((PyObject *)view);
-	return result;
-}
-
-PyObject *pier_py_buffer_array(struct pier_py_buffer *buffer, PyObject *arguments,
-			       PyObject *keywords)
-{
-	return pier_py_view_call(buffer, pier_py_view_array, arguments, keywords);
 }
 
 static void delete_view(struct pier_py_view *self)
@@ -541,14 +571,8 @@ static PyObject *to_bytes(struct pier_py_view *self, PyObject *unused)
  */
 static PyObject *to_jax(PyObject *self, PyObject *unused)
 {
-	PyObject *module = PyImport_ImportModule("jax.dlpack"), *array;
-
 	(void)unused;
-	if (!module)
-		return NULL;
-	array = PyObject_CallMethod(module, "from_dlpack", "O", self);
-	Py_DECREF(module);
-	return array;
+	return pier_py_call("jax.dlpack", "from_dlpack", self);
 }
 
 static Py_ssize_t get_length(struct pier_py_view *self)
@@ -563,11 +587,9 @@ static PyMethodDef view_methods[] = {
 	{ "tobytes", PIER_PY_METHOD(to_bytes), METH_NOARGS,
 	  "tobytes($self)\n--\n\n"
 	  "Return a copy of its bytes, also of those of a GPU." },
-	PIER_PY_ARRAY_METHOD(pier_py_view_array),
 	{ "__jax_array__", PIER_PY_METHOD(to_jax), METH_NOARGS,
 	  "__jax_array__($self)\n--\n\n"
 	  "The method of JAX: return jax.dlpack.from_dlpack(self)." },
-	PIER_PY_DLPACK_METHODS(pier_py_view_dlpack, pier_py_view_dlpack_device),
 	{ NULL },
 };
 
@@ -623,7 +645,21 @@ static PyType_Spec view_spec = {
 	.slots = view_slots,
 };
 
+static PyMethodDef buffer_methods[] = {
+	{ "view", PIER_PY_METHOD(view_buffer), METH_VARARGS | METH_KEYWORDS,
+	  "view($self, shape=None, dtype='uint8', offset=0)\n--\n\n"
+	  "Return a View, an array in C order, of a part of the buffer.\n\n"
+	  "shape: in items; one can be -1: what follows offset. None: as -1.\n"
+	  "dtype: of the items: a name (\"uint8\", \"float32\", \"bfloat16\", "
+	  "\"<f4\"), or the\n"
+	  "dtype of NumPy, PyTorch or JAX.\n"
+	  "offset: of the first item, in bytes." },
+	{ NULL },
+};
+
 int pier_py_add_view(PyObject *module)
 {
-	return pier_py_add_type(module, &view_spec, &pier_py_view_type);
+	if (pier_py_add_type(module, &view_spec, &pier_py_view_type) < 0)
+		return -1;
+	return pier_py_add_methods(pier_py_buffer_type, buffer_methods);
 }

@@ -3,8 +3,21 @@
 #define PIER_PY_VIEW_H
 
 #include "buffer.h"
-#include "dtype.h"
-#include "range.h"
+
+/** A type of items, with its names in each of the interfaces. */
+struct pier_py_dtype {
+	const char *name;    /**< in NumPy, PyTorch and JAX */
+	const char *format;  /**< of the module struct; NULL: it has none */
+	const char *typestr; /**< of the CUDA array interface; NULL: none */
+	struct dlpack_type type;
+	size_t alignment;
+};
+
+/** In bytes, of which each item has at least one. */
+static inline size_t pier_py_dtype_size(const struct pier_py_dtype *dtype)
+{
+	return ((size_t)dtype->type.bits * dtype->type.lanes + 7) / 8;
+}
 
 /** pier.View: a typed window of a buffer, in C order. It is a user of the buffer. */
 struct pier_py_view {
@@ -21,8 +34,6 @@ struct pier_py_view {
 
 extern PyTypeObject *pier_py_view_type;
 
-int pier_py_add_view(PyObject *module);
-
 /** Where views are made: a range of a buffer, such as a slot of a ring. */
 struct pier_py_window {
 	struct pier_py_buffer *buffer;
@@ -34,34 +45,11 @@ struct pier_py_window {
 PyObject *pier_py_window_view(const struct pier_py_window *window, PyObject *arguments,
 			      PyObject *keywords);
 
-/** The method view() of Buffer. */
-PyObject *pier_py_view_make(struct pier_py_buffer *buffer, PyObject *arguments,
-			    PyObject *keywords);
-
 /** Make a View of all bytes of a buffer. NULL: raised. */
 struct pier_py_view *pier_py_view_all(struct pier_py_buffer *buffer);
 
-typedef PyObject *pier_py_view_method(struct pier_py_view *view, PyObject *arguments,
-				      PyObject *keywords);
-
-/** Call a method for a View of all bytes of a buffer. */
-PyObject *pier_py_view_call(struct pier_py_buffer *buffer, pier_py_view_method *method,
-			    PyObject *arguments, PyObject *keywords);
-
-/** The method __array__(dtype, copy) of NumPy's protocol, of View and Buffer. */
-PyObject *pier_py_view_array(struct pier_py_view *view, PyObject *arguments,
-			     PyObject *keywords);
-PyObject *pier_py_buffer_array(struct pier_py_buffer *buffer, PyObject *arguments,
-			       PyObject *keywords);
-
-#define PIER_PY_ARRAY_METHOD(function)                                               \
-	{                                                                            \
-		"__array__", PIER_PY_METHOD(function), METH_VARARGS | METH_KEYWORDS, \
-			"__array__($self, dtype=None, copy=None)\n--\n\n"            \
-			"Return the memory as an array of NumPy, with a dtype of "   \
-			"ml_dtypes for types\n"                                      \
-			"that NumPy lacks. numpy.asarray() calls it."                \
-	}
+/** Make a View of the same memory as items of a type that the buffer protocol has. */
+PyObject *pier_py_view_as_integers(struct pier_py_view *view);
 
 static inline int pier_py_view_dimensions(struct pier_py_view *view)
 {

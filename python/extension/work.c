@@ -1,52 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 
-#include "error.h"
-#include "local.h"
-#include "time.h"
+#include "region.h"
+#include "request.h"
 #include "work.h"
 
-PyTypeObject *pier_py_work_type;
-
-static const char *const opcode_names[] = {
-	[PIER_OP_SEND] = "send",
-	[PIER_OP_WRITE] = "write",
-	[PIER_OP_READ] = "read",
-	[PIER_OP_RECV] = "recv",
-	[PIER_OP_RECV_WRITE_IMM] = "recv_write",
-	[PIER_OP_BIND] = "bind",
-	[PIER_OP_COMPARE_SWAP] = "compare_swap",
-	[PIER_OP_FETCH_ADD] = "fetch_add",
-	[PIER_OP_KEEPALIVE] = "keepalive",
-};
-
-const char *pier_py_opcode_name(enum pier_opcode opcode)
-{
-	size_t index = (size_t)opcode;
-
-	if (index >= sizeof(opcode_names) / sizeof(opcode_names[0]) ||
-	    !opcode_names[index])
-		return "unknown";
-	return opcode_names[index];
-}
-
-PyObject *pier_py_result_record(const struct pier_result *result)
-{
-	PyObject *immediate = Py_NewRef(Py_None);
-
-	if (result->has_immediate) {
-		Py_DECREF(immediate);
-		immediate = PyLong_FromUnsignedLong(result->immediate);
-		if (!immediate)
-			return NULL;
-	}
-	return pier_py_record("Result", "(sIN)", pier_py_opcode_name(result->opcode),
-			      result->byte_length, immediate);
-}
+static PyTypeObject *work_type;
 
 struct pier_py_work *pier_py_work_new(struct pier_py_channel *channel)
 {
-	struct pier_py_work *self = pier_py_new(pier_py_work_type);
+	struct pier_py_work *self = pier_py_new(work_type);
 
 	if (self)
 		self->channel = (struct pier_py_channel *)Py_NewRef((PyObject *)channel);
@@ -252,13 +215,7 @@ static PyObject *get_channel(struct pier_py_work *self, void *unused)
 /* pier/_waiting.py */
 static PyObject *await_work(struct pier_py_work *self)
 {
-	PyObject *module = PyImport_ImportModule("pier._waiting"), *result;
-
-	if (!module)
-		return NULL;
-	result = PyObject_CallMethod(module, "await_work", "O", (PyObject *)self);
-	Py_DECREF(module);
-	return result;
+	return pier_py_call("pier._waiting", "await_work", (PyObject *)self);
 }
 
 static PyObject *describe_work(struct pier_py_work *self)
@@ -316,5 +273,5 @@ static PyType_Spec work_spec = {
 
 int pier_py_add_work(PyObject *module)
 {
-	return pier_py_add_type(module, &work_spec, &pier_py_work_type);
+	return pier_py_add_type(module, &work_spec, &work_type);
 }

@@ -20,10 +20,6 @@ struct pier_py_work {
 	PyObject *error;
 };
 
-extern PyTypeObject *pier_py_work_type;
-
-int pier_py_add_work(PyObject *module);
-
 /** Make the Work of a request before it is posted. NULL: raised. */
 struct pier_py_work *pier_py_work_new(struct pier_py_channel *channel);
 
@@ -37,11 +33,5 @@ struct pier_py_work *pier_py_work_new(struct pier_py_channel *channel);
  * Returns the Result; NULL: raised.
  */
 PyObject *pier_py_work_finish(struct pier_py_work *work, int timeout_ms, bool blocking);
-
-/** Make a Result. NULL: raised. */
-PyObject *pier_py_result_record(const struct pier_result *result);
-
-/** The name of an opcode, such as "write". */
-const char *pier_py_opcode_name(enum pier_opcode opcode);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef PIER_PY_LOCAL_H
-#define PIER_PY_LOCAL_H
+#ifndef PIER_PY_REQUEST_H
+#define PIER_PY_REQUEST_H
 
+/* What requests of channels and of groups have in common: local memory, and results. */
 #include "extension.h"
 
 enum {
@@ -46,7 +47,10 @@ static inline PyObject *pier_py_local_take_regions(struct pier_py_local *local)
 
 void pier_py_local_free(struct pier_py_local *local);
 
-/** End the use of regions. Steals the list; NULL is allowed. */
-void pier_py_regions_release(PyObject *regions);
+/** Make a Result. NULL: raised. */
+PyObject *pier_py_result_record(const struct pier_result *result);
+
+/** The name of an opcode, such as "write". */
+const char *pier_py_opcode_name(enum pier_opcode opcode);
 
 #endif

@@ -1,23 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "error.h"
-#include "local.h"
 #include "region.h"
-
-void pier_py_regions_release(PyObject *regions)
-{
-	Py_ssize_t count = regions ? PyList_Size(regions) : 0;
-
-	for (Py_ssize_t i = 0; i < count; i++) {
-		PyObject *region = PyList_GetItem(regions, i);
-
-		pier_py_use_end(&((struct pier_py_region *)region)->use);
-	}
-	Py_XDECREF(regions);
-}
+#include "request.h"
 
 void pier_py_local_free(struct pier_py_local *local)
 {
@@ -128,4 +114,40 @@ int pier_py_local_make(PyObject *object, bool scatter, struct pier_py_local *ret
 			return -1;
 	}
 	return 0;
+}
+
+static const char *const opcode_names[] = {
+	[PIER_OP_SEND] = "send",
+	[PIER_OP_WRITE] = "write",
+	[PIER_OP_READ] = "read",
+	[PIER_OP_RECV] = "recv",
+	[PIER_OP_RECV_WRITE_IMM] = "recv_write",
+	[PIER_OP_BIND] = "bind",
+	[PIER_OP_COMPARE_SWAP] = "compare_swap",
+	[PIER_OP_FETCH_ADD] = "fetch_add",
+	[PIER_OP_KEEPALIVE] = "keepalive",
+};
+
+const char *pier_py_opcode_name(enum pier_opcode opcode)
+{
+	size_t index = (size_t)opcode;
+
+	if (index >= sizeof(opcode_names) / sizeof(opcode_names[0]) ||
+	    !opcode_names[index])
+		return "unknown";
+	return opcode_names[index];
+}
+
+PyObject *pier_py_result_record(const struct pier_result *result)
+{
+	PyObject *immediate = Py_NewRef(Py_None);
+
+	if (result->has_immediate) {
+		Py_DECREF(immediate);
+		immediate = PyLong_FromUnsignedLong(result->immediate);
+		if (!immediate)
+			return NULL;
+	}
+	return pier_py_record("Result", "(sIN)", pier_py_opcode_name(result->opcode),
+			      result->byte_length, immediate);
 }
