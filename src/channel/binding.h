@@ -4,9 +4,6 @@
 
 #include "counter.h"
 
-/* The counter is locked and has a binding. */
-struct pier_counter_binding *pier_first_binding(const struct pier_counter *counter);
-
 /* The channel is destroyed: end the bindings on it. */
 void pier_end_arrivals(struct pier_channel *channel);
 

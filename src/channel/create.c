@@ -17,7 +17,6 @@
 #include "channel/setup/attr.h"
 #include "channel/setup/connect.h"
 #include "channel/setup/gid.h"
-#include "channel/setup/traffic_class.h"
 #include "channel/setup/verbs_objects.h"
 #include "core/caller.h"
 #include "core/error.h"

@@ -1,9 +1,303 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 
-#include "message.h"
+#include "barrier.h"
+#include "channel/posting.h"
 #include "core/deadline.h"
 #include "core/error.h"
+
+/*
+ * A barrier message is a send without bytes. Its immediate data is the kind of the
+ * message and a value; for PIER_GROUP_MESSAGE_FAILED the value is a reason and the rank
+ * that is responsible.
+ */
+enum {
+	VALUE = (1 << PIER_GROUP_MESSAGE_BITS) - 1,
+	RANK_BITS = 24,
+	RANK = (1 << RANK_BITS) - 1,
+	FAILURE_TIME_MS = 50, /* the time for telling other ranks of a failure */
+};
+
+_Static_assert(PIER_GROUP_MAX <= RANK, "a rank fits into a message");
+
+/* The reason for which a member failed. The index into the table is transmitted. */
+static const struct {
+	int error;
+	const char *says;
+} reasons[] = {
+	{ EPROTO, "is in another barrier" },
+	{ ETIMEDOUT, "did not come in time" },
+	{ ECONNRESET, "is gone" },
+	{ ECONNREFUSED, "could not be connected" },
+};
+
+enum {
+	REASONS = sizeof(reasons) / sizeof(reasons[0]),
+	OTHER_REASON = 2, /* for any other error: its channel cannot be used */
+};
+
+static uint32_t reason_of(int error)
+{
+	for (uint32_t i = 0; i < REASONS; i++) {
+		if (reasons[i].error == error)
+			return i;
+	}
+	return OTHER_REASON;
+}
+
+static uint32_t message_of(enum pier_group_message_kind kind, uint32_t value)
+{
+	return (uint32_t)kind << PIER_GROUP_MESSAGE_BITS | (value & VALUE);
+}
+
+int pier_group_break(struct pier_group *group, uint32_t failed_rank, int error,
+		     const char *format, ...)
+{
+	va_list arguments;
+
+	group->broken = -error;
+	group->failed_rank = (int)failed_rank;
+	va_start(arguments, format);
+	vsnprintf(group->cause, sizeof(group->cause), format, arguments);
+	va_end(arguments);
+	return pier_fail(error, "%s", group->cause);
+}
+
+/* A channel has failed: -ECONNRESET, with the sentence of the channel. */
+static int break_for_gone(struct pier_group *group, uint32_t rank)
+{
+	char cause[256];
+
+	snprintf(cause, sizeof(cause), "%s", pier_error_message());
+	return pier_group_break(group, rank, ECONNRESET, "rank %u of %u is gone: %s",
+				rank, group->size, cause);
+}
+
+int pier_group_post_receives(struct pier_group_member *member)
+{
+	int error = 0;
+
+	for (int i = 0; i < PIER_GROUP_RECEIVES && !error; i++)
+		error = pier_post_recv(member->control, NULL, 0, &member->receives[i]);
+	return error;
+}
+
+static int send_message(struct pier_group *group, uint32_t rank, uint32_t immediate)
+{
+	struct pier_group_member *member = &group->members[rank];
+	int error = pier_post_immediate(member->control, PIER_OP_SEND, immediate,
+					&member->message);
+
+	if (error)
+		return error;
+	group->sending[group->sending_count++] = rank;
+	return 0;
+}
+
+void pier_group_expect_message(struct pier_group *group, uint32_t rank)
+{
+	group->awaited[group->awaited_count++] = rank;
+}
+
+/*
+ * Returns 1 if there is a message, 0 if not, or an error of the channel. Posts the
+ * receive again. If that fails, the remaining receives report the reason.
+ */
+static int take_message(struct pier_group_member *member, struct pier_result *ret_result)
+{
+	struct pier_work *receive = &member->receives[member->next];
+	int done = pier_work_poll(member->control, *receive, ret_result);
+
+	if (done != 1)
+		return done;
+	if (ret_result->error)
+		return ret_result->error;
+	member->next = (member->next + 1) % PIER_GROUP_RECEIVES;
+	pier_post_recv(member->control, NULL, 0, receive);
+	return 1;
+}
+
+/* The rank reports that it has failed. */
+static int break_as_reported(struct pier_group *group, uint32_t rank, uint32_t value)
+{
+	uint32_t failed_rank = value & RANK, reason = value >> RANK_BITS;
+
+	if (failed_rank >= group->size || reason >= REASONS)
+		return pier_group_break(
+			group, rank, EPROTO,
+			"rank %u of %u sent a barrier message without a meaning: %#x",
+			rank, group->size, value);
+	return pier_group_break(group, failed_rank, reasons[reason].error,
+				"rank %u of %u says that rank %u %s", rank, group->size,
+				failed_rank, reasons[reason].says);
+}
+
+/* Check a message. Returns 0 if it is the expected one. */
+static int check_message(struct pier_group *group, uint32_t rank,
+			 const struct pier_result *result, uint32_t check)
+{
+	uint32_t kind = result->immediate >> PIER_GROUP_MESSAGE_BITS;
+	uint32_t value = result->immediate & VALUE;
+
+	if (!result->has_immediate ||
+	    (kind != PIER_GROUP_MESSAGE_HERE && kind != PIER_GROUP_MESSAGE_FAILED))
+		return pier_group_break(
+			group, rank, EPROTO,
+			"rank %u of %u sent something other than a barrier message", rank,
+			group->size);
+	if (kind == PIER_GROUP_MESSAGE_FAILED)
+		return break_as_reported(group, rank, value);
+	if (value != (check & VALUE))
+		return pier_group_break(group, rank, EPROTO,
+					"rank %u of %u is in another barrier: of another "
+					"algorithm, or of other ranks",
+					rank, group->size);
+	return 0;
+}
+
+/*
+ * A message could not be sent. A rank that failed and left may have reported its failure
+ * before. That report, among the received messages, names the responsible rank.
+ */
+static int break_for_unreachable(struct pier_group *group, uint32_t rank, uint32_t check)
+{
+	struct pier_group_member *member = &group->members[rank];
+	struct pier_result result;
+	int error = 0;
+
+	for (int i = 0; i < PIER_GROUP_RECEIVES && !error; i++) {
+		if (take_message(member, &result) != 1)
+			break;
+		error = check_message(group, rank, &result, check);
+	}
+	return error ? error : break_for_gone(group, rank);
+}
+
+int pier_group_send_message(struct pier_group *group, uint32_t rank, uint32_t check)
+{
+	int error = send_message(group, rank, message_of(PIER_GROUP_MESSAGE_HERE, check));
+
+	return error ? break_for_unreachable(group, rank, check) : 0;
+}
+
+/* subject: the check. */
+static int look_for_messages(struct pier_group *group, void *subject)
+{
+	const uint32_t *check = subject;
+	uint32_t missing = 0;
+
+	for (uint32_t i = 0; i < group->awaited_count; i++) {
+		uint32_t rank = group->awaited[i];
+		struct pier_group_member *member = &group->members[rank];
+		struct pier_result result;
+		int error = take_message(member, &result);
+
+		if (error < 0)
+			return break_for_gone(group, rank);
+		if (error == 0) {
+			group->awaited[missing++] = rank;
+			pier_group_watch(group, member->control);
+			continue;
+		}
+		error = check_message(group, rank, &result, *check);
+		if (error)
+			return error;
+	}
+	group->awaited_count = missing;
+	return missing == 0;
+}
+
+/* Print the ranks as "1, 2 and 5"; the first ones if there are many. */
+static void print_awaited(const struct pier_group *group, char *ret_text, size_t size)
+{
+	uint32_t count = group->awaited_count;
+	size_t used = 0;
+
+	ret_text[0] = '\0';
+	for (uint32_t i = 0; i < count && used + 32 < size; i++)
+		used += (size_t)snprintf(ret_text + used, size - used, "%s%u",
+					 i == 0		  ? ""
+					 : i == count - 1 ? " and "
+							  : ", ",
+					 group->awaited[i]);
+	if (used + 32 >= size)
+		snprintf(ret_text + used, size - used, " and so on");
+}
+
+static int break_for_missing(struct pier_group *group, int timeout_ms)
+{
+	char ranks[128];
+
+	print_awaited(group, ranks, sizeof(ranks));
+	return pier_group_break(group, group->awaited[0], ETIMEDOUT,
+				"rank%s %s of %u did not come within %d ms",
+				group->awaited_count == 1 ? "" : "s", ranks, group->size,
+				timeout_ms);
+}
+
+/* Waiting itself failed, which is the fault of no other rank. */
+static int break_for_this_rank(struct pier_group *group, int error)
+{
+	char cause[256];
+
+	snprintf(cause, sizeof(cause), "%s", pier_error_message());
+	return pier_group_break(group, group->rank, -error, "%s", cause);
+}
+
+int pier_group_await_messages(struct pier_group *group, uint32_t check, int64_t deadline,
+			      int timeout_ms)
+{
+	int error = pier_group_wait_until(group, look_for_messages, &check, deadline);
+
+	if (error == -ETIMEDOUT && !group->broken)
+		error = break_for_missing(group, timeout_ms);
+	else if (error && !group->broken)
+		error = break_for_this_rank(group, error);
+	group->awaited_count = 0;
+	return error;
+}
+
+static int look_for_sent(struct pier_group *group, void *subject)
+{
+	uint32_t missing = 0;
+
+	(void)subject;
+	for (uint32_t i = 0; i < group->sending_count; i++) {
+		uint32_t rank = group->sending[i];
+		struct pier_group_member *member = &group->members[rank];
+
+		if (pier_work_poll(member->control, member->message, NULL) != 0)
+			continue;
+		group->sending[missing++] = rank;
+		pier_group_watch(group, member->control);
+	}
+	group->sending_count = missing;
+	return missing == 0;
+}
+
+void pier_group_finish_sending(struct pier_group *group, int64_t deadline)
+{
+	if (group->sending_count > 0)
+		pier_group_wait_until(group, look_for_sent, NULL, deadline);
+}
+
+/* Forgets a message that is still on its way to the same rank: none follows this one. */
+void pier_group_send_failure(struct pier_group *group)
+{
+	uint32_t value = reason_of(-group->broken) << RANK_BITS |
+			 (uint32_t)group->failed_rank;
+
+	group->sending_count = 0;
+	for (uint32_t rank = 0; rank < group->size; rank++) {
+		if (rank != group->rank)
+			send_message(group, rank,
+				     message_of(PIER_GROUP_MESSAGE_FAILED, value));
+	}
+	pier_group_finish_sending(group, pier_deadline(FAILURE_TIME_MS));
+	pier_fail(-group->broken, "%s", group->cause);
+}
 
 /*
  * In each algorithm a rank sends another rank at most one barrier message per barrier.

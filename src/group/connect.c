@@ -12,7 +12,7 @@
 #include "core/fd.h"
 #include "core/sleep.h"
 #include "core/wire.h"
-#include "message.h"
+#include "barrier.h"
 
 /* The wire form: see docs/wire.md. */
 enum {

@@ -14,7 +14,7 @@
 #include "core/extensible.h"
 #include "device/device.h"
 #include "device/gid_table.h"
-#include "mtu.h"
+#include "endpoint.h"
 
 /* Conversions of times in struct pier_channel_attr. */
 

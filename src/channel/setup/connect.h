@@ -13,4 +13,10 @@ uint8_t pier_served_reads(const struct pier_channel *channel);
 int pier_connect_until(struct pier_channel *channel, const struct pier_endpoint *peer,
 		       int64_t deadline);
 
+/* The traffic class of the channel's packets: as requested, or the port's. */
+uint8_t pier_traffic_class(const struct pier_channel *channel);
+
+/* The same with another root of sysfs. */
+uint8_t pier_traffic_class_in(const char *sysfs, const struct pier_channel *channel);
+
 #endif

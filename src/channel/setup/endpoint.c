@@ -2,11 +2,10 @@
 #include <errno.h>
 #include <string.h>
 
-#include "endpoint.h"
-#include "mtu.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/wire.h"
+#include "endpoint.h"
 
 /* The wire form: see docs/wire.md. */
 enum {
@@ -28,6 +27,7 @@ enum {
 };
 
 static const uint8_t magic[4] = { 'P', 'I', 'E', 'P' };
+
 static const char text_prefix[] = "pier-endpoint:";
 
 _Static_assert((int)AT_ADDRESS + PIER_ENDPOINT_ADDRESS_MAX <= PIER_ENDPOINT_WIRE_MAX,
@@ -160,4 +160,31 @@ int pier_endpoint_from_text(const char *text, struct pier_endpoint *ret_endpoint
 	int error = pier_wire_from_text(text_prefix, text, wire, sizeof(wire), &length);
 
 	return error ? error : pier_endpoint_unpack(wire, length, ret_endpoint);
+}
+
+bool pier_mtu_valid(uint32_t bytes)
+{
+	return bytes >= 256 && bytes <= 4096 && (bytes & (bytes - 1)) == 0;
+}
+
+/* enum ibv_mtu counts doublings: IBV_MTU_256 is 1, IBV_MTU_4096 is 5. */
+_Static_assert(IBV_MTU_256 == 1 && IBV_MTU_4096 == 5, "128 << mtu is its size");
+
+enum ibv_mtu pier_mtu_to_verbs(uint32_t bytes)
+{
+	return (enum ibv_mtu)(__builtin_ctz(bytes) - 7);
+}
+
+uint32_t pier_mtu_from_verbs(enum ibv_mtu mtu)
+{
+	if (mtu < IBV_MTU_256 || mtu > IBV_MTU_4096)
+		return 0;
+	return UINT32_C(128) << mtu;
+}
+
+uint32_t pier_clamp_mtu(uint32_t wanted, uint32_t limit)
+{
+	if (wanted == 0 || (limit != 0 && limit < wanted))
+		return limit;
+	return wanted;
 }

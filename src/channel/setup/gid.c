@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "core/wire.h"
 #include "gid.h"
-#include "mtu.h"
+#include "endpoint.h"
 
 /* The wire form: see docs/wire.md. */
 enum {

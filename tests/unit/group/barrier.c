@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "group/message.h"
+#include "group/barrier.h"
 #include "core/error.h"
 
 enum {

@@ -10,7 +10,7 @@
 #include <pier/error.h>
 
 #include "channel/setup/attr.h"
-#include "channel/setup/traffic_class.h"
+#include "channel/setup/connect.h"
 #include "nic/nic.h"
 
 static const struct pier_endpoint peer = {

@@ -7,7 +7,7 @@
 #include <errno.h>
 
 #include "channel/setup/gid.h"
-#include "channel/setup/mtu.h"
+#include "channel/setup/endpoint.h"
 
 enum {
 	IB = IBV_GID_TYPE_IB,

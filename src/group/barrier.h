@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef PIER_GROUP_MESSAGE_H
-#define PIER_GROUP_MESSAGE_H
+#ifndef PIER_GROUP_BARRIER_H
+#define PIER_GROUP_BARRIER_H
 
 #include "group.h"
 
