@@ -471,10 +471,11 @@ static void read_a_file(int root, const char *operand, unsigned long long round)
 static void list_a_tree(int root, const char *operand, unsigned long long round)
 {
 	static const uint8_t key[CP_SECRET_SIZE];
+	char *only = (char *)operand;
+	const struct words operands = { &only, 1 };
 	struct walk walk = { .root = root,
 			     .secret = key,
-			     .operands = &operand,
-			     .operand_count = 1,
+			     .operands = &operands,
 			     .alive = stay_alive,
 			     .report = ignore_sentence };
 	struct budget budget = { UINT32_MAX };

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <linux/magic.h>
 #include <linux/openat2.h>
+#include <search.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -215,6 +216,13 @@ static size_t find_base_name(const char *path, size_t *ret_length)
 		start--;
 	*ret_length = end - start;
 	return start;
+}
+
+void tree_name(const char *operand, char ret_name[NAME_MAX + 1])
+{
+	base_name(operand, ret_name);
+	if (has_no_name(ret_name))
+		strcpy(ret_name, "tree");
 }
 
 /* Open the directory with the last component of the path, and write its name. */
@@ -452,6 +460,41 @@ const char *path_error(int error)
 bool same_inode(const struct stat *a, const struct stat *b)
 {
 	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+struct inode {
+	dev_t device;
+	ino_t number;
+};
+
+static int compare_inodes(const void *a, const void *b)
+{
+	const struct inode *one = a, *other = b;
+
+	if (one->device != other->device)
+		return one->device < other->device ? -1 : 1;
+	return (one->number > other->number) - (one->number < other->number);
+}
+
+int add_inode(void **set, const struct stat *stat)
+{
+	struct inode *inode = malloc(sizeof(*inode)), **found;
+
+	if (!inode)
+		return -1;
+	*inode = (struct inode){ stat->st_dev, stat->st_ino };
+	found = tsearch(inode, set, compare_inodes);
+	if (found && *found == inode)
+		return 1;
+	free(inode);
+	return found ? 0 : -1;
+}
+
+bool has_inode(void *const *set, const struct stat *stat)
+{
+	const struct inode key = { stat->st_dev, stat->st_ino };
+
+	return tfind(&key, set, compare_inodes);
 }
 
 bool has_no_name(const char *base)

@@ -95,11 +95,20 @@ const char *path_error(int error);
 /* Returns whether both describe the same inode. */
 bool same_inode(const struct stat *a, const struct stat *b);
 
+/*
+ * Add an inode to a set: 1, 0 if it is there already, or -1 if there is no memory. The
+ * set is a tsearch(3) tree; NULL: it is empty. tdestroy(3) with free(3) frees it.
+ */
+int add_inode(void **set, const struct stat *stat);
+bool has_inode(void *const *set, const struct stat *stat);
+
 /* Whether a base name is "", "." or "..": it gives a copy no name. */
 bool has_no_name(const char *base);
 
 /* The last component, without trailing slashes, truncated to fit. */
 void base_name(const char *path, char ret_name[NAME_MAX + 1]);
+/* The name of a tree, which is that of its first operand, or "tree". */
+void tree_name(const char *operand, char ret_name[NAME_MAX + 1]);
 
 /*
  * Paths below an open directory, in which no symbolic link is followed: another process

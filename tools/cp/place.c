@@ -292,7 +292,7 @@ struct move {
 	char place[PATH_MAX];
 	int fd;		  /* of the file in the stage: O_PATH */
 	struct stat stat; /* of that */
-	void **placed;	  /* entries by what is at their places: tsearch(3) */
+	void **placed;	  /* what is at the places: see path.h */
 };
 
 static void leave_out(const struct move *move, const char *reason)
@@ -308,29 +308,12 @@ static void leave_out_unmoved(const struct move *move, int error)
 				       : strerror(error));
 }
 
-static int compare_places(const void *a, const void *b)
-{
-	const struct list_entry *one = a, *other = b;
-
-	if (one->device != other->device)
-		return one->device < other->device ? -1 : 1;
-	return one->inode == other->inode ? 0 : one->inode < other->inode ? -1 : 1;
-}
-
-/* Where case does not count, two names of the list may be one. */
-static bool is_placed(const struct move *move, const struct stat *stat)
-{
-	const struct list_entry key = { .device = stat->st_dev, .inode = stat->st_ino };
-
-	return tfind(&key, move->placed, compare_places);
-}
-
 /* Leaves the entry out if there is no memory. */
 static bool remember_place(const struct move *move, const struct stat *stat)
 {
 	move->entry->device = stat->st_dev;
 	move->entry->inode = stat->st_ino;
-	if (tsearch(move->entry, move->placed, compare_places))
+	if (add_inode(move->placed, stat) >= 0)
 		return true;
 	leave_out(move, "out of memory");
 	return false;
@@ -363,7 +346,8 @@ static void merge_directory(const struct move *move)
 		leave_out(move, strerror(errno));
 	else if (!S_ISDIR(stat.st_mode))
 		leave_out(move, "there is something that is no directory");
-	else if (is_placed(move, &stat) || same_inode(&stat, &stage))
+	/* Where case does not count, two names of the list may be one. */
+	else if (has_inode(move->placed, &stat) || same_inode(&stat, &stage))
 		leave_out_twin(move->tree, move->entry);
 	else if (remember_place(move, &stat))
 		change_mode(move->fd, 0700);
@@ -394,7 +378,6 @@ static void place_directory(const struct move *move)
 			leave_out(move, strerror(errno));
 		return;
 	}
-	tdelete(move->entry, move->placed, compare_places);
 	if (error == EEXIST)
 		merge_directory(move);
 	else
@@ -412,7 +395,7 @@ static void place_file(const struct move *move)
 		leave_out(move, "source and destination are the same file");
 		return;
 	}
-	if (old.st_mode && is_placed(move, &old)) {
+	if (old.st_mode && has_inode(move->placed, &old)) {
 		leave_out_twin(move->tree, move->entry);
 		return;
 	}
@@ -509,11 +492,6 @@ static void finish_merged(struct tree *tree)
 	}
 }
 
-static void keep_entry(void *entry)
-{
-	(void)entry;
-}
-
 static void place_tree(struct tree *tree)
 {
 	void *placed = NULL;
@@ -521,7 +499,7 @@ static void place_tree(struct tree *tree)
 	for (uint32_t i = 0; i < tree->list.count; i++)
 		place_entry(tree, &tree->list.entries[i], &placed);
 	finish_merged(tree);
-	tdestroy(placed, keep_entry);
+	tdestroy(placed, free);
 }
 
 /* Nothing below a top goes to its place without it. The tops come first. */

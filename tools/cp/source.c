@@ -9,7 +9,6 @@
 #include "chunk.h"
 #include "file.h"
 #include "path.h"
-#include "sent.h"
 #include "source.h"
 #include "transfer.h"
 
@@ -211,10 +210,8 @@ static int open_tree_source(struct sources *sources, struct transfer *transfer,
 	*walk = (struct walk){
 		.root = transfer->root,
 		.secret = transfer->settings->secret,
-		.operands = (const char *const *)transfer->operands->all,
-		.operand_count = transfer->operands->count,
-		.patterns = (const char *const *)transfer->patterns->all,
-		.pattern_count = transfer->patterns->count,
+		.operands = transfer->operands,
+		.patterns = transfer->patterns,
 		.alive = keep_alive,
 		.report = report_file,
 		.context = transfer,
@@ -230,7 +227,7 @@ static int open_tree_source(struct sources *sources, struct transfer *transfer,
 	ret_message->contents = walk->contents;
 	ret_message->in_memory = walk->in_memory;
 	ret_message->losses = walk->losses;
-	name_tree(transfer->operands, ret_message->name);
+	tree_name(transfer->operands->all[0], ret_message->name);
 	if (walk->contents && fstat(walk->bases[0], &stat) == 0)
 		identify_file(&stat, transfer->settings->secret, ret_message->identity);
 	return 0;

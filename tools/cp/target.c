@@ -8,7 +8,6 @@
 
 #include "file.h"
 #include "path.h"
-#include "sent.h"
 #include "target.h"
 
 enum {
@@ -330,6 +329,89 @@ static int keep_alive(void *context)
 	return keep_peer_waiting(target->transfer);
 }
 
+/* Whether the user asked for a file or a tree with that name at its end. */
+static bool was_requested(const struct transfer *transfer, const char *sent)
+{
+	char requested[NAME_MAX + 1];
+
+	for (uint32_t i = 0; i < transfer->operands->count; i++) {
+		base_name(transfer->operands->all[i], requested);
+		if (strcmp(requested, sent) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* A link would take the later files of the user elsewhere. */
+static int check_top(const struct transfer *transfer, const char *path,
+		     enum list_kind kind)
+{
+	if (!was_requested(transfer, path))
+		return fail(transfer->failure, EXIT_PEER,
+			    "%s sent '%s', which was not requested",
+			    control_peer_name(transfer->control), path);
+	if (kind == LIST_LINK)
+		return fail(transfer->failure, EXIT_PEER,
+			    "%s sent a symbolic link in place of '%s', which would have "
+			    "been followed there",
+			    control_peer_name(transfer->control), path);
+	return 0;
+}
+
+/* ".", "..", "/" or the home directory have contents, but no name. */
+static int check_tops(const struct transfer *transfer,
+		      const struct source_message *source, const struct file_list *list)
+{
+	char name[NAME_MAX + 1];
+
+	if (source->contents) {
+		base_name(transfer->operands->all[0], name);
+		if (transfer->operands->count == 1 && has_no_name(name))
+			return 0;
+		return fail(transfer->failure, EXIT_PEER,
+			    "%s sent the contents of a directory, but a named one was "
+			    "requested",
+			    control_peer_name(transfer->control));
+	}
+	for (uint32_t i = 0; i < list->count && list->entries[i].parent == LIST_TOP; i++)
+		if (check_top(transfer, list_path(list, &list->entries[i]),
+			      list->entries[i].kind) < 0)
+			return -1;
+	return 0;
+}
+
+/*
+ * Without this check a server could choose which file in a directory is written.
+ *
+ * list  NULL: of a file
+ */
+static int check_sent(const struct transfer *transfer,
+		      const struct source_message *source, const struct file_list *list)
+{
+	char name[NAME_MAX + 1];
+
+	if (!transfer->requested)
+		return 0;
+	if (list && check_tops(transfer, source, list) < 0)
+		return -1;
+	/* With several sources the destination must be a directory: see place.c. */
+	if (source->several != (transfer->operands->count > 1))
+		return fail(transfer->failure, EXIT_PEER,
+			    "%s sent another number of sources than was requested",
+			    control_peer_name(transfer->control));
+	/* That of a tree is the name of the stage, and of an earlier copy's. */
+	if (list)
+		tree_name(transfer->operands->all[0], name);
+	else
+		base_name(transfer->requested, name);
+	return strcmp(name, source->name) == 0
+		       ? 0
+		       : fail(transfer->failure, EXIT_PEER,
+			      "%s sent %s'%s', but '%s' was requested",
+			      control_peer_name(transfer->control),
+			      list ? "" : "the file ", source->name, name);
+}
+
 static int receive_tree(struct target *target, const struct source_message *source)
 {
 	struct transfer *transfer = target->transfer;
@@ -342,7 +424,7 @@ static int receive_tree(struct target *target, const struct source_message *sour
 	tree->report = report_left_out;
 	tree->list.budget = &transfer->budget;
 	if (receive_list(transfer->control, source->size, &tree->list) < 0 ||
-	    check_sent_tree(transfer, source, &tree->list) < 0)
+	    check_sent(transfer, source, &tree->list) < 0)
 		return -1;
 	transfer->tree = tree;
 	transfer->files = tree->list.count;
@@ -363,7 +445,7 @@ int open_target(struct target *target, struct transfer *transfer,
 	transfer->losses = source->losses;
 	transfer->files = 1;
 	if ((source->tree ? receive_tree(target, source)
-			  : check_sent_file(transfer, source)) < 0)
+			  : check_sent(transfer, source, NULL)) < 0)
 		return -1;
 	if (transfer->tree)
 		result = open_tree(transfer->tree, transfer->root, transfer->side->path,

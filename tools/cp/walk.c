@@ -168,127 +168,87 @@ enum {
 	WORK_NAME = 1 << 12,
 };
 
-struct walking {
-	struct walk *walk;
-	struct file_list *list;
-	struct failure *failure;
-	uint32_t operand;
-	size_t work; /* since the last call of alive() */
-};
-
 /* The file is left out; the others are copied. */
-static int leave_out(const struct walking *walking, const char *path, const char *reason)
+static int leave_out(const struct walk *walk, const char *path, const char *reason)
 {
-	struct walk *walk = walking->walk;
-	char sentence[sizeof(walking->failure->text)];
+	char sentence[sizeof(walk->failure->text)];
 
 	snprintf(sentence, sizeof(sentence), "%.*s: %s", PATH_MAX / 8, path, reason);
 	walk->report(walk->context, sentence);
 	return 0;
 }
 
-static void describe_entry(const struct walking *walking, const struct stat *stat,
-			   struct list_entry *ret_entry)
-{
-	memset(ret_entry, 0, sizeof(*ret_entry));
-	ret_entry->kind = S_ISDIR(stat->st_mode)   ? LIST_DIRECTORY
-			  : S_ISREG(stat->st_mode) ? LIST_FILE
-						   : LIST_LINK;
-	ret_entry->mode = stat->st_mode & CP_MODE_BITS;
-	ret_entry->operand = walking->operand;
-	ret_entry->size = ret_entry->kind == LIST_FILE ? (uint64_t)stat->st_size : 0;
-	/* stat(3type): st_blocks counts units of 512 bytes. */
-	ret_entry->sparse = ret_entry->size >= SPARSE_MIN &&
-			    (uint64_t)stat->st_blocks < ret_entry->size / 512;
-	ret_entry->mtime_seconds = (uint64_t)stat->st_mtim.tv_sec;
-	ret_entry->mtime_nanoseconds = (uint32_t)stat->st_mtim.tv_nsec;
-	ret_entry->device = stat->st_dev;
-	ret_entry->inode = stat->st_ino;
-	ret_entry->ctime = stat->st_ctim;
-}
-
 /* Returns 0, or -1 if the walk is to end. */
-static int spend_work(struct walking *walking, size_t work)
+static int spend_work(struct walk *walk, size_t work)
 {
-	walking->work += work;
-	if (walking->work < WORK_MAX)
+	walk->work += work;
+	if (walk->work < WORK_MAX)
 		return 0;
-	walking->work = 0;
-	return walking->walk->alive(walking->walk->context);
+	walk->work = 0;
+	return walk->alive(walk->context);
 }
 
 /* Returns 1, 0, or -1. A client of a restricted server chooses the patterns. */
-static int is_wanted(struct walking *walking, const char *path, bool directory)
+static int is_wanted(struct walk *walk, const char *path, bool directory)
 {
-	const struct walk *walk = walking->walk;
+	for (uint32_t i = 0; walk->patterns && i < walk->patterns->count; i++) {
+		const char *pattern = walk->patterns->all[i];
 
-	for (uint32_t i = 0; i < walk->pattern_count; i++) {
-		if (spend_work(walking, strlen(walk->patterns[i]) * strlen(path)) < 0)
+		if (spend_work(walk, strlen(pattern) * strlen(path)) < 0)
 			return -1;
-		if (is_excluded(walk->patterns[i], path, directory))
+		if (is_excluded(pattern, path, directory))
 			return 0;
 	}
 	return 1;
 }
 
-struct linked {
-	dev_t device;
-	ino_t inode;
-};
-
-static int compare_linked(const void *a, const void *b)
-{
-	const struct linked *one = a, *other = b;
-
-	if (one->device != other->device)
-		return one->device < other->device ? -1 : 1;
-	return (one->inode > other->inode) - (one->inode < other->inode);
-}
-
 /* A second name of a file in the list becomes another file. */
-static int count_link(struct walking *walking, const struct stat *stat)
+static int note_losses(struct walk *walk, const struct stat *stat,
+		       const struct attributes *attributes)
 {
-	struct linked *linked, **found;
+	int added;
 
+	count_losses(stat, attributes, &walk->losses);
 	if (!S_ISREG(stat->st_mode) || stat->st_nlink == 1)
 		return 0;
-	linked = malloc(sizeof(*linked));
-	if (!linked)
-		return fail(walking->failure, EXIT_FILE, "out of memory");
-	*linked = (struct linked){ stat->st_dev, stat->st_ino };
-	found = tsearch(linked, &walking->walk->linked, compare_linked);
-	if (found && *found == linked)
-		return 0;
-	free(linked);
-	if (!found)
-		return fail(walking->failure, EXIT_FILE, "out of memory");
-	walking->walk->losses.hard_links++;
+	added = add_inode(&walk->linked, stat);
+	if (added < 0)
+		return fail(walk->failure, EXIT_FILE, "out of memory");
+	walk->losses.hard_links += !added;
 	return 0;
 }
 
-/* Of a file or a directory. */
-static int note_losses(struct walking *walking, const struct stat *stat,
-		       const struct attributes *attributes)
+/* attributes: NULL for a link, which has a target. */
+static int add_entry(struct walk *walk, const char *path, size_t below,
+		     const struct stat *stat, const struct attributes *attributes,
+		     const char *target)
 {
-	count_losses(stat, attributes, &walking->walk->losses);
-	return count_link(walking, stat);
-}
+	struct list_entry entry = {
+		.kind = S_ISDIR(stat->st_mode)	 ? LIST_DIRECTORY
+			: S_ISREG(stat->st_mode) ? LIST_FILE
+						 : LIST_LINK,
+		.mode = stat->st_mode & CP_MODE_BITS,
+		.operand = walk->operand,
+		.below = (uint32_t)below,
+		.size = S_ISREG(stat->st_mode) ? (uint64_t)stat->st_size : 0,
+		.mtime_seconds = (uint64_t)stat->st_mtim.tv_sec,
+		.mtime_nanoseconds = (uint32_t)stat->st_mtim.tv_nsec,
+		.device = stat->st_dev,
+		.inode = stat->st_ino,
+		.ctime = stat->st_ctim,
+	};
 
-static int add_entry(struct walking *walking, const char *path, size_t below,
-		     const struct stat *stat, const char *target)
-{
-	struct list_entry entry;
-
-	describe_entry(walking, stat, &entry);
-	entry.below = (uint32_t)below;
+	if (attributes && note_losses(walk, stat, attributes) < 0)
+		return -1;
+	entry.sparse = entry.size >= SPARSE_MIN && has_holes(stat);
 	if (!strchr(path, '/'))
-		identify_file(stat, walking->walk->secret, entry.identity);
-	return add_to_list(walking->list, &entry, path, target, walking->failure);
+		identify_file(stat, walk->secret, entry.identity);
+	return add_to_list(walk->list, &entry, path, target, walk->failure);
 }
 
 /* Links are copied as links; devices, sockets and pipes are not copied. */
-static int add_child(struct walking *walking, int directory, const char *name,
-		     const char *path, size_t below)
+static int add_child(struct walk *walk, int directory, const char *name, const char *path,
+		     size_t below)
 {
 	struct attributes attributes = list_attributes(directory, name);
 	char target[PATH_MAX];
@@ -297,24 +257,22 @@ static int add_child(struct walking *walking, int directory, const char *name,
 	int wanted;
 
 	if (fstatat(directory, name, &stat, AT_SYMLINK_NOFOLLOW) < 0)
-		return leave_out(walking, path, strerror(errno));
-	wanted = is_wanted(walking, path, S_ISDIR(stat.st_mode));
+		return leave_out(walk, path, strerror(errno));
+	wanted = is_wanted(walk, path, S_ISDIR(stat.st_mode));
 	if (wanted <= 0)
 		return wanted;
 	if (S_ISDIR(stat.st_mode) || S_ISREG(stat.st_mode)) {
 		apply_acl(directory, name, &stat);
-		if (note_losses(walking, &stat, &attributes) < 0)
-			return -1;
-		return add_entry(walking, path, below, &stat, NULL);
+		return add_entry(walk, path, below, &stat, &attributes, NULL);
 	}
 	if (!S_ISLNK(stat.st_mode))
-		return leave_out(walking, path,
+		return leave_out(walk, path,
 				 "neither a file, a directory nor a symbolic link");
 	length = readlinkat(directory, name, target, sizeof(target));
 	if (length <= 0 || length == sizeof(target))
-		return leave_out(walking, path, "the link cannot be read");
+		return leave_out(walk, path, "the link cannot be read");
 	target[length] = '\0';
-	return add_entry(walking, path, below, &stat, target);
+	return add_entry(walk, path, below, &stat, NULL, target);
 }
 
 static int compare_names(const void *a, const void *b)
@@ -327,43 +285,32 @@ static uint64_t name_size(const char *name)
 	return strlen(name) + 1 + BUDGET_ALLOCATION;
 }
 
-static int add_name(struct walking *walking, const char *name, struct words *names)
+static int add_name(struct walk *walk, const char *name, struct words *names)
 {
-	struct budget *budget = walking->list->budget;
+	struct budget *budget = walk->list->budget;
 
-	if (spend_work(walking, WORK_NAME) < 0)
+	if (spend_work(walk, WORK_NAME) < 0)
 		return -1;
 	if (!charge_budget(budget, name_size(name)))
-		return fail_too_many(walking->failure);
+		return fail_too_many(walk->failure);
 	if (add_word(names, name, UINT32_MAX) == 0)
 		return 0;
 	release_budget(budget, name_size(name));
-	return fail(walking->failure, EXIT_FILE, "out of memory");
-}
-
-static void free_names(const struct walking *walking, struct words *names)
-{
-	for (uint32_t i = 0; i < names->count; i++)
-		release_budget(walking->list->budget, name_size(names->all[i]));
-	free_words(names);
+	return fail(walk->failure, EXIT_FILE, "out of memory");
 }
 
 /* In the order of the names, so that two runs give the same list. */
-static int read_names(struct walking *walking, int directory, struct words *ret_names)
+static int read_names(struct walk *walk, int directory, struct words *ret_names)
 {
-	int copy = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *entries = copy < 0 ? NULL : fdopendir(copy);
+	DIR *entries = open_entries(directory);
 	struct dirent *entry;
 	int result = 0;
 
-	if (!entries) {
-		if (copy >= 0)
-			close(copy);
+	if (!entries)
 		return -1;
-	}
 	for (errno = 0; result == 0 && (entry = readdir(entries)); errno = 0)
 		if (!has_no_name(entry->d_name))
-			result = add_name(walking, entry->d_name, ret_names);
+			result = add_name(walk, entry->d_name, ret_names);
 	if (errno)
 		result = -1;
 	closedir(entries);
@@ -373,124 +320,93 @@ static int read_names(struct walking *walking, int directory, struct words *ret_
 	return result;
 }
 
-static int add_children(struct walking *walking, int directory, const char *path,
-			size_t below)
+static int add_children(struct walk *walk, int directory, const char *path, size_t below)
 {
 	struct words names = { .count = 0 };
 	char child[PATH_MAX];
 	int result = 0;
 
-	walking->walk->in_memory = walking->walk->in_memory || is_in_memory(directory);
-	if (read_names(walking, directory, &names) < 0)
-		result = walking->failure->status
+	walk->in_memory = walk->in_memory || is_in_memory(directory);
+	if (read_names(walk, directory, &names) < 0)
+		result = walk->failure->status
 				 ? -1
-				 : leave_out(walking, path[0] ? path : ".",
-					     strerror(errno));
+				 : leave_out(walk, path[0] ? path : ".", strerror(errno));
 	for (uint32_t i = 0; result == 0 && i < names.count; i++) {
 		int length = snprintf(child, sizeof(child), "%s%s%s", path,
 				      path[0] ? "/" : "", names.all[i]);
 
-		if (spend_work(walking, WORK_NAME) < 0)
+		if (spend_work(walk, WORK_NAME) < 0)
 			result = -1;
 		else if (length >= (int)sizeof(child))
-			result = leave_out(walking, path, "the path is too long");
+			result = leave_out(walk, path, "the path is too long");
 		else
-			result = add_child(walking, directory, names.all[i], child,
-					   below);
+			result = add_child(walk, directory, names.all[i], child, below);
 	}
-	free_names(walking, &names);
+	for (uint32_t i = 0; i < names.count; i++)
+		release_budget(walk->list->budget, name_size(names.all[i]));
+	free_words(&names);
 	return result;
 }
 
-/* Of a directory that is in the list: the operand itself, or one below it. */
-static int open_listed(const struct walking *walking, const struct list_entry *entry)
+/* The children of a directory that is in the list: the operand, or one below it. */
+static int walk_entry(struct walk *walk, uint32_t number)
 {
-	const char *path = list_path(walking->list, entry);
-	int base = walking->walk->bases[entry->operand];
-
-	return strlen(path) > entry->below
-		       ? open_below(base, path + entry->below, O_RDONLY | O_DIRECTORY)
-		       : openat(base, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-}
-
-/* The children of a directory that is in the list. */
-static int walk_entry(struct walking *walking, uint32_t number)
-{
-	const struct list_entry *entry = &walking->list->entries[number];
+	const struct list_entry *entry = &walk->list->entries[number];
 	char path[PATH_MAX];
 	size_t below = entry->below;
-	int directory, result;
+	int base, directory, result;
 
 	if (entry->kind != LIST_DIRECTORY)
 		return 0;
-	snprintf(path, sizeof(path), "%s", list_path(walking->list, entry));
-	directory = open_listed(walking, entry);
+	snprintf(path, sizeof(path), "%s", list_path(walk->list, entry));
+	base = walk->bases[entry->operand];
+	directory = strlen(path) > below
+			    ? open_below(base, path + below, O_RDONLY | O_DIRECTORY)
+			    : openat(base, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (directory < 0)
-		return leave_out(walking, path, strerror(errno));
-	result = add_children(walking, directory, path, below);
+		return leave_out(walk, path, strerror(errno));
+	result = add_children(walk, directory, path, below);
 	close(directory);
 	return result;
 }
 
-static int add_directory(struct walking *walking, int found, const char *name,
-			 const struct stat *stat, const struct attributes *attributes)
-{
-	walking->walk->bases[walking->operand] = found;
-	if (walking->walk->contents)
-		return add_children(walking, found, "", 0);
-	if (note_losses(walking, stat, attributes) < 0)
-		return -1;
-	return add_entry(walking, name, strlen(name) + 1, stat, NULL);
-}
-
-/* The base is the file itself: its path may have been that of a link. */
-static int add_file(struct walking *walking, int found, const char *name,
-		    const struct stat *stat, const struct attributes *attributes)
-{
-	walking->walk->bases[walking->operand] = found;
-	walking->walk->in_memory = walking->walk->in_memory || is_in_memory(found);
-	if (note_losses(walking, stat, attributes) < 0)
-		return -1;
-	return add_entry(walking, name, LIST_OPERAND, stat, NULL);
-}
-
 /* A link that the user named is followed, as without -r. */
-static int add_operand(struct walking *walking)
+static int add_operand(struct walk *walk)
 {
-	struct walk *walk = walking->walk;
-	const char *path = walk->operands[walking->operand];
-	int found = open_path(walk->root, path, O_PATH), wanted, result;
+	const char *path = walk->operands->all[walk->operand];
+	int found = open_path(walk->root, path, O_PATH), wanted;
 	struct attributes attributes = { false, false };
 	char name[NAME_MAX + 1];
 	struct stat stat;
+	bool directory;
 
+	/* The directory, or the file itself: its path may have been that of a link. */
+	walk->bases[walk->operand] = found;
 	if (found >= 0)
 		attributes = list_attributes(found, NULL);
-	if (found < 0 || fstat(found, &stat) < 0) {
-		if (found >= 0)
-			close(found);
-		return fail(walking->failure, EXIT_FILE, "cannot read %s: %s", path,
+	if (found < 0 || fstat(found, &stat) < 0)
+		return fail(walk->failure, EXIT_FILE, "cannot read %s: %s", path,
 			    path_error(errno));
-	}
 	base_name(path, name);
 	apply_acl(found, NULL, &stat);
-	walk->contents = S_ISDIR(stat.st_mode) && has_no_name(name);
-	wanted = walk->contents ? 1 : is_wanted(walking, name, S_ISDIR(stat.st_mode));
+	directory = S_ISDIR(stat.st_mode);
+	walk->contents = directory && has_no_name(name);
+	wanted = walk->contents ? 1 : is_wanted(walk, name, directory);
 	if (wanted <= 0)
-		result = wanted;
-	else if (walk->contents && walk->operand_count > 1)
-		result = fail(walking->failure, EXIT_FILE,
-			      "%s has no name to be copied under: name it alone, or by "
-			      "its path",
-			      path);
-	else if (S_ISDIR(stat.st_mode))
-		return add_directory(walking, found, name, &stat, &attributes);
-	else if (S_ISREG(stat.st_mode))
-		return add_file(walking, found, name, &stat, &attributes);
-	else
-		result = leave_out(walking, path, "not a regular file");
-	close(found);
-	return result;
+		return wanted;
+	if (walk->contents)
+		return walk->operands->count > 1
+			       ? fail(walk->failure, EXIT_FILE,
+				      "%s has no name to be copied under: name it alone, "
+				      "or by its path",
+				      path)
+			       : add_children(walk, found, "", 0);
+	if (!directory && !S_ISREG(stat.st_mode))
+		return leave_out(walk, path, "not a regular file");
+	if (!directory)
+		walk->in_memory = walk->in_memory || is_in_memory(found);
+	return add_entry(walk, name, directory ? strlen(name) + 1 : LIST_OPERAND, &stat,
+			 &attributes, NULL);
 }
 
 static int compare_entries(const void *a, const void *b, void *list)
@@ -499,9 +415,9 @@ static int compare_entries(const void *a, const void *b, void *list)
 }
 
 /* Two operands of one name would overwrite each other. */
-static int sort_tops(const struct walking *walking)
+static int sort_tops(const struct walk *walk)
 {
-	struct file_list *list = walking->list;
+	struct file_list *list = walk->list;
 
 	qsort_r(list->entries, list->count, sizeof(list->entries[0]), compare_entries,
 		list);
@@ -510,7 +426,7 @@ static int sort_tops(const struct walking *walking)
 		struct list_entry *entry = &list->entries[i];
 
 		if (i > 0 && compare_entries(entry - 1, entry, list) == 0)
-			return fail(walking->failure, EXIT_FILE,
+			return fail(walk->failure, EXIT_FILE,
 				    "two of the sources are named %s",
 				    list_path(list, entry));
 		entry->offset = list->size;
@@ -519,44 +435,37 @@ static int sort_tops(const struct walking *walking)
 	return 0;
 }
 
-static int list_operands(struct walk *walk, struct file_list *ret_list,
-			 struct failure *failure)
+int run_walk(struct walk *walk, struct file_list *ret_list, struct failure *failure)
 {
-	struct walking walking = { .walk = walk, .list = ret_list, .failure = failure };
+	uint32_t count = walk->operands->count;
 
-	walk->bases = malloc(walk->operand_count * sizeof(walk->bases[0]));
+	walk->list = ret_list;
+	walk->failure = failure;
+	walk->bases = malloc(count * sizeof(walk->bases[0]));
 	if (!walk->bases)
 		return fail(failure, EXIT_FILE, "out of memory");
-	for (uint32_t i = 0; i < walk->operand_count; i++)
+	for (uint32_t i = 0; i < count; i++)
 		walk->bases[i] = -1;
-	for (; walking.operand < walk->operand_count; walking.operand++)
-		if (add_operand(&walking) < 0)
+	for (walk->operand = 0; walk->operand < count; walk->operand++)
+		if (add_operand(walk) < 0)
 			return -1;
-	if (ret_list->count > 1 && !walk->contents && sort_tops(&walking) < 0)
+	if (ret_list->count > 1 && !walk->contents && sort_tops(walk) < 0)
 		return -1;
 	/* The list grows while it is walked, so parents come before their children. */
 	for (uint32_t i = 0; i < ret_list->count; i++) {
-		walking.operand = ret_list->entries[i].operand;
-		if (spend_work(&walking, WORK_NAME) < 0 || walk_entry(&walking, i) < 0)
+		walk->operand = ret_list->entries[i].operand;
+		if (spend_work(walk, WORK_NAME) < 0 || walk_entry(walk, i) < 0)
 			return -1;
 	}
 	return 0;
 }
 
-int run_walk(struct walk *walk, struct file_list *ret_list, struct failure *failure)
-{
-	int result = list_operands(walk, ret_list, failure);
-
-	tdestroy(walk->linked, free);
-	walk->linked = NULL;
-	return result;
-}
-
 void close_walk(struct walk *walk)
 {
-	for (uint32_t i = 0; walk->bases && i < walk->operand_count; i++)
-		if (walk->bases[i] >= 0)
-			close(walk->bases[i]);
+	for (uint32_t i = 0; walk->bases && i < walk->operands->count; i++)
+		close_fd(walk->bases[i]);
 	free(walk->bases);
 	walk->bases = NULL;
+	tdestroy(walk->linked, free);
+	walk->linked = NULL;
 }

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "list.h"
+#include "message.h"
 
 /*
  * The patterns of --exclude, as in rsync(1): "*", "?" and "[...]" do not match a slash,
@@ -19,22 +20,25 @@ bool is_excluded(const char *pattern, const char *path, bool directory);
 
 /* The files that the user named, and what is below them. */
 struct walk {
-	int root;		     /* as in path.h */
-	const uint8_t *secret;	     /* of the copy, for the identities */
-	const char *const *operands; /* borrowed, like the patterns */
-	uint32_t operand_count;
-	const char *const *patterns; /* of --exclude */
-	uint32_t pattern_count;
-	int *bases;	/* of each operand: the directory, or that of the file; O_PATH */
-	bool contents;	/* the operand's name is "." or "..": its files have no top */
-	bool in_memory; /* some of the files are: see source.h */
-	struct cp_losses losses; /* of what is in the list */
-	void *linked; /* during the walk: files that have other names; tsearch(3) */
+	int root;		      /* as in path.h */
+	const uint8_t *secret;	      /* of the copy, for the identities */
+	const struct words *operands; /* borrowed, like the patterns */
+	const struct words *patterns; /* of --exclude; NULL: none */
 	/* Called now and then; a negative value ends the walk. */
 	int (*alive)(void *context);
 	/* Called with a sentence for each file that is left out. */
 	void (*report)(void *context, const char *sentence);
 	void *context;
+	int *bases;	/* of each operand: the directory, or that of the file; O_PATH */
+	bool contents;	/* the operand's name is "." or "..": its files have no top */
+	bool in_memory; /* some of the files are: see file.h */
+	struct cp_losses losses; /* of what is in the list */
+	/* During the walk: */
+	struct file_list *list;
+	struct failure *failure;
+	uint32_t operand; /* number */
+	size_t work;	  /* since the last call of alive() */
+	void *linked;	  /* files that have other names: see path.h */
 };
 
 /* Zero the struct and set the first members. close_walk() frees what it has. */
