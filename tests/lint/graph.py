@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which source files of the library, its backends and its tools need which.
+"""Which rooms of the library, its backends, its tools and its Python extension need which.
 
-Each .c and .h file is a node of its own. A file depends on the headers that it
-includes, and on the files that define the functions and the tables which its
-object refers to (nm(1)). A call through a pointer is no dependency: that is how a
-lower layer calls a higher one. A header stays apart from the .c of the same name,
-because the header of a folder may be included by every file that its .c calls.
+A room is x.c with x.h, named by its path without the suffix. It depends on the headers that
+it includes, and on the rooms that define the functions and the tables which its object
+refers to (nm(1)). A call through a pointer is no dependency: that is how a lower layer calls
+a higher one.
 """
 
 import collections
@@ -18,14 +17,15 @@ from common import BUILD, built_from, includes, relative, resolve_include, tree
 
 # The objects of one shared library, of libpier-verbs, and of the program.
 OBJECTS = re.compile(r"(libpier\.so[^/]*|verbs/libpier-verbs\.so|tools/pier)\.p/")
+EXTENSION = re.compile(r"python/.*\.p/")
 SYMBOL = re.compile(r"^(?P<object>.*\.o): *[0-9a-f]* +(?P<kind>\w) (?P<name>\S+)$", re.MULTILINE)
 
 
 def objects():
     """The objects of the build: each with the source that it is made of."""
     commands = json.loads((BUILD / "compile_commands.json").read_text())
-    return {command["output"]: built_from(command["file"])
-            for command in commands if OBJECTS.match(command["output"])}
+    return {command["output"]: built_from(command["file"]) for command in commands
+            if OBJECTS.match(command["output"]) or EXTENSION.match(command["output"])}
 
 
 def calls():
@@ -43,23 +43,27 @@ def calls():
             yield source, defined[name], name
 
 
+def room(path):
+    return re.sub(r"\.[ch]$", "", path)
+
+
 def dependencies():
-    """{file: {file it depends on: why}}"""
+    """{room: {room it depends on: why}}"""
     found = collections.defaultdict(dict)
-    for folder in "include", "src", "backends", "verbs", "tools":
+    for folder in "include", "src", "backends", "verbs", "tools", "python/extension":
         for path in tree("*.c", "*.h", under=folder):
             for quote, name in includes(path):
                 target = resolve_include(path, name) if quote == '"' else None
-                if target:
-                    found[relative(path)][relative(target)] = "includes"
+                if target and room(relative(target)) != room(relative(path)):
+                    found[room(relative(path))][room(relative(target))] = "includes"
     for source, target, symbol in calls():
-        if source != target:
-            found[source].setdefault(target, "uses %s of" % symbol)
+        if room(source) != room(target):
+            found[room(source)].setdefault(room(target), "uses %s of" % symbol)
     return found
 
 
 def shortest(edges, start):
-    """The shortest way from a file back to itself, or []."""
+    """The shortest way from a room back to itself, or []."""
     ways = collections.deque([[start]])
     seen = set()
     while ways:
@@ -84,18 +88,18 @@ def reachable(edges, start):
 
 
 def circles(edges):
-    """The sets of files that depend on each other."""
-    reach = {file: reachable(edges, file) for file in list(edges)}
-    left = {file for file in reach if file in reach[file]}
+    """The sets of rooms that depend on each other."""
+    reach = {name: reachable(edges, name) for name in list(edges)}
+    left = {name for name in reach if name in reach[name]}
     while left:
         first = min(left)
-        circle = {file for file in reach[first] if first in reach.get(file, ())}
+        circle = {name for name in reach[first] if first in reach.get(name, ())}
         yield circle
         left -= circle
 
 
 def described(edges, circle):
     """One way round, in words."""
-    way = min((shortest(edges, file) for file in sorted(circle)), key=len)
+    way = min((shortest(edges, name) for name in sorted(circle)), key=len)
     return ", which ".join("%s%s %s" % (source + " " if n == 0 else "", edges[source][target], target)
                            for n, (source, target) in enumerate(zip(way, way[1:])))
