@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "buffer/buffer.h"
-#include "cache.h"
 #include "core/caller.h"
 #include "core/checked.h"
 #include "core/error.h"

@@ -2,24 +2,125 @@
 #ifndef PIER_REGION_CACHE_INDEX_H
 #define PIER_REGION_CACHE_INDEX_H
 
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
 #include <pier/backend.h>
+#include <pier/cache.h>
 
-#include "cache.h"
+#include "core/list.h"
+#include "core/object.h"
+#include "tree.h"
+#include "watch.h"
 
-/* Deregistering dead entries. The caller holds no lock. */
-
-/* Deregister all dead entries. Returns the first error; entries that fail are stuck. */
-int pier_cache_reap(struct pier_mr_cache *cache);
 /*
- * The same, and wait for other threads that deregister entries which overlap the range.
+ * The index of a registration cache. Locks, in the order in which they are taken:
  *
- * Errors: those of pier_dereg_mr(); -ETIMEDOUT.
+ *	the list of all caches (index.c)
+ *	the lock of a cache
+ *	the ranges that are watched (watch.c)
+ *
+ * The kernel blocks a thread that unmaps watched memory until the listener of watch.c
+ * has read the event, and the listener takes the first two locks. Code that holds any of
+ * them must therefore not allocate, free, log, or call pier_fail(), a device or a
+ * backend: each of these may unmap watched memory and so deadlock with the listener.
  */
-int pier_cache_reap_range(struct pier_mr_cache *cache, uint64_t start, uint64_t end);
-/* Free an entry that has no region and is in no list. */
-void pier_cache_free_entry(struct pier_cache_entry *entry);
 
-/* The index of a cache. All calls need the cache's lock. */
+enum {
+	/* One per combination of access and backend; further ones are not cached. */
+	PIER_CACHE_SETS = 64,
+	/* Of one region, each with a number of its own; a region of more is not kept. */
+	PIER_CACHE_SEGMENTS = 4096,
+	/* How long to wait for another thread that deregisters. */
+	PIER_CACHE_REAP_SECONDS = 30,
+	/* A region serves a request for fewer of these; all other flags must be equal. */
+	PIER_CACHE_RIGHTS = PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_WRITE |
+			    PIER_ACCESS_REMOTE_READ | PIER_ACCESS_REMOTE_ATOMIC |
+			    PIER_ACCESS_MW_BIND,
+};
+
+/* Kept regions of equal access and backend. None encloses another. */
+struct pier_cache_set {
+	struct pier_tree tree;
+	const struct pier_backend *backend;
+	int access;
+	bool by_pointer; /* its addresses are pointers that the backend recognises */
+};
+
+enum pier_cache_state {
+	PIER_CACHE_PENDING, /* in `pending`: being registered */
+	PIER_CACHE_KEPT,    /* in the tree of its set; in `idle` if it has no users */
+	PIER_CACHE_LOOSE,   /* handed out, and serves no further request */
+	PIER_CACHE_DEAD,    /* in `dead`, `reaping` or `stuck` */
+};
+
+/* A segment that the range of an entry touches. */
+struct pier_cache_segment {
+	uint64_t start; /* its first address in the range */
+	uint64_t identity;
+};
+
+struct pier_mr_cache {
+	struct pier_object object;
+	/* Constant. */
+	struct pier_pd *pd;
+	struct pier_mr_cache_attr attr;
+	bool watching;
+
+	/* Under the lock of the list of all caches. */
+	struct pier_list link;
+	uint64_t serial; /* grows from cache to cache */
+
+	atomic_size_t
+		watched; /* number of watched kept regions; changed under the lock */
+
+	pthread_mutex_t lock; /* guards everything below */
+	struct pier_cache_set sets[PIER_CACHE_SETS];
+	unsigned int set_count;
+	struct pier_list idle;	  /* kept and not in use, oldest first */
+	struct pier_list pending; /* being registered */
+	struct pier_list dead;	  /* to be deregistered by the next thread that can */
+	struct pier_list reaping; /* being deregistered */
+	struct pier_list stuck;	  /* could not be */
+	size_t idle_count;
+	uint64_t idle_bytes;
+	unsigned int visitors;	/* threads that reached it through the list of caches */
+	pthread_cond_t settled; /* `reaping` or `visitors` has shrunk */
+	struct pier_mr_cache_stats stats;
+};
+
+struct pier_cache_entry {
+	struct pier_tree_node node; /* first: what lookups read */
+	struct pier_list link;
+	struct pier_mr *mr;
+	struct pier_cache_set *set; /* while it is kept */
+	unsigned int users;
+	enum pier_cache_state state;
+	/* The backend's numbers for the memory, from low to high; none: not asked. */
+	struct pier_cache_segment *segments;
+	uint32_t segment_count;
+	struct pier_mr_cache *cache;
+	struct pier_buffer *buffer; /* wrapped for this entry, or NULL */
+	struct pier_watched watched;
+};
+
+static inline struct pier_cache_entry *pier_cache_entry_of(struct pier_tree_node *node)
+{
+	return pier_container_of(node, struct pier_cache_entry, node);
+}
+
+static inline struct pier_cache_entry *pier_cache_entry_in(struct pier_list *link)
+{
+	return pier_container_of(link, struct pier_cache_entry, link);
+}
+
+static inline uint64_t pier_cache_length(const struct pier_cache_entry *entry)
+{
+	return entry->node.end - entry->node.start;
+}
+
+/* Call the functions down to pier_cache_drop_idle() with the lock of the cache. */
 
 /*
  * Find a kept region that serves a request, or NULL.
@@ -58,19 +159,25 @@ void pier_cache_drop_range(struct pier_mr_cache *cache, uint64_t start, uint64_t
 /* The same for all idle entries; those that were stuck are tried again. */
 void pier_cache_drop_idle(struct pier_mr_cache *cache);
 
-/* All caches of the process. */
+/* Call the functions from here on without any of these locks, except as stated. */
 
-/* Before the first cache: ask to be told of unmapped memory, freed buffers and forks. */
-void pier_caches_init(void);
+/* Deregister all dead entries. Returns the first error; entries that fail are stuck. */
+int pier_cache_reap(struct pier_mr_cache *cache);
 
-void pier_caches_add(struct pier_mr_cache *cache);
-/* Also waits for other threads that work in it. -ETIMEDOUT: it is still in the list. */
-int pier_caches_remove(struct pier_mr_cache *cache);
+/*
+ * The same, and wait for other threads that deregister entries which overlap the range.
+ *
+ * Errors: those of pier_dereg_mr(); -ETIMEDOUT.
+ */
+int pier_cache_reap_range(struct pier_mr_cache *cache, uint64_t start, uint64_t end);
+
+/* Free an entry that has no region and is in no list. */
+void pier_cache_free_entry(struct pier_cache_entry *entry);
 
 /*
  * The memory of an entry, by the number that its backend has for each segment. Segments
  * are mapped and unmapped one by one (PyTorch's expandable segments), so an entry that
- * spans several is stale as soon as one of them is. The caller holds no lock.
+ * spans several is stale as soon as one of them is.
  */
 
 /*
@@ -86,9 +193,18 @@ bool pier_cache_is_current(const struct pier_cache_entry *entry);
 
 /*
  * Whether `kept`, whose range encloses that of `entry`, was registered with the memory
- * that `entry` has. May be called with the lock.
+ * that `entry` has. With the cache's lock or without.
  */
 bool pier_cache_has_memory_of(const struct pier_cache_entry *kept,
 			      const struct pier_cache_entry *entry);
+
+/* All caches of the process. */
+
+/* Before the first cache: ask to be told of unmapped memory, freed buffers and forks. */
+void pier_caches_init(void);
+
+void pier_caches_add(struct pier_mr_cache *cache);
+/* Also waits for other threads that work in it. -ETIMEDOUT: it is still in the list. */
+int pier_caches_remove(struct pier_mr_cache *cache);
 
 #endif

@@ -9,7 +9,7 @@
 
 #include <stdatomic.h>
 
-#include "region/cache/cache.h"
+#include "region/cache/index.h"
 #include "device/device.h"
 #include "region/mr.h"
 
