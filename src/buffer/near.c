@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "device/device.h"
+#include "device/open.h"
 #include "device/topology.h"
 #include "locate.h"
 #include "near.h"

@@ -1,22 +1,90 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <assert.h>
 #include <errno.h>
-#include <stdarg.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <pier/mr.h>
 
-#include "core/caller.h"
 #include "core/error.h"
 #include "core/fork.h"
 #include "core/list.h"
 #include "core/log.h"
 #include "core/object.h"
-#include "core/page.h"
 #include "device.h"
-#include "list.h"
-#include "topology.h"
+#include "provider/event_name.h"
+
+static_assert((int)PIER_LINK_INFINIBAND == IBV_LINK_LAYER_INFINIBAND, "as verbs");
+static_assert((int)PIER_LINK_ETHERNET == IBV_LINK_LAYER_ETHERNET, "as verbs");
+static_assert((int)PIER_GID_IB == IBV_GID_TYPE_IB, "as verbs");
+static_assert((int)PIER_GID_ROCE_V1 == IBV_GID_TYPE_ROCE_V1, "as verbs");
+static_assert((int)PIER_GID_ROCE_V2 == IBV_GID_TYPE_ROCE_V2, "as verbs");
+
+char pier_canary_passed[] = "passed", pier_canary_impossible[] = "not run";
+
+static struct pier_pair *find_record(struct pier_device *device, const char *memory)
+{
+	pier_list_for_each(link, &device->pairs) {
+		struct pier_pair *pair = pier_container_of(link, struct pier_pair, link);
+
+		if (strcmp(pair->memory, memory) == 0)
+			return pair;
+	}
+	return NULL;
+}
+
+struct pier_pair *pier_find_pair(struct pier_device *device, const char *backend,
+				 const char *unit)
+{
+	char memory[sizeof(((struct pier_pair *)0)->memory)];
+	struct pier_pair *pair;
+
+	snprintf(memory, sizeof(memory), "%s%s%s", backend, unit[0] ? ":" : "", unit);
+	pthread_mutex_lock(&device->pairs_lock);
+	pair = find_record(device, memory);
+	if (!pair) {
+		pair = calloc(1, sizeof(*pair));
+		if (pair) {
+			memcpy(pair->memory, memory, sizeof(memory));
+			pier_list_init(&pair->spares);
+			pier_list_append(&device->pairs, &pair->link);
+		}
+	}
+	pthread_mutex_unlock(&device->pairs_lock);
+	return pair;
+}
+
+static void free_record(struct pier_pair *pair)
+{
+	for (size_t i = 0; i < sizeof(pair->canary) / sizeof(pair->canary[0]); i++) {
+		char *text = atomic_load(&pair->canary[i].text);
+
+		if (text != pier_canary_passed && text != pier_canary_impossible)
+			free(text);
+		free(atomic_load(&pair->canary[i].obstacle));
+	}
+	pier_list_for_each_safe(spare, next, &pair->spares) {
+		pier_list_remove(spare);
+		pair->free_spare(spare);
+	}
+	free(pair);
+}
+
+/* Free all records of a device. */
+static void free_pairs(struct pier_device *device)
+{
+	pier_list_for_each_safe(link, next, &device->pairs)
+		free_record(pier_container_of(link, struct pier_pair, link));
+	pthread_mutex_destroy(&device->pairs_lock);
+}
+
+void pier_drop_gids(struct pier_shared_gids *gids)
+{
+	if (gids && atomic_fetch_sub(&gids->users, 1) == 1)
+		free(gids);
+}
 
 static struct pier_fork_mutex devices_mutex = PIER_FORK_MUTEX;
 static struct pier_list devices = { &devices, &devices };
@@ -46,30 +114,6 @@ struct pier_device *pier_new_device(const char *prefix, const char *name)
 	return device;
 }
 
-static void free_record(struct pier_pair *pair)
-{
-	for (size_t i = 0; i < sizeof(pair->canary) / sizeof(pair->canary[0]); i++) {
-		char *text = atomic_load(&pair->canary[i].text);
-
-		if (text != pier_canary_passed && text != pier_canary_impossible)
-			free(text);
-		free(atomic_load(&pair->canary[i].obstacle));
-	}
-	pier_list_for_each_safe(spare, next, &pair->spares) {
-		pier_list_remove(spare);
-		pair->free_spare(spare);
-	}
-	free(pair);
-}
-
-/* Free all records of a device. */
-static void free_pairs(struct pier_device *device)
-{
-	pier_list_for_each_safe(link, next, &device->pairs)
-		free_record(pier_container_of(link, struct pier_pair, link));
-	pthread_mutex_destroy(&device->pairs_lock);
-}
-
 void pier_free_device(struct pier_device *device)
 {
 	free_pairs(device);
@@ -80,7 +124,7 @@ void pier_free_device(struct pier_device *device)
 	free(device);
 }
 
-static void add_device(struct pier_device *device)
+void pier_add_device(struct pier_device *device)
 {
 	pier_fork_lock(&devices_mutex);
 	pier_list_append(&devices, &device->link);
@@ -138,548 +182,6 @@ void pier_release_device(struct pier_device *device)
 	pier_free_device(device);
 }
 
-char pier_canary_passed[] = "passed", pier_canary_impossible[] = "not run";
-
-static struct pier_pair *find_record(struct pier_device *device, const char *memory)
-{
-	pier_list_for_each(link, &device->pairs) {
-		struct pier_pair *pair = pier_container_of(link, struct pier_pair, link);
-
-		if (strcmp(pair->memory, memory) == 0)
-			return pair;
-	}
-	return NULL;
-}
-
-struct pier_pair *pier_find_pair(struct pier_device *device, const char *backend,
-				 const char *unit)
-{
-	char memory[sizeof(((struct pier_pair *)0)->memory)];
-	struct pier_pair *pair;
-
-	snprintf(memory, sizeof(memory), "%s%s%s", backend, unit[0] ? ":" : "", unit);
-	pthread_mutex_lock(&device->pairs_lock);
-	pair = find_record(device, memory);
-	if (!pair) {
-		pair = calloc(1, sizeof(*pair));
-		if (pair) {
-			memcpy(pair->memory, memory, sizeof(memory));
-			pier_list_init(&pair->spares);
-			pier_list_append(&device->pairs, &pair->link);
-		}
-	}
-	pthread_mutex_unlock(&device->pairs_lock);
-	return pair;
-}
-
-enum {
-	HUAWEI = 0x19e5,
-};
-
-/*
- * An errno that is about this process or this moment: a cgroup's rdma.max (EAGAIN), a
- * container's rights, a limit of fds.
- */
-static bool is_no_answer(int error)
-{
-	return error == EAGAIN || error == EPERM || error == EACCES || error == EMFILE ||
-	       error == ENFILE || error == EBUSY || error == EINTR || error == ENOSPC;
-}
-
-/*
- * Why the device registers no dma-bufs, from the errno of registering fd -1; NULL: it
- * does. Drivers return EBADF, and a driver that returns something else may well do, too
- * (NCCL takes it for a yes). The kernel's mlx5 driver looks for UMR before the fd.
- */
-static const char *explain_no_dmabuf(const struct pier_device *device, int error)
-{
-	if (error == EINVAL && device->limits.vendor_id == PIER_VENDOR_MELLANOX)
-		return "mlx5 needs UMR for them, which this device lacks (EINVAL), as "
-		       "virtual functions do that are not granted it: ask the "
-		       "administrator of the host, or use the physical function";
-	if (error == EOPNOTSUPP || error == EPROTONOSUPPORT || error == ENOSYS ||
-	    error == ENOTTY)
-		return "its driver or its libibverbs provider lacks the operation";
-	return NULL;
-}
-
-/* No memory is no answer to keep. 0 or an errno. */
-static int probe_dmabuf(struct pier_device *device, struct ibv_pd *pd)
-{
-	const struct pier_provider *provider = device->provider;
-	struct ibv_mr *mr;
-	int error;
-
-	errno = 0;
-	mr = provider->reg_dmabuf_mr(pd, 0, pier_host_page(), 0, -1,
-				     IBV_ACCESS_LOCAL_WRITE);
-	error = errno;
-	if (mr)
-		provider->dereg_mr(mr);
-	if (!mr && error == ENOMEM)
-		return error;
-	device->no_dmabuf = explain_no_dmabuf(device, error);
-	device->dmabuf = !mr && !device->no_dmabuf;
-	return 0;
-}
-
-/* Create the smallest queue pair of the kind that channels have. 0 or an errno. */
-static int try_queue_pair(const struct pier_device *device, struct ibv_pd *pd)
-{
-	struct ibv_qp_init_attr init = {
-		.cap = { .max_send_wr = 1,
-			 .max_recv_wr = 1,
-			 .max_send_sge = 1,
-			 .max_recv_sge = 1 },
-		.qp_type = IBV_QPT_RC,
-	};
-	struct ibv_qp *qp = NULL;
-	int error;
-
-	errno = 0;
-	pier_clear_error();
-	init.send_cq = device->provider->create_cq(device->context, 1, NULL, NULL, 0);
-	init.recv_cq = init.send_cq;
-	if (init.send_cq)
-		qp = pier_create_direct_qp(device->provider, pd, &init);
-	error = errno ? errno : EIO;
-	if (qp)
-		device->provider->destroy_qp(qp);
-	if (init.send_cq)
-		device->provider->destroy_cq(init.send_cq);
-	return qp ? 0 : error;
-}
-
-/*
- * EFA creates no RC queue pair: EOPNOTSUPP, efa_qp_validate_attr() in efa_verbs.c. An
- * iWARP device (siw, cxgb4; irdma, qedr and erdma in that mode) creates one, but brings
- * it to RTS only over a TCP connection that rdma_cm has made: "no socket" and "no MPA" in
- * siw_qp_nextstate_from_idle(), siw_qp.c. No memory is no answer; after others that are
- * none, the first channel gets one. 0 or an errno.
- */
-static int probe_channels(struct pier_device *device, struct ibv_pd *pd)
-{
-	int error;
-
-	if (device->context->device->transport_type == IBV_TRANSPORT_IWARP) {
-		snprintf(device->no_channels, sizeof(device->no_channels),
-			 "%s is an iWARP device, whose queue pairs only rdma_cm "
-			 "connects, which channels do not use",
-			 device->name);
-		return 0;
-	}
-	error = try_queue_pair(device, pd);
-	if (!error || error == ENOMEM)
-		return error;
-	if (is_no_answer(error)) {
-		pier_info("whether %s has channels is not known: its first queue pair "
-			  "fails with errno %d",
-			  device->name, error);
-		return 0;
-	}
-	pier_fail_because(error, "%s creates no reliable connected (RC) queue pairs",
-			  device->name);
-	snprintf(device->no_channels, sizeof(device->no_channels), "%s",
-		 pier_error_message());
-	return 0;
-}
-
-/*
- * The kernel reports windows whether or not the driver in libibverbs can allocate them
- * (bnxt_re cannot: EOPNOTSUPP), and channels need type 2 (irdma reports no type before
- * Linux 6.18). No memory is no answer. 0 or an errno.
- */
-static int probe_windows(const struct pier_device *device, struct ibv_pd *pd,
-			 bool *ret_windows)
-{
-	const unsigned int types = IBV_DEVICE_MEM_WINDOW_TYPE_2A |
-				   IBV_DEVICE_MEM_WINDOW_TYPE_2B;
-	struct ibv_mw *mw;
-
-	*ret_windows = false;
-	if (!(device->limits.device_cap_flags & types) || !device->provider->alloc_mw)
-		return 0;
-	errno = 0;
-	mw = device->provider->alloc_mw(pd, IBV_MW_TYPE_2);
-	if (!mw) {
-		*ret_windows = is_no_answer(errno);
-		return errno == ENOMEM ? ENOMEM : 0;
-	}
-	device->provider->dealloc_mw(mw);
-	*ret_windows = true;
-	return 0;
-}
-
-/* A device that cannot be asked has it not. */
-static int find_lacking_access(const struct pier_device *device, bool windows)
-{
-	bool on_demand = false;
-	int lacking = 0;
-
-	if (device->limits.atomic_cap == IBV_ATOMIC_NONE)
-		lacking |= PIER_ACCESS_REMOTE_ATOMIC;
-	if (!windows)
-		lacking |= PIER_ACCESS_MW_BIND;
-	if (!device->provider->query_on_demand ||
-	    device->provider->query_on_demand(device->context, &on_demand) || !on_demand)
-		lacking |= PIER_ACCESS_ON_DEMAND;
-	return lacking;
-}
-
-static int probe_in_pd(struct pier_device *device, struct ibv_pd *pd)
-{
-	int error = probe_dmabuf(device, pd);
-	bool windows;
-
-	if (error)
-		return pier_fail_because(error, "asking whether %s registers dma-bufs",
-					 device->name);
-	error = probe_channels(device, pd);
-	if (error)
-		return pier_fail_because(error, "asking whether %s has channels",
-					 device->name);
-	error = probe_windows(device, pd, &windows);
-	if (error)
-		return pier_fail_because(error, "asking whether %s has memory windows",
-					 device->name);
-	device->lacking_access = find_lacking_access(device, windows);
-	return 0;
-}
-
-static int probe_objects(struct pier_device *device)
-{
-	struct ibv_pd *pd;
-	int error;
-
-	errno = 0;
-	pd = device->provider->alloc_pd(device->context);
-	if (!pd)
-		return pier_fail_because(errno ? errno : EIO,
-					 "asking whether %s registers dma-bufs",
-					 device->name);
-	error = probe_in_pd(device, pd);
-	device->provider->dealloc_pd(pd);
-	return error;
-}
-
-bool pier_is_rxe(const struct ibv_device_attr *limits)
-{
-	return limits->vendor_id == 0xffffff;
-}
-
-static int read_switches(struct pier_switches *switches)
-{
-	int error = pier_read_switch("PIER_DMABUF", &switches->dmabuf);
-
-	if (!error)
-		error = pier_read_switch("PIER_PEERMEM", &switches->peermem);
-	if (!error)
-		error = pier_read_switch("PIER_CANARY", &switches->canary);
-	if (!error)
-		error = pier_read_switch("PIER_RELAXED_ORDERING",
-					 &switches->relaxed_ordering);
-	return error;
-}
-
-int pier_probe_device(struct pier_device *device)
-{
-	int error = read_switches(&device->switches);
-
-	if (error)
-		return error;
-	error = device->provider->query_device(device->context, &device->limits);
-	if (error)
-		return pier_fail_because(error, "querying %s", device->name);
-	error = probe_objects(device);
-	if (error)
-		return error;
-	if (device->switches.dmabuf == PIER_SWITCH_OFF) {
-		device->dmabuf = false;
-		device->no_dmabuf = "PIER_DMABUF=off switched them off";
-	}
-	/*
-	 * libhns has the kernel put short messages into completions or requests of the
-	 * receive queue, and copies them (handle_recv_inl_data() there);
-	 * hnsdv.h has no flag against it.
-	 */
-	device->copies_receives = device->limits.vendor_id == HUAWEI;
-	/*
-	 * rxe looks at a window's rights and queue pair and at the bounds of the region
-	 * beneath, but not at the window's own: check_rkey() in rxe_resp.c.
-	 */
-	device->unbounded_windows = pier_is_rxe(&device->limits);
-	return 0;
-}
-
-/*
- * Whether a channel can use the port. A port whose link layer is neither InfiniBand nor
- * Ethernet does not count, as in NCCL (ncclIbInitDevices() in net_ib/init.cc).
- */
-static bool is_active(const struct pier_device *device, uint8_t port)
-{
-	struct ibv_port_attr attr = { 0 };
-
-	return device->provider->query_port(device->context, port, &attr) == 0 &&
-	       attr.state == IBV_PORT_ACTIVE &&
-	       (attr.link_layer == IBV_LINK_LAYER_INFINIBAND ||
-		attr.link_layer == IBV_LINK_LAYER_ETHERNET);
-}
-
-/*
- * Whether an active port has InfiniBand or Ethernet. Of a device that pier_probe_device()
- * has looked at.
- */
-static bool has_active_port(const struct pier_device *device)
-{
-	for (unsigned int port = 1; port <= device->limits.phys_port_cnt; port++) {
-		if (is_active(device, (uint8_t)port))
-			return true;
-	}
-	return false;
-}
-
-/* The prefix of the name of a device that is opened with a plan of faults. */
-#define FAULT_PREFIX PIER_FAULT_DEVICE ":"
-
-struct opening {
-	const char *name; /* NULL: all */
-	bool choosing;	  /* the first RDMA device that works and has an active port */
-	const char *plan; /* of faults; NULL: none */
-	size_t plan_length;
-	struct pier_device *device;
-	int error; /* of the device that was tried; 0: none has the name */
-	/* Choosing: why each device was passed over, with "; " between them. */
-	char reasons[600];
-};
-
-static void add_reason(struct opening *opening, const char *format, ...)
-	__attribute__((__format__(__printf__, 2, 3)));
-
-static void add_reason(struct opening *opening, const char *format, ...)
-{
-	size_t used = strlen(opening->reasons);
-	size_t room = sizeof(opening->reasons) - used;
-	va_list args;
-
-	if (used && room > 2) {
-		memcpy(opening->reasons + used, "; ", 3);
-		used += 2, room -= 2;
-	}
-	va_start(args, format);
-	vsnprintf(opening->reasons + used, room, format, args);
-	va_end(args);
-}
-
-static void close_device(struct pier_device *device)
-{
-	device->provider->close_device(device->context);
-	pier_free_device(device);
-}
-
-/* Open the context, with the plan of faults if there is one. 0 or a positive errno. */
-static int open_context(struct pier_device *device, const struct pier_provider *provider,
-			struct ibv_device *found, const struct opening *opening)
-{
-	device->provider = provider;
-	if (opening->plan)
-		return -pier_fault_open(provider, found, opening->plan,
-					opening->plan_length, &device->provider,
-					&device->context);
-	errno = 0;
-	device->context = provider->open_device(found);
-	if (device->context)
-		return 0;
-	return errno ? errno : EIO;
-}
-
-/* 0, or a negative errno with a sentence. */
-static int make_device(const struct pier_provider *provider, struct ibv_device *found,
-		       const struct opening *opening, struct pier_device **ret_device)
-{
-	struct pier_device *device = pier_new_device(opening->plan ? FAULT_PREFIX : "",
-						     found->name);
-	int error;
-
-	if (!device)
-		return pier_fail(ENOMEM, "opening %s: out of memory", found->name);
-	pier_clear_error();
-	error = open_context(device, provider, found, opening);
-	if (error) {
-		error = pier_fail_because(error, "opening %s", device->name);
-		pier_free_device(device);
-		return error;
-	}
-	error = pier_probe_device(device);
-	if (error) {
-		close_device(device);
-		return error;
-	}
-	pier_start_device_events(device);
-	if (opening->plan)
-		pier_fault_opened(device->context);
-	*ret_device = device;
-	return 0;
-}
-
-static bool is_suitable(struct opening *opening, const struct pier_device *device)
-{
-	if (device->no_channels[0]) {
-		add_reason(opening, "%s", device->no_channels);
-		pier_info("%s is passed over: %s", device->name, device->no_channels);
-		return false;
-	}
-	if (!has_active_port(device)) {
-		add_reason(opening, "%s has no active port", device->name);
-		pier_info("%s has no active port", device->name);
-		return false;
-	}
-	return true;
-}
-
-static bool try_device(const struct pier_provider *provider, struct ibv_device *found,
-		       void *argument)
-{
-	struct opening *opening = argument;
-	struct pier_device *device = NULL;
-	int error;
-
-	if (opening->name && strcmp(opening->name, found->name) != 0)
-		return false;
-	/* The software NIC must be named. */
-	if (opening->choosing && provider != &pier_verbs_provider)
-		return false;
-	error = make_device(provider, found, opening, &device);
-	opening->error = -error;
-	if (error && opening->choosing) {
-		add_reason(opening, "%s", pier_error_message());
-		pier_warning("%s is passed over: %s", found->name, pier_error_message());
-	}
-	if (error)
-		return !opening->choosing;
-	if (opening->choosing && !is_suitable(opening, device)) {
-		close_device(device);
-		return false;
-	}
-	opening->device = device;
-	return true;
-}
-
-static int fail_unknown(const char *name)
-{
-	char names[512], unlisted[384];
-	const char *explanation = pier_explain_missing_device(name);
-	int error;
-
-	pier_explain_unlisted(PIER_SYSFS, name, unlisted, sizeof(unlisted));
-	if (!explanation && unlisted[0])
-		explanation = unlisted;
-	if (explanation)
-		return pier_fail(ENODEV, "no RDMA device \"%s\": %s", name, explanation);
-	error = pier_print_device_names(names, sizeof(names));
-	return pier_fail(ENODEV, "no RDMA device \"%s\"; there are%s%s%s%s", name,
-			 names[0] ? ": " : " none", names,
-			 error ? "; libibverbs lists none: " : "",
-			 error ? pier_explain_list_error(error) : "");
-}
-
-/* list_error: why libibverbs lists none, or 0 */
-static int fail_to_choose(const struct opening *opening, int list_error)
-{
-	const char *remedy = pier_explain_missing_device(PIER_SOFT_DEVICE);
-	char unlisted[384];
-
-	pier_explain_unlisted(PIER_SYSFS, NULL, unlisted, sizeof(unlisted));
-	if (!remedy)
-		remedy = "PIER_DEVICE=" PIER_SOFT_DEVICE " or the name " PIER_SOFT_DEVICE
-			 " selects the software NIC";
-	if (opening->reasons[0])
-		return pier_fail(ENODEV, "no RDMA device can be used (%s): %s%s%s",
-				 remedy, opening->reasons, unlisted[0] ? "; " : "",
-				 unlisted);
-	if (list_error)
-		return pier_fail(ENODEV, "there is no RDMA device: %s%s%s (%s)",
-				 pier_explain_list_error(list_error),
-				 unlisted[0] ? "; " : "", unlisted, remedy);
-	return pier_fail(ENODEV, "there is no RDMA device%s%s (%s)",
-			 unlisted[0] ? ": " : "", unlisted, remedy);
-}
-
-/*
- * Accept "fault:PLAN:NAME", and "fault:NAME" as pier_device_name() returns it. Names of
- * devices have no colon.
- */
-static void take_plan(struct opening *opening)
-{
-	const size_t prefix = sizeof(FAULT_PREFIX) - 1;
-	const char *last;
-
-	if (!opening->name || strncmp(opening->name, FAULT_PREFIX, prefix) != 0)
-		return;
-	opening->plan = opening->name + prefix;
-	last = strrchr(opening->plan, ':');
-	opening->plan_length = last ? (size_t)(last - opening->plan) : 0;
-	opening->name = last ? last + 1 : opening->plan;
-}
-
-/*
- * Try the devices of `order`, or all if there is none. Returns why libibverbs lists none,
- * as pier_visit_devices() does.
- */
-static int try_devices(struct opening *opening, const struct pier_near_device *order,
-		       size_t count)
-{
-	int error = 0;
-
-	if (!opening->choosing || !count)
-		return pier_visit_devices(try_device, opening);
-	for (size_t i = 0; i < count && !opening->device; i++) {
-		opening->name = order[i].name;
-		error = pier_visit_devices(try_device, opening);
-	}
-	return error;
-}
-
-int pier_open_in_order(const char *name, const struct pier_near_device *order,
-		       size_t count, struct pier_device **ret_device)
-{
-	const char *chosen = secure_getenv("PIER_DEVICE");
-	struct opening opening = { .name = name };
-	int error = pier_watch_forks();
-	int list_error;
-
-	if (error)
-		return error;
-	if (name || !chosen || !chosen[0])
-		chosen = NULL;
-	if (chosen)
-		opening.name = chosen;
-	opening.choosing = !opening.name;
-	take_plan(&opening);
-	list_error = try_devices(&opening, order, count);
-	if (!opening.device && opening.choosing)
-		return fail_to_choose(&opening, list_error);
-	if (!opening.device) {
-		error = opening.error ? -opening.error : fail_unknown(opening.name);
-		return chosen ? pier_fail_because(error, "PIER_DEVICE=%s", chosen)
-			      : error;
-	}
-	add_device(opening.device);
-	pier_object_track(&opening.device->object, PIER_OBJECT_DEVICE, NULL);
-	pier_info("opened %s (%s), dma-buf registration: %s, channels: %s",
-		  opening.device->name, opening.device->provider->name,
-		  opening.device->dmabuf ? "yes" : "no",
-		  opening.device->no_channels[0] ? opening.device->no_channels : "yes");
-	*ret_device = opening.device;
-	return 0;
-}
-
-int pier_open_device(const char *name, struct pier_device **ret_device)
-{
-	PIER_ENTRY();
-
-	return pier_open_in_order(name, NULL, 0, ret_device);
-}
-
 static int refuse_to_close(const struct pier_device *device)
 {
 	char children[256];
@@ -707,12 +209,298 @@ int pier_close_device(struct pier_device *device)
 	remove_device(device);
 	if (device->provider->close_device(device->context)) {
 		error = errno ? errno : EIO;
-		add_device(device);
+		pier_add_device(device);
 		return pier_fail_because(error, "closing %s", device->name);
 	}
 	pier_object_untrack(&device->object);
 	pier_free_device(device);
 	return 0;
+}
+
+void pier_start_device_events(struct pier_device *device)
+{
+	int fd = device->context->async_fd;
+	int flags = fd < 0 ? 0 : fcntl(fd, F_GETFL);
+
+	device->takes_events = device->provider->get_async_event && flags >= 0 &&
+			       (fd < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0);
+}
+
+static uint64_t port_bit(unsigned int port)
+{
+	return port < 64 ? UINT64_C(1) << port : 0;
+}
+
+static void note_port(struct pier_device *device, const struct ibv_async_event *event)
+{
+	struct pier_device_trouble *trouble = &device->trouble;
+	unsigned int port = (unsigned int)event->element.port_num;
+
+	/* Addresses may change with any event of a port. */
+	atomic_fetch_add(&device->gid_changes, 1);
+	if (event->event_type == IBV_EVENT_PORT_ERR) {
+		trouble->ports_down |= port_bit(port);
+		pier_warning("%s has reported IBV_EVENT_PORT_ERR: port %u is down",
+			     device->name, port);
+		return;
+	}
+	if (event->event_type == IBV_EVENT_PORT_ACTIVE)
+		trouble->ports_down &= ~port_bit(port);
+	pier_info("%s has reported IBV_EVENT_%s for port %u", device->name,
+		  pier_event_name(event->event_type), port);
+}
+
+static void note_object(struct pier_device *device, const struct ibv_async_event *event)
+{
+	struct pier_device_trouble *trouble = &device->trouble;
+	unsigned int at = trouble->object_count++ % PIER_OBJECT_TROUBLES;
+	struct pier_object_trouble *object = &trouble->objects[at];
+	const char *name = pier_event_name(event->event_type);
+
+	*object = (struct pier_object_trouble){ .event = event->event_type };
+	if (event->event_type == IBV_EVENT_CQ_ERR) {
+		object->cq = event->element.cq;
+		pier_warning("%s has reported IBV_EVENT_%s for a completion queue",
+			     device->name, name);
+		return;
+	}
+	object->qp_num = event->element.qp->qp_num;
+	pier_warning("%s has reported IBV_EVENT_%s for queue pair %#x", device->name,
+		     name, object->qp_num);
+}
+
+static void note_event(struct pier_device *device, const struct ibv_async_event *event)
+{
+	switch (event->event_type) {
+	case IBV_EVENT_DEVICE_FATAL:
+		device->trouble.fatal = true;
+		pier_warning("%s has reported IBV_EVENT_DEVICE_FATAL", device->name);
+		break;
+	case IBV_EVENT_CQ_ERR:
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+		note_object(device, event);
+		break;
+	case IBV_EVENT_PORT_ACTIVE:
+	case IBV_EVENT_PORT_ERR:
+	case IBV_EVENT_LID_CHANGE:
+	case IBV_EVENT_PKEY_CHANGE:
+	case IBV_EVENT_GID_CHANGE:
+		note_port(device, event);
+		break;
+	default:
+		pier_debug("%s has reported IBV_EVENT_%s", device->name,
+			   pier_event_name(event->event_type));
+	}
+}
+
+/*
+ * Under the lock, also between taking an event and noting it: a thread that finds no
+ * event any more then knows of all that came before. Acknowledging does not block.
+ */
+bool pier_take_device_events(struct pier_device *device)
+{
+	struct ibv_async_event event;
+
+	if (!device->takes_events)
+		return false;
+	pthread_mutex_lock(&device->events_lock);
+	while (device->provider->get_async_event(device->context, &event) == 0) {
+		note_event(device, &event);
+		/* Destroying the queue pair waits for this. */
+		device->provider->ack_async_event(&event);
+	}
+	pthread_mutex_unlock(&device->events_lock);
+	return true;
+}
+
+static struct pier_device_trouble get_trouble(struct pier_device *device)
+{
+	struct pier_device_trouble trouble = { 0 };
+
+	if (!pier_take_device_events(device))
+		return trouble;
+	pthread_mutex_lock(&device->events_lock);
+	trouble = device->trouble;
+	pthread_mutex_unlock(&device->events_lock);
+	return trouble;
+}
+
+int pier_check_device_events(struct pier_device *device)
+{
+	if (!get_trouble(device).fatal)
+		return 0;
+	return pier_fail(EIO,
+			 "%s has reported IBV_EVENT_DEVICE_FATAL: close the device and "
+			 "open it again",
+			 device->name);
+}
+
+/* The event about the queue pair or its completion queue, or NULL. */
+static const char *find_event_of(const struct pier_device_trouble *trouble,
+				 const struct ibv_qp *qp)
+{
+	for (size_t i = 0; i < PIER_OBJECT_TROUBLES; i++) {
+		const struct pier_object_trouble *object = &trouble->objects[i];
+
+		if (object->cq ? object->cq == qp->send_cq : object->qp_num == qp->qp_num)
+			return pier_event_name(object->event);
+	}
+	return NULL;
+}
+
+bool pier_explain_by_event(struct pier_device *device, const struct ibv_qp *qp,
+			   unsigned int port, char *ret_text, size_t size)
+{
+	struct pier_device_trouble trouble = get_trouble(device);
+	const char *event = find_event_of(&trouble, qp);
+
+	if (trouble.fatal)
+		snprintf(ret_text, size,
+			 "the device has reported IBV_EVENT_DEVICE_FATAL: close it and "
+			 "open it again");
+	else if (event)
+		snprintf(ret_text, size, "the device has reported IBV_EVENT_%s for it",
+			 event);
+	else if (trouble.ports_down & port_bit(port))
+		snprintf(ret_text, size,
+			 "port %u is down: the device has reported IBV_EVENT_PORT_ERR",
+			 port);
+	else
+		return false;
+	return true;
+}
+
+/* qp_num 0: of the completion queue */
+static void forget_object(struct pier_device *device, unsigned int qp_num,
+			  const struct ibv_cq *cq)
+{
+	if (!pier_take_device_events(device))
+		return;
+	pthread_mutex_lock(&device->events_lock);
+	for (size_t i = 0; i < PIER_OBJECT_TROUBLES; i++) {
+		struct pier_object_trouble *object = &device->trouble.objects[i];
+
+		if (object->qp_num == qp_num && object->cq == cq)
+			*object = (struct pier_object_trouble){ 0 };
+	}
+	pthread_mutex_unlock(&device->events_lock);
+}
+
+void pier_forget_qp_events(struct pier_device *device, unsigned int qp_num)
+{
+	forget_object(device, qp_num, NULL);
+}
+
+void pier_forget_cq_events(struct pier_device *device, const struct ibv_cq *cq)
+{
+	forget_object(device, 0, cq);
+}
+
+int pier_query_device(struct pier_device *device, struct pier_device_attr *ret_attr)
+{
+	struct ibv_device_attr limits;
+	struct pier_device_attr attr = { 0 };
+	int error = pier_check_process(&device->object);
+
+	if (error)
+		return error;
+	pier_clear_error();
+	error = device->provider->query_device(device->context, &limits);
+	if (error)
+		return pier_fail_because(error, "querying %s", device->name);
+	snprintf(attr.name, sizeof(attr.name), "%s", device->name);
+	snprintf(attr.provider, sizeof(attr.provider), "%s", device->provider->name);
+	snprintf(attr.firmware, sizeof(attr.firmware), "%s", limits.fw_ver);
+	attr.max_mr_size = limits.max_mr_size;
+	attr.page_sizes = limits.page_size_cap;
+	attr.max_qp_wr = (uint32_t)limits.max_qp_wr;
+	attr.max_sge = (uint32_t)limits.max_sge;
+	attr.max_cqe = (uint32_t)limits.max_cqe;
+	attr.port_count = limits.phys_port_cnt;
+	/* Verbs reports reads and atomics as int; a QP takes 8 bits. */
+	attr.max_rd_atomic = limits.max_qp_rd_atom > UINT8_MAX
+				     ? UINT8_MAX
+				     : (uint8_t)limits.max_qp_rd_atom;
+	attr.dmabuf = device->dmabuf;
+	attr.memfd_as_dmabuf = device->provider->takes_memfd;
+	attr.atomics = !(device->lacking_access & PIER_ACCESS_REMOTE_ATOMIC);
+	attr.memory_windows = !(device->lacking_access & PIER_ACCESS_MW_BIND);
+	attr.on_demand = !(device->lacking_access & PIER_ACCESS_ON_DEMAND);
+	attr.counters = device->provider->bind_counter != NULL;
+	attr.max_requested_key = device->provider->max_key;
+	attr.max_joined_ranges = device->provider->max_parts;
+	*ret_attr = attr;
+	return 0;
+}
+
+static uint32_t mtu_bytes(enum ibv_mtu mtu)
+{
+	return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128u << mtu : 0;
+}
+
+/* Ports have 8 bits in verbs: a larger number must not wrap into range. */
+static int check_port(const struct pier_device *device, uint32_t port)
+{
+	int error = pier_check_process(&device->object);
+
+	if (error)
+		return error;
+	if (port >= 1 && port <= device->limits.phys_port_cnt)
+		return 0;
+	return pier_fail(EINVAL, "%s has no port %u: its ports are 1 to %u", device->name,
+			 port, device->limits.phys_port_cnt);
+}
+
+int pier_query_port(struct pier_device *device, uint32_t port,
+		    struct pier_port_attr *ret_attr)
+{
+	struct ibv_port_attr attr;
+	int error = check_port(device, port);
+
+	if (error)
+		return error;
+	pier_clear_error();
+	error = device->provider->query_port(device->context, (uint8_t)port, &attr);
+	if (error)
+		return pier_fail_because(error, "querying port %u of %s", port,
+					 device->name);
+	*ret_attr = (struct pier_port_attr){
+		.active = attr.state == IBV_PORT_ACTIVE,
+		.link_layer = (enum pier_link_layer)attr.link_layer,
+		.lid = attr.lid,
+		.active_mtu = mtu_bytes(attr.active_mtu),
+		.max_mtu = mtu_bytes(attr.max_mtu),
+		.max_msg_size = attr.max_msg_sz,
+		.gid_count = (uint32_t)attr.gid_tbl_len,
+	};
+	return 0;
+}
+
+int pier_query_gid(struct pier_device *device, uint32_t port, uint32_t index,
+		   struct pier_gid_entry *ret_entry)
+{
+	struct ibv_gid_entry entry;
+	int error = check_port(device, port);
+
+	if (error)
+		return error;
+	pier_clear_error();
+	error = device->provider->query_gid(device->context, (uint8_t)port, index,
+					    &entry);
+	if (error)
+		return pier_fail_because(error, "querying GID %u of port %u of %s", index,
+					 port, device->name);
+	memcpy(ret_entry->gid, entry.gid.raw, sizeof(ret_entry->gid));
+	ret_entry->index = index;
+	ret_entry->type = (enum pier_gid_type)entry.gid_type;
+	return 0;
+}
+
+bool pier_is_rxe(const struct ibv_device_attr *limits)
+{
+	return limits->vendor_id == 0xffffff;
 }
 
 int pier_device_check_channels(const struct pier_device *device)

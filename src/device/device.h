@@ -15,35 +15,7 @@
 #include "core/environment.h"
 #include "core/list.h"
 #include "core/object.h"
-#include "device_events.h"
-#include "gid_table.h"
 #include "provider/provider.h"
-
-struct pier_device;
-
-/*
- * The devices of this process, by their verbs contexts, so that a protection domain that
- * is imported finds the device that its context already has.
- */
-
-/* A device with its name, and nothing else. NULL without memory. */
-struct pier_device *pier_new_device(const char *prefix, const char *name);
-
-/* Free a device and what was learned about it; its context is closed or borrowed. */
-void pier_free_device(struct pier_device *device);
-
-/*
- * Count one more protection domain on the device of a context.
- *
- * device  NULL, or added if the context has no device yet
- *
- * Returns the device of the context, or NULL.
- */
-struct pier_device *pier_hold_device(const struct ibv_context *context,
-				     struct pier_device *device);
-
-/* One protection domain less. Frees the device if it is borrowed and has no other. */
-void pier_release_device(struct pier_device *device);
 
 /* The result of region/canary.c for one path between a NIC and memory. */
 struct pier_canary_answer {
@@ -74,26 +46,48 @@ struct pier_pair {
 	void (*free_spare)(struct pier_list *spare);
 };
 
-/*
- * The record of a device and the memory of a unit. The first call makes it. It stays
- * until the device is closed. Any thread may read and write its atomic fields.
- *
- * unit  as in struct pier_memory_facts; "": the backend has none
- *
- * Returns NULL without memory.
- */
-struct pier_pair *pier_find_pair(struct pier_device *device, const char *backend,
-				 const char *unit);
+enum {
+	/* Errors of objects that are remembered. All are logged. */
+	PIER_OBJECT_TROUBLES = 8,
+};
 
-struct pier_device;
+/* The errors that a device has reported. Under its events_lock. */
+struct pier_device_trouble {
+	bool fatal;	     /* DEVICE_FATAL */
+	uint64_t ports_down; /* bits of the ports 1 to 63 */
+	/* The queue pairs and completion queues that failed last, in a ring. */
+	struct pier_object_trouble {
+		enum ibv_event_type event;
+		unsigned int qp_num; /* 0: a completion queue */
+		const struct ibv_cq *cq;
+	} objects[PIER_OBJECT_TROUBLES];
+	unsigned int object_count; /* ever */
+};
 
-/*
- * Find out what a device can do, once its context is open: its limits, whether it
- * registers dma-bufs and has channels, and which access flags it lacks.
- *
- * 0, or a negative errno with a sentence.
- */
-int pier_probe_device(struct pier_device *device);
+enum {
+	/* The GIDs of a port that are worth offering to a peer. */
+	PIER_GID_OFFERS = 10,
+	/* Ports whose GIDs are kept; those of other ports are read each time. */
+	PIER_GID_PORTS = 2,
+};
+
+/* The usable GIDs of a port, the best first. */
+struct pier_gid_list {
+	uint32_t count;
+	struct ibv_gid_entry entries[PIER_GID_OFFERS];
+};
+
+/* A list that never changes. Channels that offer the same GIDs share one. */
+struct pier_shared_gids {
+	atomic_uint users;
+	struct pier_gid_list list;
+};
+
+struct pier_known_gids {
+	uint32_t changes; /* of the device when the list was read */
+	bool valid;	  /* until the next change; otherwise it is read again */
+	struct pier_shared_gids *gids; /* or NULL */
+};
 
 enum {
 	PIER_VENDOR_MELLANOX = 0x02c9,
@@ -133,7 +127,7 @@ struct pier_device {
 	atomic_uint pds;
 	atomic_uint queues; /* completion queues with a vector that pier chose */
 	char name[64];
-	bool takes_events;	 /* pier takes its asynchronous events: device_events.h */
+	bool takes_events;	 /* pier_take_device_events() takes some */
 	atomic_uint gid_changes; /* how often its events may have changed addresses */
 	pthread_mutex_t events_lock;
 	struct pier_device_trouble trouble;
@@ -166,12 +160,77 @@ struct pier_pd {
 	pthread_mutex_t windows_lock;
 };
 
+/* A device with its name, and nothing else. NULL without memory. */
+struct pier_device *pier_new_device(const char *prefix, const char *name);
+
+/* Free a device and what was learned about it; its context is closed or borrowed. */
+void pier_free_device(struct pier_device *device);
+
 /*
- * Open a device as pier_open_device() does. If neither `name` nor PIER_DEVICE names
- * one, open the first of `order` that works and has an active port. Without an order
- * (NULL, 0) try RDMA devices in the order of pier_device_list().
+ * The devices of this process are in a list, so that a protection domain that is imported
+ * finds the device that its context already has.
  */
-int pier_open_in_order(const char *name, const struct pier_near_device *order,
-		       size_t count, struct pier_device **ret_device);
+void pier_add_device(struct pier_device *device);
+
+/*
+ * Count one more protection domain on the device of a context.
+ *
+ * device  NULL, or added if the context has no device yet
+ *
+ * Returns the device of the context, or NULL.
+ */
+struct pier_device *pier_hold_device(const struct ibv_context *context,
+				     struct pier_device *device);
+
+/* One protection domain less. Frees the device if it is borrowed and has no other. */
+void pier_release_device(struct pier_device *device);
+
+/*
+ * The record of a device and the memory of a unit. The first call makes it. It stays
+ * until the device is closed. Any thread may read and write its atomic fields.
+ *
+ * unit  as in struct pier_memory_facts; "": the backend has none
+ *
+ * Returns NULL without memory.
+ */
+struct pier_pair *pier_find_pair(struct pier_device *device, const char *backend,
+				 const char *unit);
+
+/*
+ * The asynchronous events of a device (ibv_get_async_event(3)). They are taken by threads
+ * that sleep, fail or look for a GID anyway; pier has no thread for them. Those of an
+ * imported context are the program's.
+ */
+
+/* Make reading the events non-blocking, once the context is open. */
+void pier_start_device_events(struct pier_device *device);
+
+/* Take the events that have come, and log them. Returns whether pier takes them. */
+bool pier_take_device_events(struct pier_device *device);
+
+/* Errors: -EIO the device has failed as a whole. The sentence names the event. */
+int pier_check_device_events(struct pier_device *device);
+
+/*
+ * Take the events, and name the one that explains why a channel with this queue pair and
+ * port failed.
+ *
+ * Returns false if there is none.
+ */
+bool pier_explain_by_event(struct pier_device *device, const struct ibv_qp *qp,
+			   unsigned int port, char *ret_text, size_t size);
+
+/*
+ * A queue pair begins a new connection: what was reported about it, or about an earlier
+ * one with its number, explains nothing that follows. An event of its completion queue
+ * still counts, because a queue that has failed stays failed.
+ */
+void pier_forget_qp_events(struct pier_device *device, unsigned int qp_num);
+
+/* A completion queue is new: what was reported was about an earlier one. */
+void pier_forget_cq_events(struct pier_device *device, const struct ibv_cq *cq);
+
+/* Count one user of a list less, and free it with the last; accepts NULL. */
+void pier_drop_gids(struct pier_shared_gids *gids);
 
 #endif

@@ -11,8 +11,6 @@
 
 #include "core/error.h"
 #include "core/log.h"
-#include "device.h"
-#include "device_events.h"
 #include "gid_table.h"
 #include "topology.h"
 
@@ -337,10 +335,4 @@ int pier_list_gids(struct pier_device *device, uint8_t port, int length,
 	*ret_gids = keeps ? keep_gids(device, port, changes, takes_events, &list)
 			  : new_gids(&list);
 	return *ret_gids ? 0 : pier_fail(ENOMEM, "no memory for GIDs");
-}
-
-void pier_drop_gids(struct pier_shared_gids *gids)
-{
-	if (gids && atomic_fetch_sub(&gids->users, 1) == 1)
-		free(gids);
 }

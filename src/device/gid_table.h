@@ -2,21 +2,7 @@
 #ifndef PIER_DEVICE_GID_TABLE_H
 #define PIER_DEVICE_GID_TABLE_H
 
-#include <infiniband/verbs.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
-
-enum {
-	/* The GIDs of a port that are worth offering to a peer. */
-	PIER_GID_OFFERS = 10,
-};
-
-/* The usable GIDs of a port, the best first. */
-struct pier_gid_list {
-	uint32_t count;
-	struct ibv_gid_entry entries[PIER_GID_OFFERS];
-};
+#include "device.h"
 
 /*
  * By preference; the last is best. A GID stands for a source address and a packet
@@ -40,25 +26,9 @@ bool pier_gid_is_ipv4(const uint8_t gid[16]);
 void pier_rank_gids(const struct ibv_gid_entry *entries, uint32_t count,
 		    struct pier_gid_list *ret_list);
 
-struct pier_device;
-
 enum {
 	/* The range of sgid_index of struct ibv_global_route, which has 8 bits. */
 	PIER_GID_INDEXES = 256,
-	/* Ports whose GIDs are kept; those of other ports are read each time. */
-	PIER_GID_PORTS = 2,
-};
-
-/* A list that never changes. Channels that offer the same GIDs share one. */
-struct pier_shared_gids {
-	atomic_uint users;
-	struct pier_gid_list list;
-};
-
-struct pier_known_gids {
-	uint32_t changes; /* of the device when the list was read */
-	bool valid;	  /* until the next change; otherwise it is read again */
-	struct pier_shared_gids *gids; /* or NULL */
 };
 
 /*
@@ -77,9 +47,6 @@ struct pier_known_gids {
  */
 int pier_list_gids(struct pier_device *device, uint8_t port, int length,
 		   struct pier_shared_gids **ret_gids);
-
-/* Takes NULL. */
-void pier_drop_gids(struct pier_shared_gids *gids);
 
 /* pier_list_gids() with another root of sysfs, and without the list that is kept. */
 int pier_read_gids(const char *sysfs, const struct pier_device *device, uint8_t port,

@@ -8,6 +8,7 @@
 #include "core/deadline.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "gid_table.h"
 #include "loop.h"
 
 enum {

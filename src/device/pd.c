@@ -10,6 +10,7 @@
 #include "core/object.h"
 #include "device.h"
 #include "loop.h"
+#include "open.h"
 #include "pd.h"
 
 static void describe_pd(const struct pier_object *object, char *ret_text, size_t size)

@@ -13,6 +13,8 @@
 #include "buffer/near.h"
 #include "channel/setup/attr.h"
 #include "device/device.h"
+#include "device/gid_table.h"
+#include "device/open.h"
 #include "device/topology.h"
 #include "rails.h"
 #include "core/caller.h"

@@ -22,7 +22,7 @@
 #include <pier/verbs.h>
 
 #include "device/device.h"
-#include "device/list.h"
+#include "device/open.h"
 
 enum {
 	DEVICES = 4,
