@@ -387,14 +387,24 @@ static int make_rails(const struct pier_receiver *receiver,
 	return 0;
 }
 
-/* Replace the rails; the new ones take over receives that are posted. */
-static int set_rails(struct pier_receiver *receiver, struct pier_rail_base *rails,
-		     uint32_t count)
+/*
+ * Replace the rails; the new ones take over receives that are posted. On an error the
+ * receiver is unchanged.
+ */
+static int replace_rails(struct pier_receiver *receiver,
+			 const struct pier_receiver_rail *given, uint32_t count,
+			 uint64_t span)
 {
-	int error = pier_drive_reserve_fds(&receiver->drive, count);
+	struct pier_rail_base *rails = NULL;
+	int error = make_rails(receiver, given, count, span, &rails);
 
 	if (error)
 		return error;
+	error = pier_drive_reserve_fds(&receiver->drive, count);
+	if (error) {
+		free_rails(rails, count);
+		return error;
+	}
 	for (uint32_t i = 0; i < count; i++) {
 		struct pier_rail_base *predecessor = find_predecessor(
 			receiver, rails[i].flow.channel);
@@ -438,34 +448,19 @@ static void start_receiver(struct pier_receiver *receiver)
 			pier_drive_note_failure(&receiver->drive, i);
 }
 
-static int make_blocks(uint64_t length, uint64_t **ret_blocks)
-{
-	uint64_t words = length / (64 * PIER_ANNOUNCE_BLOCK) + 1;
-	uint64_t *blocks = calloc(words, sizeof(*blocks));
-
-	if (!blocks)
-		return pier_fail(ENOMEM, "no memory for the blocks of %" PRIu64 " bytes",
-				 length);
-	*ret_blocks = blocks;
-	return 0;
-}
-
 /* Begin with no bytes arrived. On an error the receiver is unchanged. */
 static int restart_receiver(struct pier_receiver *receiver,
 			    const struct pier_receiver_rail *rails, uint32_t count,
 			    uint64_t length)
 {
-	struct pier_rail_base *made = NULL;
-	uint64_t *blocks = NULL;
 	uint64_t span = receiver->attr.stream_size ? receiver->attr.stream_size : length;
-	int error = make_rails(receiver, rails, count, span, &made);
+	uint64_t *blocks = calloc(span / (64 * PIER_ANNOUNCE_BLOCK) + 1, sizeof(*blocks));
+	int error = blocks ? replace_rails(receiver, rails, count, span)
+			   : pier_fail(ENOMEM,
+				       "no memory for the blocks of %" PRIu64 " bytes",
+				       span);
 
-	if (!error)
-		error = make_blocks(span, &blocks);
-	if (!error)
-		error = set_rails(receiver, made, count);
 	if (error) {
-		free_rails(made, made ? count : 0);
 		free(blocks);
 		return error;
 	}
@@ -596,20 +591,13 @@ static int prepare_resume(struct pier_receiver *receiver,
 int pier_receiver_resume(struct pier_receiver *receiver,
 			 const struct pier_receiver_rail *rails, uint32_t count)
 {
-	struct pier_rail_base *made = NULL;
 	int error = prepare_resume(receiver, rails, count);
 
 	if (!error)
-		error = make_rails(receiver, rails, count, receiver->drive.span, &made);
-	if (error)
-		return error;
-	error = set_rails(receiver, made, count);
-	if (error) {
-		free_rails(made, count);
-		return error;
-	}
-	start_receiver(receiver);
-	return 0;
+		error = replace_rails(receiver, rails, count, receiver->drive.span);
+	if (!error)
+		start_receiver(receiver);
+	return error;
 }
 
 int pier_receiver_cancel(struct pier_receiver *receiver)

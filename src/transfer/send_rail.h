@@ -45,12 +45,13 @@ struct pier_send_rail {
 int pier_send_rail_init(struct pier_send_rail *rail, uint32_t index,
 			const struct pier_rail *given,
 			const struct pier_transfer_attr *attr);
+void pier_send_rail_free(struct pier_send_rail *rail);
+
 /*
  * Check that announced chunks can end on blocks of the memory at both ends, and cut the
  * rail's longest chunk to blocks. Errors: -EINVAL.
  */
 int pier_check_announced_rail(struct pier_send_rail *rail);
-void pier_send_rail_free(struct pier_send_rail *rail);
 
 /*
  * Post a chunk of at most range.length bytes, starting at range.offset.
