@@ -132,7 +132,7 @@ static int prepare_copy(struct copy *copy)
 	return 0;
 }
 
-static void begin_transfer(struct copy *copy)
+static void begin_copy(struct copy *copy)
 {
 	const struct cp_options *options = copy->options;
 
@@ -146,9 +146,9 @@ static void begin_transfer(struct copy *copy)
 									  : copy->host,
 					  .failure = &copy->failure };
 	copy->transfer = (struct transfer){ .role = copy->role,
+					    .local = !copy->host,
 					    .settings = &copy->request.settings,
 					    .side = &copy->side,
-					    .local = !copy->host,
 					    .client = true,
 					    .quiet = options->quiet,
 					    .operands = &options->sources,
@@ -160,7 +160,7 @@ static void begin_transfer(struct copy *copy)
 					    .control = &copy->control,
 					    .failure = &copy->failure,
 					    .progress = &copy->progress };
-	set_budget(&copy->transfer);
+	begin_transfer(&copy->transfer);
 	open_notices(&copy->transfer.notices, &copy->transfer.budget);
 }
 
@@ -226,7 +226,7 @@ static void run_chains(struct copy *copy)
 		if (again) {
 			forget_peers();
 			close_notices(&copy->transfer.notices);
-			begin_transfer(copy);
+			begin_copy(copy);
 		}
 	} while (again);
 	copy->transfer.left_out = left_out;
@@ -490,7 +490,7 @@ static int copy_file(const struct cp_options *options)
 
 	plan_copy(&copy);
 	copy.control.signal_fd = -1;
-	begin_transfer(&copy);
+	begin_copy(&copy);
 	copy.progress.json = options->json;
 	copy.progress.shown = options->progress || (isatty(STDERR_FILENO) &&
 						    !options->quiet && !options->json);

@@ -27,8 +27,8 @@
  *	   begins again without it.
  *	4. The stream flows. If a receiver fails now, both of its neighbours get
  *	   FRAME_RELINK. They echo it, reset their channels, and restore the connection as
- *	   if theirs had broken (connect.h). Between FRAME_RELINK and its echo, what they
- *	   say is meant for the old neighbour, and is dropped.
+ *	   if theirs had broken (connection.h). Up to the echo, what they say is meant for
+ *	   the old neighbour, and is dropped.
  *	5. The sender ends. Each receiver commits its file by itself.
  *
  * Servers that are alive answer pings, whatever they wait for. The hub waits for none of

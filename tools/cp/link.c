@@ -244,6 +244,7 @@ int link_setup(struct link *link, enum cp_role role, struct setup_message *ret_s
 	memset(ret_setup, 0, sizeof(*ret_setup));
 	ret_setup->report = link->report;
 	ret_setup->rail_count = link->rail_count;
+	ret_setup->next = link->released;
 	for (uint32_t i = 0; i < link->rail_count; i++) {
 		const struct rail *rail = &link->rails[i];
 
@@ -333,6 +334,29 @@ int link_begin_sending(struct link *link, int stall_ms, const struct pier_remote
 	attr.stream_size = link->stream_size;
 	attr.stall_ms = stall_ms;
 	return pier_transfer_begin(&attr, &link->transfer);
+}
+
+void link_finish(struct link *link)
+{
+	pier_transfer_finish(link->transfer);
+	link->finished = true;
+}
+
+int link_release(struct link *link, uint64_t end)
+{
+	link->released = end;
+	return pier_receiver_release(link->receiver, end);
+}
+
+int link_take_position(struct link *link, uint64_t end)
+{
+	int error = pier_transfer_released(link->transfer, end);
+	struct pier_transfer_status status;
+
+	pier_transfer_query(link->transfer, &status);
+	if (!error && link->finished && end == status.length)
+		link->result = 1;
+	return error;
 }
 
 int link_progress(struct link *link)

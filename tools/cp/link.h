@@ -34,6 +34,8 @@ struct link {
 	struct pier_transfer *transfer; /* the sender's end of the stream */
 	struct pier_receiver *receiver; /* the receiver's */
 	int result;			/* of link_progress(), when it was called last */
+	uint64_t released;		/* by the receiver: all before this position */
+	bool finished;			/* by the sender: nothing follows */
 	size_t chunk;			/* a multiple of CP_CHUNK_MIN */
 	uint32_t depth;
 	bool ipc;	 /* chunks are copied to `peer`; soft0 carries the headers */
@@ -77,6 +79,15 @@ static inline size_t link_stride(const struct link *link)
 int link_begin_receiving(struct link *link, int stall_ms);
 int link_begin_sending(struct link *link, int stall_ms,
 		       const struct pier_remote *remotes);
+/* The sender has extended the stream to its end. */
+void link_finish(struct link *link);
+/* The receiver needs nothing before this position. Returns 0 or -errno. */
+int link_release(struct link *link, uint64_t end);
+/*
+ * The receiver has released everything before this position, which another connection
+ * reported. If that is the end, the stream has ended. Returns 0 or -errno.
+ */
+int link_take_position(struct link *link, uint64_t end);
 /* Drive this side's end: 0; 1 it has ended; or -errno. */
 int link_progress(struct link *link);
 /* Stop all channels, and with them the stream. */

@@ -3,8 +3,6 @@
 #include <string.h>
 
 #include "chunk.h"
-#include "connect.h"
-#include "port.h"
 #include "receive.h"
 #include "relay.h"
 #include "segments.h"
@@ -20,7 +18,6 @@ struct receiver {
 	uint64_t stored;	  /* number of the next chunk to be stored */
 	uint64_t position;	  /* of the next record, in the stream */
 	uint64_t stored_position; /* of the next record to be stored */
-	uint64_t free_position;	  /* up to where the stream is released */
 	bool has_header;	  /* that of the next record was read: */
 	struct chunk chunk;
 	uint8_t tag[CP_TAG_SIZE];
@@ -28,7 +25,6 @@ struct receiver {
 	uint64_t bytes_written;	  /* the same; chunks finish in any order */
 	struct job commit;
 	struct failure commit_failure;
-	bool committing, committed;
 };
 
 /* Runs on a worker. */
@@ -130,10 +126,10 @@ static int drive_receiver(struct receiver *receiver)
 	int count = 0, taken;
 	uint64_t arrived;
 
-	if (drive_link(transfer) < 0)
+	if (drive_link(&transfer->connection) < 0)
 		return -1;
 	if (pier_receiver_arrived(link->receiver, &arrived) < 0)
-		return fail_channel(transfer, "the transfer");
+		return fail_channel(&transfer->connection, "the transfer");
 	while ((taken = take_record(receiver, arrived)) > 0)
 		count++;
 	pass_on(receiver->relay, receiver->position,
@@ -160,10 +156,9 @@ static int release_chunks(struct receiver *receiver)
 	}
 	if (end > receiver->stored_position)
 		end = receiver->stored_position;
-	if (end <= receiver->free_position)
+	if (end <= link->released)
 		return 0;
-	receiver->free_position = end;
-	if (pier_receiver_release(link->receiver, end) < 0)
+	if (link_release(link, end) < 0)
 		return fail_pier(receiver->transfer->failure, EXIT_DEVICE);
 	return 1;
 }
@@ -178,7 +173,7 @@ static int collect_written(struct receiver *receiver)
 		struct slot *slot = (struct slot *)job;
 
 		if (job == &receiver->commit) {
-			receiver->committed = true;
+			transfer->state = CONNECTION_DONE;
 			if (receiver->commit_failure.status == 0)
 				continue;
 			return fail(transfer->failure, receiver->commit_failure.status,
@@ -194,13 +189,29 @@ static int collect_written(struct receiver *receiver)
 	return released < 0 ? -1 : count + released;
 }
 
+/* All chunks match their tags. Check that the tags are those the sender made. */
+static int check_digest(struct transfer *transfer)
+{
+	uint8_t digest[CP_DIGEST_SIZE];
+
+	if (!transfer->settings->verify)
+		return 0;
+	finish_digest(&transfer->digest, digest);
+	if (digests_equal(digest, transfer->peer_digest))
+		return 0;
+	return fail(transfer->failure, EXIT_VERIFY,
+		    "verification failed: the chunks that arrived are not those the "
+		    "sender sent");
+}
+
 static int start_commit(struct receiver *receiver)
 {
+	struct connection *connection = &receiver->transfer->connection;
+
 	if (check_digest(receiver->transfer) < 0)
 		return -1;
-	receiver->committing = true;
-	receiver->transfer->channel_idle = true;
-	submit_job(receiver->transfer->workers, &receiver->commit);
+	connection->state = CONNECTION_IDLE;
+	submit_job(connection->workers, &receiver->commit);
 	return 0;
 }
 
@@ -209,7 +220,8 @@ static bool needs_stream(const struct receiver *receiver)
 {
 	const struct transfer *transfer = receiver->transfer;
 
-	return receiver->bytes_announced < transfer->size || !transfer->peer_ended;
+	return receiver->bytes_announced < transfer->size ||
+	       transfer->state < CONNECTION_ENDED;
 }
 
 static int advance_receiver(struct receiver *receiver)
@@ -226,9 +238,10 @@ static int advance_receiver(struct receiver *receiver)
 	passed = pass_notices(transfer);
 	if (passed < 0)
 		return -1;
-	if (transfer->peer_ended && receiver->bytes_written == transfer->size &&
-	    !receiver->committing && start_commit(receiver) < 0)
+	if (transfer->state == CONNECTION_ENDED &&
+	    receiver->bytes_written == transfer->size && start_commit(receiver) < 0)
 		return -1;
+	show_progress(transfer->progress, receiver->bytes_written);
 	return announced + written + passed > 0;
 }
 
@@ -240,7 +253,7 @@ static bool can_finish_without_sender(struct receiver *receiver)
 {
 	struct transfer *transfer = receiver->transfer;
 
-	if (!receiver->committing || !transfer->requested ||
+	if (transfer->state != CONNECTION_IDLE || !transfer->requested ||
 	    !transfer->control->peer_closed)
 		return false;
 	control_close(transfer->control);
@@ -248,47 +261,20 @@ static bool can_finish_without_sender(struct receiver *receiver)
 	return true;
 }
 
-static int wait_for_events(struct receiver *receiver)
-{
-	struct transfer *transfer = receiver->transfer;
-	/* While the next receiver cannot connect, it is not the sender that is silent. */
-	bool working = workers_busy(transfer->workers) || relay_waits(receiver->relay);
-
-	if (transfer_wait(transfer, working, 0) < 0 && !transfer->broken &&
-	    await_relink(transfer) < 0 && !can_finish_without_sender(receiver))
-		return -1;
-	return 0;
-}
-
-static int restore_receiver(struct receiver *receiver)
-{
-	struct transfer *transfer = receiver->transfer;
-
-	do {
-		if (reset_transfer(transfer) < 0 ||
-		    reconnect_transfer(transfer, receiver->free_position) < 0)
-			return -1;
-	} while (transfer->broken);
-	return 0;
-}
-
 static int receive_chunks(struct receiver *receiver)
 {
-	struct transfer *transfer = receiver->transfer;
+	struct connection *connection = &receiver->transfer->connection;
 
-	while (!receiver->committed) {
-		int moved = transfer->broken ? restore_receiver(receiver)
-					     : advance_receiver(receiver);
+	while (connection->state != CONNECTION_DONE) {
+		int moved = is_restoring(connection) ? restore_connection(connection)
+						     : advance_receiver(receiver);
+		/* While the next receiver cannot connect, it is not the sender that is
+		 * silent. */
+		bool working = workers_busy(connection->workers) ||
+			       relay_waits(receiver->relay);
 
-		if (moved < 0 &&
-		    (is_to_be_restored(transfer) || await_relink(transfer) == 0))
-			continue;
-		if (moved < 0)
-			return -1;
-		show_progress(transfer->progress, receiver->bytes_written);
-		if (moved)
-			restart_timeout(transfer);
-		else if (wait_for_events(receiver) < 0)
+		if (end_step(connection, moved, working, 0) < 0 &&
+		    !can_finish_without_sender(receiver))
 			return -1;
 	}
 	return 0;
@@ -312,7 +298,7 @@ static void send_done(struct control *control)
 /* Whether the sender may still have this side's memory open: see <pier/ipc.h>. */
 static bool sender_has_memory(struct transfer *transfer)
 {
-	return transfer->link.ipc && !transfer->peer_ended &&
+	return transfer->link.ipc && transfer->state < CONNECTION_ENDED &&
 	       !control_await_close(transfer->control);
 }
 
@@ -364,7 +350,7 @@ static int receive_file(struct receiver *receiver)
 		return -1;
 	receiver->slots = open_slots(&transfer->link, receiver, run_store,
 				     transfer->failure);
-	if (!receiver->slots || connect_transfer(transfer) < 0)
+	if (!receiver->slots || connect_sides(&transfer->connection) < 0)
 		return -1;
 	return receive_chunks(receiver);
 }
@@ -381,7 +367,7 @@ int run_receiver(struct transfer *transfer)
 
 	end_progress(transfer->progress);
 	if (result < 0) {
-		name_down_port(transfer);
+		name_down_port(&transfer->connection);
 		result = abandon_copy(&receiver);
 	}
 	if (result == 0)

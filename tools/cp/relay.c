@@ -8,15 +8,14 @@
 
 #include <pier/stream.h>
 
-#include "connect.h"
 #include "relay.h"
 #include "remote/network.h"
 
 struct relay {
-	struct transfer transfer; /* to the next receiver */
+	struct connection connection; /* to the next receiver */
 	struct control control;
 	struct failure failure;
-	struct progress none;
+	uint64_t size;			  /* of the file */
 	char addresses[CP_ADDRESSES_MAX]; /* that it may connect to */
 	struct onward onward;
 	const struct link *from; /* the link of the stream that arrives */
@@ -39,8 +38,8 @@ static void publish_released(struct relay *relay, uint64_t position)
 /* Returns 1 if anything progressed, 0 if not, -1 on failure. */
 static int advance_relay(struct relay *relay)
 {
-	struct transfer *transfer = &relay->transfer;
-	struct link *link = &transfer->link;
+	struct connection *connection = &relay->connection;
+	struct link *link = &connection->link;
 	/* In this order: nothing arrives after the last. */
 	bool last = atomic_load(&relay->last);
 	uint64_t arrived = atomic_load(&relay->arrived);
@@ -49,11 +48,11 @@ static int advance_relay(struct relay *relay)
 	int ended;
 
 	if (moved && pier_transfer_extend(link->transfer, arrived) < 0)
-		return fail_pier(transfer->failure, EXIT_DEVICE);
+		return fail_pier(connection->failure, EXIT_DEVICE);
 	relay->extended = arrived;
 	if (last)
-		pier_transfer_finish(link->transfer);
-	ended = drive_link(transfer);
+		link_finish(link);
+	ended = drive_link(connection);
 	if (ended < 0)
 		return -1;
 	released = pier_transfer_limit(link->transfer) - link->stream_size;
@@ -63,34 +62,19 @@ static int advance_relay(struct relay *relay)
 	return 1;
 }
 
-/* As with the sender, this is no progress: the connection may break again and again. */
-static int restore_relay(struct transfer *transfer)
-{
-	do {
-		if (reset_transfer(transfer) < 0 || reconnect_transfer(transfer, 0) < 0)
-			return -1;
-	} while (transfer->broken);
-	return 0;
-}
-
 static int relay_stream(struct relay *relay)
 {
-	struct transfer *transfer = &relay->transfer;
-	int moved;
+	struct connection *connection = &relay->connection;
 
-	while (!atomic_load(&relay->stopped) && transfer->link.result <= 0) {
+	while (!atomic_load(&relay->stopped) && connection->link.result <= 0) {
+		bool restoring = is_restoring(connection);
+		int moved;
+
 		/* First take the event that announces more. */
-		take_finished_job(transfer->workers);
-		atomic_store(&relay->waits, transfer->broken);
-		moved = transfer->broken ? restore_relay(transfer) : advance_relay(relay);
-		if (moved > 0)
-			restart_timeout(transfer);
-		if (moved == 0)
-			moved = transfer_wait(transfer, false, 0);
-		if (moved >= 0 || is_to_be_restored(transfer))
-			continue;
-		atomic_store(&relay->waits, true);
-		if (await_relink(transfer) < 0)
+		take_finished_job(connection->workers);
+		atomic_store(&relay->waits, restoring);
+		moved = restoring ? restore_connection(connection) : advance_relay(relay);
+		if (end_step(connection, moved, false, 0) < 0)
 			return -1;
 	}
 	return 0;
@@ -99,14 +83,10 @@ static int relay_stream(struct relay *relay)
 /* The stream has the same records at the same positions, so the same size. */
 static int open_relay(struct relay *relay)
 {
-	struct transfer *transfer = &relay->transfer;
-	struct link *link = &transfer->link;
-
-	borrow_memory(link, relay->from);
-	if (open_link(link, CP_SENDER, transfer->settings, transfer->side, false,
-		      transfer->size, transfer->control) < 0)
+	borrow_memory(&relay->connection.link, relay->from);
+	if (open_connection(&relay->connection, relay->size) < 0)
 		return -1;
-	return connect_transfer(transfer);
+	return connect_sides(&relay->connection);
 }
 
 /* Until the client answers that no receiver follows, or ends this receiver, too. */
@@ -198,15 +178,13 @@ int start_relay(struct relay *relay, struct transfer *transfer)
 	connect_onward_to(relay->addresses);
 	relay->from = &transfer->link;
 	relay->owner = transfer->workers;
-	relay->transfer = (struct transfer){ .role = CP_SENDER,
-					     .settings = transfer->settings,
-					     .side = transfer->side,
-					     .root = -1,
-					     .size = transfer->size,
-					     .control = &relay->control,
-					     .failure = &relay->failure,
-					     .progress = &relay->none };
-	if (start_workers(0, 0, &relay->transfer.workers, transfer->failure) < 0)
+	relay->size = transfer->size;
+	relay->connection = (struct connection){ .role = CP_SENDER,
+						 .settings = transfer->settings,
+						 .side = transfer->side,
+						 .control = &relay->control,
+						 .failure = &relay->failure };
+	if (start_workers(0, 0, &relay->connection.workers, transfer->failure) < 0)
 		return -1;
 	error = pthread_create(&relay->thread, NULL, run_relay, relay);
 	if (error)
@@ -222,7 +200,7 @@ void pass_on(struct relay *relay, uint64_t position, bool last)
 		return;
 	atomic_store(&relay->arrived, position);
 	atomic_store(&relay->last, last);
-	wake_owner(relay->transfer.workers);
+	wake_owner(relay->connection.workers);
 }
 
 uint64_t passed_on(struct relay *relay)
@@ -243,11 +221,11 @@ void stop_relay(struct relay *relay, struct control *control)
 	/* Its waits end with the pipe. */
 	close(relay->onward.to);
 	if (relay->started) {
-		wake_owner(relay->transfer.workers);
+		wake_owner(relay->connection.workers);
 		pthread_join(relay->thread, NULL);
 	}
 	control->onward = NULL;
-	close_transfer(&relay->transfer);
+	close_connection(&relay->connection);
 	control_close(&relay->control);
 	pthread_mutex_destroy(&relay->onward.lock);
 	free(relay);

@@ -61,7 +61,7 @@ static int read_segment(struct agreement *agreement, uint64_t number,
 		int read;
 
 		part = left < READ_SIZE ? (size_t)left : READ_SIZE;
-		if (keep_peer_waiting(agreement->transfer) < 0)
+		if (keep_peer_waiting(&agreement->transfer->connection) < 0)
 			return -1;
 		read = read_bytes(agreement, start + done, part);
 		if (read <= 0)
@@ -107,7 +107,7 @@ static int find_segments(struct agreement *agreement)
 	for (uint64_t i = 0; i < present->count; i++) {
 		uint64_t start = i * present->segment;
 
-		if (keep_peer_waiting(agreement->transfer) < 0)
+		if (keep_peer_waiting(&agreement->transfer->connection) < 0)
 			return -1;
 		if (i == 0 || data < start)
 			data = find_target_data(agreement->target, start);
@@ -199,7 +199,7 @@ static int keep_segments(struct agreement *agreement)
 
 	for (uint64_t i = 0; transfer->tree && i < kept->count; i++)
 		if (is_kept(kept, i) &&
-		    (keep_peer_waiting(transfer) < 0 ||
+		    (keep_peer_waiting(&transfer->connection) < 0 ||
 		     store_in_tree(transfer->tree, PART_KEPT, i * kept->segment, NULL,
 				   segment_length(kept, i), transfer->failure) < 0))
 			return -1;

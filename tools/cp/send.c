@@ -3,8 +3,6 @@
 #include <string.h>
 
 #include "chunk.h"
-#include "connect.h"
-#include "port.h"
 #include "segments.h"
 #include "send.h"
 #include "source.h"
@@ -177,14 +175,15 @@ static int post_ready(struct sender *sender)
 		count++;
 	}
 	if (all_posted(sender))
-		pier_transfer_finish(sender->transfer->link.transfer);
+		link_finish(&sender->transfer->link);
 	return count;
 }
 
-/* Chunks before this position of the stream are not needed any more, at either side. */
-static int free_slots(struct sender *sender, uint64_t position)
+/* Free the slots of chunks that the receiver has written. Returns how many. */
+static int free_slots(struct sender *sender)
 {
 	const struct link *link = &sender->transfer->link;
+	uint64_t position = pier_transfer_limit(link->transfer) - link->stream_size;
 	int count = 0;
 
 	for (; sender->credited < sender->posted; sender->credited++, count++) {
@@ -201,14 +200,9 @@ static int free_slots(struct sender *sender, uint64_t position)
 /* Returns the chunks that the receiver has written, plus 1 at the end; or -1. */
 static int drive_sender(struct sender *sender)
 {
-	struct link *link = &sender->transfer->link;
-	int ended = drive_link(sender->transfer), freed;
+	int ended = drive_link(&sender->transfer->connection);
 
-	if (ended < 0)
-		return -1;
-	freed = free_slots(sender,
-			   pier_transfer_limit(link->transfer) - link->stream_size);
-	return freed < 0 ? -1 : freed + ended;
+	return ended < 0 ? -1 : free_slots(sender) + ended;
 }
 
 /* Returns 1 if anything progressed, 0 if not, -1 on failure. */
@@ -221,6 +215,7 @@ static int advance_sender(struct sender *sender)
 	posted = read < 0 ? -1 : post_ready(sender);
 	credited = posted < 0 ? -1 : drive_sender(sender);
 	passed = credited < 0 ? -1 : pass_notices(sender->transfer);
+	show_progress(sender->transfer->progress, sender->bytes_credited);
 	return passed < 0 ? -1 : read + posted + credited + passed > 0;
 }
 
@@ -230,59 +225,17 @@ static bool all_sent(const struct sender *sender)
 	       sender->transfer->link.result > 0;
 }
 
-/*
- * The receiver may have released everything although this side could not be told: then
- * the stream is not needed any more.
- */
-static int take_position(struct sender *sender, uint64_t position)
-{
-	struct transfer *transfer = sender->transfer;
-
-	if (position > sender->position)
-		return fail(transfer->failure, EXIT_PEER,
-			    "the receiver has chunks that were not sent");
-	if (!all_posted(sender) || position < sender->position)
-		return 0;
-	free_slots(sender, position);
-	link_stop(&transfer->link);
-	transfer->link.result = 1;
-	return 0;
-}
-
-static int restore_sender(struct sender *sender)
-{
-	struct transfer *transfer = sender->transfer;
-
-	do {
-		if (reset_transfer(transfer) < 0 || reconnect_transfer(transfer, 0) < 0)
-			return -1;
-	} while (transfer->broken);
-	return take_position(sender, transfer->peer.next);
-}
-
 static int send_chunks(struct sender *sender)
 {
-	struct transfer *transfer = sender->transfer;
+	struct connection *connection = &sender->transfer->connection;
 
 	while (!all_sent(sender)) {
-		int moved = transfer->broken ? restore_sender(sender)
-					     : advance_sender(sender);
-		uint64_t wake;
+		int moved = is_restoring(connection) ? restore_connection(connection)
+						     : advance_sender(sender);
+		uint64_t wake = next_allowed_ns(sender);
 
-		if (moved < 0 &&
-		    (is_to_be_restored(transfer) || await_relink(transfer) == 0))
-			continue;
-		if (moved < 0)
-			return -1;
-		show_progress(transfer->progress, sender->bytes_credited);
-		if (moved) {
-			restart_timeout(transfer);
-			continue;
-		}
-		wake = next_allowed_ns(sender);
-		if (transfer_wait(transfer, wake || workers_busy(transfer->workers),
-				  wake) < 0 &&
-		    !transfer->broken && await_relink(transfer) < 0)
+		if (end_step(connection, moved, wake || workers_busy(connection->workers),
+			     wake) < 0)
 			return -1;
 	}
 	return 0;
@@ -311,16 +264,17 @@ static int check_if_done(struct transfer *transfer)
 static int finish_sending(struct sender *sender)
 {
 	struct transfer *transfer = sender->transfer;
+	struct connection *connection = &transfer->connection;
 
-	if (link_close_peer(&transfer->link) < 0)
+	if (link_close_peer(&connection->link) < 0)
 		return fail_pier(transfer->failure, EXIT_DEVICE);
 	if (check_sources(&sender->sources, transfer->failure) < 0 ||
 	    pass_notices(transfer) < 0 || send_end(transfer) < 0)
 		return -1;
-	restart_timeout(transfer);
-	transfer->channel_idle = true;
-	while (!transfer->peer_done)
-		if (transfer_wait(transfer, false, 0) < 0)
+	restart_timeout(connection);
+	connection->state = CONNECTION_IDLE;
+	while (connection->state != CONNECTION_DONE)
+		if (wait_for_event(connection, false, 0) < 0)
 			return check_if_done(transfer);
 	return 0;
 }
@@ -347,7 +301,8 @@ static int send_file(struct sender *sender)
 		return -1;
 	sender->slots = open_slots(&transfer->link, sender, read_chunk,
 				   transfer->failure);
-	if (!sender->slots || connect_transfer(transfer) < 0 || send_chunks(sender) < 0)
+	if (!sender->slots || connect_sides(&transfer->connection) < 0 ||
+	    send_chunks(sender) < 0)
 		return -1;
 	return finish_sending(sender);
 }
@@ -359,7 +314,7 @@ int run_sender(struct transfer *transfer)
 	int result = send_file(&sender);
 
 	if (result < 0)
-		name_down_port(transfer);
+		name_down_port(&transfer->connection);
 	end_progress(transfer->progress);
 	stop_workers(transfer->workers);
 	transfer->workers = NULL;

@@ -166,7 +166,7 @@ static void serve_request(const struct server_options *options, int root,
 	    take_words(&request, &operands, &patterns, control) == 0 &&
 	    refuse_own_descriptors(&request, &operands, root, control->failure) == 0) {
 		transfer.role = request.role;
-		set_budget(&transfer);
+		begin_transfer(&transfer);
 		if (transfer.role == CP_SENDER)
 			run_sender(&transfer);
 		else

@@ -326,7 +326,7 @@ static int keep_alive(void *context)
 {
 	struct target *target = context;
 
-	return keep_peer_waiting(target->transfer);
+	return keep_peer_waiting(&target->transfer->connection);
 }
 
 /* Whether the user asked for a file or a tree with that name at its end. */
