@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <inttypes.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,9 +9,11 @@
 #include <pier/version.h>
 
 #include "commands.h"
+#include "facts.h"
 #include "failure.h"
-#include "print.h"
+#include "json.h"
 #include "printable.h"
+#include "units.h"
 
 struct options {
 	const char *device, *memory;
@@ -46,6 +50,373 @@ const struct option_table info_option_table = {
 		 "opened,\n"
 		 "or out of memory\n",
 };
+
+/* Of values, behind their names. */
+#define MARGIN "                "
+
+/* Like snprintf(), behind the text that is there. */
+__attribute__((format(printf, 3, 4))) static void append(char *text, size_t size,
+							 const char *format, ...)
+{
+	size_t used = strlen(text);
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(text + used, size - used, format, arguments);
+	va_end(arguments);
+}
+
+static void print_page_sizes(uint64_t sizes)
+{
+	char list[1024] = "", text[32];
+	unsigned int bit;
+
+	for (bit = 0; bit < 64; bit++) {
+		if (!(sizes >> bit & 1))
+			continue;
+		/* Most NICs support every size from a minimum on. */
+		if (bit + 1 < 64 && sizes >> bit == UINT64_MAX >> bit) {
+			format_bytes(1ull << bit, text, sizeof(text));
+			append(list, sizeof(list), " %s and larger", text);
+			break;
+		}
+		format_bytes(1ull << bit, text, sizeof(text));
+		append(list, sizeof(list), " %s", text);
+	}
+	print_folded(stdout, MARGIN, "  page sizes   %s", list);
+}
+
+/* Optional features of memory regions. */
+static void print_regions(const struct pier_device_attr *attr)
+{
+	const struct {
+		const char *name;
+		bool there;
+	} abilities[] = {
+		{ "atomics", attr->atomics },
+		{ "memory windows", attr->memory_windows },
+		{ "on demand", attr->on_demand },
+		{ "counters", attr->counters },
+	};
+	char list[256] = "";
+
+	for (size_t i = 0; i < sizeof(abilities) / sizeof(abilities[0]); i++) {
+		if (!abilities[i].there)
+			continue;
+		append(list, sizeof(list), "%s %s", list[0] ? "," : "",
+		       abilities[i].name);
+	}
+	if (attr->max_requested_key)
+		append(list, sizeof(list), "%s keys on request up to %" PRIu32,
+		       list[0] ? "," : "", attr->max_requested_key);
+	if (attr->max_joined_ranges > 1)
+		append(list, sizeof(list), "%s %" PRIu32 " ranges under one key",
+		       list[0] ? "," : "", attr->max_joined_ranges);
+	print_folded(stdout, MARGIN, "  regions      %s",
+		     list[0] ? list : " reading and writing only");
+}
+
+static void print_limits(const struct pier_device_attr *attr)
+{
+	char length[32];
+
+	format_bytes(attr->max_mr_size, length, sizeof(length));
+	print_folded(stdout, MARGIN, "  firmware      %s",
+		     attr->firmware[0] ? attr->firmware : "unknown");
+	printf("  dma-buf       %s\n", !attr->dmabuf	       ? "no"
+				       : attr->memfd_as_dmabuf ? "yes, and memfds"
+							       : "yes");
+	print_folded(stdout, MARGIN,
+		     "  limits        region %s, queue %" PRIu32 " requests, %" PRIu32
+		     " elements each, completion queue %" PRIu32 ", %u reads at once",
+		     length, attr->max_qp_wr, attr->max_sge, attr->max_cqe,
+		     attr->max_rd_atomic);
+	print_page_sizes(attr->page_sizes);
+	print_regions(attr);
+}
+
+static void print_gids(struct pier_device *device, uint32_t port, uint32_t count)
+{
+	struct pier_gid_entry entry;
+	char text[INET6_ADDRSTRLEN];
+	uint32_t index;
+
+	for (index = 0; index < count; index++)
+		if (read_gid(device, port, index, &entry, text))
+			printf("    GID %-7" PRIu32 " %s, %s\n", index, text,
+			       gid_type_name(entry.type));
+}
+
+static void print_port(struct pier_device *device, uint32_t number)
+{
+	struct pier_port_attr port;
+	char message[32], lid[16] = "";
+
+	if (pier_query_port(device, number, &port) < 0) {
+		print_folded(stdout, MARGIN, "  port %-8" PRIu32 " cannot be queried: %s",
+			     number, pier_error_message());
+		return;
+	}
+	format_bytes(port.max_msg_size, message, sizeof(message));
+	if (port.lid)
+		snprintf(lid, sizeof(lid), ", LID %u", port.lid);
+	print_folded(stdout, MARGIN,
+		     "  port %-8" PRIu32 " %s, %s, MTU %" PRIu32 " of %" PRIu32
+		     ", messages up to %s%s",
+		     number, port.active ? "active" : "down",
+		     link_layer_name(port.link_layer), port.active_mtu, port.max_mtu,
+		     message, lid);
+	print_gids(device, number, port.gid_count);
+}
+
+/* Print nothing for software, which has no location. */
+static void print_location(const struct pier_location *location)
+{
+	if (!location->pci[0] && location->numa_node < 0)
+		return;
+	printf("  location      %s, NUMA node ",
+	       location->pci[0] ? location->pci : "not on a PCI bus");
+	if (location->numa_node < 0)
+		puts("unknown");
+	else
+		printf("%d\n", location->numa_node);
+}
+
+static void print_reach(const struct reach_facts *facts)
+{
+	bool mapped = facts->mapping != PIER_MAPPING_AUTO;
+
+	if (facts->error[0]) {
+		print_folded(stdout, MARGIN, "  memory        %s: not registered: %s",
+			     facts->memory, facts->error);
+		return;
+	}
+	print_folded(stdout, MARGIN, "  memory        %s: %s%s%s%s%s%s%s", facts->memory,
+		     pier_path_name(facts->path), mapped ? ", mapping " : "",
+		     mapped ? pier_mapping_name(facts->mapping) : "",
+		     facts->canary[0] ? "; canary: " : "", facts->canary,
+		     facts->reason[0] ? "; " : "", facts->reason);
+}
+
+static void print_device_text(const struct device_facts *facts)
+{
+	uint32_t port;
+
+	putchar('\n');
+	print_folded(stdout, MARGIN, "device %s (%s)", facts->info.name,
+		     facts->info.provider);
+	if (!facts->device) {
+		print_folded(stdout, MARGIN, "  not usable    %s", facts->error);
+		return;
+	}
+	print_location(&facts->location);
+	print_folded(stdout, MARGIN, "  channels      %s%s",
+		     facts->no_channels[0] ? "no: " : "yes", facts->no_channels);
+	if (facts->reach.memory)
+		print_reach(&facts->reach);
+	print_limits(&facts->attr);
+	for (port = 1; port <= facts->attr.port_count; port++)
+		print_port(facts->device, port);
+}
+
+static void print_backends_text(const struct pier_backend_info *list, size_t count)
+{
+	size_t i;
+
+	printf("\nmemory\n");
+	for (i = 0; i < count; i++) {
+		print_folded(stdout, MARGIN, "  %-13s %s: %s%s", list[i].name,
+			     list[i].available ? "available" : "not available",
+			     list[i].description, list[i].dmabuf ? "; dma-buf" : "");
+		if (list[i].detail[0])
+			print_folded(stdout, MARGIN, MARGIN "%s", list[i].detail);
+		if (list[i].origin[0])
+			print_folded(stdout, MARGIN, MARGIN "from %s", list[i].origin);
+	}
+}
+
+/* Print the nearest devices, which all have the same distance. */
+static void print_near(const struct pier_near_device *near, size_t count)
+{
+	char list[1024] = "";
+	size_t i;
+
+	if (count == 0 || near[0].distance == PIER_DISTANCE_UNKNOWN) {
+		puts("  nearest       unknown");
+		return;
+	}
+	for (i = 0; i < count && near[i].distance == near[0].distance; i++)
+		append(list, sizeof(list), "%s%s", i ? ", " : "", near[i].name);
+	print_folded(stdout, MARGIN, "  nearest       %s (%s)", list,
+		     pier_distance_name(near[0].distance));
+}
+
+static void print_unit_text(const struct unit_facts *facts)
+{
+	putchar('\n');
+	print_folded(stdout, MARGIN, "memory %s (%s)", facts->unit->spec,
+		     facts->unit->name);
+	if (facts->unit->detail[0])
+		print_folded(stdout, MARGIN, "  limits        %s", facts->unit->detail);
+	print_location(&facts->unit->location);
+	if (facts->near_error[0])
+		print_folded(stdout, MARGIN, "  nearest       unknown: %s",
+			     facts->near_error);
+	else
+		print_near(facts->near, facts->near_count);
+}
+
+static void write_gids(struct json *json, struct pier_device *device, uint32_t port,
+		       uint32_t count)
+{
+	struct pier_gid_entry entry;
+	char text[INET6_ADDRSTRLEN];
+	uint32_t index;
+
+	json_open(json, "gids", '[');
+	for (index = 0; index < count; index++) {
+		if (!read_gid(device, port, index, &entry, text))
+			continue;
+		json_open(json, NULL, '{');
+		json_uint(json, "index", index);
+		json_string(json, "gid", text);
+		json_string(json, "type", gid_type_name(entry.type));
+		json_close(json, '}');
+	}
+	json_close(json, ']');
+}
+
+static void write_port(struct json *json, struct pier_device *device, uint32_t number)
+{
+	struct pier_port_attr port;
+
+	json_open(json, NULL, '{');
+	json_uint(json, "port", number);
+	if (pier_query_port(device, number, &port) < 0) {
+		json_string(json, "error", pier_error_message());
+	} else {
+		json_bool(json, "active", port.active);
+		json_string(json, "link_layer", link_layer_name(port.link_layer));
+		json_uint(json, "lid", port.lid);
+		json_uint(json, "active_mtu", port.active_mtu);
+		json_uint(json, "max_mtu", port.max_mtu);
+		json_uint(json, "max_msg_size", port.max_msg_size);
+		write_gids(json, device, number, port.gid_count);
+	}
+	json_close(json, '}');
+}
+
+static void write_limits(struct json *json, const struct pier_device_attr *attr)
+{
+	json_string(json, "firmware", attr->firmware);
+	json_bool(json, "dmabuf", attr->dmabuf);
+	json_bool(json, "memfd_as_dmabuf", attr->memfd_as_dmabuf);
+	json_uint(json, "max_mr_size", attr->max_mr_size);
+	json_uint(json, "page_sizes", attr->page_sizes);
+	json_uint(json, "max_qp_wr", attr->max_qp_wr);
+	json_uint(json, "max_sge", attr->max_sge);
+	json_uint(json, "max_cqe", attr->max_cqe);
+	json_uint(json, "max_rd_atomic", attr->max_rd_atomic);
+	json_bool(json, "atomics", attr->atomics);
+	json_bool(json, "memory_windows", attr->memory_windows);
+	json_bool(json, "on_demand", attr->on_demand);
+	json_bool(json, "counters", attr->counters);
+	json_uint(json, "max_requested_key", attr->max_requested_key);
+	json_uint(json, "max_joined_ranges", attr->max_joined_ranges);
+}
+
+/* What sysfs does not provide is null. */
+static void write_location(struct json *json, const struct pier_location *location)
+{
+	json_string(json, "pci", location->pci[0] ? location->pci : NULL);
+	if (location->numa_node < 0)
+		json_string(json, "numa_node", NULL);
+	else
+		json_uint(json, "numa_node", (uint64_t)location->numa_node);
+}
+
+/* Of the members that have no value, each is null. */
+static void write_reach(struct json *json, const struct reach_facts *facts)
+{
+	bool reached = !facts->error[0];
+
+	json_open(json, "reach", '{');
+	json_string(json, "spec", facts->memory);
+	json_string(json, "error", reached ? NULL : facts->error);
+	json_string(json, "path", reached ? pier_path_name(facts->path) : NULL);
+	json_string(json, "mapping",
+		    facts->mapping == PIER_MAPPING_AUTO
+			    ? NULL
+			    : pier_mapping_name(facts->mapping));
+	json_string(json, "canary", facts->canary[0] ? facts->canary : NULL);
+	json_string(json, "reason", facts->reason[0] ? facts->reason : NULL);
+	json_close(json, '}');
+}
+
+static void print_device_json(struct json *json, const struct device_facts *facts)
+{
+	uint32_t port;
+
+	json_open(json, NULL, '{');
+	json_string(json, "name", facts->info.name);
+	json_string(json, "provider", facts->info.provider);
+	json_string(json, "error", facts->device ? NULL : facts->error);
+	if (facts->device) {
+		write_location(json, &facts->location);
+		json_bool(json, "channels", !facts->no_channels[0]);
+		json_string(json, "no_channels",
+			    facts->no_channels[0] ? facts->no_channels : NULL);
+		if (facts->reach.memory)
+			write_reach(json, &facts->reach);
+		write_limits(json, &facts->attr);
+		json_open(json, "ports", '[');
+		for (port = 1; port <= facts->attr.port_count; port++)
+			write_port(json, facts->device, port);
+		json_close(json, ']');
+	}
+	json_close(json, '}');
+}
+
+static void print_backends_json(struct json *json, const struct pier_backend_info *list,
+				size_t count)
+{
+	size_t i;
+
+	json_open(json, "memory", '[');
+	for (i = 0; i < count; i++) {
+		json_open(json, NULL, '{');
+		json_string(json, "name", list[i].name);
+		json_string(json, "description", list[i].description);
+		json_bool(json, "available", list[i].available);
+		json_bool(json, "dmabuf", list[i].dmabuf);
+		json_string(json, "detail", list[i].detail);
+		json_string(json, "origin", list[i].origin[0] ? list[i].origin : NULL);
+		json_close(json, '}');
+	}
+	json_close(json, ']');
+}
+
+static void print_unit_json(struct json *json, const struct unit_facts *facts)
+{
+	size_t i;
+
+	json_open(json, NULL, '{');
+	json_string(json, "spec", facts->unit->spec);
+	json_string(json, "name", facts->unit->name);
+	json_string(json, "detail", facts->unit->detail);
+	write_location(json, &facts->unit->location);
+	json_open(json, "near", '[');
+	for (i = 0; i < facts->near_count; i++) {
+		json_open(json, NULL, '{');
+		json_string(json, "name", facts->near[i].name);
+		json_string(json, "distance",
+			    pier_distance_name(facts->near[i].distance));
+		json_uint(json, "mbits", facts->near[i].speed);
+		json_close(json, '}');
+	}
+	json_close(json, ']');
+	json_close(json, '}');
+}
 
 /* Everything that is printed. */
 struct lists {
