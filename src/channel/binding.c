@@ -2,10 +2,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "arrival.h"
 #include "binding.h"
 #include "channel/channel.h"
-#include "channel/poll.h"
+#include "channel/keepalive.h"
 #include "channel/wait.h"
 #include "core/deadline.h"
 #include "core/error.h"

@@ -44,7 +44,7 @@ struct pier_channel {
 				  write */
 	bool has_atomics;
 	struct pier_channel_attr attr;
-	/* Bindings of counters, sorted by immediate; NULL: none. See arrival.h. */
+	/* Bindings of counters, sorted by immediate; NULL: none. See counter.h. */
 	struct pier_counter_binding **arrivals;
 	uint32_t arrival_count;
 

@@ -5,7 +5,7 @@
 #include <arpa/inet.h>
 
 #include "channel.h"
-#include "channel/arrival.h"
+#include "channel/counter.h"
 
 /* Completions: from the CQ to the entries of the requests that they belong to. */
 

@@ -2,13 +2,15 @@
 #ifndef PIER_CHANNEL_COUNTER_H
 #define PIER_CHANNEL_COUNTER_H
 
+#include <pier/counter.h>
 #include <poll.h>
 #include <pthread.h>
-
-#include <pier/counter.h>
+#include <stdint.h>
 
 #include "core/list.h"
 #include "region/mr.h"
+
+struct pier_channel;
 
 struct pier_counter {
 	struct pier_object object;
@@ -44,5 +46,17 @@ struct pier_counter_binding {
 	struct pier_channel *channel; /* NULL: the device counts */
 	uint32_t immediate;	      /* on the channel */
 };
+
+/*
+ * Count the writes with this immediate for the binding, whose address the channel
+ * keeps. Errors: -EBUSY, -ENOMEM.
+ */
+int pier_expect_arrivals(struct pier_counter_binding *binding);
+
+/* Stop counting the writes with this immediate. */
+void pier_forget_arrivals(struct pier_channel *channel, uint32_t immediate);
+
+/* A write with immediate data has arrived. */
+void pier_count_arrival(const struct pier_channel *channel, uint32_t immediate);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <pier/recovery.h>
 
+#include "channel/collect.h"
 #include "channel/stop.h"
 #include "core/deadline.h"
 #include "core/error.h"
@@ -94,4 +95,13 @@ int pier_channel_next_ms(struct pier_channel *channel)
 {
 	return is_idle(channel) ? pier_poll_timeout(keepalive_due(channel, pier_now()))
 				: -1;
+}
+
+int pier_collect_while_idle(struct pier_channel *channel)
+{
+	int count = pier_collect(channel);
+
+	if (count == 0 && channel->idle_calls)
+		pier_keepalive_check_rarely(channel);
+	return count;
 }

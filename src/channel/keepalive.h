@@ -12,6 +12,9 @@ void pier_keepalive_check(struct pier_channel *channel) __attribute__((cold));
 /* Likewise, but only at every 64th call: for polling loops. */
 void pier_keepalive_check_rarely(struct pier_channel *channel) __attribute__((cold));
 
+/* pier_collect() for loops that poll: posts a keepalive when one is due. */
+int pier_collect_while_idle(struct pier_channel *channel);
+
 static inline void pier_keep_alive(struct pier_channel *channel)
 {
 	if (__builtin_expect(channel->attr.keepalive_ms, 0))

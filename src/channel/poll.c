@@ -5,16 +5,6 @@
 #include "channel/scope_failures.h"
 #include "collect.h"
 #include "core/error.h"
-#include "poll.h"
-
-int pier_collect_while_idle(struct pier_channel *channel)
-{
-	int count = pier_collect(channel);
-
-	if (count == 0 && channel->idle_calls)
-		pier_keepalive_check_rarely(channel);
-	return count;
-}
 
 int pier_channel_poll(struct pier_channel *channel)
 {

@@ -11,7 +11,6 @@
 #include "core/deadline.h"
 #include "core/error.h"
 #include "core/sleep.h"
-#include "poll.h"
 #include "status.h"
 #include "stop.h"
 #include "wait.h"

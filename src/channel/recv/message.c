@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "channel/collect.h"
-#include "channel/poll.h"
+#include "channel/keepalive.h"
 #include "channel/wait.h"
 #include "core/deadline.h"
 #include "core/error.h"
