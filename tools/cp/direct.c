@@ -60,20 +60,10 @@ static uint64_t find_direct_unit(int fd)
 #endif
 }
 
-/* Without access, so that no page is ever mapped and a shorter file is no SIGBUS. */
-static int map_file(struct direct_reader *reader, int fd)
-{
-	void *mapping = mmap(NULL, reader->size, PROT_NONE, MAP_SHARED, fd, 0);
-
-	if (mapping == MAP_FAILED)
-		return -1;
-	reader->mapping = mapping;
-	return 0;
-}
-
 struct direct_reader *open_direct_reader(int fd, uint64_t size)
 {
 	struct direct_reader *reader;
+	void *mapping = MAP_FAILED;
 
 	if (size < DIRECT_SIZE || size > SIZE_MAX)
 		return NULL;
@@ -84,10 +74,16 @@ struct direct_reader *open_direct_reader(int fd, uint64_t size)
 	reader->page = (size_t)sysconf(_SC_PAGESIZE);
 	reader->unit = find_direct_unit(fd);
 	reader->fd = reader->unit ? reopen_file(fd, O_RDONLY | O_DIRECT) : -1;
-	if (reader->fd >= 0 && map_file(reader, fd) == 0)
-		return reader;
-	close_direct_reader(reader);
-	return NULL;
+	/* Without access, so that no page is ever mapped and a shorter file is no SIGBUS.
+	 */
+	if (reader->fd >= 0)
+		mapping = mmap(NULL, reader->size, PROT_NONE, MAP_SHARED, fd, 0);
+	if (mapping == MAP_FAILED) {
+		close_direct_reader(reader);
+		return NULL;
+	}
+	reader->mapping = mapping;
+	return reader;
 }
 
 /*
@@ -207,17 +203,10 @@ static int alloc_blocks(struct write_queue *queue, uint64_t size)
 	return 0;
 }
 
-/* Linux before 5.12 counts the memory towards RLIMIT_MEMLOCK: do without then. */
-static void register_blocks(struct write_queue *queue)
-{
-	struct iovec memory = { queue->memory, memory_size(queue) };
-
-	queue->registered = io_uring_register_buffers(&queue->ring, &memory, 1) == 0;
-}
-
 struct write_queue *open_write_queue(int fd, uint64_t size)
 {
 	struct write_queue *queue;
+	struct iovec memory;
 
 	if (size < DIRECT_SIZE)
 		return NULL;
@@ -234,7 +223,9 @@ struct write_queue *open_write_queue(int fd, uint64_t size)
 	/* EPERM and ENOSYS in containers and where kernel.io_uring_disabled is set. */
 	if (io_uring_queue_init(queue->count, &queue->ring, 0) < 0)
 		goto free_queue;
-	register_blocks(queue);
+	/* Linux before 5.12 counts the memory towards RLIMIT_MEMLOCK: do without then. */
+	memory = (struct iovec){ queue->memory, memory_size(queue) };
+	queue->registered = io_uring_register_buffers(&queue->ring, &memory, 1) == 0;
 	pthread_mutex_init(&queue->lock, NULL);
 	pthread_cond_init(&queue->changed, NULL);
 	return queue;

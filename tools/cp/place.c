@@ -77,89 +77,59 @@ static int find_base(struct tree *tree, int root, const char *path,
 	return result;
 }
 
-/* The identities of a directory and of those above it. */
-struct ancestors {
-	uint8_t (*identities)[CP_IDENTITY_SIZE];
-	size_t count;
-};
-
-static int compare_identities(const void *a, const void *b)
-{
-	return memcmp(a, b, CP_IDENTITY_SIZE);
-}
-
-static void find_ancestors(int directory, const uint8_t *secret,
-			   struct ancestors *ret_ancestors)
-{
-	int at = openat(directory, ".", O_PATH | O_DIRECTORY | O_CLOEXEC), up;
-	struct stat here, above;
-	size_t count = 0;
-
-	while (at >= 0 && count < ANCESTORS_MAX && fstat(at, &here) == 0) {
-		if (!identify_file(&here, secret, ret_ancestors->identities[count]))
-			break;
-		count++;
-		up = openat(at, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
-		close(at);
-		at = up;
-		if (at >= 0 && fstat(at, &above) == 0 && same_inode(&here, &above))
-			break;
-	}
-	close_fd(at);
-	qsort(ret_ancestors->identities, count, CP_IDENTITY_SIZE, compare_identities);
-	ret_ancestors->count = count;
-}
-
-static bool is_ancestor(const struct ancestors *ancestors, const uint8_t *identity)
-{
-	return bsearch(identity, ancestors->identities, ancestors->count,
-		       CP_IDENTITY_SIZE, compare_identities);
-}
-
-static bool has_source(const struct ancestors *ancestors, const struct tree *tree,
-		       const struct source_message *source)
+/* Whether it is the identity of a directory that is copied. */
+static bool is_source(const struct tree *tree, const struct source_message *source,
+		      const uint8_t *identity)
 {
 	const struct list_entry *entry = tree->list.entries;
 
 	if (source->contents)
-		return is_ancestor(ancestors, source->identity);
+		return memcmp(identity, source->identity, CP_IDENTITY_SIZE) == 0;
 	/* The tops come first. */
 	for (uint32_t i = 0; i < tree->list.count && entry->parent == LIST_TOP;
 	     i++, entry++)
 		if (entry->kind == LIST_DIRECTORY &&
-		    is_ancestor(ancestors, entry->identity))
+		    memcmp(identity, entry->identity, CP_IDENTITY_SIZE) == 0)
 			return true;
 	return false;
 }
 
-/* A tree that is copied into itself would have no end, or replace its own files. */
+/*
+ * Look at the directory and those above it: a tree that is copied into itself would have
+ * no end, or replace its own files.
+ */
 static int refuse_itself(const struct tree *tree, const struct source_message *source,
-			 const uint8_t *secret, struct failure *failure)
+			 struct failure *failure)
 {
-	struct ancestors ancestors = { malloc(ANCESTORS_MAX * CP_IDENTITY_SIZE), 0 };
-	bool itself;
+	int at = openat(tree->base, ".", O_PATH | O_DIRECTORY | O_CLOEXEC), up;
+	uint8_t identity[CP_IDENTITY_SIZE];
+	struct stat here, below = { .st_dev = 0 };
+	bool itself = false;
 
-	if (!ancestors.identities)
-		return fail(failure, EXIT_FILE, "out of memory");
-	find_ancestors(tree->base, secret, &ancestors);
-	itself = has_source(&ancestors, tree, source);
-	free(ancestors.identities);
+	for (int i = 0; at >= 0 && !itself && i < ANCESTORS_MAX; i++) {
+		if (fstat(at, &here) < 0 || same_inode(&here, &below) ||
+		    !identify_file(&here, tree->secret, identity))
+			break;
+		itself = is_source(tree, source, identity);
+		below = here;
+		up = openat(at, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
+		close(at);
+		at = up;
+	}
+	close_fd(at);
 	return itself ? fail(failure, EXIT_FILE,
 			     "%s is inside the directory that is copied", tree->path)
 		      : 0;
 }
 
-/*
- * A full disk is found before the transfer, if nothing else writes to it meanwhile.
- *
- * present  bytes that are on the disk already
- */
-static int check_room(const struct tree *tree, uint64_t present, struct failure *failure)
+/* A full disk is found before the transfer, if nothing else writes to it meanwhile. */
+static int check_room(const struct tree *tree, struct failure *failure)
 {
 	struct statvfs statvfs;
 
 	if (tree->list.sparse || fstatvfs(tree->base, &statvfs) < 0 ||
-	    (uint64_t)statvfs.f_bavail * statvfs.f_frsize + present >= tree->list.size)
+	    (uint64_t)statvfs.f_bavail * statvfs.f_frsize + tree->present >=
+		    tree->list.size)
 		return 0;
 	return fail(failure, EXIT_FILE, "not enough space for the %llu bytes in %s",
 		    (unsigned long long)tree->list.size, tree->path);
@@ -186,31 +156,24 @@ static bool syncs_as_a_whole(int fd)
 	return false;
 }
 
-static int make_stage(struct tree *tree, const char *name, struct failure *failure)
+/* A new one; or with --continue that of an earlier copy, if there is one. */
+static int open_stage(struct tree *tree, const char *name,
+		      const struct cp_settings *settings, struct failure *failure)
 {
-	if (check_room(tree, 0, failure) < 0)
-		return -1;
-	tree->stage = create_stage(tree->base, name, tree->temporary);
-	if (tree->stage < 0)
-		return fail_tree(tree, "write into", failure);
+	tree->partial = settings->partial;
+	if (tree->partial) {
+		tree->stage = open_partial(tree->base, tree->top[0] ? tree->top : name,
+					   PARTIAL_STAGE, settings->timeout_ms,
+					   tree->path, tree->temporary, failure);
+		if (tree->stage < 0 || adopt_stage(tree, failure) < 0)
+			return -1;
+	} else {
+		tree->stage = create_stage(tree->base, name, tree->temporary);
+		if (tree->stage < 0)
+			return fail_tree(tree, "write into", failure);
+	}
 	remove_leftovers(tree->base, name, tree->stage);
-	return 0;
-}
-
-/* The stage of an earlier copy, if there is one. */
-static int continue_stage(struct tree *tree, const char *name, uint32_t timeout_ms,
-			  struct failure *failure)
-{
-	uint64_t present;
-
-	tree->partial = true;
-	tree->stage = open_partial(tree->base, tree->top[0] ? tree->top : name,
-				   PARTIAL_STAGE, timeout_ms, tree->path, tree->temporary,
-				   failure);
-	if (tree->stage < 0 || adopt_stage(tree, &present, failure) < 0)
-		return -1;
-	remove_leftovers(tree->base, name, tree->stage);
-	return check_room(tree, present, failure);
+	return check_room(tree, failure);
 }
 
 /* Returns 0, or -1 with errno. */
@@ -238,7 +201,7 @@ static int make_directories(struct tree *tree, struct failure *failure)
 			return -1;
 		if (entry->parent != LIST_TOP &&
 		    atomic_load(&tree->list.entries[entry->parent].failed))
-			report_left_out_entry(tree, entry, "its directory is left out");
+			leave_out(tree, entry, "its directory is left out");
 		else if (entry->kind == LIST_DIRECTORY && !atomic_load(&entry->made) &&
 			 make_directory(tree, entry) < 0)
 			return fail_tree(tree, "make directories in", failure);
@@ -256,15 +219,13 @@ int open_tree(struct tree *tree, int root, const char *path,
 	tree->dry_run = settings->dry_run;
 	pthread_mutex_init(&tree->making, NULL);
 	if (find_base(tree, root, path, source, failure) < 0 ||
-	    refuse_itself(tree, source, settings->secret, failure) < 0)
+	    refuse_itself(tree, source, failure) < 0)
 		return -1;
 	if (tree->dry_run && may_write_to(tree->base) < 0)
 		return fail_tree(tree, "write into", failure);
 	if (tree->dry_run)
-		return check_room(tree, 0, failure);
-	if ((settings->partial
-		     ? continue_stage(tree, source->name, settings->timeout_ms, failure)
-		     : make_stage(tree, source->name, failure)) < 0)
+		return check_room(tree, failure);
+	if (open_stage(tree, source->name, settings, failure) < 0)
 		return -1;
 	tree->sync_each = !syncs_as_a_whole(tree->stage);
 	return make_directories(tree, failure);
@@ -295,17 +256,13 @@ struct move {
 	void **placed;	  /* what is at the places: see path.h */
 };
 
-static void leave_out(const struct move *move, const char *reason)
-{
-	report_left_out_entry(move->tree, move->entry, reason);
-}
-
 /* EXDEV: a mount point, or a directory of another project of quotas. */
 static void leave_out_unmoved(const struct move *move, int error)
 {
-	leave_out(move, error == EXDEV ? "its place is in another file system or quota: "
-					 "copy what belongs there by itself"
-				       : strerror(error));
+	leave_out(move->tree, move->entry,
+		  error == EXDEV ? "its place is in another file system or quota: "
+				   "copy what belongs there by itself"
+				 : strerror(error));
 }
 
 /* Leaves the entry out if there is no memory. */
@@ -315,7 +272,7 @@ static bool remember_place(const struct move *move, const struct stat *stat)
 	move->entry->inode = stat->st_ino;
 	if (add_inode(move->placed, stat) >= 0)
 		return true;
-	leave_out(move, "out of memory");
+	leave_out(move->tree, move->entry, "out of memory");
 	return false;
 }
 
@@ -343,9 +300,10 @@ static void merge_directory(const struct move *move)
 
 	if (fstatat(move->to, move->name, &stat, AT_SYMLINK_NOFOLLOW) < 0 ||
 	    fstat(move->tree->stage, &stage) < 0)
-		leave_out(move, strerror(errno));
+		leave_out(move->tree, move->entry, strerror(errno));
 	else if (!S_ISDIR(stat.st_mode))
-		leave_out(move, "there is something that is no directory");
+		leave_out(move->tree, move->entry,
+			  "there is something that is no directory");
 	/* Where case does not count, two names of the list may be one. */
 	else if (has_inode(move->placed, &stat) || same_inode(&stat, &stage))
 		leave_out_twin(move->tree, move->entry);
@@ -375,7 +333,7 @@ static void place_directory(const struct move *move)
 	if (result == 0) {
 		move->entry->moved = true;
 		if (made_writable && change_mode(move->fd, mode) < 0)
-			leave_out(move, strerror(errno));
+			leave_out(move->tree, move->entry, strerror(errno));
 		return;
 	}
 	if (error == EEXIST)
@@ -392,7 +350,8 @@ static void place_file(const struct move *move)
 		old.st_mode = 0;
 	if (old.st_mode && move->entry->parent == LIST_TOP &&
 	    is_identity_of(move->entry->identity, &old, move->tree->secret)) {
-		leave_out(move, "source and destination are the same file");
+		leave_out(move->tree, move->entry,
+			  "source and destination are the same file");
 		return;
 	}
 	if (old.st_mode && has_inode(move->placed, &old)) {
@@ -443,9 +402,9 @@ static void place_entry(struct tree *tree, struct list_entry *entry, void **plac
 	if (entry->moved || atomic_load(&entry->failed))
 		return;
 	if (parent && atomic_load(&parent->failed))
-		leave_out(&move, "its directory is left out");
+		leave_out(tree, entry, "its directory is left out");
 	else if (!open_move(&move))
-		leave_out(&move, strerror(errno));
+		leave_out(tree, entry, strerror(errno));
 	else if (entry->kind == LIST_DIRECTORY)
 		place_directory(&move);
 	else
@@ -487,7 +446,7 @@ static void finish_merged(struct tree *tree)
 		fd = open_merged(tree, entry);
 		if (fd < 0 || (tree->preserve ? set_entry_attributes(tree, entry, fd)
 					      : sync_entry(tree, fd)) < 0)
-			report_left_out_entry(tree, entry, strerror(errno));
+			leave_out(tree, entry, strerror(errno));
 		close_fd(fd);
 	}
 }

@@ -101,25 +101,6 @@ static int flush_source(struct source *source, struct transfer *transfer)
 	return note_state(source) < 0 ? fail_source(source, transfer->failure) : 0;
 }
 
-/* `secret` is the copy's. */
-static void describe_source(const struct source *source, const uint8_t *secret,
-			    struct source_message *ret_message)
-{
-	struct stat stat = source->stat;
-
-	apply_acl(source->fd, NULL, &stat);
-	memset(ret_message, 0, sizeof(*ret_message));
-	count_losses(&stat, &source->attributes, &ret_message->losses);
-	ret_message->size = source->size;
-	ret_message->sparse = source->sparse;
-	ret_message->in_memory = is_in_memory(source->fd);
-	ret_message->mode = stat.st_mode & CP_MODE_BITS;
-	ret_message->mtime_seconds = (uint64_t)stat.st_mtim.tv_sec;
-	ret_message->mtime_nanoseconds = (uint32_t)stat.st_mtim.tv_nsec;
-	base_name(source->path, ret_message->name);
-	identify_file(&stat, secret, ret_message->identity);
-}
-
 /* Returns 1 if the file ends at or before `offset`, 0 if it has data there; -1: errno. */
 static int ends_at(const struct source *source, uint64_t offset)
 {
@@ -130,32 +111,45 @@ static int ends_at(const struct source *source, uint64_t offset)
 	return count < 0 ? -1 : count == 0;
 }
 
-/* Returns 1 if the file ends at its size, 0 if it does not, -1 if it cannot be read. */
+/* Returns 1 if the file ends at its size, 0 if it does not, -1: errno. */
 static int size_is_true(const struct source *source)
 {
-	if (source->size > 0) {
-		char last;
-		ssize_t count = read_at(source->fd, source->size - 1, &last, 1);
+	char last;
+	ssize_t count = 1;
 
-		if (count <= 0)
-			return (int)count;
-	}
-	return ends_at(source, source->size);
+	if (source->size > 0)
+		count = read_at(source->fd, source->size - 1, &last, 1);
+	return count <= 0 ? (int)count : ends_at(source, source->size);
 }
 
-/* Copy the file up to its end, and set the size to the number of bytes read. */
-static int fill_spool(struct source *source, struct failure *failure)
+static int fail_spool(const struct source *source, struct failure *failure)
 {
+	return fail(failure, EXIT_FILE, "cannot buffer %s in memory: %s", source->path,
+		    strerror(errno));
+}
+
+/*
+ * Read the source up to its end into memory if it does not end at its size; the memory is
+ * then the content. Files of /proc and /sys have a size of 0 or of a page whatever they
+ * contain (proc(5)), and FUSE file systems may report any size. An empty file stays as it
+ * is.
+ */
+static int spool_source(struct source *source, struct failure *failure)
+{
+	int is_true = size_is_true(source);
 	char data[SPOOL_STEP];
 	uint64_t size = 0;
+	ssize_t count;
 
-	for (;;) {
-		ssize_t count = read_at(source->fd, size, data, sizeof(data));
-
-		if (count < 0)
-			return fail_source(source, failure);
-		if (count == 0)
-			break;
+	if (is_true < 0)
+		return fail_source(source, failure);
+	if (is_true)
+		return 0;
+	source->content = memfd_create("pier cp", MFD_CLOEXEC);
+	if (source->content < 0)
+		return fail_spool(source, failure);
+	for (; (count = read_at(source->fd, size, data, sizeof(data))) > 0;
+	     size += (uint64_t)count) {
 		if (size + (uint64_t)count > SPOOL_MAX)
 			return fail(failure, EXIT_FILE,
 				    "%s does not end at its size (%lld bytes) and is "
@@ -164,33 +158,11 @@ static int fill_spool(struct source *source, struct failure *failure)
 				    source->path, (long long)source->stat.st_size,
 				    SPOOL_MAX >> 20);
 		if (write_at(source->content, size, data, (size_t)count) < 0)
-			return fail(failure, EXIT_FILE, "cannot buffer %s in memory: %s",
-				    source->path, strerror(errno));
-		size += (uint64_t)count;
+			return fail_spool(source, failure);
 	}
 	source->size = size;
 	source->sparse = false;
-	return 0;
-}
-
-/*
- * Read the source into memory if it does not end at its size; the memory is then the
- * content. Files of /proc and /sys have a size of 0 or of a page whatever they contain
- * (proc(5)), and FUSE file systems may report any size. An empty file stays as it is.
- */
-static int spool_source(struct source *source, struct failure *failure)
-{
-	int is_true = size_is_true(source);
-
-	if (is_true < 0)
-		return fail_source(source, failure);
-	if (is_true)
-		return 0;
-	source->content = memfd_create("pier cp", MFD_CLOEXEC);
-	if (source->content < 0)
-		return fail(failure, EXIT_FILE, "cannot buffer %s in memory: %s",
-			    source->path, strerror(errno));
-	return fill_spool(source, failure);
+	return count < 0 ? fail_source(source, failure) : 0;
 }
 
 static void report_file(void *context, const char *sentence)
@@ -219,14 +191,15 @@ static int open_tree_source(struct sources *sources, struct transfer *transfer,
 	list->budget = &transfer->budget;
 	if (run_walk(walk, list, transfer->failure) < 0 || check_notices(transfer) < 0)
 		return -1;
-	memset(ret_message, 0, sizeof(*ret_message));
-	ret_message->tree = true;
-	ret_message->size = list->size;
-	ret_message->sparse = list->sparse;
-	ret_message->several = transfer->operands->count > 1;
-	ret_message->contents = walk->contents;
-	ret_message->in_memory = walk->in_memory;
-	ret_message->losses = walk->losses;
+	*ret_message = (struct source_message){
+		.tree = true,
+		.size = list->size,
+		.sparse = list->sparse,
+		.several = transfer->operands->count > 1,
+		.contents = walk->contents,
+		.in_memory = walk->in_memory,
+		.losses = walk->losses,
+	};
 	tree_name(transfer->operands->all[0], ret_message->name);
 	if (walk->contents && fstat(walk->bases[0], &stat) == 0)
 		identify_file(&stat, transfer->settings->secret, ret_message->identity);
@@ -236,24 +209,31 @@ static int open_tree_source(struct sources *sources, struct transfer *transfer,
 static int open_file(struct source *file, struct transfer *transfer,
 		     struct source_message *ret_message)
 {
-	if (open_source(file, transfer->root, transfer->side->path, transfer->failure) <
-		    0 ||
-	    (!transfer->settings->dry_run && flush_source(file, transfer) < 0) ||
+	const struct cp_settings *settings = transfer->settings;
+	const char *path = transfer->side->path;
+	struct stat stat;
+
+	if (open_source(file, transfer->root, path, transfer->failure) < 0 ||
+	    (!settings->dry_run && flush_source(file, transfer) < 0) ||
 	    spool_source(file, transfer->failure) < 0)
 		return -1;
 	/* The page cache is faster for small chunks, because it reads ahead. */
-	if (transfer->settings->chunk >= PIECE_SIZE)
+	if (settings->chunk >= PIECE_SIZE)
 		file->direct = open_direct_reader(file->content, file->size);
-	describe_source(file, transfer->settings->secret, ret_message);
+	stat = file->stat;
+	apply_acl(file->fd, NULL, &stat);
+	*ret_message = (struct source_message){
+		.size = file->size,
+		.sparse = file->sparse,
+		.in_memory = is_in_memory(file->fd),
+		.mode = stat.st_mode & CP_MODE_BITS,
+		.mtime_seconds = (uint64_t)stat.st_mtim.tv_sec,
+		.mtime_nanoseconds = (uint32_t)stat.st_mtim.tv_nsec,
+	};
+	count_losses(&stat, &file->attributes, &ret_message->losses);
+	base_name(path, ret_message->name);
+	identify_file(&stat, settings->secret, ret_message->identity);
 	return 0;
-}
-
-/* A file alone is copied as without -r, and may then replace one of another name. */
-static bool is_one_file(const struct file_list *list,
-			const struct source_message *message)
-{
-	return !message->several && !message->contents && list->count == 1 &&
-	       list->entries[0].kind == LIST_FILE;
 }
 
 int open_sources(struct sources *sources, struct transfer *transfer,
@@ -269,7 +249,11 @@ int open_sources(struct sources *sources, struct transfer *transfer,
 		show_notices(transfer);
 		return fail(transfer->failure, EXIT_FILE, "there is nothing to copy");
 	}
-	sources->is_tree = !is_one_file(&sources->list, ret_message);
+	/* A file alone is copied as without -r, and may then replace one of another
+	 * name. */
+	sources->is_tree = ret_message->several || ret_message->contents ||
+			   sources->list.count != 1 ||
+			   sources->list.entries[0].kind != LIST_FILE;
 	if (!sources->is_tree)
 		return open_file(&sources->file, transfer, ret_message);
 	transfer->files = sources->list.count;

@@ -15,30 +15,26 @@ enum {
 	DIRECT_CHUNK_MIN = 256 * 1024,
 };
 
-static int fail_destination(const struct destination *destination, const char *what,
+static int fail_destination(const struct destination *file, const char *what,
 			    struct failure *failure)
 {
-	return fail(failure, EXIT_FILE, "cannot %s %s: %s", what, destination->path,
+	return fail(failure, EXIT_FILE, "cannot %s %s: %s", what, file->path,
 		    path_error(errno));
 }
 
 /* Refuse to replace some files. ret_old->st_mode is 0 if there is no old file. */
-static int check_existing_file(const struct destination *destination,
-			       const uint8_t *secret, struct stat *ret_old,
-			       struct failure *failure)
+static int check_existing_file(const struct destination *file, const uint8_t *secret,
+			       struct stat *ret_old, struct failure *failure)
 {
 	memset(ret_old, 0, sizeof(*ret_old));
-	if (fstatat(destination->directory, destination->name, ret_old,
-		    AT_SYMLINK_NOFOLLOW) < 0)
-		return errno == ENOENT ? 0
-				       : fail_destination(destination, "write", failure);
+	if (fstatat(file->directory, file->name, ret_old, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : fail_destination(file, "write", failure);
 	if (!S_ISREG(ret_old->st_mode))
 		return fail(failure, EXIT_FILE, "%s exists and is not a regular file",
-			    destination->path);
-	if (is_identity_of(destination->source.identity, ret_old, secret))
+			    file->path);
+	if (is_identity_of(file->source.identity, ret_old, secret))
 		return fail(failure, EXIT_FILE,
-			    "source and destination are the same file (%s)",
-			    destination->path);
+			    "source and destination are the same file (%s)", file->path);
 	return 0;
 }
 
@@ -47,86 +43,78 @@ static int check_existing_file(const struct destination *destination,
  * Otherwise, in a directory like /tmp, another user could make the copy of a secret
  * readable by creating a file with its name first.
  */
-static int choose_mode(struct destination *destination, const struct stat *old,
+static int choose_mode(struct destination *file, const struct stat *old,
 		       struct failure *failure)
 {
 	struct stat own;
 
 	/* On NFS, the owner of a new file may differ from geteuid(). */
-	if (fstat(destination->fd, &own) < 0)
-		return fail_destination(destination, "write", failure);
-	if (destination->preserve)
-		destination->mode = (mode_t)destination->source.mode;
+	if (fstat(file->fd, &own) < 0)
+		return fail_destination(file, "write", failure);
+	if (file->preserve)
+		file->mode = (mode_t)file->source.mode;
 	else if (old->st_mode && old->st_uid == own.st_uid)
-		destination->mode = keep_mode(destination->directory, destination->name,
-					      old, (mode_t)destination->source.mode);
+		file->mode = keep_mode(file->directory, file->name, old,
+				       (mode_t)file->source.mode);
 	else
-		destination->mode = destination->source.mode & 0777 & ~get_umask();
+		file->mode = file->source.mode & 0777 & ~get_umask();
 	return 0;
 }
 
-static int fail_place(const struct destination *destination, const struct place *place,
+static int fail_place(const struct destination *file, const struct place *place,
 		      struct failure *failure)
 {
 	if (!place->link)
-		return fail_destination(destination, "write", failure);
+		return fail_destination(file, "write", failure);
 	return fail(failure, EXIT_FILE, "cannot write through the symbolic link %s: %s",
-		    destination->path, path_error(errno));
+		    file->path, path_error(errno));
 }
 
 /* In a directory, the file has the source's name. */
-static int enter_directory(struct destination *destination, int root, const char *path,
+static int enter_directory(struct destination *file, int root, const char *path,
 			   struct place *place, struct failure *failure)
 {
 	const char *slash = path[strlen(path) - 1] == '/' ? "" : "/";
-	const char *name = destination->source.name;
-	int length = snprintf(destination->path, sizeof(destination->path), "%s%s%s",
-			      path, slash, name);
+	const char *name = file->source.name;
+	int length = snprintf(file->path, sizeof(file->path), "%s%s%s", path, slash,
+			      name);
 
 	if (length >= PATH_MAX || strlen(name) > NAME_MAX) {
 		errno = ENAMETOOLONG;
-		return fail_destination(destination, "write", failure);
+		return fail_destination(file, "write", failure);
 	}
-	if (refuse_open_file(root, destination->path, false, failure) < 0)
+	if (refuse_open_file(root, file->path, false, failure) < 0)
 		return -1;
-	return enter_place(root, destination->path, name, place) < 0
-		       ? fail_place(destination, place, failure)
+	return enter_place(root, file->path, name, place) < 0
+		       ? fail_place(file, place, failure)
 		       : 0;
 }
 
-static int use_place(struct destination *destination, int root, const char *path,
-		     struct place *place, struct failure *failure)
-{
-	if (!place->name[0]) {
-		if (enter_directory(destination, root, path, place, failure) < 0)
-			return -1;
-	} else if (path[strlen(path) - 1] == '/') {
-		return fail(failure, EXIT_FILE, "%s: no such directory", path);
-	}
-	if (!place->name[0] || (place->mode && !S_ISREG(place->mode)))
-		return fail(failure, EXIT_FILE, "%s exists and is not a regular file",
-			    destination->path);
-	strcpy(destination->name, place->name);
-	destination->directory = place->directory;
-	place->directory = -1;
-	return 0;
-}
-
 /* Find the directory of the file, and its name there. path is not empty. */
-static int resolve_destination(struct destination *destination, int root,
-			       const char *path, struct failure *failure)
+static int resolve_destination(struct destination *file, int root, const char *path,
+			       struct failure *failure)
 {
 	struct place place;
-	int result;
+	bool directory;
 
-	snprintf(destination->path, sizeof(destination->path), "%s", path);
+	snprintf(file->path, sizeof(file->path), "%s", path);
 	if (refuse_open_file(root, path, false, failure) < 0)
 		return -1;
 	if (open_place(root, path, &place) < 0)
-		return fail_place(destination, &place, failure);
-	result = use_place(destination, root, path, &place, failure);
-	close_fd(place.directory);
-	return result;
+		return fail_place(file, &place, failure);
+	directory = !place.name[0];
+	if (directory && enter_directory(file, root, path, &place, failure) < 0) {
+		close_fd(place.directory);
+		return -1;
+	}
+	file->directory = place.directory;
+	strcpy(file->name, place.name);
+	if (!directory && path[strlen(path) - 1] == '/')
+		return fail(failure, EXIT_FILE, "%s: no such directory", path);
+	if (!place.name[0] || (place.mode && !S_ISREG(place.mode)))
+		return fail(failure, EXIT_FILE, "%s exists and is not a regular file",
+			    file->path);
+	return 0;
 }
 
 /*
@@ -134,184 +122,167 @@ static int resolve_destination(struct destination *destination, int root,
  * systems without O_TMPFILE return EOPNOTSUPP; kernels and network file systems that do
  * not know the flag return EISDIR, ENOENT or EINVAL.
  */
-static int create_unnamed_file(struct destination *destination)
+static int create_unnamed_file(struct destination *file)
 {
-	destination->fd = openat(destination->directory, ".",
-				 O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600);
-	if (destination->fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR ||
-				    errno == ENOENT || errno == EINVAL))
-		destination->fd = create_temporary(destination->directory,
-						   destination->name,
-						   destination->temporary);
-	return destination->fd < 0 ? -1 : 0;
-}
-
-static int renew_partial_file(struct destination *destination, struct failure *failure)
-{
-	int fd = renew_file(destination->directory, destination->temporary,
-			    destination->name, destination->fd, destination->present,
-			    destination->alive, destination->context);
-
-	if (fd < 0)
-		return failure->status
-			       ? -1
-			       : fail_destination(destination, "keep a part of", failure);
-	close(destination->fd);
-	destination->fd = fd;
-	return 0;
+	file->fd = openat(file->directory, ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600);
+	if (file->fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == ENOENT ||
+			     errno == EINVAL))
+		file->fd = create_temporary(file->directory, file->name, file->temporary);
+	return file->fd < 0 ? -1 : 0;
 }
 
 /* The file of an earlier copy, which must not be what the sender reads. */
-static int open_partial_file(struct destination *destination,
-			     const struct cp_settings *settings, struct failure *failure)
+static int open_partial_file(struct destination *file, const struct cp_settings *settings,
+			     struct failure *failure)
 {
 	struct stat stat;
+	int renewed;
 
-	destination->partial = true;
-	destination->fd = open_partial(
-		destination->directory, destination->name, PARTIAL_FILE,
-		settings->timeout_ms, destination->path, destination->temporary, failure);
-	if (destination->fd < 0)
+	file->partial = true;
+	file->fd = open_partial(file->directory, file->name, PARTIAL_FILE,
+				settings->timeout_ms, file->path, file->temporary,
+				failure);
+	if (file->fd < 0)
 		return -1;
-	if (fstat(destination->fd, &stat) < 0)
-		return fail_destination(destination, "read", failure);
-	if (is_identity_of(destination->source.identity, &stat, settings->secret)) {
-		destination->temporary[0] = '\0';
+	if (fstat(file->fd, &stat) < 0)
+		return fail_destination(file, "read", failure);
+	if (is_identity_of(file->source.identity, &stat, settings->secret)) {
+		file->temporary[0] = '\0';
 		return fail(failure, EXIT_FILE, "the source is the unfinished copy of %s",
-			    destination->path);
+			    file->path);
 	}
-	destination->present = (uint64_t)stat.st_size;
-	if (destination->present > destination->source.size)
-		destination->present = destination->source.size;
-	if (is_shared_directory(destination->directory))
-		return renew_partial_file(destination, failure);
-	return destination->present < (uint64_t)stat.st_size &&
-			       ftruncate(destination->fd, (off_t)destination->present) < 0
-		       ? fail_destination(destination, "write", failure)
-		       : 0;
+	file->present = (uint64_t)stat.st_size;
+	if (file->present > file->source.size)
+		file->present = file->source.size;
+	if (!is_shared_directory(file->directory))
+		return file->present < (uint64_t)stat.st_size &&
+				       ftruncate(file->fd, (off_t)file->present) < 0
+			       ? fail_destination(file, "write", failure)
+			       : 0;
+	renewed = renew_file(file->directory, file->temporary, file->name, file->fd,
+			     file->present, file->alive, file->context);
+	if (renewed < 0)
+		return failure->status
+			       ? -1
+			       : fail_destination(file, "keep a part of", failure);
+	close(file->fd);
+	file->fd = renewed;
+	return 0;
 }
 
 /*
  * Reserve the disk space now, so that a full disk is found before the transfer. For a
  * sparse file, only set the size; holes stay holes until data is written to them.
  */
-static int reserve_room(const struct destination *destination, struct failure *failure)
+static int reserve_room(const struct destination *file, struct failure *failure)
 {
-	off_t size = (off_t)destination->source.size;
+	off_t size = (off_t)file->source.size;
 
-	if (destination->source.sparse)
-		return ftruncate(destination->fd, size) < 0
-			       ? fail_destination(destination, "write", failure)
+	if (file->source.sparse)
+		return ftruncate(file->fd, size) < 0
+			       ? fail_destination(file, "write", failure)
 			       : 0;
-	if (size == 0 || fallocate(destination->fd, 0, 0, size) == 0 ||
-	    errno == EOPNOTSUPP || errno == ENOSYS)
+	if (size == 0 || fallocate(file->fd, 0, 0, size) == 0 || errno == EOPNOTSUPP ||
+	    errno == ENOSYS)
 		return 0;
 	fail(failure, EXIT_FILE, "not enough space for the %lld bytes of %s: %s",
-	     (long long)size, destination->path, strerror(errno));
+	     (long long)size, file->path, strerror(errno));
 	/* ext4 and XFS leave what they could reserve, and a partial file stays. */
-	if (ftruncate(destination->fd, (off_t)destination->present) < 0)
-		fail_destination(destination, "shorten", failure);
+	if (ftruncate(file->fd, (off_t)file->present) < 0)
+		fail_destination(file, "shorten", failure);
 	return -1;
 }
 
-int open_destination(struct destination *destination, int root, const char *path,
+int open_destination(struct destination *file, int root, const char *path,
 		     const struct source_message *source,
 		     const struct cp_settings *settings, struct failure *failure)
 {
 	struct stat old;
 
-	destination->source = *source;
-	destination->preserve = settings->preserve;
-	if (resolve_destination(destination, root, path, failure) < 0 ||
-	    check_existing_file(destination, settings->secret, &old, failure) < 0)
+	file->source = *source;
+	file->preserve = settings->preserve;
+	if (resolve_destination(file, root, path, failure) < 0 ||
+	    check_existing_file(file, settings->secret, &old, failure) < 0)
 		return -1;
 	if (settings->dry_run)
-		return may_write_to(destination->directory) < 0
-			       ? fail_destination(destination, "write", failure)
+		return may_write_to(file->directory) < 0
+			       ? fail_destination(file, "write", failure)
 			       : 0;
 	if (settings->partial) {
-		if (open_partial_file(destination, settings, failure) < 0)
+		if (open_partial_file(file, settings, failure) < 0)
 			return -1;
-	} else if (create_unnamed_file(destination) < 0) {
-		return fail_destination(destination, "write", failure);
+	} else if (create_unnamed_file(file) < 0) {
+		return fail_destination(file, "write", failure);
 	}
-	if (choose_mode(destination, &old, failure) < 0)
+	if (choose_mode(file, &old, failure) < 0)
 		return -1;
-	remove_leftovers(destination->directory, destination->name, destination->fd);
-	if (reserve_room(destination, failure) < 0)
+	remove_leftovers(file->directory, file->name, file->fd);
+	if (reserve_room(file, failure) < 0)
 		return -1;
 	if (settings->chunk >= DIRECT_CHUNK_MIN)
-		destination->queue = open_write_queue(destination->fd, source->size);
+		file->queue = open_write_queue(file->fd, source->size);
 	return 0;
 }
 
-int write_destination(const struct destination *destination, uint64_t offset,
-		      const void *data, size_t length, struct failure *failure)
+int write_destination(const struct destination *file, uint64_t offset, const void *data,
+		      size_t length, struct failure *failure)
 {
-	if (write_at(destination->fd, offset, data, length) < 0)
-		return fail_destination(destination, "write", failure);
+	if (write_at(file->fd, offset, data, length) < 0)
+		return fail_destination(file, "write", failure);
 	/* Start writeback now, so that the final fsync(2) has little to do. */
-	sync_file_range(destination->fd, (off_t)offset, (off_t)length,
-			SYNC_FILE_RANGE_WRITE);
+	sync_file_range(file->fd, (off_t)offset, (off_t)length, SYNC_FILE_RANGE_WRITE);
 	return 0;
 }
 
 /* Only rename(2) can replace a file; linkat(2) cannot. */
-static int give_name(struct destination *destination)
+static int give_name(struct destination *file)
 {
-	if (!destination->temporary[0]) {
-		if (link_file(destination->fd, destination->directory,
-			      destination->name) == 0)
+	if (!file->temporary[0]) {
+		if (link_file(file->fd, file->directory, file->name) == 0)
 			return 0;
-		if (errno != EEXIST ||
-		    link_temporary(destination->fd, destination->directory,
-				   destination->name, destination->temporary) < 0)
+		if (errno != EEXIST || link_temporary(file->fd, file->directory,
+						      file->name, file->temporary) < 0)
 			return -1;
 	}
-	if (renameat(destination->directory, destination->temporary,
-		     destination->directory, destination->name) < 0)
+	if (renameat(file->directory, file->temporary, file->directory, file->name) < 0)
 		return -1;
-	destination->temporary[0] = '\0';
+	file->temporary[0] = '\0';
 	return 0;
 }
 
-int commit_destination(struct destination *destination, struct failure *failure)
+int commit_destination(struct destination *file, struct failure *failure)
 {
-	const struct source_message *source = &destination->source;
+	const struct source_message *source = &file->source;
 
-	if (finish_writes(destination->queue) < 0 ||
-	    fchmod(destination->fd, destination->mode) < 0 ||
-	    (destination->preserve &&
-	     set_mtime(destination->fd, NULL, source->mtime_seconds,
-		       source->mtime_nanoseconds) < 0) ||
-	    fsync(destination->fd) < 0)
-		return fail_destination(destination, "write", failure);
-	if (!decide_fate(&destination->fate, COPY_NAMING))
+	if (finish_writes(file->queue) < 0 || fchmod(file->fd, file->mode) < 0 ||
+	    (file->preserve && set_mtime(file->fd, NULL, source->mtime_seconds,
+					 source->mtime_nanoseconds) < 0) ||
+	    fsync(file->fd) < 0)
+		return fail_destination(file, "write", failure);
+	if (!decide_fate(&file->fate, COPY_NAMING))
 		return fail(failure, EXIT_FILE, "the copy to %s was abandoned",
-			    destination->path);
-	if (give_name(destination) < 0 ||
-	    sync_directory(destination->directory, destination->fd) < 0)
-		return fail_destination(destination, "write", failure);
+			    file->path);
+	if (give_name(file) < 0 || sync_directory(file->directory, file->fd) < 0)
+		return fail_destination(file, "write", failure);
 	return 0;
 }
 
-void close_destination(struct destination *destination)
+void close_destination(struct destination *file)
 {
-	uint64_t size = destination->source.size;
+	uint64_t size = file->source.size;
 	bool keeps;
 
-	close_write_queue(destination->queue);
-	destination->queue = NULL;
-	keeps = destination->partial &&
-		seek_extent(destination->fd, size, 0, SEEK_DATA) < size;
+	close_write_queue(file->queue);
+	file->queue = NULL;
+	keeps = file->partial && seek_extent(file->fd, size, 0, SEEK_DATA) < size;
 	/* Another user of the directory may have given the name to another file. */
-	if (destination->temporary[0] && !keeps &&
-	    is_named(destination->directory, destination->temporary, destination->fd))
-		unlinkat(destination->directory, destination->temporary, 0);
-	close_fd(destination->fd);
-	close_fd(destination->directory);
-	destination->fd = destination->directory = -1;
-	destination->temporary[0] = '\0';
+	if (file->temporary[0] && !keeps &&
+	    is_named(file->directory, file->temporary, file->fd))
+		unlinkat(file->directory, file->temporary, 0);
+	close_fd(file->fd);
+	close_fd(file->directory);
+	file->fd = file->directory = -1;
+	file->temporary[0] = '\0';
 }
 
 /* Of files that were left out when the others got their names. */

@@ -46,17 +46,17 @@ struct target {
 /* Functions that return int return 0, or -1 with the failure set. */
 
 /* root is as in path.h. */
-int open_destination(struct destination *destination, int root, const char *path,
+int open_destination(struct destination *file, int root, const char *path,
 		     const struct source_message *source,
 		     const struct cp_settings *settings, struct failure *failure);
 /* Write, and start writeback to the disk. Any thread may call it. */
-int write_destination(const struct destination *destination, uint64_t offset,
-		      const void *data, size_t length, struct failure *failure);
+int write_destination(const struct destination *file, uint64_t offset, const void *data,
+		      size_t length, struct failure *failure);
 /* Wait for the writes of the queue, sync the file, give it its name, sync the directory.
  * Any thread may call it. */
-int commit_destination(struct destination *destination, struct failure *failure);
+int commit_destination(struct destination *file, struct failure *failure);
 /* Close the file; it disappears unless it was committed, or is partial. */
-void close_destination(struct destination *destination);
+void close_destination(struct destination *file);
 
 /*
  * Receive the list of a tree, check what was sent, and open the destination. With

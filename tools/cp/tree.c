@@ -24,8 +24,7 @@ void leave_out_entry(struct tree *tree, uint32_t number)
 	atomic_store(&tree->list.entries[number].failed, true);
 }
 
-void report_left_out_entry(struct tree *tree, struct list_entry *entry,
-			   const char *reason)
+void leave_out(struct tree *tree, struct list_entry *entry, const char *reason)
 {
 	char sentence[PATH_MAX + 256];
 
@@ -37,10 +36,9 @@ void report_left_out_entry(struct tree *tree, struct list_entry *entry,
 
 void leave_out_twin(struct tree *tree, struct list_entry *entry)
 {
-	report_left_out_entry(
-		tree, entry,
-		"the file system takes its name for that of another file of "
-		"this copy");
+	leave_out(tree, entry,
+		  "the file system takes its name for that of another file of "
+		  "this copy");
 }
 
 int look_around(const struct tree *tree, uint32_t number)
@@ -48,16 +46,10 @@ int look_around(const struct tree *tree, uint32_t number)
 	return number % ALIVE_INTERVAL == 0 ? tree->alive(tree->context) : 0;
 }
 
-struct adoption {
-	struct tree *tree;
-	uint64_t bytes;
-	struct failure *failure;
-};
-
-static int fail_adoption(const struct adoption *adoption, const char *path)
+static int fail_adoption(const struct tree *tree, const char *path)
 {
-	return fail(adoption->failure, EXIT_FILE, "cannot continue %s in %s: %s", path,
-		    adoption->tree->path, strerror(errno));
+	return fail(tree->failure, EXIT_FILE, "cannot continue %s in %s: %s", path,
+		    tree->path, strerror(errno));
 }
 
 /* By binary search, in the order of the list; parent: as in the entry. */
@@ -84,106 +76,92 @@ static struct list_entry *find_entry(const struct file_list *list, uint32_t pare
 	return NULL;
 }
 
-/* A directory may already have its last mode. */
-static bool is_useful(const struct list_entry *entry, const struct stat *stat)
-{
-	if (!entry || entry->kind == LIST_LINK)
-		return false;
-	return entry->kind == LIST_DIRECTORY
-		       ? S_ISDIR(stat->st_mode)
-		       : S_ISREG(stat->st_mode) && stat->st_nlink == 1;
-}
-
-static int use_entry(struct adoption *adoption, int found, struct list_entry *entry,
+/* found: O_PATH */
+static int use_entry(struct tree *tree, struct list_entry *entry, int found,
 		     const struct stat *stat)
 {
-	const char *path = list_path(&adoption->tree->list, entry);
+	/* In a set-gid directory, the directories of the stage are set-gid, too. */
+	mode_t mode = S_ISDIR(stat->st_mode) ? 0700 | (stat->st_mode & S_ISGID) : 0600;
+	const char *path = list_path(&tree->list, entry);
 	int fd, result;
 
 	if (entry->parent == LIST_TOP &&
-	    is_identity_of(entry->identity, stat, adoption->tree->secret)) {
-		adoption->tree->temporary[0] = '\0';
-		return fail(adoption->failure, EXIT_FILE,
-			    "%s is the unfinished copy in %s itself", path,
-			    adoption->tree->path);
+	    is_identity_of(entry->identity, stat, tree->secret)) {
+		tree->temporary[0] = '\0';
+		return fail(tree->failure, EXIT_FILE,
+			    "%s is the unfinished copy in %s itself", path, tree->path);
 	}
-	/* In a set-gid directory, the directories of the stage are set-gid, too. */
-	if (change_mode(found, S_ISDIR(stat->st_mode) ? 0700 | (stat->st_mode & S_ISGID)
-						      : 0600) < 0)
-		return fail_adoption(adoption, path);
+	if (change_mode(found, mode) < 0)
+		return fail_adoption(tree, path);
 	atomic_store(&entry->made, true);
 	if (entry->kind == LIST_DIRECTORY)
 		return 0;
-	adoption->bytes += (uint64_t)stat->st_blocks * BLOCK;
+	tree->present += (uint64_t)stat->st_blocks * BLOCK;
 	if ((uint64_t)stat->st_size <= entry->size)
 		return 0;
 	fd = reopen_file(found, O_WRONLY);
 	result = fd < 0 ? -1 : ftruncate(fd, (off_t)entry->size);
 	close_fd(fd);
-	return result < 0 ? fail_adoption(adoption, path) : 0;
+	return result < 0 ? fail_adoption(tree, path) : 0;
 }
 
-/* parent: the directory's entry; NULL: the top */
-static int adopt_found(struct adoption *adoption, int directory,
-		       const struct list_entry *parent, const char *name, int found)
+/* parent: number of the directory, or LIST_TOP. A directory may have its last mode. */
+static int adopt_found(struct tree *tree, int directory, uint32_t parent,
+		       const char *name, int found)
 {
-	struct tree *tree = adoption->tree;
 	const struct file_list *list = &tree->list;
-	uint32_t number = parent ? (uint32_t)(parent - list->entries) : LIST_TOP;
+	bool top = parent == LIST_TOP;
 	struct list_entry *entry = NULL;
 	char path[PATH_MAX];
 	struct stat stat;
 
-	if (fstat(found, &stat) < 0)
-		return fail_adoption(adoption, name);
-	if (snprintf(path, sizeof(path), "%s%s%s", parent ? list_path(list, parent) : "",
-		     parent ? "/" : "", name) < PATH_MAX)
-		entry = find_entry(list, number, path);
-	if (is_useful(entry, &stat))
-		return use_entry(adoption, found, entry, &stat);
+	if (found < 0 || fstat(found, &stat) < 0)
+		return fail_adoption(tree, name);
+	if (snprintf(path, sizeof(path), "%s%s%s",
+		     top ? "" : list_path(list, &list->entries[parent]), top ? "" : "/",
+		     name) < PATH_MAX)
+		entry = find_entry(list, parent, path);
+	if (entry &&
+	    ((entry->kind == LIST_DIRECTORY && S_ISDIR(stat.st_mode)) ||
+	     (entry->kind == LIST_FILE && S_ISREG(stat.st_mode) && stat.st_nlink == 1)))
+		return use_entry(tree, entry, found, &stat);
 	return remove_below(directory, name, tree->alive, tree->context) < 0
-		       ? fail_adoption(adoption, name)
+		       ? fail_adoption(tree, name)
 		       : 0;
 }
 
-static int adopt_name(struct adoption *adoption, int directory,
-		      const struct list_entry *parent, const char *name)
-{
-	struct tree *tree = adoption->tree;
-	int found, result;
-
-	if (has_no_name(name))
-		return 0;
-	if (tree->alive(tree->context) < 0)
-		return -1;
-	found = openat(directory, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-	if (found < 0)
-		return fail_adoption(adoption, name);
-	result = adopt_found(adoption, directory, parent, name, found);
-	close(found);
-	return result;
-}
-
-static int adopt_directory(struct adoption *adoption, int directory,
-			   const struct list_entry *parent)
+static int adopt_directory(struct tree *tree, int directory, uint32_t number)
 {
 	DIR *entries = open_entries(directory);
 	struct dirent *entry;
 	int result = 0;
 
 	if (!entries)
-		return fail_adoption(adoption,
-				     parent ? list_path(&adoption->tree->list, parent)
-					    : ".");
-	while (result == 0 && (entry = readdir(entries)))
-		result = adopt_name(adoption, directory, parent, entry->d_name);
+		return fail_adoption(
+			tree,
+			number == LIST_TOP
+				? "."
+				: list_path(&tree->list, &tree->list.entries[number]));
+	while (result == 0 && (entry = readdir(entries))) {
+		int found;
+
+		if (has_no_name(entry->d_name))
+			continue;
+		if (tree->alive(tree->context) < 0) {
+			result = -1;
+			break;
+		}
+		found = openat(directory, entry->d_name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+		result = adopt_found(tree, directory, number, entry->d_name, found);
+		close_fd(found);
+	}
 	closedir(entries);
 	return result;
 }
 
-static int adopt_entry(struct adoption *adoption, const struct list_entry *entry)
+static int adopt_entry(struct tree *tree, uint32_t number)
 {
-	const struct tree *tree = adoption->tree;
+	const struct list_entry *entry = &tree->list.entries[number];
 	const char *path = list_path(&tree->list, entry);
 	int directory, result;
 
@@ -191,16 +169,16 @@ static int adopt_entry(struct adoption *adoption, const struct list_entry *entry
 		return 0;
 	directory = open_below(tree->stage, path, O_PATH | O_DIRECTORY);
 	if (directory < 0)
-		return errno == ENOENT ? 0 : fail_adoption(adoption, path);
-	result = adopt_directory(adoption, directory, entry);
+		return errno == ENOENT ? 0 : fail_adoption(tree, path);
+	result = adopt_directory(tree, directory, number);
 	close(directory);
 	return result;
 }
 
 /* Nobody else can open a file in the stage, but may have opened one before it came. */
-static int renew_entry(struct adoption *adoption, const struct list_entry *entry)
+static int renew_entry(struct tree *tree, uint32_t number)
 {
-	struct tree *tree = adoption->tree;
+	const struct list_entry *entry = &tree->list.entries[number];
 	const char *path = list_path(&tree->list, entry), *name;
 	int parent, old, new = -1;
 	bool missing;
@@ -208,9 +186,7 @@ static int renew_entry(struct adoption *adoption, const struct list_entry *entry
 	if (entry->kind != LIST_FILE)
 		return 0;
 	parent = open_parent_below(tree->stage, path, &name);
-	if (parent < 0)
-		return errno == ENOENT ? 0 : fail_adoption(adoption, path);
-	old = openat(parent, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	old = parent < 0 ? -1 : openat(parent, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	missing = old < 0 && errno == ENOENT;
 	if (old >= 0)
 		new = renew_file(parent, name, name, old, entry->size, tree->alive,
@@ -220,41 +196,32 @@ static int renew_entry(struct adoption *adoption, const struct list_entry *entry
 	close_fd(parent);
 	if (new >= 0 || missing)
 		return 0;
-	return adoption->failure->status ? -1 : fail_adoption(adoption, path);
+	return tree->failure->status ? -1 : fail_adoption(tree, path);
 }
 
 /* Most may be missing: that, too, takes time. */
-static int for_each_entry(struct adoption *adoption,
-			  int (*adopt)(struct adoption *adoption,
-				       const struct list_entry *entry))
+static int for_each_entry(struct tree *tree,
+			  int (*adopt)(struct tree *tree, uint32_t number))
 {
-	const struct tree *tree = adoption->tree;
-
 	for (uint32_t i = 0; i < tree->list.count; i++)
-		if (look_around(tree, i) < 0 ||
-		    adopt(adoption, &tree->list.entries[i]) < 0)
+		if (look_around(tree, i) < 0 || adopt(tree, i) < 0)
 			return -1;
 	return 0;
 }
 
-int adopt_stage(struct tree *tree, uint64_t *ret_bytes, struct failure *failure)
+int adopt_stage(struct tree *tree, struct failure *failure)
 {
-	struct adoption adoption = { .tree = tree, .failure = failure };
-	int result;
-
+	tree->failure = failure;
 	/* The stage and the files at the top are in the same directory in the end. */
 	if (!tree->top[0] && find_entry(&tree->list, LIST_TOP, tree->temporary))
 		return fail(failure, EXIT_FILE,
 			    "one of the files has the name of the unfinished copy, %s",
 			    tree->temporary);
 	/* Parents come before their children in the list, and are writable then. */
-	result = adopt_directory(&adoption, tree->stage, NULL);
-	if (result == 0)
-		result = for_each_entry(&adoption, adopt_entry);
-	if (result == 0 && is_shared_directory(tree->base))
-		result = for_each_entry(&adoption, renew_entry);
-	*ret_bytes = adoption.bytes;
-	return result;
+	if (adopt_directory(tree, tree->stage, LIST_TOP) < 0 ||
+	    for_each_entry(tree, adopt_entry) < 0)
+		return -1;
+	return is_shared_directory(tree->base) ? for_each_entry(tree, renew_entry) : 0;
 }
 
 /* The next file, too, may have data. */
@@ -421,7 +388,7 @@ static void make_link(struct tree *tree, struct list_entry *entry)
 		if (errno == EEXIST)
 			leave_out_twin(tree, entry);
 		else
-			report_left_out_entry(tree, entry, strerror(errno));
+			leave_out(tree, entry, strerror(errno));
 	} else if (tree->preserve) {
 		set_mtime(parent, name, entry->mtime_seconds, entry->mtime_nanoseconds);
 	}

@@ -20,6 +20,7 @@ struct tree {
 	int stage;		 /* a directory in base, with a copy of the tree */
 	char temporary[NAME_MAX + 1]; /* the stage's name */
 	bool partial;		      /* it stays if the copy fails: unfinished.h */
+	uint64_t present;	      /* bytes that it then has on the disk already */
 	char top[NAME_MAX + 1]; /* "": names as they are; else that of the only top */
 	char path[PATH_MAX];	/* of base, for error messages */
 	struct file_list list;
@@ -34,6 +35,7 @@ struct tree {
 	/* Called in the middle of long work. Returns 0, or -1 with the failure set. */
 	int (*alive)(void *context);
 	void *context;
+	struct failure *failure; /* of adopt_stage() */
 };
 
 enum part_kind {
@@ -45,8 +47,7 @@ enum part_kind {
 /* The sender could not read the file: it is not part of the copy. */
 void leave_out_entry(struct tree *tree, uint32_t number);
 /* The same for another reason, which is reported. */
-void report_left_out_entry(struct tree *tree, struct list_entry *entry,
-			   const char *reason);
+void leave_out(struct tree *tree, struct list_entry *entry, const char *reason);
 /* The same, if the file system takes its name for that of another file of the copy. */
 void leave_out_twin(struct tree *tree, struct list_entry *entry);
 
@@ -55,13 +56,10 @@ int look_around(const struct tree *tree, uint32_t number);
 
 /*
  * Prepare the stage of an earlier copy for this one: afterwards it has only files and
- * directories of the list, none longer than there, and all can be written.
- *
- * ret_bytes  that its files have on the disk
- *
- * Returns 0, or -1 with the failure set.
+ * directories of the list, none longer than there, and all can be written. Returns 0, or
+ * -1 with the failure set.
  */
-int adopt_stage(struct tree *tree, uint64_t *ret_bytes, struct failure *failure);
+int adopt_stage(struct tree *tree, struct failure *failure);
 /* The first byte of the sequence at or after `offset` that may be data in the stage. */
 uint64_t find_staged_data(const struct tree *tree, uint64_t offset);
 /* Returns whether all of these bytes are there. */

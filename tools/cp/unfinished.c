@@ -142,11 +142,19 @@ int link_temporary(int fd, int directory, const char *name,
 	return make_with_name(make_link, directory, name, fd, ret_temporary);
 }
 
-/* Whether it is the directory of an incomplete tree of this owner. */
-static bool is_stage(const struct stat *stat, uid_t owner)
+/*
+ * Whether it is a stage of this owner. The directory above may have become set-gid
+ * meanwhile, or lost it.
+ */
+static bool is_stage(const struct stat *stat, uid_t owner, mode_t mode)
 {
 	return S_ISDIR(stat->st_mode) && stat->st_uid == owner &&
-	       (stat->st_mode & 07777 & ~S_ISGID) == STAGE_MODE;
+	       !((stat->st_mode ^ mode) & 07777 & ~(mode_t)S_ISGID);
+}
+
+static bool is_own_file(const struct stat *stat, uid_t owner)
+{
+	return S_ISREG(stat->st_mode) && stat->st_uid == owner && stat->st_nlink == 1;
 }
 
 static bool is_empty(int fd)
@@ -189,7 +197,7 @@ static bool is_new_stage(int fd)
 
 	if (fstat(fd, &stat) < 0 || !is_empty(fd))
 		return false;
-	if (is_stage(&stat, geteuid()))
+	if (is_stage(&stat, geteuid(), STAGE_MODE))
 		return true;
 	return stat_new_file(fd, &file) == 0 && file.st_uid == stat.st_uid &&
 	       (!(stat.st_mode & 077) || (file.st_mode & 077));
@@ -224,16 +232,20 @@ static bool is_temporary_name(const char *entry, const char *prefix, size_t leng
 	       strspn(entry + length, "0123456789abcdef") == DIGITS;
 }
 
-/* Open only files that pier can have created: opening a device has side effects. */
-static int open_leftover(int directory, const char *entry, uid_t owner)
+/* Only what pier can have created: opening a device has side effects. */
+static int open_leftover(int directory, const char *entry, uid_t owner, bool *ret_stage)
 {
 	int found = openat(directory, entry, O_PATH | O_NOFOLLOW | O_CLOEXEC), fd = -1;
 	struct stat stat;
 
-	if (found < 0)
+	if (found < 0 || fstat(found, &stat) < 0) {
+		close_fd(found);
 		return -1;
-	if (fstat(found, &stat) == 0 && S_ISREG(stat.st_mode) && stat.st_uid == owner &&
-	    stat.st_nlink == 1) {
+	}
+	*ret_stage = is_stage(&stat, owner, STAGE_MODE);
+	if (*ret_stage) {
+		fd = reopen_file(found, O_RDONLY | O_DIRECTORY);
+	} else if (is_own_file(&stat, owner)) {
 		/* NFS locks only files open for writing, which the mode may forbid. */
 		fd = reopen_file(found, O_WRONLY | O_NONBLOCK);
 		if (fd < 0 && errno == EACCES)
@@ -243,28 +255,12 @@ static int open_leftover(int directory, const char *entry, uid_t owner)
 	return fd;
 }
 
-/* A directory is the stage of a tree. */
-static int open_left_stage(int directory, const char *entry, uid_t owner)
-{
-	int fd = openat(directory, entry,
-			O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	struct stat stat;
-
-	if (fd >= 0 && (fstat(fd, &stat) < 0 || !is_stage(&stat, owner))) {
-		close(fd);
-		fd = -1;
-	}
-	return fd;
-}
-
 /* What was opened is removed; another user may give the name to something else. */
 static void remove_leftover(int directory, const char *entry, uid_t owner)
 {
-	int fd = open_left_stage(directory, entry, owner);
-	bool stage = fd >= 0;
+	bool stage;
+	int fd = open_leftover(directory, entry, owner, &stage);
 
-	if (!stage)
-		fd = open_leftover(directory, entry, owner);
 	if (fd < 0)
 		return;
 	if (flock(fd, LOCK_EX | LOCK_NB) == 0 && is_named(directory, entry, fd)) {
@@ -325,14 +321,8 @@ static int stat_new_stage(const struct wanted *wanted, struct stat *ret_stat)
 static bool is_partial(const struct wanted *wanted, const struct stat *found, uid_t owner,
 		       mode_t stage_mode)
 {
-	/* The directory above may have become set-gid meanwhile, or lost it. */
-	mode_t differing = (found->st_mode ^ stage_mode) & 07777 & ~(mode_t)S_ISGID;
-
-	if (found->st_uid != owner)
-		return false;
-	return wanted->kind == PARTIAL_STAGE
-		       ? S_ISDIR(found->st_mode) && !differing
-		       : S_ISREG(found->st_mode) && found->st_nlink == 1;
+	return wanted->kind == PARTIAL_STAGE ? is_stage(found, owner, stage_mode)
+					     : is_own_file(found, owner);
 }
 
 /* Returns 0, or -1 with errno. */
@@ -385,60 +375,37 @@ static int create_partial(const struct wanted *wanted)
 	return fd < 0 ? -1 : 0;
 }
 
-static int open_or_create_partial(const struct wanted *wanted)
+/* Returns a locked descriptor, or -1 with errno. EAGAIN: another one is to be opened. */
+static int open_locked_partial(const struct wanted *wanted)
 {
 	int fd = open_existing_partial(wanted);
 
-	if (fd >= 0 || errno != ENOENT)
-		return fd;
-	/* EEXIST: another copy made it at the same moment. */
-	if (create_partial(wanted) < 0 && errno != EEXIST)
-		return -1;
-	fd = open_existing_partial(wanted);
-	/* Another copy removed it. */
-	if (fd < 0 && errno == ENOENT)
-		errno = EAGAIN;
-	return fd;
-}
-
-/*
- * Returns 1 if the descriptor is locked and can be used, 0 if another one is to be
- * opened, -1 with errno. Without locks on the file system, nothing can be locked.
- */
-static int lock_partial(int fd, const struct wanted *wanted)
-{
-	if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
-		poll(NULL, 0, LOCK_STEP_MS);
-		return 0;
+	if (fd < 0 && errno == ENOENT) {
+		/* EEXIST: another copy made it at the same moment. */
+		if (create_partial(wanted) < 0 && errno != EEXIST)
+			return -1;
+		fd = open_existing_partial(wanted);
+		/* Another copy removed it. */
+		if (fd < 0 && errno == ENOENT)
+			errno = EAGAIN;
 	}
-	/* The copy that had the lock may have given the file its last name. */
-	if (!is_named(wanted->directory, wanted->partial, fd))
-		return 0;
-	if (wanted->kind == PARTIAL_FILE && fchmod(fd, 0600) < 0)
+	if (fd < 0)
 		return -1;
-	return wanted->kind == PARTIAL_STAGE ||
-	       (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR;
-}
-
-static int try_opening_partial(const struct wanted *wanted, uint32_t wait_ms)
-{
-	uint64_t deadline = now_ns() + (uint64_t)wait_ms * 1000000;
-
-	do {
-		int fd = open_or_create_partial(wanted), locked;
-
-		if (fd < 0 && errno == EAGAIN)
-			continue;
-		if (fd < 0)
-			return -1;
-		locked = lock_partial(fd, wanted);
-		if (locked > 0)
+	/* Without locks on the file system, nothing can be locked. */
+	if (lock_temporary(fd) < 0) {
+		poll(NULL, 0, LOCK_STEP_MS);
+		errno = EAGAIN;
+	} else if (!is_named(wanted->directory, wanted->partial, fd)) {
+		/* The copy that had the lock may have given the file its last name. */
+		errno = EAGAIN;
+	} else if (wanted->kind == PARTIAL_STAGE) {
+		return fd;
+	} else if (fchmod(fd, 0600) == 0) {
+		if ((fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR)
 			return fd;
-		close_fd(fd);
-		if (locked < 0)
-			return -1;
-	} while (now_ns() < deadline);
-	errno = EBUSY;
+		errno = EAGAIN;
+	}
+	close_fd(fd);
 	return -1;
 }
 
@@ -458,15 +425,18 @@ int open_partial(int directory, const char *name, enum partial_kind kind,
 {
 	const struct wanted wanted = { directory, name, ret_partial, kind };
 	uint32_t wait_ms = timeout_ms / 2 < LOCK_WAIT_MS ? timeout_ms / 2 : LOCK_WAIT_MS;
+	uint64_t deadline = now_ns() + (uint64_t)wait_ms * 1000000;
 	int length = snprintf(ret_partial, NAME_MAX + 1, ".%s.pier-partial", name);
 	int fd = -1;
 
 	errno = ENAMETOOLONG;
 	if (length <= NAME_MAX && is_writable_directory(directory))
-		fd = try_opening_partial(&wanted, wait_ms);
+		do
+			fd = open_locked_partial(&wanted);
+		while (fd < 0 && errno == EAGAIN && now_ns() < deadline);
 	if (fd >= 0)
 		return fd;
-	if (errno == EBUSY)
+	if (errno == EAGAIN)
 		fail(failure, EXIT_FILE, "another copy with --continue writes %s", path);
 	else if (errno == EEXIST)
 		fail(failure, EXIT_FILE,
