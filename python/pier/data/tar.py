@@ -5,8 +5,9 @@ The header of a member is described in tar(5) of libarchive, and by POSIX.1-2017
 "pax Header Block"); GNU's extensions in "Basic Tar Format" of the manual of GNU tar. The rules by which files become
 samples are those of webdataset's ``base_plus_ext``, ``tar_file_iterator`` and ``group_by_keys`` (tariterators.py).
 
-The module tarfile is too slow. For the headers of 200,000 members it needs 3.4 s of a processor, and 8.4 s if each has
-a pax header, as webdataset writes them; this reader needs 0.16 s and 0.97 s. It would make indexing 6 times as long.
+The module tarfile is too slow. For the headers of 200,000 members it needs 3.4 s of a processor, and 8.4 s if each
+has a pax header, as webdataset writes them; this reader needs 0.16 s and 0.97 s. It would make indexing 6 times as
+long.
 """
 
 import logging
