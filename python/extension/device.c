@@ -228,14 +228,45 @@ delete_self:
 	return NULL;
 }
 
-static int destroy_pd(void *pd)
+struct pier_mr_cache *pier_py_pd_cache(struct pier_py_pd *self, enum pier_policy policy)
 {
-	return pier_dealloc_pd(pd);
+	struct pier_mr_cache *found = NULL, *cache = atomic_load(&self->caches[policy]);
+	struct pier_mr_cache_attr attr;
+	int error;
+
+	if (cache)
+		return cache;
+	pier_mr_cache_attr_init(&attr);
+	attr.policy = policy;
+	Py_BEGIN_ALLOW_THREADS
+	error = pier_mr_cache_create(self->pd, &attr, &cache);
+	Py_END_ALLOW_THREADS
+	if (error)
+		return pier_py_fail(error);
+	if (atomic_compare_exchange_strong(&self->caches[policy], &found, cache))
+		return cache;
+	/* Another thread was faster. */
+	pier_mr_cache_destroy(cache);
+	return found;
+}
+
+static int destroy_pd(void *object)
+{
+	struct pier_py_pd *self = object;
+
+	for (int i = 0; i <= PIER_POLICY_BOUNCE; i++) {
+		int error = pier_mr_cache_destroy(self->caches[i]);
+
+		if (error)
+			return error;
+		self->caches[i] = NULL;
+	}
+	return pier_dealloc_pd(self->pd);
 }
 
 static void delete_pd(struct pier_py_pd *self)
 {
-	pier_py_use_delete(&self->use, destroy_pd, self->pd);
+	pier_py_use_delete(&self->use, destroy_pd, self);
 	Py_XDECREF((PyObject *)self->device);
 	pier_py_delete(self);
 }
@@ -243,7 +274,7 @@ static void delete_pd(struct pier_py_pd *self)
 static PyObject *close_pd(struct pier_py_pd *self, PyObject *unused)
 {
 	(void)unused;
-	if (pier_py_use_close(&self->use, PD_NAME, destroy_pd, self->pd) < 0)
+	if (pier_py_use_close(&self->use, PD_NAME, destroy_pd, self) < 0)
 		return NULL;
 	if (self->owns_device &&
 	    pier_py_use_close(&self->device->use, NAME, destroy_device,

@@ -18,6 +18,8 @@ struct pier_py_pd {
 	struct pier_pd *pd;
 	struct pier_py_device *device;
 	bool owns_device; /* opened by the constructor, and closed with the domain */
+	/* NULL until the first registration that is cached. */
+	_Atomic(struct pier_mr_cache *) caches[PIER_POLICY_BOUNCE + 1];
 };
 
 extern PyTypeObject *pier_py_pd_type;
@@ -29,5 +31,11 @@ extern PyTypeObject *pier_py_pd_type;
  * ValueError if it is closed.
  */
 struct pier_py_pd *pier_py_pd_begin(PyObject *pd);
+
+/**
+ * Return the registration cache of an open domain for a policy. The domain owns it. NULL:
+ * raised.
+ */
+struct pier_mr_cache *pier_py_pd_cache(struct pier_py_pd *pd, enum pier_policy policy);
 
 #endif

@@ -11,6 +11,8 @@
 #define NAME	  "region"
 #define WRITES \
 	(PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_WRITE | PIER_ACCESS_REMOTE_ATOMIC)
+#define REMOTE_ACCESS \
+	(PIER_ACCESS_REMOTE_READ | PIER_ACCESS_REMOTE_WRITE | PIER_ACCESS_REMOTE_ATOMIC)
 
 /* pier.Span: a range of a region, which never changes. */
 struct span {
@@ -126,10 +128,11 @@ struct pier_py_region *pier_py_local_begin(PyObject *local,
 			       "pier.Region or a slice of one");
 	if (!pier_py_use_begin(&region->use, NAME))
 		return NULL;
-	if (span)
-		*ret_range = ((struct span *)local)->range;
-	else
-		*ret_range = (struct pier_py_range){ 0, pier_mr_length(region->mr) };
+	*ret_range = region->window;
+	if (span) {
+		ret_range->offset += ((struct span *)local)->range.offset;
+		ret_range->length = ((struct span *)local)->range.length;
+	}
 	return region;
 }
 
@@ -154,19 +157,27 @@ static void release_memory(struct pier_py_region *self)
 	Py_XDECREF(object);
 }
 
-static int destroy_mr(void *mr)
+static int destroy_mr(void *object)
 {
-	return pier_dereg_mr(mr);
+	struct pier_py_region *self = object;
+
+	if (!self->cache)
+		return pier_dereg_mr(self->mr);
+	/* After an error it is returned, too, but the NIC may still use the memory. */
+	self->put_error = pier_mr_cache_put(self->cache, self->mr);
+	return 0;
 }
 
 static PyObject *close_region(struct pier_py_region *self, PyObject *unused)
 {
-	int closed = pier_py_use_close(&self->use, NAME, destroy_mr, self->mr);
+	int closed = pier_py_use_close(&self->use, NAME, destroy_mr, self);
 
 	(void)unused;
 	if (closed < 0)
 		return NULL;
 	/* Otherwise another thread may still be closing it. */
+	if (closed && self->put_error)
+		return pier_py_fail(self->put_error);
 	if (closed)
 		release_memory(self);
 	Py_RETURN_NONE;
@@ -176,7 +187,7 @@ static void delete_region(struct pier_py_region *self)
 {
 	PyObject_GC_UnTrack(self);
 	/* Memory that a NIC may still use is never released. */
-	if (pier_py_use_delete(&self->use, destroy_mr, self->mr))
+	if (pier_py_use_delete(&self->use, destroy_mr, self) && !self->put_error)
 		release_memory(self);
 	Py_XDECREF((PyObject *)self->pd);
 	pier_py_delete(self);
@@ -204,12 +215,12 @@ static PyObject *sync_region(struct pier_py_region *self, PyObject *arguments,
 					 pier_py_uint64, &offset, &length) ||
 	    !pier_py_use_begin(&self->use, NAME))
 		return NULL;
-	if (!pier_py_range_make(offset, length, pier_mr_length(self->mr), NAME, &range)) {
+	if (!pier_py_range_make(offset, length, self->window.length, NAME, &range)) {
 		pier_py_use_end(&self->use);
 		return NULL;
 	}
 	Py_BEGIN_ALLOW_THREADS
-	error = sync(self->mr, range.offset, range.length);
+	error = sync(self->mr, self->window.offset + range.offset, range.length);
 	Py_END_ALLOW_THREADS
 	pier_py_use_end(&self->use);
 	return pier_py_result(error);
@@ -233,7 +244,7 @@ static Py_ssize_t get_length(struct pier_py_region *self)
 
 	if (!pier_py_use_begin(&self->use, NAME))
 		return -1;
-	length = (Py_ssize_t)pier_mr_length(self->mr);
+	length = (Py_ssize_t)self->window.length;
 	pier_py_use_end(&self->use);
 	return length;
 }
@@ -248,46 +259,51 @@ static PyObject *get_slice(struct pier_py_region *self, PyObject *slice)
 	return make_span(self, range);
 }
 
-static PyObject *describe_address(struct pier_mr *mr)
+static PyObject *describe_address(struct pier_py_region *self)
 {
-	return PyLong_FromUnsignedLongLong(pier_mr_iova(mr));
+	return PyLong_FromUnsignedLongLong(pier_mr_iova(self->mr) + self->window.offset);
 }
 
-static PyObject *describe_access(struct pier_mr *mr)
+static PyObject *describe_access(struct pier_py_region *self)
 {
-	struct pier_mr_info info;
-
-	pier_mr_query(mr, &info, sizeof(info));
-	return pier_py_record("Access", "(i)", info.access);
+	return pier_py_record("Access", "(i)", self->access);
 }
 
-static PyObject *describe_path(struct pier_mr *mr)
+static PyObject *describe_path(struct pier_py_region *self)
 {
-	return PyUnicode_FromString(pier_path_name(pier_mr_path(mr)));
+	return PyUnicode_FromString(pier_path_name(pier_mr_path(self->mr)));
 }
 
-static PyObject *describe_reason(struct pier_mr *mr)
+static PyObject *describe_reason(struct pier_py_region *self)
 {
-	return PyUnicode_DecodeFSDefault(pier_mr_reason(mr));
+	return PyUnicode_DecodeFSDefault(pier_mr_reason(self->mr));
 }
 
-static PyObject *describe_parts(struct pier_mr *mr)
+static PyObject *describe_parts(struct pier_py_region *self)
 {
-	return PyLong_FromUnsignedLong(pier_mr_parts(mr));
+	return PyLong_FromUnsignedLong(pier_mr_parts(self->mr));
 }
 
-static PyObject *describe_remote(struct pier_mr *mr)
+static PyObject *describe_remote(struct pier_py_region *self)
 {
-	struct pier_remote parts[PIER_MR_PARTS_MAX];
+	struct pier_remote all[PIER_MR_PARTS_MAX], parts[PIER_MR_PARTS_MAX];
 	uint32_t count;
-	int error = pier_mr_remote_vec(mr, parts, PIER_MR_PARTS_MAX, &count);
+	int error;
 
+	if (self->cache && !(self->access & REMOTE_ACCESS))
+		return pier_py_refuse(EACCES, "the region has no remote access: register "
+					      "it with access=REMOTE_READ or another");
+	error = pier_mr_remote_vec(self->mr, all, PIER_MR_PARTS_MAX, &count);
+	if (!error)
+		error = pier_remote_vec_sub(all, count, self->window.offset,
+					    self->window.length, parts, PIER_MR_PARTS_MAX,
+					    &count);
 	return error ? pier_py_fail(error) : pier_py_remote_new(parts, count);
 }
 
 /* A property of an open region. */
 struct region_property {
-	PyObject *(*describe)(struct pier_mr *mr);
+	PyObject *(*describe)(struct pier_py_region *self);
 };
 
 static PyObject *get_property(struct pier_py_region *self, void *property)
@@ -296,7 +312,7 @@ static PyObject *get_property(struct pier_py_region *self, void *property)
 
 	if (!pier_py_use_begin(&self->use, NAME))
 		return NULL;
-	value = ((const struct region_property *)property)->describe(self->mr);
+	value = ((const struct region_property *)property)->describe(self);
 	pier_py_use_end(&self->use);
 	return value;
 }
@@ -313,8 +329,8 @@ static PyObject *describe_region(struct pier_py_region *self)
 
 	if (!pier_py_use_try(&self->use))
 		return PyUnicode_FromString("<pier.Region, closed>");
-	text = PyUnicode_FromFormat("<pier.Region of %zu bytes, %s>",
-				    pier_mr_length(self->mr),
+	text = PyUnicode_FromFormat("<pier.Region of %llu bytes, %s>",
+				    (unsigned long long)self->window.length,
 				    pier_path_name(pier_mr_path(self->mr)));
 	pier_py_use_end(&self->use);
 	return text;
@@ -502,6 +518,43 @@ static bool check_access(const struct registration *registration, int access)
 	return false;
 }
 
+/* The window is that of the request, in a region that can enclose it. */
+static bool get_cached(struct pier_py_region *region,
+		       const struct registration *registration,
+		       const struct pier_mr_attr *attr)
+{
+	const struct pier_mr_range *range = &registration->range;
+	bool of_buffer = range->source == PIER_MR_BUFFER;
+	struct pier_mr_cache *cache;
+	uint64_t address;
+	int error;
+
+	if (range->source == PIER_MR_DMABUF)
+		return pier_py_refuse(EOPNOTSUPP,
+				      "the registration of a Dmabuf cannot be "
+				      "cached: register its buffer");
+	cache = pier_py_pd_cache(region->pd, attr->policy);
+	if (!cache)
+		return false;
+	Py_BEGIN_ALLOW_THREADS
+	if (of_buffer)
+		error = pier_mr_cache_get_buffer(cache, range->buffer, range->offset,
+						 range->length, attr->access,
+						 &region->mr);
+	else
+		error = pier_mr_cache_get(cache, range->addr, range->length, attr->access,
+					  &region->mr);
+	Py_END_ALLOW_THREADS
+	if (error)
+		return pier_py_fail(error);
+	address = of_buffer ? pier_buffer_address(range->buffer) + range->offset
+			    : (uintptr_t)range->addr;
+	region->cache = cache;
+	region->window = (struct pier_py_range){ address - pier_mr_iova(region->mr),
+						 range->length };
+	return true;
+}
+
 static bool reg_mr(struct pier_py_region *region, const struct registration *registration,
 		   struct pier_mr_attr *attr)
 {
@@ -513,36 +566,42 @@ static bool reg_mr(struct pier_py_region *region, const struct registration *reg
 	error = pier_reg_mr_attr(region->pd->pd, attr, &region->mr);
 	Py_END_ALLOW_THREADS
 	if (error)
-		pier_py_fail(error);
-	return !error;
+		return pier_py_fail(error);
+	region->window.length = pier_mr_length(region->mr);
+	return true;
 }
 
 PyObject *pier_py_region_register(struct pier_py_pd *pd, PyObject *arguments,
 				  PyObject *keywords)
 {
-	static char *names[] = { "obj", "offset", "length", "access", "policy", NULL };
+	static char *names[] = { "obj",	   "offset", "length", "access",
+				 "policy", "cached", NULL };
 	struct registration registration = { .use = NULL };
 	unsigned long long offset = 0;
 	const char *policy = "any";
 	struct pier_py_region *self;
 	PyObject *object, *length = NULL;
 	struct pier_mr_attr attr;
+	int cached = false;
 	bool done;
 
 	pier_mr_attr_init(&attr);
 	attr.access = PIER_ACCESS_SHARED;
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$O&Ois:register", names,
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$O&Oisp:register", names,
 					 &object, pier_py_uint64, &offset, &length,
-					 &attr.access, &policy) ||
+					 &attr.access, &policy, &cached) ||
 	    !find_policy(policy, &attr.policy) || !pier_py_pd_begin((PyObject *)pd))
 		return NULL;
 	self = pier_py_new(pier_py_region_type);
-	if (self)
+	if (self) {
 		self->pd = (struct pier_py_pd *)Py_NewRef((PyObject *)pd);
+		self->access = attr.access;
+	}
 	done = self && find_memory(object, self, &registration) &&
 	       narrow_range(&registration, offset, length, &attr) &&
 	       check_access(&registration, attr.access) &&
-	       reg_mr(self, &registration, &attr);
+	       (cached ? get_cached(self, &registration, &attr)
+		       : reg_mr(self, &registration, &attr));
 	if (registration.use)
 		pier_py_use_end(registration.use);
 	pier_py_use_end(&pd->use);
@@ -555,7 +614,8 @@ PyObject *pier_py_region_register(struct pier_py_pd *pd, PyObject *arguments,
 static PyMethodDef pd_methods[] = {
 	{ "register", PIER_PY_METHOD(pier_py_region_register),
 	  METH_VARARGS | METH_KEYWORDS,
-	  "register($self, obj, *, offset=0, length=None, access=7, policy='any')\n--\n\n"
+	  "register($self, obj, *, offset=0, length=None, access=7, policy='any',\n"
+	  "         cached=False)\n--\n\n"
 	  "Register memory with the NIC, without a copy, and return its Region.\n\n"
 	  "obj: a Buffer, View or Dmabuf; or any contiguous object with the buffer\n"
 	  "protocol (bytearray, NumPy, mmap), DLPack (PyTorch, JAX, CuPy) or the CUDA\n"
@@ -566,8 +626,11 @@ static PyMethodDef pd_methods[] = {
 	  "access: Access flags; 7 is SHARED.\n"
 	  "policy: the paths to accept, each with those before it: \"direct\", "
 	  "\"peermem\",\n"
-	  "\"any\" (also host memory), \"bounce\" (also copies: call the sync "
-	  "methods)." },
+	  "\"any\" (also host memory), \"bounce\" (also copies: call the sync methods).\n"
+	  "cached: use a registration that the domain has kept for this memory, or keep\n"
+	  "the new one after close(), until the memory or the domain is freed. A peer "
+	  "that\n"
+	  "has its Remote can then still access the memory after close()." },
 	{ NULL },
 };
 

@@ -11,6 +11,11 @@ struct pier_py_region {
 	/* Requests in progress are users. */
 	struct pier_py_use use;
 	struct pier_mr *mr;
+	/* Of the domain, from which the mr is; NULL: the region owns it. */
+	struct pier_mr_cache *cache;
+	int put_error;		     /* of its return to the cache */
+	struct pier_py_range window; /* of the mr: all of it unless it is cached */
+	int access;		     /* that was asked for; that of the mr can be more */
 	struct pier_py_pd *pd;
 	/* The object that keeps the memory: a Buffer, View, Dmabuf or any other. */
 	PyObject *object;
@@ -26,7 +31,7 @@ PyObject *pier_py_region_register(struct pier_py_pd *pd, PyObject *arguments,
 /**
  * Use the memory of a request: a Region or a Span.
  *
- * ret_range  its range in the region
+ * ret_range  its range in the mr of the region
  *
  * Returns the region, borrowed, with a user (pier_py_use_end(&region->use)). A request
  * that goes on after the call also needs a reference. NULL with TypeError, or ValueError

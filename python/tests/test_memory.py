@@ -13,6 +13,7 @@ import weakref
 
 import pier
 from pier import Access
+from channels import ChannelCase
 from support import PATIENCE, Case, module_or_skip, open_fds
 
 ROUNDS = 10000
@@ -268,6 +269,107 @@ class Registrations(Case):
                 memory.append(1)
             region.close()
             memory.append(1)
+
+
+class Cached(ChannelCase):
+    """Registrations that the domain keeps after close()."""
+
+    def key(self, memory, **options):
+        with self.pd.register(memory, cached=True, **options) as region:
+            return region.remote.parts[0][2]
+
+    def test_a_kept_registration_serves_parts_of_its_memory(self):
+        buffer = self.buffer(8192)
+        whole = self.pd.register(buffer, cached=True)
+        remote = whole.remote
+        whole.close()
+        with self.pd.register(buffer.view(100, offset=4096), access=Access.REMOTE_READ, cached=True) as part:
+            self.assertEqual(part.remote, remote[4096:4196])
+            self.assertEqual((len(part), part.access), (100, Access.REMOTE_READ))
+            self.assertEqual(part.address, remote.parts[0][0] + 4096)
+            self.assertIn("100 bytes", repr(part))
+            part.sync_for_nic(0, 100)
+            for wrong in (lambda: part[0:101], lambda: part.sync_for_nic(1, 100)):
+                with self.assertRaises(pier.OutOfRange):
+                    wrong()
+        self.assertEqual(self.key(buffer), remote.parts[0][2])
+        with self.pd.register(buffer) as region:
+            self.assertNotEqual(region.remote.parts[0][2], remote.parts[0][2])
+
+    def test_requests_stay_in_their_part(self):
+        buffer = self.buffer(8192)
+        self.key(buffer)
+        with self.pd.register(buffer, offset=4096, length=100, cached=True) as part:
+            self.near.read(part[10:20], self.far_region.remote[:10])
+            self.far.write(self.far_region[10:20], part.remote[20:30])
+        self.assertEqual(buffer.copy_from(0, 8192),
+                         bytes(4106) + bytes(self.far_bytes[:20]) + bytes(8192 - 4126))
+
+    def test_freed_memory_is_registered_again(self):
+        buffer = pier.Buffer("memfd", 4096)
+        with self.pd.register(buffer, cached=True) as region:
+            before = region.remote.parts[0][2]
+            with self.assertRaisesRegex(pier.Busy, "registration cache"):
+                buffer.close()
+        buffer.close()
+        self.assertNotEqual(self.key(self.buffer()), before)
+
+    def test_arrays_of_the_host_are_cached_or_registered(self):
+        memory = mmap.mmap(-1, 1 << 16)
+        for _ in range(3):
+            with self.pd.register(memory, cached=True) as region:
+                self.far.write(self.far_region[:16], region.remote[:16])
+            self.assertEqual(memory[:16], self.far_bytes[:16])
+            self.far_bytes[:16] = os.urandom(16)
+        memory.close()
+
+    def test_more_access_is_not_handed_on(self):
+        buffer = self.buffer()
+        self.key(buffer, access=Access.SHARED)
+        with self.pd.register(buffer, access=Access.LOCAL_READ, cached=True) as region:
+            with self.assertRaisesRegex(pier.AccessDenied, "no remote access"):
+                region.remote
+
+    def test_policies_are_apart(self):
+        buffer = self.buffer()
+        keys = {self.key(buffer, policy=policy) for policy in ("direct", "any", "direct", "any")}
+        self.assertEqual(len(keys), 2)
+
+    def test_a_domain_in_use_stays_open(self):
+        domain = pier.ProtectionDomain(self.device)
+        region = domain.register(bytearray(100), cached=True)
+        with self.assertRaises(pier.Busy):
+            domain.close()
+        region.close()
+        domain.register(bytearray(100), cached=True).close()
+        domain.close()
+
+    def test_what_cannot_be_cached_is_refused(self):
+        with self.buffer().export() as dmabuf:
+            with self.assertRaisesRegex(pier.NotSupported, "Dmabuf"):
+                self.pd.register(dmabuf, cached=True)
+        with self.assertRaisesRegex(pier.AccessDenied, "read-only"):
+            self.pd.register(b"constant", cached=True)
+
+    def test_memory_that_a_nic_may_use_is_not_released(self):
+        # Of a mapped file, which cannot be watched: close() deregisters it.
+        constant = ctypes.c_ulong.in_dll(ctypes.pythonapi, "Py_Version")
+        alive = weakref.ref(constant)
+        with pier.ProtectionDomain("fault:dereg_mr@1=EIO:soft0") as domain:
+            region = domain.register(constant, access=Access.REMOTE_READ, cached=True)
+            with self.assertRaises(pier.Error):
+                region.close()
+            self.assertTrue(region.closed)
+            region.close()
+            del region, constant
+            gc.collect()
+            self.assertIsNotNone(alive())
+
+    def test_a_child_has_no_use_for_them(self):
+        region = self.pd.register(self.buffer(), cached=True)
+        self.addCleanup(region.close)
+        self.assertIn("Forked", self.in_child(lambda: self.pd.register(bytearray(100), cached=True)))
+        self.assertIn("Forked", self.in_child(region.close))
 
 
 class Cycles(Case):
