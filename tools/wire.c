@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <endian.h>
 #include <string.h>
 
+#include "core/wire.h"
 #include "wire.h"
 
 void put_bytes(struct wire_writer *writer, const void *bytes, size_t length)
@@ -19,28 +19,31 @@ void put_bytes(struct wire_writer *writer, const void *bytes, size_t length)
 
 void put_u32(struct wire_writer *writer, uint32_t value)
 {
-	uint32_t little = htole32(value);
+	uint8_t bytes[sizeof(value)];
 
-	put_bytes(writer, &little, sizeof(little));
+	pier_put_le32(bytes, value);
+	put_bytes(writer, bytes, sizeof(bytes));
 }
 
 void put_u64(struct wire_writer *writer, uint64_t value)
 {
-	uint64_t little = htole64(value);
+	uint8_t bytes[sizeof(value)];
 
-	put_bytes(writer, &little, sizeof(little));
+	pier_put_le64(bytes, value);
+	put_bytes(writer, bytes, sizeof(bytes));
 }
 
 void put_string(struct wire_writer *writer, const char *string)
 {
 	size_t length = strlen(string);
-	uint16_t little = htole16((uint16_t)length);
+	uint8_t bytes[sizeof(uint16_t)];
 
 	if (length > UINT16_MAX) {
 		writer->overflow = true;
 		return;
 	}
-	put_bytes(writer, &little, sizeof(little));
+	pier_put_le16(bytes, (uint16_t)length);
+	put_bytes(writer, bytes, sizeof(bytes));
 	put_bytes(writer, string, length);
 }
 
@@ -60,18 +63,15 @@ const uint8_t *get_bytes(struct wire_reader *reader, size_t length)
 uint32_t get_u32(struct wire_reader *reader)
 {
 	const uint8_t *bytes = get_bytes(reader, sizeof(uint32_t));
-	uint32_t little = 0;
 
-	if (bytes)
-		memcpy(&little, bytes, sizeof(little));
-	return le32toh(little);
+	return bytes ? pier_get_le32(bytes) : 0;
 }
 
 uint64_t get_u64(struct wire_reader *reader)
 {
 	const uint8_t *bytes = get_bytes(reader, sizeof(uint64_t));
 
-	return bytes ? load_u64(bytes) : 0;
+	return bytes ? pier_get_le64(bytes) : 0;
 }
 
 void get_string(struct wire_reader *reader, char *ret_string, size_t size)
@@ -82,7 +82,7 @@ void get_string(struct wire_reader *reader, char *ret_string, size_t size)
 	ret_string[0] = '\0';
 	if (!bytes)
 		return;
-	length = (size_t)bytes[0] | (size_t)bytes[1] << 8;
+	length = pier_get_le16(bytes);
 	bytes = get_bytes(reader, length);
 	if (!bytes)
 		return;
@@ -97,19 +97,4 @@ void get_string(struct wire_reader *reader, char *ret_string, size_t size)
 bool wire_complete(const struct wire_reader *reader)
 {
 	return !reader->bad && reader->left == 0;
-}
-
-void store_u64(uint8_t *to, uint64_t value)
-{
-	uint64_t little = htole64(value);
-
-	memcpy(to, &little, sizeof(little));
-}
-
-uint64_t load_u64(const uint8_t *from)
-{
-	uint64_t little;
-
-	memcpy(&little, from, sizeof(little));
-	return le64toh(little);
 }

@@ -41,8 +41,4 @@ void get_string(struct wire_reader *reader, char *ret_string, size_t size);
 /* Returns whether no step failed and all bytes were consumed. */
 bool wire_complete(const struct wire_reader *reader);
 
-/* The same encoding, in memory. */
-void store_u64(uint8_t *to, uint64_t value);
-uint64_t load_u64(const uint8_t *from);
-
 #endif

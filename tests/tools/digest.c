@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/wire.h"
 #include "../../tools/cp/digest.h"
-#include "../../tools/wire.h"
 #include "../support/cmocka.h"
 
 static const uint8_t secret[CP_SECRET_SIZE] = { 1, 2, 3 };
@@ -34,9 +34,9 @@ static void tag_is_poly1305_of_bytes_and_place(void **state)
 		update_tag(&tag_state, bytes + length / 3, length - length / 3);
 		assert_int_equal(finish_tag(&tag_state, &chunk, tag, &failure), 0);
 		drop_tag(&tag_state);
-		store_u64(bytes + length, chunk.offset);
-		store_u64(bytes + length + 8, chunk.length);
-		store_u64(bytes + length + 16, chunk.hole);
+		pier_put_le64(bytes + length, chunk.offset);
+		pier_put_le64(bytes + length + 8, chunk.length);
+		pier_put_le64(bytes + length + 16, chunk.hole);
 		make_expected_tag("cp-chunk", chunk.number, bytes, length + 24, expected);
 		assert_memory_equal(tag, expected, CP_TAG_SIZE);
 		assert_true(tags_equal(tag, expected));

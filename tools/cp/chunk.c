@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "chunk.h"
+#include "core/wire.h"
 #include "cp.h"
 
 struct queue {
@@ -301,9 +302,9 @@ int put_header(struct link *link, struct slot *slot)
 	size_t place = (size_t)(slot->position % link->stream_size);
 	uint8_t header[HEADER_SIZE];
 
-	store_u64(header, slot->chunk.number);
-	store_u64(header + 8, slot->chunk.length);
-	store_u64(header + 16, slot->chunk.hole);
+	pier_put_le64(header, slot->chunk.number);
+	pier_put_le64(header + 8, slot->chunk.length);
+	pier_put_le64(header + 16, slot->chunk.hole);
 	memcpy(header + 24, slot->tag, CP_TAG_SIZE);
 	if (link->ipc)
 		memcpy(link->headers + place, header, sizeof(header));
@@ -326,9 +327,9 @@ int get_header(struct link *link, uint64_t position, struct chunk *ret_chunk,
 					      sizeof(header));
 	if (error)
 		return error;
-	ret_chunk->number = load_u64(header);
-	ret_chunk->length = load_u64(header + 8);
-	ret_chunk->hole = load_u64(header + 16) != 0;
+	ret_chunk->number = pier_get_le64(header);
+	ret_chunk->length = pier_get_le64(header + 8);
+	ret_chunk->hole = pier_get_le64(header + 16) != 0;
 	memcpy(ret_tag, header + 24, CP_TAG_SIZE);
 	return 0;
 }

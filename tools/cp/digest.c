@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <string.h>
 
+#include "core/wire.h"
 #include "digest.h"
-#include "wire.h"
 
 /* Contexts of crypto_kdf_derive_from_key(), which keep the derived keys independent. */
 static const char tag_context[crypto_kdf_CONTEXTBYTES] = "cp-chunk";
@@ -56,9 +56,9 @@ int finish_tag(struct tag_state *state, const struct chunk *chunk, uint8_t *ret_
 	/* A suffix of fixed size, so different chunks never give the same input. */
 	uint8_t place[24];
 
-	store_u64(place, chunk->offset);
-	store_u64(place + 8, chunk->length);
-	store_u64(place + 16, chunk->hole);
+	pier_put_le64(place, chunk->offset);
+	pier_put_le64(place + 8, chunk->length);
+	pier_put_le64(place + 16, chunk->hole);
 	update_tag(state, place, sizeof(place));
 	return finish_segment_tag(state, ret_tag, failure);
 }
@@ -92,7 +92,7 @@ void begin_digest(struct digest_state *state, const uint8_t *secret, uint64_t si
 	crypto_kdf_derive_from_key(key, sizeof(key), 0, digest_context, secret);
 	crypto_generichash_init(&state->blake2b, key, sizeof(key), CP_DIGEST_SIZE);
 	sodium_memzero(key, sizeof(key));
-	store_u64(bytes, size);
+	pier_put_le64(bytes, size);
 	crypto_generichash_update(&state->blake2b, bytes, sizeof(bytes));
 }
 

@@ -15,9 +15,9 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "core/wire.h"
 #include "file.h"
 #include "path.h"
-#include "wire.h"
 
 enum {
 	ZEROES = 65536,
@@ -294,8 +294,8 @@ bool identify_file(const struct stat *stat, const uint8_t *secret, uint8_t *ret_
 	memset(ret_identity, 0, CP_IDENTITY_SIZE);
 	if (!read_boot_id(facts))
 		return false;
-	store_u64(facts + BOOT_ID_SIZE, stat->st_dev);
-	store_u64(facts + BOOT_ID_SIZE + 8, stat->st_ino);
+	pier_put_le64(facts + BOOT_ID_SIZE, stat->st_dev);
+	pier_put_le64(facts + BOOT_ID_SIZE + 8, stat->st_ino);
 	crypto_kdf_derive_from_key(key, sizeof(key), 0, identity_context, secret);
 	crypto_generichash(ret_identity, CP_IDENTITY_SIZE, facts, sizeof(facts), key,
 			   sizeof(key));
