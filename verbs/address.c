@@ -5,7 +5,7 @@
 
 #include <infiniband/verbs.h>
 
-#include "provider/soft/queues/datagram.h"
+#include "provider/soft/device.h"
 
 /* Address handles, and where a datagram came from. */
 
@@ -45,7 +45,7 @@ int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc
 
 struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
-	return pier_soft_create_ah(pd, attr);
+	return pier_soft_verbs.create_ah(pd, attr);
 }
 
 struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc,
@@ -60,5 +60,5 @@ struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc,
 
 int ibv_destroy_ah(struct ibv_ah *ah)
 {
-	return pier_soft_destroy_ah(ah);
+	return pier_soft_verbs.destroy_ah(ah);
 }

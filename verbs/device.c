@@ -9,7 +9,6 @@
 #include "core/log.h"
 #include "provider/provider.h"
 #include "provider/soft/device.h"
-#include "provider/soft/query.h"
 
 /* The devices of this process: soft0, and no other, also beside a real NIC. */
 
@@ -31,7 +30,7 @@ const char *ibv_get_device_name(struct ibv_device *device)
 __be64 ibv_get_device_guid(struct ibv_device *device)
 {
 	(void)device;
-	return pier_soft_host_guid();
+	return pier_soft_verbs.get_device_guid();
 }
 
 /* The kernel does not know the device, so it has no index there: rdma-core returns -1. */
@@ -43,7 +42,7 @@ int ibv_get_device_index(struct ibv_device *device)
 
 struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
-	struct ibv_context *context = pier_soft_open_verbs();
+	struct ibv_context *context = pier_soft_verbs.open_device();
 
 	int error = errno;
 
@@ -58,5 +57,5 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 
 int ibv_close_device(struct ibv_context *context)
 {
-	return pier_soft_close_verbs(context);
+	return pier_soft_verbs.close_device(context);
 }

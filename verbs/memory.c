@@ -2,7 +2,7 @@
 #include <infiniband/verbs.h>
 
 #include "provider/provider.h"
-#include "provider/soft/regions/region.h"
+#include "provider/soft/device.h"
 
 /* Protection domains and regions. */
 
@@ -49,5 +49,5 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 		 size_t length, int access)
 {
-	return pier_soft_rereg_mr(mr, flags, pd, addr, length, access);
+	return pier_soft_verbs.rereg_mr(mr, flags, pd, addr, length, access);
 }

@@ -6,7 +6,6 @@
 #include <infiniband/verbs.h>
 
 #include "provider/provider.h"
-#include "provider/soft/query.h"
 
 /* What libibverbs reads from sysfs or asks the kernel for: ports, GIDs and P_Keys. */
 
@@ -27,8 +26,8 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *ret_at
 int ibv_query_port(struct ibv_context *context, uint8_t port,
 		   struct _compat_ibv_port_attr *ret_attr)
 {
-	return pier_soft_query_sized_port(context, port, (struct ibv_port_attr *)ret_attr,
-					  COMPAT_PORT_SIZE);
+	return verbs_get_ctx(context)->query_port(
+		context, port, (struct ibv_port_attr *)ret_attr, COMPAT_PORT_SIZE);
 }
 
 /* Since libibverbs 61, in units of 100 Mb/s. */

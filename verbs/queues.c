@@ -4,8 +4,7 @@
 #include <infiniband/verbs.h>
 
 #include "provider/provider.h"
-#include "provider/soft/queues/cq.h"
-#include "provider/soft/queues/post.h"
+#include "provider/soft/device.h"
 
 /* Completion channels, completion queues, shared receive queues and queue pairs. */
 
@@ -28,7 +27,7 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_cont
 
 int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 {
-	return pier_soft_resize_cq(cq, cqe);
+	return pier_soft_verbs.resize_cq(cq, cqe);
 }
 
 int ibv_destroy_cq(struct ibv_cq *cq)
@@ -90,5 +89,5 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 
 struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 {
-	return pier_soft_qp_to_qp_ex(qp);
+	return pier_soft_verbs.qp_to_qp_ex(qp);
 }

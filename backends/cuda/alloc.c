@@ -11,6 +11,7 @@
 #include "core/log.h"
 #include "driver.h"
 #include "ipc.h"
+#include "mapping.h"
 #include "memory.h"
 #include "unit.h"
 

@@ -12,7 +12,7 @@
 #include "provider/soft/limits.h"
 #include "provider/soft/link/auth.h"
 #include "provider/soft/queues/datagram.h"
-#include "provider/soft/link/frame.h"
+#include "provider/soft/link/link.h"
 
 static void try_header(const uint8_t *data)
 {

@@ -20,7 +20,7 @@
 #include "provider/soft/limits.h"
 #include "provider/soft/link/link.h"
 #include "provider/soft/link/ring.h"
-#include "provider/soft/pass.h"
+#include "provider/soft/queues/pass.h"
 #include "provider/soft/regions/segments.h"
 #include "provider/soft/queues/qp.h"
 #include "provider/soft/soft.h"

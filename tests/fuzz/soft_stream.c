@@ -16,7 +16,7 @@
 #include "provider/soft/regions/region.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/link/link.h"
-#include "provider/soft/pass.h"
+#include "provider/soft/queues/pass.h"
 #include "provider/soft/queues/qp.h"
 #include "provider/soft/soft.h"
 

@@ -9,8 +9,8 @@
 
 #include "soft_peer.h"
 #include "provider/soft/limits.h"
-#include "provider/soft/link/control.h"
-#include "provider/soft/link/grant_received.h"
+#include "provider/soft/link/link.h"
+#include "provider/soft/link/grant.h"
 #include "provider/soft/link/ring.h"
 
 /*

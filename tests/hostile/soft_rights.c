@@ -7,7 +7,7 @@
 
 #include "soft_peer.h"
 #include "core/wire.h"
-#include "provider/soft/link/control.h"
+#include "provider/soft/link/link.h"
 
 /*
  * An initiator on the same host that requests the memory of keys which give it fewer

@@ -5,7 +5,7 @@
 #include "cmocka.h"
 #include "random.h"
 
-#include "provider/soft/pass.h"
+#include "provider/soft/queues/pass.h"
 #include "provider/soft/soft.h"
 
 /*

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <arpa/inet.h>
-#include <endian.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -8,6 +7,7 @@
 
 #include "address.h"
 #include "core/error.h"
+#include "core/wire.h"
 #include "provider/provider.h"
 #include "provider/soft/link/auth.h"
 
@@ -264,7 +264,6 @@ int pier_soft_pack_address(const struct soft_address *address, uint8_t *ret_byte
 			   size_t size)
 {
 	size_t length = FIXED_SIZE + (size_t)address->count * ONE_SIZE;
-	uint16_t port = htole16(address->port);
 
 	if (size < length)
 		return pier_fail(ENOSPC,
@@ -272,7 +271,7 @@ int pier_soft_pack_address(const struct soft_address *address, uint8_t *ret_byte
 				 length, size);
 	ret_bytes[0] = ADDRESS_VERSION;
 	ret_bytes[1] = (uint8_t)address->count;
-	memcpy(ret_bytes + 2, &port, 2);
+	pier_put_le16(ret_bytes + 2, address->port);
 	memcpy(ret_bytes + 4, address->secret, SOFT_SECRET_SIZE);
 	memcpy(ret_bytes + FIXED_SIZE, address->addresses,
 	       (size_t)address->count * ONE_SIZE);
@@ -294,7 +293,6 @@ int pier_soft_unpack_address(const uint8_t *bytes, size_t length,
 			     struct soft_address *ret_address)
 {
 	struct soft_address address = { 0 };
-	uint16_t port;
 
 	if (length < 1)
 		return pier_fail(EINVAL, "soft0: the peer's address is empty");
@@ -310,8 +308,7 @@ int pier_soft_unpack_address(const uint8_t *bytes, size_t length,
 				 "malformed",
 				 length);
 	address.count = bytes[1];
-	memcpy(&port, bytes + 2, 2);
-	address.port = le16toh(port);
+	address.port = pier_get_le16(bytes + 2);
 	memcpy(address.secret, bytes + 4, SOFT_SECRET_SIZE);
 	memcpy(address.addresses, bytes + FIXED_SIZE, (size_t)address.count * ONE_SIZE);
 	for (uint32_t i = 0; i < address.count; i++) {

@@ -11,10 +11,10 @@
 
 #include "call.h"
 #include "address.h"
-#include "connection.h"
 #include "core/error.h"
 #include "core/fd.h"
 #include "listen.h"
+#include "node.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/link/auth.h"
 #include "provider/soft/link/link.h"

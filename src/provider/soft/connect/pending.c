@@ -5,7 +5,6 @@
 #include <sys/socket.h>
 
 #include "pending.h"
-#include "connection.h"
 #include "core/fd.h"
 #include "core/log.h"
 #include "listen.h"

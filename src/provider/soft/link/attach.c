@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include "attach.h"
 #include "core/environment.h"
-#include "grant_given.h"
-#include "grant_received.h"
+#include "core/wire.h"
+#include "grant.h"
 #include "link.h"
 #include "provider/soft/engine.h"
+#include "provider/soft/regions/rlimits.h"
 #include "ring.h"
 #include "seal.h"
 #include "socket.h"
@@ -31,7 +34,8 @@ static int watch_link(const struct soft_link *link)
 			       id);
 }
 
-bool pier_soft_rewatch_link(struct soft_link *link)
+/* Watches the socket again, for an event about bytes that are there already. */
+static bool rewatch_link(struct soft_link *link)
 {
 	struct soft_engine *engine = soft_engine_of(link);
 
@@ -111,4 +115,229 @@ void pier_soft_close_link(struct soft_link *link)
 	pier_soft_hang_up(link->rx_fd);
 	pier_soft_free_seal(link->seal);
 	*link = (struct soft_link){ .end = link->end, .rx_fd = -1, .tx_fd = -1 };
+}
+
+enum {
+	/* Per turn: a peer that sends without end must not delay the others. */
+	MAX_READS = 64
+};
+
+/* False: a value is out of range. pier_soft_accept_grant() checks the segments. */
+static bool unpack_grant(const uint8_t *bytes, struct soft_grant_message *ret_grant)
+{
+	const uint8_t *segment = bytes + SOFT_CONTROL_GRANT_SIZE;
+
+	ret_grant->fd_count = bytes[1];
+	ret_grant->counted = bytes[2];
+	ret_grant->never = bytes[3];
+	ret_grant->key = pier_get_le32(bytes + 4);
+	ret_grant->slot = pier_get_le32(bytes + 8);
+	ret_grant->serial = pier_get_le32(bytes + 12);
+	ret_grant->rights = pier_get_le32(bytes + 16);
+	ret_grant->count = pier_get_le32(bytes + 20);
+	ret_grant->iova = pier_get_le64(bytes + 24);
+	ret_grant->shared_memory = pier_get_le64(bytes + 32);
+	for (uint32_t i = 0; i < ret_grant->count;
+	     i++, segment += SOFT_CONTROL_SEGMENT_SIZE) {
+		ret_grant->segments[i].offset = pier_get_le64(segment);
+		ret_grant->segments[i].length = pier_get_le64(segment + 8);
+		ret_grant->segments[i].fd = pier_get_le32(segment + 16);
+		if (!ret_grant->shared_memory &&
+		    ret_grant->segments[i].fd >= ret_grant->fd_count)
+			return false;
+	}
+	return ret_grant->slot < SOFT_MAX_GRANTS;
+}
+
+static void close_control_fds(struct soft_ring *ring)
+{
+	for (int i = 0; i < ring->fd_count; i++)
+		pier_soft_close_foreign(ring->fds[i]);
+	ring->fd_count = 0;
+}
+
+/*
+ * A grant with fewer fds than it announces is of no use: this process is short of fds.
+ * One that announces none takes none: the fds belong to a later grant of the same read.
+ */
+static bool handle_grant(struct soft_link *link, const uint8_t *bytes)
+{
+	struct soft_ring *ring = link->ring;
+	struct soft_grant_message grant;
+	bool fits = unpack_grant(bytes, &grant);
+
+	if (grant.fd_count == 0)
+		return fits && pier_soft_accept_grant(link, &grant, NULL);
+	fits = fits && (uint32_t)ring->fd_count <= grant.fd_count;
+	if (fits && (uint32_t)ring->fd_count < grant.fd_count) {
+		pier_soft_send_grant_returned(link, grant.slot, grant.serial);
+		grant.count = 0;
+	}
+	if (fits)
+		fits = pier_soft_accept_grant(link, &grant, ring->fds);
+	close_control_fds(ring);
+	return fits;
+}
+
+/* The size, as far as `length` bytes show it. SIZE_MAX: no such message. */
+static size_t message_size(const uint8_t *bytes, size_t length)
+{
+	uint32_t count;
+
+	switch (bytes[0]) {
+	case SOFT_CONTROL_WAKE:
+		return 1;
+	case SOFT_CONTROL_REQUEST:
+		return SOFT_CONTROL_REQUEST_SIZE;
+	case SOFT_CONTROL_RETURNED:
+	case SOFT_CONTROL_REVOKED:
+		return SOFT_CONTROL_SERIAL_SIZE;
+	case SOFT_CONTROL_GRANT:
+		if (length < SOFT_CONTROL_GRANT_SIZE)
+			return SOFT_CONTROL_GRANT_SIZE;
+		count = pier_get_le32(bytes + 20);
+		return count > SOFT_GRANT_SEGMENTS
+			       ? SIZE_MAX
+			       : SOFT_CONTROL_GRANT_SIZE +
+					 count * SOFT_CONTROL_SEGMENT_SIZE;
+	default:
+		return SIZE_MAX;
+	}
+}
+
+static bool handle_message(struct soft_link *link, const uint8_t *bytes)
+{
+	switch (bytes[0]) {
+	case SOFT_CONTROL_REQUEST:
+		pier_soft_answer_grant_request(link, pier_get_le32(bytes + 4), bytes[1]);
+		return true;
+	case SOFT_CONTROL_RETURNED:
+		return pier_soft_take_returned_grant(link, pier_get_le32(bytes + 4),
+						     pier_get_le32(bytes + 8));
+	case SOFT_CONTROL_REVOKED:
+		pier_soft_drop_revoked_grant(link, pier_get_le32(bytes + 4),
+					     pier_get_le32(bytes + 8));
+		return true;
+	case SOFT_CONTROL_GRANT:
+		return handle_grant(link, bytes);
+	default:
+		return true;
+	}
+}
+
+static bool handle_messages(struct soft_link *link)
+{
+	struct soft_ring *ring = link->ring;
+	uint32_t at = 0;
+
+	while (at < ring->control_length) {
+		size_t left = ring->control_length - at;
+		size_t size = message_size(ring->control + at, left);
+
+		if (size == SIZE_MAX)
+			return false;
+		if (size > left)
+			break;
+		if (!handle_message(link, ring->control + at))
+			return false;
+		at += (uint32_t)size;
+	}
+	ring->control_length -= at;
+	memmove(ring->control, ring->control + at, ring->control_length);
+	/* Only an incomplete grant may have fds that no message has taken. */
+	if (ring->fd_count == 0)
+		return true;
+	if (ring->control_length == 0 || ring->control[0] != SOFT_CONTROL_GRANT)
+		return false;
+	return ring->control_length < 2 || ring->fd_count <= ring->control[1];
+}
+
+/*
+ * Keeps or closes every fd of every SCM_RIGHTS message. False: the peer sent fds that do
+ * not belong to one grant. With MSG_CTRUNC the kernel discarded some, because they were
+ * more than a grant can have or our fd table is full. Fds that the process cannot spare
+ * are closed here. handle_grant() compares the number.
+ */
+static bool take_control_fds(struct soft_ring *ring, struct msghdr *message)
+{
+	bool none_yet = ring->fd_count == 0, sane = true;
+
+	for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header;
+	     header = CMSG_NXTHDR(message, header)) {
+		size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+		if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; i < count; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(fd));
+			sane = sane && none_yet && ring->fd_count < SOFT_GRANT_SEGMENTS;
+			if (sane && pier_soft_is_spare(fd))
+				ring->fds[ring->fd_count++] = fd;
+			else
+				pier_soft_close_foreign(fd);
+		}
+	}
+	return sane;
+}
+
+/*
+ * A read ends after the bytes that fds came with: unix_stream_read_generic() in the
+ * kernel. The rest of a grant whose fds have arrived is read alone, since the message
+ * after it may have fds of its own.
+ */
+static size_t room_for_messages(const struct soft_ring *ring)
+{
+	size_t room = sizeof(ring->control) - ring->control_length, wanted;
+
+	if (ring->fd_count == 0)
+		return room;
+	wanted = message_size(ring->control, ring->control_length) - ring->control_length;
+	return wanted < room ? wanted : room;
+}
+
+static ssize_t receive_messages(struct soft_link *link, bool *ret_sane)
+{
+	struct soft_ring *ring = link->ring;
+	_Alignas(struct cmsghdr) char
+		control[CMSG_SPACE(sizeof(int) * SOFT_GRANT_SEGMENTS)];
+	struct iovec part = {
+		.iov_base = ring->control + ring->control_length,
+		.iov_len = room_for_messages(ring),
+	};
+	struct msghdr message = {
+		.msg_iov = &part,
+		.msg_iovlen = 1,
+		.msg_control = control,
+		.msg_controllen = sizeof(control),
+	};
+	ssize_t received = recvmsg(link->rx_fd, &message,
+				   MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+	if (received >= 0)
+		*ret_sane = take_control_fds(ring, &message);
+	return received;
+}
+
+bool pier_soft_receive_control(struct soft_link *link)
+{
+	bool sane = true;
+
+	for (int reads = 0; sane && reads < MAX_READS; reads++) {
+		ssize_t received = receive_messages(link, &sane);
+
+		if (received < 0 && errno == EINTR)
+			continue;
+		if (received < 0 && errno == EAGAIN)
+			return true;
+		if (received <= 0) {
+			link->hung_up = true;
+			return true;
+		}
+		link->ring->control_length += (uint32_t)received;
+		sane = sane && handle_messages(link);
+	}
+	/* The rest is handled in a later turn. */
+	return sane && rewatch_link(link);
 }

@@ -13,8 +13,13 @@ struct soft_seal;
 /* Consumes the fds, the ring and the seal, also when it fails. */
 int pier_soft_attach_link(struct soft_link *link, int rx_fd, int tx_fd,
 			  struct soft_ring *ring, struct soft_seal *seal);
+
 void pier_soft_close_link(struct soft_link *link);
-/* Watches the socket again, for an event about bytes that are there already. */
-bool pier_soft_rewatch_link(struct soft_link *link);
+
+/*
+ * Handles the control messages that have arrived. With the engine locked. False: they
+ * violate the protocol.
+ */
+bool pier_soft_receive_control(struct soft_link *link);
 
 #endif

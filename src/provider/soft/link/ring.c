@@ -9,7 +9,6 @@
 
 #include "ring.h"
 #include "auth.h"
-#include "control.h"
 #include "core/environment.h"
 #include "core/fd.h"
 #include "link.h"
@@ -30,7 +29,7 @@ static bool may_share_memory(void)
 /*
  * A random address below the stack; the kernel takes another one if it is in use. Nothing
  * else is there in other processes, or in this one after the memory was unmapped. See
- * grant_received.c.
+ * grant.c.
  */
 static void *choose_address(void)
 {

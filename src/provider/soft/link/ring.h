@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "control.h"
 #include "core/list.h"
+#include "link.h"
 #include "provider/soft/limits.h"
 
 struct soft_engine;
@@ -38,7 +38,7 @@ struct soft_direction {
 	_Atomic uint32_t writer_sleeps;
 	/* The slot of the grant that the producer copies by, plus 1; 0: none. */
 	_Alignas(64) _Atomic uint32_t busy;
-	/* See grant_received.c. The producer finds it in the consumer's memory. */
+	/* See grant.c. The producer finds it in the consumer's memory. */
 	_Alignas(64) _Atomic uint64_t witness;
 	/* Serials of the grants that the consumer has given; 0: none. */
 	_Alignas(64) _Atomic uint32_t valid[SOFT_MAX_GRANTS];
@@ -91,7 +91,7 @@ void pier_soft_wake_peer(struct soft_link *link, _Atomic uint32_t *sleeps);
  * peer is gone. With the engine locked.
  */
 
-/* A grant that this end gave: grant_given.h. */
+/* A grant that this end gave: grant.h. */
 struct soft_given_grant {
 	struct pier_list of_mr; /* in mr->grants */
 	struct soft_link *link;
@@ -99,7 +99,7 @@ struct soft_given_grant {
 	uint32_t serial;
 };
 
-/* What is known about a key of the peer: grant_received.h. */
+/* What is known about a key of the peer: grant.h. */
 enum soft_grant_state {
 	SOFT_GRANT_NONE, /* the slot is free */
 	SOFT_GRANT_SEEN, /* used once: no reason for a request yet */

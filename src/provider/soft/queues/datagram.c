@@ -13,13 +13,13 @@
 #include "datagram.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/wire.h"
 #include "provider/soft/connect/listen.h"
 #include "provider/soft/engine.h"
-#include "provider/soft/link/frame.h"
+#include "provider/soft/link/link.h"
 #include "provider/soft/regions/vector.h"
 #include "qp.h"
 #include "responder.h"
-#include "transition.h"
 
 enum {
 	SOFT_DATAGRAM_SOLICITED = 1,
@@ -31,37 +31,30 @@ static const uint8_t magic[4] = { 'p', 'u', 'd', 1 }; /* with the version */
 /* Magic (4 bytes), flags (1), zeros (3), then four words; all but immediate are LE. */
 void pier_soft_pack_envelope(const struct soft_envelope *envelope, uint8_t *ret_bytes)
 {
-	const uint32_t words[4] = {
-		htole32(envelope->from_qpn),
-		htole32(envelope->to_qpn),
-		htole32(envelope->qkey),
-		envelope->immediate,
-	};
-
-	_Static_assert(SOFT_ENVELOPE_SIZE == 8 + sizeof(words), "the whole envelope");
 	memset(ret_bytes, 0, 8);
 	memcpy(ret_bytes, magic, sizeof(magic));
 	ret_bytes[4] = envelope->flags;
-	memcpy(ret_bytes + 8, words, sizeof(words));
+	pier_put_le32(ret_bytes + 8, envelope->from_qpn);
+	pier_put_le32(ret_bytes + 12, envelope->to_qpn);
+	pier_put_le32(ret_bytes + 16, envelope->qkey);
+	memcpy(ret_bytes + 20, &envelope->immediate, sizeof(envelope->immediate));
 }
 
 bool pier_soft_unpack_envelope(const uint8_t *bytes, struct soft_envelope *ret_envelope)
 {
 	static const uint8_t zeros[3];
-	uint32_t words[4];
 
 	if (memcmp(bytes, magic, sizeof(magic)) != 0 ||
 	    memcmp(bytes + 5, zeros, sizeof(zeros)) != 0 ||
 	    (bytes[4] & ~(SOFT_DATAGRAM_SOLICITED | SOFT_DATAGRAM_IMMEDIATE)))
 		return false;
-	memcpy(words, bytes + 8, sizeof(words));
 	*ret_envelope = (struct soft_envelope){
 		.flags = bytes[4],
-		.from_qpn = le32toh(words[0]),
-		.to_qpn = le32toh(words[1]),
-		.qkey = le32toh(words[2]),
-		.immediate = words[3],
+		.from_qpn = pier_get_le32(bytes + 8),
+		.to_qpn = pier_get_le32(bytes + 12),
+		.qkey = pier_get_le32(bytes + 16),
 	};
+	memcpy(&ret_envelope->immediate, bytes + 20, sizeof(ret_envelope->immediate));
 	return ret_envelope->from_qpn <= 0xffffff;
 }
 
@@ -83,6 +76,20 @@ static struct ibv_grh make_grh(const struct ibv_global_route *route,
 		.sgid = *from,
 		.dgid = route->dgid,
 	};
+}
+
+int pier_soft_check_path(const struct ibv_ah_attr *path)
+{
+	if (!path->is_global)
+		return pier_fail(EINVAL, "soft0: the path needs a GID: is_global and "
+					 "grh.dgid (the link layer is Ethernet)");
+	if (path->grh.sgid_index != 0)
+		return pier_fail(EINVAL, "soft0: sgid_index %u: there is only GID 0",
+				 path->grh.sgid_index);
+	if (path->port_num > 1)
+		return pier_fail(EINVAL, "soft0: port %u: must be 1 to 1",
+				 path->port_num);
+	return 0;
 }
 
 struct soft_ah {

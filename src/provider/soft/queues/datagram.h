@@ -35,6 +35,9 @@ bool pier_soft_unpack_envelope(const uint8_t *bytes, struct soft_envelope *ret_e
 
 struct soft_qp;
 
+/* Checks a path to a peer, of a queue pair or an address handle. */
+int pier_soft_check_path(const struct ibv_ah_attr *path);
+
 /*
  * As ibv_create_ah(3). NULL: errno, with a sentence; EHOSTUNREACH: no process of this
  * user on this host has that GID.

@@ -7,6 +7,10 @@
 
 #include <infiniband/verbs.h>
 
+/* The verbs of queue pairs, from their creation on. */
+
+struct ibv_qp *pier_soft_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
+int pier_soft_destroy_qp(struct ibv_qp *qp);
 int pier_soft_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *ret_attr, int mask,
 		       struct ibv_qp_init_attr *ret_init_attr);
 int pier_soft_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);

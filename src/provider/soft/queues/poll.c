@@ -8,9 +8,8 @@
 #include "core/error.h"
 #include "cq.h"
 #include "provider/soft/engine.h"
-#include "provider/soft/pass.h"
+#include "provider/soft/queues/pass.h"
 #include "provider/soft/soft.h"
-#include "provider/soft/thread.h"
 
 static int take_completions(struct soft_cq *cq, int count, struct ibv_wc *ret_wc,
 			    uint64_t *ret_time)

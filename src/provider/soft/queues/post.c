@@ -5,9 +5,9 @@
 
 #include "post.h"
 #include "core/error.h"
-#include "create.h"
 #include "datagram.h"
-#include "provider/soft/pass.h"
+#include "modify.h"
+#include "provider/soft/queues/pass.h"
 #include "provider/soft/regions/segments.h"
 #include "qp.h"
 #include "responder.h"

@@ -6,7 +6,7 @@
 #include "cq.h"
 #include "events.h"
 #include "provider/soft/link/attach.h"
-#include "provider/soft/link/grant_given.h"
+#include "provider/soft/link/grant.h"
 
 static enum ibv_wc_opcode completed_opcode(enum ibv_wr_opcode opcode)
 {

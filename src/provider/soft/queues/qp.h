@@ -10,7 +10,7 @@
 #include <infiniband/verbs.h>
 
 #include "events.h"
-#include "provider/soft/connect/connection.h"
+#include "provider/soft/connect/node.h"
 #include "provider/soft/limits.h"
 #include "provider/soft/link/link.h"
 #include "provider/soft/regions/keys.h"

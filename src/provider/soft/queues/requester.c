@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <endian.h>
 #include <errno.h>
-#include <string.h>
 
 #include "requester.h"
 #include "core/checked.h"
-#include "provider/soft/link/grant_received.h"
+#include "core/wire.h"
+#include "provider/soft/link/grant.h"
 #include "provider/soft/link/ring.h"
 #include "provider/soft/link/socket.h"
 #include "provider/soft/regions/keys.h"
@@ -90,7 +89,7 @@ static struct soft_extent extent_in_segment(const struct soft_segment *segment,
 }
 
 /*
- * False: the peer revoked the grant. wait_until_unused() in grant_given.c is the other
+ * False: the peer revoked the grant. wait_until_unused() in grant.c is the other
  * half.
  *
  * Order, by the memory model of C11 (7.17.3). This end marks itself busy and then reads
@@ -456,11 +455,8 @@ static bool must_wait_for_earlier(const struct soft_qp *qp, const struct soft_se
 
 static void add_operands(struct soft_frame *frame, const struct soft_send *send)
 {
-	for (int i = 0; i < 2; i++) {
-		uint64_t word = htole64(send->operands[i]);
-
-		memcpy(frame->payload + i * SOFT_WORD_SIZE, &word, SOFT_WORD_SIZE);
-	}
+	pier_put_le64(frame->payload, send->operands[0]);
+	pier_put_le64(frame->payload + SOFT_WORD_SIZE, send->operands[1]);
 	frame->source = SOFT_FROM_FRAME;
 	frame->length = SOFT_OPERANDS_SIZE;
 }

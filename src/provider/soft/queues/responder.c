@@ -2,15 +2,14 @@
 #include <endian.h>
 #include <linux/dma-buf.h>
 #include <linux/futex.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "responder.h"
 #include "events.h"
+#include "core/wire.h"
 #include "provider/provider.h"
 #include "provider/soft/engine.h"
-#include "provider/soft/link/frame.h"
 #include "provider/soft/link/link.h"
 #include "provider/soft/regions/keys.h"
 #include "provider/soft/regions/segments.h"
@@ -105,14 +104,6 @@ static bool is_word_writable(uint64_t *memory)
 		       FUTEX_OP(FUTEX_OP_ADD, 0, FUTEX_OP_CMP_EQ, 0)) >= 0;
 }
 
-static uint64_t operand_at(const struct soft_link *link, int index)
-{
-	uint64_t value;
-
-	memcpy(&value, link->operands + index * SOFT_WORD_SIZE, sizeof(value));
-	return le64toh(value);
-}
-
 static uint64_t change_word(uint64_t *memory, uint8_t opcode, uint64_t first,
 			    uint64_t second)
 {
@@ -140,9 +131,9 @@ static enum soft_syndrome execute_atomic(struct soft_qp *qp,
 		pier_soft_sync(word.sync_fd, DMA_BUF_SYNC_RW | DMA_BUF_SYNC_START);
 	there = is_word_writable(word.memory);
 	if (there)
-		*ret_word = change_word(word.memory, header->opcode,
-					operand_at(&qp->link, 0),
-					operand_at(&qp->link, 1));
+		*ret_word = change_word(
+			word.memory, header->opcode, pier_get_le64(qp->link.operands),
+			pier_get_le64(qp->link.operands + SOFT_WORD_SIZE));
 	if (word.sync_fd >= 0)
 		pier_soft_sync(word.sync_fd, DMA_BUF_SYNC_RW | DMA_BUF_SYNC_END);
 	return there ? SOFT_NO_NAK : SOFT_NAK_ACCESS;
@@ -457,10 +448,8 @@ bool pier_soft_queue_read_response(struct soft_qp *qp)
 	frame = pier_soft_queue_frame(&qp->link, &header);
 	frame->source = SOFT_FROM_REGION;
 	if (read->opcode == SOFT_ATOMIC_RESPONSE) {
-		uint64_t word = htole64(read->word);
-
 		frame->source = SOFT_FROM_FRAME;
-		memcpy(frame->payload, &word, sizeof(word));
+		pier_put_le64(frame->payload, read->word);
 	}
 	frame->read = *read;
 	frame->length = read->length;

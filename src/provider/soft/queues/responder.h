@@ -7,7 +7,7 @@
 
 #include <infiniband/verbs.h>
 
-#include "provider/soft/link/frame.h"
+#include "provider/soft/link/link.h"
 
 struct soft_qp;
 

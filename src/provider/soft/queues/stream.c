@@ -8,7 +8,6 @@
 #include "events.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/link/attach.h"
-#include "provider/soft/link/frame.h"
 #include "provider/soft/link/link.h"
 #include "provider/soft/link/ring.h"
 #include "provider/soft/link/seal.h"

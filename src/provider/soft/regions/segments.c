@@ -33,9 +33,9 @@ static bool kernel_populates(int advice)
 	return known;
 }
 
-/* Whether all pages of the memory are mapped. */
 /*
- * msync(2) fails if a page is not mapped; MS_ASYNC does nothing else since Linux 2.6.19.
+ * Whether all pages of the memory are mapped. msync(2) fails if one is not; MS_ASYNC does
+ * nothing else since Linux 2.6.19.
  */
 static bool is_mapped(const char *memory, uint64_t length)
 {

@@ -35,7 +35,7 @@ struct soft_mr {
 	int access;
 	struct pier_provider_counter *counter; /* of remote writes, or NULL */
 	uint32_t windows;		       /* bound to it */
-	struct pier_list grants;	       /* that peers have; link/grant_given.h */
+	struct pier_list grants;	       /* that peers have; link/grant.h */
 	uint64_t padding;		       /* see set_padding in provider.h */
 	uint32_t count;
 	struct soft_segment segments[]; /* in order of `start` */

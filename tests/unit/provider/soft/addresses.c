@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "provider/soft/engine.h"
-#include "provider/soft/link/frame.h"
-#include "provider/soft/link/grant_received.h"
+#include "provider/soft/link/link.h"
+#include "provider/soft/link/grant.h"
 #include "provider/soft/link/ring.h"
 #include "provider/soft/regions/region.h"
 #include "provider/soft/queues/qp.h"

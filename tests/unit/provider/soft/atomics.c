@@ -11,7 +11,7 @@
 
 #include "soft_fake.h"
 #include "provider/soft/engine.h"
-#include "provider/soft/link/frame.h"
+#include "provider/soft/link/link.h"
 #include "provider/soft/queues/qp.h"
 #include "provider/soft/soft.h"
 

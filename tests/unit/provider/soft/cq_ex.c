@@ -7,7 +7,7 @@
 #include "provider/soft/queues/cq.h"
 #include "provider/soft/queues/poll.h"
 #include "provider/soft/limits.h"
-#include "provider/soft/query.h"
+#include "provider/soft/device.h"
 #include "soft_fixture.h"
 
 /* Extended completion queues, and their size. */
@@ -120,7 +120,7 @@ static uint64_t read_clock(const struct ends *ends)
 {
 	struct ibv_values_ex values = { .comp_mask = IBV_VALUES_MASK_RAW_CLOCK };
 
-	assert_int_equal(pier_soft_query_values(ends->b.context, &values), 0);
+	assert_int_equal(ibv_query_rt_values_ex(ends->b.context, &values), 0);
 	assert_int_equal(values.comp_mask, IBV_VALUES_MASK_RAW_CLOCK);
 	return (uint64_t)values.raw_clock.tv_nsec;
 }

@@ -11,9 +11,8 @@
 
 #include "provider/soft/engine.h"
 #include "provider/soft/limits.h"
-#include "provider/soft/link/control.h"
-#include "provider/soft/link/frame.h"
-#include "provider/soft/link/grant_received.h"
+#include "provider/soft/link/link.h"
+#include "provider/soft/link/grant.h"
 #include "provider/soft/link/ring.h"
 #include "provider/soft/queues/qp.h"
 #include "provider/soft/soft.h"

@@ -9,7 +9,6 @@
 #include "provider/soft/link/attach.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/limits.h"
-#include "provider/soft/link/frame.h"
 #include "provider/soft/link/link.h"
 #include "provider/soft/queues/qp.h"
 #include "provider/soft/soft.h"

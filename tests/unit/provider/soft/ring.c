@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "provider/soft/engine.h"
-#include "provider/soft/link/frame.h"
+#include "provider/soft/link/link.h"
 #include "provider/soft/link/ring.h"
 #include "provider/soft/queues/qp.h"
 #include "provider/soft/soft.h"

@@ -10,7 +10,7 @@
 #include "provider/soft/connect/listen.h"
 #include "provider/soft/limits.h"
 #include "provider/soft/link/auth.h"
-#include "provider/soft/link/frame.h"
+#include "provider/soft/link/link.h"
 #include "provider/soft/soft.h"
 
 void fake_make(struct fake *fake, struct soft_fixture *fixture)

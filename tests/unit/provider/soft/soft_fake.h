@@ -3,7 +3,7 @@
 #define PIER_TESTS_SOFT_FAKE_H
 
 #include "provider/soft/connect/address.h"
-#include "provider/soft/link/frame.h"
+#include "provider/soft/link/link.h"
 #include "soft_fixture.h"
 
 /* A peer made of raw bytes: it knows the secrets, but sends anything it likes. */

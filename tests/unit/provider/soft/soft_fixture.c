@@ -10,7 +10,7 @@
 
 #include "provider/soft/device.h"
 #include "provider/soft/engine.h"
-#include "provider/soft/pass.h"
+#include "provider/soft/queues/pass.h"
 #include "provider/soft/soft.h"
 #include "soft_fixture.h"
 
@@ -64,7 +64,7 @@ static struct ibv_context *open_context(int stepped, int meets)
 	struct ibv_context *context;
 
 	if (meets)
-		return pier_soft_open_verbs();
+		return pier_soft_verbs.open_device();
 	list = soft->get_device_list(NULL);
 	assert_non_null(list);
 	context = stepped ? pier_soft_open_stepped() : soft->open_device(list[0]);

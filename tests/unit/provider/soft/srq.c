@@ -9,7 +9,7 @@
 
 #include "soft_fake.h"
 #include "provider/soft/limits.h"
-#include "provider/soft/link/frame.h"
+#include "provider/soft/link/link.h"
 
 /* Receives that several queue pairs take from one queue. */
 

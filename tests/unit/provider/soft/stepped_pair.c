@@ -11,7 +11,7 @@
 #include "provider/soft/device.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/limits.h"
-#include "provider/soft/pass.h"
+#include "provider/soft/queues/pass.h"
 #include "provider/soft/queues/cq.h"
 #include "provider/soft/queues/poll.h"
 #include "provider/soft/soft.h"

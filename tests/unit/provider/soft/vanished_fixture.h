@@ -13,7 +13,7 @@
 #include "explore.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/link/ring.h"
-#include "provider/soft/pass.h"
+#include "provider/soft/queues/pass.h"
 #include "provider/soft/queues/qp.h"
 #include "provider/soft/soft.h"
 

@@ -10,7 +10,7 @@
 #include "tests/support/random.h"
 #include "provider/soft/regions/segments.h"
 #include "provider/soft/regions/region.h"
-#include "provider/soft/link/frame.h"
+#include "provider/soft/link/link.h"
 #include "provider/soft/regions/keys.h"
 #include "provider/soft/soft.h"
 

@@ -12,7 +12,7 @@
 #include "provider/soft/connect/address.h"
 #include "provider/soft/limits.h"
 #include "provider/soft/link/auth.h"
-#include "provider/soft/link/frame.h"
+#include "provider/soft/link/link.h"
 
 /* Everything from the network is treated as hostile. */
 
