@@ -52,7 +52,7 @@ enum {
  * the size.
  */
 enum {
-	PIER_HIP_BUFFER_ID = 7,	     /* uint32_t: see pier_hip_read_number() */
+	PIER_HIP_BUFFER_ID = 7,	     /* uint32_t: see read_number() in memory.c */
 	PIER_HIP_IS_MANAGED = 8,     /* bool */
 	PIER_HIP_DEVICE_ORDINAL = 9, /* int */
 };

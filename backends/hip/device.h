@@ -5,7 +5,6 @@
 #include <stdbool.h>
 
 #include "api.h"
-#include "backends/backend.h"
 
 /* The thread's state before pier_hip_enter(), which pier_hip_leave() restores. */
 struct pier_hip_scope {
@@ -51,9 +50,7 @@ volatile uint32_t *pier_hip_flush_register(const struct pier_hip *hip, int devic
  */
 void pier_hip_find_function(const char *devices, char pci[16]);
 
-/* unit() and locate() of the backend. */
-int pier_hip_unit(uint32_t index, struct pier_backend_unit *ret_unit);
-int pier_hip_locate_memory(const struct pier_memory *memory, char ret_pci[16],
-			   int *ret_numa_node);
+/* Where a device is: "0000:c1:00.0" in lower case, as sysfs has it, or "". */
+void pier_hip_locate(const struct pier_hip *hip, int device, char ret_pci[16]);
 
 #endif

@@ -10,6 +10,58 @@
 #include "virtual.h"
 #include "core/error.h"
 
+static int hip_locate(const struct pier_memory *memory, char ret_pci[16],
+		      int *ret_numa_node)
+{
+	const struct pier_hip_memory *state = memory->state;
+	struct pier_hip_scope scope;
+
+	ret_pci[0] = '\0';
+	*ret_numa_node = -1;
+	if (pier_hip_on_host(state->kind) || pier_hip_inherited(state->hip))
+		return 0;
+	pier_hip_enter(state->hip, -1, &scope);
+	pier_hip_locate(state->hip, state->device, ret_pci);
+	pier_hip_leave(state->hip, &scope);
+	return 0;
+}
+
+static void describe_unit(const struct pier_hip *hip, int device,
+			  struct pier_backend_unit *ret_unit)
+{
+	struct pier_backend_unit unit = { .size = sizeof(unit), .numa_node = -1 };
+	size_t total = 0;
+
+	snprintf(unit.unit, sizeof(unit.unit), "%d", device);
+	if (hip->hipDeviceGetName(unit.name, sizeof(unit.name), device) !=
+	    PIER_HIP_SUCCESS)
+		snprintf(unit.name, sizeof(unit.name), "HIP device %d", device);
+	unit.name[sizeof(unit.name) - 1] = '\0';
+	pier_hip_locate(hip, device, unit.pci);
+	if (hip->hipDeviceTotalMem(&total, device) == PIER_HIP_SUCCESS)
+		snprintf(unit.detail, sizeof(unit.detail), "%zu MiB", total >> 20);
+	*ret_unit = unit;
+}
+
+static int hip_unit(uint32_t index, struct pier_backend_unit *ret_unit)
+{
+	const struct pier_hip *hip = NULL;
+	struct pier_hip_scope scope;
+	int count = 0, result;
+
+	if (pier_hip_open(&hip) != 0)
+		return -ENOENT;
+	result = pier_hip_enter(hip, -1, &scope);
+	if (result == 0 && pier_hip_count_devices(hip, &count) != 0)
+		count = 0;
+	if (index < (uint32_t)count)
+		describe_unit(hip, (int)index, ret_unit);
+	else
+		result = -ENOENT;
+	pier_hip_leave(hip, &scope);
+	return result;
+}
+
 static bool lacks_functions(const struct pier_hip *hip)
 {
 	return !hip->hsa_amd_portable_close_dmabuf ||
@@ -92,11 +144,11 @@ const struct pier_backend pier_hip_backend = {
 	.copy_to = pier_hip_copy_to,
 	.copy_from = pier_hip_copy_from,
 	.flush = pier_hip_flush,
-	.locate = pier_hip_locate_memory,
+	.locate = hip_locate,
 	.identity = pier_hip_identity,
 	.describe = pier_hip_describe,
 	.segment = pier_hip_segment,
-	.unit = pier_hip_unit,
+	.unit = hip_unit,
 	.lock_host = pier_hip_lock_host,
 	.unlock_host = pier_hip_unlock_host,
 	.copy_start = pier_hip_copy_start,
