@@ -327,6 +327,7 @@ PIER_API int pier_copy_wait(struct pier_copy *copy);
  *
  * offset      in the buffer, in bytes
  * length      in bytes, more than 0
+ * mapping     PIER_MAPPING_AUTO selects the default one
  * ret_dmabuf  the dma-buf; close it with pier_dmabuf_close()
  *
  * The dma-buf covers whole host pages; ret_dmabuf gives the range's offset in it. Close
@@ -337,24 +338,13 @@ PIER_API int pier_copy_wait(struct pier_copy *copy);
  * For memory of the backend "memfd" the fd is the memfd itself, which only soft0
  * accepts as a dma-buf.
  *
- * Errors: -ERANGE the range is not inside the buffer; -EINVAL length is 0; -EOPNOTSUPP
- * this memory cannot be exported; -ENOMEM; those of the backend (-EMFILE).
+ * Errors: -ERANGE the range is not inside the buffer; -EINVAL length is 0, or mapping is
+ * not in enum pier_mapping; -EOPNOTSUPP this memory cannot be exported, or the driver
+ * does not support this mapping; -ENOMEM; those of the backend (-EMFILE).
  */
 PIER_API int pier_dmabuf_export(struct pier_buffer *buffer, size_t offset, size_t length,
+				enum pier_mapping mapping,
 				struct pier_dmabuf *ret_dmabuf);
-
-/**
- * Export a range of a buffer as a dma-buf with a given mapping. Otherwise this is
- * pier_dmabuf_export().
- *
- * mapping  PIER_MAPPING_AUTO selects the default one
- *
- * Errors: those of pier_dmabuf_export(); -EOPNOTSUPP also if the driver does not
- * support this mapping; -EINVAL also if mapping is not in enum pier_mapping.
- */
-PIER_API int pier_dmabuf_export_mapped(struct pier_buffer *buffer, size_t offset,
-				       size_t length, enum pier_mapping mapping,
-				       struct pier_dmabuf *ret_dmabuf);
 
 /** Close an exported dma-buf and set its fd to -1. A dma-buf with fd -1 is allowed. */
 PIER_API void pier_dmabuf_close(struct pier_dmabuf *dmabuf);

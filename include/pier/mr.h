@@ -396,19 +396,6 @@ PIER_API int pier_reg_mr_attr(struct pier_pd *pd, const struct pier_mr_attr *att
 			      struct pier_mr **ret_mr);
 
 /**
- * Register several ranges as one region. This is pier_reg_mr_attr() with the iova at
- * the first range's address, direct paths, and one part for each range if needed.
- *
- * ranges       borrowed for the call
- * range_count  1 to PIER_MR_PARTS_MAX
- * access       enum pier_access, ored
- *
- * Errors: those of pier_reg_mr_attr().
- */
-PIER_API int pier_reg_mr_vec(struct pier_pd *pd, const struct pier_mr_range *ranges,
-			     uint32_t range_count, int access, struct pier_mr **ret_mr);
-
-/**
  * Register [offset, offset + length) of a region again, as a sub-region with its own
  * access rights. It has the addresses of the region but different keys. A peer that has
  * a key of the sub-region gets the rights of the sub-region and no others. Policy,

@@ -23,16 +23,11 @@ PIER_BEGIN_DECLS
  *		pier_recv_pool_release(pool, &message);
  *	}
  *
- * or, with attr.deliver set, delivered to a function:
- *
- *	while (pier_recv_pool_deliver(pool, timeout_ms) >= 0)
- *		;
- *
  * A pool has a number of slots of equal length in one region. Each slot is posted as a
- * receive. When a message arrives in it, the slot belongs to the user until the
- * function returns or the message is released, in any order. It is then posted again,
- * together with others under one doorbell. Slots that the user keeps cannot receive. If
- * no slot is left, senders retry according to their rnr_retry_count.
+ * receive. When a message arrives in it, the slot belongs to the user until the message
+ * is released, in any order. It is then posted again, together with others under one
+ * doorbell. Slots that the user keeps cannot receive. If no slot is left, senders retry
+ * according to their rnr_retry_count.
  *
  * A pool receives for one channel (pier_recv_pool_create()), or for any number of
  * channels through a shared receive queue of its own (pier_recv_pool_create_shared()).
@@ -92,24 +87,6 @@ struct pier_pool_message {
 	struct pier_result result;
 };
 
-/** Return values of a pier_deliver_fn. */
-enum pier_delivery {
-	PIER_DELIVERED = 0, /**< post the slot again */
-	PIER_KEPT = 1,	    /**< keep the slot until pier_recv_pool_release() */
-};
-
-/**
- * Function that processes a message. Runs on the thread that called
- * pier_recv_pool_deliver(). It may use the channel (post requests and wait for them)
- * and release other messages of the pool. It must not ask the pool for messages or
- * destroy it (-EBUSY), nor destroy the pool's channels.
- *
- * message  valid until the function returns; copy it to keep it
- * context  from the attributes
- */
-typedef enum pier_delivery (*pier_deliver_fn)(const struct pier_pool_message *message,
-					      void *context);
-
 /** The attributes of a new pool. Set them up with pier_recv_pool_attr_init(). */
 struct pier_recv_pool_attr {
 	/** sizeof(struct pier_recv_pool_attr), so that fields can be added. */
@@ -135,8 +112,6 @@ struct pier_recv_pool_attr {
 	 */
 	struct pier_mr *mr;
 	uint64_t offset;
-	pier_deliver_fn deliver; /**< for pier_recv_pool_deliver(), or NULL */
-	void *context;		 /**< passed to deliver */
 };
 
 /**
@@ -200,9 +175,8 @@ PIER_API struct pier_srq *pier_recv_pool_srq(const struct pier_recv_pool *pool);
  * Posted receives cannot be withdrawn. A channel that still has some of them is
  * therefore stopped and is broken afterwards.
  *
- * Errors: -EBUSY messages are not released, channels use the shared receive queue, or
- * pier_recv_pool_deliver() is running; others of pier_dereg_mr() and
- * ibv_destroy_srq(3).
+ * Errors: -EBUSY messages are not released, or channels use the shared receive queue;
+ * others of pier_dereg_mr() and ibv_destroy_srq(3).
  */
 PIER_API int pier_recv_pool_destroy(struct pier_recv_pool *pool);
 
@@ -212,10 +186,9 @@ PIER_API int pier_recv_pool_destroy(struct pier_recv_pool *pool);
  * Returns 1 and writes the message, which must be passed to pier_recv_pool_release();
  * returns 0 and writes nothing if there is none.
  *
- * Errors: -EPIPE a channel is broken, as described in <pier/recv_pool.h>; -EBUSY
- * pier_recv_pool_deliver() is running; -EIO ibv_poll_cq(3) failed; others of
- * ibv_post_recv(3) and ibv_post_srq_recv(3) if slots could not be posted: the next call
- * tries again.
+ * Errors: -EPIPE a channel is broken, as described in <pier/recv_pool.h>; -EIO
+ * ibv_poll_cq(3) failed; others of ibv_post_recv(3) and ibv_post_srq_recv(3) if slots
+ * could not be posted: the next call tries again.
  */
 PIER_API int pier_recv_pool_poll(struct pier_recv_pool *pool,
 				 struct pier_pool_message *ret_message);
@@ -238,19 +211,6 @@ PIER_API int pier_recv_pool_wait(struct pier_recv_pool *pool, int timeout_ms,
  */
 PIER_API int pier_recv_pool_release(struct pier_recv_pool *pool,
 				    const struct pier_pool_message *message);
-
-/**
- * Wait for messages, and pass them to the function in the attributes.
- *
- * The call waits until there is a message. It then delivers all messages that are
- * present, at most as many as the pool has slots.
- *
- * Returns the number of messages delivered: at least 1, or 0 with timeout_ms 0. The
- * next call reports an error that occurs after the first message.
- *
- * Errors: -EINVAL the pool has no function; others as for pier_recv_pool_wait().
- */
-PIER_API int pier_recv_pool_deliver(struct pier_recv_pool *pool, int timeout_ms);
 
 /**
  * Return the channel of the last -EPIPE; NULL: there was none, or the channel is

@@ -146,15 +146,6 @@ PIER_API int pier_ring_create(struct pier_pd *pd, const struct pier_ring_attr *a
  */
 PIER_API int pier_ring_destroy(struct pier_ring *ring);
 
-/** Return the region that the slots lie in. Cannot fail. */
-PIER_API struct pier_mr *pier_ring_mr(const struct pier_ring *ring);
-
-/**
- * Return the buffer that the ring allocated, for instance for pier_buffer_copy_from();
- * NULL if the ring was given its region. It belongs to the ring. Cannot fail.
- */
-PIER_API struct pier_buffer *pier_ring_buffer(const struct pier_ring *ring);
-
 /** Memory of a peer that is read from: a remote vector, and the channel to that peer. */
 struct pier_ring_source {
 	struct pier_channel *channel;	 /**< connected, in the ring's PD */
@@ -341,6 +332,9 @@ PIER_API int pier_ring_missing(const struct pier_ring *ring, uint32_t number,
 
 /** The slots of a ring by their states, and what it has done. */
 struct pier_ring_status {
+	struct pier_mr *mr; /**< the region of the slots */
+	/** The buffer that the ring allocated; NULL if it was given a region. */
+	struct pier_buffer *buffer;
 	uint32_t free;	    /**< slots that pier_ring_begin() can take */
 	uint32_t filling;   /**< fills that have not ended */
 	uint32_t ended;	    /**< fills that have ended, and were not returned */

@@ -421,7 +421,8 @@ static PyObject *make_dmabuf(struct pier_py_buffer *buffer, uint64_t offset,
 	self->dmabuf.fd = -1;
 	self->buffer = (struct pier_py_buffer *)Py_NewRef((PyObject *)buffer);
 	Py_BEGIN_ALLOW_THREADS
-	error = pier_dmabuf_export(buffer->buffer, offset, length, &self->dmabuf);
+	error = pier_dmabuf_export(buffer->buffer, offset, length, PIER_MAPPING_AUTO,
+				   &self->dmabuf);
 	Py_END_ALLOW_THREADS
 	if (!error)
 		return (PyObject *)self;

@@ -641,15 +641,7 @@ static int export_for_anyone(struct pier_buffer *buffer, size_t offset, size_t l
 }
 
 int pier_dmabuf_export(struct pier_buffer *buffer, size_t offset, size_t length,
-		       struct pier_dmabuf *ret_dmabuf)
-{
-	PIER_ENTRY();
-
-	return export_for_anyone(buffer, offset, length, PIER_MAPPING_AUTO, ret_dmabuf);
-}
-
-int pier_dmabuf_export_mapped(struct pier_buffer *buffer, size_t offset, size_t length,
-			      enum pier_mapping mapping, struct pier_dmabuf *ret_dmabuf)
+		       enum pier_mapping mapping, struct pier_dmabuf *ret_dmabuf)
 {
 	PIER_ENTRY();
 

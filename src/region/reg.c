@@ -509,21 +509,6 @@ int pier_reg_mr_attr(struct pier_pd *pd, const struct pier_mr_attr *attr,
 	return error ? error : pier_register(pd, &known, NULL, ret_mr);
 }
 
-int pier_reg_mr_vec(struct pier_pd *pd, const struct pier_mr_range *ranges,
-		    uint32_t range_count, int access, struct pier_mr **ret_mr)
-{
-	PIER_ENTRY();
-	struct pier_mr_attr attr;
-	int error;
-
-	pier_mr_attr_init(&attr);
-	attr.ranges = ranges;
-	attr.range_count = range_count;
-	attr.access = access;
-	error = pier_read_mr_attr(&attr, &attr);
-	return error ? error : pier_register(pd, &attr, NULL, ret_mr);
-}
-
 void pier_mr_query(const struct pier_mr *mr, struct pier_mr_info *ret_info, size_t size)
 {
 	struct pier_mr_info info = {

@@ -81,7 +81,8 @@ static void run_pier(const struct bench *bench)
 	struct pier_dmabuf dmabuf;
 
 	for (uint64_t i = 0; i < bench->count; i++) {
-		if (pier_dmabuf_export(bench->buffer, 0, LENGTH, &dmabuf))
+		if (pier_dmabuf_export(bench->buffer, 0, LENGTH, PIER_MAPPING_AUTO,
+				       &dmabuf))
 			die("export");
 		pier_dmabuf_close(&dmabuf);
 	}

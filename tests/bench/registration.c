@@ -149,7 +149,9 @@ static struct bench open_bench(const char *device, size_t length)
 	must(pier_open_device(device, &bench.device), "pier_open_device");
 	must(pier_alloc_pd(bench.device, &bench.pd), "pier_alloc_pd");
 	must(pier_buffer_alloc("udmabuf", length, &bench.buffer), "pier_buffer_alloc");
-	must(pier_dmabuf_export(bench.buffer, 0, length, &bench.dmabuf), "export");
+	must(pier_dmabuf_export(bench.buffer, 0, length, PIER_MAPPING_AUTO,
+				&bench.dmabuf),
+	     "export");
 	bench.memory = mmap(NULL, length, PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (bench.memory == MAP_FAILED)

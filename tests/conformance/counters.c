@@ -192,7 +192,7 @@ static void writes_to_every_range_count(void **state)
 	struct pier_remote first, second;
 	struct pier_mr *mr = NULL;
 
-	expect_ok(pier_reg_mr_vec(world->b.pd, ranges, 2, PIER_ACCESS_SHARED, &mr));
+	expect_ok(test_reg_mr_vec(world->b.pd, ranges, 2, PIER_ACCESS_SHARED, &mr));
 	expect_ok(pier_counter_bind(counter, mr));
 	first = part_at(mr, 5, 10);
 	second = part_at(mr, HALF + 7, 10);

@@ -22,7 +22,8 @@ static int reg_export(struct end *end, size_t offset, size_t length, uint64_t io
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 	struct pier_dmabuf dmabuf;
 	uint64_t iova;
-	int error = pier_dmabuf_export(end->area.buffer, offset, length, &dmabuf);
+	int error = pier_dmabuf_export(end->area.buffer, offset, length,
+				       PIER_MAPPING_AUTO, &dmabuf);
 
 	if (error)
 		return error;
@@ -48,7 +49,7 @@ static void skip_if_memfd(struct end *end)
 	bool memfd;
 
 	expect_ok(pier_query_device(end->device, &attr));
-	expect_ok(pier_dmabuf_export(end->area.buffer, 0, 1, &dmabuf));
+	expect_ok(pier_dmabuf_export(end->area.buffer, 0, 1, PIER_MAPPING_AUTO, &dmabuf));
 	memfd = fcntl(dmabuf.fd, F_GET_SEALS) >= 0;
 	pier_dmabuf_close(&dmabuf);
 	if (memfd && !attr.memfd_as_dmabuf)
@@ -155,7 +156,8 @@ static void invalid_dmabuf_ranges_are_refused(void **state)
 	struct pier_mr *mr = NULL;
 
 	skip_if_impossible(world);
-	expect_ok(pier_dmabuf_export(world->b.area.buffer, 100, 1000, &dmabuf));
+	expect_ok(pier_dmabuf_export(world->b.area.buffer, 100, 1000, PIER_MAPPING_AUTO,
+				     &dmabuf));
 	expect_result(pier_buffer_free(world->b.area.buffer), -EBUSY);
 	expect_result(pier_reg_dmabuf_mr(world->b.pd, dmabuf.offset, 1000,
 					 dmabuf.iova + 1, dmabuf.fd, PIER_ACCESS_SHARED,
@@ -170,10 +172,12 @@ static void invalid_dmabuf_ranges_are_refused(void **state)
 	assert_null(mr);
 	pier_dmabuf_close(&dmabuf);
 	pier_dmabuf_close(&dmabuf);
-	expect_result(
-		pier_dmabuf_export(world->b.area.buffer, 0, AREA_LENGTH + 1, &dmabuf),
-		-ERANGE);
-	expect_result(pier_dmabuf_export(world->b.area.buffer, 0, 0, &dmabuf), -EINVAL);
+	expect_result(pier_dmabuf_export(world->b.area.buffer, 0, AREA_LENGTH + 1,
+					 PIER_MAPPING_AUTO, &dmabuf),
+		      -ERANGE);
+	expect_result(pier_dmabuf_export(world->b.area.buffer, 0, 0, PIER_MAPPING_AUTO,
+					 &dmabuf),
+		      -EINVAL);
 }
 
 /* The caller may close its fd at once, because the buffer has its own. */
@@ -189,7 +193,8 @@ static void wrapped_dmabuf_outlives_the_callers_fd(void **state)
 
 	skip_if_impossible(world);
 	skip_if_memfd(&world->b);
-	expect_ok(pier_dmabuf_export(world->b.area.buffer, 4321, 9999, &dmabuf));
+	expect_ok(pier_dmabuf_export(world->b.area.buffer, 4321, 9999, PIER_MAPPING_AUTO,
+				     &dmabuf));
 	expect_ok(pier_buffer_wrap_dmabuf(dmabuf.fd, dmabuf.offset, 9999, &buffer));
 	pier_dmabuf_close(&dmabuf);
 	assert_int_equal(pier_buffer_length(buffer), 9999);

@@ -190,7 +190,7 @@ static bool must_join(struct end *end)
 	if (device.max_joined_ranges >= 3)
 		return true;
 	if (!device.dmabuf || access("/dev/udmabuf", R_OK | W_OK) != 0 ||
-	    pier_dmabuf_export(end->area.buffer, 0, 1, &dmabuf))
+	    pier_dmabuf_export(end->area.buffer, 0, 1, PIER_MAPPING_AUTO, &dmabuf))
 		return false;
 	memfd = fcntl(dmabuf.fd, F_GET_SEALS) >= 0;
 	pier_dmabuf_close(&dmabuf);

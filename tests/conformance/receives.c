@@ -500,15 +500,13 @@ static void pool_wait_times_out(void **state)
 	world_expect(world);
 }
 
-/* The function that receives the messages answers each. */
 struct echo {
 	struct hub hub;
 	uint32_t count;
 };
 
-static enum pier_delivery answer(const struct pier_pool_message *message, void *context)
+static void answer(struct echo *echo, const struct pier_pool_message *message)
 {
-	struct echo *echo = context;
 	uint32_t pair = message->result.immediate >> 16;
 
 	assert_ptr_equal(message->channel, echo->hub.to[pair]);
@@ -517,19 +515,21 @@ static enum pier_delivery answer(const struct pier_pool_message *message, void *
 	echo->count++;
 	expect_ok(test_channel_send_imm(message->channel, NULL, 0,
 					message->result.immediate, PATIENT));
-	return PIER_DELIVERED;
 }
 
 /* Sends a message of that pair and receives its answer. */
 static void ask(struct echo *echo, struct pier_recv_pool *pool, uint32_t pair)
 {
 	struct hub *hub = &echo->hub;
+	struct pier_pool_message message;
 	struct pier_result result;
 	struct pier_work work;
 
 	expect_ok(pier_post_recv(hub->from[pair], NULL, 0, &work));
 	send_number(hub->world, hub->from[pair], pair, hub->sent[pair]++);
-	expect_result(pier_recv_pool_deliver(pool, PATIENT), 1);
+	expect_ok(pier_recv_pool_wait(pool, PATIENT, &message));
+	answer(echo, &message);
+	expect_ok(pier_recv_pool_release(pool, &message));
 	result = expect_end(hub->from[pair], work, 0);
 	assert_int_equal(result.immediate, pair << 16 | (hub->arrived[pair] - 1));
 }
@@ -539,15 +539,14 @@ static void pool_serves_many_channels(void **state)
 	struct echo echo = { .hub.world = two_ends(state) };
 	struct pier_recv_pool_attr attr = pool_attr(echo.hub.world);
 	struct pier_recv_pool *pool = NULL;
+	struct pier_pool_message message;
 
-	attr.deliver = answer;
-	attr.context = &echo;
 	skip_without_srq(
 		pier_recv_pool_create_shared(echo.hub.world->b.pd, &attr, &pool));
 	echo.hub.srq = pier_recv_pool_srq(pool);
 	for (int i = 0; i < PAIRS; i++)
 		add_pair(&echo.hub, i);
-	expect_result(pier_recv_pool_deliver(pool, 0), 0);
+	expect_result(pier_recv_pool_poll(pool, &message), 0);
 	for (int i = 0; i < ROUNDS * SLOTS; i++)
 		ask(&echo, pool,
 		    (uint32_t)test_random_below(&echo.hub.world->random, PAIRS));
@@ -558,7 +557,7 @@ static void pool_serves_many_channels(void **state)
 	for (uintptr_t slot = 0; slot < SLOTS; slot++)
 		accept_slot(echo.hub.world, slot_at(slot), LENGTH);
 	expect_too_long(echo.hub.world, echo.hub.from[2], LENGTH + 1);
-	expect_result(pier_recv_pool_deliver(pool, PATIENT), -EPIPE);
+	expect_result(pier_recv_pool_wait(pool, PATIENT, &message), -EPIPE);
 	assert_ptr_equal(pier_recv_pool_broken(pool), echo.hub.to[2]);
 	for (uintptr_t slot = 0; slot < SLOTS; slot++)
 		accept_slot(echo.hub.world, slot_at(slot), LENGTH);

@@ -32,7 +32,7 @@ static struct pier_mr *reg_ranges(const struct end *end)
 
 		ranges[i] = range;
 	}
-	expect_ok(pier_reg_mr_vec(end->pd, ranges, RANGES, PIER_ACCESS_SHARED, &mr));
+	expect_ok(test_reg_mr_vec(end->pd, ranges, RANGES, PIER_ACCESS_SHARED, &mr));
 	assert_int_equal(pier_mr_length(mr), LENGTH);
 	assert_in_range(pier_mr_parts(mr), 1, RANGES);
 	return mr;

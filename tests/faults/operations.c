@@ -299,7 +299,8 @@ static int reg_dmabuf_mr(struct scene *scene)
 	struct pier_mr *mr = NULL;
 	int error;
 
-	expect_ok(pier_dmabuf_export(end->area.buffer, FREE, LENGTH, &dmabuf));
+	expect_ok(pier_dmabuf_export(end->area.buffer, FREE, LENGTH, PIER_MAPPING_AUTO,
+				     &dmabuf));
 	error = pier_reg_dmabuf_mr(end->pd, dmabuf.offset, LENGTH, dmabuf.iova, dmabuf.fd,
 				   PIER_ACCESS_SHARED, &mr);
 	pier_dmabuf_close(&dmabuf);
@@ -316,7 +317,7 @@ static int reg_mr_vec(struct scene *scene)
 	};
 	struct pier_mr *mr = NULL;
 
-	return give_back(pier_reg_mr_vec(end->pd, ranges, 2, PIER_ACCESS_SHARED, &mr),
+	return give_back(test_reg_mr_vec(end->pd, ranges, 2, PIER_ACCESS_SHARED, &mr),
 			 &mr);
 }
 

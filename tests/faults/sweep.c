@@ -69,7 +69,7 @@ static int register_all(struct script *script)
 	int error = pier_reg_mr(pd, memory[0], LENGTH, PIER_ACCESS_SHARED, &script->host);
 
 	if (!error)
-		error = pier_reg_mr_vec(pd, ranges, 2, PIER_ACCESS_SHARED,
+		error = test_reg_mr_vec(pd, ranges, 2, PIER_ACCESS_SHARED,
 					&script->vector);
 	if (!error)
 		error = pier_reg_sub_mr(script->host, 1, 7, PIER_ACCESS_REMOTE_READ,

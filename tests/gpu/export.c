@@ -192,8 +192,8 @@ static void export_once(void *argument)
 	gpu_say("%s, mapping %s; bare driver: range %s, whole %s", place->name,
 		pier_mapping_name(place->mapping), gpu_error(bare.range.error),
 		gpu_error(bare.whole.error));
-	error = pier_dmabuf_export_mapped(buffer, place->offset, place->range,
-					  place->mapping, &dmabuf);
+	error = pier_dmabuf_export(buffer, place->offset, place->range, place->mapping,
+				   &dmabuf);
 	if (error) {
 		assert_int_equal(dmabuf.fd, -2);
 		check_refusal(error, &bare, buffer);
@@ -232,7 +232,7 @@ static void export_small(void *argument)
 	bare = bare_ask(address, 5000, PIER_MAPPING_DEFAULT);
 	gpu_say("5000 bytes at %#llx, wrapped; bare driver: its pages %s",
 		(unsigned long long)address, gpu_error(bare.range.error));
-	error = pier_dmabuf_export(buffer, 0, 5000, &dmabuf);
+	error = pier_dmabuf_export(buffer, 0, 5000, PIER_MAPPING_AUTO, &dmabuf);
 	if (error) {
 		check_refusal(error, &bare, buffer);
 	} else {
@@ -262,8 +262,8 @@ static void hold_many(void *argument)
 
 	(void)argument;
 	expect_ok(pier_buffer_alloc(gpu_spec(""), 4 * GPU_MIB, &buffer));
-	while (count < 8 &&
-	       pier_dmabuf_export(buffer, 0, 4 * GPU_MIB, &dmabufs[count]) == 0)
+	while (count < 8 && pier_dmabuf_export(buffer, 0, 4 * GPU_MIB, PIER_MAPPING_AUTO,
+					       &dmabufs[count]) == 0)
 		count++;
 	gpu_say("%d dma-bufs of one buffer at once", count);
 	if (count > 0)

@@ -85,7 +85,7 @@ static void check_export(const struct kind *kind, struct pier_buffer *buffer)
 {
 	struct bare_answers bare;
 	struct pier_dmabuf dmabuf;
-	int error = pier_dmabuf_export(buffer, 0, PART, &dmabuf);
+	int error = pier_dmabuf_export(buffer, 0, PART, PIER_MAPPING_AUTO, &dmabuf);
 
 	if (kind->unasked && strcmp(kind->unasked, gpu.vendor->name) == 0) {
 		gpu_say("  the bare driver is not asked");

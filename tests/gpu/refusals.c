@@ -72,7 +72,7 @@ static void refuse_freed(void *argument)
 	gpu_must(gpu.call.cuMemFree(address));
 	gpu_pop();
 	expect_no_region(before, "wrapped, then freed");
-	expect_result(pier_dmabuf_export(before, 0, 4096, &dmabuf),
+	expect_result(pier_dmabuf_export(before, 0, 4096, PIER_MAPPING_AUTO, &dmabuf),
 		      info.no_export[0] ? -EOPNOTSUPP : -EINVAL);
 	if (!info.no_export[0])
 		test_assert_sentence("was freed");

@@ -63,7 +63,8 @@ test_memory::test_memory(size_t bytes) : length(bytes)
 	/* The backends of GPUs are asked for the owner of the pointer. */
 	if (options.backend != "memfd" && options.backend != "udmabuf")
 		return;
-	assert_int_equal(pier_dmabuf_export(buffer, 0, bytes, &exported), 0);
+	assert_int_equal(
+		pier_dmabuf_export(buffer, 0, bytes, PIER_MAPPING_AUTO, &exported), 0);
 	/* At -O3, gcc 12 warns wrongly of "text" + std::string (its bug 105651). */
 	text = "dmabuf:";
 	text += std::to_string(exported.fd);

@@ -18,6 +18,19 @@
 	} while (0)
 #define expect_ok(call) expect_result(call, 0)
 
+/* Register several ranges as one region, with the defaults. */
+static inline int test_reg_mr_vec(struct pier_pd *pd, const struct pier_mr_range *ranges,
+				  uint32_t count, int access, struct pier_mr **ret_mr)
+{
+	struct pier_mr_attr attr;
+
+	pier_mr_attr_init(&attr);
+	attr.ranges = ranges;
+	attr.range_count = count;
+	attr.access = access;
+	return pier_reg_mr_attr(pd, &attr, ret_mr);
+}
+
 static inline struct pier_mr_info test_mr_info(const struct pier_mr *mr)
 {
 	struct pier_mr_info info;

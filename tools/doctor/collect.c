@@ -50,7 +50,7 @@ static void keep_export(struct facts *facts, const char *spec)
 		error = pier_buffer_query(buffer, &info);
 	if (!error)
 		error = pier_dmabuf_export(buffer, 0, pier_buffer_length(buffer),
-					   &dmabuf);
+					   PIER_MAPPING_AUTO, &dmabuf);
 	if (error)
 		facts_set_error(facts, pier_error_message(), "pier/export/%s", spec);
 	else

@@ -74,16 +74,6 @@ int pier_message_wait(struct pier_channel *channel, int timeout_ms,
 
 /* The messages of receive pools. */
 
-static int check_pool_use(const struct pier_recv_pool *pool)
-{
-	int error = pier_check_process(&pool->object);
-
-	if (!error && pool->delivering)
-		error = pier_fail(EBUSY, "asking a receive pool for messages while it "
-					 "delivers one");
-	return error;
-}
-
 static int report_broken(struct pier_recv_pool *pool, struct pier_channel *channel)
 {
 	pool->broken = channel;
@@ -216,7 +206,7 @@ static int poll_pool(struct pier_recv_pool *pool, struct pier_pool_message *ret_
 int pier_recv_pool_poll(struct pier_recv_pool *pool,
 			struct pier_pool_message *ret_message)
 {
-	int error = check_pool_use(pool);
+	int error = pier_check_process(&pool->object);
 
 	return error ? error : poll_pool(pool, ret_message);
 }
@@ -317,7 +307,7 @@ static int fail_timed_out(int timeout_ms)
 int pier_recv_pool_wait(struct pier_recv_pool *pool, int timeout_ms,
 			struct pier_pool_message *ret_message)
 {
-	int error = check_pool_use(pool), taken;
+	int error = pier_check_process(&pool->object), taken;
 
 	if (!error)
 		error = resolve_timeout(pool, &timeout_ms);
@@ -349,48 +339,4 @@ int pier_recv_pool_release(struct pier_recv_pool *pool,
 	pool->held--;
 	pier_pool_put(pool, slot);
 	return 0;
-}
-
-/* The callback may release this message itself, or others. */
-static void deliver_message(struct pier_recv_pool *pool,
-			    const struct pier_pool_message *message)
-{
-	const struct pier_recv_slot *slot = &pool->slots[message->slot];
-	enum pier_delivery delivery;
-
-	pool->delivering = true;
-	delivery = pool->attr.deliver(message, pool->attr.context);
-	pool->delivering = false;
-	if (delivery != PIER_KEPT && slot->state == PIER_SLOT_HELD &&
-	    slot->sequence == message->sequence)
-		pier_recv_pool_release(pool, message);
-}
-
-int pier_recv_pool_deliver(struct pier_recv_pool *pool, int timeout_ms)
-{
-	struct pier_pool_message message = { 0 };
-	int error = check_pool_use(pool), taken;
-	uint32_t count = 0;
-
-	if (!error)
-		error = resolve_timeout(pool, &timeout_ms);
-	if (!error && !pool->attr.deliver)
-		error = pier_fail(
-			EINVAL,
-			"the receive pool was created without a deliver function");
-	if (error)
-		return error;
-	taken = wait_pool(pool, pier_deadline(timeout_ms), &message);
-	if (taken == -ETIMEDOUT)
-		return timeout_ms == 0 ? 0 : fail_timed_out(timeout_ms);
-	while (taken > 0) {
-		deliver_message(pool, &message);
-		taken = ++count < pool->attr.count ? poll_pool(pool, &message) : 0;
-	}
-	if (count == 0)
-		return taken;
-	/* The next call reports the broken channel. */
-	if (taken == -EPIPE && pool->broken)
-		pool->broken->reported_broken = false;
-	return (int)count;
 }

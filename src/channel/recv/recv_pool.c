@@ -193,7 +193,7 @@ void pier_pool_put(struct pier_recv_pool *pool, struct pier_recv_slot *slot)
 
 enum {
 	/* The size of the first version of the struct. */
-	FIRST_SIZE = offsetof(struct pier_recv_pool_attr, context) + sizeof(void *),
+	FIRST_SIZE = offsetof(struct pier_recv_pool_attr, offset) + sizeof(uint64_t),
 	LARGEST_BATCH = 32,
 };
 
@@ -490,8 +490,6 @@ static int check_idle(const struct pier_recv_pool *pool)
 {
 	uint32_t channels = pool->srq ? pool->srq->channel_count : 0;
 
-	if (pool->delivering)
-		return pier_fail(EBUSY, "destroying a receive pool that is delivering");
 	if (pool->held > 0)
 		return pier_fail(EBUSY,
 				 "destroying a receive pool: %u of its messages are not "

@@ -333,16 +333,6 @@ int pier_ring_destroy(struct pier_ring *ring)
 	return 0;
 }
 
-struct pier_mr *pier_ring_mr(const struct pier_ring *ring)
-{
-	return ring->memory.mr;
-}
-
-struct pier_buffer *pier_ring_buffer(const struct pier_ring *ring)
-{
-	return ring->buffer;
-}
-
 int pier_ring_fd(const struct pier_ring *ring)
 {
 	return ring->wake_fd;
@@ -356,6 +346,8 @@ int pier_ring_uses(const struct pier_ring *ring, const struct pier_channel *chan
 void pier_ring_query(const struct pier_ring *ring, struct pier_ring_status *ret_status)
 {
 	*ret_status = (struct pier_ring_status){
+		.mr = ring->memory.mr,
+		.buffer = ring->buffer,
 		.held = count_held(ring),
 		.in_flight = pier_lanes_in_flight(&ring->lanes),
 		.doorbells = ring->lanes.doorbells,

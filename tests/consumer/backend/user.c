@@ -46,7 +46,8 @@ static void use_buffer(void)
 	CHECK(pier_copy_wait(copy) == 0);
 	CHECK(pier_buffer_query(buffer, &info) == 0);
 	CHECK(strcmp(info.kind, "from elsewhere") == 0);
-	CHECK(pier_dmabuf_export(buffer, 1, 10, &dmabuf) == 0 && dmabuf.offset == 1);
+	CHECK(pier_dmabuf_export(buffer, 1, 10, PIER_MAPPING_AUTO, &dmabuf) == 0 &&
+	      dmabuf.offset == 1);
 	pier_dmabuf_close(&dmabuf);
 	CHECK(pier_buffer_map(buffer, &mapped) == 0);
 	CHECK(pier_buffer_wrap((char *)mapped + 1, 10, &inside) == 0);

@@ -37,7 +37,9 @@ static void check_export(const char *spec, size_t offset, int error, const char 
 	struct pier_buffer *buffer;
 
 	assert_int_equal(pier_buffer_alloc(spec, 100, &buffer), 0);
-	assert_int_equal(pier_dmabuf_export(buffer, offset, 10, &dmabuf), -error);
+	assert_int_equal(
+		pier_dmabuf_export(buffer, offset, 10, PIER_MAPPING_AUTO, &dmabuf),
+		-error);
 	if (error) {
 		test_assert_sentence(sentence);
 		assert_int_equal(dmabuf.fd, -7);

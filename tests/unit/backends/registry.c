@@ -185,7 +185,8 @@ static void accepts_smaller_tables(void **state)
 	assert_int_equal(pier_buffer_copy_to(buffer, 9, "x", 1), 0);
 	assert_int_equal(pier_buffer_copy_from(buffer, 9, &byte, 1), 0);
 	assert_int_equal(byte, 'x');
-	assert_int_equal(pier_dmabuf_export(buffer, 0, 1, &dmabuf), -EOPNOTSUPP);
+	assert_int_equal(pier_dmabuf_export(buffer, 0, 1, PIER_MAPPING_AUTO, &dmabuf),
+			 -EOPNOTSUPP);
 	assert_int_equal(pier_buffer_free(buffer), 0);
 }
 
@@ -221,7 +222,8 @@ static void loads_the_example(void **state)
 	assert_int_equal(pier_buffer_alloc("arena", 100, &first), 0);
 	assert_int_equal(pier_buffer_alloc("arena", 70000, &second), 0);
 	assert_int_equal(pier_buffer_copy_to(second, 69999, "q", 1), 0);
-	assert_int_equal(pier_dmabuf_export(second, 69999, 1, &dmabuf), 0);
+	assert_int_equal(pier_dmabuf_export(second, 69999, 1, PIER_MAPPING_AUTO, &dmabuf),
+			 0);
 	assert_int_equal(dmabuf.offset, (256 << 10) + 69999);
 	assert_int_equal(pread(dmabuf.fd, &byte, 1, (off_t)dmabuf.offset), 1);
 	assert_int_equal(byte, 'q');

@@ -162,7 +162,8 @@ static void check_range_errors(struct pier_buffer *buffer, size_t length)
 		test_assert_sentence("leave the buffer of");
 		if (bad[i][1] == 0)
 			continue;
-		assert_int_equal(pier_dmabuf_export(buffer, offset, bad[i][1], &dmabuf),
+		assert_int_equal(pier_dmabuf_export(buffer, offset, bad[i][1],
+						    PIER_MAPPING_AUTO, &dmabuf),
 				 -ERANGE);
 		test_assert_sentence("leave the buffer of");
 		assert_int_equal(dmabuf.fd, -7);
@@ -232,7 +233,9 @@ static void check_export(struct pier_buffer *buffer, size_t offset, size_t lengt
 	void *through, *direct;
 	off_t size;
 
-	assert_int_equal(pier_dmabuf_export(buffer, offset, length, &dmabuf), 0);
+	assert_int_equal(
+		pier_dmabuf_export(buffer, offset, length, PIER_MAPPING_AUTO, &dmabuf),
+		0);
 	assert_true(dmabuf.fd >= 0);
 	assert_int_equal(fcntl(dmabuf.fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
 	assert_int_equal(dmabuf.length, length);
@@ -286,7 +289,8 @@ static void readonly_memfd_is_written_here_only(void **state)
 
 	(void)state;
 	assert_int_equal(pier_buffer_copy_to(buffer, 10, "text", 5), 0);
-	assert_int_equal(pier_dmabuf_export(buffer, 0, 100, &dmabuf), 0);
+	assert_int_equal(pier_dmabuf_export(buffer, 0, 100, PIER_MAPPING_AUTO, &dmabuf),
+			 0);
 	assert_int_equal(pread(dmabuf.fd, text, 5, (off_t)dmabuf.offset + 10), 5);
 	assert_string_equal(text, "text");
 	assert_int_equal(pwrite(dmabuf.fd, "x", 1, 0), -1);
@@ -304,11 +308,14 @@ static void refuses_invalid_exports(void **state)
 	struct pier_dmabuf dmabuf = { .fd = -7, .offset = 5 };
 
 	(void)state;
-	assert_int_equal(pier_dmabuf_export(buffer, 0, 0, &dmabuf), -EINVAL);
+	assert_int_equal(pier_dmabuf_export(buffer, 0, 0, PIER_MAPPING_AUTO, &dmabuf),
+			 -EINVAL);
 	test_assert_sentence("length is 0");
-	assert_int_equal(pier_dmabuf_export(buffer, 0, 100, &dmabuf), -EOPNOTSUPP);
+	assert_int_equal(pier_dmabuf_export(buffer, 0, 100, PIER_MAPPING_AUTO, &dmabuf),
+			 -EOPNOTSUPP);
 	test_assert_sentence("host: memory of this backend has no dma-buf");
-	assert_int_equal(pier_dmabuf_export(buffer, 99, 2, &dmabuf), -ERANGE);
+	assert_int_equal(pier_dmabuf_export(buffer, 99, 2, PIER_MAPPING_AUTO, &dmabuf),
+			 -ERANGE);
 	assert_int_equal(dmabuf.fd, -7);
 	assert_int_equal(dmabuf.offset, 5);
 	assert_int_equal(pier_buffer_free(buffer), 0);
@@ -324,8 +331,10 @@ static void refuses_to_free_a_busy_buffer(void **state)
 	struct pier_dmabuf first, second;
 
 	(void)state;
-	assert_int_equal(pier_dmabuf_export(buffer, 0, 100, &first), 0);
-	assert_int_equal(pier_dmabuf_export(buffer, 50, 1, &second), 0);
+	assert_int_equal(pier_dmabuf_export(buffer, 0, 100, PIER_MAPPING_AUTO, &first),
+			 0);
+	assert_int_equal(pier_dmabuf_export(buffer, 50, 1, PIER_MAPPING_AUTO, &second),
+			 0);
 	assert_int_equal(pier_object_count(PIER_OBJECT_DMABUF), 2);
 	assert_int_equal(pier_buffer_free(buffer), -EBUSY);
 	test_assert_sentence("it still has 2 dma-bufs");
@@ -383,7 +392,8 @@ static void wraps_host_memory(void **state)
 	assert_ptr_equal(mapped, bytes);
 	assert_int_equal(pier_buffer_copy_to(buffer, page - 2, "xy", 2), 0);
 	assert_int_equal(pier_buffer_copy_to(buffer, page - 1, "xy", 2), -ERANGE);
-	assert_int_equal(pier_dmabuf_export(buffer, 0, 1, &dmabuf), -EOPNOTSUPP);
+	assert_int_equal(pier_dmabuf_export(buffer, 0, 1, PIER_MAPPING_AUTO, &dmabuf),
+			 -EOPNOTSUPP);
 	assert_int_equal(pier_buffer_free(buffer), 0);
 	assert_int_equal(msync(bytes, page, MS_ASYNC), 0); /* ENOMEM: unmapped */
 	assert_int_equal(bytes[page - 1], 'y');
@@ -413,7 +423,8 @@ static void wraps_part_of_a_buffer(void **state)
 	assert_int_equal(*(char *)mapped, 'z');
 	assert_int_equal(pier_buffer_copy_from(inner, 0, &byte, 1), 0);
 	assert_int_equal(byte, 'z');
-	assert_int_equal(pier_dmabuf_export(inner, 1, page - 1, &dmabuf), 0);
+	assert_int_equal(
+		pier_dmabuf_export(inner, 1, page - 1, PIER_MAPPING_AUTO, &dmabuf), 0);
 	assert_int_equal(dmabuf.offset, page + 8);
 	assert_int_equal(dmabuf.iova, pier_buffer_address(inner) + 1);
 	assert_int_equal(pread(dmabuf.fd, &byte, 1, (off_t)dmabuf.offset - 1), 1);
@@ -444,14 +455,15 @@ static void survives_running_out_of_fds(void **state)
 	(void)state;
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
 	set_fd_limit(3); /* at most the standard streams, which are open */
-	assert_int_equal(pier_dmabuf_export(buffer, 0, 1, &dmabuf), -EMFILE);
+	assert_int_equal(pier_dmabuf_export(buffer, 0, 1, PIER_MAPPING_AUTO, &dmabuf),
+			 -EMFILE);
 	assert_int_equal(pier_buffer_alloc("memfd", 1, &other), -EMFILE);
 	set_fd_limit(before.rlim_cur);
 	test_assert_sentence("Too many open files");
 	assert_int_equal(dmabuf.fd, -7);
 	assert_ptr_equal(other, (void *)0x1);
 	/* A failed export neither keeps the buffer busy nor is remembered. */
-	assert_int_equal(pier_dmabuf_export(buffer, 0, 1, &dmabuf), 0);
+	assert_int_equal(pier_dmabuf_export(buffer, 0, 1, PIER_MAPPING_AUTO, &dmabuf), 0);
 	pier_dmabuf_close(&dmabuf);
 	assert_int_equal(pier_buffer_free(buffer), 0);
 }
@@ -473,14 +485,19 @@ static void cycle(struct test_random *random, bool fails)
 	buffer = alloc(way == 1 ? "host" : "memfd", length);
 	assert_int_equal(pier_buffer_map(buffer, &mapped), 0);
 	if (way == 1)
-		assert_int_equal(pier_dmabuf_export(buffer, 0, length, &dmabuf),
-				 -EOPNOTSUPP);
+		assert_int_equal(
+			pier_dmabuf_export(buffer, 0, length, PIER_MAPPING_AUTO, &dmabuf),
+			-EOPNOTSUPP);
 	if (way == 2)
-		assert_int_equal(pier_dmabuf_export(buffer, length, 1, &dmabuf), -ERANGE);
+		assert_int_equal(
+			pier_dmabuf_export(buffer, length, 1, PIER_MAPPING_AUTO, &dmabuf),
+			-ERANGE);
 	if (way == 3) {
 		getrlimit(RLIMIT_NOFILE, &limit);
 		set_fd_limit(3);
-		assert_int_equal(pier_dmabuf_export(buffer, 0, 1, &dmabuf), -EMFILE);
+		assert_int_equal(
+			pier_dmabuf_export(buffer, 0, 1, PIER_MAPPING_AUTO, &dmabuf),
+			-EMFILE);
 		set_fd_limit(limit.rlim_cur);
 	}
 	if (way == 4)
@@ -488,7 +505,9 @@ static void cycle(struct test_random *random, bool fails)
 				 -ERANGE);
 	if (way == 5) {
 		assert_int_equal(pier_buffer_wrap(mapped, length, &wrapped), 0);
-		assert_int_equal(pier_dmabuf_export(wrapped, 0, length, &dmabuf), 0);
+		assert_int_equal(pier_dmabuf_export(wrapped, 0, length, PIER_MAPPING_AUTO,
+						    &dmabuf),
+				 0);
 		assert_int_equal(pier_buffer_free(wrapped), -EBUSY);
 		pier_dmabuf_close(&dmabuf);
 		assert_int_equal(pier_buffer_free(wrapped), 0);
@@ -517,7 +536,7 @@ static void success_keeps_the_last_error(void **state)
 	check_alloc_fails("host", 0, EINVAL, "length is 0");
 	buffer = alloc("memfd", 100);
 	assert_int_equal(pier_buffer_copy_to(buffer, 0, bytes, 8), 0);
-	assert_int_equal(pier_dmabuf_export(buffer, 0, 1, &dmabuf), 0);
+	assert_int_equal(pier_dmabuf_export(buffer, 0, 1, PIER_MAPPING_AUTO, &dmabuf), 0);
 	pier_dmabuf_close(&dmabuf);
 	assert_int_equal(pier_buffer_wrap(bytes, 8, &wrapped), 0);
 	assert_int_equal(pier_buffer_free(wrapped), 0);

@@ -116,7 +116,7 @@ static void keeps_a_duplicate(void **state)
 	close(fixture.fd);
 	fixture.fd = -1;
 	expect_ok(pier_buffer_copy_to(buffer, 5, "k", 1));
-	expect_ok(pier_dmabuf_export(buffer, 5, 10, &dmabuf));
+	expect_ok(pier_dmabuf_export(buffer, 5, 10, PIER_MAPPING_AUTO, &dmabuf));
 	assert_int_equal(dmabuf.offset, OFFSET + 5);
 	assert_int_equal(fcntl(dmabuf.fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
 	assert_int_equal(pread(dmabuf.fd, &byte, 1, (off_t)dmabuf.offset), 1);
@@ -175,7 +175,7 @@ static void works_without_a_mapping(void **state)
 	assert_int_not_equal(pier_buffer_address(buffer), pier_buffer_address(other));
 	expect_result(pier_buffer_map(buffer, &mapped), -EOPNOTSUPP);
 	expect_result(pier_buffer_copy_from(buffer, 0, &byte, 1), -EOPNOTSUPP);
-	expect_ok(pier_dmabuf_export(buffer, 0, 1000, &dmabuf));
+	expect_ok(pier_dmabuf_export(buffer, 0, 1000, PIER_MAPPING_AUTO, &dmabuf));
 	assert_int_equal(dmabuf.offset, OFFSET);
 	assert_true(pier_page_agree(dmabuf.offset, dmabuf.iova, pier_host_page()));
 	pier_dmabuf_close(&dmabuf);

@@ -418,7 +418,6 @@ CALL(destroy_recv_pool, pier_recv_pool_destroy(fixture->pool))
 CALL(poll_pool_message, pier_recv_pool_poll(fixture->pool, &pooled))
 CALL(wait_pool_message, pier_recv_pool_wait(fixture->pool, TIME_MS, &pooled))
 CALL(release_message, pier_recv_pool_release(fixture->pool, &pooled))
-CALL(deliver_messages, pier_recv_pool_deliver(fixture->pool, TIME_MS))
 CALL(create_ring, pier_ring_create(fixture->pd, NULL, &fixture->ring))
 CALL(destroy_ring, pier_ring_destroy(fixture->ring))
 CALL(begin_fill, pier_ring_begin(fixture->ring, NULL, 0, NULL, 0, NULL))
@@ -538,7 +537,6 @@ static const struct call calls[] = {
 	ENTRY(poll_pool_message, "receive pool of 16 times 4096 bytes on soft0"),
 	ENTRY(wait_pool_message, "receive pool of 16 times 4096 bytes on soft0"),
 	ENTRY(release_message, "receive pool of 16 times 4096 bytes on soft0"),
-	ENTRY(deliver_messages, "receive pool of 16 times 4096 bytes on soft0"),
 	ENTRY(create_ring, "protection domain on soft0"),
 	ENTRY(destroy_ring, "ring of 4 times 1048576 bytes on soft0"),
 	ENTRY(begin_fill, "ring of 4 times 1048576 bytes on soft0"),

@@ -72,7 +72,7 @@ struct pier_dmabuf test_make_dmabuf(struct pier_buffer *buffer)
 {
 	struct pier_dmabuf dmabuf;
 
-	expect_ok(pier_dmabuf_export(buffer, 0, LENGTH, &dmabuf));
+	expect_ok(pier_dmabuf_export(buffer, 0, LENGTH, PIER_MAPPING_AUTO, &dmabuf));
 	return dmabuf;
 }
 

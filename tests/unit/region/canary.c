@@ -450,7 +450,7 @@ static void is_not_sent_for_joined_ranges(void **state)
 
 	(void)state;
 	open_device("soft0");
-	expect_ok(pier_reg_mr_vec(fixture.pd, ranges, 2, 0, &mr));
+	expect_ok(test_reg_mr_vec(fixture.pd, ranges, 2, 0, &mr));
 	assert_int_equal(fixture.gpu->copies, 0);
 	assert_ptr_equal(strstr(test_mr_info(mr).canary, "not run: "),
 			 test_mr_info(mr).canary);

@@ -119,7 +119,7 @@ static void names_the_importer_and_its_access(void **state)
 	expect_ok(pier_dereg_mr(mr));
 	assert_int_equal(fixture.gpu->request.access, PIER_BACKEND_READ);
 	/* The caller's own export names no importer and allows every access. */
-	expect_ok(pier_dmabuf_export(fixture.buffer, 0, 1, &dmabuf));
+	expect_ok(pier_dmabuf_export(fixture.buffer, 0, 1, PIER_MAPPING_AUTO, &dmabuf));
 	pier_dmabuf_close(&dmabuf);
 	assert_string_equal(fixture.gpu->importer, "");
 	assert_int_equal(fixture.gpu->request.access,
@@ -139,7 +139,8 @@ static void exports_whole_steps(void **state)
 	(void)state;
 	fixture.gpu->granularity = step;
 	start("gpu");
-	expect_ok(pier_dmabuf_export(fixture.buffer, fixture.page + 1, 10, &dmabuf));
+	expect_ok(pier_dmabuf_export(fixture.buffer, fixture.page + 1, 10,
+				     PIER_MAPPING_AUTO, &dmabuf));
 	assert_int_equal(fixture.gpu->request.address,
 			 pier_buffer_address(fixture.buffer));
 	assert_int_equal(fixture.gpu->request.length, step);
@@ -148,7 +149,8 @@ static void exports_whole_steps(void **state)
 			 pier_buffer_address(fixture.buffer) + fixture.page + 1);
 	pier_dmabuf_close(&dmabuf);
 	/* The last step is shorter. */
-	expect_ok(pier_dmabuf_export(fixture.buffer, 6 * fixture.page - 1, 1, &dmabuf));
+	expect_ok(pier_dmabuf_export(fixture.buffer, 6 * fixture.page - 1, 1,
+				     PIER_MAPPING_AUTO, &dmabuf));
 	assert_int_equal(fixture.gpu->request.length, 2 * fixture.page);
 	assert_int_equal(dmabuf.offset, 6 * fixture.page - 1);
 	pier_dmabuf_close(&dmabuf);
@@ -164,7 +166,9 @@ static void refuses_a_false_granularity(void **state)
 	(void)state;
 	fixture.gpu->granularity = fixture.page + 1;
 	start("gpu");
-	expect_result(pier_dmabuf_export(fixture.buffer, 0, 1, &dmabuf), -EIO);
+	expect_result(
+		pier_dmabuf_export(fixture.buffer, 0, 1, PIER_MAPPING_AUTO, &dmabuf),
+		-EIO);
 	test_assert_sentence("the backend exports steps of ");
 	assert_int_equal(fixture.gpu->exports, 0);
 }
@@ -198,11 +202,12 @@ static void registers_a_part_for_each_dmabuf(void **state)
 	assert_int_equal(pier_mr_parts(mr), 3);
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
 	expect_ok(pier_dereg_mr(mr));
-	expect_ok(pier_dmabuf_export(fixture.buffer, 2 * fixture.page - 1, 1, &dmabuf));
+	expect_ok(pier_dmabuf_export(fixture.buffer, 2 * fixture.page - 1, 1,
+				     PIER_MAPPING_AUTO, &dmabuf));
 	pier_dmabuf_close(&dmabuf);
-	expect_result(
-		pier_dmabuf_export(fixture.buffer, 2 * fixture.page - 1, 2, &dmabuf),
-		-EXDEV);
+	expect_result(pier_dmabuf_export(fixture.buffer, 2 * fixture.page - 1, 2,
+					 PIER_MAPPING_AUTO, &dmabuf),
+		      -EXDEV);
 	test_assert_sentence("its first 1 bytes are in a dma-buf of their own");
 }
 
@@ -213,7 +218,8 @@ static void refuses_a_short_export(void **state)
 	(void)state;
 	fixture.gpu->partial = true;
 	start("gpu:3");
-	expect_result(pier_dmabuf_export(fixture.buffer, 0, 6 * fixture.page, &dmabuf),
+	expect_result(pier_dmabuf_export(fixture.buffer, 0, 6 * fixture.page,
+					 PIER_MAPPING_AUTO, &dmabuf),
 		      -EIO);
 	test_assert_sentence("the backend exported ");
 }
@@ -417,17 +423,16 @@ static void exports_with_a_mapping(void **state)
 
 	(void)state;
 	start("gpu");
-	expect_ok(pier_dmabuf_export_mapped(fixture.buffer, 7, 100, PIER_MAPPING_PCIE,
-					    &dmabuf));
+	expect_ok(pier_dmabuf_export(fixture.buffer, 7, 100, PIER_MAPPING_PCIE, &dmabuf));
 	assert_int_equal(dmabuf.offset, 7);
 	assert_int_equal(fixture.gpu->exports_by[PIER_MAPPING_PCIE], 1);
 	pier_dmabuf_close(&dmabuf);
 	fixture.gpu->no_pcie = true;
-	expect_result(pier_dmabuf_export_mapped(fixture.buffer, 0, 1, PIER_MAPPING_PCIE,
-						&dmabuf),
-		      -EOPNOTSUPP);
-	expect_result(pier_dmabuf_export_mapped(fixture.buffer, 0, 1,
-						(enum pier_mapping) - 1, &dmabuf),
+	expect_result(
+		pier_dmabuf_export(fixture.buffer, 0, 1, PIER_MAPPING_PCIE, &dmabuf),
+		-EOPNOTSUPP);
+	expect_result(pier_dmabuf_export(fixture.buffer, 0, 1, (enum pier_mapping) - 1,
+					 &dmabuf),
 		      -EINVAL);
 	assert_string_equal(pier_mapping_name(PIER_MAPPING_PCIE), "pcie");
 	assert_string_equal(pier_mapping_name((enum pier_mapping)9), "unknown");
@@ -541,7 +546,7 @@ static void accepts_segments_among_ranges(void **state)
 	fixture.gpu->seams = true;
 	ranges[0] = pier_mr_range_host(host, sizeof(host));
 	ranges[1] = pier_mr_range_buffer(fixture.buffer, 0, 3 * fixture.page);
-	expect_ok(pier_reg_mr_vec(fixture.pd, ranges, 2, PIER_ACCESS_SHARED, &mr));
+	expect_ok(test_reg_mr_vec(fixture.pd, ranges, 2, PIER_ACCESS_SHARED, &mr));
 	assert_int_equal(pier_mr_parts(mr), 3);
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_MIXED);
 	expect_ok(pier_dereg_mr(mr));
@@ -624,7 +629,9 @@ static void names_the_range_that_cannot_be_exported(void **state)
 	(void)state;
 	fixture.gpu->says_no_export = true;
 	start("gpu");
-	expect_result(pier_dmabuf_export(fixture.buffer, 0, 100, &dmabuf), -EOPNOTSUPP);
+	expect_result(
+		pier_dmabuf_export(fixture.buffer, 0, 100, PIER_MAPPING_AUTO, &dmabuf),
+		-EOPNOTSUPP);
 	test_assert_sentence("do otherwise");
 	expect_result(reg(0, 100, PIER_POLICY_DIRECT, &mr), -EOPNOTSUPP);
 	test_assert_sentence("do otherwise");

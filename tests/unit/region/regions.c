@@ -221,7 +221,8 @@ static void registers_every_kind_of_source(void **state)
 	int context;
 
 	(void)state;
-	expect_ok(pier_dmabuf_export(fixture.buffer, fixture.page + 3, 500, &dmabuf));
+	expect_ok(pier_dmabuf_export(fixture.buffer, fixture.page + 3, 500,
+				     PIER_MAPPING_AUTO, &dmabuf));
 	{
 		void *mapped = NULL;
 		struct {
@@ -346,7 +347,7 @@ static void joins_ranges_as_parts(void **state)
 	struct pier_gather gather;
 
 	(void)state;
-	expect_ok(pier_reg_mr_vec(fixture.pd, ranges, 3, PIER_ACCESS_SHARED, &mr));
+	expect_ok(test_reg_mr_vec(fixture.pd, ranges, 3, PIER_ACCESS_SHARED, &mr));
 	assert_int_equal(pier_mr_parts(mr), 3);
 	assert_int_equal(pier_mr_length(mr), 1003 + fixture.page);
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_MIXED);
@@ -594,7 +595,7 @@ static void has_sub_regions_over_seams(void **state)
 	struct pier_mr_part_info info;
 
 	(void)state;
-	expect_ok(pier_reg_mr_vec(fixture.pd, ranges, 3, PIER_ACCESS_SHARED, &mr));
+	expect_ok(test_reg_mr_vec(fixture.pd, ranges, 3, PIER_ACCESS_SHARED, &mr));
 	expect_ok(pier_reg_sub_mr(mr, 990, 300, PIER_ACCESS_LOCAL_WRITE, &sub));
 	assert_int_equal(pier_mr_iova(sub), pier_mr_iova(mr) + 990);
 	assert_int_equal(pier_mr_parts(sub), 3);
@@ -629,9 +630,9 @@ static void has_no_sub_regions_of_an_fd(void **state)
 	struct pier_mr_range ranges[2] = { pier_mr_range_host(fixture.memory, 100) };
 
 	(void)state;
-	expect_ok(pier_dmabuf_export(fixture.buffer, 0, 100, &dmabuf));
+	expect_ok(pier_dmabuf_export(fixture.buffer, 0, 100, PIER_MAPPING_AUTO, &dmabuf));
 	ranges[1] = pier_mr_range_dmabuf(dmabuf.fd, 0, 100);
-	expect_ok(pier_reg_mr_vec(fixture.pd, ranges, 2, PIER_ACCESS_SHARED, &mr));
+	expect_ok(test_reg_mr_vec(fixture.pd, ranges, 2, PIER_ACCESS_SHARED, &mr));
 	pier_dmabuf_close(&dmabuf);
 	expect_result(pier_reg_sub_mr(mr, 99, 2, 0, &sub), -EOPNOTSUPP);
 	test_assert_sentence("register the part from the fd");
@@ -677,7 +678,7 @@ static void sub_regions_match_a_table_of_bytes(void **state)
 					      : pier_buffer_address(fixture.buffer)) +
 					from + k;
 		}
-		expect_ok(pier_reg_mr_vec(fixture.pd, ranges, count, PIER_ACCESS_SHARED,
+		expect_ok(test_reg_mr_vec(fixture.pd, ranges, count, PIER_ACCESS_SHARED,
 					  &mr));
 		offset = test_random_below(&random, total);
 		length = 1 + test_random_below(&random, total - offset);

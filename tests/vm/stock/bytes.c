@@ -124,7 +124,8 @@ static void expect_dmabuf_image(const struct side *side)
 	struct pier_dmabuf dmabuf;
 	uint8_t *pages;
 
-	expect_ok(pier_dmabuf_export(side->buffer, 0, STOCK_LENGTH, &dmabuf));
+	expect_ok(pier_dmabuf_export(side->buffer, 0, STOCK_LENGTH, PIER_MAPPING_AUTO,
+				     &dmabuf));
 	assert_int_equal(dmabuf.offset, 0);
 	pages = mmap(NULL, STOCK_LENGTH, PROT_READ, MAP_SHARED, dmabuf.fd, 0);
 	assert_true(pages != MAP_FAILED);

@@ -66,7 +66,8 @@ static void refuses_a_dmabuf_of_the_caller(void **state)
 		struct pier_buffer *buffer = stock_alloc(kinds_of_dmabuf[i]);
 		struct pier_dmabuf dmabuf;
 
-		expect_ok(pier_dmabuf_export(buffer, 0, STOCK_LENGTH, &dmabuf));
+		expect_ok(pier_dmabuf_export(buffer, 0, STOCK_LENGTH, PIER_MAPPING_AUTO,
+					     &dmabuf));
 		refuse_fd(stock, dmabuf.offset, dmabuf.iova, dmabuf.fd);
 		/* The fd stays the caller's, open. */
 		assert_true(fcntl(dmabuf.fd, F_GETFD) >= 0);

@@ -161,7 +161,8 @@ static void check_small(uint64_t address, uint64_t length, const char *sentence)
 	assert_reaches(&memory, address);
 	cuda->release(&memory);
 	expect_ok(pier_buffer_wrap((void *)(uintptr_t)address, length, &buffer));
-	expect_result(pier_dmabuf_export(buffer, 0, length, &dmabuf), -EOPNOTSUPP);
+	expect_result(pier_dmabuf_export(buffer, 0, length, PIER_MAPPING_AUTO, &dmabuf),
+		      -EOPNOTSUPP);
 	test_assert_sentence(sentence);
 	expect_ok(pier_buffer_free(buffer));
 }

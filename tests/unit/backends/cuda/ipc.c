@@ -402,7 +402,8 @@ static void opened_memory_is_not_exported(void **state)
 	struct pier_dmabuf dmabuf;
 
 	(void)state;
-	expect_result(pier_dmabuf_export(opened, 0, LENGTH, &dmabuf), -EOPNOTSUPP);
+	expect_result(pier_dmabuf_export(opened, 0, LENGTH, PIER_MAPPING_AUTO, &dmabuf),
+		      -EOPNOTSUPP);
 	test_assert_sentence("in the process that owns it");
 	expect_result(pier_buffer_ipc_handle(opened, handle), -EOPNOTSUPP);
 	test_assert_sentence("memory of another process");

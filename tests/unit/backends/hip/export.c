@@ -83,7 +83,7 @@ static void exports_buffers(void **state)
 	expect_ok(pier_buffer_alloc("hip:1:fine", SMALL, &buffer));
 	address = pier_buffer_address(buffer);
 	expect_ok(pier_buffer_copy_to(buffer, 9000, "direct", 7));
-	expect_ok(pier_dmabuf_export(buffer, 9000, 7, &dmabuf));
+	expect_ok(pier_dmabuf_export(buffer, 9000, 7, PIER_MAPPING_AUTO, &dmabuf));
 	assert_int_equal(dmabuf.iova, address + 9000);
 	assert_int_equal((dmabuf.offset ^ dmabuf.iova) & 4095, 0);
 	fixture_expect_bytes(dmabuf.fd, dmabuf.offset, "direct", 7);
@@ -91,7 +91,7 @@ static void exports_buffers(void **state)
 
 	expect_ok(pier_buffer_wrap((void *)(uintptr_t)(address + 8999), 100, &wrapped));
 	assert_string_equal(pier_buffer_backend(wrapped), "hip");
-	expect_ok(pier_dmabuf_export(wrapped, 1, 7, &dmabuf));
+	expect_ok(pier_dmabuf_export(wrapped, 1, 7, PIER_MAPPING_AUTO, &dmabuf));
 	fixture_expect_bytes(dmabuf.fd, dmabuf.offset, "direct", 7);
 	expect_result(pier_buffer_free(wrapped), -EBUSY);
 	pier_dmabuf_close(&dmabuf);

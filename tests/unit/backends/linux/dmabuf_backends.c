@@ -168,7 +168,9 @@ static void check_export(struct pier_buffer *buffer, size_t offset, size_t lengt
 	char byte = 0;
 
 	assert_int_equal(pier_buffer_copy_to(buffer, offset, "m", 1), 0);
-	assert_int_equal(pier_dmabuf_export(buffer, offset, length, &dmabuf), 0);
+	assert_int_equal(
+		pier_dmabuf_export(buffer, offset, length, PIER_MAPPING_AUTO, &dmabuf),
+		0);
 	assert_int_equal(dmabuf.offset, offset);
 	assert_true(pier_page_agree(dmabuf.offset, dmabuf.iova, pier_host_page()));
 	assert_int_equal(fcntl(dmabuf.fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);

@@ -478,86 +478,28 @@ static void destroying_it_stops_its_channel(void **state)
 	close_fixture(&fixture);
 }
 
-struct delivery {
-	struct pier_recv_pool *pool;
-	struct pier_pool_message kept[COUNT];
-	uint32_t keep, count;
-};
-
-static enum pier_delivery deliver(const struct pier_pool_message *message, void *context)
-{
-	struct delivery *delivery = context;
-	struct pier_pool_message none;
-
-	delivery->kept[delivery->count++ % COUNT] = *message;
-	expect_result(pier_recv_pool_poll(delivery->pool, &none), -EBUSY);
-	expect_result(pier_recv_pool_wait(delivery->pool, 0, &none), -EBUSY);
-	expect_result(pier_recv_pool_deliver(delivery->pool, 0), -EBUSY);
-	expect_result(pier_recv_pool_destroy(delivery->pool), -EBUSY);
-	return message->length == delivery->keep ? PIER_KEPT : PIER_DELIVERED;
-}
-
-static void delivers_to_a_function_body(bool shared)
+/* A channel that breaks after a message is reported, although another one works. */
+static void returns_messages_before_reporting_a_channel(void **state)
 {
 	struct pier_recv_pool_attr attr = usual();
-	struct delivery delivery = { .keep = 2 };
-	struct fixture fixture;
-
-	attr.deliver = deliver;
-	attr.context = &delivery;
-	fixture = open_with(shared, &attr, COUNT);
-	delivery.pool = fixture.pool;
-	expect_result(pier_recv_pool_deliver(fixture.pool, 0), 0);
-	expect_result(pier_recv_pool_deliver(fixture.pool, 1), -ETIMEDOUT);
-	for (uint32_t i = 0; i < 5; i++)
-		arrive(&fixture, i);
-	fake_complete(ids_of(&fixture)[0], IBV_WC_LOC_LEN_ERR, IBV_WC_BIND_MW, 0);
-	expect_result(pier_recv_pool_deliver(fixture.pool, 0), 5);
-	assert_int_equal(delivery.count, 5);
-	for (uint32_t i = 0; i < 5; i++) {
-		assert_int_equal(delivery.kept[i].length, i);
-		assert_int_equal(delivery.kept[i].sequence, i);
-		if (i != 2)
-			expect_result(
-				pier_recv_pool_release(fixture.pool, &delivery.kept[i]),
-				-ESTALE);
-	}
-	/* The error came behind messages, and is reported now. */
-	expect_result(pier_recv_pool_deliver(fixture.pool, 0), -EPIPE);
-	assert_ptr_equal(pier_recv_pool_broken(fixture.pool), fixture.channel);
-	expect_ok(pier_recv_pool_release(fixture.pool, &delivery.kept[2]));
-	close_fixture(&fixture);
-}
-
-static void delivers_to_a_function(void **state)
-{
-	(void)state;
-	on_both(delivers_to_a_function_body);
-}
-
-/* A channel that breaks behind a message is reported, although another one works. */
-static void delivers_messages_before_reporting_a_channel(void **state)
-{
-	struct pier_recv_pool_attr attr = usual();
-	struct delivery delivery = { .keep = UINT32_MAX };
+	struct pier_pool_message message;
 	struct pier_channel *other;
 	struct ibv_cq *first;
 	struct fixture fixture;
 
 	(void)state;
-	attr.deliver = deliver;
-	attr.context = &delivery;
 	fixture = open_with(SHARED, &attr, COUNT);
-	delivery.pool = fixture.pool;
 	first = fake.cq;
 	other = make_channel(fixture.pool, 1);
 	arrive(&fixture, 1);
 	expect_result(pier_channel_poll(other), 1);
 	pier_break_channel(other, -ECANCELED, "broken by the test");
-	expect_result(pier_recv_pool_deliver(fixture.pool, 0), 1);
-	expect_result(pier_recv_pool_deliver(fixture.pool, 0), -EPIPE);
+	expect_result(pier_recv_pool_poll(fixture.pool, &message), 1);
+	assert_ptr_equal(message.channel, other);
+	expect_ok(pier_recv_pool_release(fixture.pool, &message));
+	expect_result(pier_recv_pool_poll(fixture.pool, &message), -EPIPE);
 	assert_ptr_equal(pier_recv_pool_broken(fixture.pool), other);
-	expect_result(pier_recv_pool_deliver(fixture.pool, 0), 0);
+	expect_result(pier_recv_pool_poll(fixture.pool, &message), 0);
 	expect_ok(pier_channel_destroy(other));
 	fake.cq = first;
 	close_fixture(&fixture);
@@ -727,7 +669,6 @@ static void refuses_invalid_attributes(void **state)
 	expect_result(pier_recv_pool_create(channel, &attr, &other), -EBUSY);
 	expect_result(pier_recv_pool_wait(pool, -2, &message), -EINVAL);
 	expect_result(pier_recv_pool_wait(pool, 0, &message), -ETIMEDOUT);
-	expect_result(pier_recv_pool_deliver(pool, 0), -EINVAL);
 	message.slot = 16;
 	expect_result(pier_recv_pool_release(pool, &message), -ESTALE);
 	expect_result(pier_recv_pool_release(pool, NULL), -EINVAL);
@@ -807,8 +748,7 @@ int main(void)
 		cmocka_unit_test(outlives_shared_channels),
 		cmocka_unit_test(outlives_its_channel),
 		cmocka_unit_test(destroying_it_stops_its_channel),
-		cmocka_unit_test(delivers_to_a_function),
-		cmocka_unit_test(delivers_messages_before_reporting_a_channel),
+		cmocka_unit_test(returns_messages_before_reporting_a_channel),
 		cmocka_unit_test(retries_receives_that_were_not_posted),
 		cmocka_unit_test(undoes_a_failed_creation),
 		cmocka_unit_test(uses_the_region_of_the_caller),
