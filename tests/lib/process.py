@@ -8,7 +8,6 @@ import resource
 import selectors
 import signal
 import subprocess
-import sys
 import time
 
 
@@ -184,8 +183,3 @@ def run(argv, seconds, on_line, env=None, cwd=None):
     finally:
         kill_group(process)
         process.stdout.close()
-
-
-def echo(line):
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()

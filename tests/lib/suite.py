@@ -6,7 +6,7 @@ import pathlib
 import tempfile
 import time
 
-from process import Deadline, echo, end_orphans, processor_seconds, run, say
+from process import Deadline, end_orphans, processor_seconds, run, say
 from tap import Reader, Tally
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -107,7 +107,7 @@ class Suite:
         started, used = time.monotonic(), processor_seconds()
 
         def line(text):
-            (echo if self.shows_all else kept.append)(text)
+            (say if self.shows_all else kept.append)(text)
             reader.line(text)
 
         try:
@@ -115,7 +115,7 @@ class Suite:
         finally:
             if reader.tally.failed or not reader.ended:
                 for text in kept:
-                    echo(text)
+                    say(text)
         for failure in reader.tally.failed:
             say("failed: " + failure)
         say("-- %s: %s in %.0f s (%.0f s of processors)" % (

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 
 from build import Build, Compilation, CrossBuild, Prepare, introspect, meson_tests, tests_of
-from process import Deadline, echo, run, say
+from process import Deadline, run, say
 from suite import ROOT
 from tap import Skip, Tally
 from vm import ARM_GUESTS, GUEST, GUESTS, STRANGERS_GUESTS, guest_programs
@@ -246,7 +246,7 @@ class Carried:
         suite.env.pop("PIER_DMABUF")
         try:
             run([str(carried / "run"), "--tally", str(file), "--result", str(place / "result"),
-                 suite.name], suite.left(), echo, suite.env, ROOT)
+                 suite.name], suite.left(), say, suite.env, ROOT)
         except Deadline:
             raise RuntimeError("the suite %s did not end" % suite.name) from None
         return Tally.read(file)

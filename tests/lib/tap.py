@@ -61,19 +61,13 @@ class Tally:
 
     def write(self, file):
         """For another process to read()."""
-        file.write_text(json.dumps({"passed": self.passed, "failed": self.failed,
-                                    "skipped": self.skipped, "unsteady": self.unsteady,
-                                    "final": self.final}))
+        file.write_text(json.dumps(vars(self)))
 
     @classmethod
     def read(cls, file):
-        told = json.loads(file.read_text())
         tally = cls()
-        tally.passed = told["passed"]
-        tally.failed = told["failed"]
-        tally.unsteady = told["unsteady"]
-        tally.final = told["final"]
-        tally.skipped = [Skip(*skip) for skip in told["skipped"]]
+        vars(tally).update(json.loads(file.read_text()))
+        tally.skipped = [Skip(*skip) for skip in tally.skipped]
         return tally
 
     def total(self):

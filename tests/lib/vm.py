@@ -7,7 +7,7 @@ import tempfile
 
 import kernel_log
 from build import suites_of, tests_of
-from process import Deadline, echo, run, say
+from process import Deadline, run, say
 from suite import ROOT
 from tap import Tally
 
@@ -78,7 +78,7 @@ class Guest:
                 share / "kernel.log", ROOT / "tests/vm/run_programs", self.suite.name, share,
                 *(["--strict"] if self.suite.strict else [])]
         try:
-            status = run([str(a) for a in argv], self.suite.left(), echo, self.env, ROOT)
+            status = run([str(a) for a in argv], self.suite.left(), say, self.env, ROOT)
             if status:
                 self.fail("tests/vm/guest ended with status %d" % status)
         except Deadline:
