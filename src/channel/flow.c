@@ -35,11 +35,10 @@ void pier_flow_free(struct pier_flow *flow)
 
 void pier_flow_add(struct pier_flow *flow, const struct pier_flight *flight, int64_t now)
 {
-	if (flow->count == 0) {
+	if (flow->count == 0)
 		flow->active_at = now;
-		flow->resets = flow->channel->resets;
-	}
 	flow->full_at = 0;
+	flow->resets = flow->channel->resets;
 	*pier_flow_at(flow, flow->count++) = *flight;
 }
 
@@ -64,18 +63,21 @@ bool pier_flow_take(struct pier_flow *flow, int64_t now, struct pier_flight *ret
 		return false;
 	oldest = pier_flow_at(flow, 0);
 	done = pier_work_poll(flow->channel, oldest->work, ret_result);
-	if (done < 0 && done != -ESTALE) {
-		/* A channel that cannot be polled is stopped: then there is a result. */
+	if (done < 0) {
+		/* A stopped channel has a result for each request. */
 		pier_flow_stop(flow, done, pier_error_message());
 		done = pier_work_poll(flow->channel, oldest->work, ret_result);
 	}
 	if (done == 0)
 		return false;
-	/* A channel that was reset may have forgotten the request: it did not arrive. */
 	if (done < 0)
 		*ret_result = (struct pier_result){ .error = done };
-	if (ret_result->error && !flow->error)
-		pier_flow_stop(flow, ret_result->error, pier_error_message());
+	/* A request of an earlier connection has not broken this one. */
+	if (ret_result->error && !flow->error) {
+		pier_flow_fail(flow, ret_result->error, pier_error_message());
+		if (flow->channel->broken)
+			pier_stop_channel(flow->channel);
+	}
 	*ret_flight = *oldest;
 	ret_flight->error = ret_result->error;
 	flow->first = (flow->first + 1) % flow->size;

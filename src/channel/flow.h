@@ -30,7 +30,7 @@ struct pier_flow {
 	struct pier_channel *channel;
 	struct pier_flight *flights; /* a ring buffer */
 	uint32_t size, first, count;
-	uint32_t resets;   /* of the channel, before the requests in flight were posted */
+	uint32_t resets;   /* of the channel, when the last request was posted */
 	int64_t stall_ns;  /* the longest time without progress */
 	int64_t active_at; /* time of the last progress */
 	int64_t full_at;   /* since when others' requests fill the queue; 0: no */
@@ -95,7 +95,10 @@ void pier_flow_restart_stall(struct pier_flow *flow, int64_t now);
  */
 void pier_flow_fail(struct pier_flow *flow, int error, const char *sentence);
 
-/* Fail the flow and stop its channel, unless the channel was reset meanwhile. */
+/*
+ * Fail the flow and stop its channel, unless the channel was reset since the last post:
+ * the requests in flight then have ended, and the channel may have another connection.
+ */
 void pier_flow_stop(struct pier_flow *flow, int error, const char *sentence);
 
 #endif
