@@ -6,7 +6,7 @@
 
 #include "hub.h"
 #include "options.h"
-#include "remote/network.h"
+#include "remote/start.h"
 
 /* The servers of a copy to several destinations, and the hub between them. */
 struct chain {

@@ -16,7 +16,6 @@
 #include "printable.h"
 #include "receive.h"
 #include "remote/control.h"
-#include "remote/network.h"
 #include "remote/start.h"
 #include "send.h"
 #include "server.h"

@@ -10,7 +10,7 @@
 /*
  * The connection between a sender and a receiver: the control messages, and the link that
  * carries the stream. A receiver that passes the stream on has two of them, and is the
- * sender of the second one (relay.h). docs/design/tools.md draws the states.
+ * sender of the second one (receive.c). docs/design/tools.md draws the states.
  */
 enum connection_state {
 	CONNECTION_OPENING, /* both sides speak in a fixed order: control_expect() */

@@ -7,8 +7,8 @@
 /*
  * The middle of a copy to several destinations, in the client. The sender and the
  * receivers form a chain: the sender writes to the first receiver, and each receiver
- * passes the stream on to the next one (relay.h). Each of them holds the conversation of
- * any copy with its neighbour. All that they say goes through the hub, which
+ * passes the stream on to the next one (receive.c). Each of them holds the conversation
+ *of any copy with its neighbour. All that they say goes through the hub, which
  *
  *	passes on what neighbours say to each other: NICs, set-up, readiness
  *	repeats to all receivers what the sender says of the file, and its end

@@ -154,7 +154,8 @@ void relink_nodes(struct hub *hub, uint32_t before, uint32_t behind)
 	send_aside(hub, behind, BEFORE, FRAME_RELINK, NULL, 0);
 }
 
-void end_attempt(struct hub *hub, const struct failure *failure)
+/* Let the sender fail; that ends the attempt. */
+static void end_attempt(struct hub *hub, const struct failure *failure)
 {
 	if (hub->phase != HUB_OVER)
 		send_error(hub, 0, BEHIND, failure->status, failure->text);

@@ -3,9 +3,8 @@
 #define PIER_TOOLS_CP_NODES_H
 
 #include "message.h"
-#include "notices.h"
-#include "remote/network.h"
 #include "remote/start.h"
+#include "transfer.h"
 
 /* The processes that a hub (hub.h) speaks to: what it knows of them, says, and loses. */
 
@@ -114,7 +113,5 @@ void flush_node(struct hub *hub, uint32_t index);
 void lose_node(struct hub *hub, uint32_t index);
 /* The same, because it has sent an invalid message. */
 void lose_invalid(struct hub *hub, uint32_t index);
-/* Let the sender fail; that ends the attempt. */
-void end_attempt(struct hub *hub, const struct failure *failure);
 
 #endif

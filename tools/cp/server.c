@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "option.h"
-#include "remote/network.h"
 #include "path.h"
 #include "server.h"
 #include "receive.h"

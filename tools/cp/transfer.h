@@ -2,13 +2,39 @@
 #ifndef PIER_TOOLS_CP_TRANSFER_H
 #define PIER_TOOLS_CP_TRANSFER_H
 
+#include <pthread.h>
+
 #include "chunk.h"
 #include "connection.h"
 #include "digest.h"
 #include "list.h"
-#include "notices.h"
 #include "progress.h"
 #include "tree.h"
+
+/* The number of a file that is not in the list, or not known to the other side. */
+#define NOTICE_OF_NO_FILE UINT32_MAX
+
+/* That of a destination that is left out. */
+#define NOTICE_OF_DESTINATION (UINT32_MAX - 1)
+
+/* Sentences about single files that are not copied, while the copy goes on. */
+struct notice {
+	struct notice *next;
+	uint32_t number; /* of the file in the list */
+	char sentence[];
+};
+
+/* Any thread may add; the main thread takes. */
+struct notices {
+	pthread_mutex_t lock;
+	struct notice *first, **last;
+	struct budget *budget; /* borrowed */
+	bool lost;	       /* there was no memory for one */
+};
+
+void open_notices(struct notices *notices, struct budget *budget);
+void add_notice(struct notices *notices, uint32_t number, const char *sentence);
+void close_notices(struct notices *notices);
 
 /* One side of a copy: what sender and receiver share, above the connection. */
 struct transfer {

@@ -7,7 +7,6 @@
 #include "commands.h"
 #include "options.h"
 #include "print.h"
-#include "remote/network.h"
 #include "remote/control.h"
 #include "remote/start.h"
 #include "run.h"

@@ -13,6 +13,18 @@
 #include "control.h"
 #include "units.h"
 
+enum {
+	HEADER_SIZE = 8,
+	PREAMBLE_SIZE = 16,
+	/* All magic numbers begin with "\x89PIER". */
+	MAGIC_COMMON = 5,
+	/* How long to wait for a failure report from the other side. */
+	PEER_REASON_MS = 1000,
+	/* How long the receiver may take to name its file. Below EXIT_WAIT_MS in
+	 * start.c. */
+	NAMING_MS = 1500,
+};
+
 int open_signals(struct failure *failure)
 {
 	static const int ending[] = { SIGINT, SIGTERM, SIGHUP };
@@ -37,20 +49,6 @@ int open_signals(struct failure *failure)
 	return fd;
 }
 
-int check_signals(int fd, struct failure *failure)
-{
-	struct signalfd_siginfo info;
-
-	if (read(fd, &info, sizeof(info)) != sizeof(info))
-		return 0;
-	return fail(failure, EXIT_SIGNAL + (int)info.ssi_signo, "%s",
-		    info.ssi_signo == SIGINT ? "interrupted" : "terminated by a signal");
-}
-
-enum {
-	HEADER_SIZE = 8,
-};
-
 const char *control_peer_name(const struct control *control)
 {
 	return control->peer ? control->peer : "the other process";
@@ -58,7 +56,12 @@ const char *control_peer_name(const struct control *control)
 
 int control_check_signal(struct control *control)
 {
-	return check_signals(control->signal_fd, control->failure);
+	struct signalfd_siginfo info;
+
+	if (read(control->signal_fd, &info, sizeof(info)) != sizeof(info))
+		return 0;
+	return fail(control->failure, EXIT_SIGNAL + (int)info.ssi_signo, "%s",
+		    info.ssi_signo == SIGINT ? "interrupted" : "terminated by a signal");
 }
 
 static uint64_t deadline_after(uint32_t ms)
@@ -100,8 +103,9 @@ static int fail_peer_closed(struct control *control)
 		    control_peer_name(control), control->protocol->task);
 }
 
-ssize_t read_some(struct control *control, uint8_t *ret_data, size_t size,
-		  uint64_t deadline)
+/* Returns the number of bytes, 1 to size; or -1. */
+static ssize_t read_some(struct control *control, uint8_t *ret_data, size_t size,
+			 uint64_t deadline)
 {
 	ssize_t count;
 
@@ -113,19 +117,6 @@ ssize_t read_some(struct control *control, uint8_t *ret_data, size_t size,
 	if (count > 0)
 		return count;
 	return fail_peer_closed(control);
-}
-
-int read_all(struct control *control, uint8_t *ret_data, size_t size, uint64_t deadline)
-{
-	while (size > 0) {
-		ssize_t count = read_some(control, ret_data, size, deadline);
-
-		if (count < 0)
-			return -1;
-		ret_data += count;
-		size -= (size_t)count;
-	}
-	return 0;
 }
 
 /*
@@ -340,8 +331,12 @@ static int take_header(struct control *control, struct frame *frame)
 		       : 0;
 }
 
-int receive_part(struct control *control, struct frame *frame, size_t *have,
-		 uint64_t deadline)
+/*
+ * Read more of a frame, of which `have` bytes have arrived; the first of them are its
+ * header. Returns 1, with *have 0 again, when it is complete; or 0.
+ */
+static int receive_part(struct control *control, struct frame *frame, size_t *have,
+			uint64_t deadline)
 {
 	bool in_header = *have < HEADER_SIZE;
 	size_t at = in_header ? *have : *have - HEADER_SIZE;
@@ -375,17 +370,6 @@ static int receive_until(struct control *control, struct frame *ret_frame,
 	while (result == 0);
 	return result < 0 ? -1 : 0;
 }
-
-enum {
-	PREAMBLE_SIZE = 16,
-	/* All magic numbers begin with "\x89PIER". */
-	MAGIC_COMMON = 5,
-	/* How long to wait for a failure report from the other side. */
-	PEER_REASON_MS = 1000,
-	/* How long the receiver may take to name its file. Below EXIT_WAIT_MS in
-	 * start.c. */
-	NAMING_MS = 1500,
-};
 
 int control_fail_invalid(const struct control *control, const char *what)
 {
@@ -532,6 +516,20 @@ int control_expect(struct control *control, uint32_t type, struct frame *ret_fra
 	return 0;
 }
 
+/* Whatever it contains. */
+static int skip_preamble(struct control *control, uint64_t deadline)
+{
+	uint8_t ignored[PREAMBLE_SIZE];
+	ssize_t count;
+
+	for (size_t left = sizeof(ignored); left > 0; left -= (size_t)count) {
+		count = read_some(control, ignored, left, deadline);
+		if (count < 0)
+			return -1;
+	}
+	return 0;
+}
+
 void control_read_peer_failure(struct control *control)
 {
 	struct failure none = { 0 }, *ours = control->failure;
@@ -541,7 +539,7 @@ void control_read_peer_failure(struct control *control)
 
 	control->failure = &none;
 	if (!control->preamble_read)
-		result = read_all(control, frame.payload, PREAMBLE_SIZE, deadline);
+		result = skip_preamble(control, deadline);
 	while (result == 0)
 		result = receive_until(control, &frame, deadline);
 	control->failure = ours;

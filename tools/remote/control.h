@@ -5,20 +5,20 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 #include "failure.h"
 #include "wire.h"
 
 /*
- * Block SIGINT, SIGTERM and SIGHUP and deliver them through a signalfd(2), which the
- * wait loops poll. Ignore SIGPIPE and SIGXFSZ, so that the write fails instead. Call it
- * before threads are started. Returns the descriptor, or -1.
+ * The control connection between a command and its server, the same command on another
+ * host or in another process. It carries frames over a pair of pipes.
+ *
+ *	preamble  magic number (8 bytes), version (32 bits), 0 (32 bits)
+ *	frame     length of the payload (32 bits), type (32 bits), payload
+ *
+ * Both sides send the preamble immediately. Every wait also ends on a signal, when the
+ * other side closes its pipe or reports a failure, and after the timeout.
  */
-int open_signals(struct failure *failure);
-
-/* Take one pending signal from the descriptor. Returns 0 if there is none, or -1. */
-int check_signals(int fd, struct failure *failure);
 
 enum {
 	CONTROL_MAGIC_SIZE = 8
@@ -31,6 +31,32 @@ struct control_protocol {
 	const char *task;		   /* "the copy" */
 	uint8_t magic[CONTROL_MAGIC_SIZE]; /* "\x89PIER", two letters, a newline */
 	uint32_t version;
+};
+
+/* The frames of every protocol. Each protocol adds its own, with other numbers. */
+enum {
+	FRAME_READY = 4,     /* both: connected */
+	FRAME_DONE = 6,	     /* receiver: the task is complete */
+	FRAME_KEEPALIVE = 7, /* both: this side is still working */
+	FRAME_ERROR = 8,     /* both, last: exit status and error message */
+	FRAME_RAILS = 9,     /* both: the NICs to choose from; see rails.h */
+	FRAME_PING = 16,     /* client: is the server still there? */
+	FRAME_PONG = 17,     /* server, immediately: it is */
+	FRAME_ONWARD = 18,   /* both: type and payload of a frame of the conversation
+				with a third process, which the client passes on */
+	FRAME_NONE = 0,	     /* never sent: control_receive() has dealt with it */
+};
+
+struct frame {
+	uint32_t type;
+	uint32_t length;
+	uint8_t payload[WIRE_MAX];
+};
+
+/* A frame of which not all has arrived. */
+struct inbox {
+	struct frame frame;
+	size_t have; /* bytes */
 };
 
 /*
@@ -69,54 +95,12 @@ struct control {
 	struct control *carrier; /* of a second conversation: the first; otherwise NULL */
 };
 
-/* Returns the number of bytes, 1 to size; or -1. */
-ssize_t read_some(struct control *control, uint8_t *ret_data, size_t size,
-		  uint64_t deadline);
-int read_all(struct control *control, uint8_t *ret_data, size_t size, uint64_t deadline);
-
-struct frame {
-	uint32_t type;
-	uint32_t length;
-	uint8_t payload[WIRE_MAX];
-};
-
 /*
- * Read more of a frame, of which `have` bytes have arrived; the first of them are its
- * header. Returns 1, with *have 0 again, when it is complete; or 0.
+ * Block SIGINT, SIGTERM and SIGHUP and deliver them through a signalfd(2), which the
+ * wait loops poll. Ignore SIGPIPE and SIGXFSZ, so that the write fails instead. Call it
+ * before threads are started. Returns the descriptor, or -1.
  */
-int receive_part(struct control *control, struct frame *frame, size_t *have,
-		 uint64_t deadline);
-
-/*
- * The control connection between a command and its server, the same command on another
- * host or in another process. It carries frames over a pair of pipes.
- *
- *	preamble  magic number (8 bytes), version (32 bits), 0 (32 bits)
- *	frame     length of the payload (32 bits), type (32 bits), payload
- *
- * Both sides send the preamble immediately. Every wait also ends on a signal, when the
- * other side closes its pipe or reports a failure, and after the timeout.
- */
-
-/* The frames of every protocol. Each protocol adds its own, with other numbers. */
-enum {
-	FRAME_READY = 4,     /* both: connected */
-	FRAME_DONE = 6,	     /* receiver: the task is complete */
-	FRAME_KEEPALIVE = 7, /* both: this side is still working */
-	FRAME_ERROR = 8,     /* both, last: exit status and error message */
-	FRAME_RAILS = 9,     /* both: the NICs to choose from; see rails.h */
-	FRAME_PING = 16,     /* client: is the server still there? */
-	FRAME_PONG = 17,     /* server, immediately: it is */
-	FRAME_ONWARD = 18,   /* both: type and payload of a frame of the conversation
-				with a third process, which the client passes on */
-	FRAME_NONE = 0,	     /* never sent: control_receive() has dealt with it */
-};
-
-/* A frame of which not all has arrived. */
-struct inbox {
-	struct frame frame;
-	size_t have; /* bytes */
-};
+int open_signals(struct failure *failure);
 
 static inline struct wire_reader read_frame(const struct frame *frame)
 {

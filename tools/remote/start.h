@@ -2,12 +2,12 @@
 #ifndef PIER_TOOLS_REMOTE_START_H
 #define PIER_TOOLS_REMOTE_START_H
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
 #include "control.h"
-#include "failure.h"
 
 enum {
 	SHELL_WORDS_MAX = 63,
@@ -27,16 +27,6 @@ struct shell {
 
 /* Split rsh at blanks; quotes, as in 'a b' or "a b", keep a word together. */
 int split_shell(const char *rsh, struct shell *ret_shell, struct failure *failure);
-
-/* Returns whether the file name of the first word is "ssh". */
-bool shell_is_ssh(const struct shell *shell);
-
-/*
- * Ask ssh(1) which name or address it connects to for host, which may be an alias from
- * ssh_config(5). Takes up to 5 s. Returns false if ssh does not answer.
- */
-bool ask_ssh_for_host(const struct shell *shell, const char *host, char *ret_name,
-		      size_t size);
 
 /* The server process that the client started. Zero the struct first. */
 struct remote {
@@ -62,6 +52,7 @@ int start_remote(struct remote *remote, const char *host, const struct shell *sh
  * of the failure.
  */
 void end_remote(struct remote *remote, struct control *control);
+
 /* Whether the server's process, or the remote shell, ends within this time. */
 bool remote_ends_within(const struct remote *remote, int ms);
 
@@ -70,5 +61,52 @@ bool remote_ends_within(const struct remote *remote, int ms);
  * redirect standard output to standard error for everything else.
  */
 int take_descriptors(struct control *control);
+
+/*
+ * The following functions restrict soft0's use of the network. pier(1) describes the
+ * environment variables; a value that the user has set is kept.
+ */
+
+enum {
+	PEER_ADDRESSES_MAX = 16, /* of a host */
+	PEER_LIST_MAX = 64	 /* as many as soft0 accepts */
+};
+
+/* A value of PIER_SOFT_PEERS. */
+struct peers {
+	char list[PEER_ADDRESSES_MAX * INET6_ADDRSTRLEN];
+};
+
+/*
+ * Let the server listen on the address by which the client reached this host, and
+ * connect to nobody. Call it before a device is opened.
+ */
+void listen_for_client(void);
+
+/*
+ * Let the devices that a server opens from now on connect to these addresses, and not
+ * listen; see struct peers. The devices that are open do not change.
+ */
+void connect_onward_to(const char *addresses);
+
+/*
+ * Find the addresses of the host that the user named: those it resolves to, or else
+ * those ssh(1) would connect to, or else none. It may take seconds.
+ *
+ * host    as given to the remote shell, with or without a user
+ * device  the NIC on this side; "": it is chosen later
+ */
+void find_peer_addresses(const char *host, const struct shell *shell, const char *device,
+			 struct peers *ret_peers);
+
+/*
+ * Let the client connect to these addresses only, and not listen. Call it before a
+ * device is opened, but after the remote shell is started, because that could pass the
+ * variable on to the server.
+ */
+void connect_only_to(const struct peers *peers);
+
+/* Undo that, before other servers are started. */
+void forget_peers(void);
 
 #endif
