@@ -13,7 +13,7 @@
 
 #include "file.h"
 #include "path.h"
-#include "place.h"
+#include "tree.h"
 
 enum {
 	ANCESTORS_MAX = 4096,

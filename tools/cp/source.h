@@ -6,7 +6,6 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "direct.h"
 #include "file.h"
 #include "transfer.h"
 #include "walk.h"

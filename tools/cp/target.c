@@ -526,7 +526,7 @@ static int store_directly(struct store *store, uint64_t done, size_t length)
 	if (!block)
 		return fail_destination(file, "write", &store->slot->failure);
 	if (copy_out(store, done, block, length) < 0) {
-		return_write_block(queue, block);
+		write_block(queue, block, 0, 0);
 		return -1;
 	}
 	write_block(queue, block, store->slot->chunk.offset + done, length);
@@ -551,22 +551,20 @@ static int store_data(struct store *store, void *piece)
 {
 	const struct chunk *chunk = &store->slot->chunk;
 	const struct write_queue *queue = store->target->file.queue;
+	size_t length;
 
-	for (uint64_t done = 0; done < chunk->length;) {
-		uint64_t offset = chunk->offset + done, left = chunk->length - done;
-		size_t length = direct_length(queue, offset, left);
+	for (uint64_t done = 0; done < chunk->length; done += length) {
+		bool direct;
 		int result;
 
-		if (length) {
-			result = store_directly(store, done, length);
-		} else {
-			left = buffered_length(queue, offset, left);
-			length = left < PIECE_SIZE ? (size_t)left : PIECE_SIZE;
-			result = store_buffered(store, done, piece, length);
-		}
+		length = next_write_length(queue, chunk->offset + done,
+					   chunk->length - done, &direct);
+		if (!direct && length > PIECE_SIZE)
+			length = PIECE_SIZE;
+		result = direct ? store_directly(store, done, length)
+				: store_buffered(store, done, piece, length);
 		if (result < 0)
 			return -1;
-		done += length;
 	}
 	return 0;
 }

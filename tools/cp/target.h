@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 #include "chunk.h"
-#include "direct.h"
-#include "place.h"
+#include "file.h"
+#include "tree.h"
 #include "transfer.h"
 
 /*

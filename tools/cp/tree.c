@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "direct.h"
 #include "file.h"
 #include "path.h"
 #include "tree.h"

@@ -6,12 +6,12 @@
 #include <pthread.h>
 
 #include "list.h"
+#include "message.h"
 #include "unfinished.h"
 
 /*
- * The tree that is written. All of it is in the stage until it is complete and on disk;
- * see place.h for the way there and back. Zero the struct and set the descriptors to -1
- * first.
+ * The tree that is written. All of it is in the stage until it is complete and on disk.
+ * Zero the struct and set the descriptors to -1 first.
  */
 struct tree {
 	int base;		 /* the directory that the top names of the list are in */
@@ -38,6 +38,28 @@ struct tree {
 	struct failure *failure; /* of adopt_stage() */
 };
 
+/* Functions that return int return 0, or -1 with the failure set. */
+
+/*
+ * Find or create the destination, and make the directories of the stage. tree->list has
+ * been received.
+ *
+ * root  as in path.h
+ */
+int open_tree(struct tree *tree, int root, const char *path,
+	      const struct source_message *source, const struct cp_settings *settings,
+	      struct failure *failure);
+/*
+ * Complete the stage, sync it, and move everything from it to its place: directories that
+ * do not exist yet as a whole, others file by file. Reports each file that cannot be
+ * moved. Nothing that this copy has placed is replaced, not even under another name.
+ */
+int commit_tree(struct tree *tree, struct failure *failure);
+/* What was not committed disappears, unless it is partial. */
+void close_tree(struct tree *tree);
+
+/* What is in the stage. */
+
 enum part_kind {
 	PART_DATA,
 	PART_HOLE,
@@ -56,8 +78,7 @@ int look_around(const struct tree *tree, uint32_t number);
 
 /*
  * Prepare the stage of an earlier copy for this one: afterwards it has only files and
- * directories of the list, none longer than there, and all can be written. Returns 0, or
- * -1 with the failure set.
+ * directories of the list, none longer than there, and all can be written.
  */
 int adopt_stage(struct tree *tree, struct failure *failure);
 /* The first byte of the sequence at or after `offset` that may be data in the stage. */
@@ -66,7 +87,7 @@ uint64_t find_staged_data(const struct tree *tree, uint64_t offset);
 bool read_staged(const struct tree *tree, uint64_t offset, void *ret_data, size_t length);
 
 /*
- * Store bytes of the sequence. Any thread may call it. Returns 0, or -1 with the failure.
+ * Store bytes of the sequence. Any thread may call it.
  *
  * data  only of PART_DATA
  */
@@ -80,7 +101,7 @@ int sync_entry(const struct tree *tree, int fd);
  * with errno.
  */
 int set_entry_attributes(const struct tree *tree, const struct list_entry *entry, int fd);
-/* Make what has no bytes, remove what was left out. Returns 0, or -1 with the failure. */
+/* Make what has no bytes, remove what was left out. */
 int finish_stage(struct tree *tree, struct failure *failure);
 
 /* With partial, remove it only if it has no file, only directories of the list. */
