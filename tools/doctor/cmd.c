@@ -3,7 +3,6 @@
 #include <stdio.h>
 
 #include "commands.h"
-#include "collect.h"
 #include "failure.h"
 #include "report.h"
 

@@ -8,7 +8,6 @@
 
 #include <pier/pier.h>
 
-#include "collect.h"
 #include "info/facts.h"
 #include "report.h"
 

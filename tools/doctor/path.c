@@ -2,13 +2,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "nic.h"
 #include "report.h"
 
 /* The checks of the paths between GPUs and NICs. */
 
 enum {
-	PAIR_MAX = 2 * FACT_NAME_MAX + 8
+	PAIR_MAX = 2 * FACT_NAME_MAX + 8,
+	/* ACS sends requests between devices below to the host bridge. */
+	ACS_REDIRECTS = 1 << 2 | 1 << 3,
 };
 
 /* A check of one pair of memory, by its spec, and a NIC. */
@@ -167,7 +168,7 @@ static const char *find_redirecting(struct report *report, const char *path,
 		config = facts_get(report->facts, "%s/config", bridge);
 		control = config ? pci_acs_control(config) : -1;
 		*ret_unknown |= control == -1;
-		if (control > 0 && (control & PCI_ACS_REDIRECTS))
+		if (control > 0 && (control & ACS_REDIRECTS))
 			return bridge;
 	}
 	return NULL;

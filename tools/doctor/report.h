@@ -49,7 +49,14 @@ extern const struct check doctor_path_checks[];
 extern const struct check doctor_limit_checks[];
 extern const struct check doctor_transfer_checks[];
 
-/* Facts that no file has, which collect_facts() keeps before the checks run. */
+/*
+ * Facts that no file has: limits of this process, what it may open, and the answers of
+ * the library. Small transfers are made on the way, of memory that is allocated for them.
+ *
+ * device  the only one to look at, or NULL: all NICs, or soft0 without one
+ * memory  the only kind to look at beside "host", or NULL: all kinds that work here
+ */
+void collect_facts(struct facts *facts, const char *device, const char *memory);
 
 /*
  * Keep the lines of the running kernel's configuration that checks ask for: "y" or "m",
@@ -98,6 +105,14 @@ bool was_opened(struct report *report, const char *nic);
 bool is_root(struct report *report);
 /* Whether a counter of a port in sysfs counts errors. */
 bool counts_errors(const char *name);
+
+/*
+ * ACS Control in the configuration space of a PCI device, which is in hexadecimal, as
+ * facts_get() returns it. -1: it cannot be read (only root can read more than the
+ * first 64 bytes); -2: the device has no ACS. The bits are those of pci_regs.h in the
+ * kernel.
+ */
+long pci_acs_control(const char *config);
 
 /* On standard output, with at most 80 columns. */
 void print_report_text(const struct report *report);
