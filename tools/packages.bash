@@ -52,7 +52,6 @@ need_for_build() {
     need libc6-dev have_header stdlib.h
     need pkg-config have pkg-config
     need libibverbs-dev have_library libibverbs
-    need libsodium-dev have_library libsodium
     need libssl-dev have_library libcrypto
     need liburing-dev have_library liburing
 }

@@ -10,39 +10,37 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <sodium.h>
+#include <openssl/evp.h>
 
 #include "fuzz.h"
 #include "provider/soft/limits.h"
 #include "provider/soft/link/auth.h"
+#include "provider/soft/link/crypto.h"
 #include "provider/soft/link/seal.h"
 #include "provider/soft/regions/vector.h"
 #include "core/wire.h"
 
 enum operation {
-	RECORD,	   /* of this many bytes, as the peer sends it */
-	LARGEST,   /* of this many bytes less than the maximum */
-	TAGGED,	   /* with any tag of libsodium */
-	EMPTY,	   /* of no bytes */
-	TOO_LONG,  /* of one byte more than the maximum */
-	RAW,	   /* this many bytes of the input, unchanged */
-	CHANGED,   /* with one byte changed */
-	REPEATED,  /* sent twice */
-	LEFT_OUT,  /* not sent */
-	UNSTARTED, /* the stream's header again */
+	RECORD,	  /* of this many bytes, as the peer sends it */
+	LARGEST,  /* of this many bytes less than the maximum */
+	EMPTY,	  /* of no bytes */
+	TOO_LONG, /* of one byte more than the maximum */
+	RAW,	  /* this many bytes of the input, unchanged */
+	CHANGED,  /* with one byte changed */
+	REPEATED, /* sent twice */
+	LEFT_OUT, /* not sent */
 	OPERATIONS
 };
 
 enum {
-	CIPHER_MAX = SOFT_RECORD_LENGTH_SIZE + SOFT_MAX_RECORD + 1 + SOFT_RECORD_OVERHEAD,
+	CIPHER_MAX = SOFT_RECORD_LENGTH_SIZE + SOFT_MAX_RECORD + 1 + SOFT_RECORD_TAG_SIZE,
 	EXPECTED_MAX = 1 << 22
 };
 
 struct stage {
 	struct soft_seal *seal; /* the reader */
-	struct soft_extent staging;
-	crypto_secretstream_xchacha20poly1305_state peer;
-	uint8_t start[SOFT_SEAL_START_SIZE];
+	EVP_CIPHER_CTX *peer;
+	uint64_t records;
 	int fds[2];
 	bool broken;   /* the reader has refused a record */
 	bool tampered; /* the stream differs from the sealed one */
@@ -54,18 +52,22 @@ struct stage {
 
 static void open_stage(struct stage *stage)
 {
-	struct soft_session session = { .transcript = { 1 }, .agreed = { 2 } };
+	struct soft_session session = { .transcript = { 1 },
+					.agreed = { 2 },
+					.cipher = SOFT_AES };
 	uint8_t key[SOFT_KEY_SIZE];
 
-	FUZZ_CHECK(sodium_init() >= 0);
+	FUZZ_CHECK(pier_soft_open_crypto() == 0);
 	memset(stage, 0, sizeof(*stage));
-	stage->staging.fd = -1;
-	stage->seal = pier_soft_create_seal(&session, false, &stage->staging);
+	stage->seal = pier_soft_create_seal(&session, false);
 	FUZZ_CHECK(stage->seal);
 	FUZZ_CHECK(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0,
 			       stage->fds));
 	pier_soft_derive_key(&session, true, key);
-	crypto_secretstream_xchacha20poly1305_init_push(&stage->peer, stage->start, key);
+	stage->peer = EVP_CIPHER_CTX_new();
+	FUZZ_CHECK(stage->peer &&
+		   EVP_CipherInit_ex2(stage->peer, pier_soft_find_cipher(SOFT_AES), key,
+				      NULL, 1, NULL));
 	stage->expected = malloc(EXPECTED_MAX);
 	FUZZ_CHECK(stage->expected);
 }
@@ -73,7 +75,7 @@ static void open_stage(struct stage *stage)
 static void close_stage(struct stage *stage)
 {
 	pier_soft_free_seal(stage->seal);
-	pier_soft_close_staging(&stage->staging);
+	EVP_CIPHER_CTX_free(stage->peer);
 	close(stage->fds[0]);
 	close(stage->fds[1]);
 	free(stage->expected);
@@ -119,19 +121,25 @@ static void feed(struct stage *stage, const uint8_t *bytes, size_t length, size_
 }
 
 /* A record counts as sealed by the peer if pier could have sent it. */
-static size_t make_record(struct stage *stage, size_t length, uint8_t tag)
+static size_t make_record(struct stage *stage, size_t length)
 {
 	static uint8_t plain[SOFT_MAX_RECORD + 1];
-	bool good = length > 0 && length <= SOFT_MAX_RECORD &&
-		    (tag == crypto_secretstream_xchacha20poly1305_TAG_MESSAGE ||
-		     tag == crypto_secretstream_xchacha20poly1305_TAG_REKEY);
+	bool good = length > 0 && length <= SOFT_MAX_RECORD;
+	uint8_t nonce[12] = { 0 }, *record = stage->record;
+	uint8_t *bytes = record + SOFT_RECORD_LENGTH_SIZE;
+	int used;
 
 	for (size_t i = 0; i < length; i++)
 		plain[i] = stage->next++;
-	pier_put_le32(stage->record, (uint32_t)length + SOFT_RECORD_OVERHEAD);
-	crypto_secretstream_xchacha20poly1305_push(
-		&stage->peer, stage->record + SOFT_RECORD_LENGTH_SIZE, NULL, plain,
-		length, stage->record, SOFT_RECORD_LENGTH_SIZE, tag);
+	pier_put_le32(record, (uint32_t)length + SOFT_RECORD_TAG_SIZE);
+	pier_put_le64(nonce + 4, stage->records++);
+	FUZZ_CHECK(EVP_CipherInit_ex2(stage->peer, NULL, NULL, nonce, 1, NULL) &&
+		   EVP_CipherUpdate(stage->peer, NULL, &used, record,
+				    SOFT_RECORD_LENGTH_SIZE) &&
+		   EVP_CipherUpdate(stage->peer, bytes, &used, plain, (int)length) &&
+		   EVP_CipherFinal_ex(stage->peer, bytes, &used) &&
+		   EVP_CIPHER_CTX_ctrl(stage->peer, EVP_CTRL_AEAD_GET_TAG,
+				       SOFT_RECORD_TAG_SIZE, bytes + length));
 	stage->tampered |= !good;
 	if (!stage->tampered) {
 		if (stage->sealed + length > EXPECTED_MAX)
@@ -139,7 +147,7 @@ static size_t make_record(struct stage *stage, size_t length, uint8_t tag)
 		memcpy(stage->expected + stage->sealed, plain, length);
 		stage->sealed += length;
 	}
-	return SOFT_RECORD_LENGTH_SIZE + length + SOFT_RECORD_OVERHEAD;
+	return SOFT_RECORD_LENGTH_SIZE + length + SOFT_RECORD_TAG_SIZE;
 }
 
 static void play(struct stage *stage, const uint8_t *four, const uint8_t *rest,
@@ -153,11 +161,6 @@ static void play(struct stage *stage, const uint8_t *four, const uint8_t *rest,
 		feed(stage, rest, number < rest_size ? number : rest_size, want);
 		return;
 	}
-	if (operation == UNSTARTED) {
-		stage->tampered = true;
-		feed(stage, stage->start, sizeof(stage->start), want);
-		return;
-	}
 	if (operation == LARGEST || operation == TOO_LONG || operation == EMPTY)
 		number = operation == LARGEST ? SOFT_MAX_RECORD - four[1]
 			 : operation == EMPTY ? 0
@@ -166,7 +169,7 @@ static void play(struct stage *stage, const uint8_t *four, const uint8_t *rest,
 		want = 64; /* reading byte by byte would take long */
 	/* Changed or omitted records are sealed, but must never be delivered. */
 	stage->tampered |= operation == CHANGED || operation == LEFT_OUT;
-	length = make_record(stage, number, operation == TAGGED ? four[3] : 0);
+	length = make_record(stage, number);
 	if (length == 0 || operation == LEFT_OUT)
 		return;
 	if (operation == CHANGED)
@@ -183,7 +186,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	static struct stage stage;
 
 	open_stage(&stage);
-	feed(&stage, stage.start, sizeof(stage.start), 1);
 	for (int i = 0; i < 64 && size >= 4; i++) {
 		play(&stage, data, data + 4, size - 4);
 		if (data[0] % OPERATIONS == RAW) {

@@ -231,7 +231,7 @@ static void send_end(void)
 	struct frame frame;
 
 	drive_stream();
-	finish_digest(&digest, bytes);
+	require(finish_digest(&digest, bytes, &failure) == 0, "digest");
 	if (!is_mode("silent"))
 		put_bytes(&writer, bytes, sizeof(bytes));
 	require(control_send(&control, FRAME_END, &writer) == 0, "end");

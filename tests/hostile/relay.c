@@ -106,7 +106,7 @@ static bool attack_record(struct relay *relay, struct relay_stream *stream,
 		return write_all(stream->from, record, length) &&
 		       write_all(stream->to, record, length);
 	case RELAY_LENGTHEN:
-		pier_put_le32(record, SOFT_MAX_RECORD + SOFT_RECORD_OVERHEAD + 1);
+		pier_put_le32(record, SOFT_MAX_RECORD + SOFT_RECORD_TAG_SIZE + 1);
 		return write_all(stream->to, record, length);
 	default:
 		return write_all(stream->to, record, length);
@@ -126,21 +126,12 @@ static bool pass_record(struct relay *relay, struct relay_stream *stream, uint8_
 	       write_all(stream->to, stream->holds, held);
 }
 
-/* What is complete: the header of the stream, then records. */
+/* The records that are complete. */
 static bool pass_records(struct relay *relay, struct relay_stream *stream)
 {
 	uint8_t *next = stream->bytes;
 	size_t left = stream->pending;
 
-	if (!stream->started) {
-		if (left < SOFT_SEAL_START_SIZE)
-			return true;
-		if (!write_all(stream->to, next, SOFT_SEAL_START_SIZE))
-			return false;
-		stream->started = true;
-		next += SOFT_SEAL_START_SIZE;
-		left -= SOFT_SEAL_START_SIZE;
-	}
 	while (left >= SOFT_RECORD_LENGTH_SIZE) {
 		size_t length = SOFT_RECORD_LENGTH_SIZE + pier_get_le32(next);
 

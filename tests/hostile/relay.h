@@ -28,7 +28,6 @@ struct relay_stream {
 	int from, to;
 	uint64_t handshake; /* bytes of it that are still to come */
 	uint64_t position;  /* behind the handshake */
-	bool started;	    /* the stream's own header has passed */
 	uint32_t records;
 	size_t pending, held;
 	uint8_t bytes[128 * 1024], holds[128 * 1024];

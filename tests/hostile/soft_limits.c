@@ -56,7 +56,7 @@ static void peer_body(int socket)
 		pause();
 }
 
-/* The first link makes files of 64 KiB (TCP) or 516 KiB (the same host). */
+/* The first link makes files of 129 KiB (TCP) or 516 KiB (the same host). */
 static void limited_body(int socket)
 {
 	const struct rlimit limit = { 32 << 10, 32 << 10 };

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "provider/soft/connect/meeting.h"
-#include "provider/soft/connect/node.h"
+#include "provider/soft/link/crypto.h"
 #include "tests/support/cmocka.h"
 
 /*
@@ -36,7 +36,7 @@ static int make_parent(void **state)
 	assert_non_null(mkdtemp(parent));
 	snprintf(folder, sizeof(folder), "%s/pier-soft0", parent);
 	snprintf(key, sizeof(key), "%s/key", folder);
-	assert_true(pier_soft_init_sodium());
+	assert_int_equal(pier_soft_open_crypto(), 0);
 	return setenv("XDG_RUNTIME_DIR", parent, 1);
 }
 

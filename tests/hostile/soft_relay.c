@@ -233,8 +233,8 @@ static void test_one_bit_flipped(void **state)
 	for (int i = 0; i < 16; i++)
 		check_broken(RELAY_FLIP, i % 2, test_random_below(&random, 100000),
 			     (unsigned int)test_random_below(&random, 8));
-	/* The header of the stream, and the length of the first record. */
-	for (int i = 0; i < SOFT_SEAL_START_SIZE + 6; i += 5)
+	/* The length of the first record, and its first bytes. */
+	for (int i = 0; i < SOFT_RECORD_LENGTH_SIZE + 4; i++)
 		check_broken(RELAY_FLIP, i % 2, (uint64_t)i,
 			     (unsigned int)test_random_below(&random, 8));
 }

@@ -16,6 +16,7 @@
 #include "soft_peer.h"
 #include "provider/soft/connect/address.h"
 #include "provider/soft/connect/listen.h"
+#include "provider/soft/link/auth.h"
 
 /*
  * A user who knows no secret holds the peer's name in the abstract namespace of the
@@ -29,7 +30,9 @@ static const char needle[] = "nobody on the way may read this";
 enum attack {
 	RELAY,	      /* forwards everything, and looks for the needle */
 	FILL_BACKLOG, /* accepts nobody */
-	STAY_SILENT   /* accepts and says nothing */
+	STAY_SILENT,  /* accepts and says nothing */
+	ALTER_OFFER,  /* relays, but the caller offers one cipher */
+	ALTER_CHOICE  /* relays, but the peer chooses another */
 };
 
 struct attempt {
@@ -125,11 +128,20 @@ static void reach_peer(const struct attempt *attempt, int fd)
 		_exit(95);
 }
 
-static void pass_on(int caller, int peer, int report)
+/* The byte is the one at `at` of what came from this end; `passed` bytes came before. */
+static void alter_cipher(uint8_t *bytes, size_t count, size_t passed, size_t at)
+{
+	if (at >= passed && at < passed + count)
+		bytes[at - passed] = bytes[at - passed] == SOFT_CHACHA20 ? SOFT_AES
+									 : SOFT_CHACHA20;
+}
+
+static void pass_on(enum attack attack, int caller, int peer, int report)
 {
 	struct pollfd ends[2] = { { .fd = caller, .events = POLLIN },
 				  { .fd = peer, .events = POLLIN } };
 	static uint8_t bytes[1 << 20];
+	size_t passed[2] = { 0, 0 };
 
 	for (;;) {
 		poll(ends, 2, -1);
@@ -143,6 +155,13 @@ static void pass_on(int caller, int peer, int report)
 				_exit(0);
 			if (memmem(bytes, (size_t)count, needle, sizeof(needle) - 1))
 				fixture_write_all(report, "f", 1);
+			if (i == 0 && attack == ALTER_OFFER)
+				alter_cipher(bytes, (size_t)count, passed[i],
+					     SOFT_HELLO_SIZE - 1);
+			if (i == 1 && attack == ALTER_CHOICE)
+				alter_cipher(bytes, (size_t)count, passed[i],
+					     SOFT_CHALLENGE_SIZE - 1);
+			passed[i] += (size_t)count;
 			fixture_write_all(ends[1 - i].fd, bytes, (size_t)count);
 		}
 	}
@@ -181,7 +200,7 @@ static void attacker_body(const struct attempt *attempt, int report)
 	if (attempt->attack == STAY_SILENT)
 		pause();
 	reach_peer(attempt, peer);
-	pass_on(caller, peer, report);
+	pass_on(attempt->attack, caller, peer, report);
 }
 
 /* Our end has the lower name, so that it calls even where neither listens on TCP. */
@@ -294,12 +313,10 @@ static void stranger_between_unix_and_tcp_reads_nothing(void **state)
 	close_attempt(&attempt);
 }
 
-/* For us the attacker is a process of our user, and the link a plain one. */
-static void ends_that_disagree_about_sealing_refuse(void **state)
+static void expect_refusal(enum attack attack, bool is_nobody)
 {
-	struct attempt attempt = { .attack = RELAY };
+	struct attempt attempt = { .attack = attack, .is_nobody = is_nobody };
 
-	(void)state;
 	open_attempt(&attempt);
 	assert_int_equal(pier_soft_provider.set_qp_address(attempt.fixture.qp,
 							   attempt.its.blob,
@@ -308,6 +325,21 @@ static void ends_that_disagree_about_sealing_refuse(void **state)
 	assert_int_equal(fixture_to_init(&attempt.fixture), 0);
 	assert_int_equal(fixture_to_rtr(&attempt.fixture, &attempt.its), ECONNREFUSED);
 	close_attempt(&attempt);
+}
+
+/* For us the attacker is a process of our user, and the link a plain one. */
+static void ends_that_disagree_about_sealing_refuse(void **state)
+{
+	(void)state;
+	expect_refusal(RELAY, false);
+}
+
+static void cipher_that_was_altered_is_refused(void **state)
+{
+	(void)state;
+	skip_unless_root(false);
+	expect_refusal(ALTER_OFFER, true);
+	expect_refusal(ALTER_CHOICE, true);
 }
 
 /* The caller's own deadline is 5 s. */
@@ -349,6 +381,7 @@ int main(void)
 		cmocka_unit_test(stranger_between_unix_sockets_reads_nothing),
 		cmocka_unit_test(stranger_between_unix_and_tcp_reads_nothing),
 		cmocka_unit_test(ends_that_disagree_about_sealing_refuse),
+		cmocka_unit_test(cipher_that_was_altered_is_refused),
 		cmocka_unit_test(holder_of_the_name_does_not_prevent_tcp),
 		cmocka_unit_test(stranger_with_the_name_does_not_prevent_tcp),
 	};

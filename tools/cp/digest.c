@@ -1,53 +1,106 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <string.h>
 
+#include <openssl/core_names.h>
+#include <openssl/crypto.h>
+#include <openssl/params.h>
+
 #include "core/wire.h"
 #include "digest.h"
 
-/* Contexts of crypto_kdf_derive_from_key(), which keep the derived keys independent. */
-static const char tag_context[crypto_kdf_CONTEXTBYTES] = "cp-chunk";
-static const char segment_context[crypto_kdf_CONTEXTBYTES] = "cp-kept-";
-static const char digest_context[crypto_kdf_CONTEXTBYTES] = "cp-file-";
-
-_Static_assert((int)CP_SECRET_SIZE == (int)crypto_kdf_KEYBYTES,
-	       "a secret is a key of crypto_kdf");
-
 int init_digests(void)
 {
+	static const uint8_t secret[CP_SECRET_SIZE];
+	uint8_t key[CP_SECRET_SIZE];
+
 	/* OpenSSL's configuration may leave Poly1305 out, as that of FIPS mode does. */
 	if (!OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, NULL))
 		return -1;
-	return sodium_init() < 0 ? -1 : 0;
+	return derive_key(secret, 0, "cp-check", key) ? 0 : -1;
 }
 
-static void begin_poly1305(struct tag_state *state, const uint8_t *secret,
-			   uint64_t number, const char *context)
+bool hash_keyed(const uint8_t *key, uint64_t number, const char *context,
+		const void *data, size_t length, uint8_t *ret_hash, size_t size)
 {
-	EVP_MAC *mac = EVP_MAC_fetch(NULL, "POLY1305", NULL);
-	uint8_t key[32];
+	uint8_t salt[16] = { 0 };
+	const OSSL_PARAM parameters[] = {
+		OSSL_PARAM_construct_octet_string(OSSL_MAC_PARAM_CUSTOM, (void *)context,
+						  strlen(context)),
+		OSSL_PARAM_construct_octet_string(OSSL_MAC_PARAM_SALT, salt,
+						  sizeof(salt)),
+		OSSL_PARAM_construct_size_t(OSSL_MAC_PARAM_SIZE, &size),
+		OSSL_PARAM_construct_end(),
+	};
 
-	state->poly1305 = mac ? EVP_MAC_CTX_new(mac) : NULL;
+	pier_put_le64(salt, number);
+	return EVP_Q_mac(NULL, "BLAKE2BMAC", NULL, NULL, parameters, key, CP_SECRET_SIZE,
+			 data, length, ret_hash, size, NULL);
+}
+
+bool derive_key(const uint8_t *secret, uint64_t number, const char *context,
+		uint8_t *ret_key)
+{
+	return hash_keyed(secret, number, context, NULL, 0, ret_key, CP_SECRET_SIZE);
+}
+
+/* NULL: libcrypto failed. */
+static EVP_MAC_CTX *begin_mac(const char *name, const uint8_t *secret, uint64_t number,
+			      const char *context)
+{
+	EVP_MAC *mac = EVP_MAC_fetch(NULL, name, NULL);
+	EVP_MAC_CTX *state = mac ? EVP_MAC_CTX_new(mac) : NULL;
+	size_t size = CP_DIGEST_SIZE; /* Poly1305 ignores it */
+	const OSSL_PARAM parameters[] = {
+		OSSL_PARAM_construct_size_t(OSSL_MAC_PARAM_SIZE, &size),
+		OSSL_PARAM_construct_end(),
+	};
+	uint8_t key[CP_SECRET_SIZE];
+
 	EVP_MAC_free(mac);
-	crypto_kdf_derive_from_key(key, sizeof(key), number, context, secret);
-	if (state->poly1305 && !EVP_MAC_init(state->poly1305, key, sizeof(key), NULL))
-		drop_tag(state);
-	sodium_memzero(key, sizeof(key));
+	if (state && (!derive_key(secret, number, context, key) ||
+		      !EVP_MAC_init(state, key, sizeof(key), parameters))) {
+		EVP_MAC_CTX_free(state);
+		state = NULL;
+	}
+	OPENSSL_cleanse(key, sizeof(key));
+	return state;
+}
+
+static void drop_mac(EVP_MAC_CTX **state)
+{
+	EVP_MAC_CTX_free(*state);
+	*state = NULL;
+}
+
+static void update_mac(EVP_MAC_CTX **state, const void *data, size_t length)
+{
+	if (*state && !EVP_MAC_update(*state, data, length))
+		drop_mac(state);
+}
+
+static bool finish_mac(EVP_MAC_CTX **state, uint8_t *ret_mac, size_t size)
+{
+	size_t length = 0;
+	bool good = *state && EVP_MAC_final(*state, ret_mac, &length, size) &&
+		    length == size;
+
+	drop_mac(state);
+	return good;
 }
 
 void begin_tag(struct tag_state *state, const uint8_t *secret, uint64_t number)
 {
-	begin_poly1305(state, secret, number, tag_context);
+	state->poly1305 = begin_mac("POLY1305", secret, number, "cp-chunk");
 }
 
 void begin_segment_tag(struct tag_state *state, const uint8_t *secret, uint64_t number)
 {
-	begin_poly1305(state, secret, number, segment_context);
+	state->poly1305 = begin_mac("POLY1305", secret, number, "cp-kept-");
 }
 
 void update_tag(struct tag_state *state, const void *data, size_t length)
 {
-	if (state->poly1305 && !EVP_MAC_update(state->poly1305, data, length))
-		drop_tag(state);
+	update_mac(&state->poly1305, data, length);
 }
 
 int finish_tag(struct tag_state *state, const struct chunk *chunk, uint8_t *ret_tag,
@@ -65,48 +118,49 @@ int finish_tag(struct tag_state *state, const struct chunk *chunk, uint8_t *ret_
 
 int finish_segment_tag(struct tag_state *state, uint8_t *ret_tag, struct failure *failure)
 {
-	size_t length = 0;
-	bool good = state->poly1305 &&
-		    EVP_MAC_final(state->poly1305, ret_tag, &length, CP_TAG_SIZE) &&
-		    length == CP_TAG_SIZE;
-
-	drop_tag(state);
-	return good ? 0 : fail(failure, EXIT_FILE, "libcrypto cannot compute a tag");
+	return finish_mac(&state->poly1305, ret_tag, CP_TAG_SIZE)
+		       ? 0
+		       : fail(failure, EXIT_FILE, "libcrypto cannot compute a tag");
 }
 
 void drop_tag(struct tag_state *state)
 {
-	EVP_MAC_CTX_free(state->poly1305);
-	state->poly1305 = NULL;
+	drop_mac(&state->poly1305);
 }
 
 bool tags_equal(const uint8_t *a, const uint8_t *b)
 {
-	return sodium_memcmp(a, b, CP_TAG_SIZE) == 0;
+	return CRYPTO_memcmp(a, b, CP_TAG_SIZE) == 0;
 }
 
 void begin_digest(struct digest_state *state, const uint8_t *secret, uint64_t size)
 {
-	uint8_t key[crypto_generichash_KEYBYTES], bytes[8];
+	uint8_t bytes[8];
 
-	crypto_kdf_derive_from_key(key, sizeof(key), 0, digest_context, secret);
-	crypto_generichash_init(&state->blake2b, key, sizeof(key), CP_DIGEST_SIZE);
-	sodium_memzero(key, sizeof(key));
+	state->blake2b = begin_mac("BLAKE2BMAC", secret, 0, "cp-file-");
 	pier_put_le64(bytes, size);
-	crypto_generichash_update(&state->blake2b, bytes, sizeof(bytes));
+	update_mac(&state->blake2b, bytes, sizeof(bytes));
 }
 
 void update_digest(struct digest_state *state, const uint8_t *tag)
 {
-	crypto_generichash_update(&state->blake2b, tag, CP_TAG_SIZE);
+	update_mac(&state->blake2b, tag, CP_TAG_SIZE);
 }
 
-void finish_digest(struct digest_state *state, uint8_t *ret_digest)
+int finish_digest(struct digest_state *state, uint8_t *ret_digest,
+		  struct failure *failure)
 {
-	crypto_generichash_final(&state->blake2b, ret_digest, CP_DIGEST_SIZE);
+	return finish_mac(&state->blake2b, ret_digest, CP_DIGEST_SIZE)
+		       ? 0
+		       : fail(failure, EXIT_FILE, "libcrypto cannot compute a digest");
+}
+
+void drop_digest(struct digest_state *state)
+{
+	drop_mac(&state->blake2b);
 }
 
 bool digests_equal(const uint8_t *a, const uint8_t *b)
 {
-	return sodium_memcmp(a, b, CP_DIGEST_SIZE) == 0;
+	return CRYPTO_memcmp(a, b, CP_DIGEST_SIZE) == 0;
 }

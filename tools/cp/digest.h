@@ -7,7 +7,6 @@
 #include <stdint.h>
 
 #include <openssl/evp.h>
-#include <sodium.h>
 
 #include "cp.h"
 #include "failure.h"
@@ -24,8 +23,8 @@
  */
 
 enum {
-	CP_TAG_SIZE = 16, /* of Poly1305, RFC 8439 */
-	CP_DIGEST_SIZE = crypto_generichash_BYTES,
+	CP_TAG_SIZE = 16,    /* of Poly1305, RFC 8439 */
+	CP_DIGEST_SIZE = 32, /* of BLAKE2b, RFC 7693 */
 };
 
 /*
@@ -40,17 +39,26 @@ struct chunk {
 	bool hole;
 };
 
-/* Poly1305 of libcrypto, which takes a third of the time of libsodium's. */
 struct tag_state {
 	EVP_MAC_CTX *poly1305; /* NULL: libcrypto failed, or the tag is finished */
 };
 
 struct digest_state {
-	crypto_generichash_state blake2b;
+	EVP_MAC_CTX *blake2b; /* the same */
 };
 
-/* Returns 0, or -1 if libsodium or libcrypto fails. */
+/* Returns 0, or -1 if libcrypto fails. */
 int init_digests(void);
+
+/*
+ * BLAKE2b under a key of CP_SECRET_SIZE bytes. The number and the context, of at most 16
+ * bytes, are its salt and its personalisation. Returns whether libcrypto did it.
+ */
+bool hash_keyed(const uint8_t *key, uint64_t number, const char *context,
+		const void *data, size_t length, uint8_t *ret_hash, size_t size);
+/* A key of CP_SECRET_SIZE bytes, which no other number and context give. */
+bool derive_key(const uint8_t *secret, uint64_t number, const char *context,
+		uint8_t *ret_key);
 
 /* A failure of libcrypto is reported by finish_tag(). */
 void begin_tag(struct tag_state *state, const uint8_t *secret, uint64_t number);
@@ -74,7 +82,11 @@ bool tags_equal(const uint8_t *a, const uint8_t *b);
 /* The digest of a file covers its size, then the tags of its chunks in order. */
 void begin_digest(struct digest_state *state, const uint8_t *secret, uint64_t size);
 void update_digest(struct digest_state *state, const uint8_t *tag);
-void finish_digest(struct digest_state *state, uint8_t *ret_digest);
+/* Returns 0, or -1 with a failure. Frees the state. */
+int finish_digest(struct digest_state *state, uint8_t *ret_digest,
+		  struct failure *failure);
+/* Free a state, finished or not. */
+void drop_digest(struct digest_state *state);
 bool digests_equal(const uint8_t *a, const uint8_t *b);
 
 #endif

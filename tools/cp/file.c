@@ -21,13 +21,14 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include <sodium.h>
 #ifdef PIER_HAS_URING
 #include <liburing.h>
 #endif
+#include <openssl/crypto.h>
 
 #include "core/wire.h"
 #include "file.h"
+#include "digest.h"
 #include "path.h"
 
 enum {
@@ -683,9 +684,6 @@ void count_losses(const struct stat *stat, const struct attributes *attributes,
 	losses->attributes += attributes->extended;
 }
 
-/* As the contexts in digest.c. */
-static const char identity_context[crypto_kdf_CONTEXTBYTES] = "cp-ident";
-
 enum {
 	BOOT_ID_SIZE = 36 /* a UUID as text: random(4) */
 };
@@ -703,18 +701,19 @@ static bool read_boot_id(uint8_t *ret_id)
 
 bool identify_file(const struct stat *stat, const uint8_t *secret, uint8_t *ret_identity)
 {
-	uint8_t key[crypto_generichash_KEYBYTES], facts[BOOT_ID_SIZE + 16];
+	uint8_t key[CP_SECRET_SIZE], facts[BOOT_ID_SIZE + 16];
+	bool hashed;
 
 	memset(ret_identity, 0, CP_IDENTITY_SIZE);
 	if (!read_boot_id(facts))
 		return false;
 	pier_put_le64(facts + BOOT_ID_SIZE, stat->st_dev);
 	pier_put_le64(facts + BOOT_ID_SIZE + 8, stat->st_ino);
-	crypto_kdf_derive_from_key(key, sizeof(key), 0, identity_context, secret);
-	crypto_generichash(ret_identity, CP_IDENTITY_SIZE, facts, sizeof(facts), key,
-			   sizeof(key));
-	sodium_memzero(key, sizeof(key));
-	return true;
+	hashed = derive_key(secret, 0, "cp-ident", key) &&
+		 hash_keyed(key, 0, "", facts, sizeof(facts), ret_identity,
+			    CP_IDENTITY_SIZE);
+	OPENSSL_cleanse(key, sizeof(key));
+	return hashed;
 }
 
 bool is_identity_of(const uint8_t *identity, const struct stat *stat,
@@ -723,5 +722,5 @@ bool is_identity_of(const uint8_t *identity, const struct stat *stat,
 	uint8_t here[CP_IDENTITY_SIZE];
 
 	return identify_file(stat, secret, here) &&
-	       sodium_memcmp(identity, here, sizeof(here)) == 0;
+	       CRYPTO_memcmp(identity, here, sizeof(here)) == 0;
 }

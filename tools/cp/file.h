@@ -153,7 +153,7 @@ enum {
 	CP_IDENTITY_SIZE = 16
 };
 
-/* `secret` is the copy's. Returns false and zeroes if the boot id cannot be read. */
+/* `secret` is the copy's. Returns false and zeroes if there is no boot id to hash. */
 bool identify_file(const struct stat *stat, const uint8_t *secret, uint8_t *ret_identity);
 
 /* Returns whether `identity`, received from the peer of this copy, is this file. */

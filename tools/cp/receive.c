@@ -437,7 +437,8 @@ static int check_digest(struct transfer *transfer)
 
 	if (!transfer->settings->verify)
 		return 0;
-	finish_digest(&transfer->digest, digest);
+	if (finish_digest(&transfer->digest, digest, transfer->failure) < 0)
+		return -1;
 	if (digests_equal(digest, transfer->peer_digest))
 		return 0;
 	return fail(transfer->failure, EXIT_VERIFY,

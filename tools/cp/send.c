@@ -246,7 +246,8 @@ static int send_end(struct transfer *transfer)
 	struct wire_writer writer = { .length = 0 };
 	uint8_t digest[CP_DIGEST_SIZE];
 
-	finish_digest(&transfer->digest, digest);
+	if (finish_digest(&transfer->digest, digest, transfer->failure) < 0)
+		return -1;
 	if (transfer->settings->verify)
 		put_bytes(&writer, digest, sizeof(digest));
 	return control_send(transfer->control, FRAME_END, &writer);

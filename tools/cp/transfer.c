@@ -107,6 +107,7 @@ void close_transfer(struct transfer *transfer)
 {
 	close_connection(&transfer->connection);
 	close_kept(&transfer->kept);
+	drop_digest(&transfer->digest);
 }
 
 /* The user's part; the terminal may show the progress in this line. */

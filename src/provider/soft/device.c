@@ -6,7 +6,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <sodium.h>
 
 #include "device.h"
 #include "core/error.h"
@@ -15,8 +14,8 @@
 #include "provider/soft/connect/listen.h"
 #include "provider/soft/connect/meeting.h"
 #include "provider/soft/connect/node.h"
+#include "provider/soft/link/crypto.h"
 #include "provider/soft/link/link.h"
-#include "provider/soft/link/seal.h"
 #include "provider/soft/queues/cq.h"
 #include "provider/soft/queues/datagram.h"
 #include "provider/soft/queues/events.h"
@@ -78,14 +77,14 @@ static __be64 host_guid(void)
 		uid_t user;
 	} host = { .user = geteuid() };
 	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-	uint8_t guid[crypto_generichash_BYTES_MIN];
+	uint8_t guid[SOFT_MAC_SIZE] = { 0 };
 	__be64 result;
 
 	if (fd >= 0 && read(fd, host.boot_id, sizeof(host.boot_id)) < 0)
 		memset(host.boot_id, 0, sizeof(host.boot_id));
 	pier_close_fd(fd);
-	crypto_generichash(guid, sizeof(guid), (const uint8_t *)&host, sizeof(host), NULL,
-			   0);
+	if (pier_soft_open_crypto() == 0)
+		pier_soft_hash(&host, sizeof(host), guid);
 	guid[0] = (guid[0] & 0xfc) | 2; /* locally administered, of one station */
 	memcpy(&result, guid, sizeof(result));
 	return result;
@@ -285,7 +284,6 @@ static struct soft_context *allocate_context(void)
 	engine->epoll_fd = engine->wake_fd = engine->timer_fd = -1;
 	node = &context->node;
 	node->engine = engine;
-	node->staging.fd = -1;
 	node->listeners.unix_fd = node->listeners.tcp_fd = -1;
 	node->listeners.datagram_fd = -1;
 	node->pid = getpid();
@@ -299,7 +297,6 @@ static void free_context(struct soft_context *context)
 
 	pier_soft_stop_engine(context);
 	pier_soft_close_listeners(node);
-	pier_soft_close_staging(&node->staging);
 	pier_soft_free_keys(&context->mrs);
 	explicit_bzero(node->meeting.key, sizeof(node->meeting.key));
 	free(context);
@@ -307,7 +304,7 @@ static void free_context(struct soft_context *context)
 
 static int start_context(struct soft_context *context, bool stepped, bool meets)
 {
-	int error = pier_soft_init_sodium() ? 0 : -EIO;
+	int error = pier_soft_open_crypto();
 
 	if (!error && meets)
 		error = pier_soft_join_meeting(&context->node.meeting,

@@ -252,7 +252,7 @@ enum {
 	 * The version of the handshake and of everything after it; the form of the
 	 * address is that of version 1.
 	 */
-	ADDRESS_VERSION = 3,
+	ADDRESS_VERSION = 4,
 	FIXED_SIZE = 20,
 	ONE_SIZE = 16
 };

@@ -17,6 +17,7 @@
 #include "node.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/link/auth.h"
+#include "provider/soft/link/crypto.h"
 #include "provider/soft/link/link.h"
 #include "provider/soft/link/ring.h"
 #include "provider/soft/link/socket.h"
@@ -177,31 +178,35 @@ static int prove_ourselves(const struct soft_connection *connection, int fd,
 
 /* When this returns 0, the listener has proved itself, and `early` has the transcript. */
 static int exchange_nonces(const struct soft_connection *connection,
-			   const struct ibv_qp_attr *attr, int fd, uint64_t deadline,
-			   struct soft_early_stream *early)
+			   const struct ibv_qp_attr *attr, int fd, bool sealed,
+			   uint64_t deadline, struct soft_early_stream *early)
 {
 	struct soft_hello hello = {
 		.from = connection->node->gid,
 		.to = attr->ah_attr.grh.dgid,
 		.from_qpn = connection->end->qpn,
 		.to_qpn = attr->dest_qp_num,
+		.ciphers = sealed ? pier_soft_offered_ciphers() : 0,
 	};
 	uint8_t bytes[SOFT_HELLO_SIZE], challenge[SOFT_CHALLENGE_SIZE];
+	uint8_t *cipher = challenge + SOFT_SHARE_SIZE + SOFT_MAC_SIZE;
 	struct soft_share share;
 	int error;
 
-	if (!pier_soft_make_nonce(&share, early->sealed, hello.nonce))
+	if (!pier_soft_make_nonce(&share, sealed, hello.nonce))
 		return -EIO;
 	pier_soft_pack_hello(&hello, bytes);
 	error = send_all(fd, bytes, sizeof(bytes));
 	if (!error)
 		error = receive_all(fd, challenge, sizeof(challenge), deadline);
-	if (!error && !pier_soft_agree(&share, challenge, early->agreed))
+	if (!error && (!pier_soft_may_choose(hello.ciphers, *cipher) ||
+		       !pier_soft_agree(&share, challenge, early->agreed)))
 		error = -ECONNREFUSED;
 	explicit_bzero(&share, sizeof(share));
 	if (error)
 		return error;
-	pier_soft_hash_transcript(bytes, challenge, early->sealed, early->transcript);
+	early->cipher = *cipher;
+	pier_soft_hash_transcript(bytes, challenge, early->cipher, early->transcript);
 	early->proven = pier_soft_proves(connection->peer_address.secret,
 					 SOFT_LISTENER_PROVES, early->transcript,
 					 challenge + SOFT_SHARE_SIZE);
@@ -216,13 +221,12 @@ static int introduce_unix(const struct soft_connection *connection,
 			  uint64_t deadline, struct soft_early_stream *early)
 {
 	struct soft_shared_memory *shared = NULL;
-	int error;
+	bool sealed = pier_soft_must_seal(fd, geteuid());
+	int error = exchange_nonces(connection, attr, fd, sealed, proof_deadline, early);
 
-	early->sealed = pier_soft_must_seal(fd, geteuid());
-	error = exchange_nonces(connection, attr, fd, proof_deadline, early);
 	if (error)
 		return error;
-	if (!early->sealed) /* otherwise the listener does not accept it */
+	if (!sealed) /* otherwise the listener does not accept it */
 		shared = pier_soft_create_shared_memory();
 	error = prove_ourselves(connection, fd, early->transcript, deadline, &shared);
 	if (!error && shared) {
@@ -312,9 +316,8 @@ static int call_one(const struct soft_connection *connection,
 	if (fd < 0)
 		return -errno;
 	error = connect_before(fd, &name, length, deadline);
-	early->sealed = true;
 	if (!error)
-		error = exchange_nonces(connection, attr, fd, deadline, early);
+		error = exchange_nonces(connection, attr, fd, true, deadline, early);
 	if (!error)
 		error = prove_ourselves(connection, fd, early->transcript, deadline,
 					&shared);

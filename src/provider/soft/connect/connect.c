@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include <sodium.h>
+#include <openssl/crypto.h>
 
 #include "connect.h"
 #include "address.h"
@@ -61,7 +61,7 @@ static int check_known_secret(const struct soft_connection *connection,
 				 "soft0: the address of QP %#x was not given "
 				 "(set_qp_address)",
 				 peer->end->qpn);
-	if (sodium_memcmp(connection->peer_address.secret, peer->secret,
+	if (CRYPTO_memcmp(connection->peer_address.secret, peer->secret,
 			  SOFT_SECRET_SIZE) != 0)
 		return pier_fail(ECONNREFUSED,
 				 "soft0: QP %#x refuses: it was set up with another "

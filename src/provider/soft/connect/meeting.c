@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <dirent.h>
-#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,13 +11,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <sodium.h>
-
 #include "meeting.h"
 #include "core/error.h"
 #include "core/fd.h"
 #include "core/log.h"
+#include "core/wire.h"
 #include "provider/soft/link/auth.h"
+#include "provider/soft/link/crypto.h"
 
 static const char key_name[] = "key";
 
@@ -247,15 +246,14 @@ void pier_soft_derive_secret(const struct soft_meeting *meeting, const union ibv
 			     uint32_t qpn, uint8_t *ret_secret)
 {
 	static const char label[] = "pier soft0 secret of a queue pair";
-	uint32_t number = htole32(qpn);
-	crypto_generichash_state state;
+	uint8_t message[sizeof(label) + sizeof(gid->raw) + 4], mac[SOFT_MAC_SIZE];
 
-	crypto_generichash_init(&state, meeting->key, SOFT_KEY_SIZE, SOFT_SECRET_SIZE);
-	crypto_generichash_update(&state, (const uint8_t *)label, sizeof(label));
-	crypto_generichash_update(&state, gid->raw, sizeof(gid->raw));
-	crypto_generichash_update(&state, (const uint8_t *)&number, sizeof(number));
-	crypto_generichash_final(&state, ret_secret, SOFT_SECRET_SIZE);
-	sodium_memzero(&state, sizeof(state));
+	memcpy(message, label, sizeof(label));
+	memcpy(message + sizeof(label), gid->raw, sizeof(gid->raw));
+	pier_put_le32(message + sizeof(label) + sizeof(gid->raw), qpn);
+	pier_soft_mac(meeting->key, SOFT_KEY_SIZE, message, sizeof(message), mac);
+	memcpy(ret_secret, mac, SOFT_SECRET_SIZE);
+	explicit_bzero(mac, sizeof(mac));
 }
 
 enum {

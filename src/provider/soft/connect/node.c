@@ -4,8 +4,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <sodium.h>
-
 #include "node.h"
 #include "core/fd.h"
 #include "core/fork.h"
@@ -28,20 +26,6 @@ static struct {
 	.lock = PIER_FORK_MUTEX,
 	.nodes = { &registry.nodes, &registry.nodes },
 };
-
-bool pier_soft_init_sodium(void)
-{
-	bool ready;
-
-	/*
-	 * A forked child must not find libsodium's own lock held: fork(2) waits for this
-	 * one.
-	 */
-	pier_fork_lock(&registry.lock);
-	ready = sodium_init() >= 0;
-	pier_fork_unlock(&registry.lock);
-	return ready;
-}
 
 static struct soft_node *find_meeting_locked(void)
 {
@@ -186,9 +170,10 @@ static struct soft_seal *seal_parked(struct soft_connection *connection,
 	memcpy(early->proven ? caller : listener, connection->secret, SOFT_SECRET_SIZE);
 	memcpy(early->proven ? listener : caller, connection->peer_address.secret,
 	       SOFT_SECRET_SIZE);
+	session.cipher = early->cipher;
 	memcpy(session.transcript, early->transcript, SOFT_MAC_SIZE);
 	memcpy(session.agreed, early->agreed, SOFT_SHARE_SIZE);
-	seal = pier_soft_create_seal(&session, early->proven, &connection->node->staging);
+	seal = pier_soft_create_seal(&session, early->proven);
 	explicit_bzero(&session, sizeof(session));
 	return seal;
 }
@@ -223,7 +208,7 @@ bool pier_soft_adopt_stream(struct soft_connection *connection)
 		pier_soft_discard_stream(connection);
 		return false;
 	}
-	if (early.sealed) {
+	if (early.cipher != SOFT_PLAIN) {
 		seal = seal_parked(connection, &early);
 		if (!seal) {
 			pier_warning("soft0: QP %#x dropped a connection: no memory or "

@@ -14,7 +14,7 @@
 #include "meeting.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/limits.h"
-#include "provider/soft/regions/vector.h"
+#include "provider/soft/link/auth.h"
 
 struct soft_connection;
 
@@ -29,7 +29,8 @@ enum soft_pending_step {
 struct soft_pending {
 	enum soft_pending_step step;
 	int fd;
-	bool sealed;   /* pier_soft_must_seal() */
+	bool sealed; /* pier_soft_must_seal() */
+	enum soft_cipher cipher;
 	int shared_fd; /* came with the proof of a link that is not sealed; -1: none */
 	uint64_t deadline;
 	uint32_t generation;
@@ -71,14 +72,11 @@ struct soft_node {
 	union ibv_gid gid;
 	struct soft_meeting meeting; /* of contexts that programs open by verbs */
 	struct soft_listeners listeners;
-	struct soft_extent staging; /* of link/seal.c, for one copy at a time */
 	struct pier_list registered;
 	struct soft_connection *connections[SOFT_MAX_QP]; /* by QPN */
 };
 
 /* The nodes that this process has open. */
-
-bool pier_soft_init_sodium(void);
 
 /* One more handle for the node of plain verbs of this process; NULL: there is none. */
 struct soft_node *pier_soft_share_meeting(void);
@@ -118,7 +116,7 @@ struct soft_early_stream {
 	uint32_t qpn;
 	bool proven; /* the peer is authenticated: always if this end called */
 	uint8_t transcript[SOFT_MAC_SIZE];
-	bool sealed;
+	enum soft_cipher cipher;
 	uint8_t agreed[SOFT_SHARE_SIZE]; /* of a sealed link */
 	uint8_t proof[SOFT_MAC_SIZE];
 };

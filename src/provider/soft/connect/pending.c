@@ -173,14 +173,19 @@ static const char *answer_hello(struct soft_node *node, struct soft_pending *pen
 	target = pier_soft_find_connection(node, hello.to_qpn);
 	if (!target)
 		return "it asks for a queue pair that does not exist";
+	pending->cipher = pending->sealed ? pier_soft_choose_cipher(hello.ciphers)
+					  : SOFT_PLAIN;
+	if (pending->sealed && pending->cipher == SOFT_PLAIN)
+		return "it offers no cipher that this end has";
 	if (!pier_soft_make_nonce(&share, pending->sealed, challenge))
 		return "there are no random numbers";
 	if (!pier_soft_agree(&share, hello.nonce, pending->agreed))
 		return "its half of the key is not valid";
-	pier_soft_hash_transcript(pending->bytes, challenge, pending->sealed,
+	pier_soft_hash_transcript(pending->bytes, challenge, pending->cipher,
 				  pending->transcript);
 	pier_soft_prove(target->secret, SOFT_LISTENER_PROVES, pending->transcript,
-			challenge + 32);
+			challenge + SOFT_SHARE_SIZE);
+	challenge[SOFT_SHARE_SIZE + SOFT_MAC_SIZE] = (uint8_t)pending->cipher;
 	pending->gid = hello.from;
 	pending->qpn = hello.from_qpn;
 	pending->target_qpn = hello.to_qpn;
@@ -200,7 +205,7 @@ static void hand_over_stream(struct soft_node *node, struct soft_pending *pendin
 		.ring = ring,
 		.gid = pending->gid,
 		.qpn = pending->qpn,
-		.sealed = pending->sealed,
+		.cipher = pending->cipher,
 	};
 
 	memcpy(early.transcript, pending->transcript, SOFT_MAC_SIZE);

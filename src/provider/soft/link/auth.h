@@ -14,15 +14,27 @@
 
 enum {
 	SOFT_HELLO_SIZE = 80,
-	SOFT_CHALLENGE_SIZE = 64,
+	SOFT_CHALLENGE_SIZE = 65,
 	SOFT_PROOF_SIZE = 64,
 	SOFT_WELCOME_SIZE = 32
+};
+
+/*
+ * How a link is encrypted. An end offers a set of these bits; the lowest that both ends
+ * offer is used.
+ */
+enum soft_cipher {
+	SOFT_PLAIN = 0,
+	SOFT_AES_FAST = 1, /* AES-128-GCM, with the processor's instructions for it */
+	SOFT_CHACHA20 = 2, /* ChaCha20-Poly1305 */
+	SOFT_AES = 4	   /* AES-128-GCM, without */
 };
 
 struct soft_hello {
 	uint8_t nonce[SOFT_SHARE_SIZE];
 	union ibv_gid from, to;
 	uint32_t from_qpn, to_qpn;
+	uint8_t ciphers; /* offered; 0: the caller does not seal the link */
 };
 
 enum soft_role {
@@ -37,8 +49,12 @@ void pier_soft_pack_hello(const struct soft_hello *hello, uint8_t *ret_bytes);
 bool pier_soft_unpack_hello(const uint8_t *bytes, struct soft_hello *ret_hello);
 /* A hello of soft0, of a protocol version that this one does not speak. */
 bool pier_soft_is_other_version(const uint8_t *bytes);
-void pier_soft_hash_transcript(const uint8_t *hello, const uint8_t *nonce, bool sealed,
-			       uint8_t *ret_transcript);
+/* The listener's choice of what a caller offers; SOFT_PLAIN: there is none. */
+enum soft_cipher pier_soft_choose_cipher(uint8_t offered);
+/* Whether a listener may choose this cipher of what this end offered. */
+bool pier_soft_may_choose(uint8_t offered, uint8_t cipher);
+void pier_soft_hash_transcript(const uint8_t *hello, const uint8_t *nonce,
+			       enum soft_cipher cipher, uint8_t *ret_transcript);
 void pier_soft_prove(const uint8_t *secret, enum soft_role role,
 		     const uint8_t *transcript, uint8_t *ret_mac);
 bool pier_soft_proves(const uint8_t *secret, enum soft_role role,
@@ -56,11 +72,12 @@ bool pier_soft_make_nonce(struct soft_share *share, bool sealed, uint8_t *ret_no
 /* Wipes the share. False: the peer's nonce is not a valid public key. */
 bool pier_soft_agree(struct soft_share *share, const uint8_t *nonce, uint8_t *ret_agreed);
 
-/* Everything that the keys of a sealed link are derived from. */
+/* What the keys of a sealed link are derived from, and the cipher that they are for. */
 struct soft_session {
 	uint8_t secrets[2 * SOFT_SECRET_SIZE]; /* of the listener, of the caller */
 	uint8_t transcript[SOFT_MAC_SIZE];
 	uint8_t agreed[SOFT_SHARE_SIZE];
+	enum soft_cipher cipher;
 };
 
 void pier_soft_derive_key(const struct soft_session *session, bool from_caller,

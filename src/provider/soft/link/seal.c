@@ -7,55 +7,51 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <sodium.h>
+#include <openssl/evp.h>
 
 #include "seal.h"
 #include "auth.h"
 #include "core/fd.h"
 #include "core/log.h"
 #include "core/wire.h"
+#include "crypto.h"
 #include "provider/soft/limits.h"
 #include "provider/soft/regions/rlimits.h"
 #include "provider/soft/regions/vector.h"
 
 /*
  * Memory of the application may vanish, so only the kernel accesses it: bytes go through
- * a memfd of soft0 by pwritev(2) and preadv(2), as those of a shared ring do
- * (regions/vector.c). A record is decrypted as a whole before any byte of it is
- * delivered.
+ * a memfd of the seal by pwritev(2) and preadv(2), as those of a shared ring do
+ * (regions/vector.c). A record is encrypted and decrypted in place, in that memfd, and
+ * none of its bytes is delivered before all of it is authenticated.
  */
 
 enum {
-	CIPHER_MAX = SOFT_MAX_RECORD + SOFT_RECORD_OVERHEAD,
-	RECORD_MAX = SOFT_RECORD_LENGTH_SIZE + CIPHER_MAX,
+	RECORD_MAX = SOFT_RECORD_LENGTH_SIZE + SOFT_MAX_RECORD + SOFT_RECORD_TAG_SIZE,
+	STAGING_SIZE = 2 * RECORD_MAX,
+	NONCE_SIZE = 12,
 	/*
-	 * TAG_REKEY replaces the key by a hash of it. A key that leaks from this process
-	 * later decrypts at most so many earlier bytes. libsodium rekeys by itself, but
-	 * only after 2^32 records.
+	 * After this much the key is replaced by a hash of it. A key that leaks from this
+	 * process later decrypts at most so many earlier bytes.
 	 */
 	REKEY_BYTES = 16 * 1024 * 1024,
 	REKEY_RECORDS = 1 << 20
 };
 
-_Static_assert(SOFT_RECORD_OVERHEAD == crypto_secretstream_xchacha20poly1305_ABYTES &&
-		       SOFT_SEAL_START_SIZE ==
-			       crypto_secretstream_xchacha20poly1305_HEADERBYTES &&
-		       SOFT_KEY_SIZE == crypto_secretstream_xchacha20poly1305_KEYBYTES,
-	       "what the wire has is what libsodium makes");
+struct direction {
+	EVP_CIPHER_CTX *cipher;
+	uint8_t key[SOFT_KEY_SIZE];
+	uint64_t bytes, records; /* under this key */
+	uint8_t *record;	 /* RECORD_MAX bytes of the staging */
+	/* Ciphertext that the socket has not accepted, or that is not decrypted yet. */
+	uint32_t first, end;
+};
 
 struct soft_seal {
-	struct soft_extent *staging;
-	crypto_secretstream_xchacha20poly1305_state tx, rx;
-	uint8_t rx_key[SOFT_KEY_SIZE];
-	bool rx_started;
-	uint64_t bytes_under_key, records_under_key;
-	/* Ciphertext that the socket has not accepted, and that is not decrypted yet. */
-	uint32_t out_first, out_end, in_first, in_end;
-	/* Plaintext that is not delivered yet. */
+	struct soft_extent staging; /* of tx, then of rx */
+	struct direction tx, rx;
+	/* Bytes of rx.record that are decrypted and not delivered yet. */
 	uint32_t plain_first, plain_end;
-	uint8_t out[RECORD_MAX];
-	uint8_t in[RECORD_MAX];
-	uint8_t plain[SOFT_MAX_RECORD];
 };
 
 /*
@@ -66,56 +62,56 @@ static bool open_staging(struct soft_extent *staging)
 {
 	void *memory;
 
-	if (staging->fd >= 0)
-		return true;
-	if (!pier_soft_may_write(0, SOFT_MAX_RECORD)) {
+	if (!pier_soft_may_write(0, STAGING_SIZE)) {
 		pier_warning("soft0: a TCP link needs a file size limit (RLIMIT_FSIZE, "
 			     "\"ulimit -f\") of at least %d bytes",
-			     SOFT_MAX_RECORD);
+			     STAGING_SIZE);
 		return false;
 	}
 	staging->fd = memfd_create("pier-soft-staging", MFD_CLOEXEC);
-	if (staging->fd < 0)
+	if (staging->fd < 0 || fallocate(staging->fd, 0, 0, STAGING_SIZE) < 0)
 		return false;
-	if (fallocate(staging->fd, 0, 0, SOFT_MAX_RECORD) == 0) {
-		memory = mmap(NULL, SOFT_MAX_RECORD, PROT_READ | PROT_WRITE, MAP_SHARED,
-			      staging->fd, 0);
-		if (memory != MAP_FAILED) {
-			madvise(memory, SOFT_MAX_RECORD, MADV_DONTFORK);
-			staging->memory = memory;
-			staging->length = SOFT_MAX_RECORD;
-			return true;
-		}
-	}
-	staging->fd = pier_close_fd(staging->fd);
-	return false;
+	memory = mmap(NULL, STAGING_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, staging->fd,
+		      0);
+	if (memory == MAP_FAILED)
+		return false;
+	madvise(memory, STAGING_SIZE, MADV_DONTFORK);
+	staging->memory = memory;
+	return true;
 }
 
-void pier_soft_close_staging(struct soft_extent *staging)
+static bool set_key(struct direction *direction, const EVP_CIPHER *cipher, bool seals)
 {
-	if (staging->fd < 0)
-		return;
-	munmap(staging->memory, SOFT_MAX_RECORD);
-	staging->fd = pier_close_fd(staging->fd);
+	direction->bytes = direction->records = 0;
+	return EVP_CipherInit_ex2(direction->cipher, cipher, direction->key, NULL, seals,
+				  NULL);
 }
 
-struct soft_seal *pier_soft_create_seal(const struct soft_session *session, bool caller,
-					struct soft_extent *staging)
+static bool open_direction(struct direction *direction,
+			   const struct soft_session *session, bool from_caller,
+			   bool seals)
 {
-	struct soft_seal *seal;
-	uint8_t tx_key[SOFT_KEY_SIZE];
+	pier_soft_derive_key(session, from_caller, direction->key);
+	direction->cipher = EVP_CIPHER_CTX_new();
+	return direction->cipher &&
+	       set_key(direction, pier_soft_find_cipher(session->cipher), seals);
+}
 
-	if (!open_staging(staging))
-		return NULL;
-	seal = calloc(1, sizeof(*seal));
+struct soft_seal *pier_soft_create_seal(const struct soft_session *session, bool caller)
+{
+	struct soft_seal *seal = calloc(1, sizeof(*seal));
+
 	if (!seal)
 		return NULL;
-	seal->staging = staging;
-	pier_soft_derive_key(session, caller, tx_key);
-	pier_soft_derive_key(session, !caller, seal->rx_key);
-	crypto_secretstream_xchacha20poly1305_init_push(&seal->tx, seal->out, tx_key);
-	seal->out_end = SOFT_SEAL_START_SIZE;
-	sodium_memzero(tx_key, sizeof(tx_key));
+	seal->staging.fd = -1;
+	if (!open_staging(&seal->staging) ||
+	    !open_direction(&seal->tx, session, caller, true) ||
+	    !open_direction(&seal->rx, session, !caller, false)) {
+		pier_soft_free_seal(seal);
+		return NULL;
+	}
+	seal->tx.record = (uint8_t *)seal->staging.memory;
+	seal->rx.record = seal->tx.record + RECORD_MAX;
 	return seal;
 }
 
@@ -123,24 +119,61 @@ void pier_soft_free_seal(struct soft_seal *seal)
 {
 	if (!seal)
 		return;
-	sodium_memzero(seal, sizeof(*seal));
+	EVP_CIPHER_CTX_free(seal->tx.cipher);
+	EVP_CIPHER_CTX_free(seal->rx.cipher);
+	if (seal->staging.memory)
+		munmap(seal->staging.memory, STAGING_SIZE);
+	pier_close_fd(seal->staging.fd);
+	explicit_bzero(seal, sizeof(*seal));
 	free(seal);
+}
+
+/*
+ * Encrypts or decrypts a record in place. Both ends replace the key after the same
+ * records. False: the record is not authentic, or libcrypto failed.
+ */
+static bool apply_cipher(struct direction *direction, uint8_t *record, uint32_t length,
+			 bool seals)
+{
+	static const char label[] = "pier soft0 next key";
+	EVP_CIPHER_CTX *cipher = direction->cipher;
+	uint8_t nonce[NONCE_SIZE] = { 0 };
+	uint8_t *bytes = record + SOFT_RECORD_LENGTH_SIZE, *tag = bytes + length;
+	int used;
+
+	pier_put_le64(nonce + NONCE_SIZE - 8, direction->records++);
+	direction->bytes += length;
+	if (!EVP_CipherInit_ex2(cipher, NULL, NULL, nonce, seals, NULL) ||
+	    !EVP_CipherUpdate(cipher, NULL, &used, record, SOFT_RECORD_LENGTH_SIZE) ||
+	    !EVP_CipherUpdate(cipher, bytes, &used, bytes, (int)length) ||
+	    (!seals && !EVP_CIPHER_CTX_ctrl(cipher, EVP_CTRL_AEAD_SET_TAG,
+					    SOFT_RECORD_TAG_SIZE, tag)) ||
+	    !EVP_CipherFinal_ex(cipher, tag, &used) ||
+	    (seals && !EVP_CIPHER_CTX_ctrl(cipher, EVP_CTRL_AEAD_GET_TAG,
+					   SOFT_RECORD_TAG_SIZE, tag)))
+		return false;
+	if (direction->bytes < REKEY_BYTES && direction->records < REKEY_RECORDS)
+		return true;
+	pier_soft_mac(direction->key, SOFT_KEY_SIZE, label, sizeof(label),
+		      direction->key);
+	return set_key(direction, NULL, seals);
 }
 
 int pier_soft_seal_flush(struct soft_seal *seal, int fd)
 {
-	while (seal->out_first < seal->out_end) {
-		ssize_t sent = send(fd, seal->out + seal->out_first,
-				    seal->out_end - seal->out_first,
+	struct direction *tx = &seal->tx;
+
+	while (tx->first < tx->end) {
+		ssize_t sent = send(fd, tx->record + tx->first, tx->end - tx->first,
 				    MSG_DONTWAIT | MSG_NOSIGNAL);
 
 		if (sent < 0 && errno == EINTR)
 			continue;
 		if (sent < 0)
 			return -1;
-		seal->out_first += (uint32_t)sent;
+		tx->first += (uint32_t)sent;
 	}
-	seal->out_first = seal->out_end = 0;
+	tx->first = tx->end = 0;
 	return 0;
 }
 
@@ -155,37 +188,17 @@ static size_t smaller_size(size_t a, size_t b)
  */
 static ssize_t gather_plaintext(struct soft_seal *seal, struct soft_vector *vector)
 {
-	struct soft_extent extent = *seal->staging;
-	ssize_t gathered;
+	struct soft_extent extent = {
+		.memory = seal->staging.memory + SOFT_RECORD_LENGTH_SIZE,
+		.fd = seal->staging.fd,
+		.offset = SOFT_RECORD_LENGTH_SIZE,
+		.length = smaller_size(vector->bytes, SOFT_MAX_RECORD),
+	};
 
-	extent.length = smaller_size(vector->bytes, SOFT_MAX_RECORD);
-	gathered = pier_soft_copy_synced(vector, &extent);
-	if (gathered == (ssize_t)extent.length)
-		return gathered;
+	if (pier_soft_copy_synced(vector, &extent) == (ssize_t)extent.length)
+		return (ssize_t)extent.length;
 	errno = EFAULT;
 	return -1;
-}
-
-static uint8_t next_tag(struct soft_seal *seal, size_t length)
-{
-	seal->bytes_under_key += length;
-	if (seal->bytes_under_key < REKEY_BYTES &&
-	    ++seal->records_under_key < REKEY_RECORDS)
-		return crypto_secretstream_xchacha20poly1305_TAG_MESSAGE;
-	seal->bytes_under_key = seal->records_under_key = 0;
-	return crypto_secretstream_xchacha20poly1305_TAG_REKEY;
-}
-
-static void seal_record(struct soft_seal *seal, size_t length)
-{
-	uint8_t *record = seal->out;
-
-	pier_put_le32(record, (uint32_t)length + SOFT_RECORD_OVERHEAD);
-	crypto_secretstream_xchacha20poly1305_push(
-		&seal->tx, record + SOFT_RECORD_LENGTH_SIZE, NULL,
-		(const uint8_t *)seal->staging->memory, length, record,
-		SOFT_RECORD_LENGTH_SIZE, next_tag(seal, length));
-	seal->out_end = SOFT_RECORD_LENGTH_SIZE + (uint32_t)length + SOFT_RECORD_OVERHEAD;
 }
 
 /*
@@ -194,6 +207,7 @@ static void seal_record(struct soft_seal *seal, size_t length)
  */
 ssize_t pier_soft_seal_send(struct soft_seal *seal, struct soft_vector *vector, int fd)
 {
+	struct direction *tx = &seal->tx;
 	ssize_t length;
 
 	if (pier_soft_seal_flush(seal, fd) < 0)
@@ -201,24 +215,28 @@ ssize_t pier_soft_seal_send(struct soft_seal *seal, struct soft_vector *vector, 
 	length = gather_plaintext(seal, vector);
 	if (length < 0)
 		return -1;
-	seal_record(seal, (size_t)length);
+	pier_put_le32(tx->record, (uint32_t)length + SOFT_RECORD_TAG_SIZE);
+	if (!apply_cipher(tx, tx->record, (uint32_t)length, true)) {
+		errno = EIO;
+		return -1;
+	}
+	tx->end = SOFT_RECORD_LENGTH_SIZE + (uint32_t)length + SOFT_RECORD_TAG_SIZE;
 	if (pier_soft_seal_flush(seal, fd) < 0 && errno != EAGAIN)
 		return -1;
 	return length;
 }
 
 /* Returns what recv(2) returned. */
-static ssize_t receive_ciphertext(struct soft_seal *seal, int fd)
+static ssize_t receive_ciphertext(struct direction *rx, int fd)
 {
 	ssize_t received;
 
-	memmove(seal->in, seal->in + seal->in_first, seal->in_end - seal->in_first);
-	seal->in_end -= seal->in_first;
-	seal->in_first = 0;
-	received = recv(fd, seal->in + seal->in_end, sizeof(seal->in) - seal->in_end,
-			MSG_DONTWAIT);
+	memmove(rx->record, rx->record + rx->first, rx->end - rx->first);
+	rx->end -= rx->first;
+	rx->first = 0;
+	received = recv(fd, rx->record + rx->end, RECORD_MAX - rx->end, MSG_DONTWAIT);
 	if (received > 0)
-		seal->in_end += (uint32_t)received;
+		rx->end += (uint32_t)received;
 	return received;
 }
 
@@ -228,68 +246,41 @@ static int refuse_record(void)
 	return -1;
 }
 
-/* 1: the stream has begun; 0: more bytes are needed; -1: they are not from the peer. */
-static int start_stream(struct soft_seal *seal)
-{
-	if (seal->in_end - seal->in_first < SOFT_SEAL_START_SIZE)
-		return 0;
-	if (crypto_secretstream_xchacha20poly1305_init_pull(
-		    &seal->rx, seal->in + seal->in_first, seal->rx_key) != 0)
-		return refuse_record();
-	sodium_memzero(seal->rx_key, sizeof(seal->rx_key));
-	seal->in_first += SOFT_SEAL_START_SIZE;
-	seal->rx_started = true;
-	return 1;
-}
-
 /* 1: there is plaintext; 0: the record is incomplete; -1: it is not from the peer. */
 static int open_record(struct soft_seal *seal)
 {
-	const uint8_t *record;
-	uint32_t have, length;
-	uint8_t tag;
-	int started = seal->rx_started ? 1 : start_stream(seal);
+	struct direction *rx = &seal->rx;
+	uint8_t *record = rx->record + rx->first;
+	uint32_t have = rx->end - rx->first, size;
 
-	if (started <= 0)
-		return started;
-	record = seal->in + seal->in_first;
-	have = seal->in_end - seal->in_first;
 	if (have < SOFT_RECORD_LENGTH_SIZE)
 		return 0;
-	length = pier_get_le32(record);
+	size = pier_get_le32(record);
 	/* Empty records are refused: they would cost time and deliver nothing. */
-	if (length <= SOFT_RECORD_OVERHEAD || length > CIPHER_MAX)
+	if (size <= SOFT_RECORD_TAG_SIZE || size > RECORD_MAX - SOFT_RECORD_LENGTH_SIZE)
 		return refuse_record();
-	if (have < SOFT_RECORD_LENGTH_SIZE + length)
+	if (have < SOFT_RECORD_LENGTH_SIZE + size)
 		return 0;
-	if (crypto_secretstream_xchacha20poly1305_pull(
-		    &seal->rx, seal->plain, NULL, &tag, record + SOFT_RECORD_LENGTH_SIZE,
-		    length, record, SOFT_RECORD_LENGTH_SIZE) != 0)
+	if (!apply_cipher(rx, record, size - SOFT_RECORD_TAG_SIZE, false))
 		return refuse_record();
-	if (tag != crypto_secretstream_xchacha20poly1305_TAG_MESSAGE &&
-	    tag != crypto_secretstream_xchacha20poly1305_TAG_REKEY)
-		return refuse_record();
-	seal->in_first += SOFT_RECORD_LENGTH_SIZE + length;
-	seal->plain_first = 0;
-	seal->plain_end = length - SOFT_RECORD_OVERHEAD;
+	seal->plain_first = rx->first + SOFT_RECORD_LENGTH_SIZE;
+	rx->first = seal->plain_first + size;
+	seal->plain_end = rx->first - SOFT_RECORD_TAG_SIZE;
 	return 1;
 }
 
 static ssize_t deliver_plaintext(struct soft_seal *seal, struct soft_vector *vector)
 {
+	uint32_t offset = RECORD_MAX + seal->plain_first;
 	struct soft_extent extent = {
-		.memory = (char *)seal->plain + seal->plain_first,
-		.fd = -1,
+		.memory = seal->staging.memory + offset,
+		.fd = seal->staging.fd,
+		.offset = offset,
 		.length = smaller_size(seal->plain_end - seal->plain_first,
 				       vector->bytes),
 	};
-	ssize_t delivered;
+	ssize_t delivered = pier_soft_copy_synced(vector, &extent);
 
-	if (!vector->steady) {
-		memcpy(seal->staging->memory, extent.memory, extent.length);
-		extent.fd = seal->staging->fd;
-	}
-	delivered = pier_soft_copy_synced(vector, &extent);
 	if (delivered > 0)
 		seal->plain_first += (uint32_t)delivered;
 	return delivered;
@@ -305,7 +296,7 @@ ssize_t pier_soft_seal_receive(struct soft_seal *seal, struct soft_vector *vecto
 			return -1;
 		if (opened > 0)
 			break;
-		received = receive_ciphertext(seal, fd);
+		received = receive_ciphertext(&seal->rx, fd);
 		if (received <= 0)
 			return received;
 	}

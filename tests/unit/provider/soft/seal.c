@@ -9,28 +9,29 @@
 
 #include "provider/soft/limits.h"
 #include "provider/soft/link/auth.h"
+#include "provider/soft/link/crypto.h"
 #include "provider/soft/link/seal.h"
 #include "provider/soft/regions/vector.h"
-#include "provider/soft/connect/node.h"
 #include "soft_fixture.h"
 
 /* The encrypted stream alone: two ends and a socket pair. */
 
+static enum soft_cipher aes = SOFT_AES, chacha20 = SOFT_CHACHA20;
+
 struct stage {
 	struct soft_session session;
-	struct soft_extent staging;
 	struct soft_seal *caller, *listener;
 	int fds[2];
 };
 
-static void open_stage(struct stage *stage)
+static void open_stage(struct stage *stage, enum soft_cipher cipher)
 {
 	memset(stage, 0, sizeof(*stage));
-	assert_true(pier_soft_init_sodium());
+	assert_int_equal(pier_soft_open_crypto(), 0);
 	assert_true(pier_soft_random(&stage->session, sizeof(stage->session)));
-	stage->staging.fd = -1;
-	stage->caller = pier_soft_create_seal(&stage->session, true, &stage->staging);
-	stage->listener = pier_soft_create_seal(&stage->session, false, &stage->staging);
+	stage->session.cipher = cipher;
+	stage->caller = pier_soft_create_seal(&stage->session, true);
+	stage->listener = pier_soft_create_seal(&stage->session, false);
 	assert_non_null(stage->caller);
 	assert_non_null(stage->listener);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, stage->fds),
@@ -41,7 +42,6 @@ static void close_stage(struct stage *stage)
 {
 	pier_soft_free_seal(stage->caller);
 	pier_soft_free_seal(stage->listener);
-	pier_soft_close_staging(&stage->staging);
 	close(stage->fds[0]);
 	close(stage->fds[1]);
 }
@@ -81,8 +81,7 @@ static void changes_keys_after_many_bytes(void **state)
 	size_t sent = 0, received = 0, piece = 1;
 	struct stage stage;
 
-	(void)state;
-	open_stage(&stage);
+	open_stage(&stage, *(enum soft_cipher *)*state);
 	for (size_t i = 0; i < TOTAL; i++)
 		source[i] = (uint8_t)(i * 7 + i / 65537);
 	while (received < TOTAL) {
@@ -115,8 +114,7 @@ static void resumes_after_a_full_socket(void **state)
 	struct stage stage;
 	ssize_t moved;
 
-	(void)state;
-	open_stage(&stage);
+	open_stage(&stage, *(enum soft_cipher *)*state);
 	while ((moved = send_part(&stage, source, sizeof(source))) > 0)
 		sent += (uint64_t)moved;
 	assert_int_equal(errno, EAGAIN);
@@ -135,12 +133,12 @@ static void resumes_after_a_full_socket(void **state)
 	close_stage(&stage);
 }
 
-static void check_hole(uint8_t *memory, size_t page)
+static void check_hole(uint8_t *memory, size_t page, enum soft_cipher cipher)
 {
 	uint8_t target[100] = { 0 };
 	struct stage stage;
 
-	open_stage(&stage);
+	open_stage(&stage, cipher);
 	assert_int_equal(send_part(&stage, memory, page + 50), -1);
 	assert_int_equal(errno, EFAULT);
 	/* Nothing of it is left, and the stream is as before. */
@@ -161,10 +159,9 @@ static void survives_unmapped_memory(void **state)
 	uint8_t *memory = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE,
 			       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	(void)state;
 	assert_true(memory != MAP_FAILED);
 	assert_int_equal(munmap(memory + page, page), 0);
-	check_hole(memory, page);
+	check_hole(memory, page, *(enum soft_cipher *)*state);
 	munmap(memory, page);
 }
 
@@ -175,14 +172,71 @@ static void survives_a_truncated_file(void **state)
 	int fd = memfd_create("truncated", MFD_CLOEXEC);
 	uint8_t *memory;
 
-	(void)state;
 	assert_int_equal(ftruncate(fd, (off_t)(2 * page)), 0);
 	memory = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	assert_true(memory != MAP_FAILED);
 	assert_int_equal(ftruncate(fd, (off_t)page), 0);
-	check_hole(memory, page);
+	check_hole(memory, page, *(enum soft_cipher *)*state);
 	munmap(memory, 2 * page);
 	close(fd);
+}
+
+/* Each bit of a record: its length, its ciphertext and its tag. */
+static void changed_record_is_refused(void **state)
+{
+	uint8_t byte = 'p', record[SOFT_RECORD_LENGTH_SIZE + 1 + SOFT_RECORD_TAG_SIZE];
+	struct stage stage;
+
+	for (size_t i = 0; i < 8 * sizeof(record); i++) {
+		open_stage(&stage, *(enum soft_cipher *)*state);
+		assert_int_equal(send_part(&stage, &byte, 1), 1);
+		assert_int_equal(read(stage.fds[1], record, sizeof(record)),
+				 sizeof(record));
+		record[i / 8] ^= (uint8_t)(1 << i % 8);
+		assert_int_equal(write(stage.fds[0], record, sizeof(record)),
+				 sizeof(record));
+		/* Of a length that grew, the rest never comes. */
+		assert_int_equal(receive_part(&stage, &byte, 1), -1);
+		assert_true(errno == EBADMSG || (i < 32 && errno == EAGAIN));
+		close_stage(&stage);
+	}
+}
+
+static void lowest_common_cipher_is_chosen(void **state)
+{
+	uint8_t own;
+
+	(void)state;
+	assert_int_equal(pier_soft_open_crypto(), 0);
+	own = pier_soft_offered_ciphers();
+	assert_true(own & SOFT_CHACHA20 && own & SOFT_AES);
+	assert_int_equal(
+		pier_soft_choose_cipher(SOFT_AES_FAST | SOFT_CHACHA20 | SOFT_AES),
+		own & SOFT_AES_FAST ? SOFT_AES_FAST : SOFT_CHACHA20);
+	/* A peer whose processor has no instructions for AES. */
+	assert_int_equal(pier_soft_choose_cipher(SOFT_CHACHA20 | SOFT_AES),
+			 SOFT_CHACHA20);
+	/* Its libcrypto has no ChaCha20-Poly1305. */
+	assert_int_equal(pier_soft_choose_cipher(SOFT_AES), SOFT_AES);
+	assert_int_equal(pier_soft_choose_cipher(SOFT_CHACHA20), SOFT_CHACHA20);
+	assert_int_equal(pier_soft_choose_cipher(0), SOFT_PLAIN);
+	assert_int_equal(pier_soft_choose_cipher(0xf8), SOFT_PLAIN);
+}
+
+static void only_an_offered_cipher_is_accepted(void **state)
+{
+	(void)state;
+	for (unsigned int offered = 0; offered < 8; offered++) {
+		for (unsigned int choice = 0; choice < 256; choice++) {
+			bool is_one = choice == 1 || choice == 2 || choice == 4;
+			bool accepted = pier_soft_may_choose((uint8_t)offered,
+							     (uint8_t)choice);
+
+			/* A caller that offers none wants a plain link. */
+			assert_int_equal(accepted, offered ? is_one && choice & offered
+							   : choice == SOFT_PLAIN);
+		}
+	}
 }
 
 /* Every input of the keys matters, and so does the direction. */
@@ -197,7 +251,7 @@ static void derives_keys_from_every_input(void **state)
 	assert_memory_equal(key, again, sizeof(key));
 	pier_soft_derive_key(&session, false, again);
 	assert_memory_not_equal(key, again, sizeof(key));
-	for (size_t i = 0; i < sizeof(session); i++) {
+	for (size_t i = 0; i < offsetof(struct soft_session, cipher); i++) {
 		other = session;
 		((uint8_t *)&other)[i] ^= 1;
 		pier_soft_derive_key(&other, true, again);
@@ -212,7 +266,7 @@ static void rejects_weak_public_keys(void **state)
 	struct soft_share share = { .wanted = true };
 
 	(void)state;
-	assert_true(pier_soft_init_sodium());
+	assert_int_equal(pier_soft_open_crypto(), 0);
 	for (uint8_t first = 0; first < 2; first++) {
 		weak[0] = first;
 		memset(&share, 0x77, sizeof(share));
@@ -225,10 +279,16 @@ static void rejects_weak_public_keys(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(changes_keys_after_many_bytes),
-		cmocka_unit_test(resumes_after_a_full_socket),
-		cmocka_unit_test(survives_unmapped_memory),
-		cmocka_unit_test(survives_a_truncated_file),
+		cmocka_unit_test_prestate(changes_keys_after_many_bytes, &aes),
+		cmocka_unit_test_prestate(changes_keys_after_many_bytes, &chacha20),
+		cmocka_unit_test_prestate(resumes_after_a_full_socket, &aes),
+		cmocka_unit_test_prestate(resumes_after_a_full_socket, &chacha20),
+		cmocka_unit_test_prestate(survives_unmapped_memory, &aes),
+		cmocka_unit_test_prestate(survives_a_truncated_file, &aes),
+		cmocka_unit_test_prestate(changed_record_is_refused, &aes),
+		cmocka_unit_test_prestate(changed_record_is_refused, &chacha20),
+		cmocka_unit_test(lowest_common_cipher_is_chosen),
+		cmocka_unit_test(only_an_offered_cipher_is_accepted),
 		cmocka_unit_test(derives_keys_from_every_input),
 		cmocka_unit_test(rejects_weak_public_keys),
 	};

@@ -72,7 +72,7 @@ void fake_say_hello(const struct fake *fake, int fd, uint8_t *ret_transcript)
 	pier_soft_pack_hello(&hello, bytes);
 	fixture_write_all(fd, bytes, sizeof(bytes));
 	fixture_read_all(fd, challenge, sizeof(challenge));
-	pier_soft_hash_transcript(bytes, challenge, false, ret_transcript);
+	pier_soft_hash_transcript(bytes, challenge, SOFT_PLAIN, ret_transcript);
 }
 
 void fake_prove(const struct fake *fake, int fd, const uint8_t *transcript)
@@ -130,7 +130,7 @@ int fake_call_stepped(const struct fake *fake, struct soft_fixture *fixture)
 	fixture_write_all(fd, bytes, sizeof(bytes));
 	fake_step(fixture);
 	fixture_read_all(fd, challenge, sizeof(challenge));
-	pier_soft_hash_transcript(bytes, challenge, false, transcript);
+	pier_soft_hash_transcript(bytes, challenge, SOFT_PLAIN, transcript);
 	fake_prove(fake, fd, transcript);
 	fake_step(fixture);
 	fixture_read_all(fd, challenge, SOFT_WELCOME_SIZE);

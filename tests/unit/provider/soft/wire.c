@@ -91,10 +91,10 @@ static void checks_address_blobs(void **state)
 	assert_memory_equal(&again, &address, sizeof(address));
 	for (int cut = 0; cut < length; cut++)
 		assert_int_equal(pier_soft_unpack_address(bytes, cut, &again), -EINVAL);
-	bytes[0] = 2; /* of versions that do not bind the sealing into the transcript */
+	bytes[0] = 3; /* of versions that encrypt another way */
 	assert_int_equal(pier_soft_unpack_address(bytes, length, &again),
 			 -EPROTONOSUPPORT);
-	bytes[0] = 3;
+	bytes[0] = 4;
 	bytes[1] = 255;
 	assert_int_equal(pier_soft_unpack_address(bytes, length, &again), -EINVAL);
 	bytes[1] = 2;

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIER_SOFT_CRYPTO_H
+#define PIER_SOFT_CRYPTO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <openssl/evp.h>
+
+#include "auth.h"
+
+/* What soft0 uses of libcrypto (OpenSSL 3). */
+
+/*
+ * Comes before everything below; any number of times, from any thread.
+ *
+ * Errors: -ELIBACC: there is no libcrypto, or it lacks what soft0 needs; -ENOMEM.
+ */
+int pier_soft_open_crypto(void);
+/* The set that this end offers. */
+uint8_t pier_soft_offered_ciphers(void);
+const EVP_CIPHER *pier_soft_find_cipher(enum soft_cipher cipher);
+/* X25519 (RFC 7748). `point` is a public key, or NULL for the base point. */
+bool pier_soft_multiply(const uint8_t *scalar, const uint8_t *point, uint8_t *ret_point);
+/*
+ * SHA-256 and HMAC-SHA-256. If libcrypto fails, for lack of memory, the result is random,
+ * so that the peer refuses what depends on it.
+ */
+void pier_soft_hash(const void *message, size_t length, uint8_t *ret_hash);
+void pier_soft_mac(const uint8_t *key, size_t key_size, const void *message,
+		   size_t length, uint8_t *ret_mac);
+
+#endif
