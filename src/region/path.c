@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "bounce.h"
 #include "buffer/buffer.h"
 #include "buffer/locate.h"
 #include "buffer/topology_file.h"
@@ -19,6 +18,7 @@
 #include "device/topology.h"
 #include "path.h"
 #include "plan.h"
+#include "sync.h"
 
 enum {
 	/*

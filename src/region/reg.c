@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "bounce.h"
 #include "buffer/buffer.h"
 #include "canary.h"
 #include "core/caller.h"
@@ -20,6 +19,7 @@
 #include "path.h"
 #include "plan.h"
 #include "reg.h"
+#include "sync.h"
 
 static_assert(sizeof(struct pier_mr_attr) ==
 		      offsetof(struct pier_mr_attr, ordering) + sizeof(uint32_t),

@@ -2,9 +2,49 @@
 #ifndef PIER_REGION_SYNC_H
 #define PIER_REGION_SYNC_H
 
+#include <stdatomic.h>
+
 #include <pier/sync.h>
 
-#include "mr.h"
+#include "segment.h"
+
+/*
+ * A bounce buffer: host memory that a NIC uses in place of memory which it cannot reach.
+ * It is as long as that memory, so requests are the same with it and without.
+ * pier_mr_sync_for_nic() and pier_mr_sync_for_device() copy between the two.
+ */
+struct pier_bounce {
+	atomic_uint users;	    /* parts that use it, also of sub-regions */
+	struct pier_buffer *buffer; /* borrowed; the region holds it */
+	uint64_t offset;	    /* in the buffer, of the first byte */
+	uint64_t length;
+	struct pier_buffer *shadow;
+	uint64_t skew; /* offset of the first byte in the shadow */
+	char *cpu;     /* the address of the first byte in the shadow */
+	bool locked;   /* the backend has locked the pages of the shadow */
+};
+
+/* The bounce buffer of the segment's bytes: that of its region's base, or a new one. */
+int pier_bounce_get(const struct pier_segment *segment, struct pier_bounce **ret_bounce);
+
+/* Count one user less, and free it with the last; NULL is fine. */
+void pier_bounce_put(struct pier_bounce *bounce);
+
+/* What to register in place of a segment: the same bytes in its bounce buffer. */
+struct pier_segment pier_bounce_segment(const struct pier_bounce *bounce,
+					const struct pier_segment *segment);
+
+/* Whether the base of a sub-region has a bounce buffer for the segment's bytes. */
+bool pier_base_has_bounce(const struct pier_segment *segment);
+
+/*
+ * How many of the segment's first `length` bytes lie in one bounce buffer of the region's
+ * base, or in none.
+ */
+uint64_t pier_bounce_reach(const struct pier_segment *segment, uint64_t length);
+
+/* Whether a part of a region has a bounce buffer, so that its bytes must be copied. */
+bool pier_has_bounce(const struct pier_mr *mr);
 
 /* Whether NICs write directly to the memory of a buffer, which may need a flush then. */
 bool pier_has_direct(const struct pier_mr *mr);

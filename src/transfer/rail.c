@@ -6,7 +6,6 @@
 #include <pier/element.h>
 
 #include "rail.h"
-#include "region/bounce.h"
 #include "region/mr.h"
 #include "region/sync.h"
 #include "core/checked.h"

@@ -19,7 +19,6 @@
 #include "core/fd.h"
 #include "core/log.h"
 #include "lane.h"
-#include "region/bounce.h"
 #include "region/mr.h"
 #include "region/sync.h"
 
