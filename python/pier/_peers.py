@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hmac
 import logging
 import os
 import select
@@ -23,6 +24,8 @@ PATIENCE = 0.25
 PROOF_SECONDS = 30.0
 # After accept(2) has failed.
 _PAUSE = 0.1
+# The most bytes of one send(2) or recv(2).
+_PIECE = 1 << 20
 
 _owned: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
@@ -69,6 +72,106 @@ def printable(text: str) -> str:
 def invalid(sentence: str) -> _pier.Invalid:
     """Return the exception for a file. Its name, or those in it, may have control characters."""
     return _pier.Invalid(errno.EINVAL, printable(sentence))
+
+
+class Pauses:
+    """Sleep between two looks, longer and longer, until a deadline."""
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
+        self.pause, self.longest = 0.001, 0.05
+
+    def sleep(self) -> bool:
+        """Return False after the deadline."""
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            return False
+        time.sleep(min(self.pause, left))
+        self.pause = min(2 * self.pause, self.longest)
+        return True
+
+
+def proof(token: bytes, protocol: bytes, role: bytes, first: bytes, second: bytes) -> bytes:
+    """Prove that an end has the token.
+
+    role           b"client" or b"server", so that an end cannot be shown its own proof
+    first, second  the random bytes of the other end, and those of the end that proves
+    """
+    return hmac.digest(token, protocol + role + first + second, "sha256")
+
+
+class Stream:
+    """Sends and receives bytes over a connected socket. One thread at a time may use it.
+
+    Deadlines are of time.monotonic(). None: wait until the connection ends.
+    """
+
+    def __init__(self, connection: socket.socket, peer: str) -> None:
+        """peer: its name in sentences: "server 10.0.0.1:4711"."""
+        self.socket = connection
+        self.peer = peer
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A host that is switched off says nothing. Notice it within 25 s (tcp(7)).
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3),
+                              (socket.TCP_USER_TIMEOUT, 25000)):
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
+
+    def send_bytes(self, data: bytes, deadline: float) -> None:
+        """Send all bytes. Raises TimedOut, ConnectionLost."""
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[self.socket.send(view[:_PIECE]):]
+            except BlockingIOError:
+                self.wait(select.POLLOUT, deadline)
+            except OSError as error:
+                raise self._lost(error) from None
+
+    def receive_bytes(self, length: int, deadline: float | None) -> bytearray:
+        """Receive exactly so many bytes. Raises TimedOut, ConnectionLost."""
+        # Memory grows with what arrives, not with what the peer announces.
+        data = bytearray()
+        while len(data) < length:
+            try:
+                piece = self.socket.recv(min(length - len(data), _PIECE))
+            except BlockingIOError:
+                self.wait(select.POLLIN, deadline)
+                continue
+            except OSError as error:
+                raise self._lost(error) from None
+            if not piece:
+                raise self._lost(None)
+            data += piece
+        return data
+
+    def wait(self, events: int, deadline: float | None) -> None:
+        """Wait for events of poll(2). Raises TimedOut."""
+        left = None if deadline is None else max(deadline - time.monotonic(), 0) * 1000
+        poll = select.poll()
+        poll.register(self.socket, events)
+        if not poll.poll(left):
+            raise _pier.TimedOut(errno.ETIMEDOUT, "%s: it did not answer in time" % self.peer)
+
+    def check(self) -> None:
+        """Raise ConnectionLost if the connection has ended, BadMessage if the peer has sent something. No wait."""
+        try:
+            data = self.socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise self._lost(error) from None
+        raise self.bad("it sent something that was not asked for") if data else self._lost(None)
+
+    def bad(self, reason: str) -> _pier.BadMessage:
+        """Return the exception for bytes of the peer."""
+        return _pier.BadMessage(errno.EBADMSG, printable("%s: %s" % (self.peer, reason)))
+
+    def _lost(self, error: OSError | None) -> _pier.ConnectionLost:
+        if error is None:
+            return _pier.ConnectionLost(errno.ECONNRESET, "%s: it closed the connection" % self.peer)
+        return _pier.ConnectionLost(error.errno or errno.ECONNRESET, "%s: %s" % (self.peer, error.strerror))
 
 
 class Door:

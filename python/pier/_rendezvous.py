@@ -18,15 +18,14 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import time
 from collections.abc import Sequence
 from typing import Any
 
 from . import _peers, _pier
+from ._peers import Pauses
 
 _NUMBER = 16  # bytes
 _PROPOSED, _AGREED, _FAILED = b"P", b"A", b"F"
-_PAUSES = 0.001, 0.05  # seconds between two looks, at first and at most
 _ABSENT = KeyError, TimeoutError
 
 
@@ -80,23 +79,6 @@ class _Keys:
                 return  # PrefixStore has it for a store that has not
 
 
-class _Pauses:
-    """Sleep between two looks, longer and longer, until a deadline."""
-
-    def __init__(self, deadline: float) -> None:
-        self.deadline = deadline
-        self.pause, self.longest = _PAUSES
-
-    def sleep(self) -> bool:
-        """Return False after the deadline."""
-        left = self.deadline - time.monotonic()
-        if left <= 0:
-            return False
-        time.sleep(min(self.pause, left))
-        self.pause = min(2 * self.pause, self.longest)
-        return True
-
-
 def exchange(store: Any, name: str, rank: int, size: int, blobs: bytes, deadline: float) -> bytearray:
     """Return the blobs that the other ranks have for this one."""
     keys = _Keys(store, name)
@@ -120,7 +102,7 @@ def _digest(roster: bytes) -> bytes:
 
 def _lead(keys: _Keys, number: bytes, size: int, deadline: float) -> bytes:
     """Rank 0: return the roster on which all ranks agree."""
-    pauses = _Pauses(deadline)
+    pauses = Pauses(deadline)
     proposed = None
     numbers: set[bytes] = set()  # of all proposals
     keys.put("hello/0", number)
@@ -158,7 +140,7 @@ def _send(keys: _Keys, hellos: Sequence[bytes], value: bytes) -> None:
 
 def _follow(keys: _Keys, number: bytes, rank: int, size: int, deadline: float) -> bytes:
     """Another rank: return the same."""
-    pauses = _Pauses(deadline)
+    pauses = Pauses(deadline)
     seen = None
     keys.put("hello/%d" % rank, number)
     while True:
@@ -183,7 +165,7 @@ def _exchange_blobs(keys: _Keys, roster: bytes, rank: int, size: int, blobs: byt
     length = len(blobs) // size
     theirs = bytearray(len(blobs))
     missing = [other for other in range(size) if other != rank]
-    pauses = _Pauses(deadline)
+    pauses = Pauses(deadline)
     for other in missing:
         keys.put("%s/%d.%d" % (group, rank, other), blobs[other * length:(other + 1) * length])
     while missing:

@@ -16,6 +16,7 @@ import errno
 import hmac
 import os
 import secrets
+import select
 import socket
 import struct
 import threading
@@ -24,6 +25,7 @@ from collections.abc import Iterable
 from typing import Any, Self
 
 from . import _peers, _pier
+from ._peers import Stream
 
 _MAGIC = b"pier store 1\n"
 _CHALLENGE = 32  # bytes
@@ -36,41 +38,17 @@ _MOST_BYTES, _MOST_CLIENTS, _BACKLOG = 64 << 20, 4096, 1024  # of a server
 _FRAME_SECONDS = 30.0  # for the rest of a message that has begun
 
 
-def _lost(sentence: str) -> _pier.ConnectionLost:
-    return _pier.ConnectionLost(errno.ECONNRESET, sentence)
-
-
-def _receive(sock: socket.socket, length: int, deadline: float) -> bytes:
-    """Return exactly so many bytes."""
-    parts = bytearray()
-    while len(parts) < length:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("it is silent")
-        sock.settimeout(left)
-        part = sock.recv(min(length - len(parts), 1 << 16))
-        if not part:
-            raise _lost("the store closed the connection")
-        parts += part
-    return bytes(parts)
-
-
-def _send(sock: socket.socket, data: bytes, deadline: float) -> None:
-    sock.settimeout(max(deadline - time.monotonic(), 0.001))
-    sock.sendall(data)
-
-
 def _proof(token: str, role: bytes, first: bytes, second: bytes) -> bytes:
-    return hmac.digest(token.encode(), _MAGIC + role + first + second, "sha256")
+    return _peers.proof(token.encode(), _MAGIC, role, first, second)
 
 
-def _receive_frame(sock: socket.socket, deadline: float) -> tuple[int, bytes, bytes]:
+def _receive_frame(stream: Stream, deadline: float) -> tuple[int, bytes, bytes]:
     """Return the operation or status, the key and the value. The bytes may be hostile."""
-    kind, key, value = _HEAD.unpack(_receive(sock, _HEAD.size, deadline))
+    kind, key, value = _HEAD.unpack(stream.receive_bytes(_HEAD.size, deadline))
     if key > _MOST_KEY or value > _MOST_VALUE:
-        raise _pier.BadMessage(errno.EBADMSG, "a message of the store has a key of %d bytes and a value of %d: the "
-                               "most are %d and %d" % (key, value, _MOST_KEY, _MOST_VALUE))
-    body = _receive(sock, key + value, min(deadline, time.monotonic() + _FRAME_SECONDS))
+        raise stream.bad("a message has a key of %d bytes and a value of %d: the most are %d and %d"
+                         % (key, value, _MOST_KEY, _MOST_VALUE))
+    body = bytes(stream.receive_bytes(key + value, min(deadline, time.monotonic() + _FRAME_SECONDS)))
     return kind, body[:key], body[key:]
 
 
@@ -90,34 +68,31 @@ class _Server:
         self.door.open()
 
     def serve(self, client: socket.socket, address: Any) -> None:
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self.authenticate(client, time.monotonic() + _peers.PROOF_SECONDS):
+        stream = Stream(client, "client %s:%d" % address[:2])
+        if self.authenticate(stream, time.monotonic() + _peers.PROOF_SECONDS):
             while True:
-                self.answer(client)
+                self.answer(stream)
 
-    def authenticate(self, client: socket.socket, deadline: float) -> bool:
+    def authenticate(self, stream: Stream, deadline: float) -> bool:
         ours = os.urandom(_CHALLENGE)
-        _send(client, _MAGIC + ours, deadline)
-        reply = _receive(client, _CHALLENGE + 32, deadline)
+        stream.send_bytes(_MAGIC + ours, deadline)
+        reply = bytes(stream.receive_bytes(_CHALLENGE + 32, deadline))
         theirs, proof = reply[:_CHALLENGE], reply[_CHALLENGE:]
         if not hmac.compare_digest(proof, _proof(self.token, b"client", ours, theirs)):
-            _send(client, _NO_PROOF, deadline)
+            stream.send_bytes(_NO_PROOF, deadline)
             return False
-        if not self.door.admit(client):
+        if not self.door.admit(stream.socket):
             return False
-        _send(client, _proof(self.token, b"server", theirs, ours), deadline)
+        stream.send_bytes(_proof(self.token, b"server", theirs, ours), deadline)
         return True
 
-    def answer(self, client: socket.socket) -> None:
+    def answer(self, stream: Stream) -> None:
         # A client may be idle for as long as it lives.
-        client.settimeout(None)
-        if not client.recv(1, socket.MSG_PEEK):
-            raise ConnectionResetError
+        stream.wait(select.POLLIN, None)
         deadline = time.monotonic() + _FRAME_SECONDS
-        kind, key, value = _receive_frame(client, deadline)
+        kind, key, value = _receive_frame(stream, deadline)
         status, value = self.apply(kind, key, value)
-        _send(client, _frame(status, b"", value), deadline)
+        stream.send_bytes(_frame(status, b"", value), deadline)
 
     def apply(self, kind: int, key: bytes, value: bytes) -> tuple[int, bytes]:
         """Do an operation. Return a status and a value."""
@@ -161,7 +136,7 @@ class TCPStore:
             raise ValueError("no token: give the one of the server, or set PIER_STORE_TOKEN")
         self._lock, self._process = threading.Lock(), os.getpid()
         self._server: _Server | None = None
-        self._socket: socket.socket | None = None
+        self._stream: Stream | None = None
         if serve:
             self._serve()
         try:
@@ -179,7 +154,7 @@ class TCPStore:
         deadline = time.monotonic() + self.timeout
         while True:
             try:
-                self._socket = self._dial(host, deadline)
+                self._stream = self._dial(host, deadline)
                 return
             # The server does not listen yet, or strangers took its time.
             except (ConnectionError, TimeoutError) as error:
@@ -188,28 +163,27 @@ class TCPStore:
                         host, self.port, self.timeout, error.strerror or error)) from None
                 time.sleep(0.05)
 
-    def _dial(self, host: str, deadline: float) -> socket.socket:
+    def _dial(self, host: str, deadline: float) -> Stream:
         sock = _peers.own(socket.create_connection((host, self.port), max(deadline - time.monotonic(), 0.001)))
         try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._authenticate(sock, deadline)
+            stream = Stream(sock, "the store at %s, port %d" % (host, self.port))
+            self._authenticate(stream, deadline)
         except BaseException:
             _peers.hang_up(sock)
             raise
-        return sock
+        return stream
 
-    def _authenticate(self, sock: socket.socket, deadline: float) -> None:
-        hello = _receive(sock, len(_MAGIC) + _CHALLENGE, deadline)
+    def _authenticate(self, stream: Stream, deadline: float) -> None:
+        hello = bytes(stream.receive_bytes(len(_MAGIC) + _CHALLENGE, deadline))
         if not hello.startswith(_MAGIC):
-            raise _pier.BadMessage(errno.EBADMSG, "%s, port %d, is no store of pier" % (self.host, self.port))
+            raise stream.bad("it is no store of pier")
         theirs, ours = hello[len(_MAGIC):], os.urandom(_CHALLENGE)
-        _send(sock, ours + _proof(self.token, b"client", theirs, ours), deadline)
-        proof = _receive(sock, 32, deadline)
+        stream.send_bytes(ours + _proof(self.token, b"client", theirs, ours), deadline)
+        proof = stream.receive_bytes(32, deadline)
         if proof == _NO_PROOF:
             raise _pier.AccessDenied(errno.EACCES, "the store refused the token")
         if not hmac.compare_digest(proof, _proof(self.token, b"server", ours, theirs)):
-            raise _pier.AccessDenied(errno.EACCES, "the store at %s, port %d, does not have the token" % (
-                self.host, self.port))
+            raise _pier.AccessDenied(errno.EACCES, "%s does not have the token" % stream.peer)
 
     def _call(self, kind: int, name: str, value: bytes = b"") -> tuple[bool, bytes]:
         key = name.encode()
@@ -218,20 +192,15 @@ class TCPStore:
                 len(key), len(value), _MOST_KEY, _MOST_VALUE))
         _peers.check_process(self._process, "store")
         with self._lock:
-            if self._socket is None:
+            if self._stream is None:
                 raise ValueError("the store is closed")
             deadline = time.monotonic() + self.timeout
             try:
-                _send(self._socket, _frame(kind, key, value), deadline)
-                status, _, value = _receive_frame(self._socket, deadline)
-            except BaseException as error:
+                self._stream.send_bytes(_frame(kind, key, value), deadline)
+                status, _, value = _receive_frame(self._stream, deadline)
+            except BaseException:
                 # Half a message may be on its way: no further call could be told from it.
                 self._drop()
-                if isinstance(error, TimeoutError):
-                    raise _pier.TimedOut(errno.ETIMEDOUT, "the store did not answer within %g s" % (
-                        self.timeout)) from None
-                if isinstance(error, OSError) and not isinstance(error, _pier.Error):
-                    raise _lost("the store is gone: %s" % error) from None
                 raise
         if status == _REFUSED:
             raise _pier.NoMemory(errno.ENOMEM, "the store refused: %s" % (
@@ -244,16 +213,13 @@ class TCPStore:
 
     def get(self, key: str) -> bytes:
         """Return the bytes of a key; wait until somebody has set it. Raises TimedOut."""
-        deadline = time.monotonic() + self.timeout
-        pause = 0.001
+        pauses = _peers.Pauses(time.monotonic() + self.timeout)
         while True:
             found, value = self._call(_GET, key)
             if found:
                 return value
-            if time.monotonic() > deadline:
+            if not pauses.sleep():
                 raise _pier.TimedOut(errno.ETIMEDOUT, "nobody set the key %r within %g s" % (key, self.timeout))
-            time.sleep(pause)
-            pause = min(2 * pause, 0.05)
 
     def check(self, keys: Iterable[str]) -> bool:
         """Return whether all keys are set. Never waits for them."""
@@ -264,9 +230,9 @@ class TCPStore:
         return self._call(_DELETE, key)[0]
 
     def _drop(self) -> None:
-        sock, self._socket = self._socket, None
-        if sock is not None:
-            _peers.hang_up(sock)
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            _peers.hang_up(stream.socket)
 
     def close(self) -> None:
         """Close the connection, and the server if this process has it. Again at any time.

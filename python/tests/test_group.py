@@ -421,7 +421,7 @@ class TCPStores(GroupCase):
                 except OSError:
                     pass
         hostile = self.client(server)
-        hostile._socket.sendall(struct.pack("<BII", 1, 10, 1 << 31))
+        hostile._stream.socket.send(struct.pack("<BII", 1, 10, 1 << 31))
         with self.assertRaises(pier.ConnectionLost):
             hostile.get("key")
         server.set("still", b"works")

@@ -3,6 +3,7 @@
 
 import contextlib
 import errno
+import hmac
 import os
 import socket
 import struct
@@ -66,12 +67,12 @@ class ServerConnection:
 
     def _greet(self, stream: Stream, token: bytes, index: Index | None, checksums: bool, deadline: float) -> None:
         theirs = _exactly(stream, Message.CHALLENGE, wire.NONCE_BYTES, deadline)
-        ours = wire.nonce()
+        ours = os.urandom(wire.NONCE_BYTES)
         stream.send(Message.HELLO, wire.HELLO.pack(
             ours, wire.proof(token, b"client", theirs, ours), index.digest if index else bytes(wire.DIGEST_BYTES),
             wire.WANT_CHECKSUMS if checksums else 0, 0), deadline)
         proof, digest = wire.WELCOME.unpack(_exactly(stream, Message.WELCOME, wire.WELCOME.size, deadline))
-        if not wire.is_proof(proof, wire.proof(token, b"server", ours, theirs)):
+        if not hmac.compare_digest(proof, wire.proof(token, b"server", ours, theirs)):
             raise AccessDenied(errno.EACCES, "%s does not have the token of the URL" % stream.peer)
         if index is None or index.digest != digest:
             index = Index.from_bytes(stream.receive((Message.INDEX,), wire.MAX_INDEX, deadline)[1])

@@ -2,6 +2,7 @@
 """A server of a data set: shards in registered memory, an index, and a control connection per client."""
 
 import contextlib
+import hmac
 import logging
 import os
 import secrets
@@ -138,14 +139,14 @@ class Server:
     def _admit(self, stream: Stream) -> tuple[bool, bytes]:
         """Wait for a hello, and count a client. Raises AccessDenied, Busy, BadMessage..."""
         deadline = time.monotonic() + _peers.PROOF_SECONDS
-        ours = wire.nonce()
+        ours = os.urandom(wire.NONCE_BYTES)
         stream.send(Message.CHALLENGE, ours, deadline)
         payload = stream.receive((Message.HELLO,), wire.HELLO.size, deadline)[1]
         if len(payload) != wire.HELLO.size:
             raise stream.bad("hello of %d bytes, where %d are expected" % (len(payload), wire.HELLO.size))
         theirs, proof, digest, flags, _ = wire.HELLO.unpack(payload)
         token = self._token.encode()
-        if not wire.is_proof(proof, wire.proof(token, b"client", ours, theirs)):
+        if not hmac.compare_digest(proof, wire.proof(token, b"client", ours, theirs)):
             raise AccessDenied(EACCES, "the token is wrong: take the URL that the server printed")
         if not self._door.admit(stream.socket):
             raise Busy(EBUSY, "it has %d clients, as many as it takes: start it with more (--max-clients)"

@@ -7,16 +7,11 @@ handshake of a channel. Samples never pass through it. Both ends treat the other
 
 import enum
 import errno
-import hashlib
-import hmac
 import os
-import select
-import socket
 import struct
-import time
 import urllib.parse
 
-from .. import AccessDenied, BadMessage, Busy, ConnectionLost, Error, Invalid, TimedOut
+from .. import AccessDenied, BadMessage, Busy, ConnectionLost, Error, Invalid, _peers
 from .._peers import printable
 
 NONCE_BYTES = 32
@@ -32,7 +27,6 @@ _MAGIC = b"PrDS"
 _VERSION = 1
 _ERROR = struct.Struct("<I")
 _MAX_SENTENCE = 1024
-_PIECE = 1 << 20
 _CLASSES: dict[int, type[Error]] = {errno.EACCES: AccessDenied, errno.EBUSY: Busy, errno.EPROTONOSUPPORT: BadMessage}
 
 
@@ -50,38 +44,19 @@ class Message(enum.IntEnum):
     ERROR = 9
 
 
-class Stream:
-    """Sends and receives messages over a connected socket, which it owns. One thread at a time may use it."""
-
-    def __init__(self, connection: socket.socket, peer: str) -> None:
-        """peer: its name in sentences: "server 10.0.0.1:4711"."""
-        self.socket = connection
-        self.peer = peer
-        connection.setblocking(False)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A host that is switched off says nothing. Notice it within 25 s (tcp(7)).
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3),
-                              (socket.TCP_USER_TIMEOUT, 25000)):
-            connection.setsockopt(socket.IPPROTO_TCP, option, value)
+class Stream(_peers.Stream):
+    """Sends and receives messages over a connected socket, which it owns."""
 
     def send(self, message: Message, payload: bytes, deadline: float) -> None:
-        """Send a message until a deadline of time.monotonic(). Raises TimedOut, ConnectionLost."""
-        view = memoryview(_HEADER.pack(_MAGIC, _VERSION, message, len(payload)) + payload)
-        while view:
-            try:
-                view = view[self.socket.send(view[:_PIECE]):]
-            except BlockingIOError:
-                self._wait(select.POLLOUT, deadline)
-            except OSError as error:
-                raise self._lost(error) from None
+        """Send a message. Raises TimedOut, ConnectionLost."""
+        self.send_bytes(_HEADER.pack(_MAGIC, _VERSION, message, len(payload)) + payload, deadline)
 
     def receive(self, expected: tuple[Message, ...], limit: int, deadline: float | None) -> tuple[Message, bytearray]:
         """Receive a message of at most `limit` bytes. No deadline: wait until the connection ends.
 
         Raises TimedOut, ConnectionLost, BadMessage; and what the peer reports in an error message.
         """
-        magic, version, kind, length = _HEADER.unpack(self._receive_exactly(_HEADER.size, deadline))
+        magic, version, kind, length = _HEADER.unpack(self.receive_bytes(_HEADER.size, deadline))
         if magic != _MAGIC:
             raise self.bad("what it sent does not begin with %s: is it a server of pier.data?" % _MAGIC.decode())
         if version != _VERSION:
@@ -93,52 +68,10 @@ class Stream:
         limit = _ERROR.size + _MAX_SENTENCE if kind == Message.ERROR else limit
         if length > limit:
             raise self.bad("message of %d bytes, where at most %d are expected" % (length, limit))
-        payload = self._receive_exactly(length, deadline)
+        payload = self.receive_bytes(length, deadline)
         if kind == Message.ERROR:
             raise self._reported(payload)
         return Message(kind), payload
-
-    def bad(self, reason: str) -> BadMessage:
-        """Return the exception for a message of the peer."""
-        return BadMessage(errno.EBADMSG, printable("%s: %s" % (self.peer, reason)))
-
-    def check(self) -> None:
-        """Raise ConnectionLost if the connection has ended, BadMessage if the peer has sent something. No wait."""
-        try:
-            data = self.socket.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            raise self._lost(error) from None
-        raise self.bad("it sent something that was not asked for") if data else self._lost(None)
-
-    def _receive_exactly(self, length: int, deadline: float | None) -> bytearray:
-        # Memory grows with what arrives, not with what the peer announces.
-        data = bytearray()
-        while len(data) < length:
-            try:
-                piece = self.socket.recv(min(length - len(data), _PIECE))
-            except BlockingIOError:
-                self._wait(select.POLLIN, deadline)
-                continue
-            except OSError as error:
-                raise self._lost(error) from None
-            if not piece:
-                raise self._lost(None)
-            data += piece
-        return data
-
-    def _wait(self, events: int, deadline: float | None) -> None:
-        left = None if deadline is None else max(deadline - time.monotonic(), 0) * 1000
-        poll = select.poll()
-        poll.register(self.socket, events)
-        if not poll.poll(left):
-            raise TimedOut(errno.ETIMEDOUT, "%s: it did not answer in time" % self.peer)
-
-    def _lost(self, error: OSError | None) -> ConnectionLost:
-        if error is None:
-            return ConnectionLost(errno.ECONNRESET, "%s: it closed the connection" % self.peer)
-        return ConnectionLost(error.errno or errno.ECONNRESET, "%s: %s" % (self.peer, error.strerror))
 
     def _reported(self, payload: bytearray) -> Error:
         if len(payload) < _ERROR.size:
@@ -155,22 +88,8 @@ def error_payload(error: Error) -> bytes:
 
 
 def proof(token: bytes, role: bytes, first: bytes, second: bytes) -> bytes:
-    """Prove that an end has the token.
-
-    role           b"client" or b"server", so that an end cannot be shown its own proof
-    first, second  the nonce of the other end, and that of the end that proves
-    """
-    return hmac.digest(token, b"pier.data " + role + first + second, hashlib.sha256)
-
-
-def is_proof(given: bytes, expected: bytes) -> bool:
-    """Compare two proofs in a time that does not depend on them."""
-    return hmac.compare_digest(given, expected)
-
-
-def nonce() -> bytes:
-    """Return a fresh random number."""
-    return os.urandom(NONCE_BYTES)
+    """Prove that an end has the token. See _peers.proof()."""
+    return _peers.proof(token, b"pier.data ", role, first, second)
 
 
 def make_url(token: str, host: str, port: int) -> str:
