@@ -90,7 +90,6 @@ struct soft_responder {
  * The calls build a struct ibv_send_wr, which is queued like any other; the engine sees
  * the requests of a batch when it is complete.
  */
-
 struct soft_builder {
 	pthread_mutex_t lock; /* from wr_start() to wr_complete() or wr_abort() */
 	uint64_t first;	      /* position of the batch in the send queue */
@@ -103,12 +102,13 @@ struct soft_builder {
 	uint8_t inline_data[SOFT_MAX_INLINE];
 };
 
-/* Whom a request is for. */
+/* The receiver of a datagram. */
 struct soft_destination {
 	struct ibv_global_route route;
 	uint32_t qpn, qkey;
 };
 
+/* What only UD queue pairs have. */
 struct soft_ud {
 	struct soft_destination *destinations; /* of the slots of the send queue */
 	uint64_t stalled_since;		       /* a receiver has no room; 0: none */
@@ -199,33 +199,38 @@ static inline bool pier_soft_is_local_at(const struct soft_send_queue *sq,
 	return pier_soft_is_local_wr(pier_soft_send_at(sq, position)->opcode);
 }
 
-/* How requests complete, and how a queue pair fails. With the engine locked. */
+/* All below: with the engine locked. */
 
 /* Completes the oldest send. */
 void pier_soft_complete_send(struct soft_qp *qp, enum ibv_wc_status status);
+
 /* The receive of the current message: a slot of the queue pair, or taken from its SRQ. */
 const struct soft_recv *pier_soft_current_recv(const struct soft_qp *qp);
+
 /*
  * Completes the current receive. `header`: of the message, and of a datagram with the QPN
  * of the sender as its key; NULL: the receive is flushed.
  */
 void pier_soft_complete_recv(struct soft_qp *qp, enum ibv_wc_status status,
 			     const struct soft_header *header);
+
 void pier_soft_set_state(struct soft_qp *qp, enum ibv_qp_state state);
+
+/*
+ * Makes the stream that waits in the connection the link, if the queue pair wants one and
+ * has not exchanged anything yet.
+ */
+void pier_soft_take_stream(struct soft_qp *qp);
+
 /*
  * Brings the queue pair to ERR: its oldest send fails with `status` (SUCCESS: is
  * flushed), and the other requests are flushed.
  */
 void pier_soft_fail_qp(struct soft_qp *qp, enum ibv_wc_status status);
-/*
- * Makes a stream that waits the link, if the queue pair wants one and has not exchanged
- * anything yet.
- */
-void pier_soft_take_stream(struct soft_qp *qp);
 
-/* The peer is gone, or violates the protocol: closes the link and fails the queue pair.
- */
+/* Closes the link of a peer that is gone or violates the protocol, and fails. */
 void pier_soft_lose_link(struct soft_qp *qp);
+
 void pier_soft_flush_recvs(struct soft_qp *qp);
 void pier_soft_flush_sends(struct soft_qp *qp);
 

@@ -12,7 +12,7 @@
 #include "provider/soft/limits.h"
 
 /*
- * The keys of regions and windows, and what a key reaches. With the engine locked, but
+ * The keys of regions and windows, and what a key reaches. With the engine locked, except
  * for the verbs.
  */
 
@@ -61,7 +61,7 @@ struct soft_pd {
 	struct ibv_pd ibv;
 	atomic_uint users;
 	struct soft_engine *engine;
-	struct soft_mr_table *mrs;
+	struct soft_mr_table *mrs; /* of all PDs of the context */
 };
 
 static inline struct soft_pd *soft_pd(const struct ibv_pd *pd)
@@ -72,11 +72,6 @@ static inline struct soft_pd *soft_pd(const struct ibv_pd *pd)
 /* NULL if the key, the range or the rights do not fit. */
 struct soft_mr *pier_soft_find_mr(const struct ibv_pd *pd, uint32_t key, uint64_t address,
 				  uint64_t length, int access);
-
-/*
- * Memory windows: a part of a region, with rights of its own, for the peer of one queue
- * pair (type 2B) or of all queue pairs of its PD (type 1).
- */
 
 /* What a queue pair and its peer reach. */
 struct soft_reach {
@@ -91,13 +86,16 @@ struct soft_bind {
 	uint64_t address, length;
 };
 
-/* Members after `ibv` are under the engine's lock; callers may change ibv.rkey. */
+/*
+ * A memory window: a part of a region, with rights of its own, for the peer of one queue
+ * pair (type 2B) or of all queue pairs of its PD (type 1). Members after `ibv` are under
+ * the engine's lock; callers may change ibv.rkey.
+ */
 struct soft_mw {
 	struct ibv_mw ibv;
 	uint32_t rkey;
-	struct soft_mr *mr; /* NULL: not bound */
-	struct soft_reach
-		*reach; /* NULL: not bound, of type 1, or its queue pair is gone */
+	struct soft_mr *mr;	  /* NULL: not bound */
+	struct soft_reach *reach; /* NULL: of type 1, not bound, or it is gone */
 	uint64_t address, length;
 	int access;
 	struct pier_list link; /* in reach->windows */
