@@ -4,7 +4,6 @@
 #include <stdio.h>
 
 #include "channel/posting.h"
-#include "channel/status.h"
 #include "channel/stop.h"
 #include "core/error.h"
 

@@ -13,7 +13,6 @@
 #include "core/deadline.h"
 #include "core/error.h"
 #include "region/mr.h"
-#include "region/sync.h"
 #include "send_rail.h"
 
 /* Checks the caller's description of a rail, and copies it. */
