@@ -11,7 +11,6 @@
 #include "core/log.h"
 #include "driver.h"
 #include "ipc.h"
-#include "mapping.h"
 #include "memory.h"
 #include "unit.h"
 

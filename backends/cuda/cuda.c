@@ -5,10 +5,8 @@
 #include "copy.h"
 #include "driver.h"
 #include "export.h"
-#include "find.h"
 #include "memory.h"
 #include "ipc.h"
-#include "mapping.h"
 #include "unit.h"
 
 static int probe_cuda(char *ret_detail, size_t size)

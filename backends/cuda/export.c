@@ -9,7 +9,6 @@
 #include "driver.h"
 #include "export.h"
 #include "memory.h"
-#include "mapping.h"
 #include "unit.h"
 #include "core/checked.h"
 #include "core/error.h"
@@ -254,31 +253,6 @@ static int ask_driver_twice(const struct pier_cuda_memory *memory,
 	return 0;
 }
 
-/* With the allocation's context current. */
-static int export_request(struct pier_cuda_memory *memory, struct request *request,
-			  struct pier_backend_export *ret_export)
-{
-	uint64_t offset;
-	int fd = -1, result;
-
-	result = pier_cuda_check_live(memory);
-	if (result != 0)
-		return result;
-	synchronize_memory(memory);
-	result = ask_driver_twice(memory, request, &fd, &offset);
-	if (result != 0)
-		return result;
-	/* The documentation does not say whether the fd is close-on-exec. */
-	if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
-		result = pier_fail(errno, "the CUDA driver gave fd %d: %m", fd);
-		pier_close_fd(fd);
-		return result;
-	}
-	ret_export->fd = fd;
-	ret_export->offset = offset;
-	return 0;
-}
-
 static int check_mapping(const struct pier_cuda *cuda, enum pier_mapping mapping,
 			 unsigned long long *ret_flags)
 {
@@ -302,15 +276,30 @@ int pier_cuda_export(const struct pier_memory *memory,
 	struct pier_cuda_scope scope;
 	struct pier_cuda_memory *state = memory->state;
 	struct request request = { .address = wanted->address, .length = wanted->length };
-	int result = check_mapping(state->cuda, wanted->mapping, &request.flags);
+	int fd = -1, result = check_mapping(state->cuda, wanted->mapping, &request.flags);
+	uint64_t offset;
 
 	if (result == 0)
 		result = pier_cuda_enter_memory(state, &scope);
 	if (result != 0)
 		return result;
-	result = export_request(state, &request, ret_export);
+	result = pier_cuda_check_live(state);
+	if (result == 0) {
+		synchronize_memory(state);
+		result = ask_driver_twice(state, &request, &fd, &offset);
+	}
 	pier_cuda_leave(state->cuda, &scope);
-	return result;
+	if (result != 0)
+		return result;
+	/* The documentation does not say whether the fd is close-on-exec. */
+	if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
+		result = pier_fail(errno, "the CUDA driver gave fd %d: %m", fd);
+		pier_close_fd(fd);
+		return result;
+	}
+	ret_export->fd = fd;
+	ret_export->offset = offset;
+	return 0;
 }
 
 int pier_cuda_expose(const struct pier_memory *memory)

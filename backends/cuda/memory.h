@@ -11,10 +11,6 @@
 #include "core/list.h"
 #include "driver.h"
 
-/* A number of the allocation that is at an address now; false: none of CUDA's. */
-bool pier_cuda_read_identity(const struct pier_cuda *cuda, uint64_t address,
-			     uint64_t *ret_identity);
-
 enum pier_cuda_kind {
 	PIER_CUDA_LINEAR,   /* cuMemAlloc() */
 	PIER_CUDA_VMM,	    /* cuMemCreate() and cuMemMap() */
@@ -49,6 +45,16 @@ struct pier_cuda_memory {
 	atomic_bool synchronous; /* SYNC_MEMOPS is set */
 };
 
+/* find() of the backend. */
+int pier_cuda_find(uint64_t address, uint64_t length, struct pier_memory *ret_memory);
+
+/* A number of the allocation that is at an address now; false: none of CUDA's. */
+bool pier_cuda_read_identity(const struct pier_cuda *cuda, uint64_t address,
+			     uint64_t *ret_identity);
+
+/* identity() of the backend. */
+int pier_cuda_identity(uint64_t address, uint64_t *ret_identity);
+
 /*
  * Whether the memory is gone: wrapped memory that its owner freed, or memory of pier's
  * own after cudaDeviceReset(). Something else may be at its address. Memory that had no
@@ -62,9 +68,6 @@ bool pier_cuda_was_freed(const struct pier_cuda_memory *memory);
  * Errors: -EINVAL it is not.
  */
 int pier_cuda_check_live(const struct pier_cuda_memory *memory);
-
-/* identity() of the backend. */
-int pier_cuda_identity(uint64_t address, uint64_t *ret_identity);
 
 /* pier_cuda_enter() of the context of an allocation. */
 int pier_cuda_enter_memory(const struct pier_cuda_memory *memory,
@@ -88,11 +91,24 @@ struct pier_memory pier_cuda_describe(struct pier_cuda_memory *memory);
 
 /*
  * The list of pier's own allocations. An allocation has one user when it is added;
- * pier_cuda_find_own() adds one, and pier_cuda_drop_own() removes one.
+ * finding it adds one, and pier_cuda_drop_own() removes one.
  */
 void pier_cuda_add_own(struct pier_cuda_memory *memory);
-bool pier_cuda_find_own(uint64_t address, struct pier_memory *ret_memory);
+
 /* True: that was the last user, and the allocation left the list. */
 bool pier_cuda_drop_own(struct pier_cuda_memory *memory);
+
+/* segment() of the backend. */
+int pier_cuda_segment(const struct pier_memory *memory, uint64_t address,
+		      uint64_t *ret_start, uint64_t *ret_length);
+
+/*
+ * The mapping of one cuMemMap() around an address; with a context of its device current.
+ * Returns the error of cuMemGetAddressRange() if nothing else reports it, either.
+ */
+CUresult pier_cuda_read_mapping(const struct pier_cuda *cuda, uint64_t address,
+				uint64_t *ret_start, uint64_t *ret_length);
+
+bool pier_cuda_is_rdma_capable(const struct pier_cuda *cuda, uint64_t address);
 
 #endif

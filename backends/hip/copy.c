@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "device.h"
 #include "load.h"
-#include "virtual.h"
+#include "memory.h"
 
 /*
  * Copies use streams of pier's own, one for each device. In the default stream they would

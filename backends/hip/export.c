@@ -6,7 +6,7 @@
 #include "device.h"
 #include "export.h"
 #include "load.h"
-#include "virtual.h"
+#include "memory.h"
 #include "core/checked.h"
 #include "core/error.h"
 #include "core/fd.h"

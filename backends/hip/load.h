@@ -59,6 +59,17 @@ int pier_hip_errno(unsigned int error);
  */
 int pier_hip_fail(const struct pier_hip *hip, unsigned int error, const char *format, ...)
 	PIER_PRINTF(3, 4);
+
 int pier_hsa_fail(unsigned int status, const char *format, ...) PIER_PRINTF(2, 3);
+
+/*
+ * Why this kernel gives no other device the memory of an AMD GPU, by its configuration;
+ * "" if nothing is known against it. The kernel's version is no reason: amdgpu is often
+ * AMD's own (amdgpu-dkms), whose age it does not tell.
+ *
+ * Returns false if no configuration can be read, as in most containers: then only the
+ * canary finds out.
+ */
+bool pier_hip_explain_kernel(char *ret_reason, size_t size);
 
 #endif

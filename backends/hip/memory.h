@@ -4,8 +4,8 @@
 
 #include <stdbool.h>
 
-#include "backends/backend.h"
 #include "api.h"
+#include "backends/backend.h"
 
 /* Kinds of memory, by the call that made it. */
 enum pier_hip_kind {
@@ -38,24 +38,31 @@ void pier_hip_describe(const struct pier_memory *memory,
 		       struct pier_memory_facts *ret_facts);
 
 /*
- * The number that clr gives each of its memory objects, which only increases
- * (amd::Memory::getUniqueId()): memory that was freed and allocated again has another.
- * Memory of a pool keeps its number from user to user, and its pages as well, so a region
- * of it stays right.
- *
- * ret_number  0: there is no such memory, or HIP does not report it. clr writes 32 bits
- *             today; 64 have room for what CUDA's attribute of that name writes.
- *
- * Returns a hipError_t.
- */
-unsigned int pier_hip_read_number(const struct pier_hip *hip, uint64_t address,
-				  uint64_t *ret_number);
-
-/*
  * Check that wrapped memory was not freed. Between enter and leave.
  *
  * Errors: -EFAULT it was.
  */
 int pier_hip_check_live(const struct pier_memory *memory);
+
+/* The bounds that HIP reports for the memory around an address; false: none. */
+bool pier_hip_read_segment(const struct pier_hip *hip, uint64_t address,
+			   uint64_t *ret_start, uint64_t *ret_length);
+
+/*
+ * Export a range of one segment. Between enter and leave.
+ *
+ * Returns an hsa_status_t: PIER_HSA_INVALID_ALLOCATION if the range leaves the segment.
+ */
+unsigned int pier_hip_export_segment(const struct pier_hip *hip, uint64_t address,
+				     uint64_t length, int *ret_fd, uint64_t *ret_offset);
+
+/* segment() of the backend. */
+int pier_hip_segment(const struct pier_memory *memory, uint64_t address,
+		     uint64_t *ret_start, uint64_t *ret_length);
+
+/* find(), release() and identity() of the backend. */
+int pier_hip_find(uint64_t address, uint64_t length, struct pier_memory *ret_memory);
+void pier_hip_release(struct pier_memory *memory);
+int pier_hip_identity(uint64_t address, uint64_t *ret_identity);
 
 #endif

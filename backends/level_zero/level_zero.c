@@ -1,14 +1,269 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include <pier/backend.h>
-
-#include "alloc.h"
-#include "copy.h"
-#include "export.h"
 #include "memory.h"
+
+/*
+ * A command list must not be used by two threads at once. Instead of a lock, which a copy
+ * would hold until it is done, each copy takes the device's idle list or makes one.
+ */
+static unsigned int take_list(const struct pier_ze *ze, struct pier_ze_device *device,
+			      struct _ze_command_list_handle_t **ret_list)
+{
+	struct pier_ze_command_queue_desc desc = {
+		.stype = PIER_ZE_TYPE_COMMAND_QUEUE_DESC,
+		.ordinal = device->ordinal,
+		.mode = PIER_ZE_QUEUE_SYNCHRONOUS,
+	};
+
+	*ret_list = atomic_exchange(&device->idle, NULL);
+	if (*ret_list)
+		return PIER_ZE_SUCCESS;
+	return ze->call.zeCommandListCreateImmediate(device->context, device->handle,
+						     &desc, ret_list);
+}
+
+/* After an error the list may be unusable. */
+static void put_list(const struct pier_ze *ze, struct pier_ze_device *device,
+		     struct _ze_command_list_handle_t *list, unsigned int error)
+{
+	struct _ze_command_list_handle_t *none = NULL;
+
+	if (error != PIER_ZE_SUCCESS ||
+	    !atomic_compare_exchange_strong(&device->idle, &none, list))
+		ze->call.zeCommandListDestroy(list);
+}
+
+/* The list is synchronous: what is appended is done on return. */
+static unsigned int copy_bytes(const struct pier_ze_memory *state, void *destination,
+			       const void *source, size_t length)
+{
+	struct _ze_command_list_handle_t *list;
+	unsigned int error = take_list(state->ze, state->device, &list);
+
+	if (error != PIER_ZE_SUCCESS)
+		return error;
+	error = state->ze->call.zeCommandListAppendMemoryCopy(list, destination, source,
+							      length, NULL, 0, NULL);
+	put_list(state->ze, state->device, list, error);
+	return error;
+}
+
+/* Fill device memory with zeros, and wait until it is done. */
+static int clear_memory(const struct pier_ze_memory *state, void *pointer, size_t length)
+{
+	static const char zero;
+	struct _ze_command_list_handle_t *list;
+	unsigned int error = take_list(state->ze, state->device, &list);
+
+	if (error == PIER_ZE_SUCCESS) {
+		error = state->ze->call.zeCommandListAppendMemoryFill(
+			list, pointer, &zero, sizeof(zero), length, NULL, 0, NULL);
+		put_list(state->ze, state->device, list, error);
+	}
+	if (error == PIER_ZE_SUCCESS)
+		return 0;
+	return pier_ze_fail(error, "clearing %zu bytes on device %d", length,
+			    (int)(state->device - state->ze->devices));
+}
+
+static int copy_memory(const struct pier_memory *memory, void *destination,
+		       const void *source, uint64_t length)
+{
+	const struct pier_ze_memory *state = memory->state;
+	unsigned int error;
+	int result;
+
+	if (memory->cpu && !state->wrapped) {
+		memcpy(destination, source, length);
+		return 0;
+	}
+	result = pier_ze_check_memory(memory);
+	if (result != 0)
+		return result;
+	error = copy_bytes(state, destination, source, length);
+	if (error == PIER_ZE_SUCCESS)
+		return 0;
+	return pier_ze_fail(error, "copying %llu bytes by device %d",
+			    (unsigned long long)length,
+			    (int)(state->device - state->ze->devices));
+}
+
+/* Of the backend's table. */
+static int ze_copy_to(const struct pier_memory *memory, uint64_t offset,
+		      const void *source, uint64_t length)
+{
+	return copy_memory(memory, (void *)(uintptr_t)(memory->address + offset), source,
+			   length);
+}
+
+static int ze_copy_from(const struct pier_memory *memory, uint64_t offset,
+			void *destination, uint64_t length)
+{
+	return copy_memory(memory, destination,
+			   (const void *)(uintptr_t)(memory->address + offset), length);
+}
+
+/* The index of a unit, or -1; its kind follows. More than 9 digits are no device's. */
+static long parse_index(const char *unit, const char **ret_kind)
+{
+	size_t digits = strspn(unit, "0123456789");
+
+	*ret_kind = unit + digits;
+	if (digits == 0 || (unit[0] == '0' && digits > 1))
+		return -1;
+	return digits > 9 ? 999999999 : strtol(unit, NULL, 10);
+}
+
+static int parse_unit(const char *unit, long *ret_index, unsigned int *ret_type)
+{
+	static const struct {
+		const char *kind;
+		unsigned int type;
+	} kinds[] = {
+		{ "", PIER_ZE_MEMORY_DEVICE },
+		{ ":host", PIER_ZE_MEMORY_HOST },
+		{ ":shared", PIER_ZE_MEMORY_SHARED },
+	};
+	const char *kind;
+
+	*ret_index = parse_index(unit, &kind);
+	for (size_t i = 0; *ret_index >= 0 && i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		if (strcmp(kind, kinds[i].kind) == 0) {
+			*ret_type = kinds[i].type;
+			return 0;
+		}
+	}
+	return pier_fail(EINVAL,
+			 "Level Zero's units are N, N:host and N:shared, with the number "
+			 "of a device, but \"%s\" was asked for",
+			 unit);
+}
+
+static unsigned int call_alloc(const struct pier_ze_memory *state, size_t length,
+			       void **ret_pointer)
+{
+	const struct pier_ze_functions *call = &state->ze->call;
+	struct pier_ze_device *device = state->device;
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	/* Without it, the specification promises no export, and the memory may be pooled.
+	 */
+	struct pier_ze_export_desc exported = {
+		.stype = PIER_ZE_TYPE_EXPORT_DESC,
+		.flags = PIER_ZE_EXTERNAL_MEMORY_DMABUF,
+	};
+	struct pier_ze_device_mem_alloc_desc on_device = {
+		.stype = PIER_ZE_TYPE_DEVICE_MEM_ALLOC_DESC,
+	};
+	struct pier_ze_host_mem_alloc_desc on_host = {
+		.stype = PIER_ZE_TYPE_HOST_MEM_ALLOC_DESC,
+	};
+
+	if (state->type == PIER_ZE_MEMORY_HOST)
+		return call->zeMemAllocHost(device->context, &on_host, length, page,
+					    ret_pointer);
+	if (state->type == PIER_ZE_MEMORY_SHARED)
+		return call->zeMemAllocShared(device->context, &on_device, &on_host,
+					      length, page, device->handle, ret_pointer);
+	on_device.next = device->exports ? &exported : NULL;
+	return call->zeMemAllocDevice(device->context, &on_device, length, page,
+				      device->handle, ret_pointer);
+}
+
+static int fail_alloc(const struct pier_ze_memory *state, unsigned int error,
+		      uint64_t length, const char *unit)
+{
+	if (error == PIER_ZE_UNSUPPORTED_SIZE)
+		return pier_ze_fail(error,
+				    "allocating %llu bytes of unit %s: an allocation "
+				    "there has at most %llu",
+				    (unsigned long long)length, unit,
+				    (unsigned long long)state->device->max_alloc);
+	return pier_ze_fail(error, "allocating %llu bytes of unit %s",
+			    (unsigned long long)length, unit);
+}
+
+static int alloc_pages(struct pier_ze_memory *state, const char *unit, uint64_t length,
+		       struct pier_memory *ret_memory)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	uint64_t rounded = (length + page - 1) / page * page;
+	void *pointer = NULL;
+	unsigned int error;
+	int result = 0;
+
+	if (rounded < length || rounded > SIZE_MAX)
+		return pier_fail(ENOMEM, "%llu bytes are more than there are addresses",
+				 (unsigned long long)length);
+	error = call_alloc(state, rounded, &pointer);
+	if (error != PIER_ZE_SUCCESS)
+		return fail_alloc(state, error, rounded, unit);
+	if (state->type == PIER_ZE_MEMORY_DEVICE)
+		result = clear_memory(state, pointer, rounded);
+	else
+		memset(pointer, 0, rounded);
+	if (result != 0) {
+		state->ze->call.zeMemFree(state->device->context, pointer);
+		return result;
+	}
+	ret_memory->address = (uint64_t)(uintptr_t)pointer;
+	ret_memory->length = rounded;
+	ret_memory->cpu = state->type == PIER_ZE_MEMORY_DEVICE ? NULL : pointer;
+	return 0;
+}
+
+/* Of the backend's table. */
+static int ze_alloc(const char *unit, uint64_t length, struct pier_memory *ret_memory)
+{
+	unsigned int type = PIER_ZE_MEMORY_DEVICE;
+	struct pier_ze *ze = NULL;
+	struct pier_ze_memory *state;
+	long index = 0;
+	int result;
+
+	if (!unit)
+		unit = "0";
+	result = parse_unit(unit, &index, &type);
+	if (result == 0)
+		result = pier_ze_require(&ze);
+	if (result != 0)
+		return result;
+	if ((unsigned long)index >= ze->count)
+		return pier_fail(
+			EINVAL,
+			"Level Zero has %u GPUs, from 0 on, but \"%s\" was asked "
+			"for: ZE_AFFINITY_MASK and ZE_FLAT_DEVICE_HIERARCHY "
+			"choose them",
+			ze->count, unit);
+	state = calloc(1, sizeof(*state));
+	if (!state)
+		return pier_fail(ENOMEM, "no memory for the description of memory");
+	state->ze = ze;
+	state->device = &ze->devices[index];
+	state->type = type;
+	result = alloc_pages(state, unit, length, ret_memory);
+	if (result != 0) {
+		free(state);
+		return result;
+	}
+	ret_memory->state = state;
+	return 0;
+}
+
+static void ze_free(struct pier_memory *memory)
+{
+	struct pier_ze_memory *state = memory->state;
+
+	/* In a child of fork(2) the memory is the parent's. */
+	if (!pier_ze_inherited(state->ze))
+		state->ze->call.zeMemFree(state->device->context,
+					  (void *)(uintptr_t)memory->address);
+	free(state);
+}
 
 enum {
 	PCI = 16,  /* size of pier_backend_unit.pci */
@@ -130,14 +385,14 @@ const struct pier_backend pier_level_zero_backend = {
 	.description = "memory of Intel GPUs (Level Zero); units N, N:host and N:shared",
 	.dmabuf = true,
 	.probe = probe_devices,
-	.alloc = pier_ze_alloc,
-	.free = pier_ze_free,
+	.alloc = ze_alloc,
+	.free = ze_free,
 	.find = pier_ze_find,
 	.release = pier_ze_release,
 	.export_range = pier_ze_export,
 	.close_export = pier_ze_close_export,
-	.copy_to = pier_ze_copy_to,
-	.copy_from = pier_ze_copy_from,
+	.copy_to = ze_copy_to,
+	.copy_from = ze_copy_from,
 	.flush = flush_device,
 	.locate = ze_locate,
 	.identity = pier_ze_identity,

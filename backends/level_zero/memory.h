@@ -23,17 +23,10 @@ void pier_ze_release(struct pier_memory *memory);
 int pier_ze_identity(uint64_t address, uint64_t *ret_identity);
 void pier_ze_describe(const struct pier_memory *memory,
 		      struct pier_memory_facts *ret_facts);
-
-/*
- * The properties of the allocation at an address. Returns false if it is in no memory of
- * that device's driver.
- *
- * ret_holder  the device that holds it, or NULL for host memory; may be NULL
- */
-bool pier_ze_read_properties(const struct pier_ze *ze,
-			     const struct pier_ze_device *device, uint64_t address,
-			     struct pier_ze_memory_properties *ret_properties,
-			     struct _ze_device_handle_t **ret_holder);
+int pier_ze_export(const struct pier_memory *memory,
+		   const struct pier_backend_request *request,
+		   struct pier_backend_export *ret_export);
+void pier_ze_close_export(struct pier_backend_export *dmabuf);
 
 /*
  * Check that memory is used by the process that initialised the drivers, and that it was

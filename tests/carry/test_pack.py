@@ -75,7 +75,7 @@ INLINE = re.compile(r"[fl]?stat(at)?(64)?$")
 
 def run(*command, **env):
     """Exit status and output; what is None is not in the environment."""
-    # The fake HIP driver needs nothing of this kernel: backends/hip/kernel.c.
+    # The fake HIP driver needs nothing of this kernel: backends/hip/load.c.
     merged = {name: value for name, value in {**os.environ, "PIER_DMABUF": "on", **env}.items()
               if value is not None}
     done = subprocess.run(list(map(str, command)), env=merged, text=True, timeout=SECONDS,

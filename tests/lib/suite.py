@@ -38,7 +38,7 @@ SANITIZER_ENV = {
 def clean_environment():
     """The caller's environment, without variables that would change the outcome."""
     env = {k: v for k, v in os.environ.items() if k not in UNSET}
-    # The fake HIP driver needs nothing of this kernel: backends/hip/kernel.c.
+    # The fake HIP driver needs nothing of this kernel: backends/hip/load.c.
     env.update(PIER_DMABUF="on")
     env.update(LC_ALL="C", CMOCKA_MESSAGE_OUTPUT="TAP", PIER_TESTS_ROOT=str(ROOT))
     env.update(SANITIZER_ENV)

@@ -216,7 +216,7 @@ static void check_option(struct report *report, const char *option, const char *
 
 /*
  * Without either, amdgpu_dma_buf_attach() and amdgpu_dma_buf_pin() move the memory to the
- * host: backends/hip/kernel.c.
+ * host: backends/hip/load.c.
  */
 static void check_move_notify(struct report *report)
 {

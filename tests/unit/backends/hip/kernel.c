@@ -11,7 +11,7 @@
 
 #include <pier/pier.h>
 
-#include "backends/hip/kernel.h"
+#include "backends/hip/load.h"
 
 /* Kernels that give no NIC a GPU's memory. This program has a configuration of its own.
  */
