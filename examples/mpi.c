@@ -105,31 +105,33 @@ static int learn_remotes(struct job *job)
 static int send_to_all(struct job *job)
 {
 	size_t offset = (size_t)job->rank * BLOCK;
-	struct pier_group_target *targets = calloc((size_t)job->size, sizeof(*targets));
+	struct pier_group_request *requests = calloc((size_t)job->size,
+						     sizeof(*requests));
 	struct pier_remote *places = calloc((size_t)job->size, sizeof(*places));
-	struct pier_group_request request = { .opcode = PIER_OP_WRITE, .num_sge = 1 };
 	struct pier_gather block;
 	uint32_t count = 0;
-	int error = targets && places ? 0 : -1;
+	int error = requests && places ? 0 : -1;
 
 	if (!error)
 		error = pier_mr_gather(job->mr, pier_mr_iova(job->mr) + offset, BLOCK,
 				       &block);
-	request.gather = &block;
 	for (int rank = 0; rank < job->size && !error; rank++) {
 		if (rank == job->rank)
 			continue;
 		error = pier_remote_sub(&job->remotes[rank], offset, BLOCK,
 					&places[count]);
-		targets[count].rank = (uint32_t)rank;
-		targets[count].remote = &places[count];
+		requests[count].rank = (uint32_t)rank;
+		requests[count].opcode = PIER_OP_WRITE;
+		requests[count].gather = &block;
+		requests[count].num_sge = 1;
+		requests[count].remote = &places[count];
 		count++;
 	}
 	if (!error)
-		error = pier_group_multicast(job->group, &request, targets, count,
-					     TIMEOUT_MS, NULL);
+		error = pier_group_exchange(job->group, requests, count, TIMEOUT_MS,
+					    NULL);
 	free(places);
-	free(targets);
+	free(requests);
 	return error;
 }
 

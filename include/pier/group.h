@@ -23,7 +23,7 @@ PIER_BEGIN_DECLS
  *	MPI_Alltoall(mine, PIER_GROUP_BLOB_SIZE, MPI_BYTE,
  *		     theirs, PIER_GROUP_BLOB_SIZE, MPI_BYTE, MPI_COMM_WORLD);
  *	pier_group_connect(group, theirs, size * PIER_GROUP_BLOB_SIZE, timeout_ms);
- *	pier_group_scatter(group, requests, count, timeout_ms, results);
+ *	pier_group_exchange(group, requests, count, timeout_ms, results);
  *	pier_group_barrier(group, timeout_ms);
  *	pier_group_destroy(group);
  *
@@ -36,7 +36,7 @@ PIER_BEGIN_DECLS
  * not exist, and their channels keep working.
  *
  * A group has two channels for each other rank. One carries requests: those of
- * pier_group_exchange() and similar calls, and those that the user posts on
+ * pier_group_exchange(), and those that the user posts on
  * pier_group_channel(). The other carries the messages of barriers, so the user's
  * receives and those of barriers never mix; it has room for 8 requests and uses no
  * memory. For itself a rank has one channel, which is connected to itself.
@@ -193,10 +193,6 @@ PIER_API int pier_group_connect(struct pier_group *group, const void *blobs, siz
 PIER_API int pier_group_handshake(struct pier_group *group, const int *sockets,
 				  int timeout_ms);
 
-/** Return this member's rank, and the number of members. Cannot fail. */
-PIER_API uint32_t pier_group_rank(const struct pier_group *group);
-PIER_API uint32_t pier_group_size(const struct pier_group *group);
-
 /**
  * Return the channel for requests to a rank, which may be this rank itself. Returns
  * NULL if the group has no such rank. Cannot fail otherwise.
@@ -210,11 +206,11 @@ PIER_API uint32_t pier_group_size(const struct pier_group *group);
 PIER_API struct pier_channel *pier_group_channel(const struct pier_group *group,
 						 uint32_t rank);
 
-/** One request of a group call. Fields that the opcode does not use are ignored. */
+/** One request of pier_group_exchange(). Fields that the opcode does not use are ignored.
+ */
 struct pier_group_request {
-	uint32_t rank; /**< the peer */
-	/** PIER_OP_SEND, _WRITE, _READ or _RECV; 0: see pier_group_scatter(). */
-	enum pier_opcode opcode;
+	uint32_t rank;		 /**< the peer */
+	enum pier_opcode opcode; /**< PIER_OP_SEND, _WRITE, _READ or _RECV */
 	union {
 		const struct pier_gather *gather;   /**< for sends and writes */
 		const struct pier_scatter *scatter; /**< for reads and receives */
@@ -235,9 +231,8 @@ struct pier_group_request {
  * ret_results      one for each request, in the same order; or NULL. Also written if
  *                  requests failed
  *
- * pier_group_exchange() takes all four opcodes, so that ranks can send and receive at
- * the same time. pier_group_scatter() takes writes and sends; opcode 0 is a write.
- * pier_group_gather() takes reads and receives; opcode 0 is a read.
+ * Requests with different opcodes can be mixed, so that ranks send and receive at the
+ * same time.
  *
  * If a request was refused when it was posted, its result has the error of the post
  * call and the status 0. If a request did not end in time, its error is -ETIMEDOUT. Its
@@ -251,40 +246,13 @@ struct pier_group_request {
  * Errors: those of pier_post_write(), pier_post_read(), pier_post_send() and
  * pier_post_recv(), except -EAGAIN for a full queue; those of completions
  * (pier_result.error). Before anything is posted, and without results: -EINVAL
- * timeout_ms is invalid, a rank does not exist, or the call does not take an opcode;
+ * timeout_ms is invalid, a rank does not exist, or an opcode is not one of the four;
  * -ENOTCONN the group is not connected; -ENOMEM.
  */
 PIER_API int pier_group_exchange(struct pier_group *group,
 				 const struct pier_group_request *requests,
 				 uint32_t count, int timeout_ms,
 				 struct pier_result *ret_results);
-PIER_API int pier_group_scatter(struct pier_group *group,
-				const struct pier_group_request *requests, uint32_t count,
-				int timeout_ms, struct pier_result *ret_results);
-PIER_API int pier_group_gather(struct pier_group *group,
-			       const struct pier_group_request *requests, uint32_t count,
-			       int timeout_ms, struct pier_result *ret_results);
-
-/** The destination of one copy of a multicast. */
-struct pier_group_target {
-	uint32_t rank;
-	const struct pier_remote *remote; /**< for writes */
-};
-
-/**
- * Write or send the same elements to several ranks at once, and wait until all have
- * them. Like pier_group_scatter(), with one request and many targets.
- *
- * request         its rank and remote are ignored; opcode 0: a write
- * targets, count  borrowed for the call
- * ret_results     one for each target, or NULL
- *
- * Returns and errors: as for pier_group_scatter().
- */
-PIER_API int pier_group_multicast(struct pier_group *group,
-				  const struct pier_group_request *request,
-				  const struct pier_group_target *targets, uint32_t count,
-				  int timeout_ms, struct pier_result *ret_results);
 
 /** A request that the user posted on the channel of a rank. */
 struct pier_group_work {

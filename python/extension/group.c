@@ -274,32 +274,27 @@ struct requests {
 	uint32_t count;
 };
 
-typedef int group_call(struct pier_group *group,
-		       const struct pier_group_request *requests, uint32_t count,
-		       int timeout_ms, struct pier_result *ret_results);
-
-static int find_opcode(PyObject *name, enum pier_opcode usual,
-		       enum pier_opcode *ret_opcode)
+static int find_opcode(PyObject *name, enum pier_opcode *ret_opcode)
 {
 	static const enum pier_opcode known[] = { PIER_OP_WRITE, PIER_OP_SEND,
 						  PIER_OP_READ, PIER_OP_RECV };
 
-	*ret_opcode = usual;
-	if ((!name || name == Py_None) && usual)
+	*ret_opcode = PIER_OP_WRITE;
+	if (!name)
 		return 0;
-	for (size_t i = 0; name && PyUnicode_Check(name) && i < 4; i++) {
+	for (size_t i = 0; PyUnicode_Check(name) && i < 4; i++) {
 		*ret_opcode = known[i];
 		if (PyUnicode_CompareWithASCIIString(name,
 						     pier_py_opcode_name(known[i])) == 0)
 			return 0;
 	}
-	if (name && name != Py_None && !PyUnicode_Check(name))
+	if (!PyUnicode_Check(name))
 		pier_py_wrong_type(name, "opcode must be a str");
 	else
 		PyErr_Format(PyExc_ValueError,
 			     "opcode %.80R is not \"write\", \"send\", \"read\" or "
 			     "\"recv\"",
-			     name ? name : Py_None);
+			     name);
 	return -1;
 }
 
@@ -332,8 +327,7 @@ static int set_immediate(PyObject *object, struct pier_group_request *request)
 	return found;
 }
 
-static int add_request(struct requests *requests, PyObject *object,
-		       enum pier_opcode usual)
+static int add_request(struct requests *requests, PyObject *object)
 {
 	PyObject *local, *remote = NULL, *opcode = NULL, *immediate = NULL;
 	struct pier_group_request *request = &requests->list[requests->count];
@@ -346,7 +340,7 @@ static int add_request(struct requests *requests, PyObject *object,
 	}
 	if (!PyArg_ParseTuple(object, "O&O|OOO:GroupRequest", pier_py_uint32,
 			      &request->rank, &local, &remote, &opcode, &immediate) ||
-	    find_opcode(opcode, usual, &request->opcode) < 0 ||
+	    find_opcode(opcode, &request->opcode) < 0 ||
 	    set_remote(remote, request) < 0 || set_immediate(immediate, request) < 0)
 		return -1;
 	requests->count++; /* its memory is now freed with the others */
@@ -369,8 +363,7 @@ static void free_requests(struct requests *requests)
 	Py_XDECREF(requests->tuple);
 }
 
-static int make_requests(PyObject *object, enum pier_opcode usual,
-			 struct requests *ret_requests)
+static int make_requests(PyObject *object, struct requests *ret_requests)
 {
 	PyObject *tuple = PySequence_Tuple(object);
 	size_t count = tuple ? (size_t)PyTuple_Size(tuple) : 0;
@@ -387,8 +380,7 @@ static int make_requests(PyObject *object, enum pier_opcode usual,
 		return -1;
 	}
 	for (size_t i = 0; i < count && result == 0; i++)
-		result = add_request(ret_requests, PyTuple_GetItem(tuple, (Py_ssize_t)i),
-				     usual);
+		result = add_request(ret_requests, PyTuple_GetItem(tuple, (Py_ssize_t)i));
 	return result;
 }
 
@@ -423,7 +415,7 @@ static void attach_results(const struct requests *requests)
 }
 
 static PyObject *run_requests(struct group *self, struct requests *requests,
-			      group_call *call, int timeout_ms)
+			      int timeout_ms)
 {
 	struct pier_py_blocking blocking;
 	int error;
@@ -432,8 +424,8 @@ static PyObject *run_requests(struct group *self, struct requests *requests,
 		return NULL;
 	pier_py_queue_reap(&self->queue);
 	pier_py_blocking_begin(&blocking);
-	error = call(self->group, requests->list, requests->count, timeout_ms,
-		     requests->results);
+	error = pier_group_exchange(self->group, requests->list, requests->count,
+				    timeout_ms, requests->results);
 	error = pier_py_blocking_end(&blocking, error);
 	pier_py_queue_release(&self->queue);
 	pier_py_queue_wake(&self->queue, NULL);
@@ -444,39 +436,20 @@ static PyObject *run_requests(struct group *self, struct requests *requests,
 	return NULL;
 }
 
-static PyObject *call_group(struct group *self, PyObject *arguments, PyObject *keywords,
-			    const char *format, group_call *call, enum pier_opcode usual)
+static PyObject *exchange(struct group *self, PyObject *arguments, PyObject *keywords)
 {
 	static char *names[] = { "requests", "timeout", NULL };
 	int timeout_ms = PIER_TIMEOUT_DEFAULT;
 	PyObject *object, *result = NULL;
 	struct requests requests;
 
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, format, names, &object,
-					 pier_py_timeout, &timeout_ms))
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|O&:exchange", names,
+					 &object, pier_py_timeout, &timeout_ms))
 		return NULL;
-	if (make_requests(object, usual, &requests) == 0)
-		result = run_requests(self, &requests, call, timeout_ms);
+	if (make_requests(object, &requests) == 0)
+		result = run_requests(self, &requests, timeout_ms);
 	free_requests(&requests);
 	return result;
-}
-
-static PyObject *exchange(struct group *self, PyObject *arguments, PyObject *keywords)
-{
-	return call_group(self, arguments, keywords, "O|O&:exchange", pier_group_exchange,
-			  (enum pier_opcode)0);
-}
-
-static PyObject *scatter(struct group *self, PyObject *arguments, PyObject *keywords)
-{
-	return call_group(self, arguments, keywords, "O|O&:scatter", pier_group_scatter,
-			  PIER_OP_WRITE);
-}
-
-static PyObject *gather(struct group *self, PyObject *arguments, PyObject *keywords)
-{
-	return call_group(self, arguments, keywords, "O|O&:gather", pier_group_gather,
-			  PIER_OP_READ);
 }
 
 static PyObject *run_barrier(struct group *self, enum pier_barrier_algorithm algorithm,
@@ -623,12 +596,6 @@ static PyMethodDef group_methods[] = {
 	  "of all. Its attribute `results` has the Results, and None for failed "
 	  "requests.\n"
 	  "Requests to other ranks have ended as usual." },
-	{ "scatter", PIER_PY_METHOD(scatter), METH_VARARGS | METH_KEYWORDS,
-	  "scatter($self, requests, timeout=None)\n--\n\n"
-	  "exchange() of writes, which need no opcode, and sends." },
-	{ "gather", PIER_PY_METHOD(gather), METH_VARARGS | METH_KEYWORDS,
-	  "gather($self, requests, timeout=None)\n--\n\n"
-	  "exchange() of reads, which need no opcode, and receives." },
 	{ "barrier", PIER_PY_METHOD(barrier), METH_VARARGS | METH_KEYWORDS,
 	  "barrier($self, timeout=None, *, ranks=None, algorithm=None)\n--\n\n"
 	  "Wait until all ranks have reached the barrier.\n\n"

@@ -228,10 +228,10 @@ class RingStatus(NamedTuple):
 
 
 class GroupRequest(NamedTuple):
-    """A request of Group.exchange(), scatter() or gather()."""
+    """A request of Group.exchange()."""
 
     rank: int  # the peer
     local: Region | Span | Sequence[Region | Span] | None
     remote: Remote | None = None  # for writes and reads
-    opcode: str | None = None  # "write", "send", "read" or "recv"; None: the usual one of the call
+    opcode: str = "write"  # or "send", "read", "recv"
     immediate: int | None = None  # sends and writes: 32 bits for a receive of the peer

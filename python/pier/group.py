@@ -118,12 +118,12 @@ class Group(_pier.Group):
 
     def multicast(self, local: _Locals, targets: Iterable[int | tuple[int, _pier.Remote]], *,
                   opcode: str = "write", immediate: int | None = None, timeout: float | None = None) -> list[Result]:
-        """Write or send the same memory to several ranks at once: scatter() with one local memory.
+        """Write or send the same memory to several ranks at once: exchange() with one local memory.
 
         targets: (rank, Remote) for writes, ranks for sends
         """
         pairs = (target if isinstance(target, tuple) else (target, None) for target in targets)
-        return self.scatter([GroupRequest(rank, local, remote, opcode, immediate) for rank, remote in pairs], timeout)
+        return self.exchange([GroupRequest(rank, local, remote, opcode, immediate) for rank, remote in pairs], timeout)
 
 
 def _member(number: int | None, variable: str) -> int:

@@ -113,14 +113,14 @@ class Calls(GroupCase):
         self.assertIn("rank 1 of 3", repr(self.groups[1]))
         self.assertIs(self.groups[0].pd, self.pd)
 
-    def test_scatter_and_gather(self):
+    def test_exchange_writes_and_reads(self):
         group, memory, regions = self.groups[0], self.memory, self.regions
-        results = group.scatter([pier.GroupRequest(rank, regions[0], regions[rank].remote) for rank in (1, 2)])
+        results = group.exchange([(rank, regions[0], regions[rank].remote, "write") for rank in (1, 2)])
         self.assertEqual([result.opcode for result in results], ["write", "write"])
         self.assertEqual(memory[1], memory[0])
         self.assertEqual(memory[2], memory[0])
         memory[2][:] = os.urandom(256)
-        group.gather([(2, regions[0], regions[2].remote)], PATIENCE)
+        group.exchange([(2, regions[0], regions[2].remote, "read")], PATIENCE)
         self.assertEqual(memory[0], memory[2])
 
     def test_multicast(self):
@@ -173,7 +173,8 @@ class Calls(GroupCase):
     def test_failed_request_names_its_rank_and_keeps_the_others(self):
         wrong = pier.Remote([(0x1000, 256, 1)])
         with self.assertRaisesRegex(pier.AccessDenied, "of rank 2") as caught:
-            self.groups[0].scatter([(1, self.regions[0], self.regions[1].remote), (2, self.regions[0], wrong)])
+            self.groups[0].exchange([(1, self.regions[0], self.regions[1].remote, "write"),
+                                     (2, self.regions[0], wrong, "write")])
         self.assertEqual([result and result.opcode for result in caught.exception.results], ["write", None])
         self.assertEqual(self.memory[1], self.memory[0])
 
@@ -206,14 +207,14 @@ class Calls(GroupCase):
     def test_wrong_arguments(self):
         group = self.groups[0]
         for call in (lambda: pier.Group(), lambda: pier.Group(self.pd, "0", 1), lambda: pier.Group(self.device, 0, 1),
-                     lambda: group.exchange(1), lambda: group.exchange([1]), lambda: group.scatter([(1, b"")]),
+                     lambda: group.exchange(1), lambda: group.exchange([1]), lambda: group.exchange([(1, b"", None, "write")]),
                      lambda: group.handshake([1.5] * 3), lambda: group.connect("blobs"),
                      lambda: pier.Group(self.pd, 0, 1, nonsense=1)):
             with self.assertRaises(TypeError):
                 call()
         for call in (lambda: pier.Group(self.pd, 1, 1), lambda: pier.Group(self.pd, 0, 1, barrier="none"),
-                     lambda: group.exchange([(1, None)]), lambda: group.scatter([(1, None, None, "read")]),
-                     lambda: group.scatter([(3, None)]), lambda: group.barrier(ranks=[2, 1]),
+                     lambda: group.exchange([(1, None)]), lambda: group.exchange([(1, None, None, "fetch_add")]),
+                     lambda: group.exchange([(3, None, None, "send")]), lambda: group.barrier(ranks=[2, 1]),
                      lambda: group.barrier(-1), lambda: group.handshake([])):
             with self.assertRaises(ValueError):
                 call()

@@ -226,23 +226,20 @@ static int check_rank(const struct pier_group *group, uint32_t index, uint32_t r
 			 index, rank, group->size);
 }
 
-/* A bit for each opcode that a call takes. */
-#define TAKES(opcode) (1u << (opcode))
-
-static int check_opcode(uint32_t index, enum pier_opcode opcode, unsigned int taken)
+static int check_opcode(uint32_t index, enum pier_opcode opcode)
 {
-	if ((unsigned int)opcode <= PIER_OP_RECV && (taken & TAKES(opcode)))
+	if (opcode == PIER_OP_SEND || opcode == PIER_OP_WRITE || opcode == PIER_OP_READ ||
+	    opcode == PIER_OP_RECV)
 		return 0;
 	return pier_fail(EINVAL,
-			 "request %u of a group: this call does not take opcode %d",
+			 "request %u of a group: opcode %d is not a send, write, read "
+			 "or receive",
 			 index, (int)opcode);
 }
 
-/* usual  the meaning of opcode 0; 0: none */
-static int run_requests(struct pier_group *group,
+int pier_group_exchange(struct pier_group *group,
 			const struct pier_group_request *requests, uint32_t count,
-			unsigned int taken, enum pier_opcode usual, int timeout_ms,
-			struct pier_result *ret_results)
+			int timeout_ms, struct pier_result *ret_results)
 {
 	struct run run;
 	int error = pier_check_group(group, timeout_ms, &timeout_ms);
@@ -255,69 +252,13 @@ static int run_requests(struct pier_group *group,
 		return error;
 	for (uint32_t i = 0; i < count && !error; i++) {
 		run.parts[i].request = requests[i];
-		if (!requests[i].opcode)
-			run.parts[i].request.opcode = usual;
 		error = check_rank(group, i, requests[i].rank);
 		if (!error)
-			error = check_opcode(i, run.parts[i].request.opcode, taken);
+			error = check_opcode(i, requests[i].opcode);
 	}
 	if (!error)
 		return finish_run(group, &run, timeout_ms, ret_results);
 	free(run.parts);
-	return error;
-}
-
-int pier_group_exchange(struct pier_group *group,
-			const struct pier_group_request *requests, uint32_t count,
-			int timeout_ms, struct pier_result *ret_results)
-{
-	return run_requests(group, requests, count,
-			    TAKES(PIER_OP_SEND) | TAKES(PIER_OP_WRITE) |
-				    TAKES(PIER_OP_READ) | TAKES(PIER_OP_RECV),
-			    (enum pier_opcode)0, timeout_ms, ret_results);
-}
-
-int pier_group_scatter(struct pier_group *group,
-		       const struct pier_group_request *requests, uint32_t count,
-		       int timeout_ms, struct pier_result *ret_results)
-{
-	return run_requests(group, requests, count,
-			    TAKES(PIER_OP_SEND) | TAKES(PIER_OP_WRITE), PIER_OP_WRITE,
-			    timeout_ms, ret_results);
-}
-
-int pier_group_gather(struct pier_group *group, const struct pier_group_request *requests,
-		      uint32_t count, int timeout_ms, struct pier_result *ret_results)
-{
-	return run_requests(group, requests, count,
-			    TAKES(PIER_OP_READ) | TAKES(PIER_OP_RECV), PIER_OP_READ,
-			    timeout_ms, ret_results);
-}
-
-int pier_group_multicast(struct pier_group *group,
-			 const struct pier_group_request *request,
-			 const struct pier_group_target *targets, uint32_t count,
-			 int timeout_ms, struct pier_result *ret_results)
-{
-	struct pier_group_request *requests;
-	int error = pier_check_process(&group->object);
-
-	if (!error && count > 0)
-		error = pier_check_given(request, "request");
-	if (!error)
-		error = pier_check_array(targets, count, "targets");
-	if (error)
-		return error;
-	requests = calloc(count ? count : 1, sizeof(*requests));
-	if (!requests)
-		return pier_fail(ENOMEM, "no memory for %u requests of a group", count);
-	for (uint32_t i = 0; i < count; i++) {
-		requests[i] = *request;
-		requests[i].rank = targets[i].rank;
-		requests[i].remote = targets[i].remote;
-	}
-	error = pier_group_scatter(group, requests, count, timeout_ms, ret_results);
-	free(requests);
 	return error;
 }
 

@@ -272,16 +272,6 @@ int pier_check_group(const struct pier_group *group, int timeout_ms, int *ret_ti
 			 group->broken ? ": " : "", group->broken ? group->cause : "");
 }
 
-uint32_t pier_group_rank(const struct pier_group *group)
-{
-	return group->rank;
-}
-
-uint32_t pier_group_size(const struct pier_group *group)
-{
-	return group->size;
-}
-
 struct pier_channel *pier_group_channel(const struct pier_group *group, uint32_t rank)
 {
 	return rank < group->size ? group->members[rank].channel : NULL;

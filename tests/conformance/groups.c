@@ -132,6 +132,7 @@ static struct pier_group_request write_to(uint32_t rank, struct segment *segment
 	expect_ok(crew_remote(&crew.members[rank], TARGET + segment_at(rank), SEGMENT,
 			      &segment->remote));
 	return (struct pier_group_request){ .rank = rank,
+					    .opcode = PIER_OP_WRITE,
 					    .gather = &segment->from,
 					    .num_sge = 1,
 					    .remote = &segment->remote };
@@ -143,7 +144,7 @@ static void copied(uint32_t to, size_t to_offset, uint32_t from, size_t from_off
 		crew.members[from].image + from_offset, SEGMENT);
 }
 
-static void scatters_and_gathers(void **state)
+static void writes_to_all_and_reads_back(void **state)
 {
 	struct pier_group_request requests[MEMBERS];
 	struct pier_result results[MEMBERS];
@@ -154,8 +155,8 @@ static void scatters_and_gathers(void **state)
 		requests[rank] = write_to(rank, &segments[rank]);
 		copied(rank, TARGET + segment_at(rank), 0, segment_at(rank));
 	}
-	expect_ok(pier_group_scatter(crew.members[0].group, requests, MEMBERS, PATIENT,
-				     results));
+	expect_ok(pier_group_exchange(crew.members[0].group, requests, MEMBERS, PATIENT,
+				      results));
 	assert_int_equal(crew_differs(&crew), -1);
 	/* Gather them back into adjacent ranges. */
 	for (uint32_t rank = 0; rank < MEMBERS; rank++) {
@@ -163,34 +164,39 @@ static void scatters_and_gathers(void **state)
 
 		expect_ok(crew_scatter(&crew.members[0], place, SEGMENT,
 				       &segments[rank].to));
+		requests[rank].opcode = PIER_OP_READ;
 		requests[rank].scatter = &segments[rank].to;
 		copied(0, place, rank, TARGET + segment_at(rank));
 	}
-	expect_ok(pier_group_gather(crew.members[0].group, requests, MEMBERS, PATIENT,
-				    results));
+	expect_ok(pier_group_exchange(crew.members[0].group, requests, MEMBERS, PATIENT,
+				      results));
 	for (uint32_t rank = 0; rank < MEMBERS; rank++)
 		assert_int_equal(results[rank].byte_length, SEGMENT);
 	assert_int_equal(crew_differs(&crew), -1);
 }
 
-static void multicasts(void **state)
+static void writes_one_segment_to_all(void **state)
 {
-	struct pier_group_request request = { .num_sge = 1 };
-	struct pier_group_target targets[MEMBERS];
+	struct pier_group_request requests[MEMBERS];
 	struct pier_remote remotes[MEMBERS];
 	struct pier_gather from;
 
 	crew_connected(state, MEMBERS);
 	expect_ok(crew_gather(&crew.members[1], 77, SEGMENT, &from));
-	request.gather = &from;
 	for (uint32_t rank = 0; rank < MEMBERS; rank++) {
 		expect_ok(crew_remote(&crew.members[rank], TARGET, SEGMENT,
 				      &remotes[rank]));
-		targets[rank] = (struct pier_group_target){ rank, &remotes[rank] };
+		requests[rank] = (struct pier_group_request){
+			.rank = rank,
+			.opcode = PIER_OP_WRITE,
+			.gather = &from,
+			.num_sge = 1,
+			.remote = &remotes[rank],
+		};
 		copied(rank, TARGET, 1, 77);
 	}
-	expect_ok(pier_group_multicast(crew.members[1].group, &request, targets, MEMBERS,
-				       PATIENT, NULL));
+	expect_ok(pier_group_exchange(crew.members[1].group, requests, MEMBERS, PATIENT,
+				      NULL));
 	assert_int_equal(crew_differs(&crew), -1);
 }
 
@@ -326,8 +332,8 @@ static void error_names_the_refusing_rank(void **state)
 			copied(rank, TARGET + segment_at(rank), 0, segment_at(rank));
 	}
 	segments[2].remote.addr += CREW_AREA;
-	expect_result(pier_group_scatter(crew.members[0].group, requests, MEMBERS,
-					 PATIENT, results),
+	expect_result(pier_group_exchange(crew.members[0].group, requests, MEMBERS,
+					  PATIENT, results),
 		      -EACCES);
 	test_assert_sentence("of rank 2; rank 2: ");
 	for (uint32_t rank = 0; rank < MEMBERS; rank++)
@@ -417,8 +423,8 @@ static int64_t gather_from_silent_ranks(void **state, int time,
 	expect_ok(pier_post_send(pier_group_channel(crew.members[3].group, 0),
 				 &segments[3].from, 1, NULL));
 	start = crew_milliseconds();
-	expect_result(pier_group_gather(crew.members[0].group, requests, MEMBERS, time,
-					results),
+	expect_result(pier_group_exchange(crew.members[0].group, requests, MEMBERS, time,
+					  results),
 		      -ETIMEDOUT);
 	return crew_milliseconds() - start;
 }
@@ -479,8 +485,8 @@ static void killed_member_ends_barriers(void **state)
 int run_group_cases(void)
 {
 	const struct CMUnitTest cases[] = {
-		group_case(scatters_and_gathers),
-		group_case(multicasts),
+		group_case(writes_to_all_and_reads_back),
+		group_case(writes_one_segment_to_all),
 		group_case(exchanges_messages),
 		group_case(barrier_makes_earlier_writes_visible),
 		group_case(barrier_of_some_ranks_completes),

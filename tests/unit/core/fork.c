@@ -372,9 +372,6 @@ CALL(group_endpoints, pier_group_endpoints(fixture->group, blobs, sizeof(blobs))
 CALL(connect_group, pier_group_connect(fixture->group, blobs, sizeof(blobs), TIME_MS))
 CALL(group_handshake, pier_group_handshake(fixture->group, NULL, TIME_MS))
 CALL(group_exchange, pier_group_exchange(fixture->group, NULL, 0, TIME_MS, NULL))
-CALL(group_scatter, pier_group_scatter(fixture->group, NULL, 0, TIME_MS, NULL))
-CALL(group_gather, pier_group_gather(fixture->group, NULL, 0, TIME_MS, NULL))
-CALL(group_multicast, pier_group_multicast(fixture->group, NULL, NULL, 0, TIME_MS, NULL))
 CALL(group_wait, pier_group_wait(fixture->group, NULL, 0, TIME_MS, NULL))
 CALL(group_barrier, pier_group_barrier(fixture->group, TIME_MS))
 CALL(group_barrier_of,
@@ -494,9 +491,6 @@ static const struct call calls[] = {
 	ENTRY(connect_group, "group of 1, rank 0, on soft0"),
 	ENTRY(group_handshake, "group of 1, rank 0, on soft0"),
 	ENTRY(group_exchange, "group of 1, rank 0, on soft0"),
-	ENTRY(group_scatter, "group of 1, rank 0, on soft0"),
-	ENTRY(group_gather, "group of 1, rank 0, on soft0"),
-	ENTRY(group_multicast, "group of 1, rank 0, on soft0"),
 	ENTRY(group_wait, "group of 1, rank 0, on soft0"),
 	ENTRY(group_barrier, "group of 1, rank 0, on soft0"),
 	ENTRY(group_barrier_of, "group of 1, rank 0, on soft0"),
