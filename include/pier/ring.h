@@ -223,8 +223,8 @@ struct pier_ring_slot {
 
 /**
  * Drive the fills: collect the reads that have completed, and post as many as there is
- * room for. Does not wait, except that stopping a channel on which nothing completed
- * for stall_ms can take a second.
+ * room for. Does not wait, except that stopping a channel on which a read failed, or
+ * nothing completed for stall_ms, can take a second.
  *
  * To use a ring in an event loop, watch pier_channel_fd() of the channels. When one is
  * readable, call this function; then pier_channel_arm() for each channel, and start

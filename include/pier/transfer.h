@@ -233,8 +233,8 @@ PIER_API int pier_transfer_begin(const struct pier_transfer_attr *attr,
 
 /**
  * Drive a transfer: collect the chunks that have completed, and post as many as there
- * is room for. Does not wait, except that stopping the channel of a stalled rail can
- * take a second.
+ * is room for. Does not wait, except that stopping the channel of a rail that failed or
+ * stalled can take a second.
  *
  * To drive a transfer from an event loop, watch pier_channel_fd() of all rails. Call
  * this function until it returns 0, then pier_channel_arm() for each rail. If that
