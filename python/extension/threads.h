@@ -137,8 +137,11 @@ int pier_py_blocking_end(struct pier_py_blocking *blocking, int error);
 int64_t pier_py_now_us(void);
 
 /**
- * Wait in the library, which sleeps with the locks of its channels, in short slices.
- * Other threads get the locks in between.
+ * Wait for a transfer or a ring, in short slices. The library drives it meanwhile,
+ * without the GIL and with the locks of its channels; other threads get the locks in
+ * between.
+ *
+ * A request needs no driving, so pier_py_queue_wait() sleeps without the lock.
  *
  * wait_slice  waits for slice_ms with the locks: 1: it is over, 0: the time was, -1:
  * raised

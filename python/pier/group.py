@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self, Unpack
 
 from . import _pier, _rendezvous
+from ._peers import Pauses
 from ._types import ConnectionOptions, GroupRequest, Result
 
 _Locals = _pier.Region | _pier.Span | Sequence[_pier.Region | _pier.Span] | None
@@ -139,14 +140,12 @@ def _member(number: int | None, variable: str) -> int:
 def _exchange_by_mpi(comm: Any, blobs: bytes, deadline: float) -> bytearray:
     theirs = bytearray(len(blobs))
     request = comm.Ialltoall(blobs, theirs)
-    pause = 0.0005
+    pauses = Pauses(deadline)
     while not request.Test():
-        if time.monotonic() > deadline:
+        if not pauses.sleep():
             _abandoned.append((request, blobs, theirs))
             raise _rendezvous.timed_out("MPI: not all of the %d ranks exchanged their endpoints in time"
                                         % comm.Get_size())
-        time.sleep(pause)
-        pause = min(2 * pause, 0.02)
     return theirs
 
 

@@ -7,7 +7,6 @@ import hmac
 import os
 import socket
 import struct
-import sys
 import threading
 import time
 from array import array
@@ -17,7 +16,7 @@ from typing import Any
 from .. import Access, AccessDenied, Channel, ConnectionLost, Error, ProtectionDomain, Remote, TimedOut
 from .._peers import check_process, hang_up, own
 from . import wire
-from .index import Index
+from .index import Index, from_wire
 from .wire import Message, Stream
 
 # The largest remote vector (docs/wire.md), in bytes.
@@ -189,7 +188,4 @@ def _receive_remotes(stream: Stream, index: Index, deadline: float) -> list[Remo
 
 
 def _receive_checksums(stream: Stream, samples: int, deadline: float) -> "array[int]":
-    checksums = array("I", _exactly(stream, Message.CHECKSUMS, 4 * samples, deadline))
-    if sys.byteorder != "little":
-        checksums.byteswap()
-    return checksums
+    return from_wire("I", _exactly(stream, Message.CHECKSUMS, 4 * samples, deadline))

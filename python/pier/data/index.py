@@ -120,7 +120,7 @@ class Index:
         numbers = [array("Q", [shard.length for shard in self.shards]), self._table, self._field_first,
                    self._field_offset, self._field_length, self._field_name,
                    array("I", [*map(len, head), *self._keys.lengths()])]
-        body = b"".join([*map(_little_endian, numbers), text])
+        body = b"".join([*map(to_wire, numbers), text])
         return _HEADER.pack(_MAGIC, _VERSION, 0, _HEADER.size + len(body), len(self.shards), len(self._names),
                             len(self), len(self._field_name), len(text)) + body
 
@@ -149,11 +149,9 @@ class Index:
     def _parse(cls, view: memoryview, counts: list[int], shards: int, names: int) -> "Index":
         arrays = []
         for code, count in zip("QQQQQII", counts):
-            numbers = array(code)
-            size = count * numbers.itemsize
-            numbers.frombytes(view[:size])
+            size = count * array(code).itemsize
+            arrays.append(from_wire(code, view[:size]))
             view = view[size:]
-            arrays.append(numbers if sys.byteorder == "little" else _swapped(numbers))
         lengths = arrays.pop()
         if sum(lengths) != len(view):
             raise _bad("its texts have %d bytes, and their lengths sum up to %d" % (len(view), sum(lengths)))
@@ -247,11 +245,21 @@ def _bytes(string: str) -> bytes:
     return string.encode("utf-8", "surrogateescape")
 
 
-def _swapped(numbers: "array[int]") -> "array[int]":
+def to_wire(numbers: "array[int]") -> bytes:
+    """Return numbers in little-endian order."""
+    return _as_little_endian(numbers).tobytes()
+
+
+def from_wire(code: str, wire: bytes | memoryview) -> "array[int]":
+    """Return little-endian numbers as an array of a type code."""
+    numbers = array(code)
+    numbers.frombytes(wire)
+    return _as_little_endian(numbers)
+
+
+def _as_little_endian(numbers: "array[int]") -> "array[int]":
+    if sys.byteorder == "little":
+        return numbers
     swapped = numbers[:]
     swapped.byteswap()
     return swapped
-
-
-def _little_endian(numbers: "array[int]") -> bytes:
-    return (numbers if sys.byteorder == "little" else _swapped(numbers)).tobytes()

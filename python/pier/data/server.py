@@ -7,7 +7,6 @@ import logging
 import os
 import secrets
 import socket
-import sys
 import threading
 import time
 import zlib
@@ -19,6 +18,7 @@ from .. import Access, AccessDenied, Busy, Channel, Error, Invalid, ProtectionDo
 from .._peers import Door, check_process
 from . import wire
 from .formats import build_index, find_sources
+from .index import to_wire
 from .memory import LoadedShard
 from .wire import Message, Stream
 
@@ -172,11 +172,8 @@ class Server:
                 table = self.index.table
                 rows = zip(table[0::3], table[1::3], table[2::3])
                 contents = [shard.content for shard in self._shards]
-                sums = array("I", (zlib.crc32(contents[shard][offset:offset + length])
-                                   for shard, offset, length in rows))
-                if sys.byteorder != "little":
-                    sums.byteswap()
-                self._checksums = sums.tobytes()
+                self._checksums = to_wire(array("I", (zlib.crc32(contents[shard][offset:offset + length])
+                                                      for shard, offset, length in rows)))
             return self._checksums
 
 
