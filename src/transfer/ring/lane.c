@@ -222,6 +222,9 @@ static bool take_oldest(struct pier_ring_lanes *lanes, struct pier_ring_lane *la
 		return false;
 	if (chunk.error)
 		pier_fill_fail(chunk.owner, lane->flow.error, lane->flow.sentence);
+	/* After a reset the lane continues on the new connection. */
+	if (!lane->flow.channel->broken)
+		lane->flow.error = 0;
 	post_lane(lanes, lane, now);
 	if (!chunk.error)
 		deliver_chunk(lanes, &chunk);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The requests of a ring, and how fills fail. */
 #include <pier/post.h>
+#include <pier/recovery.h>
 #include <pier/ring.h>
 
 #include "../transfer_fixture.h"
@@ -274,6 +275,27 @@ static void all_fills_of_a_channel_fail(void **state)
 		expect_next(i);
 }
 
+/* Reads of two connections of one channel: each fill fails with its own error. */
+static void reads_after_a_reset_fail_with_their_own_error(void **state)
+{
+	struct pier_endpoint next = peer;
+
+	(void)state;
+	next.qpn++;
+	expect_ok(begin_reads(6, 0));
+	expect_ok(begin_reads(6, 0));
+	assert_in_range(fake.sends, 1, 11);
+	expect_ok(pier_channel_reset(channel));
+	expect_ok(pier_channel_connect(channel, &next));
+	expect_result(pier_ring_next(ring, 0, &slot), -ECANCELED);
+	expect_ok(pier_ring_release(ring, &slot));
+	assert_int_equal(fake.state, IBV_QPS_RTS);
+	assert_int_equal(fake.sends, 6);
+	complete(1, IBV_WC_REM_ACCESS_ERR);
+	complete(fake.sends, IBV_WC_WR_FLUSH_ERR);
+	expect_result(pier_ring_next(ring, 0, &slot), -EACCES);
+}
+
 static void timeouts_stop_nothing(void **state)
 {
 	(void)state;
@@ -436,6 +458,7 @@ int main(void)
 		ring_test(splits_reads),
 		ring_test(repeats_missing_reads),
 		ring_test(all_fills_of_a_channel_fail),
+		ring_test(reads_after_a_reset_fail_with_their_own_error),
 		ring_test(timeouts_stop_nothing),
 		ring_test(stops_a_channel_that_stalls),
 		ring_test(fails_if_others_fill_the_queue),
