@@ -89,31 +89,27 @@ static void plan_copy(struct copy *copy)
 		  destination_device);
 }
 
-static int try_operands(const struct words *operands, struct failure *failure)
-{
-	for (uint32_t i = 0; i < operands->count; i++) {
-		int found = open_path(AT_FDCWD, operands->all[i], O_PATH);
-
-		if (found < 0)
-			return fail(failure, EXIT_FILE, "cannot read %s: %s",
-				    operands->all[i], path_error(errno));
-		close(found);
-	}
-	return 0;
-}
-
 /* Find out that a file is missing before ssh asks for a password. */
 static int try_source(struct copy *copy)
 {
+	const struct words *operands = &copy->options->sources;
 	struct source source = { .fd = -1, .content = -1 };
-	int result;
+	int result = 0;
 
 	if (copy->role != CP_SENDER)
 		return 0;
-	if (copy->request.settings.tree)
-		return try_operands(&copy->options->sources, &copy->failure);
-	result = open_source(&source, AT_FDCWD, copy->side.path, &copy->failure);
-	close_source(&source);
+	if (!copy->request.settings.tree) {
+		result = open_source(&source, AT_FDCWD, copy->side.path, &copy->failure);
+		close_source(&source);
+	}
+	for (uint32_t i = 0; result == 0 && i < operands->count; i++) {
+		int found = open_path(AT_FDCWD, operands->all[i], O_PATH);
+
+		if (found < 0)
+			result = fail(&copy->failure, EXIT_FILE, "cannot read %s: %s",
+				      operands->all[i], path_error(errno));
+		close_fd(found);
+	}
 	return result;
 }
 
@@ -165,17 +161,6 @@ static void begin_copy(struct copy *copy)
 	open_notices(&copy->transfer.notices, &copy->transfer.budget);
 }
 
-static int run_chain(struct copy *copy)
-{
-	struct peers all = { .list = "" };
-
-	if (start_chain(&copy->chain, &copy->request, &copy->transfer.notices,
-			&copy->control, &all) < 0)
-		return -1;
-	connect_only_to(&all);
-	return run_sender(&copy->transfer);
-}
-
 /* Whether the attempt ended because of a destination, or of the way to one. */
 static bool is_of_destination(const struct copy *copy)
 {
@@ -196,9 +181,14 @@ static void set_aside(struct copy *copy, bool known, bool retried)
 /* One attempt. */
 static void try_chain(struct copy *copy)
 {
+	struct peers all = { .list = "" };
 	const struct failure *loss;
 
-	run_chain(copy);
+	if (start_chain(&copy->chain, &copy->request, &copy->transfer.notices,
+			&copy->control, &all) == 0) {
+		connect_only_to(&all);
+		run_sender(&copy->transfer);
+	}
 	control_send_failure(&copy->control);
 	close_transfer(&copy->transfer);
 	end_chain(&copy->chain, &copy->control);
@@ -261,11 +251,29 @@ static int run_copy(struct copy *copy)
 				       : run_receiver(&copy->transfer);
 }
 
-static void finish_copy(struct copy *copy)
+static const struct {
+	const char *text, *json;
+} loss_names[LOSSES] = {
+	[LOSS_OWNER] = { "owner or group", "owner" },
+	[LOSS_SET_ID] = { "set-ID bits", "set_id" },
+	[LOSS_ACL] = { "ACL", "acl" },
+	[LOSS_XATTR] = { "extended attributes", "xattr" },
+	[LOSS_HARD_LINK] = { "hard links", "hard_link" },
+};
+
+/* A line only if there are any. */
+static void print_losses(const struct cp_losses *losses)
 {
-	control_send_failure(&copy->control);
-	close_transfer(&copy->transfer);
-	end_remote(&copy->remote, &copy->control);
+	const char *before = "metadata not copied, by number of files: ";
+
+	for (int i = 0; i < LOSSES; i++) {
+		if (!losses->files[i])
+			continue;
+		printf("%s%s %" PRIu32, before, loss_names[i].text, losses->files[i]);
+		before = ", ";
+	}
+	if (before[0] == ',')
+		putchar('\n');
 }
 
 static double bytes_per_second(const struct copy *copy)
@@ -305,29 +313,6 @@ static void print_side_summary(const struct cp_report *report)
 	fputs(" (", stdout);
 	print_safely(stdout, report->path);
 	fputc(')', stdout);
-}
-
-static void print_loss(const char **before, const char *what, uint32_t files)
-{
-	if (!files)
-		return;
-	printf("%s%s %" PRIu32, *before, what, files);
-	*before = ", ";
-}
-
-/* A line only if there are any. */
-static void print_losses(const struct cp_losses *losses)
-{
-	const char *before = "metadata not copied, by number of files: ";
-	const char *first = before;
-
-	print_loss(&before, "owner or group", losses->owners);
-	print_loss(&before, "set-ID bits", losses->set_ids);
-	print_loss(&before, "ACL", losses->acls);
-	print_loss(&before, "extended attributes", losses->attributes);
-	print_loss(&before, "hard links", losses->hard_links);
-	if (before != first)
-		putchar('\n');
 }
 
 static void print_result(const struct copy *copy)
@@ -381,17 +366,6 @@ static void print_side_json(struct json *json, const char *name,
 	json_close(json, '}');
 }
 
-static void print_losses_json(struct json *json, const struct cp_losses *losses)
-{
-	json_open(json, "not_kept", '{');
-	json_uint(json, "owner", losses->owners);
-	json_uint(json, "set_id", losses->set_ids);
-	json_uint(json, "acl", losses->acls);
-	json_uint(json, "xattr", losses->attributes);
-	json_uint(json, "hard_link", losses->hard_links);
-	json_close(json, '}');
-}
-
 /* The first that was copied to, if any was. */
 static const struct operand *find_destination(const struct copy *copy)
 {
@@ -442,7 +416,10 @@ static void print_result_json(const struct copy *copy)
 		print_destinations_json(&json, copy);
 	json_uint(&json, "files", transfer->files);
 	json_uint(&json, "left_out", transfer->left_out);
-	print_losses_json(&json, &transfer->losses);
+	json_open(&json, "not_kept", '{');
+	for (int i = 0; i < LOSSES; i++)
+		json_uint(&json, loss_names[i].json, transfer->losses.files[i]);
+	json_close(&json, '}');
 	json_uint(&json, "chunk", settings->chunk);
 	json_uint(&json, "depth", settings->depth);
 	if (arrived) {
@@ -496,7 +473,9 @@ static int copy_file(const struct cp_options *options)
 	copy.progress.shown = options->progress || (isatty(STDERR_FILENO) &&
 						    !options->quiet && !options->json);
 	run_copy(&copy);
-	finish_copy(&copy);
+	control_send_failure(&copy.control);
+	close_transfer(&copy.transfer);
+	end_remote(&copy.remote, &copy.control);
 	close_notices(&copy.transfer.notices);
 	if (!options->settings.chain)
 		copy.arrived = !copy.failure.status;

@@ -61,13 +61,19 @@ struct cp_side {
 	char device[CP_DEVICES_MAX];
 };
 
-/* How many files and directories had metadata that their copies do not have. */
+/* Metadata that copies do not have. */
+enum cp_loss {
+	LOSS_OWNER, /* or group */
+	LOSS_SET_ID,
+	LOSS_ACL,
+	LOSS_XATTR,
+	LOSS_HARD_LINK, /* to another file of the copy */
+	LOSSES,
+};
+
+/* How many files and directories had it. */
 struct cp_losses {
-	uint32_t owners; /* or groups */
-	uint32_t set_ids;
-	uint32_t acls;
-	uint32_t attributes; /* extended */
-	uint32_t hard_links; /* to another file of the copy */
+	uint32_t files[LOSSES];
 };
 
 /* The devices ("": none), memory and path that a side uses. */

@@ -678,10 +678,11 @@ struct attributes list_attributes(int directory, const char *name)
 void count_losses(const struct stat *stat, const struct attributes *attributes,
 		  struct cp_losses *losses)
 {
-	losses->owners += stat->st_uid != geteuid() || stat->st_gid != getegid();
-	losses->set_ids += (stat->st_mode & (S_ISUID | S_ISGID)) != 0;
-	losses->acls += attributes->acl;
-	losses->attributes += attributes->extended;
+	losses->files[LOSS_OWNER] += stat->st_uid != geteuid() ||
+				     stat->st_gid != getegid();
+	losses->files[LOSS_SET_ID] += (stat->st_mode & (S_ISUID | S_ISGID)) != 0;
+	losses->files[LOSS_ACL] += attributes->acl;
+	losses->files[LOSS_XATTR] += attributes->extended;
 }
 
 enum {

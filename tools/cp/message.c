@@ -147,24 +147,6 @@ int receive_chain(struct control *control, struct chain_message *ret_chain)
 	return 0;
 }
 
-static void put_losses(struct wire_writer *writer, const struct cp_losses *losses)
-{
-	put_u32(writer, losses->owners);
-	put_u32(writer, losses->set_ids);
-	put_u32(writer, losses->acls);
-	put_u32(writer, losses->attributes);
-	put_u32(writer, losses->hard_links);
-}
-
-static void get_losses(struct wire_reader *reader, struct cp_losses *ret_losses)
-{
-	ret_losses->owners = get_u32(reader);
-	ret_losses->set_ids = get_u32(reader);
-	ret_losses->acls = get_u32(reader);
-	ret_losses->attributes = get_u32(reader);
-	ret_losses->hard_links = get_u32(reader);
-}
-
 int send_source(struct control *control, const struct source_message *source)
 {
 	struct wire_writer writer = { .length = 0 };
@@ -180,7 +162,8 @@ int send_source(struct control *control, const struct source_message *source)
 	put_u32(&writer, source->mtime_nanoseconds);
 	put_string(&writer, source->name);
 	put_bytes(&writer, source->identity, sizeof(source->identity));
-	put_losses(&writer, &source->losses);
+	for (int i = 0; i < LOSSES; i++)
+		put_u32(&writer, source->losses.files[i]);
 	return control_send(control, FRAME_SOURCE, &writer);
 }
 
@@ -216,7 +199,8 @@ int receive_source(struct control *control, struct source_message *ret_source)
 	ret_source->mtime_nanoseconds = get_u32(&reader);
 	get_string(&reader, ret_source->name, sizeof(ret_source->name));
 	identity = get_bytes(&reader, sizeof(ret_source->identity));
-	get_losses(&reader, &ret_source->losses);
+	for (int i = 0; i < LOSSES; i++)
+		ret_source->losses.files[i] = get_u32(&reader);
 	if (!wire_complete(&reader) || ret_source->size > INT64_MAX ||
 	    !source_flags_valid(flags) || ret_source->mode > CP_MODE_BITS ||
 	    ret_source->mtime_nanoseconds >= 1000000000 || !name_valid(ret_source->name))

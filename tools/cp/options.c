@@ -224,93 +224,81 @@ static int parse_operand(const char *text, struct operand *ret_operand,
 	return 0;
 }
 
-static int take_source(const char *text, struct cp_options *options,
-		       struct failure *failure)
+/* All of them have been parsed; those of `first` and after it are the destinations. */
+static int take_sources(char **argv, int first, struct cp_options *options,
+			struct failure *failure)
 {
-	struct operand source;
+	struct operand *all = options->operands;
 
-	if (parse_operand(text, &source, failure) < 0)
-		return -1;
-	if (options->sources.count == 0)
-		options->source = source;
-	if (strcmp(source.host, options->source.host) != 0)
-		return fail(failure, EXIT_USAGE,
-			    "'%s' is on another host than the sources before it", text);
-	return add_word(&options->sources, source.path, CP_OPERANDS_MAX) < 0
-		       ? fail(failure, EXIT_USAGE, "too many sources")
-		       : 0;
-}
-
-static bool is_elsewhere(const char *text)
-{
-	struct failure ignored = { 0 };
-	struct operand operand;
-
-	return parse_operand(text, &operand, &ignored) == 0 && operand.host[0];
-}
-
-/* The last operand; behind local sources, all that are on other hosts. */
-static int find_destinations(int count, char **argv)
-{
-	int first = count;
-
-	while (first > 2 && is_elsewhere(argv[first]) && is_elsewhere(argv[first - 1]) &&
-	       !is_elsewhere(argv[1]))
-		first--;
-	return first;
-}
-
-/* The sources are argv[1] and those before the first destination. */
-static int check_destinations(int first, char **argv, struct failure *failure)
-{
-	for (int i = 2; i < first; i++) {
+	for (int i = 0; i < first; i++) {
 		int local = i + 1;
 
-		if (is_elsewhere(argv[1]) || !is_elsewhere(argv[i]))
-			continue;
-		while (is_elsewhere(argv[local]))
-			local++;
-		return fail(failure, EXIT_USAGE,
-			    "'%s' is a local path: behind '%s', each DST is HOST:DST",
-			    argv[local], argv[i]);
+		if (!all[i].path[0])
+			return parse_operand(argv[i], &all[i], failure);
+		if (strcmp(all[i].host, all[0].host) != 0 && all[0].host[0])
+			return fail(failure, EXIT_USAGE,
+				    "'%s' is on another host than the sources before it",
+				    argv[i]);
+		if (all[i].host[0] && !all[0].host[0]) {
+			while (all[local].host[0])
+				local++;
+			return fail(failure, EXIT_USAGE,
+				    "'%s' is a local path: behind '%s', each DST is "
+				    "HOST:DST",
+				    argv[local], argv[i]);
+		}
+		if (add_word(&options->sources, all[i].path, CP_OPERANDS_MAX) < 0)
+			return fail(failure, EXIT_USAGE, "too many sources");
 	}
+	options->source = all[0];
 	return 0;
 }
 
-static int take_destination(const char *text, struct cp_options *options,
-			    struct failure *failure)
+static int take_destinations(char **argv, int count, struct cp_options *options,
+			     struct failure *failure)
 {
-	struct operand *destination = &options->destinations[options->destination_count];
+	struct operand *all = options->destinations;
 
-	if (parse_operand(text, destination, failure) < 0)
-		return -1;
-	for (uint32_t i = 0; i < options->destination_count; i++)
-		if (strcmp(options->destinations[i].host, destination->host) == 0 &&
-		    strcmp(options->destinations[i].path, destination->path) == 0)
-			return fail(failure, EXIT_USAGE, "'%s' is given twice", text);
-	options->destination_count++;
+	if (count > CP_DESTINATIONS_MAX)
+		return fail(failure, EXIT_USAGE, "more than %d destinations",
+			    CP_DESTINATIONS_MAX);
+	for (int i = 0; i < count; i++) {
+		if (!all[i].path[0])
+			return parse_operand(argv[i], &all[i], failure);
+		for (int j = 0; j < i; j++)
+			if (strcmp(all[i].host, all[j].host) == 0 &&
+			    strcmp(all[i].path, all[j].path) == 0)
+				return fail(failure, EXIT_USAGE, "'%s' is given twice",
+					    argv[i]);
+	}
+	options->destination_count = (uint32_t)count;
 	return 0;
 }
 
 static int take_places(int count, char **argv, struct cp_options *options,
 		       struct failure *failure)
 {
-	int first = find_destinations(count, argv);
+	struct failure ignored = { 0 };
+	struct operand *all;
+	int first = count - 1;
 
-	if (check_destinations(first, argv, failure) < 0)
-		return -1;
-	if (count + 1 - first > CP_DESTINATIONS_MAX)
-		return fail(failure, EXIT_USAGE, "more than %d destinations",
-			    CP_DESTINATIONS_MAX);
-	options->destinations = calloc((size_t)(count + 1 - first),
-				       sizeof(struct operand));
-	if (!options->destinations)
+	if (count > CP_OPERANDS_MAX + CP_DESTINATIONS_MAX)
+		return fail(failure, EXIT_USAGE, "too many sources");
+	all = options->operands = calloc((size_t)count, sizeof(*all));
+	if (!all)
 		return fail(failure, EXIT_FILE, "out of memory");
-	for (int i = 1; i <= count; i++)
-		if ((i < first ? take_source(argv[i], options, failure)
-			       : take_destination(argv[i], options, failure)) < 0)
-			return -1;
-	return 0;
+	/* An invalid one has no path, and is reported when it is taken. */
+	for (int i = 0; i < count; i++)
+		if (parse_operand(argv[i], &all[i], &ignored) < 0)
+			all[i].host[0] = '\0';
+	/* The last operand; after local sources, all that are on other hosts. */
+	while (first > 1 && all[first].host[0] && all[first - 1].host[0] &&
+	       !all[0].host[0])
+		first--;
+	options->destinations = all + first;
+	return take_sources(argv, first, options, failure) < 0
+		       ? -1
+		       : take_destinations(argv + first, count - first, options, failure);
 }
 
 static int take_operands(int count, char **argv, struct cp_options *options)
@@ -320,7 +308,7 @@ static int take_operands(int count, char **argv, struct cp_options *options)
 	if (count < 2)
 		return refuse_operands("SRC and DST are required; usage: pier cp "
 				       "[OPTION...] SRC... DST...");
-	if (take_places(count, argv, options, &failure) < 0) {
+	if (take_places(count, argv + 1, options, &failure) < 0) {
 		print_failure(&failure);
 		return -1;
 	}
@@ -395,6 +383,6 @@ void free_cp_options(struct cp_options *options)
 {
 	free_words(&options->sources);
 	free_words(&options->patterns);
-	free(options->destinations);
-	options->destinations = NULL;
+	free(options->operands);
+	options->operands = NULL;
 }

@@ -16,8 +16,9 @@ struct operand {
 /* The command line of `pier cp`. */
 struct cp_options {
 	struct cp_settings settings;
+	struct operand *operands;     /* all; owned */
 	struct operand source;	      /* the first */
-	struct operand *destinations; /* several only on other hosts; owned */
+	struct operand *destinations; /* several only on other hosts */
 	uint32_t destination_count;
 	struct words sources, patterns;			/* all paths; of --exclude */
 	const char *source_memory, *destination_memory; /* "": choose */

@@ -205,6 +205,19 @@ int change_mode(int fd, mode_t mode)
 	return chmod(self, mode);
 }
 
+bool same_inode(const struct stat *a, const struct stat *b)
+{
+	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+bool is_named(int directory, const char *name, int fd)
+{
+	struct stat named, opened;
+
+	return fstatat(directory, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       fstat(fd, &opened) == 0 && same_inode(&named, &opened);
+}
+
 /* Where the last component begins, and its length, without trailing slashes. */
 static size_t find_base_name(const char *path, size_t *ret_length)
 {
@@ -290,21 +303,16 @@ static int strip_root(int root, char path[PATH_MAX])
  */
 static int open_parent_of(int root, int fd, char ret_name[NAME_MAX + 1])
 {
-	struct stat wanted, found;
 	char path[PATH_MAX];
 	int directory;
 
-	if (fstat(fd, &wanted) < 0 || read_path(fd, path) < 0 ||
-	    strip_root(root, path) < 0)
+	if (read_path(fd, path) < 0 || strip_root(root, path) < 0)
 		return -1;
 	directory = open_parent(root, path, ret_name);
-	if (directory >= 0 &&
-	    fstatat(directory, ret_name, &found, AT_SYMLINK_NOFOLLOW) == 0 &&
-	    same_inode(&wanted, &found))
+	if (directory < 0 || is_named(directory, ret_name, fd))
 		return directory;
-	if (directory >= 0)
-		errno = ESTALE;
-	close_fd(directory);
+	close(directory);
+	errno = ESTALE;
 	return -1;
 }
 
@@ -320,14 +328,14 @@ static int enter_directory(struct place *place)
 	int found = openat(place->directory, place->name,
 			   O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
-	if (found < 0) {
-		if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)
-			errno = ESTALE;
-		return -1;
+	if (found >= 0) {
+		move_place(place, found);
+		place->name[0] = '\0';
+		return 0;
 	}
-	move_place(place, found);
-	place->name[0] = '\0';
-	return 0;
+	if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)
+		errno = ESTALE;
+	return -1;
 }
 
 /* Only a path is resolved below the root, so the link's is looked up as a whole. */
@@ -457,11 +465,6 @@ const char *path_error(int error)
 			      : strerror(error);
 }
 
-bool same_inode(const struct stat *a, const struct stat *b)
-{
-	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
-}
-
 struct inode {
 	dev_t device;
 	ino_t number;
@@ -571,14 +574,6 @@ int open_parent_below(int directory, const char *path, const char **ret_name)
 	return open_below(directory, parent, O_PATH | O_DIRECTORY);
 }
 
-static bool is_real_directory(int directory, const char *name)
-{
-	struct stat stat;
-
-	return fstatat(directory, name, &stat, AT_SYMLINK_NOFOLLOW) == 0 &&
-	       S_ISDIR(stat.st_mode);
-}
-
 struct emptying {
 	int top;
 	uint32_t number; /* of the next directory that is moved to the top */
@@ -597,6 +592,7 @@ static bool remove_entries(struct emptying *emptying, int directory,
 {
 	DIR *entries = open_entries(directory);
 	struct dirent *entry;
+	struct stat stat;
 	bool changed = false;
 
 	if (!entries)
@@ -607,7 +603,9 @@ static bool remove_entries(struct emptying *emptying, int directory,
 		else if (!has_no_name(entry->d_name) &&
 			 (unlinkat(directory, entry->d_name, 0) == 0 ||
 			  unlinkat(directory, entry->d_name, AT_REMOVEDIR) == 0 ||
-			  (is_real_directory(directory, entry->d_name) &&
+			  (fstatat(directory, entry->d_name, &stat,
+				   AT_SYMLINK_NOFOLLOW) == 0 &&
+			   S_ISDIR(stat.st_mode) &&
 			   reduce(emptying, directory, entry->d_name))))
 			changed = true;
 	}

@@ -92,8 +92,9 @@ bool others_may_rename(int directory);
 /* strerror(3), with an explanation for EXDEV. */
 const char *path_error(int error);
 
-/* Returns whether both describe the same inode. */
 bool same_inode(const struct stat *a, const struct stat *b);
+/* Returns whether the name still names the file of the descriptor. */
+bool is_named(int directory, const char *name, int fd);
 
 /*
  * Add an inode to a set: 1, 0 if it is there already, or -1 if there is no memory. The

@@ -186,7 +186,7 @@ static int make_directory(struct tree *tree, struct list_entry *entry)
 	close_fd(parent);
 	atomic_store(&entry->made, !error);
 	if (error == EEXIST)
-		leave_out_twin(tree, entry);
+		leave_out(tree, entry, NULL);
 	errno = error;
 	return error && error != EEXIST ? -1 : 0;
 }
@@ -306,7 +306,7 @@ static void merge_directory(const struct move *move)
 			  "there is something that is no directory");
 	/* Where case does not count, two names of the list may be one. */
 	else if (has_inode(move->placed, &stat) || same_inode(&stat, &stage))
-		leave_out_twin(move->tree, move->entry);
+		leave_out(move->tree, move->entry, NULL);
 	else if (remember_place(move, &stat))
 		change_mode(move->fd, 0700);
 }
@@ -355,7 +355,7 @@ static void place_file(const struct move *move)
 		return;
 	}
 	if (old.st_mode && has_inode(move->placed, &old)) {
-		leave_out_twin(move->tree, move->entry);
+		leave_out(move->tree, move->entry, NULL);
 		return;
 	}
 	/* As for a single file: its owner's choice of the mode stays, see target.c. */
@@ -414,23 +414,6 @@ static void place_entry(struct tree *tree, struct list_entry *entry, void **plac
 	close_fd(move.to);
 }
 
-/* Returns the directory that the files went to, or -1 with errno. */
-static int open_merged(const struct tree *tree, const struct list_entry *entry)
-{
-	char buffer[PATH_MAX];
-	int fd = open_below(tree->base, final_path(tree, entry, buffer),
-			    O_RDONLY | O_DIRECTORY);
-	struct stat stat;
-
-	if (fd >= 0 && (fstat(fd, &stat) < 0 || stat.st_dev != entry->device ||
-			stat.st_ino != entry->inode)) {
-		close(fd);
-		errno = ESTALE;
-		return -1;
-	}
-	return fd;
-}
-
 /* Of directories that existed, whose attributes change with -p only. */
 static void finish_merged(struct tree *tree)
 {
@@ -438,14 +421,21 @@ static void finish_merged(struct tree *tree)
 
 	for (uint32_t i = count; i > 0; i--) {
 		struct list_entry *entry = &tree->list.entries[i - 1];
+		char buffer[PATH_MAX];
+		struct stat stat;
 		int fd;
 
 		if (entry->kind != LIST_DIRECTORY || entry->moved ||
 		    atomic_load(&entry->failed))
 			continue;
-		fd = open_merged(tree, entry);
-		if (fd < 0 || (tree->preserve ? set_entry_attributes(tree, entry, fd)
-					      : sync_entry(tree, fd)) < 0)
+		fd = open_below(tree->base, final_path(tree, entry, buffer),
+				O_RDONLY | O_DIRECTORY);
+		/* The files may have gone to another directory. */
+		if (fd >= 0 && (fstat(fd, &stat) < 0 || stat.st_dev != entry->device ||
+				stat.st_ino != entry->inode))
+			leave_out(tree, entry, strerror(ESTALE));
+		else if (fd < 0 || (tree->preserve ? set_entry_attributes(tree, entry, fd)
+						   : sync_entry(tree, fd)) < 0)
 			leave_out(tree, entry, strerror(errno));
 		close_fd(fd);
 	}

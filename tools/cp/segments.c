@@ -14,11 +14,11 @@ enum {
 
 _Static_assert(BATCH_MAX *RECORD_SIZE <= WIRE_MAX, "a batch fits into a frame");
 
-/* Segments that were offered together. */
+/* Segments that are offered together. */
 struct batch {
 	uint64_t numbers[BATCH_MAX];
-	uint8_t tags[BATCH_MAX][CP_TAG_SIZE];
 	uint32_t count;
+	struct wire_writer writer;
 };
 
 /* A side of the agreement. */
@@ -38,49 +38,31 @@ static void show_kept(const struct transfer *transfer)
 }
 
 /* Returns 1, 0 if the receiver does not have all of the bytes, or -1. */
-static int read_bytes(struct agreement *agreement, uint64_t offset, size_t length)
-{
-	if (agreement->target)
-		return read_target(agreement->target, offset, agreement->bytes, length);
-	return read_sources(agreement->sources, offset, agreement->bytes, length,
-			    agreement->transfer->failure) < 0
-		       ? -1
-		       : 1;
-}
-
-/* Add the segment's bytes to the tag. Returns as read_bytes(). */
-static int read_segment(struct agreement *agreement, uint64_t number,
-			struct tag_state *tag)
-{
-	const struct kept *kept = &agreement->transfer->kept;
-	uint64_t start = number * kept->segment, length = segment_length(kept, number);
-	size_t part;
-
-	for (uint64_t done = 0; done < length; done += part) {
-		uint64_t left = length - done;
-		int read;
-
-		part = left < READ_SIZE ? (size_t)left : READ_SIZE;
-		if (keep_peer_waiting(&agreement->transfer->connection) < 0)
-			return -1;
-		read = read_bytes(agreement, start + done, part);
-		if (read <= 0)
-			return read;
-		update_tag(tag, agreement->bytes, part);
-	}
-	return 1;
-}
-
-/* Returns as read_bytes(). */
 static int tag_segment(struct agreement *agreement, uint64_t number, uint8_t *ret_tag)
 {
+	struct transfer *transfer = agreement->transfer;
+	const struct kept *kept = &transfer->kept;
+	uint64_t at = number * kept->segment, end = at + segment_length(kept, number);
+	uint8_t *bytes = agreement->bytes;
 	struct tag_state tag;
-	int read;
+	int read = 1;
 
-	begin_segment_tag(&tag, agreement->transfer->settings->secret, number);
-	read = read_segment(agreement, number, &tag);
-	if (read > 0 &&
-	    finish_segment_tag(&tag, ret_tag, agreement->transfer->failure) < 0)
+	begin_segment_tag(&tag, transfer->settings->secret, number);
+	while (read > 0 && at < end) {
+		size_t part = end - at < READ_SIZE ? (size_t)(end - at) : READ_SIZE;
+
+		if (keep_peer_waiting(&transfer->connection) < 0)
+			read = -1;
+		else if (agreement->target)
+			read = read_target(agreement->target, at, bytes, part);
+		else if (read_sources(agreement->sources, at, bytes, part,
+				      transfer->failure) < 0)
+			read = -1;
+		if (read > 0)
+			update_tag(&tag, bytes, part);
+		at += part;
+	}
+	if (read > 0 && finish_segment_tag(&tag, ret_tag, transfer->failure) < 0)
 		read = -1;
 	drop_tag(&tag);
 	return read;
@@ -123,50 +105,43 @@ static int fill_batch(struct agreement *agreement, struct batch *ret_batch)
 	const struct kept *present = &agreement->present;
 
 	ret_batch->count = 0;
+	ret_batch->writer.length = 0;
 	for (; agreement->next < present->count && ret_batch->count < BATCH_MAX;
 	     agreement->next++) {
 		uint64_t number = agreement->next;
+		uint8_t tag[CP_TAG_SIZE];
 		int tagged;
 
 		if (!is_kept(present, number))
 			continue;
-		tagged = tag_segment(agreement, number,
-				     ret_batch->tags[ret_batch->count]);
+		tagged = tag_segment(agreement, number, tag);
 		if (tagged < 0)
 			return -1;
-		ret_batch->numbers[ret_batch->count] = number;
-		ret_batch->count += (uint32_t)tagged;
+		if (!tagged)
+			continue;
+		ret_batch->numbers[ret_batch->count++] = number;
+		put_u64(&ret_batch->writer, number);
+		put_bytes(&ret_batch->writer, tag, CP_TAG_SIZE);
 	}
 	return 0;
 }
 
-static int send_batch(struct control *control, const struct batch *batch)
-{
-	struct wire_writer writer = { .length = 0 };
-
-	for (uint32_t i = 0; i < batch->count; i++) {
-		put_u64(&writer, batch->numbers[i]);
-		put_bytes(&writer, batch->tags[i], CP_TAG_SIZE);
-	}
-	return control_send(control, FRAME_SEGMENTS, &writer);
-}
-
 static int take_answer(struct transfer *transfer, const struct batch *batch)
 {
-	struct control *control = transfer->control;
 	struct frame frame;
+	bool valid;
 
-	if (control_expect(control, FRAME_KEPT, &frame) < 0)
+	if (control_expect(transfer->control, FRAME_KEPT, &frame) < 0)
 		return -1;
-	if (frame.length != batch->count)
-		return control_fail_invalid(control, "answer about what it keeps");
-	for (uint32_t i = 0; i < batch->count; i++) {
-		if (frame.payload[i] > 1)
-			return control_fail_invalid(control,
-						    "answer about what it keeps");
-		if (frame.payload[i])
+	valid = frame.length == batch->count;
+	for (uint32_t i = 0; valid && i < batch->count; i++) {
+		valid = frame.payload[i] <= 1;
+		if (frame.payload[i] == 1)
 			keep_segment(&transfer->kept, batch->numbers[i]);
 	}
+	if (!valid)
+		return control_fail_invalid(transfer->control,
+					    "answer about what it keeps");
 	show_kept(transfer);
 	return 0;
 }
@@ -177,13 +152,12 @@ static int offer_batches(struct agreement *agreement, struct batch *sent,
 {
 	struct transfer *transfer = agreement->transfer;
 
-	sent->count = 0;
 	do {
 		struct batch *spare = sent;
 
 		if (fill_batch(agreement, next) < 0 ||
 		    (sent->count && take_answer(transfer, sent) < 0) ||
-		    send_batch(transfer->control, next) < 0)
+		    control_send(transfer->control, FRAME_SEGMENTS, &next->writer) < 0)
 			return -1;
 		sent = next;
 		next = spare;
@@ -210,7 +184,7 @@ static int keep_segments(struct agreement *agreement)
 int offer_segments(struct transfer *transfer, struct target *target)
 {
 	struct agreement agreement = { .transfer = transfer, .target = target };
-	struct batch batches[2];
+	struct batch batches[2] = { { .count = 0 } };
 	int result = open_agreement(&agreement, target->size);
 
 	if (result == 0)
@@ -260,28 +234,17 @@ static int answer_batch(struct agreement *agreement, const struct frame *frame)
 	return control_send(agreement->transfer->control, FRAME_KEPT, &writer);
 }
 
-static int answer_batches(struct agreement *agreement)
-{
-	struct frame frame;
-
-	for (;;) {
-		if (control_expect(agreement->transfer->control, FRAME_SEGMENTS, &frame) <
-		    0)
-			return -1;
-		if (frame.length == 0)
-			return 0;
-		if (answer_batch(agreement, &frame) < 0)
-			return -1;
-	}
-}
-
 int compare_segments(struct transfer *transfer, struct sources *sources)
 {
 	struct agreement agreement = { .transfer = transfer, .sources = sources };
 	int result = open_agreement(&agreement, sources_size(sources));
+	struct frame frame = { .length = 1 };
 
-	if (result == 0)
-		result = answer_batches(&agreement);
+	while (result == 0 && frame.length > 0) {
+		result = control_expect(transfer->control, FRAME_SEGMENTS, &frame);
+		if (result == 0 && frame.length > 0)
+			result = answer_batch(&agreement, &frame);
+	}
 	skip_progress(transfer->progress, transfer->kept.bytes);
 	free(agreement.bytes);
 	return result;

@@ -313,22 +313,6 @@ static bool was_requested(const struct transfer *transfer, const char *sent)
 	return false;
 }
 
-/* A link would take the later files of the user elsewhere. */
-static int check_top(const struct transfer *transfer, const char *path,
-		     enum list_kind kind)
-{
-	if (!was_requested(transfer, path))
-		return fail(transfer->failure, EXIT_PEER,
-			    "%s sent '%s', which was not requested",
-			    control_peer_name(transfer->control), path);
-	if (kind == LIST_LINK)
-		return fail(transfer->failure, EXIT_PEER,
-			    "%s sent a symbolic link in place of '%s', which would have "
-			    "been followed there",
-			    control_peer_name(transfer->control), path);
-	return 0;
-}
-
 /* ".", "..", "/" or the home directory have contents, but no name. */
 static int check_tops(const struct transfer *transfer,
 		      const struct source_message *source, const struct file_list *list)
@@ -344,10 +328,21 @@ static int check_tops(const struct transfer *transfer,
 			    "requested",
 			    control_peer_name(transfer->control));
 	}
-	for (uint32_t i = 0; i < list->count && list->entries[i].parent == LIST_TOP; i++)
-		if (check_top(transfer, list_path(list, &list->entries[i]),
-			      list->entries[i].kind) < 0)
-			return -1;
+	for (uint32_t i = 0; i < list->count && list->entries[i].parent == LIST_TOP;
+	     i++) {
+		const char *path = list_path(list, &list->entries[i]);
+
+		if (!was_requested(transfer, path))
+			return fail(transfer->failure, EXIT_PEER,
+				    "%s sent '%s', which was not requested",
+				    control_peer_name(transfer->control), path);
+		/* It would take the later files of the user elsewhere. */
+		if (list->entries[i].kind == LIST_LINK)
+			return fail(transfer->failure, EXIT_PEER,
+				    "%s sent a symbolic link in place of '%s', which "
+				    "would have been followed there",
+				    control_peer_name(transfer->control), path);
+	}
 	return 0;
 }
 

@@ -27,17 +27,13 @@ void leave_out(struct tree *tree, struct list_entry *entry, const char *reason)
 {
 	char sentence[PATH_MAX + 256];
 
+	if (!reason)
+		reason = "the file system takes its name for that of another file of "
+			 "this copy";
 	atomic_store(&entry->failed, true);
 	snprintf(sentence, sizeof(sentence), "%s: %s", list_path(&tree->list, entry),
 		 reason);
 	tree->report(tree->context, sentence);
-}
-
-void leave_out_twin(struct tree *tree, struct list_entry *entry)
-{
-	leave_out(tree, entry,
-		  "the file system takes its name for that of another file of "
-		  "this copy");
 }
 
 int look_around(const struct tree *tree, uint32_t number)
@@ -254,39 +250,30 @@ bool read_staged(const struct tree *tree, uint64_t offset, void *ret_data, size_
 	return complete;
 }
 
-static int make_staged(struct tree *tree, struct list_entry *entry)
-{
-	int fd = open_below(tree->stage, list_path(&tree->list, entry),
-			    O_WRONLY | O_CREAT | O_EXCL);
-
-	atomic_store(&entry->made, fd >= 0);
-	if (fd < 0 && errno == EEXIST) {
-		leave_out_twin(tree, entry);
-		errno = EEXIST;
-	}
-	return fd;
-}
-
 /*
  * Open the file of an entry for writing, and make it unless it is there. Returns -1 with
- * errno; EEXIST: leave_out_twin() was called.
+ * errno; EEXIST: it is left out.
  *
  * alone  nothing else opens it at the same time
  */
 static int open_staged(struct tree *tree, struct list_entry *entry, bool alone)
 {
-	int fd = -1, error;
+	const char *path = list_path(&tree->list, entry);
+	int fd = -1, error = EEXIST;
 
 	if (!alone)
 		pthread_mutex_lock(&tree->making);
-	if (atomic_load(&entry->made))
-		fd = open_below(tree->stage, list_path(&tree->list, entry), O_WRONLY);
-	/* Otherwise the file of that name may be another one's. */
-	else if (!atomic_load(&entry->failed))
-		fd = make_staged(tree, entry);
-	else
-		errno = EEXIST;
-	error = errno;
+	if (atomic_load(&entry->made)) {
+		fd = open_below(tree->stage, path, O_WRONLY);
+		error = errno;
+	} else if (!atomic_load(&entry->failed)) {
+		/* A file of that name may be another one's. */
+		fd = open_below(tree->stage, path, O_WRONLY | O_CREAT | O_EXCL);
+		error = errno;
+		atomic_store(&entry->made, fd >= 0);
+		if (fd < 0 && error == EEXIST)
+			leave_out(tree, entry, NULL);
+	}
 	if (!alone)
 		pthread_mutex_unlock(&tree->making);
 	errno = error;
@@ -377,55 +364,34 @@ int store_in_tree(struct tree *tree, enum part_kind kind, uint64_t offset,
 	return 0;
 }
 
-/* Some file systems have no links. */
-static void make_link(struct tree *tree, struct list_entry *entry)
-{
-	const char *name;
-	int parent = open_parent_below(tree->stage, list_path(&tree->list, entry), &name);
-
-	if (parent < 0 || symlinkat(list_target(&tree->list, entry), parent, name) < 0) {
-		if (errno == EEXIST)
-			leave_out_twin(tree, entry);
-		else
-			leave_out(tree, entry, strerror(errno));
-	} else if (tree->preserve) {
-		set_mtime(parent, name, entry->mtime_seconds, entry->mtime_nanoseconds);
-	}
-	close_fd(parent);
-}
-
-static int make_empty_file(struct tree *tree, struct list_entry *entry)
-{
-	int fd = open_staged(tree, entry, true), result;
-
-	if (fd < 0)
-		return atomic_load(&entry->failed) ? 0 : -1;
-	result = set_entry_attributes(tree, entry, fd);
-	close_fd(fd);
-	return result;
-}
-
-/* It was left out after it was made. */
-static void unmake_file(const struct tree *tree, const struct list_entry *entry)
-{
-	const char *name;
-	int parent = open_parent_below(tree->stage, list_path(&tree->list, entry), &name);
-
-	if (parent >= 0)
-		unlinkat(parent, name, 0);
-	close_fd(parent);
-}
-
+/* Make links and files without bytes; remove what was left out after it was made. */
 static int finish_entry(struct tree *tree, struct list_entry *entry)
 {
-	if (atomic_load(&entry->failed)) {
-		if (entry->kind == LIST_FILE && atomic_load(&entry->made))
-			unmake_file(tree, entry);
-	} else if (entry->kind == LIST_LINK) {
-		make_link(tree, entry);
-	} else if (entry->kind == LIST_FILE && entry->size == 0) {
-		return make_empty_file(tree, entry);
+	bool failed = atomic_load(&entry->failed);
+	const char *name;
+	int parent, fd, result;
+
+	if (entry->kind == LIST_FILE && !failed && entry->size == 0) {
+		fd = open_staged(tree, entry, true);
+		if (fd < 0)
+			return atomic_load(&entry->failed) ? 0 : -1;
+		result = set_entry_attributes(tree, entry, fd);
+		close_fd(fd);
+		return result;
 	}
+	if (failed ? entry->kind != LIST_FILE || !atomic_load(&entry->made)
+		   : entry->kind != LIST_LINK)
+		return 0;
+	parent = open_parent_below(tree->stage, list_path(&tree->list, entry), &name);
+	if (failed)
+		unlinkat(parent, name, 0);
+	/* Some file systems have no links. */
+	else if (parent < 0 ||
+		 symlinkat(list_target(&tree->list, entry), parent, name) < 0)
+		leave_out(tree, entry, errno == EEXIST ? NULL : strerror(errno));
+	else if (tree->preserve)
+		set_mtime(parent, name, entry->mtime_seconds, entry->mtime_nanoseconds);
+	close_fd(parent);
 	return 0;
 }
 

@@ -68,10 +68,11 @@ enum part_kind {
 
 /* The sender could not read the file: it is not part of the copy. */
 void leave_out_entry(struct tree *tree, uint32_t number);
-/* The same for another reason, which is reported. */
+/*
+ * The same for another reason, which is reported. NULL: the file system takes its name
+ * for that of another file of the copy.
+ */
 void leave_out(struct tree *tree, struct list_entry *entry, const char *reason);
-/* The same, if the file system takes its name for that of another file of the copy. */
-void leave_out_twin(struct tree *tree, struct list_entry *entry);
 
 /* Call for each number of a loop over the list: calls tree->alive() now and then. */
 int look_around(const struct tree *tree, uint32_t number);

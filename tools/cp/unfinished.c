@@ -55,14 +55,6 @@ static size_t write_prefix(const char *name, char ret_prefix[TEMPORARY_MAX])
 				(int)cut_name(name), name);
 }
 
-bool is_named(int directory, const char *name, int fd)
-{
-	struct stat named, opened;
-
-	return fstatat(directory, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
-	       fstat(fd, &opened) == 0 && same_inode(&named, &opened);
-}
-
 /*
  * Lock the file, because another copy removes unlocked ones. If the file system has no
  * locks, remove_leftovers() cannot lock files either and removes nothing.
@@ -468,23 +460,20 @@ static ssize_t copy_some(int from, int to, uint64_t offset, size_t length)
 static int copy_data(int from, int to, uint64_t size, int (*alive)(void *context),
 		     void *context)
 {
-	uint64_t offset = 0, hole;
+	uint64_t offset = 0;
 
 	/* Pages that are read ahead look like data: see find_segments(). */
 	posix_fadvise(from, 0, 0, POSIX_FADV_RANDOM);
 	while ((offset = seek_extent(from, size, offset, SEEK_DATA)) < size) {
-		hole = seek_extent(from, size, offset, SEEK_HOLE);
-		while (offset < hole) {
-			uint64_t left = hole - offset;
-			ssize_t count = copy_some(from, to, offset,
-						  left < COPY_SIZE ? left : COPY_SIZE);
+		uint64_t left = seek_extent(from, size, offset, SEEK_HOLE) - offset;
+		ssize_t count = copy_some(from, to, offset,
+					  left < COPY_SIZE ? left : COPY_SIZE);
 
-			if (count < 0 || alive(context) < 0)
-				return -1;
-			if (count == 0)
-				return 0;
-			offset += (uint64_t)count;
-		}
+		if (count < 0 || alive(context) < 0)
+			return -1;
+		if (count == 0)
+			return 0;
+		offset += (uint64_t)count;
 	}
 	return 0;
 }

@@ -55,8 +55,6 @@ int link_temporary(int fd, int directory, const char *name,
 /* Create a stage and lock it. Returns its descriptor, for reading; or -1 with errno. */
 int create_stage(int directory, const char *name, char ret_temporary[TEMPORARY_MAX]);
 
-/* Returns whether the name still names that file. */
-bool is_named(int directory, const char *name, int fd);
 /* linkat(2) for a file without a name. EEXIST: the name is taken. */
 int link_file(int fd, int directory, const char *name);
 

@@ -214,7 +214,7 @@ static int note_losses(struct walk *walk, const struct stat *stat,
 	added = add_inode(&walk->linked, stat);
 	if (added < 0)
 		return fail(walk->failure, EXIT_FILE, "out of memory");
-	walk->losses.hard_links += !added;
+	walk->losses.files[LOSS_HARD_LINK] += !added;
 	return 0;
 }
 
