@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-
 #include "attr.h"
 #include "channel/recv/srq_post.h"
 #include "core/error.h"

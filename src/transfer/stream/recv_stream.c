@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-
 #include "channel/posting.h"
 #include "core/deadline.h"
 #include "core/error.h"
