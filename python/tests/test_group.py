@@ -213,7 +213,7 @@ class Calls(GroupCase):
             with self.assertRaises(TypeError):
                 call()
         for call in (lambda: pier.Group(self.pd, 1, 1), lambda: pier.Group(self.pd, 0, 1, barrier="none"),
-                     lambda: group.exchange([(1, None)]), lambda: group.exchange([(1, None, None, "fetch_add")]),
+                     lambda: group.exchange([(1, None, None, "fetch_add")]),
                      lambda: group.exchange([(3, None, None, "send")]), lambda: group.barrier(ranks=[2, 1]),
                      lambda: group.barrier(-1), lambda: group.handshake([])):
             with self.assertRaises(ValueError):
