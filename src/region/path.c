@@ -282,7 +282,7 @@ static int find_data_direct(const struct pier_segment *segment, enum pier_mappin
 			    bool *ret_data_direct)
 {
 	const struct pier_device *device = segment->region->pd->device;
-	char path[PATH_MAX] = "";
+	char path[PATH_MAX]; /* not read: clearing it would cost more than the rest */
 	int error;
 
 	*ret_data_direct = false;

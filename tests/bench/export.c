@@ -9,8 +9,8 @@
  * one took; below measure() callgrind counts instructions. WAY is one of
  *
  *	bare     cuMemGetHandleForAddressRange() and close(2), with the context current
- *	calls    all that pier asks of the driver and of the kernel: also whether the
- *	         device exports dma-bufs, the context pushed and popped, and close-on-exec
+ *	calls    what every export takes: also the context pushed and popped, and
+ *	         close-on-exec
  *	pier     pier_dmabuf_export() and pier_dmabuf_close()
  *	wrapped  the same of memory that the application allocated
  */
@@ -62,12 +62,10 @@ static void run_bare(const struct bench *bench)
 static void run_calls(const struct bench *bench)
 {
 	CUcontext popped;
-	int value, fd;
+	int fd;
 
 	for (uint64_t i = 0; i < bench->count; i++) {
-		if (driver.cuDeviceGetAttribute(
-			    &value, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 0) ||
-		    driver.cuCtxPushCurrent(bench->context))
+		if (driver.cuCtxPushCurrent(bench->context))
 			die("push");
 		fd = ask(bench);
 		if (fcntl(fd, F_SETFD, FD_CLOEXEC) || driver.cuCtxPopCurrent(&popped) ||
