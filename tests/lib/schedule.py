@@ -5,21 +5,23 @@ Each task runs in a process of its own, which adopts what its programs leave run
 that nothing is blamed on a neighbour. What a task prints appears when it has ended.
 """
 
+import contextlib
 import ctypes
+import multiprocessing
 import os
-import pickle
-import selectors
 import shutil
 import signal
 import sys
 import tempfile
 import time
 import traceback
+from multiprocessing.connection import wait
 
 from process import adopt_orphans, end_orphans, say
 
 STOPS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 PR_SET_PDEATHSIG = 1  # prctl(2)
+FORK = multiprocessing.get_context("fork")
 # The time that an interrupted task has to end its programs before it is killed.
 STOP_SECONDS = 20
 # With more tasks, the tests' own deadlines would be too short.
@@ -98,54 +100,42 @@ class Child:
         self.task = task
         self.slots = slots
         self.output = None if task.alone else tempfile.TemporaryFile()
-        self.result = b""
-        reader, writer = os.pipe()
+        self.reader, writer = FORK.Pipe(duplex=False)
         sys.stdout.flush()
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.close(reader)
-            self.run(writer)
-        os.close(writer)
-        self.reader = reader
+        self.process = FORK.Process(target=self.run, args=(writer,))
+        self.process.start()
+        writer.close()
 
     def run(self, writer):
-        """Runs in the child and does not return."""
+        """Runs in the child."""
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        stop_on_signals()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+        adopt_orphans()
+        if self.output:
+            os.dup2(self.output.fileno(), 1)
+            os.dup2(self.output.fileno(), 2)
         try:
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-            stop_on_signals()
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
-            adopt_orphans()
-            if self.output:
-                os.dup2(self.output.fileno(), 1)
-                os.dup2(self.output.fileno(), 2)
-            try:
-                result = self.task.work(self.slots)
-            except Interrupted:
-                end_orphans(0)
-                result = Failure("interrupted")
-            except BaseException as error:
-                traceback.print_exc()
-                result = Failure(repr(error))
-            sys.stdout.flush()
-            with open(writer, "wb") as file:
-                pickle.dump(result, file)
-        finally:
-            os._exit(0)
-
-    def read(self):
-        """True while more of the result may come."""
-        data = os.read(self.reader, 65536)
-        self.result += data
-        return bool(data)
+            result = self.task.work(self.slots)
+        except Interrupted:
+            end_orphans(0)
+            result = Failure("interrupted")
+        except BaseException as error:
+            traceback.print_exc()
+            result = Failure(repr(error))
+        writer.send(result)
 
     def end(self):
         """Show its output, and return the result."""
-        os.close(self.reader)
-        _, status = os.waitpid(self.pid, 0)
+        result = None
+        with contextlib.suppress(EOFError, OSError):
+            result = self.reader.recv()
+        self.reader.close()
+        self.process.join()
         self.show()
-        if not self.result:
-            return Failure("its process ended with status %d" % os.waitstatus_to_exitcode(status))
-        return pickle.loads(self.result)
+        if result is None:
+            return Failure("its process ended with status %d" % self.process.exitcode)
+        return result
 
     def show(self):
         if self.output:
@@ -170,7 +160,6 @@ class Scheduler:
         self.idle_looks = self.busy_looks = 0
         self.tasks = []
         self.children = []
-        self.selector = selectors.DefaultSelector()
 
     def add(self, task):
         self.tasks.append(task)
@@ -209,11 +198,9 @@ class Scheduler:
         # An interrupt that comes while the child is made must find it in the list.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
         try:
-            child = Child(task, slots)
-            self.children.append(child)
+            self.children.append(Child(task, slots))
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
-        self.selector.register(child.reader, selectors.EVENT_READ, child)
         return True
 
     def run(self):
@@ -230,9 +217,10 @@ class Scheduler:
     def wait(self):
         """Until a task has ended, or it is time to look for idle processors."""
         left = max(0, self.next_look - time.monotonic())
-        for key, _ in self.selector.select(left if self.tasks else None):
-            if not key.data.read():
-                self.end(key.data)
+        ready = wait([child.reader for child in self.children], left if self.tasks else None)
+        for child in [child for child in self.children if child.reader in ready]:
+            self.children.remove(child)
+            child.task.done(child.end())
         if time.monotonic() >= self.next_look:
             self.next_look = time.monotonic() + LOOK_SECONDS
             self.look()
@@ -249,21 +237,15 @@ class Scheduler:
             self.at_once = max(self.at_once - 1, self.slots)
             self.busy_looks = 0
 
-    def end(self, child):
-        self.selector.unregister(child.reader)
-        self.children.remove(child)
-        child.task.done(child.end())
-
     def stop(self):
         """End all tasks and their programs."""
         for child in self.children:
-            os.kill(child.pid, signal.SIGTERM)
+            child.process.terminate()
         until = time.monotonic() + STOP_SECONDS
         for child in self.children:
-            while os.waitpid(child.pid, os.WNOHANG)[0] == 0:
-                if time.monotonic() > until:
-                    os.kill(child.pid, signal.SIGKILL)
-                time.sleep(0.02)
+            child.process.join(max(0, until - time.monotonic()))
+            child.process.kill()
+            child.process.join()
             child.show()
             say("-- stopped: %s" % child.task.name)
         end_orphans(0)
