@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
 
-#include "memfd.h"
+#include "core/checked.h"
 #include "core/error.h"
 #include "core/fd.h"
+#include "core/page.h"
+#include "fd_memory.h"
 
-static struct pier_fd_memory_list allocations = PIER_FD_MEMORY_LIST(allocations);
+static struct pier_fd_memory_list memfds = PIER_FD_MEMORY_LIST(memfds);
 
 static int probe_memfd(char *ret_detail, size_t size)
 {
@@ -82,18 +88,13 @@ static int alloc_memfd(const char *unit, uint64_t length, struct pier_memory *re
 		.length = rounded,
 		.cpu = true,
 	};
-	return pier_fd_memory_consume(&allocations, &range, ret_memory);
-}
-
-int pier_memfd_consume(const struct pier_fd_memory *range, struct pier_memory *ret_memory)
-{
-	return pier_fd_memory_consume(&allocations, range, ret_memory);
+	return pier_fd_memory_consume(&memfds, &range, ret_memory);
 }
 
 static int find_memfd(uint64_t address, uint64_t length, struct pier_memory *ret_memory)
 {
 	(void)length;
-	return pier_fd_memory_find(&allocations, address, ret_memory);
+	return pier_fd_memory_find(&memfds, address, ret_memory);
 }
 
 const struct pier_backend pier_memfd_backend = {
@@ -110,3 +111,145 @@ const struct pier_backend pier_memfd_backend = {
 	.export_range = pier_fd_memory_export,
 	.close_export = pier_fd_memory_close_export,
 };
+
+#ifndef DMA_BUF_MAGIC /* <linux/magic.h> has it since 5.3 */
+#define DMA_BUF_MAGIC 0x444d4142
+#endif
+
+static struct pier_fd_memory_list dmabufs = PIER_FD_MEMORY_LIST(dmabufs);
+
+static int probe_dmabuf(char *ret_detail, size_t size)
+{
+	snprintf(ret_detail, size, "dma-bufs are wrapped, not allocated");
+	return -EOPNOTSUPP;
+}
+
+static int alloc_dmabuf(const char *unit, uint64_t length, struct pier_memory *ret_memory)
+{
+	(void)unit;
+	(void)length;
+	(void)ret_memory;
+	return pier_fail(EOPNOTSUPP, "dma-bufs are wrapped with "
+				     "pier_buffer_wrap_dmabuf(), not allocated");
+}
+
+static int find_dmabuf(uint64_t address, uint64_t length, struct pier_memory *ret_memory)
+{
+	(void)length;
+	return pier_fd_memory_find(&dmabufs, address, ret_memory);
+}
+
+/* Not in the registry: no spec can name it. */
+const struct pier_backend pier_dmabuf_backend = {
+	.abi = PIER_BACKEND_ABI,
+	.size = sizeof(struct pier_backend),
+	.name = "dmabuf",
+	.description = "dma-bufs of the caller",
+	.dmabuf = true,
+	.probe = probe_dmabuf,
+	.alloc = alloc_dmabuf,
+	.free = pier_fd_memory_put,
+	.find = find_dmabuf,
+	.release = pier_fd_memory_put,
+	.export_range = pier_fd_memory_export,
+	.close_export = pier_fd_memory_close_export,
+	.begin_cpu = pier_fd_memory_begin_cpu,
+	.end_cpu = pier_fd_memory_end_cpu,
+};
+
+static int check_kind(int fd, bool *ret_dmabuf)
+{
+	struct statfs fs;
+
+	if (fstatfs(fd, &fs) != 0)
+		return pier_fail(errno, "fd %d: %m", fd);
+	*ret_dmabuf = fs.f_type == DMA_BUF_MAGIC;
+	if (*ret_dmabuf || fcntl(fd, F_GET_SEALS) >= 0)
+		return 0;
+	return pier_fail(EINVAL, "fd %d is neither a dma-buf nor a memfd", fd);
+}
+
+/*
+ * The size of a dma-buf is where SEEK_END leads, which leaves its position alone
+ * (dma_buf_llseek()). lseek(2) would move the position of a memfd.
+ */
+static int read_size(int fd, bool dmabuf, uint64_t *ret_size)
+{
+	struct stat status;
+	off_t end;
+
+	if (dmabuf) {
+		end = lseek(fd, 0, SEEK_END);
+	} else if (fstat(fd, &status) == 0) {
+		end = status.st_size;
+	} else {
+		end = -1;
+	}
+	if (end < 0)
+		return pier_fail(errno, "asking fd %d for its size: %m", fd);
+	*ret_size = (uint64_t)end;
+	return 0;
+}
+
+static int check_range(int fd, uint64_t offset, uint64_t length, bool *ret_dmabuf)
+{
+	uint64_t size = 0;
+	int result = check_kind(fd, ret_dmabuf);
+
+	if (result == 0)
+		result = read_size(fd, *ret_dmabuf, &size);
+	if (result != 0)
+		return result;
+	if (pier_range_fits(offset, length, size))
+		return 0;
+	return pier_fail(ERANGE,
+			 "%llu bytes at offset %llu leave fd %d, which has %llu bytes",
+			 (unsigned long long)length, (unsigned long long)offset, fd,
+			 (unsigned long long)size);
+}
+
+/*
+ * Map the range, or else reserve addresses for it: not every exporter allows mmap(2), and
+ * a read-only fd cannot be mapped for writing. Either way no other memory has them.
+ */
+static int map_range(struct pier_fd_memory *range)
+{
+	range->base = mmap(NULL, range->length, PROT_READ | PROT_WRITE, MAP_SHARED,
+			   range->fd, (off_t)range->offset);
+	range->cpu = range->base != MAP_FAILED;
+	if (!range->cpu)
+		range->base = mmap(NULL, range->length, PROT_NONE,
+				   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (range->base == MAP_FAILED)
+		return pier_fail(errno, "reserving %llu bytes of addresses: %m",
+				 (unsigned long long)range->length);
+	return 0;
+}
+
+int pier_wrap_fd(int fd, uint64_t offset, uint64_t length,
+		 const struct pier_backend **ret_backend, struct pier_memory *ret_memory)
+{
+	struct pier_page_range pages;
+	struct pier_fd_memory range;
+	pier_auto_fd copy = -1;
+	bool dmabuf = false;
+	int result = check_range(fd, offset, length, &dmabuf);
+
+	if (result != 0)
+		return result;
+	pier_page_range(offset, length, pier_host_page(), &pages);
+	copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (copy < 0)
+		return pier_fail(errno, "duplicating fd %d: %m", fd);
+	range = (struct pier_fd_memory){
+		.fd = copy,
+		.offset = pages.base,
+		.length = pages.length,
+	};
+	result = map_range(&range);
+	if (result != 0)
+		return result;
+	pier_take_fd(&copy);
+	*ret_backend = dmabuf ? &pier_dmabuf_backend : &pier_memfd_backend;
+	return pier_fd_memory_consume(dmabuf ? &dmabufs : &memfds, &range, ret_memory);
+}
