@@ -7,6 +7,13 @@
 extern const struct option_table cp_option_table, doctor_option_table, info_option_table,
 	perf_option_table, run_option_table;
 
+/* For the help of the commands that have another side. */
+#define EXIT_STATUSES                                                                 \
+	"exit status:\n"                                                              \
+	"  0 success, 1 a file could not be read or written, 2 usage error,\n"        \
+	"  3 a device or memory is unavailable, 4 the other side or the connection\n" \
+	"  failed, 5 verification failed, 128 + N signal N ended either side\n"
+
 /* Each runs one command, which is argv[0], and returns the exit status. */
 int command_cp(int argc, char **argv);
 int command_doctor(int argc, char **argv);

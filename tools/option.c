@@ -219,6 +219,17 @@ void print_help_line(size_t column, const char *label, const char *text)
 	print_folded(stdout, margin, "%-*s%s", (int)column, label, text);
 }
 
+/* Print lines, each folded behind the blanks that it begins with. */
+static void print_lines(const char *text)
+{
+	for (; *text; text += strcspn(text, "\n") + 1) {
+		char margin[64];
+
+		snprintf(margin, sizeof(margin), "%.*s", (int)strspn(text, " "), text);
+		print_folded(stdout, margin, "%.*s", (int)strcspn(text, "\n"), text);
+	}
+}
+
 void print_options_help(const struct option_table *table)
 {
 	enum {
@@ -233,7 +244,8 @@ void print_options_help(const struct option_table *table)
 		column = length > column ? length : column;
 	}
 	column = column > COLUMN_MOST ? COLUMN_MOST : column;
-	fputs(table->before, stdout);
+	print_lines(table->before);
+	putchar('\n');
 	for (row = table->rows; row < end; row++) {
 		if (!row->name)
 			putchar('\n');
@@ -242,7 +254,8 @@ void print_options_help(const struct option_table *table)
 		write_label(row, label, sizeof(label));
 		print_help_line(column, label, row->help);
 	}
-	fputs(table->after, stdout);
+	putchar('\n');
+	print_lines(table->after);
 }
 
 void print_options_json(struct json *json, const struct option_table *table)

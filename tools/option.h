@@ -40,10 +40,10 @@ struct option_row {
 
 struct option_table {
 	const char *command; /* "pier cp" */
-	const char *before;  /* in the help, the text before the options */
+	const char *before;  /* in the help, lines before the options, to be folded */
 	const struct option_row *rows;
 	size_t count;
-	const char *after;
+	const char *after; /* likewise */
 	bool runs_program; /* the first operand and all that follows it are a program's */
 };
 

@@ -98,25 +98,24 @@ static const struct option_row rows[] = {
 
 static const struct option_table program_option_table = {
 	.command = "pier",
-	.before = "\n",
+	.before = "",
 	.rows = rows,
 	.count = sizeof(rows) / sizeof(rows[0]),
-	.after = "\n"
-		 "exit status:\n"
-		 "  0  success\n"
-		 "  1  a file could not be read or written\n"
-		 "  2  usage error\n"
-		 "  3  a device or memory is unavailable or rejected the request\n"
-		 "  4  the other side, or the connection to it, failed\n"
-		 "  5  verification failed: the bytes that arrived differ from those "
-		 "sent\n"
-		 "  6  pier doctor has warnings\n"
-		 "  7  pier doctor has errors\n"
-		 "  128 + N  signal N ended either side (130: Ctrl-C, 143: SIGTERM)\n"
-		 "\n"
-		 "See pier(1), pier-cp(1), pier-doctor(1), pier-info(1), pier-perf(1) "
-		 "and\n"
-		 "pier-run(1).\n",
+	.after =
+		"exit status:\n"
+		"  0  success\n"
+		"  1  a file could not be read or written\n"
+		"  2  usage error\n"
+		"  3  a device or memory is unavailable or rejected the request\n"
+		"  4  the other side, or the connection to it, failed\n"
+		"  5  verification failed: the bytes that arrived differ from those "
+		"sent\n"
+		"  6  pier doctor has warnings\n"
+		"  7  pier doctor has errors\n"
+		"  128 + N  signal N ended either side (130: Ctrl-C, 143: SIGTERM)\n"
+		"\n"
+		"See pier(1), pier-cp(1), pier-doctor(1), pier-info(1), pier-perf(1) and "
+		"pier-run(1).\n",
 	.runs_program = true,
 };
 

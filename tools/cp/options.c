@@ -112,20 +112,12 @@ const struct option_table cp_option_table = {
 		  "       pier cp [OPTION...] SRC... HOST:DST HOST:DST...\n"
 		  "\n"
 		  "Copies files over RDMA. Either SRC or DST may be HOST:PATH. DST "
-		  "appears\n"
-		  "complete or not at all. Several SRC must be on one host. SRC is read "
-		  "once for\n"
-		  "several DST, which pass the copy on to each other.\n"
-		  "\n",
+		  "appears complete or not at all. Several SRC must be on one host. "
+		  "SRC is read once for several DST, which pass the copy on to each "
+		  "other.\n",
 	.rows = rows,
 	.count = sizeof(rows) / sizeof(rows[0]),
-	.after =
-		"\n"
-		"exit status:\n"
-		"  0 success, 1 a file could not be read or written, 2 usage error, 3 a "
-		"device\n"
-		"  or memory is unavailable, 4 the other side or the connection failed,\n"
-		"  5 verification failed, 128 + N signal N ended either side\n",
+	.after = EXIT_STATUSES,
 };
 
 static int refuse_operands(const char *complaint)

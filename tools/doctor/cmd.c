@@ -30,21 +30,16 @@ static const struct option_row rows[] = {
 
 const struct option_table doctor_option_table = {
 	.command = "pier doctor",
-	.before =
-		"usage: pier doctor [--device NAME] [--mem SPEC] [--ranks N] [--json]\n"
-		"                   [--save FILE | --from FILE]\n"
-		"\n"
-		"Checks whether NICs and GPUs of this machine can work together, and "
-		"says "
-		"what to\n"
-		"do if not: kernel, memory, NICs, GPUs, the paths between them, limits, "
-		"and small\n"
-		"transfers that are compared byte by byte. It changes nothing.\n"
-		"\n",
+	.before = "usage: pier doctor [--device NAME] [--mem SPEC] [--ranks N] [--json]\n"
+		  "                   [--save FILE | --from FILE]\n"
+		  "\n"
+		  "Checks whether NICs and GPUs of this machine can work together, "
+		  "and says what to do if not: kernel, memory, NICs, GPUs, the paths "
+		  "between them, limits, and small transfers that are compared byte "
+		  "by byte. It changes nothing.\n",
 	.rows = rows,
 	.count = sizeof(rows) / sizeof(rows[0]),
-	.after = "\n"
-		 "exit status: 0 all is well, 6 there are warnings, 7 there are errors;\n"
+	.after = "exit status: 0 all is well, 6 there are warnings, 7 there are errors,\n"
 		 "1 FILE cannot be read or written, 2 wrong usage\n",
 };
 

@@ -37,18 +37,13 @@ const struct option_table info_option_table = {
 	.command = "pier info",
 	.before = "usage: pier info [--device NAME] [--mem SPEC] [--json]\n"
 		  "\n"
-		  "Lists the RDMA devices with their ports and GIDs, the kinds of memory "
-		  "(with the\n"
-		  "reason for each one that does not work here), and the GPUs with the "
-		  "devices\n"
-		  "nearest to them.\n"
-		  "\n",
+		  "Lists the RDMA devices with their ports and GIDs, the kinds of "
+		  "memory (with the reason for each one that does not work here), and "
+		  "the GPUs with the devices nearest to them.\n",
 	.rows = rows,
 	.count = sizeof(rows) / sizeof(rows[0]),
-	.after = "\n"
-		 "exit status: 0 done, 2 wrong usage, 3 the device of --device cannot be "
-		 "opened,\n"
-		 "or out of memory\n",
+	.after = "exit status: 0 done, 2 wrong usage, 3 the device of --device cannot be "
+		 "opened, or out of memory\n",
 };
 
 /* Of values, behind their names. */

@@ -387,25 +387,17 @@ const struct option_table perf_option_table = {
 	.command = "pier perf",
 	.before = "usage: pier perf [OPTION...] TEST [HOST]\n"
 		  "\n"
-		  "Measures RDMA between this host and HOST, or between two processes of "
-		  "this\n"
-		  "host, and verifies the bytes. TEST is one of\n"
+		  "Measures RDMA between this host and HOST, or between two processes "
+		  "of this host, and verifies the bytes. TEST is one of\n"
 		  "\n"
 		  "  write_bw, read_bw, send_bw, atomic_bw      bandwidth and message "
 		  "rate\n"
 		  "  write_lat, read_lat, send_lat, atomic_lat  latency: half of a round "
-		  "trip; the\n"
-		  "                       whole for reads and atomics\n"
-		  "\n",
+		  "trip;\n"
+		  "                       the whole for reads and atomics\n",
 	.rows = rows,
 	.count = sizeof(rows) / sizeof(rows[0]),
-	.after =
-		"\n"
-		"exit status:\n"
-		"  0 success, 1 a file could not be read or written, 2 usage error, 3 a "
-		"device\n"
-		"  or memory is unavailable, 4 the other side or the connection failed,\n"
-		"  5 verification failed, 128 + N signal N ended either side\n",
+	.after = EXIT_STATUSES,
 };
 
 int parse_perf_options(int argc, char **argv, struct perf_options *ret_options,

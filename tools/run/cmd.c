@@ -19,18 +19,15 @@ static const struct option_row rows[] = { OPTION_HELP };
 
 const struct option_table run_option_table = {
 	.command = "pier run",
-	.before =
-		"usage: pier run [--] PROGRAM [ARGUMENT...]\n"
-		"\n"
-		"Runs a program of verbs, unchanged, with the software NIC soft0 as its "
-		"only RDMA\n"
-		"device: libpier-verbs.so is preloaded and stands in for libibverbs.\n"
-		"\n",
+	.before = "usage: pier run [--] PROGRAM [ARGUMENT...]\n"
+		  "\n"
+		  "Runs a program of verbs, unchanged, with the software NIC soft0 as "
+		  "its only RDMA device: libpier-verbs.so is preloaded and stands in "
+		  "for libibverbs.\n",
 	.rows = rows,
 	.count = 1,
-	.after = "\n"
-		 "exit status: that of the program; 2 wrong usage, 3 no "
-		 "libpier-verbs.so,\n"
+	.after = "exit status: that of the program; 2 wrong usage, "
+		 "3 no libpier-verbs.so,\n"
 		 "126 the program cannot be run, 127 there is no such program\n",
 	.runs_program = true,
 };
