@@ -5,12 +5,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "blame.h"
+#include "nodes.h"
 #include "hub.h"
 #include "units.h"
 
-/* The frames by which two neighbours connect, in this order. */
-static const uint32_t to_say[SAID_ALL] = { FRAME_RAILS, FRAME_SETUP, FRAME_READY };
+/* A frame that a node has sent, and the conversation that it belongs to. */
+struct message {
+	uint32_t from; /* the node */
+	enum speaker {
+		FROM_SENDER = 1,
+		FROM_DESTINATION = 2,
+		FROM_RELAY = 4, /* of a destination: inside FRAME_ONWARD */
+		FROM_ANY = 7,
+	} speaker;
+	enum side side; /* on which the neighbour is */
+	uint32_t type;
+	const uint8_t *payload;
+	size_t length;
+};
 
 /* Measure the silence of all from now on. */
 static void start_times(struct hub *hub)
@@ -47,35 +59,245 @@ static void check_connected(struct hub *hub)
 		hub->phase = HUB_COPYING;
 }
 
-/* Later they may connect again, but their NICs stay the same. */
-static bool is_expected(const struct hub *hub, uint32_t said, uint32_t type)
+/* The frames by which two neighbours connect come once, in this order. */
+static bool is_next_to_say(uint32_t said, uint32_t type)
 {
-	if (hub->phase == HUB_CONNECTING)
-		return said < SAID_ALL && type == to_say[said];
-	return hub->phase > HUB_CONNECTING && type != FRAME_RAILS;
+	static const uint32_t to_say[SAID_ALL] = { FRAME_RAILS, FRAME_SETUP,
+						   FRAME_READY };
+
+	return said < SAID_ALL && type == to_say[said];
 }
 
-static void pass_aside(struct hub *hub, uint32_t index, enum side side, uint32_t type,
-		       const uint8_t *payload, size_t length)
+static void pass_aside(struct hub *hub, const struct message *message)
 {
-	struct node *node = &hub->nodes[index];
-	uint32_t to = find_neighbour(hub, index, side);
+	struct node *node = &hub->nodes[message->from];
+	uint32_t to = find_neighbour(hub, message->from, message->side);
 
-	if (!is_expected(hub, node->said[side], type)) {
-		lose_invalid(hub, index);
+	if (hub->phase == HUB_CONNECTING &&
+	    !is_next_to_say(node->said[message->side], message->type)) {
+		lose_invalid(hub, message->from);
 		return;
 	}
-	if (node->stale[side] || (side == BEHIND && !to))
+	if (node->stale[message->side] || (message->side == BEHIND && !to))
 		return;
 	if (hub->phase == HUB_CONNECTING) {
-		node->said[side]++;
+		node->said[message->side]++;
 		node->worked_ns = node->heard_ns;
 	}
-	if (type == FRAME_READY && hub->phase == HUB_CONNECTING)
+	if (message->type == FRAME_READY && hub->phase == HUB_CONNECTING)
 		check_connected(hub);
 	else
-		send_aside(hub, to, side == BEFORE ? BEHIND : BEFORE, type, payload,
-			   length);
+		send_aside(hub, to, message->side == BEFORE ? BEHIND : BEFORE,
+			   message->type, message->payload, message->length);
+}
+
+/* The sender speaks before the chain is known. */
+static void hold_rails(struct hub *hub, const struct message *message)
+{
+	hub->held.type = message->type;
+	hub->held.length = (uint32_t)message->length;
+	memcpy(hub->held.payload, message->payload, message->length);
+}
+
+static void take_echo(struct hub *hub, const struct message *message)
+{
+	uint32_t *stale = &hub->nodes[message->from].stale[message->side];
+
+	*stale -= *stale > 0;
+}
+
+static void take_link_failure(struct hub *hub, const struct message *message)
+{
+	struct wire_reader reader = { message->payload, message->length, false };
+	char reason[sizeof(((struct failure *)0)->text)];
+	uint32_t other = find_neighbour(hub, message->from, message->side);
+
+	get_string(&reader, reason, sizeof(reason));
+	if (hub->nodes[message->from].stale[message->side] || !wire_complete(&reader) ||
+	    (message->side == BEHIND && !other))
+		return;
+	note_failed_link(hub, message->side == BEFORE ? message->from : other, reason);
+}
+
+/* A receiver could not begin to pass the stream on, or has no memory, or the like. */
+static void take_relay_failure(struct hub *hub, const struct message *message)
+{
+	struct wire_reader reader = { message->payload, message->length, false };
+	uint32_t status = get_u32(&reader);
+	uint32_t behind = find_neighbour(hub, message->from, BEHIND);
+	struct node *node = &hub->nodes[message->from];
+	char text[sizeof(node->failure.text)];
+
+	get_string(&reader, text, sizeof(text));
+	if (!wire_complete(&reader) || status == 0 || status > UINT8_MAX) {
+		lose_invalid(hub, message->from);
+		return;
+	}
+	if (!behind || hub->phase >= HUB_ENDING)
+		return;
+	if (status == EXIT_PEER && hub->phase == HUB_CONNECTING) {
+		note_failed_link(hub, behind, text);
+		return;
+	}
+	fail(&node->failure, (int)status, "%s: %s", control_peer_name(&node->control),
+	     text);
+	if (status == EXIT_PEER)
+		retry_at_end(node);
+	lose_node(hub, message->from);
+}
+
+/* What the sender says of the files. */
+static void repeat_to_all(struct hub *hub, const struct message *message)
+{
+	/* Their time to open begins when they have the whole list. */
+	if (hub->phase == HUB_OPENING && !hub->held.type)
+		start_times(hub);
+	send_to_others(hub, 0, message->type, message->payload, message->length);
+}
+
+static void take_end(struct hub *hub, const struct message *message)
+{
+	hub->phase = HUB_ENDING;
+	start_times(hub);
+	repeat_to_all(hub, message);
+}
+
+/* The sender shows it to the user. */
+static void pass_notice_on(struct hub *hub, const struct message *message)
+{
+	struct control *control = &hub->nodes[message->from].control;
+	char sentence[sizeof(control->failure->text)];
+	char named[sizeof(sentence) + 300];
+	uint32_t number;
+
+	if (read_file_notice(control, &hub->nodes[message->from].inbox.frame, &number,
+			     sentence, sizeof(sentence)) < 0) {
+		lose_node(hub, message->from);
+		return;
+	}
+	snprintf(named, sizeof(named), "%s: %s", control_peer_name(control), sentence);
+	if (send_file_notice(&hub->nodes[0].control, number, named) < 0)
+		lose_node(hub, 0);
+}
+
+/* No more of them than an honest one sends. */
+static void pass_keepalive(struct hub *hub, const struct message *message)
+{
+	struct node *node = &hub->nodes[message->from];
+
+	/* While neighbours connect, only what they say to each other is work. */
+	if (hub->phase != HUB_CONNECTING)
+		node->worked_ns = node->heard_ns;
+	if (node->heard_ns < node->alive_ns + ms_to_ns(tick_ms(hub)) / 2)
+		return;
+	node->alive_ns = node->heard_ns;
+	send_to_others(hub, message->from, FRAME_KEEPALIVE, NULL, 0);
+}
+
+static void note_opened(struct hub *hub, const struct message *message)
+{
+	struct node *node = &hub->nodes[message->from];
+
+	if (node->state == NODE_STARTED)
+		node->state = NODE_OPEN;
+}
+
+static void note_done(struct hub *hub, const struct message *message)
+{
+	if (hub->phase < HUB_ENDING && !hub->dry_run)
+		lose_invalid(hub, message->from);
+	else
+		hub->nodes[message->from].state = NODE_DONE;
+}
+
+/* Sets of phases. */
+#define IN(name) (1U << HUB_##name)
+#define FLOWING	 (IN(COPYING) | IN(ENDING) | IN(OVER))
+#define ALWAYS	 (IN(STARTING) | IN(OPENING) | IN(CONNECTING) | FLOWING)
+
+/*
+ * What each node may say in each phase, and what becomes of it. A node that says it in
+ * another phase is lost. What is not here is repeated to all destinations if the sender
+ * says it, and nothing if it is for a neighbour; a destination that says it is lost.
+ */
+static const struct hub_event {
+	uint32_t type;
+	uint32_t speakers, phases;
+	enum listener {
+		HUB,
+		NEIGHBOUR,
+		SENDER
+	} listener; /* whose outbox it goes to */
+	void (*take)(struct hub *hub, const struct message *message);
+} hub_events[] = {
+	{ FRAME_RAILS, FROM_SENDER, IN(OPENING), HUB, hold_rails },
+	/* Later they may connect again, but their NICs stay the same. */
+	{ FRAME_RAILS, FROM_ANY, IN(CONNECTING), NEIGHBOUR, pass_aside },
+	{ FRAME_SETUP, FROM_ANY, IN(CONNECTING) | FLOWING, NEIGHBOUR, pass_aside },
+	{ FRAME_READY, FROM_ANY, IN(CONNECTING) | FLOWING, NEIGHBOUR, pass_aside },
+	{ FRAME_RELINK, FROM_ANY, ALWAYS, HUB, take_echo },
+	{ FRAME_LINK_FAILED, FROM_ANY, ALWAYS, HUB, take_link_failure },
+	{ FRAME_END, FROM_SENDER, ALWAYS, HUB, take_end },
+	{ FRAME_KEEPALIVE, FROM_DESTINATION | FROM_RELAY, ALWAYS, HUB, pass_keepalive },
+	{ FRAME_ERROR, FROM_RELAY, ALWAYS, HUB, take_relay_failure },
+	{ FRAME_OPENED, FROM_DESTINATION, ALWAYS, HUB, note_opened },
+	{ FRAME_FILE, FROM_DESTINATION, FLOWING, SENDER, pass_notice_on },
+	{ FRAME_DONE, FROM_DESTINATION, ALWAYS, HUB, note_done },
+	{ FRAME_PONG, FROM_DESTINATION, ALWAYS, HUB, NULL },
+	{ FRAME_NONE, FROM_DESTINATION, ALWAYS, HUB, NULL },
+};
+
+/* Returns NULL if this speaker may never say it. */
+static const struct hub_event *find_event(const struct hub *hub,
+					  const struct message *message)
+{
+	const struct hub_event *found = NULL;
+
+	for (size_t i = 0; i < sizeof(hub_events) / sizeof(hub_events[0]); i++) {
+		const struct hub_event *event = &hub_events[i];
+
+		if (event->type != message->type || !(event->speakers & message->speaker))
+			continue;
+		found = event;
+		if (event->phases >> hub->phase & 1)
+			break;
+	}
+	return found;
+}
+
+static void take_message(struct hub *hub, const struct message *message)
+{
+	const struct hub_event *event = find_event(hub, message);
+
+	if (message->speaker == FROM_SENDER && hub->phase == HUB_OVER)
+		return;
+	if (!event && message->speaker == FROM_SENDER)
+		repeat_to_all(hub, message);
+	else if (event ? !(event->phases >> hub->phase & 1)
+		       : message->speaker == FROM_DESTINATION)
+		lose_invalid(hub, message->from);
+	else if (event && event->take)
+		event->take(hub, message);
+}
+
+/* The message in the inbox. */
+static struct message read_message(const struct hub *hub, uint32_t index)
+{
+	const struct frame *frame = &hub->nodes[index].inbox.frame;
+	struct wire_reader reader = read_frame(frame);
+	struct message message = { .from = index,
+				   .speaker = index ? FROM_DESTINATION : FROM_SENDER,
+				   .side = index ? BEFORE : BEHIND,
+				   .type = frame->type };
+
+	if (index > 0 && frame->type == FRAME_ONWARD) {
+		message.speaker = FROM_RELAY;
+		message.side = BEHIND;
+		message.type = get_u32(&reader);
+	}
+	message.payload = reader.data;
+	message.length = reader.left;
+	return message;
 }
 
 static void tell_chain(struct hub *hub, uint32_t index)
@@ -138,8 +360,9 @@ static void check_opened(struct hub *hub)
 			tell_chain(hub, i);
 	/* Telling one of them may have failed. */
 	if (hub->held.type && hub->phase == HUB_CONNECTING)
-		pass_aside(hub, 0, BEHIND, hub->held.type, hub->held.payload,
-			   hub->held.length);
+		take_message(hub,
+			     &(struct message){ 0, FROM_SENDER, BEHIND, hub->held.type,
+						hub->held.payload, hub->held.length });
 }
 
 static void check_done(struct hub *hub)
@@ -151,172 +374,6 @@ static void check_done(struct hub *hub)
 		return;
 	hub->phase = HUB_OVER;
 	send_to(hub, 0, FRAME_DONE, NULL);
-}
-
-static void take_link_failure(struct hub *hub, uint32_t index, enum side side,
-			      const uint8_t *payload, size_t length)
-{
-	struct wire_reader reader = { payload, length, false };
-	char reason[sizeof(((struct failure *)0)->text)];
-	uint32_t other = find_neighbour(hub, index, side);
-
-	get_string(&reader, reason, sizeof(reason));
-	if (hub->nodes[index].stale[side] || !wire_complete(&reader) ||
-	    (side == BEHIND && !other))
-		return;
-	note_failed_link(hub, side == BEFORE ? index : other, reason);
-}
-
-/* A receiver could not begin to pass the stream on, or has no memory, or the like. */
-static void take_relay_failure(struct hub *hub, uint32_t index, const uint8_t *payload,
-			       size_t length)
-{
-	struct wire_reader reader = { payload, length, false };
-	uint32_t status = get_u32(&reader), behind = find_neighbour(hub, index, BEHIND);
-	struct node *node = &hub->nodes[index];
-	char text[sizeof(node->failure.text)];
-
-	get_string(&reader, text, sizeof(text));
-	if (!wire_complete(&reader) || status == 0 || status > UINT8_MAX) {
-		lose_invalid(hub, index);
-		return;
-	}
-	if (!behind || hub->phase >= HUB_ENDING)
-		return;
-	if (status == EXIT_PEER && hub->phase == HUB_CONNECTING) {
-		note_failed_link(hub, behind, text);
-		return;
-	}
-	fail(&node->failure, (int)status, "%s: %s", control_peer_name(&node->control),
-	     text);
-	if (status == EXIT_PEER)
-		retry_at_end(node);
-	lose_node(hub, index);
-}
-
-/* Returns whether the frame is for a neighbour, or about it. */
-static bool take_aside(struct hub *hub, uint32_t index, enum side side, uint32_t type,
-		       const uint8_t *payload, size_t length)
-{
-	uint32_t *stale = &hub->nodes[index].stale[side];
-
-	switch (type) {
-	case FRAME_RAILS:
-	case FRAME_SETUP:
-	case FRAME_READY:
-		pass_aside(hub, index, side, type, payload, length);
-		return true;
-	case FRAME_RELINK:
-		*stale -= *stale > 0;
-		return true;
-	case FRAME_LINK_FAILED:
-		take_link_failure(hub, index, side, payload, length);
-		return true;
-	default:
-		return false;
-	}
-}
-
-static void take_from_sender(struct hub *hub, const struct frame *frame)
-{
-	if (hub->phase == HUB_OPENING && frame->type == FRAME_RAILS) {
-		hub->held = *frame;
-		return;
-	}
-	if (hub->phase == HUB_OVER)
-		return;
-	/* Their time to open begins when they have the whole list. */
-	if (hub->phase == HUB_OPENING && !hub->held.type)
-		start_times(hub);
-	if (take_aside(hub, 0, BEHIND, frame->type, frame->payload, frame->length))
-		return;
-	if (frame->type == FRAME_END) {
-		hub->phase = HUB_ENDING;
-		start_times(hub);
-	}
-	send_to_others(hub, 0, frame->type, frame->payload, frame->length);
-}
-
-/* The sender shows it to the user. */
-static void pass_notice_on(struct hub *hub, uint32_t index, const struct frame *frame)
-{
-	struct control *control = &hub->nodes[index].control;
-	char sentence[sizeof(control->failure->text)];
-	char named[sizeof(sentence) + 300];
-	uint32_t number;
-
-	if (hub->phase < HUB_COPYING) {
-		lose_invalid(hub, index);
-		return;
-	}
-	if (read_file_notice(control, frame, &number, sentence, sizeof(sentence)) < 0) {
-		lose_node(hub, index);
-		return;
-	}
-	snprintf(named, sizeof(named), "%s: %s", control_peer_name(control), sentence);
-	if (send_file_notice(&hub->nodes[0].control, number, named) < 0)
-		lose_node(hub, 0);
-}
-
-/* No more of them than an honest one sends. */
-static void pass_keepalive(struct hub *hub, uint32_t index)
-{
-	struct node *node = &hub->nodes[index];
-
-	/* While neighbours connect, only what they say to each other is work. */
-	if (hub->phase != HUB_CONNECTING)
-		node->worked_ns = node->heard_ns;
-	if (node->heard_ns < node->alive_ns + ms_to_ns(tick_ms(hub)) / 2)
-		return;
-	node->alive_ns = node->heard_ns;
-	send_to_others(hub, index, FRAME_KEEPALIVE, NULL, 0);
-}
-
-static void take_onward(struct hub *hub, uint32_t index, const struct frame *frame)
-{
-	struct wire_reader reader = read_frame(frame);
-	uint32_t type = get_u32(&reader);
-
-	if (reader.bad || take_aside(hub, index, BEHIND, type, reader.data, reader.left))
-		return;
-	if (type == FRAME_ERROR)
-		take_relay_failure(hub, index, reader.data, reader.left);
-	else if (type == FRAME_KEEPALIVE)
-		pass_keepalive(hub, index);
-}
-
-static void take_from_destination(struct hub *hub, uint32_t index,
-				  const struct frame *frame)
-{
-	struct node *node = &hub->nodes[index];
-
-	if (frame->type == FRAME_PONG || frame->type == FRAME_NONE)
-		return;
-	if (take_aside(hub, index, BEFORE, frame->type, frame->payload, frame->length))
-		return;
-	switch (frame->type) {
-	case FRAME_KEEPALIVE:
-		pass_keepalive(hub, index);
-		return;
-	case FRAME_ONWARD:
-		take_onward(hub, index, frame);
-		return;
-	case FRAME_FILE:
-		pass_notice_on(hub, index, frame);
-		return;
-	case FRAME_OPENED:
-		if (node->state == NODE_STARTED)
-			node->state = NODE_OPEN;
-		return;
-	case FRAME_DONE:
-		if (hub->phase < HUB_ENDING && !hub->dry_run)
-			lose_invalid(hub, index);
-		else
-			node->state = NODE_DONE;
-		return;
-	default:
-		lose_invalid(hub, index);
-	}
 }
 
 /* The sender's connection to the first receiver may fail before any data moved. */
@@ -377,24 +434,17 @@ static bool is_any_behind(const struct hub *hub)
  * any destination. The sender may be behind because it is blocked in writing: then its
  * frame must not wait.
  */
-static bool must_wait(const struct hub *hub, uint32_t index)
+static bool must_wait(const struct hub *hub, const struct message *message)
 {
+	const struct hub_event *event = find_event(hub, message);
+
 	if (hub->phase == HUB_OVER)
 		return false;
-	if (index == 0)
+	if (message->speaker == FROM_SENDER)
 		return is_any_behind(hub) && !is_behind(hub, 0) && !hub->sender_closed;
-	switch (hub->nodes[index].inbox.frame.type) {
-	case FRAME_RAILS:
-	case FRAME_SETUP:
-	case FRAME_READY:
-		return is_behind(hub, find_neighbour(hub, index, BEFORE));
-	case FRAME_ONWARD:
-		return is_behind(hub, find_neighbour(hub, index, BEHIND));
-	case FRAME_FILE:
-		return is_behind(hub, 0);
-	default:
-		return false;
-	}
+	if (event && event->listener == NEIGHBOUR)
+		return is_behind(hub, find_neighbour(hub, message->from, message->side));
+	return event && event->listener == SENDER && is_behind(hub, 0);
 }
 
 /* Read what is there. Returns whether a frame is in the inbox. */
@@ -420,6 +470,7 @@ static bool read_from(struct hub *hub, uint32_t index)
 static void take_from(struct hub *hub, uint32_t index)
 {
 	struct node *node = &hub->nodes[index];
+	struct message message;
 
 	/* Its copy is complete, however its process ends. */
 	if (node->state == NODE_DONE) {
@@ -428,13 +479,10 @@ static void take_from(struct hub *hub, uint32_t index)
 	}
 	if (!node->waits && !read_from(hub, index))
 		return;
-	node->waits = must_wait(hub, index);
-	if (node->waits)
-		return;
-	if (index > 0)
-		take_from_destination(hub, index, &node->inbox.frame);
-	else
-		take_from_sender(hub, &node->inbox.frame);
+	message = read_message(hub, index);
+	node->waits = must_wait(hub, &message);
+	if (!node->waits)
+		take_message(hub, &message);
 }
 
 /* Before the stream flows, all wait for the slowest; and afterwards, the sender does. */
@@ -457,7 +505,7 @@ static void tick_hub(struct hub *hub)
 	uint64_t now = hub_now(hub);
 	uint32_t silence_ms = hub->timeout_ms / 2, silent;
 
-	if (!is_tick_due(hub))
+	if (now < hub->ticked_ns + ms_to_ns(tick_ms(hub)))
 		return;
 	if (now_ns() - hub->system_ns > ms_to_ns(hub->timeout_ms) / 4)
 		hub->stopped_ns = now;

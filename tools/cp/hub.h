@@ -16,7 +16,7 @@
  *	them are done
  *	leaves out a destination that fails, and connects its neighbours to each other
  *
- * In detail:
+ * In detail (docs/design/tools.md has a table):
  *
  *	1. The servers start. When all have said their preamble or failed, the sender gets
  *	   FRAME_READY, and begins to speak.

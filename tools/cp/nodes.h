@@ -81,7 +81,6 @@ uint64_t ms_to_ns(uint32_t ms);
 /* How often the hub looks at the time. */
 uint32_t tick_ms(const struct hub *hub);
 uint64_t hub_now(const struct hub *hub);
-bool is_tick_due(const struct hub *hub);
 
 bool is_left(const struct hub *hub, uint32_t index);
 /* Of the destinations. */
@@ -103,8 +102,6 @@ void send_error(struct hub *hub, uint32_t index, enum side side, int status,
 /* To all but one. In reverse: who has heard of the end no longer needs those before. */
 void send_to_others(struct hub *hub, uint32_t except, uint32_t type,
 		    const uint8_t *payload, size_t length);
-/* Let two neighbours connect, again or for the first time. */
-void relink_nodes(struct hub *hub, uint32_t before, uint32_t behind);
 /* Whether too much waits in the outbox: more waits in the inboxes of those who say it. */
 bool is_behind(const struct hub *hub, uint32_t index);
 void flush_node(struct hub *hub, uint32_t index);
@@ -113,5 +110,36 @@ void flush_node(struct hub *hub, uint32_t index);
 void lose_node(struct hub *hub, uint32_t index);
 /* The same, because it has sent an invalid message. */
 void lose_invalid(struct hub *hub, uint32_t index);
+
+/*
+ * Which host of a chain is to blame when two of them fail to connect, or one is silent?
+ * Either of two neighbours may have caused what the other reports: one that was left out
+ * for its neighbour's fault is tried again at the end, alone.
+ */
+
+void retry_at_end(struct node *node);
+/* Leave out one that did not respond for this time. */
+void lose_silent(struct hub *hub, uint32_t index, uint32_t silence_ms);
+/*
+ * A destination that has said nothing for this time, or has not read; 0: none. One that
+ * starts, or opens its destination, need not answer.
+ */
+uint32_t find_silent(const struct hub *hub, uint32_t silence_ms);
+/*
+ * The connection to this one from the one before it failed. Both ends wait. The other
+ * connections of the guilty one may fail, too: it is judged a tick later.
+ */
+void note_failed_link(struct hub *hub, uint32_t behind, const char *reason);
+/* Leave out the guilty one. */
+void judge_failed_link(struct hub *hub, uint32_t behind);
+/* The first that is due. */
+void judge_failed_links(struct hub *hub);
+/*
+ * This one has not connected: blame it, or its neighbour, whoever has said less to the
+ * other. Returns which.
+ */
+uint32_t blame_slower(struct hub *hub, uint32_t index);
+/* Bytes that do not verify, or that are none of this copy, came from one before it. */
+bool may_be_neighbours_fault(const struct hub *hub, uint32_t index);
 
 #endif
