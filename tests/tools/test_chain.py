@@ -438,6 +438,17 @@ class Failures(Chain):
             self.check_result(result, status, self.lost("%s: bad" % name), self.count(1))
         self.check_copies(self.source, [] if again else [name])
 
+    def test_a_last_attempt_that_fails_where_it_begins(self):
+        """What the attempts before have copied is reported."""
+        self.serve("host2", when_told("send(ERROR, struct.pack('<IH', 4, 3) + b'bad')"))
+        profile = self.hosts / "host2" / ".profile"
+        profile.write_text("[ ! -e .begun ] || exit 9\ntouch .begun\n" + profile.read_text())
+        result = self.end_early(["host2"], signal.SIGUSR1)
+        self.check_copies(self.source, ["host2"])
+        self.assertEqual(result.status, 4, result.stderr)
+        self.assertRegex(result.stdout, r"\A3 destinations, %d bytes in .*, verified: .*memory on soft0" %
+                         self.source.stat().st_size)
+
     def test_memory_that_spoils_what_it_passes_on(self):
         """It can be passed on before it is checked: so all behind it may report it, too."""
         self.variables["PIER_BACKEND_PATH"] = os.path.dirname(os.environ["FAULTY_BACKEND"])

@@ -382,6 +382,13 @@ class Failures(Tree):
                          (1, ["pier cp: pipe: not a regular file",
                               "pier: there is nothing to copy"]))
 
+    def test_a_special_file_alone_on_another_host_is_nothing(self):
+        """The server tells why."""
+        os.mkfifo(self.folder / "pipe")
+        result = self.run_pier("cp", "-r", "--rsh", STUB_RSH, "--remote-pier", PIER, "--device", "soft0",
+                               "--remote-device", "soft0", "somewhere:%s" % (self.folder / "pipe"), "copy")
+        self.check_failure(result, 1, "somewhere: there is nothing to copy: .*pipe: not a regular file")
+
     def test_unreadable_files_are_left_out(self):
         tree = self.plant()
         os.chmod(tree / "b/big", 0)

@@ -199,9 +199,22 @@ static void try_chain(struct copy *copy)
 		copy->failure = *loss;
 }
 
+/* What the copy that has arrived consists of. */
+static void keep_result(struct transfer *to, const struct transfer *from)
+{
+	to->state = from->state;
+	to->report = from->report;
+	to->peer.report = from->peer.report;
+	to->size = from->size;
+	to->files = from->files;
+	to->in_memory = from->in_memory;
+	to->losses = from->losses;
+}
+
 static void run_chains(struct copy *copy)
 {
 	struct chain *chain = &copy->chain;
+	struct transfer arrived = { .size = 0 };
 	uint32_t left_out = 0;
 	bool again, retried;
 
@@ -211,6 +224,8 @@ static void run_chains(struct copy *copy)
 		/* One that is tried again meets the same files of the source. */
 		if (copy->transfer.left_out > left_out)
 			left_out = copy->transfer.left_out;
+		if (copy->transfer.state == CONNECTION_DONE)
+			keep_result(&arrived, &copy->transfer);
 		again = (!copy->failure.status || is_of_destination(copy)) &&
 			plan_attempt(chain);
 		set_aside(copy, chain->hub.again, retried);
@@ -222,6 +237,9 @@ static void run_chains(struct copy *copy)
 	} while (again);
 	copy->transfer.left_out = left_out;
 	copy->arrived = report_chain(chain, &copy->failure);
+	/* The last attempt may have failed where it began. */
+	if (arrived.state == CONNECTION_DONE)
+		keep_result(&copy->transfer, &arrived);
 }
 
 static int run_copy(struct copy *copy)

@@ -245,10 +245,8 @@ int open_sources(struct sources *sources, struct transfer *transfer,
 		return open_file(&sources->file, transfer, ret_message);
 	if (open_tree_source(sources, transfer, ret_message) < 0)
 		return -1;
-	if (sources->list.count == 0 && !ret_message->contents) {
-		show_notices(transfer);
-		return fail(transfer->failure, EXIT_FILE, "there is nothing to copy");
-	}
+	if (sources->list.count == 0 && !ret_message->contents)
+		return fail_empty(transfer);
 	/* A file alone is copied as without -r, and may then replace one of another
 	 * name. */
 	sources->is_tree = ret_message->several || ret_message->contents ||

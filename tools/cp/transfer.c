@@ -128,6 +128,11 @@ static int take_file_notice(struct connection *connection, const struct frame *f
 	if (read_file_notice(transfer->control, frame, &number, sentence,
 			     sizeof(sentence)) < 0)
 		return -1;
+	/* An honest server has found room for all of them beside its list. */
+	if (transfer->settings->dry_run &&
+	    !charge_budget(&transfer->budget, notice_size(sentence)))
+		return control_fail_invalid(transfer->control,
+					    "number of files that are left out");
 	if (transfer->client)
 		show_notice(transfer, NOTICE_OF_NO_FILE, sentence);
 	if (connection->role == CP_RECEIVER && transfer->tree &&
@@ -164,6 +169,18 @@ void show_notices(struct transfer *transfer)
 			show_notice(transfer, notice->number, notice->sentence);
 		free(notice);
 	}
+}
+
+/* A server has no user: its client shows the first of its notices. */
+int fail_empty(struct transfer *transfer)
+{
+	struct notice *notice = transfer->client ? NULL : take_notice(&transfer->notices);
+
+	show_notices(transfer);
+	fail(transfer->failure, EXIT_FILE, "there is nothing to copy%s%s",
+	     notice ? ": " : "", notice ? notice->sentence : "");
+	free(notice);
+	return -1;
 }
 
 static int pass_notice(struct transfer *transfer, const struct notice *notice)

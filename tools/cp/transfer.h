@@ -78,6 +78,8 @@ void close_transfer(struct transfer *transfer);
 void show_notices(struct transfer *transfer);
 /* Print the notices of this side, or send them, or both. Returns how many; or -1. */
 int pass_notices(struct transfer *transfer);
+/* All files are left out. Returns -1 with the failure set. */
+int fail_empty(struct transfer *transfer);
 /* Fails if the memory did not suffice for all notices. */
 int check_notices(const struct transfer *transfer);
 
