@@ -143,68 +143,9 @@ PIER_API int pier_device_list(struct pier_device_info **ret_list, size_t *ret_co
  * device is closed. soft0 reads PIER_SOFT_ADDRESS and PIER_SOFT_PEERS; without them it
  * does not use TCP (pier(1)).
  *
- * A fault plan makes chosen calls of the device fail. With it you can test a program's
- * error handling without a NIC; with PIER_DEVICE the program need not be changed. A
- * plan is a list of rules, separated by commas:
- *
- *	fault:reg@3=ENOMEM:soft0		the third registration fails
- *	fault:wc@5=RETRY_EXC_ERR,late@2=50ms:soft0
- *	fault:seed=7,post_send~20=EIO:mlx5_0	one request in twenty is refused
- *
- * A rule states the kind of call, the occasion and the fault. NAME@N means the Nth
- * occasion; NAME@N+ means the Nth and all later ones; NAME~N means one in N at random.
- * Each rule counts for itself, from 1, starting when the device is opened. The rule
- * seed=NUMBER sets the random seed; otherwise a seed is chosen. Equal seeds make equal
- * choices. The log at level info reports the seed and each injected fault, and so does
- * the error message of a call that fails.
- *
- *	CALL@N=ERRNO	the call of the verbs interface of that name fails: open_device,
- *			close_device, query_device, query_port, query_gid,
- *			query_on_demand, alloc_pd, dealloc_pd, reg_mr, reg_dmabuf_mr,
- *			reg_parts, dereg_mr, alloc_mw, dealloc_mw, bind_counter,
- *			create_comp_channel, destroy_comp_channel, create_cq,
- *			destroy_cq, create_srq, destroy_srq, create_qp, modify_qp,
- *			query_qp, destroy_qp, get_qp_address, set_qp_address,
- *			post_send, post_recv (these two for each request of a list,
- *			post_recv also for those of shared receive queues), poll_cq,
- *			req_notify_cq, get_cq_event. ERRNO is a name as in errno(3)
- *	reg@N=ERRNO	a registration of any form fails
- *	call@N=ERRNO	any call except the last three fails
- *	wc@N=STATUS	the completion fails. STATUS is a name of enum ibv_wc_status
- *			without IBV_WC_, such as REM_ACCESS_ERR; the vendor code is
- *			0xfa17. The queue pair enters the error state, and later
- *			requests are flushed. The request itself may have been
- *			carried out
- *	late@N=TIME	the completion is delayed for that time (50us, 50ms, 2s; at
- *			most an hour), or with late@N=9polls for nine polls of its
- *			queue. Later completions of its queue pair wait too. A thread
- *			that sleeps on the completion channel is woken only then
- *	lost@N		the completion never arrives
- *	overrun@N	the completion queue overruns: the completion is lost, later
- *			polls fail, and its queue pairs enter the error state
- *	dead@N=TIME	counted in requests that are sent: from this request on, the
- *			peer of its queue pair is dead. Nothing more is sent. After
- *			TIME (default: 500ms), and after the earlier requests have
- *			completed, the request fails with RETRY_EXC_ERR, and later
- *			requests are flushed
- *	async@N=EVENT	counted in requests that are sent: the device reports an
- *			asynchronous event about the queue pair, its completion queue
- *			or port 1. EVENT is a name of enum ibv_event_type without
- *			IBV_EVENT_, such as DEVICE_FATAL. The request itself is
- *			carried out. Port 1 is down from PORT_ERR to PORT_ACTIVE
- *	event@N=TIME	counted in requests for an event: the event arrives no earlier
- *			than TIME after it was requested
- *	like=NAME	the device has the limits of a NIC of the driver NAME and refuses
- *			what that driver refuses, with its errno: mlx5, efa, irdma, qedr,
- *			ionic, bnxt_re, siw, erdma or rxe. Features that only soft0 has
- *			are gone. docs/testing.md lists the differences. Once in a plan
- *
- * Completions are counted when they are taken from the device. Calls that only query
- * capabilities while the device is opened (alloc_pd, reg_dmabuf_mr, alloc_mw, create_cq,
- * create_qp) count for call@ alone. The device is named "fault:NAME", its provider is
- * "fault", and pier_device_list() does not list it. Of the libibverbs functions, only
- * those that <pier/verbs.h> allows for soft0 may be used on its objects. It is slower
- * than the device itself.
+ * A fault plan makes chosen calls of the device fail, for tests of a program's error
+ * handling: "fault:reg@3=ENOMEM:soft0" is soft0, whose third registration fails.
+ * pier-fault(7) describes the plans.
  *
  * Errors: -ENODEV there is no such device (pier_error_message() lists those that
  * exist), no RDMA device can be chosen (pier_error_message() gives the reason for each

@@ -40,7 +40,7 @@ struct pier_fault_word {
 };
 
 /*
- * A plan of faults: the text that <pier/device.h> describes, as a list of rules. A rule
+ * A plan of faults: the text that pier-fault(7) describes, as a list of rules. A rule
  * counts the occasions of its kind and decides which of them it strikes.
  */
 
