@@ -70,26 +70,6 @@ enum {
 	WAITING_COUNT = sizeof(waiting_names) / sizeof(waiting_names[0])
 };
 
-static bool find_waiting(PyObject *value, long long *ret_number)
-{
-	for (int i = 0; i < WAITING_COUNT; i++) {
-		PyObject *name = PyUnicode_FromString(waiting_names[i]);
-		int equal = name ? PyObject_RichCompareBool(value, name, Py_EQ) : -1;
-
-		Py_XDECREF(name);
-		*ret_number = i;
-		if (equal)
-			return equal > 0;
-	}
-	if (!PyUnicode_Check(value))
-		pier_py_wrong_type(value, "waiting must be a str");
-	else
-		PyErr_Format(PyExc_ValueError,
-			     "waiting %.80R is not \"adaptive\", \"poll\" or \"event\"",
-			     value);
-	return false;
-}
-
 static bool convert_seconds(const struct attribute *attribute, PyObject *value,
 			    double per_second, long long *ret_number)
 {
@@ -146,7 +126,9 @@ static bool convert(const struct attribute *attribute, PyObject *value,
 	case SECONDS_AS_US:
 		return convert_seconds(attribute, value, 1e6, ret_number);
 	case WAITING:
-		return find_waiting(value, ret_number);
+		*ret_number = pier_py_choose(value, "waiting", waiting_names,
+					     WAITING_COUNT);
+		return *ret_number >= 0;
 	default:
 		return convert_number(attribute, value, ret_number);
 	}

@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "extension.h"
@@ -326,6 +327,30 @@ int pier_py_deadline(PyObject *seconds, void *milliseconds)
 	}
 	*(int *)milliseconds = (int)ceil(value * 1e3);
 	return 1;
+}
+
+int pier_py_choose(PyObject *value, const char *what, const char *const *names, int count)
+{
+	char known[128] = "";
+	size_t used = 0;
+
+	if (!PyUnicode_Check(value)) {
+		pier_py_wrong_type(value, "%s must be a str", what);
+		return -1;
+	}
+	for (int i = 0; i < count; i++) {
+		if (!names[i])
+			continue;
+		if (PyUnicode_CompareWithASCIIString(value, names[i]) == 0)
+			return i;
+		used += (size_t)snprintf(known + used, sizeof(known) - used, "%s\"%s\"",
+					 used == 0	 ? ""
+					 : i < count - 1 ? ", "
+							 : " or ",
+					 names[i]);
+	}
+	pier_py_refuse(EINVAL, "%s %.80R is not %s", what, value, known);
+	return -1;
 }
 
 bool pier_py_range_make(unsigned long long offset, PyObject *length, uint64_t total,

@@ -168,6 +168,17 @@ int pier_py_timeout(PyObject *seconds, void *milliseconds);
 /** As pier_py_timeout(), for calls without a default: None is refused. */
 int pier_py_deadline(PyObject *seconds, void *milliseconds);
 
+/**
+ * Find the name that an argument must have.
+ *
+ * what   the argument, for the exception
+ * names  NULL: the index has none
+ *
+ * Returns the index of the name, or -1 with TypeError or pier.Invalid.
+ */
+int pier_py_choose(PyObject *value, const char *what, const char *const *names,
+		   int count);
+
 /** [offset, offset + length), in bytes. */
 struct pier_py_range {
 	uint64_t offset;

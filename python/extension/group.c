@@ -26,29 +26,16 @@ static const char *const algorithm_names[] = {
 	[PIER_BARRIER_DISSEMINATION] = "dissemination",
 };
 
-/* NULL: 0, which is the group's own. */
-static int find_algorithm(const char *name, enum pier_barrier_algorithm *ret_algorithm)
+/* NULL or None: 0, which is the group's own. */
+static int find_algorithm(PyObject *name, enum pier_barrier_algorithm *ret_algorithm)
 {
-	PyObject *text;
-	int i = PIER_BARRIER_DISSEMINATION;
+	int found = name && name != Py_None
+			    ? pier_py_choose(name, "barrier", algorithm_names,
+					     PIER_BARRIER_DISSEMINATION + 1)
+			    : 0;
 
-	*ret_algorithm = (enum pier_barrier_algorithm)0;
-	if (!name)
-		return 0;
-	text = PyUnicode_FromString(name);
-	if (!text)
-		return -1;
-	while (i > 0 && PyUnicode_CompareWithASCIIString(text, algorithm_names[i]) != 0)
-		i--;
-	Py_DECREF(text);
-	*ret_algorithm = (enum pier_barrier_algorithm)i;
-	if (i > 0)
-		return 0;
-	PyErr_Format(PyExc_ValueError,
-		     "barrier \"%s\" is not \"central\", \"binary_tree\" or "
-		     "\"dissemination\"",
-		     name);
-	return -1;
+	*ret_algorithm = (enum pier_barrier_algorithm)found;
+	return found;
 }
 
 static int create_group(struct group *self, struct pier_py_pd *pd,
@@ -72,8 +59,8 @@ static int create_group(struct group *self, struct pier_py_pd *pd,
 static PyObject *new_group(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
 	static char *names[] = { "pd", "rank", "size", "barrier", NULL };
-	PyObject *object, *others = keywords ? PyDict_Copy(keywords) : NULL;
-	const char *barrier = algorithm_names[PIER_BARRIER_DISSEMINATION];
+	PyObject *object, *barrier = NULL;
+	PyObject *others = keywords ? PyDict_Copy(keywords) : NULL;
 	struct pier_channel_attr channel;
 	struct pier_group_attr attr;
 	struct group *self = NULL;
@@ -84,10 +71,10 @@ static PyObject *new_group(PyTypeObject *type, PyObject *arguments, PyObject *ke
 	pier_group_attr_init(&attr);
 	attr.channel = &channel;
 	if (pier_py_channel_attr_take(others, names, &channel) < 0 ||
-	    !PyArg_ParseTupleAndKeywords(arguments, others, "OO&O&|$s:Group", names,
+	    !PyArg_ParseTupleAndKeywords(arguments, others, "OO&O&|$O:Group", names,
 					 &object, pier_py_uint32, &rank, pier_py_uint32,
 					 &size, &barrier) ||
-	    find_algorithm(barrier, &attr.barrier) < 0)
+	    (barrier && find_algorithm(barrier, &attr.barrier) < 0))
 		goto free_others;
 	pd = pier_py_pd_begin(object);
 	if (!pd)
@@ -274,28 +261,20 @@ struct requests {
 	uint32_t count;
 };
 
+/* NULL: a write. */
 static int find_opcode(PyObject *name, enum pier_opcode *ret_opcode)
 {
-	static const enum pier_opcode known[] = { PIER_OP_WRITE, PIER_OP_SEND,
-						  PIER_OP_READ, PIER_OP_RECV };
+	static const char *const names[] = {
+		[PIER_OP_SEND] = "send",
+		[PIER_OP_WRITE] = "write",
+		[PIER_OP_READ] = "read",
+		[PIER_OP_RECV] = "recv",
+	};
+	int found = name ? pier_py_choose(name, "opcode", names, PIER_OP_RECV + 1)
+			 : PIER_OP_WRITE;
 
-	*ret_opcode = PIER_OP_WRITE;
-	if (!name)
-		return 0;
-	for (size_t i = 0; PyUnicode_Check(name) && i < 4; i++) {
-		*ret_opcode = known[i];
-		if (PyUnicode_CompareWithASCIIString(name,
-						     pier_py_opcode_name(known[i])) == 0)
-			return 0;
-	}
-	if (!PyUnicode_Check(name))
-		pier_py_wrong_type(name, "opcode must be a str");
-	else
-		PyErr_Format(PyExc_ValueError,
-			     "opcode %.80R is not \"write\", \"send\", \"read\" or "
-			     "\"recv\"",
-			     name);
-	return -1;
+	*ret_opcode = (enum pier_opcode)found;
+	return found;
 }
 
 static int set_remote(PyObject *object, struct pier_group_request *request)
@@ -491,10 +470,9 @@ static PyObject *barrier(struct group *self, PyObject *arguments, PyObject *keyw
 	static char *names[] = { "timeout", "ranks", "algorithm", NULL };
 	enum pier_barrier_algorithm algorithm;
 	int timeout_ms = PIER_TIMEOUT_DEFAULT;
-	PyObject *ranks = Py_None;
-	const char *name = NULL;
+	PyObject *ranks = Py_None, *name = NULL;
 
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O&$Oz:barrier", names,
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O&$OO:barrier", names,
 					 pier_py_timeout, &timeout_ms, &ranks, &name) ||
 	    find_algorithm(name, &algorithm) < 0)
 		return NULL;

@@ -419,22 +419,16 @@ struct registration {
 	struct pier_py_use *use; /* of an object that must not close during the call */
 };
 
-static bool find_policy(const char *name, enum pier_policy *ret_policy)
-{
-	static const char *const names[] = { "direct", "peermem", "any", "bounce" };
+static const char *const policy_names[] = {
+	[PIER_POLICY_DIRECT] = "direct",
+	[PIER_POLICY_PEERMEM] = "peermem",
+	[PIER_POLICY_ANY] = "any",
+	[PIER_POLICY_BOUNCE] = "bounce",
+};
 
-	for (int i = 0; i < 4; i++) {
-		if (strcmp(name, names[i]) == 0) {
-			*ret_policy = (enum pier_policy)i;
-			return true;
-		}
-	}
-	pier_py_refuse(EINVAL,
-		       "the policy \"%s\" is not \"direct\", \"peermem\", \"any\" or "
-		       "\"bounce\"",
-		       name);
-	return false;
-}
+enum {
+	POLICY_COUNT = sizeof(policy_names) / sizeof(policy_names[0])
+};
 
 static bool find_buffer(struct pier_py_buffer *buffer, uint64_t offset, uint64_t length,
 			struct registration *ret)
@@ -578,20 +572,23 @@ PyObject *pier_py_region_register(struct pier_py_pd *pd, PyObject *arguments,
 				 "policy", "cached", NULL };
 	struct registration registration = { .use = NULL };
 	unsigned long long offset = 0;
-	const char *policy = "any";
 	struct pier_py_region *self;
-	PyObject *object, *length = NULL;
+	PyObject *object, *length = NULL, *name = NULL;
+	int cached = false, policy = PIER_POLICY_ANY;
 	struct pier_mr_attr attr;
-	int cached = false;
 	bool done;
 
 	pier_mr_attr_init(&attr);
 	attr.access = PIER_ACCESS_SHARED;
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$O&Oisp:register", names,
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$O&OiOp:register", names,
 					 &object, pier_py_uint64, &offset, &length,
-					 &attr.access, &policy, &cached) ||
-	    !find_policy(policy, &attr.policy) || !pier_py_pd_begin((PyObject *)pd))
+					 &attr.access, &name, &cached))
 		return NULL;
+	if (name)
+		policy = pier_py_choose(name, "policy", policy_names, POLICY_COUNT);
+	if (policy < 0 || !pier_py_pd_begin((PyObject *)pd))
+		return NULL;
+	attr.policy = (enum pier_policy)policy;
 	self = pier_py_new(pier_py_region_type);
 	if (self) {
 		self->pd = (struct pier_py_pd *)Py_NewRef((PyObject *)pd);

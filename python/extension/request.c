@@ -128,7 +128,7 @@ static const char *const opcode_names[] = {
 	[PIER_OP_KEEPALIVE] = "keepalive",
 };
 
-const char *pier_py_opcode_name(enum pier_opcode opcode)
+static const char *opcode_name(enum pier_opcode opcode)
 {
 	size_t index = (size_t)opcode;
 
@@ -148,6 +148,6 @@ PyObject *pier_py_result_record(const struct pier_result *result)
 		if (!immediate)
 			return NULL;
 	}
-	return pier_py_record("Result", "(sIN)", pier_py_opcode_name(result->opcode),
+	return pier_py_record("Result", "(sIN)", opcode_name(result->opcode),
 			      result->byte_length, immediate);
 }

@@ -50,7 +50,4 @@ void pier_py_local_free(struct pier_py_local *local);
 /** Make a Result. NULL: raised. */
 PyObject *pier_py_result_record(const struct pier_result *result);
 
-/** The name of an opcode, such as "write". */
-const char *pier_py_opcode_name(enum pier_opcode opcode);
-
 #endif

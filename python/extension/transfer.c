@@ -26,7 +26,7 @@ struct transfer {
 /* The arguments of Transfer(). */
 struct arguments {
 	PyObject *rails;
-	const char *direction;
+	PyObject *direction; /* NULL: "write" */
 	PyObject *length;
 	uint32_t chunk, window;
 	int stall_ms, timeout_ms;
@@ -44,12 +44,11 @@ static int parse(PyObject *arguments, PyObject *keywords, struct arguments *ret_
 				 NULL };
 
 	*ret_parsed = (struct arguments){
-		.direction = "write",
 		.stall_ms = PIER_TIMEOUT_DEFAULT,
 		.timeout_ms = PIER_TIMEOUT_DEFAULT,
 	};
 	return PyArg_ParseTupleAndKeywords(
-		arguments, keywords, "O|$sOO&O&O&O&OppOO:Transfer", names,
+		arguments, keywords, "O|$OOO&O&O&O&OppOO:Transfer", names,
 		&ret_parsed->rails, &ret_parsed->direction, &ret_parsed->length,
 		pier_py_uint32, &ret_parsed->chunk, pier_py_uint32, &ret_parsed->window,
 		pier_py_timeout, &ret_parsed->stall_ms, pier_py_timeout,
@@ -57,22 +56,18 @@ static int parse(PyObject *arguments, PyObject *keywords, struct arguments *ret_
 		&ret_parsed->fail_fast, &ret_parsed->progress, &ret_parsed->state_object);
 }
 
-static int set_direction(const char *direction, struct pier_transfer_attr *attr)
+static int set_direction(PyObject *direction, struct pier_transfer_attr *attr)
 {
-	PyObject *name = PyUnicode_FromString(direction);
-	int error = 0;
+	static const char *const names[] = {
+		[PIER_TRANSFER_WRITE] = "write",
+		[PIER_TRANSFER_READ] = "read",
+	};
+	int found = direction ? pier_py_choose(direction, "direction", names,
+					       PIER_TRANSFER_READ + 1)
+			      : PIER_TRANSFER_WRITE;
 
-	if (!name)
-		return -1;
-	if (PyUnicode_CompareWithASCIIString(name, "read") == 0)
-		attr->direction = PIER_TRANSFER_READ;
-	else if (PyUnicode_CompareWithASCIIString(name, "write") != 0)
-		error = -1;
-	Py_DECREF(name);
-	if (error)
-		PyErr_Format(PyExc_ValueError,
-			     "direction \"%s\" is not \"write\" or \"read\"", direction);
-	return error;
+	attr->direction = (enum pier_transfer_direction)found;
+	return found;
 }
 
 static int set_numbers(const struct arguments *parsed, struct pier_transfer_attr *attr)

@@ -124,7 +124,8 @@ class Group(_pier.Group):
         targets: (rank, Remote) for writes, ranks for sends
         """
         pairs = (target if isinstance(target, tuple) else (target, None) for target in targets)
-        return self.exchange([GroupRequest(rank, local, remote, opcode, immediate) for rank, remote in pairs], timeout)
+        return self.exchange([GroupRequest(rank, local, remote, opcode, immediate) for rank, remote in pairs],
+                             timeout)
 
 
 def _member(number: int | None, variable: str) -> int:

@@ -207,7 +207,8 @@ class Calls(GroupCase):
     def test_wrong_arguments(self):
         group = self.groups[0]
         for call in (lambda: pier.Group(), lambda: pier.Group(self.pd, "0", 1), lambda: pier.Group(self.device, 0, 1),
-                     lambda: group.exchange(1), lambda: group.exchange([1]), lambda: group.exchange([(1, b"", None, "write")]),
+                     lambda: group.exchange(1), lambda: group.exchange([1]),
+                     lambda: group.exchange([(1, b"", None, "write")]),
                      lambda: group.handshake([1.5] * 3), lambda: group.connect("blobs"),
                      lambda: pier.Group(self.pd, 0, 1, nonsense=1)):
             with self.assertRaises(TypeError):
