@@ -6,7 +6,6 @@
 #include <time.h>
 #include <unistd.h>
 
-
 #include "device.h"
 #include "core/error.h"
 #include "core/fd.h"

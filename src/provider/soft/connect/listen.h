@@ -19,11 +19,6 @@ int pier_soft_open_listeners(struct soft_node *node);
 
 void pier_soft_close_listeners(struct soft_node *node);
 
-/* With the engine locked. */
-void pier_soft_pause_listeners(struct soft_node *node, uint64_t nanoseconds);
-
-void pier_soft_resume_listeners(struct soft_node *node);
-
 /* Also for callers. */
 bool pier_soft_unix_allowed(void);
 
@@ -34,5 +29,11 @@ socklen_t pier_soft_datagram_name(const struct soft_meeting *meeting,
 /* The name of the socket on which the node with this GID listens. */
 socklen_t pier_soft_unix_name(const struct soft_meeting *meeting,
 			      const union ibv_gid *gid, struct sockaddr_un *ret_name);
+
+/* Connections that are not authenticated yet. With the engine locked. */
+
+void pier_soft_accept(struct soft_node *node);
+void pier_soft_continue_pending(struct soft_node *node, uint64_t id);
+void pier_soft_check_pending(struct soft_node *node);
 
 #endif

@@ -17,9 +17,11 @@
 #include "provider/soft/link/auth.h"
 
 struct soft_connection;
+struct soft_end;
+struct soft_link;
+struct soft_ring;
 
-/* Connections that are not authenticated yet. */
-
+/* A connection that is not authenticated yet. */
 enum soft_pending_step {
 	SOFT_PENDING_FREE,
 	SOFT_PENDING_HELLO,
@@ -43,7 +45,6 @@ struct soft_pending {
 };
 
 /* The sockets on which peers of other processes connect. */
-
 struct soft_listeners {
 	int unix_fd, tcp_fd;
 	/*
@@ -99,15 +100,12 @@ struct soft_node *pier_soft_hold_registry(const union ibv_gid *gid);
 
 void pier_soft_release_registry(void);
 
+/* All below: with the engine locked. */
+
 /*
  * An authenticated stream whose queue pair is not ready for it: it becomes the link when
- * the queue pair goes to RTR. With the engine locked.
+ * the queue pair goes to RTR.
  */
-
-struct soft_end;
-struct soft_link;
-struct soft_ring;
-
 struct soft_early_stream {
 	int fd;	   /* -1: none */
 	int tx_fd; /* differs if a queue pair talks to itself */
@@ -121,7 +119,7 @@ struct soft_early_stream {
 	uint8_t proof[SOFT_MAC_SIZE];
 };
 
-/* How a queue pair and its peer find each other. */
+/* What a queue pair and its peer prove to each other, and where they meet. */
 struct soft_connection {
 	struct soft_node *node;
 	struct soft_end *end; /* of the queue pair */

@@ -454,6 +454,7 @@ static int check_transition(enum ibv_qp_type type, enum ibv_qp_state from,
 	const struct transition *transition = find_transition(from, to);
 	int error;
 
+	*ret_to = to;
 	if (!transition)
 		return pier_fail(EINVAL, "soft0: a queue pair in %s cannot go to %s",
 				 state_name(from), state_name(to));
@@ -464,11 +465,7 @@ static int check_transition(enum ibv_qp_type type, enum ibv_qp_state from,
 				 state_name(attr->cur_qp_state), state_name(from));
 	error = check_mask(transition,
 			   type == IBV_QPT_UD ? &transition->ud : &transition->rc, mask);
-	if (!error)
-		error = check_values(attr, mask);
-	if (!error)
-		*ret_to = to;
-	return error;
+	return error ? error : check_values(attr, mask);
 }
 
 static void store_path_attributes(struct ibv_qp_attr *to, const struct ibv_qp_attr *from,

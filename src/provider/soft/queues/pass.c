@@ -13,7 +13,7 @@
 #include "core/log.h"
 #include "core/thread.h"
 #include "datagram.h"
-#include "provider/soft/connect/pending.h"
+#include "provider/soft/connect/listen.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/link/attach.h"
 #include "provider/soft/link/grant.h"

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "responder.h"
-#include "events.h"
 #include "core/wire.h"
+#include "events.h"
 #include "provider/provider.h"
 #include "provider/soft/engine.h"
 #include "provider/soft/link/link.h"
