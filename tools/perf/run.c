@@ -16,27 +16,6 @@ enum {
 	KEEPALIVE_MS = 1000,
 };
 
-static void *run_worker(void *argument)
-{
-	struct perf_worker *worker = argument;
-	const struct perf_workers *workers = worker->workers;
-	int result = 0;
-
-	if (workers->side->settings->latency)
-		result = run_latency(worker);
-	else if (workers->initiates)
-		result = run_bandwidth(worker);
-	if (result >= 0) {
-		complete_worker(worker);
-		if (!workers->side->settings->latency)
-			result = serve_until_end(worker);
-	}
-	if (result < 0)
-		fail_worker(worker);
-	end_worker(worker);
-	return NULL;
-}
-
 static int start_thread(struct perf_workers *workers, uint32_t number)
 {
 	struct perf_worker *worker = &workers->all[number];

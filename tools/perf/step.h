@@ -2,8 +2,8 @@
 #ifndef PIER_TOOLS_PERF_STEP_H
 #define PIER_TOOLS_PERF_STEP_H
 
+#include "failure.h"
 #include "side.h"
-#include "worker.h"
 
 /* Functions that return int return 0, or -1 with the failure set. */
 
@@ -21,20 +21,5 @@ int prepare_step(struct side *side, uint64_t size, struct failure *failure);
  */
 int verify_step(struct side *side, uint64_t size, const uint64_t *arrived,
 		struct failure *failure);
-
-/*
- * Keep as many messages in flight as possible, through all phases, on the worker's
- * thread. Returns a negative errno of the library on failure.
- */
-int run_bandwidth(struct perf_worker *worker);
-
-/* The same for the other side: take what it sends until it has stopped. */
-int serve_until_end(struct perf_worker *worker);
-
-/*
- * One message at a time, to and fro, on the worker's thread. Returns 0 or a negative
- * errno of the library.
- */
-int run_latency(struct perf_worker *worker);
 
 #endif

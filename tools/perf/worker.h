@@ -51,19 +51,7 @@ struct perf_workers {
 void set_phase(struct perf_workers *workers, enum perf_phase phase);
 enum perf_phase get_phase(const struct perf_workers *workers);
 
-/* The rest is for the threads themselves. */
-
-/* The next lane of the worker after a number; from lane_count on: there is none. */
-uint32_t next_lane(const struct perf_worker *worker, uint32_t number);
-/* Sleep until something arrives on the lanes, or 100 ms, if the user wants that. */
-int rest_worker(struct perf_worker *worker);
-/* Record a negative errno of the library as the worker's failure. Returns -1. */
-int fail_worker(struct perf_worker *worker);
-/* The warm-up is complete: what follows is measured. */
-void begin_measuring(struct perf_worker *worker);
-/* The worker's own messages have been measured. */
-void complete_worker(struct perf_worker *worker);
-/* The last call of the thread. */
-void end_worker(struct perf_worker *worker);
+/* The thread of a worker, which is the argument: it goes through all phases. */
+void *run_worker(void *argument);
 
 #endif
