@@ -602,9 +602,10 @@ int pier_export_range(const struct pier_buffer *buffer, size_t offset, size_t le
 	return 0;
 }
 
-static int export_for_anyone(struct pier_buffer *buffer, size_t offset, size_t length,
-			     enum pier_mapping mapping, struct pier_dmabuf *ret_dmabuf)
+int pier_dmabuf_export(struct pier_buffer *buffer, size_t offset, size_t length,
+		       enum pier_mapping mapping, struct pier_dmabuf *ret_dmabuf)
 {
+	PIER_ENTRY();
 	const struct pier_export_use use = {
 		.mapping = mapping,
 		.access = PIER_BACKEND_READ | PIER_BACKEND_WRITE,
@@ -613,6 +614,9 @@ static int export_for_anyone(struct pier_buffer *buffer, size_t offset, size_t l
 	uint64_t start = 0;
 	int result;
 
+	if (mapping < PIER_MAPPING_AUTO || mapping > PIER_MAPPING_PCIE)
+		return pier_fail(EINVAL, "mapping %d: not one of enum pier_mapping",
+				 (int)mapping);
 	if (length == 0)
 		return pier_fail(EINVAL, "exporting a dma-buf: length is 0");
 	result = pier_check_buffer_range(buffer, offset, length, "exporting a dma-buf");
@@ -638,17 +642,6 @@ static int export_for_anyone(struct pier_buffer *buffer, size_t offset, size_t l
 		.owner = owner,
 	};
 	return 0;
-}
-
-int pier_dmabuf_export(struct pier_buffer *buffer, size_t offset, size_t length,
-		       enum pier_mapping mapping, struct pier_dmabuf *ret_dmabuf)
-{
-	PIER_ENTRY();
-
-	if (mapping < PIER_MAPPING_AUTO || mapping > PIER_MAPPING_PCIE)
-		return pier_fail(EINVAL, "mapping %d: not one of enum pier_mapping",
-				 (int)mapping);
-	return export_for_anyone(buffer, offset, length, mapping, ret_dmabuf);
 }
 
 void pier_dmabuf_close(struct pier_dmabuf *dmabuf)

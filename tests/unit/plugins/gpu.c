@@ -270,6 +270,7 @@ static void describe(const struct pier_memory *memory,
 		     struct pier_memory_facts *ret_facts)
 {
 	(void)memory;
+	add_to(&gpu_control.describes, 1);
 	strcpy(ret_facts->kind, "test memory");
 	ret_facts->host = gpu_control.host;
 	ret_facts->moves = gpu_control.moves;

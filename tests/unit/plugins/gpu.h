@@ -38,7 +38,7 @@ struct gpu_control {
 	/* Arguments of the calls. */
 	int exports, open_exports, exports_by[3], flushes, flushes_by[3], copies, locks,
 		unlocks, live;
-	int copies_to, copies_from, allocs;
+	int copies_to, copies_from, allocs, describes;
 	struct pier_backend_request request; /* the last one */
 	struct pier_backend_flush flushed;   /* the last range */
 	char importer[64], flusher[64];	     /* their devices */

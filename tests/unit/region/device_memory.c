@@ -619,6 +619,27 @@ static void bounces_only_if_the_policy_allows_it(void **state)
 	expect_ok(pier_dereg_mr(mr));
 }
 
+/* They belong to the allocation, and asking for them takes calls of the driver. */
+static void asks_for_the_facts_of_a_buffer_once(void **state)
+{
+	struct pier_buffer_info info;
+	struct pier_dmabuf dmabuf;
+	struct pier_mr *mr = NULL;
+
+	(void)state;
+	start("gpu");
+	expect_ok(reg(0, 100, PIER_POLICY_DIRECT, &mr));
+	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_dmabuf_export(fixture.buffer, 0, 100, PIER_MAPPING_AUTO, &dmabuf));
+	pier_dmabuf_close(&dmabuf);
+	expect_ok(pier_buffer_query(fixture.buffer, &info));
+	assert_string_equal(info.kind, "test memory");
+	fixture.gpu->export_error = EPERM;
+	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
+	expect_ok(pier_dereg_mr(mr));
+	assert_int_equal(fixture.gpu->describes, 1);
+}
+
 /* The sentence is the backend's, once, and the driver is not asked. */
 static void names_the_range_that_cannot_be_exported(void **state)
 {
@@ -1063,6 +1084,7 @@ int main(void)
 		CASE(bounces_one_of_several_ranges),
 		CASE(registers_host_memory_as_host_memory),
 		CASE(bounces_only_if_the_policy_allows_it),
+		CASE(asks_for_the_facts_of_a_buffer_once),
 		CASE(names_the_range_that_cannot_be_exported),
 		CASE(falls_back_from_host_memory),
 		CASE(sync_copies_the_named_bytes),
