@@ -298,8 +298,8 @@ int pier_soft_unpack_address(const uint8_t *bytes, size_t length,
 		return pier_fail(EINVAL, "soft0: the peer's address is empty");
 	if (bytes[0] != ADDRESS_VERSION)
 		return pier_fail(EPROTONOSUPPORT,
-				 "soft0: the peer's address has version "
-				 "%u, this is %d",
+				 "soft0: the peer's address has version %u, this is %d: "
+				 "both ends need the same version of pier",
 				 bytes[0], ADDRESS_VERSION);
 	if (length < FIXED_SIZE || bytes[1] > SOFT_MAX_ADDRESSES ||
 	    length != FIXED_SIZE + (size_t)bytes[1] * ONE_SIZE)
