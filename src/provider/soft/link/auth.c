@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <string.h>
-#include <sys/random.h>
 
 #include <openssl/crypto.h>
 
 #include "auth.h"
 #include "core/wire.h"
-#include "crypto.h"
 #include "provider/soft/limits.h"
 
 /*
@@ -41,11 +39,6 @@
 
 /* The last byte is the version of everything that follows on the stream. */
 static const uint8_t magic[8] = { 'p', 'i', 'e', 'r', 's', 'o', 'f', 4 };
-
-bool pier_soft_random(void *ret_bytes, size_t length)
-{
-	return getrandom(ret_bytes, length, 0) == (ssize_t)length;
-}
 
 void pier_soft_pack_hello(const struct soft_hello *hello, uint8_t *ret_bytes)
 {

@@ -8,6 +8,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "crypto.h"
 #include "provider/soft/limits.h"
 
 /* How two queue pairs authenticate each other, and agree on the keys of a sealed link. */
@@ -17,17 +18,6 @@ enum {
 	SOFT_CHALLENGE_SIZE = 65,
 	SOFT_PROOF_SIZE = 64,
 	SOFT_WELCOME_SIZE = 32
-};
-
-/*
- * How a link is encrypted. An end offers a set of these bits; the lowest that both ends
- * offer is used.
- */
-enum soft_cipher {
-	SOFT_PLAIN = 0,
-	SOFT_AES_FAST = 1, /* AES-128-GCM, with the processor's instructions for it */
-	SOFT_CHACHA20 = 2, /* ChaCha20-Poly1305 */
-	SOFT_AES = 4	   /* AES-128-GCM, without */
 };
 
 struct soft_hello {
@@ -59,7 +49,6 @@ void pier_soft_prove(const uint8_t *secret, enum soft_role role,
 		     const uint8_t *transcript, uint8_t *ret_mac);
 bool pier_soft_proves(const uint8_t *secret, enum soft_role role,
 		      const uint8_t *transcript, const uint8_t *mac);
-bool pier_soft_random(void *ret_bytes, size_t length);
 
 /* The secret half of a nonce. */
 struct soft_share {

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <sys/random.h>
 #ifdef __aarch64__
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #endif
 
+#include <openssl/evp.h>
 #include <openssl/provider.h>
 
 #include "crypto.h"
 #include "core/error.h"
 #include "core/fork.h"
 #include "provider/libcrypto.h"
+#include "provider/soft/limits.h"
 
 /*
  * The context is soft0's own: OpenSSL's configuration, which may leave out algorithms,
@@ -139,4 +142,9 @@ void pier_soft_mac(const uint8_t *key, size_t key_size, const void *message,
 	if (!EVP_Q_mac(crypto.context, "HMAC", NULL, "SHA256", NULL, key, key_size,
 		       message, length, ret_mac, SOFT_MAC_SIZE, NULL))
 		pier_soft_random(ret_mac, SOFT_MAC_SIZE);
+}
+
+bool pier_soft_random(void *ret_bytes, size_t length)
+{
+	return getrandom(ret_bytes, length, 0) == (ssize_t)length;
 }

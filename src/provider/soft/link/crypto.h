@@ -6,11 +6,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <openssl/evp.h>
+/* What soft0 uses of libcrypto (OpenSSL 3), and random numbers of the kernel. */
 
-#include "auth.h"
-
-/* What soft0 uses of libcrypto (OpenSSL 3). */
+/*
+ * How a link is encrypted. An end offers a set of these bits; the lowest that both ends
+ * offer is used.
+ */
+enum soft_cipher {
+	SOFT_PLAIN = 0,
+	SOFT_AES_FAST = 1, /* AES-128-GCM, with the processor's instructions for it */
+	SOFT_CHACHA20 = 2, /* ChaCha20-Poly1305 */
+	SOFT_AES = 4	   /* AES-128-GCM, without */
+};
 
 /*
  * Comes before everything below; any number of times, from any thread.
@@ -20,7 +27,8 @@
 int pier_soft_open_crypto(void);
 /* The set that this end offers. */
 uint8_t pier_soft_offered_ciphers(void);
-const EVP_CIPHER *pier_soft_find_cipher(enum soft_cipher cipher);
+/* An EVP_CIPHER. */
+const struct evp_cipher_st *pier_soft_find_cipher(enum soft_cipher cipher);
 /* X25519 (RFC 7748). `point` is a public key, or NULL for the base point. */
 bool pier_soft_multiply(const uint8_t *scalar, const uint8_t *point, uint8_t *ret_point);
 /*
@@ -30,5 +38,7 @@ bool pier_soft_multiply(const uint8_t *scalar, const uint8_t *point, uint8_t *re
 void pier_soft_hash(const void *message, size_t length, uint8_t *ret_hash);
 void pier_soft_mac(const uint8_t *key, size_t key_size, const void *message,
 		   size_t length, uint8_t *ret_mac);
+/* False: there are none. */
+bool pier_soft_random(void *ret_bytes, size_t length);
 
 #endif
