@@ -153,7 +153,7 @@ int receive_list(struct control *control, uint64_t size, struct file_list *ret_l
 
 /*
  * The parts of the sequence that the receiver has from an interrupted copy. Both sides
- * agree on them before the transfer (segments.h), and no chunk has any of their bytes.
+ * agree on them before the transfer (segments.c), and no chunk has any of their bytes.
  * The sequence consists of segments of the same length, which depends on its size alone;
  * only the last one may be shorter. Zeroes: nothing is kept.
  */

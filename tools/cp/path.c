@@ -413,9 +413,13 @@ int open_place(int root, const char *path, struct place *ret_place)
 	return ret_place->directory < 0 ? -1 : enter_place(root, path, name, ret_place);
 }
 
+/* Some containers refuse faccessat2(2). */
 int may_write_to(int directory)
 {
-	return faccessat(directory, ".", W_OK | X_OK, AT_EACCESS);
+	return faccessat(directory, ".", W_OK | X_OK, AT_EACCESS) < 0 &&
+			       (errno == EACCES || errno == EROFS)
+		       ? -1
+		       : 0;
 }
 
 /* EINVAL: the file system cannot sync directories. */
@@ -512,43 +516,35 @@ void base_name(const char *path, char ret_name[NAME_MAX + 1])
 	snprintf(ret_name, NAME_MAX + 1, "%.*s", (int)length, path + start);
 }
 
-/* One component. */
-static int open_component(int directory, const char *name, size_t length, int flags)
-{
-	char component[NAME_MAX + 1];
-
-	if (length > NAME_MAX) {
-		errno = ENAMETOOLONG;
-		return -1;
-	}
-	memcpy(component, name, length);
-	component[length] = '\0';
-	if (has_no_name(component)) {
-		errno = EINVAL;
-		return -1;
-	}
-	return openat(directory, component, flags | O_NOFOLLOW | O_CLOEXEC, 0600);
-}
-
 /*
  * By component, so that it works with every kernel: openat2(2) has RESOLVE_NO_SYMLINKS,
  * but containers often refuse the call.
  */
 int open_below(int directory, const char *path, int flags)
 {
-	int at = directory, next;
+	char component[NAME_MAX + 1];
+	int at = directory, next = -1;
 
 	for (;;) {
 		size_t length = strcspn(path, "/");
 		bool last = path[length] == '\0';
 
-		next = open_component(at, path, length,
-				      last ? flags : O_PATH | O_DIRECTORY);
+		snprintf(component, sizeof(component), "%.*s", (int)length, path);
+		if (length > NAME_MAX)
+			errno = ENAMETOOLONG;
+		else if (has_no_name(component))
+			errno = EINVAL;
+		else
+			next = openat(at, component,
+				      (last ? flags : O_PATH | O_DIRECTORY) | O_NOFOLLOW |
+					      O_CLOEXEC,
+				      0600);
 		if (at != directory)
 			close_fd(at);
 		if (next < 0 || last)
 			return next;
 		at = next;
+		next = -1;
 		path += length + 1;
 	}
 }

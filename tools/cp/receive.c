@@ -11,7 +11,6 @@
 #include "chunk.h"
 #include "receive.h"
 #include "remote/start.h"
-#include "segments.h"
 #include "target.h"
 #include "transfer.h"
 

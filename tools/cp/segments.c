@@ -3,7 +3,17 @@
 #include <string.h>
 
 #include "progress.h"
-#include "segments.h"
+#include "source.h"
+#include "target.h"
+
+/*
+ * With --continue, both sides agree on the segments that the receiver keeps (list.h)
+ * before the transfer. The receiver reads those that an earlier copy may have written,
+ * and sends their tags in a FRAME_SEGMENTS. The sender reads the same segments of its
+ * file, and answers with a FRAME_KEPT that has a byte for each of them: whether the tags
+ * are equal. While it does, the receiver already reads the next. An empty FRAME_SEGMENTS
+ * is the last, and has no answer. Both send keepalives meanwhile.
+ */
 
 enum {
 	/* In a frame: number and tag of each. */

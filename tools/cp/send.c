@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "chunk.h"
-#include "segments.h"
 #include "send.h"
 #include "source.h"
 #include "transfer.h"

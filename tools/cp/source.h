@@ -43,6 +43,8 @@ int open_sources(struct sources *sources, struct transfer *transfer,
 		 struct source_message *ret_message);
 /* The message, and the list of a tree. */
 int send_sources(const struct sources *sources, const struct source_message *message);
+/* With --continue, after send_sources(): agree on what is kept. See segments.c. */
+int compare_segments(struct transfer *transfer, struct sources *sources);
 /* Instead of a transfer: list what would be copied, at the client. */
 int end_dry_run(const struct sources *sources, const struct source_message *message);
 /* Of all bytes. */

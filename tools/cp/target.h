@@ -72,6 +72,8 @@ uint64_t find_target_data(const struct target *target, uint64_t offset);
 /* Read what an earlier copy wrote. Returns whether all of it is there. */
 bool read_target(const struct target *target, uint64_t offset, void *ret_data,
 		 size_t length);
+/* With --continue, after open_target(): agree on what is kept. See segments.c. */
+int offer_segments(struct transfer *transfer, struct target *target);
 /*
  * Copy the chunk out of its slot, check its tag, and write it to the file, or to the
  * file's queue. A failure is the slot's. Runs on a worker.

@@ -401,16 +401,6 @@ static int open_locked_partial(const struct wanted *wanted)
 	return -1;
 }
 
-/*
- * Otherwise the copy could not be moved to its place in the end. Some containers refuse
- * faccessat2(2).
- */
-static bool is_writable_directory(int directory)
-{
-	return faccessat(directory, ".", W_OK, AT_EACCESS) == 0 ||
-	       (errno != EACCES && errno != EROFS);
-}
-
 int open_partial(int directory, const char *name, enum partial_kind kind,
 		 uint32_t timeout_ms, const char *path, char ret_partial[NAME_MAX + 1],
 		 struct failure *failure)
@@ -422,7 +412,8 @@ int open_partial(int directory, const char *name, enum partial_kind kind,
 	int fd = -1;
 
 	errno = ENAMETOOLONG;
-	if (length <= NAME_MAX && is_writable_directory(directory))
+	/* Otherwise the copy could not be moved to its place in the end. */
+	if (length <= NAME_MAX && may_write_to(directory) == 0)
 		do
 			fd = open_locked_partial(&wanted);
 		while (fd < 0 && errno == EAGAIN && now_ns() < deadline);
