@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "channels.hpp"
+#include "devices.hpp"
 #include "driver.hpp"
 #include "request.hpp"
 #include "settings.hpp"

@@ -11,7 +11,6 @@
 #include <sys/socket.h>
 #include <system_error>
 
-#include "channels.hpp"
 #include "report.hpp"
 
 namespace pier_nixl

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "channels.hpp"
+#include "devices.hpp"
 #include "driver.hpp"
 #include "nixl_abi.hpp"
 #include "settings.hpp"
