@@ -4,29 +4,67 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 
-#include "async.h"
+#include <pier/event.h>
+
 #include "core/caller.h"
 #include "core/deadline.h"
 #include "core/error.h"
 #include "core/extensible.h"
 #include "core/fd.h"
+#include "core/list.h"
 #include "core/log.h"
 #include "core/object.h"
 #include "core/sleep.h"
 #include "core/thread.h"
-#include "region/plan.h"
-#include "region/reg.h"
+#include "plan.h"
+#include "reg.h"
 
 /*
- * An asynchronous registration, from its call to its event. The call plans the
- * region, a thread of the queue registers it. The thread that takes a registration
- * out of the queue also completes it; others only set `cancelled` and `closed` for it.
+ * An asynchronous registration, from its call to its event. The call plans the region, a
+ * thread of the queue registers it. The thread that takes a registration out of the queue
+ * also completes it; others only set `cancelled` and `closed` for it.
  */
+
+struct pier_event_queue {
+	struct pier_object object;
+	pthread_mutex_t lock; /* guards everything below, and the registrations */
+	pthread_cond_t work;  /* something is queued, or `stop` is set */
+	struct pier_list queued;
+	struct pier_list events; /* registrations in the order of their completion */
+	uint32_t depth;
+	uint32_t unread; /* registrations, not closed, whose event was not read */
+	uint32_t open;	 /* registrations that are not closed */
+	uint32_t busy;	 /* registrations taken out of `queued` that are not complete */
+	int fd;		 /* an eventfd: 1 while there are events */
+	bool stop;
+	uint32_t thread_count;
+	pthread_t threads[];
+};
+
+enum state {
+	STATE_QUEUED,
+	STATE_BUSY, /* a thread works on it without the lock */
+	STATE_OVER, /* its event can be read */
+	STATE_READ,
+};
+
+struct pier_registration {
+	struct pier_object object;
+	struct pier_list link; /* in queued or events */
+	struct pier_event_queue *queue;
+	struct pier_pd *pd;	/* counted as its child; NULL when it is over */
+	struct pier_mr *region; /* until it is registered or freed */
+	enum state state;
+	bool cancelled, closed;
+	struct pier_event event;
+};
 
 static void free_registration(struct pier_registration *registration)
 {
@@ -37,7 +75,7 @@ static void free_registration(struct pier_registration *registration)
 static void take_from_queue(struct pier_registration *registration)
 {
 	pier_list_remove(&registration->link);
-	registration->state = PIER_REGISTRATION_BUSY;
+	registration->state = STATE_BUSY;
 	registration->queue->busy++;
 }
 
@@ -46,7 +84,7 @@ static void publish_event(struct pier_registration *registration)
 {
 	struct pier_event_queue *queue = registration->queue;
 
-	registration->state = PIER_REGISTRATION_OVER;
+	registration->state = STATE_OVER;
 	if (pier_list_empty(&queue->events))
 		eventfd_write(queue->fd, 1);
 	pier_list_append(&queue->events, &registration->link);
@@ -109,7 +147,10 @@ static void deregister_unwanted(struct pier_registration *registration, uint64_t
 		set_event_cancelled(registration, length);
 }
 
-/* On a thread of the queue. */
+/*
+ * Take it out of the queue and complete it, on a thread of the queue. Called with the
+ * queue locked, and unlocks it meanwhile.
+ */
 static void run_registration(struct pier_registration *registration)
 {
 	struct pier_event_queue *queue = registration->queue;
@@ -196,7 +237,6 @@ static int make_registration(struct pier_event_queue *queue, struct pier_pd *pd,
 	if (!registration)
 		return pier_fail(ENOMEM, "registering memory: out of memory");
 	registration->queue = queue;
-	registration->run = run_registration;
 	registration->pd = pd;
 	registration->event.kind = PIER_EVENT_MR_REGISTERED;
 	registration->event.registration = registration;
@@ -253,10 +293,9 @@ int pier_registration_cancel(struct pier_registration *registration)
 	if (error)
 		return error;
 	pthread_mutex_lock(&queue->lock);
-	over = registration->state == PIER_REGISTRATION_OVER ||
-	       registration->state == PIER_REGISTRATION_READ;
+	over = registration->state == STATE_OVER || registration->state == STATE_READ;
 	registration->cancelled = !over;
-	if (registration->state == PIER_REGISTRATION_QUEUED)
+	if (registration->state == STATE_QUEUED)
 		drop_queued(registration);
 	pthread_mutex_unlock(&queue->lock);
 	if (over)
@@ -282,7 +321,7 @@ static int discard_completed(struct pier_registration *registration)
 
 	withdraw_event(registration);
 	if (registration->event.mr) {
-		registration->state = PIER_REGISTRATION_BUSY;
+		registration->state = STATE_BUSY;
 		queue->busy++;
 		pthread_mutex_unlock(&queue->lock);
 		error = pier_dereg_mr(registration->event.mr);
@@ -298,12 +337,12 @@ static int discard_completed(struct pier_registration *registration)
 
 static int close_by_state(struct pier_registration *registration)
 {
-	if (registration->state == PIER_REGISTRATION_OVER)
+	if (registration->state == STATE_OVER)
 		return discard_completed(registration);
 	registration->closed = true;
-	if (registration->state == PIER_REGISTRATION_QUEUED)
+	if (registration->state == STATE_QUEUED)
 		drop_queued(registration);
-	else if (registration->state == PIER_REGISTRATION_READ)
+	else if (registration->state == STATE_READ)
 		free_registration(registration);
 	return 0;
 }
@@ -321,7 +360,7 @@ int pier_registration_close(struct pier_registration *registration)
 	if (error)
 		return error;
 	pthread_mutex_lock(&queue->lock);
-	read = registration->state == PIER_REGISTRATION_READ;
+	read = registration->state == STATE_READ;
 	error = close_by_state(registration);
 	if (!error) {
 		queue->open--;
@@ -375,7 +414,7 @@ static void *run_worker(void *argument)
 		}
 		next = pier_container_of(queue->queued.next, struct pier_registration,
 					 link);
-		next->run(next);
+		run_registration(next);
 	}
 	pthread_mutex_unlock(&queue->lock);
 	return NULL;
@@ -498,7 +537,7 @@ int pier_event_queue_read(struct pier_event_queue *queue, struct pier_event *ret
 		registration = pier_container_of(queue->events.next,
 						 struct pier_registration, link);
 		withdraw_event(registration);
-		registration->state = PIER_REGISTRATION_READ;
+		registration->state = STATE_READ;
 		queue->unread--;
 		*ret_event = registration->event;
 		count = 1;
