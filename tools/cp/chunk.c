@@ -9,7 +9,6 @@
 
 #include "chunk.h"
 #include "core/wire.h"
-#include "cp.h"
 
 struct queue {
 	struct job *first, **last;

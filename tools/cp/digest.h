@@ -8,7 +8,6 @@
 
 #include <openssl/evp.h>
 
-#include "cp.h"
 #include "failure.h"
 
 /*
@@ -23,6 +22,7 @@
  */
 
 enum {
+	CP_SECRET_SIZE = 32,
 	CP_TAG_SIZE = 16,    /* of Poly1305, RFC 8439 */
 	CP_DIGEST_SIZE = 32, /* of BLAKE2b, RFC 7693 */
 };

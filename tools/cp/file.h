@@ -8,8 +8,6 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
-#include "cp.h"
-
 /* The bytes and the metadata of an open file. */
 
 /* pread(2), repeated when a signal interrupts it. */
@@ -120,6 +118,25 @@ void apply_acl(int directory, const char *name, struct stat *stat);
  * mode  of the source
  */
 mode_t keep_mode(int directory, const char *name, const struct stat *old, mode_t mode);
+
+enum {
+	CP_MODE_BITS = 01777, /* of a file's mode that are copied: no set-id bits */
+};
+
+/* Metadata that copies do not have. */
+enum cp_loss {
+	LOSS_OWNER, /* or group */
+	LOSS_SET_ID,
+	LOSS_ACL,
+	LOSS_XATTR,
+	LOSS_HARD_LINK, /* to another file of the copy */
+	LOSSES,
+};
+
+/* How many files and directories had it. */
+struct cp_losses {
+	uint32_t files[LOSSES];
+};
 
 /* Metadata of a file that a copy never has. */
 struct attributes {

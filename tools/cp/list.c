@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cp.h"
 #include "json.h"
 #include "list.h"
 #include "message.h"

@@ -4,7 +4,6 @@
 
 #include <limits.h>
 
-#include "cp.h"
 #include "message.h"
 
 /* SRC or DST on the command line. */
