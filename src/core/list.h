@@ -39,6 +39,17 @@ static inline void pier_list_remove(struct pier_list *link)
 	pier_list_init(link);
 }
 
+/* Take the first link out of a list that has one. */
+static inline struct pier_list *pier_list_take(struct pier_list *head)
+{
+	struct pier_list *first = head->next;
+
+	head->next = first->next;
+	head->next->previous = head;
+	pier_list_init(first);
+	return first;
+}
+
 #define pier_list_for_each(link, head) \
 	for (struct pier_list *link = (head)->next; link != (head); link = link->next)
 

@@ -412,8 +412,8 @@ static void *run_worker(void *argument)
 			pthread_cond_wait(&queue->work, &queue->lock);
 			continue;
 		}
-		next = pier_container_of(queue->queued.next, struct pier_registration,
-					 link);
+		next = pier_container_of(pier_list_take(&queue->queued),
+					 struct pier_registration, link);
 		run_registration(next);
 	}
 	pthread_mutex_unlock(&queue->lock);

@@ -51,8 +51,7 @@ static struct pier_cache_entry *begin_reaping(struct pier_mr_cache *cache)
 
 	pthread_mutex_lock(&cache->lock);
 	if (!pier_list_empty(&cache->dead)) {
-		entry = pier_cache_entry_in(cache->dead.next);
-		pier_list_remove(&entry->link);
+		entry = pier_cache_entry_in(pier_list_take(&cache->dead));
 		pier_list_append(&cache->reaping, &entry->link);
 	}
 	pthread_mutex_unlock(&cache->lock);
@@ -309,12 +308,8 @@ void pier_cache_drop_idle(struct pier_mr_cache *cache)
 {
 	while (!pier_list_empty(&cache->idle))
 		pier_cache_drop(pier_cache_entry_in(cache->idle.next));
-	for (struct pier_list *from = &cache->stuck; !pier_list_empty(from);) {
-		struct pier_list *link = from->next;
-
-		pier_list_remove(link);
-		pier_list_append(&cache->dead, link);
-	}
+	while (!pier_list_empty(&cache->stuck))
+		pier_list_append(&cache->dead, pier_list_take(&cache->stuck));
 }
 
 /* A thread that unmaps memory or frees a buffer must find all caches. */
