@@ -24,7 +24,7 @@
 #include "cp/path.h"
 #include "cp/source.h"
 #include "cp/target.h"
-#include "cp/walk.h"
+#include "cp/list.h"
 
 /* After failure.h, which has a function with the name of a macro. */
 #include "../support/cmocka.h"

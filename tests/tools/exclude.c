@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cp/walk.h"
+#include "cp/list.h"
 
 /* After failure.h, which has a function with the name of a macro. */
 #include "../support/cmocka.h"

@@ -10,6 +10,8 @@
 #include "file.h"
 #include "remote/control.h"
 
+struct words;
+
 /*
  * The memory that a side may still use for a tree: for its list, the names in a directory
  * while it is read, and sentences about files that are left out. Any thread may call
@@ -150,6 +152,45 @@ int send_list(struct control *control, const struct file_list *list);
  * comes before it, or at the top. Between its slashes are only names.
  */
 int receive_list(struct control *control, uint64_t size, struct file_list *ret_list);
+
+/* The files that the user named, and what is below them. */
+struct walk {
+	int root;		      /* as in path.h */
+	const uint8_t *secret;	      /* of the copy, for the identities */
+	const struct words *operands; /* borrowed, like the patterns */
+	const struct words *patterns; /* of --exclude; NULL: none */
+	/* Called now and then; a negative value ends the walk. */
+	int (*alive)(void *context);
+	/* Called with a sentence for each file that is left out. */
+	void (*report)(void *context, const char *sentence);
+	void *context;
+	int *bases;	/* of each operand: the directory, or that of the file; O_PATH */
+	bool contents;	/* the operand's name is "." or "..": its files have no top */
+	bool in_memory; /* some of the files are: see file.h */
+	struct cp_losses losses; /* of what is in the list */
+	/* During the walk: */
+	struct file_list *list;
+	struct failure *failure;
+	uint32_t operand; /* number */
+	size_t work;	  /* since the last call of alive() */
+	void *linked;	  /* files that have other names: see path.h */
+};
+
+/* Zero the struct and set the first members. close_walk() frees what it has. */
+int run_walk(struct walk *walk, struct file_list *ret_list, struct failure *failure);
+
+void close_walk(struct walk *walk);
+
+/*
+ * The patterns of --exclude, as in rsync(1): "*", "?" and "[...]" do not match a slash,
+ * "**" does. A pattern with a slash at its end matches directories only, and one that
+ * ends in a slash and "***" a directory and all that is in it. One with a slash at its
+ * start is compared with the whole path, which begins with the name of the operand. One
+ * with another slash, or with "**", is compared with the end of the path, others with its
+ * last name. A backslash makes the next character a plain one, if there is a "*", "?" or
+ * "[".
+ */
+bool is_excluded(const char *pattern, const char *path, bool directory);
 
 /*
  * The parts of the sequence that the receiver has from an interrupted copy. Both sides

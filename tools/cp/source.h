@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 
 #include "file.h"
+#include "list.h"
 #include "transfer.h"
-#include "walk.h"
 
 /* The file that is read. Set both descriptors to -1 before open_source(). */
 struct source {

@@ -8,8 +8,8 @@
 
 #include "chunk.h"
 #include "file.h"
-#include "tree.h"
 #include "transfer.h"
+#include "tree.h"
 
 /*
  * The file that is written. Until all of it is on disk it has no name, or a temporary

@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "file.h"
+#include "list.h"
 #include "message.h"
 #include "path.h"
-#include "walk.h"
 
 /* The length of the bracket expression that begins here, or 0 if it has no end. */
 static size_t bracket_length(const char *pattern)
