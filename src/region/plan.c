@@ -192,7 +192,7 @@ static int check_fd_kind(const struct pier_check_limits *limits, int fd,
 /* end: the offset after the last byte of the range. */
 static int check_fd(const struct pier_check_limits *limits, int fd, uint64_t end)
 {
-	uint64_t size;
+	uint64_t size = 0;
 	int error = check_fd_kind(limits, fd, &size);
 
 	if (error || end <= size)
