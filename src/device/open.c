@@ -123,7 +123,7 @@ void pier_explain_unlisted(const char *sysfs, const char *name, char *ret_text,
 		    is_listed(entry->d_name))
 			continue;
 		snprintf(ret_text, size,
-			 "the kernel has %s, but libibverbs does not list it: the "
+			 "the kernel has %.64s, but libibverbs does not list it: the "
 			 "library of its driver is missing (Debian: ibverbs-providers; "
 			 "in a container, inside), or its /dev/infiniband/uverbsN is not "
 			 "visible here",
