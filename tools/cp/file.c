@@ -379,14 +379,23 @@ size_t next_write_length(const struct write_queue *queue, uint64_t offset, uint6
 	return (size_t)(left - left % queue->unit);
 }
 
-/* EINVAL: the file system takes no direct write of this kind after all. */
-static void take_completion(struct write_queue *queue, struct io_uring_cqe *cqe)
+/* The lock is held: every other thread would wait for a completion, too. */
+static int await_completion(struct write_queue *queue)
 {
-	struct block *block = io_uring_cqe_get_data(cqe);
-	int count = cqe->res;
+	struct io_uring_cqe *cqe;
+	struct block *block;
+	int error, count;
 
+	do
+		error = io_uring_wait_cqe(&queue->ring, &cqe);
+	while (error == -EINTR);
+	if (error)
+		return error;
+	block = io_uring_cqe_get_data(cqe);
+	count = cqe->res;
 	io_uring_cqe_seen(&queue->ring, cqe);
 	queue->in_flight--;
+	/* EINVAL: the file system takes no direct write of this kind after all. */
 	if (count == -EINVAL || count == -EAGAIN || count == -EINTR)
 		count = 0;
 	/* A short write is rare; the rest takes the way that takes every length. */
@@ -397,20 +406,7 @@ static void take_completion(struct write_queue *queue, struct io_uring_cqe *cqe)
 	else if (count < 0 && !queue->error)
 		queue->error = -count;
 	queue->free[queue->free_count++] = block;
-}
-
-/* The lock is held: every other thread would wait for a completion, too. */
-static int await_completion(struct write_queue *queue)
-{
-	struct io_uring_cqe *cqe;
-	int error;
-
-	do
-		error = io_uring_wait_cqe(&queue->ring, &cqe);
-	while (error == -EINTR);
-	if (error == 0)
-		take_completion(queue, cqe);
-	return error;
+	return 0;
 }
 
 void *take_write_block(struct write_queue *queue)
@@ -475,23 +471,18 @@ void write_block(struct write_queue *queue, void *data, uint64_t offset, size_t 
 	pthread_mutex_unlock(&queue->lock);
 }
 
-static void drain_queue(struct write_queue *queue)
+int finish_writes(struct write_queue *queue)
 {
 	int error = 0;
 
+	if (!queue)
+		return 0;
 	pthread_mutex_lock(&queue->lock);
 	while (queue->in_flight && !error)
 		error = await_completion(queue);
 	if (error && !queue->error)
 		queue->error = -error;
 	pthread_mutex_unlock(&queue->lock);
-}
-
-int finish_writes(struct write_queue *queue)
-{
-	if (!queue)
-		return 0;
-	drain_queue(queue);
 	errno = queue->error;
 	return queue->error ? -1 : 0;
 }
@@ -500,7 +491,7 @@ void close_write_queue(struct write_queue *queue)
 {
 	if (!queue)
 		return;
-	drain_queue(queue);
+	finish_writes(queue);
 	io_uring_queue_exit(&queue->ring);
 	pthread_cond_destroy(&queue->changed);
 	pthread_mutex_destroy(&queue->lock);

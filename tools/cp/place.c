@@ -25,56 +25,46 @@ static int fail_tree(const struct tree *tree, const char *what, struct failure *
 		    path_error(errno));
 }
 
-/* The names go into the directory itself, which is made first. */
-static int make_base(struct tree *tree, struct place *place, struct failure *failure)
+/* The names of the list go into the directory itself, which is made first. */
+static int make_base(struct tree *tree, const char *name, struct failure *failure)
 {
-	if (mkdirat(place->directory, place->name, 0777) < 0)
+	if (mkdirat(tree->base, name, 0777) < 0)
 		return fail_tree(tree, "make", failure);
-	tree->above = place->directory;
-	place->directory = -1;
-	strcpy(tree->made, place->name);
-	tree->base = openat(tree->above, tree->made,
+	tree->above = tree->base;
+	strcpy(tree->made, name);
+	tree->base = openat(tree->above, name,
 			    O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	return tree->base < 0 ? fail_tree(tree, "write into", failure) : 0;
 }
 
 /* A directory takes the tree; a name that does not exist becomes that of its top. */
-static int use_place(struct tree *tree, struct place *place,
-		     const struct source_message *source, struct failure *failure)
-{
-	if (place->mode) {
-		errno = ENOTDIR;
-		return fail_tree(tree, "write into", failure);
-	}
-	if (place->name[0] && source->several)
-		return fail(failure, EXIT_FILE,
-			    "%s is no directory: several sources need one", tree->path);
-	if (place->name[0] && source->contents && !tree->dry_run)
-		return make_base(tree, place, failure);
-	if (place->name[0] && !source->contents &&
-	    (tree->list.count == 0 ||
-	     (tree->list.count > 1 && tree->list.entries[1].parent == LIST_TOP)))
-		return fail(failure, EXIT_PEER, "the list has several tops");
-	tree->base = place->directory;
-	place->directory = -1;
-	strcpy(tree->top, place->name);
-	return 0;
-}
-
 static int find_base(struct tree *tree, int root, const char *path,
 		     const struct source_message *source, struct failure *failure)
 {
+	const struct file_list *list = &tree->list;
 	struct place place;
-	int result;
 
 	snprintf(tree->path, sizeof(tree->path), "%s", path);
 	if (refuse_open_file(root, path, false, failure) < 0)
 		return -1;
 	if (open_place(root, path, &place) < 0)
 		return fail_tree(tree, "write into", failure);
-	result = use_place(tree, &place, source, failure);
-	close_fd(place.directory);
-	return result;
+	tree->base = place.directory;
+	errno = ENOTDIR;
+	if (place.mode)
+		return fail_tree(tree, "write into", failure);
+	if (!place.name[0])
+		return 0;
+	if (source->several)
+		return fail(failure, EXIT_FILE,
+			    "%s is no directory: several sources need one", tree->path);
+	if (source->contents && !tree->dry_run)
+		return make_base(tree, place.name, failure);
+	if (!source->contents &&
+	    (!list->count || (list->count > 1 && list->entries[1].parent == LIST_TOP)))
+		return fail(failure, EXIT_PEER, "the list has several tops");
+	strcpy(tree->top, place.name);
+	return 0;
 }
 
 /* Whether it is the identity of a directory that is copied. */
