@@ -323,9 +323,9 @@ static int add_request(struct requests *requests, PyObject *object)
 	    set_remote(remote, request) < 0 || set_immediate(immediate, request) < 0)
 		return -1;
 	requests->count++; /* its memory is now freed with the others */
-	elements->list = elements->few;
+	pier_py_local_init(elements);
 	scatter = request->opcode == PIER_OP_READ || request->opcode == PIER_OP_RECV;
-	if (pier_py_local_make(local, scatter, elements) < 0)
+	if (pier_py_local_add(elements, local, scatter) < 0)
 		return -1;
 	request->gather = elements->list;
 	request->num_sge = (int)elements->count;

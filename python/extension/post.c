@@ -9,14 +9,16 @@
 
 /* The methods of a channel that post a request, and wait for it or return its Work. */
 
-/* The arguments of a method. */
 struct request {
+	/* The arguments, borrowed; NULL: missing. */
+	PyObject *local_object, *remote_object, *immediate_object;
 	enum pier_opcode opcode;
 	struct pier_py_local local;
 	struct pier_py_remote *remote; /* borrowed; NULL: none */
 	bool has_immediate;
 	uint32_t immediate;
 	unsigned long long compare, operand; /* of atomics */
+	struct pier_write_pair *pairs;	     /* as many as elements; NULL: no pairs */
 	bool blocking;
 	int timeout_ms;
 };
@@ -46,6 +48,20 @@ static int post_vec(struct pier_channel *channel, struct request *request,
 				   parts, count, ret_work);
 }
 
+/* The layouts of both are the same: an element and a remote part. */
+_Static_assert(sizeof(struct pier_write_pair) == sizeof(struct pier_read_pair),
+	       "pairs of reads and writes are alike");
+
+static int post_pairs(struct pier_channel *channel, struct request *request,
+		      struct pier_work *ret_work)
+{
+	if (request->opcode == PIER_OP_READ)
+		return pier_post_reads(channel,
+				       (const struct pier_read_pair *)request->pairs,
+				       request->local.count, ret_work);
+	return pier_post_writes(channel, request->pairs, request->local.count, ret_work);
+}
+
 /* The library posts reads, writes and atomics, and sends and receives, by one struct. */
 static int post_request(struct pier_channel *channel, struct request *request,
 			struct pier_work *ret_work)
@@ -61,6 +77,8 @@ static int post_request(struct pier_channel *channel, struct request *request,
 		.operand = request->operand,
 	};
 
+	if (request->pairs)
+		return post_pairs(channel, request, ret_work);
 	if (request->opcode == PIER_OP_RECV)
 		return pier_post_recv(channel, pier_py_local_scatter(&request->local),
 				      (int)request->local.count, ret_work);
@@ -127,50 +145,45 @@ static PyObject *post_locked(struct pier_py_channel *channel, struct request *re
 	return result;
 }
 
-/* Frees the local memory. */
-static PyObject *run_request(struct pier_py_channel *channel, struct request *request)
+static PyObject *take_and_post(struct pier_py_channel *channel, struct request *request)
 {
-	PyObject *result = NULL;
+	PyObject *result;
 
-	if (pier_py_channel_take(channel)) {
-		result = post_locked(channel, request);
-		pier_py_channel_release(channel);
-		if (!result)
-			pier_py_queue_wake(channel->queue, NULL);
-	}
-	pier_py_local_free(&request->local);
+	if (!pier_py_channel_take(channel))
+		return NULL;
+	result = post_locked(channel, request);
+	pier_py_channel_release(channel);
+	if (!result)
+		pier_py_queue_wake(channel->queue, NULL);
 	return result;
 }
 
 /* Convert the arguments that are objects. */
-static bool take_objects(struct pier_py_channel *channel, struct request *request,
-			 PyObject *local, PyObject *remote, PyObject *immediate)
+static bool take_objects(struct request *request)
 {
 	int found;
 
-	request->local.list = request->local.few;
-	if (remote && remote != Py_None) {
-		request->remote = pier_py_remote_check(remote);
+	if (request->remote_object && request->remote_object != Py_None) {
+		request->remote = pier_py_remote_check(request->remote_object);
 		if (!request->remote)
 			return false;
 	}
-	found = pier_py_optional_uint32(immediate, &request->immediate);
-	if (found < 0)
-		return false;
-	request->has_immediate = found;
-	return pier_py_local_make(local, is_scatter(request->opcode), &request->local) ==
-		       0 &&
-	       pier_py_channel_accepts(channel, request->local.regions);
+	found = pier_py_optional_uint32(request->immediate_object, &request->immediate);
+	request->has_immediate = found > 0;
+	return found >= 0 && pier_py_local_add(&request->local, request->local_object,
+					       is_scatter(request->opcode)) == 0;
 }
 
-static PyObject *run_with_objects(struct pier_py_channel *channel,
-				  struct request *request, PyObject *local,
-				  PyObject *remote, PyObject *immediate)
+static PyObject *run_request(struct pier_py_channel *channel, struct request *request)
 {
-	if (take_objects(channel, request, local, remote, immediate))
-		return run_request(channel, request);
+	PyObject *result = NULL;
+
+	pier_py_local_init(&request->local);
+	if (take_objects(request) &&
+	    pier_py_channel_accepts(channel, request->local.regions))
+		result = take_and_post(channel, request);
 	pier_py_local_free(&request->local);
-	return NULL;
+	return result;
 }
 
 #define BLOCKING(opcode_)                                                               \
@@ -183,13 +196,13 @@ static PyObject *run_write(struct pier_py_channel *self, PyObject *arguments,
 {
 	static char *names[] = { "local", "remote", "immediate", "timeout", NULL };
 	struct request request = BLOCKING(PIER_OP_WRITE);
-	PyObject *local, *remote, *immediate = NULL;
 
 	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO|$OO&:write", names,
-					 &local, &remote, &immediate, pier_py_timeout,
+					 &request.local_object, &request.remote_object,
+					 &request.immediate_object, pier_py_timeout,
 					 &request.timeout_ms))
 		return NULL;
-	return run_with_objects(self, &request, local, remote, immediate);
+	return run_request(self, &request);
 }
 
 static PyObject *post_write(struct pier_py_channel *self, PyObject *arguments,
@@ -197,12 +210,12 @@ static PyObject *post_write(struct pier_py_channel *self, PyObject *arguments,
 {
 	static char *names[] = { "local", "remote", "immediate", NULL };
 	struct request request = { .opcode = PIER_OP_WRITE };
-	PyObject *local, *remote, *immediate = NULL;
 
 	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO|$O:post_write", names,
-					 &local, &remote, &immediate))
+					 &request.local_object, &request.remote_object,
+					 &request.immediate_object))
 		return NULL;
-	return run_with_objects(self, &request, local, remote, immediate);
+	return run_request(self, &request);
 }
 
 static PyObject *run_read(struct pier_py_channel *self, PyObject *arguments,
@@ -210,13 +223,12 @@ static PyObject *run_read(struct pier_py_channel *self, PyObject *arguments,
 {
 	static char *names[] = { "local", "remote", "timeout", NULL };
 	struct request request = BLOCKING(PIER_OP_READ);
-	PyObject *local, *remote;
 
 	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO|$O&:read", names,
-					 &local, &remote, pier_py_timeout,
-					 &request.timeout_ms))
+					 &request.local_object, &request.remote_object,
+					 pier_py_timeout, &request.timeout_ms))
 		return NULL;
-	return run_with_objects(self, &request, local, remote, NULL);
+	return run_request(self, &request);
 }
 
 static PyObject *post_read(struct pier_py_channel *self, PyObject *arguments,
@@ -224,12 +236,11 @@ static PyObject *post_read(struct pier_py_channel *self, PyObject *arguments,
 {
 	static char *names[] = { "local", "remote", NULL };
 	struct request request = { .opcode = PIER_OP_READ };
-	PyObject *local, *remote;
 
 	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO:post_read", names,
-					 &local, &remote))
+					 &request.local_object, &request.remote_object))
 		return NULL;
-	return run_with_objects(self, &request, local, remote, NULL);
+	return run_request(self, &request);
 }
 
 static PyObject *run_send(struct pier_py_channel *self, PyObject *arguments,
@@ -237,13 +248,12 @@ static PyObject *run_send(struct pier_py_channel *self, PyObject *arguments,
 {
 	static char *names[] = { "local", "immediate", "timeout", NULL };
 	struct request request = BLOCKING(PIER_OP_SEND);
-	PyObject *local, *immediate = NULL;
 
 	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$OO&:send", names,
-					 &local, &immediate, pier_py_timeout,
-					 &request.timeout_ms))
+					 &request.local_object, &request.immediate_object,
+					 pier_py_timeout, &request.timeout_ms))
 		return NULL;
-	return run_with_objects(self, &request, local, NULL, immediate);
+	return run_request(self, &request);
 }
 
 static PyObject *post_send(struct pier_py_channel *self, PyObject *arguments,
@@ -251,12 +261,12 @@ static PyObject *post_send(struct pier_py_channel *self, PyObject *arguments,
 {
 	static char *names[] = { "local", "immediate", NULL };
 	struct request request = { .opcode = PIER_OP_SEND };
-	PyObject *local, *immediate = NULL;
 
 	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$O:post_send", names,
-					 &local, &immediate))
+					 &request.local_object,
+					 &request.immediate_object))
 		return NULL;
-	return run_with_objects(self, &request, local, NULL, immediate);
+	return run_request(self, &request);
 }
 
 static PyObject *run_recv(struct pier_py_channel *self, PyObject *arguments,
@@ -264,12 +274,12 @@ static PyObject *run_recv(struct pier_py_channel *self, PyObject *arguments,
 {
 	static char *names[] = { "local", "timeout", NULL };
 	struct request request = BLOCKING(PIER_OP_RECV);
-	PyObject *local;
 
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$O&:recv", names, &local,
-					 pier_py_timeout, &request.timeout_ms))
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$O&:recv", names,
+					 &request.local_object, pier_py_timeout,
+					 &request.timeout_ms))
 		return NULL;
-	return run_with_objects(self, &request, local, NULL, NULL);
+	return run_request(self, &request);
 }
 
 static PyObject *post_recv(struct pier_py_channel *self, PyObject *arguments,
@@ -277,12 +287,11 @@ static PyObject *post_recv(struct pier_py_channel *self, PyObject *arguments,
 {
 	static char *names[] = { "local", NULL };
 	struct request request = { .opcode = PIER_OP_RECV };
-	PyObject *local;
 
 	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O:post_recv", names,
-					 &local))
+					 &request.local_object))
 		return NULL;
-	return run_with_objects(self, &request, local, NULL, NULL);
+	return run_request(self, &request);
 }
 
 static PyObject *compare_swap(struct pier_py_channel *self, PyObject *arguments,
@@ -290,14 +299,14 @@ static PyObject *compare_swap(struct pier_py_channel *self, PyObject *arguments,
 {
 	static char *names[] = { "local", "remote", "compare", "swap", "timeout", NULL };
 	struct request request = BLOCKING(PIER_OP_COMPARE_SWAP);
-	PyObject *local, *remote;
 
 	if (!PyArg_ParseTupleAndKeywords(
-		    arguments, keywords, "OOO&O&|$O&:compare_swap", names, &local,
-		    &remote, pier_py_uint64, &request.compare, pier_py_uint64,
-		    &request.operand, pier_py_timeout, &request.timeout_ms))
+		    arguments, keywords, "OOO&O&|$O&:compare_swap", names,
+		    &request.local_object, &request.remote_object, pier_py_uint64,
+		    &request.compare, pier_py_uint64, &request.operand, pier_py_timeout,
+		    &request.timeout_ms))
 		return NULL;
-	return run_with_objects(self, &request, local, remote, NULL);
+	return run_request(self, &request);
 }
 
 static PyObject *fetch_add(struct pier_py_channel *self, PyObject *arguments,
@@ -305,138 +314,67 @@ static PyObject *fetch_add(struct pier_py_channel *self, PyObject *arguments,
 {
 	static char *names[] = { "local", "remote", "add", "timeout", NULL };
 	struct request request = BLOCKING(PIER_OP_FETCH_ADD);
-	PyObject *local, *remote;
 
 	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OOO&|$O&:fetch_add", names,
-					 &local, &remote, pier_py_uint64,
-					 &request.operand, pier_py_timeout,
-					 &request.timeout_ms))
+					 &request.local_object, &request.remote_object,
+					 pier_py_uint64, &request.operand,
+					 pier_py_timeout, &request.timeout_ms))
 		return NULL;
-	return run_with_objects(self, &request, local, remote, NULL);
+	return run_request(self, &request);
 }
 
-/* The layouts of both are the same: an element and a remote part. */
-_Static_assert(sizeof(struct pier_write_pair) == sizeof(struct pier_read_pair),
-	       "pairs of reads and writes are alike");
-
-struct pairs {
-	struct pier_write_pair *list;
-	uint32_t count;
-	PyObject *regions; /* a list of Regions with users */
-};
-
-static void free_pairs(struct pairs *pairs)
+static bool add_pair(struct request *request, uint32_t number, PyObject *object)
 {
-	free(pairs->list);
-	pier_py_regions_release(pairs->regions);
-}
-
-/* The users of the regions go from one list to the other. */
-static int keep_regions(struct pairs *pairs, struct pier_py_local *local)
-{
-	PyObject *regions = pier_py_local_take_regions(local), *before = pairs->regions;
-
-	pairs->regions = before ? PySequence_InPlaceConcat(before, regions)
-				: Py_NewRef(regions);
-	if (!pairs->regions) {
-		pairs->regions = before;
-		pier_py_regions_release(regions);
-		return -1;
-	}
-	Py_XDECREF(before);
-	Py_DECREF(regions);
-	return 0;
-}
-
-static int add_pair(struct pairs *pairs, PyObject *object, bool scatter)
-{
-	struct pier_write_pair *pair = &pairs->list[pairs->count];
-	struct pier_py_local local = { .list = local.few };
+	struct pier_py_local *local = &request->local;
 	struct pier_py_remote *remote;
 	PyObject *first, *second;
-	int result = -1;
 
-	if (!PyTuple_Check(object) ||
-	    !PyArg_ParseTuple(object, "OO:pair", &first, &second)) {
-		if (!PyErr_Occurred())
-			pier_py_wrong_type(object, "a pair is a tuple (local, remote)");
-		return -1;
+	if (!PyTuple_Check(object)) {
+		pier_py_wrong_type(object, "a pair is a tuple (local, remote)");
+		return false;
 	}
+	if (!PyArg_ParseTuple(object, "OO:pair", &first, &second))
+		return false;
 	remote = pier_py_remote_check(second);
-	if (remote && pier_py_local_make(first, scatter, &local) == 0) {
-		if (local.count != 1 || pier_py_remote_count(remote) != 1) {
-			pier_py_refuse(
-				EINVAL,
-				"pair %u has %u local and %u remote parts: each has "
-				"one here; post_read() and post_write() take more",
-				pairs->count, local.count, pier_py_remote_count(remote));
-		} else {
-			*pair = (struct pier_write_pair){ local.list[0],
-							  remote->parts[0] };
-			pairs->count++;
-			result = keep_regions(pairs, &local);
-		}
-	}
-	pier_py_local_free(&local);
-	return result;
+	if (!remote || pier_py_local_add(local, first, is_scatter(request->opcode)) < 0)
+		return false;
+	if (local->count != number + 1 || pier_py_remote_count(remote) != 1)
+		return pier_py_refuse(
+			EINVAL,
+			"pair %u has %u local and %u remote parts: each has "
+			"one here; post_read() and post_write() take more",
+			number, local->count - number, pier_py_remote_count(remote));
+	request->pairs[number] = (struct pier_write_pair){ local->list[number],
+							   remote->parts[0] };
+	return true;
 }
 
-static int make_pairs(PyObject *object, bool scatter, struct pairs *ret_pairs)
+static bool make_pairs(struct request *request, PyObject *tuple)
 {
-	PyObject *tuple = PySequence_Tuple(object);
-	Py_ssize_t count = tuple ? PyTuple_Size(tuple) : 0;
-	int result = tuple ? 0 : -1;
+	Py_ssize_t count = PyTuple_Size(tuple), i = 0;
 
-	*ret_pairs = (struct pairs){ 0 };
-	if (tuple) {
-		ret_pairs->list = calloc((size_t)count + 1, sizeof(*ret_pairs->list));
-		if (!ret_pairs->list) {
-			PyErr_NoMemory();
-			result = -1;
-		}
-	}
-	for (Py_ssize_t i = 0; i < count && result == 0; i++)
-		result = add_pair(ret_pairs, PyTuple_GetItem(tuple, i), scatter);
+	request->pairs = calloc((size_t)count + 1, sizeof(*request->pairs));
+	if (!request->pairs)
+		PyErr_NoMemory();
+	while (request->pairs && i < count &&
+	       add_pair(request, (uint32_t)i, PyTuple_GetItem(tuple, i)))
+		i++;
+	return request->pairs && i == count;
+}
+
+static PyObject *run_pairs(struct pier_py_channel *channel, PyObject *object,
+			   enum pier_opcode opcode)
+{
+	struct request request = { .opcode = opcode };
+	PyObject *tuple = PySequence_Tuple(object), *result = NULL;
+
+	pier_py_local_init(&request.local);
+	if (tuple && make_pairs(&request, tuple) &&
+	    pier_py_channel_accepts(channel, request.local.regions))
+		result = take_and_post(channel, &request);
+	pier_py_local_free(&request.local);
+	free(request.pairs);
 	Py_XDECREF(tuple);
-	return result;
-}
-
-/* With the lock. */
-static PyObject *post_pairs(struct pier_py_channel *channel, struct pairs *pairs,
-			    bool scatter)
-{
-	struct pier_py_work *work = pier_py_work_new(channel);
-	int error;
-
-	if (!work)
-		return NULL;
-	pier_py_queue_reap(channel->queue);
-	error = scatter ? pier_post_reads(channel->channel,
-					  (const struct pier_read_pair *)pairs->list,
-					  pairs->count, &work->work)
-			: pier_post_writes(channel->channel, pairs->list, pairs->count,
-					   &work->work);
-	if (error) {
-		Py_DECREF((PyObject *)work);
-		return pier_py_fail(error);
-	}
-	work->posted = true;
-	work->regions = pairs->regions;
-	pairs->regions = NULL;
-	return (PyObject *)work;
-}
-
-static PyObject *run_pairs(struct pier_py_channel *self, PyObject *object, bool scatter)
-{
-	PyObject *result = NULL;
-	struct pairs pairs;
-
-	if (make_pairs(object, scatter, &pairs) == 0 &&
-	    pier_py_channel_accepts(self, pairs.regions) && pier_py_channel_take(self)) {
-		result = post_pairs(self, &pairs, scatter);
-		pier_py_channel_release(self);
-	}
-	free_pairs(&pairs);
 	return result;
 }
 
@@ -449,7 +387,7 @@ static PyObject *post_reads(struct pier_py_channel *self, PyObject *arguments,
 	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O:post_reads", names,
 					 &pairs))
 		return NULL;
-	return run_pairs(self, pairs, true);
+	return run_pairs(self, pairs, PIER_OP_READ);
 }
 
 static PyObject *post_writes(struct pier_py_channel *self, PyObject *arguments,
@@ -461,7 +399,7 @@ static PyObject *post_writes(struct pier_py_channel *self, PyObject *arguments,
 	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O:post_writes", names,
 					 &pairs))
 		return NULL;
-	return run_pairs(self, pairs, false);
+	return run_pairs(self, pairs, PIER_OP_WRITE);
 }
 
 #define METHOD(name, function, doc)                                               \

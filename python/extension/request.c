@@ -79,7 +79,7 @@ static int add_elements(struct pier_py_local *local, const struct pier_mr *mr,
 	return 0;
 }
 
-static int add_local(struct pier_py_local *local, PyObject *object, bool scatter)
+static int add_part(struct pier_py_local *local, PyObject *object, bool scatter)
 {
 	struct pier_py_range range;
 	struct pier_py_region *region = pier_py_local_begin(object, &range);
@@ -94,20 +94,24 @@ static bool is_sequence(PyObject *object)
 	return PyTuple_Check(object) || PyList_Check(object);
 }
 
-int pier_py_local_make(PyObject *object, bool scatter, struct pier_py_local *ret_local)
+void pier_py_local_init(struct pier_py_local *local)
+{
+	*local = (struct pier_py_local){ .capacity = PIER_PY_FEW_ELEMENTS };
+	local->list = local->few;
+}
+
+int pier_py_local_add(struct pier_py_local *local, PyObject *object, bool scatter)
 {
 	Py_ssize_t count;
 
-	*ret_local = (struct pier_py_local){ .capacity = PIER_PY_FEW_ELEMENTS };
-	ret_local->list = ret_local->few;
 	if (object == Py_None)
 		return 0;
 	if (!is_sequence(object))
-		return add_local(ret_local, object, scatter);
+		return add_part(local, object, scatter);
 	count = PySequence_Size(object);
 	for (Py_ssize_t i = 0; i < count; i++) {
 		PyObject *item = PySequence_GetItem(object, i);
-		int result = item ? add_local(ret_local, item, scatter) : -1;
+		int result = item ? add_part(local, item, scatter) : -1;
 
 		Py_XDECREF(item);
 		if (result < 0)

@@ -19,16 +19,19 @@ struct pier_py_local {
 	PyObject *regions; /* NULL, or a list of Regions, each with a user */
 };
 
+/** No elements: before the others. */
+void pier_py_local_init(struct pier_py_local *local);
+
 /**
- * Make the elements of an argument: a Region, a Span, None for nothing, or a sequence of
+ * Add the elements of an argument: a Region, a Span, None for nothing, or a sequence of
  * Regions and Spans.
  *
  * scatter  the memory is written to
  *
  * Returns 0, or -1 with TypeError, ValueError (closed) or an exception of
- * pier_mr_gather_list(). Give it to pier_py_local_free() in any case.
+ * pier_mr_gather_list().
  */
-int pier_py_local_make(PyObject *object, bool scatter, struct pier_py_local *ret_local);
+int pier_py_local_add(struct pier_py_local *local, PyObject *object, bool scatter);
 
 /** As elements that are written to; the layouts are the same. */
 static inline struct pier_scatter *pier_py_local_scatter(struct pier_py_local *local)
