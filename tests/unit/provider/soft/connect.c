@@ -186,12 +186,15 @@ static void check_other_user(const char *calls)
 {
 	struct fixture_endpoint mine, its;
 	struct soft_fixture fixture;
+	struct soft_engine *engine;
+	bool sealed;
 	pid_t child;
 	char word;
 	int fd;
 
 	child = fork_child(other_user_body, &fd);
 	fixture_open(&fixture, NULL);
+	engine = &soft_context(fixture.context)->engine;
 	send_gid(&fixture, fd);
 	fixture_write_all(fd, calls, 1);
 	fixture_describe(&fixture, &mine);
@@ -202,7 +205,10 @@ static void check_other_user(const char *calls)
 				      IBV_SEND_SIGNALED),
 			 0);
 	fixture_expect(&fixture, fixture.send_cq, NULL, 1, IBV_WC_SUCCESS);
-	assert_non_null(((struct soft_qp *)fixture.qp)->link.seal);
+	pier_soft_lock(engine);
+	sealed = ((struct soft_qp *)fixture.qp)->link.seal;
+	pier_soft_unlock(engine);
+	assert_true(sealed);
 	fixture_write_all(fd, "x", 1);
 	join(child);
 	fixture_close(&fixture);
