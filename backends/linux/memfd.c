@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/vfs.h>
-#include <unistd.h>
 
 #include "core/checked.h"
 #include "core/error.h"
@@ -112,10 +108,6 @@ const struct pier_backend pier_memfd_backend = {
 	.close_export = pier_fd_memory_close_export,
 };
 
-#ifndef DMA_BUF_MAGIC /* <linux/magic.h> has it since 5.3 */
-#define DMA_BUF_MAGIC 0x444d4142
-#endif
-
 static struct pier_fd_memory_list dmabufs = PIER_FD_MEMORY_LIST(dmabufs);
 
 static int probe_dmabuf(char *ret_detail, size_t size)
@@ -157,49 +149,16 @@ const struct pier_backend pier_dmabuf_backend = {
 	.end_cpu = pier_fd_memory_end_cpu,
 };
 
-static int check_kind(int fd, bool *ret_dmabuf)
-{
-	struct statfs fs;
-
-	if (fstatfs(fd, &fs) != 0)
-		return pier_fail(errno, "fd %d: %m", fd);
-	*ret_dmabuf = fs.f_type == DMA_BUF_MAGIC;
-	if (*ret_dmabuf || fcntl(fd, F_GET_SEALS) >= 0)
-		return 0;
-	return pier_fail(EINVAL, "fd %d is neither a dma-buf nor a memfd", fd);
-}
-
-/*
- * The size of a dma-buf is where SEEK_END leads, which leaves its position alone
- * (dma_buf_llseek()). lseek(2) would move the position of a memfd.
- */
-static int read_size(int fd, bool dmabuf, uint64_t *ret_size)
-{
-	struct stat status;
-	off_t end;
-
-	if (dmabuf) {
-		end = lseek(fd, 0, SEEK_END);
-	} else if (fstat(fd, &status) == 0) {
-		end = status.st_size;
-	} else {
-		end = -1;
-	}
-	if (end < 0)
-		return pier_fail(errno, "asking fd %d for its size: %m", fd);
-	*ret_size = (uint64_t)end;
-	return 0;
-}
-
 static int check_range(int fd, uint64_t offset, uint64_t length, bool *ret_dmabuf)
 {
 	uint64_t size = 0;
-	int result = check_kind(fd, ret_dmabuf);
+	enum pier_fd_kind kind = pier_classify_fd(fd, &size);
 
-	if (result == 0)
-		result = read_size(fd, *ret_dmabuf, &size);
-	if (result != 0)
-		return result;
+	if (kind == PIER_FD_CLOSED)
+		return pier_fail(EBADF, "fd %d is not open (or only with O_PATH)", fd);
+	if (kind == PIER_FD_OTHER)
+		return pier_fail(EINVAL, "fd %d is neither a dma-buf nor a memfd", fd);
+	*ret_dmabuf = kind == PIER_FD_DMABUF;
 	if (pier_range_fits(offset, length, size))
 		return 0;
 	return pier_fail(ERANGE,

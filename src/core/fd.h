@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <unistd.h>
 
 /* Of fcntl(2), since Linux 5.1; glibc has it since 2.32. */
@@ -45,5 +46,16 @@ static inline int pier_take_fd(int *fd)
 	*fd = -1;
 	return taken;
 }
+
+/* The kinds of fds that matter to a registration. */
+enum pier_fd_kind {
+	PIER_FD_CLOSED, /* also those of O_PATH, as to the kernel's fget() */
+	PIER_FD_OTHER,
+	PIER_FD_MEMFD,
+	PIER_FD_DMABUF,
+};
+
+/* Classify an fd; *ret_size is its size in bytes if it is a memfd or a dma-buf. */
+enum pier_fd_kind pier_classify_fd(int fd, uint64_t *ret_size);
 
 #endif

@@ -1,25 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <unistd.h>
-#include <linux/magic.h>
-#include <sys/stat.h>
-#include <sys/vfs.h>
 
 #include <pier/mr.h>
 
 #include "buffer/buffer.h"
 #include "core/checked.h"
 #include "core/error.h"
+#include "core/fd.h"
 #include "core/object.h"
 #include "core/page.h"
 #include "plan.h"
-
-#ifndef DMA_BUF_MAGIC /* <linux/magic.h> has it since 5.3 */
-#define DMA_BUF_MAGIC 0x444d4142
-#endif
 
 enum {
 	/* The flags that UVERBS_METHOD_REG_DMABUF_MR accepts; the others of verbs
@@ -59,48 +51,6 @@ static int check_access(const struct pier_check_limits *limits, int access, int 
 				 (unsigned int)access, limits->device,
 				 name_of_lacking(access & limits->lacking_access));
 	return 0;
-}
-
-/* The kinds of fds that matter to a registration. */
-enum fd_kind {
-	FD_CLOSED,
-	FD_OTHER,
-	FD_MEMFD,
-	FD_DMABUF,
-};
-
-/* lseek() alone reports the size of a dma-buf (dma_buf_llseek); it has no position. */
-static off_t fd_size(int fd, enum fd_kind kind)
-{
-	struct stat status;
-
-	if (kind == FD_DMABUF)
-		return lseek(fd, 0, SEEK_END);
-	return fstat(fd, &status) == 0 ? status.st_size : -1;
-}
-
-/* Classify an fd; *ret_size is its size in bytes if it is memory. */
-static enum fd_kind classify_fd(int fd, uint64_t *ret_size)
-{
-	enum fd_kind kind;
-	struct statfs fs;
-	off_t size;
-	int flags = fd < 0 ? -1 : fcntl(fd, F_GETFL);
-
-	/* fget(), and so the kernel's dma_buf_get(), refuses O_PATH as not open. */
-	if (flags < 0 || (flags & O_PATH))
-		return FD_CLOSED;
-	if (fstatfs(fd, &fs) == 0 && fs.f_type == DMA_BUF_MAGIC)
-		kind = FD_DMABUF;
-	else if (fcntl(fd, F_GET_SEALS) >= 0)
-		kind = FD_MEMFD;
-	else
-		return FD_OTHER;
-	size = fd_size(fd, kind);
-	if (size < 0)
-		return FD_OTHER;
-	*ret_size = (uint64_t)size;
-	return kind;
 }
 
 int pier_fail_no_dmabuf(const char *device, const char *reason)
@@ -171,12 +121,12 @@ int pier_check_host(const struct pier_check_limits *limits, uint64_t address,
 static int check_fd_kind(const struct pier_check_limits *limits, int fd,
 			 uint64_t *ret_size)
 {
-	switch (classify_fd(fd, ret_size)) {
-	case FD_CLOSED:
+	switch (pier_classify_fd(fd, ret_size)) {
+	case PIER_FD_CLOSED:
 		return pier_fail(EBADF, "fd %d is not open (or only with O_PATH)", fd);
-	case FD_DMABUF:
+	case PIER_FD_DMABUF:
 		return 0;
-	case FD_MEMFD:
+	case PIER_FD_MEMFD:
 		if (limits->takes_memfd)
 			return 0;
 		return pier_fail(
