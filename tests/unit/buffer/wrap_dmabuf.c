@@ -202,7 +202,7 @@ static void refuses_invalid_arguments(void **state)
 	expect_refused(pipes[0], 0, 1, EINVAL, "is neither a dma-buf nor a memfd");
 	close(pipes[0]);
 	close(pipes[1]);
-	expect_refused(-1, 0, 1, EBADF, "fd -1: Bad file descriptor");
+	expect_refused(-1, 0, 1, EBADF, "fd -1 is not open");
 	expect_refused(fixture.fd, 0, 0, EINVAL, "length is 0");
 	for (int i = 0; i < 2; i++) {
 		fixture.dmabuf = i;
