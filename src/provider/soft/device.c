@@ -30,9 +30,9 @@
 #include "provider/soft/soft.h"
 
 /*
- * Drivers of rdma-core that are asked whether a device is theirs look behind the
- * ibv_device, into the verbs_device of libibverbs/driver.h (is_mlx5_dev() of
- * providers/mlx5): zeros there are nobody's.
+ * Drivers of rdma-core check whether a device is theirs by the verbs_device of
+ * libibverbs/driver.h, which follows the ibv_device (is_mlx5_dev() of providers/mlx5).
+ * Zeros there belong to no driver.
  */
 static struct {
 	struct ibv_device ibv;

@@ -7,8 +7,8 @@
 #include <infiniband/verbs.h>
 
 /*
- * What programs of plain verbs use beside pier_soft_provider and the functions behind an
- * ibv_context. Each is that of libibverbs with its name.
+ * The functions for programs of plain verbs that neither pier_soft_provider nor an
+ * ibv_context has. Each is that of libibverbs with its name.
  */
 struct soft_verbs {
 	/* The same in all processes of a user on this kernel, until it boots again. */

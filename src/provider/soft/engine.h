@@ -21,7 +21,7 @@ struct soft_engine;
 struct soft_link;
 struct soft_mr;
 
-/* What the layers below the engine's pass need of those above. With the engine locked. */
+/* The calls of lower layers to upper ones. With the engine locked. */
 struct soft_engine_ops {
 	/* Gives everyone with work one turn. */
 	void (*pass)(struct soft_engine *engine);
@@ -57,7 +57,7 @@ struct soft_engine {
 	atomic_uint seen_polls;
 	atomic_uint app_passes; /* by applications, over rings and fds */
 	atomic_bool paused;
-	/* What has something to do, and the end of what the present pass serves. */
+	/* Those with something to do, and the end of those that this pass serves. */
 	struct pier_list active, pass_end;
 	struct pier_list polled; /* shared rings that the engine polls; link/ring.c */
 	uint32_t polled_count;

@@ -22,7 +22,7 @@
  *	queues/		  the objects of verbs. At the top post.c and poll.c, which
  *			  applications call; then pass.c, which gives turns; then
  *			  requester and responder; at the bottom qp.h, cq.h and srq.h
- *	soft.h		  what ibv_open_device() returns
+ *	soft.h		  the result of ibv_open_device()
  *	connect/	  how a link comes to be
  *	link/		  streams, shared rings and grants; neither of the two knows
  *			  queue pairs
@@ -60,9 +60,9 @@ struct soft_events {
 };
 
 /*
- * What ibv_open_device() returns. Programs of plain verbs take it for granted that all
- * contexts of a device have one GID and one space of QPNs, so in a process theirs share
- * one soft_context. Any other handle has its own.
+ * The result of ibv_open_device(). Programs of plain verbs expect that all contexts of a
+ * device have one GID and one space of QPNs, so the handles of such a process share one
+ * soft_context. Any other handle has its own.
  */
 struct soft_handle {
 	struct verbs_context verbs;

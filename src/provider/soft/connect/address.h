@@ -73,7 +73,7 @@ bool pier_soft_find_address(const union ibv_gid *gid, struct in6_addr *ret_addre
 /* Whether the GID has the form of those that are made here. */
 bool pier_soft_is_gid(const union ibv_gid *gid);
 
-/* What an endpoint has beside GID and QPN: the secret of a queue pair, and where to call.
+/* The rest of an endpoint, after GID and QPN: a queue pair's secret, and where to call.
  */
 
 struct soft_address {

@@ -267,7 +267,7 @@ int pier_soft_renew_secret(struct soft_connection *connection)
 	return 0;
 }
 
-/* What pier_soft_set_qp_address() sets, from GID and QPN. */
+/* Sets the same as pier_soft_set_qp_address(), from GID and QPN. */
 static void derive_peer_address(struct soft_connection *connection,
 				const struct ibv_qp_attr *attr)
 {

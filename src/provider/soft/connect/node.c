@@ -115,7 +115,7 @@ static bool check_peer_identity(const struct soft_connection *connection,
 				early->transcript, early->proof);
 }
 
-/* Whether the peer has hung up. What it sent before is then of no use. */
+/* Whether the peer has hung up. Bytes that it sent before are then of no use. */
 static bool is_stream_dead(int fd)
 {
 	char byte;

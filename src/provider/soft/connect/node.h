@@ -119,7 +119,7 @@ struct soft_early_stream {
 	uint8_t proof[SOFT_MAC_SIZE];
 };
 
-/* What a queue pair and its peer prove to each other, and where they meet. */
+/* The secrets and addresses by which a queue pair and its peer find each other. */
 struct soft_connection {
 	struct soft_node *node;
 	struct soft_end *end; /* of the queue pair */

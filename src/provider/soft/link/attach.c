@@ -179,7 +179,7 @@ static bool handle_grant(struct soft_link *link, const uint8_t *bytes)
 	return fits;
 }
 
-/* The size, as far as `length` bytes show it. SIZE_MAX: no such message. */
+/* The least size, judged by the first `length` bytes. SIZE_MAX: no such message. */
 static size_t message_size(const uint8_t *bytes, size_t length)
 {
 	uint32_t count;

@@ -264,7 +264,8 @@ static bool revoke_grant(struct soft_link *link, struct soft_given_grant *grant)
 	if (ring->unresponsive || wait_until_unused(link, slot))
 		return !ring->unresponsive;
 	ring->unresponsive = true;
-	pier_warning("soft0: QP %#x: QP %#x was stopped while it copied into a region",
+	pier_warning("soft0: QP %#x: peer QP %#x did not finish a direct copy within "
+		     "1 s; closing the connection",
 		     link->end->qpn, link->end->attr->dest_qp_num);
 	return false;
 }

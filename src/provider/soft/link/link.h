@@ -194,7 +194,7 @@ enum soft_target {
 	SOFT_TO_READER	  /* the elements of our own READ or atomic operation */
 };
 
-/* What a link knows about its queue pair. */
+/* The part of a queue pair that link/ and connect/ know. */
 struct soft_end {
 	struct soft_work work;
 	struct ibv_pd *pd;

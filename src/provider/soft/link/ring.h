@@ -84,13 +84,6 @@ void pier_soft_poll_rings(struct soft_engine *engine, uint64_t now);
 /* Wakes the peer if it set `sleeps`, one of the flags in the shared memory. */
 void pier_soft_wake_peer(struct soft_link *link, _Atomic uint32_t *sleeps);
 
-/*
- * What a link has beside its socket if both ends are on one host. Frames go through the
- * shared rings, and an end with a grant copies straight into and out of the regions of
- * the other. The socket carries control messages with their fds, and reports that the
- * peer is gone. With the engine locked.
- */
-
 /* A grant that this end gave: grant.h. */
 struct soft_given_grant {
 	struct pier_list of_mr; /* in mr->grants */
@@ -99,7 +92,7 @@ struct soft_given_grant {
 	uint32_t serial;
 };
 
-/* What is known about a key of the peer: grant.h. */
+/* A key of the peer, and the grant for it: grant.h. */
 enum soft_grant_state {
 	SOFT_GRANT_NONE, /* the slot is free */
 	SOFT_GRANT_SEEN, /* used once: no reason for a request yet */
@@ -122,6 +115,12 @@ struct soft_received_grant {
 	uint64_t denied_until;
 };
 
+/*
+ * The second half of a link between two ends on one host. Frames go through the shared
+ * rings, and an end with a grant copies straight into and out of the regions of the
+ * other. The socket carries control messages with their fds, and reports that the peer is
+ * gone. With the engine locked.
+ */
 struct soft_ring {
 	struct soft_shared_memory *memory;
 	/* The same if a queue pair talks to itself. */

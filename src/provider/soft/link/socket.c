@@ -152,7 +152,7 @@ static bool has_our_capabilities(pid_t pid)
 	return true;
 }
 
-/* What __ptrace_may_access() in the kernel checks before it opens /proc/PID/fd/N. */
+/* The checks of __ptrace_may_access(), by which the kernel opens /proc/PID/fd/N. */
 static bool may_open_our_fds(const struct ucred *peer)
 {
 	if (peer->pid == getpid())

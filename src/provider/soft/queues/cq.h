@@ -36,7 +36,7 @@ enum soft_armed {
 	SOFT_ARMED_ANY
 };
 
-/* What ibv_start_poll() and ibv_next_poll() took: poll.c. */
+/* The completion that ibv_start_poll() or ibv_next_poll() took: poll.c. */
 struct soft_polled {
 	pthread_mutex_t lock; /* from ibv_start_poll() to ibv_end_poll() */
 	struct ibv_wc wc;

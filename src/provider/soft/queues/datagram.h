@@ -9,7 +9,7 @@
 #include <infiniband/verbs.h>
 
 /*
- * What UD queue pairs send: an envelope, and a global route header (GRH), which the
+ * UD queue pairs. A datagram has an envelope and a global route header (GRH), which the
  * receiver finds in front of the payload (IBTA 11.4.1.2).
  */
 
@@ -30,8 +30,6 @@ void pier_soft_pack_envelope(const struct soft_envelope *envelope, uint8_t *ret_
 
 /* False: not an envelope of this protocol. */
 bool pier_soft_unpack_envelope(const uint8_t *bytes, struct soft_envelope *ret_envelope);
-
-/* Address handles, and whom the requests of a UD queue pair are for. */
 
 struct soft_qp;
 

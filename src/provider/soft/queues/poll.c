@@ -252,7 +252,7 @@ struct ibv_cq_ex *pier_soft_create_cq_ex(struct ibv_context *context,
 		errno = -error;
 		return NULL;
 	}
-	/* What does not fit an int becomes a number that is refused. */
+	/* A number that does not fit an int becomes one that is refused. */
 	ibv = pier_soft_create_cq(
 		context, attr->cqe > INT_MAX ? -1 : (int)attr->cqe, attr->cq_context,
 		attr->channel, attr->comp_vector > INT_MAX ? -1 : (int)attr->comp_vector);

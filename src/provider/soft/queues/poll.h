@@ -8,7 +8,7 @@
 
 struct soft_cq;
 
-/* What an application calls to wait for completions. */
+/* The calls by which an application waits for completions. */
 int pier_soft_poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *ret_wc);
 
 int pier_soft_req_notify_cq(struct ibv_cq *cq, int solicited_only);

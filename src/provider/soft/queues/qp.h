@@ -108,7 +108,7 @@ struct soft_destination {
 	uint32_t qpn, qkey;
 };
 
-/* What only UD queue pairs have. */
+/* State of UD queue pairs alone. */
 struct soft_ud {
 	struct soft_destination *destinations; /* of the slots of the send queue */
 	uint64_t stalled_since;		       /* a receiver has no room; 0: none */

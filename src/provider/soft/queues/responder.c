@@ -27,10 +27,10 @@
  * and not a signal. So the kernel is first asked to add 0 to half of the word, by
  * futex(2). That takes every fault that a write to the page can take, of anonymous
  * memory, files and mappings of page frames alike, and fails with EFAULT where the write
- * would be a signal. It also works on demand. What remains is memory that another thread
- * takes away, while a peer has the right to change it, within the few instructions
- * between the two. Only a lock over the address space, which user space does not have,
- * would help against that.
+ * would be a signal. It also works on demand. One case remains: another thread takes the
+ * memory away, while a peer has the right to change it, within the few instructions
+ * between the two. Only a lock over the address space would help against that, which
+ * user space does not have.
  */
 
 struct word {

@@ -456,7 +456,7 @@ static bool build_batch(struct soft_qp *qp, struct soft_vector *vector,
 	return true;
 }
 
-/* What the peer sent before it went is still on the stream: read to its end. */
+/* The peer's last bytes are still on the stream: read to its end. */
 static void stop_sending(struct soft_link *link)
 {
 	link->tx_broken = true;

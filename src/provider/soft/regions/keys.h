@@ -73,13 +73,13 @@ static inline struct soft_pd *soft_pd(const struct ibv_pd *pd)
 struct soft_mr *pier_soft_find_mr(const struct ibv_pd *pd, uint32_t key, uint64_t address,
 				  uint64_t length, int access);
 
-/* What a queue pair and its peer reach. */
+/* The regions and windows that a queue pair and its peer reach. */
 struct soft_reach {
 	struct ibv_pd *pd;
 	struct pier_list windows; /* of type 2, bound to the queue pair */
 };
 
-/* What binds a window, by keys, since the objects may be gone when it is executed. */
+/* A request to bind a window; by keys, since the objects may be gone by then. */
 struct soft_bind {
 	uint32_t window, region, key;
 	int access;

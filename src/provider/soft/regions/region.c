@@ -404,7 +404,7 @@ int pier_soft_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice,
 	    advice > IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT)
 		return -pier_fail(EINVAL, "soft0: advice %d, flags %#x, %u elements",
 				  (int)advice, flags, count);
-	/* What is mapped already needs nothing. */
+	/* Pages that are mapped already need nothing. */
 	if (advice == IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT)
 		return 0;
 	for (uint32_t i = 0; i < count && !error; i++)

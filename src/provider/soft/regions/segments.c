@@ -45,9 +45,9 @@ static bool is_mapped(const char *memory, uint64_t length)
 }
 
 /*
- * Fails where get_user_pages() would, on memory that
- * is absent, not accessible, or a mapping of page frames (EINVAL here). What writes is as
- * in ib_access_writable().
+ * Fails where get_user_pages() would, on memory that is absent, not accessible, or a
+ * mapping of page frames (EINVAL here). The rights that write are those of
+ * ib_access_writable().
  */
 int pier_soft_populate(const char *memory, uint64_t length, int access)
 {
