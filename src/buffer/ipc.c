@@ -9,7 +9,6 @@
 #include "backends/backend.h"
 #include "buffer.h"
 #include "core/caller.h"
-#include "core/checked.h"
 #include "core/error.h"
 #include "core/fd.h"
 #include "core/wire.h"

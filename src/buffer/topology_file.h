@@ -2,7 +2,6 @@
 #ifndef PIER_BUFFER_TOPOLOGY_FILE_H
 #define PIER_BUFFER_TOPOLOGY_FILE_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,10 +15,7 @@
 #include "device/device.h"
 
 enum {
-	PIER_CANARY_SENTENCE = 768,
-};
-
-enum {
+	SENTENCE_SIZE = 768,
 	/* Of waiting for the NIC, in all and for one request. */
 	BUDGET_MS = 10000,
 	REQUEST_MS = 5000,
@@ -37,7 +33,7 @@ struct canary {
 	/* Two pages of the device. The second is tested, so its offset counts, too. */
 	struct pier_buffer *buffer;
 	struct pier_mr_part part;
-	char *refusal; /* of PIER_CANARY_SENTENCE bytes; "": the path is not refused */
+	char *refusal; /* of SENTENCE_SIZE bytes; "": the path is not refused */
 	/* Only what the registration of a segment reads. Last: it has no fixed size. */
 	struct pier_mr region;
 };
@@ -172,7 +168,7 @@ static void refuse_path(struct canary *canary, enum pier_mapping mapping,
 			const char *finding)
 {
 	snprintf(
-		canary->refusal, PIER_CANARY_SENTENCE,
+		canary->refusal, SENTENCE_SIZE,
 		"%s and the device do not share the memory of %s (%s%s): %s. The NIC was "
 		"given other pages, as amdgpu does without CONFIG_PCI_P2PDMA, or cannot "
 		"reach them (IOMMU, PCIe ACS). PIER_CANARY=off skips this test",
@@ -368,7 +364,7 @@ static void end_canary(struct canary *canary)
  * for the NIC is limited.
  *
  * ret_reason  why the path does not lead to the device's memory; "": it does. After an
- *             error: why the canary could not be sent. It has PIER_CANARY_SENTENCE bytes.
+ *             error: why the canary could not be sent. It has SENTENCE_SIZE bytes.
  *
  * Errors: those of pier_buffer_alloc(), pier_buffer_copy_to(), pier_loop_create() and of
  * the registration; -EAGAIN the NIC fails at host memory, too.
@@ -389,7 +385,7 @@ static int run_canary_once(struct pier_pd *pd, struct pier_pair *pair,
 	ret_reason[0] = '\0';
 	error = run_canary(&canary, mapping, take);
 	if (error)
-		snprintf(ret_reason, PIER_CANARY_SENTENCE, "%s", pier_error_message());
+		snprintf(ret_reason, SENTENCE_SIZE, "%s", pier_error_message());
 	end_canary(&canary);
 	return error;
 }
@@ -496,7 +492,7 @@ static int send_canary(struct pier_pd *pd, struct pier_pair *pair,
 		       enum pier_mapping mapping, pier_path_function *take)
 {
 	struct pier_canary_answer *answer = &pair->canary[mapping];
-	char reason[PIER_CANARY_SENTENCE];
+	char reason[SENTENCE_SIZE];
 	int error = run_canary_once(pd, pair, mapping, take, reason);
 
 	if (!error && reason[0]) {

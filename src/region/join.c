@@ -9,7 +9,6 @@
 #include "path.h"
 #include "plan.h"
 #include "core/error.h"
-#include "core/log.h"
 
 /* A dma-buf that was exported for a range; buffer NULL: none was. */
 struct exported {

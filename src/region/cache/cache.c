@@ -10,7 +10,6 @@
 #include "core/extensible.h"
 #include "core/log.h"
 #include "core/object.h"
-#include "core/page.h"
 #include "core/thread.h"
 #include "device/device.h"
 #include "index.h"

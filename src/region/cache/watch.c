@@ -15,7 +15,6 @@
 
 #include "watch.h"
 #include "core/page.h"
-#include "core/checked.h"
 #include "core/deadline.h"
 #include "core/error.h"
 #include "core/fd.h"
