@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "chunk.h"
+#include "file.h"
 #include "core/wire.h"
 
 struct queue {
@@ -212,13 +213,6 @@ uint64_t record_end(const struct link *link, const struct slot *slot)
 	return slot->position + record_length(link, &slot->chunk);
 }
 
-size_t piece_length(const struct slot *slot, uint64_t done)
-{
-	uint64_t left = slot->chunk.length - done;
-
-	return left < PIECE_SIZE ? (size_t)left : PIECE_SIZE;
-}
-
 /* Where a byte of the chunk is in the buffer, and how many follow it there. */
 static size_t find_place(const struct link *link, const struct slot *slot, uint64_t done,
 			 size_t *ret_length)
@@ -237,16 +231,23 @@ static size_t find_place(const struct link *link, const struct slot *slot, uint6
 }
 
 /* Memory behind a dma-buf may also need DMA_BUF_IOCTL_SYNC: <pier/buffer.h>. */
-uint8_t *slot_memory(const struct link *link, const struct slot *slot, uint64_t done,
-		     size_t *ret_length)
+uint8_t *choose_memory(const struct link *link, const struct slot *slot, uint64_t done,
+		       void *piece, size_t *ret_length)
 {
 	const char *memory = link->report.memory;
+	uint64_t left = slot->chunk.length - done;
 	void *pointer;
 
-	if ((strcmp(memory, "host") != 0 && strcmp(memory, "memfd") != 0) ||
-	    pier_buffer_map(link->buffer, &pointer) < 0)
-		return NULL;
-	return (uint8_t *)pointer + find_place(link, slot, done, ret_length);
+	if ((strcmp(memory, "host") == 0 || strcmp(memory, "memfd") == 0) &&
+	    pier_buffer_map(link->buffer, &pointer) == 0) {
+		size_t place = find_place(link, slot, done, ret_length);
+
+		if (*ret_length > DIRECT_SIZE)
+			*ret_length = DIRECT_SIZE;
+		return (uint8_t *)pointer + place;
+	}
+	*ret_length = left < PIECE_SIZE ? (size_t)left : PIECE_SIZE;
+	return piece;
 }
 
 int put_piece(struct link *link, struct slot *slot, uint64_t done, const void *piece,

@@ -90,17 +90,14 @@ uint64_t record_length(const struct link *link, const struct chunk *chunk);
 /* Where the record of the slot's chunk ends. */
 uint64_t record_end(const struct link *link, const struct slot *slot);
 
-/* The length of the piece that begins `done` bytes into the chunk. */
-size_t piece_length(const struct slot *slot, uint64_t done);
-
 /*
- * The slot's data from byte `done` on, if it is plain host memory; otherwise NULL. A
- * sender may read the file into it: the peer has no right to write there.
- *
- * ret_length  the bytes that follow each other in memory
+ * Where the sender reads the bytes of the chunk from `done` on: the slot, if it is plain
+ * host memory, since the peer has no right to write there; otherwise `piece`, private
+ * memory of PIECE_SIZE bytes. Without that in between, a whole chunk is one request to
+ * the disk.
  */
-uint8_t *slot_memory(const struct link *link, const struct slot *slot, uint64_t done,
-		     size_t *ret_length);
+uint8_t *choose_memory(const struct link *link, const struct slot *slot, uint64_t done,
+		       void *piece, size_t *ret_length);
 
 /* Copy a piece between private memory and the slot. Any thread may call these. */
 int put_piece(struct link *link, struct slot *slot, uint64_t done, const void *piece,

@@ -80,7 +80,7 @@ struct list_entry {
 	dev_t device;
 	ino_t inode;
 	struct timespec ctime; /* of the sender */
-	_Atomic bool flushed;  /* of the sender: its pages, see source.h */
+	_Atomic bool flushed;  /* of the sender: its pages, see file.h */
 	/* Of the receiver: bytes that have not been written. */
 	_Atomic uint64_t left;
 	_Atomic bool has_hole;

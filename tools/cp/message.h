@@ -126,7 +126,7 @@ struct source_message {
 	bool tree;	/* it is the sequence of a list of files, which follows */
 	bool several;	/* of a tree: the user named several files */
 	bool contents;	/* of a tree: its files have no directory in common */
-	bool in_memory; /* it can change without a trace: see source.h */
+	bool in_memory; /* it can change without a trace: see file.h */
 	uint32_t mode;	/* permission bits */
 	uint64_t mtime_seconds;
 	uint32_t mtime_nanoseconds;

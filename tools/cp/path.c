@@ -93,24 +93,11 @@ static bool is_open_file(const char *directory, const char *name, char ret_link[
 	       snprintf(ret_link, PATH_MAX, "%s/%s", real, name) < PATH_MAX;
 }
 
-/* Put the target of the link that ends at `end`, and whose name is at `at`, in place. */
-static int expand_link(char path[PATH_MAX], size_t at, size_t end, const char *target)
-{
-	char expanded[PATH_MAX];
-	int length = snprintf(expanded, sizeof(expanded), "%.*s%s%s",
-			      target[0] == '/' ? 0 : (int)at, path, target, path + end);
-
-	if (length >= PATH_MAX)
-		return -1;
-	memcpy(path, expanded, (size_t)length + 1);
-	return 0;
-}
-
 /* Follow the path as the kernel does, a component at a time. */
 static bool leads_through_open_file(const char *operand, char ret_link[PATH_MAX])
 {
-	char path[PATH_MAX], target[PATH_MAX], name[NAME_MAX + 1];
-	char directory[PATH_MAX];
+	char path[PATH_MAX], target[PATH_MAX], expanded[PATH_MAX];
+	char directory[PATH_MAX], name[NAME_MAX + 1];
 	size_t at = 0, end;
 	int links = 0;
 
@@ -138,9 +125,14 @@ static bool leads_through_open_file(const char *operand, char ret_link[PATH_MAX]
 			at = end;
 			continue;
 		}
+		/* The target takes the place of the link. */
 		target[length] = '\0';
-		if (++links > LINKS_MAX || expand_link(path, at, end, target) < 0)
+		length = snprintf(expanded, sizeof(expanded), "%.*s%s%s",
+				  target[0] == '/' ? 0 : (int)at, path, target,
+				  path + end);
+		if (++links > LINKS_MAX || length >= PATH_MAX)
 			return false;
+		strcpy(path, expanded);
 		at = 0;
 	}
 }

@@ -25,22 +25,6 @@ static struct slot *slot_of(const struct sender *sender, uint64_t index)
 	return &sender->slots[index % sender->transfer->link.depth];
 }
 
-/*
- * The next bytes to read, and where to: into the slot, or to private memory. Without
- * private memory in between, a whole chunk is one request to the disk.
- */
-static uint8_t *choose_memory(const struct link *link, const struct slot *slot,
-			      uint64_t done, void *piece, size_t *ret_length)
-{
-	uint8_t *memory = slot_memory(link, slot, done, ret_length);
-
-	if (!memory)
-		*ret_length = piece_length(slot, done);
-	else if (*ret_length > DIRECT_SIZE)
-		*ret_length = DIRECT_SIZE;
-	return memory ? memory : piece;
-}
-
 /* Read the chunk into the slot, and add its bytes to the tag. */
 static int read_data(struct sender *sender, struct slot *slot, void *piece,
 		     struct tag_state *tag)

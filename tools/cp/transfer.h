@@ -55,7 +55,7 @@ struct transfer {
 	struct progress *progress;
 	struct cp_report report;    /* of this side */
 	uint64_t size;		    /* of the file */
-	bool in_memory;		    /* the source: see source.h */
+	bool in_memory;		    /* the source: see file.h */
 	struct cp_losses losses;    /* of the source */
 	struct kept kept;	    /* of it, from an earlier copy */
 	struct digest_state digest; /* of the chunks posted or announced so far */

@@ -291,20 +291,6 @@ struct wanted {
 	enum partial_kind kind;
 };
 
-/* Files may get another owner than the process (NFS), or other modes (CIFS). */
-static int stat_new_stage(const struct wanted *wanted, struct stat *ret_stat)
-{
-	char temporary[TEMPORARY_MAX];
-	int fd = create_stage(wanted->directory, wanted->name, temporary), result;
-
-	if (fd < 0)
-		return -1;
-	result = fstat(fd, ret_stat);
-	unlinkat(wanted->directory, temporary, AT_REMOVEDIR);
-	close(fd);
-	return result;
-}
-
 /*
  * Anybody may put a file or a link with this name into a directory like /tmp, or move a
  * directory of this user to it, which would then lose its files: only a stage has such
@@ -320,16 +306,23 @@ static bool is_partial(const struct wanted *wanted, const struct stat *found, ui
 /* Returns 0, or -1 with errno. */
 static int check_partial(const struct wanted *wanted, int found)
 {
+	char temporary[TEMPORARY_MAX];
 	struct stat stat, own;
+	int fd, result;
 
 	if (fstat(found, &stat) < 0)
 		return -1;
 	if (is_partial(wanted, &stat, geteuid(), STAGE_MODE))
 		return 0;
-	if (stat_new_stage(wanted, &own) < 0)
+	/* Files may get another owner than the process (NFS), or other modes (CIFS). */
+	fd = create_stage(wanted->directory, wanted->name, temporary);
+	if (fd < 0)
 		return -1;
+	result = fstat(fd, &own);
+	unlinkat(wanted->directory, temporary, AT_REMOVEDIR);
+	close(fd);
 	errno = EEXIST;
-	return is_partial(wanted, &stat, own.st_uid, own.st_mode) ? 0 : -1;
+	return result == 0 && is_partial(wanted, &stat, own.st_uid, own.st_mode) ? 0 : -1;
 }
 
 /* O_PATH first: opening a device has side effects. */
