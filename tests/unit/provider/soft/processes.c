@@ -8,7 +8,32 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "provider/soft/link/crypto.h"
+#include "provider/soft/link/seal.h"
 #include "soft_fixture.h"
+
+/* What the two ends offer, as if they were on other hosts. 0: what this one has. */
+static uint8_t our_ciphers, its_ciphers;
+static enum soft_cipher sealed_with;
+
+uint8_t __real_pier_soft_offered_ciphers(void);
+uint8_t __wrap_pier_soft_offered_ciphers(void);
+struct soft_seal *__real_pier_soft_create_seal(const struct soft_session *session,
+					       bool caller);
+struct soft_seal *__wrap_pier_soft_create_seal(const struct soft_session *session,
+					       bool caller);
+
+uint8_t __wrap_pier_soft_offered_ciphers(void)
+{
+	return our_ciphers ? our_ciphers : __real_pier_soft_offered_ciphers();
+}
+
+struct soft_seal *__wrap_pier_soft_create_seal(const struct soft_session *session,
+					       bool caller)
+{
+	sealed_with = session->cipher;
+	return __real_pier_soft_create_seal(session, caller);
+}
 
 /* A child is the other end. It is forked before any device is opened. */
 struct child {
@@ -54,6 +79,7 @@ static void passive_body(int fd)
 	struct fixture_endpoint mine, its;
 	char last;
 
+	our_ciphers = its_ciphers;
 	fixture_open(&fixture, NULL);
 	memset(fixture.memory, 'p', FIXTURE_MEMORY);
 	fixture_describe(&fixture, &mine);
@@ -130,6 +156,32 @@ static void connects_by_unix_socket(void **state)
 {
 	(void)state;
 	check_write_and_read();
+}
+
+static void check_ciphers(uint8_t ours, uint8_t its, enum soft_cipher expected)
+{
+	our_ciphers = ours;
+	its_ciphers = its;
+	check_write_and_read();
+	our_ciphers = its_ciphers = 0;
+	assert_int_equal(sealed_with, expected);
+}
+
+static void connects_by_a_cipher_that_both_have(void **state)
+{
+	const uint8_t fast = SOFT_AES_FAST | SOFT_CHACHA20 | SOFT_AES;
+	const uint8_t slow = SOFT_CHACHA20 | SOFT_AES;
+
+	(void)state;
+	setenv("PIER_SOFT_UNIX", "off", 1);
+	setenv("PIER_SOFT_ADDRESS", "127.0.0.1", 1);
+	check_ciphers(fast, fast, SOFT_AES_FAST);
+	check_ciphers(fast, slow, SOFT_CHACHA20);
+	check_ciphers(slow, fast, SOFT_CHACHA20);
+	check_ciphers(slow, SOFT_AES, SOFT_AES);
+	check_ciphers(SOFT_AES, fast, SOFT_AES);
+	unsetenv("PIER_SOFT_UNIX");
+	unsetenv("PIER_SOFT_ADDRESS");
 }
 
 static void connects_by_tcp(void **state)
@@ -313,6 +365,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(connects_by_unix_socket),
 		cmocka_unit_test(connects_by_tcp),
+		cmocka_unit_test(connects_by_a_cipher_that_both_have),
 		cmocka_unit_test(detects_a_killed_peer),
 		cmocka_unit_test(detects_a_stopped_peer),
 		cmocka_unit_test(moves_large_data_both_ways),
