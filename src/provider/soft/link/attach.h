@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef PIER_PROVIDER_SOFT_LINK_ATTACH_H
-#define PIER_PROVIDER_SOFT_LINK_ATTACH_H
+#ifndef PIER_SOFT_ATTACH_H
+#define PIER_SOFT_ATTACH_H
 
 #include <stdbool.h>
 
@@ -16,10 +16,7 @@ int pier_soft_attach_link(struct soft_link *link, int rx_fd, int tx_fd,
 
 void pier_soft_close_link(struct soft_link *link);
 
-/*
- * Handles the control messages that have arrived. With the engine locked. False: they
- * violate the protocol.
- */
+/* Handles the control messages that have arrived. False: they violate the protocol. */
 bool pier_soft_receive_control(struct soft_link *link);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef PIER_PROVIDER_SOFT_LINK_GRANT_H
-#define PIER_PROVIDER_SOFT_LINK_GRANT_H
+#ifndef PIER_SOFT_GRANT_H
+#define PIER_SOFT_GRANT_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,8 +24,7 @@ struct soft_vector;
 void pier_soft_answer_grant_request(struct soft_link *link, uint32_t key,
 				    bool by_address);
 
-/* The peer returns a grant. False: in the middle of a copy, which violates the protocol.
- */
+/* The peer returns a grant. False: during a copy, which violates the protocol. */
 bool pier_soft_take_returned_grant(struct soft_link *link, uint32_t slot,
 				   uint32_t serial);
 
@@ -34,7 +33,6 @@ bool pier_soft_take_returned_grant(struct soft_link *link, uint32_t slot,
  * first one breaks its link.
  */
 void pier_soft_revoke_region_grants(struct soft_mr *mr);
-
 void pier_soft_revoke_link_grants(struct soft_link *link);
 
 /* Grants that peers gave to this end, and what is known about keys without one. */

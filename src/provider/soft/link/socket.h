@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef PIER_PROVIDER_SOFT_LINK_SOCKET_H
-#define PIER_PROVIDER_SOFT_LINK_SOCKET_H
+#ifndef PIER_SOFT_SOCKET_H
+#define PIER_SOFT_SOCKET_H
 
 #include <stdbool.h>
 #include <sys/types.h>

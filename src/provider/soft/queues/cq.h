@@ -99,16 +99,12 @@ bool pier_soft_push_cqe(struct soft_cq *cq, const struct soft_cqe *cqe, bool sol
  * take that event back, if nobody took it, when all completions have been polled.
  */
 void pier_soft_announce_waiting(struct soft_cq *cq);
-
 void pier_soft_withdraw_announced(struct soft_cq *cq);
 
 /* Removes the completions of a queue pair. */
 void pier_soft_purge_cq(struct soft_cq *cq, const struct soft_qp *qp);
 
 /* The channels that carry the events of completion queues. */
-
-struct soft_cq;
-
 struct ibv_comp_channel *pier_soft_create_comp_channel(struct ibv_context *context);
 int pier_soft_destroy_comp_channel(struct ibv_comp_channel *channel);
 int pier_soft_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **ret_cq,

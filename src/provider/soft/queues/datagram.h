@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef PIER_PROVIDER_SOFT_QUEUES_DATAGRAM_H
-#define PIER_PROVIDER_SOFT_QUEUES_DATAGRAM_H
+#ifndef PIER_SOFT_DATAGRAM_H
+#define PIER_SOFT_DATAGRAM_H
 
 #include <stdbool.h>
 #include <stddef.h>

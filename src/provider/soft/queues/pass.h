@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef PIER_PROVIDER_SOFT_QUEUES_PASS_H
-#define PIER_PROVIDER_SOFT_QUEUES_PASS_H
+#ifndef PIER_SOFT_PASS_H
+#define PIER_SOFT_PASS_H
 
 #include <stdbool.h>
 

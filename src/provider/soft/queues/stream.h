@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef PIER_PROVIDER_SOFT_QUEUES_STREAM_H
-#define PIER_PROVIDER_SOFT_QUEUES_STREAM_H
+#ifndef PIER_SOFT_STREAM_H
+#define PIER_SOFT_STREAM_H
 
 #include <stdbool.h>
 
-/* Takes frames off the stream. With the engine locked. */
+/* How frames get on the stream and off it. With the engine locked. */
 
 struct soft_qp;
 
-/* One turn. */
+/* Takes frames off the stream for one turn. */
 void pier_soft_receive(struct soft_qp *qp);
 
-/* Puts frames on the stream. With the engine locked. */
-
-/* One turn. True: the next one can go on at once. */
+/* Puts frames on the stream for one turn. True: the next one can go on at once. */
 bool pier_soft_transmit(struct soft_qp *qp);
 
 /* Before the link closes: sends the answers that are due, if they can leave at once. */
