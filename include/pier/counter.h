@@ -137,13 +137,15 @@ PIER_API int pier_counter_add(struct pier_counter *counter, uint64_t value);
  * If the counter has channels bound, the calling thread must be the one that uses them:
  * the wait collects the completions of all of them.
  *
- * timeout_ms  in milliseconds, 0 or more; 0: check once
+ * timeout_ms  in milliseconds; 0: check once; PIER_TIMEOUT_DEFAULT: 30 s
  *
- * Errors: -ETIMEDOUT the value was not reached; nothing is changed or broken, and the
- * wait can be repeated; -EINVAL timeout_ms is negative (a counter has no default
- * timeout); -EPIPE a bound channel is broken, and the error message gives its first
- * cause (unbind or destroy that channel to wait for the others); -EIO and others of
- * ibv_poll_cq(3), ibv_req_notify_cq(3) and poll(2).
+ * Returns 1 if the value was reached, or 0 if it was not and timeout_ms is 0.
+ *
+ * Errors: -ETIMEDOUT the value was not reached in time; nothing is changed or broken,
+ * and the wait can be repeated; -EINVAL timeout_ms is invalid; -EPIPE a bound channel is
+ * broken, and the error message gives its first cause (unbind or destroy that channel to
+ * wait for the others); -EIO and others of ibv_poll_cq(3), ibv_req_notify_cq(3) and
+ * poll(2).
  */
 PIER_API int pier_counter_wait(struct pier_counter *counter, uint64_t threshold,
 			       int timeout_ms);

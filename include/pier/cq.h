@@ -117,7 +117,7 @@ PIER_API int pier_destroy_cq(struct pier_cq *cq);
  * max  of channels to return, at least 1; the others are returned by the next call
  *
  * A channel is returned once for all of its new completions: results that
- * pier_work_poll() fetches, messages (pier_message_poll()), or room in its queues. It
+ * pier_work_poll() fetches, messages (pier_message_wait()), or room in its queues. It
  * is returned again after further completions, and behind all channels that wait to be
  * returned, so a busy channel does not hide others. It may have nothing new if another
  * call has fetched the result in the meantime.

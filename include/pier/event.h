@@ -134,25 +134,16 @@ struct pier_event {
 };
 
 /**
- * Read the oldest event, if there is one. Does not wait.
+ * Wait for an event and read the oldest one.
  *
- * Returns 1 and the event, or 0 if there is none.
+ * timeout_ms  in milliseconds; 0: do not wait; PIER_TIMEOUT_DEFAULT: 30 s
  *
- * Errors: -ECHILD the queue belongs to the parent process. All functions for event
- * queues and registrations fail in this way in a child of fork(2).
- */
-PIER_API int pier_event_queue_read(struct pier_event_queue *queue,
-				   struct pier_event *ret_event);
-
-/**
- * Wait for an event and read it.
+ * Returns 1 and the event, which holds the result of the registration. Returns 0 and
+ * writes nothing if there is no event and timeout_ms is 0.
  *
- * timeout_ms  in milliseconds, from 0
- *
- * Returns 0 and the event, which holds the result of the registration.
- *
- * Errors: -ETIMEDOUT there was no event in time; -EINVAL timeout_ms is negative; others
- * of poll(2).
+ * Errors: -ETIMEDOUT there was no event in time; -EINVAL timeout_ms is invalid; -ECHILD
+ * the queue belongs to the parent process, as for all functions of event queues and
+ * registrations in a child of fork(2); others of poll(2).
  */
 PIER_API int pier_event_queue_wait(struct pier_event_queue *queue, int timeout_ms,
 				   struct pier_event *ret_event);

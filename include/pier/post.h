@@ -140,7 +140,10 @@ PIER_API int pier_post_reads(struct pier_channel *channel,
  * count       1 to max_send_wr
  * timeout_ms  as for all calls, but a timeout stops nothing
  *
- * Errors: -EINVAL count or timeout_ms is invalid; -ETIMEDOUT; -EPIPE the channel is
+ * Returns 1 if there is room, or 0 if there is none and timeout_ms is 0.
+ *
+ * Errors: -EINVAL count or timeout_ms is invalid; -ETIMEDOUT there was no room in time;
+ * -EPIPE the channel is
  * broken; -EIO and others of ibv_poll_cq(3), ibv_req_notify_cq(3) and poll(2).
  */
 PIER_API int pier_channel_wait_room(struct pier_channel *channel, uint32_t count,

@@ -18,7 +18,7 @@ PIER_BEGIN_DECLS
  * Receive pools: receives that are posted again as soon as their messages are released.
  *
  *	pier_recv_pool_create(channel, NULL, &pool);
- *	while (pier_recv_pool_wait(pool, timeout_ms, &message) == 0) {
+ *	while (pier_recv_pool_wait(pool, timeout_ms, &message) == 1) {
  *		use(message.pointer, message.length);
  *		pier_recv_pool_release(pool, &message);
  *	}
@@ -181,25 +181,18 @@ PIER_API struct pier_srq *pier_recv_pool_srq(const struct pier_recv_pool *pool);
 PIER_API int pier_recv_pool_destroy(struct pier_recv_pool *pool);
 
 /**
- * Take the next message, without waiting.
+ * Take the next message, and wait for it. Sleeps if that takes long. A timeout stops
+ * nothing.
  *
- * Returns 1 and writes the message, which must be passed to pier_recv_pool_release();
- * returns 0 and writes nothing if there is none.
+ * timeout_ms  in milliseconds; 0: do not wait; PIER_TIMEOUT_DEFAULT: the pool's
  *
- * Errors: -EPIPE a channel is broken, as described in <pier/recv_pool.h>; -EIO
- * ibv_poll_cq(3) failed; others of ibv_post_recv(3) and ibv_post_srq_recv(3) if slots
- * could not be posted: the next call tries again.
- */
-PIER_API int pier_recv_pool_poll(struct pier_recv_pool *pool,
-				 struct pier_pool_message *ret_message);
-
-/**
- * Wait for the next message. Sleeps if that takes long. A timeout stops nothing.
+ * Returns 1 and writes the message, which must be passed to pier_recv_pool_release().
+ * Returns 0 and writes nothing if there is none and timeout_ms is 0.
  *
- * timeout_ms  PIER_TIMEOUT_DEFAULT: the pool's timeout
- *
- * Errors: -ETIMEDOUT; -EINVAL timeout_ms is invalid; those of pier_recv_pool_poll();
- * -ENOMEM; others of ibv_req_notify_cq(3) and poll(2).
+ * Errors: -ETIMEDOUT no message arrived in time; -EINVAL timeout_ms is invalid; -EPIPE a
+ * channel is broken, as described in <pier/recv_pool.h>; -EIO ibv_poll_cq(3) failed;
+ * -ENOMEM; others of ibv_req_notify_cq(3) and poll(2), and of ibv_post_recv(3) and
+ * ibv_post_srq_recv(3) if slots could not be posted: the next call tries again.
  */
 PIER_API int pier_recv_pool_wait(struct pier_recv_pool *pool, int timeout_ms,
 				 struct pier_pool_message *ret_message);

@@ -137,30 +137,20 @@ struct pier_message {
 };
 
 /**
- * Take the next message of a channel, without waiting.
+ * Take the next message of a channel, and wait for it. Sleeps if that takes long. A
+ * timeout stops nothing: no message has arrived yet.
  *
- * Returns 1 and writes the message if there is one; returns 0 and writes nothing if
- * there is none. A failed receive counts as a message: 1 is returned, its result has
+ * timeout_ms  in milliseconds; 0: do not wait; PIER_TIMEOUT_DEFAULT: the channel's
+ *
+ * Returns 1 and writes the message. A failed receive counts as a message: its result has
  * the error, and pier_error_message() describes it. On a broken channel, all messages
- * that arrived before are returned first.
+ * that arrived before are returned first. Returns 0 and writes nothing if there is no
+ * message and timeout_ms is 0.
  *
- * Errors: -EPIPE the channel is broken and all messages were taken; -EINVAL the channel
- * has receives of its own; -EBUSY the messages belong to a receive pool; -EIO
- * ibv_poll_cq(3) failed.
- */
-PIER_API int pier_message_poll(struct pier_channel *channel,
-			       struct pier_message *ret_message);
-
-/**
- * Wait for the next message of a channel. Sleeps if that takes long. A timeout stops
- * nothing: no message has arrived yet.
- *
- * Returns 0, or the receive's error (ret_message->result.error). The message is written
- * in both cases.
- *
- * Errors: also -ETIMEDOUT, which is never the error of a receive; -EINVAL timeout_ms is
- * invalid; those of pier_message_poll(); others of ibv_req_notify_cq(3) and poll(2).
- * Nothing is written after these.
+ * Errors: -ETIMEDOUT no message arrived in time; -EINVAL timeout_ms is invalid, or the
+ * channel has receives of its own; -EPIPE the channel is broken and all messages were
+ * taken; -EBUSY the messages belong to a receive pool; -EIO ibv_poll_cq(3) failed;
+ * others of ibv_req_notify_cq(3) and poll(2).
  */
 PIER_API int pier_message_wait(struct pier_channel *channel, int timeout_ms,
 			       struct pier_message *ret_message);

@@ -87,7 +87,7 @@ void visitor::make_progress()
 	int count;
 
 	do {
-		count = over ? 0 : pier_recv_pool_poll(pool, &message);
+		count = over ? 0 : pier_recv_pool_wait(pool, 0, &message);
 		if (count == 1) {
 			take_message((const uint8_t *)message.pointer, message.length);
 			pier_recv_pool_release(pool, &message);

@@ -361,24 +361,25 @@ static bool has_channels(struct pier_counter *counter)
 
 int pier_counter_wait(struct pier_counter *counter, uint64_t threshold, int timeout_ms)
 {
-	int64_t deadline = pier_deadline(timeout_ms);
 	int error = pier_check_process(&counter->object);
+	int64_t deadline;
 
+	if (!error)
+		error = pier_check_timeout(timeout_ms, PIER_TIMEOUT_USUAL, &timeout_ms);
 	if (error)
 		return error;
-	if (timeout_ms < 0)
-		return pier_fail(EINVAL,
-				 "waiting for a counter: timeout_ms %d: use 0 or more",
-				 timeout_ms);
+	deadline = pier_deadline(timeout_ms);
 	if (has_reached(counter, threshold))
-		return 0;
+		return 1;
 	error = has_channels(counter) ? wait_on_channels(counter, threshold, deadline)
 				      : sleep_until_woken(counter, threshold, deadline);
+	if (error == -ETIMEDOUT && timeout_ms == 0)
+		return 0;
 	if (error == -ETIMEDOUT)
 		return pier_fail(
 			ETIMEDOUT,
 			"a counter did not reach %llu within %d ms; it is at %llu",
 			(unsigned long long)threshold, timeout_ms,
 			(unsigned long long)pier_counter_read(counter));
-	return error;
+	return error ? error : 1;
 }

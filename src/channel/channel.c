@@ -5,6 +5,7 @@
 
 #include "channel.h"
 #include "status.h"
+#include "core/deadline.h"
 #include "core/error.h"
 
 void pier_update_ready(struct pier_channel *channel)
@@ -100,13 +101,7 @@ void pier_explain_failure(const struct pier_channel *channel,
 int pier_channel_timeout(const struct pier_channel *channel, int timeout_ms,
 			 int *ret_timeout_ms)
 {
-	if (timeout_ms < PIER_TIMEOUT_DEFAULT)
-		return pier_fail(EINVAL,
-				 "timeout_ms %d: use 0 or more, or PIER_TIMEOUT_DEFAULT",
-				 timeout_ms);
-	*ret_timeout_ms = timeout_ms == PIER_TIMEOUT_DEFAULT ? channel->attr.timeout_ms
-							     : timeout_ms;
-	return 0;
+	return pier_check_timeout(timeout_ms, channel->attr.timeout_ms, ret_timeout_ms);
 }
 
 struct ibv_qp *pier_channel_qp(const struct pier_channel *channel)

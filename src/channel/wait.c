@@ -348,6 +348,8 @@ int pier_channel_wait_room(struct pier_channel *channel, uint32_t count, int tim
 		error = pier_wait_for_room(channel, count, pier_deadline(timeout_ms));
 	if (channel->broken)
 		return pier_fail_broken(channel);
+	if (error == -ETIMEDOUT && timeout_ms == 0)
+		return 0;
 	if (error == -ETIMEDOUT)
 		return pier_fail(ETIMEDOUT,
 				 "no room for %u requests within %d ms: %u are "
@@ -355,7 +357,7 @@ int pier_channel_wait_room(struct pier_channel *channel, uint32_t count, int tim
 				 count, timeout_ms,
 				 pier_queue_outstanding(&channel->sends),
 				 pier_explain_silence(channel));
-	return error;
+	return error ? error : 1;
 }
 
 /*

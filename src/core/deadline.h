@@ -5,7 +5,29 @@
 #include <limits.h>
 #include <stdint.h>
 
+#include <pier/channel.h>
+
 #include "core/clock.h"
+#include "core/error.h"
+
+enum {
+	PIER_TIMEOUT_USUAL = 30000, /* of objects without a timeout of their own */
+};
+
+/*
+ * Resolve PIER_TIMEOUT_DEFAULT to `usual`.
+ *
+ * Errors: -EINVAL any other negative number.
+ */
+static inline int pier_check_timeout(int timeout_ms, int usual, int *ret_timeout_ms)
+{
+	if (timeout_ms < PIER_TIMEOUT_DEFAULT)
+		return pier_fail(EINVAL,
+				 "timeout_ms %d: use 0 or more, or PIER_TIMEOUT_DEFAULT",
+				 timeout_ms);
+	*ret_timeout_ms = timeout_ms == PIER_TIMEOUT_DEFAULT ? usual : timeout_ms;
+	return 0;
+}
 
 static inline int64_t pier_deadline(int timeout_ms)
 {

@@ -525,7 +525,7 @@ int pier_event_queue_fd(const struct pier_event_queue *queue)
 	return queue->fd;
 }
 
-int pier_event_queue_read(struct pier_event_queue *queue, struct pier_event *ret_event)
+static int read_event(struct pier_event_queue *queue, struct pier_event *ret_event)
 {
 	struct pier_registration *registration;
 	int count = pier_check_process(&queue->object);
@@ -550,16 +550,17 @@ int pier_event_queue_wait(struct pier_event_queue *queue, int timeout_ms,
 			  struct pier_event *ret_event)
 {
 	struct pollfd fd = { .fd = queue->fd, .events = POLLIN };
+	int error = pier_check_timeout(timeout_ms, PIER_TIMEOUT_USUAL, &timeout_ms);
 	int64_t deadline = pier_deadline(timeout_ms);
 
-	if (timeout_ms < 0)
-		return pier_fail(EINVAL, "timeout_ms %d: use 0 or more", timeout_ms);
+	if (error)
+		return error;
 	for (;;) {
-		int count = pier_event_queue_read(queue, ret_event);
+		int count = read_event(queue, ret_event);
 		int left = pier_poll_timeout(deadline);
 
-		if (count)
-			return count < 0 ? count : 0;
+		if (count || timeout_ms == 0)
+			return count;
 		if (left == 0)
 			return pier_fail(ETIMEDOUT, "no event within %d ms", timeout_ms);
 		count = pier_sleep(&fd, 1, left);

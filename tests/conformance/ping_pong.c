@@ -78,12 +78,12 @@ static int64_t now_ms(void)
 static int wait_awake(struct pier_counter *counter, uint64_t threshold)
 {
 	int64_t start = now_ms();
-	int error = pier_counter_wait(counter, threshold, PATIENT);
+	int done = pier_counter_wait(counter, threshold, PATIENT);
 
-	if (!error && now_ms() - start >= PATIENT)
+	if (done == 1 && now_ms() - start >= PATIENT)
 		return pier_fail(ETIME, "nobody was woken for round %llu",
 				 (unsigned long long)threshold);
-	return error;
+	return done < 0 ? done : 0;
 }
 
 /* When the counter has counted the write, its bytes must be there. */

@@ -150,7 +150,7 @@ static void take_from_pair(struct hub *hub, int pair)
 {
 	struct pier_message message = { 0 };
 
-	expect_ok(pier_message_wait(hub->to[pair], PATIENT, &message));
+	expect_result(pier_message_wait(hub->to[pair], PATIENT, &message), 1);
 	assert_ptr_equal(message.channel, hub->to[pair]);
 	arrived_at(hub->world, slot_at((uintptr_t)message.context), &message.result,
 		   (uint32_t)pair, hub->arrived[pair]++);
@@ -193,11 +193,12 @@ static void one_channel_can_use_all_receives(void **state)
 		for (uintptr_t slot = 0; slot < SLOTS; slot++)
 			expect_ok(pier_channel_send(hub.from[round], NULL, 0, PATIENT));
 		for (uintptr_t slot = 0; slot < SLOTS; slot++) {
-			expect_ok(pier_message_wait(hub.to[round], PATIENT, &message));
+			expect_result(pier_message_wait(hub.to[round], PATIENT, &message),
+				      1);
 			assert_int_equal((uintptr_t)message.context, slot);
 			assert_int_equal(message.result.byte_length, 0);
 		}
-		expect_result(pier_message_poll(hub.to[round], &message), 0);
+		expect_result(pier_message_wait(hub.to[round], 0, &message), 0);
 		expect_result(pier_message_wait(hub.to[round], BRIEF, &message),
 			      -ETIMEDOUT);
 	}
@@ -249,11 +250,12 @@ static void error_breaks_only_its_channel(void **state)
 	send_number(hub.world, hub.from[0], 0, hub.sent[0]++);
 	expect_too_long(hub.world, hub.from[0], LENGTH + 1);
 	take_from_pair(&hub, 0);
-	error = pier_message_wait(hub.to[0], PATIENT, &message);
+	expect_result(pier_message_wait(hub.to[0], PATIENT, &message), 1);
+	error = message.result.error;
 	assert_true(error == -EMSGSIZE || (test_vague && error == -EIO));
 	accept_slot(hub.world, slot_at((uintptr_t)message.context), LENGTH);
 	post_slot(&hub, (uintptr_t)message.context);
-	expect_result(pier_message_poll(hub.to[0], &message), -EPIPE);
+	expect_result(pier_message_wait(hub.to[0], 0, &message), -EPIPE);
 	for (int round = 0; round < ROUNDS; round++) {
 		send_number(hub.world, hub.from[1], 1, hub.sent[1]++);
 		take_from_pair(&hub, 1);
@@ -367,7 +369,7 @@ static struct pier_pool_message take_pooled(struct world *world,
 {
 	struct pier_pool_message message = { 0 };
 
-	expect_ok(pier_recv_pool_wait(pool, PATIENT, &message));
+	expect_result(pier_recv_pool_wait(pool, PATIENT, &message), 1);
 	assert_int_equal(message.length, length_of(number));
 	assert_int_equal(message.offset, slot_at(message.slot));
 	assert_int_equal(message.iova, area_at(&world->b.area, message.offset));
@@ -389,7 +391,7 @@ static void pool_reposts_its_slots(void **state)
 		uint32_t left = sent + more;
 
 		/* Polling posts the released slots that wait for a full batch. */
-		expect_result(pier_recv_pool_poll(pool, &held[count]), 0);
+		expect_result(pier_recv_pool_wait(pool, 0, &held[count]), 0);
 		while (sent < left)
 			send_number(world, world->a.channel, 0, sent++);
 		while (taken < sent) {
@@ -424,7 +426,7 @@ static void pool_receives_writes_with_immediate(void **state)
 	for (uint32_t i = 0; i < 2 * SLOTS; i++) {
 		expect_ok(test_channel_write_imm(world->a.channel, &source, 1, &remote, i,
 						 PATIENT));
-		expect_ok(pier_recv_pool_wait(pool, PATIENT, &message));
+		expect_result(pier_recv_pool_wait(pool, PATIENT, &message), 1);
 		assert_int_equal(message.result.opcode, PIER_OP_RECV_WRITE_IMM);
 		assert_int_equal(message.length, 0);
 		assert_int_equal(message.result.immediate, i);
@@ -455,7 +457,7 @@ static void too_long_message_fails_the_pool(void **state)
 	expect_ok(pier_channel_send(world->a.channel, NULL, 0, PATIENT));
 	expect_too_long(world, world->a.channel, LENGTH + 1);
 	for (int i = 0; i < 2; i++)
-		expect_ok(pier_recv_pool_wait(pool, PATIENT, &messages[i]));
+		expect_result(pier_recv_pool_wait(pool, PATIENT, &messages[i]), 1);
 	assert_int_equal(messages[0].length, LENGTH);
 	assert_int_equal(messages[1].length, 0);
 	if (messages[0].pointer)
@@ -488,8 +490,8 @@ static void pool_wait_times_out(void **state)
 	struct pier_recv_pool *pool = pool_of_b(world);
 	struct pier_pool_message message;
 
-	expect_result(pier_recv_pool_poll(pool, &message), 0);
-	expect_result(pier_recv_pool_wait(pool, 0, &message), -ETIMEDOUT);
+	expect_result(pier_recv_pool_wait(pool, 0, &message), 0);
+	expect_result(pier_recv_pool_wait(pool, 0, &message), 0);
 	expect_result(pier_recv_pool_wait(pool, BRIEF, &message), -ETIMEDOUT);
 	send_number(world, world->a.channel, 0, 7);
 	message = take_pooled(world, pool, 0, 7);
@@ -527,7 +529,7 @@ static void ask(struct echo *echo, struct pier_recv_pool *pool, uint32_t pair)
 
 	expect_ok(pier_post_recv(hub->from[pair], NULL, 0, &work));
 	send_number(hub->world, hub->from[pair], pair, hub->sent[pair]++);
-	expect_ok(pier_recv_pool_wait(pool, PATIENT, &message));
+	expect_result(pier_recv_pool_wait(pool, PATIENT, &message), 1);
 	answer(echo, &message);
 	expect_ok(pier_recv_pool_release(pool, &message));
 	result = expect_end(hub->from[pair], work, 0);
@@ -546,7 +548,7 @@ static void pool_serves_many_channels(void **state)
 	echo.hub.srq = pier_recv_pool_srq(pool);
 	for (int i = 0; i < PAIRS; i++)
 		add_pair(&echo.hub, i);
-	expect_result(pier_recv_pool_poll(pool, &message), 0);
+	expect_result(pier_recv_pool_wait(pool, 0, &message), 0);
 	for (int i = 0; i < ROUNDS * SLOTS; i++)
 		ask(&echo, pool,
 		    (uint32_t)test_random_below(&echo.hub.world->random, PAIRS));

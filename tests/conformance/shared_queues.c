@@ -340,7 +340,7 @@ static void expect_message(struct hub *hub, int i, uintptr_t number)
 {
 	struct pier_message message = { 0 };
 
-	expect_ok(pier_message_wait(hub->to[i], PATIENT, &message));
+	expect_result(pier_message_wait(hub->to[i], PATIENT, &message), 1);
 	assert_ptr_equal(message.channel, hub->to[i]);
 	assert_int_equal((uintptr_t)message.context, number);
 	assert_int_equal(message.result.byte_length, LENGTH);

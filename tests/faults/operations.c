@@ -239,6 +239,8 @@ static int wait_for_arrivals(struct scene *scene)
 	error = pier_post_recv(end->channel, NULL, 0, NULL);
 	if (!error)
 		error = pier_counter_wait(counter, 1, scene->timeout_ms);
+	if (error > 0)
+		error = 0;
 	assert_int_equal(pier_counter_read(counter), error == 0);
 	expect_ok(pier_counter_unbind(counter, end->area.mr));
 	expect_ok(pier_counter_destroy(counter));
@@ -357,7 +359,7 @@ static int reg_mr_async(struct scene *scene)
 	attr.access = PIER_ACCESS_SHARED;
 	expect_ok(pier_event_queue_create(NULL, &queue));
 	expect_ok(pier_reg_mr_async(queue, scene->world->a.pd, &attr, &registration));
-	expect_ok(pier_event_queue_wait(queue, PATIENT, &event));
+	expect_result(pier_event_queue_wait(queue, PATIENT, &event), 1);
 	give_back(event.error, &event.mr);
 	expect_ok(pier_registration_close(registration));
 	expect_ok(pier_event_queue_destroy(queue));

@@ -102,7 +102,7 @@ static int register_by_thread(struct script *script)
 					  &script->registration);
 	if (!error)
 		error = pier_event_queue_wait(script->queue, PATIENT, &event);
-	if (error)
+	if (error < 0)
 		return error;
 	script->registered = event.mr;
 	/* An event has its own sentence. */
@@ -179,7 +179,8 @@ static int count_writes(struct script *script)
 	if (error)
 		return error;
 	expect_ok(pier_post_write(script->b.channel, &source, 1, &target, NULL));
-	return pier_counter_wait(script->counter, 1, PATIENT);
+	error = pier_counter_wait(script->counter, 1, PATIENT);
+	return error < 0 ? error : 0;
 }
 
 /* Runs the script until the first failure, and returns it. */

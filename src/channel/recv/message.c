@@ -38,12 +38,10 @@ static int take_received(struct pier_channel *channel, struct pier_message *ret_
 	return 1;
 }
 
-int pier_message_poll(struct pier_channel *channel, struct pier_message *ret_message)
+static int poll_message(struct pier_channel *channel, struct pier_message *ret_message)
 {
-	int error = check_messages(channel);
+	int error = channel->first_message ? 0 : pier_collect(channel);
 
-	if (!error && !channel->first_message)
-		error = pier_collect(channel);
 	if (error < 0)
 		return error;
 	if (channel->first_message)
@@ -58,16 +56,17 @@ int pier_message_wait(struct pier_channel *channel, int timeout_ms,
 
 	if (!error)
 		error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
-	if (!error)
-		error = pier_wait_for_message(channel, pier_deadline(timeout_ms));
+	if (error)
+		return error;
+	if (timeout_ms == 0)
+		return poll_message(channel, ret_message);
+	error = pier_wait_for_message(channel, pier_deadline(timeout_ms));
 	if (error == -ETIMEDOUT)
 		pier_find_broken_qp(channel);
 	else if (error)
 		return error;
-	found = pier_message_poll(channel, ret_message);
-	if (found > 0)
-		return ret_message->result.error;
-	if (found < 0)
+	found = poll_message(channel, ret_message);
+	if (found)
 		return found;
 	return pier_fail(ETIMEDOUT, "no message arrived within %d ms", timeout_ms);
 }
@@ -203,14 +202,6 @@ static int poll_pool(struct pier_recv_pool *pool, struct pier_pool_message *ret_
 	return error ? error : taken;
 }
 
-int pier_recv_pool_poll(struct pier_recv_pool *pool,
-			struct pier_pool_message *ret_message)
-{
-	int error = pier_check_process(&pool->object);
-
-	return error ? error : poll_pool(pool, ret_message);
-}
-
 static int make_room_for_fds(struct pier_recv_pool *pool)
 {
 	uint32_t count = pool->srq ? pool->srq->channel_count : 1;
@@ -287,36 +278,23 @@ static int wait_pool(struct pier_recv_pool *pool, int64_t deadline,
 	return taken != 0 ? taken : -ETIMEDOUT;
 }
 
-static int resolve_timeout(const struct pier_recv_pool *pool, int *timeout_ms)
-{
-	if (*timeout_ms < PIER_TIMEOUT_DEFAULT)
-		return pier_fail(EINVAL,
-				 "timeout_ms %d: use 0 or more, or PIER_TIMEOUT_DEFAULT",
-				 *timeout_ms);
-	if (*timeout_ms == PIER_TIMEOUT_DEFAULT)
-		*timeout_ms = pool->attr.timeout_ms;
-	return 0;
-}
-
-static int fail_timed_out(int timeout_ms)
-{
-	return pier_fail(ETIMEDOUT, "no message of the receive pool within %d ms",
-			 timeout_ms);
-}
-
 int pier_recv_pool_wait(struct pier_recv_pool *pool, int timeout_ms,
 			struct pier_pool_message *ret_message)
 {
-	int error = pier_check_process(&pool->object), taken;
+	int error = pier_check_process(&pool->object);
 
 	if (!error)
-		error = resolve_timeout(pool, &timeout_ms);
+		error = pier_check_timeout(timeout_ms, pool->attr.timeout_ms,
+					   &timeout_ms);
 	if (error)
 		return error;
-	taken = wait_pool(pool, pier_deadline(timeout_ms), ret_message);
-	if (taken == -ETIMEDOUT)
-		return fail_timed_out(timeout_ms);
-	return taken < 0 ? taken : 0;
+	if (timeout_ms == 0)
+		return poll_pool(pool, ret_message);
+	error = wait_pool(pool, pier_deadline(timeout_ms), ret_message);
+	if (error == -ETIMEDOUT)
+		return pier_fail(ETIMEDOUT, "no message of the receive pool within %d ms",
+				 timeout_ms);
+	return error;
 }
 
 int pier_recv_pool_release(struct pier_recv_pool *pool,

@@ -636,12 +636,10 @@ static int wait_until(struct pier_ring *ring, bool (*holds)(struct pier_ring *ri
 static int wait_for(struct pier_ring *ring, bool (*holds)(struct pier_ring *ring),
 		    int timeout_ms)
 {
-	if (timeout_ms == PIER_TIMEOUT_DEFAULT)
-		timeout_ms = ring->attr.timeout_ms;
-	if (timeout_ms < 0)
-		return pier_fail(EINVAL,
-				 "waiting for a ring: timeout_ms %d: use 0 or more",
-				 timeout_ms);
+	int error = pier_check_timeout(timeout_ms, ring->attr.timeout_ms, &timeout_ms);
+
+	if (error)
+		return error;
 	if (timeout_ms > 0)
 		return wait_until(ring, holds, pier_deadline(timeout_ms));
 	pier_lanes_step(&ring->lanes);

@@ -470,7 +470,7 @@ static void keeps_its_counters(void **state)
 	expect_usable(channel, 8);
 	expect_ok(pier_post_recv(channel, NULL, 0, &work));
 	fake_complete_imm(work.id, IBV_WC_RECV_RDMA_WITH_IMM, 10, htonl(7));
-	expect_ok(pier_counter_wait(counter, 1, 1000));
+	expect_result(pier_counter_wait(counter, 1, 1000), 1);
 	expect_ok(pier_channel_destroy(channel));
 	destroy(counter);
 }

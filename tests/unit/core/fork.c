@@ -191,7 +191,7 @@ static int register_by_queue(struct fixture *fixture)
 				  &fixture->registration);
 	if (!error)
 		error = pier_event_queue_wait(fixture->queue, TIME_MS, &event);
-	return error ? error : pier_dereg_mr(event.mr);
+	return error < 0 ? error : pier_dereg_mr(event.mr);
 }
 
 static uint8_t blobs[PIER_GROUP_BLOB_SIZE];
@@ -380,7 +380,6 @@ CALL(group_channel, pier_channel_destroy(pier_group_channel(fixture->group, 0)))
 CALL(destroy_group, pier_group_destroy(fixture->group))
 CALL(reg_mr_async,
      pier_reg_mr_async(fixture->queue, fixture->pd, NULL, &fixture->registration))
-CALL(read_event, pier_event_queue_read(fixture->queue, &(struct pier_event){ 0 }))
 CALL(wait_event,
      pier_event_queue_wait(fixture->queue, TIME_MS, &(struct pier_event){ 0 }))
 CALL(cancel, pier_registration_cancel(fixture->registration))
@@ -407,12 +406,10 @@ CALL(arm_cq, pier_cq_arm(fixture->cq))
 CALL(create_srq, pier_create_srq(fixture->pd, NULL, &fixture->srq))
 CALL(destroy_srq, pier_destroy_srq(fixture->srq))
 CALL(post_srq_recv, pier_post_srq_recv(fixture->srq, &target, 0, NULL))
-CALL(poll_message, pier_message_poll(fixture->b, &message))
 CALL(wait_message, pier_message_wait(fixture->b, TIME_MS, &message))
 CALL(create_recv_pool, pier_recv_pool_create(fixture->b, NULL, &fixture->pool))
 CALL(create_shared_pool, pier_recv_pool_create_shared(fixture->pd, NULL, &fixture->pool))
 CALL(destroy_recv_pool, pier_recv_pool_destroy(fixture->pool))
-CALL(poll_pool_message, pier_recv_pool_poll(fixture->pool, &pooled))
 CALL(wait_pool_message, pier_recv_pool_wait(fixture->pool, TIME_MS, &pooled))
 CALL(release_message, pier_recv_pool_release(fixture->pool, &pooled))
 CALL(create_ring, pier_ring_create(fixture->pd, NULL, &fixture->ring))
@@ -497,7 +494,6 @@ static const struct call calls[] = {
 	ENTRY(group_channel, "channel of queue pair"),
 	ENTRY(destroy_group, "group of 1, rank 0, on soft0"),
 	ENTRY(reg_mr_async, "event queue of 2 threads"),
-	ENTRY(read_event, "event queue of 2 threads"),
 	ENTRY(wait_event, "event queue of 2 threads"),
 	ENTRY(cancel, "event queue of 2 threads"),
 	ENTRY(close_registration, "event queue of 2 threads"),
@@ -523,12 +519,10 @@ static const struct call calls[] = {
 	ENTRY(create_srq, "protection domain on soft0"),
 	ENTRY(destroy_srq, "shared receive queue of 256 on soft0"),
 	ENTRY(post_srq_recv, "shared receive queue of 256 on soft0"),
-	ENTRY(poll_message, "channel of queue pair"),
 	ENTRY(wait_message, "channel of queue pair"),
 	ENTRY(create_recv_pool, "channel of queue pair"),
 	ENTRY(create_shared_pool, "protection domain on soft0"),
 	ENTRY(destroy_recv_pool, "receive pool of 16 times 4096 bytes on soft0"),
-	ENTRY(poll_pool_message, "receive pool of 16 times 4096 bytes on soft0"),
 	ENTRY(wait_pool_message, "receive pool of 16 times 4096 bytes on soft0"),
 	ENTRY(release_message, "receive pool of 16 times 4096 bytes on soft0"),
 	ENTRY(create_ring, "protection domain on soft0"),

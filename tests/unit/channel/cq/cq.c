@@ -464,9 +464,9 @@ static void shared_receives_count_once(void **state)
 	expect_ok(pier_post_srq_recv(srq, &target, 1, &attr));
 	fake.receiver = channels[1]->qp_num;
 	fake_complete(fake.shared_ids[0], IBV_WC_SUCCESS, IBV_WC_RECV, 8);
-	expect_result(pier_message_poll(channels[0], &message), 0);
+	expect_result(pier_message_wait(channels[0], 0, &message), 0);
 	expect_news(fixture.cq, channels[1], NULL);
-	expect_result(pier_message_poll(channels[1], &message), 1);
+	expect_result(pier_message_wait(channels[1], 0, &message), 1);
 	assert_ptr_equal(message.channel, channels[1]);
 	assert_ptr_equal(message.context, &attr);
 	expect_ok(pier_channel_destroy(channels[0]));

@@ -121,7 +121,7 @@ static struct pier_pool_message expect_next(const struct fixture *fixture,
 {
 	struct pier_pool_message message = { 0 };
 
-	expect_result(pier_recv_pool_poll(fixture->pool, &message), 1);
+	expect_result(pier_recv_pool_wait(fixture->pool, 0, &message), 1);
 	assert_ptr_equal(message.channel, fixture->channel);
 	assert_int_equal(message.length, length);
 	assert_int_equal(message.result.error, 0);
@@ -135,7 +135,7 @@ static void expect_none(const struct fixture *fixture)
 {
 	struct pier_pool_message message = { .slot = 77 };
 
-	expect_result(pier_recv_pool_poll(fixture->pool, &message), 0);
+	expect_result(pier_recv_pool_wait(fixture->pool, 0, &message), 0);
 	assert_int_equal(message.slot, 77);
 }
 
@@ -341,7 +341,7 @@ static void delivers_before_it_fails_body(bool shared)
 	messages[0] = expect_next(&fixture, 1);
 	messages[1] = expect_next(&fixture, 2);
 	for (int i = 0; i < 3; i++) {
-		expect_result(pier_recv_pool_poll(fixture.pool, &none), -EPIPE);
+		expect_result(pier_recv_pool_wait(fixture.pool, 0, &none), -EPIPE);
 		assert_non_null(strstr(pier_error_message(), "longer"));
 		assert_ptr_equal(pier_recv_pool_broken(fixture.pool), fixture.channel);
 		expect_result(pier_recv_pool_wait(fixture.pool, 1, &none), -EPIPE);
@@ -370,17 +370,17 @@ static void reports_each_broken_channel_once(void **state)
 	expect_result(pier_recv_pool_destroy(fixture.pool), -EBUSY);
 	assert_non_null(strstr(pier_error_message(), "2 channels"));
 	pier_break_channel(fixture.channel, -ECANCELED, "broken by the test");
-	expect_result(pier_recv_pool_poll(fixture.pool, &message), -EPIPE);
+	expect_result(pier_recv_pool_wait(fixture.pool, 0, &message), -EPIPE);
 	assert_ptr_equal(pier_recv_pool_broken(fixture.pool), fixture.channel);
-	expect_result(pier_recv_pool_poll(fixture.pool, &message), 0);
+	expect_result(pier_recv_pool_wait(fixture.pool, 0, &message), 0);
 	arrive(&fixture, 1);
 	expect_result(pier_channel_poll(other), 1);
-	expect_result(pier_recv_pool_poll(fixture.pool, &message), 1);
+	expect_result(pier_recv_pool_wait(fixture.pool, 0, &message), 1);
 	assert_ptr_equal(message.channel, other);
 	expect_ok(pier_recv_pool_release(fixture.pool, &message));
 	pier_break_channel(other, -ECANCELED, "so is the other");
 	for (int i = 0; i < 3; i++) {
-		expect_result(pier_recv_pool_poll(fixture.pool, &message), -EPIPE);
+		expect_result(pier_recv_pool_wait(fixture.pool, 0, &message), -EPIPE);
 		assert_ptr_equal(pier_recv_pool_broken(fixture.pool), other);
 	}
 	expect_ok(pier_channel_destroy(other));
@@ -405,7 +405,7 @@ static void serves_channels_in_turn(void **state)
 		expect_result(pier_channel_poll(channels[i >= COUNT / 2]), 1);
 	}
 	for (int i = 0; i < COUNT; i++) {
-		expect_result(pier_recv_pool_poll(fixture.pool, &messages[i]), 1);
+		expect_result(pier_recv_pool_wait(fixture.pool, 0, &messages[i]), 1);
 		assert_ptr_equal(messages[i].channel, channels[i % 2]);
 		/* Each channel in order. */
 		assert_true(i < 2 || messages[i].length > last[i % 2]);
@@ -451,7 +451,7 @@ static void outlives_its_channel(void **state)
 	arrive(&fixture, 2);
 	message = expect_next(&fixture, 1);
 	expect_ok(pier_channel_destroy(fixture.channel));
-	expect_result(pier_recv_pool_poll(fixture.pool, &none), -EPIPE);
+	expect_result(pier_recv_pool_wait(fixture.pool, 0, &none), -EPIPE);
 	assert_non_null(strstr(pier_error_message(), "destroyed"));
 	expect_result(pier_recv_pool_wait(fixture.pool, 0, &none), -EPIPE);
 	expect_result(pier_recv_pool_destroy(fixture.pool), -EBUSY);
@@ -494,12 +494,12 @@ static void returns_messages_before_reporting_a_channel(void **state)
 	arrive(&fixture, 1);
 	expect_result(pier_channel_poll(other), 1);
 	pier_break_channel(other, -ECANCELED, "broken by the test");
-	expect_result(pier_recv_pool_poll(fixture.pool, &message), 1);
+	expect_result(pier_recv_pool_wait(fixture.pool, 0, &message), 1);
 	assert_ptr_equal(message.channel, other);
 	expect_ok(pier_recv_pool_release(fixture.pool, &message));
-	expect_result(pier_recv_pool_poll(fixture.pool, &message), -EPIPE);
+	expect_result(pier_recv_pool_wait(fixture.pool, 0, &message), -EPIPE);
 	assert_ptr_equal(pier_recv_pool_broken(fixture.pool), other);
-	expect_result(pier_recv_pool_poll(fixture.pool, &message), 0);
+	expect_result(pier_recv_pool_wait(fixture.pool, 0, &message), 0);
 	expect_ok(pier_channel_destroy(other));
 	fake.cq = first;
 	close_fixture(&fixture);
@@ -522,7 +522,7 @@ static void asks_again_for_what_was_not_posted_body(bool shared)
 	/* Messages that have arrived come first. */
 	messages[2] = expect_next(&fixture, 1);
 	fake.fail_call = fake.calls + 1;
-	expect_result(pier_recv_pool_poll(fixture.pool, &none), -ENOSPC);
+	expect_result(pier_recv_pool_wait(fixture.pool, 0, &none), -ENOSPC);
 	fake.fail_call = 0;
 	expect_none(&fixture);
 	assert_int_equal(posted(&fixture), COUNT - 1);
@@ -622,7 +622,7 @@ static void uses_the_region_of_the_caller(void **state)
 	attr.count = 1;
 	expect_ok(pier_recv_pool_create(fixture.channel, &attr, &fixture.pool));
 	arrive(&fixture, 4);
-	expect_result(pier_recv_pool_poll(fixture.pool, &message), 1);
+	expect_result(pier_recv_pool_wait(fixture.pool, 0, &message), 1);
 	assert_null(message.pointer);
 	assert_ptr_equal(message.mr, mr);
 	assert_int_equal(message.offset, 100);
@@ -668,7 +668,7 @@ static void refuses_invalid_attributes(void **state)
 	expect_ok(pier_recv_pool_create(channel, NULL, &pool));
 	expect_result(pier_recv_pool_create(channel, &attr, &other), -EBUSY);
 	expect_result(pier_recv_pool_wait(pool, -2, &message), -EINVAL);
-	expect_result(pier_recv_pool_wait(pool, 0, &message), -ETIMEDOUT);
+	expect_result(pier_recv_pool_wait(pool, 0, &message), 0);
 	message.slot = 16;
 	expect_result(pier_recv_pool_release(pool, &message), -ESTALE);
 	expect_result(pier_recv_pool_release(pool, NULL), -EINVAL);
@@ -684,7 +684,7 @@ static void refuses_invalid_attributes(void **state)
 	expect_result(pier_post_srq_recv(pier_recv_pool_srq(pool), NULL, 0, NULL),
 		      -EBUSY);
 	expect_result(pier_destroy_srq(pier_recv_pool_srq(pool)), -EBUSY);
-	expect_result(pier_message_poll(shared, NULL), -EBUSY);
+	expect_result(pier_message_wait(shared, 0, NULL), -EBUSY);
 	expect_result(pier_message_wait(shared, 0, NULL), -EBUSY);
 	expect_ok(pier_channel_destroy(shared));
 	expect_ok(pier_recv_pool_destroy(pool));

@@ -191,7 +191,7 @@ static void *receive_all(void *argument)
 
 	for (uint32_t i = 0; i < MESSAGES && !error; i++) {
 		error = pier_message_wait(world->to[task->number], TIME_MS, &message);
-		if (error)
+		if (error != 1)
 			break;
 		CHECK(world,
 		      is_right(task->number, i, message.context,
@@ -290,15 +290,15 @@ static bool is_plain(const struct pier_pool_message *message)
 /* The next message, unless all were taken. The caller holds the lock. */
 static bool take_next(struct task *task, struct pier_pool_message *ret_message)
 {
-	int error;
+	int done;
 
 	if (task->number == PAIRS * MESSAGES)
 		return false;
-	error = pier_recv_pool_wait(task->pool, TIME_MS, ret_message);
-	CHECK(task->world, error == 0);
+	done = pier_recv_pool_wait(task->pool, TIME_MS, ret_message);
+	CHECK(task->world, done == 1);
 	CHECK(task->world, ret_message->sequence == (uint64_t)task->number);
 	task->number++;
-	return error == 0;
+	return done == 1;
 }
 
 /* The pool moves to another thread after every message. */
@@ -356,7 +356,7 @@ static void *receive_one(void *argument)
 	struct task *task = argument;
 	struct pier_pool_message message;
 
-	CHECK(task->world, pier_recv_pool_wait(task->pool, TIME_MS, &message) == 0);
+	CHECK(task->world, pier_recv_pool_wait(task->pool, TIME_MS, &message) == 1);
 	CHECK(task->world, is_right(0, (uint32_t)task->number, message.pointer,
 				    message.length, message.result.immediate));
 	CHECK(task->world, pier_recv_pool_release(task->pool, &message) == 0);

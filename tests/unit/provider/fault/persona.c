@@ -226,7 +226,7 @@ static void expect_message(struct pier_channel *channel, struct pier_srq *srq,
 	struct pier_result result;
 
 	if (srq)
-		expect_ok(pier_message_wait(channel, 30000, &message));
+		expect_result(pier_message_wait(channel, 30000, &message), 1);
 	else
 		expect_ok(pier_work_wait(channel, work, 30000, &result));
 }

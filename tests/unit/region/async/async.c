@@ -283,7 +283,7 @@ static void waits_until_the_timeout(void **state)
 
 	expect_result(pier_event_queue_wait(fixture->queue, 30, &event), -ETIMEDOUT);
 	assert_true(pier_now() - start >= 30 * 1000000);
-	expect_result(pier_event_queue_wait(fixture->queue, -1, &event), -EINVAL);
+	expect_result(pier_event_queue_wait(fixture->queue, -2, &event), -EINVAL);
 }
 
 static void refuses_invalid_attributes(void **state)

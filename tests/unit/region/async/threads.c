@@ -25,7 +25,7 @@ static const char *read_one(struct order *order, int64_t deadline)
 {
 	struct pier_event event;
 
-	while (!pier_event_queue_read(order->fixture->queue, &event))
+	while (!pier_event_queue_wait(order->fixture->queue, 0, &event))
 		if (pier_now() > deadline)
 			return "no event";
 	if (event.registration != order->handle)
@@ -252,10 +252,9 @@ static void *run_reader(void *argument)
 		uint64_t asked_at = atomic_load(&crowd->clock);
 		struct pier_event event;
 
-		if (test_random_below(&random, 2)
-			    ? pier_event_queue_read(crowd->fixture->queue, &event) == 1
-			    : pier_event_queue_wait(crowd->fixture->queue, 1, &event) ==
-				      0)
+		if (pier_event_queue_wait(crowd->fixture->queue,
+					  (int)test_random_below(&random, 2),
+					  &event) == 1)
 			take_event(crowd, &event, asked_at);
 	}
 	return NULL;
