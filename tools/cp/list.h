@@ -13,9 +13,8 @@
 struct words;
 
 /*
- * The memory that a side may still use for a tree: for its list, the names in a directory
- * while it is read, and sentences about files that are left out. Any thread may call
- * these.
+ * The memory that a side may still use for a tree: for its list, and sentences about
+ * files that are left out. Any thread may call these.
  */
 struct budget {
 	_Atomic uint64_t left; /* bytes */

@@ -275,76 +275,53 @@ static int add_child(struct walk *walk, int directory, const char *name, const c
 	return add_entry(walk, path, below, &stat, NULL, target);
 }
 
-static int compare_names(const void *a, const void *b)
+static int compare_entries(const void *a, const void *b, void *list)
 {
-	return strcmp(*(char *const *)a, *(char *const *)b);
+	return strcmp(list_path(list, a), list_path(list, b));
 }
 
-static uint64_t name_size(const char *name)
+/* By name, from that number on, so that two runs give the same list. */
+static void sort_entries(struct file_list *list, uint32_t first)
 {
-	return strlen(name) + 1 + BUDGET_ALLOCATION;
-}
+	struct list_entry *entries = list->entries + first;
+	uint64_t offset = first < list->count ? entries[0].offset : 0;
 
-static int add_name(struct walk *walk, const char *name, struct words *names)
-{
-	struct budget *budget = walk->list->budget;
-
-	if (spend_work(walk, WORK_NAME) < 0)
-		return -1;
-	if (!charge_budget(budget, name_size(name)))
-		return fail_too_many(walk->failure);
-	if (add_word(names, name, UINT32_MAX) == 0)
-		return 0;
-	release_budget(budget, name_size(name));
-	return fail(walk->failure, EXIT_FILE, "out of memory");
-}
-
-/* In the order of the names, so that two runs give the same list. */
-static int read_names(struct walk *walk, int directory, struct words *ret_names)
-{
-	DIR *entries = open_entries(directory);
-	struct dirent *entry;
-	int result = 0;
-
-	if (!entries)
-		return -1;
-	for (errno = 0; result == 0 && (entry = readdir(entries)); errno = 0)
-		if (!has_no_name(entry->d_name))
-			result = add_name(walk, entry->d_name, ret_names);
-	if (errno)
-		result = -1;
-	closedir(entries);
-	if (ret_names->count)
-		qsort(ret_names->all, ret_names->count, sizeof(ret_names->all[0]),
-		      compare_names);
-	return result;
+	if (first < list->count)
+		qsort_r(entries, list->count - first, sizeof(entries[0]), compare_entries,
+			list);
+	for (uint32_t i = first; i < list->count; i++) {
+		list->entries[i].offset = offset;
+		offset += list->entries[i].size;
+	}
 }
 
 static int add_children(struct walk *walk, int directory, const char *path, size_t below)
 {
-	struct words names = { .count = 0 };
+	DIR *entries = open_entries(directory);
+	uint32_t first = walk->list->count;
 	char child[PATH_MAX];
+	struct dirent *entry;
 	int result = 0;
 
 	walk->in_memory = walk->in_memory || is_in_memory(directory);
-	if (read_names(walk, directory, &names) < 0)
-		result = walk->failure->status
-				 ? -1
-				 : leave_out(walk, path[0] ? path : ".", strerror(errno));
-	for (uint32_t i = 0; result == 0 && i < names.count; i++) {
+	if (!entries)
+		return leave_out(walk, path[0] ? path : ".", strerror(errno));
+	for (errno = 0; result == 0 && (entry = readdir(entries)); errno = 0) {
+		const char *name = entry->d_name;
 		int length = snprintf(child, sizeof(child), "%s%s%s", path,
-				      path[0] ? "/" : "", names.all[i]);
+				      path[0] ? "/" : "", name);
 
 		if (spend_work(walk, WORK_NAME) < 0)
 			result = -1;
-		else if (length >= (int)sizeof(child))
+		else if (!has_no_name(name) && length >= (int)sizeof(child))
 			result = leave_out(walk, path, "the path is too long");
-		else
-			result = add_child(walk, directory, names.all[i], child, below);
+		else if (!has_no_name(name))
+			result = add_child(walk, directory, name, child, below);
 	}
-	for (uint32_t i = 0; i < names.count; i++)
-		release_budget(walk->list->budget, name_size(names.all[i]));
-	free_words(&names);
+	if (result == 0 && errno)
+		result = leave_out(walk, path[0] ? path : ".", strerror(errno));
+	closedir(entries);
+	sort_entries(walk->list, first);
 	return result;
 }
 
@@ -409,32 +386,6 @@ static int add_operand(struct walk *walk)
 			 &attributes, NULL);
 }
 
-static int compare_entries(const void *a, const void *b, void *list)
-{
-	return strcmp(list_path(list, a), list_path(list, b));
-}
-
-/* Two operands of one name would overwrite each other. */
-static int sort_tops(const struct walk *walk)
-{
-	struct file_list *list = walk->list;
-
-	qsort_r(list->entries, list->count, sizeof(list->entries[0]), compare_entries,
-		list);
-	list->size = 0;
-	for (uint32_t i = 0; i < list->count; i++) {
-		struct list_entry *entry = &list->entries[i];
-
-		if (i > 0 && compare_entries(entry - 1, entry, list) == 0)
-			return fail(walk->failure, EXIT_FILE,
-				    "two of the sources are named %s",
-				    list_path(list, entry));
-		entry->offset = list->size;
-		list->size += entry->size;
-	}
-	return 0;
-}
-
 int run_walk(struct walk *walk, struct file_list *ret_list, struct failure *failure)
 {
 	uint32_t count = walk->operands->count;
@@ -449,8 +400,13 @@ int run_walk(struct walk *walk, struct file_list *ret_list, struct failure *fail
 	for (walk->operand = 0; walk->operand < count; walk->operand++)
 		if (add_operand(walk) < 0)
 			return -1;
-	if (ret_list->count > 1 && !walk->contents && sort_tops(walk) < 0)
-		return -1;
+	sort_entries(ret_list, 0);
+	/* Two operands of one name would overwrite each other. */
+	for (uint32_t i = 1; i < ret_list->count; i++)
+		if (compare_entries(&ret_list->entries[i - 1], &ret_list->entries[i],
+				    ret_list) == 0)
+			return fail(failure, EXIT_FILE, "two of the sources are named %s",
+				    list_path(ret_list, &ret_list->entries[i]));
 	/* The list grows while it is walked, so parents come before their children. */
 	for (uint32_t i = 0; i < ret_list->count; i++) {
 		walk->operand = ret_list->entries[i].operand;
