@@ -48,7 +48,8 @@ void pier_soft_pack_hello(const struct soft_hello *hello, uint8_t *ret_bytes)
 	memcpy(ret_bytes + 56, hello->to.raw, 16);
 	pier_put_le32(ret_bytes + 72, hello->from_qpn);
 	/* A number of a queue pair has 24 bits. */
-	pier_put_le32(ret_bytes + 76, hello->to_qpn | (uint32_t)hello->ciphers << 24);
+	pier_put_le32(ret_bytes + 76, hello->to_qpn & 0xffffff);
+	ret_bytes[79] = hello->ciphers;
 }
 
 bool pier_soft_is_other_version(const uint8_t *bytes)
