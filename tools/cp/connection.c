@@ -269,6 +269,7 @@ static int take_ready(struct connection *connection, const struct frame *frame)
 {
 	(void)frame;
 	connection->repairs++;
+	connection->peer_is_new = false;
 	return 0;
 }
 
@@ -276,6 +277,7 @@ static int take_ready(struct connection *connection, const struct frame *frame)
 static int echo_relink(struct connection *connection, const struct frame *frame)
 {
 	(void)frame;
+	connection->peer_is_new = true;
 	return control_send(connection->control, FRAME_RELINK, NULL);
 }
 
@@ -684,8 +686,8 @@ static int begin_attempt(struct connection *connection)
 }
 
 /*
- * The receiver may have got bytes from another sender, or have released some although
- * this side could not be told.
+ * The receiver may have got bytes from another sender. Or it has released everything
+ * although this side could not be told: then the stream is not needed any more.
  */
 static int take_position(struct connection *connection)
 {
@@ -694,12 +696,17 @@ static int take_position(struct connection *connection)
 
 	if (connection->role != CP_SENDER)
 		return 0;
-	if (next + link->stream_size < pier_transfer_limit(link->transfer))
+	if (next > link_extended(link))
+		return fail(connection->failure, EXIT_PEER,
+			    "the receiver has chunks that were not sent");
+	if (connection->peer_is_new && next < link_credited(link))
 		return fail(connection->failure, EXIT_PEER,
 			    "the receiver lacks chunks that it had before");
-	return link_take_position(link, next) < 0
-		       ? fail_pier(connection->failure, EXIT_PEER)
-		       : 0;
+	if (connection->peer_is_new && pier_transfer_released(link->transfer, next) < 0)
+		return fail_pier(connection->failure, EXIT_PEER);
+	if (link->finished && next == link_extended(link))
+		link->result = 1;
+	return 0;
 }
 
 static int connect_again(struct connection *connection)

@@ -44,8 +44,9 @@ struct connection {
 	struct setup_message peer;
 	uint8_t peer_digest[CP_DIGEST_SIZE]; /* from FRAME_END */
 	bool has_moved;			     /* at least one chunk has been transferred */
-	unsigned int repairs;		     /* how often it was restored */
-	char cause[1024];		     /* why it broke, at first; "": it works */
+	bool peer_is_new; /* FRAME_RELINK named it, and it has not been connected yet */
+	unsigned int repairs; /* how often it was restored */
+	char cause[1024];     /* why it broke, at first; "": it works */
 	char lost[1024]; /* a NIC of this side that the others did without, and why */
 	struct failure reported; /* to the client of a chain */
 	uint64_t deadline_ns;	 /* without progress */

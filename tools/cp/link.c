@@ -432,15 +432,19 @@ int link_release(struct link *link, uint64_t end)
 	return pier_receiver_release(link->receiver, end);
 }
 
-int link_take_position(struct link *link, uint64_t end)
+uint64_t link_extended(const struct link *link)
 {
-	int error = pier_transfer_released(link->transfer, end);
 	struct pier_transfer_status status;
 
 	pier_transfer_query(link->transfer, &status);
-	if (!error && link->finished && end == status.length)
-		link->result = 1;
-	return error;
+	return status.length;
+}
+
+uint64_t link_credited(const struct link *link)
+{
+	/* The end may be known from the control connection alone. */
+	return link->result > 0 ? link_extended(link)
+				: pier_transfer_limit(link->transfer) - link->stream_size;
 }
 
 int link_progress(struct link *link)

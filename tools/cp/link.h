@@ -83,11 +83,10 @@ int link_begin_sending(struct link *link, int stall_ms,
 void link_finish(struct link *link);
 /* The receiver needs nothing before this position. Returns 0 or -errno. */
 int link_release(struct link *link, uint64_t end);
-/*
- * The receiver has released everything before this position, which another connection
- * reported. If that is the end, the stream has ended. Returns 0 or -errno.
- */
-int link_take_position(struct link *link, uint64_t end);
+/* Of the sender: up to where the stream is extended. */
+uint64_t link_extended(const struct link *link);
+/* Of the sender: up to where the receiver needs nothing any more. */
+uint64_t link_credited(const struct link *link);
 /* Drive this side's end: 0; 1 it has ended; or -errno. */
 int link_progress(struct link *link);
 /* Stop all channels, and with them the stream. */

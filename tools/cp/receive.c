@@ -9,7 +9,6 @@
 #include <pier/stream.h>
 
 #include "chunk.h"
-#include "receive.h"
 #include "remote/start.h"
 #include "target.h"
 #include "transfer.h"
@@ -64,7 +63,7 @@ static int advance_relay(struct relay *relay)
 	ended = drive_link(connection);
 	if (ended < 0)
 		return -1;
-	released = pier_transfer_limit(link->transfer) - link->stream_size;
+	released = link_credited(link);
 	if (released == atomic_load(&relay->released))
 		return moved || ended;
 	publish_released(relay, released);
@@ -75,7 +74,8 @@ static int relay_stream(struct relay *relay)
 {
 	struct connection *connection = &relay->connection;
 
-	while (!atomic_load(&relay->stopped) && connection->link.result <= 0) {
+	while (!atomic_load(&relay->stopped) &&
+	       (is_restoring(connection) || connection->link.result <= 0)) {
 		bool restoring = is_restoring(connection);
 		int moved;
 
@@ -86,6 +86,8 @@ static int relay_stream(struct relay *relay)
 		if (end_step(connection, moved, false, 0) < 0)
 			return -1;
 	}
+	if (connection->link.result > 0)
+		publish_released(relay, link_credited(&connection->link));
 	return 0;
 }
 

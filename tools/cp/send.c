@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "chunk.h"
-#include "send.h"
 #include "source.h"
 #include "transfer.h"
 #include "units.h"
@@ -166,7 +165,7 @@ static int post_ready(struct sender *sender)
 static int free_slots(struct sender *sender)
 {
 	const struct link *link = &sender->transfer->link;
-	uint64_t position = pier_transfer_limit(link->transfer) - link->stream_size;
+	uint64_t position = link_credited(link);
 	int count = 0;
 
 	for (; sender->credited < sender->posted; sender->credited++, count++) {

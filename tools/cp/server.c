@@ -6,11 +6,10 @@
 
 #include "option.h"
 #include "path.h"
-#include "server.h"
-#include "receive.h"
-#include "send.h"
 #include "remote/control.h"
 #include "remote/start.h"
+#include "server.h"
+#include "transfer.h"
 
 enum {
 	/* Until the request sets it. */

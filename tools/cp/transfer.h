@@ -69,6 +69,11 @@ void begin_transfer(struct transfer *transfer);
 int prepare_transfer(struct transfer *transfer, uint64_t size);
 void close_transfer(struct transfer *transfer);
 
+/* Read the source and send it (send.c). */
+int run_sender(struct transfer *transfer);
+/* Receive the file and write the destination (receive.c). */
+int run_receiver(struct transfer *transfer);
+
 /*
  * Files of a tree that are not copied: each side has notices of its own, and the client
  * prints those of both. Functions that return int return 0, or -1 with the failure set.
