@@ -462,17 +462,12 @@ const char *path_error(int error)
 }
 
 struct inode {
-	dev_t device;
-	ino_t number;
+	uint64_t device, number;
 };
 
 static int compare_inodes(const void *a, const void *b)
 {
-	const struct inode *one = a, *other = b;
-
-	if (one->device != other->device)
-		return one->device < other->device ? -1 : 1;
-	return (one->number > other->number) - (one->number < other->number);
+	return memcmp(a, b, sizeof(struct inode));
 }
 
 int add_inode(void **set, const struct stat *stat)
@@ -553,12 +548,11 @@ int open_parent_below(int directory, const char *path, const char **ret_name)
 	}
 	if (!slash)
 		return openat(directory, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if ((size_t)(slash - path) >= sizeof(parent)) {
+	if (snprintf(parent, sizeof(parent), "%.*s", (int)(slash - path), path) >=
+	    PATH_MAX) {
 		errno = ENAMETOOLONG;
 		return -1;
 	}
-	memcpy(parent, path, (size_t)(slash - path));
-	parent[slash - path] = '\0';
 	return open_below(directory, parent, O_PATH | O_DIRECTORY);
 }
 
