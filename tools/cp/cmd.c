@@ -17,7 +17,6 @@
 #include "printable.h"
 #include "remote/control.h"
 #include "remote/start.h"
-#include "server.h"
 #include "source.h"
 #include "transfer.h"
 #include "units.h"

@@ -34,4 +34,10 @@ int parse_cp_options(int argc, char **argv, struct cp_options *ret_options,
 		     int *ret_status);
 void free_cp_options(struct cp_options *options);
 
+/*
+ * Run the server side of a copy, `pier cp --server [OPTION...]`, which reads its request
+ * from standard input. Returns an exit status.
+ */
+int serve_copy(int argc, char **argv);
+
 #endif

@@ -8,7 +8,7 @@
 #include "path.h"
 #include "remote/control.h"
 #include "remote/start.h"
-#include "server.h"
+#include "options.h"
 #include "transfer.h"
 
 enum {
