@@ -121,13 +121,18 @@ void pier_flow_restart_stall(struct pier_flow *flow, int64_t now)
 		flow->full_at = now;
 }
 
-void pier_flow_fail(struct pier_flow *flow, int error, const char *sentence)
+int pier_flow_cause(const struct pier_flow *flow, int error)
 {
 	int broken = flow->channel->broken;
 
+	return (error == -ECANCELED || error == -EPIPE) && broken ? broken : error;
+}
+
+void pier_flow_fail(struct pier_flow *flow, int error, const char *sentence)
+{
 	if (flow->error)
 		return;
-	flow->error = (error == -ECANCELED || error == -EPIPE) && broken ? broken : error;
+	flow->error = pier_flow_cause(flow, error);
 	snprintf(flow->sentence, sizeof(flow->sentence), "%s", sentence);
 }
 

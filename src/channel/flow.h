@@ -89,10 +89,12 @@ int pier_flow_check(struct pier_flow *flow, int64_t now);
 void pier_flow_restart_stall(struct pier_flow *flow, int64_t now);
 
 /*
- * Fail the flow, unless it has failed before, but not its channel. The error that broke
- * the channel replaces the error of a request that was flushed or refused for that
- * reason.
+ * The error of a request: the error that broke the channel, if the request was flushed or
+ * refused for that reason.
  */
+int pier_flow_cause(const struct pier_flow *flow, int error);
+
+/* Fail the flow with the cause of an error, unless it has failed before. */
 void pier_flow_fail(struct pier_flow *flow, int error, const char *sentence);
 
 /*

@@ -87,7 +87,7 @@ static void fail_leg(struct pier_ring_lane *lane, int error, const char *sentenc
 {
 	struct pier_ring_leg *leg = lane->leg;
 
-	pier_fill_fail(leg->fill, error, sentence);
+	pier_fill_fail(leg->fill, pier_flow_cause(&lane->flow, error), sentence);
 	lane->leg = leg->behind;
 	pier_fill_end_requests(leg->fill, leg->end - leg->next);
 }

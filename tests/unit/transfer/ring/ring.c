@@ -275,6 +275,21 @@ static void all_fills_of_a_channel_fail(void **state)
 		expect_next(i);
 }
 
+/* The channel breaks before a fill has posted anything: it fails with the cause, too. */
+static void unposted_fill_fails_with_the_error_of_the_channel(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 3; i++)
+		expect_ok(begin_reads(DEPTH, 0));
+	complete(1, IBV_WC_REM_ACCESS_ERR);
+	complete(fake.sends, IBV_WC_WR_FLUSH_ERR);
+	for (uint32_t i = 0; i < 3; i++) {
+		expect_result(pier_ring_next(ring, 0, &slot), -EACCES);
+		assert_int_equal(slot.number, i);
+		expect_ok(pier_ring_release(ring, &slot));
+	}
+}
+
 /* Reads of two connections of one channel: each fill fails with its own error. */
 static void reads_after_a_reset_fail_with_their_own_error(void **state)
 {
@@ -458,6 +473,7 @@ int main(void)
 		ring_test(splits_reads),
 		ring_test(repeats_missing_reads),
 		ring_test(all_fills_of_a_channel_fail),
+		ring_test(unposted_fill_fails_with_the_error_of_the_channel),
 		ring_test(reads_after_a_reset_fail_with_their_own_error),
 		ring_test(timeouts_stop_nothing),
 		ring_test(stops_a_channel_that_stalls),
