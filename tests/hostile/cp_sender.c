@@ -38,7 +38,7 @@ static struct control control = {
 static struct request request;
 static struct setup_message peer;
 static struct link nic;
-static struct digest_state digest;
+static struct mac_state digest;
 static const char *mode;
 static uint64_t size, position; /* of the file, and in the stream */
 
@@ -118,10 +118,10 @@ static void connect_link(bool sparse)
 
 static void make_tag(struct slot *slot, const uint8_t *secret, const uint8_t *data)
 {
-	struct tag_state state;
+	struct mac_state state;
 
 	begin_tag(&state, secret, slot->chunk.number);
-	update_tag(&state, data, slot->chunk.hole ? 0 : slot->chunk.length);
+	update_mac(&state, data, slot->chunk.hole ? 0 : slot->chunk.length);
 	require(finish_tag(&state, &slot->chunk, slot->tag, &failure) == 0, "tag");
 }
 
@@ -214,7 +214,7 @@ static void send_chunk(struct slot *slot, uint64_t number)
 	slot->chunk = (struct chunk){ number, number * nic.chunk, nic.chunk, false };
 	fill_content(data, slot->chunk.offset, slot->chunk.length);
 	make_tag(slot, request.settings.secret, data);
-	update_digest(&digest, slot->tag);
+	update_mac(&digest, slot->tag, CP_TAG_SIZE);
 	if (number == 1)
 		apply_attack(slot, data);
 	if (number != 1 || !is_mode("short"))
@@ -231,7 +231,7 @@ static void send_end(void)
 	struct frame frame;
 
 	drive_stream();
-	require(finish_digest(&digest, bytes, &failure) == 0, "digest");
+	require(finish_mac(&digest, bytes, CP_DIGEST_SIZE, &failure) == 0, "digest");
 	if (!is_mode("silent"))
 		put_bytes(&writer, bytes, sizeof(bytes));
 	require(control_send(&control, FRAME_END, &writer) == 0, "end");

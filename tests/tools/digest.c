@@ -42,13 +42,13 @@ static void tag_is_poly1305_of_bytes_and_place(void **state)
 	for (size_t i = 0; i < 8; i++) {
 		size_t length = known[i].length;
 		struct chunk chunk = { 7 + i, i << 33, length ? length : 9, !length };
-		struct tag_state tag_state;
+		struct mac_state tag_state;
 
 		begin_tag(&tag_state, secret, chunk.number);
-		update_tag(&tag_state, bytes, length / 3);
-		update_tag(&tag_state, bytes + length / 3, length - length / 3);
+		update_mac(&tag_state, bytes, length / 3);
+		update_mac(&tag_state, bytes + length / 3, length - length / 3);
 		assert_int_equal(finish_tag(&tag_state, &chunk, tag, &failure), 0);
-		drop_tag(&tag_state);
+		drop_mac(&tag_state);
 		expect_bytes(tag, sizeof(tag), known[i].tag);
 	}
 }
@@ -56,43 +56,31 @@ static void tag_is_poly1305_of_bytes_and_place(void **state)
 static void tag_of_a_segment_covers_its_bytes_alone(void **state)
 {
 	uint8_t tag[CP_TAG_SIZE];
-	struct tag_state tag_state;
+	struct mac_state tag_state;
 
 	(void)state;
 	begin_segment_tag(&tag_state, secret, 5);
-	update_tag(&tag_state, secret, sizeof(secret));
-	assert_int_equal(finish_segment_tag(&tag_state, tag, &failure), 0);
+	update_mac(&tag_state, secret, sizeof(secret));
+	assert_int_equal(finish_mac(&tag_state, tag, CP_TAG_SIZE, &failure), 0);
 	expect_bytes(tag, sizeof(tag), "962d0df4941f0570593a4ca571961cf1");
 }
 
 static void digest_is_blake2b_of_size_and_tags(void **state)
 {
 	uint8_t tag[CP_TAG_SIZE], digest[CP_DIGEST_SIZE];
-	struct digest_state digest_state;
+	struct mac_state digest_state;
 
 	(void)state;
 	begin_digest(&digest_state, secret, 1000);
 	for (int i = 1; i <= 2; i++) {
 		memset(tag, i, sizeof(tag));
-		update_digest(&digest_state, tag);
+		update_mac(&digest_state, tag, CP_TAG_SIZE);
 	}
-	assert_int_equal(finish_digest(&digest_state, digest, &failure), 0);
+	assert_int_equal(finish_mac(&digest_state, digest, CP_DIGEST_SIZE, &failure), 0);
 	expect_bytes(digest, sizeof(digest),
 		     "85f4b2ec62b69dadc8c12ee9f23ec00f368c392f528926090e17e24f4050f8c1");
-	assert_true(digests_equal(digest, digest));
 	/* The state is used up. */
-	assert_int_equal(finish_digest(&digest_state, digest, &failure), -1);
-}
-
-static void tags_that_differ_in_a_bit_are_not_equal(void **state)
-{
-	(void)state;
-	for (size_t i = 0; i < 8 * CP_TAG_SIZE; i++) {
-		uint8_t tag[CP_TAG_SIZE] = { 0 }, other[CP_TAG_SIZE] = { 0 };
-
-		other[i / 8] ^= (uint8_t)(1 << i % 8);
-		assert_false(tags_equal(tag, other));
-	}
+	assert_int_equal(finish_mac(&digest_state, digest, CP_DIGEST_SIZE, &failure), -1);
 }
 
 static void tag_that_libcrypto_failed_to_compute_is_a_failure(void **state)
@@ -100,12 +88,12 @@ static void tag_that_libcrypto_failed_to_compute_is_a_failure(void **state)
 	struct chunk chunk = { .length = sizeof(secret) };
 	struct failure none = { .status = 0 };
 	uint8_t tag[CP_TAG_SIZE];
-	struct tag_state tag_state;
+	struct mac_state tag_state;
 
 	(void)state;
 	begin_tag(&tag_state, secret, 0);
-	drop_tag(&tag_state);
-	update_tag(&tag_state, secret, sizeof(secret));
+	drop_mac(&tag_state);
+	update_mac(&tag_state, secret, sizeof(secret));
 	assert_int_equal(finish_tag(&tag_state, &chunk, tag, &none), -1);
 	assert_int_equal(none.status, EXIT_FILE);
 }
@@ -116,7 +104,6 @@ int main(void)
 		cmocka_unit_test(tag_is_poly1305_of_bytes_and_place),
 		cmocka_unit_test(tag_of_a_segment_covers_its_bytes_alone),
 		cmocka_unit_test(digest_is_blake2b_of_size_and_tags),
-		cmocka_unit_test(tags_that_differ_in_a_bit_are_not_equal),
 		cmocka_unit_test(tag_that_libcrypto_failed_to_compute_is_a_failure),
 	};
 

@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include <openssl/core_names.h>
-#include <openssl/crypto.h>
 #include <openssl/params.h>
 
 #include "core/wire.h"
@@ -43,12 +42,10 @@ bool derive_key(const uint8_t *secret, uint64_t number, const char *context,
 	return hash_keyed(secret, number, context, NULL, 0, ret_key, CP_SECRET_SIZE);
 }
 
-/* NULL: libcrypto failed. */
-static EVP_MAC_CTX *begin_mac(const char *name, const uint8_t *secret, uint64_t number,
-			      const char *context)
+static void begin_mac(struct mac_state *state, const char *name, const uint8_t *secret,
+		      uint64_t number, const char *context)
 {
 	EVP_MAC *mac = EVP_MAC_fetch(NULL, name, NULL);
-	EVP_MAC_CTX *state = mac ? EVP_MAC_CTX_new(mac) : NULL;
 	size_t size = CP_DIGEST_SIZE; /* Poly1305 ignores it */
 	const OSSL_PARAM parameters[] = {
 		OSSL_PARAM_construct_size_t(OSSL_MAC_PARAM_SIZE, &size),
@@ -56,54 +53,40 @@ static EVP_MAC_CTX *begin_mac(const char *name, const uint8_t *secret, uint64_t 
 	};
 	uint8_t key[CP_SECRET_SIZE];
 
+	state->mac = mac ? EVP_MAC_CTX_new(mac) : NULL;
 	EVP_MAC_free(mac);
-	if (state && (!derive_key(secret, number, context, key) ||
-		      !EVP_MAC_init(state, key, sizeof(key), parameters))) {
-		EVP_MAC_CTX_free(state);
-		state = NULL;
-	}
+	if (state->mac && (!derive_key(secret, number, context, key) ||
+			   !EVP_MAC_init(state->mac, key, sizeof(key), parameters)))
+		drop_mac(state);
 	OPENSSL_cleanse(key, sizeof(key));
-	return state;
 }
 
-static void drop_mac(EVP_MAC_CTX **state)
+void begin_tag(struct mac_state *state, const uint8_t *secret, uint64_t number)
 {
-	EVP_MAC_CTX_free(*state);
-	*state = NULL;
+	begin_mac(state, "POLY1305", secret, number, "cp-chunk");
 }
 
-static void update_mac(EVP_MAC_CTX **state, const void *data, size_t length)
+void begin_segment_tag(struct mac_state *state, const uint8_t *secret, uint64_t number)
 {
-	if (*state && !EVP_MAC_update(*state, data, length))
+	begin_mac(state, "POLY1305", secret, number, "cp-kept-");
+}
+
+void begin_digest(struct mac_state *state, const uint8_t *secret, uint64_t size)
+{
+	uint8_t bytes[8];
+
+	begin_mac(state, "BLAKE2BMAC", secret, 0, "cp-file-");
+	pier_put_le64(bytes, size);
+	update_mac(state, bytes, sizeof(bytes));
+}
+
+void update_mac(struct mac_state *state, const void *data, size_t length)
+{
+	if (state->mac && !EVP_MAC_update(state->mac, data, length))
 		drop_mac(state);
 }
 
-static bool finish_mac(EVP_MAC_CTX **state, uint8_t *ret_mac, size_t size)
-{
-	size_t length = 0;
-	bool good = *state && EVP_MAC_final(*state, ret_mac, &length, size) &&
-		    length == size;
-
-	drop_mac(state);
-	return good;
-}
-
-void begin_tag(struct tag_state *state, const uint8_t *secret, uint64_t number)
-{
-	state->poly1305 = begin_mac("POLY1305", secret, number, "cp-chunk");
-}
-
-void begin_segment_tag(struct tag_state *state, const uint8_t *secret, uint64_t number)
-{
-	state->poly1305 = begin_mac("POLY1305", secret, number, "cp-kept-");
-}
-
-void update_tag(struct tag_state *state, const void *data, size_t length)
-{
-	update_mac(&state->poly1305, data, length);
-}
-
-int finish_tag(struct tag_state *state, const struct chunk *chunk, uint8_t *ret_tag,
+int finish_tag(struct mac_state *state, const struct chunk *chunk, uint8_t *ret_tag,
 	       struct failure *failure)
 {
 	/* A suffix of fixed size, so different chunks never give the same input. */
@@ -112,55 +95,23 @@ int finish_tag(struct tag_state *state, const struct chunk *chunk, uint8_t *ret_
 	pier_put_le64(place, chunk->offset);
 	pier_put_le64(place + 8, chunk->length);
 	pier_put_le64(place + 16, chunk->hole);
-	update_tag(state, place, sizeof(place));
-	return finish_segment_tag(state, ret_tag, failure);
+	update_mac(state, place, sizeof(place));
+	return finish_mac(state, ret_tag, CP_TAG_SIZE, failure);
 }
 
-int finish_segment_tag(struct tag_state *state, uint8_t *ret_tag, struct failure *failure)
+int finish_mac(struct mac_state *state, uint8_t *ret_mac, size_t size,
+	       struct failure *failure)
 {
-	return finish_mac(&state->poly1305, ret_tag, CP_TAG_SIZE)
-		       ? 0
-		       : fail(failure, EXIT_FILE, "libcrypto cannot compute a tag");
+	size_t length = 0;
+	bool good = state->mac && EVP_MAC_final(state->mac, ret_mac, &length, size) &&
+		    length == size;
+
+	drop_mac(state);
+	return good ? 0 : fail(failure, EXIT_FILE, "libcrypto cannot compute a tag");
 }
 
-void drop_tag(struct tag_state *state)
+void drop_mac(struct mac_state *state)
 {
-	drop_mac(&state->poly1305);
-}
-
-bool tags_equal(const uint8_t *a, const uint8_t *b)
-{
-	return CRYPTO_memcmp(a, b, CP_TAG_SIZE) == 0;
-}
-
-void begin_digest(struct digest_state *state, const uint8_t *secret, uint64_t size)
-{
-	uint8_t bytes[8];
-
-	state->blake2b = begin_mac("BLAKE2BMAC", secret, 0, "cp-file-");
-	pier_put_le64(bytes, size);
-	update_mac(&state->blake2b, bytes, sizeof(bytes));
-}
-
-void update_digest(struct digest_state *state, const uint8_t *tag)
-{
-	update_mac(&state->blake2b, tag, CP_TAG_SIZE);
-}
-
-int finish_digest(struct digest_state *state, uint8_t *ret_digest,
-		  struct failure *failure)
-{
-	return finish_mac(&state->blake2b, ret_digest, CP_DIGEST_SIZE)
-		       ? 0
-		       : fail(failure, EXIT_FILE, "libcrypto cannot compute a digest");
-}
-
-void drop_digest(struct digest_state *state)
-{
-	drop_mac(&state->blake2b);
-}
-
-bool digests_equal(const uint8_t *a, const uint8_t *b)
-{
-	return CRYPTO_memcmp(a, b, CP_DIGEST_SIZE) == 0;
+	EVP_MAC_CTX_free(state->mac);
+	state->mac = NULL;
 }

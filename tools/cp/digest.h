@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
 
 #include "failure.h"
@@ -39,12 +40,9 @@ struct chunk {
 	bool hole;
 };
 
-struct tag_state {
-	EVP_MAC_CTX *poly1305; /* NULL: libcrypto failed, or the tag is finished */
-};
-
-struct digest_state {
-	EVP_MAC_CTX *blake2b; /* the same */
+/* Of a tag or a digest. */
+struct mac_state {
+	EVP_MAC_CTX *mac; /* NULL: libcrypto failed, or it is finished */
 };
 
 /* Returns 0, or -1 if libcrypto fails. */
@@ -60,33 +58,24 @@ bool hash_keyed(const uint8_t *key, uint64_t number, const char *context,
 bool derive_key(const uint8_t *secret, uint64_t number, const char *context,
 		uint8_t *ret_key);
 
-/* A failure of libcrypto is reported by finish_tag(). */
-void begin_tag(struct tag_state *state, const uint8_t *secret, uint64_t number);
 /* Add the chunk's bytes, in order; a hole has none. */
-void update_tag(struct tag_state *state, const void *data, size_t length);
-/* Returns 0, or -1 with a failure: there is no tag. Frees the state. */
-int finish_tag(struct tag_state *state, const struct chunk *chunk, uint8_t *ret_tag,
+void begin_tag(struct mac_state *state, const uint8_t *secret, uint64_t number);
+int finish_tag(struct mac_state *state, const struct chunk *chunk, uint8_t *ret_tag,
 	       struct failure *failure);
-/* Free a state, finished or not. */
-void drop_tag(struct tag_state *state);
 /*
  * The tag of a segment (list.h): its bytes alone, since both sides know its length. Its
  * keys differ from those of chunks.
  */
-void begin_segment_tag(struct tag_state *state, const uint8_t *secret, uint64_t number);
-int finish_segment_tag(struct tag_state *state, uint8_t *ret_tag,
-		       struct failure *failure);
-/* Compares in constant time. */
-bool tags_equal(const uint8_t *a, const uint8_t *b);
-
+void begin_segment_tag(struct mac_state *state, const uint8_t *secret, uint64_t number);
 /* The digest of a file covers its size, then the tags of its chunks in order. */
-void begin_digest(struct digest_state *state, const uint8_t *secret, uint64_t size);
-void update_digest(struct digest_state *state, const uint8_t *tag);
-/* Returns 0, or -1 with a failure. Frees the state. */
-int finish_digest(struct digest_state *state, uint8_t *ret_digest,
-		  struct failure *failure);
+void begin_digest(struct mac_state *state, const uint8_t *secret, uint64_t size);
+/* A failure of libcrypto is reported at the end. */
+void update_mac(struct mac_state *state, const void *data, size_t length);
+/* Returns 0, or -1 with a failure: there is no tag. Frees the state, as finish_tag()
+ * does. */
+int finish_mac(struct mac_state *state, uint8_t *ret_mac, size_t size,
+	       struct failure *failure);
 /* Free a state, finished or not. */
-void drop_digest(struct digest_state *state);
-bool digests_equal(const uint8_t *a, const uint8_t *b);
+void drop_mac(struct mac_state *state);
 
 #endif

@@ -340,7 +340,7 @@ static int take_chunk(struct receiver *receiver)
 	receiver->announced++;
 	receiver->bytes_announced = skip_kept(&transfer->kept,
 					      receiver->bytes_announced + chunk->length);
-	update_digest(&transfer->digest, slot->tag);
+	update_mac(&transfer->digest, slot->tag, CP_TAG_SIZE);
 	slot->state = SLOT_WORKING;
 	submit_job(transfer->workers, &slot->job);
 	return 0;
@@ -438,9 +438,9 @@ static int check_digest(struct transfer *transfer)
 
 	if (!transfer->settings->verify)
 		return 0;
-	if (finish_digest(&transfer->digest, digest, transfer->failure) < 0)
+	if (finish_mac(&transfer->digest, digest, sizeof(digest), transfer->failure) < 0)
 		return -1;
-	if (digests_equal(digest, transfer->peer_digest))
+	if (CRYPTO_memcmp(digest, transfer->peer_digest, sizeof(digest)) == 0)
 		return 0;
 	return fail(transfer->failure, EXIT_VERIFY,
 		    "verification failed: the chunks that arrived are not those the "

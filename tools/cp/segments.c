@@ -54,7 +54,7 @@ static int tag_segment(struct agreement *agreement, uint64_t number, uint8_t *re
 	const struct kept *kept = &transfer->kept;
 	uint64_t at = number * kept->segment, end = at + segment_length(kept, number);
 	uint8_t *bytes = agreement->bytes;
-	struct tag_state tag;
+	struct mac_state tag;
 	int read = 1;
 
 	begin_segment_tag(&tag, transfer->settings->secret, number);
@@ -69,12 +69,12 @@ static int tag_segment(struct agreement *agreement, uint64_t number, uint8_t *re
 				      transfer->failure) < 0)
 			read = -1;
 		if (read > 0)
-			update_tag(&tag, bytes, part);
+			update_mac(&tag, bytes, part);
 		at += part;
 	}
-	if (read > 0 && finish_segment_tag(&tag, ret_tag, transfer->failure) < 0)
+	if (read > 0 && finish_mac(&tag, ret_tag, CP_TAG_SIZE, transfer->failure) < 0)
 		read = -1;
-	drop_tag(&tag);
+	drop_mac(&tag);
 	return read;
 }
 
@@ -221,7 +221,7 @@ static int compare_segment(struct agreement *agreement, struct wire_reader *read
 	agreement->next = number + 1;
 	if (tag_segment(agreement, number, ours) < 0)
 		return -1;
-	if (!tags_equal(ours, theirs))
+	if (CRYPTO_memcmp(ours, theirs, CP_TAG_SIZE) != 0)
 		return 0;
 	keep_segment(&transfer->kept, number);
 	return 1;

@@ -26,7 +26,7 @@ static struct slot *slot_of(const struct sender *sender, uint64_t index)
 
 /* Read the chunk into the slot, and add its bytes to the tag. */
 static int read_data(struct sender *sender, struct slot *slot, void *piece,
-		     struct tag_state *tag)
+		     struct mac_state *tag)
 {
 	struct transfer *transfer = sender->transfer;
 	const struct chunk *chunk = &slot->chunk;
@@ -43,7 +43,7 @@ static int read_data(struct sender *sender, struct slot *slot, void *piece,
 		     put_piece(&transfer->link, slot, done, piece, length) < 0))
 			return -1;
 		if (transfer->settings->verify)
-			update_tag(tag, bytes, length);
+			update_mac(tag, bytes, length);
 	}
 	return chunk->hole ? 0 : finish_pieces(&transfer->link, slot);
 }
@@ -54,13 +54,13 @@ static void read_chunk(struct job *job, void *piece)
 	struct slot *slot = (struct slot *)job;
 	struct sender *sender = slot->owner;
 	struct transfer *transfer = sender->transfer;
-	struct tag_state tag;
+	struct mac_state tag;
 
 	begin_tag(&tag, transfer->settings->secret, slot->chunk.number);
 	if (read_data(sender, slot, piece, &tag) == 0 &&
 	    finish_tag(&tag, &slot->chunk, slot->tag, &slot->failure) == 0)
 		put_header(&transfer->link, slot);
-	drop_tag(&tag);
+	drop_mac(&tag);
 }
 
 /* Whether the stream has room for the record of any chunk. */
@@ -128,7 +128,7 @@ static int post_chunk(struct sender *sender, struct slot *slot)
 {
 	struct transfer *transfer = sender->transfer;
 
-	update_digest(&transfer->digest, slot->tag);
+	update_mac(&transfer->digest, slot->tag, CP_TAG_SIZE);
 	if (pier_transfer_extend(transfer->link.transfer,
 				 record_end(&transfer->link, slot)) < 0)
 		return fail_pier(transfer->failure, EXIT_DEVICE);
@@ -228,7 +228,7 @@ static int send_end(struct transfer *transfer)
 	struct wire_writer writer = { .length = 0 };
 	uint8_t digest[CP_DIGEST_SIZE];
 
-	if (finish_digest(&transfer->digest, digest, transfer->failure) < 0)
+	if (finish_mac(&transfer->digest, digest, sizeof(digest), transfer->failure) < 0)
 		return -1;
 	if (transfer->settings->verify)
 		put_bytes(&writer, digest, sizeof(digest));

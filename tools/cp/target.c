@@ -475,7 +475,7 @@ void close_target(struct target *target)
 struct store {
 	struct target *target;
 	struct slot *slot;
-	struct tag_state tag;
+	struct mac_state tag;
 };
 
 static void check_tag(struct store *store)
@@ -485,7 +485,7 @@ static void check_tag(struct store *store)
 	uint8_t tag[CP_TAG_SIZE];
 
 	if (finish_tag(&store->tag, chunk, tag, &slot->failure) == 0 &&
-	    !tags_equal(tag, slot->tag))
+	    CRYPTO_memcmp(tag, slot->tag, CP_TAG_SIZE) != 0)
 		fail(&slot->failure, EXIT_VERIFY,
 		     "verification failed: bytes %" PRIu64 " to %" PRIu64
 		     " that arrived in %s memory differ from those the sender read",
@@ -504,7 +504,7 @@ static int copy_out(struct store *store, uint64_t done, uint8_t *ret_bytes, size
 		if (get_piece(&transfer->link, store->slot, done, ret_bytes, piece) < 0)
 			return -1;
 		if (transfer->settings->verify)
-			update_tag(&store->tag, ret_bytes, piece);
+			update_mac(&store->tag, ret_bytes, piece);
 		ret_bytes += piece;
 		done += piece;
 		length -= piece;
@@ -592,5 +592,5 @@ void store_chunk(struct target *target, struct slot *slot, void *piece)
 	if ((slot->chunk.hole ? store_hole(&store) : store_data(&store, piece)) == 0 &&
 	    settings->verify)
 		check_tag(&store);
-	drop_tag(&store.tag);
+	drop_mac(&store.tag);
 }

@@ -107,7 +107,7 @@ void close_transfer(struct transfer *transfer)
 {
 	close_connection(&transfer->connection);
 	close_kept(&transfer->kept);
-	drop_digest(&transfer->digest);
+	drop_mac(&transfer->digest);
 }
 
 /* The user's part; the terminal may show the progress in this line. */

@@ -58,7 +58,7 @@ struct transfer {
 	bool in_memory;		    /* the source: see file.h */
 	struct cp_losses losses;    /* of the source */
 	struct kept kept;	    /* of it, from an earlier copy */
-	struct digest_state digest; /* of the chunks posted or announced so far */
+	struct mac_state digest; /* of the chunks posted or announced so far */
 };
 
 /* Functions that return int return 0, or -1 with the failure set. */
