@@ -250,42 +250,33 @@ uint8_t *choose_memory(const struct link *link, const struct slot *slot, uint64_
 	return piece;
 }
 
+/* From private memory to the slot, or from the slot to private memory: one is NULL. */
+static int copy_piece(struct link *link, struct slot *slot, uint64_t done,
+		      const uint8_t *from, uint8_t *to, size_t length)
+{
+	for (size_t at = 0, count; at < length; at += count) {
+		size_t place = find_place(link, slot, done + at, &count);
+
+		if (count > length - at)
+			count = length - at;
+		if ((from ? pier_buffer_copy_to(link->buffer, place, from + at, count)
+			  : pier_buffer_copy_from(link->buffer, place, to + at, count)) <
+		    0)
+			return fail_pier(&slot->failure, EXIT_DEVICE);
+	}
+	return 0;
+}
+
 int put_piece(struct link *link, struct slot *slot, uint64_t done, const void *piece,
 	      size_t length)
 {
-	const uint8_t *from = piece;
-
-	while (length > 0) {
-		size_t count, place = find_place(link, slot, done, &count);
-
-		if (count > length)
-			count = length;
-		if (pier_buffer_copy_to(link->buffer, place, from, count) < 0)
-			return fail_pier(&slot->failure, EXIT_DEVICE);
-		from += count;
-		done += count;
-		length -= count;
-	}
-	return 0;
+	return copy_piece(link, slot, done, piece, NULL, length);
 }
 
 int get_piece(struct link *link, struct slot *slot, uint64_t done, void *ret_piece,
 	      size_t length)
 {
-	uint8_t *to = ret_piece;
-
-	while (length > 0) {
-		size_t count, place = find_place(link, slot, done, &count);
-
-		if (count > length)
-			count = length;
-		if (pier_buffer_copy_from(link->buffer, place, to, count) < 0)
-			return fail_pier(&slot->failure, EXIT_DEVICE);
-		to += count;
-		done += count;
-		length -= count;
-	}
-	return 0;
+	return copy_piece(link, slot, done, NULL, ret_piece, length);
 }
 
 int finish_pieces(struct link *link, struct slot *slot)

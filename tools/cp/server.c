@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include "option.h"
+#include "options.h"
 #include "path.h"
 #include "remote/control.h"
 #include "remote/start.h"
-#include "options.h"
 #include "transfer.h"
 
 enum {
