@@ -67,8 +67,11 @@ static void collect_rail(struct pier_transfer *transfer, uint32_t index, int64_t
 	}
 }
 
-/* The requests of a rail that stalled can be collected at once. */
-static void collect_rails(struct pier_transfer *transfer, int64_t now)
+/*
+ * The requests of a rail that stalled can be collected at once. Returns the time, because
+ * stopping the channel of a failed rail can take a second.
+ */
+static int64_t collect_rails(struct pier_transfer *transfer, int64_t now)
 {
 	if (is_stream(transfer))
 		pier_send_stream_take_notes(transfer, now);
@@ -81,11 +84,14 @@ static void collect_rails(struct pier_transfer *transfer, int64_t now)
 			pier_send_stream_check_rail(transfer, i);
 		pier_flow_check(&rail->base.flow, now);
 		collect_rail(transfer, i, now);
-		if (!failed)
-			pier_drive_note_failure(&transfer->drive, i);
+		if (failed || !rail->base.flow.error)
+			continue;
+		pier_drive_note_failure(&transfer->drive, i);
+		now = pier_now();
 	}
 	if (is_stream(transfer))
 		pier_send_stream_repeat(transfer);
+	return now;
 }
 
 /* Copy while the NICs move other chunks. Returns whether there was something to copy. */
@@ -272,7 +278,7 @@ static void step_transfer(struct pier_drive *drive, int64_t deadline)
 
 	(void)deadline;
 	note_step(transfer, now);
-	collect_rails(transfer, now);
+	now = collect_rails(transfer, now);
 	report_and_post(transfer, now);
 	if (deliver_read_chunks(transfer)) {
 		now = pier_now();

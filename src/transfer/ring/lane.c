@@ -252,6 +252,9 @@ bool pier_lanes_step(struct pier_ring_lanes *lanes)
 			fail_leg(lane, error, lane->flow.sentence);
 		while (error == -ETIMEDOUT && take_oldest(lanes, lane, now))
 			;
+		/* Stopping the channel can have taken a second. */
+		if (lane->flow.channel && lane->flow.error)
+			now = pier_now();
 	}
 	close_idle_lanes(lanes);
 	return progress;

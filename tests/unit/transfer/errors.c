@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How a transfer fails and resumes. */
+#include <pier/cq.h>
+#include <pier/recovery.h>
+
 #include "transfer_fixture.h"
 #include "tests/support/manual_clock.h"
 
@@ -145,6 +148,50 @@ static void stops_a_channel_of_a_lost_nic(void **state)
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 }
 
+/* The flush does not arrive, so stopping the rail takes longer than stall_ms. */
+static void other_rails_do_not_stall_while_one_is_stopped(void **state)
+{
+	struct pier_transfer_attr attr = attr_of(95);
+	struct pier_channel_attr channel_attr;
+	struct pier_cq_attr cq_attr;
+	struct pier_rail rails[2];
+	struct pier_cq *cq;
+
+	(void)state;
+	pier_cq_attr_init(&cq_attr);
+	expect_ok(pier_create_cq(&fake.pd, &cq_attr, &cq));
+	pier_channel_attr_init(&channel_attr);
+	channel_attr.cq = cq;
+	for (int i = 0; i < 2; i++) {
+		rails[i] = rail;
+		expect_ok(
+			pier_channel_create(&fake.pd, &channel_attr, &rails[i].channel));
+		expect_ok(pier_channel_connect(rails[i].channel, &peer));
+	}
+	fake.never_flushes = true;
+	attr.rails = rails;
+	attr.rail_count = 2;
+	attr.window = 2;
+	attr.stall_ms = LIMIT;
+	begin_with(&attr);
+	expect_result(pier_transfer_progress(transfer), 0);
+	assert_int_equal(fake.sends, 4);
+	complete(1, IBV_WC_REM_ACCESS_ERR);
+	complete(1, IBV_WC_SUCCESS);
+	manual_clock_hurry(true);
+	expect_result(pier_transfer_progress(transfer), 0);
+	manual_clock_hurry(false);
+	assert_int_equal(pier_channel_error(rails[0].channel, NULL), -EACCES);
+	while (pier_transfer_progress(transfer) == 0)
+		complete(fake.sends, IBV_WC_SUCCESS);
+	expect_result(pier_transfer_progress(transfer), 1);
+	expect_ok(pier_transfer_destroy(transfer));
+	transfer = NULL;
+	for (int i = 0; i < 2; i++)
+		expect_ok(pier_channel_destroy(rails[i].channel));
+	expect_ok(pier_destroy_cq(cq));
+}
+
 static void gives_up_on_a_queue_full_of_other_requests(void **state)
 {
 	struct pier_gather element = { 0x10000, 1, 0x11 };
@@ -210,6 +257,7 @@ int main(void)
 		transfer_test(moves_chunks_with_lost_handles_again),
 		transfer_test(stops_a_rail_that_stalls),
 		transfer_test(stops_a_channel_of_a_lost_nic),
+		transfer_test(other_rails_do_not_stall_while_one_is_stopped),
 		transfer_test(gives_up_on_a_queue_full_of_other_requests),
 		transfer_test(ends_at_its_deadline),
 		transfer_test(waits_no_longer_than_its_timeout),

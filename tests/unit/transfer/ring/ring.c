@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The requests of a ring, and how fills fail. */
+#include <pier/cq.h>
 #include <pier/post.h>
 #include <pier/recovery.h>
 #include <pier/ring.h>
@@ -342,6 +343,56 @@ static void stops_a_channel_that_stalls(void **state)
 	expect_result(begin_reads(1, 0), -EPIPE);
 }
 
+/* The flush does not arrive, so stopping the first channel takes longer than stall_ms. */
+static void other_channels_do_not_stall_while_one_is_stopped(void **state)
+{
+	struct pier_ring_read reads[3 * DEPTH];
+	struct pier_channel_attr channel_attr;
+	struct pier_ring_source sources[2];
+	struct pier_cq_attr cq_attr;
+	struct pier_cq *cq;
+
+	(void)state;
+	expect_ok(pier_ring_destroy(ring));
+	make_ring(LIMIT);
+	pier_cq_attr_init(&cq_attr);
+	expect_ok(pier_create_cq(&fake.pd, &cq_attr, &cq));
+	pier_channel_attr_init(&channel_attr);
+	channel_attr.max_send_wr = DEPTH;
+	channel_attr.cq = cq;
+	for (int i = 0; i < 2; i++) {
+		sources[i] = source();
+		expect_ok(pier_channel_create(&fake.pd, &channel_attr,
+					      &sources[i].channel));
+		expect_ok(pier_channel_connect(sources[i].channel, &peer));
+	}
+	for (uint32_t i = 0; i < 3 * DEPTH; i++)
+		reads[i] = (struct pier_ring_read){ .source = i >= DEPTH,
+						    .offset = (uint64_t)i * 10,
+						    .length = 10 };
+	fake.never_flushes = true;
+	expect_ok(pier_ring_begin(ring, sources, 2, reads, 3 * DEPTH, NULL));
+	assert_int_equal(fake.sends, 2 * DEPTH);
+	/* The last reads of the first chunks. */
+	fake_complete(fake.send_ids[DEPTH + DEPTH / 2 - 1], IBV_WC_SUCCESS,
+		      IBV_WC_RDMA_READ, 10);
+	fake_complete(fake.send_ids[DEPTH / 2 - 1], IBV_WC_REM_ACCESS_ERR,
+		      IBV_WC_RDMA_READ, 10);
+	manual_clock_hurry(true);
+	expect_result(pier_ring_progress(ring), 0);
+	manual_clock_hurry(false);
+	assert_int_equal(pier_channel_error(sources[0].channel, NULL), -EACCES);
+	while (pier_ring_progress(ring) == 0)
+		complete(fake.sends, IBV_WC_SUCCESS);
+	expect_result(pier_ring_next(ring, 0, &slot), -EACCES);
+	assert_int_equal(slot.missing, DEPTH);
+	expect_ok(pier_channel_error(sources[1].channel, NULL));
+	expect_ok(pier_ring_release(ring, &slot));
+	for (int i = 0; i < 2; i++)
+		expect_ok(pier_channel_destroy(sources[i].channel));
+	expect_ok(pier_destroy_cq(cq));
+}
+
 /* Others fill the send queue: their channel is left alone. */
 static void fails_if_others_fill_the_queue(void **state)
 {
@@ -477,6 +528,7 @@ int main(void)
 		ring_test(reads_after_a_reset_fail_with_their_own_error),
 		ring_test(timeouts_stop_nothing),
 		ring_test(stops_a_channel_that_stalls),
+		ring_test(other_channels_do_not_stall_while_one_is_stopped),
 		ring_test(fails_if_others_fill_the_queue),
 		ring_test(waits_for_others),
 		ring_test(fails_if_posting_fails),
