@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "hub.h"
+#include "nodes.h"
 #include "options.h"
 #include "remote/start.h"
 

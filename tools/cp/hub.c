@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "nodes.h"
-#include "hub.h"
 #include "units.h"
 
 /* A frame that a node has sent, and the conversation that it belongs to. */

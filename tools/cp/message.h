@@ -105,7 +105,7 @@ enum cp_frame {
 	FRAME_FILE = 13,     /* both: a file that is left out, and why */
 	FRAME_SEGMENTS = 14, /* receiver: segments that it has; the last is empty */
 	FRAME_KEPT = 15,     /* sender: which of these are kept */
-	/* With several destinations; see hub.h. */
+	/* With several destinations; see nodes.h. */
 	FRAME_OPENED = 19,	/* receiver: it can write the destination */
 	FRAME_CHAIN = 20,	/* client: whether to pass the copy on, and where to */
 	FRAME_RELINK = 21,	/* client: connect to another neighbour; echoed */
