@@ -72,10 +72,13 @@ bool pier_flow_take(struct pier_flow *flow, int64_t now, struct pier_flight *ret
 		return false;
 	if (done < 0)
 		*ret_result = (struct pier_result){ .error = done };
-	/* A request of an earlier connection has not broken this one. */
-	if (ret_result->error && !flow->error) {
+	if (ret_result->error) {
+		bool first = !flow->error;
+
 		pier_flow_fail(flow, ret_result->error, pier_error_message());
-		if (flow->channel->broken)
+		/* A request of an earlier connection has not broken this one. */
+		if (flow->channel->broken &&
+		    (first || pier_channel_outstanding(flow->channel) > 0))
 			pier_stop_channel(flow->channel);
 	}
 	*ret_flight = *oldest;

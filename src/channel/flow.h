@@ -72,7 +72,10 @@ void pier_flow_add(struct pier_flow *flow, const struct pier_flight *flight, int
  */
 int pier_flow_refused(struct pier_flow *flow, int error, int64_t now);
 
-/* Take the oldest request if it has completed, and its result, which may be an error. */
+/*
+ * Take the oldest request if it has completed, and its result, which may be an error.
+ * Stopping the channel can take a second: `now` is then in the past.
+ */
 bool pier_flow_take(struct pier_flow *flow, int64_t now, struct pier_flight *ret_flight,
 		    struct pier_result *ret_result);
 

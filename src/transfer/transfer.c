@@ -84,10 +84,10 @@ static int64_t collect_rails(struct pier_transfer *transfer, int64_t now)
 			pier_send_stream_check_rail(transfer, i);
 		pier_flow_check(&rail->base.flow, now);
 		collect_rail(transfer, i, now);
-		if (failed || !rail->base.flow.error)
-			continue;
-		pier_drive_note_failure(&transfer->drive, i);
-		now = pier_now();
+		if (!failed)
+			pier_drive_note_failure(&transfer->drive, i);
+		if (rail->base.flow.error)
+			now = pier_now();
 	}
 	if (is_stream(transfer))
 		pier_send_stream_repeat(transfer);

@@ -202,6 +202,20 @@ static void refused_request_lets_the_others_complete(void **state)
 	assert_int_equal(fake.state, IBV_QPS_RTS);
 }
 
+/* Another user of the channel has collected the failure, and a post was refused. */
+static void flow_that_failed_before_ends_all(void **state)
+{
+	(void)state;
+	post(0, 2, 0);
+	complete(IBV_WC_REM_ACCESS_ERR);
+	expect_result(pier_channel_poll(channel), 1);
+	expect_result(pier_post_send(channel, NULL, 0, NULL), -EPIPE);
+	expect_result(pier_flow_refused(&flow, -EPIPE, 0), -EPIPE);
+	assert_int_equal(flow.error, -EACCES);
+	expect_taken(0, -EACCES, 0);
+	expect_taken(1, -ECANCELED, 0);
+}
+
 static void channel_that_was_reset_keeps_its_new_connection(void **state)
 {
 	(void)state;
@@ -252,6 +266,7 @@ int main(void)
 		TEST(flow_without_completions_stalls),
 		TEST(full_queue_fails_the_flow_alone),
 		TEST(refused_request_lets_the_others_complete),
+		TEST(flow_that_failed_before_ends_all),
 		TEST(channel_that_was_reset_keeps_its_new_connection),
 		TEST(requests_after_a_reset_stall),
 		TEST(next_channel_begins_without_a_failure),
