@@ -53,11 +53,11 @@ struct transfer {
 	struct notices notices;	  /* of files that are left out */
 	uint32_t files, left_out; /* of a tree, at the client */
 	struct progress *progress;
-	struct cp_report report;    /* of this side */
-	uint64_t size;		    /* of the file */
-	bool in_memory;		    /* the source: see file.h */
-	struct cp_losses losses;    /* of the source */
-	struct kept kept;	    /* of it, from an earlier copy */
+	struct cp_report report; /* of this side */
+	uint64_t size;		 /* of the file */
+	bool in_memory;		 /* the source: see file.h */
+	struct cp_losses losses; /* of the source */
+	struct kept kept;	 /* of it, from an earlier copy */
 	struct mac_state digest; /* of the chunks posted or announced so far */
 };
 
