@@ -85,43 +85,13 @@ void restart_timeout(struct connection *connection)
 	connection->cause[0] = '\0';
 }
 
-/* Whether the port is down, or cannot be asked because its device is gone. */
-static bool explain_port(const struct rail *rail, char *ret_text, size_t size)
-{
-	struct pier_channel_attr channel;
-	struct pier_port_attr port;
-
-	pier_channel_attr_init(&channel);
-	if (!rail->channel || pier_channel_query(rail->channel, &channel) < 0)
-		return false;
-	if (pier_query_port(rail->device, channel.port, &port) < 0)
-		snprintf(ret_text, size, "%s", pier_error_message());
-	else if (!port.active)
-		snprintf(ret_text, size,
-			 "port %u of %s is down: check the cable, the switch and "
-			 "(InfiniBand) the subnet manager",
-			 channel.port, pier_device_name(rail->device));
-	else
-		return false;
-	return true;
-}
-
-static bool find_down_port(const struct connection *connection, char *ret_text,
-			   size_t size)
-{
-	for (uint32_t i = 0; i < connection->link.rail_count; i++)
-		if (explain_port(&connection->link.rails[i], ret_text, size))
-			return true;
-	return false;
-}
-
 void name_down_port(struct connection *connection)
 {
 	struct failure *failure = connection->failure, symptom = *failure;
 	char text[256];
 
 	if (failure->status != EXIT_PEER ||
-	    !find_down_port(connection, text, sizeof(text)))
+	    !link_find_down_port(&connection->link, text, sizeof(text)))
 		return;
 	snprintf(failure->text, sizeof(failure->text), "%s (%.*s)", text,
 		 (int)(sizeof(failure->text) - sizeof(text) - sizeof(" ()")),
@@ -139,7 +109,7 @@ static int ask_peer_for_cause(struct connection *connection)
 	char text[256];
 
 	if (!connection->settings->chain && connection->failure->status == EXIT_PEER &&
-	    !find_down_port(connection, text, sizeof(text)))
+	    !link_find_down_port(&connection->link, text, sizeof(text)))
 		control_ask_for_cause(connection->control);
 	return -1;
 }
@@ -213,28 +183,9 @@ static int fail_rail(struct connection *connection, const struct rail *rail,
 	return -1;
 }
 
-/* The first that is broken, and rather one that reached nobody than one that was flushed.
- */
-static const struct rail *find_broken_rail(const struct connection *connection)
-{
-	const struct rail *broken = NULL;
-	struct pier_channel_failure failure;
-
-	for (uint32_t i = 0; i < connection->link.rail_count; i++) {
-		const struct rail *rail = &connection->link.rails[i];
-
-		if (pier_channel_error(rail->channel, &failure) == 0)
-			continue;
-		if (failure.error_class == PIER_CLASS_UNREACHABLE)
-			return rail;
-		broken = broken ? broken : rail;
-	}
-	return broken;
-}
-
 int fail_channel(struct connection *connection, const char *step)
 {
-	return fail_rail(connection, find_broken_rail(connection), step);
+	return fail_rail(connection, link_find_broken_rail(&connection->link), step);
 }
 
 int drive_link(struct connection *connection)

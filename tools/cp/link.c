@@ -477,6 +477,52 @@ struct pier_rail_status link_rail_status(const struct link *link, uint32_t index
 	return status;
 }
 
+/* Whether the port is down, or cannot be asked because its device is gone. */
+static bool explain_port(const struct rail *rail, char *ret_text, size_t size)
+{
+	struct pier_channel_attr channel;
+	struct pier_port_attr port;
+
+	pier_channel_attr_init(&channel);
+	if (!rail->channel || pier_channel_query(rail->channel, &channel) < 0)
+		return false;
+	if (pier_query_port(rail->device, channel.port, &port) < 0)
+		snprintf(ret_text, size, "%s", pier_error_message());
+	else if (!port.active)
+		snprintf(ret_text, size,
+			 "port %u of %s is down: check the cable, the switch and "
+			 "(InfiniBand) the subnet manager",
+			 channel.port, pier_device_name(rail->device));
+	else
+		return false;
+	return true;
+}
+
+bool link_find_down_port(const struct link *link, char *ret_text, size_t size)
+{
+	for (uint32_t i = 0; i < link->rail_count; i++)
+		if (explain_port(&link->rails[i], ret_text, size))
+			return true;
+	return false;
+}
+
+const struct rail *link_find_broken_rail(const struct link *link)
+{
+	const struct rail *broken = NULL;
+	struct pier_channel_failure failure;
+
+	for (uint32_t i = 0; i < link->rail_count; i++) {
+		const struct rail *rail = &link->rails[i];
+
+		if (pier_channel_error(rail->channel, &failure) == 0)
+			continue;
+		if (failure.error_class == PIER_CLASS_UNREACHABLE)
+			return rail;
+		broken = broken ? broken : rail;
+	}
+	return broken;
+}
+
 int link_copy(struct link *link, size_t offset, size_t length)
 {
 	return pier_buffer_copy(link->peer, offset, link->buffer, offset, length);
