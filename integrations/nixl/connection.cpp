@@ -436,11 +436,15 @@ nixl_status_t connection::flush_device(const request &of)
 	for (size_t i = 0; !error && i < of.spans.size(); i++) {
 		const request::span &span = of.spans[i];
 
-		for (const rail &one : rails)
+		for (const rail &one : rails) {
+			const local_memory::region &region =
+				span.local->regions[one.device];
+
 			if (!error && span.local != flushed)
 				error = pier_mr_sync_for_device(
-					span.local->regions[one.device].mr,
-					span.local_offset, span.length);
+					region.mr, region.start + span.local_offset,
+					span.length);
+		}
 		flushed = span.local;
 	}
 	if (error)

@@ -12,14 +12,25 @@ namespace pier_nixl
 device_list::~device_list()
 {
 	for (const device &one : all) {
+		pier_mr_cache_destroy(one.cache);
 		pier_dealloc_pd(one.pd);
 		pier_close_device(one.handle);
 	}
 }
 
-int device_list::open_one(const std::string &name)
+static int create_cache(struct pier_pd *pd, enum pier_policy policy,
+			struct pier_mr_cache **ret_cache)
 {
-	device one = { name, nullptr, nullptr, 0 };
+	struct pier_mr_cache_attr attr;
+
+	pier_mr_cache_attr_init(&attr);
+	attr.policy = policy;
+	return pier_mr_cache_create(pd, &attr, ret_cache);
+}
+
+int device_list::open_one(const std::string &name, const settings &chosen)
+{
+	device one = { name, nullptr, nullptr, nullptr, 0 };
 	struct pier_device_attr attr;
 	int error;
 
@@ -31,7 +42,10 @@ int device_list::open_one(const std::string &name)
 	error = pier_query_device(one.handle, &attr);
 	if (!error)
 		error = pier_alloc_pd(one.handle, &one.pd);
+	if (!error && chosen.cache)
+		error = create_cache(one.pd, chosen.policy, &one.cache);
 	if (error) {
+		pier_dealloc_pd(one.pd);
 		pier_close_device(one.handle);
 		return error;
 	}
@@ -60,7 +74,7 @@ int device_list::open_all(const settings &chosen)
 	if (count < 0)
 		return count;
 	for (int i = 0; i < count; i++) {
-		error = open_one(pairs[(size_t)i].device);
+		error = open_one(pairs[(size_t)i].device, chosen);
 		if (error)
 			return error;
 	}

@@ -23,6 +23,7 @@ class device_list
 		std::string name;
 		struct pier_device *handle;
 		struct pier_pd *pd;
+		struct pier_mr_cache *cache; /* NULL: registrations are not kept */
 		uint32_t max_qp_wr;
 	};
 
@@ -42,7 +43,7 @@ class device_list
 	std::string description; /* pier_rails_describe() */
 
       private:
-	int open_one(const std::string &name);
+	int open_one(const std::string &name, const settings &chosen);
 };
 
 /* A notification travels in messages of at most this size. */

@@ -133,9 +133,10 @@ nixl_status_t engine::registerMem(const nixlBlobDesc &mem, const nixl_mem_t &typ
 }
 
 /*
- * The NIC does not touch the memory afterwards: requests in progress are waited for. NIXL
- * does not ask for the status, and never calls again, so memory that cannot be
- * deregistered stays registered until the agent ends.
+ * The NIC does not touch the memory afterwards: requests in progress are waited for. Only
+ * peers can still access memory whose registration a cache keeps. NIXL does not ask for
+ * the status, and never calls again, so memory that cannot be deregistered stays
+ * registered until the agent ends.
  */
 nixl_status_t engine::deregisterMem(nixlBackendMD *meta)
 {
@@ -156,16 +157,16 @@ nixl_status_t engine::deregisterMem(nixlBackendMD *meta)
 	std::lock_guard<std::mutex> guard(lock);
 
 	error = memory->deregister_all();
-	if (error) {
+	if (error)
 		report_failure("memory stays registered until the agent ends");
+	if (!memory->regions.empty())
 		return status_of(error);
-	}
 	auto group = memories.find(memory->flush_group);
 
 	group->second.erase(memory);
 	if (group->second.empty())
 		memories.erase(group);
-	return NIXL_SUCCESS;
+	return status_of(error);
 }
 
 nixl_status_t engine::getPublicData(const nixlBackendMD *meta, std::string &bytes) const

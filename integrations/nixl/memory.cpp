@@ -73,17 +73,18 @@ int local_memory::wrap_fd(const std::string &text)
 
 /*
  * A device, or the NIC that reads back a byte of it, flushes all that came over the same
- * mapping.
+ * mapping. With a cache, each memory is flushed by itself: freeing a buffer that wraps the
+ * memory would drop the kept region.
  */
-void local_memory::find_flush_group()
+void local_memory::find_flush_group(bool is_cached)
 {
 	struct pier_buffer *found = nullptr;
 	struct pier_buffer_info info;
 
 	if (type != VRAM_SEG)
 		return;
-	flush_group = "memory";
-	if (!buffer && pier_buffer_wrap((void *)addr, length, &found) == 0 &&
+	flush_group = is_cached ? std::to_string(addr) : "memory";
+	if (!buffer && !is_cached && pier_buffer_wrap((void *)addr, length, &found) == 0 &&
 	    pier_buffer_query(found, &info) == 0)
 		flush_group = std::string(info.backend) + ":" + info.unit + ":" +
 			      info.kind;
@@ -96,18 +97,49 @@ void local_memory::find_flush_group()
 	}
 }
 
-static int list_parts(const struct pier_mr *mr, part_list &ret_parts)
+/* A cached region can be larger than the memory. */
+int local_memory::list_parts(region &of) const
 {
 	struct pier_mr_part_info part;
-	int error;
 
-	for (uint32_t i = 0; i < pier_mr_parts(mr); i++) {
-		error = pier_mr_part(mr, i, &part);
+	for (uint32_t i = 0; i < pier_mr_parts(of.mr); i++) {
+		int error = pier_mr_part(of.mr, i, &part);
+
 		if (error)
 			return error;
-		ret_parts.push_back({ part.offset, part.length, part.iova, part.lkey });
+		uint64_t first = std::max(part.offset, of.start);
+		uint64_t end = std::min(part.offset + part.length, of.start + length);
+
+		if (first < end)
+			of.parts.push_back({ first - of.start, end - first,
+					     part.iova + (first - part.offset),
+					     part.lkey });
 	}
 	return 0;
+}
+
+/*
+ * A cache can keep nothing for an fd, whose buffer ends with the memory. It does not
+ * divide a range whose registration needs several keys.
+ */
+int local_memory::register_one(const device_list::device &device,
+			       const struct pier_mr_attr &attr)
+{
+	region made = {};
+	int error = 0;
+
+	if (device.cache && !buffer &&
+	    pier_mr_cache_get(device.cache, (void *)addr, length, attr.access,
+			      &made.mr) == 0) {
+		made.cache = device.cache;
+		made.start = addr - pier_mr_iova(made.mr);
+	} else {
+		error = pier_reg_mr_attr(device.pd, &attr, &made.mr);
+	}
+	if (error)
+		return error;
+	regions.push_back(made);
+	return list_parts(regions.back());
 }
 
 /*
@@ -119,7 +151,6 @@ int local_memory::register_all(const device_list &devices, enum pier_policy poli
 {
 	struct pier_mr_range range = pier_mr_range_host((void *)addr, length);
 	struct pier_mr_attr attr;
-	struct pier_mr *mr;
 	int error = 0;
 
 	if (text.compare(0, sizeof(fd_prefix) - 1, fd_prefix) == 0) {
@@ -140,16 +171,12 @@ int local_memory::register_all(const device_list &devices, enum pier_policy poli
 	attr.policy = policy;
 	attr.split = PIER_SPLIT_PIECES;
 	for (size_t i = 0; !error && i < devices.all.size(); i++) {
-		error = pier_reg_mr_attr(devices.all[i].pd, &attr, &mr);
-		if (!error) {
-			regions.push_back({ mr, {} });
-			error = list_parts(mr, regions.back().parts);
-		}
+		error = register_one(devices.all[i], attr);
 		if (error)
 			report_failure("memory cannot be registered");
 	}
 	if (!error)
-		find_flush_group();
+		find_flush_group(!buffer && devices.all.front().cache);
 	return error;
 }
 
@@ -158,8 +185,12 @@ int local_memory::deregister_all()
 	int error = 0;
 
 	while (!error && !regions.empty()) {
-		error = pier_dereg_mr(regions.back().mr);
-		if (!error)
+		const region &last = regions.back();
+
+		error = last.cache ? pier_mr_cache_put(last.cache, last.mr)
+				   : pier_dereg_mr(last.mr);
+		/* After an error, a cache has the region back and tries again later. */
+		if (!error || last.cache)
 			regions.pop_back();
 	}
 	if (!error) {
@@ -177,15 +208,20 @@ int local_memory::write(const std::string &process, std::string &ret_bytes) cons
 	bytes.put_string(process);
 	bytes.put_number(regions.size(), 1);
 	for (const region &one : regions) {
-		std::vector<pier_remote> parts(pier_mr_parts(one.mr));
-		std::string wire(PIER_REMOTE_VEC_WIRE_SIZE(parts.size()), 0);
+		std::vector<pier_remote> all(pier_mr_parts(one.mr)), parts(all.size());
 		uint32_t count;
-		int error = pier_mr_remote_vec(one.mr, parts.data(),
-					       (uint32_t)parts.size(), &count);
+		int error = pier_mr_remote_vec(one.mr, all.data(), (uint32_t)all.size(),
+					       &count);
 
 		if (!error)
-			error = pier_remote_vec_pack(parts.data(), count, &wire[0],
-						     wire.size());
+			error = pier_remote_vec_sub(all.data(), count, one.start, length,
+						    parts.data(), (uint32_t)parts.size(),
+						    &count);
+		if (error)
+			return error;
+		std::string wire(PIER_REMOTE_VEC_WIRE_SIZE(count), 0);
+
+		error = pier_remote_vec_pack(parts.data(), count, &wire[0], wire.size());
 		if (error < 0)
 			return error;
 		bytes.put_string(wire);

@@ -13,17 +13,17 @@
 namespace pier_nixl
 {
 
-/* The range of a region that one key covers. */
+/* The range of a memory that one key covers. */
 struct memory_part {
-	uint64_t offset, length; /* in the region */
+	uint64_t offset, length; /* in the memory */
 	uint64_t addr;		 /* of the first byte, for the key */
 	uint32_t key;
 };
 
-/* The parts of a region, in order. */
+/* The parts of a memory, in order. */
 using part_list = std::vector<memory_part>;
 
-/* The part that contains a byte of the region. */
+/* The part that contains a byte of the memory. */
 const memory_part &find_part(const part_list &parts, uint64_t offset);
 
 /* Memory of this agent, registered with each of its devices. */
@@ -33,6 +33,8 @@ class local_memory
 	/* A region, with what every request reads of it. */
 	struct region {
 		struct pier_mr *mr;
+		struct pier_mr_cache *cache; /* that owns it; NULL: the memory does */
+		uint64_t start;		     /* of the memory in a cached region */
 		part_list parts;
 	};
 
@@ -48,7 +50,7 @@ class local_memory
 	 */
 	int register_all(const device_list &devices, enum pier_policy policy,
 			 const std::string &text);
-	/* Returns 0, or the error of the region that is still in use. */
+	/* Returns 0, or the error of a region that stays registered. */
 	int deregister_all();
 	/* The form for peers, which remote_memory::read() reads. */
 	int write(const std::string &process, std::string &ret_bytes) const;
@@ -68,7 +70,10 @@ class local_memory
 	struct pier_buffer *buffer = nullptr;
 
 	int wrap_fd(const std::string &text);
-	void find_flush_group();
+	int register_one(const device_list::device &device,
+			 const struct pier_mr_attr &attr);
+	int list_parts(region &of) const;
+	void find_flush_group(bool is_cached);
 };
 
 /* Memory of a peer, or of this agent as a peer of itself. */

@@ -20,6 +20,7 @@ static const struct {
 	{ "rails", "PIER_NIXL_RAILS" },
 	{ "address", "PIER_NIXL_ADDRESS" },
 	{ "policy", "PIER_NIXL_POLICY" },
+	{ "cache", "PIER_NIXL_CACHE" },
 	{ "timeout", "PIER_NIXL_TIMEOUT" },
 	{ "connect_timeout", "PIER_NIXL_CONNECT_TIMEOUT" },
 };
@@ -115,6 +116,17 @@ static int read_policy(const std::string &text, settings &ret_settings)
 	return 0;
 }
 
+static int read_cache(const std::string &text, settings &ret_settings)
+{
+	if (!text.empty() && text != "on" && text != "off") {
+		report_line("cache=%s (PIER_NIXL_CACHE) is not \"on\" or \"off\"",
+			    text.c_str());
+		return -EINVAL;
+	}
+	ret_settings.cache = text == "on";
+	return 0;
+}
+
 int read_settings(const nixl_b_params_t &parameters, settings &ret_settings)
 {
 	int error = check_names(parameters);
@@ -135,6 +147,8 @@ int read_settings(const nixl_b_params_t &parameters, settings &ret_settings)
 		error = read_number(value_of(parameters, "connect_timeout"),
 				    "connect_timeout (PIER_NIXL_CONNECT_TIMEOUT)", 3600,
 				    ret_settings.connect_timeout);
+	if (!error)
+		error = read_cache(value_of(parameters, "cache"), ret_settings);
 	return error ? error : read_policy(value_of(parameters, "policy"), ret_settings);
 }
 

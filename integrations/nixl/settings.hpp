@@ -21,6 +21,7 @@ struct settings {
 	std::string address; /* "IP" or "IP:PORT" to listen on; "": see listener.hpp */
 	uint32_t rails = 1;  /* the most rails of a link */
 	enum pier_policy policy = PIER_POLICY_PEERMEM;
+	bool cache = false; /* keep registrations after deregisterMem() */
 	uint32_t timeout = 30; /* for the next completion, in seconds */
 	uint32_t connect_timeout = 10; /* for the peer's answer, in seconds */
 };

@@ -72,8 +72,15 @@ test_memory::test_memory(size_t bytes) : length(bytes)
 		text.append("+").append(std::to_string(exported.offset));
 }
 
+test_memory::test_memory(const test_memory &whole, size_t offset, size_t bytes)
+    : addr(whole.addr + offset), length(bytes), type(whole.type), is_part(true)
+{
+}
+
 test_memory::~test_memory()
 {
+	if (is_part)
+		return;
 	if (!buffer) {
 		free((void *)addr);
 		return;

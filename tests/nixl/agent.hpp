@@ -33,6 +33,8 @@ class test_memory
 {
       public:
 	explicit test_memory(size_t bytes);
+	/* A part of another memory, which must last as long. */
+	test_memory(const test_memory &whole, size_t offset, size_t bytes);
 	test_memory(const test_memory &) = delete;
 	void operator=(const test_memory &) = delete;
 	~test_memory();
@@ -51,6 +53,7 @@ class test_memory
 	std::string text; /* metaInfo */
 
       private:
+	const bool is_part = false;
 	struct pier_buffer *buffer = nullptr;
 	struct pier_dmabuf exported;
 };

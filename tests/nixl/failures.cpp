@@ -10,6 +10,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <random>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <thread>
@@ -386,6 +387,29 @@ static void memory_of_several_keys_is_moved(void **)
 			assert_true(source.get(range.local - source.addr, 99999) ==
 				    target.get(range.remote - target.addr, 99999));
 	}
+}
+
+/*
+ * Memory that the cache fails to register is registered without it. The cache tries again
+ * to deregister a region that it got back, here the region of memory that was replaced.
+ */
+static void faults_of_a_cache_are_survived(void **)
+{
+	test_memory plain(mib), replaced(mib);
+	test_agent one("one", { { "device", with_plan("reg@1=EIO,dereg_mr@1=EIO") },
+				{ "cache", "on" } });
+	nixlBackendMD *mine;
+	nixlBlobDesc desc;
+
+	assert_true(one.register_memory(plain));
+	desc.addr = replaced.addr;
+	desc.len = mib;
+	desc.devId = 0;
+	assert_int_equal(one.engine->registerMem(desc, DRAM_SEG, mine), NIXL_SUCCESS);
+	assert_ptr_equal(mmap((void *)replaced.addr, mib, PROT_READ | PROT_WRITE,
+			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+			 (void *)replaced.addr);
+	assert_int_not_equal(one.engine->deregisterMem(mine), NIXL_SUCCESS);
 }
 
 /* A lost completion ends its request within the time limit. */
@@ -931,5 +955,7 @@ std::vector<CMUnitTest> failure_tests()
 		tests.push_back(cmocka_unit_test(memory_of_several_keys_is_moved));
 		tests.push_back(cmocka_unit_test(faults_are_reported_and_survived));
 	}
+	if (options.device == PIER_SOFT_DEVICE && options.backend == "host")
+		tests.push_back(cmocka_unit_test(faults_of_a_cache_are_survived));
 	return tests;
 }

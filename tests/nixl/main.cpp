@@ -60,10 +60,12 @@ static void programs_other_than_nixl_are_refused(void **)
 static void unknown_values_of_parameters_are_refused(void **)
 {
 	const std::pair<std::string, std::string> wrong[] = {
-		{ "rails", "0" },	   { "rails", "x" },	  { "rails", "65" },
-		{ "policy", "bounce" },	   { "address", "here" }, { "device", "none0" },
-		{ "address", "1.2.3.4:" }, { "timeout", "0" },	  { "devise", "soft0" },
-		{ "connect_timeout", "3601" },
+		{ "rails", "0" },	   { "rails", "x" },
+		{ "rails", "65" },	   { "policy", "bounce" },
+		{ "address", "here" },	   { "device", "none0" },
+		{ "address", "1.2.3.4:" }, { "timeout", "0" },
+		{ "devise", "soft0" },	   { "connect_timeout", "3601" },
+		{ "cache", "1" },
 	};
 
 	for (const auto &one : wrong) {

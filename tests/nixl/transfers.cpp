@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "agent.hpp"
 
+#include <memory>
+#include <sys/mman.h>
 #include <unistd.h>
 
 static const size_t mib = 1 << 20, guard = 4096;
@@ -177,6 +179,110 @@ static void texts_that_are_no_fd_are_refused(void **)
 	}
 }
 
+/* Memory of a fd is never cached, and host memory only if the kernel can watch it. */
+static bool can_cache()
+{
+	struct pier_mr_cache_stats stats;
+	struct pier_device *device;
+	struct pier_mr_cache *cache;
+	struct pier_pd *pd;
+
+	if (options.backend != "host")
+		return options.backend == "cuda" || options.backend == "hip";
+	assert_int_equal(pier_open_device(options.device.c_str(), &device), 0);
+	assert_int_equal(pier_alloc_pd(device, &pd), 0);
+	assert_int_equal(pier_mr_cache_create(pd, nullptr, &cache), 0);
+	pier_mr_cache_query_stats(cache, &stats);
+	assert_int_equal(pier_mr_cache_destroy(cache), 0);
+	assert_int_equal(pier_dealloc_pd(pd), 0);
+	pier_close_device(device);
+	return stats.watching;
+}
+
+/* The addresses and keys of what an agent registers after it has deregistered it. */
+static std::string keys_of_another_registration(test_agent &agent, test_memory &memory)
+{
+	agent.deregister_memory(memory);
+	assert_true(agent.register_memory(memory));
+	return agent.metadata();
+}
+
+/* Only an agent with a cache keeps a registration, and parts of the memory use it. */
+static void registrations_are_kept_in_a_cache(void **)
+{
+	test_memory source(mib), target(mib);
+	test_memory source_part(source, guard, mib / 2), target_part(target, 1, mib / 2);
+	test_agent plain("plain"), one("one", { { "cache", "on" } });
+	test_agent two("two", { { "cache", "on" } });
+	std::string keys;
+	size_t regions;
+
+	assert_true(plain.register_memory(target));
+	keys = plain.metadata();
+	assert_true(keys_of_another_registration(plain, target) != keys);
+	one.register_memory(source);
+	two.register_memory(target);
+	keys = two.metadata();
+	if (!can_cache()) {
+		assert_true(keys_of_another_registration(two, target) != keys);
+		return;
+	}
+	assert_true(keys_of_another_registration(two, target) == keys);
+	one.deregister_memory(source);
+	two.deregister_memory(target);
+	regions = pier_object_count(PIER_OBJECT_MR);
+	assert_true(one.register_memory(source_part));
+	assert_true(two.register_memory(target_part));
+	assert_int_equal(pier_object_count(PIER_OBJECT_MR), regions);
+	one.meet(two);
+	for (nixl_xfer_op_t kind : { NIXL_WRITE, NIXL_READ }) {
+		test_memory &from = kind == NIXL_WRITE ? source : target;
+		test_memory &to = kind == NIXL_WRITE ? target : source;
+		size_t from_start = kind == NIXL_WRITE ? guard : 1;
+		std::string bytes = test_bytes(mib / 2, kind);
+
+		to.fill(0xee);
+		from.put(from_start, bytes);
+		assert_int_equal(
+			one.move(kind, "two",
+				 { { source_part.addr, target_part.addr, mib / 2 } }),
+			NIXL_SUCCESS);
+		assert_true(to.get(guard + 1 - from_start, mib / 2) == bytes);
+		assert_true(to.get(0, guard + 1 - from_start) ==
+			    std::string(guard + 1 - from_start, '\xee'));
+	}
+}
+
+/* New memory at the same addresses is registered, and receives the bytes. */
+static void memory_that_was_freed_is_registered_again(void **)
+{
+	auto target = std::make_unique<test_memory>(mib);
+	test_memory source(mib);
+	test_agent one("one"), two("two", { { "cache", "on" } });
+	std::string keys;
+
+	one.register_memory(source);
+	two.register_memory(*target);
+	keys = two.metadata();
+	two.deregister_memory(*target);
+	if (options.backend == "host") {
+		assert_ptr_equal(mmap((void *)target->addr, mib, PROT_READ | PROT_WRITE,
+				      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+				 (void *)target->addr);
+	} else {
+		target = nullptr;
+		target = std::make_unique<test_memory>(mib);
+	}
+	assert_true(two.register_memory(*target));
+	assert_true(two.metadata() != keys);
+	one.meet(two);
+	source.put(0, test_bytes(mib, 9));
+	assert_int_equal(
+		one.move(NIXL_WRITE, "two", { { source.addr, target->addr, mib } }),
+		NIXL_SUCCESS);
+	assert_true(target->get() == source.get());
+}
+
 std::vector<CMUnitTest> transfer_tests()
 {
 	return {
@@ -187,5 +293,7 @@ std::vector<CMUnitTest> transfer_tests()
 		cmocka_unit_test(bytes_go_over_several_rails),
 		cmocka_unit_test(descriptors_outside_their_memory_are_refused),
 		cmocka_unit_test(texts_that_are_no_fd_are_refused),
+		cmocka_unit_test(registrations_are_kept_in_a_cache),
+		cmocka_unit_test(memory_that_was_freed_is_registered_again),
 	};
 }
