@@ -485,18 +485,17 @@ PIER_API int pier_work_poll(struct pier_channel *channel, struct pier_work work,
  *
  * pier_channel_set_waiting() sets how long the call polls before it sleeps.
  *
- * ret_result  may be NULL; also written if the request failed
+ * ret_result  must not be NULL
  *
- * At the timeout (with timeout_ms 0: at once), or if waiting fails, the queue pair is
- * driven to the error state and all outstanding requests are collected, so their memory
- * is safe to reuse. The channel is then broken and the handle is used up.
- * pier_work_poll() checks without this effect.
+ * Returns 1 and writes the result if the request has completed, also if it failed
+ * (ret_result->error): see pier_work_poll(). Returns 0 and writes nothing if the request
+ * is outstanding and timeout_ms is 0.
  *
- * Returns 0, or the request's error (ret_result->error).
+ * After an error the request is still outstanding and its memory in use: wait again, or
+ * call pier_channel_cancel() to get the memory back.
  *
- * Errors: also -ETIMEDOUT the timeout passed (the result then shows how the request
- * ended; it may have completed at the last moment); -ESTALE as for pier_work_poll();
- * -EINVAL timeout_ms is invalid; -EIO and others of ibv_poll_cq(3),
+ * Errors: -ETIMEDOUT the request did not complete in time; -ESTALE as for
+ * pier_work_poll(); -EINVAL timeout_ms is invalid; -EIO and others of ibv_poll_cq(3),
  * ibv_req_notify_cq(3) and poll(2).
  */
 PIER_API int pier_work_wait(struct pier_channel *channel, struct pier_work work,
@@ -512,9 +511,18 @@ PIER_API int pier_work_wait(struct pier_channel *channel, struct pier_work work,
 PIER_API int pier_work_drop(struct pier_channel *channel, struct pier_work work);
 
 /**
- * Post one request and wait for it: pier_post_...() followed by pier_work_wait().
+ * Post one request and wait until it has completed.
  *
- * Errors: those of both.
+ * At the timeout (with timeout_ms 0: at once), or if waiting fails, the queue pair is
+ * driven to the error state and all outstanding requests are collected, so their memory
+ * is safe to reuse. The channel is then broken, as after pier_channel_cancel().
+ *
+ * ret_result  may be NULL; also written if the request failed, or was stopped
+ *
+ * Returns 0 if the request succeeded.
+ *
+ * Errors: those of posting and of pier_work_wait(); and that of the request
+ * (pier_result.error).
  */
 PIER_API int pier_channel_send(struct pier_channel *channel,
 			       const struct pier_gather *sg_list, int num_sge,

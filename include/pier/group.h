@@ -237,7 +237,7 @@ struct pier_group_request {
  * If a request was refused when it was posted, its result has the error of the post
  * call and the status 0. If a request did not end in time, its error is -ETIMEDOUT. Its
  * channel is then stopped, so that its memory is safe to reuse, and is broken, as for
- * pier_work_wait(). The channels of other ranks are not affected.
+ * pier_channel_send(). The channels of other ranks are not affected.
  *
  * Returns 0 if all requests succeeded; otherwise the error of the first request that
  * failed, with an error message that gives the reason and names the ranks of all failed
@@ -267,8 +267,8 @@ struct pier_group_work {
  * request. The call waits for all of them at once, and sleeps if that takes long. Their
  * handles are used up, whatever the results.
  *
- * Returns, errors and results: as for pier_group_exchange(), and those of
- * pier_work_wait().
+ * Returns, errors and results: as for pier_group_exchange(); also -ESTALE as for
+ * pier_work_poll().
  */
 PIER_API int pier_group_wait(struct pier_group *group,
 			     const struct pier_group_work *works, uint32_t count,

@@ -63,7 +63,7 @@ PIER_API int pier_channel_error(const struct pier_channel *channel,
  * channel again, by pier_channel_handshake() or with the peer's new endpoint. The peer
  * has to do the same.
  *
- * Outstanding requests are stopped, as when pier_work_wait() times out. Their handles
+ * Outstanding requests are stopped, as when pier_channel_send() times out. Their handles
  * stay valid; the result of a request that had not completed is -ECANCELED. Receives
  * have to be posted again. Memory windows of the channel lose their keys, as in
  * pier_channel_destroy(). Attributes, bound counters and pier_channel_fd() stay. The

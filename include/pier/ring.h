@@ -91,8 +91,8 @@ struct pier_ring_attr {
 	 * In milliseconds, more than 0; PIER_TIMEOUT_DEFAULT: the timeout_ms of each
 	 * channel. If none of a ring's reads completes on a channel for this time,
 	 * everything outstanding on the channel is stopped and the channel is broken,
-	 * as after a timeout of pier_work_wait(). If other requests fill the send queue
-	 * for this time, the fills that wait for room fail, and the channel is left
+	 * as after a timeout of pier_channel_read(). If other requests fill the send
+	 * queue for this time, the fills that wait for room fail, and the channel is left
 	 * alone.
 	 */
 	int stall_ms;

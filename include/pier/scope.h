@@ -42,8 +42,8 @@ PIER_BEGIN_DECLS
  *
  * A scope has a deadline, counted from its beginning. The deadline of an inner scope is
  * never later than that of the outer one. Requests that have not completed by then are
- * stopped, as when pier_work_wait() times out: the channel is broken, and nothing is in
- * flight.
+ * stopped, as when pier_channel_send() times out: the channel is broken, and nothing is
+ *in flight.
  *
  * The body handles the results that it fetches. The end of the scope collects all
  * others, and uses up their handles.

@@ -144,9 +144,9 @@ struct pier_transfer_attr {
 	/**
 	 * In milliseconds, more than 0; PIER_TIMEOUT_DEFAULT: the timeout_ms of each
 	 * channel. A rail on which no chunk completes for this time has failed, and its
-	 * channel is broken, as after a timeout of pier_work_wait(). A rail whose send
-	 * queue was full of other requests for this time has also failed; its channel
-	 * is left alone.
+	 * channel is broken, as after a timeout of pier_channel_write(). A rail whose
+	 * send queue was full of other requests for this time has also failed; its
+	 * channel is left alone.
 	 */
 	int stall_ms;
 	/**

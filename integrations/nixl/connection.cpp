@@ -201,9 +201,10 @@ void connection::finish(const local_memory *memory, time_point end)
 		make_progress();
 	if (progressed.wait_until(guard, end, [&] { return over || !is_busy(memory); }))
 		return;
-	report_line("agent \"%s\" did not take what was sent to it in time: its transfers "
-		    "and notifications are given up",
-		    agent.c_str());
+	report_line(
+		"agent \"%s\" did not take what was sent to it in time: its transfers "
+		"and notifications are given up",
+		agent.c_str());
 	fail_all(NIXL_ERR_CANCELED);
 }
 
@@ -381,9 +382,10 @@ void connection::collect_rail(rail &of)
 	}
 	if (error == 0 && of.count > 0 &&
 	    clock_now() - of.since > std::chrono::seconds(chosen.timeout)) {
-		report_line("nothing that was sent to agent \"%s\" has completed for %u s "
-			    "(PIER_NIXL_TIMEOUT)",
-			    agent.c_str(), chosen.timeout);
+		report_line(
+			"nothing that was sent to agent \"%s\" has completed for %u s "
+			"(PIER_NIXL_TIMEOUT)",
+			agent.c_str(), chosen.timeout);
 		fail_all(NIXL_ERR_REMOTE_DISCONNECT);
 	} else if (error < 0) {
 		report_failure("a transfer failed");
@@ -502,11 +504,13 @@ bool connection::arm_events()
 void connection::wait_for_piece(rail &on, int timeout_ms)
 {
 	struct pier_result result;
-	int error = pier_work_wait(on.channel, on.at(0).work, timeout_ms, &result);
+	int done = pier_work_wait(on.channel, on.at(0).work, timeout_ms, &result);
+	int error = done == 1 ? result.error : done;
 
-	if (error) {
+	if (done != 1 || error) {
 		report_failure("a transfer could not be cancelled");
-		fail_all(status_of(error));
+		pier_channel_cancel(on.channel);
+		fail_all(status_of(done == 0 ? -ETIMEDOUT : error));
 		return;
 	}
 	finish_piece(on.pop());

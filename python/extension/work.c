@@ -138,8 +138,15 @@ static PyObject *finish(struct pier_py_work *work, int timeout_ms, int named_ms,
 	}
 	if (work->posted && state > 0)
 		settle(work, &wait.result);
-	else if (work->posted)
+	else if (work->posted && blocking)
 		expire(work, named_ms);
+	else if (work->posted) {
+		pier_py_refuse(ETIMEDOUT,
+			       "the request did not complete within %d ms; it is still "
+			       "outstanding",
+			       named_ms);
+		return NULL;
+	}
 	return get_result(work);
 }
 
@@ -236,10 +243,11 @@ static PyMethodDef work_methods[] = {
 	  "Wait until the request has completed, and return its Result. Again at any "
 	  "time.\n\n"
 	  "timeout: in seconds; None: the timeout of the channel\n\n"
-	  "At the timeout everything outstanding on the channel is stopped, so that the\n"
-	  "memory is safe to reuse, and the channel is broken: TimedOut. done() checks\n"
-	  "without this effect. A request that failed raises its error: ConnectionLost,\n"
-	  "AccessDenied and others. After Ctrl-C the request is still outstanding." },
+	  "At the timeout, TimedOut, and after Ctrl-C, the request is still "
+	  "outstanding:\n"
+	  "wait again, or call cancel() of the channel. A request that failed raises "
+	  "its\n"
+	  "error: ConnectionLost, AccessDenied and others." },
 	{ NULL },
 };
 

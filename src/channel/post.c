@@ -3,6 +3,8 @@
 
 #include "posting.h"
 #include "vec.h"
+#include "wait.h"
+#include "core/deadline.h"
 #include "core/error.h"
 #include "device/pd.h"
 
@@ -155,7 +157,9 @@ int pier_channel_send(struct pier_channel *channel, const struct pier_gather *sg
 
 	if (!error)
 		error = pier_post_send(channel, sg_list, num_sge, &work);
-	return error ? error : pier_work_wait(channel, work, timeout_ms, NULL);
+	return error ? error
+		     : pier_wait_or_stop(channel, work, pier_deadline(timeout_ms),
+					 timeout_ms, NULL);
 }
 
 int pier_channel_recv(struct pier_channel *channel, const struct pier_scatter *sg_list,
@@ -166,7 +170,9 @@ int pier_channel_recv(struct pier_channel *channel, const struct pier_scatter *s
 
 	if (!error)
 		error = pier_post_recv(channel, sg_list, num_sge, &work);
-	return error ? error : pier_work_wait(channel, work, timeout_ms, ret_result);
+	return error ? error
+		     : pier_wait_or_stop(channel, work, pier_deadline(timeout_ms),
+					 timeout_ms, ret_result);
 }
 
 int pier_channel_write(struct pier_channel *channel, const struct pier_gather *sg_list,
@@ -177,7 +183,9 @@ int pier_channel_write(struct pier_channel *channel, const struct pier_gather *s
 
 	if (!error)
 		error = pier_post_write(channel, sg_list, num_sge, remote, &work);
-	return error ? error : pier_work_wait(channel, work, timeout_ms, NULL);
+	return error ? error
+		     : pier_wait_or_stop(channel, work, pier_deadline(timeout_ms),
+					 timeout_ms, NULL);
 }
 
 int pier_channel_read(struct pier_channel *channel, const struct pier_scatter *sg_list,
@@ -188,5 +196,7 @@ int pier_channel_read(struct pier_channel *channel, const struct pier_scatter *s
 
 	if (!error)
 		error = pier_post_read(channel, sg_list, num_sge, remote, &work);
-	return error ? error : pier_work_wait(channel, work, timeout_ms, NULL);
+	return error ? error
+		     : pier_wait_or_stop(channel, work, pier_deadline(timeout_ms),
+					 timeout_ms, NULL);
 }

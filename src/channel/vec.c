@@ -250,7 +250,7 @@ static int move_vec(struct pier_channel *channel, struct cursor cursor, int time
 	error = post_requests(channel, cursor, count, deadline, timeout_ms, &work);
 	if (error)
 		return error;
-	error = pier_wait_for_work(channel, work, deadline, timeout_ms, NULL);
+	error = pier_wait_or_stop(channel, work, deadline, timeout_ms, NULL);
 	return error == -ECANCELED && channel->broken ? fail_cause(channel) : error;
 }
 

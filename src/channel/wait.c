@@ -385,19 +385,31 @@ static int cancel_wait(struct pier_channel *channel, struct pier_work work, int 
 	return pier_fail(-error, "%s", cause);
 }
 
-int pier_wait_for_work(struct pier_channel *channel, struct pier_work work,
-		       int64_t deadline, int timeout_ms, struct pier_result *ret_result)
+/* Returns 1 and the result, -ETIMEDOUT without a sentence, or another error. */
+static int wait_for_entry(struct pier_channel *channel, struct pier_work work,
+			  int64_t deadline, struct pier_result *ret_result)
 {
 	struct work_wait wait = { .channel = channel,
 				  .holds = entry_is_done,
 				  .entry = pier_queue_find(
 					  pier_queue_of(channel, work.id), work.id) };
-	struct pier_result result;
 	int error = wait_for(&wait, deadline);
 
-	if (error)
-		return cancel_wait(channel, work, error, timeout_ms, ret_result);
-	pier_work_poll(channel, work, &result);
+	return error ? error : pier_work_poll(channel, work, ret_result);
+}
+
+int pier_wait_or_stop(struct pier_channel *channel, struct pier_work work,
+		      int64_t deadline, int timeout_ms, struct pier_result *ret_result)
+{
+	struct pier_result result;
+	int done = pier_work_poll(channel, work, &result);
+
+	if (done == 0)
+		done = wait_for_entry(channel, work, deadline, &result);
+	if (done == -ESTALE)
+		return done;
+	if (done < 0)
+		return cancel_wait(channel, work, done, timeout_ms, ret_result);
 	if (ret_result)
 		*ret_result = result;
 	return result.error;
@@ -406,23 +418,26 @@ int pier_wait_for_work(struct pier_channel *channel, struct pier_work work,
 int pier_work_wait(struct pier_channel *channel, struct pier_work work, int timeout_ms,
 		   struct pier_result *ret_result)
 {
-	struct pier_result result;
+	const struct pier_queue *queue = pier_queue_of(channel, work.id);
 	int error, done;
 
 	error = pier_check_process(&channel->object);
 	if (!error)
+		error = pier_check_given(ret_result, "ret_result");
+	if (!error)
 		error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
 	if (error)
 		return error;
-	done = pier_work_poll(channel, work, &result);
-	if (done == 0)
-		return pier_wait_for_work(channel, work, pier_deadline(timeout_ms),
-					  timeout_ms, ret_result);
-	if (done == -ESTALE)
-		return done;
-	if (done < 0)
-		return cancel_wait(channel, work, done, timeout_ms, ret_result);
-	if (ret_result)
-		*ret_result = result;
-	return result.error;
+	done = pier_work_poll(channel, work, ret_result);
+	if (done == 0 && timeout_ms > 0)
+		done = wait_for_entry(channel, work, pier_deadline(timeout_ms),
+				      ret_result);
+	if (done == -ETIMEDOUT)
+		return pier_fail(
+			ETIMEDOUT, "%s did not complete within %d ms%s",
+			pier_opcode_name(
+				pier_entry_opcode(pier_queue_find(queue, work.id))),
+			timeout_ms,
+			queue == &channel->sends ? pier_explain_silence(channel) : "");
+	return done;
 }

@@ -86,12 +86,16 @@ int pier_wait_until(const struct pier_wait_condition *condition, int64_t deadlin
 /* Waits on one channel. */
 
 /*
- * Wait until an outstanding request has completed, as pier_work_wait() does.
+ * Wait until a request has completed. At the deadline, or if waiting fails, stop the
+ * channel, so that the memory of the request is safe to reuse.
  *
  * timeout_ms  the caller's, for the error sentence
+ * ret_result  or NULL; also written if the request failed or was stopped
+ *
+ * Returns 0, or the error of the request or of waiting.
  */
-int pier_wait_for_work(struct pier_channel *channel, struct pier_work work,
-		       int64_t deadline, int timeout_ms, struct pier_result *ret_result);
+int pier_wait_or_stop(struct pier_channel *channel, struct pier_work work,
+		      int64_t deadline, int timeout_ms, struct pier_result *ret_result);
 
 /*
  * Why the oldest outstanding send may not complete, in brackets after a blank: by default

@@ -2,7 +2,9 @@
 #include <errno.h>
 
 #include "channel/posting.h"
+#include "channel/wait.h"
 #include "core/caller.h"
+#include "core/deadline.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/object.h"
@@ -102,7 +104,8 @@ static int bind_window(struct pier_channel *channel, struct pier_mr *window,
 	int error = pier_post_local(channel, &wr, PIER_OP_BIND, &work);
 
 	if (!error)
-		error = pier_work_wait(channel, work, timeout_ms, NULL);
+		error = pier_wait_or_stop(channel, work, pier_deadline(timeout_ms),
+					  timeout_ms, NULL);
 	if (!error)
 		pier_window_bound(window, wr.bind_mw.rkey, &channel->windows);
 	return error;

@@ -106,7 +106,8 @@ static void try_to_finish(struct pier_group *group, struct run *run, struct part
 		return;
 	/* If polling fails, stop what is posted. */
 	if (done < 0 && done != -ESTALE)
-		done = pier_work_wait(member->channel, part->work, 0, &part->result);
+		done = pier_wait_or_stop(member->channel, part->work, 0, 0,
+					 &part->result);
 	end_part(run, part, done < 0 ? done : part->result.error);
 }
 
@@ -146,8 +147,8 @@ static void give_up(struct pier_group *group, struct run *run, struct part *part
 	struct pier_group_member *member = &group->members[part->request.rank];
 
 	if (part->state == POSTED)
-		error = pier_wait_for_work(member->channel, part->work, deadline,
-					   timeout_ms, &part->result);
+		error = pier_wait_or_stop(member->channel, part->work, deadline,
+					  timeout_ms, &part->result);
 	else if (error == -ETIMEDOUT)
 		pier_fail(ETIMEDOUT,
 			  "%s was not posted within %d ms: the queue stayed full",

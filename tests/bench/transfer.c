@@ -132,11 +132,13 @@ static void run_loop(struct side *side, const struct plan *plan)
 	struct pier_work works[MAX_RAILS * MAX_WINDOW];
 	uint64_t count = (plan->length + plan->chunk - 1) / plan->chunk;
 	uint64_t flying = (uint64_t)plan->rails * plan->window;
+	struct pier_result result;
 
 	for (uint64_t i = 0; i < count + flying; i++) {
 		if (i >= flying && i - flying < count &&
-		    pier_work_wait(side->channels[(i - flying) % plan->rails],
-				   works[i % flying], 30000, NULL))
+		    (pier_work_wait(side->channels[(i - flying) % plan->rails],
+				    works[i % flying], 30000, &result) != 1 ||
+		     result.error))
 			die("waiting for a write");
 		if (i < count)
 			post(side, plan, i, &works[i % flying]);

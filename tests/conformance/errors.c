@@ -212,8 +212,8 @@ static void peer_closing_fails_requests(void **state)
 	world->b.channel = NULL;
 	expect_ok(pier_post_write(world->a.channel, &source, 1, &target, &write));
 	if (pier_post_send(world->a.channel, &source, 1, &send) == 0)
-		assert_true(pier_work_wait(world->a.channel, send, PATIENT, NULL) < 0);
-	assert_true(pier_work_wait(world->a.channel, write, PATIENT, NULL) < 0);
+		assert_true(test_work_finish(world->a.channel, send, PATIENT, NULL) < 0);
+	assert_true(test_work_finish(world->a.channel, write, PATIENT, NULL) < 0);
 	expect_end(world->a.channel, receive, -ECANCELED);
 	expect_result(pier_post_send(world->a.channel, &source, 1, NULL), -EPIPE);
 	world_expect(world);
@@ -236,8 +236,9 @@ static void arguments_are_checked_before_posting(void **state)
 	for (int i = 0; i < 4; i++)
 		five[i].length = UINT32_MAX;
 	expect_result(pier_post_send(world->a.channel, five, 4, NULL), -EMSGSIZE);
-	expect_result(pier_work_wait(world->a.channel, (struct pier_work){ 1 }, -2, NULL),
-		      -EINVAL);
+	expect_result(
+		test_work_finish(world->a.channel, (struct pier_work){ 1 }, -2, NULL),
+		-EINVAL);
 	assert_int_equal(pier_channel_outstanding(world->a.channel), 0);
 	world_expect(world);
 }

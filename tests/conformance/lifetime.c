@@ -258,7 +258,7 @@ static int use_the_parents(const struct world *world)
 		pier_channel_write(end->channel, &source, 1, &remote, PATIENT),
 		pier_post_write(end->channel, &source, 1, &remote, NULL),
 		pier_channel_poll(end->channel),
-		pier_work_wait(end->channel, (struct pier_work){ 1 }, PATIENT, &result),
+		test_work_finish(end->channel, (struct pier_work){ 1 }, PATIENT, &result),
 		pier_channel_destroy(end->channel),
 		pier_dereg_mr(end->area.mr),
 		pier_dealloc_pd(end->pd),

@@ -114,14 +114,15 @@ static void reset_during_traffic_completes_requests(void **state)
 		expect_ok(ends_connect(&world->a, &world->b));
 		expect_usable(world);
 		for (int i = 0; i < DEPTH; i++) {
-			int error = pier_work_wait(world->a.channel, work[i], 0, &result);
+			int error = test_work_finish(world->a.channel, work[i], 0,
+						     &result);
 
 			/* Resetting one end breaks the other. */
 			assert_true(error == 0 || error == -ECANCELED ||
 				    error == -ETIMEDOUT || error == -EREMOTEIO ||
 				    error == -EACCES);
 		}
-		assert_true(pier_work_wait(world->b.channel, receive, 0, &result) <= 0);
+		assert_true(test_work_finish(world->b.channel, receive, 0, &result) <= 0);
 		world_expect(world);
 		reset_both(world);
 		expect_ok(ends_connect(&world->a, &world->b));
@@ -289,7 +290,7 @@ static void keepalive_detects_a_killed_peer(void **state)
 	expect_ok(pier_channel_handshake(world->a.channel, first, first, PATIENT));
 	expect_ok(pier_post_recv(world->a.channel, NULL, 0, &receive));
 	child_kill(victim);
-	expect_result(pier_work_wait(world->a.channel, receive, PATIENT, NULL),
+	expect_result(test_work_finish(world->a.channel, receive, PATIENT, NULL),
 		      -ECANCELED);
 	assert_true(pier_channel_error(world->a.channel, NULL) < 0);
 	/* The channel works again with another peer. */

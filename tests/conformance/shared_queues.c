@@ -265,7 +265,7 @@ static void failing_channel_does_not_disturb_others(void **state)
 	expect_end(hub.from[1], good, 0);
 	image_copy(&world->b.area, place_of(1, 2), &world->a.area, 0, LENGTH);
 	for (int n = 0; n < 16; n++) {
-		found = pier_work_wait(hub.from[0], failing[n], PATIENT, &result);
+		found = test_work_finish(hub.from[0], failing[n], PATIENT, &result);
 		assert_true(found < 0 && found == result.error);
 	}
 	assert_int_not_equal(pier_channel_error(hub.from[0], NULL), 0);

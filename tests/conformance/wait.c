@@ -67,8 +67,10 @@ static void handles_are_used_once(void **state)
 	expect_result(pier_work_poll(world->b.channel, work, &result), -ESTALE);
 	expect_end(world->a.channel, work, 0);
 	expect_result(pier_work_poll(world->a.channel, work, &result), -ESTALE);
-	expect_result(pier_work_wait(world->a.channel, work, PATIENT, &result), -ESTALE);
-	expect_result(pier_work_wait(world->a.channel, none, PATIENT, &result), -ESTALE);
+	expect_result(test_work_finish(world->a.channel, work, PATIENT, &result),
+		      -ESTALE);
+	expect_result(test_work_finish(world->a.channel, none, PATIENT, &result),
+		      -ESTALE);
 	expect_end(world->b.channel, receive, 0);
 	expect_result(pier_work_poll(world->b.channel, receive, &result), -ESTALE);
 }
@@ -122,6 +124,26 @@ static void requests_without_handles_free_their_slots(void **state)
 	while (pier_channel_outstanding(world->a.channel) > 0)
 		wait_for_any(world->a.channel);
 	image_copy(&world->b.area, 5, &world->a.area, 3, 9);
+	world_expect(world);
+}
+
+static void wait_that_times_out_leaves_the_request(void **state)
+{
+	struct world *world = world_connected(state);
+	struct pier_scatter target = scatter_at(&world->b.area, 0, 5000);
+	struct pier_gather source = gather_at(&world->a.area, 0, 5000);
+	struct pier_result result;
+	struct pier_work work;
+
+	expect_ok(pier_post_recv(world->b.channel, &target, 1, &work));
+	expect_result(pier_work_wait(world->b.channel, work, 0, &result), 0);
+	expect_result(pier_work_wait(world->b.channel, work, BRIEF, &result), -ETIMEDOUT);
+	assert_int_equal(pier_channel_outstanding(world->b.channel), 1);
+	image_copy(&world->b.area, 0, &world->a.area, 0, 5000);
+	expect_ok(pier_channel_send(world->a.channel, &source, 1, PATIENT));
+	expect_result(pier_work_wait(world->b.channel, work, PATIENT, &result), 1);
+	assert_int_equal(result.error, 0);
+	assert_int_equal(result.byte_length, 5000);
 	world_expect(world);
 }
 
@@ -328,6 +350,7 @@ int run_wait_cases(void)
 		world_case(handles_are_used_once),
 		world_case(full_queue_is_reported),
 		world_case(requests_without_handles_free_their_slots),
+		world_case(wait_that_times_out_leaves_the_request),
 		world_case(timeout_releases_memory),
 		world_case(timeout_names_a_missing_receive),
 		world_case(timeout_names_a_missing_receive_of_immediate_data),

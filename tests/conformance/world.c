@@ -157,7 +157,7 @@ struct pier_result expect_end(struct pier_channel *channel, struct pier_work wor
 {
 	struct pier_result result = { 0 };
 
-	expect_result(pier_work_wait(channel, work, PATIENT, &result), error);
+	expect_result(test_work_finish(channel, work, PATIENT, &result), error);
 	assert_int_equal(result.error, error);
 	return result;
 }
@@ -171,7 +171,7 @@ void expect_vague_end(struct pier_channel *channel, struct pier_work work, int e
 		expect_end(channel, work, error);
 		return;
 	}
-	found = pier_work_wait(channel, work, PATIENT, NULL);
+	found = test_work_finish(channel, work, PATIENT, NULL);
 	if (found != error && found != vague_error)
 		fail_msg("%d, not %d or %d: %s", found, error, vague_error,
 			 pier_error_message());

@@ -61,7 +61,7 @@ static void keeps_the_first_cause(void **state)
 	expect_ok(post_heard_write(world, 0, &first, &heard[0]));
 	expect_ok(post_heard_write(world, LENGTH, &second, &heard[1]));
 	expect_end(world->a.channel, first, -EREMOTEIO);
-	expect_result(pier_work_wait(world->a.channel, second, SHORTLY_MS, &result),
+	expect_result(test_work_finish(world->a.channel, second, SHORTLY_MS, &result),
 		      -ETIMEDOUT);
 	assert_int_equal(result.error, -ECANCELED);
 	expect_result(post_write(world, 0, NULL), -EPIPE);
@@ -81,7 +81,7 @@ static void makes_up_what_was_lost(void **state)
 	expect_ok(post_write(world, 0, &first));
 	expect_ok(post_write(world, LENGTH, &second));
 	expect_end(world->a.channel, second, 0);
-	expect_result(pier_work_wait(world->a.channel, first, SHORTLY_MS, &result),
+	expect_result(test_work_finish(world->a.channel, first, SHORTLY_MS, &result),
 		      -ETIMEDOUT);
 	assert_int_equal(result.error, -ECANCELED);
 	world_expect(world);
@@ -111,7 +111,7 @@ static void stops_in_order(void **state)
 
 	expect_ok(pier_post_recv(world->a.channel, NULL, 0, &receive));
 	expect_ok(post_heard_write(world, 0, &work, &heard));
-	expect_result(pier_work_wait(world->a.channel, work, SHORTLY_MS, NULL),
+	expect_result(test_work_finish(world->a.channel, work, SHORTLY_MS, NULL),
 		      -ETIMEDOUT);
 	assert_int_equal(pier_channel_qp(world->a.channel)->state, IBV_QPS_ERR);
 	expect_end(world->a.channel, receive, -ECANCELED);
@@ -127,7 +127,7 @@ static void stops_where_err_is_refused(void **state)
 
 	expect_ok(pier_post_recv(world->a.channel, NULL, 0, &receive));
 	expect_ok(post_write(world, 0, &work));
-	expect_result(pier_work_wait(world->a.channel, work, SHORTLY_MS, NULL),
+	expect_result(test_work_finish(world->a.channel, work, SHORTLY_MS, NULL),
 		      -ETIMEDOUT);
 	assert_int_equal(pier_channel_qp(world->a.channel)->state, IBV_QPS_RESET);
 	expect_end(world->a.channel, receive, -ECANCELED);
@@ -144,7 +144,7 @@ static void is_not_reset_after_an_overrun(void **state)
 
 	expect_ok(pier_channel_endpoint(world->b.channel, &peer));
 	expect_ok(post_write(world, 0, &work));
-	expect_result(pier_work_wait(channel, work, PATIENT, NULL), -EIO);
+	expect_result(test_work_finish(channel, work, PATIENT, NULL), -EIO);
 	for (int i = 0; i < 2; i++) {
 		expect_result(pier_channel_reset(channel), -EIO);
 		test_assert_sentence("poll the completion queue");
@@ -160,7 +160,7 @@ static void is_reset_after_a_poll_that_failed(void **state)
 	struct pier_work work;
 
 	expect_ok(post_write(world, 0, &work));
-	expect_result(pier_work_wait(world->a.channel, work, PATIENT, NULL), -EIO);
+	expect_result(test_work_finish(world->a.channel, work, PATIENT, NULL), -EIO);
 	expect_ok(pier_channel_reset(world->a.channel));
 	expect_ok(pier_channel_reset(world->b.channel));
 	expect_ok(ends_connect(&world->a, &world->b));
@@ -175,10 +175,10 @@ static void ends_the_wait_when_the_device_fails(void **state)
 	struct pier_work work, heard;
 
 	expect_ok(post_heard_write(world, 0, &work, &heard));
-	expect_result(pier_work_wait(world->a.channel, work, PATIENT, NULL), -EIO);
+	expect_result(test_work_finish(world->a.channel, work, PATIENT, NULL), -EIO);
 	test_assert_sentence("fault:soft0 has reported IBV_EVENT_DEVICE_FATAL");
 	expect_result(post_write(world, 0, NULL), -EPIPE);
-	test_assert_sentence("IBV_EVENT_DEVICE_FATAL");
+	test_assert_sentence("the channel was cancelled");
 	expect_end(world->b.channel, heard, 0);
 	world_expect(world);
 }
@@ -203,7 +203,7 @@ static void names_the_event_of_a_failure(void **state)
 		struct pier_work work;
 
 		expect_ok(post_write(world, 0, &work));
-		assert_true(pier_work_wait(world->a.channel, work, PATIENT, NULL) < 0);
+		assert_true(test_work_finish(world->a.channel, work, PATIENT, NULL) < 0);
 		test_assert_sentence(cases[i].sentence);
 		expect_result(post_write(world, 0, NULL), -EPIPE);
 		test_assert_sentence(cases[i].sentence);

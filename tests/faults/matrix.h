@@ -31,7 +31,7 @@ enum trait {
 	NEEDS_RECEIVE = 1 << 3, /* of the peer */
 	INTO_PEER = 1 << 4,	/* bytes go to the peer */
 	INTO_US = 1 << 5,	/* or come from the peer */
-	WAITS = 1 << 6,		/* for completion, with pier_work_wait() */
+	WAITS = 1 << 6,		/* for completion, with test_work_finish() */
 	POLLS = 1 << 7,		/* repeatedly, with pier_work_poll() */
 	REGISTERS = 1 << 8,
 	CONNECTS = 1 << 9,
@@ -110,6 +110,8 @@ struct scene {
 	struct pier_remote target; /* at RECEIVER of the peer's area, or SOURCE to read */
 	/* The request's handle has been used. */
 	bool used_up;
+	/* The wait failed, and the channel was cancelled to get the memory back. */
+	bool cancelled;
 	struct pier_work work;
 	bool has_bystander;
 	/*

@@ -225,7 +225,7 @@ static void overruns(void **state)
 
 	expect_end(world->a.channel, post_write(world, 0), 0);
 	work = post_write(world, LENGTH + 1);
-	expect_result(pier_work_wait(world->a.channel, work, PATIENT, &result), -EIO);
+	expect_result(test_work_finish(world->a.channel, work, PATIENT, &result), -EIO);
 	assert_int_equal(result.error, -ECANCELED);
 	expect_result(pier_post_recv(world->a.channel, NULL, 0, NULL), -EPIPE);
 }
@@ -255,7 +255,7 @@ static void flushes_what_is_withheld(void **state)
 	for (int i = 0; i < 2; i++)
 		expect_ok(
 			pier_post_write(world->a.channel, &source, 1, &target, &work[i]));
-	expect_result(pier_work_wait(world->a.channel, work[0], BRIEF, &result),
+	expect_result(test_work_finish(world->a.channel, work[0], BRIEF, &result),
 		      -ETIMEDOUT);
 	assert_int_equal(result.error, -ECANCELED);
 	/* The state is ERR, not RESET, which gives no completions. */
@@ -271,7 +271,8 @@ static void forgets_at_a_reset(void **state)
 	struct pier_work work = post_write(world, 0);
 	struct pier_result result;
 
-	expect_result(pier_work_wait(world->a.channel, work, BRIEF, &result), -ETIMEDOUT);
+	expect_result(test_work_finish(world->a.channel, work, BRIEF, &result),
+		      -ETIMEDOUT);
 	assert_int_equal(pier_channel_qp(world->a.channel)->state, IBV_QPS_RESET);
 	assert_int_equal(fault_cq(pier_channel_cq(world->a.channel))->count, 0);
 	world_expect(world);

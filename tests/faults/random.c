@@ -259,8 +259,8 @@ static void wait_one(struct play *play)
 	if (play->count == 0)
 		return;
 	index = (int)below(play, (uint64_t)play->count);
-	error = pier_work_wait(play->world->a.channel, play->requests[index].work,
-			       1 + (int)below(play, SHORTLY_MS), &result);
+	error = test_work_finish(play->world->a.channel, play->requests[index].work,
+				 1 + (int)below(play, SHORTLY_MS), &result);
 	expect_request_error(error);
 	expect_request_error(result.error);
 	assert_true(pier_now() - start < AT_MOST_MS * INT64_C(1000000));

@@ -229,8 +229,10 @@ static void expect_broken(struct scene *scene, const char *cause)
 	struct pier_channel *channel = scene->world->a.channel;
 	struct pier_result result;
 
+	if (scene->cancelled)
+		cause = "the channel was cancelled";
 	if (scene->has_bystander) {
-		int error = pier_work_wait(channel, scene->bystander, PATIENT, &result);
+		int error = test_work_finish(channel, scene->bystander, PATIENT, &result);
 
 		assert_int_equal(error, result.error);
 		/*
@@ -260,9 +262,10 @@ static void expect_deaf(struct scene *scene, const char *cause)
 
 	if (!scene->has_bystander)
 		expect_ok(pier_post_recv(channel, NULL, 0, &work));
-	expect_result(pier_work_wait(channel, work, PATIENT, &result), -EIO);
+	expect_result(test_work_finish(channel, work, PATIENT, &result), -EIO);
 	assert_int_equal(result.error, -ECANCELED);
 	scene->has_bystander = false;
+	scene->cancelled = true;
 	expect_broken(scene, cause);
 }
 

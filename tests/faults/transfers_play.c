@@ -42,7 +42,7 @@ static void *land(void *argument)
 		land_some();
 		stage.broken = post_forged(channel, fixture.there.mrs[0], &work);
 		if (!stage.broken)
-			stage.broken = pier_work_wait(channel, work, PATIENT, NULL);
+			stage.broken = test_work_finish(channel, work, PATIENT, NULL);
 		sem_post(&stage.gate);
 	}
 	wait_receiver();

@@ -144,7 +144,7 @@ static int await(struct side *side, char step)
 	struct pier_result result = { 0 };
 
 	if (side->told == STEPS ||
-	    pier_work_wait(side->channel, side->steps[side->told++], GPU_PATIENT,
+	    test_work_wait(side->channel, side->steps[side->told++], GPU_PATIENT,
 			   &result))
 		return -1;
 	return result.error || result.immediate != (uint32_t)step ? -1 : 0;

@@ -3,6 +3,7 @@
 #define TEST_EXPECT_H
 
 #include "cmocka.h"
+#include "requests.h"
 
 #include <pier/error.h>
 #include <pier/mr.h>

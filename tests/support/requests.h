@@ -2,9 +2,15 @@
 #ifndef TESTS_SUPPORT_REQUESTS_H
 #define TESTS_SUPPORT_REQUESTS_H
 
-/* Requests with immediate data, and atomics, by pier_post_request(). */
+/* Calls that tests make often, and that the library does without. */
 
+#include <errno.h>
+#include <stdio.h>
+
+#include <pier/backend.h>
+#include <pier/error.h>
 #include <pier/post.h>
+#include <pier/waiting.h>
 
 static inline int test_post_send_imm(struct pier_channel *channel,
 				     const struct pier_gather *sg_list, int num_sge,
@@ -64,7 +70,43 @@ static inline int test_post_fetch_add(struct pier_channel *channel,
 	return pier_post_request(channel, &request, ret_work);
 }
 
-/* The same, followed by pier_work_wait(). */
+/* Wait for a request. Returns 0 or its error, -ETIMEDOUT if it is still outstanding. */
+static inline int test_work_wait(struct pier_channel *channel, struct pier_work work,
+				 int timeout_ms, struct pier_result *ret_result)
+{
+	struct pier_result result;
+	int done = pier_work_wait(channel, work, timeout_ms, &result);
+
+	if (done != 1)
+		return done ? done : -ETIMEDOUT;
+	if (ret_result)
+		*ret_result = result;
+	return result.error;
+}
+
+/* The same, and cancel the channel if the request is still outstanding. */
+static inline int test_work_finish(struct pier_channel *channel, struct pier_work work,
+				   int timeout_ms, struct pier_result *ret_result)
+{
+	struct pier_result result;
+	int done = pier_work_wait(channel, work, timeout_ms, &result);
+	char sentence[1024];
+
+	if (done == -ESTALE)
+		return done;
+	snprintf(sentence, sizeof(sentence), "%s", pier_error_message());
+	if (done != 1) {
+		pier_channel_cancel(channel);
+		pier_work_poll(channel, work, &result);
+	}
+	if (ret_result)
+		*ret_result = result;
+	if (done == 1)
+		return result.error;
+	return pier_fail(done ? -done : ETIMEDOUT, "%s", sentence);
+}
+
+/* The same as blocking calls. */
 
 static inline int test_channel_send_imm(struct pier_channel *channel,
 					const struct pier_gather *sg_list, int num_sge,
@@ -73,7 +115,7 @@ static inline int test_channel_send_imm(struct pier_channel *channel,
 	struct pier_work work;
 	int error = test_post_send_imm(channel, sg_list, num_sge, immediate, &work);
 
-	return error ? error : pier_work_wait(channel, work, timeout_ms, NULL);
+	return error ? error : test_work_finish(channel, work, timeout_ms, NULL);
 }
 
 static inline int test_channel_write_imm(struct pier_channel *channel,
@@ -85,7 +127,7 @@ static inline int test_channel_write_imm(struct pier_channel *channel,
 	int error = test_post_write_imm(channel, sg_list, num_sge, remote, immediate,
 					&work);
 
-	return error ? error : pier_work_wait(channel, work, timeout_ms, NULL);
+	return error ? error : test_work_finish(channel, work, timeout_ms, NULL);
 }
 
 static inline int test_channel_compare_swap(struct pier_channel *channel,
@@ -98,7 +140,7 @@ static inline int test_channel_compare_swap(struct pier_channel *channel,
 	int error = test_post_compare_swap(channel, element, remote, compare, swap,
 					   &work);
 
-	return error ? error : pier_work_wait(channel, work, timeout_ms, NULL);
+	return error ? error : test_work_finish(channel, work, timeout_ms, NULL);
 }
 
 static inline int test_channel_fetch_add(struct pier_channel *channel,
@@ -109,7 +151,7 @@ static inline int test_channel_fetch_add(struct pier_channel *channel,
 	struct pier_work work;
 	int error = test_post_fetch_add(channel, element, remote, add, &work);
 
-	return error ? error : pier_work_wait(channel, work, timeout_ms, NULL);
+	return error ? error : test_work_finish(channel, work, timeout_ms, NULL);
 }
 
 #endif

@@ -455,16 +455,16 @@ static void finds_completions_in_any_order(void **state)
 	assert_int_equal(pier_work_poll(channel, work[2], &result), 1);
 	assert_int_equal(result.opcode, PIER_OP_READ);
 	assert_int_equal(result.byte_length, 77);
-	assert_int_equal(pier_work_wait(channel, recv, 0, &result), 0);
+	assert_int_equal(test_work_finish(channel, recv, 0, &result), 0);
 	assert_int_equal(result.opcode, PIER_OP_RECV);
 	assert_int_equal(result.byte_length, 12);
 	assert_true(result.has_immediate);
 	assert_int_equal(result.immediate, 0x01020304);
 	assert_int_equal(pier_channel_poll(channel), 0);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
-	assert_int_equal(pier_work_wait(channel, work[0], 0, &result), 0);
+	assert_int_equal(test_work_finish(channel, work[0], 0, &result), 0);
 	assert_false(result.has_immediate);
-	assert_int_equal(pier_work_wait(channel, work[1], 0, NULL), 0);
+	assert_int_equal(test_work_finish(channel, work[1], 0, NULL), 0);
 	/* Even if a device does not keep the order, each completion finds its request. */
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(pier_post_send(channel, NULL, 0, &work[i]), 0);
@@ -505,8 +505,8 @@ static void refuses_stale_handles(void **state)
 	copy.id ^= UINT64_C(1) << 40;
 	assert_int_equal(pier_work_poll(channel, copy, &result), -ESTALE);
 	fake_complete(work.id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
-	assert_int_equal(pier_work_wait(channel, work, 0, NULL), 0);
-	assert_int_equal(pier_work_wait(channel, work, 0, &result), -ESTALE);
+	assert_int_equal(test_work_finish(channel, work, 0, NULL), 0);
+	assert_int_equal(test_work_finish(channel, work, 0, &result), -ESTALE);
 	assert_int_equal(pier_post_send(channel, NULL, 0, &again), 0);
 	assert_int_equal(pier_work_poll(channel, work, &result), -ESTALE);
 	assert_int_equal(pier_work_poll(channel, again, &result), 0);
@@ -525,7 +525,7 @@ static void reuses_free_places(void **state)
 	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), -EAGAIN);
 	fake_complete(work[0].id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
 	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), 0);
-	assert_int_equal(pier_work_wait(channel, work[0], 0, NULL), 0);
+	assert_int_equal(test_work_finish(channel, work[0], 0, NULL), 0);
 	/*
 	 * The caller does not watch that request: its place is reused when it is needed.
 	 */
@@ -611,16 +611,16 @@ static void reports_the_first_cause(void **state)
 	fake_complete(recv.id, IBV_WC_WR_FLUSH_ERR, IBV_WC_BIND_MW, 0xffffffff);
 	fake_complete(work[0].id, IBV_WC_REM_ACCESS_ERR, IBV_WC_BIND_MW, 0);
 	fake_complete(work[1].id, IBV_WC_WR_FLUSH_ERR, IBV_WC_BIND_MW, 0);
-	assert_int_equal(pier_work_wait(channel, recv, 0, &result), -ECANCELED);
+	assert_int_equal(test_work_finish(channel, recv, 0, &result), -ECANCELED);
 	assert_int_equal(result.opcode, PIER_OP_RECV);
 	assert_int_equal(result.byte_length, 0);
 	assert_non_null(strstr(pier_error_message(), "IBV_WC_REM_ACCESS_ERR"));
-	assert_int_equal(pier_work_wait(channel, work[0], 0, &result), -EACCES);
+	assert_int_equal(test_work_finish(channel, work[0], 0, &result), -EACCES);
 	assert_int_equal(result.status, IBV_WC_REM_ACCESS_ERR);
 	assert_int_equal(result.vendor_error, 0x77);
 	assert_non_null(strstr(pier_error_message(), "write failed"));
 	assert_non_null(strstr(pier_error_message(), "0x77"));
-	assert_int_equal(pier_work_wait(channel, work[1], 0, &result), -ECANCELED);
+	assert_int_equal(test_work_finish(channel, work[1], 0, &result), -ECANCELED);
 	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), -EPIPE);
 	assert_non_null(strstr(pier_error_message(), "wrong rkey"));
 	assert_int_equal(pier_post_recv(channel, NULL, 0, NULL), -EPIPE);
@@ -660,7 +660,7 @@ static void maps_statuses(void **state)
 
 		assert_int_equal(pier_post_send(channel, NULL, 0, &work), 0);
 		fake_complete(work.id, cases[i].status, IBV_WC_SEND, 0);
-		assert_int_equal(pier_work_wait(channel, work, 0, &result),
+		assert_int_equal(test_work_finish(channel, work, 0, &result),
 				 cases[i].error);
 		assert_int_equal(result.status, cases[i].status);
 		destroy(channel);
@@ -676,7 +676,7 @@ static void maps_a_refused_write(void **state)
 	(void)state;
 	assert_int_equal(pier_post_write(channel, NULL, 0, &remote, &work), 0);
 	fake_complete(work.id, IBV_WC_REM_INV_REQ_ERR, IBV_WC_SEND, 0);
-	assert_int_equal(pier_work_wait(channel, work, 0, NULL), -EACCES);
+	assert_int_equal(test_work_finish(channel, work, 0, NULL), -EACCES);
 	assert_non_null(strstr(pier_error_message(), "allows no such access"));
 	assert_non_null(strstr(pier_error_message(), "MTU"));
 	destroy(channel);
@@ -700,10 +700,34 @@ static void reports_which_side_refused(void **state)
 
 		assert_int_equal(pier_post_recv(channel, NULL, 0, &work), 0);
 		fake_complete(work.id, cases[i].status, IBV_WC_RECV, 0);
-		assert_int_equal(pier_work_wait(channel, work, 0, NULL), cases[i].error);
+		assert_int_equal(test_work_finish(channel, work, 0, NULL),
+				 cases[i].error);
 		assert_non_null(strstr(pier_error_message(), "this end refused"));
 		destroy(channel);
 	}
+}
+
+static void leaves_the_request_when_a_wait_times_out(void **state)
+{
+	struct pier_channel *channel = connected();
+	struct pier_result result = { .error = 7 };
+	struct pier_work work;
+
+	(void)state;
+	assert_int_equal(pier_post_send(channel, NULL, 0, &work), 0);
+	assert_int_equal(pier_work_wait(channel, work, 0, &result), 0);
+	assert_int_equal(pier_work_wait(channel, work, 20, &result), -ETIMEDOUT);
+	assert_non_null(strstr(pier_error_message(), "send did not complete within 20"));
+	assert_int_equal(result.error, 7);
+	assert_int_equal(pier_work_wait(channel, work, 20, NULL), -EINVAL);
+	assert_int_equal(pier_channel_outstanding(channel), 1);
+	assert_int_equal(fake.state, IBV_QPS_RTS);
+	/* A request that failed has completed. */
+	fake_complete(work.id, IBV_WC_RETRY_EXC_ERR, IBV_WC_SEND, 0);
+	assert_int_equal(pier_work_wait(channel, work, 1000, &result), 1);
+	assert_int_equal(result.error, -ETIMEDOUT);
+	assert_int_equal(pier_work_wait(channel, work, 0, &result), -ESTALE);
+	destroy(channel);
 }
 
 static void stops_at_its_timeout(void **state)
@@ -720,7 +744,7 @@ static void stops_at_its_timeout(void **state)
 	assert_int_equal(result.error, -ECANCELED);
 	assert_int_equal(fake.state, IBV_QPS_ERR);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
-	assert_int_equal(pier_work_wait(channel, other, 0, NULL), -ECANCELED);
+	assert_int_equal(test_work_finish(channel, other, 0, NULL), -ECANCELED);
 	assert_non_null(strstr(pier_error_message(), "20 ms"));
 	assert_int_equal(pier_post_recv(channel, NULL, 0, NULL), -EPIPE);
 	destroy(channel);
@@ -736,10 +760,10 @@ static void does_not_wait_for_a_dead_device(void **state)
 	fake.never_flushes = true;
 	assert_int_equal(pier_post_send(channel, NULL, 0, &work), 0);
 	assert_int_equal(pier_post_recv(channel, NULL, 0, &other), 0);
-	assert_int_equal(pier_work_wait(channel, work, 1, NULL), -ETIMEDOUT);
+	assert_int_equal(test_work_finish(channel, work, 1, NULL), -ETIMEDOUT);
 	assert_int_equal(fake.state, IBV_QPS_RESET);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
-	assert_int_equal(pier_work_wait(channel, other, 0, NULL), -ECANCELED);
+	assert_int_equal(test_work_finish(channel, other, 0, NULL), -ECANCELED);
 	destroy(channel);
 }
 
@@ -771,7 +795,7 @@ static void stops_when_waiting_fails(void **state)
 	assert_non_null(strstr(pier_error_message(), "ibv_poll_cq"));
 	assert_int_equal(fake.state, IBV_QPS_RESET);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
-	assert_int_equal(pier_work_wait(channel, other, 1000, NULL), -ECANCELED);
+	assert_int_equal(test_work_finish(channel, other, 1000, NULL), -ECANCELED);
 	assert_int_equal(pier_post_recv(channel, NULL, 0, NULL), -EPIPE);
 	assert_non_null(strstr(pier_error_message(), "ibv_poll_cq"));
 	destroy(channel);
@@ -919,6 +943,7 @@ int main(void)
 		cmocka_unit_test(maps_statuses),
 		cmocka_unit_test(maps_a_refused_write),
 		cmocka_unit_test(reports_which_side_refused),
+		cmocka_unit_test(leaves_the_request_when_a_wait_times_out),
 		cmocka_unit_test(stops_at_its_timeout),
 		cmocka_unit_test(does_not_wait_for_a_dead_device),
 		cmocka_unit_test(reports_a_failing_queue),

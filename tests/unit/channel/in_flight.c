@@ -171,7 +171,7 @@ static void stopped_channel_keeps_no_region(void **state)
 	(void)state;
 	expect_ok(pier_post_recv(channel, &target, 1, NULL));
 	expect_ok(pier_post_write(channel, &source, 1, &remote, &work));
-	expect_result(pier_work_wait(channel, work, 0, NULL), -ETIMEDOUT);
+	expect_result(test_work_finish(channel, work, 0, NULL), -ETIMEDOUT);
 	expect_use(KEY, NULL);
 	expect_ok(pier_channel_destroy(channel));
 
@@ -180,7 +180,7 @@ static void stopped_channel_keeps_no_region(void **state)
 	fake.never_flushes = true;
 	expect_ok(pier_post_recv(channel, &target, 1, NULL));
 	expect_ok(pier_post_write(channel, &source, 1, &remote, &work));
-	expect_result(pier_work_wait(channel, work, 0, NULL), -ETIMEDOUT);
+	expect_result(test_work_finish(channel, work, 0, NULL), -ETIMEDOUT);
 	expect_use(KEY, NULL);
 	expect_ok(pier_channel_destroy(channel));
 }

@@ -240,7 +240,7 @@ static void stops_if_posting_fails(void **state)
 	assert_int_equal(failure.flushed, 1);
 	assert_non_null(strstr(failure.sentence, "post a keepalive"));
 	assert_int_equal(fake.state, IBV_QPS_ERR);
-	expect_result(pier_work_wait(channel, work, 0, NULL), -ECANCELED);
+	expect_result(test_work_wait(channel, work, 0, NULL), -ECANCELED);
 	close_channel(channel);
 }
 

@@ -79,8 +79,8 @@ static void expect_usable(struct pier_channel *channel, uint32_t generation)
 	expect_ok(pier_post_send(channel, NULL, 0, &send));
 	fake_complete(send.id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
 	fake_complete(receive.id, IBV_WC_SUCCESS, IBV_WC_RECV, 5);
-	expect_ok(pier_work_wait(channel, send, 1000, NULL));
-	expect_ok(pier_work_wait(channel, receive, 1000, &result));
+	expect_ok(test_work_wait(channel, send, 1000, NULL));
+	expect_ok(test_work_wait(channel, receive, 1000, &result));
 	assert_int_equal(result.byte_length, 5);
 }
 
@@ -257,7 +257,7 @@ static void reports_requests_outstanding_at_the_reset(void **state)
 		assert_int_equal(result.error, -ECANCELED);
 		assert_int_equal(pier_work_poll(channel, sends[i], &result), -ESTALE);
 	}
-	expect_result(pier_work_wait(channel, receive, 0, NULL), -ECANCELED);
+	expect_result(test_work_wait(channel, receive, 0, NULL), -ECANCELED);
 	assert_int_equal(pier_channel_error(channel, NULL), 0);
 	close_channel(channel);
 }
@@ -276,7 +276,7 @@ static void does_not_wait_for_a_dead_device(void **state)
 	expect_ok(pier_channel_reset(channel));
 	assert_true(pier_now() - begin < INT64_C(10000000000));
 	assert_int_equal(fake.changes, 3);
-	expect_result(pier_work_wait(channel, work, 0, NULL), -ECANCELED);
+	expect_result(test_work_wait(channel, work, 0, NULL), -ECANCELED);
 	expect_usable(channel, 8);
 	close_channel(channel);
 }
@@ -290,7 +290,7 @@ static void can_be_reset_in_any_state(void **state)
 	/* Before the channel was connected. */
 	expect_ok(pier_post_recv(channel, NULL, 0, &receive));
 	expect_ok(pier_channel_reset(channel));
-	expect_result(pier_work_wait(channel, receive, 0, NULL), -ECANCELED);
+	expect_result(test_work_wait(channel, receive, 0, NULL), -ECANCELED);
 	/* A second time, and without an error. */
 	expect_ok(pier_channel_reset(channel));
 	expect_usable(channel, 7);
@@ -387,7 +387,7 @@ static void can_be_retried_after_every_failure(void **state)
 			break;
 		}
 		assert_int_equal(pier_channel_outstanding(channel), 0);
-		expect_result(pier_work_wait(channel, work, 0, NULL), -ECANCELED);
+		expect_result(test_work_wait(channel, work, 0, NULL), -ECANCELED);
 		fake.fail_call = 0;
 		if (error) {
 			failures++;

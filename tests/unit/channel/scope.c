@@ -331,7 +331,7 @@ static void reports_the_cause_of_a_flush(void **state)
 	second = post_send(channel);
 	complete_with(first, IBV_WC_RNR_RETRY_EXC_ERR);
 	complete_with(second, IBV_WC_WR_FLUSH_ERR);
-	expect_result(pier_work_wait(channel, first, 0, NULL), -EAGAIN);
+	expect_result(test_work_wait(channel, first, 0, NULL), -EAGAIN);
 	expect_result(pier_scope_end(&scope, 0, &report), -ECANCELED);
 	test_assert_sentence("flushed, because of this: send failed: "
 			     "IBV_WC_RNR_RETRY_EXC_ERR");
@@ -447,7 +447,7 @@ static void reports_requests_a_manual_body_forgot(void **state)
 	second = post_send(channel);
 	receive = post_recv(channel);
 	complete(first);
-	expect_ok(pier_work_wait(channel, first, LONG, NULL));
+	expect_ok(test_work_wait(channel, first, LONG, NULL));
 	complete(receive);
 	assert_int_equal(pier_channel_poll(channel), 1);
 	fake.complete_at_poll = fake.polls + 5;
@@ -535,7 +535,7 @@ static void does_not_count_refused_requests(void **state)
 	for (int i = 0; i < DEPTH; i++) {
 		work = post_recv(channel);
 		complete(work);
-		expect_ok(pier_work_wait(channel, work, LONG, NULL));
+		expect_ok(test_work_wait(channel, work, LONG, NULL));
 	}
 	fake.fail_call = fake.calls + 1;
 	assert_true(pier_post_recv(channel, NULL, 0, &work) < 0);

@@ -116,7 +116,7 @@ static int be_peer(int stream)
 	memset(end.memory, 'z', LENGTH);
 	if (pier_channel_handshake(end.channel, stream, stream, PATIENT))
 		return complain("second handshake");
-	if (pier_work_wait(end.channel, mark, PATIENT, NULL) || !holds_only_the_mark())
+	if (test_work_wait(end.channel, mark, PATIENT, NULL) || !holds_only_the_mark())
 		return complain("memory");
 	return close_end() ? complain("close") : 0;
 }
@@ -251,7 +251,7 @@ static void receives_nothing_of_the_old_connection(void **state)
 		expect_ok(pier_post_write(end.channel, &source, 1, &remote, &work[i]));
 	expect_ok(pier_channel_reset(end.channel));
 	for (int i = 0; i < 8; i++)
-		expect_result(pier_work_wait(end.channel, work[i], 0, NULL), -ECANCELED);
+		expect_result(test_work_wait(end.channel, work[i], 0, NULL), -ECANCELED);
 	assert_true(tell(stream, 'r'));
 	assert_int_equal(kill(child, SIGCONT), 0);
 	expect_ok(pier_channel_handshake(end.channel, stream, stream, PATIENT));

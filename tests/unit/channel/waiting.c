@@ -254,8 +254,8 @@ static void cancels_all_outstanding_requests(void **state)
 	expect_ok(pier_channel_cancel(channel));
 	assert_int_equal(fake.state, IBV_QPS_ERR);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
-	expect_ok(pier_work_wait(channel, done, 0, NULL));
-	expect_result(pier_work_wait(channel, send, 0, &result), -ECANCELED);
+	expect_ok(test_work_finish(channel, done, 0, NULL));
+	expect_result(test_work_finish(channel, send, 0, &result), -ECANCELED);
 	test_assert_sentence("cancelled, and 3 outstanding requests stopped");
 	expect_result(pier_work_poll(channel, receive, &result), 1);
 	assert_int_equal(result.error, -ECANCELED);
@@ -277,7 +277,7 @@ static void cancels_requests_that_never_complete(void **state)
 	expect_ok(pier_channel_cancel(channel));
 	assert_int_equal(fake.state, IBV_QPS_RESET);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
-	expect_result(pier_work_wait(channel, send, 0, NULL), -ECANCELED);
+	expect_result(test_work_finish(channel, send, 0, NULL), -ECANCELED);
 	expect_ok(pier_channel_destroy(channel));
 }
 
@@ -298,7 +298,7 @@ static void expect_interrupted_requests(void)
 	fake.complete_at_poll = 0;
 	expect_ok(pier_post_send(channel, NULL, 0, &work));
 	pier_interrupt_set(interrupt_at_third, &calls);
-	expect_result(pier_work_wait(channel, work, 20000, NULL), -EINTR);
+	expect_result(test_work_finish(channel, work, 20000, NULL), -EINTR);
 	test_assert_sentence("interrupted");
 	assert_int_equal(calls, 3);
 	/* The memory of the request is safe to reuse. */

@@ -341,7 +341,7 @@ CALL(recv_now, pier_channel_recv(fixture->b, &target, 0, TIME_MS, &result))
 CALL(poll_channel, pier_channel_poll(fixture->b))
 CALL(reset_channel, pier_channel_reset(fixture->b))
 CALL(poll_work, pier_work_poll(fixture->b, fixture->work, &result))
-CALL(wait_work, pier_work_wait(fixture->b, fixture->work, 0, &result))
+CALL(wait_work, test_work_wait(fixture->b, fixture->work, 0, &result))
 CALL(arm_channel, pier_channel_arm(fixture->b))
 CALL(reg_sub_mr, pier_reg_sub_mr(fixture->mr, 0, 1, 0, &fixture->mr))
 CALL(bind_sub_mr, pier_bind_sub_mr(fixture->a, fixture->mr, 0, 1, PIER_ACCESS_REMOTE_READ,

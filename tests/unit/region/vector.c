@@ -342,7 +342,7 @@ static struct pier_remote *choose_remote(const struct end *end,
 
 static int post_and_wait(struct pier_channel *channel, int error, struct pier_work work)
 {
-	return error ? error : pier_work_wait(channel, work, PATIENT, NULL);
+	return error ? error : test_work_wait(channel, work, PATIENT, NULL);
 }
 
 /* Post if the send queue has room for all; a blocking call need not check. */
@@ -419,7 +419,7 @@ static void move_message(struct end *here, struct end *there, uint32_t max_send_
 		expect_ok(pier_post_recv(there->channel, scatter, (int)scatters, &work));
 		expect_ok(
 			pier_channel_send(here->channel, gather, (int)gathers, PATIENT));
-		expect_ok(pier_work_wait(there->channel, work, PATIENT, NULL));
+		expect_ok(test_work_wait(there->channel, work, PATIENT, NULL));
 		copy_in_model(there, &target, here, &source, source.length);
 	}
 	free(gather);
@@ -494,7 +494,7 @@ static int write_with_a_wrong_key(struct choice *ret_written, bool blocking)
 	} else {
 		expect_ok(pier_post_write_vec(ends[0].channel, list, num_sge, parts,
 					      count, &work));
-		error = pier_work_wait(ends[0].channel, work, PATIENT, NULL);
+		error = test_work_wait(ends[0].channel, work, PATIENT, NULL);
 	}
 	free(list);
 	if (all.length > parts[0].length)

@@ -126,14 +126,14 @@ static void notifies_the_peer(void **state)
 	for (int i = 0; i < 2; i++)
 		expect_ok(pier_post_recv(pair->there.channels[i], NULL, 0, &works[i]));
 	expect_ok(pier_transfer_run(&attr));
-	expect_ok(pier_work_wait(pair->there.channels[0], works[0], PATIENT, &result));
+	expect_ok(test_work_wait(pair->there.channels[0], works[0], PATIENT, &result));
 	assert_int_equal(result.immediate, 0xfeedf00d);
 	expect_moved(pair, LENGTH, false);
 	shuffle(pair);
 	expect_ok(pier_channel_destroy(pair->there.channels[0]));
 	pair->there.channels[0] = NULL;
 	expect_ok(pier_transfer_run(&attr));
-	expect_ok(pier_work_wait(pair->there.channels[1], works[1], PATIENT, &result));
+	expect_ok(test_work_wait(pair->there.channels[1], works[1], PATIENT, &result));
 	assert_int_equal(result.immediate, 0xfeedf00d);
 	expect_moved(pair, LENGTH, false);
 }

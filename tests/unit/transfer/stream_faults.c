@@ -91,7 +91,7 @@ static void fill_queue(struct side *side)
 		if (!error && count > 0)
 			expect_ok(pier_work_drop(side->channels[0], work));
 		else if (!error)
-			expect_ok(pier_work_wait(side->channels[0], work, PATIENT, NULL));
+			expect_ok(test_work_wait(side->channels[0], work, PATIENT, NULL));
 	}
 	assert_int_equal(error, -EAGAIN);
 }

@@ -223,7 +223,7 @@ static void say_result(const struct pier_result *result)
 static int do_wait(struct end *end, const struct words *words)
 {
 	struct pier_result result = { 0 };
-	int error = pier_work_wait(end->channel, *work_of(end, words),
+	int error = test_work_wait(end->channel, *work_of(end, words),
 				   (int)words_number(words, "ms"), &result);
 
 	end->status = result.status;

@@ -381,7 +381,7 @@ static void wait_sleeps_beside_other_completions(void **state)
 	complete(b, IBV_WC_SUCCESS);
 	/* With an event, when the wait is about to sleep. */
 	fake.complete_at_poll = 1000;
-	expect_ok(pier_work_wait(fixture.a, a, 30000, NULL));
+	expect_ok(test_work_wait(fixture.a, a, 30000, NULL));
 	assert_true(fake.notifies > 0);
 	assert_true(fake.polls < 1000);
 	expect_done(fixture.b, b, 0);

@@ -190,7 +190,7 @@ static void keeps_messages_collected_by_other_waits(void **state)
 	expect_ok(pier_post_send(fixture.channel, &source, 1, &work));
 	arrive(0, 3);
 	fake_complete(fake.send_ids[0], IBV_WC_SUCCESS, IBV_WC_SEND, 0);
-	expect_ok(pier_work_wait(fixture.channel, work, 0, NULL));
+	expect_ok(test_work_wait(fixture.channel, work, 0, NULL));
 	expect_message(fixture.channel, &context, 3);
 	close_fixture(&fixture);
 }

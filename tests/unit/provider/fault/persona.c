@@ -228,7 +228,7 @@ static void expect_message(struct pier_channel *channel, struct pier_srq *srq,
 	if (srq)
 		expect_result(pier_message_wait(channel, 30000, &message), 1);
 	else
-		expect_ok(pier_work_wait(channel, work, 30000, &result));
+		expect_ok(test_work_wait(channel, work, 30000, &result));
 }
 
 /* A message of `length` bytes into `memory`, whose region has the addresses of `other`.
