@@ -254,7 +254,7 @@ static void failing_channel_does_not_disturb_others(void **state)
 	struct pier_remote refused = remote_at(&world->b.area, 0, LENGTH);
 	struct pier_remote target = remote_at(&world->b.area, place_of(1, 2), LENGTH);
 	struct pier_work failing[16], good;
-	struct pier_result result;
+	struct pier_result result = { 0 };
 	int found;
 
 	refused.addr = UINT64_MAX - 2 * LENGTH;
