@@ -17,11 +17,11 @@ int main(void)
 	struct pier_remote target;
 
 	/* The first RDMA NIC of this machine; without one set PIER_DEVICE=soft0. */
-	if (pier_open_device(NULL, &device) || pier_alloc_pd(device, &pd) ||
+	if (pier_device_open(NULL, &device) || pier_pd_alloc(device, &pd) ||
 	    /* The bytes go from memory of our own to memory that is exported. */
-	    pier_reg_mr(pd, text, sizeof(text), PIER_ACCESS_LOCAL_READ, &from) ||
+	    pier_mr_reg(pd, text, sizeof(text), PIER_ACCESS_LOCAL_READ, &from) ||
 	    pier_buffer_alloc("memfd", sizeof(text), &buffer) ||
-	    pier_reg_buffer_mr(pd, buffer, 0, sizeof(text), PIER_ACCESS_SHARED,
+	    pier_mr_reg_buffer(pd, buffer, 0, sizeof(text), PIER_ACCESS_SHARED,
 			       PIER_POLICY_ANY, &to) ||
 	    /* Two ends of a connection; they could be on two machines. */
 	    pier_channel_create(pd, NULL, &here) ||
@@ -42,7 +42,7 @@ int main(void)
 	       pier_path_name(pier_mr_path(to)), result);
 	/* Children first: closing what is still in use is -EBUSY. */
 	return pier_channel_destroy(here) || pier_channel_destroy(there) ||
-	       pier_dereg_mr(from) || pier_dereg_mr(to) || pier_buffer_free(buffer) ||
-	       pier_dealloc_pd(pd) || pier_close_device(device) ||
+	       pier_mr_dereg(from) || pier_mr_dereg(to) || pier_buffer_free(buffer) ||
+	       pier_pd_dealloc(pd) || pier_device_close(device) ||
 	       strcmp(result, text) != 0;
 }

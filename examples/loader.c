@@ -31,8 +31,8 @@ static int open_end(struct end *end, int socket)
 
 	pier_channel_attr_init(&attr);
 	attr.max_send_wr = 2 * BATCH;
-	return pier_open_device(NULL, &end->device) ||
-	       pier_alloc_pd(end->device, &end->pd) ||
+	return pier_device_open(NULL, &end->device) ||
+	       pier_pd_alloc(end->device, &end->pd) ||
 	       pier_channel_create(end->pd, &attr, &end->channel) ||
 	       pier_channel_handshake(end->channel, socket, socket, PIER_TIMEOUT_DEFAULT);
 }
@@ -49,7 +49,7 @@ static int serve_samples(int socket)
 	if (open_end(&end, socket) ||
 	    pier_buffer_alloc("memfd", SAMPLES * sizeof(sample), &buffer) ||
 	    pier_buffer_map(buffer, &bytes) ||
-	    pier_reg_buffer_mr(end.pd, buffer, 0, SAMPLES * sizeof(sample),
+	    pier_mr_reg_buffer(end.pd, buffer, 0, SAMPLES * sizeof(sample),
 			       PIER_ACCESS_SHARED, PIER_POLICY_ANY, &mr) ||
 	    pier_mr_remote(mr, &remote))
 		return 1;
@@ -72,7 +72,7 @@ static int begin_batch(struct pier_ring *ring, const struct pier_ring_source *so
 			.remote_offset = samples[i] * sizeof(sample),
 			.length = sizeof(sample),
 		};
-	return pier_ring_begin(ring, source, 1, reads, BATCH, NULL);
+	return pier_ring_fill(ring, source, 1, reads, BATCH, NULL);
 }
 
 static int load_epoch(struct pier_ring *ring, const struct pier_ring_source *source)
@@ -118,8 +118,8 @@ static int load_samples(int socket)
 		return 1;
 	source = (struct pier_ring_source){ end.channel, &remote, 1 };
 	return load_epoch(ring, &source) || pier_ring_destroy(ring) ||
-	       pier_channel_destroy(end.channel) || pier_dealloc_pd(end.pd) ||
-	       pier_close_device(end.device);
+	       pier_channel_destroy(end.channel) || pier_pd_dealloc(end.pd) ||
+	       pier_device_close(end.device);
 }
 
 int main(int argc, char **argv)

@@ -47,11 +47,11 @@ static int open_memory(struct job *job)
 	size_t length = (size_t)job->size * BLOCK;
 	void *bytes;
 
-	if (pier_open_device(NULL, &job->device) ||
-	    pier_alloc_pd(job->device, &job->pd) ||
+	if (pier_device_open(NULL, &job->device) ||
+	    pier_pd_alloc(job->device, &job->pd) ||
 	    pier_buffer_alloc("memfd", length, &job->buffer) ||
 	    pier_buffer_map(job->buffer, &bytes) ||
-	    pier_reg_buffer_mr(job->pd, job->buffer, 0, length, PIER_ACCESS_SHARED,
+	    pier_mr_reg_buffer(job->pd, job->buffer, 0, length, PIER_ACCESS_SHARED,
 			       PIER_POLICY_ANY, &job->mr))
 		return -1;
 	job->bytes = bytes;
@@ -153,9 +153,9 @@ static int check_blocks(const struct job *job)
 static int close_job(struct job *job)
 {
 	free(job->remotes);
-	return pier_group_destroy(job->group) || pier_dereg_mr(job->mr) ||
-	       pier_buffer_free(job->buffer) || pier_dealloc_pd(job->pd) ||
-	       pier_close_device(job->device);
+	return pier_group_destroy(job->group) || pier_mr_dereg(job->mr) ||
+	       pier_buffer_free(job->buffer) || pier_pd_dealloc(job->pd) ||
+	       pier_device_close(job->device);
 }
 
 /* MPI_Finalize() would wait for the dead rank, so exit without it. */

@@ -31,11 +31,11 @@ static int open_side(struct side *side, int socket)
 	void *bytes;
 
 	/* Each process opens the device: an open device does not survive fork(). */
-	if (pier_open_device(NULL, &side->device) ||
-	    pier_alloc_pd(side->device, &side->pd) ||
+	if (pier_device_open(NULL, &side->device) ||
+	    pier_pd_alloc(side->device, &side->pd) ||
 	    pier_buffer_alloc("host", SIZE, &side->buffer) ||
 	    pier_buffer_map(side->buffer, &bytes) ||
-	    pier_reg_buffer_mr(side->pd, side->buffer, 0, SIZE, PIER_ACCESS_SHARED,
+	    pier_mr_reg_buffer(side->pd, side->buffer, 0, SIZE, PIER_ACCESS_SHARED,
 			       PIER_POLICY_DIRECT, &side->mr) ||
 	    pier_channel_create(side->pd, NULL, &side->channel))
 		return -1;
@@ -46,9 +46,9 @@ static int open_side(struct side *side, int socket)
 
 static int close_side(struct side *side)
 {
-	return pier_channel_destroy(side->channel) || pier_dereg_mr(side->mr) ||
-	       pier_buffer_free(side->buffer) || pier_dealloc_pd(side->pd) ||
-	       pier_close_device(side->device);
+	return pier_channel_destroy(side->channel) || pier_mr_dereg(side->mr) ||
+	       pier_buffer_free(side->buffer) || pier_pd_dealloc(side->pd) ||
+	       pier_device_close(side->device);
 }
 
 static int report_failure(const char *who)

@@ -84,7 +84,7 @@ struct pier_mr_cache_attr {
 	size_t size;		 /**< sizeof(struct pier_mr_cache_attr) */
 	size_t max_count;	 /**< the most regions to keep; 0: none */
 	uint64_t max_bytes;	 /**< the most bytes of all kept regions together */
-	enum pier_policy policy; /**< of each registration, as for pier_reg_buffer_mr() */
+	enum pier_policy policy; /**< of each registration, as for pier_mr_reg_buffer() */
 	uint32_t flags;		 /**< enum pier_mr_cache_flags, ored */
 };
 
@@ -119,7 +119,7 @@ struct pier_mr_cache_stats {
 /**
  * Create a registration cache for a protection domain.
  *
- * pd    borrowed; pier_dealloc_pd() fails with -EBUSY until pier_mr_cache_destroy()
+ * pd    borrowed; pier_pd_dealloc() fails with -EBUSY until pier_mr_cache_destroy()
  * attr  NULL: the defaults, which are 4096 regions of any length, watched
  *
  * The first watching cache of a process starts two threads; destroying the last one
@@ -150,10 +150,10 @@ PIER_API int pier_mr_cache_destroy(struct pier_mr_cache *cache);
  * access  enum pier_access, ored
  *
  * The region belongs to the cache. Return it with pier_mr_cache_put() once for each
- * time that you got it, and never with pier_dereg_mr(). Its iovas are the addresses of
+ * time that you got it, and never with pier_mr_dereg(). Its iovas are the addresses of
  * the memory. The memory must stay valid until then.
  *
- * Errors: those of pier_buffer_wrap() and pier_reg_buffer_mr(). If a registration fails
+ * Errors: those of pier_buffer_wrap() and pier_mr_reg_buffer(). If a registration fails
  * with -ENOMEM, the cache deregisters its idle regions and tries once more.
  */
 PIER_API int pier_mr_cache_get(struct pier_mr_cache *cache, void *addr, size_t length,
@@ -166,7 +166,7 @@ PIER_API int pier_mr_cache_get(struct pier_mr_cache *cache, void *addr, size_t l
  * While the region is in use, pier_buffer_free() fails with -EBUSY. A region that is
  * only kept does not prevent it.
  *
- * Errors: those of pier_reg_buffer_mr().
+ * Errors: those of pier_mr_reg_buffer().
  */
 PIER_API int pier_mr_cache_get_buffer(struct pier_mr_cache *cache,
 				      struct pier_buffer *buffer, size_t offset,
@@ -178,7 +178,7 @@ PIER_API int pier_mr_cache_get_buffer(struct pier_mr_cache *cache,
  * memory was freed in the meantime.
  *
  * Errors: -EINVAL the region is not from this cache, or was returned more often than it
- * was handed out; those of pier_dereg_mr(), after which pier_mr_cache_flush() tries
+ * was handed out; those of pier_mr_dereg(), after which pier_mr_cache_flush() tries
  * again.
  */
 PIER_API int pier_mr_cache_put(struct pier_mr_cache *cache, struct pier_mr *mr);
@@ -191,7 +191,7 @@ PIER_API int pier_mr_cache_put(struct pier_mr_cache *cache, struct pier_mr *mr);
  *
  * length  in bytes
  *
- * Errors: -EINVAL the range exceeds the address space; those of pier_dereg_mr().
+ * Errors: -EINVAL the range exceeds the address space; those of pier_mr_dereg().
  */
 PIER_API int pier_mr_cache_invalidate(struct pier_mr_cache *cache, void *addr,
 				      size_t length);
@@ -199,7 +199,7 @@ PIER_API int pier_mr_cache_invalidate(struct pier_mr_cache *cache, void *addr,
 /**
  * Deregister all idle regions.
  *
- * Errors: those of pier_dereg_mr(), after all idle regions were tried.
+ * Errors: those of pier_mr_dereg(), after all idle regions were tried.
  */
 PIER_API int pier_mr_cache_flush(struct pier_mr_cache *cache);
 

@@ -354,8 +354,8 @@ PIER_API int pier_channel_handshake(struct pier_channel *channel, int read_fd,
  * Outstanding requests are stopped and discarded; afterwards the NIC does not touch
  * their memory. Never waits for the peer. Bindings of counters to the channel end.
  *
- * Memory windows of the channel (pier_bind_sub_mr()) lose their keys, but must still be
- * passed to pier_dereg_mr().
+ * Memory windows of the channel (pier_mr_bind_sub()) lose their keys, but must still be
+ * passed to pier_mr_dereg().
  *
  * Errors: those of ibv_dealloc_mw(3), ibv_destroy_qp(3) and ibv_destroy_cq(3), none of
  * which a caller can cause.
@@ -371,7 +371,7 @@ enum pier_opcode {
 	PIER_OP_RECV = 4,
 	/** A write with immediate data of the peer used up a receive. */
 	PIER_OP_RECV_WRITE_IMM = 5,
-	/** A memory window was bound: pier_bind_sub_mr(). */
+	/** A memory window was bound: pier_mr_bind_sub(). */
 	PIER_OP_BIND = 6,
 	/** Atomics: <pier/post.h>. */
 	PIER_OP_COMPARE_SWAP = 7,
@@ -420,7 +420,7 @@ struct pier_work {
  * sg_list, num_sge  the elements, up to max_send_sge or max_recv_sge; borrowed for the
  *                   call. 0 elements: an empty message. sg_list must not be NULL if
  *                   num_sge > 0. A write or read with more elements becomes several
- *                   requests: see pier_post_write_vec()
+ *                   requests: see pier_channel_post_write_vec()
  * remote            for writes and reads: at least as long as the elements together;
  *                   the rest is not touched. May be NULL only without elements, that
  *                   is, with immediate data alone
@@ -438,9 +438,9 @@ struct pier_work {
  * Architecture Specification, volume 1, 9.5; for relaxed ordering, ibv_reg_mr(3)).
  * Adaptive routing does not change this. But switches may spread only the packets of
  * plain writes over several paths. Therefore write long payloads without immediate
- * data, and post a write of no bytes with it behind them, both with pier_post_batch().
- * Nothing orders the bytes of one write, nor of several, before such a completion: do
- * not poll memory for the last byte.
+ * data, and post a write of no bytes with it behind them, both with
+ * pier_channel_post_batch(). Nothing orders the bytes of one write, nor of several,
+ * before such a completion: do not poll memory for the last byte.
  *
  * Errors: -EINVAL a send or receive has too many elements, remote is NULL, or a receive
  * is posted although the channel has a shared receive queue; -ERANGE remote is shorter
@@ -452,19 +452,20 @@ struct pier_work {
  * that the CPU does not find at the region's iova, on a NIC whose provider copies short
  * messages by the CPU (hns); others of ibv_post_send(3) and ibv_post_recv(3).
  */
-PIER_API int pier_post_send(struct pier_channel *channel,
-			    const struct pier_gather *sg_list, int num_sge,
-			    struct pier_work *ret_work);
-PIER_API int pier_post_recv(struct pier_channel *channel,
-			    const struct pier_scatter *sg_list, int num_sge,
-			    struct pier_work *ret_work);
-PIER_API int pier_post_write(struct pier_channel *channel,
-			     const struct pier_gather *sg_list, int num_sge,
-			     const struct pier_remote *remote,
-			     struct pier_work *ret_work);
-PIER_API int pier_post_read(struct pier_channel *channel,
-			    const struct pier_scatter *sg_list, int num_sge,
-			    const struct pier_remote *remote, struct pier_work *ret_work);
+PIER_API int pier_channel_post_send(struct pier_channel *channel,
+				    const struct pier_gather *sg_list, int num_sge,
+				    struct pier_work *ret_work);
+PIER_API int pier_channel_post_recv(struct pier_channel *channel,
+				    const struct pier_scatter *sg_list, int num_sge,
+				    struct pier_work *ret_work);
+PIER_API int pier_channel_post_write(struct pier_channel *channel,
+				     const struct pier_gather *sg_list, int num_sge,
+				     const struct pier_remote *remote,
+				     struct pier_work *ret_work);
+PIER_API int pier_channel_post_read(struct pier_channel *channel,
+				    const struct pier_scatter *sg_list, int num_sge,
+				    const struct pier_remote *remote,
+				    struct pier_work *ret_work);
 
 /**
  * Check whether a request has completed, without waiting.
@@ -503,8 +504,8 @@ PIER_API int pier_work_wait(struct pier_channel *channel, struct pier_work work,
 
 /**
  * Drop a request whose result is not needed. The handle is used up at once, and the
- * place in the queue is free again when the request completes, as if pier_post_send()
- * had been called with ret_work NULL.
+ * place in the queue is free again when the request completes, as if
+ * pier_channel_post_send() had been called with ret_work NULL.
  *
  * Errors: -ESTALE as for pier_work_poll().
  */
@@ -544,7 +545,8 @@ PIER_API int pier_channel_read(struct pier_channel *channel,
  *                   pier_mr_gather_list(); borrowed for the call
  * parts, count      the remote vector, at least as long as the elements together; the
  *                   rest is not touched; borrowed for the call
- * ret_work          handle of the whole transfer, or NULL, as for pier_post_write()
+ * ret_work          handle of the whole transfer, or NULL, as for
+ * pier_channel_post_write()
  *
  * The transfer is split into as few requests as possible. A request ends at the end of
  * a remote part, after max_send_sge elements (reads: also after max_sge_rd of
@@ -563,20 +565,21 @@ PIER_API int pier_channel_read(struct pier_channel *channel,
  * transfer cannot be mistaken for a complete one, and the number of bytes that arrived
  * is unknown.
  *
- * Errors: those of pier_post_write() and pier_post_read(); -ERANGE the vector is
- * shorter than the elements, or an error of pier_remote_vec_length(); -EAGAIN the send
- * queue has too little room now: wait for a request first; -E2BIG the transfer needs
- * more than max_send_wr requests (the error message gives the number): use
+ * Errors: those of pier_channel_post_write() and pier_channel_post_read(); -ERANGE the
+ * vector is shorter than the elements, or an error of pier_remote_vec_length(); -EAGAIN
+ * the send queue has too little room now: wait for a request first; -E2BIG the transfer
+ * needs more than max_send_wr requests (the error message gives the number): use
  * pier_channel_write_vec().
  */
-PIER_API int pier_post_write_vec(struct pier_channel *channel,
-				 const struct pier_gather *sg_list, uint32_t num_sge,
-				 const struct pier_remote *parts, uint32_t count,
-				 struct pier_work *ret_work);
-PIER_API int pier_post_read_vec(struct pier_channel *channel,
-				const struct pier_scatter *sg_list, uint32_t num_sge,
-				const struct pier_remote *parts, uint32_t count,
-				struct pier_work *ret_work);
+PIER_API int pier_channel_post_write_vec(struct pier_channel *channel,
+					 const struct pier_gather *sg_list,
+					 uint32_t num_sge,
+					 const struct pier_remote *parts, uint32_t count,
+					 struct pier_work *ret_work);
+PIER_API int pier_channel_post_read_vec(struct pier_channel *channel,
+					const struct pier_scatter *sg_list,
+					uint32_t num_sge, const struct pier_remote *parts,
+					uint32_t count, struct pier_work *ret_work);
 
 /**
  * Write to, or read from, a remote vector, and wait until all of it is done.
@@ -590,8 +593,8 @@ PIER_API int pier_post_read_vec(struct pier_channel *channel,
  * channel is broken, nothing is in flight, and the number of bytes that arrived is
  * unknown.
  *
- * Errors: those of pier_post_write_vec() except -E2BIG, and -EAGAIN only if the send
- * queue takes no request at all; those of pier_work_wait(); if a request failed, its
+ * Errors: those of pier_channel_post_write_vec() except -E2BIG, and -EAGAIN only if the
+ * send queue takes no request at all; those of pier_work_wait(); if a request failed, its
  * error, or that of a request on the channel that failed earlier.
  */
 PIER_API int pier_channel_write_vec(struct pier_channel *channel,
@@ -617,7 +620,7 @@ PIER_API int pier_channel_read_vec(struct pier_channel *channel,
  * The sub-region is a memory window of type 2 if the device has them, the region was
  * registered with PIER_ACCESS_MW_BIND and has one key for its own addresses, and the
  * channel is connected. Otherwise it is a region of its own, as created by
- * pier_reg_sub_mr(). pier_mr_query() returns which of the two it is. A region of
+ * pier_mr_reg_sub(). pier_mr_query() returns which of the two it is. A region of
  * its own costs a registration, and every peer in the protection domain that knows its
  * key can use it. A window costs one request on the channel, and its key is valid on
  * this channel only.
@@ -626,12 +629,12 @@ PIER_API int pier_channel_read_vec(struct pier_channel *channel,
  * and it cannot have sub-regions. Use the region for these. The window keeps the
  * region: deregistering the region fails with -EBUSY until the window is gone.
  *
- * pier_dereg_mr() of the window revokes the right without asking the peer. Requests
+ * pier_mr_dereg() of the window revokes the right without asking the peer. Requests
  * that the peer then has in flight with that key fail at its end with -EACCES, which
  * breaks the channel; they may have been executed in part. The device may still write
  * packets that it was processing. Only when the region is deregistered or the channel
  * is destroyed does the memory belong to its owner alone. pier_channel_destroy()
- * revokes the right as well; the struct must still be passed to pier_dereg_mr(), before
+ * revokes the right as well; the struct must still be passed to pier_mr_dereg(), before
  * or afterwards, from any thread.
  *
  * rxe does not check the bounds of a window. On rxe a window is therefore bound to a
@@ -644,9 +647,9 @@ PIER_API int pier_channel_read_vec(struct pier_channel *channel,
  * has no atomics; -EAGAIN the send queue is full. For a window also -ENOMEM and others
  * of ibv_alloc_mw(3), and the errors that pier_work_wait() returns for a failed request
  * (-EIO: the device refused to bind) or a timeout, both of which break the channel. For
- * a region also those of pier_reg_sub_mr(). After an error nothing stays registered.
+ * a region also those of pier_mr_reg_sub(). After an error nothing stays registered.
  */
-PIER_API int pier_bind_sub_mr(struct pier_channel *channel, struct pier_mr *mr,
+PIER_API int pier_mr_bind_sub(struct pier_channel *channel, struct pier_mr *mr,
 			      uint64_t offset, uint64_t length, int access,
 			      int timeout_ms, struct pier_mr **ret_mr);
 

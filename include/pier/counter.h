@@ -35,7 +35,7 @@ PIER_BEGIN_DECLS
  * Values have 64 bits, wrap to 0 and are compared as unsigned numbers.
  *
  * Lifetime: a counter keeps its protection domain. A counter and a region that are
- * bound keep each other: pier_dereg_mr() and pier_counter_destroy() fail with -EBUSY.
+ * bound keep each other: pier_mr_dereg() and pier_counter_destroy() fail with -EBUSY.
  * Channels are not kept: see pier_counter_bind_imm().
  *
  * Threads: any thread may call any function, and several threads may do so at once. A
@@ -90,9 +90,9 @@ PIER_API int pier_counter_bind(struct pier_counter *counter, struct pier_mr *mr)
  * immediate  in host order
  *
  * Completions that were collected before are not counted. Each such write uses up a
- * receive of pier_post_recv(), whose result is returned as usual. If none is posted,
- * the peer's write waits for one or fails (see rnr_retry_count). Other writes that the
- * peer posted earlier on the same channel are in memory too.
+ * receive of pier_channel_post_recv(), whose result is returned as usual. If none is
+ * posted, the peer's write waits for one or fails (see rnr_retry_count). Other writes
+ * that the peer posted earlier on the same channel are in memory too.
  *
  * One counter may be bound to several numbers, regions and channels. Destroying a
  * channel ends its bindings.

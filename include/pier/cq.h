@@ -15,7 +15,7 @@ PIER_BEGIN_DECLS
 /**
  * Shared completion queues: one completion queue and one fd for many channels.
  *
- *	pier_create_cq(pd, NULL, &cq);
+ *	pier_cq_create(pd, NULL, &cq);
  *	attr.cq = cq;                              a struct pier_channel_attr
  *	attr.context = peer;                       any pointer
  *	pier_channel_create(pd, &attr, &channel);  and more of them
@@ -99,7 +99,7 @@ static inline void pier_cq_attr_init(struct pier_cq_attr *attr)
  * Errors: -EINVAL depth or comp_vector is out of range (the error message gives the
  * limit); -ENOMEM; others of ibv_create_comp_channel(3) and ibv_create_cq(3).
  */
-PIER_API int pier_create_cq(struct pier_pd *pd, const struct pier_cq_attr *attr,
+PIER_API int pier_cq_create(struct pier_pd *pd, const struct pier_cq_attr *attr,
 			    struct pier_cq **ret_cq);
 
 /**
@@ -108,7 +108,7 @@ PIER_API int pier_create_cq(struct pier_pd *pd, const struct pier_cq_attr *attr,
  * Errors: -EBUSY channels use it, or it belongs to a group; others of
  * ibv_destroy_cq(3).
  */
-PIER_API int pier_destroy_cq(struct pier_cq *cq);
+PIER_API int pier_cq_destroy(struct pier_cq *cq);
 
 /**
  * Collect the completions of all channels, and return channels that have new ones,

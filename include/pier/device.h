@@ -30,7 +30,7 @@ PIER_BEGIN_DECLS
  *
  * The library detects forks with pthread_atfork(3). It cannot detect children of
  * vfork(2), _Fork(3) or a direct clone(2), so these must not call pier before
- * execve(2). Also, a child can hang in pier_open_device() if another thread of the
+ * execve(2). Also, a child can hang in pier_device_open() if another thread of the
  * parent was inside ibv_get_device_list(3) at the time of the fork: the lock of
  * libibverbs stays held in the child.
  *
@@ -45,12 +45,12 @@ struct pier_pd;
 /** The name of the software NIC. */
 #define PIER_SOFT_DEVICE "soft0"
 
-/** The prefix of a device name with a fault plan: see pier_open_device(). */
+/** The prefix of a device name with a fault plan: see pier_device_open(). */
 #define PIER_FAULT_DEVICE "fault"
 
 /** One entry of pier_device_list(). */
 struct pier_device_info {
-	char name[64];	   /**< the name for pier_open_device() */
+	char name[64];	   /**< the name for pier_device_open() */
 	char provider[16]; /**< the device's provider: "verbs" or "soft" */
 };
 
@@ -137,7 +137,7 @@ PIER_API int pier_device_list(struct pier_device_info **ret_list, size_t *ret_co
  *             Ethernet.
  *             NULL never chooses soft0: name it, or set PIER_DEVICE=soft0. Programs
  *             that run with raised privileges ignore PIER_DEVICE (secure_getenv(3)).
- * ret_device  the device; close it with pier_close_device()
+ * ret_device  the device; close it with pier_device_close()
  *
  * Every call returns a separate object. soft0 starts a thread, which ends when the
  * device is closed. soft0 reads PIER_SOFT_ADDRESS and PIER_SOFT_PEERS; without them it
@@ -156,7 +156,7 @@ PIER_API int pier_device_list(struct pier_device_info **ret_list, size_t *ret_co
  * the caller may not open the device; -ENOMEM; the errno of ibv_open_device(3), or of
  * a fault plan.
  */
-PIER_API int pier_open_device(const char *name, struct pier_device **ret_device);
+PIER_API int pier_device_open(const char *name, struct pier_device **ret_device);
 
 /**
  * Close a device. NULL is allowed.
@@ -166,7 +166,7 @@ PIER_API int pier_open_device(const char *name, struct pier_device **ret_device)
  * with their callers (<pier/object.h>). -ECHILD the device belongs to the parent
  * process. Others of ibv_close_device(3); the device is then still open.
  */
-PIER_API int pier_close_device(struct pier_device *device);
+PIER_API int pier_device_close(struct pier_device *device);
 
 /** Return the name of a device; valid until it is closed. Cannot fail. */
 PIER_API const char *pier_device_name(const struct pier_device *device);
@@ -177,7 +177,7 @@ PIER_API const char *pier_device_name(const struct pier_device *device);
  * Errors: those of ibv_query_device(3), negated; -ECHILD the device belongs to the
  * parent process.
  */
-PIER_API int pier_query_device(struct pier_device *device,
+PIER_API int pier_device_query(struct pier_device *device,
 			       struct pier_device_attr *ret_attr);
 
 /**
@@ -203,8 +203,8 @@ PIER_API int pier_device_check_channels(const struct pier_device *device);
  * Errors: -EINVAL there is no such port; -ECHILD the device belongs to the parent
  * process; others of ibv_query_port(3), negated.
  */
-PIER_API int pier_query_port(struct pier_device *device, uint32_t port,
-			     struct pier_port_attr *ret_attr);
+PIER_API int pier_device_query_port(struct pier_device *device, uint32_t port,
+				    struct pier_port_attr *ret_attr);
 
 /**
  * Read an entry of a port's GID table.
@@ -215,19 +215,19 @@ PIER_API int pier_query_port(struct pier_device *device, uint32_t port,
  * Errors: -ENODATA the entry is empty; -EINVAL there is no such port or index; -ECHILD
  * the device belongs to the parent process; others of ibv_query_gid_ex(3), negated.
  */
-PIER_API int pier_query_gid(struct pier_device *device, uint32_t port, uint32_t index,
-			    struct pier_gid_entry *ret_entry);
+PIER_API int pier_device_query_gid(struct pier_device *device, uint32_t port,
+				   uint32_t index, struct pier_gid_entry *ret_entry);
 
 /**
  * Allocate a protection domain. Regions and channels can be used together only within
  * one protection domain. See ibv_alloc_pd(3).
  *
- * ret_pd  the protection domain; give it to pier_dealloc_pd()
+ * ret_pd  the protection domain; give it to pier_pd_dealloc()
  *
  * Errors: -ENOMEM; -ECHILD the device belongs to the parent process; the errno of
  * ibv_alloc_pd(3).
  */
-PIER_API int pier_alloc_pd(struct pier_device *device, struct pier_pd **ret_pd);
+PIER_API int pier_pd_alloc(struct pier_device *device, struct pier_pd **ret_pd);
 
 /**
  * Deallocate a protection domain. NULL is allowed.
@@ -235,7 +235,7 @@ PIER_API int pier_alloc_pd(struct pier_device *device, struct pier_pd **ret_pd);
  * Errors: -EBUSY it still has regions, channels or counters, which pier_error_message()
  * counts; nothing was changed. -ECHILD it belongs to the parent process.
  */
-PIER_API int pier_dealloc_pd(struct pier_pd *pd);
+PIER_API int pier_pd_dealloc(struct pier_pd *pd);
 
 /** Return the device of a protection domain. Cannot fail. */
 PIER_API struct pier_device *pier_pd_device(const struct pier_pd *pd);

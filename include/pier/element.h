@@ -41,7 +41,7 @@ struct pier_scatter {
 /**
  * Make an element of [addr, addr + length) of a region, with checks.
  *
- * addr    in the region's iovas; for memory of pier_reg_mr() this is its address
+ * addr    in the region's iovas; for memory of pier_mr_reg() this is its address
  * length  in bytes, may be 0
  *
  * Errors: -EMSGSIZE length does not fit into 32 bits; -ERANGE the range is not inside
@@ -116,8 +116,8 @@ PIER_API int pier_mr_count_elements(const struct pier_mr *mr, uint64_t addr,
  * capacity  at least the number from pier_mr_count_elements()
  *
  * A range within one part is one element, as from pier_mr_gather(). Use
- * pier_post_write_vec() and pier_post_read_vec() for a list that is longer than one
- * request accepts.
+ * pier_channel_post_write_vec() and pier_channel_post_read_vec() for a list that is
+ * longer than one request accepts.
  *
  * Errors: -ERANGE the range is not inside the region; -EACCES the region is a memory
  * window, or (scatter) was registered without LOCAL_WRITE; -ENOSPC the range needs more

@@ -39,8 +39,8 @@ struct pier_endpoint {
 	 * GID of the port, as raw[16] of union ibv_gid, in network order: the GID of
 	 * 192.0.2.1 ends with the bytes c0 00 02 01. Needed on Ethernet; zero: none.
 	 * Without a list in `address` it must have the type (RoCE v1 or v2; see
-	 * pier_query_gid()) and the address family of the other end's GID. With one, it
-	 * is the first of the list.
+	 * pier_device_query_gid()) and the address family of the other end's GID. With
+	 * one, it is the first of the list.
 	 */
 	uint8_t gid[16];
 	/**

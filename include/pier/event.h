@@ -14,10 +14,10 @@ PIER_BEGIN_DECLS
 
 /**
  * Asynchronous registration: threads of an event queue register memory for the caller.
- * Registering pins memory, and the driver can take long. pier_reg_mr_async() therefore
+ * Registering pins memory, and the driver can take long. pier_mr_reg_async() therefore
  * returns a handle at once, and an event reports the result.
  *
- * Each successful call of pier_reg_mr_async() has exactly one event, unless its handle
+ * Each successful call of pier_mr_reg_async() has exactly one event, unless its handle
  * is closed before the event is read. A failed call has none. The handle is written
  * before any thread can read the event. It is valid until it is closed. Every handle
  * must be closed, by any thread, before or after its event is read.
@@ -90,7 +90,7 @@ PIER_API int pier_event_queue_fd(const struct pier_event_queue *queue);
 
 /**
  * Register memory asynchronously. A thread of the queue does the work of
- * pier_reg_mr_attr(), and an event reports the result.
+ * pier_mr_reg_attr(), and an event reports the result.
  *
  * attr              borrowed, with everything it points to, until this call returns;
  *                   fds may then be closed, too
@@ -102,10 +102,10 @@ PIER_API int pier_event_queue_fd(const struct pier_event_queue *queue);
  *
  * Errors: -EAGAIN the queue already has `depth` registrations whose event has not been
  * read; -EMFILE no fd is available for the duplicate of an fd; -EINVAL, -ERANGE,
- * -EBADF, -EOPNOTSUPP, -E2BIG, -ENOMEM as for pier_reg_mr_attr(). After an error there
+ * -EBADF, -EOPNOTSUPP, -E2BIG, -ENOMEM as for pier_mr_reg_attr(). After an error there
  * is neither a handle nor an event.
  */
-PIER_API int pier_reg_mr_async(struct pier_event_queue *queue, struct pier_pd *pd,
+PIER_API int pier_mr_reg_async(struct pier_event_queue *queue, struct pier_pd *pd,
 			       const struct pier_mr_attr *attr,
 			       struct pier_registration **ret_registration);
 
@@ -121,13 +121,13 @@ enum pier_event_kind {
 struct pier_event {
 	enum pier_event_kind kind;
 	/**
-	 * 0, or the reason why there is no region: an error of pier_reg_mr_attr(), or
+	 * 0, or the reason why there is no region: an error of pier_mr_reg_attr(), or
 	 * -ECANCELED.
 	 */
 	int error;
 	/** The handle. Another thread may have closed it already. */
 	struct pier_registration *registration;
-	struct pier_mr *mr; /**< for pier_dereg_mr(); NULL after an error */
+	struct pier_mr *mr; /**< for pier_mr_dereg(); NULL after an error */
 	void *context;	    /**< attr.context of the registration */
 	/** The error message, as from pier_error_message(); "" without an error. */
 	char sentence[PIER_EVENT_SENTENCE_SIZE];

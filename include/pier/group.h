@@ -201,7 +201,7 @@ PIER_API int pier_group_handshake(struct pier_group *group, const int *sockets,
  * except destroying it (-EBUSY) and connecting it, which pier_group_connect() does. The
  * peer's sends arrive in this rank's receives in the order in which each side posted
  * them. It makes no difference whether pier_group_exchange() or the user, for instance
- * by pier_post_recv(), posted them.
+ * by pier_channel_post_recv(), posted them.
  */
 PIER_API struct pier_channel *pier_group_channel(const struct pier_group *group,
 						 uint32_t rank);
@@ -243,11 +243,11 @@ struct pier_group_request {
  * failed, with an error message that gives the reason and names the ranks of all failed
  * requests.
  *
- * Errors: those of pier_post_write(), pier_post_read(), pier_post_send() and
- * pier_post_recv(), except -EAGAIN for a full queue; those of completions
- * (pier_result.error). Before anything is posted, and without results: -EINVAL
- * timeout_ms is invalid, a rank does not exist, or an opcode is not one of the four;
- * -ENOTCONN the group is not connected; -ENOMEM.
+ * Errors: those of pier_channel_post_write(), pier_channel_post_read(),
+ * pier_channel_post_send() and pier_channel_post_recv(), except -EAGAIN for a full queue;
+ * those of completions (pier_result.error). Before anything is posted, and without
+ * results: -EINVAL timeout_ms is invalid, a rank does not exist, or an opcode is not one
+ * of the four; -ENOTCONN the group is not connected; -ENOMEM.
  */
 PIER_API int pier_group_exchange(struct pier_group *group,
 				 const struct pier_group_request *requests,
@@ -263,8 +263,8 @@ struct pier_group_work {
 /**
  * Wait for requests that were posted on several channels of a group.
  *
- * pier_post_write(pier_group_channel(group, rank), ...), for instance, posts such a
- * request. The call waits for all of them at once, and sleeps if that takes long. Their
+ * pier_channel_post_write(pier_group_channel(group, rank), ...), for instance, posts such
+ * a request. The call waits for all of them at once, and sleeps if that takes long. Their
  * handles are used up, whatever the results.
  *
  * Returns, errors and results: as for pier_group_exchange(); also -ESTALE as for

@@ -172,9 +172,9 @@ PIER_HOT_CALL(mr_scatter);
 PIER_HOT_CALL(mr_gather_unchecked);
 PIER_HOT_CALL(mr_scatter_unchecked);
 PIER_HOT_CALL(remote_sub);
-PIER_HOT_CALL(post_send);
-PIER_HOT_CALL(post_write);
-PIER_HOT_CALL(post_read);
+PIER_HOT_CALL(channel_post_send);
+PIER_HOT_CALL(channel_post_write);
+PIER_HOT_CALL(channel_post_read);
 PIER_HOT_CALL(work_poll);
 #undef PIER_HOT_CALL
 #endif

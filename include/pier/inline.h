@@ -24,7 +24,7 @@ PIER_BEGIN_DECLS
  *	pier_mr_gather()   pier_mr_gather_unchecked()
  *	pier_mr_scatter()  pier_mr_scatter_unchecked()
  *	pier_remote_sub()  pier_work_poll()
- *	pier_post_send()   pier_post_write()   pier_post_read()
+ *	pier_channel_post_send()   pier_channel_post_write()   pier_channel_post_read()
  *
  * The inline code handles the plain case: one element of at least one byte, room in the
  * queue, a completion without an error. In all other cases it calls the library.
@@ -164,13 +164,13 @@ PIER_INLINE int pier_hot_post(struct pier_channel *channel, enum pier_opcode opc
 	return 0;
 }
 
-PIER_INLINE int pier_post_send(struct pier_channel *channel,
-			       const struct pier_gather *sg_list, int num_sge,
-			       struct pier_work *ret_work)
+PIER_INLINE int pier_channel_post_send(struct pier_channel *channel,
+				       const struct pier_gather *sg_list, int num_sge,
+				       struct pier_work *ret_work)
 {
 	if (pier_hot_unlikely(
 		    !pier_hot_is_plain(pier_channel_hot(channel), sg_list, num_sge)))
-		return pier_hot_post_send(channel, sg_list, num_sge, ret_work);
+		return pier_hot_channel_post_send(channel, sg_list, num_sge, ret_work);
 	return pier_hot_post(channel, PIER_OP_SEND, IBV_WR_SEND, sg_list, NULL, ret_work);
 }
 
@@ -179,41 +179,45 @@ PIER_INLINE int pier_post_send(struct pier_channel *channel,
  * therefore pass copies, and the caller's own remote parts and results can stay in
  * registers.
  */
-PIER_INLINE int pier_post_write(struct pier_channel *channel,
-				const struct pier_gather *sg_list, int num_sge,
-				const struct pier_remote *remote,
-				struct pier_work *ret_work)
+PIER_INLINE int pier_channel_post_write(struct pier_channel *channel,
+					const struct pier_gather *sg_list, int num_sge,
+					const struct pier_remote *remote,
+					struct pier_work *ret_work)
 {
 	struct pier_remote copy;
 
 	if (!remote)
-		return pier_hot_post_write(channel, sg_list, num_sge, NULL, ret_work);
+		return pier_hot_channel_post_write(channel, sg_list, num_sge, NULL,
+						   ret_work);
 	if (pier_hot_unlikely(
 		    !pier_hot_is_plain(pier_channel_hot(channel), sg_list, num_sge) ||
 		    remote->length < sg_list->length)) {
 		copy = *remote;
-		return pier_hot_post_write(channel, sg_list, num_sge, &copy, ret_work);
+		return pier_hot_channel_post_write(channel, sg_list, num_sge, &copy,
+						   ret_work);
 	}
 	return pier_hot_post(channel, PIER_OP_WRITE, IBV_WR_RDMA_WRITE, sg_list, remote,
 			     ret_work);
 }
 
-PIER_INLINE int pier_post_read(struct pier_channel *channel,
-			       const struct pier_scatter *sg_list, int num_sge,
-			       const struct pier_remote *remote,
-			       struct pier_work *ret_work)
+PIER_INLINE int pier_channel_post_read(struct pier_channel *channel,
+				       const struct pier_scatter *sg_list, int num_sge,
+				       const struct pier_remote *remote,
+				       struct pier_work *ret_work)
 {
 	const struct pier_gather *same = (const struct pier_gather *)sg_list;
 	struct pier_remote copy;
 
 	if (!remote)
-		return pier_hot_post_read(channel, sg_list, num_sge, NULL, ret_work);
+		return pier_hot_channel_post_read(channel, sg_list, num_sge, NULL,
+						  ret_work);
 	if (pier_hot_unlikely(
 		    !pier_hot_is_plain(pier_channel_hot(channel), same, num_sge) ||
 		    remote->length < sg_list->length ||
 		    !pier_channel_hot(channel)->read_depth)) {
 		copy = *remote;
-		return pier_hot_post_read(channel, sg_list, num_sge, &copy, ret_work);
+		return pier_hot_channel_post_read(channel, sg_list, num_sge, &copy,
+						  ret_work);
 	}
 	return pier_hot_post(channel, PIER_OP_READ, IBV_WR_RDMA_READ, same, remote,
 			     ret_work);

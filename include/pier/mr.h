@@ -18,7 +18,7 @@ PIER_BEGIN_DECLS
  *
  * Each region has its own address space, which begins at the region's iova and is as
  * long as the region. Elements and remote descriptors use these addresses. For memory
- * registered with pier_reg_mr() the iova is the memory's address.
+ * registered with pier_mr_reg() the iova is the memory's address.
  *
  * The library checks the arguments before the system call. It applies the kernel's
  * rules and returns the kernel's errno; pier_error_message() names the value and the
@@ -49,7 +49,7 @@ enum pier_access {
 	PIER_ACCESS_REMOTE_WRITE = 1 << 1,
 	PIER_ACCESS_REMOTE_READ = 1 << 2,
 	PIER_ACCESS_REMOTE_ATOMIC = 1 << 3,
-	/** Memory windows can be bound to the region: see pier_bind_sub_mr(). */
+	/** Memory windows can be bound to the region: see pier_mr_bind_sub(). */
 	PIER_ACCESS_MW_BIND = 1 << 4,
 	/** Pages are not pinned; the NIC looks each one up when it accesses it. */
 	PIER_ACCESS_ON_DEMAND = 1 << 6,
@@ -119,7 +119,7 @@ enum pier_policy {
  * access  enum pier_access, ored
  *
  * The caller keeps ownership of the memory, which must stay mapped until
- * pier_dereg_mr().
+ * pier_mr_dereg().
  *
  * Errors: -EINVAL length is 0, access has an unknown flag or a combination that the
  * kernel refuses, or the range wraps around the address space or has more than 2^32 - 1
@@ -128,7 +128,7 @@ enum pier_policy {
  * the driver refuses it; -ENOMEM RLIMIT_MEMLOCK or the device's resources are exhausted;
  * -EPERM RLIMIT_MEMLOCK is 0; others of ibv_reg_mr(3).
  */
-PIER_API int pier_reg_mr(struct pier_pd *pd, void *addr, size_t length, int access,
+PIER_API int pier_mr_reg(struct pier_pd *pd, void *addr, size_t length, int access,
 			 struct pier_mr **ret_mr);
 
 /**
@@ -149,7 +149,7 @@ PIER_API int pier_reg_mr(struct pier_pd *pd, void *addr, size_t length, int acce
  * -EBADF fd is not open; -E2BIG length exceeds the device's max_mr_size, and the driver
  * refuses it; -ENOMEM; others of the driver.
  */
-PIER_API int pier_reg_dmabuf_mr(struct pier_pd *pd, uint64_t offset, size_t length,
+PIER_API int pier_mr_reg_dmabuf(struct pier_pd *pd, uint64_t offset, size_t length,
 				uint64_t iova, int fd, int access,
 				struct pier_mr **ret_mr);
 
@@ -164,7 +164,7 @@ PIER_API int pier_reg_dmabuf_mr(struct pier_pd *pd, uint64_t offset, size_t leng
  * policy  the paths to accept
  *
  * The region keeps the buffer: pier_buffer_free() fails with -EBUSY until
- * pier_dereg_mr().
+ * pier_mr_dereg().
  *
  * Errors: -ERANGE the range is not inside the buffer; -EINVAL length is 0, the policy
  * is unknown, or the access is not possible; -EOPNOTSUPP no path that the policy
@@ -172,7 +172,7 @@ PIER_API int pier_reg_dmabuf_mr(struct pier_pd *pd, uint64_t offset, size_t leng
  * paths were tried, the errno is that of the last one, and pier_error_message() gives
  * the reason for each.
  */
-PIER_API int pier_reg_buffer_mr(struct pier_pd *pd, struct pier_buffer *buffer,
+PIER_API int pier_mr_reg_buffer(struct pier_pd *pd, struct pier_buffer *buffer,
 				size_t offset, size_t length, int access,
 				enum pier_policy policy, struct pier_mr **ret_mr);
 
@@ -189,7 +189,7 @@ enum pier_mr_source {
  * source does not use are 0, or -1 for fd.
  *
  * A region keeps its buffers: freeing one of them fails with -EBUSY. All other memory
- * must stay valid until pier_dereg_mr(). An fd may be closed after the registration has
+ * must stay valid until pier_mr_dereg(). An fd may be closed after the registration has
  * returned.
  */
 struct pier_mr_range {
@@ -388,11 +388,11 @@ static inline void pier_mr_attr_init(struct pier_mr_attr *attr)
  * support the access, no path that the policy accepts is possible, or the region needs
  * more parts than `split` allows; -E2BIG a range exceeds max_mr_size, or the region
  * needs more than PIER_MR_PARTS_MAX pieces; -ERANGE a range is outside its buffer or
- * allocation; -EBADF, -EFAULT, -ENOMEM, -EPERM and others as for pier_reg_mr(),
- * pier_reg_dmabuf_mr(), pier_reg_buffer_mr() and pier_buffer_wrap(). On failure nothing
+ * allocation; -EBADF, -EFAULT, -ENOMEM, -EPERM and others as for pier_mr_reg(),
+ * pier_mr_reg_dmabuf(), pier_mr_reg_buffer() and pier_buffer_wrap(). On failure nothing
  * stays registered.
  */
-PIER_API int pier_reg_mr_attr(struct pier_pd *pd, const struct pier_mr_attr *attr,
+PIER_API int pier_mr_reg_attr(struct pier_pd *pd, const struct pier_mr_attr *attr,
 			      struct pier_mr **ret_mr);
 
 /**
@@ -405,16 +405,16 @@ PIER_API int pier_reg_mr_attr(struct pier_pd *pd, const struct pier_mr_attr *att
  * length  in bytes, more than 0
  * access  enum pier_access, ored
  *
- * The sub-region keeps the region: pier_dereg_mr() of a region fails with -EBUSY while
- * it has sub-regions. A sub-region may have sub-regions. pier_bind_sub_mr() uses a
+ * The sub-region keeps the region: pier_mr_dereg() of a region fails with -EBUSY while
+ * it has sub-regions. A sub-region may have sub-regions. pier_mr_bind_sub() uses a
  * memory window instead if the device supports it.
  *
  * Errors: -ERANGE the range is not inside the region; -EOPNOTSUPP the range lies in a
  * dma-buf that was given as an fd; the region keeps no fd, so register the range from
  * the fd; -EINVAL length is 0, or the region is a memory window; others of
- * pier_reg_mr_attr().
+ * pier_mr_reg_attr().
  */
-PIER_API int pier_reg_sub_mr(struct pier_mr *mr, uint64_t offset, uint64_t length,
+PIER_API int pier_mr_reg_sub(struct pier_mr *mr, uint64_t offset, uint64_t length,
 			     int access, struct pier_mr **ret_mr);
 
 /**
@@ -432,9 +432,9 @@ PIER_API int pier_reg_sub_mr(struct pier_mr *mr, uint64_t offset, uint64_t lengt
  * sub-regions, or something is bound to it; nothing was changed. -EINVAL the region
  * belongs to a registration cache (<pier/cache.h>). -ECHILD the region belongs to the
  * parent process. Others of ibv_dereg_mr(3); after these, the only call allowed on the
- * region is another pier_dereg_mr().
+ * region is another pier_mr_dereg().
  */
-PIER_API int pier_dereg_mr(struct pier_mr *mr);
+PIER_API int pier_mr_dereg(struct pier_mr *mr);
 
 /**
  * Return an attribute of a region. None of these functions can fail. The path of a memory
@@ -473,7 +473,7 @@ struct pier_mr_info {
 	 * on a dma-buf exported by a backend.
 	 */
 	enum pier_mapping mapping;
-	bool is_window; /**< the region is a memory window: see pier_bind_sub_mr() */
+	bool is_window; /**< the region is a memory window: see pier_mr_bind_sub() */
 	/** As pier_mr_reason() returns it. */
 	const char *reason;
 	/**

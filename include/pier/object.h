@@ -12,7 +12,7 @@ PIER_BEGIN_DECLS
  * The live objects of this process: their number, and the calls that created them. Use
  * these functions in tests and to find leaks.
  *
- * If pier_close_device() fails because the device still has objects, it logs each of
+ * If pier_device_close() fails because the device still has objects, it logs each of
  * them as a debug message (PIER_LOG=debug, or pier_log_set() with PIER_LOG_DEBUG).
  *
  * Threads: any thread may call any of these functions at any time.

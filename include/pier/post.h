@@ -58,10 +58,11 @@ struct pier_request {
 };
 
 /**
- * Post a request, as pier_post_send(), pier_post_write() and pier_post_read() do.
+ * Post a request, as pier_channel_post_send(), pier_channel_post_write() and
+ * pier_channel_post_read() do.
  *
  * request   borrowed for the call, with everything it points to
- * ret_work  as for pier_post_send()
+ * ret_work  as for pier_channel_post_send()
  *
  * An atomic changes 8 bytes of the peer, as a number in the peer's byte order, and
  * returns the previous value in this host's byte order. The remote address must be a
@@ -71,18 +72,19 @@ struct pier_request {
  * guarantees it (atomic_cap of ibv_query_device(3)).
  *
  * A write or read with more elements than fit into one request is posted as several
- * requests with one handle, as by pier_post_write_vec(). The last of them carries the
- * immediate data.
+ * requests with one handle, as by pier_channel_post_write_vec(). The last of them carries
+ * the immediate data.
  *
- * Errors: those of pier_post_send(), pier_post_write() and pier_post_write_vec();
- * -EINVAL also if the opcode or a flag is not one of the send queue, a flag does not
- * apply to the opcode, the elements of an atomic are not 8 bytes in total, or its
- * address is not a multiple of 8; -EOPNOTSUPP also for an atomic if the device has no
- * atomics, and for an invalidation if the device has no memory windows.
+ * Errors: those of pier_channel_post_send(), pier_channel_post_write() and
+ * pier_channel_post_write_vec(); -EINVAL also if the opcode or a flag is not one of the
+ * send queue, a flag does not apply to the opcode, the elements of an atomic are not 8
+ * bytes in total, or its address is not a multiple of 8; -EOPNOTSUPP also for an atomic
+ * if the device has no atomics, and for an invalidation if the device has no memory
+ * windows.
  */
-PIER_API int pier_post_request(struct pier_channel *channel,
-			       const struct pier_request *request,
-			       struct pier_work *ret_work);
+PIER_API int pier_channel_post_request(struct pier_channel *channel,
+				       const struct pier_request *request,
+				       struct pier_work *ret_work);
 
 /**
  * Post many requests in the given order under one doorbell. The doorbell is rung once
@@ -98,15 +100,15 @@ PIER_API int pier_post_request(struct pier_channel *channel,
  *
  * All arguments are checked before anything is posted. If the device then refuses a
  * request after it accepted others, which is not expected, the posted requests are
- * stopped and the channel is broken, as for pier_post_write_vec().
+ * stopped and the channel is broken, as for pier_channel_post_write_vec().
  *
- * Errors: those of pier_post_request(), with the number of the request in the error
- * message; -EINVAL count is 0; -E2BIG count is more than max_send_wr; -EAGAIN the send
- * queue has too little room now: see pier_channel_wait_room().
+ * Errors: those of pier_channel_post_request(), with the number of the request in the
+ * error message; -EINVAL count is 0; -E2BIG count is more than max_send_wr; -EAGAIN the
+ * send queue has too little room now: see pier_channel_wait_room().
  */
-PIER_API int pier_post_batch(struct pier_channel *channel,
-			     const struct pier_request *requests, uint32_t count,
-			     struct pier_work *ret_work);
+PIER_API int pier_channel_post_batch(struct pier_channel *channel,
+				     const struct pier_request *requests, uint32_t count,
+				     struct pier_work *ret_work);
 
 /** One element, and the part of the peer's memory to write it to. */
 struct pier_write_pair {
@@ -121,17 +123,17 @@ struct pier_read_pair {
 };
 
 /**
- * Post many plain writes, or reads, of one element each. Like pier_post_batch(), but
- * cheaper, for the most common kind of batch.
+ * Post many plain writes, or reads, of one element each. Like pier_channel_post_batch(),
+ * but cheaper, for the most common kind of batch.
  *
- * Errors: those of pier_post_batch().
+ * Errors: those of pier_channel_post_batch().
  */
-PIER_API int pier_post_writes(struct pier_channel *channel,
-			      const struct pier_write_pair *pairs, uint32_t count,
-			      struct pier_work *ret_work);
-PIER_API int pier_post_reads(struct pier_channel *channel,
-			     const struct pier_read_pair *pairs, uint32_t count,
-			     struct pier_work *ret_work);
+PIER_API int pier_channel_post_writes(struct pier_channel *channel,
+				      const struct pier_write_pair *pairs, uint32_t count,
+				      struct pier_work *ret_work);
+PIER_API int pier_channel_post_reads(struct pier_channel *channel,
+				     const struct pier_read_pair *pairs, uint32_t count,
+				     struct pier_work *ret_work);
 
 /**
  * Wait until the send queue has room for `count` more requests. Keeps a window of

@@ -46,11 +46,11 @@ PIER_BEGIN_DECLS
  * Describe the ports of this end that can be rails.
  *
  * buffer     the memory that the NICs are to be near, or NULL
- * devices    names as for pier_open_device(), with "," between them, or one name with a
+ * devices    names as for pier_device_open(), with "," between them, or one name with a
  *            fault plan. A name may appear several times: its device then has as many
  *            rails. NULL: the names in PIER_DEVICE. If that is unset, all RDMA devices
  *            that work and can have channels, the nearest first
- *            (pier_near_device_list()), but never soft0
+ *            (pier_device_list_near()), but never soft0
  * ret_bytes  NULL: only return the size
  * size       of ret_bytes, in bytes
  *
@@ -67,14 +67,14 @@ PIER_BEGIN_DECLS
  * -ENETDOWN a named device has no active port; -EINVAL PIER_CHANNEL is wrong, or a named
  * device has no port of its number;
  * -ENOSPC size is too small; -E2BIG more than PIER_RAILS_MAX ports; others as for
- * pier_open_near_device().
+ * pier_device_open_near().
  */
 PIER_API int pier_rails_describe(const struct pier_buffer *buffer, const char *devices,
 				 void *ret_bytes, size_t size);
 
 /** A port of this end, and the port of the peer to connect it to. */
 struct pier_rail_pair {
-	char device[64]; /**< the name for pier_open_device() */
+	char device[64]; /**< the name for pier_device_open() */
 	uint32_t port;	 /**< struct pier_channel_attr.port */
 	char peer_device[64];
 	uint32_t peer_port;

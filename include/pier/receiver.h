@@ -26,7 +26,7 @@ PIER_BEGIN_DECLS
  *	attr.rails = &rail;
  *	attr.rail_count = 1;
  *	attr.length = pier_mr_length(mr);
- *	pier_receiver_begin(&attr, &receiver);
+ *	pier_receiver_create(&attr, &receiver);
  *	... tell the peer that it may begin ...
  *	while ((result = pier_receiver_wait(receiver, timeout_ms)) == 0)
  *		;
@@ -163,8 +163,8 @@ static inline void pier_receiver_attr_init(struct pier_receiver_attr *attr)
  * channel has receives posted; -ERANGE the bytes are not inside a region; -EPIPE a
  * channel is broken; -ENOTCONN a channel failed to connect; -ENOMEM.
  */
-PIER_API int pier_receiver_begin(const struct pier_receiver_attr *attr,
-				 struct pier_receiver **ret_receiver);
+PIER_API int pier_receiver_create(const struct pier_receiver_attr *attr,
+				  struct pier_receiver **ret_receiver);
 
 /**
  * Drive a receiver: take chunks that have arrived, copy bytes if necessary, and post
@@ -185,7 +185,7 @@ PIER_API int pier_receiver_begin(const struct pier_receiver_attr *attr,
  * arrived bytes cannot be copied (see pier_receiver_resume()), or if all bytes have
  * arrived and cannot be made visible: call it again. Otherwise no rail is
  * left, and the error is that of the last one: an error of struct pier_result, those of
- * pier_post_recv(), -EIO of ibv_poll_cq(3).
+ * pier_channel_post_recv(), -EIO of ibv_poll_cq(3).
  */
 PIER_API int pier_receiver_progress(struct pier_receiver *receiver);
 
@@ -222,7 +222,7 @@ PIER_API int pier_receiver_cancel(struct pier_receiver *receiver);
  * a rail is missing; -EIO bytes that had arrived could not be copied; the peer regards
  * them as delivered and will not move them again, so start again at both ends; -EBADMSG
  * as for pier_receiver_progress(), for chunks that arrived meanwhile; others as for
- * pier_receiver_begin(). The receiver is then unchanged.
+ * pier_receiver_create(). The receiver is then unchanged.
  */
 PIER_API int pier_receiver_resume(struct pier_receiver *receiver,
 				  const struct pier_receiver_rail *rails, uint32_t count);
@@ -243,7 +243,7 @@ PIER_API int pier_receiver_resume(struct pier_receiver *receiver,
  *                       among them is stopped, as by pier_receiver_destroy()
  *
  * Errors: -EBUSY the receiver has not ended, or ended with another error; -EINVAL it is
- * that of a stream; others as for pier_receiver_begin(). The receiver is then unchanged.
+ * that of a stream; others as for pier_receiver_create(). The receiver is then unchanged.
  */
 PIER_API int pier_receiver_next(struct pier_receiver *receiver,
 				const struct pier_receiver_rail *rails, uint32_t count,

@@ -74,7 +74,7 @@ PIER_API int pier_channel_error(const struct pier_channel *channel,
  * and a peer that connects with the old endpoint is refused.
  *
  * If the device does not take the queue pair out of its error state (irdma), another
- * queue pair takes its place, and pier_channel_qp() returns that one.
+ * queue pair takes its place, and pier_channel_verbs_qp() returns that one.
  *
  * Never waits for the peer; waits at most one second for the device.
  *

@@ -45,7 +45,7 @@ PIER_BEGIN_DECLS
  * from then on. A shared pool fails once for each broken channel and continues with the
  * others; when no working channel is left, it fails from then on.
  *
- * On the channel of a pool for one channel, pier_post_recv() may be used as well.
+ * On the channel of a pool for one channel, pier_channel_post_recv() may be used as well.
  * Receives get messages in the order in which they were posted, whether the pool or the
  * caller posted them.
  *
@@ -141,7 +141,7 @@ static inline void pier_recv_pool_attr_init(struct pier_recv_pool_attr *attr)
  * -EBUSY the channel has a pool; -EMSGSIZE length is more than the port's max_msg_size;
  * -ERANGE the slots do not fit into mr; -EXDEV a slot crosses a seam of mr; -EACCES mr
  * lacks LOCAL_WRITE; -EPIPE the channel is broken; -ENOMEM; others of
- * pier_buffer_alloc(), pier_reg_buffer_mr() and ibv_post_recv(3). If the device refuses
+ * pier_buffer_alloc(), pier_mr_reg_buffer() and ibv_post_recv(3). If the device refuses
  * a receive after it accepted others, which is not expected, the channel is stopped and
  * broken.
  */
@@ -155,7 +155,7 @@ PIER_API int pier_recv_pool_create(struct pier_channel *channel,
  *
  * attr  as for pier_recv_pool_create()
  *
- * Errors: as for pier_recv_pool_create() and pier_create_srq().
+ * Errors: as for pier_recv_pool_create() and pier_srq_create().
  */
 PIER_API int pier_recv_pool_create_shared(struct pier_pd *pd,
 					  const struct pier_recv_pool_attr *attr,
@@ -176,7 +176,7 @@ PIER_API struct pier_srq *pier_recv_pool_srq(const struct pier_recv_pool *pool);
  * therefore stopped and is broken afterwards.
  *
  * Errors: -EBUSY messages are not released, or channels use the shared receive queue;
- * others of pier_dereg_mr() and ibv_destroy_srq(3).
+ * others of pier_mr_dereg() and ibv_destroy_srq(3).
  */
 PIER_API int pier_recv_pool_destroy(struct pier_recv_pool *pool);
 

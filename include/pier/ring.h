@@ -19,7 +19,7 @@ PIER_BEGIN_DECLS
  *
  *	pier_ring_create(pd, &attr, &ring);
  *	for (;;) {
- *		while (pier_ring_begin(ring, sources, 1, reads, count, NULL) == 0)
+ *		while (pier_ring_fill(ring, sources, 1, reads, count, NULL) == 0)
  *			... choose the reads of the next slot ...
  *		if (pier_ring_next(ring, timeout_ms, &slot) != 1)
  *			break;
@@ -34,7 +34,7 @@ PIER_BEGIN_DECLS
  * and as many as the send queues of the channels have room for; the rest follows as
  * these complete. Fills on one channel are posted in the order in which they began.
  *
- * pier_ring_next() returns the slots in the order of pier_ring_begin(), whichever is
+ * pier_ring_next() returns the slots in the order of pier_ring_fill(), whichever is
  * filled first. A slot then belongs to the caller until pier_ring_release().
  *
  * A fill fails if one of its channels breaks. It keeps its place in the order, and the
@@ -131,7 +131,7 @@ static inline void pier_ring_attr_init(struct pier_ring_attr *attr)
  * LOCAL_WRITE, neither spec nor mr is set, or mr belongs to another protection domain;
  * -ERANGE the slots do not fit into mr, or their sizes exceed 64 bits; -EACCES mr lacks
  * LOCAL_WRITE or is a memory window; -ENOMEM; others of pier_buffer_alloc(),
- * pier_reg_buffer_mr() and eventfd(2).
+ * pier_mr_reg_buffer() and eventfd(2).
  */
 PIER_API int pier_ring_create(struct pier_pd *pd, const struct pier_ring_attr *attr,
 			      struct pier_ring **ret_ring);
@@ -142,7 +142,7 @@ PIER_API int pier_ring_create(struct pier_pd *pd, const struct pier_ring_attr *a
  * Fills that have not ended are given up, as by pier_ring_cancel().
  *
  * Errors: -EBUSY slots that were returned are not released (the error message gives the
- * number), and nothing was changed; others of pier_dereg_mr().
+ * number), and nothing was changed; others of pier_mr_dereg().
  */
 PIER_API int pier_ring_destroy(struct pier_ring *ring);
 
@@ -178,10 +178,10 @@ struct pier_ring_read {
  * is 0; -ENOMEM. After an error no slot was taken and nothing was posted. Errors of
  * posting fail the fill: see pier_ring_next().
  */
-PIER_API int pier_ring_begin(struct pier_ring *ring,
-			     const struct pier_ring_source *sources,
-			     uint32_t source_count, const struct pier_ring_read *reads,
-			     uint32_t count, uint32_t *ret_number);
+PIER_API int pier_ring_fill(struct pier_ring *ring,
+			    const struct pier_ring_source *sources, uint32_t source_count,
+			    const struct pier_ring_read *reads, uint32_t count,
+			    uint32_t *ret_number);
 
 /**
  * Continue a fill that failed, with the same or other sources. The reads that are not
@@ -189,12 +189,12 @@ PIER_API int pier_ring_begin(struct pier_ring *ring,
  *
  * number   of the slot. pier_ring_next() may have reported the error or not: after a
  *          channel broke, all fills that used it can be continued at once
- * sources  as for pier_ring_begin(). Source n must have the same bytes as source n at
+ * sources  as for pier_ring_fill(). Source n must have the same bytes as source n at
  *          the beginning, at the same offsets. Sources that the missing reads do not
  *          use are not looked at
  *
  * Errors: -ENOENT no fill of this slot has begun, or it was released; -EBUSY the fill
- * has not ended; -EALREADY all bytes have arrived; others as for pier_ring_begin(). The
+ * has not ended; -EALREADY all bytes have arrived; others as for pier_ring_fill(). The
  * fill is then unchanged.
  */
 PIER_API int pier_ring_retry(struct pier_ring *ring, uint32_t number,
@@ -252,8 +252,8 @@ PIER_API int pier_ring_progress(struct pier_ring *ring);
  *
  * Errors: of a fill: those of struct pier_result; -ETIMEDOUT nothing completed on a
  * channel for stall_ms; -EAGAIN other requests filled the send queue for stall_ms; those
- * of pier_post_reads() and pier_mr_sync_for_device(); -EIO of ibv_poll_cq(3); or, if
- * another request broke the channel, the error of that request. If the bytes have
+ * of pier_channel_post_reads() and pier_mr_sync_for_device(); -EIO of ibv_poll_cq(3); or,
+ * if another request broke the channel, the error of that request. If the bytes have
  * arrived and cannot be made visible to the device, `missing` is 0. Other errors:
  * -ENODATA no fill has begun that was not returned; -EINVAL timeout_ms is invalid; -EINTR
  * pier_interrupt_set(); others of poll(2).
@@ -264,7 +264,7 @@ PIER_API int pier_ring_next(struct pier_ring *ring, int timeout_ms,
 /**
  * Wait until the caller has something to do: the oldest fill has ended, so that
  * pier_ring_next() would not wait; a slot was released since the last wait, so that
- * pier_ring_begin() can take it; or pier_ring_wake() was called. Drives all fills. A
+ * pier_ring_fill() can take it; or pier_ring_wake() was called. Drives all fills. A
  * timeout stops nothing.
  *
  * timeout_ms  in milliseconds, from 0; PIER_TIMEOUT_DEFAULT: the ring's
@@ -318,7 +318,7 @@ PIER_API int pier_ring_release(struct pier_ring *ring, const struct pier_ring_sl
 
 /**
  * List the reads of a failed fill that are not known to have arrived, as indices into
- * the array that was given to pier_ring_begin(), in ascending order.
+ * the array that was given to pier_ring_fill(), in ascending order.
  *
  * number    of the slot
  * capacity  of ret_indices
@@ -335,7 +335,7 @@ struct pier_ring_status {
 	struct pier_mr *mr; /**< the region of the slots */
 	/** The buffer that the ring allocated; NULL if it was given a region. */
 	struct pier_buffer *buffer;
-	uint32_t free;	    /**< slots that pier_ring_begin() can take */
+	uint32_t free;	    /**< slots that pier_ring_fill() can take */
 	uint32_t filling;   /**< fills that have not ended */
 	uint32_t ended;	    /**< fills that have ended, and were not returned */
 	uint32_t held;	    /**< returned and not released */

@@ -17,21 +17,22 @@ PIER_BEGIN_DECLS
  * Shared receive queues: receives shared by several channels. Memory is needed for
  * messages that arrive, not for every peer that might send one.
  *
- *	pier_create_srq(pd, NULL, &srq);
+ *	pier_srq_create(pd, NULL, &srq);
  *	attr.srq = srq;                            a struct pier_channel_attr
  *	pier_channel_create(pd, &attr, &channel);  and more of them
- *	pier_post_srq_recv(srq, &element, 1, context);
+ *	pier_srq_post_recv(srq, &element, 1, context);
  *	pier_message_wait(channel, timeout_ms, &message);
  *
- * A channel with a shared receive queue has no receives of its own: pier_post_recv()
- * and pier_channel_recv() fail with -EINVAL. A send or a write with immediate data that
- * arrives takes the oldest receive of the queue. It becomes a message of its channel,
- * with the context of that receive. Messages of one channel are returned in the order
- * in which the peer posted them; messages of different channels have no defined order.
- * If the queue has no receive, the sender retries according to its rnr_retry_count.
+ * A channel with a shared receive queue has no receives of its own:
+ *pier_channel_post_recv() and pier_channel_recv() fail with -EINVAL. A send or a write
+ *with immediate data that arrives takes the oldest receive of the queue. It becomes a
+ *message of its channel, with the context of that receive. Messages of one channel are
+ *returned in the order in which the peer posted them; messages of different channels have
+ *no defined order. If the queue has no receive, the sender retries according to its
+ *rnr_retry_count.
  *
- * A receive occupies a place of the queue from pier_post_srq_recv() until its message
- * is returned. During that time it keeps its regions (pier_dereg_mr() fails with
+ * A receive occupies a place of the queue from pier_srq_post_recv() until its message
+ * is returned. During that time it keeps its regions (pier_mr_dereg() fails with
  * -EBUSY). max_wr therefore also limits the messages that have arrived and were not
  * taken yet, on all channels together. Each channel has a completion queue for
  * max_send_wr and all of max_wr, so none overruns, however the messages are
@@ -47,15 +48,15 @@ PIER_BEGIN_DECLS
  * taken by then are posted again, so the queue loses none of them. If a channel breaks
  * while a message is arriving, the device may complete its receive with an error (soft0
  * does), or drop it silently (rxe does). A dropped receive keeps its place and its
- * regions until pier_destroy_srq().
+ * regions until pier_srq_destroy().
  *
  * A channel with a shared receive queue may have nothing outstanding that would be
  * flushed when its peer goes away. A wait that times out therefore queries the state of
  * the queue pair, and fails with -EPIPE if it is the error state.
  *
- * Threads: any thread may call pier_post_srq_recv() at any time. Different threads may
+ * Threads: any thread may call pier_srq_post_recv() at any time. Different threads may
  * create, use and destroy the channels of one queue at the same time; as always, one
- * thread at a time may use a channel. Only one thread may call pier_destroy_srq(),
+ * thread at a time may use a channel. Only one thread may call pier_srq_destroy(),
  * after all others have finished with the queue.
  *
  * Processes: in a child of fork(2), every call except pier_srq_outstanding() fails with
@@ -92,7 +93,7 @@ static inline void pier_srq_attr_init(struct pier_srq_attr *attr)
  * ibv_query_device(3)); -EINVAL a value is out of range (the error message names it and
  * the limit); -ENOMEM; others of ibv_create_srq(3).
  */
-PIER_API int pier_create_srq(struct pier_pd *pd, const struct pier_srq_attr *attr,
+PIER_API int pier_srq_create(struct pier_pd *pd, const struct pier_srq_attr *attr,
 			     struct pier_srq **ret_srq);
 
 /**
@@ -101,7 +102,7 @@ PIER_API int pier_create_srq(struct pier_pd *pd, const struct pier_srq_attr *att
  * Errors: -EBUSY channels use it, or it belongs to a receive pool; others of
  * ibv_destroy_srq(3).
  */
-PIER_API int pier_destroy_srq(struct pier_srq *srq);
+PIER_API int pier_srq_destroy(struct pier_srq *srq);
 
 /**
  * Post a receive to the queue. The next message on any of its channels takes it.
@@ -112,9 +113,9 @@ PIER_API int pier_destroy_srq(struct pier_srq *srq);
  *
  * Errors: -EINVAL too many elements; -EAGAIN max_wr receives are posted or have a
  * message that was not taken; -EBUSY the queue belongs to a receive pool; -EOPNOTSUPP as
- * of pier_post_recv(); others of ibv_post_srq_recv(3).
+ * of pier_channel_post_recv(); others of ibv_post_srq_recv(3).
  */
-PIER_API int pier_post_srq_recv(struct pier_srq *srq, const struct pier_scatter *sg_list,
+PIER_API int pier_srq_post_recv(struct pier_srq *srq, const struct pier_scatter *sg_list,
 				int num_sge, void *context);
 
 /**
@@ -128,7 +129,7 @@ PIER_API uint32_t pier_srq_outstanding(struct pier_srq *srq);
 /** A message that arrived on a channel with a shared receive queue. */
 struct pier_message {
 	struct pier_channel *channel;
-	void *context; /**< from pier_post_srq_recv() */
+	void *context; /**< from pier_srq_post_recv() */
 	/**
 	 * As for a receive. If it has an error, no message arrived, and the memory of
 	 * the receive belongs to the caller again.

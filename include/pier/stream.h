@@ -21,7 +21,7 @@ PIER_BEGIN_DECLS
  * filled again:
  *
  *	attr.stream_size = size;
- *	pier_transfer_begin(&attr, &transfer);
+ *	pier_transfer_create(&attr, &transfer);
  *	while (... there is more ...) {
  *		limit = pier_transfer_limit(transfer);
  *		... fill [filled, limit) ...

@@ -116,7 +116,7 @@ struct pier_reader;
  * timeout_ms  the timeout of each read, as in struct pier_channel_attr
  * ret_reader  the reader; give it to pier_reader_destroy()
  *
- * Errors: those of pier_channel_create(), pier_channel_connect() and pier_reg_mr().
+ * Errors: those of pier_channel_create(), pier_channel_connect() and pier_mr_reg().
  */
 PIER_API int pier_reader_create(struct pier_pd *pd, int timeout_ms,
 				struct pier_reader **ret_reader);

@@ -72,7 +72,7 @@ PIER_API const char *pier_distance_name(enum pier_distance distance);
  * report are "" and -1.
  *
  * Errors: -ECHILD the device belongs to the parent process; those of PIER_TOPO_FILE, as
- * for pier_near_device_list().
+ * for pier_device_list_near().
  */
 PIER_API int pier_device_location(const struct pier_device *device,
 				  struct pier_location *ret_location);
@@ -113,21 +113,21 @@ struct pier_near_device {
  * Errors: -EINVAL a line of PIER_TOPO_FILE is wrong; -ENOMEM; those of open(2) for that
  * file.
  */
-PIER_API int pier_near_device_list(const struct pier_location *location,
+PIER_API int pier_device_list_near(const struct pier_location *location,
 				   struct pier_near_device **ret_list, size_t *ret_count);
 
 /**
  * Open the device that PIER_DEVICE names. If PIER_DEVICE is unset, open the RDMA device
  * with an active port that is nearest to a buffer's memory. Like
- * pier_open_device(NULL), this never chooses soft0.
+ * pier_device_open(NULL), this never chooses soft0.
  *
  * buffer      NULL, or a buffer whose memory has no location: same as
- *             pier_open_device(NULL)
- * ret_device  the device; close it with pier_close_device()
+ *             pier_device_open(NULL)
+ * ret_device  the device; close it with pier_device_close()
  *
- * Errors: those of pier_open_device() and of pier_near_device_list().
+ * Errors: those of pier_device_open() and of pier_device_list_near().
  */
-PIER_API int pier_open_near_device(const struct pier_buffer *buffer,
+PIER_API int pier_device_open_near(const struct pier_buffer *buffer,
 				   struct pier_device **ret_device);
 
 /** One entry of pier_memory_unit_list(): a GPU. */

@@ -198,12 +198,12 @@ static inline void pier_transfer_attr_init(struct pier_transfer_attr *attr)
 }
 
 /**
- * Run a transfer and wait until all bytes have arrived. This is pier_transfer_begin(),
+ * Run a transfer and wait until all bytes have arrived. This is pier_transfer_create(),
  * pier_transfer_wait() and pier_transfer_destroy(). If it fails, only
  * pier_error_message() reports how much had arrived. To be able to resume, use
- * pier_transfer_begin() instead.
+ * pier_transfer_create() instead.
  *
- * Errors: those of pier_transfer_begin() and pier_transfer_progress().
+ * Errors: those of pier_transfer_create() and pier_transfer_progress().
  */
 PIER_API int pier_transfer_run(const struct pier_transfer_attr *attr);
 
@@ -228,8 +228,8 @@ PIER_API int pier_transfer_run(const struct pier_transfer_attr *attr);
  * does not support the version of `state`; -EBUSY a channel of a stream has receives
  * posted; -ENOMEM.
  */
-PIER_API int pier_transfer_begin(const struct pier_transfer_attr *attr,
-				 struct pier_transfer **ret_transfer);
+PIER_API int pier_transfer_create(const struct pier_transfer_attr *attr,
+				  struct pier_transfer **ret_transfer);
 
 /**
  * Drive a transfer: collect the chunks that have completed, and post as many as there
@@ -247,7 +247,7 @@ PIER_API int pier_transfer_begin(const struct pier_transfer_attr *attr,
  * -ECANCELED it was cancelled; -ETIMEDOUT timeout_ms has expired. Otherwise no rail is
  * left, and the error is that of the last one: an error of struct pier_result;
  * -ETIMEDOUT no chunk completed for stall_ms; -EAGAIN other requests filled the send
- * queue for stall_ms; those of pier_post_write(), pier_post_read(),
+ * queue for stall_ms; those of pier_channel_post_write(), pier_channel_post_read(),
  * pier_mr_sync_for_nic() and pier_mr_sync_for_device(); -EIO of ibv_poll_cq(3); or, if
  * another request broke the channel, the error of that request. Errors of
  * pier_mr_sync_for_device() are also returned if all bytes were read but cannot be made
@@ -287,7 +287,7 @@ PIER_API int pier_transfer_cancel(struct pier_transfer *transfer);
  * and resume it. A stream needs channels that were reset at both ends.
  *
  * Errors: -EBUSY the transfer has not ended; -EALREADY all bytes have arrived; others
- * as for pier_transfer_begin(). The transfer is then unchanged.
+ * as for pier_transfer_create(). The transfer is then unchanged.
  */
 PIER_API int pier_transfer_resume(struct pier_transfer *transfer,
 				  const struct pier_rail *rails, uint32_t count);

@@ -26,7 +26,7 @@ PIER_BEGIN_DECLS
  * logs errors as warnings and names them when a channel breaks. Those of a context that
  * was imported are the program's. The functions that return an object cannot fail.
  */
-PIER_API struct ibv_context *pier_device_context(const struct pier_device *device);
+PIER_API struct ibv_context *pier_device_verbs(const struct pier_device *device);
 PIER_API struct ibv_pd *pier_pd_verbs(const struct pier_pd *pd);
 /**
  * Return the verbs object of a region or a channel. pier_mr_verbs() returns NULL for a
@@ -34,8 +34,8 @@ PIER_API struct ibv_pd *pier_pd_verbs(const struct pier_pd *pd);
  * pier_mr_iova().
  */
 PIER_API struct ibv_mr *pier_mr_verbs(const struct pier_mr *mr);
-PIER_API struct ibv_qp *pier_channel_qp(const struct pier_channel *channel);
-PIER_API struct ibv_cq *pier_channel_cq(const struct pier_channel *channel);
+PIER_API struct ibv_qp *pier_channel_verbs_qp(const struct pier_channel *channel);
+PIER_API struct ibv_cq *pier_channel_verbs_cq(const struct pier_channel *channel);
 
 /**
  * Import a protection domain that the program already has. The program can then use
@@ -43,15 +43,15 @@ PIER_API struct ibv_cq *pier_channel_cq(const struct pier_channel *channel);
  * pairs.
  *
  * verbs   from ibv_alloc_pd(3) or pier_pd_verbs(). Borrowed: pier neither deallocates
- *         it nor closes its context. The program must keep both until pier_dealloc_pd()
- * ret_pd  the imported protection domain; give it to pier_dealloc_pd(), which frees
+ *         it nor closes its context. The program must keep both until pier_pd_dealloc()
+ * ret_pd  the imported protection domain; give it to pier_pd_dealloc(), which frees
  *         only pier's part
  *
  * The first import from a context that pier did not open queries the device's
- * capabilities, as pier_open_device() does; this creates and destroys a protection
+ * capabilities, as pier_device_open() does; this creates and destroys a protection
  * domain, a completion queue and a queue pair. All imports from that context share one
  * device, pier_pd_device(), which is freed with its last protection domain.
- * pier_close_device() of this device fails with -EBUSY. A protection domain may be
+ * pier_device_close() of this device fails with -EBUSY. A protection domain may be
  * imported more than once.
  *
  * Threads: any thread may call this function. Processes: in a child of fork(2), it
@@ -62,7 +62,7 @@ PIER_API struct ibv_cq *pier_channel_cq(const struct pier_channel *channel);
  * Errors: -EINVAL verbs is NULL; -ECHILD the context belongs to the parent process;
  * -ENOMEM; those of ibv_query_device(3) and ibv_alloc_pd(3).
  */
-PIER_API int pier_import_pd(struct ibv_pd *verbs, struct pier_pd **ret_pd);
+PIER_API int pier_pd_import(struct ibv_pd *verbs, struct pier_pd **ret_pd);
 
 PIER_END_DECLS
 

@@ -46,7 +46,7 @@ void connection::release_channels()
 		pier_channel_destroy(end.channel);
 	ends.clear();
 	rails.clear();
-	pier_dereg_mr(slots_mr);
+	pier_mr_dereg(slots_mr);
 	slots_mr = nullptr;
 }
 
@@ -100,7 +100,7 @@ int connection::set_up_rails(const agent_address &peer, const device_list &devic
 		rails.back().peer_device = (uint32_t)(found - peer.devices.begin());
 		rails.back().chunk = std::min(chunk_max, end.max_message);
 	}
-	return pier_reg_mr(devices.all[rails[0].device].pd, slots.data(), slots.size(),
+	return pier_mr_reg(devices.all[rails[0].device].pd, slots.data(), slots.size(),
 			   PIER_ACCESS_LOCAL_READ, &slots_mr);
 }
 
@@ -296,8 +296,8 @@ int connection::post_batch(rail &on, request &of, struct pier_work &ret_work)
 		}
 	}
 	return of.operation == NIXL_WRITE
-		       ? pier_post_writes(on.channel, writes, count, &ret_work)
-		       : pier_post_reads(on.channel, reads, count, &ret_work);
+		       ? pier_channel_post_writes(on.channel, writes, count, &ret_work)
+		       : pier_channel_post_reads(on.channel, reads, count, &ret_work);
 }
 
 nixl_status_t connection::notify(const std::string &message)
@@ -344,7 +344,7 @@ bool connection::post_message(notice &of)
 	memcpy(slot, of.bytes.data() + of.sent, length);
 	element = pier_mr_gather_unchecked(slots_mr, (uint64_t)(uintptr_t)slot,
 					   (uint32_t)length);
-	error = pier_post_send(rails[0].channel, &element, 1, &one.work);
+	error = pier_channel_post_send(rails[0].channel, &element, 1, &one.work);
 	if (error == -EAGAIN)
 		return false;
 	if (error) {

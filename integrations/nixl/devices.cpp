@@ -13,8 +13,8 @@ device_list::~device_list()
 {
 	for (const device &one : all) {
 		pier_mr_cache_destroy(one.cache);
-		pier_dealloc_pd(one.pd);
-		pier_close_device(one.handle);
+		pier_pd_dealloc(one.pd);
+		pier_device_close(one.handle);
 	}
 }
 
@@ -36,17 +36,17 @@ int device_list::open_one(const std::string &name, const settings &chosen)
 
 	if (find(name) >= 0)
 		return 0;
-	error = pier_open_device(name.c_str(), &one.handle);
+	error = pier_device_open(name.c_str(), &one.handle);
 	if (error)
 		return error;
-	error = pier_query_device(one.handle, &attr);
+	error = pier_device_query(one.handle, &attr);
 	if (!error)
-		error = pier_alloc_pd(one.handle, &one.pd);
+		error = pier_pd_alloc(one.handle, &one.pd);
 	if (!error && chosen.cache)
 		error = create_cache(one.pd, chosen.policy, &one.cache);
 	if (error) {
-		pier_dealloc_pd(one.pd);
-		pier_close_device(one.handle);
+		pier_pd_dealloc(one.pd);
+		pier_device_close(one.handle);
 		return error;
 	}
 	one.max_qp_wr = attr.max_qp_wr;
@@ -112,7 +112,7 @@ static int make_channel(const device_list &devices, const pier_rail_pair &pair,
 		return -ENODEV;
 	const device_list::device &device = devices.all[(size_t)index];
 
-	error = pier_query_port(device.handle, pair.port, &port);
+	error = pier_device_query_port(device.handle, pair.port, &port);
 	if (error)
 		return error;
 	pier_channel_attr_init(&attr);

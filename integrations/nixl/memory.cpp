@@ -73,8 +73,8 @@ int local_memory::wrap_fd(const std::string &text)
 
 /*
  * A device, or the NIC that reads back a byte of it, flushes all that came over the same
- * mapping. With a cache, each memory is flushed by itself: freeing a buffer that wraps the
- * memory would drop the kept region.
+ * mapping. With a cache, each memory is flushed by itself: freeing a buffer that wraps
+ * the memory would drop the kept region.
  */
 void local_memory::find_flush_group(bool is_cached)
 {
@@ -84,7 +84,8 @@ void local_memory::find_flush_group(bool is_cached)
 	if (type != VRAM_SEG)
 		return;
 	flush_group = is_cached ? std::to_string(addr) : "memory";
-	if (!buffer && !is_cached && pier_buffer_wrap((void *)addr, length, &found) == 0 &&
+	if (!buffer && !is_cached &&
+	    pier_buffer_wrap((void *)addr, length, &found) == 0 &&
 	    pier_buffer_query(found, &info) == 0)
 		flush_group = std::string(info.backend) + ":" + info.unit + ":" +
 			      info.kind;
@@ -134,7 +135,7 @@ int local_memory::register_one(const device_list::device &device,
 		made.cache = device.cache;
 		made.start = addr - pier_mr_iova(made.mr);
 	} else {
-		error = pier_reg_mr_attr(device.pd, &attr, &made.mr);
+		error = pier_mr_reg_attr(device.pd, &attr, &made.mr);
 	}
 	if (error)
 		return error;
@@ -188,7 +189,7 @@ int local_memory::deregister_all()
 		const region &last = regions.back();
 
 		error = last.cache ? pier_mr_cache_put(last.cache, last.mr)
-				   : pier_dereg_mr(last.mr);
+				   : pier_mr_dereg(last.mr);
 		/* After an error, a cache has the region back and tries again later. */
 		if (!error || last.cache)
 			regions.pop_back();

@@ -14,7 +14,7 @@ static struct pier_py_device *open_device(PyTypeObject *type, const char *name)
 	if (!self)
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS
-	error = pier_open_device(name, &self->device);
+	error = pier_device_open(name, &self->device);
 	Py_END_ALLOW_THREADS
 	if (!error)
 		return self;
@@ -25,7 +25,7 @@ static struct pier_py_device *open_device(PyTypeObject *type, const char *name)
 
 static int destroy_device(void *device)
 {
-	return pier_close_device(device);
+	return pier_device_close(device);
 }
 
 static PyObject *new_device(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
@@ -66,7 +66,7 @@ static PyObject *query_port(struct pier_py_device *self, PyObject *arguments,
 	    !pier_py_use_begin(&self->use, NAME))
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS
-	error = pier_query_port(self->device, number, &port);
+	error = pier_device_query_port(self->device, number, &port);
 	Py_END_ALLOW_THREADS
 	pier_py_use_end(&self->use);
 	if (error)
@@ -87,7 +87,7 @@ static PyObject *get_attributes(struct pier_py_device *self, void *unused)
 	if (!pier_py_use_begin(&self->use, NAME))
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS
-	error = pier_query_device(self->device, &attr);
+	error = pier_device_query(self->device, &attr);
 	Py_END_ALLOW_THREADS
 	pier_py_use_end(&self->use);
 	if (error)
@@ -217,7 +217,7 @@ static PyObject *new_pd(PyTypeObject *type, PyObject *arguments, PyObject *keywo
 	if (!self->device || !pier_py_use_begin(&self->device->use, NAME))
 		goto delete_self;
 	Py_BEGIN_ALLOW_THREADS
-	error = pier_alloc_pd(self->device->device, &self->pd);
+	error = pier_pd_alloc(self->device->device, &self->pd);
 	Py_END_ALLOW_THREADS
 	pier_py_use_end(&self->device->use);
 	if (!error)
@@ -261,7 +261,7 @@ static int destroy_pd(void *object)
 			return error;
 		self->caches[i] = NULL;
 	}
-	return pier_dealloc_pd(self->pd);
+	return pier_pd_dealloc(self->pd);
 }
 
 static void delete_pd(struct pier_py_pd *self)

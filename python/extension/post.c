@@ -42,10 +42,11 @@ static int post_vec(struct pier_channel *channel, struct request *request,
 			       count),
 		       -EINVAL;
 	if (request->opcode == PIER_OP_READ)
-		return pier_post_read_vec(channel, pier_py_local_scatter(&request->local),
-					  request->local.count, parts, count, ret_work);
-	return pier_post_write_vec(channel, request->local.list, request->local.count,
-				   parts, count, ret_work);
+		return pier_channel_post_read_vec(
+			channel, pier_py_local_scatter(&request->local),
+			request->local.count, parts, count, ret_work);
+	return pier_channel_post_write_vec(channel, request->local.list,
+					   request->local.count, parts, count, ret_work);
 }
 
 /* The layouts of both are the same: an element and a remote part. */
@@ -56,10 +57,11 @@ static int post_pairs(struct pier_channel *channel, struct request *request,
 		      struct pier_work *ret_work)
 {
 	if (request->opcode == PIER_OP_READ)
-		return pier_post_reads(channel,
-				       (const struct pier_read_pair *)request->pairs,
-				       request->local.count, ret_work);
-	return pier_post_writes(channel, request->pairs, request->local.count, ret_work);
+		return pier_channel_post_reads(
+			channel, (const struct pier_read_pair *)request->pairs,
+			request->local.count, ret_work);
+	return pier_channel_post_writes(channel, request->pairs, request->local.count,
+					ret_work);
 }
 
 /* The library posts reads, writes and atomics, and sends and receives, by one struct. */
@@ -80,11 +82,12 @@ static int post_request(struct pier_channel *channel, struct request *request,
 	if (request->pairs)
 		return post_pairs(channel, request, ret_work);
 	if (request->opcode == PIER_OP_RECV)
-		return pier_post_recv(channel, pier_py_local_scatter(&request->local),
-				      (int)request->local.count, ret_work);
+		return pier_channel_post_recv(channel,
+					      pier_py_local_scatter(&request->local),
+					      (int)request->local.count, ret_work);
 	if (request->remote && pier_py_remote_count(request->remote) != 1)
 		return post_vec(channel, request, ret_work);
-	return pier_post_request(channel, &posted, ret_work);
+	return pier_channel_post_request(channel, &posted, ret_work);
 }
 
 /* More requests than the send queue has room for: the library waits in between. */

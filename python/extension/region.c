@@ -162,7 +162,7 @@ static int destroy_mr(void *object)
 	struct pier_py_region *self = object;
 
 	if (!self->cache)
-		return pier_dereg_mr(self->mr);
+		return pier_mr_dereg(self->mr);
 	/* After an error it is returned, too, but the NIC may still use the memory. */
 	self->put_error = pier_mr_cache_put(self->cache, self->mr);
 	return 0;
@@ -557,7 +557,7 @@ static bool reg_mr(struct pier_py_region *region, const struct registration *reg
 	attr->ranges = &registration->range;
 	attr->range_count = 1;
 	Py_BEGIN_ALLOW_THREADS
-	error = pier_reg_mr_attr(region->pd->pd, attr, &region->mr);
+	error = pier_mr_reg_attr(region->pd->pd, attr, &region->mr);
 	Py_END_ALLOW_THREADS
 	if (error)
 		return pier_py_fail(error);

@@ -301,8 +301,8 @@ static int begin_locked(struct pier_py_ring *self, struct pier_py_sources *sourc
 	if (!read_reads(self, view, &count))
 		return -1;
 	state = PyEval_SaveThread();
-	error = pier_ring_begin(self->ring, sources->list, sources->count, self->reads,
-				count, ret_number);
+	error = pier_ring_fill(self->ring, sources->list, sources->count, self->reads,
+			       count, ret_number);
 	PyEval_RestoreThread(state);
 	if (error)
 		pier_py_fail(error);

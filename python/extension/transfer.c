@@ -115,7 +115,7 @@ static int begin(struct transfer *self, const struct arguments *parsed)
 	    set_attributes(parsed, &self->rails, &attr) < 0 ||
 	    !pier_py_rails_take(&self->rails))
 		return -1;
-	error = pier_transfer_begin(&attr, &self->transfer);
+	error = pier_transfer_create(&attr, &self->transfer);
 	if (error)
 		pier_py_fail(error);
 	else

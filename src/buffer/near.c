@@ -219,7 +219,7 @@ int pier_list_near_in(const char *sysfs, const struct pier_location *location,
 	return error;
 }
 
-int pier_near_device_list(const struct pier_location *location,
+int pier_device_list_near(const struct pier_location *location,
 			  struct pier_near_device **ret_list, size_t *ret_count)
 {
 	return pier_list_near_in(PIER_SYSFS, location, ret_list, ret_count);
@@ -272,7 +272,7 @@ int pier_open_near_in(const char *sysfs, const struct pier_buffer *buffer,
 	return error;
 }
 
-int pier_open_near_device(const struct pier_buffer *buffer,
+int pier_device_open_near(const struct pier_buffer *buffer,
 			  struct pier_device **ret_device)
 {
 	PIER_ENTRY();

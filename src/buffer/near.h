@@ -6,7 +6,7 @@
 
 #include <pier/topology.h>
 
-/* pier_near_device_list() with another root of sysfs. */
+/* pier_device_list_near() with another root of sysfs. */
 int pier_list_near_in(const char *sysfs, const struct pier_location *location,
 		      struct pier_near_device **ret_list, size_t *ret_count);
 
@@ -14,7 +14,7 @@ int pier_list_near_in(const char *sysfs, const struct pier_location *location,
 int pier_list_near_buffer(const char *sysfs, const struct pier_buffer *buffer,
 			  struct pier_near_device **ret_list, size_t *ret_count);
 
-/* pier_open_near_device() with another root of sysfs. */
+/* pier_device_open_near() with another root of sysfs. */
 int pier_open_near_in(const char *sysfs, const struct pier_buffer *buffer,
 		      struct pier_device **ret_device);
 

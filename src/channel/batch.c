@@ -280,23 +280,26 @@ static inline __attribute__((always_inline)) int post_list(struct pier_channel *
 	return post_requests(channel, list, count, wrs, ret_work);
 }
 
-int pier_post_batch(struct pier_channel *channel, const struct pier_request *requests,
-		    uint32_t count, struct pier_work *ret_work)
+int pier_channel_post_batch(struct pier_channel *channel,
+			    const struct pier_request *requests, uint32_t count,
+			    struct pier_work *ret_work)
 {
 	return post_list(channel, &(struct list){ .requests = requests }, count,
 			 ret_work);
 }
 
-int pier_post_writes(struct pier_channel *channel, const struct pier_write_pair *pairs,
-		     uint32_t count, struct pier_work *ret_work)
+int pier_channel_post_writes(struct pier_channel *channel,
+			     const struct pier_write_pair *pairs, uint32_t count,
+			     struct pier_work *ret_work)
 {
 	return post_list(channel,
 			 &(struct list){ .opcode = PIER_OP_WRITE, .pairs = pairs }, count,
 			 ret_work);
 }
 
-int pier_post_reads(struct pier_channel *channel, const struct pier_read_pair *pairs,
-		    uint32_t count, struct pier_work *ret_work)
+int pier_channel_post_reads(struct pier_channel *channel,
+			    const struct pier_read_pair *pairs, uint32_t count,
+			    struct pier_work *ret_work)
 {
 	return post_list(channel,
 			 &(struct list){ .opcode = PIER_OP_READ,

@@ -159,7 +159,7 @@ int pier_counter_bind(struct pier_counter *counter, struct pier_mr *mr)
 		return refuse_binding(
 			EOPNOTSUPP, mr,
 			"it is a memory window, and devices count what is written "
-			"into regions: pier_reg_sub_mr() makes one");
+			"into regions: pier_mr_reg_sub() makes one");
 	pthread_mutex_lock(&counter->lock);
 	error = bind_to_device(counter, mr);
 	pthread_mutex_unlock(&counter->lock);

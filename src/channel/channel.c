@@ -104,12 +104,12 @@ int pier_channel_timeout(const struct pier_channel *channel, int timeout_ms,
 	return pier_check_timeout(timeout_ms, channel->attr.timeout_ms, ret_timeout_ms);
 }
 
-struct ibv_qp *pier_channel_qp(const struct pier_channel *channel)
+struct ibv_qp *pier_channel_verbs_qp(const struct pier_channel *channel)
 {
 	return channel->qp;
 }
 
-struct ibv_cq *pier_channel_cq(const struct pier_channel *channel)
+struct ibv_cq *pier_channel_verbs_cq(const struct pier_channel *channel)
 {
 	return channel->cq;
 }

@@ -63,8 +63,9 @@ static int post_other(struct pier_channel *channel, struct pier_request request,
 	return pier_post_whole(channel, &request, ret_work);
 }
 
-int pier_post_request(struct pier_channel *channel, const struct pier_request *request,
-		      struct pier_work *ret_work)
+int pier_channel_post_request(struct pier_channel *channel,
+			      const struct pier_request *request,
+			      struct pier_work *ret_work)
 {
 	int error = pier_check_given(request, "request");
 
@@ -73,8 +74,9 @@ int pier_post_request(struct pier_channel *channel, const struct pier_request *r
 	return error ? error : post_one(channel, request, ret_work);
 }
 
-int pier_post_send(struct pier_channel *channel, const struct pier_gather *sg_list,
-		   int num_sge, struct pier_work *ret_work)
+int pier_channel_post_send(struct pier_channel *channel,
+			   const struct pier_gather *sg_list, int num_sge,
+			   struct pier_work *ret_work)
 {
 	return post_one(channel,
 			&(struct pier_request){ .opcode = PIER_OP_SEND,
@@ -83,9 +85,9 @@ int pier_post_send(struct pier_channel *channel, const struct pier_gather *sg_li
 			ret_work);
 }
 
-int pier_post_write(struct pier_channel *channel, const struct pier_gather *sg_list,
-		    int num_sge, const struct pier_remote *remote,
-		    struct pier_work *ret_work)
+int pier_channel_post_write(struct pier_channel *channel,
+			    const struct pier_gather *sg_list, int num_sge,
+			    const struct pier_remote *remote, struct pier_work *ret_work)
 {
 	return post_one(channel,
 			&(struct pier_request){ .opcode = PIER_OP_WRITE,
@@ -95,9 +97,9 @@ int pier_post_write(struct pier_channel *channel, const struct pier_gather *sg_l
 			ret_work);
 }
 
-int pier_post_read(struct pier_channel *channel, const struct pier_scatter *sg_list,
-		   int num_sge, const struct pier_remote *remote,
-		   struct pier_work *ret_work)
+int pier_channel_post_read(struct pier_channel *channel,
+			   const struct pier_scatter *sg_list, int num_sge,
+			   const struct pier_remote *remote, struct pier_work *ret_work)
 {
 	return post_one(channel,
 			&(struct pier_request){ .opcode = PIER_OP_READ,
@@ -107,8 +109,9 @@ int pier_post_read(struct pier_channel *channel, const struct pier_scatter *sg_l
 			ret_work);
 }
 
-int pier_post_recv(struct pier_channel *channel, const struct pier_scatter *sg_list,
-		   int num_sge, struct pier_work *ret_work)
+int pier_channel_post_recv(struct pier_channel *channel,
+			   const struct pier_scatter *sg_list, int num_sge,
+			   struct pier_work *ret_work)
 {
 	struct pier_queue *queue = &channel->receives;
 	struct ibv_recv_wr wr = { .sg_list = (struct ibv_sge *)sg_list,
@@ -156,7 +159,7 @@ int pier_channel_send(struct pier_channel *channel, const struct pier_gather *sg
 	int error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
 
 	if (!error)
-		error = pier_post_send(channel, sg_list, num_sge, &work);
+		error = pier_channel_post_send(channel, sg_list, num_sge, &work);
 	return error ? error
 		     : pier_wait_or_stop(channel, work, pier_deadline(timeout_ms),
 					 timeout_ms, NULL);
@@ -169,7 +172,7 @@ int pier_channel_recv(struct pier_channel *channel, const struct pier_scatter *s
 	int error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
 
 	if (!error)
-		error = pier_post_recv(channel, sg_list, num_sge, &work);
+		error = pier_channel_post_recv(channel, sg_list, num_sge, &work);
 	return error ? error
 		     : pier_wait_or_stop(channel, work, pier_deadline(timeout_ms),
 					 timeout_ms, ret_result);
@@ -182,7 +185,7 @@ int pier_channel_write(struct pier_channel *channel, const struct pier_gather *s
 	int error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
 
 	if (!error)
-		error = pier_post_write(channel, sg_list, num_sge, remote, &work);
+		error = pier_channel_post_write(channel, sg_list, num_sge, remote, &work);
 	return error ? error
 		     : pier_wait_or_stop(channel, work, pier_deadline(timeout_ms),
 					 timeout_ms, NULL);
@@ -195,7 +198,7 @@ int pier_channel_read(struct pier_channel *channel, const struct pier_scatter *s
 	int error = pier_channel_timeout(channel, timeout_ms, &timeout_ms);
 
 	if (!error)
-		error = pier_post_read(channel, sg_list, num_sge, remote, &work);
+		error = pier_channel_post_read(channel, sg_list, num_sge, remote, &work);
 	return error ? error
 		     : pier_wait_or_stop(channel, work, pier_deadline(timeout_ms),
 					 timeout_ms, NULL);

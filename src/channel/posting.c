@@ -23,7 +23,7 @@ int pier_refuse_receive(const struct pier_channel *channel)
 {
 	if (channel->attr.srq && !pier_inherited(&channel->object))
 		return pier_fail(EINVAL, "the channel takes its receives from a shared "
-					 "queue: pier_post_srq_recv()");
+					 "queue: pier_srq_post_recv()");
 	return pier_refuse_state(channel);
 }
 

@@ -61,7 +61,7 @@ static inline int pier_post_immediate(struct pier_channel *channel,
 					.flags = PIER_POST_IMMEDIATE,
 					.immediate = immediate };
 
-	return pier_post_request(channel, &request, ret_work);
+	return pier_channel_post_request(channel, &request, ret_work);
 }
 
 static inline __attribute__((always_inline)) bool pier_is_atomic(enum pier_opcode opcode)

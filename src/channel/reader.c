@@ -38,7 +38,7 @@ static int connect_ends(struct pier_channel *near, struct pier_channel *far)
 static int open_reader(struct pier_reader *reader, int timeout_ms)
 {
 	struct pier_channel_attr attr;
-	int error = pier_reg_mr(reader->pd, &reader->byte, 1, PIER_ACCESS_LOCAL_WRITE,
+	int error = pier_mr_reg(reader->pd, &reader->byte, 1, PIER_ACCESS_LOCAL_WRITE,
 				&reader->mr);
 
 	pier_channel_attr_init(&attr);
@@ -142,7 +142,7 @@ int pier_reader_destroy(struct pier_reader *reader)
 	if (error)
 		return error;
 	reader->far = NULL;
-	error = pier_dereg_mr(reader->mr);
+	error = pier_mr_dereg(reader->mr);
 	if (!error)
 		free(reader);
 	return error;

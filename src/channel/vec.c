@@ -293,17 +293,19 @@ int pier_post_longer(struct pier_channel *channel, const struct pier_request *re
 			ret_work);
 }
 
-int pier_post_write_vec(struct pier_channel *channel, const struct pier_gather *sg_list,
-			uint32_t num_sge, const struct pier_remote *parts, uint32_t count,
-			struct pier_work *ret_work)
+int pier_channel_post_write_vec(struct pier_channel *channel,
+				const struct pier_gather *sg_list, uint32_t num_sge,
+				const struct pier_remote *parts, uint32_t count,
+				struct pier_work *ret_work)
 {
 	return post_vec(channel, cursor_for_write(sg_list, num_sge, parts, count),
 			ret_work);
 }
 
-int pier_post_read_vec(struct pier_channel *channel, const struct pier_scatter *sg_list,
-		       uint32_t num_sge, const struct pier_remote *parts, uint32_t count,
-		       struct pier_work *ret_work)
+int pier_channel_post_read_vec(struct pier_channel *channel,
+			       const struct pier_scatter *sg_list, uint32_t num_sge,
+			       const struct pier_remote *parts, uint32_t count,
+			       struct pier_work *ret_work)
 {
 	return post_vec(channel, cursor_for_read(sg_list, num_sge, parts, count),
 			ret_work);

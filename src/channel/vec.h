@@ -7,7 +7,7 @@
 /*
  * Post a request with more elements than one request takes, in several requests with
  * one handle if its opcode allows that. The form was checked. Errors: as
- * pier_post_request().
+ * pier_channel_post_request().
  */
 int pier_post_longer(struct pier_channel *channel, const struct pier_request *request,
 		     struct pier_work *ret_work);

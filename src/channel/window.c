@@ -79,7 +79,7 @@ static int reg_instead(struct pier_mr *mr, uint64_t offset, uint64_t length, int
 	pier_debug("a region of its own for a peer, not a memory window: %s", reason);
 	if (access & WRITING)
 		access |= PIER_ACCESS_LOCAL_WRITE;
-	return pier_reg_sub_mr(mr, offset, length, access, ret_mr);
+	return pier_mr_reg_sub(mr, offset, length, access, ret_mr);
 }
 
 static int bind_window(struct pier_channel *channel, struct pier_mr *window,
@@ -123,14 +123,14 @@ static int make_and_bind(struct pier_channel *channel, struct pier_mr *mr,
 	error = bind_window(channel, window, timeout_ms);
 	if (error) {
 		/* The sentence of the failure stays: deregistering leaves none. */
-		pier_dereg_mr(window);
+		pier_mr_dereg(window);
 		return error;
 	}
 	*ret_mr = window;
 	return 0;
 }
 
-int pier_bind_sub_mr(struct pier_channel *channel, struct pier_mr *mr, uint64_t offset,
+int pier_mr_bind_sub(struct pier_channel *channel, struct pier_mr *mr, uint64_t offset,
 		     uint64_t length, int access, int timeout_ms, struct pier_mr **ret_mr)
 {
 	PIER_ENTRY();

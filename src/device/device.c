@@ -193,7 +193,7 @@ static int refuse_to_close(const struct pier_device *device)
 	return error;
 }
 
-int pier_close_device(struct pier_device *device)
+int pier_device_close(struct pier_device *device)
 {
 	int error;
 
@@ -398,7 +398,7 @@ void pier_forget_cq_events(struct pier_device *device, const struct ibv_cq *cq)
 	forget_object(device, 0, cq);
 }
 
-int pier_query_device(struct pier_device *device, struct pier_device_attr *ret_attr)
+int pier_device_query(struct pier_device *device, struct pier_device_attr *ret_attr)
 {
 	struct ibv_device_attr limits;
 	struct pier_device_attr attr = { 0 };
@@ -453,8 +453,8 @@ static int check_port(const struct pier_device *device, uint32_t port)
 			 port, device->limits.phys_port_cnt);
 }
 
-int pier_query_port(struct pier_device *device, uint32_t port,
-		    struct pier_port_attr *ret_attr)
+int pier_device_query_port(struct pier_device *device, uint32_t port,
+			   struct pier_port_attr *ret_attr)
 {
 	struct ibv_port_attr attr;
 	int error = check_port(device, port);
@@ -478,8 +478,8 @@ int pier_query_port(struct pier_device *device, uint32_t port,
 	return 0;
 }
 
-int pier_query_gid(struct pier_device *device, uint32_t port, uint32_t index,
-		   struct pier_gid_entry *ret_entry)
+int pier_device_query_gid(struct pier_device *device, uint32_t port, uint32_t index,
+			  struct pier_gid_entry *ret_entry)
 {
 	struct ibv_gid_entry entry;
 	int error = check_port(device, port);
@@ -518,7 +518,7 @@ const char *pier_device_name(const struct pier_device *device)
 	return device->name;
 }
 
-struct ibv_context *pier_device_context(const struct pier_device *device)
+struct ibv_context *pier_device_verbs(const struct pier_device *device)
 {
 	return device->context;
 }

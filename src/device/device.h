@@ -101,7 +101,7 @@ struct pier_read_back;
 struct pier_device {
 	struct pier_object object;
 	struct pier_list link; /* of device.c */
-	bool borrowed;	       /* the context is the program's: pier_import_pd() */
+	bool borrowed;	       /* the context is the program's: pier_pd_import() */
 	const struct pier_provider *provider;
 	struct ibv_context *context;
 	struct ibv_device_attr limits;
@@ -143,7 +143,7 @@ struct pier_pd {
 	struct pier_object object;
 	struct pier_device *device;
 	struct ibv_pd *pd;
-	bool borrowed;		   /* pd is the program's: pier_import_pd() */
+	bool borrowed;		   /* pd is the program's: pier_pd_import() */
 	atomic_uint children;	   /* regions, channels and the like */
 	atomic_uint registrations; /* those of the children that are under way */
 	pthread_mutex_t lock;

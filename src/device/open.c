@@ -704,7 +704,7 @@ int pier_open_in_order(const char *name, const struct pier_near_device *order,
 	return 0;
 }
 
-int pier_open_device(const char *name, struct pier_device **ret_device)
+int pier_device_open(const char *name, struct pier_device **ret_device)
 {
 	PIER_ENTRY();
 

@@ -5,7 +5,7 @@
 #include "device.h"
 
 /*
- * Open a device as pier_open_device() does. If neither `name` nor PIER_DEVICE names
+ * Open a device as pier_device_open() does. If neither `name` nor PIER_DEVICE names
  * one, open the first of `order` that works and has an active port. Without an order
  * (NULL, 0) try RDMA devices in the order of pier_device_list().
  */

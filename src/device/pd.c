@@ -47,7 +47,7 @@ static void free_pd(struct pier_pd *pd)
 	free(pd);
 }
 
-int pier_alloc_pd(struct pier_device *device, struct pier_pd **ret_pd)
+int pier_pd_alloc(struct pier_device *device, struct pier_pd **ret_pd)
 {
 	PIER_ENTRY();
 	struct pier_pd *pd;
@@ -91,7 +91,7 @@ static int refuse_to_dealloc(const struct pier_pd *pd)
 			 pd->device->name, children);
 }
 
-int pier_dealloc_pd(struct pier_pd *pd)
+int pier_pd_dealloc(struct pier_pd *pd)
 {
 	int error;
 
@@ -257,7 +257,7 @@ static int find_or_borrow(struct ibv_context *context, struct pier_device **ret_
 	return error;
 }
 
-int pier_import_pd(struct ibv_pd *verbs, struct pier_pd **ret_pd)
+int pier_pd_import(struct ibv_pd *verbs, struct pier_pd **ret_pd)
 {
 	PIER_ENTRY();
 	struct pier_device *device = NULL;

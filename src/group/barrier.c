@@ -80,7 +80,8 @@ int pier_group_post_receives(struct pier_group_member *member)
 	int error = 0;
 
 	for (int i = 0; i < PIER_GROUP_RECEIVES && !error; i++)
-		error = pier_post_recv(member->control, NULL, 0, &member->receives[i]);
+		error = pier_channel_post_recv(member->control, NULL, 0,
+					       &member->receives[i]);
 	return error;
 }
 
@@ -115,7 +116,7 @@ static int take_message(struct pier_group_member *member, struct pier_result *re
 	if (ret_result->error)
 		return ret_result->error;
 	member->next = (member->next + 1) % PIER_GROUP_RECEIVES;
-	pier_post_recv(member->control, NULL, 0, receive);
+	pier_channel_post_recv(member->control, NULL, 0, receive);
 	return 1;
 }
 

@@ -73,9 +73,9 @@ static int post_with_elements(struct pier_channel *channel,
 	};
 
 	if (request->opcode == PIER_OP_RECV)
-		return pier_post_recv(channel, request->scatter, request->num_sge,
-				      ret_work);
-	return pier_post_request(channel, &posted, ret_work);
+		return pier_channel_post_recv(channel, request->scatter, request->num_sge,
+					      ret_work);
+	return pier_channel_post_request(channel, &posted, ret_work);
 }
 
 /* If a queue is full, all further requests for it wait too, which keeps their order. */

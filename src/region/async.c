@@ -140,7 +140,7 @@ static void register_region(struct pier_registration *registration)
 /* Without the lock. The user has not seen the region. */
 static void deregister_unwanted(struct pier_registration *registration, uint64_t length)
 {
-	if (pier_dereg_mr(registration->event.mr))
+	if (pier_mr_dereg(registration->event.mr))
 		pier_warning("an unwanted region stays registered: %s",
 			     pier_error_message());
 	else
@@ -253,7 +253,7 @@ static int make_registration(struct pier_event_queue *queue, struct pier_pd *pd,
 	return error;
 }
 
-int pier_reg_mr_async(struct pier_event_queue *queue, struct pier_pd *pd,
+int pier_mr_reg_async(struct pier_event_queue *queue, struct pier_pd *pd,
 		      const struct pier_mr_attr *attr,
 		      struct pier_registration **ret_registration)
 {
@@ -324,7 +324,7 @@ static int discard_completed(struct pier_registration *registration)
 		registration->state = STATE_BUSY;
 		queue->busy++;
 		pthread_mutex_unlock(&queue->lock);
-		error = pier_dereg_mr(registration->event.mr);
+		error = pier_mr_dereg(registration->event.mr);
 		pthread_mutex_lock(&queue->lock);
 		queue->busy--;
 	}

@@ -8,7 +8,7 @@
  * Register a segment on a path that its policy accepts. Writes all of *ret_part.
  *
  * Errors: -EXDEV a segment that may split crosses a seam of its allocation; others of
- * pier_reg_mr_attr().
+ * pier_mr_reg_attr().
  */
 int pier_register_segment(const struct pier_segment *segment,
 			  struct pier_mr_part *ret_part);

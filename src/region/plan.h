@@ -15,7 +15,7 @@
  *
  * Errors: -ECHILD the PD is the parent's; -EINVAL an address, length, source or access is
  * not possible; -ERANGE a range leaves its buffer or allocation; -ENOMEM; -EBADF, -E2BIG,
- * -EOPNOTSUPP as of pier_reg_mr_attr(); those of the backends that are asked.
+ * -EOPNOTSUPP as of pier_mr_reg_attr(); those of the backends that are asked.
  */
 int pier_plan_region(struct pier_pd *pd, const struct pier_mr_attr *attr,
 		     struct pier_mr *base, struct pier_mr **ret_region);

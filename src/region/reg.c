@@ -464,7 +464,7 @@ static struct pier_mr_attr attr_for(const struct pier_mr_range *range, int acces
 	};
 }
 
-int pier_reg_mr(struct pier_pd *pd, void *addr, size_t length, int access,
+int pier_mr_reg(struct pier_pd *pd, void *addr, size_t length, int access,
 		struct pier_mr **ret_mr)
 {
 	PIER_ENTRY();
@@ -474,7 +474,7 @@ int pier_reg_mr(struct pier_pd *pd, void *addr, size_t length, int access,
 	return pier_register(pd, &attr, NULL, ret_mr);
 }
 
-int pier_reg_dmabuf_mr(struct pier_pd *pd, uint64_t offset, size_t length, uint64_t iova,
+int pier_mr_reg_dmabuf(struct pier_pd *pd, uint64_t offset, size_t length, uint64_t iova,
 		       int fd, int access, struct pier_mr **ret_mr)
 {
 	PIER_ENTRY();
@@ -486,7 +486,7 @@ int pier_reg_dmabuf_mr(struct pier_pd *pd, uint64_t offset, size_t length, uint6
 	return pier_register(pd, &attr, NULL, ret_mr);
 }
 
-int pier_reg_buffer_mr(struct pier_pd *pd, struct pier_buffer *buffer, size_t offset,
+int pier_mr_reg_buffer(struct pier_pd *pd, struct pier_buffer *buffer, size_t offset,
 		       size_t length, int access, enum pier_policy policy,
 		       struct pier_mr **ret_mr)
 {
@@ -499,7 +499,7 @@ int pier_reg_buffer_mr(struct pier_pd *pd, struct pier_buffer *buffer, size_t of
 	return error ? error : pier_register(pd, &attr, NULL, ret_mr);
 }
 
-int pier_reg_mr_attr(struct pier_pd *pd, const struct pier_mr_attr *attr,
+int pier_mr_reg_attr(struct pier_pd *pd, const struct pier_mr_attr *attr,
 		     struct pier_mr **ret_mr)
 {
 	PIER_ENTRY();
@@ -579,7 +579,7 @@ static int check_unused(const struct pier_mr *mr)
 	return 0;
 }
 
-int pier_dereg_mr(struct pier_mr *mr)
+int pier_mr_dereg(struct pier_mr *mr)
 {
 	struct pier_mr *base;
 	int error;

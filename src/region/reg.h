@@ -19,7 +19,7 @@ int pier_read_mr_attr(const struct pier_mr_attr *attr, struct pier_mr_attr *ret_
  *
  * base  the region that this will be a sub-region of, or NULL
  *
- * Errors: those of pier_reg_mr_attr().
+ * Errors: those of pier_mr_reg_attr().
  */
 int pier_register(struct pier_pd *pd, const struct pier_mr_attr *attr,
 		  struct pier_mr *base, struct pier_mr **ret_mr);
@@ -27,7 +27,7 @@ int pier_register(struct pier_pd *pd, const struct pier_mr_attr *attr,
 /*
  * Register a planned region with the driver: each range as a part with a key of its own,
  * as several parts if the region's split allows it, or all ranges under one key. From
- * then on the region counts as a child of its PD and ends with pier_dereg_mr(). On an
+ * then on the region counts as a child of its PD and ends with pier_mr_dereg(). On an
  * error nothing stays registered, and pier_free_region() frees it.
  */
 int pier_register_region(struct pier_mr *region);

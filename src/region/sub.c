@@ -57,7 +57,7 @@ static int check_sources(const struct pier_mr_range *ranges, uint32_t count)
 	return 0;
 }
 
-int pier_reg_sub_mr(struct pier_mr *mr, uint64_t offset, uint64_t length, int access,
+int pier_mr_reg_sub(struct pier_mr *mr, uint64_t offset, uint64_t length, int access,
 		    struct pier_mr **ret_mr)
 {
 	PIER_ENTRY();
@@ -123,7 +123,7 @@ static int make_region(struct pier_mr *mr, uint64_t offset, uint64_t length,
 {
 	if (!mr->pd->device->unbounded_windows)
 		return make_bare_region(mr, offset, length, ret_region);
-	return pier_reg_sub_mr(
+	return pier_mr_reg_sub(
 		mr, offset, length,
 		(mr->access & PIER_ACCESS_LOCAL_WRITE) | PIER_ACCESS_MW_BIND, ret_region);
 }
@@ -170,7 +170,7 @@ int pier_make_window(struct pier_mr *mr, uint64_t offset, uint64_t length, int a
 	error = region->parts ? fail_parts(region) : add_window(region);
 	if (error) {
 		/* This keeps the sentence of the failure. */
-		pier_dereg_mr(region);
+		pier_mr_dereg(region);
 		return error;
 	}
 	*ret_window = region;

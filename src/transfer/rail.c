@@ -194,7 +194,7 @@ int pier_recv_rail_post(struct pier_rail_base *rail)
 	if (flow->resets != flow->channel->resets)
 		error = pier_fail(ECANCELED, "the channel was reset");
 	while (!error && !pier_flow_is_full(flow)) {
-		error = pier_post_recv(flow->channel, NULL, 0, &receive.work);
+		error = pier_channel_post_recv(flow->channel, NULL, 0, &receive.work);
 		if (!error)
 			pier_flow_add(flow, &receive, 0);
 	}

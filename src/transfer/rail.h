@@ -69,7 +69,7 @@ int pier_rail_flush(struct pier_rail_base *rail, uint64_t length);
  *              pier_recv_rail_inherit() takes over later; NULL: the channel must have
  *              none
  *
- * Errors: those of pier_receiver_begin(). Nothing is left to free.
+ * Errors: those of pier_receiver_create(). Nothing is left to free.
  */
 int pier_recv_rail_init(struct pier_rail_base *rail, const char *what, uint32_t index,
 			const struct pier_receiver_rail *given, uint64_t length,

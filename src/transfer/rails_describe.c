@@ -221,7 +221,7 @@ static void add_prefix(struct pier_device *device, struct pier_rail_port *port)
 {
 	struct pier_gid_entry entry;
 
-	if (pier_query_gid(device, port->port, 0, &entry))
+	if (pier_device_query_gid(device, port->port, 0, &entry))
 		return;
 	memcpy(port->subnet, entry.gid, 8);
 	port->subnet_bits = 64;
@@ -286,7 +286,7 @@ static int add_ports(struct description *description, struct pier_device *device
 	for (uint32_t i = first; !error && i <= last; i++) {
 		struct pier_port_attr attr;
 
-		error = pier_query_port(device, i, &attr);
+		error = pier_device_query_port(device, i, &attr);
 		if (!error && attr.active && attr.link_layer != PIER_LINK_UNSPECIFIED)
 			error = add_port(description, device, name, i, &attr);
 	}
@@ -314,7 +314,7 @@ static int add_device(struct description *description, const char *name)
 	if (error)
 		return error;
 	error = add_ports(description, device, name);
-	pier_close_device(device);
+	pier_device_close(device);
 	return error;
 }
 
@@ -357,7 +357,7 @@ static int fail_without_device(const struct description *description,
 
 	if (error)
 		return error;
-	pier_close_device(device);
+	pier_device_close(device);
 	if (description->port)
 		return pier_fail(ENODEV,
 				 "no RDMA device has an active port %u, which "

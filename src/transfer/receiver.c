@@ -489,8 +489,8 @@ static void free_receiver(struct pier_receiver *receiver)
 	free(receiver);
 }
 
-int pier_receiver_begin(const struct pier_receiver_attr *attr,
-			struct pier_receiver **ret_receiver)
+int pier_receiver_create(const struct pier_receiver_attr *attr,
+			 struct pier_receiver **ret_receiver)
 {
 	PIER_ENTRY();
 	struct pier_receiver_attr known;

@@ -272,9 +272,9 @@ static int post_announced(struct pier_send_rail *rail, const struct pier_remote 
 	writes[1].flags = PIER_POST_IMMEDIATE;
 	writes[1].immediate = pier_announce_chunk(chunk->offset);
 	if (body == 0)
-		return pier_post_request(rail->base.flow.channel, &writes[1],
-					 &chunk->work);
-	return pier_post_batch(rail->base.flow.channel, writes, 2, &chunk->work);
+		return pier_channel_post_request(rail->base.flow.channel, &writes[1],
+						 &chunk->work);
+	return pier_channel_post_batch(rail->base.flow.channel, writes, 2, &chunk->work);
 }
 
 static int post_elements(struct pier_send_rail *rail, int count,
@@ -283,13 +283,13 @@ static int post_elements(struct pier_send_rail *rail, int count,
 	const struct pier_gather *source = (const struct pier_gather *)rail->elements;
 
 	if (rail->reads)
-		return pier_post_read(rail->base.flow.channel,
-				      (const struct pier_scatter *)rail->elements, count,
-				      remote, &chunk->work);
+		return pier_channel_post_read(rail->base.flow.channel,
+					      (const struct pier_scatter *)rail->elements,
+					      count, remote, &chunk->work);
 	if (rail->announces)
 		return post_announced(rail, remote, chunk);
-	return pier_post_write(rail->base.flow.channel, source, count, remote,
-			       &chunk->work);
+	return pier_channel_post_write(rail->base.flow.channel, source, count, remote,
+				       &chunk->work);
 }
 
 /* A chunk that a full queue refused is not copied again: its source does not change. */

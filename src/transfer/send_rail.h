@@ -40,7 +40,7 @@ struct pier_send_rail {
  *
  * index  for error sentences
  *
- * Errors: those of pier_transfer_begin(). Nothing is left to free.
+ * Errors: those of pier_transfer_create(). Nothing is left to free.
  */
 int pier_send_rail_init(struct pier_send_rail *rail, uint32_t index,
 			const struct pier_rail *given,

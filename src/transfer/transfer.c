@@ -512,8 +512,8 @@ static void describe_transfer(const struct pier_object *object, char *ret_text,
 	snprintf(ret_text, size, "transfer of %" PRIu64 " bytes", transfer->attr.length);
 }
 
-int pier_transfer_begin(const struct pier_transfer_attr *attr,
-			struct pier_transfer **ret_transfer)
+int pier_transfer_create(const struct pier_transfer_attr *attr,
+			 struct pier_transfer **ret_transfer)
 {
 	PIER_ENTRY();
 	struct pier_transfer_attr known;
@@ -675,9 +675,9 @@ int pier_transfer_run(const struct pier_transfer_attr *attr)
 	int result = read_attr(attr, &known);
 
 	if (!result && known.stream_size)
-		result = pier_fail(EINVAL, "a stream needs pier_transfer_begin()");
+		result = pier_fail(EINVAL, "a stream needs pier_transfer_create()");
 	if (!result)
-		result = pier_transfer_begin(attr, &transfer);
+		result = pier_transfer_create(attr, &transfer);
 	if (result)
 		return result;
 	while (!(result = pier_transfer_wait(transfer, INT_MAX)))

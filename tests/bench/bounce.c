@@ -80,7 +80,7 @@ static void open_memory(struct side *side, const struct plan *plan)
 	control = find_control();
 	for (int i = 0; i < 2; i++) {
 		control->export_error = i == BOUNCED ? EPERM : 0;
-		if (pier_reg_buffer_mr(side->pd, side->buffer, 0, plan->length,
+		if (pier_mr_reg_buffer(side->pd, side->buffer, 0, plan->length,
 				       PIER_ACCESS_SHARED, PIER_POLICY_BOUNCE,
 				       &side->mrs[i]))
 			die("region");
@@ -109,8 +109,8 @@ static void open_side(struct side *side, const struct plan *plan, int fd)
 	pier_channel_attr_init(&attr);
 	attr.max_send_wr = attr.max_recv_wr = plan->window + 1;
 	attr.rnr_retry_count = 7;
-	if (pier_open_device(plan->device, &side->device) ||
-	    pier_alloc_pd(side->device, &side->pd))
+	if (pier_device_open(plan->device, &side->device) ||
+	    pier_pd_alloc(side->device, &side->pd))
 		die("device");
 	open_memory(side, plan);
 	if (pier_channel_create(side->pd, &attr, &side->channel) ||
@@ -122,9 +122,9 @@ static void open_side(struct side *side, const struct plan *plan, int fd)
 static void close_side(struct side *side)
 {
 	if (pier_receiver_destroy(side->receiver) ||
-	    pier_channel_destroy(side->channel) || pier_dereg_mr(side->mrs[0]) ||
-	    pier_dereg_mr(side->mrs[1]) || pier_buffer_free(side->buffer) ||
-	    pier_dealloc_pd(side->pd) || pier_close_device(side->device))
+	    pier_channel_destroy(side->channel) || pier_mr_dereg(side->mrs[0]) ||
+	    pier_mr_dereg(side->mrs[1]) || pier_buffer_free(side->buffer) ||
+	    pier_pd_dealloc(side->pd) || pier_device_close(side->device))
 		die("closing");
 }
 
@@ -149,7 +149,7 @@ static void land(struct side *side, const struct plan *plan, int way, int fd)
 	if (side->receiver)
 		error = pier_receiver_next(side->receiver, &rail, 1, plan->length);
 	else
-		error = pier_receiver_begin(&attr, &side->receiver);
+		error = pier_receiver_create(&attr, &side->receiver);
 	synchronise(fd);
 	if (error || pier_receiver_wait(side->receiver, 60000) != 1)
 		die("receiver");

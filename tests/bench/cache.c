@@ -60,16 +60,16 @@ static void open_bench(struct bench *bench, const char *device, size_t regions,
 			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (bench->memory == MAP_FAILED)
 		die("mmap");
-	if (pier_open_device(device, &bench->device) ||
-	    pier_alloc_pd(bench->device, &bench->pd) ||
+	if (pier_device_open(device, &bench->device) ||
+	    pier_pd_alloc(bench->device, &bench->pd) ||
 	    pier_mr_cache_create(bench->pd, &attr, &bench->cache))
 		die("opening");
 }
 
 static void close_bench(struct bench *bench)
 {
-	if (pier_mr_cache_destroy(bench->cache) || pier_dealloc_pd(bench->pd) ||
-	    pier_close_device(bench->device))
+	if (pier_mr_cache_destroy(bench->cache) || pier_pd_dealloc(bench->pd) ||
+	    pier_device_close(bench->device))
 		die("closing");
 }
 
@@ -146,8 +146,8 @@ static double register_once(const struct bench *bench, uint64_t count)
 	struct pier_mr *mr;
 
 	for (uint64_t i = 0; i < count; i++)
-		if (pier_reg_mr(bench->pd, bench->memory, MIB, PIER_ACCESS_SHARED, &mr) ||
-		    pier_dereg_mr(mr))
+		if (pier_mr_reg(bench->pd, bench->memory, MIB, PIER_ACCESS_SHARED, &mr) ||
+		    pier_mr_dereg(mr))
 			die("registering");
 	return (now() - start) / (double)count;
 }

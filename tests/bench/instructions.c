@@ -13,8 +13,8 @@
  *	quiet      as unchecked, and nobody asks for a single request
  *
  * and with -batch behind it, BATCH writes under one doorbell, of which the last is
- * signalled, by pier_post_batch(); with -pairs by pier_post_writes(). Every way makes
- * its element and its remote part anew for each write.
+ * signalled, by pier_channel_post_batch(); with -pairs by pier_channel_post_writes().
+ *Every way makes its element and its remote part anew for each write.
  *
  * With INLINE defined, the plain calls are those of <pier/inline.h>.
  */
@@ -169,8 +169,8 @@ struct bench {
 
 static void run_bare(const struct bench *bench)
 {
-	struct ibv_qp *qp = pier_channel_qp(bench->channel);
-	struct ibv_cq *cq = pier_channel_cq(bench->channel);
+	struct ibv_qp *qp = pier_channel_verbs_qp(bench->channel);
+	struct ibv_cq *cq = pier_channel_verbs_cq(bench->channel);
 	struct ibv_send_wr wr = { .num_sge = 1,
 				  .opcode = IBV_WR_RDMA_WRITE,
 				  .send_flags = IBV_SEND_SIGNALED },
@@ -195,8 +195,8 @@ static void run_bare(const struct bench *bench)
 
 static void run_bare_batch(const struct bench *bench)
 {
-	struct ibv_qp *qp = pier_channel_qp(bench->channel);
-	struct ibv_cq *cq = pier_channel_cq(bench->channel);
+	struct ibv_qp *qp = pier_channel_verbs_qp(bench->channel);
+	struct ibv_cq *cq = pier_channel_verbs_cq(bench->channel);
 	struct ibv_send_wr wrs[BATCH] = { 0 }, *bad;
 	struct ibv_sge sges[BATCH];
 	struct ibv_wc wc;
@@ -249,7 +249,7 @@ static void run_unchecked(const struct bench *bench)
 		struct pier_remote part = pier_remote_sub_unchecked(&bench->remote,
 								    offset, LENGTH);
 
-		if (pier_post_write(bench->channel, &element, 1, &part, &work))
+		if (pier_channel_post_write(bench->channel, &element, 1, &part, &work))
 			die("post");
 		finish(bench, work);
 	}
@@ -264,7 +264,7 @@ static void run_quiet(const struct bench *bench)
 		struct pier_remote part = pier_remote_sub_unchecked(&bench->remote,
 								    offset, LENGTH);
 
-		if (pier_post_write(bench->channel, &element, 1, &part, NULL))
+		if (pier_channel_post_write(bench->channel, &element, 1, &part, NULL))
 			die("post");
 		while (pier_channel_poll(bench->channel) == 0)
 			;
@@ -282,7 +282,7 @@ static void run_checked(const struct bench *bench)
 
 		if (pier_mr_gather(&mr, mr.iova + offset, LENGTH, &element) ||
 		    pier_remote_sub(&bench->remote, offset, LENGTH, &part) ||
-		    pier_post_write(bench->channel, &element, 1, &part, &work))
+		    pier_channel_post_write(bench->channel, &element, 1, &part, &work))
 			die("post");
 		finish(bench, work);
 	}
@@ -308,7 +308,7 @@ static void run_unchecked_batch(const struct bench *bench)
 			requests[j].num_sge = 1;
 			requests[j].remote = &parts[j];
 		}
-		if (pier_post_batch(bench->channel, requests, BATCH, &work))
+		if (pier_channel_post_batch(bench->channel, requests, BATCH, &work))
 			die("post");
 		finish(bench, work);
 	}
@@ -333,7 +333,7 @@ static void run_checked_batch(const struct bench *bench)
 			requests[j].num_sge = 1;
 			requests[j].remote = &parts[j];
 		}
-		if (pier_post_batch(bench->channel, requests, BATCH, &work))
+		if (pier_channel_post_batch(bench->channel, requests, BATCH, &work))
 			die("post");
 		finish(bench, work);
 	}
@@ -353,7 +353,7 @@ static void run_pairs(const struct bench *bench)
 			pairs[j].remote = pier_remote_sub_unchecked(&bench->remote,
 								    offset, LENGTH);
 		}
-		if (pier_post_writes(bench->channel, pairs, BATCH, &work))
+		if (pier_channel_post_writes(bench->channel, pairs, BATCH, &work))
 			die("post");
 		finish(bench, work);
 	}
@@ -374,7 +374,7 @@ static void run_checked_pairs(const struct bench *bench)
 					    &pairs[j].remote))
 				die("element");
 		}
-		if (pier_post_writes(bench->channel, pairs, BATCH, &work))
+		if (pier_channel_post_writes(bench->channel, pairs, BATCH, &work))
 			die("post");
 		finish(bench, work);
 	}

@@ -97,7 +97,7 @@ static void create_queue(struct bench *bench)
 
 	pier_cq_attr_init(&attr);
 	attr.depth = (uint32_t)bench->count * 32;
-	if (pier_create_cq(bench->pd, &attr, &bench->cq))
+	if (pier_cq_create(bench->pd, &attr, &bench->cq))
 		die("completion queue");
 	watch_fd(bench, pier_cq_fd(bench->cq));
 }
@@ -116,10 +116,10 @@ static uint64_t open_bench(struct bench *bench, const char *device, bool shared)
 	bench->works = calloc((size_t)bench->count, sizeof(*bench->works));
 	if (bench->epoll_fd < 0 || !bench->channels || !bench->works)
 		die("memory");
-	if (pier_open_device(device, &bench->device) ||
-	    pier_alloc_pd(bench->device, &bench->pd) ||
+	if (pier_device_open(device, &bench->device) ||
+	    pier_pd_alloc(bench->device, &bench->pd) ||
 	    pier_buffer_alloc("memfd", 4096, &bench->buffer) ||
-	    pier_reg_buffer_mr(bench->pd, bench->buffer, 0, 4096, PIER_ACCESS_SHARED,
+	    pier_mr_reg_buffer(bench->pd, bench->buffer, 0, 4096, PIER_ACCESS_SHARED,
 			       PIER_POLICY_ANY, &bench->mr) ||
 	    pier_mr_remote(bench->mr, &bench->remote))
 		die("device");
@@ -137,9 +137,9 @@ static void close_bench(struct bench *bench)
 		if (pier_channel_destroy(bench->channels[i]))
 			die("destroy");
 	}
-	if (pier_destroy_cq(bench->cq) || pier_dereg_mr(bench->mr) ||
-	    pier_buffer_free(bench->buffer) || pier_dealloc_pd(bench->pd) ||
-	    pier_close_device(bench->device))
+	if (pier_cq_destroy(bench->cq) || pier_mr_dereg(bench->mr) ||
+	    pier_buffer_free(bench->buffer) || pier_pd_dealloc(bench->pd) ||
+	    pier_device_close(bench->device))
 		die("close");
 	free(bench->channels);
 	free(bench->works);
@@ -175,7 +175,7 @@ static struct pier_work post(struct bench *bench, struct pier_channel *channel)
 	struct pier_gather source;
 
 	if (pier_mr_gather(bench->mr, pier_mr_iova(bench->mr), LENGTH, &source) ||
-	    pier_post_write(channel, &source, 1, &bench->remote, &work))
+	    pier_channel_post_write(channel, &source, 1, &bench->remote, &work))
 		die("write");
 	return work;
 }

@@ -36,10 +36,10 @@ static double register_once(struct pier_pd *pd, size_t length, uint32_t threads)
 	start = now();
 	if (threads && pier_memory_populate(memory, length, PIER_ACCESS_SHARED, threads))
 		die("populate");
-	if (pier_reg_mr(pd, memory, length, PIER_ACCESS_SHARED, &mr))
+	if (pier_mr_reg(pd, memory, length, PIER_ACCESS_SHARED, &mr))
 		die("register");
 	end = now();
-	if (pier_dereg_mr(mr))
+	if (pier_mr_dereg(mr))
 		die("deregister");
 	munmap(memory, length);
 	return end - start;
@@ -75,11 +75,11 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: " PROGRAM " DEVICE LENGTH THREADS ROUNDS\n");
 		return 2;
 	}
-	if (pier_open_device(argv[1], &device) || pier_alloc_pd(device, &pd))
+	if (pier_device_open(argv[1], &device) || pier_pd_alloc(device, &pd))
 		die("device");
 	run_rounds(pd, strtoull(argv[2], NULL, 0), (uint32_t)strtoul(argv[3], NULL, 0),
 		   rounds);
-	pier_dealloc_pd(pd);
-	pier_close_device(device);
+	pier_pd_dealloc(pd);
+	pier_device_close(device);
 	return 0;
 }

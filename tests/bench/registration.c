@@ -70,21 +70,21 @@ static void pier_dmabuf(const struct bench *bench)
 {
 	struct pier_mr *mr = NULL;
 
-	must(pier_reg_dmabuf_mr(bench->pd, bench->dmabuf.offset, bench->length,
+	must(pier_mr_reg_dmabuf(bench->pd, bench->dmabuf.offset, bench->length,
 				bench->dmabuf.iova, bench->dmabuf.fd, PIER_ACCESS_SHARED,
 				&mr),
-	     "pier_reg_dmabuf_mr");
-	must(pier_dereg_mr(mr), "pier_dereg_mr");
+	     "pier_mr_reg_dmabuf");
+	must(pier_mr_dereg(mr), "pier_mr_dereg");
 }
 
 static void pier_buffer(const struct bench *bench)
 {
 	struct pier_mr *mr = NULL;
 
-	must(pier_reg_buffer_mr(bench->pd, bench->buffer, 0, bench->length,
+	must(pier_mr_reg_buffer(bench->pd, bench->buffer, 0, bench->length,
 				PIER_ACCESS_SHARED, PIER_POLICY_DIRECT, &mr),
-	     "pier_reg_buffer_mr");
-	must(pier_dereg_mr(mr), "pier_dereg_mr");
+	     "pier_mr_reg_buffer");
+	must(pier_mr_dereg(mr), "pier_mr_dereg");
 }
 
 static void verbs_host(const struct bench *bench)
@@ -100,10 +100,10 @@ static void pier_host(const struct bench *bench)
 {
 	struct pier_mr *mr = NULL;
 
-	must(pier_reg_mr(bench->pd, bench->memory, bench->length, PIER_ACCESS_SHARED,
+	must(pier_mr_reg(bench->pd, bench->memory, bench->length, PIER_ACCESS_SHARED,
 			 &mr),
-	     "pier_reg_mr");
-	must(pier_dereg_mr(mr), "pier_dereg_mr");
+	     "pier_mr_reg");
+	must(pier_mr_dereg(mr), "pier_mr_dereg");
 }
 
 struct contestant {
@@ -116,11 +116,11 @@ static const struct {
 	struct contestant bare, beside;
 } pairs[] = {
 	{ { "bare ioctl, dma-buf", bare_dmabuf }, { "ibv_reg_dmabuf_mr", verbs_dmabuf } },
-	{ { "bare ioctl, dma-buf", bare_dmabuf }, { "pier_reg_dmabuf_mr", pier_dmabuf } },
+	{ { "bare ioctl, dma-buf", bare_dmabuf }, { "pier_mr_reg_dmabuf", pier_dmabuf } },
 	{ { "bare ioctl, dma-buf", bare_dmabuf },
-	  { "pier_reg_buffer_mr, udmabuf", pier_buffer } },
+	  { "pier_mr_reg_buffer, udmabuf", pier_buffer } },
 	{ { "ibv_reg_mr, host memory", verbs_host },
-	  { "pier_reg_mr, host memory", pier_host } },
+	  { "pier_mr_reg, host memory", pier_host } },
 };
 
 enum {
@@ -146,8 +146,8 @@ static struct bench open_bench(const char *device, size_t length)
 {
 	struct bench bench = { .length = length };
 
-	must(pier_open_device(device, &bench.device), "pier_open_device");
-	must(pier_alloc_pd(bench.device, &bench.pd), "pier_alloc_pd");
+	must(pier_device_open(device, &bench.device), "pier_device_open");
+	must(pier_pd_alloc(bench.device, &bench.pd), "pier_pd_alloc");
 	must(pier_buffer_alloc("udmabuf", length, &bench.buffer), "pier_buffer_alloc");
 	must(pier_dmabuf_export(bench.buffer, 0, length, PIER_MAPPING_AUTO,
 				&bench.dmabuf),
@@ -164,8 +164,8 @@ static void close_bench(struct bench *bench)
 	munmap(bench->memory, bench->length);
 	pier_dmabuf_close(&bench->dmabuf);
 	must(pier_buffer_free(bench->buffer), "pier_buffer_free");
-	must(pier_dealloc_pd(bench->pd), "pier_dealloc_pd");
-	must(pier_close_device(bench->device), "pier_close_device");
+	must(pier_pd_dealloc(bench->pd), "pier_pd_dealloc");
+	must(pier_device_close(bench->device), "pier_device_close");
 }
 
 static double time_one(const struct bench *bench, const struct contestant *contestant)

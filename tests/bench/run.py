@@ -714,7 +714,7 @@ def guest_lines(build, script, *arguments, cpus=1, seconds=250, before=()):
 
 def bench_guest(build, _):
     """Registrations on rxe, beside the bare system calls."""
-    goals, bounded = [], ("pier_reg_dmabuf_mr", "pier_reg_mr, host memory")
+    goals, bounded = [], ("pier_mr_reg_dmabuf", "pier_mr_reg, host memory")
     for length in 4096, 64 << 10, MIB:
         print(f"\nRegistering and deregistering {length >> 10} KiB, rxe in the guest "
               "(medians of 7 pairs of medians)")

@@ -5,9 +5,10 @@
  *	pier-transfer-perf DEVICE MEMORY LENGTH CHUNK RAILS WINDOW ROUNDS
  *
  * Each round moves LENGTH bytes as one transfer, and once more by a loop of
- * pier_post_write() and pier_work_wait() that somebody wrote for the purpose, with as
- * many chunks in flight on each of as many channels; which comes first changes every
- *time. Prints bytes per second of the transfers and of the loops, and the ratio: medians.
+ * pier_channel_post_write() and pier_work_wait() that somebody wrote for the purpose,
+ *with as many chunks in flight on each of as many channels; which comes first changes
+ *every time. Prints bytes per second of the transfers and of the loops, and the ratio:
+ *medians.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -61,15 +62,15 @@ static void open_side(struct side *side, const struct plan *plan, int fd)
 	struct pier_remote remote;
 	void *memory = NULL;
 
-	if (pier_open_device(plan->device, &side->device) ||
-	    pier_alloc_pd(side->device, &side->pd))
+	if (pier_device_open(plan->device, &side->device) ||
+	    pier_pd_alloc(side->device, &side->pd))
 		die("device");
 	if (pier_buffer_alloc(plan->memory, plan->length, &side->buffer) ||
 	    pier_buffer_map(side->buffer, &memory))
 		die("memory");
 	/* Touch all pages before measuring. */
 	memset(memory, 1, plan->length);
-	if (pier_reg_buffer_mr(side->pd, side->buffer, 0, plan->length,
+	if (pier_mr_reg_buffer(side->pd, side->buffer, 0, plan->length,
 			       PIER_ACCESS_SHARED, PIER_POLICY_ANY, &side->mr) ||
 	    pier_mr_remote(side->mr, &remote))
 		die("region");
@@ -85,8 +86,8 @@ static void close_side(struct side *side, const struct plan *plan)
 	for (uint32_t i = 0; i < plan->rails; i++)
 		if (pier_channel_destroy(side->channels[i]))
 			die("closing a channel");
-	if (pier_dereg_mr(side->mr) || pier_buffer_free(side->buffer) ||
-	    pier_dealloc_pd(side->pd) || pier_close_device(side->device))
+	if (pier_mr_dereg(side->mr) || pier_buffer_free(side->buffer) ||
+	    pier_pd_dealloc(side->pd) || pier_device_close(side->device))
 		die("closing");
 }
 
@@ -121,8 +122,8 @@ static void post(struct side *side, const struct plan *plan, uint64_t index,
 
 	if (pier_mr_gather(side->mr, pier_mr_iova(side->mr) + offset, length, &source) ||
 	    pier_remote_sub(&side->remote, offset, length, &target) ||
-	    pier_post_write(side->channels[index % plan->rails], &source, 1, &target,
-			    ret_work))
+	    pier_channel_post_write(side->channels[index % plan->rails], &source, 1,
+				    &target, ret_work))
 		die("write");
 }
 

@@ -44,8 +44,8 @@ opened = []
 run.ctypes.CDLL = lambda name: types.SimpleNamespace(
     pier_error_message=lambda: b"", pier_device_name=lambda device: opened[-1],
     pier_buffer_alloc=lambda spec, length, buffer: spec != b"hip:0",
-    pier_open_near_device=lambda memory, device: opened.append(b"b") if memory is not None else 1,
-    pier_open_device=lambda name, device: opened.append(name))
+    pier_device_open_near=lambda memory, device: opened.append(b"b") if memory is not None else 1,
+    pier_device_open=lambda name, device: opened.append(name))
 run.nics, run.link_layer = lambda: ["a", "b", "c"], lambda name: "Ethernet"
 run.subprocess.call = lambda argv, **_: "-d b --remote-device c" not in " ".join(argv)
 run.probe_nics()

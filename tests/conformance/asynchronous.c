@@ -22,7 +22,7 @@ static int register_area(struct pier_event_queue *queue, const struct end *end,
 	attr.range_count = 1;
 	attr.access = PIER_ACCESS_SHARED;
 	attr.context = (void *)end;
-	return pier_reg_mr_async(queue, end->pd, &attr, ret_registration);
+	return pier_mr_reg_async(queue, end->pd, &attr, ret_registration);
 }
 
 static struct pier_event next_event(struct pier_event_queue *queue)
@@ -67,7 +67,7 @@ static void peer_writes_into_async_region(void **state)
 	expect_ok(pier_channel_write(world->a.channel, &source, 1, &target, PATIENT));
 	image_copy(&world->b.area, OFFSET, &world->a.area, OFFSET, LENGTH);
 	for (int i = 0; i < 2; i++) {
-		expect_ok(pier_dereg_mr(regions[i]));
+		expect_ok(pier_mr_dereg(regions[i]));
 		expect_ok(pier_registration_close(registrations[i]));
 	}
 	expect_ok(pier_event_queue_destroy(queue));
@@ -120,7 +120,7 @@ static void cancelled_registration_leaves_nothing(void **state)
 
 		expect_result(pier_event_queue_wait(queue, PATIENT, &event), 1);
 		assert_true(event.error == 0 || event.error == -ECANCELED);
-		expect_ok(pier_dereg_mr(event.mr));
+		expect_ok(pier_mr_dereg(event.mr));
 		expect_ok(pier_registration_close(event.registration));
 	}
 	destroy_soon(queue);

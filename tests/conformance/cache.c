@@ -128,9 +128,9 @@ static void cache_keeps_its_pd(void **state)
 
 	expect_ok(pier_mr_cache_create(end->pd, NULL, &cache));
 	expect_ok(area_close(&end->area));
-	expect_result(pier_dealloc_pd(end->pd), -EBUSY);
+	expect_result(pier_pd_dealloc(end->pd), -EBUSY);
 	expect_ok(pier_mr_cache_destroy(cache));
-	expect_ok(pier_dealloc_pd(end->pd));
+	expect_ok(pier_pd_dealloc(end->pd));
 	end->pd = NULL;
 }
 

@@ -10,7 +10,7 @@ static bool counts(struct pier_device *device)
 {
 	struct pier_device_attr attr;
 
-	expect_ok(pier_query_device(device, &attr));
+	expect_ok(pier_device_query(device, &attr));
 	return attr.counters;
 }
 
@@ -73,14 +73,14 @@ static uint64_t do_something(struct world *world)
 		image_copy(&world->a.area, from, &world->b.area, to, length);
 		return 0;
 	case 1:
-		expect_ok(pier_post_recv(world->b.channel, NULL, 0, NULL));
+		expect_ok(pier_channel_post_recv(world->b.channel, NULL, 0, NULL));
 		expect_ok(test_channel_send_imm(channel, NULL, 0, 5, PATIENT));
 		return 0;
 	case 2:
 		expect_ok(pier_channel_write(channel, NULL, 0, &target, PATIENT));
 		return 0;
 	case 3:
-		expect_ok(pier_post_recv(world->b.channel, NULL, 0, NULL));
+		expect_ok(pier_channel_post_recv(world->b.channel, NULL, 0, NULL));
 		expect_ok(
 			test_channel_write_imm(channel, &source, 1, &target, 5, PATIENT));
 		break;
@@ -144,7 +144,7 @@ static void write_counts_for_its_own_key(void **state)
 	struct pier_mr *sub_mr = NULL;
 
 	expect_ok(
-		pier_reg_sub_mr(world->b.area.mr, 4000, 10, PIER_ACCESS_SHARED, &sub_mr));
+		pier_mr_reg_sub(world->b.area.mr, 4000, 10, PIER_ACCESS_SHARED, &sub_mr));
 	expect_ok(pier_mr_remote(sub_mr, &sub));
 	expect_ok(pier_counter_bind(of_base, world->b.area.mr));
 	expect_ok(pier_counter_bind(of_sub, sub_mr));
@@ -160,7 +160,7 @@ static void write_counts_for_its_own_key(void **state)
 	world_expect(world);
 	release(of_base, world->b.area.mr);
 	release(of_sub, sub_mr);
-	expect_ok(pier_dereg_mr(sub_mr));
+	expect_ok(pier_mr_dereg(sub_mr));
 }
 
 /* These bytes of a region, by the key of their part. */
@@ -204,7 +204,7 @@ static void writes_to_every_range_count(void **state)
 	world_expect(world);
 	assert_int_equal(pier_counter_read(counter), 2);
 	release(counter, mr);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 static void bound_region_is_kept(void **state)
@@ -219,7 +219,7 @@ static void bound_region_is_kept(void **state)
 	expect_result(pier_counter_bind(second, mr), -EBUSY);
 	expect_result(pier_counter_bind(counter, mr), -EBUSY);
 	expect_result(pier_counter_destroy(counter), -EBUSY);
-	expect_result(pier_dereg_mr(mr), -EBUSY);
+	expect_result(pier_mr_dereg(mr), -EBUSY);
 	test_assert_sentence("a counter is bound");
 	/* The refusals changed nothing. */
 	write_some(world, &target);
@@ -260,9 +260,9 @@ static void counter_keeps_its_pd(void **state)
 	expect_ok(end_open(end, test_device));
 	counter = counter_of(end);
 	expect_ok(area_close(&end->area));
-	expect_result(pier_dealloc_pd(end->pd), -EBUSY);
+	expect_result(pier_pd_dealloc(end->pd), -EBUSY);
 	expect_ok(pier_counter_destroy(counter));
-	expect_ok(pier_dealloc_pd(end->pd));
+	expect_ok(pier_pd_dealloc(end->pd));
 	end->pd = NULL;
 }
 

@@ -44,7 +44,7 @@ static void announce(struct world *world, uint32_t number)
 	struct pier_gather source = gather_at(&world->a.area, from, length);
 	struct pier_remote target = remote_at(&world->b.area, to, length);
 
-	expect_ok(pier_post_recv(world->b.channel, NULL, 0, NULL));
+	expect_ok(pier_channel_post_recv(world->b.channel, NULL, 0, NULL));
 	expect_ok(test_channel_write_imm(world->a.channel, &source, 1, &target, number,
 					 PATIENT));
 	image_copy(&world->b.area, to, &world->a.area, from, length);
@@ -63,7 +63,7 @@ static void only_writes_with_the_number_are_counted(void **state)
 		announce(world, NUMBER - (uint32_t)i - 1);
 		assert_int_equal(pier_counter_read(counter), i);
 	}
-	expect_ok(pier_post_recv(world->b.channel, NULL, 0, NULL));
+	expect_ok(pier_channel_post_recv(world->b.channel, NULL, 0, NULL));
 	expect_ok(test_channel_send_imm(world->a.channel, NULL, 0, NUMBER, PATIENT));
 	expect_result(pier_counter_wait(counter, 31, BRIEF), -ETIMEDOUT);
 	world_expect(world);
@@ -87,7 +87,7 @@ static void counted_receive_still_returns_its_result(void **state)
 	struct pier_work work;
 
 	for (int counted_first = 0; counted_first < 2; counted_first++) {
-		expect_ok(pier_post_recv(world->b.channel, NULL, 0, &work));
+		expect_ok(pier_channel_post_recv(world->b.channel, NULL, 0, &work));
 		expect_ok(test_channel_write_imm(world->a.channel, &source, 1, &target,
 						 NUMBER, PATIENT));
 		if (counted_first)
@@ -113,7 +113,7 @@ static void bound_region_is_kept(void **state)
 	expect_result(pier_counter_bind_imm(second, mr, world->b.channel, NUMBER),
 		      -EBUSY);
 	expect_ok(pier_counter_bind_imm(second, mr, world->b.channel, OTHER));
-	expect_result(pier_dereg_mr(mr), -EBUSY);
+	expect_result(pier_mr_dereg(mr), -EBUSY);
 	expect_result(pier_counter_destroy(counter), -EBUSY);
 	announce(world, OTHER);
 	announce(world, NUMBER);
@@ -122,7 +122,7 @@ static void bound_region_is_kept(void **state)
 	expect_result(pier_counter_wait(counter, 1, PATIENT), 1);
 	world_expect(world);
 	expect_ok(pier_counter_unbind(second, mr));
-	expect_result(pier_dereg_mr(mr), -EBUSY);
+	expect_result(pier_mr_dereg(mr), -EBUSY);
 	expect_ok(pier_counter_destroy(second));
 	release(world, counter);
 }
@@ -204,7 +204,7 @@ static void null_is_refused(void **state)
 	expect_result(pier_counter_bind_imm(counter, mr, NULL, NUMBER), -EINVAL);
 	test_assert_sentence("channel is NULL");
 	expect_result(pier_counter_unbind(counter, NULL), -EINVAL);
-	expect_result(pier_bind_sub_mr(world->b.channel, NULL, 0, 1,
+	expect_result(pier_mr_bind_sub(world->b.channel, NULL, 0, 1,
 				       PIER_ACCESS_REMOTE_READ, PATIENT, &mr),
 		      -EINVAL);
 	expect_ok(pier_counter_destroy(counter));

@@ -30,7 +30,7 @@ static int reg_export(struct end *end, size_t offset, size_t length, uint64_t io
 	assert_int_equal(dmabuf.length, length);
 	assert_int_equal(dmabuf.offset % page, dmabuf.iova % page);
 	iova = iova_base ? iova_base + dmabuf.offset % page : dmabuf.iova;
-	error = pier_reg_dmabuf_mr(end->pd, dmabuf.offset, dmabuf.length, iova, dmabuf.fd,
+	error = pier_mr_reg_dmabuf(end->pd, dmabuf.offset, dmabuf.length, iova, dmabuf.fd,
 				   PIER_ACCESS_SHARED, ret_mr);
 	pier_dmabuf_close(&dmabuf);
 	assert_int_equal(dmabuf.fd, -1);
@@ -48,7 +48,7 @@ static void skip_if_memfd(struct end *end)
 	struct pier_dmabuf dmabuf;
 	bool memfd;
 
-	expect_ok(pier_query_device(end->device, &attr));
+	expect_ok(pier_device_query(end->device, &attr));
 	expect_ok(pier_dmabuf_export(end->area.buffer, 0, 1, PIER_MAPPING_AUTO, &dmabuf));
 	memfd = fcntl(dmabuf.fd, F_GET_SEALS) >= 0;
 	pier_dmabuf_close(&dmabuf);
@@ -63,7 +63,7 @@ static void skip_if_impossible(struct world *world)
 	struct pier_mr *mr;
 	int error;
 
-	expect_ok(pier_query_device(world->b.device, &attr));
+	expect_ok(pier_device_query(world->b.device, &attr));
 	if (!attr.dmabuf)
 		world_skip("this device cannot register dma-bufs");
 	if (pier_mr_path(world->b.area.mr) == PIER_PATH_HOST)
@@ -72,7 +72,7 @@ static void skip_if_impossible(struct world *world)
 	if (error == -EOPNOTSUPP)
 		world_skip(pier_error_message());
 	expect_ok(error);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 static void write_and_read_back(struct world *world, size_t part, uint64_t iova_base)
@@ -92,7 +92,7 @@ static void write_and_read_back(struct world *world, size_t part, uint64_t iova_
 	expect_ok(pier_channel_read(world->a.channel, &back, 1, &remote, PATIENT));
 	image_copy(&world->a.area, AREA_LENGTH - length, &world->b.area, offset, length);
 	world_expect(world);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 static void peer_reaches_dmabuf_at_its_address(void **state)
@@ -128,7 +128,7 @@ static void gathers_from_dmabuf_at_another_iova(void **state)
 	expect_ok(pier_channel_write(world->a.channel, &source, 1, &target, PATIENT));
 	image_copy(&world->b.area, 3, &world->a.area, 5001, 5000);
 	world_expect(world);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 static void write_past_dmabuf_region_is_refused(void **state)
@@ -143,10 +143,10 @@ static void write_past_dmabuf_region_is_refused(void **state)
 	expect_ok(reg_export(&world->b, 5000, 100, UINT64_C(1) << 40, &mr));
 	expect_ok(pier_mr_remote(mr, &remote));
 	remote.length = 101;
-	expect_ok(pier_post_write(world->a.channel, &source, 1, &remote, &work));
+	expect_ok(pier_channel_post_write(world->a.channel, &source, 1, &remote, &work));
 	expect_end(world->a.channel, work, -EACCES);
 	world_expect(world);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 static void invalid_dmabuf_ranges_are_refused(void **state)
@@ -159,14 +159,14 @@ static void invalid_dmabuf_ranges_are_refused(void **state)
 	expect_ok(pier_dmabuf_export(world->b.area.buffer, 100, 1000, PIER_MAPPING_AUTO,
 				     &dmabuf));
 	expect_result(pier_buffer_free(world->b.area.buffer), -EBUSY);
-	expect_result(pier_reg_dmabuf_mr(world->b.pd, dmabuf.offset, 1000,
+	expect_result(pier_mr_reg_dmabuf(world->b.pd, dmabuf.offset, 1000,
 					 dmabuf.iova + 1, dmabuf.fd, PIER_ACCESS_SHARED,
 					 &mr),
 		      -EINVAL);
-	expect_result(pier_reg_dmabuf_mr(world->b.pd, dmabuf.offset, 0, dmabuf.iova,
+	expect_result(pier_mr_reg_dmabuf(world->b.pd, dmabuf.offset, 0, dmabuf.iova,
 					 dmabuf.fd, PIER_ACCESS_SHARED, &mr),
 		      -EINVAL);
-	expect_result(pier_reg_dmabuf_mr(world->b.pd, dmabuf.offset, (size_t)1 << 40,
+	expect_result(pier_mr_reg_dmabuf(world->b.pd, dmabuf.offset, (size_t)1 << 40,
 					 dmabuf.iova, dmabuf.fd, PIER_ACCESS_SHARED, &mr),
 		      -EINVAL);
 	assert_null(mr);
@@ -198,7 +198,7 @@ static void wrapped_dmabuf_outlives_the_callers_fd(void **state)
 	expect_ok(pier_buffer_wrap_dmabuf(dmabuf.fd, dmabuf.offset, 9999, &buffer));
 	pier_dmabuf_close(&dmabuf);
 	assert_int_equal(pier_buffer_length(buffer), 9999);
-	expect_ok(pier_reg_buffer_mr(world->b.pd, buffer, 0, 9999, PIER_ACCESS_SHARED,
+	expect_ok(pier_mr_reg_buffer(world->b.pd, buffer, 0, 9999, PIER_ACCESS_SHARED,
 				     PIER_POLICY_DIRECT, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
 	expect_ok(pier_mr_remote(mr, &remote));
@@ -208,7 +208,7 @@ static void wrapped_dmabuf_outlives_the_callers_fd(void **state)
 	if (pier_buffer_copy_from(buffer, 9998, &byte, 1) == 0)
 		assert_int_equal((unsigned char)byte, world->b.area.image[4321 + 9998]);
 	expect_result(pier_buffer_free(buffer), -EBUSY);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	expect_ok(pier_buffer_free(buffer));
 }
 

@@ -29,13 +29,13 @@ int area_open(struct area *area, struct pier_pd *pd, int access)
 	area->image = calloc(1, AREA_LENGTH);
 	if (!area->image)
 		return -ENOMEM;
-	return pier_reg_buffer_mr(pd, area->buffer, 0, AREA_LENGTH, access,
+	return pier_mr_reg_buffer(pd, area->buffer, 0, AREA_LENGTH, access,
 				  PIER_POLICY_DIRECT, &area->mr);
 }
 
 int area_close(struct area *area)
 {
-	int error = pier_dereg_mr(area->mr);
+	int error = pier_mr_dereg(area->mr);
 
 	if (!error) {
 		area->mr = NULL;
@@ -69,10 +69,10 @@ long area_compare(const struct area *area)
 
 int end_open(struct end *end, const char *device)
 {
-	int error = pier_open_device(device, &end->device);
+	int error = pier_device_open(device, &end->device);
 
 	if (!error)
-		error = pier_alloc_pd(end->device, &end->pd);
+		error = pier_pd_alloc(end->device, &end->pd);
 	if (!error)
 		error = area_open(&end->area, end->pd, PIER_ACCESS_SHARED);
 	return error;
@@ -97,8 +97,8 @@ int end_close(struct end *end)
 
 	keep_first(&error, pier_channel_destroy(end->channel));
 	keep_first(&error, area_close(&end->area));
-	keep_first(&error, pier_dealloc_pd(end->pd));
-	keep_first(&error, pier_close_device(end->device));
+	keep_first(&error, pier_pd_dealloc(end->pd));
+	keep_first(&error, pier_device_close(end->device));
 	*end = (struct end){ 0 };
 	return error;
 }

@@ -19,18 +19,21 @@ static void expect_refused(struct world *world, const struct pier_remote *remote
 	struct pier_work bad, behind, receive;
 	struct pier_result result;
 
-	expect_ok(pier_post_recv(world->a.channel, &target, 1, &receive));
+	expect_ok(pier_channel_post_recv(world->a.channel, &target, 1, &receive));
 	if (read)
-		expect_ok(pier_post_read(world->a.channel, &target, 1, remote, &bad));
+		expect_ok(pier_channel_post_read(world->a.channel, &target, 1, remote,
+						 &bad));
 	else
-		expect_ok(pier_post_write(world->a.channel, &source, 1, remote, &bad));
-	expect_ok(pier_post_write(world->a.channel, &source, 1, &good, &behind));
+		expect_ok(pier_channel_post_write(world->a.channel, &source, 1, remote,
+						  &bad));
+	expect_ok(pier_channel_post_write(world->a.channel, &source, 1, &good, &behind));
 	result = expect_end(world->a.channel, bad, -EACCES);
 	assert_int_not_equal(result.status, 0);
 	test_assert_sentence(read ? "read" : "write");
 	expect_end(world->a.channel, behind, -ECANCELED);
 	expect_end(world->a.channel, receive, -ECANCELED);
-	expect_result(pier_post_write(world->a.channel, &source, 1, &good, NULL), -EPIPE);
+	expect_result(pier_channel_post_write(world->a.channel, &source, 1, &good, NULL),
+		      -EPIPE);
 	test_assert_sentence("refused");
 	world_expect(world);
 }
@@ -86,10 +89,10 @@ static void deregistered_key_is_refused(void **state)
 	struct pier_remote remote;
 	struct pier_mr *mr;
 
-	expect_ok(pier_reg_buffer_mr(world->b.pd, world->b.area.buffer, 0, 2000,
+	expect_ok(pier_mr_reg_buffer(world->b.pd, world->b.area.buffer, 0, 2000,
 				     PIER_ACCESS_SHARED, PIER_POLICY_DIRECT, &mr));
 	expect_ok(pier_mr_remote(mr, &remote));
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	expect_refused(world, &remote, false);
 }
 
@@ -100,11 +103,11 @@ static void expect_no_right(void **state, int access, bool read)
 	struct pier_remote remote;
 	struct pier_mr *mr;
 
-	expect_ok(pier_reg_buffer_mr(world->b.pd, world->b.area.buffer, 0, 2000, access,
+	expect_ok(pier_mr_reg_buffer(world->b.pd, world->b.area.buffer, 0, 2000, access,
 				     PIER_POLICY_DIRECT, &mr));
 	remote = (struct pier_remote){ pier_mr_iova(mr), 2000, test_mr_info(mr).rkey };
 	expect_refused(world, &remote, read);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 static void write_without_right_is_refused(void **state)
@@ -138,7 +141,7 @@ static void local_element_outside_region_fails(void **state)
 	struct pier_remote target = remote_at(&world->b.area, 0, 10);
 	struct pier_work work;
 
-	expect_ok(pier_post_write(world->a.channel, &outside, 1, &target, &work));
+	expect_ok(pier_channel_post_write(world->a.channel, &outside, 1, &target, &work));
 	expect_vague_end(world->a.channel, work, -EFAULT, -ECANCELED);
 	world_expect(world);
 }
@@ -151,14 +154,14 @@ static void read_into_read_only_memory_fails(void **state)
 	struct pier_work work;
 	struct pier_mr *mr;
 
-	expect_ok(pier_reg_buffer_mr(world->a.pd, world->a.area.buffer, 0, 100,
+	expect_ok(pier_mr_reg_buffer(world->a.pd, world->a.area.buffer, 0, 100,
 				     PIER_ACCESS_LOCAL_READ, PIER_POLICY_DIRECT, &mr));
 	expect_result(pier_mr_scatter(mr, pier_mr_iova(mr), 10, &target), -EACCES);
 	target = pier_mr_scatter_unchecked(mr, pier_mr_iova(mr), 10);
-	expect_ok(pier_post_read(world->a.channel, &target, 1, &source, &work));
+	expect_ok(pier_channel_post_read(world->a.channel, &target, 1, &source, &work));
 	expect_end(world->a.channel, work, -EFAULT);
 	world_expect(world);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 static void send_without_receive_fails(void **state)
@@ -172,8 +175,8 @@ static void send_without_receive_fails(void **state)
 	attr.min_rnr_timer = 1;
 	world = world_connected_with(state, &attr);
 	source = gather_at(&world->a.area, 0, 100);
-	expect_ok(pier_post_send(world->a.channel, &source, 1, &work));
-	expect_ok(pier_post_send(world->a.channel, &source, 1, &behind));
+	expect_ok(pier_channel_post_send(world->a.channel, &source, 1, &work));
+	expect_ok(pier_channel_post_send(world->a.channel, &source, 1, &behind));
 	expect_end(world->a.channel, work, -EAGAIN);
 	test_assert_sentence("no receive");
 	expect_end(world->a.channel, behind, -ECANCELED);
@@ -189,8 +192,8 @@ static void message_longer_than_receive_fails(void **state)
 	uint8_t *guarded = world->b.area.image + 100, now[9000];
 	struct pier_work send, receive;
 
-	expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
-	expect_ok(pier_post_send(world->a.channel, &source, 1, &send));
+	expect_ok(pier_channel_post_recv(world->b.channel, &target, 1, &receive));
+	expect_ok(pier_channel_post_send(world->a.channel, &source, 1, &send));
 	expect_vague_end(world->b.channel, receive, -EMSGSIZE, -EIO);
 	expect_vague_end(world->a.channel, send, -EMSGSIZE, -EREMOTEIO);
 	/* The device may have written any part of the receive. */
@@ -207,15 +210,15 @@ static void peer_closing_fails_requests(void **state)
 	struct pier_remote target = remote_at(&world->b.area, 0, 1000);
 	struct pier_work receive, send, write;
 
-	expect_ok(pier_post_recv(world->a.channel, NULL, 0, &receive));
+	expect_ok(pier_channel_post_recv(world->a.channel, NULL, 0, &receive));
 	expect_ok(pier_channel_destroy(world->b.channel));
 	world->b.channel = NULL;
-	expect_ok(pier_post_write(world->a.channel, &source, 1, &target, &write));
-	if (pier_post_send(world->a.channel, &source, 1, &send) == 0)
+	expect_ok(pier_channel_post_write(world->a.channel, &source, 1, &target, &write));
+	if (pier_channel_post_send(world->a.channel, &source, 1, &send) == 0)
 		assert_true(test_work_finish(world->a.channel, send, PATIENT, NULL) < 0);
 	assert_true(test_work_finish(world->a.channel, write, PATIENT, NULL) < 0);
 	expect_end(world->a.channel, receive, -ECANCELED);
-	expect_result(pier_post_send(world->a.channel, &source, 1, NULL), -EPIPE);
+	expect_result(pier_channel_post_send(world->a.channel, &source, 1, NULL), -EPIPE);
 	world_expect(world);
 }
 
@@ -227,15 +230,16 @@ static void arguments_are_checked_before_posting(void **state)
 
 	for (int i = 0; i < 5; i++)
 		five[i] = gather_at(&world->a.area, 0, 11);
-	expect_result(pier_post_write(world->a.channel, five, 1, &target, NULL),
+	expect_result(pier_channel_post_write(world->a.channel, five, 1, &target, NULL),
 		      -ENOTCONN);
 	expect_ok(ends_connect(&world->a, &world->b));
-	expect_result(pier_post_write(world->a.channel, five, 1, &target, NULL), -ERANGE);
-	expect_result(pier_post_send(world->a.channel, five, 5, NULL), -EINVAL);
-	expect_result(pier_post_send(world->a.channel, five, -1, NULL), -EINVAL);
+	expect_result(pier_channel_post_write(world->a.channel, five, 1, &target, NULL),
+		      -ERANGE);
+	expect_result(pier_channel_post_send(world->a.channel, five, 5, NULL), -EINVAL);
+	expect_result(pier_channel_post_send(world->a.channel, five, -1, NULL), -EINVAL);
 	for (int i = 0; i < 4; i++)
 		five[i].length = UINT32_MAX;
-	expect_result(pier_post_send(world->a.channel, five, 4, NULL), -EMSGSIZE);
+	expect_result(pier_channel_post_send(world->a.channel, five, 4, NULL), -EMSGSIZE);
 	expect_result(
 		test_work_finish(world->a.channel, (struct pier_work){ 1 }, -2, NULL),
 		-EINVAL);
@@ -262,27 +266,27 @@ static void null_is_refused(void **state)
 					.remote = &remote };
 	const char *list = "the list of elements is NULL";
 
-	expect_null(pier_post_send(channel, NULL, 2, NULL), list);
-	expect_null(pier_post_write(channel, NULL, 2, &remote, NULL), list);
-	expect_null(pier_post_read(channel, NULL, 2, &remote, NULL), list);
-	expect_null(pier_post_write(channel, NULL, 100, &remote, NULL), list);
+	expect_null(pier_channel_post_send(channel, NULL, 2, NULL), list);
+	expect_null(pier_channel_post_write(channel, NULL, 2, &remote, NULL), list);
+	expect_null(pier_channel_post_read(channel, NULL, 2, &remote, NULL), list);
+	expect_null(pier_channel_post_write(channel, NULL, 100, &remote, NULL), list);
 	expect_null(pier_channel_send(channel, NULL, 1, PATIENT), list);
 	expect_null(pier_channel_write(channel, NULL, 1, &remote, PATIENT), list);
 	expect_null(pier_channel_read(channel, NULL, 1, &remote, PATIENT), list);
 	expect_null(test_post_send_imm(channel, NULL, 1, 0, NULL), list);
 	expect_null(test_post_write_imm(channel, NULL, 1, &remote, 0, NULL), list);
-	expect_null(pier_post_recv(channel, NULL, 1, NULL), list);
+	expect_null(pier_channel_post_recv(channel, NULL, 1, NULL), list);
 	expect_null(test_post_fetch_add(channel, NULL, &remote, 1, NULL), list);
 	expect_null(test_post_compare_swap(channel, NULL, &remote, 1, 2, NULL), list);
-	expect_null(pier_post_request(channel, NULL, NULL), "request is NULL");
-	expect_null(pier_post_request(channel, &request, NULL), list);
-	expect_null(pier_post_batch(channel, NULL, 1, NULL), "requests is NULL");
-	expect_null(pier_post_batch(channel, &request, 1, NULL), list);
-	expect_null(pier_post_writes(channel, NULL, 1, NULL), "pairs is NULL");
-	expect_null(pier_post_reads(channel, NULL, 1, NULL), "pairs is NULL");
-	expect_null(pier_post_write_vec(channel, NULL, 1, &remote, 1, NULL),
+	expect_null(pier_channel_post_request(channel, NULL, NULL), "request is NULL");
+	expect_null(pier_channel_post_request(channel, &request, NULL), list);
+	expect_null(pier_channel_post_batch(channel, NULL, 1, NULL), "requests is NULL");
+	expect_null(pier_channel_post_batch(channel, &request, 1, NULL), list);
+	expect_null(pier_channel_post_writes(channel, NULL, 1, NULL), "pairs is NULL");
+	expect_null(pier_channel_post_reads(channel, NULL, 1, NULL), "pairs is NULL");
+	expect_null(pier_channel_post_write_vec(channel, NULL, 1, &remote, 1, NULL),
 		    "sg_list is NULL");
-	expect_null(pier_post_read_vec(channel, &scatter, 1, NULL, 1, NULL),
+	expect_null(pier_channel_post_read_vec(channel, &scatter, 1, NULL, 1, NULL),
 		    "parts is NULL");
 	expect_null(pier_channel_write_vec(channel, &gather, 1, NULL, 1, PATIENT),
 		    "parts is NULL");

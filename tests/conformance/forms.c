@@ -75,12 +75,12 @@ static void peer_writes_with_every_addressing(void **state)
 		attr.addressing = cases[i].addressing;
 		attr.iova = cases[i].iova;
 		attr.context = world;
-		expect_ok(pier_reg_mr_attr(world->b.pd, &attr, &mr));
+		expect_ok(pier_mr_reg_attr(world->b.pd, &attr, &mr));
 		assert_int_equal(pier_mr_iova(mr), cases[i].begin);
 		assert_ptr_equal(test_mr_info(mr).context, world);
 		area_shuffle(world, &world->a.area);
 		write_all(world, mr);
-		expect_ok(pier_dereg_mr(mr));
+		expect_ok(pier_mr_dereg(mr));
 	}
 }
 
@@ -108,14 +108,15 @@ static void short_messages_arrive_with_every_addressing(void **state)
 					       OFFSET) %
 						      host_page()
 				    : 0;
-		expect_ok(pier_reg_mr_attr(world->b.pd, &attr, &mr));
+		expect_ok(pier_mr_reg_attr(world->b.pd, &attr, &mr));
 		for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
 			struct pier_gather source = gather_at(&world->a.area, 11 + i,
 							      lengths[i]);
 
 			expect_ok(pier_mr_scatter(mr, pier_mr_iova(mr) + 100 * i, 100,
 						  &target));
-			expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
+			expect_ok(pier_channel_post_recv(world->b.channel, &target, 1,
+							 &receive));
 			expect_ok(
 				pier_channel_send(world->a.channel, &source, 1, PATIENT));
 			expect_end(world->b.channel, receive, 0);
@@ -126,7 +127,7 @@ static void short_messages_arrive_with_every_addressing(void **state)
 		for (size_t i = 0; i < sizeof(innocent); i++)
 			assert_int_equal(innocent[i], 0);
 		area_shuffle(world, &world->a.area);
-		expect_ok(pier_dereg_mr(mr));
+		expect_ok(pier_mr_dereg(mr));
 	}
 }
 
@@ -140,11 +141,11 @@ static void pointer_into_buffer_is_recognised(void **state)
 	struct pier_mr_attr attr = attr_of(&range);
 	struct pier_mr *mr = NULL;
 
-	expect_ok(pier_reg_mr_attr(world->b.pd, &attr, &mr));
+	expect_ok(pier_mr_reg_attr(world->b.pd, &attr, &mr));
 	assert_int_equal(pier_mr_iova(mr), address);
 	assert_int_equal(pier_mr_path(mr), pier_mr_path(world->b.area.mr));
 	write_all(world, mr);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 static void requested_key_is_used(void **state)
@@ -155,38 +156,38 @@ static void requested_key_is_used(void **state)
 	struct pier_mr *mr = NULL, *second = NULL;
 	struct pier_device_attr device;
 
-	expect_ok(pier_query_device(world->b.device, &device));
+	expect_ok(pier_device_query(world->b.device, &device));
 	attr.requested_key = device.max_requested_key + 1;
-	expect_result(pier_reg_mr_attr(world->b.pd, &attr, &mr), -EKEYREJECTED);
+	expect_result(pier_mr_reg_attr(world->b.pd, &attr, &mr), -EKEYREJECTED);
 	attr.requested_key = KEY;
 	if (device.max_requested_key == 0) {
-		expect_result(pier_reg_mr_attr(world->b.pd, &attr, &mr), -EKEYREJECTED);
+		expect_result(pier_mr_reg_attr(world->b.pd, &attr, &mr), -EKEYREJECTED);
 		test_assert_sentence("chooses all keys");
 		return;
 	}
 	for (int round = 0; round < 2; round++) {
-		expect_ok(pier_reg_mr_attr(world->b.pd, &attr, &mr));
+		expect_ok(pier_mr_reg_attr(world->b.pd, &attr, &mr));
 		assert_int_equal(test_mr_info(mr).rkey, KEY);
-		expect_result(pier_reg_mr_attr(world->b.pd, &attr, &second), -ENOKEY);
+		expect_result(pier_mr_reg_attr(world->b.pd, &attr, &second), -ENOKEY);
 		area_shuffle(world, &world->a.area);
 		write_all(world, mr);
 		/* A freed key can be used again. */
-		expect_ok(pier_dereg_mr(mr));
+		expect_ok(pier_mr_dereg(mr));
 	}
 	attr.requested_key = device.max_requested_key;
-	expect_ok(pier_reg_mr_attr(world->b.pd, &attr, &mr));
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_reg_attr(world->b.pd, &attr, &mr));
+	expect_ok(pier_mr_dereg(mr));
 	assert_null(second);
 }
 
-/* True if whole pages of this memory must get one key: see pier_reg_mr_attr(). */
+/* True if whole pages of this memory must get one key: see pier_mr_reg_attr(). */
 static bool must_join(struct end *end)
 {
 	struct pier_device_attr device;
 	struct pier_dmabuf dmabuf;
 	bool memfd;
 
-	expect_ok(pier_query_device(end->device, &device));
+	expect_ok(pier_device_query(end->device, &device));
 	if (device.max_joined_ranges >= 3)
 		return true;
 	if (!device.dmabuf || access("/dev/udmabuf", R_OK | W_OK) != 0 ||
@@ -219,11 +220,11 @@ static void whole_pages_get_one_key(void **state)
 	attr.range_count = 4;
 	attr.split = PIER_SPLIT_NEVER;
 	if (!must_join(&world->b)) {
-		expect_result(pier_reg_mr_attr(world->b.pd, &attr, &mr), -EOPNOTSUPP);
+		expect_result(pier_mr_reg_attr(world->b.pd, &attr, &mr), -EOPNOTSUPP);
 		test_assert_sentence("4 ranges");
 		return;
 	}
-	expect_ok(pier_reg_mr_attr(world->b.pd, &attr, &mr));
+	expect_ok(pier_mr_reg_attr(world->b.pd, &attr, &mr));
 	assert_int_equal(pier_mr_parts(mr), 1);
 	assert_int_equal(pier_mr_length(mr), length);
 	expect_ok(pier_mr_remote(mr, &target));
@@ -234,7 +235,7 @@ static void whole_pages_get_one_key(void **state)
 		from += ranges[i].length;
 	}
 	world_expect(world);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 /* The pages have never been touched, and are not accessible yet. */
@@ -253,9 +254,9 @@ static void on_demand_region_covers_unmapped_pages(void **state)
 	int error;
 
 	assert_ptr_not_equal(memory, MAP_FAILED);
-	expect_ok(pier_query_device(world->b.device, &device));
+	expect_ok(pier_device_query(world->b.device, &device));
 	attr.access |= PIER_ACCESS_ON_DEMAND;
-	error = pier_reg_mr_attr(world->b.pd, &attr, &mr);
+	error = pier_mr_reg_attr(world->b.pd, &attr, &mr);
 	assert_int_equal(error, device.on_demand ? 0 : -EOPNOTSUPP);
 	if (device.on_demand) {
 		assert_int_equal(mprotect(memory, length, PROT_READ | PROT_WRITE), 0);
@@ -263,7 +264,7 @@ static void on_demand_region_covers_unmapped_pages(void **state)
 		expect_ok(pier_channel_write(world->a.channel, &source, 1, &target,
 					     PATIENT));
 		assert_memory_equal(memory, world->a.area.image + 3, length);
-		expect_ok(pier_dereg_mr(mr));
+		expect_ok(pier_mr_dereg(mr));
 	}
 	munmap(memory, length);
 	world_expect(world);
@@ -285,14 +286,14 @@ static void unsupported_access_is_refused(void **state)
 	};
 
 	assert_ptr_not_equal(memory, MAP_FAILED);
-	expect_ok(pier_query_device(world->a.device, &device));
+	expect_ok(pier_device_query(world->a.device, &device));
 	cases[0].there = device.atomics;
 	cases[1].there = device.memory_windows;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		expect_result(pier_reg_mr(world->a.pd, memory, 100, cases[i].access, &mr),
+		expect_result(pier_mr_reg(world->a.pd, memory, 100, cases[i].access, &mr),
 			      cases[i].there ? 0 : -EOPNOTSUPP);
 		if (cases[i].there)
-			expect_ok(pier_dereg_mr(mr));
+			expect_ok(pier_mr_dereg(mr));
 		else
 			test_assert_sentence(device.name);
 	}

@@ -420,8 +420,8 @@ static int64_t gather_from_silent_ranks(void **state, int time,
 	requests[0].opcode = PIER_OP_READ;
 	expect_ok(crew_remote(&crew.members[0], 1, SEGMENT, &segments[0].remote));
 	requests[0].remote = &segments[0].remote;
-	expect_ok(pier_post_send(pier_group_channel(crew.members[3].group, 0),
-				 &segments[3].from, 1, NULL));
+	expect_ok(pier_channel_post_send(pier_group_channel(crew.members[3].group, 0),
+					 &segments[3].from, 1, NULL));
 	start = crew_milliseconds();
 	expect_result(pier_group_exchange(crew.members[0].group, requests, MEMBERS, time,
 					  results),

@@ -18,20 +18,20 @@ static void parents_cannot_be_closed_first(void **state)
 	struct end *end = &world->a;
 	struct pier_pd *pd = end->pd;
 
-	expect_result(pier_close_device(end->device), -EBUSY);
-	expect_result(pier_dealloc_pd(pd), -EBUSY);
+	expect_result(pier_device_close(end->device), -EBUSY);
+	expect_result(pier_pd_dealloc(pd), -EBUSY);
 	expect_result(pier_buffer_free(end->area.buffer), -EBUSY);
 	expect_ok(pier_channel_destroy(end->channel));
 	end->channel = NULL;
-	expect_result(pier_dealloc_pd(pd), -EBUSY);
-	expect_ok(pier_dereg_mr(end->area.mr));
+	expect_result(pier_pd_dealloc(pd), -EBUSY);
+	expect_ok(pier_mr_dereg(end->area.mr));
 	end->area.mr = NULL;
 	expect_ok(pier_buffer_free(end->area.buffer));
 	end->area.buffer = NULL;
-	expect_result(pier_close_device(end->device), -EBUSY);
-	expect_ok(pier_dealloc_pd(pd));
+	expect_result(pier_device_close(end->device), -EBUSY);
+	expect_ok(pier_pd_dealloc(pd));
 	end->pd = NULL;
-	expect_ok(pier_close_device(end->device));
+	expect_ok(pier_device_close(end->device));
 	end->device = NULL;
 }
 
@@ -42,8 +42,8 @@ static void refused_close_changes_nothing(void **state)
 	struct pier_gather source = gather_at(&world->a.area, 0, 777);
 	struct pier_remote target = remote_at(&world->b.area, 1, 777);
 
-	expect_result(pier_close_device(world->a.device), -EBUSY);
-	expect_result(pier_dealloc_pd(world->b.pd), -EBUSY);
+	expect_result(pier_device_close(world->a.device), -EBUSY);
+	expect_result(pier_pd_dealloc(world->b.pd), -EBUSY);
 	expect_result(pier_buffer_free(world->b.area.buffer), -EBUSY);
 	expect_ok(pier_channel_write(world->a.channel, &source, 1, &target, PATIENT));
 	image_copy(&world->b.area, 1, &world->a.area, 0, 777);
@@ -60,16 +60,16 @@ static void imported_pd_shares_keys_with_its_pd(void **state)
 	struct pier_pd *pd;
 	struct pier_mr *mr;
 
-	expect_ok(pier_import_pd(pier_pd_verbs(world->a.pd), &pd));
+	expect_ok(pier_pd_import(pier_pd_verbs(world->a.pd), &pd));
 	assert_ptr_equal(pier_pd_device(pd), world->a.device);
-	expect_ok(pier_reg_buffer_mr(pd, area->buffer, 0,
+	expect_ok(pier_mr_reg_buffer(pd, area->buffer, 0,
 				     pier_buffer_length(area->buffer),
 				     PIER_ACCESS_LOCAL_READ, PIER_POLICY_DIRECT, &mr));
 	expect_ok(pier_mr_gather(mr, gather_at(area, 0, 777).addr, 777, &source));
 	expect_ok(pier_channel_write(world->a.channel, &source, 1, &target, PATIENT));
-	expect_result(pier_dealloc_pd(pd), -EBUSY);
-	expect_ok(pier_dereg_mr(mr));
-	expect_ok(pier_dealloc_pd(pd));
+	expect_result(pier_pd_dealloc(pd), -EBUSY);
+	expect_ok(pier_mr_dereg(mr));
+	expect_ok(pier_pd_dealloc(pd));
 	image_copy(&world->b.area, 1, area, 0, 777);
 	world_expect(world);
 }
@@ -82,8 +82,9 @@ static void channel_closes_with_outstanding_requests(void **state)
 	struct pier_scatter receive = scatter_at(&world->b.area, 0, 100000);
 
 	for (int i = 0; i < 8; i++) {
-		expect_ok(pier_post_recv(world->b.channel, &receive, 1, NULL));
-		expect_ok(pier_post_write(world->a.channel, &source, 1, &target, NULL));
+		expect_ok(pier_channel_post_recv(world->b.channel, &receive, 1, NULL));
+		expect_ok(pier_channel_post_write(world->a.channel, &source, 1, &target,
+						  NULL));
 	}
 	expect_ok(pier_channel_destroy(world->a.channel));
 	world->a.channel = NULL;
@@ -102,7 +103,7 @@ static void closed_channel_receives_nothing(void **state)
 	struct pier_gather source = gather_at(&world->a.area, 0, 5000);
 	struct pier_scatter target = scatter_at(&world->b.area, 0, 5000);
 
-	expect_ok(pier_post_recv(world->b.channel, &target, 1, NULL));
+	expect_ok(pier_channel_post_recv(world->b.channel, &target, 1, NULL));
 	expect_ok(pier_channel_destroy(world->b.channel));
 	world->b.channel = NULL;
 	assert_true(pier_channel_send(world->a.channel, &source, 1, PATIENT) < 0);
@@ -116,7 +117,7 @@ static void unconnected_channel_closes(void **state)
 	struct pier_endpoint endpoint;
 
 	for (int i = 0; i < 16; i++)
-		expect_ok(pier_post_recv(world->a.channel, &target, 1, NULL));
+		expect_ok(pier_channel_post_recv(world->a.channel, &target, 1, NULL));
 	/* One of the two connects, and its peer is destroyed. */
 	expect_ok(pier_channel_endpoint(world->a.channel, &endpoint));
 	expect_ok(pier_channel_connect(world->b.channel, &endpoint));
@@ -146,13 +147,13 @@ static void expect_kept(struct pier_mr *mr, const char *kind)
 	char words[64];
 
 	snprintf(words, sizeof(words), "in use by a %s", kind);
-	expect_result(pier_dereg_mr(mr), -EBUSY);
+	expect_result(pier_mr_dereg(mr), -EBUSY);
 	test_assert_sentence(words);
 }
 
 static void expect_dereg(struct area *area)
 {
-	expect_ok(pier_dereg_mr(area->mr));
+	expect_ok(pier_mr_dereg(area->mr));
 	area->mr = NULL;
 }
 
@@ -163,9 +164,9 @@ static void regions_of_posted_requests_are_kept(void **state)
 	struct pier_scatter target = scatter_at(&world->b.area, 11, 5000);
 	struct pier_work send, receive;
 
-	expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
+	expect_ok(pier_channel_post_recv(world->b.channel, &target, 1, &receive));
 	expect_kept(world->b.area.mr, "receive");
-	expect_ok(pier_post_send(world->a.channel, &source, 1, &send));
+	expect_ok(pier_channel_post_send(world->a.channel, &source, 1, &send));
 	/* The region is in use until the completion has been polled. */
 	expect_kept(world->a.area.mr, "send");
 	expect_end(world->a.channel, send, 0);
@@ -185,10 +186,10 @@ static void regions_of_writes_and_reads_are_kept(void **state)
 	struct pier_remote remote = remote_at(&world->b.area, 1, 5000);
 	struct pier_work work;
 
-	expect_ok(pier_post_write(world->a.channel, &source, 1, &remote, &work));
+	expect_ok(pier_channel_post_write(world->a.channel, &source, 1, &remote, &work));
 	expect_kept(world->a.area.mr, "write");
 	expect_end(world->a.channel, work, 0);
-	expect_ok(pier_post_read(world->a.channel, &target, 1, &remote, &work));
+	expect_ok(pier_channel_post_read(world->a.channel, &target, 1, &remote, &work));
 	expect_kept(world->a.area.mr, "read");
 	expect_end(world->a.channel, work, 0);
 	expect_dereg(&world->a.area);
@@ -215,7 +216,7 @@ static void regions_are_kept_until_polled(void **state)
 	struct pier_scatter target = scatter_at(&world->b.area, 0, 100);
 	struct timespec begin;
 
-	expect_ok(pier_post_recv(world->b.channel, &target, 1, NULL));
+	expect_ok(pier_channel_post_recv(world->b.channel, &target, 1, NULL));
 	expect_ok(pier_channel_send(world->a.channel, &source, 1, PATIENT));
 	expect_kept(world->b.area.mr, "receive");
 	clock_gettime(CLOCK_MONOTONIC, &begin);
@@ -235,7 +236,7 @@ static void destroying_channel_releases_regions(void **state)
 	struct area other = { 0 };
 
 	expect_ok(area_open(&other, world->a.pd, PIER_ACCESS_SHARED));
-	expect_ok(pier_post_recv(world->a.channel, &target, 1, NULL));
+	expect_ok(pier_channel_post_recv(world->a.channel, &target, 1, NULL));
 	expect_kept(world->a.area.mr, "receive");
 	/* Other regions of the protection domain are not in use. */
 	expect_ok(area_close(&other));
@@ -256,13 +257,13 @@ static int use_the_parents(const struct world *world)
 		pier_mr_remote(world->b.area.mr, &remote),
 		pier_mr_gather(end->area.mr, area_at(&end->area, 0), 100, &source),
 		pier_channel_write(end->channel, &source, 1, &remote, PATIENT),
-		pier_post_write(end->channel, &source, 1, &remote, NULL),
+		pier_channel_post_write(end->channel, &source, 1, &remote, NULL),
 		pier_channel_poll(end->channel),
 		test_work_finish(end->channel, (struct pier_work){ 1 }, PATIENT, &result),
 		pier_channel_destroy(end->channel),
-		pier_dereg_mr(end->area.mr),
-		pier_dealloc_pd(end->pd),
-		pier_close_device(end->device),
+		pier_mr_dereg(end->area.mr),
+		pier_pd_dealloc(end->pd),
+		pier_device_close(end->device),
 	};
 	int failures = 0;
 
@@ -338,7 +339,7 @@ static void impossible_attributes_are_refused(void **state)
 	struct pier_channel *channel = NULL;
 	struct pier_device_attr device;
 
-	expect_ok(pier_query_device(world->a.device, &device));
+	expect_ok(pier_device_query(world->a.device, &device));
 	attr.max_send_wr = device.max_qp_wr + 1;
 	expect_result(pier_channel_create(world->a.pd, &attr, &channel), -EINVAL);
 	test_assert_sentence("max_send_wr");

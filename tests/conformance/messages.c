@@ -20,7 +20,7 @@ static void message_arrives_unchanged(void **state)
 		struct pier_result result;
 		struct pier_work receive;
 
-		expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
+		expect_ok(pier_channel_post_recv(world->b.channel, &target, 1, &receive));
 		expect_ok(pier_channel_send(world->a.channel, &source, 1, PATIENT));
 		result = expect_end(world->b.channel, receive, 0);
 		assert_int_equal(result.opcode, PIER_OP_RECV);
@@ -39,7 +39,7 @@ static void immediate_arrives(void **state)
 	struct pier_result result;
 	struct pier_work receive;
 
-	expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
+	expect_ok(pier_channel_post_recv(world->b.channel, &target, 1, &receive));
 	expect_ok(
 		test_channel_send_imm(world->a.channel, &source, 1, 0x80a1b2c3, PATIENT));
 	result = expect_end(world->b.channel, receive, 0);
@@ -60,14 +60,14 @@ static void empty_message_arrives(void **state)
 	struct pier_work receive;
 
 	for (int elements = 0; elements < 2; elements++) {
-		expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
+		expect_ok(pier_channel_post_recv(world->b.channel, &target, 1, &receive));
 		expect_ok(
 			pier_channel_send(world->a.channel, &nothing, elements, PATIENT));
 		result = expect_end(world->b.channel, receive, 0);
 		assert_int_equal(result.byte_length, 0);
 		assert_false(result.has_immediate);
 
-		expect_ok(pier_post_recv(world->b.channel, NULL, 0, &receive));
+		expect_ok(pier_channel_post_recv(world->b.channel, NULL, 0, &receive));
 		expect_ok(test_channel_send_imm(world->a.channel, &nothing, elements, 0,
 						PATIENT));
 		result = expect_end(world->b.channel, receive, 0);
@@ -99,7 +99,7 @@ static void messages_gather_and_scatter(void **state)
 	assert_int_equal(left, sizeof(joined));
 	for (size_t i = 0; i < 3; i++)
 		target[i] = scatter_at(&world->b.area, 30007 * (3 - i), holes[i]);
-	expect_ok(pier_post_recv(world->b.channel, target, 3, &receive));
+	expect_ok(pier_channel_post_recv(world->b.channel, target, 3, &receive));
 	expect_ok(pier_channel_send(world->a.channel, source, 4, PATIENT));
 	result = expect_end(world->b.channel, receive, 0);
 	assert_int_equal(result.byte_length, left);
@@ -120,7 +120,7 @@ static void short_message_leaves_rest_unchanged(void **state)
 	struct pier_scatter target = scatter_at(&world->b.area, 13, 10000);
 	struct pier_work receive;
 
-	expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
+	expect_ok(pier_channel_post_recv(world->b.channel, &target, 1, &receive));
 	expect_ok(pier_channel_send(world->a.channel, &source, 1, PATIENT));
 	assert_int_equal(expect_end(world->b.channel, receive, 0).byte_length, 100);
 	image_copy(&world->b.area, 13, &world->a.area, 11, 100);
@@ -141,7 +141,8 @@ static void results_are_kept_until_polled(void **state)
 		struct pier_scatter target = scatter_at(&world->b.area, i * SEGMENT + 1,
 							SEGMENT);
 
-		expect_ok(pier_post_recv(world->b.channel, &target, 1, &receives[i]));
+		expect_ok(pier_channel_post_recv(world->b.channel, &target, 1,
+						 &receives[i]));
 	}
 	for (size_t i = 0; i < DEPTH; i++) {
 		struct pier_gather source = gather_at(&world->a.area, i * SEGMENT,
@@ -174,10 +175,10 @@ static void both_directions_at_once(void **state)
 	struct pier_scatter to_b = scatter_at(&world->b.area, 100001, 50000);
 	struct pier_work work[4];
 
-	expect_ok(pier_post_recv(world->a.channel, &to_a, 1, &work[0]));
-	expect_ok(pier_post_recv(world->b.channel, &to_b, 1, &work[1]));
-	expect_ok(pier_post_send(world->a.channel, &from_a, 1, &work[2]));
-	expect_ok(pier_post_send(world->b.channel, &from_b, 1, &work[3]));
+	expect_ok(pier_channel_post_recv(world->a.channel, &to_a, 1, &work[0]));
+	expect_ok(pier_channel_post_recv(world->b.channel, &to_b, 1, &work[1]));
+	expect_ok(pier_channel_post_send(world->a.channel, &from_a, 1, &work[2]));
+	expect_ok(pier_channel_post_send(world->b.channel, &from_b, 1, &work[3]));
 	for (int i = 0; i < 4; i++)
 		expect_end(i % 2 ? world->b.channel : world->a.channel, work[i], 0);
 	image_copy(&world->a.area, 100000, &world->b.area, 0, 60000);
@@ -200,7 +201,7 @@ static void send_waits_for_late_receive(void **state)
 	world = world_connected_with(state, &attr);
 	source = gather_at(&world->a.area, 17, 70001);
 	target = scatter_at(&world->b.area, 19, 70001);
-	expect_ok(pier_post_send(world->a.channel, &source, 1, &send));
+	expect_ok(pier_channel_post_send(world->a.channel, &source, 1, &send));
 	for (int i = 0; i < 100; i++)
 		expect_result(pier_work_poll(world->a.channel, send, &result), 0);
 	expect_ok(pier_channel_recv(world->b.channel, &target, 1, PATIENT, &result));
@@ -218,7 +219,7 @@ static void receives_are_posted_before_connecting(void **state)
 	struct pier_scatter target = scatter_at(&world->b.area, 1, 1000);
 	struct pier_work receive;
 
-	expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
+	expect_ok(pier_channel_post_recv(world->b.channel, &target, 1, &receive));
 	expect_ok(ends_connect(&world->a, &world->b));
 	expect_ok(pier_channel_send(world->a.channel, &source, 1, PATIENT));
 	expect_end(world->b.channel, receive, 0);
@@ -243,7 +244,7 @@ static void inline_send_copies_at_posting(void **state)
 		world_skip("this memory is not at an address of the CPU");
 	source = gather_at(&world->a.area, 3, 64);
 	target = scatter_at(&world->b.area, 5, 64);
-	expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
+	expect_ok(pier_channel_post_recv(world->b.channel, &target, 1, &receive));
 	expect_ok(pier_channel_send(world->a.channel, &source, 1, PATIENT));
 	expect_end(world->b.channel, receive, 0);
 	image_copy(&world->b.area, 5, &world->a.area, 3, 64);
@@ -267,12 +268,12 @@ static void short_messages_leave_any_memory(void **state)
 	request.gather = source;
 	for (request.num_sge = 1; request.num_sge <= 2; request.num_sge++) {
 		target = scatter_at(&world->b.area, 5, 16);
-		expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
+		expect_ok(pier_channel_post_recv(world->b.channel, &target, 1, &receive));
 		expect_ok(pier_channel_send(world->a.channel, source, request.num_sge,
 					    PATIENT));
 		expect_end(world->b.channel, receive, 0);
-		expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
-		expect_ok(pier_post_batch(world->a.channel, &request, 1, NULL));
+		expect_ok(pier_channel_post_recv(world->b.channel, &target, 1, &receive));
+		expect_ok(pier_channel_post_batch(world->a.channel, &request, 1, NULL));
 		expect_end(world->b.channel, receive, 0);
 	}
 	image_copy(&world->b.area, 5, &world->a.area, 3, 8);

@@ -63,7 +63,8 @@ static void read_arrives_unchanged(void **state)
 		struct pier_result result;
 		struct pier_work work;
 
-		expect_ok(pier_post_read(world->a.channel, &target, 1, &source, &work));
+		expect_ok(pier_channel_post_read(world->a.channel, &target, 1, &source,
+						 &work));
 		result = expect_end(world->a.channel, work, 0);
 		assert_int_equal(result.opcode, PIER_OP_READ);
 		assert_int_equal(result.byte_length, lengths[i]);
@@ -142,9 +143,9 @@ static void write_with_immediate_uses_a_receive(void **state)
 	struct pier_result result;
 	struct pier_work receives[3];
 
-	expect_ok(pier_post_recv(world->b.channel, &unused, 1, &receives[0]));
-	expect_ok(pier_post_recv(world->b.channel, NULL, 0, &receives[1]));
-	expect_ok(pier_post_recv(world->b.channel, NULL, 0, &receives[2]));
+	expect_ok(pier_channel_post_recv(world->b.channel, &unused, 1, &receives[0]));
+	expect_ok(pier_channel_post_recv(world->b.channel, NULL, 0, &receives[1]));
+	expect_ok(pier_channel_post_recv(world->b.channel, NULL, 0, &receives[2]));
 	/* A write without immediate uses no receive. */
 	expect_ok(pier_channel_write(world->a.channel, &source, 1, &target, PATIENT));
 	expect_ok(test_channel_write_imm(world->a.channel, &source, 1, &target, 7,
@@ -180,14 +181,14 @@ static void region_of_part_of_buffer_is_respected(void **state)
 		struct pier_remote target;
 		struct pier_mr *part;
 
-		expect_ok(pier_reg_buffer_mr(world->b.pd, world->b.area.buffer, offset,
+		expect_ok(pier_mr_reg_buffer(world->b.pd, world->b.area.buffer, offset,
 					     length, PIER_ACCESS_SHARED,
 					     PIER_POLICY_DIRECT, &part));
 		expect_ok(pier_mr_remote(part, &target));
 		assert_int_equal(target.length, length);
 		expect_ok(pier_channel_write(world->a.channel, &source, 1, &target,
 					     PATIENT));
-		expect_ok(pier_dereg_mr(part));
+		expect_ok(pier_mr_dereg(part));
 		image_copy(&world->b.area, offset, &world->a.area, 13, length);
 		world_expect(world);
 	}
@@ -214,8 +215,8 @@ static void post_random(struct world *world, struct request *request, size_t lan
 		struct pier_remote source = remote_at(&world->b.area, request->from,
 						      request->length);
 
-		expect_ok(pier_post_read(world->a.channel, &target, 1, &source,
-					 &request->work));
+		expect_ok(pier_channel_post_read(world->a.channel, &target, 1, &source,
+						 &request->work));
 		image_copy(&world->a.area, request->to, &world->b.area, request->from,
 			   request->length);
 	} else {
@@ -224,8 +225,8 @@ static void post_random(struct world *world, struct request *request, size_t lan
 		struct pier_remote target = remote_at(&world->b.area, request->to,
 						      request->length);
 
-		expect_ok(pier_post_write(world->a.channel, &source, 1, &target,
-					  &request->work));
+		expect_ok(pier_channel_post_write(world->a.channel, &source, 1, &target,
+						  &request->work));
 		image_copy(&world->b.area, request->to, &world->a.area, request->from,
 			   request->length);
 	}

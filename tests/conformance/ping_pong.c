@@ -45,7 +45,8 @@ static int bind_counter(struct player *player)
 		error = pier_counter_bind_imm(player->counter, mr, player->channels[i],
 					      (uint32_t)i);
 		for (int receive = 0; receive < 2 && !error; receive++)
-			error = pier_post_recv(player->channels[i], NULL, 0, NULL);
+			error = pier_channel_post_recv(player->channels[i], NULL, 0,
+						       NULL);
 	}
 	return error;
 }
@@ -100,7 +101,7 @@ static int await_number(struct player *player, uint64_t round)
 		error = pier_fail(EBADMSG, "round %llu, but the bytes of round %llu",
 				  (unsigned long long)round, (unsigned long long)found);
 	if (!error && player->announces)
-		error = pier_post_recv(player->channels[index], NULL, 0, NULL);
+		error = pier_channel_post_recv(player->channels[index], NULL, 0, NULL);
 	return error;
 }
 
@@ -183,8 +184,8 @@ static void device_counter_loses_no_wake_up(void **state)
 	struct world *world = world_connected(state);
 	struct pier_device_attr a, b;
 
-	expect_ok(pier_query_device(world->a.device, &a));
-	expect_ok(pier_query_device(world->b.device, &b));
+	expect_ok(pier_device_query(world->a.device, &a));
+	expect_ok(pier_device_query(world->b.device, &b));
 	if (!a.counters || !b.counters)
 		world_skip("the device does not count writes");
 	play_ping_pong(world, false, 1);

@@ -56,7 +56,7 @@ static void batches_of_writes_arrive(void **state)
 		requests[i].remote = &parts[i];
 		image_copy(&world->b.area, to_of(i), &world->a.area, from_of(i), length);
 	}
-	expect_ok(pier_post_batch(world->a.channel, requests, SEGMENTS, &work));
+	expect_ok(pier_channel_post_batch(world->a.channel, requests, SEGMENTS, &work));
 	expect_end(world->a.channel, work, 0);
 	assert_int_equal(pier_channel_outstanding(world->a.channel), 0);
 	world_expect(world);
@@ -74,7 +74,7 @@ static void pairs_are_written_and_read(void **state)
 		writes[i].remote = remote_at(&world->b.area, to_of(i), SEGMENT);
 		image_copy(&world->b.area, to_of(i), &world->a.area, from_of(i), SEGMENT);
 	}
-	expect_ok(pier_post_writes(world->a.channel, writes, SEGMENTS, &work));
+	expect_ok(pier_channel_post_writes(world->a.channel, writes, SEGMENTS, &work));
 	expect_end(world->a.channel, work, 0);
 	world_expect(world);
 
@@ -84,7 +84,7 @@ static void pairs_are_written_and_read(void **state)
 		reads[i].remote = remote_at(&world->b.area, from_of(i), SEGMENT);
 		image_copy(&world->a.area, to_of(i), &world->b.area, from_of(i), SEGMENT);
 	}
-	expect_ok(pier_post_reads(world->a.channel, reads, SEGMENTS, &work));
+	expect_ok(pier_channel_post_reads(world->a.channel, reads, SEGMENTS, &work));
 	expect_end(world->a.channel, work, 0);
 	world_expect(world);
 }
@@ -110,7 +110,7 @@ static void fence_orders_write_after_read(void **state)
 	};
 	struct pier_work work;
 
-	expect_ok(pier_post_batch(world->a.channel, requests, 2, &work));
+	expect_ok(pier_channel_post_batch(world->a.channel, requests, 2, &work));
 	expect_end(world->a.channel, work, 0);
 	image_copy(&world->a.area, 11, &world->b.area, 3, 50000);
 	image_copy(&world->b.area, 100001, &world->b.area, 3, 50000);
@@ -137,8 +137,8 @@ static void immediate_follows_a_batch(void **state)
 	struct pier_result result;
 	struct pier_work work, recv;
 
-	expect_ok(pier_post_recv(world->b.channel, &unused, 1, &recv));
-	expect_ok(pier_post_batch(world->a.channel, requests, 2, &work));
+	expect_ok(pier_channel_post_recv(world->b.channel, &unused, 1, &recv));
+	expect_ok(pier_channel_post_batch(world->a.channel, requests, 2, &work));
 	result = expect_end(world->b.channel, recv, 0);
 	assert_int_equal(result.opcode, PIER_OP_RECV_WRITE_IMM);
 	assert_int_equal(result.immediate, 0x12345678);
@@ -159,7 +159,7 @@ static void failed_batch_reports_the_cause(void **state)
 		writes[i].remote = remote_at(&world->b.area, to_of(i), SEGMENT);
 	}
 	writes[1].remote.rkey ^= 0x5a5a5a;
-	expect_ok(pier_post_writes(world->a.channel, writes, 3, &work));
+	expect_ok(pier_channel_post_writes(world->a.channel, writes, 3, &work));
 	expect_end(world->a.channel, work, -ECANCELED);
 	test_assert_sentence("refused");
 	image_copy(&world->b.area, to_of(0), &world->a.area, from_of(0), SEGMENT);
@@ -215,13 +215,13 @@ static struct world *atomic_world(void **state, struct pier_mr **ret_mr)
 	struct pier_device_attr device;
 
 	expect_ok(end_open(&world->a, test_device));
-	expect_ok(pier_query_device(world->a.device, &device));
+	expect_ok(pier_device_query(world->a.device, &device));
 	expect_ok(end_close(&world->a));
 	if (!device.atomics)
 		world_skip("the device has no atomics");
 	attr.access = access;
 	world = world_connected_with(state, &attr);
-	expect_ok(pier_reg_buffer_mr(world->b.pd, world->b.area.buffer, 0, AREA_LENGTH,
+	expect_ok(pier_mr_reg_buffer(world->b.pd, world->b.area.buffer, 0, AREA_LENGTH,
 				     access, PIER_POLICY_DIRECT, ret_mr));
 	return world;
 }
@@ -262,7 +262,7 @@ static void atomics_are_atomic(void **state)
 	set_number(mine, 13, 77);
 	set_number(theirs, 4096, 76);
 	world_expect(world);
-	expect_ok(pier_dereg_mr(numbers));
+	expect_ok(pier_mr_dereg(numbers));
 }
 
 int run_post_cases(void)

@@ -88,7 +88,7 @@ static void killed_peer_fails_requests(void **state)
 
 	target = parent_meet(world, stream);
 	source = gather_at(&world->a.area, 0, MOVED);
-	expect_ok(pier_post_recv(world->a.channel, NULL, 0, &receive));
+	expect_ok(pier_channel_post_recv(world->a.channel, NULL, 0, &receive));
 	expect_ok(pier_channel_write(world->a.channel, &source, 1, &target, PATIENT));
 	child_kill(child);
 	killed = milliseconds();
@@ -96,7 +96,7 @@ static void killed_peer_fails_requests(void **state)
 		    0);
 	expect_end(world->a.channel, receive, -ECANCELED);
 	assert_true(milliseconds() - killed < NOTICED_WITHIN_MS);
-	expect_result(pier_post_recv(world->a.channel, NULL, 0, NULL), -EPIPE);
+	expect_result(pier_channel_post_recv(world->a.channel, NULL, 0, NULL), -EPIPE);
 	area_expect(&world->a.area);
 	close(stream);
 }
@@ -118,8 +118,8 @@ static void killed_peer_ends_outstanding_requests(void **state)
 	target = parent_meet(world, stream);
 	source = gather_at(&world->a.area, 0, AREA_LENGTH);
 	for (int i = 0; i < DEPTH; i++)
-		expect_ok(
-			pier_post_write(world->a.channel, &source, 1, &target, &work[i]));
+		expect_ok(pier_channel_post_write(world->a.channel, &source, 1, &target,
+						  &work[i]));
 	child_kill(child);
 	killed = milliseconds();
 	/* Requests completed before its death may have succeeded. */

@@ -92,7 +92,7 @@ static void begin(struct rails *rails, uint32_t count, uint64_t length)
 	attr.chunk = CHUNK;
 	attr.flags = PIER_TRANSFER_ANNOUNCE;
 	expect_ok(pier_transfer_destroy(rails->transfer));
-	expect_ok(pier_transfer_begin(&attr, &rails->transfer));
+	expect_ok(pier_transfer_create(&attr, &rails->transfer));
 }
 
 static void begin_receiver(struct rails *rails, uint32_t count, uint64_t length)
@@ -103,7 +103,7 @@ static void begin_receiver(struct rails *rails, uint32_t count, uint64_t length)
 	attr.rails = rails->receivers;
 	attr.rail_count = count;
 	attr.length = length;
-	expect_ok(pier_receiver_begin(&attr, &rails->receiver));
+	expect_ok(pier_receiver_create(&attr, &rails->receiver));
 }
 
 /* Drives both until they have ended, and returns their results. */
@@ -229,14 +229,14 @@ static void begin_stream(struct rails *rails)
 	receiver.rails = rails->receivers;
 	receiver.rail_count = RAILS;
 	receiver.stream_size = BUFFER;
-	expect_ok(pier_receiver_begin(&receiver, &rails->receiver));
+	expect_ok(pier_receiver_create(&receiver, &rails->receiver));
 	pier_transfer_attr_init(&attr);
 	attr.rails = rails->list;
 	attr.rail_count = RAILS;
 	attr.chunk = CHUNK;
 	attr.flags = PIER_TRANSFER_ANNOUNCE;
 	attr.stream_size = BUFFER;
-	expect_ok(pier_transfer_begin(&attr, &rails->transfer));
+	expect_ok(pier_transfer_create(&attr, &rails->transfer));
 }
 
 /* The source is the same in each lap around the buffer, and a rail fails in the third. */

@@ -85,7 +85,7 @@ static struct hub open_hub(void **state)
 	pier_srq_attr_init(&attr);
 	attr.max_wr = SLOTS;
 	attr.max_sge = 2;
-	skip_without_srq(pier_create_srq(hub.world->b.pd, &attr, &hub.srq));
+	skip_without_srq(pier_srq_create(hub.world->b.pd, &attr, &hub.srq));
 	for (int i = 0; i < PAIRS; i++)
 		add_pair(&hub, i);
 	return hub;
@@ -95,7 +95,7 @@ static void close_hub(struct hub *hub)
 {
 	for (int i = 0; i < PAIRS; i++)
 		remove_pair(hub, i);
-	expect_ok(pier_destroy_srq(hub->srq));
+	expect_ok(pier_srq_destroy(hub->srq));
 	world_expect(hub->world);
 }
 
@@ -112,7 +112,7 @@ static void post_slot(struct hub *hub, uintptr_t slot)
 		scatter_at(&hub->world->b.area, slot_at(slot) + 77, LENGTH - 77),
 	};
 
-	expect_ok(pier_post_srq_recv(hub->srq, halves, 2, (void *)slot));
+	expect_ok(pier_srq_post_recv(hub->srq, halves, 2, (void *)slot));
 }
 
 static size_t source_of(uint32_t number)
@@ -176,7 +176,7 @@ static void channels_share_receives(void **state)
 		}
 		area_expect(&hub.world->b.area);
 	}
-	expect_result(pier_dereg_mr(hub.world->b.area.mr), -EBUSY);
+	expect_result(pier_mr_dereg(hub.world->b.area.mr), -EBUSY);
 	close_hub(&hub);
 }
 
@@ -188,8 +188,8 @@ static void one_channel_can_use_all_receives(void **state)
 
 	for (int round = 0; round < 3; round++) {
 		for (uintptr_t slot = 0; slot < SLOTS; slot++)
-			expect_ok(pier_post_srq_recv(hub.srq, NULL, 0, (void *)slot));
-		expect_result(pier_post_srq_recv(hub.srq, NULL, 0, NULL), -EAGAIN);
+			expect_ok(pier_srq_post_recv(hub.srq, NULL, 0, (void *)slot));
+		expect_result(pier_srq_post_recv(hub.srq, NULL, 0, NULL), -EAGAIN);
 		for (uintptr_t slot = 0; slot < SLOTS; slot++)
 			expect_ok(pier_channel_send(hub.from[round], NULL, 0, PATIENT));
 		for (uintptr_t slot = 0; slot < SLOTS; slot++) {
@@ -234,7 +234,7 @@ static void expect_too_long(struct world *world, struct pier_channel *from, size
 	struct pier_gather source = gather_at(&world->a.area, 0, length);
 	struct pier_work work;
 
-	expect_ok(pier_post_send(from, &source, 1, &work));
+	expect_ok(pier_channel_post_send(from, &source, 1, &work));
 	expect_vague_end(from, work, -EMSGSIZE, -EREMOTEIO);
 }
 
@@ -406,7 +406,7 @@ static void pool_reposts_its_slots(void **state)
 			held[i] = held[--count];
 		}
 	}
-	expect_result(pier_dereg_mr(world->b.area.mr), -EBUSY);
+	expect_result(pier_mr_dereg(world->b.area.mr), -EBUSY);
 	if (count > 0)
 		expect_result(pier_recv_pool_destroy(pool), -EBUSY);
 	while (count > 0)
@@ -527,7 +527,7 @@ static void ask(struct echo *echo, struct pier_recv_pool *pool, uint32_t pair)
 	struct pier_result result;
 	struct pier_work work;
 
-	expect_ok(pier_post_recv(hub->from[pair], NULL, 0, &work));
+	expect_ok(pier_channel_post_recv(hub->from[pair], NULL, 0, &work));
 	send_number(hub->world, hub->from[pair], pair, hub->sent[pair]++);
 	expect_result(pier_recv_pool_wait(pool, PATIENT, &message), 1);
 	answer(echo, &message);

@@ -37,7 +37,7 @@ static void expect_usable(struct world *world)
 	struct pier_work receive;
 	struct pier_result result;
 
-	expect_ok(pier_post_recv(world->a.channel, &in_a, 1, &receive));
+	expect_ok(pier_channel_post_recv(world->a.channel, &in_a, 1, &receive));
 	expect_ok(pier_channel_write(world->a.channel, &from_a, 1, &to_b, PATIENT));
 	expect_ok(pier_channel_send(world->b.channel, &from_b, 1, PATIENT));
 	result = expect_end(world->a.channel, receive, 0);
@@ -58,9 +58,9 @@ static void channel_works_after_reset_from_error(void **state)
 	struct pier_work work, behind, receive;
 
 	bad.rkey ^= 0x5a5a5a5a;
-	expect_ok(pier_post_recv(world->a.channel, NULL, 0, &receive));
-	expect_ok(pier_post_write(world->a.channel, &source, 1, &bad, &work));
-	expect_ok(pier_post_write(world->a.channel, &source, 1, &bad, &behind));
+	expect_ok(pier_channel_post_recv(world->a.channel, NULL, 0, &receive));
+	expect_ok(pier_channel_post_write(world->a.channel, &source, 1, &bad, &work));
+	expect_ok(pier_channel_post_write(world->a.channel, &source, 1, &bad, &behind));
 	expect_end(world->a.channel, work, -EACCES);
 	expect_end(world->a.channel, behind, -ECANCELED);
 	expect_result(pier_channel_error(world->a.channel, &failure), -EACCES);
@@ -100,11 +100,13 @@ static void reset_during_traffic_completes_requests(void **state)
 		struct pier_work work[DEPTH], receive;
 		struct pier_result result;
 
-		expect_ok(pier_post_recv(world->b.channel, &message, 1, &receive));
+		expect_ok(
+			pier_channel_post_recv(world->b.channel, &message, 1, &receive));
 		for (int i = 0; i < DEPTH - 1; i++)
-			expect_ok(pier_post_write(world->a.channel, &source, 1, &target,
-						  &work[i]));
-		expect_ok(pier_post_send(world->a.channel, &source, 1, &work[DEPTH - 1]));
+			expect_ok(pier_channel_post_write(world->a.channel, &source, 1,
+							  &target, &work[i]));
+		expect_ok(pier_channel_post_send(world->a.channel, &source, 1,
+						 &work[DEPTH - 1]));
 		if (round % 2)
 			reset_both(world);
 		expect_ok(pier_channel_reset(world->b.channel));
@@ -141,7 +143,7 @@ static void late_packets_do_not_reach_a_reset_end(void **state)
 	struct pier_work receive;
 
 	expect_ok(pier_channel_reset(world->a.channel));
-	expect_ok(pier_post_recv(world->a.channel, &place, 1, &receive));
+	expect_ok(pier_channel_post_recv(world->a.channel, &place, 1, &receive));
 	assert_true(pier_channel_write(world->b.channel, &source, 1, &target, PATIENT) <
 		    0);
 	assert_true(pier_channel_error(world->b.channel, NULL) < 0);
@@ -225,9 +227,11 @@ static void channels_survive_many_resets(void **state)
 
 	for (int round = 0; round < ROUNDS; round++) {
 		if (round % 2)
-			expect_ok(pier_post_recv(world->b.channel, NULL, 0, NULL));
+			expect_ok(
+				pier_channel_post_recv(world->b.channel, NULL, 0, NULL));
 		if (round % 3)
-			expect_ok(pier_post_send(world->a.channel, &source, 1, NULL));
+			expect_ok(pier_channel_post_send(world->a.channel, &source, 1,
+							 NULL));
 		reset_both(world);
 		expect_ok(ends_connect(&world->a, &world->b));
 		if (round % 50 == 0)
@@ -288,7 +292,7 @@ static void keepalive_detects_a_killed_peer(void **state)
 	expect_ok(end_open(&world->a, test_device));
 	expect_ok(end_prepare(&world->a, &attr));
 	expect_ok(pier_channel_handshake(world->a.channel, first, first, PATIENT));
-	expect_ok(pier_post_recv(world->a.channel, NULL, 0, &receive));
+	expect_ok(pier_channel_post_recv(world->a.channel, NULL, 0, &receive));
 	child_kill(victim);
 	expect_result(test_work_finish(world->a.channel, receive, PATIENT, NULL),
 		      -ECANCELED);

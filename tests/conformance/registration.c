@@ -21,7 +21,7 @@ struct attempt {
 
 static int reg_part(struct attempt *attempt, size_t offset, size_t length, int access)
 {
-	return pier_reg_buffer_mr(attempt->world->a.pd, attempt->world->a.area.buffer,
+	return pier_mr_reg_buffer(attempt->world->a.pd, attempt->world->a.area.buffer,
 				  offset, length, access, PIER_POLICY_DIRECT,
 				  &attempt->mr);
 }
@@ -53,33 +53,33 @@ static int unknown_access(struct attempt *attempt)
 
 static int unknown_policy(struct attempt *attempt)
 {
-	return pier_reg_buffer_mr(attempt->world->a.pd, attempt->world->a.area.buffer, 0,
+	return pier_mr_reg_buffer(attempt->world->a.pd, attempt->world->a.area.buffer, 0,
 				  10, PIER_ACCESS_SHARED, (enum pier_policy)9,
 				  &attempt->mr);
 }
 
 static int closed_fd(struct attempt *attempt)
 {
-	return pier_reg_dmabuf_mr(attempt->world->a.pd, 0, 4096, 0, CLOSED_FD,
+	return pier_mr_reg_dmabuf(attempt->world->a.pd, 0, 4096, 0, CLOSED_FD,
 				  PIER_ACCESS_SHARED, &attempt->mr);
 }
 
 static int no_dmabuf(struct attempt *attempt)
 {
-	return pier_reg_dmabuf_mr(attempt->world->a.pd, 0, 4096, 0, attempt->null_fd,
+	return pier_mr_reg_dmabuf(attempt->world->a.pd, 0, 4096, 0, attempt->null_fd,
 				  PIER_ACCESS_SHARED, &attempt->mr);
 }
 
 static int misaligned_iova(struct attempt *attempt)
 {
-	return pier_reg_dmabuf_mr(attempt->world->a.pd, 0, 4096, 1, attempt->null_fd,
+	return pier_mr_reg_dmabuf(attempt->world->a.pd, 0, 4096, 1, attempt->null_fd,
 				  PIER_ACCESS_SHARED, &attempt->mr);
 }
 
 static int unmapped(struct attempt *attempt)
 {
 	/* The first page is never mapped (vm.mmap_min_addr). */
-	return pier_reg_mr(attempt->world->a.pd, (void *)16, 100, PIER_ACCESS_SHARED,
+	return pier_mr_reg(attempt->world->a.pd, (void *)16, 100, PIER_ACCESS_SHARED,
 			   &attempt->mr);
 }
 
@@ -117,7 +117,7 @@ static void register_random_part(struct attempt *attempt)
 	assert_int_equal(pier_mr_length(attempt->mr), length);
 	assert_int_equal(pier_mr_iova(attempt->mr),
 			 pier_buffer_address(attempt->world->a.area.buffer) + offset);
-	expect_ok(pier_dereg_mr(attempt->mr));
+	expect_ok(pier_mr_dereg(attempt->mr));
 }
 
 static void failed_registrations_leave_nothing(void **state)
@@ -153,7 +153,7 @@ static void many_regions_exist_at_once(void **state)
 	struct pier_gather source = gather_at(&world->a.area, 0, 100);
 
 	for (size_t i = 0; i < MANY; i++)
-		expect_ok(pier_reg_buffer_mr(world->b.pd, world->b.area.buffer,
+		expect_ok(pier_mr_reg_buffer(world->b.pd, world->b.area.buffer,
 					     600 * i + 1, 100, PIER_ACCESS_SHARED,
 					     PIER_POLICY_DIRECT, &regions[i]));
 	for (size_t i = 0; i < MANY; i += 7) {
@@ -163,7 +163,7 @@ static void many_regions_exist_at_once(void **state)
 		image_copy(&world->b.area, 600 * i + 1, &world->a.area, 0, 100);
 	}
 	for (size_t i = 0; i < MANY; i++)
-		expect_ok(pier_dereg_mr(regions[i]));
+		expect_ok(pier_mr_dereg(regions[i]));
 	world_expect(world);
 }
 

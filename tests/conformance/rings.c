@@ -57,7 +57,7 @@ static void begin_fill(struct world *world, struct stage *stage, uint32_t count)
 							   AREA_LENGTH - length),
 		};
 	}
-	expect_ok(pier_ring_begin(stage->ring, &stage->source, 1, reads, count, &number));
+	expect_ok(pier_ring_fill(stage->ring, &stage->source, 1, reads, count, &number));
 	for (uint32_t i = 0; i < count; i++)
 		image_copy(&world->a.area, BEGIN + number * SLOT_SIZE + reads[i].offset,
 			   &world->b.area, reads[i].remote_offset, reads[i].length);

@@ -30,8 +30,8 @@ static void write_some(struct world *world, const struct pier_scope_attr *attr, 
 
 			if (i == count)
 				return;
-			expect_ok(pier_post_write(world->a.channel, &source, 1, &target,
-						  NULL));
+			expect_ok(pier_channel_post_write(world->a.channel, &source, 1,
+							  &target, NULL));
 			assert_true(pier_channel_outstanding(world->a.channel) <= WINDOW);
 			image_copy(&world->b.area, at, &world->a.area, at, SEGMENT);
 		}
@@ -71,10 +71,10 @@ static void scope_completes_receives(void **state)
 	{
 		struct pier_scope_report sent;
 
-		expect_ok(pier_post_recv(world->b.channel, &target, 1, NULL));
+		expect_ok(pier_channel_post_recv(world->b.channel, &target, 1, NULL));
 		/* Scopes of different channels are independent. */
 		PIER_SCOPE(world->a.channel, NULL, &sent)
-		expect_ok(pier_post_send(world->a.channel, &source, 1, NULL));
+		expect_ok(pier_channel_post_send(world->a.channel, &source, 1, NULL));
 		assert_int_equal(sent.error, 0);
 	}
 	assert_int_equal(report.error, 0);
@@ -101,10 +101,12 @@ static void report_lists_failures(void **state)
 	attr.max_failures = 4;
 	PIER_SCOPE(world->a.channel, &attr, &report)
 	{
-		expect_ok(pier_post_recv(world->a.channel, &target, 1, NULL));
-		expect_ok(pier_post_write(world->a.channel, &source, 1, &bad, NULL));
+		expect_ok(pier_channel_post_recv(world->a.channel, &target, 1, NULL));
+		expect_ok(pier_channel_post_write(world->a.channel, &source, 1, &bad,
+						  NULL));
 		/* The first request may have failed before this one is posted. */
-		if (pier_post_write(world->a.channel, &source, 1, &good, &behind) != 0)
+		if (pier_channel_post_write(world->a.channel, &source, 1, &good,
+					    &behind) != 0)
 			report.body_error = -ENODATA;
 	}
 	assert_int_equal(report.error, report.body_error ? -ENODATA : -EACCES);
@@ -134,7 +136,7 @@ static void scope_ends_at_its_deadline(void **state)
 	pier_scope_attr_init(&attr);
 	attr.timeout_ms = BRIEF;
 	PIER_SCOPE(world->b.channel, &attr, &report)
-	expect_ok(pier_post_recv(world->b.channel, &target, 1, NULL));
+	expect_ok(pier_channel_post_recv(world->b.channel, &target, 1, NULL));
 	assert_int_equal(report.error, -ETIMEDOUT);
 	assert_int_equal(report.failed, 1);
 	assert_int_equal(pier_channel_outstanding(world->b.channel), 0);
@@ -156,9 +158,10 @@ static void unpolled_handles_are_an_error(void **state)
 	attr.flags = PIER_SCOPE_MANUAL;
 	PIER_SCOPE(world->a.channel, &attr, &report)
 	{
-		expect_ok(pier_post_write(world->a.channel, &source, 1, &target, &first));
-		expect_ok(
-			pier_post_write(world->a.channel, &source, 1, &target, &second));
+		expect_ok(pier_channel_post_write(world->a.channel, &source, 1, &target,
+						  &first));
+		expect_ok(pier_channel_post_write(world->a.channel, &source, 1, &target,
+						  &second));
 		expect_end(world->a.channel, first, 0);
 	}
 	assert_int_equal(report.error, -ENOTEMPTY);
@@ -170,8 +173,8 @@ static void unpolled_handles_are_an_error(void **state)
 	 */
 	PIER_SCOPE(world->a.channel, &attr, &report)
 	{
-		expect_ok(
-			pier_post_write(world->a.channel, &source, 1, &target, &second));
+		expect_ok(pier_channel_post_write(world->a.channel, &source, 1, &target,
+						  &second));
 		report.body_error = -ENODATA;
 	}
 	assert_int_equal(report.error, -ENODATA);
@@ -188,7 +191,7 @@ static void scope_can_outlive_its_channel(void **state)
 
 	PIER_SCOPE(world->a.channel, NULL, &report)
 	{
-		expect_ok(pier_post_recv(world->a.channel, &target, 1, NULL));
+		expect_ok(pier_channel_post_recv(world->a.channel, &target, 1, NULL));
 		expect_ok(pier_channel_destroy(world->a.channel));
 		world->a.channel = NULL;
 	}

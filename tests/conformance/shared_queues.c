@@ -41,7 +41,7 @@ static struct pier_cq *cq_for(struct pier_pd *pd, uint32_t entries)
 
 	pier_cq_attr_init(&attr);
 	attr.depth = entries;
-	expect_ok(pier_create_cq(pd, &attr, &cq));
+	expect_ok(pier_cq_create(pd, &attr, &cq));
 	return cq;
 }
 
@@ -97,8 +97,8 @@ static void close_hub(struct hub *hub)
 {
 	for (int i = 0; i < PAIRS; i++)
 		remove_pair(hub, i);
-	expect_ok(pier_destroy_cq(hub->of_from));
-	expect_ok(pier_destroy_cq(hub->of_to));
+	expect_ok(pier_cq_destroy(hub->of_from));
+	expect_ok(pier_cq_destroy(hub->of_to));
 	world_expect(hub->world);
 }
 
@@ -156,8 +156,8 @@ static void post_receive(struct hub *hub, struct receiver *receiver, int i, int 
 	struct pier_scatter target = scatter_at(&hub->world->b.area, place_of(i, number),
 						LENGTH);
 
-	expect_ok(pier_post_recv(hub->to[i], &target, 1,
-				 &receiver->posted[number % RECEIVES]));
+	expect_ok(pier_channel_post_recv(hub->to[i], &target, 1,
+					 &receiver->posted[number % RECEIVES]));
 }
 
 /* Take all messages that a channel has, and post their receives again. */
@@ -259,9 +259,9 @@ static void failing_channel_does_not_disturb_others(void **state)
 
 	refused.addr = UINT64_MAX - 2 * LENGTH;
 	for (int n = 0; n < 16; n++)
-		expect_ok(
-			pier_post_write(hub.from[0], &source, 1, &refused, &failing[n]));
-	expect_ok(pier_post_write(hub.from[1], &source, 1, &target, &good));
+		expect_ok(pier_channel_post_write(hub.from[0], &source, 1, &refused,
+						  &failing[n]));
+	expect_ok(pier_channel_post_write(hub.from[1], &source, 1, &target, &good));
 	expect_end(hub.from[1], good, 0);
 	image_copy(&world->b.area, place_of(1, 2), &world->a.area, 0, LENGTH);
 	for (int n = 0; n < 16; n++) {
@@ -294,9 +294,9 @@ static void destroyed_channel_makes_room(void **state)
 		expect_result(pier_channel_create(world->a.pd, &attr, &refused), -ENOSPC);
 	for (int round = 0; round < 5; round++) {
 		for (int n = 0; n < 8; n++) {
-			expect_ok(pier_post_recv(hub.to[0], &place, 1, NULL));
-			expect_ok(
-				pier_post_write(hub.from[0], &source, 1, &target, NULL));
+			expect_ok(pier_channel_post_recv(hub.to[0], &place, 1, NULL));
+			expect_ok(pier_channel_post_write(hub.from[0], &source, 1,
+							  &target, NULL));
 		}
 		write_through(&hub, 1);
 		remove_pair(&hub, 0);
@@ -321,9 +321,9 @@ static void reset_channel_keeps_others(void **state)
 	struct pier_work old[2], other;
 
 	for (int round = 0; round < 5; round++) {
-		expect_ok(pier_post_recv(hub.to[1], &place, 1, &other));
+		expect_ok(pier_channel_post_recv(hub.to[1], &place, 1, &other));
 		for (int n = 0; n < 2; n++)
-			expect_ok(pier_post_recv(hub.to[2], &place, 1, &old[n]));
+			expect_ok(pier_channel_post_recv(hub.to[2], &place, 1, &old[n]));
 		expect_ok(pier_channel_reset(hub.to[2]));
 		expect_ok(pier_channel_reset(hub.from[2]));
 		for (int n = 0; n < 2; n++)
@@ -357,10 +357,10 @@ static void shared_receives_reach_their_channels(void **state)
 
 	pier_srq_attr_init(&attr);
 	attr.max_wr = PAIRS;
-	error = pier_create_srq(world->b.pd, &attr, &srq);
+	error = pier_srq_create(world->b.pd, &attr, &srq);
 	if (error == -EOPNOTSUPP) {
-		expect_ok(pier_destroy_cq(hub.of_from));
-		expect_ok(pier_destroy_cq(hub.of_to));
+		expect_ok(pier_cq_destroy(hub.of_from));
+		expect_ok(pier_cq_destroy(hub.of_to));
 		world_skip(pier_error_message());
 	}
 	expect_ok(error);
@@ -372,7 +372,7 @@ static void shared_receives_reach_their_channels(void **state)
 		struct pier_scatter target = scatter_at(&world->b.area, place_of(i, 0),
 							LENGTH);
 
-		expect_ok(pier_post_srq_recv(srq, &target, 1, (void *)(uintptr_t)i));
+		expect_ok(pier_srq_post_recv(srq, &target, 1, (void *)(uintptr_t)i));
 		expect_ok(pier_channel_send(hub.from[i], &source, 1, PATIENT));
 		image_copy(&world->b.area, place_of(i, 0), &world->a.area, place_of(i, 0),
 			   LENGTH);
@@ -385,9 +385,9 @@ static void shared_receives_reach_their_channels(void **state)
 	add_pair(&hub, PAIRS - 1, srq);
 	for (int i = 0; i < PAIRS; i++)
 		remove_pair(&hub, i);
-	expect_ok(pier_destroy_srq(srq));
-	expect_ok(pier_destroy_cq(hub.of_from));
-	expect_ok(pier_destroy_cq(hub.of_to));
+	expect_ok(pier_srq_destroy(srq));
+	expect_ok(pier_cq_destroy(hub.of_from));
+	expect_ok(pier_cq_destroy(hub.of_to));
 	world_expect(world);
 }
 
@@ -460,8 +460,8 @@ static void rails_share_a_queue(void **state)
 	attr.length = BYTES;
 	attr.chunk = CHUNK;
 	attr.flags = PIER_TRANSFER_ANNOUNCE;
-	expect_ok(pier_receiver_begin(&receiver_attr, &receiver));
-	expect_ok(pier_transfer_begin(&attr, &transfer));
+	expect_ok(pier_receiver_create(&receiver_attr, &receiver));
+	expect_ok(pier_transfer_create(&attr, &transfer));
 	drive_transfer(&hub, transfer, receiver);
 	expect_ok(pier_transfer_destroy(transfer));
 	expect_ok(pier_receiver_destroy(receiver));

@@ -35,13 +35,13 @@ static int register_part(struct part *part, int access)
 {
 	int local = access & WRITE ? PIER_ACCESS_LOCAL_WRITE : 0;
 
-	return pier_reg_sub_mr(part->base, PART_OFFSET, PART_LENGTH, access | local,
+	return pier_mr_reg_sub(part->base, PART_OFFSET, PART_LENGTH, access | local,
 			       &part->mr);
 }
 
 static int bind_part(struct part *part, int access)
 {
-	return pier_bind_sub_mr(part->world->b.channel, part->base, PART_OFFSET,
+	return pier_mr_bind_sub(part->world->b.channel, part->base, PART_OFFSET,
 				PART_LENGTH, access, PATIENT, &part->mr);
 }
 
@@ -55,11 +55,11 @@ static void open_base(struct part *part, struct world *world)
 	struct pier_device_attr attr;
 	struct end *end = &world->b;
 
-	expect_ok(pier_query_device(end->device, &attr));
+	expect_ok(pier_device_query(end->device, &attr));
 	part->world = world;
 	part->window = attr.memory_windows &&
 		       pier_mr_path(end->area.mr) == PIER_PATH_HOST;
-	expect_ok(pier_reg_buffer_mr(end->pd, end->area.buffer, BASE_OFFSET, BASE_LENGTH,
+	expect_ok(pier_mr_reg_buffer(end->pd, end->area.buffer, BASE_OFFSET, BASE_LENGTH,
 				     part->window ? local | PIER_ACCESS_MW_BIND : local,
 				     PIER_POLICY_DIRECT, &part->base));
 }
@@ -88,8 +88,8 @@ static struct part open_both(void **state, make_part make, int access)
 
 static void close_part(struct part *part)
 {
-	expect_result(pier_dereg_mr(part->base), -EBUSY);
-	expect_ok(pier_dereg_mr(part->mr));
+	expect_result(pier_mr_dereg(part->base), -EBUSY);
+	expect_ok(pier_mr_dereg(part->mr));
 	part->mr = NULL;
 }
 
@@ -97,7 +97,7 @@ static void close_both(struct part *part)
 {
 	if (part->mr)
 		close_part(part);
-	expect_ok(pier_dereg_mr(part->base));
+	expect_ok(pier_mr_dereg(part->base));
 }
 
 static void expect_write(struct part *part, size_t offset, size_t length)
@@ -134,9 +134,11 @@ static void expect_refused(struct part *part, uint64_t addr, bool read)
 	struct pier_work work;
 
 	if (read)
-		expect_ok(pier_post_read(world->a.channel, &target, 1, &remote, &work));
+		expect_ok(pier_channel_post_read(world->a.channel, &target, 1, &remote,
+						 &work));
 	else
-		expect_ok(pier_post_write(world->a.channel, &source, 1, &remote, &work));
+		expect_ok(pier_channel_post_write(world->a.channel, &source, 1, &remote,
+						  &work));
 	expect_end(world->a.channel, work, -EACCES);
 	world_expect(world);
 }
@@ -283,8 +285,8 @@ static void send_with_invalidate_ends_bound_sub(void **state)
 		world_skip("there are no memory windows here");
 	}
 	expect_write(&part, 1, SOME);
-	expect_ok(pier_post_recv(b->channel, NULL, 0, &receive));
-	expect_ok(pier_post_request(a->channel, &last, &work));
+	expect_ok(pier_channel_post_recv(b->channel, NULL, 0, &receive));
+	expect_ok(pier_channel_post_request(a->channel, &last, &work));
 	result = expect_end(b->channel, receive, 0);
 	assert_true(result.has_invalidated || test_vague);
 	if (result.has_invalidated)
@@ -303,15 +305,15 @@ static void invalid_bound_subs_are_refused(void **state)
 
 	open_base(&part, world);
 	expect_result(
-		pier_bind_sub_mr(channel, part.base, 0, 0, READ, PATIENT, &untouched),
+		pier_mr_bind_sub(channel, part.base, 0, 0, READ, PATIENT, &untouched),
 		-EINVAL);
-	expect_result(pier_bind_sub_mr(channel, part.base, BASE_LENGTH - 9, 10, READ,
+	expect_result(pier_mr_bind_sub(channel, part.base, BASE_LENGTH - 9, 10, READ,
 				       PATIENT, &untouched),
 		      -ERANGE);
-	expect_result(pier_bind_sub_mr(channel, part.base, 0, 1, PIER_ACCESS_LOCAL_WRITE,
+	expect_result(pier_mr_bind_sub(channel, part.base, 0, 1, PIER_ACCESS_LOCAL_WRITE,
 				       PATIENT, &untouched),
 		      -EINVAL);
-	expect_result(pier_bind_sub_mr(world->a.channel, part.base, 0, 1, READ, PATIENT,
+	expect_result(pier_mr_bind_sub(world->a.channel, part.base, 0, 1, READ, PATIENT,
 				       &untouched),
 		      -EINVAL);
 	assert_null(untouched);

@@ -144,7 +144,7 @@ static void progress_is_reported_and_announced(void **state)
 	attr.context = &last;
 	attr.flags = PIER_TRANSFER_NOTIFY;
 	attr.immediate = 0x8001fe02;
-	expect_ok(pier_post_recv(world->b.channel, NULL, 0, &work));
+	expect_ok(pier_channel_post_recv(world->b.channel, NULL, 0, &work));
 	expect_ok(pier_transfer_run(&attr));
 	assert_int_equal(last, LENGTH);
 	result = expect_end(world->b.channel, work, 0);
@@ -225,7 +225,7 @@ static void transfer_resumes_after_all_rails_failed(void **state)
 		attr.progress = kill_rails;
 		attr.context = &killer;
 		killer.count = MORE_RAILS;
-		expect_ok(pier_transfer_begin(&attr, &transfer));
+		expect_ok(pier_transfer_create(&attr, &transfer));
 		assert_true(pier_transfer_wait(transfer, PATIENT) < 0);
 		killer.count = 0;
 		resume(world, transfer, &rails);
@@ -264,7 +264,7 @@ static void transfer_resumes_on_a_reset_channel(void **state)
 
 	attr.progress = stop_far_end;
 	attr.context = &far;
-	expect_ok(pier_transfer_begin(&attr, &transfer));
+	expect_ok(pier_transfer_create(&attr, &transfer));
 	assert_true(pier_transfer_wait(transfer, PATIENT) < 0);
 	expect_ok(pier_channel_reset(world->a.channel));
 	expect_ok(pier_channel_reset(world->b.channel));

@@ -150,8 +150,8 @@ static void vector_moves_across_seams(void **state)
 		area_shuffle(world, &world->b.area);
 		read_ranges(world, a, b, &moves[i]);
 	}
-	expect_ok(pier_dereg_mr(a));
-	expect_ok(pier_dereg_mr(b));
+	expect_ok(pier_mr_dereg(a));
+	expect_ok(pier_mr_dereg(b));
 }
 
 /* More requests than fit into the send queue, of one element each. */
@@ -179,8 +179,8 @@ static void long_vector_fits_a_short_queue(void **state)
 		read_ranges(world, a, b, &move);
 	}
 	assert_int_equal(pier_channel_outstanding(world->a.channel), 0);
-	expect_ok(pier_dereg_mr(a));
-	expect_ok(pier_dereg_mr(b));
+	expect_ok(pier_mr_dereg(a));
+	expect_ok(pier_mr_dereg(b));
 }
 
 /* Posted without waiting: one handle covers all requests. */
@@ -195,21 +195,21 @@ static void posted_vector_crosses_seams(void **state)
 	struct pier_work work;
 
 	count = remote_vec_at(b, 0, LENGTH, parts);
-	expect_ok(pier_post_write_vec(world->a.channel, list, num_sge, parts, count,
-				      &work));
+	expect_ok(pier_channel_post_write_vec(world->a.channel, list, num_sge, parts,
+					      count, &work));
 	expect_end(world->a.channel, work, 0);
 	assert_int_equal(pier_channel_outstanding(world->a.channel), 0);
 	image_copy_ranges(&world->b.area, 0, &world->a.area, 0, LENGTH);
 	world_expect(world);
 	area_shuffle(world, &world->b.area);
 	num_sge = scatter_list_at(a, 0, LENGTH, targets);
-	expect_ok(pier_post_read_vec(world->a.channel, targets, num_sge, parts, count,
-				     &work));
+	expect_ok(pier_channel_post_read_vec(world->a.channel, targets, num_sge, parts,
+					     count, &work));
 	expect_end(world->a.channel, work, 0);
 	image_copy_ranges(&world->a.area, 0, &world->b.area, 0, LENGTH);
 	world_expect(world);
-	expect_ok(pier_dereg_mr(a));
-	expect_ok(pier_dereg_mr(b));
+	expect_ok(pier_mr_dereg(a));
+	expect_ok(pier_mr_dereg(b));
 }
 
 /* One message whose elements split at the seams of both sides. */
@@ -225,13 +225,13 @@ static void message_crosses_seams(void **state)
 
 	assert_in_range(num_sge, 1, MAX_ELEMENTS);
 	assert_in_range(count, 1, MAX_ELEMENTS);
-	expect_ok(pier_post_recv(world->b.channel, targets, (int)count, &work));
+	expect_ok(pier_channel_post_recv(world->b.channel, targets, (int)count, &work));
 	expect_ok(pier_channel_send(world->a.channel, list, (int)num_sge, PATIENT));
 	assert_int_equal(expect_end(world->b.channel, work, 0).byte_length, LENGTH - 4);
 	image_copy_ranges(&world->b.area, 1, &world->a.area, 3, LENGTH - 4);
 	world_expect(world);
-	expect_ok(pier_dereg_mr(a));
-	expect_ok(pier_dereg_mr(b));
+	expect_ok(pier_mr_dereg(a));
+	expect_ok(pier_mr_dereg(b));
 }
 
 /* If the vector is shorter than the elements, nothing is written. */
@@ -254,8 +254,8 @@ static void too_short_remote_vector_is_refused(void **state)
 					  &count),
 		      -ERANGE);
 	write_ranges(world, a, b, &moves[1]);
-	expect_ok(pier_dereg_mr(a));
-	expect_ok(pier_dereg_mr(b));
+	expect_ok(pier_mr_dereg(a));
+	expect_ok(pier_mr_dereg(b));
 }
 
 int run_vector_cases(void)

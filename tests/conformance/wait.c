@@ -21,7 +21,7 @@ static void wait_sleeps_until_completion(void **state)
 	for (int round = 0; round < 20; round++) {
 		struct pier_work receive;
 
-		expect_ok(pier_post_recv(world->b.channel, &target, 1, &receive));
+		expect_ok(pier_channel_post_recv(world->b.channel, &target, 1, &receive));
 		expect_ok(pier_channel_arm(world->b.channel));
 		assert_int_equal(poll(&fd, 1, 0), 0);
 		expect_ok(pier_channel_send(world->a.channel, &source, 1, PATIENT));
@@ -45,8 +45,8 @@ static void arming_loses_no_wake_up(void **state)
 		struct pollfd fd = { .fd = pier_channel_fd(world->a.channel),
 				     .events = POLLIN };
 
-		expect_ok(pier_post_write(world->a.channel, NULL, 0,
-					  &(struct pier_remote){ 0 }, &work));
+		expect_ok(pier_channel_post_write(world->a.channel, NULL, 0,
+						  &(struct pier_remote){ 0 }, &work));
 		collected = pier_channel_arm(world->a.channel);
 		assert_true(collected >= 0);
 		if (collected == 0)
@@ -61,9 +61,9 @@ static void handles_are_used_once(void **state)
 	struct pier_work work, receive, none = { 0 };
 	struct pier_result result;
 
-	expect_ok(pier_post_recv(world->b.channel, NULL, 0, &receive));
+	expect_ok(pier_channel_post_recv(world->b.channel, NULL, 0, &receive));
 	expect_result(pier_work_poll(world->b.channel, receive, &result), 0);
-	expect_ok(pier_post_send(world->a.channel, NULL, 0, &work));
+	expect_ok(pier_channel_post_send(world->a.channel, NULL, 0, &work));
 	expect_result(pier_work_poll(world->b.channel, work, &result), -ESTALE);
 	expect_end(world->a.channel, work, 0);
 	expect_result(pier_work_poll(world->a.channel, work, &result), -ESTALE);
@@ -84,12 +84,12 @@ static void full_queue_is_reported(void **state)
 	attr.max_recv_wr = 4;
 	world = world_connected_with(state, &attr);
 	for (int i = 0; i < 4; i++)
-		expect_ok(pier_post_recv(world->b.channel, NULL, 0, &work[i]));
-	expect_result(pier_post_recv(world->b.channel, NULL, 0, NULL), -EAGAIN);
+		expect_ok(pier_channel_post_recv(world->b.channel, NULL, 0, &work[i]));
+	expect_result(pier_channel_post_recv(world->b.channel, NULL, 0, NULL), -EAGAIN);
 	expect_ok(pier_channel_send(world->a.channel, NULL, 0, PATIENT));
 	expect_end(world->b.channel, work[0], 0);
-	expect_ok(pier_post_recv(world->b.channel, NULL, 0, &work[0]));
-	expect_result(pier_post_recv(world->b.channel, NULL, 0, NULL), -EAGAIN);
+	expect_ok(pier_channel_post_recv(world->b.channel, NULL, 0, &work[0]));
+	expect_result(pier_channel_post_recv(world->b.channel, NULL, 0, NULL), -EAGAIN);
 }
 
 /* Without a handle: sleeps until anything completes. */
@@ -112,7 +112,8 @@ static void requests_without_handles_free_their_slots(void **state)
 	int posted = 0;
 
 	while (posted < 500) {
-		int error = pier_post_write(world->a.channel, &source, 1, &target, NULL);
+		int error = pier_channel_post_write(world->a.channel, &source, 1, &target,
+						    NULL);
 
 		if (error == -EAGAIN) {
 			wait_for_any(world->a.channel);
@@ -135,7 +136,7 @@ static void wait_that_times_out_leaves_the_request(void **state)
 	struct pier_result result;
 	struct pier_work work;
 
-	expect_ok(pier_post_recv(world->b.channel, &target, 1, &work));
+	expect_ok(pier_channel_post_recv(world->b.channel, &target, 1, &work));
 	expect_result(pier_work_wait(world->b.channel, work, 0, &result), 0);
 	expect_result(pier_work_wait(world->b.channel, work, BRIEF, &result), -ETIMEDOUT);
 	assert_int_equal(pier_channel_outstanding(world->b.channel), 1);
@@ -155,14 +156,14 @@ static void timeout_releases_memory(void **state)
 	struct pier_result result = { 0 };
 	struct pier_work other;
 
-	expect_ok(pier_post_recv(world->b.channel, &target, 1, &other));
-	expect_ok(pier_post_recv(world->b.channel, &target, 1, NULL));
+	expect_ok(pier_channel_post_recv(world->b.channel, &target, 1, &other));
+	expect_ok(pier_channel_post_recv(world->b.channel, &target, 1, NULL));
 	expect_result(pier_channel_recv(world->b.channel, &target, 1, BRIEF, &result),
 		      -ETIMEDOUT);
 	assert_int_equal(result.error, -ECANCELED);
 	assert_int_equal(pier_channel_outstanding(world->b.channel), 0);
 	expect_end(world->b.channel, other, -ECANCELED);
-	expect_result(pier_post_recv(world->b.channel, &target, 1, NULL), -EPIPE);
+	expect_result(pier_channel_post_recv(world->b.channel, &target, 1, NULL), -EPIPE);
 	/* The peer's message finds no receive, and the memory is unchanged. */
 	assert_true(pier_channel_send(world->a.channel, &source, 1, PATIENT) < 0);
 	world_expect(world);
@@ -184,7 +185,7 @@ static void timeout_names_a_missing_receive(void **state)
 	struct pier_gather source = gather_at(&world->a.area, 0, 100);
 	struct pier_remote target = remote_at(&world->b.area, 0, 100);
 
-	expect_ok(pier_post_send(world->a.channel, &source, 1, NULL));
+	expect_ok(pier_channel_post_send(world->a.channel, &source, 1, NULL));
 	/* It waits for the send before it. */
 	expect_result(pier_channel_write(world->a.channel, &source, 1, &target, BRIEF),
 		      -ETIMEDOUT);
@@ -231,7 +232,8 @@ static int serve(struct loop *loop, struct pier_work *work)
 		if (done <= 0)
 			return done;
 		if (++loop->done < loop->receives)
-			loop->error = pier_post_recv(loop->channel, NULL, 0, work);
+			loop->error = pier_channel_post_recv(loop->channel, NULL, 0,
+							     work);
 	}
 	return loop->error;
 }
@@ -259,7 +261,7 @@ static void *run_loop(void *argument)
 	int epoll = epoll_create1(EPOLL_CLOEXEC);
 	struct pier_work work;
 
-	loop->error = pier_post_recv(loop->channel, NULL, 0, &work);
+	loop->error = pier_channel_post_recv(loop->channel, NULL, 0, &work);
 	if (epoll < 0 ||
 	    epoll_ctl(epoll, EPOLL_CTL_ADD, pier_channel_fd(loop->channel), &event) < 0)
 		loop->error = -errno;
@@ -329,12 +331,13 @@ static void cancel_ends_all_requests(void **state)
 	struct pier_work receives[2];
 
 	for (int i = 0; i < 2; i++)
-		expect_ok(pier_post_recv(world->a.channel, &target, 1, &receives[i]));
+		expect_ok(pier_channel_post_recv(world->a.channel, &target, 1,
+						 &receives[i]));
 	expect_ok(pier_channel_cancel(world->a.channel));
 	assert_int_equal(pier_channel_outstanding(world->a.channel), 0);
 	for (int i = 0; i < 2; i++)
 		expect_end(world->a.channel, receives[i], -ECANCELED);
-	expect_result(pier_post_recv(world->a.channel, &target, 1, NULL), -EPIPE);
+	expect_result(pier_channel_post_recv(world->a.channel, &target, 1, NULL), -EPIPE);
 	test_assert_sentence("was cancelled");
 	expect_ok(pier_channel_cancel(world->a.channel));
 	assert_true(pier_channel_write(world->b.channel, &source, 1, &remote, PATIENT) <

@@ -29,7 +29,8 @@ static int post_write(struct world *world, size_t offset, struct pier_work *ret_
 {
 	struct pier_gather source = gather_at(&world->a.area, offset, LENGTH);
 	struct pier_remote target = remote_at(&world->b.area, offset, LENGTH);
-	int error = pier_post_write(world->a.channel, &source, 1, &target, ret_work);
+	int error = pier_channel_post_write(world->a.channel, &source, 1, &target,
+					    ret_work);
 
 	if (!error)
 		image_copy(&world->b.area, offset, &world->a.area, offset, LENGTH);
@@ -46,7 +47,7 @@ static int post_heard_write(struct world *world, size_t offset,
 	struct pier_gather source = gather_at(&world->a.area, offset, LENGTH);
 	struct pier_remote target = remote_at(&world->b.area, offset, LENGTH);
 
-	expect_ok(pier_post_recv(world->b.channel, NULL, 0, ret_heard));
+	expect_ok(pier_channel_post_recv(world->b.channel, NULL, 0, ret_heard));
 	image_copy(&world->b.area, offset, &world->a.area, offset, LENGTH);
 	return test_post_write_imm(world->a.channel, &source, 1, &target, 7, ret_work);
 }
@@ -94,7 +95,8 @@ static void gives_back_what_is_refused(void **state)
 
 	for (int i = 0; i < 100; i++) {
 		expect_result(post_write(world, 0, NULL), -ENOSPC);
-		expect_result(pier_post_recv(world->a.channel, NULL, 0, NULL), -ENOSPC);
+		expect_result(pier_channel_post_recv(world->a.channel, NULL, 0, NULL),
+			      -ENOSPC);
 	}
 	assert_int_equal(pier_channel_outstanding(world->a.channel), 0);
 	world_expect(world);
@@ -109,11 +111,11 @@ static void stops_in_order(void **state)
 	struct world *world = behind(state, "late@1=300ms");
 	struct pier_work work, receive, heard;
 
-	expect_ok(pier_post_recv(world->a.channel, NULL, 0, &receive));
+	expect_ok(pier_channel_post_recv(world->a.channel, NULL, 0, &receive));
 	expect_ok(post_heard_write(world, 0, &work, &heard));
 	expect_result(test_work_finish(world->a.channel, work, SHORTLY_MS, NULL),
 		      -ETIMEDOUT);
-	assert_int_equal(pier_channel_qp(world->a.channel)->state, IBV_QPS_ERR);
+	assert_int_equal(pier_channel_verbs_qp(world->a.channel)->state, IBV_QPS_ERR);
 	expect_end(world->a.channel, receive, -ECANCELED);
 	expect_end(world->b.channel, heard, 0);
 	world_expect(world);
@@ -125,11 +127,11 @@ static void stops_where_err_is_refused(void **state)
 	struct world *world = behind(state, "modify_qp@4=EIO,dead@1=3600s");
 	struct pier_work work, receive;
 
-	expect_ok(pier_post_recv(world->a.channel, NULL, 0, &receive));
+	expect_ok(pier_channel_post_recv(world->a.channel, NULL, 0, &receive));
 	expect_ok(post_write(world, 0, &work));
 	expect_result(test_work_finish(world->a.channel, work, SHORTLY_MS, NULL),
 		      -ETIMEDOUT);
-	assert_int_equal(pier_channel_qp(world->a.channel)->state, IBV_QPS_RESET);
+	assert_int_equal(pier_channel_verbs_qp(world->a.channel)->state, IBV_QPS_RESET);
 	expect_end(world->a.channel, receive, -ECANCELED);
 	assert_int_equal(pier_channel_outstanding(world->a.channel), 0);
 }
@@ -149,7 +151,7 @@ static void is_not_reset_after_an_overrun(void **state)
 		expect_result(pier_channel_reset(channel), -EIO);
 		test_assert_sentence("poll the completion queue");
 		expect_result(pier_channel_connect(channel, &peer), -EISCONN);
-		expect_result(pier_post_recv(channel, NULL, 0, NULL), -EPIPE);
+		expect_result(pier_channel_post_recv(channel, NULL, 0, NULL), -EPIPE);
 		assert_int_equal(pier_channel_outstanding(channel), 0);
 	}
 }

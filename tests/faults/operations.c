@@ -136,7 +136,7 @@ static int post_send(struct scene *scene)
 {
 	struct pier_gather source = scene_source(scene);
 	struct pier_work work = { 0 };
-	int error = pier_post_send(channel_of(scene), &source, 1, &work);
+	int error = pier_channel_post_send(channel_of(scene), &source, 1, &work);
 
 	return finish(scene, error, work);
 }
@@ -154,7 +154,7 @@ static int post_recv(struct scene *scene)
 {
 	struct pier_scatter receiver = scene_receiver(scene);
 	struct pier_work work = { 0 };
-	int error = pier_post_recv(channel_of(scene), &receiver, 1, &work);
+	int error = pier_channel_post_recv(channel_of(scene), &receiver, 1, &work);
 
 	return finish(scene, error, work);
 }
@@ -163,7 +163,8 @@ static int post_write(struct scene *scene)
 {
 	struct pier_gather source = scene_source(scene);
 	struct pier_work work = { 0 };
-	int error = pier_post_write(channel_of(scene), &source, 1, &scene->target, &work);
+	int error = pier_channel_post_write(channel_of(scene), &source, 1, &scene->target,
+					    &work);
 
 	return finish(scene, error, work);
 }
@@ -182,8 +183,8 @@ static int post_read(struct scene *scene)
 {
 	struct pier_scatter receiver = scene_receiver(scene);
 	struct pier_work work = { 0 };
-	int error = pier_post_read(channel_of(scene), &receiver, 1, &scene->target,
-				   &work);
+	int error = pier_channel_post_read(channel_of(scene), &receiver, 1,
+					   &scene->target, &work);
 
 	return finish(scene, error, work);
 }
@@ -196,7 +197,8 @@ static int post_write_vec(struct scene *scene)
 	int error;
 
 	split_target(scene, parts);
-	error = pier_post_write_vec(channel_of(scene), &source, 1, parts, 2, &work);
+	error = pier_channel_post_write_vec(channel_of(scene), &source, 1, parts, 2,
+					    &work);
 	return finish(scene, error, work);
 }
 
@@ -208,7 +210,8 @@ static int post_read_vec(struct scene *scene)
 	int error;
 
 	split_target(scene, parts);
-	error = pier_post_read_vec(channel_of(scene), &receiver, 1, parts, 2, &work);
+	error = pier_channel_post_read_vec(channel_of(scene), &receiver, 1, parts, 2,
+					   &work);
 	return finish(scene, error, work);
 }
 
@@ -227,7 +230,7 @@ static int post_writes(struct scene *scene)
 	pairs[1].remote = parts[1];
 	pairs[1].gather.addr += LENGTH / 2;
 	pairs[1].gather.length -= LENGTH / 2;
-	error = pier_post_writes(channel_of(scene), pairs, 2, &work);
+	error = pier_channel_post_writes(channel_of(scene), pairs, 2, &work);
 	return finish(scene, error, work);
 }
 
@@ -240,7 +243,7 @@ static int wait_for_arrivals(struct scene *scene)
 
 	expect_ok(pier_counter_create(end->pd, &counter));
 	expect_ok(pier_counter_bind_imm(counter, end->area.mr, end->channel, NUMBER));
-	error = pier_post_recv(end->channel, NULL, 0, NULL);
+	error = pier_channel_post_recv(end->channel, NULL, 0, NULL);
 	if (!error)
 		error = pier_counter_wait(counter, 1, scene->timeout_ms);
 	if (error > 0)
@@ -274,7 +277,7 @@ static int give_back(int error, struct pier_mr *const *mr)
 	if (error)
 		assert_null(*mr);
 	else
-		expect_ok(pier_dereg_mr(*mr));
+		expect_ok(pier_mr_dereg(*mr));
 	return error;
 }
 
@@ -284,7 +287,7 @@ static int reg_mr(struct scene *scene)
 	struct pier_mr *mr = NULL;
 
 	return give_back(
-		pier_reg_mr(scene->world->a.pd, memory, LENGTH, PIER_ACCESS_SHARED, &mr),
+		pier_mr_reg(scene->world->a.pd, memory, LENGTH, PIER_ACCESS_SHARED, &mr),
 		&mr);
 }
 
@@ -293,7 +296,7 @@ static int reg_buffer_mr(struct scene *scene)
 	const struct end *end = &scene->world->a;
 	struct pier_mr *mr = NULL;
 
-	return give_back(pier_reg_buffer_mr(end->pd, end->area.buffer, FREE, LENGTH,
+	return give_back(pier_mr_reg_buffer(end->pd, end->area.buffer, FREE, LENGTH,
 					    PIER_ACCESS_SHARED, PIER_POLICY_DIRECT, &mr),
 			 &mr);
 }
@@ -307,7 +310,7 @@ static int reg_dmabuf_mr(struct scene *scene)
 
 	expect_ok(pier_dmabuf_export(end->area.buffer, FREE, LENGTH, PIER_MAPPING_AUTO,
 				     &dmabuf));
-	error = pier_reg_dmabuf_mr(end->pd, dmabuf.offset, LENGTH, dmabuf.iova, dmabuf.fd,
+	error = pier_mr_reg_dmabuf(end->pd, dmabuf.offset, LENGTH, dmabuf.iova, dmabuf.fd,
 				   PIER_ACCESS_SHARED, &mr);
 	pier_dmabuf_close(&dmabuf);
 	return give_back(error, &mr);
@@ -331,7 +334,7 @@ static int reg_sub_mr(struct scene *scene)
 {
 	struct pier_mr *mr = NULL;
 
-	return give_back(pier_reg_sub_mr(scene->world->a.area.mr, FREE, LENGTH,
+	return give_back(pier_mr_reg_sub(scene->world->a.area.mr, FREE, LENGTH,
 					 PIER_ACCESS_REMOTE_READ, &mr),
 			 &mr);
 }
@@ -342,7 +345,7 @@ static int bind_sub_mr(struct scene *scene)
 	const struct end *end = &scene->world->a;
 	struct pier_mr *mr = NULL;
 
-	return give_back(pier_bind_sub_mr(end->channel, end->area.mr, FREE, LENGTH,
+	return give_back(pier_mr_bind_sub(end->channel, end->area.mr, FREE, LENGTH,
 					  PIER_ACCESS_REMOTE_READ, scene->timeout_ms,
 					  &mr),
 			 &mr);
@@ -362,7 +365,7 @@ static int reg_mr_async(struct scene *scene)
 	attr.range_count = 1;
 	attr.access = PIER_ACCESS_SHARED;
 	expect_ok(pier_event_queue_create(NULL, &queue));
-	expect_ok(pier_reg_mr_async(queue, scene->world->a.pd, &attr, &registration));
+	expect_ok(pier_mr_reg_async(queue, scene->world->a.pd, &attr, &registration));
 	expect_result(pier_event_queue_wait(queue, PATIENT, &event), 1);
 	give_back(event.error, &event.mr);
 	expect_ok(pier_registration_close(registration));

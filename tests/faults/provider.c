@@ -42,7 +42,7 @@ static struct pier_work post_write(struct world *world, size_t offset)
 	struct pier_remote target = remote_at(&world->b.area, offset, LENGTH);
 	struct pier_work work;
 
-	expect_ok(pier_post_write(world->a.channel, &source, 1, &target, &work));
+	expect_ok(pier_channel_post_write(world->a.channel, &source, 1, &target, &work));
 	image_copy(&world->b.area, offset, &world->a.area, offset, LENGTH);
 	return work;
 }
@@ -56,15 +56,15 @@ static void is_known_by_name(void **state)
 	uint8_t bytes[64];
 
 	assert_string_equal(pier_device_name(world->a.device), "fault:soft0");
-	expect_ok(pier_query_device(world->a.device, &attr));
+	expect_ok(pier_device_query(world->a.device, &attr));
 	assert_string_equal(attr.provider, "fault");
 	assert_true(attr.memfd_as_dmabuf);
-	expect_ok(pier_open_device(pier_device_name(world->a.device), &again));
-	expect_ok(pier_close_device(again));
+	expect_ok(pier_device_open(pier_device_name(world->a.device), &again));
+	expect_ok(pier_device_close(again));
 	/* The area's registration was the first. */
-	expect_ok(pier_reg_mr(world->a.pd, bytes, 64, PIER_ACCESS_SHARED, &mr));
-	expect_ok(pier_dereg_mr(mr));
-	expect_result(pier_reg_mr(world->a.pd, bytes, 64, PIER_ACCESS_SHARED, &mr),
+	expect_ok(pier_mr_reg(world->a.pd, bytes, 64, PIER_ACCESS_SHARED, &mr));
+	expect_ok(pier_mr_dereg(mr));
+	expect_result(pier_mr_reg(world->a.pd, bytes, 64, PIER_ACCESS_SHARED, &mr),
 		      -ENOMEM);
 	test_assert_sentence("reg@3=ENOMEM strikes reg_mr (seed=5)");
 }
@@ -74,26 +74,26 @@ static void is_reached_by_the_environment(void **state)
 	struct world *world = world_empty(state);
 
 	setenv("PIER_DEVICE", "fault:alloc_pd@1=EMFILE:soft0", 1);
-	expect_ok(pier_open_device(NULL, &world->a.device));
+	expect_ok(pier_device_open(NULL, &world->a.device));
 	unsetenv("PIER_DEVICE");
-	expect_result(pier_alloc_pd(world->a.device, &world->a.pd), -EMFILE);
-	expect_ok(pier_alloc_pd(world->a.device, &world->a.pd));
+	expect_result(pier_pd_alloc(world->a.device, &world->a.pd), -EMFILE);
+	expect_ok(pier_pd_alloc(world->a.device, &world->a.pd));
 }
 
 static void refuses_bad_names(void **state)
 {
 	struct world *world = world_empty(state);
 
-	expect_result(pier_open_device("fault:what@1=EIO:soft0", &world->a.device),
+	expect_result(pier_device_open("fault:what@1=EIO:soft0", &world->a.device),
 		      -EINVAL);
 	test_assert_sentence("what@1=EIO");
-	expect_result(pier_open_device("fault:reg@1=EIO:soft9", &world->a.device),
+	expect_result(pier_device_open("fault:reg@1=EIO:soft9", &world->a.device),
 		      -ENODEV);
 	test_assert_sentence("soft9");
-	expect_result(pier_open_device("fault:", &world->a.device), -ENODEV);
-	expect_result(pier_open_device("fault", &world->a.device), -ENODEV);
+	expect_result(pier_device_open("fault:", &world->a.device), -ENODEV);
+	expect_result(pier_device_open("fault", &world->a.device), -ENODEV);
 	expect_result(
-		pier_open_device("fault:open_device@1=EPERM:soft0", &world->a.device),
+		pier_device_open("fault:open_device@1=EPERM:soft0", &world->a.device),
 		-EPERM);
 	assert_null(world->a.device);
 }
@@ -102,8 +102,8 @@ static void closes_again_after_a_failure(void **state)
 {
 	struct world *world = world_empty(state);
 
-	expect_ok(pier_open_device("fault:close_device@1=EIO:soft0", &world->a.device));
-	expect_result(pier_close_device(world->a.device), -EIO);
+	expect_ok(pier_device_open("fault:close_device@1=EIO:soft0", &world->a.device));
+	expect_result(pier_device_close(world->a.device), -EIO);
 	test_assert_sentence("close_device@1=EIO");
 	assert_string_equal(pier_device_name(world->a.device), "fault:soft0");
 }
@@ -114,7 +114,7 @@ static void fails_a_completion(void **state)
 	struct pier_work first, second, third, receive;
 	struct pier_result result;
 
-	expect_ok(pier_post_recv(world->a.channel, NULL, 0, &receive));
+	expect_ok(pier_channel_post_recv(world->a.channel, NULL, 0, &receive));
 	first = post_write(world, 0);
 	second = post_write(world, LENGTH + 1);
 	third = post_write(world, 2 * (LENGTH + 1));
@@ -130,7 +130,7 @@ static void fails_a_completion(void **state)
 	result = expect_end(world->a.channel, third, -ECANCELED);
 	test_assert_sentence("IBV_WC_REM_OP_ERR");
 	expect_end(world->a.channel, receive, -ECANCELED);
-	expect_result(pier_post_recv(world->a.channel, NULL, 0, NULL), -EPIPE);
+	expect_result(pier_channel_post_recv(world->a.channel, NULL, 0, NULL), -EPIPE);
 }
 
 static void is_late_by_time(void **state)
@@ -227,7 +227,7 @@ static void overruns(void **state)
 	work = post_write(world, LENGTH + 1);
 	expect_result(test_work_finish(world->a.channel, work, PATIENT, &result), -EIO);
 	assert_int_equal(result.error, -ECANCELED);
-	expect_result(pier_post_recv(world->a.channel, NULL, 0, NULL), -EPIPE);
+	expect_result(pier_channel_post_recv(world->a.channel, NULL, 0, NULL), -EPIPE);
 }
 
 static void breaks_queue_pairs_by_an_overrun(void **state)
@@ -240,7 +240,7 @@ static void breaks_queue_pairs_by_an_overrun(void **state)
 	while (done == 0)
 		done = pier_work_poll(world->a.channel, work, &result);
 	expect_result(done, -EIO);
-	assert_int_equal(pier_channel_qp(world->a.channel)->state, IBV_QPS_ERR);
+	assert_int_equal(pier_channel_verbs_qp(world->a.channel)->state, IBV_QPS_ERR);
 }
 
 /* Completions withheld for a dead peer are flushed if the channel is stopped earlier. */
@@ -253,13 +253,13 @@ static void flushes_what_is_withheld(void **state)
 	struct pier_result result;
 
 	for (int i = 0; i < 2; i++)
-		expect_ok(
-			pier_post_write(world->a.channel, &source, 1, &target, &work[i]));
+		expect_ok(pier_channel_post_write(world->a.channel, &source, 1, &target,
+						  &work[i]));
 	expect_result(test_work_finish(world->a.channel, work[0], BRIEF, &result),
 		      -ETIMEDOUT);
 	assert_int_equal(result.error, -ECANCELED);
 	/* The state is ERR, not RESET, which gives no completions. */
-	assert_int_equal(pier_channel_qp(world->a.channel)->state, IBV_QPS_ERR);
+	assert_int_equal(pier_channel_verbs_qp(world->a.channel)->state, IBV_QPS_ERR);
 	expect_end(world->a.channel, work[1], -ECANCELED);
 	world_expect(world);
 }
@@ -273,8 +273,8 @@ static void forgets_at_a_reset(void **state)
 
 	expect_result(test_work_finish(world->a.channel, work, BRIEF, &result),
 		      -ETIMEDOUT);
-	assert_int_equal(pier_channel_qp(world->a.channel)->state, IBV_QPS_RESET);
-	assert_int_equal(fault_cq(pier_channel_cq(world->a.channel))->count, 0);
+	assert_int_equal(pier_channel_verbs_qp(world->a.channel)->state, IBV_QPS_RESET);
+	assert_int_equal(fault_cq(pier_channel_verbs_cq(world->a.channel))->count, 0);
 	world_expect(world);
 }
 
@@ -284,7 +284,7 @@ static struct pier_work post_unsent_write(struct world *world)
 	struct pier_remote target = remote_at(&world->b.area, LENGTH, LENGTH);
 	struct pier_work work;
 
-	expect_ok(pier_post_write(world->a.channel, &source, 1, &target, &work));
+	expect_ok(pier_channel_post_write(world->a.channel, &source, 1, &target, &work));
 	return work;
 }
 
@@ -294,7 +294,7 @@ static void lets_the_peer_die(void **state)
 	int64_t start;
 	struct pier_work work[3], receive;
 
-	expect_ok(pier_post_recv(world->a.channel, NULL, 0, &receive));
+	expect_ok(pier_channel_post_recv(world->a.channel, NULL, 0, &receive));
 	work[0] = post_write(world, 0);
 	start = pier_now();
 	for (int i = 1; i < 3; i++)
@@ -319,13 +319,13 @@ static void lets_the_peer_answer_first(void **state)
 	attr.rnr_retry_count = 7;
 	attr.min_rnr_timer = 1;
 	world = behind_with(state, "dead@2=20ms", &attr);
-	expect_ok(pier_post_send(world->a.channel, NULL, 0, &send));
+	expect_ok(pier_channel_post_send(world->a.channel, NULL, 0, &send));
 	late = post_unsent_write(world);
 	dead = pier_deadline(BRIEF);
 	while (pier_now() < dead)
 		expect_result(pier_work_poll(world->a.channel, send, NULL), 0);
 	assert_int_equal(pier_channel_outstanding(world->a.channel), 2);
-	expect_ok(pier_post_recv(world->b.channel, NULL, 0, &receive));
+	expect_ok(pier_channel_post_recv(world->b.channel, NULL, 0, &receive));
 	expect_end(world->a.channel, send, 0);
 	expect_end(world->a.channel, late, -ETIMEDOUT);
 	expect_end(world->b.channel, receive, 0);
@@ -335,8 +335,8 @@ static void lets_the_peer_answer_first(void **state)
 static void refuses_one_of_a_list(void **state)
 {
 	struct world *world = behind(state, "post_send@2=ENOSPC");
-	struct ibv_qp *qp = pier_channel_qp(world->a.channel);
-	struct ibv_cq *cq = pier_channel_cq(world->a.channel);
+	struct ibv_qp *qp = pier_channel_verbs_qp(world->a.channel);
+	struct ibv_cq *cq = pier_channel_verbs_cq(world->a.channel);
 	struct ibv_send_wr list[3] = { { .wr_id = 1, .next = &list[1] },
 				       { .wr_id = 2, .next = &list[2] },
 				       { .wr_id = 3 } };
@@ -347,7 +347,7 @@ static void refuses_one_of_a_list(void **state)
 		list[i].opcode = IBV_WR_RDMA_WRITE;
 		list[i].send_flags = IBV_SEND_SIGNALED;
 	}
-	assert_ptr_equal(qp->context, pier_device_context(world->a.device));
+	assert_ptr_equal(qp->context, pier_device_verbs(world->a.device));
 	assert_ptr_equal(qp->send_cq, cq);
 	expect_result(ibv_post_send(qp, list, &bad), ENOSPC);
 	assert_ptr_equal(bad, &list[1]);
@@ -384,7 +384,7 @@ static void gives_events_late(void **state)
 static void gives_an_event_of_before(void **state)
 {
 	struct world *world = behind(state, "event@1=60ms");
-	struct ibv_cq *cq = pier_channel_cq(world->a.channel), *found = NULL;
+	struct ibv_cq *cq = pier_channel_verbs_cq(world->a.channel), *found = NULL;
 	struct pollfd fd = { .fd = pier_channel_fd(world->a.channel), .events = POLLIN };
 	void *context = NULL;
 

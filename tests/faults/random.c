@@ -171,7 +171,8 @@ static void post_write(struct play *play)
 	struct pier_gather source = gather_at(&play->world->a.area, offset, length);
 	struct pier_remote target = remote_at(&play->world->b.area, offset, length);
 	struct pier_work work = { 0 };
-	int error = pier_post_write(play->world->a.channel, &source, 1, &target, &work);
+	int error = pier_channel_post_write(play->world->a.channel, &source, 1, &target,
+					    &work);
 
 	remember(play, &play->b, offset, length, error, work);
 }
@@ -186,8 +187,8 @@ static void post_write_vec(struct play *play)
 		remote_at(&play->world->b.area, offset + length / 2, length - length / 2),
 	};
 	struct pier_work work = { 0 };
-	int error = pier_post_write_vec(play->world->a.channel, &source, 1, parts, 2,
-					&work);
+	int error = pier_channel_post_write_vec(play->world->a.channel, &source, 1, parts,
+						2, &work);
 
 	remember(play, &play->b, offset, length, error, work);
 }
@@ -199,7 +200,8 @@ static void post_read(struct play *play)
 	struct pier_scatter receiver = scatter_at(&play->world->a.area, offset, length);
 	struct pier_remote source = remote_at(&play->world->b.area, offset, length);
 	struct pier_work work = { 0 };
-	int error = pier_post_read(play->world->a.channel, &receiver, 1, &source, &work);
+	int error = pier_channel_post_read(play->world->a.channel, &receiver, 1, &source,
+					   &work);
 
 	remember(play, &play->a, offset, length, error, work);
 }
@@ -214,8 +216,8 @@ static void post_send(struct play *play)
 	int error;
 
 	/* The peer's end may be broken already. */
-	pier_post_recv(world->b.channel, &receiver, 1, NULL);
-	error = pier_post_send(world->a.channel, &source, 1, &work);
+	pier_channel_post_recv(world->b.channel, &receiver, 1, NULL);
+	error = pier_channel_post_send(world->a.channel, &source, 1, &work);
 	/* Without a receive the send is retried, and may fail with RNR. */
 	remember(play, &play->b, SENDS_FROM, MESSAGE, error, work);
 }
@@ -226,11 +228,11 @@ static void post_recv(struct play *play)
 	struct pier_gather source = gather_at(&world->b.area, RECEIVES_FROM, MESSAGE);
 	struct pier_scatter receiver = scatter_at(&world->a.area, RECEIVES_FROM, MESSAGE);
 	struct pier_work work = { 0 };
-	int error = pier_post_recv(world->a.channel, &receiver, 1, &work);
+	int error = pier_channel_post_recv(world->a.channel, &receiver, 1, &work);
 
 	remember(play, &play->a, RECEIVES_FROM, MESSAGE, error, work);
 	if (!error)
-		pier_post_send(world->b.channel, &source, 1, NULL);
+		pier_channel_post_send(world->b.channel, &source, 1, NULL);
 }
 
 static void poll_one(struct play *play)
@@ -271,12 +273,12 @@ static void use_region(struct play *play)
 {
 	static uint8_t memory[1000];
 	struct pier_mr *mr = NULL;
-	int error = pier_reg_mr(play->world->a.pd, memory, sizeof(memory),
+	int error = pier_mr_reg(play->world->a.pd, memory, sizeof(memory),
 				PIER_ACCESS_SHARED, &mr);
 
 	if (error)
 		assert_int_equal(error, -ENOMEM);
-	INSIST(pier_dereg_mr(mr));
+	INSIST(pier_mr_dereg(mr));
 }
 
 static void part(struct play *play)
@@ -369,8 +371,8 @@ static void close_round(struct play *play)
 	expect_bytes(&world->b.area, &world->a.area, &play->b);
 	expect_bytes(&world->a.area, &world->b.area, &play->a);
 	INSIST(area_close(&world->a.area));
-	INSIST(pier_dealloc_pd(world->a.pd));
-	INSIST(pier_close_device(world->a.device));
+	INSIST(pier_pd_dealloc(world->a.pd));
+	INSIST(pier_device_close(world->a.device));
 	world->a = (struct end){ 0 };
 	expect_ok(end_close(&world->b));
 }

@@ -81,8 +81,8 @@ static void begin_fills(struct epoch *epoch)
 
 	while (epoch->begun < FILLS && error != -EAGAIN) {
 		repair(epoch);
-		error = pier_ring_begin(epoch->ring, &epoch->source, 1,
-					epoch->reads[epoch->begun], READS, NULL);
+		error = pier_ring_fill(epoch->ring, &epoch->source, 1,
+				       epoch->reads[epoch->begun], READS, NULL);
 		epoch->begun += error == 0;
 	}
 }

@@ -166,9 +166,9 @@ static void post_bystander(struct scene *scene)
 	    !is(scene, POSTS))
 		return;
 	if (is(scene, RECEIVES))
-		expect_ok(pier_post_send(channel, NULL, 0, &scene->bystander));
+		expect_ok(pier_channel_post_send(channel, NULL, 0, &scene->bystander));
 	else
-		expect_ok(pier_post_recv(channel, NULL, 0, &scene->bystander));
+		expect_ok(pier_channel_post_recv(channel, NULL, 0, &scene->bystander));
 	scene->has_bystander = true;
 }
 
@@ -183,7 +183,7 @@ static void break_channel(struct scene *scene)
 
 	target.rkey += FORGED;
 	expect_ok(pier_channel_arm(channel));
-	expect_ok(pier_post_write(channel, &source, 1, &target, NULL));
+	expect_ok(pier_channel_post_write(channel, &source, 1, &target, NULL));
 	assert_int_equal(poll(&fd, 1, PATIENT), 1);
 }
 
@@ -196,9 +196,9 @@ static void play_peer(struct scene *scene)
 	struct pier_remote target = remote_at(&world->a.area, RECEIVER, LENGTH);
 
 	if (is(scene, NEEDS_RECEIVE) && !by(scene, NO_RECEIVE))
-		expect_ok(pier_post_recv(channel, &receiver, 1, NULL));
+		expect_ok(pier_channel_post_recv(channel, &receiver, 1, NULL));
 	if (is(scene, RECEIVES))
-		expect_ok(pier_post_send(channel, &source, 1, NULL));
+		expect_ok(pier_channel_post_send(channel, &source, 1, NULL));
 	if (is(scene, WATCHES))
 		expect_ok(
 			test_post_write_imm(channel, &source, 1, &target, NUMBER, NULL));
@@ -243,9 +243,9 @@ static void expect_broken(struct scene *scene, const char *cause)
 			assert_int_equal(error, -ECANCELED);
 		assert_true(error < 0);
 	}
-	expect_result(pier_post_recv(channel, NULL, 0, NULL), -EPIPE);
+	expect_result(pier_channel_post_recv(channel, NULL, 0, NULL), -EPIPE);
 	test_assert_sentence(cause);
-	expect_result(pier_post_send(channel, NULL, 0, NULL), -EPIPE);
+	expect_result(pier_channel_post_send(channel, NULL, 0, NULL), -EPIPE);
 	test_assert_sentence(cause);
 	/*
 	 * Requests without a handle end as well, as soon as the device has flushed them.
@@ -261,7 +261,7 @@ static void expect_deaf(struct scene *scene, const char *cause)
 	struct pier_work work = scene->bystander;
 
 	if (!scene->has_bystander)
-		expect_ok(pier_post_recv(channel, NULL, 0, &work));
+		expect_ok(pier_channel_post_recv(channel, NULL, 0, &work));
 	expect_result(test_work_finish(channel, work, PATIENT, &result), -EIO);
 	assert_int_equal(result.error, -ECANCELED);
 	scene->has_bystander = false;
@@ -289,7 +289,7 @@ static void move_bytes(struct scene *scene)
 	struct pier_work work;
 	int done = 0;
 
-	expect_ok(pier_post_write(world->a.channel, &source, 1, &target, &work));
+	expect_ok(pier_channel_post_write(world->a.channel, &source, 1, &target, &work));
 	while (done == 0)
 		done = pier_work_poll(world->a.channel, work, &result);
 	expect_result(done, 1);
@@ -307,7 +307,7 @@ static void expect_works(struct scene *scene)
 	if (can_move_bytes(scene))
 		move_bytes(scene);
 	if (!by(scene, HITS_RECEIVES) || is(scene, RECEIVES | WATCHES))
-		expect_ok(pier_post_recv(channel, NULL, 0, NULL));
+		expect_ok(pier_channel_post_recv(channel, NULL, 0, NULL));
 }
 
 static void expect_useless(const struct scene *scene)
@@ -315,8 +315,8 @@ static void expect_useless(const struct scene *scene)
 	struct pier_channel *channel = scene->world->a.channel;
 	const struct pier_endpoint nobody = { 0 };
 
-	expect_result(pier_post_send(channel, NULL, 0, NULL), -ENOTCONN);
-	expect_result(pier_post_recv(channel, NULL, 0, NULL), -ENOTCONN);
+	expect_result(pier_channel_post_send(channel, NULL, 0, NULL), -ENOTCONN);
+	expect_result(pier_channel_post_recv(channel, NULL, 0, NULL), -ENOTCONN);
 	expect_result(pier_channel_connect(channel, &nobody), -EISCONN);
 }
 

@@ -66,13 +66,13 @@ static int register_all(struct script *script)
 		pier_mr_range_host(memory[0], LENGTH),
 		pier_mr_range_host(memory[1], LENGTH),
 	};
-	int error = pier_reg_mr(pd, memory[0], LENGTH, PIER_ACCESS_SHARED, &script->host);
+	int error = pier_mr_reg(pd, memory[0], LENGTH, PIER_ACCESS_SHARED, &script->host);
 
 	if (!error)
 		error = test_reg_mr_vec(pd, ranges, 2, PIER_ACCESS_SHARED,
 					&script->vector);
 	if (!error)
-		error = pier_reg_sub_mr(script->host, 1, 7, PIER_ACCESS_REMOTE_READ,
+		error = pier_mr_reg_sub(script->host, 1, 7, PIER_ACCESS_REMOTE_READ,
 					&script->part);
 	return error;
 }
@@ -98,7 +98,7 @@ static int register_by_thread(struct script *script)
 	attr.ranges = &range;
 	attr.range_count = 1;
 	if (!error)
-		error = pier_reg_mr_async(script->queue, script->a.pd, &attr,
+		error = pier_mr_reg_async(script->queue, script->a.pd, &attr,
 					  &script->registration);
 	if (!error)
 		error = pier_event_queue_wait(script->queue, PATIENT, &event);
@@ -147,7 +147,7 @@ static int move_out(struct script *script)
 	if (!error)
 		error = pier_channel_write_vec(script->a.channel, &source, 1, halves, 2,
 					       PATIENT);
-	expect_ok(pier_post_recv(script->b.channel, &receiver, 1, NULL));
+	expect_ok(pier_channel_post_recv(script->b.channel, &receiver, 1, NULL));
 	if (!error)
 		error = pier_channel_send(script->a.channel, &source, 1, PATIENT);
 	return error;
@@ -163,7 +163,7 @@ static int move_in(struct script *script)
 
 	if (error)
 		return error;
-	expect_ok(pier_post_send(script->b.channel, &source, 1, NULL));
+	expect_ok(pier_channel_post_send(script->b.channel, &source, 1, NULL));
 	return pier_channel_recv(script->a.channel, &receiver, 1, PATIENT, &result);
 }
 
@@ -178,7 +178,7 @@ static int count_writes(struct script *script)
 	script->bound = !error;
 	if (error)
 		return error;
-	expect_ok(pier_post_write(script->b.channel, &source, 1, &target, NULL));
+	expect_ok(pier_channel_post_write(script->b.channel, &source, 1, &target, NULL));
 	error = pier_counter_wait(script->counter, 1, PATIENT);
 	return error < 0 ? error : 0;
 }
@@ -191,7 +191,7 @@ static int play(struct script *script, const char *device)
 	int error = end_open(&script->a, device);
 
 	if (!error)
-		error = pier_query_device(script->a.device, &limits);
+		error = pier_device_query(script->a.device, &limits);
 	if (!error)
 		error = register_all(script);
 	if (!error)
@@ -203,7 +203,7 @@ static int play(struct script *script, const char *device)
 	if (!error)
 		error = pier_channel_create(script->a.pd, NULL, &script->second);
 	if (!error)
-		error = pier_create_srq(script->a.pd, NULL, &script->srq);
+		error = pier_srq_create(script->a.pd, NULL, &script->srq);
 	if (!error)
 		error = connect_ends(script);
 	if (!error)
@@ -236,19 +236,19 @@ static int give_back(struct script *script)
 	if (script->cached)
 		GIVE_BACK(pier_mr_cache_put(script->cache, script->cached));
 	GIVE_BACK(pier_mr_cache_destroy(script->cache));
-	GIVE_BACK(pier_dereg_mr(script->registered));
+	GIVE_BACK(pier_mr_dereg(script->registered));
 	GIVE_BACK(pier_registration_close(script->registration));
 	GIVE_BACK(pier_event_queue_destroy(script->queue));
 	GIVE_BACK(pier_channel_destroy(script->second));
-	GIVE_BACK(pier_destroy_srq(script->srq));
+	GIVE_BACK(pier_srq_destroy(script->srq));
 	GIVE_BACK(pier_channel_destroy(script->a.channel));
 	script->a.channel = NULL;
-	GIVE_BACK(pier_dereg_mr(script->part));
-	GIVE_BACK(pier_dereg_mr(script->vector));
-	GIVE_BACK(pier_dereg_mr(script->host));
+	GIVE_BACK(pier_mr_dereg(script->part));
+	GIVE_BACK(pier_mr_dereg(script->vector));
+	GIVE_BACK(pier_mr_dereg(script->host));
 	GIVE_BACK(area_close(&script->a.area));
-	GIVE_BACK(pier_dealloc_pd(script->a.pd));
-	GIVE_BACK(pier_close_device(script->a.device));
+	GIVE_BACK(pier_pd_dealloc(script->a.pd));
+	GIVE_BACK(pier_device_close(script->a.device));
 	expect_ok(end_close(&script->b));
 	return failures;
 }

@@ -305,7 +305,7 @@ static int register_here(bool reaches, const char *plan)
 	open_side(&fixture.here, device);
 	before = test_take_census();
 	fixture.gpu->export_error = reaches ? 0 : EPERM;
-	error = pier_reg_buffer_mr(fixture.here.pd, fixture.here.buffer, 0, AREA,
+	error = pier_mr_reg_buffer(fixture.here.pd, fixture.here.buffer, 0, AREA,
 				   PIER_ACCESS_SHARED, PIER_POLICY_BOUNCE, &mr);
 	fixture.gpu->export_error = 0;
 	if (error)
@@ -313,7 +313,7 @@ static int register_here(bool reaches, const char *plan)
 	assert_int_equal(!error, mr != NULL);
 	assert_int_equal(fixture.gpu->locks - fixture.gpu->unlocks,
 			 mr && pier_mr_path(mr) == PIER_PATH_BOUNCE);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	assert_int_equal(fixture.gpu->open_exports, 0);
 	assert_int_equal(fixture.gpu->locks, fixture.gpu->unlocks);
 	test_assert_census(&before);

@@ -150,7 +150,7 @@ static void begin_receiver(void)
 		attr.stall_ms = STALL_MS;
 	if (by(OVER_IN_TIME_THERE))
 		attr.timeout_ms = STALL_MS;
-	expect_ok(pier_receiver_begin(&attr, &fixture.receiver));
+	expect_ok(pier_receiver_create(&attr, &fixture.receiver));
 }
 
 static struct pier_receiver_status landed(void)
@@ -177,7 +177,7 @@ static int post_forged(struct pier_channel *channel, struct pier_mr *mr,
 	struct pier_gather source;
 
 	return pier_mr_gather(mr, pier_mr_iova(mr), 1, &source) ||
-	       pier_post_write(channel, &source, 1, &target, ret_work);
+	       pier_channel_post_write(channel, &source, 1, &target, ret_work);
 }
 
 static int wait_for_gate(void)

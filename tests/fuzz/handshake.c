@@ -51,8 +51,8 @@ static void leave_network(void)
 static void set_up(void)
 {
 	leave_network();
-	FUZZ_CHECK(!pier_open_device(PIER_SOFT_DEVICE, &device));
-	FUZZ_CHECK(!pier_alloc_pd(device, &pd));
+	FUZZ_CHECK(!pier_device_open(PIER_SOFT_DEVICE, &device));
+	FUZZ_CHECK(!pier_pd_alloc(device, &pd));
 }
 
 static void shake_hands(int read_fd, int write_fd)

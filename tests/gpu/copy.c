@@ -94,14 +94,14 @@ static int fill(const struct side *side, size_t offset, size_t length, uint64_t 
 static int open_side(struct side *side, const char *spec, bool peer)
 {
 	if (gpu_open_device(peer, &side->device) ||
-	    pier_alloc_pd(side->device, &side->pd) ||
+	    pier_pd_alloc(side->device, &side->pd) ||
 	    pier_buffer_alloc(spec, BEFORE + REGION + BEHIND, &side->buffer) ||
-	    pier_reg_buffer_mr(side->pd, side->buffer, BEFORE, REGION, PIER_ACCESS_SHARED,
+	    pier_mr_reg_buffer(side->pd, side->buffer, BEFORE, REGION, PIER_ACCESS_SHARED,
 			       PIER_POLICY_BOUNCE, &side->mr) ||
 	    pier_channel_create(side->pd, NULL, &side->channel))
 		return -1;
 	for (int i = 0; i < STEPS; i++) {
-		if (pier_post_recv(side->channel, NULL, 0, &side->steps[i]))
+		if (pier_channel_post_recv(side->channel, NULL, 0, &side->steps[i]))
 			return -1;
 	}
 	return gpu_fill(side->buffer, 0, BEFORE + REGION + BEHIND, OLD, 0);
@@ -109,9 +109,9 @@ static int open_side(struct side *side, const char *spec, bool peer)
 
 static int close_side(struct side *side)
 {
-	return pier_channel_destroy(side->channel) || pier_dereg_mr(side->mr) ||
-	       pier_buffer_free(side->buffer) || pier_dealloc_pd(side->pd) ||
-	       pier_close_device(side->device);
+	return pier_channel_destroy(side->channel) || pier_mr_dereg(side->mr) ||
+	       pier_buffer_free(side->buffer) || pier_pd_dealloc(side->pd) ||
+	       pier_device_close(side->device);
 }
 
 /* Has a deadline, because the other process may hang. */

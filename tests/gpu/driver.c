@@ -166,9 +166,9 @@ int gpu_open_device(bool peer, struct pier_device **ret_device)
 
 	if (!nic)
 		nic = getenv("PIER_GPU_NIC");
-	error = pier_open_device(nic, ret_device);
+	error = pier_device_open(nic, ret_device);
 	if (error == -ENODEV && !nic)
-		error = pier_open_device(PIER_SOFT_DEVICE, ret_device);
+		error = pier_device_open(PIER_SOFT_DEVICE, ret_device);
 	return error;
 }
 
@@ -176,15 +176,15 @@ int gpu_open_nic(void **state)
 {
 	(void)state;
 	expect_ok(gpu_open_device(false, &gpu.nic));
-	expect_ok(pier_alloc_pd(gpu.nic, &gpu.pd));
+	expect_ok(pier_pd_alloc(gpu.nic, &gpu.pd));
 	return 0;
 }
 
 int gpu_close_nic(void **state)
 {
 	(void)state;
-	expect_ok(pier_dealloc_pd(gpu.pd));
-	expect_ok(pier_close_device(gpu.nic));
+	expect_ok(pier_pd_dealloc(gpu.pd));
+	expect_ok(pier_device_close(gpu.nic));
 	return 0;
 }
 

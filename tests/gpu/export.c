@@ -95,11 +95,11 @@ static int look_inside(const struct pier_dmabuf *dmabuf, size_t offset)
 static int register_fd(const struct pier_dmabuf *dmabuf)
 {
 	struct pier_mr *mr = NULL;
-	int error = pier_reg_dmabuf_mr(gpu.pd, dmabuf->offset, dmabuf->length,
+	int error = pier_mr_reg_dmabuf(gpu.pd, dmabuf->offset, dmabuf->length,
 				       dmabuf->iova, dmabuf->fd, PIER_ACCESS_SHARED, &mr);
 
 	if (error == 0) {
-		expect_ok(pier_dereg_mr(mr));
+		expect_ok(pier_mr_dereg(mr));
 		return 0;
 	}
 	gpu_say("  %s refuses the fd: %s", pier_device_name(gpu.nic),
@@ -163,7 +163,7 @@ static void check_bounce(struct pier_buffer *buffer, const struct place *place)
 {
 	struct pier_mr *mr = NULL;
 
-	expect_ok(pier_reg_buffer_mr(gpu.pd, buffer, place->offset, place->range,
+	expect_ok(pier_mr_reg_buffer(gpu.pd, buffer, place->offset, place->range,
 				     PIER_ACCESS_SHARED, PIER_POLICY_BOUNCE, &mr));
 	gpu_say("  registered on %s, bounce buffer allowed: %s, mapping %s, %u "
 		"parts%s%s",
@@ -174,7 +174,7 @@ static void check_bounce(struct pier_buffer *buffer, const struct place *place)
 	assert_int_equal(pier_mr_length(mr), place->range);
 	if (pier_mr_path(mr) == PIER_PATH_BOUNCE)
 		assert_true(pier_mr_reason(mr)[0] != '\0');
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 static void export_once(void *argument)

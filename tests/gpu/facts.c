@@ -31,12 +31,12 @@ static void say_nic(void)
 {
 	struct pier_device *device = NULL;
 
-	if (!getenv("PIER_GPU_NIC") && pier_open_device(NULL, &device))
+	if (!getenv("PIER_GPU_NIC") && pier_device_open(NULL, &device))
 		gpu_say("no NIC: %s", pier_error_message());
-	expect_ok(pier_close_device(device));
+	expect_ok(pier_device_close(device));
 	expect_ok(gpu_open_device(false, &device));
 	gpu_say("NIC: %s", pier_device_name(device));
-	expect_ok(pier_close_device(device));
+	expect_ok(pier_device_close(device));
 }
 
 static void tells_what_there_is(void **state)

@@ -75,7 +75,7 @@ static void check_refusal(const struct kind *kind, struct pier_buffer *buffer)
 		return;
 	test_assert_sentence("allow a bounce buffer");
 	expect_result(
-		pier_reg_buffer_mr(gpu.pd, buffer, 0, PART, 0, PIER_POLICY_DIRECT, &mr),
+		pier_mr_reg_buffer(gpu.pd, buffer, 0, PART, 0, PIER_POLICY_DIRECT, &mr),
 		-EOPNOTSUPP);
 	test_assert_sentence(info.no_export);
 }
@@ -124,7 +124,7 @@ static void check_region(const struct kind *kind, struct pier_buffer *buffer)
 {
 	struct pier_mr *mr = NULL;
 
-	expect_ok(pier_reg_buffer_mr(gpu.pd, buffer, 0, PART, PIER_ACCESS_SHARED,
+	expect_ok(pier_mr_reg_buffer(gpu.pd, buffer, 0, PART, PIER_ACCESS_SHARED,
 				     PIER_POLICY_BOUNCE, &mr));
 	gpu_say("  on %s, bounce buffer allowed: %s%s%s", pier_device_name(gpu.nic),
 		pier_path_name(pier_mr_path(mr)),
@@ -134,7 +134,7 @@ static void check_region(const struct kind *kind, struct pier_buffer *buffer)
 	expect_ok(pier_mr_sync_for_nic(mr, 0, PART));
 	if (pier_mr_path(mr) == PIER_PATH_BOUNCE)
 		expect_ok(pier_mr_sync_for_device(mr, 0, PART));
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 static void wrap_once(void *argument)

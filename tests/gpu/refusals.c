@@ -49,7 +49,7 @@ static void wraps_in_a_context_of_the_callers(void **state)
 static void expect_no_region(struct pier_buffer *buffer, const char *what)
 {
 	struct pier_mr *mr = (void *)1;
-	int error = pier_reg_buffer_mr(gpu.pd, buffer, 0, 4096, PIER_ACCESS_SHARED,
+	int error = pier_mr_reg_buffer(gpu.pd, buffer, 0, 4096, PIER_ACCESS_SHARED,
 				       PIER_POLICY_PEERMEM, &mr);
 
 	gpu_say("%s: errno %d: %s", what, -error, pier_error_message());

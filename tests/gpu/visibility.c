@@ -51,7 +51,7 @@ static void sync_direct(void *argument)
 	struct pier_mr *mr = NULL;
 	int error;
 
-	expect_ok(pier_reg_buffer_mr(gpu.pd, buffer, 0, LENGTH, PIER_ACCESS_SHARED,
+	expect_ok(pier_mr_reg_buffer(gpu.pd, buffer, 0, LENGTH, PIER_ACCESS_SHARED,
 				     PIER_POLICY_DIRECT, &mr));
 	expect_ok(pier_mr_sync_for_nic(mr, 0, LENGTH));
 	error = pier_mr_sync_for_device(mr, 0, LENGTH);
@@ -62,7 +62,7 @@ static void sync_direct(void *argument)
 		error ? pier_error_message() : "ok");
 	expect_ok(error);
 	expect_ok(pier_mr_sync_for_device(mr, LENGTH, 0));
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 static void syncs_a_direct_region(void **state)
@@ -72,13 +72,13 @@ static void syncs_a_direct_region(void **state)
 
 	(void)state;
 	expect_ok(pier_buffer_alloc(gpu_spec(""), LENGTH, &buffer));
-	if (pier_reg_buffer_mr(gpu.pd, buffer, 0, LENGTH, PIER_ACCESS_SHARED,
+	if (pier_mr_reg_buffer(gpu.pd, buffer, 0, LENGTH, PIER_ACCESS_SHARED,
 			       PIER_POLICY_DIRECT, &mr)) {
 		expect_ok(pier_buffer_free(buffer));
 		gpu_skip("no direct region on %s: %s", pier_device_name(gpu.nic),
 			 pier_error_message());
 	}
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	gpu_run_steady(sync_direct, buffer);
 	expect_ok(pier_buffer_free(buffer));
 }
@@ -91,7 +91,7 @@ static void sync_any(void *argument)
 
 	(void)argument;
 	expect_ok(pier_buffer_alloc(gpu_spec(":vmm"), LENGTH, &buffer));
-	expect_ok(pier_reg_buffer_mr(gpu.pd, buffer, 100, LENGTH - 100,
+	expect_ok(pier_mr_reg_buffer(gpu.pd, buffer, 100, LENGTH - 100,
 				     PIER_ACCESS_SHARED, PIER_POLICY_BOUNCE, &mr));
 	gpu_say("a region of VMM, bounce buffer allowed: %s",
 		pier_path_name(pier_mr_path(mr)));
@@ -100,7 +100,7 @@ static void sync_any(void *argument)
 		expect_ok(pier_mr_sync_for_device(mr, 0, LENGTH - 100));
 	expect_result(pier_mr_sync_for_device(mr, 1, LENGTH - 100), -ERANGE);
 	expect_result(pier_mr_sync_for_nic(mr, 0, LENGTH), -ERANGE);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	expect_ok(pier_buffer_free(buffer));
 }
 

@@ -196,8 +196,8 @@ static void rewrite_slot(void)
 		"target");
 	for (turn = 1; pier_transfer_limit(nic.transfer) == nic.stream_size; turn++) {
 		/* End with the true bytes, in case the receiver has not read them yet. */
-		if (pier_post_write(nic.rails[0].channel, &from[turn % 2], 1, &target,
-				    &work) < 0)
+		if (pier_channel_post_write(nic.rails[0].channel, &from[turn % 2], 1,
+					    &target, &work) < 0)
 			return;
 		while (pier_work_poll(nic.rails[0].channel, work, &result) == 0)
 			;

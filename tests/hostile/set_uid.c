@@ -37,7 +37,7 @@ static bool opens(const char *name)
 {
 	struct pier_device *device;
 
-	return pier_open_device(name, &device) == 0 && pier_close_device(device) == 0;
+	return pier_device_open(name, &device) == 0 && pier_device_close(device) == 0;
 }
 
 /* What the program is after execve(2): returns which variables it obeyed. */

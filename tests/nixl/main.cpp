@@ -24,11 +24,11 @@ static bool is_available()
 		return false;
 	}
 	pier_buffer_free(buffer);
-	if (pier_open_device(options.device.c_str(), &device)) {
+	if (pier_device_open(options.device.c_str(), &device)) {
 		printf("skip: %s\n", pier_error_message());
 		return false;
 	}
-	pier_close_device(device);
+	pier_device_close(device);
 	return true;
 }
 

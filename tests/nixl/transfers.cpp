@@ -189,13 +189,13 @@ static bool can_cache()
 
 	if (options.backend != "host")
 		return options.backend == "cuda" || options.backend == "hip";
-	assert_int_equal(pier_open_device(options.device.c_str(), &device), 0);
-	assert_int_equal(pier_alloc_pd(device, &pd), 0);
+	assert_int_equal(pier_device_open(options.device.c_str(), &device), 0);
+	assert_int_equal(pier_pd_alloc(device, &pd), 0);
 	assert_int_equal(pier_mr_cache_create(pd, nullptr, &cache), 0);
 	pier_mr_cache_query_stats(cache, &stats);
 	assert_int_equal(pier_mr_cache_destroy(cache), 0);
-	assert_int_equal(pier_dealloc_pd(pd), 0);
-	pier_close_device(device);
+	assert_int_equal(pier_pd_dealloc(pd), 0);
+	pier_device_close(device);
 	return stats.watching;
 }
 

@@ -43,7 +43,7 @@ static int open_memory(struct crew_member *member, const char *backend, uint64_t
 		member->image[i] = (uint8_t)(test_random_next(&random) >> 56);
 	error = pier_buffer_copy_to(member->buffer, 0, member->image, CREW_AREA);
 	if (!error)
-		error = pier_reg_buffer_mr(member->pd, member->buffer, 0, CREW_AREA,
+		error = pier_mr_reg_buffer(member->pd, member->buffer, 0, CREW_AREA,
 					   PIER_ACCESS_SHARED, PIER_POLICY_DIRECT,
 					   &member->mr);
 	return error;
@@ -54,10 +54,10 @@ static int open_member(struct crew_member *member, const char *device,
 		       uint64_t seed)
 {
 	uint32_t size = member->crew->size;
-	int error = pier_open_device(device, &member->device);
+	int error = pier_device_open(device, &member->device);
 
 	if (!error)
-		error = pier_alloc_pd(member->device, &member->pd);
+		error = pier_pd_alloc(member->device, &member->pd);
 	if (!error)
 		error = open_memory(member, backend, seed);
 	if (!error)
@@ -170,10 +170,10 @@ int crew_close_member(struct crew_member *member)
 	int error = 0;
 
 	keep_first(&error, pier_group_destroy(member->group));
-	keep_first(&error, pier_dereg_mr(member->mr));
+	keep_first(&error, pier_mr_dereg(member->mr));
 	keep_first(&error, pier_buffer_free(member->buffer));
-	keep_first(&error, pier_dealloc_pd(member->pd));
-	keep_first(&error, pier_close_device(member->device));
+	keep_first(&error, pier_pd_dealloc(member->pd));
+	keep_first(&error, pier_device_close(member->device));
 	free(member->image);
 	free(member->mine);
 	free(member->theirs);

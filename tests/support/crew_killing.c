@@ -103,11 +103,11 @@ static int live(const struct crew_killing *killing, uint32_t rank, int stream)
 	struct pier_pd *pd = NULL;
 	struct pier_group *group = NULL;
 	char word;
-	int error = pier_open_device(rank % 2 ? killing->odd_device : killing->device,
+	int error = pier_device_open(rank % 2 ? killing->odd_device : killing->device,
 				     &device);
 
 	if (!error)
-		error = pier_alloc_pd(device, &pd);
+		error = pier_pd_alloc(device, &pd);
 	if (!error)
 		error = pier_group_create(pd, rank, killing->size, NULL, &group);
 	if (!error)
@@ -117,9 +117,9 @@ static int live(const struct crew_killing *killing, uint32_t rank, int stream)
 	if (!error)
 		error = pier_group_destroy(group);
 	if (!error)
-		error = pier_dealloc_pd(pd);
+		error = pier_pd_dealloc(pd);
 	if (!error)
-		error = pier_close_device(device);
+		error = pier_device_close(device);
 	if (error)
 		fprintf(stderr, "rank %u: %s\n", rank, pier_error_message());
 	return error;

@@ -29,7 +29,7 @@ static inline int test_reg_mr_vec(struct pier_pd *pd, const struct pier_mr_range
 	attr.ranges = ranges;
 	attr.range_count = count;
 	attr.access = access;
-	return pier_reg_mr_attr(pd, &attr, ret_mr);
+	return pier_mr_reg_attr(pd, &attr, ret_mr);
 }
 
 static inline struct pier_mr_info test_mr_info(const struct pier_mr *mr)

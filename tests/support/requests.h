@@ -22,7 +22,7 @@ static inline int test_post_send_imm(struct pier_channel *channel,
 					.num_sge = num_sge,
 					.immediate = immediate };
 
-	return pier_post_request(channel, &request, ret_work);
+	return pier_channel_post_request(channel, &request, ret_work);
 }
 
 static inline int test_post_write_imm(struct pier_channel *channel,
@@ -37,7 +37,7 @@ static inline int test_post_write_imm(struct pier_channel *channel,
 					.immediate = immediate,
 					.remote = remote };
 
-	return pier_post_request(channel, &request, ret_work);
+	return pier_channel_post_request(channel, &request, ret_work);
 }
 
 static inline int test_post_compare_swap(struct pier_channel *channel,
@@ -53,7 +53,7 @@ static inline int test_post_compare_swap(struct pier_channel *channel,
 					.compare = compare,
 					.operand = swap };
 
-	return pier_post_request(channel, &request, ret_work);
+	return pier_channel_post_request(channel, &request, ret_work);
 }
 
 static inline int test_post_fetch_add(struct pier_channel *channel,
@@ -67,7 +67,7 @@ static inline int test_post_fetch_add(struct pier_channel *channel,
 					.remote = remote,
 					.operand = add };
 
-	return pier_post_request(channel, &request, ret_work);
+	return pier_channel_post_request(channel, &request, ret_work);
 }
 
 /* Wait for a request. Returns 0 or its error, -ETIMEDOUT if it is still outstanding. */

@@ -50,8 +50,8 @@ static int setup(void **state)
 	fixture.before = test_take_census();
 	memset(fixture.gpu, 0, sizeof(*fixture.gpu));
 	fixture.gpu->udmabuf = true;
-	expect_ok(pier_open_device(fixture.name, &fixture.device));
-	expect_ok(pier_alloc_pd(fixture.device, &fixture.pd));
+	expect_ok(pier_device_open(fixture.name, &fixture.device));
+	expect_ok(pier_pd_alloc(fixture.device, &fixture.pd));
 	expect_ok(pier_buffer_alloc("gpu", LENGTH, &fixture.buffer));
 	return 0;
 }
@@ -60,8 +60,8 @@ static int teardown(void **state)
 {
 	(void)state;
 	expect_ok(pier_buffer_free(fixture.buffer));
-	expect_ok(pier_dealloc_pd(fixture.pd));
-	expect_ok(pier_close_device(fixture.device));
+	expect_ok(pier_pd_dealloc(fixture.pd));
+	expect_ok(pier_device_close(fixture.device));
 	unsetenv("PIER_CANARY");
 	test_assert_census(&fixture.before);
 	return 0;
@@ -69,7 +69,7 @@ static int teardown(void **state)
 
 static int reg(enum pier_policy policy, struct pier_mr **ret_mr)
 {
-	return pier_reg_buffer_mr(fixture.pd, fixture.buffer, 0, LENGTH,
+	return pier_mr_reg_buffer(fixture.pd, fixture.buffer, 0, LENGTH,
 				  PIER_ACCESS_SHARED, policy, ret_mr);
 }
 
@@ -83,7 +83,7 @@ static long time_registration(void)
 	expect_ok(reg(PIER_POLICY_DIRECT, &mr));
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	return (end.tv_sec - start.tv_sec) * 1000000 +
 	       (end.tv_nsec - start.tv_nsec) / 1000;
 }
@@ -109,7 +109,7 @@ static void refuses_other_pages(void **state)
 	test_assert_sentence("the device wrote 0x");
 	expect_ok(reg(PIER_POLICY_BOUNCE, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_BOUNCE);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 /* Without the canary nothing fails. */
@@ -118,15 +118,15 @@ static void kernel_registers_other_pages(void **state)
 	struct pier_mr *mr = NULL;
 
 	(void)state;
-	expect_ok(pier_dealloc_pd(fixture.pd));
-	expect_ok(pier_close_device(fixture.device));
+	expect_ok(pier_pd_dealloc(fixture.pd));
+	expect_ok(pier_device_close(fixture.device));
 	setenv("PIER_CANARY", "off", 1);
-	expect_ok(pier_open_device(fixture.name, &fixture.device));
-	expect_ok(pier_alloc_pd(fixture.device, &fixture.pd));
+	expect_ok(pier_device_open(fixture.name, &fixture.device));
+	expect_ok(pier_pd_alloc(fixture.device, &fixture.pd));
 	fixture.gpu->foreign_pages = ~0U;
 	expect_ok(reg(PIER_POLICY_DIRECT, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

@@ -105,20 +105,20 @@ static void test_pier(void **state)
 	struct pier_pd *pd;
 	struct pier_mr *mr;
 
-	assert_int_equal(pier_open_device(world->device, &device), 0);
-	assert_int_equal(pier_query_device(device, &attr), 0);
+	assert_int_equal(pier_device_open(world->device, &device), 0);
+	assert_int_equal(pier_device_query(device, &attr), 0);
 	assert_true(attr.dmabuf);
-	assert_int_equal(pier_alloc_pd(device, &pd), 0);
-	assert_int_equal(pier_reg_dmabuf_mr(pd, 3, 7, 0x9003,
+	assert_int_equal(pier_pd_alloc(device, &pd), 0);
+	assert_int_equal(pier_mr_reg_dmabuf(pd, 3, 7, 0x9003,
 					    world->targets.list[TARGET_UDMABUF].fd, WRITE,
 					    &mr),
 			 0);
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
 	assert_int_equal(pier_mr_iova(mr), 0x9003);
 	assert_ptr_equal(pier_mr_verbs(mr)->addr, (void *)3);
-	assert_int_equal(pier_dereg_mr(mr), 0);
-	assert_int_equal(pier_dealloc_pd(pd), 0);
-	assert_int_equal(pier_close_device(device), 0);
+	assert_int_equal(pier_mr_dereg(mr), 0);
+	assert_int_equal(pier_pd_dealloc(pd), 0);
+	assert_int_equal(pier_device_close(device), 0);
 	test_assert_census(&before);
 }
 

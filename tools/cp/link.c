@@ -28,9 +28,9 @@ static bool can_send_messages(void)
 {
 	struct pier_device *device;
 
-	if (pier_open_device(PIER_SOFT_DEVICE, &device) < 0)
+	if (pier_device_open(PIER_SOFT_DEVICE, &device) < 0)
 		return false;
-	pier_close_device(device);
+	pier_device_close(device);
 	return true;
 }
 
@@ -136,9 +136,9 @@ static int open_device(struct link *link, struct rail *rail, const char *name,
 	size_t used = strlen(report->device);
 	struct pier_device_attr attr;
 
-	if (pier_open_device(name, &rail->device) < 0 ||
-	    pier_query_device(rail->device, &attr) < 0 ||
-	    pier_alloc_pd(rail->device, &rail->pd) < 0)
+	if (pier_device_open(name, &rail->device) < 0 ||
+	    pier_device_query(rail->device, &attr) < 0 ||
+	    pier_pd_alloc(rail->device, &rail->pd) < 0)
 		return fail_pier(failure, EXIT_DEVICE);
 	snprintf(report->device + used, sizeof(report->device) - used, "%s%s",
 		 used ? "," : "", attr.name);
@@ -211,7 +211,7 @@ static int register_memory(struct link *link, struct rail *rail, enum cp_role ro
 	attr.policy = direct ? PIER_POLICY_PEERMEM : PIER_POLICY_BOUNCE;
 	/* The set-up message has room for one key. */
 	attr.split = PIER_SPLIT_NEVER;
-	if (pier_reg_mr_attr(rail->pd, &attr, &rail->mr) < 0)
+	if (pier_mr_reg_attr(rail->pd, &attr, &rail->mr) < 0)
 		return fail_registration(link, failure);
 	report_path(&link->report, rail->mr);
 	return 0;
@@ -361,12 +361,12 @@ int close_link(struct link *link)
 		struct rail *rail = &link->rails[i];
 
 		left |= pier_channel_destroy(rail->channel) < 0;
-		left |= pier_dereg_mr(rail->mr) < 0;
+		left |= pier_mr_dereg(rail->mr) < 0;
 	}
 	left |= !link->borrowed && pier_buffer_free(link->buffer) < 0;
 	for (uint32_t i = 0; i < CP_RAILS_MAX; i++) {
-		left |= pier_dealloc_pd(link->rails[i].pd) < 0;
-		left |= pier_close_device(link->rails[i].device) < 0;
+		left |= pier_pd_dealloc(link->rails[i].pd) < 0;
+		left |= pier_device_close(link->rails[i].device) < 0;
 	}
 	free(link->headers);
 	memset(link, 0, sizeof(*link));
@@ -391,7 +391,7 @@ int link_begin_receiving(struct link *link, int stall_ms)
 	attr.rail_count = link->rail_count;
 	attr.stream_size = link->stream_size;
 	attr.stall_ms = stall_ms;
-	return pier_receiver_begin(&attr, &link->receiver);
+	return pier_receiver_create(&attr, &link->receiver);
 }
 
 int link_begin_sending(struct link *link, int stall_ms, const struct pier_remote *remotes)
@@ -417,7 +417,7 @@ int link_begin_sending(struct link *link, int stall_ms, const struct pier_remote
 	attr.window = chunks_in_flight(link);
 	attr.stream_size = link->stream_size;
 	attr.stall_ms = stall_ms;
-	return pier_transfer_begin(&attr, &link->transfer);
+	return pier_transfer_create(&attr, &link->transfer);
 }
 
 void link_finish(struct link *link)
@@ -486,7 +486,7 @@ static bool explain_port(const struct rail *rail, char *ret_text, size_t size)
 	pier_channel_attr_init(&channel);
 	if (!rail->channel || pier_channel_query(rail->channel, &channel) < 0)
 		return false;
-	if (pier_query_port(rail->device, channel.port, &port) < 0)
+	if (pier_device_query_port(rail->device, channel.port, &port) < 0)
 		snprintf(ret_text, size, "%s", pier_error_message());
 	else if (!port.active)
 		snprintf(ret_text, size,

@@ -121,7 +121,7 @@ static void keep_choices(struct facts *facts, struct pier_device *device, uint32
 	struct pier_channel *channel = NULL;
 	struct pier_channel_attr attr;
 	struct pier_pd *pd = NULL;
-	int error = pier_alloc_pd(device, &pd);
+	int error = pier_pd_alloc(device, &pd);
 
 	pier_channel_attr_init(&attr);
 	attr.port = port;
@@ -138,7 +138,7 @@ static void keep_choices(struct facts *facts, struct pier_device *device, uint32
 				 "pier/nic/%s/ports/%u/traffic_class", nic, port);
 	}
 	pier_channel_destroy(channel);
-	pier_dealloc_pd(pd);
+	pier_pd_dealloc(pd);
 }
 
 static void keep_port(struct facts *facts, struct pier_device *device, uint32_t number)
@@ -146,7 +146,7 @@ static void keep_port(struct facts *facts, struct pier_device *device, uint32_t 
 	const char *nic = pier_device_name(device);
 	struct pier_port_attr port;
 
-	if (pier_query_port(device, number, &port) < 0)
+	if (pier_device_query_port(device, number, &port) < 0)
 		return;
 	facts_set(facts, link_layer_name(port.link_layer),
 		  "pier/nic/%s/ports/%u/link_layer", nic, number);
@@ -188,16 +188,16 @@ struct probe {
 
 static int open_probe(struct probe *probe, struct pier_device *device, const char *memory)
 {
-	int error = pier_alloc_pd(device, &probe->pd);
+	int error = pier_pd_alloc(device, &probe->pd);
 
 	if (!error)
-		error = pier_reg_mr(probe->pd, probe->sent,
+		error = pier_mr_reg(probe->pd, probe->sent,
 				    sizeof(probe->sent) + sizeof(probe->came),
 				    PIER_ACCESS_LOCAL_WRITE, &probe->host);
 	if (!error)
 		error = pier_buffer_alloc(memory, PROBE_BYTES, &probe->buffer);
 	if (!error)
-		error = pier_reg_buffer_mr(probe->pd, probe->buffer, 0, PROBE_BYTES,
+		error = pier_mr_reg_buffer(probe->pd, probe->buffer, 0, PROBE_BYTES,
 					   PIER_ACCESS_SHARED, PIER_POLICY_PEERMEM,
 					   &probe->mr);
 	return error;
@@ -208,10 +208,10 @@ static void close_probe(struct probe *probe)
 {
 	pier_channel_destroy(probe->near);
 	pier_channel_destroy(probe->far);
-	pier_dereg_mr(probe->mr);
-	pier_dereg_mr(probe->host);
+	pier_mr_dereg(probe->mr);
+	pier_mr_dereg(probe->host);
 	pier_buffer_free(probe->buffer);
-	pier_dealloc_pd(probe->pd);
+	pier_pd_dealloc(probe->pd);
 }
 
 static int connect_probe(struct probe *probe, uint32_t port)
@@ -392,7 +392,7 @@ static uint32_t find_active_port(struct pier_device *device, uint32_t count)
 	if (pier_device_check_channels(device) < 0)
 		return 0;
 	for (uint32_t number = 1; number <= count; number++)
-		if (pier_query_port(device, number, &port) == 0 && port.active)
+		if (pier_device_query_port(device, number, &port) == 0 && port.active)
 			return number;
 	return 0;
 }
@@ -404,15 +404,15 @@ static void keep_nic(const struct scope *scope, const char *name)
 	struct pier_device_attr attr;
 	char plain[FACT_NAME_MAX];
 
-	if (pier_open_device(name, &device) < 0) {
+	if (pier_device_open(name, &device) < 0) {
 		make_fact_name(name, plain);
 		facts_set_error(facts, pier_error_message(), "pier/nic/%s", plain);
 		return;
 	}
 	name = pier_device_name(device);
-	if (pier_query_device(device, &attr) < 0) {
+	if (pier_device_query(device, &attr) < 0) {
 		facts_set_error(facts, pier_error_message(), "pier/nic/%s", name);
-		pier_close_device(device);
+		pier_device_close(device);
 		return;
 	}
 	facts_set(facts, attr.provider, "pier/nic/%s", name);
@@ -425,7 +425,7 @@ static void keep_nic(const struct scope *scope, const char *name)
 		keep_port(facts, device, port);
 	keep_distances(scope, device);
 	probe_memories(scope, device, find_active_port(device, attr.port_count));
-	pier_close_device(device);
+	pier_device_close(device);
 }
 
 /* A counter is read again after the transfers; facts_get() reads a file once. */

@@ -147,7 +147,7 @@ static void print_port(struct pier_device *device, uint32_t number)
 	struct pier_port_attr port;
 	char message[32], lid[16] = "";
 
-	if (pier_query_port(device, number, &port) < 0) {
+	if (pier_device_query_port(device, number, &port) < 0) {
 		print_folded(stdout, MARGIN, "  port %-8" PRIu32 " cannot be queried: %s",
 			     number, pier_error_message());
 		return;
@@ -287,7 +287,7 @@ static void write_port(struct json *json, struct pier_device *device, uint32_t n
 
 	json_open(json, NULL, '{');
 	json_uint(json, "port", number);
-	if (pier_query_port(device, number, &port) < 0) {
+	if (pier_device_query_port(device, number, &port) < 0) {
 		json_string(json, "error", pier_error_message());
 	} else {
 		json_bool(json, "active", port.active);
@@ -445,7 +445,7 @@ static size_t print_devices(const struct lists *lists, struct json *json)
 			print_device_json(json, &facts);
 		else
 			print_device_text(&facts);
-		pier_close_device(facts.device);
+		pier_device_close(facts.device);
 	}
 	return failed;
 }

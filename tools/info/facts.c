@@ -40,7 +40,7 @@ int read_gid(struct pier_device *device, uint32_t port, uint32_t index,
 {
 	static const uint8_t none[16];
 
-	if (pier_query_gid(device, port, index, ret_entry) < 0 ||
+	if (pier_device_query_gid(device, port, index, ret_entry) < 0 ||
 	    memcmp(ret_entry->gid, none, sizeof(none)) == 0)
 		return 0;
 	return inet_ntop(AF_INET6, ret_entry->gid, ret_text, INET6_ADDRSTRLEN) != NULL;
@@ -52,7 +52,7 @@ static int register_some(struct pier_pd *pd, struct pier_buffer *buffer,
 {
 	struct pier_mr_info info;
 	struct pier_mr *mr;
-	int error = pier_reg_buffer_mr(pd, buffer, 0, pier_buffer_length(buffer),
+	int error = pier_mr_reg_buffer(pd, buffer, 0, pier_buffer_length(buffer),
 				       PIER_ACCESS_SHARED, PIER_POLICY_PEERMEM, &mr);
 
 	if (error)
@@ -62,14 +62,14 @@ static int register_some(struct pier_pd *pd, struct pier_buffer *buffer,
 	facts->mapping = info.mapping;
 	snprintf(facts->reason, sizeof(facts->reason), "%s", info.reason);
 	snprintf(facts->canary, sizeof(facts->canary), "%s", info.canary);
-	return pier_dereg_mr(mr);
+	return pier_mr_dereg(mr);
 }
 
 static void read_reach(struct pier_device *device, struct reach_facts *facts)
 {
 	struct pier_buffer *buffer = NULL;
 	struct pier_pd *pd = NULL;
-	int error = pier_alloc_pd(device, &pd);
+	int error = pier_pd_alloc(device, &pd);
 
 	if (!error)
 		error = pier_buffer_alloc(facts->memory, REACHED_BYTES, &buffer);
@@ -78,7 +78,7 @@ static void read_reach(struct pier_device *device, struct reach_facts *facts)
 	if (error)
 		snprintf(facts->error, sizeof(facts->error), "%s", pier_error_message());
 	pier_buffer_free(buffer);
-	pier_dealloc_pd(pd);
+	pier_pd_dealloc(pd);
 }
 
 void read_device_facts(const struct pier_device_info *info, const char *memory,
@@ -86,9 +86,9 @@ void read_device_facts(const struct pier_device_info *info, const char *memory,
 {
 	memset(ret_facts, 0, sizeof(*ret_facts));
 	ret_facts->info = *info;
-	if (pier_open_device(info->name, &ret_facts->device) == 0 &&
+	if (pier_device_open(info->name, &ret_facts->device) == 0 &&
 	    pier_device_location(ret_facts->device, &ret_facts->location) == 0 &&
-	    pier_query_device(ret_facts->device, &ret_facts->attr) == 0) {
+	    pier_device_query(ret_facts->device, &ret_facts->attr) == 0) {
 		if (pier_device_check_channels(ret_facts->device) < 0)
 			snprintf(ret_facts->no_channels, sizeof(ret_facts->no_channels),
 				 "%s", pier_error_message());
@@ -98,7 +98,7 @@ void read_device_facts(const struct pier_device_info *info, const char *memory,
 		return;
 	}
 	snprintf(ret_facts->error, sizeof(ret_facts->error), "%s", pier_error_message());
-	pier_close_device(ret_facts->device);
+	pier_device_close(ret_facts->device);
 	ret_facts->device = NULL;
 }
 
@@ -111,10 +111,10 @@ const char *read_no_device_reason(const struct pier_device_info *devices, size_t
 		if (strcmp(devices[i].name, PIER_SOFT_DEVICE) != 0)
 			return NULL;
 	unsetenv("PIER_DEVICE");
-	if (pier_open_device(NULL, &device) < 0)
+	if (pier_device_open(NULL, &device) < 0)
 		return pier_error_message();
 	/* It was plugged in after the list was made. */
-	pier_close_device(device);
+	pier_device_close(device);
 	return NULL;
 }
 
@@ -122,7 +122,7 @@ void read_unit_facts(const struct pier_memory_unit *unit, struct unit_facts *ret
 {
 	memset(ret_facts, 0, sizeof(*ret_facts));
 	ret_facts->unit = unit;
-	if (pier_near_device_list(&unit->location, &ret_facts->near,
+	if (pier_device_list_near(&unit->location, &ret_facts->near,
 				  &ret_facts->near_count) < 0)
 		snprintf(ret_facts->near_error, sizeof(ret_facts->near_error), "%s",
 			 pier_error_message());

@@ -163,7 +163,8 @@ static int post_staged(struct lane *lane, struct pier_work *ret_work)
 	if (!error)
 		error = pier_mr_gather(lane->mr, lane_iova(lane, offset), size,
 				       &lane->gather);
-	return error ? error : pier_post_send(lane->channel, &lane->gather, 1, ret_work);
+	return error ? error
+		     : pier_channel_post_send(lane->channel, &lane->gather, 1, ret_work);
 }
 
 /* The messages that may be sent now. */
@@ -206,7 +207,8 @@ static int return_credits(struct lane *lane)
 						offsetof(struct staged_counts, copied),
 					sizeof(uint64_t), &target);
 	if (!error)
-		error = pier_post_write(lane->channel, &element, 1, &target, NULL);
+		error = pier_channel_post_write(lane->channel, &element, 1, &target,
+						NULL);
 	if (!error)
 		lane->credited = lane->received;
 	return error;
@@ -230,7 +232,8 @@ static int post_receive(struct lane *lane, uint64_t number)
 				    side->settings->slot, &element);
 
 	return error ? error
-		     : pier_post_recv(lane->channel, &element, 1, &lane->receives[slot]);
+		     : pier_channel_post_recv(lane->channel, &element, 1,
+					      &lane->receives[slot]);
 }
 
 int post_lane_receives(struct lane *lane)
@@ -306,14 +309,14 @@ static int post_batch(struct lane *lane, uint32_t count, struct pier_work *ret_w
 {
 	switch (lane->side->settings->opcode) {
 	case PIER_OP_WRITE:
-		return pier_post_writes(lane->channel, lane->requests.writes, count,
-					ret_work);
+		return pier_channel_post_writes(lane->channel, lane->requests.writes,
+						count, ret_work);
 	case PIER_OP_READ:
-		return pier_post_reads(lane->channel, lane->requests.reads, count,
-				       ret_work);
+		return pier_channel_post_reads(lane->channel, lane->requests.reads, count,
+					       ret_work);
 	default:
-		return pier_post_batch(lane->channel, lane->requests.others, count,
-				       ret_work);
+		return pier_channel_post_batch(lane->channel, lane->requests.others,
+					       count, ret_work);
 	}
 }
 
@@ -460,7 +463,7 @@ int post_lane_message(struct lane *lane, struct pier_work *ret_work)
 	if (side->settings->staged)
 		error = post_staged(lane, ret_work);
 	else if (side->settings->opcode == PIER_OP_WRITE && !side_polls_memory(side))
-		error = pier_post_request(
+		error = pier_channel_post_request(
 			lane->channel,
 			&(struct pier_request){ .opcode = PIER_OP_WRITE,
 						.flags = PIER_POST_IMMEDIATE,
@@ -469,16 +472,16 @@ int post_lane_message(struct lane *lane, struct pier_work *ret_work)
 						.remote = &lane->remote },
 			ret_work);
 	else if (side->settings->opcode == PIER_OP_WRITE)
-		error = pier_post_write(lane->channel, &lane->gather, 1, &lane->remote,
-					ret_work);
+		error = pier_channel_post_write(lane->channel, &lane->gather, 1,
+						&lane->remote, ret_work);
 	else if (side->settings->opcode == PIER_OP_SEND)
-		error = pier_post_send(lane->channel, &lane->gather, 1, ret_work);
+		error = pier_channel_post_send(lane->channel, &lane->gather, 1, ret_work);
 	else if (side->settings->opcode == PIER_OP_READ)
-		error = pier_post_read(lane->channel, &lane->scatter, 1, &lane->remote,
-				       ret_work);
+		error = pier_channel_post_read(lane->channel, &lane->scatter, 1,
+					       &lane->remote, ret_work);
 	else
-		error = pier_post_batch(lane->channel, lane->requests.others, 1,
-					ret_work);
+		error = pier_channel_post_batch(lane->channel, lane->requests.others, 1,
+						ret_work);
 	lane->posted += !error;
 	return error;
 }

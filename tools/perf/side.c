@@ -72,7 +72,7 @@ static void read_link(const struct perf_rail *rail, uint32_t port, char *ret_lin
 	char path[128], rate[48];
 
 	ret_link[0] = '\0';
-	if (pier_query_port(rail->device, port, &attr) < 0)
+	if (pier_device_query_port(rail->device, port, &attr) < 0)
 		return;
 	snprintf(path, sizeof(path), "/sys/class/infiniband/%.63s/ports/%u/rate",
 		 pier_device_name(rail->device), port);
@@ -91,7 +91,7 @@ static void read_device(const struct side *side, const struct perf_rail *rail,
 	add_name(report->device, sizeof(report->device), name);
 	read_driver(name, text, sizeof(text));
 	add_name(report->driver, sizeof(report->driver), text);
-	if (pier_query_device(rail->device, &attr) == 0)
+	if (pier_device_query(rail->device, &attr) == 0)
 		add_name(report->firmware, sizeof(report->firmware), attr.firmware);
 	if (rail == &side->rails[0]) {
 		struct pier_channel_attr channel;
@@ -217,9 +217,9 @@ static int open_device(struct side *side, struct perf_rail *rail, const char *na
 {
 	struct pier_device_attr attr;
 
-	if (pier_open_device(name, &rail->device) < 0 ||
-	    pier_query_device(rail->device, &attr) < 0 ||
-	    pier_alloc_pd(rail->device, &rail->pd) < 0)
+	if (pier_device_open(name, &rail->device) < 0 ||
+	    pier_device_query(rail->device, &attr) < 0 ||
+	    pier_pd_alloc(rail->device, &rail->pd) < 0)
 		return fail_pier(failure, EXIT_DEVICE);
 	if (side->buffer)
 		return 0;
@@ -239,7 +239,7 @@ static int register_once(const struct side *side, struct perf_rail *rail)
 	struct pier_buffer *buffer = side->staging ? side->staging : side->buffer;
 
 	/* Nothing here copies to and from a bounce buffer of the library. */
-	return pier_reg_buffer_mr(rail->pd, buffer, 0, pier_buffer_length(buffer),
+	return pier_mr_reg_buffer(rail->pd, buffer, 0, pier_buffer_length(buffer),
 				  memory_access(side->settings), PIER_POLICY_ANY,
 				  &rail->mr);
 }
@@ -253,7 +253,7 @@ static int measure_registration(struct side *side, struct perf_rail *rail)
 
 	start = now_ns();
 	if (!error)
-		error = pier_dereg_mr(rail->mr);
+		error = pier_mr_dereg(rail->mr);
 	rail->mr = NULL;
 	report->deregister_ns = now_ns() - start;
 	start = now_ns();
@@ -444,12 +444,12 @@ void close_side(struct side *side)
 		free(side->lanes[i].receives);
 	}
 	for (uint32_t i = 0; i < PERF_RAILS_MAX; i++)
-		pier_dereg_mr(side->rails[i].mr);
+		pier_mr_dereg(side->rails[i].mr);
 	pier_buffer_free(side->staging);
 	pier_buffer_free(side->buffer);
 	for (uint32_t i = 0; i < PERF_RAILS_MAX; i++) {
-		pier_dealloc_pd(side->rails[i].pd);
-		pier_close_device(side->rails[i].device);
+		pier_pd_dealloc(side->rails[i].pd);
+		pier_device_close(side->rails[i].device);
 	}
 	free(side->lanes);
 	memset(side, 0, sizeof(*side));

@@ -91,7 +91,7 @@ int pier_make_cq(struct pier_pd *pd, const struct pier_cq_attr *attr,
 	return 0;
 }
 
-int pier_create_cq(struct pier_pd *pd, const struct pier_cq_attr *attr,
+int pier_cq_create(struct pier_pd *pd, const struct pier_cq_attr *attr,
 		   struct pier_cq **ret_cq)
 {
 	PIER_ENTRY();
@@ -132,7 +132,7 @@ static int check_owner(const struct pier_cq *cq, const struct pier_object *paren
 			 text);
 }
 
-int pier_destroy_cq(struct pier_cq *cq)
+int pier_cq_destroy(struct pier_cq *cq)
 {
 	int error = cq ? pier_check_process(&cq->object) : 0;
 

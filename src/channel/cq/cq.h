@@ -5,7 +5,7 @@
 #include "members.h"
 
 /*
- * pier_create_cq() and pier_destroy_cq() for an owner other than the caller, for whose
+ * pier_cq_create() and pier_cq_destroy() for an owner other than the caller, for whose
  * channels alone the queue is.
  *
  * owner  the parent in the table of objects

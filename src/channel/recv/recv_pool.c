@@ -264,7 +264,7 @@ static int allocate_memory(struct pier_recv_pool *pool)
 	int error = pier_buffer_alloc(attr->spec, length, &pool->buffer);
 
 	if (!error)
-		error = pier_reg_buffer_mr(pool->pd, pool->buffer, 0, length,
+		error = pier_mr_reg_buffer(pool->pd, pool->buffer, 0, length,
 					   PIER_ACCESS_LOCAL_WRITE, attr->policy,
 					   &pool->mr);
 	if (error)
@@ -367,7 +367,7 @@ static int free_memory(struct pier_recv_pool *pool)
 	if (error)
 		return error;
 	pool->srq = NULL;
-	error = pool->buffer ? pier_dereg_mr(pool->mr) : 0;
+	error = pool->buffer ? pier_mr_dereg(pool->mr) : 0;
 	if (error)
 		return error;
 	pool->mr = NULL;

@@ -200,7 +200,7 @@ int pier_make_srq(struct pier_pd *pd, const struct pier_srq_attr *attr,
 	return 0;
 }
 
-int pier_create_srq(struct pier_pd *pd, const struct pier_srq_attr *attr,
+int pier_srq_create(struct pier_pd *pd, const struct pier_srq_attr *attr,
 		    struct pier_srq **ret_srq)
 {
 	PIER_ENTRY();
@@ -253,14 +253,14 @@ static int check_owner(const struct pier_srq *srq, const char *what)
 	return error;
 }
 
-int pier_destroy_srq(struct pier_srq *srq)
+int pier_srq_destroy(struct pier_srq *srq)
 {
 	int error = srq ? check_owner(srq, "destroying") : 0;
 
 	return error || !srq ? error : pier_end_srq(srq);
 }
 
-int pier_post_srq_recv(struct pier_srq *srq, const struct pier_scatter *sg_list,
+int pier_srq_post_recv(struct pier_srq *srq, const struct pier_scatter *sg_list,
 		       int num_sge, void *context)
 {
 	struct pier_srq_recv recv = { .sg_list = (const struct ibv_sge *)sg_list,

@@ -5,7 +5,7 @@
 #include "srq_post.h"
 
 /*
- * pier_create_srq() and pier_destroy_srq(), for a receive pool or for the caller
+ * pier_srq_create() and pier_srq_destroy(), for a receive pool or for the caller
  * (NULL). Only a pool posts to and destroys its queue.
  */
 int pier_make_srq(struct pier_pd *pd, const struct pier_srq_attr *attr,

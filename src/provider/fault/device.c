@@ -138,7 +138,7 @@ static int dealloc_pd(struct ibv_pd *ibv)
 	return error;
 }
 
-/* It has no device list: pier_open_device() finds the device beneath. */
+/* It has no device list: pier_device_open() finds the device beneath. */
 static const struct pier_provider everything = {
 	.name = "fault",
 	.explains_posts = true,

@@ -320,7 +320,7 @@ static int read_rule(struct text whole, struct pier_fault_plan *plan)
 	rule->word = fault_find_word(name.at, name.length);
 	if (!rule->word)
 		return refuse_rule(whole,
-				   "that is no word of a plan; pier_open_device(3) "
+				   "that is no word of a plan; pier_device_open(3) "
 				   "lists them");
 	memcpy(rule->text, whole.at, whole.length);
 	error = read_when(whole, &rest, rule);

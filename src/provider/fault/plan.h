@@ -115,7 +115,7 @@ struct pier_fault_plan {
 	const struct pier_persona *persona; /* NULL: as the device beneath */
 	uint32_t count;
 	struct pier_fault_rule rules[PIER_FAULT_RULES];
-	/* During pier_open_device(): see pier_fault_strikes(). */
+	/* During pier_device_open(): see pier_fault_strikes(). */
 	bool opening;
 };
 

@@ -405,7 +405,7 @@ static int register_once(const struct request *request, struct pier_cache_entry 
 	struct pier_mr_cache *cache = request->cache;
 	struct pier_buffer *buffer = request->buffer ? request->buffer : entry->buffer;
 
-	return pier_reg_buffer_mr(cache->pd, buffer, request->offset,
+	return pier_mr_reg_buffer(cache->pd, buffer, request->offset,
 				  (size_t)(request->end - request->start),
 				  request->access, cache->attr.policy, &entry->mr);
 }

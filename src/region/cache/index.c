@@ -37,7 +37,7 @@ static int deregister_entry(struct pier_cache_entry *entry)
 	int error;
 
 	mr->cached = NULL;
-	error = pier_dereg_mr(mr);
+	error = pier_mr_dereg(mr);
 	if (!error)
 		return 0;
 	mr->cached = entry;

@@ -166,7 +166,7 @@ int pier_cache_reap(struct pier_mr_cache *cache);
 /*
  * The same, and wait for other threads that deregister entries which overlap the range.
  *
- * Errors: those of pier_dereg_mr(); -ETIMEDOUT.
+ * Errors: those of pier_mr_dereg(); -ETIMEDOUT.
  */
 int pier_cache_reap_range(struct pier_mr_cache *cache, uint64_t start, uint64_t end);
 

@@ -13,7 +13,7 @@
 
 /* From the reads of a fill to the requests of its channels. */
 
-void pier_fill_free(struct pier_ring_fill *fill)
+void pier_fill_free(struct pier_fill *fill)
 {
 	free(fill->items);
 	free(fill->requests);
@@ -21,7 +21,7 @@ void pier_fill_free(struct pier_ring_fill *fill)
 	free(fill->legs);
 }
 
-void pier_fill_fail(struct pier_ring_fill *fill, int error, const char *sentence)
+void pier_fill_fail(struct pier_fill *fill, int error, const char *sentence)
 {
 	if (fill->error)
 		return;
@@ -29,14 +29,14 @@ void pier_fill_fail(struct pier_ring_fill *fill, int error, const char *sentence
 	snprintf(fill->sentence, sizeof(fill->sentence), "%s", sentence);
 }
 
-void pier_fill_end_requests(struct pier_ring_fill *fill, uint32_t count)
+void pier_fill_end_requests(struct pier_fill *fill, uint32_t count)
 {
 	fill->open -= count;
 	if (fill->open == 0)
 		fill->state = PIER_FILL_ENDED;
 }
 
-uint32_t pier_fill_missing(const struct pier_ring_fill *fill)
+uint32_t pier_fill_missing(const struct pier_fill *fill)
 {
 	uint32_t missing = 0;
 
@@ -64,7 +64,7 @@ static bool grow_array(void *array, size_t element, uint32_t count, uint32_t *ro
 }
 
 /* Both arrays have the same number of elements. */
-static bool grow_requests(struct pier_ring_fill *fill)
+static bool grow_requests(struct pier_fill *fill)
 {
 	uint32_t room = fill->request_room;
 
@@ -80,9 +80,9 @@ static bool grow_requests(struct pier_ring_fill *fill)
  *
  * Returns its length, or -ENOMEM.
  */
-static int64_t add_request(const struct pier_ring_memory *memory,
-			   struct pier_ring_fill *fill, struct pier_ring_place place,
-			   struct pier_remote remote, uint32_t length)
+static int64_t add_request(const struct pier_ring_memory *memory, struct pier_fill *fill,
+			   struct pier_ring_place place, struct pier_remote remote,
+			   uint32_t length)
 {
 	struct ibv_sge sge;
 
@@ -120,7 +120,7 @@ static int find_remote(const struct pier_ring_source *source, uint64_t offset,
 	return pier_fail(ERANGE, "the source ends before offset %" PRIu64, offset);
 }
 
-static int plan_item(const struct pier_ring_memory *memory, struct pier_ring_fill *fill,
+static int plan_item(const struct pier_ring_memory *memory, struct pier_fill *fill,
 		     uint32_t number, const struct pier_ring_source *source)
 {
 	const struct pier_ring_read *read = &fill->items[number].read;
@@ -145,7 +145,7 @@ static int plan_item(const struct pier_ring_memory *memory, struct pier_ring_fil
 }
 
 /* A leg of the channel for the requests that follow. Errors: -ENOMEM. */
-static int add_leg(struct pier_ring_fill *fill, struct pier_channel *channel)
+static int add_leg(struct pier_fill *fill, struct pier_channel *channel)
 {
 	if (!grow_array(&fill->legs, sizeof(*fill->legs), fill->leg_count,
 			&fill->leg_room))
@@ -157,7 +157,7 @@ static int add_leg(struct pier_ring_fill *fill, struct pier_channel *channel)
 	return 0;
 }
 
-static bool has_leg(const struct pier_ring_fill *fill, const struct pier_channel *channel)
+static bool has_leg(const struct pier_fill *fill, const struct pier_channel *channel)
 {
 	for (uint32_t i = 0; i < fill->leg_count; i++) {
 		if (fill->legs[i].channel == channel)
@@ -167,7 +167,7 @@ static bool has_leg(const struct pier_ring_fill *fill, const struct pier_channel
 }
 
 /* All requests on the channel of item `first`, which is the first one there. */
-static int plan_leg(const struct pier_ring_memory *memory, struct pier_ring_fill *fill,
+static int plan_leg(const struct pier_ring_memory *memory, struct pier_fill *fill,
 		    const struct pier_ring_source *sources, uint32_t first)
 {
 	struct pier_channel *channel = sources[fill->items[first].read.source].channel;
@@ -215,7 +215,7 @@ static int check_item(const struct pier_ring_memory *memory,
 }
 
 /* A read of which a part has arrived is read again. */
-int pier_fill_plan(const struct pier_ring_memory *memory, struct pier_ring_fill *fill,
+int pier_fill_plan(const struct pier_ring_memory *memory, struct pier_fill *fill,
 		   const struct pier_ring_source *sources, uint32_t source_count)
 {
 	int error = 0;

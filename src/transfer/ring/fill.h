@@ -38,9 +38,10 @@ enum pier_fill_state {
 /*
  * A slot and what fills it. An item becomes one request, or several if it crosses a seam
  * of the region or of the source. The requests of each channel follow each other, so that
- * pier_post_reads() takes them as they are. The arrays are kept for the next fill.
+ * pier_channel_post_reads() takes them as they are. The arrays are kept for the next
+ * fill.
  */
-struct pier_ring_fill {
+struct pier_fill {
 	enum pier_fill_state state;
 	bool reported; /* pier_ring_next() has returned its error */
 	/*
@@ -66,27 +67,27 @@ struct pier_ring_fill {
 /* The requests of a fill on one channel that are to be posted: [next, end). */
 struct pier_ring_leg {
 	struct pier_channel *channel;
-	struct pier_ring_fill *fill;
+	struct pier_fill *fill;
 	uint32_t next, end;
 	struct pier_ring_leg *behind; /* the next one of the channel */
 };
 
 /* The first error of a fill stays. */
-void pier_fill_fail(struct pier_ring_fill *fill, int error, const char *sentence);
+void pier_fill_fail(struct pier_fill *fill, int error, const char *sentence);
 
 /* So many requests of the fill have ended, in whatever way. */
-void pier_fill_end_requests(struct pier_ring_fill *fill, uint32_t count);
+void pier_fill_end_requests(struct pier_fill *fill, uint32_t count);
 
 /* Reads that are not known to have arrived. */
-uint32_t pier_fill_missing(const struct pier_ring_fill *fill);
+uint32_t pier_fill_missing(const struct pier_fill *fill);
 
 /*
  * Make the requests for all items that have not arrived. Errors: those of
- * pier_ring_begin(). The fill's items are then as before.
+ * pier_ring_fill(). The fill's items are then as before.
  */
-int pier_fill_plan(const struct pier_ring_memory *memory, struct pier_ring_fill *fill,
+int pier_fill_plan(const struct pier_ring_memory *memory, struct pier_fill *fill,
 		   const struct pier_ring_source *sources, uint32_t source_count);
 
-void pier_fill_free(struct pier_ring_fill *fill);
+void pier_fill_free(struct pier_fill *fill);
 
 #endif

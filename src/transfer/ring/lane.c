@@ -8,7 +8,7 @@
 #include "region/sync.h"
 
 enum {
-	DOORBELL = 32, /* requests that pier_post_reads() posts at once */
+	DOORBELL = 32, /* requests that pier_channel_post_reads() posts at once */
 };
 
 static bool is_idle(const struct pier_ring_lane *lane)
@@ -61,7 +61,7 @@ static void close_idle_lanes(struct pier_ring_lanes *lanes)
 }
 
 /* Each chunk has at least one request of the send queue. */
-int pier_lanes_reserve(struct pier_ring_lanes *lanes, const struct pier_ring_fill *fill)
+int pier_lanes_reserve(struct pier_ring_lanes *lanes, const struct pier_fill *fill)
 {
 	int error = 0;
 
@@ -128,9 +128,9 @@ static bool post_chunk(struct pier_ring_lanes *lanes, struct pier_ring_lane *lan
 		return false;
 	chunk.length = choose_count(lane);
 	if (chunk.length > 0)
-		error = pier_post_reads(lane->flow.channel,
-					&leg->fill->requests[leg->next], chunk.length,
-					&chunk.work);
+		error = pier_channel_post_reads(lane->flow.channel,
+						&leg->fill->requests[leg->next],
+						chunk.length, &chunk.work);
 	if (error && error != -EAGAIN) {
 		fail_leg(lane, error, pier_error_message());
 		return true;
@@ -157,7 +157,7 @@ static void post_lane(struct pier_ring_lanes *lanes, struct pier_ring_lane *lane
 		fail_leg(lane, -ECANCELED, "it was cancelled");
 }
 
-void pier_lanes_post(struct pier_ring_lanes *lanes, struct pier_ring_fill *fill)
+void pier_lanes_post(struct pier_ring_lanes *lanes, struct pier_fill *fill)
 {
 	int64_t now = pier_now();
 
@@ -177,7 +177,7 @@ void pier_lanes_post(struct pier_ring_lanes *lanes, struct pier_ring_fill *fill)
 }
 
 /* The requests from `first` on that fill adjacent bytes. Returns their number. */
-static uint32_t count_adjacent(const struct pier_ring_fill *fill, uint32_t first,
+static uint32_t count_adjacent(const struct pier_fill *fill, uint32_t first,
 			       uint32_t count, uint64_t *ret_length)
 {
 	uint64_t start = fill->places[first].offset, length = 0;
@@ -192,7 +192,7 @@ static uint32_t count_adjacent(const struct pier_ring_fill *fill, uint32_t first
 /* The bytes of a chunk have arrived: copy them out of bounce buffers, and count them. */
 static void deliver_chunk(struct pier_ring_lanes *lanes, const struct pier_flight *chunk)
 {
-	struct pier_ring_fill *fill = chunk->owner;
+	struct pier_fill *fill = chunk->owner;
 	uint32_t first = (uint32_t)chunk->offset, end = first + chunk->length, run;
 	uint64_t length;
 	int error = 0;

@@ -31,10 +31,10 @@ struct pier_ring_lanes {
 };
 
 /* Make lanes for the legs of a planned fill. Errors: -ENOMEM. */
-int pier_lanes_reserve(struct pier_ring_lanes *lanes, const struct pier_ring_fill *fill);
+int pier_lanes_reserve(struct pier_ring_lanes *lanes, const struct pier_fill *fill);
 
 /* Give them the legs, and post what there is room for. */
-void pier_lanes_post(struct pier_ring_lanes *lanes, struct pier_ring_fill *fill);
+void pier_lanes_post(struct pier_ring_lanes *lanes, struct pier_fill *fill);
 
 /* Drive all lanes. Returns whether anything has completed. */
 bool pier_lanes_step(struct pier_ring_lanes *lanes);

@@ -40,8 +40,8 @@ struct pier_ring {
 	struct pier_ring_memory memory;
 	char *pointer; /* of the first slot, or NULL */
 
-	struct pier_ring_fill *fills; /* one for each slot */
-	uint32_t last;		      /* the slot that was taken last */
+	struct pier_fill *fills; /* one for each slot */
+	uint32_t last;		 /* the slot that was taken last */
 	/* The slots whose fills were not returned, oldest first; a ring buffer. */
 	uint32_t *order;
 	uint32_t order_first, order_count;
@@ -55,20 +55,20 @@ struct pier_ring {
 };
 
 /* Whether the user has released the slot of a failed fill. Only the oldest can be. */
-static bool is_given_up(const struct pier_ring_fill *fill)
+static bool is_given_up(const struct pier_fill *fill)
 {
 	return fill->state == PIER_FILL_ENDED && fill->reported &&
 	       atomic_load(&fill->ticket) == 0;
 }
 
-/* Whether pier_ring_begin() can take the slot. */
-static bool is_free(const struct pier_ring_fill *fill)
+/* Whether pier_ring_fill() can take the slot. */
+static bool is_free(const struct pier_fill *fill)
 {
 	return fill->state == PIER_FILL_NONE && atomic_load(&fill->ticket) == 0;
 }
 
 /* The oldest fill that was not returned, or NULL. */
-static struct pier_ring_fill *find_oldest(const struct pier_ring *ring)
+static struct pier_fill *find_oldest(const struct pier_ring *ring)
 {
 	return ring->order_count ? &ring->fills[ring->order[ring->order_first]] : NULL;
 }
@@ -154,7 +154,7 @@ static int allocate_memory(struct pier_ring *ring)
 	int error = pier_buffer_alloc(attr->spec, length, &ring->buffer);
 
 	if (!error)
-		error = pier_reg_buffer_mr(ring->memory.pd, ring->buffer, 0, length,
+		error = pier_mr_reg_buffer(ring->memory.pd, ring->buffer, 0, length,
 					   attr->access, attr->policy, &ring->memory.mr);
 	if (error)
 		return error;
@@ -248,7 +248,7 @@ static int free_memory(struct pier_ring *ring)
 	int error = 0;
 
 	if (ring->buffer && ring->memory.mr)
-		error = pier_dereg_mr(ring->memory.mr);
+		error = pier_mr_dereg(ring->memory.mr);
 	if (error)
 		return error;
 	ring->memory.mr = NULL;
@@ -354,7 +354,7 @@ void pier_ring_query(const struct pier_ring *ring, struct pier_ring_status *ret_
 		.bytes = ring->lanes.bytes,
 	};
 	for (uint32_t i = 0; i < ring->attr.slots; i++) {
-		const struct pier_ring_fill *fill = &ring->fills[i];
+		const struct pier_fill *fill = &ring->fills[i];
 
 		if (is_free(fill) || is_given_up(fill))
 			ret_status->free++;
@@ -369,7 +369,7 @@ void pier_ring_query(const struct pier_ring *ring, struct pier_ring_status *ret_
 
 static void drop_released(struct pier_ring *ring)
 {
-	struct pier_ring_fill *fill = find_oldest(ring);
+	struct pier_fill *fill = find_oldest(ring);
 
 	if (!fill || !is_given_up(fill))
 		return;
@@ -377,7 +377,7 @@ static void drop_released(struct pier_ring *ring)
 	remove_oldest(ring);
 }
 
-static struct pier_ring_fill *find_free(struct pier_ring *ring)
+static struct pier_fill *find_free(struct pier_ring *ring)
 {
 	uint32_t number = ring->last;
 
@@ -390,7 +390,7 @@ static struct pier_ring_fill *find_free(struct pier_ring *ring)
 	return NULL;
 }
 
-static int copy_reads(struct pier_ring_fill *fill, const struct pier_ring_read *reads,
+static int copy_reads(struct pier_fill *fill, const struct pier_ring_read *reads,
 		      uint32_t count)
 {
 	struct pier_ring_item *items = fill->items;
@@ -409,7 +409,7 @@ static int copy_reads(struct pier_ring_fill *fill, const struct pier_ring_read *
 }
 
 /* Of reads that were checked: no overflow. */
-static uint64_t end_of_reads(const struct pier_ring_fill *fill)
+static uint64_t end_of_reads(const struct pier_fill *fill)
 {
 	uint64_t end = 0;
 
@@ -423,7 +423,7 @@ static uint64_t end_of_reads(const struct pier_ring_fill *fill)
 }
 
 /* Plan a fill, and post it. After an error it is as before. */
-static int start_fill(struct pier_ring *ring, struct pier_ring_fill *fill,
+static int start_fill(struct pier_ring *ring, struct pier_fill *fill,
 		      const struct pier_ring_source *sources, uint32_t source_count)
 {
 	int error = pier_fill_plan(&ring->memory, fill, sources, source_count);
@@ -439,11 +439,11 @@ static int start_fill(struct pier_ring *ring, struct pier_ring_fill *fill,
 	return 0;
 }
 
-int pier_ring_begin(struct pier_ring *ring, const struct pier_ring_source *sources,
-		    uint32_t source_count, const struct pier_ring_read *reads,
-		    uint32_t count, uint32_t *ret_number)
+int pier_ring_fill(struct pier_ring *ring, const struct pier_ring_source *sources,
+		   uint32_t source_count, const struct pier_ring_read *reads,
+		   uint32_t count, uint32_t *ret_number)
 {
-	struct pier_ring_fill *fill;
+	struct pier_fill *fill;
 	int error = pier_check_process(&ring->object);
 
 	if (!error)
@@ -475,7 +475,7 @@ int pier_ring_begin(struct pier_ring *ring, const struct pier_ring_source *sourc
 
 /* A fill that was begun and not returned. Errors: -ENOENT. */
 static int find_fill(const struct pier_ring *ring, uint32_t number,
-		     struct pier_ring_fill **ret_fill)
+		     struct pier_fill **ret_fill)
 {
 	if (number >= ring->attr.slots || ring->fills[number].state == PIER_FILL_NONE)
 		return pier_fail(ENOENT, "slot %u of %u is not being filled", number,
@@ -492,7 +492,7 @@ static int find_fill(const struct pier_ring *ring, uint32_t number,
 int pier_ring_retry(struct pier_ring *ring, uint32_t number,
 		    const struct pier_ring_source *sources, uint32_t source_count)
 {
-	struct pier_ring_fill *fill = NULL;
+	struct pier_fill *fill = NULL;
 	int error = pier_check_process(&ring->object);
 
 	if (!error)
@@ -516,7 +516,7 @@ int pier_ring_retry(struct pier_ring *ring, uint32_t number,
 int pier_ring_missing(const struct pier_ring *ring, uint32_t number,
 		      uint32_t *ret_indices, uint32_t capacity)
 {
-	struct pier_ring_fill *fill = NULL;
+	struct pier_fill *fill = NULL;
 	uint32_t count = 0;
 	int error = pier_check_process(&ring->object);
 
@@ -544,7 +544,7 @@ struct ring_wait {
 
 static bool oldest_has_ended(struct pier_ring *ring)
 {
-	const struct pier_ring_fill *fill = find_oldest(ring);
+	const struct pier_fill *fill = find_oldest(ring);
 
 	return !fill || fill->state == PIER_FILL_ENDED;
 }
@@ -572,7 +572,7 @@ static void note_wakeup(struct pier_ring *ring)
 
 static bool has_news(struct pier_ring *ring)
 {
-	const struct pier_ring_fill *fill = find_oldest(ring);
+	const struct pier_fill *fill = find_oldest(ring);
 
 	return take_wakeup(ring) || (fill && fill->state == PIER_FILL_ENDED);
 }
@@ -672,14 +672,14 @@ int pier_ring_progress(struct pier_ring *ring)
 }
 
 /* Memory that was read into directly; again after an error. */
-static int make_visible(const struct pier_ring *ring, struct pier_ring_fill *fill)
+static int make_visible(const struct pier_ring *ring, struct pier_fill *fill)
 {
 	if (fill->error || !ring->memory.direct || fill->length == 0)
 		return 0;
 	return pier_flush_for_device(ring->memory.mr, fill->offset, fill->length, false);
 }
 
-static int fail_fill(const struct pier_ring_fill *fill, int flush_error, uint32_t missing)
+static int fail_fill(const struct pier_fill *fill, int flush_error, uint32_t missing)
 {
 	if (flush_error)
 		return pier_fail_because(-flush_error,
@@ -690,7 +690,7 @@ static int fail_fill(const struct pier_ring_fill *fill, int flush_error, uint32_
 			 fill->number, missing, fill->item_count, fill->sentence);
 }
 
-static void describe_slot(const struct pier_ring *ring, const struct pier_ring_fill *fill,
+static void describe_slot(const struct pier_ring *ring, const struct pier_fill *fill,
 			  struct pier_ring_slot *ret_slot)
 {
 	uint64_t offset = fill->number * ring->attr.slot_size;
@@ -708,7 +708,7 @@ static void describe_slot(const struct pier_ring *ring, const struct pier_ring_f
 }
 
 /* Return the oldest fill, which has ended. */
-static int return_oldest(struct pier_ring *ring, struct pier_ring_fill *fill,
+static int return_oldest(struct pier_ring *ring, struct pier_fill *fill,
 			 struct pier_ring_slot *ret_slot)
 {
 	int error;
@@ -731,7 +731,7 @@ int pier_ring_next(struct pier_ring *ring, int timeout_ms,
 		   struct pier_ring_slot *ret_slot)
 {
 	int result = pier_check_process(&ring->object);
-	struct pier_ring_fill *fill;
+	struct pier_fill *fill;
 
 	memset(ret_slot, 0, sizeof(*ret_slot));
 	if (result)

@@ -9,7 +9,7 @@ int pier_check_stream_attr(const struct pier_transfer_attr *attr);
 
 /*
  * Post receives for the peer's notes on the transfer's new rails; earlier ones must have
- * been closed. Errors: those of pier_transfer_begin().
+ * been closed. Errors: those of pier_transfer_create().
  */
 int pier_send_stream_open(struct pier_transfer *transfer, uint32_t chunks);
 /* Stop the channels that have receives. */

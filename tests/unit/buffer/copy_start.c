@@ -409,9 +409,9 @@ static void region_bounces_through_them(void **state)
 	struct pier_buffer *buffer = alloc_buffer("lazy");
 
 	(void)state;
-	expect_ok(pier_open_device("soft0", &nic));
-	expect_ok(pier_alloc_pd(nic, &pd));
-	expect_ok(pier_reg_buffer_mr(pd, buffer, 0, LENGTH, PIER_ACCESS_SHARED,
+	expect_ok(pier_device_open("soft0", &nic));
+	expect_ok(pier_pd_alloc(nic, &pd));
+	expect_ok(pier_mr_reg_buffer(pd, buffer, 0, LENGTH, PIER_ACCESS_SHARED,
 				     PIER_POLICY_BOUNCE, &mr));
 	lazy.starts = lazy.ends;
 	expect_ok(pier_mr_sync_for_nic(mr, 0, 100));
@@ -420,9 +420,9 @@ static void region_bounces_through_them(void **state)
 	expect_ok(pier_mr_sync_for_device(mr, 10, 50));
 	assert_memory_equal(device + 9, "x.", 2);
 	assert_memory_equal(device + 59, ".x", 2);
-	expect_ok(pier_dereg_mr(mr));
-	expect_ok(pier_dealloc_pd(pd));
-	expect_ok(pier_close_device(nic));
+	expect_ok(pier_mr_dereg(mr));
+	expect_ok(pier_pd_dealloc(pd));
+	expect_ok(pier_device_close(nic));
 	expect_ok(pier_buffer_free(buffer));
 }
 

@@ -387,7 +387,7 @@ static void keeps_the_order_without_a_location(void **state)
 	free(list);
 	stop_machine();
 	/* The public call must also work on the machine that runs the test. */
-	expect_ok(pier_near_device_list(&nowhere, &list, &count));
+	expect_ok(pier_device_list_near(&nowhere, &list, &count));
 	assert_int_equal(count, machine.tree.nic_count);
 	free(list);
 }
@@ -665,7 +665,7 @@ static void check_opens(const char *place, const char *expected)
 	expect_ok(pier_buffer_alloc("board:0", 1, &buffer));
 	expect_ok(pier_open_near_in(machine.tree.root, buffer, &device));
 	assert_string_equal(pier_device_name(device), expected);
-	expect_ok(pier_close_device(device));
+	expect_ok(pier_device_close(device));
 	expect_ok(pier_buffer_free(buffer));
 	test_assert_census(&before);
 }
@@ -729,15 +729,15 @@ static void expect_no_channels(const char *name, const char *reason)
 	struct pier_device *device;
 	struct pier_pd *pd;
 
-	expect_ok(pier_open_device(name, &device));
+	expect_ok(pier_device_open(name, &device));
 	expect_result(pier_device_check_channels(device), -EOPNOTSUPP);
 	test_assert_sentence(reason);
-	expect_ok(pier_alloc_pd(device, &pd));
+	expect_ok(pier_pd_alloc(device, &pd));
 	expect_result(pier_channel_create(pd, NULL, &channel), -EOPNOTSUPP);
 	test_assert_sentence(reason);
 	assert_null(channel);
-	expect_ok(pier_dealloc_pd(pd));
-	expect_ok(pier_close_device(device));
+	expect_ok(pier_pd_dealloc(pd));
+	expect_ok(pier_device_close(device));
 }
 
 /* They register memory, so they open when they are named. */
@@ -762,7 +762,7 @@ static void passes_over_devices_without_channels(void **state)
 			     "soft0 selects the software NIC): mlx5_9 creates no ");
 	/* No memory is no answer. */
 	nic_named("mlx5_9")->cq_error = ENOMEM;
-	expect_result(pier_open_device("mlx5_9", &device), -ENOMEM);
+	expect_result(pier_device_open("mlx5_9", &device), -ENOMEM);
 	test_assert_sentence("asking whether mlx5_9 has channels: Cannot allocate");
 	stop_machine();
 }
@@ -1030,13 +1030,13 @@ static void opens_any_device_without_a_location(void **state)
 
 	(void)state;
 	start_machine("dgx-h100");
-	expect_ok(pier_open_near_device(NULL, &device));
+	expect_ok(pier_device_open_near(NULL, &device));
 	assert_string_equal(pier_device_name(device), "mlx5_0");
-	expect_ok(pier_close_device(device));
+	expect_ok(pier_device_close(device));
 	expect_ok(pier_buffer_alloc("host", 1, &buffer));
-	expect_ok(pier_open_near_device(buffer, &device));
+	expect_ok(pier_device_open_near(buffer, &device));
 	assert_string_equal(pier_device_name(device), "mlx5_0");
-	expect_ok(pier_close_device(device));
+	expect_ok(pier_device_close(device));
 	expect_ok(pier_buffer_free(buffer));
 	assert_int_equal(machine.warnings, 0);
 	/* The reason states that the backend cannot locate the memory. */
@@ -1051,11 +1051,11 @@ static void check_place(const char *name, const char *pci, int numa_node)
 	struct pier_location location = { "?", 7 };
 	struct pier_device *device;
 
-	expect_ok(pier_open_device(name, &device));
+	expect_ok(pier_device_open(name, &device));
 	expect_ok(pier_locate_device(machine.tree.root, device, &location));
 	assert_string_equal(location.pci, pci);
 	assert_int_equal(location.numa_node, numa_node);
-	expect_ok(pier_close_device(device));
+	expect_ok(pier_device_close(device));
 }
 
 static void reports_device_locations(void **state)
@@ -1069,11 +1069,11 @@ static void reports_device_locations(void **state)
 	check_place("mlx5_8", "0000:aa:00.1", 1);
 	check_place("fault:reg@1=EIO:mlx5_11", "0000:dc:00.0", 1);
 	check_place(PIER_SOFT_DEVICE, "", -1);
-	expect_ok(pier_open_device(PIER_SOFT_DEVICE, &device));
+	expect_ok(pier_device_open(PIER_SOFT_DEVICE, &device));
 	expect_ok(pier_device_location(device, &location));
 	assert_string_equal(location.pci, "");
 	assert_int_equal(location.numa_node, -1);
-	expect_ok(pier_close_device(device));
+	expect_ok(pier_device_close(device));
 	stop_machine();
 }
 

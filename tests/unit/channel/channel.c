@@ -166,7 +166,7 @@ static void waits_until_the_peers_address_is_resolved(void **state)
 	assert_int_equal(pier_channel_connect(channel, &peer), 0);
 	assert_int_equal(fake.unresolved, 0);
 	assert_int_equal(fake.state, IBV_QPS_RTS);
-	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), 0);
+	assert_int_equal(pier_channel_post_send(channel, NULL, 0, NULL), 0);
 	destroy(channel);
 }
 
@@ -406,8 +406,10 @@ static void refuses_impossible_peers(void **state)
 		if (!strstr(pier_error_message(), names[i]))
 			fail_msg("no \"%s\" in: %s", names[i], pier_error_message());
 		assert_int_equal(pier_channel_connect(channel, &peer), -EISCONN);
-		assert_int_equal(pier_post_send(channel, NULL, 0, NULL), -ENOTCONN);
-		assert_int_equal(pier_post_recv(channel, NULL, 0, NULL), -ENOTCONN);
+		assert_int_equal(pier_channel_post_send(channel, NULL, 0, NULL),
+				 -ENOTCONN);
+		assert_int_equal(pier_channel_post_recv(channel, NULL, 0, NULL),
+				 -ENOTCONN);
 		destroy(channel);
 	}
 }
@@ -437,12 +439,13 @@ static void finds_completions_in_any_order(void **state)
 	struct pier_result result = { 0 };
 
 	(void)state;
-	assert_int_equal(pier_post_send(channel, NULL, 0, &work[0]), 0);
-	assert_int_equal(pier_post_write(channel, NULL, 0, &remote, &work[1]), 0);
-	assert_int_equal(pier_post_read(channel, &(struct pier_scatter){ 0, 77, 1 }, 1,
-					&remote, &work[2]),
+	assert_int_equal(pier_channel_post_send(channel, NULL, 0, &work[0]), 0);
+	assert_int_equal(pier_channel_post_write(channel, NULL, 0, &remote, &work[1]), 0);
+	assert_int_equal(pier_channel_post_read(channel,
+						&(struct pier_scatter){ 0, 77, 1 }, 1,
+						&remote, &work[2]),
 			 0);
-	assert_int_equal(pier_post_recv(channel, NULL, 0, &recv), 0);
+	assert_int_equal(pier_channel_post_recv(channel, NULL, 0, &recv), 0);
 	assert_int_equal(pier_channel_outstanding(channel), 4);
 	fake_complete_imm(recv.id, IBV_WC_RECV, 12, htonl(0x01020304));
 	assert_int_equal(pier_work_poll(channel, work[0], &result), 0);
@@ -467,7 +470,7 @@ static void finds_completions_in_any_order(void **state)
 	assert_int_equal(test_work_finish(channel, work[1], 0, NULL), 0);
 	/* Even if a device does not keep the order, each completion finds its request. */
 	for (int i = 0; i < 2; i++)
-		assert_int_equal(pier_post_send(channel, NULL, 0, &work[i]), 0);
+		assert_int_equal(pier_channel_post_send(channel, NULL, 0, &work[i]), 0);
 	fake_complete(work[1].id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
 	assert_int_equal(pier_work_poll(channel, work[0], &result), 0);
 	assert_int_equal(pier_work_poll(channel, work[1], &result), 1);
@@ -483,7 +486,7 @@ static void reports_a_write_with_immediate(void **state)
 	struct pier_work work;
 
 	(void)state;
-	assert_int_equal(pier_post_recv(channel, NULL, 0, &work), 0);
+	assert_int_equal(pier_channel_post_recv(channel, NULL, 0, &work), 0);
 	fake_complete_imm(work.id, IBV_WC_RECV_RDMA_WITH_IMM, 999, htonl(5));
 	assert_int_equal(pier_work_poll(channel, work, &result), 1);
 	assert_int_equal(result.opcode, PIER_OP_RECV_WRITE_IMM);
@@ -500,14 +503,14 @@ static void refuses_stale_handles(void **state)
 	(void)state;
 	assert_int_equal(pier_work_poll(channel, (struct pier_work){ 0 }, &result),
 			 -ESTALE);
-	assert_int_equal(pier_post_send(channel, NULL, 0, &work), 0);
+	assert_int_equal(pier_channel_post_send(channel, NULL, 0, &work), 0);
 	copy = work;
 	copy.id ^= UINT64_C(1) << 40;
 	assert_int_equal(pier_work_poll(channel, copy, &result), -ESTALE);
 	fake_complete(work.id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
 	assert_int_equal(test_work_finish(channel, work, 0, NULL), 0);
 	assert_int_equal(test_work_finish(channel, work, 0, &result), -ESTALE);
-	assert_int_equal(pier_post_send(channel, NULL, 0, &again), 0);
+	assert_int_equal(pier_channel_post_send(channel, NULL, 0, &again), 0);
 	assert_int_equal(pier_work_poll(channel, work, &result), -ESTALE);
 	assert_int_equal(pier_work_poll(channel, again, &result), 0);
 	assert_int_equal(result.byte_length, 42);
@@ -521,18 +524,18 @@ static void reuses_free_places(void **state)
 
 	(void)state;
 	for (int i = 0; i < 3; i++)
-		assert_int_equal(pier_post_send(channel, NULL, 0, &work[i]), 0);
-	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), -EAGAIN);
+		assert_int_equal(pier_channel_post_send(channel, NULL, 0, &work[i]), 0);
+	assert_int_equal(pier_channel_post_send(channel, NULL, 0, NULL), -EAGAIN);
 	fake_complete(work[0].id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
-	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), 0);
+	assert_int_equal(pier_channel_post_send(channel, NULL, 0, NULL), 0);
 	assert_int_equal(test_work_finish(channel, work[0], 0, NULL), 0);
 	/*
 	 * The caller does not watch that request: its place is reused when it is needed.
 	 */
-	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), -EAGAIN);
+	assert_int_equal(pier_channel_post_send(channel, NULL, 0, NULL), -EAGAIN);
 	for (int i = 0; i < 3; i++)
 		fake_complete(fake.send_ids[0], IBV_WC_SUCCESS, IBV_WC_SEND, 0);
-	assert_int_equal(pier_post_send(channel, NULL, 0, &work[0]), 0);
+	assert_int_equal(pier_channel_post_send(channel, NULL, 0, &work[0]), 0);
 	destroy(channel);
 }
 
@@ -545,18 +548,20 @@ static void refuses_invalid_requests(void **state)
 	struct pier_channel *channel = prepared();
 
 	(void)state;
-	assert_int_equal(pier_post_send(channel, &byte, 1, NULL), -ENOTCONN);
-	assert_int_equal(pier_post_recv(channel, five, 1, NULL), 0);
+	assert_int_equal(pier_channel_post_send(channel, &byte, 1, NULL), -ENOTCONN);
+	assert_int_equal(pier_channel_post_recv(channel, five, 1, NULL), 0);
 	assert_int_equal(pier_channel_connect(channel, &peer), 0);
-	assert_int_equal(pier_post_send(channel, huge, 2, NULL), -EMSGSIZE);
-	assert_int_equal(pier_post_send(channel, &most, 1, NULL), 0);
-	assert_int_equal(pier_post_send(channel, huge, -1, NULL), -EINVAL);
-	assert_int_equal(pier_post_send(channel, huge, 7, NULL), -EINVAL);
-	assert_int_equal(pier_post_recv(channel, five, 3, NULL), -EINVAL);
-	assert_int_equal(pier_post_read(channel, five, -1, &remote, NULL), -EINVAL);
-	assert_int_equal(pier_post_write(channel, &byte, 1, &remote, NULL), -ERANGE);
+	assert_int_equal(pier_channel_post_send(channel, huge, 2, NULL), -EMSGSIZE);
+	assert_int_equal(pier_channel_post_send(channel, &most, 1, NULL), 0);
+	assert_int_equal(pier_channel_post_send(channel, huge, -1, NULL), -EINVAL);
+	assert_int_equal(pier_channel_post_send(channel, huge, 7, NULL), -EINVAL);
+	assert_int_equal(pier_channel_post_recv(channel, five, 3, NULL), -EINVAL);
+	assert_int_equal(pier_channel_post_read(channel, five, -1, &remote, NULL),
+			 -EINVAL);
+	assert_int_equal(pier_channel_post_write(channel, &byte, 1, &remote, NULL),
+			 -ERANGE);
 	fake.fail_call = fake.calls + 1;
-	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), -ENOSPC);
+	assert_int_equal(pier_channel_post_send(channel, NULL, 0, NULL), -ENOSPC);
 	assert_int_equal(pier_channel_outstanding(channel), 2);
 	assert_int_equal(pier_channel_send(channel, NULL, 0, -2), -EINVAL);
 	assert_int_equal(pier_channel_outstanding(channel), 2);
@@ -580,7 +585,7 @@ static void writes_requests(void **state)
 	assert_int_equal(fake.last_send.wr.rdma.remote_addr, 0x10000);
 	assert_int_equal(fake.last_send.wr.rdma.rkey, 0x99);
 	assert_int_equal(fake.last_send.send_flags, IBV_SEND_INLINE | IBV_SEND_SIGNALED);
-	assert_int_equal(pier_post_send(channel, &longer, 1, NULL), 0);
+	assert_int_equal(pier_channel_post_send(channel, &longer, 1, NULL), 0);
 	assert_int_equal(fake.last_send.send_flags, IBV_SEND_SIGNALED);
 	destroy(channel);
 }
@@ -593,7 +598,8 @@ static void refuses_reads_that_the_peer_does_not_serve(void **state)
 	(void)state;
 	none.max_rd_atomic = 0;
 	assert_int_equal(pier_channel_connect(channel, &none), 0);
-	assert_int_equal(pier_post_read(channel, NULL, 0, &remote, NULL), -EOPNOTSUPP);
+	assert_int_equal(pier_channel_post_read(channel, NULL, 0, &remote, NULL),
+			 -EOPNOTSUPP);
 	destroy(channel);
 }
 
@@ -604,9 +610,10 @@ static void reports_the_first_cause(void **state)
 	struct pier_result result;
 
 	(void)state;
-	assert_int_equal(pier_post_recv(channel, NULL, 0, &recv), 0);
+	assert_int_equal(pier_channel_post_recv(channel, NULL, 0, &recv), 0);
 	for (int i = 0; i < 2; i++)
-		assert_int_equal(pier_post_write(channel, NULL, 0, &remote, &work[i]), 0);
+		assert_int_equal(
+			pier_channel_post_write(channel, NULL, 0, &remote, &work[i]), 0);
 	/* The flush of the other queue may come first. */
 	fake_complete(recv.id, IBV_WC_WR_FLUSH_ERR, IBV_WC_BIND_MW, 0xffffffff);
 	fake_complete(work[0].id, IBV_WC_REM_ACCESS_ERR, IBV_WC_BIND_MW, 0);
@@ -621,9 +628,9 @@ static void reports_the_first_cause(void **state)
 	assert_non_null(strstr(pier_error_message(), "write failed"));
 	assert_non_null(strstr(pier_error_message(), "0x77"));
 	assert_int_equal(test_work_finish(channel, work[1], 0, &result), -ECANCELED);
-	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), -EPIPE);
+	assert_int_equal(pier_channel_post_send(channel, NULL, 0, NULL), -EPIPE);
 	assert_non_null(strstr(pier_error_message(), "wrong rkey"));
-	assert_int_equal(pier_post_recv(channel, NULL, 0, NULL), -EPIPE);
+	assert_int_equal(pier_channel_post_recv(channel, NULL, 0, NULL), -EPIPE);
 	destroy(channel);
 }
 
@@ -658,7 +665,7 @@ static void maps_statuses(void **state)
 		struct pier_result result;
 		struct pier_work work;
 
-		assert_int_equal(pier_post_send(channel, NULL, 0, &work), 0);
+		assert_int_equal(pier_channel_post_send(channel, NULL, 0, &work), 0);
 		fake_complete(work.id, cases[i].status, IBV_WC_SEND, 0);
 		assert_int_equal(test_work_finish(channel, work, 0, &result),
 				 cases[i].error);
@@ -674,7 +681,7 @@ static void maps_a_refused_write(void **state)
 	struct pier_work work;
 
 	(void)state;
-	assert_int_equal(pier_post_write(channel, NULL, 0, &remote, &work), 0);
+	assert_int_equal(pier_channel_post_write(channel, NULL, 0, &remote, &work), 0);
 	fake_complete(work.id, IBV_WC_REM_INV_REQ_ERR, IBV_WC_SEND, 0);
 	assert_int_equal(test_work_finish(channel, work, 0, NULL), -EACCES);
 	assert_non_null(strstr(pier_error_message(), "allows no such access"));
@@ -698,7 +705,7 @@ static void reports_which_side_refused(void **state)
 		struct pier_channel *channel = connected();
 		struct pier_work work;
 
-		assert_int_equal(pier_post_recv(channel, NULL, 0, &work), 0);
+		assert_int_equal(pier_channel_post_recv(channel, NULL, 0, &work), 0);
 		fake_complete(work.id, cases[i].status, IBV_WC_RECV, 0);
 		assert_int_equal(test_work_finish(channel, work, 0, NULL),
 				 cases[i].error);
@@ -714,7 +721,7 @@ static void leaves_the_request_when_a_wait_times_out(void **state)
 	struct pier_work work;
 
 	(void)state;
-	assert_int_equal(pier_post_send(channel, NULL, 0, &work), 0);
+	assert_int_equal(pier_channel_post_send(channel, NULL, 0, &work), 0);
 	assert_int_equal(pier_work_wait(channel, work, 0, &result), 0);
 	assert_int_equal(pier_work_wait(channel, work, 20, &result), -ETIMEDOUT);
 	assert_non_null(strstr(pier_error_message(), "send did not complete within 20"));
@@ -737,8 +744,8 @@ static void stops_at_its_timeout(void **state)
 	struct pier_work other;
 
 	(void)state;
-	assert_int_equal(pier_post_send(channel, NULL, 0, &other), 0);
-	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), 0);
+	assert_int_equal(pier_channel_post_send(channel, NULL, 0, &other), 0);
+	assert_int_equal(pier_channel_post_send(channel, NULL, 0, NULL), 0);
 	assert_int_equal(pier_channel_recv(channel, NULL, 0, 20, &result), -ETIMEDOUT);
 	assert_non_null(strstr(pier_error_message(), "20 ms"));
 	assert_int_equal(result.error, -ECANCELED);
@@ -746,7 +753,7 @@ static void stops_at_its_timeout(void **state)
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 	assert_int_equal(test_work_finish(channel, other, 0, NULL), -ECANCELED);
 	assert_non_null(strstr(pier_error_message(), "20 ms"));
-	assert_int_equal(pier_post_recv(channel, NULL, 0, NULL), -EPIPE);
+	assert_int_equal(pier_channel_post_recv(channel, NULL, 0, NULL), -EPIPE);
 	destroy(channel);
 }
 
@@ -758,8 +765,8 @@ static void does_not_wait_for_a_dead_device(void **state)
 
 	(void)state;
 	fake.never_flushes = true;
-	assert_int_equal(pier_post_send(channel, NULL, 0, &work), 0);
-	assert_int_equal(pier_post_recv(channel, NULL, 0, &other), 0);
+	assert_int_equal(pier_channel_post_send(channel, NULL, 0, &work), 0);
+	assert_int_equal(pier_channel_post_recv(channel, NULL, 0, &other), 0);
 	assert_int_equal(test_work_finish(channel, work, 1, NULL), -ETIMEDOUT);
 	assert_int_equal(fake.state, IBV_QPS_RESET);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
@@ -773,7 +780,7 @@ static void reports_a_failing_queue(void **state)
 	struct pier_work work;
 
 	(void)state;
-	assert_int_equal(pier_post_send(channel, NULL, 0, &work), 0);
+	assert_int_equal(pier_channel_post_send(channel, NULL, 0, &work), 0);
 	fake.poll_error = -1;
 	assert_int_equal(pier_channel_poll(channel), -EIO);
 	assert_int_equal(pier_channel_arm(channel), -EIO);
@@ -788,7 +795,7 @@ static void stops_when_waiting_fails(void **state)
 	struct pier_work other;
 
 	(void)state;
-	assert_int_equal(pier_post_recv(channel, NULL, 0, &other), 0);
+	assert_int_equal(pier_channel_post_recv(channel, NULL, 0, &other), 0);
 	fake.poll_error = -1;
 	fake.never_flushes = true;
 	assert_int_equal(pier_channel_send(channel, NULL, 0, 1000), -EIO);
@@ -796,7 +803,7 @@ static void stops_when_waiting_fails(void **state)
 	assert_int_equal(fake.state, IBV_QPS_RESET);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 	assert_int_equal(test_work_finish(channel, other, 1000, NULL), -ECANCELED);
-	assert_int_equal(pier_post_recv(channel, NULL, 0, NULL), -EPIPE);
+	assert_int_equal(pier_channel_post_recv(channel, NULL, 0, NULL), -EPIPE);
 	assert_non_null(strstr(pier_error_message(), "ibv_poll_cq"));
 	destroy(channel);
 }
@@ -810,7 +817,7 @@ static void accepts_negative_errnos(void **state)
 	(void)state;
 	fake.fail_result = -ENOSPC;
 	fake.fail_call = fake.calls + 1;
-	assert_int_equal(pier_post_send(channel, NULL, 0, &work), -ENOSPC);
+	assert_int_equal(pier_channel_post_send(channel, NULL, 0, &work), -ENOSPC);
 	assert_non_null(strstr(pier_error_message(), strerror(ENOSPC)));
 	fake.fail_call = fake.calls + 1;
 	assert_int_equal(pier_channel_recv(channel, NULL, 0, 10, NULL), -ENOSPC);
@@ -825,9 +832,10 @@ static void refuses_requests_without_a_remote_region(void **state)
 	struct pier_channel *channel = connected();
 
 	(void)state;
-	assert_int_equal(pier_post_write(channel, &piece, 1, NULL, NULL), -EINVAL);
+	assert_int_equal(pier_channel_post_write(channel, &piece, 1, NULL, NULL),
+			 -EINVAL);
 	assert_non_null(strstr(pier_error_message(), "remote is NULL"));
-	assert_int_equal(pier_post_read(channel, &place, 1, NULL, NULL), -EINVAL);
+	assert_int_equal(pier_channel_post_read(channel, &place, 1, NULL, NULL), -EINVAL);
 	assert_int_equal(test_post_write_imm(channel, &piece, 1, NULL, 1, NULL), -EINVAL);
 	/* Immediate data alone needs no elements. */
 	assert_int_equal(test_post_write_imm(channel, NULL, 0, NULL, 1, NULL), 0);
@@ -887,7 +895,7 @@ static void loses_no_completion_event(void **state)
 
 	(void)state;
 	for (int i = 0; i < 3; i++)
-		assert_int_equal(pier_post_send(channel, NULL, 0, &work[i]), 0);
+		assert_int_equal(pier_channel_post_send(channel, NULL, 0, &work[i]), 0);
 	fake_complete(work[0].id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
 	assert_false(readable(fd));
 	assert_int_equal(pier_channel_arm(channel), 1);
@@ -910,7 +918,7 @@ static void ignores_requests_of_others(void **state)
 	fake_complete(4711, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
 	fake_complete(0, IBV_WC_GENERAL_ERR, IBV_WC_SEND, 0);
 	assert_int_equal(pier_channel_poll(channel), 2);
-	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), 0);
+	assert_int_equal(pier_channel_post_send(channel, NULL, 0, NULL), 0);
 	destroy(channel);
 }
 

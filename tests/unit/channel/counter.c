@@ -61,10 +61,10 @@ static void soft0_counts_writes(void **state)
 	struct pier_device *device;
 
 	(void)state;
-	expect_ok(pier_open_device(PIER_SOFT_DEVICE, &device));
-	expect_ok(pier_query_device(device, &attr));
+	expect_ok(pier_device_open(PIER_SOFT_DEVICE, &device));
+	expect_ok(pier_device_query(device, &attr));
 	assert_true(attr.counters);
-	expect_ok(pier_close_device(device));
+	expect_ok(pier_device_close(device));
 }
 
 static void keeps_its_value(void **state)
@@ -133,7 +133,7 @@ static void binds_and_unbinds(void **state)
 	test_assert_sentence("the region has a counter");
 	expect_result(pier_counter_unbind(other, &mr), -ENOENT);
 	expect_result(pier_counter_destroy(counter), -EBUSY);
-	expect_result(pier_dereg_mr(&mr), -EBUSY);
+	expect_result(pier_mr_dereg(&mr), -EBUSY);
 	test_assert_sentence("a counter is bound");
 	arrive(0);
 	arrive(0);

@@ -37,7 +37,7 @@ static void close_announced(struct announced *open)
 /* A receive that the peer's message has used up; it is not polled. */
 static void receive(struct announced *open, enum ibv_wc_opcode opcode, uint32_t immediate)
 {
-	expect_ok(pier_post_recv(open->channel, NULL, 0, NULL));
+	expect_ok(pier_channel_post_recv(open->channel, NULL, 0, NULL));
 	fake_complete_imm(fake.recv_ids[0], opcode, 5, htonl(immediate));
 }
 
@@ -60,7 +60,7 @@ static void counts_only_announced_writes(void **state)
 	assert_int_equal(pier_channel_poll(open.channel), 4);
 	assert_int_equal(pier_counter_read(open.counter), 1);
 	/* A handle gives its result as always. */
-	expect_ok(pier_post_recv(open.channel, NULL, 0, &work));
+	expect_ok(pier_channel_post_recv(open.channel, NULL, 0, &work));
 	fake_complete_imm(work.id, IBV_WC_RECV_RDMA_WITH_IMM, 7, htonl(0x11223344));
 	expect_result(pier_work_poll(open.channel, work, &result), 1);
 	assert_int_equal(result.opcode, PIER_OP_RECV_WRITE_IMM);
@@ -77,8 +77,8 @@ static void does_not_count_failures(void **state)
 	(void)state;
 	expect_ok(pier_counter_bind_imm(open.counter, &open.mr, open.channel, 0));
 	receive(&open, IBV_WC_RECV_RDMA_WITH_IMM, 0);
-	expect_ok(pier_post_recv(open.channel, NULL, 0, NULL));
-	expect_ok(pier_post_recv(open.channel, NULL, 0, NULL));
+	expect_ok(pier_channel_post_recv(open.channel, NULL, 0, NULL));
+	expect_ok(pier_channel_post_recv(open.channel, NULL, 0, NULL));
 	fake_complete(fake.recv_ids[0], IBV_WC_LOC_PROT_ERR, IBV_WC_RECV_RDMA_WITH_IMM,
 		      0);
 	/* A value that was reached before the wait ends it at once. */
@@ -135,7 +135,7 @@ static void refuses_invalid_bindings(void **state)
 		      -EBUSY);
 	test_assert_sentence("immediate 0x1");
 	expect_ok(pier_counter_bind_imm(other, &open.mr, open.channel, 2));
-	expect_result(pier_dereg_mr(&open.mr), -EBUSY);
+	expect_result(pier_mr_dereg(&open.mr), -EBUSY);
 	expect_ok(pier_counter_unbind(other, &open.mr));
 	expect_ok(pier_counter_destroy(other));
 	close_announced(&open);

@@ -126,12 +126,12 @@ static void reports_events_of_the_device(void **state)
 	fake_report(IBV_EVENT_PORT_ERR, 1);
 	assert_int_equal(pier_channel_recv(channel, NULL, 0, 1, NULL), -ETIMEDOUT);
 	assert_non_null(strstr(pier_error_message(), "within 1 ms"));
-	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), -EPIPE);
+	assert_int_equal(pier_channel_post_send(channel, NULL, 0, NULL), -EPIPE);
 	assert_non_null(strstr(pier_error_message(), "port 1 is down: the device has "
 						     "reported IBV_EVENT_PORT_ERR"));
 	destroy(channel);
 	channel = connected();
-	fake_report_queue_pair(IBV_EVENT_QP_FATAL, pier_channel_qp(channel));
+	fake_report_queue_pair(IBV_EVENT_QP_FATAL, pier_channel_verbs_qp(channel));
 	fake_report(IBV_EVENT_DEVICE_FATAL, 0);
 	assert_int_equal(pier_channel_recv(channel, NULL, 0, 60000, NULL), -EIO);
 	assert_non_null(strstr(pier_error_message(), "IBV_EVENT_DEVICE_FATAL"));
@@ -144,7 +144,7 @@ static void forgets_events_of_an_earlier_connection(void **state)
 	struct pier_channel *channel = connected();
 
 	(void)state;
-	fake_report_queue_pair(IBV_EVENT_QP_FATAL, pier_channel_qp(channel));
+	fake_report_queue_pair(IBV_EVENT_QP_FATAL, pier_channel_verbs_qp(channel));
 	fake.completes = true;
 	fake.completes_with = IBV_WC_RETRY_EXC_ERR;
 	assert_int_equal(pier_channel_send(channel, NULL, 0, 60000), -ETIMEDOUT);
@@ -203,8 +203,8 @@ static void remembers_each_queue_pair_that_failed(void **state)
 		channels[i] = create(NULL);
 	for (int i = 0; i < PIER_OBJECT_TROUBLES; i++)
 		fake_report_queue_pair(i ? IBV_EVENT_QP_FATAL : IBV_EVENT_QP_ACCESS_ERR,
-				       pier_channel_qp(channels[i]));
-	fake.cq = pier_channel_cq(channels[0]);
+				       pier_channel_verbs_qp(channels[i]));
+	fake.cq = pier_channel_verbs_cq(channels[0]);
 	expect_explained(channels[0], "IBV_EVENT_QP_ACCESS_ERR for it");
 	for (int i = 0; i < PIER_OBJECT_TROUBLES; i++)
 		expect_ok(pier_channel_destroy(channels[i]));
@@ -220,14 +220,14 @@ static void remembers_a_shared_queue_that_failed(void **state)
 	(void)state;
 	pier_cq_attr_init(&attr);
 	attr.depth = 20;
-	expect_ok(pier_create_cq(fake_reset(), &attr, &cq));
+	expect_ok(pier_cq_create(fake_reset(), &attr, &cq));
 	channels[0] = create(cq);
-	fake_report_completion_queue(pier_channel_cq(channels[0]));
+	fake_report_completion_queue(pier_channel_verbs_cq(channels[0]));
 	channels[1] = create(cq);
 	expect_explained(channels[0], "IBV_EVENT_CQ_ERR for it");
 	for (int i = 0; i < 2; i++)
 		expect_ok(pier_channel_destroy(channels[i]));
-	expect_ok(pier_destroy_cq(cq));
+	expect_ok(pier_cq_destroy(cq));
 }
 
 static void forgets_events_of_an_earlier_queue(void **state)
@@ -235,7 +235,7 @@ static void forgets_events_of_an_earlier_queue(void **state)
 	struct pier_channel *channel = connected();
 
 	(void)state;
-	fake_report_completion_queue(pier_channel_cq(channel));
+	fake_report_completion_queue(pier_channel_verbs_cq(channel));
 	expect_explained(channel, "IBV_EVENT_CQ_ERR for it");
 	fake.reuses_cq = true;
 	destroy(channel);

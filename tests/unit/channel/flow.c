@@ -58,7 +58,7 @@ static void post(uint64_t first, uint64_t end, int64_t now)
 	for (uint64_t i = first; i < end; i++) {
 		struct pier_flight flight = { .offset = i };
 
-		expect_ok(pier_post_send(channel, NULL, 0, &flight.work));
+		expect_ok(pier_channel_post_send(channel, NULL, 0, &flight.work));
 		pier_flow_add(&flow, &flight, now);
 	}
 }
@@ -167,7 +167,7 @@ static void flow_without_completions_stalls(void **state)
 	expect_taken(1, -ECANCELED, 28 * MS);
 	expect_taken(2, -ECANCELED, 28 * MS);
 	assert_true(pier_flow_stalls_at(&flow) == INT64_MAX);
-	expect_result(pier_post_send(channel, NULL, 0, NULL), -EPIPE);
+	expect_result(pier_channel_post_send(channel, NULL, 0, NULL), -EPIPE);
 	test_assert_sentence("no request completed within 20 ms");
 }
 
@@ -176,8 +176,8 @@ static void full_queue_fails_the_flow_alone(void **state)
 {
 	(void)state;
 	for (int i = 0; i < SIZE; i++)
-		expect_ok(pier_post_send(channel, NULL, 0, NULL));
-	expect_result(pier_post_send(channel, NULL, 0, NULL), -EAGAIN);
+		expect_ok(pier_channel_post_send(channel, NULL, 0, NULL));
+	expect_result(pier_channel_post_send(channel, NULL, 0, NULL), -EAGAIN);
 	expect_ok(pier_flow_refused(&flow, -EAGAIN, 5 * MS));
 	expect_ok(pier_flow_refused(&flow, -EAGAIN, 6 * MS));
 	assert_int_equal(pier_flow_stalls_at(&flow), 25 * MS);
@@ -193,7 +193,7 @@ static void refused_request_lets_the_others_complete(void **state)
 {
 	(void)state;
 	post(0, 1, 0);
-	expect_result(pier_post_send(channel, NULL, 1, NULL), -EINVAL);
+	expect_result(pier_channel_post_send(channel, NULL, 1, NULL), -EINVAL);
 	expect_result(pier_flow_refused(&flow, -EINVAL, 0), -EINVAL);
 	assert_int_equal(flow.error, -EINVAL);
 	expect_none(0);
@@ -209,7 +209,7 @@ static void flow_that_failed_before_ends_all(void **state)
 	post(0, 2, 0);
 	complete(IBV_WC_REM_ACCESS_ERR);
 	expect_result(pier_channel_poll(channel), 1);
-	expect_result(pier_post_send(channel, NULL, 0, NULL), -EPIPE);
+	expect_result(pier_channel_post_send(channel, NULL, 0, NULL), -EPIPE);
 	expect_result(pier_flow_refused(&flow, -EPIPE, 0), -EPIPE);
 	assert_int_equal(flow.error, -EACCES);
 	expect_taken(0, -EACCES, 0);
@@ -225,7 +225,7 @@ static void channel_that_was_reset_keeps_its_new_connection(void **state)
 	pier_flow_stop(&flow, -ECANCELED, "its user has ended");
 	expect_taken(1, -ECANCELED, 0);
 	assert_int_equal(fake.state, IBV_QPS_RTS);
-	expect_ok(pier_post_send(channel, NULL, 0, NULL));
+	expect_ok(pier_channel_post_send(channel, NULL, 0, NULL));
 }
 
 /* Requests of both connections are in the flow. */

@@ -97,17 +97,17 @@ static void keeps_the_regions_of_each_kind_of_request(void **state)
 
 	(void)state;
 	expect_use(KEY, NULL);
-	expect_ok(pier_post_send(channel, &source, 1, &work));
+	expect_ok(pier_channel_post_send(channel, &source, 1, &work));
 	expect_kept(channel, work, "send");
 	expect_ok(test_post_send_imm(channel, &source, 1, 1, &work));
 	expect_kept(channel, work, "send");
-	expect_ok(pier_post_write(channel, &source, 1, &remote, &work));
+	expect_ok(pier_channel_post_write(channel, &source, 1, &remote, &work));
 	expect_kept(channel, work, "write");
 	expect_ok(test_post_write_imm(channel, &source, 1, &remote, 1, &work));
 	expect_kept(channel, work, "write");
-	expect_ok(pier_post_read(channel, &target, 1, &remote, &work));
+	expect_ok(pier_channel_post_read(channel, &target, 1, &remote, &work));
 	expect_kept(channel, work, "read");
-	expect_ok(pier_post_recv(channel, &target, 1, &work));
+	expect_ok(pier_channel_post_recv(channel, &target, 1, &work));
 	expect_kept(channel, work, "receive");
 	expect_ok(pier_channel_destroy(channel));
 }
@@ -117,7 +117,7 @@ static void keeps_regions_of_unwatched_requests(void **state)
 	struct pier_channel *channel = connected();
 
 	(void)state;
-	expect_ok(pier_post_write(channel, &source, 1, &remote, NULL));
+	expect_ok(pier_channel_post_write(channel, &source, 1, &remote, NULL));
 	complete_send();
 	expect_use(KEY, "write");
 	expect_result(pier_channel_poll(channel), 1);
@@ -133,18 +133,18 @@ static void ignores_keys_of_empty_elements(void **state)
 	struct pier_gather longer = { 0x1000, 9, KEY };
 
 	(void)state;
-	expect_ok(pier_post_write(channel, &source, 1, &remote, NULL));
+	expect_ok(pier_channel_post_write(channel, &source, 1, &remote, NULL));
 	assert_true(fake.last_send.send_flags & IBV_SEND_INLINE);
 	expect_use(KEY, NULL);
-	expect_ok(pier_post_write(channel, &longer, 1, &remote, NULL));
+	expect_ok(pier_channel_post_write(channel, &longer, 1, &remote, NULL));
 	expect_use(KEY, "write");
 	expect_ok(pier_channel_destroy(channel));
 
 	channel = connected();
-	expect_ok(pier_post_write(channel, empty, SGE, &remote, NULL));
+	expect_ok(pier_channel_post_write(channel, empty, SGE, &remote, NULL));
 	expect_use(KEY, NULL);
 	expect_use(OTHER, "write");
-	expect_ok(pier_post_send(channel, NULL, 0, NULL));
+	expect_ok(pier_channel_post_send(channel, NULL, 0, NULL));
 	expect_use(KEY, NULL);
 	expect_ok(pier_channel_destroy(channel));
 }
@@ -155,10 +155,11 @@ static void refused_request_keeps_no_region(void **state)
 
 	(void)state;
 	fake.fail_call = fake.calls + 1;
-	expect_result(pier_post_write(channel, &source, 1, &remote, NULL), -ENOSPC);
+	expect_result(pier_channel_post_write(channel, &source, 1, &remote, NULL),
+		      -ENOSPC);
 	expect_use(KEY, NULL);
 	fake.fail_call = fake.calls + 1;
-	expect_result(pier_post_recv(channel, &target, 1, NULL), -ENOSPC);
+	expect_result(pier_channel_post_recv(channel, &target, 1, NULL), -ENOSPC);
 	expect_use(KEY, NULL);
 	expect_ok(pier_channel_destroy(channel));
 }
@@ -169,8 +170,8 @@ static void stopped_channel_keeps_no_region(void **state)
 	struct pier_work work;
 
 	(void)state;
-	expect_ok(pier_post_recv(channel, &target, 1, NULL));
-	expect_ok(pier_post_write(channel, &source, 1, &remote, &work));
+	expect_ok(pier_channel_post_recv(channel, &target, 1, NULL));
+	expect_ok(pier_channel_post_write(channel, &source, 1, &remote, &work));
 	expect_result(test_work_finish(channel, work, 0, NULL), -ETIMEDOUT);
 	expect_use(KEY, NULL);
 	expect_ok(pier_channel_destroy(channel));
@@ -178,8 +179,8 @@ static void stopped_channel_keeps_no_region(void **state)
 	/* A queue pair that gives no flushes either. */
 	channel = connected();
 	fake.never_flushes = true;
-	expect_ok(pier_post_recv(channel, &target, 1, NULL));
-	expect_ok(pier_post_write(channel, &source, 1, &remote, &work));
+	expect_ok(pier_channel_post_recv(channel, &target, 1, NULL));
+	expect_ok(pier_channel_post_write(channel, &source, 1, &remote, &work));
 	expect_result(test_work_finish(channel, work, 0, NULL), -ETIMEDOUT);
 	expect_use(KEY, NULL);
 	expect_ok(pier_channel_destroy(channel));
@@ -191,9 +192,9 @@ static void destroying_the_channel_releases_regions(void **state)
 
 	(void)state;
 	expect_ok(pier_channel_create(&fake.pd, NULL, &second));
-	expect_ok(pier_post_recv(second, &target, 1, NULL));
+	expect_ok(pier_channel_post_recv(second, &target, 1, NULL));
 	expect_use(KEY, "receive");
-	expect_ok(pier_post_write(first, &source, 1, &remote, NULL));
+	expect_ok(pier_channel_post_write(first, &source, 1, &remote, NULL));
 	expect_ok(pier_channel_destroy(second));
 	expect_use(KEY, "write");
 	expect_ok(pier_channel_destroy(first));
@@ -239,10 +240,11 @@ static void post_random(struct pier_channel *channel, struct model *model, int i
 		model->keys[i][j] = elements[j].length ? elements[j].lkey : 0;
 	}
 	if (i < SENDS)
-		expect_ok(pier_post_read(channel, elements, count, &remote,
-					 &model->works[i]));
+		expect_ok(pier_channel_post_read(channel, elements, count, &remote,
+						 &model->works[i]));
 	else
-		expect_ok(pier_post_recv(channel, elements, count, &model->works[i]));
+		expect_ok(pier_channel_post_recv(channel, elements, count,
+						 &model->works[i]));
 }
 
 static void finish(struct pier_channel *channel, struct model *model, int i)
@@ -315,7 +317,7 @@ static void post_and_finish(struct pier_channel *channel,
 	struct pier_work work;
 	struct pier_result result;
 
-	expect_ok(pier_post_read(channel, elements, count, &remote, &work));
+	expect_ok(pier_channel_post_read(channel, elements, count, &remote, &work));
 	complete_send();
 	expect_result(pier_work_poll(channel, work, &result), 1);
 }

@@ -123,8 +123,8 @@ static void takes_no_place_of_the_caller(void **state)
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 	assert_int_equal(pier_channel_send_room(channel), DEPTH);
 	for (int i = 0; i < DEPTH; i++)
-		expect_ok(pier_post_send(channel, NULL, 0, NULL));
-	expect_result(pier_post_send(channel, NULL, 0, NULL), -EAGAIN);
+		expect_ok(pier_channel_post_send(channel, NULL, 0, NULL));
+	expect_result(pier_channel_post_send(channel, NULL, 0, NULL), -EAGAIN);
 	assert_int_equal(fake.sends, DEPTH + 1);
 	close_channel(channel);
 }
@@ -154,10 +154,10 @@ static void sends_only_after_silence(void **state)
 	manual_clock_advance(10 * MINUTE);
 	assert_int_equal(pier_channel_poll(channel), 0);
 	expect_ok(pier_channel_connect(channel, &peer));
-	expect_ok(pier_post_recv(channel, NULL, 0, &receive));
+	expect_ok(pier_channel_post_recv(channel, NULL, 0, &receive));
 	assert_int_equal(pier_channel_poll(channel), 0);
 	manual_clock_advance(MINUTE);
-	expect_ok(pier_post_send(channel, NULL, 0, &send));
+	expect_ok(pier_channel_post_send(channel, NULL, 0, &send));
 	assert_int_equal(pier_channel_poll(channel), 0);
 	assert_int_equal(pier_channel_next_ms(channel), -1);
 	expect_asked(0);
@@ -185,7 +185,7 @@ static void reports_that_the_peer_is_gone(void **state)
 	struct pier_work work;
 
 	(void)state;
-	expect_ok(pier_post_recv(channel, NULL, 0, &work));
+	expect_ok(pier_channel_post_recv(channel, NULL, 0, &work));
 	manual_clock_advance(MINUTE);
 	fake.completes = true;
 	fake.completes_with = IBV_WC_RETRY_EXC_ERR;
@@ -201,7 +201,7 @@ static void reports_that_the_peer_is_gone(void **state)
 	assert_int_equal(pier_work_poll(channel, work, &result), 1);
 	assert_int_equal(result.error, -ECANCELED);
 	test_assert_sentence("keepalive");
-	expect_result(pier_post_send(channel, NULL, 0, NULL), -EPIPE);
+	expect_result(pier_channel_post_send(channel, NULL, 0, NULL), -EPIPE);
 	assert_int_equal(pier_channel_next_ms(channel), -1);
 	close_channel(channel);
 }
@@ -217,7 +217,7 @@ static void reports_that_the_peer_refuses_it(void **state)
 	assert_int_equal(pier_channel_poll(channel), 0);
 	assert_int_equal(pier_channel_poll(channel), 1);
 	expect_result(pier_channel_error(channel, NULL), -EACCES);
-	expect_result(pier_post_send(channel, NULL, 0, NULL), -EPIPE);
+	expect_result(pier_channel_post_send(channel, NULL, 0, NULL), -EPIPE);
 	test_assert_sentence("PIER_ACCESS_REMOTE_WRITE");
 	close_channel(channel);
 }
@@ -230,7 +230,7 @@ static void stops_if_posting_fails(void **state)
 	struct pier_work work;
 
 	(void)state;
-	expect_ok(pier_post_recv(channel, NULL, 0, &work));
+	expect_ok(pier_channel_post_recv(channel, NULL, 0, &work));
 	manual_clock_advance(MINUTE);
 	fake.fail_call = fake.calls + 1;
 	assert_int_equal(pier_channel_poll(channel), 0);
@@ -316,7 +316,7 @@ static void polling_rarely_reads_the_clock(void **state)
 	int polls = 0;
 
 	(void)state;
-	expect_ok(pier_post_recv(channel, NULL, 0, &work));
+	expect_ok(pier_channel_post_recv(channel, NULL, 0, &work));
 	manual_clock_advance(MINUTE);
 	while (fake.logged == 0 && polls++ < 1000)
 		assert_int_equal(pier_work_poll(channel, work, NULL), 0);

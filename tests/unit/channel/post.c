@@ -98,7 +98,7 @@ static void posts_every_verb(void **state)
 		request.immediate = 0xa0b0c0d0;
 		request.compare = 11;
 		request.operand = 22;
-		expect_ok(pier_post_request(channel, &request, NULL));
+		expect_ok(pier_channel_post_request(channel, &request, NULL));
 		assert_int_equal(wr->opcode, cases[i].verb);
 		assert_int_equal(wr->send_flags, cases[i].send_flags | IBV_SEND_SIGNALED);
 		assert_int_equal(fake.log[i].sg_list[0].lkey, KEY);
@@ -152,14 +152,16 @@ static void refuses_impossible_requests(void **state)
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
 		request.opcode = (enum pier_opcode)wrong[i].opcode;
 		request.flags = wrong[i].flags;
-		expect_result(pier_post_request(channel, &request, &work), -EINVAL);
-		expect_result(pier_post_batch(channel, &request, 1, &work), -EINVAL);
+		expect_result(pier_channel_post_request(channel, &request, &work),
+			      -EINVAL);
+		expect_result(pier_channel_post_batch(channel, &request, 1, &work),
+			      -EINVAL);
 	}
 	fake.device.limits.device_cap_flags = 0;
 	request = a_write();
 	request.opcode = PIER_OP_SEND;
 	request.flags = PIER_POST_INVALIDATE;
-	expect_result(pier_post_request(channel, &request, &work), -EOPNOTSUPP);
+	expect_result(pier_channel_post_request(channel, &request, &work), -EOPNOTSUPP);
 	assert_int_equal(work.id, 7);
 	assert_int_equal(fake.logged, 0);
 	expect_ok(pier_channel_destroy(channel));
@@ -223,7 +225,7 @@ static void signals_the_last_of_a_batch(void **state)
 	requests[2].opcode = PIER_OP_SEND;
 	requests[2].flags = PIER_POST_IMMEDIATE;
 	requests[4].opcode = PIER_OP_READ;
-	expect_ok(pier_post_batch(channel, requests, 5, &work));
+	expect_ok(pier_channel_post_batch(channel, requests, 5, &work));
 	assert_int_equal(fake.doorbells, 1);
 	assert_int_equal(fake.logged, 5);
 	assert_int_equal(pier_channel_outstanding(channel), 5);
@@ -264,7 +266,7 @@ static void posts_pairs(void **state)
 			  KEY + i },
 			{ 0x10000 + i, 100, 0x90 + i },
 		};
-	expect_ok(pier_post_writes(channel, writes, 4, &work));
+	expect_ok(pier_channel_post_writes(channel, writes, 4, &work));
 	assert_int_equal(fake.doorbells, 1);
 	for (uint32_t i = 0; i < 4; i++) {
 		const struct ibv_send_wr *wr = &fake.log[i].wr;
@@ -283,14 +285,14 @@ static void posts_pairs(void **state)
 	for (uint32_t i = 0; i < 2; i++)
 		reads[i] = (struct pier_read_pair){ { 0x1000, 8, KEY },
 						    { 0x10000, 8, 1 } };
-	expect_ok(pier_post_reads(channel, reads, 2, NULL));
+	expect_ok(pier_channel_post_reads(channel, reads, 2, NULL));
 	assert_int_equal(fake.last_send.opcode, IBV_WR_RDMA_READ);
 	reads[1].remote.length = 7;
-	expect_result(pier_post_reads(channel, reads, 2, NULL), -ERANGE);
+	expect_result(pier_channel_post_reads(channel, reads, 2, NULL), -ERANGE);
 	test_assert_sentence("request 1 of a batch: read of 8 bytes");
 	writes[3].gather.length = UINT32_C(1) << 31;
 	writes[3].remote.length = UINT32_C(1) << 31;
-	expect_result(pier_post_writes(channel, writes, 4, NULL), -EMSGSIZE);
+	expect_result(pier_channel_post_writes(channel, writes, 4, NULL), -EMSGSIZE);
 	test_assert_sentence("request 3 of a batch");
 	assert_int_equal(fake.logged, 6);
 	expect_ok(pier_channel_destroy(channel));
@@ -305,30 +307,31 @@ static void splits_batches_between_doorbells(void **state)
 	(void)state;
 	for (int i = 0; i <= SENDS; i++)
 		requests[i] = a_write();
-	expect_result(pier_post_batch(channel, requests, 0, &work), -EINVAL);
-	expect_result(pier_post_batch(channel, requests, SENDS + 1, &work), -E2BIG);
+	expect_result(pier_channel_post_batch(channel, requests, 0, &work), -EINVAL);
+	expect_result(pier_channel_post_batch(channel, requests, SENDS + 1, &work),
+		      -E2BIG);
 	/*
 	 * An invalid request behind the first doorbell is found before that doorbell is
 	 * rung.
 	 */
 	requests[35].remote = NULL;
-	expect_result(pier_post_batch(channel, requests, SENDS, &work), -EINVAL);
+	expect_result(pier_channel_post_batch(channel, requests, SENDS, &work), -EINVAL);
 	test_assert_sentence("request 35 of a batch");
 	requests[35] = a_write();
 	requests[3].num_sge = SGE + 1;
-	expect_result(pier_post_batch(channel, requests, SENDS, &work), -EINVAL);
+	expect_result(pier_channel_post_batch(channel, requests, SENDS, &work), -EINVAL);
 	test_assert_sentence("request 3 of a batch: 4 elements");
 	requests[3] = a_write();
 	assert_int_equal(fake.doorbells, 0);
-	expect_ok(pier_post_batch(channel, requests, SENDS, &work));
+	expect_ok(pier_channel_post_batch(channel, requests, SENDS, &work));
 	assert_int_equal(fake.doorbells, 2);
 	for (int i = 0; i < SENDS; i++)
 		assert_int_equal(fake.log[i].wr.send_flags,
 				 i == SENDS - 1 ? IBV_SEND_SIGNALED : 0);
 	assert_null(fake.log[31].wr.next);
-	expect_result(pier_post_batch(channel, requests, 1, NULL), -EAGAIN);
+	expect_result(pier_channel_post_batch(channel, requests, 1, NULL), -EAGAIN);
 	fake_complete(work.id, IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE, 0);
-	expect_ok(pier_post_batch(channel, requests, 1, NULL));
+	expect_ok(pier_channel_post_batch(channel, requests, 1, NULL));
 	expect_ok(pier_channel_destroy(channel));
 }
 
@@ -343,7 +346,7 @@ static void reports_which_request_of_a_batch_failed(void **state)
 	(void)state;
 	for (int i = 0; i < 4; i++)
 		requests[i] = a_write();
-	expect_ok(pier_post_batch(channel, requests, 4, &work));
+	expect_ok(pier_channel_post_batch(channel, requests, 4, &work));
 	fake_complete(fake.log[1].wr.wr_id, IBV_WC_REM_ACCESS_ERR, IBV_WC_RDMA_WRITE, 0);
 	fake_complete(fake.log[2].wr.wr_id, IBV_WC_WR_FLUSH_ERR, IBV_WC_RDMA_WRITE, 0);
 	expect_result(pier_work_poll(channel, work, &result), 0);
@@ -351,7 +354,7 @@ static void reports_which_request_of_a_batch_failed(void **state)
 	fake_complete(work.id, IBV_WC_WR_FLUSH_ERR, IBV_WC_RDMA_WRITE, 0);
 	expect_result(test_work_wait(channel, work, 0, &result), -ECANCELED);
 	test_assert_sentence("IBV_WC_REM_ACCESS_ERR");
-	expect_result(pier_post_batch(channel, requests, 4, &work), -EPIPE);
+	expect_result(pier_channel_post_batch(channel, requests, 4, &work), -EPIPE);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 	expect_ok(pier_channel_destroy(channel));
 }
@@ -367,12 +370,13 @@ static void stops_a_batch_posted_in_part(void **state)
 		for (int i = 0; i < SENDS; i++)
 			requests[i] = a_write();
 		fake.fail_call = fake.calls + 1 + refused;
-		expect_result(pier_post_batch(channel, requests, SENDS, &work), -ENOSPC);
+		expect_result(pier_channel_post_batch(channel, requests, SENDS, &work),
+			      -ENOSPC);
 		assert_int_equal(fake.state, refused ? IBV_QPS_ERR : IBV_QPS_RTS);
 		assert_int_equal(pier_channel_outstanding(channel), 0);
 		assert_int_equal(work.id, 7);
 		assert_null(pier_region_in_use(&fake.pd, KEY));
-		expect_result(pier_post_batch(channel, requests, 1, NULL),
+		expect_result(pier_channel_post_batch(channel, requests, 1, NULL),
 			      refused ? -EPIPE : 0);
 		expect_ok(pier_channel_destroy(channel));
 	}
@@ -387,11 +391,12 @@ static void forgets_refused_requests(void **state)
 
 	(void)state;
 	fake.fail_call = fake.calls + 1;
-	expect_result(pier_post_recv(channel, &target, 1, &work), -ENOSPC);
+	expect_result(pier_channel_post_recv(channel, &target, 1, &work), -ENOSPC);
 	fake.fail_call = fake.calls + 1;
-	expect_result(pier_post_write(channel, &source, 1, &remote, &work), -ENOSPC);
+	expect_result(pier_channel_post_write(channel, &source, 1, &remote, &work),
+		      -ENOSPC);
 	fake.fail_call = fake.calls + 2;
-	expect_result(pier_post_batch(channel, requests, 2, &work), -ENOSPC);
+	expect_result(pier_channel_post_batch(channel, requests, 2, &work), -ENOSPC);
 	expect_ok(pier_channel_cancel(channel));
 	assert_int_equal(channel->sends.kept, 0);
 	assert_int_equal(channel->receives.kept, 0);
@@ -411,10 +416,10 @@ static void batches_keep_earlier_results(void **state)
 	for (int i = 0; i < 4; i++) {
 		requests[i] = a_write();
 		requests[i].opcode = PIER_OP_READ;
-		expect_ok(pier_post_request(channel, &requests[i], &works[i]));
+		expect_ok(pier_channel_post_request(channel, &requests[i], &works[i]));
 	}
 	complete_sends(4);
-	expect_ok(pier_post_batch(channel, requests, 4, &work));
+	expect_ok(pier_channel_post_batch(channel, requests, 4, &work));
 	for (int i = 0; i < 4; i++) {
 		expect_result(pier_work_poll(channel, works[i], &result), 1);
 		assert_int_equal(result.byte_length, 8);
@@ -436,7 +441,7 @@ static void splits_long_lists(void **state)
 	request.num_sge = 7;
 	request.flags = PIER_POST_IMMEDIATE | PIER_POST_SOLICITED | PIER_POST_FENCE;
 	request.immediate = 9;
-	expect_ok(pier_post_request(channel, &request, &work));
+	expect_ok(pier_channel_post_request(channel, &request, &work));
 	assert_int_equal(fake.logged, 3);
 	for (int i = 0; i < 3; i++) {
 		const struct ibv_send_wr *wr = &fake.log[i].wr;
@@ -458,8 +463,8 @@ static void splits_long_lists(void **state)
 	assert_int_equal(fake.logged, 9);
 	request.opcode = PIER_OP_SEND;
 	request.flags = 0;
-	expect_result(pier_post_request(channel, &request, NULL), -EINVAL);
-	expect_result(pier_post_write(channel, list, 7, NULL, NULL), -EINVAL);
+	expect_result(pier_channel_post_request(channel, &request, NULL), -EINVAL);
+	expect_result(pier_channel_post_write(channel, list, 7, NULL, NULL), -EINVAL);
 	expect_ok(pier_channel_destroy(channel));
 }
 
@@ -473,7 +478,7 @@ static void waits_for_room_in_the_queue(void **state)
 	expect_result(pier_channel_wait_room(channel, 1, -2), -EINVAL);
 	expect_result(pier_channel_wait_room(channel, 3, 0), 1);
 	for (int i = 0; i < 3; i++)
-		expect_ok(pier_post_write(channel, &source, 1, &remote, NULL));
+		expect_ok(pier_channel_post_write(channel, &source, 1, &remote, NULL));
 	assert_int_equal(pier_channel_send_room(channel), 0);
 	expect_result(pier_channel_wait_room(channel, 1, 20), -ETIMEDOUT);
 	test_assert_sentence("3 are outstanding");
@@ -497,8 +502,8 @@ static void dropped_handles_free_their_places(void **state)
 	(void)state;
 	for (int round = 0; round < 10; round++) {
 		for (int i = 0; i < 2; i++)
-			expect_ok(
-				pier_post_write(channel, &source, 1, &remote, &works[i]));
+			expect_ok(pier_channel_post_write(channel, &source, 1, &remote,
+							  &works[i]));
 		expect_ok(pier_work_drop(channel, works[0]));
 		expect_result(pier_work_drop(channel, works[0]), -ESTALE);
 		expect_result(pier_work_poll(channel, works[0], &result), -ESTALE);
@@ -533,15 +538,16 @@ static void agrees_with_a_model(void **state)
 		case 0:
 			if (count == 16 || !pier_channel_send_room(channel))
 				break;
-			done = pier_post_read(channel, &element, 1, &remote,
-					      &open[count].work);
+			done = pier_channel_post_read(channel, &element, 1, &remote,
+						      &open[count].work);
 			if (done == -EAGAIN)
 				break;
 			expect_ok(done);
 			open[count++].length = element.length;
 			break;
 		case 1:
-			done = pier_post_write(channel, &source, 1, &remote, NULL);
+			done = pier_channel_post_write(channel, &source, 1, &remote,
+						       NULL);
 			assert_true(done == 0 || done == -EAGAIN);
 			break;
 		case 2:

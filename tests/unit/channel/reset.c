@@ -73,10 +73,10 @@ static void expect_usable(struct pier_channel *channel, uint32_t generation)
 	newer.generation = generation;
 	assert_int_equal(pier_channel_error(channel, NULL), 0);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
-	expect_result(pier_post_send(channel, NULL, 0, NULL), -ENOTCONN);
-	expect_ok(pier_post_recv(channel, NULL, 0, &receive));
+	expect_result(pier_channel_post_send(channel, NULL, 0, NULL), -ENOTCONN);
+	expect_ok(pier_channel_post_recv(channel, NULL, 0, &receive));
 	expect_ok(pier_channel_connect(channel, &newer));
-	expect_ok(pier_post_send(channel, NULL, 0, &send));
+	expect_ok(pier_channel_post_send(channel, NULL, 0, &send));
 	fake_complete(send.id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
 	fake_complete(receive.id, IBV_WC_SUCCESS, IBV_WC_RECV, 5);
 	expect_ok(test_work_wait(channel, send, 1000, NULL));
@@ -90,8 +90,8 @@ static void break_channel(struct pier_channel *channel)
 	struct pier_work work[3];
 
 	for (int i = 0; i < 2; i++)
-		expect_ok(pier_post_send(channel, NULL, 0, &work[i]));
-	expect_ok(pier_post_recv(channel, NULL, 0, &work[2]));
+		expect_ok(pier_channel_post_send(channel, NULL, 0, &work[i]));
+	expect_ok(pier_channel_post_recv(channel, NULL, 0, &work[2]));
 	/* The receive queue may report first. */
 	fake_complete(work[2].id, IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV, 0);
 	fake_complete(work[0].id, IBV_WC_REM_ACCESS_ERR, IBV_WC_SEND, 0);
@@ -132,7 +132,7 @@ static void counts_flushes_without_a_cause(void **state)
 
 	(void)state;
 	for (int i = 0; i < 3; i++) {
-		expect_ok(pier_post_recv(channel, NULL, 0, &work[i]));
+		expect_ok(pier_channel_post_recv(channel, NULL, 0, &work[i]));
 		fake_complete(work[i].id, IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV, 0);
 	}
 	assert_int_equal(pier_channel_poll(channel), 3);
@@ -148,8 +148,8 @@ static void reports_that_it_stopped_by_itself(void **state)
 	struct pier_channel_failure failure;
 
 	(void)state;
-	expect_ok(pier_post_recv(channel, NULL, 0, NULL));
-	expect_ok(pier_post_recv(channel, NULL, 0, NULL));
+	expect_ok(pier_channel_post_recv(channel, NULL, 0, NULL));
+	expect_ok(pier_channel_post_recv(channel, NULL, 0, NULL));
 	expect_result(pier_channel_send(channel, NULL, 0, 0), -ETIMEDOUT);
 	assert_int_equal(pier_channel_error(channel, &failure), -ETIMEDOUT);
 	assert_int_equal(failure.error_class, PIER_CLASS_STOPPED);
@@ -239,15 +239,15 @@ static void reports_requests_outstanding_at_the_reset(void **state)
 	struct pier_result result;
 
 	(void)state;
-	expect_ok(pier_post_send(channel, NULL, 0, &done));
+	expect_ok(pier_channel_post_send(channel, NULL, 0, &done));
 	for (int i = 0; i < 2; i++)
-		expect_ok(pier_post_send(channel, NULL, 0, &sends[i]));
-	expect_ok(pier_post_recv(channel, NULL, 0, &receive));
+		expect_ok(pier_channel_post_send(channel, NULL, 0, &sends[i]));
+	expect_ok(pier_channel_post_recv(channel, NULL, 0, &receive));
 	fake_complete(done.id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
 	expect_ok(pier_channel_reset(channel));
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 	expect_usable(channel, 8);
-	expect_ok(pier_post_send(channel, NULL, 0, &next));
+	expect_ok(pier_channel_post_send(channel, NULL, 0, &next));
 	assert_int_equal(pier_work_poll(channel, next, &result), 0);
 	assert_int_equal(pier_work_poll(channel, done, &result), 1);
 	assert_int_equal(result.error, 0);
@@ -270,7 +270,7 @@ static void does_not_wait_for_a_dead_device(void **state)
 	int64_t begin = pier_now();
 
 	(void)state;
-	expect_ok(pier_post_send(channel, NULL, 0, &work));
+	expect_ok(pier_channel_post_send(channel, NULL, 0, &work));
 	fake.never_flushes = true;
 	fake.changes = 0;
 	expect_ok(pier_channel_reset(channel));
@@ -288,7 +288,7 @@ static void can_be_reset_in_any_state(void **state)
 
 	(void)state;
 	/* Before the channel was connected. */
-	expect_ok(pier_post_recv(channel, NULL, 0, &receive));
+	expect_ok(pier_channel_post_recv(channel, NULL, 0, &receive));
 	expect_ok(pier_channel_reset(channel));
 	expect_result(test_work_wait(channel, receive, 0, NULL), -ECANCELED);
 	/* A second time, and without an error. */
@@ -378,7 +378,7 @@ static void can_be_retried_after_every_failure(void **state)
 		struct pier_work work;
 		int error, before = fake.calls;
 
-		expect_ok(pier_post_recv(channel, NULL, 0, &work));
+		expect_ok(pier_channel_post_recv(channel, NULL, 0, &work));
 		before = fake.calls;
 		fake.fail_call = before + call;
 		error = pier_channel_reset(channel);
@@ -392,7 +392,7 @@ static void can_be_retried_after_every_failure(void **state)
 		if (error) {
 			failures++;
 			expect_result(error, -ENOSPC);
-			expect_result(pier_post_send(channel, NULL, 0, NULL),
+			expect_result(pier_channel_post_send(channel, NULL, 0, NULL),
 				      channel->broken ? -EPIPE : -ENOTCONN);
 			expect_ok(pier_channel_reset(channel));
 		}
@@ -412,7 +412,7 @@ static void needs_an_active_port(void **state)
 	expect_result(pier_channel_reset(channel), -ENETDOWN);
 	/* Its queue pair accepts no more requests. */
 	assert_int_equal(pier_channel_error(channel, NULL), -ENETDOWN);
-	expect_result(pier_post_recv(channel, NULL, 0, NULL), -EPIPE);
+	expect_result(pier_channel_post_recv(channel, NULL, 0, NULL), -EPIPE);
 	expect_result(pier_channel_connect(channel, &peer), -EISCONN);
 	fake.port.state = IBV_PORT_ACTIVE;
 	fake.gids[1].gid.raw[1] = 0x42;
@@ -436,9 +436,9 @@ static void invalidates_windows(void **state)
 	fake.completes = true;
 	expect_ok(pier_channel_create(&fake.pd, NULL, &channel));
 	expect_ok(pier_channel_connect(channel, &peer));
-	expect_ok(pier_reg_mr(&fake.pd, memory, sizeof(memory),
+	expect_ok(pier_mr_reg(&fake.pd, memory, sizeof(memory),
 			      PIER_ACCESS_SHARED | PIER_ACCESS_MW_BIND, &base));
-	expect_ok(pier_bind_sub_mr(channel, base, 0, 100, PIER_ACCESS_REMOTE_READ, 1000,
+	expect_ok(pier_mr_bind_sub(channel, base, 0, 100, PIER_ACCESS_REMOTE_READ, 1000,
 				   &window));
 	assert_true(test_mr_info(window).is_window);
 	assert_int_equal(fake.mws, 1);
@@ -451,8 +451,8 @@ static void invalidates_windows(void **state)
 	assert_int_equal(pier_mr_remote(window, &remote), 0);
 	fake.completes = false;
 	expect_usable(channel, 8);
-	expect_ok(pier_dereg_mr(window));
-	expect_ok(pier_dereg_mr(base));
+	expect_ok(pier_mr_dereg(window));
+	expect_ok(pier_mr_dereg(base));
 	close_channel(channel);
 }
 
@@ -468,7 +468,7 @@ static void keeps_its_counters(void **state)
 	expect_ok(pier_counter_bind_imm(counter, &region, channel, 7));
 	expect_ok(pier_channel_reset(channel));
 	expect_usable(channel, 8);
-	expect_ok(pier_post_recv(channel, NULL, 0, &work));
+	expect_ok(pier_channel_post_recv(channel, NULL, 0, &work));
 	fake_complete_imm(work.id, IBV_WC_RECV_RDMA_WITH_IMM, 10, htonl(7));
 	expect_result(pier_counter_wait(counter, 1, 1000), 1);
 	expect_ok(pier_channel_destroy(channel));
@@ -504,7 +504,7 @@ static void replaces_a_queue_pair_that_stays_in_error(void **state)
 	expect_ok(pier_channel_reset(channel));
 	assert_int_equal(fake.qps, 1);
 	assert_int_not_equal(endpoint_of(channel).qpn, before.qpn);
-	assert_ptr_equal(pier_channel_qp(channel)->send_cq, fake.cq);
+	assert_ptr_equal(pier_channel_verbs_qp(channel)->send_cq, fake.cq);
 	expect_usable(channel, 8);
 	close_channel(channel);
 }

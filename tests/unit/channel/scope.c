@@ -64,7 +64,7 @@ static struct pier_work post_send(struct pier_channel *channel)
 {
 	struct pier_work work;
 
-	expect_ok(pier_post_send(channel, NULL, 0, &work));
+	expect_ok(pier_channel_post_send(channel, NULL, 0, &work));
 	return work;
 }
 
@@ -72,7 +72,7 @@ static struct pier_work post_recv(struct pier_channel *channel)
 {
 	struct pier_work work;
 
-	expect_ok(pier_post_recv(channel, NULL, 0, &work));
+	expect_ok(pier_channel_post_recv(channel, NULL, 0, &work));
 	return work;
 }
 
@@ -135,7 +135,7 @@ static void collect_unasked(enum pier_waiting waiting)
 	first = post_send(channel);
 	second = post_send(channel);
 	receive = post_recv(channel);
-	expect_ok(pier_post_send(channel, NULL, 0, NULL));
+	expect_ok(pier_channel_post_send(channel, NULL, 0, NULL));
 	complete(before);
 	complete(first);
 	complete(receive);
@@ -198,7 +198,7 @@ static void stops_a_late_scope(void **state)
 	expect_ok(pier_scope_begin(channel, &attr, &scope));
 	send = post_send(channel);
 	receive = post_recv(channel);
-	expect_ok(pier_post_recv(channel, NULL, 0, NULL));
+	expect_ok(pier_channel_post_recv(channel, NULL, 0, NULL));
 	expect_result(pier_scope_end(&scope, 0, &report), -ETIMEDOUT);
 	test_assert_sentence(
 		"3 of the requests of a scope did not complete within its 10 "
@@ -212,7 +212,7 @@ static void stops_a_late_scope(void **state)
 	expect_listed(&list, 1, receive, -ECANCELED);
 	assert_int_equal(list.failures[2].work.id, receive.id + 1);
 	expect_untouched(&list, 3);
-	expect_result(pier_post_send(channel, NULL, 0, NULL), -EPIPE);
+	expect_result(pier_channel_post_send(channel, NULL, 0, NULL), -EPIPE);
 	expect_result(pier_scope_begin(channel, NULL, &scope), -EPIPE);
 	destroy(channel);
 }
@@ -248,7 +248,7 @@ static void ends_despite_a_dead_device(void **state)
 	fake.never_flushes = true;
 	expect_ok(pier_scope_begin(channel, &attr, &scope));
 	post_send(channel);
-	expect_ok(pier_post_send(channel, NULL, 0, NULL));
+	expect_ok(pier_channel_post_send(channel, NULL, 0, NULL));
 	expect_result(pier_scope_end(&scope, 0, &report), -ETIMEDOUT);
 	assert_int_equal(fake.state, IBV_QPS_RESET);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
@@ -290,7 +290,7 @@ static void reports_every_failure(void **state)
 	expect_ok(pier_scope_begin(channel, &attr, &scope));
 	receive = post_recv(channel);
 	first = post_send(channel);
-	expect_ok(pier_post_send(channel, NULL, 0, NULL));
+	expect_ok(pier_channel_post_send(channel, NULL, 0, NULL));
 	taken = post_send(channel);
 	third = post_send(channel);
 	complete_with(receive, IBV_WC_WR_FLUSH_ERR);
@@ -478,7 +478,7 @@ static void lets_a_manual_body_fail(void **state)
 	assert_int_equal(report.unpolled, 1);
 	/* Nobody polls a request without a handle, or one that was dropped. */
 	expect_ok(pier_scope_begin(channel, &attr, &scope));
-	expect_ok(pier_post_send(channel, NULL, 0, NULL));
+	expect_ok(pier_channel_post_send(channel, NULL, 0, NULL));
 	work = post_send(channel);
 	expect_ok(pier_work_drop(channel, work));
 	complete(work);
@@ -538,7 +538,7 @@ static void does_not_count_refused_requests(void **state)
 		expect_ok(test_work_wait(channel, work, LONG, NULL));
 	}
 	fake.fail_call = fake.calls + 1;
-	assert_true(pier_post_recv(channel, NULL, 0, &work) < 0);
+	assert_true(pier_channel_post_recv(channel, NULL, 0, &work) < 0);
 	expect_ok(pier_scope_end(&scope, 0, &report));
 	assert_int_equal(report.posted, DEPTH);
 	destroy(channel);
@@ -559,14 +559,14 @@ static void can_be_nested(void **state)
 	attr.timeout_ms = LONG;
 	expect_ok(pier_scope_begin(channel, &attr, &inner));
 	within = post_send(channel);
-	expect_ok(pier_post_send(channel, NULL, 0, NULL));
+	expect_ok(pier_channel_post_send(channel, NULL, 0, NULL));
 	complete(early);
 	complete_with(within, IBV_WC_REM_OP_ERR);
 	complete_with((struct pier_work){ within.id + 1 }, IBV_WC_WR_FLUSH_ERR);
 	expect_result(pier_scope_end(&inner, 0, &inner_report), -EREMOTEIO);
 	assert_int_equal(inner_report.posted, 2);
 	assert_int_equal(inner_report.failed, 2);
-	expect_result(pier_post_send(channel, NULL, 0, &late), -EPIPE);
+	expect_result(pier_channel_post_send(channel, NULL, 0, &late), -EPIPE);
 	/* The inner scope has reported the failures. */
 	expect_ok(pier_scope_end(&outer, 0, &outer_report));
 	assert_int_equal(outer_report.posted, 1);
@@ -584,11 +584,11 @@ static void assigns_failures_to_their_scope(void **state)
 	struct pier_scope outer, inner;
 
 	(void)state;
-	expect_ok(pier_post_recv(channel, NULL, 0, NULL));
+	expect_ok(pier_channel_post_recv(channel, NULL, 0, NULL));
 	expect_ok(pier_scope_begin(channel, NULL, &outer));
-	expect_ok(pier_post_recv(channel, NULL, 0, NULL));
+	expect_ok(pier_channel_post_recv(channel, NULL, 0, NULL));
 	expect_ok(pier_scope_begin(channel, NULL, &inner));
-	expect_ok(pier_post_send(channel, NULL, 0, NULL));
+	expect_ok(pier_channel_post_send(channel, NULL, 0, NULL));
 	complete_with((struct pier_work){ fake.recv_ids[0] }, IBV_WC_LOC_PROT_ERR);
 	complete_with((struct pier_work){ fake.recv_ids[0] }, IBV_WC_WR_FLUSH_ERR);
 	complete_with((struct pier_work){ fake.send_ids[0] }, IBV_WC_WR_FLUSH_ERR);
@@ -662,7 +662,7 @@ static void limits_requests_in_flight(void **state)
 	(void)state;
 	/* Requests from before count: the window begins overfull. */
 	for (int i = 0; i < 3; i++)
-		expect_ok(pier_post_send(channel, NULL, 0, NULL));
+		expect_ok(pier_channel_post_send(channel, NULL, 0, NULL));
 	attr.window = 2;
 	expect_ok(pier_scope_begin(channel, &attr, &scope));
 	assert_int_equal(pier_channel_send_room(channel), 0);
@@ -670,7 +670,7 @@ static void limits_requests_in_flight(void **state)
 		fake.complete_at_poll = fake.polls + 7;
 		if (i == 0)
 			complete((struct pier_work){ fake.send_ids[0] });
-		expect_ok(pier_post_send(channel, NULL, 0, NULL));
+		expect_ok(pier_channel_post_send(channel, NULL, 0, NULL));
 		assert_true(fake.sends <= 2);
 	}
 	/* An inner scope waits for the same window, and may have a smaller one. */
@@ -681,7 +681,7 @@ static void limits_requests_in_flight(void **state)
 		expect_ok(pier_scope_begin(channel, &attr, &inner));
 		complete((struct pier_work){ fake.send_ids[0] });
 		fake.complete_at_poll = fake.polls + 7;
-		expect_ok(pier_post_send(channel, NULL, 0, NULL));
+		expect_ok(pier_channel_post_send(channel, NULL, 0, NULL));
 		assert_int_equal(fake.sends, 1);
 		fake.complete_at_poll = fake.polls + 7;
 		expect_ok(pier_scope_end(&inner, 0, NULL));
@@ -696,8 +696,8 @@ static void limits_requests_in_flight(void **state)
 	/* Without a scope a full queue is an error. */
 	assert_int_equal(pier_channel_send_room(channel), DEPTH);
 	for (int i = 0; i < DEPTH; i++)
-		expect_ok(pier_post_send(channel, NULL, 0, NULL));
-	expect_result(pier_post_send(channel, NULL, 0, NULL), -EAGAIN);
+		expect_ok(pier_channel_post_send(channel, NULL, 0, NULL));
+	expect_result(pier_channel_post_send(channel, NULL, 0, NULL), -EAGAIN);
 	destroy(channel);
 }
 
@@ -716,9 +716,9 @@ static void waits_for_room_until_its_deadline(void **state)
 	attr.timeout_ms = SHORT;
 	expect_ok(pier_scope_begin(channel, &attr, &scope));
 	/* A request that can never fit is refused at once. */
-	expect_result(pier_post_batch(channel, batch, 3, NULL), -E2BIG);
-	expect_ok(pier_post_batch(channel, batch, 2, NULL));
-	expect_result(pier_post_send(channel, NULL, 0, NULL), -ETIMEDOUT);
+	expect_result(pier_channel_post_batch(channel, batch, 3, NULL), -E2BIG);
+	expect_ok(pier_channel_post_batch(channel, batch, 2, NULL));
+	expect_result(pier_channel_post_send(channel, NULL, 0, NULL), -ETIMEDOUT);
 	test_assert_sentence("window of 2 within the 10 ms");
 	/* That stops nothing. */
 	assert_int_equal(fake.state, IBV_QPS_RTS);
@@ -727,8 +727,8 @@ static void waits_for_room_until_its_deadline(void **state)
 	 * the peer.
 	 */
 	for (int i = 0; i < DEPTH; i++)
-		expect_ok(pier_post_recv(channel, NULL, 0, NULL));
-	expect_result(pier_post_recv(channel, NULL, 0, NULL), -EAGAIN);
+		expect_ok(pier_channel_post_recv(channel, NULL, 0, NULL));
+	expect_result(pier_channel_post_recv(channel, NULL, 0, NULL), -EAGAIN);
 	expect_result(pier_scope_end(&scope, 0, NULL), -ETIMEDOUT);
 	destroy(channel);
 	/* A window cannot exceed the queue. */
@@ -737,9 +737,9 @@ static void waits_for_room_until_its_deadline(void **state)
 	attr.timeout_ms = LONG;
 	expect_ok(pier_scope_begin(channel, &attr, &scope));
 	for (int i = 0; i < DEPTH; i++)
-		expect_ok(pier_post_send(channel, NULL, 0, NULL));
+		expect_ok(pier_channel_post_send(channel, NULL, 0, NULL));
 	fake.complete_at_poll = fake.polls + 7;
-	expect_ok(pier_post_send(channel, NULL, 0, NULL));
+	expect_ok(pier_channel_post_send(channel, NULL, 0, NULL));
 	destroy(channel);
 	expect_result(pier_scope_end(&scope, 0, NULL), -ECANCELED);
 }
@@ -761,7 +761,7 @@ static void keeps_more_results_than_its_window(void **state)
 	attr.window = 1;
 	expect_ok(pier_scope_begin(channel, &attr, &scope));
 	for (int i = 0; i < DEPTH; i++)
-		expect_ok(pier_post_send(channel, NULL, 0, NULL));
+		expect_ok(pier_channel_post_send(channel, NULL, 0, NULL));
 	for (int i = 0; i < DEPTH; i++)
 		expect_result(pier_work_poll(channel, work[i], NULL), 1);
 	expect_ok(pier_scope_end(&scope, 0, NULL));
@@ -783,7 +783,7 @@ static void outlives_its_channel(void **state)
 	complete(early);
 	expect_ok(pier_scope_begin(channel, &attr, &inner));
 	late = post_send(channel);
-	expect_ok(pier_post_recv(channel, NULL, 0, NULL));
+	expect_ok(pier_channel_post_recv(channel, NULL, 0, NULL));
 	assert_int_equal(pier_channel_poll(channel), 1);
 	destroy(channel);
 	expect_result(pier_scope_end(&inner, 0, &report), -ECANCELED);
@@ -821,7 +821,7 @@ static void refuses_invalid_attributes(void **state)
 	attr.size = 3;
 	expect_result(pier_scope_begin(channel, &attr, &scope), -EINVAL);
 	test_assert_sentence("pier_scope_attr_init()");
-	expect_ok(pier_post_send(channel, NULL, 0, NULL));
+	expect_ok(pier_channel_post_send(channel, NULL, 0, NULL));
 	destroy(channel);
 }
 

@@ -44,15 +44,15 @@ static struct end end;
 static int open_end(uint32_t keepalive_ms)
 {
 	struct pier_channel_attr attr;
-	int error = pier_open_device("soft0", &end.device);
+	int error = pier_device_open("soft0", &end.device);
 
 	pier_channel_attr_init(&attr);
 	attr.keepalive_ms = keepalive_ms;
 	attr.retry_count = 0;
 	if (!error)
-		error = pier_alloc_pd(end.device, &end.pd);
+		error = pier_pd_alloc(end.device, &end.pd);
 	if (!error)
-		error = pier_reg_mr(end.pd, end.memory, LENGTH, PIER_ACCESS_SHARED,
+		error = pier_mr_reg(end.pd, end.memory, LENGTH, PIER_ACCESS_SHARED,
 				    &end.mr);
 	return error ? error : pier_channel_create(end.pd, &attr, &end.channel);
 }
@@ -62,10 +62,10 @@ static int close_end(void)
 	int error = pier_channel_destroy(end.channel);
 
 	if (!error)
-		error = pier_dereg_mr(end.mr);
+		error = pier_mr_dereg(end.mr);
 	if (!error)
-		error = pier_dealloc_pd(end.pd);
-	return error ? error : pier_close_device(end.device);
+		error = pier_pd_dealloc(end.pd);
+	return error ? error : pier_device_close(end.device);
 }
 
 static int complain(const char *step)
@@ -111,7 +111,7 @@ static int be_peer(int stream)
 	if (word(stream) != 'r')
 		return 0;
 	if (pier_channel_reset(end.channel) ||
-	    pier_post_recv(end.channel, NULL, 0, &mark))
+	    pier_channel_post_recv(end.channel, NULL, 0, &mark))
 		return complain("reset");
 	memset(end.memory, 'z', LENGTH);
 	if (pier_channel_handshake(end.channel, stream, stream, PATIENT))
@@ -248,7 +248,8 @@ static void receives_nothing_of_the_old_connection(void **state)
 	memset(end.memory, 'x', LENGTH);
 	expect_ok(pier_mr_gather(end.mr, pier_mr_iova(end.mr), LENGTH, &source));
 	for (int i = 0; i < 8; i++)
-		expect_ok(pier_post_write(end.channel, &source, 1, &remote, &work[i]));
+		expect_ok(pier_channel_post_write(end.channel, &source, 1, &remote,
+						  &work[i]));
 	expect_ok(pier_channel_reset(end.channel));
 	for (int i = 0; i < 8; i++)
 		expect_result(test_work_wait(end.channel, work[i], 0, NULL), -ECANCELED);

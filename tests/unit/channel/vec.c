@@ -86,7 +86,8 @@ static void splits_at_seams(void **state)
 	struct pier_work work;
 
 	(void)state;
-	assert_int_equal(pier_post_write_vec(channel, pieces, 4, parts, 4, &work), 0);
+	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, parts, 4, &work),
+			 0);
 	assert_int_equal(fake.logged, 3);
 	assert_request(&fake.log[0], IBV_WR_RDMA_WRITE, 0x10000, 11, 2);
 	assert_sge(&fake.log[0].sg_list[0], 0x100, 10, 1);
@@ -112,9 +113,9 @@ static void splits_long_messages(void **state)
 	struct pier_work work;
 
 	(void)state;
-	assert_int_equal(pier_post_read_vec(channel,
-					    &(struct pier_scatter){ 0x500, 20, 5 }, 1,
-					    &parts[3], 1, &work),
+	assert_int_equal(pier_channel_post_read_vec(
+				 channel, &(struct pier_scatter){ 0x500, 20, 5 }, 1,
+				 &parts[3], 1, &work),
 			 0);
 	assert_int_equal(fake.logged, 3);
 	for (uint32_t i = 0; i < 3; i++) {
@@ -133,14 +134,14 @@ static void splits_many_elements(void **state)
 	(void)state;
 	for (uint32_t i = 0; i < 2 * SEND_SGE + 1; i++)
 		bytes[i] = (struct pier_gather){ 100 * i, 1, i };
-	assert_int_equal(
-		pier_post_write_vec(channel, bytes, 2 * SEND_SGE + 1, &target, 1, NULL),
-		0);
+	assert_int_equal(pier_channel_post_write_vec(channel, bytes, 2 * SEND_SGE + 1,
+						     &target, 1, NULL),
+			 0);
 	assert_int_equal(fake.logged, 3);
 	assert_request(&fake.log[1], IBV_WR_RDMA_WRITE, 0x1000 + SEND_SGE, 7, SEND_SGE);
 	assert_request(&fake.log[2], IBV_WR_RDMA_WRITE, 0x1000 + 2 * SEND_SGE, 7, 1);
-	assert_int_equal(pier_post_read_vec(channel, (struct pier_scatter *)bytes,
-					    READ_SGE + 1, &target, 1, NULL),
+	assert_int_equal(pier_channel_post_read_vec(channel, (struct pier_scatter *)bytes,
+						    READ_SGE + 1, &target, 1, NULL),
 			 0);
 	assert_int_equal(fake.logged, 5);
 	assert_request(&fake.log[3], IBV_WR_RDMA_READ, 0x1000, 7, READ_SGE);
@@ -155,11 +156,15 @@ static void posts_an_empty_transfer(void **state)
 	struct pier_work work;
 
 	(void)state;
-	assert_int_equal(pier_post_write_vec(channel, NULL, 0, NULL, 0, &work), 0);
-	assert_int_equal(pier_post_write_vec(channel, &pieces[1], 1, parts, 4, &work), 0);
-	assert_int_equal(pier_post_write_vec(channel, &pieces[1], 1, &parts[1], 1, &work),
+	assert_int_equal(pier_channel_post_write_vec(channel, NULL, 0, NULL, 0, &work),
 			 0);
-	assert_int_equal(pier_post_read_vec(channel, NULL, 0, parts, 4, &work), 0);
+	assert_int_equal(
+		pier_channel_post_write_vec(channel, &pieces[1], 1, parts, 4, &work), 0);
+	assert_int_equal(
+		pier_channel_post_write_vec(channel, &pieces[1], 1, &parts[1], 1, &work),
+		0);
+	assert_int_equal(pier_channel_post_read_vec(channel, NULL, 0, parts, 4, &work),
+			 0);
 	assert_int_equal(fake.logged, 4);
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(fake.log[i].wr.num_sge, 0);
@@ -173,15 +178,15 @@ static void refuses_invalid_transfers_before_posting(void **state)
 	struct pier_work work = { 7 };
 
 	(void)state;
-	assert_int_equal(pier_post_write_vec(channel, pieces, 4, parts, 3, &work),
+	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, parts, 3, &work),
 			 -ERANGE);
 	test_assert_sentence("write of 35 bytes; the remote vector of 3 parts has 27");
-	assert_int_equal(pier_post_write_vec(channel, pieces, 4, NULL, 0, &work),
+	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, NULL, 0, &work),
 			 -ERANGE);
-	assert_int_equal(pier_post_write_vec(channel, pieces, 4, wrong, 2, &work),
+	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, wrong, 2, &work),
 			 -ERANGE);
 	test_assert_sentence("part 1 of a remote vector");
-	assert_int_equal(pier_post_write_vec(channel, pieces, 4, parts, 4, &work),
+	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, parts, 4, &work),
 			 -E2BIG);
 	test_assert_sentence("3 requests are needed, and the send queue has 2");
 	assert_int_equal(pier_channel_write_vec(channel, pieces, 4, parts, 3, 0),
@@ -199,7 +204,7 @@ static void refuses_a_port_that_sends_no_messages(void **state)
 	struct pier_channel *channel = connected(2, 0);
 
 	(void)state;
-	assert_int_equal(pier_post_write_vec(channel, pieces, 4, parts, 4, NULL),
+	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, parts, 4, NULL),
 			 -EMSGSIZE);
 	assert_int_equal(fake.logged, 0);
 	destroy(channel);
@@ -212,14 +217,16 @@ static void waits_for_room_in_the_queue(void **state)
 
 	(void)state;
 	for (int i = 0; i < 2; i++)
-		assert_int_equal(pier_post_write(channel, NULL, 0, parts, &work[i]), 0);
-	assert_int_equal(pier_post_write_vec(channel, pieces, 4, parts, 4, &vec),
+		assert_int_equal(
+			pier_channel_post_write(channel, NULL, 0, parts, &work[i]), 0);
+	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, parts, 4, &vec),
 			 -EAGAIN);
 	test_assert_sentence("3 requests are needed");
 	assert_int_equal(fake.logged, 2);
 	assert_int_equal(vec.id, 7);
 	complete_first();
-	assert_int_equal(pier_post_write_vec(channel, pieces, 4, parts, 4, &vec), 0);
+	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, parts, 4, &vec),
+			 0);
 	assert_int_equal(fake.logged, 5);
 	/*
 	 * The queue is full, and a call that can wait for room has posted nothing to
@@ -240,21 +247,23 @@ static void keeps_unpolled_results(void **state)
 
 	(void)state;
 	for (int i = 0; i < 8; i++) {
-		assert_int_equal(pier_post_write(channel, NULL, 0, parts, &work[i]), 0);
+		assert_int_equal(
+			pier_channel_post_write(channel, NULL, 0, parts, &work[i]), 0);
 		complete_first();
 		assert_int_equal(pier_channel_poll(channel), 1);
 	}
-	assert_int_equal(pier_post_write_vec(channel, pieces, 4, parts, 4, &vec),
+	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, parts, 4, &vec),
 			 -EAGAIN);
 	test_assert_sentence("results of 4 requests");
 	assert_int_equal(pier_channel_write_vec(channel, pieces, 4, parts, 4, 1000),
 			 -EAGAIN);
-	assert_int_equal(pier_post_write(channel, NULL, 0, parts, NULL), -EAGAIN);
+	assert_int_equal(pier_channel_post_write(channel, NULL, 0, parts, NULL), -EAGAIN);
 	assert_int_equal(fake.logged, 8);
 	assert_int_equal(vec.id, 7);
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(pier_work_drop(channel, work[2 * i]), 0);
-	assert_int_equal(pier_post_write_vec(channel, pieces, 4, parts, 4, &vec), 0);
+	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, parts, 4, &vec),
+			 0);
 	assert_int_equal(fake.state, IBV_QPS_RTS);
 	assert_int_equal(pier_work_poll(channel, work[1], &result), 1);
 	assert_int_equal(pier_work_poll(channel, work[7], &result), 1);
@@ -268,13 +277,16 @@ static void frees_places_by_collecting(void **state)
 	struct pier_channel *channel = connected(3, 1 << 20);
 
 	(void)state;
-	assert_int_equal(pier_post_write_vec(channel, pieces, 4, parts, 4, NULL), 0);
+	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, parts, 4, NULL),
+			 0);
 	for (int i = 0; i < 3; i++)
 		complete_first();
-	assert_int_equal(pier_post_write_vec(channel, pieces, 4, parts, 4, NULL), 0);
+	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, parts, 4, NULL),
+			 0);
 	assert_int_equal(fake.logged, 6);
 	fake_complete(fake.send_ids[0], IBV_WC_REM_ACCESS_ERR, IBV_WC_RDMA_WRITE, 0);
-	assert_int_equal(pier_post_write_vec(channel, pieces, 4, parts, 4, NULL), -EPIPE);
+	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, parts, 4, NULL),
+			 -EPIPE);
 	test_assert_sentence("IBV_WC_REM_ACCESS_ERR");
 	assert_int_equal(fake.logged, 6);
 	destroy(channel);
@@ -288,11 +300,12 @@ static void refuses_unconnected_channels_and_unserved_reads(void **state)
 	(void)state;
 	none.max_rd_atomic = 0;
 	assert_int_equal(pier_channel_create(fake_reset(), NULL, &channel), 0);
-	assert_int_equal(pier_post_write_vec(channel, pieces, 4, parts, 4, NULL),
+	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, parts, 4, NULL),
 			 -ENOTCONN);
 	assert_int_equal(pier_channel_connect(channel, &none), 0);
-	assert_int_equal(pier_post_read_vec(channel, (const struct pier_scatter *)pieces,
-					    4, parts, 4, NULL),
+	assert_int_equal(pier_channel_post_read_vec(channel,
+						    (const struct pier_scatter *)pieces,
+						    4, parts, 4, NULL),
 			 -EOPNOTSUPP);
 	assert_int_equal(fake.logged, 0);
 	destroy(channel);
@@ -306,19 +319,19 @@ static void stops_a_transfer_posted_in_part(void **state)
 
 	(void)state;
 	fake.fail_call = fake.calls + 1;
-	assert_int_equal(pier_post_write_vec(channel, pieces, 4, parts, 4, &work),
+	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, parts, 4, &work),
 			 -ENOSPC);
 	assert_int_equal(fake.state, IBV_QPS_RTS);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 	fake.fail_call = fake.calls + 3;
-	assert_int_equal(pier_post_write_vec(channel, pieces, 4, parts, 4, &work),
+	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, parts, 4, &work),
 			 -ENOSPC);
 	test_assert_sentence(
 		"write: 2 of 3 requests were posted, and then: post a write");
 	assert_int_equal(fake.state, IBV_QPS_ERR);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 	assert_int_equal(work.id, 7);
-	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), -EPIPE);
+	assert_int_equal(pier_channel_post_send(channel, NULL, 0, NULL), -EPIPE);
 	test_assert_sentence("2 of 3 requests were posted");
 	destroy(channel);
 }
@@ -336,7 +349,7 @@ static void stops_at_its_timeout(void **state)
 		assert_int_equal(fake.logged, depth);
 		assert_int_equal(fake.state, IBV_QPS_ERR);
 		assert_int_equal(pier_channel_outstanding(channel), 0);
-		assert_int_equal(pier_post_send(channel, NULL, 0, NULL), -EPIPE);
+		assert_int_equal(pier_channel_post_send(channel, NULL, 0, NULL), -EPIPE);
 		destroy(channel);
 	}
 }
@@ -346,17 +359,19 @@ static void reports_a_failing_queue(void **state)
 	struct pier_channel *channel = connected(2, 1 << 20);
 
 	(void)state;
-	assert_int_equal(pier_post_write_vec(channel, pieces, 2, parts, 4, NULL), 0);
+	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 2, parts, 4, NULL),
+			 0);
 	fake.poll_error = -1;
-	assert_int_equal(pier_post_write_vec(channel, &pieces[2], 1, parts, 4, NULL),
-			 -EIO);
+	assert_int_equal(
+		pier_channel_post_write_vec(channel, &pieces[2], 1, parts, 4, NULL),
+		-EIO);
 	assert_int_equal(fake.logged, 1);
 	assert_int_equal(pier_channel_outstanding(channel), 1);
 	assert_int_equal(pier_channel_write_vec(channel, pieces, 4, parts, 4, 1000),
 			 -EIO);
 	test_assert_sentence("write: 1 of 3 requests were posted");
 	assert_int_equal(pier_channel_outstanding(channel), 0);
-	assert_int_equal(pier_post_send(channel, NULL, 0, NULL), -EPIPE);
+	assert_int_equal(pier_channel_post_send(channel, NULL, 0, NULL), -EPIPE);
 	fake.poll_error = 0;
 	destroy(channel);
 }
@@ -500,11 +515,12 @@ static void agrees_with_a_model(void **state)
 		fill_bytes(&plan);
 		fill_requests(&plan);
 		channel = connected(100, plan.max_msg_size);
-		error = read ? pier_post_read_vec(
+		error = read ? pier_channel_post_read_vec(
 				       channel, (struct pier_scatter *)plan.pieces,
 				       plan.num_sge, plan.parts, plan.count, NULL)
-			     : pier_post_write_vec(channel, plan.pieces, plan.num_sge,
-						   plan.parts, plan.count, NULL);
+			     : pier_channel_post_write_vec(channel, plan.pieces,
+							   plan.num_sge, plan.parts,
+							   plan.count, NULL);
 		assert_int_equal(error, plan.requests > 100 ? -E2BIG : 0);
 		if (!error) {
 			compare_plan(&plan);

@@ -67,7 +67,7 @@ static void polls_as_configured(void **state)
 	struct pier_channel *channel = connected(PIER_WAIT_POLL, 0);
 
 	(void)state;
-	expect_ok(pier_post_send(channel, NULL, 0, NULL));
+	expect_ok(pier_channel_post_send(channel, NULL, 0, NULL));
 	wait_in_vain(channel, 20);
 	assert_true(fake.polls > FEW);
 	/* The last poll after the timeout arms the event, and does not sleep. */
@@ -246,9 +246,9 @@ static void cancels_all_outstanding_requests(void **state)
 	struct pier_result result = { 0 };
 
 	(void)state;
-	expect_ok(pier_post_send(channel, NULL, 0, &done));
-	expect_ok(pier_post_send(channel, NULL, 0, &send));
-	expect_ok(pier_post_recv(channel, NULL, 0, &receive));
+	expect_ok(pier_channel_post_send(channel, NULL, 0, &done));
+	expect_ok(pier_channel_post_send(channel, NULL, 0, &send));
+	expect_ok(pier_channel_post_recv(channel, NULL, 0, &receive));
 	/* In time, although nobody has polled yet. */
 	fake_complete(done.id, IBV_WC_SUCCESS, IBV_WC_SEND, 0);
 	expect_ok(pier_channel_cancel(channel));
@@ -259,7 +259,7 @@ static void cancels_all_outstanding_requests(void **state)
 	test_assert_sentence("cancelled, and 3 outstanding requests stopped");
 	expect_result(pier_work_poll(channel, receive, &result), 1);
 	assert_int_equal(result.error, -ECANCELED);
-	expect_result(pier_post_send(channel, NULL, 0, NULL), -EPIPE);
+	expect_result(pier_channel_post_send(channel, NULL, 0, NULL), -EPIPE);
 	test_assert_sentence("was cancelled");
 	expect_ok(pier_channel_cancel(channel));
 	expect_ok(pier_channel_destroy(channel));
@@ -273,7 +273,7 @@ static void cancels_requests_that_never_complete(void **state)
 
 	(void)state;
 	fake.never_flushes = true;
-	expect_ok(pier_post_send(channel, NULL, 0, &send));
+	expect_ok(pier_channel_post_send(channel, NULL, 0, &send));
 	expect_ok(pier_channel_cancel(channel));
 	assert_int_equal(fake.state, IBV_QPS_RESET);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
@@ -296,14 +296,14 @@ static void expect_interrupted_requests(void)
 	int calls = 0;
 
 	fake.complete_at_poll = 0;
-	expect_ok(pier_post_send(channel, NULL, 0, &work));
+	expect_ok(pier_channel_post_send(channel, NULL, 0, &work));
 	pier_interrupt_set(interrupt_at_third, &calls);
 	expect_result(test_work_finish(channel, work, 20000, NULL), -EINTR);
 	test_assert_sentence("interrupted");
 	assert_int_equal(calls, 3);
 	/* The memory of the request is safe to reuse. */
 	assert_int_equal(pier_channel_outstanding(channel), 0);
-	expect_result(pier_post_send(channel, NULL, 0, NULL), -EPIPE);
+	expect_result(pier_channel_post_send(channel, NULL, 0, NULL), -EPIPE);
 	expect_ok(pier_channel_destroy(channel));
 }
 
@@ -330,7 +330,7 @@ static void can_be_interrupted(void **state)
 	expect_interrupted_handshake();
 	pier_interrupt_set(NULL, NULL);
 	channel = connected(PIER_WAIT_EVENT, 0);
-	expect_ok(pier_post_send(channel, NULL, 0, NULL));
+	expect_ok(pier_channel_post_send(channel, NULL, 0, NULL));
 	wait_in_vain(channel, 120);
 	expect_ok(pier_channel_destroy(channel));
 }

@@ -54,7 +54,7 @@ static int set_up(void **state)
 	assert_int_equal(pier_channel_create(&fake.pd, NULL, &world->channel), 0);
 	assert_int_equal(pier_channel_connect(world->channel, &peer), 0);
 	assert_int_equal(
-		pier_reg_mr(&fake.pd, world->memory, LENGTH, ALL_RIGHTS, &world->base),
+		pier_mr_reg(&fake.pd, world->memory, LENGTH, ALL_RIGHTS, &world->base),
 		0);
 	*state = world;
 	return 0;
@@ -66,7 +66,7 @@ static int tear_down(void **state)
 
 	fake.fail_call = 0;
 	assert_int_equal(pier_channel_destroy(world->channel), 0);
-	assert_int_equal(pier_dereg_mr(world->base), 0);
+	assert_int_equal(pier_mr_dereg(world->base), 0);
 	assert_int_equal(fake.mrs, 0);
 	assert_int_equal(fake.mws, 0);
 	assert_int_equal(fake.pd.children, 0);
@@ -77,14 +77,14 @@ static int tear_down(void **state)
 
 static void register_base(struct world *world, int access)
 {
-	assert_int_equal(pier_dereg_mr(world->base), 0);
+	assert_int_equal(pier_mr_dereg(world->base), 0);
 	assert_int_equal(
-		pier_reg_mr(&fake.pd, world->memory, LENGTH, access, &world->base), 0);
+		pier_mr_reg(&fake.pd, world->memory, LENGTH, access, &world->base), 0);
 }
 
 static int bind_part(struct world *world, int access, struct pier_mr **ret_mr)
 {
-	return pier_bind_sub_mr(world->channel, world->base, OFFSET, PART, access, 1000,
+	return pier_mr_bind_sub(world->channel, world->base, OFFSET, PART, access, 1000,
 				ret_mr);
 }
 
@@ -126,7 +126,7 @@ static void asks_the_nic_to_bind(void **state)
 	assert_int_equal(fake.mrs, mrs);
 	assert_int_equal(fake.mws, 1);
 	assert_int_equal(pier_channel_outstanding(world->channel), 0);
-	assert_int_equal(pier_dereg_mr(window), 0);
+	assert_int_equal(pier_mr_dereg(window), 0);
 	assert_int_equal(fake.mws, 0);
 }
 
@@ -165,14 +165,14 @@ static void describes_a_region_for_the_peer(void **state)
 		       "memory window");
 	expect_refusal(pier_mr_scatter(window, pier_mr_iova(window), 1, &scatter),
 		       -EACCES, "memory window");
-	expect_refusal(pier_reg_sub_mr(window, 0, 1, PIER_ACCESS_REMOTE_READ, &untouched),
+	expect_refusal(pier_mr_reg_sub(window, 0, 1, PIER_ACCESS_REMOTE_READ, &untouched),
 		       -EINVAL, "memory window");
-	expect_refusal(pier_bind_sub_mr(world->channel, window, 0, 1,
+	expect_refusal(pier_mr_bind_sub(world->channel, window, 0, 1,
 					PIER_ACCESS_REMOTE_READ, 0, &untouched),
 		       -EINVAL, "memory window");
 	assert_null(untouched);
 	assert_false(test_mr_info(world->base).is_window);
-	assert_int_equal(pier_dereg_mr(window), 0);
+	assert_int_equal(pier_mr_dereg(window), 0);
 }
 
 static void refuses_invalid_windows_before_posting(void **state)
@@ -191,15 +191,15 @@ static void refuses_invalid_windows_before_posting(void **state)
 		       "rights of a peer");
 	expect_refusal(bind_part(world, read | 1 << 19, &untouched), -EINVAL,
 		       "rights of a peer");
-	expect_refusal(pier_bind_sub_mr(channel, base, 0, 0, read, 0, &untouched),
+	expect_refusal(pier_mr_bind_sub(channel, base, 0, 0, read, 0, &untouched),
 		       -EINVAL, "length 0");
 	expect_refusal(
-		pier_bind_sub_mr(channel, base, LENGTH - 9, 10, read, 0, &untouched),
+		pier_mr_bind_sub(channel, base, LENGTH - 9, 10, read, 0, &untouched),
 		-ERANGE, "leave the region");
 	expect_refusal(
-		pier_bind_sub_mr(channel, base, 1, UINT64_MAX, read, 0, &untouched),
+		pier_mr_bind_sub(channel, base, 1, UINT64_MAX, read, 0, &untouched),
 		-ERANGE, "leave the region");
-	expect_refusal(pier_bind_sub_mr(channel, base, 0, 1, read, -2, &untouched),
+	expect_refusal(pier_mr_bind_sub(channel, base, 0, 1, read, -2, &untouched),
 		       -EINVAL, "timeout_ms");
 	fake.device.lacking_access = PIER_ACCESS_REMOTE_ATOMIC;
 	expect_refusal(bind_part(world, PIER_ACCESS_REMOTE_ATOMIC, &untouched),
@@ -229,7 +229,7 @@ static void writing_needs_local_write(void **state)
 		assert_int_equal(fake.calls, calls);
 		assert_int_equal(bind_part(world, PIER_ACCESS_REMOTE_READ, &sub), 0);
 		assert_int_equal(test_mr_info(sub).is_window, i == 0);
-		assert_int_equal(pier_dereg_mr(sub), 0);
+		assert_int_equal(pier_mr_dereg(sub), 0);
 	}
 }
 
@@ -252,11 +252,11 @@ static void expect_region(struct world *world)
 	assert_int_equal(fake.last_mr_access, writing);
 	assert_int_equal(test_mr_info(sub).access, writing);
 	assert_int_equal(pier_mr_iova(sub), pier_mr_iova(world->base) + OFFSET);
-	assert_int_equal(pier_dereg_mr(world->base), -EBUSY);
-	assert_int_equal(pier_dereg_mr(sub), 0);
+	assert_int_equal(pier_mr_dereg(world->base), -EBUSY);
+	assert_int_equal(pier_mr_dereg(sub), 0);
 	assert_int_equal(bind_part(world, PIER_ACCESS_REMOTE_READ, &sub), 0);
 	assert_int_equal(fake.last_mr_access, PIER_ACCESS_REMOTE_READ);
-	assert_int_equal(pier_dereg_mr(sub), 0);
+	assert_int_equal(pier_mr_dereg(sub), 0);
 }
 
 static void registers_if_the_device_has_no_windows(void **state)
@@ -281,7 +281,7 @@ static void registers_if_the_provider_has_no_windows(void **state)
 	/* The other parts need no window. */
 	assert_int_equal(pier_channel_destroy(world->channel), 0);
 	world->channel = NULL;
-	assert_int_equal(pier_dereg_mr(world->base), 0);
+	assert_int_equal(pier_mr_dereg(world->base), 0);
 	world->base = NULL;
 }
 
@@ -301,7 +301,7 @@ static void registers_for_several_parts(void **state)
 		pier_mr_range_host(world->memory + 4096, LENGTH - 4096),
 	};
 
-	assert_int_equal(pier_dereg_mr(world->base), 0);
+	assert_int_equal(pier_mr_dereg(world->base), 0);
 	assert_int_equal(test_reg_mr_vec(&fake.pd, ranges, 2, ALL_RIGHTS, &world->base),
 			 0);
 	assert_int_equal(pier_mr_parts(world->base), 2);
@@ -322,13 +322,13 @@ static void keeps_its_base_busy(void **state)
 	struct world *world = *state;
 	struct pier_mr *first = bound(world), *second = bound(world);
 
-	expect_refusal(pier_dereg_mr(world->base), -EBUSY, "2 sub-regions");
+	expect_refusal(pier_mr_dereg(world->base), -EBUSY, "2 sub-regions");
 	assert_int_equal(fake.pd.children, 4);
-	expect_refusal(pier_dealloc_pd(&fake.pd), -EBUSY, "3 regions and 1 channel");
-	assert_int_equal(pier_dereg_mr(first), 0);
-	expect_refusal(pier_dereg_mr(world->base), -EBUSY, "1 sub-region");
+	expect_refusal(pier_pd_dealloc(&fake.pd), -EBUSY, "3 regions and 1 channel");
+	assert_int_equal(pier_mr_dereg(first), 0);
+	expect_refusal(pier_mr_dereg(world->base), -EBUSY, "1 sub-region");
 	assert_int_equal(fake.mrs, 1);
-	assert_int_equal(pier_dereg_mr(second), 0);
+	assert_int_equal(pier_mr_dereg(second), 0);
 }
 
 /* rxe uses the bounds of the region beneath, which therefore covers only the part. */
@@ -352,13 +352,13 @@ static void enforces_bounds_that_the_device_ignores(void **state)
 	assert_int_equal(test_mr_info(window).rkey, KEY_BOUND);
 	assert_int_equal(test_mr_info(window).lkey, 0);
 	assert_null(pier_mr_verbs(window));
-	assert_int_equal(pier_dereg_mr(world->base), -EBUSY);
+	assert_int_equal(pier_mr_dereg(world->base), -EBUSY);
 	/* Destroy the window first, as the kernel demands; then again. */
 	fake.fail_call = fake.calls + 2;
-	assert_int_equal(pier_dereg_mr(window), -ENOSPC);
+	assert_int_equal(pier_mr_dereg(window), -ENOSPC);
 	assert_int_equal(fake.mws, 0);
 	assert_int_equal(fake.mrs, mrs + 1);
-	assert_int_equal(pier_dereg_mr(window), 0);
+	assert_int_equal(pier_mr_dereg(window), 0);
 	assert_int_equal(fake.mrs, mrs);
 }
 
@@ -367,7 +367,7 @@ static void outlives_its_channel(void **state)
 	struct world *world = *state;
 	struct pier_mr *first = bound(world), *second = bound(world);
 
-	assert_int_equal(pier_dereg_mr(first), 0);
+	assert_int_equal(pier_mr_dereg(first), 0);
 	first = bound(world);
 	assert_int_equal(pier_channel_destroy(world->channel), 0);
 	world->channel = NULL;
@@ -376,9 +376,9 @@ static void outlives_its_channel(void **state)
 	assert_int_equal(fake.qps, 0);
 	assert_true(test_mr_info(first).is_window);
 	assert_int_equal(test_mr_info(first).rkey, KEY_BOUND);
-	assert_int_equal(pier_dereg_mr(world->base), -EBUSY);
-	assert_int_equal(pier_dereg_mr(second), 0);
-	assert_int_equal(pier_dereg_mr(first), 0);
+	assert_int_equal(pier_mr_dereg(world->base), -EBUSY);
+	assert_int_equal(pier_mr_dereg(second), 0);
+	assert_int_equal(pier_mr_dereg(first), 0);
 }
 
 static void closing_can_be_retried(void **state)
@@ -387,13 +387,13 @@ static void closing_can_be_retried(void **state)
 	struct pier_mr *window = bound(world);
 
 	fake.fail_call = fake.calls + 1;
-	expect_refusal(pier_dereg_mr(window), -ENOSPC, "deregistering 777 bytes");
+	expect_refusal(pier_mr_dereg(window), -ENOSPC, "deregistering 777 bytes");
 	assert_int_equal(fake.mws, 1);
 	fake.fail_call = fake.calls + 1;
 	expect_refusal(pier_channel_destroy(world->channel), -ENOSPC, "memory window");
 	assert_int_equal(fake.mws, 1);
 	assert_int_equal(fake.qps, 1);
-	assert_int_equal(pier_dereg_mr(window), 0);
+	assert_int_equal(pier_mr_dereg(window), 0);
 }
 
 /* Each call of the NIC fails once: nothing is left, and nothing was written. */
@@ -426,7 +426,7 @@ static void failure_leaves_nothing_behind(void **state)
 		/* Allocating and posting; the region beneath if there is one. */
 		assert_int_equal(failures, 2 + unbounded);
 		fake.fail_call = 0;
-		assert_int_equal(pier_dereg_mr(window), 0);
+		assert_int_equal(pier_mr_dereg(window), 0);
 	}
 }
 
@@ -456,7 +456,7 @@ static void a_late_bind_breaks_the_channel(void **state)
 	struct pier_mr *window = NULL;
 
 	fake.completes = false;
-	expect_refusal(pier_bind_sub_mr(world->channel, world->base, OFFSET, PART,
+	expect_refusal(pier_mr_bind_sub(world->channel, world->base, OFFSET, PART,
 					PIER_ACCESS_REMOTE_READ, 5, &window),
 		       -ETIMEDOUT, "bind did not complete within 5 ms");
 	assert_null(window);
@@ -474,7 +474,8 @@ static void refuses_a_full_queue(void **state)
 
 	fake.completes = false;
 	for (int i = 0; i < 16; i++)
-		assert_int_equal(pier_post_send(world->channel, NULL, 0, &work[i]), 0);
+		assert_int_equal(
+			pier_channel_post_send(world->channel, NULL, 0, &work[i]), 0);
 	expect_refusal(bind_part(world, PIER_ACCESS_REMOTE_READ, &window), -EAGAIN,
 		       "queue is full");
 	assert_int_equal(fake.mws, 0);
@@ -497,7 +498,7 @@ static void refuses_a_channel_that_failed(void **state)
 
 static void *deregister(void *window)
 {
-	return (void *)(intptr_t)pier_dereg_mr(window);
+	return (void *)(intptr_t)pier_mr_dereg(window);
 }
 
 /*

@@ -87,14 +87,14 @@ struct pier_registration *test_register_async(struct pier_event_queue *queue,
 	pier_mr_attr_init(&attr);
 	attr.ranges = &range;
 	attr.range_count = 1;
-	expect_ok(pier_reg_mr_async(queue, pd, &attr, &registration));
+	expect_ok(pier_mr_reg_async(queue, pd, &attr, &registration));
 	return registration;
 }
 
 int test_fail_to_make(struct pier_pd *pd)
 {
 	struct pier_mr *mr = NULL;
-	int error = pier_reg_mr(pd, NULL, 0, 0, &mr);
+	int error = pier_mr_reg(pd, NULL, 0, 0, &mr);
 
 	assert_null(mr);
 	return error;
@@ -116,8 +116,8 @@ static int open_fixture(void **state)
 	fixture->before = test_take_census();
 	fixture->memory = aligned_alloc(LENGTH, LENGTH);
 	assert_non_null(fixture->memory);
-	expect_ok(pier_open_device("soft0", &fixture->device));
-	expect_ok(pier_alloc_pd(fixture->device, &fixture->pd));
+	expect_ok(pier_device_open("soft0", &fixture->device));
+	expect_ok(pier_pd_alloc(fixture->device, &fixture->pd));
 	*state = fixture;
 	return 0;
 }
@@ -126,8 +126,8 @@ static int close_fixture(void **state)
 {
 	struct fixture *fixture = *state;
 
-	expect_ok(pier_dealloc_pd(fixture->pd));
-	expect_ok(pier_close_device(fixture->device));
+	expect_ok(pier_pd_dealloc(fixture->pd));
+	expect_ok(pier_device_close(fixture->device));
 	test_assert_census(&fixture->before);
 	free(fixture->memory);
 	free(fixture);
@@ -225,7 +225,7 @@ static void asynchronous_region_records_the_submitter(void **state)
 	expect_ok(event.error);
 	expect_made_by("test_register_async", FIXED + 1, 3);
 	expect_ok(pier_registration_close(registration));
-	expect_ok(pier_dereg_mr(event.mr));
+	expect_ok(pier_mr_dereg(event.mr));
 	expect_ok(pier_event_queue_destroy(queue));
 }
 

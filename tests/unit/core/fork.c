@@ -70,14 +70,14 @@ struct fixture {
 /* Nothing here asserts, since it also runs in children. */
 static int open_fixture(struct fixture *fixture)
 {
-	int error = pier_open_device("soft0", &fixture->device);
+	int error = pier_device_open("soft0", &fixture->device);
 
 	if (!error)
-		error = pier_alloc_pd(fixture->device, &fixture->pd);
+		error = pier_pd_alloc(fixture->device, &fixture->pd);
 	if (!error)
 		error = pier_buffer_alloc("memfd", LENGTH, &fixture->buffer);
 	if (!error)
-		error = pier_reg_buffer_mr(fixture->pd, fixture->buffer, 0, LENGTH,
+		error = pier_mr_reg_buffer(fixture->pd, fixture->buffer, 0, LENGTH,
 					   PIER_ACCESS_SHARED, PIER_POLICY_DIRECT,
 					   &fixture->mr);
 	if (!error)
@@ -106,7 +106,8 @@ static int post_receive(struct fixture *fixture)
 	struct pier_scatter target;
 	int error = pier_mr_scatter(fixture->mr, pier_mr_iova(fixture->mr), 8, &target);
 
-	return error ? error : pier_post_recv(fixture->b, &target, 1, &fixture->work);
+	return error ? error
+		     : pier_channel_post_recv(fixture->b, &target, 1, &fixture->work);
 }
 
 /* Write the text from the start of the buffer to its end, through the channel. */
@@ -145,9 +146,9 @@ static int close_more(struct fixture *fixture)
 	if (!error)
 		error = pier_ring_destroy(fixture->ring);
 	if (!error)
-		error = pier_destroy_srq(fixture->srq);
+		error = pier_srq_destroy(fixture->srq);
 	if (!error)
-		error = pier_destroy_cq(fixture->cq);
+		error = pier_cq_destroy(fixture->cq);
 	if (!error)
 		error = pier_event_queue_destroy(fixture->queue);
 	if (!error && fixture->cache)
@@ -169,12 +170,12 @@ static int close_fixture(struct fixture *fixture)
 	if (!error)
 		error = pier_channel_destroy(fixture->b);
 	if (!error)
-		error = pier_dereg_mr(fixture->mr);
+		error = pier_mr_dereg(fixture->mr);
 	if (!error)
 		error = pier_buffer_free(fixture->buffer);
 	if (!error)
-		error = pier_dealloc_pd(fixture->pd);
-	return error ? error : pier_close_device(fixture->device);
+		error = pier_pd_dealloc(fixture->pd);
+	return error ? error : pier_device_close(fixture->device);
 }
 
 static int register_by_queue(struct fixture *fixture)
@@ -187,11 +188,11 @@ static int register_by_queue(struct fixture *fixture)
 	pier_mr_attr_init(&attr);
 	attr.ranges = &range;
 	attr.range_count = 1;
-	error = pier_reg_mr_async(fixture->queue, fixture->pd, &attr,
+	error = pier_mr_reg_async(fixture->queue, fixture->pd, &attr,
 				  &fixture->registration);
 	if (!error)
 		error = pier_event_queue_wait(fixture->queue, TIME_MS, &event);
-	return error < 0 ? error : pier_dereg_mr(event.mr);
+	return error < 0 ? error : pier_mr_dereg(event.mr);
 }
 
 static uint8_t blobs[PIER_GROUP_BLOB_SIZE];
@@ -208,7 +209,7 @@ static int begin_transfer(struct fixture *fixture, struct pier_transfer **ret_tr
 	attr.rails = &rail;
 	attr.rail_count = 1;
 	attr.length = 1;
-	return error ? error : pier_transfer_begin(&attr, ret_transfer);
+	return error ? error : pier_transfer_create(&attr, ret_transfer);
 }
 
 static int begin_receiver(struct fixture *fixture, struct pier_receiver **ret_receiver)
@@ -220,7 +221,7 @@ static int begin_receiver(struct fixture *fixture, struct pier_receiver **ret_re
 	attr.rails = &rail;
 	attr.rail_count = 1;
 	attr.length = 1;
-	return pier_receiver_begin(&attr, ret_receiver);
+	return pier_receiver_create(&attr, ret_receiver);
 }
 
 /* One object of each kind. */
@@ -249,9 +250,9 @@ static int add_more(struct fixture *fixture)
 	if (!error)
 		error = begin_receiver(fixture, &fixture->receiver);
 	if (!error)
-		error = pier_create_srq(fixture->pd, NULL, &fixture->srq);
+		error = pier_srq_create(fixture->pd, NULL, &fixture->srq);
 	if (!error)
-		error = pier_create_cq(fixture->pd, NULL, &fixture->cq);
+		error = pier_cq_create(fixture->pd, NULL, &fixture->cq);
 	if (!error)
 		error = pier_recv_pool_create_shared(fixture->pd, NULL, &fixture->pool);
 	if (!error)
@@ -308,30 +309,32 @@ static struct pier_ring_slot slot;
 	{                                        \
 		return call;                     \
 	}
-CALL(close_device, pier_close_device(fixture->device))
-CALL(query_device, pier_query_device(fixture->device, &(struct pier_device_attr){ 0 }))
+CALL(close_device, pier_device_close(fixture->device))
+CALL(query_device, pier_device_query(fixture->device, &(struct pier_device_attr){ 0 }))
 CALL(device_location,
      pier_device_location(fixture->device, &(struct pier_location){ .numa_node = 0 }))
-CALL(query_port, pier_query_port(fixture->device, 1, &(struct pier_port_attr){ 0 }))
-CALL(query_gid, pier_query_gid(fixture->device, 1, 0, &(struct pier_gid_entry){ 0 }))
-CALL(alloc_pd, pier_alloc_pd(fixture->device, &fixture->pd))
-CALL(dealloc_pd, pier_dealloc_pd(fixture->pd))
-CALL(reg_mr, pier_reg_mr(fixture->pd, fixture, 1, 0, &fixture->mr))
-CALL(reg_dmabuf_mr, pier_reg_dmabuf_mr(fixture->pd, 0, 1, 0, 0, 0, &fixture->mr))
-CALL(reg_buffer_mr, pier_reg_buffer_mr(fixture->pd, fixture->buffer, 0, 1, 0,
+CALL(query_port,
+     pier_device_query_port(fixture->device, 1, &(struct pier_port_attr){ 0 }))
+CALL(query_gid,
+     pier_device_query_gid(fixture->device, 1, 0, &(struct pier_gid_entry){ 0 }))
+CALL(alloc_pd, pier_pd_alloc(fixture->device, &fixture->pd))
+CALL(dealloc_pd, pier_pd_dealloc(fixture->pd))
+CALL(reg_mr, pier_mr_reg(fixture->pd, fixture, 1, 0, &fixture->mr))
+CALL(reg_dmabuf_mr, pier_mr_reg_dmabuf(fixture->pd, 0, 1, 0, 0, 0, &fixture->mr))
+CALL(reg_buffer_mr, pier_mr_reg_buffer(fixture->pd, fixture->buffer, 0, 1, 0,
 				       PIER_POLICY_ANY, &fixture->mr))
-CALL(dereg_mr, pier_dereg_mr(fixture->mr))
+CALL(dereg_mr, pier_mr_dereg(fixture->mr))
 CALL(prepare_channel, pier_channel_create(fixture->pd, NULL, &fixture->a))
 CALL(endpoint, pier_channel_endpoint(fixture->a, &(struct pier_endpoint){ 0 }))
 CALL(connect_channel, pier_channel_connect(fixture->a, &(struct pier_endpoint){ 0 }))
 CALL(handshake, pier_channel_handshake(fixture->a, -1, -1, TIME_MS))
 CALL(destroy_channel, pier_channel_destroy(fixture->a))
-CALL(post_send, pier_post_send(fixture->a, &source, 0, NULL))
+CALL(post_send, pier_channel_post_send(fixture->a, &source, 0, NULL))
 CALL(post_send_imm, test_post_send_imm(fixture->a, &source, 0, 1, NULL))
-CALL(post_write, pier_post_write(fixture->a, &source, 0, &remote, NULL))
+CALL(post_write, pier_channel_post_write(fixture->a, &source, 0, &remote, NULL))
 CALL(post_write_imm, test_post_write_imm(fixture->a, &source, 0, &remote, 1, NULL))
-CALL(post_read, pier_post_read(fixture->a, &target, 0, &remote, NULL))
-CALL(post_recv, pier_post_recv(fixture->b, &target, 0, NULL))
+CALL(post_read, pier_channel_post_read(fixture->a, &target, 0, &remote, NULL))
+CALL(post_recv, pier_channel_post_recv(fixture->b, &target, 0, NULL))
 CALL(send_now, pier_channel_send(fixture->a, &source, 0, TIME_MS))
 CALL(send_imm_now, test_channel_send_imm(fixture->a, &source, 0, 1, TIME_MS))
 CALL(write_now, pier_channel_write(fixture->a, &source, 0, &remote, TIME_MS))
@@ -343,11 +346,12 @@ CALL(reset_channel, pier_channel_reset(fixture->b))
 CALL(poll_work, pier_work_poll(fixture->b, fixture->work, &result))
 CALL(wait_work, test_work_wait(fixture->b, fixture->work, 0, &result))
 CALL(arm_channel, pier_channel_arm(fixture->b))
-CALL(reg_sub_mr, pier_reg_sub_mr(fixture->mr, 0, 1, 0, &fixture->mr))
-CALL(bind_sub_mr, pier_bind_sub_mr(fixture->a, fixture->mr, 0, 1, PIER_ACCESS_REMOTE_READ,
+CALL(reg_sub_mr, pier_mr_reg_sub(fixture->mr, 0, 1, 0, &fixture->mr))
+CALL(bind_sub_mr, pier_mr_bind_sub(fixture->a, fixture->mr, 0, 1, PIER_ACCESS_REMOTE_READ,
 				   TIME_MS, &fixture->mr))
-CALL(post_write_vec, pier_post_write_vec(fixture->a, &source, 0, &remote, 0, NULL))
-CALL(post_read_vec, pier_post_read_vec(fixture->a, &target, 0, &remote, 0, NULL))
+CALL(post_write_vec,
+     pier_channel_post_write_vec(fixture->a, &source, 0, &remote, 0, NULL))
+CALL(post_read_vec, pier_channel_post_read_vec(fixture->a, &target, 0, &remote, 0, NULL))
 CALL(write_vec, pier_channel_write_vec(fixture->a, &source, 0, &remote, 0, TIME_MS))
 CALL(read_vec, pier_channel_read_vec(fixture->a, &target, 0, &remote, 0, TIME_MS))
 CALL(create_counter, pier_counter_create(fixture->pd, &fixture->counter))
@@ -379,7 +383,7 @@ CALL(group_barrier_of,
 CALL(group_channel, pier_channel_destroy(pier_group_channel(fixture->group, 0)))
 CALL(destroy_group, pier_group_destroy(fixture->group))
 CALL(reg_mr_async,
-     pier_reg_mr_async(fixture->queue, fixture->pd, NULL, &fixture->registration))
+     pier_mr_reg_async(fixture->queue, fixture->pd, NULL, &fixture->registration))
 CALL(wait_event,
      pier_event_queue_wait(fixture->queue, TIME_MS, &(struct pier_event){ 0 }))
 CALL(cancel, pier_registration_cancel(fixture->registration))
@@ -399,13 +403,13 @@ CALL(cancel_receiver, pier_receiver_cancel(fixture->receiver))
 CALL(resume_receiver, pier_receiver_resume(fixture->receiver, NULL, 0))
 CALL(next_receiver, pier_receiver_next(fixture->receiver, NULL, 0, 0))
 CALL(destroy_receiver, pier_receiver_destroy(fixture->receiver))
-CALL(create_cq, pier_create_cq(fixture->pd, NULL, &fixture->cq))
-CALL(destroy_cq, pier_destroy_cq(fixture->cq))
+CALL(create_cq, pier_cq_create(fixture->pd, NULL, &fixture->cq))
+CALL(destroy_cq, pier_cq_destroy(fixture->cq))
 CALL(poll_cq, pier_cq_poll(fixture->cq, &fixture->a, 1))
 CALL(arm_cq, pier_cq_arm(fixture->cq))
-CALL(create_srq, pier_create_srq(fixture->pd, NULL, &fixture->srq))
-CALL(destroy_srq, pier_destroy_srq(fixture->srq))
-CALL(post_srq_recv, pier_post_srq_recv(fixture->srq, &target, 0, NULL))
+CALL(create_srq, pier_srq_create(fixture->pd, NULL, &fixture->srq))
+CALL(destroy_srq, pier_srq_destroy(fixture->srq))
+CALL(post_srq_recv, pier_srq_post_recv(fixture->srq, &target, 0, NULL))
 CALL(wait_message, pier_message_wait(fixture->b, TIME_MS, &message))
 CALL(create_recv_pool, pier_recv_pool_create(fixture->b, NULL, &fixture->pool))
 CALL(create_shared_pool, pier_recv_pool_create_shared(fixture->pd, NULL, &fixture->pool))
@@ -414,7 +418,7 @@ CALL(wait_pool_message, pier_recv_pool_wait(fixture->pool, TIME_MS, &pooled))
 CALL(release_message, pier_recv_pool_release(fixture->pool, &pooled))
 CALL(create_ring, pier_ring_create(fixture->pd, NULL, &fixture->ring))
 CALL(destroy_ring, pier_ring_destroy(fixture->ring))
-CALL(begin_fill, pier_ring_begin(fixture->ring, NULL, 0, NULL, 0, NULL))
+CALL(begin_fill, pier_ring_fill(fixture->ring, NULL, 0, NULL, 0, NULL))
 CALL(retry_fill, pier_ring_retry(fixture->ring, 0, NULL, 0))
 CALL(list_missing, pier_ring_missing(fixture->ring, 0, NULL, 0))
 CALL(progress_ring, pier_ring_progress(fixture->ring))
@@ -569,7 +573,7 @@ static int make_all_calls(struct fixture *fixture)
 	failures += pier_recv_pool_broken(fixture->pool) != NULL;
 	pier_ring_query(fixture->ring, &ring);
 	failures += ring.free != 4 || pier_ring_uses(fixture->ring, fixture->a) != 0;
-	failures += pier_close_device(NULL) != 0 || pier_dereg_mr(NULL) != 0;
+	failures += pier_device_close(NULL) != 0 || pier_mr_dereg(NULL) != 0;
 	return failures;
 }
 

@@ -40,7 +40,7 @@ struct pier_device *test_make_device(void)
 {
 	struct pier_device *device = NULL;
 
-	expect_ok(pier_open_device("soft0", &device));
+	expect_ok(pier_device_open("soft0", &device));
 	return device;
 }
 
@@ -48,7 +48,7 @@ struct pier_pd *test_make_pd(struct pier_device *device)
 {
 	struct pier_pd *pd = NULL;
 
-	expect_ok(pier_alloc_pd(device, &pd));
+	expect_ok(pier_pd_alloc(device, &pd));
 	return pd;
 }
 
@@ -80,7 +80,7 @@ struct pier_mr *test_make_region(struct pier_pd *pd, void *memory)
 {
 	struct pier_mr *mr = NULL;
 
-	expect_ok(pier_reg_mr(pd, memory, 100, 0, &mr));
+	expect_ok(pier_mr_reg(pd, memory, 100, 0, &mr));
 	return mr;
 }
 
@@ -88,7 +88,7 @@ struct pier_mr *test_make_dmabuf_region(struct pier_pd *pd, int fd)
 {
 	struct pier_mr *mr = NULL;
 
-	expect_ok(pier_reg_dmabuf_mr(pd, 0, 200, 0, fd, 0, &mr));
+	expect_ok(pier_mr_reg_dmabuf(pd, 0, 200, 0, fd, 0, &mr));
 	return mr;
 }
 
@@ -96,7 +96,7 @@ struct pier_mr *test_make_buffer_region(struct pier_pd *pd, struct pier_buffer *
 {
 	struct pier_mr *mr = NULL;
 
-	expect_ok(pier_reg_buffer_mr(pd, buffer, 0, LENGTH, 0, PIER_POLICY_DIRECT, &mr));
+	expect_ok(pier_mr_reg_buffer(pd, buffer, 0, LENGTH, 0, PIER_POLICY_DIRECT, &mr));
 	return mr;
 }
 
@@ -139,14 +139,14 @@ static struct fixture *make_fixture(void)
 static void close_fixture(struct fixture *fixture)
 {
 	expect_ok(pier_channel_destroy(fixture->channel));
-	expect_ok(pier_dereg_mr(fixture->region));
-	expect_ok(pier_dereg_mr(fixture->dmabuf_region));
-	expect_ok(pier_dereg_mr(fixture->buffer_region));
+	expect_ok(pier_mr_dereg(fixture->region));
+	expect_ok(pier_mr_dereg(fixture->dmabuf_region));
+	expect_ok(pier_mr_dereg(fixture->buffer_region));
 	pier_dmabuf_close(&fixture->dmabuf);
 	expect_ok(pier_buffer_free(fixture->wrapped));
 	expect_ok(pier_buffer_free(fixture->buffer));
-	expect_ok(pier_dealloc_pd(fixture->pd));
-	expect_ok(pier_close_device(fixture->device));
+	expect_ok(pier_pd_dealloc(fixture->pd));
+	expect_ok(pier_device_close(fixture->device));
 	free(fixture);
 }
 
@@ -292,13 +292,13 @@ static void counts_objects_that_keep_a_parent(void **state)
 	struct pier_channel *second = test_make_channel(fixture->pd);
 
 	(void)state;
-	expect_result(pier_close_device(fixture->device), -EBUSY);
+	expect_result(pier_device_close(fixture->device), -EBUSY);
 	test_assert_sentence("closing soft0: it still has 1 protection domain, 3 regions "
 			     "and 2 channels");
-	expect_result(pier_dealloc_pd(fixture->pd), -EBUSY);
+	expect_result(pier_pd_dealloc(fixture->pd), -EBUSY);
 	test_assert_sentence("it still has 3 regions and 2 channels");
 	expect_ok(pier_channel_destroy(second));
-	expect_result(pier_dealloc_pd(fixture->pd), -EBUSY);
+	expect_result(pier_pd_dealloc(fixture->pd), -EBUSY);
 	test_assert_sentence("it still has 3 regions and 1 channel");
 	expect_result(pier_buffer_free(fixture->buffer), -EBUSY);
 	test_assert_sentence("it still has 1 dma-buf and 1 region");
@@ -330,10 +330,10 @@ static void logs_objects_that_keep_a_device(void **state)
 
 	(void)state;
 	pier_log_set(PIER_LOG_INFO, take_line, &lines);
-	expect_result(pier_close_device(fixture->device), -EBUSY);
+	expect_result(pier_device_close(fixture->device), -EBUSY);
 	assert_int_equal(lines.alive, 0);
 	pier_log_set(PIER_LOG_DEBUG, take_line, &lines);
-	expect_result(pier_close_device(fixture->device), -EBUSY);
+	expect_result(pier_device_close(fixture->device), -EBUSY);
 	/* Its own objects: neither buffers nor objects of other devices. */
 	assert_int_equal(lines.alive, 5);
 	expect_text(lines.text, "alive: protection domain on soft0, made at ");
@@ -342,11 +342,11 @@ static void logs_objects_that_keep_a_device(void **state)
 	expect_text(lines.text, "(test_make_channel+0x");
 	test_assert_sentence("closing soft0");
 	lines = (struct lines){ .text = "" };
-	expect_result(pier_close_device(other), -EBUSY);
+	expect_result(pier_device_close(other), -EBUSY);
 	assert_int_equal(lines.alive, 1);
-	expect_ok(pier_dealloc_pd(other_pd));
+	expect_ok(pier_pd_dealloc(other_pd));
 	lines = (struct lines){ .text = "" };
-	expect_ok(pier_close_device(other));
+	expect_ok(pier_device_close(other));
 	assert_int_equal(lines.alive, 0);
 	pier_log_set(PIER_LOG_NONE, NULL, NULL);
 	close_fixture(fixture);

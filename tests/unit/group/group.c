@@ -368,8 +368,8 @@ static void one_deadline_covers_all_ranks(void **state)
 	requests[0].opcode = PIER_OP_READ;
 	expect_ok(crew_remote(&crew->members[0], 1, PIECE, &pieces[0].remote));
 	requests[0].remote = &pieces[0].remote;
-	expect_ok(pier_post_send(pier_group_channel(crew->members[2].group, 0),
-				 &pieces[2].from, 1, NULL));
+	expect_ok(pier_channel_post_send(pier_group_channel(crew->members[2].group, 0),
+					 &pieces[2].from, 1, NULL));
 	start = crew_milliseconds();
 	expect_result(pier_group_exchange(group, requests, 4, TIME, results), -ETIMEDOUT);
 	assert_true(crew_milliseconds() - start >= TIME);
@@ -387,9 +387,11 @@ static void one_deadline_covers_all_ranks(void **state)
 	for (uint32_t rank = 0; rank < 4; rank++)
 		assert_int_equal(
 			pier_channel_outstanding(pier_group_channel(group, rank)), 0);
-	assert_int_equal(pier_post_recv(pier_group_channel(group, 3), NULL, 0, NULL),
-			 -EPIPE);
-	assert_int_equal(pier_post_recv(pier_group_channel(group, 2), NULL, 0, NULL), 0);
+	assert_int_equal(
+		pier_channel_post_recv(pier_group_channel(group, 3), NULL, 0, NULL),
+		-EPIPE);
+	assert_int_equal(
+		pier_channel_post_recv(pier_group_channel(group, 2), NULL, 0, NULL), 0);
 }
 
 /* A request that is not posted in time is not posted later. */
@@ -429,9 +431,9 @@ static void waits_for_requests_of_the_user(void **state)
 		write_to(crew, rank, &pieces[rank]);
 		written(crew, rank);
 		works[rank].rank = rank;
-		expect_ok(pier_post_write(pier_group_channel(group, rank),
-					  &pieces[rank].from, 1, &pieces[rank].remote,
-					  &works[rank].work));
+		expect_ok(pier_channel_post_write(
+			pier_group_channel(group, rank), &pieces[rank].from, 1,
+			&pieces[rank].remote, &works[rank].work));
 	}
 	expect_ok(pier_group_wait(group, works, 3, CREW_PATIENT, results));
 	assert_int_equal(results[2].opcode, PIER_OP_WRITE);
@@ -462,7 +464,7 @@ static int look_too_early(struct pier_group *group, void *subject)
 	pier_group_watch(group, late->channel);
 	if (late->looks < late->ends_in)
 		return 0;
-	expect_ok(pier_post_write(late->channel, NULL, 0, NULL, &late->work));
+	expect_ok(pier_channel_post_write(late->channel, NULL, 0, NULL, &late->work));
 	while (pier_channel_outstanding(late->channel) > 0)
 		assert_true(pier_channel_poll(late->channel) >= 0);
 	return 0;
@@ -581,7 +583,7 @@ static void is_listed_with_its_channels(void **state)
 	assert_int_equal(groups, 1);
 	assert_int_equal(channels, 5);
 	assert_int_equal(queues, 1);
-	expect_result(pier_dealloc_pd(crew->members[1].pd), -EBUSY);
+	expect_result(pier_pd_dealloc(crew->members[1].pd), -EBUSY);
 	test_assert_sentence("1 region, 5 channels, 1 group and 1 completion queue");
 	/* Its channels belong to it. */
 	expect_result(pier_channel_destroy(pier_group_channel(group, 0)), -EBUSY);

@@ -48,7 +48,7 @@ static void queue_returns_no_channels_of_barriers(void **state)
 
 	expect_ok(crew_run(crew, pass_barriers));
 	expect_result(pier_cq_poll(cq, ready, 2), 0);
-	expect_ok(pier_post_recv(channel, NULL, 0, &work));
+	expect_ok(pier_channel_post_recv(channel, NULL, 0, &work));
 	expect_ok(pier_channel_send(pier_group_channel(crew->members[2].group, 1), NULL,
 				    0, CREW_PATIENT));
 	while (pier_work_poll(channel, work, &result) == 0)
@@ -70,7 +70,7 @@ static void queue_belongs_to_the_group(void **state)
 	assert_ptr_equal(attr.cq, queue_of(member->group, 0));
 	expect_result(pier_channel_create(member->pd, &attr, &channel), -EBUSY);
 	test_assert_sentence("it belongs to the group of 2, rank 0, on soft0");
-	expect_result(pier_destroy_cq(attr.cq), -EBUSY);
+	expect_result(pier_cq_destroy(attr.cq), -EBUSY);
 	assert_null(channel);
 }
 
@@ -79,8 +79,8 @@ static struct pier_pd *open_pd(void)
 	struct pier_device *device;
 	struct pier_pd *pd;
 
-	expect_ok(pier_open_device("soft0", &device));
-	expect_ok(pier_alloc_pd(device, &pd));
+	expect_ok(pier_device_open("soft0", &device));
+	expect_ok(pier_pd_alloc(device, &pd));
 	return pd;
 }
 
@@ -88,8 +88,8 @@ static void close_pd(struct pier_pd *pd)
 {
 	struct pier_device *device = pier_pd_device(pd);
 
-	expect_ok(pier_dealloc_pd(pd));
-	expect_ok(pier_close_device(device));
+	expect_ok(pier_pd_dealloc(pd));
+	expect_ok(pier_device_close(device));
 }
 
 /* Each has room for the channels of two of the five ranks: 40 entries for a rank. */
@@ -126,7 +126,7 @@ static void channels_of_barriers_have_their_own_receives(void **state)
 	(void)state;
 	pier_srq_attr_init(&srq_attr);
 	srq_attr.max_wr = 1000;
-	expect_ok(pier_create_srq(pd, &srq_attr, &srq));
+	expect_ok(pier_srq_create(pd, &srq_attr, &srq));
 	pier_channel_attr_init(&channel);
 	channel.srq = srq;
 	pier_group_attr_init(&attr);
@@ -136,7 +136,7 @@ static void channels_of_barriers_have_their_own_receives(void **state)
 	assert_null(group->members[1].control->attr.srq);
 	assert_int_equal(queue_of(group, 0)->completions.cq->cqe, 1000 + 4 * (16 + 8));
 	expect_ok(pier_group_destroy(group));
-	expect_ok(pier_destroy_srq(srq));
+	expect_ok(pier_srq_destroy(srq));
 	close_pd(pd);
 }
 
@@ -150,7 +150,7 @@ static void caller_can_give_the_queue(void **state)
 	uint32_t depth;
 
 	(void)state;
-	expect_ok(pier_create_cq(pd, NULL, &cq));
+	expect_ok(pier_cq_create(pd, NULL, &cq));
 	depth = pier_cq_room(cq);
 	pier_channel_attr_init(&channel);
 	channel.cq = cq;
@@ -165,7 +165,7 @@ static void caller_can_give_the_queue(void **state)
 	expect_result(pier_group_create(pd, 0, 40, &attr, &group), -ENOSPC);
 	test_assert_sentence("making rank 0 of a group of 40");
 	assert_int_equal(pier_cq_room(cq), depth);
-	expect_ok(pier_destroy_cq(cq));
+	expect_ok(pier_cq_destroy(cq));
 	close_pd(pd);
 }
 

@@ -98,7 +98,7 @@ static void sentence_names_the_packages(void **state)
 	bool named;
 
 	(void)state;
-	expect_result(pier_open_device("mlx5_77", &device), -ENODEV);
+	expect_result(pier_device_open("mlx5_77", &device), -ENODEV);
 	named = strstr(pier_error_message(), "install rdma-core (Debian: libibverbs1");
 	assert_int_equal(named, strcmp(mode, "found") != 0);
 }
@@ -118,14 +118,14 @@ static void static_rate_is_accepted(void **state)
 	struct pier_pd *pd;
 
 	(void)state;
-	expect_ok(pier_open_device("soft0", &device));
-	expect_ok(pier_alloc_pd(device, &pd));
+	expect_ok(pier_device_open("soft0", &device));
+	expect_ok(pier_pd_alloc(device, &pd));
 	pier_channel_attr_init(&attr);
 	attr.static_rate = IBV_RATE_10_GBPS;
 	expect_ok(pier_channel_create(pd, &attr, &channel));
 	expect_ok(pier_channel_destroy(channel));
-	expect_ok(pier_dealloc_pd(pd));
-	expect_ok(pier_close_device(device));
+	expect_ok(pier_pd_dealloc(pd));
+	expect_ok(pier_device_close(device));
 }
 
 int main(int argc, char **argv)

@@ -75,7 +75,7 @@ static void expect_refusal(const char *sentence)
 {
 	struct pier_device *device;
 
-	expect_result(pier_open_device("soft0", &device), -ELIBACC);
+	expect_result(pier_device_open("soft0", &device), -ELIBACC);
 	if (!strstr(pier_error_message(), sentence))
 		fail_msg("\"%s\" is not in: %s", sentence, pier_error_message());
 }

@@ -233,7 +233,7 @@ static struct pier_device *open_device(const char *name, const char *expected)
 {
 	struct pier_device *device;
 
-	assert_int_equal(pier_open_device(name, &device), 0);
+	assert_int_equal(pier_device_open(name, &device), 0);
 	assert_string_equal(pier_device_name(device), expected);
 	return device;
 }
@@ -249,7 +249,7 @@ static void lists_soft0_without_libibverbs(void **state)
 	assert_int_equal(count, 1);
 	assert_string_equal(list[0].name, PIER_SOFT_DEVICE);
 	free(list);
-	pier_close_device(open_device(PIER_SOFT_DEVICE, PIER_SOFT_DEVICE));
+	pier_device_close(open_device(PIER_SOFT_DEVICE, PIER_SOFT_DEVICE));
 }
 
 /* Programs must not silently become slow because a port is down. */
@@ -259,24 +259,24 @@ static void never_chooses_soft0(void **state)
 
 	(void)state;
 	verbs.list_error = ENOSYS;
-	assert_int_equal(pier_open_device(NULL, &device), -ENODEV);
+	assert_int_equal(pier_device_open(NULL, &device), -ENODEV);
 	test_assert_sentence(
 		"there is no RDMA device: the kernel has no RDMA support, or "
 		"/dev/infiniband is not visible here: modprobe ib_uverbs, or pass the "
 		"device into the container (PIER_DEVICE=soft0 or the name soft0 selects "
 		"the software NIC)");
 	verbs.list_error = 0;
-	assert_int_equal(pier_open_device(NULL, &device), -ENODEV);
+	assert_int_equal(pier_device_open(NULL, &device), -ENODEV);
 	test_assert_sentence("there is no RDMA device (PIER_DEVICE=soft0");
 	add_nic("closed0", (struct nic){ .open_error = EACCES, .active_port = 1 });
 	add_nic("down0", (struct nic){ 0 });
-	assert_int_equal(pier_open_device(NULL, &device), -ENODEV);
+	assert_int_equal(pier_device_open(NULL, &device), -ENODEV);
 	test_assert_sentence("no RDMA device can be used");
 	test_assert_sentence(
 		"opening closed0: Permission denied; down0 has no active port");
 	assert_null(device);
 	setenv("PIER_DEVICE", PIER_SOFT_DEVICE, 1);
-	pier_close_device(open_device(NULL, PIER_SOFT_DEVICE));
+	pier_device_close(open_device(NULL, PIER_SOFT_DEVICE));
 }
 
 /* A missing feature other than a port is no reason to refuse the device. */
@@ -284,7 +284,7 @@ static void accepts_devices_without_dmabufs(void **state)
 {
 	(void)state;
 	add_nic("nic0", (struct nic){ .active_port = 1, .probe_error = EOPNOTSUPP });
-	pier_close_device(open_device(NULL, "nic0"));
+	pier_device_close(open_device(NULL, "nic0"));
 }
 
 static void reports_why_there_are_no_devices(void **state)
@@ -293,13 +293,13 @@ static void reports_why_there_are_no_devices(void **state)
 
 	(void)state;
 	verbs.list_error = EPERM;
-	assert_int_equal(pier_open_device("mlx5_0", &device), -ENODEV);
+	assert_int_equal(pier_device_open("mlx5_0", &device), -ENODEV);
 	test_assert_sentence("no RDMA device \"mlx5_0\"; there are: soft0");
 	test_assert_sentence("libibverbs lists none: Operation not permitted");
 	assert_null(device);
 	verbs.list_error = 0;
 	add_nic("mlx5_1", (struct nic){ 0 });
-	assert_int_equal(pier_open_device("mlx5_0", &device), -ENODEV);
+	assert_int_equal(pier_device_open("mlx5_0", &device), -ENODEV);
 	test_assert_sentence("there are: mlx5_1, soft0");
 	assert_null(strstr(pier_error_message(), "lists none"));
 }
@@ -311,7 +311,7 @@ static void reports_why_a_listed_device_is_gone(void **state)
 
 	(void)state;
 	add_nic("gone0", (struct nic){ .open_error = ENODEV });
-	assert_int_equal(pier_open_device("gone0", &device), -ENODEV);
+	assert_int_equal(pier_device_open("gone0", &device), -ENODEV);
 	test_assert_sentence("opening gone0: No such device");
 	assert_null(device);
 }
@@ -323,14 +323,14 @@ static void opens_the_first_working_device(void **state)
 	add_nic("down0", (struct nic){ 0 });
 	add_nic("good0", (struct nic){ .active_port = 2 });
 	add_nic("good1", (struct nic){ .active_port = 1 });
-	pier_close_device(open_device(NULL, "good0"));
+	pier_device_close(open_device(NULL, "good0"));
 	/* The owner of this NIC would otherwise never learn why it is not used. */
 	assert_int_equal(verbs.warnings, 1);
 	assert_non_null(strstr(verbs.warning, "closed0"));
 	assert_non_null(strstr(verbs.warning, "Permission denied"));
 	setenv("PIER_DEVICE", "good1", 1);
-	pier_close_device(open_device(NULL, "good1"));
-	pier_close_device(open_device("down0", "down0"));
+	pier_device_close(open_device(NULL, "good1"));
+	pier_device_close(open_device("down0", "down0"));
 	assert_int_equal(verbs.warnings, 1);
 }
 
@@ -341,11 +341,11 @@ static void reports_why_a_device_does_not_open(void **state)
 	(void)state;
 	add_nic("closed0", (struct nic){ .open_error = EACCES });
 	add_nic("silent0", (struct nic){ .open_error = -1 });
-	assert_int_equal(pier_open_device("closed0", &device), -EACCES);
+	assert_int_equal(pier_device_open("closed0", &device), -EACCES);
 	test_assert_sentence("opening closed0: Permission denied");
 	/* Not the errno of another call. */
 	errno = ENOTTY;
-	assert_int_equal(pier_open_device("silent0", &device), -EIO);
+	assert_int_equal(pier_device_open("silent0", &device), -EIO);
 	assert_null(device);
 }
 
@@ -372,10 +372,10 @@ static void probes_dmabuf_support(void **state)
 		verbs.count = 0;
 		add_nic("nic0", (struct nic){ .probe_error = cases[i].error });
 		device = open_device("nic0", "nic0");
-		assert_int_equal(pier_query_device(device, &attr), 0);
+		assert_int_equal(pier_device_query(device, &attr), 0);
 		assert_int_equal(attr.dmabuf, cases[i].dmabuf);
 		assert_false(attr.memfd_as_dmabuf);
-		pier_close_device(device);
+		pier_device_close(device);
 	}
 }
 
@@ -389,14 +389,14 @@ static void names_what_virtual_functions_lack(void **state)
 	(void)state;
 	add_nic("nic0", (struct nic){ .probe_error = EINVAL, .vendor_id = 0x02c9 });
 	device = open_device("nic0", "nic0");
-	assert_int_equal(pier_alloc_pd(device, &pd), 0);
+	assert_int_equal(pier_pd_alloc(device, &pd), 0);
 	assert_int_equal(
-		pier_reg_dmabuf_mr(pd, 0, 4096, 0, 0, PIER_ACCESS_LOCAL_WRITE, &mr),
+		pier_mr_reg_dmabuf(pd, 0, 4096, 0, 0, PIER_ACCESS_LOCAL_WRITE, &mr),
 		-EOPNOTSUPP);
 	test_assert_sentence("needs UMR");
 	test_assert_sentence("virtual functions");
-	assert_int_equal(pier_dealloc_pd(pd), 0);
-	pier_close_device(device);
+	assert_int_equal(pier_pd_dealloc(pd), 0);
+	pier_device_close(device);
 }
 
 /* hns alone, whose kernel driver reports the vendor of its PCI device. */
@@ -412,7 +412,7 @@ static void knows_whose_cpu_copies_receives(void **state)
 			(struct nic){ .probe_error = EBADF, .vendor_id = vendors[i] });
 		device = open_device("nic0", "nic0");
 		assert_int_equal(device->copies_receives, i == 0);
-		pier_close_device(device);
+		pier_device_close(device);
 	}
 }
 
@@ -431,13 +431,13 @@ static void passing_refusals_are_no_answer(void **state)
 		/* It is chosen, and the first channel will have the reason. */
 		device = open_device(NULL, "nic0");
 		assert_int_equal(pier_device_check_channels(device), 0);
-		pier_close_device(device);
+		pier_device_close(device);
 	}
 	verbs.count = 0;
 	add_nic("nic0", (struct nic){ .probe_error = EBADF, .qp_error = EOPNOTSUPP });
 	device = open_device("nic0", "nic0");
 	assert_int_equal(pier_device_check_channels(device), -EOPNOTSUPP);
-	pier_close_device(device);
+	pier_device_close(device);
 }
 
 /* The kernel has a device whose driver's library is missing. */
@@ -467,9 +467,9 @@ static void does_not_remember_transient_failures(void **state)
 	(void)state;
 	add_nic("nic0", (struct nic){ .probe_error = ENOMEM });
 	add_nic("nic1", (struct nic){ .probe_error = EBADF, .pd_error = ENOMEM });
-	assert_int_equal(pier_open_device("nic0", &device), -ENOMEM);
+	assert_int_equal(pier_device_open("nic0", &device), -ENOMEM);
 	test_assert_sentence("whether nic0 registers dma-bufs");
-	assert_int_equal(pier_open_device("nic1", &device), -ENOMEM);
+	assert_int_equal(pier_device_open("nic1", &device), -ENOMEM);
 	test_assert_sentence("nic1");
 	assert_null(device);
 	assert_int_equal(pier_object_count(PIER_OBJECT_DEVICE), 0);
@@ -489,7 +489,7 @@ static struct fixture open_fixture(const char *spec, int probe_error)
 
 	add_nic("nic0", (struct nic){ .probe_error = probe_error });
 	fixture.device = open_device("nic0", "nic0");
-	assert_int_equal(pier_alloc_pd(fixture.device, &fixture.pd), 0);
+	assert_int_equal(pier_pd_alloc(fixture.device, &fixture.pd), 0);
 	assert_int_equal(pier_buffer_alloc(spec, LENGTH, &fixture.buffer), 0);
 	fixture.before = test_take_census();
 	return fixture;
@@ -497,7 +497,7 @@ static struct fixture open_fixture(const char *spec, int probe_error)
 
 static int reg(struct fixture *fixture, int access, enum pier_policy policy)
 {
-	return pier_reg_buffer_mr(fixture->pd, fixture->buffer, 0, LENGTH, access, policy,
+	return pier_mr_reg_buffer(fixture->pd, fixture->buffer, 0, LENGTH, access, policy,
 				  &fixture->mr);
 }
 
@@ -505,8 +505,8 @@ static void expect_host(struct fixture *fixture)
 {
 	assert_int_equal(pier_mr_path(fixture->mr), PIER_PATH_HOST);
 	assert_int_equal(pier_buffer_free(fixture->buffer), -EBUSY);
-	assert_int_equal(pier_dealloc_pd(fixture->pd), -EBUSY);
-	assert_int_equal(pier_dereg_mr(fixture->mr), 0);
+	assert_int_equal(pier_pd_dealloc(fixture->pd), -EBUSY);
+	assert_int_equal(pier_mr_dereg(fixture->mr), 0);
 	fixture->mr = NULL;
 }
 
@@ -515,8 +515,8 @@ static void close_fixture(struct fixture *fixture)
 	assert_null(fixture->mr);
 	test_assert_census(&fixture->before);
 	assert_int_equal(pier_buffer_free(fixture->buffer), 0);
-	assert_int_equal(pier_dealloc_pd(fixture->pd), 0);
-	assert_int_equal(pier_close_device(fixture->device), 0);
+	assert_int_equal(pier_pd_dealloc(fixture->pd), 0);
+	assert_int_equal(pier_device_close(fixture->device), 0);
 }
 
 static void registers_memfds_as_host_memory(void **state)
@@ -633,7 +633,7 @@ static void uses_peer_memory_if_allowed(void **state)
 		assert_int_equal(
 			reg(&fixture, PIER_ACCESS_SHARED, (enum pier_policy)policy), 0);
 		assert_int_equal(pier_mr_path(fixture.mr), PIER_PATH_PEERMEM);
-		assert_int_equal(pier_dereg_mr(fixture.mr), 0);
+		assert_int_equal(pier_mr_dereg(fixture.mr), 0);
 	}
 	/* The first is that the canary could not be sent. */
 	assert_int_equal(verbs.warnings, 3);
@@ -684,16 +684,16 @@ static void imports_a_pd_and_borrows_it(void **state)
 	struct pier_mr *mr;
 
 	(void)state;
-	expect_ok(pier_import_pd(own, &pd));
+	expect_ok(pier_pd_import(own, &pd));
 	assert_ptr_equal(pier_pd_verbs(pd), own);
 	assert_string_equal(pier_device_name(pier_pd_device(pd)), "nic0");
-	expect_ok(pier_query_device(pier_pd_device(pd), &attr));
+	expect_ok(pier_device_query(pier_pd_device(pd), &attr));
 	assert_true(attr.dmabuf);
-	expect_ok(pier_reg_mr(pd, memory, LENGTH, PIER_ACCESS_LOCAL_READ, &mr));
-	assert_int_equal(pier_dealloc_pd(pd), -EBUSY);
-	expect_ok(pier_dereg_mr(mr));
-	assert_int_equal(pier_close_device(pier_pd_device(pd)), -EBUSY);
-	expect_ok(pier_dealloc_pd(pd));
+	expect_ok(pier_mr_reg(pd, memory, LENGTH, PIER_ACCESS_LOCAL_READ, &mr));
+	assert_int_equal(pier_pd_dealloc(pd), -EBUSY);
+	expect_ok(pier_mr_dereg(mr));
+	assert_int_equal(pier_device_close(pier_pd_device(pd)), -EBUSY);
+	expect_ok(pier_pd_dealloc(pd));
 	assert_int_equal(pier_object_count(PIER_OBJECT_DEVICE), 0);
 	assert_int_equal(pier_object_count(PIER_OBJECT_PD), 0);
 	give_own_pd_back(own);
@@ -705,15 +705,15 @@ static void imports_of_a_context_share_a_device(void **state)
 	struct pier_pd *pds[4];
 
 	(void)state;
-	expect_ok(pier_import_pd(own, &pds[0]));
-	expect_ok(pier_import_pd(other, &pds[1]));
-	expect_ok(pier_import_pd(own, &pds[2]));
-	expect_ok(pier_alloc_pd(pier_pd_device(pds[0]), &pds[3]));
+	expect_ok(pier_pd_import(own, &pds[0]));
+	expect_ok(pier_pd_import(other, &pds[1]));
+	expect_ok(pier_pd_import(own, &pds[2]));
+	expect_ok(pier_pd_alloc(pier_pd_device(pds[0]), &pds[3]));
 	assert_int_equal(pier_object_count(PIER_OBJECT_DEVICE), 1);
 	for (int i = 0; i < 4; i++)
 		assert_ptr_equal(pier_pd_device(pds[i]), pier_pd_device(pds[3]));
 	for (int i = 0; i < 4; i++)
-		expect_ok(pier_dealloc_pd(pds[i]));
+		expect_ok(pier_pd_dealloc(pds[i]));
 	assert_int_equal(pier_object_count(PIER_OBJECT_DEVICE), 0);
 	ibv_dealloc_pd(other);
 	give_own_pd_back(own);
@@ -727,12 +727,12 @@ static void imports_a_pd_of_a_device_that_pier_opened(void **state)
 	(void)state;
 	add_nic("nic0", (struct nic){ .probe_error = EBADF });
 	device = open_device("nic0", "nic0");
-	expect_ok(pier_alloc_pd(device, &pd));
-	expect_ok(pier_import_pd(pier_pd_verbs(pd), &again));
+	expect_ok(pier_pd_alloc(device, &pd));
+	expect_ok(pier_pd_import(pier_pd_verbs(pd), &again));
 	assert_ptr_equal(pier_pd_device(again), device);
-	expect_ok(pier_dealloc_pd(again));
-	expect_ok(pier_dealloc_pd(pd));
-	expect_ok(pier_close_device(device));
+	expect_ok(pier_pd_dealloc(again));
+	expect_ok(pier_pd_dealloc(pd));
+	expect_ok(pier_device_close(device));
 }
 
 static void failed_import_leaves_nothing_behind(void **state)
@@ -741,9 +741,9 @@ static void failed_import_leaves_nothing_behind(void **state)
 	struct pier_pd *pd = NULL;
 
 	(void)state;
-	assert_int_equal(pier_import_pd(NULL, &pd), -EINVAL);
+	assert_int_equal(pier_pd_import(NULL, &pd), -EINVAL);
 	verbs.nics[0].pd_error = ENOMEM;
-	assert_int_equal(pier_import_pd(own, &pd), -ENOMEM);
+	assert_int_equal(pier_pd_import(own, &pd), -ENOMEM);
 	test_assert_sentence("nic0");
 	assert_null(pd);
 	assert_int_equal(pier_object_count(PIER_OBJECT_DEVICE), 0);

@@ -105,8 +105,8 @@ static int teardown(void **state)
 {
 	(void)state;
 	expect_ok(pier_buffer_free(fixture.buffer));
-	expect_ok(pier_dealloc_pd(fixture.pd));
-	expect_ok(pier_close_device(fixture.device));
+	expect_ok(pier_pd_dealloc(fixture.pd));
+	expect_ok(pier_device_close(fixture.device));
 	fixture.pd = NULL;
 	fixture.device = NULL;
 	assert_int_equal(fixture.gpu->open_exports, 0);
@@ -119,13 +119,13 @@ static int teardown(void **state)
 
 static void open_device(const char *name)
 {
-	expect_ok(pier_open_device(name, &fixture.device));
-	expect_ok(pier_alloc_pd(fixture.device, &fixture.pd));
+	expect_ok(pier_device_open(name, &fixture.device));
+	expect_ok(pier_pd_alloc(fixture.device, &fixture.pd));
 }
 
 static int reg(enum pier_policy policy, struct pier_mr **ret_mr)
 {
-	return pier_reg_buffer_mr(fixture.pd, fixture.buffer, 0, LENGTH,
+	return pier_mr_reg_buffer(fixture.pd, fixture.buffer, 0, LENGTH,
 				  PIER_ACCESS_SHARED, policy, ret_mr);
 }
 
@@ -138,7 +138,7 @@ static int copies_of_reg(void)
 	expect_ok(reg(PIER_POLICY_DIRECT, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
 	snprintf(fixture.result, sizeof(fixture.result), "%s", test_mr_info(mr).canary);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	return fixture.gpu->copies - before;
 }
 
@@ -165,8 +165,8 @@ static void is_sent_for_each_device(void **state)
 	(void)state;
 	open_device("soft0");
 	assert_int_equal(copies_of_reg(), 2);
-	expect_ok(pier_dealloc_pd(fixture.pd));
-	expect_ok(pier_close_device(fixture.device));
+	expect_ok(pier_pd_dealloc(fixture.pd));
+	expect_ok(pier_device_close(fixture.device));
 	open_device("soft0");
 	assert_int_equal(copies_of_reg(), 2);
 }
@@ -220,7 +220,7 @@ static void falls_back_to_a_bounce_buffer(void **state)
 	expect_ok(pier_mr_sync_for_device(mr, 0, LENGTH));
 	expect_ok(pier_buffer_copy_from(fixture.buffer, 0, back, LENGTH));
 	assert_memory_equal(back, image, LENGTH);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 /* On Grace the wrong mapping registers, and shows only when it is used. */
@@ -233,7 +233,7 @@ static void finds_the_mapping_that_works(void **state)
 	open_device("soft0");
 	expect_ok(reg(PIER_POLICY_DIRECT, &mr));
 	assert_int_equal(test_mr_info(mr).mapping, PIER_MAPPING_PCIE);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 /* Host memory passes the loop before and after, so the failure is the device memory's. */
@@ -250,8 +250,8 @@ static void refuses_if_the_nic_cannot_reach_it(void **state)
 
 static void close_device(void)
 {
-	expect_ok(pier_dealloc_pd(fixture.pd));
-	expect_ok(pier_close_device(fixture.device));
+	expect_ok(pier_pd_dealloc(fixture.pd));
+	expect_ok(pier_device_close(fixture.device));
 	fixture.pd = NULL;
 	fixture.device = NULL;
 }
@@ -414,9 +414,9 @@ static void tells_what_it_found(void **state)
 	open_device("soft0");
 	copies_of_reg();
 	assert_string_equal(fixture.result, "passed");
-	expect_ok(pier_reg_mr(fixture.pd, host, sizeof(host), 0, &mr));
+	expect_ok(pier_mr_reg(fixture.pd, host, sizeof(host), 0, &mr));
 	assert_string_equal(test_mr_info(mr).canary, "");
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 /* It has memory and access rights of its own. */
@@ -431,11 +431,11 @@ static void is_sent_for_any_region(void **state)
 	/* A page, which nobody may write, on a device that exports larger ones. */
 	fixture.gpu->granularity = 16 * page;
 	expect_ok(pier_buffer_alloc("gpu", page, &small));
-	expect_ok(pier_reg_buffer_mr(fixture.pd, small, 0, page, 0, PIER_POLICY_DIRECT,
+	expect_ok(pier_mr_reg_buffer(fixture.pd, small, 0, page, 0, PIER_POLICY_DIRECT,
 				     &mr));
 	assert_string_equal(test_mr_info(mr).canary, "passed");
 	assert_int_equal(fixture.gpu->copies, 2);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	expect_ok(pier_buffer_free(small));
 }
 
@@ -454,7 +454,7 @@ static void is_not_sent_for_joined_ranges(void **state)
 	assert_int_equal(fixture.gpu->copies, 0);
 	assert_ptr_equal(strstr(test_mr_info(mr).canary, "not run: "),
 			 test_mr_info(mr).canary);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 static void *fork_children(void *argument)
@@ -496,7 +496,7 @@ static void *register_memory(void *argument)
 	for (int i = 0; i < 10; i++) {
 		expect_ok(reg(PIER_POLICY_BOUNCE, &mr));
 		assert_int_equal(pier_mr_path(mr), PIER_PATH_BOUNCE);
-		expect_ok(pier_dereg_mr(mr));
+		expect_ok(pier_mr_dereg(mr));
 	}
 	return NULL;
 }
@@ -526,16 +526,16 @@ static void dmabufs_are_switched_off(void **state)
 	(void)state;
 	setenv("PIER_DMABUF", "off", 1);
 	open_device("soft0");
-	expect_ok(pier_query_device(fixture.device, &attr));
+	expect_ok(pier_device_query(fixture.device, &attr));
 	assert_false(attr.dmabuf);
 	expect_result(reg(PIER_POLICY_DIRECT, &mr), -EOPNOTSUPP);
 	test_assert_sentence("PIER_DMABUF=off switched them off");
-	expect_result(pier_reg_dmabuf_mr(fixture.pd, 0, 1, 0, 0, 0, &mr), -EOPNOTSUPP);
+	expect_result(pier_mr_reg_dmabuf(fixture.pd, 0, 1, 0, 0, 0, &mr), -EOPNOTSUPP);
 	test_assert_sentence("PIER_DMABUF=off switched them off");
 	expect_ok(reg(PIER_POLICY_BOUNCE, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_BOUNCE);
 	assert_non_null(strstr(pier_mr_reason(mr), "PIER_DMABUF=off"));
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 static void peer_memory_is_switched_off(void **state)
@@ -559,7 +559,7 @@ static void refuses_other_values(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		setenv(names[i], "no", 1);
-		expect_result(pier_open_device("soft0", &device), -EINVAL);
+		expect_result(pier_device_open("soft0", &device), -EINVAL);
 		test_assert_sentence(names[i]);
 		test_assert_sentence("=no: not \"on\", \"off\" or \"auto\"");
 		unsetenv(names[i]);

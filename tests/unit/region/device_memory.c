@@ -59,8 +59,8 @@ static int setup(void **state)
 	memset(fixture.gpu, 0, sizeof(*fixture.gpu));
 	fixture.before = test_take_census();
 	fixture.buffer = NULL;
-	expect_ok(pier_open_device("soft0", &fixture.device));
-	expect_ok(pier_alloc_pd(fixture.device, &fixture.pd));
+	expect_ok(pier_device_open("soft0", &fixture.device));
+	expect_ok(pier_pd_alloc(fixture.device, &fixture.pd));
 	return 0;
 }
 
@@ -68,8 +68,8 @@ static int teardown(void **state)
 {
 	(void)state;
 	expect_ok(pier_buffer_free(fixture.buffer));
-	expect_ok(pier_dealloc_pd(fixture.pd));
-	expect_ok(pier_close_device(fixture.device));
+	expect_ok(pier_pd_dealloc(fixture.pd));
+	expect_ok(pier_device_close(fixture.device));
 	assert_int_equal(fixture.gpu->open_exports, 0);
 	assert_int_equal(fixture.gpu->locks, fixture.gpu->unlocks);
 	assert_int_equal(fixture.gpu->live, 0);
@@ -80,7 +80,7 @@ static int teardown(void **state)
 static int reg(size_t offset, size_t length, enum pier_policy policy,
 	       struct pier_mr **ret_mr)
 {
-	return pier_reg_buffer_mr(fixture.pd, fixture.buffer, offset, length,
+	return pier_mr_reg_buffer(fixture.pd, fixture.buffer, offset, length,
 				  PIER_ACCESS_SHARED, policy, ret_mr);
 }
 
@@ -95,7 +95,7 @@ static void uses_the_default_mapping(void **state)
 	assert_int_equal(test_mr_info(mr).mapping, PIER_MAPPING_DEFAULT);
 	assert_string_equal(pier_mr_reason(mr), "");
 	assert_int_equal(fixture.gpu->exports_by[PIER_MAPPING_PCIE], 0);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 /* The backend learns which NIC imports the range, and with which access. */
@@ -107,16 +107,16 @@ static void names_the_importer_and_its_access(void **state)
 	(void)state;
 	start("gpu");
 	expect_ok(reg(fixture.page + 1, 100, PIER_POLICY_DIRECT, &mr));
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	assert_string_equal(fixture.gpu->importer, "soft0");
 	assert_int_equal(fixture.gpu->request.access,
 			 PIER_BACKEND_READ | PIER_BACKEND_WRITE);
 	assert_int_equal(fixture.gpu->request.address,
 			 pier_buffer_address(fixture.buffer) + fixture.page);
 	assert_int_equal(fixture.gpu->request.length, fixture.page);
-	expect_ok(pier_reg_buffer_mr(fixture.pd, fixture.buffer, 0, 100,
+	expect_ok(pier_mr_reg_buffer(fixture.pd, fixture.buffer, 0, 100,
 				     IBV_ACCESS_REMOTE_READ, PIER_POLICY_DIRECT, &mr));
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	assert_int_equal(fixture.gpu->request.access, PIER_BACKEND_READ);
 	/* The caller's own export names no importer and allows every access. */
 	expect_ok(pier_dmabuf_export(fixture.buffer, 0, 1, PIER_MAPPING_AUTO, &dmabuf));
@@ -156,7 +156,7 @@ static void exports_whole_steps(void **state)
 	pier_dmabuf_close(&dmabuf);
 	expect_ok(reg(step - 1, 2, PIER_POLICY_DIRECT, &mr));
 	assert_int_equal(fixture.gpu->request.length, 6 * fixture.page);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 static void refuses_a_false_granularity(void **state)
@@ -201,7 +201,7 @@ static void registers_a_part_for_each_dmabuf(void **state)
 	expect_ok(reg(1, 6 * fixture.page - 1, PIER_POLICY_DIRECT, &mr));
 	assert_int_equal(pier_mr_parts(mr), 3);
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	expect_ok(pier_dmabuf_export(fixture.buffer, 2 * fixture.page - 1, 1,
 				     PIER_MAPPING_AUTO, &dmabuf));
 	pier_dmabuf_close(&dmabuf);
@@ -238,16 +238,16 @@ static void finds_and_remembers_the_mapping(void **state)
 	expect_ok(reg(0, 6 * fixture.page, PIER_POLICY_DIRECT, &mr));
 	assert_int_equal(test_mr_info(mr).mapping, PIER_MAPPING_PCIE);
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	assert_int_equal(fixture.gpu->exports_by[PIER_MAPPING_DEFAULT], 1);
 	expect_ok(reg(0, 6 * fixture.page, PIER_POLICY_DIRECT, &mr));
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	assert_int_equal(fixture.gpu->exports_by[PIER_MAPPING_DEFAULT], 1);
 	assert_int_equal(fixture.gpu->exports_by[PIER_MAPPING_PCIE], 2);
 	fixture.gpu->takes = PIER_MAPPING_DEFAULT;
 	expect_ok(reg(0, 6 * fixture.page, PIER_POLICY_DIRECT, &mr));
 	assert_int_equal(test_mr_info(mr).mapping, PIER_MAPPING_DEFAULT);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 static void remembers_the_mapping_for_each_nic(void **state)
@@ -260,16 +260,16 @@ static void remembers_the_mapping_for_each_nic(void **state)
 	start("gpu");
 	fixture.gpu->takes = PIER_MAPPING_PCIE;
 	expect_ok(reg(0, 100, PIER_POLICY_DIRECT, &mr));
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	fixture.gpu->takes = PIER_MAPPING_AUTO;
-	expect_ok(pier_open_device("soft0", &other));
-	expect_ok(pier_alloc_pd(other, &pd));
-	expect_ok(pier_reg_buffer_mr(pd, fixture.buffer, 0, 100, 0, PIER_POLICY_DIRECT,
+	expect_ok(pier_device_open("soft0", &other));
+	expect_ok(pier_pd_alloc(other, &pd));
+	expect_ok(pier_mr_reg_buffer(pd, fixture.buffer, 0, 100, 0, PIER_POLICY_DIRECT,
 				     &mr));
 	assert_int_equal(test_mr_info(mr).mapping, PIER_MAPPING_DEFAULT);
-	expect_ok(pier_dereg_mr(mr));
-	expect_ok(pier_dealloc_pd(pd));
-	expect_ok(pier_close_device(other));
+	expect_ok(pier_mr_dereg(mr));
+	expect_ok(pier_pd_dealloc(pd));
+	expect_ok(pier_device_close(other));
 }
 
 static void reports_why_both_mappings_failed(void **state)
@@ -298,7 +298,7 @@ static int reg_mapped(enum pier_mapping mapping, int ordering, struct pier_mr **
 	attr.range_count = 1;
 	attr.mapping = mapping;
 	attr.ordering = (enum pier_ordering)ordering;
-	return pier_reg_mr_attr(fixture.pd, &attr, ret_mr);
+	return pier_mr_reg_attr(fixture.pd, &attr, ret_mr);
 }
 
 static void uses_the_requested_mapping(void **state)
@@ -309,7 +309,7 @@ static void uses_the_requested_mapping(void **state)
 	start("gpu");
 	expect_ok(reg_mapped(PIER_MAPPING_PCIE, 0, &mr));
 	assert_int_equal(test_mr_info(mr).mapping, PIER_MAPPING_PCIE);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	fixture.gpu->takes = PIER_MAPPING_PCIE;
 	expect_result(reg_mapped(PIER_MAPPING_DEFAULT, 0, &mr), -EINVAL);
 	assert_int_equal(fixture.gpu->exports, 2);
@@ -334,15 +334,15 @@ static bool is_relaxed(int access, enum pier_ordering ordering)
 	attr.range_count = 1;
 	attr.access = access;
 	attr.ordering = ordering;
-	expect_ok(pier_open_device("soft0", &device));
-	expect_ok(pier_alloc_pd(device, &pd));
-	expect_ok(pier_reg_mr_attr(pd, &attr, &mr));
+	expect_ok(pier_device_open("soft0", &device));
+	expect_ok(pier_pd_alloc(device, &pd));
+	expect_ok(pier_mr_reg_attr(pd, &attr, &mr));
 	relaxed = test_mr_info(mr).access & PIER_ACCESS_RELAXED_ORDERING;
 	assert_int_equal(test_mr_info(mr).access & ~PIER_ACCESS_RELAXED_ORDERING,
 			 access & ~PIER_ACCESS_RELAXED_ORDERING);
-	expect_ok(pier_dereg_mr(mr));
-	expect_ok(pier_dealloc_pd(pd));
-	expect_ok(pier_close_device(device));
+	expect_ok(pier_mr_dereg(mr));
+	expect_ok(pier_pd_dealloc(pd));
+	expect_ok(pier_device_close(device));
 	return relaxed;
 }
 
@@ -384,11 +384,11 @@ static void sub_region_has_the_ordering_of_its_region(void **state)
 	attr.range_count = 1;
 	attr.access = PIER_ACCESS_LOCAL_WRITE;
 	attr.ordering = PIER_ORDERING_STRICT;
-	expect_ok(pier_reg_mr_attr(fixture.pd, &attr, &mr));
-	expect_ok(pier_reg_sub_mr(mr, 0, 10, PIER_ACCESS_LOCAL_WRITE, &part));
+	expect_ok(pier_mr_reg_attr(fixture.pd, &attr, &mr));
+	expect_ok(pier_mr_reg_sub(mr, 0, 10, PIER_ACCESS_LOCAL_WRITE, &part));
 	assert_int_equal(test_mr_info(part).access, PIER_ACCESS_LOCAL_WRITE);
-	expect_ok(pier_dereg_mr(part));
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(part));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 static void switches_relaxed_ordering(void **state)
@@ -413,7 +413,7 @@ static void switches_relaxed_ordering(void **state)
 	attr.range_count = 1;
 	attr.access = PIER_ACCESS_RELAXED_ORDERING;
 	attr.ordering = PIER_ORDERING_STRICT;
-	expect_result(pier_reg_mr_attr(fixture.pd, &attr, &mr), -EINVAL);
+	expect_result(pier_mr_reg_attr(fixture.pd, &attr, &mr), -EINVAL);
 	test_assert_sentence("ordering is strict");
 }
 
@@ -461,11 +461,11 @@ static void registers_by_segments(void **state)
 	}
 	assert_string_equal(pier_mr_reason(mr), "");
 	assert_int_equal(fixture.gpu->exports_by[PIER_MAPPING_PCIE], 0);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	/* Within one segment. */
 	expect_ok(reg(2 * page, 2 * page, PIER_POLICY_DIRECT, &mr));
 	assert_int_equal(pier_mr_parts(mr), 1);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 static void makes_no_parts_if_forbidden(void **state)
@@ -482,11 +482,11 @@ static void makes_no_parts_if_forbidden(void **state)
 	attr.ranges = &range;
 	attr.range_count = 1;
 	attr.split = PIER_SPLIT_NEVER;
-	expect_result(pier_reg_mr_attr(fixture.pd, &attr, &mr), -EOPNOTSUPP);
+	expect_result(pier_mr_reg_attr(fixture.pd, &attr, &mr), -EOPNOTSUPP);
 	test_assert_sentence("several segments");
 	fixture.gpu->lies_about_segments = true;
 	attr.split = PIER_SPLIT_SEAMS;
-	expect_result(pier_reg_mr_attr(fixture.pd, &attr, &mr), -EIO);
+	expect_result(pier_mr_reg_attr(fixture.pd, &attr, &mr), -EIO);
 	test_assert_sentence("no segment");
 }
 
@@ -525,13 +525,13 @@ static void appends_ranges_after_segments(void **state)
 	attr.ranges = &range;
 	attr.range_count = 1;
 	attr.split = PIER_SPLIT_PIECES;
-	expect_ok(pier_reg_mr_attr(fixture.pd, &attr, &mr));
+	expect_ok(pier_mr_reg_attr(fixture.pd, &attr, &mr));
 	assert_int_equal(pier_mr_parts(mr), 3);
 	for (uint32_t i = 0; i < 3; i++) {
 		expect_ok(pier_mr_part(mr, i, &part));
 		assert_int_equal(part.length, 2 * fixture.page);
 	}
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 /* Several ranges, one of them with segments: the device does not join them. */
@@ -549,7 +549,7 @@ static void accepts_segments_among_ranges(void **state)
 	expect_ok(test_reg_mr_vec(fixture.pd, ranges, 2, PIER_ACCESS_SHARED, &mr));
 	assert_int_equal(pier_mr_parts(mr), 3);
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_MIXED);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 /* Only the range without a direct path gets a bounce buffer. */
@@ -569,16 +569,16 @@ static void bounces_one_of_several_ranges(void **state)
 	ranges[1] = pier_mr_range_buffer(fixture.buffer, 0, 100);
 	attr.ranges = ranges;
 	attr.range_count = 2;
-	expect_result(pier_reg_mr_attr(fixture.pd, &attr, &mr), -EPERM);
+	expect_result(pier_mr_reg_attr(fixture.pd, &attr, &mr), -EPERM);
 	attr.policy = PIER_POLICY_BOUNCE;
-	expect_ok(pier_reg_mr_attr(fixture.pd, &attr, &mr));
+	expect_ok(pier_mr_reg_attr(fixture.pd, &attr, &mr));
 	assert_int_equal(pier_mr_parts(mr), 2);
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_MIXED);
 	expect_ok(pier_mr_part(mr, 0, &part));
 	assert_int_equal(part.path, PIER_PATH_HOST);
 	expect_ok(pier_mr_part(mr, 1, &part));
 	assert_int_equal(part.path, PIER_PATH_BOUNCE);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 static void registers_host_memory_as_host_memory(void **state)
@@ -591,7 +591,7 @@ static void registers_host_memory_as_host_memory(void **state)
 	expect_ok(reg(3, 100, PIER_POLICY_DIRECT, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_HOST);
 	assert_int_equal(fixture.gpu->exports, 0);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 static void bounces_only_if_the_policy_allows_it(void **state)
@@ -616,7 +616,7 @@ static void bounces_only_if_the_policy_allows_it(void **state)
 	assert_non_null(strstr(pier_mr_reason(mr), "as peer memory: "));
 	assert_int_equal(pier_mr_iova(mr), pier_buffer_address(fixture.buffer));
 	assert_int_equal(test_mr_info(mr).mapping, PIER_MAPPING_AUTO);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 /* They belong to the allocation, and asking for them takes calls of the driver. */
@@ -629,14 +629,14 @@ static void asks_for_the_facts_of_a_buffer_once(void **state)
 	(void)state;
 	start("gpu");
 	expect_ok(reg(0, 100, PIER_POLICY_DIRECT, &mr));
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	expect_ok(pier_dmabuf_export(fixture.buffer, 0, 100, PIER_MAPPING_AUTO, &dmabuf));
 	pier_dmabuf_close(&dmabuf);
 	expect_ok(pier_buffer_query(fixture.buffer, &info));
 	assert_string_equal(info.kind, "test memory");
 	fixture.gpu->export_error = EPERM;
 	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	assert_int_equal(fixture.gpu->describes, 1);
 }
 
@@ -662,7 +662,7 @@ static void names_the_range_that_cannot_be_exported(void **state)
 	assert_non_null(why);
 	assert_null(strstr(why + 1, "do otherwise"));
 	assert_non_null(strstr(why, "as peer memory"));
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	/* Memory whose pages move is not registered by its address. */
 	expect_ok(pier_buffer_free(fixture.buffer));
 	fixture.gpu->moves = true;
@@ -670,7 +670,7 @@ static void names_the_range_that_cannot_be_exported(void **state)
 	expect_result(reg(0, 100, PIER_POLICY_ANY, &mr), -EOPNOTSUPP);
 	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
 	assert_null(strstr(pier_mr_reason(mr), "as peer memory"));
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 /*
@@ -691,12 +691,12 @@ static void falls_back_from_host_memory(void **state)
 	expect_ok(reg(0, 100, PIER_POLICY_ANY, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
 	assert_non_null(strstr(pier_mr_reason(mr), "as host memory: "));
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	fixture.gpu->export_error = EPERM;
 	expect_ok(reg(0, 100, PIER_POLICY_BOUNCE, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_BOUNCE);
 	assert_non_null(strstr(pier_mr_reason(mr), "the driver refuses"));
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 static void connect_ends(struct pier_channel **ret_a, struct pier_channel **ret_b)
@@ -758,7 +758,7 @@ static void check_bounce(struct pier_mr *mr, uint64_t begin, uint64_t skew)
 	for (size_t i = 0; i < length; i++)
 		image[i] = (uint8_t)(i * 7 + i / 251);
 	expect_ok(pier_buffer_copy_to(fixture.buffer, 0, image, length));
-	expect_ok(pier_reg_mr(fixture.pd, plain, sizeof(plain), PIER_ACCESS_LOCAL_WRITE,
+	expect_ok(pier_mr_reg(fixture.pd, plain, sizeof(plain), PIER_ACCESS_LOCAL_WRITE,
 			      &host));
 	connect_ends(&a, &b);
 	/* The NIC sees 16 of 64 bytes, with zeroes around them. */
@@ -776,7 +776,7 @@ static void check_bounce(struct pier_mr *mr, uint64_t begin, uint64_t skew)
 	expect_device(image, length);
 	expect_ok(pier_channel_destroy(a));
 	expect_ok(pier_channel_destroy(b));
-	expect_ok(pier_dereg_mr(host));
+	expect_ok(pier_mr_dereg(host));
 }
 
 static void sync_copies_the_named_bytes(void **state)
@@ -791,7 +791,7 @@ static void sync_copies_the_named_bytes(void **state)
 	check_bounce(mr, fixture.page - 40, 123);
 	/* Direct regions have nothing to copy, and bounce buffers nothing to flush. */
 	assert_int_equal(fixture.gpu->flushes, 0);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 /* Across the seam between two bounce buffers. */
@@ -817,7 +817,7 @@ static void bounces_by_segments(void **state)
 	assert_int_equal(fixture.gpu->copies, 5);
 	expect_ok(pier_mr_sync_for_nic(mr, 6 * fixture.page, 0));
 	assert_int_equal(fixture.gpu->copies, 5);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 /* The NIC sees the same bytes through a sub-region as through its base. */
@@ -829,14 +829,14 @@ static void shares_the_bounce_buffer_with_sub_regions(void **state)
 	start("gpu");
 	fixture.gpu->export_error = EPERM;
 	expect_ok(reg(100, 4 * fixture.page, PIER_POLICY_BOUNCE, &mr));
-	expect_ok(pier_reg_sub_mr(mr, fixture.page - 50, fixture.page, PIER_ACCESS_SHARED,
+	expect_ok(pier_mr_reg_sub(mr, fixture.page - 50, fixture.page, PIER_ACCESS_SHARED,
 				  &sub));
 	assert_int_equal(pier_mr_path(sub), PIER_PATH_BOUNCE);
 	assert_non_null(strstr(pier_mr_reason(sub), "the driver refuses"));
 	assert_int_equal(fixture.gpu->locks, 1);
 	check_bounce(sub, 30, fixture.page + 50);
-	expect_ok(pier_dereg_mr(sub));
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(sub));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 /* Also if the sub-region spans several parts and could do without one itself. */
@@ -853,13 +853,13 @@ static void shares_several_bounce_buffers(void **state)
 	assert_int_equal(pier_mr_parts(mr), 3);
 	fixture.gpu->seams = false;
 	fixture.gpu->takes = 0;
-	expect_ok(pier_reg_sub_mr(mr, 2 * fixture.page - 50, fixture.page,
+	expect_ok(pier_mr_reg_sub(mr, 2 * fixture.page - 50, fixture.page,
 				  PIER_ACCESS_SHARED, &sub));
 	assert_int_equal(pier_mr_parts(sub), 2);
 	assert_int_equal(pier_mr_path(sub), PIER_PATH_BOUNCE);
 	assert_int_equal(fixture.gpu->locks, 3);
-	expect_ok(pier_dereg_mr(sub));
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(sub));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 /* Only memory that a NIC wrote to directly needs a flush. */
@@ -880,12 +880,12 @@ static void flushes_no_bounce_buffer(void **state)
 	attr.ranges = ranges;
 	attr.range_count = 2;
 	attr.policy = PIER_POLICY_BOUNCE;
-	expect_ok(pier_reg_mr_attr(fixture.pd, &attr, &mr));
+	expect_ok(pier_mr_reg_attr(fixture.pd, &attr, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_MIXED);
 	expect_ok(pier_mr_sync_for_device(mr, 0, 200));
 	assert_int_equal(fixture.gpu->flushes, 0);
 	assert_int_equal(fixture.gpu->copies, 1);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 static void flushes_direct_memory(void **state)
@@ -904,7 +904,7 @@ static void flushes_direct_memory(void **state)
 	fixture.gpu->flush_error = EOPNOTSUPP;
 	expect_result(pier_mr_sync_for_device(mr, 0, 100), -EOPNOTSUPP);
 	test_assert_sentence("no flush");
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 /* The backend learns the bytes and the NIC. */
@@ -920,7 +920,7 @@ static void flushes_the_range_that_was_written(void **state)
 			 pier_buffer_address(fixture.buffer) + 3 * fixture.page + 100);
 	assert_int_equal(fixture.gpu->flushed.length, 50);
 	assert_string_equal(fixture.gpu->flusher, "soft0");
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 /*
@@ -936,17 +936,17 @@ static void reads_back_if_the_backend_asks(void **state)
 	fixture.gpu->reads_back = true;
 	fixture.gpu->seams = true;
 	fixture.gpu->takes = PIER_MAPPING_PCIE;
-	expect_ok(pier_reg_buffer_mr(fixture.pd, fixture.buffer, 0, 6 * fixture.page,
+	expect_ok(pier_mr_reg_buffer(fixture.pd, fixture.buffer, 0, 6 * fixture.page,
 				     PIER_ACCESS_LOCAL_WRITE, PIER_POLICY_DIRECT, &mr));
 	expect_ok(pier_mr_sync_for_device(mr, 5 * fixture.page + 7, 10));
 	assert_int_equal(fixture.gpu->flushes, 2);
 	assert_true(fixture.gpu->flushed.read_back);
 	assert_int_equal(fixture.gpu->flushed.mapping, PIER_MAPPING_PCIE);
-	expect_ok(pier_reg_sub_mr(mr, 3, 100, PIER_ACCESS_LOCAL_WRITE, &sub));
+	expect_ok(pier_mr_reg_sub(mr, 3, 100, PIER_ACCESS_LOCAL_WRITE, &sub));
 	expect_ok(pier_mr_sync_for_device(sub, 99, 1));
 	assert_int_equal(fixture.gpu->flushes, 4);
-	expect_ok(pier_dereg_mr(sub));
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(sub));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 /* The second segment has another mapping than the first: each is flushed by its own. */
@@ -972,7 +972,7 @@ static void flushes_each_mapping(void **state)
 	expect_ok(pier_mr_sync_for_device(mr, 2 * fixture.page, 1));
 	assert_int_equal(fixture.gpu->flushes_by[PIER_MAPPING_PCIE], 4);
 	assert_int_equal(fixture.gpu->flushes, 8);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 /* Without a queue pair nothing can be promised. The next call tries again. */
@@ -985,10 +985,10 @@ static void fails_where_the_nic_cannot_read_back(void **state)
 	(void)state;
 	start("gpu");
 	fixture.gpu->reads_back = true;
-	expect_ok(pier_open_device(
+	expect_ok(pier_device_open(
 		"fault:create_qp@1=EOPNOTSUPP,wc@1=RETRY_EXC_ERR:soft0", &device));
-	expect_ok(pier_alloc_pd(device, &pd));
-	expect_ok(pier_reg_buffer_mr(pd, fixture.buffer, 0, 100, PIER_ACCESS_SHARED,
+	expect_ok(pier_pd_alloc(device, &pd));
+	expect_ok(pier_mr_reg_buffer(pd, fixture.buffer, 0, 100, PIER_ACCESS_SHARED,
 				     PIER_POLICY_DIRECT, &mr));
 	expect_result(pier_mr_sync_for_device(mr, 0, 100), -EOPNOTSUPP);
 	test_assert_sentence("letting fault:soft0 read back a byte: create a queue pair");
@@ -997,9 +997,9 @@ static void fails_where_the_nic_cannot_read_back(void **state)
 	assert_int_equal(fixture.gpu->flushes, 2);
 	expect_ok(pier_mr_sync_for_device(mr, 0, 100));
 	assert_int_equal(fixture.gpu->flushes, 4);
-	expect_ok(pier_dereg_mr(mr));
-	expect_ok(pier_dealloc_pd(pd));
-	expect_ok(pier_close_device(device));
+	expect_ok(pier_mr_dereg(mr));
+	expect_ok(pier_pd_dealloc(pd));
+	expect_ok(pier_device_close(device));
 }
 
 static void refuses_invalid_syncs(void **state)
@@ -1018,12 +1018,12 @@ static void refuses_invalid_syncs(void **state)
 	expect_result(pier_mr_sync_for_nic(mr, 0, 100), -EIO);
 	test_assert_sentence("device lost");
 	expect_result(pier_mr_sync_for_device(mr, 0, 100), -EIO);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	/* The program's own memory needs neither. */
-	expect_ok(pier_reg_mr(fixture.pd, host, sizeof(host), 0, &mr));
+	expect_ok(pier_mr_reg(fixture.pd, host, sizeof(host), 0, &mr));
 	expect_ok(pier_mr_sync_for_nic(mr, 0, 100));
 	expect_ok(pier_mr_sync_for_device(mr, 0, 100));
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 /* soft0 would refuse another key or address, so the read used exactly this byte. */
@@ -1044,17 +1044,17 @@ static void flush_reads_the_byte_back(void **state)
 	expect_ok(pier_reader_read_back(reader, mr, 6 * fixture.page - 1));
 	expect_result(pier_reader_read_back(reader, mr, 6 * fixture.page), -ERANGE);
 	expect_result(pier_reader_read_back(reader, mr, UINT64_MAX), -ERANGE);
-	expect_ok(pier_reg_mr(fixture.pd, host, sizeof(host), 0, &other));
+	expect_ok(pier_mr_reg(fixture.pd, host, sizeof(host), 0, &other));
 	expect_result(pier_reader_read_back(reader, other, 0), -EACCES);
-	expect_ok(pier_dereg_mr(other));
-	expect_ok(pier_alloc_pd(fixture.device, &pd));
-	expect_ok(pier_reg_mr(pd, host, sizeof(host), PIER_ACCESS_SHARED, &other));
+	expect_ok(pier_mr_dereg(other));
+	expect_ok(pier_pd_alloc(fixture.device, &pd));
+	expect_ok(pier_mr_reg(pd, host, sizeof(host), PIER_ACCESS_SHARED, &other));
 	expect_result(pier_reader_read_back(reader, other, 0), -EINVAL);
-	expect_ok(pier_dereg_mr(other));
-	expect_ok(pier_dealloc_pd(pd));
+	expect_ok(pier_mr_dereg(other));
+	expect_ok(pier_pd_dealloc(pd));
 	expect_ok(pier_reader_destroy(reader));
 	expect_ok(pier_reader_destroy(NULL));
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

@@ -76,8 +76,8 @@ static int setup(void **state)
 	fixture.page = pier_host_page();
 	fixture.longest = UINT64_MAX;
 	fixture.refusal = ENOMEM;
-	expect_ok(pier_open_device("soft0", &fixture.device));
-	expect_ok(pier_alloc_pd(fixture.device, &fixture.pd));
+	expect_ok(pier_device_open("soft0", &fixture.device));
+	expect_ok(pier_pd_alloc(fixture.device, &fixture.pd));
 	fixture.real = fixture.device->provider;
 	fixture.provider = *fixture.real;
 	fixture.provider.reg_mr = reg_mr;
@@ -100,9 +100,9 @@ static int teardown(void **state)
 	expect_ok(pier_buffer_free(fixture.buffer));
 	expect_ok(pier_buffer_free(fixture.other));
 	munmap(fixture.memory, PAGES * fixture.page);
-	expect_ok(pier_dealloc_pd(fixture.pd));
+	expect_ok(pier_pd_dealloc(fixture.pd));
 	fixture.device->provider = fixture.real;
-	expect_ok(pier_close_device(fixture.device));
+	expect_ok(pier_device_close(fixture.device));
 	test_assert_census(&fixture.before);
 	return 0;
 }
@@ -122,7 +122,7 @@ static struct pier_mr *reg(const struct pier_mr_attr *attr)
 {
 	struct pier_mr *mr = NULL;
 
-	expect_ok(pier_reg_mr_attr(fixture.pd, attr, &mr));
+	expect_ok(pier_mr_reg_attr(fixture.pd, attr, &mr));
 	return mr;
 }
 
@@ -131,7 +131,7 @@ static void refuse(const struct pier_mr_attr *attr, int error, const char *sente
 	struct pier_mr *mr = (void *)1;
 	struct test_census before = test_take_census();
 
-	expect_result(pier_reg_mr_attr(fixture.pd, attr, &mr), -error);
+	expect_result(pier_mr_reg_attr(fixture.pd, attr, &mr), -error);
 	test_assert_sentence(sentence);
 	assert_ptr_equal(mr, (void *)1);
 	test_assert_census(&before);
@@ -148,20 +148,20 @@ static void reads_structs_of_other_sizes(void **state)
 
 	(void)state;
 	newer.attr.size = sizeof(newer);
-	expect_ok(pier_reg_mr_attr(fixture.pd, &newer.attr, &mr));
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_reg_attr(fixture.pd, &newer.attr, &mr));
+	expect_ok(pier_mr_dereg(mr));
 	newer.tail[23] = 1;
 	refuse(&newer.attr, EINVAL, "is not zero");
 	newer.attr.size = sizeof(newer) - 1;
 	mr = reg(&newer.attr);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	/* The struct as it was before `mapping` was added. */
 	newer.attr.size = offsetof(struct pier_mr_attr, mapping);
 	mr = reg(&newer.attr);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	newer.attr.size--;
 	refuse(&newer.attr, EINVAL, "begin with pier_mr_attr_init()");
-	expect_result(pier_reg_mr_attr(fixture.pd, NULL, &mr), -EINVAL);
+	expect_result(pier_mr_reg_attr(fixture.pd, NULL, &mr), -EINVAL);
 }
 
 #define REFUSE(field, value, error, sentence)                   \
@@ -256,7 +256,7 @@ static void registers_every_kind_of_source(void **state)
 			assert_int_equal(pier_mr_parts(mr), 1);
 			assert_ptr_equal(test_mr_info(mr).context, &context);
 			assert_ptr_equal(test_mr_info(mr).pd, fixture.pd);
-			expect_ok(pier_dereg_mr(mr));
+			expect_ok(pier_mr_dereg(mr));
 		}
 	}
 	pier_dmabuf_close(&dmabuf);
@@ -279,7 +279,7 @@ static void keeps_the_buffer_that_a_pointer_is_in(void **state)
 	/* A memfd's memory outlives its buffer as long as a buffer wraps it. */
 	expect_ok(pier_buffer_free(buffer));
 	memset(mapped, 1, fixture.page);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	range.length = 2 * fixture.page;
 	range.addr = (void *)(uintptr_t)pier_buffer_address(fixture.other);
 	range.addr = (char *)range.addr + (PAGES - 1) * fixture.page;
@@ -297,18 +297,18 @@ static void begins_at_the_requested_iova(void **state)
 	attr.addressing = PIER_ADDRESSING_ZERO_BASED;
 	mr = reg(&attr);
 	assert_int_equal(pier_mr_iova(mr), 5);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	attr.page_size = 4 * fixture.page;
 	mr = reg(&attr);
 	assert_int_equal(pier_mr_iova(mr), ((uintptr_t)fixture.memory + fixture.page +
 					    5) % (4 * fixture.page));
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	attr.addressing = PIER_ADDRESSING_IOVA;
 	attr.iova = 0x7000000000005;
 	attr.page_size = 0;
 	mr = reg(&attr);
 	assert_int_equal(pier_mr_iova(mr), 0x7000000000005);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	/* Aligned to the host's page, but not to the hinted one. */
 	attr.page_size = 4 * fixture.page;
 	attr.iova = ((uintptr_t)range.addr + fixture.page) % (4 * fixture.page);
@@ -372,7 +372,7 @@ static void joins_ranges_as_parts(void **state)
 	assert_true(pier_mr_encloses(mr, pier_mr_iova(mr), 1003 + fixture.page));
 	assert_false(pier_mr_encloses(mr, pier_mr_iova(mr), 1004 + fixture.page));
 	expect_result(pier_buffer_free(fixture.buffer), -EBUSY);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 static void refuses_parts_if_forbidden(void **state)
@@ -387,7 +387,7 @@ static void refuses_parts_if_forbidden(void **state)
 	attr.split = PIER_SPLIT_NEVER;
 	refuse(&attr, EOPNOTSUPP, "2 ranges under one key");
 	attr.range_count = 1;
-	expect_ok(pier_dereg_mr(reg(&attr)));
+	expect_ok(pier_mr_dereg(reg(&attr)));
 }
 
 static void failed_vector_leaves_nothing_behind(void **state)
@@ -406,7 +406,7 @@ static void failed_vector_leaves_nothing_behind(void **state)
 		refuse(&attr, EIO, "as host memory on soft0");
 	}
 	/* The buffer and all keys are free again: everything can be registered anew. */
-	expect_ok(pier_dereg_mr(reg(&attr)));
+	expect_ok(pier_mr_dereg(reg(&attr)));
 }
 
 /* The parts must be consecutive and cover the memory from `address` on. */
@@ -444,7 +444,7 @@ static void asks_the_driver_for_long_ranges(void **state)
 		attr.split = (enum pier_split)split;
 		mr = reg(&attr);
 		assert_int_equal(pier_mr_parts(mr), 1);
-		expect_ok(pier_dereg_mr(mr));
+		expect_ok(pier_mr_dereg(mr));
 	}
 }
 
@@ -465,7 +465,7 @@ static void registers_long_ranges_in_pieces(void **state)
 	mr = reg(&attr);
 	assert_int_equal(pier_mr_parts(mr), 4);
 	expect_pieces(mr, 4 * fixture.page + 100);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	/* A buffer exported in pieces, alone and followed by another range. */
 	{
 		struct pier_mr_range two[] = {
@@ -480,7 +480,7 @@ static void registers_long_ranges_in_pieces(void **state)
 		expect_element(mr, 9 * fixture.page - 1, 2);
 		expect_element(mr, 9 * fixture.page + 4, 3);
 		assert_int_equal(pier_mr_path(mr), PIER_PATH_MIXED);
-		expect_ok(pier_dereg_mr(mr));
+		expect_ok(pier_mr_dereg(mr));
 	}
 }
 
@@ -522,7 +522,7 @@ static void tries_smaller_pieces_when_out_of_memory(void **state)
 	mr = reg(&attr);
 	assert_int_equal(pier_mr_parts(mr), PAGES / 2);
 	expect_pieces(mr, 2 * fixture.page);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	fixture.longest = 0;
 	refuse(&attr, ENOMEM, "as host memory");
 }
@@ -546,7 +546,7 @@ static void has_a_limit_of_parts(void **state)
 	mr = reg(&attr);
 	assert_int_equal(pier_mr_parts(mr), PIER_MR_PARTS_MAX);
 	expect_pieces(mr, fixture.page);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	munmap(memory, length);
 }
 
@@ -556,15 +556,15 @@ static void has_sub_regions(void **state)
 	struct pier_remote remote;
 
 	(void)state;
-	expect_ok(pier_reg_buffer_mr(fixture.pd, fixture.buffer, 3, 5000,
+	expect_ok(pier_mr_reg_buffer(fixture.pd, fixture.buffer, 3, 5000,
 				     PIER_ACCESS_SHARED, PIER_POLICY_DIRECT, &mr));
-	expect_result(pier_reg_sub_mr(mr, 5000, 1, 0, &none), -ERANGE);
-	expect_result(pier_reg_sub_mr(mr, 1, UINT64_MAX, 0, &none), -ERANGE);
-	expect_result(pier_reg_sub_mr(mr, 1, 0, 0, &none), -EINVAL);
-	expect_result(pier_reg_sub_mr(mr, 1, 1, PIER_ACCESS_REMOTE_WRITE, &none),
+	expect_result(pier_mr_reg_sub(mr, 5000, 1, 0, &none), -ERANGE);
+	expect_result(pier_mr_reg_sub(mr, 1, UINT64_MAX, 0, &none), -ERANGE);
+	expect_result(pier_mr_reg_sub(mr, 1, 0, 0, &none), -EINVAL);
+	expect_result(pier_mr_reg_sub(mr, 1, 1, PIER_ACCESS_REMOTE_WRITE, &none),
 		      -EINVAL);
 	assert_null(none);
-	expect_ok(pier_reg_sub_mr(mr, 100, 1000, PIER_ACCESS_REMOTE_READ, &sub));
+	expect_ok(pier_mr_reg_sub(mr, 100, 1000, PIER_ACCESS_REMOTE_READ, &sub));
 	assert_int_equal(pier_mr_iova(sub), pier_mr_iova(mr) + 100);
 	assert_int_equal(pier_mr_length(sub), 1000);
 	assert_int_equal(test_mr_info(sub).access, PIER_ACCESS_REMOTE_READ);
@@ -573,15 +573,15 @@ static void has_sub_regions(void **state)
 	expect_ok(pier_mr_remote(sub, &remote));
 	assert_int_equal(remote.addr, pier_mr_iova(mr) + 100);
 	assert_int_equal(remote.rkey, test_mr_info(sub).rkey);
-	expect_result(pier_dereg_mr(mr), -EBUSY);
+	expect_result(pier_mr_dereg(mr), -EBUSY);
 	test_assert_sentence("1 sub-region");
-	expect_ok(pier_reg_sub_mr(sub, 999, 1, 0, &subsub));
+	expect_ok(pier_mr_reg_sub(sub, 999, 1, 0, &subsub));
 	assert_int_equal(pier_mr_iova(subsub), pier_mr_iova(mr) + 1099);
-	expect_result(pier_dereg_mr(sub), -EBUSY);
+	expect_result(pier_mr_dereg(sub), -EBUSY);
 	expect_result(pier_mr_remote(subsub, &remote), -EACCES);
-	expect_ok(pier_dereg_mr(subsub));
-	expect_ok(pier_dereg_mr(sub));
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(subsub));
+	expect_ok(pier_mr_dereg(sub));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 static void has_sub_regions_over_seams(void **state)
@@ -596,7 +596,7 @@ static void has_sub_regions_over_seams(void **state)
 
 	(void)state;
 	expect_ok(test_reg_mr_vec(fixture.pd, ranges, 3, PIER_ACCESS_SHARED, &mr));
-	expect_ok(pier_reg_sub_mr(mr, 990, 300, PIER_ACCESS_LOCAL_WRITE, &sub));
+	expect_ok(pier_mr_reg_sub(mr, 990, 300, PIER_ACCESS_LOCAL_WRITE, &sub));
 	assert_int_equal(pier_mr_iova(sub), pier_mr_iova(mr) + 990);
 	assert_int_equal(pier_mr_parts(sub), 3);
 	expect_ok(pier_mr_part(sub, 1, &info));
@@ -605,9 +605,9 @@ static void has_sub_regions_over_seams(void **state)
 	expect_element(sub, 9, 0);
 	expect_element(sub, 12, 1);
 	expect_element(sub, 299, 2);
-	expect_ok(pier_dereg_mr(sub));
+	expect_ok(pier_mr_dereg(sub));
 	/* Within one range, memory whose offsets do not match the region's addresses. */
-	expect_ok(pier_reg_sub_mr(mr, 1003, 500, PIER_ACCESS_SHARED, &sub));
+	expect_ok(pier_mr_reg_sub(mr, 1003, 500, PIER_ACCESS_SHARED, &sub));
 	assert_int_equal(pier_mr_parts(sub), 1);
 	assert_int_equal(pier_mr_iova(sub), pier_mr_iova(mr) + 1003);
 	expect_element(sub, 0, 0);
@@ -618,8 +618,8 @@ static void has_sub_regions_over_seams(void **state)
 		expect_ok(pier_mr_remote(sub, &remote));
 		assert_int_equal(remote.addr, (uintptr_t)fixture.memory + 5000);
 	}
-	expect_ok(pier_dereg_mr(sub));
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(sub));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 /* A region keeps no fd, so nothing can be registered from it again. */
@@ -634,11 +634,11 @@ static void has_no_sub_regions_of_an_fd(void **state)
 	ranges[1] = pier_mr_range_dmabuf(dmabuf.fd, 0, 100);
 	expect_ok(test_reg_mr_vec(fixture.pd, ranges, 2, PIER_ACCESS_SHARED, &mr));
 	pier_dmabuf_close(&dmabuf);
-	expect_result(pier_reg_sub_mr(mr, 99, 2, 0, &sub), -EOPNOTSUPP);
+	expect_result(pier_mr_reg_sub(mr, 99, 2, 0, &sub), -EOPNOTSUPP);
 	test_assert_sentence("register the part from the fd");
-	expect_ok(pier_reg_sub_mr(mr, 0, 100, 0, &sub));
-	expect_ok(pier_dereg_mr(sub));
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_reg_sub(mr, 0, 100, 0, &sub));
+	expect_ok(pier_mr_dereg(sub));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 /* Random ranges and sub-regions, compared with a table of each byte's place. */
@@ -682,7 +682,7 @@ static void sub_regions_match_a_table_of_bytes(void **state)
 					  &mr));
 		offset = test_random_below(&random, total);
 		length = 1 + test_random_below(&random, total - offset);
-		expect_ok(pier_reg_sub_mr(mr, offset, length, PIER_ACCESS_SHARED, &sub));
+		expect_ok(pier_mr_reg_sub(mr, offset, length, PIER_ACCESS_SHARED, &sub));
 		for (uint64_t k = 0; k < length; k++) {
 			struct pier_gather one, same;
 
@@ -695,8 +695,8 @@ static void sub_regions_match_a_table_of_bytes(void **state)
 					 where[offset + k] % fixture.page);
 			assert_int_not_equal(one.lkey, same.lkey);
 		}
-		expect_ok(pier_dereg_mr(sub));
-		expect_ok(pier_dereg_mr(mr));
+		expect_ok(pier_mr_dereg(sub));
+		expect_ok(pier_mr_dereg(mr));
 		free(where);
 	}
 }
@@ -707,10 +707,10 @@ static void expect_padding(struct pier_buffer *buffer, size_t offset, size_t len
 	struct pier_mr *mr;
 
 	fixture.padding = 0;
-	expect_ok(pier_reg_buffer_mr(fixture.pd, buffer, offset, length,
+	expect_ok(pier_mr_reg_buffer(fixture.pd, buffer, offset, length,
 				     PIER_ACCESS_SHARED, PIER_POLICY_DIRECT, &mr));
 	assert_int_equal(fixture.padding, padding);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 /* Only bytes that were allocated after the buffer, not those that the caller left out. */

@@ -96,13 +96,13 @@ static void open_end(struct end *end)
 {
 	static const char *const backends[MEMORIES] = { NULL, "host", "memfd" };
 
-	expect_ok(pier_open_device("soft0", &end->device));
+	expect_ok(pier_device_open("soft0", &end->device));
 	end->provider = *end->device->provider;
 	end->provider.reg_parts = NULL;
 	end->provider.reg_mr = reg_mr;
 	end->provider.reg_dmabuf_mr = reg_dmabuf_mr;
 	end->device->provider = &end->provider;
-	expect_ok(pier_alloc_pd(end->device, &end->pd));
+	expect_ok(pier_pd_alloc(end->device, &end->pd));
 	for (int i = 0; i < MEMORIES; i++)
 		open_memory(&end->memories[i], backends[i]);
 }
@@ -114,8 +114,8 @@ static void close_end(struct end *end)
 			free(end->memories[i].bytes);
 		expect_ok(pier_buffer_free(end->memories[i].buffer));
 	}
-	expect_ok(pier_dealloc_pd(end->pd));
-	expect_ok(pier_close_device(end->device));
+	expect_ok(pier_pd_dealloc(end->pd));
+	expect_ok(pier_device_close(end->device));
 }
 
 static void shuffle_memories(struct end *end)
@@ -182,7 +182,7 @@ static void make_region(struct end *end, uint32_t range_count, enum pier_split s
 	}
 	if (split == PIER_SPLIT_PIECES)
 		end->device->limits.max_mr_size = longest = 4096;
-	expect_ok(pier_reg_mr_attr(end->pd, &attr, &end->mr));
+	expect_ok(pier_mr_reg_attr(end->pd, &attr, &end->mr));
 	end->device->limits.max_mr_size = max_mr_size;
 	longest = UINT64_MAX;
 	assert_int_equal(pier_mr_length(end->mr), end->length);
@@ -353,15 +353,15 @@ static void transfer(struct pier_channel *channel, bool read, const void *list,
 	int error = -E2BIG;
 
 	if (below(2) && read)
-		error = post_and_wait(
-			channel,
-			pier_post_read_vec(channel, list, num_sge, parts, count, &work),
-			work);
+		error = post_and_wait(channel,
+				      pier_channel_post_read_vec(channel, list, num_sge,
+								 parts, count, &work),
+				      work);
 	else if (!read && below(2))
-		error = post_and_wait(
-			channel,
-			pier_post_write_vec(channel, list, num_sge, parts, count, &work),
-			work);
+		error = post_and_wait(channel,
+				      pier_channel_post_write_vec(channel, list, num_sge,
+								  parts, count, &work),
+				      work);
 	if (error == -E2BIG)
 		error = read ? pier_channel_read_vec(channel, list, num_sge, parts, count,
 						     PATIENT)
@@ -416,7 +416,8 @@ static void move_message(struct end *here, struct end *there, uint32_t max_send_
 	gather = list_elements(here, &source, false, &gathers);
 	scatter = list_elements(there, &target, true, &scatters);
 	if (gathers <= max_send_sge && scatters <= MAX_RECV_SGE) {
-		expect_ok(pier_post_recv(there->channel, scatter, (int)scatters, &work));
+		expect_ok(pier_channel_post_recv(there->channel, scatter, (int)scatters,
+						 &work));
 		expect_ok(
 			pier_channel_send(here->channel, gather, (int)gathers, PATIENT));
 		expect_ok(test_work_wait(there->channel, work, PATIENT, NULL));
@@ -436,7 +437,7 @@ static void close_round(void)
 {
 	for (int i = 0; i < 2; i++) {
 		expect_ok(pier_channel_destroy(ends[i].channel));
-		expect_ok(pier_dereg_mr(ends[i].mr));
+		expect_ok(pier_mr_dereg(ends[i].mr));
 	}
 }
 
@@ -492,8 +493,8 @@ static int write_with_a_wrong_key(struct choice *ret_written, bool blocking)
 		error = pier_channel_write_vec(ends[0].channel, list, num_sge, parts,
 					       count, PATIENT);
 	} else {
-		expect_ok(pier_post_write_vec(ends[0].channel, list, num_sge, parts,
-					      count, &work));
+		expect_ok(pier_channel_post_write_vec(ends[0].channel, list, num_sge,
+						      parts, count, &work));
 		error = test_work_wait(ends[0].channel, work, PATIENT, NULL);
 	}
 	free(list);
@@ -514,7 +515,7 @@ static void fails_at_the_second_part(bool blocking, int expected)
 	make_region(&ends[0], 20, PIER_SPLIT_SEAMS);
 	/* Long enough for a request behind the one that fails. */
 	while (ends[0].length <= 2 * (uint64_t)SLOT) {
-		expect_ok(pier_dereg_mr(ends[0].mr));
+		expect_ok(pier_mr_dereg(ends[0].mr));
 		make_region(&ends[0], 20, PIER_SPLIT_SEAMS);
 	}
 	expect_result(write_with_a_wrong_key(&written, blocking), expected);

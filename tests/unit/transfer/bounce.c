@@ -357,7 +357,8 @@ static void copies_once_although_the_queue_is_full(void **state)
 	make_rails(1, true, false);
 	/* Sends for which the peer has no receive. */
 	for (uint32_t i = 0; i < fixture.attr.max_send_wr; i++)
-		expect_ok(pier_post_send(fixture.here.channels[0], NULL, 0, NULL));
+		expect_ok(
+			pier_channel_post_send(fixture.here.channels[0], NULL, 0, NULL));
 	attr = attr_of(1, LENGTH);
 	shuffle();
 	begin(&attr);
@@ -365,7 +366,8 @@ static void copies_once_although_the_queue_is_full(void **state)
 		expect_result(pier_transfer_progress(fixture.transfer), 0);
 	assert_int_equal(fixture.gpu->copies, 1);
 	for (uint32_t i = 0; i < fixture.attr.max_send_wr; i++)
-		expect_ok(pier_post_recv(fixture.there.channels[0], NULL, 0, NULL));
+		expect_ok(
+			pier_channel_post_recv(fixture.there.channels[0], NULL, 0, NULL));
 	expect_result(pier_transfer_wait(fixture.transfer, PATIENT), 1);
 	assert_int_equal(fixture.gpu->copies, 21);
 	expect_moved(LENGTH, false);

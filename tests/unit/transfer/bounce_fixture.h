@@ -68,8 +68,8 @@ static inline int remove_folder(void **state)
 
 static inline void open_side(struct side *side, const char *device)
 {
-	expect_ok(pier_open_device(device, &side->device));
-	expect_ok(pier_alloc_pd(side->device, &side->pd));
+	expect_ok(pier_device_open(device, &side->device));
+	expect_ok(pier_pd_alloc(side->device, &side->pd));
 	expect_ok(pier_buffer_alloc("gpu", AREA, &side->buffer));
 	side->image = malloc(AREA);
 }
@@ -78,11 +78,11 @@ static inline void close_side(struct side *side)
 {
 	for (int i = 0; i < MAX_RAILS; i++) {
 		expect_ok(pier_channel_destroy(side->channels[i]));
-		expect_ok(pier_dereg_mr(side->mrs[i]));
+		expect_ok(pier_mr_dereg(side->mrs[i]));
 	}
 	expect_ok(pier_buffer_free(side->buffer));
-	expect_ok(pier_dealloc_pd(side->pd));
-	expect_ok(pier_close_device(side->device));
+	expect_ok(pier_pd_dealloc(side->pd));
+	expect_ok(pier_device_close(side->device));
 	free(side->image);
 	*side = (struct side){ 0 };
 }
@@ -119,9 +119,9 @@ static inline int teardown(void **state)
 /* A region of all of an end's memory; it replaces the previous one. */
 static inline void reg(struct side *side, uint32_t index, bool bounced)
 {
-	expect_ok(pier_dereg_mr(side->mrs[index]));
+	expect_ok(pier_mr_dereg(side->mrs[index]));
 	fixture.gpu->export_error = bounced ? EPERM : 0;
-	expect_ok(pier_reg_buffer_mr(side->pd, side->buffer, 0, AREA, PIER_ACCESS_SHARED,
+	expect_ok(pier_mr_reg_buffer(side->pd, side->buffer, 0, AREA, PIER_ACCESS_SHARED,
 				     PIER_POLICY_BOUNCE, &side->mrs[index]));
 	assert_int_equal(pier_mr_path(side->mrs[index]),
 			 bounced ? PIER_PATH_BOUNCE : PIER_PATH_DMABUF);
@@ -147,7 +147,7 @@ static inline void reg_parts(struct side *side, uint8_t *plain, size_t length)
 	attr.policy = PIER_POLICY_BOUNCE;
 	fixture.gpu->seams = fixture.gpu->no_pcie = true;
 	fixture.gpu->takes = PIER_MAPPING_PCIE;
-	expect_ok(pier_reg_mr_attr(side->pd, &attr, &side->mrs[0]));
+	expect_ok(pier_mr_reg_attr(side->pd, &attr, &side->mrs[0]));
 	assert_int_equal(pier_mr_path(side->mrs[0]), PIER_PATH_MIXED);
 	assert_int_equal(pier_mr_parts(side->mrs[0]), 4);
 }
@@ -262,7 +262,7 @@ static inline struct pier_transfer_attr attr_of(uint32_t count, uint64_t length)
 static inline void begin(const struct pier_transfer_attr *attr)
 {
 	expect_ok(pier_transfer_destroy(fixture.transfer));
-	expect_ok(pier_transfer_begin(attr, &fixture.transfer));
+	expect_ok(pier_transfer_create(attr, &fixture.transfer));
 }
 
 static inline struct pier_transfer_status status(void)

@@ -172,10 +172,10 @@ static void resumes_in_another_process(void **state)
 	assert_int_equal(status().done, 30);
 	finish(0, 30, 65);
 	attr.length = 94;
-	expect_result(pier_transfer_begin(&attr, &transfer), -EBADMSG);
+	expect_result(pier_transfer_create(&attr, &transfer), -EBADMSG);
 	attr.length = 95;
 	attr.state_size--;
-	expect_result(pier_transfer_begin(&attr, &transfer), -EMSGSIZE);
+	expect_result(pier_transfer_create(&attr, &transfer), -EMSGSIZE);
 }
 
 static const struct pier_endpoint no_reads = {
@@ -191,7 +191,7 @@ static const struct pier_endpoint no_reads = {
 		struct pier_transfer *none = (void *)7;                       \
                                                                               \
 		change;                                                       \
-		expect_result(pier_transfer_begin(&attr, &none), (error));    \
+		expect_result(pier_transfer_create(&attr, &none), (error));   \
 		assert_ptr_equal(none, (void *)7);                            \
 		assert_int_equal(pier_object_count(PIER_OBJECT_TRANSFER), 0); \
 	} while (0)
@@ -199,7 +199,7 @@ static const struct pier_endpoint no_reads = {
 static void refuses_invalid_arguments(void **state)
 {
 	(void)state;
-	expect_result(pier_transfer_begin(NULL, &transfer), -EINVAL);
+	expect_result(pier_transfer_create(NULL, &transfer), -EINVAL);
 	expect_refused(attr.size = 8, -EINVAL);
 	expect_refused(attr.direction = 3, -EINVAL);
 	expect_refused(attr.flags = 4, -EINVAL);

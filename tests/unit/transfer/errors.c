@@ -53,7 +53,7 @@ static void reports_what_broke_the_channel(void **state)
 	struct pier_work work;
 
 	(void)state;
-	expect_ok(pier_post_write(channel, &element, 1, &target, &work));
+	expect_ok(pier_channel_post_write(channel, &element, 1, &target, &work));
 	begin(95);
 	expect_going(5);
 	complete(1, IBV_WC_RETRY_EXC_ERR);
@@ -131,7 +131,7 @@ static void stops_a_rail_that_stalls(void **state)
 	assert_int_equal(fake.state, IBV_QPS_ERR);
 	assert_int_equal(pier_channel_outstanding(channel), 0);
 	assert_int_equal(status().done, 10);
-	expect_result(pier_post_send(channel, NULL, 0, NULL), -EPIPE);
+	expect_result(pier_channel_post_send(channel, NULL, 0, NULL), -EPIPE);
 	test_assert_sentence("no request completed");
 }
 
@@ -159,7 +159,7 @@ static void other_rails_do_not_stall_while_one_is_stopped(void **state)
 
 	(void)state;
 	pier_cq_attr_init(&cq_attr);
-	expect_ok(pier_create_cq(&fake.pd, &cq_attr, &cq));
+	expect_ok(pier_cq_create(&fake.pd, &cq_attr, &cq));
 	pier_channel_attr_init(&channel_attr);
 	channel_attr.cq = cq;
 	for (int i = 0; i < 2; i++) {
@@ -189,7 +189,7 @@ static void other_rails_do_not_stall_while_one_is_stopped(void **state)
 	transfer = NULL;
 	for (int i = 0; i < 2; i++)
 		expect_ok(pier_channel_destroy(rails[i].channel));
-	expect_ok(pier_destroy_cq(cq));
+	expect_ok(pier_cq_destroy(cq));
 }
 
 static void gives_up_on_a_queue_full_of_other_requests(void **state)
@@ -199,7 +199,7 @@ static void gives_up_on_a_queue_full_of_other_requests(void **state)
 
 	(void)state;
 	for (int i = 0; i < DEPTH; i++)
-		expect_ok(pier_post_write(channel, &element, 1, &target, NULL));
+		expect_ok(pier_channel_post_write(channel, &element, 1, &target, NULL));
 	attr.stall_ms = BRIEF;
 	begin_with(&attr);
 	expect_result(pier_transfer_wait(transfer, PATIENT), -EAGAIN);

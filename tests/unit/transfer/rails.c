@@ -20,7 +20,7 @@ static void other_rails_take_over(void **state)
 		attr.direction = reading ? PIER_TRANSFER_READ : PIER_TRANSFER_WRITE;
 		pair->rails[0].parts = wrong;
 		shuffle(pair);
-		expect_ok(pier_transfer_begin(&attr, &transfer));
+		expect_ok(pier_transfer_create(&attr, &transfer));
 		expect_result(pier_transfer_wait(transfer, PATIENT), 1);
 		pier_transfer_query(transfer, &status);
 		assert_int_equal(status.working_rails, 1);
@@ -42,7 +42,8 @@ static void other_rails_take_over(void **state)
 		assert_int_equal(pier_channel_outstanding(pair->rails[1].channel), 0);
 		/* The working rail was allowed to finish its chunks. */
 		assert_int_not_equal(
-			pier_post_send(pair->rails[0].channel, NULL, 0, NULL), -EPIPE);
+			pier_channel_post_send(pair->rails[0].channel, NULL, 0, NULL),
+			-EPIPE);
 		shuffle(pair);
 	}
 }
@@ -139,7 +140,7 @@ static void resumes_exactly_the_missing_bytes(void **state)
 		attr.progress = kill_rails;
 		attr.context = &killer;
 		shuffle(pair);
-		expect_ok(pier_transfer_begin(&attr, &transfer));
+		expect_ok(pier_transfer_create(&attr, &transfer));
 		assert_true(pier_transfer_wait(transfer, PATIENT) < 0);
 		test_assert_sentence("of 1048576 bytes have arrived: rail");
 		pier_transfer_query(transfer, &status);

@@ -51,7 +51,7 @@ static void begin_receiver(uint32_t count, uint64_t length)
 {
 	struct pier_receiver_attr attr = receiver_of(count, length);
 
-	expect_ok(pier_receiver_begin(&attr, &fixture.receiver));
+	expect_ok(pier_receiver_create(&attr, &fixture.receiver));
 }
 
 static struct pier_transfer_attr announced(uint32_t count, uint64_t length)
@@ -737,12 +737,12 @@ static void stops_channels_with_unused_receives(void **state)
 	expect_ok(pier_receiver_destroy(fixture.receiver));
 	fixture.receiver = NULL;
 	assert_int_equal(pier_channel_outstanding(channel), 0);
-	expect_result(pier_post_recv(channel, NULL, 0, &work), -EPIPE);
+	expect_result(pier_channel_post_recv(channel, NULL, 0, &work), -EPIPE);
 	test_assert_sentence("receiver was destroyed");
 	/* After a reset the channel is as new: all places are free. */
 	expect_ok(pier_channel_reset(channel));
 	for (uint32_t i = 0; i < fixture.attr.max_recv_wr; i++)
-		expect_ok(pier_post_recv(channel, NULL, 0, &work));
+		expect_ok(pier_channel_post_recv(channel, NULL, 0, &work));
 }
 
 static void reset_rail(void)
@@ -881,7 +881,7 @@ static void ends_at_its_deadline(void **state)
 	(void)state;
 	make_rails(1, true, true);
 	attr = receiver_of(1, LENGTH);
-	expect_ok(pier_receiver_begin(&attr, &fixture.receiver));
+	expect_ok(pier_receiver_create(&attr, &fixture.receiver));
 	expect_result(pier_receiver_wait(fixture.receiver, 0), 0);
 	expect_result(wait_in_vain(BRIEF), 0);
 	expect_result(pier_receiver_wait(fixture.receiver, -1), -EINVAL);
@@ -889,7 +889,7 @@ static void ends_at_its_deadline(void **state)
 	connect_rail(0);
 	name_rail(0);
 	attr.stall_ms = BRIEF;
-	expect_ok(pier_receiver_begin(&attr, &fixture.receiver));
+	expect_ok(pier_receiver_create(&attr, &fixture.receiver));
 	expect_result(wait_in_vain(PATIENT), -ETIMEDOUT);
 	test_assert_sentence("nothing new arrived within 20 ms");
 	expect_ok(pier_receiver_destroy(fixture.receiver));
@@ -897,7 +897,7 @@ static void ends_at_its_deadline(void **state)
 	name_rail(0);
 	attr.stall_ms = PIER_TIMEOUT_DEFAULT;
 	attr.timeout_ms = BRIEF;
-	expect_ok(pier_receiver_begin(&attr, &fixture.receiver));
+	expect_ok(pier_receiver_create(&attr, &fixture.receiver));
 	expect_result(wait_in_vain(PATIENT), -ETIMEDOUT);
 	test_assert_sentence("the 20 ms were over");
 }
@@ -912,7 +912,7 @@ static void stalls_if_no_new_bytes_arrive(void **state)
 	make_rails(1, true, true);
 	attr = receiver_of(1, LENGTH);
 	attr.stall_ms = BRIEF;
-	expect_ok(pier_receiver_begin(&attr, &fixture.receiver));
+	expect_ok(pier_receiver_create(&attr, &fixture.receiver));
 	while (result == 0) {
 		announce(1, 4096, 4096);
 		manual_clock_advance(BRIEF / 4);
@@ -1004,7 +1004,7 @@ static struct pier_cq *share_queue(void)
 	struct pier_endpoint here, there;
 	struct pier_cq *cq;
 
-	expect_ok(pier_create_cq(fixture.there.pd, NULL, &cq));
+	expect_ok(pier_cq_create(fixture.there.pd, NULL, &cq));
 	attr.cq = cq;
 	expect_ok(pier_channel_destroy(*channel));
 	expect_ok(pier_channel_create(fixture.there.pd, &attr, channel));
@@ -1041,7 +1041,7 @@ static void keeps_chunks_that_another_channel_collected(void **state)
 	fixture.receiver = NULL;
 	expect_ok(pier_channel_destroy(channel));
 	fixture.there.channels[0] = NULL;
-	expect_ok(pier_destroy_cq(cq));
+	expect_ok(pier_cq_destroy(cq));
 }
 
 /* The time is up while chunks are still to be copied. */
@@ -1053,7 +1053,7 @@ static void ends_at_its_deadline_while_chunks_arrive(void **state)
 	make_rails(1, true, true);
 	attr = receiver_of(1, LENGTH);
 	attr.timeout_ms = 1;
-	expect_ok(pier_receiver_begin(&attr, &fixture.receiver));
+	expect_ok(pier_receiver_create(&attr, &fixture.receiver));
 	announce_while_copying(LENGTH / 4096);
 	manual_clock_advance(1);
 	expect_result(pier_receiver_progress(fixture.receiver), -ETIMEDOUT);
@@ -1155,11 +1155,11 @@ static void refuses_transfers_that_cannot_be_announced(void **state)
 	(void)state;
 	make_rails(1, true, true);
 	good = announced(1, LENGTH);
-#define refuse(sentence)                                                       \
-	do {                                                                   \
-		expect_result(pier_transfer_begin(&attr, &transfer), -EINVAL); \
-		test_assert_sentence(sentence);                                \
-		assert_null(transfer);                                         \
+#define refuse(sentence)                                                        \
+	do {                                                                    \
+		expect_result(pier_transfer_create(&attr, &transfer), -EINVAL); \
+		test_assert_sentence(sentence);                                 \
+		assert_null(transfer);                                          \
 	} while (0)
 	attr = good;
 	attr.direction = PIER_TRANSFER_READ;
@@ -1184,7 +1184,7 @@ static void refuses_transfers_that_cannot_be_announced(void **state)
 	parts[0].length--;
 	parts[1].addr--;
 	parts[1].length++;
-	expect_ok(pier_transfer_begin(&good, &transfer));
+	expect_ok(pier_transfer_create(&good, &transfer));
 	expect_ok(pier_transfer_destroy(transfer));
 	transfer = NULL;
 	fixture.attr.max_send_wr = 1;
@@ -1211,14 +1211,14 @@ static void refuses_foreign_states(void **state)
 	wire[32] = 1; /* one byte at 4095 */
 	wire[24] = 0xff;
 	wire[25] = 0x0f;
-	expect_result(pier_transfer_begin(&attr, &transfer), -EINVAL);
+	expect_result(pier_transfer_create(&attr, &transfer), -EINVAL);
 	test_assert_sentence("missing range [4095, +1)");
 	wire[24] = 0; /* at 4096, which ends within a block */
 	wire[25] = 0x10;
-	expect_result(pier_transfer_begin(&attr, &transfer), -EINVAL);
+	expect_result(pier_transfer_create(&attr, &transfer), -EINVAL);
 	wire[33] = 0x10; /* 4096 and 5 more: to the end */
 	wire[32] = 5;
-	expect_ok(pier_transfer_begin(&attr, &transfer));
+	expect_ok(pier_transfer_create(&attr, &transfer));
 	expect_ok(pier_transfer_destroy(transfer));
 }
 
@@ -1274,10 +1274,10 @@ static void ends_chunks_of_many_parts_on_blocks(void **state)
 	expect_ok(pier_buffer_alloc(spec, AREA, &fixture.here.buffer));
 	fixture.attr.max_send_sge = 3;
 	make_rails(1, true, true);
-	expect_ok(pier_dereg_mr(fixture.here.mrs[0]));
+	expect_ok(pier_mr_dereg(fixture.here.mrs[0]));
 	fixture.gpu->seams = fixture.gpu->no_pcie = true;
 	fixture.gpu->takes = PIER_MAPPING_PCIE;
-	expect_ok(pier_reg_buffer_mr(fixture.here.pd, fixture.here.buffer, 0, AREA, 0,
+	expect_ok(pier_mr_reg_buffer(fixture.here.pd, fixture.here.buffer, 0, AREA, 0,
 				     PIER_POLICY_BOUNCE, &fixture.here.mrs[0]));
 	assert_true(pier_mr_parts(fixture.here.mrs[0]) > AREA / page);
 	name_rail(0);
@@ -1301,13 +1301,13 @@ static void refuses_invalid_arguments(void **state)
 	(void)state;
 	make_rails(2, true, true);
 	good = receiver_of(1, LENGTH);
-#define refuse_receiver(error, sentence)                                        \
-	do {                                                                    \
-		expect_result(pier_receiver_begin(&attr, &receiver), -(error)); \
-		test_assert_sentence(sentence);                                 \
-		assert_null(receiver);                                          \
+#define refuse_receiver(error, sentence)                                         \
+	do {                                                                     \
+		expect_result(pier_receiver_create(&attr, &receiver), -(error)); \
+		test_assert_sentence(sentence);                                  \
+		assert_null(receiver);                                           \
 	} while (0)
-	expect_result(pier_receiver_begin(NULL, &receiver), -EINVAL);
+	expect_result(pier_receiver_create(NULL, &receiver), -EINVAL);
 	attr = good;
 	attr.size = 8;
 	refuse_receiver(EINVAL, "pier_receiver_attr_init()");
@@ -1342,7 +1342,7 @@ static void refuses_invalid_arguments(void **state)
 	attr.rail_count = 1;
 	refuse_receiver(EINVAL, "another protection domain");
 	attr = good;
-	expect_ok(pier_post_recv(fixture.there.channels[0], NULL, 0, NULL));
+	expect_ok(pier_channel_post_recv(fixture.there.channels[0], NULL, 0, NULL));
 	refuse_receiver(EBUSY, "1 receives posted");
 	expect_ok(pier_channel_cancel(fixture.there.channels[0]));
 	refuse_receiver(EPIPE, "rail 0 of a receiver");
@@ -1360,7 +1360,7 @@ static void refuses_channels_with_shared_receives(void **state)
 	make_rails(1, true, true);
 	attr = receiver_of(1, LENGTH);
 	expect_ok(pier_recv_pool_create(fixture.there.channels[0], NULL, &pool));
-	expect_result(pier_receiver_begin(&attr, &receiver), -EINVAL);
+	expect_result(pier_receiver_create(&attr, &receiver), -EINVAL);
 	test_assert_sentence("a receive pool");
 	expect_ok(pier_recv_pool_destroy(pool));
 }

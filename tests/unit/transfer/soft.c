@@ -52,7 +52,7 @@ static void uses_all_rails(void **state)
 	struct pier_transfer *transfer;
 	uint64_t sum = 0;
 
-	expect_ok(pier_transfer_begin(&attr, &transfer));
+	expect_ok(pier_transfer_create(&attr, &transfer));
 	expect_result(pier_transfer_wait(transfer, PATIENT), 1);
 	for (uint32_t i = 0; i < 4; i++) {
 		assert_true(rail_status(transfer, i).done >= CHUNK);
@@ -101,7 +101,7 @@ static void can_be_driven_by_epoll(void **state)
 					   &event),
 				 0);
 	}
-	expect_ok(pier_transfer_begin(&attr, &transfer));
+	expect_ok(pier_transfer_create(&attr, &transfer));
 	while ((result = pier_transfer_progress(transfer)) == 0)
 		arm(pair, epoll, &look);
 	assert_int_equal(result, 1);
@@ -124,7 +124,8 @@ static void notifies_the_peer(void **state)
 	attr.flags = PIER_TRANSFER_NOTIFY;
 	attr.immediate = 0xfeedf00d;
 	for (int i = 0; i < 2; i++)
-		expect_ok(pier_post_recv(pair->there.channels[i], NULL, 0, &works[i]));
+		expect_ok(pier_channel_post_recv(pair->there.channels[i], NULL, 0,
+						 &works[i]));
 	expect_ok(pier_transfer_run(&attr));
 	expect_ok(test_work_wait(pair->there.channels[0], works[0], PATIENT, &result));
 	assert_int_equal(result.immediate, 0xfeedf00d);
@@ -198,7 +199,7 @@ static void moves_more_than_4_gib(void **state)
 
 		fds[i] = memfd_create("huge", MFD_CLOEXEC);
 		huge[i] = map_huge(fds[i], &files[i]);
-		expect_ok(pier_reg_mr(pd, huge[i], HUGE, PIER_ACCESS_SHARED, &mrs[i]));
+		expect_ok(pier_mr_reg(pd, huge[i], HUGE, PIER_ACCESS_SHARED, &mrs[i]));
 	}
 	fill(&pair->random, files[0], 4 * SLOT);
 	expect_ok(pier_mr_remote(mrs[1], &remote));
@@ -211,7 +212,7 @@ static void moves_more_than_4_gib(void **state)
 	expect_ok(pier_transfer_run(&attr));
 	assert_memory_equal(files[0], files[1], 4 * SLOT);
 	for (int i = 0; i < 2; i++) {
-		expect_ok(pier_dereg_mr(mrs[i]));
+		expect_ok(pier_mr_dereg(mrs[i]));
 		munmap(huge[i], HUGE);
 		munmap(files[i], 4 * SLOT);
 		close(fds[i]);

@@ -49,12 +49,12 @@ static inline void open_side(struct side *side)
 {
 	void *memory;
 
-	expect_ok(pier_open_device("soft0", &side->device));
-	expect_ok(pier_alloc_pd(side->device, &side->pd));
+	expect_ok(pier_device_open("soft0", &side->device));
+	expect_ok(pier_pd_alloc(side->device, &side->pd));
 	expect_ok(pier_buffer_alloc("memfd", AREA, &side->buffer));
 	expect_ok(pier_buffer_map(side->buffer, &memory));
 	side->memory = memory;
-	expect_ok(pier_reg_buffer_mr(side->pd, side->buffer, 0, AREA, PIER_ACCESS_SHARED,
+	expect_ok(pier_mr_reg_buffer(side->pd, side->buffer, 0, AREA, PIER_ACCESS_SHARED,
 				     PIER_POLICY_DIRECT, &side->mr));
 }
 
@@ -62,10 +62,10 @@ static inline void close_side(struct side *side)
 {
 	for (int i = 0; i < MAX_RAILS; i++)
 		expect_ok(pier_channel_destroy(side->channels[i]));
-	expect_ok(pier_dereg_mr(side->mr));
+	expect_ok(pier_mr_dereg(side->mr));
 	expect_ok(pier_buffer_free(side->buffer));
-	expect_ok(pier_dealloc_pd(side->pd));
-	expect_ok(pier_close_device(side->device));
+	expect_ok(pier_pd_dealloc(side->pd));
+	expect_ok(pier_device_close(side->device));
 }
 
 /* New ends for a rail, connected to each other. */

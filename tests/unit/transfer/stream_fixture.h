@@ -77,7 +77,7 @@ static inline void begin_stream(uint32_t rails, int stall_ms)
 	receiver.rail_count = rails;
 	receiver.stream_size = SIZE;
 	receiver.stall_ms = stall_ms;
-	expect_ok(pier_receiver_begin(&receiver, &fixture.receiver));
+	expect_ok(pier_receiver_create(&receiver, &fixture.receiver));
 	begin(&sender);
 }
 

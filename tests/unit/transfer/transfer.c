@@ -58,7 +58,8 @@ static void shares_the_queue_with_other_requests(void **state)
 
 	(void)state;
 	for (int i = 0; i < DEPTH - 1; i++)
-		expect_ok(pier_post_write(channel, &element, 1, &target, &works[i]));
+		expect_ok(pier_channel_post_write(channel, &element, 1, &target,
+						  &works[i]));
 	attr.window = 4;
 	begin_with(&attr);
 	expect_going(DEPTH);

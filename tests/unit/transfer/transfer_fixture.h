@@ -106,12 +106,12 @@ static inline void begin(uint64_t length)
 {
 	struct pier_transfer_attr attr = attr_of(length);
 
-	expect_ok(pier_transfer_begin(&attr, &transfer));
+	expect_ok(pier_transfer_create(&attr, &transfer));
 }
 
 static inline void begin_with(const struct pier_transfer_attr *attr)
 {
-	expect_ok(pier_transfer_begin(attr, &transfer));
+	expect_ok(pier_transfer_create(attr, &transfer));
 }
 
 static inline struct pier_transfer_status status(void)

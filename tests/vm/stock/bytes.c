@@ -25,13 +25,13 @@ struct side {
 
 static void open_side(struct side *side, const char *spec, struct test_random *random)
 {
-	expect_ok(pier_open_device(stock_device, &side->device));
-	expect_ok(pier_alloc_pd(side->device, &side->pd));
+	expect_ok(pier_device_open(stock_device, &side->device));
+	expect_ok(pier_pd_alloc(side->device, &side->pd));
 	side->buffer = stock_alloc(spec);
 	for (size_t i = 0; i < STOCK_LENGTH; i++)
 		side->image[i] = (uint8_t)(test_random_next(random) >> 56);
 	expect_ok(pier_buffer_copy_to(side->buffer, 0, side->image, STOCK_LENGTH));
-	expect_ok(pier_reg_buffer_mr(side->pd, side->buffer, 0, STOCK_LENGTH,
+	expect_ok(pier_mr_reg_buffer(side->pd, side->buffer, 0, STOCK_LENGTH,
 				     PIER_ACCESS_SHARED, PIER_POLICY_ANY, &side->mr));
 	assert_int_equal(pier_mr_path(side->mr), PIER_PATH_HOST);
 	expect_ok(pier_channel_create(side->pd, NULL, &side->channel));
@@ -40,10 +40,10 @@ static void open_side(struct side *side, const char *spec, struct test_random *r
 static void close_side(struct side *side)
 {
 	expect_ok(pier_channel_destroy(side->channel));
-	expect_ok(pier_dereg_mr(side->mr));
+	expect_ok(pier_mr_dereg(side->mr));
 	expect_ok(pier_buffer_free(side->buffer));
-	expect_ok(pier_dealloc_pd(side->pd));
-	expect_ok(pier_close_device(side->device));
+	expect_ok(pier_pd_dealloc(side->pd));
+	expect_ok(pier_device_close(side->device));
 }
 
 static void connect_sides(struct side *a, struct side *b)

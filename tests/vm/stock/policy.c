@@ -33,16 +33,16 @@ static void says_that_it_cannot(void **state)
 	struct pier_device_attr attr;
 
 	for (int i = 0; i < ROUNDS; i++) {
-		expect_ok(pier_open_device(stock_device, &again));
-		expect_ok(pier_query_device(again, &attr));
+		expect_ok(pier_device_open(stock_device, &again));
+		expect_ok(pier_device_query(again, &attr));
 		assert_string_equal(attr.name, stock_device);
 		assert_string_equal(attr.provider, "verbs");
 		assert_false(attr.dmabuf);
 		assert_false(attr.memfd_as_dmabuf);
-		expect_ok(pier_close_device(again));
+		expect_ok(pier_device_close(again));
 	}
 	/* The one that was open all the time. */
-	expect_ok(pier_query_device(stock->device, &attr));
+	expect_ok(pier_device_query(stock->device, &attr));
 	assert_false(attr.dmabuf);
 	stock_expect_quiet(stock);
 }
@@ -51,7 +51,7 @@ static void refuse_fd(struct stock *stock, uint64_t offset, uint64_t iova, int f
 {
 	struct pier_mr *mr = UNTOUCHED;
 
-	expect_result(pier_reg_dmabuf_mr(stock->pd, offset, 4096, iova, fd,
+	expect_result(pier_mr_reg_dmabuf(stock->pd, offset, 4096, iova, fd,
 					 PIER_ACCESS_SHARED, &mr),
 		      -EOPNOTSUPP);
 	assert_no_dmabuf_sentence();
@@ -98,7 +98,7 @@ static void refuse_direct(struct stock *stock, struct pier_buffer *buffer)
 {
 	struct pier_mr *mr = UNTOUCHED;
 
-	expect_result(pier_reg_buffer_mr(stock->pd, buffer, 0, STOCK_LENGTH,
+	expect_result(pier_mr_reg_buffer(stock->pd, buffer, 0, STOCK_LENGTH,
 					 PIER_ACCESS_SHARED, PIER_POLICY_DIRECT, &mr),
 		      -EOPNOTSUPP);
 	assert_no_dmabuf_sentence();
@@ -125,7 +125,7 @@ static struct pier_mr *reg_as_host(struct stock *stock, struct pier_buffer *buff
 {
 	struct pier_mr *mr = NULL;
 
-	expect_ok(pier_reg_buffer_mr(stock->pd, buffer, 0, STOCK_LENGTH,
+	expect_ok(pier_mr_reg_buffer(stock->pd, buffer, 0, STOCK_LENGTH,
 				     PIER_ACCESS_SHARED, policy, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_HOST);
 	assert_int_equal(pier_mr_iova(mr), pier_buffer_address(buffer));
@@ -154,7 +154,7 @@ static void udmabuf_falls_back_and_says_why(void **state)
 		assert_warned(stock, i, "not as a dma-buf");
 		assert_warned(stock, i, "cannot register dma-bufs");
 		assert_warned(stock, i, stock_device);
-		expect_ok(pier_dereg_mr(mr));
+		expect_ok(pier_mr_dereg(mr));
 	}
 	expect_ok(pier_buffer_free(buffer));
 }
@@ -164,7 +164,7 @@ static void refuse_heap(struct stock *stock, struct pier_buffer *buffer)
 {
 	struct pier_mr *mr = UNTOUCHED;
 
-	expect_result(pier_reg_buffer_mr(stock->pd, buffer, 0, STOCK_LENGTH,
+	expect_result(pier_mr_reg_buffer(stock->pd, buffer, 0, STOCK_LENGTH,
 					 PIER_ACCESS_SHARED, PIER_POLICY_ANY, &mr),
 		      -EFAULT);
 	assert_ptr_equal(mr, UNTOUCHED);
@@ -195,7 +195,7 @@ static void host_memory_needs_no_dmabuf(void **state)
 		struct pier_buffer *buffer = stock_alloc(kinds_of_host[i / 2]);
 		struct pier_mr *mr = reg_as_host(stock, buffer, policies[i % 2]);
 
-		expect_ok(pier_dereg_mr(mr));
+		expect_ok(pier_mr_dereg(mr));
 		expect_ok(pier_buffer_free(buffer));
 	}
 	/* It is what this memory is made for, and worth no warning. */
@@ -218,7 +218,7 @@ static void nothing_is_remembered(void **state)
 		mr = reg_as_host(stock, udmabuf, PIER_POLICY_ANY);
 		refuse_heap(stock, heap);
 		refuse_direct(stock, udmabuf);
-		expect_ok(pier_dereg_mr(mr));
+		expect_ok(pier_mr_dereg(mr));
 		refuse_direct(stock, heap);
 		test_assert_census(&before);
 	}

@@ -57,8 +57,8 @@ int stock_setup(void **state)
 		return -1;
 	stock->before = test_take_census();
 	pier_log_set(PIER_LOG_WARNING, take_log, &stock->log);
-	expect_ok(pier_open_device(stock_device, &stock->device));
-	expect_ok(pier_alloc_pd(stock->device, &stock->pd));
+	expect_ok(pier_device_open(stock_device, &stock->device));
+	expect_ok(pier_pd_alloc(stock->device, &stock->pd));
 	*state = stock;
 	return 0;
 }
@@ -68,8 +68,8 @@ int stock_teardown(void **state)
 	struct stock *stock = *state;
 	struct test_census before = stock->before;
 
-	expect_ok(pier_dealloc_pd(stock->pd));
-	expect_ok(pier_close_device(stock->device));
+	expect_ok(pier_pd_dealloc(stock->pd));
+	expect_ok(pier_device_close(stock->device));
 	pier_log_set(PIER_LOG_NONE, NULL, NULL);
 	free(stock);
 	test_assert_census(&before);

@@ -7,9 +7,9 @@
 
 static int open_device(struct end *end, const struct words *options)
 {
-	int error = pier_open_device(words_text(options, "device"), &end->device);
+	int error = pier_device_open(words_text(options, "device"), &end->device);
 
-	return error ? error : pier_alloc_pd(end->device, &end->pd);
+	return error ? error : pier_pd_alloc(end->device, &end->pd);
 }
 
 /* A kind of memory that does not work here says -EOPNOTSUPP. */
@@ -32,11 +32,11 @@ static int open_buffer(struct end *end, const struct words *options, bool *ret_s
 static int open_region(struct end *end, const struct words *options, bool *ret_skip)
 {
 	struct pier_device_attr attr;
-	int error = pier_query_device(end->device, &attr);
+	int error = pier_device_query(end->device, &attr);
 
 	if (error)
 		return error;
-	error = pier_reg_buffer_mr(end->pd, end->buffer,
+	error = pier_mr_reg_buffer(end->pd, end->buffer,
 				   words_number(options, "region_offset"),
 				   words_number(options, "region_length"),
 				   PIER_ACCESS_SHARED, PIER_POLICY_DIRECT, &end->mr);
@@ -76,13 +76,13 @@ int end_close(struct end *end)
 	int error = pier_channel_destroy(end->channel);
 
 	if (!error)
-		error = pier_dereg_mr(end->mr);
+		error = pier_mr_dereg(end->mr);
 	if (!error)
 		error = pier_buffer_free(end->buffer);
 	if (!error)
-		error = pier_dealloc_pd(end->pd);
+		error = pier_pd_dealloc(end->pd);
 	if (!error)
-		error = pier_close_device(end->device);
+		error = pier_device_close(end->device);
 	free(end->bytes);
 	return error;
 }

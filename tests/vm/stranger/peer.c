@@ -145,7 +145,8 @@ static int do_recv(struct end *end, const struct words *words)
 
 	if (error)
 		return error;
-	return posted(end, pier_post_recv(end->channel, &element, 1, next_work(end)));
+	return posted(end,
+		      pier_channel_post_recv(end->channel, &element, 1, next_work(end)));
 }
 
 static int do_send(struct end *end, const struct words *words)
@@ -156,8 +157,8 @@ static int do_send(struct end *end, const struct words *words)
 	if (error)
 		return error;
 	if (!words_find(words, "immediate"))
-		return posted(end,
-			      pier_post_send(end->channel, &element, 1, next_work(end)));
+		return posted(end, pier_channel_post_send(end->channel, &element, 1,
+							  next_work(end)));
 	return posted(end, test_post_send_imm(end->channel, &element, 1,
 					      (uint32_t)words_number(words, "immediate"),
 					      next_work(end)));
@@ -174,8 +175,8 @@ static int do_write(struct end *end, const struct words *words)
 	if (error)
 		return error;
 	if (!words_find(words, "immediate"))
-		return posted(end, pier_post_write(end->channel, &element, 1, &remote,
-						   next_work(end)));
+		return posted(end, pier_channel_post_write(end->channel, &element, 1,
+							   &remote, next_work(end)));
 	return posted(end, test_post_write_imm(end->channel, &element, 1, &remote,
 					       (uint32_t)words_number(words, "immediate"),
 					       next_work(end)));
@@ -191,8 +192,8 @@ static int do_read(struct end *end, const struct words *words)
 		error = aim(end, words, &remote);
 	if (error)
 		return error;
-	return posted(end,
-		      pier_post_read(end->channel, &element, 1, &remote, next_work(end)));
+	return posted(end, pier_channel_post_read(end->channel, &element, 1, &remote,
+						  next_work(end)));
 }
 
 static const struct pier_work *work_of(const struct end *end, const struct words *words)

@@ -12,8 +12,8 @@ static struct {
 static int setup(void **state)
 {
 	fixture_setup(state);
-	expect_ok(pier_open_device("soft0", &fixture.device));
-	expect_ok(pier_alloc_pd(fixture.device, &fixture.pd));
+	expect_ok(pier_device_open("soft0", &fixture.device));
+	expect_ok(pier_pd_alloc(fixture.device, &fixture.pd));
 	expect_ok(pier_mr_cache_create(fixture.pd, NULL, &fixture.cache));
 	fixture.range = fixture_map(0, FIXTURE_BLOCK, 3, true);
 	return 0;
@@ -22,8 +22,8 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	expect_ok(pier_mr_cache_destroy(fixture.cache));
-	expect_ok(pier_dealloc_pd(fixture.pd));
-	expect_ok(pier_close_device(fixture.device));
+	expect_ok(pier_pd_dealloc(fixture.pd));
+	expect_ok(pier_device_close(fixture.device));
 	fixture_unmap(&fixture.range);
 	return fixture_teardown(state);
 }

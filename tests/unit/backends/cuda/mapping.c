@@ -79,8 +79,8 @@ static int setup(void **state)
 {
 	fixture_setup(state);
 	app.control->windows = FAKE_CUDA_WINDOWS_COPIED;
-	expect_ok(pier_open_device("soft0", &nic.device));
-	expect_ok(pier_alloc_pd(nic.device, &nic.pd));
+	expect_ok(pier_device_open("soft0", &nic.device));
+	expect_ok(pier_pd_alloc(nic.device, &nic.pd));
 	nic.soft = nic.device->provider;
 	nic.provider = *nic.soft;
 	nic.provider.reg_dmabuf_mr = attach;
@@ -100,8 +100,8 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	nic.device->provider = nic.soft;
-	expect_ok(pier_dealloc_pd(nic.pd));
-	expect_ok(pier_close_device(nic.device));
+	expect_ok(pier_pd_dealloc(nic.pd));
+	expect_ok(pier_device_close(nic.device));
 	return fixture_teardown(state);
 }
 
@@ -130,7 +130,7 @@ static int reg(struct pier_buffer *buffer, size_t offset, size_t length,
 	attr.ranges = &range;
 	attr.range_count = 1;
 	attr.mapping = mapping;
-	return pier_reg_mr_attr(nic.pd, &attr, ret_mr);
+	return pier_mr_reg_attr(nic.pd, &attr, ret_mr);
 }
 
 static void expect_mapping(struct pier_buffer *buffer, enum pier_mapping mapping)
@@ -140,7 +140,7 @@ static void expect_mapping(struct pier_buffer *buffer, enum pier_mapping mapping
 	expect_ok(reg(buffer, 0, pier_buffer_length(buffer), PIER_MAPPING_AUTO, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
 	assert_int_equal(test_mr_info(mr).mapping, mapping);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 }
 
 /* "Unknown error 524" says nothing. */
@@ -295,18 +295,18 @@ static void an_untested_mapping_is_refused(void **state)
 	}
 	/* With the other policies another path is taken, or none. */
 	for (int policy = PIER_POLICY_PEERMEM; policy <= PIER_POLICY_ANY; policy++) {
-		expect_result(pier_reg_buffer_mr(nic.pd, buffer, 0, FIXTURE_BLOCK,
+		expect_result(pier_mr_reg_buffer(nic.pd, buffer, 0, FIXTURE_BLOCK,
 						 PIER_ACCESS_SHARED,
 						 (enum pier_policy)policy, &mr),
 			      -EFAULT);
 		test_assert_sentence("as peer memory");
 		test_assert_sentence("PIER_CANARY=off accepts it untested");
 	}
-	expect_ok(pier_reg_buffer_mr(nic.pd, buffer, 0, FIXTURE_BLOCK, PIER_ACCESS_SHARED,
+	expect_ok(pier_mr_reg_buffer(nic.pd, buffer, 0, FIXTURE_BLOCK, PIER_ACCESS_SHARED,
 				     PIER_POLICY_BOUNCE, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_BOUNCE);
 	assert_non_null(strstr(pier_mr_reason(mr), "PIER_CANARY=off"));
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	/* What a user may consent to. */
 	nic.device->switches.canary = PIER_SWITCH_OFF;
 	expect_mapping(buffer, PIER_MAPPING_DEFAULT);
@@ -357,7 +357,7 @@ static void registers_a_part_by_the_whole_allocation(void **state)
 	assert_int_equal(nic.iova, pier_buffer_address(buffer) + offset);
 	assert_int_equal(pier_mr_iova(mr), pier_buffer_address(buffer) + offset);
 	assert_int_equal(pier_mr_length(mr), 1000);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	/* If that does not help, the first refusal is the one to know. */
 	nic.least = UINT64_MAX;
 	expect_result(reg(buffer, 0, 1000, PIER_MAPPING_DEFAULT, &mr), -EFAULT);
@@ -381,7 +381,7 @@ static void registers_a_part_by_its_whole_segment(void **state)
 	expect_ok(reg(buffer, FIXTURE_BLOCK + offset, 100, PIER_MAPPING_AUTO, &mr));
 	assert_int_equal(nic.registrations, 2);
 	assert_int_equal(nic.offset, offset);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	expect_ok(pier_buffer_free(buffer));
 }
 
@@ -435,18 +435,18 @@ static void registers_pcie_with_the_engine(void **state)
 	expect_ok(reg(buffer, 4096, 1, PIER_MAPPING_PCIE, &mr));
 	assert_int_equal(nic.data_directs, 1);
 	assert_int_equal(nic.offset, 0);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	/* Not only from the start of a dma-buf on. */
 	nic.least = FIXTURE_BLOCK;
 	expect_ok(reg(buffer, pier_host_page(), 1, PIER_MAPPING_PCIE, &mr));
 	assert_int_equal(nic.data_directs, 3);
 	assert_int_equal(nic.offset, pier_host_page());
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	nic.least = 0;
 	/* The default mapping is the NIC's own. */
 	expect_ok(reg(buffer, 0, 1, PIER_MAPPING_DEFAULT, &mr));
 	assert_int_equal(nic.data_directs, 3);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	expect_ok(pier_buffer_free(buffer));
 }
 
@@ -466,11 +466,11 @@ static void leaves_the_engine_if_the_range_does_not_suit(void **state)
 	expect_result(reg(buffer, 100, 1, PIER_MAPPING_AUTO, &mr), -EOPNOTSUPP);
 	expect_ok(reg(buffer, 0, 1, PIER_MAPPING_AUTO, &mr));
 	app.control->device[0].attach_error = 0;
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	/* PCIe was remembered; the default mapping serves this range. */
 	expect_ok(reg(buffer, 100, 1, PIER_MAPPING_AUTO, &mr));
 	assert_int_equal(test_mr_info(mr).mapping, PIER_MAPPING_DEFAULT);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	/* Others still use the engine. */
 	expect_mapping(buffer, PIER_MAPPING_PCIE);
 	expect_ok(pier_buffer_free(buffer));

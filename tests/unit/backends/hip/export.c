@@ -109,19 +109,19 @@ static void registers_an_export(void **state)
 	struct pier_pd *pd;
 
 	(void)state;
-	expect_ok(pier_open_device("soft0", &device));
-	expect_ok(pier_alloc_pd(device, &pd));
+	expect_ok(pier_device_open("soft0", &device));
+	expect_ok(pier_pd_alloc(device, &pd));
 	expect_ok(pier_buffer_alloc("hip:1", SMALL, &buffer));
-	expect_ok(pier_reg_buffer_mr(pd, buffer, 5000, 3000,
+	expect_ok(pier_mr_reg_buffer(pd, buffer, 5000, 3000,
 				     PIER_ACCESS_LOCAL_WRITE | PIER_ACCESS_REMOTE_WRITE,
 				     PIER_POLICY_DIRECT, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_DMABUF);
 	assert_int_equal(pier_mr_iova(mr), pier_buffer_address(buffer) + 5000);
 	assert_int_equal(fixture.fake->exports_open, 0);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	expect_ok(pier_buffer_free(buffer));
-	expect_ok(pier_dealloc_pd(pd));
-	expect_ok(pier_close_device(device));
+	expect_ok(pier_pd_dealloc(pd));
+	expect_ok(pier_device_close(device));
 }
 
 static void expect_refused(const struct pier_memory *memory, uint64_t address,

@@ -33,16 +33,16 @@ static enum pier_mapping register_mapping(void)
 	struct pier_mr *mr;
 	struct pier_pd *pd;
 
-	expect_ok(pier_open_device("soft0", &device));
-	expect_ok(pier_alloc_pd(device, &pd));
+	expect_ok(pier_device_open("soft0", &device));
+	expect_ok(pier_pd_alloc(device, &pd));
 	expect_ok(pier_buffer_alloc("hip:1", SMALL, &buffer));
-	expect_ok(pier_reg_buffer_mr(pd, buffer, 0, SMALL, PIER_ACCESS_SHARED,
+	expect_ok(pier_mr_reg_buffer(pd, buffer, 0, SMALL, PIER_ACCESS_SHARED,
 				     PIER_POLICY_DIRECT, &mr));
 	mapping = test_mr_info(mr).mapping;
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	expect_ok(pier_buffer_free(buffer));
-	expect_ok(pier_dealloc_pd(pd));
-	expect_ok(pier_close_device(device));
+	expect_ok(pier_pd_dealloc(pd));
+	expect_ok(pier_device_close(device));
 	return mapping;
 }
 
@@ -111,20 +111,20 @@ static void canary_finds_other_pages(void **state)
 
 	(void)state;
 	fixture.fake->gtt = true;
-	expect_ok(pier_open_device("soft0", &device));
-	expect_ok(pier_alloc_pd(device, &pd));
+	expect_ok(pier_device_open("soft0", &device));
+	expect_ok(pier_pd_alloc(device, &pd));
 	expect_ok(pier_buffer_alloc("hip:1", SMALL, &buffer));
-	expect_result(pier_reg_buffer_mr(pd, buffer, 0, SMALL, PIER_ACCESS_SHARED,
+	expect_result(pier_mr_reg_buffer(pd, buffer, 0, SMALL, PIER_ACCESS_SHARED,
 					 PIER_POLICY_DIRECT, &mr),
 		      -EIO);
 	test_assert_sentence("soft0 and the device do not share the memory of hip:1");
-	expect_ok(pier_reg_buffer_mr(pd, buffer, 0, SMALL, PIER_ACCESS_SHARED,
+	expect_ok(pier_mr_reg_buffer(pd, buffer, 0, SMALL, PIER_ACCESS_SHARED,
 				     PIER_POLICY_BOUNCE, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_BOUNCE);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	expect_ok(pier_buffer_free(buffer));
-	expect_ok(pier_dealloc_pd(pd));
-	expect_ok(pier_close_device(device));
+	expect_ok(pier_pd_dealloc(pd));
+	expect_ok(pier_device_close(device));
 }
 
 static struct pier_provider nic;
@@ -154,8 +154,8 @@ static void explains_what_the_driver_refuses(void **state)
 	struct pier_pd *pd;
 
 	(void)state;
-	expect_ok(pier_open_device("soft0", &device));
-	expect_ok(pier_alloc_pd(device, &pd));
+	expect_ok(pier_device_open("soft0", &device));
+	expect_ok(pier_pd_alloc(device, &pd));
 	expect_ok(pier_buffer_alloc("hip:1", SMALL, &buffer));
 	soft = device->provider;
 	nic = *soft;
@@ -164,21 +164,21 @@ static void explains_what_the_driver_refuses(void **state)
 	device->switches.canary = PIER_SWITCH_OFF;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		fixture.fake->attach_error = cases[i].error;
-		expect_result(pier_reg_buffer_mr(pd, buffer, 0, SMALL, PIER_ACCESS_SHARED,
+		expect_result(pier_mr_reg_buffer(pd, buffer, 0, SMALL, PIER_ACCESS_SHARED,
 						 PIER_POLICY_DIRECT, &mr),
 			      -cases[i].result);
 		test_assert_sentence(cases[i].sentence);
 		test_assert_sentence("dmesg");
-		expect_ok(pier_reg_buffer_mr(pd, buffer, 0, SMALL, PIER_ACCESS_SHARED,
+		expect_ok(pier_mr_reg_buffer(pd, buffer, 0, SMALL, PIER_ACCESS_SHARED,
 					     PIER_POLICY_BOUNCE, &mr));
 		assert_int_equal(pier_mr_path(mr), PIER_PATH_BOUNCE);
 		assert_non_null(strstr(pier_mr_reason(mr), cases[i].sentence));
-		expect_ok(pier_dereg_mr(mr));
+		expect_ok(pier_mr_dereg(mr));
 	}
 	device->provider = soft;
 	expect_ok(pier_buffer_free(buffer));
-	expect_ok(pier_dealloc_pd(pd));
-	expect_ok(pier_close_device(device));
+	expect_ok(pier_pd_dealloc(pd));
+	expect_ok(pier_device_close(device));
 }
 
 /* A launch alone acquires nothing that a NIC wrote. */
@@ -191,12 +191,12 @@ static void launches_see_what_was_synchronised(void **state)
 	void *pointer;
 
 	(void)state;
-	expect_ok(pier_open_device("soft0", &device));
+	expect_ok(pier_device_open("soft0", &device));
 	device->switches.canary = PIER_SWITCH_OFF;
-	expect_ok(pier_alloc_pd(device, &pd));
+	expect_ok(pier_pd_alloc(device, &pd));
 	expect_ok(pier_buffer_alloc("hip:1", SMALL, &buffer));
 	pointer = (void *)(uintptr_t)pier_buffer_address(buffer);
-	expect_ok(pier_reg_buffer_mr(pd, buffer, 0, SMALL, PIER_ACCESS_SHARED,
+	expect_ok(pier_mr_reg_buffer(pd, buffer, 0, SMALL, PIER_ACCESS_SHARED,
 				     PIER_POLICY_DIRECT, &mr));
 	expect_ok(pier_buffer_copy_to(buffer, 0, "old", 4));
 	assert_string_equal(fixture.launch(pointer), "old");
@@ -205,10 +205,10 @@ static void launches_see_what_was_synchronised(void **state)
 	assert_string_equal(fixture.launch(pointer), "old");
 	expect_ok(pier_mr_sync_for_device(mr, 0, SMALL));
 	assert_string_equal(fixture.launch(pointer), "new");
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	expect_ok(pier_buffer_free(buffer));
-	expect_ok(pier_dealloc_pd(pd));
-	expect_ok(pier_close_device(device));
+	expect_ok(pier_pd_dealloc(pd));
+	expect_ok(pier_device_close(device));
 }
 
 int main(void)

@@ -75,21 +75,21 @@ static void refuses_dmabufs_by_the_configuration(void **state)
 	struct pier_pd *pd;
 
 	(void)state;
-	expect_ok(pier_open_device("soft0", &device));
-	expect_ok(pier_alloc_pd(device, &pd));
+	expect_ok(pier_device_open("soft0", &device));
+	expect_ok(pier_pd_alloc(device, &pd));
 	expect_ok(pier_buffer_alloc("hip:0", 100, &buffer));
-	expect_result(pier_reg_buffer_mr(pd, buffer, 0, 100, PIER_ACCESS_SHARED,
+	expect_result(pier_mr_reg_buffer(pd, buffer, 0, 100, PIER_ACCESS_SHARED,
 					 PIER_POLICY_DIRECT, &mr),
 		      -EOPNOTSUPP);
 	test_assert_sentence("by /boot/config-");
 	test_assert_sentence("the kernel has no CONFIG_PCI_P2PDMA");
-	expect_ok(pier_reg_buffer_mr(pd, buffer, 0, 100, PIER_ACCESS_SHARED,
+	expect_ok(pier_mr_reg_buffer(pd, buffer, 0, 100, PIER_ACCESS_SHARED,
 				     PIER_POLICY_BOUNCE, &mr));
 	assert_int_equal(pier_mr_path(mr), PIER_PATH_BOUNCE);
-	expect_ok(pier_dereg_mr(mr));
+	expect_ok(pier_mr_dereg(mr));
 	expect_ok(pier_buffer_free(buffer));
-	expect_ok(pier_dealloc_pd(pd));
-	expect_ok(pier_close_device(device));
+	expect_ok(pier_pd_dealloc(pd));
+	expect_ok(pier_device_close(device));
 }
 
 /* HIP is opened once in a process: this is another one. */

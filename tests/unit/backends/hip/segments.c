@@ -197,17 +197,17 @@ static void registers_a_part_for_each_segment(void **state)
 	struct pier_mr *region;
 
 	(void)state;
-	expect_ok(pier_open_device("soft0", &device));
-	expect_ok(pier_alloc_pd(device, &pd));
+	expect_ok(pier_device_open("soft0", &device));
+	expect_ok(pier_pd_alloc(device, &pd));
 	expect_ok(pier_buffer_wrap(address, 3 * SEGMENT, &buffer));
-	expect_ok(pier_reg_buffer_mr(pd, buffer, 4096, 2 * SEGMENT, PIER_ACCESS_SHARED,
+	expect_ok(pier_mr_reg_buffer(pd, buffer, 4096, 2 * SEGMENT, PIER_ACCESS_SHARED,
 				     PIER_POLICY_ANY, &region));
 	assert_int_equal(pier_mr_path(region), PIER_PATH_DMABUF);
 	assert_int_equal(pier_mr_parts(region), 3);
-	expect_ok(pier_dereg_mr(region));
+	expect_ok(pier_mr_dereg(region));
 	expect_ok(pier_buffer_free(buffer));
-	expect_ok(pier_dealloc_pd(pd));
-	expect_ok(pier_close_device(device));
+	expect_ok(pier_pd_dealloc(pd));
+	expect_ok(pier_device_close(device));
 	fixture_unmap(address, SEGMENT, 3, 3);
 }
 

@@ -45,7 +45,7 @@ static struct pier_cq *make_cq(uint32_t depth)
 
 	pier_cq_attr_init(&attr);
 	attr.depth = depth;
-	expect_ok(pier_create_cq(&fake.pd, &attr, &cq));
+	expect_ok(pier_cq_create(&fake.pd, &attr, &cq));
 	return cq;
 }
 
@@ -92,7 +92,7 @@ static void close_fixture(struct fixture *fixture)
 	expect_ok(pier_channel_destroy(fixture->a));
 	expect_ok(pier_channel_destroy(fixture->b));
 	assert_int_equal(pier_cq_room(fixture->cq), DEPTH);
-	expect_ok(pier_destroy_cq(fixture->cq));
+	expect_ok(pier_cq_destroy(fixture->cq));
 	assert_int_equal(atomic_load(&fake.pd.children), 0);
 	assert_int_equal(fake.qps + fake.cqs + fake.channels, 0);
 	assert_int_equal(fake.events_given, fake.events_acked);
@@ -103,7 +103,7 @@ static struct pier_work post(struct pier_channel *channel)
 {
 	struct pier_work work = { 0 };
 
-	expect_ok(pier_post_send(channel, &source, 1, &work));
+	expect_ok(pier_channel_post_send(channel, &source, 1, &work));
 	return work;
 }
 
@@ -150,7 +150,7 @@ static void has_one_queue_and_one_fd(void **state)
 	assert_int_equal(fake.cq->cqe, DEPTH);
 	assert_ptr_equal(fake.last_qp.send_cq, fake.cq);
 	assert_ptr_equal(fake.last_qp.recv_cq, fake.cq);
-	assert_ptr_equal(pier_channel_cq(fixture.a), fake.cq);
+	assert_ptr_equal(pier_channel_verbs_cq(fixture.a), fake.cq);
 	assert_int_equal(pier_cq_fd(fixture.cq), fake.cq->channel->fd);
 	assert_int_equal(pier_channel_fd(fixture.a), pier_cq_fd(fixture.cq));
 	assert_int_equal(pier_channel_fd(fixture.b), pier_cq_fd(fixture.cq));
@@ -174,7 +174,7 @@ static void gives_each_channel_its_completions(void **state)
 		a[i] = post(fixture.a);
 		b[i] = post(fixture.b);
 	}
-	expect_ok(pier_post_recv(fixture.b, &target, 1, &received));
+	expect_ok(pier_channel_post_recv(fixture.b, &target, 1, &received));
 	complete(b[0], IBV_WC_SUCCESS);
 	expect_pending(fixture.a, a[0]);
 	expect_done(fixture.b, b[0], 0);
@@ -305,7 +305,7 @@ static void failing_channel_leaves_others_alone(void **state)
 	assert_int_equal(pier_channel_error(fixture.a, NULL), -ETIMEDOUT);
 	expect_done(fixture.a, a[1], -ECANCELED);
 	expect_done(fixture.a, a[0], -ETIMEDOUT);
-	expect_result(pier_post_send(fixture.a, &source, 1, &a[0]), -EPIPE);
+	expect_result(pier_channel_post_send(fixture.a, &source, 1, &a[0]), -EPIPE);
 	b = post(fixture.b);
 	complete(b, IBV_WC_SUCCESS);
 	expect_done(fixture.b, b, 0);
@@ -437,7 +437,7 @@ static struct pier_srq *make_srq(uint32_t max_wr)
 
 	pier_srq_attr_init(&attr);
 	attr.max_wr = max_wr;
-	expect_ok(pier_create_srq(&fake.pd, &attr, &srq));
+	expect_ok(pier_srq_create(&fake.pd, &attr, &srq));
 	return srq;
 }
 
@@ -461,7 +461,7 @@ static void shared_receives_count_once(void **state)
 	}
 	attr.srq = other;
 	expect_result(pier_channel_create(&fake.pd, &attr, &refused), -ENOSPC);
-	expect_ok(pier_post_srq_recv(srq, &target, 1, &attr));
+	expect_ok(pier_srq_post_recv(srq, &target, 1, &attr));
 	fake.receiver = channels[1]->qp_num;
 	fake_complete(fake.shared_ids[0], IBV_WC_SUCCESS, IBV_WC_RECV, 8);
 	expect_result(pier_message_wait(channels[0], 0, &message), 0);
@@ -473,8 +473,8 @@ static void shared_receives_count_once(void **state)
 	assert_int_equal(pier_cq_room(fixture.cq), DEPTH - 2 * RESERVED - 5 - 1);
 	expect_ok(pier_channel_destroy(channels[1]));
 	assert_int_equal(pier_cq_room(fixture.cq), DEPTH - 2 * RESERVED);
-	expect_ok(pier_destroy_srq(srq));
-	expect_ok(pier_destroy_srq(other));
+	expect_ok(pier_srq_destroy(srq));
+	expect_ok(pier_srq_destroy(other));
 	close_fixture(&fixture);
 }
 
@@ -490,7 +490,7 @@ static void destroyed_channel_returns_its_receives(void **state)
 	attr.srq = srq;
 	expect_ok(pier_channel_create(&fake.pd, &attr, &channel));
 	expect_ok(pier_channel_connect(channel, &peer));
-	expect_ok(pier_post_srq_recv(srq, &target, 1, NULL));
+	expect_ok(pier_srq_post_recv(srq, &target, 1, NULL));
 	fake.receiver = channel->qp_num;
 	fake_complete(fake.shared_ids[0], IBV_WC_SUCCESS, IBV_WC_RECV, 8);
 	/* Collected by a call for another channel. */
@@ -499,7 +499,7 @@ static void destroyed_channel_returns_its_receives(void **state)
 	expect_ok(pier_channel_destroy(channel));
 	assert_int_equal(fake.shared, 1);
 	expect_news(fixture.cq, NULL, NULL);
-	expect_ok(pier_destroy_srq(srq));
+	expect_ok(pier_srq_destroy(srq));
 	close_fixture(&fixture);
 }
 
@@ -529,7 +529,7 @@ static void finds_one_channel_among_many(void **state)
 	/* From the middle, so that chains lose their first and last entries. */
 	for (int i = 0; i < MANY; i++)
 		expect_ok(pier_channel_destroy(channels[(i + MANY / 3) % MANY]));
-	expect_ok(pier_destroy_cq(cq));
+	expect_ok(pier_cq_destroy(cq));
 	test_assert_census(&before);
 }
 
@@ -618,23 +618,23 @@ static void wrong_attributes_are_refused(void **state)
 	fake_reset();
 	pier_cq_attr_init(&attr);
 	attr.depth = 129;
-	expect_result(pier_create_cq(&fake.pd, &attr, &cq), -EINVAL);
+	expect_result(pier_cq_create(&fake.pd, &attr, &cq), -EINVAL);
 	test_assert_sentence("depth 129 is not in 1 to 128");
 	attr.depth = 0;
-	expect_result(pier_create_cq(&fake.pd, &attr, &cq), -EINVAL);
+	expect_result(pier_cq_create(&fake.pd, &attr, &cq), -EINVAL);
 	attr.depth = 1;
 	attr.comp_vector = 3;
-	expect_result(pier_create_cq(&fake.pd, &attr, &cq), -EINVAL);
+	expect_result(pier_cq_create(&fake.pd, &attr, &cq), -EINVAL);
 	test_assert_sentence("comp_vector 3 is not one of the device's 3");
 	attr.comp_vector = 2;
 	attr.size--;
-	expect_result(pier_create_cq(&fake.pd, &attr, &cq), -EINVAL);
+	expect_result(pier_cq_create(&fake.pd, &attr, &cq), -EINVAL);
 	assert_null(cq);
 	attr.size++;
-	expect_ok(pier_create_cq(&fake.pd, &attr, &cq));
+	expect_ok(pier_cq_create(&fake.pd, &attr, &cq));
 	assert_int_equal(fake.comp_vector, 2);
-	expect_ok(pier_destroy_cq(cq));
-	expect_ok(pier_destroy_cq(NULL));
+	expect_ok(pier_cq_destroy(cq));
+	expect_ok(pier_cq_destroy(NULL));
 	assert_int_equal(fake.cqs + fake.channels, 0);
 }
 
@@ -645,17 +645,17 @@ static void untouched_depth_is_clamped(void **state)
 
 	(void)state;
 	fake_reset();
-	expect_ok(pier_create_cq(&fake.pd, NULL, &cq));
+	expect_ok(pier_cq_create(&fake.pd, NULL, &cq));
 	assert_int_equal(pier_cq_room(cq), 128);
-	expect_ok(pier_destroy_cq(cq));
+	expect_ok(pier_cq_destroy(cq));
 	/* Also if the caller sets another member. */
 	pier_cq_attr_init(&attr);
 	attr.comp_vector = 2;
-	expect_ok(pier_create_cq(&fake.pd, &attr, &cq));
+	expect_ok(pier_cq_create(&fake.pd, &attr, &cq));
 	assert_int_equal(pier_cq_room(cq), 128);
 	assert_int_equal(fake.comp_vector, 2);
-	expect_ok(pier_destroy_cq(cq));
-	expect_ok(pier_destroy_cq(NULL));
+	expect_ok(pier_cq_destroy(cq));
+	expect_ok(pier_cq_destroy(NULL));
 	assert_int_equal(fake.cqs + fake.channels, 0);
 }
 
@@ -671,7 +671,7 @@ static void queue_of_another_device_is_refused(void **state)
 	snprintf(other.name, sizeof(other.name), "fake1");
 	expect_result(pier_channel_create(&pd, &attr, &channel), -EINVAL);
 	test_assert_sentence("cq is of fake0, the channel of fake1");
-	expect_result(pier_destroy_cq(fixture.cq), -EBUSY);
+	expect_result(pier_cq_destroy(fixture.cq), -EBUSY);
 	test_assert_sentence("2 channels use it");
 	close_fixture(&fixture);
 }
@@ -686,7 +686,7 @@ static void undoes_a_creation_that_failed_half_way(void **state)
 	for (int call = 1; call <= 2; call++) {
 		fake_reset();
 		fake.fail_call = call;
-		expect_result(pier_create_cq(&fake.pd, NULL, &cq), -ENOSPC);
+		expect_result(pier_cq_create(&fake.pd, NULL, &cq), -ENOSPC);
 		assert_int_equal(fake.cqs + fake.channels, 0);
 		assert_int_equal(atomic_load(&fake.pd.children), 0);
 	}
@@ -705,7 +705,7 @@ static void undoes_a_creation_that_failed_half_way(void **state)
 	}
 	fake.fail_call = 0;
 	expect_ok(pier_channel_destroy(channel));
-	expect_ok(pier_destroy_cq(cq));
+	expect_ok(pier_cq_destroy(cq));
 }
 
 static void broken_queue_is_reported(void **state)

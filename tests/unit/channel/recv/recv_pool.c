@@ -316,7 +316,7 @@ static void works_beside_other_receives(void **state)
 	struct pier_work work;
 
 	(void)state;
-	expect_ok(pier_post_recv(fixture.channel, &nowhere, 1, &work));
+	expect_ok(pier_channel_post_recv(fixture.channel, &nowhere, 1, &work));
 	for (uint32_t i = 0; i < COUNT; i++) {
 		arrive(&fixture, i);
 		message = expect_next(&fixture, i);
@@ -472,7 +472,7 @@ static void destroying_it_stops_its_channel(void **state)
 	assert_int_equal(fake.state, IBV_QPS_ERR);
 	assert_int_equal(fake.mrs, 0);
 	assert_int_equal(pier_channel_outstanding(fixture.channel), 0);
-	expect_result(pier_post_recv(fixture.channel, &target, 1, NULL), -EPIPE);
+	expect_result(pier_channel_post_recv(fixture.channel, &target, 1, NULL), -EPIPE);
 	assert_non_null(strstr(pier_error_message(), "receive pool was destroyed"));
 	fixture.pool = NULL;
 	close_fixture(&fixture);
@@ -603,9 +603,9 @@ static void uses_the_region_of_the_caller(void **state)
 	(void)state;
 	fake_reset();
 	fixture.before = test_take_census();
-	expect_ok(pier_reg_mr(&fake.pd, memory, sizeof(memory), PIER_ACCESS_LOCAL_WRITE,
+	expect_ok(pier_mr_reg(&fake.pd, memory, sizeof(memory), PIER_ACCESS_LOCAL_WRITE,
 			      &mr));
-	expect_ok(pier_reg_mr(&fake.pd, memory, sizeof(memory), 0, &read_only));
+	expect_ok(pier_mr_reg(&fake.pd, memory, sizeof(memory), 0, &read_only));
 	fixture.channel = make_channel(NULL, COUNT);
 	attr.mr = mr;
 	attr.offset = 101;
@@ -628,12 +628,12 @@ static void uses_the_region_of_the_caller(void **state)
 	assert_int_equal(message.offset, 100);
 	assert_int_equal(message.iova, (uintptr_t)memory + 100);
 	/* Also while a slot in the caller's hands is the only one not posted. */
-	expect_result(pier_dereg_mr(mr), -EBUSY);
+	expect_result(pier_mr_dereg(mr), -EBUSY);
 	assert_non_null(strstr(pier_error_message(), "receive of a pool"));
 	expect_ok(pier_recv_pool_release(fixture.pool, &message));
 	expect_ok(pier_recv_pool_destroy(fixture.pool));
-	expect_ok(pier_dereg_mr(mr));
-	expect_ok(pier_dereg_mr(read_only));
+	expect_ok(pier_mr_dereg(mr));
+	expect_ok(pier_mr_dereg(read_only));
 	fixture.pool = NULL;
 	close_fixture(&fixture);
 }
@@ -681,9 +681,9 @@ static void refuses_invalid_attributes(void **state)
 	expect_ok(pier_recv_pool_create_shared(&fake.pd, &attr, &pool));
 	shared = make_channel(pool, 1);
 	expect_result(pier_recv_pool_create(shared, &attr, &other), -EINVAL);
-	expect_result(pier_post_srq_recv(pier_recv_pool_srq(pool), NULL, 0, NULL),
+	expect_result(pier_srq_post_recv(pier_recv_pool_srq(pool), NULL, 0, NULL),
 		      -EBUSY);
-	expect_result(pier_destroy_srq(pier_recv_pool_srq(pool)), -EBUSY);
+	expect_result(pier_srq_destroy(pier_recv_pool_srq(pool)), -EBUSY);
 	expect_result(pier_message_wait(shared, 0, NULL), -EBUSY);
 	expect_result(pier_message_wait(shared, 0, NULL), -EBUSY);
 	expect_ok(pier_channel_destroy(shared));

@@ -53,20 +53,20 @@ static void open_world(struct world *world)
 	memset(world, 0, sizeof(*world));
 	world->before = test_take_census();
 	for (int i = 0; i < 2; i++) {
-		expect_ok(pier_open_device("soft0", &world->devices[i]));
-		expect_ok(pier_alloc_pd(world->devices[i], &world->pds[i]));
+		expect_ok(pier_device_open("soft0", &world->devices[i]));
+		expect_ok(pier_pd_alloc(world->devices[i], &world->pds[i]));
 	}
-	expect_ok(pier_reg_mr(world->pds[1], world->slots, sizeof(world->slots),
+	expect_ok(pier_mr_reg(world->pds[1], world->slots, sizeof(world->slots),
 			      PIER_ACCESS_LOCAL_WRITE, &world->slots_mr));
 }
 
 static void close_world(struct world *world)
 {
 	assert_int_equal(atomic_load(&world->failures), 0);
-	expect_ok(pier_dereg_mr(world->slots_mr));
+	expect_ok(pier_mr_dereg(world->slots_mr));
 	for (int i = 0; i < 2; i++) {
-		expect_ok(pier_dealloc_pd(world->pds[i]));
-		expect_ok(pier_close_device(world->devices[i]));
+		expect_ok(pier_pd_dealloc(world->pds[i]));
+		expect_ok(pier_device_close(world->devices[i]));
 	}
 	test_assert_census(&world->before);
 }
@@ -139,7 +139,7 @@ static int send_one(struct world *world, int pair, uint32_t number, uint8_t *byt
 	uint32_t length = length_of(pair, number);
 	struct pier_gather source;
 	struct pier_mr *mr;
-	int error = pier_reg_mr(world->pds[0], bytes, PIECE, 0, &mr);
+	int error = pier_mr_reg(world->pds[0], bytes, PIECE, 0, &mr);
 
 	if (error)
 		return error;
@@ -148,7 +148,7 @@ static int send_one(struct world *world, int pair, uint32_t number, uint8_t *byt
 	if (!error)
 		error = test_channel_send_imm(world->from[pair], &source, 1, number,
 					      TIME_MS);
-	return error ? error : pier_dereg_mr(mr);
+	return error ? error : pier_mr_dereg(mr);
 }
 
 static void *send_all(void *argument)
@@ -178,7 +178,7 @@ static int post_slot(struct world *world, uint8_t *slot)
 	struct pier_scatter element;
 	int error = pier_mr_scatter(world->slots_mr, (uintptr_t)slot, LENGTH, &element);
 
-	return error ? error : pier_post_srq_recv(world->srq, &element, 1, slot);
+	return error ? error : pier_srq_post_recv(world->srq, &element, 1, slot);
 }
 
 /* One channel of the queue; other channels may get the receives that it posts. */
@@ -227,10 +227,10 @@ static void *deregister(void *argument)
 	uint8_t bytes[PIECE];
 
 	while (!atomic_load(&world->done)) {
-		CHECK(world, pier_dereg_mr(world->slots_mr) == -EBUSY);
+		CHECK(world, pier_mr_dereg(world->slots_mr) == -EBUSY);
 		CHECK(world,
-		      pier_reg_mr(world->pds[1], bytes, sizeof(bytes), 0, &mr) == 0);
-		CHECK(world, pier_dereg_mr(mr) == 0);
+		      pier_mr_reg(world->pds[1], bytes, sizeof(bytes), 0, &mr) == 0);
+		CHECK(world, pier_mr_dereg(mr) == 0);
 	}
 	return NULL;
 }
@@ -257,7 +257,7 @@ static void threads_share_a_receive_queue(void **state)
 	(void)state;
 	open_world(&world);
 	attr.max_wr = SLOTS;
-	expect_ok(pier_create_srq(world.pds[1], &attr, &world.srq));
+	expect_ok(pier_srq_create(world.pds[1], &attr, &world.srq));
 	for (int i = 0; i < SLOTS; i++)
 		expect_ok(post_slot(&world, world.slots + (size_t)i * LENGTH));
 	make_pairs(&world, world.srq);
@@ -272,7 +272,7 @@ static void threads_share_a_receive_queue(void **state)
 	join(others, 2);
 	assert_int_equal(pier_srq_outstanding(world.srq), SLOTS);
 	destroy_pairs(&world);
-	expect_ok(pier_destroy_srq(world.srq));
+	expect_ok(pier_srq_destroy(world.srq));
 	close_world(&world);
 }
 

@@ -45,7 +45,7 @@ static struct pier_srq *make_srq(void)
 	pier_srq_attr_init(&attr);
 	attr.max_wr = DEPTH;
 	attr.max_sge = 2;
-	expect_ok(pier_create_srq(&fake.pd, &attr, &srq));
+	expect_ok(pier_srq_create(&fake.pd, &attr, &srq));
 	return srq;
 }
 
@@ -79,7 +79,7 @@ static struct fixture open_fixture(void)
 static void close_fixture(struct fixture *fixture)
 {
 	expect_ok(pier_channel_destroy(fixture->channel));
-	expect_ok(pier_destroy_srq(fixture->srq));
+	expect_ok(pier_srq_destroy(fixture->srq));
 	assert_int_equal(atomic_load(&fake.pd.children), 0);
 	assert_int_equal(fake.srqs + fake.qps + fake.cqs + fake.channels, 0);
 	test_assert_census(&fixture->before);
@@ -87,7 +87,7 @@ static void close_fixture(struct fixture *fixture)
 
 static void post(struct pier_srq *srq, void *context)
 {
-	expect_ok(pier_post_srq_recv(srq, &target, 1, context));
+	expect_ok(pier_srq_post_recv(srq, &target, 1, context));
 }
 
 static void arrive(int number, uint32_t length)
@@ -127,13 +127,13 @@ static void passes_attributes_to_the_device(void **state)
 	assert_ptr_equal(fake.last_qp.srq, fixture.srq->srq);
 	/* No CQ overruns, whichever channel gets everything. */
 	assert_int_equal(fake.cq->cqe, SENDS + DEPTH);
-	expect_ok(pier_post_srq_recv(fixture.srq, two, 2, NULL));
+	expect_ok(pier_srq_post_recv(fixture.srq, two, 2, NULL));
 	assert_int_equal(fake.last_recv.num_sge, 2);
 	assert_null(fake.last_recv.next);
 	assert_memory_equal(&fake.last_recv_sge, &two[0], sizeof(two[0]));
 	assert_memory_equal(&fake.last_recv.sg_list[1], &two[1], sizeof(two[1]));
 	assert_true(fake.last_recv.sg_list != (struct ibv_sge *)two);
-	expect_ok(pier_post_srq_recv(fixture.srq, NULL, 0, NULL));
+	expect_ok(pier_srq_post_recv(fixture.srq, NULL, 0, NULL));
 	assert_int_equal(fake.last_recv.num_sge, 0);
 	assert_int_equal(pier_srq_outstanding(fixture.srq), 2);
 	close_fixture(&fixture);
@@ -187,7 +187,7 @@ static void keeps_messages_collected_by_other_waits(void **state)
 
 	(void)state;
 	post(fixture.srq, &context);
-	expect_ok(pier_post_send(fixture.channel, &source, 1, &work));
+	expect_ok(pier_channel_post_send(fixture.channel, &source, 1, &work));
 	arrive(0, 3);
 	fake_complete(fake.send_ids[0], IBV_WC_SUCCESS, IBV_WC_SEND, 0);
 	expect_ok(test_work_wait(fixture.channel, work, 0, NULL));
@@ -203,16 +203,16 @@ static void untaken_messages_occupy_places(void **state)
 	(void)state;
 	for (int i = 0; i < DEPTH; i++)
 		post(fixture.srq, NULL);
-	expect_result(pier_post_srq_recv(fixture.srq, &target, 1, NULL), -EAGAIN);
+	expect_result(pier_srq_post_recv(fixture.srq, &target, 1, NULL), -EAGAIN);
 	for (int i = 0; i < DEPTH; i++)
 		arrive(0, 8);
 	expect_result(pier_channel_poll(fixture.channel), DEPTH);
-	expect_result(pier_post_srq_recv(fixture.srq, &target, 1, NULL), -EAGAIN);
+	expect_result(pier_srq_post_recv(fixture.srq, &target, 1, NULL), -EAGAIN);
 	assert_non_null(strstr(pier_error_message(), "4"));
 	assert_int_equal(fake.shared, 0);
 	expect_message(fixture.channel, NULL, 8);
 	post(fixture.srq, NULL);
-	expect_result(pier_post_srq_recv(fixture.srq, &target, 1, NULL), -EAGAIN);
+	expect_result(pier_srq_post_recv(fixture.srq, &target, 1, NULL), -EAGAIN);
 	assert_int_equal(fake.shared, 1);
 	close_fixture(&fixture);
 }
@@ -260,7 +260,7 @@ static void keeps_regions_of_posted_receives(void **state)
 
 	(void)state;
 	expect_use(KEY, false);
-	expect_ok(pier_post_srq_recv(fixture.srq, two, 2, NULL));
+	expect_ok(pier_srq_post_recv(fixture.srq, two, 2, NULL));
 	expect_use(KEY, true);
 	expect_use(OTHER, false);
 	arrive(0, 8);
@@ -306,7 +306,7 @@ static void serves_several_channels(void **state)
 
 	(void)state;
 	other = make_channel(fixture.srq);
-	expect_result(pier_destroy_srq(fixture.srq), -EBUSY);
+	expect_result(pier_srq_destroy(fixture.srq), -EBUSY);
 	assert_non_null(strstr(pier_error_message(), "2 channels"));
 	post(fixture.srq, &contexts[0]);
 	post(fixture.srq, &contexts[1]);
@@ -317,7 +317,7 @@ static void serves_several_channels(void **state)
 	expect_message(fixture.channel, &contexts[0], 2);
 	expect_ok(pier_channel_destroy(other));
 	fake.cq = first;
-	expect_result(pier_destroy_srq(fixture.srq), -EBUSY);
+	expect_result(pier_srq_destroy(fixture.srq), -EBUSY);
 	assert_non_null(strstr(pier_error_message(), "1 channel has"));
 	close_fixture(&fixture);
 }
@@ -379,13 +379,14 @@ static void refuses_invalid_receives(void **state)
 	struct pier_work work;
 
 	(void)state;
-	expect_result(pier_post_srq_recv(fixture.srq, three, 3, NULL), -EINVAL);
+	expect_result(pier_srq_post_recv(fixture.srq, three, 3, NULL), -EINVAL);
 	assert_non_null(strstr(pier_error_message(), "0 to 2"));
-	expect_result(pier_post_srq_recv(fixture.srq, three, -1, NULL), -EINVAL);
-	expect_result(pier_post_srq_recv(fixture.srq, NULL, 1, NULL), -EINVAL);
-	expect_result(pier_post_recv(fixture.channel, &target, 1, &work), -EINVAL);
-	assert_non_null(strstr(pier_error_message(), "pier_post_srq_recv"));
-	expect_result(pier_post_recv(fixture.channel, &target, 1, NULL), -EINVAL);
+	expect_result(pier_srq_post_recv(fixture.srq, three, -1, NULL), -EINVAL);
+	expect_result(pier_srq_post_recv(fixture.srq, NULL, 1, NULL), -EINVAL);
+	expect_result(pier_channel_post_recv(fixture.channel, &target, 1, &work),
+		      -EINVAL);
+	assert_non_null(strstr(pier_error_message(), "pier_srq_post_recv"));
+	expect_result(pier_channel_post_recv(fixture.channel, &target, 1, NULL), -EINVAL);
 	expect_result(pier_channel_recv(fixture.channel, &target, 1, 0, NULL), -EINVAL);
 	expect_result(pier_message_wait(fixture.channel, -2, &message), -EINVAL);
 	expect_result(pier_message_wait(fixture.channel, 0, &message), 0);
@@ -397,7 +398,7 @@ static void refuses_invalid_receives(void **state)
 	expect_result(pier_message_wait(plain, 0, &message), -EINVAL);
 	fixture.channel = plain;
 	close_fixture(&fixture);
-	expect_ok(pier_destroy_srq(NULL));
+	expect_ok(pier_srq_destroy(NULL));
 }
 
 static void refuses_other_sizes(uint32_t max_wr, uint32_t max_sge, const char *words)
@@ -408,7 +409,7 @@ static void refuses_other_sizes(uint32_t max_wr, uint32_t max_sge, const char *w
 	pier_srq_attr_init(&attr);
 	attr.max_wr = max_wr;
 	attr.max_sge = max_sge;
-	expect_result(pier_create_srq(&fake.pd, &attr, &srq), -EINVAL);
+	expect_result(pier_srq_create(&fake.pd, &attr, &srq), -EINVAL);
 	if (!strstr(pier_error_message(), words))
 		fail_msg("no \"%s\" in: %s", words, pier_error_message());
 	assert_null(srq);
@@ -431,14 +432,14 @@ static void refuses_invalid_attributes(void **state)
 	refuses_other_sizes(PIER_QUEUE_MAX + 1, 1, "pier's");
 	fake.device.limits.max_srq_wr = 64;
 	attr.size--;
-	expect_result(pier_create_srq(&fake.pd, &attr, &srq), -EINVAL);
+	expect_result(pier_srq_create(&fake.pd, &attr, &srq), -EINVAL);
 	/* Without attributes the queue gets what the device has. */
-	expect_ok(pier_create_srq(&fake.pd, NULL, &srq));
+	expect_ok(pier_srq_create(&fake.pd, NULL, &srq));
 	assert_int_equal(fake.last_srq.max_wr, 64);
 	assert_int_equal(fake.last_srq.max_sge, 1);
-	expect_ok(pier_destroy_srq(srq));
+	expect_ok(pier_srq_destroy(srq));
 	fake.device.limits.max_srq = 0;
-	expect_result(pier_create_srq(&fake.pd, NULL, &srq), -EOPNOTSUPP);
+	expect_result(pier_srq_create(&fake.pd, NULL, &srq), -EOPNOTSUPP);
 	assert_non_null(strstr(pier_error_message(), "max_srq 0"));
 }
 
@@ -465,7 +466,7 @@ static void refuses_unsuitable_channels(void **state)
 	elsewhere = fake.pd;
 	expect_result(pier_channel_create(&elsewhere, &attr, &channel), -EINVAL);
 	assert_non_null(strstr(pier_error_message(), "another protection domain"));
-	expect_ok(pier_destroy_srq(srq));
+	expect_ok(pier_srq_destroy(srq));
 }
 
 static void undoes_a_failed_creation(void **state)
@@ -480,7 +481,7 @@ static void undoes_a_failed_creation(void **state)
 	fake_reset();
 	before = test_take_census();
 	fake.fail_call = 1;
-	expect_result(pier_create_srq(&fake.pd, NULL, &srq), -ENOSPC);
+	expect_result(pier_srq_create(&fake.pd, NULL, &srq), -ENOSPC);
 	assert_null(srq);
 	test_assert_census(&before);
 	srq = make_srq();
@@ -497,14 +498,14 @@ static void undoes_a_failed_creation(void **state)
 	expect_ok(pier_channel_destroy(channel));
 	fake.calls = 0;
 	fake.fail_call = 1;
-	expect_result(pier_post_srq_recv(srq, &target, 1, NULL), -ENOSPC);
+	expect_result(pier_srq_post_recv(srq, &target, 1, NULL), -ENOSPC);
 	assert_int_equal(pier_srq_outstanding(srq), 0);
 	expect_use(KEY, false);
 	fake.calls = 0;
-	expect_result(pier_destroy_srq(srq), -ENOSPC);
+	expect_result(pier_srq_destroy(srq), -ENOSPC);
 	fake.fail_call = 0;
 	post(srq, NULL);
-	expect_ok(pier_destroy_srq(srq));
+	expect_ok(pier_srq_destroy(srq));
 	expect_use(KEY, false);
 	test_assert_census(&before);
 }
@@ -546,7 +547,7 @@ static void agrees_with_a_model(void **state)
 			post(fixture.srq, (void *)next);
 			posted[posts++] = next++;
 		} else if (dice == 0) {
-			expect_result(pier_post_srq_recv(fixture.srq, &target, 1, NULL),
+			expect_result(pier_srq_post_recv(fixture.srq, &target, 1, NULL),
 				      -EAGAIN);
 		} else if (dice == 1 && posts > 0) {
 			int i = (int)test_random_below(&random, (uint64_t)posts);

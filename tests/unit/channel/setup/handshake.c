@@ -134,7 +134,7 @@ static void reads_only_its_own_messages(void **state)
 	assert_int_equal(fake.state, IBV_QPS_RTS);
 	assert_int_equal(read(fixture.ours, rest, sizeof(rest)), REST);
 	assert_memory_equal(rest, "rest", REST);
-	assert_int_equal(pier_post_send(fixture.channel, NULL, 0, NULL), 0);
+	assert_int_equal(pier_channel_post_send(fixture.channel, NULL, 0, NULL), 0);
 	assert_int_equal(run(&fixture), -EISCONN);
 	/* Our messages have the same form, and end with the verdict. */
 	length = read(fixture.theirs, sent, sizeof(sent));
@@ -156,7 +156,7 @@ static void detects_end_of_stream_at_every_byte(void **state)
 		length = fixture.script.length;
 		say(&fixture, cut);
 		assert_int_equal(run(&fixture), -ECONNRESET);
-		assert_int_equal(pier_post_send(fixture.channel, NULL, 0, NULL),
+		assert_int_equal(pier_channel_post_send(fixture.channel, NULL, 0, NULL),
 				 -ENOTCONN);
 		close_fixture(&fixture);
 	}

@@ -61,7 +61,7 @@ static struct pier_device *open_as(const char *plan)
 	char name[64];
 
 	snprintf(name, sizeof(name), "fault:%s:soft0", plan);
-	expect_ok(pier_open_device(name, &device));
+	expect_ok(pier_device_open(name, &device));
 	return device;
 }
 
@@ -70,11 +70,11 @@ static void unknown_persona_lists_those_that_exist(void **state)
 	struct pier_device *device;
 
 	(void)state;
-	expect_result(pier_open_device("fault:like=mlx6:soft0", &device), -EINVAL);
+	expect_result(pier_device_open("fault:like=mlx6:soft0", &device), -EINVAL);
 	test_assert_sentence("like=mlx6");
 	test_assert_sentence("mlx5, efa, irdma, qedr, ionic, bnxt_re, siw, erdma, rxe");
-	expect_result(pier_open_device("fault:like=:soft0", &device), -EINVAL);
-	expect_result(pier_open_device("fault:like=mlx5,like=efa:soft0", &device),
+	expect_result(pier_device_open("fault:like=:soft0", &device), -EINVAL);
+	expect_result(pier_device_open("fault:like=mlx5,like=efa:soft0", &device),
 		      -EINVAL);
 	test_assert_sentence("already");
 }
@@ -86,10 +86,10 @@ static void persona_and_faults_share_a_plan(void **state)
 	struct pier_pd *pd;
 
 	(void)state;
-	expect_ok(pier_query_device(device, &attr));
+	expect_ok(pier_device_query(device, &attr));
 	assert_int_equal(attr.max_sge, 4);
-	expect_result(pier_alloc_pd(device, &pd), -EACCES);
-	expect_ok(pier_close_device(device));
+	expect_result(pier_pd_alloc(device, &pd), -EACCES);
+	expect_ok(pier_device_close(device));
 }
 
 /* No NIC has these, and a program that is tested with a persona must not lean on them. */
@@ -99,14 +99,14 @@ static void personas_have_no_extras_of_soft0(void **state)
 	struct pier_device_attr attr;
 
 	(void)state;
-	expect_ok(pier_query_device(device, &attr));
+	expect_ok(pier_device_query(device, &attr));
 	assert_string_equal(attr.firmware, "like=mlx5");
 	assert_true(attr.dmabuf);
 	assert_false(attr.memfd_as_dmabuf);
 	assert_false(attr.counters);
 	assert_int_equal(attr.max_requested_key, 0);
 	assert_int_equal(attr.max_joined_ranges, 0);
-	expect_ok(pier_close_device(device));
+	expect_ok(pier_device_close(device));
 }
 
 static void dmabuf_probe_answers_as_the_driver(void **state)
@@ -125,9 +125,9 @@ static void dmabuf_probe_answers_as_the_driver(void **state)
 	for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
 		struct pier_device *device = open_as(answers[i].plan);
 
-		expect_ok(pier_query_device(device, &attr));
+		expect_ok(pier_device_query(device, &attr));
 		assert_int_equal(attr.dmabuf, answers[i].dmabuf);
-		expect_ok(pier_close_device(device));
+		expect_ok(pier_device_close(device));
 	}
 }
 
@@ -148,9 +148,9 @@ static void windows_are_reported_if_they_can_be_bound(void **state)
 	for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
 		struct pier_device *device = open_as(answers[i].plan);
 
-		expect_ok(pier_query_device(device, &attr));
+		expect_ok(pier_device_query(device, &attr));
 		assert_int_equal(attr.memory_windows, answers[i].windows);
-		expect_ok(pier_close_device(device));
+		expect_ok(pier_device_close(device));
 	}
 }
 
@@ -160,18 +160,18 @@ static void gids_are_listed_by_type(void **state)
 	struct pier_gid_entry first, second, third;
 
 	(void)state;
-	expect_ok(pier_query_gid(device, 1, 0, &first));
-	expect_ok(pier_query_gid(device, 1, 1, &second));
-	expect_result(pier_query_gid(device, 1, 2, &third), -ENODATA);
+	expect_ok(pier_device_query_gid(device, 1, 0, &first));
+	expect_ok(pier_device_query_gid(device, 1, 1, &second));
+	expect_result(pier_device_query_gid(device, 1, 2, &third), -ENODATA);
 	assert_int_equal(first.type, PIER_GID_ROCE_V1);
 	assert_int_equal(second.type, PIER_GID_ROCE_V2);
 	assert_memory_equal(first.gid, second.gid, sizeof(first.gid));
-	expect_ok(pier_close_device(device));
+	expect_ok(pier_device_close(device));
 	device = open_as("like=irdma");
-	expect_ok(pier_query_gid(device, 1, 0, &first));
+	expect_ok(pier_device_query_gid(device, 1, 0, &first));
 	assert_int_equal(first.type, PIER_GID_ROCE_V2);
-	expect_result(pier_query_gid(device, 1, 1, &second), -ENODATA);
-	expect_ok(pier_close_device(device));
+	expect_result(pier_device_query_gid(device, 1, 1, &second), -ENODATA);
+	expect_ok(pier_device_close(device));
 }
 
 /* The review's figure: with 16 elements the queue ends at 4,681 requests. */
@@ -216,7 +216,7 @@ static void register_memory(struct pier_pd *pd, struct pier_mr **ret_mr)
 	attr.access = PIER_ACCESS_SHARED;
 	attr.addressing = PIER_ADDRESSING_IOVA;
 	attr.iova = (uintptr_t)other;
-	expect_ok(pier_reg_mr_attr(pd, &attr, ret_mr));
+	expect_ok(pier_mr_reg_attr(pd, &attr, ret_mr));
 }
 
 static void expect_message(struct pier_channel *channel, struct pier_srq *srq,
@@ -246,7 +246,7 @@ static void receive_short(struct pier_pd *pd, struct pier_srq *srq, uint32_t len
 	memset(memory, 0, sizeof(memory));
 	memset(other, 0, sizeof(other));
 	register_memory(pd, &target);
-	expect_ok(pier_reg_mr(pd, (void *)(uintptr_t)text, sizeof(text),
+	expect_ok(pier_mr_reg(pd, (void *)(uintptr_t)text, sizeof(text),
 			      PIER_ACCESS_LOCAL_READ, &source));
 	pier_channel_attr_init(&channel_attr);
 	channel_attr.srq = srq;
@@ -260,15 +260,15 @@ static void receive_short(struct pier_pd *pd, struct pier_srq *srq, uint32_t len
 	expect_ok(pier_mr_scatter(target, (uintptr_t)other, 3, &scatter[0]));
 	expect_ok(pier_mr_scatter(target, (uintptr_t)other + 3, 40, &scatter[1]));
 	if (srq)
-		expect_ok(pier_post_srq_recv(srq, scatter, 2, NULL));
+		expect_ok(pier_srq_post_recv(srq, scatter, 2, NULL));
 	else
-		expect_ok(pier_post_recv(to, scatter, 2, &work));
+		expect_ok(pier_channel_post_recv(to, scatter, 2, &work));
 	expect_ok(pier_channel_send(from, &gather, 1, 30000));
 	expect_message(to, srq, work);
 	expect_ok(pier_channel_destroy(from));
 	expect_ok(pier_channel_destroy(to));
-	expect_ok(pier_dereg_mr(source));
-	expect_ok(pier_dereg_mr(target));
+	expect_ok(pier_mr_dereg(source));
+	expect_ok(pier_mr_dereg(target));
 }
 
 /*
@@ -288,19 +288,19 @@ static void receive_on_mlx5(bool scatters, bool shared)
 	device->provider = scatters ? &plain : own;
 	pier_srq_attr_init(&attr);
 	attr.max_sge = 2;
-	expect_ok(pier_alloc_pd(device, &pd));
+	expect_ok(pier_pd_alloc(device, &pd));
 	if (shared)
-		expect_ok(pier_create_srq(pd, &attr, &srq));
+		expect_ok(pier_srq_create(pd, &attr, &srq));
 	receive_short(pd, srq, 32);
 	assert_memory_equal(scatters ? other : memory, text, 32);
 	assert_memory_not_equal(scatters ? memory : other, text, 1);
 	receive_short(pd, srq, 33);
 	assert_memory_equal(memory, text, 33);
 	assert_int_equal(other[0], 0);
-	expect_ok(pier_destroy_srq(srq));
-	expect_ok(pier_dealloc_pd(pd));
+	expect_ok(pier_srq_destroy(srq));
+	expect_ok(pier_pd_dealloc(pd));
 	device->provider = own;
-	expect_ok(pier_close_device(device));
+	expect_ok(pier_device_close(device));
 }
 
 static void mlx5_copies_short_messages_by_the_cpu(void **state)
@@ -326,27 +326,27 @@ static void receives_that_the_cpu_would_copy_are_refused(void **state)
 	(void)state;
 	device->copies_receives = true;
 	pier_srq_attr_init(&attr);
-	expect_ok(pier_alloc_pd(device, &pd));
-	expect_ok(pier_create_srq(pd, &attr, &srq));
+	expect_ok(pier_pd_alloc(device, &pd));
+	expect_ok(pier_srq_create(pd, &attr, &srq));
 	expect_ok(pier_channel_create(pd, NULL, &channel));
 	register_memory(pd, &far);
-	expect_ok(pier_reg_mr(pd, memory, sizeof(memory), PIER_ACCESS_SHARED, &near));
+	expect_ok(pier_mr_reg(pd, memory, sizeof(memory), PIER_ACCESS_SHARED, &near));
 	expect_ok(pier_mr_scatter(far, (uintptr_t)other, 8, &scatter));
-	expect_result(pier_post_srq_recv(srq, &scatter, 1, NULL), -EOPNOTSUPP);
+	expect_result(pier_srq_post_recv(srq, &scatter, 1, NULL), -EOPNOTSUPP);
 	test_assert_sentence("copies short messages by the CPU");
-	expect_result(pier_post_recv(channel, &scatter, 1, NULL), -EOPNOTSUPP);
+	expect_result(pier_channel_post_recv(channel, &scatter, 1, NULL), -EOPNOTSUPP);
 	test_assert_sentence("let the peer write");
 	/* No byte is copied to it. */
 	scatter.length = 0;
-	expect_ok(pier_post_srq_recv(srq, &scatter, 1, NULL));
+	expect_ok(pier_srq_post_recv(srq, &scatter, 1, NULL));
 	expect_ok(pier_mr_scatter(near, (uintptr_t)memory, 8, &scatter));
-	expect_ok(pier_post_srq_recv(srq, &scatter, 1, NULL));
+	expect_ok(pier_srq_post_recv(srq, &scatter, 1, NULL));
 	expect_ok(pier_channel_destroy(channel));
-	expect_ok(pier_destroy_srq(srq));
-	expect_ok(pier_dereg_mr(far));
-	expect_ok(pier_dereg_mr(near));
-	expect_ok(pier_dealloc_pd(pd));
-	expect_ok(pier_close_device(device));
+	expect_ok(pier_srq_destroy(srq));
+	expect_ok(pier_mr_dereg(far));
+	expect_ok(pier_mr_dereg(near));
+	expect_ok(pier_pd_dealloc(pd));
+	expect_ok(pier_device_close(device));
 }
 
 static void irdma_counts_quanta(void **state)
@@ -453,13 +453,13 @@ static void negated_errno_is_returned_once(void **state)
 	struct pier_pd *pd;
 
 	(void)state;
-	expect_ok(pier_alloc_pd(device, &pd));
+	expect_ok(pier_pd_alloc(device, &pd));
 	expect_ok(pier_channel_create(pd, NULL, &channel));
-	expect_result(pier_post_recv(channel, NULL, 0, NULL), -EIO);
+	expect_result(pier_channel_post_recv(channel, NULL, 0, NULL), -EIO);
 	test_assert_sentence("post a receive");
 	expect_ok(pier_channel_destroy(channel));
-	expect_ok(pier_dealloc_pd(pd));
-	expect_ok(pier_close_device(device));
+	expect_ok(pier_pd_dealloc(pd));
+	expect_ok(pier_device_close(device));
 }
 
 /* bnxt_re returns NULL and leaves errno alone: no success, and no errno of before. */
@@ -474,13 +474,13 @@ static void missing_errno_is_an_error(void **state)
 	pier_channel_attr_init(&attr);
 	attr.max_send_sge = attr.max_recv_sge = 1;
 	attr.max_inline = 209;
-	expect_ok(pier_alloc_pd(device, &pd));
+	expect_ok(pier_pd_alloc(device, &pd));
 	errno = ENOENT;
 	expect_result(pier_channel_create(pd, &attr, &channel), -EIO);
 	assert_null(channel);
 	test_assert_sentence("209 bytes inline");
-	expect_ok(pier_dealloc_pd(pd));
-	expect_ok(pier_close_device(device));
+	expect_ok(pier_pd_dealloc(pd));
+	expect_ok(pier_device_close(device));
 }
 
 /* Two channels of one device, which ask for `depth` each as responders. */
@@ -511,18 +511,18 @@ static void ionic_shares_reads_of_the_device(void **state)
 	struct pier_pd *pd;
 
 	(void)state;
-	expect_ok(pier_alloc_pd(device, &pd));
+	expect_ok(pier_pd_alloc(device, &pd));
 	expect_ok(connect_two(pd, 8));
 	expect_result(connect_two(pd, 9), -EINVAL);
 	/* Destroyed queue pairs give back what they had. */
 	expect_ok(connect_two(pd, 8));
-	expect_ok(pier_dealloc_pd(pd));
-	expect_ok(pier_close_device(device));
+	expect_ok(pier_pd_dealloc(pd));
+	expect_ok(pier_device_close(device));
 	device = open_as("like=mlx5");
-	expect_ok(pier_alloc_pd(device, &pd));
+	expect_ok(pier_pd_alloc(device, &pd));
 	expect_ok(connect_two(pd, 16));
-	expect_ok(pier_dealloc_pd(pd));
-	expect_ok(pier_close_device(device));
+	expect_ok(pier_pd_dealloc(pd));
+	expect_ok(pier_device_close(device));
 }
 
 int main(void)

@@ -66,7 +66,8 @@ static int post_write(struct talk *talk)
 	struct pier_gather source = pair_gather(&talk->pair, 0, 0, LENGTH);
 	struct pier_remote target = pair_remote(&talk->pair, 1, WRITTEN_AT, LENGTH);
 
-	return pier_post_write(channel_of(talk, 0), &source, 1, &target, &talk->write);
+	return pier_channel_post_write(channel_of(talk, 0), &source, 1, &target,
+				       &talk->write);
 }
 
 /* Number of bytes that the write wrote. */
@@ -75,7 +76,8 @@ static int post_read(struct talk *talk)
 	struct pier_scatter target = pair_scatter(&talk->pair, 0, READ_AT, LENGTH);
 	struct pier_remote source = pair_remote(&talk->pair, 1, WRITTEN_AT, LENGTH);
 
-	return pier_post_read(channel_of(talk, 0), &target, 1, &source, &talk->read);
+	return pier_channel_post_read(channel_of(talk, 0), &target, 1, &source,
+				      &talk->read);
 }
 
 static int post_send(struct talk *talk)
@@ -90,7 +92,8 @@ static int post_send(struct talk *talk)
 static int post_receive(struct talk *talk)
 {
 	struct pier_scatter target = pair_scatter(&talk->pair, 1, RECEIVED_AT, LENGTH);
-	int error = pier_post_recv(channel_of(talk, 1), &target, 1, &talk->receive);
+	int error = pier_channel_post_recv(channel_of(talk, 1), &target, 1,
+					   &talk->receive);
 
 	return error == -EPIPE ? 0 : error;
 }

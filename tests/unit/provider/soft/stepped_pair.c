@@ -65,10 +65,10 @@ static void open_end(struct pair_end *end, const struct pier_channel_attr *attr)
 					    .context = context,
 					    .name = "stepped" };
 	expect_ok(pier_soft_provider.query_device(context, &end->device.limits));
-	expect_ok(pier_alloc_pd(&end->device, &end->pd));
+	expect_ok(pier_pd_alloc(&end->device, &end->pd));
 	end->memory = calloc(1, PAIR_MEMORY);
 	assert_non_null(end->memory);
-	expect_ok(pier_reg_mr(end->pd, end->memory, PAIR_MEMORY, PIER_ACCESS_SHARED,
+	expect_ok(pier_mr_reg(end->pd, end->memory, PAIR_MEMORY, PIER_ACCESS_SHARED,
 			      &end->mr));
 	expect_ok(pier_channel_create(end->pd, attr, &end->channel));
 }
@@ -91,8 +91,8 @@ void pair_open(struct pair *pair, const struct pier_channel_attr *attr)
 static void close_end(struct pair_end *end)
 {
 	expect_ok(pier_channel_destroy(end->channel));
-	expect_ok(pier_dereg_mr(end->mr));
-	expect_ok(pier_dealloc_pd(end->pd));
+	expect_ok(pier_mr_dereg(end->mr));
+	expect_ok(pier_pd_dealloc(end->pd));
 	for (int i = 0; i < PIER_GID_PORTS; i++)
 		pier_drop_gids(end->device.gids[i].gids);
 	expect_ok(pier_soft_provider.close_device(end->device.context));

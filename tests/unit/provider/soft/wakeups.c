@@ -180,14 +180,14 @@ static int post_receive(struct pair *pair)
 {
 	struct pier_scatter target = pair_scatter(pair, 1, 0, LENGTH);
 
-	return pier_post_recv(pair->ends[1].channel, &target, 1, NULL);
+	return pier_channel_post_recv(pair->ends[1].channel, &target, 1, NULL);
 }
 
 static int post_send(struct pair *pair)
 {
 	struct pier_gather source = pair_gather(pair, 0, 0, LENGTH);
 
-	return pier_post_send(pair->ends[0].channel, &source, 1, NULL);
+	return pier_channel_post_send(pair->ends[0].channel, &source, 1, NULL);
 }
 
 static int post_receive_and_send(struct pair *pair)
@@ -202,7 +202,7 @@ static int post_write(struct pair *pair)
 	struct pier_gather source = pair_gather(pair, 0, 0, LENGTH);
 	struct pier_remote target = pair_remote(pair, 1, 0, LENGTH);
 
-	return pier_post_write(pair->ends[0].channel, &source, 1, &target, NULL);
+	return pier_channel_post_write(pair->ends[0].channel, &source, 1, &target, NULL);
 }
 
 static int post_write_back(struct pair *pair)
@@ -210,7 +210,7 @@ static int post_write_back(struct pair *pair)
 	struct pier_gather source = pair_gather(pair, 1, 0, LENGTH);
 	struct pier_remote target = pair_remote(pair, 0, 0, LENGTH);
 
-	return pier_post_write(pair->ends[1].channel, &source, 1, &target, NULL);
+	return pier_channel_post_write(pair->ends[1].channel, &source, 1, &target, NULL);
 }
 
 /* One by one in every order of the NICs' steps; three in a single order. */

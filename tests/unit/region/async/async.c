@@ -31,7 +31,7 @@ static void delivers_a_region(void **state)
 	assert_ptr_equal(test_mr_info(event.mr).pd, fixture->pd);
 	expect_ok(pier_registration_close(registration));
 	assert_int_equal(gate.deregistrations, 0);
-	expect_ok(pier_dereg_mr(event.mr));
+	expect_ok(pier_mr_dereg(event.mr));
 }
 
 /* The waiting call repeats the sentence of the driver's refusal. */
@@ -43,7 +43,7 @@ static void delivers_a_failure(void **state)
 	struct pier_mr *mr;
 
 	fixture->range.length += 1;
-	expect_result(pier_reg_mr_attr(fixture->pd, &fixture->attr, &mr), -EFAULT);
+	expect_result(pier_mr_reg_attr(fixture->pd, &fixture->attr, &mr), -EFAULT);
 	registration = fixture_submit(fixture);
 	event = fixture_expect_event(fixture, registration, -EFAULT);
 	assert_string_equal(event.sentence, pier_error_message());
@@ -70,7 +70,7 @@ static void registers_keys_and_ranges(void **state)
 	registration = fixture_submit(fixture);
 	event = fixture_expect_event(fixture, registration, 0);
 	assert_int_equal(pier_mr_length(event.mr), 150);
-	expect_ok(pier_dereg_mr(event.mr));
+	expect_ok(pier_mr_dereg(event.mr));
 	expect_ok(pier_registration_close(registration));
 }
 
@@ -79,7 +79,7 @@ static void expect_refusal(struct async_fixture *fixture, int error)
 	struct pier_registration *registration = (void *)fixture;
 	struct test_census before = test_take_census();
 
-	expect_result(pier_reg_mr_async(fixture->queue, fixture->pd, &fixture->attr,
+	expect_result(pier_mr_reg_async(fixture->queue, fixture->pd, &fixture->attr,
 					&registration),
 		      error);
 	assert_ptr_equal(registration, fixture);
@@ -96,7 +96,7 @@ static void refuses_mistakes_at_once(void **state)
 	struct pier_registration *registration = NULL;
 
 	fixture_use_queue(fixture, 1, 1);
-	expect_result(pier_reg_mr_async(fixture->queue, fixture->pd, NULL, &registration),
+	expect_result(pier_mr_reg_async(fixture->queue, fixture->pd, NULL, &registration),
 		      -EINVAL);
 	assert_null(registration);
 	fixture->attr.size = sizeof(fixture->attr.size);
@@ -135,12 +135,12 @@ static void refuses_unknown_nonzero_attributes(void **state)
 	struct pier_registration *registration = NULL;
 
 	newer.attr.size = sizeof(newer);
-	expect_result(pier_reg_mr_async(fixture->queue, fixture->pd, &newer.attr,
+	expect_result(pier_mr_reg_async(fixture->queue, fixture->pd, &newer.attr,
 					&registration),
 		      -EINVAL);
 	assert_null(registration);
 	newer.tail = 0;
-	expect_ok(pier_reg_mr_async(fixture->queue, fixture->pd, &newer.attr,
+	expect_ok(pier_mr_reg_async(fixture->queue, fixture->pd, &newer.attr,
 				    &registration));
 	expect_ok(pier_registration_close(registration));
 }
@@ -150,7 +150,7 @@ static void expect_full(struct async_fixture *fixture)
 {
 	struct pier_registration *registration = (void *)fixture;
 
-	expect_result(pier_reg_mr_async(fixture->queue, fixture->pd, &fixture->attr,
+	expect_result(pier_mr_reg_async(fixture->queue, fixture->pd, &fixture->attr,
 					&registration),
 		      -EAGAIN);
 	assert_ptr_equal(registration, fixture);
@@ -168,7 +168,7 @@ static void refuses_submissions_when_full(void **state)
 	expect_full(fixture);
 	/* Reading an event makes room, whether or not its handle is closed. */
 	event = fixture_expect_event(fixture, first, 0);
-	expect_ok(pier_dereg_mr(event.mr));
+	expect_ok(pier_mr_dereg(event.mr));
 	expect_ok(pier_registration_close(first));
 	first = fixture_submit(fixture);
 	expect_full(fixture);
@@ -187,7 +187,7 @@ static void closes_finished_registrations(void **state)
 				 *closed = fixture_submit(fixture);
 	struct pier_event event = fixture_expect_event(fixture, kept, 0);
 
-	expect_ok(pier_dereg_mr(event.mr));
+	expect_ok(pier_mr_dereg(event.mr));
 	expect_ok(pier_registration_close(kept));
 	fixture_wait_for_event(fixture);
 	expect_ok(pier_registration_close(closed));
@@ -208,7 +208,7 @@ static void keeps_the_handle_when_closing_fails(void **state)
 	gate.dereg_error = EIO;
 	expect_result(pier_registration_close(registration), -EIO);
 	event = fixture_expect_event(fixture, registration, 0);
-	expect_ok(pier_dereg_mr(event.mr));
+	expect_ok(pier_mr_dereg(event.mr));
 	expect_ok(pier_registration_close(registration));
 }
 
@@ -224,7 +224,7 @@ static void refuses_to_cancel_finished_registrations(void **state)
 	expect_result(pier_registration_cancel(registration), -EALREADY);
 	fixture_expect_no_event(fixture);
 	assert_int_equal(gate.deregistrations, 0);
-	expect_ok(pier_dereg_mr(event.mr));
+	expect_ok(pier_mr_dereg(event.mr));
 	expect_ok(pier_registration_close(registration));
 }
 
@@ -243,7 +243,7 @@ static void refuses_to_destroy_a_queue_in_use(void **state)
 	/* The region does not need the queue. */
 	expect_ok(pier_event_queue_destroy(fixture->queue));
 	fixture->queue = NULL;
-	expect_ok(pier_dereg_mr(event.mr));
+	expect_ok(pier_mr_dereg(event.mr));
 	expect_ok(pier_event_queue_destroy(NULL));
 }
 
@@ -265,7 +265,7 @@ static void can_be_polled(void **state)
 			struct pier_event event = fixture_expect_event(
 				fixture, registrations[i], 0);
 
-			expect_ok(pier_dereg_mr(event.mr));
+			expect_ok(pier_mr_dereg(event.mr));
 			expect_ok(pier_registration_close(registrations[i]));
 		}
 		fixture_expect_no_event(fixture);

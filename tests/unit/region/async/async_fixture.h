@@ -166,13 +166,13 @@ static inline int fixture_setup(void **state)
 	assert_true(fixture->memory != MAP_FAILED);
 	assert_int_equal(
 		mprotect(fixture->memory + FIXTURE_LENGTH, FIXTURE_PAGE, PROT_NONE), 0);
-	expect_ok(pier_open_device("soft0", &fixture->device));
+	expect_ok(pier_device_open("soft0", &fixture->device));
 	gated = *fixture->device->provider;
 	gated.reg_mr = gated_reg_mr;
 	gated.reg_dmabuf_mr = gated_reg_dmabuf_mr;
 	gated.dereg_mr = gated_dereg_mr;
 	fixture->device->provider = &gated;
-	expect_ok(pier_alloc_pd(fixture->device, &fixture->pd));
+	expect_ok(pier_pd_alloc(fixture->device, &fixture->pd));
 	fixture_use_queue(fixture, 1, 1024);
 	fixture->range = pier_mr_range_host(fixture->memory, FIXTURE_LENGTH);
 	pier_mr_attr_init(&fixture->attr);
@@ -203,8 +203,8 @@ static inline int fixture_teardown(void **state)
 
 	set_gate(false);
 	fixture_destroy_queue(fixture);
-	expect_ok(pier_dealloc_pd(fixture->pd));
-	expect_ok(pier_close_device(fixture->device));
+	expect_ok(pier_pd_dealloc(fixture->pd));
+	expect_ok(pier_device_close(fixture->device));
 	munmap(fixture->memory, FIXTURE_LENGTH + FIXTURE_PAGE);
 	test_assert_census(&fixture->before);
 	free(fixture);
@@ -218,7 +218,7 @@ static inline struct pier_registration *fixture_submit(struct async_fixture *fix
 {
 	struct pier_registration *registration = NULL;
 
-	expect_ok(pier_reg_mr_async(fixture->queue, fixture->pd, &fixture->attr,
+	expect_ok(pier_mr_reg_async(fixture->queue, fixture->pd, &fixture->attr,
 				    &registration));
 	assert_non_null(registration);
 	return registration;

@@ -29,7 +29,7 @@ static void read_and_close(struct async_fixture *fixture,
 {
 	struct pier_event event = fixture_expect_event(fixture, registration, 0);
 
-	expect_ok(pier_dereg_mr(event.mr));
+	expect_ok(pier_mr_dereg(event.mr));
 	expect_ok(pier_registration_close(registration));
 }
 
@@ -116,7 +116,7 @@ static void closes_a_running_registration(void **state)
 	expect_ok(pier_registration_close(registration));
 	expect_result(pier_event_queue_destroy(fixture->queue), -EBUSY);
 	test_assert_sentence("still works on 1 registration that is closed");
-	expect_result(pier_dealloc_pd(fixture->pd), -EBUSY);
+	expect_result(pier_pd_dealloc(fixture->pd), -EBUSY);
 	test_assert_sentence("under way");
 	set_gate(false);
 	fixture_destroy_queue(fixture);
@@ -182,7 +182,7 @@ static void uses_the_requested_number_of_threads(void **state)
 						    &event),
 			      1);
 		assert_int_equal(event.error, 0);
-		expect_ok(pier_dereg_mr(event.mr));
+		expect_ok(pier_mr_dereg(event.mr));
 	}
 	for (int i = 0; i < COUNT; i++)
 		expect_ok(pier_registration_close(registrations[i]));
@@ -217,7 +217,7 @@ static void registration_keeps_its_buffer_busy(void **state)
 	set_gate(false);
 	event = fixture_expect_event(fixture, registration, 0);
 	expect_result(pier_buffer_free(buffer), -EBUSY);
-	expect_ok(pier_dereg_mr(event.mr));
+	expect_ok(pier_mr_dereg(event.mr));
 	expect_ok(pier_buffer_free(buffer));
 	expect_ok(pier_registration_close(registration));
 }
@@ -228,18 +228,18 @@ static void registration_keeps_its_pd_busy(void **state)
 	struct pier_registration *running = begin(fixture),
 				 *queued = fixture_submit(fixture);
 
-	expect_result(pier_dealloc_pd(fixture->pd), -EBUSY);
+	expect_result(pier_pd_dealloc(fixture->pd), -EBUSY);
 	expect_ok(pier_registration_cancel(queued));
 	fixture_expect_event(fixture, queued, -ECANCELED);
-	expect_result(pier_dealloc_pd(fixture->pd), -EBUSY);
+	expect_result(pier_pd_dealloc(fixture->pd), -EBUSY);
 	gate.reg_error = ENOMEM;
 	set_gate(false);
 	fixture_expect_event(fixture, running, -ENOMEM);
 	/* Once its event has been read a handle can be closed without the PD. */
-	expect_ok(pier_dealloc_pd(fixture->pd));
+	expect_ok(pier_pd_dealloc(fixture->pd));
 	expect_ok(pier_registration_close(running));
 	expect_ok(pier_registration_close(queued));
-	expect_ok(pier_alloc_pd(fixture->device, &fixture->pd));
+	expect_ok(pier_pd_alloc(fixture->device, &fixture->pd));
 }
 
 /* The caller may reuse the memory that the attributes point to once the call returns. */
@@ -264,7 +264,7 @@ static void borrows_attributes_only_for_the_call(void **state)
 	assert_int_equal(pier_mr_iova(event.mr), FIXTURE_PAGE);
 	assert_int_equal(pier_mr_path(event.mr), PIER_PATH_DMABUF);
 	assert_int_equal(test_mr_info(event.mr).access, PIER_ACCESS_SHARED);
-	expect_ok(pier_dereg_mr(event.mr));
+	expect_ok(pier_mr_dereg(event.mr));
 	expect_ok(pier_registration_close(registration));
 }
 

@@ -30,7 +30,7 @@ static const char *read_one(struct order *order, int64_t deadline)
 			return "no event";
 	if (event.registration != order->handle)
 		return "the event came before the handle";
-	if (pier_dereg_mr(event.mr) || pier_registration_close(order->handle))
+	if (pier_mr_dereg(event.mr) || pier_registration_close(order->handle))
 		return "not given back";
 	return NULL;
 }
@@ -57,7 +57,7 @@ static void writes_the_handle_before_the_event(void **state)
 	assert_int_equal(pthread_create(&reader, NULL, read_events, &order), 0);
 	for (int round = 0; round < ROUNDS && !atomic_load(&order.problem); round++) {
 		order.handle = NULL;
-		expect_ok(pier_reg_mr_async(order.fixture->queue, order.fixture->pd,
+		expect_ok(pier_mr_reg_async(order.fixture->queue, order.fixture->pd,
 					    &order.fixture->attr, &order.handle));
 		while (atomic_load(&order.rounds_read) <= round)
 			sched_yield();
@@ -173,7 +173,7 @@ static void submit(struct crowd *crowd, struct test_random *random, size_t index
 	attr.ranges = &range;
 	attr.context = slot;
 	pthread_mutex_lock(&slot->lock);
-	while ((error = pier_reg_mr_async(crowd->fixture->queue, crowd->fixture->pd,
+	while ((error = pier_mr_reg_async(crowd->fixture->queue, crowd->fixture->pd,
 					  &attr, &slot->handle)) == -EAGAIN &&
 	       pier_now() < crowd->deadline)
 		sched_yield();
@@ -239,7 +239,7 @@ static void take_event(struct crowd *crowd, const struct pier_event *event,
 	if (event->mr)
 		check(crowd,
 		      test_mr_info(event->mr).context == slot &&
-			      pier_dereg_mr(event->mr) == 0,
+			      pier_mr_dereg(event->mr) == 0,
 		      "its region", index);
 }
 

@@ -328,7 +328,7 @@ static void refuses_misuse_of_cache_and_regions(void **state)
 	mr = fixture_get(bytes, 100, 1);
 	expect_result(pier_mr_cache_destroy(fixture.cache), -EBUSY);
 	test_assert_sentence("1 of its regions are handed out");
-	expect_result(pier_dereg_mr(mr), -EINVAL);
+	expect_result(pier_mr_dereg(mr), -EINVAL);
 	test_assert_sentence("pier_mr_cache_put()");
 	expect_ok(pier_mr_cache_create(&fixture.pd, &attr, &other));
 	expect_result(pier_mr_cache_put(other, mr), -EINVAL);

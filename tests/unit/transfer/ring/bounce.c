@@ -42,7 +42,7 @@ static void begin_reads(const struct pier_ring_read *reads, uint32_t count)
 	struct pier_ring_source from = source();
 	uint32_t number;
 
-	expect_ok(pier_ring_begin(ring, &from, 1, reads, count, &number));
+	expect_ok(pier_ring_fill(ring, &from, 1, reads, count, &number));
 	for (uint32_t i = 0; i < count; i++)
 		memcpy(fixture.here.image + number * SLOT_SIZE + reads[i].offset,
 		       fixture.there.image + reads[i].remote_offset, reads[i].length);

@@ -68,7 +68,7 @@ static int begin_reads(uint32_t count, uint64_t remote_offset)
 			.remote_offset = remote_offset + (uint64_t)i * 20,
 			.length = 10,
 		};
-	return pier_ring_begin(ring, &from, 1, reads, count, NULL);
+	return pier_ring_fill(ring, &from, 1, reads, count, NULL);
 }
 
 static void expect_read(int index, uint64_t offset, uint64_t remote_offset,
@@ -182,7 +182,7 @@ static void splits_reads(void **state)
 	(void)state;
 	reconnect(DEPTH, 16);
 	from = (struct pier_ring_source){ channel, parts, 3 };
-	expect_ok(pier_ring_begin(ring, &from, 1, reads, 3, NULL));
+	expect_ok(pier_ring_fill(ring, &from, 1, reads, 3, NULL));
 	assert_int_equal(fake.logged, 4);
 	expect_read(0, 100, 5, 8);
 	expect_read(1, 108, 500, 16);
@@ -195,7 +195,7 @@ static void splits_reads(void **state)
 	 */
 	reconnect(2, 16);
 	from.channel = channel;
-	expect_ok(pier_ring_begin(ring, &from, 1, reads, 3, NULL));
+	expect_ok(pier_ring_fill(ring, &from, 1, reads, 3, NULL));
 	assert_int_equal(fake.logged, 2);
 	complete(1, IBV_WC_SUCCESS);
 	expect_result(pier_ring_progress(ring), 0);
@@ -356,7 +356,7 @@ static void other_channels_do_not_stall_while_one_is_stopped(void **state)
 	expect_ok(pier_ring_destroy(ring));
 	make_ring(LIMIT);
 	pier_cq_attr_init(&cq_attr);
-	expect_ok(pier_create_cq(&fake.pd, &cq_attr, &cq));
+	expect_ok(pier_cq_create(&fake.pd, &cq_attr, &cq));
 	pier_channel_attr_init(&channel_attr);
 	channel_attr.max_send_wr = DEPTH;
 	channel_attr.cq = cq;
@@ -371,7 +371,7 @@ static void other_channels_do_not_stall_while_one_is_stopped(void **state)
 						    .offset = (uint64_t)i * 10,
 						    .length = 10 };
 	fake.never_flushes = true;
-	expect_ok(pier_ring_begin(ring, sources, 2, reads, 3 * DEPTH, NULL));
+	expect_ok(pier_ring_fill(ring, sources, 2, reads, 3 * DEPTH, NULL));
 	assert_int_equal(fake.sends, 2 * DEPTH);
 	/* The last reads of the first chunks. */
 	fake_complete(fake.send_ids[DEPTH + DEPTH / 2 - 1], IBV_WC_SUCCESS,
@@ -390,7 +390,7 @@ static void other_channels_do_not_stall_while_one_is_stopped(void **state)
 	expect_ok(pier_ring_release(ring, &slot));
 	for (int i = 0; i < 2; i++)
 		expect_ok(pier_channel_destroy(sources[i].channel));
-	expect_ok(pier_destroy_cq(cq));
+	expect_ok(pier_cq_destroy(cq));
 }
 
 /* Others fill the send queue: their channel is left alone. */
@@ -404,7 +404,8 @@ static void fails_if_others_fill_the_queue(void **state)
 	expect_ok(pier_ring_destroy(ring));
 	make_ring(BRIEF);
 	for (int i = 0; i < DEPTH; i++)
-		expect_ok(pier_post_read(channel, &element, 1, &target, &works[i]));
+		expect_ok(
+			pier_channel_post_read(channel, &element, 1, &target, &works[i]));
 	expect_ok(begin_reads(1, 0));
 	expect_result(pier_ring_next(ring, PATIENT, &slot), -EAGAIN);
 	test_assert_sentence("full of other requests for 20 ms");
@@ -426,7 +427,8 @@ static void waits_for_others(void **state)
 
 	(void)state;
 	for (int i = 0; i < DEPTH; i++)
-		expect_ok(pier_post_read(channel, &element, 1, &target, &works[count++]));
+		expect_ok(pier_channel_post_read(channel, &element, 1, &target,
+						 &works[count++]));
 	expect_ok(begin_reads(4, 0));
 	assert_int_equal(fake.sends, DEPTH);
 	complete(DEPTH, IBV_WC_SUCCESS);
@@ -435,7 +437,8 @@ static void waits_for_others(void **state)
 	complete(4, IBV_WC_SUCCESS);
 	expect_next(0);
 	/* The queue is empty, but keeps as many results as it can. */
-	while (pier_post_read(channel, &element, 1, &target, &works[count]) == 0) {
+	while (pier_channel_post_read(channel, &element, 1, &target, &works[count]) ==
+	       0) {
 		complete(1, IBV_WC_SUCCESS);
 		assert_in_range(++count, 0, 8 * DEPTH - 1);
 	}

@@ -86,7 +86,7 @@ static uint32_t begin(struct pair *pair, uint32_t count, uint32_t source_count)
 	uint32_t number;
 
 	choose_reads(pair, count, source_count, reads);
-	expect_ok(pier_ring_begin(ring, sources, source_count, reads, count, &number));
+	expect_ok(pier_ring_fill(ring, sources, source_count, reads, count, &number));
 	note_reads(pair, number, reads, count);
 	return number;
 }
@@ -154,13 +154,13 @@ static void returns_slots_in_the_order_of_their_beginning(void **state)
 			bool long_fill = i % 2 == 0;
 
 			choose_reads(pair, MANY, 1, reads);
-			expect_ok(pier_ring_begin(ring, sources, 2,
-						  long_fill ? reads : &one,
-						  long_fill ? MANY : 1, &numbers[i]));
+			expect_ok(pier_ring_fill(ring, sources, 2,
+						 long_fill ? reads : &one,
+						 long_fill ? MANY : 1, &numbers[i]));
 			note_reads(pair, numbers[i], long_fill ? reads : &one,
 				   long_fill ? MANY : 1);
 		}
-		expect_result(pier_ring_begin(ring, sources, 2, &one, 1, NULL), -EAGAIN);
+		expect_result(pier_ring_fill(ring, sources, 2, &one, 1, NULL), -EAGAIN);
 		for (uint32_t i = 0; i < SLOTS; i++) {
 			slots[i] = next();
 			assert_int_equal(slots[i].number, numbers[i]);
@@ -183,7 +183,7 @@ static void released_slots_are_filled_again(void **state)
 	slot = next();
 	for (uint32_t i = 1; i < SLOTS; i++)
 		begin(pair, 3, 1);
-	expect_result(pier_ring_begin(ring, sources, 1, NULL, 0, NULL), -EAGAIN);
+	expect_result(pier_ring_fill(ring, sources, 1, NULL, 0, NULL), -EAGAIN);
 	other = slot;
 	other.sequence++;
 	expect_result(pier_ring_release(ring, &other), -ESTALE);
@@ -287,7 +287,7 @@ static void only_missing_reads_are_repeated(void **state)
 	note_reads(pair, 0, reads, 2);
 	expect_ok(pier_channel_destroy(pair->there.channels[1]));
 	pair->there.channels[1] = NULL;
-	expect_ok(pier_ring_begin(ring, sources, 2, reads, 2, &number));
+	expect_ok(pier_ring_fill(ring, sources, 2, reads, 2, &number));
 	assert_true(pier_ring_next(ring, PATIENT, &slot) < 0);
 	expect_result(pier_ring_missing(ring, number, &index, 1), 1);
 	assert_int_equal(index, 1);
@@ -310,7 +310,7 @@ static void failed_fills_can_be_given_up(void **state)
 	uint32_t failed = begin(pair, MANY, 1), number;
 
 	expect_ok(pier_channel_cancel(pair->here.channels[0]));
-	expect_ok(pier_ring_begin(ring, sources, 2, &one, 1, &number));
+	expect_ok(pier_ring_fill(ring, sources, 2, &one, 1, &number));
 	note_reads(pair, number, &one, 1);
 	assert_true(pier_ring_next(ring, PATIENT, &slot) < 0);
 	assert_int_equal(slot.number, failed);
@@ -349,12 +349,12 @@ static void refused_fills_take_no_slot(void **state)
 	expect_ok(pier_channel_cancel(pair->here.channels[1]));
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		reads[1] = cases[i].read;
-		expect_result(pier_ring_begin(ring, sources, 2, reads, 2, NULL),
+		expect_result(pier_ring_fill(ring, sources, 2, reads, 2, NULL),
 			      cases[i].error);
 	}
 	sources[1].channel = pair->there.channels[0];
 	reads[1] = cases[7].read;
-	expect_result(pier_ring_begin(ring, sources, 2, reads, 2, NULL), -EINVAL);
+	expect_result(pier_ring_fill(ring, sources, 2, reads, 2, NULL), -EINVAL);
 	pier_ring_query(ring, &status);
 	assert_int_equal(status.free, SLOTS);
 	assert_int_equal(status.reads, 0);
@@ -370,7 +370,7 @@ static void impossible_attributes_are_refused(void **state)
 	static const int errors[] = { -EINVAL, -EINVAL, -ERANGE, -EINVAL, -EINVAL,
 				      -EINVAL, -EINVAL, -ERANGE, -EACCES };
 
-	expect_ok(pier_reg_buffer_mr(pair->here.pd, pair->here.buffer, 0, AREA,
+	expect_ok(pier_mr_reg_buffer(pair->here.pd, pair->here.buffer, 0, AREA,
 				     PIER_ACCESS_LOCAL_READ, PIER_POLICY_DIRECT,
 				     &read_only));
 	pier_ring_attr_init(&attr);
@@ -392,7 +392,7 @@ static void impossible_attributes_are_refused(void **state)
 			      errors[i]);
 	attr.access = PIER_ACCESS_REMOTE_READ;
 	expect_result(pier_ring_create(pair->here.pd, &attr, &other), -EINVAL);
-	expect_ok(pier_dereg_mr(read_only));
+	expect_ok(pier_mr_dereg(read_only));
 }
 
 /* The caller's region stays registered as long as the ring. */
@@ -412,9 +412,9 @@ static void slots_can_lie_in_a_given_region(void **state)
 	expect_ok(pier_ring_create(pair->here.pd, &attr, &ring));
 	assert_null(ring_status().buffer);
 	assert_ptr_equal(ring_status().mr, pair->here.mr);
-	expect_result(pier_dereg_mr(pair->here.mr), -EBUSY);
+	expect_result(pier_mr_dereg(pair->here.mr), -EBUSY);
 	for (int i = 0; i < 2; i++) {
-		expect_ok(pier_ring_begin(ring, sources, 1, &read, 1, NULL));
+		expect_ok(pier_ring_fill(ring, sources, 1, &read, 1, NULL));
 		slot = next();
 		assert_null(slot.pointer);
 		assert_int_equal(slot.offset, 333 + i * 4096);
@@ -457,7 +457,7 @@ static void channels_may_share_a_completion_queue(void **state)
 	struct pier_ring_slot slot;
 	struct pier_cq *cq;
 
-	expect_ok(pier_create_cq(pair->here.pd, NULL, &cq));
+	expect_ok(pier_cq_create(pair->here.pd, NULL, &cq));
 	pier_channel_attr_init(&attr);
 	attr.cq = cq;
 	for (int i = 0; i < 2; i++) {
@@ -483,7 +483,7 @@ static void channels_may_share_a_completion_queue(void **state)
 	}
 	for (int i = 0; i < 2; i++)
 		expect_ok(pier_channel_destroy(channels[i]));
-	expect_ok(pier_destroy_cq(cq));
+	expect_ok(pier_cq_destroy(cq));
 }
 
 /* Consumers check their slots and release them, while this thread fills others. */
@@ -526,7 +526,7 @@ static void begin_block(int sequence)
 			.length = 8,
 			.source = i % 2,
 		};
-	expect_ok(pier_ring_begin(ring, sources, 2, reads, 8, NULL));
+	expect_ok(pier_ring_fill(ring, sources, 2, reads, 8, NULL));
 }
 
 static bool has_free_slot(void)
