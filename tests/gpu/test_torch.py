@@ -96,7 +96,7 @@ class Tensor:
                                 ctypes.c_size_t(self.size))
         self.info = Info()
         pier.buffer_query(self.buffer, ctypes.byref(self.info))
-        self.mr = pier.make("reg_buffer_mr", pd, self.buffer, ctypes.c_size_t(0),
+        self.mr = pier.make("mr_reg_buffer", pd, self.buffer, ctypes.c_size_t(0),
                             ctypes.c_size_t(self.size), SHARED, BOUNCE)
         print("# %s: %d bytes, kind \"%s\", %d bytes into its allocation of %d; export: %s" % (
             name, self.size, self.info.kind.decode(), address - self.info.allocation,
@@ -113,7 +113,7 @@ class Tensor:
         return found.raw
 
     def close(self):
-        self.pier.dereg_mr(self.mr)
+        self.pier.mr_dereg(self.mr)
         self.pier.buffer_free(self.buffer)
 
 
@@ -122,8 +122,8 @@ class Loop:
 
     def __init__(self, pier):
         self.pier = pier
-        self.device = pier.make("open_device", NIC.encode())
-        self.pd = pier.make("alloc_pd", self.device)
+        self.device = pier.make("device_open", NIC.encode())
+        self.pd = pier.make("pd_alloc", self.device)
         self.ends = [pier.make("channel_create", self.pd, None) for _ in range(2)]
         endpoints = [ctypes.create_string_buffer(8192) for _ in self.ends]  # more than one has
         for end, endpoint in zip(self.ends, endpoints):
@@ -146,8 +146,8 @@ class Loop:
     def close(self):
         for end in self.ends:
             self.pier.channel_destroy(end)
-        self.pier.dealloc_pd(self.pd)
-        self.pier.close_device(self.device)
+        self.pier.pd_dealloc(self.pd)
+        self.pier.device_close(self.device)
 
 
 # First element, and how many: of a large tensor, and of a small one.

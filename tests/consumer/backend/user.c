@@ -60,15 +60,15 @@ static void use_region(void)
 	struct pier_mr *mr = NULL;
 	struct pier_pd *pd = NULL;
 
-	CHECK(pier_open_device("soft0", &device) == 0);
-	CHECK(pier_alloc_pd(device, &pd) == 0);
-	CHECK(pier_reg_buffer_mr(pd, buffer, 5, 900, PIER_ACCESS_SHARED,
+	CHECK(pier_device_open("soft0", &device) == 0);
+	CHECK(pier_pd_alloc(device, &pd) == 0);
+	CHECK(pier_mr_reg_buffer(pd, buffer, 5, 900, PIER_ACCESS_SHARED,
 				 PIER_POLICY_DIRECT, &mr) == 0);
 	CHECK(pier_mr_path(mr) == PIER_PATH_DMABUF);
 	CHECK(pier_mr_sync_for_device(mr, 0, 900) == 0);
-	CHECK(pier_dereg_mr(mr) == 0);
-	CHECK(pier_dealloc_pd(pd) == 0);
-	CHECK(pier_close_device(device) == 0);
+	CHECK(pier_mr_dereg(mr) == 0);
+	CHECK(pier_pd_dealloc(pd) == 0);
+	CHECK(pier_device_close(device) == 0);
 }
 
 int main(int count, char **names)
