@@ -26,8 +26,13 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *ret_at
 int ibv_query_port(struct ibv_context *context, uint8_t port,
 		   struct _compat_ibv_port_attr *ret_attr)
 {
-	return verbs_get_ctx(context)->query_port(
-		context, port, (struct ibv_port_attr *)ret_attr, COMPAT_PORT_SIZE);
+	struct verbs_context *verbs = verbs_get_ctx(context);
+
+	/* NULL: the context of a provider older than the struct; soft0's has it. */
+	if (!verbs)
+		return EOPNOTSUPP;
+	return verbs->query_port(context, port, (struct ibv_port_attr *)ret_attr,
+				 COMPAT_PORT_SIZE);
 }
 
 /* Since libibverbs 61, in units of 100 Mb/s. */

@@ -252,7 +252,7 @@ static bool may_be_v4(const struct in6_addr *address)
 static int listen_tcp(struct soft_node *node)
 {
 	struct soft_listeners *listeners = &node->listeners;
-	struct in6_addr address;
+	struct in6_addr address = { 0 };
 	int error = choose_addresses(listeners, &address);
 
 	if (error || !listeners->tcp)
