@@ -98,6 +98,28 @@ static void a_frame_does_what_its_state_says(void **state)
 	}
 }
 
+/* A connection that breaks again and again must end at its time limit. */
+static void keepalives_count_once_bytes_have_moved(void **state)
+{
+	struct connection connection = { .state = CONNECTION_FLOWING,
+					 .role = CP_SENDER,
+					 .settings = &settings,
+					 .control = &control,
+					 .failure = &failure };
+	struct frame frame = { .type = FRAME_KEEPALIVE };
+
+	(void)state;
+	assert_int_equal(take_frame(&connection, &frame), 0);
+	assert_true(connection.deadline_ns == 0);
+	connection.is_proven = true;
+	assert_int_equal(take_frame(&connection, &frame), 0);
+	assert_true(connection.deadline_ns > 0);
+	connection.deadline_ns = 0;
+	connection.state = CONNECTION_BROKEN;
+	assert_int_equal(take_frame(&connection, &frame), 0);
+	assert_true(connection.deadline_ns == 0);
+}
+
 static void nobody_is_linked_again_without_a_chain(void **state)
 {
 	(void)state;
@@ -140,6 +162,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_frame_does_what_its_state_says),
+		cmocka_unit_test(keepalives_count_once_bytes_have_moved),
 		cmocka_unit_test(nobody_is_linked_again_without_a_chain),
 		cmocka_unit_test(sentences_of_a_dry_run_are_limited),
 	};

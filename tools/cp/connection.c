@@ -220,6 +220,7 @@ static int take_ready(struct connection *connection, const struct frame *frame)
 {
 	(void)frame;
 	connection->repairs++;
+	connection->is_proven = false;
 	connection->peer_is_new = false;
 	return 0;
 }
@@ -301,10 +302,23 @@ static const struct event *find_event(const struct connection *connection, uint3
 	return NULL;
 }
 
+/*
+ * Restoring the connection again and again is no progress. Neither are the keepalives
+ * that the other side sends meanwhile: they may arrive when this side believes that the
+ * connection is restored.
+ */
+static bool is_progress(const struct connection *connection, const struct frame *frame)
+{
+	return !is_restoring(connection) && connection->is_proven &&
+	       frame->type != FRAME_SETUP && frame->type != FRAME_NONE;
+}
+
 int take_frame(struct connection *connection, const struct frame *frame)
 {
 	const struct event *event = find_event(connection, frame->type);
 
+	if (is_progress(connection, frame))
+		restart_timeout(connection);
 	if (frame->type == FRAME_KEEPALIVE || frame->type == FRAME_NONE)
 		return 0;
 	if (!event || !is_of_this_copy(connection, frame))
@@ -317,16 +331,12 @@ int take_frame(struct connection *connection, const struct frame *frame)
 	return 0;
 }
 
-/* Restoring the connection again and again is no progress. */
 static int handle_frame(struct connection *connection)
 {
 	struct frame frame;
 
 	if (control_receive(connection->control, &frame) < 0)
 		return -1;
-	if (!is_restoring(connection) && frame.type != FRAME_SETUP &&
-	    frame.type != FRAME_NONE)
-		restart_timeout(connection);
 	return take_frame(connection, &frame);
 }
 
@@ -560,6 +570,7 @@ int connect_sides(struct connection *connection)
 	    control_expect(control, FRAME_READY, &frame) < 0)
 		return -1;
 	connection->state = CONNECTION_FLOWING;
+	connection->is_proven = true;
 	connection->started_ns = now_ns();
 	restart_timeout(connection);
 	return 0;
@@ -745,8 +756,10 @@ static int report_failure(struct connection *connection)
 
 int end_step(struct connection *connection, int moved, bool working, uint64_t wake_ns)
 {
-	if (moved > 0 && !is_restoring(connection))
+	if (moved > 0 && !is_restoring(connection)) {
+		connection->is_proven = true;
 		restart_timeout(connection);
+	}
 	if (moved == 0)
 		moved = wait_for_event(connection, working, wake_ns);
 	/* A step fails without a failure if the connection is to be restored. */

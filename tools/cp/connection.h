@@ -44,6 +44,7 @@ struct connection {
 	struct setup_message peer;
 	uint8_t peer_digest[CP_DIGEST_SIZE]; /* from FRAME_END */
 	bool has_moved;			     /* at least one chunk has been transferred */
+	bool is_proven;	  /* bytes have moved since it was made or restored */
 	bool peer_is_new; /* FRAME_RELINK named it, and it has not been connected yet */
 	unsigned int repairs; /* how often it was restored */
 	char cause[1024];     /* why it broke, at first; "": it works */
