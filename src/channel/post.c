@@ -152,6 +152,14 @@ int pier_hot_refused(struct pier_channel *channel, int error, enum pier_opcode o
 
 /* Blocking calls post one request and wait for it. */
 
+static int wait_posted(struct pier_channel *channel, int error, struct pier_work work,
+		       int timeout_ms, struct pier_result *ret_result)
+{
+	return error ? error
+		     : pier_wait_or_stop(channel, work, pier_deadline(timeout_ms),
+					 timeout_ms, ret_result);
+}
+
 int pier_channel_send(struct pier_channel *channel, const struct pier_gather *sg_list,
 		      int num_sge, int timeout_ms)
 {
@@ -160,9 +168,7 @@ int pier_channel_send(struct pier_channel *channel, const struct pier_gather *sg
 
 	if (!error)
 		error = pier_channel_post_send(channel, sg_list, num_sge, &work);
-	return error ? error
-		     : pier_wait_or_stop(channel, work, pier_deadline(timeout_ms),
-					 timeout_ms, NULL);
+	return wait_posted(channel, error, work, timeout_ms, NULL);
 }
 
 int pier_channel_recv(struct pier_channel *channel, const struct pier_scatter *sg_list,
@@ -173,9 +179,7 @@ int pier_channel_recv(struct pier_channel *channel, const struct pier_scatter *s
 
 	if (!error)
 		error = pier_channel_post_recv(channel, sg_list, num_sge, &work);
-	return error ? error
-		     : pier_wait_or_stop(channel, work, pier_deadline(timeout_ms),
-					 timeout_ms, ret_result);
+	return wait_posted(channel, error, work, timeout_ms, ret_result);
 }
 
 int pier_channel_write(struct pier_channel *channel, const struct pier_gather *sg_list,
@@ -186,9 +190,7 @@ int pier_channel_write(struct pier_channel *channel, const struct pier_gather *s
 
 	if (!error)
 		error = pier_channel_post_write(channel, sg_list, num_sge, remote, &work);
-	return error ? error
-		     : pier_wait_or_stop(channel, work, pier_deadline(timeout_ms),
-					 timeout_ms, NULL);
+	return wait_posted(channel, error, work, timeout_ms, NULL);
 }
 
 int pier_channel_read(struct pier_channel *channel, const struct pier_scatter *sg_list,
@@ -199,7 +201,5 @@ int pier_channel_read(struct pier_channel *channel, const struct pier_scatter *s
 
 	if (!error)
 		error = pier_channel_post_read(channel, sg_list, num_sge, remote, &work);
-	return error ? error
-		     : pier_wait_or_stop(channel, work, pier_deadline(timeout_ms),
-					 timeout_ms, NULL);
+	return wait_posted(channel, error, work, timeout_ms, NULL);
 }
