@@ -422,10 +422,7 @@ struct pier_work {
  *                   num_sge > 0. A write or read with more elements becomes several
  *                   requests: see pier_channel_post_write_vec()
  * remote            for writes and reads: at least as long as the elements together;
- *                   the rest is not touched. May be NULL only without elements, that
- *                   is, with immediate data alone
- * immediate         32 bits that the peer finds in its receive, in host order. Verbs,
- *                   and so a peer without pier, has them in network order
+ *                   the rest is not touched. May be NULL only without elements
  * ret_work          handle of the request. NULL: no handle, and the place in the queue
  *                   is free again when the request completes; an error still breaks the
  *                   channel, and the next call that fetches a result reports it
@@ -438,7 +435,7 @@ struct pier_work {
  * Architecture Specification, volume 1, 9.5; for relaxed ordering, ibv_reg_mr(3)).
  * Adaptive routing does not change this. But switches may spread only the packets of
  * plain writes over several paths. Therefore write long payloads without immediate
- * data, and post a write of no bytes with it behind them, both with
+ * data, and then a write of no bytes with it (PIER_POST_IMMEDIATE), both with
  * pier_channel_post_batch(). Nothing orders the bytes of one write, nor of several,
  * before such a completion: do not poll memory for the last byte.
  *

@@ -452,7 +452,7 @@ PIER_API enum pier_path pier_mr_path(const struct pier_mr *mr);
  */
 PIER_API const char *pier_mr_reason(const struct pier_mr *mr);
 
-/** What is known about a region. */
+/** The attributes of a region, as pier_mr_query() returns them. */
 struct pier_mr_info {
 	struct pier_pd *pd;
 	void *context; /**< pier_mr_attr.context; NULL if there were no attributes */
@@ -477,8 +477,8 @@ struct pier_mr_info {
 	/** As pier_mr_reason() returns it. */
 	const char *reason;
 	/**
-	 * What is known about the path of the first part from the canary (PIER_CANARY in
-	 * pier(1)): "passed"; "not run: " and the reason; "off: PIER_CANARY"; or "" if
+	 * The canary's answer for the path of the first part (PIER_CANARY in pier(1)):
+	 * "passed"; "not run: " and the reason; "off: PIER_CANARY"; or "" if
 	 * the path needs none, such as host memory. Where NVLink-C2C joins the GPU to
 	 * the CPU, a dma-buf whose mapping was not tested is registered only with
 	 * PIER_CANARY=off. A path that the canary refuses is not taken, so its sentence
@@ -489,7 +489,7 @@ struct pier_mr_info {
 };
 
 /**
- * Describe a region.
+ * Return the attributes of a region.
  *
  * ret_info  written up to `size` bytes
  * size      sizeof(*ret_info) in the caller

@@ -48,7 +48,11 @@ struct pier_request {
 	};
 	int num_sge; /**< number of elements; 0: none; > 0: the list must not be NULL */
 	union {
-		uint32_t immediate;	  /**< in host order */
+		/**
+		 * 32 bits that the peer finds in its receive, in host order. Verbs, and
+		 * so a peer without pier, has them in network order.
+		 */
+		uint32_t immediate;
 		uint32_t invalidate_rkey; /**< key of the peer's window */
 	};
 	const struct pier_remote *remote; /**< not for sends */

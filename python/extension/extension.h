@@ -3,7 +3,7 @@
 #define PIER_PY_EXTENSION_H
 
 /*
- * What every class of the extension needs: exceptions, classes, and the conversion of
+ * Helpers of every class of the extension: exceptions, classes, and the conversion of
  * arguments.
  *
  * The limited API of CPython 3.11 makes one binary for all later versions. The

@@ -2,7 +2,7 @@
 #ifndef PIER_PY_REQUEST_H
 #define PIER_PY_REQUEST_H
 
-/* What requests of channels and of groups have in common: local memory, and results. */
+/* Local memory and results of requests, on channels and in groups. */
 #include "extension.h"
 
 enum {

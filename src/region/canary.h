@@ -43,8 +43,7 @@ int pier_check_canary(const struct pier_pair *pair, enum pier_mapping mapping);
 int pier_send_canary(const struct pier_segment *segment, struct pier_pair *pair,
 		     enum pier_mapping mapping, pier_path_function *take);
 
-/* What is known from the canary about the first part of a region: see struct
- * pier_mr_info. */
+/* The canary's answer for the first part of a region: see struct pier_mr_info. */
 const char *pier_describe_canary(const struct pier_mr *mr);
 
 #endif

@@ -32,7 +32,7 @@ int pier_reach_buffer(const struct pier_buffer *buffer, uint64_t offset, void **
 enum pier_mapping pier_choose_mapping(const char *sysfs,
 				      const struct pier_segment *segment);
 
-/* What an export of the region's memory is for. */
+/* The mapping, access and importer of an export of the region's memory. */
 struct pier_export_use pier_export_use_of(const struct pier_mr *region,
 					  enum pier_mapping mapping);
 

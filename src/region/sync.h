@@ -30,7 +30,7 @@ int pier_bounce_get(const struct pier_segment *segment, struct pier_bounce **ret
 /* Count one user less, and free it with the last; NULL is fine. */
 void pier_bounce_put(struct pier_bounce *bounce);
 
-/* What to register in place of a segment: the same bytes in its bounce buffer. */
+/* The segment to register in place of the given one: its bytes in the bounce buffer. */
 struct pier_segment pier_bounce_segment(const struct pier_bounce *bounce,
 					const struct pier_segment *segment);
 

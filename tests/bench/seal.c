@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What libcrypto alone does on one thread, which bounds a TCP link of soft0:
+ * The rate of libcrypto alone on one thread, an upper bound for a TCP link of soft0:
  *
  *	pier-seal CIPHER SIZE COUNT
  *
  * seals COUNT records of SIZE bytes with CIPHER (AES-128-GCM, ChaCha20-Poly1305), and
- *prints bytes per second.
+ * prints bytes per second.
  */
 #include <stdint.h>
 #include <stdio.h>

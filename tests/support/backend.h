@@ -19,7 +19,7 @@ static inline int call_find(const struct pier_backend *backend, uint64_t address
 	return result;
 }
 
-/* What describe() rules out is not asked of export_range(). */
+/* Calls export_range() only if describe() does not rule the export out. */
 static inline int call_export(const struct pier_backend *backend,
 			      const struct pier_memory *memory, uint64_t address,
 			      uint64_t length, enum pier_mapping mapping,

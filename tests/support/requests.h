@@ -2,7 +2,7 @@
 #ifndef TESTS_SUPPORT_REQUESTS_H
 #define TESTS_SUPPORT_REQUESTS_H
 
-/* Calls that tests make often, and that the library does without. */
+/* Short forms of calls that tests make often. */
 
 #include <errno.h>
 #include <stdio.h>

@@ -16,8 +16,7 @@ static void expect_bytes(const uint8_t *bytes, size_t length, const char *hex)
 	assert_string_equal(printed, hex);
 }
 
-/* What both sides agree on, as libsodium computes it: crypto_kdf and crypto_onetimeauth.
- */
+/* The expected tags were computed by libsodium's crypto_kdf and crypto_onetimeauth. */
 static void tag_is_poly1305_of_bytes_and_place(void **state)
 {
 	static const struct {

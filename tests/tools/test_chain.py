@@ -439,7 +439,7 @@ class Failures(Chain):
         self.check_copies(self.source, [] if again else [name])
 
     def test_a_last_attempt_that_fails_where_it_begins(self):
-        """What the attempts before have copied is reported."""
+        """The copies made by earlier attempts are reported."""
         self.serve("host2", when_told("send(ERROR, struct.pack('<IH', 4, 3) + b'bad')"))
         profile = self.hosts / "host2" / ".profile"
         profile.write_text("[ ! -e .begun ] || exit 9\ntouch .begun\n" + profile.read_text())

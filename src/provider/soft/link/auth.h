@@ -61,7 +61,7 @@ bool pier_soft_make_nonce(struct soft_share *share, bool sealed, uint8_t *ret_no
 /* Wipes the share. False: the peer's nonce is not a valid public key. */
 bool pier_soft_agree(struct soft_share *share, const uint8_t *nonce, uint8_t *ret_agreed);
 
-/* What the keys of a sealed link are derived from, and the cipher that they are for. */
+/* The secrets from which the keys of a sealed link are derived, and its cipher. */
 struct soft_session {
 	uint8_t secrets[2 * SOFT_SECRET_SIZE]; /* of the listener, of the caller */
 	uint8_t transcript[SOFT_MAC_SIZE];

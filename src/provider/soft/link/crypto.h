@@ -6,7 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What soft0 uses of libcrypto (OpenSSL 3), and random numbers of the kernel. */
+/* The calls of libcrypto (OpenSSL 3) that soft0 makes, and random numbers of the kernel.
+ */
 
 /*
  * How a link is encrypted. An end offers a set of these bits; the lowest that both ends

@@ -24,7 +24,7 @@ int fixture_open(void **state)
 	void *runtime;
 
 	(void)state;
-	/* Whatever this machine's kernel lacks: see backends/hip/load.c. */
+	/* Needed if this machine's kernel lacks dma-bufs: see backends/hip/load.c. */
 	setenv("PIER_DMABUF", "on", 0);
 	/* If it has the soname that HIP wants, HIP gets this one. */
 	if (hsa && !dlopen(hsa, RTLD_NOW))
