@@ -10,21 +10,19 @@
 int pier_flow_open(struct pier_flow *flow, struct pier_channel *channel, uint32_t size,
 		   int stall_ms)
 {
-	if (size > flow->size) {
-		struct pier_flight *flights = reallocarray(flow->flights, size,
-							   sizeof(*flights));
+	struct pier_flight *flights = reallocarray(flow->flights, size, sizeof(*flights));
 
-		if (!flights)
-			return pier_fail(ENOMEM, "no memory for %u requests", size);
-		flow->flights = flights;
-		flow->size = size;
-	}
+	if (!flights)
+		return pier_fail(ENOMEM, "no memory for %u requests", size);
 	if (stall_ms == PIER_TIMEOUT_DEFAULT)
 		stall_ms = channel->attr.timeout_ms;
-	flow->stall_ns = (int64_t)stall_ms * 1000000;
-	flow->channel = channel;
-	flow->resets = channel->resets;
-	flow->error = 0;
+	*flow = (struct pier_flow){
+		.channel = channel,
+		.flights = flights,
+		.size = size,
+		.resets = channel->resets,
+		.stall_ns = (int64_t)stall_ms * 1000000,
+	};
 	return 0;
 }
 

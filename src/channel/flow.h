@@ -39,10 +39,9 @@ struct pier_flow {
 };
 
 /*
- * Begin a flow with no request in flight. The struct is zeroed, or was used for another
- * channel.
+ * Begin a flow. The struct is zeroed, or was used before and has nothing in flight.
  *
- * size      how many requests can be in flight
+ * size      how many requests can be in flight, at least 1
  * stall_ms  or PIER_TIMEOUT_DEFAULT, the time of the channel
  *
  * Errors: -ENOMEM.
@@ -87,6 +86,12 @@ int64_t pier_flow_stalls_at(const struct pier_flow *flow);
  * is in flight, and other requests fill the queue.
  */
 int pier_flow_check(struct pier_flow *flow, int64_t now);
+
+/* There is nothing to post: a full queue is no stall. */
+static inline void pier_flow_wants_no_room(struct pier_flow *flow)
+{
+	flow->full_at = 0;
+}
 
 /* The time without progress counts from now. */
 void pier_flow_restart_stall(struct pier_flow *flow, int64_t now);

@@ -203,14 +203,13 @@ static void notify_peer(struct pier_transfer *transfer, int64_t now)
 	}
 }
 
-/* While there is nothing to post, a full queue is no stall. */
 static void reset_queue_full_times(struct pier_transfer *transfer)
 {
 	if (!pier_remaining_empty(&transfer->remaining) ||
 	    (all_arrived(transfer) && needs_notification(transfer)))
 		return;
 	for (uint32_t i = 0; i < transfer->drive.rail_count; i++)
-		pier_transfer_rail(transfer, i)->base.flow.full_at = 0;
+		pier_flow_wants_no_room(&pier_transfer_rail(transfer, i)->base.flow);
 }
 
 static void report_progress(struct pier_transfer *transfer, int64_t now)

@@ -56,7 +56,7 @@ static void close_idle_lanes(struct pier_ring_lanes *lanes)
 		if (!is_idle(lane))
 			continue;
 		lane->flow.channel = NULL;
-		lane->flow.full_at = 0;
+		pier_flow_wants_no_room(&lane->flow);
 	}
 }
 

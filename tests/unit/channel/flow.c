@@ -242,17 +242,26 @@ static void requests_after_a_reset_stall(void **state)
 	expect_taken(1, -ECANCELED, 21 * MS);
 }
 
-static void next_channel_begins_without_a_failure(void **state)
+/* Whatever the flow before it left: a failure, a full queue, a larger ring. */
+static void next_flow_begins_anew(void **state)
 {
 	(void)state;
+	post(0, 1, MS);
+	complete(IBV_WC_SUCCESS);
+	expect_taken(0, 0, MS);
+	expect_ok(pier_flow_refused(&flow, -EAGAIN, 5 * MS));
 	pier_flow_fail(&flow, -EINVAL, "first");
 	pier_flow_fail(&flow, -EACCES, "second");
 	assert_int_equal(flow.error, -EINVAL);
 	assert_string_equal(flow.sentence, "first");
 	expect_ok(pier_flow_open(&flow, channel, SIZE / 2, PIER_TIMEOUT_DEFAULT));
 	assert_int_equal(flow.error, 0);
-	assert_true(flow.size >= SIZE / 2);
+	assert_true(pier_flow_stalls_at(&flow) == INT64_MAX);
 	assert_int_equal(flow.stall_ns, (int64_t)channel->attr.timeout_ms * MS);
+	post(0, SIZE / 2, MS);
+	assert_true(pier_flow_is_full(&flow));
+	complete(IBV_WC_SUCCESS);
+	expect_taken(0, 0, MS);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -269,7 +278,7 @@ int main(void)
 		TEST(flow_that_failed_before_ends_all),
 		TEST(channel_that_was_reset_keeps_its_new_connection),
 		TEST(requests_after_a_reset_stall),
-		TEST(next_channel_begins_without_a_failure),
+		TEST(next_flow_begins_anew),
 	};
 
 	return cmocka_run_group_tests_name("flow", tests, NULL, NULL);
