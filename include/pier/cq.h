@@ -21,8 +21,8 @@ PIER_BEGIN_DECLS
  *	pier_channel_create(pd, &attr, &channel);  and more of them
  *
  *	for (;;) {
- *		if (pier_cq_arm(cq) == 0)
- *			epoll_wait(...);           which watches pier_cq_fd(cq)
+ *		if (pier_cq_arm(cq) == 0)          the fd is pier_cq_fd(cq)
+ *			epoll_wait(epoll, events, count, pier_cq_next_ms(cq));
  *		count = pier_cq_poll(cq, ready, 16);
  *		for (int i = 0; i < count; i++)
  *			serve(pier_channel_context(ready[i]));
@@ -48,8 +48,10 @@ PIER_BEGIN_DECLS
  * of channels. A call for one channel collects the completions of all. After arming,
  * check every request that the thread waits for, or call pier_cq_poll().
  *
- * Keepalives belong to their channel: call pier_channel_poll() for each channel with
- * keepalive_ms when its pier_channel_next_ms() is over.
+ * pier_cq_poll() sends the keepalives that are due on any channel
+ * (pier_channel_attr.keepalive_ms), and so do the calls and waits of a single channel.
+ * pier_cq_next_ms() and the pier_channel_next_ms() of each channel return when. Not
+ * every completion is timed, so a dead peer may be noticed keepalive_ms later.
  *
  * Lifetime: a completion queue keeps its protection domain. Its channels may be in any
  * protection domain of the same device.
@@ -58,8 +60,8 @@ PIER_BEGIN_DECLS
  * including to create and to destroy them. A shared completion queue belongs to one
  * thread, as a channel does.
  *
- * Processes: in a child of fork(2), every call except pier_cq_fd() and pier_cq_room()
- * fails with -ECHILD for a queue of the parent (<pier/device.h>).
+ * Processes: in a child of fork(2), every call except pier_cq_fd(), pier_cq_next_ms()
+ * and pier_cq_room() fails with -ECHILD for a queue of the parent (<pier/device.h>).
  */
 
 struct pier_cq;
@@ -147,6 +149,16 @@ PIER_API int pier_cq_fd(const struct pier_cq *cq);
  * Errors: those of ibv_req_notify_cq(3); -EIO ibv_poll_cq(3) failed.
  */
 PIER_API int pier_cq_arm(struct pier_cq *cq);
+
+/**
+ * Return how long a thread may sleep before the keepalive of any channel may be due
+ * (<pier/recovery.h>).
+ *
+ * Returns the milliseconds after which pier_cq_poll() must be called; or -1 if no channel
+ * has keepalive_ms, which poll(2) and epoll_wait(2) take as an infinite timeout. Cannot
+ * fail.
+ */
+PIER_API int pier_cq_next_ms(const struct pier_cq *cq);
 
 /**
  * Return the number of entries that no channel has reserved. Cannot fail.

@@ -111,6 +111,9 @@ PIER_API int pier_channel_reset(struct pier_channel *channel);
  * so on), and in pier_channel_poll(), pier_work_poll() and pier_channel_arm(). A thread
  * that waits in its own loop calls this function for its timeout.
  *
+ * On a channel with a shared completion queue, all this applies to the keepalives of
+ * all channels of the queue: see pier_cq_next_ms().
+ *
  * Returns the milliseconds after which pier_channel_poll() or pier_channel_arm() must
  * be called; or -1 if there is no limit, which poll(2) and epoll_wait(2) take as an
  * infinite timeout. Cannot fail.

@@ -4,6 +4,7 @@
 #include <pier/recovery.h>
 
 #include "channel/collect.h"
+#include "channel/cq/members.h"
 #include "channel/stop.h"
 #include "core/deadline.h"
 #include "core/error.h"
@@ -74,15 +75,43 @@ static void post_keepalive(struct pier_channel *channel)
 		channel->keepalive.outstanding = true;
 }
 
+/* Returns when the channel has to be checked again. */
+static int64_t check_member(struct pier_channel *channel, int64_t now)
+{
+	int64_t interval = (int64_t)channel->attr.keepalive_ms * 1000000;
+	int64_t due = is_idle(channel) ? keepalive_due(channel, now) : INT64_MAX;
+
+	if (due <= now)
+		post_keepalive(channel);
+	/* It may be idle from now on. */
+	return due > now && due < now + interval ? due : now + interval;
+}
+
+void pier_keepalive_check_members(struct pier_cq *cq)
+{
+	int64_t now = pier_now(), next = INT64_MAX, at;
+
+	if (now < cq->keepalive_at)
+		return;
+	for (size_t i = 0; i < (size_t)1 << cq->bucket_bits; i++) {
+		for (struct pier_channel *channel = cq->buckets[i]; channel;
+		     channel = channel->cq_next) {
+			at = channel->attr.keepalive_ms ? check_member(channel, now)
+							: INT64_MAX;
+			next = at < next ? at : next;
+		}
+	}
+	cq->keepalive_at = next;
+}
+
 void pier_keepalive_check(struct pier_channel *channel)
 {
-	int64_t now;
+	int64_t now = pier_now();
 
-	if (!is_idle(channel))
-		return;
-	now = pier_now();
-	if (now >= keepalive_due(channel, now))
+	if (is_idle(channel) && now >= keepalive_due(channel, now))
 		post_keepalive(channel);
+	if (channel->attr.cq && channel->attr.cq->keepalive_count)
+		pier_keepalive_check_members(channel->attr.cq);
 }
 
 void pier_keepalive_check_rarely(struct pier_channel *channel)
@@ -91,8 +120,17 @@ void pier_keepalive_check_rarely(struct pier_channel *channel)
 		pier_keepalive_check(channel);
 }
 
+int pier_cq_next_ms(const struct pier_cq *cq)
+{
+	return cq->keepalive_count && !pier_inherited(&cq->object)
+		       ? pier_poll_timeout(cq->keepalive_at)
+		       : -1;
+}
+
 int pier_channel_next_ms(struct pier_channel *channel)
 {
+	if (channel->attr.cq)
+		return pier_cq_next_ms(channel->attr.cq);
 	return is_idle(channel) ? pier_poll_timeout(keepalive_due(channel, pier_now()))
 				: -1;
 }

@@ -5,6 +5,7 @@
 #include <sys/random.h>
 
 #include "channel/collect.h"
+#include "channel/keepalive.h"
 #include "core/caller.h"
 #include "core/error.h"
 #include "core/extensible.h"
@@ -178,6 +179,8 @@ int pier_cq_poll(struct pier_cq *cq, struct pier_channel **ret_channels, int max
 				  max);
 	if (!error)
 		error = pier_collect_cq(cq);
+	if (error >= 0 && pier_unlikely(cq->keepalive_count))
+		pier_keepalive_check_members(cq);
 	return error < 0 ? error : take_ready(cq, ret_channels, max);
 }
 

@@ -123,6 +123,10 @@ int pier_cq_add(struct pier_cq *cq, struct pier_channel *channel)
 		return error;
 	link_channel(cq, channel);
 	cq->channel_count++;
+	if (channel->attr.keepalive_ms) {
+		cq->keepalive_count++;
+		cq->keepalive_at = 0;
+	}
 	return 0;
 }
 
@@ -139,6 +143,7 @@ void pier_cq_remove(struct pier_cq *cq, struct pier_channel *channel)
 		return;
 	*at = channel->cq_next;
 	cq->channel_count--;
+	cq->keepalive_count -= channel->attr.keepalive_ms > 0;
 }
 
 struct pier_channel *pier_cq_find(const struct pier_cq *cq, uint32_t qp_num)

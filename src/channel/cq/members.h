@@ -30,6 +30,9 @@ struct pier_cq {
 
 	struct pier_list ready; /* channel->ready_link, oldest first */
 	uint64_t position;	/* see pier_cq_next_position() */
+
+	uint32_t keepalive_count; /* channels with keepalive_ms */
+	int64_t keepalive_at;	  /* no keepalive is due before: see pier_now() */
 };
 
 /*

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include <pier/cq.h>
 #include <pier/post.h>
 #include <pier/recovery.h>
 #include <pier/waiting.h>
@@ -325,6 +326,103 @@ static void polling_rarely_reads_the_clock(void **state)
 	close_channel(channel);
 }
 
+static struct pier_channel *member(struct pier_cq *cq, uint32_t keepalive_ms)
+{
+	struct pier_channel_attr attr;
+	struct pier_channel *channel;
+
+	pier_channel_attr_init(&attr);
+	attr.max_send_wr = attr.max_recv_wr = DEPTH;
+	attr.keepalive_ms = keepalive_ms;
+	attr.cq = cq;
+	expect_ok(pier_channel_create(&fake.pd, &attr, &channel));
+	expect_ok(pier_channel_connect(channel, &peer));
+	return channel;
+}
+
+static struct pier_cq *shared_cq(void)
+{
+	struct pier_cq *cq;
+
+	fake_reset();
+	expect_ok(pier_cq_create(&fake.pd, NULL, &cq));
+	return cq;
+}
+
+static void close_shared(struct pier_cq *cq, struct pier_channel *a,
+			 struct pier_channel *b)
+{
+	expect_ok(pier_channel_destroy(a));
+	expect_ok(pier_channel_destroy(b));
+	assert_int_equal(pier_cq_next_ms(cq), -1);
+	expect_ok(pier_cq_destroy(cq));
+	assert_int_equal(fake.pd.children, 0);
+}
+
+static void queue_says_when_the_next_is_due(void **state)
+{
+	struct pier_cq *cq = shared_cq();
+	struct pier_channel *quiet = member(cq, 0), *a, *ready[4];
+
+	(void)state;
+	assert_int_equal(pier_cq_next_ms(cq), -1);
+	a = member(cq, MINUTE);
+	/* The time of a new channel has not begun. */
+	assert_int_equal(pier_cq_next_ms(cq), 0);
+	assert_int_equal(pier_cq_poll(cq, ready, 4), 0);
+	assert_int_equal(pier_cq_next_ms(cq), MINUTE);
+	assert_int_equal(pier_channel_next_ms(quiet), MINUTE);
+	manual_clock_advance(MINUTE - 1000);
+	assert_int_equal(pier_cq_poll(cq, ready, 4), 0);
+	assert_int_equal(pier_cq_next_ms(cq), 1000);
+	expect_asked(0);
+	manual_clock_advance(1000);
+	assert_int_equal(pier_cq_next_ms(cq), 0);
+	assert_int_equal(pier_cq_poll(cq, ready, 4), 0);
+	expect_asked(1);
+	assert_int_equal(pier_cq_next_ms(cq), MINUTE);
+	close_shared(cq, a, quiet);
+}
+
+static void queue_keeps_the_shortest_time(void **state)
+{
+	struct pier_cq *cq = shared_cq();
+	struct pier_channel *slow = member(cq, 3 * MINUTE), *fast = member(cq, MINUTE);
+	struct pier_channel *ready[4];
+
+	(void)state;
+	assert_int_equal(pier_cq_poll(cq, ready, 4), 0);
+	assert_int_equal(pier_cq_next_ms(cq), MINUTE);
+	/* A request that is outstanding fails by itself. */
+	expect_ok(pier_channel_post_send(fast, NULL, 0, NULL));
+	manual_clock_advance(MINUTE);
+	assert_int_equal(pier_cq_poll(cq, ready, 4), 0);
+	expect_asked(0);
+	manual_clock_advance(MINUTE);
+	assert_int_equal(pier_cq_poll(cq, ready, 4), 0);
+	manual_clock_advance(MINUTE);
+	assert_int_equal(pier_cq_poll(cq, ready, 4), 0);
+	expect_asked(1);
+	close_shared(cq, slow, fast);
+}
+
+/* While a thread waits for one channel, nobody else looks after the others. */
+static void wait_sends_those_of_the_whole_queue(void **state)
+{
+	struct pier_cq *cq = shared_cq();
+	struct pier_channel *waiting = member(cq, 0), *other = member(cq, SOON);
+	struct pier_work work;
+	struct pier_result result;
+	int64_t begin = hurry();
+
+	(void)state;
+	expect_ok(pier_channel_post_recv(waiting, NULL, 0, &work));
+	expect_result(pier_work_wait(waiting, work, 2 * SOON, &result), -ETIMEDOUT);
+	expect_passed(begin, 2 * SOON);
+	expect_asked(1);
+	close_shared(cq, waiting, other);
+}
+
 static void ends_with_a_reset(void **state)
 {
 	struct pier_channel *channel = connected(MINUTE);
@@ -358,6 +456,9 @@ int main(void)
 		counter_case(sends_while_a_thread_waits),
 		counter_case(sends_while_a_thread_spins),
 		counter_case(repeats_keepalives),
+		counter_case(queue_says_when_the_next_is_due),
+		counter_case(queue_keeps_the_shortest_time),
+		counter_case(wait_sends_those_of_the_whole_queue),
 		counter_case(sends_while_a_counter_waits),
 		counter_case(polling_rarely_reads_the_clock),
 		counter_case(ends_with_a_reset),
