@@ -225,7 +225,7 @@ static const char *describe_origin(const struct pier_backend_entry *entry)
 	return entry->origin[0] ? entry->origin : "a built-in backend";
 }
 
-/* Takes ownership of all three. Without memory the object is not listed. */
+/* Takes ownership of the arguments. Out of memory, the object is left out. */
 static void add_loaded(struct pier_backend *backend, char *origin, char *problem)
 {
 	size_t count = atomic_load(&registry.count);

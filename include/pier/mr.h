@@ -293,8 +293,8 @@ enum pier_split {
 /** Whether the library may add PIER_ACCESS_RELAXED_ORDERING. */
 enum pier_ordering {
 	/**
-	 * It does where only completions show that bytes have arrived: for device memory
-	 * whose backend allows it (any_order in <pier/backend.h>), and to
+	 * Added where software learns of arrived bytes only through completions: for
+	 * device memory whose backend allows it (any_order in <pier/backend.h>), and to
 	 * which no peer can write (neither REMOTE_WRITE nor REMOTE_ATOMIC).
 	 * PIER_RELAXED_ORDERING=on does so for every region (pier(1)). Like the flag
 	 * itself, this is a hint: not every device has such an ordering.

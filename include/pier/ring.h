@@ -60,8 +60,7 @@ PIER_BEGIN_DECLS
  * slot that was returned may be read and written by any thread.
  *
  * Processes: in a child of fork(2), every call except plain queries fails with -ECHILD
- *for a ring of the parent
- * (<pier/device.h>).
+ * for a ring of the parent (<pier/device.h>).
  */
 
 struct pier_ring;

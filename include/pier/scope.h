@@ -6,7 +6,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#include <string.h>
 
 #include <pier/channel.h>
 #include <pier/export.h>
@@ -41,7 +40,7 @@ PIER_BEGIN_DECLS
  * A scope has a deadline, counted from its beginning. The deadline of an inner scope is
  * never later than that of the outer one. Requests that have not completed by then are
  * stopped, as when pier_channel_send() times out: the channel is broken, and nothing is
- *in flight.
+ * in flight.
  *
  * The body handles the results that it fetches. The end of the scope collects all
  * others, and uses up their handles.

@@ -24,12 +24,12 @@ PIER_BEGIN_DECLS
  *	pier_message_wait(channel, timeout_ms, &message);
  *
  * A channel with a shared receive queue has no receives of its own:
- *pier_channel_post_recv() and pier_channel_recv() fail with -EINVAL. A send or a write
- *with immediate data that arrives takes the oldest receive of the queue. It becomes a
- *message of its channel, with the context of that receive. Messages of one channel are
- *returned in the order in which the peer posted them; messages of different channels have
- *no defined order. If the queue has no receive, the sender retries according to its
- *rnr_retry_count.
+ * pier_channel_post_recv() and pier_channel_recv() fail with -EINVAL. A send or a write
+ * with immediate data that arrives takes the oldest receive of the queue. It becomes a
+ * message of its channel, with the context of that receive. Messages of one channel are
+ * returned in the order in which the peer posted them; messages of different channels
+ *have no defined order. If the queue has no receive, the sender retries according to its
+ * rnr_retry_count.
  *
  * A receive occupies a place of the queue from pier_srq_post_recv() until its message
  * is returned. During that time it keeps its regions (pier_mr_dereg() fails with

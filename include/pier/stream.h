@@ -51,10 +51,10 @@ PIER_BEGIN_DECLS
  * stall_ms is how long an end waits without hearing anything. Time in which an end is
  * not driven itself does not count. Give both ends about the same stall_ms.
  *
- * An end that ends with an error tells the other, whose error is then the same one. An
- * error that comes after all bytes were released no longer counts. Telling it takes up
- * to stall_ms. Then the end stops the rails that still have chunks in flight, so it does
- * not wait for a peer that takes no more.
+ * If one end fails, the other fails with the same error. An error after all bytes were
+ * released no longer counts. Reporting it can take up to stall_ms. Then the end stops the
+ *rails that still have chunks in flight, so it does not wait for a peer that takes no
+ *more.
  *
  * Rails: both ends name the same rails in the same order. If a rail fails, the others
  * move its chunks, but only after the peer has stopped its end of that rail: late

@@ -32,8 +32,8 @@ PIER_BEGIN_DECLS
  * bytes, because different devices have different keys for the same memory. A rail that
  * has completed a chunk takes the next one, so a fast rail moves more than a slow one.
  * A chunk is one request, or two with PIER_TRANSFER_ANNOUNCE. It ends at the chunk size,
- *at the end of a remote part, after as many elements as the channel accepts, or at the
- *port's max_msg_size.
+ * at the end of a remote part, after as many elements as the channel accepts, or at the
+ * port's max_msg_size.
  *
  * Chunks of one rail arrive in order; chunks of several rails arrive in any order. If
  * the request of a chunk failed, some or all of its bytes may have arrived, and the

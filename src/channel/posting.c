@@ -163,9 +163,9 @@ int pier_make_room(struct pier_channel *channel, struct pier_queue *queue, uint3
 		return 0;
 	if (pier_queue_room(queue) >= count)
 		return pier_fail(EAGAIN,
-				 "the %s queue keeps the results of %u requests that "
-				 "nobody has asked for: poll some",
-				 name, queue->aside_count);
+				 "%u completed requests of the %s queue were never "
+				 "polled: call pier_work_poll() or pier_work_drop()",
+				 queue->aside_count, name);
 	if (count > 1)
 		return pier_fail(EAGAIN,
 				 "%u requests are needed, and the %s queue of %u has %u "

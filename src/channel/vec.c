@@ -183,7 +183,8 @@ static int abandon_vec(struct pier_channel *channel, enum pier_opcode opcode, in
 	char cause[512], reason[256];
 
 	if (error == -ETIMEDOUT)
-		snprintf(reason, sizeof(reason), "the %d ms were over", timeout_ms);
+		snprintf(reason, sizeof(reason), "the time limit of %d ms expired",
+			 timeout_ms);
 	else
 		snprintf(reason, sizeof(reason), "%s", pier_error_message());
 	snprintf(cause, sizeof(cause),

@@ -321,7 +321,7 @@ static void keep_memory(struct canary *canary)
 static int run_canary(struct canary *canary, enum pier_mapping mapping,
 		      pier_path_function *take)
 {
-	/* First what costs least where it fails: a program may use all of a GPU. */
+	/* Allocate first: this step is cheap, and fails if the GPU is full. */
 	int error = take_memory(canary);
 
 	if (!error)

@@ -396,7 +396,7 @@ static bool can_be_one_dmabuf(const struct pier_mr *region)
 	return pier_find_joiner() != NULL;
 }
 
-/* One key if it is needed and can be had. A requested key only a device can give. */
+/* Use one key if possible. Only a device can honour a requested key. */
 static enum pier_key_plan plan_keys(const struct pier_mr *region)
 {
 	if (region->requested_key)

@@ -110,7 +110,8 @@ void pier_drive_check_deadline(struct pier_drive *drive, int64_t now)
 
 	if (now < drive->deadline)
 		return;
-	snprintf(reason, sizeof(reason), "the %d ms were over", drive->timeout_ms);
+	snprintf(reason, sizeof(reason), "the time limit of %d ms expired",
+		 drive->timeout_ms);
 	pier_drive_stop(drive, -ETIMEDOUT, reason);
 }
 
@@ -249,7 +250,7 @@ int pier_drive_fail(struct pier_drive *drive, int error)
 {
 	char reason[128];
 
-	snprintf(reason, sizeof(reason), "this end ended it: %s", strerror(-error));
+	snprintf(reason, sizeof(reason), "ended by this side: %s", strerror(-error));
 	return stop_from_outside(drive, error, reason);
 }
 

@@ -135,7 +135,8 @@ static void flush_rails(struct pier_transfer *transfer)
 		return;
 	pier_flow_fail(&pier_drive_rail(drive, index)->flow, drive->flush_error,
 		       pier_error_message());
-	snprintf(reason, sizeof(reason), "what rail %u brought is not visible: %s", index,
+	snprintf(reason, sizeof(reason),
+		 "cannot flush the data that arrived on rail %u: %s", index,
 		 pier_error_message());
 	pier_drive_stop(drive, drive->flush_error, reason);
 }

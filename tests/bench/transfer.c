@@ -6,9 +6,9 @@
  *
  * Each round moves LENGTH bytes as one transfer, and once more by a loop of
  * pier_channel_post_write() and pier_work_wait() that somebody wrote for the purpose,
- *with as many chunks in flight on each of as many channels; which comes first changes
- *every time. Prints bytes per second of the transfers and of the loops, and the ratio:
- *medians.
+ * with as many chunks in flight on each of as many channels; which comes first changes
+ * every time. Prints bytes per second of the transfers and of the loops, and the ratio:
+ * medians.
  */
 #include <stdbool.h>
 #include <stdint.h>

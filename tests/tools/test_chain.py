@@ -215,9 +215,9 @@ class Copies(Chain):
                                    (("--continue", source, "a:x", "b:x"), "--continue is for one DST"),
                                    ((source, *("h%d:x" % i for i in range(257))), "more than 256"),
                                    (("a:x", "b:x", "c:x"), "on another host"),
-                                   ((source, "a:x", "y"), "'y' is a local path: behind 'a:x'"),
-                                   ((source, "a:x", "y", "b:x"), "'y' is a local path: behind 'a:x'"),
-                                   ((source, "y", "a:x", "b:x", "::1:x"), "'::1:x' is a local .* 'a:x'")):
+                                   ((source, "a:x", "y"), "'y' is local: with several destinations"),
+                                   ((source, "a:x", "y", "b:x"), "'y' is local: with several destinations"),
+                                   ((source, "y", "a:x", "b:x", "::1:x"), "'::1:x' is local: with several")):
             self.refused(2, pattern, "cp", *arguments)
 
 

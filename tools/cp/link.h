@@ -96,7 +96,7 @@ struct pier_rail_status link_rail_status(const struct link *link, uint32_t index
 
 /* Whether a port of this side is down; then says how, and what to do. */
 bool link_find_down_port(const struct link *link, char *ret_text, size_t size);
-/* The first broken rail, and rather one that reached nobody than one that was flushed. */
+/* The first broken rail; one whose peer was unreachable before one that was flushed. */
 const struct rail *link_find_broken_rail(const struct link *link);
 
 /* With ipc: copy bytes to the same place of the peer: 0 or -errno. Any thread. */

@@ -9,8 +9,8 @@
 /*
  * The middle of a copy to several destinations, in the client. The sender and the
  * receivers form a chain: the sender writes to the first receiver, and each receiver
- * passes the stream on to the next one (receive.c). Each of them holds the conversation
- * of any copy with its neighbour. All that they say goes through the hub, which
+ * passes the stream on to the next one (receive.c). Each pair of
+ * neighbours runs the protocol of an ordinary copy. All frames go through the hub, which
  *
  *	passes on what neighbours say to each other: NICs, set-up, readiness
  *	repeats to all receivers what the sender says of the file, and its end
@@ -66,10 +66,10 @@ struct node {
 	/* Of each conversation with a neighbour; enum side. */
 	uint32_t said[2];   /* how many of the frames that connect them */
 	uint32_t stale[2];  /* echoes of FRAME_RELINK that are still to come */
-	uint64_t heard_ns;  /* when it last showed that it lives */
+	uint64_t heard_ns;  /* time of its last frame */
 	uint64_t worked_ns; /* when it last showed that it works */
 	uint64_t alive_ns;  /* when its keepalive was passed on */
-	uint64_t read_ns;   /* when it was not behind */
+	uint64_t read_ns;   /* last time that its outbox was below the limit */
 	/* The connection from the one before it failed, and why; "": it works. */
 	char link_failure[1024];
 	uint64_t failed_ns;
@@ -159,13 +159,13 @@ uint32_t find_silent(const struct hub *hub, uint32_t silence_ms);
  * connections of the guilty one may fail, too: it is judged a tick later.
  */
 void note_failed_link(struct hub *hub, uint32_t behind, const char *reason);
-/* Leave out the guilty one. */
+/* Leave out the host at fault. */
 void judge_failed_link(struct hub *hub, uint32_t behind);
 /* The first that is due. */
 void judge_failed_links(struct hub *hub);
 /*
- * This one has not connected: blame it, or its neighbour, whoever has said less to the
- * other. Returns which.
+ * This one has not connected: blame it, or its neighbour, whichever has sent fewer
+ * frames to the other. Returns which.
  */
 uint32_t blame_slower(struct hub *hub, uint32_t index);
 /* Bytes that do not verify, or that are none of this copy, came from one before it. */

@@ -235,9 +235,9 @@ static int take_sources(char **argv, int first, struct cp_options *options,
 			while (all[local].host[0])
 				local++;
 			return fail(failure, EXIT_USAGE,
-				    "'%s' is a local path: behind '%s', each DST is "
-				    "HOST:DST",
-				    argv[local], argv[i]);
+				    "'%s' is local: with several destinations, each must "
+				    "be HOST:DST",
+				    argv[local]);
 		}
 		if (add_word(&options->sources, all[i].path, CP_OPERANDS_MAX) < 0)
 			return fail(failure, EXIT_USAGE, "too many sources");

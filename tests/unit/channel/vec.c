@@ -254,7 +254,7 @@ static void keeps_unpolled_results(void **state)
 	}
 	assert_int_equal(pier_channel_post_write_vec(channel, pieces, 4, parts, 4, &vec),
 			 -EAGAIN);
-	test_assert_sentence("results of 4 requests");
+	test_assert_sentence("4 completed requests");
 	assert_int_equal(pier_channel_write_vec(channel, pieces, 4, parts, 4, 1000),
 			 -EAGAIN);
 	assert_int_equal(pier_channel_post_write(channel, NULL, 0, parts, NULL), -EAGAIN);

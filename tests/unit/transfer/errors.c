@@ -227,7 +227,8 @@ static void ends_at_its_deadline(void **state)
 	expect_going(1);
 	complete(1, IBV_WC_SUCCESS);
 	expect_result(pier_transfer_progress(transfer), -ETIMEDOUT);
-	test_assert_sentence("40 of 95 bytes have arrived: the 500 ms were over");
+	test_assert_sentence(
+		"40 of 95 bytes have arrived: the time limit of 500 ms expired");
 	assert_int_equal(fake.state, IBV_QPS_RTS);
 	fake.logged = 0;
 	expect_ok(pier_transfer_resume(transfer, &rail, 1));

@@ -899,7 +899,7 @@ static void ends_at_its_deadline(void **state)
 	attr.timeout_ms = BRIEF;
 	expect_ok(pier_receiver_create(&attr, &fixture.receiver));
 	expect_result(wait_in_vain(PATIENT), -ETIMEDOUT);
-	test_assert_sentence("the 20 ms were over");
+	test_assert_sentence("the time limit of 20 ms expired");
 }
 
 /* A sender that repeats chunks which have arrived makes no progress. */
@@ -1057,7 +1057,7 @@ static void ends_at_its_deadline_while_chunks_arrive(void **state)
 	announce_while_copying(LENGTH / 4096);
 	manual_clock_advance(1);
 	expect_result(pier_receiver_progress(fixture.receiver), -ETIMEDOUT);
-	test_assert_sentence("the 1 ms were over");
+	test_assert_sentence("the time limit of 1 ms expired");
 	assert_int_equal(landed().done, 4096);
 	assert_int_equal(fixture.gpu->copies, 1);
 }
