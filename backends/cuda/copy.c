@@ -260,21 +260,20 @@ int pier_cuda_copy_start(const struct pier_memory *memory,
 }
 
 /* Not ready: nothing has changed. In all other cases the event is gone. */
-static CUresult query_event(const struct pier_cuda *cuda, CUevent event, bool wait)
+static CUresult query_event(const struct pier_cuda *cuda, CUevent event)
 {
-	CUresult error = wait ? cuda->call.cuEventSynchronize(event)
-			      : cuda->call.cuEventQuery(event);
+	CUresult error = cuda->call.cuEventQuery(event);
 
-	if (!wait && error == CUDA_ERROR_NOT_READY)
+	if (error == CUDA_ERROR_NOT_READY)
 		return error;
 	/* Nothing of a copy that failed may be under way. */
-	if (!wait && error != CUDA_SUCCESS)
+	if (error != CUDA_SUCCESS)
 		cuda->call.cuEventSynchronize(event);
 	cuda->call.cuEventDestroy(event);
 	return error;
 }
 
-int pier_cuda_copy_query(void *copy, bool wait)
+int pier_cuda_copy_query(void *copy)
 {
 	struct started_copy *started = copy;
 	const struct pier_cuda_memory *memory = started->memory;
@@ -284,9 +283,9 @@ int pier_cuda_copy_query(void *copy, bool wait)
 	int result = pier_cuda_enter_memory(memory, &scope);
 
 	if (result == 0) {
-		error = query_event(memory->cuda, started->event, wait);
+		error = query_event(memory->cuda, started->event);
 		pier_cuda_leave(memory->cuda, &scope);
-		if (!wait && error == CUDA_ERROR_NOT_READY)
+		if (error == CUDA_ERROR_NOT_READY)
 			return 0;
 		result = error == CUDA_SUCCESS ? 1
 					       : fail_copy(memory, error, &started->copy);

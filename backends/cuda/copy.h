@@ -16,7 +16,7 @@ int pier_cuda_copy_from(const struct pier_memory *memory, uint64_t offset,
 			void *destination, uint64_t length);
 int pier_cuda_copy_start(const struct pier_memory *memory,
 			 const struct pier_backend_copy *copy, void **ret_copy);
-int pier_cuda_copy_query(void *copy, bool wait);
+int pier_cuda_copy_query(void *copy);
 int pier_cuda_lock_host(const struct pier_memory *memory, void *addr, uint64_t length);
 void pier_cuda_unlock_host(const struct pier_memory *memory, void *addr);
 

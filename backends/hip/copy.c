@@ -382,22 +382,20 @@ int pier_hip_copy_start(const struct pier_memory *memory,
 }
 
 /* Not ready: nothing has changed. In all other cases the event is gone. */
-static unsigned int query_event(const struct pier_hip *hip, struct ihipEvent_t *event,
-				bool wait)
+static unsigned int query_event(const struct pier_hip *hip, struct ihipEvent_t *event)
 {
-	unsigned int error = wait ? hip->hipEventSynchronize(event)
-				  : hip->hipEventQuery(event);
+	unsigned int error = hip->hipEventQuery(event);
 
-	if (!wait && error == PIER_HIP_NOT_READY)
+	if (error == PIER_HIP_NOT_READY)
 		return error;
 	/* Nothing of a copy that failed may be under way. */
-	if (!wait && error != PIER_HIP_SUCCESS)
+	if (error != PIER_HIP_SUCCESS)
 		hip->hipEventSynchronize(event);
 	hip->hipEventDestroy(event);
 	return error;
 }
 
-int pier_hip_copy_query(void *copy, bool wait)
+int pier_hip_copy_query(void *copy)
 {
 	struct started_copy *started = copy;
 	const struct pier_hip_memory *state = started->state;
@@ -407,9 +405,9 @@ int pier_hip_copy_query(void *copy, bool wait)
 
 	/* A query needs no current device, so a failure of this does not matter. */
 	pier_hip_enter(state->hip, state->device, &scope);
-	error = query_event(state->hip, started->event, wait);
+	error = query_event(state->hip, started->event);
 	pier_hip_leave(state->hip, &scope);
-	if (!wait && error == PIER_HIP_NOT_READY)
+	if (error == PIER_HIP_NOT_READY)
 		return 0;
 	result = error == PIER_HIP_SUCCESS ? 1 : fail_copy(state, error, &started->copy);
 	free(started);

@@ -30,7 +30,7 @@ int pier_hip_copy_from(const struct pier_memory *memory, uint64_t offset,
 		       void *destination, uint64_t length);
 int pier_hip_copy_start(const struct pier_memory *memory,
 			const struct pier_backend_copy *copy, void **ret_copy);
-int pier_hip_copy_query(void *copy, bool wait);
+int pier_hip_copy_query(void *copy);
 int pier_hip_lock_host(const struct pier_memory *memory, void *addr, uint64_t length);
 void pier_hip_unlock_host(const struct pier_memory *memory, void *addr);
 

@@ -449,16 +449,15 @@ struct pier_backend {
 			  const struct pier_backend_copy *copy, void **ret_copy);
 
 	/**
-	 * Any thread may call it, but only one at a time for the same copy.
+	 * Report whether a copy is done, without waiting. Any thread may call it, but
+	 * only one at a time for the same copy.
 	 *
-	 * wait  return only when the copy is done or has failed
-	 *
-	 * Returns 1 if the copy is done, 0 if it is still running (never with `wait`), or
-	 * -errno. 1 and an error both release `copy`; the library does not use it again.
-	 * After an error, no part of the copy is running, and the contents of the
-	 * destination are undefined.
+	 * Returns 1 if the copy is done, 0 if it is still running, or -errno. 1 and an
+	 * error both release `copy`; the library does not use it again. After an error,
+	 * no part of the copy is running, and the contents of the destination are
+	 * undefined.
 	 */
-	int (*copy_query)(void *copy, bool wait);
+	int (*copy_query)(void *copy);
 
 	/**
 	 * Optional: do what the first use of a unit would do, such as making a context.

@@ -212,7 +212,7 @@ PIER_API int pier_buffer_wrap_dmabuf(int fd, uint64_t offset, size_t length,
  *
  * Errors: -EBUSY the buffer still has registered regions, regions in use from a
  * registration cache, exported dma-bufs that are not closed, or started copies that were
- * not waited for; nothing was changed. -ETIMEDOUT another thread has been deregistering
+ * not freed; nothing was changed. -ETIMEDOUT another thread has been deregistering
  * one of the cached regions for 30 s.
  */
 PIER_API int pier_buffer_free(struct pier_buffer *buffer);
@@ -282,7 +282,7 @@ PIER_API int pier_buffer_copy_from(struct pier_buffer *buffer, size_t offset,
  * is done. If pier_buffer_map() can map the buffer, the CPU waits for the stream and
  * copies before this function returns.
  *
- * The buffer cannot be freed until pier_copy_wait() has freed the copy.
+ * The buffer cannot be freed until pier_copy_free() has freed the copy.
  *
  * source       host memory; the caller must not change it until the copy is done
  * destination  host memory; the caller must not access it until the copy is done
@@ -291,7 +291,7 @@ PIER_API int pier_buffer_copy_from(struct pier_buffer *buffer, size_t offset,
  *              before work that is put into it later. Use CU_STREAM_LEGACY or
  *              hipStreamLegacy for the default stream. NULL: a stream of pier's own; the
  *              copy does not wait for the caller's work.
- * ret_copy     free it with pier_copy_wait()
+ * ret_copy     free it with pier_copy_free()
  *
  * Errors: those of pier_buffer_copy_to(); -EOPNOTSUPP also if `stream` is not NULL and
  * the backend has no streams; -ENOMEM. After an error, no part of the copy is running.
@@ -304,23 +304,29 @@ PIER_API int pier_buffer_copy_start_from(struct pier_buffer *buffer, size_t offs
 					 struct pier_copy **ret_copy);
 
 /**
- * Report whether a copy is done, without waiting. Only one thread at a time may use a
- * copy.
+ * Wait until a copy is done or has failed. May be called again after any result. Only
+ * one thread at a time may use a copy.
  *
- * Returns 1 if the copy is done, 0 if it is still running. May be called again after any
- * result.
+ * timeout_ms  in milliseconds; 0: check once; PIER_TIMEOUT_DEFAULT (<pier/channel.h>):
+ *             30 s
  *
- * Errors: those of the backend: the copy failed, and no part of it is running; -ECHILD
- * this process is a child of the one that started the copy.
+ * Returns 1 if the copy is done, or 0 if it is still running and timeout_ms is 0.
+ *
+ * Errors: -ETIMEDOUT the copy was not done in time, and continues; those of the backend:
+ * the copy failed, and no part of it is running; -EINVAL timeout_ms is invalid, or copy
+ * is NULL; -EINTR (<pier/waiting.h>); -ECHILD this process is a child of the one that
+ * started the copy.
  */
-PIER_API int pier_copy_query(struct pier_copy *copy);
+PIER_API int pier_copy_wait(struct pier_copy *copy, int timeout_ms);
 
 /**
- * Wait until a copy is done or has failed, and free it in both cases; NULL is allowed.
+ * Free a copy that is done or has failed. NULL is allowed. A copy in a stream cannot be
+ * stopped, and the device accesses both memories until it ends; so wait for it first.
  *
- * Errors: those of pier_copy_query(); -ECHILD does not free the copy.
+ * Errors: -EBUSY the copy is still running; nothing was changed. -ECHILD as for
+ * pier_copy_wait().
  */
-PIER_API int pier_copy_wait(struct pier_copy *copy);
+PIER_API int pier_copy_free(struct pier_copy *copy);
 
 /**
  * Export [offset, offset + length) of a buffer as a dma-buf.

@@ -69,7 +69,7 @@ typedef int pier_interrupt_check(void *context);
  * most a second, are not interrupted.
  *
  * This covers the waits of channels, groups, counters, receive pools, receivers,
- * transfers and event queues, and both handshakes.
+ * transfers, event queues and started copies, and both handshakes.
  *
  * check    NULL: nothing ends a wait early, which is the default. It must not call any
  *          function with an object that the waiting call uses

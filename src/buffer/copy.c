@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,13 @@
 
 #include "buffer.h"
 #include "core/caller.h"
+#include "core/deadline.h"
 #include "core/error.h"
+#include "core/sleep.h"
+
+enum {
+	SPIN_NS = 50000, /* of a wait for a copy; many small ones end in it */
+};
 
 /* Where `offset` of the buffer lies in its allocation. */
 static uint64_t memory_offset(const struct pier_buffer *buffer, size_t offset)
@@ -43,7 +50,26 @@ static int end_cpu(const struct pier_buffer *buffer, bool write)
 					: 0;
 }
 
-/* For a backend without copy_to() or copy_from(). */
+/*
+ * Between two queries of a copy. No driver waits for an event with a deadline. The time
+ * to the next query grows with the time that has passed, so a long copy costs few of
+ * them, and its end is noticed an eighth too late at most.
+ */
+static int pause_polling(int64_t start, int64_t deadline)
+{
+	int64_t now = pier_now(), next = now + (now - start) / 8;
+
+	if (now - start > SPIN_NS)
+		return pier_sleep(NULL, 0,
+				  pier_poll_timeout(next < deadline ? next : deadline));
+	sched_yield();
+	return 0;
+}
+
+/*
+ * For a backend without copy_to() or copy_from(). The memory is the caller's again when
+ * this returns, so nothing ends the wait early.
+ */
 static int start_and_wait(struct pier_buffer *buffer, uint64_t offset, void *host,
 			  size_t length, bool to_host)
 {
@@ -56,12 +82,14 @@ static int start_and_wait(struct pier_buffer *buffer, uint64_t offset, void *hos
 		.to_host = to_host,
 	};
 	void *started = NULL;
+	int64_t start = pier_now();
 	int result = backend->copy_start(&buffer->memory, &copy, &started);
 
 	if (result != 0 || !started)
 		return result;
-	result = backend->copy_query(started, true);
-	return result > 0 ? 0 : -pier_backend_errno(result);
+	while ((result = backend->copy_query(started)) == 0)
+		pause_polling(start, INT64_MAX);
+	return result > 0 ? 0 : result;
 }
 
 static int copy_in(struct pier_buffer *buffer, uint64_t offset, const void *source,
@@ -318,7 +346,7 @@ int pier_buffer_copy_start_from(struct pier_buffer *buffer, size_t offset,
 	return start_copy(buffer, offset, &wanted, ret_copy);
 }
 
-static int query_copy(struct pier_copy *copy, bool wait)
+static int query_copy(struct pier_copy *copy)
 {
 	int result;
 
@@ -327,8 +355,8 @@ static int query_copy(struct pier_copy *copy, bool wait)
 			       ? 1
 			       : pier_fail(-copy->error, "the copy has failed before");
 	pier_clear_error();
-	result = copy->buffer->backend->copy_query(copy->state, wait);
-	if (result == 0 && !wait)
+	result = copy->buffer->backend->copy_query(copy->state);
+	if (result == 0)
 		return 0;
 	copy->state = NULL;
 	if (result > 0)
@@ -337,22 +365,46 @@ static int query_copy(struct pier_copy *copy, bool wait)
 	return copy->error;
 }
 
-int pier_copy_query(struct pier_copy *copy)
+int pier_copy_wait(struct pier_copy *copy, int timeout_ms)
 {
-	int result = pier_check_process(&copy->object);
+	int result = pier_check_given(copy, "copy");
+	int64_t start, deadline;
 
-	return result != 0 ? result : query_copy(copy, false);
+	if (result == 0)
+		result = pier_check_process(&copy->object);
+	if (result == 0)
+		result = pier_check_timeout(timeout_ms, PIER_TIMEOUT_USUAL, &timeout_ms);
+	if (result != 0)
+		return result;
+	start = pier_now();
+	deadline = start + (int64_t)timeout_ms * 1000000;
+	while ((result = query_copy(copy)) == 0 && pier_now() < deadline) {
+		result = pause_polling(start, deadline);
+		if (result < 0)
+			return result;
+	}
+	if (result != 0 || timeout_ms == 0)
+		return result;
+	return pier_fail(ETIMEDOUT,
+			 "a copy of %llu bytes %s a buffer of %s is not done after %d ms",
+			 (unsigned long long)copy->copy.length, copy_direction(copy),
+			 copy->buffer->backend->name, timeout_ms);
 }
 
-int pier_copy_wait(struct pier_copy *copy)
+int pier_copy_free(struct pier_copy *copy)
 {
-	int result = copy ? pier_check_process(&copy->object) : 0;
+	int error = copy ? pier_check_process(&copy->object) : 0;
 
-	if (!copy || result != 0)
-		return result;
-	result = query_copy(copy, true);
+	if (!copy || error)
+		return error;
+	if (query_copy(copy) == 0)
+		return pier_fail(EBUSY,
+				 "freeing a copy of %llu bytes %s a buffer of %s: it is "
+				 "still running; wait for it",
+				 (unsigned long long)copy->copy.length,
+				 copy_direction(copy), copy->buffer->backend->name);
 	pier_object_untrack(&copy->object);
 	pier_buffer_unhold(copy->buffer);
 	free(copy);
-	return result > 0 ? 0 : result;
+	return 0;
 }

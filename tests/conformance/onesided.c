@@ -41,13 +41,15 @@ static void started_copy_is_written_to_the_peer(void **state)
 		from->image[5 + i] = (uint8_t)(i * 7);
 	expect_ok(pier_buffer_copy_start_to(from->buffer, 5, from->image + 5, 4097, NULL,
 					    &copy));
-	assert_true(pier_copy_query(copy) >= 0);
-	expect_ok(pier_copy_wait(copy));
+	assert_true(pier_copy_wait(copy, 0) >= 0);
+	expect_result(pier_copy_wait(copy, PATIENT), 1);
+	expect_ok(pier_copy_free(copy));
 	expect_ok(pier_channel_write(world->a.channel, &source, 1, &target, PATIENT));
 	image_copy(to, 4091, from, 5, 4097);
 	expect_ok(pier_buffer_copy_start_from(to->buffer, 4091, found, sizeof(found),
 					      NULL, &copy));
-	expect_ok(pier_copy_wait(copy));
+	expect_result(pier_copy_wait(copy, PATIENT), 1);
+	expect_ok(pier_copy_free(copy));
 	assert_memory_equal(found, to->image + 4091, sizeof(found));
 	world_expect(world);
 }

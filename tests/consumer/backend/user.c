@@ -42,8 +42,8 @@ static void use_buffer(void)
 	CHECK(pier_buffer_copy_to(buffer, 999, "x", 1) == 0);
 	CHECK(pier_buffer_copy_from(buffer, 999, &byte, 1) == 0 && byte == 'x');
 	CHECK(pier_buffer_copy_start_to(buffer, 5, "y", 1, NULL, &copy) == 0);
-	CHECK(pier_copy_query(copy) == 1);
-	CHECK(pier_copy_wait(copy) == 0);
+	CHECK(pier_copy_wait(copy, 0) == 1);
+	CHECK(pier_copy_free(copy) == 0);
 	CHECK(pier_buffer_query(buffer, &info) == 0);
 	CHECK(strcmp(info.kind, "from elsewhere") == 0);
 	CHECK(pier_dmabuf_export(buffer, 1, 10, PIER_MAPPING_AUTO, &dmabuf) == 0 &&

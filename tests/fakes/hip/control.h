@@ -93,6 +93,7 @@ struct fake_hip {
 	bool wide; /* BUFFER_ID writes 64 bits, and the lower 32 are always the same */
 	bool kernel_polls; /* a kernel in the default stream polls for bytes that have not
 			      arrived */
+	bool stalled;	   /* devices execute nothing until it is waited for */
 	bool capturing;	   /* another thread captures a stream in the global mode */
 	bool hmm; /* devices reach all of the process's memory: clr has one object for it
 		   */

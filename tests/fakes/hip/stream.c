@@ -19,7 +19,7 @@ enum {
 	RELAXED = 2,
 };
 
-/* A pending operation, which is only executed when it is waited for. */
+/* A pending operation, which is executed when it is waited for or asked about. */
 struct operation {
 	struct operation *next;
 	char *to;
@@ -359,8 +359,10 @@ FAKE_API unsigned int hipEventQuery(struct ihipEvent_t *event)
 
 	if (!error && !find_event(event))
 		error = INVALID_HANDLE;
-	if (!error && is_pending(event))
+	if (!error && is_pending(event) && fake_settings()->stalled)
 		error = NOT_READY;
+	else if (!error && is_pending(event))
+		finish_until(event->stream, event->number);
 	return fake_end(error);
 }
 

@@ -7,8 +7,10 @@
 #include "tests/support/cmocka.h"
 #include "tests/support/census.h"
 #include "tests/support/expect.h"
+#include "tests/support/manual_clock.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -16,6 +18,8 @@
 
 #include <pier/backend.h>
 #include <pier/pier.h>
+
+#include "core/clock.h"
 
 enum {
 	LENGTH = 64 << 10,
@@ -27,10 +31,9 @@ static char device[LENGTH];
 
 static struct {
 	int starts, queries, ends, frees;
-	int busy; /* this many queries without `wait` report an unfinished copy */
+	int busy; /* this many queries report an unfinished copy */
 	int start_error, query_error;
 	bool done_at_start;
-	bool lies; /* a wait returns 0 */
 	struct pier_backend_copy last;
 } lazy;
 
@@ -86,17 +89,17 @@ static int start_lazy(const struct pier_memory *memory,
 	return 0;
 }
 
-static int query_lazy(void *copy, bool wait)
+static int query_lazy(void *copy)
 {
 	lazy.queries++;
-	if (!wait && lazy.busy-- > 0)
+	if (lazy.busy > 0) {
+		lazy.busy--;
 		return 0;
+	}
 	lazy.ends++;
 	if (!lazy.query_error)
 		copy_bytes(copy);
 	free(copy);
-	if (lazy.lies)
-		return 0;
 	return lazy.query_error ? pier_fail(lazy.query_error, "the device is lost") : 1;
 }
 
@@ -191,6 +194,12 @@ static struct pier_buffer *alloc_buffer(const char *spec)
 	return buffer;
 }
 
+static void expect_done(struct pier_copy *copy)
+{
+	expect_result(pier_copy_wait(copy, PIER_TIMEOUT_DEFAULT), 1);
+	expect_ok(pier_copy_free(copy));
+}
+
 static void copies_both_ways(void **state)
 {
 	struct pier_buffer *buffer = alloc_buffer("lazy");
@@ -204,18 +213,18 @@ static void copies_both_ways(void **state)
 	assert_ptr_equal(lazy.last.stream, &stream);
 	assert_false(lazy.last.to_host);
 	assert_memory_equal(device, "..........", 10);
-	expect_ok(pier_copy_wait(in));
+	expect_done(in);
 	assert_memory_equal(device, "...bytes..", 10);
 	expect_ok(
 		pier_buffer_copy_start_from(buffer, BEFORE - 1, back + 1, 6, NULL, &out));
 	assert_null(lazy.last.stream);
 	assert_true(lazy.last.to_host);
-	expect_ok(pier_copy_wait(out));
+	expect_done(out);
 	assert_memory_equal(back, "..bytes...", 10);
 	expect_ok(pier_buffer_free(buffer));
 }
 
-static void query_reports_each_state(void **state)
+static void wait_reports_each_state(void **state)
 {
 	struct pier_buffer *buffer = alloc_buffer("lazy");
 	struct pier_copy *copy = NULL;
@@ -223,17 +232,17 @@ static void query_reports_each_state(void **state)
 	(void)state;
 	lazy.busy = 2;
 	expect_ok(pier_buffer_copy_start_to(buffer, 0, "x", 1, NULL, &copy));
-	assert_int_equal(pier_copy_query(copy), 0);
-	assert_int_equal(pier_copy_query(copy), 0);
+	expect_result(pier_copy_wait(copy, 0), 0);
+	expect_result(pier_copy_wait(copy, 0), 0);
 	assert_int_equal(device[0], '.');
-	assert_int_equal(pier_copy_query(copy), 1);
+	expect_result(pier_copy_wait(copy, 0), 1);
 	assert_int_equal(device[0], 'x');
 	/*
 	 * The library does not query the backend for a copy that the backend has
 	 * released.
 	 */
-	assert_int_equal(pier_copy_query(copy), 1);
-	expect_ok(pier_copy_wait(copy));
+	expect_result(pier_copy_wait(copy, 30000), 1);
+	expect_ok(pier_copy_free(copy));
 	assert_int_equal(lazy.queries, 3);
 	expect_ok(pier_buffer_free(buffer));
 }
@@ -250,14 +259,13 @@ static void copy_keeps_its_buffer_busy(void **state)
 	assert_int_equal(pier_object_count(PIER_OBJECT_COPY), alive + 2);
 	expect_result(pier_buffer_free(buffer), -EBUSY);
 	test_assert_sentence("it still has 2 copy requests");
-	expect_ok(pier_copy_wait(copies[0]));
-	/* Done, but not waited for yet. */
-	assert_int_equal(pier_copy_query(copies[1]), 1);
+	expect_done(copies[0]);
+	/* Done, but not freed yet. */
+	expect_result(pier_copy_wait(copies[1], 0), 1);
 	expect_result(pier_buffer_free(buffer), -EBUSY);
-	expect_ok(pier_copy_wait(copies[1]));
+	expect_ok(pier_copy_free(copies[1]));
 	assert_int_equal(lazy.frees, 0);
 	expect_ok(pier_buffer_free(buffer));
-	expect_ok(pier_copy_wait(NULL));
 }
 
 static void failed_start_leaves_nothing_behind(void **state)
@@ -291,14 +299,12 @@ static void failed_copy_is_reported_each_time(void **state)
 	(void)state;
 	lazy.query_error = ENODEV;
 	expect_ok(pier_buffer_copy_start_from(buffer, 0, &byte, 1, NULL, &copy));
-	expect_result(pier_copy_query(copy), -ENODEV);
+	expect_result(pier_copy_wait(copy, 0), -ENODEV);
 	test_assert_sentence("copying 1 bytes from a buffer of lazy: the device is lost");
-	expect_result(pier_copy_query(copy), -ENODEV);
+	expect_result(pier_copy_wait(copy, 0), -ENODEV);
 	test_assert_sentence("failed before");
-	expect_result(pier_copy_wait(copy), -ENODEV);
 	assert_int_equal(lazy.queries, 1);
-	expect_ok(pier_buffer_copy_start_from(buffer, 0, &byte, 1, NULL, &copy));
-	expect_result(pier_copy_wait(copy), -ENODEV);
+	expect_ok(pier_copy_free(copy));
 	expect_ok(pier_buffer_free(buffer));
 }
 
@@ -310,12 +316,10 @@ static void copy_may_finish_at_start(void **state)
 	(void)state;
 	lazy.done_at_start = true;
 	expect_ok(pier_buffer_copy_start_to(buffer, 1, "x", 1, NULL, &copy));
-	assert_int_equal(pier_copy_query(copy), 1);
-	expect_ok(pier_copy_wait(copy));
+	expect_done(copy);
 	/* A copy of no bytes too. */
 	expect_ok(pier_buffer_copy_start_to(buffer, LENGTH, NULL, 0, NULL, &copy));
-	assert_int_equal(pier_copy_query(copy), 1);
-	expect_ok(pier_copy_wait(copy));
+	expect_done(copy);
 	assert_int_equal(lazy.queries, 0);
 	assert_int_equal(lazy.starts, 1);
 	assert_memory_equal(device, ".x.", 3);
@@ -334,11 +338,10 @@ static void backends_without_copy_start_copy_at_once(void **state)
 		char back[4] = "..";
 
 		expect_ok(pier_buffer_copy_start_to(buffer, 5, "yz", 2, NULL, &copy));
-		assert_int_equal(pier_copy_query(copy), 1);
-		expect_ok(pier_copy_wait(copy));
+		expect_done(copy);
 		expect_ok(pier_buffer_copy_start_from(buffer, 5, back, 2, NULL, &copy));
 		assert_string_equal(back, "yz");
-		expect_ok(pier_copy_wait(copy));
+		expect_done(copy);
 		expect_result(pier_buffer_copy_start_to(buffer, 5, "yz", 2, back, &copy),
 			      -EOPNOTSUPP);
 		test_assert_sentence("has no streams");
@@ -390,13 +393,100 @@ static void waiting_copies_need_no_other_members(void **state)
 	expect_ok(pier_buffer_free(buffer));
 }
 
-static void unfinished_wait_is_an_error(void **state)
+/* More queries than the wait makes without a pause. */
+static void waits_pause_between_queries(void **state)
 {
 	struct pier_buffer *buffer = alloc_buffer("lazy");
+	struct pier_copy *copy = NULL;
+	int64_t start;
 
 	(void)state;
-	lazy.lies = true;
-	expect_result(pier_buffer_copy_to(buffer, 0, "x", 1), -EIO);
+	manual_clock_hurry(true);
+	lazy.busy = 1000;
+	expect_ok(pier_buffer_copy_to(buffer, 0, "x", 1));
+	assert_int_equal(lazy.busy, 0);
+	assert_int_equal(device[0], 'x');
+	expect_ok(pier_buffer_copy_start_to(buffer, 1, "y", 1, NULL, &copy));
+	lazy.busy = INT_MAX;
+	lazy.queries = 0;
+	start = pier_now();
+	expect_result(pier_copy_wait(copy, 10000), -ETIMEDOUT);
+	test_assert_sentence("copy of 1 bytes to a buffer of lazy is not done after "
+			     "10000 ms");
+	assert_true(pier_now() - start >= INT64_C(10000) * 1000000);
+	assert_true(lazy.queries < 200);
+	lazy.busy = 40;
+	expect_result(pier_copy_wait(copy, PIER_TIMEOUT_DEFAULT), 1);
+	assert_int_equal(device[1], 'y');
+	manual_clock_hurry(false);
+	expect_ok(pier_copy_free(copy));
+	expect_ok(pier_buffer_free(buffer));
+}
+
+static int interrupt(void *context)
+{
+	++*(int *)context;
+	return 1;
+}
+
+/* A blocking copy is not interrupted: its memory would still be in use. */
+static void waits_can_be_interrupted(void **state)
+{
+	struct pier_buffer *buffer = alloc_buffer("lazy");
+	struct pier_copy *copy = NULL;
+	int calls = 0;
+
+	(void)state;
+	manual_clock_hurry(true);
+	expect_ok(pier_buffer_copy_start_to(buffer, 0, "x", 1, NULL, &copy));
+	pier_interrupt_set(interrupt, &calls);
+	lazy.busy = 1000;
+	expect_result(pier_copy_wait(copy, 30000), -EINTR);
+	assert_int_equal(calls, 1);
+	expect_ok(pier_buffer_copy_to(buffer, 1, "y", 1));
+	assert_true(calls > 1);
+	pier_interrupt_set(NULL, NULL);
+	manual_clock_hurry(false);
+	expect_result(pier_copy_wait(copy, 0), 1);
+	expect_ok(pier_copy_free(copy));
+	expect_ok(pier_buffer_free(buffer));
+}
+
+static void running_copy_is_not_freed(void **state)
+{
+	struct pier_buffer *buffer = alloc_buffer("lazy");
+	struct pier_copy *copy = NULL;
+
+	(void)state;
+	lazy.busy = 1;
+	expect_ok(pier_buffer_copy_start_to(buffer, 0, "x", 1, NULL, &copy));
+	expect_result(pier_copy_free(copy), -EBUSY);
+	test_assert_sentence("it is still running; wait for it");
+	expect_result(pier_buffer_free(buffer), -EBUSY);
+	assert_int_equal(device[0], '.');
+	/* It has ended meanwhile. */
+	expect_ok(pier_copy_free(copy));
+	assert_int_equal(device[0], 'x');
+	/* So has one that failed: its error is that of a wait. */
+	lazy.query_error = EIO;
+	expect_ok(pier_buffer_copy_start_to(buffer, 0, "x", 1, NULL, &copy));
+	expect_ok(pier_copy_free(copy));
+	expect_ok(pier_copy_free(NULL));
+	expect_ok(pier_buffer_free(buffer));
+}
+
+static void refuses_arguments(void **state)
+{
+	struct pier_buffer *buffer = alloc_buffer("lazy");
+	struct pier_copy *copy = NULL;
+
+	(void)state;
+	expect_result(pier_copy_wait(NULL, 0), -EINVAL);
+	test_assert_sentence("copy");
+	expect_ok(pier_buffer_copy_start_to(buffer, 0, "x", 1, NULL, &copy));
+	expect_result(pier_copy_wait(copy, -2), -EINVAL);
+	assert_int_equal(lazy.queries, 0);
+	expect_ok(pier_copy_free(copy));
 	expect_ok(pier_buffer_free(buffer));
 }
 
@@ -437,8 +527,8 @@ static void child_cannot_end_its_parents_copy(void **state)
 	expect_ok(pier_buffer_copy_start_to(buffer, 0, "x", 1, NULL, &copy));
 	child = fork();
 	if (child == 0)
-		_exit(pier_copy_query(copy) == -ECHILD &&
-				      pier_copy_wait(copy) == -ECHILD &&
+		_exit(pier_copy_wait(copy, 0) == -ECHILD &&
+				      pier_copy_free(copy) == -ECHILD &&
 				      lazy.queries == 0 &&
 				      pier_buffer_free(buffer) == -EBUSY
 			      ? 0
@@ -446,7 +536,7 @@ static void child_cannot_end_its_parents_copy(void **state)
 	assert_true(child > 0);
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
-	expect_ok(pier_copy_wait(copy));
+	expect_done(copy);
 	expect_ok(pier_buffer_free(buffer));
 }
 
@@ -455,7 +545,7 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, before_test, after_test)
 	const struct CMUnitTest tests[] = {
 		CASE(copies_both_ways),
-		CASE(query_reports_each_state),
+		CASE(wait_reports_each_state),
 		CASE(copy_keeps_its_buffer_busy),
 		CASE(failed_start_leaves_nothing_behind),
 		CASE(failed_copy_is_reported_each_time),
@@ -464,7 +554,10 @@ int main(void)
 		CASE(reports_a_copy_that_failed_at_once),
 		CASE(refuses_a_table_with_one_member_only),
 		CASE(waiting_copies_need_no_other_members),
-		CASE(unfinished_wait_is_an_error),
+		CASE(waits_pause_between_queries),
+		CASE(waits_can_be_interrupted),
+		CASE(running_copy_is_not_freed),
+		CASE(refuses_arguments),
 		CASE(region_bounces_through_them),
 		CASE(child_cannot_end_its_parents_copy),
 	};
