@@ -472,12 +472,6 @@ static PyObject *get_dmabuf_fd(struct pier_py_dmabuf *self, PyObject *unused)
 	return PyLong_FromLong(fd);
 }
 
-static PyObject *get_dmabuf_number(struct pier_py_dmabuf *self, void *member)
-{
-	return PyLong_FromUnsignedLongLong(
-		*(uint64_t *)((char *)&self->dmabuf + (size_t)member));
-}
-
 static PyMethodDef dmabuf_methods[] = {
 	{ "fileno", PIER_PY_METHOD(get_dmabuf_fd), METH_NOARGS,
 	  "fileno($self)\n--\n\n"
@@ -490,15 +484,17 @@ static PyMethodDef dmabuf_methods[] = {
 	{ NULL },
 };
 
+static PyMemberDef dmabuf_members[] = {
+	{ "offset", T_ULONGLONG, offsetof(struct pier_py_dmabuf, dmabuf.offset), READONLY,
+	  "The offset of the range's first byte in the dma-buf, in bytes." },
+	{ "length", T_ULONGLONG, offsetof(struct pier_py_dmabuf, dmabuf.length), READONLY,
+	  "The length of the range in bytes." },
+	{ "iova", T_ULONGLONG, offsetof(struct pier_py_dmabuf, dmabuf.iova), READONLY,
+	  "The address of the range, for a registration." },
+	{ NULL },
+};
+
 static PyGetSetDef dmabuf_properties[] = {
-	{ "offset", (getter)get_dmabuf_number, NULL,
-	  "The offset of the range's first byte in the dma-buf, in bytes.",
-	  (void *)offsetof(struct pier_dmabuf, offset) },
-	{ "length", (getter)get_dmabuf_number, NULL, "The length of the range in bytes.",
-	  (void *)offsetof(struct pier_dmabuf, length) },
-	{ "iova", (getter)get_dmabuf_number, NULL,
-	  "The address of the range, for a registration.",
-	  (void *)offsetof(struct pier_dmabuf, iova) },
 	PIER_PY_CLOSED_PROPERTY(pier_py_dmabuf),
 	{ NULL },
 };
@@ -510,16 +506,9 @@ static PyType_Slot dmabuf_slots[] = {
 	{ Py_tp_dealloc, (void *)delete_dmabuf },
 	{ Py_tp_traverse, (void *)traverse_dmabuf },
 	{ Py_tp_methods, dmabuf_methods },
+	{ Py_tp_members, dmabuf_members },
 	{ Py_tp_getset, dmabuf_properties },
 	{ 0, NULL },
-};
-
-static PyType_Spec dmabuf_spec = {
-	.name = "pier.Dmabuf",
-	.basicsize = sizeof(struct pier_py_dmabuf),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
-		 Py_TPFLAGS_DISALLOW_INSTANTIATION,
-	.slots = dmabuf_slots,
 };
 
 static PyObject *export_dmabuf(struct pier_py_buffer *self, PyObject *arguments,
@@ -616,16 +605,11 @@ static PyType_Slot buffer_slots[] = {
 	{ 0, NULL },
 };
 
-static PyType_Spec buffer_spec = {
-	.name = "pier.Buffer",
-	.basicsize = sizeof(struct pier_py_buffer),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-	.slots = buffer_slots,
-};
-
 int pier_py_add_buffer(PyObject *module)
 {
-	if (pier_py_add_type(module, &buffer_spec, &pier_py_buffer_type) < 0)
+	if (pier_py_add_type(module, "pier.Buffer", sizeof(struct pier_py_buffer),
+			     buffer_slots, &pier_py_buffer_type) < 0)
 		return -1;
-	return pier_py_add_type(module, &dmabuf_spec, &pier_py_dmabuf_type);
+	return pier_py_add_type(module, "pier.Dmabuf", sizeof(struct pier_py_dmabuf),
+				dmabuf_slots, &pier_py_dmabuf_type);
 }

@@ -608,14 +608,8 @@ static PyType_Slot channel_slots[] = {
 	{ 0, NULL },
 };
 
-static PyType_Spec channel_spec = {
-	.name = "pier.Channel",
-	.basicsize = sizeof(struct pier_py_channel),
-	.flags = Py_TPFLAGS_DEFAULT,
-	.slots = channel_slots,
-};
-
 int pier_py_add_channel(PyObject *module)
 {
-	return pier_py_add_type(module, &channel_spec, &pier_py_channel_type);
+	return pier_py_add_type(module, "pier.Channel", sizeof(struct pier_py_channel),
+				channel_slots, &pier_py_channel_type);
 }

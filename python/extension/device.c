@@ -162,13 +162,6 @@ static PyType_Slot device_slots[] = {
 	{ 0, NULL },
 };
 
-static PyType_Spec device_spec = {
-	.name = "pier.Device",
-	.basicsize = sizeof(struct pier_py_device),
-	.flags = Py_TPFLAGS_DEFAULT,
-	.slots = device_slots,
-};
-
 PyTypeObject *pier_py_pd_type;
 
 struct pier_py_pd *pier_py_pd_begin(PyObject *pd)
@@ -329,16 +322,11 @@ static PyType_Slot pd_slots[] = {
 	{ 0, NULL },
 };
 
-static PyType_Spec pd_spec = {
-	.name = "pier.ProtectionDomain",
-	.basicsize = sizeof(struct pier_py_pd),
-	.flags = Py_TPFLAGS_DEFAULT,
-	.slots = pd_slots,
-};
-
 int pier_py_add_device(PyObject *module)
 {
-	if (pier_py_add_type(module, &device_spec, &device_type) < 0)
+	if (pier_py_add_type(module, "pier.Device", sizeof(struct pier_py_device),
+			     device_slots, &device_type) < 0)
 		return -1;
-	return pier_py_add_type(module, &pd_spec, &pier_py_pd_type);
+	return pier_py_add_type(module, "pier.ProtectionDomain",
+				sizeof(struct pier_py_pd), pd_slots, &pier_py_pd_type);
 }

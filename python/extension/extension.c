@@ -176,14 +176,36 @@ int pier_py_add_base(PyObject *module)
 	return types_module ? 0 : -1;
 }
 
-int pier_py_add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **ret_type)
+static bool has_slot(const PyType_Slot *slot, int number)
 {
-	PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
+	while (slot->slot && slot->slot != number)
+		slot++;
+	return slot->slot;
+}
 
+int pier_py_add_spec(PyObject *module, const PyType_Spec *spec, PyTypeObject **ret_type)
+{
+	PyType_Spec flagged = *spec;
+	PyObject *type;
+
+	flagged.flags |= Py_TPFLAGS_DEFAULT;
+	if (!has_slot(spec->slots, Py_tp_new))
+		flagged.flags |= Py_TPFLAGS_DISALLOW_INSTANTIATION;
+	if (has_slot(spec->slots, Py_tp_traverse))
+		flagged.flags |= Py_TPFLAGS_HAVE_GC;
+	type = PyType_FromModuleAndSpec(module, &flagged, NULL);
 	if (!type)
 		return -1;
 	*ret_type = (PyTypeObject *)type;
 	return PyModule_AddType(module, *ret_type);
+}
+
+int pier_py_add_type(PyObject *module, const char *name, size_t size, PyType_Slot *slots,
+		     PyTypeObject **ret_type)
+{
+	const PyType_Spec spec = { .name = name, .basicsize = (int)size, .slots = slots };
+
+	return pier_py_add_spec(module, &spec, ret_type);
 }
 
 int pier_py_add_methods(PyTypeObject *type, PyMethodDef *methods)

@@ -94,9 +94,18 @@ PyObject *pier_py_result(int error);
 /**
  * Create a class and add it to the module. It is never destroyed.
  *
+ * name   with that of the package: "pier.Region"
+ * size   of its struct
+ * slots  without Py_tp_new only the extension makes objects; with Py_tp_traverse the
+ *        garbage collector knows them
+ *
  * Returns 0, or -1 with an exception.
  */
-int pier_py_add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **ret_type);
+int pier_py_add_type(PyObject *module, const char *name, size_t size, PyType_Slot *slots,
+		     PyTypeObject **ret_type);
+
+/** The same for a class with items or flags of its own. */
+int pier_py_add_spec(PyObject *module, const PyType_Spec *spec, PyTypeObject **ret_type);
 
 /**
  * Add methods to a class of another file, which does not know them.

@@ -500,24 +500,6 @@ static PyObject *get_channel(struct group *self, PyObject *argument)
 	return result;
 }
 
-static PyObject *get_pd(struct group *self, void *unused)
-{
-	(void)unused;
-	return Py_NewRef(self->pd);
-}
-
-static PyObject *get_rank(struct group *self, void *unused)
-{
-	(void)unused;
-	return PyLong_FromUnsignedLong(self->rank);
-}
-
-static PyObject *get_size(struct group *self, void *unused)
-{
-	(void)unused;
-	return PyLong_FromUnsignedLong(self->size);
-}
-
 static PyObject *get_failed_rank(struct group *self, void *unused)
 {
 	int rank;
@@ -528,12 +510,6 @@ static PyObject *get_failed_rank(struct group *self, void *unused)
 	rank = pier_group_failed_rank(self->group);
 	pier_py_queue_release(&self->queue);
 	return rank < 0 ? Py_NewRef(Py_None) : PyLong_FromLong(rank);
-}
-
-static PyObject *get_closed(struct group *self, void *unused)
-{
-	(void)unused;
-	return PyBool_FromLong(self->queue.lock.closed);
 }
 
 static PyObject *describe_group(struct group *self)
@@ -595,12 +571,19 @@ static PyMethodDef group_methods[] = {
 };
 
 static PyGetSetDef group_properties[] = {
-	{ "pd", (getter)get_pd, NULL, "The protection domain.", NULL },
-	{ "rank", (getter)get_rank, NULL, "The rank of this member.", NULL },
-	{ "size", (getter)get_size, NULL, "The number of members.", NULL },
 	{ "failed_rank", (getter)get_failed_rank, NULL,
 	  "The rank that made connect() or a barrier fail, or None.", NULL },
-	{ "closed", (getter)get_closed, NULL, "Whether close() has closed it.", NULL },
+	{ NULL },
+};
+
+static PyMemberDef group_members[] = {
+	{ "pd", T_OBJECT_EX, offsetof(struct group, pd), READONLY,
+	  "The protection domain." },
+	{ "rank", T_UINT, offsetof(struct group, rank), READONLY,
+	  "The rank of this member." },
+	{ "size", T_UINT, offsetof(struct group, size), READONLY,
+	  "The number of members." },
+	PIER_PY_CLOSED_MEMBER(struct group, queue.lock),
 	{ NULL },
 };
 
@@ -610,6 +593,7 @@ static PyType_Slot group_slots[] = {
 	{ Py_tp_dealloc, (void *)delete_group },
 	{ Py_tp_repr, (void *)describe_group },
 	{ Py_tp_methods, group_methods },
+	{ Py_tp_members, group_members },
 	{ Py_tp_getset, group_properties },
 	{ 0, NULL },
 };
@@ -617,7 +601,7 @@ static PyType_Slot group_slots[] = {
 static PyType_Spec group_spec = {
 	.name = "pier._pier.Group",
 	.basicsize = sizeof(struct group),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+	.flags = Py_TPFLAGS_BASETYPE,
 	.slots = group_slots,
 };
 
@@ -625,5 +609,5 @@ int pier_py_add_group(PyObject *module)
 {
 	PyTypeObject *type;
 
-	return pier_py_add_type(module, &group_spec, &type);
+	return pier_py_add_spec(module, &group_spec, &type);
 }

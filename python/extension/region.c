@@ -64,18 +64,6 @@ static PyObject *get_span_slice(struct span *self, PyObject *slice)
 	return make_span(self->region, range);
 }
 
-static PyObject *get_region(struct span *self, void *unused)
-{
-	(void)unused;
-	return Py_NewRef((PyObject *)self->region);
-}
-
-static PyObject *get_span_number(struct span *self, void *member)
-{
-	return PyLong_FromUnsignedLongLong(
-		*(uint64_t *)((char *)&self->range + (size_t)member));
-}
-
 static PyObject *describe_span(struct span *self)
 {
 	return PyUnicode_FromFormat("<pier.Span of %llu bytes at offset %llu of %R>",
@@ -84,12 +72,12 @@ static PyObject *describe_span(struct span *self)
 				    (PyObject *)self->region);
 }
 
-static PyGetSetDef span_properties[] = {
-	{ "region", (getter)get_region, NULL, "The Region.", NULL },
-	{ "offset", (getter)get_span_number, NULL, "Its first byte in the region.",
-	  (void *)offsetof(struct pier_py_range, offset) },
-	{ "length", (getter)get_span_number, NULL, "Its length in bytes.",
-	  (void *)offsetof(struct pier_py_range, length) },
+static PyMemberDef span_members[] = {
+	{ "region", T_OBJECT_EX, offsetof(struct span, region), READONLY, "The Region." },
+	{ "offset", T_ULONGLONG, offsetof(struct span, range.offset), READONLY,
+	  "Its first byte in the region." },
+	{ "length", T_ULONGLONG, offsetof(struct span, range.length), READONLY,
+	  "Its length in bytes." },
 	{ NULL },
 };
 
@@ -99,18 +87,10 @@ static PyType_Slot span_slots[] = {
 	{ Py_tp_dealloc, (void *)delete_span },
 	{ Py_tp_traverse, (void *)traverse_span },
 	{ Py_tp_repr, (void *)describe_span },
-	{ Py_tp_getset, span_properties },
+	{ Py_tp_members, span_members },
 	{ Py_mp_length, (void *)get_span_length },
 	{ Py_mp_subscript, (void *)get_span_slice },
 	{ 0, NULL },
-};
-
-static PyType_Spec span_spec = {
-	.name = "pier.Span",
-	.basicsize = sizeof(struct span),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
-		 Py_TPFLAGS_DISALLOW_INSTANTIATION,
-	.slots = span_slots,
 };
 
 struct pier_py_region *pier_py_local_begin(PyObject *local,
@@ -403,14 +383,6 @@ static PyType_Slot region_slots[] = {
 	{ 0, NULL },
 };
 
-static PyType_Spec region_spec = {
-	.name = "pier.Region",
-	.basicsize = sizeof(struct pier_py_region),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
-		 Py_TPFLAGS_DISALLOW_INSTANTIATION,
-	.slots = region_slots,
-};
-
 /* The memory of a registration: a range, and what the region has to keep. */
 struct registration {
 	struct pier_mr_range range;
@@ -633,8 +605,10 @@ static PyMethodDef pd_methods[] = {
 
 int pier_py_add_region(PyObject *module)
 {
-	if (pier_py_add_type(module, &region_spec, &pier_py_region_type) < 0 ||
-	    pier_py_add_type(module, &span_spec, &span_type) < 0)
+	if (pier_py_add_type(module, "pier.Region", sizeof(struct pier_py_region),
+			     region_slots, &pier_py_region_type) < 0 ||
+	    pier_py_add_type(module, "pier.Span", sizeof(struct span), span_slots,
+			     &span_type) < 0)
 		return -1;
 	return pier_py_add_methods(pier_py_pd_type, pd_methods);
 }

@@ -304,11 +304,10 @@ static PyType_Spec remote_spec = {
 	.name = "pier.Remote",
 	.basicsize = offsetof(struct pier_py_remote, parts),
 	.itemsize = sizeof(struct pier_remote),
-	.flags = Py_TPFLAGS_DEFAULT,
 	.slots = remote_slots,
 };
 
 int pier_py_add_remote(PyObject *module)
 {
-	return pier_py_add_type(module, &remote_spec, &pier_py_remote_type);
+	return pier_py_add_spec(module, &remote_spec, &pier_py_remote_type);
 }

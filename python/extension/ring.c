@@ -355,12 +355,6 @@ static PyObject *get_free(struct pier_py_ring *self, void *unused)
 	return query_ring(self, &status) ? PyLong_FromUnsignedLong(status.free) : NULL;
 }
 
-static PyObject *get_closed(struct pier_py_ring *self, void *unused)
-{
-	(void)unused;
-	return PyBool_FromLong(self->lock.closed);
-}
-
 static PyObject *get_buffer(struct pier_py_ring *self, void *unused)
 {
 	PyObject *buffer;
@@ -435,7 +429,6 @@ static PyGetSetDef ring_properties[] = {
 	{ "buffer", (getter)get_buffer, NULL, "The Buffer of the slots.", NULL },
 	{ "mappable", (getter)get_mappable, NULL, "Whether the CPU can reach the slots.",
 	  NULL },
-	{ "closed", (getter)get_closed, NULL, "Whether close() has closed it.", NULL },
 	{ NULL },
 };
 
@@ -444,6 +437,7 @@ static PyMemberDef ring_members[] = {
 	  "The Region of the slots." },
 	{ "slot_size", T_ULONGLONG, offsetof(struct pier_py_ring, attr.slot_size),
 	  READONLY, "The size of a slot in bytes." },
+	PIER_PY_CLOSED_MEMBER(struct pier_py_ring, lock),
 	{ NULL },
 };
 
@@ -475,14 +469,8 @@ static PyType_Slot ring_slots[] = {
 	{ 0, NULL },
 };
 
-static PyType_Spec ring_spec = {
-	.name = "pier.Ring",
-	.basicsize = sizeof(struct pier_py_ring),
-	.flags = Py_TPFLAGS_DEFAULT,
-	.slots = ring_slots,
-};
-
 int pier_py_add_ring(PyObject *module)
 {
-	return pier_py_add_type(module, &ring_spec, &pier_py_ring_type);
+	return pier_py_add_type(module, "pier.Ring", sizeof(struct pier_py_ring),
+				ring_slots, &pier_py_ring_type);
 }

@@ -95,13 +95,6 @@ static PyType_Slot sources_slots[] = {
 	{ 0, NULL },
 };
 
-static PyType_Spec sources_spec = {
-	.name = "pier.RingSources",
-	.basicsize = sizeof(struct pier_py_sources),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-	.slots = sources_slots,
-};
-
 /* pier.RingSlot */
 struct slot {
 	PyObject ob_base;
@@ -218,13 +211,6 @@ static PyType_Slot slot_slots[] = {
 	{ Py_tp_methods, slot_methods },
 	{ Py_tp_members, slot_members },
 	{ 0, NULL },
-};
-
-static PyType_Spec slot_spec = {
-	.name = "pier.RingSlot",
-	.basicsize = sizeof(struct slot),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-	.slots = slot_slots,
 };
 
 static struct pier_py_sources *check_sources(PyObject *object)
@@ -589,8 +575,10 @@ static PyMethodDef fill_methods[] = {
 
 int pier_py_add_ring_fill(PyObject *module)
 {
-	if (pier_py_add_type(module, &sources_spec, &sources_type) < 0 ||
-	    pier_py_add_type(module, &slot_spec, &slot_type) < 0)
+	if (pier_py_add_type(module, "pier.RingSources", sizeof(struct pier_py_sources),
+			     sources_slots, &sources_type) < 0 ||
+	    pier_py_add_type(module, "pier.RingSlot", sizeof(struct slot), slot_slots,
+			     &slot_type) < 0)
 		return -1;
 	return pier_py_add_methods(pier_py_ring_type, fill_methods);
 }

@@ -79,6 +79,13 @@ struct pier_py_lock {
 	bool closed;		 /* read and written by the thread that has the lock */
 };
 
+/** The attribute `closed` of a class whose struct has the lock as a member. */
+#define PIER_PY_CLOSED_MEMBER(type, member)                                \
+	{                                                                  \
+		"closed", T_BOOL, offsetof(type, member.closed), READONLY, \
+			"Whether close() has closed it."                   \
+	}
+
 /** Returns 0, or -1 with an exception. */
 int pier_py_lock_init(struct pier_py_lock *lock);
 

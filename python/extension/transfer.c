@@ -432,12 +432,6 @@ static PyObject *get_channels(struct transfer *self, void *unused)
 				    : PyTuple_New(0);
 }
 
-static PyObject *get_closed(struct transfer *self, void *unused)
-{
-	(void)unused;
-	return PyBool_FromLong(self->lock.closed);
-}
-
 static PyObject *close_transfer(struct transfer *self, PyObject *unused)
 {
 	int error;
@@ -544,7 +538,11 @@ static PyMethodDef transfer_methods[] = {
 static PyGetSetDef transfer_properties[] = {
 	{ "status", (getter)get_status, NULL, "The TransferStatus.", NULL },
 	{ "channels", (getter)get_channels, NULL, "The channels of the rails.", NULL },
-	{ "closed", (getter)get_closed, NULL, "Whether close() has closed it.", NULL },
+	{ NULL },
+};
+
+static PyMemberDef transfer_members[] = {
+	PIER_PY_CLOSED_MEMBER(struct transfer, lock),
 	{ NULL },
 };
 
@@ -577,21 +575,16 @@ static PyType_Slot transfer_slots[] = {
 	{ Py_tp_traverse, (void *)traverse_transfer },
 	{ Py_tp_clear, (void *)clear_transfer },
 	{ Py_tp_methods, transfer_methods },
+	{ Py_tp_members, transfer_members },
 	{ Py_tp_getset, transfer_properties },
 	{ Py_am_await, (void *)await_transfer },
 	{ 0, NULL },
-};
-
-static PyType_Spec transfer_spec = {
-	.name = "pier.Transfer",
-	.basicsize = sizeof(struct transfer),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-	.slots = transfer_slots,
 };
 
 int pier_py_add_transfer(PyObject *module)
 {
 	PyTypeObject *type;
 
-	return pier_py_add_type(module, &transfer_spec, &type);
+	return pier_py_add_type(module, "pier.Transfer", sizeof(struct transfer),
+				transfer_slots, &type);
 }

@@ -508,12 +508,6 @@ static PyObject *get_dtype(struct pier_py_view *self, void *unused)
 	return PyUnicode_FromString(self->dtype->name);
 }
 
-static PyObject *get_buffer(struct pier_py_view *self, void *unused)
-{
-	(void)unused;
-	return Py_NewRef((PyObject *)self->buffer);
-}
-
 static PyObject *get_address(struct pier_py_view *self, void *unused)
 {
 	(void)unused;
@@ -596,6 +590,8 @@ static PyMethodDef view_methods[] = {
 static PyMemberDef view_members[] = {
 	{ "__weaklistoffset__", T_PYSSIZET,
 	  offsetof(struct pier_py_view, weak_references), READONLY, NULL },
+	{ "buffer", T_OBJECT_EX, offsetof(struct pier_py_view, buffer), READONLY,
+	  "The Buffer." },
 	{ "offset", T_ULONGLONG, offsetof(struct pier_py_view, offset), READONLY,
 	  "Its first byte in the buffer." },
 	{ "nbytes", T_ULONGLONG, offsetof(struct pier_py_view, length), READONLY,
@@ -609,7 +605,6 @@ static PyGetSetDef view_properties[] = {
 	{ "strides", (getter)get_strides, NULL, "The strides of C order, in bytes.",
 	  NULL },
 	{ "dtype", (getter)get_dtype, NULL, "The name of the type of its items.", NULL },
-	{ "buffer", (getter)get_buffer, NULL, "The Buffer.", NULL },
 	{ "address", (getter)get_address, NULL, "The address of its first byte.", NULL },
 	{ "__cuda_array_interface__", (getter)get_cai, NULL,
 	  "The memory for CuPy, numba and others, if it is of CUDA.", NULL },
@@ -640,8 +635,6 @@ static PyType_Spec view_spec = {
 	.name = "pier.View",
 	.basicsize = offsetof(struct pier_py_view, shape),
 	.itemsize = 2 * sizeof(Py_ssize_t),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
-		 Py_TPFLAGS_DISALLOW_INSTANTIATION,
 	.slots = view_slots,
 };
 
@@ -659,7 +652,7 @@ static PyMethodDef buffer_methods[] = {
 
 int pier_py_add_view(PyObject *module)
 {
-	if (pier_py_add_type(module, &view_spec, &pier_py_view_type) < 0)
+	if (pier_py_add_spec(module, &view_spec, &pier_py_view_type) < 0)
 		return -1;
 	return pier_py_add_methods(pier_py_buffer_type, buffer_methods);
 }

@@ -213,12 +213,6 @@ static PyObject *is_done(struct pier_py_work *self, PyObject *unused)
 	return state < 0 ? pier_py_fail(state) : PyBool_FromLong(state);
 }
 
-static PyObject *get_channel(struct pier_py_work *self, void *unused)
-{
-	(void)unused;
-	return Py_NewRef((PyObject *)self->channel);
-}
-
 /* pier/_waiting.py */
 static PyObject *await_work(struct pier_py_work *self)
 {
@@ -251,8 +245,9 @@ static PyMethodDef work_methods[] = {
 	{ NULL },
 };
 
-static PyGetSetDef work_properties[] = {
-	{ "channel", (getter)get_channel, NULL, "The channel of the request.", NULL },
+static PyMemberDef work_members[] = {
+	{ "channel", T_OBJECT_EX, offsetof(struct pier_py_work, channel), READONLY,
+	  "The channel of the request." },
 	{ NULL },
 };
 
@@ -267,19 +262,13 @@ static PyType_Slot work_slots[] = {
 	{ Py_tp_dealloc, (void *)delete_work },
 	{ Py_tp_repr, (void *)describe_work },
 	{ Py_tp_methods, work_methods },
-	{ Py_tp_getset, work_properties },
+	{ Py_tp_members, work_members },
 	{ Py_am_await, (void *)await_work },
 	{ 0, NULL },
 };
 
-static PyType_Spec work_spec = {
-	.name = "pier.Work",
-	.basicsize = sizeof(struct pier_py_work),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-	.slots = work_slots,
-};
-
 int pier_py_add_work(PyObject *module)
 {
-	return pier_py_add_type(module, &work_spec, &work_type);
+	return pier_py_add_type(module, "pier.Work", sizeof(struct pier_py_work),
+				work_slots, &work_type);
 }
