@@ -478,8 +478,8 @@ static PyMethodDef dmabuf_methods[] = {
 	  "Return the fd, which belongs to this object." },
 	{ "close", PIER_PY_METHOD(close_dmabuf), METH_NOARGS,
 	  "close($self)\n--\n\n"
-	  "Close the fd. Regions and other holders of the dma-buf keep it. Again at any "
-	  "time." },
+	  "Close the fd. Regions and other holders of the dma-buf keep it. Again at\n"
+	  "any time." },
 	PIER_PY_CONTEXT_METHODS,
 	{ NULL },
 };
@@ -500,9 +500,9 @@ static PyGetSetDef dmabuf_properties[] = {
 };
 
 static PyType_Slot dmabuf_slots[] = {
-	{ Py_tp_doc, "A range of a Buffer as a dma-buf, from Buffer.export(). It covers "
-		     "whole pages of the\n"
-		     "host; offset is where the range begins in it." },
+	{ Py_tp_doc,
+	  "A range of a Buffer as a dma-buf, from Buffer.export(). It covers whole\n"
+	  "pages of the host; offset is where the range begins in it." },
 	{ Py_tp_dealloc, (void *)delete_dmabuf },
 	{ Py_tp_traverse, (void *)traverse_dmabuf },
 	{ Py_tp_methods, dmabuf_methods },
@@ -534,35 +534,29 @@ static PyMethodDef buffer_methods[] = {
 	{ "from_dmabuf", PIER_PY_METHOD(from_dmabuf),
 	  METH_VARARGS | METH_KEYWORDS | METH_CLASS,
 	  "from_dmabuf($type, fd, offset, length)\n--\n\n"
-	  "Make a buffer of a range of a dma-buf of another library or process, or of a "
-	  "memfd.\n"
+	  "Make a buffer of a range of a dma-buf of another library or process, or of\n"
+	  "a memfd.\n"
 	  "fd: an int or an object with fileno(); the buffer has a duplicate of it." },
 	{ "wrap", wrap_object, METH_O | METH_CLASS,
 	  "wrap($type, obj, /)\n--\n\n"
-	  "Make a buffer of the memory of an object, which it keeps until it is closed: "
-	  "of any\n"
-	  "contiguous object that ProtectionDomain.register() takes." },
+	  "Make a buffer of the memory of an object, which it keeps until it is\n"
+	  "closed: of any contiguous object that ProtectionDomain.register() takes." },
 	{ "copy_to", PIER_PY_METHOD(copy_to), METH_VARARGS | METH_KEYWORDS,
 	  "copy_to($self, offset, data)\n--\n\n"
-	  "Copy bytes of the host into the buffer, at an offset in bytes. data: an "
-	  "object "
-	  "with\n"
-	  "the buffer protocol, or a tensor of the CPU. Does not wait for code of the "
-	  "device:\n"
-	  "synchronise its stream first." },
+	  "Copy bytes of the host into the buffer, at an offset in bytes. data: an\n"
+	  "object with the buffer protocol, or a tensor of the CPU. Does not wait for\n"
+	  "code of the device: synchronise its stream first." },
 	{ "copy_from", PIER_PY_METHOD(copy_from), METH_VARARGS | METH_KEYWORDS,
 	  "copy_from($self, offset, into)\n--\n\n"
-	  "Copy bytes of the buffer to the host. into: an object as for copy_to(), which "
-	  "is\n"
-	  "filled; or a number of bytes, which are returned." },
+	  "Copy bytes of the buffer to the host. into: an object as for copy_to(),\n"
+	  "which is filled; or a number of bytes, which are returned." },
 	{ "export", PIER_PY_METHOD(export_dmabuf), METH_VARARGS | METH_KEYWORDS,
 	  "export($self, offset=0, length=None)\n--\n\n"
 	  "Export a range of the buffer as a Dmabuf. Close it before the buffer." },
 	{ "close", PIER_PY_METHOD(close_buffer), METH_NOARGS,
 	  "close($self)\n--\n\n"
-	  "Free the buffer and, unless it was wrapped, its memory. Raises Busy while it "
-	  "has\n"
-	  "views, regions or exported dma-bufs. Again at any time." },
+	  "Free the buffer and, unless it was wrapped, its memory. Raises Busy while\n"
+	  "it has views, regions or exported dma-bufs. Again at any time." },
 	PIER_PY_CONTEXT_METHODS,
 	{ NULL },
 };
@@ -582,17 +576,15 @@ static PyGetSetDef buffer_properties[] = {
 };
 
 static PyType_Slot buffer_slots[] = {
-	{ Py_tp_doc, "Buffer(memory, length)\n--\n\n"
-		     "Memory of an allocator backend, zeroed, or of another object.\n\n"
-		     "memory: \"NAME\" or \"NAME:UNIT\" (backends()): \"host\", "
-		     "\"memfd\", \"udmabuf\",\n"
-		     "\"cuda:0\"; or a torch.device.\n"
-		     "length: in bytes, more than 0.\n\n"
-		     "It has the buffer protocol if the CPU can reach it, and DLPack: "
-		     "numpy.from_dlpack(),\n"
-		     "torch.from_dlpack(). Any thread may use it. A child of fork() has "
-		     "a copy of memory\n"
-		     "\"host\", and shares memory that has an fd." },
+	{ Py_tp_doc,
+	  "Buffer(memory, length)\n--\n\n"
+	  "Memory of an allocator backend, zeroed, or of another object.\n\n"
+	  "memory: \"NAME\" or \"NAME:UNIT\" (backends()): \"host\", \"memfd\",\n"
+	  "\"udmabuf\", \"cuda:0\"; or a torch.device.\n"
+	  "length: in bytes, more than 0.\n\n"
+	  "It has the buffer protocol if the CPU can reach it, and DLPack:\n"
+	  "numpy.from_dlpack(), torch.from_dlpack(). Any thread may use it. A child of\n"
+	  "fork() has a copy of memory \"host\", and shares memory that has an fd." },
 	{ Py_tp_new, (void *)new_buffer },
 	{ Py_tp_dealloc, (void *)delete_buffer },
 	{ Py_tp_traverse, (void *)traverse_buffer },

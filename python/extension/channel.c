@@ -498,15 +498,13 @@ static PyObject *describe_channel(struct pier_py_channel *self)
 static PyMethodDef channel_methods[] = {
 	{ "connect", PIER_PY_METHOD(connect_channel), METH_VARARGS | METH_KEYWORDS,
 	  "connect($self, endpoint)\n--\n\n"
-	  "Connect to the peer that has this endpoint. The peer must connect to the "
-	  "endpoint\n"
-	  "of this channel. Does not wait until the peer is ready; handshake() does.\n\n"
+	  "Connect to the peer that has this endpoint. The peer must connect to the\n"
+	  "endpoint of this channel. Does not wait until the peer is ready;\n"
+	  "handshake() does.\n\n"
 	  "endpoint: the bytes of Channel.endpoint of the peer\n\n"
-	  "Raises Invalid (the length is not that of an endpoint), BadMessage (no "
-	  "endpoint),\n"
-	  "ConnectionLost, TimedOut, or Error with EISCONN (connected before) or ESTALE "
-	  "(the\n"
-	  "endpoint is from before a reset)." },
+	  "Raises Invalid (the length is not that of an endpoint), BadMessage (no\n"
+	  "endpoint), ConnectionLost, TimedOut, or Error with EISCONN (connected\n"
+	  "before) or ESTALE (the endpoint is from before a reset)." },
 	{ "handshake", PIER_PY_METHOD(handshake), METH_VARARGS | METH_KEYWORDS,
 	  "handshake($self, socket, write_file=None, *, timeout=None)\n--\n\n"
 	  "Exchange endpoints with the peer, which does the same, and connect.\n\n"
@@ -516,22 +514,18 @@ static PyMethodDef channel_methods[] = {
 	  "Both are files or fds, and are left as they were. The endpoints of soft0 "
 	  "have\n"
 	  "secrets: the connection must be trusted.\n\n"
-	  "Raises TimedOut, ConnectionLost, BadMessage. The channel can then only be "
-	  "reset\n"
-	  "or closed." },
+	  "Raises TimedOut, ConnectionLost, BadMessage. The channel can then only be\n"
+	  "reset or closed." },
 	{ "cancel", PIER_PY_METHOD(cancel_channel), METH_NOARGS,
 	  "cancel($self)\n--\n\n"
-	  "Stop everything that is outstanding. Afterwards nothing is in flight, and "
-	  "the\n"
-	  "channel is broken until reset(). Requests end with ConnectionLost "
+	  "Stop everything that is outstanding. Afterwards nothing is in flight, and\n"
+	  "the channel is broken until reset(). Requests end with ConnectionLost\n"
 	  "(ECANCELED)." },
 	{ "reset", PIER_PY_METHOD(reset_channel), METH_NOARGS,
 	  "reset($self)\n--\n\n"
-	  "Stop everything that is outstanding, and return to the state of a new "
-	  "channel,\n"
-	  "with a new endpoint. The peer has to do the same. Raises Busy for a channel "
-	  "of a\n"
-	  "group." },
+	  "Stop everything that is outstanding, and return to the state of a new\n"
+	  "channel, with a new endpoint. The peer has to do the same. Raises Busy for\n"
+	  "a channel of a group." },
 	{ "fileno", PIER_PY_METHOD(get_fd), METH_NOARGS,
 	  "fileno($self)\n--\n\n"
 	  "Return the fd for event loops. After arm() it becomes readable at the next\n"
@@ -550,9 +544,8 @@ static PyMethodDef channel_methods[] = {
 	  "keepalives, or None." },
 	{ "set_waiting", PIER_PY_METHOD(set_waiting), METH_VARARGS | METH_KEYWORDS,
 	  "set_waiting($self, waiting, *, spin=5e-05)\n--\n\n"
-	  "Set how waits spend their time: \"adaptive\" polls for `spin` seconds and "
-	  "then\n"
-	  "sleeps, \"poll\" never sleeps, \"event\" sleeps at once." },
+	  "Set how waits spend their time: \"adaptive\" polls for `spin` seconds and\n"
+	  "then sleeps, \"poll\" never sleeps, \"event\" sleeps at once." },
 	{ "_arm", PIER_PY_METHOD(arm_for), METH_O,
 	  "arm() of an event loop, which need not wake itself." },
 	{ "_watch", PIER_PY_METHOD(watch), METH_O,
@@ -560,19 +553,17 @@ static PyMethodDef channel_methods[] = {
 	{ "_unwatch", PIER_PY_METHOD(unwatch), METH_O, "Undo _watch()." },
 	{ "close", PIER_PY_METHOD(close_channel), METH_NOARGS,
 	  "close($self)\n--\n\n"
-	  "Stop everything that is outstanding, and destroy the channel. Again at any "
-	  "time.\n"
-	  "Raises Busy for a channel of a group, or while a transfer or a ring uses "
-	  "it." },
+	  "Stop everything that is outstanding, and destroy the channel. Again at any\n"
+	  "time. Raises Busy for a channel of a group, or while a transfer or a ring\n"
+	  "uses it." },
 	PIER_PY_CONTEXT_METHODS,
 	{ NULL },
 };
 
 static PyGetSetDef channel_properties[] = {
 	{ "endpoint", (getter)get_endpoint, NULL,
-	  "The bytes that the peer needs for connect(). With soft0 they have a secret: "
-	  "send\n"
-	  "them over a trusted connection only.",
+	  "The bytes that the peer needs for connect(). With soft0 they have a secret:\n"
+	  "send them over a trusted connection only.",
 	  NULL },
 	{ "attributes", (getter)get_attributes, NULL,
 	  "The effective ChannelAttributes, after defaults and clamping.", NULL },
@@ -590,16 +581,14 @@ static PyGetSetDef channel_properties[] = {
 };
 
 static PyType_Slot channel_slots[] = {
-	{ Py_tp_doc, "Channel(pd, **attributes)\n--\n\n"
-		     "A reliable connection to another process.\n\n"
-		     "pd: the ProtectionDomain of its regions\n"
-		     "attributes: the fields of ChannelAttributes as keywords, "
-		     "and options: text\n"
-		     "such as \"tc=106,gid=3\" (pier_channel_attr_parse(3))\n\n"
-		     "Any thread may use it: calls of several threads take "
-		     "turns, and a wait lets\n"
-		     "others in while it sleeps. A child of fork() must create "
-		     "its own (Forked)." },
+	{ Py_tp_doc,
+	  "Channel(pd, **attributes)\n--\n\n"
+	  "A reliable connection to another process.\n\n"
+	  "pd: the ProtectionDomain of its regions\n"
+	  "attributes: the fields of ChannelAttributes as keywords, and options: text\n"
+	  "such as \"tc=106,gid=3\" (pier_channel_attr_parse(3))\n\n"
+	  "Any thread may use it: calls of several threads take turns, and a wait lets\n"
+	  "others in while it sleeps. A child of fork() must create its own (Forked)." },
 	{ Py_tp_new, (void *)new_channel },
 	{ Py_tp_dealloc, (void *)delete_channel },
 	{ Py_tp_repr, (void *)describe_channel },

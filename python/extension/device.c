@@ -125,12 +125,11 @@ static PyObject *describe_device(struct pier_py_device *self)
 static PyMethodDef device_methods[] = {
 	{ "port", PIER_PY_METHOD(query_port), METH_VARARGS | METH_KEYWORDS,
 	  "port($self, number=1)\n--\n\n"
-	  "Return the state and the limits of a port as PortAttributes. Ports are "
-	  "numbered\n"
-	  "from 1." },
+	  "Return the state and the limits of a port as PortAttributes. Ports are\n"
+	  "numbered from 1." },
 	{ "close", PIER_PY_METHOD(close_device), METH_NOARGS,
 	  "close($self)\n--\n\n"
-	  "Close the device. Raises Busy while it has protection domains. Again at any "
+	  "Close the device. Raises Busy while it has protection domains. Again at any\n"
 	  "time." },
 	PIER_PY_CONTEXT_METHODS,
 	{ NULL },
@@ -148,11 +147,9 @@ static PyType_Slot device_slots[] = {
 	{ Py_tp_doc,
 	  "Device(name=None)\n--\n\n"
 	  "An RDMA NIC, or \"soft0\", the software NIC.\n\n"
-	  "name: from devices(), or with a plan of faults, \"fault:PLAN:NAME\". None: "
-	  "the\n"
-	  "device that the environment variable PIER_DEVICE names, or the first NIC with "
-	  "an\n"
-	  "active port, but never soft0.\n\n"
+	  "name: from devices(), or with a plan of faults, \"fault:PLAN:NAME\". None:\n"
+	  "the device that the environment variable PIER_DEVICE names, or the first\n"
+	  "NIC with an active port, but never soft0.\n\n"
 	  "Any thread may use it. A child of fork() must open its own (Forked)." },
 	{ Py_tp_new, (void *)new_device },
 	{ Py_tp_dealloc, (void *)delete_device },
@@ -292,9 +289,8 @@ static PyObject *describe_pd(struct pier_py_pd *self)
 static PyMethodDef pd_methods[] = {
 	{ "close", PIER_PY_METHOD(close_pd), METH_NOARGS,
 	  "close($self)\n--\n\n"
-	  "Deallocate the domain, and close its device if the constructor opened it. "
-	  "Raises\n"
-	  "Busy while it has regions or channels. Again at any time." },
+	  "Deallocate the domain, and close its device if the constructor opened it.\n"
+	  "Raises Busy while it has regions or channels. Again at any time." },
 	PIER_PY_CONTEXT_METHODS,
 	{ NULL },
 };
@@ -310,9 +306,8 @@ static PyType_Slot pd_slots[] = {
 	  "ProtectionDomain(device=None)\n--\n\n"
 	  "A protection domain. Only regions and channels of the same one work "
 	  "together.\n\n"
-	  "device: a Device; or a name or None for Device(), which the domain then "
-	  "closes\n"
-	  "with itself.\n\n"
+	  "device: a Device; or a name or None for Device(), which the domain then\n"
+	  "closes with itself.\n\n"
 	  "Any thread may use it. A child of fork() must create its own (Forked)." },
 	{ Py_tp_new, (void *)new_pd },
 	{ Py_tp_dealloc, (void *)delete_pd },

@@ -522,43 +522,38 @@ static PyObject *describe_group(struct group *self)
 static PyMethodDef group_methods[] = {
 	{ "endpoints", PIER_PY_METHOD(endpoints), METH_NOARGS,
 	  "endpoints($self)\n--\n\n"
-	  "Return the blobs that the other members need: len(result) // size bytes for "
-	  "each\n"
-	  "rank, in their order. With soft0 they have secrets: send them over trusted\n"
-	  "connections only." },
+	  "Return the blobs that the other members need: len(result) // size bytes for\n"
+	  "each rank, in their order. With soft0 they have secrets: send them over\n"
+	  "trusted connections only." },
 	{ "connect", PIER_PY_METHOD(connect_group), METH_VARARGS | METH_KEYWORDS,
 	  "connect($self, blobs, timeout=None)\n--\n\n"
-	  "Connect to all other members, which do the same, and wait until all are "
+	  "Connect to all other members, which do the same, and wait until all are\n"
 	  "connected.\n\n"
 	  "blobs: the blob that each rank made for this one, in the order of ranks\n\n"
-	  "Raises TimedOut, ConnectionLost, BadMessage, Invalid: failed_rank names the "
+	  "Raises TimedOut, ConnectionLost, BadMessage, Invalid: failed_rank names the\n"
 	  "rank." },
 	{ "handshake", PIER_PY_METHOD(handshake), METH_VARARGS | METH_KEYWORDS,
 	  "handshake($self, sockets, timeout=None)\n--\n\n"
-	  "Exchange blobs over one trusted stream socket for each other rank, and "
+	  "Exchange blobs over one trusted stream socket for each other rank, and\n"
 	  "connect.\n\n"
 	  "sockets: by rank; that of this rank is ignored, and may be None" },
 	{ "exchange", PIER_PY_METHOD(exchange), METH_VARARGS | METH_KEYWORDS,
 	  "exchange($self, requests, timeout=None)\n--\n\n"
-	  "Post requests to several ranks at once, and wait until all have ended. Return "
-	  "the\n"
-	  "Results, in the same order.\n\n"
+	  "Post requests to several ranks at once, and wait until all have ended.\n"
+	  "Return the Results, in the same order.\n\n"
 	  "requests: GroupRequests, in any order, also several for one rank\n"
 	  "timeout: in seconds, for all of them together\n\n"
-	  "Raises the error of the first request that failed, whose sentence names the "
-	  "ranks\n"
-	  "of all. Its attribute `results` has the Results, and None for failed "
-	  "requests.\n"
-	  "Requests to other ranks have ended as usual." },
+	  "Raises the error of the first request that failed, whose sentence names the\n"
+	  "ranks of all. Its attribute `results` has the Results, and None for failed\n"
+	  "requests. Requests to other ranks have ended as usual." },
 	{ "barrier", PIER_PY_METHOD(barrier), METH_VARARGS | METH_KEYWORDS,
 	  "barrier($self, timeout=None, *, ranks=None, algorithm=None)\n--\n\n"
 	  "Wait until all ranks have reached the barrier.\n\n"
 	  "ranks: those that take part, ascending, the same in all of them; None: all\n"
-	  "algorithm: \"central\", \"binary_tree\" or \"dissemination\"; None: the "
+	  "algorithm: \"central\", \"binary_tree\" or \"dissemination\"; None: the\n"
 	  "group's\n\n"
-	  "Raises TimedOut or ConnectionLost: failed_rank names the rank. Other barriers "
-	  "of\n"
-	  "this member then fail too." },
+	  "Raises TimedOut or ConnectionLost: failed_rank names the rank. Other\n"
+	  "barriers of this member then fail too." },
 	{ "channel", PIER_PY_METHOD(get_channel), METH_O,
 	  "channel($self, rank)\n--\n\n"
 	  "Return the Channel to a rank, which may be this one. The group owns it." },

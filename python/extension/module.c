@@ -107,18 +107,17 @@ static PyObject *count_objects(PyObject *module, PyObject *unused)
 static PyMethodDef module_functions[] = {
 	{ "devices", PIER_PY_METHOD(list_devices), METH_NOARGS,
 	  "devices()\n--\n\n"
-	  "List the devices of this machine as DeviceInfo: those of libibverbs, then "
+	  "List the devices of this machine as DeviceInfo: those of libibverbs, then\n"
 	  "soft0." },
 	{ "backends", PIER_PY_METHOD(list_backends), METH_NOARGS,
 	  "backends()\n--\n\n"
-	  "List the allocator backends as BackendInfo: which work here, and why others "
-	  "do\n"
-	  "not." },
+	  "List the allocator backends as BackendInfo: which work here, and why others\n"
+	  "do not." },
 	{ "warm_up", PIER_PY_METHOD(warm_up), METH_VARARGS | METH_KEYWORDS,
 	  "warm_up(memory)\n--\n\n"
-	  "Do now what the first use of a unit of memory (\"cuda:0\") would do: open its "
-	  "driver\n"
-	  "and set up its context. Call it before another thread launches kernels." },
+	  "Do now what the first use of a unit of memory (\"cuda:0\") would do: open\n"
+	  "its driver and set up its context. Call it before another thread launches\n"
+	  "kernels." },
 	{ "live_objects", PIER_PY_METHOD(count_objects), METH_NOARGS,
 	  "live_objects()\n--\n\n"
 	  "Count the objects of the library that this process has not closed, by kind:\n"

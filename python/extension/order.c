@@ -192,19 +192,13 @@ static PyObject *plan_reads(PyObject *module, PyObject *arguments)
 static PyMethodDef order_functions[] = {
 	{ "_permute", permute, METH_VARARGS,
 	  "_permute(out, count, seed, epoch, start, step, /)\n--\n\n"
-	  "Write the samples at the positions start, start + step, ... of a shuffled "
-	  "epoch "
-	  "of\n"
-	  "count samples into an array of uint64." },
+	  "Write the samples at the positions start, start + step, ... of a shuffled\n"
+	  "epoch of count samples into an array of uint64." },
 	{ "_plan_reads", plan_reads, METH_VARARGS,
 	  "_plan_reads(samples, table, align, /)\n--\n\n"
-	  "Return the reads of these samples for Ring.begin(), packed into a slot in "
-	  "this "
-	  "order,\n"
-	  "each at a multiple of align. All arrays are of uint64; a row of the table is "
-	  "the "
-	  "shard,\n"
-	  "offset and length of a sample of the dataset." },
+	  "Return the reads of these samples for Ring.begin(), packed into a slot in\n"
+	  "this order, each at a multiple of align. All arrays are of uint64; a row of\n"
+	  "the table is the shard, offset and length of a sample of the dataset." },
 	{ NULL },
 };
 

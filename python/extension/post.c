@@ -419,11 +419,10 @@ static PyMethodDef post_methods[] = {
 	       "immediate: 32 bits that the peer finds in its receive\n"
 	       "timeout: in seconds; None: the timeout of the channel\n\n"
 	       "At the timeout, and if Ctrl-C interrupts the wait, everything "
-	       "outstanding on\n"
-	       "the channel is stopped, so that the memory is safe to reuse.\n\n"
-	       "Raises TimedOut, ConnectionLost, AccessDenied (the peer refused), "
-	       "OutOfRange,\n"
-	       "Busy (the queue is full)."),
+	       "outstanding\n"
+	       "on the channel is stopped, so that the memory is safe to reuse.\n\n"
+	       "Raises TimedOut, ConnectionLost, AccessDenied (the peer refused),\n"
+	       "OutOfRange, Busy (the queue is full)."),
 	METHOD("post_write", post_write,
 	       "post_write($self, local, remote, *, immediate=None)\n--\n\n"
 	       "Post a write and return its Work. Raises Busy if the queue is full."),
@@ -441,9 +440,8 @@ static PyMethodDef post_methods[] = {
 	       "Post a send and return its Work. Raises Busy if the queue is full."),
 	METHOD("recv", run_recv,
 	       "recv($self, local, *, timeout=None)\n--\n\n"
-	       "Receive one message, and return its Result with the length and the "
-	       "immediate\n"
-	       "data. See write()."),
+	       "Receive one message, and return its Result with the length and the\n"
+	       "immediate data. See write()."),
 	METHOD("post_recv", post_recv,
 	       "post_recv($self, local)\n--\n\n"
 	       "Post a receive and return its Work; also before the channel is "
@@ -451,16 +449,13 @@ static PyMethodDef post_methods[] = {
 	METHOD("compare_swap", compare_swap,
 	       "compare_swap($self, local, remote, compare, swap, *, "
 	       "timeout=None)\n--\n\n"
-	       "Atomically replace 8 bytes of the peer by swap if they are equal to "
-	       "compare.\n"
-	       "The previous value goes to the 8 bytes of local memory. Raises "
-	       "NotSupported\n"
-	       "without atomics."),
+	       "Atomically replace 8 bytes of the peer by swap if they are equal to\n"
+	       "compare. The previous value goes to the 8 bytes of local memory. Raises\n"
+	       "NotSupported without atomics."),
 	METHOD("fetch_add", fetch_add,
 	       "fetch_add($self, local, remote, add, *, timeout=None)\n--\n\n"
-	       "Atomically add to 8 bytes of the peer. The previous value goes to the 8 "
-	       "bytes\n"
-	       "of local memory."),
+	       "Atomically add to 8 bytes of the peer. The previous value goes to the 8\n"
+	       "bytes of local memory."),
 	METHOD("post_reads", post_reads,
 	       "post_reads($self, pairs)\n--\n\n"
 	       "Post reads under one doorbell, and return the Work of all of them.\n\n"

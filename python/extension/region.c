@@ -319,20 +319,17 @@ static PyObject *describe_region(struct pier_py_region *self)
 static PyMethodDef region_methods[] = {
 	{ "sync_for_nic", PIER_PY_METHOD(sync_for_nic), METH_VARARGS | METH_KEYWORDS,
 	  "sync_for_nic($self, offset=0, length=None)\n--\n\n"
-	  "Make bytes that code of the device wrote visible to the NIC, before a request "
-	  "reads\n"
-	  "them. Wait for the stream of that code first." },
+	  "Make bytes that code of the device wrote visible to the NIC, before a\n"
+	  "request reads them. Wait for the stream of that code first." },
 	{ "sync_for_device", PIER_PY_METHOD(sync_for_device),
 	  METH_VARARGS | METH_KEYWORDS,
 	  "sync_for_device($self, offset=0, length=None)\n--\n\n"
-	  "Make bytes that the NIC wrote visible to code of the device that starts "
-	  "later. Wait\n"
-	  "for the completion first." },
+	  "Make bytes that the NIC wrote visible to code of the device that starts\n"
+	  "later. Wait for the completion first." },
 	{ "close", PIER_PY_METHOD(close_region), METH_NOARGS,
 	  "close($self)\n--\n\n"
-	  "Deregister the memory: the NIC no longer accesses it, and its object is "
-	  "released.\n"
-	  "Raises Busy while requests use the region. Again at any time." },
+	  "Deregister the memory: the NIC no longer accesses it, and its object is\n"
+	  "released. Raises Busy while requests use the region. Again at any time." },
 	PIER_PY_CONTEXT_METHODS,
 	{ NULL },
 };
@@ -367,12 +364,11 @@ static PyGetSetDef region_properties[] = {
 };
 
 static PyType_Slot region_slots[] = {
-	{ Py_tp_doc, "Memory that a NIC may use, from ProtectionDomain.register(). "
-		     "region[a:b] is a Span of\n"
-		     "it; a slice that is out of range raises OutOfRange.\n\n"
-		     "It keeps the object whose memory it is until it is closed. Any "
-		     "thread may use it. A\n"
-		     "child of fork() has no use for it (Forked)." },
+	{ Py_tp_doc,
+	  "Memory that a NIC may use, from ProtectionDomain.register(). region[a:b] is\n"
+	  "a Span of it; a slice that is out of range raises OutOfRange.\n\n"
+	  "It keeps the object whose memory it is until it is closed. Any thread may\n"
+	  "use it. A child of fork() has no use for it (Forked)." },
 	{ Py_tp_dealloc, (void *)delete_region },
 	{ Py_tp_traverse, (void *)traverse_region },
 	{ Py_tp_repr, (void *)describe_region },
@@ -588,18 +584,16 @@ static PyMethodDef pd_methods[] = {
 	  "Register memory with the NIC, without a copy, and return its Region.\n\n"
 	  "obj: a Buffer, View or Dmabuf; or any contiguous object with the buffer\n"
 	  "protocol (bytearray, NumPy, mmap), DLPack (PyTorch, JAX, CuPy) or the CUDA\n"
-	  "array interface. The region keeps it. Read-only objects need an access "
-	  "without\n"
-	  "writes.\n"
+	  "array interface. The region keeps it. Read-only objects need an access\n"
+	  "without writes.\n"
 	  "offset, length: the part to register, in bytes; None: all that follows.\n"
 	  "access: Access flags; 7 is SHARED.\n"
-	  "policy: the paths to accept, each with those before it: \"direct\", "
-	  "\"peermem\",\n"
-	  "\"any\" (also host memory), \"bounce\" (also copies: call the sync methods).\n"
-	  "cached: use a registration that the domain has kept for this memory, or keep\n"
-	  "the new one after close(), until the memory or the domain is freed. A peer "
-	  "that\n"
-	  "has its Remote can then still access the memory after close()." },
+	  "policy: the paths to accept, each with those before it: \"direct\",\n"
+	  "\"peermem\", \"any\" (also host memory), \"bounce\" (also copies: call the\n"
+	  "sync methods).\n"
+	  "cached: use a registration that the domain has kept for this memory, or\n"
+	  "keep the new one after close(), until the memory or the domain is freed. A\n"
+	  "peer that has its Remote can then still access the memory after close()." },
 	{ NULL },
 };
 

@@ -276,17 +276,13 @@ static PyGetSetDef remote_properties[] = {
 static PyType_Slot remote_slots[] = {
 	{ Py_tp_doc,
 	  "Remote(parts)\n--\n\n"
-	  "Describes memory for a peer that reads or writes it: a value, which can be "
-	  "compared, "
-	  "hashed\n"
-	  "and pickled. remote[a:b] is a part of it; a slice that is out of range "
-	  "raises\n"
-	  "OutOfRange. str() is a text form for files and command lines.\n\n"
+	  "Describes memory for a peer that reads or writes it: a value, which can be\n"
+	  "compared, hashed and pickled. remote[a:b] is a part of it; a slice that is\n"
+	  "out of range raises OutOfRange. str() is a text form for files and command\n"
+	  "lines.\n\n"
 	  "parts: tuples (address, length, rkey), in the order of the memory.\n\n"
-	  "A peer with it and with a channel into the protection domain of the region "
-	  "can "
-	  "use\n"
-	  "the memory as the access rights of the region allow." },
+	  "A peer with it and with a channel into the protection domain of the region\n"
+	  "can use the memory as the access rights of the region allow." },
 	{ Py_tp_new, (void *)new_remote },
 	{ Py_tp_dealloc, (void *)pier_py_delete },
 	{ Py_tp_repr, (void *)describe_remote },

@@ -409,15 +409,13 @@ static PyMethodDef ring_methods[] = {
 	  "End the current or the next wait(). Any thread, also while another waits." },
 	{ "fileno", PIER_PY_METHOD(get_fd), METH_NOARGS,
 	  "fileno($self)\n--\n\n"
-	  "Return an fd that becomes readable when a slot is released, and by wake(), "
-	  "until\n"
-	  "progress() or wait(). The ring owns it." },
+	  "Return an fd that becomes readable when a slot is released, and by wake(),\n"
+	  "until progress() or wait(). The ring owns it." },
 	{ "close", PIER_PY_METHOD(close_ring), METH_NOARGS,
 	  "close($self)\n--\n\n"
-	  "Give up all fills, wait for the reads in flight, and destroy the ring. Slots "
-	  "that are\n"
-	  "held stay valid: the memory lasts until the last of them is gone. Again at "
-	  "any time." },
+	  "Give up all fills, wait for the reads in flight, and destroy the ring.\n"
+	  "Slots that are held stay valid: the memory lasts until the last of them is\n"
+	  "gone. Again at any time." },
 	PIER_PY_CONTEXT_METHODS,
 	{ NULL },
 };
@@ -443,21 +441,17 @@ static PyMemberDef ring_members[] = {
 
 static PyType_Slot ring_slots[] = {
 	{ Py_tp_doc,
-	  "Ring(pd, *, slots=4, slot_size=1048576, memory='host', "
-	  "policy='direct',\n"
+	  "Ring(pd, *, slots=4, slot_size=1048576, memory='host', policy='direct',\n"
 	  "     timeout=30.0, stall=None)\n--\n\n"
-	  "Slots of memory that are filled by lists of reads from the memory of "
-	  "peers, and\n"
-	  "handed out in order.\n\n"
+	  "Slots of memory that are filled by lists of reads from the memory of peers,\n"
+	  "and handed out in order.\n\n"
 	  "memory: of the slots: \"memfd\", \"cuda:0\", or a Buffer\n"
 	  "policy: for registering it: ProtectionDomain.register()\n"
 	  "timeout: of waits, in seconds\n"
-	  "stall: a channel on which no read completes for so long is broken; "
-	  "None: its\n"
+	  "stall: a channel on which no read completes for so long is broken; None: its\n"
 	  "timeout\n\n"
-	  "Any thread may use it: calls of several threads take turns. Slots "
-	  "are released\n"
-	  "by any thread. While a fill uses a channel, closing the channel "
+	  "Any thread may use it: calls of several threads take turns. Slots are\n"
+	  "released by any thread. While a fill uses a channel, closing the channel\n"
 	  "raises Busy." },
 	{ Py_tp_new, (void *)new_ring },
 	{ Py_tp_dealloc, (void *)delete_ring },

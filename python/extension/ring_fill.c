@@ -203,9 +203,9 @@ static PyMemberDef slot_members[] = {
 };
 
 static PyType_Slot slot_slots[] = {
-	{ Py_tp_doc, "A filled slot of a ring: Ring.next(). It is free again when this "
-		     "object is gone, and\n"
-		     "with it all views of the slot, and whatever uses their memory." },
+	{ Py_tp_doc,
+	  "A filled slot of a ring: Ring.next(). It is free again when this object is\n"
+	  "gone, and with it all views of the slot, and whatever uses their memory." },
 	{ Py_tp_dealloc, (void *)delete_slot },
 	{ Py_tp_repr, (void *)describe_slot },
 	{ Py_tp_methods, slot_methods },
@@ -516,38 +516,31 @@ static PyObject *missing(struct pier_py_ring *self, PyObject *argument)
 static PyMethodDef fill_methods[] = {
 	{ "sources", PIER_PY_METHOD(make_sources), METH_O,
 	  "sources($self, pairs, /)\n--\n\n"
-	  "Make RingSources of a sequence of (Channel, Remote): memory of peers to read "
-	  "from,\n"
-	  "each through its channel. The channels are connected, in the protection "
-	  "domain of\n"
-	  "the ring." },
+	  "Make RingSources of a sequence of (Channel, Remote): memory of peers to\n"
+	  "read from, each through its channel. The channels are connected, in the\n"
+	  "protection domain of the ring." },
 	{ "begin", PIER_PY_METHOD(begin), METH_VARARGS | METH_KEYWORDS,
 	  "begin($self, sources, reads)\n--\n\n"
 	  "Take a free slot, and begin to fill it. Return the number of the slot, from "
 	  "0.\n\n"
-	  "reads: a buffer of numbers of 64 bits, such as array('Q') or a NumPy array of "
-	  "uint64,\n"
-	  "four for each read: the offset in the slot, the offset in the remote, the "
-	  "length in\n"
-	  "bytes, and the index of the source.\n\n"
-	  "Raises Busy if no slot is free; OutOfRange; ConnectionLost if a channel is "
-	  "broken.\n"
-	  "No slot is taken then." },
+	  "reads: a buffer of numbers of 64 bits, such as array('Q') or a NumPy array\n"
+	  "of uint64,\n"
+	  "four for each read: the offset in the slot, the offset in the remote, the\n"
+	  "length in bytes, and the index of the source.\n\n"
+	  "Raises Busy if no slot is free; OutOfRange; ConnectionLost if a channel is\n"
+	  "broken. No slot is taken then." },
 	{ "next", PIER_PY_METHOD(next), METH_VARARGS | METH_KEYWORDS,
 	  "next($self, timeout=None)\n--\n\n"
-	  "Wait until the oldest fill has ended. Return its RingSlot, or None if the "
-	  "time is\n"
-	  "over.\n\n"
-	  "Raises the error of a fill that failed, with the number of its slot as "
-	  "`slot`. The\n"
-	  "fill stays the oldest until retry() or give_up(). Error (ENODATA): begin() "
-	  "first." },
+	  "Wait until the oldest fill has ended. Return its RingSlot, or None if the\n"
+	  "time is over.\n\n"
+	  "Raises the error of a fill that failed, with the number of its slot as\n"
+	  "`slot`. The fill stays the oldest until retry() or give_up(). Error\n"
+	  "(ENODATA): begin() first." },
 	{ "retry", PIER_PY_METHOD(retry), METH_VARARGS | METH_KEYWORDS,
 	  "retry($self, number, sources)\n--\n\n"
-	  "Continue the fill of a slot that failed, whether next() has raised its error "
-	  "or not.\n"
-	  "Only reads that are not known to have arrived are repeated. Return False if "
-	  "all have.\n\n"
+	  "Continue the fill of a slot that failed, whether next() has raised its\n"
+	  "error or not. Only reads that are not known to have arrived are repeated.\n"
+	  "Return False if all have.\n\n"
 	  "sources: source n must have the same bytes as source n of begin().\n\n"
 	  "Raises Busy if the fill has not ended." },
 	{ "missing", PIER_PY_METHOD(missing), METH_O,
@@ -559,17 +552,15 @@ static PyMethodDef fill_methods[] = {
 	  "Free the slot of the fill whose error next() has raised." },
 	{ "cancel", PIER_PY_METHOD(cancel), METH_O,
 	  "cancel($self, sources, /)\n--\n\n"
-	  "Cancel everything that is outstanding on the channels of sources. These are "
-	  "broken\n"
-	  "afterwards, and the fills that use them fail." },
+	  "Cancel everything that is outstanding on the channels of sources. These are\n"
+	  "broken afterwards, and the fills that use them fail." },
 	{ "progress", PIER_PY_METHOD(progress), METH_NOARGS,
 	  "progress($self)\n--\n\n"
 	  "Drive the fills, without waiting. Return whether next() would not wait." },
 	{ "wait", PIER_PY_METHOD(wait), METH_VARARGS | METH_KEYWORDS,
 	  "wait($self, timeout=None)\n--\n\n"
-	  "Wait until the oldest fill has ended, a slot was released, or wake() was "
-	  "called.\n"
-	  "Return False if the time is over." },
+	  "Wait until the oldest fill has ended, a slot was released, or wake() was\n"
+	  "called. Return False if the time is over." },
 	{ NULL },
 };
 

@@ -185,10 +185,9 @@ static PyMethodDef tar_functions[] = {
 	  "archive; an empty type if all of it is zero, None if it is malformed." },
 	{ "_tar_files", tar_files, METH_VARARGS,
 	  "_tar_files(archive, offset, /)\n--\n\n"
-	  "Return a list of (name, offset, size) of the files whose plain headers "
-	  "follow\n"
-	  "each other from an offset, at most 1024, and the offset behind the last "
-	  "one." },
+	  "Return a list of (name, offset, size) of the files whose plain headers\n"
+	  "follow each other from an offset, at most 1024, and the offset behind the\n"
+	  "last one." },
 	{ NULL },
 };
 

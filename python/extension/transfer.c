@@ -496,30 +496,26 @@ static PyObject *await_transfer(struct transfer *self)
 static PyMethodDef transfer_methods[] = {
 	{ "advance", PIER_PY_METHOD(advance), METH_NOARGS,
 	  "advance($self)\n--\n\n"
-	  "Collect the chunks that have completed, and post others, without waiting. "
-	  "Return\n"
-	  "whether all bytes have arrived. Raises the error of a transfer that failed." },
+	  "Collect the chunks that have completed, and post others, without waiting.\n"
+	  "Return whether all bytes have arrived. Raises the error of a transfer that\n"
+	  "failed." },
 	{ "wait", PIER_PY_METHOD(wait_for_transfer), METH_VARARGS | METH_KEYWORDS,
 	  "wait($self, timeout=None)\n--\n\n"
 	  "Drive the transfer until all bytes have arrived.\n\n"
-	  "timeout: in seconds; None: until it has ended, which `stall` and `timeout` "
-	  "of\n"
-	  "Transfer() bound\n\n"
-	  "Raises TimedOut if the time expires first: the transfer then goes on when it "
-	  "is\n"
-	  "driven again. Raises ConnectionLost and others when no rail is left: "
+	  "timeout: in seconds; None: until it has ended, which `stall` and `timeout`\n"
+	  "of Transfer() bound\n\n"
+	  "Raises TimedOut if the time expires first: the transfer then goes on when\n"
+	  "it is driven again. Raises ConnectionLost and others when no rail is left:\n"
 	  "resume()." },
 	{ "cancel", PIER_PY_METHOD(cancel), METH_NOARGS,
 	  "cancel($self)\n--\n\n"
-	  "Post no more chunks. Drive the transfer until those in flight have completed: "
-	  "it\n"
-	  "then ends with ConnectionLost (ECANCELED)." },
+	  "Post no more chunks. Drive the transfer until those in flight have\n"
+	  "completed: it then ends with ConnectionLost (ECANCELED)." },
 	{ "resume", PIER_PY_METHOD(resume_transfer), METH_O,
 	  "resume($self, rails)\n--\n\n"
-	  "Continue a transfer that failed or was cancelled, with the same rails or "
-	  "others.\n"
-	  "Raises Busy if it has not ended, and Error (EALREADY) if all bytes have "
-	  "arrived." },
+	  "Continue a transfer that failed or was cancelled, with the same rails or\n"
+	  "others. Raises Busy if it has not ended, and Error (EALREADY) if all bytes\n"
+	  "have arrived." },
 	{ "pack", PIER_PY_METHOD(pack), METH_NOARGS,
 	  "pack($self)\n--\n\n"
 	  "Return the state as bytes: a Transfer of the same bytes in another process\n"
@@ -528,9 +524,8 @@ static PyMethodDef transfer_methods[] = {
 	  "rail_status($self, index)\n--\n\nReturn the RailStatus of a rail, from 0." },
 	{ "close", PIER_PY_METHOD(close_transfer), METH_NOARGS,
 	  "close($self)\n--\n\n"
-	  "Cancel the transfer, wait for the chunks in flight, and destroy it. Again at "
-	  "any\n"
-	  "time." },
+	  "Cancel the transfer, wait for the chunks in flight, and destroy it. Again\n"
+	  "at any time." },
 	PIER_PY_CONTEXT_METHODS,
 	{ NULL },
 };
@@ -552,16 +547,15 @@ static PyType_Slot transfer_slots[] = {
 	  "stall=None,\n"
 	  "         timeout=None, notify=None, announce=False, fail_fast=False,\n"
 	  "         progress=None, state=None)\n--\n\n"
-	  "Bytes moved to or from the memory of a peer, in chunks, over one or several "
+	  "Bytes moved to or from the memory of a peer, in chunks, over one or several\n"
 	  "channels.\n\n"
 	  "rails: a Rail, or a sequence of them\n"
 	  "direction: \"write\" or \"read\"\n"
 	  "length: in bytes; None: that of the local memory\n"
 	  "chunk: the most bytes of a chunk; 0: 1 MiB\n"
 	  "window: the most chunks in flight on each rail; 0: half of the send queue\n"
-	  "stall: seconds without a completed chunk after which a rail has failed; None: "
-	  "the\n"
-	  "timeout of its channel\n"
+	  "stall: seconds without a completed chunk after which a rail has failed;\n"
+	  "None: the timeout of its channel\n"
 	  "timeout: seconds for the whole transfer; None: only `stall`\n"
 	  "notify: 32 bits for a receive of the peer when all bytes have arrived\n"
 	  "announce: announce each chunk to a receiver of the peer\n"

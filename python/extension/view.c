@@ -616,9 +616,8 @@ static PyType_Slot view_slots[] = {
 	  "An array in a Buffer, from Buffer.view(). numpy.asarray(view) and\n"
 	  "torch.from_dlpack(view) use its memory without a copy.\n\n"
 	  "view[1], view[1, 2:4] and the like are Views of contiguous parts.\n\n"
-	  "Every user of its memory keeps the view, so a weak reference to it "
-	  "tells when the\n"
-	  "last consumer is gone. The buffer cannot be closed before." },
+	  "Every user of its memory keeps the view, so a weak reference to it tells\n"
+	  "when the last consumer is gone. The buffer cannot be closed before." },
 	{ Py_tp_dealloc, (void *)delete_view },
 	{ Py_tp_traverse, (void *)traverse_view },
 	{ Py_tp_repr, (void *)describe_view },
@@ -643,9 +642,8 @@ static PyMethodDef buffer_methods[] = {
 	  "view($self, shape=None, dtype='uint8', offset=0)\n--\n\n"
 	  "Return a View, an array in C order, of a part of the buffer.\n\n"
 	  "shape: in items; one can be -1: what follows offset. None: as -1.\n"
-	  "dtype: of the items: a name (\"uint8\", \"float32\", \"bfloat16\", "
-	  "\"<f4\"), or the\n"
-	  "dtype of NumPy, PyTorch or JAX.\n"
+	  "dtype: of the items: a name (\"uint8\", \"float32\", \"bfloat16\",\n"
+	  "\"<f4\"), or the dtype of NumPy, PyTorch or JAX.\n"
 	  "offset: of the first item, in bytes." },
 	{ NULL },
 };

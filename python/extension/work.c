@@ -234,13 +234,12 @@ static PyMethodDef work_methods[] = {
 	  "Return whether the request has completed, also if it failed. Never waits." },
 	{ "wait", PIER_PY_METHOD(wait_for_work), METH_VARARGS | METH_KEYWORDS,
 	  "wait($self, timeout=None)\n--\n\n"
-	  "Wait until the request has completed, and return its Result. Again at any "
+	  "Wait until the request has completed, and return its Result. Again at any\n"
 	  "time.\n\n"
 	  "timeout: in seconds; None: the timeout of the channel\n\n"
-	  "At the timeout, TimedOut, and after Ctrl-C, the request is still "
-	  "outstanding:\n"
-	  "wait again, or call cancel() of the channel. A request that failed raises "
-	  "its\n"
+	  "At the timeout, TimedOut, and after Ctrl-C, the request is still\n"
+	  "outstanding: wait again, or call cancel() of the channel. A request that\n"
+	  "failed raises its\n"
 	  "error: ConnectionLost, AccessDenied and others." },
 	{ NULL },
 };
@@ -254,11 +253,9 @@ static PyMemberDef work_members[] = {
 static PyType_Slot work_slots[] = {
 	{ Py_tp_doc,
 	  "A request that was posted on a channel: wait for it, or await it.\n\n"
-	  "It keeps its regions open until the request has completed, also if the Work "
-	  "is\n"
-	  "gone before. To cancel an await leaves the request outstanding; at the "
-	  "timeout of\n"
-	  "the channel an await ends as wait() does. Any thread may use it." },
+	  "It keeps its regions open until the request has completed, also if the Work\n"
+	  "is gone before. To cancel an await leaves the request outstanding; at the\n"
+	  "timeout of the channel an await ends as wait() does. Any thread may use it." },
 	{ Py_tp_dealloc, (void *)delete_work },
 	{ Py_tp_repr, (void *)describe_work },
 	{ Py_tp_methods, work_methods },
