@@ -208,11 +208,6 @@ static void judge_dmabuf(struct report *report, const char *gpu)
 		conclude(report, NOT_APPLICABLE, gpu, "", "no export was tried");
 }
 
-static void check_dmabuf(struct report *report)
-{
-	for_each_gpu(report, judge_dmabuf);
-}
-
 /* "cuda:0:vmm" and others, beside "cuda:0" itself. */
 static void judge_kinds(struct report *report, const char *gpu)
 {
@@ -236,11 +231,6 @@ static void judge_kinds(struct report *report, const char *gpu)
 	if (count == 0)
 		conclude(report, NOT_APPLICABLE, gpu, "", "no other kinds of memory");
 	facts_free_names(&specs);
-}
-
-static void check_kinds(struct report *report)
-{
-	for_each_gpu(report, judge_kinds);
 }
 
 /* The size of the largest of the device's own six regions: "START END FLAGS" each. */
@@ -325,11 +315,6 @@ static void judge_bar(struct report *report, const char *gpu)
 			 use);
 }
 
-static void check_bar(struct report *report)
-{
-	for_each_gpu(report, judge_bar);
-}
-
 /* MIG of NVIDIA, from NVML; partitions of AMD, from amdgpu's sysfs. */
 static void judge_partition(struct report *report, const char *gpu)
 {
@@ -363,18 +348,13 @@ static void judge_partition(struct report *report, const char *gpu)
 			 name ? name : "unknown");
 }
 
-static void check_partition(struct report *report)
-{
-	for_each_gpu(report, judge_partition);
-}
-
 const struct check doctor_gpu_checks[] = {
-	{ "GPU", "NVIDIA driver", check_nvidia_driver },
-	{ "GPU", "AMD driver", check_amd_driver },
-	{ "GPU", "peer memory", check_peer_memory },
-	{ "GPU", "dma-buf export", check_dmabuf },
-	{ "GPU", "other kinds", check_kinds },
-	{ "GPU", "BAR", check_bar },
-	{ "GPU", "partition", check_partition },
+	{ "GPU", "NVIDIA driver", .once = check_nvidia_driver },
+	{ "GPU", "AMD driver", .once = check_amd_driver },
+	{ "GPU", "peer memory", .once = check_peer_memory },
+	{ "GPU", "dma-buf export", .each_gpu = judge_dmabuf },
+	{ "GPU", "other kinds", .each_gpu = judge_kinds },
+	{ "GPU", "BAR", .each_gpu = judge_bar },
+	{ "GPU", "partition", .each_gpu = judge_partition },
 	{ 0 },
 };

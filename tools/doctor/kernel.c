@@ -278,11 +278,11 @@ static void check_namespaces(struct report *report)
 }
 
 const struct check doctor_kernel_checks[] = {
-	{ "kernel", "version", check_version },
-	{ "kernel", "page size", check_page_size },
-	{ "kernel", "uverbs", check_uverbs },
-	{ "kernel", "DMABUF_MOVE_NOTIFY", check_move_notify },
-	{ "kernel", "PCI_P2PDMA", check_p2pdma },
-	{ "kernel", "namespaces", check_namespaces },
+	{ "kernel", "version", .once = check_version },
+	{ "kernel", "page size", .once = check_page_size },
+	{ "kernel", "uverbs", .once = check_uverbs },
+	{ "kernel", "DMABUF_MOVE_NOTIFY", .once = check_move_notify },
+	{ "kernel", "PCI_P2PDMA", .once = check_p2pdma },
+	{ "kernel", "namespaces", .once = check_namespaces },
 	{ 0 },
 };

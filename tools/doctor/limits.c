@@ -175,8 +175,8 @@ static void check_memlock(struct report *report)
 }
 
 const struct check doctor_limit_checks[] = {
-	{ "limits", "open files", check_nofile },
-	{ "limits", "locked memory", check_memlock },
+	{ "limits", "open files", .once = check_nofile },
+	{ "limits", "locked memory", .once = check_memlock },
 	{ 0 },
 };
 
@@ -250,8 +250,8 @@ static void check_backends(struct report *report)
 }
 
 const struct check doctor_memory_checks[] = {
-	{ "memory", "udmabuf", check_udmabuf },
-	{ "memory", "dma-heap", check_dma_heap },
-	{ "memory", "backends", check_backends },
+	{ "memory", "udmabuf", .once = check_udmabuf },
+	{ "memory", "dma-heap", .once = check_dma_heap },
+	{ "memory", "backends", .once = check_backends },
 	{ 0 },
 };

@@ -118,9 +118,7 @@ static void check_listed(struct report *report)
 	facts_free_names(&nics);
 }
 
-/* soft0 is checked as well if it was named. */
-static void for_each_opened(struct report *report,
-			    void (*check)(struct report *report, const char *nic))
+void for_each_opened_nic(struct report *report, name_check *check)
 {
 	struct names nics = facts_names(report->facts, "pier/nic");
 	size_t opened = 0;
@@ -167,11 +165,6 @@ static void judge_channels(struct report *report, const char *nic)
 		conclude(report, OK, nic, "", "a queue pair of type RC can be created");
 }
 
-static void check_channels(struct report *report)
-{
-	for_each_opened(report, judge_channels);
-}
-
 static void judge_dmabuf(struct report *report, const char *nic)
 {
 	const char *value = facts_get(report->facts, "pier/nic/%s/dmabuf", nic);
@@ -188,11 +181,6 @@ static void judge_dmabuf(struct report *report, const char *nic)
 			 "lacks the uverbs method REG_DMABUF_MR");
 }
 
-static void check_dmabuf(struct report *report)
-{
-	for_each_opened(report, judge_dmabuf);
-}
-
 static void judge_firmware(struct report *report, const char *nic)
 {
 	const char *version = facts_get(report->facts, "pier/nic/%s/firmware", nic);
@@ -205,11 +193,6 @@ static void judge_firmware(struct report *report, const char *nic)
 	else
 		conclude(report, NOT_APPLICABLE, nic, "",
 			 "the driver reports no firmware version");
-}
-
-static void check_firmware(struct report *report)
-{
-	for_each_opened(report, judge_firmware);
 }
 
 /* "16.0 GT/s PCIe" */
@@ -304,11 +287,6 @@ static void judge_link(struct report *report, const char *nic, const char *folde
 			 gbits, rate);
 }
 
-static void check_slot(struct report *report)
-{
-	for_each_pci_nic(report, judge_link);
-}
-
 static void judge_ordering(struct report *report, const char *nic, const char *folder)
 {
 	const char *variable = facts_get(report->facts, "pier/env/PIER_RELAXED_ORDERING");
@@ -341,11 +319,6 @@ static void judge_ordering(struct report *report, const char *nic, const char *f
 			 "Device Control %#lx: relaxed ordering is off", control);
 }
 
-static void check_ordering(struct report *report)
-{
-	for_each_pci_nic(report, judge_ordering);
-}
-
 /* The PCI function that drivers/infiniband/hw/mlx5 in the kernel calls Data Direct. */
 static void check_data_direct(struct report *report)
 {
@@ -376,12 +349,12 @@ static void check_data_direct(struct report *report)
 }
 
 const struct check doctor_nic_checks[] = {
-	{ "NIC", "found", check_listed },
-	{ "NIC", "RC", check_channels },
-	{ "NIC", "dma-buf method", check_dmabuf },
-	{ "NIC", "firmware", check_firmware },
-	{ "NIC", "slot", check_slot },
-	{ "NIC", "relaxed ordering", check_ordering },
-	{ "NIC", "Data Direct", check_data_direct },
+	{ "NIC", "found", .once = check_listed },
+	{ "NIC", "RC", .each_opened_nic = judge_channels },
+	{ "NIC", "dma-buf method", .each_opened_nic = judge_dmabuf },
+	{ "NIC", "firmware", .each_opened_nic = judge_firmware },
+	{ "NIC", "slot", .each_pci_nic = judge_link },
+	{ "NIC", "relaxed ordering", .each_pci_nic = judge_ordering },
+	{ "NIC", "Data Direct", .once = check_data_direct },
 	{ 0 },
 };

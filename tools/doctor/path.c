@@ -12,12 +12,8 @@ enum {
 	ACS_REDIRECTS = 1 << 2 | 1 << 3,
 };
 
-/* A check of one pair of memory, by its spec, and a NIC. */
-typedef void pair_check(struct report *report, const char *spec, const char *nic);
-
-/* Run the check for each pair with facts below `above`. none: the finding without one. */
-static void for_each_pair(struct report *report, const char *above, const char *none,
-			  pair_check *check)
+void for_each_pair(struct report *report, const char *above, const char *none,
+		   pair_check *check)
 {
 	struct names specs = facts_names(report->facts, "%s", above);
 	size_t count = 0;
@@ -110,17 +106,6 @@ static void show_gpu(struct report *report, const char *gpu)
 		conclude(report, NOT_APPLICABLE, gpu, "", "it is on no PCI bus");
 }
 
-static void check_tree(struct report *report)
-{
-	for_each_gpu(report, show_gpu);
-	for_each_pci_nic(report, show_bridges);
-}
-
-static void check_distance(struct report *report)
-{
-	for_each_gpu(report, judge_distance);
-}
-
 static void judge_numa(struct report *report, const char *nic, const char *folder)
 {
 	const char *online = facts_get(report->facts, "/sys/devices/system/node/online");
@@ -136,11 +121,6 @@ static void judge_numa(struct report *report, const char *nic, const char *folde
 			 "%s/numa_node: -1, on a machine of nodes %s", folder, online);
 	else
 		conclude(report, OK, nic, "", "one NUMA node");
-}
-
-static void check_numa(struct report *report)
-{
-	for_each_pci_nic(report, judge_numa);
 }
 
 /*
@@ -210,11 +190,6 @@ static void judge_acs(struct report *report, const char *gpu, const char *nic)
 		conclude(report, OK, pair, "", "no bridge between them redirects (ACS)");
 }
 
-static void check_acs(struct report *report)
-{
-	for_each_pair(report, "pier/distance", "no pair of a GPU and a NIC", judge_acs);
-}
-
 static void judge_iommu(struct report *report, const char *nic, const char *folder)
 {
 	const char *type = facts_get(report->facts, "%s/iommu_group/type", folder);
@@ -231,11 +206,6 @@ static void judge_iommu(struct report *report, const char *nic, const char *fold
 			 "iommu_group/type: %s: the IOMMU translates, and traffic "
 			 "between devices may pass the host bridge",
 			 type);
-}
-
-static void check_iommu(struct report *report)
-{
-	for_each_pci_nic(report, judge_iommu);
 }
 
 /* The path by which a NIC reaches the memory. */
@@ -287,26 +257,15 @@ static void judge_canary(struct report *report, const char *spec, const char *ni
 			 "%s", canary);
 }
 
-static void for_each_reach(struct report *report, pair_check *check)
-{
-	for_each_pair(report, "pier/reach", "no NIC was opened", check);
-}
-
-static void check_reach(struct report *report)
-{
-	for_each_reach(report, judge_reach);
-}
-
-static void check_canary(struct report *report)
-{
-	for_each_reach(report, judge_canary);
-}
-
 const struct check doctor_path_checks[] = {
-	{ "path", "PCIe tree", check_tree }, { "path", "distance", check_distance },
-	{ "path", "NUMA", check_numa },	     { "path", "ACS", check_acs },
-	{ "path", "IOMMU", check_iommu },    { "path", "registration", check_reach },
-	{ "path", "canary", check_canary },  { 0 },
+	{ "path", "PCIe tree", .each_gpu = show_gpu, .each_pci_nic = show_bridges },
+	{ "path", "distance", .each_gpu = judge_distance },
+	{ "path", "NUMA", .each_pci_nic = judge_numa },
+	{ "path", "ACS", .each_distance = judge_acs },
+	{ "path", "IOMMU", .each_pci_nic = judge_iommu },
+	{ "path", "registration", .each_reach = judge_reach },
+	{ "path", "canary", .each_reach = judge_canary },
+	{ 0 },
 };
 
 /* The result of a transfer, or the reason why it failed. */
@@ -327,12 +286,7 @@ static void judge_transfer(struct report *report, const char *spec, const char *
 			 "not answer before");
 }
 
-static void check_transfers(struct report *report)
-{
-	for_each_reach(report, judge_transfer);
-}
-
 const struct check doctor_transfer_checks[] = {
-	{ "transfer", "write and read", check_transfers },
+	{ "transfer", "write and read", .each_reach = judge_transfer },
 	{ 0 },
 };

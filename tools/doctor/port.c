@@ -7,25 +7,11 @@
 
 /* The checks of the NICs' ports. */
 
-enum {
-	SUBJECT_MAX = 2 * FACT_NAME_MAX
-};
-
-/* A port: its NIC, its number, and how findings name it. */
-struct port {
-	const char *nic, *number;
-	char subject[SUBJECT_MAX];
-};
-
-typedef void port_check(struct report *report, const struct port *port);
-
-static const char in_sysfs[] = "/sys/class/infiniband";
-
-/* Ports of NICs in sysfs, or of those that libibverbs opened, soft0 included. */
-static void for_each_port(struct report *report, const char *above, port_check *check)
+void for_each_port(struct report *report, bool opened, port_check *check)
 {
-	struct names nics = above == in_sysfs ? list_nics(report)
-					      : facts_names(report->facts, "%s", above);
+	const char *above = opened ? "pier/nic" : "/sys/class/infiniband";
+	struct names nics = opened ? facts_names(report->facts, "%s", above)
+				   : list_nics(report);
 	size_t count = 0;
 
 	for (size_t i = 0; i < nics.count; i++) {
@@ -98,11 +84,6 @@ static void judge_state(struct report *report, const struct port *port)
 			 "%s, physically %s", state, physical ? physical : "unknown");
 }
 
-static void check_state(struct report *report)
-{
-	for_each_port(report, in_sysfs, judge_state);
-}
-
 static const char *raise_mtu(struct report *report, const struct port *port)
 {
 	return is_ethernet(report, port)
@@ -128,11 +109,6 @@ static void judge_mtu(struct report *report, const struct port *port)
 			 "packets of %lu bytes, of at most %s", mtu, max);
 	else
 		conclude(report, OK, port->subject, "", "packets of %lu bytes", mtu);
-}
-
-static void check_mtu(struct report *report)
-{
-	for_each_port(report, "pier/nic", judge_mtu);
 }
 
 static bool is_link_local(const char *gid)
@@ -190,11 +166,6 @@ static void judge_gid(struct report *report, const struct port *port)
 			 gid);
 }
 
-static void check_gid(struct report *report)
-{
-	for_each_port(report, "pier/nic", judge_gid);
-}
-
 static void judge_traffic_class(struct report *report, const struct port *port)
 {
 	const char *class = opened_fact(report, port, "traffic_class");
@@ -214,11 +185,6 @@ static void judge_traffic_class(struct report *report, const struct port *port)
 	else
 		conclude(report, OK, port->subject, "", "traffic class %s (DSCP %lu)",
 			 class, strtoul(class, NULL, 10) >> 2);
-}
-
-static void check_traffic_class(struct report *report)
-{
-	for_each_port(report, "pier/nic", judge_traffic_class);
 }
 
 /*
@@ -293,16 +259,11 @@ static void judge_counters(struct report *report, const struct port *port)
 			 count);
 }
 
-static void check_counters(struct report *report)
-{
-	for_each_port(report, in_sysfs, judge_counters);
-}
-
 const struct check doctor_port_checks[] = {
-	{ "NIC", "port state", check_state },
-	{ "NIC", "MTU", check_mtu },
-	{ "NIC", "GID", check_gid },
-	{ "NIC", "traffic class", check_traffic_class },
-	{ "NIC", "error counters", check_counters },
+	{ "NIC", "port state", .each_port = judge_state },
+	{ "NIC", "MTU", .each_opened_port = judge_mtu },
+	{ "NIC", "GID", .each_opened_port = judge_gid },
+	{ "NIC", "traffic class", .each_opened_port = judge_traffic_class },
+	{ "NIC", "error counters", .each_port = judge_counters },
 	{ 0 },
 };

@@ -90,8 +90,7 @@ struct names list_nics(struct report *report)
 	return names;
 }
 
-void for_each_gpu(struct report *report,
-		  void (*check)(struct report *report, const char *gpu))
+void for_each_gpu(struct report *report, name_check *check)
 {
 	struct names names = facts_names(report->facts, "pier/gpu");
 
@@ -131,9 +130,7 @@ bool find_gpu_pci(struct report *report, const char *gpu, char ret_folder[FACT_P
 	return address && find_pci(report, address, ret_folder);
 }
 
-void for_each_pci_nic(struct report *report,
-		      void (*check)(struct report *report, const char *nic,
-				    const char *folder))
+void for_each_pci_nic(struct report *report, pci_check *check)
 {
 	struct names names = list_nics(report);
 	char folder[FACT_PATH_MAX];
