@@ -48,6 +48,9 @@ PIER_BEGIN_DECLS
  *
  * Time: as for channels (<pier/channel.h>). PIER_TIMEOUT_DEFAULT selects the timeout in
  * the channels' attributes. A call has one deadline for all ranks, not one for each.
+ * After a pier_group_wait() that times out, the caller can wait again. The other calls
+ *end what they have begun: pier_group_exchange() stops the channels of late requests, and
+ *a barrier or connecting fails in all members.
  *
  * Lifetime: a group keeps its protection domain. It owns its channels, and destroys
  * them.
@@ -261,14 +264,22 @@ struct pier_group_work {
 };
 
 /**
- * Wait for requests that were posted on several channels of a group.
+ * Wait until all of the given requests have completed, which were posted on channels of a
+ * group, for instance by pier_channel_post_write(pier_group_channel(group, rank), ...).
  *
- * pier_channel_post_write(pier_group_channel(group, rank), ...), for instance, posts such
- * a request. The call waits for all of them at once, and sleeps if that takes long. Their
- * handles are used up, whatever the results.
+ * ret_results  one for each request, in the same order; must not be NULL if count > 0
  *
- * Returns, errors and results: as for pier_group_exchange(); also -ESTALE as for
- * pier_work_poll().
+ * Returns 1 and writes all results if all requests have completed, also if some failed
+ * (pier_result.error; -ESTALE the handle is used up or belongs to another channel). The
+ * error message then gives the first reason and names the ranks of all failed requests.
+ * Returns 0 if a request is outstanding and timeout_ms is 0.
+ *
+ * After 0 and after an error no handle is used up, no result is written, and the
+ * requests continue: wait again.
+ *
+ * Errors: -ETIMEDOUT a request did not complete in time, and the error message names the
+ * ranks of all that did not; -EINVAL timeout_ms is invalid, or a rank does not exist;
+ * -ENOTCONN the group is not connected; others of pier_work_wait().
  */
 PIER_API int pier_group_wait(struct pier_group *group,
 			     const struct pier_group_work *works, uint32_t count,

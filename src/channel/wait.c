@@ -385,15 +385,22 @@ static int cancel_wait(struct pier_channel *channel, struct pier_work work, int 
 	return pier_fail(-error, "%s", cause);
 }
 
-/* Returns 1 and the result, -ETIMEDOUT without a sentence, or another error. */
-static int wait_for_entry(struct pier_channel *channel, struct pier_work work,
-			  int64_t deadline, struct pier_result *ret_result)
+int pier_wait_for_work(struct pier_channel *channel, struct pier_work work,
+		       int64_t deadline)
 {
 	struct work_wait wait = { .channel = channel,
 				  .holds = entry_is_done,
 				  .entry = pier_queue_find(
 					  pier_queue_of(channel, work.id), work.id) };
-	int error = wait_for(&wait, deadline);
+
+	return wait.entry ? wait_for(&wait, deadline) : 0;
+}
+
+/* Returns 1 and the result, -ETIMEDOUT without a sentence, or another error. */
+static int wait_for_entry(struct pier_channel *channel, struct pier_work work,
+			  int64_t deadline, struct pier_result *ret_result)
+{
+	int error = pier_wait_for_work(channel, work, deadline);
 
 	return error ? error : pier_work_poll(channel, work, ret_result);
 }

@@ -98,6 +98,14 @@ int pier_wait_or_stop(struct pier_channel *channel, struct pier_work work,
 		      int64_t deadline, int timeout_ms, struct pier_result *ret_result);
 
 /*
+ * Wait until pier_work_poll() has an answer, which may be that the handle is used up.
+ *
+ * Returns 0, -ETIMEDOUT without a sentence, or another error of waiting. Stops nothing.
+ */
+int pier_wait_for_work(struct pier_channel *channel, struct pier_work work,
+		       int64_t deadline);
+
+/*
  * Why the oldest outstanding send may not complete, in brackets after a blank: by default
  * a NIC repeats a request that finds no receive without limit, and no error says so. ""
  * if it needs no receive.

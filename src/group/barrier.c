@@ -199,7 +199,7 @@ static int look_for_messages(struct pier_group *group, void *subject)
 			return break_for_gone(group, rank);
 		if (error == 0) {
 			group->awaited[missing++] = rank;
-			pier_group_watch(group, member->control);
+			pier_group_watch(group, rank, member->control);
 			continue;
 		}
 		error = check_message(group, rank, &result, *check);
@@ -210,28 +210,13 @@ static int look_for_messages(struct pier_group *group, void *subject)
 	return missing == 0;
 }
 
-/* Print the ranks as "1, 2 and 5"; the first ones if there are many. */
-static void print_awaited(const struct pier_group *group, char *ret_text, size_t size)
-{
-	uint32_t count = group->awaited_count;
-	size_t used = 0;
-
-	ret_text[0] = '\0';
-	for (uint32_t i = 0; i < count && used + 32 < size; i++)
-		used += (size_t)snprintf(ret_text + used, size - used, "%s%u",
-					 i == 0		  ? ""
-					 : i == count - 1 ? " and "
-							  : ", ",
-					 group->awaited[i]);
-	if (used + 32 >= size)
-		snprintf(ret_text + used, size - used, " and so on");
-}
-
 static int break_for_missing(struct pier_group *group, int timeout_ms)
 {
 	char ranks[128];
 
-	print_awaited(group, ranks, sizeof(ranks));
+	for (uint32_t i = 0; i < group->awaited_count; i++)
+		group->members[group->awaited[i]].marked = true;
+	pier_group_print_marked(group, ranks, sizeof(ranks));
 	return pier_group_break(group, group->awaited[0], ETIMEDOUT,
 				"rank%s %s of %u did not come within %d ms",
 				group->awaited_count == 1 ? "" : "s", ranks, group->size,
@@ -272,7 +257,7 @@ static int look_for_sent(struct pier_group *group, void *subject)
 		if (pier_work_poll(member->control, member->message, NULL) != 0)
 			continue;
 		group->sending[missing++] = rank;
-		pier_group_watch(group, member->control);
+		pier_group_watch(group, rank, member->control);
 	}
 	group->sending_count = missing;
 	return missing == 0;

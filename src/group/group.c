@@ -293,10 +293,33 @@ int pier_check_unconnected_group(const struct pier_group *group, int timeout_ms,
 					    "only be destroyed");
 }
 
-void pier_group_watch(struct pier_group *group, struct pier_channel *channel)
+uint32_t pier_group_print_marked(struct pier_group *group, char *ret_text, size_t size)
 {
-	assert(group->watch_count < group->size);
+	uint32_t count = 0;
+	size_t used = 0;
+
+	for (uint32_t rank = 0; rank < group->size; rank++) {
+		if (!group->members[rank].marked)
+			continue;
+		group->members[rank].marked = false;
+		if (used + 32 < size)
+			used += (size_t)snprintf(ret_text + used, size - used, "%s%u",
+						 count > 0 ? ", " : "", rank);
+		else
+			snprintf(ret_text + used, size - used, " and more");
+		count++;
+	}
+	return count;
+}
+
+bool pier_group_watch(struct pier_group *group, uint32_t rank,
+		      struct pier_channel *channel)
+{
+	if (group->members[rank].watched == group->look)
+		return false;
+	group->members[rank].watched = group->look;
 	group->watch[group->watch_count++] = channel;
+	return true;
 }
 
 static int look_once(struct pier_group *group, pier_group_look *look, void *subject)

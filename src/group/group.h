@@ -29,6 +29,7 @@ struct pier_group_member {
 	struct pier_work message; /* the last barrier message sent */
 	uint64_t watched;	  /* the look in which its channel was watched */
 	uint64_t full[2]; /* the looks in which its send and receive queues were full */
+	bool marked;	  /* to be named in an error sentence */
 };
 
 enum pier_group_state {
@@ -80,6 +81,12 @@ int pier_check_group(const struct pier_group *group, int timeout_ms, int *ret_ti
 int pier_check_unconnected_group(const struct pier_group *group, int timeout_ms,
 				 int *ret_timeout_ms);
 
+/*
+ * Print the marked ranks as "1, 2, 5", the first ones if there are many, and remove
+ * the marks. Returns their number.
+ */
+uint32_t pier_group_print_marked(struct pier_group *group, char *ret_text, size_t size);
+
 /* Waits on several channels. */
 
 /*
@@ -90,9 +97,10 @@ typedef int pier_group_look(struct pier_group *group, void *subject);
 
 /*
  * Call it within a look, for at most one channel per member, and only for channels that
- * the look before watched.
+ * the look before watched. Calls that repeat do nothing. Returns whether this one did.
  */
-void pier_group_watch(struct pier_group *group, struct pier_channel *channel);
+bool pier_group_watch(struct pier_group *group, uint32_t rank,
+		      struct pier_channel *channel);
 
 /*
  * Look until the wait is over. Returns 0; -ETIMEDOUT without a sentence; or the error

@@ -435,13 +435,53 @@ static void waits_for_requests_of_the_user(void **state)
 			pier_group_channel(group, rank), &pieces[rank].from, 1,
 			&pieces[rank].remote, &works[rank].work));
 	}
-	expect_ok(pier_group_wait(group, works, 3, CREW_PATIENT, results));
+	expect_result(pier_group_wait(group, works, 3, CREW_PATIENT, results), 1);
 	assert_int_equal(results[2].opcode, PIER_OP_WRITE);
 	assert_int_equal(crew_differs(crew), -1);
-	expect_result(pier_group_wait(group, works, 3, CREW_PATIENT, results), -ESTALE);
+	expect_result(pier_group_wait(group, works, 3, CREW_PATIENT, results), 1);
 	test_assert_sentence("3 of 3 requests of a group failed, of ranks 0, 1, 2");
+	for (uint32_t rank = 0; rank < 3; rank++)
+		assert_int_equal(results[rank].error, -ESTALE);
 	works[0].rank = 3;
+	expect_result(pier_group_wait(group, works, 1, 0, results), -EINVAL);
 	expect_result(pier_group_wait(group, works, 1, 0, NULL), -EINVAL);
+	test_assert_sentence("ret_results is NULL");
+}
+
+/* Nothing is stopped, and no result is used up, until all requests have completed. */
+static void wait_that_times_out_leaves_the_requests(void **state)
+{
+	struct crew *crew = connected(state, 3);
+	struct pier_group *group = crew->members[0].group;
+	struct pier_group_work works[3] = { { .rank = 2 }, { .rank = 0 }, { .rank = 1 } };
+	struct pier_result results[3] = { { .error = 1 } };
+	struct piece piece;
+
+	for (int i = 0; i < 3; i += 2)
+		expect_ok(pier_channel_post_recv(pier_group_channel(group, works[i].rank),
+						 NULL, 0, &works[i].work));
+	write_to(crew, 0, &piece);
+	written(crew, 0);
+	expect_ok(pier_channel_post_write(pier_group_channel(group, 0), &piece.from, 1,
+					  &piece.remote, &works[1].work));
+	while (pier_channel_outstanding(pier_group_channel(group, 0)) > 0)
+		assert_true(pier_channel_poll(pier_group_channel(group, 0)) >= 0);
+	expect_result(pier_group_wait(group, works, 3, 0, results), 0);
+	manual_clock_hurry(true);
+	expect_result(pier_group_wait(group, works, 3, CREW_BRIEF, results), -ETIMEDOUT);
+	test_assert_sentence("2 of 3 requests of a group did not complete within 150 ms, "
+			     "of ranks 1, 2");
+	manual_clock_hurry(false);
+	assert_int_equal(results[0].error, 1);
+	for (uint32_t rank = 1; rank < 3; rank++)
+		expect_ok(pier_channel_send(
+			pier_group_channel(crew->members[rank].group, 0), NULL, 0,
+			CREW_PATIENT));
+	expect_result(pier_group_wait(group, works, 3, CREW_PATIENT, results), 1);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(results[i].error, 0);
+	assert_int_equal(results[1].opcode, PIER_OP_WRITE);
+	assert_int_equal(crew_differs(crew), -1);
 }
 
 /*
@@ -461,7 +501,7 @@ static int look_too_early(struct pier_group *group, void *subject)
 
 	if (++late->looks > late->ends_in)
 		return pier_work_poll(late->channel, late->work, &result);
-	pier_group_watch(group, late->channel);
+	pier_group_watch(group, 1, late->channel);
 	if (late->looks < late->ends_in)
 		return 0;
 	expect_ok(pier_channel_post_write(late->channel, NULL, 0, NULL, &late->work));
@@ -882,6 +922,7 @@ int main(void)
 		fixture_test(one_deadline_covers_all_ranks),
 		fixture_test(full_queue_does_not_outlast_the_deadline),
 		fixture_test(waits_for_requests_of_the_user),
+		fixture_test(wait_that_times_out_leaves_the_requests),
 		fixture_test(misses_no_collected_completion),
 		fixture_test(refuses_invalid_requests_before_posting),
 		fixture_test(rejects_impossible_attributes),
