@@ -398,6 +398,9 @@ struct pier_result {
 	uint32_t invalidated_rkey; /**< valid if has_invalidated */
 	bool has_immediate;	   /**< receives only */
 	bool has_invalidated; /**< receives only: the peer's send invalidated a window */
+	/** The request's own pointer: pier_request.context, or of pier_srq_post_recv().
+	 */
+	void *context;
 };
 
 /**

@@ -55,19 +55,21 @@ enum pier_entry_state {
 	PIER_ENTRY_UNWATCHED, /* no result needed: posted, completed or never used */
 	PIER_ENTRY_WATCHED,   /* posted; its result will be fetched */
 	PIER_ENTRY_DONE,      /* completed; its result will be fetched */
+	PIER_ENTRY_CONTEXT = 1 << 8, /* or-ed: result.context was set at posting */
 };
 
 /* A request: see queue.h in pier's source. */
 struct pier_entry {
 	uint64_t id;
-	uint64_t kind; /* state | opcode << 16 | number of keys << 32; atomic */
+	/* state | PIER_ENTRY_CONTEXT | opcode << 16 | number of keys << 32; atomic */
+	uint64_t kind;
 	/*
 	 * lkey of the first element | length << 32; atomic. The length goes into the
 	 * result if the completion has none. Other keys are in queue->keys.
 	 */
 	uint64_t key;
-	struct pier_result result; /* if the request is completed */
-	uint64_t unused;	   /* pads to 64 bytes, so an index is a shift */
+	/* If the request is completed; the context from posting on. 64 bytes in all. */
+	struct pier_result result;
 };
 
 #define PIER_ENTRY_KIND(state, opcode, keys) \
@@ -75,7 +77,13 @@ struct pier_entry {
 
 PIER_INLINE enum pier_entry_state pier_entry_get_state(const struct pier_entry *entry)
 {
-	return (enum pier_entry_state)(uint16_t)entry->kind;
+	return (enum pier_entry_state)(uint8_t)entry->kind;
+}
+
+/* Whether its result will be fetched, and it is posted and has no context. */
+PIER_INLINE int pier_entry_is_plain(const struct pier_entry *entry)
+{
+	return (uint16_t)entry->kind == PIER_ENTRY_WATCHED;
 }
 
 PIER_INLINE enum pier_opcode pier_entry_opcode(const struct pier_entry *entry)
@@ -99,8 +107,7 @@ PIER_INLINE void pier_entry_write(struct pier_entry *entry, uint64_t id, uint64_
 PIER_INLINE void pier_entry_set_state(struct pier_entry *entry,
 				      enum pier_entry_state state)
 {
-	__atomic_store_n(&entry->kind,
-			 (entry->kind & ~UINT64_C(0xffff)) | (uint64_t)state,
+	__atomic_store_n(&entry->kind, (entry->kind & ~UINT64_C(0xff)) | (uint64_t)state,
 			 __ATOMIC_RELAXED);
 }
 

@@ -234,8 +234,7 @@ PIER_INLINE int pier_work_poll(struct pier_channel *channel, struct pier_work wo
 
 	if (!ret_result)
 		return pier_hot_work_poll(channel, work, NULL);
-	if (pier_hot_unlikely(entry->id != work.id ||
-			      pier_entry_get_state(entry) != PIER_ENTRY_WATCHED)) {
+	if (pier_hot_unlikely(entry->id != work.id || !pier_entry_is_plain(entry))) {
 		count = pier_hot_work_poll(channel, work, &other);
 		if (count > 0)
 			*ret_result = other;
@@ -260,6 +259,7 @@ PIER_INLINE int pier_work_poll(struct pier_channel *channel, struct pier_work wo
 	ret_result->byte_length = pier_entry_length(entry);
 	ret_result->immediate = ret_result->invalidated_rkey = 0;
 	ret_result->has_immediate = ret_result->has_invalidated = 0;
+	ret_result->context = NULL;
 	__atomic_store_n(&entry->kind, UINT64_C(0), __ATOMIC_RELAXED);
 	return 1;
 }

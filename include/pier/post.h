@@ -37,14 +37,14 @@ enum pier_post_flag {
 	PIER_POST_SOLICITED = 1 << 3,
 };
 
-/** A request of the send queue. Fields that the opcode does not use are ignored. */
+/** A request. Fields that the opcode does not use are ignored. */
 struct pier_request {
-	/** PIER_OP_SEND, _WRITE, _READ, _COMPARE_SWAP or _FETCH_ADD. */
+	/** PIER_OP_SEND, _RECV, _WRITE, _READ, _COMPARE_SWAP or _FETCH_ADD. */
 	enum pier_opcode opcode;
 	int flags; /**< enum pier_post_flag, ored */
 	union {
 		const struct pier_gather *gather;   /**< for sends and writes */
-		const struct pier_scatter *scatter; /**< for reads and atomics */
+		const struct pier_scatter *scatter; /**< for all others */
 	};
 	int num_sge; /**< number of elements; 0: none; > 0: the list must not be NULL */
 	union {
@@ -55,15 +55,21 @@ struct pier_request {
 		uint32_t immediate;
 		uint32_t invalidate_rkey; /**< key of the peer's window */
 	};
-	const struct pier_remote *remote; /**< not for sends */
+	const struct pier_remote *remote; /**< not for sends and receives */
 	uint64_t compare;		  /**< _COMPARE_SWAP: the expected value */
 	/** _COMPARE_SWAP: the new value; _FETCH_ADD: the value to add. */
 	uint64_t operand;
+	/**
+	 * Any pointer. It comes back as pier_result.context, wherever the result of this
+	 * request is returned: by pier_work_poll(), as a failure of a scope
+	 * (<pier/scope.h>), or as the one that broke the channel (<pier/recovery.h>).
+	 */
+	void *context;
 };
 
 /**
- * Post a request, as pier_channel_post_send(), pier_channel_post_write() and
- * pier_channel_post_read() do.
+ * Post a request, as pier_channel_post_send(), pier_channel_post_recv(),
+ * pier_channel_post_write() and pier_channel_post_read() do.
  *
  * request   borrowed for the call, with everything it points to
  * ret_work  as for pier_channel_post_send()
@@ -80,8 +86,8 @@ struct pier_request {
  * the immediate data.
  *
  * Errors: those of pier_channel_post_send(), pier_channel_post_write() and
- * pier_channel_post_write_vec(); -EINVAL also if the opcode or a flag is not one of the
- * send queue, a flag does not apply to the opcode, the elements of an atomic are not 8
+ * pier_channel_post_write_vec(); -EINVAL also if the opcode or a flag is unknown, a flag
+ * does not apply to the opcode, the elements of an atomic are not 8
  * bytes in total, or its address is not a multiple of 8; -EOPNOTSUPP also for an atomic
  * if the device has no atomics, and for an invalidation if the device has no memory
  * windows.
@@ -100,7 +106,7 @@ PIER_API int pier_channel_post_request(struct pier_channel *channel,
  * The requests complete in order, so the completion of the last is the completion of
  * all. If an earlier request fails, the last one ends with -ECANCELED, and the error
  * message gives the cause. The result is that of the last request. No request is split
- * here: a list of too many elements fails with -EINVAL.
+ * here: a list of too many elements fails with -EINVAL. Receives are refused.
  *
  * All arguments are checked before anything is posted. If the device then refuses a
  * request after it accepted others, which is not expected, the posted requests are

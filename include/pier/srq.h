@@ -21,7 +21,7 @@ PIER_BEGIN_DECLS
  *	attr.srq = srq;                            a struct pier_channel_attr
  *	pier_channel_create(pd, &attr, &channel);  and more of them
  *	pier_srq_post_recv(srq, &element, 1, context);
- *	pier_message_wait(channel, timeout_ms, &message);
+ *	pier_message_wait(channel, timeout_ms, &result);
  *
  * A channel with a shared receive queue has no receives of its own:
  * pier_channel_post_recv() and pier_channel_recv() fail with -EINVAL. A send or a write
@@ -109,7 +109,7 @@ PIER_API int pier_srq_destroy(struct pier_srq *srq);
  *
  * sg_list, num_sge  the elements, up to max_sge; borrowed for the call. 0 elements: a
  *                   receive for empty messages and writes with immediate data
- * context           any pointer; returned with the message
+ * context           any pointer; comes back in the result
  *
  * Errors: -EINVAL too many elements; -EAGAIN max_wr receives are posted or have a
  * message that was not taken; -EBUSY the queue belongs to a receive pool; -EOPNOTSUPP as
@@ -126,27 +126,17 @@ PIER_API int pier_srq_post_recv(struct pier_srq *srq, const struct pier_scatter 
  */
 PIER_API uint32_t pier_srq_outstanding(struct pier_srq *srq);
 
-/** A message that arrived on a channel with a shared receive queue. */
-struct pier_message {
-	struct pier_channel *channel;
-	void *context; /**< from pier_srq_post_recv() */
-	/**
-	 * As for a receive. If it has an error, no message arrived, and the memory of
-	 * the receive belongs to the caller again.
-	 */
-	struct pier_result result;
-};
-
 /**
- * Take the next message of a channel, and wait for it. Sleeps if that takes long. A
- * timeout stops nothing: no message has arrived yet.
+ * Take the next message of a channel with a shared receive queue, and wait for it. Sleeps
+ * if that takes long. A timeout stops nothing: no message has arrived yet.
  *
  * timeout_ms  in milliseconds; 0: do not wait; PIER_TIMEOUT_DEFAULT: the channel's
  *
- * Returns 1 and writes the message. A failed receive counts as a message: its result has
- * the error, and pier_error_message() describes it. On a broken channel, all messages
- * that arrived before are returned first. Returns 0 and writes nothing if there is no
- * message and timeout_ms is 0.
+ * Returns 1 and writes the result of the receive, with its context. A failed receive
+ * counts as a message: its result has the error, pier_error_message() describes it, no
+ * message arrived, and the memory belongs to the caller again. On a broken channel, all
+ * messages that arrived before are returned first. Returns 0 and writes nothing if there
+ * is no message and timeout_ms is 0.
  *
  * Errors: -ETIMEDOUT no message arrived in time; -EINVAL timeout_ms is invalid, or the
  * channel has receives of its own; -EPIPE the channel is broken and all messages were
@@ -154,7 +144,7 @@ struct pier_message {
  * others of ibv_req_notify_cq(3) and poll(2).
  */
 PIER_API int pier_message_wait(struct pier_channel *channel, int timeout_ms,
-			       struct pier_message *ret_message);
+			       struct pier_result *ret_result);
 
 PIER_END_DECLS
 

@@ -79,7 +79,7 @@ static __attribute__((noinline)) int fill_any_request(struct pier_channel *chann
 	pier_queue_note(&channel->sends, pier_queue_entry(&channel->sends, position),
 			position, false, request.opcode, pier_sg_list(&request),
 			inlined ? 0 : request.num_sge,
-			pier_read_length(request.opcode, length));
+			pier_read_length(request.opcode, length), request.context);
 	return 0;
 }
 
@@ -113,7 +113,7 @@ static inline __attribute__((always_inline)) bool fill_request(
 	struct pier_channel *channel, const struct pier_request *request,
 	struct ibv_send_wr *wr, uint64_t position)
 {
-	return request->opcode == PIER_OP_WRITE && !request->flags &&
+	return request->opcode == PIER_OP_WRITE && !request->flags && !request->context &&
 	       request->num_sge == 1 && request->gather && request->remote &&
 	       fill_plain_request(channel, PIER_OP_WRITE, request->gather,
 				  request->remote, wr, position);

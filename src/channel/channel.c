@@ -37,13 +37,15 @@ static void add_device_event(const struct pier_channel *channel, char *sentence,
  * (ibv_poll_cq(3)).
  */
 struct pier_result pier_note_failure(struct pier_channel *channel,
-				     const struct ibv_wc *wc, enum pier_opcode opcode)
+				     const struct ibv_wc *wc, enum pier_opcode opcode,
+				     void *context)
 {
 	const struct pier_result result = {
 		.error = pier_status_error(wc->status, opcode),
 		.status = wc->status,
 		.vendor_error = wc->vendor_err,
 		.opcode = opcode,
+		.context = context,
 	};
 	bool flush = wc->status == IBV_WC_WR_FLUSH_ERR;
 	bool better = channel->cause_is_flush && !flush;

@@ -120,8 +120,8 @@ void pier_update_ready(struct pier_channel *channel);
  * the result of the request.
  */
 struct pier_result pier_note_failure(struct pier_channel *channel,
-				     const struct ibv_wc *wc, enum pier_opcode opcode)
-	__attribute__((cold));
+				     const struct ibv_wc *wc, enum pier_opcode opcode,
+				     void *context) __attribute__((cold));
 
 /* Break the channel for another reason than a failed request, unless it is broken. */
 void pier_break_channel(struct pier_channel *channel, int error, const char *cause);

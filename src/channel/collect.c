@@ -12,8 +12,8 @@ static __attribute__((cold)) struct pier_result note_failed_entry(
 	struct pier_channel *channel, const struct ibv_wc *wc,
 	const struct pier_entry *entry)
 {
-	struct pier_result result = pier_note_failure(channel, wc,
-						      pier_entry_opcode(entry));
+	struct pier_result result = pier_note_failure(
+		channel, wc, pier_entry_opcode(entry), pier_entry_context(entry));
 
 	if (pier_entry_get_state(entry) == PIER_ENTRY_UNWATCHED)
 		pier_note_in_scope(channel, entry->id, &result);
@@ -25,7 +25,7 @@ static void note_keepalive_answer(struct pier_channel *channel, const struct ibv
 	channel->keepalive.outstanding = false;
 	channel->keepalive.since = 0;
 	if (wc->status != IBV_WC_SUCCESS)
-		pier_note_failure(channel, wc, PIER_OP_KEEPALIVE);
+		pier_note_failure(channel, wc, PIER_OP_KEEPALIVE, NULL);
 }
 
 static void dispatch_srq_receive(struct pier_channel *channel, const struct ibv_wc *wc)
@@ -36,7 +36,9 @@ static void dispatch_srq_receive(struct pier_channel *channel, const struct ibv_
 		return;
 	entry->result = wc->status == IBV_WC_SUCCESS
 				? pier_receive_result(channel, wc)
-				: pier_note_failure(channel, wc, PIER_OP_RECV);
+				: pier_note_failure(channel, wc, PIER_OP_RECV,
+						    entry->context);
+	entry->result.context = entry->context;
 }
 
 /*
@@ -71,6 +73,7 @@ void pier_dispatch_completion(struct pier_channel *channel, const struct ibv_wc 
 	pier_queue_done(queue, wc->wr_id & PIER_ID_POSITION);
 	if (pier_entry_get_state(entry) == PIER_ENTRY_UNWATCHED)
 		return;
+	result.context = pier_entry_context(entry);
 	pier_queue_keep(queue, entry, &result);
 }
 

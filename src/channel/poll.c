@@ -102,17 +102,29 @@ int pier_hot_complete(struct pier_channel *channel, const struct ibv_wc *wc, int
 	return collect_rest(channel, batch, count, work, ret_result);
 }
 
-/* The request is done, unknown, or belongs to the parent process. */
+/*
+ * The request is done, unknown, or has a context, or the channel belongs to the parent
+ * process.
+ */
 static __attribute__((noinline)) int poll_other(struct pier_channel *channel,
 						struct pier_work work,
 						struct pier_result *ret_result)
 {
 	struct pier_queue *queue = pier_queue_of(channel, work.id);
 	struct pier_entry *entry = pier_queue_find(queue, work.id);
+	struct ibv_wc wc;
+	int count;
 
 	if (pier_inherited(&channel->object))
 		return pier_fail_inherited(&channel->object);
-	return entry ? hand_out(channel, queue, entry, ret_result) : fail_stale(work);
+	if (!entry)
+		return fail_stale(work);
+	if (pier_entry_get_state(entry) == PIER_ENTRY_DONE)
+		return hand_out(channel, queue, entry, ret_result);
+	count = ibv_poll_cq(channel->cq, 1, &wc);
+	if (count == 0 && !channel->idle_calls)
+		return 0;
+	return pier_hot_complete(channel, &wc, count, work, ret_result);
 }
 
 /*
@@ -128,8 +140,7 @@ static inline __attribute__((always_inline)) int poll_in(struct pier_channel *ch
 	struct ibv_wc batch[PIER_CQ_BATCH];
 	int count;
 
-	if (pier_unlikely(entry->id != work.id ||
-			  pier_entry_get_state(entry) != PIER_ENTRY_WATCHED))
+	if (pier_unlikely(entry->id != work.id || !pier_entry_is_plain(entry)))
 		return poll_other(channel, work, ret_result);
 	count = ibv_poll_cq(channel->cq, PIER_CQ_BATCH, batch);
 	if (count == 0) {
@@ -147,7 +158,7 @@ static inline __attribute__((always_inline)) int poll_in(struct pier_channel *ch
 		*ret_result =
 			(struct pier_result){ .opcode = pier_entry_opcode(entry),
 					      .byte_length = pier_entry_length(entry) };
-	pier_entry_set_state(entry, PIER_ENTRY_UNWATCHED);
+	__atomic_store_n(&entry->kind, UINT64_C(0), __ATOMIC_RELAXED);
 	return 1;
 }
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
 #include <stddef.h>
 
 #include "posting.h"
@@ -63,17 +64,6 @@ static int post_other(struct pier_channel *channel, struct pier_request request,
 	return pier_post_whole(channel, &request, ret_work);
 }
 
-int pier_channel_post_request(struct pier_channel *channel,
-			      const struct pier_request *request,
-			      struct pier_work *ret_work)
-{
-	int error = pier_check_given(request, "request");
-
-	if (!error)
-		error = pier_check_form(channel, request);
-	return error ? error : post_one(channel, request, ret_work);
-}
-
 int pier_channel_post_send(struct pier_channel *channel,
 			   const struct pier_gather *sg_list, int num_sge,
 			   struct pier_work *ret_work)
@@ -109,9 +99,9 @@ int pier_channel_post_read(struct pier_channel *channel,
 			ret_work);
 }
 
-int pier_channel_post_recv(struct pier_channel *channel,
-			   const struct pier_scatter *sg_list, int num_sge,
-			   struct pier_work *ret_work)
+static inline __attribute__((always_inline)) int post_receive(
+	struct pier_channel *channel, const struct pier_scatter *sg_list, int num_sge,
+	void *context, struct pier_work *ret_work)
 {
 	struct pier_queue *queue = &channel->receives;
 	struct ibv_recv_wr wr = { .sg_list = (struct ibv_sge *)sg_list,
@@ -137,12 +127,35 @@ int pier_channel_post_recv(struct pier_channel *channel,
 		return error;
 	wr.wr_id = PIER_ID_RECEIVE | queue->head;
 	pier_queue_note(queue, pier_queue_entry(queue, queue->head), wr.wr_id,
-			ret_work != NULL, PIER_OP_RECV, wr.sg_list, num_sge, 0);
+			ret_work != NULL, PIER_OP_RECV, wr.sg_list, num_sge, 0, context);
 	error = ibv_post_recv(channel->qp, &wr, &bad);
 	if (pier_unlikely(error))
 		return pier_refuse_post(channel, error, PIER_OP_RECV);
 	pier_posted(queue, queue->head + 1, wr.wr_id, ret_work);
 	return 0;
+}
+
+int pier_channel_post_recv(struct pier_channel *channel,
+			   const struct pier_scatter *sg_list, int num_sge,
+			   struct pier_work *ret_work)
+{
+	return post_receive(channel, sg_list, num_sge, NULL, ret_work);
+}
+
+int pier_channel_post_request(struct pier_channel *channel,
+			      const struct pier_request *request,
+			      struct pier_work *ret_work)
+{
+	int error = pier_check_given(request, "request");
+
+	if (!error && request->opcode == PIER_OP_RECV)
+		return request->flags
+			       ? pier_fail(EINVAL, "request: a receive has no flags")
+			       : post_receive(channel, request->scatter, request->num_sge,
+					      request->context, ret_work);
+	if (!error)
+		error = pier_check_form(channel, request);
+	return error ? error : post_one(channel, request, ret_work);
 }
 
 int pier_hot_refused(struct pier_channel *channel, int error, enum pier_opcode opcode)

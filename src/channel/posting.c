@@ -228,7 +228,7 @@ int pier_post_local(struct pier_channel *channel, struct ibv_send_wr *wr,
 	wr->wr_id = queue->head;
 	wr->send_flags |= IBV_SEND_SIGNALED;
 	pier_queue_note(queue, pier_queue_entry(queue, queue->head), queue->head, true,
-			opcode, NULL, 0, 0);
+			opcode, NULL, 0, 0, NULL);
 	error = ibv_post_send(channel->qp, wr, &bad);
 	if (error)
 		return pier_refuse_post(channel, error, opcode);

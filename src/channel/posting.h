@@ -248,7 +248,7 @@ static inline __attribute__((always_inline)) int pier_post_now(
 	wr.next = NULL;
 	pier_queue_note(queue, entry, id, ret_work != NULL, request->opcode,
 			pier_sg_list(request), inlined ? 0 : request->num_sge,
-			pier_read_length(request->opcode, length));
+			pier_read_length(request->opcode, length), request->context);
 	error = ibv_post_send(channel->qp, &wr, &bad);
 	if (pier_unlikely(error))
 		return pier_refuse_post(channel, error, request->opcode);

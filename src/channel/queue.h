@@ -101,14 +101,20 @@ uint32_t pier_queue_note_keys(struct pier_queue *queue, struct pier_entry *entry
  * watched  somebody will ask for its result
  * sg_list  what the device will read or write; none for inline data
  * length   of the result
+ * context  of the result
  */
 static inline __attribute__((always_inline)) void pier_queue_note(
 	struct pier_queue *queue, struct pier_entry *entry, uint64_t id, bool watched,
 	enum pier_opcode opcode, const struct ibv_sge *sg_list, int num_sge,
-	uint32_t length)
+	uint32_t length, void *context)
 {
-	enum pier_entry_state state = watched ? PIER_ENTRY_WATCHED : PIER_ENTRY_UNWATCHED;
+	uint32_t state = watched ? PIER_ENTRY_WATCHED : PIER_ENTRY_UNWATCHED;
 	uint32_t keys = 1, first = 0;
+
+	if (context) {
+		state |= PIER_ENTRY_CONTEXT;
+		entry->result.context = context;
+	}
 
 	if (num_sge == 1 && sg_list[0].length > 0)
 		first = sg_list[0].lkey;
@@ -138,6 +144,12 @@ static inline struct pier_entry *pier_queue_find(const struct pier_queue *queue,
 			     1))
 		return entry;
 	return pier_queue_find_aside(queue, id);
+}
+
+/* The context of a request, posted or done. */
+static inline void *pier_entry_context(const struct pier_entry *entry)
+{
+	return entry->kind & PIER_ENTRY_CONTEXT ? entry->result.context : NULL;
 }
 
 /* A watched request has completed. */

@@ -79,7 +79,8 @@ static void fill_in_queue(struct pier_channel *channel, struct pier_queue *queue
 		uint64_t position = entry->id & PIER_ID_POSITION;
 		struct pier_result flushed = { .error = -ECANCELED,
 					       .status = IBV_WC_WR_FLUSH_ERR,
-					       .opcode = pier_entry_opcode(entry) };
+					       .opcode = pier_entry_opcode(entry),
+					       .context = pier_entry_context(entry) };
 
 		if (pier_entry_get_state(entry) == PIER_ENTRY_UNWATCHED &&
 		    position - queue->tail < queue->head - queue->tail)

@@ -27,6 +27,7 @@ struct cursor {
 	enum pier_opcode opcode;
 	int flags;
 	uint32_t immediate;
+	void *context;
 	const struct ibv_sge *sg_list;
 	uint32_t num_sge;
 	const struct pier_remote *parts;
@@ -155,6 +156,7 @@ static int post_next(struct pier_channel *channel, struct cursor *cursor, bool l
 		.num_sge = (int)next.num_sge,
 		.immediate = cursor->immediate,
 		.remote = next.num_sge ? &next.remote : NULL,
+		.context = cursor->context,
 	};
 
 	return pier_post_whole(channel, &request, last ? ret_work : NULL);
@@ -287,6 +289,7 @@ int pier_post_longer(struct pier_channel *channel, const struct pier_request *re
 			(struct cursor){ .opcode = request->opcode,
 					 .flags = request->flags,
 					 .immediate = request->immediate,
+					 .context = request->context,
 					 .sg_list = pier_sg_list(request),
 					 .num_sge = (uint32_t)request->num_sge,
 					 .parts = request->remote,

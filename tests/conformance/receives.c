@@ -148,13 +148,12 @@ static void arrived_at(struct world *world, size_t target,
 
 static void take_from_pair(struct hub *hub, int pair)
 {
-	struct pier_message message = { 0 };
+	struct pier_result result = { 0 };
 
-	expect_result(pier_message_wait(hub->to[pair], PATIENT, &message), 1);
-	assert_ptr_equal(message.channel, hub->to[pair]);
-	arrived_at(hub->world, slot_at((uintptr_t)message.context), &message.result,
+	expect_result(pier_message_wait(hub->to[pair], PATIENT, &result), 1);
+	arrived_at(hub->world, slot_at((uintptr_t)result.context), &result,
 		   (uint32_t)pair, hub->arrived[pair]++);
-	post_slot(hub, (uintptr_t)message.context);
+	post_slot(hub, (uintptr_t)result.context);
 }
 
 static void channels_share_receives(void **state)
@@ -184,7 +183,7 @@ static void channels_share_receives(void **state)
 static void one_channel_can_use_all_receives(void **state)
 {
 	struct hub hub = open_hub(state);
-	struct pier_message message;
+	struct pier_result result;
 
 	for (int round = 0; round < 3; round++) {
 		for (uintptr_t slot = 0; slot < SLOTS; slot++)
@@ -193,13 +192,13 @@ static void one_channel_can_use_all_receives(void **state)
 		for (uintptr_t slot = 0; slot < SLOTS; slot++)
 			expect_ok(pier_channel_send(hub.from[round], NULL, 0, PATIENT));
 		for (uintptr_t slot = 0; slot < SLOTS; slot++) {
-			expect_result(pier_message_wait(hub.to[round], PATIENT, &message),
+			expect_result(pier_message_wait(hub.to[round], PATIENT, &result),
 				      1);
-			assert_int_equal((uintptr_t)message.context, slot);
-			assert_int_equal(message.result.byte_length, 0);
+			assert_int_equal((uintptr_t)result.context, slot);
+			assert_int_equal(result.byte_length, 0);
 		}
-		expect_result(pier_message_wait(hub.to[round], 0, &message), 0);
-		expect_result(pier_message_wait(hub.to[round], BRIEF, &message),
+		expect_result(pier_message_wait(hub.to[round], 0, &result), 0);
+		expect_result(pier_message_wait(hub.to[round], BRIEF, &result),
 			      -ETIMEDOUT);
 	}
 	close_hub(&hub);
@@ -210,12 +209,12 @@ static void sender_retries_until_a_receive_is_posted(void **state)
 	struct hub hub = open_hub(state);
 	struct pier_gather source = gather_at(&hub.world->a.area, source_of(3),
 					      length_of(3));
-	struct pier_message message;
+	struct pier_result result;
 	struct pier_work work;
 
 	hub.arrived[1] = 3;
 	expect_ok(test_post_send_imm(hub.from[1], &source, 1, 1 << 16 | 3, &work));
-	expect_result(pier_message_wait(hub.to[1], BRIEF, &message), -ETIMEDOUT);
+	expect_result(pier_message_wait(hub.to[1], BRIEF, &result), -ETIMEDOUT);
 	post_slot(&hub, 0);
 	take_from_pair(&hub, 1);
 	expect_end(hub.from[1], work, 0);
@@ -242,7 +241,7 @@ static void expect_too_long(struct world *world, struct pier_channel *from, size
 static void error_breaks_only_its_channel(void **state)
 {
 	struct hub hub = open_hub(state);
-	struct pier_message message;
+	struct pier_result result;
 	int error;
 
 	for (uintptr_t slot = 0; slot < SLOTS; slot++)
@@ -250,12 +249,12 @@ static void error_breaks_only_its_channel(void **state)
 	send_number(hub.world, hub.from[0], 0, hub.sent[0]++);
 	expect_too_long(hub.world, hub.from[0], LENGTH + 1);
 	take_from_pair(&hub, 0);
-	expect_result(pier_message_wait(hub.to[0], PATIENT, &message), 1);
-	error = message.result.error;
+	expect_result(pier_message_wait(hub.to[0], PATIENT, &result), 1);
+	error = result.error;
 	assert_true(error == -EMSGSIZE || (test_vague && error == -EIO));
-	accept_slot(hub.world, slot_at((uintptr_t)message.context), LENGTH);
-	post_slot(&hub, (uintptr_t)message.context);
-	expect_result(pier_message_wait(hub.to[0], 0, &message), -EPIPE);
+	accept_slot(hub.world, slot_at((uintptr_t)result.context), LENGTH);
+	post_slot(&hub, (uintptr_t)result.context);
+	expect_result(pier_message_wait(hub.to[0], 0, &result), -EPIPE);
 	for (int round = 0; round < ROUNDS; round++) {
 		send_number(hub.world, hub.from[1], 1, hub.sent[1]++);
 		take_from_pair(&hub, 1);
@@ -297,13 +296,13 @@ static void destroying_channel_loses_no_receive(void **state)
 static void wait_on_stopped_channel_fails(void **state)
 {
 	struct hub hub = open_hub(state);
-	struct pier_message message;
+	struct pier_result result;
 
 	post_slot(&hub, 0);
 	send_number(hub.world, hub.from[0], 0, hub.sent[0]++);
 	expect_ok(pier_channel_cancel(hub.to[0]));
 	take_from_pair(&hub, 0);
-	expect_result(pier_message_wait(hub.to[0], PATIENT, &message), -EPIPE);
+	expect_result(pier_message_wait(hub.to[0], PATIENT, &result), -EPIPE);
 	close_hub(&hub);
 }
 

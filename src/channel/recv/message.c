@@ -30,27 +30,22 @@ static int check_messages(const struct pier_channel *channel)
 }
 
 /* Take the oldest message. */
-static int take_received(struct pier_channel *channel, struct pier_message *ret_message)
-{
-	pier_srq_take(channel, ret_message);
-	if (ret_message->result.error)
-		pier_explain_failure(channel, &ret_message->result);
-	return 1;
-}
-
-static int poll_message(struct pier_channel *channel, struct pier_message *ret_message)
+static int poll_message(struct pier_channel *channel, struct pier_result *ret_result)
 {
 	int error = channel->first_message ? 0 : pier_collect(channel);
 
 	if (error < 0)
 		return error;
-	if (channel->first_message)
-		return take_received(channel, ret_message);
-	return channel->broken ? pier_fail_broken(channel) : 0;
+	if (!channel->first_message)
+		return channel->broken ? pier_fail_broken(channel) : 0;
+	*ret_result = pier_srq_take(channel);
+	if (ret_result->error)
+		pier_explain_failure(channel, ret_result);
+	return 1;
 }
 
 int pier_message_wait(struct pier_channel *channel, int timeout_ms,
-		      struct pier_message *ret_message)
+		      struct pier_result *ret_result)
 {
 	int error = check_messages(channel), found;
 
@@ -59,13 +54,13 @@ int pier_message_wait(struct pier_channel *channel, int timeout_ms,
 	if (error)
 		return error;
 	if (timeout_ms == 0)
-		return poll_message(channel, ret_message);
+		return poll_message(channel, ret_result);
 	error = pier_wait_for_message(channel, pier_deadline(timeout_ms));
 	if (error == -ETIMEDOUT)
 		pier_find_broken_qp(channel);
 	else if (error)
 		return error;
-	found = poll_message(channel, ret_message);
+	found = poll_message(channel, ret_result);
 	if (found)
 		return found;
 	return pier_fail(ETIMEDOUT, "no message arrived within %d ms", timeout_ms);
@@ -131,7 +126,7 @@ static int take_from_channel(struct pier_recv_pool *pool,
 static int take_shared(struct pier_recv_pool *pool, struct pier_channel *channel,
 		       struct pier_pool_message *ret_message)
 {
-	struct pier_message message;
+	struct pier_result result;
 	struct pier_recv_slot *slot;
 	int count = 0;
 
@@ -140,11 +135,12 @@ static int take_shared(struct pier_recv_pool *pool, struct pier_channel *channel
 	if (count < 0)
 		return count;
 	while (channel->first_message) {
-		pier_srq_take(channel, &message);
-		slot = message.context;
+		result = pier_srq_take(channel);
+		slot = result.context;
+		result.context = NULL;
 		pool->posted.count--;
-		if (!message.result.error) {
-			lend_slot(pool, channel, slot, &message.result, ret_message);
+		if (!result.error) {
+			lend_slot(pool, channel, slot, &result, ret_message);
 			return 1;
 		}
 		pier_pool_put(pool, slot);

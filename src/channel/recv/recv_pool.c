@@ -60,7 +60,7 @@ static uint32_t fill_receives(struct pier_queue *queue,
 		};
 		pier_queue_note(queue, pier_queue_entry(queue, position),
 				ret_wrs[filled].wr_id, true, PIER_OP_RECV,
-				ret_wrs[filled].sg_list, 1, 0);
+				ret_wrs[filled].sg_list, 1, 0, NULL);
 	}
 	if (filled > 0)
 		ret_wrs[filled - 1].next = NULL;

@@ -164,14 +164,13 @@ static struct pier_srq_entry *unlink_message(struct pier_channel *channel)
 	return entry;
 }
 
-void pier_srq_take(struct pier_channel *channel, struct pier_message *ret_message)
+struct pier_result pier_srq_take(struct pier_channel *channel)
 {
 	struct pier_srq_entry *entry = unlink_message(channel);
+	struct pier_result result = entry->result;
 
-	*ret_message = (struct pier_message){ .channel = channel,
-					      .context = entry->context,
-					      .result = entry->result };
 	free_entries(channel->attr.srq, &entry, 1);
+	return result;
 }
 
 static void post_again(struct pier_srq *srq, struct pier_srq_entry *entry)

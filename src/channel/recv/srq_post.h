@@ -75,8 +75,8 @@ int pier_srq_post(struct pier_srq *srq, const struct pier_srq_recv *recvs, uint3
 /* The entry of a completion, which now belongs to the channel; NULL: none. */
 struct pier_srq_entry *pier_srq_arrived(struct pier_channel *channel, uint64_t id);
 
-/* Take the channel's oldest message. There must be one. */
-void pier_srq_take(struct pier_channel *channel, struct pier_message *ret_message);
+/* Take the result of the channel's oldest message. There must be one. */
+struct pier_result pier_srq_take(struct pier_channel *channel);
 
 /* Post the receives of all messages that nobody took from the channel again. */
 void pier_srq_post_again(struct pier_channel *channel);

@@ -9,6 +9,7 @@
 #include <errno.h>
 
 #include <pier/post.h>
+#include <pier/recovery.h>
 #include <pier/waiting.h>
 
 #include "channel/channel.h"
@@ -129,7 +130,7 @@ static void refuses_impossible_requests(void **state)
 		int opcode, flags;
 	} wrong[] = {
 		{ 0, 0 },
-		{ PIER_OP_RECV, 0 },
+		{ PIER_OP_RECV, PIER_POST_FENCE },
 		{ PIER_OP_RECV_WRITE_IMM, 0 },
 		{ PIER_OP_BIND, 0 },
 		{ PIER_OP_FETCH_ADD + 1, 0 },
@@ -208,6 +209,127 @@ static void refuses_invalid_atomics(void **state)
 	expect_ok(pier_channel_connect(channel, &peer));
 	expect_result(test_post_fetch_add(channel, &target, &remote, 1, NULL),
 		      -EOPNOTSUPP);
+	expect_ok(pier_channel_destroy(channel));
+}
+
+static struct pier_work post_with_context(struct pier_channel *channel,
+					  enum pier_opcode opcode, void *context)
+{
+	struct pier_request request = a_write();
+	struct pier_work work;
+
+	request.opcode = opcode;
+	request.context = context;
+	expect_ok(pier_channel_post_request(channel, &request, &work));
+	return work;
+}
+
+static void expect_context(struct pier_channel *channel, struct pier_work work, int error,
+			   const void *context)
+{
+	struct pier_result result = { .context = channel };
+
+	expect_result(pier_work_poll(channel, work, &result), 1);
+	assert_int_equal(result.error, error);
+	assert_ptr_equal(result.context, context);
+}
+
+/* Each entry of the ring is used by requests with a context and without one. */
+static void contexts_come_back_with_results(void **state)
+{
+	static const enum pier_opcode opcodes[] = {
+		PIER_OP_SEND, PIER_OP_RECV,	 PIER_OP_WRITE,
+		PIER_OP_READ, PIER_OP_FETCH_ADD, PIER_OP_WRITE,
+	};
+	struct pier_channel *channel = connected_with(2, 0);
+	struct pier_result result;
+	struct pier_work work;
+	int marks[6];
+
+	(void)state;
+	for (int round = 0; round < 4; round++) {
+		for (int i = 0; i < 6; i++) {
+			work = post_with_context(channel, opcodes[i], &marks[i]);
+			expect_result(pier_work_poll(channel, work, &result), 0);
+			fake_complete(work.id, IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE, 8);
+			expect_context(channel, work, 0, &marks[i]);
+			expect_result(pier_work_poll(channel, work, &result), -ESTALE);
+		}
+		expect_ok(pier_channel_post_write(channel, &source, 1, &remote, &work));
+		fake_complete(work.id, IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE, 8);
+		expect_context(channel, work, 0, NULL);
+	}
+	expect_ok(pier_channel_post_recv(channel, &target, 1, &work));
+	fake_complete(work.id, IBV_WC_SUCCESS, IBV_WC_RECV, 8);
+	expect_context(channel, work, 0, NULL);
+	expect_ok(pier_channel_destroy(channel));
+}
+
+/* Results that were collected with others, set aside, flushed or made up. */
+static void contexts_come_back_late(void **state)
+{
+	struct pier_channel *channel = connected_with(2, 0);
+	struct pier_work kept[2], last, lost;
+	int marks[4];
+
+	(void)state;
+	for (int i = 0; i < 2; i++)
+		kept[i] = post_with_context(channel, PIER_OP_WRITE, &marks[i]);
+	complete_sends(2);
+	assert_int_equal(pier_channel_poll(channel), 2);
+	last = post_with_context(channel, PIER_OP_SEND, &marks[2]);
+	lost = post_with_context(channel, PIER_OP_SEND, &marks[3]);
+	fake_complete(last.id, IBV_WC_WR_FLUSH_ERR, IBV_WC_SEND, 0);
+	assert_int_equal(pier_channel_poll(channel), 1);
+	expect_ok(pier_channel_cancel(channel));
+	expect_context(channel, kept[1], 0, &marks[1]);
+	expect_context(channel, kept[0], 0, &marks[0]);
+	expect_context(channel, last, -ECANCELED, &marks[2]);
+	expect_context(channel, lost, -ECANCELED, &marks[3]);
+	expect_ok(pier_channel_destroy(channel));
+}
+
+/* A request without a handle fails: the channel says whose it was. */
+static void context_names_the_request_that_broke_the_channel(void **state)
+{
+	struct pier_channel *channel = connected();
+	struct pier_request requests[3] = { a_write(), a_write(), a_write() };
+	struct pier_channel_failure failure;
+	struct pier_work work;
+	int marks[3];
+
+	(void)state;
+	for (int i = 0; i < 3; i++)
+		requests[i].context = &marks[i];
+	expect_ok(pier_channel_post_batch(channel, requests, 3, &work));
+	fake_complete(fake.log[1].wr.wr_id, IBV_WC_REM_ACCESS_ERR, IBV_WC_RDMA_WRITE, 0);
+	fake_complete(work.id, IBV_WC_WR_FLUSH_ERR, IBV_WC_RDMA_WRITE, 0);
+	expect_context(channel, work, -ECANCELED, &marks[2]);
+	expect_result(pier_channel_error(channel, &failure), -EACCES);
+	assert_ptr_equal(failure.first.context, &marks[1]);
+	expect_ok(pier_channel_destroy(channel));
+}
+
+/* A list that is split fails in its first part, which has no handle. */
+static void parts_of_a_list_have_its_context(void **state)
+{
+	struct pier_gather list[SGE + 1] = { source, source, source, source };
+	struct pier_channel *channel = connected();
+	struct pier_request request = a_write();
+	struct pier_channel_failure failure;
+	struct pier_work work;
+
+	(void)state;
+	request.gather = list;
+	request.num_sge = SGE + 1;
+	request.context = &request;
+	expect_ok(pier_channel_post_request(channel, &request, &work));
+	assert_int_equal(fake.logged, 2);
+	fake_complete(fake.log[0].wr.wr_id, IBV_WC_LOC_PROT_ERR, IBV_WC_RDMA_WRITE, 0);
+	fake_complete(work.id, IBV_WC_WR_FLUSH_ERR, IBV_WC_RDMA_WRITE, 0);
+	expect_context(channel, work, -ECANCELED, &request);
+	expect_result(pier_channel_error(channel, &failure), -EFAULT);
+	assert_ptr_equal(failure.first.context, &request);
 	expect_ok(pier_channel_destroy(channel));
 }
 
@@ -579,6 +701,10 @@ int main(void)
 		cmocka_unit_test(posts_every_verb),
 		cmocka_unit_test(refuses_impossible_requests),
 		cmocka_unit_test(refuses_invalid_atomics),
+		cmocka_unit_test(contexts_come_back_with_results),
+		cmocka_unit_test(contexts_come_back_late),
+		cmocka_unit_test(context_names_the_request_that_broke_the_channel),
+		cmocka_unit_test(parts_of_a_list_have_its_context),
 		cmocka_unit_test(signals_the_last_of_a_batch),
 		cmocka_unit_test(posts_pairs),
 		cmocka_unit_test(splits_batches_between_doorbells),

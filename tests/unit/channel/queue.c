@@ -23,7 +23,7 @@ static struct pier_entry *post(struct pier_queue *queue, bool watched,
 	struct pier_entry *entry = pier_queue_entry(queue, queue->head);
 
 	assert_true(pier_queue_make_free(queue, queue->head));
-	pier_queue_note(queue, entry, queue->head, watched, opcode, list, SGE, 5);
+	pier_queue_note(queue, entry, queue->head, watched, opcode, list, SGE, 5, NULL);
 	pier_queue_posted(queue, queue->head + 1);
 	return entry;
 }
@@ -133,12 +133,12 @@ static void lists_keys_of_outstanding_requests(void **state)
 	pier_queue_done(&queue, 42);
 	assert_false(pier_queue_uses(&queue, 11, &opcode));
 	pier_queue_note(&queue, pier_queue_entry(&queue, 43), 43, false, PIER_OP_SEND,
-			&one, 1, 0);
+			&one, 1, 0, NULL);
 	assert_false(pier_queue_uses(&queue, 77, &opcode)); /* not posted yet */
 	pier_queue_posted(&queue, 44);
 	assert_true(pier_queue_uses(&queue, 77, &opcode));
 	pier_queue_note(&queue, pier_queue_entry(&queue, 44), 44, false, PIER_OP_SEND,
-			&none, 1, 0);
+			&none, 1, 0, NULL);
 	pier_queue_posted(&queue, 45);
 	assert_false(pier_queue_uses(&queue, 78, &opcode));
 	pier_free_queue(&queue);

@@ -300,7 +300,7 @@ static struct pier_gather source;
 static struct pier_scatter target;
 static struct pier_remote remote;
 static struct pier_result result;
-static struct pier_message message;
+static struct pier_result message;
 static struct pier_pool_message pooled;
 static struct pier_ring_slot slot;
 

@@ -186,17 +186,16 @@ static void *receive_all(void *argument)
 {
 	struct task *task = argument;
 	struct world *world = task->world;
-	struct pier_message message;
+	struct pier_result result;
 	int error = 0;
 
 	for (uint32_t i = 0; i < MESSAGES && !error; i++) {
-		error = pier_message_wait(world->to[task->number], TIME_MS, &message);
+		error = pier_message_wait(world->to[task->number], TIME_MS, &result);
 		if (error != 1)
 			break;
-		CHECK(world,
-		      is_right(task->number, i, message.context,
-			       message.result.byte_length, message.result.immediate));
-		error = post_slot(world, message.context);
+		CHECK(world, is_right(task->number, i, result.context, result.byte_length,
+				      result.immediate));
+		error = post_slot(world, result.context);
 	}
 	CHECK(world, error == 0);
 	return NULL;

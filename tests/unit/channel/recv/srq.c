@@ -97,23 +97,22 @@ static void arrive(int number, uint32_t length)
 
 static void expect_message(struct pier_channel *channel, void *context, uint32_t length)
 {
-	struct pier_message message = { 0 };
+	struct pier_result result = { 0 };
 
-	expect_result(pier_message_wait(channel, 0, &message), 1);
-	assert_ptr_equal(message.channel, channel);
-	assert_ptr_equal(message.context, context);
-	assert_int_equal(message.result.error, 0);
-	assert_int_equal(message.result.opcode, PIER_OP_RECV);
-	assert_int_equal(message.result.byte_length, length);
-	assert_false(message.result.has_immediate);
+	expect_result(pier_message_wait(channel, 0, &result), 1);
+	assert_ptr_equal(result.context, context);
+	assert_int_equal(result.error, 0);
+	assert_int_equal(result.opcode, PIER_OP_RECV);
+	assert_int_equal(result.byte_length, length);
+	assert_false(result.has_immediate);
 }
 
 static void expect_none(struct pier_channel *channel)
 {
-	struct pier_message message = { .context = &message };
+	struct pier_result result = { .context = &result };
 
-	expect_result(pier_message_wait(channel, 0, &message), 0);
-	assert_ptr_equal(message.context, &message);
+	expect_result(pier_message_wait(channel, 0, &result), 0);
+	assert_ptr_equal(result.context, &result);
 }
 
 static void passes_attributes_to_the_device(void **state)
@@ -163,17 +162,17 @@ static void delivers_messages_in_order(void **state)
 static void reports_the_message(void **state)
 {
 	struct fixture fixture = open_fixture();
-	struct pier_message message;
+	struct pier_result result;
 
 	(void)state;
 	post(fixture.srq, NULL);
 	fake_complete_imm(fake.shared_ids[0], IBV_WC_RECV_RDMA_WITH_IMM, 99,
 			  htonl(0x80a1b2c3));
-	expect_result(pier_message_wait(fixture.channel, 0, &message), 1);
-	assert_int_equal(message.result.opcode, PIER_OP_RECV_WRITE_IMM);
-	assert_int_equal(message.result.byte_length, 99);
-	assert_true(message.result.has_immediate);
-	assert_int_equal(message.result.immediate, 0x80a1b2c3);
+	expect_result(pier_message_wait(fixture.channel, 0, &result), 1);
+	assert_int_equal(result.opcode, PIER_OP_RECV_WRITE_IMM);
+	assert_int_equal(result.byte_length, 99);
+	assert_true(result.has_immediate);
+	assert_int_equal(result.immediate, 0x80a1b2c3);
 	close_fixture(&fixture);
 }
 
@@ -275,7 +274,7 @@ static void keeps_regions_of_posted_receives(void **state)
 static void reports_receives_that_failed(void **state)
 {
 	struct fixture fixture = open_fixture();
-	struct pier_message message;
+	struct pier_result result;
 	int contexts[3];
 
 	(void)state;
@@ -284,13 +283,13 @@ static void reports_receives_that_failed(void **state)
 	arrive(0, 8);
 	fake_complete(fake.shared_ids[0], IBV_WC_LOC_LEN_ERR, IBV_WC_BIND_MW, 1);
 	expect_message(fixture.channel, &contexts[0], 8);
-	expect_result(pier_message_wait(fixture.channel, 0, &message), 1);
-	assert_ptr_equal(message.context, &contexts[1]);
-	assert_int_equal(message.result.error, -EMSGSIZE);
+	expect_result(pier_message_wait(fixture.channel, 0, &result), 1);
+	assert_ptr_equal(result.context, &contexts[1]);
+	assert_int_equal(result.error, -EMSGSIZE);
 	assert_non_null(strstr(pier_error_message(), "longer"));
-	expect_result(pier_message_wait(fixture.channel, 0, &message), -EPIPE);
+	expect_result(pier_message_wait(fixture.channel, 0, &result), -EPIPE);
 	assert_non_null(strstr(pier_error_message(), "longer"));
-	expect_result(pier_message_wait(fixture.channel, 1, &message), -EPIPE);
+	expect_result(pier_message_wait(fixture.channel, 1, &result), -EPIPE);
 	/* The queue does not. */
 	post(fixture.srq, NULL);
 	assert_int_equal(pier_srq_outstanding(fixture.srq), 2);
@@ -374,7 +373,7 @@ static void refuses_invalid_receives(void **state)
 {
 	struct fixture fixture = open_fixture();
 	struct pier_scatter three[3] = { { 0 } };
-	struct pier_message message;
+	struct pier_result result;
 	struct pier_channel *plain = NULL;
 	struct pier_work work;
 
@@ -388,14 +387,14 @@ static void refuses_invalid_receives(void **state)
 	assert_non_null(strstr(pier_error_message(), "pier_srq_post_recv"));
 	expect_result(pier_channel_post_recv(fixture.channel, &target, 1, NULL), -EINVAL);
 	expect_result(pier_channel_recv(fixture.channel, &target, 1, 0, NULL), -EINVAL);
-	expect_result(pier_message_wait(fixture.channel, -2, &message), -EINVAL);
-	expect_result(pier_message_wait(fixture.channel, 0, &message), 0);
-	expect_result(pier_message_wait(fixture.channel, 1, &message), -ETIMEDOUT);
+	expect_result(pier_message_wait(fixture.channel, -2, &result), -EINVAL);
+	expect_result(pier_message_wait(fixture.channel, 0, &result), 0);
+	expect_result(pier_message_wait(fixture.channel, 1, &result), -ETIMEDOUT);
 	expect_ok(pier_channel_destroy(fixture.channel));
 
 	expect_ok(pier_channel_create(&fake.pd, NULL, &plain));
-	expect_result(pier_message_wait(plain, 0, &message), -EINVAL);
-	expect_result(pier_message_wait(plain, 0, &message), -EINVAL);
+	expect_result(pier_message_wait(plain, 0, &result), -EINVAL);
+	expect_result(pier_message_wait(plain, 0, &result), -EINVAL);
 	fixture.channel = plain;
 	close_fixture(&fixture);
 	expect_ok(pier_srq_destroy(NULL));
@@ -514,19 +513,19 @@ static void undoes_a_failed_creation(void **state)
 static void queries_the_state_at_the_timeout(void **state)
 {
 	struct fixture fixture = open_fixture();
-	struct pier_message message;
+	struct pier_result result;
 	int context;
 
 	(void)state;
 	fake.state = IBV_QPS_ERR;
-	expect_result(pier_message_wait(fixture.channel, 0, &message), 0);
-	expect_result(pier_message_wait(fixture.channel, 1, &message), -EPIPE);
+	expect_result(pier_message_wait(fixture.channel, 0, &result), 0);
+	expect_result(pier_message_wait(fixture.channel, 1, &result), -EPIPE);
 	assert_non_null(strstr(pier_error_message(), "error state"));
 	/* A later completion may give the cause. */
 	post(fixture.srq, &context);
 	fake_complete(fake.shared_ids[0], IBV_WC_LOC_PROT_ERR, IBV_WC_BIND_MW, 0);
-	expect_result(pier_message_wait(fixture.channel, 0, &message), 1);
-	expect_result(pier_message_wait(fixture.channel, 0, &message), -EPIPE);
+	expect_result(pier_message_wait(fixture.channel, 0, &result), 1);
+	expect_result(pier_message_wait(fixture.channel, 0, &result), -EPIPE);
 	assert_null(strstr(pier_error_message(), "error state"));
 	close_fixture(&fixture);
 }

@@ -222,11 +222,10 @@ static void register_memory(struct pier_pd *pd, struct pier_mr **ret_mr)
 static void expect_message(struct pier_channel *channel, struct pier_srq *srq,
 			   struct pier_work work)
 {
-	struct pier_message message;
 	struct pier_result result;
 
 	if (srq)
-		expect_result(pier_message_wait(channel, 30000, &message), 1);
+		expect_result(pier_message_wait(channel, 30000, &result), 1);
 	else
 		expect_ok(test_work_wait(channel, work, 30000, &result));
 }
