@@ -13,7 +13,7 @@
 #include "../support/cmocka.h"
 
 enum {
-	FILES = 1000
+	FILES = 200 /* a file system with a journal may take a millisecond for each */
 };
 
 /* How often alive() was called, and with which call it ends the work; 0: none. */
@@ -126,7 +126,7 @@ static void a_stage_with_a_file_keeps_its_directories(void **state)
 	close(file);
 	atomic_store(&tree.list.entries[0].made, true);
 	remove_stage(&tree);
-	assert_int_equal(faccessat(tree.stage, "d0999", F_OK, 0), 0);
+	assert_int_equal(faccessat(tree.stage, "d0199", F_OK, 0), 0);
 	assert_int_equal(unlinkat(tree.stage, "f0000", 0), 0);
 	atomic_store(&tree.list.entries[0].failed, true);
 	remove_stage(&tree);

@@ -21,8 +21,8 @@ UNPRIVILEGED = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search") \
 # In disk_fault.c.
 OTHER_USER = 4242
 INTERRUPTIONS = 50
-# 50 rounds of at most 0.4 s take 20 s; at this rate, 64 MiB take 64 s.
-SLOWLY = ("--bwlimit", "1M", "--chunk", "64K")
+# The first chunk of each copy is sent at once. At this rate, 64 MiB take 256 s.
+SLOWLY = ("--bwlimit", "256K", "--chunk", "64K")
 
 
 def listing(top):
@@ -68,13 +68,17 @@ class Continued(Case):
 class Interrupted(Continued):
     """Copies that are killed at random moments."""
 
+    def await_more(self, process, arrived):
+        """Wait until another segment has arrived, and return how many bytes have."""
+        for line in process.stdout:
+            reached = json.loads(line).get("bytes", 0)
+            if reached >= arrived + SEGMENT:
+                return reached
+        return arrived
+
     def interrupt(self, process):
         """End the copy, and return how."""
         how = self.random.choice(("client", "server", "signal"))
-        try:
-            process.wait(timeout=self.random.uniform(0, 0.4))
-        except subprocess.TimeoutExpired:
-            pass
         servers = self.children(process.pid)
         if how == "server" and servers:
             os.kill(servers[-1], signal.SIGKILL)
@@ -83,8 +87,15 @@ class Interrupted(Continued):
         return how
 
     def interrupt_often(self, *arguments):
+        """Every other copy gets further than those before it; the moment of the others is random."""
+        arrived = 0
         for number in range(INTERRUPTIONS):
-            process = self.start("cp", "--continue", *SLOWLY, *arguments)
+            process = self.start("cp", "--continue", "--json", "--progress", *SLOWLY, *arguments)
+            if number % 2:
+                arrived = self.await_more(process, arrived)
+            else:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=self.random.uniform(0, 0.4))
             how = self.interrupt(process)
             result = self.finish(process)
             if slowness() > 1:  # The other process may need longer than the next one waits.
