@@ -98,3 +98,57 @@ bool wire_complete(const struct wire_reader *reader)
 {
 	return !reader->bad && reader->left == 0;
 }
+
+void pass_bytes(struct wire *wire, void *bytes, size_t length)
+{
+	const uint8_t *from;
+
+	if (wire->writer) {
+		put_bytes(wire->writer, bytes, length);
+		return;
+	}
+	from = get_bytes(&wire->reader, length);
+	if (from)
+		memcpy(bytes, from, length);
+}
+
+void pass_u32(struct wire *wire, uint32_t *value)
+{
+	if (wire->writer)
+		put_u32(wire->writer, *value);
+	else
+		*value = get_u32(&wire->reader);
+}
+
+void pass_u64(struct wire *wire, uint64_t *value)
+{
+	if (wire->writer)
+		put_u64(wire->writer, *value);
+	else
+		*value = get_u64(&wire->reader);
+}
+
+void pass_bools(struct wire *wire, bool *const *values, uint32_t count)
+{
+	uint32_t bits = 0;
+
+	for (uint32_t i = 0; wire->writer && i < count; i++)
+		bits |= (uint32_t)*values[i] << i;
+	pass_u32(wire, &bits);
+	require_value(wire, bits >> count == 0);
+	for (uint32_t i = 0; !wire->writer && i < count; i++)
+		*values[i] = bits >> i & 1;
+}
+
+void pass_string(struct wire *wire, char *string, size_t size)
+{
+	if (wire->writer)
+		put_string(wire->writer, string);
+	else
+		get_string(&wire->reader, string, size);
+}
+
+void require_value(struct wire *wire, bool valid)
+{
+	wire->reader.bad |= !valid;
+}

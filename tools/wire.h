@@ -41,4 +41,22 @@ void get_string(struct wire_reader *reader, char *ret_string, size_t size);
 /* Returns whether no step failed and all bytes were consumed. */
 bool wire_complete(const struct wire_reader *reader);
 
+/*
+ * A message that is written or read. One function passes its members in both directions,
+ * so that the two sides cannot disagree.
+ */
+struct wire {
+	struct wire_writer *writer; /* NULL: it is read */
+	struct wire_reader reader;
+};
+
+void pass_bytes(struct wire *wire, void *bytes, size_t length);
+void pass_u32(struct wire *wire, uint32_t *value);
+void pass_u64(struct wire *wire, uint64_t *value);
+/* In the bits of one number. */
+void pass_bools(struct wire *wire, bool *const *values, uint32_t count);
+void pass_string(struct wire *wire, char *string, size_t size);
+/* Of a message that is read. */
+void require_value(struct wire *wire, bool valid);
+
 #endif

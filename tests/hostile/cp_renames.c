@@ -372,6 +372,9 @@ static int stay_alive(void *context)
 	return 0;
 }
 
+static const struct observer observer = { .alive = stay_alive,
+					  .report = ignore_sentence };
+
 static void add_file(struct tree *tree, enum list_kind kind, const char *path,
 		     uint32_t parent, uint64_t size)
 {
@@ -399,8 +402,7 @@ static void begin_tree(struct copied_tree *copied, bool contents)
 			  .base = -1,
 			  .above = -1,
 			  .stage = -1,
-			  .report = ignore_sentence,
-			  .alive = stay_alive },
+			  .observer = &observer },
 		.settings = { .tree = true, .timeout_ms = 2 },
 		.source = { .tree = true,
 			    .contents = contents,
@@ -443,7 +445,7 @@ static void write_a_tree(int root, const char *operand, bool contents, bool pres
 
 static void write_a_file(int root, const char *operand, bool preserve, bool partial)
 {
-	struct destination file = { .fd = -1, .directory = -1, .alive = stay_alive };
+	struct destination file = { .fd = -1, .directory = -1, .observer = &observer };
 	struct cp_settings settings = { .preserve = preserve,
 					.partial = partial,
 					.timeout_ms = 2 };
@@ -473,11 +475,9 @@ static void list_a_tree(int root, const char *operand, unsigned long long round)
 	static const uint8_t key[CP_SECRET_SIZE];
 	char *only = (char *)operand;
 	const struct words operands = { &only, 1 };
-	struct walk walk = { .root = root,
-			     .secret = key,
-			     .operands = &operands,
-			     .alive = stay_alive,
-			     .report = ignore_sentence };
+	struct walk walk = {
+		.root = root, .secret = key, .operands = &operands, .observer = &observer
+	};
 	struct budget budget = { UINT32_MAX };
 	struct file_list list = { .budget = &budget };
 	struct failure failure = { 0 };

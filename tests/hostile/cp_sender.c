@@ -90,7 +90,7 @@ static void connect_link(bool sparse)
 	struct setup_message setup;
 	struct frame frame;
 
-	require(send_source(&control, &source) == 0, "source");
+	require(send_message(&control, FRAME_SOURCE, &source) == 0, "source");
 	if (request.settings.partial)
 		claim_segments();
 	require(open_link(&nic, CP_SENDER, &request.settings, &request.side, true, size,
@@ -106,8 +106,8 @@ static void connect_link(bool sparse)
 		strcpy(setup.report.reason,
 		       "why\xe2\x81\xa6\xef\xbb\xbf\xe2\x80\xa8\"\\");
 	}
-	require(send_setup(&control, &setup) == 0, "send set-up");
-	require(receive_setup(&control, &peer) == 0, "receive set-up");
+	require(send_message(&control, FRAME_SETUP, &setup) == 0, "send set-up");
+	require(expect_message(&control, FRAME_SETUP, &peer) == 0, "receive set-up");
 	require(pier_channel_connect(nic.rails[0].channel, &peer.endpoints[0]) == 0,
 		"connect");
 	require(link_begin_sending(&nic, 60000, peer.remotes) == 0, "stream");
@@ -246,7 +246,7 @@ int main(int argc, char **argv)
 	mode = argc > 1 ? argv[1] : "honest";
 	control.timeout_ms = 60000;
 	require(init_digests() == 0 && control_exchange_preambles(&control) == 0 &&
-			receive_request(&control, &request) == 0,
+			expect_message(&control, FRAME_REQUEST, &request) == 0,
 		"request");
 	count = is_mode("rewrite") ? 2 : 4;
 	size = count * request.settings.chunk;

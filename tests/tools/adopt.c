@@ -25,6 +25,8 @@ static int look(void *context)
 	return ++looks == last_look ? -1 : 0;
 }
 
+static const struct observer observer = { .alive = look };
+
 static void add_files(struct file_list *list, enum list_kind kind, char letter)
 {
 	struct list_entry entry = { .kind = kind, .parent = LIST_TOP };
@@ -42,7 +44,7 @@ static void a_stage_that_lacks_all_files_takes_no_silent_time(void **state)
 {
 	char name[] = "/tmp/pier-test-XXXXXX", stage[sizeof(name) + 6];
 	struct budget budget = { UINT32_MAX };
-	struct tree tree = { .alive = look, .list.budget = &budget };
+	struct tree tree = { .observer = &observer, .list.budget = &budget };
 	struct failure failure = { 0 };
 	int all;
 
@@ -92,7 +94,7 @@ static void a_directory_is_emptied_in_linear_time(void **state)
 	}
 	fd = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	looks = last_look = 0;
-	empty_directory(fd, look, NULL);
+	empty_directory(fd, &observer);
 	/* Three names in each of two directories, and the names of these. */
 	assert_true(looks < 10 * FILES);
 	close(fd);

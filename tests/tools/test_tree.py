@@ -353,7 +353,7 @@ class Choices(Tree):
         (self.folder / "file").write_bytes(b"")
         self.refused(1, "-r copies it", "cp", tree, "copy")
         self.refused(2, "--exclude is for -r", "cp", "--exclude", "x", "file", "copy")
-        self.refused(2, "'copy' is a local path", "cp", "a", "h:b", "copy")
+        self.refused(2, "'copy' is local: ", "cp", "a", "h:b", "copy")
         self.refused(1, "several sources need one", "cp", "-r", tree, "file", "copy")
         self.refused(1, "Not a directory", "cp", "-r", tree, "file")
         self.refused(1, "No such file", "cp", "-r", "missing", "copy")

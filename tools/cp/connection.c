@@ -207,7 +207,7 @@ static int take_setup(struct connection *connection, const struct frame *frame)
 {
 	char nic[RAIL_TEXT_MAX], cause[2 * RAIL_TEXT_MAX];
 
-	if (read_setup(connection->control, frame, &connection->peer) < 0)
+	if (parse_message(connection->control, frame, &connection->peer) < 0)
 		return -1;
 	describe_rail(connection, NULL, nic);
 	snprintf(cause, sizeof(cause), "%.80s lost the connection%s",
@@ -550,7 +550,7 @@ static int offer_setup(struct connection *connection)
 	if (link_setup(&connection->link, connection->role, &setup, connection->failure) <
 	    0)
 		return -1;
-	return send_setup(connection->control, &setup);
+	return send_message(connection->control, FRAME_SETUP, &setup);
 }
 
 int connect_sides(struct connection *connection)
@@ -560,7 +560,8 @@ int connect_sides(struct connection *connection)
 	struct frame frame;
 
 	if (begin_receiving(connection) < 0 || offer_setup(connection) < 0 ||
-	    receive_setup(control, &connection->peer) < 0 || check_peer(connection) < 0)
+	    expect_message(control, FRAME_SETUP, &connection->peer) < 0 ||
+	    check_peer(connection) < 0)
 		return -1;
 	failed = connect_channels(connection);
 	if (failed)

@@ -80,18 +80,19 @@ static int agree_on_ipc(struct link *link, enum cp_role role, struct control *co
 
 	if (role == CP_RECEIVER) {
 		offer_memory(link, &mine);
-		if (send_ipc(control, &mine) < 0 || receive_ipc(control, &theirs) < 0)
+		if (send_message(control, FRAME_IPC, &mine) < 0 ||
+		    expect_message(control, FRAME_IPC, &theirs) < 0)
 			return -1;
 		link->ipc = mine.ready && theirs.ready;
 	} else {
-		if (receive_ipc(control, &theirs) < 0)
+		if (expect_message(control, FRAME_IPC, &theirs) < 0)
 			return -1;
 		open_peer(link, &theirs, &mine);
 		if (link->peer &&
 		    pier_buffer_length(link->peer) < link_stride(link) * link->depth)
 			return fail(control->failure, EXIT_PEER,
 				    "the receiver offered too little memory");
-		if (send_ipc(control, &mine) < 0)
+		if (send_message(control, FRAME_IPC, &mine) < 0)
 			return -1;
 		link->ipc = mine.ready;
 	}

@@ -171,33 +171,42 @@ void print_files(const struct file_list *list, const char *name, bool json, bool
 	}
 }
 
-static void put_entry(struct wire_writer *writer, const struct file_list *list,
-		      const struct list_entry *entry)
+/* The path and the target have room for PATH_MAX bytes if they are read. */
+static void pass_entry(struct wire *wire, struct list_entry *entry, char *path,
+		       char *target)
 {
-	put_u32(writer, entry->kind);
-	put_u32(writer, entry->sparse);
-	put_u32(writer, entry->mode);
-	put_u64(writer, entry->size);
-	put_u64(writer, entry->mtime_seconds);
-	put_u32(writer, entry->mtime_nanoseconds);
-	put_string(writer, list_path(list, entry));
-	put_string(writer, entry->kind == LIST_LINK ? list_target(list, entry) : "");
-	if (!strchr(list_path(list, entry), '/'))
-		put_bytes(writer, entry->identity, sizeof(entry->identity));
+	uint32_t kind = entry->kind;
+
+	pass_u32(wire, &kind);
+	pass_bools(wire, (bool *const[]){ &entry->sparse }, 1);
+	pass_u32(wire, &entry->mode);
+	pass_u64(wire, &entry->size);
+	pass_u64(wire, &entry->mtime_seconds);
+	pass_u32(wire, &entry->mtime_nanoseconds);
+	pass_string(wire, path, PATH_MAX);
+	pass_string(wire, target, PATH_MAX);
+	if (!wire->reader.bad && !strchr(path, '/'))
+		pass_bytes(wire, entry->identity, sizeof(entry->identity));
+	entry->kind = (enum list_kind)kind;
 }
 
 /* As many entries in a frame as fit; the last frame is empty. */
 int send_list(struct control *control, const struct file_list *list)
 {
 	struct wire_writer writer = { .length = 0 };
+	struct wire wire = { .writer = &writer };
+	char none[] = "";
 
 	for (uint32_t i = 0; i < list->count; i++) {
+		struct list_entry *entry = &list->entries[i];
+
 		if (writer.length > WIRE_MAX - ENTRY_MAX) {
 			if (control_send(control, FRAME_LIST, &writer) < 0)
 				return -1;
 			writer.length = 0;
 		}
-		put_entry(&writer, list, &list->entries[i]);
+		pass_entry(&wire, entry, list->names + entry->name,
+			   entry->kind == LIST_LINK ? list->names + entry->target : none);
 	}
 	if (writer.length && control_send(control, FRAME_LIST, &writer) < 0)
 		return -1;
@@ -270,26 +279,13 @@ static bool find_parent(const struct file_list *list, const char *path,
 	       (last->parent != parent || strcmp(list_path(list, last), path) < 0);
 }
 
-static int read_entry(struct control *control, struct wire_reader *reader,
-		      struct file_list *list)
+static int read_entry(struct control *control, struct wire *wire, struct file_list *list)
 {
 	char path[PATH_MAX], target[PATH_MAX];
-	struct list_entry entry = { .kind = (enum list_kind)get_u32(reader) };
-	uint32_t sparse = get_u32(reader);
-	const uint8_t *identity = NULL;
+	struct list_entry entry = { .mode = 0 };
 
-	entry.sparse = sparse;
-	entry.mode = get_u32(reader);
-	entry.size = get_u64(reader);
-	entry.mtime_seconds = get_u64(reader);
-	entry.mtime_nanoseconds = get_u32(reader);
-	get_string(reader, path, sizeof(path));
-	get_string(reader, target, sizeof(target));
-	if (!reader->bad && !strchr(path, '/'))
-		identity = get_bytes(reader, sizeof(entry.identity));
-	if (identity)
-		memcpy(entry.identity, identity, sizeof(entry.identity));
-	if (reader->bad || sparse > 1 || entry.size > INT64_MAX - list->size ||
+	pass_entry(wire, &entry, path, target);
+	if (wire->reader.bad || entry.size > INT64_MAX - list->size ||
 	    !entry_valid(&entry, path, target) || !find_parent(list, path, &entry.parent))
 		return control_fail_invalid(control, "list of files");
 	return add_to_list(list, &entry, path, entry.kind == LIST_LINK ? target : NULL,
@@ -301,15 +297,15 @@ static int receive_entries(struct control *control, struct file_list *list)
 	struct frame frame;
 
 	for (;;) {
-		struct wire_reader reader;
+		struct wire wire = { .writer = NULL };
 
 		if (control_expect(control, FRAME_LIST, &frame) < 0)
 			return -1;
 		if (frame.length == 0)
 			return 0;
-		reader = read_frame(&frame);
-		while (reader.left > 0)
-			if (read_entry(control, &reader, list) < 0)
+		wire.reader = read_frame(&frame);
+		while (wire.reader.left > 0)
+			if (read_entry(control, &wire, list) < 0)
 				return -1;
 	}
 }

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "file.h"
+#include "path.h"
 #include "remote/control.h"
 
 struct words;
@@ -154,15 +155,11 @@ int receive_list(struct control *control, uint64_t size, struct file_list *ret_l
 
 /* The files that the user named, and what is below them. */
 struct walk {
-	int root;		      /* as in path.h */
-	const uint8_t *secret;	      /* of the copy, for the identities */
-	const struct words *operands; /* borrowed, like the patterns */
-	const struct words *patterns; /* of --exclude; NULL: none */
-	/* Called now and then; a negative value ends the walk. */
-	int (*alive)(void *context);
-	/* Called with a sentence for each file that is left out. */
-	void (*report)(void *context, const char *sentence);
-	void *context;
+	int root;			 /* as in path.h */
+	const uint8_t *secret;		 /* of the copy, for the identities */
+	const struct words *operands;	 /* borrowed, like the patterns */
+	const struct words *patterns;	 /* of --exclude; NULL: none */
+	const struct observer *observer; /* borrowed */
 	int *bases;	/* of each operand: the directory, or that of the file; O_PATH */
 	bool contents;	/* the operand's name is "." or "..": its files have no top */
 	bool in_memory; /* some of the files are: see file.h */

@@ -16,163 +16,56 @@ const struct control_protocol cp_protocol = {
 	.version = CP_PROTOCOL_VERSION,
 };
 
-enum {
-	FLAG_VERIFY = 1,
-	FLAG_DIRECT = 2,
-	FLAG_PRESERVE = 4,
-	FLAG_IPC = 8,
-	FLAG_TREE = 16,
-	FLAG_DRY_RUN = 32,
-	FLAG_PARTIAL = 64,
-	FLAG_CHAIN = 128,
-	FLAGS = 255,
+#define PASS_STRING(wire, array) pass_string(wire, array, sizeof(array))
+
+struct codec {
+	struct wire wire;
+	bool refused; /* a part of the message, by the library */
 };
 
-enum {
-	SOURCE_SPARSE = 1,
-	SOURCE_TREE = 2,
-	SOURCE_SEVERAL = 4,
-	SOURCE_CONTENTS = 8,
-	SOURCE_IN_MEMORY = 16,
-	SOURCE_FLAGS = 31,
-};
-
-int send_request(struct control *control, const struct request *request)
+static void pass_request(struct codec *codec, void *message)
 {
-	const struct cp_settings *settings = &request->settings;
-	struct wire_writer writer = { .length = 0 };
+	struct request *request = message;
+	struct cp_settings *settings = &request->settings;
+	struct wire *wire = &codec->wire;
+	bool *const flags[] = {
+		&settings->verify,  &settings->direct, &settings->preserve,
+		&settings->ipc,	    &settings->tree,   &settings->dry_run,
+		&settings->partial, &settings->chain,
+	};
+	uint32_t role = request->role;
 
-	put_u32(&writer, request->role);
-	put_u64(&writer, settings->chunk);
-	put_u64(&writer, settings->rate);
-	put_u32(&writer, settings->depth);
-	put_u32(&writer, settings->threads);
-	put_u32(&writer, settings->timeout_ms);
-	put_u32(&writer, (settings->verify ? FLAG_VERIFY : 0) |
-				 (settings->direct ? FLAG_DIRECT : 0) |
-				 (settings->preserve ? FLAG_PRESERVE : 0) |
-				 (settings->ipc ? FLAG_IPC : 0) |
-				 (settings->tree ? FLAG_TREE : 0) |
-				 (settings->dry_run ? FLAG_DRY_RUN : 0) |
-				 (settings->partial ? FLAG_PARTIAL : 0) |
-				 (settings->chain ? FLAG_CHAIN : 0));
-	put_bytes(&writer, settings->secret, sizeof(settings->secret));
-	put_string(&writer, settings->channel);
-	put_string(&writer, request->side.path);
-	put_string(&writer, request->side.memory);
-	put_string(&writer, request->side.device);
-	return control_send(control, FRAME_REQUEST, &writer);
+	pass_u32(wire, &role);
+	pass_u64(wire, &settings->chunk);
+	pass_u64(wire, &settings->rate);
+	pass_u32(wire, &settings->depth);
+	pass_u32(wire, &settings->threads);
+	pass_u32(wire, &settings->timeout_ms);
+	pass_bools(wire, flags, sizeof(flags) / sizeof(flags[0]));
+	pass_bytes(wire, settings->secret, sizeof(settings->secret));
+	PASS_STRING(wire, settings->channel);
+	PASS_STRING(wire, request->side.path);
+	PASS_STRING(wire, request->side.memory);
+	PASS_STRING(wire, request->side.device);
+	require_value(wire, (role == CP_SENDER || role == CP_RECEIVER) &&
+				    settings->chunk >= CP_CHUNK_MIN &&
+				    settings->chunk <= CP_CHUNK_MAX &&
+				    settings->chunk % CP_CHUNK_MIN == 0 &&
+				    settings->depth >= 1 &&
+				    settings->depth <= CP_DEPTH_MAX &&
+				    settings->chunk * settings->depth <= CP_MEMORY_MAX &&
+				    settings->threads <= CP_THREADS_MAX &&
+				    settings->timeout_ms > 0 &&
+				    settings->timeout_ms <= INT32_MAX);
+	request->role = (enum cp_role)role;
 }
 
-static bool settings_valid(const struct cp_settings *settings)
+static void pass_chain(struct codec *codec, void *message)
 {
-	return settings->chunk >= CP_CHUNK_MIN && settings->chunk <= CP_CHUNK_MAX &&
-	       settings->chunk % CP_CHUNK_MIN == 0 && settings->depth >= 1 &&
-	       settings->depth <= CP_DEPTH_MAX &&
-	       settings->chunk * settings->depth <= CP_MEMORY_MAX &&
-	       settings->threads <= CP_THREADS_MAX && settings->timeout_ms > 0 &&
-	       settings->timeout_ms <= INT32_MAX;
-}
+	struct chain_message *chain = message;
 
-static void get_settings(struct wire_reader *reader, struct cp_settings *ret_settings)
-{
-	const uint8_t *secret;
-	uint32_t flags;
-
-	ret_settings->chunk = get_u64(reader);
-	ret_settings->rate = get_u64(reader);
-	ret_settings->depth = get_u32(reader);
-	ret_settings->threads = get_u32(reader);
-	ret_settings->timeout_ms = get_u32(reader);
-	flags = get_u32(reader);
-	ret_settings->verify = flags & FLAG_VERIFY;
-	ret_settings->direct = flags & FLAG_DIRECT;
-	ret_settings->preserve = flags & FLAG_PRESERVE;
-	ret_settings->ipc = flags & FLAG_IPC;
-	ret_settings->tree = flags & FLAG_TREE;
-	ret_settings->dry_run = flags & FLAG_DRY_RUN;
-	ret_settings->partial = flags & FLAG_PARTIAL;
-	ret_settings->chain = flags & FLAG_CHAIN;
-	secret = get_bytes(reader, sizeof(ret_settings->secret));
-	if (secret)
-		memcpy(ret_settings->secret, secret, sizeof(ret_settings->secret));
-	get_string(reader, ret_settings->channel, sizeof(ret_settings->channel));
-	if (flags > FLAGS || !settings_valid(ret_settings))
-		reader->bad = true;
-}
-
-int receive_request(struct control *control, struct request *ret_request)
-{
-	struct wire_reader reader;
-	struct frame frame;
-	uint32_t role;
-
-	if (control_expect(control, FRAME_REQUEST, &frame) < 0)
-		return -1;
-	reader = read_frame(&frame);
-	role = get_u32(&reader);
-	get_settings(&reader, &ret_request->settings);
-	get_string(&reader, ret_request->side.path, sizeof(ret_request->side.path));
-	get_string(&reader, ret_request->side.memory, sizeof(ret_request->side.memory));
-	get_string(&reader, ret_request->side.device, sizeof(ret_request->side.device));
-	if (!wire_complete(&reader) || (role != CP_SENDER && role != CP_RECEIVER))
-		return control_fail_invalid(control, "request");
-	ret_request->role = (enum cp_role)role;
-	return 0;
-}
-
-int send_chain(struct control *control, const struct chain_message *chain)
-{
-	struct wire_writer writer = { .length = 0 };
-
-	put_u32(&writer, chain->passes_on);
-	put_string(&writer, chain->addresses);
-	return control_send_if_open(control, FRAME_CHAIN, &writer);
-}
-
-int receive_chain(struct control *control, struct chain_message *ret_chain)
-{
-	struct wire_reader reader;
-	struct frame frame;
-	uint32_t passes_on;
-
-	if (control_expect(control, FRAME_CHAIN, &frame) < 0)
-		return -1;
-	reader = read_frame(&frame);
-	passes_on = get_u32(&reader);
-	get_string(&reader, ret_chain->addresses, sizeof(ret_chain->addresses));
-	if (!wire_complete(&reader) || passes_on > 1)
-		return control_fail_invalid(control, "place in the chain");
-	ret_chain->passes_on = passes_on;
-	return 0;
-}
-
-int send_source(struct control *control, const struct source_message *source)
-{
-	struct wire_writer writer = { .length = 0 };
-
-	put_u64(&writer, source->size);
-	put_u32(&writer, (source->sparse ? SOURCE_SPARSE : 0) |
-				 (source->tree ? SOURCE_TREE : 0) |
-				 (source->several ? SOURCE_SEVERAL : 0) |
-				 (source->contents ? SOURCE_CONTENTS : 0) |
-				 (source->in_memory ? SOURCE_IN_MEMORY : 0));
-	put_u32(&writer, source->mode);
-	put_u64(&writer, source->mtime_seconds);
-	put_u32(&writer, source->mtime_nanoseconds);
-	put_string(&writer, source->name);
-	put_bytes(&writer, source->identity, sizeof(source->identity));
-	for (int i = 0; i < LOSSES; i++)
-		put_u32(&writer, source->losses.files[i]);
-	return control_send(control, FRAME_SOURCE, &writer);
-}
-
-static bool source_flags_valid(uint32_t flags)
-{
-	uint32_t kinds = flags & (SOURCE_SEVERAL | SOURCE_CONTENTS);
-
-	return flags <= SOURCE_FLAGS && (!kinds || (flags & SOURCE_TREE)) &&
-	       kinds != (SOURCE_SEVERAL | SOURCE_CONTENTS);
+	pass_bools(&codec->wire, (bool *const[]){ &chain->passes_on }, 1);
+	PASS_STRING(&codec->wire, chain->addresses);
 }
 
 /* The name is used as a component of a path. */
@@ -182,144 +75,143 @@ static bool name_valid(const char *name)
 	       strcmp(name, "..") != 0;
 }
 
-int receive_source(struct control *control, struct source_message *ret_source)
+static void pass_source(struct codec *codec, void *message)
 {
-	struct wire_reader reader;
-	const uint8_t *identity;
-	struct frame frame;
-	uint32_t flags;
+	struct source_message *source = message;
+	struct wire *wire = &codec->wire;
+	bool *const flags[] = { &source->sparse, &source->tree, &source->several,
+				&source->contents, &source->in_memory };
 
-	if (control_expect(control, FRAME_SOURCE, &frame) < 0)
-		return -1;
-	reader = read_frame(&frame);
-	ret_source->size = get_u64(&reader);
-	flags = get_u32(&reader);
-	ret_source->mode = get_u32(&reader);
-	ret_source->mtime_seconds = get_u64(&reader);
-	ret_source->mtime_nanoseconds = get_u32(&reader);
-	get_string(&reader, ret_source->name, sizeof(ret_source->name));
-	identity = get_bytes(&reader, sizeof(ret_source->identity));
+	pass_u64(wire, &source->size);
+	pass_bools(wire, flags, sizeof(flags) / sizeof(flags[0]));
+	pass_u32(wire, &source->mode);
+	pass_u64(wire, &source->mtime_seconds);
+	pass_u32(wire, &source->mtime_nanoseconds);
+	PASS_STRING(wire, source->name);
+	pass_bytes(wire, source->identity, sizeof(source->identity));
 	for (int i = 0; i < LOSSES; i++)
-		ret_source->losses.files[i] = get_u32(&reader);
-	if (!wire_complete(&reader) || ret_source->size > INT64_MAX ||
-	    !source_flags_valid(flags) || ret_source->mode > CP_MODE_BITS ||
-	    ret_source->mtime_nanoseconds >= 1000000000 || !name_valid(ret_source->name))
-		return control_fail_invalid(control, "description of the file");
-	ret_source->sparse = flags & SOURCE_SPARSE;
-	ret_source->tree = flags & SOURCE_TREE;
-	ret_source->several = flags & SOURCE_SEVERAL;
-	ret_source->contents = flags & SOURCE_CONTENTS;
-	ret_source->in_memory = flags & SOURCE_IN_MEMORY;
-	memcpy(ret_source->identity, identity, sizeof(ret_source->identity));
-	return 0;
+		pass_u32(wire, &source->losses.files[i]);
+	require_value(wire, source->size <= INT64_MAX && source->mode <= CP_MODE_BITS &&
+				    source->mtime_nanoseconds < 1000000000 &&
+				    name_valid(source->name) &&
+				    source->several + source->contents <= source->tree);
 }
 
-int send_ipc(struct control *control, const struct ipc_message *ipc)
+static void pass_ipc(struct codec *codec, void *message)
+{
+	struct ipc_message *ipc = message;
+
+	pass_bools(&codec->wire, (bool *const[]){ &ipc->ready }, 1);
+	PASS_STRING(&codec->wire, ipc->reason);
+	pass_bytes(&codec->wire, ipc->handle, sizeof(ipc->handle));
+}
+
+static void pass_endpoint(struct codec *codec, struct pier_endpoint *endpoint)
+{
+	uint8_t bytes[PIER_ENDPOINT_WIRE_MAX] = { 0 };
+	struct wire *wire = &codec->wire;
+	uint32_t length = sizeof(bytes);
+	int packed;
+
+	if (wire->writer) {
+		packed = pier_endpoint_pack(endpoint, bytes, sizeof(bytes));
+		codec->refused |= packed < 0;
+		length = packed < 0 ? 0 : (uint32_t)packed;
+	}
+	pass_u32(wire, &length);
+	if (wire->writer) {
+		pass_bytes(wire, bytes, length);
+	} else {
+		const uint8_t *read = get_bytes(&wire->reader, length);
+
+		codec->refused |= read && !codec->refused &&
+				  pier_endpoint_unpack(read, length, endpoint) < 0;
+	}
+}
+
+static void pass_remote(struct codec *codec, struct pier_remote *remote)
+{
+	uint8_t bytes[PIER_REMOTE_WIRE_SIZE];
+	struct wire *wire = &codec->wire;
+
+	if (wire->writer)
+		pier_remote_pack(remote, bytes);
+	pass_bytes(wire, bytes, sizeof(bytes));
+	codec->refused |= !wire->writer && !wire->reader.bad && !codec->refused &&
+			  pier_remote_unpack(bytes, sizeof(bytes), remote) < 0;
+}
+
+static void pass_setup(struct codec *codec, void *message)
+{
+	struct setup_message *setup = message;
+	struct wire *wire = &codec->wire;
+
+	pass_u32(wire, &setup->rail_count);
+	if (setup->rail_count < 1 || setup->rail_count > CP_RAILS_MAX) {
+		require_value(wire, false);
+		return;
+	}
+	for (uint32_t i = 0; i < setup->rail_count; i++) {
+		pass_endpoint(codec, &setup->endpoints[i]);
+		pass_remote(codec, &setup->remotes[i]);
+	}
+	pass_u64(wire, &setup->next);
+	PASS_STRING(wire, setup->report.device);
+	PASS_STRING(wire, setup->report.memory);
+	PASS_STRING(wire, setup->report.path);
+	PASS_STRING(wire, setup->report.reason);
+}
+
+static void pass_file_notice(struct codec *codec, void *message)
+{
+	struct file_notice *notice = message;
+
+	pass_u32(&codec->wire, &notice->number);
+	PASS_STRING(&codec->wire, notice->sentence);
+}
+
+static const struct form {
+	const char *name; /* for the error message */
+	void (*pass)(struct codec *codec, void *message);
+} forms[] = {
+	[FRAME_REQUEST] = { "request", pass_request },
+	[FRAME_SOURCE] = { "description of the file", pass_source },
+	[FRAME_SETUP] = { "set-up", pass_setup },
+	[FRAME_IPC] = { "handle of its memory", pass_ipc },
+	[FRAME_FILE] = { "sentence about a file", pass_file_notice },
+	[FRAME_CHAIN] = { "place in the chain", pass_chain },
+};
+
+int send_message(struct control *control, enum cp_frame type, const void *message)
 {
 	struct wire_writer writer = { .length = 0 };
+	struct codec codec = { .wire.writer = &writer };
 
-	put_u32(&writer, ipc->ready);
-	put_string(&writer, ipc->reason);
-	put_bytes(&writer, ipc->handle, sizeof(ipc->handle));
-	return control_send(control, FRAME_IPC, &writer);
+	forms[type].pass(&codec, (void *)message);
+	return codec.refused ? fail_pier(control->failure, EXIT_DEVICE)
+			     : control_send(control, type, &writer);
 }
 
-int receive_ipc(struct control *control, struct ipc_message *ret_ipc)
+int parse_message(struct control *control, const struct frame *frame, void *ret_message)
 {
-	struct wire_reader reader;
-	const uint8_t *handle;
-	struct frame frame;
-	uint32_t ready;
+	const struct form *form = &forms[frame->type];
+	struct codec codec = { .wire.reader = read_frame(frame) };
 
-	if (control_expect(control, FRAME_IPC, &frame) < 0)
-		return -1;
-	reader = read_frame(&frame);
-	ready = get_u32(&reader);
-	get_string(&reader, ret_ipc->reason, sizeof(ret_ipc->reason));
-	handle = get_bytes(&reader, sizeof(ret_ipc->handle));
-	if (!wire_complete(&reader) || ready > 1)
-		return control_fail_invalid(control, "handle of its memory");
-	ret_ipc->ready = ready;
-	memcpy(ret_ipc->handle, handle, sizeof(ret_ipc->handle));
-	return 0;
+	form->pass(&codec, ret_message);
+	if (codec.refused)
+		return fail_pier(control->failure, EXIT_PEER);
+	return wire_complete(&codec.wire.reader)
+		       ? 0
+		       : control_fail_invalid(control, form->name);
 }
 
-static int put_rail(struct wire_writer *writer, const struct setup_message *setup,
-		    uint32_t rail)
-{
-	uint8_t endpoint[PIER_ENDPOINT_WIRE_MAX], remote[PIER_REMOTE_WIRE_SIZE];
-	int length = pier_endpoint_pack(&setup->endpoints[rail], endpoint,
-					sizeof(endpoint));
-
-	if (length < 0)
-		return length;
-	pier_remote_pack(&setup->remotes[rail], remote);
-	put_u32(writer, (uint32_t)length);
-	put_bytes(writer, endpoint, (size_t)length);
-	put_bytes(writer, remote, sizeof(remote));
-	return 0;
-}
-
-int send_setup(struct control *control, const struct setup_message *setup)
-{
-	struct wire_writer writer = { .length = 0 };
-
-	put_u32(&writer, setup->rail_count);
-	for (uint32_t i = 0; i < setup->rail_count; i++)
-		if (put_rail(&writer, setup, i) < 0)
-			return fail_pier(control->failure, EXIT_DEVICE);
-	put_u64(&writer, setup->next);
-	put_string(&writer, setup->report.device);
-	put_string(&writer, setup->report.memory);
-	put_string(&writer, setup->report.path);
-	put_string(&writer, setup->report.reason);
-	return control_send(control, FRAME_SETUP, &writer);
-}
-
-/* Returns 0, or the library's error. */
-static int get_rail(struct wire_reader *reader, struct setup_message *ret_setup,
-		    uint32_t rail)
-{
-	uint32_t length = get_u32(reader);
-	const uint8_t *endpoint = get_bytes(reader, length);
-	const uint8_t *remote = get_bytes(reader, PIER_REMOTE_WIRE_SIZE);
-	int error;
-
-	if (!remote)
-		return 0;
-	error = pier_endpoint_unpack(endpoint, length, &ret_setup->endpoints[rail]);
-	return error ? error
-		     : pier_remote_unpack(remote, PIER_REMOTE_WIRE_SIZE,
-					  &ret_setup->remotes[rail]);
-}
-
-int read_setup(struct control *control, const struct frame *frame,
-	       struct setup_message *ret_setup)
-{
-	struct cp_report *report = &ret_setup->report;
-	struct wire_reader reader = read_frame(frame);
-
-	ret_setup->rail_count = get_u32(&reader);
-	if (ret_setup->rail_count < 1 || ret_setup->rail_count > CP_RAILS_MAX)
-		return control_fail_invalid(control, "set-up");
-	for (uint32_t i = 0; i < ret_setup->rail_count; i++)
-		if (get_rail(&reader, ret_setup, i) < 0)
-			return fail_pier(control->failure, EXIT_PEER);
-	ret_setup->next = get_u64(&reader);
-	get_string(&reader, report->device, sizeof(report->device));
-	get_string(&reader, report->memory, sizeof(report->memory));
-	get_string(&reader, report->path, sizeof(report->path));
-	get_string(&reader, report->reason, sizeof(report->reason));
-	return wire_complete(&reader) ? 0 : control_fail_invalid(control, "set-up");
-}
-
-int receive_setup(struct control *control, struct setup_message *ret_setup)
+int expect_message(struct control *control, enum cp_frame type, void *ret_message)
 {
 	struct frame frame;
 
-	if (control_expect(control, FRAME_SETUP, &frame) < 0)
-		return -1;
-	return read_setup(control, &frame, ret_setup);
+	return control_expect(control, type, &frame) < 0
+		       ? -1
+		       : parse_message(control, &frame, ret_message);
 }
 
 enum {
@@ -408,25 +300,4 @@ int receive_words(struct control *control, struct words *ret_operands,
 				return control_fail_invalid(control, "list of sources");
 		} while (reader.left > 0);
 	}
-}
-
-int send_file_notice(struct control *control, uint32_t number, const char *sentence)
-{
-	struct wire_writer writer = { .length = 0 };
-
-	put_u32(&writer, number);
-	put_string(&writer, sentence);
-	return control_send(control, FRAME_FILE, &writer);
-}
-
-int read_file_notice(struct control *control, const struct frame *frame,
-		     uint32_t *ret_number, char *ret_sentence, size_t size)
-{
-	struct wire_reader reader = read_frame(frame);
-
-	*ret_number = get_u32(&reader);
-	get_string(&reader, ret_sentence, size);
-	return wire_complete(&reader)
-		       ? 0
-		       : control_fail_invalid(control, "sentence about a file");
 }

@@ -158,14 +158,24 @@ struct setup_message {
 	struct cp_report report;
 };
 
+/* About a file that is left out. */
+struct file_notice {
+	uint32_t number; /* in the list */
+	char sentence[CP_REASON_MAX];
+};
+
 /* For a receiver in a chain. */
 struct chain_message {
 	bool passes_on;
 	char addresses[CP_ADDRESSES_MAX]; /* that it may connect to: PIER_SOFT_PEERS */
 };
 
-int send_request(struct control *control, const struct request *request);
-int receive_request(struct control *control, struct request *ret_request);
+/* Send one of these structs as the contents of a frame of this type. */
+int send_message(struct control *control, enum cp_frame type, const void *message);
+/* Receive one; or read it from a frame. */
+int expect_message(struct control *control, enum cp_frame type, void *ret_message);
+int parse_message(struct control *control, const struct frame *frame, void *ret_message);
+
 int send_words(struct control *control, const struct words *operands,
 	       const struct words *patterns);
 int receive_words(struct control *control, struct words *ret_operands,
@@ -173,19 +183,5 @@ int receive_words(struct control *control, struct words *ret_operands,
 /* Returns 0, or -1 if there are `most` words already, or no memory. */
 int add_word(struct words *words, const char *word, uint32_t most);
 void free_words(struct words *words);
-/* A sentence about a file that is left out. */
-int send_file_notice(struct control *control, uint32_t number, const char *sentence);
-int read_file_notice(struct control *control, const struct frame *frame,
-		     uint32_t *ret_number, char *ret_sentence, size_t size);
-int send_chain(struct control *control, const struct chain_message *chain);
-int receive_chain(struct control *control, struct chain_message *ret_chain);
-int send_source(struct control *control, const struct source_message *source);
-int receive_source(struct control *control, struct source_message *ret_source);
-int send_ipc(struct control *control, const struct ipc_message *ipc);
-int receive_ipc(struct control *control, struct ipc_message *ret_ipc);
-int send_setup(struct control *control, const struct setup_message *setup);
-int read_setup(struct control *control, const struct frame *frame,
-	       struct setup_message *ret_setup);
-int receive_setup(struct control *control, struct setup_message *ret_setup);
 
 #endif

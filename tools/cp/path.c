@@ -559,9 +559,8 @@ int open_parent_below(int directory, const char *path, const char **ret_name)
 struct emptying {
 	int top;
 	uint32_t number; /* of the next directory that is moved to the top */
-	int (*alive)(void *context);
-	void *context;
-	bool ended; /* by alive() */
+	const struct observer *observer; /* NULL: none */
+	bool ended;			 /* by the observer */
 };
 
 /*
@@ -580,7 +579,8 @@ static bool remove_entries(struct emptying *emptying, int directory,
 	if (!entries)
 		return false;
 	while (!emptying->ended && (entry = readdir(entries))) {
-		if (emptying->alive && emptying->alive(emptying->context) < 0)
+		if (emptying->observer &&
+		    emptying->observer->alive(emptying->observer->context) < 0)
 			emptying->ended = true;
 		else if (!has_no_name(entry->d_name) &&
 			 (unlinkat(directory, entry->d_name, 0) == 0 ||
@@ -638,20 +638,15 @@ static bool dissolve_directory(struct emptying *emptying, int top, const char *n
  * the top, where the next pass finds them. The depth of a tree has no limit, and each
  * directory that can be removed is read once; the top, once for each level.
  */
-void empty_directory(int directory, int (*alive)(void *context), void *context)
+void empty_directory(int directory, const struct observer *observer)
 {
-	struct emptying emptying = {
-		.top = directory,
-		.alive = alive,
-		.context = context,
-	};
+	struct emptying emptying = { .top = directory, .observer = observer };
 
 	while (remove_entries(&emptying, directory, dissolve_directory))
 		;
 }
 
-int remove_below(int directory, const char *name, int (*alive)(void *context),
-		 void *context)
+int remove_below(int directory, const char *name, const struct observer *observer)
 {
 	int fd;
 
@@ -661,7 +656,7 @@ int remove_below(int directory, const char *name, int (*alive)(void *context),
 		return -1;
 	fd = open_to_empty(directory, name);
 	if (fd >= 0)
-		empty_directory(fd, alive, context);
+		empty_directory(fd, observer);
 	close_fd(fd);
 	return unlinkat(directory, name, AT_REMOVEDIR);
 }

@@ -130,16 +130,22 @@ int open_parent_below(int directory, const char *path, const char **ret_name);
 /* fdopendir(3) of a new descriptor of the directory, which may be O_PATH. */
 DIR *open_entries(int directory);
 
+/* What long work on files calls. */
+struct observer {
+	/* Now and then. Returns 0; or -1 with a failure, which ends the work. */
+	int (*alive)(void *context);
+	/* With a sentence for each file that is left out. Any thread. */
+	void (*report)(void *context, const char *sentence);
+	void *context;
+};
+
 /*
  * Remove everything in a directory, as far as possible. Nobody else may be able to write
- * to it: whatever has a name there is removed.
- *
- * alive  called for each file, and ends the removal by a negative value; NULL: none
+ * to it: whatever has a name there is removed. The observer may be NULL.
  */
-void empty_directory(int directory, int (*alive)(void *context), void *context);
+void empty_directory(int directory, const struct observer *observer);
 
 /* Remove a file, or a directory with everything in it: 0, or -1 with errno. */
-int remove_below(int directory, const char *name, int (*alive)(void *context),
-		 void *context);
+int remove_below(int directory, const char *name, const struct observer *observer);
 
 #endif

@@ -171,7 +171,7 @@ static int join_chain(struct transfer *transfer, struct relay **ret_relay)
 	struct chain_message chain;
 
 	if (control_send(transfer->control, FRAME_OPENED, NULL) < 0 ||
-	    receive_chain(transfer->control, &chain) < 0)
+	    expect_message(transfer->control, FRAME_CHAIN, &chain) < 0)
 		return -1;
 	if (!chain.passes_on)
 		return 0;
@@ -575,7 +575,7 @@ static int receive_file(struct receiver *receiver)
 	struct transfer *transfer = receiver->transfer;
 	struct source_message source;
 
-	if (receive_source(transfer->control, &source) < 0 ||
+	if (expect_message(transfer->control, FRAME_SOURCE, &source) < 0 ||
 	    open_target(&receiver->target, transfer, &source) < 0)
 		return -1;
 	if (transfer->settings->dry_run)

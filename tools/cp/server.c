@@ -82,7 +82,7 @@ static int take_request(struct control *control, struct request *ret_request)
 	control->signal_fd = open_signals(control->failure);
 	if (control->signal_fd < 0 || take_descriptors(control) < 0 ||
 	    control_exchange_preambles(control) < 0 ||
-	    receive_request(control, ret_request) < 0)
+	    expect_message(control, FRAME_REQUEST, ret_request) < 0)
 		return -1;
 	control->timeout_ms = ret_request->settings.timeout_ms;
 	return 0;

@@ -13,7 +13,7 @@
 #include "transfer.h"
 
 enum {
-	FLUSH_SIZE = 64 << 20, /* between two calls of keep_alive() */
+	FLUSH_SIZE = 64 << 20, /* between two keepalives */
 	SPOOL_MAX = 256 << 20,
 	SPOOL_STEP = 65536,
 };
@@ -78,23 +78,11 @@ void close_source(struct source *source)
 	source->fd = source->content = -1;
 }
 
-/* A client walks before it has a server, and has no signals to look for yet. */
-static int keep_alive(void *context)
-{
-	struct transfer *transfer = context;
-
-	if (transfer->control->out < 0)
-		return 0;
-	if (control_check_signal(transfer->control) < 0)
-		return -1;
-	return control_send(transfer->control, FRAME_KEEPALIVE, NULL);
-}
-
 /* Flush all pages, and note the file's state after that. */
 static int flush_source(struct source *source, struct transfer *transfer)
 {
 	for (uint64_t offset = 0; offset < source->size; offset += FLUSH_SIZE) {
-		if (offset && keep_alive(transfer) < 0)
+		if (offset && keep_peer_waiting(&transfer->connection) < 0)
 			return -1;
 		flush_pages(source->fd, offset, FLUSH_SIZE);
 	}
@@ -165,13 +153,6 @@ static int spool_source(struct source *source, struct failure *failure)
 	return count < 0 ? fail_source(source, failure) : 0;
 }
 
-static void report_file(void *context, const char *sentence)
-{
-	struct transfer *transfer = context;
-
-	add_notice(&transfer->notices, NOTICE_OF_NO_FILE, sentence);
-}
-
 static int open_tree_source(struct sources *sources, struct transfer *transfer,
 			    struct source_message *ret_message)
 {
@@ -184,9 +165,7 @@ static int open_tree_source(struct sources *sources, struct transfer *transfer,
 		.secret = transfer->settings->secret,
 		.operands = transfer->operands,
 		.patterns = transfer->patterns,
-		.alive = keep_alive,
-		.report = report_file,
-		.context = transfer,
+		.observer = &transfer->observer,
 	};
 	list->budget = &transfer->budget;
 	if (run_walk(walk, list, transfer->failure) < 0 || check_notices(transfer) < 0)
@@ -262,7 +241,7 @@ int send_sources(const struct sources *sources, const struct source_message *mes
 {
 	struct control *control = sources->transfer->control;
 
-	if (send_source(control, message) < 0)
+	if (send_message(control, FRAME_SOURCE, message) < 0)
 		return -1;
 	return sources->is_tree ? send_list(control, &sources->list) : 0;
 }

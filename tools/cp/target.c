@@ -160,7 +160,7 @@ static int open_partial_file(struct destination *file, const struct cp_settings 
 			       ? fail_destination(file, "write", failure)
 			       : 0;
 	renewed = renew_file(file->directory, file->temporary, file->name, file->fd,
-			     file->present, file->alive, file->context);
+			     file->present, file->observer);
 	if (renewed < 0)
 		return failure->status
 			       ? -1
@@ -285,21 +285,6 @@ void close_destination(struct destination *file)
 	file->temporary[0] = '\0';
 }
 
-/* Of files that were left out when the others got their names. */
-static void report_left_out(void *context, const char *sentence)
-{
-	struct target *target = context;
-
-	add_notice(&target->transfer->notices, NOTICE_OF_NO_FILE, sentence);
-}
-
-static int keep_alive(void *context)
-{
-	struct target *target = context;
-
-	return keep_peer_waiting(&target->transfer->connection);
-}
-
 /* Whether the user asked for a file or a tree with that name at its end. */
 static bool was_requested(const struct transfer *transfer, const char *sent)
 {
@@ -360,7 +345,7 @@ static int check_sent(const struct transfer *transfer,
 		return 0;
 	if (list && check_tops(transfer, source, list) < 0)
 		return -1;
-	/* With several sources the destination must be a directory: see place.c. */
+	/* With several sources the destination must be a directory: see find_base(). */
 	if (source->several != (transfer->operands->count > 1))
 		return fail(transfer->failure, EXIT_PEER,
 			    "%s sent another number of sources than was requested",
@@ -387,7 +372,6 @@ static int receive_tree(struct target *target, const struct source_message *sour
 		return fail(transfer->failure, EXIT_PEER,
 			    "%s sent a directory, which was not requested",
 			    control_peer_name(transfer->control));
-	tree->report = report_left_out;
 	tree->list.budget = &transfer->budget;
 	if (receive_list(transfer->control, source->size, &tree->list) < 0 ||
 	    check_sent(transfer, source, &tree->list) < 0)
@@ -403,8 +387,7 @@ int open_target(struct target *target, struct transfer *transfer,
 	int result;
 
 	target->transfer = transfer;
-	target->file.alive = target->tree.alive = keep_alive;
-	target->file.context = target->tree.context = target;
+	target->file.observer = target->tree.observer = &transfer->observer;
 	target->sparse = source->sparse;
 	target->size = source->size;
 	transfer->in_memory = source->in_memory;

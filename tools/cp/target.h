@@ -27,9 +27,7 @@ struct destination {
 	mode_t mode;
 	bool preserve;
 	_Atomic enum copy_fate fate;
-	/* Called in the middle of long work. Returns 0, or -1 with the failure set. */
-	int (*alive)(void *context);
-	void *context;
+	const struct observer *observer; /* borrowed */
 };
 
 /*

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -122,23 +123,38 @@ static void show_notice(struct transfer *transfer, uint32_t number, const char *
 static int take_file_notice(struct connection *connection, const struct frame *frame)
 {
 	struct transfer *transfer = (struct transfer *)connection;
-	char sentence[sizeof(transfer->failure->text)];
-	uint32_t number;
+	struct file_notice notice;
 
-	if (read_file_notice(transfer->control, frame, &number, sentence,
-			     sizeof(sentence)) < 0)
+	if (parse_message(transfer->control, frame, &notice) < 0)
 		return -1;
 	/* An honest server has found room for all of them beside its list. */
 	if (transfer->settings->dry_run &&
-	    !charge_budget(&transfer->budget, notice_size(sentence)))
+	    !charge_budget(&transfer->budget, notice_size(notice.sentence)))
 		return control_fail_invalid(transfer->control,
 					    "number of files that are left out");
 	if (transfer->client)
-		show_notice(transfer, NOTICE_OF_NO_FILE, sentence);
+		show_notice(transfer, NOTICE_OF_NO_FILE, notice.sentence);
 	if (connection->role == CP_RECEIVER && transfer->tree &&
-	    number < transfer->tree->list.count)
-		leave_out_entry(transfer->tree, number);
+	    notice.number < transfer->tree->list.count)
+		leave_out_entry(transfer->tree, notice.number);
 	return 0;
+}
+
+static int keep_alive(void *context)
+{
+	struct transfer *transfer = context;
+
+	/* A walk calls it only after much work, so each call sends a keepalive. */
+	if (transfer->role == CP_SENDER)
+		transfer->keepalive_ns = 0;
+	return keep_peer_waiting(&transfer->connection);
+}
+
+static void report_left_out(void *context, const char *sentence)
+{
+	struct transfer *transfer = context;
+
+	add_notice(&transfer->notices, NOTICE_OF_NO_FILE, sentence);
 }
 
 /* A single file has no list, and few notices. */
@@ -148,6 +164,7 @@ void begin_transfer(struct transfer *transfer)
 	uint64_t chunks = settings->tree ? settings->chunk * settings->depth : 0;
 
 	transfer->take_file = take_file_notice;
+	transfer->observer = (struct observer){ keep_alive, report_left_out, transfer };
 	atomic_store(&transfer->budget.left, CP_MEMORY_MAX - chunks);
 }
 
@@ -185,14 +202,16 @@ int fail_empty(struct transfer *transfer)
 
 static int pass_notice(struct transfer *transfer, const struct notice *notice)
 {
+	struct file_notice message = { .number = notice->number };
+
 	if (transfer->client)
 		show_notice(transfer, notice->number, notice->sentence);
 	if (notice->number == NOTICE_OF_DESTINATION)
 		return 0;
+	snprintf(message.sentence, sizeof(message.sentence), "%s", notice->sentence);
 	/* A receiver must leave the file out, too, and a server has no user. */
 	if (transfer->role == CP_SENDER || !transfer->client)
-		return send_file_notice(transfer->control, notice->number,
-					notice->sentence);
+		return send_message(transfer->control, FRAME_FILE, &message);
 	return 0;
 }
 

@@ -51,6 +51,7 @@ struct transfer {
 	struct tree *tree;	  /* that a receiver writes; NULL: a file */
 	struct budget budget;	  /* of memory, for the list and the notices */
 	struct notices notices;	  /* of files that are left out */
+	struct observer observer; /* of work on files */
 	uint32_t files, left_out; /* of a tree, at the client */
 	struct progress *progress;
 	struct cp_report report; /* of this side */

@@ -30,12 +30,8 @@ struct tree {
 	mode_t mask;
 	const uint8_t *secret; /* of the copy; borrowed */
 	_Atomic enum copy_fate fate;
-	/* Called with a sentence for each file that is left out. Any thread. */
-	void (*report)(void *context, const char *sentence);
-	/* Called in the middle of long work. Returns 0, or -1 with the failure set. */
-	int (*alive)(void *context);
-	void *context;
-	struct failure *failure; /* of adopt_stage() */
+	const struct observer *observer; /* borrowed */
+	struct failure *failure;	 /* of adopt_stage() */
 };
 
 /* Functions that return int return 0, or -1 with the failure set. */
@@ -49,12 +45,14 @@ struct tree {
 int open_tree(struct tree *tree, int root, const char *path,
 	      const struct source_message *source, const struct cp_settings *settings,
 	      struct failure *failure);
+
 /*
  * Complete the stage, sync it, and move everything from it to its place: directories that
  * do not exist yet as a whole, others file by file. Reports each file that cannot be
  * moved. Nothing that this copy has placed is replaced, not even under another name.
  */
 int commit_tree(struct tree *tree, struct failure *failure);
+
 /* What was not committed disappears, unless it is partial. */
 void close_tree(struct tree *tree);
 
@@ -68,22 +66,16 @@ enum part_kind {
 
 /* The sender could not read the file: it is not part of the copy. */
 void leave_out_entry(struct tree *tree, uint32_t number);
-/*
- * The same for another reason, which is reported. NULL: the file system takes its name
- * for that of another file of the copy.
- */
-void leave_out(struct tree *tree, struct list_entry *entry, const char *reason);
-
-/* Call for each number of a loop over the list: calls tree->alive() now and then. */
-int look_around(const struct tree *tree, uint32_t number);
 
 /*
  * Prepare the stage of an earlier copy for this one: afterwards it has only files and
  * directories of the list, none longer than there, and all can be written.
  */
 int adopt_stage(struct tree *tree, struct failure *failure);
+
 /* The first byte of the sequence at or after `offset` that may be data in the stage. */
 uint64_t find_staged_data(const struct tree *tree, uint64_t offset);
+
 /* Returns whether all of these bytes are there. */
 bool read_staged(const struct tree *tree, uint64_t offset, void *ret_data, size_t length);
 
@@ -94,16 +86,6 @@ bool read_staged(const struct tree *tree, uint64_t offset, void *ret_data, size_
  */
 int store_in_tree(struct tree *tree, enum part_kind kind, uint64_t offset,
 		  const void *data, uint64_t length, struct failure *failure);
-
-/* fsync(2), if tree->sync_each: 0, or -1 with errno. */
-int sync_entry(const struct tree *tree, int fd);
-/*
- * Set the mode and, with preserve, the time of a complete file, and sync it: 0, or -1
- * with errno.
- */
-int set_entry_attributes(const struct tree *tree, const struct list_entry *entry, int fd);
-/* Make what has no bytes, remove what was left out. */
-int finish_stage(struct tree *tree, struct failure *failure);
 
 /* With partial, remove it only if it has no file, only directories of the list. */
 void remove_stage(const struct tree *tree);

@@ -257,7 +257,7 @@ static void remove_leftover(int directory, const char *entry, uid_t owner)
 		return;
 	if (flock(fd, LOCK_EX | LOCK_NB) == 0 && is_named(directory, entry, fd)) {
 		if (stage)
-			empty_directory(fd, NULL, NULL);
+			empty_directory(fd, NULL);
 		unlinkat(directory, entry, stage ? AT_REMOVEDIR : 0);
 	}
 	close(fd);
@@ -441,8 +441,7 @@ static ssize_t copy_some(int from, int to, uint64_t offset, size_t length)
 	return count > 0 && write_at(to, offset, bytes, (size_t)count) < 0 ? -1 : count;
 }
 
-static int copy_data(int from, int to, uint64_t size, int (*alive)(void *context),
-		     void *context)
+static int copy_data(int from, int to, uint64_t size, const struct observer *observer)
 {
 	uint64_t offset = 0;
 
@@ -453,7 +452,7 @@ static int copy_data(int from, int to, uint64_t size, int (*alive)(void *context
 		ssize_t count = copy_some(from, to, offset,
 					  left < COPY_SIZE ? left : COPY_SIZE);
 
-		if (count < 0 || alive(context) < 0)
+		if (count < 0 || observer->alive(observer->context) < 0)
 			return -1;
 		if (count == 0)
 			return 0;
@@ -463,7 +462,7 @@ static int copy_data(int from, int to, uint64_t size, int (*alive)(void *context
 }
 
 int renew_file(int directory, const char *name, const char *prefix, int fd, uint64_t size,
-	       int (*alive)(void *context), void *context)
+	       const struct observer *observer)
 {
 	char temporary[TEMPORARY_MAX];
 	struct stat stat;
@@ -476,7 +475,7 @@ int renew_file(int directory, const char *name, const char *prefix, int fd, uint
 	copy = create_temporary(directory, prefix, temporary);
 	if (copy < 0)
 		return -1;
-	if (copy_data(fd, copy, size, alive, context) == 0 &&
+	if (copy_data(fd, copy, size, observer) == 0 &&
 	    ftruncate(copy, (off_t)size) == 0 &&
 	    renameat(directory, temporary, directory, name) == 0)
 		return copy;

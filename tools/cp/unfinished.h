@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "failure.h"
+#include "path.h"
 
 /*
  * The names of an incomplete copy in the directory where NAME will be. The process that
@@ -84,12 +85,11 @@ int open_partial(int directory, const char *name, enum partial_kind kind,
  * open, and can read or write whatever its mode is now: nothing is written to it.
  *
  * prefix  NAME for the temporary name of the new file
- * alive   is called now and then; returns -1 to end the copy
  *
  * Returns its descriptor, locked, for reading and writing; or -1 with errno, or with the
- * failure of alive().
+ * failure of observer->alive().
  */
 int renew_file(int directory, const char *name, const char *prefix, int fd, uint64_t size,
-	       int (*alive)(void *context), void *context);
+	       const struct observer *observer);
 
 #endif

@@ -174,7 +174,7 @@ static int leave_out(const struct walk *walk, const char *path, const char *reas
 	char sentence[sizeof(walk->failure->text)];
 
 	snprintf(sentence, sizeof(sentence), "%.*s: %s", PATH_MAX / 8, path, reason);
-	walk->report(walk->context, sentence);
+	walk->observer->report(walk->observer->context, sentence);
 	return 0;
 }
 
@@ -185,7 +185,7 @@ static int spend_work(struct walk *walk, size_t work)
 	if (walk->work < WORK_MAX)
 		return 0;
 	walk->work = 0;
-	return walk->alive(walk->context);
+	return walk->observer->alive(walk->observer->context);
 }
 
 /* Returns 1, 0, or -1. A client of a restricted server chooses the patterns. */

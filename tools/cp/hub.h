@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef PIER_TOOLS_CP_NODES_H
-#define PIER_TOOLS_CP_NODES_H
+#ifndef PIER_TOOLS_CP_HUB_H
+#define PIER_TOOLS_CP_HUB_H
 
 #include "message.h"
 #include "remote/start.h"
@@ -40,12 +40,6 @@
 enum side {
 	BEFORE, /* the conversation with the one before it */
 	BEHIND, /* with the one behind it; a destination's is inside FRAME_ONWARD */
-};
-
-enum {
-	SAID_ALL = 3, /* frames by which two neighbours connect */
-	/* In each tick, for the end of servers that have closed their pipe. */
-	STATUS_MS = 1000,
 };
 
 /* Node 0 is the sender, the others are the destinations. */
@@ -106,73 +100,15 @@ struct hub {
 	uint32_t status_ms;  /* how long it may wait until the next tick: STATUS_MS */
 };
 
-uint64_t ms_to_ns(uint32_t ms);
-/* How often the hub looks at the time. */
-uint32_t tick_ms(const struct hub *hub);
-uint64_t hub_now(const struct hub *hub);
-
-bool is_left(const struct hub *hub, uint32_t index);
-/* Of the destinations. */
-uint32_t count_left(const struct hub *hub);
-/* The neighbour on this side that is left; 0: the sender, or none behind the last one. */
-uint32_t find_neighbour(const struct hub *hub, uint32_t index, enum side side);
 /* Of all destinations behind a node that are left, as far as they fit; see struct peers.
  */
 void list_addresses(const struct hub *hub, uint32_t index, char *ret_list, size_t size);
 
-/* These put a frame into the node's outbox, where it waits for room in the pipe. */
-void send_to(struct hub *hub, uint32_t index, uint32_t type,
-	     const struct wire_writer *writer);
-/* A frame of the conversation with the neighbour on this side. */
-void send_aside(struct hub *hub, uint32_t index, enum side side, uint32_t type,
-		const uint8_t *payload, size_t length);
-void send_error(struct hub *hub, uint32_t index, enum side side, int status,
-		const char *text);
-/* To all but one. In reverse: who has heard of the end no longer needs those before. */
-void send_to_others(struct hub *hub, uint32_t except, uint32_t type,
-		    const uint8_t *payload, size_t length);
-/* Whether too much waits in the outbox: more waits in the inboxes of those who say it. */
-bool is_behind(const struct hub *hub, uint32_t index);
-void flush_node(struct hub *hub, uint32_t index);
-
 /* Leave a node out, for the failure that it has. */
 void lose_node(struct hub *hub, uint32_t index);
-/* The same, because it has sent an invalid message. */
-void lose_invalid(struct hub *hub, uint32_t index);
 
 /*
- * Which host of a chain is to blame when two of them fail to connect, or one is silent?
- * Either of two neighbours may have caused what the other reports: one that was left out
- * for its neighbour's fault is tried again at the end, alone.
- */
-
-void retry_at_end(struct node *node);
-/* Leave out one that did not respond for this time. */
-void lose_silent(struct hub *hub, uint32_t index, uint32_t silence_ms);
-/*
- * A destination that has said nothing for this time, or has not read; 0: none. One that
- * starts, or opens its destination, need not answer.
- */
-uint32_t find_silent(const struct hub *hub, uint32_t silence_ms);
-/*
- * The connection to this one from the one before it failed. Both ends wait. The other
- * connections of the guilty one may fail, too: it is judged a tick later.
- */
-void note_failed_link(struct hub *hub, uint32_t behind, const char *reason);
-/* Leave out the host at fault. */
-void judge_failed_link(struct hub *hub, uint32_t behind);
-/* The first that is due. */
-void judge_failed_links(struct hub *hub);
-/*
- * This one has not connected: blame it, or its neighbour, whichever has sent fewer
- * frames to the other. Returns which.
- */
-uint32_t blame_slower(struct hub *hub, uint32_t index);
-/* Bytes that do not verify, or that are none of this copy, came from one before it. */
-bool may_be_neighbours_fault(const struct hub *hub, uint32_t index);
-
-/*
- * The hub itself (hub.c): run until the sender has closed its pipe. The controls of all
+ * Run until the sender has closed its pipe. The controls of all
  * nodes that are not lost are open, and their requests have been sent, or are in the
  * outbox.
  */
